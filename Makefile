@@ -1,0 +1,289 @@
+# sparkguard. `make help` lists the targets. Everything is built out of tree, in build/ (or BUILD=...).
+#
+#   CC CFLAGS CPPFLAGS LDFLAGS   are respected;  V=1 shows commands;  WERROR=1 makes warnings errors
+#   CUDA_HOME                    CUDA Toolkit 13 headers; default /usr/local/cuda, else what scripts/install-deps fetched
+#   SAN=address|thread           sanitizer build of the core, the tools and the unit tests (in build-SAN)
+#   CROSS=aarch64                cross build (in build/aarch64) with Debian's compiler
+
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.SUFFIXES:
+.SECONDARY:
+
+SAN ?=
+CROSS ?=
+BUILD ?= $(if $(CROSS),build/$(CROSS),$(if $(SAN),build/$(SAN),build))
+PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
+MANDIR ?= $(PREFIX)/share/man
+V ?= 0
+Q := $(if $(filter 1,$(V)),,@)
+SAY = $(if $(filter 1,$(V)),@:,@printf '  %-7s %s\n')
+
+ifneq ($(filter-out address thread,$(SAN)),)
+$(error SAN is "address" or "thread", not "$(SAN)")
+endif
+ifneq ($(filter-out aarch64,$(CROSS)),)
+$(error CROSS is "aarch64", not "$(CROSS)")
+endif
+ifneq ($(CROSS),)
+CC = $(CROSS)-linux-gnu-gcc
+AR = $(CROSS)-linux-gnu-ar
+CROSS_FLAGS := -isystem .deps/$(CROSS)/include
+CROSS_LDFLAGS := -L.deps/$(CROSS)/lib -Wl,-rpath-link,.deps/$(CROSS)/lib
+endif
+
+CUDA_HOME ?= $(shell scripts/install-deps --cuda-home 2>/dev/null)
+MACHINE := $(shell $(CC) -dumpmachine)
+IS_GCC := $(shell $(CC) --version 2>/dev/null | grep -qi clang || echo yes)
+
+WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wstrict-prototypes -Wmissing-prototypes \
+    -Wundef -Wvla -Wformat=2 -Wcast-qual -Wswitch-enum -Wnull-dereference \
+    $(if $(IS_GCC),-Wlogical-op -Wduplicated-cond -Wduplicated-branches) $(if $(filter 1,$(WERROR)),-Werror)
+CFLAGS ?= -O2 -g
+comma := ,
+SG_CFLAGS := -std=gnu11 $(WARNINGS) $(CROSS_FLAGS)
+SG_CPPFLAGS := -Iinclude -Ipreload
+ifneq ($(SAN),)
+SG_CFLAGS += -fsanitize=$(SAN)$(if $(filter address,$(SAN)),$(comma)undefined -fno-sanitize-recover=undefined) -fno-omit-frame-pointer
+SAN_LDFLAGS := -fsanitize=$(SAN)$(if $(filter address,$(SAN)),$(comma)undefined)
+endif
+PRELOAD_CFLAGS := -D_GNU_SOURCE -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-semantic-interposition -fno-builtin-malloc \
+    $(if $(findstring aarch64,$(MACHINE)),-mbranch-protection=standard $(if $(IS_GCC),-moutline-atomics))
+PRELOAD_LDFLAGS := -shared -Wl,-soname,libsparkguard.so -Wl,-z,defs,-z,relro,-z,now,-z,nodelete -Wl,-Bsymbolic \
+    -Wl,--version-script=preload/exports.map -Wl,--build-id
+
+# ---- rooms ------------------------------------------------------------------------------------------------------------
+
+# The core knows nothing of hooks: GROUND and CORE make a static library that interposes nothing.
+GROUND := preload/text.c preload/log.c preload/lock.c preload/boot.c preload/process.c
+CORE := preload/table.c preload/ranges.c preload/options.c preload/thread.c preload/segment.c preload/reaper.c \
+    preload/ledger.c preload/seats.c preload/seat_file.c preload/seat_sums.c preload/tally.c preload/map_shape.c preload/index.c preload/pool.c preload/cgroup.c preload/room.c preload/fit.c preload/admission.c preload/refusal.c \
+    preload/reclaim.c preload/rescue.c
+SEAM := preload/real.c preload/lifecycle.c preload/hook_table.c preload/hook_heap.c preload/hook_map.c \
+    preload/hook_process.c preload/hook_dl.c preload/cuda_call.c preload/hook_cuda.c preload/hook_pool.c \
+    preload/hook_vmm.c preload/hook_context.c preload/hook_meminfo.c preload/watchdog.c preload/hook_proc_address.c preload/hook_runtime.c
+SEAM_ASM := preload/dlsym.S
+
+TOOL_NAMES := sparkguard sparkguard-report
+TOOL_SHARED := $(filter-out $(TOOL_NAMES:%=tools/%.c),$(wildcard tools/*.c))
+
+core_objects := $(patsubst %.c,$(BUILD)/obj/%.o,$(GROUND) $(CORE))
+seam_objects := $(patsubst %.c,$(BUILD)/obj/%.o,$(SEAM)) $(patsubst %.S,$(BUILD)/obj/%.o,$(SEAM_ASM))
+tool_objects := $(patsubst %.c,$(BUILD)/obj/%.o,$(TOOL_SHARED))
+unit_names := $(patsubst tests/unit/%.c,%,$(wildcard tests/unit/test_*.c))
+program_names := $(patsubst tests/preload/programs/%.c,%,$(wildcard tests/preload/programs/*.c))
+
+##@ Building
+all: library tools ## build everything into build/
+library: $(BUILD)/libsparkguard.so ## the library alone
+tools: $(TOOL_NAMES:%=$(BUILD)/%) ## the tools alone
+.PHONY: all library tools
+
+$(BUILD)/obj/%.o: %.c | headers
+	$(SAY) CC $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(SG_CPPFLAGS) $(CPPFLAGS) $(SG_CFLAGS) $(if $(filter preload/%,$<),$(PRELOAD_CFLAGS)) $(EXTRA_$(<D)) \
+	    $(CFLAGS) -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<
+
+$(BUILD)/obj/%.o: %.S
+	$(SAY) AS $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) -c -o $@ $<
+
+EXTRA_tests/unit := -D_GNU_SOURCE
+EXTRA_tools := -Itools -DSG_LIBDIR='"$(LIBDIR)"'
+
+# The launcher knows where the library is installed: another LIBDIR makes another launcher.
+$(BUILD)/libdir.stamp: force
+	@mkdir -p $(@D) && echo '$(LIBDIR)' | cmp -s - $@ || echo '$(LIBDIR)' >$@
+$(BUILD)/obj/tools/launch_library.o: $(BUILD)/libdir.stamp
+force:
+.PHONY: force
+
+$(BUILD)/libsparkguard-core.a: $(core_objects)
+	$(SAY) AR $@
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+$(BUILD)/libsparkguard.so: $(seam_objects) $(core_objects) preload/exports.map
+	$(SAY) LINK $@
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(PRELOAD_LDFLAGS) -o $@ $(seam_objects) $(core_objects)
+
+$(BUILD)/libtools.a: $(tool_objects)
+	$(SAY) AR $@
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+$(TOOL_NAMES:%=$(BUILD)/%): $(BUILD)/%: $(BUILD)/obj/tools/%.o $(BUILD)/libtools.a
+	$(SAY) LINK $@
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -o $@ $^ -lsmartcols
+
+# The hooks need CUDA's types: one sentence if the headers are not there.
+headers:
+	@test -e "$(CUDA_HOME)/include/cuda.h" || { \
+	    echo "CUDA Toolkit 13 headers not found: set CUDA_HOME, or run scripts/install-deps build" >&2; exit 1; }
+.PHONY: headers
+
+# ---- simulated CUDA ---------------------------------------------------------------------------------------------------
+
+SIM := $(BUILD)/sim
+sim_flags = $(SG_CFLAGS) $(CFLAGS) $(CPPFLAGS) -isystem $(CUDA_HOME)/include -fPIC -pthread
+sim_sources := tests/sim/cuda_sim.c $(wildcard tests/sim/sim_*.c)
+sim_headers := $(wildcard tests/sim/*.h tests/sim/*.def tests/sim/*.map)
+
+$(SIM)/libcuda.so.1: $(sim_sources) $(sim_headers) | headers
+	$(SAY) SIM $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(sim_flags) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,-z,defs \
+	    -Wl,--version-script=tests/sim/cuda_sim.map -o $@ $(sim_sources)
+
+$(SIM)/libcudart.so.13: tests/sim/cudart_sim.c $(sim_headers) | headers
+	$(SAY) SIM $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(sim_flags) -shared -Wl,-soname,libcudart.so.13 -Wl,-z,defs \
+	    -Wl,--version-script=tests/sim/cudart_sim.map -o $@ $<
+
+$(SIM)/libcudart_static.a: tests/sim/cudart_sim.c $(sim_headers) | headers
+	$(SAY) SIM $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(sim_flags) -c -o $(SIM)/cudart_sim.o $< && rm -f $@ && $(AR) rcs $@ $(SIM)/cudart_sim.o
+
+$(SIM)/selftest: tests/sim/selftest.c $(SIM)/libcudart.so.13 $(SIM)/libcuda.so.1
+	$(SAY) LINK $@
+	$(Q)$(CC) $(sim_flags) -o $@ $^ '-Wl,-rpath,$$ORIGIN'
+
+$(SIM)/selftest_static: tests/sim/selftest.c $(SIM)/libcudart_static.a $(SIM)/libcuda.so.1
+	$(SAY) LINK $@
+	$(Q)$(CC) $(sim_flags) -o $@ $^ '-Wl,-rpath,$$ORIGIN'
+
+sim: $(SIM)/libcuda.so.1 $(SIM)/libcudart.so.13 $(SIM)/libcudart_static.a $(SIM)/selftest $(SIM)/selftest_static
+.PHONY: sim
+
+# ---- demo -------------------------------------------------------------------------------------------------------------
+
+$(BUILD)/demo/memory_stress: scripts/examples/memory_stress.c $(SIM)/libcudart.so.13 | headers
+	$(SAY) LINK $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(sim_flags) -o $@ $^
+
+demo: ## install what is missing, build, drive a CUDA program into its limit, show the report
+	$(Q)scripts/install-deps build demo
+	$(Q)$(MAKE) --no-print-directory all sim $(BUILD)/demo/memory_stress
+	$(Q)scripts/demo
+.PHONY: demo
+
+# ---- tests ------------------------------------------------------------------------------------------------------------
+
+$(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libsparkguard-core.a
+	$(SAY) LINK $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -pthread -o $@ $^ -lcmocka
+
+# Small programs the preload tests run: plain C; one that needs CUDA is named cuda_* and is built three ways.
+program_flags = -std=gnu11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -fno-builtin -Iinclude -pthread
+cuda_programs := $(filter cuda_%,$(program_names))
+plain_programs := $(filter-out cuda_%,$(program_names))
+
+$(plain_programs:%=$(BUILD)/tests/programs/%): $(BUILD)/tests/programs/%: tests/preload/programs/%.c
+	$(SAY) LINK $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(program_flags) -o $@ $< -ldl
+
+$(cuda_programs:%=$(BUILD)/tests/programs/%): $(BUILD)/tests/programs/%: tests/preload/programs/%.c sim
+	$(SAY) LINK $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(program_flags) -isystem $(CUDA_HOME)/include -Itests/sim -o $@ $< $(SIM)/libcudart.so.13 \
+	    $(SIM)/libcuda.so.1 -ldl
+	$(Q)$(CC) $(program_flags) -isystem $(CUDA_HOME)/include -Itests/sim -o $@_static $< $(SIM)/libcudart_static.a \
+	    $(SIM)/libcuda.so.1 -ldl
+
+# The library with every system call of its own made to fail on demand.
+fault_objects := $(patsubst $(BUILD)/obj/%,$(BUILD)/fault/obj/%,$(seam_objects) $(core_objects)) \
+    $(BUILD)/fault/obj/tests/preload/fault.o
+$(BUILD)/fault/obj/%.o: %.c | headers
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(SG_CPPFLAGS) -DSG_FAULT_INJECTION $(CPPFLAGS) $(SG_CFLAGS) $(PRELOAD_CFLAGS) $(CFLAGS) \
+	    -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<
+$(BUILD)/fault/obj/%.o: %.S
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) -c -o $@ $<
+$(BUILD)/fault/libsparkguard.so: $(fault_objects)
+	$(SAY) LINK $@
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(PRELOAD_LDFLAGS) -o $@ $^
+
+unit: $(unit_names:%=$(BUILD)/tests/unit/%)
+programs: $(program_names:%=$(BUILD)/tests/programs/%) $(BUILD)/fault/libsparkguard.so
+.PHONY: unit programs
+
+##@ Testing
+test: ## install what is missing, build, run every test
+	$(Q)scripts/install-deps build test
+	$(Q)$(MAKE) --no-print-directory all sim unit programs
+	$(Q)BUILD=$(BUILD) tests/run
+
+check: ## formatter, linters, shell checks, structure rules
+	$(Q)scripts/install-deps build check
+	$(Q)$(MAKE) --no-print-directory WERROR=1 BUILD=build/werror all unit
+	$(Q)$(MAKE) --no-print-directory all $(BUILD)/libsparkguard-core.a
+	$(Q)CUDA_HOME=$(CUDA_HOME) scripts/check
+
+ifeq ($(shell uname -m),aarch64)
+cross: test
+else
+QEMU := qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH=$(CURDIR)/.deps/aarch64/lib:$(CURDIR)/build/aarch64/sim
+cross: ## build for aarch64 with warnings as errors; unit tests and a refused cudaMalloc under qemu-user
+	$(Q)scripts/install-deps build cross
+	$(Q)$(MAKE) --no-print-directory CROSS=aarch64 WERROR=1 all unit sim build/aarch64/demo/memory_stress
+	$(Q)BUILD=build/aarch64 EMULATOR="$(QEMU)" tests/run --unit
+	$(Q)$(QEMU) build/aarch64/sim/selftest
+	$(Q)$(QEMU) -E LD_PRELOAD=$(CURDIR)/build/aarch64/libsparkguard.so -E SPARKGUARD_LIMIT=1G \
+	    -E SPARKGUARD_DIR=$(CURDIR)/build/aarch64/live build/aarch64/demo/memory_stress --step 64 | tee build/aarch64/demo.txt
+	$(Q)grep -q 'refused .*cudaErrorMemoryAllocation' build/aarch64/demo.txt
+endif
+
+sanitize: ## core and tools under ASan+UBSan, the core under TSan
+	$(Q)scripts/install-deps build test
+	$(Q)$(MAKE) --no-print-directory library
+	$(Q)$(MAKE) --no-print-directory SAN=address tools unit
+	$(Q)cp build/libsparkguard.so build/address/
+	$(Q)BUILD=build/address tests/run --unit
+	$(Q)BUILD=build/address tests/run tests/cli
+	$(Q)$(MAKE) --no-print-directory SAN=thread unit
+	$(Q)BUILD=build/thread tests/run --unit
+.PHONY: test check cross sanitize
+
+bench: ## ratios against no preload, measured in pairs; PEERS=1 adds other allocators and memusage
+	$(Q)scripts/install-deps build test
+	$(Q)$(MAKE) --no-print-directory all sim $(BUILD)/bench/pairs
+	$(Q)scripts/bench
+$(BUILD)/bench/pairs: tests/bench/pairs.c
+	$(SAY) LINK $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=gnu11 -O2 -fno-builtin -Wall -Wextra -pthread -o $@ $< -ldl
+.PHONY: bench
+
+##@ Installing
+install: all ## PREFIX, DESTDIR, LIBDIR, MANDIR
+	install -D -m 755 $(BUILD)/libsparkguard.so $(DESTDIR)$(LIBDIR)/libsparkguard.so
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(MANDIR)/man1
+	install -m 755 $(TOOL_NAMES:%=$(BUILD)/%) $(DESTDIR)$(PREFIX)/bin
+	install -m 644 $(TOOL_NAMES:%=tools/%.1) $(DESTDIR)$(MANDIR)/man1
+
+uninstall: ## removes exactly that
+	rm -f $(DESTDIR)$(LIBDIR)/libsparkguard.so $(TOOL_NAMES:%=$(DESTDIR)$(PREFIX)/bin/%) \
+	    $(TOOL_NAMES:%=$(DESTDIR)$(MANDIR)/man1/%.1)
+.PHONY: install uninstall
+
+##@ Other
+clean: ## remove build/
+	rm -rf build
+
+# What libsparkguard.so must export, one name a line: the check compares.
+print-exports:
+	@sed -n 's/^SG_HOOK_[A-Z]*(\([A-Za-z0-9_]*\).*/\1/p' preload/hooks.def
+
+help: ## this text
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \
+	    /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+.PHONY: clean help print-exports
+
+-include $(shell find $(BUILD)/obj $(BUILD)/fault/obj -name '*.d' 2>/dev/null)

@@ -1,0 +1,305 @@
+/*
+ * sparkguard_abi.h - the shared-memory layout: what libsparkguard.so writes and the tools read.
+ *
+ * One file per guarded process in SPARKGUARD_DIR, named "<pid>-<16 hex digits>.segment". It is the whole contract
+ * between preload/ and tools/; neither includes a header of the other.
+ *
+ * Promises
+ *   - The first 128 bytes (struct sg_slot) are frozen for ever, so that two versions of the library on one machine
+ *     can count each other. Everything behind them belongs to SG_ABI_VERSION: a reader of another version says so
+ *     and believes nothing.
+ *   - All numbers are host-endian, naturally aligned, of fixed width; no pointers, no size_t, no semaphores.
+ *   - Readers read() the file, never trust a length or an index in it, and treat every text as unterminated.
+ *   - A process is alive while somebody holds an exclusive flock on its file (see "Liveness").
+ *
+ * Units: bytes; nanoseconds since 1970 (CLOCK_REALTIME) for *_time_ns. "Unknown" is SG_UNKNOWN or -1 as noted.
+ *
+ * Writing: fields marked (atomic) are updated by any thread with atomic operations; thread records by their owner
+ * and its signal handlers only; the rest is written once before the magic, or under the process's decision lock.
+ *
+ * Liveness: the owner opens its file, takes flock(LOCK_EX), maps one page of it with MADV_DONTFORK and closes the
+ * descriptor. The kernel drops the lock when that mapping goes: at death or exec, whatever the program did to its
+ * descriptors, and whether or not a forked child lives on. A reader tests with flock(LOCK_SH | LOCK_NB).
+ */
+#ifndef SPARKGUARD_ABI_H
+#define SPARKGUARD_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define SG_VERSION_TEXT "0.1.0"
+#define SG_ABI_MAGIC UINT64_C(0x445241474b525053) /* "SPRKGARD" in memory order */
+#define SG_ABI_VERSION 1u
+#define SG_SEGMENT_SUFFIX ".segment"
+#define SG_UNKNOWN UINT64_MAX
+
+enum sg_domain {
+#define SG_DOMAIN(ID, name, bounded, help) SG_DOMAIN_##ID,
+#include "domains.def"
+#undef SG_DOMAIN
+    SG_DOMAIN_COUNT
+};
+
+enum {
+    SG_DOMAIN_ROOM = 8, /* places for domains in the layout */
+    SG_REFUSAL_ROOM = 64,
+    SG_PHASE_ROOM = 64,
+    SG_EVENT_ROOM = 32,
+    SG_DEVICE_ROOM = 8,
+    SG_RECORD_FIRST = 64,    /* thread records a new segment has room for */
+    SG_RECORD_LIMIT = 15360, /* and the most it grows to; further threads share record 0 */
+    SG_JOB_BYTES = 64,
+    SG_COMMAND_BYTES = 256,
+    SG_CALL_BYTES = 40,
+};
+
+/* How a process stands. "killed" is never written by the process itself: a reader concludes it from RUNNING without
+ * an owner, and the launcher adds the signal it has seen. */
+enum sg_state { SG_STATE_RUNNING = 1, SG_STATE_EXITED = 2, SG_STATE_REPLACED = 3, SG_STATE_KILLED = 4 };
+
+enum sg_reason { SG_REASON_RESERVE = 1, SG_REASON_LIMIT = 2, SG_REASON_FLOOR = 3, SG_REASON_DEVICE = 4 };
+
+enum sg_slot_flag {
+    SG_SLOT_GUARDING = 1u << 0, /* decisions are made on figures the kernel gave */
+    SG_SLOT_OBSERVE = 1u << 1,  /* SPARKGUARD_MODE=observe */
+    SG_SLOT_CUDA = 1u << 2,     /* the process has made a CUDA allocation */
+    SG_SLOT_SHARING = 1u << 3,  /* it has a seat in the machine's ledger: others count it, and it counts them */
+    SG_SLOT_WATCHED = 1u << 4,  /* its watchdog thread runs */
+};
+
+/* ---- the frozen part -------------------------------------------------------------------------------------------- */
+
+struct sg_slot {
+    uint64_t magic;           /* SG_ABI_MAGIC, written last */
+    uint32_t abi_version;     /* layout of what follows the slot */
+    uint32_t pid;             /* in the owner's own PID namespace */
+    uint64_t start_ticks;     /* /proc/PID/stat field 22: clock ticks since boot */
+    uint64_t granted_bytes;   /* (atomic) admitted and not given back: live bytes and the threads' unused credit */
+    uint64_t promised_bytes;  /* (atomic) granted, and by the last look not yet resident */
+    uint64_t in_flight_bytes; /* (atomic) admitted, the real call has not returned yet */
+    uint64_t live_bytes;      /* (atomic) granted_bytes less credit, as of the last slow path; exact: see records */
+    uint64_t inherited_bytes; /* live bytes this process was forked with; sums take what exceeds them */
+    uint64_t limit_bytes;     /* SPARKGUARD_LIMIT in bytes, 0 if none */
+    uint64_t job_hash;        /* FNV-1a of the job's name */
+    uint32_t state;           /* enum sg_state */
+    uint32_t flags;           /* (atomic) enum sg_slot_flag */
+    uint64_t device_bytes;    /* (atomic) the part of granted_bytes that is device memory */
+    uint64_t reserved[4];     /* zero */
+};
+_Static_assert(sizeof(struct sg_slot) == 128, "the slot is frozen at 128 bytes");
+_Static_assert(offsetof(struct sg_slot, granted_bytes) == 24, "frozen");
+_Static_assert(offsetof(struct sg_slot, promised_bytes) == 32, "frozen");
+_Static_assert(offsetof(struct sg_slot, in_flight_bytes) == 40, "frozen");
+_Static_assert(offsetof(struct sg_slot, live_bytes) == 48, "frozen");
+_Static_assert(offsetof(struct sg_slot, limit_bytes) == 64, "frozen");
+_Static_assert(offsetof(struct sg_slot, state) == 80, "frozen");
+
+/* ---- version 1 -------------------------------------------------------------------------------------------------- */
+
+/* One thread. Live heap bytes of the process = domain[HEAP].granted_bytes - the sum of all records' credit_bytes. */
+struct sg_record {
+    int64_t credit_bytes; /* heap bytes granted to this thread and not used; negative never for long */
+    uint64_t allocations; /* heap blocks this thread obtained */
+    uint64_t frees;       /* heap blocks this thread gave back */
+    uint64_t reserved[4];
+    uint32_t tid; /* (atomic) owner, 0 if free to be adopted */
+    uint32_t reserved_tid;
+};
+_Static_assert(sizeof(struct sg_record) == 64, "one cache line per thread");
+
+struct sg_domain_counters {
+    uint64_t granted_bytes; /* (atomic) live; for the heap including credit */
+    uint64_t peak_bytes;    /* (atomic) highest granted_bytes */
+    uint64_t allocations;   /* (atomic) the heap's are in the records */
+    uint64_t frees;         /* (atomic) */
+    uint64_t refused_count; /* (atomic) */
+    uint64_t refused_bytes; /* (atomic) */
+    uint64_t reserved[2];
+};
+_Static_assert(sizeof(struct sg_domain_counters) == 64, "layout");
+
+/* What the peak was made of. Two copies: the one at peak_index is whole at every instant. */
+struct sg_peak {
+    int64_t time_ns;
+    uint64_t total_bytes; /* the sum of domain_bytes */
+    uint64_t domain_bytes[SG_DOMAIN_ROOM];
+};
+
+/* Entries of the three rings: number n (from 0) sits at index n % ROOM and carries sequence n + 1, written last. */
+struct sg_refusal {
+    uint64_t sequence; /* (atomic) 0 while being written */
+    int64_t time_ns;
+    uint64_t size_bytes;
+    uint64_t usable_bytes; /* SG_UNKNOWN if unknown */
+    uint8_t domain;        /* enum sg_domain */
+    uint8_t reason;        /* enum sg_reason */
+    uint8_t observed;      /* 1: observe mode, the request was let through */
+    uint8_t reserved[5];
+    char call[SG_CALL_BYTES]; /* the name the program used */
+};
+_Static_assert(sizeof(struct sg_refusal) == 80, "layout");
+
+struct sg_phase {
+    uint64_t sequence;   /* (atomic) */
+    int64_t time_ns;     /* when it began */
+    uint64_t live_bytes; /* at its end, or now */
+    uint64_t peak_bytes;
+    char name[64];
+};
+_Static_assert(sizeof(struct sg_phase) == 96, "layout");
+
+struct sg_event {
+    uint64_t sequence; /* (atomic) */
+    int64_t time_ns;
+    char what[112];
+};
+_Static_assert(sizeof(struct sg_event) == 128, "layout");
+
+struct sg_device {
+    uint64_t total_bytes; /* SG_UNKNOWN if unknown */
+    uint64_t live_bytes;  /* (atomic) */
+    uint32_t is_known;    /* 1 if this process has used the device */
+    uint32_t reserved;
+    char name[40];
+};
+_Static_assert(sizeof(struct sg_device) == 64, "layout");
+
+/* The machine as this process last saw it; SG_UNKNOWN where it could not be read. */
+struct sg_machine {
+    int64_t time_ns;
+    uint64_t total_bytes;
+    uint64_t available_bytes;
+    uint64_t usable_bytes; /* before the reserve: kernel and cgroups, less promises and requests in flight */
+    uint64_t reserve_bytes;
+    uint64_t floor_bytes;
+    uint64_t cgroup_limit_bytes;
+    int32_t unified; /* 1, 0, or -1: not known */
+    uint32_t reserved;
+};
+
+struct sg_segment {
+    struct sg_slot slot;
+
+    uint64_t segment_bytes;   /* of the file, grows with the records */
+    uint32_t record_capacity; /* records the file has room for now */
+    uint32_t record_used;     /* (atomic) highest record ever used, plus one */
+    uint32_t parent_pid;
+    uint32_t uid;
+    int64_t started_time_ns;
+    int64_t ended_time_ns; /* 0 while it runs */
+    int32_t exit_code;     /* -1 if unknown */
+    int32_t signal;        /* -1 if unknown, 0 if none */
+    char library_version[16];
+    char job[SG_JOB_BYTES];
+    char command[SG_COMMAND_BYTES]; /* arguments separated by one space */
+
+    struct sg_machine machine;
+    struct sg_device device[SG_DEVICE_ROOM];
+
+    struct sg_domain_counters domain[SG_DOMAIN_ROOM];
+    uint64_t peak_seen_bytes; /* (atomic) highest granted_bytes ever seen, never too low */
+    uint32_t peak_index;      /* (atomic) which copy of peak is whole */
+    uint32_t peak_reserved;
+    struct sg_peak peak[2];
+    uint64_t unmatched_frees;       /* (atomic) frees of large blocks nobody saw allocated */
+    uint64_t faults;                /* (atomic) internal faults: the call was let through, not counted */
+    uint64_t registered_bytes;      /* (atomic) cudaHostRegister: pins what is counted elsewhere */
+    uint64_t sparse_resident_bytes; /* resident bytes of MAP_NORESERVE mappings, as of the last look */
+    uint64_t inherited_domain_bytes[SG_DOMAIN_ROOM];
+
+    uint64_t refusal_count; /* (atomic) */
+    uint64_t phase_count;   /* (atomic) */
+    uint64_t event_count;   /* (atomic) */
+    struct sg_refusal refusal[SG_REFUSAL_ROOM];
+    struct sg_phase phase[SG_PHASE_ROOM];
+    struct sg_event event[SG_EVENT_ROOM];
+
+    uint64_t unaccounted_bytes; /* (atomic) what contexts and the like took without asking, as measured */
+    uint64_t padding[2];
+    struct sg_record record[]; /* record 0 is shared by threads that found no place of their own */
+};
+_Static_assert(offsetof(struct sg_segment, record) % 64 == 0, "records sit on cache lines of their own");
+_Static_assert((int)SG_DOMAIN_COUNT <= (int)SG_DOMAIN_ROOM, "the layout has room for every domain");
+
+#define SG_SEGMENT_BYTES(records) (sizeof(struct sg_segment) + (size_t)(records) * sizeof(struct sg_record))
+
+/* ---- the machine's ledger --------------------------------------------------------------------------------------- */
+
+/*
+ * One file in SPARKGUARD_DIR, mapped by every guarded process that shares it: what each has promised, has in flight and
+ * is asking for, so that all decide as one. Frozen for ever, like the slot. Evidence is not kept here: a seat is taken
+ * over by the next process.
+ *
+ * A seat belongs to whoever holds the open-file-description lock (F_OFD_SETLK) on the one byte of this file whose offset
+ * is the seat's number, kept alive as a segment's is. The kernel lets go at death; whoever finds the byte unlocked may turn
+ * the claim from LIVE to DEAD by compare-and-swap. Only a seat whose claim is not LIVE is taken over.
+ */
+#define SG_LEDGER_NAME "machine.ledger"
+#define SG_LEDGER_MAGIC UINT64_C(0x524744454c475053) /* "SPGLEDGR" in memory order */
+#define SG_LEDGER_VERSION 1u
+
+enum {
+    SG_SEAT_ROOM = 1024, /* processes at a time; further ones decide alone, and say so */
+    SG_SEAT_LEVELS = 8,  /* cgroups above a process that bound memory */
+};
+
+/* The lowest two bits of a claim; the rest is a generation that no two owners share. */
+enum sg_claim { SG_CLAIM_EMPTY = 0, SG_CLAIM_LIVE = 1, SG_CLAIM_DEAD = 2 };
+#define SG_CLAIM_STATE(claim) ((claim)&3u)
+
+/* sg_seat.ticket: no request is being judged; it is, and its place in the order is not known yet; else the place. */
+#define SG_TICKET_NONE UINT64_C(0)
+#define SG_TICKET_CHOOSING UINT64_C(1)
+#define SG_TICKET_FIRST UINT64_C(2)
+
+/* sg_seat.asking_pool: memory of the machine, bounded by cgroups or not; or else that of one discrete device. */
+#define SG_POOL_BOUNDED UINT64_C(0)
+#define SG_POOL_UNBOUNDED UINT64_C(1)
+
+struct sg_seat {
+    struct sg_slot slot;              /* as in the segment; magic and state are not used, magic is 0 */
+    uint64_t claim;                   /* (atomic) generation << 2 | enum sg_claim */
+    uint64_t ticket;                  /* (atomic) of the request being judged */
+    uint64_t asking_bytes;            /* (atomic) its size; means something while there is a ticket */
+    uint64_t asking_pool;             /* (atomic) */
+    uint64_t bounded_flight_bytes;    /* (atomic) the part of slot.in_flight_bytes that cgroups bound */
+    uint64_t device_flight_bytes;     /* (atomic) the part of it that is memory of discrete devices */
+    uint64_t flight_device;           /* (atomic) which: an identity common to all processes; SG_UNKNOWN: several */
+    uint64_t published_ns;            /* (atomic) when promised_bytes was last looked at; CLOCK_MONOTONIC */
+    uint64_t watched_ns;              /* (atomic) when the process's watchdog last looked; 0: it has none */
+    uint64_t holds_bounded_bytes;     /* (atomic) RssAnon grown since fork, pinned bytes */
+    uint64_t holds_unbounded_bytes;   /* (atomic) device memory taken from the machine */
+    uint64_t reclaim_until_ns;        /* (atomic) it is populating memory to drop it again, at most until then */
+    uint64_t scanned_anonymous_bytes; /* (atomic) RssAnon when promises were last looked at */
+    uint64_t pinned_bytes;            /* (atomic) live, of the CUDA domains besides slot.device_bytes */
+    uint64_t managed_bytes;           /* (atomic) */
+    uint64_t level[SG_SEAT_LEVELS];   /* (atomic) identities of its cgroups that bound memory, 0: no more */
+    uint64_t parent_seat;             /* of a forked child: the number of its parent's seat plus one, 0 if unknown */
+    uint64_t parent_claim;            /* and the claim it had */
+    uint64_t shared_bytes;            /* (atomic) anonymous memory it still shares with its parent */
+    uint64_t unbounded_flight_bytes; /* (atomic) the part of slot.in_flight_bytes drawn from the machine past cgroups */
+    uint64_t reserved[21];           /* zero */
+};
+_Static_assert(sizeof(struct sg_seat) == 512, "a seat is frozen at 512 bytes");
+_Static_assert(offsetof(struct sg_seat, claim) == 128, "frozen");
+_Static_assert(offsetof(struct sg_seat, level) == 248, "frozen");
+
+struct sg_machine_ledger {
+    uint64_t magic; /* SG_LEDGER_MAGIC; the file gets its name when all of it is written */
+    uint32_t version;
+    uint32_t seat_bytes;
+    uint32_t seat_room;
+    uint32_t seat_used;   /* (atomic) highest seat ever used, plus one */
+    uint32_t epoch;       /* (atomic, futex) changes when a request is settled, withdrawn or a seat found dead */
+    uint32_t call;        /* (atomic, futex) changes when somebody wants promises looked at now */
+    uint64_t asked_bytes; /* (atomic) everything ever asked for: a request's place in the order is the sum before it */
+    uint64_t waiting_until_ns; /* (atomic) somebody may wait for the epoch until then; CLOCK_MONOTONIC */
+    uint64_t context_bytes;    /* (atomic) what a CUDA context last took on this machine, 0: not measured yet */
+    uint64_t reserved[505];    /* zero */
+    struct sg_seat seat[];
+};
+_Static_assert(offsetof(struct sg_machine_ledger, seat) == 4096, "frozen");
+
+#define SG_LEDGER_BYTES(seats) (sizeof(struct sg_machine_ledger) + (size_t)(seats) * sizeof(struct sg_seat))
+
+#endif

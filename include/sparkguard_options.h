@@ -1,0 +1,285 @@
+/*
+ * sparkguard_options.h - what the options of options.def mean: their values, how texts become values and sizes
+ * become texts.
+ *
+ * Shared by the library and the tools so that both read "12GB" alike. Everything is static inline, allocates nothing,
+ * sets no errno, keeps no state: any thread, before set-up, in a signal handler.
+ */
+#ifndef SPARKGUARD_OPTIONS_H
+#define SPARKGUARD_OPTIONS_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define SG_VARIABLE_PREFIX "SPARKGUARD_"
+
+/* Set by the library and the launcher, not by people: the pid of the job's first process. */
+#define SG_VARIABLE_FIRST "SPARKGUARD_JOB_FIRST"
+
+enum sg_option_kind { SG_KIND_SIZE, SG_KIND_SECONDS, SG_KIND_CHOICE, SG_KIND_TEXT, SG_KIND_PATH, SG_KIND_NUMBER };
+
+enum sg_option {
+#define SG_OPTION(ID, field, name, kind, fallback, example, help) SG_OPTION_##ID,
+#include "options.def"
+#undef SG_OPTION
+    SG_OPTION_COUNT
+};
+
+/* Bytes, or thousandths of a percent of something said elsewhere; neither: unset. */
+struct sg_size {
+    uint64_t bytes;
+    uint32_t percent_milli;
+    bool is_set;
+};
+
+struct sg_option_info {
+    const char *variable; /* "SPARKGUARD_RESERVE" */
+    const char *name;     /* "reserve" */
+    enum sg_option_kind kind;
+    const char *fallback;
+    const char *example;
+    const char *help;
+};
+
+static const struct sg_option_info sg_option_table[SG_OPTION_COUNT] = {
+#define SG_OPTION(ID, field, name, kind, fallback, example, help) \
+    {SG_VARIABLE_PREFIX #ID, name, SG_KIND_##kind, fallback, example, help},
+#include "options.def"
+#undef SG_OPTION
+};
+
+/* Reads the whole part and at most three decimals of "12.5": value in thousandths. Returns the first character behind
+ * it, or NULL if there is no digit or it does not fit. */
+static inline const char *sg_parse_milli(const char *text, uint64_t *milli)
+{
+    uint64_t value = 0;
+    const char *p = text;
+    for (; *p >= '0' && *p <= '9'; p++)
+        if (__builtin_mul_overflow(value, 10u, &value) || __builtin_add_overflow(value, (uint64_t)(*p - '0'), &value))
+            return NULL;
+    bool has_digits = p != text;
+    if (__builtin_mul_overflow(value, 1000u, &value))
+        return NULL;
+    if (*p == '.') {
+        uint64_t weight = 100;
+        for (p++; *p >= '0' && *p <= '9'; p++, weight /= 10, has_digits = true)
+            if (__builtin_add_overflow(value, weight * (uint64_t)(*p - '0'), &value))
+                return NULL;
+    }
+    *milli = value;
+    return has_digits ? p : NULL;
+}
+
+/* The factor of a unit such as "", "B", "K", "KiB", "KB", "g"; 0 if there is no such unit. */
+static inline uint64_t sg_unit_factor(const char *unit)
+{
+    static const char letters[] = "kmgtp";
+    if (*unit == '\0' || ((*unit | 0x20) == 'b' && unit[1] == '\0'))
+        return 1;
+    const char *at = memchr(letters, *unit | 0x20, sizeof letters - 1);
+    if (at == NULL)
+        return 0;
+    bool is_decimal = (unit[1] | 0x20) == 'b' && unit[2] == '\0';
+    bool is_binary = unit[1] == '\0' ||
+                     ((unit[1] | 0x20) == 'i' && (unit[2] == '\0' || ((unit[2] | 0x20) == 'b' && unit[3] == '\0')));
+    if (!is_decimal && !is_binary)
+        return 0;
+    uint64_t factor = 1;
+    for (const char *l = letters; l <= at; l++)
+        factor *= is_decimal ? 1000 : 1024;
+    return factor;
+}
+
+/* "12G", "512M", "64KiB" (powers of 1024), "12GB" (powers of 1000), "4096" (bytes), "10%". 0 or -EINVAL. */
+static inline int sg_parse_size(const char *text, struct sg_size *out)
+{
+    uint64_t milli;
+    const char *unit = sg_parse_milli(text, &milli);
+    if (unit == NULL)
+        return -EINVAL;
+    if (unit[0] == '%' && unit[1] == '\0') {
+        if (milli > 100000)
+            return -EINVAL;
+        *out = (struct sg_size){.percent_milli = (uint32_t)milli, .is_set = true};
+        return 0;
+    }
+    uint64_t factor = sg_unit_factor(unit);
+    uint64_t bytes;
+    if (factor == 0 || (factor == 1 && milli % 1000 != 0))
+        return -EINVAL;
+    if (__builtin_mul_overflow(milli, factor, &bytes)) { /* too large for thousandths: drop the decimals */
+        if (__builtin_mul_overflow(milli / 1000, factor, &bytes))
+            return -EINVAL;
+    } else {
+        bytes /= 1000;
+    }
+    *out = (struct sg_size){.bytes = bytes, .is_set = true};
+    return 0;
+}
+
+/* "30", "0.5": nanoseconds. 0 or -EINVAL. */
+static inline int sg_parse_seconds(const char *text, uint64_t *nanoseconds)
+{
+    uint64_t milli;
+    const char *end = sg_parse_milli(text, &milli);
+    if (end == NULL || *end != '\0' || __builtin_mul_overflow(milli, UINT64_C(1000000), nanoseconds))
+        return -EINVAL;
+    return 0;
+}
+
+/* "-17", "500". 0 or -EINVAL. */
+static inline int sg_parse_number(const char *text, int64_t *out)
+{
+    bool is_negative = *text == '-';
+    uint64_t milli;
+    const char *end = sg_parse_milli(text + is_negative, &milli);
+    if (end == NULL || *end != '\0' || milli % 1000 != 0 || milli > INT64_MAX ||
+        memchr(text, '.', strlen(text)) != NULL)
+        return -EINVAL;
+    *out = is_negative ? -(int64_t)(milli / 1000) : (int64_t)(milli / 1000);
+    return 0;
+}
+
+/* The place of text among words separated by '|', or -EINVAL. */
+static inline int sg_parse_choice(const char *text, const char *words)
+{
+    size_t length = strlen(text);
+    for (int place = 0; words != NULL; place++) {
+        const char *bar = strchr(words, '|');
+        size_t word_length = bar != NULL ? (size_t)(bar - words) : strlen(words);
+        if (length == word_length && memcmp(text, words, length) == 0)
+            return place;
+        words = bar != NULL ? bar + 1 : NULL;
+    }
+    return -EINVAL;
+}
+
+/* A job's name: 1 to 63 bytes without '/', blanks at the ends or control characters. */
+static inline bool sg_is_name(const char *text)
+{
+    size_t length = strlen(text);
+    if (length == 0 || length > 63 || text[0] == ' ' || text[length - 1] == ' ')
+        return false;
+    for (const char *p = text; *p != '\0'; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f || *p == '/')
+            return false;
+    return true;
+}
+
+/* Whether a text is a value that the option takes; the library falls back and the launcher refuses where not. */
+static inline bool sg_is_valid(enum sg_option option, const char *text)
+{
+    const struct sg_option_info *info = &sg_option_table[option];
+    struct sg_size size;
+    uint64_t nanoseconds;
+    int64_t number;
+    switch (info->kind) {
+    case SG_KIND_SIZE:
+        return sg_parse_size(text, &size) == 0 && (option != SG_OPTION_LARGE || size.percent_milli == 0);
+    case SG_KIND_SECONDS:
+        return sg_parse_seconds(text, &nanoseconds) == 0;
+    case SG_KIND_CHOICE:
+        return sg_parse_choice(text, info->example) >= 0;
+    case SG_KIND_TEXT:
+        return sg_is_name(text);
+    case SG_KIND_PATH:
+        return (text[0] == '/' || (option == SG_OPTION_HISTORY && strcmp(text, "off") == 0)) && strlen(text) < 1024;
+    case SG_KIND_NUMBER:
+        return sg_parse_number(text, &number) == 0 && number >= -1000 && number <= 1000;
+    }
+    return false;
+}
+
+/* How many single-letter changes lead from a to b, as far as 64 letters. */
+static inline unsigned sg_edit_distance(const char *a, const char *b)
+{
+    unsigned char row[65];
+    size_t width = strlen(b);
+    if (width > 64 || strlen(a) > 64)
+        return 64;
+    for (size_t j = 0; j <= width; j++)
+        row[j] = (unsigned char)j;
+    for (size_t i = 1; a[i - 1] != '\0'; i++) {
+        unsigned char diagonal = row[0];
+        row[0] = (unsigned char)i;
+        for (size_t j = 1; j <= width; j++) {
+            unsigned char change = (unsigned char)(diagonal + (a[i - 1] != b[j - 1]));
+            unsigned char grow = (unsigned char)((row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1);
+            diagonal = row[j];
+            row[j] = change < grow ? change : grow;
+        }
+    }
+    return row[width];
+}
+
+/* The option whose variable is spelt most like `variable`. */
+static inline enum sg_option sg_option_nearest(const char *variable)
+{
+    enum sg_option best = (enum sg_option)0;
+    for (unsigned i = 1; i < SG_OPTION_COUNT; i++)
+        if (sg_edit_distance(variable, sg_option_table[i].variable) <
+            sg_edit_distance(variable, sg_option_table[best].variable))
+            best = (enum sg_option)i;
+    return best;
+}
+
+/* Bytes for people: "12.0 GiB", "512.0 MiB", "640 B". Returns the length; `text` needs 16 bytes. */
+static inline size_t sg_format_size(char text[16], uint64_t bytes)
+{
+    static const char units[] = "BKMGTPE";
+    unsigned unit = 0;
+    uint64_t tenths = bytes;
+    if (bytes >= 1024) {
+        /* Whole numbers until the last step, so that 1023.95 KiB is not shown as 1024.0. */
+        while (unit < 6 && (bytes >> (10 * unit)) >= 1024)
+            unit++;
+        uint64_t whole = bytes >> (10 * unit);
+        uint64_t rest = (bytes >> (10 * (unit - 1))) & 1023;
+        tenths = whole * 10 + (rest * 10 + 512) / 1024;
+        if (tenths >= 10240 && unit < 6) {
+            tenths = 10;
+            unit++;
+        }
+    }
+    char digits[24];
+    size_t n = 0, length = 0;
+    uint64_t value = unit ? tenths / 10 : bytes;
+    do
+        digits[n++] = (char)('0' + value % 10);
+    while ((value /= 10) != 0);
+    while (n > 0)
+        text[length++] = digits[--n];
+    if (unit) {
+        text[length++] = '.';
+        text[length++] = (char)('0' + tenths % 10);
+    }
+    text[length++] = ' ';
+    text[length++] = units[unit];
+    if (unit) {
+        text[length++] = 'i';
+        text[length++] = 'B';
+    }
+    text[length] = '\0';
+    return length;
+}
+
+/* The bytes a size stands for, of `base` if it is a percentage. */
+static inline uint64_t sg_size_of(struct sg_size size, uint64_t base)
+{
+    if (size.percent_milli == 0)
+        return size.bytes;
+    return base / 100000 * size.percent_milli + base % 100000 * size.percent_milli / 100000;
+}
+
+static inline uint64_t sg_hash_text(const char *text)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (; *text != '\0'; text++)
+        hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+#endif

@@ -1,0 +1,233 @@
+/*
+ * cuda_call.c - see cuda_call.h.
+ */
+#include "cuda_call.h"
+
+#include "options.h"
+#include "reclaim.h"
+#include "room.h"
+#include "seats.h"
+#include "text.h"
+#include "watchdog.h"
+
+enum { DEVICE_UNKNOWN = 0, DEVICE_DISCRETE = 1, DEVICE_INTEGRATED = 2 };
+
+static uint32_t device_kind[SG_DEVICE_ROOM];
+static uint64_t device_identity[SG_DEVICE_ROOM]; /* the same in every process, whatever number it has there */
+
+static uint64_t identify_device(uint32_t device)
+{
+    SG_DRIVER(get_uuid, cuDeviceGetUuid);
+    CUuuid uuid = {{0}};
+    char text[2 * sizeof uuid.bytes + 1] = "";
+    if (get_uuid == NULL || get_uuid(&uuid, (CUdevice)device) != CUDA_SUCCESS)
+        return SG_POOL_UNBOUNDED + 1 + device;
+    for (size_t i = 0; i < sizeof uuid.bytes; i++) {
+        text[2 * i] = (char)('a' + ((unsigned char)uuid.bytes[i] >> 4));
+        text[2 * i + 1] = (char)('a' + ((unsigned char)uuid.bytes[i] & 15));
+    }
+    return sg_hash_text(text) | UINT64_C(1) << 63;
+}
+
+/* Asked of the driver once per device, outside decisions. */
+static void learn_device(uint32_t device)
+{
+    SG_DRIVER(get_attribute, cuDeviceGetAttribute);
+    SG_DRIVER(get_name, cuDeviceGetName);
+    int is_integrated = 0;
+    size_t total = 0;
+    char name[40] = "";
+    if (get_attribute == NULL ||
+        get_attribute(&is_integrated, CU_DEVICE_ATTRIBUTE_INTEGRATED, (CUdevice)device) != CUDA_SUCCESS)
+        return;
+    struct sg_device *known = &sg_own->device[device];
+    if (get_name != NULL && get_name(name, sizeof name, (CUdevice)device) == CUDA_SUCCESS) {
+        struct sg_text text = sg_text_begin(known->name, sizeof known->name);
+        sg_text_add(&text, name);
+    }
+    if (SG_DRIVER_CALL(cuDeviceTotalMem_v2, &total, (CUdevice)device) == CUDA_SUCCESS)
+        known->total_bytes = total;
+    sg_store_release(&known->is_known, 1u);
+    bool is_unified = is_integrated != 0 || sg_room_unified() == 1; /* of the machine: one such device is enough */
+    sg_room_set_unified(is_unified, is_integrated == 0 && sg_options.unified == SG_UNIFIED_ON);
+    device_identity[device] = identify_device(device);
+    sg_store_release(&device_kind[device], (uint32_t)(is_integrated != 0 ? DEVICE_INTEGRATED : DEVICE_DISCRETE));
+}
+
+bool sg_cuda_knows_device(uint32_t device)
+{
+    if (device >= SG_DEVICE_ROOM)
+        return false;
+    if (SG_UNLIKELY(sg_load_acquire(&device_kind[device]) == DEVICE_UNKNOWN))
+        learn_device(device);
+    return sg_load_acquire(&device_kind[device]) != DEVICE_UNKNOWN;
+}
+
+/* Whether there is a current context; without one the driver refuses by itself, all but cuMemCreate. */
+static bool has_context(enum sg_hook hook, uint32_t *device)
+{
+    SG_DRIVER(get, cuCtxGetDevice);
+    CUdevice current = 0;
+    CUresult result = get != NULL ? get(&current) : CUDA_ERROR_NOT_INITIALIZED;
+    if (result == CUDA_ERROR_INVALID_CONTEXT && hook == SG_HOOK_cuMemCreate)
+        return true;
+    if (result != CUDA_SUCCESS || current < 0)
+        return false;
+    *device = (uint32_t)current < SG_DEVICE_ROOM ? (uint32_t)current : SG_DEVICE_ROOM - 1;
+    return true;
+}
+
+/* A discrete device's memory is a pool of its own: what the driver says is free of it. It does not say without a context;
+ * then the driver alone judges. */
+static void look_at_device(struct sg_request *request)
+{
+    request->device_epoch = sg_seats_epoch();
+    size_t free_bytes = SIZE_MAX, total_bytes = 0;
+    if (SG_DRIVER_CALL(cuMemGetInfo_v2, &free_bytes, &total_bytes) != CUDA_SUCCESS)
+        free_bytes = SIZE_MAX;
+    request->has_device_pool = true;
+    request->device_identity = device_identity[request->device];
+    request->device_free_bytes = free_bytes;
+    request->device_total_bytes = total_bytes;
+}
+
+bool sg_cuda_has_own_pool(uint32_t device)
+{
+    if (sg_options.unified == SG_UNIFIED_AUTO)
+        return sg_load_acquire(&device_kind[device % SG_DEVICE_ROOM]) == DEVICE_DISCRETE;
+    return sg_options.unified == SG_UNIFIED_OFF;
+}
+
+bool sg_cuda_ask(struct sg_cuda_call *call)
+{
+    bool is_admitted;
+    do {
+        if (call->request.domain == SG_DOMAIN_DEVICE && sg_cuda_has_own_pool(call->device))
+            look_at_device(&call->request);
+        is_admitted = sg_admission_ask(&call->request);
+    } while (!is_admitted && call->request.must_look_again);
+    bool is_eager = call->request.domain == SG_DOMAIN_DEVICE || call->request.domain == SG_DOMAIN_PINNED;
+    if (is_admitted && is_eager && !call->request.is_rare && !call->request.has_device_pool && sg_room_unified() == 1 &&
+        !sg_options.mode_observe)
+        sg_reclaim_for(call->request.size_bytes);
+    return is_admitted;
+}
+
+bool sg_cuda_begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint64_t growth_bytes)
+{
+    *call = (struct sg_cuda_call){.layers = sg_self.layers};
+    if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_CUDA) != 0)
+        return true;
+    call->is_counted = true;
+    call->request.domain = domain;
+    sg_segment_attach();
+    sg_thread_enter();
+    if (has_context(hook, &call->device)) {
+        sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_CUDA);
+        (void)sg_cuda_knows_device(call->device);
+        call->request = (struct sg_request){.domain = domain,
+                                            .size_bytes = growth_bytes,
+                                            .growth_bytes = growth_bytes,
+                                            .call = sg_self.call != NULL ? sg_self.call : sg_hook_table[hook].base,
+                                            .device = call->device};
+        sg_pool_memory_refresh(); /* a synchronisation may have given back what still counts */
+        if (growth_bytes != 0 && !sg_cuda_ask(call))
+            return false;
+    }
+    sg_self.layers |= SG_LAYER_CUDA;
+    return true;
+}
+
+bool sg_cuda_begin_on(struct sg_cuda_call *call, enum sg_hook hook, CUdevice device, uint64_t growth_bytes)
+{
+    *call = (struct sg_cuda_call){.layers = sg_self.layers};
+    if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_CUDA) != 0 || growth_bytes == 0 || device < 0)
+        return true;
+    call->is_counted = true;
+    sg_segment_attach();
+    sg_thread_enter();
+    if (!sg_cuda_knows_device((uint32_t)device) || sg_cuda_has_own_pool((uint32_t)device))
+        return true;
+    sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_CUDA);
+    call->device = (uint32_t)device;
+    call->request = (struct sg_request){.domain = SG_DOMAIN_DEVICE,
+                                        .size_bytes = growth_bytes, /* no live bytes of the job: nothing of its LIMIT */
+                                        .call = sg_hook_table[hook].base,
+                                        .is_rare = true,
+                                        .device = call->device};
+    if (!sg_cuda_ask(call))
+        return false;
+    sg_self.layers |= SG_LAYER_CUDA;
+    return true;
+}
+
+void sg_cuda_record(const struct sg_cuda_call *call, struct sg_table *table, uint64_t key, uint64_t bytes)
+{
+    uint64_t stale;
+    enum sg_domain domain = call->request.domain;
+    if (!call->is_counted)
+        return;
+    if (sg_table_insert(table, key, sg_block(bytes, domain, call->device), &stale) != 0) {
+        sg_ledger_count_fault();
+        return;
+    }
+    if (stale != 0) {
+        sg_ledger_release(sg_block_domain(stale), sg_block_size(stale));
+        sg_add_relaxed(&sg_own->unmatched_frees, 1);
+    }
+    sg_ledger_charge(domain, bytes);
+    sg_ledger_count_allocation(domain);
+    if (domain == SG_DOMAIN_DEVICE)
+        sg_ledger_charge_device(call->device, (int64_t)bytes);
+}
+
+void sg_cuda_end(struct sg_cuda_call *call, uint64_t kept_bytes)
+{
+    sg_self.layers = call->layers;
+    if (call->request.granted_bytes != 0) {
+        sg_admission_settle(&call->request, kept_bytes);
+        sg_watchdog_consider();
+    }
+}
+
+/* Memory that a free gives back to the machine, sooner or later. */
+static bool is_returned(uint64_t block)
+{
+    enum sg_domain domain = sg_block_domain(block);
+    return block != 0 && (block & SG_BLOCK_POOLED) == 0 &&
+           (domain == SG_DOMAIN_PINNED ||
+            (domain == SG_DOMAIN_DEVICE && !sg_cuda_has_own_pool(sg_block_device(block))));
+}
+
+uint64_t sg_cuda_take_out(struct sg_table *table, uint64_t key)
+{
+    if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_CUDA) != 0)
+        return 0;
+    uint64_t block = sg_table_remove(table, key);
+    if (is_returned(block))
+        sg_room_note_free(sg_block_size(block));
+    return block;
+}
+
+CUresult sg_cuda_released(struct sg_table *table, uint64_t key, uint64_t block, CUresult result)
+{
+    enum sg_domain domain = sg_block_domain(block);
+    if (block == 0)
+        return result;
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED) {
+        if (sg_table_insert(table, key, block, NULL) != 0)
+            sg_ledger_count_fault();
+        return result;
+    }
+    sg_ledger_count_free(domain);
+    if ((block & SG_BLOCK_POOLED) != 0) {
+        sg_pool_block_gone(block);
+        return result;
+    }
+    sg_ledger_release(domain, sg_block_size(block));
+    if (domain == SG_DOMAIN_DEVICE)
+        sg_ledger_charge_device(sg_block_device(block), -(int64_t)sg_block_size(block));
+    if (is_returned(block))
+        sg_room_note_freed(sg_block_size(block));
+    return result;
+}

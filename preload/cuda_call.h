@@ -1,0 +1,74 @@
+/*
+ * cuda_call.h - one allocating CUDA driver call: guard, ask, call, record. Written once for all of them.
+ *
+ *     struct sg_cuda_call call;
+ *     if (!sg_cuda_begin(&call, SG_HOOK_cuMemAlloc_v2, SG_DOMAIN_DEVICE, bytes))
+ *         return CUDA_ERROR_OUT_OF_MEMORY;
+ *     CUresult result = SG_REAL(cuMemAlloc_v2)(dptr, bytes);
+ *     ... sg_cuda_record(...) if it succeeded ...
+ *     sg_cuda_end(&call, bytes or 0);
+ *
+ * Refusing inside the driver call makes the real runtime return cudaErrorMemoryAllocation by its own rules. What would
+ * fail anyway (no driver, no context, bad arguments) is not judged: the driver gives its own answer.
+ */
+#ifndef SG_CUDA_CALL_H
+#define SG_CUDA_CALL_H
+
+/* The header's own switch for declaring all variants of a function side by side instead of renaming them. */
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+
+#include "admission.h"
+#include "atomics.h"
+#include "index.h"
+#include "ledger.h"
+#include "lifecycle.h"
+#include "real.h"
+#include "segment.h"
+#include "thread.h"
+
+struct sg_cuda_call {
+    struct sg_request request;
+    uint32_t device;
+    uint32_t layers; /* to be restored */
+    bool is_counted; /* false: from inside another hook, or disabled */
+};
+
+/* Calls `real`, or answers as a machine without a driver does. */
+#define SG_DRIVER_CALL(name, ...) (SG_REAL(name) != NULL ? SG_REAL(name)(__VA_ARGS__) : CUDA_ERROR_NOT_INITIALIZED)
+
+/* False: refused, recorded and said. True: make the call; sg_cuda_end must follow. `growth_bytes` is what is asked of
+ * the machine; 0 is always admitted: so callers pass it for what the driver is documented to answer with an error. */
+bool sg_cuda_begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint64_t growth_bytes);
+
+/* The same for device memory of `device`, which needs no context yet. What the driver does not know as a device of its own
+ * is not judged. */
+bool sg_cuda_begin_on(struct sg_cuda_call *call, enum sg_hook hook, CUdevice device, uint64_t growth_bytes);
+
+/* Whether the driver has told what kind of device it is (asked if need be), and whether its memory is a pool of its own. */
+bool sg_cuda_knows_device(uint32_t device);
+bool sg_cuda_has_own_pool(uint32_t device);
+
+/* Asks for what call->request says, with a fresh look at the device if it has a pool of its own. */
+bool sg_cuda_ask(struct sg_cuda_call *call);
+
+/* The call succeeded and gave `key`: enters it, charges `bytes`. */
+void sg_cuda_record(const struct sg_cuda_call *call, struct sg_table *table, uint64_t key, uint64_t bytes);
+
+/* After the call; `kept_bytes` is what it took, 0 if it failed. */
+void sg_cuda_end(struct sg_cuda_call *call, uint64_t kept_bytes);
+
+/* Frees: take the entry out before the real call, put it back if that fails, else release it. */
+uint64_t sg_cuda_take_out(struct sg_table *table, uint64_t key);
+CUresult sg_cuda_released(struct sg_table *table, uint64_t key, uint64_t block, CUresult result);
+
+/* A table value of this kind is a block of a pool: the pool's reserved memory counts, not the block. */
+#define SG_BLOCK_POOLED (UINT64_C(1) << 55)
+
+/* hook_pool.c: brings the ledger in step with what every known pool has reserved. */
+void sg_pool_memory_refresh(void);
+
+/* hook_pool.c: a block of a pool has been freed; a destroyed pool goes with its last one. */
+void sg_pool_block_gone(uint64_t block);
+
+#endif

@@ -1,0 +1,167 @@
+/*
+ * fit.c - see fit.h.
+ */
+#include "fit.h"
+
+#include "atomics.h"
+#include "index.h"
+#include "ledger.h"
+#include "options.h"
+#include "seats.h"
+#include "segment.h"
+
+static bool has_inherited; /* forked, and nothing was decided since */
+
+void sg_fit_refork(void)
+{
+    has_inherited = true;
+}
+
+/* Under the lock. */
+void sg_fit_join(void)
+{
+    if (SG_UNLIKELY(has_inherited)) { /* what the parent had promised is its promise, not ours */
+        has_inherited = 0;
+        sg_index_settle_all();
+    }
+    if (!sg_seats_may_join())
+        return;
+    sg_room_forget();
+    sg_seats_join();
+}
+
+void sg_admission_join(void)
+{
+    struct sg_lock_state lock;
+    sg_segment_attach();
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_fit_join();
+    sg_lock_release(&sg_admission_lock, &lock);
+}
+
+/* ---- does it fit? Under the lock, by the last look ---------------------------------------------------------------- */
+
+/* The smallest limit of the job's processes, 0: none. */
+uint64_t sg_fit_limit_bytes(void)
+{
+    uint64_t others = sg_room_tally()->job_limit_bytes;
+    if (!sg_options.limit.is_set)
+        return others;
+    if (sg_own->slot.limit_bytes == 0) {
+        sg_own->slot.limit_bytes = sg_size_of(sg_options.limit, sg_room_machine_bytes());
+        sg_store(&sg_seats_own()->slot.limit_bytes, sg_own->slot.limit_bytes);
+    }
+    uint64_t own = sg_own->slot.limit_bytes;
+    return others != 0 && others < own ? others : own;
+}
+
+/* What the job holds against its limit, and of what is under way `parts`. */
+static uint64_t job_holds(uint32_t parts)
+{
+    const struct sg_taken *others = &sg_room_tally()->job;
+    uint64_t held = sg_ledger_own_bytes() + others->held_bytes;
+    if ((parts & SG_ROOM_FLIGHT) != 0)
+        held += sg_load(&sg_own->slot.in_flight_bytes) + others->flight_bytes;
+    if ((parts & SG_ROOM_ASKING) != 0)
+        held += others->asking_bytes;
+    return held;
+}
+
+bool sg_fit_limit(struct sg_request *request, uint64_t grace_bytes, uint32_t parts)
+{
+    uint64_t most = sg_fit_limit_bytes();
+    if (most == 0)
+        return true;
+    uint64_t held = job_holds(parts);
+    uint64_t limit = most + grace_bytes;
+    if (held <= limit && request->growth_bytes <= limit - held)
+        return true;
+    request->reason = SG_REASON_LIMIT;
+    request->kept_bytes = most;
+    request->usable_bytes = limit > held ? limit - held : 0;
+    return false;
+}
+
+/* What is in flight may be in the driver's figure or not; what was settled since it was asked is not. */
+static bool fits_device(struct sg_request *request, uint32_t parts)
+{
+    struct sg_size kept = sg_options.device_reserve;
+    if (!kept.is_set)
+        kept = (struct sg_size){.percent_milli = 2000};
+    uint64_t reserve = sg_size_of(kept, request->device_total_bytes), taken = 0;
+    const struct sg_taken *others = &sg_room_tally()->device;
+    if ((parts & SG_ROOM_FLIGHT) != 0)
+        taken += others->flight_bytes + sg_seats_own_device_flight(request->device_identity);
+    if ((parts & SG_ROOM_ASKING) != 0)
+        taken += others->asking_bytes;
+    uint64_t usable = request->device_free_bytes > taken ? request->device_free_bytes - taken : 0;
+    request->usable_bytes = usable;
+    request->kept_bytes = reserve;
+    request->reason = SG_REASON_DEVICE;
+    return usable > reserve && request->size_bytes <= usable - reserve;
+}
+
+bool sg_fit(struct sg_request *request, uint32_t parts)
+{
+    if (!sg_fit_limit(request, 0, parts))
+        return false;
+    if (request->has_device_pool)
+        return fits_device(request, parts);
+    return !sg_room_is_known() || sg_room_fits(request, parts);
+}
+
+uint64_t sg_fit_pool(const struct sg_request *request)
+{
+    if (request->has_device_pool)
+        return request->device_identity;
+    return request->domain == SG_DOMAIN_DEVICE ? SG_POOL_UNBOUNDED : SG_POOL_BOUNDED;
+}
+
+/* `request`: one that is announced, or NULL. */
+void sg_fit_take_out_the_dead(const struct sg_request *request)
+{
+    const struct sg_seat *seat = sg_seats_own();
+    sg_room_forget();
+    (void)sg_seats_reap();
+    sg_fit_join();
+    if (seat != sg_seats_own() && request != NULL) /* we sit elsewhere now */
+        sg_seats_announce(sg_fit_pool(request), request->size_bytes);
+}
+
+/* ---- what could be had -------------------------------------------------------------------------------------------- */
+
+void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgroups)
+{
+    struct sg_lock_state lock;
+    sg_segment_attach();
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_fit_join();
+    sg_fit_take_out_the_dead(NULL);
+    sg_room_scan();
+    sg_room_look(0, true);
+    uint64_t limit = sg_fit_limit_bytes(), all = sg_room_for_all_cuda(), reserve = sg_room_reserve_bytes();
+    *capacity = (struct sg_capacity){.largest_bytes = sg_room_for_cuda(is_bounded_by_cgroups),
+                                     .all_bytes = all > reserve ? all - reserve : 0,
+                                     .reserve_bytes = reserve,
+                                     .is_known = sg_room_is_known(),
+                                     .is_below_floor = sg_room_slack(SG_ROOM_FLOOR) < 0};
+    if (limit != 0) {
+        uint64_t held = job_holds(SG_ROOM_ALL), left = limit > held ? limit - held : 0;
+        capacity->largest_bytes = capacity->largest_bytes < left ? capacity->largest_bytes : left;
+        capacity->all_bytes = capacity->all_bytes < limit ? capacity->all_bytes : limit;
+    }
+    sg_lock_release(&sg_admission_lock, &lock);
+}
+
+struct sg_snapshot sg_admission_snapshot(uint64_t own_flight)
+{
+    struct sg_lock_state lock;
+    struct sg_snapshot now;
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    now.asked_bytes = sg_load(&sg_seats_ledger()->asked_bytes);
+    sg_room_look(0, false);
+    now.available_bytes = sg_room_available_bytes();
+    now.is_quiet = sg_room_tally()->machine.flight_bytes == 0 && sg_seats_own_flight(false) <= own_flight;
+    sg_lock_release(&sg_admission_lock, &lock);
+    return now;
+}

@@ -1,0 +1,33 @@
+/*
+ * fit.h - whether a request fits, by the last look: the job's limit, the machine and its cgroups, a discrete device; and what
+ * could be had at most. Under the decision lock.
+ */
+#ifndef SG_FIT_H
+#define SG_FIT_H
+
+#include "admission.h"
+#include "room.h"
+
+/* Takes the seat among the others if there is one to be had. */
+void sg_fit_join(void);
+
+/* In a forked child: what the parent had promised is its promise; noted with the first decision. */
+void sg_fit_refork(void);
+
+/* The smallest limit of the job's processes, 0: none. */
+uint64_t sg_fit_limit_bytes(void);
+
+/* Whether the request fits the limit of the job, which may be passed by `grace_bytes`; else the answer is in it. `parts`:
+ * enum sg_room_part. */
+bool sg_fit_limit(struct sg_request *request, uint64_t grace_bytes, uint32_t parts);
+
+/* Whether it fits everything. */
+bool sg_fit(struct sg_request *request, uint32_t parts);
+
+/* From where it is drawn: SG_POOL_..., or a device's identity. */
+uint64_t sg_fit_pool(const struct sg_request *request);
+
+/* Before something is refused: no dead process may be in the way. `request`: one that is announced, or NULL. */
+void sg_fit_take_out_the_dead(const struct sg_request *request);
+
+#endif

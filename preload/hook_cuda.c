@@ -1,0 +1,210 @@
+/*
+ * hook_cuda.c - linear device, managed and pinned memory, and arrays, through the driver.
+ *
+ * A pitched allocation is charged what the driver chose; an array what its memory requirements say, where the driver
+ * tells them, else the product of its extents. An unknown pointer given to a free is forwarded untouched.
+ */
+#include "cuda_call.h"
+
+#include "compiler.h"
+
+/* The common form: one pointer out, `bytes` in. TYPE is the pointer's type. Where not `is_sound`, the driver is documented
+ * to answer INVALID_VALUE: it is not judged. */
+#define TAKE(name, domain, is_sound, TYPE, out, bytes, ...) \
+    struct sg_cuda_call call; \
+    if ((out) == NULL || (bytes) == 0) \
+        return SG_DRIVER_CALL(name, __VA_ARGS__); \
+    if (!sg_cuda_begin(&call, SG_HOOK_##name, domain, (is_sound) ? (bytes) : 0)) \
+        return CUDA_ERROR_OUT_OF_MEMORY; \
+    CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
+    if (result == CUDA_SUCCESS) \
+        sg_cuda_record(&call, &sg_index_cuda, (TYPE) * (out), bytes); \
+    sg_cuda_end(&call, result == CUDA_SUCCESS ? (bytes) : 0); \
+    return result
+
+static bool is_attachment(unsigned int flags)
+{
+    return flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST;
+}
+
+#define HOST_FLAGS \
+    ((unsigned int)(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED))
+
+SG_EXPORT CUresult CUDAAPI cuMemAlloc(CUdeviceptr_v1 *dptr, unsigned int bytesize)
+{
+    TAKE(cuMemAlloc, SG_DOMAIN_DEVICE, true, uint64_t, dptr, bytesize, dptr, bytesize);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
+{
+    TAKE(cuMemAlloc_v2, SG_DOMAIN_DEVICE, true, uint64_t, dptr, bytesize, dptr, bytesize);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
+{
+    TAKE(cuMemAllocManaged, SG_DOMAIN_MANAGED, is_attachment(flags), uint64_t, dptr, bytesize, dptr, bytesize, flags);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemAllocHost(void **pp, unsigned int bytesize)
+{
+    TAKE(cuMemAllocHost, SG_DOMAIN_PINNED, true, uintptr_t, pp, bytesize, pp, bytesize);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemAllocHost_v2(void **pp, size_t bytesize)
+{
+    TAKE(cuMemAllocHost_v2, SG_DOMAIN_PINNED, true, uintptr_t, pp, bytesize, pp, bytesize);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
+{
+    TAKE(cuMemHostAlloc, SG_DOMAIN_PINNED, (Flags & ~HOST_FLAGS) == 0, uintptr_t, pp, bytesize, pp, bytesize, Flags);
+}
+
+/* The driver rounds each row up, to 512 bytes as a rule; judged by that, charged by what it chose. */
+#define PITCH_GUESS 512
+
+#define TAKE_PITCHED(name, dptr, pitch, width, height, element, ...) \
+    struct sg_cuda_call call; \
+    uint64_t guess = ((uint64_t)(width) + PITCH_GUESS - 1) / PITCH_GUESS * PITCH_GUESS; \
+    if ((dptr) == NULL || (pitch) == NULL || __builtin_mul_overflow(guess, (uint64_t)(height), &guess) || guess == 0) \
+        return SG_DRIVER_CALL(name, __VA_ARGS__); \
+    bool is_sound = (element) == 4 || (element) == 8 || (element) == 16; \
+    if (!sg_cuda_begin(&call, SG_HOOK_##name, SG_DOMAIN_DEVICE, is_sound ? guess : 0)) \
+        return CUDA_ERROR_OUT_OF_MEMORY; \
+    CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
+    if (result == CUDA_SUCCESS) \
+        sg_cuda_record(&call, &sg_index_cuda, *(dptr), (uint64_t) * (pitch) * (height)); \
+    sg_cuda_end(&call, result == CUDA_SUCCESS ? guess : 0); \
+    return result
+
+SG_EXPORT CUresult CUDAAPI cuMemAllocPitch(CUdeviceptr_v1 *dptr, unsigned int *pPitch, unsigned int WidthInBytes,
+                                           unsigned int Height, unsigned int ElementSizeBytes)
+{
+    TAKE_PITCHED(cuMemAllocPitch, dptr, pPitch, WidthInBytes, Height, ElementSizeBytes, dptr, pPitch, WidthInBytes,
+                 Height, ElementSizeBytes);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
+                                              unsigned int ElementSizeBytes)
+{
+    TAKE_PITCHED(cuMemAllocPitch_v2, dptr, pPitch, WidthInBytes, Height, ElementSizeBytes, dptr, pPitch, WidthInBytes,
+                 Height, ElementSizeBytes);
+}
+
+#define GIVE_BACK(name, table, key, ...) \
+    uint64_t block = sg_cuda_take_out(table, key); \
+    uint32_t layers = sg_self.layers; \
+    sg_self.layers |= SG_LAYER_CUDA; \
+    CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
+    sg_self.layers = layers; \
+    return sg_cuda_released(table, key, block, result)
+
+SG_EXPORT CUresult CUDAAPI cuMemFree(CUdeviceptr_v1 dptr)
+{
+    GIVE_BACK(cuMemFree, &sg_index_cuda, dptr, dptr);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr dptr)
+{
+    GIVE_BACK(cuMemFree_v2, &sg_index_cuda, dptr, dptr);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemFreeHost(void *p)
+{
+    GIVE_BACK(cuMemFreeHost, &sg_index_cuda, (uintptr_t)p, p);
+}
+
+/* ---- arrays ------------------------------------------------------------------------------------------------------- */
+
+static uint64_t bytes_of_format(CUarray_format format)
+{
+    switch ((int)format) {
+    case CU_AD_FORMAT_UNSIGNED_INT16:
+    case CU_AD_FORMAT_SIGNED_INT16:
+    case CU_AD_FORMAT_HALF:
+        return 2;
+    case CU_AD_FORMAT_UNSIGNED_INT32:
+    case CU_AD_FORMAT_SIGNED_INT32:
+    case CU_AD_FORMAT_FLOAT:
+        return 4;
+    default:
+        return 1; /* the 8-bit formats, and the packed ones, whose channels say the rest */
+    }
+}
+
+/* The product of the extents, of which unused ones are 0. */
+static uint64_t array_bytes(uint64_t width, uint64_t height, uint64_t depth, unsigned channels, CUarray_format format)
+{
+    uint64_t bytes = width * bytes_of_format(format) * channels;
+    if (__builtin_mul_overflow(bytes, height != 0 ? height : 1, &bytes) ||
+        __builtin_mul_overflow(bytes, depth != 0 ? depth : 1, &bytes))
+        return 0;
+    return bytes;
+}
+
+/* What the driver says an array takes; it tells only for arrays with deferred mapping. */
+static uint64_t required_bytes(CUarray array, uint32_t device, uint64_t computed)
+{
+    SG_DRIVER(get_requirements, cuArrayGetMemoryRequirements);
+    CUDA_ARRAY_MEMORY_REQUIREMENTS requirements = {0};
+    if (get_requirements == NULL || get_requirements(&requirements, array, (CUdevice)device) != CUDA_SUCCESS ||
+        requirements.size == 0)
+        return computed;
+    return requirements.size;
+}
+
+/* The plain formats come in 1, 2 or 4 channels; what the others take is the driver's to know. */
+static bool has_channels(unsigned channels, CUarray_format format)
+{
+    bool is_plain = (format >= CU_AD_FORMAT_UNSIGNED_INT8 && format <= CU_AD_FORMAT_SIGNED_INT32) ||
+                    format == CU_AD_FORMAT_HALF || format == CU_AD_FORMAT_FLOAT;
+    return !is_plain || channels == 1 || channels == 2 || channels == 4;
+}
+
+#define TAKE_ARRAY(name, handle, descriptor, height, depth, is_empty) \
+    struct sg_cuda_call call; \
+    uint64_t bytes = \
+        (handle) == NULL || (descriptor) == NULL \
+            ? 0 \
+            : array_bytes((descriptor)->Width, height, depth, (descriptor)->NumChannels, (descriptor)->Format); \
+    if (bytes == 0 || (is_empty)) \
+        return SG_DRIVER_CALL(name, handle, descriptor); \
+    bool is_sound = has_channels((descriptor)->NumChannels, (descriptor)->Format); \
+    if (!sg_cuda_begin(&call, SG_HOOK_##name, SG_DOMAIN_DEVICE, is_sound ? bytes : 0)) \
+        return CUDA_ERROR_OUT_OF_MEMORY; \
+    CUresult result = SG_DRIVER_CALL(name, handle, descriptor); \
+    if (result == CUDA_SUCCESS) \
+        sg_cuda_record(&call, &sg_index_arrays, (uintptr_t) * (handle), \
+                       required_bytes(*(handle), call.device, bytes)); \
+    sg_cuda_end(&call, result == CUDA_SUCCESS ? bytes : 0); \
+    return result
+
+/* Sparse and deferred arrays have no memory of their own: it is mapped into them. */
+#define IS_EMPTY(descriptor) (((descriptor)->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) != 0)
+
+SG_EXPORT CUresult CUDAAPI cuArrayCreate(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR_v1 *pAllocateArray)
+{
+    TAKE_ARRAY(cuArrayCreate, pHandle, pAllocateArray, pAllocateArray->Height, 0, false);
+}
+
+SG_EXPORT CUresult CUDAAPI cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray)
+{
+    TAKE_ARRAY(cuArrayCreate_v2, pHandle, pAllocateArray, pAllocateArray->Height, 0, false);
+}
+
+SG_EXPORT CUresult CUDAAPI cuArray3DCreate(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *pAllocateArray)
+{
+    TAKE_ARRAY(cuArray3DCreate, pHandle, pAllocateArray, pAllocateArray->Height, pAllocateArray->Depth,
+               IS_EMPTY(pAllocateArray));
+}
+
+SG_EXPORT CUresult CUDAAPI cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pAllocateArray)
+{
+    TAKE_ARRAY(cuArray3DCreate_v2, pHandle, pAllocateArray, pAllocateArray->Height, pAllocateArray->Depth,
+               IS_EMPTY(pAllocateArray));
+}
+
+SG_EXPORT CUresult CUDAAPI cuArrayDestroy(CUarray hArray)
+{
+    GIVE_BACK(cuArrayDestroy, &sg_index_arrays, (uintptr_t)hArray, hArray);
+}

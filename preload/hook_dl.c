@@ -1,0 +1,68 @@
+/*
+ * hook_dl.c - the second door: dlsym.
+ *
+ * The exported dlsym is a few instructions of assembly (dlsym.S): it asks sg_dlsym_filter, and where that has no answer it
+ * jumps to the libc's dlsym with the caller's return address in place, because RTLD_NEXT and RTLD_DEFAULT depend on it.
+ */
+#include "hook_dl.h"
+
+#include "atomics.h"
+#include "options.h"
+#include "real.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+static void *as_pointer(sg_function function)
+{
+    void *pointer;
+    memcpy(&pointer, &function, sizeof pointer);
+    return pointer;
+}
+
+/* Only whole names count: a prefix test would also catch cudnn, cublas and curl. */
+static enum sg_hook find_hook(const char *name)
+{
+    for (unsigned hook = 0; hook < SG_HOOK_COUNT; hook++)
+        if (sg_hook_table[hook].family != SG_FAMILY_LIBC && strcmp(sg_hook_table[hook].symbol, name) == 0)
+            return (enum sg_hook)hook;
+    return SG_HOOK_COUNT;
+}
+
+/* The answer "not there", with the dlerror() that belongs to it. */
+static void *absent(const char *name)
+{
+    void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+    if (libc != NULL)
+        (void)sg_real_dlsym(libc, name);
+    return SG_DLSYM_ABSENT;
+}
+
+/* Our exports stand in the global scope even where no CUDA is: a probe must not take them for a driver. */
+static void *answer_global(enum sg_hook hook, const char *name)
+{
+    sg_function real =
+        sg_hook_table[hook].family == SG_FAMILY_DRIVER ? sg_real_find(hook) : sg_real_dlsym(RTLD_NEXT, name);
+    return real != NULL ? as_pointer(sg_hook_function(hook)) : absent(name);
+}
+
+void *sg_dlsym_filter(void *handle, const char *name)
+{
+    if (sg_load_acquire(&sg_dlsym_next) == NULL)
+        (void)sg_real_dlsym(RTLD_NEXT, "dlsym");
+    if (name == NULL || name[0] != 'c' || name[1] != 'u' || handle == RTLD_NEXT || sg_options.is_disabled)
+        return NULL;
+    enum sg_hook hook = find_hook(name);
+    if (hook == SG_HOOK_COUNT)
+        return NULL;
+    sg_function found = sg_real_dlsym(handle, name);
+    if (found == NULL)
+        return NULL; /* the jump repeats the look-up and leaves its error */
+    if (found == sg_hook_function(hook))
+        return answer_global(hook, name);
+    if (sg_hook_table[hook].family == SG_FAMILY_RUNTIME)
+        return as_pointer(sg_runtime_thunk(hook, found));
+    if (sg_load_acquire(&sg_real_address[hook]) == NULL)
+        sg_store_release(&sg_real_address[hook], found);
+    return as_pointer(sg_hook_function(hook));
+}

@@ -1,0 +1,363 @@
+/*
+ * hook_map.c - mmap, munmap, mremap, mprotect and madvise.
+ *
+ * What counts (domain "mapped"): writable private, shared anonymous and tmpfs mappings, in whole pages, as the kernel's
+ * own commit accounting does. A reservation (PROT_NONE or read-only) counts from the moment mprotect makes it writable,
+ * and like the kernel's it stays counted when it is made unwritable again: its pages are still there. MAP_NORESERVE
+ * mappings promise nothing; what is resident of them is reported. Mappings of ordinary files and devices never count.
+ *
+ * Mappings made inside a heap or CUDA hook back what is counted there and are not entered; what they unmap is taken out
+ * all the same. The index changes before the real unmap and after the real map, so that an address that another thread
+ * gets meanwhile is never taken from it; what an mremap takes along waits outside the address space (park).
+ */
+#include "admission.h"
+#include "atomics.h"
+#include "compiler.h"
+#include "index.h"
+#include "ledger.h"
+#include "lifecycle.h"
+#include "map_shape.h"
+#include "options.h"
+#include "real.h"
+#include "segment.h"
+#include "syscall.h"
+#include "thread.h"
+#include "watchdog.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <sys/mman.h>
+
+static bool is_counting(void)
+{
+    return sg_lifecycle_enter() && sg_self.layers == 0;
+}
+
+/* Runs one change of the index and brings the ledger in step with it. */
+struct change {
+    struct sg_lock_state lock;
+    uint64_t before_bytes;
+};
+
+static void change_begin(struct change *change)
+{
+    sg_lock_acquire(&sg_index_maps_lock, &change->lock);
+    change->before_bytes = sg_index_maps.counted_bytes;
+}
+
+static void change_end(struct change *change, int result)
+{
+    uint64_t before = change->before_bytes, after = sg_index_maps.counted_bytes;
+    sg_lock_release(&sg_index_maps_lock, &change->lock);
+    if (after > before)
+        sg_ledger_charge(SG_DOMAIN_MAPPED, after - before);
+    else if (after < before)
+        sg_ledger_release(SG_DOMAIN_MAPPED, before - after);
+    if (result != 0)
+        sg_ledger_count_fault();
+}
+
+static uint64_t bytes_in_index(uintptr_t address, uint64_t bytes, uint32_t kind)
+{
+    struct sg_lock_state lock;
+    sg_lock_acquire(&sg_index_maps_lock, &lock);
+    uint64_t found = sg_ranges_bytes(&sg_index_maps, address, address + bytes, kind);
+    sg_lock_release(&sg_index_maps_lock, &lock);
+    return found;
+}
+
+static void set_range(uintptr_t address, const struct sg_map_shape *shape)
+{
+    struct change change;
+    change_begin(&change);
+    change_end(&change, sg_ranges_set(&sg_index_maps, address, address + shape->bytes, shape->kind, shape->flags));
+}
+
+/* Asks for `growth` bytes of mappings: false if refused (errno is set). Small ones leave nothing in flight. */
+static bool ask(struct sg_request *request, uint64_t growth, const char *call)
+{
+    *request =
+        (struct sg_request){.domain = SG_DOMAIN_MAPPED, .size_bytes = growth, .growth_bytes = growth, .call = call};
+    bool is_admitted;
+    if (growth == 0)
+        return true;
+    if (growth >= sg_options.large_bytes) {
+        is_admitted = sg_admission_ask(request);
+    } else {
+        if (!sg_segment_is_shared() && sg_ledger_own_bytes() + growth >= SG_CREDIT_MOST) /* less may stay unseen */
+            sg_segment_attach();
+        is_admitted = sg_admission_ask_small(SG_DOMAIN_MAPPED, growth, call);
+    }
+    if (!is_admitted)
+        errno = ENOMEM;
+    return is_admitted;
+}
+
+static void settle(struct sg_request *request, bool is_done)
+{
+    if (request->granted_bytes != 0)
+        sg_admission_settle(request, is_done ? request->size_bytes : 0);
+    else if (request->size_bytes != 0)
+        sg_admission_settle_small(request->size_bytes, is_done ? request->size_bytes : 0);
+    sg_watchdog_consider();
+}
+
+static void *real_mmap(void *address, size_t length, int prot, int flags, int fd, off_t offset)
+{
+    return SG_REAL(mmap)(address, length, prot, flags, fd, offset);
+}
+
+static void *map(void *address, size_t length, int prot, int flags, int fd, off_t offset)
+{
+    if (sg_real_is_looking()) /* the loader's own mappings are not the program's */
+        return sg_sys_mmap(address, length, prot, flags, fd, (uint64_t)offset);
+    if (!is_counting() || length == 0 || length > PTRDIFF_MAX)
+        return real_mmap(address, length, prot, flags, fd, offset);
+    int saved_errno = errno;
+    struct sg_map_shape shape = sg_map_shape_of(length, prot, flags, fd);
+    bool is_fixed = (flags & MAP_FIXED) != 0;
+    uint64_t growth = shape.kind == SG_RANGE_COUNTED && shape.is_judged ? shape.bytes : 0;
+    if (is_fixed && growth != 0) {
+        uint64_t replaced = bytes_in_index((uintptr_t)address, shape.bytes, SG_RANGE_COUNTED);
+        growth = growth > replaced ? growth - replaced : 0;
+    }
+    struct sg_request request;
+    if (!ask(&request, growth, "mmap"))
+        return MAP_FAILED;
+    void *mapped = real_mmap(address, length, prot, flags, fd, offset);
+    if (mapped == MAP_FAILED) {
+        saved_errno = errno;
+    } else if (shape.kind != SG_RANGE_NONE || sg_load_relaxed(&sg_index_maps.chunk_count) != 0) {
+        set_range((uintptr_t)mapped, &shape); /* even what does not count replaces what did */
+        if (shape.kind == SG_RANGE_COUNTED)
+            sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
+    }
+    settle(&request, mapped != MAP_FAILED);
+    errno = saved_errno;
+    return mapped;
+}
+
+SG_EXPORT void *mmap(void *address, size_t length, int prot, int flags, int fd, off_t offset)
+{
+    return map(address, length, prot, flags, fd, offset);
+}
+
+SG_EXPORT void *mmap64(void *address, size_t length, int prot, int flags, int fd, off64_t offset)
+{
+    return map(address, length, prot, flags, fd, offset);
+}
+
+/* What lies in [begin, begin + bytes), so that it can be put back if the real call fails. */
+struct saved_ranges {
+    struct sg_range range[32];
+    unsigned count;
+};
+
+static void save_ranges(uintptr_t begin, uintptr_t end, struct saved_ranges *saved)
+{
+    saved->count = 0;
+    for (uintptr_t at = begin; saved->count < SG_ARRAY_LENGTH(saved->range);) {
+        struct sg_range *range = &saved->range[saved->count];
+        if (!sg_ranges_next(&sg_index_maps, at, range) || range->begin >= end)
+            return;
+        at = range->end;
+        range->begin = range->begin > begin ? range->begin : begin;
+        range->end = range->end < end ? range->end : end;
+        saved->count++;
+    }
+}
+
+/* No mapping has such an address: the processors' addresses end far below. */
+#define PARKED_FROM ((uintptr_t)1 << 63)
+#define ADDRESS_MOST ((uintptr_t)1 << 57)
+
+/* While a real call lets go of addresses that another thread may get at once, what was known of them waits at a place that
+ * no mapping can have, still counted; the place is given. Under the lock. */
+static int park(uintptr_t begin, uint64_t bytes, uintptr_t *parked)
+{
+    static uint64_t used;
+    *parked = PARKED_FROM + (used & ((UINT64_C(1) << 62) - 1));
+    used += bytes;
+    return sg_ranges_move(&sg_index_maps, begin, *parked, bytes, false);
+}
+
+SG_EXPORT int munmap(void *address, size_t length)
+{
+    uintptr_t begin = (uintptr_t)address;
+    if (sg_real_is_looking())
+        return (int)sg_sys_munmap(address, length);
+    if (!sg_lifecycle_enter() || length == 0 || begin % sg_page_bytes() != 0 || length > ADDRESS_MOST ||
+        begin > ADDRESS_MOST || sg_load_relaxed(&sg_index_maps.chunk_count) == 0)
+        return SG_REAL(munmap)(address, length);
+    uintptr_t end = begin + sg_round_up(length, sg_page_bytes()), parked = 0;
+    struct saved_ranges saved;
+    struct change change;
+    change_begin(&change);
+    save_ranges(begin, end, &saved);
+    for (unsigned i = 0; i < saved.count; i++)
+        if (saved.range[i].kind == SG_RANGE_COUNTED && (saved.range[i].flags & SG_RANGE_SETTLED) == 0)
+            sg_index_withdraw(saved.range[i].begin, saved.range[i].end);
+    int result = 0;
+    if (saved.count == SG_ARRAY_LENGTH(saved.range)) /* perhaps not all */
+        result = park(begin, end - begin, &parked);
+    else if (saved.count != 0)
+        result = sg_ranges_set(&sg_index_maps, begin, end, SG_RANGE_NONE, 0);
+    change_end(&change, result);
+    int answer = SG_REAL(munmap)(address, length);
+    if (answer == 0 && saved.count != 0 && saved.range[0].kind == SG_RANGE_COUNTED)
+        sg_ledger_count_free(SG_DOMAIN_MAPPED);
+    if (answer == 0 && parked == 0)
+        return 0;
+    change_begin(&change);
+    result = 0;
+    if (answer == 0)
+        result = sg_ranges_set(&sg_index_maps, parked, parked + (end - begin), SG_RANGE_NONE, 0);
+    else if (parked != 0) /* nothing was unmapped: everything is as it was */
+        result = sg_ranges_move(&sg_index_maps, parked, begin, end - begin, false);
+    for (unsigned i = 0; answer != 0 && parked == 0 && i < saved.count; i++)
+        result |= sg_ranges_set(&sg_index_maps, saved.range[i].begin, saved.range[i].end, saved.range[i].kind,
+                                saved.range[i].flags);
+    change_end(&change, result);
+    return answer;
+}
+
+/* One mremap: what it was asked, and where the index keeps what was there meanwhile. */
+struct remap {
+    uintptr_t from;
+    uint64_t old_bytes;
+    uint64_t new_bytes;
+    bool is_copy;     /* MREMAP_DONTUNMAP, Linux 5.7: the old place stays, empty */
+    uintptr_t parked; /* `from` if nothing goes from there */
+};
+
+/* The index after a successful mremap. */
+static int follow_mremap(const struct remap *remap, uintptr_t to)
+{
+    struct sg_range last;
+    uint64_t old_bytes = remap->old_bytes, new_bytes = remap->new_bytes;
+    uintptr_t from = remap->parked;
+    if (old_bytes == 0) { /* a second view of a shared mapping */
+        if (!sg_ranges_next(&sg_index_maps, from, &last) || last.begin > from)
+            return sg_ranges_set(&sg_index_maps, to, to + new_bytes, SG_RANGE_NONE, 0);
+        return sg_ranges_set(&sg_index_maps, to, to + new_bytes, last.kind, last.flags);
+    }
+    bool is_known = sg_ranges_next(&sg_index_maps, from + old_bytes - 1, &last) && last.begin < from + old_bytes;
+    uint64_t kept = old_bytes < new_bytes ? old_bytes : new_bytes;
+    int result = sg_ranges_move(&sg_index_maps, from, to, kept, remap->is_copy);
+    if (remap->is_copy)
+        result |= sg_ranges_flag(&sg_index_maps, from, from + old_bytes, SG_RANGE_SETTLED);
+    else if (kept < old_bytes)
+        result |= sg_ranges_set(&sg_index_maps, from + kept, from + old_bytes, SG_RANGE_NONE, 0);
+    if (new_bytes > kept)
+        result |= sg_ranges_set(&sg_index_maps, to + kept, to + new_bytes, is_known ? last.kind : SG_RANGE_NONE,
+                                is_known ? last.flags & ~(uint32_t)SG_RANGE_SETTLED : 0);
+    return result;
+}
+
+/* How much more would count after this mremap. */
+static uint64_t mremap_growth(uintptr_t from, uint64_t old_bytes, uint64_t new_bytes, int flags)
+{
+    struct sg_range range;
+    struct sg_lock_state lock;
+    uintptr_t last = old_bytes != 0 ? from + old_bytes - 1 : from;
+    sg_lock_acquire(&sg_index_maps_lock, &lock);
+    bool counts = sg_ranges_next(&sg_index_maps, last, &range) && range.begin <= last && range.kind == SG_RANGE_COUNTED;
+    sg_lock_release(&sg_index_maps_lock, &lock);
+    if (!counts)
+        return 0;
+    if ((flags & 4 /* MREMAP_DONTUNMAP */) != 0)
+        return new_bytes;
+    return new_bytes > old_bytes ? new_bytes - old_bytes : 0;
+}
+
+SG_EXPORT void *mremap(void *address, size_t old_length, size_t new_length, int flags, ...)
+{
+    va_list arguments;
+    va_start(arguments, flags);
+    void *wanted = (flags & MREMAP_FIXED) != 0 ? va_arg(arguments, void *) : NULL;
+    va_end(arguments);
+    bool is_copy = (flags & 4 /* MREMAP_DONTUNMAP */) != 0;
+    struct remap remap = {(uintptr_t)address, sg_round_up(old_length, sg_page_bytes()),
+                          sg_round_up(new_length, sg_page_bytes()), is_copy, (uintptr_t)address};
+    if (sg_real_is_looking() || !sg_lifecycle_enter() || new_length == 0 || remap.from % sg_page_bytes() != 0 ||
+        old_length > ADDRESS_MOST || new_length > ADDRESS_MOST || remap.from > ADDRESS_MOST ||
+        sg_load_relaxed(&sg_index_maps.chunk_count) == 0)
+        return SG_REAL(mremap)(address, old_length, new_length, flags, wanted);
+    int saved_errno = errno;
+    struct sg_request request;
+    struct change change;
+    uint64_t growth = sg_self.layers == 0 ? mremap_growth(remap.from, remap.old_bytes, remap.new_bytes, flags) : 0;
+    if (!ask(&request, growth, "mremap"))
+        return MAP_FAILED;
+    int result = 0;
+    if (!is_copy && remap.old_bytes != 0) {
+        change_begin(&change);
+        result = park(remap.from, remap.old_bytes, &remap.parked);
+        change_end(&change, result);
+    }
+    void *moved = SG_REAL(mremap)(address, old_length, new_length, flags, wanted);
+    if (moved == MAP_FAILED)
+        saved_errno = errno;
+    if (moved != MAP_FAILED || remap.parked != remap.from) {
+        change_begin(&change);
+        result = moved != MAP_FAILED ? follow_mremap(&remap, (uintptr_t)moved)
+                                     : sg_ranges_move(&sg_index_maps, remap.parked, remap.from, remap.old_bytes, false);
+        change_end(&change, result);
+    }
+    settle(&request, moved != MAP_FAILED);
+    errno = saved_errno;
+    return moved;
+}
+
+/* mprotect and pkey_mprotect: reservations that become writable begin to count. May run in a SIGSEGV handler. */
+static bool protect_begin(struct sg_request *request, uintptr_t begin, uint64_t bytes, int prot, const char *call)
+{
+    *request = (struct sg_request){0};
+    if (!is_counting() || (prot & PROT_WRITE) == 0 || sg_load_relaxed(&sg_index_maps.chunk_count) == 0)
+        return true;
+    return ask(request, bytes_in_index(begin, bytes, SG_RANGE_RESERVED), call);
+}
+
+static void protect_end(struct sg_request *request, uintptr_t begin, uint64_t bytes, bool is_done)
+{
+    int saved_errno = errno;
+    if (is_done && request->size_bytes != 0) {
+        struct change change;
+        change_begin(&change);
+        change_end(&change, sg_ranges_commit(&sg_index_maps, begin, begin + bytes));
+        sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
+    }
+    settle(request, is_done);
+    errno = saved_errno;
+}
+
+SG_EXPORT int mprotect(void *address, size_t length, int prot)
+{
+    struct sg_request request;
+    uint64_t bytes = sg_round_up(length, sg_page_bytes());
+    if (!protect_begin(&request, (uintptr_t)address, bytes, prot, "mprotect"))
+        return -1;
+    int answer = SG_REAL(mprotect)(address, length, prot);
+    protect_end(&request, (uintptr_t)address, bytes, answer == 0);
+    return answer;
+}
+
+SG_EXPORT int pkey_mprotect(void *address, size_t length, int prot, int pkey)
+{
+    struct sg_request request;
+    uint64_t bytes = sg_round_up(length, sg_page_bytes());
+    if (!protect_begin(&request, (uintptr_t)address, bytes, prot, "pkey_mprotect"))
+        return -1;
+    int answer = SG_REAL(pkey_mprotect)(address, length, prot, pkey);
+    protect_end(&request, (uintptr_t)address, bytes, answer == 0);
+    return answer;
+}
+
+SG_EXPORT int madvise(void *address, size_t length, int advice)
+{
+    int answer = SG_REAL(madvise)(address, length, advice);
+    bool gives_back = advice == MADV_DONTNEED || advice == MADV_REMOVE || advice == MADV_FREE || advice == 24;
+    if (answer == 0 && gives_back && length != 0 && is_counting()) /* 24: MADV_DONTNEED_LOCKED, Linux 5.18 */
+        sg_index_give_back((uintptr_t)address, (uintptr_t)address + sg_round_up(length, sg_page_bytes()));
+    return answer;
+}

@@ -1,0 +1,122 @@
+/*
+ * hook_meminfo.c - what the driver says of free and total memory, where that is the machine's (SPARKGUARD_MEMINFO).
+ *
+ * On unified memory the driver's "free" is MemFree: page cache counts as used, and neither reserve, promises nor other
+ * tenants count at all. Programs size themselves by it. So free is the largest request that admission would grant now,
+ * whatever the driver says, and total, fixed at the process's first question, what guarded programs could have in all.
+ * Errors stay the driver's, but for its own OUT_OF_MEMORY: PyTorch asks while it reports one. Below the floor, where
+ * the driver has been seen to hang, it is not asked. A guard that only observes changes no answer.
+ */
+#include "cuda_call.h"
+
+#include "compiler.h"
+#include "options.h"
+#include "room.h"
+
+#define STEP_BYTES \
+    (UINT64_C(2) << 20) /* what is asked for exactly must be granted, though the machine never stands still */
+
+static uint64_t fixed_total; /* (atomic) 0: nobody has asked yet */
+
+static bool is_honest(void)
+{
+    return sg_lifecycle_enter() && sg_options.meminfo_honest && !sg_options.mode_observe &&
+           (sg_self.layers & SG_LAYER_CUDA) == 0;
+}
+
+/* Whether the device's memory is the machine's. */
+static bool is_unified(CUdevice device)
+{
+    return device >= 0 && sg_cuda_knows_device((uint32_t)device) && !sg_cuda_has_own_pool((uint32_t)device);
+}
+
+/* Cgroups bound managed memory, and not device memory. What this process goes for shows when it has taken the one or the
+ * other; until then it is told what it may have of either. */
+static bool is_bounded_by_cgroups(void)
+{
+    uint64_t device = sg_load(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes);
+    return device <= sg_load(&sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes);
+}
+
+/* `device_total`: what the driver says the device has. */
+static uint64_t total_of(uint64_t all_bytes, uint64_t device_total, uint64_t reserve)
+{
+    uint64_t known = sg_load(&fixed_total);
+    if (known != 0)
+        return known;
+    uint64_t of_device = device_total > reserve ? device_total - reserve : 0;
+    uint64_t total = (all_bytes < of_device ? all_bytes : of_device) / STEP_BYTES * STEP_BYTES;
+    return sg_cas_u64(&fixed_total, &known, total) ? total : known;
+}
+
+struct answer {
+    uint64_t free_bytes, total_bytes;
+    bool is_below_floor;
+};
+
+/* False if nothing is known of the machine: then the driver's word stands. */
+static bool find_answer(struct answer *answer, CUdevice device)
+{
+    struct sg_capacity capacity;
+    sg_admission_measure(&capacity, is_bounded_by_cgroups());
+    uint64_t device_total = sg_own->device[(uint32_t)device % SG_DEVICE_ROOM].total_bytes;
+    answer->is_below_floor = capacity.is_below_floor;
+    answer->total_bytes = total_of(capacity.all_bytes, device_total, capacity.reserve_bytes);
+    answer->free_bytes = capacity.largest_bytes / STEP_BYTES * STEP_BYTES;
+    if (answer->free_bytes > answer->total_bytes)
+        answer->free_bytes = answer->total_bytes;
+    return capacity.is_known;
+}
+
+/* The current context's device, if its memory is the machine's; the driver answers all else. */
+static bool is_ours(CUdevice *device)
+{
+    SG_DRIVER(get_device, cuCtxGetDevice);
+    return is_honest() && get_device != NULL && get_device(device) == CUDA_SUCCESS && is_unified(*device);
+}
+
+static bool is_replaced(CUresult result)
+{
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+#define GET_INFO(name, type, most) \
+    struct answer answer; \
+    CUdevice device = 0; \
+    if (free == NULL || total == NULL || !is_ours(&device) || !find_answer(&answer, device)) \
+        return SG_DRIVER_CALL(name, free, total); \
+    type real_free = 0, real_total = 0; \
+    CUresult result = answer.is_below_floor ? CUDA_SUCCESS : SG_DRIVER_CALL(name, &real_free, &real_total); \
+    if (!is_replaced(result)) \
+        return result; \
+    *free = (type)(answer.free_bytes < (most) ? answer.free_bytes : (most)); \
+    *total = (type)(answer.total_bytes < (most) ? answer.total_bytes : (most)); \
+    return CUDA_SUCCESS
+
+SG_EXPORT CUresult CUDAAPI cuMemGetInfo(unsigned int *free, unsigned int *total)
+{
+    GET_INFO(cuMemGetInfo, unsigned int, UINT32_MAX);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free, size_t *total)
+{
+    GET_INFO(cuMemGetInfo_v2, size_t, SIZE_MAX);
+}
+
+#define GET_TOTAL(name, type, most) \
+    struct answer answer; \
+    CUresult result = SG_DRIVER_CALL(name, bytes, dev); \
+    if (result != CUDA_SUCCESS || !is_honest() || !is_unified(dev) || !find_answer(&answer, dev)) \
+        return result; \
+    *bytes = (type)(answer.total_bytes < (most) ? answer.total_bytes : (most)); \
+    return result
+
+SG_EXPORT CUresult CUDAAPI cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
+{
+    GET_TOTAL(cuDeviceTotalMem, unsigned int, UINT32_MAX);
+}
+
+SG_EXPORT CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
+{
+    GET_TOTAL(cuDeviceTotalMem_v2, size_t, SIZE_MAX);
+}

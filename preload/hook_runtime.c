@@ -1,0 +1,205 @@
+/*
+ * hook_runtime.c - the runtime's allocating names, so that messages and reports say the caller's own word.
+ *
+ * Nothing is judged here: the runtime makes exactly one driver call for each, and that is where it is refused, so that the
+ * runtime's error state is its own. Several runtimes can live in one process (PyTorch's 12 beside a program's 13); a call
+ * through our export goes to the runtime that the caller's own object would have found, one through dlsym to the runtime
+ * that was asked.
+ */
+#include "compiler.h"
+#include "hook_dl.h"
+#include "real.h"
+#include "thread.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <link.h>
+#include <string.h>
+
+#include <cuda_runtime_api.h>
+
+/* With the per-thread default stream the header renames; these are the exported names. */
+extern cudaError_t CUDARTAPI cudaMallocAsync_ptsz(void **devPtr, size_t size, cudaStream_t hStream);
+extern cudaError_t CUDARTAPI cudaMallocFromPoolAsync_ptsz(void **ptr, size_t size, cudaMemPool_t memPool,
+                                                          cudaStream_t stream);
+
+/* Objects that call our exports, and the runtime function behind each; found once. */
+enum { CALLER_ROOM = 256, RUNTIME_ROOM = 4 };
+
+struct caller {
+    uintptr_t key; /* base of the calling object, mixed with the hook; written last */
+    sg_function real;
+};
+
+static struct caller callers[CALLER_ROOM];
+
+/* The name of some runtime that is loaded. */
+static int note_runtime(struct dl_phdr_info *info, size_t size, void *name)
+{
+    (void)size;
+    const char *slash = strrchr(info->dlpi_name, '/');
+    size_t length = strlen(info->dlpi_name);
+    if (strncmp(slash != NULL ? slash + 1 : info->dlpi_name, "libcudart.so", 12) != 0 || length >= PATH_MAX)
+        return 0;
+    memcpy(name, info->dlpi_name, length + 1);
+    return 1;
+}
+
+/* The last resort: a tail call out of a library opened RTLD_LOCAL shows us its caller's caller, who knows no runtime. */
+static sg_function look_up_anywhere(const char *name)
+{
+    char path[PATH_MAX] = "";
+    void *handle = dl_iterate_phdr(note_runtime, path) != 0 ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    sg_function real = handle != NULL ? sg_real_dlsym(handle, name) : NULL;
+    if (handle != NULL)
+        (void)dlclose(handle);
+    return real;
+}
+
+/* What the calling object would have bound to without us: first in its own scope (a library opened RTLD_LOCAL has its own
+ * runtime there), then behind us in the global one. */
+/* What has been found is kept for good, so its library must be. */
+static void pin(sg_function function)
+{
+    Dl_info info;
+    void *address;
+    memcpy(&address, &function, sizeof address);
+    if (address != NULL && dladdr(address, &info) != 0 && info.dli_fname != NULL)
+        (void)dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
+static sg_function look_up_for(const void *return_address, enum sg_hook hook)
+{
+    const char *name = sg_hook_table[hook].symbol;
+    sg_function ours = sg_hook_function(hook), real = NULL;
+    struct link_map *map = NULL;
+    Dl_info info;
+    if (dladdr1(return_address, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 && map != NULL && map->l_name[0] != '\0') {
+        void *handle = dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
+        if (handle != NULL) {
+            real = sg_real_dlsym(handle, name);
+            (void)dlclose(handle);
+        }
+    }
+    if (real == NULL || real == ours)
+        real = sg_real_dlsym(RTLD_NEXT, name);
+    if (real == NULL)
+        real = look_up_anywhere(name);
+    pin(real);
+    return real;
+}
+
+static sg_function real_for(const void *return_address, enum sg_hook hook)
+{
+    uintptr_t key = ((uintptr_t)return_address >> 12) * SG_HOOK_COUNT + hook;
+    for (unsigned i = 0; i < CALLER_ROOM; i++) {
+        struct caller *caller = &callers[(key + i) % CALLER_ROOM];
+        uintptr_t held = sg_load_acquire(&caller->key);
+        if (held == key)
+            return caller->real;
+        if (held != 0)
+            continue;
+        int saved_errno = errno;
+        sg_function real = look_up_for(return_address, hook);
+        errno = saved_errno;
+        uint64_t nobody = 0;
+        if (real != NULL && sg_cas_u64((uint64_t *)&caller->key, &nobody, 1)) { /* 1: being filled; no key is 1 */
+            caller->real = real;
+            sg_store_release(&caller->key, key);
+        }
+        return real;
+    }
+    return look_up_for(return_address, hook);
+}
+
+/* FORWARD defines, for one runtime function, the export and RUNTIME_ROOM thunks for pointers handed out by dlsym. `word`
+ * is what the program wrote, and the outermost counts: a runtime may go through its own exports. */
+static sg_function thunk_real[SG_HOOK_COUNT][RUNTIME_ROOM];
+
+/* The runtime function this thread is in: what it calls through our exports is meant for the same runtime. */
+static SG_THREAD_LOCAL sg_function inside;
+
+#define CALLER (inside != NULL ? *(void **)(void *)&inside : __builtin_return_address(0))
+
+#define CALL_AS(name, word, real_function, ...) \
+    const char *outer = sg_self.call; \
+    sg_function real = (real_function), outside = inside; \
+    if (real == NULL) \
+        return cudaErrorInsufficientDriver; \
+    inside = real; \
+    sg_self.call = outer != NULL ? outer : (word); \
+    cudaError_t result = ((__typeof__(&name))real)(__VA_ARGS__); \
+    sg_self.call = outer; \
+    inside = outside; \
+    return result
+
+#define THUNK(name, word, number, parameters, ...) \
+    static cudaError_t CUDARTAPI name##_##number parameters \
+    { \
+        CALL_AS(name, word, sg_load_acquire(&thunk_real[SG_HOOK_##name][number]), __VA_ARGS__); \
+    }
+
+#define FORWARD_AS(name, word, parameters, ...) \
+    THUNK(name, word, 0, parameters, __VA_ARGS__) \
+    THUNK(name, word, 1, parameters, __VA_ARGS__) \
+    THUNK(name, word, 2, parameters, __VA_ARGS__) \
+    THUNK(name, word, 3, parameters, __VA_ARGS__) \
+    SG_EXPORT cudaError_t CUDARTAPI name parameters \
+    { \
+        CALL_AS(name, word, real_for(CALLER, SG_HOOK_##name), __VA_ARGS__); \
+    }
+
+#define FORWARD(name, parameters, ...) FORWARD_AS(name, #name, parameters, __VA_ARGS__)
+
+FORWARD(cudaMalloc, (void **devPtr, size_t size), devPtr, size)
+FORWARD(cudaMallocManaged, (void **devPtr, size_t size, unsigned int flags), devPtr, size, flags)
+FORWARD(cudaMallocHost, (void **ptr, size_t size), ptr, size)
+FORWARD(cudaHostAlloc, (void **pHost, size_t size, unsigned int flags), pHost, size, flags)
+FORWARD(cudaMallocPitch, (void **devPtr, size_t *pitch, size_t width, size_t height), devPtr, pitch, width, height)
+FORWARD(cudaMalloc3D, (struct cudaPitchedPtr * pitchedDevPtr, struct cudaExtent extent), pitchedDevPtr, extent)
+FORWARD(cudaMallocArray,
+        (cudaArray_t * array, const struct cudaChannelFormatDesc *desc, size_t width, size_t height,
+         unsigned int flags),
+        array, desc, width, height, flags)
+FORWARD(cudaMalloc3DArray,
+        (cudaArray_t * array, const struct cudaChannelFormatDesc *desc, struct cudaExtent extent, unsigned int flags),
+        array, desc, extent, flags)
+FORWARD(cudaMallocMipmappedArray,
+        (cudaMipmappedArray_t * mipmappedArray, const struct cudaChannelFormatDesc *desc, struct cudaExtent extent,
+         unsigned int numLevels, unsigned int flags),
+        mipmappedArray, desc, extent, numLevels, flags)
+FORWARD(cudaMallocAsync, (void **devPtr, size_t size, cudaStream_t hStream), devPtr, size, hStream)
+FORWARD_AS(cudaMallocAsync_ptsz, "cudaMallocAsync", (void **devPtr, size_t size, cudaStream_t hStream), devPtr, size,
+           hStream)
+FORWARD(cudaMallocFromPoolAsync, (void **ptr, size_t size, cudaMemPool_t memPool, cudaStream_t stream), ptr, size,
+        memPool, stream)
+FORWARD_AS(cudaMallocFromPoolAsync_ptsz, "cudaMallocFromPoolAsync",
+           (void **ptr, size_t size, cudaMemPool_t memPool, cudaStream_t stream), ptr, size, memPool, stream)
+
+static const sg_function thunk_table[SG_HOOK_COUNT][RUNTIME_ROOM] = {
+#define SG_HOOK_LIBC(symbol)
+#define SG_HOOK_DRIVER(symbol, base, version, is_ptsz)
+#define SG_HOOK_RUNTIME(symbol) \
+    [SG_HOOK_##symbol] = {(sg_function)symbol##_0, (sg_function)symbol##_1, (sg_function)symbol##_2, \
+                          (sg_function)symbol##_3},
+#include "hooks.def"
+#undef SG_HOOK_LIBC
+#undef SG_HOOK_DRIVER
+#undef SG_HOOK_RUNTIME
+};
+
+sg_function sg_runtime_thunk(enum sg_hook hook, sg_function real)
+{
+    int saved_errno = errno;
+    pin(real);
+    errno = saved_errno;
+    for (unsigned i = 0; i < RUNTIME_ROOM; i++) {
+        uint64_t nobody = 0;
+        if (sg_load_acquire(&thunk_real[hook][i]) == real ||
+            sg_cas_u64((uint64_t *)&thunk_real[hook][i], &nobody, (uint64_t)(uintptr_t)real) ||
+            sg_load_acquire(&thunk_real[hook][i]) == real)
+            return thunk_table[hook][i];
+    }
+    return real;
+}

@@ -1,0 +1,209 @@
+/*
+ * index.c - see index.h.
+ */
+#include "index.h"
+
+#include "atomics.h"
+#include "ledger.h"
+#include "map_shape.h"
+#include "process.h"
+#include "seats.h"
+#include "segment.h"
+#include "syscall.h"
+
+struct sg_table sg_index_blocks;
+struct sg_table sg_index_cuda;
+struct sg_table sg_index_arrays;
+struct sg_table sg_index_contexts;
+struct sg_ranges sg_index_maps;
+struct sg_lock sg_index_maps_lock;
+
+/* Beyond this much address space, counting what is resident of MAP_NORESERVE mappings would cost too much (a sanitizer
+ * reserves terabytes). */
+#define SPARSE_MOST (UINT64_C(16) << 30)
+#define SLICE_BYTES (UINT64_C(256) << 20)
+
+static uint64_t anonymous_bytes; /* of this process, at the last look */
+static bool has_sparse;          /* at the last look */
+
+struct scan {
+    struct sg_table *table;
+    uint64_t page;
+    uint64_t promised;
+    uint64_t tracked_heap;     /* size of the heap blocks looked at */
+    uint64_t resident_private; /* resident bytes of anonymous memory that was looked at */
+    uint64_t sparse_resident;
+};
+
+/* Resident bytes of the whole pages in [begin, end); what is not mapped (any more) has none. */
+static uint64_t resident_bytes(uintptr_t begin, uintptr_t end)
+{
+    unsigned char pages[1024] = {0};
+    uint64_t page = sg_page_bytes(), count = 0;
+    begin = (begin + page - 1) & ~(page - 1);
+    end &= ~(page - 1);
+    while (begin < end) {
+        uint64_t bytes = end - begin < sizeof pages * page ? end - begin : sizeof pages * page;
+        if (sg_sys_mincore(begin, bytes, pages) == 0)
+            for (uint64_t i = 0; i < bytes / page; i++)
+                count += pages[i] & 1;
+        begin += bytes;
+    }
+    return count * page;
+}
+
+static uint64_t whole_pages(uintptr_t begin, uintptr_t end, uint64_t page)
+{
+    begin = (begin + page - 1) & ~(page - 1);
+    end &= ~(page - 1);
+    return end > begin ? end - begin : 0;
+}
+
+static void scan_block(void *context, uint64_t key, uint64_t value)
+{
+    struct scan *scan = context;
+    uint64_t size = sg_block_size(value);
+    enum sg_domain domain = sg_block_domain(value);
+    if (size < SG_PROMISE_BYTES || (domain != SG_DOMAIN_HEAP && domain != SG_DOMAIN_MANAGED))
+        return;
+    uint64_t whole = whole_pages(key, key + size, scan->page);
+    uint64_t resident = whole;
+    if ((value & SG_BLOCK_SETTLED) == 0) {
+        resident = resident_bytes(key, key + size);
+        scan->promised += whole - resident;
+        if (resident == whole)
+            (void)sg_table_mark(scan->table, key, value, SG_BLOCK_SETTLED);
+    }
+    if (domain == SG_DOMAIN_HEAP) {
+        scan->tracked_heap += size;
+        scan->resident_private += resident;
+    }
+}
+
+/* One slice at a time under the lock, so that a program that maps is not held up. */
+static void scan_maps(struct scan *scan)
+{
+    struct sg_range range;
+    uint64_t sparse = 0;
+    for (uintptr_t at = 0;;) {
+        struct sg_lock_state state;
+        sg_lock_acquire(&sg_index_maps_lock, &state);
+        bool has_more = sg_ranges_next(&sg_index_maps, at, &range);
+        uintptr_t begin = has_more && range.begin > at ? range.begin : at;
+        uintptr_t end = has_more && range.end - begin > SLICE_BYTES ? begin + SLICE_BYTES : range.end;
+        if (has_more && range.kind == SG_RANGE_COUNTED) {
+            bool is_settled = (range.flags & SG_RANGE_SETTLED) != 0;
+            uint64_t resident = is_settled ? 0 : resident_bytes(begin, end);
+            if (!is_settled)
+                scan->promised += end - begin - resident;
+            if (!is_settled && resident == end - begin)
+                (void)sg_ranges_flag(&sg_index_maps, begin, end, SG_RANGE_SETTLED);
+            if ((range.flags & SG_RANGE_SHARED) == 0)
+                scan->resident_private += is_settled ? end - begin : resident;
+        } else if (has_more && range.kind == SG_RANGE_SPARSE) {
+            sparse += end - begin;
+            if (sparse <= SPARSE_MOST) {
+                uint64_t resident = resident_bytes(begin, end);
+                scan->sparse_resident += resident;
+                if ((range.flags & SG_RANGE_SHARED) == 0)
+                    scan->resident_private += resident;
+            }
+        }
+        sg_lock_release(&sg_index_maps_lock, &state);
+        if (!has_more)
+            break;
+        at = end;
+    }
+    has_sparse = sparse != 0;
+    if (sparse > SPARSE_MOST)
+        scan->sparse_resident = SG_UNKNOWN;
+}
+
+bool sg_index_has_sparse(void)
+{
+    return has_sparse;
+}
+
+uint64_t sg_index_anonymous_bytes(void)
+{
+    return anonymous_bytes;
+}
+
+uint64_t sg_index_promised_bytes(void)
+{
+    struct scan scan = {.table = &sg_index_blocks, .page = sg_page_bytes()};
+    sg_table_visit(&sg_index_blocks, scan_block, &scan);
+    scan.table = &sg_index_cuda;
+    sg_table_visit(&sg_index_cuda, scan_block, &scan);
+    scan_maps(&scan);
+    sg_store_relaxed(&sg_own->sparse_resident_bytes, scan.sparse_resident);
+    /* Small heap blocks: what exceeds the anonymous memory that is there and is nobody else's. */
+    uint64_t heap = sg_ledger_live_heap_bytes();
+    uint64_t small = heap > scan.tracked_heap ? heap - scan.tracked_heap : 0;
+    anonymous_bytes = sg_process_anonymous_bytes(0);
+    uint64_t there = anonymous_bytes;
+    there = there > scan.resident_private ? there - scan.resident_private : 0;
+    return scan.promised + (small > there ? small - there : 0);
+}
+
+/* Safe though the figure may be older than this look: it was at least the block's promise then, and that has not grown. */
+void sg_index_withdraw(uintptr_t begin, uintptr_t end)
+{
+    enum { WITHDRAW_BYTES = 32 << 20 }; /* mincore costs about 0.5 ms per GiB, freeing touched pages far more */
+    if (end - begin < WITHDRAW_BYTES)
+        return;
+    uint64_t missing = whole_pages(begin, end, sg_page_bytes()) - resident_bytes(begin, end);
+    (void)sg_seats_lower(SG_SUM_PROMISED, missing);
+}
+
+static void give_back_block(void *context, uint64_t key, uint64_t value)
+{
+    const struct sg_range *range = context;
+    uint64_t size = sg_block_size(value);
+    if (size >= SG_PROMISE_BYTES && key < range->end && key + size > range->begin &&
+        range->begin <= key + sg_page_bytes() && key + size <= range->end + sg_page_bytes())
+        (void)sg_table_mark(&sg_index_blocks, key, value, SG_BLOCK_SETTLED);
+}
+
+void sg_index_give_back(uintptr_t begin, uintptr_t end)
+{
+    struct sg_lock_state state;
+    sg_lock_acquire(&sg_index_maps_lock, &state);
+    bool is_mapped = sg_ranges_bytes(&sg_index_maps, begin, end, SG_RANGE_COUNTED) != 0;
+    if (is_mapped && sg_ranges_flag(&sg_index_maps, begin, end, SG_RANGE_SETTLED) != 0)
+        sg_ledger_count_fault();
+    sg_lock_release(&sg_index_maps_lock, &state);
+    if (is_mapped || end - begin < SG_PROMISE_BYTES / 2)
+        return;
+    struct sg_range range = {begin, end, 0, 0};
+    sg_table_visit(&sg_index_blocks, give_back_block, &range);
+}
+
+static void settle_block(void *context, uint64_t key, uint64_t value)
+{
+    if (sg_block_size(value) >= SG_PROMISE_BYTES)
+        (void)sg_table_mark(context, key, value, SG_BLOCK_SETTLED);
+}
+
+void sg_index_settle_all(void)
+{
+    struct sg_lock_state state;
+    struct sg_range range;
+    sg_table_visit(&sg_index_blocks, settle_block, &sg_index_blocks);
+    sg_table_visit(&sg_index_cuda, settle_block, &sg_index_cuda);
+    sg_lock_acquire(&sg_index_maps_lock, &state);
+    for (uintptr_t at = 0; sg_ranges_next(&sg_index_maps, at, &range); at = range.end)
+        if (range.kind == SG_RANGE_COUNTED &&
+            sg_ranges_flag(&sg_index_maps, range.begin, range.end, SG_RANGE_SETTLED) != 0)
+            sg_ledger_count_fault();
+    sg_lock_release(&sg_index_maps_lock, &state);
+}
+
+void sg_index_refork(bool is_map_whole)
+{
+    sg_lock_reset(&sg_index_maps_lock);
+    if (is_map_whole)
+        return;
+    sg_index_maps = (struct sg_ranges){0}; /* its memory is lost to the child; better than a torn list */
+    sg_ledger_count_fault();
+}

@@ -1,0 +1,76 @@
+/*
+ * index.h - what is live, by address: the tables and the map of ranges, and what of it is only promised.
+ *
+ *   sg_index_blocks   heap blocks of SG_TRACKED_BYTES and more     lock-free table
+ *   sg_index_cuda     CUDA pointers: device, managed, pinned       lock-free table
+ *   sg_index_arrays   CUDA arrays by handle                        lock-free table
+ *   sg_index_contexts CUDA contexts by handle, what they took  lock-free table
+ *   sg_index_maps     mappings                                     ranges under sg_index_maps_lock
+ *
+ * A promise is what was granted and is not there yet: a block's size less its resident bytes (mincore), once. A block
+ * that was fully resident is "settled" and never looked at again.
+ */
+#ifndef SG_INDEX_H
+#define SG_INDEX_H
+
+#include "lock.h"
+#include "ranges.h"
+#include "sparkguard_abi.h"
+#include "table.h"
+
+enum { SG_TRACKED_BYTES = 64 * 1024, SG_PROMISE_BYTES = 1024 * 1024 };
+
+extern struct sg_table sg_index_blocks;
+extern struct sg_table sg_index_cuda;
+extern struct sg_table sg_index_arrays;
+extern struct sg_table sg_index_contexts;
+extern struct sg_ranges sg_index_maps;
+extern struct sg_lock sg_index_maps_lock;
+
+/* A table value: 48 bits of size, and what else must be known when the block goes. */
+#define SG_BLOCK_SETTLED (UINT64_C(1) << 54)
+
+static inline uint64_t sg_block(uint64_t size_bytes, enum sg_domain domain, uint32_t device)
+{
+    return (size_bytes & ((UINT64_C(1) << 48) - 1)) | (uint64_t)domain << 48 | (uint64_t)(device & 7) << 51;
+}
+
+static inline uint64_t sg_block_size(uint64_t block)
+{
+    return block & ((UINT64_C(1) << 48) - 1);
+}
+
+static inline enum sg_domain sg_block_domain(uint64_t block)
+{
+    return (enum sg_domain)(block >> 48 & 7);
+}
+
+static inline uint32_t sg_block_device(uint64_t block)
+{
+    return (uint32_t)(block >> 51 & 7);
+}
+
+/* What is promised now, by a look at every unsettled block; also updates sparse_resident_bytes. Costs about 0.5 ms per
+ * GiB that is not settled. Under the decision lock. */
+uint64_t sg_index_promised_bytes(void);
+
+/* The anonymous resident bytes of this process that this look was made with. */
+uint64_t sg_index_anonymous_bytes(void);
+
+/* Whether it found MAP_NORESERVE mappings. */
+bool sg_index_has_sparse(void);
+
+/* Before a block that is not settled goes: what it still promises goes with it. Looks only at what is large enough to
+ * matter before the next scan. */
+void sg_index_withdraw(uintptr_t begin, uintptr_t end);
+
+/* The program gave the pages of [begin, end) back (MADV_DONTNEED): what lies there promises nothing any more. */
+void sg_index_give_back(uintptr_t begin, uintptr_t end);
+
+/* In a forked child, before anything is entered: what there is promises nothing, the parent does that. */
+void sg_index_settle_all(void);
+
+/* In a forked child whose parent may have been changing the map: forgets it if it may be torn. */
+void sg_index_refork(bool is_map_whole);
+
+#endif

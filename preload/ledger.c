@@ -1,0 +1,232 @@
+/*
+ * ledger.c - see ledger.h.
+ *
+ * The peak. Each charge raises peak_seen_bytes first, then whoever gets the small lock writes down what the peak is made
+ * of, into the copy that is not current, and switches. Who does not get it leaves: its figure is in peak_seen_bytes, and
+ * the holder looks again after letting go (seq_cst on both sides: either the holder sees the new figure or the other one
+ * gets the lock). A holder that dies leaves the current copy whole.
+ */
+#include "ledger.h"
+
+#include "atomics.h"
+#include "seats.h"
+#include "segment.h"
+#include "syscall.h"
+
+#include <string.h>
+
+static uint32_t peak_writer;
+
+static struct {
+    uint64_t ever_bytes; /* (atomic) all that was ever promised */
+    uint64_t ever_at_scan;
+} promises;
+
+static struct {
+    uint64_t domain[SG_DOMAIN_ROOM]; /* live */
+    uint64_t device[SG_DEVICE_ROOM];
+    struct sg_machine machine;
+    uint32_t flags;
+} before_fork;
+
+/* The sum in domain_bytes is made to equal `total`, which was true at one instant, in the largest part. */
+static void write_peak(uint64_t total)
+{
+    uint32_t next = 1 - sg_load_relaxed(&sg_own->peak_index) % 2;
+    struct sg_peak *peak = &sg_own->peak[next];
+    uint64_t sum = 0, largest = 0;
+    for (unsigned i = 0; i < SG_DOMAIN_COUNT; i++) {
+        uint64_t bytes = sg_load_relaxed(&sg_own->domain[i].granted_bytes);
+        sg_store_relaxed(&peak->domain_bytes[i], bytes);
+        sum += bytes;
+        if (bytes > sg_load_relaxed(&peak->domain_bytes[largest]))
+            largest = i;
+    }
+    uint64_t of_largest = sg_load_relaxed(&peak->domain_bytes[largest]);
+    if (sum < total)
+        sg_store_relaxed(&peak->domain_bytes[largest], of_largest + (total - sum));
+    else if (of_largest >= sum - total)
+        sg_store_relaxed(&peak->domain_bytes[largest], of_largest - (sum - total));
+    else
+        total = sum; /* cannot be while one charge is smaller than what is held; keep the sum true in any case */
+    sg_store_relaxed(&peak->total_bytes, total);
+    sg_store_relaxed(&peak->time_ns, (int64_t)sg_sys_clock_ns(CLOCK_REALTIME));
+    sg_store(&sg_own->peak_index, next);
+}
+
+static void note_peak(uint64_t total)
+{
+    if (SG_LIKELY(total <= sg_load_relaxed(&sg_own->peak_seen_bytes)))
+        return;
+    sg_raise_to(&sg_own->peak_seen_bytes, total);
+    for (;;) {
+        uint64_t seen = sg_load(&sg_own->peak_seen_bytes);
+        if (seen <= sg_load(&sg_own->peak[sg_load(&sg_own->peak_index) % 2].total_bytes))
+            return;
+        uint32_t nobody = 0;
+        if (!sg_cas_u32(&peak_writer, &nobody, 1))
+            return;
+        write_peak(seen);
+        sg_store(&peak_writer, 0u);
+    }
+}
+
+void sg_ledger_charge(enum sg_domain domain, uint64_t bytes)
+{
+    struct sg_domain_counters *counters = &sg_own->domain[domain];
+    uint64_t granted = domain == SG_DOMAIN_PINNED    ? sg_seats_raise(SG_SUM_PINNED, bytes)
+                       : domain == SG_DOMAIN_MANAGED ? sg_seats_raise(SG_SUM_MANAGED, bytes)
+                                                     : sg_fetch_add(&counters->granted_bytes, bytes) + bytes;
+    if (granted > sg_load_relaxed(&counters->peak_bytes))
+        sg_raise_to(&counters->peak_bytes, granted);
+    note_peak(sg_seats_raise(SG_SUM_GRANTED, bytes));
+}
+
+/* What is promised is part of what is held: the upper bound of the last scan comes down with the bytes it bounded. The promise
+ * is read first: what is promised later was charged later. */
+static void bound_promises(void)
+{
+    uint64_t promised, lazy;
+    do {
+        promised = sg_load(&sg_own->slot.promised_bytes);
+        lazy = sg_load(&sg_own->domain[SG_DOMAIN_HEAP].granted_bytes) +
+               sg_load(&sg_own->domain[SG_DOMAIN_MAPPED].granted_bytes) +
+               sg_load(&sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes);
+    } while (promised > lazy && !sg_seats_exchange(SG_SUM_PROMISED, &promised, lazy));
+}
+
+void sg_ledger_release(enum sg_domain domain, uint64_t bytes)
+{
+    uint64_t missing = domain == SG_DOMAIN_PINNED    ? sg_seats_lower(SG_SUM_PINNED, bytes)
+                       : domain == SG_DOMAIN_MANAGED ? sg_seats_lower(SG_SUM_MANAGED, bytes)
+                                                     : sg_sub_clamped(&sg_own->domain[domain].granted_bytes, bytes);
+    (void)sg_seats_lower(SG_SUM_GRANTED, bytes - missing);
+    bound_promises();
+}
+
+void sg_ledger_promise(uint64_t bytes)
+{
+    sg_fetch_add(&promises.ever_bytes, bytes); /* first: a scan that ends now may count it twice, never not at all */
+    (void)sg_seats_raise(SG_SUM_PROMISED, bytes);
+}
+
+void sg_ledger_begin_scan(void)
+{
+    promises.ever_at_scan = sg_load(&promises.ever_bytes);
+}
+
+void sg_ledger_end_scan(uint64_t bytes)
+{
+    uint64_t before = sg_load(&sg_own->slot.promised_bytes), since;
+    do
+        since = sg_load(&promises.ever_bytes) - promises.ever_at_scan;
+    while (!sg_seats_exchange(SG_SUM_PROMISED, &before, bytes + since));
+    bound_promises();
+}
+
+void sg_ledger_count_allocation(enum sg_domain domain)
+{
+    sg_add_relaxed(&sg_own->domain[domain].allocations, 1);
+}
+
+void sg_ledger_count_free(enum sg_domain domain)
+{
+    sg_add_relaxed(&sg_own->domain[domain].frees, 1);
+}
+
+void sg_ledger_charge_device(uint32_t device, int64_t bytes)
+{
+    if (bytes > 0)
+        (void)sg_seats_raise(SG_SUM_DEVICE, (uint64_t)bytes);
+    else
+        (void)sg_seats_lower(SG_SUM_DEVICE, (uint64_t)-bytes);
+    if (device >= SG_DEVICE_ROOM)
+        return;
+    if (bytes > 0)
+        sg_fetch_add(&sg_own->device[device].live_bytes, (uint64_t)bytes);
+    else
+        (void)sg_sub_clamped(&sg_own->device[device].live_bytes, (uint64_t)-bytes);
+}
+
+void sg_ledger_grant_credit(struct sg_record *record, uint64_t bytes)
+{
+    sg_ledger_charge(SG_DOMAIN_HEAP, bytes); /* first, so that live is never shown too low */
+    (void)sg_owner_add(&record->credit_bytes, (int64_t)bytes);
+}
+
+void sg_ledger_return_credit(struct sg_record *record, uint64_t keep)
+{
+    int64_t excess = sg_load_relaxed(&record->credit_bytes) - (int64_t)keep;
+    if (excess == 0)
+        return;
+    (void)sg_owner_add(&record->credit_bytes, -excess);
+    if (excess > 0)
+        sg_ledger_release(SG_DOMAIN_HEAP, (uint64_t)excess);
+    else
+        sg_ledger_charge(SG_DOMAIN_HEAP, (uint64_t)-excess);
+}
+
+static int64_t credit_of_all(void)
+{
+    uint32_t used = sg_load_acquire(&sg_own->record_used);
+    int64_t credit = 0;
+    for (uint32_t i = 0; i < used; i++)
+        credit += sg_load_relaxed(&sg_own->record[i].credit_bytes);
+    return credit;
+}
+
+static uint64_t less_credit(uint64_t granted)
+{
+    int64_t live = (int64_t)granted - credit_of_all();
+    return live > 0 ? (uint64_t)live : 0;
+}
+
+uint64_t sg_ledger_live_bytes(void)
+{
+    return less_credit(sg_load(&sg_own->slot.granted_bytes));
+}
+
+uint64_t sg_ledger_live_heap_bytes(void)
+{
+    return less_credit(sg_load(&sg_own->domain[SG_DOMAIN_HEAP].granted_bytes));
+}
+
+uint64_t sg_ledger_own_bytes(void)
+{
+    uint64_t live = sg_ledger_live_bytes();
+    uint64_t inherited = sg_own->slot.inherited_bytes;
+    return live > inherited ? live - inherited : 0;
+}
+
+void sg_ledger_count_fault(void)
+{
+    sg_add_relaxed(&sg_own->faults, 1);
+}
+
+void sg_ledger_before_fork(void)
+{
+    for (unsigned i = 0; i < SG_DOMAIN_COUNT; i++)
+        before_fork.domain[i] = sg_load(&sg_own->domain[i].granted_bytes);
+    before_fork.domain[SG_DOMAIN_HEAP] = sg_ledger_live_heap_bytes();
+    for (unsigned i = 0; i < SG_DEVICE_ROOM; i++)
+        before_fork.device[i] = sg_load(&sg_own->device[i].live_bytes);
+    before_fork.machine = sg_own->machine;
+    before_fork.flags = sg_own->slot.flags;
+}
+
+void sg_ledger_refork(void)
+{
+    sg_store(&peak_writer, 0u);
+    uint64_t inherited = 0;
+    for (unsigned i = 0; i < SG_DOMAIN_COUNT; i++) {
+        inherited += before_fork.domain[i];
+        sg_own->inherited_domain_bytes[i] = before_fork.domain[i];
+        sg_ledger_charge((enum sg_domain)i, before_fork.domain[i]);
+    }
+    for (unsigned i = 0; i < SG_DEVICE_ROOM; i++) {
+        sg_own->device[i].live_bytes = before_fork.device[i];
+        (void)sg_seats_raise(SG_SUM_DEVICE, before_fork.device[i]);
+    }
+    sg_own->slot.inherited_bytes = inherited;
+    sg_own->machine = before_fork.machine;
+}

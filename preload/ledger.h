@@ -1,0 +1,56 @@
+/*
+ * ledger.h - bytes per domain, their peaks, and the threads' heap credit.
+ *
+ * granted = live + credit not yet used. The heap is charged in advance: a thread holds up to SG_CREDIT_MOST bytes of
+ * credit and pays from it without touching shared memory. So live bytes are right to the byte whenever nothing moves
+ * (granted less all credit), and peaks, taken of granted, are never too low and at most 1 MiB per thread too high.
+ * Any thread, also in signal handlers; no locks.
+ */
+#ifndef SG_LEDGER_H
+#define SG_LEDGER_H
+
+#include "sparkguard_abi.h"
+
+#include <stdbool.h>
+
+enum {
+    SG_CREDIT_MOST = 1 << 20,   /* a thread gives back what it has above this */
+    SG_CREDIT_REFILL = 1 << 18, /* and has this much after a refill or a return */
+};
+
+void sg_ledger_charge(enum sg_domain domain, uint64_t bytes);
+void sg_ledger_release(enum sg_domain domain, uint64_t bytes);
+
+/* `bytes` that have been charged are not there yet. After the charge: a promise is never more than what is held. */
+void sg_ledger_promise(uint64_t bytes);
+
+/* A scan finds `bytes` promised; what was promised since it began comes on top. Under the decision lock. */
+void sg_ledger_begin_scan(void);
+void sg_ledger_end_scan(uint64_t bytes);
+
+/* One allocation or free of a domain other than the heap. */
+void sg_ledger_count_allocation(enum sg_domain domain);
+void sg_ledger_count_free(enum sg_domain domain);
+
+/* Device memory of one device, on top of the domain's charge. */
+void sg_ledger_charge_device(uint32_t device, int64_t bytes);
+
+/* Heap credit of a record: grants `bytes` more, or takes back what is above `keep`. */
+void sg_ledger_grant_credit(struct sg_record *record, uint64_t bytes);
+void sg_ledger_return_credit(struct sg_record *record, uint64_t keep);
+
+/* Live bytes now: exact if nothing moves. One load per thread record. */
+uint64_t sg_ledger_live_bytes(void);
+uint64_t sg_ledger_live_heap_bytes(void);
+
+/* The same less what was inherited at fork: what counts against LIMIT. */
+uint64_t sg_ledger_own_bytes(void);
+
+/* An error of ours that was let through. */
+void sg_ledger_count_fault(void);
+
+/* fork. before: in the parent, remembers the sums. refork: in the child, whose window is zero again, begins with them. */
+void sg_ledger_before_fork(void);
+void sg_ledger_refork(void);
+
+#endif

@@ -1,0 +1,227 @@
+/*
+ * lifecycle.c - set-up, fork and end of the process.
+ *
+ * Set-up is lazy: the first heap call of the process comes long before our constructor, which runs after those of all
+ * other libraries. The constructor only reads the options, names the job and registers handlers.
+ */
+#include "lifecycle.h"
+
+#include "admission.h"
+#include "index.h"
+#include "ledger.h"
+#include "log.h"
+#include "real.h"
+#include "rescue.h"
+#include "segment.h"
+#include "syscall.h"
+#include "text.h"
+#include "vmm.h"
+#include "watchdog.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- fork --------------------------------------------------------------------------------------------------------- */
+
+enum { FORK_LOCKS = 3 };
+
+/* In the order in which they nest elsewhere: a driver call under the VMM lock may allocate, and a decision looks at the
+ * map. */
+static struct sg_lock *const fork_lock[FORK_LOCKS] = {&sg_vmm_lock, &sg_admission_lock, &sg_index_maps_lock};
+
+/* Written by the thread that holds the locks, between its handlers. */
+static struct {
+    struct sg_lock_state state[FORK_LOCKS];
+    bool is_held[FORK_LOCKS];
+    bool is_child_begun; /* a handler that ran before ours in the child has allocated */
+} at_fork;
+
+/* The locks are taken so that the child gets the index whole; nobody holds one for long, but a debugger may have stopped
+ * the holder, so not without bound. */
+static void before_fork(void)
+{
+    struct sg_lock_state state[FORK_LOCKS];
+    bool is_held[FORK_LOCKS];
+    sg_watchdog_stop();
+    for (int i = 0; i < FORK_LOCKS; i++)
+        is_held[i] = sg_lock_acquire_within(fork_lock[i], &state[i], 2000000000u);
+    memcpy(at_fork.state, state, sizeof state); /* not before: another thread may be between its handlers */
+    memcpy(at_fork.is_held, is_held, sizeof is_held);
+    at_fork.is_child_begun = false;
+    sg_lock_begin_fork();
+    sg_ledger_before_fork();
+}
+
+static void unlock_after_fork(void)
+{
+    struct sg_lock_state state[FORK_LOCKS];
+    bool is_held[FORK_LOCKS];
+    memcpy(state, at_fork.state, sizeof state);
+    memcpy(is_held, at_fork.is_held, sizeof is_held);
+    sg_lock_end_fork();
+    for (int i = FORK_LOCKS - 1; i >= 0; i--)
+        if (is_held[i])
+            sg_lock_release(fork_lock[i], &state[i]);
+}
+
+/* The child's numbers begin with the parent's; everything else about the segment is its own. */
+static void begin_child(bool is_map_whole)
+{
+    if (!sg_segment_refork()) {
+        sg_options.is_disabled = 1; /* the window is still the parent's: keep away from it */
+        return;
+    }
+    sg_thread_refork();
+    sg_watchdog_refork();
+    sg_rescue_refork();
+    sg_admission_refork();
+    sg_ledger_refork();
+    sg_index_refork(is_map_whole);
+    sg_vmm_refork();
+}
+
+static void after_fork_in_child(void)
+{
+    bool is_map_whole = at_fork.is_held[FORK_LOCKS - 1], is_begun = at_fork.is_child_begun;
+    unlock_after_fork();
+    if (!is_begun)
+        begin_child(is_map_whole);
+}
+
+/* The first to notice is a slow path: after a raw clone, or in another library's handler that runs before ours. */
+void sg_lifecycle_raw_fork(void)
+{
+    if (sg_lock_is_forking()) {
+        at_fork.is_child_begun = true;
+        begin_child(at_fork.is_held[FORK_LOCKS - 1]);
+        return;
+    }
+    bool is_map_whole = sg_load(&sg_index_maps_lock.word) == 0;
+    sg_ledger_before_fork();
+    begin_child(is_map_whole);
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------------------ */
+
+static void print_summary(void)
+{
+    char line[512];
+    struct sg_text text = sg_text_begin(line, sizeof line);
+    uint64_t refused = 0;
+    sg_text_add(&text, "sparkguard: job ");
+    sg_text_add(&text, sg_options.job);
+    sg_text_add(&text, ", process ");
+    sg_text_add_number(&text, sg_sys_getpid());
+    sg_text_add(&text, ": peak ");
+    const struct sg_peak *peak = &sg_own->peak[sg_load(&sg_own->peak_index) % 2];
+    sg_text_add_size(&text, peak->total_bytes);
+    const char *before = " (";
+    for (unsigned i = 0; i < SG_DOMAIN_COUNT; i++) {
+        static const char *const names[] = {
+#define SG_DOMAIN(ID, name, bounded, help) #name,
+#include "domains.def"
+#undef SG_DOMAIN
+        };
+        refused += sg_load(&sg_own->domain[i].refused_count);
+        if (peak->domain_bytes[i] == 0)
+            continue;
+        sg_text_add(&text, before);
+        sg_text_add(&text, names[i]);
+        sg_text_add(&text, " ");
+        sg_text_add_size(&text, peak->domain_bytes[i]);
+        before = ", ";
+    }
+    sg_text_add(&text, before[0] == ',' ? "), " : ", ");
+    sg_text_add_number(&text, refused);
+    sg_text_add(&text, refused == 1 ? " request refused" : " requests refused");
+    sg_log_line(line);
+}
+
+void sg_lifecycle_end(int exit_code)
+{
+    static uint32_t is_over;
+    uint32_t pid = sg_sys_getpid(), over = sg_load(&is_over);
+    if (sg_options.is_disabled || over == pid || !sg_cas_u32(&is_over, &over, pid))
+        return; /* by pid: a forked child ends once more */
+    if (sg_options.report_at_exit && sg_options.first_pid == pid)
+        print_summary();
+    sg_segment_end(SG_STATE_EXITED, exit_code);
+}
+
+/* Registered first, so it runs last: after the program's own handlers and all destructors. */
+static void at_exit(int status, void *unused)
+{
+    (void)unused;
+    sg_lifecycle_end(status & 0xff);
+}
+
+/* ---- set-up ------------------------------------------------------------------------------------------------------- */
+
+/* "20261120T131742-4711": sorts by time, says who began it. */
+static void name_job(char name[SG_JOB_BYTES])
+{
+    time_t now = (time_t)(sg_sys_clock_ns(CLOCK_REALTIME) / 1000000000u);
+    struct tm when;
+    struct sg_text text = sg_text_begin(name, SG_JOB_BYTES);
+    if (gmtime_r(&now, &when) == NULL)
+        memset(&when, 0, sizeof when);
+    sg_text_add_padded(&text, (uint64_t)when.tm_year + 1900, 4);
+    sg_text_add_padded(&text, (uint64_t)when.tm_mon + 1, 2);
+    sg_text_add_padded(&text, (uint64_t)when.tm_mday, 2);
+    sg_text_add(&text, "T");
+    sg_text_add_padded(&text, (uint64_t)when.tm_hour, 2);
+    sg_text_add_padded(&text, (uint64_t)when.tm_min, 2);
+    sg_text_add_padded(&text, (uint64_t)when.tm_sec, 2);
+    sg_text_add(&text, "-");
+    sg_text_add_number(&text, sg_sys_getpid());
+}
+
+/* What children inherit: the job's name, and who was its first process. The only environment changes we make. */
+static void begin_job(void)
+{
+    char number[24];
+    if (sg_options.job[0] == '\0')
+        name_job(sg_options.job);
+    if (sg_options.first_pid != 0)
+        return;
+    sg_options.first_pid = sg_sys_getpid();
+    struct sg_text text = sg_text_begin(number, sizeof number);
+    sg_text_add_number(&text, sg_options.first_pid);
+    (void)setenv(sg_option_table[SG_OPTION_JOB].variable, sg_options.job, 1);
+    (void)setenv(SG_VARIABLE_FIRST, number, 1);
+}
+
+static void set_oom_score(int64_t score)
+{
+    char number[24];
+    struct sg_text text = sg_text_begin(number, sizeof number);
+    if (score < 0)
+        sg_text_add(&text, "-");
+    sg_text_add_number(&text, (uint64_t)(score < 0 ? -score : score));
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC, 0);
+    long written = fd >= 0 ? sg_sys_write((int)fd, number, text.length) : fd;
+    if (fd >= 0)
+        (void)sg_sys_close((int)fd);
+    if (written < 0)
+        sg_log_line("sparkguard: cannot write /proc/self/oom_score_adj (SPARKGUARD_OOM_SCORE_ADJ)");
+}
+
+__attribute__((constructor)) static void set_up(void)
+{
+    int saved_errno = errno;
+    sg_log_begin();
+    sg_real_find_libc();
+    sg_options_read(environ);
+    if (!sg_options.is_disabled) {
+        (void)on_exit(at_exit, NULL);
+        (void)pthread_atfork(before_fork, unlock_after_fork, after_fork_in_child);
+        sg_thread_begin();
+        begin_job();
+        if (sg_options.oom_score_adj != INT64_MIN)
+            set_oom_score(sg_options.oom_score_adj);
+    }
+    errno = saved_errno;
+}

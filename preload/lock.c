@@ -1,0 +1,88 @@
+/*
+ * lock.c - see lock.h. The protocol is the classic three-state futex mutex (Drepper, "Futexes Are Tricky", mutex2).
+ */
+#include "lock.h"
+
+#include "atomics.h"
+#include "syscall.h"
+
+#include <linux/futex.h>
+
+static void block_signals(struct sg_lock_state *state)
+{
+    const uint64_t all = UINT64_MAX;
+    if (sg_sys_sigprocmask(0 /* SIG_BLOCK */, &all, &state->signals) != 0)
+        state->signals = 0;
+}
+
+static void restore_signals(const struct sg_lock_state *state)
+{
+    (void)sg_sys_sigprocmask(2 /* SIG_SETMASK */, &state->signals, NULL);
+}
+
+/* Between sg_lock_begin_fork and sg_lock_end_fork: this thread holds what it needs, and may ask for it again. */
+static SG_THREAD_LOCAL uint32_t is_forking;
+
+bool sg_lock_acquire_within(struct sg_lock *lock, struct sg_lock_state *state, uint64_t timeout_ns)
+{
+    *state = (struct sg_lock_state){.is_again = is_forking != 0};
+    if (SG_UNLIKELY(state->is_again))
+        return true;
+    uint64_t deadline = UINT64_MAX;
+    uint32_t wanted = 1;
+    for (;;) {
+        uint32_t free_word = 0;
+        block_signals(state);
+        if (SG_LIKELY(sg_cas_u32(&lock->word, &free_word, wanted)))
+            return true;
+        wanted = 2; /* whoever has waited cannot know that nobody else does */
+        if (sg_exchange(&lock->word, 2u) == 0)
+            return true;
+        restore_signals(state); /* who waits can be ended */
+        struct timespec wait = {1, 0};
+        if (timeout_ns != UINT64_MAX) {
+            uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+            if (deadline == UINT64_MAX)
+                deadline = now + timeout_ns;
+            if (now >= deadline)
+                return false;
+            if (deadline - now < 1000000000u)
+                wait = (struct timespec){0, (long)(deadline - now)};
+        }
+        (void)sg_sys_futex(&lock->word, FUTEX_WAIT_PRIVATE, 2, &wait);
+    }
+}
+
+void sg_lock_acquire(struct sg_lock *lock, struct sg_lock_state *state)
+{
+    (void)sg_lock_acquire_within(lock, state, UINT64_MAX);
+}
+
+void sg_lock_release(struct sg_lock *lock, const struct sg_lock_state *state)
+{
+    if (SG_UNLIKELY(state->is_again))
+        return;
+    if (sg_exchange(&lock->word, 0u) == 2)
+        (void)sg_sys_futex(&lock->word, FUTEX_WAKE_PRIVATE, 1, NULL);
+    restore_signals(state);
+}
+
+void sg_lock_begin_fork(void)
+{
+    is_forking = 1;
+}
+
+void sg_lock_end_fork(void)
+{
+    is_forking = 0;
+}
+
+bool sg_lock_is_forking(void)
+{
+    return is_forking != 0;
+}
+
+void sg_lock_reset(struct sg_lock *lock)
+{
+    sg_store(&lock->word, 0u);
+}

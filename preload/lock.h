@@ -1,0 +1,41 @@
+/*
+ * lock.h - a small futex lock for the slow paths of one process.
+ *
+ * All signals are blocked while it is held (not while it is waited for): a handler on the holder's thread can neither
+ * deadlock on it nor be parked inside it by a stop-the-world collector (Boehm, the JVM) while others wait. Nothing under it
+ * allocates through a hook, blocks without bound, or may fault.
+ *
+ * fork: our handlers take the locks around it, and other libraries' handlers run in between, on the same thread. What those
+ * ask for, that thread has: between begin_fork and end_fork its acquires succeed at once and its releases do nothing.
+ * Processes never share a lock; a child resets it.
+ */
+#ifndef SG_LOCK_H
+#define SG_LOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct sg_lock {
+    uint32_t word; /* 0 free, 1 held, 2 held and somebody waits */
+};
+
+struct sg_lock_state {
+    uint64_t signals; /* the mask to restore */
+    bool is_again;    /* the forking thread had it already */
+};
+
+void sg_lock_acquire(struct sg_lock *lock, struct sg_lock_state *state);
+void sg_lock_release(struct sg_lock *lock, const struct sg_lock_state *state);
+
+/* As acquire, but gives up after `timeout_ns`: false, and nothing is held or blocked. */
+bool sg_lock_acquire_within(struct sg_lock *lock, struct sg_lock_state *state, uint64_t timeout_ns);
+
+/* This thread holds every lock and is about to fork; it has forked, in the parent and in the child. */
+void sg_lock_begin_fork(void);
+void sg_lock_end_fork(void);
+bool sg_lock_is_forking(void);
+
+/* In a forked child: whoever held it does not exist here. */
+void sg_lock_reset(struct sg_lock *lock);
+
+#endif

@@ -1,0 +1,78 @@
+/*
+ * log.c - see log.h.
+ */
+#include "log.h"
+
+#include "atomics.h"
+#include "syscall.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+
+static struct {
+    uint32_t is_known;
+    uint32_t is_open;
+    dev_t device;
+    ino_t inode;
+} error_output;
+
+void sg_log_begin(void)
+{
+    if (error_output.is_known)
+        return;
+    struct stat now = {0};
+    if (sg_sys_fstat(2, &now) == 0) {
+        error_output.is_open = 1;
+        error_output.device = now.st_dev;
+        error_output.inode = now.st_ino;
+    }
+    error_output.is_known = 1;
+}
+
+static bool is_error_output(void)
+{
+    struct stat now = {0};
+    sg_log_begin();
+    if (!error_output.is_open || sg_sys_fstat(2, &now) != 0)
+        return false;
+    return !S_ISREG(now.st_mode) || (now.st_dev == error_output.device && now.st_ino == error_output.inode);
+}
+
+static bool would_block(void)
+{
+    struct pollfd poll = {.fd = 2, .events = POLLOUT};
+    const struct timespec at_once = {0, 0};
+    return sg_syscall(SYS_ppoll, (long)&poll, 1, (long)&at_once, 0, 8, 0) != 1 || (poll.revents & POLLOUT) == 0;
+}
+
+/* A reader who has gone would otherwise end the program by SIGPIPE, for a line it did not write. */
+static void write_without_sigpipe(const char *bytes, size_t length)
+{
+    const uint64_t pipe_signal = UINT64_C(1) << (SIGPIPE - 1);
+    const struct timespec at_once = {0, 0};
+    uint64_t mask = 0, pending = 0;
+    (void)sg_sys_sigprocmask(0 /* SIG_BLOCK */, &pipe_signal, &mask);
+    (void)sg_syscall(SYS_rt_sigpending, (long)&pending, 8, 0, 0, 0, 0);
+    long written = sg_sys_write(2, bytes, length);
+    if (written == -EPIPE && (pending & pipe_signal) == 0)
+        (void)sg_syscall(SYS_rt_sigtimedwait, (long)&pipe_signal, 0, (long)&at_once, 8, 0, 0);
+    (void)sg_sys_sigprocmask(2 /* SIG_SETMASK */, &mask, NULL);
+}
+
+void sg_log_line(const char *line)
+{
+    char buffer[1026];
+    size_t length = strnlen(line, sizeof buffer - 2);
+    memcpy(buffer, line, length);
+    buffer[length++] = '\n';
+    if (is_error_output() && !would_block())
+        write_without_sigpipe(buffer, length);
+}
+
+bool sg_log_may_speak(uint64_t *last_ns)
+{
+    uint64_t last = sg_load_relaxed(last_ns);
+    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    return (last == 0 || now - last >= 1000000000u) && sg_cas_u64(last_ns, &last, now);
+}

@@ -1,0 +1,64 @@
+/*
+ * map_shape.c - see map_shape.h.
+ */
+#include "map_shape.h"
+
+#include "compiler.h"
+#include "ranges.h"
+#include "syscall.h"
+
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#ifndef MAP_HUGE_SHIFT
+#define MAP_HUGE_SHIFT 26
+#endif
+
+uint64_t sg_page_bytes(void)
+{
+    static uint64_t page;
+    if (SG_UNLIKELY(page == 0))
+        page = (uint64_t)sysconf(_SC_PAGESIZE);
+    return page;
+}
+
+/* Whether a descriptor's pages are memory: tmpfs, memfd, /dev/zero. */
+static bool is_memory_file(int fd, bool *is_huge)
+{
+    struct statfs file_system = {0};
+    struct stat info = {0};
+    if (sg_sys_fstatfs(fd, &file_system) != 0)
+        return false;
+    *is_huge = (uint64_t)file_system.f_type == HUGETLBFS_MAGIC;
+    if (*is_huge)
+        return true;
+    if ((uint64_t)file_system.f_type != TMPFS_MAGIC && (uint64_t)file_system.f_type != RAMFS_MAGIC)
+        return false;
+    if (sg_sys_fstat(fd, &info) != 0)
+        return false;
+    bool is_zero = S_ISCHR(info.st_mode) && info.st_rdev == makedev(1, 5);
+    return S_ISREG(info.st_mode) || is_zero;
+}
+
+struct sg_map_shape sg_map_shape_of(size_t length, int prot, int flags, int fd)
+{
+    struct sg_map_shape shape = {SG_RANGE_NONE, 0, sg_round_up(length, sg_page_bytes()), true};
+    bool is_huge = (flags & MAP_HUGETLB) != 0;
+    if ((flags & MAP_ANONYMOUS) == 0 && !is_memory_file(fd, &is_huge))
+        return shape;
+    if ((flags & MAP_TYPE) != MAP_PRIVATE)
+        shape.flags |= SG_RANGE_SHARED;
+    if (is_huge) { /* out of the huge page pool, which MemAvailable does not contain */
+        unsigned log2 = (unsigned)flags >> MAP_HUGE_SHIFT & 63;
+        shape.bytes = sg_round_up(length, UINT64_C(1) << (log2 != 0 ? log2 : 21));
+        shape.flags |= SG_RANGE_SETTLED | SG_RANGE_SHARED;
+        shape.is_judged = false;
+    }
+    if ((flags & MAP_NORESERVE) != 0)
+        shape.kind = SG_RANGE_SPARSE;
+    else
+        shape.kind = (prot & PROT_WRITE) != 0 ? SG_RANGE_COUNTED : SG_RANGE_RESERVED;
+    return shape;
+}

@@ -1,0 +1,29 @@
+/*
+ * map_shape.h - how a mapping counts, told from the arguments of mmap. Any thread; no state.
+ */
+#ifndef SG_MAP_SHAPE_H
+#define SG_MAP_SHAPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct sg_map_shape {
+    uint32_t kind;  /* enum sg_range_kind */
+    uint32_t flags; /* enum sg_range_flag */
+    uint64_t bytes; /* in whole pages, of the size that is used */
+    bool is_judged; /* its pages come out of MemAvailable */
+};
+
+struct sg_map_shape sg_map_shape_of(size_t length, int prot, int flags, int fd);
+
+/* The kernel's page size. */
+uint64_t sg_page_bytes(void);
+
+/* The next multiple of `unit`, a power of two. */
+static inline uint64_t sg_round_up(uint64_t bytes, uint64_t unit)
+{
+    return (bytes + unit - 1) & ~(unit - 1);
+}
+
+#endif

@@ -1,0 +1,188 @@
+/*
+ * options.c - see options.h. The environment is walked without the libc's help: getenv may be interposed, and set-up
+ * may come before the libc is ready.
+ */
+#include "options.h"
+
+#include "atomics.h"
+#include "log.h"
+#include "syscall.h"
+#include "text.h"
+
+#include <sys/auxv.h>
+
+struct sg_options sg_options = {
+    .large_bytes = UINT64_C(1) << 20,
+    .meminfo_honest = 1,
+    .watchdog = SG_WATCHDOG_TERM,
+    .oom_score_adj = INT64_MIN,
+};
+
+static uint32_t is_read;
+
+static void copy_text(char *to, size_t room, const char *from)
+{
+    struct sg_text text = sg_text_begin(to, room);
+    sg_text_add(&text, from);
+}
+
+/* The value of `name` in an environment string, or NULL if it is another variable's. */
+static const char *value_of(const char *entry, const char *name)
+{
+    while (*name != '\0' && *entry == *name) {
+        entry++;
+        name++;
+    }
+    return *name == '\0' && *entry == '=' ? entry + 1 : NULL;
+}
+
+static void use(enum sg_option option, const char *text)
+{
+    const struct sg_option_info *info = &sg_option_table[option];
+    struct sg_size size = {0};
+    if (info->kind == SG_KIND_SIZE)
+        (void)sg_parse_size(text, &size);
+    int choice = info->kind == SG_KIND_CHOICE ? sg_parse_choice(text, info->example) : 0;
+    switch (option) {
+    case SG_OPTION_RESERVE:
+        sg_options.reserve = size;
+        break;
+    case SG_OPTION_LIMIT:
+        sg_options.limit = size;
+        break;
+    case SG_OPTION_DEVICE_RESERVE:
+        sg_options.device_reserve = size;
+        break;
+    case SG_OPTION_FLOOR:
+        sg_options.floor = size;
+        break;
+    case SG_OPTION_LARGE:
+        sg_options.large_bytes = size.bytes;
+        break;
+    case SG_OPTION_WAIT:
+        (void)sg_parse_seconds(text, &sg_options.wait_ns);
+        break;
+    case SG_OPTION_MODE:
+        sg_options.mode_observe = choice;
+        break;
+    case SG_OPTION_UNIFIED:
+        sg_options.unified = choice;
+        break;
+    case SG_OPTION_REPORT:
+        sg_options.report_at_exit = choice;
+        break;
+    case SG_OPTION_DISABLE:
+        sg_options.is_disabled = choice;
+        break;
+    case SG_OPTION_OOM_SCORE_ADJ:
+        (void)sg_parse_number(text, &sg_options.oom_score_adj);
+        break;
+    case SG_OPTION_JOB:
+        copy_text(sg_options.job, sizeof sg_options.job, text);
+        break;
+    case SG_OPTION_DIR:
+        copy_text(sg_options.dir, sizeof sg_options.dir, text);
+        break;
+    case SG_OPTION_SYSTEM_ROOT:
+        copy_text(sg_options.system_root, sizeof sg_options.system_root, text[1] == '\0' ? "" : text);
+        break;
+    case SG_OPTION_WATCHDOG:
+        sg_options.watchdog = choice;
+        break;
+    case SG_OPTION_MEMINFO:
+        sg_options.meminfo_honest = choice == 0;
+        break;
+    case SG_OPTION_HISTORY: /* not acted on yet */
+    case SG_OPTION_COUNT:
+        break;
+    }
+}
+
+static void complain_value(const struct sg_option_info *info, const char *value)
+{
+    char line[512];
+    struct sg_text text = sg_text_begin(line, sizeof line);
+    sg_text_add(&text, "sparkguard: ");
+    sg_text_add(&text, info->variable);
+    sg_text_add(&text, "=");
+    char shown[128];
+    copy_text(shown, sizeof shown, value);
+    sg_text_add(&text, shown);
+    sg_text_add(&text, " cannot be read; a good value is ");
+    sg_text_add(&text, info->example);
+    sg_text_add(&text, "; using ");
+    sg_text_add(&text, info->fallback[0] != '\0' ? info->fallback : "the default");
+    sg_log_line(line);
+}
+
+static void complain_name(const char *entry)
+{
+    char name[80], line[256];
+    size_t length = 0;
+    while (entry[length] != '\0' && entry[length] != '=' && length + 1 < sizeof name) {
+        name[length] = entry[length];
+        length++;
+    }
+    name[length] = '\0';
+    struct sg_text text = sg_text_begin(line, sizeof line);
+    sg_text_add(&text, "sparkguard: unknown variable ");
+    sg_text_add(&text, name);
+    sg_text_add(&text, "; did you mean ");
+    sg_text_add(&text, sg_option_table[sg_option_nearest(name)].variable);
+    sg_text_add(&text, "?");
+    sg_log_line(line);
+}
+
+/* What one "SPARKGUARD_..." string says. */
+static void take(const char *entry, bool is_first)
+{
+    for (unsigned i = 0; i < SG_OPTION_COUNT; i++) {
+        const char *value = value_of(entry, sg_option_table[i].variable);
+        if (value == NULL)
+            continue;
+        if (*value == '\0')
+            return; /* set but empty: as good as unset */
+        if (sg_is_valid((enum sg_option)i, value))
+            use((enum sg_option)i, value);
+        else if (is_first)
+            complain_value(&sg_option_table[i], value);
+        return;
+    }
+    if (is_first && value_of(entry, SG_VARIABLE_FIRST) == NULL)
+        complain_name(entry);
+}
+
+void sg_options_default_dir(void)
+{
+    if (!sg_options.has_default_dir)
+        return;
+    struct sg_text text = sg_text_begin(sg_options.dir, sizeof sg_options.dir);
+    sg_text_add(&text, "/dev/shm/sparkguard-");
+    sg_text_add_number(&text, (uint64_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0));
+}
+
+bool sg_options_are_read(void)
+{
+    return sg_load_acquire(&is_read) != 0;
+}
+
+void sg_options_read(char *const *environment)
+{
+    uint32_t unread = 0;
+    if (sg_load_acquire(&is_read) != 0 || environment == NULL || !sg_cas_u32(&is_read, &unread, 1))
+        return;
+    if (getauxval(AT_SECURE) != 0) { /* setuid: the environment is not to be trusted */
+        sg_options.is_disabled = 1;
+        return;
+    }
+    const char *first = NULL;
+    for (char *const *entry = environment; *entry != NULL && first == NULL; entry++)
+        first = value_of(*entry, SG_VARIABLE_FIRST);
+    if (first != NULL)
+        sg_options.first_pid = (uint32_t)sg_text_read_number(&first);
+    for (char *const *entry = environment; *entry != NULL; entry++)
+        if ((*entry)[0] == 'S' && strncmp(*entry, SG_VARIABLE_PREFIX, sizeof SG_VARIABLE_PREFIX - 1) == 0)
+            take(*entry, sg_options.first_pid == 0);
+    sg_options.has_default_dir = sg_options.dir[0] == '\0';
+    sg_options_default_dir();
+}

@@ -1,0 +1,71 @@
+/*
+ * process.c - see process.h.
+ */
+#include "process.h"
+
+#include "map_shape.h"
+#include "text.h"
+
+#include <string.h>
+
+static long read_file(uint32_t pid, const char *name, char *buffer, size_t room)
+{
+    char path[48];
+    struct sg_text text = sg_text_begin(path, sizeof path);
+    sg_text_add(&text, "/proc/");
+    if (pid != 0)
+        sg_text_add_number(&text, pid);
+    else
+        sg_text_add(&text, "self");
+    sg_text_add(&text, name);
+    return sg_text_read_file(path, buffer, room);
+}
+
+uint64_t sg_process_anonymous_bytes(uint32_t pid)
+{
+    char content[256];
+    if (read_file(pid, "/statm", content, sizeof content) <= 0)
+        return 0;
+    const char *cursor = content;
+    (void)sg_text_read_number(&cursor);
+    uint64_t resident = sg_text_read_number(&cursor);
+    uint64_t shared = sg_text_read_number(&cursor);
+    return resident > shared ? (resident - shared) * sg_page_bytes() : 0;
+}
+
+/* Fields are numbered as in proc(5); the command in parentheses, field 2, may hold anything. */
+static uint64_t read_stat(uint32_t pid, int wanted)
+{
+    char content[1024];
+    if (read_file(pid, "/stat", content, sizeof content) <= 0)
+        return 0;
+    const char *cursor = strrchr(content, ')');
+    for (int field = 2; cursor != NULL && field < wanted; field++)
+        cursor = strchr(cursor + 1, ' ');
+    return cursor != NULL ? sg_text_read_number(&cursor) : 0;
+}
+
+uint64_t sg_process_start_ticks(uint32_t pid)
+{
+    return read_stat(pid, 22);
+}
+
+uint64_t sg_process_minor_faults(uint32_t pid)
+{
+    return read_stat(pid, 10);
+}
+
+/* The state behind the command: 'Z' if the first thread has ended and others have not. */
+static bool has_first_thread_ended(void)
+{
+    char content[512];
+    if (read_file(0, "/stat", content, sizeof content) <= 0)
+        return false;
+    const char *behind = strrchr(content, ')');
+    return behind != NULL && behind[1] == ' ' && behind[2] == 'Z';
+}
+
+bool sg_process_is_last_thread(void)
+{
+    return has_first_thread_ended() && read_stat(0, 20) <= 2; /* num_threads: that one, and we */
+}

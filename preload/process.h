@@ -1,0 +1,22 @@
+/*
+ * process.h - what the kernel says of a process. Always the real /proc, whatever SPARKGUARD_SYSTEM_ROOT says. Any thread.
+ */
+#ifndef SG_PROCESS_H
+#define SG_PROCESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Anonymous resident bytes (statm: resident less shared), 0 if unknown. `pid` 0 is this process. */
+uint64_t sg_process_anonymous_bytes(uint32_t pid);
+
+/* When it began, in clock ticks since boot (stat, field 22), 0 if unknown. With its pid that tells it from any other. */
+uint64_t sg_process_start_ticks(uint32_t pid);
+
+/* Whether the calling thread is the only one of this process that has not ended (the first one may linger). */
+bool sg_process_is_last_thread(void);
+
+/* Minor page faults so far (stat, field 10), 0 if unknown. */
+uint64_t sg_process_minor_faults(uint32_t pid);
+
+#endif

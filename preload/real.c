@@ -1,0 +1,120 @@
+/*
+ * real.c - see real.h.
+ */
+#include "real.h"
+
+#include "atomics.h"
+#include "thread.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <string.h>
+
+const struct sg_hook_info sg_hook_table[SG_HOOK_COUNT] = {
+#define SG_HOOK_LIBC(symbol) {#symbol, #symbol, SG_FAMILY_LIBC, 0, false},
+#define SG_HOOK_DRIVER(symbol, base, version, is_ptsz) {#symbol, #base, SG_FAMILY_DRIVER, version, is_ptsz},
+#define SG_HOOK_RUNTIME(symbol) {#symbol, #symbol, SG_FAMILY_RUNTIME, 0, false},
+#include "hooks.def"
+#undef SG_HOOK_LIBC
+#undef SG_HOOK_DRIVER
+#undef SG_HOOK_RUNTIME
+};
+
+sg_function sg_real_address[SG_HOOK_COUNT];
+sg_function sg_dlsym_next; /* the libc's dlsym, where dlsym.S jumps to */
+
+static SG_THREAD_LOCAL uint32_t looking;
+
+bool sg_real_is_looking(void)
+{
+    return looking != 0;
+}
+
+static sg_function as_function(void *pointer)
+{
+    sg_function function;
+    memcpy(&function, &pointer, sizeof function); /* ISO C has no cast between the two */
+    return function;
+}
+
+/* Our own dlsym is the exported one, so the libc's is asked for by version. Since 2.34 it is in libc under that version;
+ * before, in libdl under the architecture's first one. */
+static void *find_dlsym(void)
+{
+#if defined(__x86_64__)
+    static const char oldest[] = "GLIBC_2.2.5";
+#else
+    static const char oldest[] = "GLIBC_2.17";
+#endif
+    void *found = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
+    return found != NULL ? found : dlvsym(RTLD_NEXT, "dlsym", oldest);
+}
+
+sg_function sg_real_dlsym(void *handle, const char *symbol)
+{
+    int saved_errno = errno;
+    looking++;
+    void *real = NULL;
+    if (SG_UNLIKELY(sg_load_acquire(&sg_dlsym_next) == NULL))
+        sg_store_release(&sg_dlsym_next, as_function(find_dlsym()));
+    if (sg_dlsym_next != NULL)
+        real = ((void *(*)(void *, const char *))sg_dlsym_next)(handle, symbol);
+    looking--;
+    errno = saved_errno;
+    return as_function(real);
+}
+
+void *sg_real_driver_handle(void)
+{
+    static void *handle;
+    void *known = sg_load_acquire(&handle);
+    if (known == NULL) {
+        int saved_errno = errno;
+        known = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+        errno = saved_errno;
+        if (known != NULL)
+            sg_store_release(&handle, known);
+    }
+    return known;
+}
+
+sg_function sg_real_driver(const char *symbol)
+{
+    void *handle = sg_real_driver_handle();
+    return handle != NULL ? sg_real_dlsym(handle, symbol) : NULL;
+}
+
+sg_function sg_real_driver_once(sg_function *known, const char *symbol)
+{
+    sg_function function = sg_load_acquire(known);
+    if (SG_UNLIKELY(function == NULL)) {
+        function = sg_real_driver(symbol);
+        sg_store_release(known, function);
+    }
+    return function;
+}
+
+sg_function sg_real_look_up(enum sg_hook hook)
+{
+    sg_function real = NULL;
+    switch (sg_hook_table[hook].family) {
+    case SG_FAMILY_LIBC:
+        real = sg_real_dlsym(RTLD_NEXT, sg_hook_table[hook].symbol);
+        break;
+    case SG_FAMILY_DRIVER:
+        real = sg_real_driver(sg_hook_table[hook].symbol);
+        break;
+    case SG_FAMILY_RUNTIME: /* depends on the caller: hook_runtime.c */
+        break;
+    }
+    if (real != NULL)
+        sg_store_release(&sg_real_address[hook], real);
+    return real;
+}
+
+void sg_real_find_libc(void)
+{
+    for (unsigned hook = 0; hook < SG_HOOK_COUNT; hook++)
+        if (sg_hook_table[hook].family == SG_FAMILY_LIBC)
+            (void)sg_real_find((enum sg_hook)hook);
+}

@@ -1,0 +1,80 @@
+/*
+ * real.h - what lies behind each hook.
+ *
+ * Addresses are looked up once and kept. A look-up leaves errno alone, but even one that succeeds takes back the error that
+ * dlerror() was to tell: so set-up looks up all of the libc's before the program could be between its dlopen and dlerror.
+ */
+#ifndef SG_REAL_H
+#define SG_REAL_H
+
+#include "atomics.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum sg_hook {
+#define SG_HOOK_LIBC(symbol) SG_HOOK_##symbol,
+#define SG_HOOK_DRIVER(symbol, base, version, is_ptsz) SG_HOOK_##symbol,
+#define SG_HOOK_RUNTIME(symbol) SG_HOOK_##symbol,
+#include "hooks.def"
+#undef SG_HOOK_LIBC
+#undef SG_HOOK_DRIVER
+#undef SG_HOOK_RUNTIME
+    SG_HOOK_COUNT
+};
+
+/* Any function; converted back to its own type before it is called. */
+typedef void (*sg_function)(void);
+
+enum sg_family { SG_FAMILY_LIBC, SG_FAMILY_DRIVER, SG_FAMILY_RUNTIME };
+
+struct sg_hook_info {
+    const char *symbol;
+    const char *base; /* the name people know it by: no version suffix */
+    enum sg_family family;
+    int version;
+    bool is_ptsz;
+};
+
+extern const struct sg_hook_info sg_hook_table[SG_HOOK_COUNT];
+extern sg_function sg_real_address[SG_HOOK_COUNT];
+extern sg_function sg_dlsym_next;
+
+/* The real function behind a hook, or NULL if there is none (a CUDA function without a driver). */
+sg_function sg_real_look_up(enum sg_hook hook);
+
+/* Set-up: looks up every function of the libc that is not known yet. */
+void sg_real_find_libc(void);
+
+static inline sg_function sg_real_find(enum sg_hook hook)
+{
+    sg_function real = sg_load_acquire(&sg_real_address[hook]);
+    return SG_LIKELY(real != NULL) ? real : sg_real_look_up(hook);
+}
+
+#define SG_REAL(name) ((__typeof__(&name))sg_real_find(SG_HOOK_##name))
+
+/* A function of the driver that we do not hook, or NULL. */
+sg_function sg_real_driver(const char *symbol);
+
+/* The same, looked up until it is found and then kept in *known. */
+sg_function sg_real_driver_once(sg_function *known, const char *symbol);
+
+/* Declares `pointer`: the driver's function `name`, which we do not hook, or NULL. Looked up once for each place. */
+#define SG_DRIVER(pointer, name) \
+    static sg_function pointer##_known; \
+    __typeof__(&name) pointer = (__typeof__(&name))sg_real_driver_once(&pointer##_known, #name)
+
+/* libcuda.so.1, if it is loaded; else NULL. */
+void *sg_real_driver_handle(void);
+
+/* The libc's dlsym, and look-ups through it that keep errno. */
+sg_function sg_real_dlsym(void *handle, const char *symbol);
+
+/* Whether this thread is inside a look-up: the heap then serves from the boot buffer. */
+bool sg_real_is_looking(void);
+
+/* The exported function of a hook (ours). */
+sg_function sg_hook_function(enum sg_hook hook);
+
+#endif

@@ -1,0 +1,145 @@
+/*
+ * reclaim.c - see reclaim.h.
+ */
+#include "reclaim.h"
+
+#include "admission.h"
+#include "atomics.h"
+#include "options.h"
+#include "pool.h"
+#include "room.h"
+#include "seats.h"
+#include "segment.h"
+#include "syscall.h"
+#include "text.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/sysinfo.h>
+
+#define MIB (UINT64_C(1) << 20)
+#define LEAST_BYTES (64 * MIB) /* below this the driver's own reclaim does as well */
+#define SPARE_BYTES (8 * MIB)  /* others go on allocating, and the driver needs page tables */
+#define STEP_BYTES (128 * MIB)
+#define LONGEST_NS UINT64_C(3000000000)
+
+enum { FADVISE_DONTNEED = 4, POPULATE_WRITE = 23 /* MADV_POPULATE_WRITE, Linux 5.14 */, FILES_MOST = 4096 };
+
+struct figures {
+    uint64_t free_bytes;
+    uint64_t cgroup_room_bytes; /* above the reserve of every cgroup; UINT64_MAX: none bounds us */
+    bool has_room_for_swap;     /* populating swaps nobody out */
+};
+
+static struct figures look(uint64_t bytes)
+{
+    struct sg_lock_state lock;
+    struct figures figures = {0};
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_room_look(0, false);
+    figures.free_bytes = sg_room_is_known() ? sg_room_free_bytes() : UINT64_MAX;
+    figures.cgroup_room_bytes = sg_room_in_cgroups();
+    figures.has_room_for_swap = sg_room_swaps_nobody(bytes);
+    sg_lock_release(&sg_admission_lock, &lock);
+    return figures;
+}
+
+/* Opened without blocking: where it is a pipe, nobody may be reading. */
+static void ask_cgroup(uint64_t bytes)
+{
+    char path[SG_PATH_ROOM + 512], number[24];
+    struct sg_lock_state lock;
+    struct sg_text text = sg_text_begin(path, sizeof path), wish = sg_text_begin(number, sizeof number);
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    const char *own = sg_cgroup_own();
+    if (own != NULL) {
+        sg_text_add(&text, sg_options.system_root);
+        sg_text_add(&text, own);
+        sg_text_add(&text, "/memory.reclaim");
+    }
+    sg_lock_release(&sg_admission_lock, &lock);
+    long fd = text.length != 0 ? sg_sys_openat((int)SG_AT_FDCWD, path, O_WRONLY | O_CLOEXEC | O_NONBLOCK, 0) : -ENOENT;
+    if (fd < 0)
+        return;
+    sg_text_add_number(&wish, bytes);
+    (void)sg_sys_write((int)fd, number, wish.length); /* EAGAIN: it gave what it could */
+    (void)sg_sys_close((int)fd);
+}
+
+static void drop_file(uint32_t fd)
+{
+    struct stat info = {0};
+    struct statfs system = {0};
+    if (sg_sys_fstat((int)fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size >= (off_t)MIB &&
+        sg_sys_fstatfs((int)fd, &system) == 0 && system.f_type != TMPFS_MAGIC)
+        (void)sg_syscall(SYS_fadvise64, fd, 0, 0, FADVISE_DONTNEED, 0, 0);
+}
+
+static void drop_open_files(void)
+{
+    char buffer[4096] = {0};
+    long directory = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    uint32_t files = 0;
+    for (long got;
+         directory >= 0 && files < FILES_MOST && (got = sg_sys_getdents((int)directory, buffer, sizeof buffer)) > 0;)
+        for (long at = 0; at < got;) {
+            const struct sg_directory_entry *entry = (const struct sg_directory_entry *)(const void *)(buffer + at);
+            const char *cursor = entry->name;
+            at += entry->length;
+            if (*cursor >= '0' && *cursor <= '9' && files++ < FILES_MOST)
+                drop_file((uint32_t)sg_text_read_number(&cursor));
+        }
+    if (directory >= 0)
+        (void)sg_sys_close((int)directory);
+}
+
+/* Over a made-up machine the memory is real all the same: only where plenty of it is free. */
+static bool is_affordable(uint64_t bytes)
+{
+    struct sysinfo info = {0};
+    if (sg_options.system_root[0] == '\0')
+        return true;
+    return sg_syscall(SYS_sysinfo, (long)&info, 0, 0, 0, 0, 0) == 0 &&
+           (uint64_t)info.freeram * info.mem_unit >= 2 * bytes;
+}
+
+static void populate(uint64_t bytes)
+{
+    uint64_t begin = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    char *memory = sg_sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (sg_is_error(memory))
+        return;
+    sg_store(&sg_seats_own()->reclaim_until_ns, begin + LONGEST_NS);
+    /* No child forked meanwhile may keep it, and nothing (mlockall) may fill it all at once. */
+    (void)sg_sys_madvise(memory, bytes, MADV_DONTFORK);
+    (void)sg_syscall(SYS_mprotect, (long)memory, (long)bytes, PROT_READ | PROT_WRITE, 0, 0, 0);
+    (void)sg_sys_madvise(memory, bytes, MADV_HUGEPAGE);
+    for (uint64_t at = 0; at < bytes && sg_sys_clock_ns(CLOCK_MONOTONIC) - begin < LONGEST_NS; at += STEP_BYTES) {
+        uint64_t step = bytes - at < STEP_BYTES ? bytes - at : STEP_BYTES;
+        if (sg_sys_madvise(memory + at, step, POPULATE_WRITE) != 0)
+            break;
+    }
+    (void)sg_sys_munmap(memory, bytes);
+    sg_store(&sg_seats_own()->reclaim_until_ns, 0);
+    sg_seats_advance();
+}
+
+void sg_reclaim_for(uint64_t bytes)
+{
+    if (bytes < LEAST_BYTES)
+        return;
+    bytes = ((bytes + SPARE_BYTES) + SG_PAGE_MOST - 1) & ~(uint64_t)(SG_PAGE_MOST - 1);
+    struct figures now = look(bytes);
+    if (now.free_bytes >= bytes)
+        return;
+    ask_cgroup(bytes - now.free_bytes);
+    if (look(bytes).free_bytes >= bytes)
+        return;
+    drop_open_files();
+    now = look(bytes);
+    if (now.free_bytes >= bytes)
+        return;
+    if (now.cgroup_room_bytes >= bytes && now.has_room_for_swap && is_affordable(bytes))
+        populate(bytes);
+}

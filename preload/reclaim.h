@@ -1,0 +1,17 @@
+/*
+ * reclaim.h - page cache goes first: makes room in MemFree for a CUDA request that MemAvailable has room for.
+ *
+ * On unified memory the driver takes free pages, and has been seen to fail while most of what is available is page cache.
+ * So before it is called, and after the request was admitted: what our cgroup's memory.reclaim gives up, then the cache of
+ * the files this process has open, then whatever the kernel gives up when the whole request is populated once and dropped
+ * (in pieces that achieves nothing). The last only where cgroups and swap permit, for at most three seconds, announced in
+ * the seat. Then the driver is called in any case. Any thread, without the decision lock.
+ */
+#ifndef SG_RECLAIM_H
+#define SG_RECLAIM_H
+
+#include <stdint.h>
+
+void sg_reclaim_for(uint64_t bytes);
+
+#endif

@@ -1,0 +1,89 @@
+/*
+ * refusal.c - what becomes of a refused request: a count, an entry for the report, a line for the human.
+ */
+#include "admission.h"
+#include "atomics.h"
+#include "ledger.h"
+#include "log.h"
+#include "options.h"
+#include "segment.h"
+#include "syscall.h"
+#include "text.h"
+
+static void say_why(struct sg_text *text, const struct sg_request *request)
+{
+    switch (request->reason) {
+    case SG_REASON_LIMIT:
+        sg_text_add_size(text, request->usable_bytes);
+        sg_text_add(text, " left of the ");
+        sg_text_add_size(text, request->kept_bytes);
+        sg_text_add(text, " this job may hold (SPARKGUARD_LIMIT)");
+        return;
+    case SG_REASON_DEVICE:
+        sg_text_add_size(text, request->usable_bytes);
+        sg_text_add(text, " free on device ");
+        sg_text_add_number(text, request->device);
+        sg_text_add(text, ", ");
+        sg_text_add_size(text, request->kept_bytes);
+        sg_text_add(text, " kept in reserve (SPARKGUARD_DEVICE_RESERVE)");
+        return;
+    case SG_REASON_RESERVE:
+    case SG_REASON_FLOOR:
+        sg_text_add_size(text, request->usable_bytes);
+        sg_text_add(text, " usable");
+        if (request->cgroup_bytes != 0) {
+            sg_text_add(text, " in a cgroup of ");
+            sg_text_add_size(text, request->cgroup_bytes);
+        }
+        sg_text_add(text, ", ");
+        sg_text_add_size(text, request->kept_bytes);
+        sg_text_add(text, " kept in reserve (SPARKGUARD_RESERVE)");
+        return;
+    }
+}
+
+static void say(const struct sg_request *request)
+{
+    char line[512];
+    struct sg_text text = sg_text_begin(line, sizeof line);
+    sg_text_add(&text, sg_options.mode_observe ? "sparkguard: would have refused " : "sparkguard: refused ");
+    sg_text_add(&text, request->call);
+    sg_text_add(&text, " of ");
+    sg_text_add_size(&text, request->size_bytes);
+    sg_text_add(&text, ": ");
+    say_why(&text, request);
+    sg_text_add(&text, "; this process holds ");
+    sg_text_add_size(&text, sg_ledger_live_bytes());
+    sg_text_add(&text, ", peak ");
+    sg_text_add_size(&text, sg_load(&sg_own->peak_seen_bytes));
+    if (sg_segment_is_shared()) {
+        sg_text_add(&text, "; see sparkguard-report ");
+        sg_text_add_number(&text, sg_sys_getpid());
+    }
+    sg_log_line(line);
+}
+
+void sg_refusal_report(const struct sg_request *request)
+{
+    static uint64_t said_ns, small_recorded_ns;
+    struct sg_domain_counters *counters = &sg_own->domain[request->domain];
+    sg_add_relaxed(&counters->refused_count, 1);
+    sg_add_relaxed(&counters->refused_bytes, request->size_bytes);
+    sg_segment_attach();
+    /* A program that keeps trying small sizes must not push the interesting refusals out of the ring. */
+    if (request->is_small && !sg_log_may_speak(&small_recorded_ns))
+        return;
+    struct sg_refusal entry = {
+        .time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME),
+        .size_bytes = request->size_bytes,
+        .usable_bytes = request->usable_bytes,
+        .domain = (uint8_t)request->domain,
+        .reason = (uint8_t)request->reason,
+        .observed = sg_options.mode_observe != 0,
+    };
+    struct sg_text call = sg_text_begin(entry.call, sizeof entry.call);
+    sg_text_add(&call, request->call);
+    sg_segment_add_refusal(&entry);
+    if (!request->is_small && sg_log_may_speak(&said_ns))
+        say(request);
+}

@@ -1,0 +1,161 @@
+/*
+ * rescue.c - see rescue.h. Who holds most goes, if it holds what is missing; else the largest process of a job that does.
+ * Memory that a parent shares with a child it forked is neither's. Whoever has no watchdog that could act, or whose watchdog has not looked for a second (it is stopped), is passed over.
+ */
+#include "rescue.h"
+
+#include "admission.h"
+#include "atomics.h"
+#include "ledger.h"
+#include "map_shape.h"
+#include "options.h"
+#include "process.h"
+#include "room.h"
+#include "seats.h"
+#include "segment.h"
+#include "syscall.h"
+
+static struct {
+    bool is_forked, is_measured;
+    uint64_t inherited_bytes; /* anonymous memory there was at the fork */
+    uint64_t faults;          /* minor faults by then */
+} born;
+
+void sg_rescue_refork(void)
+{
+    born.is_forked = true;
+    born.is_measured = false;
+}
+
+/* Copies that a forked child makes do not show in what it has resident: pages it shares with its parent are there already.
+ * Each costs a fault. */
+static uint64_t grown_bytes(void)
+{
+    uint64_t now = sg_process_anonymous_bytes(0);
+    if (!born.is_forked)
+        return now;
+    uint64_t faults = sg_process_minor_faults(0);
+    if (!born.is_measured) {
+        born.is_measured = true;
+        born.inherited_bytes = now;
+        born.faults = faults;
+    }
+    uint64_t grown = now > born.inherited_bytes ? now - born.inherited_bytes : 0;
+    uint64_t copied = (faults - born.faults) * sg_page_bytes();
+    copied = copied < born.inherited_bytes ? copied : born.inherited_bytes;
+    sg_store(&sg_seats_own()->shared_bytes, born.inherited_bytes - copied);
+    return grown + copied;
+}
+
+void sg_rescue_publish(void)
+{
+    struct sg_seat *seat = sg_seats_own();
+    uint64_t pinned = sg_load(&sg_own->domain[SG_DOMAIN_PINNED].granted_bytes);
+    sg_store(&seat->holds_bounded_bytes, grown_bytes() + pinned);
+    sg_store(&seat->holds_unbounded_bytes, sg_room_unified() == 1 ? sg_load(&sg_own->slot.device_bytes) : 0);
+    bool can_end =
+        sg_options.watchdog == SG_WATCHDOG_TERM && !sg_options.mode_observe; /* who only warns shields nobody */
+    sg_store(&seat->watched_ns, can_end ? sg_sys_clock_ns(CLOCK_MONOTONIC) : 0);
+}
+
+/* What the owner of a seat would give back to a constraint: the machine (level 0), or a cgroup. */
+static uint64_t holds(struct sg_seat *seat, uint64_t level)
+{
+    if (level == 0)
+        return sg_load(&seat->holds_bounded_bytes) + sg_load(&seat->holds_unbounded_bytes);
+    return sg_seats_is_member(seat, level) ? sg_load(&seat->holds_bounded_bytes) : 0;
+}
+
+/* What would not come back if the owner ended, because a child that it forked has it too. */
+static uint64_t shared_with_children(struct sg_machine_ledger *ledger, uint32_t number)
+{
+    uint64_t most = 0, claim = sg_load(&ledger->seat[number].claim);
+    uint32_t used = sg_load(&ledger->seat_used);
+    for (uint32_t i = 0; i < used && i < SG_SEAT_ROOM; i++) {
+        struct sg_seat *child = &ledger->seat[i];
+        if (child->parent_seat != number + 1 || child->parent_claim != claim ||
+            SG_CLAIM_STATE(sg_load(&child->claim)) != SG_CLAIM_LIVE)
+            continue;
+        uint64_t shared = sg_load(&child->shared_bytes);
+        most = shared > most ? shared : most;
+    }
+    return most;
+}
+
+static bool can_act(struct sg_seat *seat, uint64_t now)
+{
+    return seat == sg_seats_own() ||
+           (SG_CLAIM_STATE(sg_load(&seat->claim)) == SG_CLAIM_LIVE && sg_seats_is_watched(seat, now));
+}
+
+struct ranking {
+    uint64_t level, now;
+    struct sg_seat *largest; /* of all, or of the job asked for */
+    uint64_t largest_bytes, sum_bytes;
+};
+
+/* The job's processes only, unless `job` is NULL. Who sits first goes before an equal. */
+static void rank(struct ranking *ranking, const uint64_t *job)
+{
+    struct sg_machine_ledger *ledger = sg_seats_ledger();
+    uint32_t used = sg_load(&ledger->seat_used);
+    struct sg_seat *own = sg_seats_own();
+    bool is_alone = used == 0;
+    for (uint32_t i = 0; i < (is_alone ? 1 : used) && i < SG_SEAT_ROOM; i++) {
+        struct sg_seat *seat = is_alone ? own : &ledger->seat[i];
+        if (!can_act(seat, ranking->now) || (job != NULL && seat->slot.job_hash != *job))
+            continue;
+        uint64_t bytes = holds(seat, ranking->level), shared = is_alone ? 0 : shared_with_children(ledger, i);
+        bytes -= shared < bytes ? shared : bytes;
+        ranking->sum_bytes += bytes;
+        if (bytes > ranking->largest_bytes) {
+            ranking->largest_bytes = bytes;
+            ranking->largest = seat;
+        }
+    }
+}
+
+/* Whether it is this process that ends so that `missing` bytes come back. */
+static bool is_chosen(uint64_t level, uint64_t missing, uint64_t now)
+{
+    struct sg_machine_ledger *ledger = sg_seats_ledger();
+    struct ranking all = {.level = level, .now = now}, best = {0};
+    rank(&all, NULL);
+    if (all.largest_bytes >= missing)
+        return all.largest == sg_seats_own();
+    uint32_t used = sg_load(&ledger->seat_used);
+    for (uint32_t i = 0; i < used && i < SG_SEAT_ROOM; i++) {
+        struct ranking of_job = {.level = level, .now = now};
+        if (!can_act(&ledger->seat[i], now))
+            continue;
+        uint64_t job = ledger->seat[i].slot.job_hash;
+        rank(&of_job, &job);
+        if (of_job.sum_bytes >= missing && of_job.sum_bytes > best.sum_bytes)
+            best = of_job;
+    }
+    return best.largest != NULL && best.largest == sg_seats_own();
+}
+
+void sg_rescue_look(struct sg_danger *danger)
+{
+    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    int64_t least = INT64_MAX;
+    struct sg_room_state state;
+    *danger = (struct sg_danger){.left_bytes = UINT64_MAX};
+    sg_room_look(0, false);
+    for (uint32_t i = 0; sg_room_get(i, &state); i++) {
+        int64_t above = (int64_t)state.headroom_bytes - (int64_t)state.floor_bytes;
+        if (above >= least || danger->is_ours)
+            continue;
+        least = above;
+        danger->left_bytes = state.headroom_bytes;
+        danger->floor_bytes = state.floor_bytes;
+        danger->reserve_bytes = state.reserve_bytes;
+        danger->holds_bytes = holds(sg_seats_own(), state.identity);
+        danger->is_below_floor = above < 0;
+        if (above < 0)
+            danger->is_ours = is_chosen(state.identity, state.reserve_bytes - state.headroom_bytes, now);
+    }
+    if (sg_room_tally()->is_reclaiming && danger->left_bytes >= danger->floor_bytes / 2)
+        danger->is_ours = false; /* somebody populates memory to drop it again */
+}

@@ -1,0 +1,379 @@
+/*
+ * room.c - see room.h.
+ */
+#include "room.h"
+
+#include "atomics.h"
+#include "index.h"
+#include "ledger.h"
+#include "options.h"
+#include "pool.h"
+#include "segment.h"
+#include "syscall.h"
+
+#define LOOK_AGE_NS UINT64_C(5000000)
+#define SCAN_PAUSE_NS UINT64_C(100000000)
+#define TAKEN_MOST (UINT64_C(1) << 60)
+#define RETURN_NS UINT64_C(3000000000)
+#define RETURN_BYTES (UINT64_C(32) << 20)
+
+static struct {
+    struct sg_look look;
+    struct sg_tally tally;
+    int64_t slack[2];    /* by enum sg_room_line, of the tightest constraint at the look */
+    int64_t alone_slack; /* above the floor, if the others' requests came to nothing */
+    uint64_t most[2];    /* (atomic) the same as a place in the order of all requests; 0: below the line */
+    uint64_t look_ns;    /* (atomic) time of the look, 0: none; written after `most` */
+    uint64_t asked;      /* how much had been asked for before the look */
+    uint64_t scan_ns;    /* when promises were last scanned */
+    uint64_t scan_cost_ns;
+    uint64_t return_ns;        /* when this process last gave back much */
+    uint64_t returned_bytes;   /* how much, within RETURN_NS before that */
+    uint64_t available_before; /* and what was available then */
+    int32_t unified;
+    bool is_device_hidden; /* SPARKGUARD_UNIFIED=on and a discrete card: MemAvailable never shows device memory */
+} state = {.unified = -1};
+
+int sg_room_unified(void)
+{
+    if (sg_options.unified == SG_UNIFIED_ON)
+        return 1;
+    return sg_options.unified == SG_UNIFIED_OFF ? 0 : sg_load_relaxed(&state.unified);
+}
+
+void sg_room_set_unified(int unified, bool is_hidden)
+{
+    sg_store_relaxed(&state.unified, unified);
+    state.is_device_hidden = is_hidden;
+    sg_own->machine.unified = sg_room_unified();
+}
+
+void sg_room_forget(void)
+{
+    sg_store(&state.look_ns, 0);
+    sg_store(&state.most[SG_ROOM_RESERVE], 0);
+    sg_store(&state.most[SG_ROOM_FLOOR], 0);
+}
+
+void sg_room_refork(void)
+{
+    sg_room_forget();
+    state.scan_ns = 0;
+    state.return_ns = 0;
+}
+
+bool sg_room_is_known(void)
+{
+    return state.look.is_valid;
+}
+
+bool sg_room_get(uint32_t constraint, struct sg_room_state *out)
+{
+    if (!state.look.is_valid || constraint >= state.look.count)
+        return false;
+    const struct sg_constraint *at = &state.look.at[constraint];
+    *out = (struct sg_room_state){at->headroom_bytes, at->reserve_bytes, at->floor_bytes,
+                                  constraint == 0 ? 0 : sg_seats_own()->level[at->level]};
+    return true;
+}
+
+const struct sg_tally *sg_room_tally(void)
+{
+    return &state.tally;
+}
+
+uint64_t sg_room_total_bytes(void)
+{
+    return state.look.at[0].limit_bytes;
+}
+
+uint64_t sg_room_available_bytes(void)
+{
+    return state.look.at[0].headroom_bytes;
+}
+
+uint64_t sg_room_free_bytes(void)
+{
+    return state.look.free_bytes;
+}
+
+uint64_t sg_room_machine_bytes(void)
+{
+    const struct sg_constraint *machine = &state.look.at[0];
+    return machine->limit_bytes > machine->reserve_bytes ? machine->limit_bytes - machine->reserve_bytes : 0;
+}
+
+/* What is gone of a constraint and does not show in the kernel's figures. */
+static uint64_t taken_of(uint32_t constraint, uint32_t parts)
+{
+    bool is_machine = constraint == 0;
+    const struct sg_taken *others =
+        is_machine ? &state.tally.machine : &state.tally.level[state.look.at[constraint].level];
+    uint64_t taken = 0;
+    if ((parts & SG_ROOM_FLIGHT) != 0) /* before our promises: that is how another thread's bytes move */
+        taken += others->flight_bytes + sg_seats_own_flight(!is_machine);
+    taken += sg_load(&sg_own->slot.promised_bytes);
+    if ((parts & SG_ROOM_PROMISES) != 0)
+        taken += others->held_bytes;
+    if ((parts & SG_ROOM_ASKING) != 0)
+        taken += others->asking_bytes;
+    if ((parts & SG_ROOM_BEHIND) != 0)
+        taken += others->behind_bytes;
+    if (is_machine && state.is_device_hidden)
+        taken += sg_load_relaxed(&sg_own->slot.device_bytes) + state.tally.device_bytes;
+    return taken < TAKEN_MOST ? taken : TAKEN_MOST; /* observing, absurd sizes may be in flight */
+}
+
+/* Bytes of a constraint that can still be had, before its reserve. */
+static uint64_t usable_of(uint32_t constraint, uint64_t taken)
+{
+    uint64_t headroom = state.look.at[constraint].headroom_bytes;
+    return headroom > taken ? headroom - taken : 0;
+}
+
+static void publish_machine(void)
+{
+    struct sg_machine *machine = &sg_own->machine;
+    const struct sg_constraint *tightest = &state.look.at[0];
+    uint64_t usable = UINT64_MAX, cgroup_limit = SG_UNKNOWN;
+    int64_t least = INT64_MAX;
+    for (uint32_t i = 0; i < state.look.count; i++) {
+        uint64_t here = usable_of(i, taken_of(i, SG_ROOM_PROMISES | SG_ROOM_FLIGHT));
+        int64_t room = (int64_t)here - (int64_t)state.look.at[i].reserve_bytes;
+        if (i != 0 && state.look.at[i].limit_bytes < cgroup_limit)
+            cgroup_limit = state.look.at[i].limit_bytes;
+        if (room < least) {
+            least = room;
+            usable = here;
+            tightest = &state.look.at[i];
+        }
+    }
+    machine->time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME);
+    machine->total_bytes = state.look.at[0].limit_bytes;
+    machine->available_bytes = state.look.at[0].headroom_bytes;
+    machine->usable_bytes = usable;
+    machine->reserve_bytes = tightest->reserve_bytes;
+    machine->floor_bytes = tightest->floor_bytes;
+    machine->cgroup_limit_bytes = cgroup_limit;
+    machine->unified = sg_room_unified();
+}
+
+static void note_guarding(bool is_guarding)
+{
+    bool was_guarding = (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_GUARDING) != 0;
+    if (is_guarding == was_guarding)
+        return;
+    if (is_guarding) {
+        sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_GUARDING);
+        sg_segment_add_event("guarding again");
+    } else {
+        sg_fetch_and(&sg_own->slot.flags, ~(uint32_t)SG_SLOT_GUARDING);
+        sg_segment_add_event("not guarding: neither /proc/meminfo nor sysinfo can be read");
+    }
+}
+
+static int64_t above(uint64_t usable, uint64_t line)
+{
+    return (int64_t)usable - (int64_t)line;
+}
+
+/* What of the machine's headroom CUDA cannot use. */
+static uint64_t cma_of(uint32_t constraint)
+{
+    return constraint == 0 ? state.look.cma_free_bytes : 0;
+}
+
+static void note_slack(void)
+{
+    int64_t reserve_slack = INT64_MAX, floor_slack = INT64_MAX, alone_slack = INT64_MAX;
+    for (uint32_t i = 0; i < state.look.count; i++) {
+        /* CUDA may ask this slack too, and those behind us may have been admitted by the time it is used. The sums are not
+         * clamped here: how far below the line it stands, a decision may want to know. */
+        uint64_t taken = taken_of(i, SG_ROOM_ALL | SG_ROOM_BEHIND);
+        int64_t left = above(state.look.at[i].headroom_bytes, taken);
+        int64_t above_reserve = left - (int64_t)cma_of(i) - (int64_t)state.look.at[i].reserve_bytes;
+        int64_t above_floor = left - (int64_t)state.look.at[i].floor_bytes;
+        reserve_slack = above_reserve < reserve_slack ? above_reserve : reserve_slack;
+        floor_slack = above_floor < floor_slack ? above_floor : floor_slack;
+        uint64_t lasting = taken_of(i, SG_ROOM_PROMISES); /* our other threads' requests may come to nothing, too */
+        int64_t above_floor_alone =
+            above(state.look.at[i].headroom_bytes, lasting) - (int64_t)state.look.at[i].floor_bytes;
+        alone_slack = above_floor_alone < alone_slack ? above_floor_alone : alone_slack;
+    }
+    state.alone_slack = alone_slack;
+    state.slack[SG_ROOM_RESERVE] = reserve_slack;
+    state.slack[SG_ROOM_FLOOR] = floor_slack;
+    for (int line = SG_ROOM_RESERVE; line <= SG_ROOM_FLOOR; line++)
+        sg_store(&state.most[line], state.slack[line] > 0 ? state.asked + (uint64_t)state.slack[line] : 0);
+    sg_store(&state.look_ns, state.look.time_ns);
+}
+
+void sg_room_look(uint64_t device, bool is_closely)
+{
+    uint64_t level[SG_SEAT_LEVELS];
+    sg_seats_set_levels(level, sg_cgroup_find(level));
+    uint64_t ticket = sg_load(&sg_seats_own()->ticket);
+    /* What is being judged counts as asked for since: if it is admitted, it has taken its part of the slack. */
+    state.asked = ticket >= SG_TICKET_FIRST ? ticket - SG_TICKET_FIRST : sg_load(&sg_seats_ledger()->asked_bytes);
+    sg_seats_sum(&state.tally, device, is_closely); /* before the look: see seats.h */
+    sg_pool_look(&state.look);
+    note_guarding(state.look.is_valid);
+    if (!state.look.is_valid) {
+        sg_room_forget();
+        return;
+    }
+    note_slack();
+    publish_machine();
+}
+
+int64_t sg_room_slack(enum sg_room_line line)
+{
+    return state.slack[line] - (int64_t)(sg_load(&sg_seats_ledger()->asked_bytes) - state.asked);
+}
+
+bool sg_room_would_be_above_floor(uint64_t bytes)
+{
+    return state.alone_slack >= (int64_t)bytes;
+}
+
+bool sg_room_take(enum sg_room_line line, uint64_t bytes)
+{
+    uint64_t look_ns = sg_load(&state.look_ns);
+    if (look_ns == 0 || sg_sys_clock_ns(CLOCK_MONOTONIC) - look_ns >= LOOK_AGE_NS)
+        return false;
+    return sg_seats_take(bytes, &state.most[line]);
+}
+
+void sg_room_scan(void)
+{
+    uint64_t begin = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    sg_ledger_begin_scan();
+    uint64_t promised = sg_index_promised_bytes();
+    /* First, see sg_seats_sum. Where memory may grow that nobody promised, growth says nothing of promises. */
+    bool is_all_promised = !sg_index_has_sparse() && (sg_load(&sg_own->slot.flags) & SG_SLOT_CUDA) == 0;
+    sg_store(&sg_seats_own()->scanned_anonymous_bytes, is_all_promised ? sg_index_anonymous_bytes() : 0);
+    state.scan_ns = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    state.scan_cost_ns = state.scan_ns - begin;
+    sg_store(&sg_seats_own()->published_ns, state.scan_ns);
+    sg_ledger_end_scan(promised);
+    (void)sg_seats_reconcile();
+}
+
+void sg_room_scan_if_due(void)
+{
+    uint64_t pause = SCAN_PAUSE_NS > 50 * state.scan_cost_ns ? SCAN_PAUSE_NS : 50 * state.scan_cost_ns;
+    if (sg_sys_clock_ns(CLOCK_MONOTONIC) - state.scan_ns >= pause)
+        sg_room_scan();
+}
+
+void sg_room_note_free(uint64_t bytes)
+{
+    struct sg_lock_state lock;
+    if (bytes < RETURN_BYTES)
+        return;
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    if (state.return_ns == 0 || now - state.return_ns >= RETURN_NS) {
+        sg_room_look(0, false);
+        state.returned_bytes = 0;
+        state.available_before = state.look.at[0].headroom_bytes;
+    }
+    state.return_ns = now != 0 ? now : 1;
+    state.returned_bytes += bytes;
+    sg_lock_release(&sg_admission_lock, &lock);
+}
+
+void sg_room_note_freed(uint64_t bytes)
+{
+    struct sg_lock_state lock;
+    if (bytes < RETURN_BYTES)
+        return;
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_room_look(0, false);
+    uint64_t due = state.available_before + state.returned_bytes - state.returned_bytes / 8;
+    if (state.look.at[0].headroom_bytes >= due)
+        state.return_ns = 0; /* it is there */
+    sg_lock_release(&sg_admission_lock, &lock);
+}
+
+void sg_room_note_taken(void)
+{
+    state.return_ns = 0;
+}
+
+uint64_t sg_room_returning_bytes(uint64_t *until_ns)
+{
+    *until_ns = state.return_ns + RETURN_NS;
+    if (state.return_ns == 0 || sg_sys_clock_ns(CLOCK_MONOTONIC) >= *until_ns)
+        return 0;
+    uint64_t available = state.look.at[0].headroom_bytes, before = state.available_before;
+    uint64_t shown = available > before ? available - before : 0;
+    return state.returned_bytes > shown ? state.returned_bytes - shown : 0;
+}
+
+static bool is_cuda(enum sg_domain domain)
+{
+    return domain != SG_DOMAIN_HEAP && domain != SG_DOMAIN_MAPPED;
+}
+
+bool sg_room_fits(struct sg_request *request, uint32_t parts)
+{
+    bool is_bounded = request->domain != SG_DOMAIN_DEVICE;
+    bool fits = true;
+    int64_t tightest = INT64_MAX;
+    for (uint32_t i = 0; i < (is_bounded ? state.look.count : 1); i++) {
+        const struct sg_constraint *constraint = &state.look.at[i];
+        uint64_t usable = usable_of(i, taken_of(i, parts) + (is_cuda(request->domain) ? cma_of(i) : 0));
+        int64_t room = above(usable, constraint->reserve_bytes);
+        if (room < 0 || request->size_bytes > (uint64_t)room)
+            fits = false;
+        if (room < tightest) {
+            tightest = room;
+            request->usable_bytes = usable;
+            request->kept_bytes = constraint->reserve_bytes;
+            request->cgroup_bytes = i == 0 ? 0 : constraint->limit_bytes;
+        }
+    }
+    request->reason = SG_REASON_RESERVE;
+    return fits;
+}
+
+/* The tightest constraint that is asked for: the machine, and the cgroups if they bound. */
+uint64_t sg_room_for_cuda(bool is_bounded)
+{
+    int64_t least = INT64_MAX;
+    for (uint32_t i = 0; i < (is_bounded ? state.look.count : 1); i++) {
+        int64_t room = above(usable_of(i, taken_of(i, SG_ROOM_ALL) + cma_of(i)), state.look.at[i].reserve_bytes);
+        least = room < least ? room : least;
+    }
+    return state.look.is_valid && least > 0 ? (uint64_t)least : 0;
+}
+
+uint64_t sg_room_in_cgroups(void)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 1; i < state.look.count; i++) {
+        uint64_t usable = usable_of(i, taken_of(i, SG_ROOM_ALL)), reserve = state.look.at[i].reserve_bytes;
+        uint64_t room = usable > reserve ? usable - reserve : 0;
+        least = room < least ? room : least;
+    }
+    return least;
+}
+
+bool sg_room_swaps_nobody(uint64_t bytes)
+{
+    return sg_pool_swaps_nobody(&state.look, bytes);
+}
+
+uint64_t sg_room_for_all_cuda(void)
+{
+    uint64_t live = sg_load(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) +
+                    sg_load(&sg_own->domain[SG_DOMAIN_PINNED].granted_bytes) +
+                    sg_load(&sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes) + state.tally.cuda_bytes;
+    return usable_of(0, taken_of(0, SG_ROOM_PROMISES | SG_ROOM_FLIGHT)) + live;
+}
+
+uint64_t sg_room_reserve_bytes(void)
+{
+    return state.look.at[0].reserve_bytes;
+}

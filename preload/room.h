@@ -1,0 +1,108 @@
+/*
+ * room.h - how much room there is: the last look at the machine, what all guarded processes have of it, and what that
+ * leaves above reserve and floor.
+ *
+ * One look serves the small requests of the next 5 ms that are below 1/16 of the slack it showed, as long as everything
+ * asked for on the whole machine since then stays within that slack (sg_seats_take); frees do not refill it. Everything
+ * else looks again. A process's own promises are an upper bound: grants add to it, only a scan takes away.
+ *
+ * Under the decision lock, except where noted.
+ */
+#ifndef SG_ROOM_H
+#define SG_ROOM_H
+
+#include "admission.h"
+#include "seats.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The line a request may not take usable memory below. */
+enum sg_room_line { SG_ROOM_RESERVE, SG_ROOM_FLOOR };
+
+/* What counts as gone besides this process's own promises. */
+enum sg_room_part {
+    SG_ROOM_PROMISES = 1u << 0, /* the other processes' */
+    SG_ROOM_FLIGHT = 1u << 1,   /* everybody's requests in flight */
+    SG_ROOM_ASKING = 1u << 2,   /* what those before us ask for */
+    SG_ROOM_BEHIND = 1u << 3,   /* and those behind us */
+    SG_ROOM_ALL = SG_ROOM_PROMISES | SG_ROOM_FLIGHT | SG_ROOM_ASKING,
+};
+
+/* Sums up the other processes, then looks at the machine and its cgroups, and publishes what was seen. `device`: the
+ * identity of the discrete device asked for, or 0. `is_closely`: before something is refused. */
+void sg_room_look(uint64_t device, bool is_closely);
+
+/* One constraint as the kernel shows it, by the last look: 0 is the machine (identity 0), the rest are cgroups. */
+struct sg_room_state {
+    uint64_t headroom_bytes, reserve_bytes, floor_bytes, identity;
+};
+bool sg_room_get(uint32_t constraint, struct sg_room_state *out);
+
+/* What the others have, by the last look. */
+const struct sg_tally *sg_room_tally(void);
+
+/* The last look serves nobody any more. */
+void sg_room_forget(void);
+
+/* Whether the last look saw anything: false without /proc and sysinfo. */
+bool sg_room_is_known(void);
+
+/* Bytes above the line by the last look, less all that was asked for since; negative: below it. */
+int64_t sg_room_slack(enum sg_room_line line);
+
+/* Adds what is already promised to what was asked for, and tells whether the last look shows room for it. Any thread. */
+bool sg_room_take(enum sg_room_line line, uint64_t bytes);
+
+/* Whether it would be above the floor with `bytes` more, by the last look, if nothing came of all that is in flight and asked
+ * for. */
+bool sg_room_would_be_above_floor(uint64_t bytes);
+
+/* Whether the request fits every constraint above its reserve, enum sg_room_part being gone; fills in the answer. */
+bool sg_room_fits(struct sg_request *request, uint32_t parts);
+
+/* Before this process gives back much at once, and behind it: drivers from 590 on return pages late, so what does not show
+ * at once is waited for before a request is refused. Any thread; they take the decision lock. */
+void sg_room_note_free(uint64_t bytes);
+void sg_room_note_freed(uint64_t bytes);
+
+/* Something was taken since: how much is still to come cannot be told any more. */
+void sg_room_note_taken(void);
+
+/* How much of that the last look did not show, and until when it may still come; 0 if nothing is missing. */
+uint64_t sg_room_returning_bytes(uint64_t *until_ns);
+
+/* What a CUDA request could have now, above the reserve, of the machine and, if they bound it, of the cgroups; 0 if nothing
+ * or unknown. */
+uint64_t sg_room_for_cuda(bool is_bounded);
+
+/* What all guarded programs together could have of CUDA memory, with what they have: before the reserve. */
+uint64_t sg_room_for_all_cuda(void);
+uint64_t sg_room_reserve_bytes(void);
+
+/* What the cgroups would let this process have above their reserves; UINT64_MAX: none bounds it. */
+uint64_t sg_room_in_cgroups(void);
+
+/* Whether `bytes` more could be populated without anybody being swapped out. */
+bool sg_room_swaps_nobody(uint64_t bytes);
+
+/* MemTotal, MemAvailable and MemFree by the last look. */
+uint64_t sg_room_total_bytes(void);
+uint64_t sg_room_available_bytes(void);
+uint64_t sg_room_free_bytes(void);
+
+/* Scans what is promised by now; if_due: unless that was done a moment ago (at most 2 % of the time goes there). */
+void sg_room_scan(void);
+void sg_room_scan_if_due(void);
+
+/* What guarded programs may use at all: MemTotal less the reserve. */
+uint64_t sg_room_machine_bytes(void);
+
+/* Whether device memory comes out of the machine's: 1, 0, or -1 while nobody knows (then it is judged as if). `is_hidden`:
+ * it is said to, but MemAvailable never shows it (a discrete card under SPARKGUARD_UNIFIED=on). Any thread. */
+int sg_room_unified(void);
+void sg_room_set_unified(int unified, bool is_hidden);
+
+void sg_room_refork(void);
+
+#endif

@@ -1,0 +1,137 @@
+/*
+ * seat_file.c - see seat_file.h.
+ */
+#include "seat_file.h"
+
+#include "options.h"
+#include "segment.h"
+#include "syscall.h"
+#include "text.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+static void name_file(char path[SG_PATH_ROOM + 80], bool is_temporary)
+{
+    struct sg_text text = sg_text_begin(path, SG_PATH_ROOM + 80);
+    sg_text_add(&text, sg_options.dir);
+    sg_text_add(&text, "/" SG_LEDGER_NAME);
+    if (!is_temporary)
+        return;
+    sg_text_add(&text, ".");
+    sg_text_add_hex(&text, sg_sys_unique());
+    sg_text_add(&text, SG_UNFINISHED_SUFFIX);
+}
+
+long sg_seat_file_open(int flags)
+{
+    char path[SG_PATH_ROOM + 80];
+    name_file(path, false);
+    return sg_sys_openat((int)SG_AT_FDCWD, path, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+}
+
+static long fill_file(int fd)
+{
+    const struct sg_machine_ledger header = {.magic = SG_LEDGER_MAGIC,
+                                             .version = SG_LEDGER_VERSION,
+                                             .seat_bytes = sizeof(struct sg_seat),
+                                             .seat_room = SG_SEAT_ROOM};
+    long result = sg_sys_fchmod(fd, sg_segment_file_mode());
+    if (result == 0)
+        result = sg_segment_allocate(fd, 0, SG_LEDGER_BYTES(SG_SEAT_ROOM));
+    if (result != 0)
+        return result;
+    result = sg_sys_pwrite(fd, &header, sizeof header, 0);
+    return result == (long)sizeof header ? 0 : result < 0 ? result : -EIO;
+}
+
+/* Makes the file without a name, or where that cannot be, under one of its own, and gives it the real one when it is whole;
+ * another process may be first. */
+static long make_file(void)
+{
+    char path[SG_PATH_ROOM + 80], real_path[SG_PATH_ROOM + 80], open_path[48];
+    struct sg_text text = sg_text_begin(open_path, sizeof open_path);
+    name_file(path, true);
+    name_file(real_path, false);
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, sg_options.dir, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        sg_text_add(&text, "/proc/self/fd/");
+        sg_text_add_number(&text, (uint64_t)fd);
+        long result = fill_file((int)fd);
+        result = result == 0 ? sg_sys_linkat((int)SG_AT_FDCWD, open_path, real_path) : result;
+        (void)sg_sys_close((int)fd);
+        if (result == 0 || result == -EEXIST || result == -ENOSPC)
+            return result == -EEXIST ? 0 : result;
+    }
+    fd = sg_sys_openat((int)SG_AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return fd;
+    long result = fill_file((int)fd);
+    result =
+        result == 0 ? sg_sys_linkat((int)SG_AT_FDCWD, path, real_path) : result; /* unlike rename it replaces nothing */
+    (void)sg_sys_unlinkat((int)SG_AT_FDCWD, path);
+    (void)sg_sys_close((int)fd);
+    return result == -EEXIST ? 0 : result;
+}
+
+/* Whether the file can be mapped and believed: whole, really there, of our version, and not a stranger's. */
+static long check_file(int fd, struct stat *info)
+{
+    struct sg_machine_ledger header;
+    long result = sg_sys_fstat(fd, info);
+    if (result != 0)
+        return result;
+    uint32_t user = (uint32_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
+    bool is_ours = info->st_uid == user || info->st_uid == 0 || sg_segment_file_mode() == 0660;
+    if (!S_ISREG(info->st_mode) || !is_ours)
+        return -EPERM;
+    if (info->st_size < (off_t)SG_LEDGER_BYTES(SG_SEAT_ROOM))
+        return -EPROTO;
+    if ((uint64_t)info->st_blocks * 512 < SG_LEDGER_BYTES(SG_SEAT_ROOM) &&
+        (result = sg_segment_allocate(fd, 0, SG_LEDGER_BYTES(SG_SEAT_ROOM))) != 0)
+        return result;
+    if (sg_sys_pread(fd, &header, sizeof header, 0) != (long)sizeof header)
+        return -EIO;
+    bool is_known = header.magic == SG_LEDGER_MAGIC && header.version == SG_LEDGER_VERSION &&
+                    header.seat_bytes == sizeof(struct sg_seat) && header.seat_room == SG_SEAT_ROOM;
+    return is_known ? 0 : -EPROTO;
+}
+
+long sg_seat_file_map(struct sg_seat_file *file)
+{
+    struct stat info = {0};
+    long fd = sg_seat_file_open(O_RDWR);
+    if (fd == -ENOENT) {
+        long result = make_file();
+        fd = result == 0 ? sg_seat_file_open(O_RDWR) : result;
+    }
+    if (fd < 0)
+        return fd;
+    long result = check_file((int)fd, &info);
+    void *mapped = NULL;
+    if (result == 0) {
+        mapped = sg_sys_mmap(NULL, SG_LEDGER_BYTES(SG_SEAT_ROOM), PROT_READ | PROT_WRITE, MAP_SHARED, (int)fd, 0);
+        result = sg_is_error(mapped) ? (long)mapped : 0;
+    }
+    (void)sg_sys_close((int)fd);
+    if (result != 0)
+        return result;
+    file->ledger = mapped;
+    file->device = info.st_dev;
+    file->inode = info.st_ino;
+    file->directory = sg_sys_stat(sg_options.dir, &info) == 0 ? info.st_ino : 0;
+    return 0;
+}
+
+bool sg_seat_file_is_same(const struct sg_seat_file *file, int fd)
+{
+    struct stat info = {0};
+    return sg_sys_fstat(fd, &info) == 0 && info.st_dev == file->device && info.st_ino == file->inode;
+}
+
+/* The file may only be out of reach: behind a chroot, or below a relative SPARKGUARD_DIR. */
+bool sg_seat_file_is_in_reach(const struct sg_seat_file *file)
+{
+    struct stat info = {0};
+    return sg_sys_stat(sg_options.dir, &info) == 0 && info.st_dev == file->device && info.st_ino == file->directory;
+}

@@ -1,0 +1,27 @@
+/*
+ * seat_file.h - the machine's ledger as a file: made whole or not at all, checked before it is believed. With signals blocked.
+ */
+#ifndef SG_SEAT_FILE_H
+#define SG_SEAT_FILE_H
+
+#include "sparkguard_abi.h"
+
+#include <stdbool.h>
+
+struct sg_seat_file {
+    struct sg_machine_ledger *ledger; /* where it is mapped, or NULL */
+    uint64_t device, inode;
+    uint64_t directory; /* inode of the one it is in */
+};
+
+/* Opens the file in SPARKGUARD_DIR: a descriptor, or -errno. */
+long sg_seat_file_open(int flags);
+
+/* Maps it, making it if it is not there. 0 or -errno: -EPERM it is a stranger's, -EPROTO another version's. */
+long sg_seat_file_map(struct sg_seat_file *file);
+
+/* Whether `fd` is the file that is mapped; whether its directory can be reached by its name. */
+bool sg_seat_file_is_same(const struct sg_seat_file *file, int fd);
+bool sg_seat_file_is_in_reach(const struct sg_seat_file *file);
+
+#endif

@@ -1,0 +1,154 @@
+/*
+ * seat_sums.c - see seats.h: a process's own sums and its seat, changed in step by any thread, without a lock: a thread may be
+ * parked in the middle of a change (by a stop-the-world collector, a debugger, a signal), and holds up nobody.
+ */
+#include "seats.h"
+
+#include "atomics.h"
+#include "segment.h"
+#include "syscall.h"
+
+#include <string.h>
+
+static struct {
+    uint64_t part[3]; /* (atomic) what is in flight, from SG_SUM_BOUNDED on */
+    uint64_t device;  /* (atomic) of which discrete device, SG_UNKNOWN: several */
+    uint64_t transit; /* (atomic) see TRANSIT */
+} flight;
+
+static uint64_t *word_of(enum sg_sum sum)
+{
+    switch (sum) {
+    case SG_SUM_GRANTED:
+        return &sg_own->slot.granted_bytes;
+    case SG_SUM_PROMISED:
+        return &sg_own->slot.promised_bytes;
+    case SG_SUM_DEVICE:
+        return &sg_own->slot.device_bytes;
+    case SG_SUM_FLIGHT:
+        return &sg_own->slot.in_flight_bytes;
+    case SG_SUM_PINNED:
+        return &sg_own->domain[SG_DOMAIN_PINNED].granted_bytes;
+    case SG_SUM_MANAGED:
+        return &sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes;
+    case SG_SUM_BOUNDED:
+    case SG_SUM_UNBOUNDED:
+    case SG_SUM_DISCRETE:
+    case SG_SUM_COUNT:
+        break;
+    }
+    return &flight.part[sum - SG_SUM_BOUNDED];
+}
+
+static uint64_t *seat_word(struct sg_seat *seat, enum sg_sum sum)
+{
+    static const size_t offset[SG_SUM_COUNT] = {
+        [SG_SUM_GRANTED] = offsetof(struct sg_seat, slot.granted_bytes),
+        [SG_SUM_PROMISED] = offsetof(struct sg_seat, slot.promised_bytes),
+        [SG_SUM_DEVICE] = offsetof(struct sg_seat, slot.device_bytes),
+        [SG_SUM_FLIGHT] = offsetof(struct sg_seat, slot.in_flight_bytes),
+        [SG_SUM_BOUNDED] = offsetof(struct sg_seat, bounded_flight_bytes),
+        [SG_SUM_UNBOUNDED] = offsetof(struct sg_seat, unbounded_flight_bytes),
+        [SG_SUM_DISCRETE] = offsetof(struct sg_seat, device_flight_bytes),
+        [SG_SUM_PINNED] = offsetof(struct sg_seat, pinned_bytes),
+        [SG_SUM_MANAGED] = offsetof(struct sg_seat, managed_bytes),
+    };
+    return (uint64_t *)(void *)((char *)seat + offset[sum]);
+}
+
+/* flight.transit: how many changes are under way (low half), and how many ever began (high half). */
+#define TRANSIT (UINT64_C(1) << 32 | 1)
+#define UNDER_WAY(transit) ((uint32_t)(transit))
+
+uint64_t sg_seats_raise(enum sg_sum sum, uint64_t bytes)
+{
+    sg_fetch_add(&flight.transit, TRANSIT);
+    sg_fetch_add(seat_word(sg_seats_own(), sum), bytes);
+    uint64_t now = sg_fetch_add(word_of(sum), bytes) + bytes;
+    sg_fetch_sub(&flight.transit, UINT64_C(1));
+    return now;
+}
+
+uint64_t sg_seats_lower(enum sg_sum sum, uint64_t bytes)
+{
+    sg_fetch_add(&flight.transit, TRANSIT);
+    uint64_t missing = sg_sub_clamped(word_of(sum), bytes);
+    sg_fetch_sub(seat_word(sg_seats_own(), sum), bytes - missing);
+    sg_fetch_sub(&flight.transit, UINT64_C(1));
+    return missing;
+}
+
+bool sg_seats_exchange(enum sg_sum sum, uint64_t *expected, uint64_t desired)
+{
+    sg_fetch_add(&flight.transit, TRANSIT);
+    uint64_t *shown = seat_word(sg_seats_own(), sum), before = *expected;
+    if (desired > before)
+        sg_fetch_add(shown, desired - before);
+    bool is_done = sg_cas_u64(word_of(sum), expected, desired);
+    if (desired > before && !is_done)
+        sg_fetch_sub(shown, desired - before);
+    else if (desired < before && is_done)
+        sg_fetch_sub(shown, before - desired);
+    sg_fetch_sub(&flight.transit, UINT64_C(1));
+    return is_done;
+}
+
+/* A change that found the old seat when a new one was being filled is in the word and not in the new seat. Where no change is
+ * under way or began meanwhile, the difference is just that. */
+bool sg_seats_reconcile(void)
+{
+    struct sg_seat *seat = sg_seats_own();
+    bool is_compared = true;
+    for (int sum = 0; sum < SG_SUM_COUNT; sum++) {
+        uint64_t before = sg_load(&flight.transit);
+        uint64_t lost = sg_load(word_of((enum sg_sum)sum)) - sg_load(seat_word(seat, (enum sg_sum)sum));
+        if (UNDER_WAY(before) != 0 || sg_load(&flight.transit) != before)
+            is_compared = false;
+        else if (lost != 0)
+            sg_fetch_add(seat_word(seat, (enum sg_sum)sum), lost);
+    }
+    return is_compared;
+}
+
+/* ---- requests in flight ------------------------------------------------------------------------------------------- */
+
+void sg_seats_fly(uint64_t pool, int64_t bytes)
+{
+    enum sg_sum part = pool == SG_POOL_BOUNDED     ? SG_SUM_BOUNDED
+                       : pool == SG_POOL_UNBOUNDED ? SG_SUM_UNBOUNDED
+                                                   : SG_SUM_DISCRETE;
+    if (part == SG_SUM_DISCRETE) {
+        uint64_t before = sg_load(&flight.device);
+        bool is_other = sg_load(word_of(SG_SUM_DISCRETE)) != 0 && before != pool;
+        sg_store(&flight.device, is_other ? SG_UNKNOWN : pool);
+        sg_store(&sg_seats_own()->flight_device, is_other ? SG_UNKNOWN : pool);
+    }
+    if (bytes >= 0) {
+        (void)sg_seats_raise(SG_SUM_FLIGHT, (uint64_t)bytes);
+        (void)sg_seats_raise(part, (uint64_t)bytes);
+    } else {
+        (void)sg_seats_lower(SG_SUM_FLIGHT, (uint64_t)-bytes);
+        (void)sg_seats_lower(part, (uint64_t)-bytes);
+    }
+}
+
+uint64_t sg_seats_own_flight(bool is_bounded_only)
+{
+    return sg_load(word_of(SG_SUM_BOUNDED)) + (is_bounded_only ? 0 : sg_load(word_of(SG_SUM_UNBOUNDED)));
+}
+
+uint64_t sg_seats_own_device_flight(uint64_t device)
+{
+    uint64_t flying = sg_load(&flight.device);
+    return flying == device || flying == SG_UNKNOWN ? sg_load(word_of(SG_SUM_DISCRETE)) : 0;
+}
+
+uint64_t sg_seats_flight_device(void)
+{
+    return sg_load(&flight.device);
+}
+
+void sg_seats_refork_sums(void)
+{
+    memset(&flight, 0, sizeof flight);
+}

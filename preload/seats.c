@@ -1,0 +1,285 @@
+/*
+ * seats.c - see seats.h: the file, the seat in it, and who is alive.
+ */
+#include "seats.h"
+
+#include "atomics.h"
+#include "log.h"
+#include "options.h"
+#include "seat_file.h"
+#include "segment.h"
+#include "syscall.h"
+#include "text.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { UNTRIED, SEATED, ALONE };
+
+/* The ledger of a process that decides alone. */
+static union {
+    struct sg_machine_ledger ledger;
+    char bytes[SG_LEDGER_BYTES(1)];
+} alone __attribute__((aligned(64)));
+
+static struct {
+    struct sg_machine_ledger *ledger; /* (atomic) NULL: alone */
+    struct sg_seat *seat;             /* (atomic) NULL: alone */
+    uint32_t standing;                /* (atomic) UNTRIED, SEATED, ALONE */
+    uint64_t retry_ns;
+    struct sg_seat_file file; /* as we have it mapped, also in a forked child */
+    uint64_t level[SG_SEAT_LEVELS];
+    uint64_t parent_seat, parent_claim; /* of a forked child */
+} own;
+
+struct sg_machine_ledger *sg_seats_ledger(void)
+{
+    struct sg_machine_ledger *ledger = sg_load(&own.ledger);
+    return ledger != NULL ? ledger : &alone.ledger;
+}
+
+struct sg_seat *sg_seats_own(void)
+{
+    struct sg_seat *seat = sg_load(&own.seat);
+    return seat != NULL ? seat : &alone.ledger.seat[0];
+}
+
+/* ---- the seat ------------------------------------------------------------------------------------------------------ */
+
+static void fill_seat(struct sg_seat *seat)
+{
+    const struct sg_slot *slot = &sg_own->slot;
+    memset((char *)seat + offsetof(struct sg_seat, ticket), 0, sizeof *seat - offsetof(struct sg_seat, ticket));
+    memset(&seat->slot, 0, sizeof seat->slot);
+    seat->slot.abi_version = SG_ABI_VERSION;
+    seat->slot.pid = slot->pid;
+    seat->slot.start_ticks = slot->start_ticks;
+    seat->slot.inherited_bytes = slot->inherited_bytes;
+    seat->slot.limit_bytes = slot->limit_bytes;
+    seat->slot.job_hash = slot->job_hash;
+    seat->slot.flags = slot->flags;
+    seat->flight_device = sg_seats_flight_device();
+    seat->parent_seat = own.parent_seat;
+    seat->parent_claim = own.parent_claim;
+    for (unsigned i = 0; i < SG_SEAT_LEVELS; i++)
+        seat->level[i] = own.level[i];
+}
+
+void sg_seats_set_levels(const uint64_t *identity, uint32_t count)
+{
+    struct sg_seat *seat = sg_seats_own();
+    for (uint32_t i = 0; i < SG_SEAT_LEVELS; i++) {
+        own.level[i] = i < count ? identity[i] : 0;
+        sg_store(&seat->level[i], own.level[i]);
+    }
+}
+
+/* ---- taking a seat ------------------------------------------------------------------------------------------------ */
+
+static long lock_byte(int fd, int operation, uint32_t number, short *type)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = 0 /* SEEK_SET */, .l_start = number, .l_len = 1};
+    long result = sg_sys_fcntl(fd, operation, &lock);
+    *type = lock.l_type;
+    return result;
+}
+
+/* Locks the first seat nobody has. Its number, or -errno. */
+static long choose_seat(int fd)
+{
+    struct sg_machine_ledger *ledger = own.file.ledger;
+    for (uint32_t i = 0; i < SG_SEAT_ROOM; i++) {
+        short type;
+        if (SG_CLAIM_STATE(sg_load(&ledger->seat[i].claim)) == SG_CLAIM_LIVE)
+            continue;
+        long result = lock_byte(fd, F_OFD_SETLK, i, &type);
+        if (result == 0)
+            return i;
+        if (result != -EAGAIN && result != -EACCES) /* a lock that cannot be had at all */
+            return result;
+    }
+    return -ENOSPC;
+}
+
+/* The words are filled before anybody else may count them, and what they hold is added to what was ever asked for: looks that
+ * others made before do not know of it. In flight first: from there it moves to the promises. */
+static long sit_down(struct sg_seat *seat)
+{
+    uint64_t generation = (sg_load(&seat->claim) >> 2) + 1;
+    fill_seat(seat);
+    sg_store(&own.seat, seat);
+    sg_store(&own.ledger, own.file.ledger);
+    bool is_right = false;
+    for (int i = 0; i < 1000 && !(is_right = sg_seats_reconcile()); i++)
+        (void)sg_syscall(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
+    if (!is_right) { /* another thread does not get on with its change: later */
+        sg_store(&own.ledger, NULL);
+        sg_store(&own.seat, NULL);
+        return -EAGAIN;
+    }
+    uint64_t flying = sg_load(&sg_own->slot.in_flight_bytes);
+    sg_seats_count(flying + sg_load(&sg_own->slot.promised_bytes));
+    sg_store(&seat->claim, generation << 2 | SG_CLAIM_LIVE);
+    return 0;
+}
+
+static uint32_t mark_dead(int fd)
+{
+    struct sg_machine_ledger *ledger = own.file.ledger;
+    uint32_t used = sg_load(&ledger->seat_used), found = 0;
+    for (uint32_t i = 0; i < used && i < SG_SEAT_ROOM; i++) {
+        struct sg_seat *seat = &ledger->seat[i];
+        uint64_t claim = sg_load(&seat->claim);
+        short type = F_WRLCK;
+        if (seat == sg_load(&own.seat) || SG_CLAIM_STATE(claim) != SG_CLAIM_LIVE)
+            continue;
+        if (lock_byte(fd, F_OFD_GETLK, i, &type) != 0 || type != F_UNLCK)
+            continue;
+        found += sg_cas_u64(&seat->claim, &claim, (claim & ~UINT64_C(3)) | SG_CLAIM_DEAD);
+    }
+    return found;
+}
+
+static long take_seat(void)
+{
+    long fd = sg_seat_file_open(O_RDWR);
+    if (fd < 0)
+        return fd;
+    long number = sg_seat_file_is_same(&own.file, (int)fd) ? choose_seat((int)fd) : -ESTALE;
+    if (number == -ENOSPC && mark_dead((int)fd) != 0)
+        number = choose_seat((int)fd);
+    long result = number < 0 ? number : sg_segment_keep_open((int)fd);
+    if (result == 0) {
+        uint32_t used = sg_load(&own.file.ledger->seat_used);
+        while (used < (uint32_t)number + 1 && !sg_cas_u32(&own.file.ledger->seat_used, &used, (uint32_t)number + 1))
+            ;
+        result = sit_down(&own.file.ledger->seat[number]);
+    }
+    (void)sg_sys_close((int)fd);
+    return result;
+}
+
+static void note_alone(long error)
+{
+    char what[112];
+    struct sg_text text = sg_text_begin(what, sizeof what);
+    sg_text_add(&text, "not sharing: ");
+    sg_text_add(&text, error == -ENOSPC                      ? "no room in the machine's ledger or in its file system"
+                       : error == -EPROTO                    ? "the machine's ledger is another version's"
+                       : error == -EPERM || error == -EACCES ? "the machine's ledger belongs to somebody else"
+                                                             : "the machine's ledger cannot be used; errno ");
+    if (error != -ENOSPC && error != -EPROTO && error != -EPERM && error != -EACCES)
+        sg_text_add_number(&text, (uint64_t)-error);
+    sg_segment_add_event(what);
+}
+
+bool sg_seats_may_join(void)
+{
+    return SG_UNLIKELY(sg_load(&own.standing) == UNTRIED) && sg_segment_is_shared();
+}
+
+void sg_seats_join(void)
+{
+    if (own.retry_ns != 0 && sg_sys_clock_ns(CLOCK_MONOTONIC) < own.retry_ns)
+        return;
+    long result = own.file.ledger != NULL ? take_seat() : -ESTALE;
+    if (result == -ESTALE || result == -ENOENT) { /* not mapped yet, or somebody has removed the file since */
+        if (own.file.ledger != NULL)
+            (void)sg_sys_munmap(own.file.ledger, SG_LEDGER_BYTES(SG_SEAT_ROOM));
+        own.file.ledger = NULL;
+        result = sg_seat_file_map(&own.file);
+        result = result == 0 ? take_seat() : result;
+    }
+    if (result == 0) {
+        sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_SHARING);
+        sg_store(&own.standing, (uint32_t)SEATED);
+    } else if (result == -EMFILE || result == -ENFILE || result == -ESTALE || result == -EAGAIN) {
+        own.retry_ns = sg_sys_clock_ns(CLOCK_MONOTONIC) + 1000000000u;
+    } else {
+        note_alone(result);
+        sg_store(&own.standing, (uint32_t)ALONE);
+    }
+}
+
+void sg_seats_leave(void)
+{
+    struct sg_seat *seat = sg_load(&own.seat);
+    if (seat == NULL)
+        return;
+    sg_store(&seat->claim, (sg_load(&seat->claim) & ~UINT64_C(3)) | SG_CLAIM_EMPTY);
+    sg_seats_advance();
+}
+
+static void stand_up(void)
+{
+    sg_store(&own.ledger, NULL);
+    sg_store(&own.seat, NULL);
+    sg_store(&own.standing, (uint32_t)UNTRIED);
+    sg_fetch_and(&sg_own->slot.flags, ~(uint32_t)SG_SLOT_SHARING);
+    own.retry_ns = 0;
+}
+
+bool sg_seats_reap(void)
+{
+    if (sg_load(&own.standing) != SEATED)
+        return false;
+    long fd = sg_seat_file_open(O_RDONLY);
+    bool is_gone =
+        fd >= 0 ? !sg_seat_file_is_same(&own.file, (int)fd) : fd == -ENOENT && sg_seat_file_is_in_reach(&own.file);
+    uint32_t found = fd >= 0 && !is_gone ? mark_dead((int)fd) : 0;
+    if (fd >= 0)
+        (void)sg_sys_close((int)fd);
+    if (is_gone) { /* somebody has removed the file: those who come meet elsewhere. What is mapped may be in use: it stays */
+        sg_seats_leave();
+        own.file.ledger = NULL;
+        stand_up();
+    }
+    if (found != 0)
+        sg_seats_advance();
+    return found != 0;
+}
+
+void sg_seats_refork(void)
+{
+    struct sg_seat *parent = sg_load(&own.seat);
+    own.parent_seat = parent != NULL ? (uint64_t)(parent - own.file.ledger->seat) + 1 : 0;
+    own.parent_claim = parent != NULL ? sg_load(&parent->claim) : 0;
+    stand_up();
+    sg_seats_refork_sums();
+    memset(&alone, 0, sizeof alone);
+}
+
+/* ---- requests ----------------------------------------------------------------------------------------------------- */
+
+void sg_seats_announce(uint64_t pool, uint64_t bytes)
+{
+    struct sg_machine_ledger *ledger = sg_seats_ledger();
+    struct sg_seat *seat = sg_seats_own();
+    sg_store(&seat->asking_bytes, bytes);
+    sg_store(&seat->asking_pool, pool);
+    sg_store(&seat->ticket, SG_TICKET_CHOOSING);
+    sg_store(&seat->ticket, sg_fetch_add(&ledger->asked_bytes, bytes) + SG_TICKET_FIRST);
+}
+
+void sg_seats_withdraw(void)
+{
+    sg_store(&sg_seats_own()->ticket, SG_TICKET_NONE);
+}
+
+void sg_seats_count(uint64_t bytes)
+{
+    sg_fetch_add(&sg_seats_ledger()->asked_bytes, bytes);
+}
+
+bool sg_seats_take(uint64_t bytes, const uint64_t *limit)
+{
+    struct sg_machine_ledger *ledger = sg_seats_ledger();
+    uint64_t most = sg_load(limit);
+    if (ledger != sg_seats_ledger()) /* this process is joining: the place is one in the other ledger's order */
+        return false;
+    int64_t left = (int64_t)(most - sg_load(&ledger->asked_bytes)); /* the count may wrap, in some years */
+    if (most == 0 || left <= 0 || bytes > (uint64_t)left / 16)
+        return false;
+    return (int64_t)(most - (sg_fetch_add(&ledger->asked_bytes, bytes) + bytes)) >= 0;
+}

@@ -1,0 +1,143 @@
+/*
+ * seats.h - this process among all guarded processes of the machine: its seat in the machine's ledger, and what the others
+ * have promised, have in flight and are asking for.
+ *
+ * How processes decide as one without a lock that a killed or stopped one could hold ("reserve, look, settle"):
+ *
+ *   reserve   announce: asking_bytes, ticket = CHOOSING, place = asked_bytes += size, ticket = place. Then sum up the
+ *             other seats: what is promised and in flight, and what those ask for who stand before us.
+ *   look      at the kernel's counters, after the seats: what moves meanwhile moves from the seats to the kernel, and so
+ *             is seen twice at worst, never not at all.
+ *   settle    admitted: in flight from before the ticket goes until the real call has returned, and until it is promised
+ *             if it is not there yet. Refused, or waiting for others: the ticket goes.
+ *
+ * Who fits only without those before him waits for them and asks again; of those who ask, the first always gets an answer
+ * at once. Small requests do not queue: they are promised first, then added to asked_bytes, and pass if everything asked
+ * for since this process's last look stays within what that look showed. tests/model/admission.pml checks all this.
+ *
+ * A process without a seat (no shared memory, no place left) has a ledger of its own, with one seat: it decides alone.
+ */
+#ifndef SG_SEATS_H
+#define SG_SEATS_H
+
+#include "sparkguard_abi.h"
+
+#include <stdbool.h>
+
+/* What other processes have of something. Sums are saturated, never wrapped. */
+struct sg_taken {
+    uint64_t held_bytes;   /* promised; of a job: granted */
+    uint64_t flight_bytes; /* admitted, the real call has not returned */
+    uint64_t asking_bytes; /* asked for by those who stand before us */
+    uint64_t behind_bytes; /* and by those behind us */
+};
+
+struct sg_tally {
+    struct sg_taken machine;
+    struct sg_taken level[SG_SEAT_LEVELS]; /* of our cgroups, in the order of sg_seats_set_levels */
+    struct sg_taken device;                /* of the discrete device asked for */
+    struct sg_taken job;                   /* of the job's other processes */
+    uint64_t job_limit_bytes;              /* the smallest of theirs, 0: none */
+    uint64_t device_bytes;                 /* device memory the others hold */
+    uint64_t cuda_bytes;                   /* the same and their pinned and managed memory */
+    bool is_reclaiming;                    /* somebody is populating memory to drop it again */
+    bool has_watchers;                     /* somebody with promises could look at them again at once */
+};
+
+/* ---- the seat; under the decision lock, except where noted ---- */
+
+/* Whether there is one to be taken: this process has a segment, and has not tried yet. Then sg_room_forget() and join: places
+ * in the order of one ledger mean nothing in another. */
+bool sg_seats_may_join(void);
+void sg_seats_join(void);
+
+/* Gives it up: the process ends. Any thread. */
+void sg_seats_leave(void);
+
+/* In a forked child: the seat is the parent's. */
+void sg_seats_refork(void);
+
+/* The ledger and the seat there now. They change when this process joins. Any thread. */
+struct sg_machine_ledger *sg_seats_ledger(void);
+struct sg_seat *sg_seats_own(void);
+
+/* The sums that a seat shows, and the word of this process that each follows. */
+enum sg_sum {
+    SG_SUM_GRANTED,   /* slot.granted_bytes */
+    SG_SUM_PROMISED,  /* slot.promised_bytes */
+    SG_SUM_DEVICE,    /* slot.device_bytes */
+    SG_SUM_FLIGHT,    /* slot.in_flight_bytes, and its three parts: */
+    SG_SUM_BOUNDED,   /* bounded by cgroups */
+    SG_SUM_UNBOUNDED, /* of the machine, but not bounded by cgroups */
+    SG_SUM_DISCRETE,  /* of discrete devices */
+    SG_SUM_PINNED,    /* domain[PINNED].granted_bytes */
+    SG_SUM_MANAGED,   /* domain[MANAGED].granted_bytes */
+    SG_SUM_COUNT
+};
+
+/* Changes a word and its seat in step: when they return, everybody can see it, and no other thread can take it back. The seat
+ * is raised first and lowered last, so it never shows too little. lower stops at zero and returns what was missing;
+ * exchange is a compare-and-swap. Any thread, any time. */
+uint64_t sg_seats_raise(enum sg_sum sum, uint64_t bytes); /* returns the word's new value */
+uint64_t sg_seats_lower(enum sg_sum sum, uint64_t bytes);
+bool sg_seats_exchange(enum sg_sum sum, uint64_t *expected, uint64_t desired);
+
+/* Mends what changes lost while this process was taking its seat. False: some sum could not be compared, because changes were
+ * under way. */
+bool sg_seats_reconcile(void);
+
+/* In a forked child: nothing is in flight. */
+void sg_seats_refork_sums(void);
+
+/* The identities of our cgroups that bound memory. */
+void sg_seats_set_levels(const uint64_t *identity, uint32_t count);
+
+/* Whether a watchdog has looked within the last second: it is there, and not stopped. `now` may be older than its look. */
+bool sg_seats_is_watched(const struct sg_seat *seat, uint64_t now);
+
+/* Whether the owner is inside the cgroup. */
+bool sg_seats_is_member(const struct sg_seat *seat, uint64_t level);
+
+/* Turns the seats of dead owners into nothing; true if there were any. After sg_room_forget(): this process may find that
+ * its ledger's file is gone, and join another. */
+bool sg_seats_reap(void);
+
+/* ---- requests ---- */
+
+/* `bytes` (negative: no more) are in flight from `pool`: SG_POOL_..., or a device's identity. Any thread. */
+void sg_seats_fly(uint64_t pool, int64_t bytes);
+
+/* What this process has in flight from the machine, or the part of it that cgroups bound. Any thread. */
+uint64_t sg_seats_own_flight(bool is_bounded_only);
+
+uint64_t sg_seats_own_device_flight(uint64_t device);
+
+uint64_t sg_seats_flight_device(void); /* the discrete device, SG_UNKNOWN: several */
+
+void sg_seats_announce(uint64_t pool, uint64_t bytes);
+void sg_seats_withdraw(void);
+
+/* Sums up the others. `device`: the identity of the discrete device asked for, or 0. Without a ticket of our own all who
+ * ask stand before us. `is_closely`: asks the kernel how much of the promises of quiet processes is there by now. */
+void sg_seats_sum(struct sg_tally *tally, uint64_t device, bool is_closely);
+
+/* Adds `bytes` to what was ever asked for. Any thread. */
+void sg_seats_count(uint64_t bytes);
+
+/* The same, and tells whether that stays below *limit with 15/16 of the rest left over:
+ * *limit is a place in the order. Any thread. */
+bool sg_seats_take(uint64_t bytes, const uint64_t *limit);
+
+/* ---- waiting; any thread, without the lock ---- */
+
+/* Changes when something was settled, withdrawn, looked at again or found dead anywhere. */
+uint32_t sg_seats_epoch(void);
+void sg_seats_advance(void);
+
+/* Sleeps until the epoch is not `seen` any more, at most `timeout_ns` and below a second. */
+void sg_seats_wait(uint32_t seen, uint64_t timeout_ns);
+
+/* Asks all watchdogs to look at what their processes promise. */
+void sg_seats_call(void);
+
+#endif

@@ -1,0 +1,379 @@
+/*
+ * segment.c - see segment.h.
+ */
+#include "segment.h"
+
+#include "atomics.h"
+#include "lock.h"
+#include "log.h"
+#include "options.h"
+#include "process.h"
+#include "seats.h"
+#include "syscall.h"
+#include "text.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+
+union sg_window sg_window __attribute__((aligned(SG_PAGE_MOST)));
+
+enum { UNTRIED, SHARED, FAILED };
+
+static uint32_t attachment;
+static uint64_t retry_ns; /* a passing lack of descriptors: try again after this */
+static struct sg_lock attach_lock;
+static char path[SG_PATH_ROOM + 64];
+static unsigned file_mode = 0600;
+
+unsigned sg_segment_file_mode(void)
+{
+    return file_mode;
+}
+
+static size_t page_bytes(void)
+{
+    return SG_PAGE_MOST; /* at least the kernel's; files and mappings are whole pages on every kernel */
+}
+
+bool sg_segment_is_shared(void)
+{
+    return sg_load_acquire(&attachment) == SHARED;
+}
+
+bool sg_segment_is_own(void)
+{
+    return sg_segment_is_shared() && sg_own->slot.pid == sg_sys_getpid();
+}
+
+uint32_t sg_segment_record_capacity(void)
+{
+    return sg_segment_is_shared() ? sg_load_acquire(&sg_own->record_capacity) : SG_RECORD_LIMIT;
+}
+
+/* Opens SPARKGUARD_DIR, making its last component if it is not there. A descriptor or -errno; -EPERM: not ours. */
+static int open_directory(void)
+{
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, sg_options.dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+    if (fd == -ENOENT) {
+        long made = sg_sys_mkdirat((int)SG_AT_FDCWD, sg_options.dir, 0700);
+        if (made == 0 || made == -EEXIST) /* another process may have made it meanwhile */
+            fd = sg_sys_openat((int)SG_AT_FDCWD, sg_options.dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+        if (made == 0 && fd >= 0)
+            (void)sg_sys_fchmod((int)fd, 0700); /* whatever the umask is */
+    }
+    if (fd < 0)
+        return (int)fd;
+    struct stat info = {0};
+    long result = sg_sys_fstat((int)fd, &info);
+    uint32_t user = (uint32_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
+    if (result == 0 && ((info.st_uid != user && info.st_uid != 0) || (info.st_mode & S_IWOTH) != 0))
+        result = -EPERM;
+    if (result != 0) {
+        (void)sg_sys_close((int)fd);
+        return (int)result;
+    }
+    bool is_group_shared = (info.st_mode & (S_ISGID | S_IWGRP)) == (S_ISGID | S_IWGRP);
+    file_mode = is_group_shared ? 0660 : 0600;
+    return (int)fd;
+}
+
+static void describe_process(void)
+{
+    struct sg_segment *segment = sg_own;
+    segment->slot.abi_version = SG_ABI_VERSION;
+    segment->slot.pid = sg_sys_getpid();
+    segment->slot.start_ticks = sg_process_start_ticks(0);
+    segment->slot.state = SG_STATE_RUNNING;
+    segment->slot.job_hash = sg_hash_text(sg_options.job);
+    sg_fetch_or(&segment->slot.flags, SG_SLOT_GUARDING | (sg_options.mode_observe ? SG_SLOT_OBSERVE : 0u));
+    segment->parent_pid = (uint32_t)sg_syscall(SYS_getppid, 0, 0, 0, 0, 0, 0);
+    segment->uid = (uint32_t)sg_syscall(SYS_getuid, 0, 0, 0, 0, 0, 0);
+    segment->started_time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME);
+    segment->exit_code = -1;
+    segment->signal = -1;
+    if (segment->record_used == 0)
+        segment->record_used = 1; /* record 0 is everybody's */
+    struct sg_text version = sg_text_begin(segment->library_version, sizeof segment->library_version);
+    sg_text_add(&version, SG_VERSION_TEXT);
+    struct sg_text job = sg_text_begin(segment->job, sizeof segment->job);
+    sg_text_add(&job, sg_options.job);
+    long length = sg_text_read_file("/proc/self/cmdline", segment->command, sizeof segment->command);
+    for (long i = 0; i + 1 < length; i++)
+        if ((unsigned char)segment->command[i] < ' ') /* the zeros between arguments, and lines within one */
+            segment->command[i] = ' ';
+    for (unsigned i = 0; i < SG_DEVICE_ROOM; i++)
+        if (segment->device[i].total_bytes == 0)
+            segment->device[i].total_bytes = SG_UNKNOWN;
+}
+
+static void name_file(void)
+{
+    struct sg_text text = sg_text_begin(path, sizeof path);
+    sg_text_add(&text, sg_options.dir);
+    sg_text_add(&text, "/");
+    sg_text_add_number(&text, sg_own->slot.pid);
+    sg_text_add(&text, "-");
+    sg_text_add_hex(&text, sg_sys_unique());
+    sg_text_add(&text, SG_SEGMENT_SUFFIX);
+}
+
+/* Room that is really there: a sparse file on a full /dev/shm would end in SIGBUS at the first touch. */
+static long fill(int fd, uint64_t offset, uint64_t bytes)
+{
+    long result = sg_sys_fallocate(fd, offset, bytes);
+    if (result != -EOPNOTSUPP && result != -ENOSYS)
+        return result;
+    static const char zeros[4096];
+    for (uint64_t at = offset; at < offset + bytes; at += sizeof zeros)
+        if ((result = sg_sys_pwrite(fd, zeros, sizeof zeros, at)) != (long)sizeof zeros)
+            return result < 0 ? result : -ENOSPC;
+    return 0;
+}
+
+/* The same under a limit on file sizes (ulimit -f): its signal would end the program for a file it did not write. Callers
+ * hold a lock, so the signal is blocked and can be taken back here. */
+long sg_segment_allocate(int fd, uint64_t offset, uint64_t bytes)
+{
+    const uint64_t size_signal = UINT64_C(1) << (SIGXFSZ - 1);
+    const struct timespec at_once = {0, 0};
+    uint64_t pending = 0;
+    (void)sg_syscall(SYS_rt_sigpending, (long)&pending, 8, 0, 0, 0, 0);
+    long result = fill(fd, offset, bytes);
+    if (result == -EFBIG && (pending & size_signal) == 0)
+        (void)sg_syscall(SYS_rt_sigtimedwait, (long)&size_signal, 0, (long)&at_once, 8, 0, 0);
+    return result;
+}
+
+long sg_segment_keep_open(int fd)
+{
+    void *keeper = sg_sys_mmap(NULL, page_bytes(), PROT_READ, MAP_SHARED, fd, 0);
+    if (sg_is_error(keeper))
+        return (long)keeper;
+    long result = sg_sys_madvise(keeper, page_bytes(), MADV_DONTFORK);
+    if (result != 0)
+        (void)sg_sys_munmap(keeper, page_bytes());
+    return result;
+}
+
+static long hold_lock(int fd)
+{
+    long result = sg_sys_flock(fd, LOCK_EX | LOCK_NB);
+    return result != 0 ? result : sg_segment_keep_open(fd);
+}
+
+/* Lets the file take the place of [begin, end) of the window, and of no more: conservative collectors and leak checkers
+ * read a library's data to the end, and would die of SIGBUS behind the end of the file. */
+static long map_window(int fd, uint64_t begin, uint64_t end)
+{
+    begin &= ~(uint64_t)(SG_PAGE_MOST - 1);
+    void *window =
+        sg_sys_mmap(sg_window.bytes + begin, end - begin, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, begin);
+    return sg_is_error(window) ? (long)window : 0;
+}
+
+/* The file is made under a name of its own, and gets the one that readers know when it is whole: a process may be killed
+ * at any instruction. */
+static void name_unfinished(char unfinished[sizeof path + 8])
+{
+    struct sg_text text = sg_text_begin(unfinished, sizeof path + 8);
+    sg_text_add(&text, path);
+    sg_text_add(&text, SG_UNFINISHED_SUFFIX);
+}
+
+/* Makes the file, fills it with what the window holds, and lets it take the window's place. */
+static long put_in_place(const char *name, int *lock_fd, int *window_fd)
+{
+    const int directory = (int)SG_AT_FDCWD;
+    long fd = sg_sys_openat(directory, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, file_mode);
+    if (fd < 0)
+        return fd;
+    *lock_fd = (int)fd;
+    (void)sg_sys_fchmod((int)fd, file_mode);
+    uint32_t capacity = SG_RECORD_FIRST;
+    while (capacity < sg_own->record_used && capacity < SG_RECORD_LIMIT)
+        capacity = capacity * 4 < SG_RECORD_LIMIT ? capacity * 4 : SG_RECORD_LIMIT;
+    uint64_t bytes = (SG_SEGMENT_BYTES(capacity) + 4095) & ~UINT64_C(4095);
+    long result = sg_segment_allocate((int)fd, 0, bytes);
+    if (result == 0)
+        result = hold_lock((int)fd);
+    if (result != 0)
+        return result;
+    fd = sg_sys_openat(directory, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
+    if (fd < 0)
+        return fd;
+    *window_fd = (int)fd;
+    sg_own->segment_bytes = bytes;
+    sg_own->record_capacity = capacity;
+    uint64_t used = SG_SEGMENT_BYTES(sg_own->record_used < capacity ? sg_own->record_used : capacity);
+    result = sg_sys_pwrite((int)fd, &sg_window, used, 0);
+    if (result != (long)used)
+        return result < 0 ? result : -EIO;
+    result = map_window((int)fd, 0, bytes);
+    if (result == 0) {
+        sg_store_release(&sg_own->slot.magic, SG_ABI_MAGIC);
+        result = sg_sys_rename(name, path);
+    }
+    return result;
+}
+
+static void say_failed(long error)
+{
+    char line[SG_PATH_ROOM + 160];
+    struct sg_text text = sg_text_begin(line, sizeof line);
+    sg_text_add(&text, "sparkguard: cannot keep statistics in ");
+    sg_text_add(&text, sg_options.dir);
+    sg_text_add(&text, error == -ENOSPC   ? ": no space left"
+                       : error == -EROFS  ? ": read-only file system"
+                       : error == -ENOENT ? ": no such directory"
+                       : error == -EACCES ? ": permission denied"
+                       : error == -EPERM  ? ": it must belong to you or root and be closed to others"
+                       : error == -ENOTDIR || error == -ELOOP ? ": not a directory"
+                                                              : ": the system refused");
+    sg_text_add(&text, "; sparkguard-report will not show this program (SPARKGUARD_DIR)");
+    sg_log_line(line);
+}
+
+static void attach_locked(void)
+{
+    char unfinished[sizeof path + 8];
+    int lock_fd = -1, window_fd = -1;
+    describe_process();
+    sg_options_default_dir();
+    name_file();
+    name_unfinished(unfinished);
+    long result = open_directory();
+    int directory = (int)result;
+    if (directory >= 0) {
+        sg_reaper_sweep(directory);
+        result = put_in_place(unfinished, &lock_fd, &window_fd);
+        if (result != 0 && lock_fd >= 0)
+            (void)sg_sys_unlinkat((int)SG_AT_FDCWD, unfinished);
+    }
+    if (result == 0) {
+        sg_store_release(&attachment, (uint32_t)SHARED);
+    } else if (result == -EMFILE || result == -ENFILE) {
+        retry_ns = sg_sys_clock_ns(CLOCK_MONOTONIC) + 1000000000u;
+    } else {
+        sg_store_release(&attachment, (uint32_t)FAILED);
+        say_failed(result);
+    }
+    for (int i = 0; i < 3; i++) {
+        int fd = i == 0 ? directory : i == 1 ? lock_fd : window_fd;
+        if (fd >= 0)
+            (void)sg_sys_close(fd);
+    }
+}
+
+void sg_segment_attach(void)
+{
+    if (SG_LIKELY(sg_load_acquire(&attachment) != UNTRIED) || sg_options.dir[0] == '\0')
+        return;
+    if (retry_ns != 0 && sg_sys_clock_ns(CLOCK_MONOTONIC) < retry_ns)
+        return;
+    struct sg_lock_state state;
+    if (!sg_lock_acquire_within(&attach_lock, &state, 1000000000u))
+        return;
+    if (sg_load_acquire(&attachment) == UNTRIED)
+        attach_locked();
+    sg_lock_release(&attach_lock, &state);
+}
+
+static bool grow_locked(void)
+{
+    uint32_t capacity = sg_own->record_capacity;
+    if (!sg_segment_is_shared() || capacity >= SG_RECORD_LIMIT)
+        return false;
+    uint32_t wanted = capacity * 4 < SG_RECORD_LIMIT ? capacity * 4 : SG_RECORD_LIMIT;
+    uint64_t bytes = (SG_SEGMENT_BYTES(wanted) + 4095) & ~UINT64_C(4095);
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, path, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
+    if (fd < 0)
+        return false;
+    bool is_grown = sg_segment_allocate((int)fd, sg_own->segment_bytes, bytes - sg_own->segment_bytes) == 0 &&
+                    map_window((int)fd, sg_own->segment_bytes, bytes) == 0;
+    (void)sg_sys_close((int)fd);
+    if (is_grown) {
+        sg_store_release(&sg_own->segment_bytes, bytes);
+        sg_store_release(&sg_own->record_capacity, wanted);
+    }
+    return is_grown;
+}
+
+bool sg_segment_grow(uint32_t seen)
+{
+    struct sg_lock_state state;
+    sg_lock_acquire(&attach_lock, &state);
+    bool is_grown = sg_segment_record_capacity() != seen || grow_locked();
+    sg_lock_release(&attach_lock, &state);
+    return is_grown;
+}
+
+bool sg_segment_refork(void)
+{
+    bool is_attaching = sg_load(&attach_lock.word) != 0; /* another thread: the window may be shared by now */
+    sg_lock_reset(&attach_lock);
+    if (sg_segment_is_shared() || is_attaching) {
+        void *window = sg_sys_mmap(&sg_window, SG_WINDOW_BYTES, PROT_READ | PROT_WRITE,
+                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        if (sg_is_error(window))
+            return false;
+    } else {
+        memset(&sg_window, 0, SG_SEGMENT_BYTES(sg_own->record_used));
+    }
+    retry_ns = 0;
+    sg_store_release(&attachment, (uint32_t)UNTRIED);
+    return true;
+}
+
+/* Ended by itself, below 16 MiB of its own, without CUDA and unrefused. */
+static bool leaves_nothing(const struct sg_segment *segment)
+{
+    uint64_t own = segment->peak_seen_bytes - segment->slot.inherited_bytes;
+    return own < (UINT64_C(16) << 20) && (segment->slot.flags & SG_SLOT_CUDA) == 0 && segment->refusal_count == 0;
+}
+
+void sg_segment_end(enum sg_state state, int exit_code)
+{
+    if (!sg_segment_is_own())
+        return;
+    sg_own->ended_time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME);
+    sg_own->exit_code = exit_code;
+    sg_own->signal = 0;
+    sg_store_release(&sg_own->slot.state, (uint32_t)state);
+    if (state == SG_STATE_EXITED) /* exec may fail, and after it the kernel lets go of the seat */
+        sg_seats_leave();
+    if (state == SG_STATE_EXITED && leaves_nothing(sg_own))
+        (void)sg_sys_unlinkat((int)SG_AT_FDCWD, path);
+}
+
+void sg_segment_resume(void)
+{
+    if (!sg_segment_is_own())
+        return;
+    sg_own->ended_time_ns = 0;
+    sg_own->signal = -1;
+    sg_store_release(&sg_own->slot.state, (uint32_t)SG_STATE_RUNNING);
+}
+
+void sg_segment_add_refusal(const struct sg_refusal *refusal)
+{
+    uint64_t number = sg_fetch_add(&sg_own->refusal_count, UINT64_C(1));
+    struct sg_refusal *entry = &sg_own->refusal[number % SG_REFUSAL_ROOM];
+    sg_store(&entry->sequence, 0);
+    memcpy((char *)entry + sizeof entry->sequence, (const char *)refusal + sizeof refusal->sequence,
+           sizeof *entry - sizeof entry->sequence);
+    sg_store_release(&entry->sequence, number + 1);
+}
+
+void sg_segment_add_event(const char *what)
+{
+    uint64_t number = sg_fetch_add(&sg_own->event_count, UINT64_C(1));
+    struct sg_event *entry = &sg_own->event[number % SG_EVENT_ROOM];
+    sg_store(&entry->sequence, 0);
+    entry->time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME);
+    struct sg_text text = sg_text_begin(entry->what, sizeof entry->what);
+    sg_text_add(&text, what);
+    sg_store_release(&entry->sequence, number + 1);
+}

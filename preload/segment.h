@@ -1,0 +1,70 @@
+/*
+ * segment.h - this process's part of the shared memory: where all its numbers live.
+ *
+ * The window has one address for the life of the library. At first it is private zero memory; on the first slow path that
+ * deserves it a file in SPARKGUARD_DIR takes its place, contents and all, so no pointer into it ever changes. If no file
+ * can be made it stays private: decisions go on, only the report cannot show them.
+ */
+#ifndef SG_SEGMENT_H
+#define SG_SEGMENT_H
+
+#include "compiler.h"
+#include "sparkguard_abi.h"
+
+#include <stdbool.h>
+
+enum { SG_WINDOW_BYTES = 1 << 20 };
+
+/* Behind the name of a file that is being made. */
+#define SG_UNFINISHED_SUFFIX ".new"
+
+union sg_window {
+    struct sg_segment segment;
+    char bytes[SG_WINDOW_BYTES];
+};
+_Static_assert(SG_SEGMENT_BYTES(SG_RECORD_LIMIT) <= SG_WINDOW_BYTES, "the window has room for every record");
+
+extern union sg_window sg_window;
+#define sg_own (&sg_window.segment)
+
+/* Puts the file in place, once; later calls cost one load. Call it while the process has a single thread wherever
+ * possible: what other threads count in the instant of the change may be lost. */
+void sg_segment_attach(void);
+
+/* True if a report can find this process. */
+bool sg_segment_is_shared(void);
+
+/* The mode of files in SPARKGUARD_DIR: 0600, or 0660 where it is shared by a group. After the segment was attached. */
+unsigned sg_segment_file_mode(void);
+
+/* Keeps the open file, and with it its locks, alive by a mapping that no forked child inherits, whatever becomes of the
+ * descriptor (sparkguard_abi.h, "Liveness"). 0 or -errno. */
+long sg_segment_keep_open(int fd);
+
+/* Makes sure that [offset, offset + bytes) of a file is really there. 0 or -errno. With signals blocked. */
+long sg_segment_allocate(int fd, uint64_t offset, uint64_t bytes);
+
+/* Thread records there is room for now, and making more than the `seen` that were all taken: false if there is no room. */
+uint32_t sg_segment_record_capacity(void);
+bool sg_segment_grow(uint32_t seen);
+
+/* In a forked child: the window is the parent's. Replaces it by private zero memory. False if even that failed: then
+ * nothing may be written to it. */
+bool sg_segment_refork(void);
+
+/* Marks the end: state, and exit code or -1. Removes the file if the process leaves nothing worth keeping. */
+void sg_segment_end(enum sg_state state, int exit_code);
+
+/* Takes back sg_segment_end(SG_STATE_REPLACED): exec failed. */
+void sg_segment_resume(void);
+
+/* True if this process made the segment: a vfork child, sharing our memory, did not. */
+bool sg_segment_is_own(void);
+
+void sg_segment_add_refusal(const struct sg_refusal *refusal);
+void sg_segment_add_event(const char *what);
+
+/* reaper.c: removes what dead processes left, if there is much of it. */
+void sg_reaper_sweep(int directory);
+
+#endif

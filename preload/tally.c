@@ -1,0 +1,204 @@
+/*
+ * tally.c - see seats.h: what all the others have, and waiting for them.
+ */
+#include "seats.h"
+
+#include "atomics.h"
+#include "compiler.h"
+#include "process.h"
+#include "segment.h"
+#include "syscall.h"
+
+#include <linux/futex.h>
+#include <string.h>
+
+/* Larger than any machine: sums of what hostile or torn seats say stay far from wrapping. */
+#define MOST_BYTES (UINT64_C(1) << 52)
+
+/* Promises below this are believed as they stand. */
+#define WORTH_A_LOOK (UINT64_C(1) << 20)
+
+/* What a thread may have granted itself since: small blocks paid from credit grow without a promise. */
+#define CREDIT_BYTES (UINT64_C(1) << 20)
+
+/* A watchdog that has looked within this time is alive and not stopped. */
+#define WATCHED_NS UINT64_C(1000000000)
+
+static void add(uint64_t *sum, uint64_t bytes)
+{
+    *sum += bytes < MOST_BYTES ? bytes : MOST_BYTES;
+    if (*sum > MOST_BYTES)
+        *sum = MOST_BYTES;
+}
+
+/* One other seat, read in the order in which bytes move: asked for, in flight, promised. */
+struct other {
+    uint64_t asking_bytes, behind_bytes, asking_pool;
+    uint64_t flight_bytes, bounded_bytes, unbounded_bytes, discrete_bytes;
+    uint64_t promised_bytes;
+};
+
+/* Who is choosing has a ticket in two instructions. Who has stopped between them is taken to stand before us. */
+static uint64_t read_ticket(const struct sg_seat *seat)
+{
+    uint64_t ticket = sg_load(&seat->ticket);
+    for (int i = 0; i < 1000 && ticket == SG_TICKET_CHOOSING; i++)
+        ticket = sg_load(&seat->ticket);
+    return ticket;
+}
+
+static bool is_before(uint64_t ticket, uint64_t mine)
+{
+    return ticket == SG_TICKET_CHOOSING || mine == SG_TICKET_NONE || (int64_t)(ticket - mine) < 0;
+}
+
+/* How much more anonymous memory a quiet process has now than when it last looked at its promises: so much less of them is
+ * outstanding. 0 where it cannot be seen: in another PID namespace, or memory that is not anonymous. */
+static uint64_t growth_of(const struct sg_seat *seat, uint64_t then)
+{
+    const struct sg_slot *slot = &seat->slot;
+    uint64_t now = sg_process_anonymous_bytes(slot->pid);
+    bool is_known = slot->start_ticks != 0 && sg_process_start_ticks(slot->pid) == slot->start_ticks;
+    return is_known && then != 0 && now > then + CREDIT_BYTES ? now - then - CREDIT_BYTES : 0;
+}
+
+static struct other read_seat(struct sg_seat *seat, uint64_t mine)
+{
+    struct other other = {0};
+    uint64_t ticket = read_ticket(seat);
+    if (ticket != SG_TICKET_NONE) {
+        *(is_before(ticket, mine) ? &other.asking_bytes : &other.behind_bytes) = sg_load(&seat->asking_bytes);
+        other.asking_pool = sg_load(&seat->asking_pool);
+    }
+    other.flight_bytes = sg_load(&seat->slot.in_flight_bytes);
+    other.bounded_bytes = sg_load(&seat->bounded_flight_bytes);
+    other.unbounded_bytes = sg_load(&seat->unbounded_flight_bytes);
+    other.discrete_bytes = sg_load(&seat->device_flight_bytes);
+    other.promised_bytes = sg_load(&seat->slot.promised_bytes);
+    return other;
+}
+
+bool sg_seats_is_watched(const struct sg_seat *seat, uint64_t now)
+{
+    return (int64_t)(now - sg_load(&seat->watched_ns)) < (int64_t)WATCHED_NS;
+}
+
+bool sg_seats_is_member(const struct sg_seat *seat, uint64_t level)
+{
+    bool is_member = false;
+    for (unsigned i = 0; i < SG_SEAT_LEVELS; i++)
+        is_member |= sg_load_relaxed(&seat->level[i]) == level;
+    return is_member;
+}
+
+static void add_asking(struct sg_taken *sum, const struct other *other)
+{
+    add(&sum->asking_bytes, other->asking_bytes);
+    add(&sum->behind_bytes, other->behind_bytes);
+}
+
+static void add_to_machine(struct sg_tally *tally, struct sg_seat *seat, const struct other *other)
+{
+    bool is_bounded = other->asking_pool == SG_POOL_BOUNDED;
+    if (is_bounded || other->asking_pool == SG_POOL_UNBOUNDED)
+        add_asking(&tally->machine, other);
+    add(&tally->machine.flight_bytes, other->bounded_bytes);
+    add(&tally->machine.flight_bytes, other->unbounded_bytes);
+    add(&tally->machine.held_bytes, other->promised_bytes);
+    const struct sg_seat *mine = sg_seats_own();
+    for (unsigned i = 0; i < SG_SEAT_LEVELS && mine->level[i] != 0; i++) {
+        if (!sg_seats_is_member(seat, mine->level[i]))
+            continue;
+        if (is_bounded)
+            add_asking(&tally->level[i], other);
+        add(&tally->level[i].flight_bytes, other->bounded_bytes);
+        add(&tally->level[i].held_bytes, other->promised_bytes);
+    }
+}
+
+static void add_to_job(struct sg_tally *tally, const struct sg_slot *slot, const struct other *other)
+{
+    uint64_t granted = sg_load(&slot->granted_bytes), inherited = slot->inherited_bytes, limit = slot->limit_bytes;
+    add(&tally->job.held_bytes, granted > inherited ? granted - inherited : 0);
+    add(&tally->job.flight_bytes, other->flight_bytes);
+    add_asking(&tally->job, other);
+    if (limit != 0 && (tally->job_limit_bytes == 0 || limit < tally->job_limit_bytes))
+        tally->job_limit_bytes = limit;
+}
+
+static void add_to_device(struct sg_tally *tally, struct sg_seat *seat, const struct other *other, uint64_t device)
+{
+    uint64_t flying = sg_load(&seat->flight_device);
+    if (other->asking_pool == device)
+        add_asking(&tally->device, other);
+    if (flying == device || flying == SG_UNKNOWN)
+        add(&tally->device.flight_bytes, other->discrete_bytes);
+}
+
+void sg_seats_sum(struct sg_tally *tally, uint64_t device, bool is_closely)
+{
+    struct sg_machine_ledger *ledger = sg_seats_ledger();
+    struct sg_seat *own = sg_seats_own();
+    uint64_t mine = sg_load(&own->ticket), job = sg_own->slot.job_hash;
+    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    uint32_t used = sg_load(&ledger->seat_used);
+    memset(tally, 0, sizeof *tally);
+    for (uint32_t i = 0; i < used && i < SG_SEAT_ROOM; i++) {
+        struct sg_seat *seat = &ledger->seat[i];
+        if (seat == own || SG_CLAIM_STATE(sg_load(&seat->claim)) != SG_CLAIM_LIVE)
+            continue;
+        uint64_t published = sg_load(&seat->published_ns), scanned = sg_load(&seat->scanned_anonymous_bytes);
+        uint64_t growth =
+            is_closely && sg_load(&seat->slot.promised_bytes) >= WORTH_A_LOOK ? growth_of(seat, scanned) : 0;
+        struct other other = read_seat(seat, mine);
+        if (growth != 0 && published != sg_load(&seat->published_ns))
+            growth = 0; /* it has looked at them itself meanwhile */
+        other.promised_bytes -= growth < other.promised_bytes ? growth : other.promised_bytes;
+        add_to_machine(tally, seat, &other);
+        if (device != 0)
+            add_to_device(tally, seat, &other, device);
+        if (seat->slot.job_hash == job)
+            add_to_job(tally, &seat->slot, &other);
+        add(&tally->device_bytes, sg_load(&seat->slot.device_bytes));
+        add(&tally->cuda_bytes, sg_load(&seat->pinned_bytes));
+        add(&tally->cuda_bytes, sg_load(&seat->managed_bytes));
+        tally->is_reclaiming |= sg_load(&seat->reclaim_until_ns) > now;
+        tally->has_watchers |= other.promised_bytes != 0 && sg_seats_is_watched(seat, now);
+    }
+    add(&tally->cuda_bytes, tally->device_bytes);
+}
+
+/* ---- waiting ------------------------------------------------------------------------------------------------------ */
+
+uint32_t sg_seats_epoch(void)
+{
+    return sg_load(&sg_seats_ledger()->epoch);
+}
+
+void sg_seats_advance(void)
+{
+    struct sg_machine_ledger *ledger = sg_seats_ledger();
+    sg_fetch_add(&ledger->epoch, 1u);
+    uint64_t until = sg_load(&ledger->waiting_until_ns); /* pairs with the store in sg_seats_wait */
+    if (SG_LIKELY(until == 0))
+        return;
+    if (until < sg_sys_clock_ns(CLOCK_MONOTONIC))
+        (void)sg_cas_u64(&ledger->waiting_until_ns, &until, 0);
+    else
+        (void)sg_sys_futex(&ledger->epoch, FUTEX_WAKE, UINT32_MAX >> 1, NULL);
+}
+
+void sg_seats_wait(uint32_t seen, uint64_t timeout_ns)
+{
+    struct sg_machine_ledger *ledger = sg_seats_ledger();
+    const struct timespec timeout = {0, (long)timeout_ns};
+    sg_raise_to(&ledger->waiting_until_ns, sg_sys_clock_ns(CLOCK_MONOTONIC) + timeout_ns);
+    (void)sg_sys_futex(&ledger->epoch, FUTEX_WAIT, seen, &timeout);
+}
+
+void sg_seats_call(void)
+{
+    struct sg_machine_ledger *ledger = sg_seats_ledger();
+    sg_fetch_add(&ledger->call, 1u);
+    (void)sg_sys_futex(&ledger->call, FUTEX_WAKE, UINT32_MAX >> 1, NULL);
+}

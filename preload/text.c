@@ -1,0 +1,90 @@
+/*
+ * text.c - see text.h.
+ */
+#include "text.h"
+
+#include "sparkguard_options.h"
+#include "syscall.h"
+
+#include <fcntl.h>
+
+struct sg_text sg_text_begin(char *buffer, size_t room)
+{
+    buffer[0] = '\0';
+    return (struct sg_text){.bytes = buffer, .room = room};
+}
+
+void sg_text_add(struct sg_text *text, const char *piece)
+{
+    while (*piece != '\0' && text->length + 1 < text->room)
+        text->bytes[text->length++] = *piece++;
+    text->bytes[text->length] = '\0';
+}
+
+void sg_text_add_padded(struct sg_text *text, uint64_t number, unsigned digits)
+{
+    char reversed[24], forward[24];
+    unsigned count = 0;
+    do
+        reversed[count++] = (char)('0' + number % 10);
+    while ((number /= 10) != 0 || count < digits);
+    for (unsigned i = 0; i < count; i++)
+        forward[i] = reversed[count - 1 - i];
+    forward[count] = '\0';
+    sg_text_add(text, forward);
+}
+
+void sg_text_add_number(struct sg_text *text, uint64_t number)
+{
+    sg_text_add_padded(text, number, 1);
+}
+
+void sg_text_add_hex(struct sg_text *text, uint64_t number)
+{
+    char digits[17];
+    for (int i = 0; i < 16; i++)
+        digits[i] = "0123456789abcdef"[(number >> (60 - 4 * i)) & 15];
+    digits[16] = '\0';
+    sg_text_add(text, digits);
+}
+
+void sg_text_add_size(struct sg_text *text, uint64_t bytes)
+{
+    char size[16];
+    sg_format_size(size, bytes);
+    sg_text_add(text, size);
+}
+
+uint64_t sg_text_read_number(const char **cursor)
+{
+    const char *p = *cursor;
+    uint64_t number = 0;
+    while (*p == ' ' || *p == '\t')
+        p++;
+    for (; *p >= '0' && *p <= '9'; p++)
+        if (__builtin_mul_overflow(number, 10u, &number) ||
+            __builtin_add_overflow(number, (uint64_t)(*p - '0'), &number))
+            number = UINT64_MAX;
+    *cursor = p;
+    return number;
+}
+
+long sg_text_read_file(const char *path, char *buffer, size_t room)
+{
+    buffer[0] = '\0';
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOCTTY, 0);
+    if (fd < 0)
+        return fd;
+    size_t length = 0;
+    long got = 1;
+    while (got > 0 && length + 1 < room) {
+        got = sg_sys_read((int)fd, buffer + length, room - 1 - length);
+        if (got == -EINTR)
+            got = 1;
+        else if (got > 0)
+            length += (size_t)got;
+    }
+    (void)sg_sys_close((int)fd);
+    buffer[length] = '\0';
+    return got < 0 ? got : (long)length;
+}

@@ -1,0 +1,93 @@
+/*
+ * thread.c - see thread.h.
+ */
+#include "thread.h"
+
+#include "atomics.h"
+#include "ledger.h"
+#include "segment.h"
+#include "syscall.h"
+
+#include <limits.h>
+#include <pthread.h>
+
+SG_THREAD_LOCAL struct sg_thread sg_self;
+union sg_wipe_page sg_wipe __attribute__((aligned(SG_PAGE_MOST)));
+uint32_t sg_wipe_expected;
+
+static pthread_key_t key;
+static uint32_t has_key;
+static uint32_t search_from = 1;
+
+/* Runs when a thread ends. Other keys' destructors may still free memory after ours, in any order, so the record is
+ * given back in the last round only: setting the key again asks for another. */
+static void leave(void *round)
+{
+    uintptr_t number = (uintptr_t)round;
+    if (number < PTHREAD_DESTRUCTOR_ITERATIONS && pthread_setspecific(key, (void *)(number + 1)) == 0)
+        return;
+    struct sg_record *record = sg_self.record;
+    if (record == NULL)
+        return;
+    sg_self.record = NULL;
+    sg_self.is_late = 1;
+    sg_ledger_return_credit(record, 0);
+    sg_store_release(&record->tid, 0u); /* pairs with the claim in sg_thread_enter */
+}
+
+void sg_thread_begin(void)
+{
+    has_key = pthread_key_create(&key, leave) == 0;
+}
+
+static struct sg_record *claim_record(uint32_t tid, uint32_t capacity)
+{
+    uint32_t begin = sg_load_relaxed(&search_from);
+    for (uint32_t i = 0; i < capacity; i++) {
+        uint32_t index = 1 + (begin - 1 + i) % (capacity - 1);
+        struct sg_record *record = &sg_own->record[index];
+        uint32_t nobody = 0;
+        if (sg_load_relaxed(&record->tid) != 0 || !sg_cas_u32(&record->tid, &nobody, tid))
+            continue;
+        uint32_t used = sg_load_relaxed(&sg_own->record_used);
+        while (used < index + 1 && !sg_cas_u32(&sg_own->record_used, &used, index + 1))
+            ;
+        sg_store_relaxed(&search_from, index % (capacity - 1) + 1);
+        return record;
+    }
+    return NULL;
+}
+
+void sg_thread_enter(void)
+{
+    if (sg_self.record != NULL || sg_self.is_late)
+        return;
+    if (sg_load_relaxed(&sg_wipe.is_armed) == 0) {
+        (void)sg_sys_madvise(&sg_wipe, sizeof sg_wipe, 18 /* MADV_WIPEONFORK, Linux 4.14 */);
+        sg_store_relaxed(&sg_wipe.is_armed, 1u);
+        sg_store_relaxed(&sg_wipe_expected, 1u);
+    }
+    uint32_t tid = sg_sys_gettid();
+    struct sg_record *record = NULL;
+    uint32_t capacity;
+    do {
+        capacity = sg_segment_record_capacity();
+        record = claim_record(tid, capacity);
+    } while (record == NULL && sg_segment_grow(capacity));
+    if (record == NULL)
+        return;
+    sg_self.record = record;
+    if (has_key) {
+        int saved_errno = errno;
+        (void)pthread_setspecific(key, (void *)1);
+        errno = saved_errno;
+    }
+}
+
+void sg_thread_refork(void)
+{
+    sg_self.record = NULL;
+    sg_store_relaxed(&search_from, 1u);
+    sg_store_relaxed(&sg_wipe.is_armed, 0u);
+    sg_store_relaxed(&sg_wipe_expected, 0u);
+}

@@ -1,0 +1,15 @@
+/*
+ * vmm.h - the lock for what CUDA's rarer calls keep in lists: VMM handles and mappings (hook_vmm.c), pools (hook_pool.c).
+ * Those calls take microseconds to milliseconds; a lock is cheap beside them.
+ */
+#ifndef SG_VMM_H
+#define SG_VMM_H
+
+#include "lock.h"
+
+extern struct sg_lock sg_vmm_lock;
+
+/* In a forked child: CUDA does not survive fork, the lists stay as they are. */
+void sg_vmm_refork(void);
+
+#endif

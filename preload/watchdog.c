@@ -1,0 +1,271 @@
+/*
+ * watchdog.c - see watchdog.h.
+ */
+#include "watchdog.h"
+
+#include "admission.h"
+#include "atomics.h"
+#include "lock.h"
+#include "log.h"
+#include "options.h"
+#include "process.h"
+#include "real.h"
+#include "rescue.h"
+#include "room.h"
+#include "seats.h"
+#include "segment.h"
+#include "syscall.h"
+#include "text.h"
+#include "thread.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#define HOLDS_MUCH (UINT64_C(256) << 20)
+#define STACK_BYTES (256 * 1024)
+#define MEMLOCK_LEAST (UINT64_C(8) << 20) /* a program with less may need all of it */
+
+/* Nothing takes memory faster than the GB10's driver, about 30 GB/s: so much time is left. */
+#define FASTEST_BYTES_PER_MS (UINT64_C(30) << 20)
+#define SHORTEST_NS UINT64_C(5000000)
+#define LONGEST_NS UINT64_C(100000000)
+#define SECOND_NS UINT64_C(1000000000)
+#define PATIENCE_NS (5 * SECOND_NS) /* between SIGTERM and SIGKILL */
+#define RATE_NS UINT64_C(500000000) /* over which a rate is measured: memory comes in lumps */
+
+enum { ABSENT, STARTING, RUNNING, LEAVING };
+
+static struct {
+    uint32_t presence;      /* (atomic) */
+    uint32_t is_unwanted;   /* (atomic, futex) it is to end */
+    uint64_t not_before_ns; /* (atomic) it has just been ended, or could not be started */
+} watchdog;
+
+/* ---- what it does ------------------------------------------------------------------------------------------------- */
+
+struct watch {
+    uint64_t warned_ns, term_ns; /* since when we are below the floor and ours to go; 0: not */
+    uint64_t sample_ns, sample_bytes;
+    uint64_t zero_in_ns; /* by the present rate; UINT64_MAX: it does not fall */
+};
+
+static void describe(struct sg_text *text, const char *what, const struct sg_danger *danger)
+{
+    sg_text_add(text, what);
+    sg_text_add(text, ": ");
+    sg_text_add_size(text, danger->left_bytes);
+    sg_text_add(text, " left of ");
+    sg_text_add_size(text, danger->reserve_bytes);
+    sg_text_add(text, " kept, this process holds ");
+    sg_text_add_size(text, danger->holds_bytes);
+}
+
+static void say(const char *what, const struct sg_danger *danger)
+{
+    char line[320], event[112];
+    struct sg_text text = sg_text_begin(line, sizeof line), short_text = sg_text_begin(event, sizeof event);
+    describe(&short_text, what, danger);
+    sg_segment_add_event(event);
+    sg_text_add(&text, "sparkguard: ");
+    describe(&text, what, danger);
+    sg_text_add(&text, " (SPARKGUARD_WATCHDOG)");
+    if (sg_segment_is_shared()) {
+        sg_text_add(&text, "; see sparkguard-report ");
+        sg_text_add_number(&text, sg_sys_getpid());
+    }
+    sg_log_line(line);
+}
+
+static void note_rate(struct watch *watch, const struct sg_danger *danger, uint64_t now)
+{
+    if (now - watch->sample_ns < RATE_NS)
+        return;
+    uint64_t fallen = watch->sample_bytes > danger->left_bytes ? watch->sample_bytes - danger->left_bytes : 0;
+    uint64_t per_ms = fallen * 1000000 / (now - watch->sample_ns);
+    watch->zero_in_ns = watch->sample_ns != 0 && per_ms != 0 ? danger->left_bytes / per_ms * 1000000 : UINT64_MAX;
+    watch->sample_ns = now;
+    watch->sample_bytes = danger->left_bytes;
+}
+
+/* A container's first process survives its own signals; exit_group it does not survive. */
+static void end_process(const struct sg_danger *danger)
+{
+    say("watchdog: ended", danger);
+    (void)sg_syscall(SYS_kill, sg_sys_getpid(), SIGKILL, 0, 0, 0, 0);
+    (void)sg_syscall(SYS_exit_group, 137, 0, 0, 0, 0, 0);
+}
+
+static void act(struct watch *watch, const struct sg_danger *danger, uint64_t now)
+{
+    if (!danger->is_below_floor || !danger->is_ours) {
+        if (watch->term_ns != 0 && !danger->is_below_floor)
+            sg_segment_add_event("watchdog: let live: above the floor again");
+        if (!danger->is_below_floor)
+            watch->warned_ns = watch->term_ns = 0;
+        return;
+    }
+    if (sg_options.watchdog == SG_WATCHDOG_WARN || sg_options.mode_observe) {
+        if (watch->warned_ns == 0)
+            say("watchdog: warned", danger);
+        watch->warned_ns = now;
+        return;
+    }
+    uint64_t waited = watch->term_ns != 0 ? now - watch->term_ns : 0;
+    uint64_t remaining = waited < PATIENCE_NS ? PATIENCE_NS - waited : 0;
+    if (remaining == 0 || danger->left_bytes < danger->floor_bytes / 2 || watch->zero_in_ns < remaining) {
+        end_process(danger);
+    } else if (watch->term_ns == 0) {
+        watch->term_ns = now;
+        say("watchdog: sent SIGTERM", danger);
+        (void)sg_syscall(SYS_kill, sg_sys_getpid(), SIGTERM, 0, 0, 0, 0);
+    }
+}
+
+/* One look; how long the next may wait. A decision that takes long (a large scan) is not waited for. */
+static uint64_t look(struct watch *watch)
+{
+    struct sg_lock_state lock;
+    struct sg_danger danger;
+    if (!sg_lock_acquire_within(&sg_admission_lock, &lock, SHORTEST_NS))
+        return SHORTEST_NS;
+    sg_rescue_publish();
+    sg_room_scan_if_due();
+    sg_rescue_look(&danger);
+    sg_lock_release(&sg_admission_lock, &lock);
+    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    note_rate(watch, &danger, now);
+    act(watch, &danger, now);
+    uint64_t above = danger.left_bytes > danger.floor_bytes ? danger.left_bytes - danger.floor_bytes : 0;
+    uint64_t pause = above / FASTEST_BYTES_PER_MS * 1000000;
+    return pause < SHORTEST_NS ? SHORTEST_NS : pause > LONGEST_NS ? LONGEST_NS : pause;
+}
+
+/* Somebody who is about to be refused wants to know what we promise. */
+static void answer_call(void)
+{
+    struct sg_lock_state lock;
+    if (!sg_lock_acquire_within(&sg_admission_lock, &lock, LONGEST_NS))
+        return;
+    sg_room_scan();
+    sg_lock_release(&sg_admission_lock, &lock);
+    sg_seats_advance();
+}
+
+/* ---- the thread --------------------------------------------------------------------------------------------------- */
+
+static void lock_memory(void)
+{
+    extern const char __ehdr_start[] __attribute__((visibility("hidden")));
+    extern const char _end[] __attribute__((visibility("hidden")));
+    struct rlimit limit = {0, 0};
+    char here;
+    if (sg_syscall(SYS_prlimit64, 0, RLIMIT_MEMLOCK, 0, (long)&limit, 0, 0) != 0 || limit.rlim_cur < MEMLOCK_LEAST)
+        return;
+    uintptr_t stack = ((uintptr_t)&here - STACK_BYTES / 4) & ~(uintptr_t)(SG_PAGE_MOST - 1);
+    (void)sg_syscall(SYS_mlock, (long)stack, (long)((uintptr_t)&here - stack), 0, 0, 0, 0);
+    uintptr_t library = (uintptr_t)__ehdr_start & ~(uintptr_t)4095;
+    uintptr_t window = (uintptr_t)&sg_window; /* most of it is never used */
+    uintptr_t end = (uintptr_t)_end;
+    bool is_window_last = window > library && window < end;
+    (void)sg_syscall(SYS_mlock, (long)library, (long)((is_window_last ? window : end) - library), 0, 0, 0, 0);
+}
+
+static void *run(void *unused)
+{
+    (void)unused;
+    struct watch watch = {.zero_in_ns = UINT64_MAX};
+    uint64_t checked_ns = 0;
+    sg_self.layers = SG_LAYER_HEAP | SG_LAYER_CUDA; /* nothing that happens here is the program's */
+    sg_store(&watchdog.presence, (uint32_t)RUNNING);
+    (void)sg_syscall(SYS_prctl, 15 /* PR_SET_NAME */, (long)"sparkguard", 0, 0, 0, 0);
+    lock_memory();
+    sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_WATCHED);
+    while (sg_load(&watchdog.is_unwanted) == 0) {
+        uint32_t called = sg_load(&sg_seats_ledger()->call);
+        uint64_t pause = look(&watch), now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+        const struct timespec timeout = {0, (long)pause};
+        if (now - checked_ns >= SECOND_NS) {
+            checked_ns = now;
+            if (sg_process_is_last_thread())
+                break;
+        }
+        if (sg_load(&watchdog.is_unwanted) == 0 &&
+            sg_sys_futex(&sg_seats_ledger()->call, FUTEX_WAIT, called, &timeout) != -ETIMEDOUT)
+            answer_call();
+    }
+    sg_fetch_and(&sg_own->slot.flags, ~(uint32_t)SG_SLOT_WATCHED);
+    sg_store(&sg_seats_own()->watched_ns, 0);
+    sg_store(&watchdog.is_unwanted, 0u);
+    sg_store(&watchdog.not_before_ns, sg_sys_clock_ns(CLOCK_MONOTONIC) + SECOND_NS);
+    sg_store(&watchdog.presence, (uint32_t)ABSENT); /* wakes sg_watchdog_stop within its step */
+    return NULL;
+}
+
+/* With all signals blocked: they are the program's threads' to handle. */
+static bool start(void)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    const uint64_t all = UINT64_MAX;
+    uint64_t before = 0;
+    if (pthread_attr_init(&attributes) != 0)
+        return false;
+    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    uint32_t layers = sg_self.layers;
+    sg_self.layers = SG_LAYER_HEAP | SG_LAYER_CUDA;
+    (void)sg_sys_sigprocmask(0 /* SIG_BLOCK */, &all, &before);
+    int result = SG_REAL(pthread_create)(&thread, &attributes, run, NULL);
+    (void)sg_sys_sigprocmask(2 /* SIG_SETMASK */, &before, NULL);
+    sg_self.layers = layers;
+    (void)pthread_attr_destroy(&attributes);
+    if (result != 0)
+        sg_segment_add_event("no watchdog: a thread could not be made");
+    return result == 0;
+}
+
+void sg_watchdog_consider(void)
+{
+    uint32_t absent = ABSENT;
+    bool is_worth_it = (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_CUDA) != 0 ||
+                       sg_load_relaxed(&sg_own->slot.granted_bytes) >= HOLDS_MUCH;
+    if (SG_LIKELY(!is_worth_it || sg_load_relaxed(&watchdog.presence) != ABSENT))
+        return;
+    if (sg_options.watchdog == SG_WATCHDOG_OFF || sg_self.layers != 0 || sg_lock_is_forking() || !sg_segment_is_own() ||
+        sg_sys_clock_ns(CLOCK_MONOTONIC) < sg_load(&watchdog.not_before_ns))
+        return;
+    if (!sg_cas_u32(&watchdog.presence, &absent, STARTING))
+        return;
+    int saved_errno = errno;
+    bool is_started = start();
+    if (!is_started)
+        sg_store(&watchdog.not_before_ns, sg_sys_clock_ns(CLOCK_MONOTONIC) + 10 * SECOND_NS);
+    if (!is_started)
+        sg_store(&watchdog.presence, (uint32_t)ABSENT);
+    errno = saved_errno;
+}
+
+/* The thread's end is not waited for: it takes the libc's locks and the allocator's, which whoever forks may hold. That it has
+ * left its loop, and touches nothing any more, is; and not without bound. */
+void sg_watchdog_stop(void)
+{
+    uint32_t running = RUNNING;
+    const struct timespec step = {0, 1000000};
+    if (!sg_cas_u32(&watchdog.presence, &running, LEAVING))
+        return;
+    sg_store(&watchdog.is_unwanted, 1u);
+    sg_seats_call();
+    for (int i = 0; i < 200 && sg_load(&watchdog.presence) == LEAVING; i++)
+        (void)sg_sys_futex(&watchdog.presence, FUTEX_WAIT_PRIVATE, LEAVING, &step);
+}
+
+void sg_watchdog_refork(void)
+{
+    sg_store(&watchdog.presence, (uint32_t)ABSENT);
+    sg_store(&watchdog.is_unwanted, 0u);
+    sg_store(&watchdog.not_before_ns, 0);
+}

@@ -1,0 +1,65 @@
+"""What the tests of the tools share: the layout of a segment, a directory of them, a machine made of files."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import segment as segments
+
+GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
+
+
+@pytest.fixture(scope="session")
+def tools():
+    """The build folder with the tools; other than `build`, it needs no library."""
+    root = Path(__file__).resolve().parents[2]
+    return (root / os.environ.get("BUILD", "build")).resolve()
+
+
+@pytest.fixture(scope="session")
+def layout(tmp_path_factory):
+    return segments.read_layout(tmp_path_factory.mktemp("layout"))
+
+
+@pytest.fixture
+def make(layout):
+    """make(pid=..., ...) is a Segment."""
+    return lambda **fields: segments.Segment(layout, **fields)
+
+
+class Reporter:
+    """sparkguard-report over a directory of the test's own and a machine of 128 GiB of which 100 GiB are available."""
+
+    def __init__(self, tools, scratch):
+        self.program = tools / "sparkguard-report"
+        self.directory = scratch / "live"
+        self.root = scratch / "root"
+        self.directory.mkdir(exist_ok=True)
+        (self.root / "proc/self").mkdir(parents=True)
+        self.machine(MemTotal=128 * GIB, MemAvailable=100 * GIB, SwapTotal=8 * GIB, SwapFree=7 * GIB)
+
+    def machine(self, **figures):
+        text = "".join(f"{name}:{value // KIB:>16} kB\n" for name, value in figures.items())
+        (self.root / "proc/meminfo").write_text(text)
+
+    def environment(self, **extra):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("SPARKGUARD_") and k != "LD_PRELOAD"}
+        env.update(SPARKGUARD_DIR=str(self.directory), SPARKGUARD_SYSTEM_ROOT=str(self.root), TZ="UTC", LC_ALL="C.UTF-8")
+        env.update(extra)
+        return env
+
+    def run(self, *arguments, **extra):
+        command = [str(self.program), *map(str, arguments)]
+        return subprocess.run(command, env=self.environment(**extra), capture_output=True, text=True, timeout=60)
+
+    def json(self, *arguments, status=0):
+        done = self.run("--json", *arguments)
+        assert done.returncode == status, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def report(tools, tmp_path):
+    return Reporter(tools, tmp_path)

@@ -1,0 +1,160 @@
+"""Writes segment files byte by byte, good ones and bad ones, as the library would or never would.
+
+    segment = Segment(layout, pid=4711, job="train", command="python train.py")
+    segment.domain("heap", granted=5 << 30, peak=6 << 30)
+    segment.write(directory)
+
+Values go by the offsets that layout.c prints; a test may set any field to anything.
+"""
+
+import fcntl
+import json
+import subprocess
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+MAGIC = 0x445241474B525053
+UNKNOWN = (1 << 64) - 1
+STATES = {"running": 1, "exited": 2, "replaced": 3, "killed": 4}
+REASONS = {"reserve": 1, "limit": 2, "floor": 3, "device": 4}
+GUARDING, OBSERVE, CUDA, SHARING, WATCHED = 1, 2, 4, 8, 16
+START_NS = 1795180000 * 10**9  # 2026-11-20T13:06:40Z
+
+
+def read_layout(scratch):
+    program = Path(scratch) / "layout"
+    source = [str(HERE / "layout.c"), "-I", str(ROOT / "include"), "-o", str(program)]
+    subprocess.run(["cc", "-std=gnu11", *source], check=True)
+    return json.loads(subprocess.run([str(program)], check=True, capture_output=True).stdout)
+
+
+class Segment:
+    def __init__(self, layout, pid=4711, state="exited", job="train", command="python train.py", **fields):
+        self.layout = layout
+        self.records = 64
+        self.name = f"{pid}-{pid:016x}.segment"
+        self.data = bytearray(layout["sizeof.sg_segment"][1] + self.records * layout["sizeof.sg_record"][1])
+        self.refusals = self.phases = self.events = 0
+        defaults = {
+            "slot.magic": MAGIC,
+            "slot.abi_version": 1,
+            "slot.pid": pid,
+            "slot.start_ticks": 1000 + pid,
+            "slot.state": STATES[state],
+            "slot.flags": GUARDING | SHARING,
+            "segment_bytes": len(self.data),
+            "record_capacity": self.records,
+            "record_used": 1,
+            "started_time_ns": START_NS,
+            "ended_time_ns": START_NS + 90 * 10**9 if state in ("exited", "replaced") else 0,
+            "exit_code": 0 if state == "exited" else -1,
+            "signal": -1,
+            "job": job,
+            "command": command,
+        }
+        for field, value in {**defaults, **fields}.items():
+            self.set(field, value)
+        for field in ("time_ns", "reserve_bytes", "floor_bytes", "cgroup_limit_bytes", "unified"):
+            self.put("machine", 0, "sg_machine", field, -1)
+
+    def _store(self, offset, size, value):
+        if isinstance(value, str):
+            value = value.encode()
+        if isinstance(value, bytes):
+            self.data[offset : offset + size] = value[:size].ljust(size, b"\0")
+        else:
+            self.data[offset : offset + size] = (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+
+    def set(self, field, value):
+        self._store(*self.layout["sg_segment." + field], value)
+        return self
+
+    def put(self, array, index, struct, member, value):
+        base = self.layout["sg_segment." + array][0]
+        stride = self.layout.get("sizeof." + struct, [0, 0])[1]
+        offset, size = self.layout[f"{struct}.{member}"]
+        self._store(base + index * stride + offset, size, value)
+        return self
+
+    def machine(self, **members):
+        for member, value in members.items():
+            self.put("machine", 0, "sg_machine", member, value)
+        return self
+
+    def device(self, index, name, total, live):
+        for member, value in {"name": name, "total_bytes": total, "live_bytes": live, "is_known": 1}.items():
+            self.put("device", index, "sg_device", member, value)
+        return self
+
+    def domain(self, name, granted=0, peak=0, allocations=0, frees=0, refused=0, refused_bytes=0):
+        index = self.layout["domain." + name][0]
+        members = {
+            "granted_bytes": granted,
+            "peak_bytes": peak,
+            "allocations": allocations,
+            "frees": frees,
+            "refused_count": refused,
+            "refused_bytes": refused_bytes,
+        }
+        for member, value in members.items():
+            self.put("domain", index, "sg_domain_counters", member, value)
+        return self
+
+    def peak(self, time_ns=START_NS + 60 * 10**9, index=0, **parts):
+        self.set("peak_index", index)
+        self.set("peak_seen_bytes", sum(parts.values()))
+        self.put("peak", index, "sg_peak", "time_ns", time_ns)
+        self.put("peak", index, "sg_peak", "total_bytes", sum(parts.values()))
+        offset = self.layout["sg_peak.domain_bytes"][0] + index * self.layout["sizeof.sg_peak"][1]
+        base = self.layout["sg_segment.peak"][0]
+        for name, value in parts.items():
+            self._store(base + offset + 8 * self.layout["domain." + name][0], 8, value)
+        return self
+
+    def record(self, index, credit=0, allocations=0, frees=0):
+        base = self.layout["sizeof.sg_segment"][1] + index * self.layout["sizeof.sg_record"][1]
+        for member, value in {"credit_bytes": credit, "allocations": allocations, "frees": frees}.items():
+            offset, size = self.layout["sg_record." + member]
+            self._store(base + offset, size, value)
+        return self
+
+    def _ring(self, array, struct, room, number, members):
+        for member, value in {"sequence": number + 1, **members}.items():
+            self.put(array, number % room, struct, member, value)
+
+    def refusal(self, call, domain, size, reason, usable=UNKNOWN, time_ns=START_NS + 61 * 10**9):
+        members = {
+            "time_ns": time_ns,
+            "size_bytes": size,
+            "usable_bytes": usable,
+            "domain": self.layout["domain." + domain][0],
+            "reason": REASONS[reason],
+            "call": call,
+        }
+        self._ring("refusal", "sg_refusal", 64, self.refusals, members)
+        self.refusals += 1
+        return self.set("refusal_count", self.refusals)
+
+    def phase(self, name, live, peak, time_ns=START_NS + 10**9):
+        members = {"time_ns": time_ns, "live_bytes": live, "peak_bytes": peak, "name": name}
+        self._ring("phase", "sg_phase", 64, self.phases, members)
+        self.phases += 1
+        return self.set("phase_count", self.phases)
+
+    def event(self, what, time_ns=START_NS + 62 * 10**9):
+        self._ring("event", "sg_event", 32, self.events, {"time_ns": time_ns, "what": what})
+        self.events += 1
+        return self.set("event_count", self.events)
+
+    def write(self, directory):
+        path = Path(directory) / self.name
+        path.write_bytes(self.data)
+        return path
+
+    def write_live(self, directory):
+        """Writes the file and holds its lock, as a running owner does; close the result to let go."""
+        file = open(self.write(directory), "r+b")
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return file

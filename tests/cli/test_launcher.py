@@ -1,0 +1,446 @@
+"""sparkguard, the launcher: exit status and signals as the program's own, options to environment, the summary."""
+
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+PYTHON = "/usr/bin/python3"
+
+
+class Launcher:
+    def __init__(self, tools, scratch):
+        self.scratch = scratch
+        self.program = tools / "sparkguard"
+        self.library = scratch / "libempty.so"
+        source = scratch / "empty.c"
+        source.write_text("int sparkguard_test_is_preloaded = 1;\n")
+        subprocess.run(["cc", "-shared", "-fPIC", str(source), "-o", str(self.library)], check=True)
+        self.directory = scratch / "live"
+        self.directory.mkdir(exist_ok=True)
+
+    def environment(self, **extra):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("SPARKGUARD_") and k != "LD_PRELOAD"}
+        env["ASAN_OPTIONS"] = "verify_asan_link_order=0"  # sanitizer builds under a preload
+        return {**env, "SPARKGUARD_DIR": str(self.directory), **extra}
+
+    def command(self, *arguments):
+        return [str(self.program), f"--library={self.library}", *map(str, arguments)]
+
+    def run(self, *arguments, **extra):
+        return subprocess.run(
+            self.command(*arguments), env=self.environment(**extra), capture_output=True, text=True, timeout=60
+        )
+
+    def start(self, *arguments, **options):
+        options = {"stdout": subprocess.PIPE, "text": True, "env": self.environment(), **options}
+        return subprocess.Popen(self.command(*arguments), **options)
+
+    def variables(self, *options, **extra):
+        done = self.run("-q", *options, "env", **extra)
+        assert done.returncode == 0, done.stderr
+        return dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+
+
+@pytest.fixture
+def launcher(tools, tmp_path):
+    return Launcher(tools, tmp_path)
+
+
+# ---- exit status ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [0, 1, 2, 125, 126, 127, 255])
+def test_exit_status_is_the_programs(launcher, status):
+    assert launcher.run("sh", "-c", f"exit {status}").returncode == status
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGINT, signal.SIGUSR1])
+def test_dies_of_the_same_signal(launcher, number):
+    done = launcher.run("sh", "-c", f"kill -{int(number)} $$")
+    assert done.returncode == -number
+    assert f"killed by {number.name}" in done.stderr
+
+
+def test_leaves_no_core_of_its_own(launcher, tmp_path):
+    code = f"ulimit -c unlimited; cd {tmp_path}; ulimit -c; exec {' '.join(launcher.command('sh', '-c'))} 'ulimit -c 0; kill -SEGV $$'"
+    subprocess.run(["bash", "-c", code], env=launcher.environment(), capture_output=True)
+    assert not list(tmp_path.glob("core*"))
+
+
+def test_not_found_not_executable_and_own_failures(launcher, tmp_path):
+    done = launcher.run("/no/such/program")
+    assert (done.returncode, done.stderr) == (127, "sparkguard: cannot run /no/such/program: No such file or directory\n")
+    assert launcher.run("no-such-program-in-path").returncode == 127
+    (tmp_path / "data").write_text("x")
+    done = launcher.run(tmp_path / "data")
+    assert done.returncode == 126 and "Permission denied" in done.stderr
+    done = launcher.run("--library=/none.so", "true")
+    assert done.returncode == 125 and done.stderr.count("\n") == 1
+    (tmp_path / "a b.so").write_bytes(launcher.library.read_bytes())
+    assert launcher.run(f"--library={tmp_path}/a b.so", "true").returncode == 125
+    done = launcher.run(f"--library={tmp_path}/data", "true")
+    assert done.returncode == 125 and "not a shared library" in done.stderr
+
+
+def test_a_launcher_without_a_library_says_where_it_looked(launcher, tmp_path):
+    lonely = tmp_path / "lonely" / "sparkguard"
+    lonely.parent.mkdir()
+    shutil.copy(launcher.program, lonely)
+    done = subprocess.run([lonely, "true"], env=launcher.environment(), capture_output=True, text=True)
+    if done.returncode != 0:  # none is installed on this machine either
+        assert done.returncode == 125
+        assert str(lonely.parent) in done.stderr and "--library" in done.stderr
+
+
+def test_the_library_beside_the_launcher_is_taken(launcher, tmp_path):
+    beside = tmp_path / "beside" / "sparkguard"
+    beside.parent.mkdir()
+    shutil.copy(launcher.program, beside)
+    shutil.copy(launcher.library, beside.parent / "libsparkguard.so")
+    done = subprocess.run([beside, "-q", "env"], env=launcher.environment(), capture_output=True, text=True)
+    assert f"LD_PRELOAD={beside.parent}/libsparkguard.so\n" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [[], ["--no-such-option", "true"], ["--reserve"], ["-x"]])
+def test_usage(launcher, arguments):
+    done = launcher.run(*arguments)
+    assert done.returncode == 2 and done.stdout == ""
+
+
+def test_help_fits_80_columns_and_names_every_option(launcher):
+    done = launcher.run("--help")
+    assert done.returncode == 0 and done.stderr == ""
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    for name in ("reserve", "limit", "watchdog", "oom-score-adj", "disable", "library", "quiet"):
+        assert f"--{name}" in done.stdout
+
+
+def test_man_page_names_every_option(launcher):
+    root = Path(__file__).resolve().parents[2]
+    page = (root / "tools/sparkguard.1").read_text()
+    options = re.findall(r'^SG_OPTION\(\w+, \w+, "([\w-]+)"', (root / "include/options.def").read_text(), re.MULTILINE)
+    assert len(options) > 15
+    assert [name for name in options if f"Fl Fl {name}" not in page] == []
+
+
+# ---- options --------------------------------------------------------------------------------------------------------
+
+
+def test_what_follows_the_program_is_its_own(launcher):
+    done = launcher.run("-q", "echo", "--reserve=x", "-q", "--help")
+    assert (done.returncode, done.stdout) == (0, "--reserve=x -q --help\n")
+    assert launcher.run("-q", "--", "echo", "--", "-x").stdout == "-- -x\n"
+
+
+def test_options_become_variables(launcher):
+    seen = launcher.variables("--reserve=12G", "--limit", "50%", "--wait=0.5", "--mode=observe", "--job=a b", "--disable")
+    assert seen["SPARKGUARD_RESERVE"] == "12G"
+    assert seen["SPARKGUARD_LIMIT"] == "50%"
+    assert seen["SPARKGUARD_WAIT"] == "0.5"
+    assert seen["SPARKGUARD_MODE"] == "observe"
+    assert seen["SPARKGUARD_JOB"] == "a b"
+    assert seen["SPARKGUARD_DISABLE"] == "1"
+    assert seen["SPARKGUARD_REPORT"] == "off"
+    assert "SPARKGUARD_FLOOR" not in seen
+
+
+def test_options_win_over_the_environment(launcher):
+    seen = launcher.variables("--reserve=12G", SPARKGUARD_RESERVE="nonsense", SPARKGUARD_FLOOR="1G")
+    assert (seen["SPARKGUARD_RESERVE"], seen["SPARKGUARD_FLOOR"]) == ("12G", "1G")
+
+
+@pytest.mark.parametrize(
+    "name, variable, value, good",
+    [
+        ("reserve", "RESERVE", "12X", "12G"),
+        ("limit", "LIMIT", "101%", "64G"),
+        ("wait", "WAIT", "-1", "30"),
+        ("mode", "MODE", "enforced", "enforce|observe"),
+        ("job", "JOB", "a/b", "train-7b"),
+        ("dir", "DIR", "relative", "/dev/shm/sparkguard-1000"),
+        ("oom-score-adj", "OOM_SCORE_ADJ", "1.5", "500"),
+        ("large", "LARGE", "1%", "1M"),
+    ],
+)
+def test_a_bad_value_is_told_with_a_good_one(launcher, name, variable, value, good):
+    done = launcher.run(f"--{name}={value}", "true")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"--{name}={value}: " in done.stderr and good in done.stderr
+    done = launcher.run("true", **{"SPARKGUARD_" + variable: value})
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"SPARKGUARD_{variable}={value}: " in done.stderr and good in done.stderr
+
+
+def test_an_unknown_variable_is_told_and_passed_on(launcher):
+    done = launcher.run("-q", "env", SPARKGUARD_RESREVE="1G")
+    assert done.returncode == 0
+    assert "SPARKGUARD_RESREVE" in done.stderr and "did you mean SPARKGUARD_RESERVE?" in done.stderr
+    assert "SPARKGUARD_RESREVE=1G" in done.stdout
+
+
+def test_an_empty_variable_is_unset(launcher):
+    assert launcher.run("-q", "true", SPARKGUARD_RESERVE="").returncode == 0
+
+
+def test_preloads_of_others_are_kept(launcher):
+    assert launcher.variables()["LD_PRELOAD"] == str(launcher.library)
+    other = launcher.scratch / "libother.so"
+    shutil.copy(launcher.library, other)
+    seen = launcher.variables(LD_PRELOAD=str(other))
+    assert seen["LD_PRELOAD"] == f"{launcher.library}:{other}"
+    seen = launcher.variables(LD_PRELOAD=f"{other} {launcher.library}")
+    assert seen["LD_PRELOAD"] == f"{other} {launcher.library}"
+
+
+def test_a_job_is_named_after_its_first_process(launcher):
+    done = launcher.run("-q", "sh", "-c", "echo $$ $SPARKGUARD_JOB_FIRST $SPARKGUARD_JOB")
+    pid, first, job = done.stdout.split()
+    assert pid == first
+    assert job[8] == "T" and job[15] == "-" and job[16:] == pid and job[:8].isdigit() and job[9:15].isdigit()
+
+
+def test_a_launcher_in_a_job_adds_to_it(launcher):
+    inner = " ".join(launcher.command("-q", "sh", "-c", "'echo $SPARKGUARD_JOB $SPARKGUARD_JOB_FIRST'"))
+    done = launcher.run("--job=outer", "-q", "sh", "-c", f"echo $$; {inner}; true")
+    first, job = done.stdout.splitlines()
+    assert job == f"outer {first}"
+    renamed = inner.replace(" -q ", " -q --job=other ", 1)
+    first, job = launcher.run("--job=outer", "-q", "sh", "-c", f"echo $$; {renamed}; true").stdout.splitlines()
+    assert job.startswith("other ") and job != f"other {first}"
+
+
+# ---- programs that cannot be guarded ---------------------------------------------------------------------------------
+
+
+def test_a_static_program_runs_with_a_warning(launcher, tmp_path):
+    (tmp_path / "s.c").write_text("int main(void) { return 7; }\n")
+    if subprocess.run(["cc", "-static", str(tmp_path / "s.c"), "-o", str(tmp_path / "s")]).returncode != 0:
+        pytest.skip("no static libc here")
+    done = launcher.run(tmp_path / "s")
+    assert done.returncode == 7
+    assert "linked statically" in done.stderr and "not guarded" in done.stderr
+    (tmp_path / "script").write_text(f"#!{tmp_path}/s\n")
+    (tmp_path / "script").chmod(0o755)
+    assert "linked statically" in launcher.run(tmp_path / "script").stderr
+
+
+def test_a_setuid_program_runs_with_a_warning(launcher, tmp_path):
+    program = tmp_path / "setuid"
+    shutil.copy("/bin/true", program)
+    try:
+        os.chown(program, 65534, 65534)
+        program.chmod(0o4755)
+    except PermissionError:
+        pytest.skip("needs root")
+    done = launcher.run(program)
+    assert done.returncode == 0 and "gains rights" in done.stderr
+
+
+# ---- signals --------------------------------------------------------------------------------------------------------
+
+# Says which signals come, one line each as they come; ends after a line on stdin.
+COUNTER = """
+import os, signal, sys
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
+               signal.SIGWINCH):
+    signal.signal(number, lambda n, f: os.write(1, f"{signal.Signals(n).name}\\n".encode()))
+os.write(1, b"ready\\n")
+sys.stdin.readline()
+os.write(1, b"end\\n")
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH"])
+def test_signals_are_passed_on_once(launcher, name):
+    with launcher.start("-q", PYTHON, "-c", COUNTER, stdin=subprocess.PIPE) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(getattr(signal, name))
+        assert process.stdout.readline() == f"{name}\n"
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.read() == "end\n"
+        assert process.wait(10) == 0
+
+
+def status_of(pid):
+    with open(f"/proc/{pid}/status") as file:
+        return file.read()
+
+
+def test_a_signal_ends_a_program_that_does_not_catch_it(launcher):
+    with launcher.start("-q", "sh", "-c", "echo ready; exec sleep 60") as process:
+        assert process.stdout.readline() == "ready\n"
+        process.terminate()
+        assert process.wait(10) == -signal.SIGTERM
+
+
+def test_what_the_program_sends_to_its_group_is_not_sent_back(launcher):
+    code = "trap 'echo caught' USR1; kill -USR1 0; sleep 0.2; :"
+    done = subprocess.run(
+        launcher.command("-q", "sh", "-c", code),
+        env=launcher.environment(),
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (0, "caught\n")
+
+
+def test_interrupt_from_the_terminal_reaches_the_program_once(launcher):
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(str(launcher.program), launcher.command("-q", PYTHON, "-c", COUNTER), launcher.environment())
+    read_until(terminal, b"ready")
+    os.write(terminal, b"\x03")
+    text = read_until(terminal, b"SIGINT")
+    os.write(terminal, b"\n")
+    text += read_until(terminal, b"end")
+    assert text.count(b"SIGINT") == 1
+    os.close(terminal)
+    os.waitpid(pid, 0)
+
+
+LEAVER = """
+import os, signal
+os.setpgid(0, 0)
+signal.signal(signal.SIGINT, lambda n, f: os.write(1, b"SIGINT "))
+signal.signal(signal.SIGUSR1, lambda n, f: (os.write(1, b"SIGUSR1 "), os._exit(0)))
+os.write(1, b"ready")
+while True:
+    signal.pause()
+"""
+
+
+def test_interrupt_from_the_terminal_is_not_sent_after_a_program_that_left_the_group(launcher):
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(str(launcher.program), launcher.command("-q", PYTHON, "-c", LEAVER), launcher.environment())
+    read_until(terminal, b"ready")
+    os.write(terminal, b"\x03")
+    read_until(terminal, b"^C")
+    os.kill(pid, signal.SIGUSR1)  # taken after SIGINT, which has the lower number
+    assert b"SIGINT" not in read_until(terminal, b"SIGUSR1 ")
+    os.close(terminal)
+    os.waitpid(pid, 0)
+
+
+def read_until(terminal, word):
+    text = b""
+    while word not in text:
+        text += os.read(terminal, 1)
+    return text
+
+
+def test_stops_and_continues_with_its_program(launcher):
+    code = "echo ready; kill -STOP $$; echo again"
+    with launcher.start("-q", "sh", "-c", code, preexec_fn=lambda: os.setpgid(0, 0)) as process:
+        assert process.stdout.readline() == "ready\n"
+        wait_for_state(process.pid, "T")
+        os.killpg(process.pid, signal.SIGCONT)
+        assert process.stdout.readline() == "again\n"
+        assert process.wait(10) == 0
+
+
+def wait_for_state(pid, state):
+    deadline = time.monotonic() + 10
+    while f"State:\t{state}" not in status_of(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_works_where_children_are_ignored(launcher):
+    def ignore():
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+    with launcher.start("-q", "sh", "-c", "trap; exit 5", preexec_fn=ignore) as process:
+        assert process.wait(10) == 5
+
+
+# ---- the record and the summary --------------------------------------------------------------------------------------
+
+WRITER = """
+import os, pathlib, signal, sys
+sys.path.insert(0, sys.argv[1])
+import json, segment
+layout = json.loads(pathlib.Path(sys.argv[2]).read_text())
+stat = pathlib.Path("/proc/self/stat").read_text()
+s = segment.Segment(layout, pid=os.getpid(), state="running", job=os.environ["SPARKGUARD_JOB"],
+                    **{"slot.start_ticks": int(stat.rpartition(")")[2].split()[19])})
+s.domain("device", granted=3 << 30, peak=4 << 30, refused=2, refused_bytes=5 << 30).peak(device=4 << 30, heap=1 << 29)
+s.refusal("cudaMalloc", "device", 12 << 30, "reserve", usable=9 << 30)
+owner = s.write_live(os.environ["SPARKGUARD_DIR"])
+exec(sys.argv[3])
+"""
+
+
+@pytest.fixture
+def recorded(launcher, layout, report):
+    """Runs a program that leaves a segment and then does what `code` says; its end as launcher and report see it."""
+    path = launcher.scratch / "layout.json"
+    path.write_text(json.dumps(layout))
+    here = str(Path(__file__).resolve().parent)
+
+    def run(code, *options):
+        done = launcher.run(*options, PYTHON, "-c", WRITER, here, path, code)
+        return done, report.json("--all")["jobs"][0]["processes"][0]
+
+    assert report.directory == launcher.directory
+    return run
+
+
+def test_a_signal_is_recorded_in_the_segment(recorded):
+    done, process = recorded("os.kill(os.getpid(), signal.SIGKILL)")
+    assert done.returncode == -signal.SIGKILL
+    assert (process["state"], process["signal"], process["exit_code"]) == ("killed", 9, None)
+    assert process["ended"] is not None
+
+
+def test_an_exit_that_nobody_saw_is_recorded(recorded):
+    done, process = recorded("os._exit(3)")
+    assert done.returncode == 3
+    assert (process["state"], process["signal"], process["exit_code"]) == ("exited", None, 3)
+
+
+def test_a_segment_with_an_owner_is_left_alone(recorded):
+    code = "keep = os.fork()\nif keep == 0:\n    import time; os.close(1); os.close(2); time.sleep(3); os._exit(0)\nos._exit(0)"
+    _, process = recorded(code)
+    assert process["state"] == "running"
+
+
+def test_summary(recorded):
+    done, process = recorded("os.kill(os.getpid(), signal.SIGKILL)", "--job=train")
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("sparkguard: job train ran ") and lines[0].endswith(", killed by SIGKILL")
+    assert lines[1] == "sparkguard: peak 4.5 GiB: device 4.0 GiB, heap 512.0 MiB"
+    assert lines[2] == "sparkguard: 2 requests refused; the last: cudaMalloc of 12.0 GiB, 9.0 GiB usable (reserve)"
+    assert lines[3] == f"sparkguard: see sparkguard-report {process['pid']}"
+    assert len(lines) == 4
+
+
+def test_summary_says_that_a_watchdog_ended_it(recorded):
+    code = "s.event('watchdog: ended: no\x1b room'); owner.seek(0); owner.write(s.data); owner.flush(); os._exit(137)"
+    done, process = recorded(code)
+    assert (process["state"], process["exit_code"], process["ended_by"]) == ("killed", 137, "watchdog")
+    lines = done.stderr.splitlines()
+    end = rf"sparkguard: process {process['pid']} ended by its own watchdog at \d\d:\d\d:\d\d: no\\x1b room"
+    assert done.returncode == 137 and re.fullmatch(end, lines[3])
+    assert lines[4] == f"sparkguard: see sparkguard-report {process['pid']}"
+    assert len(lines) == 5
+
+
+@pytest.mark.parametrize("options, variables", [(["-q"], {}), (["--report=off"], {}), ([], {"SPARKGUARD_REPORT": "off"})])
+def test_no_summary(launcher, options, variables):
+    assert launcher.run(*options, "true", **variables).stderr == ""
+
+
+def test_a_small_program_leaves_one_line(launcher):
+    done = launcher.run("true")
+    assert done.stderr.count("\n") == 1 and "exit status 0; nothing on record" in done.stderr

@@ -1,0 +1,390 @@
+"""sparkguard-report: what it shows, what it refuses to believe, its exit status. Golden files are in golden/; write them
+anew with UPDATE_GOLDEN=1 and read the difference."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from segment import CUDA, GUARDING, OBSERVE, SHARING, START_NS, UNKNOWN, WATCHED
+from conftest import GIB, MIB
+
+GOLDEN = Path(__file__).resolve().parent / "golden"
+
+
+def compare(name, text):
+    text = "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+    path = GOLDEN / name
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+def trainer(make, **fields):
+    """A process with a bit of everything: 7 GiB live of which 1 MiB is unused credit, a peak of 12 GiB."""
+    segment = make(**{"slot.promised_bytes": 2 * GIB, "slot.limit_bytes": 96 * GIB, **fields})
+    segment.set("slot.flags", GUARDING | SHARING | WATCHED | CUDA).set("unaccounted_bytes", 5 * GIB // 2)
+    segment.domain("heap", granted=GIB + MIB, peak=2 * GIB, refused=1, refused_bytes=2 * GIB)
+    segment.domain("device", granted=6 * GIB, peak=10 * GIB, allocations=12, frees=5, refused=1, refused_bytes=12 * GIB)
+    segment.record(0, credit=MIB, allocations=1000, frees=400)
+    segment.peak(device=10 * GIB, heap=2 * GIB)
+    segment.refusal("cudaMalloc", "device", 12 * GIB, "reserve", usable=9 * GIB)
+    segment.refusal("malloc", "heap", 2 * GIB, "limit", time_ns=START_NS + 62 * 10**9)
+    segment.phase("epoch 1", 7 * GIB, 12 * GIB).event("watchdog: warned")
+    return segment
+
+
+def processes(data):
+    return {p["pid"]: p for job in data["jobs"] for p in job["processes"]}
+
+
+# ---- golden ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def four_states(make, report):
+    """A job of four processes, one in each state; the running one is an owner without end."""
+    live = trainer(make, state="running", pid=4711)
+    live.machine(time_ns=START_NS, reserve_bytes=10 * GIB, floor_bytes=2 * GIB, unified=1)
+    live.device(0, "NVIDIA GB10", 119 * GIB, 6 * GIB)
+    child = make(pid=4712, state="running", parent_pid=4711, command="python worker 1", started_time_ns=START_NS + 1)
+    child.set("signal", 9).set("slot.state", 4).domain("heap", granted=3 * GIB, peak=3 * GIB).peak(heap=3 * GIB)
+    child.write(report.directory)
+    make(pid=4713, parent_pid=4712, command="gcc x.c", exit_code=3, started_time_ns=START_NS + 2).write(report.directory)
+    make(pid=4714, parent_pid=4711, state="replaced", command="sh -c true", started_time_ns=START_NS + 3).write(
+        report.directory
+    )
+    with live.write_live(report.directory):
+        yield report
+
+
+def without_clock(text):
+    text = re.sub(r"running for [^,\n]*", "running for TIME", text)
+    return re.sub(r"\d+ [a-z]+ (\d+ [a-z]+ )?ago", "TIME ago", text)
+
+
+def test_json_of_all_states_is_golden(four_states):
+    data = four_states.json("--all")
+    data["unguarded"] = []  # of the machine that the test runs on
+    compare("states.json", json.dumps(data, indent=2))
+
+
+def test_overview_is_golden(four_states):
+    done = four_states.run("--all")
+    assert done.returncode == 0
+    text = re.sub(r"\n *PID UNGUARDED PROCESS(.|\n)*?\n\n", "\n", done.stdout)
+    compare("overview.txt", without_clock(text))
+
+
+def test_overview_in_ascii_is_golden(four_states):
+    done = four_states.run("--all", LC_ALL="C")
+    assert done.stdout.isascii()
+    text = re.sub(r"\n *PID UNGUARDED PROCESS(.|\n)*?\n\n", "\n", done.stdout)
+    compare("overview_ascii.txt", without_clock(text))
+
+
+@pytest.mark.parametrize("pid, state", [(4711, "running"), (4712, "killed"), (4713, "exited"), (4714, "replaced")])
+def test_process_in_depth_is_golden(four_states, pid, state):
+    done = four_states.run(pid)
+    assert done.returncode == 0
+    compare(f"{state}.txt", without_clock(done.stdout))
+
+
+# ---- figures --------------------------------------------------------------------------------------------------------
+
+
+def test_live_heap_is_what_threads_have_not_left_unused(make, report):
+    segment = make(record_used=3).domain("heap", granted=10 * MIB)
+    segment.record(0, credit=MIB, allocations=5, frees=1).record(1, credit=-MIB // 2, allocations=7, frees=2)
+    segment.record(2, credit=2 * MIB).record(3, credit=100 * MIB)  # beyond record_used
+    segment.write(report.directory)
+    heap = processes(report.json())[4711]["domains"]["heap"]
+    assert heap["live_bytes"] == 10 * MIB - (MIB - MIB // 2 + 2 * MIB)
+    assert (heap["allocations"], heap["frees"]) == (12, 3)
+
+
+def test_live_heap_is_never_below_zero(make, report):
+    make().domain("heap", granted=MIB).record(0, credit=2 * MIB).write(report.directory)
+    make(pid=4712).domain("mapped", granted=-4096).write(report.directory)
+    shown = processes(report.json("--all"))
+    assert shown[4711]["live_bytes"] == 0
+    assert shown[4712]["live_bytes"] == 0
+
+
+def test_records_used_beyond_the_capacity_are_not_read(make, report):
+    make(record_used=10000).domain("heap", granted=MIB).write(report.directory)
+    assert processes(report.json())[4711]["live_bytes"] == MIB
+
+
+def test_peak_is_never_below_live(make, report):
+    make().domain("device", granted=5 * GIB, peak=GIB).peak(device=GIB).write(report.directory)
+    process = processes(report.json())[4711]
+    assert process["peak_bytes"] == 5 * GIB
+    assert process["peak_domains"]["device"] == 5 * GIB
+    assert process["domains"]["device"]["peak_bytes"] == 5 * GIB
+
+
+def test_the_whole_copy_of_the_peak_counts(make, report):
+    segment = make().peak(index=0, heap=9 * GIB).peak(index=1, device=10 * GIB)
+    segment.write(report.directory)
+    process = processes(report.json())[4711]
+    assert process["peak_domains"] == {"heap": 0, "mapped": 0, "pinned": 0, "managed": 0, "device": 10 * GIB}
+
+
+def test_job_sums_running_processes_and_what_forked_ones_add(make, report):
+    parent = make(state="running", pid=1001).domain("heap", granted=4 * GIB).peak(heap=4 * GIB)
+    fork = make(state="running", pid=1002, **{"slot.inherited_bytes": 4 * GIB}).domain("heap", granted=5 * GIB)
+    ended = make(pid=1003).domain("heap", granted=9 * GIB, peak=9 * GIB).peak(heap=9 * GIB)
+    ended.write(report.directory)
+    with parent.write_live(report.directory), fork.write_live(report.directory):
+        job = report.json()["jobs"][0]
+    assert job["live_bytes"] == 5 * GIB
+    assert job["peak_bytes"] == 9 * GIB
+
+
+def test_job_limit_is_the_smallest_of_those_that_run(make, report):
+    for pid, limit in ((1, 0), (2, 8 * GIB), (3, 4 * GIB)):
+        make(pid=pid, **{"slot.limit_bytes": limit}).write(report.directory)
+    assert report.json("--all")["jobs"][0]["limit_bytes"] == 4 * GIB  # nobody runs: of all
+    first = make(pid=4, state="running", **{"slot.limit_bytes": 16 * GIB})
+    second = make(pid=5, state="running", **{"slot.limit_bytes": 12 * GIB})
+    with first.write_live(report.directory), second.write_live(report.directory):
+        assert report.json("--all")["jobs"][0]["limit_bytes"] == 12 * GIB
+    with make(pid=6, job="none", state="running").write_live(report.directory):
+        assert report.json("--job", "none")["jobs"][0]["limit_bytes"] is None
+
+
+def test_rings_show_the_last_64_oldest_first(make, report):
+    segment = make()
+    for number in range(100):
+        segment.refusal("malloc", "heap", number + 1, "reserve", time_ns=START_NS + number)
+    segment.write(report.directory)
+    sizes = [r["size_bytes"] for r in processes(report.json())[4711]["refusals"]]
+    assert sizes == list(range(37, 101))
+
+
+def test_entry_being_written_at_death_is_left_out(make, report):
+    segment = make().refusal("malloc", "heap", MIB, "reserve").refusal("calloc", "heap", MIB, "floor")
+    segment.put("refusal", 1, "sg_refusal", "sequence", 0).write(report.directory)
+    assert [r["call"] for r in processes(report.json())[4711]["refusals"]] == ["malloc"]
+
+
+def test_unknown_is_null_and_a_dash_never_zero(make, report):
+    segment = make(started_time_ns=0, ended_time_ns=0, sparse_resident_bytes=UNKNOWN)
+    segment.refusal("malloc", "heap", MIB, "reserve", usable=UNKNOWN, time_ns=0).write(report.directory)
+    process = processes(report.json())[4711]
+    assert process["started"] is None and process["sparse_resident_bytes"] is None
+    assert process["refusals"][0]["usable_bytes"] is None and process["refusals"][0]["time"] is None
+    assert re.search(r"^- +malloc +heap +1.0 MiB +reserve +-$", report.run(4711).stdout, re.MULTILINE)
+
+
+def test_observe_mode_and_not_guarding_are_told(make, report):
+    make(**{"slot.flags": OBSERVE}).write(report.directory)
+    process = processes(report.json())[4711]
+    assert (process["guarding"], process["mode"]) == (False, "observe")
+    assert "not guarding" in report.run().stdout
+    assert "not guarding" in report.run(4711).stdout
+
+
+# ---- states ---------------------------------------------------------------------------------------------------------
+
+
+def test_running_without_an_owner_was_killed(make, report):
+    make(state="running", pid=2**30).write(report.directory)
+    process = processes(report.json())[2**30]
+    assert (process["state"], process["signal"], process["ended"]) == ("killed", None, None)
+
+
+def test_running_without_an_owner_but_alive_is_another_program(make, report):
+    stat = Path(f"/proc/{os.getpid()}/stat").read_text()
+    ticks = int(stat.rpartition(")")[2].split()[19])
+    make(state="running", pid=os.getpid(), **{"slot.start_ticks": ticks}).write(report.directory)
+    assert processes(report.json())[os.getpid()]["state"] == "replaced"
+
+
+def test_a_zombie_was_killed(make, report):
+    with subprocess.Popen(["sleep", "60"]) as child:
+        ticks = int(Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        make(state="running", pid=child.pid, **{"slot.start_ticks": ticks}).write(report.directory)
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert processes(report.json())[child.pid]["state"] == "killed"
+
+
+def test_a_recorded_signal_is_shown(make, report):
+    make(state="killed", signal=9).write(report.directory)
+    assert processes(report.json())[4711]["signal"] == 9
+    assert "killed by SIGKILL" in report.run(4711).stdout
+
+
+# ---- what is shown --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def three_jobs(make, report):
+    """Two jobs that have ended and one that runs; pid 10 was used twice, the second time by two programs."""
+    make(pid=10, job="old", started_time_ns=START_NS).write(report.directory)
+    newer = {"slot.start_ticks": 77, "started_time_ns": START_NS + 500 * 10**9, "ended_time_ns": START_NS + 510 * 10**9}
+    first = make(pid=10, job="new", state="replaced", **newer)
+    first.name = "10-1.segment"
+    first.write(report.directory)
+    second = make(pid=10, job="new", **newer)
+    second.name = "10-2.segment"
+    second.write(report.directory)
+    with make(pid=11, job="now", state="running", started_time_ns=START_NS + 10**9).write_live(report.directory):
+        yield report
+
+
+def names(data):
+    return [job["job"] for job in data["jobs"]]
+
+
+def test_by_default_what_runs_and_what_ended_last(three_jobs):
+    assert names(three_jobs.json()) == ["now", "new"]
+
+
+def test_filters(three_jobs):
+    assert names(three_jobs.json("--all")) == ["old", "now", "new"]
+    assert names(three_jobs.json("--last")) == ["new"]
+    assert names(three_jobs.json("--job", "old")) == ["old"]
+    assert names(three_jobs.json("--job", "now", "--last")) == ["now"]
+
+
+def test_pid_is_the_youngest_of_that_number_with_all_its_programs(three_jobs):
+    (job,) = three_jobs.json("10")["jobs"]
+    assert [(p["pid"], p["state"]) for p in job["processes"]] == [(10, "replaced"), (10, "exited")]
+    assert names(three_jobs.json("10", "--all")) == ["old", "new"]
+    assert "earlier processes had this pid" in three_jobs.run("10").stdout
+
+
+@pytest.mark.parametrize("arguments", [["99"], ["--job", "none"], ["--last", "--job", "none"], ["99", "--json"]])
+def test_nothing_matches(three_jobs, arguments):
+    done = three_jobs.run(*arguments)
+    assert done.returncode == 1
+    assert done.stderr.startswith("sparkguard-report: no ") and done.stderr.count("\n") == 1
+    assert "--json" not in arguments or json.loads(done.stdout)["jobs"] == []
+
+
+def test_last_of_nothing_matches_nothing(report):
+    assert report.run("--last").returncode == 1
+
+
+@pytest.mark.parametrize("arguments", [["x"], ["0"], ["-1"], ["12", "13"], ["--jobs"], ["--job"], ["99999999999"]])
+def test_usage(report, arguments):
+    done = report.run(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == "" and done.stderr != ""
+
+
+def test_help_and_version(report):
+    done = report.run("--help")
+    assert done.returncode == 0 and max(map(len, done.stdout.splitlines())) <= 80
+    assert report.run("--version").stdout.startswith("sparkguard-report 0.")
+
+
+def test_an_empty_directory_says_what_to_do(report):
+    done = report.run()
+    assert done.returncode == 0
+    assert "sparkguard python3 train.py" in done.stdout and done.stdout.startswith("machine 128.0 GiB")
+
+
+def test_a_missing_directory_is_empty_unless_named(report):
+    report.directory.rmdir()
+    assert report.run().returncode == 0
+    assert report.json()["machine"]["sharing"] is False
+    done = report.run("--dir", report.directory)
+    assert done.returncode == 1 and str(report.directory) in done.stderr
+
+
+def test_a_file_instead_of_a_directory_is_not_believed(report, tmp_path):
+    (tmp_path / "file").touch()
+    done = report.run("--dir", tmp_path / "file")
+    assert done.returncode == 3 and "Not a directory" in done.stderr
+
+
+def test_a_copy_shows_the_same(make, report, tmp_path):
+    trainer(make).write(report.directory)
+    shutil.copytree(report.directory, tmp_path / "copy")
+    assert report.json("--dir", tmp_path / "copy")["jobs"] == report.json()["jobs"]
+
+
+def test_a_loop_of_parents_ends(make, report):
+    make(pid=5, parent_pid=6).write(report.directory)
+    make(pid=6, parent_pid=5).write(report.directory)
+    make(pid=7, parent_pid=7).write(report.directory)
+    assert len(re.findall("python train.py", report.run().stdout)) == 3
+
+
+def test_a_program_is_known_by_its_name_in_the_overview(make, report):
+    command = "/a/very/long/way/to/the/place/where/its/home/is/bin/python3 /data/train.py a/b"
+    make(command=command).write(report.directory)
+    overview = report.run().stdout
+    assert "python3 /data/train.py a/b" in overview and "/bin/python3" not in overview
+    assert command in report.run(4711).stdout
+
+
+def test_a_long_command_is_shortened_in_the_overview_only(make, report):
+    make(command="python " + "é" * 100).write(report.directory)
+    assert f" python {'é' * 38}... exited" in report.run().stdout
+    assert "é" * 100 in report.run(4711).stdout
+
+
+def test_thousands_of_ended_children_are_folded(make, report):
+    for pid in range(1, 41):
+        make(pid=pid).peak(heap=pid * MIB).write(report.directory)
+    done = report.run()
+    assert "and 24 smaller ones that have ended" in done.stdout
+    assert done.stdout.count("python train.py") == 16
+    assert report.run("--all").stdout.count("python train.py") == 40
+
+
+def test_unguarded_processes_are_listed(make, report):
+    report.machine(MemTotal=GIB, MemAvailable=GIB)
+    hold = "import sys; x = bytearray(200 << 20); print('ready', flush=True); sys.stdin.read()"
+    with subprocess.Popen(["/usr/bin/python3", "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        shown = {u["pid"]: u for u in report.json()["unguarded"]}
+        assert shown[child.pid]["resident_bytes"] > 200 * MIB
+        assert "UNGUARDED PROCESS" in report.run().stdout
+        ticks = int(Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        guarded = make(state="running", pid=child.pid, **{"slot.start_ticks": ticks})
+        with guarded.write_live(report.directory):
+            assert child.pid not in {u["pid"] for u in report.json()["unguarded"]}
+        child.stdin.close()
+
+
+def test_colour_only_on_a_terminal_and_never_with_no_color(four_states):
+    assert "\x1b" not in four_states.run("4711").stdout
+    for extra, has_colour in (({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
+        env = four_states.environment(**{"TERM": "xterm", **extra})
+        command = ["script", "-qec", f"{four_states.program} 4711", "/dev/null"]
+        done = subprocess.run(command, env=env, capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
+        assert b"python train.py" in done.stdout
+        assert (b"\x1b[" in done.stdout) == has_colour
+
+
+def test_a_full_disk_is_noticed(make, report):
+    """In the midst and at the end; nobody's status of the contract but 3."""
+    for pid in range(1, 200):
+        make(pid=pid, job=f"job {pid}").write(report.directory)
+    for arguments in (["--all", "--json"], ["1"]):
+        with open("/dev/full", "w") as full:
+            command = [report.program, *arguments]
+            done = subprocess.run(command, env=report.environment(), stdout=full, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 3
+        assert done.stderr == "sparkguard-report: cannot write the report: No space left on device\n"
+
+
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_a_reader_that_goes_away_ends_it_quietly(make, report, is_ignored):
+    make().write(report.directory)
+    (reader, writer) = os.pipe()
+    os.close(reader)
+    command = ["sh", "-c", ("trap '' PIPE; " if is_ignored else "") + 'exec "$0"', report.program]
+    done = subprocess.run(command, env=report.environment(), stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")

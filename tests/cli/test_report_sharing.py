@@ -1,0 +1,277 @@
+"""sparkguard-report: who is counted by whom, and whose programs are not counted here; the machine's ledger is not read."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from conftest import GIB, MIB
+from segment import CUDA, GUARDING, OBSERVE, SHARING, WATCHED
+
+REASON = "not sharing: the machine's ledger belongs to somebody else"
+
+
+def sharing(report, *arguments):
+    return report.json(*arguments)["machine"]["sharing"]
+
+
+def test_all_share_unless_one_that_runs_and_guards_does_not(make, report):
+    alone = make(pid=2, state="running", **{"slot.flags": GUARDING})
+    make(pid=3, **{"slot.flags": GUARDING}).write(report.directory)  # it has ended
+    assert sharing(report)
+    with make(pid=1, state="running").write_live(report.directory):
+        assert sharing(report)
+        with alone.write_live(report.directory):
+            assert not sharing(report)
+            assert not sharing(report, "--job", "train")
+            for flags, expected in ((0, True), (GUARDING | OBSERVE, False), (GUARDING | SHARING | 2**31, True)):
+                alone.set("slot.flags", flags).write(report.directory)
+                assert sharing(report) == expected
+
+
+def test_a_directory_that_cannot_be_read_is_not_known_to_share(report, tmp_path):
+    (tmp_path / "file").touch()
+    assert report.json("--dir", tmp_path / "file", status=3)["machine"]["sharing"] is False
+
+
+def test_a_running_process_that_cannot_be_believed_is_not_known_to_share(make, report):
+    other = make(pid=7, state="running", **{"slot.abi_version": 2})
+    with other.write_live(report.directory):
+        assert report.json(status=3)["machine"]["sharing"] is False
+    assert report.json(status=3)["machine"]["sharing"] is True  # it has ended
+
+
+def test_who_decides_alone_is_named_with_the_reason(make, report):
+    told = make(pid=11, state="running", **{"slot.flags": GUARDING}).event("guarding again").event(REASON).event("later")
+    untold = make(pid=12, state="running", **{"slot.flags": GUARDING})
+    shares = make(pid=13, state="running").event(REASON)  # before it could
+    with told.write_live(report.directory), untold.write_live(report.directory), shares.write_live(report.directory):
+        overview = report.run().stdout
+        told_view, untold_view, shares_view = (report.run(pid).stdout for pid in (11, 12, 13))
+        processes = {p["pid"]: p for p in report.json()["jobs"][0]["processes"]}
+    assert f"\n  11 decides alone: {REASON}\n  12 decides alone: not sharing\n" in overview
+    assert "13 decides alone" not in overview
+    assert f"\n  guarding, enforce\n  decides alone: {REASON}\n" in told_view
+    assert "\n  decides alone: not sharing\n" in untold_view
+    assert "\n  guarding, enforce, sharing\n" in shares_view and "alone" not in shares_view
+    assert [processes[pid]["sharing"] for pid in (11, 12, 13)] == [False, False, True]
+
+
+def test_who_has_ended_decides_nothing(make, report):
+    make(**{"slot.flags": GUARDING}).event(REASON).write(report.directory)
+    assert "decides alone" not in report.run().stdout + report.run(4711).stdout
+
+
+def test_many_that_decide_alone_are_folded(make, report):
+    files = [
+        make(pid=pid, state="running", **{"slot.flags": GUARDING}).write_live(report.directory) for pid in range(1, 12)
+    ]
+    overview = report.run().stdout
+    for file in files:
+        file.close()
+    assert overview.count("decides alone") == 8 and "\n  and so do 3 more\n" in overview
+
+
+def test_the_watchdog_is_told(make, report):
+    make(pid=1, **{"slot.flags": GUARDING | SHARING | WATCHED}).write(report.directory)
+    make(pid=2).write(report.directory)
+    processes = {p["pid"]: p for p in report.json()["jobs"][0]["processes"]}
+    assert (processes[1]["watched"], processes[2]["watched"]) == (True, False)
+    assert "\n  guarding, enforce, sharing, watched\n" in report.run(1).stdout
+
+
+# ---- the ledger's file ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"SPGLEDGR", None])
+def test_what_the_ledger_holds_does_not_matter(make, report, content):
+    with make(state="running").write_live(report.directory):
+        before = report.json()
+        for name in ("machine.ledger", "machine.ledger.0123456789abcdef", "machine.ledger."):
+            path = report.directory / name
+            path.write_bytes(content * 80000) if content is not None else os.mkfifo(path)
+        after, done = report.json(), report.run()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert before["jobs"][0]["processes"] == after["jobs"][0]["processes"]
+    assert before["machine"]["sharing"] is after["machine"]["sharing"] is True
+
+
+@pytest.fixture(scope="module")
+def hold(tmp_path_factory):
+    """Takes 64 MiB, says so, waits for the end of its input."""
+    program = tmp_path_factory.mktemp("hold") / "hold"
+    text = """
+        #include <stdlib.h>
+        #include <unistd.h>
+        int main(void)
+        {
+            char *volatile block = malloc(64 << 20), byte;
+            return block == NULL || write(1, "!", 1) != 1 || read(0, &byte, 1) < 0;
+        }"""
+    command = ["cc", "-O1", "-fno-builtin", "-x", "c", "-", "-o", str(program)]
+    subprocess.run(command, input=text, text=True, check=True)
+    return program
+
+
+@contextmanager
+def holding(guard, hold):
+    with guard.popen([hold], stdin=subprocess.PIPE, stderr=None) as process:
+        assert process.stdout.read(1) == "!"
+        yield process
+        process.stdin.close()
+        assert process.wait(30) == 0
+
+
+def test_real_processes_share(guard, report, hold):
+    with holding(guard, hold), holding(guard, hold):
+        data = report.json("--dir", guard.directory)
+    assert data["machine"]["sharing"] is True
+    assert [p["sharing"] for job in data["jobs"] for p in job["processes"]] == [True, True]
+
+
+def test_a_real_process_that_cannot_share_says_why(guard, layout, report, hold):
+    guard.directory.mkdir(mode=0o700, exist_ok=True)
+    (guard.directory / "machine.ledger").write_bytes(b"x" * layout["ledger.bytes"][1])
+    with holding(guard, hold) as process:
+        data = report.json("--dir", guard.directory)
+        overview = report.run("--dir", guard.directory).stdout
+    assert data["machine"]["sharing"] is False
+    assert f"\n  {process.pid} decides alone: not sharing: the machine's ledger is another version's\n" in overview
+
+
+# ---- other users' directories ---------------------------------------------------------------------------------------
+
+@pytest.fixture
+def shm():
+    """shm(name) makes a directory /dev/shm/sparkguard-<name><something>, as another user's programs do."""
+    if not os.access("/dev/shm", os.W_OK):
+        pytest.skip("no /dev/shm to write to")
+    made = []
+
+    def make_directory(name):
+        made.append(Path(tempfile.mkdtemp(prefix=f"sparkguard-{name}", dir="/dev/shm")))
+        return made[-1]
+
+    yield make_directory
+    for directory in made:
+        directory.chmod(0o700)
+        shutil.rmtree(directory)
+
+
+def neighbours(text):
+    found = re.search(r"^guarded programs of other users are not counted here:((.|\n  )*)", text, re.MULTILINE)
+    return [name.strip(",") for name in found[1].split()] if found else []
+
+
+@pytest.mark.parametrize("leaves", ["machine.ledger", "12-0123456789abcdef.segment"])
+def test_directories_of_other_users_are_named(report, shm, leaves):
+    report.directory, other = shm("!a"), shm("!b")
+    (report.directory / "machine.ledger").touch()
+    done = report.run()
+    assert done.returncode == 0 and str(other) not in neighbours(done.stdout)  # it is empty
+    (other / leaves).write_bytes(b"whatever")
+    done, machine = report.run(), report.json()["machine"]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert str(other) in neighbours(done.stdout) and str(report.directory) not in done.stdout
+    assert str(other) in machine["not_counted"] and machine["sharing"] is False
+
+
+def test_a_directory_that_is_closed_to_us_may_hold_programs(report, shm):
+    report.directory, other = shm("!a"), shm("!b")
+    other.chmod(0)
+    if os.geteuid() != 0:
+        assert str(other) in report.json()["machine"]["not_counted"]
+        return
+    report.directory.chmod(0o755)
+    command = ["setpriv", "--reuid=65534", "--clear-groups", "--inh-caps=-all", report.program, "--json"]
+    if subprocess.run([*command[:-2], "test", "-x", report.program], capture_output=True).returncode != 0:
+        pytest.skip("no other user can run the report here")
+    done = subprocess.run(command, env=report.environment(), capture_output=True, text=True)
+    assert str(other) in json.loads(done.stdout)["machine"]["not_counted"]
+
+
+def test_what_is_no_directory_of_that_kind_is_nobodys(report, shm, tmp_path):
+    report.directory, other = shm("!a"), shm("!b")
+    (other / "README").touch()
+    (other / ".x.segment").touch()
+    link = Path(f"{report.directory}-link")
+    link.symlink_to(tmp_path)
+    file = Path(f"{report.directory}-file")
+    file.touch()
+    (tmp_path / "machine.ledger").touch()
+    try:
+        text = report.run().stdout
+    finally:
+        link.unlink()
+        file.unlink()
+    assert not {str(link), str(file), str(other)} & set(neighbours(text))
+
+
+def test_only_the_places_by_default_have_neighbours(make, report, shm):
+    (shm("!a") / "machine.ledger").touch()
+    machine = report.json()["machine"]
+    assert machine["not_counted"] == [] and machine["sharing"] is True
+    assert "not counted here" not in report.run().stdout
+
+
+def test_names_of_other_directories_are_hostile(report, shm):
+    """Anybody makes them: many, long ones, with characters that steer a terminal."""
+    report.directory = shm("!0")
+    for number in range(6):
+        directory = Path(tempfile.mkdtemp(dir=shm(f"!{number}\x1b[2J\n")))
+        (directory.parent / "machine.ledger").touch()
+    (shm("!" * 200) / "machine.ledger").touch()
+    done, machine = report.run(), report.json()["machine"]
+    assert (done.returncode, done.stderr) == (0, "") and "\x1b" not in done.stdout
+    assert len(machine["not_counted"]) == 4 and machine["not_counted"] == sorted(machine["not_counted"])
+    assert re.search(r", \d+ more\n", done.stdout) and max(map(len, done.stdout.splitlines())) <= 80
+
+
+# ---- figures --------------------------------------------------------------------------------------------------------
+
+
+def test_unaccounted_memory_is_summed_over_those_that_run(make, report):
+    flags = {"slot.flags": GUARDING | SHARING | CUDA}
+    first = make(pid=1, state="running", unaccounted_bytes=5 * GIB // 2, **flags)
+    second = make(pid=2, state="running", unaccounted_bytes=512 * MIB, **flags)
+    plain = make(pid=3, state="running", unaccounted_bytes=GIB)  # without CUDA: nothing to measure
+    below = make(pid=4, state="running", unaccounted_bytes=-4096, **flags)
+    unknown = make(pid=5, state="running", unaccounted_bytes=-1, **flags)
+    make(pid=6, unaccounted_bytes=7 * GIB, **flags).write(report.directory)
+    assert report.json()["machine"]["unaccounted_bytes"] is None
+    with plain.write_live(report.directory), unknown.write_live(report.directory):
+        assert report.json()["machine"]["unaccounted_bytes"] is None
+        with first.write_live(report.directory), second.write_live(report.directory), below.write_live(report.directory):
+            data, overview = report.json(), report.run().stdout
+            views = {pid: report.run(pid).stdout for pid in range(1, 7)}
+    processes = {p["pid"]: p["unaccounted_bytes"] for p in data["jobs"][0]["processes"]}
+    assert processes == {1: 5 * GIB // 2, 2: 512 * MIB, 3: None, 4: 0, 5: None, 6: 7 * GIB}
+    assert data["machine"]["unaccounted_bytes"] == 3 * GIB
+    assert "\nunaccounted 3.0 GiB: CUDA contexts" in overview
+    assert "\nunaccounted 2.5 GiB (CUDA contexts" in views[1] and "\nunaccounted -\n" in views[3]
+    assert "\nunaccounted -\n" in views[5] and "\nunaccounted 7.0 GiB" in views[6]
+
+
+def test_device_memory_that_a_child_inherited_counts_once(make, report, layout):
+    parent = make(pid=1, state="running").device(0, "GPU", 24 * GIB, 5 * GIB)
+    child = make(pid=2, state="running", **{"slot.inherited_bytes": 5 * GIB}).device(0, "GPU", 24 * GIB, 6 * GIB)
+    offset = layout["sg_segment.inherited_domain_bytes"][0] + 8 * layout["domain.device"][0]
+    child.data[offset : offset + 8] = (5 * GIB).to_bytes(8, "little")
+    for segment, live in ((parent, 5), (child, 6)):
+        segment.domain("device", granted=live * GIB)
+    with parent.write_live(report.directory), child.write_live(report.directory):
+        data = report.json()
+    assert data["machine"]["devices"][0]["live_bytes"] == 6 * GIB
+    assert data["jobs"][0]["live_bytes"] == 6 * GIB
+
+
+@pytest.mark.parametrize("unified, guarded", [(1, "12.0 GiB"), (0, "2.0 GiB"), (-1, "12.0 GiB")])
+def test_memory_of_a_discrete_gpu_is_none_of_the_machine(make, report, unified, guarded):
+    live = make(state="running").domain("device", granted=10 * GIB).domain("heap", granted=2 * GIB)
+    with live.machine(time_ns=1, unified=unified).write_live(report.directory):
+        assert f"guarded {guarded}" in report.run().stdout

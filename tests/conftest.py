@@ -1,0 +1,151 @@
+"""What all Python tests share: the build folder, a way to run programs under the guard, and a time limit.
+
+    def test_refused_malloc_says_so(guard):
+        done = guard.run(["prog"], env={"SPARKGUARD_LIMIT": "64M"})
+        assert done.returncode == 0
+        assert done.process()["refused_count"] == 1
+"""
+
+import faulthandler
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = (ROOT / os.environ.get("BUILD", "build")).resolve()
+TIMEOUT_SECONDS = 120  # one test; longer by @pytest.mark.timeout_seconds(N)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "timeout_seconds(n): ends the test after n seconds")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item):
+    """A test that hangs fails; what it waited for through `guard` is killed. Stuck inside C, the traceback is shown."""
+    mark = item.get_closest_marker("timeout_seconds")
+    seconds = mark.args[0] if mark else TIMEOUT_SECONDS
+
+    def expire(_number, _frame):
+        pytest.fail(f"no end after {seconds} s")
+
+    previous = signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    faulthandler.dump_traceback_later(seconds + 30, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+class Completed(subprocess.CompletedProcess):
+    """What `Guard.run` returns: stdout and stderr as text, and what the guard recorded."""
+
+    pid: int
+    guard: "Guard"
+
+    def report(self, *arguments):
+        return self.guard.report(*arguments)
+
+    def process(self):
+        """The report's entry for the program itself; fails if there is none."""
+        return self.guard.process(self.pid)
+
+
+class Guard:
+    """Runs programs under the library, with records of their own in `directory` and `history`."""
+
+    def __init__(self, build, scratch):
+        self.build = build
+        self.library = build / "libsparkguard.so"
+        self.directory = scratch / "live"
+        self.history = scratch / "history"
+
+    def environment(self, extra=None, preload=None):
+        """This process's environment, guarded. A None in `extra` takes a variable out; `preload` replaces the list."""
+        env = {k: v for k, v in os.environ.items() if not k.startswith("SPARKGUARD_")}
+        libraries = [self.library] if preload is None else preload
+        env["LD_PRELOAD"] = ":".join(map(str, libraries))
+        env["SPARKGUARD_DIR"] = str(self.directory)
+        env["SPARKGUARD_HISTORY"] = str(self.history)
+        for name, value in (extra or {}).items():
+            if value is None:
+                env.pop(name, None)
+            else:
+                env[name] = str(value)
+        return env
+
+    def popen(self, command, env=None, preload=None, **options):
+        options.setdefault("stdin", subprocess.DEVNULL)
+        options.setdefault("stdout", subprocess.PIPE)
+        options.setdefault("stderr", subprocess.PIPE)
+        if not options.pop("binary", False):
+            options.setdefault("text", True)
+            options.setdefault("errors", "replace")
+        return subprocess.Popen([str(c) for c in command], env=self.environment(env, preload), **options)
+
+    def run(self, command, env=None, timeout=60, input=None, preload=None, **options):
+        """Runs `command` to its end in a session of its own; kills that whole session if it takes too long."""
+        if input is not None:
+            options["stdin"] = subprocess.PIPE
+        process = self.popen(command, env, preload, start_new_session=True, **options)
+        try:
+            stdout, stderr = process.communicate(input, timeout)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+        done = Completed(process.args, process.returncode, stdout, stderr)
+        done.pid, done.guard = process.pid, self
+        return done
+
+    def report_command(self, *arguments):
+        """sparkguard-report as a user runs it, unguarded: a CompletedProcess, whatever its exit status."""
+        env = self.environment({"LD_PRELOAD": None, "NO_COLOR": "1"})
+        command = [str(self.build / "sparkguard-report"), "--dir", str(self.directory), *map(str, arguments)]
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+
+    def report(self, *arguments):
+        """The report as JSON; nothing recorded (exit 1) is a report without jobs."""
+        done = self.report_command("--json", *(arguments or ("--all",)))
+        if done.returncode == 1:
+            return json.loads(done.stdout) if done.stdout.strip() else {"schema": 1, "machine": {}, "jobs": []}
+        assert done.returncode == 0, f"sparkguard-report: exit {done.returncode}: {done.stderr}"
+        return json.loads(done.stdout)
+
+    def processes(self, pid=None):
+        """All entries of the report, or those of one pid (several after exec), oldest first."""
+        entries = [p for job in self.report()["jobs"] for p in job["processes"]]
+        return sorted((p for p in entries if pid in (None, p["pid"])), key=lambda p: p["started"])
+
+    def process(self, pid):
+        entries = self.processes(pid)
+        assert len(entries) == 1, f"{len(entries)} entries for process {pid} in the report"
+        return entries[0]
+
+
+@pytest.fixture(scope="session")
+def build():
+    """The build folder; the tests cannot mean anything without it."""
+    if not (BUILD / "libsparkguard.so").exists():
+        pytest.exit(f"{BUILD}/libsparkguard.so is missing; run make first", returncode=3)
+    return BUILD
+
+
+@pytest.fixture
+def guard(build, tmp_path):
+    return Guard(build, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def own_mounts():
+    """The command prefix for a mount namespace of one's own; skips where there is none (not root, a plain chroot)."""
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:
+        pytest.skip("mounts of one's own need root, and a root folder that is a mount point")
+    return ["unshare", "-m"]

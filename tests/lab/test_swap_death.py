@@ -1,0 +1,91 @@
+"""Swap death without a GPU, and its prevention.
+
+A jail of 512 MiB with a slow swap file; in it a hog whose memory cannot be swapped, as CUDA's cannot, and a canary that
+tells how late everybody else is. About 6 s a guarded scenario, 15 s a control.
+"""
+
+import contextlib
+import os
+import re
+import subprocess
+import time
+
+import pytest
+from jail import GIB, MIB
+
+LIMIT = 512 * MIB
+RESERVE = LIMIT * 8 // 100
+GREEDY = 100_000  # MiB: more than there is
+HOG_SECONDS = 5  # a hundred rounds of the canary
+ENOUGH_SECONDS = 15  # without the guard it may go on for minutes
+FELT_SECONDS = 0.5  # what a person who types calls dead
+UNFELT_SECONDS = 0.05
+
+
+@pytest.fixture
+def jail(make_jail):
+    return make_jail(LIMIT, swap_bytes=GIB)
+
+
+@contextlib.contextmanager
+def running(hogs):
+    try:
+        yield
+    finally:
+        for hog in hogs:
+            if hog.poll() is None:
+                hog.kill()
+            hog.wait()
+
+
+def outcome(hog):
+    """Bytes taken, how often it was refused, and what it said on stderr."""
+    stdout, stderr = hog.communicate(timeout=60)
+    assert hog.returncode == 0, f"{hog.returncode}: {stdout}{stderr}"
+    taken, refused = re.search(r"^taken (\d+) refused (\d+)$", stdout, re.MULTILINE).groups()
+    return int(taken), int(refused), stderr
+
+
+@pytest.mark.parametrize("hogs, threads", [(1, 1), (2, 1), (1, 4)], ids=["one_hog", "two_processes", "four_threads"])
+def test_guarded_hog_is_refused_and_nobody_else_feels_it(guard, jail, programs, start_canary, figures, hogs, threads):
+    canary = start_canary(jail)
+    begin = time.monotonic()
+    command = [programs / "hog", threads, GREEDY, HOG_SECONDS]
+    running_hogs = [jail.popen(command, guard.environment()) for _ in range(hogs)]
+    with running(running_hogs):
+        outcomes = [outcome(hog) for hog in running_hogs]
+        p99, worst = canary.p99_since(begin), max(canary.late_since(begin))
+    taken = sum(taken for taken, *_ in outcomes)
+    figures(canary_p99_ms=round(p99 * 1000, 1), canary_worst_ms=round(worst * 1000, 1), taken_mib=taken // MIB)
+    for *_, stderr in outcomes:
+        assert "sparkguard: cannot" not in stderr
+        assert "in a cgroup of 512.0 MiB" in stderr
+    assert all(refused > 0 for _, refused, _ in outcomes)
+    assert taken > LIMIT // 2, "refused far too early"
+    assert taken <= LIMIT - RESERVE
+    assert jail.oom_kills() == 0
+    assert jail.limit_hits() in (0, None)
+    assert canary.is_alive()
+    assert p99 < UNFELT_SECONDS
+    for hog in running_hogs:
+        entry = guard.process(hog.pid)
+        assert entry["state"] == "exited" and entry["refused_count"] > 0
+        assert entry["refusals"][-1]["reason"] == "reserve"
+
+
+def unguarded():
+    return {k: v for k, v in os.environ.items() if k != "LD_PRELOAD" and not k.startswith("SPARKGUARD_")}
+
+
+@pytest.mark.parametrize("mib", [GREEDY, 496], ids=["takes_all", "leaves_too_little"])
+def test_without_the_guard_the_hog_is_killed_or_everybody_feels_it(jail, programs, start_canary, figures, mib):
+    """The control: it is the guard that makes the difference, not the jail."""
+    canary = start_canary(jail)
+    begin = time.monotonic()
+    hog = jail.popen([programs / "hog", 1, mib, 10], unguarded(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with running([hog]):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            hog.wait(ENOUGH_SECONDS)
+        kills, p99, worst = jail.oom_kills(), canary.p99_since(begin), max(canary.late_since(begin))
+    figures(canary_p99_s=round(p99, 2), canary_worst_s=round(worst, 2), oom_kills=kills, throttled=jail.is_throttled)
+    assert kills > 0 or p99 > FELT_SECONDS

@@ -1,0 +1,254 @@
+"""Growth that no call announces: whoever grows ends itself before the kernel has to kill, and the others live.
+
+The jail has no swap, so that the wall is hard. What the watchdog sees is measured from outside, by the same counters.
+Every test named test_watchdog_... needs the watchdog.
+"""
+
+import os
+import re
+import select
+import signal
+import threading
+import time
+
+import pytest
+from jail import MIB, until
+
+LIMIT = 512 * MIB
+FLOOR = LIMIT * 8 // 100 // 4
+SEEN_EARLY = 8 * MIB  # the watchdog may look between two looks of ours, and count what we cannot see
+HELD_MIB = 300
+SLOW, FAST = 40, 200  # MiB a second
+CREEPING = 8  # so slow that the wall is farther than the watchdog's patience
+PATIENCE_SECONDS = 5
+END_SECONDS = 1.0  # from the floor to the end of the process that grows
+
+
+class Headroom:
+    """Looks at a jail's headroom every few milliseconds."""
+
+    def __init__(self, jail):
+        self.jail = jail
+        self.looks = [(time.monotonic(), jail.headroom_bytes())]
+        self.is_over = False
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+
+    def watch(self):
+        while not self.is_over:
+            self.looks.append((time.monotonic(), self.jail.headroom_bytes()))
+            time.sleep(0.003)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *what):
+        self.is_over = True
+        self.thread.join()
+
+    @property
+    def least(self):
+        return min(headroom for _, headroom in self.looks)
+
+    def crossed(self, floor):
+        """When it was first seen below; None if it never was."""
+        return next((time for time, headroom in self.looks if headroom < floor), None)
+
+
+class Growth:
+    """The program grow: its first process is `process`, the one that grows is `pid`."""
+
+    def __init__(self, jail, guard, programs, mode, rate, more_mib=HELD_MIB, env=None):
+        self.jail = jail
+        self.said = []
+        command = [programs / "grow", mode, HELD_MIB, rate, more_mib]
+        self.process = jail.popen(command, guard.environment(env))
+        ready = re.fullmatch(r"ready (\d+)\n", self.process.stdout.readline())
+        assert ready, f"grow did not begin: {self.process.communicate()}, {self.process.returncode}"
+        self.pid = int(ready[1])
+        self.descriptor = os.pidfd_open(self.pid)
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        self.said.extend(line.strip() for line in self.process.stdout)
+
+    def has_ended(self):
+        return bool(select.select([self.descriptor], [], [], 0.003)[0])
+
+    def child_status(self):
+        """What the first process saw of the child; None as long as it has seen no end."""
+        return next((int(line.split()[1]) for line in list(self.said) if line.startswith("ended ")), None)
+
+    def run(self):
+        """Lets it grow until it has ended or has written all: (when it ended or None, the Headroom)."""
+        with Headroom(self.jail) as headroom:
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+            until(lambda: self.has_ended() or "done" in self.said, 60, "the end of the growth")
+            ended = time.monotonic() if self.has_ended() else None
+        return ended, headroom
+
+    def stop(self):
+        """Lets what is left of it end by itself."""
+        self.process.stdin.close()
+        self.process.wait(30)
+        self.reader.join(30)
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self.descriptor)
+
+
+@pytest.fixture
+def jail(make_jail):
+    return make_jail(LIMIT)
+
+
+@pytest.fixture
+def start_growth(jail, guard, programs):
+    started = []
+
+    def start(mode, rate, **options):
+        started.append(Growth(jail, guard, programs, mode, rate, **options))
+        return started[-1]
+
+    yield start
+    for growth in started:
+        growth.kill()
+
+
+def assert_ended_in_time(growth, ended, headroom, figures):
+    late = None if ended is None else ended - (headroom.crossed(FLOOR) or ended)
+    figures(
+        end_after_floor_ms=None if late is None else round(late * 1000, 1),
+        least_headroom_mib=round(headroom.least / MIB, 1),
+        oom_kills=growth.jail.oom_kills(),
+        said=growth.said,
+    )
+    assert growth.jail.oom_kills() == 0, "the kernel had to kill"
+    assert ended is not None, "it went on growing"
+    assert headroom.least < FLOOR + SEEN_EARLY, "ended though there was room"
+    assert late < END_SECONDS
+
+
+def assert_guarded_small_programs_work(guard, jail):
+    """As someone who comes to help would find it."""
+    shell = jail.popen(["sh", "-c", "ls /proc/self | wc -l"], guard.environment())
+    stdout, stderr = shell.communicate(timeout=30)
+    assert (shell.returncode, stderr) == (0, "") and int(stdout) > 10
+
+
+def assert_lives(bystander):
+    rounds = len(bystander.rounds)
+    until(lambda: len(bystander.rounds) > rounds + 5, 10, "the bystander's next rounds")
+    assert bystander.is_alive()
+
+
+def watchdog_events(guard, pid):
+    return [event["what"] for event in guard.process(pid)["events"] if "watchdog" in event["what"]]
+
+
+def assert_recorded_as_killed(guard, pid):
+    assert guard.process(pid)["state"] == "killed"
+    assert watchdog_events(guard, pid)
+
+
+@pytest.mark.parametrize("rate", [SLOW, FAST], ids=["slow", "fast"])
+def test_watchdog_ends_the_child_that_copies(jail, guard, start_growth, start_canary, figures, rate):
+    """Copy-on-write after fork: both hold the same, but only the child's growth can stop."""
+    bystander = start_canary(jail, guard.environment(), mib=16)
+    growth = start_growth("copy", rate)
+    ended, headroom = growth.run()
+    assert_ended_in_time(growth, ended, headroom, figures)
+    until(lambda: growth.child_status() is not None, 10, "the parent's word on its child")
+    assert os.WTERMSIG(growth.child_status()) in (signal.SIGTERM, signal.SIGKILL)
+    assert growth.process.poll() is None, "the parent ended too"
+    assert_lives(bystander)
+    assert_guarded_small_programs_work(guard, jail)
+    growth.stop()
+    assert growth.process.returncode == 0
+    assert_recorded_as_killed(guard, growth.pid)
+
+
+@pytest.mark.parametrize("rate", [SLOW, FAST], ids=["slow", "fast"])
+def test_watchdog_ends_the_process_that_fills_what_was_never_promised(
+    jail, guard, start_growth, start_canary, figures, rate
+):
+    """Neither one that holds little nor one that holds much, but less than the one that grows, is ended."""
+    bystanders = [start_canary(jail, guard.environment(), mib=16)]
+    growth = start_growth("sparse", rate)
+    bystanders.append(start_canary(jail, guard.environment(), mib=80))
+    assert growth.pid == growth.process.pid
+    ended, headroom = growth.run()
+    assert_ended_in_time(growth, ended, headroom, figures)
+    growth.stop()
+    assert -growth.process.returncode in (signal.SIGTERM, signal.SIGKILL)
+    for bystander in bystanders:
+        assert_lives(bystander)
+    assert_guarded_small_programs_work(guard, jail)
+    assert_recorded_as_killed(guard, growth.pid)
+
+
+def test_watchdog_kills_who_does_not_heed_sigterm(jail, guard, start_growth, start_canary, figures):
+    """At once when it goes on growing: five seconds are not there."""
+    bystander = start_canary(jail, guard.environment(), mib=16)
+    growth = start_growth("deaf", SLOW)
+    ended, headroom = growth.run()
+    assert_ended_in_time(growth, ended, headroom, figures)
+    growth.stop()
+    assert -growth.process.returncode == signal.SIGKILL
+    assert_lives(bystander)
+    assert_recorded_as_killed(guard, growth.pid)
+
+
+def room_to(jail, left_bytes):
+    """MiB that grow must take, beside what it holds, to leave so much."""
+    return (jail.headroom_bytes() - left_bytes) // MIB - HELD_MIB
+
+
+def test_watchdog_kills_who_stays_below_the_floor(jail, guard, start_growth, start_canary, figures):
+    """It does not grow any more, and does not heed SIGTERM: it is given some seconds, but not for ever."""
+    bystander = start_canary(jail, guard.environment(), mib=16)
+    env = {"SPARKGUARD_RESERVE": "96M", "SPARKGUARD_FLOOR": "64M"}
+    growth = start_growth("deaf", CREEPING, more_mib=room_to(jail, 48 * MIB), env=env)
+    _, headroom = growth.run()
+    until(growth.has_ended, 20, "its end")
+    seconds = time.monotonic() - headroom.crossed(64 * MIB)
+    figures(end_after_floor_s=round(seconds, 1))
+    assert seconds > PATIENCE_SECONDS - 0.5, "the wall was not near: it should have had its time"
+    growth.stop()
+    assert -growth.process.returncode == signal.SIGKILL
+    assert jail.oom_kills() == 0
+    assert_lives(bystander)
+
+
+def test_watchdog_warns_only_if_told_so(jail, guard, start_growth, start_canary):
+    bystander = start_canary(jail, guard.environment(), mib=16)
+    env = {"SPARKGUARD_RESERVE": "96M", "SPARKGUARD_FLOOR": "64M", "SPARKGUARD_WATCHDOG": "warn"}
+    growth = start_growth("sparse", SLOW, more_mib=room_to(jail, 48 * MIB), env=env)
+    growth.run()
+    until(lambda: watchdog_events(guard, growth.pid), 10, "the warning")
+    assert_lives(bystander)
+    assert not growth.has_ended()
+
+
+def test_watchdog_ends_nobody_above_the_floor(jail, guard, start_growth, start_canary):
+    """The reserve is there to be used by what no call announces."""
+    bystander = start_canary(jail, guard.environment(), mib=16)
+    growth = start_growth("sparse", FAST, more_mib=room_to(jail, 2 * FLOOR))
+    ended, headroom = growth.run()
+    assert headroom.least < 3 * FLOOR
+    assert_lives(bystander)
+    assert ended is None and not growth.has_ended()
+
+
+def test_without_the_watchdog_the_kernel_kills(jail, start_growth, figures):
+    """The control: nothing else in the jail keeps the child from growing into the wall."""
+    growth = start_growth("copy", FAST, env={"SPARKGUARD_WATCHDOG": "off"})
+    _, headroom = growth.run()
+    until(lambda: jail.oom_kills() > 0, 20, "the OOM killer")
+    figures(oom_kills=jail.oom_kills(), least_headroom_mib=round(headroom.least / MIB, 1))
+    assert headroom.crossed(FLOOR) is not None

@@ -1,0 +1,142 @@
+"""Reads machine.ledger as somebody else would, and sits down in it as nobody should.
+
+    ledger = Ledger(guard.directory)
+    ledger.promised()                                     # of all seats that are taken by somebody alive
+    with ledger.seat(7, in_flight_bytes=20 * GIB):        # held by this process until the end
+        ...
+
+Names and order of the fields are those of include/sparkguard_abi.h.
+"""
+
+import contextlib
+import fcntl
+import mmap
+import os
+import re
+import struct
+from pathlib import Path
+
+HEADER = (Path(__file__).resolve().parent.parent / "include/sparkguard_abi.h").read_text()
+EMPTY, LIVE, DEAD = 0, 1, 2
+NO_TICKET, CHOOSING, FIRST = 0, 1, 2
+SHARING = 1 << 3  # sg_slot.flags
+ROOM, SEAT_BYTES, BEGIN = 1024, 512, 4096
+FILE_BYTES = BEGIN + ROOM * SEAT_BYTES
+FLOCK = "hhqqi4x"  # struct flock: type, whence, start, len, pid
+FNV_BASIS, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
+
+
+def hash_of(job):
+    value = FNV_BASIS
+    for byte in job.encode():
+        value = (value ^ byte) * FNV_PRIME & (1 << 64) - 1
+    return value
+
+
+def fields_of(name):
+    """{field: (offset, bytes)} of a struct of naturally aligned fixed-width numbers."""
+    body = re.search(rf"struct {name} {{\n(.*?)\n}};", HEADER, re.DOTALL)[1]
+    fields, at = {}, 0
+    for kind, field, length in re.findall(r"^    (struct \w+|u?int\d+_t) (\w+)(?:\[(\w*)\])?;", body, re.MULTILINE):
+        if kind == "struct sg_slot":
+            fields |= fields_of("sg_slot")
+            at = 128
+        elif kind.startswith("uint"):
+            size = int(re.search(r"\d+", kind)[0]) // 8
+            count = int(length) if length.isdigit() else 8 if length else 1
+            assert at % size == 0
+            fields[field] = (at, size)
+            at += size * count
+    return fields
+
+
+SEAT, LEDGER = fields_of("sg_seat"), fields_of("sg_machine_ledger")
+assert SEAT["claim"][0] == 128 and LEDGER["asked_bytes"][0] == 32
+
+
+class Ledger:
+    def __init__(self, directory):
+        self.path = Path(directory) / "machine.ledger"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def _open(self):
+        """The file and its descriptor, kept open; again if another one has the name by now."""
+        if getattr(self, "map", None) is None:
+            self.fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            self.map = mmap.mmap(self.fd, FILE_BYTES)
+        return self.map
+
+    def close(self):
+        if getattr(self, "map", None) is not None:
+            self.map.close()
+            os.close(self.fd)
+            self.map = None
+
+    def get(self, field, number=None):
+        offset, size = LEDGER[field] if number is None else SEAT[field]
+        at = offset if number is None else BEGIN + number * SEAT_BYTES + offset
+        return int.from_bytes(self._open()[at : at + size], "little")
+
+    def put(self, field, value, number=None):
+        """Stores a whole word at once, as processors do."""
+        offset, size = LEDGER[field] if number is None else SEAT[field]
+        at = offset if number is None else BEGIN + number * SEAT_BYTES + offset
+        with memoryview(self._open()) as view, view[at : at + size] as bytes_, bytes_.cast("IQ"[size == 8]) as word:
+            word[0] = value & (1 << 8 * size) - 1
+
+    def level(self, number, index):
+        at = BEGIN + number * SEAT_BYTES + SEAT["level"][0] + 8 * index
+        return int.from_bytes(self._open()[at : at + 8], "little")
+
+    def is_locked(self, number):
+        self._open()
+        asked = struct.pack(FLOCK, fcntl.F_WRLCK, 0, number, 1, 0)
+        return struct.unpack(FLOCK, fcntl.fcntl(self.fd, fcntl.F_OFD_GETLK, asked))[0] != fcntl.F_UNLCK
+
+    def taken(self):
+        """The numbers of the seats of living processes."""
+        used = min(self.get("seat_used"), ROOM)
+        return [i for i in range(used) if self.get("claim", i) & 3 == LIVE and self.is_locked(i)]
+
+    def of(self, pid):
+        """The seat of a living process."""
+        (number,) = [i for i in self.taken() if self.get("pid", i) == pid]
+        return number
+
+    def sum(self, *fields):
+        return sum(self.get(field, i) for i in self.taken() for field in fields)
+
+    def promised(self):
+        return self.sum("promised_bytes")
+
+    def gone(self):
+        """What nobody else may have: promised, in flight, or asked for."""
+        asking = sum(self.get("asking_bytes", i) for i in self.taken() if self.get("ticket", i) != NO_TICKET)
+        return self.sum("promised_bytes", "in_flight_bytes") + asking
+
+    @contextlib.contextmanager
+    def locked(self, first, count=1):
+        """Holds the bytes of some seats, as their owners would."""
+        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(FLOCK, fcntl.F_WRLCK, 0, first, count, 0))
+            yield
+        finally:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def seat(self, number, content=None, **fields):
+        """A seat that is taken; `content`: its 512 bytes, but for the claim. Let go as by a process that died."""
+        with self.locked(number):
+            begin = BEGIN + number * SEAT_BYTES
+            self._open()[begin : begin + SEAT_BYTES] = content or bytes(SEAT_BYTES)
+            for field, value in fields.items():
+                self.put(field, value, number)
+            self.put("claim", 1 << 2 | LIVE, number)
+            self.put("seat_used", max(self.get("seat_used"), number + 1))
+            yield self

@@ -1,0 +1,395 @@
+/*
+ * seat.pml - a model of one process's seat: how its threads keep it in step with the process's own words, how it is
+ * taken while they go on, and what another process reads there. admission.pml takes for granted what is shown here.
+ *
+ * Checked by tests/model/run. Every statement is one access to shared memory, in the order in which preload/ledger.c,
+ * seat_sums.c (sg_seats_raise, _lower, _exchange, _reconcile), seats.c (sit_down, sg_seats_take), room.c (sg_room_scan)
+ * and tally.c (sg_seats_sum, read_seat, growth_of) make it.
+ *
+ *     flight promised charged    the process's words: in_flight_bytes, promised_bytes, granted_bytes of lazy domains
+ *     ever                       promises.ever_bytes
+ *     seat_flight seat_promised  what the others see of it. Below zero is what C sees as more than there can be
+ *     under_way began            transit: changes under way, and how many ever began
+ *     is_seated is_switched      own.seat and own.ledger: the new ones. Nobody reads the old seat: it is not modelled
+ *     resident untouched         RssAnon, and what a look at the index finds to be charged and not there
+ *     scanned scans              the seat's scanned_anonymous_bytes, and what is different after each scan
+ *
+ * Properties
+ *     seen              what was admitted before a look, and is not freed during it, is in what the look sums up: in
+ *                       flight, promised, or by then in the kernel's figures
+ *     shown             a live seat never shows less than the process's words
+ *     counted           when the seat is live, what the process was admitted and is not there has been added to
+ *                       asked_bytes: looks that others made before know of it
+ *
+ * Parameters (-D)
+ *     HELD              bytes of a block that thread 1 has, promised and not touched
+ *     FREE              thread 1 frees that block; else it takes a byte as thread 0 does
+ *     TOUCHED           the same, but of another block, which is there
+ *     CLOSELY           what thread 0 takes is touched and found by a scan, while the other process looks closely
+ *     JOIN              a third thread takes the seat meanwhile; the other process looks once it is live
+ *     BREAK_... FLAW_   as in admission.pml
+ */
+
+#ifndef HELD
+#define HELD 0
+#endif
+#ifdef TOUCHED
+#define THERE 1
+#else
+#define THERE 0
+#endif
+
+byte flight;
+byte promised = HELD;
+byte charged = HELD + THERE;
+byte ever;
+byte resident = THERE;
+byte untouched = HELD;
+byte scanned = THERE;
+byte scans;
+byte under_way;
+byte began;
+#ifdef JOIN
+short seat_flight;
+short seat_promised;
+bool is_seated;
+bool is_switched;
+bool is_live;
+byte asked;
+#else
+short seat_flight;
+short seat_promised = HELD;
+#define is_seated true
+#define is_live true
+#endif
+
+byte committed = HELD + THERE; /* admitted and not freed: the truth */
+byte freed;
+
+#define SHOWN(bytes) (bytes < 0 -> 99 : bytes)
+
+#if defined(JOIN) || defined(CLOSELY)
+#define BEGIN_CHANGE atomic { under_way++; began++ }
+#define END_CHANGE under_way--
+#else
+#define BEGIN_CHANGE skip
+#define END_CHANGE skip
+#endif
+
+/* ---- changes ---- */
+
+/* By `bytes`, which may be less than nothing, where own.seat pointed. */
+inline change(shown, bytes)
+{
+    is_ours = is_seated;
+    atomic {
+        if
+        :: is_ours -> shown = shown + bytes
+        :: else
+        fi;
+        is_ours = false
+    }
+}
+
+/* sg_seats_raise() */
+inline raise(word, shown, bytes)
+{
+    BEGIN_CHANGE;
+#ifdef BREAK_RAISE_LATE
+    word = word + bytes;
+    change(shown, bytes);
+#else
+    change(shown, bytes);
+    word = word + bytes;
+#endif
+    END_CHANGE
+}
+
+/* sg_seats_lower() */
+inline lower(word, shown, bytes)
+{
+    BEGIN_CHANGE;
+#ifdef BREAK_LOWER_EARLY
+    change(shown, -bytes);
+    word = (word > bytes -> word - bytes : 0);
+#else
+    atomic { delta = (word < bytes -> word : bytes); word = word - delta };
+    change(shown, -delta);
+    delta = 0;
+#endif
+    END_CHANGE
+}
+
+/* sg_seats_exchange(): `is_done`, else what is there in `expected` */
+inline exchange(word, shown, expected, desired)
+{
+    BEGIN_CHANGE;
+    delta = desired - expected;
+    is_done = false;
+#ifndef BREAK_LOWER_EARLY
+    if
+    :: delta > 0 -> change(shown, delta)
+    :: else
+    fi;
+#else
+    change(shown, delta);
+#endif
+    atomic {
+        if
+        :: word == expected -> word = desired; is_done = true
+        :: else -> expected = word
+        fi
+    };
+    if
+    :: delta > 0 && !is_done -> change(shown, -delta)
+#ifndef BREAK_LOWER_EARLY
+    :: delta < 0 && is_done -> change(shown, delta)
+#else
+    :: delta < 0 && !is_done -> change(shown, -delta)
+#endif
+    :: else
+    fi;
+    delta = 0;
+    END_CHANGE
+}
+
+/* sg_seats_reconcile(), one sum: `is_quiet` if nothing changed meanwhile. */
+inline reconcile_sum(word, shown)
+{
+    atomic { is_quiet = (under_way == 0); began_before = began };
+    lost = word;
+    lost = lost - shown;
+#if defined(BREAK_RECONCILE_UNDER_WAY)
+    is_quiet = true;
+#elif defined(BREAK_RECONCILE_BEGAN)
+    is_quiet = is_quiet && under_way == 0;
+#else
+    is_quiet = is_quiet && under_way == 0 && began == began_before;
+#endif
+    if
+    :: is_quiet && lost != 0 -> shown = shown + lost
+    :: else
+    fi;
+    atomic { lost = 0; began_before = 0 }
+}
+
+/* ---- what threads do ---- */
+
+/* bound_promises(): no more is promised than is held. */
+inline bound()
+{
+    do
+    ::
+#ifdef BREAK_BOUND
+        seen = charged;
+        was = promised;
+#else
+        was = promised;
+        seen = charged;
+#endif
+        if
+        :: was > seen ->
+            exchange(promised, seat_promised, was, seen);
+            if
+            :: is_done -> is_done = false; break
+            :: else
+            fi
+        :: else -> break
+        fi
+    od;
+    atomic { seen = 0; was = 0 }
+}
+
+/* A small request of 1 byte: in flight, admitted, charged, settled. */
+inline take()
+{
+    raise(flight, seat_flight, 1);
+#ifdef JOIN
+    /* sg_seats_take(): in the old ledger if that is the process's; else it is counted in the new one */
+    if
+    :: is_switched -> asked++
+    :: !is_switched
+    fi;
+    atomic { committed++; assert(!is_live || asked + resident + freed >= committed) }; /* counted */
+#else
+    committed++;
+#endif
+    atomic { charged++; untouched++ };
+#ifdef BREAK_PROMISE_LATE
+    lower(flight, seat_flight, 1);
+    ever++;
+    raise(promised, seat_promised, 1)
+#else
+    ever++;
+    raise(promised, seat_promised, 1);
+    lower(flight, seat_flight, 1)
+#endif
+}
+
+/* sg_room_scan(): what it finds is there is promised no more. */
+inline scan()
+{
+    at_scan = ever;
+    found = untouched;
+    there = resident;
+#ifndef BREAK_SCAN
+    scanned = there;
+    scans++;
+#endif
+    was = promised;
+    do
+    :: seen = ever - at_scan;
+        exchange(promised, seat_promised, was, found + seen);
+        if
+        :: is_done -> is_done = false; break
+        :: else
+        fi
+    od;
+#ifdef BREAK_SCAN
+    scanned = there;
+    scans++;
+#endif
+    atomic { seen = 0; was = 0; found = 0; there = 0; at_scan = 0 };
+    bound();
+    reconcile_sum(flight, seat_flight);
+    reconcile_sum(promised, seat_promised)
+}
+
+#define LOCALS                                                                                                         \
+    bool is_ours;                                                                                                      \
+    bool is_done;                                                                                                      \
+    short delta;                                                                                                       \
+    byte seen;                                                                                                         \
+    byte was;                                                                                                          \
+    bool is_quiet;                                                                                                     \
+    byte began_before;                                                                                                 \
+    short lost
+
+proctype Thread(byte me)
+{
+    LOCALS;
+    byte at_scan, found, there;
+    if
+    :: me == 0 ->
+        take();
+#ifdef CLOSELY
+        atomic { resident++; untouched-- };
+        scan()
+#endif
+    :: me == 1 ->
+#if defined(FREE)
+        atomic { committed = committed - HELD; freed = freed + HELD };
+        if
+        :: lower(promised, seat_promised, HELD) /* sg_index_withdraw() */
+        :: true
+        fi;
+        atomic { charged = charged - HELD; untouched = untouched - HELD }; /* sg_ledger_release() */
+        bound()
+#elif defined(TOUCHED)
+        charged--;
+        bound();
+        atomic { committed--; resident--; freed++ }
+#else
+        take()
+#endif
+    fi
+}
+
+#ifdef JOIN
+/* sit_down(), and what it does until nothing was under way while it compared */
+proctype Joiner()
+{
+    LOCALS;
+    is_seated = true;
+    is_switched = true;
+#ifdef BREAK_RECONCILE_ONCE
+    under_way == 0;
+    reconcile_sum(flight, seat_flight);
+    reconcile_sum(promised, seat_promised);
+#else
+#ifndef BREAK_NO_RECONCILE
+    do
+    :: reconcile_sum(flight, seat_flight);
+        if
+        :: is_quiet -> break
+        :: else
+        fi
+    od;
+    do
+    :: reconcile_sum(promised, seat_promised);
+        if
+        :: is_quiet -> break
+        :: else
+        fi
+    od;
+#endif
+#endif
+#ifdef BREAK_COUNT_PROMISE_FIRST
+    was = promised;
+    seen = flight;
+#else
+    seen = flight;
+    was = promised;
+#endif
+#ifndef BREAK_NO_COUNT
+    asked = asked + seen + was;
+#endif
+    atomic {
+        is_live = true;
+        assert(asked + resident + freed >= committed) /* counted */
+    }
+}
+#endif
+
+proctype Reader()
+{
+    byte least, growth, then, sum, now, scans_then;
+    is_live;
+    least = committed + freed;
+#ifdef CLOSELY
+    scans_then = scans;
+    then = scanned;
+    growth = resident;
+    growth = (growth > then -> growth - then : 0);
+#endif
+#ifdef BREAK_PROMISE_READ_FIRST
+    sum = SHOWN(seat_promised);
+    sum = sum + SHOWN(seat_flight);
+#else
+    sum = SHOWN(seat_flight);
+    now = SHOWN(seat_promised);
+#ifdef CLOSELY
+#ifndef BREAK_SCAN
+    /* a scan since: growth beyond its figure is another */
+    if
+#ifdef BREAK_SAME_FIGURE
+    :: scanned != then -> growth = 0
+#else
+    :: scans != scans_then -> growth = 0
+#endif
+    :: else
+    fi;
+#endif
+    now = (now > growth -> now - growth : 0);
+#endif
+    sum = sum + now;
+#endif
+    atomic {
+        assert(sum + resident + freed >= least); /* seen */
+#if !defined(BREAK_PROMISE_LATE) && !defined(BREAK_PROMISE_READ_FIRST)
+        assert(SHOWN(seat_flight) >= flight && SHOWN(seat_promised) >= promised) /* shown */
+#endif
+    }
+}
+
+init
+{
+    atomic {
+        run Thread(0);
+        run Thread(1);
+#ifdef JOIN
+        run Joiner();
+#endif
+        run Reader()
+    }
+}

@@ -1,0 +1,330 @@
+/*
+ * cuda_storm.c - random CUDA calls of all kinds from several threads, with failures the driver is told to make.
+ *
+ *     cuda_storm SEED THREADS CALLS PHASES
+ *
+ * Each phase every thread makes CALLS calls; then all rest, and the simulator's own books are printed:
+ *     device N / pinned N / managed N / taken N / given N, then "quiet", and one line of stdin is awaited.
+ * At the end everything is freed and the books are printed once more.
+ */
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+
+#include "cuda_sim.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KIB ((size_t)1 << 10)
+#define GRANULE ((size_t)2 << 20)
+#define HELD 48
+#define SHARED 64
+
+enum kind { LINEAR, LOW, PITCHED, MANAGED, HOST, ARRAY, ASYNC, FROM_POOL, HANDLE, MAPPED, KINDS };
+
+struct item {
+    enum kind kind;
+    unsigned long long key; /* of MAPPED the address; size is then of the whole reservation */
+    uint64_t size;
+};
+
+struct worker {
+    pthread_t thread;
+    uint64_t random;
+    struct item held[HELD];
+    unsigned count;
+    unsigned long taken, given;
+};
+
+static CUcontext context;
+static CUmemoryPool own_pool;
+static pthread_barrier_t begin, end;
+static unsigned long calls_per_phase;
+static unsigned phases;
+
+/* Items on their way from one thread to another: frees across threads. */
+static struct item passed[SHARED];
+static pthread_mutex_t passing = PTHREAD_MUTEX_INITIALIZER;
+
+static uint64_t next(struct worker *worker)
+{
+    worker->random ^= worker->random << 13;
+    worker->random ^= worker->random >> 7;
+    worker->random ^= worker->random << 17;
+    return worker->random;
+}
+
+static void must(CUresult result, const char *what)
+{
+    if (result != CUDA_SUCCESS) {
+        fprintf(stderr, "cuda_storm: %s: %d\n", what, result);
+        exit(1);
+    }
+}
+
+static const CUmemAllocationProp *place(uint64_t bits)
+{
+    static const CUmemAllocationProp places[2] = {
+        {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}},
+        {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_HOST}},
+    };
+    return &places[bits & 1];
+}
+
+/* One handle mapped one to three times side by side, and released while it is mapped. */
+static CUresult take_mapped(struct worker *worker, struct item *item)
+{
+    CUmemGenericAllocationHandle handle, again;
+    CUdeviceptr at;
+    unsigned times = 1 + (unsigned)(next(worker) % 3);
+    CUresult result = cuMemCreate(&handle, GRANULE, place(next(worker)), 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    worker->taken++;
+    must(cuMemAddressReserve(&at, times * GRANULE, 0, 0, 0), "reserve");
+    for (unsigned i = 0; i < times; i++)
+        while (cuMemMap(at + i * GRANULE, GRANULE, 0, handle, 0) != CUDA_SUCCESS)
+            ;
+    if (next(worker) % 4 == 0) {
+        while (cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)(at + (times - 1) * GRANULE)) != CUDA_SUCCESS)
+            ;
+        while (cuMemRelease(again) != CUDA_SUCCESS)
+            ;
+    }
+    while (cuMemRelease(handle) != CUDA_SUCCESS)
+        ;
+    item->key = at;
+    item->size = times * GRANULE;
+    return CUDA_SUCCESS;
+}
+
+static CUresult take(struct worker *worker, struct item *item)
+{
+    size_t size = 1 + next(worker) % (256 * KIB), pitch;
+    CUdeviceptr_v1 low;
+    CUdeviceptr address = 0;
+    CUarray array;
+    unsigned int low_pitch;
+    CUresult result = CUDA_SUCCESS;
+    item->kind = (enum kind)(next(worker) % KINDS);
+    uint64_t bits = next(worker);
+    switch (item->kind) {
+    case LINEAR:
+        result = cuMemAlloc_v2(&item->key, size);
+        break;
+    case LOW:
+        if (bits & 1)
+            result = cuMemAlloc(&low, (unsigned)size);
+        else
+            result = cuMemAllocPitch(&low, &low_pitch, 1 + (unsigned)(bits >> 8) % 5000, 1 + (unsigned)size % 50, 4);
+        item->key = low;
+        break;
+    case PITCHED:
+        result = cuMemAllocPitch_v2(&item->key, &pitch, 1 + (bits >> 8) % 5000, 1 + size % 50, 8);
+        break;
+    case MANAGED:
+        result = cuMemAllocManaged(&item->key, size, CU_MEM_ATTACH_GLOBAL);
+        break;
+    case HOST:
+        if (bits % 3 == 0)
+            result = cuMemHostAlloc((void **)&item->key, size, CU_MEMHOSTALLOC_PORTABLE);
+        else if (bits % 3 == 1)
+            result = cuMemAllocHost_v2((void **)&item->key, size);
+        else
+            result = cuMemAllocHost((void **)&item->key, (unsigned)size);
+        break;
+    case ARRAY: {
+        const CUDA_ARRAY_DESCRIPTOR flat = {1 + size % 300, size % 7, CU_AD_FORMAT_FLOAT, 4};
+        const CUDA_ARRAY3D_DESCRIPTOR deep = {1 + size % 60, size % 5, size % 3, CU_AD_FORMAT_HALF, 2, 0};
+        result = bits & 1 ? cuArrayCreate_v2(&array, &flat) : cuArray3DCreate_v2(&array, &deep);
+        item->key = (uintptr_t)array;
+        break;
+    }
+    case ASYNC:
+        result = bits & 1 ? cuMemAllocAsync(&address, size, NULL) : cuMemAllocAsync_ptsz(&address, size, NULL);
+        item->key = address;
+        break;
+    case FROM_POOL:
+        result = bits & 1 ? cuMemAllocFromPoolAsync(&address, size, own_pool, NULL)
+                          : cuMemAllocFromPoolAsync_ptsz(&address, size, own_pool, NULL);
+        item->key = address;
+        break;
+    case HANDLE:
+        result = cuMemCreate(&item->key, GRANULE, place(bits), 0);
+        break;
+    case MAPPED:
+        return take_mapped(worker, item);
+    case KINDS:
+        break;
+    }
+    worker->taken += result == CUDA_SUCCESS;
+    return result;
+}
+
+static CUresult give(struct worker *worker, const struct item *item)
+{
+    CUresult result = CUDA_SUCCESS;
+    switch (item->kind) {
+    case LINEAR:
+    case PITCHED:
+    case MANAGED:
+        result = cuMemFree_v2(item->key);
+        break;
+    case LOW:
+        result = cuMemFree((CUdeviceptr_v1)item->key);
+        break;
+    case HOST:
+        result = cuMemFreeHost((void *)(uintptr_t)item->key);
+        break;
+    case ARRAY:
+        result = cuArrayDestroy((CUarray)(uintptr_t)item->key);
+        break;
+    case ASYNC:
+    case FROM_POOL:
+        result = next(worker) % 3 == 0   ? cuMemFree_v2(item->key)
+                 : next(worker) % 2 == 0 ? cuMemFreeAsync(item->key, NULL)
+                                         : cuMemFreeAsync_ptsz(item->key, NULL);
+        break;
+    case HANDLE:
+        result = cuMemRelease(item->key);
+        break;
+    case MAPPED:
+        result = cuMemUnmap(item->key, item->size);
+        if (result == CUDA_SUCCESS)
+            must(cuMemAddressFree(item->key, item->size), "address free");
+        break;
+    case KINDS:
+        break;
+    }
+    worker->given += result == CUDA_SUCCESS;
+    return result;
+}
+
+/* Puts an item where another thread may find it, and takes what lay there. */
+static void swap(struct worker *worker, struct item *item)
+{
+    unsigned place = (unsigned)(next(worker) % SHARED);
+    pthread_mutex_lock(&passing);
+    struct item other = passed[place];
+    passed[place] = *item;
+    pthread_mutex_unlock(&passing);
+    *item = other;
+}
+
+static void step(struct worker *worker)
+{
+    uint64_t choice = next(worker);
+    if (choice % 997 == 0) {
+        (void)cuMemPoolTrimTo(own_pool, (size_t)(choice >> 32) % (64 * KIB * KIB));
+        return;
+    }
+    if (worker->count < HELD && (worker->count == 0 || choice % 2 == 0)) {
+        worker->count += take(worker, &worker->held[worker->count]) == CUDA_SUCCESS;
+        return;
+    }
+    unsigned at = (unsigned)(choice >> 8) % worker->count;
+    if ((choice >> 40) % 8 == 0)
+        swap(worker, &worker->held[at]);
+    if (worker->held[at].key == 0 || give(worker, &worker->held[at]) == CUDA_SUCCESS)
+        worker->held[at] = worker->held[--worker->count];
+}
+
+static void *work(void *argument)
+{
+    struct worker *worker = argument;
+    must(cuCtxSetCurrent(context), "context");
+    for (unsigned phase = 0; phase < phases; phase++) {
+        pthread_barrier_wait(&begin);
+        for (unsigned long i = 0; i < calls_per_phase; i++)
+            step(worker);
+        pthread_barrier_wait(&end);
+    }
+    return NULL;
+}
+
+/* Different numbers in different phases; each planned failure strikes once. */
+static void plan_failures(unsigned phase)
+{
+    static const char *const symbols[] = {"cuMemAlloc_v2",     "cuMemFree_v2",
+                                          "cuMemHostAlloc",    "cuMemFreeHost",
+                                          "cuMemAllocManaged", "cuMemCreate",
+                                          "cuMemRelease",      "cuMemMap",
+                                          "cuMemUnmap",        "cuMemAllocAsync",
+                                          "cuMemFreeAsync",    "cuArrayCreate_v2",
+                                          "cuArrayDestroy",    "cuMemAllocFromPoolAsync_ptsz",
+                                          "cuMemPoolTrimTo",   "cuMemRetainAllocationHandle"};
+    for (unsigned i = 0; i < sizeof symbols / sizeof symbols[0]; i++)
+        for (int n = 1; n <= 4; n++)
+            sgsim_fail(symbols[i], n * (int)(7 + 3 * i + phase), n % 2 ? 0 : CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+static void rest(const struct worker *workers, unsigned count)
+{
+    unsigned long taken = 0, given = 0;
+    for (unsigned i = 0; i < count; i++) {
+        taken += workers[i].taken;
+        given += workers[i].given;
+    }
+    printf("device %zu\npinned %zu\nmanaged %zu\ntaken %lu\ngiven %lu\npools %zu\nquiet\n",
+           sgsim_live_bytes("device") + sgsim_live_bytes("array"), sgsim_live_bytes("pinned"),
+           sgsim_live_bytes("managed"), taken, given, sgsim_live_bytes("pool_reserved"));
+    fflush(stdout);
+    if (getchar() != '\n')
+        exit(1);
+}
+
+static void give_all(struct worker *worker)
+{
+    for (unsigned i = 0; i < worker->count; i++)
+        if (worker->held[i].key != 0)
+            while (give(worker, &worker->held[i]) != CUDA_SUCCESS)
+                ;
+    worker->count = 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 5)
+        return 2;
+    unsigned count = (unsigned)atoi(argv[2]);
+    CUmemoryPool default_pool;
+    struct worker *workers = calloc(count, sizeof *workers);
+    calls_per_phase = strtoul(argv[3], NULL, 0);
+    phases = (unsigned)atoi(argv[4]);
+    must(cuInit(0), "init");
+    must(cuDevicePrimaryCtxRetain(&context, 0), "context");
+    must(cuCtxSetCurrent(context), "context");
+    const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    must(cuMemPoolCreate(&own_pool, &props), "pool");
+    must(cuDeviceGetDefaultMemPool(&default_pool, 0), "pool");
+    pthread_barrier_init(&begin, NULL, count + 1);
+    pthread_barrier_init(&end, NULL, count + 1);
+    for (unsigned i = 0; i < count; i++) {
+        workers[i].random = strtoull(argv[1], NULL, 0) * 0x9e3779b97f4a7c15u + i + 1;
+        pthread_create(&workers[i].thread, NULL, work, &workers[i]);
+    }
+    for (unsigned phase = 0; phase < phases; phase++) {
+        plan_failures(phase);
+        pthread_barrier_wait(&begin);
+        pthread_barrier_wait(&end);
+        rest(workers, count);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        pthread_join(workers[i].thread, NULL);
+        give_all(&workers[i]);
+    }
+    for (unsigned i = 0; i < SHARED; i++)
+        if (passed[i].key != 0)
+            while (give(&workers[0], &passed[i]) != CUDA_SUCCESS)
+                ;
+    while (cuMemPoolDestroy(own_pool) != CUDA_SUCCESS)
+        ;
+    while (cuMemPoolTrimTo(default_pool, 0) != CUDA_SUCCESS)
+        ;
+    rest(workers, count);
+    return 0;
+}

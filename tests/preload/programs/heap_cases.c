@@ -1,0 +1,443 @@
+/*
+ * heap_cases CASE - one misuse or corner of the heap each. SPARKGUARD_LIMIT is 32M.
+ */
+#include "heap_case.h"
+
+#include <dlfcn.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <time.h>
+
+static void *volatile sink; /* what the compiler must not reason about */
+
+/* A value that gcc does not know to be too large. */
+static size_t huge(size_t size)
+{
+    volatile size_t hidden = size;
+    return hidden;
+}
+
+/* A pointer that gcc does not know to be used again after a realloc that fails. */
+static void *hidden(void *ptr)
+{
+    void *volatile copy = ptr;
+    return copy;
+}
+
+CASE(refused_realloc_keeps_block)
+{
+    unsigned char *ptr = malloc(20 * MIB);
+    for (size_t i = 0; i < 20 * MIB; i += 4096)
+        ptr[i] = (unsigned char)(i >> 12);
+    uint64_t before = live(SG_DOMAIN_HEAP);
+    errno = 0;
+    void *moved = realloc(hidden(ptr), 40 * MIB);
+    CHECK(moved == NULL && errno == ENOMEM);
+    errno = 0;
+    moved = reallocarray(hidden(ptr), 40, MIB);
+    CHECK(moved == NULL && errno == ENOMEM);
+    for (size_t i = 0; i < 20 * MIB; i += 4096)
+        CHECK_EQUAL(ptr[i], (unsigned char)(i >> 12));
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);
+    ptr = realloc(ptr, 24 * MIB);
+    CHECK(ptr != NULL);
+    free(ptr);
+    CHECK_EQUAL(segment->unmatched_frees, 0);
+}
+
+CASE(refused_realloc_of_small_block_keeps_it)
+{
+    char *ptr = malloc(100), *filler = malloc(30 * MIB);
+    strcpy(ptr, "still here");
+    errno = 0;
+    CHECK(realloc(hidden(ptr), 4 * MIB) == NULL && errno == ENOMEM);
+    CHECK(strcmp(ptr, "still here") == 0);
+    free(ptr);
+    free(filler);
+}
+
+CASE(overflowing_calloc_and_reallocarray_answer_enomem)
+{
+    char *ptr = malloc(100);
+    strcpy(ptr, "still here");
+    uint64_t before = live(SG_DOMAIN_HEAP);
+    errno = 0;
+    sink = calloc(huge(SIZE_MAX / 2), 4);
+    CHECK(sink == NULL && errno == ENOMEM);
+    errno = 0;
+    sink = calloc(huge((size_t)1 << 33), (size_t)1 << 33);
+    CHECK(sink == NULL && errno == ENOMEM);
+    errno = 0;
+    sink = reallocarray(hidden(ptr), huge(SIZE_MAX), 2);
+    CHECK(sink == NULL && errno == ENOMEM);
+    CHECK(strcmp(ptr, "still here") == 0);
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);
+    CHECK_EQUAL(refused_count(SG_DOMAIN_HEAP), 0); /* not for want of memory */
+    free(ptr);
+}
+
+CASE(more_than_ptrdiff_max_answers_enomem)
+{
+    static const size_t sizes[] = {PTRDIFF_MAX, (size_t)PTRDIFF_MAX + 1, SIZE_MAX - 4096, SIZE_MAX};
+    uint64_t before = live(SG_DOMAIN_HEAP);
+    for (size_t i = 0; i < 4; i++) {
+        void *out = &before, *ptr = malloc(10);
+        errno = 0;
+        sink = malloc(huge(sizes[i]));
+        CHECK(sink == NULL && errno == ENOMEM);
+        errno = 0;
+        sink = calloc(1, huge(sizes[i]));
+        CHECK(sink == NULL && errno == ENOMEM);
+        errno = 0;
+        sink = realloc(hidden(ptr), huge(sizes[i]));
+        CHECK(sink == NULL && errno == ENOMEM);
+        errno = 0;
+        sink = memalign(64, huge(sizes[i]));
+        CHECK(sink == NULL && errno == ENOMEM);
+        errno = 0;
+        sink = valloc(huge(sizes[i]));
+        CHECK(sink == NULL && errno == ENOMEM);
+        errno = 0;
+        sink = pvalloc(huge(sizes[i]));
+        CHECK(sink == NULL && errno == ENOMEM);
+        errno = 77;
+        CHECK_EQUAL(posix_memalign(&out, 64, huge(sizes[i])), ENOMEM);
+        CHECK(errno == 77 && out == &before);
+        free(ptr);
+    }
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);
+}
+
+CASE(bad_alignment_answers_einval)
+{
+    void *mark = NULL, *out = &mark;
+    uint64_t before = live(SG_DOMAIN_HEAP);
+    errno = 77;
+    CHECK_EQUAL(posix_memalign(&out, huge(3), 100), EINVAL);
+    CHECK_EQUAL(posix_memalign(&out, huge(4), 100), EINVAL);
+    CHECK_EQUAL(posix_memalign(&out, huge(0), 100), EINVAL);
+    CHECK_EQUAL(posix_memalign(&out, huge(24), 5 * MIB), EINVAL);
+    CHECK(errno == 77 && out == &mark);
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);
+    CHECK_EQUAL(refused_count(SG_DOMAIN_HEAP), 0);
+}
+
+CASE(alignment_is_kept)
+{
+    for (size_t alignment = 16; alignment <= 2 * MIB; alignment *= 2)
+        for (size_t size = 10; size < 8 * MIB; size *= 80) {
+            void *a = aligned_alloc(alignment, size), *m = memalign(alignment, size), *p = NULL;
+            CHECK_EQUAL(posix_memalign(&p, alignment, size), 0);
+            CHECK(((uintptr_t)a | (uintptr_t)m | (uintptr_t)p) % alignment == 0);
+            free(a);
+            free(m);
+            free(p);
+        }
+    void *v = valloc(10);
+    CHECK((uintptr_t)v % PAGE == 0);
+    free(v);
+}
+
+/* Admitted, and then the kernel has not got it. */
+CASE(failure_of_the_allocator_changes_nothing)
+{
+    struct rlimit limit;
+    unsigned char *ptr = malloc(2 * MIB), *small = malloc(100);
+    ptr[0] = small[0] = 42;
+    uint64_t before = live(SG_DOMAIN_HEAP);
+    CHECK(getrlimit(RLIMIT_AS, &limit) == 0);
+    limit.rlim_cur = 4 * MIB;
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    errno = 0;
+    sink = realloc(hidden(ptr), 20 * MIB);
+    CHECK(sink == NULL && errno == ENOMEM && ptr[0] == 42);
+    sink = realloc(hidden(small), 20 * MIB);
+    CHECK(sink == NULL && small[0] == 42);
+    sink = malloc(20 * MIB);
+    CHECK(sink == NULL);
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);
+    CHECK_EQUAL(segment->slot.in_flight_bytes, 0);
+    CHECK_EQUAL(refused_count(SG_DOMAIN_HEAP), 0);
+    before -= malloc_usable_size(ptr) + malloc_usable_size(small);
+    free(ptr);
+    free(small);
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);
+    CHECK_EQUAL(segment->unmatched_frees, 0);
+}
+
+CASE(realloc_to_zero_frees)
+{
+    uint64_t frees, frees_before, before = live(SG_DOMAIN_HEAP);
+    (void)heap_calls(&frees_before);
+    for (size_t size = 10; size < 20 * MIB; size *= 20) {
+        void *ptr = malloc(size);
+        CHECK(realloc(ptr, huge(0)) == NULL); /* glibc's way */
+        CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);
+    }
+    (void)heap_calls(&frees);
+    CHECK_EQUAL(frees - frees_before, 5);
+    CHECK_EQUAL(segment->unmatched_frees, 0);
+}
+
+CASE(realloc_of_null_allocates)
+{
+    uint64_t before = live(SG_DOMAIN_HEAP);
+    void *ptr = realloc(NULL, 0), *other = realloc(NULL, 3 * MIB);
+    CHECK(ptr != NULL && other != NULL);
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP) - before, malloc_usable_size(ptr) + malloc_usable_size(other));
+    free(ptr);
+    free(other);
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);
+}
+
+CASE(free_of_null_does_nothing)
+{
+    uint64_t frees, frees_before, before = live(SG_DOMAIN_HEAP);
+    (void)heap_calls(&frees_before);
+    free(sink);
+    CHECK_EQUAL(malloc_usable_size(sink), 0);
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);
+    (void)heap_calls(&frees);
+    CHECK_EQUAL(frees, frees_before);
+}
+
+CASE(errno_is_left_alone)
+{
+    for (size_t size = 10; size < 16 * MIB; size *= 7) {
+        errno = 77;
+        void *ptr = malloc(size);
+        CHECK_EQUAL(errno, 77);
+        ptr = realloc(ptr, size + size / 2);
+        CHECK_EQUAL(errno, 77);
+        free(ptr);
+        CHECK_EQUAL(errno, 77);
+        ptr = calloc(1, size);
+        free(ptr);
+        CHECK_EQUAL(errno, 77);
+    }
+}
+
+CASE(usable_size_is_the_allocators)
+{
+    void *libc = dlopen("libc.so.6", RTLD_LAZY);
+    size_t (*real)(void *) = (size_t(*)(void *))dlsym(libc, "malloc_usable_size");
+    CHECK(real != NULL && real != malloc_usable_size);
+    for (size_t size = 1; size < 16 * MIB; size *= 3) {
+        void *ptr = malloc(size);
+        CHECK_EQUAL(malloc_usable_size(ptr), real(ptr));
+        free(ptr);
+    }
+}
+
+CASE(calloc_gives_zeros)
+{
+    for (size_t size = 100; size < 8 * MIB; size *= 5) {
+        unsigned char *ptr = malloc(size);
+        memset(ptr, 0xff, size);
+        free(ptr);
+        ptr = calloc(size / 10, 10);
+        for (size_t i = 0; i < size / 10 * 10; i++)
+            CHECK(ptr[i] == 0);
+        free(ptr);
+    }
+}
+
+/* ---- what people see: run by tests that read stderr ---- */
+
+CASE(refuse_a_thousand_times_at_once)
+{
+    for (int i = 0; i < 1000; i++)
+        CHECK((sink = malloc(64 * MIB)) == NULL);
+    CHECK_EQUAL(refused_count(SG_DOMAIN_HEAP), 1000);
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+CASE(refuse_for_two_and_a_half_seconds)
+{
+    for (double begin = seconds(); seconds() - begin < 2.5;)
+        CHECK((sink = malloc(64 * MIB)) == NULL);
+}
+
+/* With LARGE above all of them: the limit may be passed by 32 MiB, then small ones are refused, too. */
+CASE(refuse_small_ones_only)
+{
+    unsigned taken = 0;
+    while (taken < 1000 && (sink = malloc(512 * 1024)) != NULL)
+        taken++;
+    CHECK(taken >= 64 && taken <= 140);
+    CHECK(errno == ENOMEM);
+    CHECK(refused_count(SG_DOMAIN_HEAP) > 0);
+}
+
+CASE(refuse_twenty_mebibytes_more)
+{
+    void *held = malloc(20 * MIB);
+    CHECK((sink = calloc(5 * MIB, 4)) == NULL);
+    free(held);
+}
+
+/* ---- threads ---- */
+
+enum { HANDED = 2000 };
+static void *handed[HANDED];
+
+static void *allocate_all(void *unused)
+{
+    for (size_t i = 0; i < HANDED; i++)
+        handed[i] = malloc(i % 50 == 0 ? 70000 : 1 + i * 7 % 3000);
+    return unused;
+}
+
+static void *free_all(void *unused)
+{
+    for (size_t i = 0; i < HANDED; i++)
+        free(handed[i]);
+    return unused;
+}
+
+static void in_thread(void *(*run)(void *))
+{
+    pthread_t thread;
+    CHECK_EQUAL(pthread_create(&thread, NULL, run, NULL), 0);
+    pthread_join(thread, NULL);
+}
+
+CASE(blocks_freed_by_another_thread_are_counted)
+{
+    uint64_t before, sum = 0;
+    in_thread(allocate_all); /* the libc's own block for a thread's stack and TLS stays for the next */
+    in_thread(free_all);
+    before = live(SG_DOMAIN_HEAP);
+    in_thread(allocate_all);
+    for (size_t i = 0; i < HANDED; i++)
+        sum += malloc_usable_size(handed[i]);
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP) - before, sum);
+    in_thread(free_all);
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);
+}
+
+CASE(records_of_dead_threads_are_adopted)
+{
+    in_thread(allocate_all);
+    in_thread(free_all);
+    uint64_t before = live(SG_DOMAIN_HEAP);
+    for (int i = 0; i < 300; i++)
+        in_thread(i % 2 == 0 ? allocate_all : free_all);
+    CHECK(segment->record_used <= SG_RECORD_FIRST); /* it did not grow by the number of threads */
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);
+}
+
+static pthread_barrier_t barrier;
+
+static void *hold_one(void *out)
+{
+    *(void **)out = malloc(1000);
+    pthread_barrier_wait(&barrier);
+    return NULL;
+}
+
+/* More than the segment has room for when it is new. */
+CASE(two_hundred_threads_at_once_are_counted)
+{
+    enum { THREADS = 200 };
+    static void *block[THREADS];
+    pthread_t thread[THREADS];
+    uint64_t sum = 0, before = 0;
+    for (int round = 0; round < 2; round++) { /* in the second one all that the libc keeps per thread is there */
+        before = live(SG_DOMAIN_HEAP);
+        CHECK_EQUAL(pthread_barrier_init(&barrier, NULL, THREADS), 0);
+        sum = 0;
+        for (int i = 0; i < THREADS; i++)
+            CHECK_EQUAL(pthread_create(&thread[i], NULL, hold_one, &block[i]), 0);
+        for (int i = 0; i < THREADS; i++)
+            pthread_join(thread[i], NULL);
+        for (int i = 0; i < THREADS; i++)
+            sum += malloc_usable_size(block[i]);
+        if (round == 1)
+            CHECK_EQUAL(live(SG_DOMAIN_HEAP) - before, sum);
+        for (int i = 0; i < THREADS; i++)
+            free(block[i]);
+    }
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);
+    CHECK(segment->record_used > 64);
+}
+
+/* ---- when all is over ---- */
+
+static pthread_key_t key;
+static void *from_destructor[4];
+static int destructor_rounds;
+
+static void destroy(void *value)
+{
+    free(value);
+    from_destructor[destructor_rounds] = malloc(3000 + (size_t)destructor_rounds);
+    if (++destructor_rounds < 4)
+        pthread_setspecific(key, malloc(80000));
+}
+
+static void *set_key(void *unused)
+{
+    pthread_setspecific(key, malloc(5000));
+    return unused;
+}
+
+CASE(blocks_of_thread_destructors_are_counted)
+{
+    in_thread(allocate_all);
+    in_thread(free_all);
+    uint64_t before = live(SG_DOMAIN_HEAP), sum = 0;
+    CHECK_EQUAL(pthread_key_create(&key, destroy), 0);
+    in_thread(set_key);
+    CHECK_EQUAL(destructor_rounds, 4);
+    for (int i = 0; i < 4; i++)
+        sum += malloc_usable_size(from_destructor[i]);
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP) - before, sum);
+    for (int i = 0; i < 4; i++)
+        free(from_destructor[i]);
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);
+}
+
+static uint64_t live_at_exit;
+static void *block_at_exit;
+
+static void check_at_exit(void)
+{
+    void *other = malloc(2 * MIB);
+    CHECK(other != NULL);
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP) - live_at_exit, malloc_usable_size(other));
+    free(other);
+    live_at_exit -= malloc_usable_size(block_at_exit);
+    free(block_at_exit);
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP), live_at_exit);
+    CHECK((sink = malloc(64 * MIB)) == NULL); /* still guarded */
+    if (write(1, "checked\n", 8) != 8)
+        _exit(1);
+}
+
+CASE(pvalloc_gives_whole_pages)
+{
+    void *ptr = pvalloc(PAGE + 1);
+    CHECK((uintptr_t)ptr % PAGE == 0 && malloc_usable_size(ptr) >= 2 * PAGE);
+    free(ptr);
+}
+
+CASE(blocks_in_exit_handlers_are_counted)
+{
+    CHECK_EQUAL(atexit(check_at_exit), 0);
+    block_at_exit = malloc(100000);
+    live_at_exit = live(SG_DOMAIN_HEAP);
+}
+
+int main(int count, char **arguments)
+{
+    live_begin();
+    return run_case(count, arguments);
+}

@@ -1,0 +1,62 @@
+/*
+ * map_refused CALL - under SPARKGUARD_LIMIT=32M: MAP_FAILED and ENOMEM, no mapping is changed by the kernel's own list,
+ * nothing is counted, and a smaller request succeeds. What the call would have replaced does not count against it.
+ */
+#include "heap_case.h"
+
+enum { READ_WRITE = PROT_READ | PROT_WRITE, ANONYMOUS = MAP_PRIVATE | MAP_ANONYMOUS };
+
+static size_t read_maps(char *text, size_t room)
+{
+    size_t length = 0;
+    int fd = open("/proc/self/maps", O_RDONLY);
+    for (ssize_t got; (got = read(fd, text + length, room - length)) > 0;)
+        length += (size_t)got;
+    close(fd);
+    return length;
+}
+
+static char *held;
+
+/* Each call asks for `bytes` more than there is; 0 if it was done. */
+static int make(const char *call, size_t bytes)
+{
+    if (strcmp(call, "mmap") == 0)
+        return mmap(NULL, bytes, READ_WRITE, ANONYMOUS, -1, 0) != MAP_FAILED ? 0 : errno;
+    if (strcmp(call, "mmap64") == 0)
+        return mmap64(NULL, bytes, READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0) != MAP_FAILED ? 0 : errno;
+    if (strcmp(call, "mmap_fixed") == 0)
+        return mmap(held, 20 * MIB + bytes, READ_WRITE, ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED ? 0 : errno;
+    if (strcmp(call, "mremap") == 0)
+        return mremap(held, 20 * MIB, 20 * MIB + bytes, MREMAP_MAYMOVE) != MAP_FAILED ? 0 : errno;
+    if (strcmp(call, "mremap_dontunmap") == 0)
+        return mremap(held, bytes, bytes, MREMAP_MAYMOVE | 4, NULL) != MAP_FAILED ? 0 : errno;
+    if (strcmp(call, "mprotect") == 0)
+        return mprotect(held + 20 * MIB, bytes, READ_WRITE) == 0 ? 0 : errno;
+    if (strcmp(call, "pkey_mprotect") == 0)
+        return pkey_mprotect(held + 20 * MIB, bytes, READ_WRITE, -1) == 0 ? 0 : errno;
+    abort();
+}
+
+int main(int count, char **arguments)
+{
+    static char before[1 << 18], after[1 << 18];
+    if (count != 2)
+        return 2;
+    live_begin();
+    held = mmap(NULL, 60 * MIB, PROT_NONE, ANONYMOUS, -1, 0);
+    CHECK_EQUAL(mprotect(held, 20 * MIB, READ_WRITE), 0);
+    held[5] = 42;
+    uint64_t mapped = live(SG_DOMAIN_MAPPED);
+    size_t length = read_maps(before, sizeof before);
+    CHECK_EQUAL(make(arguments[1], 16 * MIB), ENOMEM);
+    CHECK_EQUAL(read_maps(after, sizeof after), length);
+    CHECK(memcmp(before, after, length) == 0);
+    CHECK(held[5] == 42);
+    CHECK_EQUAL(live(SG_DOMAIN_MAPPED), mapped);
+    CHECK_EQUAL(refused_count(SG_DOMAIN_MAPPED), 1);
+    CHECK_EQUAL(segment->slot.in_flight_bytes, 0);
+    CHECK_EQUAL(make(arguments[1], 6 * MIB), 0);
+    CHECK_EQUAL(live(SG_DOMAIN_MAPPED) - mapped, 6 * MIB);
+    return 0;
+}

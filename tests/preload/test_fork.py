@@ -1,0 +1,192 @@
+"""A child has a record of its own that begins with its parent's figures, however it was made."""
+
+import contextlib
+import subprocess
+
+import pytest
+
+MIB = 1 << 20
+SLACK = 2 * MIB
+
+
+@pytest.fixture
+def program(build):
+    return lambda name: build / "tests/programs" / name
+
+
+@contextlib.contextmanager
+def held(guard, command, lines=1, **options):
+    """Runs it until it has said `lines` lines and waits; ends it at the end."""
+    with guard.popen(command, stdin=subprocess.PIPE, **options) as process:
+        try:
+            process.lines = [process.stdout.readline().strip() for _ in range(lines)]
+            yield process
+            process.communicate("", timeout=30)
+            assert process.returncode == 0
+        finally:
+            process.kill()
+
+
+def test_child_begins_with_its_parents_figures_and_the_job_counts_them_once(guard, program):
+    with held(guard, [program("fork_figures")], lines=2) as parent:
+        pids = {line.split()[0]: int(line.split()[1]) for line in parent.lines}
+        first, child, grandchild = (guard.process(pid) for pid in (parent.pid, pids["child"], pids["grandchild"]))
+        job = guard.report()["jobs"][0]
+    assert (first["state"], child["state"], grandchild["state"]) == ("running", "running", "exited")
+    assert first["inherited_bytes"] == 0
+    assert 64 * MIB <= first["live_bytes"] <= 64 * MIB + SLACK
+    assert child["inherited_bytes"] == first["live_bytes"]
+    assert 80 * MIB <= child["live_bytes"] <= 80 * MIB + SLACK
+    assert grandchild["inherited_bytes"] == child["live_bytes"]
+    assert 96 * MIB <= grandchild["live_bytes"] <= grandchild["peak_bytes"] <= 96 * MIB + SLACK
+    own = sum(p["live_bytes"] - p["inherited_bytes"] for p in (first, child))
+    assert job["live_bytes"] == own and 80 * MIB <= own <= 80 * MIB + SLACK
+    assert child["unmatched_frees"] == 0
+
+
+def test_child_may_take_a_limit_of_its_own_but_not_more(guard):
+    # What was inherited does not count against LIMIT: parent 40, child 40 + 50 of its own, then 50 more are too much.
+    code = """
+import os
+first = bytearray(40 << 20)
+if os.fork() == 0:
+    second = bytearray(50 << 20)
+    try:
+        third = bytearray(50 << 20)
+    except MemoryError:
+        os._exit(3)
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+    done = guard.run(["/usr/bin/python3", "-S", "-c", code], env={"SPARKGUARD_LIMIT": "96M"})
+    assert done.stdout == "3\n"
+    child = next(p for p in guard.processes() if p["pid"] != done.pid)
+    assert child["refusals"][0]["reason"] == "limit"
+    assert 90 * MIB <= child["live_bytes"] <= 95 * MIB
+
+
+def test_child_that_takes_little_leaves_nothing_whatever_it_inherited(guard):
+    code = "import os; x = bytearray(64 << 20)\nif os.fork() == 0:\n    y = bytearray(3 << 20); os._exit(0)\nos.wait()"
+    done = guard.run(["/usr/bin/python3", "-S", "-c", code])
+    assert [p["pid"] for p in guard.processes()] == [done.pid]
+
+
+@pytest.mark.timeout_seconds(60)
+def test_forks_in_a_storm_of_threads_neither_hang_nor_hurt(guard, program):
+    done = guard.run([program("fork_storm")], timeout=50)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    for process in guard.processes():
+        assert process["state"] == "exited"
+        assert process["peak_bytes"] <= 64 * MIB
+        assert sum(process["peak_domains"].values()) == process["peak_bytes"]
+
+
+def test_child_of_a_raw_clone_does_not_touch_its_parents_figures(guard, program):
+    with held(guard, [program("fork_raw_clone")]) as parent:
+        child_pid = int(parent.lines[0])
+        process, child = guard.process(parent.pid), guard.process(child_pid)
+    assert process["state"] == "running"
+    assert 32 * MIB <= process["live_bytes"] <= process["peak_bytes"] <= 32 * MIB + SLACK
+    assert process["domains"]["heap"]["allocations"] < 100
+    assert 32 * MIB <= child["inherited_bytes"] <= 32 * MIB + SLACK
+    assert 160 * MIB <= child["peak_bytes"] <= 160 * MIB + SLACK
+
+
+@pytest.mark.parametrize("how", ["vfork", "vfork-fails", "posix_spawn", "system"])
+def test_child_that_shares_memory_until_exec_leaves_its_parent_running(guard, program, how):
+    with held(guard, [program("fork_spawn"), how], lines=1 if how == "vfork-fails" else 2) as parent:
+        entries = guard.processes()
+    assert parent.lines == (["ready"] if how == "vfork-fails" else ["spawned", "ready"])
+    assert [(p["pid"], p["state"], p["ended"]) for p in entries] == [(parent.pid, "running", None)]
+    assert 32 * MIB <= entries[0]["live_bytes"] <= 32 * MIB + SLACK
+    assert guard.process(parent.pid)["exit_code"] == 0
+
+
+def test_dead_parent_is_not_kept_alive_by_its_child(guard, program):
+    with guard.popen([program("fork_survivor")], stdin=subprocess.PIPE) as parent:
+        parent.wait(30)
+        assert guard.process(parent.pid)["state"] == "killed"
+        parent.stdin.close()  # now the child ends
+        assert parent.stdout.read() == ""
+    assert [p["pid"] for p in guard.processes()] == [parent.pid]
+
+
+def test_daemon_and_the_parent_it_left_have_entries_of_their_own(guard, program):
+    done = guard.run([program("fork_daemon")])
+    daemon = guard.process(int(done.stdout))  # its standard output has been closed, so it has ended
+    parent = guard.process(done.pid)
+    assert (daemon["state"], daemon["exit_code"]) == ("exited", 4)
+    assert (parent["state"], parent["exit_code"]) == ("exited", 0)
+    assert daemon["inherited_bytes"] == parent["live_bytes"]
+    assert 44 * MIB <= daemon["peak_bytes"] <= 44 * MIB + SLACK
+
+
+def test_children_of_shells_and_python_are_one_job(guard):
+    code = "import subprocess; subprocess.run(['/usr/bin/python3', '-S', '-c', 'x = bytearray(30 << 20)'])"
+    script = "/usr/bin/python3 -S -c \"$1\"; (/usr/bin/python3 -S -c 'x = bytearray(20 << 20)'); true"
+    guard.run(["bash", "-c", script, "-", code])
+    jobs = guard.report()["jobs"]
+    assert len(jobs) == 1 and len(jobs[0]["processes"]) == 2
+
+
+def test_threads_that_fork_at_once_keep_their_own_signal_masks(guard, program):
+    assert guard.run([program("fork_masks")]).stdout == "0 wrong masks\n"
+
+
+HANDLERS = """
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+static void *kept;
+static void allocate(void)
+{
+    void *map = mmap(0, 4 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *block = malloc(8 << 20);
+    free(malloc(100));
+    free(kept);
+    kept = malloc(2 << 20);
+    free(block);
+    munmap(map, 4 << 20);
+}
+__attribute__((constructor)) static void begin(void) { pthread_atfork(allocate, allocate, allocate); }
+int library(void) { return 1; }
+"""
+
+FORKER = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int library(void);
+int main(void)
+{
+    void *volatile block = malloc(32 << 20);
+    for (int i = library(); i <= 3; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            free(malloc(4 << 20));
+            fprintf(stderr, "child %d\\n", i);
+            _exit(block == NULL);
+        }
+        int status;
+        waitpid(child, &status, 0);
+        printf("parent %d\\n", status);
+    }
+    puts("ready");
+    fflush(stdout);
+    return getchar() == 1;
+}
+"""
+
+
+def test_other_libraries_fork_handlers_may_allocate(guard, tmp_path):
+    """A library's handlers, registered before ours, run while ours hold the locks."""
+    (tmp_path / "handlers.c").write_text(HANDLERS)
+    (tmp_path / "forker.c").write_text(FORKER)
+    library, forker = tmp_path / "libhandlers.so", tmp_path / "forker"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "handlers.c", "-pthread"], check=True)
+    subprocess.run(["cc", "-o", forker, tmp_path / "forker.c", library, f"-Wl,-rpath,{tmp_path}"], check=True)
+    with held(guard, [forker], lines=4, env={"SPARKGUARD_LIMIT": "1G"}) as process:
+        assert process.lines == ["parent 0"] * 3 + ["ready"]
+        entry = guard.process(process.pid)
+    assert 34 * MIB <= entry["live_bytes"] <= 34 * MIB + SLACK
+    assert entry["refused_count"] == 0 and entry["unmatched_frees"] == 0

@@ -1,0 +1,258 @@
+"""The heap: every function counted to the byte, refused by its own contract, and said in one line.
+
+The programs heap_* check the library's figures from inside, in place, against malloc_usable_size; see heap_case.h.
+"""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+FUNCTIONS = (
+    "malloc calloc realloc reallocarray posix_memalign aligned_alloc memalign valloc pvalloc".split()
+)
+CASES = """
+    refused_realloc_keeps_block
+    refused_realloc_of_small_block_keeps_it
+    overflowing_calloc_and_reallocarray_answer_enomem
+    more_than_ptrdiff_max_answers_enomem
+    bad_alignment_answers_einval
+    alignment_is_kept
+    failure_of_the_allocator_changes_nothing
+    realloc_to_zero_frees
+    realloc_of_null_allocates
+    free_of_null_does_nothing
+    errno_is_left_alone
+    usable_size_is_the_allocators
+    calloc_gives_zeros
+    blocks_freed_by_another_thread_are_counted
+    records_of_dead_threads_are_adopted
+    two_hundred_threads_at_once_are_counted
+    pvalloc_gives_whole_pages
+    blocks_of_thread_destructors_are_counted
+    blocks_in_exit_handlers_are_counted
+""".split()
+SIZE = r"\d+(\.\d)? [KMG]?i?B"
+TAIL = rf"; this process holds {SIZE}, peak {SIZE}; see sparkguard-report (\d+)"
+
+
+def run(guard, name, *arguments, env=None, **options):
+    done = guard.run([guard.build / "tests/programs" / name, *arguments], env=env, **options)
+    assert done.returncode == 0, f"{name} {' '.join(arguments)}: {done.returncode}: {done.stdout}{done.stderr}"
+    return done
+
+
+def shared_library(folder, name, source):
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    (folder / f"{name}.c").write_text(source)
+    library = folder / f"{name}.so"
+    flags = ["-shared", "-fPIC", "-O1", "-fno-builtin", "-w", "-D_GNU_SOURCE"]
+    subprocess.run([compiler, *flags, "-o", library, folder / f"{name}.c"], check=True)
+    return library
+
+
+def lines(done):
+    return [line for line in done.stderr.splitlines() if line.startswith("sparkguard")]
+
+
+# ---- what counts ----
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_counted_to_the_byte(guard, function):
+    assert run(guard, "heap_count", function).stderr == ""
+
+
+@pytest.mark.parametrize("function", ["realloc", "reallocarray"])
+def test_resized_block_counted_to_the_byte(guard, function):
+    run(guard, "heap_resize", function)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_case(guard, case):
+    done = run(guard, "heap_cases", case, env={"SPARKGUARD_LIMIT": "32M"})
+    if "exit_handlers" in case:
+        assert done.stdout == "checked\n"
+
+
+def test_blocks_from_before_set_up_are_counted(guard):
+    run(guard, "heap_early")
+
+
+def test_constructor_of_another_library_is_limited(guard, tmp_path):
+    source = """
+        #include <stdlib.h>
+        #include <unistd.h>
+        __attribute__((constructor)) static void begin(void)
+        {
+            void *volatile ptr = malloc(64 << 20);
+            (void)!write(1, ptr ? "granted" : "refused", 7);
+        }"""
+    library = shared_library(tmp_path, "early", source)
+    done = run(guard, "heap_early", preload=[guard.library, library], env={"SPARKGUARD_LIMIT": "32M"})
+    assert done.stdout == "refused"
+    assert "refused malloc of 64.0 MiB" in done.stderr
+
+
+def test_without_credit_counted_to_the_byte(guard):
+    """LARGE=1: every request is judged by itself and paid directly."""
+    for function in FUNCTIONS:
+        run(guard, "heap_count", function, env={"SPARKGUARD_LARGE": "1"})
+    run(guard, "heap_resize", "realloc", env={"SPARKGUARD_LARGE": "1"})
+    run(guard, "heap_cases", "blocks_of_thread_destructors_are_counted", env={"SPARKGUARD_LARGE": "1"})
+
+
+def test_with_credit_only_counted_to_the_byte(guard):
+    """LARGE=1G: nothing is judged by itself."""
+    for function in FUNCTIONS:
+        run(guard, "heap_count", function, env={"SPARKGUARD_LARGE": "1G", "SPARKGUARD_DIR": guard.directory})
+    run(guard, "heap_resize", "realloc", env={"SPARKGUARD_LARGE": "1G"})
+
+
+def test_report_of_a_running_program_tells_its_live_bytes(guard):
+    script = "import sys\nb = bytearray(300 << 20)\nprint('ready', flush=True)\nsys.stdin.readline()"
+    process = guard.popen(["/usr/bin/python3", "-S", "-c", script], stdin=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        entry = guard.process(process.pid)
+    finally:
+        process.communicate("\n", timeout=20)
+    assert entry["state"] == "running" and entry["guarding"]
+    heap = entry["domains"]["heap"]
+    assert 300 << 20 <= heap["live_bytes"] < 320 << 20
+    assert heap["live_bytes"] <= heap["peak_bytes"] <= heap["live_bytes"] + (8 << 20)
+    assert entry["live_bytes"] == sum(d["live_bytes"] for d in entry["domains"].values())
+
+
+# ---- refusal ----
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_refused_by_its_own_contract(guard, function):
+    done = run(guard, "heap_refused", function, env={"SPARKGUARD_LIMIT": "32M"})
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"sparkguard: refused {function} of 16.0 MiB: ")
+    entry = done.process()
+    assert entry["refused_count"] == 1 and entry["refused_bytes"] == 16 << 20
+    (refusal,) = entry["refusals"]
+    assert refusal["call"] == function and refusal["size_bytes"] == 16 << 20
+    assert refusal["domain"] == "heap" and refusal["reason"] == "limit"
+    assert entry["domains"]["heap"]["refused_count"] == 1
+
+
+def test_limit_message_names_sizes_variable_and_pid(guard):
+    done = run(guard, "heap_cases", "refuse_twenty_mebibytes_more", env={"SPARKGUARD_LIMIT": "32M"})
+    (line,) = done.stderr.splitlines()
+    why = r"1[12]\.\d MiB left of the 32\.0 MiB this job may hold \(SPARKGUARD_LIMIT\)"
+    pattern = rf"sparkguard: refused calloc of 20\.0 MiB: {why}{TAIL}"
+    match = re.fullmatch(pattern, line)
+    assert match and match.groups()[-1] == str(done.pid), line
+
+
+def test_reserve_message_is_the_one_of_the_interface(guard, tmp_path):
+    root = tmp_path / "root/proc"
+    root.mkdir(parents=True)
+    (root / "meminfo").write_text("MemTotal: 16777216 kB\nMemFree: 2097152 kB\nMemAvailable: 2097152 kB\n")
+    env = {"SPARKGUARD_SYSTEM_ROOT": tmp_path / "root", "SPARKGUARD_RESERVE": "2020M"}
+    done = run(guard, "heap_cases", "refuse_twenty_mebibytes_more", env={**env, "SPARKGUARD_LIMIT": None})
+    why = rf"{SIZE} usable, 2\.0 GiB kept in reserve \(SPARKGUARD_RESERVE\)"
+    pattern = rf"sparkguard: refused calloc of 20\.0 MiB: {why}{TAIL}"
+    match = re.fullmatch(pattern, done.stderr.strip())
+    assert match and match.groups()[-1] == str(done.pid), done.stderr
+
+
+def test_a_thousand_refusals_at_once_say_one_line(guard):
+    done = run(guard, "heap_cases", "refuse_a_thousand_times_at_once", env={"SPARKGUARD_LIMIT": "32M"})
+    assert len(lines(done)) == 1
+    entry = done.process()
+    assert entry["refused_count"] == 1000 and len(entry["refusals"]) == 64
+
+
+def test_refusals_go_on_to_be_said_once_a_second(guard):
+    done = run(guard, "heap_cases", "refuse_for_two_and_a_half_seconds", env={"SPARKGUARD_LIMIT": "32M"})
+    assert 2 <= len(lines(done)) <= 3
+
+
+def test_requests_below_large_are_refused_in_silence(guard):
+    env = {"SPARKGUARD_LIMIT": "32M", "SPARKGUARD_LARGE": "1G"}
+    done = run(guard, "heap_cases", "refuse_small_ones_only", env=env)
+    assert done.stderr == ""
+    assert done.process()["refused_count"] > 0
+
+
+# ---- the next allocator ----
+
+PRELOADS = {
+    "jemalloc": ["libjemalloc.so.2", [f for f in FUNCTIONS if f != "pvalloc"]],  # it has no pvalloc
+    "tcmalloc": ["libtcmalloc_minimal.so.4", FUNCTIONS],
+}
+
+
+def next_allocator(guard, name):
+    library = PRELOADS[name][0]
+    listed = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True).stdout
+    if library not in listed:
+        pytest.skip(f"{library} is not installed")
+    return [guard.library, library]
+
+
+@pytest.mark.parametrize("allocator", PRELOADS)
+def test_next_allocator_counted_to_the_byte(guard, allocator):
+    preload = next_allocator(guard, allocator)
+    for function in PRELOADS[allocator][1]:
+        run(guard, "heap_count", function, preload=preload)
+
+
+@pytest.mark.parametrize("allocator", PRELOADS)
+def test_next_allocator_refused(guard, allocator):
+    preload = next_allocator(guard, allocator)
+    for function in PRELOADS[allocator][1]:
+        run(guard, "heap_refused", function, preload=preload, env={"SPARKGUARD_LIMIT": "32M"})
+
+
+def test_jemalloc_from_before_set_up_is_counted(guard):
+    """Not with tcmalloc: its malloc_usable_size answers 0 until its constructor has run."""
+    run(guard, "heap_early", preload=next_allocator(guard, "jemalloc"))
+
+
+@pytest.mark.parametrize("allocator", PRELOADS)
+@pytest.mark.parametrize(
+    "case",
+    """refused_realloc_keeps_block blocks_freed_by_another_thread_are_counted
+    blocks_of_thread_destructors_are_counted blocks_in_exit_handlers_are_counted alignment_is_kept""".split(),
+)
+def test_next_allocator_case(guard, allocator, case):
+    run(guard, "heap_cases", case, preload=next_allocator(guard, allocator), env={"SPARKGUARD_LIMIT": "32M"})
+
+
+# An allocator whose malloc is chosen by a resolver that allocates: heap calls arrive while dlsym looks for the heap.
+RESOLVER = """
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+void *__libc_malloc(size_t);
+static int is_in(const char *p) { for (int i = 0; i < 500; i++) if (p[i]) return 0; return 1; }
+static void *(*pick(void))(size_t)
+{
+    char *zeros = calloc(5, 100);
+    char *grown = realloc(malloc(10), 2000);
+    void *aligned = NULL;
+    if (!zeros || !is_in(zeros) || !grown || posix_memalign(&aligned, 256, 100) || (unsigned long)aligned % 256)
+        _exit(99);
+    memset(grown, 1, 2000);
+    free(grown);
+    free(aligned);
+    return __libc_malloc;
+}
+void *malloc(size_t) __attribute__((ifunc("pick")));
+"""
+
+
+def test_heap_calls_during_dlsym_are_served(guard, tmp_path):
+    library = shared_library(tmp_path, "resolver", RESOLVER)
+    run(guard, "heap_count", "malloc", preload=[guard.library, library])
+    run(guard, "heap_early", preload=[guard.library, library])

@@ -1,0 +1,770 @@
+"""All guarded processes of a machine decide as one: over a fake /proc that stands still, what one of them has been
+promised is gone for the others, until it ends, is replaced or gives it back.
+
+Nobody touches what he takes, so promises stay as they are. "largest" is what admit_take could get.
+"""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from ledger import CHOOSING, EMPTY, FILE_BYTES, FIRST, LIVE, ROOM, SEAT_BYTES, SHARING, Ledger, hash_of
+from test_admission import GIB, MIB, Machine, in_jail, jail, meminfo, take  # noqa: F401
+
+NEAR = 3 * MIB  # what a small program holds and is promised besides
+LEFT = 8 * GIB  # of 10 GiB when 2 are kept
+KEEP = {"SPARKGUARD_RESERVE": "2G"}
+PATIENCE = 3  # seconds that anybody may be held up by somebody else
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+class Tenant:
+    """A guarded program that says "ready", and goes on when it gets a line."""
+
+    def __init__(self, guard, command, env, **options):
+        options = {"stdin": subprocess.PIPE, "start_new_session": True, **options}
+        self.process = guard.popen(command, env=env, **options)
+        self.pid = self.process.pid
+
+    def ready(self):
+        """What it has said since it was last ready; numbers as int."""
+        said = []
+        for line in self.process.stdout:
+            if line == "ready\n":
+                return said
+            said.append(int(line) if line.strip().isdigit() else line.strip())
+        raise AssertionError(f"it has ended: {said}, {self.process.wait()}, {self.process.stderr.read()}")
+
+    def go(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return self
+
+    def end(self):
+        """What it has said up to its end, which was a good one."""
+        stdout, stderr = self.process.communicate("\n", timeout=60)
+        assert self.process.returncode == 0, f"{self.process.returncode}: {stdout}{stderr}"
+        return [int(word) if word.isdigit() else word for word in stdout.splitlines() if word != "ready"]
+
+    def kill(self):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+# The first lines of a Python program that does the same as admit_take, and what that cannot.
+PLAYER = """
+import ctypes, os, subprocess, sys, time
+MIB, GIB = 1 << 20, 1 << 30
+libc = ctypes.CDLL(None, use_errno=True)
+libc.malloc.restype = libc.mmap.restype = ctypes.c_void_p
+libc.malloc.argtypes = [ctypes.c_size_t]
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+def say(word):
+    os.write(1, f"{word}\\n".encode())
+def ready():
+    say("ready")
+    os.read(0, 1)
+def malloc(size):
+    address = libc.malloc(size)
+    say("ok" if address else "ENOMEM")
+    return address
+"""
+
+
+class Place:
+    """A fake machine and who runs there."""
+
+    def __init__(self, guard, scratch, stack):
+        self.guard, self.stack = guard, stack
+        self.machine = Machine(scratch / "machine")
+        self.env = {"SPARKGUARD_SYSTEM_ROOT": self.machine.root, "SPARKGUARD_JOB": "job", **KEEP}
+        self.admit_take = guard.build / "tests/programs/admit_take"
+        self.ledger = stack.enter_context(Ledger(guard.directory))
+
+    def tenant(self, command, env=None, **options):
+        tenant = Tenant(self.guard, command, {**self.env, **(env or {})}, **options)
+        self.stack.callback(tenant.process.communicate)
+        self.stack.callback(tenant.kill)
+        return tenant
+
+    def holder(self, commands, env=None, prefix=(), **options):
+        """It has done what it was told, and waits."""
+        tenant = self.tenant([*prefix, self.admit_take, *commands.split(), "wait"], env, **options)
+        tenant.answers = tenant.ready()
+        return tenant
+
+    def player(self, text, env=None, **options):
+        return self.tenant([sys.executable, "-S", "-c", PLAYER + text], env, **options)
+
+    def take(self, commands, env=None):
+        return take(self.guard, None, commands, env={**self.env, **(env or {})})
+
+    def assert_left(self, expected, env=None, above=0):
+        """Never more than expected and `above`, and hardly less."""
+        (largest,) = self.take("largest", env)
+        assert expected - NEAR <= largest <= expected + above, f"{largest / MIB:.2f} MiB, expected {expected / MIB:.2f}"
+
+    def flags(self, pid):
+        (segment,) = self.guard.directory.glob(f"{pid}-*.segment")
+        return int.from_bytes(segment.read_bytes()[84:88], "little")
+
+    def events(self, pid):
+        return [event["what"] for event in self.guard.process(pid)["events"]]
+
+    def assert_alone(self, pid, why=""):
+        assert any(what.startswith("not sharing: ") and why in what for what in self.events(pid)), self.events(pid)
+        assert self.flags(pid) & SHARING == 0
+
+
+@pytest.fixture
+def place(guard, tmp_path):
+    with contextlib.ExitStack() as stack:
+        yield Place(guard, tmp_path, stack)
+
+
+# ---- promises ----
+
+
+def test_promises_of_all_add_up(place):
+    place.holder("malloc 3G")
+    place.assert_left(LEFT - 3 * GIB)
+    place.holder("mmap 2G malloc 500M")
+    place.assert_left(LEFT - 5 * GIB - 500 * MIB)
+    assert place.take("malloc 3G") == ["ENOMEM"]
+
+
+def test_those_who_share_say_so(place):
+    tenant = place.holder("malloc 64M")
+    assert place.flags(tenant.pid) & SHARING
+    assert place.events(tenant.pid) == []
+    seat = place.ledger.of(tenant.pid)
+    assert 64 * MIB <= place.ledger.get("promised_bytes", seat) <= 64 * MIB + NEAR
+    assert place.ledger.get("job_hash", seat) == hash_of("job")
+
+
+@pytest.mark.parametrize("end", ["returns", "killed", "stopped"])
+def test_what_a_process_was_promised_comes_back_when_it_is_gone(place, end):
+    place.holder("malloc 1G")
+    tenant = place.holder("malloc 3G")
+    if end == "returns":
+        tenant.end()
+    elif end == "killed":
+        tenant.kill()
+    else:
+        os.kill(tenant.pid, signal.SIGSTOP)
+    place.assert_left(LEFT - GIB - (3 * GIB if end == "stopped" else 0))
+
+
+def test_what_is_given_back_is_there_for_others(place):
+    tenant = place.holder("malloc 3G mmap 2G wait free 0 wait dontneed 1")
+    place.assert_left(LEFT - 5 * GIB)
+    tenant.go().ready()
+    place.assert_left(LEFT - 2 * GIB)
+    tenant.go().ready()
+    place.assert_left(LEFT)
+
+
+def test_others_are_told_of_a_promise_by_the_kernel_if_its_owner_is_quiet(place):
+    """Touched, and not looked at again by its owner: once counted, not twice."""
+    tenant = place.holder("malloc 256M wait touch 0")
+    place.assert_left(LEFT - 256 * MIB)
+    tenant.go().ready()
+    place.assert_left(LEFT)
+
+
+def test_memory_that_was_never_promised_takes_nothing_from_a_promise(place):
+    """A quiet owner's pages come from where nobody was asked: none of its promise is there."""
+    tenant = place.holder("malloc 256M sparse 256M wait touch 1")
+    place.assert_left(LEFT - 256 * MIB)
+    tenant.go().ready()
+    place.assert_left(LEFT - 256 * MIB)
+
+
+def test_small_blocks_paid_from_credit_take_nothing_from_a_promise(place):
+    tenant = place.holder("malloc 256M wait small 4K 600K")
+    tenant.go().ready()
+    place.assert_left(LEFT - 256 * MIB)
+
+
+def test_seats_are_taken_over_and_nothing_of_their_last_owner_is_left(place):
+    for _ in range(20):
+        place.holder("malloc 1G").kill()
+    tenant = place.holder("malloc 1M")
+    assert place.ledger.get("seat_used") <= 21
+    place.assert_left(LEFT - MIB)
+    tenant.end()
+    assert place.ledger.taken() == [] and place.ledger.gone() == 0
+
+
+def test_chroot_takes_nobody_out_of_the_machine(place, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    (tmp_path / "empty").mkdir()
+    text = f"malloc(3 * GIB)\nos.chroot({str(tmp_path / 'empty')!r})\nmalloc(GIB << 8)\nready()"
+    tenant = place.player(text)
+    assert tenant.ready() == ["ok", "ENOMEM"]
+    place.assert_left(LEFT - 3 * GIB, above=MIB)
+    tenant.end()
+
+
+# ---- exec and its like ----
+
+
+def test_program_that_was_replaced_is_promised_nothing(place):
+    text = "malloc(3 * GIB)\nready()\nos.execv(sys.argv[1], [sys.argv[1], 'malloc', '1G', 'wait'])"
+    tenant = place.tenant([sys.executable, "-S", "-c", PLAYER + text, place.admit_take])
+    assert tenant.ready() == ["ok"]
+    place.assert_left(LEFT - 3 * GIB, above=MIB)
+    assert tenant.go().ready() == ["ok"]
+    place.assert_left(LEFT - GIB)
+    assert len(place.ledger.taken()) == 1
+    tenant.end()
+
+
+def test_program_that_could_not_be_replaced_keeps_what_it_was_promised(place):
+    text = """
+malloc(3 * GIB)
+for _ in range(100):
+    try:
+        os.execv("/nonexistent", ["nonexistent"])
+    except OSError:
+        pass
+ready()
+malloc(GIB)
+ready()
+"""
+    tenant = place.player(text)
+    assert tenant.ready() == ["ok"]
+    place.assert_left(LEFT - 3 * GIB, above=MIB)
+    assert tenant.go().ready() == ["ok"]
+    place.assert_left(LEFT - 4 * GIB, above=MIB)
+    tenant.end()
+
+
+def test_unguarded_program_leaves_the_seat_of_the_one_it_replaced(place):
+    tenant = place.player("malloc(3 * GIB)\nos.execve('/bin/sh', ['sh', '-c', 'echo ready; read x'], {})")
+    assert tenant.ready() == ["ok"]
+    place.assert_left(LEFT)
+    tenant.end()
+
+
+def test_child_of_a_raw_clone_leaves_its_parents_seat_alone(place):
+    tenant = place.tenant([place.guard.build / "tests/programs/fork_raw_clone"])
+    tenant.process.stdout.readline()
+    seat = place.ledger.of(tenant.pid)
+    assert 32 * MIB <= place.ledger.get("granted_bytes", seat) <= 34 * MIB
+    assert 31 * MIB <= place.ledger.get("promised_bytes", seat) <= 34 * MIB
+    assert len(place.ledger.taken()) == 1
+
+
+# ---- LIMIT ----
+
+# How a parent that holds 50 MiB starts a child that waits with 50 more.
+STARTS = {
+    "fork": """
+if os.fork() == 0:
+    malloc(50 * MIB)
+    ready()
+    os._exit(0)
+""",
+    "fork_exec": "if os.fork() == 0:\n    os.execv(sys.argv[1], CHILD)",
+    "posix_spawn": "os.posix_spawn(sys.argv[1], CHILD, os.environ)",
+    "subprocess": "subprocess.Popen(CHILD)",  # by vfork
+    "shell": "subprocess.Popen(['/bin/sh', '-c', ' '.join(CHILD) + '; exit $?'])",
+    "raw_clone": """
+if libc.syscall(56 if os.uname().machine == "x86_64" else 220, 17, 0, 0, 0, 0) == 0:
+    malloc(50 * MIB)
+    ready()
+    os._exit(0)
+""",
+}
+
+
+@pytest.mark.parametrize("how", STARTS)
+def test_limit_is_the_jobs_however_its_children_begin(place, how):
+    text = f"""
+CHILD = [sys.argv[1], "malloc", "50M", "wait"]
+malloc(50 * MIB)
+{STARTS[how]}
+os.wait()
+ready()
+malloc(40 * MIB)
+ready()
+"""
+    command = [sys.executable, "-S", "-c", PLAYER + text, place.admit_take]
+    tenant = place.tenant(command, {"SPARKGUARD_LIMIT": "120M"})
+    assert tenant.ready() == ["ok", "ok"]  # the child
+    assert place.take("malloc 40M", {"SPARKGUARD_LIMIT": "120M"}) == ["ENOMEM"]
+    assert place.take("malloc 10M", {"SPARKGUARD_LIMIT": "120M"}) == ["ok"]
+    assert place.take("malloc 40M", {"SPARKGUARD_LIMIT": "120M", "SPARKGUARD_JOB": "other"}) == ["ok"]
+    assert tenant.go().ready() == []  # the parent: its child has ended
+    assert tenant.go().ready() == ["ok"]
+    tenant.end()
+
+
+def test_children_cannot_have_more_than_the_limit_together(place):
+    text = """
+import time
+for _ in range(8):
+    if os.fork() == 0:
+        malloc(20 * MIB)
+        os.read(0, 1)
+        os._exit(0)
+time.sleep(0.5)
+ready()
+"""
+    tenant = place.player(text, {"SPARKGUARD_LIMIT": "90M"})
+    assert sorted(tenant.ready()) == ["ENOMEM"] * 4 + ["ok"] * 4
+
+
+def test_what_was_inherited_counts_once_and_what_came_on_top_counts(place):
+    """A parent with 60 MiB and four children that take 10 each: 100, not 340."""
+    text = """
+malloc(60 * MIB)
+for _ in range(4):
+    if os.fork() == 0:
+        malloc(10 * MIB)
+        os.read(0, 1)
+        os._exit(0)
+time.sleep(0.5)
+ready()
+"""
+    tenant = place.player(text, {"SPARKGUARD_LIMIT": "120M"})
+    assert tenant.ready() == ["ok"] * 5
+    assert place.take("malloc 25M", {"SPARKGUARD_LIMIT": "120M"}) == ["ENOMEM"]
+    assert place.take("malloc 8M", {"SPARKGUARD_LIMIT": "120M"}) == ["ok"]
+
+
+@pytest.mark.parametrize("mine", ["1G", None])
+def test_smallest_of_differing_limits_is_everybodys(place, mine):
+    tenant = place.holder("malloc 60M", {"SPARKGUARD_LIMIT": "100M"})
+    assert place.take("malloc 60M", {"SPARKGUARD_LIMIT": mine}) == ["ENOMEM"]
+    assert place.take("malloc 30M", {"SPARKGUARD_LIMIT": mine}) == ["ok"]
+    tenant.end()
+    assert place.take("malloc 60M", {"SPARKGUARD_LIMIT": mine}) == ["ok"]
+
+
+@pytest.mark.parametrize("mine", ["1G", None])
+def test_small_requests_keep_to_the_smallest_limit_too(place, mine):
+    """At most 32 MiB beyond it."""
+    place.holder("malloc 60M", {"SPARKGUARD_LIMIT": "100M"})
+    text = """
+taken = 0
+while taken < 1000 and libc.mmap(None, 1000 << 10, 3, 0x22, -1, 0) != ctypes.c_void_p(-1).value:
+    taken += 1
+say(taken)
+"""
+    (taken,) = place.player(text, {"SPARKGUARD_LIMIT": mine}).end()
+    assert 30 <= taken <= 78
+
+
+# ---- namespaces and users ----
+
+
+@needs_root
+def test_process_in_a_pid_namespace_of_its_own_takes_part(place):
+    prefix = ["unshare", "--pid", "--fork", "--kill-child"]
+    if subprocess.run([*prefix, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no PID namespaces here")
+    place.holder("malloc 1G")
+    inside = place.holder("malloc 3G largest", prefix=prefix)
+    assert inside.answers[0] == "ok" and LEFT - 4 * GIB - NEAR <= inside.answers[1] <= LEFT - 4 * GIB
+    place.assert_left(LEFT - 4 * GIB)
+    inside.kill()
+    place.assert_left(LEFT - GIB)
+
+
+@needs_root
+@pytest.mark.parametrize("owner", ["root", "user"])
+def test_users_with_a_group_shared_directory_take_part(place, tmp_path, owner):
+    place.guard.directory.mkdir()
+    os.chown(place.guard.directory, 0 if owner == "root" else 4712, 4711)
+    place.guard.directory.chmod(0o2770)
+    for parent in [tmp_path, *tmp_path.parents][:3]:
+        parent.chmod(0o755)
+    ids = {"user": 4712, "group": 4713, "extra_groups": [4711]}
+    done = place.guard.run([place.admit_take], **ids)
+    if done.returncode == 126 or "cannot be preloaded" in done.stderr:
+        pytest.skip("the build folder is closed to other users")
+    other = place.holder("malloc 3G", **ids)
+    assert place.flags(other.pid) & SHARING
+    info = place.ledger.path.stat()
+    assert (info.st_uid, info.st_gid, info.st_mode & 0o7777) == (4712, 4711, 0o660)
+    if owner == "root":
+        third = place.holder("malloc 1G largest", user=4714, group=4713, extra_groups=[4711])
+        assert third.answers[1] <= LEFT - 4 * GIB and place.flags(third.pid) & SHARING
+        mine = place.holder("malloc 64M largest")
+        assert mine.answers[1] <= LEFT - 4 * GIB and place.flags(mine.pid) & SHARING
+        third.kill()
+    other.kill()
+    assert place.ledger.gone() <= 64 * MIB + NEAR
+
+
+# ---- a ledger that cannot be used ----
+
+
+def well_made(**header):
+    content = bytearray(FILE_BYTES)
+    words = {"magic": 0x524744454C475053, "version": 1, "seat_bytes": SEAT_BYTES, "seat_room": ROOM, **header}
+    content[:8] = words["magic"].to_bytes(8, "little")
+    for offset, name in ((8, "version"), (12, "seat_bytes"), (16, "seat_room")):
+        content[offset : offset + 4] = words[name].to_bytes(4, "little")
+    return bytes(content)
+
+
+UNUSABLE = {
+    "empty": b"",
+    "header_only": well_made()[:4096],
+    "cut_by_a_byte": well_made()[:-1],
+    "no_magic": well_made(magic=0),
+    "next_version": well_made(version=2),
+    "larger_seats": well_made(seat_bytes=1024),
+    "no_seats": well_made(seat_room=0),
+    "all_ones": b"\xff" * FILE_BYTES,
+}
+
+
+def assert_goes_on_alone(place):
+    tenant = place.holder("malloc 64M largest malloc 16G small 1K 1M fork malloc 20M")
+    assert tenant.answers[0] == "ok" and tenant.answers[2:] == ["ENOMEM", MIB, "ok"]
+    assert LEFT - 64 * MIB - NEAR <= tenant.answers[1] <= LEFT - 64 * MIB
+    place.assert_alone(tenant.pid)
+    tenant.end()
+    place.assert_left(LEFT)
+
+
+def put(place, content):
+    place.guard.directory.mkdir(mode=0o700)
+    place.ledger.path.write_bytes(content)
+    place.ledger.path.chmod(0o600)
+
+
+@pytest.mark.parametrize("what", UNUSABLE)
+def test_ledger_that_is_no_ledger_is_left_alone(place, what):
+    put(place, UNUSABLE[what])
+    assert_goes_on_alone(place)
+    assert place.ledger.path.read_bytes() == UNUSABLE[what]
+
+
+def test_sparse_ledger_is_filled_before_it_is_used(place):
+    put(place, b"")
+    with open(place.ledger.path, "r+b") as file:
+        file.truncate(FILE_BYTES)
+        file.write(well_made()[:64])
+    place.holder("malloc 3G")
+    assert place.ledger.path.stat().st_blocks * 512 >= FILE_BYTES
+    place.assert_left(LEFT - 3 * GIB)
+
+
+@needs_root
+def test_strangers_ledger_is_left_alone(place):
+    put(place, well_made())
+    os.chown(place.ledger.path, 4711, 4711)
+    assert_goes_on_alone(place)
+    assert place.ledger.path.read_bytes() == well_made()
+
+
+@pytest.mark.parametrize("what", ["directory", "fifo", "link", "dangling_link"])
+def test_what_is_no_file_in_the_place_of_the_ledger_is_left_alone(place, tmp_path, what):
+    place.guard.directory.mkdir(mode=0o700)
+    if what == "directory":
+        place.ledger.path.mkdir()
+    elif what == "fifo":
+        os.mkfifo(place.ledger.path)
+    else:
+        place.ledger.path.symlink_to(tmp_path / "elsewhere")
+        if what == "link":
+            (tmp_path / "elsewhere").write_bytes(well_made())
+    assert_goes_on_alone(place)
+    if what == "link":
+        assert (tmp_path / "elsewhere").read_bytes() == well_made()
+    assert what != "dangling_link" or not (tmp_path / "elsewhere").exists()
+
+
+def test_no_room_for_the_ledger_is_survived_and_nothing_is_left_of_it(place, own_mounts):
+    place.guard.directory.mkdir()
+    mount = 'mount -t tmpfs -o size=256k,mode=700 none "$0"'
+    show = 'ls -A "$0"; cat "$0"/*.segment | tr -c "[:print:]" "\\n"'
+    script = f'{mount} && LD_PRELOAD={place.guard.library} "$@"; {show}'
+    command = [*own_mounts, "sh", "-c", script, place.guard.directory, place.admit_take]
+    done = place.guard.run([*command, *"malloc 64M malloc 16G".split()], env={**place.env, "LD_PRELOAD": None})
+    assert done.stdout.startswith("ok\nENOMEM\n") and done.stderr.count("\n") == 1, done.stderr
+    assert "machine.ledger" not in done.stdout
+    assert "not sharing: no room" in done.stdout
+
+
+# ---- a ledger that goes while it is used ----
+
+
+def test_ledger_may_be_removed_while_processes_run(place):
+    """Those who come meet in a new one; those who are there go there when they need room."""
+    first = place.holder("malloc 3G wait malloc 16G")
+    second = place.holder("malloc 1G wait malloc 2G")
+    place.ledger.path.unlink()
+    newcomer = place.holder("malloc 500M")
+    assert place.ledger.path.exists()
+    assert first.go().ready() == ["ENOMEM"]
+    assert second.go().ready() == ["ok"]
+    place.assert_left(LEFT - 3 * GIB - 500 * MIB)
+    for tenant in (first, second, newcomer):
+        assert place.flags(tenant.pid) & SHARING
+        tenant.end()
+    place.assert_left(LEFT)
+
+
+def test_directory_may_be_removed_while_processes_run(place):
+    tenant = place.holder("malloc 3G wait malloc 16G malloc 1G small 64K 20M")
+    for file in place.guard.directory.iterdir():
+        file.unlink()
+    place.guard.directory.rmdir()
+    assert tenant.go().ready() == ["ENOMEM", "ok", 20 * MIB]
+    tenant.end()
+    place.assert_left(LEFT)
+
+
+def test_who_finds_a_ledger_that_cannot_be_used_in_the_place_of_his_says_so(place):
+    tenant = place.holder("malloc 3G wait malloc 16G")
+    place.ledger.path.unlink()
+    place.ledger.path.write_bytes(well_made(version=9))
+    assert tenant.go().ready() == ["ENOMEM"]
+    place.assert_alone(tenant.pid, "another version")
+    tenant.end()
+
+
+def test_ledger_that_is_removed_all_the_time_ends_nobody(place):
+    commands = "malloc 16G small 64K 1M malloc 2M".split() * 40
+    tenants = [place.tenant([place.admit_take, *commands, "wait"]) for _ in range(4)]
+    deadline = time.monotonic() + 1
+    while time.monotonic() < deadline:
+        place.ledger.path.unlink(missing_ok=True)
+    for tenant in tenants:
+        assert tenant.ready() == ["ENOMEM", MIB, "ok"] * 40
+        tenant.end()
+    place.assert_left(LEFT)
+
+
+# ---- seats that say what cannot be ----
+
+
+def test_numbers_beyond_all_bounds_refuse_and_hold_up_but_end_nobody(place):
+    place.take("malloc 1M")
+    with place.ledger.seat(500, content=b"\xff" * SEAT_BYTES):
+        begin = time.monotonic()
+        assert place.take("malloc 64M small 64K 30M small 64K 100M fork malloc 1M")[:2] == ["ENOMEM", 30 * MIB]
+        assert time.monotonic() - begin < 6 * PATIENCE
+        assert place.guard.report_command("--json", "--all").returncode == 0
+    place.assert_left(LEFT)
+
+
+def test_hostile_limit_of_a_namesake_leaves_room_to_end(place):
+    place.take("malloc 1M")
+    with place.ledger.seat(3, job_hash=hash_of("job"), limit_bytes=1, granted_bytes=(1 << 64) - 1):
+        assert place.take("malloc 64M") == ["ENOMEM"]
+    with place.ledger.seat(3, job_hash=hash_of("job"), limit_bytes=1):
+        assert place.take("malloc 64M small 64K 20M") == ["ENOMEM", 20 * MIB]
+    assert place.take("malloc 64M") == ["ok"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_ledger_under_running_processes_ends_nobody(place, seed):
+    draw = random.Random(seed)
+    commands = "malloc 2M small 64K 1M mmap 3M".split()
+    place.take("malloc 1M")
+    tenants = [place.tenant([place.admit_take, *commands * 3, "wait"]) for _ in range(2)]
+    deadline = time.monotonic() + 0.5
+    fields = ["seat_used", "epoch", "call", "asked_bytes", "waiting_until_ns", "context_bytes"]
+    with place.ledger.seat(9, content=draw.randbytes(SEAT_BYTES)):
+        while time.monotonic() < deadline:
+            place.ledger.put(draw.choice(fields), draw.choice([draw.getrandbits(64), (1 << 64) - 1, 0]))
+    for number in range(9, ROOM):
+        place.ledger.put("claim", draw.getrandbits(64), number)
+    place.ledger.put("seat_used", 0xFFFFFFFF)
+    for tenant in tenants:
+        tenant.ready()
+        tenant.end()
+    place.ledger.put("asked_bytes", (1 << 64) - MIB)
+    place.assert_left(LEFT)
+
+
+def test_count_of_all_requests_may_wrap(place):
+    place.take("malloc 1M")
+    place.ledger.put("asked_bytes", (1 << 64) - 3 * MIB)
+    tenant = place.holder("malloc 1M small 1K 5M malloc 3G largest")
+    assert tenant.answers[:3] == ["ok", 5 * MIB, "ok"]
+    assert LEFT - 3 * GIB - 2 * NEAR <= tenant.answers[3] <= LEFT - 3 * GIB
+    assert place.ledger.get("asked_bytes") < 1 << 60
+    place.assert_left(LEFT - 3 * GIB)
+
+
+# ---- no seat left ----
+
+
+def test_when_all_seats_are_taken_the_next_process_decides_alone_and_says_so(place):
+    place.take("malloc 1M")
+    with place.ledger.locked(0, ROOM):
+        for number in range(ROOM):
+            place.ledger.put("claim", 1 << 2 | LIVE, number)
+        place.ledger.put("seat_used", ROOM)
+        place.ledger.put("promised_bytes", 3 * GIB, 77)
+        tenant = place.holder("malloc 64M malloc 16G small 1K 1M")
+        assert tenant.answers == ["ok", "ENOMEM", MIB]
+        place.assert_alone(tenant.pid, "no room")
+        place.assert_left(LEFT)
+        tenant.end()
+    place.assert_left(LEFT)
+    assert place.ledger.get("claim", 77) & 3 != LIVE
+
+
+def test_seats_of_the_dead_are_free(place):
+    place.take("malloc 1M")
+    for number in range(ROOM):
+        place.ledger.put("claim", 1 << 2 | LIVE, number)
+        place.ledger.put("promised_bytes", GIB, number)
+    place.ledger.put("seat_used", ROOM)
+    tenant = place.holder("malloc 64M")
+    assert tenant.answers == ["ok"] and place.flags(tenant.pid) & SHARING
+    place.assert_left(LEFT - 64 * MIB)
+
+
+def test_seats_whose_owners_have_left_are_not_taken_from_under_them(place):
+    """A claim is given up before the process ends: the byte says who is there."""
+    place.take("malloc 1M")
+    with place.ledger.locked(0, 10):
+        for number in range(10):
+            place.ledger.put("claim", EMPTY, number)
+        tenant = place.holder("malloc 64M")
+        assert place.ledger.of(tenant.pid) == 10
+
+
+# ---- somebody else in the middle of a request ----
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"ticket": CHOOSING, "asking_bytes": 20 * GIB},
+        {"ticket": FIRST, "asking_bytes": 20 * GIB},
+        {"in_flight_bytes": 20 * GIB, "bounded_flight_bytes": 20 * GIB},
+    ],
+    ids=["choosing", "first", "in_flight"],
+)
+def test_who_has_stopped_in_a_request_holds_up_others_for_three_seconds(place, fields):
+    place.take("malloc 1M")
+    with place.ledger.seat(500, **fields):
+        begin = time.monotonic()
+        assert place.take("malloc 64M") == ["ENOMEM"]
+        assert PATIENCE - 0.1 <= time.monotonic() - begin < PATIENCE + 1
+        assert place.take("small 64K 30M") == [30 * MIB]
+    begin = time.monotonic()
+    place.assert_left(LEFT)
+    assert time.monotonic() - begin < 1
+
+
+def test_who_stands_behind_holds_up_nobody(place):
+    place.take("malloc 1M")
+    with place.ledger.seat(500, ticket=1 << 50, asking_bytes=20 * GIB):
+        begin = time.monotonic()
+        place.assert_left(LEFT)
+        assert time.monotonic() - begin < 1
+
+
+def test_who_waits_is_let_in_when_the_other_dies(place):
+    place.take("malloc 1M")
+    with place.ledger.seat(500, in_flight_bytes=20 * GIB, bounded_flight_bytes=20 * GIB):
+        tenant = place.tenant([place.admit_take, "malloc", "64M", "wait"])
+        time.sleep(0.5)
+    begin = time.monotonic()
+    assert tenant.ready() == ["ok"]
+    assert time.monotonic() - begin < 1
+
+
+@pytest.mark.parametrize("attempt", range(10))
+def test_process_stopped_at_any_instant_keeps_what_it_has_and_no_more(place, attempt):
+    tenant = place.tenant([place.admit_take, *"malloc 1M".split() * 100, "malloc", "3G", "wait"])
+    time.sleep(random.Random(attempt).random() / 50)
+    os.kill(tenant.pid, signal.SIGSTOP)
+    begin = time.monotonic()
+    (answer,) = place.take("malloc 5100M")
+    assert time.monotonic() - begin < PATIENCE + 1
+    os.kill(tenant.pid, signal.SIGCONT)
+    held = tenant.ready()[-1] == "ok"
+    assert answer == "ok" or held
+    place.assert_left(LEFT - 100 * MIB - (3 * GIB if held else 0))
+
+
+# ---- cgroups ----
+
+
+def group(place, scratch, name, lines):
+    """What a process of the same machine sees that is in another cgroup: variables for it."""
+    root = scratch / f"seen-{name}"
+    root.mkdir()
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/meminfo").write_text(meminfo(16 * GIB, 10 * GIB))
+    (root / "proc/self/cgroup").write_text(lines)
+    (root / "sys").symlink_to(place.machine.root / "sys")
+    return {"SPARKGUARD_SYSTEM_ROOT": root, "SPARKGUARD_RESERVE": "0"}
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_promises_count_against_the_cgroups_they_are_made_in(place, tmp_path, version):
+    add = getattr(place.machine, version)
+    line = "4:memory:{}\n" if version == "v1" else "0::{}\n"
+    for path, limit in (("/a", 4), ("/b", 3), ("/top", 5), ("/top/x", 4), ("/top/y", 4)):
+        add(path, limit * GIB)
+    a, b, x, y, out = (
+        group(place, tmp_path, name, line.format(path))
+        for name, path in (("a", "/a"), ("b", "/b"), ("x", "/top/x"), ("y", "/top/y"), ("out", "/"))
+    )
+    outside = place.holder("malloc 1G", out)
+    place.assert_left(4 * GIB, a)  # outside: the machine's only, which has 9 GiB
+    inside = place.holder("malloc 2G", a)
+    place.assert_left(2 * GIB, a)
+    place.assert_left(3 * GIB, b)
+    place.assert_left(7 * GIB, out)
+    nested = place.holder("malloc 3G", x)
+    place.assert_left(1 * GIB, x)
+    place.assert_left(2 * GIB, y)  # of what is above both
+    place.assert_left(3 * GIB, b)
+    place.assert_left(4 * GIB, out)
+    for tenant in (outside, inside, nested):
+        tenant.kill()
+    place.assert_left(4 * GIB, y)
+
+
+def test_reader_sees_the_same_levels_in_processes_of_one_group(place, tmp_path):
+    place.machine.v2("/top", 5 * GIB).v2("/top/x", 4 * GIB).v2("/top/y", 4 * GIB)
+    seen = [group(place, tmp_path, name, f"0::/top/{name}\n") for name in "xy"]
+    seats = [place.ledger.of(place.holder("malloc 2M", env).pid) for env in seen]
+    levels = [[place.ledger.level(seat, i) for i in range(8)] for seat in seats]
+    assert levels[0][0] != levels[1][0] and levels[0][1] == levels[1][1] != 0
+    assert [row[2:] for row in levels] == [[0] * 6] * 2
+
+
+def test_promises_in_a_real_cgroup(guard, jail):  # noqa: F811
+    environment = guard.environment()
+    library = environment.pop("LD_PRELOAD")
+    program = guard.build / "tests/programs/admit_take"
+    script = f'echo $$ > {jail}/cgroup.procs && LD_PRELOAD={library} exec "$@"'
+    command = ["/bin/sh", "-c", script, "sh", program, "malloc", "200M", "wait"]
+    with subprocess.Popen(
+        [str(c) for c in command], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as inside:
+        try:
+            assert [inside.stdout.readline() for _ in range(2)] == ["ok\n", "ready\n"]
+            left = 512 * MIB - 512 * MIB * 8 // 100 - 200 * MIB
+            outside = guard.popen([program, "malloc", "100M", "wait"], stdin=subprocess.PIPE)
+            assert outside.stdout.readline() == "ok\n"
+            largest = int(in_jail(guard, jail, "largest").stdout)
+            assert left - 8 * MIB <= largest <= left
+        finally:
+            for process in (outside, inside):
+                process.communicate("\n")
+        largest = int(in_jail(guard, jail, "largest").stdout)
+        assert left + 200 * MIB - 8 * MIB <= largest <= left + 200 * MIB

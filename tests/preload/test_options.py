@@ -1,0 +1,203 @@
+"""Options from the environment: what cannot be read is said once, by the job's first process, and the default holds."""
+
+import pytest
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+# variable: a bad value, a good example
+BAD = {
+    "RESERVE": ("banana", "12G"),
+    "LIMIT": ("12Q", "64G"),
+    "WAIT": ("soon", "30"),
+    "DEVICE_RESERVE": ("110%", "1G"),
+    "LARGE": ("10%", "1M"),
+    "FLOOR": ("-1G", "2G"),
+    "WATCHDOG": ("maybe", "off|warn|term"),
+    "MODE": ("Observe", "enforce|observe"),
+    "UNIFIED": ("yes", "auto|on|off"),
+    "MEMINFO": ("cooked", "honest|raw"),
+    "JOB": ("a/b", "train-7b"),
+    "REPORT": ("always", "off|exit"),
+    "OOM_SCORE_ADJ": ("5000", "500"),
+    "HISTORY": ("relative/path", "/var/lib/sparkguard"),
+    "SYSTEM_ROOT": ("relative", "/run/fake"),
+    "DISABLE": ("true", "0|1"),
+}
+
+
+def shell(guard, script, **variables):
+    done = guard.run(["/bin/sh", "-c", script], env={f"SPARKGUARD_{k}": v for k, v in variables.items()})
+    assert done.returncode == 0
+    return done
+
+
+@pytest.fixture
+def root(tmp_path):
+    """16 GiB, of which 10 are there."""
+    proc = tmp_path / "root/proc"
+    proc.mkdir(parents=True)
+    (proc / "meminfo").write_text("MemTotal: 16777216 kB\nMemFree: 10485760 kB\nMemAvailable: 10485760 kB\n")
+    return tmp_path / "root"
+
+
+def largest(guard, root, **variables):
+    program = guard.build / "tests/programs/admit_take"
+    env = {"SPARKGUARD_SYSTEM_ROOT": root, **{f"SPARKGUARD_{k}": v for k, v in variables.items()}}
+    done = guard.run([program, "largest"], env=env)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout), done
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_value_is_said_in_one_line_by_the_first_process_only(guard, name):
+    value, example = BAD[name]
+    done = shell(guard, "/bin/true; /bin/ls / >/dev/null; (/bin/true)", **{name: value})
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"sparkguard: SPARKGUARD_{name}={value} cannot be read; a good value is {example}; using ")
+
+
+def test_bad_directory_is_said_once(guard):
+    done = shell(guard, "/bin/true; /bin/true", DIR="relative")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("sparkguard: SPARKGUARD_DIR=relative cannot be read; a good value is /dev/shm/")
+
+
+@pytest.mark.parametrize("name", ["RESERVE", "LIMIT", "LARGE", "FLOOR", "MODE", "DISABLE"])
+def test_bad_value_leaves_the_default(guard, root, name):
+    expected, _ = largest(guard, root)
+    got, done = largest(guard, root, **{name: BAD[name][0]})
+    assert abs(got - expected) < MIB
+    assert 10 * GIB - 16 * GIB * 8 // 100 - 2 * MIB <= got <= 10 * GIB - 16 * GIB * 8 // 100
+    assert len([line for line in done.stderr.splitlines() if "cannot be read" in line]) == 1
+
+
+@pytest.mark.parametrize(
+    "value", ["1e9", "12 G", "G", "5GBs", "0x100", "1..5G", "101%", "99999999999999999999999", "12G ", "١٢"]
+)
+def test_what_is_not_a_size(guard, value):
+    assert f"SPARKGUARD_LIMIT={value} cannot be read" in shell(guard, "true", LIMIT=value).stderr
+
+
+@pytest.mark.parametrize(
+    "value, size",
+    [
+        ("104857600", 100 * MIB),
+        ("100M", 100 * MIB),
+        ("100m", 100 * MIB),
+        ("100MiB", 100 * MIB),
+        ("102400K", 100 * MIB),
+        ("100MB", 10**8),
+        ("0.1G", GIB // 10),
+        ("1.5GB", 1500 * 10**6),
+        ("104857600B", 100 * MIB),
+    ],
+)
+def test_what_is_a_size(guard, root, value, size):
+    got, done = largest(guard, root, LIMIT=value)
+    assert size - 2 * MIB <= got <= size
+    assert "cannot be read" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "name, nearest",
+    [
+        ("SPARKGUARD_RESERV", "SPARKGUARD_RESERVE"),
+        ("SPARKGUARD_LIMITS", "SPARKGUARD_LIMIT"),
+        ("SPARKGUARD_DEVICERESERVE", "SPARKGUARD_DEVICE_RESERVE"),
+        ("SPARKGUARD_MEM_INFO", "SPARKGUARD_MEMINFO"),
+        ("SPARKGUARD_limit", "SPARKGUARD_LIMIT"),
+        ("SPARKGUARD_HISTROY", "SPARKGUARD_HISTORY"),
+    ],
+)
+def test_unknown_variable_is_said_with_the_nearest_name(guard, name, nearest):
+    done = guard.run(["/bin/sh", "-c", "/bin/true; /bin/true"], env={name: "1G"})
+    (line,) = done.stderr.splitlines()
+    assert line == f"sparkguard: unknown variable {name}; did you mean {nearest}?"
+
+
+def test_other_programs_variables_are_no_concern(guard):
+    done = guard.run(["/bin/true"], env={"SPARKGUARDIAN": "x", "SPARK_HOME": "y", "XSPARKGUARD_LIMIT": "z"})
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("name", [n for n in BAD] + ["DIR"])
+def test_empty_value_is_as_good_as_unset(guard, root, name):
+    if name in ("DIR", "SYSTEM_ROOT"):
+        assert shell(guard, "/bin/true", **{name: ""}).stderr == ""
+        return
+    expected, _ = largest(guard, root)
+    got, done = largest(guard, root, **{name: ""})
+    assert abs(got - expected) < MIB
+    assert "cannot be read" not in done.stderr and "unknown" not in done.stderr
+
+
+def test_several_bad_ones_are_one_line_each(guard):
+    done = shell(guard, "/bin/true", RESERVE="x", LIMIT="y", RESERV="z")
+    assert len(done.stderr.splitlines()) == 3
+
+
+def test_very_long_value_does_no_harm(guard):
+    done = shell(guard, "/bin/true", LIMIT="9" * 5000, JOB="j" * 5000, MODE="m" * 100000)
+    assert len(done.stderr.splitlines()) == 3
+    assert all(len(line) < 600 for line in done.stderr.splitlines())
+
+
+def test_good_values_are_silent(guard, root):
+    done = shell(
+        guard,
+        "/bin/true",
+        RESERVE="12.5%",
+        LIMIT="64GiB",
+        WAIT="0.5",
+        DEVICE_RESERVE="1G",
+        LARGE="2M",
+        FLOOR="1%",
+        WATCHDOG="off",
+        MODE="observe",
+        UNIFIED="off",
+        MEMINFO="raw",
+        JOB="train 7b",
+        REPORT="off",
+        HISTORY="off",
+        SYSTEM_ROOT=str(root),
+        DISABLE="0",
+    )
+    assert done.stderr == ""
+
+
+def test_job_name_is_inherited_by_children(guard):
+    run = '/usr/bin/python3 -S -c "b = bytearray(20 << 20)"'
+    guard.run(["/bin/sh", "-c", f"{run}; {run}; true"], env={"SPARKGUARD_JOB": "my job"})
+    (job,) = guard.report()["jobs"]
+    assert job["job"] == "my job" and len(job["processes"]) == 2
+    assert job["limit_bytes"] is None
+
+
+def test_job_name_is_made_up_once_for_all_children(guard):
+    script = "b = bytearray(20 << 20)"
+    run = f'/usr/bin/python3 -S -c "{script}"'
+    guard.run(["/bin/sh", "-c", f"{run}; {run}; true"])
+    (job,) = guard.report()["jobs"]
+    assert len(job["processes"]) == 2
+
+
+def test_limit_is_in_the_report(guard):
+    guard.run(["/usr/bin/python3", "-S", "-c", "b = bytearray(20 << 20)"], env={"SPARKGUARD_LIMIT": "1G"})
+    (job,) = guard.report()["jobs"]
+    assert job["limit_bytes"] == GIB
+
+
+def test_summary_at_exit_by_the_first_process_only(guard):
+    script = "b = bytearray(40 << 20)"
+    env = {"SPARKGUARD_REPORT": "exit", "SPARKGUARD_JOB": "sum"}
+    done = guard.run(["/usr/bin/python3", "-S", "-c", script], env=env)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"sparkguard: job sum, process {done.pid}: peak ") and line.endswith("0 requests refused")
+    done = guard.run(["/bin/sh", "-c", f'/usr/bin/python3 -S -c "{script}"; true'], env=env)
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_oom_score_is_set(guard):
+    done = guard.run(["/bin/cat", "/proc/self/oom_score_adj"], env={"SPARKGUARD_OOM_SCORE_ADJ": "500"})
+    assert done.stdout == "500\n" and done.stderr == ""

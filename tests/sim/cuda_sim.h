@@ -1,0 +1,63 @@
+/*
+ * cuda_sim.h - what the simulated libcuda.so.1 tells tests about itself.
+ *
+ * Any thread, at any time, before cuInit too; none of them is counted as a call. They show what the
+ * driver really handed out, to be compared with what a guard in front of it believes. A test that
+ * may also run on a real driver looks them up with dlsym.
+ */
+#ifndef SGSIM_CUDA_SIM_H
+#define SGSIM_CUDA_SIM_H
+
+#include <stddef.h>
+
+/*
+ * Live bytes of one kind, of all devices together:
+ *   "device"         cuMemAlloc, cuMemAllocPitch, cuMemCreate on a device, what pools have reserved there
+ *   "pinned"         cuMemHostAlloc, cuMemAllocHost, cuMemCreate and pools on the host
+ *   "managed"        cuMemAllocManaged, managed pools
+ *   "array"          arrays and mipmapped arrays
+ *   "context"        what contexts took (SGSIM_CONTEXT)
+ *   "total"          the five above
+ *   "pool_reserved"  what pools have reserved; part of device, pinned or managed as well
+ *   "registered"     cuMemHostRegister; memory of the program's own, outside the total
+ * Any other word answers 0.
+ */
+size_t sgsim_live_bytes(const char *kind);
+
+/* How often the exported symbol (exact name, "cuMemAlloc_v2") was called, failed calls included; 0 if there is none. */
+unsigned long sgsim_calls(const char *symbol);
+
+/*
+ * Make a later call of the exported symbol fail: nth = 1 is the very next one, -1 every one from now
+ * on, 0 forgets all failures planned for it. `code` is a CUresult; 0 stands for out of memory. A
+ * call that fails this way is counted and does nothing else. Up to 64 failures can be planned.
+ */
+void sgsim_fail(const char *symbol, int nth, int code);
+
+/*
+ * Make a later call of the exported symbol stay inside the driver before it does anything: nth as in sgsim_fail,
+ * `until` is a number of milliseconds ("250") or the name of a file with a "/" in it, which the call waits for. Who
+ * waits for a file first appends one byte to FILE.held. Other threads' calls go on. Up to 32 in the life of a process.
+ */
+void sgsim_hold(const char *symbol, int nth, const char *until);
+
+/*
+ * Touch managed memory of cuMemAllocManaged, `bytes` from `pointer` on, as a processor would: a fake machine gives the
+ * pages. A block is resident up to the last byte touched. Answers a CUresult: INVALID_VALUE if it is no such memory.
+ */
+int sgsim_touch(unsigned long long pointer, size_t bytes);
+
+/*
+ * The fake machine behind a meminfo file (SGSIM_MEMINFO), for any process, in front of a driver or not. settle pays
+ * back what dead processes held and what late frees owe, and answers how many living processes hold something; -1 if
+ * there is no such machine. bytes answers "free", "available", "cached" (as the file shows them, but negative where
+ * more is gone than there was), "taken" by simulated processes, "late" (freed and not back yet), or "least_available",
+ * the lowest "available" since the machine began. move changes what nobody simulated: "other" bytes are taken
+ * (negative: given back), "cached" bytes of free memory become page cache (negative: are dropped), "least_available"
+ * begins anew.
+ */
+long sgsim_settle(const char *meminfo);
+long long sgsim_machine_bytes(const char *meminfo, const char *what);
+void sgsim_machine_move(const char *meminfo, const char *what, long long bytes);
+
+#endif

@@ -1,0 +1,63 @@
+/*
+ * sim_books.h - the file in which several simulated processes keep what they hold of one machine: see sim_books.c.
+ *
+ * All with the driver's lock held; between sgsim_books_open and _close the machine's lock is held too.
+ */
+#ifndef SGSIM_SIM_BOOKS_H
+#define SGSIM_SIM_BOOKS_H
+
+#include "sim_core.h"
+
+#define SGSIM_PLACES 512
+#define SGSIM_LATE_ROOM 63
+#define SGSIM_PATH_ROOM 4096
+
+struct sgsim_late {
+    int64_t due_ns; /* CLOCK_MONOTONIC */
+    uint64_t kib;
+};
+
+/* What one process holds. */
+struct sgsim_place {
+    uint64_t taken_kib;
+    int64_t late_ns; /* SGSIM_LATE_FREE of its owner */
+    struct sgsim_late late[SGSIM_LATE_ROOM];
+};
+_Static_assert(sizeof(struct sgsim_place) == 1024, "places are whole kilobytes");
+
+struct sgsim_machine {
+    uint64_t magic;
+    int64_t free_kib, available_kib, cached_kib; /* with nothing taken and nothing reclaimed */
+    int64_t reclaimed_kib;                       /* cache that had to go; it does not come back */
+    int64_t least_available_kib;
+    uint64_t used; /* places ever used */
+    uint64_t padding[121];
+    struct sgsim_place place[SGSIM_PLACES];
+};
+
+struct sgsim_figures {
+    int64_t free_kib, available_kib, cached_kib; /* negative: that much is owed */
+    uint64_t taken_kib, late_kib, living;
+};
+
+struct sgsim_books {
+    struct sgsim_machine *machine;
+    const struct sgsim_place *own; /* NULL if the caller has none in this machine */
+    int meminfo, file;             /* descriptors */
+    bool is_mapped;                /* for this opening alone */
+};
+
+int64_t sgsim_now_ns(void); /* CLOCK_MONOTONIC */
+
+/* `mapped` is the caller's lasting mapping of the same machine, or NULL. False: the books cannot be had. */
+bool sgsim_books_open(struct sgsim_books *books, const char *meminfo, struct sgsim_machine *mapped);
+void sgsim_books_close(const struct sgsim_books *books);
+
+/* Takes what is held away from a place; late, where its owner's driver is. */
+void sgsim_books_put_back(struct sgsim_place *place, uint64_t kib);
+
+/* What the machine has now. settle also writes it to the meminfo. */
+struct sgsim_figures sgsim_books_sum(const struct sgsim_books *books);
+struct sgsim_figures sgsim_books_settle(const struct sgsim_books *books);
+
+#endif

@@ -1,0 +1,15 @@
+/*
+ * sim_hold.h - calls that stay inside the driver for a while (SGSIM_HOLD, sgsim_hold), before they do anything.
+ */
+#ifndef SGSIM_SIM_HOLD_H
+#define SGSIM_SIM_HOLD_H
+
+#include "sim_core.h"
+
+struct sgsim_hold;
+
+void sgsim_hold_configure(void);                                       /* with the lock held, once */
+const struct sgsim_hold *sgsim_hold_due(enum sgsim_function function); /* with the lock held; NULL: go on */
+void sgsim_hold_wait(const struct sgsim_hold *hold);                   /* without the lock */
+
+#endif

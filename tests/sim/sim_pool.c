@@ -1,0 +1,433 @@
+/*
+ * sim_pool.c - memory pools and stream-ordered allocation.
+ *
+ * Blocks (rounded up to 512 bytes, which is what USED counts) are cut, first fit, from segments that
+ * the pool reserves. A new segment is 32 MiB, or the block rounded up to 2 MiB where that is larger or
+ * 32 MiB cannot be had. What the ledger books is the reserved memory. A freed block can be used
+ * again at once, and its segment stays: only a synchronize (stream or context) or cuMemPoolTrimTo gives back, whole
+ * segments without a live block, and never so many that less than the release threshold, or what TrimTo
+ * is to keep, stays reserved. Resetting a HIGH attribute sets it to the present figure.
+ */
+#define _GNU_SOURCE
+#include "sim_core.h"
+
+#include <string.h>
+
+#define SEGMENT_BYTES (32 * SGSIM_MIB)
+#define BLOCK_STEP ((size_t)512)
+
+struct sgsim_object *sgsim_pool_of_block(const struct sgsim_object *block)
+{
+    return block->role == SGSIM_POOL_BLOCK ? block->owner->owner : NULL;
+}
+
+static enum sgsim_kind kind_of(const CUmemPoolProps *props)
+{
+    if (props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED)
+        return SGSIM_MANAGED;
+    return props->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? SGSIM_DEVICE : SGSIM_PINNED;
+}
+
+static uint64_t larger(uint64_t one, uint64_t other)
+{
+    return one > other ? one : other;
+}
+
+/* ---- segments ---- */
+
+static struct sgsim_object *segment_new(struct sgsim_object *pool, size_t size)
+{
+    struct sgsim_pool *state = &pool->u.pool;
+    if (state->props.maxSize && (size > state->props.maxSize || state->reserved > state->props.maxSize - size))
+        return NULL;
+    if (sgsim_charge(pool->kind, pool->device, size) != CUDA_SUCCESS)
+        return NULL;
+    struct sgsim_object *segment = sgsim_object_new(SGSIM_SEGMENT);
+    if (segment)
+        segment->key = segment->backing = sgsim_map_backing(pool->kind, size, false, &segment->backing_size);
+    if (!segment || !segment->key) {
+        if (segment)
+            sgsim_object_recycle(segment);
+        sgsim_release(pool->kind, pool->device, size);
+        return NULL;
+    }
+    segment->size = segment->charged = size;
+    segment->kind = pool->kind;
+    segment->device = pool->device;
+    segment->owner = pool;
+    segment->next = state->segments;
+    state->segments = segment;
+    state->reserved += size;
+    state->reserved_high = larger(state->reserved_high, state->reserved);
+    sgsim.pool_reserved += size;
+    return segment;
+}
+
+static void segment_drop(struct sgsim_object **link)
+{
+    struct sgsim_object *segment = *link;
+    *link = segment->next;
+    segment->owner->u.pool.reserved -= segment->size;
+    sgsim.pool_reserved -= segment->size;
+    sgsim_release(segment->kind, segment->device, segment->charged);
+    sgsim_unmap(segment->backing, segment->backing_size);
+    sgsim_object_recycle(segment);
+}
+
+static void trim(struct sgsim_object *pool, uint64_t keep)
+{
+    struct sgsim_object **link = &pool->u.pool.segments;
+    while (*link) {
+        bool is_free = (*link)->references == 0;
+        if (is_free && pool->u.pool.reserved >= (*link)->size && pool->u.pool.reserved - (*link)->size >= keep)
+            segment_drop(link);
+        else
+            link = &(*link)->next;
+    }
+}
+
+/* The first gap of that size between the live blocks of a segment; 0 if there is none. */
+static uintptr_t find_gap(const struct sgsim_object *segment, size_t size)
+{
+    const struct sgsim_index *index = &sgsim.memory_index;
+    uintptr_t gap = segment->key, end = segment->key + segment->size;
+    for (size_t i = sgsim_index_after(index, segment->key - 1); i < index->count && index->entries[i]->key < end; i++) {
+        if (index->entries[i]->key - gap >= size)
+            return gap;
+        gap = index->entries[i]->key + sgsim_round_up(index->entries[i]->size, BLOCK_STEP);
+    }
+    return end - gap >= size ? gap : 0;
+}
+
+static struct sgsim_object *find_room(struct sgsim_object *pool, size_t size, uintptr_t *address)
+{
+    struct sgsim_object *segment = pool->u.pool.segments;
+    for (; segment; segment = segment->next) {
+        *address = size <= segment->size ? find_gap(segment, size) : 0;
+        if (*address)
+            return segment;
+    }
+    size_t least = sgsim_round_up(size, SGSIM_GRANULARITY);
+    segment = least < SEGMENT_BYTES ? segment_new(pool, SEGMENT_BYTES) : NULL;
+    if (!segment)
+        segment = segment_new(pool, least);
+    *address = segment ? segment->key : 0;
+    return segment;
+}
+
+/* ---- blocks ---- */
+
+static CUresult allocate(CUdeviceptr *pointer, size_t size, struct sgsim_object *pool, CUstream stream)
+{
+    uintptr_t address;
+    if (!pointer || size == 0 || !pool || pool->u.pool.is_doomed)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult error = sgsim_check_stream(stream);
+    if (error != CUDA_SUCCESS)
+        return error;
+    size_t rounded = sgsim_round_up(size, BLOCK_STEP);
+    struct sgsim_object *segment = rounded == SIZE_MAX ? NULL : find_room(pool, rounded, &address);
+    struct sgsim_object *block = segment ? sgsim_object_new(SGSIM_POOL_BLOCK) : NULL;
+    if (!block)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    block->key = address;
+    block->size = size;
+    block->kind = pool->kind;
+    block->device = pool->device;
+    block->owner = segment;
+    if (!sgsim_index_insert(&sgsim.memory_index, block)) {
+        sgsim_object_recycle(block);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    segment->references++;
+    pool->u.pool.used += rounded;
+    pool->u.pool.used_high = larger(pool->u.pool.used_high, pool->u.pool.used);
+    *pointer = address;
+    return CUDA_SUCCESS;
+}
+
+static void end_if_doomed(struct sgsim_object *pool)
+{
+    if (!pool->u.pool.is_doomed || pool->u.pool.used)
+        return;
+    trim(pool, 0);
+    sgsim_handle_drop(pool);
+}
+
+void sgsim_pool_free_block(struct sgsim_object *block)
+{
+    struct sgsim_object *pool = sgsim_pool_of_block(block);
+    block->owner->references--;
+    pool->u.pool.used -= sgsim_round_up(block->size, BLOCK_STEP);
+    sgsim_index_remove(&sgsim.memory_index, block);
+    sgsim_object_recycle(block);
+    end_if_doomed(pool);
+}
+
+static CUresult free_async(CUdeviceptr pointer, CUstream stream)
+{
+    struct sgsim_object *block = sgsim_index_exact(&sgsim.memory_index, (uintptr_t)pointer);
+    CUresult error = sgsim_check_stream(stream);
+    if (error != CUDA_SUCCESS)
+        return error;
+    if (!block || block->role != SGSIM_POOL_BLOCK)
+        return CUDA_ERROR_INVALID_VALUE;
+    sgsim_pool_free_block(block);
+    return CUDA_SUCCESS;
+}
+
+void sgsim_pool_synchronize(void)
+{
+    for (size_t i = 0; i < sgsim.handle_index.count; i++) {
+        struct sgsim_object *pool = sgsim.handle_index.entries[i];
+        if (pool->role == SGSIM_POOL)
+            trim(pool, pool->u.pool.release_threshold);
+    }
+}
+
+/* A device reset ends every block on it, and with them what its pools had reserved. */
+void sgsim_pool_reset_device(int device)
+{
+    for (size_t i = sgsim.memory_index.count; i-- > 0;) {
+        struct sgsim_object *block = sgsim.memory_index.entries[i];
+        if (block->role == SGSIM_POOL_BLOCK && block->device == device)
+            sgsim_pool_free_block(block);
+    }
+    for (size_t i = 0; i < sgsim.handle_index.count; i++) {
+        struct sgsim_object *pool = sgsim.handle_index.entries[i];
+        if (pool->role == SGSIM_POOL && pool->device == device)
+            trim(pool, 0);
+    }
+}
+
+/* ---- pools ---- */
+
+static struct sgsim_object *pool_new(const CUmemPoolProps *props)
+{
+    struct sgsim_object *pool = sgsim_handle_new(SGSIM_POOL);
+    if (!pool)
+        return NULL;
+    pool->kind = kind_of(props);
+    pool->device = props->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? props->location.id : 0;
+    pool->u.pool.props = *props;
+    for (int i = 0; i < 3; i++)
+        pool->u.pool.reuse[i] = 1;
+    return pool;
+}
+
+/* Made when first asked for. */
+static struct sgsim_object *default_pool(int device)
+{
+    if (!sgsim.default_pool[device]) {
+        CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
+        struct sgsim_object *pool = pool_new(&props);
+        if (pool)
+            pool->u.pool.is_default = true;
+        sgsim.default_pool[device] = pool;
+    }
+    return sgsim.default_pool[device];
+}
+
+static struct sgsim_object *current_pool(int device)
+{
+    return sgsim.current_pool[device] ? sgsim.current_pool[device] : default_pool(device);
+}
+
+static struct sgsim_object *find_pool(CUmemoryPool handle)
+{
+    struct sgsim_object *pool = sgsim_handle_find(handle, SGSIM_POOL);
+    return pool && !pool->u.pool.is_doomed ? pool : NULL;
+}
+
+static CUresult answer_pool(CUmemoryPool *out, CUdevice device, struct sgsim_object *(*which)(int))
+{
+    if (!out)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!sgsim_is_device(device))
+        return CUDA_ERROR_INVALID_DEVICE;
+    struct sgsim_object *pool = which(device);
+    if (!pool)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *out = (CUmemoryPool)(void *)pool;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
+{
+    SGSIM_ENTER(cuDeviceGetDefaultMemPool, SGSIM_NEEDS_INIT);
+    return sgsim_leave(answer_pool(pool, device, default_pool));
+}
+
+CUresult CUDAAPI cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
+{
+    SGSIM_ENTER(cuDeviceGetMemPool, SGSIM_NEEDS_INIT);
+    return sgsim_leave(answer_pool(pool, device, current_pool));
+}
+
+CUresult CUDAAPI cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle)
+{
+    SGSIM_ENTER(cuDeviceSetMemPool, SGSIM_NEEDS_INIT);
+    struct sgsim_object *pool = find_pool(handle);
+    if (!sgsim_is_device(device))
+        return sgsim_leave(CUDA_ERROR_INVALID_DEVICE);
+    if (!pool || pool->kind != SGSIM_DEVICE || pool->device != device)
+        return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
+    sgsim.current_pool[device] = pool;
+    return sgsim_leave(CUDA_SUCCESS);
+}
+
+static CUresult create(CUmemoryPool *out, const CUmemPoolProps *props)
+{
+    if (!out || !props)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED && props->allocType != CU_MEM_ALLOCATION_TYPE_MANAGED)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (props->location.type == CU_MEM_LOCATION_TYPE_DEVICE && !sgsim_is_device(props->location.id))
+        return CUDA_ERROR_INVALID_DEVICE;
+    if (props->location.type == CU_MEM_LOCATION_TYPE_INVALID && props->allocType != CU_MEM_ALLOCATION_TYPE_MANAGED)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct sgsim_object *pool = pool_new(props);
+    if (!pool)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *out = (CUmemoryPool)(void *)pool;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
+{
+    SGSIM_ENTER(cuMemPoolCreate, SGSIM_NEEDS_INIT);
+    return sgsim_leave(create(pool, props));
+}
+
+/* With live blocks the pool goes when the last of them does (cuda.h). The default pool cannot be destroyed. */
+CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool handle)
+{
+    SGSIM_ENTER(cuMemPoolDestroy, SGSIM_NEEDS_INIT);
+    struct sgsim_object *pool = find_pool(handle);
+    if (!pool || pool->u.pool.is_default)
+        return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
+    for (int i = 0; i < sgsim.devices; i++) {
+        if (sgsim.current_pool[i] == pool)
+            sgsim.current_pool[i] = NULL;
+    }
+    pool->u.pool.is_doomed = true;
+    pool->u.pool.release_threshold = 0;
+    end_if_doomed(pool);
+    return sgsim_leave(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool handle, size_t keep)
+{
+    SGSIM_ENTER(cuMemPoolTrimTo, SGSIM_NEEDS_INIT);
+    struct sgsim_object *pool = find_pool(handle);
+    if (!pool)
+        return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
+    trim(pool, keep);
+    return sgsim_leave(CUDA_SUCCESS);
+}
+
+static CUresult get_attribute(const struct sgsim_pool *pool, CUmemPool_attribute attribute, void *value)
+{
+    switch (attribute) {
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+        *(int *)value = pool->reuse[attribute - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES];
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        *(cuuint64_t *)value = pool->release_threshold;
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+        *(cuuint64_t *)value = pool->reserved;
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        *(cuuint64_t *)value = pool->reserved_high;
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+        *(cuuint64_t *)value = pool->used;
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        *(cuuint64_t *)value = pool->used_high;
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+static CUresult set_attribute(struct sgsim_pool *pool, CUmemPool_attribute attribute, const void *value)
+{
+    switch ((unsigned int)attribute) {
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+        pool->reuse[attribute - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES] = *(const int *)value != 0;
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        pool->release_threshold = *(const cuuint64_t *)value;
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        if (*(const cuuint64_t *)value != 0)
+            return CUDA_ERROR_INVALID_VALUE;
+        if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+            pool->used_high = pool->used;
+        else
+            pool->reserved_high = pool->reserved;
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void *value)
+{
+    SGSIM_ENTER(cuMemPoolGetAttribute, SGSIM_NEEDS_INIT);
+    const struct sgsim_object *pool = find_pool(handle);
+    return sgsim_leave(pool && value ? get_attribute(&pool->u.pool, attribute, value) : CUDA_ERROR_INVALID_VALUE);
+}
+
+CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void *value)
+{
+    SGSIM_ENTER(cuMemPoolSetAttribute, SGSIM_NEEDS_INIT);
+    struct sgsim_object *pool = find_pool(handle);
+    return sgsim_leave(pool && value ? set_attribute(&pool->u.pool, attribute, value) : CUDA_ERROR_INVALID_VALUE);
+}
+
+/* ---- allocation ---- */
+
+CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *pointer, size_t size, CUstream stream)
+{
+    SGSIM_ENTER(cuMemAllocAsync, SGSIM_NEEDS_CONTEXT);
+    return sgsim_leave(allocate(pointer, size, current_pool(sgsim_current()->device), stream));
+}
+
+CUresult CUDAAPI cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t size, CUstream stream)
+{
+    SGSIM_ENTER(cuMemAllocAsync_ptsz, SGSIM_NEEDS_CONTEXT);
+    return sgsim_leave(allocate(pointer, size, current_pool(sgsim_current()->device), stream));
+}
+
+CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t size, CUmemoryPool pool, CUstream stream)
+{
+    SGSIM_ENTER(cuMemAllocFromPoolAsync, SGSIM_NEEDS_CONTEXT);
+    return sgsim_leave(allocate(pointer, size, find_pool(pool), stream));
+}
+
+CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t size, CUmemoryPool pool, CUstream stream)
+{
+    SGSIM_ENTER(cuMemAllocFromPoolAsync_ptsz, SGSIM_NEEDS_CONTEXT);
+    return sgsim_leave(allocate(pointer, size, find_pool(pool), stream));
+}
+
+CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
+{
+    SGSIM_ENTER(cuMemFreeAsync, SGSIM_NEEDS_CONTEXT);
+    return sgsim_leave(free_async(pointer, stream));
+}
+
+CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
+{
+    SGSIM_ENTER(cuMemFreeAsync_ptsz, SGSIM_NEEDS_CONTEXT);
+    return sgsim_leave(free_async(pointer, stream));
+}

@@ -1,0 +1,284 @@
+"""Each CUDA allocation is counted exactly once: our live bytes against the simulator's own books, to the byte."""
+
+import pytest
+from conftest import MIB, OUT_OF_MEMORY
+
+SEGMENT = 32 * MIB  # what a pool of the simulator reserves at once
+
+
+def live(entry, domain="device"):
+    return entry["domains"][domain]["live_bytes"]
+
+
+@pytest.mark.parametrize("seed, variables", [(1, {}), (2, {"SGSIM_MEMORY": "96M"}), (3, {"SPARKGUARD_LIMIT": "150M"}), (4, {"SGSIM_KIND": "discrete"})])
+def test_storm_of_all_calls_agrees_with_the_simulator_at_every_quiet_point(sim, seed, variables):
+    """100000 calls from 8 threads, frees across threads, planned failures, a driver or a limit that is soon exhausted."""
+    command = [sim.program("cuda_storm"), seed, 8, 2500, 5]
+    points = list(sim.quiet_points(command, **variables))
+    assert len(points) == 6
+    for said, entry in points:
+        assert {domain: live(entry, domain) for domain in ("device", "pinned", "managed")} == {
+            "device": said.device,
+            "pinned": said.pinned,
+            "managed": said.managed,
+        }
+        domains = [entry["domains"][domain] for domain in ("device", "pinned", "managed")]
+        assert sum(d["allocations"] for d in domains) == said.taken
+        assert sum(d["frees"] for d in domains) == said.given
+        assert entry["unmatched_frees"] == 0
+    said, entry = points[-1]
+    assert (said.device, said.pinned, said.managed, said.pools) == (0, 0, 0, 0)
+    assert said.taken == said.given > 5000
+    assert points[0][0].device > 0 and points[0][0].pinned > 0 and points[0][0].managed > 0
+    if "SPARKGUARD_LIMIT" in variables:
+        assert entry["refused_count"] > 0
+        assert max(p["peak_bytes"] for _, p in points) <= 150 * MIB + SEGMENT
+
+
+def test_managed_bytes_of_freed_and_grown_runtime_allocations_agree(sim):
+    """The same through the runtime, where one call goes through two of our hooks."""
+    for program in "cuda_calls", "cuda_calls_static":
+        for call in "cudaMalloc", "cudaMallocManaged", "cudaMallocHost", "cudaMallocArray", "cudaMalloc3D":
+            done = sim.values([sim.program(program), "fill", "linked", call, MIB, 50])
+            total = [done.process["domains"][d] for d in ("device", "pinned", "managed")]
+            assert sum(d["peak_bytes"] for d in total) == done.held
+            assert sum(d["allocations"] for d in total) == sum(d["frees"] for d in total) == 51
+            assert sum(d["live_bytes"] for d in total) == 0
+
+
+# ---- pools --------------------------------------------------------------------------------------------------------
+
+POOL = """
+start()
+pool = c_void_p()
+ok(cuda.cuMemPoolCreate(byref(pool), byref(PoolProps(1, 0, Location(1, 0)))))
+def from_pool(size):
+    p = c_uint64(77)
+    result = cuda.cuMemAllocFromPoolAsync(byref(p), c_size_t(size), pool, None)
+    return result, p.value
+"""
+
+
+def test_freed_block_stays_counted_until_the_pool_is_trimmed(sim):
+    points = sim.script_points(
+        POOL
+        + """
+_, p = from_pool(MIB)
+_, q = from_pool(40 * MIB)
+quiet(reserved=live())
+ok(cuda.cuMemFreeAsync(c_uint64(q), None))
+quiet(reserved=live())
+ok(cuda.cuMemPoolTrimTo(pool, c_size_t(0)))
+quiet(reserved=live())
+ok(cuda.cuMemFreeAsync(c_uint64(p), None))
+ok(cuda.cuMemPoolDestroy(pool))
+quiet(reserved=live())
+"""
+    )
+    figures = [(said.reserved, live(entry)) for said, entry in points]
+    assert figures == [(72 * MIB, 72 * MIB), (72 * MIB, 72 * MIB), (SEGMENT, SEGMENT), (0, 0)]
+
+
+def test_trim_keeps_what_it_is_told_to_keep(sim):
+    points = sim.script_points(
+        POOL
+        + """
+blocks = [from_pool(40 * MIB)[1] for _ in range(3)]
+for p in blocks:
+    ok(cuda.cuMemFreeAsync(c_uint64(p), None))
+ok(cuda.cuMemPoolTrimTo(pool, c_size_t(70 * MIB)))
+quiet(reserved=live())
+"""
+    )
+    [(said, entry)] = points
+    assert said.reserved == live(entry) == 80 * MIB
+
+
+def test_what_a_synchronisation_gave_back_may_be_had_again(sim):
+    """cuCtxSynchronize empties the pool beyond its threshold without any call that we see."""
+    done = sim.script(
+        """
+start()
+p = take("cuMemAllocAsync", 40 * MIB, None)[1]
+ok(cuda.cuMemFreeAsync(c_uint64(p), None))
+say(held=live(), over=take("cuMemAlloc_v2", 40 * MIB)[0])
+ok(cuda.cuCtxSynchronize())
+say(after=live(), fits=take("cuMemAlloc_v2", 40 * MIB)[0])
+""",
+        SPARKGUARD_LIMIT="64M",
+    )
+    assert (done.held, done.over, done.after, done.fits) == (40 * MIB, OUT_OF_MEMORY, 0, 0)
+    assert live(done.process) == 40 * MIB
+
+
+def test_block_that_fits_what_the_pool_has_free_is_granted_at_the_limit(sim):
+    done = sim.script(
+        """
+start()
+p = take("cuMemAllocAsync", 60 * MIB, None)[1]
+ok(cuda.cuMemFreeAsync(c_uint64(p), None))
+say(again=take("cuMemAllocAsync", 50 * MIB, None)[0], more=take("cuMemAllocAsync", 20 * MIB, None)[0])
+""",
+        SPARKGUARD_LIMIT="64M",
+    )
+    assert (done.again, done.more) == (0, OUT_OF_MEMORY)
+    assert live(done.process) == 60 * MIB
+
+
+def test_growth_of_a_pool_beyond_its_request_is_judged_too(sim):
+    """A pool with room in pieces reserves a segment more, and takes it back out of the program's hands where it is too much."""
+    done = sim.script(
+        """
+start()
+results = [take("cuMemAllocAsync", 20 * MIB, None) for _ in range(4)]
+say(results="-".join(str(r) for r, _ in results), out=results[-1][1], reserved=live())
+""",
+        SPARKGUARD_LIMIT="70M",
+    )
+    assert done.results == "0-0-2-2" and done.out == 77
+    assert done.reserved == live(done.process) == 2 * SEGMENT
+    device = done.process["domains"]["device"]
+    assert (device["allocations"], device["frees"], device["refused_count"]) == (2, 0, 2)
+
+
+def test_pool_block_may_be_freed_by_memfree(sim):
+    done = sim.script(
+        """
+start()
+p = take("cuMemAllocAsync", MIB, None)[1]
+ok(cuda.cuMemFree_v2(c_uint64(p)))
+say(reserved=live())
+"""
+    )
+    device = done.process["domains"]["device"]
+    assert device["live_bytes"] == done.reserved == SEGMENT
+    assert (device["allocations"], device["frees"]) == (1, 1)
+
+
+def test_pool_that_could_not_be_destroyed_is_still_counted(sim):
+    points = sim.script_points(
+        POOL
+        + """
+from_pool(MIB)
+fail("cuMemPoolDestroy", 1, 700)
+say(result=cuda.cuMemPoolDestroy(pool))
+quiet(reserved=live())
+"""
+    )
+    [(said, entry)] = points
+    assert said.result == 700 and said.reserved == live(entry) == SEGMENT
+
+
+def test_destroyed_pool_stays_counted_while_a_block_lives(sim):
+    """cuda.h: the resources are released once there are no more outstanding allocations."""
+    points = sim.script_points(
+        POOL
+        + """
+_, p = from_pool(MIB)
+ok(cuda.cuMemPoolDestroy(pool))
+quiet(reserved=live())
+ok(cuda.cuMemFreeAsync(c_uint64(p), None))
+quiet(reserved=live())
+"""
+    )
+    figures = [(said.reserved, live(entry)) for said, entry in points]
+    assert figures == [(SEGMENT, SEGMENT), (0, 0)]
+
+
+@pytest.mark.parametrize("props, domain", [("PoolProps(1, 0, Location(2, 0))", "pinned"), ("PoolProps(2, 0, Location(1, 0))", "managed")])
+def test_pool_that_is_not_on_the_device_counts_where_it_is(sim, props, domain):
+    points = sim.script_points(
+        f"""
+start()
+pool, p = c_void_p(), c_uint64()
+ok(cuda.cuMemPoolCreate(byref(pool), byref({props})))
+ok(cuda.cuMemAllocFromPoolAsync(byref(p), c_size_t(MIB), pool, None))
+quiet(taken=live("{domain}"))
+"""
+    )
+    [(said, entry)] = points
+    assert said.taken == SEGMENT
+    assert (live(entry, domain), live(entry)) == (SEGMENT, 0)
+
+
+# ---- virtual memory management --------------------------------------------------------------------------------------
+
+VMM = """
+start()
+SIZE = 4 * MIB
+def create(prop=ON_DEVICE):
+    h = c_uint64()
+    ok(cuda.cuMemCreate(byref(h), c_size_t(SIZE), byref(prop), c_ulonglong(0)))
+    return h
+def reserve(count=1):
+    a = c_uint64()
+    ok(cuda.cuMemAddressReserve(byref(a), c_size_t(count * SIZE), c_size_t(0), c_uint64(0), c_ulonglong(0)))
+    return a.value
+def map(address, h):
+    ok(cuda.cuMemMap(c_uint64(address), c_size_t(SIZE), c_size_t(0), h, c_ulonglong(0)))
+def unmap(address, count=1):
+    ok(cuda.cuMemUnmap(c_uint64(address), c_size_t(count * SIZE)))
+def release(h):
+    ok(cuda.cuMemRelease(h))
+def point():
+    quiet(device=live("device"), pinned=live("pinned"))
+"""
+
+SIZE = 4 * MIB
+VMM_CASES = {
+    "released_while_mapped_stays_until_unmapped": ("h = create(); a = reserve(); map(a, h); release(h); point(); unmap(a); point()", [1, 0]),
+    "unmapped_while_referenced_stays_until_released": ("h = create(); a = reserve(); map(a, h); unmap(a); point(); release(h); point()", [1, 0]),
+    "never_mapped_goes_with_its_release": ("h = create(); point(); release(h); point()", [1, 0]),
+    "several_mappings_of_one_handle_count_once": (
+        "h = create(); a = reserve(3); [map(a + i * SIZE, h) for i in range(3)]; release(h); point(); unmap(a + SIZE); point(); unmap(a); point(); unmap(a + 2 * SIZE); point()",
+        [1, 1, 1, 0],
+    ),
+    "one_unmap_over_several_mappings": (
+        "hs = [create() for _ in range(3)]; a = reserve(3); [map(a + i * SIZE, h) for i, h in enumerate(hs)]; release(hs[0]); release(hs[1]); point(); unmap(a, 3); point(); release(hs[2]); point()",
+        [3, 1, 0],
+    ),
+    "retained_handle_needs_one_more_release": (
+        "h = create(); a = reserve(); map(a, h); r = c_uint64(); ok(cuda.cuMemRetainAllocationHandle(byref(r), c_uint64(a))); release(h); unmap(a); point(); release(r); point()",
+        [1, 0],
+    ),
+    "retained_after_the_last_release": (
+        "h = create(); a = reserve(); map(a, h); release(h); r = c_uint64(); ok(cuda.cuMemRetainAllocationHandle(byref(r), c_uint64(a))); unmap(a); point(); release(r); point()",
+        [1, 0],
+    ),
+    "retained_by_an_address_inside": (
+        "h = create(); a = reserve(); map(a, h); release(h); r = c_uint64(); ok(cuda.cuMemRetainAllocationHandle(byref(r), c_uint64(a + 2 * MIB))); unmap(a); point(); release(r); point()",
+        [1, 0],
+    ),
+    "mapped_anew_after_unmap": ("h = create(); a = reserve(); map(a, h); unmap(a); map(a, h); release(h); point(); unmap(a); point()", [1, 0]),
+}
+
+
+@pytest.mark.parametrize("case", VMM_CASES)
+@pytest.mark.parametrize("domain, prop", [("device", "ON_DEVICE"), ("pinned", "ON_HOST")])
+def test_handle(sim, case, domain, prop):
+    text, expected = VMM_CASES[case]
+    points = list(sim.script_points(VMM + text.replace("create()", f"create({prop})")))
+    assert [live(entry, domain) for _, entry in points] == [n * SIZE for n in expected]
+    assert [getattr(said, domain) for said, _ in points] == [n * SIZE for n in expected]
+    other = "pinned" if domain == "device" else "device"
+    assert {live(entry, other) for _, entry in points} == {0}
+    last = points[-1][1]["domains"][domain]
+    assert last["allocations"] == last["frees"] == max(expected)
+    assert points[-1][1]["unmatched_frees"] == 0
+
+
+def test_handle_number_used_again_is_a_new_handle(sim):
+    points = sim.script_points(
+        VMM
+        + """
+first = create(); release(first)
+second = create()
+a = reserve(); map(a, second); release(second)
+print("same", int(first.value == second.value))
+point()
+unmap(a)
+point()
+"""
+    )
+    figures = [live(entry) for _, entry in points]
+    assert figures == [SIZE, 0]

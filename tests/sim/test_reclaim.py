@@ -1,0 +1,230 @@
+"""A CUDA request that fits MemAvailable but not MemFree: the page cache goes first, then the driver is asked.
+
+The machine is fake and small, since the guard really populates what is asked for. The fake figures follow it: a thread
+watches the program's high-water mark of resident memory (which outlasts the dropping) and reclaims as much page cache
+as the kernel would have; the driver's call is held a moment, so that the thread has followed when the driver looks.
+Where the guard writes to memory.reclaim, a pipe stands for the file.
+"""
+
+import contextlib
+import ctypes
+import mmap
+import os
+import re
+import subprocess
+import threading
+import time
+
+import pytest
+from conftest import MIB
+
+# Of 1 GiB a quarter is kept; 100 MiB are free, 700 MiB are page cache.
+TOTAL, FREE, CACHED = 1024 * MIB, 100 * MIB, 700 * MIB
+REQUEST = 300 * MIB
+LONGEST = 3.0  # seconds that reclaiming may take
+SLACK = 1.0
+
+TAKE = f"""
+import time
+start()
+quiet()
+begin = time.monotonic()
+result, p = take("cuMemAlloc_v2", {REQUEST})
+say(result=result, ms=int((time.monotonic() - begin) * 1000))
+"""
+
+
+def machine(sim):
+    return sim.machine(TOTAL, FREE + CACHED, CACHED) | {"SGSIM_LEDGER": sim.ledger}
+
+
+def resident_most(pid):
+    """The most that was resident at any time, in bytes."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/status") as status:
+        for line in status:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+class Kernel(threading.Thread):
+    """Reclaims page cache of the fake machine for what one process populates beyond MemFree."""
+
+    def __init__(self, sim, pid):
+        super().__init__(daemon=True)
+        self.sim, self.pid = sim, pid
+        self.before = resident_most(pid)
+        self.populated = 0
+        self.is_over = threading.Event()
+
+    def run(self):
+        reclaimed = 0
+        while not self.is_over.wait(0.001):
+            self.populated = max(self.populated, resident_most(self.pid) - self.before)
+            wanted = min(max(0, self.populated - FREE), CACHED)
+            if wanted > reclaimed:
+                self.sim.machine_move("cached", reclaimed - wanted)
+                reclaimed = wanted
+
+
+@contextlib.contextmanager
+def kernel(sim, pid):
+    thread = Kernel(sim, pid)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        thread.is_over.set()
+        thread.join()
+
+
+def take(sim, text=TAKE, **variables):
+    """The program's answers, and what it populated."""
+    with sim.tenant(text, SGSIM_HOLD="cuMemAlloc_v2:1:300", **variables) as program:
+        program.quiet()
+        with kernel(sim, program.pid) as thread:
+            done = program.finish()
+        done.populated = thread.populated
+    return done
+
+
+@pytest.mark.parametrize("reclaim", ["yes", "no"])
+def test_driver_finds_free_what_it_is_asked_for(sim, reclaim):
+    """With "no" the driver is one that fails where MemFree is short, whatever is page cache (vllm#56824)."""
+    done = take(sim, SGSIM_RECLAIM=reclaim, **machine(sim))
+    assert done.result == 0
+    assert done.populated >= REQUEST - FREE
+    assert sim.books()["least_spare_at_call_bytes"] >= 0
+    assert done.ms <= 1000 * (LONGEST + SLACK)
+
+
+def test_what_is_free_needs_no_reclaiming(sim):
+    done = take(sim, TAKE.replace(str(REQUEST), str(FREE // 2)), **machine(sim))
+    assert done.result == 0
+    assert done.populated < FREE // 4
+    assert sim.machine_bytes("cached") == CACHED
+
+
+def test_what_does_not_fit_is_refused_without_reclaiming(sim):
+    done = take(sim, TAKE.replace(str(REQUEST), str(FREE + CACHED - 200 * MIB)), **machine(sim))
+    assert done.result == 2
+    assert done.populated < FREE // 4
+
+
+def test_driver_is_asked_in_any_case(sim):
+    """Nothing that the guard does shows in the machine's figures: it gives up in time, and the driver reclaims."""
+    with sim.tenant(TAKE, **machine(sim)) as program:
+        program.quiet()
+        done = program.finish()
+    assert done.result == 0
+    assert done.ms <= 1000 * (LONGEST + SLACK)
+    assert sim.machine_bytes("cached") < CACHED
+
+
+def test_cgroup_without_headroom_is_not_populated(sim):
+    """The pages would be charged to it: it would be reclaimed itself, or killed."""
+    variables = machine(sim)
+    sim.cgroup(256 * MIB, 200 * MIB)
+    done = take(sim, **variables)
+    assert done.result == 0
+    assert done.populated < 100 * MIB
+
+
+@contextlib.contextmanager
+def reclaim_pipe(sim, path):
+    """Stands for a cgroup's memory.reclaim: what is written there is dropped from the page cache. Yields what was."""
+    os.mkfifo(path)
+    pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    wishes, is_over = [], threading.Event()
+
+    def serve():
+        while not is_over.wait(0.001):
+            with contextlib.suppress(BlockingIOError):
+                wish = int(re.match(rb"\d+", os.read(pipe, 100))[0])
+                wishes.append(wish)
+                sim.machine_move("cached", -min(wish, sim.machine_bytes("cached")))
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield wishes
+    finally:
+        is_over.set()
+        thread.join()
+        os.close(pipe)
+
+
+def test_memory_reclaim_of_the_cgroup_is_used_where_it_can_be(sim):
+    variables = machine(sim)
+    sim.cgroup(TOTAL, 300 * MIB)
+    with reclaim_pipe(sim, sim.root / "sys" / "fs" / "cgroup" / "job" / "memory.reclaim") as wishes:
+        done = take(sim, **variables)
+    assert done.result == 0
+    assert sum(wishes) >= REQUEST - FREE
+    assert max(wishes) <= REQUEST, "no more than is needed"
+    assert sim.books()["least_spare_at_call_bytes"] >= 0
+
+
+def cached_bytes(path):
+    """How much of a file is in the page cache."""
+    size = os.path.getsize(path)
+    pages = (size + mmap.PAGESIZE - 1) // mmap.PAGESIZE
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), size) as view:
+        resident = (ctypes.c_ubyte * pages)()
+        start = ctypes.addressof(ctypes.c_char.from_buffer(view))
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.mincore(ctypes.c_void_p(start), ctypes.c_size_t(size), resident) == 0
+        del start
+    return sum(page & 1 for page in resident) * mmap.PAGESIZE
+
+
+def test_cache_of_files_that_the_program_has_open_goes(sim, tmp_path):
+    """A checkpoint that is being loaded: clean, and open."""
+    path = tmp_path / "weights"
+    size = 32 * MIB
+    with open(path, "wb") as file:
+        file.write(os.urandom(MIB) * (size // MIB))
+        os.fsync(file.fileno())
+    kind = subprocess.run(["stat", "-f", "-c", "%T", path], check=True, capture_output=True, text=True).stdout.strip()
+    if kind == "tmpfs":
+        pytest.skip("a file on tmpfs has no page cache to drop")
+    text = f"weights = open({str(path)!r}, 'rb', buffering=0)\nwhile weights.read(1 << 20): pass\n" + TAKE
+    assert cached_bytes(path) == size
+    done = take(sim, text, **machine(sim))
+    assert done.result == 0
+    assert cached_bytes(path) < size // 4
+
+
+def test_reader_of_a_pipe_is_not_disturbed(sim):
+    """What the program has open may be anything: pipes, sockets, devices, and files that others hold positions in."""
+    text = (
+        """
+import os
+reader, writer = os.pipe()
+os.write(writer, b"x" * 100)
+file = os.open(sys.executable, os.O_RDONLY)
+os.lseek(file, 5, 0)
+"""
+        + TAKE
+        + "say(pipe=len(os.read(reader, 200)), position=os.lseek(file, 0, 1))"
+    )
+    done = take(sim, text, **machine(sim))
+    assert (done.result, done.pipe, done.position) == (0, 100, 5)
+
+
+def test_populating_is_over_when_the_driver_is_called(sim):
+    """The pages are dropped before the call: they are not in two places at once."""
+    go = sim.scratch / "go"
+    with sim.tenant(TAKE, SGSIM_HOLD=f"cuMemAlloc_v2:1:{go}", **machine(sim)) as program:
+        program.quiet()
+        with kernel(sim, program.pid) as thread:
+            program.go()
+            while not go.with_name("go.held").exists():
+                assert program.process.poll() is None
+                time.sleep(0.001)
+            with open(f"/proc/{program.pid}/statm") as statm:
+                resident = int(statm.read().split()[1]) * mmap.PAGESIZE
+            go.touch()
+            program.finish()
+    assert thread.populated >= REQUEST - FREE
+    assert resident < thread.before + 50 * MIB

@@ -1,0 +1,242 @@
+"""SIGKILL at random instants, machine-wide: after each, the ledger says what the survivors have, and no byte more.
+
+Several trees of processes allocate, free, fork, exec and begin threads (storm.c), beside some that quietly hold what is
+known. One process of a tree is killed wherever it stands, the rest is stopped wherever it stands, and then
+  - no seat of the dead counts: what is left by an independent sum over the seats of the living is granted at once;
+  - the quiet ones' seats say what they hold;
+  - sparkguard-report can be read.
+Now and then all trees are killed; then what is left is known, and hardly more is refused.
+
+SPARKGUARD_TEST_KILLS sets how many are killed (300; 10000 for a long run).
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+from ledger import Ledger
+
+MIB, GIB = 1 << 20, 1 << 30
+KILLS = int(os.environ.get("SPARKGUARD_TEST_KILLS", "300"))
+TREES, ROUND = 3, 10  # all trees begin anew after so many kills
+AVAILABLE, RESERVE = 10 * GIB, 2 * GIB
+LEFT = AVAILABLE - RESERVE
+QUIET = (300 * MIB, 150 * MIB, 77 * MIB)
+NEAR = 3 * MIB  # what a small program holds and is promised besides
+MORE = MIB  # what a quiet process has touched since it looked: its promise may seem to be less by that
+PR_SET_CHILD_SUBREAPER = 36
+
+pytestmark = pytest.mark.timeout_seconds(60 + KILLS // 2)
+
+
+def stat_of(pid):
+    """State and session; None if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return fields[0], int(fields[3])
+
+
+def sessions(leaders):
+    """{leader: [(pid, state)]} of those not dead."""
+    found = {leader: [] for leader in leaders}
+    for name in os.listdir("/proc"):
+        stat = stat_of(name) if name.isdigit() else None
+        if stat is not None and stat[1] in found and stat[0] not in "ZX":
+            found[stat[1]].append((int(name), stat[0]))
+    return found
+
+
+def until(what, condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.0002)
+
+
+class Field:
+    def __init__(self, guard, scratch, stack, seed):
+        self.guard, self.draw = guard, random.Random(seed)
+        meminfo = scratch / "machine/proc/meminfo"
+        meminfo.parent.mkdir(parents=True)
+        meminfo.write_text(f"MemTotal: {16 * GIB // 1024} kB\nMemAvailable: {AVAILABLE // 1024} kB\n")
+        self.env = {
+            "SPARKGUARD_SYSTEM_ROOT": scratch / "machine",
+            "SPARKGUARD_RESERVE": RESERVE,
+            "SPARKGUARD_JOB": "storm",
+            "SPARKGUARD_HISTORY": "off",
+        }
+        self.storm = scratch / "storm"
+        source = os.path.join(os.path.dirname(__file__), "storm.c")
+        subprocess.run(["cc", "-O1", "-D_GNU_SOURCE", "-pthread", "-o", self.storm, source], check=True)
+        self.admit_take = str(guard.build / "tests/programs/admit_take")
+        self.trees = []
+        stack.callback(self.end_trees)
+        self.quiet = [stack.enter_context(self.holder(size)) for size in QUIET]
+        self.ledger = stack.enter_context(Ledger(guard.directory))
+        self.seats = [self.ledger.of(process.pid) for process in self.quiet]
+        self.held = [self.content(seat) for seat in self.seats]
+        for size, held in zip(QUIET, self.held):
+            assert size <= held["promised_bytes"] <= size + NEAR and held["in_flight_bytes"] == 0
+
+    @contextlib.contextmanager
+    def holder(self, size):
+        quiet = self.env | {"SPARKGUARD_WATCHDOG": "off"}  # it would look at its promises now and then
+        process = self.guard.popen([self.admit_take, "malloc", size, "wait"], env=quiet, stdin=subprocess.PIPE)
+        try:
+            assert [process.stdout.readline() for _ in range(2)] == ["ok\n", "ready\n"]
+            yield process
+            assert process.poll() is None
+        finally:
+            process.kill()
+            process.communicate()
+
+    def content(self, seat):
+        fields = ("claim", "pid", "granted_bytes", "promised_bytes", "in_flight_bytes", "ticket", "job_hash")
+        return {field: self.ledger.get(field, seat) for field in fields}
+
+    # ---- trees ----
+
+    def plant(self):
+        arguments = [str(self.storm), str(self.draw.getrandbits(60))]
+        null = [(os.POSIX_SPAWN_OPEN, fd, "/dev/null", os.O_RDWR, 0) for fd in range(3)]
+        environment = self.guard.environment(self.env)
+        self.trees.append(os.posix_spawn(arguments[0], arguments, environment, setsid=True, file_actions=null))
+
+    def reap(self, leader):
+        """Whoever of a tree became ours: its leader, and orphans. All of them are dead or dying."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.waitpid(-leader, 0)
+
+    def end_trees(self):
+        for leader in self.trees:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(leader, signal.SIGKILL)
+            self.reap(leader)
+        self.trees.clear()
+
+    def send(self, number):
+        for leader in self.trees:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(leader, number)
+
+    def kill_one(self):
+        leader = self.draw.choice(self.trees)
+        victim = leader
+        if self.draw.random() < 0.6:
+            victim = self.draw.choice(sessions([leader])[leader] or [(leader, "")])[0]
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
+        if victim == leader:
+            self.reap(leader)  # its children die with it
+            self.trees.remove(leader)
+        else:
+            until(f"{victim} is still there", lambda: (stat_of(victim) or "Z")[0] in "ZX")
+
+    def all_stand_still(self):
+        self.send(signal.SIGSTOP)
+        states = sessions(self.trees)
+        return all(state in "Tt" for tree in states.values() for _, state in tree)
+
+    # ---- what must be so ----
+
+    def ask(self, commands, **env):
+        environment = {**self.env, **env}
+        begin = time.monotonic()
+        done = self.guard.run([self.admit_take, *commands.split()], env=environment)
+        assert done.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr}"
+        assert time.monotonic() - begin < 5
+        return done.stdout.split()
+
+    def check(self):
+        left = LEFT - self.ledger.gone()
+        assert left >= 2 * GIB, f"{left / MIB} MiB"
+        assert self.ask(f"malloc {left - NEAR}") == ["ok"], f"{left / MIB} MiB are left by the ledger"
+        assert [self.content(seat) for seat in self.seats] == self.held
+        shown = self.guard.report_command("--json", "--all")
+        assert shown.returncode == 0, f"{shown.returncode}: {shown.stderr}"
+        entries = [entry for job in json.loads(shown.stdout)["jobs"] for entry in job["processes"]]
+        running = {entry["pid"] for entry in entries if entry["state"] == "running"}
+        assert {process.pid for process in self.quiet} <= running
+
+    def check_quiet(self):
+        """Nobody else is there."""
+        self.end_trees()
+        assert sorted(self.ledger.taken()) == sorted(self.seats)
+        promised = sum(held["promised_bytes"] for held in self.held)
+        granted = sum(held["granted_bytes"] for held in self.held)
+        assert self.ledger.gone() == promised
+        left = LEFT - promised
+        assert self.ask(f"malloc {left - NEAR} malloc {left + MORE}") == ["ok", "ENOMEM"]
+        assert self.ask(f"malloc {left + MORE}") == ["ENOMEM"]
+        limit = {"SPARKGUARD_LIMIT": granted + 100 * MIB}
+        assert self.ask(f"malloc {100 * MIB - NEAR}", **limit) == ["ok"]
+        assert self.ask(f"malloc {100 * MIB + 1}", **limit) == ["ENOMEM"]
+
+
+@pytest.fixture
+def subreaper():
+    """Orphans become ours, so that nobody is left behind."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    yield
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
+
+
+def test_ledger_is_right_after_sigkill_at_any_instant(guard, tmp_path, subreaper):
+    with contextlib.ExitStack() as stack:
+        field = Field(guard, tmp_path, stack, seed=4711)
+        for number in range(KILLS):
+            while len(field.trees) < TREES:
+                field.plant()
+            time.sleep(field.draw.choice((0.0005, 0.004, 0.02)) * field.draw.random())
+            field.kill_one()
+            until("some do not stop", field.all_stand_still)
+            try:
+                field.check()
+            except AssertionError as error:
+                raise AssertionError(f"after {number + 1} kills: {error}") from error
+            field.send(signal.SIGCONT)
+            if number % ROUND == ROUND - 1:
+                field.check_quiet()
+        field.check_quiet()
+        strays = [file.name for file in guard.directory.iterdir() if file.name.startswith("machine.ledger.")]
+        assert strays == []
+        assert field.ledger.get("seat_used") < 200
+
+
+def test_what_was_killed_in_its_set_up_pushes_no_evidence_out(guard):
+    """Files without a byte are swept like others, and before those that say something."""
+    guard.directory.mkdir(mode=0o700)
+    for number in range(140):
+        (guard.directory / f"{number + 10}-{number:016x}.segment").touch()
+    program = str(guard.build / "tests/programs/admit_take")
+    pids = [guard.run([program, "malloc", "64M"]).pid for _ in range(3)]
+    kept = [file for file in guard.directory.glob("*.segment") if file.stat().st_size > 0]
+    assert sorted(int(file.name.partition("-")[0]) for file in kept) == sorted(pids)
+    assert len(list(guard.directory.glob("*.segment"))) < 140
+
+
+def test_ledger_half_made_by_the_killed_is_cleared_away(guard, tmp_path):
+    """By the next process that comes, at the latest."""
+    draw = random.Random(4711)
+    program = str(guard.build / "tests/programs/admit_take")
+    strays = []
+    for number in range(min(KILLS, 300)):
+        directory = tmp_path / str(number)
+        process = guard.popen([program, "malloc", "2M", "wait"], env={"SPARKGUARD_DIR": directory})
+        time.sleep(draw.uniform(0, 0.002))
+        process.kill()
+        process.communicate()
+        guard.run([program, "malloc", "2M"], env={"SPARKGUARD_DIR": directory})
+        strays += [file for file in directory.iterdir() if file.name.startswith("machine.ledger.")]
+    assert strays == []

@@ -1,0 +1,183 @@
+/*
+ * test_index.c - what is promised: granted, and not resident yet.
+ */
+#include "fixture.h"
+
+#include "index.h"
+#include "ledger.h"
+#include "segment.h"
+
+#include <sys/mman.h>
+
+#define HUGE_PAGE (2 * MIB)
+
+/* Fresh memory on a boundary of huge pages, so that touching whole 2 MiB makes exactly those resident. */
+static char *map_fresh(size_t bytes)
+{
+    char *memory = mmap(NULL, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED);
+    return memory + (HUGE_PAGE - (uintptr_t)memory % HUGE_PAGE) % HUGE_PAGE;
+}
+
+static void touch(char *memory, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 4096)
+        *(volatile char *)(memory + i) = 1;
+}
+
+static char *enter_block(size_t bytes, enum sg_domain domain)
+{
+    char *memory = map_fresh(bytes);
+    CHECK_EQUAL(sg_table_insert(&sg_index_blocks, (uintptr_t)memory, sg_block(bytes, domain, 0), NULL), 0);
+    sg_ledger_charge(domain, bytes);
+    return memory;
+}
+
+CHILD_TEST(a_block_value_keeps_what_it_was_made_of)
+{
+    uint64_t block = sg_block(UINT64_C(0xffffffffffff), SG_DOMAIN_DEVICE, 5);
+    CHECK(sg_block_size(block) == UINT64_C(0xffffffffffff));
+    CHECK_EQUAL(sg_block_domain(block), SG_DOMAIN_DEVICE);
+    CHECK_EQUAL(sg_block_device(block), 5);
+    CHECK((block & SG_BLOCK_SETTLED) == 0 && (block & ~SG_TABLE_VALUE_MASK) == 0);
+    CHECK(sg_block_size(block | SG_BLOCK_SETTLED) == sg_block_size(block));
+    CHECK_EQUAL(sg_block_device(block | SG_BLOCK_SETTLED), 5);
+}
+
+CHILD_TEST(nothing_held_is_nothing_promised)
+{
+    CHECK_EQUAL(sg_index_promised_bytes(), 0);
+}
+
+CHILD_TEST(a_block_promises_what_is_not_resident)
+{
+    char *memory = enter_block(8 * MIB, SG_DOMAIN_HEAP);
+    CHECK_EQUAL(sg_index_promised_bytes(), 8 * MIB);
+    touch(memory, 4 * MIB);
+    CHECK_EQUAL(sg_index_promised_bytes(), 4 * MIB);
+    touch(memory, 8 * MIB);
+    CHECK_EQUAL(sg_index_promised_bytes(), 0);
+}
+
+CHILD_TEST(a_block_that_was_there_once_promises_nothing_again)
+{
+    char *memory = enter_block(4 * MIB, SG_DOMAIN_HEAP);
+    touch(memory, 4 * MIB);
+    CHECK_EQUAL(sg_index_promised_bytes(), 0);
+    CHECK((sg_table_find(&sg_index_blocks, (uintptr_t)memory) & SG_BLOCK_SETTLED) != 0);
+    CHECK(madvise(memory, 4 * MIB, MADV_DONTNEED) == 0);
+    CHECK_EQUAL(sg_index_promised_bytes(), 0);
+}
+
+CHILD_TEST(device_memory_promises_nothing_but_managed_memory_does)
+{
+    (void)enter_block(8 * MIB, SG_DOMAIN_DEVICE);
+    CHECK_EQUAL(sg_index_promised_bytes(), 0);
+    (void)enter_block(4 * MIB, SG_DOMAIN_MANAGED);
+    CHECK_EQUAL(sg_index_promised_bytes(), 4 * MIB);
+}
+
+CHILD_TEST(small_heap_promises_what_exceeds_the_memory_that_is_there)
+{
+    sg_ledger_charge(SG_DOMAIN_HEAP, 64 * GIB);
+    uint64_t promised = sg_index_promised_bytes();
+    CHECK(promised <= 64 * GIB && promised > 60 * GIB);
+    sg_ledger_release(SG_DOMAIN_HEAP, 64 * GIB - 4096); /* less than this program has resident */
+    CHECK_EQUAL(sg_index_promised_bytes(), 0);
+}
+
+CHILD_TEST(a_mapping_promises_what_is_not_resident)
+{
+    char *memory = map_fresh(8 * MIB);
+    uintptr_t begin = (uintptr_t)memory;
+    CHECK_EQUAL(sg_ranges_set(&sg_index_maps, begin, begin + 8 * MIB, SG_RANGE_COUNTED, 0), 0);
+    CHECK_EQUAL(sg_index_promised_bytes(), 8 * MIB);
+    touch(memory, 2 * MIB);
+    CHECK_EQUAL(sg_index_promised_bytes(), 6 * MIB);
+    touch(memory, 8 * MIB);
+    CHECK_EQUAL(sg_index_promised_bytes(), 0);
+    struct sg_range range;
+    CHECK(sg_ranges_next(&sg_index_maps, begin, &range) && range.flags == SG_RANGE_SETTLED);
+}
+
+CHILD_TEST(a_reserved_mapping_promises_nothing_until_it_is_committed)
+{
+    uintptr_t begin = (uintptr_t)map_fresh(4 * MIB);
+    CHECK_EQUAL(sg_ranges_set(&sg_index_maps, begin, begin + 4 * MIB, SG_RANGE_RESERVED, 0), 0);
+    CHECK_EQUAL(sg_index_promised_bytes(), 0);
+    CHECK_EQUAL(sg_ranges_commit(&sg_index_maps, begin, begin + 2 * MIB), 0);
+    CHECK_EQUAL(sg_index_promised_bytes(), 2 * MIB);
+}
+
+CHILD_TEST(a_sparse_mapping_promises_nothing_and_shows_what_is_resident)
+{
+    char *memory = map_fresh(8 * MIB);
+    uintptr_t begin = (uintptr_t)memory;
+    CHECK_EQUAL(sg_ranges_set(&sg_index_maps, begin, begin + 8 * MIB, SG_RANGE_SPARSE, 0), 0);
+    touch(memory, 4 * MIB);
+    CHECK_EQUAL(sg_index_promised_bytes(), 0);
+    CHECK_EQUAL(sg_own->sparse_resident_bytes, 4 * MIB);
+}
+
+CHILD_TEST(sparse_terabytes_are_not_looked_at)
+{
+    CHECK_EQUAL(sg_ranges_set(&sg_index_maps, (uintptr_t)GIB, (uintptr_t)(1000 * GIB), SG_RANGE_SPARSE, 0), 0);
+    uint64_t begin = clock_ns();
+    CHECK_EQUAL(sg_index_promised_bytes(), 0);
+    CHECK(clock_ns() - begin < 20000000000); /* 1 TB by mincore takes minutes */
+    CHECK(sg_own->sparse_resident_bytes == SG_UNKNOWN);
+}
+
+CHILD_TEST(what_is_given_back_promises_nothing)
+{
+    char *block = enter_block(4 * MIB, SG_DOMAIN_HEAP);
+    uintptr_t mapping = (uintptr_t)map_fresh(4 * MIB);
+    CHECK_EQUAL(sg_ranges_set(&sg_index_maps, mapping, mapping + 4 * MIB, SG_RANGE_COUNTED, 0), 0);
+    CHECK_EQUAL(sg_index_promised_bytes(), 8 * MIB);
+    sg_index_give_back(mapping, mapping + 2 * MIB);
+    CHECK_EQUAL(sg_index_promised_bytes(), 6 * MIB);
+    sg_index_give_back((uintptr_t)block, (uintptr_t)block + 4 * MIB);
+    CHECK_EQUAL(sg_index_promised_bytes(), 2 * MIB);
+}
+
+CHILD_TEST(giving_back_a_part_of_a_block_leaves_its_promise)
+{
+    char *block = enter_block(8 * MIB, SG_DOMAIN_HEAP);
+    sg_index_give_back((uintptr_t)block, (uintptr_t)block + 4 * MIB);
+    CHECK_EQUAL(sg_index_promised_bytes(), 8 * MIB);
+}
+
+CHILD_TEST(a_child_keeps_a_whole_map_and_forgets_a_torn_one)
+{
+    CHECK_EQUAL(sg_ranges_set(&sg_index_maps, 4096, 8192, SG_RANGE_RESERVED, 0), 0);
+    struct sg_lock_state state;
+    sg_lock_acquire(&sg_index_maps_lock, &state);
+    sg_index_refork(true);
+    struct sg_range range;
+    CHECK(sg_ranges_next(&sg_index_maps, 0, &range));
+    CHECK(sg_lock_acquire_within(&sg_index_maps_lock, &state, 0));
+    sg_index_refork(false);
+    CHECK(!sg_ranges_next(&sg_index_maps, 0, &range));
+    CHECK_EQUAL(sg_own->faults, 1);
+    CHECK_EQUAL(sg_ranges_set(&sg_index_maps, 4096, 8192, SG_RANGE_COUNTED, 0), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_block_value_keeps_what_it_was_made_of),
+        cmocka_unit_test(nothing_held_is_nothing_promised),
+        cmocka_unit_test(a_block_promises_what_is_not_resident),
+        cmocka_unit_test(a_block_that_was_there_once_promises_nothing_again),
+        cmocka_unit_test(device_memory_promises_nothing_but_managed_memory_does),
+        cmocka_unit_test(small_heap_promises_what_exceeds_the_memory_that_is_there),
+        cmocka_unit_test(a_mapping_promises_what_is_not_resident),
+        cmocka_unit_test(a_reserved_mapping_promises_nothing_until_it_is_committed),
+        cmocka_unit_test(a_sparse_mapping_promises_nothing_and_shows_what_is_resident),
+        cmocka_unit_test(sparse_terabytes_are_not_looked_at),
+        cmocka_unit_test(what_is_given_back_promises_nothing),
+        cmocka_unit_test(giving_back_a_part_of_a_block_leaves_its_promise),
+        cmocka_unit_test(a_child_keeps_a_whole_map_and_forgets_a_torn_one),
+    };
+    return cmocka_run_group_tests_name("index", tests, NULL, NULL);
+}

@@ -1,0 +1,201 @@
+/*
+ * test_layout.c - the shared-memory layout, written down a second time: whoever moves a field of the frozen slot breaks
+ * every other version on the machine; whoever moves another one must raise SG_ABI_VERSION, and then this table.
+ */
+#include "fixture.h"
+
+#include "sparkguard_abi.h"
+
+#include "compiler.h"
+
+struct field {
+    const char *name;
+    size_t offset, bytes, is_offset, is_bytes;
+};
+
+#define FIELD(record, member, offset, bytes) \
+    { \
+#record "." #member, offset, bytes, offsetof(struct record, member), sizeof(((struct record *)0)->member) \
+    }
+
+static void check(const struct field *fields, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (fields[i].offset != fields[i].is_offset || fields[i].bytes != fields[i].is_bytes)
+            fail_msg("%s is at %zu, %zu bytes; it was at %zu, %zu bytes", fields[i].name, fields[i].is_offset,
+                     fields[i].is_bytes, fields[i].offset, fields[i].bytes);
+}
+
+PLAIN_TEST(the_slot_is_frozen_for_ever)
+{
+    static const struct field fields[] = {
+        FIELD(sg_slot, magic, 0, 8),
+        FIELD(sg_slot, abi_version, 8, 4),
+        FIELD(sg_slot, pid, 12, 4),
+        FIELD(sg_slot, start_ticks, 16, 8),
+        FIELD(sg_slot, granted_bytes, 24, 8),
+        FIELD(sg_slot, promised_bytes, 32, 8),
+        FIELD(sg_slot, in_flight_bytes, 40, 8),
+        FIELD(sg_slot, live_bytes, 48, 8),
+        FIELD(sg_slot, inherited_bytes, 56, 8),
+        FIELD(sg_slot, limit_bytes, 64, 8),
+        FIELD(sg_slot, job_hash, 72, 8),
+        FIELD(sg_slot, state, 80, 4),
+        FIELD(sg_slot, flags, 84, 4),
+        FIELD(sg_slot, device_bytes, 88, 8),
+        FIELD(sg_slot, reserved, 96, 32),
+    };
+    check(fields, SG_ARRAY_LENGTH(fields));
+    assert_int_equal(sizeof(struct sg_slot), 128);
+    assert_int_equal(offsetof(struct sg_segment, slot), 0);
+    assert_memory_equal(&(uint64_t){SG_ABI_MAGIC}, "SPRKGARD", 8);
+    assert_true(SG_STATE_RUNNING == 1 && SG_STATE_EXITED == 2 && SG_STATE_REPLACED == 3 && SG_STATE_KILLED == 4);
+    assert_true(SG_SLOT_GUARDING == 1 && SG_SLOT_OBSERVE == 2 && SG_SLOT_CUDA == 4);
+}
+
+PLAIN_TEST(the_machines_ledger_is_frozen_for_ever)
+{
+    static const struct field fields[] = {
+        FIELD(sg_machine_ledger, magic, 0, 8),
+        FIELD(sg_machine_ledger, version, 8, 4),
+        FIELD(sg_machine_ledger, seat_bytes, 12, 4),
+        FIELD(sg_machine_ledger, seat_room, 16, 4),
+        FIELD(sg_machine_ledger, seat_used, 20, 4),
+        FIELD(sg_machine_ledger, epoch, 24, 4),
+        FIELD(sg_machine_ledger, call, 28, 4),
+        FIELD(sg_machine_ledger, asked_bytes, 32, 8),
+        FIELD(sg_machine_ledger, waiting_until_ns, 40, 8),
+        FIELD(sg_machine_ledger, context_bytes, 48, 8),
+        FIELD(sg_seat, slot, 0, 128),
+        FIELD(sg_seat, claim, 128, 8),
+        FIELD(sg_seat, ticket, 136, 8),
+        FIELD(sg_seat, asking_bytes, 144, 8),
+        FIELD(sg_seat, asking_pool, 152, 8),
+        FIELD(sg_seat, bounded_flight_bytes, 160, 8),
+        FIELD(sg_seat, device_flight_bytes, 168, 8),
+        FIELD(sg_seat, flight_device, 176, 8),
+        FIELD(sg_seat, published_ns, 184, 8),
+        FIELD(sg_seat, watched_ns, 192, 8),
+        FIELD(sg_seat, holds_bounded_bytes, 200, 8),
+        FIELD(sg_seat, holds_unbounded_bytes, 208, 8),
+        FIELD(sg_seat, reclaim_until_ns, 216, 8),
+        FIELD(sg_seat, scanned_anonymous_bytes, 224, 8),
+        FIELD(sg_seat, pinned_bytes, 232, 8),
+        FIELD(sg_seat, managed_bytes, 240, 8),
+        FIELD(sg_seat, level, 248, 64),
+        FIELD(sg_seat, parent_seat, 312, 8),
+        FIELD(sg_seat, parent_claim, 320, 8),
+        FIELD(sg_seat, shared_bytes, 328, 8),
+        FIELD(sg_seat, unbounded_flight_bytes, 336, 8),
+    };
+    check(fields, SG_ARRAY_LENGTH(fields));
+    assert_int_equal(sizeof(struct sg_seat), 512);
+    assert_int_equal(offsetof(struct sg_machine_ledger, seat), 4096);
+    assert_memory_equal(&(uint64_t){SG_LEDGER_MAGIC}, "SPGLEDGR", 8);
+    assert_true(SG_CLAIM_EMPTY == 0 && SG_CLAIM_LIVE == 1 && SG_CLAIM_DEAD == 2);
+    assert_true(SG_TICKET_NONE == 0 && SG_TICKET_CHOOSING == 1 && SG_POOL_BOUNDED == 0 && SG_POOL_UNBOUNDED == 1);
+}
+
+PLAIN_TEST(version_1_stays_as_it_is)
+{
+    static const struct field fields[] = {
+        FIELD(sg_record, credit_bytes, 0, 8),
+        FIELD(sg_record, allocations, 8, 8),
+        FIELD(sg_record, frees, 16, 8),
+        FIELD(sg_record, tid, 56, 4),
+        FIELD(sg_domain_counters, granted_bytes, 0, 8),
+        FIELD(sg_domain_counters, peak_bytes, 8, 8),
+        FIELD(sg_domain_counters, allocations, 16, 8),
+        FIELD(sg_domain_counters, frees, 24, 8),
+        FIELD(sg_domain_counters, refused_count, 32, 8),
+        FIELD(sg_domain_counters, refused_bytes, 40, 8),
+        FIELD(sg_peak, time_ns, 0, 8),
+        FIELD(sg_peak, total_bytes, 8, 8),
+        FIELD(sg_peak, domain_bytes, 16, 64),
+        FIELD(sg_refusal, sequence, 0, 8),
+        FIELD(sg_refusal, time_ns, 8, 8),
+        FIELD(sg_refusal, size_bytes, 16, 8),
+        FIELD(sg_refusal, usable_bytes, 24, 8),
+        FIELD(sg_refusal, domain, 32, 1),
+        FIELD(sg_refusal, reason, 33, 1),
+        FIELD(sg_refusal, observed, 34, 1),
+        FIELD(sg_refusal, call, 40, 40),
+        FIELD(sg_phase, sequence, 0, 8),
+        FIELD(sg_phase, time_ns, 8, 8),
+        FIELD(sg_phase, live_bytes, 16, 8),
+        FIELD(sg_phase, peak_bytes, 24, 8),
+        FIELD(sg_phase, name, 32, 64),
+        FIELD(sg_event, sequence, 0, 8),
+        FIELD(sg_event, time_ns, 8, 8),
+        FIELD(sg_event, what, 16, 112),
+        FIELD(sg_device, total_bytes, 0, 8),
+        FIELD(sg_device, live_bytes, 8, 8),
+        FIELD(sg_device, is_known, 16, 4),
+        FIELD(sg_device, name, 24, 40),
+        FIELD(sg_machine, time_ns, 0, 8),
+        FIELD(sg_machine, total_bytes, 8, 8),
+        FIELD(sg_machine, available_bytes, 16, 8),
+        FIELD(sg_machine, usable_bytes, 24, 8),
+        FIELD(sg_machine, reserve_bytes, 32, 8),
+        FIELD(sg_machine, floor_bytes, 40, 8),
+        FIELD(sg_machine, cgroup_limit_bytes, 48, 8),
+        FIELD(sg_machine, unified, 56, 4),
+        FIELD(sg_segment, slot, 0, 128),
+        FIELD(sg_segment, segment_bytes, 128, 8),
+        FIELD(sg_segment, record_capacity, 136, 4),
+        FIELD(sg_segment, record_used, 140, 4),
+        FIELD(sg_segment, parent_pid, 144, 4),
+        FIELD(sg_segment, uid, 148, 4),
+        FIELD(sg_segment, started_time_ns, 152, 8),
+        FIELD(sg_segment, ended_time_ns, 160, 8),
+        FIELD(sg_segment, exit_code, 168, 4),
+        FIELD(sg_segment, signal, 172, 4),
+        FIELD(sg_segment, library_version, 176, 16),
+        FIELD(sg_segment, job, 192, 64),
+        FIELD(sg_segment, command, 256, 256),
+        FIELD(sg_segment, machine, 512, 64),
+        FIELD(sg_segment, device, 576, 512),
+        FIELD(sg_segment, domain, 1088, 512),
+        FIELD(sg_segment, peak_seen_bytes, 1600, 8),
+        FIELD(sg_segment, peak_index, 1608, 4),
+        FIELD(sg_segment, peak, 1616, 160),
+        FIELD(sg_segment, unmatched_frees, 1776, 8),
+        FIELD(sg_segment, faults, 1784, 8),
+        FIELD(sg_segment, registered_bytes, 1792, 8),
+        FIELD(sg_segment, sparse_resident_bytes, 1800, 8),
+        FIELD(sg_segment, inherited_domain_bytes, 1808, 64),
+        FIELD(sg_segment, refusal_count, 1872, 8),
+        FIELD(sg_segment, phase_count, 1880, 8),
+        FIELD(sg_segment, event_count, 1888, 8),
+        FIELD(sg_segment, refusal, 1896, 5120),
+        FIELD(sg_segment, phase, 7016, 6144),
+        FIELD(sg_segment, event, 13160, 4096),
+    };
+    assert_int_equal(SG_ABI_VERSION, 1);
+    check(fields, SG_ARRAY_LENGTH(fields));
+    assert_int_equal(offsetof(struct sg_segment, record), 17280);
+    assert_int_equal(SG_SEGMENT_BYTES(64), 17280 + 64 * 64);
+    assert_int_equal(sizeof(struct sg_record), 64);
+    assert_int_equal(sizeof(struct sg_peak), 80);
+    assert_int_equal(sizeof(struct sg_machine), 64);
+    assert_true(SG_REFUSAL_ROOM == 64 && SG_PHASE_ROOM == 64 && SG_EVENT_ROOM == 32 && SG_DEVICE_ROOM == 8);
+    assert_true(SG_DOMAIN_ROOM == 8 && SG_RECORD_FIRST == 64 && SG_RECORD_LIMIT == 15360);
+}
+
+PLAIN_TEST(numbers_of_domains_and_reasons_stay)
+{
+    assert_true(SG_DOMAIN_HEAP == 0 && SG_DOMAIN_MAPPED == 1 && SG_DOMAIN_PINNED == 2 && SG_DOMAIN_MANAGED == 3 &&
+                SG_DOMAIN_DEVICE == 4);
+    assert_true(SG_REASON_RESERVE == 1 && SG_REASON_LIMIT == 2 && SG_REASON_FLOOR == 3 && SG_REASON_DEVICE == 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_slot_is_frozen_for_ever),
+        cmocka_unit_test(the_machines_ledger_is_frozen_for_ever),
+        cmocka_unit_test(version_1_stays_as_it_is),
+        cmocka_unit_test(numbers_of_domains_and_reasons_stay),
+    };
+    return cmocka_run_group_tests_name("layout", tests, NULL, NULL);
+}

@@ -1,0 +1,390 @@
+/*
+ * test_ledger.c - bytes per domain, peaks and credit; and the threads' records that hold the credit.
+ */
+#include "fixture.h"
+
+#include "atomics.h"
+#include "ledger.h"
+#include "segment.h"
+#include "thread.h"
+
+#include <pthread.h>
+
+static const struct sg_peak *peak_now(void)
+{
+    return &sg_own->peak[sg_load(&sg_own->peak_index) % 2];
+}
+
+static uint64_t sum_of(const struct sg_peak *peak)
+{
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < SG_DOMAIN_ROOM; i++)
+        sum += sg_load_relaxed(&peak->domain_bytes[i]);
+    return sum;
+}
+
+/* ---- one thread --------------------------------------------------------------------------------------------------- */
+
+CHILD_TEST(charge_and_release)
+{
+    sg_ledger_charge(SG_DOMAIN_MAPPED, 100);
+    sg_ledger_charge(SG_DOMAIN_DEVICE, 50);
+    CHECK_EQUAL(sg_ledger_live_bytes(), 150);
+    CHECK_EQUAL(sg_own->slot.granted_bytes, 150);
+    CHECK_EQUAL(sg_own->domain[SG_DOMAIN_MAPPED].granted_bytes, 100);
+    CHECK_EQUAL(sg_ledger_live_heap_bytes(), 0);
+    sg_ledger_release(SG_DOMAIN_MAPPED, 60);
+    CHECK_EQUAL(sg_ledger_live_bytes(), 90);
+    CHECK_EQUAL(sg_own->domain[SG_DOMAIN_MAPPED].peak_bytes, 100);
+    CHECK_EQUAL(sg_own->peak_seen_bytes, 150);
+}
+
+CHILD_TEST(a_release_of_more_than_was_charged_ends_at_zero)
+{
+    sg_ledger_charge(SG_DOMAIN_HEAP, 100);
+    sg_ledger_charge(SG_DOMAIN_DEVICE, 50);
+    sg_ledger_release(SG_DOMAIN_HEAP, 1000);
+    CHECK_EQUAL(sg_own->domain[SG_DOMAIN_HEAP].granted_bytes, 0);
+    CHECK_EQUAL(sg_own->slot.granted_bytes, 50); /* other domains are not touched */
+    CHECK_EQUAL(sg_ledger_live_bytes(), 50);
+    sg_ledger_release(SG_DOMAIN_HEAP, 1);
+    CHECK_EQUAL(sg_ledger_live_bytes(), 50);
+}
+
+CHILD_TEST(what_is_promised_is_never_more_than_what_is_held)
+{
+    for (int i = 0; i < 1000; i++) {
+        sg_ledger_charge(SG_DOMAIN_HEAP, 600000);
+        sg_ledger_promise(600000);
+        sg_ledger_release(SG_DOMAIN_HEAP, 600000);
+    }
+    CHECK_EQUAL(sg_own->slot.promised_bytes, 0);
+    sg_ledger_charge(SG_DOMAIN_DEVICE, 1 << 20); /* is there when the call returns: no room for a promise */
+    sg_ledger_charge(SG_DOMAIN_MAPPED, 300);
+    sg_ledger_promise(300);
+    sg_ledger_charge(SG_DOMAIN_MANAGED, 200);
+    sg_ledger_promise(200);
+    CHECK_EQUAL(sg_own->slot.promised_bytes, 500);
+    sg_ledger_release(SG_DOMAIN_MAPPED, 300);
+    CHECK_EQUAL(sg_own->slot.promised_bytes, 200);
+}
+
+CHILD_TEST(allocations_and_frees_are_counted)
+{
+    sg_ledger_count_allocation(SG_DOMAIN_PINNED);
+    sg_ledger_count_allocation(SG_DOMAIN_PINNED);
+    sg_ledger_count_free(SG_DOMAIN_PINNED);
+    sg_ledger_count_fault();
+    CHECK_EQUAL(sg_own->domain[SG_DOMAIN_PINNED].allocations, 2);
+    CHECK_EQUAL(sg_own->domain[SG_DOMAIN_PINNED].frees, 1);
+    CHECK_EQUAL(sg_own->faults, 1);
+}
+
+CHILD_TEST(the_peak_says_what_it_was_made_of)
+{
+    sg_ledger_charge(SG_DOMAIN_HEAP, 10 * MIB);
+    sg_ledger_charge(SG_DOMAIN_DEVICE, 100 * MIB);
+    sg_ledger_release(SG_DOMAIN_HEAP, 10 * MIB);
+    sg_ledger_charge(SG_DOMAIN_PINNED, 5 * MIB);
+    sg_ledger_release(SG_DOMAIN_DEVICE, 100 * MIB);
+    sg_ledger_charge(SG_DOMAIN_MAPPED, 20 * MIB);
+    const struct sg_peak *peak = peak_now();
+    CHECK_EQUAL(peak->total_bytes, 110 * MIB);
+    CHECK_EQUAL(peak->domain_bytes[SG_DOMAIN_HEAP], 10 * MIB);
+    CHECK_EQUAL(peak->domain_bytes[SG_DOMAIN_DEVICE], 100 * MIB);
+    CHECK_EQUAL(peak->domain_bytes[SG_DOMAIN_PINNED], 0);
+    CHECK_EQUAL(sum_of(peak), peak->total_bytes);
+    CHECK(peak->time_ns > INT64_C(1500000000000000000));
+}
+
+/* Others are between the two steps of a release, then of a charge: the parts must make up the total all the same. */
+CHILD_TEST(the_parts_of_a_peak_always_make_up_its_total)
+{
+    sg_ledger_charge(SG_DOMAIN_MAPPED, 100);
+    sg_own->domain[SG_DOMAIN_MAPPED].granted_bytes -= 40;
+    sg_ledger_charge(SG_DOMAIN_DEVICE, 500);
+    CHECK_EQUAL(peak_now()->total_bytes, 600);
+    CHECK_EQUAL(sum_of(peak_now()), 600);
+    sg_own->domain[SG_DOMAIN_MAPPED].granted_bytes += 90;
+    sg_ledger_charge(SG_DOMAIN_DEVICE, 500);
+    CHECK_EQUAL(peak_now()->total_bytes, 1100);
+    CHECK_EQUAL(sum_of(peak_now()), 1100);
+    CHECK_EQUAL(peak_now()->domain_bytes[SG_DOMAIN_MAPPED], 150);
+}
+
+CHILD_TEST(device_bytes_per_device_end_at_zero)
+{
+    sg_ledger_charge_device(1, 100);
+    sg_ledger_charge_device(0, 10);
+    sg_ledger_charge_device(SG_DEVICE_ROOM, 7); /* no place of its own: counts in the sum */
+    CHECK_EQUAL(sg_own->slot.device_bytes, 117);
+    CHECK_EQUAL(sg_own->device[1].live_bytes, 100);
+    sg_ledger_charge_device(1, -1000);
+    CHECK_EQUAL(sg_own->device[1].live_bytes, 0);
+    CHECK_EQUAL(sg_own->device[0].live_bytes, 10);
+    CHECK_EQUAL(sg_own->slot.device_bytes, 0);
+}
+
+CHILD_TEST(credit_is_granted_but_not_live)
+{
+    sg_thread_enter();
+    struct sg_record *record = sg_self.record;
+    CHECK(record != NULL && record != &sg_own->record[0]);
+    sg_ledger_grant_credit(record, 1000);
+    CHECK_EQUAL(record->credit_bytes, 1000);
+    CHECK_EQUAL(sg_own->slot.granted_bytes, 1000);
+    CHECK_EQUAL(sg_ledger_live_bytes(), 0);
+    CHECK_EQUAL(sg_owner_add(&record->credit_bytes, -300), 700); /* a block of 300 bytes */
+    CHECK_EQUAL(sg_ledger_live_bytes(), 300);
+    CHECK_EQUAL(sg_ledger_live_heap_bytes(), 300);
+    sg_ledger_return_credit(record, 200);
+    CHECK_EQUAL(record->credit_bytes, 200);
+    CHECK_EQUAL(sg_own->slot.granted_bytes, 500);
+    CHECK_EQUAL(sg_ledger_live_bytes(), 300);
+    sg_ledger_return_credit(record, 200);
+    CHECK_EQUAL(sg_own->slot.granted_bytes, 500);
+}
+
+CHILD_TEST(a_debt_is_paid_when_credit_is_returned)
+{
+    sg_thread_enter();
+    CHECK_EQUAL(sg_owner_add(&sg_self.record->credit_bytes, -300), -300);
+    CHECK_EQUAL(sg_ledger_live_bytes(), 300);
+    sg_ledger_return_credit(sg_self.record, 0);
+    CHECK_EQUAL(sg_self.record->credit_bytes, 0);
+    CHECK_EQUAL(sg_own->slot.granted_bytes, 300);
+    CHECK_EQUAL(sg_ledger_live_bytes(), 300);
+}
+
+CHILD_TEST(more_credit_than_granted_bytes_shows_nothing_live)
+{
+    sg_thread_enter();
+    CHECK_EQUAL(sg_owner_add(&sg_self.record->credit_bytes, 5000), 5000); /* frees of blocks nobody saw allocated */
+    CHECK_EQUAL(sg_ledger_live_bytes(), 0);
+    CHECK_EQUAL(sg_ledger_own_bytes(), 0);
+}
+
+CHILD_TEST(own_bytes_are_what_exceeds_the_inherited)
+{
+    sg_own->slot.inherited_bytes = 100;
+    sg_ledger_charge(SG_DOMAIN_MAPPED, 90);
+    CHECK_EQUAL(sg_ledger_own_bytes(), 0);
+    sg_ledger_charge(SG_DOMAIN_MAPPED, 30);
+    CHECK_EQUAL(sg_ledger_own_bytes(), 20);
+}
+
+/* ---- several threads ---------------------------------------------------------------------------------------------- */
+
+enum { THREADS = 8, ROUNDS = 20000 };
+
+static uint64_t most_seen[THREADS];
+static uint64_t held_at_end[THREADS][SG_DOMAIN_COUNT];
+
+static void *charge_at_random(void *context)
+{
+    uint64_t number = (uint64_t)(uintptr_t)context, seed = number + 1;
+    uint64_t *held = held_at_end[number];
+    for (int i = 0; i < ROUNDS; i++) {
+        enum sg_domain domain = (enum sg_domain)(next_random(&seed) % SG_DOMAIN_COUNT);
+        uint64_t bytes = next_random(&seed) % 100000;
+        if (next_random(&seed) % 2 == 0) {
+            sg_ledger_charge(domain, bytes);
+            held[domain] += bytes;
+        } else {
+            bytes = bytes < held[domain] ? bytes : held[domain];
+            sg_ledger_release(domain, bytes);
+            held[domain] -= bytes;
+        }
+        uint64_t total = sg_load(&sg_own->slot.granted_bytes);
+        most_seen[number] = total > most_seen[number] ? total : most_seen[number];
+    }
+    return NULL;
+}
+
+CHILD_TEST(threads_never_see_more_than_the_peak_and_lose_nothing)
+{
+    pthread_t threads[THREADS];
+    uint64_t live = 0, domain_bytes[SG_DOMAIN_COUNT] = {0};
+    for (uintptr_t i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, charge_at_random, (void *)i) == 0);
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(sg_own->peak_seen_bytes >= most_seen[i]);
+        CHECK(peak_now()->total_bytes >= most_seen[i]);
+        for (int d = 0; d < SG_DOMAIN_COUNT; d++) {
+            live += held_at_end[i][d];
+            domain_bytes[d] += held_at_end[i][d];
+        }
+    }
+    CHECK_EQUAL(sg_ledger_live_bytes(), live);
+    for (int d = 0; d < SG_DOMAIN_COUNT; d++)
+        CHECK_EQUAL(sg_own->domain[d].granted_bytes, domain_bytes[d]);
+    CHECK(peak_now()->total_bytes >= sg_own->peak_seen_bytes);
+    CHECK_EQUAL(sum_of(peak_now()), peak_now()->total_bytes);
+}
+
+/* Blocks paid from credit, as hook_heap.c does. */
+static void *pay_from_credit(void *context)
+{
+    uint64_t seed = (uint64_t)(uintptr_t)context + 1;
+    sg_thread_enter();
+    struct sg_record *record = sg_self.record;
+    for (int i = 0; i < ROUNDS && record != NULL; i++) {
+        int64_t bytes = (int64_t)(next_random(&seed) % 30000) - 15000;
+        int64_t credit = sg_owner_add(&record->credit_bytes, -bytes);
+        if (credit < 0)
+            sg_ledger_grant_credit(record, SG_CREDIT_REFILL + (uint64_t)-credit);
+        else if (credit > SG_CREDIT_MOST)
+            sg_ledger_return_credit(record, SG_CREDIT_REFILL);
+        sg_owner_count(bytes > 0 ? &record->allocations : &record->frees);
+    }
+    return record;
+}
+
+CHILD_TEST(live_is_exact_when_quiet_whatever_credit_is_held)
+{
+    pthread_t threads[THREADS];
+    int64_t expected = 0;
+    sg_ledger_charge(SG_DOMAIN_HEAP, GIB); /* so that frees find something to take */
+    for (uintptr_t i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, pay_from_credit, (void *)i) == 0);
+    for (int i = 0; i < THREADS; i++) {
+        void *record = NULL;
+        CHECK(pthread_join(threads[i], &record) == 0 && record != NULL);
+    }
+    for (uintptr_t i = 0; i < THREADS; i++) {
+        uint64_t seed = i + 1;
+        for (int r = 0; r < ROUNDS; r++)
+            expected += (int64_t)(next_random(&seed) % 30000) - 15000;
+    }
+    CHECK_EQUAL((int64_t)sg_ledger_live_bytes(), (int64_t)GIB + expected);
+    uint64_t calls = 0;
+    for (uint32_t i = 0; i < sg_own->record_used; i++)
+        calls += sg_own->record[i].allocations + sg_own->record[i].frees;
+    CHECK_EQUAL(calls, THREADS * ROUNDS);
+}
+
+/* In the last round of destructors ThreadSanitizer has already forgotten the thread. */
+static void need_the_last_destructor(void)
+{
+#ifdef __SANITIZE_THREAD__
+    SKIP("ThreadSanitizer cannot follow a thread into its last destructors");
+#endif
+}
+
+/* ---- records ------------------------------------------------------------------------------------------------------ */
+
+static void *enter(void *unused)
+{
+    (void)unused;
+    sg_thread_enter();
+    if (sg_self.record != NULL)
+        sg_ledger_grant_credit(sg_self.record, 5000);
+    return sg_self.record;
+}
+
+CHILD_TEST(a_thread_that_ends_returns_its_credit_and_its_record)
+{
+    struct sg_record *first = NULL;
+    need_the_last_destructor();
+    sg_thread_begin();
+    for (int i = 0; i < 200; i++) {
+        pthread_t thread;
+        void *record = NULL;
+        CHECK(pthread_create(&thread, NULL, enter, NULL) == 0 && pthread_join(thread, &record) == 0);
+        CHECK(record != NULL);
+        first = first == NULL ? record : first;
+        CHECK_EQUAL(((struct sg_record *)record)->tid, 0);
+        CHECK_EQUAL(((struct sg_record *)record)->credit_bytes, 0);
+    }
+    CHECK_EQUAL(sg_own->slot.granted_bytes, 0);
+    CHECK(first != &sg_own->record[0]);
+}
+
+static pthread_barrier_t all_are_in;
+
+static void *enter_together(void *unused)
+{
+    (void)unused;
+    sg_thread_enter();
+    (void)pthread_barrier_wait(&all_are_in);
+    return sg_self.record;
+}
+
+CHILD_TEST(every_thread_has_a_record_of_its_own)
+{
+    enum { MANY = 50 };
+    pthread_t threads[MANY];
+    void *record[MANY];
+    CHECK(pthread_barrier_init(&all_are_in, NULL, MANY) == 0);
+    for (int i = 0; i < MANY; i++)
+        CHECK(pthread_create(&threads[i], NULL, enter_together, NULL) == 0);
+    for (int i = 0; i < MANY; i++)
+        CHECK(pthread_join(threads[i], &record[i]) == 0);
+    for (int i = 0; i < MANY; i++)
+        for (int other = 0; other < i; other++)
+            CHECK(record[i] != NULL && record[i] != record[other]);
+    CHECK_EQUAL(sg_own->record_used, MANY + 1);
+    CHECK_EQUAL(sg_own->record[0].tid, 0);
+}
+
+/* A destructor of another key, in the last round: the record may be gone, and no new one comes. */
+static void *record_in_destructor = &record_in_destructor;
+
+static void late(void *round)
+{
+    static pthread_key_t *other;
+    if ((uintptr_t)round > 100) {
+        other = round;
+        (void)pthread_setspecific(*other, (void *)1);
+    } else if ((uintptr_t)round < 4) {
+        (void)pthread_setspecific(*other, (void *)((uintptr_t)round + 1));
+    }
+    sg_thread_enter();
+    __atomic_store_n(&record_in_destructor, (void *)sg_self.record, __ATOMIC_SEQ_CST);
+}
+
+static void *enter_with_destructor(void *key)
+{
+    sg_thread_enter();
+    (void)pthread_setspecific(*(pthread_key_t *)key, key);
+    return sg_self.record;
+}
+
+CHILD_TEST(a_dying_thread_takes_no_second_record)
+{
+    static pthread_key_t key;
+    pthread_t thread;
+    void *record = NULL;
+    need_the_last_destructor();
+    sg_thread_begin();
+    CHECK(pthread_key_create(&key, late) == 0); /* after ours: runs behind it in each round */
+    CHECK(pthread_create(&thread, NULL, enter_with_destructor, &key) == 0 && pthread_join(thread, &record) == 0);
+    CHECK(record_in_destructor == NULL);
+    CHECK_EQUAL(((struct sg_record *)record)->tid, 0);
+    CHECK_EQUAL(sg_own->record_used, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(charge_and_release),
+        cmocka_unit_test(a_release_of_more_than_was_charged_ends_at_zero),
+        cmocka_unit_test(what_is_promised_is_never_more_than_what_is_held),
+        cmocka_unit_test(allocations_and_frees_are_counted),
+        cmocka_unit_test(the_peak_says_what_it_was_made_of),
+        cmocka_unit_test(the_parts_of_a_peak_always_make_up_its_total),
+        cmocka_unit_test(device_bytes_per_device_end_at_zero),
+        cmocka_unit_test(credit_is_granted_but_not_live),
+        cmocka_unit_test(a_debt_is_paid_when_credit_is_returned),
+        cmocka_unit_test(more_credit_than_granted_bytes_shows_nothing_live),
+        cmocka_unit_test(own_bytes_are_what_exceeds_the_inherited),
+        cmocka_unit_test(threads_never_see_more_than_the_peak_and_lose_nothing),
+        cmocka_unit_test(live_is_exact_when_quiet_whatever_credit_is_held),
+        cmocka_unit_test(a_thread_that_ends_returns_its_credit_and_its_record),
+        cmocka_unit_test(every_thread_has_a_record_of_its_own),
+        cmocka_unit_test(a_dying_thread_takes_no_second_record),
+    };
+    return cmocka_run_group_tests_name("ledger", tests, NULL, NULL);
+}

@@ -1,0 +1,141 @@
+/*
+ * test_lock.c - the futex lock of the slow paths.
+ */
+#include "fixture.h"
+
+#include "lock.h"
+
+#include <pthread.h>
+
+static struct sg_lock lock;
+static uint64_t counter; /* plain on purpose: the lock protects it */
+
+static void *count(void *unused)
+{
+    (void)unused;
+    for (int i = 0; i < 50000; i++) {
+        struct sg_lock_state state;
+        sg_lock_acquire(&lock, &state);
+        counter++;
+        sg_lock_release(&lock, &state);
+    }
+    return NULL;
+}
+
+CHILD_TEST(one_thread_at_a_time)
+{
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++)
+        CHECK(pthread_create(&threads[i], NULL, count, NULL) == 0);
+    for (int i = 0; i < 4; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    CHECK_EQUAL(counter, 200000);
+    CHECK_EQUAL(lock.word, 0);
+}
+
+CHILD_TEST(who_waits_in_vain_gives_up_and_holds_nothing)
+{
+    struct sg_lock_state held, other;
+    sigset_t before, after;
+    CHECK(sg_lock_acquire_within(&lock, &held, 0));
+    sg_lock_release(&lock, &held);
+    CHECK(sigprocmask(SIG_SETMASK, NULL, &before) == 0);
+    sg_lock_acquire(&lock, &held);
+    uint64_t begin = clock_ns();
+    CHECK(!sg_lock_acquire_within(&lock, &other, 50000000));
+    uint64_t waited = clock_ns() - begin;
+    CHECK(waited >= 50000000 && waited < 5000000000);
+    sg_lock_release(&lock, &held);
+    CHECK(sigprocmask(SIG_SETMASK, NULL, &after) == 0);
+    CHECK(memcmp(&before, &after, 8) == 0);
+    CHECK(sg_lock_acquire_within(&lock, &held, 0));
+    sg_lock_release(&lock, &held);
+}
+
+static void *acquire_once(void *tid)
+{
+    struct sg_lock_state state;
+    __atomic_store_n((int *)tid, (int)gettid(), __ATOMIC_SEQ_CST);
+    sg_lock_acquire(&lock, &state);
+    counter++;
+    sg_lock_release(&lock, &state);
+    return NULL;
+}
+
+CHILD_TEST(a_release_wakes_who_sleeps)
+{
+    struct sg_lock_state state;
+    pthread_t thread;
+    int tid = 0, now;
+    sg_lock_acquire(&lock, &state);
+    CHECK(pthread_create(&thread, NULL, acquire_once, &tid) == 0);
+    while ((now = __atomic_load_n(&tid, __ATOMIC_SEQ_CST)) == 0 || thread_state(now) != 'S')
+        (void)usleep(100);
+    uint64_t begin = clock_ns();
+    sg_lock_release(&lock, &state);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK_EQUAL(counter, 1);
+    CHECK(clock_ns() - begin < 900000000); /* the sleeper looks by itself after a second only */
+}
+
+static volatile sig_atomic_t has_run, was_held;
+
+static void on_signal(int unused)
+{
+    (void)unused;
+    has_run = 1;
+    was_held = __atomic_load_n(&lock.word, __ATOMIC_SEQ_CST) != 0;
+}
+
+CHILD_TEST(signals_wait_until_it_is_released)
+{
+    struct sg_lock_state state;
+    sigset_t mask;
+    CHECK(signal(SIGUSR1, on_signal) != SIG_ERR);
+    sg_lock_acquire(&lock, &state);
+    CHECK(kill(getpid(), SIGUSR1) == 0);
+    CHECK(sigprocmask(SIG_SETMASK, NULL, &mask) == 0);
+    CHECK(sigismember(&mask, SIGUSR1) == 1 && sigismember(&mask, SIGSEGV) == 1 && sigismember(&mask, SIGTERM) == 1);
+    CHECK(!has_run);
+    sg_lock_release(&lock, &state);
+#ifdef __SANITIZE_THREAD__
+    (void)usleep(1000); /* ThreadSanitizer runs handlers at the next blocking call */
+#endif
+    CHECK(has_run && !was_held);
+    CHECK(sigprocmask(SIG_SETMASK, NULL, &mask) == 0);
+    CHECK(sigismember(&mask, SIGUSR1) == 0);
+}
+
+CHILD_TEST(the_mask_of_the_program_comes_back)
+{
+    struct sg_lock_state state;
+    sigset_t mask;
+    CHECK(sigemptyset(&mask) == 0 && sigaddset(&mask, SIGUSR2) == 0);
+    CHECK(sigprocmask(SIG_SETMASK, &mask, NULL) == 0);
+    sg_lock_acquire(&lock, &state);
+    sg_lock_release(&lock, &state);
+    CHECK(sigprocmask(SIG_SETMASK, NULL, &mask) == 0);
+    CHECK(sigismember(&mask, SIGUSR2) == 1 && sigismember(&mask, SIGUSR1) == 0);
+}
+
+CHILD_TEST(a_reset_lock_is_free)
+{
+    struct sg_lock_state state;
+    sg_lock_acquire(&lock, &state);
+    sg_lock_reset(&lock);
+    CHECK(sg_lock_acquire_within(&lock, &state, 0));
+    sg_lock_release(&lock, &state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_thread_at_a_time),
+        cmocka_unit_test(who_waits_in_vain_gives_up_and_holds_nothing),
+        cmocka_unit_test(a_release_wakes_who_sleeps),
+        cmocka_unit_test(signals_wait_until_it_is_released),
+        cmocka_unit_test(the_mask_of_the_program_comes_back),
+        cmocka_unit_test(a_reset_lock_is_free),
+    };
+    return cmocka_run_group_tests_name("lock", tests, NULL, NULL);
+}

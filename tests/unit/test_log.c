@@ -1,0 +1,177 @@
+/*
+ * test_log.c - the few lines people see: where they go, and that they do the program no harm.
+ */
+#include "fixture.h"
+
+#include "log.h"
+
+/* Failures go to the true standard error; descriptor 2 becomes `fd`. */
+static void become_error_output(int fd)
+{
+    fixture_say = fcntl(2, F_DUPFD_CLOEXEC, 100);
+    CHECK(fixture_say >= 100);
+    CHECK(fd >= 0 && dup2(fd, 2) == 2);
+}
+
+static int open_file(const char *name)
+{
+    return open(in_folder(name), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+}
+
+static void check_file(const char *name, const char *expected)
+{
+    char text[4096];
+    int fd = open(in_folder(name), O_RDONLY | O_CLOEXEC);
+    ssize_t length = read(fd, text, sizeof text - 1);
+    CHECK(length >= 0 && close(fd) == 0);
+    text[length] = '\0';
+    CHECK_TEXT(text, expected);
+}
+
+CHILD_TEST(a_line_goes_to_standard_error)
+{
+    become_error_output(open_file("stderr"));
+    sg_log_line("one");
+    sg_log_line("two");
+    check_file("stderr", "one\ntwo\n");
+}
+
+CHILD_TEST(a_long_line_is_cut_and_ends)
+{
+    static char line[3000], expected[1026];
+    memset(line, 'x', sizeof line - 1);
+    memset(expected, 'x', 1024);
+    expected[1024] = '\n';
+    become_error_output(open_file("stderr"));
+    sg_log_line(line);
+    check_file("stderr", expected);
+}
+
+CHILD_TEST(nothing_goes_into_a_file_put_there_later)
+{
+    int pipes[2];
+    CHECK(pipe(pipes) == 0);
+    become_error_output(pipes[1]);
+    sg_log_begin();
+    CHECK(dup2(open_file("data"), 2) == 2);
+    sg_log_line("one");
+    check_file("data", "");
+}
+
+CHILD_TEST(another_file_than_the_one_at_the_start_is_left_alone)
+{
+    become_error_output(open_file("stderr"));
+    sg_log_begin();
+    int first = dup(2);
+    CHECK(dup2(open_file("data"), 2) == 2);
+    sg_log_line("one");
+    CHECK(dup2(first, 2) == 2);
+    sg_log_line("two");
+    check_file("data", "");
+    check_file("stderr", "two\n");
+}
+
+CHILD_TEST(a_standard_error_closed_at_the_start_stays_silent)
+{
+    int pipes[2];
+    char byte;
+    CHECK(pipe2(pipes, O_NONBLOCK | O_CLOEXEC) == 0);
+    become_error_output(pipes[1]);
+    CHECK(close(2) == 0);
+    sg_log_begin();
+    sg_log_line("one");
+    CHECK(dup2(pipes[1], 2) == 2);
+    sg_log_line("two");
+    CHECK(read(pipes[0], &byte, 1) == -1 && errno == EAGAIN);
+}
+
+CHILD_TEST(a_standard_error_closed_later_is_no_fault)
+{
+    become_error_output(open_file("stderr"));
+    sg_log_begin();
+    CHECK(close(2) == 0);
+    errno = 99;
+    sg_log_line("one");
+    CHECK_EQUAL(errno, 99);
+    check_file("stderr", "");
+}
+
+static volatile sig_atomic_t pipe_signals;
+
+static void on_pipe_signal(int unused)
+{
+    (void)unused;
+    pipe_signals++;
+}
+
+CHILD_TEST(a_reader_who_has_gone_costs_no_signal)
+{
+    int pipes[2];
+    sigset_t mask, pending;
+    CHECK(pipe(pipes) == 0);
+    become_error_output(pipes[1]);
+    sg_log_begin();
+    CHECK(close(pipes[0]) == 0);
+    CHECK(signal(SIGPIPE, on_pipe_signal) != SIG_ERR);
+    sg_log_line("one");
+    CHECK_EQUAL(pipe_signals, 0);
+    CHECK(sigprocmask(SIG_SETMASK, NULL, &mask) == 0 && sigismember(&mask, SIGPIPE) == 0);
+    CHECK(sigaddset(&mask, SIGPIPE) == 0 && sigprocmask(SIG_SETMASK, &mask, NULL) == 0);
+    sg_log_line("two");
+    CHECK(sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 0);
+    CHECK(raise(SIGPIPE) == 0); /* the program's own stays */
+    sg_log_line("three");
+    CHECK(sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1);
+}
+
+CHILD_TEST(a_full_pipe_does_not_block)
+{
+    static const char page[4096];
+    int pipes[2];
+    CHECK(pipe2(pipes, O_NONBLOCK) == 0);
+    while (write(pipes[1], page, sizeof page) > 0)
+        ;
+    CHECK(fcntl(pipes[1], F_SETFL, 0) == 0);
+    become_error_output(pipes[1]);
+    (void)alarm(10);
+    sg_log_line("one");
+    CHECK(read(pipes[0], (char[4096]){0}, 4096) == 4096); /* room for the next one */
+    sg_log_line("two");
+    char last[8] = "";
+    char text[4096];
+    for (ssize_t got; (got = read(pipes[0], text, sizeof text)) > 0;)
+        if (got == 4)
+            memcpy(last, text, 4);
+    CHECK_TEXT(last, "two\n");
+}
+
+PLAIN_TEST(who_may_speak_may_do_so_once_a_second)
+{
+    uint64_t last = 0;
+    assert_true(sg_log_may_speak(&last));
+    for (int i = 0; i < 100; i++) {
+        uint64_t begin = clock_ns();
+        last = begin;
+        bool may = sg_log_may_speak(&last);
+        if (clock_ns() - begin < 1000000000) /* else the machine was so slow that it may */
+            assert_false(may);
+    }
+    last = clock_ns() - 1000000000;
+    assert_true(sg_log_may_speak(&last));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_line_goes_to_standard_error),
+        cmocka_unit_test(a_long_line_is_cut_and_ends),
+        cmocka_unit_test(nothing_goes_into_a_file_put_there_later),
+        cmocka_unit_test(another_file_than_the_one_at_the_start_is_left_alone),
+        cmocka_unit_test(a_standard_error_closed_at_the_start_stays_silent),
+        cmocka_unit_test(a_standard_error_closed_later_is_no_fault),
+        cmocka_unit_test(a_reader_who_has_gone_costs_no_signal),
+        cmocka_unit_test(a_full_pipe_does_not_block),
+        cmocka_unit_test(who_may_speak_may_do_so_once_a_second),
+    };
+    return cmocka_run_group_tests_name("log", tests, NULL, NULL);
+}

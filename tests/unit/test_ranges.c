@@ -1,0 +1,251 @@
+/*
+ * test_ranges.c - the ordered index of mappings, against a model: one element per page of a small address space.
+ */
+#include "fixture.h"
+
+#include "ranges.h"
+
+enum { PAGES = 512, OPERATIONS = 100000 };
+
+#define BASE UINT64_C(0x7f0000000000)
+
+struct page {
+    uint32_t kind;
+    uint32_t flags;
+};
+
+static struct sg_ranges ranges;
+static struct page model[PAGES];
+
+static int empty_ranges(void **unused)
+{
+    (void)unused;
+    sg_ranges_destroy(&ranges);
+    memset(model, 0, sizeof model);
+    return 0;
+}
+
+static uintptr_t at(uint64_t page)
+{
+    return BASE + page * 4096;
+}
+
+static uint32_t count_ranges(void)
+{
+    uint32_t count = 0;
+    struct sg_range range;
+    for (uintptr_t address = 0; sg_ranges_next(&ranges, address, &range); address = range.end)
+        count++;
+    return count;
+}
+
+/* ---- the model ---------------------------------------------------------------------------------------------------- */
+
+static void model_change(uint64_t begin, uint64_t end, bool is_commit, uint32_t flags)
+{
+    for (uint64_t i = begin; i < end; i++) {
+        if (is_commit && model[i].kind == SG_RANGE_RESERVED)
+            model[i].kind = SG_RANGE_COUNTED;
+        if (model[i].kind != SG_RANGE_NONE)
+            model[i].flags |= flags;
+    }
+}
+
+static void model_move(uint64_t from, uint64_t to, uint64_t pages, bool is_copy)
+{
+    for (uint64_t i = 0; i < pages; i++) {
+        model[to + i] = model[from + i];
+        if (!is_copy)
+            model[from + i] = (struct page){0, 0};
+    }
+}
+
+static uint64_t model_bytes(uint64_t begin, uint64_t end, uint32_t kind)
+{
+    uint64_t pages = 0;
+    for (uint64_t i = begin; i < end; i++)
+        pages += model[i].kind == kind;
+    return pages * 4096;
+}
+
+/* Every page as the model has it, in order, and neighbours of equal attributes merged. */
+static bool is_like_model(void)
+{
+    struct sg_range range, before = {0, 0, 0, 0};
+    uint64_t page = 0;
+    for (uintptr_t address = 0; sg_ranges_next(&ranges, address, &range); address = range.end) {
+        if (range.begin < before.end || range.end <= range.begin || range.kind == SG_RANGE_NONE)
+            return false;
+        if (range.begin == before.end && range.kind == before.kind && range.flags == before.flags)
+            return false;
+        for (; page < (range.begin - BASE) / 4096; page++)
+            if (model[page].kind != SG_RANGE_NONE)
+                return false;
+        for (; page < (range.end - BASE) / 4096; page++)
+            if (model[page].kind != range.kind || model[page].flags != range.flags)
+                return false;
+        before = range;
+    }
+    for (; page < PAGES; page++)
+        if (model[page].kind != SG_RANGE_NONE)
+            return false;
+    return true;
+}
+
+static int random_operation(uint64_t *seed)
+{
+    uint64_t begin = next_random(seed) % PAGES;
+    uint64_t most = next_random(seed) % 8 == 0 ? PAGES : 16; /* mostly short ones, so that there are many ranges */
+    uint64_t pages = next_random(seed) % most;
+    uint32_t kind = (uint32_t)(next_random(seed) % 4), flags = (uint32_t)(next_random(seed) % 4);
+    bool is_copy = next_random(seed) % 4 == 0;
+    uint64_t to = next_random(seed) % PAGES;
+    if (begin + pages > PAGES)
+        pages = PAGES - begin;
+    uint64_t end = begin + pages;
+    switch (next_random(seed) % 5) {
+    case 0:
+        model_change(begin, end, true, 0);
+        return sg_ranges_commit(&ranges, at(begin), at(end));
+    case 1:
+        model_change(begin, end, false, flags);
+        return sg_ranges_flag(&ranges, at(begin), at(end), flags);
+    case 2:
+        if (to + pages > PAGES || (to < end && begin < to + pages))
+            return 0; /* mremap knows no overlap */
+        model_move(begin, to, pages, is_copy);
+        return sg_ranges_move(&ranges, at(begin), at(to), pages * 4096, is_copy);
+    default:
+        for (uint64_t i = begin; i < end; i++)
+            model[i] = (struct page){kind, kind == SG_RANGE_NONE ? 0 : flags};
+        return sg_ranges_set(&ranges, at(begin), at(end), kind, flags);
+    }
+}
+
+PLAIN_TEST(random_operations_agree_with_the_model)
+{
+    uint64_t seed = 20261120;
+    for (int i = 0; i < OPERATIONS; i++) {
+        assert_int_equal(random_operation(&seed), 0);
+        if (ranges.counted_bytes != model_bytes(0, PAGES, SG_RANGE_COUNTED))
+            fail_msg("after operation %d: %lu bytes counted", i, (unsigned long)ranges.counted_bytes);
+        if (i % 4 == 0 && !is_like_model())
+            fail_msg("after operation %d: not like the model", i);
+        uint64_t begin = next_random(&seed) % PAGES, end = begin + next_random(&seed) % (PAGES + 1 - begin);
+        uint32_t kind = 1 + (uint32_t)(next_random(&seed) % 3);
+        uint64_t bytes = model_bytes(begin, end, kind);
+        if (i % 16 == 0)
+            assert_int_equal(sg_ranges_bytes(&ranges, at(begin), at(end), kind), bytes);
+    }
+}
+
+/* ---- one behaviour each ------------------------------------------------------------------------------------------- */
+
+PLAIN_TEST(neighbours_of_equal_attributes_are_one_range)
+{
+    assert_int_equal(sg_ranges_set(&ranges, at(0), at(2), SG_RANGE_COUNTED, 0), 0);
+    assert_int_equal(sg_ranges_set(&ranges, at(4), at(6), SG_RANGE_COUNTED, 0), 0);
+    assert_int_equal(count_ranges(), 2);
+    assert_int_equal(sg_ranges_set(&ranges, at(2), at(4), SG_RANGE_COUNTED, 0), 0);
+    assert_int_equal(count_ranges(), 1);
+    assert_int_equal(sg_ranges_set(&ranges, at(6), at(8), SG_RANGE_COUNTED, SG_RANGE_SHARED), 0);
+    assert_int_equal(sg_ranges_set(&ranges, at(8), at(9), SG_RANGE_RESERVED, SG_RANGE_SHARED), 0);
+    assert_int_equal(count_ranges(), 3);
+    assert_int_equal(sg_ranges_commit(&ranges, at(8), at(9)), 0);
+    assert_int_equal(count_ranges(), 2);
+    assert_int_equal(ranges.counted_bytes, 9 * 4096);
+}
+
+PLAIN_TEST(a_hole_splits_a_range)
+{
+    assert_int_equal(sg_ranges_set(&ranges, at(0), at(10), SG_RANGE_COUNTED, SG_RANGE_SETTLED), 0);
+    assert_int_equal(sg_ranges_set(&ranges, at(3), at(5), SG_RANGE_NONE, 0), 0);
+    struct sg_range range;
+    assert_true(sg_ranges_next(&ranges, at(3), &range));
+    assert_true(range.begin == at(5) && range.end == at(10) && range.flags == SG_RANGE_SETTLED);
+    assert_int_equal(ranges.counted_bytes, 8 * 4096);
+    assert_int_equal(sg_ranges_bytes(&ranges, at(2), at(6), SG_RANGE_COUNTED), 2 * 4096);
+}
+
+PLAIN_TEST(sixty_thousand_ranges)
+{
+    enum { MANY = 60000 };
+    uint64_t seed = 7, expected = 0;
+    static uint32_t order[MANY];
+    for (uint32_t i = 0; i < MANY; i++)
+        order[i] = i;
+    for (uint32_t i = MANY - 1; i > 0; i--) {
+        uint32_t other = (uint32_t)(next_random(&seed) % (i + 1)), one = order[i];
+        order[i] = order[other];
+        order[other] = one;
+    }
+    for (uint32_t i = 0; i < MANY; i++)
+        assert_int_equal(sg_ranges_set(&ranges, at(2 * order[i]), at(2 * order[i] + 1), SG_RANGE_COUNTED, 0), 0);
+    assert_int_equal(count_ranges(), MANY);
+    assert_int_equal(ranges.counted_bytes, MANY * UINT64_C(4096));
+    for (uint32_t i = 0; i < MANY; i += 2)
+        assert_int_equal(sg_ranges_set(&ranges, at(2 * order[i]), at(2 * order[i] + 1), SG_RANGE_NONE, 0), 0);
+    for (uint32_t i = 1; i < MANY; i += 2)
+        expected += sg_ranges_bytes(&ranges, at(2 * order[i]), at(2 * order[i] + 1), SG_RANGE_COUNTED) == 4096;
+    assert_int_equal(expected, MANY / 2);
+    assert_int_equal(count_ranges(), MANY / 2);
+    assert_int_equal(sg_ranges_set(&ranges, 0, UINTPTR_MAX, SG_RANGE_NONE, 0), 0);
+    assert_int_equal(ranges.counted_bytes, 0);
+    assert_int_equal(ranges.chunk_count, 0);
+}
+
+PLAIN_TEST(chunks_are_used_again)
+{
+    for (int round = 0; round < 20; round++) {
+        for (uint64_t i = 0; i < 40000; i++)
+            assert_int_equal(sg_ranges_set(&ranges, at(2 * i), at(2 * i + 1), SG_RANGE_COUNTED, 0), 0);
+        assert_int_equal(sg_ranges_set(&ranges, at(0), at(100000), SG_RANGE_NONE, 0), 0);
+    }
+    assert_true(ranges.pool_used < 1000);
+}
+
+PLAIN_TEST(a_full_index_says_so_and_stays_true)
+{
+    uint64_t held = 0, walked = 0;
+    int result = 0;
+    while (result == 0 && held < 2 * 4096 * 170) {
+        result = sg_ranges_set(&ranges, at(2 * held), at(2 * held + 1), SG_RANGE_COUNTED, 0);
+        held += result == 0;
+    }
+    assert_int_equal(result, -ENOMEM);
+    assert_true(held > 300000);
+    struct sg_range range;
+    for (uintptr_t address = 0; sg_ranges_next(&ranges, address, &range); address = range.end)
+        walked += range.end - range.begin;
+    assert_int_equal(walked, held * 4096);
+    assert_int_equal(ranges.counted_bytes, walked);
+    assert_int_equal(sg_ranges_set(&ranges, at(0), at(1000), SG_RANGE_NONE, 0), 0);
+    assert_int_equal(sg_ranges_set(&ranges, at(2), at(3), SG_RANGE_COUNTED, 0), 0);
+    assert_int_equal(ranges.counted_bytes, (held - 500 + 1) * 4096);
+}
+
+PLAIN_TEST(the_end_of_the_address_space_is_an_address_like_others)
+{
+    uintptr_t end = UINTPTR_MAX & ~(uintptr_t)4095;
+    assert_int_equal(sg_ranges_set(&ranges, end - 4096, end, SG_RANGE_COUNTED, 0), 0);
+    assert_int_equal(sg_ranges_set(&ranges, 0, 4096, SG_RANGE_COUNTED, 0), 0);
+    assert_int_equal(sg_ranges_bytes(&ranges, 0, UINTPTR_MAX, SG_RANGE_COUNTED), 8192);
+    assert_int_equal(sg_ranges_set(&ranges, 0, 4096, SG_RANGE_COUNTED, SG_RANGE_SETTLED), 0);
+    assert_int_equal(count_ranges(), 2);
+    struct sg_range range;
+    assert_false(sg_ranges_next(&ranges, end, &range));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(random_operations_agree_with_the_model, empty_ranges),
+        cmocka_unit_test_teardown(neighbours_of_equal_attributes_are_one_range, empty_ranges),
+        cmocka_unit_test_teardown(a_hole_splits_a_range, empty_ranges),
+        cmocka_unit_test_teardown(sixty_thousand_ranges, empty_ranges),
+        cmocka_unit_test_teardown(chunks_are_used_again, empty_ranges),
+        cmocka_unit_test_teardown(a_full_index_says_so_and_stays_true, empty_ranges),
+        cmocka_unit_test_teardown(the_end_of_the_address_space_is_an_address_like_others, empty_ranges),
+    };
+    return cmocka_run_group_tests_name("ranges", tests, NULL, NULL);
+}

@@ -1,0 +1,172 @@
+/*
+ * launch_options.c - the launcher's options grow from options.def: one --name for each SPARKGUARD_NAME.
+ */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launch.h"
+#include "report.h"
+#include "text.h"
+
+enum { KEY_QUIET = 'q', KEY_OPTION = 256, KEY_LIBRARY = KEY_OPTION + SG_OPTION_COUNT };
+
+static const char *const kind_words[] = {
+    [SG_KIND_SIZE] = "not a size",           [SG_KIND_SECONDS] = "not a number of seconds",
+    [SG_KIND_CHOICE] = "not one of them",    [SG_KIND_TEXT] = "not a name",
+    [SG_KIND_PATH] = "not an absolute path", [SG_KIND_NUMBER] = "not a number from -1000 to 1000",
+};
+
+/* "16.000 GiB of nothing" is easier to mend with a good value before one's eyes. */
+static void complain(struct launch *launch, enum sg_option option, const char *what, const char *value)
+{
+    const struct sg_option_info *info = &sg_option_table[option];
+    char *printable = report_text_printable(value, false);
+    fprintf(stderr, "sparkguard: %s=%s: %s; ", what, printable, kind_words[info->kind]);
+    fprintf(stderr, info->kind == SG_KIND_CHOICE ? "one of %s\n" : "a good one: %s\n", info->example);
+    free(printable);
+    launch->complaints++;
+}
+
+static void take_option(struct launch *launch, enum sg_option option, char *value)
+{
+    launch->value[option] = value;
+    if (sg_is_valid(option, value))
+        return;
+    char *name = report_text_format("--%s", sg_option_table[option].name);
+    complain(launch, option, name, value);
+    free(name);
+}
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    static char one[] = "1";
+    struct launch *launch = state->input;
+    switch (key) {
+    case KEY_QUIET:
+        launch->is_quiet = true;
+        return 0;
+    case KEY_LIBRARY:
+        launch->library = argument;
+        return 0;
+    case ARGP_KEY_ARG: /* the program: all that follows is its own */
+        launch->program = state->argv + state->next - 1;
+        state->next = state->argc;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "which program? for example: sparkguard python3 train.py");
+        return 0;
+    default:
+        if (key < KEY_OPTION || key >= KEY_LIBRARY)
+            return ARGP_ERR_UNKNOWN;
+        take_option(launch, (enum sg_option)(key - KEY_OPTION), argument != NULL ? argument : one);
+        return 0;
+    }
+}
+
+static const char *argument_word(const struct sg_option_info *info)
+{
+    switch (info->kind) {
+    case SG_KIND_SIZE:
+        return "SIZE";
+    case SG_KIND_SECONDS:
+        return "SECONDS";
+    case SG_KIND_CHOICE:
+        return info->example;
+    case SG_KIND_TEXT:
+        return "NAME";
+    case SG_KIND_PATH:
+        return "DIR";
+    case SG_KIND_NUMBER:
+        return "NUMBER";
+    }
+    return "VALUE";
+}
+
+void launch_parse(struct launch *launch, int argc, char **argv)
+{
+    enum { OWN_COUNT = 2 };
+    struct argp_option options[SG_OPTION_COUNT + OWN_COUNT + 1] = {0};
+    char *help[SG_OPTION_COUNT];
+    for (int i = 0; i < SG_OPTION_COUNT; i++) {
+        const struct sg_option_info *info = &sg_option_table[i];
+        const char *fallback = i == SG_OPTION_REPORT ? "exit" : info->fallback; /* a launcher is there to tell */
+        help[i] = fallback[0] ? report_text_format("%s (%s)", info->help, fallback)
+                              : report_text_copy(info->help, strlen(info->help));
+        options[i] = (struct argp_option){
+            info->name, KEY_OPTION + i, argument_word(info), i == SG_OPTION_DISABLE ? OPTION_ARG_OPTIONAL : 0, help[i],
+            1};
+    }
+    options[SG_OPTION_COUNT] = (struct argp_option){
+        "library", KEY_LIBRARY, "FILE", 0, "preload FILE instead of the libsparkguard.so that belongs to this launcher",
+        2};
+    options[SG_OPTION_COUNT + 1] = (struct argp_option){"quiet", KEY_QUIET, NULL, 0, "no summary at the end", 2};
+    const struct argp parser = {
+        .options = options,
+        .parser = parse_option,
+        .args_doc = "PROGRAM [ARGUMENT...]",
+        .doc = "Runs a program under the guard: memory requests that would take the machine down are refused by the "
+               "call that makes them. Each option sets the variable SPARKGUARD_NAME.\v"
+               "SIZE: 12G, 512M, 64KiB (powers of 1024), 12GB (of 1000), bytes, or 10% of the machine's memory.\n"
+               "Exit status: the program's; 125 the launcher failed, 126 the program cannot be run, 127 it is not "
+               "there, 2 usage.",
+    };
+    argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, launch);
+    for (int i = 0; i < SG_OPTION_COUNT; i++)
+        free(help[i]);
+}
+
+/* The option that an environment entry "NAME=value" names, or -1. */
+static int find_variable(const char *entry)
+{
+    for (int i = 0; i < SG_OPTION_COUNT; i++) {
+        size_t length = strlen(sg_option_table[i].variable);
+        if (strncmp(entry, sg_option_table[i].variable, length) == 0 && entry[length] == '=')
+            return i;
+    }
+    return -1;
+}
+
+void launch_check_environment(struct launch *launch)
+{
+    for (char **entry = environ; *entry != NULL; entry++) {
+        const char *equals = strchr(*entry, '=');
+        if (strncmp(*entry, SG_VARIABLE_PREFIX, sizeof SG_VARIABLE_PREFIX - 1) != 0 || equals == NULL)
+            continue;
+        int option = find_variable(*entry);
+        if (option >= 0) {
+            if (launch->value[option] == NULL && equals[1] != '\0' && !sg_is_valid((enum sg_option)option, equals + 1))
+                complain(launch, (enum sg_option)option, sg_option_table[option].variable, equals + 1);
+            continue;
+        }
+        char *raw = report_text_copy(*entry, (size_t)(equals - *entry));
+        char *name = report_text_printable(raw, false);
+        if (strcmp(raw, SG_VARIABLE_FIRST) != 0)
+            fprintf(stderr, "sparkguard: %s is no variable of sparkguard; did you mean %s?\n", name,
+                    sg_option_table[sg_option_nearest(raw)].variable);
+        free(name);
+        free(raw);
+    }
+}
+
+void launch_export(struct launch *launch)
+{
+    const char *report = launch->value[SG_OPTION_REPORT];
+    if (report == NULL)
+        report = getenv(sg_option_table[SG_OPTION_REPORT].variable);
+    launch->is_quiet = launch->is_quiet || (report != NULL && strcmp(report, "off") == 0);
+    for (int i = 0; i < SG_OPTION_COUNT; i++)
+        if (launch->value[i] != NULL)
+            setenv(sg_option_table[i].variable, launch->value[i], 1);
+    setenv(sg_option_table[SG_OPTION_REPORT].variable, "off", 1); /* the launcher tells, so the library need not */
+
+    /* A launcher inside a job starts one more of its processes, unless it is given another name. */
+    const char *job = getenv(sg_option_table[SG_OPTION_JOB].variable);
+    if (job != NULL && job[0] != '\0')
+        snprintf(launch->job, sizeof launch->job, "%s", job);
+    launch->is_new_job =
+        launch->value[SG_OPTION_JOB] != NULL || launch->job[0] == '\0' || getenv(SG_VARIABLE_FIRST) == NULL;
+    launch->directory = report_default_directory();
+}

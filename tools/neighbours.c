@@ -1,0 +1,79 @@
+/*
+ * neighbours.c - directories of other users' guarded programs, which the processes shown neither count nor are counted by.
+ *
+ * By default each user's programs meet in /dev/shm/sparkguard-UID. Others of that kind are known by their names: what is
+ * in them may be closed to us, is not read, and may be left by programs that have ended. Anybody can make such a
+ * directory; all that comes of it is a line in the report.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "report.h"
+#include "text.h"
+
+#define COMMON "/dev/shm/"
+#define PREFIX "sparkguard-"
+
+/* Whether a directory is one of the kind: then the others are neighbours of it. */
+static bool is_of_the_kind(const char *directory)
+{
+    if (strncmp(directory, COMMON PREFIX, strlen(COMMON PREFIX)) != 0)
+        return false;
+    const char *name = directory + strlen(COMMON);
+    return name[strcspn(name, "/") + strspn(name + strcspn(name, "/"), "/")] == '\0';
+}
+
+/* A ledger, or anything that is named like a segment. A directory that is closed to us may hold both. */
+static bool has_records(int common, const char *name)
+{
+    struct stat status;
+    char **segments = NULL;
+    int fd = openat(common, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return errno == EACCES || errno == EPERM;
+    bool has_any = fstatat(fd, SG_LEDGER_NAME, &status, AT_SYMLINK_NOFOLLOW) == 0;
+    long count = has_any ? 0 : report_segment_names(fd, &segments);
+    report_segment_names_free(segments, count);
+    close(fd);
+    return has_any || count > 0;
+}
+
+/* Keeps the first by name. */
+static void keep(struct report *report, const char *name)
+{
+    size_t place = report_min(report->neighbour_count++, REPORT_NEIGHBOUR_ROOM);
+    while (place > 0 && strcmp(report->neighbours[place - 1] + strlen(COMMON), name) > 0)
+        place--;
+    if (place == REPORT_NEIGHBOUR_ROOM)
+        return;
+    free(report->neighbours[REPORT_NEIGHBOUR_ROOM - 1]);
+    memmove(&report->neighbours[place + 1], &report->neighbours[place],
+            (REPORT_NEIGHBOUR_ROOM - 1 - place) * sizeof report->neighbours[0]);
+    report->neighbours[place] = report_text_format(COMMON "%s", name);
+}
+
+void report_neighbours_fill(struct report *report)
+{
+    struct stat own = {0}, status;
+    if (!is_of_the_kind(report->directory))
+        return;
+    bool has_own = stat(report->directory, &own) == 0;
+    DIR *stream = opendir(COMMON);
+    const struct dirent *entry;
+    while (stream != NULL && (entry = readdir(stream)) != NULL) {
+        if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0 ||
+            fstatat(dirfd(stream), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
+            continue;
+        bool is_own = has_own && status.st_dev == own.st_dev && status.st_ino == own.st_ino;
+        if (!is_own && has_records(dirfd(stream), entry->d_name))
+            keep(report, entry->d_name);
+    }
+    if (stream != NULL)
+        closedir(stream);
+}

@@ -1,0 +1,80 @@
+/*
+ * process_stat.c - see process_stat.h.
+ */
+#define _GNU_SOURCE
+#include "process_stat.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sparkguard_abi.h"
+
+/* PF_EXITING of linux/sched.h, in field 9. An ending process has let go of its segment before it becomes a zombie. */
+#define TASK_EXITING 0x4u
+
+long report_read_text(const char *path, char *text, unsigned long room)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return -errno;
+    size_t length = 0;
+    ssize_t got = 0;
+    while (length + 1 < room && (got = read(fd, text + length, room - 1 - length)) > 0)
+        length += (size_t)got;
+    int failure = got < 0 ? errno : 0;
+    close(fd);
+    text[length] = '\0';
+    return failure ? -failure : (long)length;
+}
+
+uint64_t report_number_after(const char *text, const char *key)
+{
+    size_t length = strlen(key);
+    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, key, length) != 0 || (line[length] != ' ' && line[length] != ':' && line[length] != '\t'))
+            continue;
+        uint64_t value;
+        return sscanf(line + length + 1, " %" SCNu64, &value) == 1 ? value : SG_UNKNOWN;
+    }
+    return SG_UNKNOWN;
+}
+
+uint64_t report_kib(uint64_t kib)
+{
+    return kib > (UINT64_C(1) << 50) ? SG_UNKNOWN : kib * 1024;
+}
+
+int report_process_stat(uint32_t pid, struct report_process_stat *out)
+{
+    char path[32], text[1024], state;
+    unsigned flags;
+    snprintf(path, sizeof path, "/proc/%" PRIu32 "/stat", pid);
+    long length = report_read_text(path, text, sizeof text);
+    if (length < 0)
+        return (int)length;
+    const char *rest = strrchr(text, ')'); /* the name before it may hold blanks and parentheses */
+    if (rest == NULL ||
+        sscanf(rest + 1, " %c %" SCNu32 " %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %" SCNu64,
+               &state, &out->parent_pid, &flags, &out->start_ticks) != 4)
+        return -EINVAL;
+    out->is_ending = state == 'Z' || state == 'X' || (flags & TASK_EXITING) != 0;
+    return 0;
+}
+
+uint64_t report_process_resident_bytes(uint32_t pid, uint64_t start_ticks)
+{
+    char path[32], text[8192] = "";
+    struct report_process_stat stat;
+    snprintf(path, sizeof path, "/proc/%" PRIu32 "/status", pid);
+    if (report_read_text(path, text, sizeof text) <= 0 || report_process_stat(pid, &stat) != 0 ||
+        stat.start_ticks != start_ticks || stat.is_ending)
+        return SG_UNKNOWN;
+    uint64_t anonymous = report_kib(report_number_after(text, "RssAnon"));
+    uint64_t shared = report_kib(report_number_after(text, "RssShmem"));
+    return anonymous == SG_UNKNOWN || shared == SG_UNKNOWN ? SG_UNKNOWN : anonymous + shared;
+}

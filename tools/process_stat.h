@@ -1,0 +1,31 @@
+/*
+ * process_stat.h - what /proc/PID/stat says about a process; always the real /proc.
+ */
+#ifndef SPARKGUARD_TOOLS_PROCESS_STAT_H
+#define SPARKGUARD_TOOLS_PROCESS_STAT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct report_process_stat {
+    uint64_t start_ticks; /* field 22: with the pid, the identity of a process since boot */
+    uint32_t parent_pid;
+    bool is_ending; /* a zombie, or on its way out */
+};
+
+/* 0, or -errno where there is no such process. */
+int report_process_stat(uint32_t pid, struct report_process_stat *out);
+
+/* Anonymous and shared memory that is there: RssAnon + RssShmem; SG_UNKNOWN where the process cannot be seen. */
+uint64_t report_process_resident_bytes(uint32_t pid, uint64_t start_ticks);
+
+/* Reads up to room - 1 bytes of a file and ends them with NUL: the length, or -errno. */
+long report_read_text(const char *path, char *text, unsigned long room);
+
+/* The number behind `key` at the start of a line of a text such as /proc/meminfo or memory.stat; SG_UNKNOWN if absent. */
+uint64_t report_number_after(const char *text, const char *key);
+
+/* A figure that the kernel gives in KiB, in bytes; SG_UNKNOWN where it is unknown or absurd. */
+uint64_t report_kib(uint64_t kib);
+
+#endif

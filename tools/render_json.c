@@ -1,0 +1,169 @@
+/*
+ * render_json.c - the model in the shape that scripts rely on ("schema": 1). Every key is always there; unknown is null.
+ */
+#include "json.h"
+#include "render.h"
+
+static void put_machine(struct report_json *json, const struct report *report)
+{
+    const struct report_machine *machine = &report->machine;
+    report_json_open(json, "machine", '{');
+    if (machine->unified < 0)
+        report_json_null(json, "unified");
+    else
+        report_json_bool(json, "unified", machine->unified == 1);
+    report_json_bytes(json, "total_bytes", machine->total_bytes);
+    report_json_bytes(json, "available_bytes", machine->available_bytes);
+    report_json_bytes(json, "usable_bytes", machine->usable_bytes);
+    report_json_bytes(json, "reserve_bytes", machine->reserve_bytes);
+    report_json_bytes(json, "floor_bytes", machine->floor_bytes);
+    report_json_bytes(json, "promised_bytes", machine->promised_bytes);
+    report_json_bytes(json, "swap_total_bytes", machine->swap_total_bytes);
+    report_json_bytes(json, "swap_used_bytes", machine->swap_used_bytes);
+    report_json_bytes(json, "unaccounted_bytes", machine->unaccounted_bytes);
+    report_json_bytes(json, "cgroup_limit_bytes", machine->cgroup_limit_bytes);
+    report_json_bool(json, "sharing", machine->is_sharing);
+    report_json_open(json, "not_counted", '[');
+    for (size_t i = 0; i < REPORT_NEIGHBOUR_ROOM && report->neighbours[i] != NULL; i++)
+        report_json_text(json, NULL, report->neighbours[i]);
+    report_json_close(json, ']');
+    report_json_open(json, "devices", '[');
+    for (int i = 0; i < SG_DEVICE_ROOM; i++) {
+        const struct report_device *device = &machine->device[i];
+        if (!device->is_known)
+            continue;
+        report_json_open(json, NULL, '{');
+        report_json_integer(json, "index", i);
+        report_json_text(json, "name", device->name);
+        report_json_bytes(json, "total_bytes", device->total_bytes);
+        report_json_bytes(json, "live_bytes", device->live_bytes);
+        report_json_close(json, '}');
+    }
+    report_json_close(json, ']');
+    report_json_close(json, '}');
+}
+
+static void put_domains(struct report_json *json, const struct report_process *process)
+{
+    report_json_open(json, "domains", '{');
+    for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
+        const struct report_domain *domain = &process->domain[i];
+        report_json_open(json, report_domain_name[i], '{');
+        report_json_bytes(json, "live_bytes", domain->live_bytes);
+        report_json_bytes(json, "peak_bytes", domain->peak_bytes);
+        report_json_bytes(json, "allocations", domain->allocations);
+        report_json_bytes(json, "frees", domain->frees);
+        report_json_bytes(json, "refused_count", domain->refused_count);
+        report_json_close(json, '}');
+    }
+    report_json_close(json, '}');
+    report_json_open(json, "peak_domains", '{');
+    for (int i = 0; i < SG_DOMAIN_COUNT; i++)
+        report_json_bytes(json, report_domain_name[i], process->domain[i].at_peak_bytes);
+    report_json_close(json, '}');
+}
+
+static void put_rings(struct report_json *json, const struct report_process *process)
+{
+    report_json_open(json, "refusals", '[');
+    for (size_t i = 0; i < process->refusal_count; i++) {
+        const struct report_refusal *refusal = &process->refusals[i];
+        report_json_open(json, NULL, '{');
+        report_json_time(json, "time", refusal->time_ns);
+        report_json_text(json, "call", refusal->call);
+        report_json_text(json, "domain", report_domain_name[refusal->domain]);
+        report_json_bytes(json, "size_bytes", refusal->size_bytes);
+        report_json_text(json, "reason", report_reason_name[refusal->reason]);
+        report_json_bytes(json, "usable_bytes", refusal->usable_bytes);
+        report_json_close(json, '}');
+    }
+    report_json_close(json, ']');
+    report_json_open(json, "phases", '[');
+    for (size_t i = 0; i < process->phase_count; i++) {
+        const struct report_phase *phase = &process->phases[i];
+        report_json_open(json, NULL, '{');
+        report_json_text(json, "name", phase->name);
+        report_json_time(json, "time", phase->time_ns);
+        report_json_bytes(json, "live_bytes", phase->live_bytes);
+        report_json_bytes(json, "peak_bytes", phase->peak_bytes);
+        report_json_close(json, '}');
+    }
+    report_json_close(json, ']');
+    report_json_open(json, "events", '[');
+    for (size_t i = 0; i < process->event_count; i++) {
+        report_json_open(json, NULL, '{');
+        report_json_time(json, "time", process->events[i].time_ns);
+        report_json_text(json, "what", process->events[i].what);
+        report_json_close(json, '}');
+    }
+    report_json_close(json, ']');
+}
+
+static void put_process(struct report_json *json, const struct report_process *process)
+{
+    report_json_open(json, NULL, '{');
+    report_json_integer(json, "pid", process->pid);
+    report_json_bytes(json, "start_ticks", process->start_ticks);
+    report_json_text(json, "command", process->command);
+    report_json_text(json, "state", report_state_name[process->state]);
+    report_json_time(json, "started", process->started_ns);
+    report_json_time(json, "ended", process->ended_ns);
+    report_json_bool(json, "guarding", process->is_guarding);
+    report_json_text(json, "mode", process->is_observing ? "observe" : "enforce");
+    report_json_bool(json, "sharing", process->is_sharing);
+    report_json_bool(json, "watched", process->is_watched);
+    report_json_bytes(json, "exit_code", process->exit_code < 0 ? SG_UNKNOWN : (uint64_t)process->exit_code);
+    report_json_bytes(json, "signal", process->signal == 0 ? SG_UNKNOWN : (uint64_t)process->signal);
+    if (process->fate != NULL)
+        report_json_text(json, "ended_by", "watchdog");
+    else
+        report_json_null(json, "ended_by");
+    report_json_bytes(json, "live_bytes", process->live_bytes);
+    report_json_bytes(json, "peak_bytes", process->peak_bytes);
+    report_json_time(json, "peak_time", process->peak_ns);
+    report_json_bytes(json, "promised_bytes", process->promised_bytes);
+    report_json_bytes(json, "refused_count", process->refused_count);
+    report_json_bytes(json, "refused_bytes", process->refused_bytes);
+    report_json_bytes(json, "inherited_bytes", process->inherited_bytes);
+    report_json_bytes(json, "registered_bytes", process->registered_bytes);
+    report_json_bytes(json, "sparse_resident_bytes", process->sparse_resident_bytes);
+    report_json_bytes(json, "unaccounted_bytes", process->unaccounted_bytes);
+    report_json_bytes(json, "unmatched_frees", process->unmatched_frees);
+    put_domains(json, process);
+    put_rings(json, process);
+    report_json_close(json, '}');
+}
+
+void report_render_json(const struct report *report, FILE *stream)
+{
+    struct report_json json = {.stream = stream};
+    const struct report_job *job;
+    const struct report_process *process;
+    report_json_open(&json, NULL, '{');
+    report_json_integer(&json, "schema", 1);
+    put_machine(&json, report);
+    report_json_open(&json, "jobs", '[');
+    DL_FOREACH (report->jobs, job) {
+        report_json_open(&json, NULL, '{');
+        report_json_text(&json, "job", job->name);
+        report_json_bytes(&json, "limit_bytes", job->limit_bytes);
+        report_json_bytes(&json, "live_bytes", job->live_bytes);
+        report_json_bytes(&json, "peak_bytes", job->peak_bytes);
+        report_json_open(&json, "processes", '[');
+        DL_FOREACH (job->processes, process)
+            put_process(&json, process);
+        report_json_close(&json, ']');
+        report_json_close(&json, '}');
+    }
+    report_json_close(&json, ']');
+    report_json_open(&json, "unguarded", '[');
+    for (size_t i = 0; i < report->unguarded_count; i++) {
+        report_json_open(&json, NULL, '{');
+        report_json_integer(&json, "pid", report->unguarded[i].pid);
+        report_json_text(&json, "command", report->unguarded[i].command);
+        report_json_bytes(&json, "resident_bytes", report->unguarded[i].resident_bytes);
+        report_json_close(&json, '}');
+    }
+    report_json_close(&json, ']');
+    report_json_close(&json, '}');
+}

@@ -1,0 +1,251 @@
+/*
+ * render_text.c - the overview for people: machine, jobs as trees of processes, unguarded processes, what to do next.
+ */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "render.h"
+#include "table.h"
+#include "text.h"
+
+/* Of the ended processes of a job the overview shows the largest; a build or a data loader may leave thousands. Of those
+ * that something is to be said about, the first. */
+enum { ENDED_SHOWN = 16, NOTES_SHOWN = 8 };
+
+static int compare_peaks(const void *a, const void *b)
+{
+    const struct report_process *first = *(struct report_process *const *)a;
+    const struct report_process *second = *(struct report_process *const *)b;
+    return (first->peak_bytes < second->peak_bytes) - (first->peak_bytes > second->peak_bytes);
+}
+
+/* The least peak with which an ended process of this job is shown, and how many are not. */
+static size_t choose_shown(const struct report_job *job, struct report_process **least, bool is_all)
+{
+    struct report_process *process;
+    size_t ended = 0;
+    *least = NULL;
+    if (is_all || job->process_count - job->running_count <= ENDED_SHOWN)
+        return 0;
+    struct report_process **list = report_allocate(job->process_count, sizeof(struct report_process *));
+    DL_FOREACH (job->processes, process)
+        if (process->state != SG_STATE_RUNNING)
+            list[ended++] = process;
+    qsort(list, ended, sizeof(struct report_process *), compare_peaks);
+    *least = ended > ENDED_SHOWN ? list[ENDED_SHOWN - 1] : NULL;
+    free(list);
+    return ended > ENDED_SHOWN ? ended - ENDED_SHOWN : 0;
+}
+
+static void put_process(struct report_table *table, const struct report_process *process)
+{
+    char pid[16];
+    snprintf(pid, sizeof pid, "%" PRIu32, process->pid);
+    report_table_cell(table, pid, REPORT_BOLD);
+    report_table_command(table, process->command);
+    report_table_cell(table, report_state_name[process->state], report_state_colour(process->state));
+    report_table_bytes(table, process->live_bytes);
+    report_table_bytes(table, process->peak_bytes);
+    report_table_bytes(table, process->state == SG_STATE_RUNNING ? process->promised_bytes : SG_UNKNOWN);
+    report_table_count(table, process->refused_count, REPORT_RED);
+}
+
+/* Children stand below their parents: the youngest earlier process of the job with that pid. */
+static size_t put_processes(struct report_job *job, bool is_all, const struct report_style *style)
+{
+    static const struct report_column columns[] = {
+        {"PID", REPORT_NUMBERS},  {"COMMAND", REPORT_TREE},     {"STATE", REPORT_WORDS},     {"LIVE", REPORT_NUMBERS},
+        {"PEAK", REPORT_NUMBERS}, {"PROMISED", REPORT_NUMBERS}, {"REFUSED", REPORT_NUMBERS},
+    };
+    struct report_table table;
+    struct report_process *process, *parent, *known, *by_pid = NULL, *least;
+    size_t folded = choose_shown(job, &least, is_all), shown_at_least = 0;
+    report_table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
+    DL_FOREACH (job->processes, process) {
+        bool is_ended = process->state != SG_STATE_RUNNING;
+        if (least != NULL && is_ended &&
+            (process->peak_bytes < least->peak_bytes ||
+             (process->peak_bytes == least->peak_bytes && ++shown_at_least > ENDED_SHOWN)))
+            continue;
+        HASH_FIND(hh, by_pid, &process->parent_pid, sizeof process->parent_pid, parent);
+        process->line = report_table_line(&table, parent != NULL ? parent->line : NULL);
+        put_process(&table, process);
+        HASH_REPLACE(hh, by_pid, pid, sizeof process->pid, process, known);
+    }
+    HASH_CLEAR(hh, by_pid);
+    report_table_end(&table);
+    return folded;
+}
+
+static void put_piece(const struct report_style *style, size_t *column, enum report_colour colour, char *piece)
+{
+    report_flow(style, column, colour == REPORT_BOLD ? "" : ", ", colour, piece);
+    free(piece);
+}
+
+static void put_job_headline(const struct report_job *job, const struct report_style *style)
+{
+    char first[REPORT_TIME_TEXT], second[REPORT_TIME_TEXT], size[REPORT_SIZE_TEXT];
+    char *name = report_text_printable(job->name[0] ? job->name : "-", style->is_utf8);
+    size_t column = 0;
+    put_piece(style, &column, REPORT_BOLD, report_text_format("job %s", name));
+    free(name);
+    if (job->running_count > 0) {
+        put_piece(style, &column, REPORT_GREEN,
+                  report_text_format("running for %s", report_duration_text(first, report_now_ns() - job->started_ns)));
+        put_piece(style, &column, REPORT_PLAIN, report_text_format("live %s", report_size_text(size, job->live_bytes)));
+    } else {
+        put_piece(style, &column, REPORT_DIM,
+                  report_text_format("last seen %s after %s", report_time_local(first, job->last_seen_ns),
+                                     report_duration_text(second, job->last_seen_ns - job->started_ns)));
+    }
+    put_piece(style, &column, REPORT_PLAIN, report_text_format("peak %s", report_size_text(size, job->peak_bytes)));
+    if (job->limit_bytes != SG_UNKNOWN)
+        put_piece(style, &column, REPORT_PLAIN,
+                  report_text_format("limit %s", report_size_text(size, job->limit_bytes)));
+    if (job->refused_count > 0)
+        put_piece(style, &column, REPORT_RED, report_text_format("%" PRIu64 " refused", job->refused_count));
+    fputc('\n', style->stream);
+}
+
+/* One line, cut where the terminal ends; frees it. */
+static void put_note(const struct report_style *style, enum report_colour colour, char *text)
+{
+    if (style->is_terminal)
+        report_text_shorten(text, style->columns - 2);
+    fprintf(style->stream, "  %s%s%s\n", report_colour_on(style, colour), text, report_colour_off(style, colour));
+    free(text);
+}
+
+/* A line for each process that its own watchdog ended, and then for each that decides alone. */
+static void put_process_notes(const struct report_job *job, const struct report_style *style)
+{
+    const struct report_process *process;
+    size_t ended = 0, alone = 0;
+    DL_FOREACH (job->processes, process)
+        if (process->fate != NULL && ended++ < NOTES_SHOWN)
+            put_note(style, REPORT_RED, report_fate_text(process, style->is_utf8));
+    if (ended > NOTES_SHOWN)
+        put_note(style, REPORT_RED, report_text_format("and %zu more by theirs", ended - NOTES_SHOWN));
+    DL_FOREACH (job->processes, process)
+        if (report_process_is_alone(process) && alone++ < NOTES_SHOWN) {
+            char *reason = report_text_printable(report_process_alone_reason(process), style->is_utf8);
+            put_note(style, REPORT_YELLOW, report_text_format("%" PRIu32 " decides alone: %s", process->pid, reason));
+            free(reason);
+        }
+    if (alone > NOTES_SHOWN)
+        put_note(style, REPORT_YELLOW, report_text_format("and so do %zu more", alone - NOTES_SHOWN));
+}
+
+static void put_notes(const struct report_job *job, const struct report_style *style)
+{
+    const struct report_process *process;
+    size_t unguarded = 0, observing = 0;
+    put_process_notes(job, style);
+    DL_FOREACH (job->processes, process) {
+        unguarded += !process->is_guarding;
+        observing += process->is_observing;
+    }
+    if (unguarded > 0)
+        fprintf(style->stream, "  %s%zu of %zu not guarding%s: sparkguard-report PID says why\n",
+                report_colour_on(style, REPORT_YELLOW), unguarded, job->process_count,
+                report_colour_off(style, REPORT_YELLOW));
+    if (observing > 0)
+        fputs("  observe mode: refusals are recorded, the requests were let through\n", style->stream);
+}
+
+static void put_jobs(const struct report *report, bool is_all, const struct report_style *style)
+{
+    struct report_job *job;
+    DL_FOREACH (report->jobs, job) {
+        fputc('\n', style->stream);
+        put_job_headline(job, style);
+        size_t folded = put_processes(job, is_all, style);
+        if (folded > 0)
+            fprintf(style->stream, "  and %zu smaller ones that have ended; --all shows them\n", folded);
+        put_notes(job, style);
+    }
+}
+
+static void put_unguarded(const struct report *report, const struct report_style *style)
+{
+    static const struct report_column columns[] = {
+        {"PID", REPORT_NUMBERS}, {"UNGUARDED PROCESS", REPORT_CUT}, {"RESIDENT", REPORT_NUMBERS}};
+    struct report_table table;
+    if (report->unguarded_count == 0)
+        return;
+    fputc('\n', style->stream);
+    report_table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
+    for (size_t i = 0; i < report->unguarded_count; i++) {
+        char pid[16];
+        report_table_line(&table, NULL);
+        snprintf(pid, sizeof pid, "%" PRIu32, report->unguarded[i].pid);
+        report_table_cell(&table, pid, REPORT_PLAIN);
+        report_table_command(&table, report->unguarded[i].command);
+        report_table_bytes(&table, report->unguarded[i].resident_bytes);
+    }
+    report_table_end(&table);
+}
+
+/* Whether a reader is likelier to ask about this process: ended by its watchdog, then refused most, then the largest. */
+static bool is_more_interesting(const struct report_process *process, const struct report_process *best)
+{
+    if (best == NULL || (process->fate != NULL) != (best->fate != NULL))
+        return best == NULL || process->fate != NULL;
+    if (process->refused_count != best->refused_count)
+        return process->refused_count > best->refused_count;
+    return process->peak_bytes > best->peak_bytes;
+}
+
+static const struct report_process *find_interesting(const struct report *report)
+{
+    const struct report_process *best = NULL, *process;
+    const struct report_job *job;
+    DL_FOREACH (report->jobs, job)
+        DL_FOREACH (job->processes, process)
+            if (is_more_interesting(process, best))
+                best = process;
+    return best;
+}
+
+static void put_advice(const struct report *report, const struct report_style *style)
+{
+    const struct report_process *process = find_interesting(report);
+    fprintf(style->stream, "\n%s", report_colour_on(style, REPORT_DIM));
+    if (process != NULL)
+        fprintf(style->stream, "one process in depth: sparkguard-report %" PRIu32, process->pid);
+    else
+        fputs("nothing has run under the guard yet; try:\n"
+              "  sparkguard python3 train.py\n"
+              "  LD_PRELOAD=libsparkguard.so python3 train.py",
+              style->stream);
+    if (process != NULL && report->hidden_jobs > 0)
+        fprintf(style->stream, "; %zu more job%s: --all", report->hidden_jobs, report->hidden_jobs > 1 ? "s" : "");
+    fprintf(style->stream, "%s\n", report_colour_off(style, REPORT_DIM));
+}
+
+void report_render_text(const struct report *report, const struct report_scope *scope, const struct report_style *style)
+{
+    const struct report_job *job;
+    const struct report_process *process;
+    bool is_first = true;
+    if (scope->pid == 0) {
+        report_render_machine(report, style);
+        put_jobs(report, scope->is_all, style);
+        put_unguarded(report, style);
+        put_advice(report, style);
+        return;
+    }
+    DL_FOREACH (report->jobs, job)
+        DL_FOREACH (job->processes, process) {
+            if (!is_first)
+                fputc('\n', style->stream);
+            is_first = false;
+            report_render_process(job, process, style);
+        }
+    if (report->hidden_namesakes > 0)
+        fprintf(style->stream, "\n%searlier processes had this pid too: sparkguard-report --all %" PRIu32 "%s\n",
+                report_colour_on(style, REPORT_DIM), scope->pid, report_colour_off(style, REPORT_DIM));
+}

@@ -1,0 +1,153 @@
+/*
+ * report.c - builds the model from a directory of segments: reads, groups by job, sums, then narrows to the scope.
+ */
+#define _GNU_SOURCE
+#include "report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "text.h"
+
+static void complain(struct report *report, const char *name, const char *why)
+{
+    if ((report->complaint_count & (report->complaint_count - 1)) == 0) {
+        size_t room = report->complaint_count ? 2 * report->complaint_count : 1;
+        char **longer = report_allocate(room, sizeof *longer);
+        if (report->complaint_count > 0)
+            memcpy(longer, report->complaints, report->complaint_count * sizeof *longer);
+        free(report->complaints);
+        report->complaints = longer;
+    }
+    report->complaints[report->complaint_count++] = report_text_format("%s/%s: %s", report->directory, name, why);
+}
+
+static void add_process(struct report *report, struct report_process *process)
+{
+    struct report_job *job;
+    HASH_FIND_STR(report->by_name, process->job, job);
+    if (job == NULL) {
+        job = report_allocate(1, sizeof *job);
+        job->name = report_text_copy(process->job, SG_JOB_BYTES);
+        job->limit_bytes = SG_UNKNOWN;
+        HASH_ADD_KEYPTR(hh, report->by_name, job->name, strlen(job->name), job);
+        DL_APPEND(report->jobs, job);
+    }
+    DL_APPEND(job->processes, process);
+}
+
+static int compare_processes(const struct report_process *a, const struct report_process *b)
+{
+    if (a->started_ns != b->started_ns)
+        return a->started_ns < b->started_ns ? -1 : 1;
+    return a->pid < b->pid ? -1 : a->pid > b->pid;
+}
+
+static int compare_jobs(const struct report_job *a, const struct report_job *b)
+{
+    if (a->started_ns != b->started_ns)
+        return a->started_ns < b->started_ns ? -1 : 1;
+    return strcmp(a->name, b->name);
+}
+
+static void sum_job(struct report_job *job)
+{
+    const struct report_process *process;
+    uint64_t ended_limit_bytes = SG_UNKNOWN;
+    job->started_ns = INT64_MAX;
+    DL_FOREACH (job->processes, process) {
+        job->process_count++;
+        if (process->started_ns < job->started_ns)
+            job->started_ns = process->started_ns;
+        job->refused_count = report_add(job->refused_count, process->refused_count);
+        ended_limit_bytes = report_min(ended_limit_bytes, process->limit_bytes);
+        job->peak_bytes = report_max(job->peak_bytes, process->peak_bytes);
+        if (process->last_seen_ns > job->last_seen_ns)
+            job->last_seen_ns = process->last_seen_ns;
+        if (process->state != SG_STATE_RUNNING)
+            continue;
+        job->running_count++;
+        job->limit_bytes = report_min(job->limit_bytes, process->limit_bytes);
+        job->live_bytes = report_add(job->live_bytes, report_process_own_bytes(process));
+    }
+    if (job->running_count == 0)
+        job->limit_bytes = ended_limit_bytes;
+    job->peak_bytes = report_max(job->peak_bytes, job->live_bytes);
+}
+
+static void read_directory(struct report *report)
+{
+    char **names = NULL;
+    int directory = open(report->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    long count = directory < 0 ? -errno : report_segment_names(directory, &names);
+    if (count < 0) {
+        report->directory_error = (int)-count;
+        if (directory >= 0)
+            close(directory);
+        return;
+    }
+    struct report_segment segment;
+    char why[REPORT_WHY_ROOM];
+    report_segment_begin(&segment);
+    for (long i = 0; names != NULL && i < count; i++) {
+        enum report_verdict verdict = report_segment_read(&segment, directory, names[i], why);
+        if (verdict == REPORT_GOOD)
+            add_process(report, report_process_from(&segment));
+        else if (verdict == REPORT_BAD) {
+            complain(report, names[i], why);
+            report->veiled_count += segment.has_owner;
+        }
+    }
+    HASH_CLEAR(hh, report->by_name);
+    report_segment_end(&segment);
+    report_segment_names_free(names, count);
+    close(directory);
+}
+
+struct report *report_build(const struct report_scope *scope)
+{
+    struct report *report = report_allocate(1, sizeof *report);
+    report->directory =
+        scope->directory ? report_text_copy(scope->directory, strlen(scope->directory)) : report_default_directory();
+    read_directory(report);
+    struct report_job *job;
+    DL_FOREACH (report->jobs, job) {
+        DL_SORT(job->processes, compare_processes);
+        sum_job(job);
+    }
+    DL_SORT(report->jobs, compare_jobs);
+    report_neighbours_fill(report);
+    report_machine_fill(report);
+    if (scope->wants_unguarded)
+        report_unguarded_fill(report);
+    report_select(report, scope);
+    return report;
+}
+
+void report_job_free(struct report_job *job)
+{
+    struct report_process *process, *next;
+    DL_FOREACH_SAFE (job->processes, process, next)
+        report_process_free(process);
+    free(job->name);
+    free(job);
+}
+
+void report_free(struct report *report)
+{
+    struct report_job *job, *next;
+    DL_FOREACH_SAFE (report->jobs, job, next)
+        report_job_free(job);
+    for (size_t i = 0; i < report->unguarded_count; i++)
+        free(report->unguarded[i].command);
+    for (size_t i = 0; i < REPORT_NEIGHBOUR_ROOM; i++)
+        free(report->neighbours[i]);
+    for (size_t i = 0; i < report->complaint_count; i++)
+        free(report->complaints[i]);
+    free(report->complaints);
+    free(report->directory);
+    free(report);
+}

@@ -1,0 +1,205 @@
+/*
+ * report.h - the model: machine -> jobs -> processes, every figure computed once, rendered as text or as JSON.
+ *
+ * Bytes are SG_UNKNOWN where unknown. Texts are the raw bytes of the segments, ended with NUL; renderers escape them.
+ * Only report_build() and what it calls write to a model.
+ */
+#ifndef SPARKGUARD_TOOLS_REPORT_H
+#define SPARKGUARD_TOOLS_REPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uthash.h>
+#include <utlist.h>
+
+#include "segment_reader.h"
+#include "sparkguard_abi.h"
+
+/* Exit codes of the tools, part of the interface. */
+enum { REPORT_SHOWN = 0, REPORT_NO_MATCH = 1, REPORT_USAGE = 2, REPORT_UNTRUSTED = 3 };
+
+struct report_domain {
+    uint64_t live_bytes;
+    uint64_t peak_bytes;
+    uint64_t at_peak_bytes; /* its part of the process's peak */
+    uint64_t allocations;
+    uint64_t frees;
+    uint64_t refused_count;
+};
+
+struct report_refusal {
+    uint64_t sequence;
+    int64_t time_ns;
+    uint64_t size_bytes;
+    uint64_t usable_bytes;
+    enum sg_domain domain;
+    enum sg_reason reason;
+    char call[SG_CALL_BYTES + 1];
+};
+
+struct report_phase {
+    uint64_t sequence;
+    int64_t time_ns;
+    uint64_t live_bytes;
+    uint64_t peak_bytes;
+    char name[sizeof((struct sg_phase *)0)->name + 1];
+};
+
+struct report_event {
+    uint64_t sequence;
+    int64_t time_ns;
+    char what[sizeof((struct sg_event *)0)->what + 1];
+};
+
+/* What a process's own watchdog did about its end. */
+enum report_watchdog { REPORT_NO_WATCHDOG, REPORT_SENT_TERM, REPORT_SENT_KILL, REPORT_ENDED_IT };
+
+struct report_process {
+    uint32_t pid;
+    uint32_t parent_pid;
+    uint64_t start_ticks;
+    enum sg_state state;
+    bool is_guarding;
+    bool is_observing;
+    bool is_sharing; /* others count it, and it counts them */
+    bool is_watched;
+    enum report_watchdog watchdog;   /* if it ended by it */
+    const struct report_event *fate; /* that event, else NULL */
+    const char *fate_detail;         /* what it says beyond that, "" if nothing */
+    int exit_code;                   /* -1 unknown */
+    int signal;                      /* 0 none or unknown */
+    int64_t started_ns;
+    int64_t ended_ns;     /* 0 running or unknown */
+    int64_t last_seen_ns; /* the last time anything is known of it */
+    uint64_t live_bytes;
+    uint64_t peak_bytes;
+    int64_t peak_ns;
+    uint64_t promised_bytes;
+    uint64_t in_flight_bytes;
+    uint64_t inherited_bytes;
+    uint64_t inherited_device_bytes; /* part of inherited_bytes */
+    uint64_t limit_bytes;            /* SG_UNKNOWN: none */
+    uint64_t refused_count;
+    uint64_t refused_bytes;
+    uint64_t registered_bytes;
+    uint64_t sparse_resident_bytes;
+    uint64_t unaccounted_bytes; /* taken without asking, as measured; SG_UNKNOWN without CUDA */
+    uint64_t unmatched_frees;
+    uint64_t faults;
+    struct report_domain domain[SG_DOMAIN_COUNT];
+    struct report_refusal *refusals; /* oldest first */
+    struct report_phase *phases;
+    struct report_event *events;
+    size_t refusal_count, phase_count, event_count;
+    struct sg_machine machine; /* as the process last saw it */
+    struct sg_device device[SG_DEVICE_ROOM];
+    char *command;
+    char *job;
+    struct report_process *prev, *next; /* utlist, by start */
+    UT_hash_handle hh;                  /* for renderers: by pid */
+    void *line;                         /* for renderers */
+};
+
+struct report_job {
+    char *name;
+    uint64_t limit_bytes; /* the smallest of its running processes, of all where none runs; SG_UNKNOWN: none */
+    uint64_t live_bytes;  /* running processes; of forked ones what exceeds what they inherited */
+    uint64_t peak_bytes;  /* highest known: of one process, or of all now */
+    uint64_t refused_count;
+    size_t process_count;
+    size_t running_count;
+    int64_t started_ns;
+    int64_t last_seen_ns;
+    struct report_process *processes;
+    struct report_job *prev, *next; /* utlist, by start */
+    UT_hash_handle hh;              /* by name */
+};
+
+struct report_device {
+    bool is_known;
+    uint64_t total_bytes;
+    uint64_t live_bytes;
+    char name[sizeof((struct sg_device *)0)->name + 1];
+};
+
+struct report_machine {
+    int unified;     /* 1, 0, or -1: not known */
+    bool is_sharing; /* every guarded process that runs is known, counted by the others, and counts them */
+    uint64_t total_bytes;
+    uint64_t available_bytes;
+    uint64_t usable_bytes; /* before the reserve; with reserve and floor of the constraint that leaves least room */
+    uint64_t reserve_bytes;
+    uint64_t floor_bytes;
+    uint64_t promised_bytes;
+    uint64_t guarded_bytes;     /* live bytes of all running processes that are the machine's memory */
+    uint64_t unaccounted_bytes; /* SG_UNKNOWN: nobody has measured any */
+    uint64_t swap_total_bytes;
+    uint64_t swap_used_bytes;
+    uint64_t cgroup_limit_bytes; /* the smallest of those above us */
+    struct report_device device[SG_DEVICE_ROOM];
+};
+
+struct report_unguarded {
+    uint32_t pid;
+    uint64_t resident_bytes;
+    char *command;
+};
+
+enum { REPORT_UNGUARDED_ROOM = 5, REPORT_NEIGHBOUR_ROOM = 4 };
+
+/* What to show. Without a filter: what runs now, and the job that ended last. */
+struct report_scope {
+    const char *directory;
+    uint32_t pid;    /* 0: any */
+    const char *job; /* NULL: any */
+    bool is_all;
+    bool is_last;
+    bool wants_unguarded; /* look for unguarded processes as well */
+};
+
+struct report {
+    char *directory;
+    int directory_error; /* errno of opening it, 0 */
+    struct report_machine machine;
+    struct report_job *jobs;    /* shown */
+    struct report_job *by_name; /* the same in a hash, while the directory is read */
+    size_t hidden_jobs;         /* in the directory, left out by the scope */
+    size_t hidden_namesakes;    /* earlier processes with the pid asked for */
+    struct report_unguarded unguarded[REPORT_UNGUARDED_ROOM];
+    size_t unguarded_count;
+    char *neighbours[REPORT_NEIGHBOUR_ROOM]; /* directories whose programs are not counted here, the first by name */
+    size_t neighbour_count;                  /* of all, also of those that found no room */
+    size_t veiled_count;                     /* files not believed though a running process may own them */
+    char **complaints;                       /* "FILE: why" of each file that was not believed */
+    size_t complaint_count;
+};
+
+struct report *report_build(const struct report_scope *scope);
+void report_free(struct report *report);
+
+/* Parts of the building, one file each. */
+struct report_process *report_process_from(const struct report_segment *segment);
+void report_process_free(struct report_process *process);
+void report_select(struct report *report, const struct report_scope *scope);
+void report_machine_fill(struct report *report);
+void report_unguarded_fill(struct report *report);
+void report_neighbours_fill(struct report *report);
+/* Whether its watchdog ended it; puts the state right. Once all else is known of it. */
+void report_process_judge_end(struct report_process *process);
+void report_job_free(struct report_job *job);
+
+/* What a running process adds to sums: its live bytes beyond those it was forked with. */
+uint64_t report_process_own_bytes(const struct report_process *process);
+
+/* Whether it guards and decides alone: it runs, without a seat among the others. Why, as its events say: "not sharing:
+ * no room ...", or "not sharing". */
+bool report_process_is_alone(const struct report_process *process);
+const char *report_process_alone_reason(const struct report_process *process);
+
+extern const char *const report_domain_name[SG_DOMAIN_COUNT];
+extern const char *const report_state_name[SG_STATE_KILLED + 1];
+extern const char *const report_reason_name[SG_REASON_DEVICE + 1];
+
+#endif

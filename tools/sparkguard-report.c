@@ -1,0 +1,144 @@
+/*
+ * sparkguard-report - shows what runs under the guard, what ran, and what was refused. Data on stdout, talk on stderr.
+ * Exit status: 0 shown, 1 nothing matches, 2 usage, 3 a file that cannot be trusted (the others are shown all the same)
+ * or output that cannot be written.
+ */
+#define _GNU_SOURCE
+#include <argp.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "render.h"
+#include "report.h"
+#include "text.h"
+
+const char *argp_program_version = "sparkguard-report " SG_VERSION_TEXT;
+
+struct request {
+    struct report_scope scope;
+    bool is_json;
+};
+
+enum { KEY_JSON = 256, KEY_JOB, KEY_ALL, KEY_LAST, KEY_DIR };
+
+static const struct argp_option options[] = {
+    {"json", KEY_JSON, NULL, 0, "print JSON, for programs", 0},
+    {"job", KEY_JOB, "NAME", 0, "one job, running or ended", 0},
+    {"last", KEY_LAST, NULL, 0, "the job that was started last", 0},
+    {"all", KEY_ALL, NULL, 0, "every job and process on record", 0},
+    {"dir", KEY_DIR, "DIR", 0, "read DIR: another user's, a container's, a copy", 0},
+    {0},
+};
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    struct request *request = state->input;
+    char *end;
+    switch (key) {
+    case KEY_JSON:
+        request->is_json = true;
+        return 0;
+    case KEY_JOB:
+        request->scope.job = argument;
+        return 0;
+    case KEY_ALL:
+        request->scope.is_all = true;
+        return 0;
+    case KEY_LAST:
+        request->scope.is_last = true;
+        return 0;
+    case KEY_DIR:
+        request->scope.directory = argument;
+        return 0;
+    case ARGP_KEY_ARG:
+        errno = 0;
+        unsigned long pid = strtoul(argument, &end, 10);
+        if (request->scope.pid != 0)
+            argp_error(state, "one PID at a time, not %s as well", argument);
+        if (argument[0] < '0' || argument[0] > '9' || *end != '\0' || errno != 0 || pid == 0 || pid > INT32_MAX)
+            argp_error(state, "%s is no process number; a good one: sparkguard-report 4711", argument);
+        request->scope.pid = (uint32_t)pid;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp parser = {
+    .options = options,
+    .parser = parse_option,
+    .args_doc = "[PID]",
+    .doc = "Shows what runs under sparkguard now and what ran last, or one process in depth, alive or dead.\v"
+           "Exit status: 0 shown, 1 nothing matches, 2 usage, 3 a file cannot be trusted or the output "
+           "not written.",
+};
+
+static void say_nothing_matches(const struct report *report, const struct report_scope *scope)
+{
+    fputs("sparkguard-report: ", stderr);
+    if (scope->pid != 0)
+        fprintf(stderr, "no process %" PRIu32, scope->pid);
+    else
+        fputs("no job", stderr);
+    if (scope->job != NULL)
+        fprintf(stderr, scope->pid != 0 ? " of a job %s" : " %s", scope->job);
+    fprintf(stderr, " on record in %s; sparkguard-report --all shows what is\n", report->directory);
+}
+
+/* What came of it, as an exit status; talks where there is something to say. */
+static int conclude(const struct report *report, const struct report_scope *scope)
+{
+    bool is_asked_for = scope->pid != 0 || scope->job != NULL || scope->is_last;
+    for (size_t i = 0; i < report->complaint_count; i++) {
+        char *complaint = report_text_printable(report->complaints[i], false);
+        fprintf(stderr, "sparkguard-report: %s\n", complaint);
+        free(complaint);
+    }
+    bool is_missing = report->directory_error == ENOENT;
+    if (report->directory_error != 0 && (!is_missing || scope->directory != NULL))
+        fprintf(stderr, "sparkguard-report: %s: %s\n", report->directory, strerror(report->directory_error));
+    else if (report->jobs == NULL && is_asked_for)
+        say_nothing_matches(report, scope);
+    if (report->complaint_count > 0 || (report->directory_error != 0 && !is_missing))
+        return REPORT_UNTRUSTED;
+    if ((is_missing && scope->directory != NULL) || (report->jobs == NULL && is_asked_for))
+        return REPORT_NO_MATCH;
+    return REPORT_SHOWN;
+}
+
+/* Ends stdout: `status`, or 3 if it did not take everything. A reader that has gone away knows. */
+static int finish(int status)
+{
+    bool has_failed = ferror(stdout) != 0; /* in the midst; fclose(3) tells of the end only */
+    errno = 0;
+    if ((fclose(stdout) == 0 && !has_failed) || errno == EPIPE)
+        return status;
+    fprintf(stderr, "sparkguard-report: cannot write the report: %s\n", strerror(errno != 0 ? errno : EIO));
+    return REPORT_UNTRUSTED;
+}
+
+int main(int argc, char **argv)
+{
+    struct request request = {.scope.wants_unguarded = true};
+    argp_err_exit_status = REPORT_USAGE;
+    report_memory_status = REPORT_UNTRUSTED;
+    signal(SIGPIPE, SIG_DFL); /* a reader that goes away ends us quietly, also below one who ignores the signal */
+    setlocale(LC_ALL, "");
+    setlocale(LC_NUMERIC, "C");
+    argp_parse(&parser, argc, argv, 0, NULL, &request);
+    struct report *report = report_build(&request.scope);
+    bool is_asked_for = request.scope.pid != 0 || request.scope.job != NULL || request.scope.is_last;
+    if (request.is_json) {
+        report_render_json(report, stdout);
+    } else if (report->jobs != NULL || !is_asked_for) {
+        struct report_style style = report_style_of(stdout);
+        report_render_text(report, &request.scope, &style);
+    }
+    int status = conclude(report, &request.scope);
+    report_free(report);
+    return finish(status);
+}

@@ -1,0 +1,40 @@
+/*
+ * sparkguard - runs a program under the guard: puts options into its environment and libsparkguard.so into its
+ * LD_PRELOAD, passes on signals and exit status, and says at the end what it came to.
+ */
+#define _GNU_SOURCE
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "launch.h"
+#include "sparkguard_abi.h"
+
+const char *argp_program_version = "sparkguard " SG_VERSION_TEXT;
+
+int main(int argc, char **argv)
+{
+    struct launch launch = {0};
+    argp_err_exit_status = LAUNCH_USAGE;
+    setlocale(LC_CTYPE, "");
+    launch_parse(&launch, argc, argv);
+    launch_check_environment(&launch);
+    if (launch.complaints > 0)
+        return LAUNCH_USAGE;
+    char *library = launch_find_library(&launch);
+    if (library == NULL)
+        return LAUNCH_FAILED;
+    launch_export(&launch);
+    launch.is_guarded = launch_check_program(launch.program[0], library);
+    int failure = launch_preload(library) ? launch_run(&launch) : LAUNCH_FAILED;
+    free(library);
+    if (failure == 0) {
+        launch_record(&launch);
+        if (!launch.is_quiet)
+            launch_summarize(&launch);
+    }
+    free(launch.directory);
+    if (failure != 0)
+        return failure;
+    launch_end_like(launch.wait_status);
+}
