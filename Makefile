@@ -180,15 +180,16 @@ $(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libsparkguard-core.a
 
 # Small programs the preload tests run: plain C; one that needs CUDA is named cuda_* and is built three ways.
 program_flags = -std=gnu11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -fno-builtin -Iinclude -pthread
+program_headers := $(wildcard tests/preload/programs/*.h include/*.h include/*.def)
 cuda_programs := $(filter cuda_%,$(program_names))
 plain_programs := $(filter-out cuda_%,$(program_names))
 
-$(plain_programs:%=$(BUILD)/tests/programs/%): $(BUILD)/tests/programs/%: tests/preload/programs/%.c
+$(plain_programs:%=$(BUILD)/tests/programs/%): $(BUILD)/tests/programs/%: tests/preload/programs/%.c $(program_headers)
 	$(SAY) LINK $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(program_flags) -o $@ $< -ldl
 
-$(cuda_programs:%=$(BUILD)/tests/programs/%): $(BUILD)/tests/programs/%: tests/preload/programs/%.c sim
+$(cuda_programs:%=$(BUILD)/tests/programs/%): $(BUILD)/tests/programs/%: tests/preload/programs/%.c $(program_headers) sim
 	$(SAY) LINK $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(program_flags) -isystem $(CUDA_HOME)/include -Itests/sim -o $@ $< $(SIM)/libcudart.so.13 \
