@@ -46,6 +46,7 @@ enum {
     SG_PHASE_ROOM = 64,
     SG_EVENT_ROOM = 32,
     SG_DEVICE_ROOM = 8,
+    SG_FILE_ROOM = 10,       /* memory files that a process shows, the largest promises first */
     SG_RECORD_FIRST = 64,    /* thread records a new segment has room for */
     SG_RECORD_LIMIT = 15360, /* and the most it grows to; further threads share record 0 */
     SG_JOB_BYTES = 64,
@@ -177,6 +178,12 @@ struct sg_machine {
     uint32_t reserved;
 };
 
+/* A part of a tmpfs file that is mapped shared: whoever maps the same, promises the same. */
+struct sg_memory_file {
+    uint64_t identity; /* (atomic) of the file and the part, the same in every process; 0: none */
+    uint64_t bytes;    /* (atomic) what of promised_bytes is missing there */
+};
+
 struct sg_segment {
     struct sg_slot slot;
 
@@ -214,8 +221,9 @@ struct sg_segment {
     struct sg_phase phase[SG_PHASE_ROOM];
     struct sg_event event[SG_EVENT_ROOM];
 
-    uint64_t unaccounted_bytes; /* (atomic) what contexts and the like took without asking, as measured */
-    uint64_t padding[2];
+    uint64_t unaccounted_bytes;               /* (atomic) what contexts and the like took without asking, as measured */
+    struct sg_memory_file file[SG_FILE_ROOM]; /* as in the seat */
+    uint64_t padding[6];
     struct sg_record record[]; /* record 0 is shared by threads that found no place of their own */
 };
 _Static_assert(offsetof(struct sg_segment, record) % 64 == 0, "records sit on cache lines of their own");
@@ -278,11 +286,13 @@ struct sg_seat {
     uint64_t parent_claim;            /* and the claim it had */
     uint64_t shared_bytes;            /* (atomic) anonymous memory it still shares with its parent */
     uint64_t unbounded_flight_bytes; /* (atomic) the part of slot.in_flight_bytes drawn from the machine past cgroups */
-    uint64_t reserved[21];           /* zero */
+    uint64_t files_version;          /* (atomic) odd while promised_bytes and the files are changed together */
+    struct sg_memory_file file[SG_FILE_ROOM];
 };
 _Static_assert(sizeof(struct sg_seat) == 512, "a seat is frozen at 512 bytes");
 _Static_assert(offsetof(struct sg_seat, claim) == 128, "frozen");
 _Static_assert(offsetof(struct sg_seat, level) == 248, "frozen");
+_Static_assert(offsetof(struct sg_seat, file) == 352, "frozen");
 
 struct sg_machine_ledger {
     uint64_t magic; /* SG_LEDGER_MAGIC; the file gets its name when all of it is written */

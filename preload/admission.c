@@ -186,14 +186,26 @@ bool sg_admission_ask(struct sg_request *request)
     return false;
 }
 
+static void promise(const struct sg_request *request, uint64_t bytes)
+{
+    const struct sg_memory_file file = {request->window_identity, bytes};
+    if (file.identity == 0) {
+        sg_ledger_promise(bytes);
+        return;
+    }
+    sg_seats_begin_files();
+    sg_ledger_promise(bytes);
+    sg_seats_end_files_with(&file);
+}
+
 void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes)
 {
     struct sg_lock_state lock;
     bool is_lazy = request->domain == SG_DOMAIN_HEAP || request->domain == SG_DOMAIN_MAPPED ||
                    request->domain == SG_DOMAIN_MANAGED;
     sg_lock_acquire(&sg_admission_lock, &lock);
-    if (is_lazy && kept_bytes != 0)
-        sg_ledger_promise(kept_bytes); /* first: seen twice for a moment, never not at all */
+    if (is_lazy && kept_bytes != 0) /* first: seen twice for a moment, never not at all */
+        promise(request, kept_bytes);
     else if (kept_bytes != 0)
         sg_room_note_taken();
     sg_seats_fly(sg_fit_pool(request), -(int64_t)request->granted_bytes);
@@ -201,6 +213,16 @@ void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes)
     sg_seats_advance(); /* under the lock, or a decision could see neither the flight nor its end */
     sg_lock_release(&sg_admission_lock, &lock);
     request->granted_bytes = 0;
+}
+
+void sg_admission_forget_files(void)
+{
+    struct sg_lock_state lock;
+    if (!sg_seats_has_files())
+        return;
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_seats_hide_files();
+    sg_lock_release(&sg_admission_lock, &lock);
 }
 
 /* ---- small requests ----------------------------------------------------------------------------------------------- */

@@ -22,11 +22,12 @@
 
 struct sg_request {
     enum sg_domain domain;
-    uint64_t size_bytes;   /* must fit the machine, and the cgroups if they bound the domain */
-    uint64_t growth_bytes; /* must fit LIMIT: less than size_bytes where old memory goes with the call */
-    const char *call;      /* the name the program used */
-    bool is_small;         /* below LARGE: nobody is told on stderr */
-    bool is_rare;          /* worth a look of its own, however young the last one is */
+    uint64_t size_bytes;      /* must fit the machine, and the cgroups if they bound the domain */
+    uint64_t growth_bytes;    /* must fit LIMIT: less than size_bytes where old memory goes with the call */
+    const char *call;         /* the name the program used */
+    uint64_t window_identity; /* of the memory file that it is a part of, 0: none. What is promised of it, is no more */
+    bool is_small;            /* below LARGE: nobody is told on stderr */
+    bool is_rare;             /* worth a look of its own, however young the last one is */
 
     /* Device memory of a discrete GPU: what the driver said before the decision; unused if has_device_pool is false. */
     bool has_device_pool;
@@ -54,6 +55,9 @@ bool sg_admission_ask(struct sg_request *request);
 
 /* The real call has returned. `kept_bytes` (0: it failed) are now promised, if the domain is lazy. */
 void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes);
+
+/* Mappings of memory files are about to go: until the next scan this process's promises are told from nobody's. */
+void sg_admission_forget_files(void);
 
 /* A request for host memory below LARGE that is not paid by credit. True: go on; `bytes` are in flight, and
  * sg_admission_settle_small must follow when `kept_bytes` of them are charged. */

@@ -107,7 +107,7 @@ bool sg_fit(struct sg_request *request, uint32_t parts)
         return false;
     if (request->has_device_pool)
         return fits_device(request, parts);
-    return !sg_room_is_known() || sg_room_fits(request, parts);
+    return request->size_bytes == 0 || !sg_room_is_known() || sg_room_fits(request, parts);
 }
 
 uint64_t sg_fit_pool(const struct sg_request *request)

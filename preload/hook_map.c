@@ -10,19 +10,17 @@
  * all the same. The index changes before the real unmap and after the real map, so that an address that another thread
  * gets meanwhile is never taken from it; what an mremap takes along waits outside the address space (park).
  */
-#include "admission.h"
+#include "map_change.h"
 #include "atomics.h"
 #include "compiler.h"
+#include "files.h"
 #include "index.h"
 #include "ledger.h"
 #include "lifecycle.h"
-#include "map_shape.h"
-#include "options.h"
 #include "real.h"
 #include "segment.h"
 #include "syscall.h"
 #include "thread.h"
-#include "watchdog.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -31,75 +29,6 @@
 static bool is_counting(void)
 {
     return sg_lifecycle_enter() && sg_self.layers == 0;
-}
-
-/* Runs one change of the index and brings the ledger in step with it. */
-struct change {
-    struct sg_lock_state lock;
-    uint64_t before_bytes;
-};
-
-static void change_begin(struct change *change)
-{
-    sg_lock_acquire(&sg_index_maps_lock, &change->lock);
-    change->before_bytes = sg_index_maps.counted_bytes;
-}
-
-static void change_end(struct change *change, int result)
-{
-    uint64_t before = change->before_bytes, after = sg_index_maps.counted_bytes;
-    sg_lock_release(&sg_index_maps_lock, &change->lock);
-    if (after > before)
-        sg_ledger_charge(SG_DOMAIN_MAPPED, after - before);
-    else if (after < before)
-        sg_ledger_release(SG_DOMAIN_MAPPED, before - after);
-    if (result != 0)
-        sg_ledger_count_fault();
-}
-
-static uint64_t bytes_in_index(uintptr_t address, uint64_t bytes, uint32_t kind)
-{
-    struct sg_lock_state lock;
-    sg_lock_acquire(&sg_index_maps_lock, &lock);
-    uint64_t found = sg_ranges_bytes(&sg_index_maps, address, address + bytes, kind);
-    sg_lock_release(&sg_index_maps_lock, &lock);
-    return found;
-}
-
-static void set_range(uintptr_t address, const struct sg_map_shape *shape)
-{
-    struct change change;
-    change_begin(&change);
-    change_end(&change, sg_ranges_set(&sg_index_maps, address, address + shape->bytes, shape->kind, shape->flags));
-}
-
-/* Asks for `growth` bytes of mappings: false if refused (errno is set). Small ones leave nothing in flight. */
-static bool ask(struct sg_request *request, uint64_t growth, const char *call)
-{
-    *request =
-        (struct sg_request){.domain = SG_DOMAIN_MAPPED, .size_bytes = growth, .growth_bytes = growth, .call = call};
-    bool is_admitted;
-    if (growth == 0)
-        return true;
-    if (growth >= sg_options.large_bytes) {
-        is_admitted = sg_admission_ask(request);
-    } else {
-        if (!sg_segment_is_shared() && sg_ledger_own_bytes() + growth >= SG_CREDIT_MOST) /* less may stay unseen */
-            sg_segment_attach();
-        is_admitted = sg_admission_ask_small(SG_DOMAIN_MAPPED, growth, call);
-    }
-    if (!is_admitted)
-        errno = ENOMEM;
-    return is_admitted;
-}
-
-static void settle(struct sg_request *request, bool is_done)
-{
-    if (request->granted_bytes != 0)
-        sg_admission_settle(request, is_done ? request->size_bytes : 0);
-    else if (request->size_bytes != 0)
-        sg_admission_settle_small(request->size_bytes, is_done ? request->size_bytes : 0);
-    sg_watchdog_consider();
 }
 
 static void *real_mmap(void *address, size_t length, int prot, int flags, int fd, off_t offset)
@@ -114,25 +43,32 @@ static void *map(void *address, size_t length, int prot, int flags, int fd, off_
     if (!is_counting() || length == 0 || length > PTRDIFF_MAX)
         return real_mmap(address, length, prot, flags, fd, offset);
     int saved_errno = errno;
-    struct sg_map_shape shape = sg_map_shape_of(length, prot, flags, fd);
+    struct sg_map_shape shape = sg_map_shape_of(length, prot, flags, fd, (uint64_t)offset);
     bool is_fixed = (flags & MAP_FIXED) != 0;
     uint64_t growth = shape.kind == SG_RANGE_COUNTED && shape.is_judged ? shape.bytes : 0;
     if (is_fixed && growth != 0) {
-        uint64_t replaced = bytes_in_index((uintptr_t)address, shape.bytes, SG_RANGE_COUNTED);
+        uint64_t replaced = sg_map_bytes((uintptr_t)address, shape.bytes, SG_RANGE_COUNTED);
         growth = growth > replaced ? growth - replaced : 0;
     }
-    struct sg_request request;
-    if (!ask(&request, growth, "mmap"))
+    struct sg_request request = {.domain = SG_DOMAIN_MAPPED,
+                                 .size_bytes = growth < shape.missing_bytes ? growth : shape.missing_bytes,
+                                 .growth_bytes = growth,
+                                 .call = "mmap",
+                                 .window_identity = shape.window_identity};
+    if (!sg_map_judge(&request))
         return MAP_FAILED;
+    uint32_t window = shape.kind == SG_RANGE_COUNTED || shape.kind == SG_RANGE_RESERVED ? sg_files_enter(&shape) : 0;
+    shape.flags |= sg_files_flags(window);
     void *mapped = real_mmap(address, length, prot, flags, fd, offset);
     if (mapped == MAP_FAILED) {
         saved_errno = errno;
     } else if (shape.kind != SG_RANGE_NONE || sg_load_relaxed(&sg_index_maps.chunk_count) != 0) {
-        set_range((uintptr_t)mapped, &shape); /* even what does not count replaces what did */
+        sg_map_set((uintptr_t)mapped, &shape); /* even what does not count replaces what did */
         if (shape.kind == SG_RANGE_COUNTED)
             sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
     }
-    settle(&request, mapped != MAP_FAILED);
+    sg_files_entered(window);
+    sg_map_settle(&request, mapped != MAP_FAILED);
     errno = saved_errno;
     return mapped;
 }
@@ -191,24 +127,26 @@ SG_EXPORT int munmap(void *address, size_t length)
         return SG_REAL(munmap)(address, length);
     uintptr_t end = begin + sg_round_up(length, sg_page_bytes()), parked = 0;
     struct saved_ranges saved;
-    struct change change;
-    change_begin(&change);
+    struct sg_map_change change;
+    sg_map_change_begin(&change);
     save_ranges(begin, end, &saved);
+    change.drops_files = sg_map_has_files(begin, end);
     for (unsigned i = 0; i < saved.count; i++)
-        if (saved.range[i].kind == SG_RANGE_COUNTED && (saved.range[i].flags & SG_RANGE_SETTLED) == 0)
+        if (saved.range[i].kind == SG_RANGE_COUNTED && (saved.range[i].flags & SG_RANGE_SETTLED) == 0 &&
+            sg_files_number(saved.range[i].flags) == 0)
             sg_index_withdraw(saved.range[i].begin, saved.range[i].end);
     int result = 0;
     if (saved.count == SG_ARRAY_LENGTH(saved.range)) /* perhaps not all */
         result = park(begin, end - begin, &parked);
     else if (saved.count != 0)
         result = sg_ranges_set(&sg_index_maps, begin, end, SG_RANGE_NONE, 0);
-    change_end(&change, result);
+    sg_map_change_end(&change, result);
     int answer = SG_REAL(munmap)(address, length);
     if (answer == 0 && saved.count != 0 && saved.range[0].kind == SG_RANGE_COUNTED)
         sg_ledger_count_free(SG_DOMAIN_MAPPED);
     if (answer == 0 && parked == 0)
         return 0;
-    change_begin(&change);
+    sg_map_change_begin(&change);
     result = 0;
     if (answer == 0)
         result = sg_ranges_set(&sg_index_maps, parked, parked + (end - begin), SG_RANGE_NONE, 0);
@@ -217,7 +155,7 @@ SG_EXPORT int munmap(void *address, size_t length)
     for (unsigned i = 0; answer != 0 && parked == 0 && i < saved.count; i++)
         result |= sg_ranges_set(&sg_index_maps, saved.range[i].begin, saved.range[i].end, saved.range[i].kind,
                                 saved.range[i].flags);
-    change_end(&change, result);
+    sg_map_change_end(&change, result);
     return answer;
 }
 
@@ -230,6 +168,12 @@ struct remap {
     uintptr_t parked; /* `from` if nothing goes from there */
 };
 
+/* What a mapping gains promises anew, and is no part of the window that was mapped. */
+static uint32_t flags_of_new(const struct sg_range *last)
+{
+    return last->flags & ~((uint32_t)SG_RANGE_SETTLED | sg_files_flags(sg_files_number(last->flags)));
+}
+
 /* The index after a successful mremap. */
 static int follow_mremap(const struct remap *remap, uintptr_t to)
 {
@@ -239,7 +183,7 @@ static int follow_mremap(const struct remap *remap, uintptr_t to)
     if (old_bytes == 0) { /* a second view of a shared mapping */
         if (!sg_ranges_next(&sg_index_maps, from, &last) || last.begin > from)
             return sg_ranges_set(&sg_index_maps, to, to + new_bytes, SG_RANGE_NONE, 0);
-        return sg_ranges_set(&sg_index_maps, to, to + new_bytes, last.kind, last.flags);
+        return sg_ranges_set(&sg_index_maps, to, to + new_bytes, last.kind, flags_of_new(&last));
     }
     bool is_known = sg_ranges_next(&sg_index_maps, from + old_bytes - 1, &last) && last.begin < from + old_bytes;
     uint64_t kept = old_bytes < new_bytes ? old_bytes : new_bytes;
@@ -250,7 +194,7 @@ static int follow_mremap(const struct remap *remap, uintptr_t to)
         result |= sg_ranges_set(&sg_index_maps, from + kept, from + old_bytes, SG_RANGE_NONE, 0);
     if (new_bytes > kept)
         result |= sg_ranges_set(&sg_index_maps, to + kept, to + new_bytes, is_known ? last.kind : SG_RANGE_NONE,
-                                is_known ? last.flags & ~(uint32_t)SG_RANGE_SETTLED : 0);
+                                is_known ? flags_of_new(&last) : 0);
     return result;
 }
 
@@ -285,26 +229,29 @@ SG_EXPORT void *mremap(void *address, size_t old_length, size_t new_length, int 
         return SG_REAL(mremap)(address, old_length, new_length, flags, wanted);
     int saved_errno = errno;
     struct sg_request request;
-    struct change change;
+    struct sg_map_change change;
     uint64_t growth = sg_self.layers == 0 ? mremap_growth(remap.from, remap.old_bytes, remap.new_bytes, flags) : 0;
-    if (!ask(&request, growth, "mremap"))
+    if (!sg_map_ask(&request, growth, "mremap"))
         return MAP_FAILED;
     int result = 0;
     if (!is_copy && remap.old_bytes != 0) {
-        change_begin(&change);
+        sg_map_change_begin(&change);
         result = park(remap.from, remap.old_bytes, &remap.parked);
-        change_end(&change, result);
+        sg_map_change_end(&change, result);
     }
     void *moved = SG_REAL(mremap)(address, old_length, new_length, flags, wanted);
     if (moved == MAP_FAILED)
         saved_errno = errno;
     if (moved != MAP_FAILED || remap.parked != remap.from) {
-        change_begin(&change);
-        result = moved != MAP_FAILED ? follow_mremap(&remap, (uintptr_t)moved)
+        uintptr_t to = (uintptr_t)moved;
+        sg_map_change_begin(&change);
+        change.drops_files = sg_map_has_files(remap.parked, remap.parked + remap.old_bytes) ||
+                             (moved != MAP_FAILED && sg_map_has_files(to, to + remap.new_bytes));
+        result = moved != MAP_FAILED ? follow_mremap(&remap, to)
                                      : sg_ranges_move(&sg_index_maps, remap.parked, remap.from, remap.old_bytes, false);
-        change_end(&change, result);
+        sg_map_change_end(&change, result);
     }
-    settle(&request, moved != MAP_FAILED);
+    sg_map_settle(&request, moved != MAP_FAILED);
     errno = saved_errno;
     return moved;
 }
@@ -315,19 +262,19 @@ static bool protect_begin(struct sg_request *request, uintptr_t begin, uint64_t 
     *request = (struct sg_request){0};
     if (!is_counting() || (prot & PROT_WRITE) == 0 || sg_load_relaxed(&sg_index_maps.chunk_count) == 0)
         return true;
-    return ask(request, bytes_in_index(begin, bytes, SG_RANGE_RESERVED), call);
+    return sg_map_ask(request, sg_map_bytes(begin, bytes, SG_RANGE_RESERVED), call);
 }
 
 static void protect_end(struct sg_request *request, uintptr_t begin, uint64_t bytes, bool is_done)
 {
     int saved_errno = errno;
     if (is_done && request->size_bytes != 0) {
-        struct change change;
-        change_begin(&change);
-        change_end(&change, sg_ranges_commit(&sg_index_maps, begin, begin + bytes));
+        struct sg_map_change change;
+        sg_map_change_begin(&change);
+        sg_map_change_end(&change, sg_ranges_commit(&sg_index_maps, begin, begin + bytes));
         sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
     }
-    settle(request, is_done);
+    sg_map_settle(request, is_done);
     errno = saved_errno;
 }
 

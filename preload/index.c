@@ -4,6 +4,7 @@
 #include "index.h"
 
 #include "atomics.h"
+#include "files.h"
 #include "ledger.h"
 #include "map_shape.h"
 #include "process.h"
@@ -94,7 +95,10 @@ static void scan_maps(struct scan *scan)
         if (has_more && range.kind == SG_RANGE_COUNTED) {
             bool is_settled = (range.flags & SG_RANGE_SETTLED) != 0;
             uint64_t resident = is_settled ? 0 : resident_bytes(begin, end);
-            if (!is_settled)
+            uint32_t window = sg_files_number(range.flags);
+            if (!is_settled && window != 0)
+                sg_files_add_missing(window, end - begin - resident);
+            else if (!is_settled)
                 scan->promised += end - begin - resident;
             if (!is_settled && resident == end - begin)
                 (void)sg_ranges_flag(&sg_index_maps, begin, end, SG_RANGE_SETTLED);
@@ -135,7 +139,9 @@ uint64_t sg_index_promised_bytes(void)
     sg_table_visit(&sg_index_blocks, scan_block, &scan);
     scan.table = &sg_index_cuda;
     sg_table_visit(&sg_index_cuda, scan_block, &scan);
+    sg_files_begin_scan();
     scan_maps(&scan);
+    scan.promised += sg_files_promised_bytes();
     sg_store_relaxed(&sg_own->sparse_resident_bytes, scan.sparse_resident);
     /* Small heap blocks: what exceeds the anonymous memory that is there and is nobody else's. */
     uint64_t heap = sg_ledger_live_heap_bytes();

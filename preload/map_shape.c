@@ -25,10 +25,9 @@ uint64_t sg_page_bytes(void)
 }
 
 /* Whether a descriptor's pages are memory: tmpfs, memfd, /dev/zero. */
-static bool is_memory_file(int fd, bool *is_huge)
+static bool is_memory_file(int fd, bool *is_huge, struct stat *info)
 {
     struct statfs file_system = {0};
-    struct stat info = {0};
     if (sg_sys_fstatfs(fd, &file_system) != 0)
         return false;
     *is_huge = (uint64_t)file_system.f_type == HUGETLBFS_MAGIC;
@@ -36,17 +35,34 @@ static bool is_memory_file(int fd, bool *is_huge)
         return true;
     if ((uint64_t)file_system.f_type != TMPFS_MAGIC && (uint64_t)file_system.f_type != RAMFS_MAGIC)
         return false;
-    if (sg_sys_fstat(fd, &info) != 0)
+    if (sg_sys_fstat(fd, info) != 0)
         return false;
-    bool is_zero = S_ISCHR(info.st_mode) && info.st_rdev == makedev(1, 5);
-    return S_ISREG(info.st_mode) || is_zero;
+    bool is_zero = S_ISCHR(info->st_mode) && info->st_rdev == makedev(1, 5);
+    return S_ISREG(info->st_mode) || is_zero;
 }
 
-struct sg_map_shape sg_map_shape_of(size_t length, int prot, int flags, int fd)
+static uint64_t mix(uint64_t hash, uint64_t value)
 {
-    struct sg_map_shape shape = {SG_RANGE_NONE, 0, sg_round_up(length, sg_page_bytes()), true};
+    hash = (hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 32;
+}
+
+/* Where the rest of the file lies does not matter: no more can be missing here than in all of it. */
+static void describe_window(struct sg_map_shape *shape, const struct stat *info, uint64_t offset)
+{
+    uint64_t end = offset + shape->bytes, size = (uint64_t)info->st_size, there = (uint64_t)info->st_blocks * 512;
+    uint64_t whole = sg_round_up(end > size ? end : size, sg_page_bytes());
+    uint64_t missing = whole > there ? whole - there : 0;
+    shape->missing_bytes = missing < shape->bytes ? missing : shape->bytes;
+    shape->window_identity = mix(mix(mix(mix(1, info->st_dev), info->st_ino), offset), shape->bytes) | 1;
+}
+
+struct sg_map_shape sg_map_shape_of(size_t length, int prot, int flags, int fd, uint64_t offset)
+{
+    struct sg_map_shape shape = {SG_RANGE_NONE, 0, sg_round_up(length, sg_page_bytes()), true, 0, 0};
+    struct stat info = {0};
     bool is_huge = (flags & MAP_HUGETLB) != 0;
-    if ((flags & MAP_ANONYMOUS) == 0 && !is_memory_file(fd, &is_huge))
+    if ((flags & MAP_ANONYMOUS) == 0 && !is_memory_file(fd, &is_huge, &info))
         return shape;
     if ((flags & MAP_TYPE) != MAP_PRIVATE)
         shape.flags |= SG_RANGE_SHARED;
@@ -56,6 +72,9 @@ struct sg_map_shape sg_map_shape_of(size_t length, int prot, int flags, int fd)
         shape.flags |= SG_RANGE_SETTLED | SG_RANGE_SHARED;
         shape.is_judged = false;
     }
+    shape.missing_bytes = shape.bytes;
+    if ((flags & MAP_ANONYMOUS) == 0 && (shape.flags & SG_RANGE_SHARED) != 0 && S_ISREG(info.st_mode) && !is_huge)
+        describe_window(&shape, &info, offset);
     if ((flags & MAP_NORESERVE) != 0)
         shape.kind = SG_RANGE_SPARSE;
     else

@@ -9,13 +9,15 @@
 #include <stdint.h>
 
 struct sg_map_shape {
-    uint32_t kind;  /* enum sg_range_kind */
-    uint32_t flags; /* enum sg_range_flag */
-    uint64_t bytes; /* in whole pages, of the size that is used */
-    bool is_judged; /* its pages come out of MemAvailable */
+    uint32_t kind;            /* enum sg_range_kind */
+    uint32_t flags;           /* enum sg_range_flag */
+    uint64_t bytes;           /* in whole pages, of the size that is used */
+    bool is_judged;           /* its pages come out of MemAvailable */
+    uint64_t window_identity; /* of a shared mapping of a memory file: that file and that part of it; else 0 */
+    uint64_t missing_bytes;   /* at most so much of it is not there yet */
 };
 
-struct sg_map_shape sg_map_shape_of(size_t length, int prot, int flags, int fd);
+struct sg_map_shape sg_map_shape_of(size_t length, int prot, int flags, int fd, uint64_t offset);
 
 /* The kernel's page size. */
 uint64_t sg_page_bytes(void);

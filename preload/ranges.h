@@ -23,6 +23,7 @@ enum sg_range_kind {
 enum sg_range_flag {
     SG_RANGE_SETTLED = 1u << 0, /* promises nothing: was fully resident once, given back, or huge pages */
     SG_RANGE_SHARED = 1u << 1,  /* its pages are not anonymous ones of this process */
+    /* Bits 8 to 15: the number of its memory file (files.h), 0: none. */
 };
 
 struct sg_range {

@@ -4,6 +4,7 @@
 #include "room.h"
 
 #include "atomics.h"
+#include "files.h"
 #include "index.h"
 #include "ledger.h"
 #include "options.h"
@@ -255,7 +256,11 @@ void sg_room_scan(void)
     state.scan_ns = sg_sys_clock_ns(CLOCK_MONOTONIC);
     state.scan_cost_ns = state.scan_ns - begin;
     sg_store(&sg_seats_own()->published_ns, state.scan_ns);
+    struct sg_memory_file file[SG_FILE_ROOM];
+    uint32_t files = sg_files_list(file);
+    sg_seats_begin_files();
     sg_ledger_end_scan(promised);
+    sg_seats_end_files(file, files);
     (void)sg_seats_reconcile();
 }
 
@@ -316,6 +321,16 @@ static bool is_cuda(enum sg_domain domain)
     return domain != SG_DOMAIN_HEAP && domain != SG_DOMAIN_MAPPED;
 }
 
+/* What it adds to the promises: of a memory file that somebody has been promised already, less. */
+static uint64_t more_of(const struct sg_request *request, uint32_t constraint)
+{
+    if (request->window_identity == 0)
+        return request->size_bytes;
+    uint32_t where = constraint == 0 ? 0 : 1 + state.look.at[constraint].level;
+    uint64_t promised = sg_seats_file_bytes(where, request->window_identity);
+    return request->size_bytes > promised ? request->size_bytes - promised : 0;
+}
+
 bool sg_room_fits(struct sg_request *request, uint32_t parts)
 {
     bool is_bounded = request->domain != SG_DOMAIN_DEVICE;
@@ -325,7 +340,7 @@ bool sg_room_fits(struct sg_request *request, uint32_t parts)
         const struct sg_constraint *constraint = &state.look.at[i];
         uint64_t usable = usable_of(i, taken_of(i, parts) + (is_cuda(request->domain) ? cma_of(i) : 0));
         int64_t room = above(usable, constraint->reserve_bytes);
-        if (room < 0 || request->size_bytes > (uint64_t)room)
+        if (room < 0 || more_of(request, i) > (uint64_t)room)
             fits = false;
         if (room < tightest) {
             tightest = room;

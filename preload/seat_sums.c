@@ -110,6 +110,57 @@ bool sg_seats_reconcile(void)
     return is_compared;
 }
 
+/* ---- memory files ---------------------------------------------------------------------------------------------------- */
+
+void sg_seats_begin_files(void)
+{
+    sg_fetch_add(&sg_seats_own()->files_version, UINT64_C(1));
+}
+
+static void end_files(void)
+{
+    sg_fetch_add(&sg_seats_own()->files_version, UINT64_C(1));
+}
+
+/* Also in the segment, which the tools read. */
+static void show(uint32_t at, struct sg_memory_file file)
+{
+    struct sg_memory_file *place = &sg_seats_own()->file[at];
+    sg_store(&place->identity, file.identity);
+    sg_store(&place->bytes, file.bytes);
+    sg_own->file[at] = file;
+}
+
+void sg_seats_end_files(const struct sg_memory_file *file, uint32_t count)
+{
+    for (uint32_t i = 0; i < SG_FILE_ROOM; i++)
+        show(i, i < count ? file[i] : (struct sg_memory_file){0, 0});
+    end_files();
+}
+
+void sg_seats_end_files_with(const struct sg_memory_file *one_more)
+{
+    struct sg_seat *seat = sg_seats_own();
+    uint32_t at = 0;
+    while (at < SG_FILE_ROOM && seat->file[at].identity != 0 && seat->file[at].identity != one_more->identity)
+        at++;
+    if (at < SG_FILE_ROOM && seat->file[at].bytes < one_more->bytes)
+        show(at, *one_more);
+    end_files();
+}
+
+void sg_seats_hide_files(void)
+{
+    const struct sg_memory_file none = {0, 0};
+    sg_seats_begin_files();
+    sg_seats_end_files(&none, 0);
+}
+
+bool sg_seats_has_files(void)
+{
+    return sg_load(&sg_seats_own()->file[0].identity) != 0;
+}
+
 /* ---- requests in flight ------------------------------------------------------------------------------------------- */
 
 void sg_seats_fly(uint64_t pool, int64_t bytes)

@@ -86,6 +86,16 @@ bool sg_seats_exchange(enum sg_sum sum, uint64_t *expected, uint64_t desired);
  * under way. */
 bool sg_seats_reconcile(void);
 
+/* What of the promises is missing of memory files (files.h), as the seat shows it: begin, change promised_bytes, end. Under the
+ * decision lock. hide is for before such a mapping goes: its promise is no longer told from the others'. */
+void sg_seats_begin_files(void);
+void sg_seats_end_files(const struct sg_memory_file *file, uint32_t count);
+void sg_seats_end_files_with(const struct sg_memory_file *one_more);
+void sg_seats_hide_files(void);
+
+/* Whether the seat shows any. Any thread. */
+bool sg_seats_has_files(void);
+
 /* In a forked child: nothing is in flight. */
 void sg_seats_refork_sums(void);
 
@@ -120,6 +130,10 @@ void sg_seats_withdraw(void);
 /* Sums up the others. `device`: the identity of the discrete device asked for, or 0. Without a ticket of our own all who
  * ask stand before us. `is_closely`: asks the kernel how much of the promises of quiet processes is there by now. */
 void sg_seats_sum(struct sg_tally *tally, uint64_t device, bool is_closely);
+
+/* What is promised of a memory file already, by whoever promises most of it, as of the last sum: on the machine (0), or
+ * by those inside one of our cgroups (its place in sg_tally.level, plus one). */
+uint64_t sg_seats_file_bytes(uint32_t constraint, uint64_t identity);
 
 /* Adds `bytes` to what was ever asked for. Any thread. */
 void sg_seats_count(uint64_t bytes);

@@ -36,7 +36,16 @@ struct other {
     uint64_t asking_bytes, behind_bytes, asking_pool;
     uint64_t flight_bytes, bounded_bytes, unbounded_bytes, discrete_bytes;
     uint64_t promised_bytes;
+    uint32_t files; /* that promised_bytes is known to contain */
+    struct sg_memory_file file[SG_FILE_ROOM];
 };
+
+/* Memory files that have been counted: on the machine, and in each of our cgroups. What finds no place counts every time. */
+enum { FILES_MOST = 32 };
+static struct file_set {
+    struct sg_memory_file file[FILES_MOST];
+    uint32_t count;
+} counted[1 + SG_SEAT_LEVELS];
 
 /* Who is choosing has a ticket in two instructions. Who has stopped between them is taken to stand before us. */
 static uint64_t read_ticket(const struct sg_seat *seat)
@@ -62,6 +71,22 @@ static uint64_t growth_of(const struct sg_seat *seat, uint64_t then)
     return is_known && then != 0 && now > then + CREDIT_BYTES ? now - then - CREDIT_BYTES : 0;
 }
 
+/* Files and promises that belong together: nothing but files_version says so. */
+static void read_promises(const struct sg_seat *seat, struct other *other)
+{
+    uint64_t version = sg_load(&seat->files_version);
+    for (other->files = 0; other->files < SG_FILE_ROOM; other->files++) {
+        struct sg_memory_file *file = &other->file[other->files];
+        file->identity = sg_load(&seat->file[other->files].identity);
+        file->bytes = sg_load(&seat->file[other->files].bytes);
+        if (file->identity == 0)
+            break;
+    }
+    other->promised_bytes = sg_load(&seat->slot.promised_bytes);
+    if (version % 2 != 0 || sg_load(&seat->files_version) != version)
+        other->files = 0;
+}
+
 static struct other read_seat(struct sg_seat *seat, uint64_t mine)
 {
     struct other other = {0};
@@ -74,7 +99,7 @@ static struct other read_seat(struct sg_seat *seat, uint64_t mine)
     other.bounded_bytes = sg_load(&seat->bounded_flight_bytes);
     other.unbounded_bytes = sg_load(&seat->unbounded_flight_bytes);
     other.discrete_bytes = sg_load(&seat->device_flight_bytes);
-    other.promised_bytes = sg_load(&seat->slot.promised_bytes);
+    read_promises(seat, &other);
     return other;
 }
 
@@ -91,6 +116,49 @@ bool sg_seats_is_member(const struct sg_seat *seat, uint64_t level)
     return is_member;
 }
 
+/* Counts the file, and returns what of it had been counted before. */
+static uint64_t see_again(struct file_set *set, struct sg_memory_file file)
+{
+    for (uint32_t i = 0; i < set->count; i++) {
+        uint64_t before = set->file[i].bytes;
+        if (set->file[i].identity != file.identity)
+            continue;
+        if (before < file.bytes)
+            set->file[i].bytes = file.bytes;
+        return before < file.bytes ? before : file.bytes;
+    }
+    if (set->count < FILES_MOST)
+        set->file[set->count++] = file;
+    return 0;
+}
+
+static uint64_t promised_anew(struct file_set *set, const struct other *other)
+{
+    uint64_t again = 0;
+    for (uint32_t i = 0; i < other->files; i++)
+        add(&again, see_again(set, other->file[i]));
+    return other->promised_bytes > again ? other->promised_bytes - again : 0;
+}
+
+static void see_own_files(void)
+{
+    const struct sg_seat *own = sg_seats_own();
+    for (uint32_t i = 0; i <= SG_SEAT_LEVELS; i++) {
+        counted[i].count = 0;
+        for (uint32_t j = 0; j < SG_FILE_ROOM && own->file[j].identity != 0; j++)
+            (void)see_again(&counted[i], own->file[j]);
+    }
+}
+
+uint64_t sg_seats_file_bytes(uint32_t constraint, uint64_t identity)
+{
+    const struct file_set *set = &counted[constraint];
+    for (uint32_t i = 0; i < set->count; i++)
+        if (set->file[i].identity == identity)
+            return set->file[i].bytes;
+    return 0;
+}
+
 static void add_asking(struct sg_taken *sum, const struct other *other)
 {
     add(&sum->asking_bytes, other->asking_bytes);
@@ -104,7 +172,7 @@ static void add_to_machine(struct sg_tally *tally, struct sg_seat *seat, const s
         add_asking(&tally->machine, other);
     add(&tally->machine.flight_bytes, other->bounded_bytes);
     add(&tally->machine.flight_bytes, other->unbounded_bytes);
-    add(&tally->machine.held_bytes, other->promised_bytes);
+    add(&tally->machine.held_bytes, promised_anew(&counted[0], other));
     const struct sg_seat *mine = sg_seats_own();
     for (unsigned i = 0; i < SG_SEAT_LEVELS && mine->level[i] != 0; i++) {
         if (!sg_seats_is_member(seat, mine->level[i]))
@@ -112,7 +180,7 @@ static void add_to_machine(struct sg_tally *tally, struct sg_seat *seat, const s
         if (is_bounded)
             add_asking(&tally->level[i], other);
         add(&tally->level[i].flight_bytes, other->bounded_bytes);
-        add(&tally->level[i].held_bytes, other->promised_bytes);
+        add(&tally->level[i].held_bytes, promised_anew(&counted[1 + i], other));
     }
 }
 
@@ -135,6 +203,15 @@ static void add_to_device(struct sg_tally *tally, struct sg_seat *seat, const st
         add(&tally->device.flight_bytes, other->discrete_bytes);
 }
 
+/* Anonymous memory has grown: no file's promise is less for that. */
+static void take_off_growth(struct other *other, uint64_t growth)
+{
+    uint64_t anonymous = other->promised_bytes;
+    for (uint32_t i = 0; i < other->files; i++)
+        anonymous -= other->file[i].bytes < anonymous ? other->file[i].bytes : anonymous;
+    other->promised_bytes -= growth < anonymous ? growth : anonymous;
+}
+
 void sg_seats_sum(struct sg_tally *tally, uint64_t device, bool is_closely)
 {
     struct sg_machine_ledger *ledger = sg_seats_ledger();
@@ -143,6 +220,7 @@ void sg_seats_sum(struct sg_tally *tally, uint64_t device, bool is_closely)
     uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
     uint32_t used = sg_load(&ledger->seat_used);
     memset(tally, 0, sizeof *tally);
+    see_own_files();
     for (uint32_t i = 0; i < used && i < SG_SEAT_ROOM; i++) {
         struct sg_seat *seat = &ledger->seat[i];
         if (seat == own || SG_CLAIM_STATE(sg_load(&seat->claim)) != SG_CLAIM_LIVE)
@@ -153,7 +231,7 @@ void sg_seats_sum(struct sg_tally *tally, uint64_t device, bool is_closely)
         struct other other = read_seat(seat, mine);
         if (growth != 0 && published != sg_load(&seat->published_ns))
             growth = 0; /* it has looked at them itself meanwhile */
-        other.promised_bytes -= growth < other.promised_bytes ? growth : other.promised_bytes;
+        take_off_growth(&other, growth);
         add_to_machine(tally, seat, &other);
         if (device != 0)
             add_to_device(tally, seat, &other, device);

@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "cgroup.h"
+#include "memory_files.h"
 #include "process_stat.h"
 #include "report.h"
 #include "sparkguard_options.h"
@@ -122,11 +123,14 @@ static uint64_t taken_of(const struct report *report, const struct report_constr
 {
     const struct report_job *job;
     const struct report_process *process;
+    struct report_memory_file *counted = NULL;
     uint64_t taken = 0;
     DL_FOREACH (report->jobs, job)
         DL_FOREACH (job->processes, process)
             if (process->state == SG_STATE_RUNNING && (is_machine || may_be_within(process, constraint->limit_bytes)))
-                taken = report_add(taken, report_add(process->promised_bytes, process->in_flight_bytes));
+                taken =
+                    report_add(taken, report_add(report_promised_anew(&counted, process), process->in_flight_bytes));
+    report_memory_files_clear(&counted);
     return taken;
 }
 
@@ -207,6 +211,7 @@ static uint64_t bytes_of_machine(const struct report_process *process, int unifi
 
 static void sum_processes(const struct report *report, struct report_machine *machine)
 {
+    struct report_memory_file *counted = NULL;
     const struct report_job *job;
     const struct report_process *process;
     DL_FOREACH (report->jobs, job)
@@ -215,12 +220,13 @@ static void sum_processes(const struct report *report, struct report_machine *ma
                 continue;
             uint64_t unaccounted = process->unaccounted_bytes, sum = machine->unaccounted_bytes;
             machine->guarded_bytes = report_add(machine->guarded_bytes, bytes_of_machine(process, machine->unified));
-            machine->promised_bytes = report_add(machine->promised_bytes, process->promised_bytes);
+            machine->promised_bytes = report_add(machine->promised_bytes, report_promised_anew(&counted, process));
             if (unaccounted != SG_UNKNOWN)
                 machine->unaccounted_bytes = sum == SG_UNKNOWN ? unaccounted : report_add(sum, unaccounted);
             if (report_process_is_alone(process))
                 machine->is_sharing = false;
         }
+    report_memory_files_clear(&counted);
 }
 
 void report_machine_fill(struct report *report)

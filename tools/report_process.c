@@ -238,6 +238,7 @@ struct report_process *report_process_from(const struct report_segment *segment)
     process->faults = content->faults;
     process->machine = content->machine;
     memcpy(process->device, content->device, sizeof process->device);
+    memcpy(process->file, content->file, sizeof process->file);
     process->job = report_text_copy(content->job, sizeof content->job);
     process->command = report_text_copy(content->command, sizeof content->command);
     fill_domains(process, content, segment->record_count);

@@ -58,6 +58,9 @@ int main(void)
     FIELD(sg_machine, floor_bytes);
     FIELD(sg_machine, cgroup_limit_bytes);
     FIELD(sg_machine, unified);
+    FIELD(sg_segment, file);
+    FIELD(sg_memory_file, identity);
+    FIELD(sg_memory_file, bytes);
     FIELD(sg_device, total_bytes);
     FIELD(sg_device, live_bytes);
     FIELD(sg_device, is_known);
@@ -93,6 +96,7 @@ int main(void)
 #include "domains.def"
 #undef SG_DOMAIN
     printf("  \"ledger.bytes\": [0, %zu],\n", SG_LEDGER_BYTES(SG_SEAT_ROOM));
+    printf("  \"sizeof.sg_memory_file\": [0, %zu],\n", sizeof(struct sg_memory_file));
     printf("  \"sizeof.sg_device\": [0, %zu],\n", sizeof(struct sg_device));
     printf("  \"sizeof.sg_domain_counters\": [0, %zu],\n", sizeof(struct sg_domain_counters));
     printf("  \"sizeof.sg_peak\": [0, %zu],\n", sizeof(struct sg_peak));

@@ -1,5 +1,6 @@
 """sparkguard-report: who is counted by whom, and whose programs are not counted here; the machine's ledger is not read."""
 
+import contextlib
 import json
 import os
 import re
@@ -255,6 +256,21 @@ def test_unaccounted_memory_is_summed_over_those_that_run(make, report):
     assert "\nunaccounted 3.0 GiB: CUDA contexts" in overview
     assert "\nunaccounted 2.5 GiB (CUDA contexts" in views[1] and "\nunaccounted -\n" in views[3]
     assert "\nunaccounted -\n" in views[5] and "\nunaccounted 7.0 GiB" in views[6]
+
+
+def test_promise_of_a_memory_file_counts_once(make, report):
+    """Three workers map 1 GiB of one file; one of them was promised a GiB more, of another file and of no file."""
+    shown = [[(7, GIB)], [(7, GIB), (8, 512 * MIB)], [(8, 256 * MIB), (7, GIB // 2)]]
+    promised = [GIB, 2 * GIB, 768 * MIB]
+    with contextlib.ExitStack() as stack:
+        for pid, (files, bytes_) in enumerate(zip(shown, promised), 1):
+            worker = make(pid=pid, state="running", **{"slot.promised_bytes": bytes_})
+            for i, (identity, size) in enumerate(files):
+                worker.put("file", i, "sg_memory_file", "identity", identity)
+                worker.put("file", i, "sg_memory_file", "bytes", size)
+            stack.enter_context(worker.domain("mapped", granted=2 * GIB).write_live(report.directory))
+        machine = report.json()["machine"]
+    assert machine["promised_bytes"] == GIB + GIB
 
 
 def test_device_memory_that_a_child_inherited_counts_once(make, report, layout):

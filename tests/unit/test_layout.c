@@ -170,11 +170,13 @@ PLAIN_TEST(version_1_stays_as_it_is)
         FIELD(sg_segment, refusal, 1896, 5120),
         FIELD(sg_segment, phase, 7016, 6144),
         FIELD(sg_segment, event, 13160, 4096),
+        FIELD(sg_segment, unaccounted_bytes, 17256, 8),
+        FIELD(sg_segment, file, 17264, 160),
     };
     assert_int_equal(SG_ABI_VERSION, 1);
     check(fields, SG_ARRAY_LENGTH(fields));
-    assert_int_equal(offsetof(struct sg_segment, record), 17280);
-    assert_int_equal(SG_SEGMENT_BYTES(64), 17280 + 64 * 64);
+    assert_int_equal(offsetof(struct sg_segment, record), 17472);
+    assert_int_equal(SG_SEGMENT_BYTES(64), 17472 + 64 * 64);
     assert_int_equal(sizeof(struct sg_record), 64);
     assert_int_equal(sizeof(struct sg_peak), 80);
     assert_int_equal(sizeof(struct sg_machine), 64);

@@ -1,0 +1,102 @@
+/*
+ * map_change.c - see map_change.h.
+ */
+#include "map_change.h"
+
+#include "atomics.h"
+#include "files.h"
+#include "index.h"
+#include "ledger.h"
+#include "options.h"
+#include "segment.h"
+#include "watchdog.h"
+
+#include <errno.h>
+
+void sg_map_change_begin(struct sg_map_change *change)
+{
+    sg_lock_acquire(&sg_index_maps_lock, &change->lock);
+    change->before_bytes = sg_index_maps.counted_bytes;
+    change->drops_files = false;
+}
+
+void sg_map_change_end(struct sg_map_change *change, int result)
+{
+    uint64_t before = change->before_bytes, after = sg_index_maps.counted_bytes;
+    sg_lock_release(&sg_index_maps_lock, &change->lock);
+    if (change->drops_files) /* before the promises come down with what is held */
+        sg_admission_forget_files();
+    if (after > before)
+        sg_ledger_charge(SG_DOMAIN_MAPPED, after - before);
+    else if (after < before)
+        sg_ledger_release(SG_DOMAIN_MAPPED, before - after);
+    if (result != 0)
+        sg_ledger_count_fault();
+}
+
+uint64_t sg_map_bytes(uintptr_t address, uint64_t bytes, uint32_t kind)
+{
+    struct sg_lock_state lock;
+    sg_lock_acquire(&sg_index_maps_lock, &lock);
+    uint64_t found = sg_ranges_bytes(&sg_index_maps, address, address + bytes, kind);
+    sg_lock_release(&sg_index_maps_lock, &lock);
+    return found;
+}
+
+bool sg_map_has_files(uintptr_t begin, uintptr_t end)
+{
+    struct sg_range range;
+    for (uintptr_t at = begin; sg_ranges_next(&sg_index_maps, at, &range) && range.begin < end; at = range.end)
+        if (sg_files_number(range.flags) != 0)
+            return true;
+    return false;
+}
+
+void sg_map_set(uintptr_t address, const struct sg_map_shape *shape)
+{
+    struct sg_map_change change;
+    uintptr_t end = address + shape->bytes;
+    sg_map_change_begin(&change);
+    change.drops_files = sg_map_has_files(address, end);
+    sg_map_change_end(&change, sg_ranges_set(&sg_index_maps, address, end, shape->kind, shape->flags));
+}
+
+static bool is_large(const struct sg_request *request)
+{
+    return request->growth_bytes >= sg_options.large_bytes;
+}
+
+bool sg_map_judge(struct sg_request *request)
+{
+    uint64_t growth = request->growth_bytes;
+    bool is_admitted;
+    if (growth == 0)
+        return true;
+    if (is_large(request)) {
+        is_admitted = sg_admission_ask(request);
+    } else {
+        if (!sg_segment_is_shared() && sg_ledger_own_bytes() + growth >= SG_CREDIT_MOST) /* less may stay unseen */
+            sg_segment_attach();
+        is_admitted = sg_admission_ask_small(SG_DOMAIN_MAPPED, growth, request->call);
+    }
+    if (!is_admitted)
+        errno = ENOMEM;
+    return is_admitted;
+}
+
+bool sg_map_ask(struct sg_request *request, uint64_t growth, const char *call)
+{
+    *request =
+        (struct sg_request){.domain = SG_DOMAIN_MAPPED, .size_bytes = growth, .growth_bytes = growth, .call = call};
+    return sg_map_judge(request);
+}
+
+void sg_map_settle(struct sg_request *request, bool is_done)
+{
+    uint64_t kept = is_done ? request->size_bytes : 0;
+    if (request->growth_bytes != 0 && is_large(request))
+        sg_admission_settle(request, kept);
+    else if (request->growth_bytes != 0)
+        sg_admission_settle_small(request->growth_bytes, kept);
+    sg_watchdog_consider();
+}
