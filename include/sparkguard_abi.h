@@ -85,7 +85,8 @@ struct sg_slot {
     uint32_t state;           /* enum sg_state */
     uint32_t flags;           /* (atomic) enum sg_slot_flag */
     uint64_t device_bytes;    /* (atomic) the part of granted_bytes that is device memory */
-    uint64_t reserved[4];     /* zero */
+    uint64_t landed_count;    /* (atomic) in a seat: how many requests in flight have ended */
+    uint64_t reserved[3];     /* zero */
 };
 _Static_assert(sizeof(struct sg_slot) == 128, "the slot is frozen at 128 bytes");
 _Static_assert(offsetof(struct sg_slot, granted_bytes) == 24, "frozen");

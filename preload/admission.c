@@ -87,11 +87,11 @@ static enum verdict decide_in_need(struct sg_request *request)
     smaller.size_bytes -= returning < smaller.size_bytes ? returning : smaller.size_bytes;
     if (sg_fit(request, SG_ROOM_PROMISES | SG_ROOM_FLIGHT))
         verdict = WAIT_FOR_TURN;
-    else if (sg_fit(request, SG_ROOM_PROMISES) || sg_room_tally()->is_reclaiming)
+    else if (sg_fit(request, SG_ROOM_PROMISES | SG_ROOM_STALLED) || sg_room_tally()->is_reclaiming)
         verdict = WAIT_FOR_FLIGHT;
-    else if (returning != 0 && !request->has_device_pool && sg_fit(&smaller, SG_ROOM_PROMISES))
+    else if (returning != 0 && !request->has_device_pool && sg_fit(&smaller, SG_ROOM_PROMISES | SG_ROOM_STALLED))
         verdict = WAIT_FOR_RETURNS;
-    else if (sg_room_tally()->has_watchers && sg_fit(request, 0))
+    else if (sg_room_tally()->has_watchers && sg_fit(request, SG_ROOM_STALLED))
         verdict = WAIT_FOR_NEWS;
     (void)sg_fit(request, SG_ROOM_ALL); /* the answer that people are told */
     return verdict;
@@ -245,7 +245,7 @@ static enum verdict decide_small(struct sg_request *request)
         is_within = sg_fit_limit(&nothing, GRACE_BYTES, SG_ROOM_FLIGHT);
     }
     if (!is_within)
-        return sg_fit_limit(request, GRACE_BYTES, 0) ? WAIT_FOR_FLIGHT : REFUSE;
+        return sg_fit_limit(request, GRACE_BYTES, SG_ROOM_STALLED) ? WAIT_FOR_FLIGHT : REFUSE;
     if (!sg_room_is_known())
         return ADMIT;
     uint64_t granted = sg_load(&sg_own->slot.granted_bytes);

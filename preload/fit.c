@@ -62,6 +62,8 @@ static uint64_t job_holds(uint32_t parts)
     uint64_t held = sg_ledger_own_bytes() + others->held_bytes;
     if ((parts & SG_ROOM_FLIGHT) != 0)
         held += sg_load(&sg_own->slot.in_flight_bytes) + others->flight_bytes;
+    else if ((parts & SG_ROOM_STALLED) != 0)
+        held += others->stalled_bytes;
     if ((parts & SG_ROOM_ASKING) != 0)
         held += others->asking_bytes;
     return held;
@@ -92,6 +94,8 @@ static bool fits_device(struct sg_request *request, uint32_t parts)
     const struct sg_taken *others = &sg_room_tally()->device;
     if ((parts & SG_ROOM_FLIGHT) != 0)
         taken += others->flight_bytes + sg_seats_own_device_flight(request->device_identity);
+    else if ((parts & SG_ROOM_STALLED) != 0)
+        taken += others->stalled_bytes;
     if ((parts & SG_ROOM_ASKING) != 0)
         taken += others->asking_bytes;
     uint64_t usable = request->device_free_bytes > taken ? request->device_free_bytes - taken : 0;

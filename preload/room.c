@@ -113,6 +113,8 @@ static uint64_t taken_of(uint32_t constraint, uint32_t parts)
     uint64_t taken = 0;
     if ((parts & SG_ROOM_FLIGHT) != 0) /* before our promises: that is how another thread's bytes move */
         taken += others->flight_bytes + sg_seats_own_flight(!is_machine);
+    else if ((parts & SG_ROOM_STALLED) != 0)
+        taken += others->stalled_bytes;
     taken += sg_load(&sg_own->slot.promised_bytes);
     if ((parts & SG_ROOM_PROMISES) != 0)
         taken += others->held_bytes;
@@ -196,7 +198,8 @@ static void note_slack(void)
         int64_t above_floor = left - (int64_t)state.look.at[i].floor_bytes;
         reserve_slack = above_reserve < reserve_slack ? above_reserve : reserve_slack;
         floor_slack = above_floor < floor_slack ? above_floor : floor_slack;
-        uint64_t lasting = taken_of(i, SG_ROOM_PROMISES); /* our other threads' requests may come to nothing, too */
+        uint64_t lasting =
+            taken_of(i, SG_ROOM_PROMISES | SG_ROOM_STALLED); /* our other threads' requests may come to nothing, too */
         int64_t above_floor_alone =
             above(state.look.at[i].headroom_bytes, lasting) - (int64_t)state.look.at[i].floor_bytes;
         alone_slack = above_floor_alone < alone_slack ? above_floor_alone : alone_slack;

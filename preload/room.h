@@ -24,6 +24,7 @@ enum sg_room_line { SG_ROOM_RESERVE, SG_ROOM_FLOOR };
 enum sg_room_part {
     SG_ROOM_PROMISES = 1u << 0, /* the other processes' */
     SG_ROOM_FLIGHT = 1u << 1,   /* everybody's requests in flight */
+    SG_ROOM_STALLED = 1u << 4,  /* without SG_ROOM_FLIGHT: those of them that are not worth waiting for */
     SG_ROOM_ASKING = 1u << 2,   /* what those before us ask for */
     SG_ROOM_BEHIND = 1u << 3,   /* and those behind us */
     SG_ROOM_ALL = SG_ROOM_PROMISES | SG_ROOM_FLIGHT | SG_ROOM_ASKING,

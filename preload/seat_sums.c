@@ -178,6 +178,7 @@ void sg_seats_fly(uint64_t pool, int64_t bytes)
         (void)sg_seats_raise(SG_SUM_FLIGHT, (uint64_t)bytes);
         (void)sg_seats_raise(part, (uint64_t)bytes);
     } else {
+        sg_fetch_add(&sg_seats_own()->slot.landed_count, UINT64_C(1));
         (void)sg_seats_lower(SG_SUM_FLIGHT, (uint64_t)-bytes);
         (void)sg_seats_lower(part, (uint64_t)-bytes);
     }

@@ -28,6 +28,8 @@
 struct sg_taken {
     uint64_t held_bytes;   /* promised; of a job: granted */
     uint64_t flight_bytes; /* admitted, the real call has not returned */
+    uint64_t
+        stalled_bytes; /* of these, what has stood still for as long as anybody waits: its owner is stopped, or its driver hangs */
     uint64_t asking_bytes; /* asked for by those who stand before us */
     uint64_t behind_bytes; /* and by those behind us */
 };

@@ -21,6 +21,9 @@
 /* What a thread may have granted itself since: small blocks paid from credit grow without a promise. */
 #define CREDIT_BYTES (UINT64_C(1) << 20)
 
+/* So long a flight is waited for: DESIGN.md, property 4. */
+#define STALLED_NS UINT64_C(3000000000)
+
 /* A watchdog that has looked within this time is alive and not stopped. */
 #define WATCHED_NS UINT64_C(1000000000)
 
@@ -33,8 +36,9 @@ static void add(uint64_t *sum, uint64_t bytes)
 
 /* One other seat, read in the order in which bytes move: asked for, in flight, promised. */
 struct other {
-    uint64_t asking_bytes, behind_bytes, asking_pool;
+    uint64_t ticket, asking_bytes, behind_bytes, asking_pool;
     uint64_t flight_bytes, bounded_bytes, unbounded_bytes, discrete_bytes;
+    bool is_stalled;
     uint64_t promised_bytes;
     uint32_t files; /* that promised_bytes is known to contain */
     struct sg_memory_file file[SG_FILE_ROOM];
@@ -90,9 +94,9 @@ static void read_promises(const struct sg_seat *seat, struct other *other)
 static struct other read_seat(struct sg_seat *seat, uint64_t mine)
 {
     struct other other = {0};
-    uint64_t ticket = read_ticket(seat);
-    if (ticket != SG_TICKET_NONE) {
-        *(is_before(ticket, mine) ? &other.asking_bytes : &other.behind_bytes) = sg_load(&seat->asking_bytes);
+    other.ticket = read_ticket(seat);
+    if (other.ticket != SG_TICKET_NONE) {
+        *(is_before(other.ticket, mine) ? &other.asking_bytes : &other.behind_bytes) = sg_load(&seat->asking_bytes);
         other.asking_pool = sg_load(&seat->asking_pool);
     }
     other.flight_bytes = sg_load(&seat->slot.in_flight_bytes);
@@ -159,8 +163,21 @@ uint64_t sg_seats_file_bytes(uint32_t constraint, uint64_t identity)
     return 0;
 }
 
+static void add_flight(struct sg_taken *sum, const struct other *other, uint64_t bytes)
+{
+    add(&sum->flight_bytes, bytes);
+    if (other->is_stalled)
+        add(&sum->stalled_bytes, bytes);
+}
+
+/* Who stands still in front of us counts as granted, and nobody waits for him. */
 static void add_asking(struct sg_taken *sum, const struct other *other)
 {
+    if (other->is_stalled) {
+        add_flight(sum, other, other->asking_bytes);
+        add(&sum->behind_bytes, other->behind_bytes);
+        return;
+    }
     add(&sum->asking_bytes, other->asking_bytes);
     add(&sum->behind_bytes, other->behind_bytes);
 }
@@ -170,8 +187,8 @@ static void add_to_machine(struct sg_tally *tally, struct sg_seat *seat, const s
     bool is_bounded = other->asking_pool == SG_POOL_BOUNDED;
     if (is_bounded || other->asking_pool == SG_POOL_UNBOUNDED)
         add_asking(&tally->machine, other);
-    add(&tally->machine.flight_bytes, other->bounded_bytes);
-    add(&tally->machine.flight_bytes, other->unbounded_bytes);
+    add_flight(&tally->machine, other, other->bounded_bytes);
+    add_flight(&tally->machine, other, other->unbounded_bytes);
     add(&tally->machine.held_bytes, promised_anew(&counted[0], other));
     const struct sg_seat *mine = sg_seats_own();
     for (unsigned i = 0; i < SG_SEAT_LEVELS && mine->level[i] != 0; i++) {
@@ -179,7 +196,7 @@ static void add_to_machine(struct sg_tally *tally, struct sg_seat *seat, const s
             continue;
         if (is_bounded)
             add_asking(&tally->level[i], other);
-        add(&tally->level[i].flight_bytes, other->bounded_bytes);
+        add_flight(&tally->level[i], other, other->bounded_bytes);
         add(&tally->level[i].held_bytes, promised_anew(&counted[1 + i], other));
     }
 }
@@ -188,7 +205,7 @@ static void add_to_job(struct sg_tally *tally, const struct sg_slot *slot, const
 {
     uint64_t granted = sg_load(&slot->granted_bytes), inherited = slot->inherited_bytes, limit = slot->limit_bytes;
     add(&tally->job.held_bytes, granted > inherited ? granted - inherited : 0);
-    add(&tally->job.flight_bytes, other->flight_bytes);
+    add_flight(&tally->job, other, other->flight_bytes);
     add_asking(&tally->job, other);
     if (limit != 0 && (tally->job_limit_bytes == 0 || limit < tally->job_limit_bytes))
         tally->job_limit_bytes = limit;
@@ -200,7 +217,26 @@ static void add_to_device(struct sg_tally *tally, struct sg_seat *seat, const st
     if (other->asking_pool == device)
         add_asking(&tally->device, other);
     if (flying == device || flying == SG_UNKNOWN)
-        add(&tally->device.flight_bytes, other->discrete_bytes);
+        add_flight(&tally->device, other, other->discrete_bytes);
+}
+
+/* What this process saw last of requests under way. */
+static struct sight {
+    uint64_t claim, ticket, flight_bytes, landed_count;
+    uint64_t since_ns;
+} sight[SG_SEAT_ROOM];
+
+static bool is_stalled(uint32_t number, const struct sg_seat *seat, const struct other *other, uint64_t now)
+{
+    struct sight *last = &sight[number];
+    struct sight here = {sg_load(&seat->claim), other->ticket, other->flight_bytes, sg_load(&seat->slot.landed_count),
+                         last->since_ns};
+    if (memcmp(last, &here, sizeof here) != 0) {
+        *last = here;
+        last->since_ns = now;
+    }
+    bool is_under_way = other->flight_bytes != 0 || other->ticket != SG_TICKET_NONE;
+    return is_under_way && now - last->since_ns >= STALLED_NS;
 }
 
 /* Anonymous memory has grown: no file's promise is less for that. */
@@ -232,6 +268,7 @@ void sg_seats_sum(struct sg_tally *tally, uint64_t device, bool is_closely)
         if (growth != 0 && published != sg_load(&seat->published_ns))
             growth = 0; /* it has looked at them itself meanwhile */
         take_off_growth(&other, growth);
+        other.is_stalled = is_stalled(i, seat, &other, now);
         add_to_machine(tally, seat, &other);
         if (device != 0)
             add_to_device(tally, seat, &other, device);

@@ -666,6 +666,28 @@ def test_who_has_stopped_in_a_request_holds_up_others_for_three_seconds(place, f
     assert time.monotonic() - begin < 1
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [{"ticket": FIRST, "asking_bytes": 20 * GIB}, {"in_flight_bytes": 20 * GIB, "bounded_flight_bytes": 20 * GIB}],
+    ids=["asking", "in_flight"],
+)
+def test_who_stands_still_is_waited_for_once(place, fields):
+    """Not by each request anew; and if he moves at last, he is waited for again."""
+    place.take("malloc 1M")
+    with place.ledger.seat(500, **fields):
+        tenant = place.holder("malloc 64M wait malloc 64M malloc 64M wait malloc 64M")
+        assert tenant.answers == ["ENOMEM"]
+        begin = time.monotonic()
+        assert tenant.go().ready() == ["ENOMEM", "ENOMEM"]
+        assert time.monotonic() - begin < 1
+        place.ledger.put("landed_count" if "in_flight_bytes" in fields else "ticket", FIRST + 1, 500)
+        tenant.go()
+        time.sleep(0.2)
+        for field in fields:
+            place.ledger.put(field, 0, 500)
+    assert tenant.ready() == ["ok"]
+
+
 def test_who_stands_behind_holds_up_nobody(place):
     place.take("malloc 1M")
     with place.ledger.seat(500, ticket=1 << 50, asking_bytes=20 * GIB):
