@@ -59,7 +59,8 @@ PRELOAD_LDFLAGS := -shared -Wl,-soname,libsparkguard.so -Wl,-z,defs,-z,relro,-z,
 GROUND := preload/text.c preload/log.c preload/lock.c preload/boot.c preload/process.c
 CORE := preload/table.c preload/ranges.c preload/options.c preload/thread.c preload/segment.c preload/reaper.c \
     preload/ledger.c preload/seats.c preload/seat_file.c preload/seat_sums.c preload/tally.c preload/map_shape.c \
-    preload/files.c preload/index.c preload/pool.c preload/cgroup.c preload/room.c preload/fit.c preload/admission.c \
+    preload/files.c preload/index.c preload/pool.c preload/cgroup.c preload/room.c preload/fit.c \
+    preload/context_cost.c preload/admission.c \
     preload/refusal.c preload/reclaim.c preload/rescue.c
 SEAM := preload/real.c preload/lifecycle.c preload/hook_table.c preload/hook_heap.c preload/map_change.c \
     preload/hook_map.c preload/hook_process.c preload/hook_dl.c preload/cuda_call.c preload/hook_cuda.c \

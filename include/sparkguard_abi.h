@@ -304,9 +304,10 @@ struct sg_machine_ledger {
     uint32_t epoch;       /* (atomic, futex) changes when a request is settled, withdrawn or a seat found dead */
     uint32_t call;        /* (atomic, futex) changes when somebody wants promises looked at now */
     uint64_t asked_bytes; /* (atomic) everything ever asked for: a request's place in the order is the sum before it */
-    uint64_t waiting_until_ns; /* (atomic) somebody may wait for the epoch until then; CLOCK_MONOTONIC */
-    uint64_t context_bytes;    /* (atomic) what a CUDA context last took on this machine, 0: not measured yet */
-    uint64_t reserved[505];    /* zero */
+    uint64_t waiting_until_ns;          /* (atomic) somebody may wait for the epoch until then; CLOCK_MONOTONIC */
+    uint64_t context_bytes;             /* (atomic) what the next CUDA context is asked for, 0: none was measured yet */
+    uint64_t measured_context_bytes[2]; /* (atomic) what the last two took, the newest first; 0: none */
+    uint64_t reserved[503];             /* zero */
     struct sg_seat seat[];
 };
 _Static_assert(offsetof(struct sg_machine_ledger, seat) == 4096, "frozen");

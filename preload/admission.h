@@ -78,15 +78,6 @@ struct sg_capacity {
 };
 void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgroups);
 
-/* MemAvailable now, and what tells whether two looks can be compared: nobody but `own_flight` bytes of our own is in flight,
- * and what was asked for between them is little. */
-struct sg_snapshot {
-    uint64_t available_bytes;
-    uint64_t asked_bytes; /* ever, on the machine */
-    bool is_quiet;
-};
-struct sg_snapshot sg_admission_snapshot(uint64_t own_flight);
-
 /* Takes the seat among the others if there is one to be had: before the machine's ledger is asked anything. */
 void sg_admission_join(void);
 

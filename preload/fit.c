@@ -156,16 +156,3 @@ void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgrou
     }
     sg_lock_release(&sg_admission_lock, &lock);
 }
-
-struct sg_snapshot sg_admission_snapshot(uint64_t own_flight)
-{
-    struct sg_lock_state lock;
-    struct sg_snapshot now;
-    sg_lock_acquire(&sg_admission_lock, &lock);
-    now.asked_bytes = sg_load(&sg_seats_ledger()->asked_bytes);
-    sg_room_look(0, false);
-    now.available_bytes = sg_room_available_bytes();
-    now.is_quiet = sg_room_tally()->machine.flight_bytes == 0 && sg_seats_own_flight(false) <= own_flight;
-    sg_lock_release(&sg_admission_lock, &lock);
-    return now;
-}

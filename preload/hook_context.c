@@ -1,69 +1,40 @@
 /*
  * hook_context.c - contexts: they announce nothing and cost GiBs.
  *
- * Creating one is a request of the size that the last one took on this machine (512 MiB until one has been measured), settled
- * by measurement: MemAvailable before and after the call, where nobody else had anything in flight. What it took is
- * shown as unaccounted until it goes. On a discrete card the driver says nothing before there is a context, and the machine
- * has nothing to lose: not judged.
+ * Creating one is a request of the size that the last ones took on this machine, settled by measurement: see
+ * context_cost.h. What it took is shown as unaccounted until it goes. On a discrete card the driver says nothing before
+ * there is a context, and the machine has nothing to lose: not judged.
  */
 #include "cuda_call.h"
 
 #include "compiler.h"
-#include "options.h"
-#include "room.h"
-#include "seats.h"
-
-#define MIB (UINT64_C(1) << 20)
-#define FIRST_GUESS (512 * MIB)
-#define LEAST_COST (16 * MIB)   /* less than that is noise */
-#define OTHERS_MOST (128 * MIB) /* asked for meanwhile, by the driver itself as a rule */
+#include "context_cost.h"
 
 /* What each primary context took; the others' costs are in sg_index_contexts. (atomic) */
 static uint64_t primary_cost[SG_DEVICE_ROOM];
 
 struct making {
     struct sg_cuda_call call;
-    struct sg_snapshot before;
-    uint64_t granted_before;
+    struct sg_context_look before;
 };
 
 static bool begin(struct making *making, enum sg_hook hook, CUdevice device, bool is_request)
 {
-    uint64_t guess = 0;
-    if (is_request && sg_lifecycle_enter()) {
-        sg_admission_join();
-        guess = sg_load(&sg_seats_ledger()->context_bytes);
-        guess = guess != 0 ? guess : FIRST_GUESS;
-    }
-    if (!sg_cuda_begin_on(&making->call, hook, device, guess))
+    uint64_t expected = is_request && sg_lifecycle_enter() ? sg_context_expected_bytes() : 0;
+    if (!sg_cuda_begin_on(&making->call, hook, device, expected))
         return false;
-    if (making->call.request.granted_bytes == 0)
-        return true;
-    making->granted_before = sg_load(&sg_own->slot.granted_bytes);
-    making->before = sg_admission_snapshot(making->call.request.granted_bytes);
+    if (making->call.request.granted_bytes != 0)
+        making->before = sg_context_look(making->call.request.granted_bytes);
     return true;
 }
 
-/* What it took, as far as the machine's figures tell; 0 if they do not. */
-static uint64_t measure(const struct making *making)
-{
-    struct sg_snapshot now = sg_admission_snapshot(making->call.request.granted_bytes);
-    uint64_t granted = sg_load(&sg_own->slot.granted_bytes);
-    if (!now.is_quiet || !making->before.is_quiet || now.available_bytes >= making->before.available_bytes ||
-        now.asked_bytes - making->before.asked_bytes > OTHERS_MOST)
-        return 0;
-    uint64_t cost = making->before.available_bytes - now.available_bytes;
-    uint64_t heap = granted > making->granted_before ? granted - making->granted_before : 0;
-    cost -= heap < cost ? heap : cost; /* what the driver asked malloc for is in the ledger */
-    return cost >= LEAST_COST ? cost : 0;
-}
-
-/* The cost is noted by the caller, with what will end it. */
+/* What it took, 0 if that cannot be told. Noted by the caller, with what will end it. */
 static uint64_t end(struct making *making, CUresult result)
 {
     uint64_t cost = 0, granted = making->call.request.granted_bytes;
-    if (result == CUDA_SUCCESS && granted != 0 && (cost = measure(making)) != 0) {
-        sg_store(&sg_seats_ledger()->context_bytes, cost);
+    if (result == CUDA_SUCCESS && granted != 0) {
+        struct sg_context_look after = sg_context_look(granted);
+        cost = sg_context_learn(&making->before, &after);
         sg_fetch_add(&sg_own->unaccounted_bytes, cost);
     }
     sg_cuda_end(&making->call, result == CUDA_SUCCESS ? granted : 0);

@@ -156,4 +156,7 @@ void sg_seats_wait(uint32_t seen, uint64_t timeout_ns);
 /* Asks all watchdogs to look at what their processes promise. */
 void sg_seats_call(void);
 
+/* The same, and waits until all others have that are watched and promise something, at most `patience_ns`. */
+void sg_seats_call_and_wait(uint64_t patience_ns);
+
 #endif

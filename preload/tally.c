@@ -317,3 +317,32 @@ void sg_seats_call(void)
     sg_fetch_add(&ledger->call, 1u);
     (void)sg_sys_futex(&ledger->call, FUTEX_WAKE, UINT32_MAX >> 1, NULL);
 }
+
+/* Whether all others that are watched have looked since, where they promise something. */
+static bool have_looked(uint64_t since_ns)
+{
+    struct sg_machine_ledger *ledger = sg_seats_ledger();
+    uint32_t used = sg_load(&ledger->seat_used);
+    for (uint32_t i = 0; i < used && i < SG_SEAT_ROOM; i++) {
+        const struct sg_seat *seat = &ledger->seat[i];
+        if (seat != sg_seats_own() && SG_CLAIM_STATE(sg_load(&seat->claim)) == SG_CLAIM_LIVE &&
+            sg_load(&seat->slot.promised_bytes) >= WORTH_A_LOOK && sg_seats_is_watched(seat, since_ns) &&
+            (int64_t)(sg_load(&seat->published_ns) - since_ns) < 0)
+            return false;
+    }
+    return true;
+}
+
+void sg_seats_call_and_wait(uint64_t patience_ns)
+{
+    uint64_t begin = sg_sys_clock_ns(CLOCK_MONOTONIC), now = begin;
+    uint32_t seen = sg_seats_epoch();
+    if (have_looked(begin))
+        return;
+    sg_seats_call();
+    while (!have_looked(begin) && now - begin < patience_ns) {
+        sg_seats_wait(seen, patience_ns - (now - begin));
+        seen = sg_seats_epoch();
+        now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    }
+}

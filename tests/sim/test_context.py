@@ -1,13 +1,18 @@
 """A context announces nothing and costs GiBs: making one is a request of the size last measured on this machine."""
 
+import contextlib
+import itertools
+
 import pytest
 from conftest import GIB, MIB, OUT_OF_MEMORY
+from ledger import Ledger
 
 SPARK = 1217 * GIB // 10 // 4096 * 4096
 RESERVE = SPARK * 8 // 100
 FIRST_GUESS = 512 * MIB
 COST = 2662 * MIB  # what a context takes where SGSIM_CONTEXT says so: 2.6 GiB, as in the field
 NEAR = 16 * MIB
+NUMBERS = itertools.count()
 
 # How each call that makes a context is made: `create(name)` answers (result, handle).
 CREATE = """
@@ -92,12 +97,125 @@ def test_second_process_is_judged_by_what_the_first_ones_context_took(sim, is_al
 
 
 def test_cheaper_context_is_measured_too(sim):
-    """The last one counts, not the largest: what was learned of another program's context does not stay for ever."""
+    """The last ones count, not the largest: what was learned of another program's context does not stay for ever."""
     machine = sim.machine(SPARK)
-    assert create_one(sim, SGSIM_CONTEXT=COST, **machine).result == 0
-    assert create_one(sim, SGSIM_CONTEXT="300M", **machine).result == 0
+    for cost in (COST, "300M", "300M"):
+        assert create_one(sim, SGSIM_CONTEXT=cost, **machine).result == 0
     sim.machine_move("other", sim.available_bytes() - room(400 * MIB))
     assert create_one(sim, SGSIM_CONTEXT="300M", **machine).result == 0
+
+
+def expected(sim):
+    """What the next context is asked for."""
+    return Ledger(sim.guard.directory).get("context_bytes")
+
+
+@contextlib.contextmanager
+def held_context(sim, text=CREATE + "say(result=create('cuDevicePrimaryCtxRetain')[0])", **variables):
+    """Inside the block a program makes a context of COST, and has not taken it yet. Afterwards it has ended."""
+    go = sim.scratch / f"go{next(NUMBERS)}"
+    hold = {"SGSIM_HOLD": f"cuDevicePrimaryCtxRetain:1:{go}", "SGSIM_CONTEXT": COST}
+    with sim.tenant(text, **variables | hold) as program:
+        while not go.with_name(go.name + ".held").exists():
+            assert program.process.poll() is None
+        yield program
+        go.touch()
+        assert program.finish().result == 0
+
+
+def test_what_an_unguarded_program_takes_meanwhile_does_not_count_for_long(sim):
+    machine = sim.machine(SPARK)
+    with held_context(sim, **machine):
+        sim.machine_move("other", 40 * GIB)
+    assert expected(sim) == 4 * GIB, "no context costs more"
+    with held_context(sim, **machine):
+        pass
+    assert abs(expected(sim) - COST) <= NEAR
+    with held_context(sim, **machine):
+        sim.machine_move("other", 30 * GIB)
+    with held_context(sim, **machine):
+        sim.machine_move("other", -30 * GIB)
+    assert create_one(sim, SGSIM_CONTEXT="100M", **machine).result == 0
+    assert abs(expected(sim) - COST) <= NEAR, "one that cost little does not let the next slip below the reserve"
+
+
+def test_on_a_small_machine_less_is_believed(sim):
+    with held_context(sim, **sim.machine(32 * GIB)):
+        sim.machine_move("other", 10 * GIB)
+    assert expected(sim) == 2 * GIB
+
+
+def test_absurd_figure_in_the_ledger_refuses_nobody(sim):
+    machine = sim.machine(SPARK)
+    assert create_one(sim, SGSIM_CONTEXT=COST, **machine).result == 0
+    Ledger(sim.guard.directory).put("context_bytes", (1 << 64) - 1)
+    assert create_one(sim, SGSIM_CONTEXT=COST, **machine).result == 0
+    assert abs(expected(sim) - COST) <= NEAR
+
+
+PROMISED = 400 * MIB
+# A promise that is kept at the next quiet point.
+TOUCH = f"""
+import mmap
+memory = mmap.mmap(-1, {PROMISED}, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+def touch():
+    for at in range(0, {PROMISED}, mmap.PAGESIZE):
+        memory[at] = 1
+"""
+
+
+def test_promise_that_another_tenant_touches_meanwhile_is_not_the_contexts(sim):
+    machine = sim.machine(SPARK)
+    with sim.tenant(TOUCH + "quiet(); touch(); quiet()", SPARKGUARD_WATCHDOG="off", **machine) as tenant:
+        tenant.quiet()
+        with held_context(sim, **machine):
+            tenant.go()
+            tenant.quiet()
+            sim.machine_move("other", PROMISED)
+        assert abs(expected(sim) - COST) <= NEAR
+
+
+def test_promise_that_the_program_itself_touches_meanwhile_is_not_the_contexts(sim):
+    text = (
+        CREATE
+        + TOUCH
+        + """
+import threading
+def keep():
+    sys.stdin.readline()
+    touch()
+    print("quiet", flush=True)
+thread = threading.Thread(target=keep)
+thread.start()
+say(result=create("cuDevicePrimaryCtxRetain")[0])
+thread.join()
+"""
+    )
+    with held_context(sim, text, SPARKGUARD_WATCHDOG="off", **sim.machine(SPARK)) as program:
+        program.go()
+        program.quiet()
+        sim.machine_move("other", PROMISED)
+    assert abs(expected(sim) - COST) <= NEAR
+
+
+def test_promise_that_only_its_owner_can_see_is_looked_at_by_its_watchdog(sim):
+    """Managed memory, and so little that its watchdog has hardly looked by itself meanwhile."""
+    promised = 64 * MIB
+    text = f"""
+start()
+ok(cuda.cuMemAllocManaged(byref(p := c_uint64()), c_size_t({promised}), 1))
+quiet()
+ctypes.memset(p.value, 1, {promised})
+quiet()
+"""
+    machine = sim.machine(SPARK)
+    with sim.tenant(text, SGSIM_BACKING="lazy", **machine) as tenant:
+        tenant.quiet()
+        with held_context(sim, **machine):
+            tenant.go()
+            tenant.quiet()
+            sim.machine_move("other", promised)
+        assert abs(expected(sim) - COST) <= NEAR
 
 
 def test_active_primary_context_is_no_request(sim):
