@@ -174,6 +174,12 @@ const char *sg_cgroup_own(void)
     return level_count != 0 && levels[0].is_v2 ? levels[0].path : NULL;
 }
 
+bool sg_cgroup_is_swapless(void)
+{
+    const char *own = sg_cgroup_own();
+    return own != NULL && read_limit(own, "memory.swap.max") == 0;
+}
+
 uint32_t sg_cgroup_find(uint64_t identity[SG_CONSTRAINT_ROOM - 1])
 {
     uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);

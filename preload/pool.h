@@ -54,6 +54,9 @@ bool sg_pool_swaps_nobody(const struct sg_look *look, uint64_t bytes);
 /* The cgroup this process is in, below SPARKGUARD_SYSTEM_ROOT, if it is a v2 one that bounds memory; else NULL. */
 const char *sg_cgroup_own(void);
 
+/* Whether that one may use no swap at all (memory.swap.max). */
+bool sg_cgroup_is_swapless(void);
+
 /* The number behind `key` (a whole word at the start of a line), or `missing`. */
 uint64_t sg_pool_field(const char *text, const char *key, uint64_t missing);
 

@@ -24,13 +24,21 @@
 #define STEP_BYTES (128 * MIB)
 #define LONGEST_NS UINT64_C(3000000000)
 
+#define FILE_STEP_BYTES (1024 * MIB) /* of a file's cache: a fraction of a second */
+
 enum { FADVISE_DONTNEED = 4, POPULATE_WRITE = 23 /* MADV_POPULATE_WRITE, Linux 5.14 */, FILES_MOST = 4096 };
 
 struct figures {
     uint64_t free_bytes;
     uint64_t cgroup_room_bytes; /* above the reserve of every cgroup; UINT64_MAX: none bounds us */
     bool has_room_for_swap;     /* populating swaps nobody out */
+    bool is_swapless;           /* nothing of our cgroup can be swapped out */
 };
+
+static bool is_over(uint64_t until_ns)
+{
+    return sg_sys_clock_ns(CLOCK_MONOTONIC) >= until_ns;
+}
 
 static struct figures look(uint64_t bytes)
 {
@@ -41,16 +49,17 @@ static struct figures look(uint64_t bytes)
     figures.free_bytes = sg_room_is_known() ? sg_room_free_bytes() : UINT64_MAX;
     figures.cgroup_room_bytes = sg_room_in_cgroups();
     figures.has_room_for_swap = sg_room_swaps_nobody(bytes);
+    figures.is_swapless = sg_room_is_swapless();
     sg_lock_release(&sg_admission_lock, &lock);
     return figures;
 }
 
 /* Opened without blocking: where it is a pipe, nobody may be reading. */
-static void ask_cgroup(uint64_t bytes)
+static int open_cgroup(void)
 {
-    char path[SG_PATH_ROOM + 512], number[24];
+    char path[SG_PATH_ROOM + 512];
     struct sg_lock_state lock;
-    struct sg_text text = sg_text_begin(path, sizeof path), wish = sg_text_begin(number, sizeof number);
+    struct sg_text text = sg_text_begin(path, sizeof path);
     sg_lock_acquire(&sg_admission_lock, &lock);
     const char *own = sg_cgroup_own();
     if (own != NULL) {
@@ -59,24 +68,70 @@ static void ask_cgroup(uint64_t bytes)
         sg_text_add(&text, "/memory.reclaim");
     }
     sg_lock_release(&sg_admission_lock, &lock);
-    long fd = text.length != 0 ? sg_sys_openat((int)SG_AT_FDCWD, path, O_WRONLY | O_CLOEXEC | O_NONBLOCK, 0) : -ENOENT;
-    if (fd < 0)
-        return;
-    sg_text_add_number(&wish, bytes);
-    (void)sg_sys_write((int)fd, number, wish.length); /* EAGAIN: it gave what it could */
-    (void)sg_sys_close((int)fd);
+    return text.length != 0 ? (int)sg_sys_openat((int)SG_AT_FDCWD, path, O_WRONLY | O_CLOEXEC | O_NONBLOCK, 0)
+                            : -ENOENT;
 }
 
-static void drop_file(uint32_t fd)
+/* The line ends: where it is a pipe, wishes follow each other. */
+static long wish(int fd, uint64_t bytes, bool may_swap)
+{
+    char line[48];
+    struct sg_text text = sg_text_begin(line, sizeof line);
+    sg_text_add_number(&text, bytes);
+    sg_text_add(&text, may_swap ? "\n" : " swappiness=0\n");
+    return sg_sys_write(fd, line, text.length);
+}
+
+/* Of files only. Kernels without commit 68cd9050d871 ("mm: add swappiness= arg to memory.reclaim") answer EINVAL; what they
+ * understand may swap, so they are asked where that cannot be. Any other error (EAGAIN): it gave what it could. */
+static void ask_cgroup(uint64_t bytes, bool is_swapless, uint64_t until_ns)
+{
+    int fd = open_cgroup();
+    if (fd < 0)
+        return;
+    bool may_swap = false;
+    while (bytes != 0 && !is_over(until_ns)) {
+        uint64_t step = bytes < STEP_BYTES ? bytes : STEP_BYTES;
+        long done = wish(fd, step, may_swap);
+        if (done < 0 && (done != -EINVAL || may_swap || !is_swapless))
+            break;
+        may_swap = may_swap || done < 0;
+        bytes -= done < 0 ? 0 : step;
+    }
+    (void)sg_sys_close(fd);
+}
+
+/* Where dropping waits for no server and no other process: these write back to a device of this machine. What is not known
+ * here is left alone. */
+static bool is_local(uint32_t magic)
+{
+    static const uint32_t local[] = {
+        EXT4_SUPER_MAGIC, /* and ext2, ext3 */
+        XFS_SUPER_MAGIC,  BTRFS_SUPER_MAGIC,    F2FS_SUPER_MAGIC,  OVERLAYFS_SUPER_MAGIC,
+        SQUASHFS_MAGIC,   EROFS_SUPER_MAGIC_V1, MSDOS_SUPER_MAGIC, /* vfat */
+        0x2011bab0,                                                /* exfat */
+        0x2fc12fc1,                                                /* zfs */
+        0xca451a4e,                                                /* bcachefs */
+        0x7366746e,                                                /* ntfs3 */
+    };
+    for (size_t i = 0; i < sizeof local / sizeof local[0]; i++)
+        if (local[i] == magic)
+            return true;
+    return false;
+}
+
+static void drop_file(uint32_t fd, uint64_t until_ns)
 {
     struct stat info = {0};
     struct statfs system = {0};
-    if (sg_sys_fstat((int)fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size >= (off_t)MIB &&
-        sg_sys_fstatfs((int)fd, &system) == 0 && system.f_type != TMPFS_MAGIC)
-        (void)sg_syscall(SYS_fadvise64, fd, 0, 0, FADVISE_DONTNEED, 0, 0);
+    if (sg_sys_fstat((int)fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size < (off_t)MIB ||
+        sg_sys_fstatfs((int)fd, &system) != 0 || !is_local((uint32_t)system.f_type))
+        return;
+    for (uint64_t at = 0; at < (uint64_t)info.st_size && !is_over(until_ns); at += FILE_STEP_BYTES)
+        (void)sg_syscall(SYS_fadvise64, fd, (long)at, (long)FILE_STEP_BYTES, FADVISE_DONTNEED, 0, 0);
 }
 
-static void drop_open_files(void)
+static void drop_open_files(uint64_t until_ns)
 {
     char buffer[4096] = {0};
     long directory = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
@@ -87,8 +142,8 @@ static void drop_open_files(void)
             const struct sg_directory_entry *entry = (const struct sg_directory_entry *)(const void *)(buffer + at);
             const char *cursor = entry->name;
             at += entry->length;
-            if (*cursor >= '0' && *cursor <= '9' && files++ < FILES_MOST)
-                drop_file((uint32_t)sg_text_read_number(&cursor));
+            if (*cursor >= '0' && *cursor <= '9' && files++ < FILES_MOST && !is_over(until_ns))
+                drop_file((uint32_t)sg_text_read_number(&cursor), until_ns);
         }
     if (directory >= 0)
         (void)sg_sys_close((int)directory);
@@ -104,18 +159,18 @@ static bool is_affordable(uint64_t bytes)
            (uint64_t)info.freeram * info.mem_unit >= 2 * bytes;
 }
 
-static void populate(uint64_t bytes)
+/* Announced, for MemAvailable falls meanwhile; what is done before this does not show there. */
+static void populate(uint64_t bytes, uint64_t until_ns)
 {
-    uint64_t begin = sg_sys_clock_ns(CLOCK_MONOTONIC);
     char *memory = sg_sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (sg_is_error(memory))
         return;
-    sg_store(&sg_seats_own()->reclaim_until_ns, begin + LONGEST_NS);
+    sg_store(&sg_seats_own()->reclaim_until_ns, until_ns);
     /* No child forked meanwhile may keep it, and nothing (mlockall) may fill it all at once. */
     (void)sg_sys_madvise(memory, bytes, MADV_DONTFORK);
     (void)sg_syscall(SYS_mprotect, (long)memory, (long)bytes, PROT_READ | PROT_WRITE, 0, 0, 0);
     (void)sg_sys_madvise(memory, bytes, MADV_HUGEPAGE);
-    for (uint64_t at = 0; at < bytes && sg_sys_clock_ns(CLOCK_MONOTONIC) - begin < LONGEST_NS; at += STEP_BYTES) {
+    for (uint64_t at = 0; at < bytes && !is_over(until_ns); at += STEP_BYTES) {
         uint64_t step = bytes - at < STEP_BYTES ? bytes - at : STEP_BYTES;
         if (sg_sys_madvise(memory + at, step, POPULATE_WRITE) != 0)
             break;
@@ -133,13 +188,14 @@ void sg_reclaim_for(uint64_t bytes)
     struct figures now = look(bytes);
     if (now.free_bytes >= bytes)
         return;
-    ask_cgroup(bytes - now.free_bytes);
+    uint64_t until_ns = sg_sys_clock_ns(CLOCK_MONOTONIC) + LONGEST_NS;
+    ask_cgroup(bytes - now.free_bytes, now.is_swapless, until_ns);
     if (look(bytes).free_bytes >= bytes)
         return;
-    drop_open_files();
+    drop_open_files(until_ns);
     now = look(bytes);
     if (now.free_bytes >= bytes)
         return;
     if (now.cgroup_room_bytes >= bytes && now.has_room_for_swap && is_affordable(bytes))
-        populate(bytes);
+        populate(bytes, until_ns);
 }

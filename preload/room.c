@@ -383,6 +383,11 @@ bool sg_room_swaps_nobody(uint64_t bytes)
     return sg_pool_swaps_nobody(&state.look, bytes);
 }
 
+bool sg_room_is_swapless(void)
+{
+    return state.look.is_valid && (state.look.swap_free_bytes == 0 || sg_cgroup_is_swapless());
+}
+
 uint64_t sg_room_for_all_cuda(void)
 {
     uint64_t live = sg_load(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) +

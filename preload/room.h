@@ -87,6 +87,9 @@ uint64_t sg_room_in_cgroups(void);
 /* Whether `bytes` more could be populated without anybody being swapped out. */
 bool sg_room_swaps_nobody(uint64_t bytes);
 
+/* Whether nothing of our own cgroup can be swapped out, whatever is asked of it: there is no swap, or none for us. */
+bool sg_room_is_swapless(void);
+
 /* MemTotal, MemAvailable and MemFree by the last look. */
 uint64_t sg_room_total_bytes(void);
 uint64_t sg_room_available_bytes(void);

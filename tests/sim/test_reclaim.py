@@ -23,6 +23,7 @@ TOTAL, FREE, CACHED = 1024 * MIB, 100 * MIB, 700 * MIB
 REQUEST = 300 * MIB
 LONGEST = 3.0  # seconds that reclaiming may take
 SLACK = 1.0
+LOCAL = ["ext2/ext3", "xfs", "btrfs", "f2fs", "overlayfs", "zfs"]  # as stat names them
 
 TAKE = f"""
 import time
@@ -132,7 +133,8 @@ def test_cgroup_without_headroom_is_not_populated(sim):
 
 @contextlib.contextmanager
 def reclaim_pipe(sim, path):
-    """Stands for a cgroup's memory.reclaim: what is written there is dropped from the page cache. Yields what was."""
+    """Stands for a cgroup's memory.reclaim: what is asked for there, of files only, is dropped from the page cache.
+    Yields how much it was each time."""
     os.mkfifo(path)
     pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)
     wishes, is_over = [], threading.Event()
@@ -140,9 +142,10 @@ def reclaim_pipe(sim, path):
     def serve():
         while not is_over.wait(0.001):
             with contextlib.suppress(BlockingIOError):
-                wish = int(re.match(rb"\d+", os.read(pipe, 100))[0])
-                wishes.append(wish)
-                sim.machine_move("cached", -min(wish, sim.machine_bytes("cached")))
+                for line in os.read(pipe, mmap.PAGESIZE).decode().splitlines():
+                    wish = int(re.fullmatch(r"(\d+) swappiness=0", line)[1])
+                    wishes.append(wish)
+                    sim.machine_move("cached", -min(wish, sim.machine_bytes("cached")))
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
@@ -160,8 +163,8 @@ def test_memory_reclaim_of_the_cgroup_is_used_where_it_can_be(sim):
     with reclaim_pipe(sim, sim.root / "sys" / "fs" / "cgroup" / "job" / "memory.reclaim") as wishes:
         done = take(sim, **variables)
     assert done.result == 0
-    assert sum(wishes) >= REQUEST - FREE
-    assert max(wishes) <= REQUEST, "no more than is needed"
+    assert REQUEST - FREE <= sum(wishes) <= REQUEST, "no more than is needed"
+    assert max(wishes) <= 128 * MIB, "in steps, for it may take long"
     assert sim.books()["least_spare_at_call_bytes"] >= 0
 
 
@@ -186,8 +189,8 @@ def test_cache_of_files_that_the_program_has_open_goes(sim, tmp_path):
         file.write(os.urandom(MIB) * (size // MIB))
         os.fsync(file.fileno())
     kind = subprocess.run(["stat", "-f", "-c", "%T", path], check=True, capture_output=True, text=True).stdout.strip()
-    if kind == "tmpfs":
-        pytest.skip("a file on tmpfs has no page cache to drop")
+    if kind not in LOCAL:
+        pytest.skip(f"a file on {kind} is left alone")
     text = f"weights = open({str(path)!r}, 'rb', buffering=0)\nwhile weights.read(1 << 20): pass\n" + TAKE
     assert cached_bytes(path) == size
     done = take(sim, text, **machine(sim))

@@ -1,0 +1,282 @@
+/*
+ * test_reclaim.c - what the kernel is asked for before the driver is called, and when that ends.
+ *
+ * The system calls that matter are answered here: a filter turns them into SIGSYS, and the handler notes them and plays the
+ * kernel: an old one, a slow one, one whose files lie on a server. The rest is real.
+ */
+#include "fixture.h"
+
+#include "atomics.h"
+#include "options.h"
+#include "reclaim.h"
+#include "seats.h"
+
+#include <inttypes.h>
+#include <linux/filter.h>
+#include <linux/magic.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <ucontext.h>
+
+enum { POPULATE_WRITE = 23, WISHES_MOST = 64, WISH_ROOM = 48 };
+#define REQUEST (512 * MIB)
+#define FREE (100 * MIB)
+#define NEEDED (REQUEST + 8 * MIB - FREE) /* with what is spared for others */
+
+static struct {
+    char wish[WISHES_MOST][WISH_ROOM];
+    uint64_t wished_bytes, dropped, populated_bytes;
+    uint64_t announced_ns; /* in the seat, while anything but populating was going on */
+    uint64_t now_ns;       /* the clock: time passes in calls only */
+    uint64_t call_ns;      /* that each takes */
+    uint32_t wishes, identified;
+    uint32_t file_system; /* that files are on */
+    bool is_old;          /* knows no swappiness= */
+} kernel = {.file_system = EXT4_SUPER_MAGIC};
+
+static long take_wish(const char *text, size_t length)
+{
+    char *wish = kernel.wish[kernel.wishes++ % WISHES_MOST];
+    memcpy(wish, text, length < WISH_ROOM ? length : WISH_ROOM - 1);
+    if (kernel.is_old && strstr(wish, "swappiness") != NULL)
+        return -EINVAL;
+    kernel.wished_bytes += strtoull(wish, NULL, 10);
+    return (long)length;
+}
+
+static long answer(long number, long second, long third)
+{
+    if (number == SYS_clock_gettime) {
+        *(struct timespec *)second =
+            (struct timespec){(time_t)(kernel.now_ns / 1000000000), (long)(kernel.now_ns % 1000000000)};
+        return 0;
+    }
+    kernel.now_ns += kernel.call_ns;
+    if (number == SYS_madvise) {
+        kernel.populated_bytes += (uint64_t)second;
+        return 0;
+    }
+    kernel.announced_ns |= sg_load(&sg_seats_own()->reclaim_until_ns);
+    if (number == SYS_write)
+        return take_wish((const char *)second, (size_t)third);
+    kernel.dropped += number == SYS_fadvise64;
+    if (number == SYS_fstatfs) {
+        kernel.identified++;
+        ((struct statfs *)second)->f_type = kernel.file_system;
+    }
+    return 0;
+}
+
+static void handle(int signal, siginfo_t *info, void *context)
+{
+    mcontext_t *machine = &((ucontext_t *)context)->uc_mcontext;
+    (void)signal;
+#if defined(__x86_64__)
+    machine->gregs[REG_RAX] = answer(info->si_syscall, machine->gregs[REG_RSI], machine->gregs[REG_RDX]);
+#else
+    machine->regs[0] = (uint64_t)answer(info->si_syscall, (long)machine->regs[1], (long)machine->regs[2]);
+#endif
+}
+
+/* From now on the kernel is ours: what is written anywhere but to the standard streams is a wish. The clock is read under
+ * the decision lock too, where SIGSYS must not be blocked. */
+static bool play_kernel(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigprocmask, 11, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clock_gettime, 8, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fadvise64, 7, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fstatfs, 6, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 0, 2),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
+        BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, 2, 3, 4),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, POPULATE_WRITE, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO), /* done, says the kernel, and blocks no signal */
+    };
+    struct sock_fprog program = {.len = sizeof code / sizeof code[0], .filter = code};
+    struct sigaction action = {.sa_sigaction = handle, .sa_flags = SA_SIGINFO};
+    struct statfs system = {0};
+    return sigaction(SIGSYS, &action, NULL) == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0 && syscall(SYS_fstatfs, 0, &system) == 0 &&
+           system.f_type == kernel.file_system;
+}
+
+/* 100 MiB are free of 10 GiB that are available; in a cgroup with as much room as said. A file is open. */
+static void begin(uint64_t cgroup_room, uint64_t swap)
+{
+    strcpy(sg_options.system_root, fixture_folder);
+    put_file("proc/meminfo",
+             "MemTotal: %" PRIu64 " kB\nMemFree: %" PRIu64 " kB\nMemAvailable: %" PRIu64 " kB\nSwapFree: %" PRIu64
+             " kB\n",
+             64 * GIB / KIB, FREE / KIB, 10 * GIB / KIB, swap / KIB);
+    put_file("proc/self/cgroup", "0::/job\n");
+    put_file("sys/fs/cgroup/job/memory.max", "%" PRIu64 "\n", 8 * GIB);
+    put_file("sys/fs/cgroup/job/memory.current", "%" PRIu64 "\n", 8 * GIB - cgroup_room);
+    put_file("sys/fs/cgroup/job/memory.reclaim", "%s", "");
+    int fd = open(in_folder("weights"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    CHECK(fd >= 0 && ftruncate(fd, (off_t)(2 * MIB)) == 0);
+}
+
+/* Answers how long it took. */
+static uint64_t reclaim_for(uint64_t bytes)
+{
+    kernel.now_ns = clock_ns();
+    if (!play_kernel())
+        SKIP("no seccomp here (qemu-user)");
+    uint64_t begin_ns = kernel.now_ns;
+    kernel.identified = 0;
+    sg_reclaim_for(bytes);
+    return kernel.now_ns - begin_ns;
+}
+
+/* ---- memory.reclaim ----------------------------------------------------------------------------------------------- */
+
+CHILD_TEST(the_cgroup_is_asked_for_files_only_and_in_steps)
+{
+    begin(0, 8 * GIB);
+    (void)reclaim_for(REQUEST);
+    CHECK_EQUAL(kernel.wished_bytes, NEEDED);
+    CHECK_EQUAL(kernel.wishes, 4);
+    for (uint32_t i = 0; i < kernel.wishes; i++) {
+        CHECK(strtoull(kernel.wish[i], NULL, 10) <= 128 * MIB);
+        CHECK_TEXT(strchr(kernel.wish[i], ' '), " swappiness=0\n");
+    }
+    CHECK_EQUAL(kernel.announced_ns, 0);
+}
+
+CHILD_TEST(an_old_kernel_is_asked_plainly_where_there_is_no_swap)
+{
+    begin(0, 0);
+    kernel.is_old = true;
+    (void)reclaim_for(REQUEST);
+    CHECK_EQUAL(kernel.wished_bytes, NEEDED);
+    CHECK_EQUAL(kernel.wishes, 1 + 4);
+    CHECK_TEXT(kernel.wish[1], "134217728\n");
+}
+
+CHILD_TEST(an_old_kernel_is_asked_plainly_where_the_cgroup_may_not_swap)
+{
+    begin(0, 8 * GIB);
+    put_file("sys/fs/cgroup/job/memory.swap.max", "0\n");
+    kernel.is_old = true;
+    (void)reclaim_for(REQUEST);
+    CHECK_EQUAL(kernel.wished_bytes, NEEDED);
+}
+
+CHILD_TEST(an_old_kernel_that_may_swap_is_not_asked)
+{
+    begin(0, 8 * GIB);
+    put_file("sys/fs/cgroup/job/memory.swap.max", "max\n");
+    kernel.is_old = true;
+    (void)reclaim_for(REQUEST);
+    CHECK_EQUAL(kernel.wished_bytes, 0);
+    CHECK_EQUAL(kernel.wishes, 1);
+    CHECK(kernel.dropped != 0);
+}
+
+/* ---- the files of this process ------------------------------------------------------------------------------------ */
+
+CHILD_TEST(the_cache_of_files_on_local_file_systems_goes)
+{
+    begin(0, 0);
+    kernel.file_system = BTRFS_SUPER_MAGIC;
+    (void)reclaim_for(REQUEST);
+    CHECK(kernel.dropped != 0);
+    CHECK_EQUAL(kernel.announced_ns, 0);
+}
+
+static void check_left_alone(uint32_t file_system)
+{
+    begin(0, 0);
+    kernel.file_system = file_system;
+    (void)reclaim_for(REQUEST);
+    CHECK_EQUAL(kernel.dropped, 0);
+}
+
+CHILD_TEST(files_on_a_server_are_left_alone)
+{
+    check_left_alone(NFS_SUPER_MAGIC);
+}
+
+CHILD_TEST(files_of_another_process_are_left_alone)
+{
+    check_left_alone(FUSE_SUPER_MAGIC);
+}
+
+CHILD_TEST(files_that_are_memory_are_left_alone)
+{
+    check_left_alone(TMPFS_MAGIC);
+}
+
+/* ---- how long it takes: 3 s, and the call under way then ---------------------------------------------------------- */
+
+#define CALL_NS UINT64_C(400000000)
+#define LONGEST_NS (8 * CALL_NS)
+
+CHILD_TEST(a_slow_cgroup_is_not_asked_for_more_than_three_seconds)
+{
+    begin(4 * GIB, 0);
+    kernel.call_ns = CALL_NS;
+    CHECK_EQUAL(reclaim_for(3 * GIB), LONGEST_NS);
+    CHECK_EQUAL(kernel.wishes, 8);
+}
+
+CHILD_TEST(files_are_not_looked_at_for_more_than_three_seconds)
+{
+    begin(4 * GIB, 0);
+    for (int i = 0; i < 20; i++)
+        CHECK(open(in_folder("weights"), O_RDONLY | O_CLOEXEC) >= 0);
+    kernel.call_ns = CALL_NS;
+    kernel.file_system = NFS_SUPER_MAGIC;
+    CHECK_EQUAL(reclaim_for(REQUEST), LONGEST_NS);
+    CHECK_EQUAL(kernel.wishes, 4);
+    CHECK_EQUAL(kernel.identified, 4);
+    CHECK_EQUAL(kernel.populated_bytes, 0);
+}
+
+CHILD_TEST(the_cache_of_a_large_file_is_not_dropped_for_more_than_three_seconds)
+{
+    begin(4 * GIB, 0);
+    CHECK(truncate(in_folder("weights"), (off_t)(20 * GIB)) == 0);
+    kernel.call_ns = CALL_NS;
+    CHECK_EQUAL(reclaim_for(REQUEST), LONGEST_NS);
+    CHECK_EQUAL(kernel.dropped, 3);
+}
+
+/* 4 steps in the cgroup, 2 calls for the file, and 2 of the 5 steps of populating. */
+CHILD_TEST(the_three_seconds_are_for_all_of_it)
+{
+    begin(4 * GIB, 0);
+    kernel.call_ns = CALL_NS;
+    CHECK_EQUAL(reclaim_for(REQUEST), LONGEST_NS);
+    CHECK_EQUAL(kernel.wishes, 4);
+    CHECK_EQUAL(kernel.dropped, 1);
+    CHECK_EQUAL(kernel.populated_bytes, 256 * MIB);
+    CHECK_EQUAL(sg_load(&sg_seats_own()->reclaim_until_ns), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_cgroup_is_asked_for_files_only_and_in_steps),
+        cmocka_unit_test(an_old_kernel_is_asked_plainly_where_there_is_no_swap),
+        cmocka_unit_test(an_old_kernel_is_asked_plainly_where_the_cgroup_may_not_swap),
+        cmocka_unit_test(an_old_kernel_that_may_swap_is_not_asked),
+        cmocka_unit_test(the_cache_of_files_on_local_file_systems_goes),
+        cmocka_unit_test(files_on_a_server_are_left_alone),
+        cmocka_unit_test(files_of_another_process_are_left_alone),
+        cmocka_unit_test(files_that_are_memory_are_left_alone),
+        cmocka_unit_test(a_slow_cgroup_is_not_asked_for_more_than_three_seconds),
+        cmocka_unit_test(files_are_not_looked_at_for_more_than_three_seconds),
+        cmocka_unit_test(the_cache_of_a_large_file_is_not_dropped_for_more_than_three_seconds),
+        cmocka_unit_test(the_three_seconds_are_for_all_of_it),
+    };
+    return cmocka_run_group_tests_name("reclaim", tests, NULL, NULL);
+}
