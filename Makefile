@@ -150,6 +150,12 @@ $(SIM)/libcudart_static.a: tests/sim/cudart_sim.c $(sim_headers) | headers
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(sim_flags) -c -o $(SIM)/cudart_sim.o $< && rm -f $@ && $(AR) rcs $@ $(SIM)/cudart_sim.o
 
+$(SIM)/libnvidia-ml.so.1: tests/sim/nvml_sim.c tests/sim/nvml_sim.h tests/sim/nvml_sim.map
+	$(SAY) SIM $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(sim_flags) -shared -Wl,-soname,libnvidia-ml.so.1 -Wl,-Bsymbolic -Wl,-z,defs \
+	    -Wl,--version-script=tests/sim/nvml_sim.map -o $@ $< -ldl
+
 $(SIM)/selftest: tests/sim/selftest.c $(SIM)/libcudart.so.13 $(SIM)/libcuda.so.1
 	$(SAY) LINK $@
 	$(Q)$(CC) $(sim_flags) -o $@ $^ '-Wl,-rpath,$$ORIGIN'
@@ -158,7 +164,7 @@ $(SIM)/selftest_static: tests/sim/selftest.c $(SIM)/libcudart_static.a $(SIM)/li
 	$(SAY) LINK $@
 	$(Q)$(CC) $(sim_flags) -o $@ $^ '-Wl,-rpath,$$ORIGIN'
 
-sim: $(SIM)/libcuda.so.1 $(SIM)/libcudart.so.13 $(SIM)/libcudart_static.a $(SIM)/selftest $(SIM)/selftest_static
+sim: $(SIM)/libcuda.so.1 $(SIM)/libcudart.so.13 $(SIM)/libcudart_static.a $(SIM)/libnvidia-ml.so.1 $(SIM)/selftest $(SIM)/selftest_static
 .PHONY: sim
 
 # ---- demo -------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,231 @@
+/*
+ * nvml_sim.c - a simulated libnvidia-ml.so.1 beside the simulated libcuda.so.1, and without it too.
+ *
+ * It reads the same variables as the simulated driver (SGSIM_KIND, SGSIM_MEMORY, SGSIM_DEVICES, SGSIM_MEMINFO) and gives
+ * its devices the same UUIDs. SGSIM_NVML_MEMORY=yes|no: whether memory can be asked for. The default is as observed: not
+ * on a GB10 (nvitop#208, nvtop#466), but on discrete cards. What is free is MemFree of the fake machine, or what the
+ * simulated driver of this process, if it has one, has left.
+ */
+#define _GNU_SOURCE
+#include "nvml_sim.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GIB (1ull << 30)
+#define RESERVED (300ull << 20) /* what a discrete card's driver keeps for itself; any number that is not 0 */
+#define DEVICES_MOST 16
+
+struct nvmlDevice_st {
+    unsigned int index;
+};
+
+static struct nvmlDevice_st devices[DEVICES_MOST];
+static int users, asked;
+static nvmlReturn_t planned;
+
+int sgsim_nvml_asked(void)
+{
+    return asked;
+}
+
+void sgsim_nvml_fail(nvmlReturn_t error)
+{
+    planned = error;
+}
+
+static bool is_discrete(void)
+{
+    const char *kind = getenv("SGSIM_KIND");
+    return kind && strcmp(kind, "discrete") == 0;
+}
+
+static bool has_memory_info(void)
+{
+    const char *choice = getenv("SGSIM_NVML_MEMORY");
+    return choice ? strcmp(choice, "yes") == 0 : is_discrete();
+}
+
+static unsigned int device_count(void)
+{
+    const char *text = getenv("SGSIM_DEVICES");
+    unsigned long count = text ? strtoul(text, NULL, 10) : 1;
+    return count > DEVICES_MOST ? DEVICES_MOST : (unsigned int)count;
+}
+
+static unsigned long long total_bytes(void)
+{
+    const char *text = getenv("SGSIM_MEMORY");
+    if (!text)
+        return is_discrete() ? 24 * GIB : 1217 * GIB / 10 / 4096 * 4096; /* as sim_faults.c */
+    char *end;
+    unsigned long long number = strtoull(text, &end, 10);
+    return *end == 'G' ? number * GIB : *end == 'M' ? number << 20 : *end == 'K' ? number << 10 : number;
+}
+
+/* MemFree of the fake machine; `otherwise` if there is none. */
+static unsigned long long machine_free_bytes(unsigned long long otherwise)
+{
+    const char *path = getenv("SGSIM_MEMINFO");
+    FILE *file = path && !is_discrete() ? fopen(path, "re") : NULL;
+    char line[128];
+    unsigned long long kib;
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemFree: %llu kB", &kib) == 1)
+            otherwise = kib * 1024;
+    if (file)
+        fclose(file);
+    return otherwise;
+}
+
+/* What the simulated driver of this process has handed out. */
+static unsigned long long live_bytes(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), *found = NULL;
+    size_t (*live)(const char *);
+    if (driver)
+        found = dlsym(driver, "sgsim_live_bytes");
+    memcpy(&live, &found, sizeof live);
+    unsigned long long bytes = found ? live("device") + live("array") + live("context") : 0;
+    if (driver)
+        dlclose(driver);
+    return bytes;
+}
+
+static nvmlReturn_t check(nvmlDevice_t device, const void *answer)
+{
+    if (users == 0)
+        return NVML_ERROR_UNINITIALIZED;
+    for (unsigned int i = 0; i < device_count(); i++)
+        if (device == &devices[i] && answer)
+            return NVML_SUCCESS;
+    return NVML_ERROR_INVALID_ARGUMENT;
+}
+
+static nvmlReturn_t ask(nvmlMemory_t *memory)
+{
+    if (planned)
+        return planned;
+    if (!has_memory_info())
+        return NVML_ERROR_NOT_SUPPORTED;
+    unsigned long long total = total_bytes(), live = live_bytes();
+    unsigned long long left = machine_free_bytes(total > live ? total - live : 0);
+    *memory = (nvmlMemory_t){.total = total, .free = left < total ? left : total};
+    memory->used = total - memory->free;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
+{
+    nvmlReturn_t result = check(device, memory);
+    asked++;
+    return result == NVML_SUCCESS ? ask(memory) : result;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
+{
+    nvmlMemory_t plain;
+    nvmlReturn_t result = check(device, memory);
+    asked++;
+    if (result == NVML_SUCCESS && memory->version != nvmlMemory_v2)
+        result = NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    if (result == NVML_SUCCESS)
+        result = ask(&plain);
+    if (result != NVML_SUCCESS)
+        return result;
+    memory->total = plain.total;
+    memory->reserved = RESERVED < plain.free ? RESERVED : plain.free;
+    memory->free = plain.free - memory->reserved;
+    memory->used = plain.used;
+    return NVML_SUCCESS;
+}
+
+/* ---- what a client needs on its way there ---- */
+
+nvmlReturn_t nvmlInit_v2(void)
+{
+    for (unsigned int i = 0; i < DEVICES_MOST; i++)
+        devices[i].index = i;
+    users++;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
+{
+    (void)flags;
+    return nvmlInit_v2();
+}
+
+nvmlReturn_t nvmlShutdown(void)
+{
+    if (users == 0)
+        return NVML_ERROR_UNINITIALIZED;
+    users--;
+    return NVML_SUCCESS;
+}
+
+const char *nvmlErrorString(nvmlReturn_t result)
+{
+    return result == NVML_SUCCESS               ? "The operation was successful"
+           : result == NVML_ERROR_NOT_SUPPORTED ? "Not Supported"
+                                                : "Unknown Error";
+}
+
+static nvmlReturn_t copy_text(char *to, unsigned int room, const char *text)
+{
+    if (strlen(text) >= room)
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    memcpy(to, text, strlen(text) + 1);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length)
+{
+    return users == 0 ? NVML_ERROR_UNINITIALIZED : copy_text(version, length, "580.00 (simulated)");
+}
+
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
+{
+    if (users == 0)
+        return NVML_ERROR_UNINITIALIZED;
+    *count = device_count();
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
+{
+    if (users == 0)
+        return NVML_ERROR_UNINITIALIZED;
+    if (index >= device_count())
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *device = &devices[index];
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length)
+{
+    nvmlReturn_t result = check(device, name);
+    const char *text = is_discrete() ? "Simulated discrete GPU" : "NVIDIA GB10 (simulated)";
+    return result == NVML_SUCCESS ? copy_text(name, length, text) : result;
+}
+
+/* "GPU-" and the bytes that cuDeviceGetUuid gives, in groups of 4, 2, 2, 2 and 6: as the real one spells them. */
+nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
+{
+    nvmlReturn_t result = check(device, uuid);
+    char text[48] = "GPU";
+    size_t used = 3;
+    if (result != NVML_SUCCESS)
+        return result;
+    unsigned char bytes[16];
+    memcpy(bytes, is_discrete() ? "sgsim-card-gpu-" : "sgsim-gb10-gpu-", 15);
+    bytes[15] = (unsigned char)('A' + device->index);
+    for (int i = 0; i < 16; i++) {
+        bool begins_group = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+        used += (size_t)snprintf(text + used, sizeof text - used, begins_group ? "-%02x" : "%02x", bytes[i]);
+    }
+    return copy_text(uuid, length, text);
+}
