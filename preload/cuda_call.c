@@ -54,6 +54,34 @@ static void learn_device(uint32_t device)
     sg_store_release(&device_kind[device], (uint32_t)(is_integrated != 0 ? DEVICE_INTEGRATED : DEVICE_DISCRETE));
 }
 
+/* "GPU-" and the bytes in groups of 4, 2, 2, 2 and 6: so NVML's documentation of nvmlDeviceGetUUID, and nvidia-smi -L. */
+static bool is_spelled(const char *nvml_uuid, const CUuuid *uuid)
+{
+    static const char digits[] = "0123456789abcdef";
+    char spelled[4 + 2 * sizeof uuid->bytes + 4 + 1] = "GPU-", *at = spelled + 4;
+    for (size_t i = 0; i < sizeof uuid->bytes; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10)
+            *at++ = '-';
+        *at++ = digits[(unsigned char)uuid->bytes[i] >> 4];
+        *at++ = digits[(unsigned char)uuid->bytes[i] & 15];
+    }
+    *at = '\0';
+    return strcmp(spelled, nvml_uuid) == 0;
+}
+
+int sg_cuda_find_device(const char *nvml_uuid)
+{
+    SG_DRIVER(get_uuid, cuDeviceGetUuid);
+    CUuuid uuid;
+    for (int device = 0; get_uuid != NULL && device < SG_DEVICE_ROOM; device++) {
+        if (get_uuid(&uuid, device) != CUDA_SUCCESS) /* no more devices, or no cuInit */
+            return -1;
+        if (is_spelled(nvml_uuid, &uuid))
+            return sg_cuda_knows_device((uint32_t)device) ? device : -1;
+    }
+    return -1;
+}
+
 bool sg_cuda_knows_device(uint32_t device)
 {
     if (device >= SG_DEVICE_ROOM)

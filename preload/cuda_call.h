@@ -49,6 +49,10 @@ bool sg_cuda_begin_on(struct sg_cuda_call *call, enum sg_hook hook, CUdevice dev
 bool sg_cuda_knows_device(uint32_t device);
 bool sg_cuda_has_own_pool(uint32_t device);
 
+/* The device that NVML and nvidia-smi call "GPU-...", once the program itself has begun with CUDA; else, or if CUDA does not
+ * have it, -1. */
+int sg_cuda_find_device(const char *nvml_uuid);
+
 /* Asks for what call->request says, with a fresh look at the device if it has a pool of its own. */
 bool sg_cuda_ask(struct sg_cuda_call *call);
 

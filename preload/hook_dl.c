@@ -29,6 +29,12 @@ static enum sg_hook find_hook(const char *name)
     return SG_HOOK_COUNT;
 }
 
+/* What all our names but the libc's begin with: cu, cuda or nvml. Almost everything that is asked for ends here. */
+static bool is_worth_a_look(const char *name)
+{
+    return (name[0] == 'c' && name[1] == 'u') || (name[0] == 'n' && name[1] == 'v');
+}
+
 /* The answer "not there", with the dlerror() that belongs to it. */
 static void *absent(const char *name)
 {
@@ -46,11 +52,24 @@ static void *answer_global(enum sg_hook hook, const char *name)
     return real != NULL ? as_pointer(sg_hook_function(hook)) : absent(name);
 }
 
+/* Notes what is behind the hook. False: something else is already, as where one library wraps another of its kind; were
+ * both led through the hook, the wrapper would call itself. Programs close NVML and go on with what they found there. */
+static bool note_real(enum sg_hook hook, sg_function found)
+{
+    sg_function known = sg_load_acquire(&sg_real_address[hook]);
+    if (known == NULL) {
+        if (sg_hook_table[hook].family == SG_FAMILY_NVML)
+            sg_real_pin(found);
+        sg_store_release(&sg_real_address[hook], found);
+    }
+    return known == NULL || known == found || sg_hook_table[hook].family != SG_FAMILY_NVML;
+}
+
 void *sg_dlsym_filter(void *handle, const char *name)
 {
     if (sg_load_acquire(&sg_dlsym_next) == NULL)
         (void)sg_real_dlsym(RTLD_NEXT, "dlsym");
-    if (name == NULL || name[0] != 'c' || name[1] != 'u' || handle == RTLD_NEXT || sg_options.is_disabled)
+    if (name == NULL || !is_worth_a_look(name) || handle == RTLD_NEXT || sg_options.is_disabled)
         return NULL;
     enum sg_hook hook = find_hook(name);
     if (hook == SG_HOOK_COUNT)
@@ -62,7 +81,5 @@ void *sg_dlsym_filter(void *handle, const char *name)
         return answer_global(hook, name);
     if (sg_hook_table[hook].family == SG_FAMILY_RUNTIME)
         return as_pointer(sg_runtime_thunk(hook, found));
-    if (sg_load_acquire(&sg_real_address[hook]) == NULL)
-        sg_store_release(&sg_real_address[hook], found);
-    return as_pointer(sg_hook_function(hook));
+    return note_real(hook, found) ? as_pointer(sg_hook_function(hook)) : NULL;
 }

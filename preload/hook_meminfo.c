@@ -7,9 +7,10 @@
  * Errors stay the driver's, but for its own OUT_OF_MEMORY: PyTorch asks while it reports one. Below the floor, where
  * the driver has been seen to hang, it is not asked. A guard that only observes changes no answer.
  */
-#include "cuda_call.h"
+#include "hook_meminfo.h"
 
 #include "compiler.h"
+#include "cuda_call.h"
 #include "options.h"
 #include "room.h"
 
@@ -18,7 +19,7 @@
 
 static uint64_t fixed_total; /* (atomic) 0: nobody has asked yet */
 
-static bool is_honest(void)
+bool sg_meminfo_is_honest(void)
 {
     return sg_lifecycle_enter() && sg_options.meminfo_honest && !sg_options.mode_observe &&
            (sg_self.layers & SG_LAYER_CUDA) == 0;
@@ -49,17 +50,10 @@ static uint64_t total_of(uint64_t all_bytes, uint64_t device_total, uint64_t res
     return sg_cas_u64(&fixed_total, &known, total) ? total : known;
 }
 
-struct answer {
-    uint64_t free_bytes, total_bytes;
-    bool is_below_floor;
-};
-
-/* False if nothing is known of the machine: then the driver's word stands. */
-static bool find_answer(struct answer *answer, CUdevice device)
+bool sg_meminfo_find(struct sg_meminfo *answer, uint64_t device_total)
 {
     struct sg_capacity capacity;
     sg_admission_measure(&capacity, is_bounded_by_cgroups());
-    uint64_t device_total = sg_own->device[(uint32_t)device % SG_DEVICE_ROOM].total_bytes;
     answer->is_below_floor = capacity.is_below_floor;
     answer->total_bytes = total_of(capacity.all_bytes, device_total, capacity.reserve_bytes);
     answer->free_bytes = capacity.largest_bytes / STEP_BYTES * STEP_BYTES;
@@ -68,11 +62,16 @@ static bool find_answer(struct answer *answer, CUdevice device)
     return capacity.is_known;
 }
 
+static bool find_answer(struct sg_meminfo *answer, CUdevice device)
+{
+    return sg_meminfo_find(answer, sg_own->device[(uint32_t)device % SG_DEVICE_ROOM].total_bytes);
+}
+
 /* The current context's device, if its memory is the machine's; the driver answers all else. */
 static bool is_ours(CUdevice *device)
 {
     SG_DRIVER(get_device, cuCtxGetDevice);
-    return is_honest() && get_device != NULL && get_device(device) == CUDA_SUCCESS && is_unified(*device);
+    return sg_meminfo_is_honest() && get_device != NULL && get_device(device) == CUDA_SUCCESS && is_unified(*device);
 }
 
 static bool is_replaced(CUresult result)
@@ -81,7 +80,7 @@ static bool is_replaced(CUresult result)
 }
 
 #define GET_INFO(name, type, most) \
-    struct answer answer; \
+    struct sg_meminfo answer; \
     CUdevice device = 0; \
     if (free == NULL || total == NULL || !is_ours(&device) || !find_answer(&answer, device)) \
         return SG_DRIVER_CALL(name, free, total); \
@@ -104,9 +103,9 @@ SG_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free, size_t *total)
 }
 
 #define GET_TOTAL(name, type, most) \
-    struct answer answer; \
+    struct sg_meminfo answer; \
     CUresult result = SG_DRIVER_CALL(name, bytes, dev); \
-    if (result != CUDA_SUCCESS || !is_honest() || !is_unified(dev) || !find_answer(&answer, dev)) \
+    if (result != CUDA_SUCCESS || !sg_meminfo_is_honest() || !is_unified(dev) || !find_answer(&answer, dev)) \
         return result; \
     *bytes = (type)(answer.total_bytes < (most) ? answer.total_bytes : (most)); \
     return result

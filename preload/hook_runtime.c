@@ -59,16 +59,6 @@ static sg_function look_up_anywhere(const char *name)
 
 /* What the calling object would have bound to without us: first in its own scope (a library opened RTLD_LOCAL has its own
  * runtime there), then behind us in the global one. */
-/* What has been found is kept for good, so its library must be. */
-static void pin(sg_function function)
-{
-    Dl_info info;
-    void *address;
-    memcpy(&address, &function, sizeof address);
-    if (address != NULL && dladdr(address, &info) != 0 && info.dli_fname != NULL)
-        (void)dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-}
-
 static sg_function look_up_for(const void *return_address, enum sg_hook hook)
 {
     const char *name = sg_hook_table[hook].symbol;
@@ -86,7 +76,7 @@ static sg_function look_up_for(const void *return_address, enum sg_hook hook)
         real = sg_real_dlsym(RTLD_NEXT, name);
     if (real == NULL)
         real = look_up_anywhere(name);
-    pin(real);
+    sg_real_pin(real);
     return real;
 }
 
@@ -180,20 +170,20 @@ FORWARD_AS(cudaMallocFromPoolAsync_ptsz, "cudaMallocFromPoolAsync",
 static const sg_function thunk_table[SG_HOOK_COUNT][RUNTIME_ROOM] = {
 #define SG_HOOK_LIBC(symbol)
 #define SG_HOOK_DRIVER(symbol, base, version, is_ptsz)
+#define SG_HOOK_NVML(symbol)
 #define SG_HOOK_RUNTIME(symbol) \
     [SG_HOOK_##symbol] = {(sg_function)symbol##_0, (sg_function)symbol##_1, (sg_function)symbol##_2, \
                           (sg_function)symbol##_3},
 #include "hooks.def"
 #undef SG_HOOK_LIBC
 #undef SG_HOOK_DRIVER
+#undef SG_HOOK_NVML
 #undef SG_HOOK_RUNTIME
 };
 
 sg_function sg_runtime_thunk(enum sg_hook hook, sg_function real)
 {
-    int saved_errno = errno;
-    pin(real);
-    errno = saved_errno;
+    sg_real_pin(real);
     for (unsigned i = 0; i < RUNTIME_ROOM; i++) {
         uint64_t nobody = 0;
         if (sg_load_acquire(&thunk_real[hook][i]) == real ||

@@ -13,10 +13,12 @@
 const struct sg_hook_info sg_hook_table[SG_HOOK_COUNT] = {
 #define SG_HOOK_LIBC(symbol) {#symbol, #symbol, SG_FAMILY_LIBC, 0, false},
 #define SG_HOOK_DRIVER(symbol, base, version, is_ptsz) {#symbol, #base, SG_FAMILY_DRIVER, version, is_ptsz},
+#define SG_HOOK_NVML(symbol) {#symbol, #symbol, SG_FAMILY_NVML, 0, false},
 #define SG_HOOK_RUNTIME(symbol) {#symbol, #symbol, SG_FAMILY_RUNTIME, 0, false},
 #include "hooks.def"
 #undef SG_HOOK_LIBC
 #undef SG_HOOK_DRIVER
+#undef SG_HOOK_NVML
 #undef SG_HOOK_RUNTIME
 };
 
@@ -94,6 +96,49 @@ sg_function sg_real_driver_once(sg_function *known, const char *symbol)
     return function;
 }
 
+static void *library_of(sg_function function, int flags)
+{
+    Dl_info info;
+    void *address;
+    memcpy(&address, &function, sizeof address);
+    bool is_found = address != NULL && dladdr(address, &info) != 0 && info.dli_fname != NULL;
+    return is_found ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | flags) : NULL;
+}
+
+void sg_real_pin(sg_function function)
+{
+    int saved_errno = errno;
+    (void)library_of(function, RTLD_NODELETE);
+    errno = saved_errno;
+}
+
+sg_function sg_real_beside(sg_function function, const char *symbol)
+{
+    int saved_errno = errno;
+    void *handle = library_of(function, 0);
+    sg_function found = handle != NULL ? sg_real_dlsym(handle, symbol) : NULL;
+    if (handle != NULL)
+        (void)dlclose(handle);
+    errno = saved_errno;
+    return found;
+}
+
+/* What a caller of our export would have bound to without us; or, out of a plugin that was opened RTLD_LOCAL, what is
+ * loaded under the name that everybody uses. */
+static sg_function find_nvml(const char *symbol)
+{
+    int saved_errno = errno;
+    sg_function function = sg_real_dlsym(RTLD_NEXT, symbol);
+    void *handle = function == NULL ? dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    if (handle != NULL)
+        function = sg_real_dlsym(handle, symbol);
+    sg_real_pin(function);
+    if (handle != NULL)
+        (void)dlclose(handle);
+    errno = saved_errno;
+    return function;
+}
+
 sg_function sg_real_look_up(enum sg_hook hook)
 {
     sg_function real = NULL;
@@ -103,6 +148,9 @@ sg_function sg_real_look_up(enum sg_hook hook)
         break;
     case SG_FAMILY_DRIVER:
         real = sg_real_driver(sg_hook_table[hook].symbol);
+        break;
+    case SG_FAMILY_NVML:
+        real = find_nvml(sg_hook_table[hook].symbol);
         break;
     case SG_FAMILY_RUNTIME: /* depends on the caller: hook_runtime.c */
         break;

@@ -15,10 +15,12 @@
 enum sg_hook {
 #define SG_HOOK_LIBC(symbol) SG_HOOK_##symbol,
 #define SG_HOOK_DRIVER(symbol, base, version, is_ptsz) SG_HOOK_##symbol,
+#define SG_HOOK_NVML(symbol) SG_HOOK_##symbol,
 #define SG_HOOK_RUNTIME(symbol) SG_HOOK_##symbol,
 #include "hooks.def"
 #undef SG_HOOK_LIBC
 #undef SG_HOOK_DRIVER
+#undef SG_HOOK_NVML
 #undef SG_HOOK_RUNTIME
     SG_HOOK_COUNT
 };
@@ -26,7 +28,7 @@ enum sg_hook {
 /* Any function; converted back to its own type before it is called. */
 typedef void (*sg_function)(void);
 
-enum sg_family { SG_FAMILY_LIBC, SG_FAMILY_DRIVER, SG_FAMILY_RUNTIME };
+enum sg_family { SG_FAMILY_LIBC, SG_FAMILY_DRIVER, SG_FAMILY_NVML, SG_FAMILY_RUNTIME };
 
 struct sg_hook_info {
     const char *symbol;
@@ -40,7 +42,7 @@ extern const struct sg_hook_info sg_hook_table[SG_HOOK_COUNT];
 extern sg_function sg_real_address[SG_HOOK_COUNT];
 extern sg_function sg_dlsym_next;
 
-/* The real function behind a hook, or NULL if there is none (a CUDA function without a driver). */
+/* The real function behind a hook, or NULL if there is none (a CUDA function without a driver, one of NVML without NVML). */
 sg_function sg_real_look_up(enum sg_hook hook);
 
 /* Set-up: looks up every function of the libc that is not known yet. */
@@ -67,6 +69,12 @@ sg_function sg_real_driver_once(sg_function *known, const char *symbol);
 
 /* libcuda.so.1, if it is loaded; else NULL. */
 void *sg_real_driver_handle(void);
+
+/* Keeps the library of a function whose address is kept. */
+void sg_real_pin(sg_function function);
+
+/* Another function of the library that `function` is in, or NULL. */
+sg_function sg_real_beside(sg_function function, const char *symbol);
 
 /* The libc's dlsym, and look-ups through it that keep errno. */
 sg_function sg_real_dlsym(void *handle, const char *symbol);

@@ -19,8 +19,17 @@ static int is_absent(void *handle, const char *name)
 
 int main(void)
 {
-    static const char *const names[] = {"cuInit",           "cuMemAlloc",  "cuMemAlloc_v2", "cuMemFree_v2",
-                                        "cuGetProcAddress", "cuMemCreate", "cudaMalloc",    "cudaMallocAsync"};
+    static const char *const names[] = {"cuInit",
+                                        "cuMemAlloc",
+                                        "cuMemAlloc_v2",
+                                        "cuMemFree_v2",
+                                        "cuGetProcAddress",
+                                        "cuMemCreate",
+                                        "cudaMalloc",
+                                        "cudaMallocAsync",
+                                        "nvmlInit_v2",
+                                        "nvmlDeviceGetMemoryInfo",
+                                        "nvmlDeviceGetMemoryInfo_v2"};
     int bad = cuInit != NULL || sparkguard_nothing != NULL;
     for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
         bad += !is_absent(RTLD_DEFAULT, names[i]);
