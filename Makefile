@@ -261,6 +261,12 @@ sanitize: ## core and tools under ASan+UBSan, the core under TSan
 	$(Q)BUILD=build/thread tests/run --unit
 .PHONY: test check cross sanitize
 
+test-frameworks: ## real client libraries from PyPI under the guard; writes tests/frameworks/RESULTS.md
+	$(Q)scripts/install-deps build test frameworks
+	$(Q)$(MAKE) --no-print-directory all sim
+	$(Q)BUILD=$(BUILD) tests/frameworks/run
+.PHONY: test-frameworks
+
 bench: ## ratios against no preload, measured in pairs; PEERS=1 adds other allocators and memusage
 	$(Q)scripts/install-deps build test
 	$(Q)$(MAKE) --no-print-directory all sim $(BUILD)/bench/pairs
@@ -293,7 +299,7 @@ print-exports:
 
 help: ## this text
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \
-	    /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	    /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
 .PHONY: clean help print-exports
 
 -include $(shell find $(BUILD)/obj $(BUILD)/fault/obj -name '*.d' 2>/dev/null)
