@@ -211,6 +211,21 @@ void sg_seats_leave(void)
     sg_seats_advance();
 }
 
+/* The byte was locked all the time, so nobody else has sat down. What is held is added to what was ever asked for, as in
+ * sit_down: looks that others made meanwhile did not see it. */
+void sg_seats_come_back(void)
+{
+    struct sg_seat *seat = sg_load(&own.seat);
+    if (seat == NULL)
+        return;
+    uint64_t claim = sg_load(&seat->claim);
+    if (SG_CLAIM_STATE(claim) != SG_CLAIM_EMPTY)
+        return;
+    uint64_t flying = sg_load(&sg_own->slot.in_flight_bytes);
+    sg_seats_count(flying + sg_load(&sg_own->slot.promised_bytes));
+    (void)sg_cas_u64(&seat->claim, &claim, claim | SG_CLAIM_LIVE);
+}
+
 static void stand_up(void)
 {
     sg_store(&own.ledger, NULL);

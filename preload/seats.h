@@ -56,6 +56,9 @@ void sg_seats_join(void);
 /* Gives it up: the process ends. Any thread. */
 void sg_seats_leave(void);
 
+/* Takes that back: it did not end. Any thread. */
+void sg_seats_come_back(void);
+
 /* In a forked child: the seat is the parent's. */
 void sg_seats_refork(void);
 

@@ -27,6 +27,7 @@ static uint64_t retry_ns; /* a passing lack of descriptors: try again after this
 static struct sg_lock attach_lock;
 static char path[SG_PATH_ROOM + 64];
 static unsigned file_mode = 0600;
+static bool is_removed; /* the file, because nothing was to be left */
 
 unsigned sg_segment_file_mode(void)
 {
@@ -323,6 +324,7 @@ bool sg_segment_refork(void)
         memset(&sg_window, 0, SG_SEGMENT_BYTES(sg_own->record_used));
     }
     retry_ns = 0;
+    is_removed = false;
     sg_store_release(&attachment, (uint32_t)UNTRIED);
     return true;
 }
@@ -344,8 +346,10 @@ void sg_segment_end(enum sg_state state, int exit_code)
     sg_store_release(&sg_own->slot.state, (uint32_t)state);
     if (state == SG_STATE_EXITED) /* exec may fail, and after it the kernel lets go of the seat */
         sg_seats_leave();
-    if (state == SG_STATE_EXITED && leaves_nothing(sg_own))
+    if (state == SG_STATE_EXITED && leaves_nothing(sg_own)) {
         (void)sg_sys_unlinkat((int)SG_AT_FDCWD, path);
+        is_removed = true;
+    }
 }
 
 void sg_segment_resume(void)
@@ -355,6 +359,12 @@ void sg_segment_resume(void)
     sg_own->ended_time_ns = 0;
     sg_own->signal = -1;
     sg_store_release(&sg_own->slot.state, (uint32_t)SG_STATE_RUNNING);
+    sg_seats_come_back();
+    if (is_removed) { /* another file, filled from the window, takes its place */
+        is_removed = false;
+        sg_store_release(&attachment, (uint32_t)UNTRIED);
+        sg_segment_attach();
+    }
 }
 
 void sg_segment_add_refusal(const struct sg_refusal *refusal)

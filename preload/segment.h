@@ -55,7 +55,7 @@ bool sg_segment_refork(void);
 /* Marks the end: state, and exit code or -1. Removes the file if the process leaves nothing worth keeping. */
 void sg_segment_end(enum sg_state state, int exit_code);
 
-/* Takes back sg_segment_end(SG_STATE_REPLACED): exec failed. */
+/* Takes back sg_segment_end: exec, or the fork of daemon(3), has failed. */
 void sg_segment_resume(void);
 
 /* True if this process made the segment: a vfork child, sharing our memory, did not. */

@@ -2,7 +2,8 @@
  * claim.pml - a model of how a seat of the machine's ledger changes hands.
  *
  * Checked by tests/model/run. Every statement is one access to shared memory or to the kernel, in the order in which
- * preload/seats.c makes it: choose_seat, keep_lock and sit_down (Newcomer), sg_seats_leave (Owner), mark_dead (Reaper).
+ * preload/seats.c makes it: choose_seat, keep_lock and sit_down (Newcomer), sg_seats_leave and sg_seats_come_back (Owner),
+ * mark_dead (Reaper).
  *
  *     claim             generation << 2 | EMPTY, LIVE or DEAD
  *     holder            who holds the open-file-description lock on the seat's byte; the kernel lets go at his death
@@ -23,6 +24,7 @@
  * Parameters (-D)
  *     STOP              bit mask of processes that may stop: 1 and 2 the newcomers, 3 the reaper
  *     LEAVES            the owner leaves
+ *     RETURNS           and comes back: it did not end
  *     TRIES             how often newcomers and the reaper try (2)
  *     STOPPED_AT_LOCK   recovery is checked also if a newcomer stopped between getting the byte and sitting down,
  *                       and the owner before had sat down and died since the newcomer read the claim. Then it does
@@ -121,6 +123,7 @@ proctype Newcomer(byte me)
 
 proctype Owner(byte me)
 {
+    byte seen;
     {
 #ifdef LEAVES
         /* sg_seats_leave(): the byte stays locked, so nobody else sits down before we are gone */
@@ -129,6 +132,23 @@ proctype Owner(byte me)
         holder = NOBODY;
 #endif
         assert(word == me); /* own-words */
+#ifdef RETURNS
+        /* sg_seats_come_back() */
+        seen = claim;
+        if
+        :: STATE(seen) == EMPTY ->
+            atomic {
+                if
+                :: claim == seen ->
+                    claim = seen | LIVE;
+                    is_here = true
+                :: else
+                fi
+            };
+            assert(word == me) /* own-words */
+        :: else
+        fi;
+#endif
 #endif
         is_done[me] = true
     } unless { is_killed[me] || is_stopped[me] }

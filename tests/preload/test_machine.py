@@ -5,6 +5,7 @@ Nobody touches what he takes, so promises stay as they are. "largest" is what ad
 """
 
 import contextlib
+import errno
 import os
 import random
 import signal
@@ -245,6 +246,26 @@ ready()
     assert tenant.go().ready() == ["ok"]
     place.assert_left(LEFT - 4 * GIB, above=MIB)
     tenant.end()
+
+
+@pytest.mark.parametrize("size", ["3 * GIB", "2 * MIB"], ids=["large", "small"])
+def test_process_that_could_not_become_a_daemon_keeps_its_seat_and_its_record(place, tmp_path, size):
+    """It had left both. The small one's record was gone: what ends by itself and held little leaves nothing."""
+    library, source = tmp_path / "libdaemon.so", tmp_path / "daemon.c"
+    source.write_text("#include <errno.h>\nint daemon(int a, int b) { errno = EAGAIN; return a + b > 9 ? 0 : -1; }\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    text = f"malloc({size})\nsay(libc.daemon(1, 1) == -1 and ctypes.get_errno() == {errno.EAGAIN})\nready()"
+    tenant = place.player(text + "\nmalloc(GIB)\nready()", {"LD_PRELOAD": f"{place.guard.library}:{library}"})
+    assert tenant.ready() == ["ok", "True"]
+    held = 3 * GIB if "3" in size else 0
+    place.assert_left(LEFT - held, above=MIB)
+    seat = place.ledger.of(tenant.pid)
+    assert tenant.go().ready() == ["ok"]
+    assert place.ledger.of(tenant.pid) == seat
+    place.assert_left(LEFT - held - GIB, above=MIB)
+    assert place.guard.process(tenant.pid)["state"] == "running"
+    tenant.end()
+    place.assert_left(LEFT)
 
 
 def test_unguarded_program_leaves_the_seat_of_the_one_it_replaced(place):
