@@ -1,5 +1,8 @@
 /*
- * hook_process.c - the calls that begin a thread, end the process or replace its program.
+ * hook_process.c - the calls that begin a thread or a child, end the process or replace its program.
+ *
+ * What a forked child is, the handlers of fork tell (lifecycle.c), however it was made. fork itself is ours only for what must
+ * not be done in a handler, while other libraries' locks may still be held: giving the child a thread.
  *
  * A return from main and exit(3) reach us through on_exit; _exit, _Exit, quick_exit and daemon only here. exec marks the
  * record "replaced" and takes the mark back if it fails; a vfork child, which shares our memory, marks nothing
@@ -9,6 +12,7 @@
 #include "lifecycle.h"
 #include "real.h"
 #include "segment.h"
+#include "watchdog.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -23,6 +27,24 @@ SG_EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes
     if (sg_lifecycle_enter())
         sg_segment_attach();
     return SG_REAL(pthread_create)(thread, attributes, start, argument);
+}
+
+/* `answer` is fork's. Where the parent had no segment, its child is not to try for one before it asks for something. */
+static int begin_child(int answer, bool had_segment)
+{
+    if (answer != 0 || !had_segment)
+        return answer;
+    int saved_errno = errno;
+    if (sg_lifecycle_enter())
+        sg_watchdog_begin_child();
+    errno = saved_errno;
+    return answer;
+}
+
+SG_EXPORT pid_t fork(void)
+{
+    bool had_segment = sg_segment_is_own();
+    return begin_child(SG_REAL(fork)(), had_segment);
 }
 
 SG_EXPORT void _exit(int status)
@@ -103,9 +125,10 @@ enum { LIST_ROOM = 1024 };
  * whose record is a new one, come back. */
 SG_EXPORT int daemon(int keep_directory, int keep_output)
 {
+    bool had_segment = sg_segment_is_own();
     if (!sg_options.is_disabled)
         sg_segment_end(SG_STATE_EXITED, 0);
-    return came_back(SG_REAL(daemon)(keep_directory, keep_output));
+    return begin_child(came_back(SG_REAL(daemon)(keep_directory, keep_output)), had_segment);
 }
 
 /* The arguments of execl and its like, which end with a NULL, as an array: false if they are too many. An empty list is

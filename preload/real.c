@@ -32,6 +32,11 @@ bool sg_real_is_looking(void)
     return looking != 0;
 }
 
+void sg_real_serve_from_boot(bool is_on)
+{
+    looking += is_on ? 1u : UINT32_MAX;
+}
+
 static sg_function as_function(void *pointer)
 {
     sg_function function;

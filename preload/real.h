@@ -82,6 +82,9 @@ sg_function sg_real_dlsym(void *handle, const char *symbol);
 /* Whether this thread is inside a look-up: the heap then serves from the boot buffer. */
 bool sg_real_is_looking(void);
 
+/* Makes it do so for as long as the real heap must not be asked. */
+void sg_real_serve_from_boot(bool is_on);
+
 /* The exported function of a hook (ours). */
 sg_function sg_hook_function(enum sg_hook hook);
 

@@ -329,10 +329,13 @@ bool sg_segment_refork(void)
     return true;
 }
 
-/* Ended by itself, below 16 MiB of its own, without CUDA and unrefused. */
-static bool leaves_nothing(const struct sg_segment *segment)
+/* Ended by itself, below 16 MiB of its own, without CUDA and unrefused. A program that replaced itself was there; a child that
+ * was forked to become another never was. */
+static bool leaves_nothing(const struct sg_segment *segment, enum sg_state state)
 {
     uint64_t own = segment->peak_seen_bytes - segment->slot.inherited_bytes;
+    if (state != SG_STATE_EXITED && segment->slot.inherited_bytes == 0)
+        return false;
     return own < (UINT64_C(16) << 20) && (segment->slot.flags & SG_SLOT_CUDA) == 0 && segment->refusal_count == 0;
 }
 
@@ -346,7 +349,7 @@ void sg_segment_end(enum sg_state state, int exit_code)
     sg_store_release(&sg_own->slot.state, (uint32_t)state);
     if (state == SG_STATE_EXITED) /* exec may fail, and after it the kernel lets go of the seat */
         sg_seats_leave();
-    if (state == SG_STATE_EXITED && leaves_nothing(sg_own)) {
+    if (leaves_nothing(sg_own, state)) {
         (void)sg_sys_unlinkat((int)SG_AT_FDCWD, path);
         is_removed = true;
     }

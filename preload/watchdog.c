@@ -228,12 +228,16 @@ static bool start(void)
     return result == 0;
 }
 
+static bool is_worth_it(void)
+{
+    return (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_CUDA) != 0 ||
+           sg_load_relaxed(&sg_own->slot.granted_bytes) >= HOLDS_MUCH;
+}
+
 void sg_watchdog_consider(void)
 {
     uint32_t absent = ABSENT;
-    bool is_worth_it = (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_CUDA) != 0 ||
-                       sg_load_relaxed(&sg_own->slot.granted_bytes) >= HOLDS_MUCH;
-    if (SG_LIKELY(!is_worth_it || sg_load_relaxed(&watchdog.presence) != ABSENT))
+    if (SG_LIKELY(!is_worth_it() || sg_load_relaxed(&watchdog.presence) != ABSENT))
         return;
     if (sg_options.watchdog == SG_WATCHDOG_OFF || sg_self.layers != 0 || sg_lock_is_forking() || !sg_segment_is_own() ||
         sg_sys_clock_ns(CLOCK_MONOTONIC) < sg_load(&watchdog.not_before_ns))
@@ -249,12 +253,24 @@ void sg_watchdog_consider(void)
     errno = saved_errno;
 }
 
+void sg_watchdog_begin_child(void)
+{
+    if (!is_worth_it() || sg_options.watchdog == SG_WATCHDOG_OFF || sg_self.layers != 0)
+        return;
+    sg_admission_join();
+    sg_real_serve_from_boot(true);
+    sg_watchdog_consider();
+    sg_real_serve_from_boot(false);
+}
+
 /* The thread's end is not waited for: it takes the libc's locks and the allocator's, which whoever forks may hold. That it has
  * left its loop, and touches nothing any more, is; and not without bound. */
 void sg_watchdog_stop(void)
 {
     uint32_t running = RUNNING;
-    const struct timespec step = {0, 1000000};
+    const struct timespec step = {0, 1000000}, short_step = {0, 50000};
+    for (int i = 0; i < 400 && sg_load(&watchdog.presence) == STARTING; i++) /* in a child that forks at once */
+        (void)sg_sys_futex(&watchdog.presence, FUTEX_WAIT_PRIVATE, STARTING, &short_step);
     if (!sg_cas_u32(&watchdog.presence, &running, LEAVING))
         return;
     sg_store(&watchdog.is_unwanted, 1u);

@@ -157,10 +157,11 @@ def assert_recorded_as_killed(guard, pid):
 
 
 @pytest.mark.parametrize("rate", [SLOW, FAST], ids=["slow", "fast"])
-def test_watchdog_ends_the_child_that_copies(jail, guard, start_growth, start_canary, figures, rate):
-    """Copy-on-write after fork: both hold the same, but only the child's growth can stop."""
+@pytest.mark.parametrize("child", ["copy", "silent"])
+def test_watchdog_ends_the_child_that_copies(jail, guard, start_growth, start_canary, figures, child, rate):
+    """Copy-on-write after fork: both hold the same, but only the child's growth can stop, whether it ever asked or not."""
     bystander = start_canary(jail, guard.environment(), mib=16)
-    growth = start_growth("copy", rate)
+    growth = start_growth(child, rate)
     ended, headroom = growth.run()
     assert_ended_in_time(growth, ended, headroom, figures)
     until(lambda: growth.child_status() is not None, 10, "the parent's word on its child")

@@ -2,6 +2,8 @@
 
 import contextlib
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
@@ -190,3 +192,138 @@ def test_other_libraries_fork_handlers_may_allocate(guard, tmp_path):
         entry = guard.process(process.pid)
     assert 34 * MIB <= entry["live_bytes"] <= 34 * MIB + SLACK
     assert entry["refused_count"] == 0 and entry["unmatched_frees"] == 0
+
+
+# ---- a child that asks for nothing ----
+
+
+def wait_until(condition):
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("how", ["fork", "daemon", "twice"])
+def test_child_that_inherited_much_is_watched_before_it_asks_for_anything(guard, program, how):
+    with held(guard, [program("fork_silent"), how, 300]) as parent:
+        pid = int(parent.lines[0])
+        wait_until(lambda: guard.process(pid)["watched"])
+        child = guard.process(pid)
+        assert child["sharing"] and child["domains"]["heap"]["allocations"] == 0
+        assert child["live_bytes"] == child["inherited_bytes"] >= 300 * MIB
+    wait_until(lambda: [p["pid"] for p in guard.processes()] == [parent.pid])  # it held nothing of its own
+
+
+@pytest.mark.parametrize("mib, watchdog", [(200, "term"), (300, "off")], ids=["little", "off"])
+def test_child_that_needs_no_watchdog_and_asks_for_nothing_leaves_no_trace(guard, program, mib, watchdog):
+    with held(guard, [program("fork_silent"), "fork", mib], env={"SPARKGUARD_WATCHDOG": watchdog}) as parent:
+        assert int(parent.lines[0]) != parent.pid
+        assert [p["pid"] for p in guard.processes()] == [parent.pid]
+        assert len(list(Path(f"/proc/{parent.lines[0]}/task").iterdir())) == 1
+
+
+def test_child_that_held_nothing_of_its_own_leaves_nothing_when_it_is_replaced(guard, program):
+    with held(guard, [program("fork_silent"), "execs", 300], lines=2) as parent:
+        assert parent.lines[1] == str(parent.pid)
+        assert [p["pid"] for p in guard.processes()] == [parent.pid]
+
+
+def test_child_of_a_parent_without_a_record_does_not_try_for_one(guard, program, tmp_path):
+    """The parent has said that there can be none; each of its children would say it again."""
+    done = guard.run([program("fork_silent"), "fork", 300], env={"SPARKGUARD_DIR": tmp_path / "no/where"})
+    assert done.returncode == 0 and done.stderr.count("sparkguard: cannot keep statistics") == 1
+
+
+ALLOCATOR = """
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stddef.h>
+void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t), __libc_free(void *);
+void *__libc_memalign(size_t, size_t);
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static void take(void) { pthread_mutex_lock(&lock); }
+static void give(void) { pthread_mutex_unlock(&lock); }
+#define LOCKED(type, call) { take(); sched_yield(); type result = call; give(); return result; }
+void *malloc(size_t size) LOCKED(void *, __libc_malloc(size))
+void *calloc(size_t count, size_t size) LOCKED(void *, __libc_calloc(count, size))
+void *realloc(void *ptr, size_t size) LOCKED(void *, __libc_realloc(ptr, size))
+void *memalign(size_t alignment, size_t size) LOCKED(void *, __libc_memalign(alignment, size))
+void *aligned_alloc(size_t alignment, size_t size) LOCKED(void *, __libc_memalign(alignment, size))
+void free(void *ptr) { take(); __libc_free(ptr); give(); }
+int posix_memalign(void **out, size_t alignment, size_t size)
+    LOCKED(int, (*out = __libc_memalign(alignment, size)) != NULL ? 0 : ENOMEM)
+void allocator_take_part(void) { pthread_atfork(take, give, give); }
+#ifdef BEFORE
+__attribute__((constructor)) static void begin(void) { allocator_take_part(); }
+#endif
+"""
+
+STORM = """
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+extern void allocator_take_part(void) __attribute__((weak));
+static volatile int is_over;
+static void *storm(void *unused)
+{
+    while (!is_over)
+        free(malloc(100));
+    return unused;
+}
+static int has_failed(void)
+{
+    int status = 1;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    return waitpid(child, &status, 0) != child || status != 0;
+}
+int main(int count, char **arguments)
+{
+    pthread_t thread[2];
+    void *volatile block = malloc(300 << 20);
+    if (count == 2 && *arguments[1] == 'a')
+        allocator_take_part();
+    for (int i = 0; i < 2; i++) { /* a stack that the parent's watchdog has left would need nothing of the heap */
+        is_over = 1;
+        if (block == NULL || has_failed() || pthread_create(&thread[0], NULL, storm, NULL) != 0)
+            return 1;
+        pthread_join(thread[0], NULL);
+    }
+    is_over = 0;
+    for (int i = 0; i < 2; i++)
+        pthread_create(&thread[i], NULL, storm, NULL);
+    for (int i = 0; i < 100; i++)
+        if (has_failed())
+            return 1;
+    is_over = 1;
+    for (int i = 0; i < 2; i++)
+        pthread_join(thread[i], NULL);
+    return 0;
+}
+"""
+
+
+@pytest.mark.timeout_seconds(60)
+@pytest.mark.parametrize("handlers", ["before", "after", "none", "jemalloc"])
+def test_child_gets_its_watchdog_whoever_holds_the_next_allocators_lock(guard, tmp_path, handlers):
+    """Its handlers of fork come before ours, after ours, or there are none: then its lock is held in the child for ever."""
+    (tmp_path / "allocator.c").write_text(ALLOCATOR)
+    (tmp_path / "storm.c").write_text(STORM)
+    library, storm = tmp_path / "liballocator.so", tmp_path / "storm"
+    flags = ["-DBEFORE"] if handlers == "before" else []
+    subprocess.run(
+        ["cc", *flags, "-shared", "-fPIC", "-fno-builtin", "-w", "-o", library, tmp_path / "allocator.c"], check=True
+    )
+    subprocess.run(["cc", "-fno-builtin", "-o", storm, tmp_path / "storm.c", "-pthread"], check=True)
+    if handlers == "jemalloc":
+        library = next(Path("/usr/lib").glob("*/libjemalloc.so.2"), None)
+        if library is None:
+            pytest.skip("libjemalloc.so.2 is not installed")
+    env = {"GLIBC_TUNABLES": "glibc.pthread.stack_cache_size=0"}
+    done = guard.run([storm, handlers], env, preload=[guard.library, library], timeout=40)
+    assert (done.returncode, done.stderr) == (0, "")
