@@ -205,24 +205,35 @@ static void *run(void *unused)
     return NULL;
 }
 
-/* With all signals blocked: they are the program's threads' to handle. */
-static bool start(void)
+/* `stack_bytes` 0: as large as the program's threads have them. */
+static int create(size_t stack_bytes)
 {
     pthread_t thread;
     pthread_attr_t attributes;
+    int result = pthread_attr_init(&attributes);
+    if (result != 0)
+        return result;
+    if (stack_bytes != 0)
+        (void)pthread_attr_setstacksize(&attributes, stack_bytes);
+    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    result = SG_REAL(pthread_create)(&thread, &attributes, run, NULL);
+    (void)pthread_attr_destroy(&attributes);
+    return result;
+}
+
+/* With all signals blocked: they are the program's threads' to handle. */
+static bool start(void)
+{
     const uint64_t all = UINT64_MAX;
     uint64_t before = 0;
-    if (pthread_attr_init(&attributes) != 0)
-        return false;
-    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     uint32_t layers = sg_self.layers;
     sg_self.layers = SG_LAYER_HEAP | SG_LAYER_CUDA;
     (void)sg_sys_sigprocmask(0 /* SIG_BLOCK */, &all, &before);
-    int result = SG_REAL(pthread_create)(&thread, &attributes, run, NULL);
+    int result = create(STACK_BYTES);
+    if (result == EINVAL) /* glibc lays static TLS out on it, and that may be larger */
+        result = create(0);
     (void)sg_sys_sigprocmask(2 /* SIG_SETMASK */, &before, NULL);
     sg_self.layers = layers;
-    (void)pthread_attr_destroy(&attributes);
     if (result != 0)
         sg_segment_add_event("no watchdog: a thread could not be made");
     return result == 0;
