@@ -69,3 +69,33 @@ bool sg_process_is_last_thread(void)
 {
     return has_first_thread_ended() && read_stat(0, 20) <= 2; /* num_threads: that one, and we */
 }
+
+/* `label` with the line break before it. */
+static uint64_t rollup_bytes(const char *content, const char *label)
+{
+    const char *found = strstr(content, label), *cursor = found != NULL ? found + strlen(label) : "";
+    return sg_text_read_number(&cursor) * 1024;
+}
+
+static uint64_t less(uint64_t bytes, uint64_t taken)
+{
+    return bytes > taken ? bytes - taken : 0;
+}
+
+/* Private pages are of files too. Pss divides each page by the number of processes that have it, so it holds all of the private
+ * ones and, of those shared, at most half. */
+bool sg_process_private_bytes(uint64_t *least_bytes, uint64_t *most_bytes)
+{
+    char content[2048];
+    if (read_file(0, "/smaps_rollup", content, sizeof content) <= 0 || strstr(content, "\nPss_Anon:") == NULL)
+        return false;
+    uint64_t anonymous = rollup_bytes(content, "\nAnonymous:"), pss = rollup_bytes(content, "\nPss_Anon:");
+    uint64_t files = rollup_bytes(content, "\nPss_File:") + rollup_bytes(content, "\nPss_Shmem:");
+    uint64_t of_all = rollup_bytes(content, "\nPrivate_Clean:") + rollup_bytes(content, "\nPrivate_Dirty:");
+    uint64_t by_pss = less(2 * pss, anonymous), by_files = less(of_all, files);
+    *most_bytes = of_all < pss ? of_all : pss;
+    *least_bytes = by_pss > by_files ? by_pss : by_files;
+    if (*least_bytes > *most_bytes) /* not read in one instant */
+        *least_bytes = *most_bytes;
+    return true;
+}

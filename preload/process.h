@@ -19,4 +19,8 @@ bool sg_process_is_last_thread(void);
 /* Minor page faults so far (stat, field 10), 0 if unknown. */
 uint64_t sg_process_minor_faults(uint32_t pid);
 
+/* Of this process's anonymous memory, what no other process has too: at least and at most. False if unknown. Reads smaps_rollup,
+ * which goes through all page tables: 4 to 11 ms for each GiB in 4 KiB pages, 0.02 ms in huge ones (2-core VM, Linux 6.18). */
+bool sg_process_private_bytes(uint64_t *least_bytes, uint64_t *most_bytes);
+
 #endif

@@ -15,20 +15,42 @@
 #include "segment.h"
 #include "syscall.h"
 
+/* Reading smaps_rollup takes no longer than the pause between two looks, and a tenth of the time. */
+#define EXACT_MOST_BYTES (UINT64_C(8) << 30)
+#define EXACT_PAUSE_NS UINT64_C(250000000)
+
 static struct {
     bool is_forked, is_measured;
     uint64_t inherited_bytes; /* anonymous memory there was at the fork */
-    uint64_t faults;          /* minor faults by then */
+    uint64_t faults;          /* minor faults by then, or by when it was last measured exactly */
+    int64_t copied_bytes;     /* what of it was copied by then */
+    uint64_t exact_not_before_ns;
 } born;
 
 void sg_rescue_refork(void)
 {
     born.is_forked = true;
     born.is_measured = false;
+    born.copied_bytes = 0;
+    born.exact_not_before_ns = 0;
 }
 
-/* Copies that a forked child makes do not show in what it has resident: pages it shares with its parent are there already.
- * Each costs a fault. */
+static uint64_t grown_beyond(uint64_t anonymous_bytes)
+{
+    return anonymous_bytes > born.inherited_bytes ? anonymous_bytes - born.inherited_bytes : 0;
+}
+
+/* What a forked child holds alone. Copies that it makes do not show in what it has resident: pages it shares with its parent are
+ * there already. Each costs a fault; but so do other things, and the parent's copies cost the child none: measure_exactly. */
+static uint64_t estimate(uint64_t anonymous_bytes, uint64_t faults)
+{
+    int64_t copied = born.copied_bytes + (int64_t)((faults - born.faults) * sg_page_bytes());
+    if (copied > (int64_t)born.inherited_bytes)
+        copied = (int64_t)born.inherited_bytes;
+    int64_t held = (int64_t)grown_beyond(anonymous_bytes) + copied;
+    return held < 0 ? 0 : (uint64_t)held < anonymous_bytes ? (uint64_t)held : anonymous_bytes;
+}
+
 static uint64_t grown_bytes(void)
 {
     uint64_t now = sg_process_anonymous_bytes(0);
@@ -40,11 +62,28 @@ static uint64_t grown_bytes(void)
         born.inherited_bytes = now;
         born.faults = faults;
     }
-    uint64_t grown = now > born.inherited_bytes ? now - born.inherited_bytes : 0;
-    uint64_t copied = (faults - born.faults) * sg_page_bytes();
-    copied = copied < born.inherited_bytes ? copied : born.inherited_bytes;
-    sg_store(&sg_seats_own()->shared_bytes, born.inherited_bytes - copied);
-    return grown + copied;
+    uint64_t held = estimate(now, faults), shared = now - held;
+    sg_store(&sg_seats_own()->shared_bytes, shared < born.inherited_bytes ? shared : born.inherited_bytes);
+    return held;
+}
+
+/* Corrects the estimate by what the kernel says; true if it did. Above the floor nobody needs to know. */
+static bool measure_exactly(void)
+{
+    uint64_t begin = sg_sys_clock_ns(CLOCK_MONOTONIC), least, most;
+    if (!born.is_forked || !born.is_measured || begin < born.exact_not_before_ns)
+        return false;
+    uint64_t now = sg_process_anonymous_bytes(0), faults = sg_process_minor_faults(0);
+    bool is_known = now <= EXACT_MOST_BYTES && sg_process_private_bytes(&least, &most);
+    uint64_t end = sg_sys_clock_ns(CLOCK_MONOTONIC), took = end - begin;
+    born.exact_not_before_ns = end + (10 * took > EXACT_PAUSE_NS ? 10 * took : EXACT_PAUSE_NS);
+    if (!is_known)
+        return false;
+    uint64_t held = estimate(now, faults);
+    held = held < least ? least : held > most ? most : held;
+    born.faults = faults;
+    born.copied_bytes = (int64_t)held - (int64_t)grown_beyond(now);
+    return true;
 }
 
 void sg_rescue_publish(void)
@@ -136,7 +175,7 @@ static bool is_chosen(uint64_t level, uint64_t missing, uint64_t now)
     return best.largest != NULL && best.largest == sg_seats_own();
 }
 
-void sg_rescue_look(struct sg_danger *danger)
+static void find_danger(struct sg_danger *danger)
 {
     uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
     int64_t least = INT64_MAX;
@@ -158,4 +197,13 @@ void sg_rescue_look(struct sg_danger *danger)
     }
     if (sg_room_tally()->is_reclaiming && danger->left_bytes >= danger->floor_bytes / 2)
         danger->is_ours = false; /* somebody populates memory to drop it again */
+}
+
+void sg_rescue_look(struct sg_danger *danger)
+{
+    find_danger(danger);
+    if (!danger->is_below_floor || !measure_exactly())
+        return;
+    sg_rescue_publish();
+    find_danger(danger);
 }

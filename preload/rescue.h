@@ -24,7 +24,7 @@ struct sg_danger {
  * pinned and device memory. */
 void sg_rescue_publish(void);
 
-/* Looks at the machine and ranks the seats. */
+/* Looks at the machine and ranks the seats. Below the floor what a forked child holds is measured before, now and then. */
 void sg_rescue_look(struct sg_danger *danger);
 
 /* In a forked child: what there is belongs to the parent. */

@@ -3,9 +3,11 @@
 Over a fake /proc that says what it likes; what processes hold is real, but little.
 """
 
+import os
 import subprocess
 
 import pytest
+from test_admission import GIB, MIB, meminfo
 from test_fork import wait_until
 from test_machine import place  # noqa: F401
 
@@ -34,4 +36,65 @@ def test_process_with_much_static_tls_is_watched(place, tmp_path, kib):  # noqa:
     seat = place.ledger.of(tenant.pid)
     looked = place.ledger.get("watched_ns", seat)
     wait_until(lambda: place.ledger.get("watched_ns", seat) > looked)
+    tenant.end()
+
+
+# ---- what a forked child holds ----
+
+INHERITED = 64 * MIB
+NEAR = 12 * MIB  # an interpreter's own copies
+
+# What a child, or its parent after the fork, does with what both have; and what either would give back.
+LIVES = {
+    "child_copies": ("ctypes.memset(block, 2, 32 * MIB)", "", 32 * MIB, 32 * MIB),
+    "child_maps_and_unmaps": (
+        """
+for _ in range(40):
+    new = libc.mmap(0, 4 * MIB, 3, 0x22, -1, 0)
+    libc.madvise(ctypes.c_void_p(new), ctypes.c_size_t(4 * MIB), 15)  # no huge pages: many faults
+    ctypes.memset(new, 1, 4 * MIB)
+    libc.munmap(ctypes.c_void_p(new), ctypes.c_size_t(4 * MIB))
+""",
+        "",
+        0,
+        0,
+    ),
+    "parent_copies": ("", "ctypes.memset(block, 2, 64 * MIB)", 64 * MIB, 64 * MIB),
+}
+
+
+def set_available(place, bytes):
+    """One write of constant length into the same file, as a fake /proc must be changed."""
+    file = os.open(place.machine.root / "proc/meminfo", os.O_WRONLY)
+    os.pwrite(file, meminfo(16 * GIB, bytes).encode(), 0)
+    os.close(file)
+
+
+def held(place, seat):
+    return place.ledger.get("holds_bounded_bytes", seat)
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_below_the_floor_what_a_child_holds_is_known_whoever_copied(place, life):  # noqa: F811
+    of_child, of_parent, expected, parents = LIVES[life]
+    text = f"""
+block = malloc(300 * MIB)
+ctypes.memset(block, 1, {INHERITED})
+child = os.fork()
+if child == 0:
+    exec({of_child!r})
+    ready()
+    os._exit(0)
+exec({of_parent!r})
+say(child)
+ready()
+"""
+    tenant = place.player(text, {"SPARKGUARD_WATCHDOG": "warn"})
+    said = ["ok", *tenant.ready()][1:] + tenant.ready()  # both say it, in any order
+    (child,) = [word for word in said if word != "ok"]
+    seat = place.ledger.of(child)
+    set_available(place, 400 * MIB)
+    wait_until(lambda: expected <= held(place, seat) <= expected + NEAR)
+    shared = place.ledger.get("shared_bytes", seat)
+    assert abs(INHERITED - parents - shared) <= NEAR
     tenant.end()

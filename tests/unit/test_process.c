@@ -1,0 +1,96 @@
+/*
+ * What the kernel says of a process, on the real /proc.
+ */
+#include "fixture.h"
+
+#include "process.h"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#define SLACK (4 * MIB)
+
+static char *take(uint64_t bytes, int flags)
+{
+    char *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS, -1, 0);
+    assert_true(block != MAP_FAILED);
+    (void)madvise(block, bytes, MADV_NOHUGEPAGE);
+    memset(block, 1, bytes);
+    return block;
+}
+
+static bool is_within(uint64_t bytes, uint64_t from, uint64_t to)
+{
+    return bytes + SLACK >= from && bytes <= to + SLACK;
+}
+
+/* 0, or 1: what is `expected` is not between the two, or they are farther apart than `apart`. */
+static int is_wrong(uint64_t expected, uint64_t apart)
+{
+    uint64_t least = UINT64_MAX, most = 0;
+    if (!sg_process_private_bytes(&least, &most) || least > most)
+        return 1;
+    return !is_within(least, expected > apart ? expected - apart : 0, expected) ||
+           !is_within(most, expected, expected + apart);
+}
+
+/* Runs in a child that does not return: 0 is right. */
+static void assert_in_child(int (*check)(char *), char *block)
+{
+    int status = 1;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(check(block));
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+static int inherits(char *block)
+{
+    (void)block;
+    return is_wrong(0, 0);
+}
+
+static int copies(char *block)
+{
+    memset(block, 2, 32 * MIB);
+    return is_wrong(32 * MIB, 0);
+}
+
+static int churns(char *block)
+{
+    (void)block;
+    for (int i = 0; i < 8; i++)
+        (void)munmap(take(16 * MIB, MAP_PRIVATE), 16 * MIB);
+    return is_wrong(0, 0);
+}
+
+/* Whose the private pages are that are no file's, is known only as far as Pss tells: half of what is inherited. */
+static int shares_a_mapping(char *block)
+{
+    (void)block;
+    (void)take(48 * MIB, MAP_SHARED);
+    (void)take(8 * MIB, MAP_PRIVATE);
+    return is_wrong(8 * MIB, 32 * MIB) != 0 || is_wrong(8 * MIB, 0) == 0;
+}
+
+PLAIN_TEST(private_bytes_of_a_child_are_what_its_end_would_give_back)
+{
+    char *block = take(64 * MIB, MAP_PRIVATE);
+    uint64_t least = 0, most = 0;
+    assert_true(sg_process_private_bytes(&least, &most));
+    assert_true(least >= 64 * MIB && most >= least && most <= 64 * MIB + SLACK);
+    assert_in_child(inherits, block);
+    assert_in_child(copies, block);
+    assert_in_child(churns, block);
+    assert_in_child(shares_a_mapping, block);
+    (void)munmap(block, 64 * MIB);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(private_bytes_of_a_child_are_what_its_end_would_give_back),
+    };
+    return cmocka_run_group_tests_name("process", tests, NULL, NULL);
+}
