@@ -4,6 +4,7 @@ Over a fake /proc that says what it likes; what processes hold is real, but litt
 """
 
 import os
+import signal
 import subprocess
 
 import pytest
@@ -98,3 +99,42 @@ ready()
     shared = place.ledger.get("shared_bytes", seat)
     assert abs(INHERITED - parents - shared) <= NEAR
     tenant.end()
+
+
+# ---- who acts ----
+
+STEADY_NS = 1_200_000_000  # twice as long as a rate is measured
+
+
+@pytest.mark.parametrize("sizes", [(32, 48), (48, 32)], ids=["second", "first"])
+def test_of_two_large_processes_the_larger_one_acts_and_nobody_else(place, sizes):  # noqa: F811
+    """Deaf ones: who is ended would leave the other as the largest."""
+    place.env |= {"SPARKGUARD_RESERVE": "1G", "SPARKGUARD_FLOOR": "1020M", "SPARKGUARD_WATCHDOG": "term"}
+    tenants = []
+    for mib in sizes:
+        commands = f"malloc 300M malloc {mib}M touch 1"
+        tenants.append(place.holder(commands, preexec_fn=lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN)))
+    seats = [place.ledger.of(tenant.pid) for tenant in tenants]
+
+    def looked():
+        return [place.ledger.get("watched_ns", seat) for seat in seats]
+
+    def events():
+        return [[what.split(":")[1] for what in place.events(t.pid) if "watchdog" in what] for t in tenants]
+
+    wait_until(lambda: min(looked()) != 0)
+    wait_until(lambda: all(held(place, seat) >= mib * MIB for seat, mib in zip(seats, sizes)))
+    set_available(place, 1030 * MIB)
+    begin = max(looked())
+    wait_until(lambda: min(looked()) > begin + STEADY_NS)  # a fall by gigabytes is reason to kill at once
+    set_available(place, 1000 * MIB)  # 24 MiB are missing: either could give them back
+    larger = sizes.index(max(sizes))
+    wait_until(lambda: events()[larger])
+    for _ in range(5):
+        before = looked()
+        wait_until(lambda: all(now > then for now, then in zip(looked(), before)))
+    set_available(place, 10 * GIB)
+    wait_until(lambda: len(events()[larger]) == 2)
+    assert events()[larger] == [" sent SIGTERM", " let live"] and events()[1 - larger] == []
+    for tenant in tenants:
+        tenant.end()
