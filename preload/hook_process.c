@@ -1,5 +1,5 @@
 /*
- * hook_process.c - the calls that begin a thread or a child, end the process or replace its program.
+ * hook_process.c - the calls that begin a thread or a child, enter a namespace, end the process or replace its program.
  *
  * What a forked child is, the handlers of fork tell (lifecycle.c), however it was made. fork itself is ours only for what must
  * not be done in a handler, while other libraries' locks may still be held: giving the child a thread.
@@ -12,10 +12,12 @@
 #include "lifecycle.h"
 #include "real.h"
 #include "segment.h"
+#include "syscall.h"
 #include "watchdog.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -45,6 +47,44 @@ SG_EXPORT pid_t fork(void)
 {
     bool had_segment = sg_segment_is_own();
     return begin_child(SG_REAL(fork)(), had_segment);
+}
+
+/* Some namespaces the kernel gives to processes of one thread only, and says EINVAL to others. The watchdog is none of the
+ * program's: told to end, it is gone a moment later, and comes back with a request. */
+static bool is_worth_another_try(unsigned *tries)
+{
+    enum { TRIES_MOST = 100 };
+    const struct timespec pause = {0, 500000};
+    if (errno != EINVAL || sg_options.is_disabled || *tries == TRIES_MOST)
+        return false;
+    if ((*tries)++ == 0)
+        return sg_watchdog_stop();
+    (void)sg_syscall(SYS_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
+    return true;
+}
+
+SG_EXPORT int unshare(int flags)
+{
+    int answer, saved_errno = errno;
+    unsigned tries = 0;
+    do
+        answer = SG_REAL(unshare)(flags);
+    while (answer != 0 && is_worth_another_try(&tries));
+    if (answer == 0)
+        errno = saved_errno;
+    return answer;
+}
+
+SG_EXPORT int setns(int fd, int kind)
+{
+    int answer, saved_errno = errno;
+    unsigned tries = 0;
+    do
+        answer = SG_REAL(setns)(fd, kind);
+    while (answer != 0 && is_worth_another_try(&tries));
+    if (answer == 0)
+        errno = saved_errno;
+    return answer;
 }
 
 SG_EXPORT void _exit(int status)

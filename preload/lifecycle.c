@@ -45,7 +45,7 @@ static void before_fork(void)
 {
     struct sg_lock_state state[FORK_LOCKS];
     bool is_held[FORK_LOCKS];
-    sg_watchdog_stop();
+    (void)sg_watchdog_stop();
     for (int i = 0; i < FORK_LOCKS; i++)
         is_held[i] = sg_lock_acquire_within(fork_lock[i], &state[i], 2000000000u);
     memcpy(at_fork.state, state, sizeof state); /* not before: another thread may be between its handlers */

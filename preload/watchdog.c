@@ -276,18 +276,19 @@ void sg_watchdog_begin_child(void)
 
 /* The thread's end is not waited for: it takes the libc's locks and the allocator's, which whoever forks may hold. That it has
  * left its loop, and touches nothing any more, is; and not without bound. */
-void sg_watchdog_stop(void)
+bool sg_watchdog_stop(void)
 {
     uint32_t running = RUNNING;
     const struct timespec step = {0, 1000000}, short_step = {0, 50000};
     for (int i = 0; i < 400 && sg_load(&watchdog.presence) == STARTING; i++) /* in a child that forks at once */
         (void)sg_sys_futex(&watchdog.presence, FUTEX_WAIT_PRIVATE, STARTING, &short_step);
     if (!sg_cas_u32(&watchdog.presence, &running, LEAVING))
-        return;
+        return false;
     sg_store(&watchdog.is_unwanted, 1u);
     sg_seats_call();
     for (int i = 0; i < 200 && sg_load(&watchdog.presence) == LEAVING; i++)
         (void)sg_sys_futex(&watchdog.presence, FUTEX_WAIT_PRIVATE, LEAVING, &step);
+    return true;
 }
 
 void sg_watchdog_refork(void)

@@ -9,6 +9,8 @@
 #ifndef SG_WATCHDOG_H
 #define SG_WATCHDOG_H
 
+#include <stdbool.h>
+
 /* Starts it if there is reason to. Behind a request, outside all layers and locks. */
 void sg_watchdog_consider(void);
 
@@ -17,8 +19,8 @@ void sg_watchdog_consider(void);
  * lock may be held for ever (only exec is safe there, and an allocator need not take part in fork). Costs the child 0.2 to 0.8 ms. */
 void sg_watchdog_begin_child(void);
 
-/* Before a fork: asks it to end, and waits a moment until it does nothing any more. */
-void sg_watchdog_stop(void);
+/* Before a fork: asks it to end, and waits a moment until it does nothing any more. False: there was none. */
+bool sg_watchdog_stop(void);
 
 /* In a forked child there is none. */
 void sg_watchdog_refork(void);

@@ -6,11 +6,12 @@ Over a fake /proc that says what it likes; what processes hold is real, but litt
 import os
 import signal
 import subprocess
+import sys
 
 import pytest
 from test_admission import GIB, MIB, meminfo
 from test_fork import wait_until
-from test_machine import place  # noqa: F401
+from test_machine import needs_root, place  # noqa: F401
 
 TLS = """
 #include <stdlib.h>
@@ -37,6 +38,28 @@ def test_process_with_much_static_tls_is_watched(place, tmp_path, kib):  # noqa:
     seat = place.ledger.of(tenant.pid)
     looked = place.ledger.get("watched_ns", seat)
     wait_until(lambda: place.ledger.get("watched_ns", seat) > looked)
+    tenant.end()
+
+
+NAMESPACES = {
+    "user": "libc.unshare(0x10000000)",
+    "mount": "libc.setns(os.open('/proc/self/ns/mnt', 0), 0x20000)",
+}
+
+
+@needs_root
+@pytest.mark.parametrize("kind", NAMESPACES)
+@pytest.mark.parametrize("who", ["process", "child"])
+def test_watchdog_makes_way_for_a_namespace_of_single_threaded_processes(place, kind, who):  # noqa: F811
+    control = f"import ctypes, os\nlibc = ctypes.CDLL(None)\nos._exit({NAMESPACES[kind]} != 0)"
+    if subprocess.run([sys.executable, "-S", "-c", control], check=False).returncode != 0:
+        pytest.skip("not allowed here")
+    begin = "malloc(300 * MIB)" + ("\nif os.fork(): os._exit(os.wait()[1] >> 8)" if who == "child" else "")
+    text = f"\nsay(os.getpid())\nready()\nsay({NAMESPACES[kind]} or ctypes.get_errno())\nready()"
+    tenant = place.player(begin + text)
+    said = tenant.ready()
+    wait_until(lambda: place.guard.process(said[-1])["watched"])
+    assert tenant.go().ready() == [0]
     tenant.end()
 
 
