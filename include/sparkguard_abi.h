@@ -279,7 +279,7 @@ struct sg_seat {
     uint64_t holds_bounded_bytes;     /* (atomic) RssAnon grown since fork, pinned bytes */
     uint64_t holds_unbounded_bytes;   /* (atomic) device memory taken from the machine */
     uint64_t reclaim_until_ns;        /* (atomic) it is populating memory to drop it again, at most until then */
-    uint64_t scanned_anonymous_bytes; /* (atomic) RssAnon when promises were last looked at */
+    uint64_t scanned_anonymous_bytes; /* (atomic) RssAnon and unused credit when promises were last looked at */
     uint64_t pinned_bytes;            /* (atomic) live, of the CUDA domains besides slot.device_bytes */
     uint64_t managed_bytes;           /* (atomic) */
     uint64_t level[SG_SEAT_LEVELS];   /* (atomic) identities of its cgroups that bound memory, 0: no more */

@@ -42,6 +42,7 @@ void sg_ledger_return_credit(struct sg_record *record, uint64_t keep);
 /* Live bytes now: exact if nothing moves. One load per thread record. */
 uint64_t sg_ledger_live_bytes(void);
 uint64_t sg_ledger_live_heap_bytes(void);
+uint64_t sg_ledger_credit_bytes(void); /* granted to threads and not used */
 
 /* The same less what was inherited at fork: what counts against LIMIT. */
 uint64_t sg_ledger_own_bytes(void);

@@ -255,7 +255,8 @@ void sg_room_scan(void)
     uint64_t promised = sg_index_promised_bytes();
     /* First, see sg_seats_sum. Where memory may grow that nobody promised, growth says nothing of promises. */
     bool is_all_promised = !sg_index_has_sparse() && (sg_load(&sg_own->slot.flags) & SG_SLOT_CUDA) == 0;
-    sg_store(&sg_seats_own()->scanned_anonymous_bytes, is_all_promised ? sg_index_anonymous_bytes() : 0);
+    uint64_t expected = sg_index_anonymous_bytes() + sg_ledger_credit_bytes();
+    sg_store(&sg_seats_own()->scanned_anonymous_bytes, is_all_promised ? expected : 0);
     state.scan_ns = sg_sys_clock_ns(CLOCK_MONOTONIC);
     state.scan_cost_ns = state.scan_ns - begin;
     sg_store(&sg_seats_own()->published_ns, state.scan_ns);

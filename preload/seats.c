@@ -4,6 +4,7 @@
 #include "seats.h"
 
 #include "atomics.h"
+#include "foreign.h"
 #include "log.h"
 #include "options.h"
 #include "seat_file.h"
@@ -28,6 +29,7 @@ static struct {
     struct sg_seat *seat;             /* (atomic) NULL: alone */
     uint32_t standing;                /* (atomic) UNTRIED, SEATED, ALONE */
     uint64_t retry_ns;
+    uint32_t tries;           /* to sit down */
     struct sg_seat_file file; /* as we have it mapped, also in a forked child */
     uint64_t level[SG_SEAT_LEVELS];
     uint64_t parent_seat, parent_claim; /* of a forked child */
@@ -102,26 +104,31 @@ static long choose_seat(int fd)
     return -ENOSPC;
 }
 
-/* The words are filled before anybody else may count them, and what they hold is added to what was ever asked for: looks that
- * others made before do not know of it. In flight first: from there it moves to the promises. */
+/* Makes the seat ours before anybody else counts it. A thread that is in the middle of a change may be parked there, or have left
+ * it for good by a longjmp: after a while its change is taken to be over. */
 static long sit_down(struct sg_seat *seat)
 {
-    uint64_t generation = (sg_load(&seat->claim) >> 2) + 1;
+    enum { TRIES_MOST = 8 }; /* a second each */
     fill_seat(seat);
     sg_store(&own.seat, seat);
     sg_store(&own.ledger, own.file.ledger);
     bool is_right = false;
     for (int i = 0; i < 1000 && !(is_right = sg_seats_reconcile()); i++)
         (void)sg_syscall(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
-    if (!is_right) { /* another thread does not get on with its change: later */
-        sg_store(&own.ledger, NULL);
-        sg_store(&own.seat, NULL);
-        return -EAGAIN;
-    }
+    if (is_right || ++own.tries > TRIES_MOST)
+        return 0;
+    sg_store(&own.ledger, NULL);
+    sg_store(&own.seat, NULL);
+    return -EAGAIN;
+}
+
+/* What the seat holds is added to what was ever asked for: looks that others made before do not know of it. In flight first:
+ * from there it moves to the promises. */
+static void go_live(struct sg_seat *seat, uint64_t generation)
+{
     uint64_t flying = sg_load(&sg_own->slot.in_flight_bytes);
     sg_seats_count(flying + sg_load(&sg_own->slot.promised_bytes));
     sg_store(&seat->claim, generation << 2 | SG_CLAIM_LIVE);
-    return 0;
 }
 
 static uint32_t mark_dead(int fd)
@@ -141,6 +148,15 @@ static uint32_t mark_dead(int fd)
     return found;
 }
 
+static void stand_up(void)
+{
+    sg_store(&own.ledger, NULL);
+    sg_store(&own.seat, NULL);
+    sg_store(&own.standing, (uint32_t)UNTRIED);
+    sg_fetch_and(&sg_own->slot.flags, ~(uint32_t)SG_SLOT_SHARING);
+    own.retry_ns = 0;
+}
+
 static long take_seat(void)
 {
     long fd = sg_seat_file_open(O_RDWR);
@@ -149,12 +165,15 @@ static long take_seat(void)
     long number = sg_seat_file_is_same(&own.file, (int)fd) ? choose_seat((int)fd) : -ESTALE;
     if (number == -ENOSPC && mark_dead((int)fd) != 0)
         number = choose_seat((int)fd);
-    long result = number < 0 ? number : sg_segment_keep_open((int)fd);
+    struct sg_seat *seat = number >= 0 ? &own.file.ledger->seat[number] : NULL;
+    long result = seat != NULL ? sit_down(seat) : number;
+    if (result == 0 && (result = sg_segment_keep_open((int)fd)) != 0)
+        stand_up();
     if (result == 0) {
         uint32_t used = sg_load(&own.file.ledger->seat_used);
         while (used < (uint32_t)number + 1 && !sg_cas_u32(&own.file.ledger->seat_used, &used, (uint32_t)number + 1))
             ;
-        result = sit_down(&own.file.ledger->seat[number]);
+        go_live(seat, (sg_load(&seat->claim) >> 2) + 1);
     }
     (void)sg_sys_close((int)fd);
     return result;
@@ -165,8 +184,8 @@ static void note_alone(long error)
     char what[112];
     struct sg_text text = sg_text_begin(what, sizeof what);
     sg_text_add(&text, "not sharing: ");
-    sg_text_add(&text, error == -ENOSPC                      ? "no room in the machine's ledger or in its file system"
-                       : error == -EPROTO                    ? "the machine's ledger is another version's"
+    sg_text_add(&text, error == -ENOSPC   ? "no room in the machine's ledger or in its file system"
+                       : error == -EPROTO ? "the machine's ledger is another version's, whose processes count here"
                        : error == -EPERM || error == -EACCES ? "the machine's ledger belongs to somebody else"
                                                              : "the machine's ledger cannot be used; errno ");
     if (error != -ENOSPC && error != -EPROTO && error != -EPERM && error != -EACCES)
@@ -198,6 +217,8 @@ void sg_seats_join(void)
         own.retry_ns = sg_sys_clock_ns(CLOCK_MONOTONIC) + 1000000000u;
     } else {
         note_alone(result);
+        if (result == -EPROTO)
+            sg_foreign_meet();
         sg_store(&own.standing, (uint32_t)ALONE);
     }
 }
@@ -224,15 +245,6 @@ void sg_seats_come_back(void)
     uint64_t flying = sg_load(&sg_own->slot.in_flight_bytes);
     sg_seats_count(flying + sg_load(&sg_own->slot.promised_bytes));
     (void)sg_cas_u64(&seat->claim, &claim, claim | SG_CLAIM_LIVE);
-}
-
-static void stand_up(void)
-{
-    sg_store(&own.ledger, NULL);
-    sg_store(&own.seat, NULL);
-    sg_store(&own.standing, (uint32_t)UNTRIED);
-    sg_fetch_and(&sg_own->slot.flags, ~(uint32_t)SG_SLOT_SHARING);
-    own.retry_ns = 0;
 }
 
 bool sg_seats_reap(void)
@@ -262,6 +274,7 @@ void sg_seats_refork(void)
     own.parent_claim = parent != NULL ? sg_load(&parent->claim) : 0;
     stand_up();
     sg_seats_refork_sums();
+    sg_foreign_refork();
     memset(&alone, 0, sizeof alone);
 }
 

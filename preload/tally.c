@@ -5,6 +5,7 @@
 
 #include "atomics.h"
 #include "compiler.h"
+#include "foreign.h"
 #include "process.h"
 #include "segment.h"
 #include "syscall.h"
@@ -18,8 +19,8 @@
 /* Promises below this are believed as they stand. */
 #define WORTH_A_LOOK (UINT64_C(1) << 20)
 
-/* What a thread may have granted itself since: small blocks paid from credit grow without a promise. */
-#define CREDIT_BYTES (UINT64_C(1) << 20)
+/* Stacks and the like grow without a promise. */
+#define UNPROMISED_BYTES (UINT64_C(1) << 20)
 
 /* So long a flight is waited for: DESIGN.md, property 4. */
 #define STALLED_NS UINT64_C(3000000000)
@@ -72,7 +73,7 @@ static uint64_t growth_of(const struct sg_seat *seat, uint64_t then)
     const struct sg_slot *slot = &seat->slot;
     uint64_t now = sg_process_anonymous_bytes(slot->pid);
     bool is_known = slot->start_ticks != 0 && sg_process_start_ticks(slot->pid) == slot->start_ticks;
-    return is_known && then != 0 && now > then + CREDIT_BYTES ? now - then - CREDIT_BYTES : 0;
+    return is_known && then != 0 && now > then + UNPROMISED_BYTES ? now - then - UNPROMISED_BYTES : 0;
 }
 
 /* Files and promises that belong together: nothing but files_version says so. */
@@ -248,12 +249,43 @@ static void take_off_growth(struct other *other, uint64_t growth)
     other->promised_bytes -= growth < anonymous ? growth : anonymous;
 }
 
+/* What is asked of the others, and when. */
+struct question {
+    struct sg_tally *tally;
+    uint64_t device, ticket, job, now;
+};
+
+static void count(const struct question *question, struct sg_seat *seat, const struct other *other)
+{
+    struct sg_tally *tally = question->tally;
+    add_to_machine(tally, seat, other);
+    if (question->device != 0)
+        add_to_device(tally, seat, other, question->device);
+    if (seat->slot.job_hash == question->job)
+        add_to_job(tally, &seat->slot, other);
+    add(&tally->device_bytes, sg_load(&seat->slot.device_bytes));
+    add(&tally->cuda_bytes, sg_load(&seat->pinned_bytes));
+    add(&tally->cuda_bytes, sg_load(&seat->managed_bytes));
+    tally->is_reclaiming |= sg_load(&seat->reclaim_until_ns) > question->now;
+}
+
+/* Our places in the order mean nothing there: who asks counts as if he stood before us. */
+static void count_foreign(void *context, struct sg_seat *seat)
+{
+    const struct question *question = context;
+    struct other other = read_seat(seat, SG_TICKET_NONE);
+    count(question, seat, &other);
+}
+
 void sg_seats_sum(struct sg_tally *tally, uint64_t device, bool is_closely)
 {
     struct sg_machine_ledger *ledger = sg_seats_ledger();
     struct sg_seat *own = sg_seats_own();
-    uint64_t mine = sg_load(&own->ticket), job = sg_own->slot.job_hash;
-    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    struct question question = {.tally = tally,
+                                .device = device,
+                                .ticket = sg_load(&own->ticket),
+                                .job = sg_own->slot.job_hash,
+                                .now = sg_sys_clock_ns(CLOCK_MONOTONIC)};
     uint32_t used = sg_load(&ledger->seat_used);
     memset(tally, 0, sizeof *tally);
     see_own_files();
@@ -264,22 +296,15 @@ void sg_seats_sum(struct sg_tally *tally, uint64_t device, bool is_closely)
         uint64_t published = sg_load(&seat->published_ns), scanned = sg_load(&seat->scanned_anonymous_bytes);
         uint64_t growth =
             is_closely && sg_load(&seat->slot.promised_bytes) >= WORTH_A_LOOK ? growth_of(seat, scanned) : 0;
-        struct other other = read_seat(seat, mine);
+        struct other other = read_seat(seat, question.ticket);
         if (growth != 0 && published != sg_load(&seat->published_ns))
             growth = 0; /* it has looked at them itself meanwhile */
         take_off_growth(&other, growth);
-        other.is_stalled = is_stalled(i, seat, &other, now);
-        add_to_machine(tally, seat, &other);
-        if (device != 0)
-            add_to_device(tally, seat, &other, device);
-        if (seat->slot.job_hash == job)
-            add_to_job(tally, &seat->slot, &other);
-        add(&tally->device_bytes, sg_load(&seat->slot.device_bytes));
-        add(&tally->cuda_bytes, sg_load(&seat->pinned_bytes));
-        add(&tally->cuda_bytes, sg_load(&seat->managed_bytes));
-        tally->is_reclaiming |= sg_load(&seat->reclaim_until_ns) > now;
-        tally->has_watchers |= other.promised_bytes != 0 && sg_seats_is_watched(seat, now);
+        other.is_stalled = is_stalled(i, seat, &other, question.now);
+        count(&question, seat, &other);
+        tally->has_watchers |= other.promised_bytes != 0 && sg_seats_is_watched(seat, question.now);
     }
+    sg_foreign_visit(count_foreign, &question);
     add(&tally->cuda_bytes, tally->device_bytes);
 }
 

@@ -14,7 +14,7 @@ import sys
 import time
 
 import pytest
-from ledger import CHOOSING, EMPTY, FILE_BYTES, FIRST, LIVE, ROOM, SEAT_BYTES, SHARING, Ledger, hash_of
+from ledger import BEGIN, CHOOSING, EMPTY, FILE_BYTES, FIRST, LEDGER, LIVE, ROOM, SEAT, SEAT_BYTES, SHARING, Ledger, hash_of
 from test_admission import GIB, MIB, Machine, in_jail, jail, meminfo, take  # noqa: F401
 
 NEAR = 3 * MIB  # what a small program holds and is promised besides
@@ -191,6 +191,36 @@ def test_small_blocks_paid_from_credit_take_nothing_from_a_promise(place):
     tenant = place.holder("malloc 256M wait small 4K 600K")
     tenant.go().ready()
     place.assert_left(LEFT - 256 * MIB)
+
+
+def test_nor_do_those_of_many_threads(place):
+    """Each has its own credit."""
+    text = """
+import threading
+steps = [threading.Barrier(65) for _ in range(3)]
+def work():
+    ctypes.memset(libc.malloc(64), 1, 64)
+    steps[0].wait()
+    steps[1].wait()
+    for _ in range(50):
+        ctypes.memset(libc.malloc(4096), 1, 4096)
+    steps[2].wait()
+    time.sleep(60)
+for _ in range(64):
+    threading.Thread(target=work, daemon=True).start()
+steps[0].wait()
+malloc(256 * MIB)
+ready()
+steps[1].wait()
+steps[2].wait()
+ready()
+os._exit(0)
+"""
+    tenant = place.player(text, {"SPARKGUARD_WATCHDOG": "off"})
+    tenant.ready()
+    tenant.go().ready()
+    (largest,) = place.take("largest")
+    assert largest <= LEFT - 256 * MIB
 
 
 def test_seats_are_taken_over_and_nothing_of_their_last_owner_is_left(place):
@@ -556,6 +586,42 @@ def test_who_finds_a_ledger_that_cannot_be_used_in_the_place_of_his_says_so(plac
     assert tenant.go().ready() == ["ENOMEM"]
     place.assert_alone(tenant.pid, "another version")
     tenant.end()
+
+
+def put_foreign(place, seat_bytes, **header):
+    """A ledger of version 2: of its three seats the second is somebody's who has been promised 2 GiB and has 1 GiB in flight."""
+    content = bytearray(BEGIN + 3 * 1024)
+    content[:BEGIN] = well_made(version=2, seat_bytes=seat_bytes, seat_room=3, **header)[:BEGIN]
+    content[20:24] = (3).to_bytes(4, "little")  # seat_used
+    at = BEGIN + seat_bytes
+    for field, value in (("promised_bytes", 2 * GIB), ("in_flight_bytes", GIB), ("bounded_flight_bytes", GIB), ("claim", 1 << 2 | LIVE)):
+        offset, size = SEAT[field]
+        content[at + offset : at + offset + size] = value.to_bytes(size, "little")
+    put(place, content)
+
+
+@pytest.mark.parametrize("seat_bytes", [512, 1024])
+def test_processes_of_another_version_count(place, seat_bytes):
+    put_foreign(place, seat_bytes)
+    with place.ledger.locked(1):
+        tenant = place.holder("malloc 4G malloc 2G")
+        assert tenant.answers == ["ok", "ENOMEM"]
+        place.assert_alone(tenant.pid, "another version")
+        tenant.kill()
+        place.assert_left(LEFT - 3 * GIB)
+    place.assert_left(LEFT)  # its owner is gone
+
+
+@pytest.mark.parametrize("header", [{"seat_bytes": 8}, {"seat_bytes": 513}, {"magic": 7}], ids=str)
+def test_seats_that_cannot_be_found_do_not_count(place, header):
+    put_foreign(place, 512)
+    content = bytearray(place.ledger.path.read_bytes())
+    for field, value in header.items():
+        offset, size = LEDGER[field]
+        content[offset : offset + size] = value.to_bytes(size, "little")
+    place.ledger.path.write_bytes(content)
+    with place.ledger.locked(0, 3):
+        place.assert_left(LEFT)
 
 
 def test_ledger_that_is_removed_all_the_time_ends_nobody(place):

@@ -1,0 +1,60 @@
+/*
+ * foreign.c - see foreign.h. Read with read(), since nothing is known of when its owners cut the file.
+ */
+#include "foreign.h"
+
+#include "seat_file.h"
+#include "syscall.h"
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <string.h>
+
+enum { SEATS_MOST = 65536, SEAT_BYTES_MOST = 65536 };
+
+static bool has_met;
+
+void sg_foreign_meet(void)
+{
+    has_met = true;
+}
+
+void sg_foreign_refork(void)
+{
+    has_met = false;
+}
+
+static bool has_owner(int fd, uint32_t number)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = 0 /* SEEK_SET */, .l_start = number, .l_len = 1};
+    return sg_sys_fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+/* Whether the seats can be found: what is frozen must be there. */
+static bool read_header(int fd, struct sg_machine_ledger *header)
+{
+    if (sg_sys_pread(fd, header, sizeof *header, 0) != (long)sizeof *header || header->magic != SG_LEDGER_MAGIC)
+        return false;
+    return header->seat_bytes >= sizeof(struct sg_seat) && header->seat_bytes <= SEAT_BYTES_MOST &&
+           header->seat_bytes % sizeof(uint64_t) == 0 && header->seat_room <= SEATS_MOST;
+}
+
+void sg_foreign_visit(void (*visit)(void *context, struct sg_seat *seat), void *context)
+{
+    static struct sg_machine_ledger header; /* large for a stack */
+    struct sg_seat seat;
+    if (!has_met)
+        return;
+    long fd = sg_seat_file_open(O_RDONLY);
+    if (fd < 0)
+        return;
+    uint32_t room = read_header((int)fd, &header) ? header.seat_room : 0;
+    for (uint32_t i = 0; i < room && i < header.seat_used; i++) {
+        uint64_t at = sizeof header + (uint64_t)i * header.seat_bytes;
+        if (sg_sys_pread((int)fd, &seat, sizeof seat, at) != (long)sizeof seat)
+            break;
+        if (SG_CLAIM_STATE(seat.claim) == SG_CLAIM_LIVE && has_owner((int)fd, i))
+            visit(context, &seat);
+    }
+    (void)sg_sys_close((int)fd);
+}

@@ -1,0 +1,20 @@
+/*
+ * foreign.h - the ledger of another version of this library in the place of ours. What its processes have is counted here: the
+ * head of the file and the 512 bytes of a seat are frozen, whatever is behind them. This process decides alone otherwise, and
+ * is not counted there. Under the decision lock.
+ */
+#ifndef SG_FOREIGN_H
+#define SG_FOREIGN_H
+
+#include "sparkguard_abi.h"
+
+/* There is one; it is read whenever the others are summed up, from now on. */
+void sg_foreign_meet(void);
+
+/* Calls visit with a copy of each seat whose owner is alive. */
+void sg_foreign_visit(void (*visit)(void *context, struct sg_seat *seat), void *context);
+
+/* In a forked child: it finds out for itself. */
+void sg_foreign_refork(void);
+
+#endif
