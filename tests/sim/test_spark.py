@@ -344,6 +344,24 @@ def test_fake_machine_itself_is_exact(sim, kind):
     assert sim.machine_bytes("least_available") == room - FIT * SIZE
 
 
+@pytest.mark.parametrize("kind", ["processes", "threads", "namespaces"])
+def test_over_the_real_proc_never_five(sim, kind):
+    """Nobody touches anything: what is asked for is an eighth of what this machine has available, and half of that more is
+    left above the reserve than four take; it may rise and fall meanwhile by so much."""
+    with open("/proc/meminfo") as meminfo:
+        available = next(int(line.split()[1]) * 1024 for line in meminfo if line.startswith("MemAvailable:"))
+    size = available // 8
+    env = {"SPARKGUARD_RESERVE": available - FIT * size - size // 2, "SPARKGUARD_WATCHDOG": "off", "SGSIM_LEDGER": None}
+    command = [sim.program("cuda_share"), kind, "malloc", ASKERS, size, FIT, ROUNDS]
+    done = sim.guard.run(command, env=sim.env | env, timeout=SECONDS)
+    if done.returncode == 77:
+        pytest.skip("PID namespaces need root")
+    assert done.returncode == 0, done.stderr
+    answer = values(done.stdout)
+    assert answer.most <= FIT and answer.others == 0
+    assert answer.fewest >= 1
+
+
 CALLS = ["malloc", "cuMemAlloc_v2", "cuMemAllocManaged"]
 
 
