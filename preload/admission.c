@@ -72,6 +72,13 @@ static bool takes_of_young_look(struct sg_request *request)
     return false;
 }
 
+/* Whether somebody's promises may be older than the request: it begins to wait now, or has not waited for them. */
+static bool is_news_due(const struct sg_request *request)
+{
+    uint64_t since = request->asked_ns != 0 ? request->asked_ns : sg_sys_clock_ns(CLOCK_MONOTONIC);
+    return !sg_seats_have_looked(since);
+}
+
 /* What does not fit at the second look, with no dead process and no stale promise of ours in the way. */
 static enum verdict decide_in_need(struct sg_request *request)
 {
@@ -91,7 +98,7 @@ static enum verdict decide_in_need(struct sg_request *request)
         verdict = WAIT_FOR_FLIGHT;
     else if (returning != 0 && !request->has_device_pool && sg_fit(&smaller, SG_ROOM_PROMISES | SG_ROOM_STALLED))
         verdict = WAIT_FOR_RETURNS;
-    else if (sg_room_tally()->has_watchers && sg_fit(request, SG_ROOM_STALLED))
+    else if (is_news_due(request) && sg_fit(request, SG_ROOM_STALLED))
         verdict = WAIT_FOR_NEWS;
     (void)sg_fit(request, SG_ROOM_ALL); /* the answer that people are told */
     return verdict;

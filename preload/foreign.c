@@ -39,7 +39,7 @@ static bool read_header(int fd, struct sg_machine_ledger *header)
            header->seat_bytes % sizeof(uint64_t) == 0 && header->seat_room <= SEATS_MOST;
 }
 
-void sg_foreign_visit(void (*visit)(void *context, struct sg_seat *seat), void *context)
+void sg_foreign_visit(void (*visit)(void *context, uint32_t number, struct sg_seat *seat), void *context)
 {
     static struct sg_machine_ledger header; /* large for a stack */
     struct sg_seat seat;
@@ -54,7 +54,7 @@ void sg_foreign_visit(void (*visit)(void *context, struct sg_seat *seat), void *
         if (sg_sys_pread((int)fd, &seat, sizeof seat, at) != (long)sizeof seat)
             break;
         if (SG_CLAIM_STATE(seat.claim) == SG_CLAIM_LIVE && has_owner((int)fd, i))
-            visit(context, &seat);
+            visit(context, i, &seat);
     }
     (void)sg_sys_close((int)fd);
 }

@@ -12,7 +12,7 @@
 void sg_foreign_meet(void);
 
 /* Calls visit with a copy of each seat whose owner is alive. */
-void sg_foreign_visit(void (*visit)(void *context, struct sg_seat *seat), void *context);
+void sg_foreign_visit(void (*visit)(void *context, uint32_t number, struct sg_seat *seat), void *context);
 
 /* In a forked child: it finds out for itself. */
 void sg_foreign_refork(void);

@@ -43,7 +43,6 @@ struct sg_tally {
     uint64_t device_bytes;                 /* device memory the others hold */
     uint64_t cuda_bytes;                   /* the same and their pinned and managed memory */
     bool is_reclaiming;                    /* somebody is populating memory to drop it again */
-    bool has_watchers;                     /* somebody with promises could look at them again at once */
 };
 
 /* ---- the seat; under the decision lock, except where noted ---- */
@@ -155,6 +154,9 @@ void sg_seats_advance(void);
 
 /* Sleeps until the epoch is not `seen` any more, at most `timeout_ns` and below a second. */
 void sg_seats_wait(uint32_t seen, uint64_t timeout_ns);
+
+/* Whether all others have looked since at what they promise, if it is worth it and their watchdogs could. */
+bool sg_seats_have_looked(uint64_t since_ns);
 
 /* Asks all watchdogs to look at what their processes promise. */
 void sg_seats_call(void);

@@ -225,7 +225,7 @@ static void add_to_device(struct sg_tally *tally, struct sg_seat *seat, const st
 static struct sight {
     uint64_t claim, ticket, flight_bytes, landed_count;
     uint64_t since_ns;
-} sight[SG_SEAT_ROOM];
+} sight[2 * SG_SEAT_ROOM]; /* those of another version's ledger behind ours */
 
 static bool is_stalled(uint32_t number, const struct sg_seat *seat, const struct other *other, uint64_t now)
 {
@@ -270,10 +270,11 @@ static void count(const struct question *question, struct sg_seat *seat, const s
 }
 
 /* Our places in the order mean nothing there: who asks counts as if he stood before us. */
-static void count_foreign(void *context, struct sg_seat *seat)
+static void count_foreign(void *context, uint32_t number, struct sg_seat *seat)
 {
     const struct question *question = context;
     struct other other = read_seat(seat, SG_TICKET_NONE);
+    other.is_stalled = is_stalled(SG_SEAT_ROOM + number % SG_SEAT_ROOM, seat, &other, question->now);
     count(question, seat, &other);
 }
 
@@ -302,7 +303,6 @@ void sg_seats_sum(struct sg_tally *tally, uint64_t device, bool is_closely)
         take_off_growth(&other, growth);
         other.is_stalled = is_stalled(i, seat, &other, question.now);
         count(&question, seat, &other);
-        tally->has_watchers |= other.promised_bytes != 0 && sg_seats_is_watched(seat, question.now);
     }
     sg_foreign_visit(count_foreign, &question);
     add(&tally->cuda_bytes, tally->device_bytes);
@@ -343,8 +343,7 @@ void sg_seats_call(void)
     (void)sg_sys_futex(&ledger->call, FUTEX_WAKE, UINT32_MAX >> 1, NULL);
 }
 
-/* Whether all others that are watched have looked since, where they promise something. */
-static bool have_looked(uint64_t since_ns)
+bool sg_seats_have_looked(uint64_t since_ns)
 {
     struct sg_machine_ledger *ledger = sg_seats_ledger();
     uint32_t used = sg_load(&ledger->seat_used);
@@ -362,10 +361,10 @@ void sg_seats_call_and_wait(uint64_t patience_ns)
 {
     uint64_t begin = sg_sys_clock_ns(CLOCK_MONOTONIC), now = begin;
     uint32_t seen = sg_seats_epoch();
-    if (have_looked(begin))
+    if (sg_seats_have_looked(begin))
         return;
     sg_seats_call();
-    while (!have_looked(begin) && now - begin < patience_ns) {
+    while (!sg_seats_have_looked(begin) && now - begin < patience_ns) {
         sg_seats_wait(seen, patience_ns - (now - begin));
         seen = sg_seats_epoch();
         now = sg_sys_clock_ns(CLOCK_MONOTONIC);

@@ -719,18 +719,18 @@ CHILD_TEST(reclaiming_and_watching_are_of_this_moment)
 {
     join_shared();
     struct sg_seat *seat = sit(1);
-    CHECK(!sum_for(0).is_reclaiming && !sum_for(0).has_watchers);
+    CHECK(!sum_for(0).is_reclaiming && sg_seats_have_looked(clock_ns()));
     seat->reclaim_until_ns = clock_ns() - 1;
     seat->watched_ns = clock_ns();
     CHECK(!sum_for(0).is_reclaiming);
-    CHECK(!sum_for(0).has_watchers); /* who has promised nothing has nothing to look at */
+    CHECK(sg_seats_have_looked(clock_ns())); /* who has promised nothing has nothing to look at */
     seat->slot.promised_bytes = MIB;
     seat->reclaim_until_ns = clock_ns() + 1000000000;
-    CHECK(sum_for(0).is_reclaiming && sum_for(0).has_watchers);
+    CHECK(sum_for(0).is_reclaiming && !sg_seats_have_looked(clock_ns()));
     seat->watched_ns = clock_ns() - 2000000000;
-    CHECK(!sum_for(0).has_watchers);
+    CHECK(sg_seats_have_looked(clock_ns()));
     seat->watched_ns = 0;
-    CHECK(!sum_for(0).has_watchers);
+    CHECK(sg_seats_have_looked(clock_ns()));
 }
 
 static uint64_t closely(void)
