@@ -1,0 +1,90 @@
+"""No function of the driver that speaks of memory is forgotten: the installed toolkit's cuda.h against hooks.def."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# What a function that takes, gives back or reports memory is called by. Words, for a new one will use them too.
+MEMORY = re.compile(
+    r"Mem|Alloc|Free|Pool|Create|Destroy|Register|Unregister|Import|Export|Map(?!Params)|Unmap|Retain|Release|Reset|Load|Unload"
+    r"|Upload|Launch|Instantiate|Prefetch|Discard|Trim|Detach|SetLimit|LinkComplete|Open|Close|Update$|Clone|Bind|Unbind|Capture$|Graph$"
+)
+
+# What has these words and is known to be something else: copies and fills, what asks or sets one node of a graph,
+# textures by reference, fences of others' making, callbacks, shared memory of a multiprocessor, tables.
+ELSE = re.compile(
+    r"cuMem(cpy|set)|cuGraph(Exec)?\w*Node(s|Get|Set|Copy)\w*|cuGraphNode|cuGraph(Get|Retain|Release|DebugDot)\w*|cuGraphAdd(?!Mem(Alloc|Free)Node|Node$)"
+    r"|cuTexRef[GS]|cuSurfRef|cuTensorMap|cuStream(Attach|Batch|Get|IsC|UpdateC)\w*|Semaphore|cuUserObject|Callback$|AsyncNotification"
+    r"|cuFunc|S(har)?e?d?Mem(Config|Per)|cuDeviceGetGraphicsMem|cuThreadExchange|cuGetExportTable"
+)
+
+
+def header():
+    home = subprocess.run(["scripts/install-deps", "--cuda-home"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return (Path(os.environ.get("CUDA_HOME", home.stdout.strip())) / "include" / "cuda.h").read_text(errors="replace")
+
+
+def base_of(symbol):
+    return re.sub(r"(_v\d+)?(_ptsz|_ptds)?$", "", symbol)
+
+
+def symbols(text):
+    """Every function the header declares, and the variants its macros can put in a name's place."""
+    declared = set(re.findall(r"\bCUDAAPI\s+(cu\w+)\s*\(", text))
+    variants = re.findall(r"^\s*#\s*define\s+(cu\w+)\s+(?:__CUDA_API_(PTSZ|PTDS)\((cu\w+)\)|(cu\w+))\s*$", text, re.MULTILINE)
+    for name, kind, wrapped, plain in variants:
+        if name in declared:
+            declared |= {plain} if plain else {wrapped, f"{wrapped}_{kind.lower()}"}
+    return declared - set(re.findall(r"\bstatic inline CUresult (cu\w+)\(", text))
+
+
+def table():
+    text = (ROOT / "preload" / "hooks.def").read_text()
+    hooked = re.findall(r"^SG_HOOK_DRIVER\((\w+),", text, re.MULTILINE)
+    listed = re.findall(r"^SG_UNHOOKED\((\w+), ([A-Z]+)\)$", text, re.MULTILINE)
+    assert len(listed) == len(re.findall(r"^SG_UNHOOKED\(", text, re.MULTILINE)), "a line that this test cannot read"
+    return hooked, listed
+
+
+def forgotten(known_symbols, hooked, listed):
+    """What speaks of memory and is in neither list; a hooked function must be hooked in all its variants."""
+    hooked_bases, listed_bases = {base_of(symbol) for symbol in hooked}, {base for base, _ in listed}
+    missing = {s for s in known_symbols if base_of(s) in hooked_bases and s not in hooked}
+    missing |= {s for s in known_symbols if MEMORY.search(base_of(s)) and not ELSE.search(base_of(s)) and base_of(s) not in hooked_bases | listed_bases}
+    return missing
+
+
+def test_every_function_that_speaks_of_memory_is_hooked_or_listed():
+    assert forgotten(symbols(header()), *table()) == set()
+
+
+def test_nothing_is_listed_twice_or_for_a_name_that_does_not_exist():
+    known = symbols(header())
+    hooked, listed = table()
+    bases = [base for base, _ in listed]
+    assert len(set(bases)) == len(bases) and not set(bases) & {base_of(symbol) for symbol in hooked}
+    assert {s for s in hooked if s not in known} == set()
+    assert set(bases) - {base_of(symbol) for symbol in known} == set()
+
+
+def test_reasons_are_those_that_are_explained():
+    text = (ROOT / "preload" / "hooks.def").read_text()
+    explained = set(re.findall(r"^ \*     ([A-Z]{4,})  ", text, re.MULTILINE))
+    assert {why for _, why in table()[1]} <= explained
+
+
+@pytest.mark.parametrize("gone", ["cuMemAllocAsync_ptsz", "cuMemAllocManaged", "cuMemPrefetchBatchAsync", "cuModuleLoadData"])
+def test_a_removed_line_is_noticed(gone):
+    hooked, listed = table()
+    missing = forgotten(symbols(header()), [s for s in hooked if s != gone], [line for line in listed if line[0] != gone])
+    assert gone in missing
+
+
+def test_a_new_function_is_noticed():
+    text = header() + "\nCUresult CUDAAPI cuMemAllocSomewhere(CUdeviceptr *dptr, size_t bytesize);\n"
+    assert forgotten(symbols(text), *table()) == {"cuMemAllocSomewhere"}
