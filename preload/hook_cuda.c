@@ -208,3 +208,61 @@ SG_EXPORT CUresult CUDAAPI cuArrayDestroy(CUarray hArray)
 {
     GIVE_BACK(cuArrayDestroy, &sg_index_arrays, (uintptr_t)hArray, hArray);
 }
+
+/* ---- mipmapped arrays ---------------------------------------------------------------------------------------------- */
+
+static uint64_t at_level(uint64_t extent, unsigned level)
+{
+    return extent >> level != 0 || extent == 0 ? extent >> level : 1;
+}
+
+/* All levels there can be up to `levels`; the layers of a layered one are as many at each. */
+static uint64_t mipmapped_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned levels)
+{
+    bool is_layered = (shape->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0;
+    uint64_t longest = shape->Width | shape->Height | (is_layered ? 0 : shape->Depth); /* by its highest bit */
+    uint64_t sum = 0;
+    for (unsigned level = 0; level == 0 || (level < levels && longest >> level != 0); level++) {
+        uint64_t depth = is_layered ? shape->Depth : at_level(shape->Depth, level);
+        uint64_t bytes = array_bytes(at_level(shape->Width, level), at_level(shape->Height, level), depth,
+                                     shape->NumChannels, shape->Format);
+        if (bytes == 0 || __builtin_add_overflow(sum, bytes, &sum))
+            return 0;
+    }
+    return sum;
+}
+
+static uint64_t required_mipmapped_bytes(CUmipmappedArray array, uint32_t device, uint64_t computed)
+{
+    SG_DRIVER(get_requirements, cuMipmappedArrayGetMemoryRequirements);
+    CUDA_ARRAY_MEMORY_REQUIREMENTS requirements = {0};
+    if (get_requirements == NULL || get_requirements(&requirements, array, (CUdevice)device) != CUDA_SUCCESS ||
+        requirements.size == 0)
+        return computed;
+    return requirements.size;
+}
+
+SG_EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
+                                                  const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc,
+                                                  unsigned int numMipmapLevels)
+{
+    struct sg_cuda_call call;
+    const CUDA_ARRAY3D_DESCRIPTOR *shape = pMipmappedArrayDesc;
+    uint64_t bytes = pHandle == NULL || shape == NULL ? 0 : mipmapped_bytes(shape, numMipmapLevels);
+    if (bytes == 0 || IS_EMPTY(shape))
+        return SG_DRIVER_CALL(cuMipmappedArrayCreate, pHandle, shape, numMipmapLevels);
+    bool is_sound = numMipmapLevels != 0 && has_channels(shape->NumChannels, shape->Format);
+    if (!sg_cuda_begin(&call, SG_HOOK_cuMipmappedArrayCreate, SG_DOMAIN_DEVICE, is_sound ? bytes : 0))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = SG_DRIVER_CALL(cuMipmappedArrayCreate, pHandle, shape, numMipmapLevels);
+    if (result == CUDA_SUCCESS)
+        sg_cuda_record(&call, &sg_index_arrays, (uintptr_t)*pHandle,
+                       required_mipmapped_bytes(*pHandle, call.device, bytes));
+    sg_cuda_end(&call, result == CUDA_SUCCESS ? bytes : 0);
+    return result;
+}
+
+SG_EXPORT CUresult CUDAAPI cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
+{
+    GIVE_BACK(cuMipmappedArrayDestroy, &sg_index_arrays, (uintptr_t)hMipmappedArray, hMipmappedArray);
+}

@@ -36,20 +36,22 @@ static size_t at_least_one(size_t extent)
     return extent ? extent : 1;
 }
 
-/* False when the description makes no sense. Extents halve from level to level. */
+/* False when the description makes no sense. Extents halve from level to level, but not the layers of a layered array;
+ * levels end where no extent is left to halve (cuda.h: clamped). */
 static bool array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels, size_t *bytes)
 {
     size_t element = channel_bytes(shape->Format) * shape->NumChannels;
     if (shape->Width == 0 || element == 0 ||
         (shape->NumChannels != 1 && shape->NumChannels != 2 && shape->NumChannels != 4))
         return false;
+    bool is_layered = (shape->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0;
+    size_t extents = shape->Width | shape->Height | (is_layered ? 0 : shape->Depth);
     *bytes = 0;
-    for (unsigned int level = 0; level < levels; level++) {
-        size_t size = element;
+    for (unsigned int level = 0; level < levels && extents >> level != 0; level++) {
+        size_t size = element, depth = is_layered ? shape->Depth : shape->Depth >> level;
         if (__builtin_mul_overflow(size, at_least_one(shape->Width >> level), &size) ||
             __builtin_mul_overflow(size, at_least_one(shape->Height >> level), &size) ||
-            __builtin_mul_overflow(size, at_least_one(shape->Depth >> level), &size) ||
-            __builtin_add_overflow(*bytes, size, bytes))
+            __builtin_mul_overflow(size, at_least_one(depth), &size) || __builtin_add_overflow(*bytes, size, bytes))
             *bytes = SIZE_MAX;
     }
     return true;
