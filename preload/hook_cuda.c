@@ -114,6 +114,50 @@ SG_EXPORT CUresult CUDAAPI cuMemFreeHost(void *p)
     GIVE_BACK(cuMemFreeHost, &sg_index_cuda, (uintptr_t)p, p);
 }
 
+/* ---- registered memory: pins what the program has and we count already, so it is shown and not judged ------------- */
+
+static void record_registration(const struct sg_cuda_call *call, uint64_t address, uint64_t bytes)
+{
+    if (!call->is_counted)
+        return;
+    if (sg_table_insert(&sg_index_registered, address, sg_block(bytes, SG_DOMAIN_PINNED, call->device), NULL) != 0)
+        sg_ledger_count_fault();
+    else
+        sg_fetch_add(&sg_own->registered_bytes, bytes);
+}
+
+#define REGISTER(name, p, bytes, flags) \
+    struct sg_cuda_call call; \
+    (void)sg_cuda_begin(&call, SG_HOOK_##name, SG_DOMAIN_PINNED, 0); \
+    CUresult result = SG_DRIVER_CALL(name, p, bytes, flags); \
+    if (result == CUDA_SUCCESS) \
+        record_registration(&call, (uintptr_t)(p), bytes); \
+    sg_cuda_end(&call, 0); \
+    return result
+
+SG_EXPORT CUresult CUDAAPI cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)
+{
+    REGISTER(cuMemHostRegister, p, bytesize, Flags);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
+{
+    REGISTER(cuMemHostRegister_v2, p, bytesize, Flags);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemHostUnregister(void *p)
+{
+    uint64_t block = sg_lifecycle_enter() ? sg_table_remove(&sg_index_registered, (uintptr_t)p) : 0;
+    CUresult result = SG_DRIVER_CALL(cuMemHostUnregister, p);
+    if (block == 0)
+        return result;
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED)
+        (void)sg_sub_clamped(&sg_own->registered_bytes, sg_block_size(block));
+    else if (sg_table_insert(&sg_index_registered, (uintptr_t)p, block, NULL) != 0)
+        sg_ledger_count_fault();
+    return result;
+}
+
 /* ---- arrays ------------------------------------------------------------------------------------------------------- */
 
 static uint64_t bytes_of_format(CUarray_format format)

@@ -15,6 +15,7 @@
 struct sg_table sg_index_blocks;
 struct sg_table sg_index_cuda;
 struct sg_table sg_index_arrays;
+struct sg_table sg_index_registered;
 struct sg_table sg_index_contexts;
 struct sg_ranges sg_index_maps;
 struct sg_lock sg_index_maps_lock;

@@ -3,7 +3,8 @@
  *
  *   sg_index_blocks   heap blocks of SG_TRACKED_BYTES and more     lock-free table
  *   sg_index_cuda     CUDA pointers: device, managed, pinned       lock-free table
- *   sg_index_arrays   CUDA arrays by handle                        lock-free table
+ *   sg_index_arrays   CUDA arrays, mipmapped too, by handle      lock-free table
+ *   sg_index_registered  host memory that CUDA pins in place       lock-free table
  *   sg_index_contexts CUDA contexts by handle, what they took  lock-free table
  *   sg_index_maps     mappings                                     ranges under sg_index_maps_lock
  *
@@ -23,6 +24,7 @@ enum { SG_TRACKED_BYTES = 64 * 1024, SG_PROMISE_BYTES = 1024 * 1024 };
 extern struct sg_table sg_index_blocks;
 extern struct sg_table sg_index_cuda;
 extern struct sg_table sg_index_arrays;
+extern struct sg_table sg_index_registered;
 extern struct sg_table sg_index_contexts;
 extern struct sg_ranges sg_index_maps;
 extern struct sg_lock sg_index_maps_lock;

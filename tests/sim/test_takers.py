@@ -72,3 +72,40 @@ say(failed=destroy(array), still=live("array"))
     device = done.process["domains"]["device"]
     assert (device["live_bytes"], device["allocations"], device["frees"]) == (40 * MIB, 1, 0)
     assert done.process["unmatched_frees"] == 0
+
+
+# ---- registered memory --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ["cuMemHostRegister", "cuMemHostRegister_v2"])
+def test_registered_memory_is_shown_and_not_counted_again(sim, call):
+    points = sim.script_points(
+        f"""
+import mmap
+start()
+memory = mmap.mmap(-1, 8 * MIB)
+address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+def register(offset, size):
+    return cuda.{call}(c_void_p(address + offset), c_size_t(size), c_uint(0))
+def unregister(offset):
+    return cuda.cuMemHostUnregister(c_void_p(address + offset))
+def point(**pairs):
+    quiet(registered=live("registered"), **pairs)
+point()
+ok(register(0, 2 * MIB)); ok(register(4 * MIB, 3 * MIB))
+point(again=register(0, MIB))
+fail("cuMemHostUnregister", 1, 700)
+point(failed=unregister(0), unknown=unregister(MIB))
+ok(unregister(0))
+point()
+ok(unregister(4 * MIB))
+point()
+""",
+        SPARKGUARD_LIMIT="64M",
+    )
+    points = list(points)
+    figures = [(said.registered, entry["registered_bytes"]) for said, entry in points]
+    assert figures == [(0, 0), (5 * MIB, 5 * MIB), (5 * MIB, 5 * MIB), (3 * MIB, 3 * MIB), (0, 0)]
+    assert (points[1][0].again, points[2][0].failed) == (712, 700)
+    assert {entry["domains"]["pinned"]["live_bytes"] for _, entry in points} == {0}
+    assert points[-1][1]["unmatched_frees"] == 0
