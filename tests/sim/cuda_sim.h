@@ -12,7 +12,7 @@
 
 /*
  * Live bytes of one kind, of all devices together:
- *   "device"         cuMemAlloc, cuMemAllocPitch, cuMemCreate on a device, what pools have reserved there
+ *   "device"         cuMemAlloc, cuMemAllocPitch, cuMemCreate on a device, what pools and graphs have reserved there
  *   "pinned"         cuMemHostAlloc, cuMemAllocHost, cuMemCreate and pools on the host
  *   "managed"        cuMemAllocManaged, managed pools
  *   "array"          arrays and mipmapped arrays

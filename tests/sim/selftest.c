@@ -356,6 +356,61 @@ static void test_arrays(void)
     CHECK(sgsim_live_bytes("array") == 0);
 }
 
+static void test_graphs(void)
+{
+    CUgraph inner, graph;
+    CUgraphNode node, nodes[8];
+    CUgraphNodeType type;
+    CUgraphExec exec;
+    size_t count = 8;
+    cuuint64_t bytes;
+    CUDA_GRAPH_INSTANTIATE_PARAMS how = {.flags = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD};
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {.bytesize = 3 * MIB}, told;
+    params.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    start();
+    OK(cuGraphCreate(&inner, 0));
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemAllocNode(&node, inner, NULL, 0, &params));
+    OK(cuGraphAddMemFreeNode(&node, inner, NULL, 0, params.dptr));
+    OK(cuGraphAddEmptyNode(&node, graph, NULL, 0));
+    OK(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params)); /* this one stays allocated */
+    OK(cuGraphMemAllocNodeGetParams(node, &told));
+    CHECK(told.bytesize == 3 * MIB && told.dptr == params.dptr);
+    OK(cuGraphAddChildGraphNode(&node, graph, NULL, 0, inner));
+    OK(cuGraphNodeGetType(node, &type));
+    OK(cuGraphChildGraphNodeGetGraph(node, &inner));
+    OK(cuGraphGetNodes(graph, nodes, &count));
+    CHECK(count == 3 && type == CU_GRAPH_NODE_TYPE_GRAPH && sgsim_live_bytes("device") == 0);
+    OK(cuGraphInstantiate(&exec, graph, NULL, NULL, 0));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphInstantiate_v2(&exec, graph, NULL, NULL, 0));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(cuGraphExecDestroy(exec));
+    CHECK(sgsim_live_bytes("device") == 0);
+    OK(cuGraphInstantiateWithParams_ptsz(&exec, graph, &how));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphInstantiateWithParams(&exec, graph, &how));
+    OK(cuGraphUpload(exec, NULL));
+    OK(cuGraphUpload_ptsz(exec, NULL));
+    OK(cuGraphLaunch(exec, NULL));
+    CHECK(sgsim_live_bytes("device") == 8 * MIB);
+    OK(cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &bytes));
+    CHECK(bytes == 4 * MIB);
+    OK(cuDeviceGraphMemTrim(0));
+    CHECK(sgsim_live_bytes("device") == 4 * MIB);
+    OK(cuMemFreeAsync(params.dptr, NULL));
+    OK(cuGraphLaunch_ptsz(exec, NULL));
+    OK(cuMemFree_v2(params.dptr));
+    OK(cuDeviceGraphMemTrim(0));
+    OK(cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes));
+    CHECK(bytes == 0 && sgsim_live_bytes("device") == 0);
+    OK(cuGraphExecDestroy(exec));
+    FAILS(cuGraphLaunch(exec, NULL), CUDA_ERROR_INVALID_VALUE);
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphDestroy(inner));
+}
+
 static void test_copies(void)
 {
     char in[256], out[256];
@@ -873,6 +928,7 @@ static const struct scenario {
     {"linear", test_linear, {NULL}},
     {"host", test_host, {NULL}},
     {"arrays", test_arrays, {NULL}},
+    {"graphs", test_graphs, {NULL}},
     {"copies", test_copies, {NULL}},
     {"default_pool", test_default_pool, {NULL}},
     {"own_pools", test_own_pools, {NULL}},

@@ -3,7 +3,7 @@
  *
  * A context object is never reused, so a handle that outlives it is told CONTEXT_IS_DESTROYED.
  * Destroying a context gives back what was allocated in it; resetting a primary one also empties
- * the pools of its device. VMM handles and reservations belong to no context and stay.
+ * the pools and the graphs' memory of its device. VMM handles and reservations belong to no context and stay.
  */
 #define _GNU_SOURCE
 #include "sim_core.h"
@@ -58,8 +58,10 @@ static void deactivate(struct sgsim_object *context)
     if (!context->is_active)
         return;
     sgsim_memory_drop_context(context);
-    if (context->is_primary)
+    if (context->is_primary) {
         sgsim_pool_reset_device(context->device);
+        sgsim_graph_reset_device(context->device);
+    }
     sgsim_unmap(context->backing, context->backing_size);
     context->backing = 0;
     sgsim_release(SGSIM_CONTEXT, context->device, sgsim.context_bytes);

@@ -47,7 +47,8 @@ enum sgsim_role {
     SGSIM_HOST,   /* cuMemHostAlloc, cuMemAllocHost */
     SGSIM_REGISTRATION,
     SGSIM_POOL_BLOCK, /* owner: the segment it was cut from */
-    SGSIM_MAPPING,    /* owner: the handle behind it */
+    SGSIM_GRAPH_BLOCK,
+    SGSIM_MAPPING, /* owner: the handle behind it */
     SGSIM_RESERVATION,
     SGSIM_SEGMENT, /* what a pool reserved; owner: the pool, references: live blocks */
     SGSIM_HANDLE,  /* cuMemCreate */
@@ -56,7 +57,10 @@ enum sgsim_role {
     SGSIM_POOL,
     SGSIM_CONTEXT_HANDLE,
     SGSIM_STREAM,
-    SGSIM_GREEN_CONTEXT
+    SGSIM_GREEN_CONTEXT,
+    SGSIM_GRAPH,
+    SGSIM_GRAPH_NODE,
+    SGSIM_GRAPH_EXEC
 };
 
 struct sgsim_pool {
@@ -176,6 +180,8 @@ void sgsim_array_drop_context(const struct sgsim_object *context);
 void sgsim_pool_free_block(struct sgsim_object *block);
 void sgsim_pool_reset_device(int device);
 void sgsim_pool_synchronize(void);
+void sgsim_graph_free_block(struct sgsim_object *block);
+void sgsim_graph_reset_device(int device);
 struct sgsim_object *sgsim_pool_of_block(const struct sgsim_object *block);
 void sgsim_core_configure(void);
 void sgsim_ledger_configure(void);

@@ -97,14 +97,16 @@ CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *pointer, size_t size, unsigned i
     return sgsim_leave(error);
 }
 
-/* Linear memory and blocks of pools; a mapping, pinned memory and a pointer into the middle are no such thing. */
+/* Linear memory and blocks of pools and graphs; a mapping, pinned memory and a pointer into the middle are no such thing. */
 static CUresult free_linear(uintptr_t address)
 {
     struct sgsim_object *block = sgsim_index_exact(&sgsim.memory_index, address);
-    if (!block || (block->role != SGSIM_LINEAR && block->role != SGSIM_POOL_BLOCK))
+    if (!block || (block->role != SGSIM_LINEAR && block->role != SGSIM_POOL_BLOCK && block->role != SGSIM_GRAPH_BLOCK))
         return CUDA_ERROR_INVALID_VALUE;
     if (block->role == SGSIM_POOL_BLOCK)
         sgsim_pool_free_block(block);
+    else if (block->role == SGSIM_GRAPH_BLOCK)
+        sgsim_graph_free_block(block);
     else
         sgsim_block_drop(block);
     return CUDA_SUCCESS;

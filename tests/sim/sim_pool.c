@@ -170,9 +170,12 @@ static CUresult free_async(CUdeviceptr pointer, CUstream stream)
     CUresult error = sgsim_check_stream(stream);
     if (error != CUDA_SUCCESS)
         return error;
-    if (!block || block->role != SGSIM_POOL_BLOCK)
+    if (block && block->role == SGSIM_POOL_BLOCK)
+        sgsim_pool_free_block(block);
+    else if (block && block->role == SGSIM_GRAPH_BLOCK)
+        sgsim_graph_free_block(block);
+    else
         return CUDA_ERROR_INVALID_VALUE;
-    sgsim_pool_free_block(block);
     return CUDA_SUCCESS;
 }
 
