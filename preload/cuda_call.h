@@ -72,6 +72,9 @@ CUresult sg_cuda_released(struct sg_table *table, uint64_t key, uint64_t block, 
 /* hook_pool.c: brings the ledger in step with what every known pool has reserved. */
 void sg_pool_memory_refresh(void);
 
+/* hook_graph.c: the same for what the devices hold for graphs. */
+void sg_graph_memory_refresh(void);
+
 /* hook_pool.c: a block of a pool has been freed; a destroyed pool goes with its last one. */
 void sg_pool_block_gone(uint64_t block);
 

@@ -24,10 +24,18 @@ static sg_function as_function(void *pointer)
     return function;
 }
 
+/* A driver may also answer with a function of another base: since CUDA 12 cuGraphInstantiate is
+ * cuGraphInstantiateWithFlags (cuda.h), and that takes other arguments. */
+static bool may_stand_for(unsigned hook, const char *base)
+{
+    return sg_hook_table[hook].family == SG_FAMILY_DRIVER &&
+           strncmp(sg_hook_table[hook].symbol, base, strlen(base)) == 0;
+}
+
 static enum sg_hook find_by_address(const char *base, sg_function found)
 {
     for (unsigned hook = 0; hook < SG_HOOK_COUNT; hook++)
-        if (is_variant(hook, base) && sg_real_find((enum sg_hook)hook) == found)
+        if (may_stand_for(hook, base) && sg_real_find((enum sg_hook)hook) == found)
             return (enum sg_hook)hook;
     return SG_HOOK_COUNT;
 }

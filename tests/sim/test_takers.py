@@ -109,3 +109,173 @@ point()
     assert (points[1][0].again, points[2][0].failed) == (712, 700)
     assert {entry["domains"]["pinned"]["live_bytes"] for _, entry in points} == {0}
     assert points[-1][1]["unmatched_frees"] == 0
+
+
+# ---- graphs -------------------------------------------------------------------------------------------------------
+
+GRAPH = """
+start()
+class Alloc(ctypes.Structure):
+    _fields_ = [("props", PoolProps), ("access", c_void_p), ("count", c_size_t), ("size", c_size_t), ("dptr", c_uint64)]
+class Params(ctypes.Structure):
+    _fields_ = [("flags", c_uint64), ("stream", c_void_p), ("node", c_void_p), ("result", c_int)]
+node = c_void_p()
+def graph(*sizes, freed=True, child=None):
+    g = c_void_p()
+    ok(cuda.cuGraphCreate(byref(g), c_uint(0)))
+    ok(cuda.cuGraphAddEmptyNode(byref(node), g, None, c_size_t(0)))
+    addresses = []
+    for size in sizes:
+        params = Alloc(PoolProps(1, 0, Location(1, 0)), None, 0, size, 0)
+        ok(cuda.cuGraphAddMemAllocNode(byref(node), g, None, c_size_t(0), byref(params)))
+        addresses.append(params.dptr)
+        if freed:
+            ok(cuda.cuGraphAddMemFreeNode(byref(node), g, None, c_size_t(0), c_uint64(params.dptr)))
+    if child is not None:
+        ok(cuda.cuGraphAddChildGraphNode(byref(node), g, None, c_size_t(0), child))
+    return g, addresses
+def instantiate(g, call="cuGraphInstantiateWithFlags"):
+    e = c_void_p(77)
+    if "Params" in call:
+        return getattr(cuda, call)(byref(e), g, byref(Params(2))), e
+    if call.endswith("Flags"):
+        return getattr(cuda, call)(byref(e), g, c_ulonglong(0)), e
+    return getattr(cuda, call)(byref(e), g, None, None, c_size_t(0)), e
+def executable(*sizes, **more):
+    g, addresses = graph(*sizes, **more)
+    result, e = instantiate(g)
+    ok(result)
+    return e
+def launch(e, call="cuGraphLaunch"):
+    return getattr(cuda, call)(e, None)
+"""
+
+
+@pytest.mark.parametrize("call", ["cuGraphUpload", "cuGraphUpload_ptsz", "cuGraphLaunch", "cuGraphLaunch_ptsz"])
+def test_graph_memory_counts_by_what_the_device_holds_for_graphs(sim, call):
+    points = sim.script_points(
+        GRAPH
+        + f"""
+e = executable(8 * MIB, 3 * MIB)
+quiet(held=live("device"))
+for _ in range(3):
+    ok(launch(e, "{call}"))
+quiet(held=live("device"))
+ok(launch(executable(20 * MIB), "{call}"))
+quiet(held=live("device"))
+fail("cuGraphExecDestroy", 1, 700)
+cuda.cuGraphExecDestroy(e)
+ok(cuda.cuGraphExecDestroy(e))
+quiet(held=live("device"))
+ok(cuda.cuDeviceGraphMemTrim(0))
+quiet(held=live("device"))
+"""
+    )
+    figures = [(said.held, live(entry)) for said, entry in points]
+    assert figures == [(n * MIB, n * MIB) for n in (0, 12, 20, 20, 0)]
+
+
+@pytest.mark.parametrize(
+    "call", ["cuGraphInstantiate", "cuGraphInstantiate_v2", "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithParams", "cuGraphInstantiateWithParams_ptsz"]
+)
+def test_graph_is_refused_before_it_takes_its_memory(sim, call):
+    """By the sum of its allocation nodes, those of child graphs too, however it was instantiated."""
+    done = sim.script(
+        GRAPH
+        + f"""
+inner, _ = graph(40 * MIB)
+outer, _ = graph(40 * MIB, child=inner)
+result, e = instantiate(outer, "{call}")
+say(instantiated=result)
+if result == 0:
+    say(uploaded=cuda.cuGraphUpload(e, None), launched=launch(e), reached=calls("cuGraphLaunch") + calls("cuGraphUpload"))
+small, _ = graph(30 * MIB)
+result, e = instantiate(small, "{call}")
+ok(result)
+say(small=launch(e), held=live("device"))
+""",
+        SPARKGUARD_LIMIT="64M",
+    )
+    words = [refusal["call"] for refusal in done.process["refusals"]]
+    if "Params" in call:
+        assert done.instantiated == OUT_OF_MEMORY and words == ["cuGraphInstantiateWithParams"]
+    else:
+        assert (done.instantiated, done.uploaded, done.launched, done.reached) == (0, OUT_OF_MEMORY, OUT_OF_MEMORY, 0)
+        assert words == ["cuGraphUpload", "cuGraphLaunch"]
+    assert (done.small, done.held) == (0, 30 * MIB)
+    assert live(done.process) == 30 * MIB
+    assert {refusal["size_bytes"] for refusal in done.process["refusals"]} == {80 * MIB}
+
+
+def test_what_the_device_holds_for_graphs_is_not_asked_for_again(sim):
+    """A second graph lives from what the first has left; but not while that is in use, until it is freed."""
+    done = sim.script(
+        GRAPH
+        + """
+g, [p] = graph(40 * MIB, freed=False)
+_, first = instantiate(g)
+ok(launch(executable(40 * MIB)))
+say(shared=launch(executable(30 * MIB)), kept=launch(first), held=live("device"))
+second = executable(30 * MIB)
+say(beside=launch(second), relaunched=launch(first))
+ok(cuda.cuMemFree_v2(c_uint64(p)))
+say(after=launch(second), again=launch(second), still=live("device"))
+""",
+        SPARKGUARD_LIMIT="64M",
+    )
+    assert (done.shared, done.kept, done.held) == (0, 0, 40 * MIB)
+    assert (done.beside, done.relaunched, done.after, done.again, done.still) == (OUT_OF_MEMORY, 0, 0, 0, 40 * MIB)
+    assert live(done.process) == 40 * MIB and done.process["unmatched_frees"] == 0
+
+
+def test_launch_of_a_graph_without_memory_asks_the_driver_nothing(sim):
+    done = sim.script(
+        GRAPH
+        + """
+def asked():
+    names = "cuCtxGetDevice", "cuDeviceGetGraphMemAttribute", "cuMemPoolGetAttribute", "cuGraphGetNodes", "cuMemGetInfo_v2"
+    return sum(calls(name) for name in names)
+plain = executable()
+before = asked()
+ok(launch(plain))
+say(alone=asked() - before)
+ok(launch(executable(MIB)))
+before = asked()
+ok(launch(plain))
+say(beside=asked() - before)
+"""
+    )
+    assert (done.alone, done.beside) == (0, 0)
+
+
+def test_name_that_stands_for_another_function_gets_the_hook_of_that(sim):
+    """Where a driver answers cuGraphInstantiate with cuGraphInstantiateWithFlags, whose arguments are others."""
+    driver = sim.compile(
+        "libcuda.so.1",
+        """
+#include <string.h>
+int cuGraphInstantiate(void **e, void *g, void **n, char *l, unsigned long s) { return 1000; }
+int cuGraphInstantiate_v2(void **e, void *g, void **n, char *l, unsigned long s) { return 2000; }
+int cuGraphInstantiateWithFlags(void **e, void *g, unsigned long long flags) { return (int)flags; }
+int cuGetProcAddress_v2(const char *name, void **pfn, int version, unsigned long long flags, void *status)
+{
+    *pfn = strcmp(name, "cuGraphInstantiate") == 0 ? (void *)cuGraphInstantiateWithFlags : NULL;
+    return 0;
+}
+""",
+        "-shared",
+        "-fPIC",
+        "-Wl,-Bsymbolic",
+    )
+    done = sim.run(
+        [
+            "python3",
+            "-S",
+            "-c",
+            "import ctypes; d = ctypes.CDLL('libcuda.so.1'); p = ctypes.c_void_p()\n"
+            "d.cuGetProcAddress_v2(b'cuGraphInstantiate', ctypes.byref(p), 13000, ctypes.c_uint64(0), None)\n"
+            "print(p.value == ctypes.cast(d.cuGraphInstantiateWithFlags, ctypes.c_void_p).value)",
+        ],
+        LD_LIBRARY_PATH=driver.parent,
+    )
+    assert done.stdout == "True\n", done.stderr

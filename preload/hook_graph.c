@@ -1,0 +1,250 @@
+/*
+ * hook_graph.c - the memory of CUDA graphs.
+ *
+ * Allocation nodes take nothing while a graph is made; memory comes when it is uploaded or launched, out of a store that
+ * each device keeps for its graphs and that shrinks only when it is trimmed. So an executable graph is entered with what
+ * its allocation nodes ask for together; before an upload or a launch that sum is judged as far as the store does not
+ * hold it; after the call the store counts by the driver's own counter (cuDeviceGetGraphMemAttribute). Graphs without
+ * such nodes, the usual ones, are not entered: their launch costs one load, or one look-up where others have some.
+ *
+ * Graphs are of one device as a rule; one with nodes on several is judged on that of one of them.
+ */
+#include "cuda_call.h"
+
+#include "compiler.h"
+#include "syscall.h"
+#include "vmm.h"
+
+#include <sys/mman.h>
+
+/* Executable graphs with memory of their own. SG_BLOCK_SETTLED: it has been there once. */
+static struct sg_table executables;
+static uint32_t executable_count; /* (atomic) ever entered: until then nothing needs to be looked up */
+
+static uint64_t store_bytes[SG_DEVICE_ROOM]; /* as charged; under sg_vmm_lock */
+static uint32_t stores_used;                 /* (atomic) a bit for each device that may have such a store */
+
+/* ---- what a graph asks for ---------------------------------------------------------------------------------------- */
+
+struct demand {
+    uint64_t bytes;
+    uint32_t device;
+};
+
+static void add_graph(CUgraph graph, struct demand *demand);
+
+static void add_node(CUgraphNode node, struct demand *demand)
+{
+    SG_DRIVER(get_type, cuGraphNodeGetType);
+    SG_DRIVER(get_params, cuGraphMemAllocNodeGetParams);
+    SG_DRIVER(get_child, cuGraphChildGraphNodeGetGraph);
+    CUgraphNodeType type;
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {0};
+    CUgraph child = NULL;
+    if (get_type == NULL || get_type(node, &type) != CUDA_SUCCESS)
+        return;
+    if (type == CU_GRAPH_NODE_TYPE_GRAPH && get_child != NULL && get_child(node, &child) == CUDA_SUCCESS)
+        add_graph(child, demand);
+    if (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC || get_params == NULL || get_params(node, &params) != CUDA_SUCCESS)
+        return;
+    demand->bytes += params.bytesize;
+    if (params.poolProps.location.id >= 0 && params.poolProps.location.id < SG_DEVICE_ROOM)
+        demand->device = (uint32_t)params.poolProps.location.id;
+}
+
+static void add_graph(CUgraph graph, struct demand *demand)
+{
+    SG_DRIVER(get_nodes, cuGraphGetNodes);
+    size_t count = 0;
+    if (get_nodes == NULL || get_nodes(graph, NULL, &count) != CUDA_SUCCESS || count == 0)
+        return;
+    size_t room = count * sizeof(void *), most = count;
+    CUgraphNode *nodes = sg_sys_mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (sg_is_error(nodes)) {
+        sg_ledger_count_fault();
+        return;
+    }
+    if (get_nodes(graph, nodes, &count) == CUDA_SUCCESS)
+        for (size_t i = 0; i < count && i < most; i++)
+            add_node(nodes[i], demand);
+    (void)sg_sys_munmap(nodes, room);
+}
+
+/* ---- the stores --------------------------------------------------------------------------------------------------- */
+
+static bool get_attribute(uint32_t device, CUgraphMem_attribute attribute, uint64_t *bytes)
+{
+    SG_DRIVER(get, cuDeviceGetGraphMemAttribute);
+    cuuint64_t value = 0;
+    if (get == NULL || get((CUdevice)device, attribute, &value) != CUDA_SUCCESS)
+        return false;
+    *bytes = value;
+    return true;
+}
+
+void sg_graph_memory_refresh(void)
+{
+    struct sg_lock_state lock;
+    uint32_t used = sg_load_acquire(&stores_used);
+    if (used == 0)
+        return;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    for (uint32_t device = 0; device < SG_DEVICE_ROOM; device++) {
+        uint64_t now, *charged = &store_bytes[device];
+        if ((used & 1u << device) == 0 || !get_attribute(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &now))
+            continue;
+        if (now > *charged)
+            sg_ledger_charge(SG_DOMAIN_DEVICE, now - *charged);
+        else
+            sg_ledger_release(SG_DOMAIN_DEVICE, *charged - now);
+        sg_ledger_charge_device(device, (int64_t)(now - *charged));
+        *charged = now;
+    }
+    sg_lock_release(&sg_vmm_lock, &lock);
+}
+
+/* What a launch makes the store grow. Where its own memory has been there, up to that much of what is in use may be its
+ * own, of a launch still running: the next one uses the same. */
+static uint64_t growth_of(uint64_t block)
+{
+    uint64_t reserved, used, size = sg_block_size(block);
+    bool has_been_there = (block & SG_BLOCK_SETTLED) != 0;
+    if (!get_attribute(sg_block_device(block), CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &reserved) ||
+        !get_attribute(sg_block_device(block), CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &used))
+        return has_been_there ? 0 : size;
+    if (has_been_there)
+        used -= used < size ? used : size;
+    uint64_t spare = reserved > used ? reserved - used : 0;
+    return size > spare ? size - spare : 0;
+}
+
+/* ---- executable graphs -------------------------------------------------------------------------------------------- */
+
+/* 0: takes no memory of its own, or is not for us to look at. */
+static uint64_t block_of(CUgraph graph)
+{
+    struct demand demand = {0, 0};
+    if (graph == NULL || !sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_CUDA) != 0)
+        return 0;
+    add_graph(graph, &demand);
+    return demand.bytes == 0 ? 0 : sg_block(demand.bytes, SG_DOMAIN_DEVICE, demand.device);
+}
+
+static void enter(CUgraphExec exec, uint64_t block)
+{
+    if (block == 0 && sg_load_acquire(&executable_count) == 0)
+        return;
+    (void)sg_table_remove(&executables, (uintptr_t)exec); /* of one that went with its context */
+    if (block == 0)
+        return;
+    sg_fetch_or(&stores_used, 1u << sg_block_device(block));
+    sg_fetch_add(&executable_count, 1u);
+    if (sg_table_insert(&executables, (uintptr_t)exec, block, NULL) != 0)
+        sg_ledger_count_fault();
+}
+
+#define INSTANTIATE(name, exec, graph, is_uploaded, ...) \
+    struct sg_cuda_call call; \
+    uint64_t block = (exec) == NULL ? 0 : block_of(graph); \
+    uint64_t growth = block != 0 && (is_uploaded) ? growth_of(block) : 0; \
+    if (!sg_cuda_begin(&call, SG_HOOK_##name, SG_DOMAIN_DEVICE, growth)) \
+        return CUDA_ERROR_OUT_OF_MEMORY; \
+    CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
+    if (result == CUDA_SUCCESS && (exec) != NULL) \
+        enter(*(exec), block | ((is_uploaded) && block != 0 ? SG_BLOCK_SETTLED : 0)); \
+    sg_graph_memory_refresh(); \
+    sg_cuda_end(&call, result == CUDA_SUCCESS ? growth : 0); \
+    return result
+
+SG_EXPORT CUresult CUDAAPI cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
+                                              char *logBuffer, size_t bufferSize)
+{
+    INSTANTIATE(cuGraphInstantiate, phGraphExec, hGraph, false, phGraphExec, hGraph, phErrorNode, logBuffer,
+                bufferSize);
+}
+
+SG_EXPORT CUresult CUDAAPI cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
+                                                 char *logBuffer, size_t bufferSize)
+{
+    INSTANTIATE(cuGraphInstantiate_v2, phGraphExec, hGraph, false, phGraphExec, hGraph, phErrorNode, logBuffer,
+                bufferSize);
+}
+
+SG_EXPORT CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
+                                                       unsigned long long flags)
+{
+    INSTANTIATE(cuGraphInstantiateWithFlags, phGraphExec, hGraph, false, phGraphExec, hGraph, flags);
+}
+
+#define IS_UPLOADED(params) ((params) != NULL && ((params)->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0)
+
+SG_EXPORT CUresult CUDAAPI cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
+                                                        CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
+{
+    INSTANTIATE(cuGraphInstantiateWithParams, phGraphExec, hGraph, IS_UPLOADED(instantiateParams), phGraphExec, hGraph,
+                instantiateParams);
+}
+
+SG_EXPORT CUresult CUDAAPI cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph,
+                                                             CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
+{
+    INSTANTIATE(cuGraphInstantiateWithParams_ptsz, phGraphExec, hGraph, IS_UPLOADED(instantiateParams), phGraphExec,
+                hGraph, instantiateParams);
+}
+
+#define UPLOAD(name, exec, stream) \
+    uint64_t block = sg_load_acquire(&executable_count) == 0 ? 0 : sg_table_find(&executables, (uintptr_t)(exec)); \
+    if (block == 0) \
+        return SG_DRIVER_CALL(name, exec, stream); \
+    struct sg_cuda_call call; \
+    uint64_t growth = growth_of(block); \
+    if (!sg_cuda_begin(&call, SG_HOOK_##name, SG_DOMAIN_DEVICE, growth)) \
+        return CUDA_ERROR_OUT_OF_MEMORY; \
+    CUresult result = SG_DRIVER_CALL(name, exec, stream); \
+    if (result == CUDA_SUCCESS && (block & SG_BLOCK_SETTLED) == 0) \
+        (void)sg_table_mark(&executables, (uintptr_t)(exec), block, SG_BLOCK_SETTLED); \
+    sg_graph_memory_refresh(); \
+    sg_cuda_end(&call, result == CUDA_SUCCESS ? growth : 0); \
+    return result
+
+SG_EXPORT CUresult CUDAAPI cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
+{
+    UPLOAD(cuGraphUpload, hGraphExec, hStream);
+}
+
+SG_EXPORT CUresult CUDAAPI cuGraphUpload_ptsz(CUgraphExec hGraphExec, CUstream hStream)
+{
+    UPLOAD(cuGraphUpload_ptsz, hGraphExec, hStream);
+}
+
+SG_EXPORT CUresult CUDAAPI cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
+{
+    UPLOAD(cuGraphLaunch, hGraphExec, hStream);
+}
+
+SG_EXPORT CUresult CUDAAPI cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream)
+{
+    UPLOAD(cuGraphLaunch_ptsz, hGraphExec, hStream);
+}
+
+/* The store keeps what the graph had, until it is trimmed. */
+SG_EXPORT CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec hGraphExec)
+{
+    uint64_t block = sg_load_acquire(&executable_count) == 0 ? 0 : sg_table_remove(&executables, (uintptr_t)hGraphExec);
+    CUresult result = SG_DRIVER_CALL(cuGraphExecDestroy, hGraphExec);
+    if (block == 0)
+        return result;
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED &&
+        sg_table_insert(&executables, (uintptr_t)hGraphExec, block, NULL) != 0)
+        sg_ledger_count_fault();
+    sg_graph_memory_refresh();
+    return result;
+}
+
+SG_EXPORT CUresult CUDAAPI cuDeviceGraphMemTrim(CUdevice device)
+{
+    CUresult result = SG_DRIVER_CALL(cuDeviceGraphMemTrim, device);
+    if (result == CUDA_SUCCESS && sg_lifecycle_enter())
+        sg_graph_memory_refresh();
+    return result;
+}
