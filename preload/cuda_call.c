@@ -3,6 +3,7 @@
  */
 #include "cuda_call.h"
 
+#include "context_memory.h"
 #include "options.h"
 #include "reclaim.h"
 #include "room.h"
@@ -153,6 +154,7 @@ bool sg_cuda_begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain 
     if (has_context(hook, &call->device)) {
         sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_CUDA);
         (void)sg_cuda_knows_device(call->device);
+        call->context = sg_context_current();
         call->request = (struct sg_request){.domain = domain,
                                             .size_bytes = growth_bytes,
                                             .growth_bytes = growth_bytes,
@@ -195,12 +197,13 @@ void sg_cuda_record(const struct sg_cuda_call *call, struct sg_table *table, uin
     enum sg_domain domain = call->request.domain;
     if (!call->is_counted)
         return;
-    if (sg_table_insert(table, key, sg_block(bytes, domain, call->device), &stale) != 0) {
+    uint64_t block = sg_block(bytes, domain, call->device) | (uint64_t)call->context << SG_BLOCK_SLOT_SHIFT;
+    if (sg_table_insert(table, key, block, &stale) != 0) {
         sg_ledger_count_fault();
         return;
     }
-    if (stale != 0) {
-        sg_ledger_release(sg_block_domain(stale), sg_block_size(stale));
+    if (stale != 0) { /* it went by a way we did not see */
+        (void)sg_cuda_released(table, key, stale, CUDA_SUCCESS);
         sg_add_relaxed(&sg_own->unmatched_frees, 1);
     }
     sg_ledger_charge(domain, bytes);
@@ -232,7 +235,7 @@ uint64_t sg_cuda_take_out(struct sg_table *table, uint64_t key)
     if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_CUDA) != 0)
         return 0;
     uint64_t block = sg_table_remove(table, key);
-    if (is_returned(block))
+    if (table != &sg_index_registered && is_returned(block))
         sg_room_note_free(sg_block_size(block));
     return block;
 }
@@ -245,6 +248,10 @@ CUresult sg_cuda_released(struct sg_table *table, uint64_t key, uint64_t block, 
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED) {
         if (sg_table_insert(table, key, block, NULL) != 0)
             sg_ledger_count_fault();
+        return result;
+    }
+    if (table == &sg_index_registered) {
+        (void)sg_sub_clamped(&sg_own->registered_bytes, sg_block_size(block));
         return result;
     }
     sg_ledger_count_free(domain);

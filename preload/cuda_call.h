@@ -30,8 +30,9 @@
 struct sg_cuda_call {
     struct sg_request request;
     uint32_t device;
-    uint32_t layers; /* to be restored */
-    bool is_counted; /* false: from inside another hook, or disabled */
+    uint32_t context; /* slot of the current one: context_memory.h */
+    uint32_t layers;  /* to be restored */
+    bool is_counted;  /* false: from inside another hook, or disabled */
 };
 
 /* Calls `real`, or answers as a machine without a driver does. */
@@ -69,10 +70,16 @@ CUresult sg_cuda_released(struct sg_table *table, uint64_t key, uint64_t block, 
 /* A table value of this kind is a block of a pool: the pool's reserved memory counts, not the block. */
 #define SG_BLOCK_POOLED (UINT64_C(1) << 55)
 
+/* Five bits of it: the slot of its pool, or else of the context it was allocated in. */
+#define SG_BLOCK_SLOT_SHIFT 56
+
 /* hook_pool.c: brings the ledger in step with what every known pool has reserved. */
 void sg_pool_memory_refresh(void);
 
-/* hook_graph.c: the same for what the devices hold for graphs. */
+/* hook_pool.c: after the end of a device's primary context, a bit for each pool that has no block any more. */
+uint32_t sg_pool_emptied(uint32_t device);
+
+/* hook_graph.c: as sg_pool_memory_refresh, for what the devices hold for graphs. */
 void sg_graph_memory_refresh(void);
 
 /* hook_pool.c: a block of a pool has been freed; a destroyed pool goes with its last one. */

@@ -9,6 +9,7 @@
 
 #include "compiler.h"
 #include "context_cost.h"
+#include "context_memory.h"
 
 /* What each primary context took; the others' costs are in sg_index_contexts. (atomic) */
 static uint64_t primary_cost[SG_DEVICE_ROOM];
@@ -61,6 +62,8 @@ static void note_context(CUcontext context, uint64_t cost)
     uint64_t cost = end(&making, result); \
     if (cost != 0 && (pctx) != NULL) \
         note_context(*(pctx), cost); \
+    if (result == CUDA_SUCCESS && (pctx) != NULL) \
+        sg_context_enter(*(pctx)); \
     return result
 
 SG_EXPORT CUresult CUDAAPI cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
@@ -87,7 +90,10 @@ SG_EXPORT CUresult CUDAAPI cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ct
 
 #define DESTROY(name, ctx) \
     uint64_t block = sg_lifecycle_enter() ? sg_table_remove(&sg_index_contexts, (uintptr_t)(ctx)) : 0; \
+    struct sg_context_end ending = sg_context_end_of(ctx); \
+    sg_context_take_out(&ending); \
     CUresult result = SG_DRIVER_CALL(name, ctx); \
+    sg_context_taken_out(&ending, result); \
     if (block != 0 && result != CUDA_SUCCESS) \
         note_context(ctx, sg_block_size(block)); \
     else if (block != 0) \
@@ -102,6 +108,30 @@ SG_EXPORT CUresult CUDAAPI cuCtxDestroy(CUcontext ctx)
 SG_EXPORT CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)
 {
     DESTROY(cuCtxDestroy_v2, ctx);
+}
+
+/* Deprecated: counts who uses a context; the last one to detach destroys it. */
+SG_EXPORT CUresult CUDAAPI cuCtxAttach(CUcontext *pctx, unsigned int flags)
+{
+    CUresult result = SG_DRIVER_CALL(cuCtxAttach, pctx, flags);
+    if (result == CUDA_SUCCESS && pctx != NULL)
+        sg_context_attached(*pctx);
+    return result;
+}
+
+static CUresult detach_last(CUcontext ctx)
+{
+    DESTROY(cuCtxDetach, ctx);
+}
+
+SG_EXPORT CUresult CUDAAPI cuCtxDetach(CUcontext ctx)
+{
+    if (sg_context_is_last(ctx))
+        return detach_last(ctx);
+    CUresult result = SG_DRIVER_CALL(cuCtxDetach, ctx);
+    if (result == CUDA_SUCCESS)
+        sg_context_detached(ctx);
+    return result;
 }
 
 /* ---- the primary context: retained and released, there while anybody retains it ---------------------------------- */
@@ -149,8 +179,29 @@ SG_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc
     return result;
 }
 
+/* Whether a release is the last one is known behind it only. */
+static void give_back_primary(CUdevice device, CUresult result)
+{
+    if (result != CUDA_SUCCESS || !sg_lifecycle_enter() || is_active(device))
+        return;
+    struct sg_context_end ending = sg_context_end_of_primary(device);
+    sg_context_take_out(&ending);
+    sg_context_taken_out(&ending, CUDA_SUCCESS);
+}
+
 #define RELEASE(name, dev) \
     CUresult result = SG_DRIVER_CALL(name, dev); \
+    if (sg_lifecycle_enter()) \
+        check_primary(dev); \
+    give_back_primary(dev, result); \
+    return result
+
+/* Ends the context whoever retains it. */
+#define RESET(name, dev) \
+    struct sg_context_end ending = sg_context_end_of_primary(dev); \
+    sg_context_take_out(&ending); \
+    CUresult result = SG_DRIVER_CALL(name, dev); \
+    sg_context_taken_out(&ending, result); \
     if (sg_lifecycle_enter()) \
         check_primary(dev); \
     return result
@@ -167,18 +218,21 @@ SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 
 SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice dev)
 {
-    RELEASE(cuDevicePrimaryCtxReset, dev);
+    RESET(cuDevicePrimaryCtxReset, dev);
 }
 
 SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
-    RELEASE(cuDevicePrimaryCtxReset_v2, dev);
+    RESET(cuDevicePrimaryCtxReset_v2, dev);
 }
 
 SG_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
 {
     CUresult result = SG_DRIVER_CALL(cuGreenCtxDestroy, hCtx);
-    for (CUdevice device = 0; sg_lifecycle_enter() && device < SG_DEVICE_ROOM; device++)
+    for (CUdevice device = 0; sg_lifecycle_enter() && device < SG_DEVICE_ROOM; device++) {
         check_primary(device);
+        if (sg_load_acquire(&sg_own->device[device].is_known) != 0)
+            give_back_primary(device, result);
+    }
     return result;
 }

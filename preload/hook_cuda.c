@@ -120,7 +120,8 @@ static void record_registration(const struct sg_cuda_call *call, uint64_t addres
 {
     if (!call->is_counted)
         return;
-    if (sg_table_insert(&sg_index_registered, address, sg_block(bytes, SG_DOMAIN_PINNED, call->device), NULL) != 0)
+    uint64_t block = sg_block(bytes, SG_DOMAIN_PINNED, call->device) | (uint64_t)call->context << SG_BLOCK_SLOT_SHIFT;
+    if (sg_table_insert(&sg_index_registered, address, block, NULL) != 0)
         sg_ledger_count_fault();
     else
         sg_fetch_add(&sg_own->registered_bytes, bytes);
@@ -147,15 +148,7 @@ SG_EXPORT CUresult CUDAAPI cuMemHostRegister_v2(void *p, size_t bytesize, unsign
 
 SG_EXPORT CUresult CUDAAPI cuMemHostUnregister(void *p)
 {
-    uint64_t block = sg_lifecycle_enter() ? sg_table_remove(&sg_index_registered, (uintptr_t)p) : 0;
-    CUresult result = SG_DRIVER_CALL(cuMemHostUnregister, p);
-    if (block == 0)
-        return result;
-    if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED)
-        (void)sg_sub_clamped(&sg_own->registered_bytes, sg_block_size(block));
-    else if (sg_table_insert(&sg_index_registered, (uintptr_t)p, block, NULL) != 0)
-        sg_ledger_count_fault();
-    return result;
+    GIVE_BACK(cuMemHostUnregister, &sg_index_registered, (uintptr_t)p, p);
 }
 
 /* ---- arrays ------------------------------------------------------------------------------------------------------- */

@@ -10,7 +10,7 @@
 #include "compiler.h"
 #include "vmm.h"
 
-enum { POOL_ROOM = 32, SLOT_SHIFT = 56 };
+enum { POOL_ROOM = 32 };
 
 /* A pool this process has allocated from, in a slot it keeps while one of its blocks lives. Under sg_vmm_lock. */
 struct pool {
@@ -100,13 +100,32 @@ void sg_pool_memory_refresh(void)
 void sg_pool_block_gone(uint64_t block)
 {
     struct sg_lock_state lock;
-    struct pool *pool = &pools[block >> SLOT_SHIFT & (POOL_ROOM - 1)];
+    struct pool *pool = &pools[block >> SG_BLOCK_SLOT_SHIFT & (POOL_ROOM - 1)];
     sg_lock_acquire(&sg_vmm_lock, &lock);
     if (pool->blocks != 0)
         pool->blocks--;
     drop_if_gone(pool);
     sg_lock_release(&sg_vmm_lock, &lock);
     sg_pool_memory_refresh();
+}
+
+/* A pool that is still there says so itself; of a destroyed one its blocks ended with the context. */
+uint32_t sg_pool_emptied(uint32_t device)
+{
+    struct sg_lock_state lock;
+    uint32_t emptied = 0;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    for (uint32_t i = 0; i < POOL_ROOM; i++) {
+        uint64_t used = 1;
+        if (!pools[i].is_used || pools[i].blocks == 0)
+            continue;
+        if (pools[i].handle == NULL
+                ? pools[i].domain == SG_DOMAIN_DEVICE && pools[i].device == device
+                : get_attribute(pools[i].handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) && used == 0)
+            emptied |= 1u << i;
+    }
+    sg_lock_release(&sg_vmm_lock, &lock);
+    return emptied;
 }
 
 /* What is charged for a pool, and its domain; a pool whose making we did not see, such as a device's own, is a device's. */
@@ -161,7 +180,7 @@ static void record_block(const struct sg_cuda_call *call, CUmemoryPool handle, C
         return;
     }
     uint64_t block =
-        sg_block(bytes, call->request.domain, call->device) | SG_BLOCK_POOLED | (uint64_t)slot << SLOT_SHIFT;
+        sg_block(bytes, call->request.domain, call->device) | SG_BLOCK_POOLED | (uint64_t)slot << SG_BLOCK_SLOT_SHIFT;
     if (sg_table_insert(&sg_index_cuda, ptr, block, NULL) != 0)
         sg_ledger_count_fault();
     sg_ledger_count_allocation(call->request.domain);

@@ -55,7 +55,7 @@ void sg_table_visit(const struct sg_table *table, void (*visit)(void *context, u
 /* Slots an operation looked at or moved at most, since the table was made (a count for the growth test). */
 uint64_t sg_table_longest_step(const struct sg_table *table);
 
-/* Gives all memory back. Only for tests: nobody may use the table meanwhile. */
+/* Gives all memory back, for a table of one's own: nobody else may use it meanwhile. */
 void sg_table_destroy(struct sg_table *table);
 
 #endif

@@ -207,6 +207,12 @@ static void test_contexts(void)
     OK(cuDevicePrimaryCtxSetFlags(0, 0));
     OK(cuCtxCreate(&own, 0, 0));
     OK(cuCtxCreate_v2(&other, 0, 0));
+    OK(cuCtxAttach(&current, 0));
+    OK(cuCtxDetach(other));
+    OK(cuMemAlloc_v2(&pointer, MIB));
+    OK(cuCtxDetach(other)); /* its last user */
+    CHECK(current == other && sgsim_live_bytes("total") == 0);
+    OK(cuCtxCreate_v2(&other, 0, 0));
     OK(cuCtxDestroy(other));
     OK(cuCtxCreate_v3(&other, NULL, 0, 0, 0));
     OK(cuCtxPopCurrent(&current));

@@ -142,6 +142,30 @@ CUresult CUDAAPI cuCtxDestroy_v2(CUcontext context)
     return sgsim_leave(destroy(context));
 }
 
+/* Usage counts of contexts that are not primary: 0 is one user. */
+CUresult CUDAAPI cuCtxAttach(CUcontext *out, unsigned int flags)
+{
+    SGSIM_ENTER(cuCtxAttach, SGSIM_NEEDS_CONTEXT);
+    struct sgsim_object *context = sgsim_current();
+    if (!out || flags != 0 || context->is_primary)
+        return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
+    context->references++;
+    *out = (CUcontext)(void *)context;
+    return sgsim_leave(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuCtxDetach(CUcontext handle)
+{
+    SGSIM_ENTER(cuCtxDetach, SGSIM_NEEDS_CONTEXT);
+    struct sgsim_object *context = sgsim_handle_find(handle, SGSIM_CONTEXT_HANDLE);
+    if (!context || context->is_primary || context != sgsim_current())
+        return sgsim_leave(CUDA_ERROR_INVALID_CONTEXT);
+    if (context->references == 0)
+        return sgsim_leave(destroy(handle));
+    context->references--;
+    return sgsim_leave(CUDA_SUCCESS);
+}
+
 CUresult CUDAAPI cuCtxGetCurrent(CUcontext *context)
 {
     SGSIM_ENTER(cuCtxGetCurrent, SGSIM_NEEDS_INIT);

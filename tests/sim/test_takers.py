@@ -279,3 +279,18 @@ int cuGetProcAddress_v2(const char *name, void **pfn, int version, unsigned long
         LD_LIBRARY_PATH=driver.parent,
     )
     assert done.stdout == "True\n", done.stderr
+
+
+def test_reset_device_gives_back_what_it_held_for_graphs(sim):
+    points = sim.script_points(
+        GRAPH
+        + """
+g, _ = graph(10 * MIB, freed=False)
+_, e = instantiate(g)
+ok(launch(e))
+quiet(held=live())
+ok(cuda.cuDevicePrimaryCtxReset_v2(0))
+quiet(held=live())
+"""
+    )
+    assert [(said.held, live(entry)) for said, entry in points] == [(10 * MIB, 10 * MIB), (0, 0)]

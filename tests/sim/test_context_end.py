@@ -1,0 +1,198 @@
+"""What ends a context gives back all that was allocated in it, and nothing else; its pointers are nobody's any more."""
+
+import pytest
+from conftest import MIB
+
+# Some of everything in the current context, of 1 MiB where not said otherwise; and what outlives a context.
+FILL = """
+import mmap
+memory = mmap.mmap(-1, 64 * MIB)
+base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+registered = 0
+def fill():
+    global registered
+    taken = [take("cuMemAlloc_v2", MIB)[1], take("cuMemAllocManaged", MIB, c_uint(1))[1], take("cuMemHostAlloc", MIB, c_uint(0))[1]]
+    array = c_uint64()
+    ok(cuda.cuArrayCreate_v2(byref(array), byref(Array(1 << 20, 1, 1, 1))))
+    ok(cuda.cuMipmappedArrayCreate(byref(array), byref(Array3D(1 << 20, 0, 0, 1, 1, 0)), c_uint(1)))
+    ok(cuda.cuMemHostRegister_v2(c_void_p(base + registered * MIB), c_size_t(MIB), c_uint(0)))
+    registered += 1
+    return taken
+def outlive():
+    h = c_uint64()
+    ok(cuda.cuMemCreate(byref(h), c_size_t(2 * MIB), byref(ON_DEVICE), c_ulonglong(0)))
+    return take("cuMemAllocAsync", MIB, None)[1]
+def make(name="cuCtxCreate_v2", device=0):
+    context = c_void_p()
+    before = {"cuCtxCreate_v3": (None, 0), "cuCtxCreate_v4": (None,)}.get(name, ())
+    ok(call(name, byref(context), *before, 0, device))
+    return context
+def current(context):
+    ok(cuda.cuCtxSetCurrent(context))
+def point(**pairs):
+    quiet(device=live("device") + live("array"), pinned=live("pinned"), managed=live("managed"), registered=live("registered"), **pairs)
+ok(cuda.cuInit(0))
+"""
+
+
+def figures(said, entry):
+    theirs = (said.device, said.pinned, said.managed, said.registered)
+    domains = entry["domains"]
+    assert (*(domains[d]["live_bytes"] for d in ("device", "pinned", "managed")), entry["registered_bytes"]) == theirs
+    assert entry["unmatched_frees"] == 0
+    return [size // MIB for size in theirs]
+
+
+@pytest.mark.parametrize("create", ["cuCtxCreate", "cuCtxCreate_v2", "cuCtxCreate_v3", "cuCtxCreate_v4"])
+@pytest.mark.parametrize("destroy", ["cuCtxDestroy", "cuCtxDestroy_v2", "cuCtxDetach"])
+def test_destroyed_context_gives_back_what_was_allocated_in_it(sim, create, destroy):
+    points = sim.script_points(
+        FILL
+        + f"""
+first = make("{create}")
+a = fill(); outlive()
+second = make()
+b = fill()
+point()
+current(first)
+fail("{destroy}", 1, 700)
+call("{destroy}", first)
+point()
+ok(call("{destroy}", first))
+point()
+current(second)
+for p in a:
+    assert cuda.cuMemFree_v2(c_uint64(p)) != 0 and cuda.cuMemFreeHost(c_uint64(p)) != 0
+point()
+ok(cuda.cuCtxDestroy_v2(second))
+point()
+"""
+    )
+    both, one, none = [40, 2, 2, 2], [37, 1, 1, 1], [34, 0, 0, 0]
+    points = list(points)
+    assert [figures(*point) for point in points] == [both, both, one, one, none]
+    domains = points[-1][1]["domains"]
+    assert [domains[d]["allocations"] - domains[d]["frees"] for d in ("device", "pinned", "managed")] == [2, 0, 0]
+
+
+def test_attached_context_goes_with_its_last_user(sim):
+    points = sim.script_points(
+        FILL
+        + """
+context, same = make(), c_void_p()
+fill()
+ok(cuda.cuCtxAttach(byref(same), 0))
+ok(cuda.cuCtxDetach(context))
+point()
+ok(cuda.cuCtxDetach(context))
+point()
+"""
+    )
+    assert [figures(*point) for point in points] == [[3, 1, 1, 1], [0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("reset", ["cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2"])
+def test_reset_device_gives_back_its_primary_context_its_pools_and_its_graphs(sim, reset):
+    """But not what is in other contexts and on other devices; the pools may be used anew."""
+    points = sim.script_points(
+        FILL
+        + f"""
+start(1)
+fill()
+own = make()
+fill()
+pool, lost, p = c_void_p(), c_void_p(), c_uint64()
+start()
+fill(); block = outlive()
+for which in pool, lost:
+    ok(cuda.cuMemPoolCreate(byref(which), byref(PoolProps(1, 0, Location(1, 0)))))
+    ok(cuda.cuMemAllocFromPoolAsync(byref(p), c_size_t(40 * MIB), which, None))
+ok(cuda.cuMemPoolDestroy(lost))
+point()
+fail("{reset}", 1, 700)
+call("{reset}", 0)
+point()
+ok(call("{reset}", 0))
+point()
+start()
+ok(cuda.cuMemAllocFromPoolAsync(byref(p), c_size_t(40 * MIB), pool, None))
+assert cuda.cuMemFree_v2(c_uint64(block)) != 0
+point()
+ok(cuda.cuMemFreeAsync(p, None))
+ok(cuda.cuMemPoolDestroy(pool))
+point()
+""",
+        SGSIM_DEVICES="2",
+        SGSIM_KIND="discrete",
+    )
+    before = [9 + 2 + 32 + 80, 3, 3, 3]
+    assert [figures(*point) for point in points] == [before, before, [8, 2, 2, 2], [48, 2, 2, 2], [8, 2, 2, 2]]
+
+
+@pytest.mark.parametrize("release", ["cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRelease_v2"])
+def test_primary_context_gives_back_with_its_last_release(sim, release):
+    points = sim.script_points(
+        FILL
+        + f"""
+start(); start()
+fill()
+ok(call("{release}", 0))
+point()
+ok(call("{release}", 0))
+point()
+call("{release}", 0)
+start()
+fill()
+call("{release}", 1)
+point()
+"""
+    )
+    assert [figures(*point) for point in points] == [[3, 1, 1, 1], [0, 0, 0, 0], [3, 1, 1, 1]]
+
+
+def test_many_contexts_one_after_the_other(sim):
+    """Slots are used again; and where there are more contexts at once than slots, what is in those stays counted."""
+    points = sim.script_points(
+        FILL
+        + """
+for _ in range(100):
+    context = make()
+    take("cuMemAlloc_v2", MIB)
+    ok(cuda.cuCtxDestroy_v2(context))
+quiet()
+contexts = []
+for _ in range(20):
+    contexts.append(make())
+    take("cuMemAlloc_v2", MIB)
+for context in contexts:
+    ok(cuda.cuCtxDestroy_v2(context))
+quiet()
+"""
+    )
+    assert [entry["domains"]["device"]["live_bytes"] for _, entry in points] == [0, 0]
+    points = sim.script_points(
+        FILL
+        + """
+start()
+taken = []
+def work():
+    for _ in range(20):
+        contexts.append(make()); taken.append(take("cuMemAlloc_v2", MIB)[0])
+import threading
+contexts = []
+for _ in range(2):
+    t = threading.Thread(target=work); t.start(); t.join()
+ok(cuda.cuDevicePrimaryCtxReset_v2(0))
+quiet(held=live())
+for context in contexts:
+    ok(cuda.cuCtxDestroy_v2(context))
+quiet(held=live())
+"""
+    )
+    held = [(said.held, entry["domains"]["device"]["live_bytes"]) for said, entry in points]
+    assert held == [(40 * MIB, 40 * MIB), (0, 10 * MIB)], "too much, never too little"
+
+
+def test_process_without_contexts_of_its_own_is_not_asked_for_the_current_one(sim):
+    done = sim.script("start()\nfor _ in range(10):\n    take('cuMemAlloc_v2', MIB)\nsay(asked=calls('cuCtxGetCurrent'))")
+    assert done.asked == 0
