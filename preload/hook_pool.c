@@ -271,17 +271,48 @@ SG_EXPORT CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStrea
     return sg_cuda_released(&sg_index_cuda, dptr, block, result);
 }
 
+/* A pool is entered when the program gets to know it, for only here it is told where its memory is. */
+static void learn_pool(CUmemoryPool handle, const CUmemLocation *location, CUmemAllocationType type)
+{
+    bool is_device = location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id >= 0;
+    enum sg_domain domain = is_device ? SG_DOMAIN_DEVICE : SG_DOMAIN_PINNED;
+    if (type == CU_MEM_ALLOCATION_TYPE_MANAGED)
+        domain = SG_DOMAIN_MANAGED;
+    uint32_t device = is_device ? (uint32_t)location->id : 0;
+    (void)enter_pool(handle, device < SG_DEVICE_ROOM ? device : SG_DEVICE_ROOM - 1, domain, 0);
+}
+
 SG_EXPORT CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
     CUresult result = SG_DRIVER_CALL(cuMemPoolCreate, pool, poolProps);
-    if (result != CUDA_SUCCESS || !sg_lifecycle_enter())
-        return result;
-    bool is_device = poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-    enum sg_domain domain = is_device ? SG_DOMAIN_DEVICE : SG_DOMAIN_PINNED;
-    if (poolProps->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED)
-        domain = SG_DOMAIN_MANAGED;
-    if (domain != SG_DOMAIN_DEVICE) /* the others are entered with their first block */
-        (void)enter_pool(*pool, 0, domain, 0);
+    if (result == CUDA_SUCCESS && sg_lifecycle_enter())
+        learn_pool(*pool, &poolProps->location, poolProps->allocType);
+    return result;
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
+                                                  CUmemAllocationType type)
+{
+    CUresult result = SG_DRIVER_CALL(cuMemGetDefaultMemPool, pool_out, location, type);
+    if (result == CUDA_SUCCESS && sg_lifecycle_enter())
+        learn_pool(*pool_out, location, type);
+    return result;
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
+{
+    CUresult result = SG_DRIVER_CALL(cuMemGetMemPool, pool, location, type);
+    if (result == CUDA_SUCCESS && sg_lifecycle_enter())
+        learn_pool(*pool, location, type);
+    return result;
+}
+
+/* A lower release threshold gives back at the next synchronisation, which we do not see; what did so far, shows now. */
+SG_EXPORT CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+    CUresult result = SG_DRIVER_CALL(cuMemPoolSetAttribute, pool, attr, value);
+    if (result == CUDA_SUCCESS && sg_lifecycle_enter())
+        sg_pool_memory_refresh();
     return result;
 }
 

@@ -507,6 +507,14 @@ static void test_own_pools(void)
                             .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
                             .maxSize = 40 * MIB};
     start();
+    CUmemLocation host = {.type = CU_MEM_LOCATION_TYPE_HOST}, device = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
+    CUmemoryPool place, again;
+    OK(cuMemGetDefaultMemPool(&place, &host, CU_MEM_ALLOCATION_TYPE_PINNED));
+    OK(cuMemGetMemPool(&again, &host, CU_MEM_ALLOCATION_TYPE_PINNED));
+    CHECK(place == again);
+    OK(cuMemGetDefaultMemPool(&place, &device, CU_MEM_ALLOCATION_TYPE_PINNED));
+    OK(cuMemSetMemPool(&device, CU_MEM_ALLOCATION_TYPE_PINNED, place));
+    FAILS(cuMemSetMemPool(&host, CU_MEM_ALLOCATION_TYPE_PINNED, place), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemPoolCreate(&pool, &props));
     OK(cuDeviceSetMemPool(0, pool));
     OK(cuDeviceGetMemPool(&found, 0));

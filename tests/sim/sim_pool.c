@@ -280,6 +280,67 @@ CUresult CUDAAPI cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle)
     return sgsim_leave(CUDA_SUCCESS);
 }
 
+/* Pools that are not on a device: one for pinned memory of the host, one for managed memory wherever it is. */
+static struct sgsim_object *elsewhere_default[2], *elsewhere_current[2];
+
+static struct sgsim_object *elsewhere(bool is_managed)
+{
+    if (!elsewhere_default[is_managed]) {
+        CUmemPoolProps props = {.allocType =
+                                    is_managed ? CU_MEM_ALLOCATION_TYPE_MANAGED : CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_HOST}};
+        struct sgsim_object *pool = pool_new(&props);
+        if (pool)
+            pool->u.pool.is_default = true;
+        elsewhere_default[is_managed] = pool;
+    }
+    return elsewhere_default[is_managed];
+}
+
+static CUresult answer_pool_at(CUmemoryPool *out, const CUmemLocation *location, CUmemAllocationType type,
+                               bool is_current)
+{
+    bool is_managed = type == CU_MEM_ALLOCATION_TYPE_MANAGED;
+    if (!out || !location || (!is_managed && type != CU_MEM_ALLOCATION_TYPE_PINNED))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!is_managed && location->type == CU_MEM_LOCATION_TYPE_DEVICE)
+        return answer_pool(out, location->id, is_current ? current_pool : default_pool);
+    if (!is_managed && location->type != CU_MEM_LOCATION_TYPE_HOST)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct sgsim_object *pool =
+        is_current && elsewhere_current[is_managed] ? elsewhere_current[is_managed] : elsewhere(is_managed);
+    if (!pool)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *out = (CUmemoryPool)(void *)pool;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
+{
+    SGSIM_ENTER(cuMemGetDefaultMemPool, SGSIM_NEEDS_INIT);
+    return sgsim_leave(answer_pool_at(pool, location, type, false));
+}
+
+CUresult CUDAAPI cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
+{
+    SGSIM_ENTER(cuMemGetMemPool, SGSIM_NEEDS_INIT);
+    return sgsim_leave(answer_pool_at(pool, location, type, true));
+}
+
+CUresult CUDAAPI cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool handle)
+{
+    SGSIM_ENTER(cuMemSetMemPool, SGSIM_NEEDS_INIT);
+    struct sgsim_object *pool = find_pool(handle);
+    if (!location || !pool || pool->u.pool.props.allocType != type ||
+        pool->u.pool.props.location.type != location->type)
+        return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
+    if (pool->kind == SGSIM_DEVICE)
+        sgsim.current_pool[pool->device] = pool;
+    else
+        elsewhere_current[pool->kind == SGSIM_MANAGED] = pool;
+    return sgsim_leave(CUDA_SUCCESS);
+}
+
 static CUresult create(CUmemoryPool *out, const CUmemPoolProps *props)
 {
     if (!out || !props)
@@ -313,6 +374,10 @@ CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool handle)
     for (int i = 0; i < sgsim.devices; i++) {
         if (sgsim.current_pool[i] == pool)
             sgsim.current_pool[i] = NULL;
+    }
+    for (int i = 0; i < 2; i++) {
+        if (elsewhere_current[i] == pool)
+            elsewhere_current[i] = NULL;
     }
     pool->u.pool.is_doomed = true;
     pool->u.pool.release_threshold = 0;

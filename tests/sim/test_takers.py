@@ -294,3 +294,68 @@ quiet(held=live())
 """
     )
     assert [(said.held, live(entry)) for said, entry in points] == [(10 * MIB, 10 * MIB), (0, 0)]
+
+
+# ---- pools that are not a device's own ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place, kind, domain", [("Location(2, 0)", 1, "pinned"), ("Location(0, 0)", 2, "managed"), ("Location(1, 0)", 1, "device")])
+@pytest.mark.parametrize("how", ["cuMemGetDefaultMemPool", "cuMemGetMemPool", "set"])
+def test_default_and_current_pool_of_a_place_count_there(sim, place, kind, domain, how):
+    get = (
+        f"ok(cuda.cuMemPoolCreate(byref(pool), byref(PoolProps({kind}, 0, {place})))); ok(cuda.cuMemSetMemPool(byref({place}), {kind}, pool)); pool = c_void_p();"
+        f"ok(cuda.cuMemGetMemPool(byref(pool), byref({place}), {kind}))"
+        if how == "set"
+        else f"ok(cuda.{how}(byref(pool), byref({place}), {kind}))"
+    )
+    points = sim.script_points(
+        f"""
+start()
+pool, p = c_void_p(), c_uint64()
+{get}
+ok(cuda.cuMemAllocFromPoolAsync(byref(p), c_size_t(MIB), pool, None))
+quiet(held=live("{domain}"))
+ok(cuda.cuMemFreeAsync(p, None))
+ok(cuda.cuMemPoolTrimTo(pool, c_size_t(0)))
+quiet(held=live("{domain}"))
+"""
+    )
+    points = list(points)
+    assert [(said.held, live(entry, domain)) for said, entry in points] == [(32 * MIB, 32 * MIB), (0, 0)]
+    assert {live(points[0][1], other) for other in {"device", "pinned", "managed"} - {domain}} == {0}
+
+
+def test_pool_is_charged_to_its_own_device(sim):
+    points = sim.script_points(
+        """
+start(1)
+take("cuMemAlloc_v2", MIB)
+start(0)
+pool, p = c_void_p(), c_uint64()
+ok(cuda.cuMemPoolCreate(byref(pool), byref(PoolProps(1, 0, Location(1, 1)))))
+ok(cuda.cuMemAllocFromPoolAsync(byref(p), c_size_t(MIB), pool, None))
+quiet()
+""",
+        SGSIM_DEVICES="2",
+        SGSIM_KIND="discrete",
+    )
+    for _, entry in points:
+        devices = {d["index"]: d["live_bytes"] for d in sim.guard.report()["machine"]["devices"]}
+        assert (live(entry), devices[1], devices[0]) == (33 * MIB, 33 * MIB, 0)
+
+
+def test_what_a_pool_gave_back_shows_when_its_threshold_is_set(sim):
+    points = sim.script_points(
+        """
+start()
+pool, p, threshold = c_void_p(), c_uint64(), c_uint64(16 * MIB)
+ok(cuda.cuDeviceGetDefaultMemPool(byref(pool), 0))
+p = take("cuMemAllocAsync", 40 * MIB, None)[1]
+ok(cuda.cuMemFreeAsync(c_uint64(p), None))
+quiet(held=live())
+ok(cuda.cuCtxSynchronize())
+ok(cuda.cuMemPoolSetAttribute(pool, 4, byref(threshold)))
+quiet(held=live())
+"""
+    )
+    assert [(said.held, live(entry)) for said, entry in points] == [(40 * MIB, 40 * MIB), (0, 0)]
