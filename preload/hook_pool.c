@@ -206,7 +206,17 @@ static bool may_keep_growth(struct sg_cuda_call *call, CUmemoryPool handle, uint
     return sg_cuda_ask(call);
 }
 
-/* `pool` is evaluated after the driver is known to be there. */
+/* After a block that may not be kept was freed. What the pool does not let go of all the same is counted. */
+static void drop_growth(const struct sg_cuda_call *call, CUmemoryPool handle)
+{
+    enum sg_domain domain;
+    uint64_t charged = charged_bytes(handle, &domain);
+    (void)SG_DRIVER_CALL(cuMemPoolTrimTo, handle, charged);
+    (void)enter_pool(handle, call->device, domain, 0);
+    sg_pool_memory_refresh();
+}
+
+/* `pool` is evaluated after the driver is known to be there. A block that the driver does not take back is granted. */
 #define TAKE_ASYNC(name, give_back, is_sound, dptr, bytes, pool, ...) \
     struct sg_cuda_call call; \
     CUdevice device = 0; \
@@ -219,10 +229,9 @@ static bool may_keep_growth(struct sg_cuda_call *call, CUmemoryPool handle, uint
         return CUDA_ERROR_OUT_OF_MEMORY; \
     CUdeviceptr before = *(dptr); \
     CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
-    if (result == CUDA_SUCCESS && !may_keep_growth(&call, from, growth)) { \
-        enum sg_domain domain; \
-        (void)SG_DRIVER_CALL(give_back, *(dptr), hStream); \
-        (void)SG_DRIVER_CALL(cuMemPoolTrimTo, from, charged_bytes(from, &domain)); \
+    if (result == CUDA_SUCCESS && !may_keep_growth(&call, from, growth) && \
+        SG_DRIVER_CALL(give_back, *(dptr), hStream) == CUDA_SUCCESS) { \
+        drop_growth(&call, from); \
         *(dptr) = before; \
         result = CUDA_ERROR_OUT_OF_MEMORY; \
     } \

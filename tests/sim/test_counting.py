@@ -141,6 +141,22 @@ say(results="-".join(str(r) for r, _ in results), out=results[-1][1], reserved=l
     assert (device["allocations"], device["frees"], device["refused_count"]) == (2, 0, 2)
 
 
+@pytest.mark.parametrize("failing, results", [("cuMemFreeAsync", "0-0"), ("cuMemPoolTrimTo", "0-2")])
+def test_growth_that_the_driver_does_not_take_back_is_counted(sim, failing, results):
+    done = sim.script(
+        f"""
+start()
+taken = [take("cuMemAlloc_v2", 40 * MIB)[0]]
+fail("{failing}", 1, 700)
+result, p = take("cuMemAllocAsync", 20 * MIB, None)
+say(results=f"{{taken[0]}}-{{result}}", held=live())
+""",
+        SPARKGUARD_LIMIT="64M",
+    )
+    assert done.results == results
+    assert done.held == live(done.process) == 72 * MIB
+
+
 def test_pool_block_may_be_freed_by_memfree(sim):
     done = sim.script(
         """
