@@ -12,7 +12,8 @@ def live(entry, domain="device"):
 
 @pytest.mark.parametrize("seed, variables", [(1, {}), (2, {"SGSIM_MEMORY": "96M"}), (3, {"SPARKGUARD_LIMIT": "150M"}), (4, {"SGSIM_KIND": "discrete"})])
 def test_storm_of_all_calls_agrees_with_the_simulator_at_every_quiet_point(sim, seed, variables):
-    """100000 calls from 8 threads, frees across threads, planned failures, a driver or a limit that is soon exhausted."""
+    """100000 calls of all kinds from 8 threads, contexts that end with what is in them, frees across threads, planned failures,
+    a driver or a limit that is soon exhausted."""
     command = [sim.program("cuda_storm"), seed, 8, 2500, 5]
     points = list(sim.quiet_points(command, **variables))
     assert len(points) == 6
@@ -22,17 +23,19 @@ def test_storm_of_all_calls_agrees_with_the_simulator_at_every_quiet_point(sim, 
             "pinned": said.pinned,
             "managed": said.managed,
         }
+        assert entry["registered_bytes"] == said.registered
         domains = [entry["domains"][domain] for domain in ("device", "pinned", "managed")]
         assert sum(d["allocations"] for d in domains) == said.taken
         assert sum(d["frees"] for d in domains) == said.given
         assert entry["unmatched_frees"] == 0
     said, entry = points[-1]
-    assert (said.device, said.pinned, said.managed, said.pools) == (0, 0, 0, 0)
+    assert (said.device, said.pinned, said.managed, said.pools, said.registered) == (0, 0, 0, 0, 0)
     assert said.taken == said.given > 5000
-    assert points[0][0].device > 0 and points[0][0].pinned > 0 and points[0][0].managed > 0
+    assert min(getattr(points[0][0], kind) for kind in ("device", "pinned", "managed", "registered")) > 0
     if "SPARKGUARD_LIMIT" in variables:
         assert entry["refused_count"] > 0
-        assert max(p["peak_bytes"] for _, p in points) <= 150 * MIB + SEGMENT
+        # Each of the four pools may have reserved a segment that the guard gave back at once.
+        assert max(p["peak_bytes"] for _, p in points) <= 150 * MIB + 4 * SEGMENT
 
 
 def test_managed_bytes_of_freed_and_grown_runtime_allocations_agree(sim):

@@ -4,7 +4,7 @@
  *     cuda_storm SEED THREADS CALLS PHASES
  *
  * Each phase every thread makes CALLS calls; then all rest, and the simulator's own books are printed:
- *     device N / pinned N / managed N / taken N / given N, then "quiet", and one line of stdin is awaited.
+ *     device N / pinned N / managed N / registered N / taken N / given N, then "quiet", and one line of stdin is awaited.
  * At the end everything is freed and the books are printed once more.
  */
 #define __CUDA_API_VERSION_INTERNAL
@@ -22,13 +22,39 @@
 #define GRANULE ((size_t)2 << 20)
 #define HELD 48
 #define SHARED 64
+#define PAGES 4096 /* of the program's own memory, to be registered */
+#define CONTEXTS_AT_ONCE 24
+#define POOLS 3
 
-enum kind { LINEAR, LOW, PITCHED, MANAGED, HOST, ARRAY, ASYNC, FROM_POOL, HANDLE, MAPPED, KINDS };
+enum kind {
+    LINEAR,
+    LOW,
+    PITCHED,
+    MANAGED,
+    HOST,
+    ARRAY,
+    MIPMAPPED,
+    ASYNC,
+    FROM_POOL,
+    HANDLE,
+    MAPPED,
+    REGISTERED,
+    GRAPH,
+    CONTEXT,
+    KINDS
+};
+
+/* An executable graph, its graph, and what it allocates and does not free itself (or 0). */
+struct graph {
+    CUgraphExec exec;
+    CUgraph graph;
+    CUdeviceptr unfreed;
+};
 
 struct item {
     enum kind kind;
     unsigned long long key; /* of MAPPED the address; size is then of the whole reservation */
-    uint64_t size;
+    uint64_t size;          /* of CONTEXT the number of allocations in it */
 };
 
 struct worker {
@@ -40,7 +66,11 @@ struct worker {
 };
 
 static CUcontext context;
-static CUmemoryPool own_pool;
+static CUmemoryPool own_pools[POOLS];
+static const char *seed;
+static char *pages;
+static int is_registered[PAGES];
+static int context_count;
 static pthread_barrier_t begin, end;
 static unsigned long calls_per_phase;
 static unsigned phases;
@@ -60,7 +90,7 @@ static uint64_t next(struct worker *worker)
 static void must(CUresult result, const char *what)
 {
     if (result != CUDA_SUCCESS) {
-        fprintf(stderr, "cuda_storm: %s: %d\n", what, result);
+        fprintf(stderr, "cuda_storm: seed %s: %s: %d\n", seed, what, result);
         exit(1);
     }
 }
@@ -99,6 +129,125 @@ static CUresult take_mapped(struct worker *worker, struct item *item)
     item->key = at;
     item->size = times * GRANULE;
     return CUDA_SUCCESS;
+}
+
+static CUresult take_registered(uint64_t bits, struct item *item)
+{
+    unsigned page = (unsigned)(bits >> 8) % PAGES;
+    if (__atomic_exchange_n(&is_registered[page], 1, __ATOMIC_ACQ_REL) != 0)
+        return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    void *address = pages + page * 4 * KIB;
+    item->key = (uintptr_t)address;
+    CUresult result =
+        bits & 1 ? cuMemHostRegister_v2(address, 4 * KIB, 0) : cuMemHostRegister(address, 1 + bits % (4 * KIB), 0);
+    if (result != CUDA_SUCCESS)
+        __atomic_store_n(&is_registered[page], 0, __ATOMIC_RELEASE);
+    return result;
+}
+
+static CUresult give_registered(const struct item *item)
+{
+    CUresult result = cuMemHostUnregister((void *)(uintptr_t)item->key);
+    if (result == CUDA_SUCCESS)
+        __atomic_store_n(&is_registered[((char *)(uintptr_t)item->key - pages) / (4 * KIB)], 0, __ATOMIC_RELEASE);
+    return result;
+}
+
+static CUresult instantiate(struct graph *graph, uint64_t bits)
+{
+    CUDA_GRAPH_INSTANTIATE_PARAMS params = {.flags = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD};
+    switch (bits % 4) {
+    case 0:
+        return cuGraphInstantiate_v2(&graph->exec, graph->graph, NULL, NULL, 0);
+    case 1:
+        return cuGraphInstantiateWithParams(&graph->exec, graph->graph, &params);
+    case 2:
+        return cuGraphInstantiateWithParams_ptsz(&graph->exec, graph->graph, &params);
+    default:
+        return cuGraphInstantiateWithFlags(&graph->exec, graph->graph, 0);
+    }
+}
+
+/* A graph of one allocation, that it frees itself or does not. */
+static CUresult take_graph(uint64_t bits, struct item *item)
+{
+    CUgraphNode node;
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {.bytesize = 1 + (bits >> 16) % GRANULE};
+    struct graph *graph = calloc(1, sizeof *graph);
+    params.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    must(cuGraphCreate(&graph->graph, 0), "graph");
+    must(cuGraphAddMemAllocNode(&node, graph->graph, NULL, 0, &params), "allocation node");
+    if (bits & 16)
+        must(cuGraphAddMemFreeNode(&node, graph->graph, NULL, 0, params.dptr), "free node");
+    CUresult result = instantiate(graph, bits);
+    if (result == CUDA_SUCCESS) {
+        result = bits & 32 ? cuGraphLaunch(graph->exec, NULL) : cuGraphLaunch_ptsz(graph->exec, NULL);
+        if (result != CUDA_SUCCESS)
+            while (cuGraphExecDestroy(graph->exec) != CUDA_SUCCESS)
+                ;
+    }
+    if (result != CUDA_SUCCESS) {
+        must(cuGraphDestroy(graph->graph), "graph destroy");
+        free(graph);
+        return result;
+    }
+    graph->unfreed = bits & 16 ? 0 : params.dptr;
+    item->key = (uintptr_t)graph;
+    return CUDA_SUCCESS;
+}
+
+static CUresult give_graph(const struct item *item)
+{
+    struct graph *graph = (struct graph *)(uintptr_t)item->key;
+    if (graph->unfreed != 0) {
+        CUresult result = cuMemFreeAsync(graph->unfreed, NULL);
+        if (result != CUDA_SUCCESS)
+            return result;
+        graph->unfreed = 0;
+    }
+    CUresult result = cuGraphExecDestroy(graph->exec);
+    if (result != CUDA_SUCCESS)
+        return result;
+    must(cuGraphDestroy(graph->graph), "graph destroy");
+    free(graph);
+    return CUDA_SUCCESS;
+}
+
+/* A context with a few things in it that nobody frees: they go with it. */
+static CUresult take_context(struct worker *worker, struct item *item)
+{
+    CUcontext own;
+    CUdeviceptr address;
+    CUarray array;
+    void *host;
+    const CUDA_ARRAY_DESCRIPTOR flat = {1 + next(worker) % 3000, 3, CU_AD_FORMAT_FLOAT, 1};
+    if (__atomic_add_fetch(&context_count, 1, __ATOMIC_ACQ_REL) > CONTEXTS_AT_ONCE) {
+        __atomic_sub_fetch(&context_count, 1, __ATOMIC_ACQ_REL);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = cuCtxCreate_v2(&own, 0, 0);
+    if (result != CUDA_SUCCESS) {
+        __atomic_sub_fetch(&context_count, 1, __ATOMIC_ACQ_REL);
+        return result;
+    }
+    item->key = (uintptr_t)own;
+    item->size = cuMemAlloc_v2(&address, 1 + next(worker) % (64 * KIB)) == CUDA_SUCCESS;
+    item->size += cuMemAllocManaged(&address, 1 + next(worker) % (64 * KIB), CU_MEM_ATTACH_GLOBAL) == CUDA_SUCCESS;
+    item->size += cuMemHostAlloc(&host, 1 + next(worker) % (64 * KIB), 0) == CUDA_SUCCESS;
+    item->size += cuArrayCreate_v2(&array, &flat) == CUDA_SUCCESS;
+    worker->taken += item->size;
+    must(cuCtxPopCurrent_v2(&own), "pop");
+    return CUDA_SUCCESS;
+}
+
+static CUresult give_context(struct worker *worker, const struct item *item)
+{
+    CUresult result = cuCtxDestroy_v2((CUcontext)(uintptr_t)item->key);
+    if (result == CUDA_SUCCESS) {
+        worker->given += item->size;
+        __atomic_sub_fetch(&context_count, 1, __ATOMIC_ACQ_REL);
+    }
+    return result;
 }
 
 static CUresult take(struct worker *worker, struct item *item)
@@ -143,13 +292,26 @@ static CUresult take(struct worker *worker, struct item *item)
         item->key = (uintptr_t)array;
         break;
     }
+    case MIPMAPPED: {
+        const CUDA_ARRAY3D_DESCRIPTOR deep = {1 + size % 60, 1 + size % 50, size % 3, CU_AD_FORMAT_HALF, 2, 0};
+        CUmipmappedArray mipmapped = NULL;
+        result = cuMipmappedArrayCreate(&mipmapped, &deep, 1 + (unsigned)(bits >> 8) % 9);
+        item->key = (uintptr_t)mipmapped;
+        break;
+    }
+    case REGISTERED:
+        return take_registered(bits, item);
+    case GRAPH:
+        return take_graph(bits, item);
+    case CONTEXT:
+        return take_context(worker, item);
     case ASYNC:
         result = bits & 1 ? cuMemAllocAsync(&address, size, NULL) : cuMemAllocAsync_ptsz(&address, size, NULL);
         item->key = address;
         break;
     case FROM_POOL:
-        result = bits & 1 ? cuMemAllocFromPoolAsync(&address, size, own_pool, NULL)
-                          : cuMemAllocFromPoolAsync_ptsz(&address, size, own_pool, NULL);
+        result = bits & 1 ? cuMemAllocFromPoolAsync(&address, size, own_pools[bits % POOLS], NULL)
+                          : cuMemAllocFromPoolAsync_ptsz(&address, size, own_pools[bits % POOLS], NULL);
         item->key = address;
         break;
     case HANDLE:
@@ -182,6 +344,15 @@ static CUresult give(struct worker *worker, const struct item *item)
     case ARRAY:
         result = cuArrayDestroy((CUarray)(uintptr_t)item->key);
         break;
+    case MIPMAPPED:
+        result = cuMipmappedArrayDestroy((CUmipmappedArray)(uintptr_t)item->key);
+        break;
+    case REGISTERED:
+        return give_registered(item);
+    case GRAPH:
+        return give_graph(item);
+    case CONTEXT:
+        return give_context(worker, item);
     case ASYNC:
     case FROM_POOL:
         result = next(worker) % 3 == 0   ? cuMemFree_v2(item->key)
@@ -218,7 +389,8 @@ static void step(struct worker *worker)
 {
     uint64_t choice = next(worker);
     if (choice % 997 == 0) {
-        (void)cuMemPoolTrimTo(own_pool, (size_t)(choice >> 32) % (64 * KIB * KIB));
+        (void)cuMemPoolTrimTo(own_pools[choice >> 16 & 1], (size_t)(choice >> 32) % (64 * KIB * KIB));
+        (void)cuDeviceGraphMemTrim(0);
         return;
     }
     if (worker->count < HELD && (worker->count == 0 || choice % 2 == 0)) {
@@ -248,16 +420,34 @@ static void *work(void *argument)
 /* Different numbers in different phases; each planned failure strikes once. */
 static void plan_failures(unsigned phase)
 {
-    static const char *const symbols[] = {"cuMemAlloc_v2",     "cuMemFree_v2",
-                                          "cuMemHostAlloc",    "cuMemFreeHost",
-                                          "cuMemAllocManaged", "cuMemCreate",
-                                          "cuMemRelease",      "cuMemMap",
-                                          "cuMemUnmap",        "cuMemAllocAsync",
-                                          "cuMemFreeAsync",    "cuArrayCreate_v2",
-                                          "cuArrayDestroy",    "cuMemAllocFromPoolAsync_ptsz",
-                                          "cuMemPoolTrimTo",   "cuMemRetainAllocationHandle"};
+    static const char *const symbols[] = {"cuMemAlloc_v2",
+                                          "cuMemFree_v2",
+                                          "cuMemHostAlloc",
+                                          "cuMemFreeHost",
+                                          "cuMemAllocManaged",
+                                          "cuMemCreate",
+                                          "cuMemRelease",
+                                          "cuMemMap",
+                                          "cuMemUnmap",
+                                          "cuMemAllocAsync",
+                                          "cuMemFreeAsync",
+                                          "cuArrayCreate_v2",
+                                          "cuArrayDestroy",
+                                          "cuMemAllocFromPoolAsync_ptsz",
+                                          "cuMemPoolTrimTo",
+                                          "cuMemRetainAllocationHandle",
+                                          "cuMipmappedArrayCreate",
+                                          "cuMipmappedArrayDestroy",
+                                          "cuMemHostRegister_v2",
+                                          "cuMemHostUnregister",
+                                          "cuGraphLaunch",
+                                          "cuGraphInstantiateWithParams",
+                                          "cuGraphExecDestroy",
+                                          "cuDeviceGraphMemTrim",
+                                          "cuCtxCreate_v2",
+                                          "cuCtxDestroy_v2"};
     for (unsigned i = 0; i < sizeof symbols / sizeof symbols[0]; i++)
-        for (int n = 1; n <= 4; n++)
+        for (int n = 1; n <= 2; n++) /* the simulator plans at most 64 */
             sgsim_fail(symbols[i], n * (int)(7 + 3 * i + phase), n % 2 ? 0 : CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
@@ -268,9 +458,10 @@ static void rest(const struct worker *workers, unsigned count)
         taken += workers[i].taken;
         given += workers[i].given;
     }
-    printf("device %zu\npinned %zu\nmanaged %zu\ntaken %lu\ngiven %lu\npools %zu\nquiet\n",
+    printf("device %zu\npinned %zu\nmanaged %zu\nregistered %zu\ntaken %lu\ngiven %lu\npools %zu\nquiet\n",
            sgsim_live_bytes("device") + sgsim_live_bytes("array"), sgsim_live_bytes("pinned"),
-           sgsim_live_bytes("managed"), taken, given, sgsim_live_bytes("pool_reserved"));
+           sgsim_live_bytes("managed"), sgsim_live_bytes("registered"), taken, given,
+           sgsim_live_bytes("pool_reserved"));
     fflush(stdout);
     if (getchar() != '\n')
         exit(1);
@@ -290,6 +481,8 @@ int main(int argc, char **argv)
     if (argc != 5)
         return 2;
     unsigned count = (unsigned)atoi(argv[2]);
+    seed = argv[1];
+    pages = aligned_alloc(4 * KIB, PAGES * 4 * KIB);
     CUmemoryPool default_pool;
     struct worker *workers = calloc(count, sizeof *workers);
     calls_per_phase = strtoul(argv[3], NULL, 0);
@@ -297,9 +490,12 @@ int main(int argc, char **argv)
     must(cuInit(0), "init");
     must(cuDevicePrimaryCtxRetain(&context, 0), "context");
     must(cuCtxSetCurrent(context), "context");
-    const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
-    must(cuMemPoolCreate(&own_pool, &props), "pool");
+    const CUmemPoolProps props[POOLS] = {
+        {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}},
+        {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_HOST}},
+        {.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED, .location = {.type = CU_MEM_LOCATION_TYPE_HOST}}};
+    for (unsigned i = 0; i < POOLS; i++)
+        must(cuMemPoolCreate(&own_pools[i], &props[i]), "pool");
     must(cuDeviceGetDefaultMemPool(&default_pool, 0), "pool");
     pthread_barrier_init(&begin, NULL, count + 1);
     pthread_barrier_init(&end, NULL, count + 1);
@@ -321,7 +517,10 @@ int main(int argc, char **argv)
         if (passed[i].key != 0)
             while (give(&workers[0], &passed[i]) != CUDA_SUCCESS)
                 ;
-    while (cuMemPoolDestroy(own_pool) != CUDA_SUCCESS)
+    for (unsigned i = 0; i < POOLS; i++)
+        while (cuMemPoolDestroy(own_pools[i]) != CUDA_SUCCESS)
+            ;
+    while (cuDeviceGraphMemTrim(0) != CUDA_SUCCESS)
         ;
     while (cuMemPoolTrimTo(default_pool, 0) != CUDA_SUCCESS)
         ;
