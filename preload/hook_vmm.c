@@ -220,6 +220,23 @@ SG_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHan
     return result;
 }
 
+/* Takes nothing new: the exporter counts it. But that may be this process, and the number the one it has (cuda.h gives no
+ * guarantee either way): then there is one more reference to be released. */
+SG_EXPORT CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
+                                                          CUmemAllocationHandleType shHandleType)
+{
+    struct sg_lock_state lock;
+    CUresult result = SG_DRIVER_CALL(cuMemImportFromShareableHandle, handle, osHandle, shHandleType);
+    if (result != CUDA_SUCCESS || !sg_lifecycle_enter())
+        return result;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    struct object *object = object_of(*handle);
+    if (object != NULL)
+        object->references++;
+    sg_lock_release(&sg_vmm_lock, &lock);
+    return result;
+}
+
 SG_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                                     unsigned long long flags)
 {

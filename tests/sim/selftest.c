@@ -576,6 +576,12 @@ static void test_vmm(void)
     FAILS(cuMemsetD8_v2(space, 'a', 1), CUDA_ERROR_INVALID_VALUE); /* no access yet */
     OK(cuMemSetAccess(space, 4 * MIB, &access, 1));
     OK(cuMemsetD8_v2(space, 'a', 4 * MIB));
+    CUmemFabricHandle shared;
+    FAILS(cuMemExportToShareableHandle(&shared, handle, CU_MEM_HANDLE_TYPE_WIN32, 0), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemExportToShareableHandle(&shared, handle, CU_MEM_HANDLE_TYPE_FABRIC, 0));
+    OK(cuMemImportFromShareableHandle(&again, &shared, CU_MEM_HANDLE_TYPE_FABRIC));
+    CHECK(again == handle);
+    OK(cuMemRelease(again));
     OK(cuMemRelease(handle));
     FAILS(cuMemRelease(handle), CUDA_ERROR_INVALID_VALUE);
     CHECK(sgsim_live_bytes("device") == 4 * MIB); /* two mappings hold it */

@@ -292,3 +292,30 @@ CUresult CUDAAPI cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUmemAcc
     set_access(address, size, flags);
     return sgsim_leave(CUDA_SUCCESS);
 }
+
+/* ---- sharing: within one process, by fabric handles only; what is imported is the same handle once more ---- */
+
+CUresult CUDAAPI cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
+                                              CUmemAllocationHandleType type, unsigned long long flags)
+{
+    SGSIM_ENTER(cuMemExportToShareableHandle, SGSIM_NEEDS_INIT);
+    const struct sgsim_object *object = sgsim_handle_find((void *)(uintptr_t)handle, SGSIM_HANDLE);
+    if (!shareable || !object || type != CU_MEM_HANDLE_TYPE_FABRIC || flags != 0)
+        return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
+    *(CUmemFabricHandle *)shareable = (CUmemFabricHandle){{0}};
+    *(uint64_t *)shareable = handle;
+    return sgsim_leave(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
+                                                CUmemAllocationHandleType type)
+{
+    SGSIM_ENTER(cuMemImportFromShareableHandle, SGSIM_NEEDS_INIT);
+    uintptr_t key = shareable && type == CU_MEM_HANDLE_TYPE_FABRIC ? *(const uint64_t *)shareable : 0;
+    struct sgsim_object *object = sgsim_handle_find((void *)key, SGSIM_HANDLE);
+    if (!handle || !object || object->references == 0)
+        return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
+    object->references++;
+    *handle = key;
+    return sgsim_leave(CUDA_SUCCESS);
+}

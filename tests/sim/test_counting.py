@@ -268,6 +268,10 @@ VMM_CASES = {
         "h = create(); a = reserve(); map(a, h); release(h); r = c_uint64(); ok(cuda.cuMemRetainAllocationHandle(byref(r), c_uint64(a + 2 * MIB))); unmap(a); point(); release(r); point()",
         [1, 0],
     ),
+    "imported_again_needs_one_more_release": (
+        "h = create(); s = (ctypes.c_char * 64)(); r = c_uint64(); ok(cuda.cuMemExportToShareableHandle(s, h, 8, c_ulonglong(0))); ok(cuda.cuMemImportFromShareableHandle(byref(r), s, 8)); release(h); point(); a = reserve(); map(a, r); release(r); point(); unmap(a); point()",
+        [1, 1, 0],
+    ),
     "mapped_anew_after_unmap": ("h = create(); a = reserve(); map(a, h); unmap(a); map(a, h); release(h); point(); unmap(a); point()", [1, 0]),
 }
 
