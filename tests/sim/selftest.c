@@ -415,6 +415,22 @@ static void test_graphs(void)
     FAILS(cuGraphLaunch(exec, NULL), CUDA_ERROR_INVALID_VALUE);
     OK(cuGraphDestroy(graph));
     OK(cuGraphDestroy(inner));
+
+    CUstream stream;
+    CUstreamCaptureStatus status;
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuStreamIsCapturing(stream, &status));
+    CHECK(status == CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    OK(cuMemAllocAsync(&params.dptr, 5 * MIB, stream));
+    OK(cuMemFreeAsync(params.dptr, stream));
+    OK(cuStreamEndCapture(stream, &graph));
+    OK(cuStreamIsCapturing_ptsz(stream, &status));
+    CHECK(status == CU_STREAM_CAPTURE_STATUS_NONE && sgsim_live_bytes("total") == 0);
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, NULL));
+    CHECK(sgsim_live_bytes("device") == 6 * MIB);
+    OK(cuGraphDestroy(graph));
 }
 
 static void test_copies(void)

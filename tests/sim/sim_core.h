@@ -180,6 +180,9 @@ void sgsim_array_drop_context(const struct sgsim_object *context);
 void sgsim_pool_free_block(struct sgsim_object *block);
 void sgsim_pool_reset_device(int device);
 void sgsim_pool_synchronize(void);
+struct sgsim_object *sgsim_graph_of_capture(CUstream stream); /* NULL: the stream does not capture */
+CUresult sgsim_graph_capture_alloc(struct sgsim_object *graph, size_t size, int device, CUdeviceptr *pointer);
+CUresult sgsim_graph_capture_free(struct sgsim_object *graph, CUdeviceptr pointer);
 void sgsim_graph_free_block(struct sgsim_object *block);
 void sgsim_graph_reset_device(int device);
 struct sgsim_object *sgsim_pool_of_block(const struct sgsim_object *block);

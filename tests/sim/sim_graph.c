@@ -84,6 +84,18 @@ CUresult CUDAAPI cuGraphAddChildGraphNode(CUgraphNode *out, CUgraph handle, cons
 }
 
 /* The address is fixed here; no memory is behind it before a launch. */
+static struct sgsim_object *add_alloc(struct sgsim_object *graph, size_t size, int device, CUgraphNode *out)
+{
+    uintptr_t address = sgsim_map(sgsim_round_up(size, SGSIM_GRANULARITY), PROT_NONE, 0);
+    struct sgsim_object *node = address ? add_node(graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC, out) : NULL;
+    if (!node)
+        return NULL;
+    node->backing = address;
+    node->size = size;
+    node->device = device;
+    return node;
+}
+
 CUresult CUDAAPI cuGraphAddMemAllocNode(CUgraphNode *out, CUgraph handle, const CUgraphNode *dependencies, size_t count,
                                         CUDA_MEM_ALLOC_NODE_PARAMS *params)
 {
@@ -94,14 +106,10 @@ CUresult CUDAAPI cuGraphAddMemAllocNode(CUgraphNode *out, CUgraph handle, const 
     if (!out || !graph || !params || params->bytesize == 0 || !sgsim_is_device(params->poolProps.location.id) ||
         params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
-    uintptr_t address = sgsim_map(sgsim_round_up(params->bytesize, SGSIM_GRANULARITY), PROT_NONE, 0);
-    struct sgsim_object *node = address ? add_node(graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC, out) : NULL;
+    struct sgsim_object *node = add_alloc(graph, params->bytesize, params->poolProps.location.id, out);
     if (!node)
         return sgsim_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    node->backing = address;
-    node->size = params->bytesize;
-    node->device = params->poolProps.location.id;
-    params->dptr = address;
+    params->dptr = node->backing;
     return sgsim_leave(CUDA_SUCCESS);
 }
 
@@ -117,6 +125,76 @@ CUresult CUDAAPI cuGraphAddMemFreeNode(CUgraphNode *out, CUgraph handle, const C
         return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
     node->backing = (uintptr_t)pointer;
     return sgsim_leave(CUDA_SUCCESS);
+}
+
+/* ---- capture: the graph is the `owner` of its stream ---- */
+
+struct sgsim_object *sgsim_graph_of_capture(CUstream stream)
+{
+    const struct sgsim_object *object = sgsim_handle_find(stream, SGSIM_STREAM);
+    return object ? object->owner : NULL;
+}
+
+CUresult sgsim_graph_capture_alloc(struct sgsim_object *graph, size_t size, int device, CUdeviceptr *pointer)
+{
+    CUgraphNode handle;
+    const struct sgsim_object *node = add_alloc(graph, size, device, &handle);
+    if (!node)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *pointer = node->backing;
+    return CUDA_SUCCESS;
+}
+
+CUresult sgsim_graph_capture_free(struct sgsim_object *graph, CUdeviceptr pointer)
+{
+    CUgraphNode handle;
+    struct sgsim_object *node = add_node(graph, CU_GRAPH_NODE_TYPE_MEM_FREE, &handle);
+    if (!node)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    node->backing = (uintptr_t)pointer;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
+{
+    SGSIM_ENTER(cuStreamBeginCapture_v2, SGSIM_NEEDS_CONTEXT);
+    struct sgsim_object *object = sgsim_handle_find(stream, SGSIM_STREAM);
+    (void)mode;
+    if (!object || object->owner)
+        return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
+    object->owner = sgsim_handle_new(SGSIM_GRAPH);
+    return sgsim_leave(object->owner ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+CUresult CUDAAPI cuStreamEndCapture(CUstream stream, CUgraph *graph)
+{
+    SGSIM_ENTER(cuStreamEndCapture, SGSIM_NEEDS_CONTEXT);
+    struct sgsim_object *object = sgsim_handle_find(stream, SGSIM_STREAM);
+    if (!object || !object->owner || !graph)
+        return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
+    *graph = (CUgraph)(void *)object->owner;
+    object->owner = NULL;
+    return sgsim_leave(CUDA_SUCCESS);
+}
+
+static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus *status)
+{
+    CUresult error = status ? sgsim_check_stream(stream) : CUDA_ERROR_INVALID_VALUE;
+    if (error == CUDA_SUCCESS)
+        *status = sgsim_graph_of_capture(stream) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    return error;
+}
+
+CUresult CUDAAPI cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
+{
+    SGSIM_ENTER(cuStreamIsCapturing, SGSIM_NEEDS_CONTEXT);
+    return sgsim_leave(is_capturing(stream, status));
+}
+
+CUresult CUDAAPI cuStreamIsCapturing_ptsz(CUstream stream, CUstreamCaptureStatus *status)
+{
+    SGSIM_ENTER(cuStreamIsCapturing_ptsz, SGSIM_NEEDS_CONTEXT);
+    return sgsim_leave(is_capturing(stream, status));
 }
 
 /* ---- questions ---- */

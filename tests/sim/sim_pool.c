@@ -125,6 +125,8 @@ static CUresult allocate(CUdeviceptr *pointer, size_t size, struct sgsim_object 
     CUresult error = sgsim_check_stream(stream);
     if (error != CUDA_SUCCESS)
         return error;
+    if (sgsim_graph_of_capture(stream))
+        return sgsim_graph_capture_alloc(sgsim_graph_of_capture(stream), size, pool->device, pointer);
     size_t rounded = sgsim_round_up(size, BLOCK_STEP);
     struct sgsim_object *segment = rounded == SIZE_MAX ? NULL : find_room(pool, rounded, &address);
     struct sgsim_object *block = segment ? sgsim_object_new(SGSIM_POOL_BLOCK) : NULL;
@@ -170,6 +172,8 @@ static CUresult free_async(CUdeviceptr pointer, CUstream stream)
     CUresult error = sgsim_check_stream(stream);
     if (error != CUDA_SUCCESS)
         return error;
+    if (sgsim_graph_of_capture(stream))
+        return sgsim_graph_capture_free(sgsim_graph_of_capture(stream), pointer);
     if (block && block->role == SGSIM_POOL_BLOCK)
         sgsim_pool_free_block(block);
     else if (block && block->role == SGSIM_GRAPH_BLOCK)
