@@ -216,12 +216,26 @@ static void drop_growth(const struct sg_cuda_call *call, CUmemoryPool handle)
     sg_pool_memory_refresh();
 }
 
+/* What a capturing stream allocates becomes a node of a graph: nothing is taken before that is launched (hook_graph.c). On
+ * the legacy stream beside a capture the driver says so by an error, and by one again to the allocation. */
+static bool is_captured(CUstream stream, bool is_ptsz)
+{
+    SG_DRIVER(ask, cuStreamIsCapturing);
+    SG_DRIVER(ask_ptsz, cuStreamIsCapturing_ptsz);
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (is_ptsz ? ask_ptsz == NULL || ask_ptsz(stream, &status) != CUDA_SUCCESS
+                : ask == NULL || ask(stream, &status) != CUDA_SUCCESS)
+        return false;
+    return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 /* `pool` is evaluated after the driver is known to be there. A block that the driver does not take back is granted. */
 #define TAKE_ASYNC(name, give_back, is_sound, dptr, bytes, pool, ...) \
     struct sg_cuda_call call; \
     CUdevice device = 0; \
     SG_DRIVER(get_device, cuCtxGetDevice); \
-    if ((dptr) == NULL || (bytes) == 0 || get_device == NULL || get_device(&device) != CUDA_SUCCESS) \
+    if ((dptr) == NULL || (bytes) == 0 || get_device == NULL || get_device(&device) != CUDA_SUCCESS || \
+        is_captured(hStream, sg_hook_table[SG_HOOK_##name].is_ptsz)) \
         return SG_DRIVER_CALL(name, __VA_ARGS__); \
     CUmemoryPool from = (pool); \
     uint64_t growth = (is_sound) ? growth_of(from, bytes) : 0; \

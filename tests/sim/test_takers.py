@@ -228,6 +228,31 @@ say(after=launch(second), again=launch(second), still=live("device"))
     assert live(done.process) == 40 * MIB and done.process["unmatched_frees"] == 0
 
 
+@pytest.mark.parametrize("variant", ["", "_ptsz"])
+def test_captured_allocation_counts_when_its_graph_is_launched(sim, variant):
+    done = sim.script(
+        GRAPH
+        + f"""
+stream, g = c_void_p(), c_void_p()
+ok(cuda.cuStreamCreate(byref(stream), c_uint(1)))
+def capture(size):
+    ok(cuda.cuStreamBeginCapture_v2(stream, 2))
+    result, p = take("cuMemAllocAsync{variant}", size, stream)
+    ok(result)
+    ok(cuda.cuMemFreeAsync{variant}(c_uint64(p), stream))
+    ok(cuda.cuStreamEndCapture(stream, byref(g)))
+    return instantiate(g)[1]
+large, small = capture(100 * MIB), capture(30 * MIB)
+say(refused=launch(large), launched=launch(small), held=live())
+""",
+        SPARKGUARD_LIMIT="64M",
+    )
+    assert (done.refused, done.launched, done.held) == (OUT_OF_MEMORY, 0, 30 * MIB)
+    device = done.process["domains"]["device"]
+    assert (device["live_bytes"], device["allocations"], device["frees"]) == (30 * MIB, 0, 0)
+    assert [refusal["call"] for refusal in done.process["refusals"]] == ["cuGraphLaunch"]
+
+
 def test_launch_of_a_graph_without_memory_asks_the_driver_nothing(sim):
     done = sim.script(
         GRAPH
