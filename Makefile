@@ -58,14 +58,14 @@ PRELOAD_LDFLAGS := -shared -Wl,-soname,libsparkguard.so -Wl,-z,defs,-z,relro,-z,
 # The core knows nothing of hooks: GROUND and CORE make a static library that interposes nothing.
 GROUND := preload/text.c preload/log.c preload/lock.c preload/boot.c preload/process.c
 CORE := preload/table.c preload/ranges.c preload/options.c preload/thread.c preload/segment.c preload/reaper.c \
-    preload/ledger.c preload/seats.c preload/seat_file.c preload/seat_sums.c preload/tally.c preload/foreign.c preload/map_shape.c \
-    preload/files.c preload/index.c preload/pool.c preload/cgroup.c preload/room.c preload/fit.c \
-    preload/context_cost.c preload/admission.c \
-    preload/refusal.c preload/reclaim.c preload/rescue.c
+    preload/ledger.c preload/seats.c preload/seat_file.c preload/seat_sums.c preload/tally.c preload/foreign.c \
+    preload/map_shape.c preload/files.c preload/index.c preload/pool.c preload/cgroup.c preload/room.c \
+    preload/returns.c preload/fit.c preload/context_cost.c preload/admission.c preload/refusal.c preload/reclaim.c preload/rescue.c
 SEAM := preload/real.c preload/lifecycle.c preload/hook_table.c preload/hook_heap.c preload/map_change.c \
-    preload/hook_map.c preload/hook_process.c preload/hook_dl.c preload/cuda_call.c preload/context_memory.c preload/hook_cuda.c \
-    preload/hook_pool.c preload/hook_vmm.c preload/hook_graph.c preload/hook_context.c preload/hook_meminfo.c preload/hook_nvml.c preload/watchdog.c \
-    preload/hook_proc_address.c preload/hook_runtime.c
+    preload/hook_map.c preload/hook_process.c preload/hook_dl.c preload/cuda_call.c preload/context_memory.c \
+    preload/hook_cuda.c preload/hook_pool.c preload/hook_vmm.c preload/hook_graph.c preload/hook_context.c \
+    preload/hook_meminfo.c preload/hook_nvml.c preload/watchdog.c preload/hook_proc_address.c \
+    preload/hook_runtime.c
 SEAM_ASM := preload/dlsym.S
 
 TOOL_NAMES := sparkguard sparkguard-report

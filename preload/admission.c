@@ -12,6 +12,7 @@
 #include "index.h"
 #include "ledger.h"
 #include "options.h"
+#include "returns.h"
 #include "room.h"
 #include "seats.h"
 #include "segment.h"
@@ -42,6 +43,7 @@ void sg_admission_refork(void)
     sg_lock_reset(&sg_admission_lock);
     sg_seats_refork();
     sg_room_refork();
+    sg_returns_refork();
     sg_fit_refork();
     state.is_below_floor = 0;
     state.has_begun = 0;
@@ -89,7 +91,7 @@ static enum verdict decide_in_need(struct sg_request *request)
     if (sg_fit(request, SG_ROOM_ALL))
         return ADMIT;
     enum verdict verdict = REFUSE;
-    uint64_t until_ns, returning = sg_room_returning_bytes(&until_ns);
+    uint64_t until_ns, returning = sg_returns_due_bytes(&until_ns);
     struct sg_request smaller = *request;
     smaller.size_bytes -= returning < smaller.size_bytes ? returning : smaller.size_bytes;
     if (sg_fit(request, SG_ROOM_PROMISES | SG_ROOM_FLIGHT))
@@ -214,7 +216,7 @@ void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes)
     if (is_lazy && kept_bytes != 0) /* first: seen twice for a moment, never not at all */
         promise(request, kept_bytes);
     else if (kept_bytes != 0)
-        sg_room_note_taken();
+        sg_returns_note_taken();
     sg_seats_fly(sg_fit_pool(request), -(int64_t)request->granted_bytes);
     sg_store(&sg_own->slot.live_bytes, sg_ledger_live_bytes());
     sg_seats_advance(); /* under the lock, or a decision could see neither the flight nor its end */

@@ -6,6 +6,7 @@
 #include "context_memory.h"
 #include "options.h"
 #include "reclaim.h"
+#include "returns.h"
 #include "room.h"
 #include "seats.h"
 #include "text.h"
@@ -236,7 +237,7 @@ uint64_t sg_cuda_take_out(struct sg_table *table, uint64_t key)
         return 0;
     uint64_t block = sg_table_remove(table, key);
     if (table != &sg_index_registered && is_returned(block))
-        sg_room_note_free(sg_block_size(block));
+        sg_returns_note_free(sg_block_size(block));
     return block;
 }
 
@@ -263,6 +264,6 @@ CUresult sg_cuda_released(struct sg_table *table, uint64_t key, uint64_t block, 
     if (domain == SG_DOMAIN_DEVICE)
         sg_ledger_charge_device(sg_block_device(block), -(int64_t)sg_block_size(block));
     if (is_returned(block))
-        sg_room_note_freed(sg_block_size(block));
+        sg_returns_note_freed(sg_block_size(block));
     return result;
 }

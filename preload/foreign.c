@@ -42,7 +42,7 @@ static bool read_header(int fd, struct sg_machine_ledger *header)
 void sg_foreign_visit(void (*visit)(void *context, uint32_t number, struct sg_seat *seat), void *context)
 {
     static struct sg_machine_ledger header; /* large for a stack */
-    struct sg_seat seat;
+    struct sg_seat seat = {0};
     if (!has_met)
         return;
     long fd = sg_seat_file_open(O_RDONLY);

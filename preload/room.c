@@ -15,8 +15,6 @@
 #define LOOK_AGE_NS UINT64_C(5000000)
 #define SCAN_PAUSE_NS UINT64_C(100000000)
 #define TAKEN_MOST (UINT64_C(1) << 60)
-#define RETURN_NS UINT64_C(3000000000)
-#define RETURN_BYTES (UINT64_C(32) << 20)
 
 static struct {
     struct sg_look look;
@@ -28,9 +26,6 @@ static struct {
     uint64_t asked;      /* how much had been asked for before the look */
     uint64_t scan_ns;    /* when promises were last scanned */
     uint64_t scan_cost_ns;
-    uint64_t return_ns;        /* when this process last gave back much */
-    uint64_t returned_bytes;   /* how much, within RETURN_NS before that */
-    uint64_t available_before; /* and what was available then */
     int32_t unified;
     bool is_device_hidden; /* SPARKGUARD_UNIFIED=on and a discrete card: MemAvailable never shows device memory */
 } state = {.unified = -1};
@@ -60,7 +55,6 @@ void sg_room_refork(void)
 {
     sg_room_forget();
     state.scan_ns = 0;
-    state.return_ns = 0;
 }
 
 bool sg_room_is_known(void)
@@ -255,7 +249,7 @@ void sg_room_scan(void)
     uint64_t promised = sg_index_promised_bytes();
     /* First, see sg_seats_sum. Where memory may grow that nobody promised, growth says nothing of promises. */
     bool is_all_promised = !sg_index_has_sparse() && (sg_load(&sg_own->slot.flags) & SG_SLOT_CUDA) == 0;
-    uint64_t expected = sg_index_anonymous_bytes() + sg_ledger_credit_bytes();
+    uint64_t there = sg_index_anonymous_bytes(), expected = there != 0 ? there + sg_ledger_credit_bytes() : 0;
     sg_store(&sg_seats_own()->scanned_anonymous_bytes, is_all_promised ? expected : 0);
     state.scan_ns = sg_sys_clock_ns(CLOCK_MONOTONIC);
     state.scan_cost_ns = state.scan_ns - begin;
@@ -273,51 +267,6 @@ void sg_room_scan_if_due(void)
     uint64_t pause = SCAN_PAUSE_NS > 50 * state.scan_cost_ns ? SCAN_PAUSE_NS : 50 * state.scan_cost_ns;
     if (sg_sys_clock_ns(CLOCK_MONOTONIC) - state.scan_ns >= pause)
         sg_room_scan();
-}
-
-void sg_room_note_free(uint64_t bytes)
-{
-    struct sg_lock_state lock;
-    if (bytes < RETURN_BYTES)
-        return;
-    sg_lock_acquire(&sg_admission_lock, &lock);
-    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
-    if (state.return_ns == 0 || now - state.return_ns >= RETURN_NS) {
-        sg_room_look(0, false);
-        state.returned_bytes = 0;
-        state.available_before = state.look.at[0].headroom_bytes;
-    }
-    state.return_ns = now != 0 ? now : 1;
-    state.returned_bytes += bytes;
-    sg_lock_release(&sg_admission_lock, &lock);
-}
-
-void sg_room_note_freed(uint64_t bytes)
-{
-    struct sg_lock_state lock;
-    if (bytes < RETURN_BYTES)
-        return;
-    sg_lock_acquire(&sg_admission_lock, &lock);
-    sg_room_look(0, false);
-    uint64_t due = state.available_before + state.returned_bytes - state.returned_bytes / 8;
-    if (state.look.at[0].headroom_bytes >= due)
-        state.return_ns = 0; /* it is there */
-    sg_lock_release(&sg_admission_lock, &lock);
-}
-
-void sg_room_note_taken(void)
-{
-    state.return_ns = 0;
-}
-
-uint64_t sg_room_returning_bytes(uint64_t *until_ns)
-{
-    *until_ns = state.return_ns + RETURN_NS;
-    if (state.return_ns == 0 || sg_sys_clock_ns(CLOCK_MONOTONIC) >= *until_ns)
-        return 0;
-    uint64_t available = state.look.at[0].headroom_bytes, before = state.available_before;
-    uint64_t shown = available > before ? available - before : 0;
-    return state.returned_bytes > shown ? state.returned_bytes - shown : 0;
 }
 
 static bool is_cuda(enum sg_domain domain)

@@ -62,17 +62,6 @@ bool sg_room_would_be_above_floor(uint64_t bytes);
 /* Whether the request fits every constraint above its reserve, enum sg_room_part being gone; fills in the answer. */
 bool sg_room_fits(struct sg_request *request, uint32_t parts);
 
-/* Before this process gives back much at once, and behind it: drivers from 590 on return pages late, so what does not show
- * at once is waited for before a request is refused. Any thread; they take the decision lock. */
-void sg_room_note_free(uint64_t bytes);
-void sg_room_note_freed(uint64_t bytes);
-
-/* Something was taken since: how much is still to come cannot be told any more. */
-void sg_room_note_taken(void);
-
-/* How much of that the last look did not show, and until when it may still come; 0 if nothing is missing. */
-uint64_t sg_room_returning_bytes(uint64_t *until_ns);
-
 /* What a CUDA request could have now, above the reserve, of the machine and, if they bound it, of the cgroups; 0 if nothing
  * or unknown. */
 uint64_t sg_room_for_cuda(bool is_bounded);

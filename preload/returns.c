@@ -1,0 +1,69 @@
+/*
+ * returns.c - see returns.h.
+ */
+#include "returns.h"
+
+#include "admission.h"
+#include "room.h"
+#include "syscall.h"
+
+#include <stdbool.h>
+
+#define RETURN_NS UINT64_C(3000000000)
+#define RETURN_BYTES (UINT64_C(32) << 20)
+
+static struct {
+    uint64_t last_ns;          /* when this process last gave back much, 0: all of it is there */
+    uint64_t bytes;            /* how much, within RETURN_NS before that */
+    uint64_t available_before; /* and what was available then */
+} late;
+
+void sg_returns_refork(void)
+{
+    late.last_ns = 0;
+}
+
+void sg_returns_note_free(uint64_t bytes)
+{
+    struct sg_lock_state lock;
+    if (bytes < RETURN_BYTES)
+        return;
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    if (late.last_ns == 0 || now - late.last_ns >= RETURN_NS) {
+        sg_room_look(0, false);
+        late.bytes = 0;
+        late.available_before = sg_room_available_bytes();
+    }
+    late.last_ns = now != 0 ? now : 1;
+    late.bytes += bytes;
+    sg_lock_release(&sg_admission_lock, &lock);
+}
+
+void sg_returns_note_freed(uint64_t bytes)
+{
+    struct sg_lock_state lock;
+    if (bytes < RETURN_BYTES)
+        return;
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_room_look(0, false);
+    uint64_t due = late.available_before + late.bytes - late.bytes / 8;
+    if (sg_room_available_bytes() >= due)
+        late.last_ns = 0; /* it is there */
+    sg_lock_release(&sg_admission_lock, &lock);
+}
+
+void sg_returns_note_taken(void)
+{
+    late.last_ns = 0;
+}
+
+uint64_t sg_returns_due_bytes(uint64_t *until_ns)
+{
+    *until_ns = late.last_ns + RETURN_NS;
+    if (late.last_ns == 0 || sg_sys_clock_ns(CLOCK_MONOTONIC) >= *until_ns)
+        return 0;
+    uint64_t available = sg_room_available_bytes(), before = late.available_before;
+    uint64_t shown = available > before ? available - before : 0;
+    return late.bytes > shown ? late.bytes - shown : 0;
+}
