@@ -142,7 +142,7 @@ def test_a_real_process_that_cannot_share_says_why(guard, layout, report, hold):
         data = report.json("--dir", guard.directory)
         overview = report.run("--dir", guard.directory).stdout
     assert data["machine"]["sharing"] is False
-    assert f"\n  {process.pid} decides alone: not sharing: the machine's ledger is another version's\n" in overview
+    assert f"\n  {process.pid} decides alone: not sharing: the machine's ledger is another version's, whose processes count here\n" in overview
 
 
 # ---- other users' directories ---------------------------------------------------------------------------------------
