@@ -79,14 +79,15 @@ struct sg_slot {
     uint64_t promised_bytes;  /* (atomic) granted, and by the last look not yet resident */
     uint64_t in_flight_bytes; /* (atomic) admitted, the real call has not returned yet */
     uint64_t live_bytes;      /* (atomic) granted_bytes less credit, as of the last slow path; exact: see records */
-    uint64_t inherited_bytes; /* live bytes this process was forked with; sums take what exceeds them */
+    uint64_t inherited_bytes; /* (atomic) what it was forked with and still may have; sums take what exceeds it */
     uint64_t limit_bytes;     /* SPARKGUARD_LIMIT in bytes, 0 if none */
     uint64_t job_hash;        /* FNV-1a of the job's name */
     uint32_t state;           /* enum sg_state */
     uint32_t flags;           /* (atomic) enum sg_slot_flag */
     uint64_t device_bytes;    /* (atomic) the part of granted_bytes that is device memory */
     uint64_t landed_count;    /* (atomic) in a seat: how many requests in flight have ended */
-    uint64_t reserved[3];     /* zero */
+    uint64_t heritage_bytes;  /* (atomic) missing of what the parent was promised: counts when that is gone */
+    uint64_t reserved[2];     /* zero */
 };
 _Static_assert(sizeof(struct sg_slot) == 128, "the slot is frozen at 128 bytes");
 _Static_assert(offsetof(struct sg_slot, granted_bytes) == 24, "frozen");
@@ -244,6 +245,7 @@ _Static_assert((int)SG_DOMAIN_COUNT <= (int)SG_DOMAIN_ROOM, "the layout has room
  * the claim from LIVE to DEAD by compare-and-swap. Only a seat whose claim is not LIVE is taken over.
  */
 #define SG_LEDGER_NAME "machine.ledger"
+#define SG_LEDGER_SECOND_NAME "machine-1.ledger"     /* while another version has the first */
 #define SG_LEDGER_MAGIC UINT64_C(0x524744454c475053) /* "SPGLEDGR" in memory order */
 #define SG_LEDGER_VERSION 1u
 

@@ -24,6 +24,7 @@ struct sg_request {
     enum sg_domain domain;
     uint64_t size_bytes;      /* must fit the machine, and the cgroups if they bound the domain */
     uint64_t growth_bytes;    /* must fit LIMIT: less than size_bytes where old memory goes with the call */
+    uint64_t replaced_bytes;  /* of size_bytes: the room of old memory that goes with the call */
     const char *call;         /* the name the program used */
     uint64_t window_identity; /* of the memory file that it is a part of, 0: none. What is promised of it, is no more */
     bool is_small;            /* below LARGE: nobody is told on stderr */

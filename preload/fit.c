@@ -20,9 +20,9 @@ void sg_fit_refork(void)
 /* Under the lock. */
 void sg_fit_join(void)
 {
-    if (SG_UNLIKELY(has_inherited)) { /* what the parent had promised is its promise, not ours */
+    if (SG_UNLIKELY(has_inherited)) { /* what the parent had promised is its promise as long as it lives */
         has_inherited = 0;
-        sg_index_settle_all();
+        sg_index_inherit();
     }
     if (!sg_seats_may_join())
         return;
@@ -111,7 +111,7 @@ bool sg_fit(struct sg_request *request, uint32_t parts)
         return false;
     if (request->has_device_pool)
         return fits_device(request, parts);
-    return request->size_bytes == 0 || !sg_room_is_known() || sg_room_fits(request, parts);
+    return !sg_room_is_known() || sg_room_fits(request, parts);
 }
 
 uint64_t sg_fit_pool(const struct sg_request *request)

@@ -17,11 +17,18 @@ static bool has_met;
 void sg_foreign_meet(void)
 {
     has_met = true;
+    sg_seat_file_give_way(true);
+}
+
+bool sg_foreign_is_met(void)
+{
+    return has_met;
 }
 
 void sg_foreign_refork(void)
 {
     has_met = false;
+    sg_seat_file_give_way(false);
 }
 
 static bool has_owner(int fd, uint32_t number)
@@ -45,7 +52,7 @@ void sg_foreign_visit(void (*visit)(void *context, uint32_t number, struct sg_se
     struct sg_seat seat = {0};
     if (!has_met)
         return;
-    long fd = sg_seat_file_open(O_RDONLY);
+    long fd = sg_seat_file_open_foreign();
     if (fd < 0)
         return;
     uint32_t room = read_header((int)fd, &header) ? header.seat_room : 0;

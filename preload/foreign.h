@@ -1,15 +1,18 @@
 /*
  * foreign.h - the ledger of another version of this library in the place of ours. What its processes have is counted here: the
- * head of the file and the 512 bytes of a seat are frozen, whatever is behind them. This process decides alone otherwise, and
- * is not counted there. Under the decision lock.
+ * head of the file and the 512 bytes of a seat are frozen, whatever is behind them. Those of this version
+ * share a ledger of another name meanwhile; they are not counted there. Under the decision lock.
  */
 #ifndef SG_FOREIGN_H
 #define SG_FOREIGN_H
 
 #include "sparkguard_abi.h"
 
+#include <stdbool.h>
+
 /* There is one; it is read whenever the others are summed up, from now on. */
 void sg_foreign_meet(void);
+bool sg_foreign_is_met(void);
 
 /* Calls visit with a copy of each seat whose owner is alive. */
 void sg_foreign_visit(void (*visit)(void *context, uint32_t number, struct sg_seat *seat), void *context);

@@ -44,17 +44,17 @@ static void *map(void *address, size_t length, int prot, int flags, int fd, off_
         return real_mmap(address, length, prot, flags, fd, offset);
     int saved_errno = errno;
     struct sg_map_shape shape = sg_map_shape_of(length, prot, flags, fd, (uint64_t)offset);
-    bool is_fixed = (flags & MAP_FIXED) != 0;
     uint64_t growth = shape.kind == SG_RANGE_COUNTED && shape.is_judged ? shape.bytes : 0;
-    if (is_fixed && growth != 0) {
-        uint64_t replaced = sg_map_bytes((uintptr_t)address, shape.bytes, SG_RANGE_COUNTED);
-        growth = growth > replaced ? growth - replaced : 0;
-    }
     struct sg_request request = {.domain = SG_DOMAIN_MAPPED,
                                  .size_bytes = growth < shape.missing_bytes ? growth : shape.missing_bytes,
                                  .growth_bytes = growth,
                                  .call = "mmap",
                                  .window_identity = shape.window_identity};
+    if ((flags & MAP_FIXED) != 0 && growth != 0) {
+        uint64_t counted = sg_map_bytes((uintptr_t)address, shape.bytes, SG_RANGE_COUNTED);
+        request.growth_bytes = growth > counted ? growth - counted : 0;
+        request.replaced_bytes = sg_map_replaced_bytes((uintptr_t)address, shape.bytes);
+    }
     if (!sg_map_judge(&request))
         return MAP_FAILED;
     uint32_t window = shape.kind == SG_RANGE_COUNTED || shape.kind == SG_RANGE_RESERVED ? sg_files_enter(&shape) : 0;
@@ -67,6 +67,9 @@ static void *map(void *address, size_t length, int prot, int flags, int fd, off_
         if (shape.kind == SG_RANGE_COUNTED)
             sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
     }
+    if (mapped != MAP_FAILED && shape.kind == SG_RANGE_NONE && (flags & MAP_TYPE) == MAP_PRIVATE &&
+        (prot & PROT_WRITE) != 0)
+        sg_index_add_unpromised(shape.bytes); /* a file's pages, copied when they are written to */
     sg_files_entered(window);
     sg_map_settle(&request, mapped != MAP_FAILED);
     errno = saved_errno;

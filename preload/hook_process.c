@@ -103,7 +103,7 @@ SG_EXPORT void _Exit(int status)
 
 SG_EXPORT void quick_exit(int status)
 {
-    sg_lifecycle_end(status & 0xff);
+    sg_lifecycle_note_quick_exit(status); /* its handlers come first */
     ((void (*)(int))sg_real_find(SG_HOOK_quick_exit))(status);
     __builtin_unreachable();
 }

@@ -12,6 +12,8 @@
 #include "segment.h"
 #include "syscall.h"
 
+#include <fcntl.h>
+
 struct sg_table sg_index_blocks;
 struct sg_table sg_index_cuda;
 struct sg_table sg_index_arrays;
@@ -25,13 +27,16 @@ struct sg_lock sg_index_maps_lock;
 #define SPARSE_MOST (UINT64_C(16) << 30)
 #define SLICE_BYTES (UINT64_C(256) << 20)
 
-static uint64_t anonymous_bytes; /* of this process, at the last look */
-static bool has_sparse;          /* at the last look */
+static uint64_t anonymous_bytes;  /* of this process, at the last look */
+static bool has_sparse;           /* at the last look */
+static uint64_t heritage_bytes;   /* at the last look */
+static uint64_t unpromised_bytes; /* (atomic) never less */
 
 struct scan {
     struct sg_table *table;
     uint64_t page;
     uint64_t promised;
+    uint64_t inherited;        /* missing of what the parent was promised */
     uint64_t tracked_heap;     /* size of the heap blocks looked at */
     uint64_t resident_private; /* resident bytes of anonymous memory that was looked at */
     uint64_t sparse_resident;
@@ -54,6 +59,32 @@ static uint64_t resident_bytes(uintptr_t begin, uintptr_t end)
     return count * page;
 }
 
+/* The same of a private mapping of a file, whose page cache mincore would show: pages present or swapped out (bits 63, 62) and
+ * not the file's (61). What cannot be read is not there. */
+static uint64_t copied_bytes(uintptr_t begin, uintptr_t end)
+{
+    uint64_t entry[512] = {0}, page = sg_page_bytes(), count = 0;
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return 0;
+    for (uint64_t at = begin / page, last = end / page; at < last;) {
+        uint64_t wanted = last - at < SG_ARRAY_LENGTH(entry) ? last - at : SG_ARRAY_LENGTH(entry);
+        long got = sg_sys_pread((int)fd, entry, wanted * sizeof entry[0], at * sizeof entry[0]);
+        if (got < (long)sizeof entry[0])
+            break;
+        for (uint64_t i = 0; i < (uint64_t)got / sizeof entry[0]; i++)
+            count += entry[i] >> 62 != 0 && (entry[i] >> 61 & 1) == 0;
+        at += (uint64_t)got / sizeof entry[0];
+    }
+    (void)sg_sys_close((int)fd);
+    return count * page;
+}
+
+static uint64_t there_of(const struct sg_range *range, uintptr_t begin, uintptr_t end)
+{
+    return (range->flags & SG_RANGE_COPIED) != 0 ? copied_bytes(begin, end) : resident_bytes(begin, end);
+}
+
 static uint64_t whole_pages(uintptr_t begin, uintptr_t end, uint64_t page)
 {
     begin = (begin + page - 1) & ~(page - 1);
@@ -72,7 +103,8 @@ static void scan_block(void *context, uint64_t key, uint64_t value)
     uint64_t resident = whole;
     if ((value & SG_BLOCK_SETTLED) == 0) {
         resident = resident_bytes(key, key + size);
-        scan->promised += whole - resident;
+        *(domain == SG_DOMAIN_HEAP && (value & SG_BLOCK_INHERITED) != 0 ? &scan->inherited : &scan->promised) +=
+            whole - resident;
         if (resident == whole)
             (void)sg_table_mark(scan->table, key, value, SG_BLOCK_SETTLED);
     }
@@ -95,12 +127,13 @@ static void scan_maps(struct scan *scan)
         uintptr_t end = has_more && range.end - begin > SLICE_BYTES ? begin + SLICE_BYTES : range.end;
         if (has_more && range.kind == SG_RANGE_COUNTED) {
             bool is_settled = (range.flags & SG_RANGE_SETTLED) != 0;
-            uint64_t resident = is_settled ? 0 : resident_bytes(begin, end);
+            uint64_t resident = is_settled ? 0 : there_of(&range, begin, end);
             uint32_t window = sg_files_number(range.flags);
             if (!is_settled && window != 0)
                 sg_files_add_missing(window, end - begin - resident);
             else if (!is_settled)
-                scan->promised += end - begin - resident;
+                *((range.flags & SG_RANGE_INHERITED) != 0 ? &scan->inherited : &scan->promised) +=
+                    end - begin - resident;
             if (!is_settled && resident == end - begin)
                 (void)sg_ranges_flag(&sg_index_maps, begin, end, SG_RANGE_SETTLED);
             if ((range.flags & SG_RANGE_SHARED) == 0)
@@ -129,6 +162,22 @@ bool sg_index_has_sparse(void)
     return has_sparse;
 }
 
+uint64_t sg_index_unpromised_bytes(void)
+{
+    return sg_load(&unpromised_bytes);
+}
+
+void sg_index_add_unpromised(uint64_t bytes)
+{
+    sg_fetch_add(&unpromised_bytes, bytes);
+    sg_seats_note_unpromised(bytes);
+}
+
+uint64_t sg_index_heritage_bytes(void)
+{
+    return heritage_bytes;
+}
+
 uint64_t sg_index_anonymous_bytes(void)
 {
     return anonymous_bytes;
@@ -143,6 +192,7 @@ uint64_t sg_index_promised_bytes(void)
     sg_files_begin_scan();
     scan_maps(&scan);
     scan.promised += sg_files_promised_bytes();
+    heritage_bytes = scan.inherited;
     sg_store_relaxed(&sg_own->sparse_resident_bytes, scan.sparse_resident);
     /* Small heap blocks: what exceeds the anonymous memory that is there and is nobody else's. */
     uint64_t heap = sg_ledger_live_heap_bytes();
@@ -175,6 +225,7 @@ static void give_back_block(void *context, uint64_t key, uint64_t value)
 void sg_index_give_back(uintptr_t begin, uintptr_t end)
 {
     struct sg_lock_state state;
+    sg_index_add_unpromised(end - begin);
     sg_lock_acquire(&sg_index_maps_lock, &state);
     bool is_mapped = sg_ranges_bytes(&sg_index_maps, begin, end, SG_RANGE_COUNTED) != 0;
     if (is_mapped && sg_ranges_flag(&sg_index_maps, begin, end, SG_RANGE_SETTLED) != 0)
@@ -186,22 +237,26 @@ void sg_index_give_back(uintptr_t begin, uintptr_t end)
     sg_table_visit(&sg_index_blocks, give_back_block, &range);
 }
 
-static void settle_block(void *context, uint64_t key, uint64_t value)
+static void inherit_block(void *context, uint64_t key, uint64_t value)
 {
+    struct sg_table *table = context;
+    uint64_t mark =
+        table == &sg_index_blocks ? SG_BLOCK_INHERITED : SG_BLOCK_SETTLED; /* CUDA's is of no use to a child */
     if (sg_block_size(value) >= SG_PROMISE_BYTES)
-        (void)sg_table_mark(context, key, value, SG_BLOCK_SETTLED);
+        (void)sg_table_mark(table, key, value, mark);
 }
 
-void sg_index_settle_all(void)
+/* What is missing of a memory file is told from the parent's by itself. */
+void sg_index_inherit(void)
 {
     struct sg_lock_state state;
     struct sg_range range;
-    sg_table_visit(&sg_index_blocks, settle_block, &sg_index_blocks);
-    sg_table_visit(&sg_index_cuda, settle_block, &sg_index_cuda);
+    sg_table_visit(&sg_index_blocks, inherit_block, &sg_index_blocks);
+    sg_table_visit(&sg_index_cuda, inherit_block, &sg_index_cuda);
     sg_lock_acquire(&sg_index_maps_lock, &state);
     for (uintptr_t at = 0; sg_ranges_next(&sg_index_maps, at, &range); at = range.end)
-        if (range.kind == SG_RANGE_COUNTED &&
-            sg_ranges_flag(&sg_index_maps, range.begin, range.end, SG_RANGE_SETTLED) != 0)
+        if (range.kind == SG_RANGE_COUNTED && sg_files_number(range.flags) == 0 &&
+            sg_ranges_flag(&sg_index_maps, range.begin, range.end, SG_RANGE_INHERITED) != 0)
             sg_ledger_count_fault();
     sg_lock_release(&sg_index_maps_lock, &state);
 }

@@ -31,6 +31,7 @@ extern struct sg_lock sg_index_maps_lock;
 
 /* A table value: 48 bits of size, and what else must be known when the block goes. */
 #define SG_BLOCK_SETTLED (UINT64_C(1) << 54)
+#define SG_BLOCK_INHERITED (UINT64_C(1) << 55) /* of heap blocks: as SG_RANGE_INHERITED */
 
 static inline uint64_t sg_block(uint64_t size_bytes, enum sg_domain domain, uint32_t device)
 {
@@ -66,11 +67,19 @@ bool sg_index_has_sparse(void);
  * matter before the next scan. */
 void sg_index_withdraw(uintptr_t begin, uintptr_t end);
 
+/* Anonymous memory that may come without a promise: given back and touched again, copies of a file's pages. The sum, and more of
+ * it. Any thread. */
+uint64_t sg_index_unpromised_bytes(void);
+void sg_index_add_unpromised(uint64_t bytes);
+
 /* The program gave the pages of [begin, end) back (MADV_DONTNEED): what lies there promises nothing any more. */
 void sg_index_give_back(uintptr_t begin, uintptr_t end);
 
-/* In a forked child, before anything is entered: what there is promises nothing, the parent does that. */
-void sg_index_settle_all(void);
+/* In a forked child, before anything is entered: what is missing of what there is, the parent has promised. */
+void sg_index_inherit(void);
+
+/* How much that is, by the last look. */
+uint64_t sg_index_heritage_bytes(void);
 
 /* In a forked child whose parent may have been changing the map: forgets it if it may be torn. */
 void sg_index_refork(bool is_map_whole);

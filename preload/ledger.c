@@ -27,6 +27,7 @@ static struct {
     uint64_t device[SG_DEVICE_ROOM];
     struct sg_machine machine;
     uint32_t flags;
+    uint64_t promised_bytes; /* and what itself had from its parent */
 } before_fork;
 
 /* The sum in domain_bytes is made to equal `total`, which was true at one instant, in the largest part. */
@@ -95,12 +96,25 @@ static void bound_promises(void)
     } while (promised > lazy && !sg_seats_exchange(SG_SUM_PROMISED, &promised, lazy));
 }
 
+/* A forked child that gives back what it was forked with has that much less from its parent. */
+static void bound_inheritance(void)
+{
+    uint64_t granted = sg_load(&sg_own->slot.granted_bytes), inherited = sg_load(&sg_own->slot.inherited_bytes);
+    while (SG_UNLIKELY(granted < inherited) && !sg_cas_u64(&sg_own->slot.inherited_bytes, &inherited, granted))
+        ;
+    if (SG_UNLIKELY(granted < inherited))
+        sg_store(&sg_seats_own()->slot.inherited_bytes, granted);
+}
+
 void sg_ledger_release(enum sg_domain domain, uint64_t bytes)
 {
     uint64_t missing = domain == SG_DOMAIN_PINNED    ? sg_seats_lower(SG_SUM_PINNED, bytes)
                        : domain == SG_DOMAIN_MANAGED ? sg_seats_lower(SG_SUM_MANAGED, bytes)
                                                      : sg_sub_clamped(&sg_own->domain[domain].granted_bytes, bytes);
     (void)sg_seats_lower(SG_SUM_GRANTED, bytes - missing);
+    if (domain == SG_DOMAIN_HEAP || domain == SG_DOMAIN_MAPPED)
+        sg_seats_note_unpromised(bytes); /* its promise has gone with it, its pages may be here still */
+    bound_inheritance();
     bound_promises();
 }
 
@@ -218,6 +232,7 @@ void sg_ledger_before_fork(void)
         before_fork.device[i] = sg_load(&sg_own->device[i].live_bytes);
     before_fork.machine = sg_own->machine;
     before_fork.flags = sg_own->slot.flags;
+    before_fork.promised_bytes = sg_load(&sg_own->slot.promised_bytes) + sg_load(&sg_own->slot.heritage_bytes);
 }
 
 void sg_ledger_refork(void)
@@ -234,5 +249,6 @@ void sg_ledger_refork(void)
         (void)sg_seats_raise(SG_SUM_DEVICE, before_fork.device[i]);
     }
     sg_own->slot.inherited_bytes = inherited;
+    sg_own->slot.heritage_bytes = before_fork.promised_bytes;
     sg_own->machine = before_fork.machine;
 }

@@ -158,6 +158,19 @@ static void at_exit(int status, void *unused)
     sg_lifecycle_end(status & 0xff);
 }
 
+static int quick_status = -1;
+
+void sg_lifecycle_note_quick_exit(int status)
+{
+    quick_status = status & 0xff;
+}
+
+/* Registered first, too. */
+static void at_quick_end(void)
+{
+    sg_lifecycle_end(quick_status);
+}
+
 /* ---- set-up ------------------------------------------------------------------------------------------------------- */
 
 /* "20261120T131742-4711": sorts by time, says who began it. */
@@ -217,6 +230,7 @@ __attribute__((constructor)) static void set_up(void)
     sg_options_read(environ);
     if (!sg_options.is_disabled) {
         (void)on_exit(at_exit, NULL);
+        (void)at_quick_exit(at_quick_end);
         (void)pthread_atfork(before_fork, unlock_after_fork, after_fork_in_child);
         sg_thread_begin();
         begin_job();

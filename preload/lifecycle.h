@@ -29,4 +29,7 @@ static inline bool sg_lifecycle_enter(void)
 /* The process is about to end by itself. Once; later calls do nothing. */
 void sg_lifecycle_end(int exit_code);
 
+/* quick_exit was called with `status`: the end comes behind its handlers. */
+void sg_lifecycle_note_quick_exit(int status);
+
 #endif

@@ -43,6 +43,22 @@ uint64_t sg_map_bytes(uintptr_t address, uint64_t bytes, uint32_t kind)
     return found;
 }
 
+uint64_t sg_map_replaced_bytes(uintptr_t address, uint64_t bytes)
+{
+    struct sg_lock_state lock;
+    struct sg_range range;
+    uint64_t replaced = 0;
+    uintptr_t end = address + bytes;
+    sg_lock_acquire(&sg_index_maps_lock, &lock);
+    for (uintptr_t at = address; sg_ranges_next(&sg_index_maps, at, &range) && range.begin < end; at = range.end) {
+        uintptr_t from = range.begin > address ? range.begin : address, to = range.end < end ? range.end : end;
+        if (range.kind == SG_RANGE_COUNTED && (range.flags & (SG_RANGE_SHARED | SG_RANGE_INHERITED)) == 0)
+            replaced += to - from;
+    }
+    sg_lock_release(&sg_index_maps_lock, &lock);
+    return replaced;
+}
+
 bool sg_map_has_files(uintptr_t begin, uintptr_t end)
 {
     struct sg_range range;
@@ -63,17 +79,18 @@ void sg_map_set(uintptr_t address, const struct sg_map_shape *shape)
 
 static bool is_large(const struct sg_request *request)
 {
-    return request->growth_bytes >= sg_options.large_bytes;
+    uint64_t bytes = request->growth_bytes > request->size_bytes ? request->growth_bytes : request->size_bytes;
+    return bytes >= sg_options.large_bytes;
 }
 
 bool sg_map_judge(struct sg_request *request)
 {
     uint64_t growth = request->growth_bytes;
     bool is_admitted;
-    if (growth == 0)
-        return true;
     if (is_large(request)) {
         is_admitted = sg_admission_ask(request);
+    } else if (growth == 0) {
+        is_admitted = true;
     } else {
         if (!sg_segment_is_shared() && sg_ledger_own_bytes() + growth >= SG_CREDIT_MOST) /* less may stay unseen */
             sg_segment_attach();
@@ -94,9 +111,9 @@ bool sg_map_ask(struct sg_request *request, uint64_t growth, const char *call)
 void sg_map_settle(struct sg_request *request, bool is_done)
 {
     uint64_t kept = is_done ? request->size_bytes : 0;
-    if (request->growth_bytes != 0 && is_large(request))
+    if (is_large(request))
         sg_admission_settle(request, kept);
-    else if (request->growth_bytes != 0)
+    else if (request->growth_bytes != 0 || kept != 0)
         sg_admission_settle_small(request->growth_bytes, kept);
     sg_watchdog_consider();
 }

@@ -28,6 +28,9 @@ void sg_map_set(uintptr_t address, const struct sg_map_shape *shape);
 /* Bytes of one kind (enum sg_range_kind) in the index. */
 uint64_t sg_map_bytes(uintptr_t address, uint64_t bytes, uint32_t kind);
 
+/* Bytes of what counts there whose room comes back at once when it is replaced: nobody else has its pages. */
+uint64_t sg_map_replaced_bytes(uintptr_t address, uint64_t bytes);
+
 /* Whether there are ranges of memory files. Under the lock. */
 bool sg_map_has_files(uintptr_t begin, uintptr_t end);
 

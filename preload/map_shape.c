@@ -51,6 +51,8 @@ static uint64_t mix(uint64_t hash, uint64_t value)
 static void describe_window(struct sg_map_shape *shape, const struct stat *info, uint64_t offset)
 {
     uint64_t end = offset + shape->bytes, size = (uint64_t)info->st_size, there = (uint64_t)info->st_blocks * 512;
+    if (there > sg_round_up(size, sg_page_bytes())) /* fallocate beyond the end: nothing tells where */
+        there = 0;
     uint64_t whole = sg_round_up(end > size ? end : size, sg_page_bytes());
     uint64_t missing = whole > there ? whole - there : 0;
     shape->missing_bytes = missing < shape->bytes ? missing : shape->bytes;
@@ -75,6 +77,8 @@ struct sg_map_shape sg_map_shape_of(size_t length, int prot, int flags, int fd, 
     shape.missing_bytes = shape.bytes;
     if ((flags & MAP_ANONYMOUS) == 0 && (shape.flags & SG_RANGE_SHARED) != 0 && S_ISREG(info.st_mode) && !is_huge)
         describe_window(&shape, &info, offset);
+    else if ((flags & MAP_ANONYMOUS) == 0 && S_ISREG(info.st_mode) && !is_huge)
+        shape.flags |= SG_RANGE_COPIED;
     if ((flags & MAP_NORESERVE) != 0)
         shape.kind = SG_RANGE_SPARSE;
     else

@@ -21,8 +21,10 @@ enum sg_range_kind {
 };
 
 enum sg_range_flag {
-    SG_RANGE_SETTLED = 1u << 0, /* promises nothing: was fully resident once, given back, or huge pages */
-    SG_RANGE_SHARED = 1u << 1,  /* its pages are not anonymous ones of this process */
+    SG_RANGE_SETTLED = 1u << 0,   /* promises nothing: was fully resident once, given back, or huge pages */
+    SG_RANGE_SHARED = 1u << 1,    /* its pages are not anonymous ones of this process */
+    SG_RANGE_INHERITED = 1u << 2, /* what is missing of it is the parent's promise (seats.h) */
+    SG_RANGE_COPIED = 1u << 3,    /* a private mapping of a memory file: what is there are the pages that were copied */
     /* Bits 8 to 15: the number of its memory file (files.h), 0: none. */
 };
 

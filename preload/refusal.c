@@ -10,6 +10,13 @@
 #include "syscall.h"
 #include "text.h"
 
+/* What it would have taken more. */
+static uint64_t asked_bytes(const struct sg_request *request)
+{
+    uint64_t replaced = request->replaced_bytes;
+    return request->size_bytes > replaced ? request->size_bytes - replaced : request->size_bytes;
+}
+
 static void say_why(struct sg_text *text, const struct sg_request *request)
 {
     switch (request->reason) {
@@ -49,7 +56,7 @@ static void say(const struct sg_request *request)
     sg_text_add(&text, sg_options.mode_observe ? "sparkguard: would have refused " : "sparkguard: refused ");
     sg_text_add(&text, request->call);
     sg_text_add(&text, " of ");
-    sg_text_add_size(&text, request->size_bytes);
+    sg_text_add_size(&text, asked_bytes(request));
     sg_text_add(&text, ": ");
     say_why(&text, request);
     sg_text_add(&text, "; this process holds ");
@@ -68,14 +75,14 @@ void sg_refusal_report(const struct sg_request *request)
     static uint64_t said_ns, small_recorded_ns;
     struct sg_domain_counters *counters = &sg_own->domain[request->domain];
     sg_add_relaxed(&counters->refused_count, 1);
-    sg_add_relaxed(&counters->refused_bytes, request->size_bytes);
+    sg_add_relaxed(&counters->refused_bytes, asked_bytes(request));
     sg_segment_attach();
     /* A program that keeps trying small sizes must not push the interesting refusals out of the ring. */
     if (request->is_small && !sg_log_may_speak(&small_recorded_ns))
         return;
     struct sg_refusal entry = {
         .time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME),
-        .size_bytes = request->size_bytes,
+        .size_bytes = asked_bytes(request),
         .usable_bytes = request->usable_bytes,
         .domain = (uint8_t)request->domain,
         .reason = (uint8_t)request->reason,

@@ -175,6 +175,7 @@ static bool is_chosen(uint64_t level, uint64_t missing, uint64_t now)
     return best.largest != NULL && best.largest == sg_seats_own();
 }
 
+/* Where this process is the one to go; else where the floor is nearest, or farthest above. */
 static void find_danger(struct sg_danger *danger)
 {
     uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
@@ -184,16 +185,17 @@ static void find_danger(struct sg_danger *danger)
     sg_room_look(0, false);
     for (uint32_t i = 0; sg_room_get(i, &state); i++) {
         int64_t above = (int64_t)state.headroom_bytes - (int64_t)state.floor_bytes;
-        if (above >= least || danger->is_ours)
+        bool is_ours = above < 0 && is_chosen(state.identity, state.reserve_bytes - state.headroom_bytes, now);
+        if (is_ours < danger->is_ours || (is_ours == danger->is_ours && above >= least))
             continue;
         least = above;
-        danger->left_bytes = state.headroom_bytes;
-        danger->floor_bytes = state.floor_bytes;
-        danger->reserve_bytes = state.reserve_bytes;
-        danger->holds_bytes = holds(sg_seats_own(), state.identity);
-        danger->is_below_floor = above < 0;
-        if (above < 0)
-            danger->is_ours = is_chosen(state.identity, state.reserve_bytes - state.headroom_bytes, now);
+        *danger = (struct sg_danger){.is_below_floor = above < 0,
+                                     .is_ours = is_ours,
+                                     .identity = state.identity,
+                                     .left_bytes = state.headroom_bytes,
+                                     .floor_bytes = state.floor_bytes,
+                                     .reserve_bytes = state.reserve_bytes,
+                                     .holds_bytes = holds(sg_seats_own(), state.identity)};
     }
     if (sg_room_tally()->is_reclaiming && danger->left_bytes >= danger->floor_bytes / 2)
         danger->is_ours = false; /* somebody populates memory to drop it again */

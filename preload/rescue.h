@@ -14,6 +14,7 @@
 struct sg_danger {
     bool is_below_floor; /* of the machine or of one of our cgroups */
     bool is_ours;        /* and this process is the one to go */
+    uint64_t identity;   /* which it is, 0: the machine */
     uint64_t left_bytes; /* of what is below its floor; else of what is nearest to it */
     uint64_t floor_bytes;
     uint64_t reserve_bytes;

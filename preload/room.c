@@ -249,8 +249,8 @@ void sg_room_scan(void)
     uint64_t promised = sg_index_promised_bytes();
     /* First, see sg_seats_sum. Where memory may grow that nobody promised, growth says nothing of promises. */
     bool is_all_promised = !sg_index_has_sparse() && (sg_load(&sg_own->slot.flags) & SG_SLOT_CUDA) == 0;
-    uint64_t there = sg_index_anonymous_bytes(), expected = there != 0 ? there + sg_ledger_credit_bytes() : 0;
-    sg_store(&sg_seats_own()->scanned_anonymous_bytes, is_all_promised ? expected : 0);
+    uint64_t there = sg_index_anonymous_bytes(), more = sg_ledger_credit_bytes() + sg_index_unpromised_bytes();
+    sg_store(&sg_seats_own()->scanned_anonymous_bytes, is_all_promised && there != 0 ? there + more : 0);
     state.scan_ns = sg_sys_clock_ns(CLOCK_MONOTONIC);
     state.scan_cost_ns = state.scan_ns - begin;
     sg_store(&sg_seats_own()->published_ns, state.scan_ns);
@@ -259,6 +259,7 @@ void sg_room_scan(void)
     sg_seats_begin_files();
     sg_ledger_end_scan(promised);
     sg_seats_end_files(file, files);
+    sg_seats_set_heritage(sg_index_heritage_bytes());
     (void)sg_seats_reconcile();
 }
 
@@ -274,14 +275,14 @@ static bool is_cuda(enum sg_domain domain)
     return domain != SG_DOMAIN_HEAP && domain != SG_DOMAIN_MAPPED;
 }
 
-/* What it adds to the promises: of a memory file that somebody has been promised already, less. */
+/* What it adds to what is gone: less where old memory goes, or of a memory file that somebody has been promised already. */
 static uint64_t more_of(const struct sg_request *request, uint32_t constraint)
 {
-    if (request->window_identity == 0)
-        return request->size_bytes;
     uint32_t where = constraint == 0 ? 0 : 1 + state.look.at[constraint].level;
-    uint64_t promised = sg_seats_file_bytes(where, request->window_identity);
-    return request->size_bytes > promised ? request->size_bytes - promised : 0;
+    uint64_t less = request->replaced_bytes;
+    if (request->window_identity != 0)
+        less += sg_seats_file_bytes(where, request->window_identity);
+    return request->size_bytes > less ? request->size_bytes - less : 0;
 }
 
 bool sg_room_fits(struct sg_request *request, uint32_t parts)
@@ -293,7 +294,8 @@ bool sg_room_fits(struct sg_request *request, uint32_t parts)
         const struct sg_constraint *constraint = &state.look.at[i];
         uint64_t usable = usable_of(i, taken_of(i, parts) + (is_cuda(request->domain) ? cma_of(i) : 0));
         int64_t room = above(usable, constraint->reserve_bytes);
-        if (room < 0 || more_of(request, i) > (uint64_t)room)
+        uint64_t more = more_of(request, i);
+        if (more != 0 && (room < 0 || more > (uint64_t)room))
             fits = false;
         if (room < tightest) {
             tightest = room;

@@ -11,16 +11,32 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+static bool has_given_way;
+
+void sg_seat_file_give_way(bool is_foreign_there)
+{
+    has_given_way = is_foreign_there;
+}
+
 static void name_file(char path[SG_PATH_ROOM + 80], bool is_temporary)
 {
     struct sg_text text = sg_text_begin(path, SG_PATH_ROOM + 80);
     sg_text_add(&text, sg_options.dir);
-    sg_text_add(&text, "/" SG_LEDGER_NAME);
+    sg_text_add(&text, has_given_way ? "/" SG_LEDGER_SECOND_NAME : "/" SG_LEDGER_NAME);
     if (!is_temporary)
         return;
     sg_text_add(&text, ".");
     sg_text_add_hex(&text, sg_sys_unique());
     sg_text_add(&text, SG_UNFINISHED_SUFFIX);
+}
+
+long sg_seat_file_open_foreign(void)
+{
+    char path[SG_PATH_ROOM + 80];
+    struct sg_text text = sg_text_begin(path, sizeof path);
+    sg_text_add(&text, sg_options.dir);
+    sg_text_add(&text, "/" SG_LEDGER_NAME);
+    return sg_sys_openat((int)SG_AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 }
 
 long sg_seat_file_open(int flags)

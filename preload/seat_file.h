@@ -14,6 +14,12 @@ struct sg_seat_file {
     uint64_t directory; /* inode of the one it is in */
 };
 
+/* Another version has its ledger in the place of ours: this version's processes meet in one with the version in its name. */
+void sg_seat_file_give_way(bool is_foreign_there);
+
+/* Opens another version's, for reading: a descriptor, or -errno. */
+long sg_seat_file_open_foreign(void);
+
 /* Opens the file in SPARKGUARD_DIR: a descriptor, or -errno. */
 long sg_seat_file_open(int flags);
 

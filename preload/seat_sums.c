@@ -93,6 +93,13 @@ bool sg_seats_exchange(enum sg_sum sum, uint64_t *expected, uint64_t desired)
     return is_done;
 }
 
+void sg_seats_note_unpromised(uint64_t bytes)
+{
+    uint64_t *expected = &sg_seats_own()->scanned_anonymous_bytes;
+    if (sg_load_relaxed(expected) != 0)
+        sg_fetch_add(expected, bytes);
+}
+
 /* A change that found the old seat when a new one was being filled is in the word and not in the new seat. Where no change is
  * under way or began meanwhile, the difference is just that. */
 bool sg_seats_reconcile(void)

@@ -30,6 +30,7 @@ static struct {
     uint32_t standing;                /* (atomic) UNTRIED, SEATED, ALONE */
     uint64_t retry_ns;
     uint32_t tries;           /* to sit down */
+    long reserved;            /* the number of the seat whose byte is locked, plus one; 0: none */
     struct sg_seat_file file; /* as we have it mapped, also in a forked child */
     uint64_t level[SG_SEAT_LEVELS];
     uint64_t parent_seat, parent_claim; /* of a forked child */
@@ -61,11 +62,18 @@ static void fill_seat(struct sg_seat *seat)
     seat->slot.limit_bytes = slot->limit_bytes;
     seat->slot.job_hash = slot->job_hash;
     seat->slot.flags = slot->flags;
+    seat->slot.heritage_bytes = slot->heritage_bytes;
     seat->flight_device = sg_seats_flight_device();
     seat->parent_seat = own.parent_seat;
     seat->parent_claim = own.parent_claim;
     for (unsigned i = 0; i < SG_SEAT_LEVELS; i++)
         seat->level[i] = own.level[i];
+}
+
+void sg_seats_set_heritage(uint64_t bytes)
+{
+    sg_store(&sg_own->slot.heritage_bytes, bytes);
+    sg_store(&sg_seats_own()->slot.heritage_bytes, bytes);
 }
 
 void sg_seats_set_levels(const uint64_t *identity, uint32_t count)
@@ -155,6 +163,24 @@ static void stand_up(void)
     sg_store(&own.standing, (uint32_t)UNTRIED);
     sg_fetch_and(&sg_own->slot.flags, ~(uint32_t)SG_SLOT_SHARING);
     own.retry_ns = 0;
+    own.reserved = 0;
+    own.tries = 0;
+}
+
+/* The number of a seat whose byte is locked for as long as this process lives. It is kept if it cannot be taken at once: a
+ * thread of ours may have seen it and write to it later, when it would be somebody else's. */
+static long reserve_seat(int fd)
+{
+    if (own.reserved != 0)
+        return own.reserved - 1;
+    long number = choose_seat(fd);
+    if (number == -ENOSPC && mark_dead(fd) != 0)
+        number = choose_seat(fd);
+    long result = number >= 0 ? sg_segment_keep_open(fd) : number;
+    if (result != 0)
+        return result;
+    own.reserved = number + 1;
+    return number;
 }
 
 static long take_seat(void)
@@ -162,13 +188,12 @@ static long take_seat(void)
     long fd = sg_seat_file_open(O_RDWR);
     if (fd < 0)
         return fd;
-    long number = sg_seat_file_is_same(&own.file, (int)fd) ? choose_seat((int)fd) : -ESTALE;
-    if (number == -ENOSPC && mark_dead((int)fd) != 0)
-        number = choose_seat((int)fd);
+    bool is_same = sg_seat_file_is_same(&own.file, (int)fd);
+    if (!is_same)
+        own.reserved = 0;
+    long number = is_same ? reserve_seat((int)fd) : -ESTALE;
     struct sg_seat *seat = number >= 0 ? &own.file.ledger->seat[number] : NULL;
     long result = seat != NULL ? sit_down(seat) : number;
-    if (result == 0 && (result = sg_segment_keep_open((int)fd)) != 0)
-        stand_up();
     if (result == 0) {
         uint32_t used = sg_load(&own.file.ledger->seat_used);
         while (used < (uint32_t)number + 1 && !sg_cas_u32(&own.file.ledger->seat_used, &used, (uint32_t)number + 1))
@@ -198,27 +223,37 @@ bool sg_seats_may_join(void)
     return SG_UNLIKELY(sg_load(&own.standing) == UNTRIED) && sg_segment_is_shared();
 }
 
+static long join_ledger(void)
+{
+    long result = own.file.ledger != NULL ? take_seat() : -ESTALE;
+    if (result != -ESTALE && result != -ENOENT)
+        return result;
+    if (own.file.ledger != NULL) /* somebody has removed the file since */
+        (void)sg_sys_munmap(own.file.ledger, SG_LEDGER_BYTES(SG_SEAT_ROOM));
+    own.file.ledger = NULL;
+    result = sg_seat_file_map(&own.file);
+    return result == 0 ? take_seat() : result;
+}
+
 void sg_seats_join(void)
 {
     if (own.retry_ns != 0 && sg_sys_clock_ns(CLOCK_MONOTONIC) < own.retry_ns)
         return;
-    long result = own.file.ledger != NULL ? take_seat() : -ESTALE;
-    if (result == -ESTALE || result == -ENOENT) { /* not mapped yet, or somebody has removed the file since */
-        if (own.file.ledger != NULL)
-            (void)sg_sys_munmap(own.file.ledger, SG_LEDGER_BYTES(SG_SEAT_ROOM));
-        own.file.ledger = NULL;
-        result = sg_seat_file_map(&own.file);
-        result = result == 0 ? take_seat() : result;
+    long result = join_ledger();
+    if (result == -EPROTO && !sg_foreign_is_met()) {
+        note_alone(result);
+        sg_foreign_meet();
+        result = join_ledger(); /* the other one */
     }
     if (result == 0) {
-        sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_SHARING);
+        if (!sg_foreign_is_met())
+            sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_SHARING);
         sg_store(&own.standing, (uint32_t)SEATED);
     } else if (result == -EMFILE || result == -ENFILE || result == -ESTALE || result == -EAGAIN) {
         own.retry_ns = sg_sys_clock_ns(CLOCK_MONOTONIC) + 1000000000u;
     } else {
-        note_alone(result);
-        if (result == -EPROTO)
-            sg_foreign_meet();
+        if (!sg_foreign_is_met())
+            note_alone(result);
         sg_store(&own.standing, (uint32_t)ALONE);
     }
 }

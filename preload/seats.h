@@ -86,6 +86,9 @@ uint64_t sg_seats_raise(enum sg_sum sum, uint64_t bytes); /* returns the word's 
 uint64_t sg_seats_lower(enum sg_sum sum, uint64_t bytes);
 bool sg_seats_exchange(enum sg_sum sum, uint64_t *expected, uint64_t desired);
 
+/* `bytes` of this process may come back, or come, without a promise: growth by that much says nothing of promises. Any thread. */
+void sg_seats_note_unpromised(uint64_t bytes);
+
 /* Mends what changes lost while this process was taking its seat. False: some sum could not be compared, because changes were
  * under way. */
 bool sg_seats_reconcile(void);
@@ -99,6 +102,10 @@ void sg_seats_hide_files(void);
 
 /* Whether the seat shows any. Any thread. */
 bool sg_seats_has_files(void);
+
+/* In a forked child: what of its parent's promises is missing here, too. It counts, once for all children of that parent, when
+ * the parent is gone. Under the decision lock. */
+void sg_seats_set_heritage(uint64_t bytes);
 
 /* In a forked child: nothing is in flight. */
 void sg_seats_refork_sums(void);

@@ -137,6 +137,25 @@ static uint64_t see_again(struct file_set *set, struct sg_memory_file file)
     return 0;
 }
 
+/* What the owner's parent was promised before the fork, if it is gone: equal names mean the same parent. */
+static struct sg_memory_file heritage_of(const struct sg_seat *seat)
+{
+    struct sg_memory_file heritage = {0, sg_load(&seat->slot.heritage_bytes)};
+    uint64_t number = seat->parent_seat, claim = seat->parent_claim;
+    bool has_parent = number != 0 && number <= SG_SEAT_ROOM && SG_CLAIM_STATE(claim) == SG_CLAIM_LIVE &&
+                      sg_load(&sg_seats_ledger()->seat[number - 1].claim) == claim;
+    if (heritage.bytes != 0 && !has_parent)
+        heritage.identity = (claim << 12 | number) << 1; /* even: no memory file's */
+    return heritage;
+}
+
+static uint64_t heritage_anew(struct file_set *set, const struct sg_seat *seat)
+{
+    struct sg_memory_file heritage = heritage_of(seat);
+    uint64_t again = heritage.identity != 0 ? see_again(set, heritage) : heritage.bytes;
+    return heritage.bytes > again ? heritage.bytes - again : 0;
+}
+
 static uint64_t promised_anew(struct file_set *set, const struct other *other)
 {
     uint64_t again = 0;
@@ -145,13 +164,15 @@ static uint64_t promised_anew(struct file_set *set, const struct other *other)
     return other->promised_bytes > again ? other->promised_bytes - again : 0;
 }
 
-static void see_own_files(void)
+/* Our own heritage is with what the others have: it is no promise of ours. */
+static void see_own_files(struct sg_tally *tally)
 {
     const struct sg_seat *own = sg_seats_own();
     for (uint32_t i = 0; i <= SG_SEAT_LEVELS; i++) {
         counted[i].count = 0;
         for (uint32_t j = 0; j < SG_FILE_ROOM && own->file[j].identity != 0; j++)
             (void)see_again(&counted[i], own->file[j]);
+        add(i == 0 ? &tally->machine.held_bytes : &tally->level[i - 1].held_bytes, heritage_anew(&counted[i], own));
     }
 }
 
@@ -191,6 +212,7 @@ static void add_to_machine(struct sg_tally *tally, struct sg_seat *seat, const s
     add_flight(&tally->machine, other, other->bounded_bytes);
     add_flight(&tally->machine, other, other->unbounded_bytes);
     add(&tally->machine.held_bytes, promised_anew(&counted[0], other));
+    add(&tally->machine.held_bytes, heritage_anew(&counted[0], seat));
     const struct sg_seat *mine = sg_seats_own();
     for (unsigned i = 0; i < SG_SEAT_LEVELS && mine->level[i] != 0; i++) {
         if (!sg_seats_is_member(seat, mine->level[i]))
@@ -199,12 +221,14 @@ static void add_to_machine(struct sg_tally *tally, struct sg_seat *seat, const s
             add_asking(&tally->level[i], other);
         add_flight(&tally->level[i], other, other->bounded_bytes);
         add(&tally->level[i].held_bytes, promised_anew(&counted[1 + i], other));
+        add(&tally->level[i].held_bytes, heritage_anew(&counted[1 + i], seat));
     }
 }
 
 static void add_to_job(struct sg_tally *tally, const struct sg_slot *slot, const struct other *other)
 {
-    uint64_t granted = sg_load(&slot->granted_bytes), inherited = slot->inherited_bytes, limit = slot->limit_bytes;
+    uint64_t granted = sg_load(&slot->granted_bytes), inherited = sg_load(&slot->inherited_bytes),
+             limit = slot->limit_bytes;
     add(&tally->job.held_bytes, granted > inherited ? granted - inherited : 0);
     add_flight(&tally->job, other, other->flight_bytes);
     add_asking(&tally->job, other);
@@ -289,7 +313,7 @@ void sg_seats_sum(struct sg_tally *tally, uint64_t device, bool is_closely)
                                 .now = sg_sys_clock_ns(CLOCK_MONOTONIC)};
     uint32_t used = sg_load(&ledger->seat_used);
     memset(tally, 0, sizeof *tally);
-    see_own_files();
+    see_own_files(tally);
     for (uint32_t i = 0; i < used && i < SG_SEAT_ROOM; i++) {
         struct sg_seat *seat = &ledger->seat[i];
         if (seat == own || SG_CLAIM_STATE(sg_load(&seat->claim)) != SG_CLAIM_LIVE)

@@ -49,7 +49,7 @@ static struct {
 
 struct watch {
     uint64_t warned_ns, term_ns; /* since when we are below the floor and ours to go; 0: not */
-    uint64_t sample_ns, sample_bytes;
+    uint64_t sample_ns, sample_bytes, sample_identity;
     uint64_t zero_in_ns; /* by the present rate; UINT64_MAX: it does not fall */
 };
 
@@ -82,11 +82,17 @@ static void say(const char *what, const struct sg_danger *danger)
 
 static void note_rate(struct watch *watch, const struct sg_danger *danger, uint64_t now)
 {
-    if (now - watch->sample_ns < RATE_NS)
+    if (watch->sample_identity != danger->identity) { /* another constraint is the nearest: no rate is known of it */
+        watch->sample_identity = danger->identity;
+        watch->sample_ns = 0;
+        watch->zero_in_ns = UINT64_MAX;
+    }
+    uint64_t elapsed = now - watch->sample_ns;
+    if (watch->sample_ns != 0 && elapsed < RATE_NS)
         return;
     uint64_t fallen = watch->sample_bytes > danger->left_bytes ? watch->sample_bytes - danger->left_bytes : 0;
-    uint64_t per_ms = fallen * 1000000 / (now - watch->sample_ns);
-    watch->zero_in_ns = watch->sample_ns != 0 && per_ms != 0 ? danger->left_bytes / per_ms * 1000000 : UINT64_MAX;
+    uint64_t per_ms = watch->sample_ns != 0 && elapsed != 0 ? fallen * 1000000 / elapsed : 0;
+    watch->zero_in_ns = per_ms != 0 ? danger->left_bytes / per_ms * 1000000 : UINT64_MAX;
     watch->sample_ns = now;
     watch->sample_bytes = danger->left_bytes;
 }

@@ -52,6 +52,7 @@ def fields_of(name):
 
 SEAT, LEDGER = fields_of("sg_seat"), fields_of("sg_machine_ledger")
 assert SEAT["claim"][0] == 128 and LEDGER["asked_bytes"][0] == 32
+assert SEAT["heritage_bytes"][0] == 104, "every field of the header was seen"
 
 
 class Ledger:
@@ -116,8 +117,24 @@ class Ledger:
 
     def gone(self):
         """What nobody else may have: promised, in flight, or asked for."""
-        asking = sum(self.get("asking_bytes", i) for i in self.taken() if self.get("ticket", i) != NO_TICKET)
-        return self.sum("promised_bytes", "in_flight_bytes") + asking
+        return sum(self.get("promised_bytes", i) + self.flying(i) + self.asking(i) for i in self.taken()) + self.heritage()
+
+    def heritage(self):
+        """What the children of parents that are gone have from them, once for each parent."""
+        left = {}
+        for i in self.taken():
+            parent = self.get("parent_seat", i), self.get("parent_claim", i)
+            if parent[0] == 0 or self.get("claim", parent[0] - 1) != parent[1] or not self.is_locked(parent[0] - 1):
+                left[parent] = max(left.get(parent, 0), self.get("heritage_bytes", i))
+        return sum(left.values())
+
+    def asking(self, number):
+        return self.get("asking_bytes", number) if self.get("ticket", number) != NO_TICKET else 0
+
+    def flying(self, number):
+        """By the sum or by its parts: who has stopped between them shows one and not yet the other."""
+        parts = ("bounded_flight_bytes", "unbounded_flight_bytes", "device_flight_bytes")
+        return max(self.get("in_flight_bytes", number), sum(self.get(part, number) for part in parts))
 
     @contextlib.contextmanager
     def locked(self, first, count=1):

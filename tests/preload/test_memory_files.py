@@ -101,7 +101,7 @@ def test_files_that_differ_are_promised_each(place, file):  # noqa: F811
 
 
 def test_mapped_twice_by_one_process_it_is_promised_once(place, file):  # noqa: F811
-    sharer(place, file, f"share({GIB})\nshare({GIB})\nmalloc(1 << 20)\nready()")
+    sharer(place, file, f"share({GIB})\nshare({GIB})\ntime.sleep(0.2)\nmalloc(1 << 20)\nready()")
     assert_left(place, LEFT - GIB - MIB)
 
 
@@ -109,6 +109,21 @@ def test_private_mappings_of_it_are_copies(place, file):  # noqa: F811
     sharer(place, file, f"share({GIB}, kind=2)\nready()")
     sharer(place, file, f"share({GIB}, kind=2)\nready()")
     assert_left(place, LEFT - 2 * GIB)
+
+
+def test_copies_are_not_there_because_the_file_is(place, file):  # noqa: F811
+    size = 64 * MIB
+    os.truncate(file, size)
+    with open(file, "r+b") as written:
+        written.write(bytes(size))
+    text = f"address = share({size}, kind=2)\nready()\ntouch(address, {size // 2})\nmalloc(1 << 20)\nready()"
+    tenant = sharer(place, file, text)
+    assert tenant.answers == ["ok"]
+    for missing in (size, size // 2):
+        place.take("malloc 16G")  # whoever can look does
+        assert_left(place, LEFT - missing)
+        if missing == size:
+            tenant.go().ready()
 
 
 def test_what_is_there_already_promises_nothing(place, file):  # noqa: F811
@@ -187,3 +202,59 @@ def test_in_a_cgroup_promises_of_those_outside_are_none(place, file, inside):  #
     place.machine.write("proc/self/cgroup", "0::/job")
     assert place.holder("malloc 300M" if inside else "malloc 600M").answers == ["ok"]  # a quarter is kept
     assert sharer(place, file, MAP_IT).answers == (["ok"] if inside else ["ENOMEM"])
+
+
+# ---- what a fixed mapping replaces ----
+
+FIXED = """
+def over(address, size, kind=0x22):
+    got = libc.mmap(address, size, 3, kind | 0x10, -1, 0)
+    say("ok" if got == address else "ENOMEM")
+"""
+
+
+def test_what_is_mapped_over_a_file_is_new(place, file):  # noqa: F811
+    """The file's pages stay: eight times 64 MiB over what was there already is 512 MiB."""
+    size = 64 * MIB
+    os.truncate(file, size)
+    with open(file, "r+b") as written:
+        written.write(bytes(size))
+    place.holder("malloc 7892M")  # 300 MiB are left
+    text = FIXED + f"for _ in range(8):\n    over(share({size}), {size})\nready()"
+    answers = sharer(place, file, text).answers
+    assert answers[::2] == ["ok"] * 8
+    assert answers[1::2] == ["ok"] * 4 + ["ENOMEM"] * 4
+
+
+def test_what_is_mapped_over_inherited_memory_is_new(place, file):  # noqa: F811
+    text = FIXED + f"""
+address = libc.mmap(None, {3 * GIB}, 3, 0x22, -1, 0)
+ready()
+if os.fork() == 0:
+    over(address, {3 * GIB})
+    ready()
+os.read(0, 1)
+"""
+    tenant = sharer(place, file, text)
+    assert_left(place, LEFT - 3 * GIB)
+    assert tenant.go().ready() == ["ok"]
+    assert_left(place, LEFT - 6 * GIB)
+
+
+def test_what_is_mapped_over_own_memory_is_promised_again_but_needs_no_room(place, file):  # noqa: F811
+    size = 64 * MIB
+    text = FIXED + f"""
+address = libc.mmap(None, {size}, 3, 0x22, -1, 0)
+touch(address, {size})
+time.sleep(0.2)
+malloc(1 << 20)
+ready()
+over(address, {size})
+ready()
+"""
+    tenant = sharer(place, file, text, {"SPARKGUARD_WATCHDOG": "off"})
+    assert_left(place, LEFT)
+    place.holder("malloc 8150M")
+    assert tenant.go().ready() == ["ok"]
+    seat = place.ledger.of(tenant.pid)
+    assert place.ledger.get("promised_bytes", seat) >= size

@@ -155,12 +155,13 @@ class Field:
         done = self.guard.run([self.admit_take, *commands.split()], env=environment)
         assert done.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr}"
         assert time.monotonic() - begin < 5
+        self.said = done.stderr
         return done.stdout.split()
 
     def check(self):
         left = LEFT - self.ledger.gone()
         assert left >= 2 * GIB, f"{left / MIB} MiB"
-        assert self.ask(f"malloc {left - NEAR}") == ["ok"], f"{left / MIB} MiB are left by the ledger"
+        assert self.ask(f"malloc {left - NEAR}") == ["ok"], f"{left / MIB} MiB are left by the ledger: {self.said}"
         assert [self.content(seat) for seat in self.seats] == self.held
         shown = self.guard.report_command("--json", "--all")
         assert shown.returncode == 0, f"{shown.returncode}: {shown.stderr}"

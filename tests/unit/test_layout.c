@@ -44,7 +44,8 @@ PLAIN_TEST(the_slot_is_frozen_for_ever)
         FIELD(sg_slot, flags, 84, 4),
         FIELD(sg_slot, device_bytes, 88, 8),
         FIELD(sg_slot, landed_count, 96, 8),
-        FIELD(sg_slot, reserved, 104, 24),
+        FIELD(sg_slot, heritage_bytes, 104, 8),
+        FIELD(sg_slot, reserved, 112, 16),
     };
     check(fields, SG_ARRAY_LENGTH(fields));
     assert_int_equal(sizeof(struct sg_slot), 128);
