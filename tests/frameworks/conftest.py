@@ -1,4 +1,4 @@
-"""What the tests of real client libraries share: the simulated machine of tests/sim, and the Python that has the library."""
+"""What the tests of real client libraries share: the Python that has the library, on this machine or on a simulated one."""
 
 import importlib.util
 import os
@@ -24,3 +24,38 @@ def framework(sim):
 
     run.sim = sim
     return run
+
+
+class Client:
+    """Runs scripts with the library on this machine as it is: no simulated driver is in their way."""
+
+    def __init__(self, guard):
+        self.guard = guard
+
+    def run(self, text, **variables):
+        env = {"PYTHONHASHSEED": "0"} | variables
+        return self.guard.run([os.environ["FRAMEWORK_PYTHON"], "-c", text], env=env, timeout=110)
+
+    def plain(self, text, **variables):
+        """The same without the guard."""
+        return self.run(text, LD_PRELOAD=None, **variables)
+
+    def values(self, text, **variables):
+        """Of a guarded script that must succeed: its "key value" lines, and as `.process` its entry in the report."""
+        done = self.run(text, **variables)
+        assert done.returncode == 0, done.stderr
+        answer = sim_conftest.values(done.stdout)
+        answer.stderr, answer.process = done.stderr, done.process()
+        return answer
+
+    def same(self, text, **variables):
+        """With the guard and without it a script ends alike and says the same: what it says on stdout."""
+        plain, guarded = self.plain(text, **variables), self.run(text, **variables)
+        assert plain.returncode == 0, plain.stderr
+        assert (guarded.returncode, guarded.stdout, guarded.stderr) == (0, plain.stdout, plain.stderr)
+        return guarded.stdout
+
+
+@pytest.fixture
+def client(guard):
+    return Client(guard)
