@@ -267,6 +267,12 @@ test-frameworks: ## real client libraries from PyPI under the guard; writes test
 	$(Q)BUILD=$(BUILD) tests/frameworks/run
 .PHONY: test-frameworks
 
+test-gpu: ## CUDA, PyTorch and CuPy on this machine's GPU under the guard; writes tests/gpu/RESULTS.md
+	$(Q)scripts/install-deps build test
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)BUILD=$(BUILD) tests/gpu/run
+.PHONY: test-gpu
+
 bench: ## ratios against no preload, measured in pairs; PEERS=1 adds other allocators and memusage
 	$(Q)scripts/install-deps build test
 	$(Q)$(MAKE) --no-print-directory all sim $(BUILD)/bench/pairs

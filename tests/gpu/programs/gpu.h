@@ -1,0 +1,57 @@
+/*
+ * gpu.h - what the programs of tests/gpu share. They use the public runtime, and the driver through it, so that one
+ * source runs over the real shared runtime, the static one and the stand-ins of tests/sim. They print "key value" lines.
+ */
+#ifndef SGTEST_GPU_H
+#define SGTEST_GPU_H
+
+#include <cuda_runtime_api.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MIB ((size_t)1 << 20)
+
+/* Ends the program where a step that is not under test fails; 3 tells it from what a test expects. */
+#define MUST(call) \
+    do { \
+        int must_result = (int)(call); \
+        if (must_result != 0) { \
+            fprintf(stderr, "%s:%d: %s: error %d\n", __FILE__, __LINE__, #call, must_result); \
+            exit(3); \
+        } \
+    } while (0)
+
+/* The driver's function as of a CUDA version: 11020 is 11.2. */
+static inline void *driver_function(const char *name, unsigned int version)
+{
+    enum cudaDriverEntryPointQueryResult status;
+    void *function = NULL;
+    MUST(cudaGetDriverEntryPointByVersion(name, &function, version, cudaEnableDefault, &status));
+    if (!function) {
+        fprintf(stderr, "this driver has no %s of CUDA %u\n", name, version);
+        exit(3);
+    }
+    return function;
+}
+
+/* driver(cuMemCreate, 10020)(...): typed by cudaTypedefs.h, which the program includes. */
+#define driver(name, version) ((PFN_##name##_v##version)driver_function(#name, version))
+
+static inline size_t free_bytes(void)
+{
+    size_t left = 0, total = 0;
+    MUST(cudaMemGetInfo(&left, &total));
+    return left;
+}
+
+/* Nothing happens until whoever reads has looked at this process. */
+static inline void rest(void)
+{
+    puts("quiet");
+    fflush(stdout);
+    if (getchar() == EOF)
+        exit(4);
+}
+
+#endif
