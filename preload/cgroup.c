@@ -5,8 +5,10 @@
  * fills memory.current but goes when it is asked for. v1 uses the hierarchical totals (total_...) and has no figure for
  * reclaimable slab. Levels and limits are looked up once a second, usage at every look. Under the decision lock.
  */
+#include "atomics.h"
 #include "options.h"
 #include "pool.h"
+#include "segment.h"
 #include "syscall.h"
 #include "text.h"
 
@@ -19,7 +21,9 @@ struct level {
     char path[512];    /* below the system root */
     uint64_t identity; /* the same for every process that sees this cgroup, by whatever name */
     uint64_t limit_bytes;
-    bool is_v2;
+    uint64_t used_bytes; /* when it could be read last, and what this process had been granted then */
+    uint64_t granted_bytes;
+    bool is_v2, has_been_read;
 };
 
 static struct level levels[SG_CONSTRAINT_ROOM - 1];
@@ -76,6 +80,7 @@ static void add_level(const char *directory, bool is_v2)
     level->identity = identity_of(directory);
     level->limit_bytes = limit;
     level->is_v2 = is_v2;
+    level->has_been_read = false;
 }
 
 /* Whether a path has a component "..", as one outside the cgroup namespace's root has. */
@@ -126,10 +131,10 @@ static bool names_memory(const char *list, const char *end)
 static void discover(void)
 {
     static char own[4096];
-    level_count = 0;
     const char *text = sg_pool_read("/proc/self/cgroup");
-    if (text == NULL)
+    if (text == NULL) /* no descriptor left, or a chroot: we are where we were */
         return;
+    level_count = 0;
     struct sg_text copy = sg_text_begin(own, sizeof own);
     sg_text_add(&copy, text); /* the scratch buffer is needed for what the lines lead to */
     for (char *line = own; line != NULL && *line != '\0';) {
@@ -148,11 +153,16 @@ static void discover(void)
     }
 }
 
-static bool look_at_level(const struct level *level, struct sg_constraint *out)
+/* What of it counts as used; what cannot be read any more grows with what we are granted. False: it never could be. */
+static bool read_used(struct level *level)
 {
     const char *text = read_file(level->path, level->is_v2 ? "memory.current" : "memory.usage_in_bytes");
-    if (text == NULL)
-        return false;
+    uint64_t granted = sg_load(&sg_own->slot.granted_bytes);
+    if (text == NULL) {
+        level->used_bytes += granted > level->granted_bytes ? granted - level->granted_bytes : 0;
+        level->granted_bytes = granted;
+        return level->has_been_read;
+    }
     uint64_t used = sg_text_read_number(&text);
     uint64_t cache = 0;
     text = read_file(level->path, "memory.stat");
@@ -161,7 +171,17 @@ static bool look_at_level(const struct level *level, struct sg_constraint *out)
                 sg_pool_field(text, "slab_reclaimable", 0);
     else if (text != NULL)
         cache = sg_pool_field(text, "total_active_file", 0) + sg_pool_field(text, "total_inactive_file", 0);
-    used = used > cache ? used - cache : 0;
+    level->used_bytes = used > cache ? used - cache : 0;
+    level->granted_bytes = granted;
+    level->has_been_read = true;
+    return true;
+}
+
+static bool look_at_level(struct level *level, struct sg_constraint *out)
+{
+    if (!read_used(level))
+        return false;
+    uint64_t used = level->used_bytes;
     out->limit_bytes = level->limit_bytes;
     out->headroom_bytes = level->limit_bytes > used ? level->limit_bytes - used : 0;
     sg_pool_set_reserve(out, false);

@@ -128,8 +128,8 @@ static uint64_t taken_of(const struct report *report, const struct report_constr
     DL_FOREACH (report->jobs, job)
         DL_FOREACH (job->processes, process)
             if (process->state == SG_STATE_RUNNING && (is_machine || may_be_within(process, constraint->limit_bytes)))
-                taken =
-                    report_add(taken, report_add(report_promised_anew(&counted, process), process->in_flight_bytes));
+                taken = report_add(
+                    taken, report_add(report_promised_anew(&counted, process, report), process->in_flight_bytes));
     report_memory_files_clear(&counted);
     return taken;
 }
@@ -220,7 +220,8 @@ static void sum_processes(const struct report *report, struct report_machine *ma
                 continue;
             uint64_t unaccounted = process->unaccounted_bytes, sum = machine->unaccounted_bytes;
             machine->guarded_bytes = report_add(machine->guarded_bytes, bytes_of_machine(process, machine->unified));
-            machine->promised_bytes = report_add(machine->promised_bytes, report_promised_anew(&counted, process));
+            machine->promised_bytes =
+                report_add(machine->promised_bytes, report_promised_anew(&counted, process, report));
             if (unaccounted != SG_UNKNOWN)
                 machine->unaccounted_bytes = sum == SG_UNKNOWN ? unaccounted : report_add(sum, unaccounted);
             if (report_process_is_alone(process))

@@ -5,6 +5,7 @@
 
 #include "text.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <uthash.h>
 
@@ -28,13 +29,35 @@ static uint64_t count(struct report_memory_file **counted, const struct sg_memor
     return again;
 }
 
-uint64_t report_promised_anew(struct report_memory_file **counted, const struct report_process *process)
+static bool is_running(const struct report *report, uint32_t pid)
+{
+    const struct report_job *job;
+    const struct report_process *process;
+    DL_FOREACH (report->jobs, job)
+        DL_FOREACH (job->processes, process)
+            if (process->pid == pid && process->state == SG_STATE_RUNNING)
+                return true;
+    return false;
+}
+
+static uint64_t heritage_anew(struct report_memory_file **counted, const struct report_process *process,
+                              const struct report *report)
+{
+    /* Files' identities are odd. */
+    const struct sg_memory_file heritage = {(uint64_t)process->parent_pid << 1, process->heritage_bytes};
+    if (heritage.bytes == 0 || is_running(report, process->parent_pid))
+        return 0;
+    return report_less(heritage.bytes, count(counted, &heritage));
+}
+
+uint64_t report_promised_anew(struct report_memory_file **counted, const struct report_process *process,
+                              const struct report *report)
 {
     uint64_t again = 0;
     for (int i = 0; i < SG_FILE_ROOM; i++)
         if (process->file[i].identity != 0)
             again = report_add(again, count(counted, &process->file[i]));
-    return report_less(process->promised_bytes, again);
+    return report_add(report_less(process->promised_bytes, again), heritage_anew(counted, process, report));
 }
 
 void report_memory_files_clear(struct report_memory_file **counted)

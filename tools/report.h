@@ -78,6 +78,7 @@ struct report_process {
     int64_t peak_ns;
     uint64_t promised_bytes;
     struct sg_memory_file file[SG_FILE_ROOM]; /* what of promised_bytes others may have been promised too */
+    uint64_t heritage_bytes;                  /* missing of what its parent was promised: counts when that is gone */
     uint64_t in_flight_bytes;
     uint64_t inherited_bytes;
     uint64_t inherited_device_bytes; /* part of inherited_bytes */

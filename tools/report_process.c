@@ -228,6 +228,7 @@ struct report_process *report_process_from(const struct report_segment *segment)
     process->signal = is_killed && content->signal > 0 && content->signal <= 64 ? content->signal : 0;
     bool is_running = process->state == SG_STATE_RUNNING; /* what a dead process was promised, nobody owes it */
     process->in_flight_bytes = is_running ? not_below_zero(slot->in_flight_bytes) : 0;
+    process->heritage_bytes = is_running ? not_below_zero(slot->heritage_bytes) : 0;
     process->inherited_bytes = not_below_zero(slot->inherited_bytes);
     process->inherited_device_bytes =
         report_min(not_below_zero(content->inherited_domain_bytes[SG_DOMAIN_DEVICE]), process->inherited_bytes);

@@ -163,7 +163,8 @@ static bool check_slot(const struct sg_slot *slot, char why[REPORT_WHY_ROOM])
         return blame(why, "no process has the pid %" PRIu32, slot->pid);
     if (slot->state < SG_STATE_RUNNING || slot->state > SG_STATE_KILLED)
         return blame(why, "no process is in state %" PRIu32, slot->state);
-    if (is_absurd(slot->promised_bytes) || is_absurd(slot->in_flight_bytes) || is_absurd(slot->inherited_bytes))
+    if (is_absurd(slot->promised_bytes) || is_absurd(slot->in_flight_bytes) || is_absurd(slot->inherited_bytes) ||
+        is_absurd(slot->heritage_bytes))
         return blame(why, "absurd figures: %" PRIu64 " bytes promised, %" PRIu64 " in flight, %" PRIu64 " inherited",
                      slot->promised_bytes, slot->in_flight_bytes, slot->inherited_bytes);
     return true;

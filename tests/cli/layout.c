@@ -59,6 +59,7 @@ int main(void)
     FIELD(sg_machine, cgroup_limit_bytes);
     FIELD(sg_machine, unified);
     FIELD(sg_segment, file);
+    FIELD(sg_segment, slot.heritage_bytes);
     FIELD(sg_memory_file, identity);
     FIELD(sg_memory_file, bytes);
     FIELD(sg_device, total_bytes);

@@ -273,6 +273,17 @@ def test_promise_of_a_memory_file_counts_once(make, report):
     assert machine["promised_bytes"] == GIB + GIB
 
 
+def test_promise_of_a_parent_that_is_gone_is_its_childrens(make, report):
+    parent = make(pid=1, state="running", **{"slot.promised_bytes": 3 * GIB}).domain("mapped", granted=3 * GIB)
+    children = [make(pid=pid, state="running", parent_pid=1, **{"slot.heritage_bytes": 3 * GIB}) for pid in (2, 3)]
+    with contextlib.ExitStack() as stack:
+        for child in children:
+            stack.enter_context(child.domain("mapped", granted=3 * GIB).write_live(report.directory))
+        with parent.write_live(report.directory):
+            assert report.json()["machine"]["promised_bytes"] == 3 * GIB
+        assert report.json()["machine"]["promised_bytes"] == 3 * GIB
+
+
 def test_device_memory_that_a_child_inherited_counts_once(make, report, layout):
     parent = make(pid=1, state="running").device(0, "GPU", 24 * GIB, 5 * GIB)
     child = make(pid=2, state="running", **{"slot.inherited_bytes": 5 * GIB}).device(0, "GPU", 24 * GIB, 6 * GIB)

@@ -910,6 +910,21 @@ def group(place, scratch, name, lines):
     return {"SPARKGUARD_SYSTEM_ROOT": root, "SPARKGUARD_RESERVE": "0"}
 
 
+@pytest.mark.parametrize("blind", ["descriptors", "chroot"])
+def test_a_cgroup_binds_also_who_cannot_read_it_any_more(place, tmp_path, blind):
+    place.machine.write("proc/self/cgroup", "0::/job").v2("/job", 2 * GIB)
+    (tmp_path / "empty").mkdir()
+    lose = {
+        "descriptors": "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))",
+        "chroot": f"os.chroot({str(tmp_path / 'empty')!r})",
+    }
+    if blind == "chroot" and os.geteuid() != 0:
+        pytest.skip("needs root")
+    text = f"malloc(200 * MIB)\n{lose[blind]}\ntime.sleep(1.2)\nmalloc(GIB)\nmalloc(GIB)\nready()"
+    tenant = place.player(text, {"SPARKGUARD_RESERVE": "256M"})
+    assert tenant.ready() == ["ok", "ok", "ENOMEM"]
+
+
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_promises_count_against_the_cgroups_they_are_made_in(place, tmp_path, version):
     add = getattr(place.machine, version)
