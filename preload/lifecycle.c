@@ -176,20 +176,41 @@ static void at_quick_end(void)
 /* "20261120T131742-4711": sorts by time, says who began it. */
 static void name_job(char name[SG_JOB_BYTES])
 {
-    time_t now = (time_t)(sg_sys_clock_ns(CLOCK_REALTIME) / 1000000000u);
-    struct tm when;
     struct sg_text text = sg_text_begin(name, SG_JOB_BYTES);
-    if (gmtime_r(&now, &when) == NULL)
-        memset(&when, 0, sizeof when);
-    sg_text_add_padded(&text, (uint64_t)when.tm_year + 1900, 4);
-    sg_text_add_padded(&text, (uint64_t)when.tm_mon + 1, 2);
-    sg_text_add_padded(&text, (uint64_t)when.tm_mday, 2);
-    sg_text_add(&text, "T");
-    sg_text_add_padded(&text, (uint64_t)when.tm_hour, 2);
-    sg_text_add_padded(&text, (uint64_t)when.tm_min, 2);
-    sg_text_add_padded(&text, (uint64_t)when.tm_sec, 2);
+    sg_text_add_time(&text, sg_sys_clock_ns(CLOCK_REALTIME) / 1000000000u);
     sg_text_add(&text, "-");
     sg_text_add_number(&text, sg_sys_getpid());
+}
+
+enum { ENTRIES_MOST = 512 };
+
+/* As setenv does, but in memory of our own: a program that never asks for memory does not begin to because of us, and most start
+ * without a heap, a record, or a page for it. Whatever changes the environment later copies the list first, as it must for the
+ * one that the kernel made. */
+static bool set_variables(const char *const name[], const char *const value[], unsigned count)
+{
+    static char *list[ENTRIES_MOST], entry[2][SG_JOB_BYTES + 64];
+    unsigned kept = 0;
+    for (char **at = environ; at != NULL && *at != NULL; at++) {
+        bool is_ours = false;
+        for (unsigned i = 0; i < count; i++) {
+            size_t length = strlen(name[i]);
+            is_ours = is_ours || (strncmp(*at, name[i], length) == 0 && (*at)[length] == '=');
+        }
+        if (kept + count + 1 >= ENTRIES_MOST)
+            return false;
+        if (!is_ours)
+            list[kept++] = *at;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        struct sg_text text = sg_text_begin(entry[i], sizeof entry[i]);
+        sg_text_add(&text, name[i]);
+        sg_text_add(&text, "=");
+        sg_text_add(&text, value[i]);
+        list[kept++] = entry[i];
+    }
+    environ = list;
+    return true;
 }
 
 /* What children inherit: the job's name, and who was its first process. The only environment changes we make. */
@@ -203,8 +224,10 @@ static void begin_job(void)
     sg_options.first_pid = sg_sys_getpid();
     struct sg_text text = sg_text_begin(number, sizeof number);
     sg_text_add_number(&text, sg_options.first_pid);
-    (void)setenv(sg_option_table[SG_OPTION_JOB].variable, sg_options.job, 1);
-    (void)setenv(SG_VARIABLE_FIRST, number, 1);
+    const char *const name[] = {sg_option_table[SG_OPTION_JOB].variable, SG_VARIABLE_FIRST};
+    const char *const value[] = {sg_options.job, number};
+    for (unsigned i = 0; i < 2 && !set_variables(name, value, 2); i++)
+        (void)setenv(name[i], value[i], 1);
 }
 
 static void set_oom_score(int64_t score)

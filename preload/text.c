@@ -48,6 +48,24 @@ void sg_text_add_hex(struct sg_text *text, uint64_t number)
     sg_text_add(text, digits);
 }
 
+/* The calendar counted in years from March on, so that the leap day is the last (H. Hinnant, chrono-compatible low-level date
+ * algorithms, civil_from_days). */
+void sg_text_add_time(struct sg_text *text, uint64_t seconds)
+{
+    uint64_t days = seconds / 86400 + 719468, rest = seconds % 86400; /* since 1 March of the year 0 */
+    uint64_t era = days / 146097, of_era = days % 146097;
+    uint64_t year_of_era = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
+    uint64_t of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    uint64_t month = (5 * of_year + 2) / 153; /* 0 is March */
+    sg_text_add_padded(text, era * 400 + year_of_era + (month >= 10), 4);
+    sg_text_add_padded(text, month < 10 ? month + 3 : month - 9, 2);
+    sg_text_add_padded(text, of_year - (153 * month + 2) / 5 + 1, 2);
+    sg_text_add(text, "T");
+    sg_text_add_padded(text, rest / 3600, 2);
+    sg_text_add_padded(text, rest / 60 % 60, 2);
+    sg_text_add_padded(text, rest % 60, 2);
+}
+
 void sg_text_add_size(struct sg_text *text, uint64_t bytes)
 {
     char size[16];

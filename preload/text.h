@@ -23,6 +23,9 @@ void sg_text_add_hex(struct sg_text *text, uint64_t number); /* 16 digits */
 void sg_text_add_padded(struct sg_text *text, uint64_t number, unsigned digits);
 void sg_text_add_size(struct sg_text *text, uint64_t bytes); /* "12.0 GiB" */
 
+/* "20261120T131742": seconds since 1970 in UTC. The libc's gmtime_r would read /etc/localtime, and allocate. */
+void sg_text_add_time(struct sg_text *text, uint64_t seconds);
+
 /* Reads a decimal number at *cursor, skipping blanks before it and moving behind it; 0 if there is none. */
 uint64_t sg_text_read_number(const char **cursor);
 

@@ -35,8 +35,18 @@ static void leave(void *round)
     sg_store_release(&record->tid, 0u); /* pairs with the claim in sg_thread_enter */
 }
 
+static void arm(void)
+{
+    if (sg_load_relaxed(&sg_wipe.is_armed) != 0)
+        return;
+    (void)sg_sys_madvise(&sg_wipe, sizeof sg_wipe, 18 /* MADV_WIPEONFORK, Linux 4.14 */);
+    sg_store_relaxed(&sg_wipe.is_armed, 1u);
+    sg_store_relaxed(&sg_wipe_expected, 1u);
+}
+
 void sg_thread_begin(void)
 {
+    arm(); /* a process whose requests are all large never enters a thread */
     has_key = pthread_key_create(&key, leave) == 0;
 }
 
@@ -62,11 +72,7 @@ void sg_thread_enter(void)
 {
     if (sg_self.record != NULL || sg_self.is_late)
         return;
-    if (sg_load_relaxed(&sg_wipe.is_armed) == 0) {
-        (void)sg_sys_madvise(&sg_wipe, sizeof sg_wipe, 18 /* MADV_WIPEONFORK, Linux 4.14 */);
-        sg_store_relaxed(&sg_wipe.is_armed, 1u);
-        sg_store_relaxed(&sg_wipe_expected, 1u);
-    }
+    arm();
     uint32_t tid = sg_sys_gettid();
     struct sg_record *record = NULL;
     uint32_t capacity;

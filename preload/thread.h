@@ -37,7 +37,8 @@ extern union sg_wipe_page sg_wipe;
 /* What sg_wipe.is_armed must be in the process that armed it: where they differ, this is an unannounced child. */
 extern uint32_t sg_wipe_expected;
 
-/* Set-up: the key whose destructor gives a thread's record back. Without it records are not reused. */
+/* Set-up: the page that tells a raw clone, and the key whose destructor gives a thread's record back. Without it records are
+ * not reused. */
 void sg_thread_begin(void);
 
 /* Gives this thread a record, if there is one. */

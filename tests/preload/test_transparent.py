@@ -293,6 +293,19 @@ def test_program_in_an_empty_chroot_goes_on(guard, program, tmp_path, when):
         assert done.stderr.count("\n") == 1 and "sparkguard: cannot keep statistics" in done.stderr
 
 
+@pytest.mark.parametrize("count", [0, 400, 508, 509, 510, 511, 2000])
+def test_children_learn_the_job_whatever_size_the_environment_has(guard, count):
+    """Set in memory of our own up to a size, and by setenv above it; a program's own changes come on top."""
+    extra = {f"NUMBER_{i}": str(i) for i in range(count)}
+    script = "import os; os.environ['NUMBER_0'] = 'changed'; del os.environ['PATH']; os.execv('/usr/bin/env', ['env'])"
+    done = guard.run(["/usr/bin/python3", "-S", "-c", script], env={**extra, "SPARKGUARD_JOB": "named"})
+    variables = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    assert variables["SPARKGUARD_JOB"] == "named" and variables["SPARKGUARD_JOB_FIRST"] == str(done.pid)
+    assert variables["NUMBER_0"] == "changed" and "PATH" not in variables
+    assert all(variables[name] == value for name, value in extra.items() if name != "NUMBER_0")
+    assert done.stdout.count("SPARKGUARD_JOB=") == 1
+
+
 def test_empty_environment_uses_the_default_directory(guard, program, own_mounts):
     script = (
         "mount -t tmpfs -o size=16m none /dev/shm && env -i LD_PRELOAD=$0 $1 20 </dev/null && "

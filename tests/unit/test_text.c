@@ -60,6 +60,18 @@ PLAIN_TEST(numbers_are_read)
     assert_int_equal(sg_text_read_number(&cursor), 0);
 }
 
+PLAIN_TEST(times_are_gmtimes)
+{
+    for (uint64_t seconds = 0; seconds < UINT64_C(250000000000); seconds += seconds < 8000000000u ? 43201 : 7776007) {
+        char is[40], should_be[40];
+        struct sg_text text = sg_text_begin(is, sizeof is);
+        time_t when = (time_t)seconds;
+        sg_text_add_time(&text, seconds);
+        assert_true(strftime(should_be, sizeof should_be, "%Y%m%dT%H%M%S", gmtime(&when)) != 0);
+        assert_string_equal(is, should_be);
+    }
+}
+
 CHILD_TEST(files_are_read_whole_or_cut)
 {
     char buffer[16];
@@ -148,6 +160,7 @@ int main(void)
         cmocka_unit_test(pieces_follow_each_other),
         cmocka_unit_test(what_does_not_fit_is_dropped),
         cmocka_unit_test(numbers_are_read),
+        cmocka_unit_test(times_are_gmtimes),
         cmocka_unit_test(files_are_read_whole_or_cut),
         cmocka_unit_test(reading_leaves_no_descriptor_and_no_errno),
         cmocka_unit_test(boot_memory_is_zeroed_aligned_and_known),
