@@ -48,7 +48,7 @@ ifneq ($(SAN),)
 SG_CFLAGS += -fsanitize=$(SAN)$(if $(filter address,$(SAN)),$(comma)undefined -fno-sanitize-recover=undefined) -fno-omit-frame-pointer
 SAN_LDFLAGS := -fsanitize=$(SAN)$(if $(filter address,$(SAN)),$(comma)undefined)
 endif
-PRELOAD_CFLAGS := -D_GNU_SOURCE -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-semantic-interposition -fno-builtin-malloc \
+PRELOAD_CFLAGS := -D_GNU_SOURCE -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-semantic-interposition -fno-builtin-malloc -fno-plt \
     $(if $(findstring aarch64,$(MACHINE)),-mbranch-protection=standard $(if $(IS_GCC),-moutline-atomics))
 PRELOAD_LDFLAGS := -shared -Wl,-soname,libsparkguard.so -Wl,-z,defs,-z,relro,-z,now,-z,nodelete -Wl,-Bsymbolic \
     -Wl,--version-script=preload/exports.map -Wl,--build-id
@@ -60,12 +60,13 @@ GROUND := preload/text.c preload/log.c preload/lock.c preload/boot.c preload/pro
 CORE := preload/table.c preload/ranges.c preload/options.c preload/thread.c preload/segment.c preload/reaper.c \
     preload/ledger.c preload/seats.c preload/seat_file.c preload/seat_sums.c preload/tally.c preload/foreign.c \
     preload/map_shape.c preload/files.c preload/index.c preload/pool.c preload/cgroup.c preload/room.c \
-    preload/returns.c preload/fit.c preload/context_cost.c preload/admission.c preload/refusal.c preload/reclaim.c preload/rescue.c
-SEAM := preload/real.c preload/lifecycle.c preload/hook_table.c preload/hook_heap.c preload/map_change.c \
-    preload/hook_map.c preload/hook_process.c preload/hook_dl.c preload/cuda_call.c preload/context_memory.c \
-    preload/hook_cuda.c preload/hook_pool.c preload/hook_vmm.c preload/hook_graph.c preload/hook_context.c \
-    preload/hook_meminfo.c preload/hook_nvml.c preload/watchdog.c preload/hook_proc_address.c \
-    preload/hook_runtime.c
+    preload/returns.c preload/fit.c preload/context_cost.c preload/admission.c preload/refusal.c preload/reclaim.c \
+    preload/rescue.c
+SEAM := preload/real.c preload/lifecycle.c preload/hook_table.c preload/hook_heap.c preload/hook_malloc.c \
+    preload/glibc_heap.c preload/map_change.c preload/hook_map.c preload/hook_process.c preload/hook_dl.c \
+    preload/cuda_call.c preload/context_memory.c preload/hook_cuda.c preload/hook_pool.c preload/hook_vmm.c \
+    preload/hook_graph.c preload/hook_context.c preload/hook_meminfo.c preload/hook_nvml.c preload/watchdog.c \
+    preload/hook_proc_address.c preload/hook_runtime.c
 SEAM_ASM := preload/dlsym.S
 
 TOOL_NAMES := sparkguard sparkguard-report

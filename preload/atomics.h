@@ -75,4 +75,43 @@ static inline void sg_owner_count(uint64_t *ptr)
 #endif
 }
 
+/*
+ * The same, told in one breath what became of the word: reading it again would cost the fastest ways of the heap an
+ * instruction and more.
+ */
+static inline bool sg_owner_take_is_short(int64_t *ptr, int64_t value)
+{
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+    bool is_negative;
+    __asm__ volatile("subq %2, %0" : "+m"(*ptr), "=@ccs"(is_negative) : "er"(value) : "memory");
+    return is_negative;
+#else
+    return sg_owner_add(ptr, -value) < 0;
+#endif
+}
+
+/* True also where the sum is negative. `most` is at least 0. */
+static inline bool sg_owner_add_is_beyond(int64_t *ptr, int64_t value, int32_t most)
+{
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+    bool is_above;
+    __asm__ volatile("addq %2, %0\n\tcmpq %3, %0" : "+m"(*ptr), "=@cca"(is_above) : "er"(value), "i"(most) : "memory");
+    return is_above;
+#else
+    return (uint64_t)sg_owner_add(ptr, value) > (uint64_t)most;
+#endif
+}
+
+/* A relaxed load and a comparison in one instruction. */
+static inline bool sg_is_below(uint64_t value, const uint64_t *limit)
+{
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+    bool is_below;
+    __asm__ volatile("cmpq %1, %2" : "=@ccb"(is_below) : "m"(*limit), "r"(value));
+    return is_below;
+#else
+    return value < sg_load_relaxed(limit);
+#endif
+}
+
 #endif

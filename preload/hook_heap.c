@@ -1,5 +1,5 @@
 /*
- * hook_heap.c - malloc and its family.
+ * hook_heap.c - malloc and its family, behind any allocator. The fastest ways are in hook_malloc.c.
  *
  * A request below LARGE is paid from the thread's credit: no shared memory, no decision. Blocks of SG_TRACKED_BYTES and
  * more are entered in the index. Everything is counted by the usable size of live blocks, whatever was asked for.
@@ -11,6 +11,8 @@
 #include "atomics.h"
 #include "boot.h"
 #include "compiler.h"
+#include "glibc_heap.h"
+#include "hook_heap.h"
 #include "index.h"
 #include "ledger.h"
 #include "lifecycle.h"
@@ -24,7 +26,6 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* What the real heap is asked to do. */
 enum work { WORK_MALLOC, WORK_CALLOC, WORK_ALIGN };
@@ -44,10 +45,11 @@ static size_t usable_size(void *ptr)
 /* The real call. */
 static void *carry_out(const struct order *order)
 {
-    if (order->work == WORK_MALLOC)
-        return SG_REAL(malloc)(order->size);
+    void *ptr = order->work == WORK_MALLOC ? SG_REAL(malloc)(order->size) : NULL;
     if (order->work == WORK_CALLOC)
-        return SG_REAL(calloc)(1, order->size);
+        ptr = SG_REAL(calloc)(1, order->size);
+    if (order->work != WORK_ALIGN)
+        return ptr;
     if (order->hook == SG_HOOK_valloc)
         return SG_REAL(valloc)(order->size);
     if (order->hook == SG_HOOK_pvalloc)
@@ -56,7 +58,6 @@ static void *carry_out(const struct order *order)
         return SG_REAL(aligned_alloc)(order->alignment, order->size);
     if (order->hook == SG_HOOK_memalign)
         return SG_REAL(memalign)(order->alignment, order->size);
-    void *ptr = NULL;
     int result = SG_REAL(posix_memalign)(&ptr, order->alignment, order->size);
     if (result != 0)
         errno = result; /* the hook turns it back into the result */
@@ -152,6 +153,20 @@ static void *take_large(const struct order *order)
     return ptr;
 }
 
+/* Once, when the process has a heap: opens the ways of hook_malloc.c where the next allocator is known. */
+static void consider_fast(void)
+{
+    static uint32_t is_considered;
+    uint32_t no = 0;
+    if (SG_LIKELY(sg_load_relaxed(&is_considered) != 0) || !sg_cas_u32(&is_considered, &no, 1))
+        return;
+    sg_self.layers |= SG_LAYER_HEAP;
+    bool is_known = sg_glibc_heap_is_next();
+    sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
+    if (is_known)
+        sg_heap_open_fast();
+}
+
 /* Everything that is not the fast way of take(). */
 static SG_COLD void *take_slowly(const struct order *order)
 {
@@ -170,6 +185,7 @@ static SG_COLD void *take_slowly(const struct order *order)
         count_block(ptr, usable_size(ptr), false);
         count_allocation();
     }
+    consider_fast();
     sg_watchdog_consider();
     return ptr;
 }
@@ -234,20 +250,27 @@ static SG_COLD void give_back_slowly(void *ptr)
     give_back(ptr, SG_REAL(malloc_usable_size)(ptr));
 }
 
-SG_EXPORT void *malloc(size_t size)
+void *sg_heap_take(size_t size, enum sg_hook hook)
 {
-    return take((struct order){WORK_MALLOC, SG_HOOK_malloc, size, 0});
+    return take((struct order){hook == SG_HOOK_calloc ? WORK_CALLOC : WORK_MALLOC, hook, size, 0});
 }
 
-SG_EXPORT void *calloc(size_t count, size_t size)
+void *sg_heap_admit(void *ptr, enum sg_hook hook)
 {
-    size_t bytes;
-    if (__builtin_mul_overflow(count, size, &bytes))
+    size_t usable = SG_REAL(malloc_usable_size)(ptr);
+    if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_HEAP) != 0)
+        return ptr;
+    if (!sg_admission_take_credit(usable, sg_hook_table[hook].base)) {
+        SG_REAL(free)(ptr);
         return refused();
-    return take((struct order){WORK_CALLOC, SG_HOOK_calloc, bytes, 0});
+    }
+    count_block(ptr, usable, false);
+    count_allocation();
+    sg_watchdog_consider();
+    return ptr;
 }
 
-SG_EXPORT void free(void *ptr)
+void sg_heap_give_back(void *ptr)
 {
     if (SG_UNLIKELY(ptr == NULL || sg_boot_owns(ptr) || !is_fast(0))) {
         give_back_slowly(ptr);
@@ -312,20 +335,20 @@ static void *resize(void *ptr, size_t size, const char *call)
     return moved;
 }
 
-static void *realloc_as(void *ptr, size_t size, enum sg_hook hook)
+void *sg_heap_resize(void *ptr, size_t size, enum sg_hook hook)
 {
     if (ptr == NULL)
         return take((struct order){WORK_MALLOC, hook, size, 0});
     if (sg_boot_owns(ptr))
         return move_from_boot(ptr, size);
-    if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_HEAP) != 0 || size > PTRDIFF_MAX)
-        return SG_REAL(realloc)(ptr, size);
-    return resize(ptr, size, sg_hook_table[hook].base);
+    bool is_ours = sg_lifecycle_enter() && (sg_self.layers & SG_LAYER_HEAP) == 0 && size <= PTRDIFF_MAX;
+    void *moved = is_ours ? NULL : SG_REAL(realloc)(ptr, size);
+    return !is_ours ? moved : resize(ptr, size, sg_hook_table[hook].base);
 }
 
-SG_EXPORT void *realloc(void *ptr, size_t size)
+void sg_heap_settle(int64_t change)
 {
-    return realloc_as(ptr, size, SG_HOOK_realloc);
+    pay(change, false);
 }
 
 SG_EXPORT void *reallocarray(void *ptr, size_t count, size_t size)
@@ -333,7 +356,7 @@ SG_EXPORT void *reallocarray(void *ptr, size_t count, size_t size)
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes))
         return refused();
-    return realloc_as(ptr, bytes, SG_HOOK_reallocarray);
+    return sg_heap_resize(ptr, bytes, SG_HOOK_reallocarray);
 }
 
 SG_EXPORT int posix_memalign(void **out, size_t alignment, size_t size)

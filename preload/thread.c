@@ -11,9 +11,12 @@
 #include <limits.h>
 #include <pthread.h>
 
-SG_THREAD_LOCAL struct sg_thread sg_self;
+struct sg_record sg_thread_no_purse = {.credit_bytes = SG_NO_CREDIT};
+SG_THREAD_LOCAL struct sg_thread sg_self = {.purse = &sg_thread_no_purse};
 union sg_wipe_page sg_wipe __attribute__((aligned(SG_PAGE_MOST)));
 uint32_t sg_wipe_expected;
+
+static struct sg_fast_limits fast; /* what the page is armed with */
 
 static pthread_key_t key;
 static uint32_t has_key;
@@ -29,6 +32,7 @@ static void leave(void *round)
     struct sg_record *record = sg_self.record;
     if (record == NULL)
         return;
+    sg_self.purse = &sg_thread_no_purse;
     sg_self.record = NULL;
     sg_self.is_late = 1;
     sg_ledger_return_credit(record, 0);
@@ -42,6 +46,8 @@ static void arm(void)
     (void)sg_sys_madvise(&sg_wipe, sizeof sg_wipe, 18 /* MADV_WIPEONFORK, Linux 4.14 */);
     sg_store_relaxed(&sg_wipe.is_armed, 1u);
     sg_store_relaxed(&sg_wipe_expected, 1u);
+    sg_store_relaxed(&sg_wipe.fast.request_bytes, sg_load_relaxed(&fast.request_bytes));
+    sg_store_relaxed(&sg_wipe.fast.address, sg_load_relaxed(&fast.address));
 }
 
 void sg_thread_begin(void)
@@ -83,6 +89,7 @@ void sg_thread_enter(void)
     if (record == NULL)
         return;
     sg_self.record = record;
+    sg_self.purse = record;
     if (has_key) {
         int saved_errno = errno;
         (void)pthread_setspecific(key, (void *)1);
@@ -90,10 +97,37 @@ void sg_thread_enter(void)
     }
 }
 
+void sg_thread_open_fast(const struct sg_fast_limits *limits)
+{
+    sg_store_relaxed(&fast.request_bytes, limits->request_bytes);
+    sg_store_relaxed(&fast.address, limits->address);
+    if (sg_load_relaxed(&sg_wipe.is_armed) != 0) {
+        sg_store_relaxed(&sg_wipe.fast.request_bytes, limits->request_bytes);
+        sg_store_relaxed(&sg_wipe.fast.address, limits->address);
+    }
+}
+
+struct sg_thread_pause sg_thread_pause(void)
+{
+    struct sg_thread_pause pause = {sg_self.purse, sg_self.layers};
+    sg_self.purse = &sg_thread_no_purse;
+    sg_self.layers = SG_LAYER_HEAP | SG_LAYER_CUDA;
+    return pause;
+}
+
+void sg_thread_resume(const struct sg_thread_pause *pause)
+{
+    sg_self.layers = pause->layers;
+    sg_self.purse = pause->purse;
+}
+
 void sg_thread_refork(void)
 {
+    sg_self.purse = &sg_thread_no_purse;
     sg_self.record = NULL;
     sg_store_relaxed(&search_from, 1u);
+    sg_store_relaxed(&sg_wipe.fast.request_bytes, 0u);
+    sg_store_relaxed(&sg_wipe.fast.address, 0u);
     sg_store_relaxed(&sg_wipe.is_armed, 0u);
     sg_store_relaxed(&sg_wipe_expected, 0u);
 }

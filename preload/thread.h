@@ -19,23 +19,34 @@ enum sg_layer { SG_LAYER_HEAP = 1u << 0, SG_LAYER_CUDA = 1u << 1 };
 
 struct sg_thread {
     struct sg_record *record; /* NULL: take the slow path */
-    uint32_t layers;          /* enum sg_layer */
-    uint32_t is_late;         /* its record has been given back */
-    const char *call;         /* the word the program used, while a forwarding export runs; else NULL */
+    struct sg_record
+        *purse;       /* what the fastest ways of the heap pay from: the record, or one that is never good for it */
+    uint32_t layers;  /* enum sg_layer */
+    uint32_t is_late; /* its record has been given back */
+    const char *call; /* the word the program used, while a forwarding export runs; else NULL */
 };
 
-extern SG_THREAD_LOCAL struct sg_thread sg_self;
+extern SG_INTERNAL SG_THREAD_LOCAL struct sg_thread sg_self;
+
+/* What the fastest ways of the heap take. All 0: nothing. */
+struct sg_fast_limits {
+    uint64_t request_bytes; /* requests below this */
+    uint64_t address;       /* blocks below this address */
+};
 
 /* A page of its own that reads zero in a forked child (MADV_WIPEONFORK), even one made by a raw clone(2): there the
  * thread's record is still the parent's. A child that shares the address space (vfork, threads) sees it armed. */
 union sg_wipe_page {
-    uint32_t is_armed;
+    struct {
+        uint32_t is_armed;
+        struct sg_fast_limits fast;
+    };
     char bytes[SG_PAGE_MOST];
 };
-extern union sg_wipe_page sg_wipe;
+extern SG_INTERNAL union sg_wipe_page sg_wipe;
 
 /* What sg_wipe.is_armed must be in the process that armed it: where they differ, this is an unannounced child. */
-extern uint32_t sg_wipe_expected;
+extern SG_INTERNAL uint32_t sg_wipe_expected;
 
 /* Set-up: the page that tells a raw clone, and the key whose destructor gives a thread's record back. Without it records are
  * not reused. */
@@ -43,6 +54,21 @@ void sg_thread_begin(void);
 
 /* Gives this thread a record, if there is one. */
 void sg_thread_enter(void);
+
+/* From here on the fastest ways of the heap are open, to the threads that have a record. */
+void sg_thread_open_fast(const struct sg_fast_limits *limits);
+
+/* What this thread does with the heap until sg_thread_resume is not the program's: every call takes the slow path. */
+struct sg_thread_pause {
+    struct sg_record *purse;
+    uint32_t layers;
+};
+struct sg_thread_pause sg_thread_pause(void);
+void sg_thread_resume(const struct sg_thread_pause *pause);
+
+/* What a thread without a record pays from: whoever finds it short or beyond takes the slow path, which mends it. */
+extern SG_INTERNAL struct sg_record sg_thread_no_purse;
+#define SG_NO_CREDIT (INT64_MIN / 2) /* no thread ever gets it up to 0, nor down to where it turns */
 
 /* In a forked child: only this thread is left. */
 void sg_thread_refork(void);

@@ -185,7 +185,7 @@ static void *run(void *unused)
     (void)unused;
     struct watch watch = {.zero_in_ns = UINT64_MAX};
     uint64_t checked_ns = 0;
-    sg_self.layers = SG_LAYER_HEAP | SG_LAYER_CUDA; /* nothing that happens here is the program's */
+    (void)sg_thread_pause(); /* nothing that happens here is the program's */
     sg_store(&watchdog.presence, (uint32_t)RUNNING);
     (void)sg_syscall(SYS_prctl, 15 /* PR_SET_NAME */, (long)"sparkguard", 0, 0, 0, 0);
     lock_memory();
@@ -232,14 +232,13 @@ static bool start(void)
 {
     const uint64_t all = UINT64_MAX;
     uint64_t before = 0;
-    uint32_t layers = sg_self.layers;
-    sg_self.layers = SG_LAYER_HEAP | SG_LAYER_CUDA;
+    const struct sg_thread_pause pause = sg_thread_pause();
     (void)sg_sys_sigprocmask(0 /* SIG_BLOCK */, &all, &before);
     int result = create(STACK_BYTES);
     if (result == EINVAL) /* glibc lays static TLS out on it, and that may be larger */
         result = create(0);
     (void)sg_sys_sigprocmask(2 /* SIG_SETMASK */, &before, NULL);
-    sg_self.layers = layers;
+    sg_thread_resume(&pause);
     if (result != 0)
         sg_segment_add_event("no watchdog: a thread could not be made");
     return result == 0;

@@ -26,6 +26,9 @@ CASES = """
     errno_is_left_alone
     usable_size_is_the_allocators
     calloc_gives_zeros
+    small_blocks_in_mappings_of_their_own_are_counted
+    sizes_around_the_tracked_are_counted
+    refused_small_block_goes_back
     blocks_freed_by_another_thread_are_counted
     records_of_dead_threads_are_adopted
     two_hundred_threads_at_once_are_counted
@@ -226,6 +229,30 @@ def test_jemalloc_from_before_set_up_is_counted(guard):
 )
 def test_next_allocator_case(guard, allocator, case):
     run(guard, "heap_cases", case, preload=next_allocator(guard, allocator), env={"SPARKGUARD_LIMIT": "32M"})
+
+
+@pytest.mark.parametrize(
+    "switch", ["GLIBC_TUNABLES=glibc.malloc.check=3", "MALLOC_PERTURB_=85", "MALLOC_MMAP_THRESHOLD_=1", "MALLOC_ARENA_MAX=1"]
+)
+@pytest.mark.parametrize("is_debug_heap", [False, True])
+def test_glibcs_own_switches_change_no_figure(guard, switch, is_debug_heap):
+    preload = [guard.library] + (["libc_malloc_debug.so.0"] if is_debug_heap else [])
+    name, _, value = switch.partition("=")
+    for function in FUNCTIONS:
+        done = run(guard, "heap_count", function, preload=preload, env={name: value})
+        if "cannot be preloaded" in done.stderr:
+            pytest.skip("libc_malloc_debug.so.0 is not installed")
+
+
+def test_headers_of_another_heap_are_not_read(guard):
+    """Memcheck puts a heap of its own behind the libc's names, and reports every read outside a block."""
+    if shutil.which("valgrind") is None:
+        pytest.skip("valgrind is not installed")
+    options = ["-q", "--error-exitcode=9", "--soname-synonyms=somalloc=nouserintercepts"]  # ours it would replace, too
+    done = guard.run(["valgrind", *options, guard.build / "tests/programs/heap_count", "malloc"])
+    if "Fatal error at startup" in done.stderr:
+        pytest.skip("memcheck needs the debug symbols of the dynamic loader (libc6-dbg)")
+    assert "Invalid" not in done.stderr and done.returncode != 9, done.stderr
 
 
 # An allocator whose malloc is chosen by a resolver that allocates: heap calls arrive while dlsym looks for the heap.

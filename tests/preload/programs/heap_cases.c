@@ -243,6 +243,72 @@ CASE(calloc_gives_zeros)
     }
 }
 
+/* ---- the fastest ways, and what is not usual for them ---- */
+
+CASE(small_blocks_in_mappings_of_their_own_are_counted)
+{
+    enum { BLOCKS = 400 };
+    static void *block[BLOCKS];
+    unsigned mapped = 0;
+    uint64_t sum = 0, before = live(SG_DOMAIN_HEAP), frees, frees_before, calls_before = heap_calls(&frees_before);
+    CHECK(mallopt(M_MMAP_THRESHOLD, 4096) == 1);
+    for (size_t i = 0; i < BLOCKS; i++) {
+        block[i] = i % 3 == 0   ? malloc(5000 + i)
+                   : i % 3 == 1 ? calloc(1, 9000 + i)
+                                : realloc(malloc(100 + i), 7000 + i);
+        mapped += (((uint64_t *)block[i])[-1] & 2) != 0; /* what is left of the heap is used up first */
+        sum += malloc_usable_size(block[i]);
+    }
+    CHECK(mapped > BLOCKS / 2);
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP) - before, sum);
+    for (size_t i = 0; i < BLOCKS; i++) {
+        block[i] = realloc(block[i], i % 2 == 0 ? 12000 : 64);
+        CHECK(block[i] != NULL);
+        sum = i == 0 ? malloc_usable_size(block[0]) : sum + malloc_usable_size(block[i]);
+    }
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP) - before, sum);
+    for (size_t i = 0; i < BLOCKS; i++)
+        free(block[i]);
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);
+    CHECK_EQUAL(heap_calls(&frees) - calls_before, BLOCKS);
+    CHECK_EQUAL(frees - frees_before, BLOCKS);
+    CHECK_EQUAL(segment->unmatched_frees, 0);
+}
+
+CASE(sizes_around_the_tracked_are_counted)
+{
+    uint64_t before = live(SG_DOMAIN_HEAP);
+    for (size_t size = 65536 - 200; size < 65536 + 200; size++) {
+        void *ptr = size % 2 == 0 ? malloc(size) : calloc(size, 1);
+        CHECK_EQUAL(live(SG_DOMAIN_HEAP) - before, malloc_usable_size(ptr));
+        ptr = realloc(ptr, 131072 - size);
+        CHECK_EQUAL(live(SG_DOMAIN_HEAP) - before, malloc_usable_size(ptr));
+        free(ptr);
+        CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);
+    }
+    CHECK_EQUAL(segment->unmatched_frees, 0);
+}
+
+/* Small ones are taken before they are paid: one that is refused goes back. */
+CASE(refused_small_block_goes_back)
+{
+    enum { BLOCKS = 4000 };
+    static void *block[BLOCKS];
+    uint64_t sum = 0, before = live(SG_DOMAIN_HEAP), frees, calls = heap_calls(&frees);
+    size_t taken = 0;
+    while (taken < BLOCKS && (block[taken] = taken % 2 == 0 ? malloc(60000) : calloc(60, 1000)) != NULL)
+        sum += malloc_usable_size(block[taken++]);
+    CHECK(taken < BLOCKS && errno == ENOMEM && refused_count(SG_DOMAIN_HEAP) == 1);
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP) - before, sum);
+    CHECK_EQUAL(heap_calls(&frees) - calls, taken);
+    struct mallinfo2 in_use = mallinfo2();
+    CHECK(malloc(60000) == NULL && calloc(60, 1000) == NULL);
+    CHECK_EQUAL(mallinfo2().uordblks, in_use.uordblks);
+    while (taken > 0)
+        free(block[--taken]);
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);
+}
+
 /* ---- what people see: run by tests that read stderr ---- */
 
 CASE(refuse_a_thousand_times_at_once)
@@ -380,7 +446,7 @@ static void destroy(void *value)
     free(value);
     from_destructor[destructor_rounds] = malloc(3000 + (size_t)destructor_rounds);
     if (++destructor_rounds < 4)
-        pthread_setspecific(key, malloc(80000));
+        pthread_setspecific(key, malloc(destructor_rounds % 2 == 0 ? 80000 : 5000));
 }
 
 static void *set_key(void *unused)
@@ -400,6 +466,8 @@ CASE(blocks_of_thread_destructors_are_counted)
     for (int i = 0; i < 4; i++)
         sum += malloc_usable_size(from_destructor[i]);
     CHECK_EQUAL(live(SG_DOMAIN_HEAP) - before, sum);
+    for (uint32_t i = 1; i < segment->record_used; i++) /* a record that was given back is paid from no more */
+        CHECK(segment->record[i].tid != 0 || segment->record[i].credit_bytes == 0);
     for (int i = 0; i < 4; i++)
         free(from_destructor[i]);
     CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);

@@ -1,0 +1,32 @@
+/*
+ * hook_heap.h - what hook_malloc.c leaves to hook_heap.c: whatever is not usual, and everything behind other allocators than
+ * glibc's.
+ *
+ * Any thread, any time, also in signal handlers.
+ */
+#ifndef SG_HOOK_HEAP_H
+#define SG_HOOK_HEAP_H
+
+#include "real.h"
+
+#include <stddef.h>
+
+/* malloc or calloc of `size` bytes altogether. */
+void *sg_heap_take(size_t size, enum sg_hook hook);
+
+/* Judges and counts a small block that the real heap has already given. NULL: refused, and the block has gone back. */
+void *sg_heap_admit(void *ptr, enum sg_hook hook);
+
+/* free. */
+void sg_heap_give_back(void *ptr);
+
+/* realloc or reallocarray. */
+void *sg_heap_resize(void *ptr, size_t size, enum sg_hook hook);
+
+/* This thread's untracked blocks have grown by `change` bytes. */
+void sg_heap_settle(int64_t change);
+
+/* The next allocator is glibc's, and its blocks are as we know them. */
+void sg_heap_open_fast(void);
+
+#endif

@@ -1,0 +1,151 @@
+/*
+ * hook_malloc.c - malloc, calloc, realloc and free where nothing is unusual: the next allocator is glibc's and known (glibc_heap.h), the
+ * block small, the thread has a record and credit enough.
+ *
+ * Every instruction counts here, so one comparison asks for as much as it can, and what it finds unusual goes to hook_heap.c:
+ * - The limits lie in the page that reads 0 in a forked child, and are 0 until the next allocator is known. So "is it small"
+ *   and "is it above address 0" also ask whether this process may at all.
+ * - A thread without a record, and one whose calls do not count, pays from a purse that is always short and always beyond.
+ * - A small block is taken before it is paid: where the credit does not reach, it goes back if it is refused. Nobody has
+ *   written on it by then.
+ * - glibc's heap does not call malloc, so no layer is noted around the call; and free leaves by a jump.
+ */
+#include "atomics.h"
+#include "compiler.h"
+#include "glibc_heap.h"
+#include "hook_heap.h"
+#include "index.h"
+#include "ledger.h"
+#include "options.h"
+#include "thread.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <stdlib.h>
+
+/* Above every address that a program gets without asking for a high one; a tagged one is not usual. */
+#if defined(__x86_64__)
+#define ADDRESS_LIMIT (UINT64_C(1) << 47)
+#else
+#define ADDRESS_LIMIT (UINT64_C(1) << 52)
+#endif
+
+/* A block of a request below it has no entry in the index: the heap rounds up by less than this. */
+#define ROUNDING_MOST 64
+
+void sg_heap_open_fast(void)
+{
+    const uint64_t untracked = SG_TRACKED_BYTES - ROUNDING_MOST;
+    const struct sg_fast_limits limits = {sg_options.large_bytes < untracked ? sg_options.large_bytes : untracked,
+                                          ADDRESS_LIMIT};
+    sg_thread_open_fast(&limits);
+}
+
+/* Takes back what has been done to the purse. */
+static void undo(struct sg_record *purse, int64_t change)
+{
+    if (purse == &sg_thread_no_purse)
+        sg_store_relaxed(&purse->credit_bytes, (int64_t)SG_NO_CREDIT);
+    else
+        (void)sg_owner_add(&purse->credit_bytes, -change);
+}
+
+static SG_COLD void *pay_late(void *ptr, struct sg_record *purse, uint64_t usable, enum sg_hook hook)
+{
+    undo(purse, -(int64_t)usable);
+    return sg_heap_admit(ptr, hook);
+}
+
+static SG_COLD void give_back_late(void *ptr, struct sg_record *purse, uint64_t usable)
+{
+    undo(purse, (int64_t)usable);
+    sg_heap_give_back(ptr);
+}
+
+static inline void *pay(void *ptr, enum sg_hook hook)
+{
+    if (SG_UNLIKELY(ptr == NULL))
+        return NULL;
+    uint64_t header = sg_glibc_header(ptr);
+    if (SG_UNLIKELY((header & SG_GLIBC_MAPPED) != 0))
+        return sg_heap_admit(ptr, hook);
+    uint64_t usable = sg_glibc_usable(header);
+    struct sg_record *purse = sg_self.purse;
+    if (SG_UNLIKELY(sg_owner_take_is_short(&purse->credit_bytes, (int64_t)usable)))
+        return pay_late(ptr, purse, usable, hook);
+    sg_owner_count(&purse->allocations);
+    return ptr;
+}
+
+SG_EXPORT void *malloc(size_t size)
+{
+    if (SG_UNLIKELY(!sg_is_below(size, &sg_wipe.fast.request_bytes)))
+        return sg_heap_take(size, SG_HOOK_malloc);
+    return pay(sg_glibc_malloc(size), SG_HOOK_malloc);
+}
+
+SG_EXPORT void *calloc(size_t count, size_t size)
+{
+    size_t bytes;
+    if (SG_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    if (SG_UNLIKELY(!sg_is_below(bytes, &sg_wipe.fast.request_bytes)))
+        return sg_heap_take(bytes, SG_HOOK_calloc);
+    return pay(sg_glibc_calloc(1, bytes), SG_HOOK_calloc);
+}
+
+/* Neither tracked nor in a mapping of its own, and of the heap we know. */
+static inline bool is_usual(uint64_t header)
+{
+    return (header & ~(uint64_t)(SG_TRACKED_BYTES - 1 - SG_GLIBC_MAPPED)) == 0;
+}
+
+/* Whether the header may be looked at. One less: for NULL that is above every address. */
+static inline bool is_known(const void *ptr)
+{
+    return sg_is_below((uintptr_t)ptr - 1, &sg_wipe.fast.address);
+}
+
+SG_EXPORT void free(void *ptr)
+{
+    if (SG_UNLIKELY(!is_known(ptr))) {
+        sg_heap_give_back(ptr);
+        return;
+    }
+    uint64_t header = sg_glibc_header(ptr);
+    if (SG_UNLIKELY(!is_usual(header))) {
+        sg_heap_give_back(ptr);
+        return;
+    }
+    uint64_t usable = sg_glibc_usable(header);
+    struct sg_record *purse = sg_self.purse;
+    if (SG_UNLIKELY(sg_owner_add_is_beyond(&purse->credit_bytes, (int64_t)usable, SG_CREDIT_MOST))) {
+        give_back_late(ptr, purse, usable);
+        return;
+    }
+    sg_owner_count(&purse->frees);
+    sg_glibc_free(ptr);
+}
+
+/* A refused realloc keeps the block, so here the credit is asked first: for all of the new block. */
+SG_EXPORT void *realloc(void *ptr, size_t size)
+{
+    struct sg_record *purse = sg_self.purse;
+    if (!is_known(ptr) || !is_usual(sg_glibc_header(ptr)) || size == 0 ||
+        !sg_is_below(size, &sg_wipe.fast.request_bytes) || sg_load_relaxed(&purse->credit_bytes) < (int64_t)size)
+        return sg_heap_resize(ptr, size, SG_HOOK_realloc);
+    uint64_t old = sg_glibc_usable(sg_glibc_header(ptr));
+    void *moved = sg_glibc_realloc(ptr, size);
+    if (moved == NULL)
+        return NULL;
+    uint64_t header = sg_glibc_header(moved);
+    uint64_t usable = SG_LIKELY(is_usual(header)) ? sg_glibc_usable(header) : malloc_usable_size(moved);
+    int64_t change = (int64_t)(usable - old), credit = sg_owner_add(&purse->credit_bytes, -change);
+    if (SG_UNLIKELY((uint64_t)credit > SG_CREDIT_MOST)) {
+        (void)sg_owner_add(&purse->credit_bytes, change);
+        sg_heap_settle(change);
+    }
+    return moved;
+}
