@@ -274,15 +274,26 @@ test-gpu: ## CUDA, PyTorch and CuPy on this machine's GPU under the guard; write
 	$(Q)BUILD=$(BUILD) tests/gpu/run
 .PHONY: test-gpu
 
-bench: ## ratios against no preload, measured in pairs; PEERS=1 adds other allocators and memusage
-	$(Q)scripts/install-deps build test
-	$(Q)$(MAKE) --no-print-directory all sim $(BUILD)/bench/pairs
-	$(Q)scripts/bench
+bench: ## what the guard costs, in pairs, against the targets; PEERS=1 adds other preloads
+	$(Q)scripts/install-deps build test bench
+	$(Q)$(MAKE) --no-print-directory all sim bench-programs
+	$(Q)BUILD=$(BUILD) scripts/bench
+.PHONY: bench bench-programs
+
+bench_flags := -std=gnu11 -O2 -fno-builtin -Wall -Wextra
 $(BUILD)/bench/pairs: tests/bench/pairs.c
 	$(SAY) LINK $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) -std=gnu11 -O2 -fno-builtin -Wall -Wextra -pthread -o $@ $< -ldl
-.PHONY: bench
+	$(Q)$(CC) $(bench_flags) -pthread -o $@ $< -ldl
+$(BUILD)/bench/table: tests/bench/table.c $(BUILD)/libsparkguard-core.a
+	$(SAY) LINK $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(bench_flags) -Ipreload -pthread -o $@ $^
+$(BUILD)/bench/%.so: tests/bench/%.c
+	$(SAY) LINK $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(bench_flags) -D_GNU_SOURCE -fPIC -shared -o $@ $<
+bench-programs: $(BUILD)/bench/pairs $(BUILD)/bench/table $(BUILD)/bench/empty.so $(BUILD)/bench/passthrough.so
 
 ##@ Installing
 install: all ## PREFIX, DESTDIR, LIBDIR, MANDIR

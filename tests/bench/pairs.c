@@ -8,16 +8,23 @@
  *   small    mmap + munmap of 512 KiB: a request below LARGE
  *   device   cuMemAlloc + cuMemFree of 64 MiB on the simulated driver
  *   refused  cuMemAlloc of 4 TiB, which the driver itself would refuse
+ *   tree     a binary search tree of strings: COUNT times one goes and one comes, malloc and little else
+ *   true     posix_spawn of /bin/true, with BENCH_PRELOAD preloaded to it alone
+ *   hold     one block of 4 MiB, until the standard input ends
  *   none     nothing: what starting the process costs
  *
  * Nothing is timed in here: the caller takes the CPU time of the whole process, and subtracts that of "none".
  */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static long count;
 static const char *kind;
@@ -34,6 +41,94 @@ static void map(size_t size)
 {
     for (long i = 0; i < count; i++)
         munmap(mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), size);
+}
+
+/* ---- a program that does little but malloc ------------------------------------------------------------------------ */
+
+struct node {
+    struct node *left, *right;
+    char *text;
+    unsigned long key;
+};
+
+static struct node **place_of(struct node **place, unsigned long key)
+{
+    while (*place != NULL && (*place)->key != key)
+        place = key < (*place)->key ? &(*place)->left : &(*place)->right;
+    return place;
+}
+
+static void plant(struct node **root, unsigned long key)
+{
+    struct node **place = place_of(root, key);
+    if (*place != NULL)
+        return;
+    *place = calloc(1, sizeof **place);
+    (*place)->key = key;
+    (*place)->text = malloc(8 + key % 120);
+    (*place)->text[0] = 't';
+}
+
+static void fell(struct node **root, unsigned long key)
+{
+    struct node **place = place_of(root, key), *node = *place;
+    if (node == NULL)
+        return;
+    if (node->left != NULL && node->right != NULL) {
+        struct node **least = &node->right;
+        while ((*least)->left != NULL)
+            least = &(*least)->left;
+        struct node *heir = *least;
+        *least = heir->right;
+        heir->left = node->left;
+        heir->right = node->right;
+        *place = heir;
+    } else {
+        *place = node->left != NULL ? node->left : node->right;
+    }
+    free(node->text);
+    free(node);
+}
+
+static void tree(void)
+{
+    struct node *root = NULL;
+    unsigned long state = 88172645463325252ul;
+    for (long i = 0; i < count; i++) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        plant(&root, state % 1024);
+        fell(&root, (state >> 20) % 1024);
+    }
+}
+
+/* ---- processes -------------------------------------------------------------------------------------------------- */
+
+static void start(void)
+{
+    char *const arguments[] = {"true", NULL};
+    const char *preload = getenv("BENCH_PRELOAD");
+    if (preload != NULL)
+        setenv("LD_PRELOAD", preload, 1);
+    for (long i = 0; i < count; i++) {
+        pid_t pid;
+        int status;
+        if (posix_spawn(&pid, "/bin/true", NULL, NULL, arguments, environ) != 0 || waitpid(pid, &status, 0) != pid ||
+            status != 0)
+            exit(1);
+    }
+}
+
+static void hold(void)
+{
+    char byte;
+    void *volatile block = mmap(NULL, 4 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    printf("held\n");
+    fflush(stdout);
+    while (read(0, &byte, 1) > 0)
+        ;
+    munmap(block, 4 << 20);
 }
 
 static void *look_up(void *driver, const char *name)
@@ -74,6 +169,12 @@ static void *work(void *unused)
         map(1 << 20);
     else if (strcmp(kind, "small") == 0)
         map(512 << 10);
+    else if (strcmp(kind, "tree") == 0)
+        tree();
+    else if (strcmp(kind, "true") == 0)
+        start();
+    else if (strcmp(kind, "hold") == 0)
+        hold();
     else if (strcmp(kind, "cuda") == 0)
         cuda(65536, 1);
     else if (strcmp(kind, "device") == 0)
