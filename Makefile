@@ -228,7 +228,7 @@ programs: $(program_names:%=$(BUILD)/tests/programs/%) $(BUILD)/fault/libsparkgu
 ##@ Testing
 test: ## install what is missing, build, run every test
 	$(Q)scripts/install-deps build test
-	$(Q)$(MAKE) --no-print-directory all sim unit programs
+	$(Q)$(MAKE) --no-print-directory all sim unit programs $(BUILD)/bench/pairs
 	$(Q)BUILD=$(BUILD) tests/run
 
 check: ## formatter, linters, shell checks, structure rules

@@ -1,0 +1,113 @@
+"""What the fast ways may cost, in instructions: counted by callgrind, so the same every time, whatever else the machine does.
+
+A change that makes one of them dearer fails here; one that makes it cheaper lowers the budget in the same commit. Counted are
+the instructions of a longer run less those of a shorter one, so that starting costs nothing.
+"""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections import Counter
+
+import pytest
+
+# Instructions inside the library, with gcc 12 at -O2 on x86-64.
+MALLOC, FREE = 18, 15
+# Added to a pair of cuMemAlloc and cuMemFree of 64 KiB, the libc's in it, without the look at the machine that is taken
+# every 5 ms: how many of those there are is a matter of time.
+CUDA_PAIR = 2350
+LOOK = "sg_room_look"
+MACHINE = "MemTotal: 125829120 kB\nMemFree: 104857600 kB\nMemAvailable: 104857600 kB\n"  # no cgroups: each is looked through
+
+FEW, MANY = 500, 2500
+NAME = re.compile(r"^\((\d+)\)(?: (.*))?$")
+
+
+class Profile:
+    """What callgrind wrote: instructions by (library, function), calls left out, and those of everything together."""
+
+    def __init__(self, text):
+        self.own, self.with_calls, self.total = Counter(), Counter(), 0
+        names = {"ob": {}, "fn": {}}
+        library = function = callee = None
+        is_call = False
+        for line in text.splitlines():
+            key, is_assignment, value = line.partition("=")
+            if key == "calls":
+                is_call = True
+            elif key == "summary" or line.startswith("summary:"):
+                self.total = int(line.split()[1])
+            elif is_assignment and key in ("ob", "fn", "cfn", "cob"):
+                name = self.name(names[key[-2:]], value)
+                if key == "ob":
+                    library = os.path.basename(name)
+                elif key == "fn":
+                    function = name
+                elif key == "cfn":
+                    callee = name
+            elif line[:1] in "+-*0123456789" and line[:1]:
+                cost = int(line.split()[1]) if len(line.split()) > 1 else 0
+                if is_call:
+                    self.with_calls[callee] += cost
+                else:
+                    self.own[library, function] += cost
+                is_call = False
+
+    @staticmethod
+    def name(known, value):
+        number, name = NAME.match(value).groups()
+        return known.setdefault(number, name) if name else known[number]
+
+
+def profile(build, scratch, kind, count, is_guarded):
+    if platform.machine() != "x86_64":
+        pytest.skip("the budget is one of x86-64 instructions")
+    if shutil.which("valgrind") is None:
+        pytest.skip("valgrind is not installed")
+    out = scratch / f"{kind}.{count}.{is_guarded}"
+    env = {k: v for k, v in os.environ.items() if not k.startswith("SPARKGUARD_") and k != "LD_PRELOAD"}
+    env |= {"LD_LIBRARY_PATH": str(build / "sim"), "SGSIM_BACKING": "none"}
+    if is_guarded:
+        (scratch / "machine/proc").mkdir(parents=True, exist_ok=True)
+        (scratch / "machine/proc/meminfo").write_text(MACHINE)
+        env |= {"LD_PRELOAD": str(build / "libsparkguard.so"), "SPARKGUARD_DIR": str(scratch / "live"),
+                "SPARKGUARD_HISTORY": str(scratch / "history"), "SPARKGUARD_WATCHDOG": "off",
+                "SPARKGUARD_SYSTEM_ROOT": str(scratch / "machine")}
+    command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", build / "bench/pairs", kind, count]
+    done = subprocess.run([str(c) for c in command], env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    return Profile(out.read_text())
+
+
+def of_each(build, scratch, kind, is_guarded, count):
+    """Instructions of one pair, by what `count` reads from a profile."""
+    few, many = (count(profile(build, scratch, kind, n, is_guarded)) for n in (FEW, MANY))
+    return (many - few) / (MANY - FEW)
+
+
+def within(measured, budget):
+    assert 0 < measured <= budget, f"{measured:.1f} instructions, {budget} are the budget"
+
+
+@pytest.mark.parametrize("function, budget", [("malloc", MALLOC), ("free", FREE)])
+def test_usual_block_costs_no_more_than_its_budget(build, tmp_path, function, budget):
+    within(of_each(build, tmp_path, "heap", True, lambda p: p.own["libsparkguard.so", function]), budget)
+
+
+def test_usual_block_runs_through_nothing_else_of_ours(build, tmp_path):
+    def ours(found):
+        return sum(cost for (library, _function), cost in found.own.items() if library == "libsparkguard.so")
+
+    within(of_each(build, tmp_path, "heap", True, ours), MALLOC + FREE + 0.5)  # a refill of the credit now and then
+
+
+def test_usual_block_adds_no_more_than_its_budget(build, tmp_path):
+    added = of_each(build, tmp_path, "heap", True, lambda p: p.total) - of_each(build, tmp_path, "heap", False, lambda p: p.total)
+    within(added, MALLOC + FREE + 0.5)
+
+
+def test_admitted_cuda_block_adds_no_more_than_its_budget(build, tmp_path):
+    guarded = of_each(build, tmp_path, "cuda", True, lambda p: p.total - p.with_calls[LOOK])
+    within(guarded - of_each(build, tmp_path, "cuda", False, lambda p: p.total), CUDA_PAIR)
