@@ -8,29 +8,24 @@
 
 #include <stdint.h>
 
-enum { BUFFER_BYTES = 32768, BLOCK_MARK = 2 };
+enum { BLOCK_MARK = 2 };
 
-static _Alignas(16) char buffer[BUFFER_BYTES];
+_Alignas(16) char sg_boot_buffer[SG_BOOT_BYTES];
 static uint64_t used;
 
 void *sg_boot_allocate(size_t size, size_t alignment)
 {
     if (alignment < 16)
         alignment = 16;
-    if (size > BUFFER_BYTES || alignment > BUFFER_BYTES)
+    if (size > SG_BOOT_BYTES || alignment > SG_BOOT_BYTES)
         return NULL;
     uint64_t need = size + alignment + 16;
     uint64_t begin = sg_fetch_add(&used, need);
-    if (begin + need > BUFFER_BYTES)
+    if (begin + need > SG_BOOT_BYTES)
         return NULL;
-    uintptr_t block = ((uintptr_t)buffer + begin + 16 + alignment - 1) & ~(uintptr_t)(alignment - 1);
+    uintptr_t block = ((uintptr_t)sg_boot_buffer + begin + 16 + alignment - 1) & ~(uintptr_t)(alignment - 1);
     ((uint64_t *)block)[-1] = size << 3 | BLOCK_MARK;
     return (void *)block;
-}
-
-bool sg_boot_owns(const void *ptr)
-{
-    return (uintptr_t)ptr - (uintptr_t)buffer < BUFFER_BYTES;
 }
 
 size_t sg_boot_usable_size(const void *ptr)

@@ -6,13 +6,22 @@
 #ifndef SG_BOOT_H
 #define SG_BOOT_H
 
+#include "compiler.h"
+
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Zeroed memory, or NULL when the buffer is used up. `alignment` is a power of two. */
 void *sg_boot_allocate(size_t size, size_t alignment);
 
-bool sg_boot_owns(const void *ptr);
+enum { SG_BOOT_BYTES = 32768 };
+extern SG_INTERNAL char sg_boot_buffer[SG_BOOT_BYTES];
+
+static inline bool sg_boot_owns(const void *ptr)
+{
+    return (uintptr_t)ptr - (uintptr_t)sg_boot_buffer < SG_BOOT_BYTES;
+}
 
 /* Bytes that may be used behind a pointer of ours. */
 size_t sg_boot_usable_size(const void *ptr);

@@ -8,6 +8,7 @@
 #define SG_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 #define SG_EXPORT __attribute__((visibility("default")))
 #define SG_INTERNAL __attribute__((visibility("hidden"))) /* on a hot declaration: no detour through the GOT */
+#define SG_APART __attribute__((noinline))                /* often enough, but not to be paid for by those around it */
 #define SG_COLD __attribute__((cold, noinline))
 #define SG_UNUSED __attribute__((unused))
 #define SG_ARRAY_LENGTH(array) (sizeof(array) / sizeof((array)[0]))

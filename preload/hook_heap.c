@@ -78,11 +78,9 @@ static void *refused(void)
     return NULL;
 }
 
-static void enter_block(void *ptr, size_t usable)
+static SG_COLD void enter_tracked(void *ptr, size_t usable)
 {
     uint64_t stale = 0;
-    if (usable < SG_TRACKED_BYTES)
-        return;
     if (sg_table_insert(&sg_index_blocks, (uintptr_t)ptr, sg_block(usable, SG_DOMAIN_HEAP, 0), &stale) != 0)
         sg_ledger_count_fault();
     if (stale != 0) { /* the block that was here went through a door we do not see */
@@ -91,22 +89,40 @@ static void enter_block(void *ptr, size_t usable)
     }
 }
 
+static inline void enter_block(void *ptr, size_t usable)
+{
+    if (SG_UNLIKELY(usable >= SG_TRACKED_BYTES))
+        enter_tracked(ptr, usable);
+}
+
+static SG_COLD void mend_credit(struct sg_record *record, int64_t credit)
+{
+    if (credit < 0) /* the allocator rounded up beyond what was asked for */
+        sg_ledger_grant_credit(record, SG_CREDIT_REFILL + (uint64_t)-credit);
+    else
+        sg_ledger_return_credit(record, SG_CREDIT_REFILL);
+}
+
+static SG_COLD void pay_directly(int64_t change)
+{
+    if (change > 0)
+        sg_ledger_charge(SG_DOMAIN_HEAP, (uint64_t)change);
+    else
+        sg_ledger_release(SG_DOMAIN_HEAP, (uint64_t)-change);
+}
+
 /* Heap bytes change by `change`: paid from the thread's credit, or directly where it has none or the change was judged
  * by itself. */
-static void pay(int64_t change, bool is_direct)
+static inline void pay(int64_t change, bool is_direct)
 {
     struct sg_record *record = sg_self.record;
-    if (record != NULL && !is_direct) {
-        int64_t credit = sg_owner_add(&record->credit_bytes, -change);
-        if (SG_UNLIKELY(credit < 0)) /* the allocator rounded up beyond what was asked for */
-            sg_ledger_grant_credit(record, SG_CREDIT_REFILL + (uint64_t)-credit);
-        else if (SG_UNLIKELY(credit > SG_CREDIT_MOST))
-            sg_ledger_return_credit(record, SG_CREDIT_REFILL);
-    } else if (change > 0) {
-        sg_ledger_charge(SG_DOMAIN_HEAP, (uint64_t)change);
-    } else {
-        sg_ledger_release(SG_DOMAIN_HEAP, (uint64_t)-change);
+    if (SG_UNLIKELY(record == NULL || is_direct)) {
+        pay_directly(change);
+        return;
     }
+    int64_t credit = sg_owner_add(&record->credit_bytes, -change);
+    if (SG_UNLIKELY((uint64_t)credit > SG_CREDIT_MOST))
+        mend_credit(record, credit);
 }
 
 static void count_block(void *ptr, size_t usable, bool is_direct)
@@ -167,45 +183,25 @@ static void consider_fast(void)
         sg_heap_open_fast();
 }
 
-/* Everything that is not the fast way of take(). */
-static SG_COLD void *take_slowly(const struct order *order)
+static void *take(const struct order order)
 {
     if (sg_real_is_looking()) {
-        void *ptr = sg_boot_allocate(order->size, order->alignment);
+        void *ptr = sg_boot_allocate(order.size, order.alignment);
         return ptr != NULL ? ptr : refused();
     }
-    if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_HEAP) != 0 || order->size > PTRDIFF_MAX)
-        return carry_out(order);
-    if (order->size >= sg_options.large_bytes)
-        return take_large(order);
-    if (!sg_admission_take_credit(order->size, sg_hook_table[order->hook].base))
+    if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_HEAP) != 0 || order.size > PTRDIFF_MAX)
+        return carry_out(&order);
+    if (order.size >= sg_options.large_bytes)
+        return take_large(&order);
+    if (!sg_admission_take_credit(order.size, sg_hook_table[order.hook].base))
         return refused();
-    void *ptr = carry_out_inside(order);
+    void *ptr = carry_out_inside(&order);
     if (ptr != NULL) {
         count_block(ptr, usable_size(ptr), false);
         count_allocation();
     }
     consider_fast();
     sg_watchdog_consider();
-    return ptr;
-}
-
-static inline bool is_fast(size_t size)
-{
-    const struct sg_record *record = sg_self.record;
-    return SG_LIKELY(record != NULL && sg_load_relaxed(&sg_wipe.is_armed) != 0 && size < sg_options.large_bytes &&
-                     (int64_t)size <= sg_load_relaxed(&record->credit_bytes) && sg_self.layers == 0);
-}
-
-static inline void *take(const struct order order)
-{
-    if (!is_fast(order.size))
-        return take_slowly(&order);
-    void *ptr = carry_out_inside(&order);
-    if (SG_LIKELY(ptr != NULL)) {
-        count_block(ptr, SG_REAL(malloc_usable_size)(ptr), false);
-        count_allocation();
-    }
     return ptr;
 }
 
@@ -230,26 +226,6 @@ static void release_block(const void *ptr, size_t usable)
         release_tracked(ptr, usable);
 }
 
-static inline void give_back(void *ptr, size_t usable)
-{
-    release_block(ptr, usable);
-    count_free();
-    sg_self.layers |= SG_LAYER_HEAP;
-    SG_REAL(free)(ptr);
-    sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
-}
-
-static SG_COLD void give_back_slowly(void *ptr)
-{
-    if (ptr == NULL || sg_boot_owns(ptr))
-        return;
-    if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_HEAP) != 0) {
-        SG_REAL(free)(ptr);
-        return;
-    }
-    give_back(ptr, SG_REAL(malloc_usable_size)(ptr));
-}
-
 void *sg_heap_take(size_t size, enum sg_hook hook)
 {
     return take((struct order){hook == SG_HOOK_calloc ? WORK_CALLOC : WORK_MALLOC, hook, size, 0});
@@ -272,13 +248,24 @@ void *sg_heap_admit(void *ptr, enum sg_hook hook)
 
 void sg_heap_give_back(void *ptr)
 {
-    if (SG_UNLIKELY(ptr == NULL || sg_boot_owns(ptr) || !is_fast(0))) {
-        give_back_slowly(ptr);
+    if (ptr == NULL || sg_boot_owns(ptr))
+        return;
+    if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_HEAP) != 0) {
+        SG_REAL(free)(ptr);
         return;
     }
     int saved_errno = errno; /* free keeps errno since glibc 2.33; what we add must not change that */
-    give_back(ptr, SG_REAL(malloc_usable_size)(ptr));
+    release_block(ptr, SG_REAL(malloc_usable_size)(ptr));
+    count_free();
+    sg_self.layers |= SG_LAYER_HEAP;
+    SG_REAL(free)(ptr);
+    sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
     errno = saved_errno;
+}
+
+void sg_heap_count(void *ptr, size_t usable)
+{
+    count_block(ptr, usable, false);
 }
 
 /* A block of the boot buffer moves to the real heap. */

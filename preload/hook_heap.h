@@ -17,6 +17,9 @@ void *sg_heap_take(size_t size, enum sg_hook hook);
 /* Judges and counts a small block that the real heap has already given. NULL: refused, and the block has gone back. */
 void *sg_heap_admit(void *ptr, enum sg_hook hook);
 
+/* Counts the bytes of an admitted block, not the call. */
+void sg_heap_count(void *ptr, size_t usable);
+
 /* free. */
 void sg_heap_give_back(void *ptr);
 

@@ -2,7 +2,8 @@
  * hook_malloc.c - malloc, calloc, realloc and free where nothing is unusual: the next allocator is glibc's and known (glibc_heap.h), the
  * block small, the thread has a record and credit enough.
  *
- * Every instruction counts here, so one comparison asks for as much as it can, and what it finds unusual goes to hook_heap.c:
+ * Every instruction counts here, so one comparison asks for as much as it can, and what it finds unusual goes further: behind another
+ * allocator, which is asked for the size, or to hook_heap.c:
  * - The limits lie in the page that reads 0 in a forked child, and are 0 until the next allocator is known. So "is it small"
  *   and "is it above address 0" also ask whether this process may at all.
  * - A thread without a record, and one whose calls do not count, pays from a purse that is always short and always beyond.
@@ -11,6 +12,7 @@
  * - glibc's heap does not call malloc, so no layer is noted around the call; and free leaves by a jump.
  */
 #include "atomics.h"
+#include "boot.h"
 #include "compiler.h"
 #include "glibc_heap.h"
 #include "hook_heap.h"
@@ -77,11 +79,73 @@ static inline void *pay(void *ptr, enum sg_hook hook)
     return ptr;
 }
 
-SG_EXPORT void *malloc(size_t size)
+/* ---- behind another allocator, and medium blocks ------------------------------------------------------------------------ */
+
+static inline bool is_open(size_t size)
+{
+    const struct sg_record *record = sg_self.record;
+    return SG_LIKELY(record != NULL && sg_load_relaxed(&sg_wipe.is_armed) != 0 && size < sg_options.large_bytes &&
+                     (int64_t)size <= sg_load_relaxed(&record->credit_bytes) && sg_self.layers == 0);
+}
+
+static SG_COLD void count_late(void *ptr, size_t usable, struct sg_record *record)
+{
+    if (usable < SG_TRACKED_BYTES)
+        undo(record, -(int64_t)usable);
+    sg_heap_count(ptr, usable);
+}
+
+static SG_APART void *take_behind(size_t size, enum sg_hook hook)
+{
+    struct sg_record *record = sg_self.record;
+    if (!is_open(size))
+        return sg_heap_take(size, hook);
+    sg_self.layers = SG_LAYER_HEAP;
+    void *ptr = hook == SG_HOOK_calloc ? SG_REAL(calloc)(1, size) : SG_REAL(malloc)(size);
+    sg_self.layers = 0;
+    if (SG_UNLIKELY(ptr == NULL))
+        return NULL;
+    size_t usable = SG_REAL(malloc_usable_size)(ptr);
+    if (SG_UNLIKELY(usable >= SG_TRACKED_BYTES || sg_owner_take_is_short(&record->credit_bytes, (int64_t)usable)))
+        count_late(ptr, usable, record);
+    sg_owner_count(&record->allocations);
+    return ptr;
+}
+
+static SG_APART void give_back_behind(void *ptr)
+{
+    struct sg_record *record = sg_self.record;
+    if (ptr == NULL || sg_boot_owns(ptr) || !is_open(0)) {
+        sg_heap_give_back(ptr);
+        return;
+    }
+    size_t usable = SG_REAL(malloc_usable_size)(ptr);
+    if (SG_UNLIKELY(usable >= SG_TRACKED_BYTES)) {
+        sg_heap_give_back(ptr);
+        return;
+    }
+    if (SG_UNLIKELY(sg_owner_add_is_beyond(&record->credit_bytes, (int64_t)usable, SG_CREDIT_MOST))) {
+        give_back_late(ptr, record, usable);
+        return;
+    }
+    sg_owner_count(&record->frees);
+    sg_self.layers = SG_LAYER_HEAP;
+    SG_REAL(free)(ptr);
+    sg_self.layers = 0;
+}
+
+/* ---- the exports -------------------------------------------------------------------------------------------------------- */
+
+static inline void *take(size_t size, enum sg_hook hook)
 {
     if (SG_UNLIKELY(!sg_is_below(size, &sg_wipe.fast.request_bytes)))
-        return sg_heap_take(size, SG_HOOK_malloc);
-    return pay(sg_glibc_malloc(size), SG_HOOK_malloc);
+        return take_behind(size, hook);
+    return pay(sg_glibc_malloc(size), hook);
+}
+
+SG_EXPORT void *malloc(size_t size)
+{
+    return take(size, SG_HOOK_malloc);
 }
 
 SG_EXPORT void *calloc(size_t count, size_t size)
@@ -92,7 +156,7 @@ SG_EXPORT void *calloc(size_t count, size_t size)
         return NULL;
     }
     if (SG_UNLIKELY(!sg_is_below(bytes, &sg_wipe.fast.request_bytes)))
-        return sg_heap_take(bytes, SG_HOOK_calloc);
+        return take_behind(bytes, SG_HOOK_calloc);
     return pay(sg_glibc_calloc(1, bytes), SG_HOOK_calloc);
 }
 
@@ -111,12 +175,12 @@ static inline bool is_known(const void *ptr)
 SG_EXPORT void free(void *ptr)
 {
     if (SG_UNLIKELY(!is_known(ptr))) {
-        sg_heap_give_back(ptr);
+        give_back_behind(ptr);
         return;
     }
     uint64_t header = sg_glibc_header(ptr);
     if (SG_UNLIKELY(!is_usual(header))) {
-        sg_heap_give_back(ptr);
+        give_back_behind(ptr);
         return;
     }
     uint64_t usable = sg_glibc_usable(header);
@@ -133,6 +197,8 @@ SG_EXPORT void free(void *ptr)
 SG_EXPORT void *realloc(void *ptr, size_t size)
 {
     struct sg_record *purse = sg_self.purse;
+    if (ptr == NULL)
+        return take(size, SG_HOOK_realloc);
     if (!is_known(ptr) || !is_usual(sg_glibc_header(ptr)) || size == 0 ||
         !sg_is_below(size, &sg_wipe.fast.request_bytes) || sg_load_relaxed(&purse->credit_bytes) < (int64_t)size)
         return sg_heap_resize(ptr, size, SG_HOOK_realloc);
