@@ -5,6 +5,7 @@
 #define SPARKGUARD_TOOLS_LAUNCH_H
 
 #include <argp.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -40,6 +41,10 @@ void launch_export(struct launch *launch);
 
 /* launch_library.c: the absolute path of libsparkguard.so, or NULL after saying why. The caller frees. */
 char *launch_find_library(const struct launch *launch);
+/* The library beside this tool, else in the library folder; NULL if in neither. `folder` gets the tool's own. */
+char *launch_own_library(char folder[PATH_MAX]);
+/* Whether a file can be read as a shared library; is_ours: of this tool's architecture. */
+bool launch_is_library(const char *path, bool *is_ours);
 /* Puts it first in LD_PRELOAD, before what is there; false after saying why. */
 bool launch_preload(const char *library);
 /* Says in one line if the program cannot be guarded; true if it can, as far as is known. */

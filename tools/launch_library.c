@@ -72,26 +72,40 @@ static char *library_in(const char *folder)
     return absolute;
 }
 
-char *launch_find_library(const struct launch *launch)
+char *launch_own_library(char folder[PATH_MAX])
 {
     char self[PATH_MAX] = "";
-    struct elf_facts facts;
-    char *path;
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    const char *folder = length > 0 ? dirname(self) : SG_LIBDIR;
+    snprintf(folder, PATH_MAX, "%s", length > 0 ? dirname(self) : SG_LIBDIR);
+    char *path = library_in(folder);
+    return path != NULL ? path : library_in(SG_LIBDIR);
+}
+
+bool launch_is_library(const char *path, bool *is_ours)
+{
+    struct elf_facts facts, self;
+    bool is_library = read_facts(path, &facts) && facts.is_elf;
+    *is_ours =
+        is_library && read_facts("/proc/self/exe", &self) && facts.class == self.class && facts.machine == self.machine;
+    return is_library;
+}
+
+char *launch_find_library(const struct launch *launch)
+{
+    char folder[PATH_MAX];
+    bool is_ours;
+    char *path;
     if (launch->library != NULL) {
         path = realpath(launch->library, NULL);
         if (path == NULL)
             fprintf(stderr, "sparkguard: --library=%s: %s\n", launch->library, strerror(errno));
     } else {
-        path = library_in(folder);
-        if (path == NULL)
-            path = library_in(SG_LIBDIR);
+        path = launch_own_library(folder);
         if (path == NULL)
             fprintf(stderr, "sparkguard: %s is neither in %s nor in %s; name it with --library=FILE\n", library_name,
                     folder, SG_LIBDIR);
     }
-    if (path != NULL && (!read_facts(path, &facts) || !facts.is_elf)) {
+    if (path != NULL && !launch_is_library(path, &is_ours)) {
         fprintf(stderr, "sparkguard: %s is not a shared library that can be read\n", path);
         free(path);
         return NULL;

@@ -10,21 +10,16 @@
 #include "launch.h"
 #include "report.h"
 #include "text.h"
+#include "variables.h"
 
 enum { KEY_QUIET = 'q', KEY_OPTION = 256, KEY_LIBRARY = KEY_OPTION + SG_OPTION_COUNT };
-
-static const char *const kind_words[] = {
-    [SG_KIND_SIZE] = "not a size",           [SG_KIND_SECONDS] = "not a number of seconds",
-    [SG_KIND_CHOICE] = "not one of them",    [SG_KIND_TEXT] = "not a name",
-    [SG_KIND_PATH] = "not an absolute path", [SG_KIND_NUMBER] = "not a number from -1000 to 1000",
-};
 
 /* "16.000 GiB of nothing" is easier to mend with a good value before one's eyes. */
 static void complain(struct launch *launch, enum sg_option option, const char *what, const char *value)
 {
     const struct sg_option_info *info = &sg_option_table[option];
     char *printable = report_text_printable(value, false);
-    fprintf(stderr, "sparkguard: %s=%s: %s; ", what, printable, kind_words[info->kind]);
+    fprintf(stderr, "sparkguard: %s=%s: %s; ", what, printable, report_variable_fault(option));
     fprintf(stderr, info->kind == SG_KIND_CHOICE ? "one of %s\n" : "a good one: %s\n", info->example);
     free(printable);
     launch->complaints++;
@@ -118,34 +113,20 @@ void launch_parse(struct launch *launch, int argc, char **argv)
         free(help[i]);
 }
 
-/* The option that an environment entry "NAME=value" names, or -1. */
-static int find_variable(const char *entry)
-{
-    for (int i = 0; i < SG_OPTION_COUNT; i++) {
-        size_t length = strlen(sg_option_table[i].variable);
-        if (strncmp(entry, sg_option_table[i].variable, length) == 0 && entry[length] == '=')
-            return i;
-    }
-    return -1;
-}
-
 void launch_check_environment(struct launch *launch)
 {
     for (char **entry = environ; *entry != NULL; entry++) {
+        enum sg_option option;
+        enum report_variable verdict = report_variable_judge(*entry, &option);
         const char *equals = strchr(*entry, '=');
-        if (strncmp(*entry, SG_VARIABLE_PREFIX, sizeof SG_VARIABLE_PREFIX - 1) != 0 || equals == NULL)
+        if (verdict == REPORT_VARIABLE_BAD && launch->value[option] == NULL)
+            complain(launch, option, sg_option_table[option].variable, equals + 1);
+        if (verdict != REPORT_VARIABLE_UNKNOWN)
             continue;
-        int option = find_variable(*entry);
-        if (option >= 0) {
-            if (launch->value[option] == NULL && equals[1] != '\0' && !sg_is_valid((enum sg_option)option, equals + 1))
-                complain(launch, (enum sg_option)option, sg_option_table[option].variable, equals + 1);
-            continue;
-        }
         char *raw = report_text_copy(*entry, (size_t)(equals - *entry));
         char *name = report_text_printable(raw, false);
-        if (strcmp(raw, SG_VARIABLE_FIRST) != 0)
-            fprintf(stderr, "sparkguard: %s is no variable of sparkguard; did you mean %s?\n", name,
-                    sg_option_table[sg_option_nearest(raw)].variable);
+        fprintf(stderr, "sparkguard: %s is no variable of sparkguard; did you mean %s?\n", name,
+                sg_option_table[option].variable);
         free(name);
         free(raw);
     }

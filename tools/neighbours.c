@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "process_stat.h"
 #include "report.h"
 #include "text.h"
 
@@ -23,8 +24,11 @@
 /* Whether a directory is one of the kind: then the others are neighbours of it. */
 static bool is_of_the_kind(const char *directory)
 {
-    if (strncmp(directory, COMMON PREFIX, strlen(COMMON PREFIX)) != 0)
+    size_t root_length = strlen(report_live_root);
+    if (strncmp(directory, report_live_root, root_length) != 0 ||
+        strncmp(directory + root_length, COMMON PREFIX, strlen(COMMON PREFIX)) != 0)
         return false;
+    directory += root_length;
     const char *name = directory + strlen(COMMON);
     return name[strcspn(name, "/") + strspn(name + strcspn(name, "/"), "/")] == '\0';
 }
@@ -44,18 +48,23 @@ static bool has_records(int common, const char *name)
     return has_any || count > 0;
 }
 
+static const char *name_of(const char *neighbour)
+{
+    return neighbour + strlen(report_live_root) + strlen(COMMON);
+}
+
 /* Keeps the first by name. */
 static void keep(struct report *report, const char *name)
 {
     size_t place = report_min(report->neighbour_count++, REPORT_NEIGHBOUR_ROOM);
-    while (place > 0 && strcmp(report->neighbours[place - 1] + strlen(COMMON), name) > 0)
+    while (place > 0 && strcmp(name_of(report->neighbours[place - 1]), name) > 0)
         place--;
     if (place == REPORT_NEIGHBOUR_ROOM)
         return;
     free(report->neighbours[REPORT_NEIGHBOUR_ROOM - 1]);
     memmove(&report->neighbours[place + 1], &report->neighbours[place],
             (REPORT_NEIGHBOUR_ROOM - 1 - place) * sizeof report->neighbours[0]);
-    report->neighbours[place] = report_text_format(COMMON "%s", name);
+    report->neighbours[place] = report_text_format("%s" COMMON "%s", report_live_root, name);
 }
 
 void report_neighbours_fill(struct report *report)
@@ -64,7 +73,9 @@ void report_neighbours_fill(struct report *report)
     if (!is_of_the_kind(report->directory))
         return;
     bool has_own = stat(report->directory, &own) == 0;
-    DIR *stream = opendir(COMMON);
+    char *common = report_text_format("%s" COMMON, report_live_root);
+    DIR *stream = opendir(common);
+    free(common);
     const struct dirent *entry;
     while (stream != NULL && (entry = readdir(stream)) != NULL) {
         if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0 ||

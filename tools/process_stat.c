@@ -16,6 +16,8 @@
 /* PF_EXITING of linux/sched.h, in field 9. An ending process has let go of its segment before it becomes a zombie. */
 #define TASK_EXITING 0x4u
 
+const char *report_live_root = "";
+
 long report_read_text(const char *path, char *text, unsigned long room)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -51,9 +53,9 @@ uint64_t report_kib(uint64_t kib)
 
 int report_process_stat(uint32_t pid, struct report_process_stat *out)
 {
-    char path[32], text[1024], state;
+    char path[REPORT_PATH_ROOM], text[1024], state;
     unsigned flags;
-    snprintf(path, sizeof path, "/proc/%" PRIu32 "/stat", pid);
+    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/stat", report_live_root, pid);
     long length = report_read_text(path, text, sizeof text);
     if (length < 0)
         return (int)length;
@@ -68,9 +70,9 @@ int report_process_stat(uint32_t pid, struct report_process_stat *out)
 
 uint64_t report_process_resident_bytes(uint32_t pid, uint64_t start_ticks)
 {
-    char path[32], text[8192] = "";
+    char path[REPORT_PATH_ROOM], text[8192] = "";
     struct report_process_stat stat;
-    snprintf(path, sizeof path, "/proc/%" PRIu32 "/status", pid);
+    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/status", report_live_root, pid);
     if (report_read_text(path, text, sizeof text) <= 0 || report_process_stat(pid, &stat) != 0 ||
         stat.start_ticks != start_ticks || stat.is_ending)
         return SG_UNKNOWN;

@@ -1,11 +1,18 @@
 /*
- * process_stat.h - what /proc/PID/stat says about a process; always the real /proc.
+ * process_stat.h - what /proc/PID/stat says about a process.
  */
 #ifndef SPARKGUARD_TOOLS_PROCESS_STAT_H
 #define SPARKGUARD_TOOLS_PROCESS_STAT_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/* What stands before /proc/PID and /dev/shm. "": processes are the real ones, whatever SPARKGUARD_SYSTEM_ROOT says; only
+ * sparkguard-doctor, which examines whole trees, sets another, before anything is read. */
+extern const char *report_live_root;
+
+/* Room for a path below it. */
+enum { REPORT_PATH_ROOM = 4608 };
 
 struct report_process_stat {
     uint64_t start_ticks; /* field 22: with the pid, the identity of a process since boot */

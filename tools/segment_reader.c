@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "process_stat.h"
 #include "text.h"
 
 /* No machine holds 64 PiB, no thread is lent 256 TiB: more than that was not written by a library of ours. Values with
@@ -50,7 +51,7 @@ char *report_default_directory(void)
     const char *directory = getenv("SPARKGUARD_DIR");
     if (directory != NULL && directory[0] != '\0')
         return report_text_copy(directory, strlen(directory));
-    return report_text_format("/dev/shm/sparkguard-%u", (unsigned)geteuid());
+    return report_text_format("%s/dev/shm/sparkguard-%u", report_live_root, (unsigned)geteuid());
 }
 
 static int compare_names(const void *a, const void *b)

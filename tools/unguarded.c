@@ -43,8 +43,8 @@ static bool is_guarded(const struct report *report, uint32_t pid, const char *st
 
 static char *read_command(uint32_t pid, const char *status)
 {
-    char path[32], text[SG_COMMAND_BYTES];
-    snprintf(path, sizeof path, "/proc/%" PRIu32 "/cmdline", pid);
+    char path[REPORT_PATH_ROOM], text[SG_COMMAND_BYTES];
+    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/cmdline", report_live_root, pid);
     long length = report_read_text(path, text, sizeof text);
     while (length > 0 && text[length - 1] == '\0')
         length--;
@@ -78,13 +78,14 @@ void report_unguarded_fill(struct report *report)
 {
     uint64_t total = report->machine.total_bytes;
     uint64_t least = total == SG_UNKNOWN ? LEAST_BYTES : report_max(total / 100, LEAST_BYTES);
-    DIR *stream = opendir("/proc");
+    char path[REPORT_PATH_ROOM], status[8192];
+    snprintf(path, sizeof path, "%s/proc", report_live_root);
+    DIR *stream = opendir(path);
     const struct dirent *entry;
     while (stream != NULL && (entry = readdir(stream)) != NULL) {
-        char path[300], status[8192];
         if (!isdigit((unsigned char)entry->d_name[0]))
             continue;
-        snprintf(path, sizeof path, "/proc/%s/status", entry->d_name);
+        snprintf(path, sizeof path, "%s/proc/%s/status", report_live_root, entry->d_name);
         if (report_read_text(path, status, sizeof status) <= 0)
             continue;
         uint64_t resident_bytes = report_kib(report_number_after(status, "VmRSS"));
