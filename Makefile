@@ -69,7 +69,7 @@ SEAM := preload/real.c preload/lifecycle.c preload/hook_table.c preload/hook_hea
     preload/hook_proc_address.c preload/hook_runtime.c
 SEAM_ASM := preload/dlsym.S
 
-TOOL_NAMES := sparkguard sparkguard-report
+TOOL_NAMES := sparkguard sparkguard-report sparkguard-doctor
 TOOL_SHARED := $(filter-out $(TOOL_NAMES:%=tools/%.c),$(wildcard tools/*.c))
 
 core_objects := $(patsubst %.c,$(BUILD)/obj/%.o,$(GROUND) $(CORE))
@@ -101,7 +101,7 @@ EXTRA_tools := -Itools -DSG_LIBDIR='"$(LIBDIR)"'
 # The launcher knows where the library is installed: another LIBDIR makes another launcher.
 $(BUILD)/libdir.stamp: force
 	@mkdir -p $(@D) && echo '$(LIBDIR)' | cmp -s - $@ || echo '$(LIBDIR)' >$@
-$(BUILD)/obj/tools/launch_library.o: $(BUILD)/libdir.stamp
+$(BUILD)/obj/tools/launch_library.o $(BUILD)/obj/tools/doctor_library.o: $(BUILD)/libdir.stamp
 force:
 .PHONY: force
 

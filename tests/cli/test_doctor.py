@@ -1,0 +1,351 @@
+"""sparkguard-doctor on machines made of files: each finding once there, once not there, once not to be found out."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+from doctor_tree import GIB, MIB, UNITS, doctor, hold_in_shm, shellcheck  # noqa: F401
+
+# ---- each finding ---------------------------------------------------------------------------------------------------
+
+
+def only_discrete(t):
+    t.write("proc/driver/nvidia/gpus/000f:01:00.0/information", "Model: NVIDIA RTX A2000\n")
+
+
+def ledger_that_is_none(t):
+    t.write(f"dev/shm/sparkguard-{os.geteuid()}/machine.ledger", b"x" * 1000000)
+
+
+# id, what breaks it, the state, a part of the sentence, a part of the command
+PRESENT = [
+    ("library", lambda t: t.remove("usr/local/lib/libsparkguard.so"), "danger", "found nowhere", "make install"),
+    ("memory", lambda t: t.meminfo(MemAvailable=60 * GIB, MemFree=50 * GIB), "warning", "60.0 GiB of 120.0 GiB", "report"),
+    ("memory", lambda t: t.meminfo(MemAvailable=5 * GIB), "danger", "5.0 GiB of 120.0 GiB", "report"),
+    ("swap", lambda t: t.meminfo(SwapTotal=16 * GIB, SwapFree=15 * GIB), "danger", "16.0 GiB of swap is on, 1.0 GiB", "sudo swapoff -a"),
+    ("swappiness", lambda t: t.meminfo(SwapTotal=GIB, SwapFree=GIB), "warning", "vm.swappiness is 60:", "vm.swappiness=1"),
+    ("swap-at-boot", lambda t: t.write("etc/fstab", "#x\n/swap.img none swap sw 0 0\n"), "warning", "1 line of", "sed"),
+    ("ssh-oom", lambda t: t.write("proc/900/oom_score_adj", "0\n"), "warning", "oom_score_adj of 0", "OOMScoreAdjust=-1000"),
+    ("ssh-memory", lambda t: t.remove(f"{UNITS}/ssh.service.d/oom.conf"), "warning", "ssh.service keeps 0 B", "MemoryMin=512M"),
+    ("ssh-memory", lambda t: t.remove(f"{UNITS}/system.slice.d"), "warning", "MemoryMin of 512.0 MiB, which has no effect", "system.slice"),
+    ("oom-score", lambda t: t.write("proc/self/oom_score_adj", "-1000\n"), "warning", "of -1000", "--oom-score-adj=500"),
+    ("jail", lambda t: t.write("sys/fs/cgroup/job/memory.max", "max\n"), "warning", "would not see cudaMalloc", "MemoryMax=100G"),
+    ("jail", lambda t: t.write("sys/fs/cgroup/job/memory.max", f"{200 * GIB}\n"), "warning", "No cgroup limits", "MemoryMax=100G"),
+    ("systemd-oomd", lambda t: t.process(7, "systemd-oomd"), "warning", "device memory is in none", "disable --now"),
+    ("page-cache", lambda t: t.meminfo(**{"MemFree": 20 * GIB, "Active(file)": 60 * GIB}), "warning", "64.0 GiB of page cache and 20.0 GiB", "drop_caches"),
+    ("huge-pages", lambda t: t.meminfo(HugePages_Total=512, HugePages_Free=500, Hugetlb=GIB), "warning", "1.0 GiB are set aside as huge pages, 1000.0 MiB", "nr_hugepages"),
+    ("huge-pages", lambda t: t.meminfo(Hugetlb=64 * GIB), "danger", "64.0 GiB are set aside", "nr_hugepages"),
+    ("fragmentation", lambda t: t.blocks(500000, 20000, 0, 0, 0, 0, 0, 0, 0, 1, 0), "warning", "Only 2.0 MiB of 2.1 GiB", "compact_memory"),
+    ("fragmentation", lambda t: t.blocks(500000, 20000, 0), "danger", "Only 0 B of 2.1 GiB", "compact_memory"),
+    ("unguarded", lambda t: t.process(70, "x", resident=30 * GIB, cmdline=["python3", "a.py"]), "warning", "1 process without the guard holds 6.0 GiB or more; the largest is 70 with 30.0 GiB: python3 a.py", "kill -TERM 70 "),
+    ("zombies", lambda t: t.process(70, "python3", parent=60, state="Z"), "warning", "1 zombie waits for its parent (python3 70 of 60)", "kill -TERM 60 "),
+    ("leftovers", hold_in_shm, "warning", "1 file in /dev/shm, 2.0 MiB, that no process has open (psm_1)", "rm -i /dev/shm/psm_1"),
+    ("ledger", ledger_that_is_none, "danger", "machine.ledger cannot be used: it is another version's", "ls -la"),
+    ("ledger", lambda t: t.write("dev/shm/sparkguard-99999/machine.ledger", ""), "warning", "1 more directory", "SPARKGUARD_DIR"),
+    ("driver", lambda t: t.driver("550.54.14"), "warning", "550.54.14; CUDA 13 needs 580", "nvidia-driver-580"),
+    ("driver", lambda t: t.remove("proc/driver"), "warning", "No NVIDIA driver", "modprobe"),
+    ("toolkit", lambda t: (t.remove("usr/local/cuda"), t.write("usr/lib64/libcudart.so.12", "")), "warning", "libcudart.so.12 was found, none of CUDA 13", "cuda-toolkit-13"),
+    ("toolkit", lambda t: t.remove("usr/lib/aarch64-linux-gnu"), "warning", "libcuda.so.1 was not found", "libnvidia-compute"),
+    ("architecture", lambda t: t.write("proc/sys/kernel/arch", "riscv64\n"), "warning", "riscv64", "make test"),
+]
+
+
+@pytest.mark.parametrize("name, breaks, state, sentence, mend", PRESENT, ids=[f"{p[0]}-{p[2]}-{i}" for i, p in enumerate(PRESENT)])
+def test_what_is_wrong_is_found(doctor, name, breaks, state, sentence, mend):
+    before = doctor.json()
+    breaks(doctor.tree)
+    after = doctor.json()
+    (finding,) = [f for f in after["findings"] if f["id"] == name]
+    assert finding["state"] == state
+    assert sentence in finding["sentence"]
+    assert mend in finding["mend"]
+    assert before["exit_status"] == 0
+    others = {f["id"]: f["state"] for f in after["findings"] if f["state"] != "fine" and f["id"] != name}
+    assert others.keys() <= {"swap", "swappiness", "fragmentation"} | ({"unified"} if name == "driver" else set()), others
+    assert after["exit_status"] == (4 if "danger" in (state, *others.values()) else 1)
+
+
+def test_nothing_is_wrong_on_a_machine_that_is_set_up(doctor):
+    data = doctor.json()
+    assert {f["state"] for f in data["findings"]} == {"fine"}
+    assert [f["mend"] for f in data["findings"]] == [None] * len(data["findings"])
+    assert all(f["why"].endswith(".") and f["sentence"] for f in data["findings"])
+    assert {p[0] for p in PRESENT} | {"settings", "unified", "earlyoom"} == {f["id"] for f in data["findings"]}
+    assert len(data["findings"]) == data["fine"]
+
+
+@pytest.mark.parametrize("place", range(len(PRESENT)))
+def test_script_is_clean_whatever_it_mends(doctor, place):
+    PRESENT[place][1](doctor.tree)
+    shellcheck(doctor.run("--fix-script").stdout)
+
+
+UNREADABLE = [
+    ("library", lambda t: (t.remove("usr/local/lib/libsparkguard.so"), (t.root / "usr/local/lib/libsparkguard.so").mkdir())),
+    ("memory", lambda t: t.close("proc/meminfo")),
+    ("memory", lambda t: t.meminfo(MemAvailable=None)),
+    ("swap", lambda t: t.meminfo(SwapTotal=None)),
+    ("swappiness", lambda t: t.write("proc/sys/vm/swappiness", "many\n")),
+    ("swap-at-boot", lambda t: t.close("etc/fstab")),
+    ("swap-at-boot", lambda t: (t.remove("etc/fstab"), (t.root / "etc/fstab").symlink_to("/dev/zero"))),
+    ("ssh-oom", lambda t: t.close("proc/900/oom_score_adj") or t.close(f"{UNITS}/ssh.service.d/oom.conf")),
+    ("ssh-memory", lambda t: t.close("lib/systemd/system/ssh.service")),
+    ("ssh-memory", lambda t: (t.write(f"{UNITS}/ssh.service.d/oom.conf", "[Service]\nMemoryMin=1G\nMemoryMin=\n"), (t.root / "sys/fs/cgroup/system.slice/ssh.service/memory.min").mkdir(parents=True))),
+    ("oom-score", lambda t: t.close("proc/self/oom_score_adj")),
+    ("jail", lambda t: t.close("proc/self/cgroup")),
+    ("page-cache", lambda t: t.meminfo(**{"Active(file)": None})),
+    ("huge-pages", lambda t: t.meminfo(HugePages_Total=None)),
+    ("fragmentation", lambda t: t.close("proc/buddyinfo")),
+    ("zombies", lambda t: (t.remove("proc/1"), t.remove("proc/900"))),
+    ("unguarded", lambda t: (t.remove("proc/1"), t.remove("proc/900"))),
+    ("earlyoom", lambda t: (t.remove("proc/1"), t.remove("proc/900"))),
+    ("systemd-oomd", lambda t: (t.remove("proc/1"), t.remove("proc/900"))),
+    ("leftovers", lambda t: t.remove("dev/shm")),
+    ("leftovers", lambda t: (hold_in_shm(t), (t.root / "proc/900/maps").mkdir())),
+    ("ledger", lambda t: t.write(f"dev/shm/sparkguard-{os.geteuid()}", "")),
+    ("unified", lambda t: t.remove("proc/driver/nvidia/gpus")),
+    ("driver", lambda t: t.close("proc/driver/nvidia/version")),
+    ("toolkit", lambda t: t.remove("usr/local/cuda")),
+    ("architecture", lambda t: t.close("proc/sys/kernel/arch")),
+]
+
+
+@pytest.mark.parametrize("name, breaks", UNREADABLE, ids=[f"{u[0]}-{i}" for i, u in enumerate(UNREADABLE)])
+def test_what_cannot_be_found_out_is_unknown(doctor, name, breaks):
+    breaks(doctor.tree)
+    finding = doctor.find(name)
+    assert finding["state"] == "unknown"
+    assert finding["mend"]
+    assert doctor.run().returncode in (1, 4)
+
+
+def test_all_that_can_be_unknown_is_tested():
+    assert {u[0] for u in UNREADABLE} | {"settings"} == {p[0] for p in PRESENT} | {"settings", "unified", "earlyoom"}
+
+
+def test_what_is_unknown_is_a_warning_and_a_number_that_is_unknown_is_null(doctor):
+    doctor.tree.close("proc/buddyinfo")
+    assert doctor.json()["exit_status"] == 1
+    assert doctor.find("fragmentation")["figures"] == {"large_block_bytes": None, "free_bytes": None}
+
+
+# ---- the finer points -----------------------------------------------------------------------------------------------
+
+
+def test_swap_that_does_not_fit_into_memory_is_not_to_be_turned_off_first(doctor):
+    doctor.tree.meminfo(SwapTotal=64 * GIB, SwapFree=0, MemAvailable=100 * GIB)
+    assert doctor.find("swap")["mend"].startswith("sparkguard-report")
+    assert "act swapoff" not in doctor.run("--fix-script").stdout
+
+
+def test_where_the_gpu_has_its_own_memory_swap_is_a_warning(doctor):
+    only_discrete(doctor.tree)
+    doctor.tree.meminfo(SwapTotal=GIB, SwapFree=GIB, **{"MemFree": GIB, "Active(file)": 60 * GIB})
+    assert doctor.find("swap")["state"] == "warning"
+    assert doctor.find("page-cache")["state"] == "fine"
+    assert "memory of its own" in doctor.find("unified")["sentence"]
+
+
+@pytest.mark.parametrize(
+    "cmdline, swap, state",
+    [
+        (["earlyoom"], 16, "warning"),
+        (["earlyoom", "-r", "3600", "-s", "100"], 16, "fine"),
+        (["earlyoom", "-s100,50"], 16, "fine"),
+        (["earlyoom", "-m", "4", "-s", "20"], 16, "warning"),
+        (["earlyoom", "-S", "1000"], 16, "unknown"),
+        ([], 16, "unknown"),
+        (["earlyoom"], 0, "fine"),
+    ],
+)
+def test_earlyoom_fires_only_where_it_does_not_wait_for_swap(doctor, cmdline, swap, state):
+    doctor.tree.process(50, "earlyoom", cmdline=cmdline)
+    doctor.tree.meminfo(SwapTotal=swap * GIB, SwapFree=swap * GIB)
+    finding = doctor.find("earlyoom")
+    assert finding["state"] == state and "earlyoom runs" in finding["sentence"]
+    assert ("would not fire" in finding["sentence"]) == (state == "warning")
+
+
+@pytest.mark.parametrize(
+    "path, text, state",
+    [
+        (f"{UNITS}/ssh.service.d/oom.conf", "[Service]\nOOMScoreAdjust=-1000\n", "fine"),
+        (f"{UNITS}/ssh.service.d/oom.conf", "OOMScoreAdjust=-1000\n", "warning"),  # in no section
+        (f"{UNITS}/ssh.service.d/oom.conf", "[Service]\n#OOMScoreAdjust=-1000\n", "warning"),
+        (f"{UNITS}/ssh.service.d/oom.conf", "[Service]\nOOMScoreAdjust=-1000\nOOMScoreAdjust=\n", "warning"),
+        (f"{UNITS}/ssh.service.d/oom.conf.bak", "[Service]\nOOMScoreAdjust=-1000\n", "warning"),
+        (f"{UNITS}/ssh.service", "[Service]\nOOMScoreAdjust=-1000\n", "fine"),
+        ("run/systemd/system/ssh.service.d/a.conf", "[Service]\nOOMScoreAdjust=-1000\n", "fine"),
+    ],
+)
+def test_the_unit_counts_where_no_sshd_listens_yet(doctor, path, text, state):
+    doctor.tree.remove("proc/900")
+    doctor.tree.remove(f"{UNITS}/ssh.service.d")
+    doctor.tree.write(path, text)
+    assert doctor.find("ssh-oom")["state"] == state
+
+
+def test_a_session_that_is_older_than_the_listener_does_not_count(doctor):
+    doctor.tree.process(800, "sshd", oom_score_adj=0)
+    doctor.tree.process(1900, "sshd", oom_score_adj=0)
+    assert doctor.find("ssh-oom")["state"] == "fine"
+
+
+def test_drop_ins_go_by_name_and_a_folder_with_more_say_hides_the_others(doctor):
+    doctor.tree.remove("proc/900")
+    doctor.tree.write("run/systemd/system/ssh.service.d/oom.conf", "[Service]\nOOMScoreAdjust=5\n")
+    assert doctor.find("ssh-oom")["state"] == "fine"
+    doctor.tree.write("usr/lib/systemd/system/ssh.service.d/z.conf", "[Service]\nOOMScoreAdjust=7\n")
+    assert doctor.find("ssh-oom")["state"] == "warning"
+    (doctor.root / UNITS / "ssh.service.d/z.conf").symlink_to("/dev/null")  # masked
+    assert doctor.find("ssh-oom")["state"] == "fine"
+
+
+def test_a_unit_called_sshd_is_the_same(doctor):
+    for path in ("proc/900", "lib/systemd/system/ssh.service", f"{UNITS}/ssh.service.d"):
+        doctor.tree.remove(path)
+    assert "No SSH server" in doctor.find("ssh-oom")["sentence"]
+    doctor.tree.write("usr/lib/systemd/system/sshd.service", "[Service]\nExecStart=/usr/sbin/sshd\n")
+    assert "sshd.service does not set" in doctor.find("ssh-oom")["sentence"]
+    assert "sshd.service" in doctor.run("--fix-script").stdout
+
+
+def test_the_kernel_knows_better_than_the_units(doctor):
+    doctor.tree.write("sys/fs/cgroup/system.slice/ssh.service/memory.min", f"{512 * MIB}\n")
+    doctor.tree.write("sys/fs/cgroup/system.slice/memory.min", "0\n")
+    finding = doctor.find("ssh-memory")
+    assert finding["state"] == "warning" and "has no effect" in finding["sentence"]
+    doctor.tree.write("sys/fs/cgroup/system.slice/memory.min", "max\n")
+    assert doctor.find("ssh-memory")["state"] == "fine"
+
+
+@pytest.mark.parametrize(
+    "extra, state, sentence",
+    [
+        ({"SPARKGUARD_RESERVE": "12G"}, "fine", "2 SPARKGUARD_ variables are"),
+        ({"SPARKGUARD_RESERVE": "a lot"}, "warning", "SPARKGUARD_RESERVE=a lot: not a size"),
+        ({"SPARKGUARD_LIMT": "12G"}, "warning", "SPARKGUARD_LIMT is no variable"),
+        ({"SPARKGUARD_MODE": "observe"}, "warning", "refuses nothing"),
+        ({"SPARKGUARD_WATCHDOG": "off"}, "warning", "WATCHDOG=off"),
+        ({"SPARKGUARD_DISABLE": "1"}, "danger", "lets everything through"),
+        ({"SPARKGUARD_JOB_FIRST": "12"}, "fine", "1 SPARKGUARD_ variable is"),
+    ],
+)
+def test_settings(doctor, extra, state, sentence):
+    finding = doctor.find("settings", **extra)
+    assert (finding["state"], sentence in finding["sentence"]) == (state, True), finding
+    assert (finding["mend"] is None) == (state == "fine")
+
+
+def test_a_misspelt_setting_names_the_one_that_was_meant(doctor):
+    assert "SPARKGUARD_LIMIT" in doctor.find("settings", SPARKGUARD_LIMT="1G")["mend"]
+
+
+def test_unified_is_found_by_name_of_gpu_or_machine_and_not_overridden_silently(doctor):
+    assert "by the GPU's name, NVIDIA GB10" in doctor.find("unified")["sentence"]
+    assert doctor.find("unified", SPARKGUARD_UNIFIED="off")["state"] == "danger"
+    assert doctor.find("unified", SPARKGUARD_UNIFIED="on")["state"] == "fine"
+    doctor.tree.remove("proc/driver/nvidia/gpus")
+    doctor.tree.write("sys/class/dmi/id/product_name", "NVIDIA_DGX_Spark\n")
+    assert "by the machine's name, NVIDIA_DGX_Spark" in doctor.find("unified")["sentence"]
+    doctor.tree.remove("sys/class/dmi")
+    only_discrete(doctor.tree)
+    assert doctor.find("unified", SPARKGUARD_UNIFIED="on")["state"] == "warning"
+    doctor.tree.remove("proc/driver")
+    assert doctor.find("unified")["state"] == "fine"
+
+
+def test_a_process_that_asked_the_driver_knows_best_whether_memory_is_unified(doctor, make):
+    directory = doctor.root / f"dev/shm/sparkguard-{os.geteuid()}"
+    directory.mkdir(mode=0o700)
+    with make(state="running").machine(time_ns=1, unified=0).write_live(directory):
+        assert "memory of its own, as the driver told" in doctor.find("unified")["sentence"]
+
+
+def test_a_process_that_decides_alone_is_a_warning(doctor, make):
+    directory = doctor.root / f"dev/shm/sparkguard-{os.geteuid()}"
+    directory.mkdir(mode=0o700)
+    with make(state="running", **{"slot.flags": 1}).write_live(directory):
+        finding = doctor.find("ledger")
+    assert finding["state"] == "warning" and "1 guarded process decides without" in finding["sentence"]
+    directory.chmod(0o777)
+    assert "world-writable" in doctor.find("ledger")["sentence"]
+
+
+@pytest.mark.parametrize("change, fault", [({}, None), ({0: b"y"}, "another version's"), ({8: b"\2"}, "another version's"), ({16: b"\1"}, "another version's")])
+def test_a_ledger_is_used_if_the_library_would_use_it(doctor, change, fault):
+    header = bytearray(b"SPGLEDGR" + (1).to_bytes(4, "little") + (512).to_bytes(4, "little") + (1024).to_bytes(4, "little"))
+    for offset, byte in change.items():
+        header[offset : offset + 1] = byte
+    path = f"dev/shm/sparkguard-{os.geteuid()}/machine.ledger"
+    doctor.tree.write(path, bytes(header).ljust(4096 + 1024 * 512, b"\0"))
+    sentence = doctor.find("ledger")["sentence"]
+    assert fault in sentence if fault else sentence.startswith("All guarded programs share")
+    doctor.tree.write(path, bytes(header).ljust(4096, b"\0"))
+    assert "too short" in doctor.find("ledger")["sentence"]
+
+
+def test_files_in_shared_memory_that_somebody_has_are_not_left_behind(doctor):
+    hold_in_shm(doctor.tree)
+    hold_in_shm(doctor.tree, name="torch_2")
+    hold_in_shm(doctor.tree, bytes=4096, name="sem.small")
+    doctor.tree.process(40, "a", maps="7f00-7f01 rw-s 00000000 00:1a 5    /dev/shm/psm_1")
+    assert "1 file in /dev/shm" in doctor.find("leftovers")["sentence"]
+    (doctor.root / "proc/40/fd").mkdir()
+    (doctor.root / "proc/40/fd/3").symlink_to("/dev/shm/torch_2")
+    assert doctor.find("leftovers")["state"] == "fine"
+
+
+def test_a_guarded_process_is_not_unguarded(doctor, make):
+    directory = doctor.root / f"dev/shm/sparkguard-{os.geteuid()}"
+    directory.mkdir(mode=0o700)
+    doctor.tree.process(70, "python3", resident=30 * GIB)
+    with make(pid=70, state="running", **{"slot.start_ticks": 1070}).write_live(directory):
+        assert doctor.find("unguarded")["state"] == "fine"
+    assert doctor.find("unguarded")["state"] == "warning"
+
+
+@pytest.mark.parametrize("version, state", [("595.10", "fine"), ("1000.1", "fine"), ("nothing", "unknown")])
+def test_driver_versions(doctor, version, state):
+    doctor.tree.driver(version)
+    finding = doctor.find("driver")
+    assert finding["state"] == state
+    assert ("pool of its own" in finding["sentence"]) == (state == "fine")
+
+
+@pytest.mark.parametrize("text, shown", [('{"cuda": {"name": "x", "version" : "13.0.2"}}', ", toolkit 13.0.2."), ("[]", "so.1.")])
+def test_the_version_of_the_toolkit_is_shown_where_it_is_known(doctor, text, shown):
+    doctor.tree.write("usr/local/cuda/version.json", text)
+    assert doctor.find("toolkit")["sentence"].endswith(shown)
+
+
+def test_a_library_for_another_architecture_is_a_danger(doctor):
+    path = doctor.root / "usr/local/lib/libsparkguard.so"
+    header = bytearray(doctor.program.read_bytes()[:4096])
+    header[18:20] = (243).to_bytes(2, "little")  # RISC-V
+    path.unlink()
+    path.write_bytes(header)
+    finding = doctor.find("library")
+    assert finding["state"] == "danger" and "another architecture" in finding["sentence"]
+    path.write_text("no library")
+    assert doctor.find("library")["state"] == "danger"
+
+
+def test_the_real_library_is_tried(tools, tmp_path):
+    """Without a root the dynamic linker itself says whether it can be preloaded."""
+    if not (tools / "libsparkguard.so").exists():
+        pytest.skip("no library here")
+    for name in ("sparkguard-doctor", "libsparkguard.so"):
+        shutil.copy(tools / name, tmp_path / name)
+
+    def library():
+        env = {k: v for k, v in os.environ.items() if not k.startswith("SPARKGUARD_") and k != "LD_PRELOAD"}
+        done = subprocess.run([tmp_path / "sparkguard-doctor", "--json"], env=env, capture_output=True, text=True, timeout=60)
+        return json.loads(done.stdout)["findings"][0]
+
+    assert library()["state"] == "fine"
+    content = (tmp_path / "libsparkguard.so").read_bytes()
+    (tmp_path / "libsparkguard.so").write_bytes(content[: len(content) // 8])
+    assert library()["state"] == "danger"
