@@ -129,5 +129,5 @@ void sg_thread_refork(void)
     sg_store_relaxed(&sg_wipe.fast.request_bytes, 0u);
     sg_store_relaxed(&sg_wipe.fast.address, 0u);
     sg_store_relaxed(&sg_wipe.is_armed, 0u);
-    sg_store_relaxed(&sg_wipe_expected, 0u);
+    arm(); /* at once: a raw clone may be the next thing this child does */
 }

@@ -46,6 +46,19 @@ def test_child_begins_with_its_parents_figures_and_the_job_counts_them_once(guar
     assert child["unmatched_frees"] == 0
 
 
+def test_raw_clone_right_behind_a_fork_is_noticed(guard, program):
+    """The child has a segment and a seat from the start, and asked for nothing yet."""
+    with held(guard, [program("fork_raw_grandchild")], lines=2) as parent:
+        pids = {line.split()[0]: int(line.split()[1]) for line in parent.lines}
+        assert set(pids) == {"parent", "grandchild"}
+        processes = {p["pid"]: p for p in guard.processes()}
+        assert 300 * MIB <= processes[parent.pid]["live_bytes"] <= 300 * MIB + SLACK
+        grandchild = processes[pids["grandchild"]]
+        (child,) = [p for pid, p in processes.items() if pid not in pids.values()]
+    assert 300 * MIB <= child["live_bytes"] <= 300 * MIB + SLACK
+    assert 340 * MIB <= grandchild["live_bytes"] <= 340 * MIB + SLACK
+
+
 def test_child_may_take_a_limit_of_its_own_but_not_more(guard):
     # What was inherited does not count against LIMIT: parent 40, child 40 + 50 of its own, then 50 more are too much.
     code = """
