@@ -79,6 +79,12 @@ void report_json_integer(struct report_json *json, const char *key, int64_t valu
     fprintf(json->stream, "%" PRId64, value);
 }
 
+void report_json_number(struct report_json *json, const char *key, double value)
+{
+    begin_value(json, key);
+    fprintf(json->stream, "%.15g", value);
+}
+
 void report_json_bytes(struct report_json *json, const char *key, uint64_t bytes)
 {
     begin_value(json, key);

@@ -21,6 +21,8 @@ void report_json_open(struct report_json *json, const char *key, char bracket);
 void report_json_close(struct report_json *json, char bracket);
 void report_json_text(struct report_json *json, const char *key, const char *text);
 void report_json_integer(struct report_json *json, const char *key, int64_t value);
+/* Finite. */
+void report_json_number(struct report_json *json, const char *key, double value);
 void report_json_bool(struct report_json *json, const char *key, bool value);
 void report_json_null(struct report_json *json, const char *key);
 
