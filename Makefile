@@ -69,7 +69,7 @@ SEAM := preload/real.c preload/lifecycle.c preload/hook_table.c preload/hook_hea
     preload/hook_proc_address.c preload/hook_runtime.c
 SEAM_ASM := preload/dlsym.S
 
-TOOL_NAMES := sparkguard sparkguard-report sparkguard-doctor
+TOOL_NAMES := sparkguard sparkguard-report sparkguard-sweep sparkguard-doctor
 TOOL_SHARED := $(filter-out $(TOOL_NAMES:%=tools/%.c),$(wildcard tools/*.c))
 
 core_objects := $(patsubst %.c,$(BUILD)/obj/%.o,$(GROUND) $(CORE))
@@ -119,7 +119,7 @@ $(BUILD)/libtools.a: $(tool_objects)
 
 $(TOOL_NAMES:%=$(BUILD)/%): $(BUILD)/%: $(BUILD)/obj/tools/%.o $(BUILD)/libtools.a
 	$(SAY) LINK $@
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -o $@ $^ -lsmartcols
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -o $@ $^ -lsmartcols -lm
 
 # The hooks need CUDA's types: one sentence if the headers are not there.
 headers:

@@ -1,0 +1,127 @@
+"""What the tests of sparkguard-sweep share: a machine of files, a program that grows with the square, a record."""
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
+GB = 10**9
+PYTHON = "/usr/bin/python3"
+RESERVE, ROOM = GIB, 600 * MIB
+PIECE = 4 * MIB
+
+# Notes that it was started, holds batch squared pieces, and stands while there is a file "gate-BATCH". The pieces are
+# promised and not touched: this machine's MemAvailable stands still, and only promises are taken off it.
+GROW = """
+import mmap, os, sys, time
+batch = int(sys.argv[1])
+with open("starts", "a") as starts:
+    starts.write(f"{batch}\\n")
+held = [mmap.mmap(-1, 4 << 20, mmap.MAP_PRIVATE) for _ in range(batch * batch)]
+if os.path.exists(f"gate-{batch}"):
+    with open(f"at-{batch}", "w") as at:
+        at.write(str(os.getpid()))
+while os.path.exists(f"gate-{batch}"):
+    time.sleep(0.01)
+print("held", len(held))
+"""
+
+STATUS = "pending under_way ok refused failed killed timed_out interrupted lost not_started skipped".split()
+
+
+class Sweeper:
+    def __init__(self, tools, scratch):
+        self.program = tools / "sparkguard-sweep"
+        self.folder = scratch / "work"
+        self.root = scratch / "root"
+        self.state = scratch / "record"
+        self.live = scratch / "live"
+        self.folder.mkdir()
+        (self.root / "proc/self").mkdir(parents=True)
+        (self.folder / "grow.py").write_text(GROW)
+        self.machine(ROOM)
+
+    def machine(self, room, total=128 * GIB):
+        free = RESERVE + room
+        figures = {"MemTotal": total, "MemFree": free, "MemAvailable": free, "SwapTotal": 0, "SwapFree": 0}
+        text = "".join(f"{name}:{value // KIB:>16} kB\n" for name, value in figures.items())
+        (self.root / "proc/meminfo").write_text(text)
+
+    def environment(self, **extra):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("SPARKGUARD_") and k != "LD_PRELOAD"}
+        env["ASAN_OPTIONS"] = "verify_asan_link_order=0"  # sanitizer builds under a preload
+        env.update(SPARKGUARD_DIR=str(self.live), SPARKGUARD_SYSTEM_ROOT=str(self.root), SPARKGUARD_RESERVE="1G")
+        env.update(TZ="UTC", LC_ALL="C.UTF-8", **extra)
+        return env
+
+    def command(self, *arguments):
+        return [str(self.program), f"--state={self.state}", *map(str, arguments)]
+
+    def run(self, *arguments, **extra):
+        return subprocess.run(
+            self.command(*arguments), env=self.environment(**extra), cwd=self.folder, capture_output=True, text=True,
+            timeout=100, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def start(self, *arguments, **options):
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
+        return subprocess.Popen(self.command(*arguments), env=self.environment(), cwd=self.folder, **options)
+
+    def grow(self, values, *options, **extra):
+        return self.run(*options, f"--param=batch={values}", "--", PYTHON, "grow.py", "{batch}", **extra)
+
+    def json(self, *arguments, status=0):
+        done = self.run("--json", *arguments)
+        assert done.returncode == status, done.stderr
+        return json.loads(done.stdout)
+
+    def starts(self):
+        path = self.folder / "starts"
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+    def wait_for(self, name):
+        """The text of a file of the folder, once it is there."""
+        path = self.folder / name
+        deadline = time.monotonic() + 60
+        while not (path.exists() and path.read_text()):
+            assert time.monotonic() < deadline, f"{name} does not appear"
+            time.sleep(0.01)
+        return path.read_text()
+
+    def boot(self):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+    def record(self, parameters, command, runs, complete=1, total=119 * GB, reserve=0, boot=None):
+        """Writes the record of a sweep: runs are (index, status, needed bytes or None, room) and what else is known."""
+        lines = ["sparkguard-sweep 1", f"identity {self.folder}: {parameters}: {command}", f"boot {boot or self.boot()}"]
+        lines += ["begun 1795266455000000000", f"complete {complete}", f"machine {total} {reserve}"]
+        for run in runs:
+            lines.append(run if isinstance(run, str) else run_line(*run))
+        self.state.write_text("\n".join([*lines, f"end {len(runs)}", ""]))
+
+
+def run_line(index, status, needed=None, room=119 * GB, duration_ns=61_500_000_000, note="", exit_code=0, **more):
+    needed = None if needed is None else round(needed)
+    figures = [needed, needed, None if needed is None else max(room - needed, 0), room, more.get("predicted"), more.get("refused", 0)]
+    words = ["-" if figure is None else str(figure) for figure in figures]
+    return " ".join(
+        ["run", str(index), str(STATUS.index(status)), str(more.get("attempts", 1)), *words, "1795266456000000000",
+         str(duration_ns), str(exit_code), str(more.get("signal", 0)), note]
+    )  # fmt: skip
+
+
+def alive(pid):
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_for_death(pid):
+    deadline = time.monotonic() + 30
+    while alive(pid):
+        assert time.monotonic() < deadline, f"{pid} lives on"
+        time.sleep(0.01)
