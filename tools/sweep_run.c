@@ -171,6 +171,17 @@ static int start(struct attempt *attempt)
     return failure == ENOENT ? LAUNCH_NOT_FOUND : LAUNCH_NOT_EXECUTABLE;
 }
 
+/* One that is left over would cut the next wait short. */
+static void forget_news_of_children(void)
+{
+    const struct timespec at_once = {0};
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    while (sigtimedwait(&child, NULL, &at_once) == SIGCHLD)
+        continue;
+}
+
 static bool has_ended(pid_t child)
 {
     siginfo_t info = {0};
@@ -220,6 +231,7 @@ static void wait_for_end(struct attempt *attempt, int *ended_by)
     kill(-attempt->launch.child, SIGKILL); /* what it left behind; the group's number is its own until it is reaped */
     while (waitpid(attempt->launch.child, &attempt->launch.wait_status, 0) < 0 && errno == EINTR)
         continue;
+    forget_news_of_children();
 }
 
 int sweep_execute(struct sweep *sweep, struct sweep_run *run, struct sweep_progress *progress, int *ended_by)

@@ -47,7 +47,8 @@ class Sweeper:
         free = RESERVE + room
         figures = {"MemTotal": total, "MemFree": free, "MemAvailable": free, "SwapTotal": 0, "SwapFree": 0}
         text = "".join(f"{name}:{value // KIB:>16} kB\n" for name, value in figures.items())
-        (self.root / "proc/meminfo").write_text(text)
+        (self.root / "meminfo.new").write_text(text)
+        (self.root / "meminfo.new").replace(self.root / "proc/meminfo")  # nobody reads half of it
 
     def environment(self, **extra):
         env = {k: v for k, v in os.environ.items() if not k.startswith("SPARKGUARD_") and k != "LD_PRELOAD"}

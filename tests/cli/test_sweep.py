@@ -7,6 +7,7 @@ import pty
 import re
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -384,6 +385,30 @@ def test_a_large_unguarded_process_is_in_the_way(sweep, reap):
     assert done.returncode == 4 and re.search(r"not clean: unguarded process \d+ ", done.stderr)
     done = sweep.grow("1", "--clean-wait=0", "--large=100%")
     assert done.returncode == 0, done.stderr
+
+
+def test_memory_of_the_run_before_is_given_back_first(sweep):
+    """Drivers return pages late: here over most of a second, after the first run."""
+    sweep.machine(300 * MIB)
+
+    def give_back():
+        sweep.wait_for("starts")
+        for room in range(300, 601, 20):
+            sweep.machine(room * MIB)
+            time.sleep(0.06)
+
+    thread = threading.Thread(target=give_back)
+    thread.start()
+    report = sweep.json("-p", "batch=1,2", "--", PYTHON, "grow.py", "{batch}")
+    thread.join()
+    assert [run["room_bytes"] for run in report["runs"]] == [300 * MIB, 600 * MIB]
+
+
+def test_processes_that_run_together_count_together(sweep):
+    hold = f"{PYTHON} -c 'import mmap, time; held = mmap.mmap(-1, 100 << 20, mmap.MAP_PRIVATE); time.sleep(1.2)'"
+    report = sweep.json("-p", "n=1", "--", "sh", "-c", f"{hold} & {hold} & wait", "{n}")
+    assert 200 * MIB <= report["runs"][0]["peak_bytes"] < 240 * MIB
+    assert report["runs"][0]["headroom_bytes"] == ROOM - report["runs"][0]["needed_bytes"] < 400 * MIB
 
 
 # ---- what is predicted ----------------------------------------------------------------------------------------------
