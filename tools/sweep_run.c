@@ -28,32 +28,26 @@
 #define TICK_NS (SECOND_NS / 4)
 #define GRACE_NS (10 * SECOND_NS) /* between SIGTERM and SIGKILL: to save */
 
-static sigset_t mask_before;
+static sigset_t taken, mask_before;
 
-static void fill_taken(sigset_t *taken)
-{
-    sigemptyset(taken);
-    sigaddset(taken, SIGINT);
-    sigaddset(taken, SIGTERM);
-    sigaddset(taken, SIGHUP);
-    sigaddset(taken, SIGQUIT);
-    sigaddset(taken, SIGCHLD);
-}
-
+/* What the caller has us ignore, as nohup(1) does, stays ignored: blocked it would be taken. */
 void sweep_signals_begin(void)
 {
+    static const int ending[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     const struct sigaction plain = {.sa_handler = SIG_DFL};
-    sigset_t taken;
-    fill_taken(&taken);
+    struct sigaction before;
+    sigemptyset(&taken);
+    sigaddset(&taken, SIGCHLD);
+    for (size_t i = 0; i < sizeof ending / sizeof ending[0]; i++)
+        if (sigaction(ending[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaddset(&taken, ending[i]);
     sigprocmask(SIG_BLOCK, &taken, &mask_before);
     sigaction(SIGCHLD, &plain, NULL); /* it may come to us ignored, and waitpid(2) must work */
 }
 
 int sweep_signal_within(int64_t wait_ns)
 {
-    sigset_t taken;
     const struct timespec wait = {.tv_sec = wait_ns / SECOND_NS, .tv_nsec = wait_ns % SECOND_NS};
-    fill_taken(&taken);
     int number = sigtimedwait(&taken, NULL, &wait);
     return number < 0 || number == SIGCHLD ? 0 : number;
 }

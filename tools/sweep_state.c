@@ -184,7 +184,7 @@ int sweep_state_open(struct sweep *sweep)
         take_up(sweep);
         return 0;
     }
-    if (result == -ENOENT && (sweep->wants_resume || sweep->wants_retry)) {
+    if (result == -ENOENT && sweep->wants_resume) {
         fprintf(stderr, "sparkguard-sweep: nothing to resume: %s is not there\n", sweep->state);
         return SWEEP_NOTHING_FITS;
     }

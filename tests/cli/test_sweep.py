@@ -196,6 +196,21 @@ def test_a_signal_ends_the_run_first_and_records(sweep, reap, number):
     assert sweep.starts() == [1, 2, 4, 4, 6]
 
 
+def test_a_signal_that_the_caller_ignores_stays_ignored(sweep, reap):
+    """Under nohup(1), and in the background of a shell without job control."""
+    (sweep.folder / "gate-1").touch()
+    ignore = lambda: [signal.signal(number, signal.SIG_IGN) for number in (signal.SIGHUP, signal.SIGINT)]
+    process = sweep.start("-p", "batch=1,2", "--", PYTHON, "grow.py", "{batch}", preexec_fn=ignore)
+    reap(process)
+    sweep.wait_for("at-1")
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.6)
+    (sweep.folder / "gate-1").unlink()
+    process.communicate(timeout=60)
+    assert process.returncode == 0 and sweep.starts() == [1, 2]
+
+
 def test_a_run_that_ignores_the_signal_is_killed_by_the_second(sweep, reap):
     process = sweep.start("-p", "n=1", "--", "sh", "-c", "trap '' TERM; echo $$ >at; while :; do sleep 0.1; done", "{n}")
     reap(process)
