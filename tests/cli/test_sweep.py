@@ -113,7 +113,7 @@ def test_how_it_ended(sweep, code, status, note):
 
 def test_a_run_ends_at_its_time_limit_with_its_whole_group(sweep):
     code = "sleep 1000 & echo $! >child; echo $$ >at-1; wait"
-    report = sweep.json("--timeout=0.5s", "-p", "n=1,2", "--", "sh", "-c", code, "{n}", status=1)
+    report = sweep.json("--timeout=3s", "-p", "n=1,2", "--", "sh", "-c", code, "{n}", status=1)
     assert [run["status"] for run in report["runs"]] == ["timed out", "skipped"]
     wait_for_death(int(sweep.wait_for("child")))
 
@@ -408,9 +408,10 @@ def test_memory_of_the_run_before_is_given_back_first(sweep):
 
     def give_back():
         sweep.wait_for("starts")
-        for room in range(300, 601, 20):
-            sweep.machine(room * MIB)
-            time.sleep(0.06)
+        begun = time.monotonic()
+        while (passed := time.monotonic() - begun) < 1.5:
+            sweep.machine(int(300 + 200 * passed) * MIB)
+        sweep.machine(600 * MIB)
 
     thread = threading.Thread(target=give_back)
     thread.start()
@@ -420,8 +421,15 @@ def test_memory_of_the_run_before_is_given_back_first(sweep):
 
 
 def test_processes_that_run_together_count_together(sweep):
-    hold = f"{PYTHON} -c 'import mmap, time; held = mmap.mmap(-1, 100 << 20, mmap.MAP_PRIVATE); time.sleep(1.2)'"
-    report = sweep.json("-p", "n=1", "--", "sh", "-c", f"{hold} & {hold} & wait", "{n}")
+    (sweep.folder / "hold.py").write_text(
+        "import mmap, os, sys, time\n"
+        "held = mmap.mmap(-1, 100 << 20, mmap.MAP_PRIVATE)\n"
+        "open(sys.argv[1], 'w').close()\n"
+        "while not (os.path.exists('a') and os.path.exists('b')): time.sleep(0.01)\n"
+        "time.sleep(2.5)\n"  # it is looked at once a second
+    )
+    both = f"{PYTHON} hold.py a & {PYTHON} hold.py b & wait"
+    report = sweep.json("-p", "n=1", "--", "sh", "-c", both, "{n}")
     assert 200 * MIB <= report["runs"][0]["peak_bytes"] < 240 * MIB
     assert report["runs"][0]["headroom_bytes"] == ROOM - report["runs"][0]["needed_bytes"] < 400 * MIB
 
@@ -635,9 +643,9 @@ def on_terminal(sweep, *arguments, **extra):
 
 
 def test_progress_on_a_terminal(sweep):
-    code = "import time; held = bytearray(50 << 20); time.sleep(1.3 if {n} > 1 else 0)"
+    code = "import time; held = bytearray(50 << 20); time.sleep(3 if {n} > 2 else 0)"
     shown = on_terminal(sweep, "-p", "n=1,2,4", "--", PYTHON, "-c", code)
-    assert re.search(r"\[3/3\] n=4: 1\.\d s, about \d+\.\d s left; 5\d\.\d MiB held of \d+\.\d MiB to \d+\.\d MiB", shown)
+    assert re.search(r"\[3/3\] n=4: \d\.\d s, about \d+\.\d s left; 5\d\.\d MiB held of \d+\.\d MiB to \d+\.\d MiB", shown)
     assert "\r\x1b[K" in shown and "starting" not in shown
     lines = re.sub(r"\x1b\[[0-9]*m", "", shown).replace("\r\n", "\n").split("\n")
     assert all(len(piece) <= 80 for line in lines for piece in re.split("\r|\x1b\\[K", line))
