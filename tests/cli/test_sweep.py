@@ -557,6 +557,22 @@ def test_the_seeds_table_from_its_own_figures(seed):
     ]
 
 
+def test_what_left_less_than_the_margin_is_not_recommended(seed):
+    for margin, best in (("38GB", 16), ("39GB", 8), ("118GB", None)):
+        report = seed.json("--resume", f"--margin={margin}", *TRAIN, status=0 if best else 1)
+        assert (report["recommended"] or {"values": {"batch": None}})["values"]["batch"] == best
+    assert report["runs"][3]["notes"] == "leaves less than the margin"
+
+
+def test_of_the_same_product_the_one_that_needs_least_is_recommended(sweep):
+    """The methodology: throughput by accumulation, not by the batch."""
+    grid = [(batch, accum) for accum in (1, 2, 4) for batch in (1, 2, 4)]
+    runs = [run_line(i, "ok" if b * a <= 4 else "refused", 10 * b * GB) for i, (b, a) in enumerate(grid)]
+    sweep.record("batch=1,2,4 accum=1,2,4", "true {batch}{accum}", runs)
+    report = sweep.json("--resume", "-p", "batch=1,2,4", "-p", "accum=1,2,4", "--", "true", "{batch}{accum}")
+    assert report["recommended"] == {"values": {"batch": 1, "accum": 4}}
+
+
 # By hand: 6 * 0.6 + batch * 1024 * 1024 * 4 / 10^9; DPO 1.8 and 1.3 times that; GRPO + 0.3 * 119.
 @pytest.mark.parametrize(
     "kind, lines",
