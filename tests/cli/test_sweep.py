@@ -300,6 +300,7 @@ def spoil(text, how):
         "more behind": text + "run 1 2\n",
         "not a line": text.replace("end ", "and "),
         "NUL": text.replace("run 1", "run\x001"),
+        "NUL behind": text + "\0run 1",
         "long": text + "x" * (5 << 20),
     }[how]
 
@@ -308,7 +309,7 @@ SPOILT = [
     "empty", "other file", "other version", "other sweep", "cut short", "torn line", "a run missing", "a run twice",
     "no such run", "run -1", "run unknown", "no such status", "status unknown", "status pending", "absurd bytes",
     "overflow", "negative", "hexadecimal", "absurd time", "half complete", "no machine", "more behind", "not a line",
-    "NUL", "long",
+    "NUL", "NUL behind", "long",
 ]  # fmt: skip
 
 
