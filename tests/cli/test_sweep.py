@@ -118,6 +118,12 @@ def test_a_run_ends_at_its_time_limit_with_its_whole_group(sweep):
     wait_for_death(int(sweep.wait_for("child")))
 
 
+def test_the_whole_group_is_asked_to_end(sweep):
+    child = "trap 'echo yes >saved; exit' TERM; while :; do sleep 0.1; done"
+    sweep.run("--timeout=3s", "-p", "n=1", "--", "sh", "-c", f"trap : TERM; ({child}) & wait; wait", "{n}")
+    assert (sweep.folder / "saved").exists()
+
+
 def test_what_a_run_leaves_behind_is_ended(sweep):
     sweep.run("-p", "n=1", "--", "sh", "-c", "sleep 1000 >&- 2>&- & echo $! >child", "{n}")
     wait_for_death(int(sweep.wait_for("child")))
@@ -149,7 +155,7 @@ def test_programs_that_cannot_be_run(sweep):
 
 
 def kill_at(sweep, reap, batch, number=signal.SIGKILL):
-    """Ends a sweep over 1, 2, 4, 6 while `batch` runs; its pid."""
+    """Ends a sweep over 1, 2, 4, 6 while `batch` runs, and the run with it; its output."""
     (sweep.folder / f"gate-{batch}").touch()
     process = sweep.start("-p", "batch=1,2,4,6", "--", PYTHON, "grow.py", "{batch}")
     reap(process)
@@ -157,13 +163,15 @@ def kill_at(sweep, reap, batch, number=signal.SIGKILL):
     process.send_signal(number)
     output = process.communicate(timeout=60)
     assert process.returncode == -number
+    if number == signal.SIGKILL:
+        wait_for_death(pid)  # the kernel ends the run with it
+    assert not alive(pid)
     (sweep.folder / f"gate-{batch}").unlink()
-    return pid, output
+    return output
 
 
 def test_goes_on_after_it_was_killed(sweep, reap):
-    pid, _ = kill_at(sweep, reap, 4)
-    wait_for_death(pid)  # the kernel ends the run with it
+    kill_at(sweep, reap, 4)
     assert sweep.starts() == [1, 2, 4]
     done = sweep.grow("1,2,4,6", "--json")
     assert "going on with the sweep of" in done.stderr and "2 of 4 measured" in done.stderr
@@ -188,8 +196,7 @@ def test_does_not_repeat_what_was_under_way_when_the_machine_went_down(sweep, re
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_run_first_and_records(sweep, reap, number):
-    pid, (table, talk) = kill_at(sweep, reap, 4, number)
-    assert not alive(pid)
+    table, talk = kill_at(sweep, reap, 4, number)
     assert "the same command goes on" in talk and "interrupted" in table
     assert "largest so far: batch=2" in table and "recommended" not in table
     assert sweep.grow("1,2,4,6").returncode == 0
