@@ -337,6 +337,13 @@ def test_the_good_record_of_those_is_gone_on_with(sweep):
     assert sweep.grow("1,2").returncode == 0 and sweep.starts() == [2]
 
 
+@pytest.mark.parametrize("status", ["not_started", "skipped"])
+def test_what_was_not_started_is_looked_at_again(sweep, status):
+    """There may be more room now."""
+    sweep.record(*PLAN, [GOOD[0], run_line(1, status, None, ROOM, attempts=0)], complete=0)
+    assert sweep.grow("1,2").returncode == 0 and sweep.starts() == [2]
+
+
 @pytest.mark.parametrize("kind", ["folder", "fifo", "link"])
 def test_a_record_that_is_no_file(sweep, kind):
     if kind == "folder":
