@@ -4,18 +4,39 @@
  * The driver is asked first, with the caller's own version and flags; the pointer it returned is then replaced by the hook
  * of exactly that function: right for every version and for the per-thread default stream. Which one it is, is told by
  * comparing with the driver's exports, and where those are other addresses, by the rule the driver goes by: the newest
- * variant that is not newer than the version asked for.
+ * variant that is not newer than the version asked for. A hook with other arguments would be worse than none: where
+ * there may be a variant that hooks.def does not know, the pointer stays the driver's.
  */
 #include "cuda_call.h"
 
 #include "compiler.h"
 
+#include <dlfcn.h>
 #include <string.h>
 
-static bool is_variant(unsigned hook, const char *base)
-{
-    return sg_hook_table[hook].family == SG_FAMILY_DRIVER && strcmp(sg_hook_table[hook].base, base) == 0;
-}
+/* hooks.def knows the variants of every function up to this version (tests/sim/test_hooks.py). */
+enum { KNOWN_VERSION = 13000 };
+
+/* What a base name stands for from some version on. */
+static const struct variant {
+    const char *base;
+    int version;
+    bool is_ptsz;
+    enum sg_hook hook;
+} variants[] = {
+#define SG_HOOK_LIBC(symbol)
+#define SG_HOOK_DRIVER(symbol, base, version, is_ptsz) {#base, version, is_ptsz, SG_HOOK_##symbol},
+#define SG_HOOK_NVML(symbol)
+#define SG_HOOK_RUNTIME(symbol)
+#define SG_ALSO(base, version, symbol) {#base, version, false, SG_HOOK_##symbol},
+#include "hooks.def"
+#undef SG_HOOK_LIBC
+#undef SG_HOOK_DRIVER
+#undef SG_HOOK_NVML
+#undef SG_HOOK_RUNTIME
+};
+
+enum { VARIANT_COUNT = sizeof variants / sizeof variants[0] };
 
 static sg_function as_function(void *pointer)
 {
@@ -24,34 +45,37 @@ static sg_function as_function(void *pointer)
     return function;
 }
 
-/* A driver may also answer with a function of another base: since CUDA 12 cuGraphInstantiate is
- * cuGraphInstantiateWithFlags (cuda.h), and that takes other arguments. */
-static bool may_stand_for(unsigned hook, const char *base)
-{
-    return sg_hook_table[hook].family == SG_FAMILY_DRIVER &&
-           strncmp(sg_hook_table[hook].symbol, base, strlen(base)) == 0;
-}
-
 static enum sg_hook find_by_address(const char *base, sg_function found)
 {
-    for (unsigned hook = 0; hook < SG_HOOK_COUNT; hook++)
-        if (may_stand_for(hook, base) && sg_real_find((enum sg_hook)hook) == found)
-            return (enum sg_hook)hook;
+    for (unsigned i = 0; i < VARIANT_COUNT; i++)
+        if (strcmp(variants[i].base, base) == 0 && sg_real_find(variants[i].hook) == found)
+            return variants[i].hook;
     return SG_HOOK_COUNT;
+}
+
+/* True if the driver exports it by a name; *hook is ours of that name, if there is one. */
+static bool is_exported(void *pointer, enum sg_hook *hook)
+{
+    Dl_info info;
+    if (dladdr(pointer, &info) == 0 || info.dli_sname == NULL || info.dli_saddr != pointer)
+        return false;
+    for (unsigned i = 0; i < VARIANT_COUNT; i++)
+        if (strcmp(sg_hook_table[variants[i].hook].symbol, info.dli_sname) == 0)
+            *hook = variants[i].hook;
+    return true;
 }
 
 static enum sg_hook find_by_version(const char *base, int version, bool wants_ptsz)
 {
-    enum sg_hook best = SG_HOOK_COUNT;
-    for (unsigned hook = 0; hook < SG_HOOK_COUNT; hook++) {
-        const struct sg_hook_info *info = &sg_hook_table[hook];
-        if (!is_variant(hook, base) || info->version > version || (info->is_ptsz && !wants_ptsz))
+    const struct variant *best = NULL;
+    for (unsigned i = 0; i < VARIANT_COUNT && version <= KNOWN_VERSION; i++) {
+        const struct variant *at = &variants[i];
+        if (strcmp(at->base, base) != 0 || at->version > version || (at->is_ptsz && !wants_ptsz))
             continue;
-        if (best == SG_HOOK_COUNT || info->version > sg_hook_table[best].version ||
-            (info->version == sg_hook_table[best].version && info->is_ptsz))
-            best = (enum sg_hook)hook;
+        if (best == NULL || at->version > best->version || (at->version == best->version && at->is_ptsz))
+            best = at;
     }
-    return best;
+    return best != NULL ? best->hook : SG_HOOK_COUNT;
 }
 
 /* Puts the hook where the driver's pointer is, if there is one. */
@@ -61,7 +85,7 @@ static void replace(const char *base, void **pfn, int version, cuuint64_t flags)
         return;
     sg_function found = as_function(*pfn);
     enum sg_hook hook = find_by_address(base, found);
-    if (hook == SG_HOOK_COUNT)
+    if (hook == SG_HOOK_COUNT && !is_exported(*pfn, &hook))
         hook = find_by_version(base, version, (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0);
     if (hook == SG_HOOK_COUNT || found == sg_hook_function(hook))
         return;

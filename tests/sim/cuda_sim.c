@@ -154,6 +154,8 @@ static const struct entry_point {
     int version, stream;
     void (*function)(void);
 } entry_points[] = {
+    /* By this name cuda.h means another function since CUDA 12. */
+    {"cuGraphInstantiate", 12000, STREAM_legacy, (void (*)(void))cuGraphInstantiateWithFlags},
 #define SGSIM_FUNCTION(symbol, base, version, stream) {#base, version, STREAM_##stream, (void (*)(void))symbol},
 #include "functions.def"
 #undef SGSIM_FUNCTION

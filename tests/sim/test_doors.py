@@ -321,6 +321,58 @@ for name, version, flags in (b"cuMemAlloc", 2000, 0), (b"cuMemAlloc", 12000, 0),
     ]
 
 
+# A driver whose pointers are none of its exports, and one newer than this guard; V5 is what cuCtxCreate means there.
+NEWER_DRIVER = """
+#include <string.h>
+static int v2(void **e, void *g, void **n, char *l, unsigned long s) { return 2000; }
+static int with_flags(void **e, void *g, unsigned long long f) { *e = (void *)8; return (int)f; }
+static int create(void **c, void *p, unsigned f, int d) { return 4000; }
+static int hidden(int d, void **c) { *c = (void *)24; return 5000; }
+int cuGraphInstantiate_v2(void **e, void *g, void **n, char *l, unsigned long s) { return v2(e, g, n, l, s); }
+int cuGraphInstantiateWithFlags(void **e, void *g, unsigned long long f) { return with_flags(e, g, f); }
+int cuCtxCreate_v4(void **c, void *p, unsigned f, int d) { return create(c, p, f, d); }
+int cuCtxCreate_v5(int d, void **c) { return hidden(d, c); }
+int cuGetProcAddress_v2(const char *name, void **f, int version, unsigned long long flags, int *status)
+{
+    *f = NULL;
+    if (!strcmp(name, "cuGraphInstantiate")) *f = version < 12000 ? (void *)v2 : (void *)with_flags;
+    if (!strcmp(name, "cuCtxCreate")) *f = version < 12060 ? (void *)create : (void *)V5;
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("v5, version", [("cuCtxCreate_v5", 12080), ("cuCtxCreate_v5", 14000), ("hidden", 14000)])
+def test_no_hook_stands_for_a_function_with_other_arguments(sim, v5, version):
+    source = NEWER_DRIVER.replace("V5", v5)
+    sim.compile("libcuda.so.1", source, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic")
+    done = sim.guard.run(
+        [
+            sys.executable,
+            "-S",
+            "-c",
+            f"""
+import ctypes
+from ctypes import addressof, byref, c_int, c_uint64, c_ulonglong, c_void_p
+cuda = ctypes.CDLL("libcuda.so.1")
+def get(name, version, *types):
+    f = c_void_p()
+    assert cuda.cuGetProcAddress_v2(name, byref(f), version, c_uint64(0), None) == 0
+    return ctypes.CFUNCTYPE(c_int, *types)(f.value), f.value
+def ours(symbol):
+    return ctypes.cast(getattr(cuda, symbol), c_void_p).value
+instantiate, address = get(b"cuGraphInstantiate", 12000, c_void_p, c_void_p, c_ulonglong)
+out = c_void_p()
+print(instantiate(addressof(out), None, 41), out.value, address == ours("cuGraphInstantiateWithFlags"))
+print(get(b"cuGraphInstantiate", 11080)[1] == ours("cuGraphInstantiate_v2"), get(b"cuCtxCreate", 12050)[1] == ours("cuCtxCreate_v4"))
+print(get(b"cuCtxCreate", {version}, c_int, c_void_p)[0](0, addressof(out)), out.value)
+""",
+        ],
+        env={"LD_LIBRARY_PATH": sim.scratch},
+    )
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["41 8 True", "True True", "5000 24"]), done.stderr
+
+
 # ---- several runtimes ---------------------------------------------------------------------------------------------
 
 # A library that is linked to its own runtime and calls the exported cudaMalloc: it must get to that runtime.
