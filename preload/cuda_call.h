@@ -38,6 +38,20 @@ struct sg_cuda_call {
 /* Calls `real`, or answers as a machine without a driver does. */
 #define SG_DRIVER_CALL(name, ...) (SG_REAL(name) != NULL ? SG_REAL(name)(__VA_ARGS__) : CUDA_ERROR_NOT_INITIALIZED)
 
+/* Whether the call comes from the program: a driver may call its own exports, and counts then once only. */
+static inline bool sg_cuda_is_ours(void)
+{
+    return sg_lifecycle_enter() && (sg_self.layers & SG_LAYER_CUDA) == 0;
+}
+
+/* Before the real call; what sg_self.layers is to be again behind it. */
+static inline uint32_t sg_cuda_go_inside(void)
+{
+    uint32_t outside = sg_self.layers;
+    sg_self.layers |= SG_LAYER_CUDA;
+    return outside;
+}
+
 /* False: refused, recorded and said. True: make the call; sg_cuda_end must follow. `growth_bytes` is what is asked of
  * the machine; 0 is always admitted: so callers pass it for what the driver is documented to answer with an error. */
 bool sg_cuda_begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint64_t growth_bytes);

@@ -20,6 +20,7 @@ struct object {
     uint64_t bytes;
     uint32_t references;
     uint32_t mappings;
+    uint32_t releases; /* under way in the driver */
     uint32_t domain;
     uint32_t device;
     struct object *next_free;
@@ -28,15 +29,16 @@ struct object {
 /* One cuMemMap: which object, and how long. */
 struct mapping {
     struct object *object;
+    uint64_t address;
     uint64_t bytes;
-    struct mapping *next_free;
+    struct mapping *next; /* free, or on its way out */
 };
 
 /* The tables hold the address of an object or a mapping as value. */
 static struct sg_table handles;
 static struct sg_table mapped;
 
-/* Slabs of equal items, never given back: at most 48 bytes for each handle or mapping ever live at once. */
+/* Slabs of equal items, never given back: at most 56 bytes for each handle or mapping ever live at once. */
 struct slab {
     void *free_items;
     char *unused;
@@ -80,7 +82,7 @@ static struct mapping *mapping_make(void)
     struct mapping *mapping = mapping_slab.free_items;
     if (mapping == NULL)
         return slab_take(&mapping_slab, sizeof *mapping);
-    mapping_slab.free_items = mapping->next_free;
+    mapping_slab.free_items = mapping->next;
     return mapping;
 }
 
@@ -96,7 +98,7 @@ static void release_if_unused(struct object *object)
         (void)sg_table_remove(&handles, object->handle); /* the driver may use the number again */
         object->handle = 0;
     }
-    if (object->references != 0 || object->mappings != 0)
+    if (object->references != 0 || object->mappings != 0 || object->releases != 0)
         return;
     sg_ledger_release((enum sg_domain)object->domain, object->bytes);
     sg_ledger_count_free((enum sg_domain)object->domain);
@@ -116,7 +118,8 @@ static void record_handle(const struct sg_cuda_call *call, uint64_t handle, uint
     struct object *object = object_make();
     bool is_entered = false;
     if (object != NULL) {
-        *object = (struct object){handle, bytes, 1, 0, domain, device, NULL};
+        *object =
+            (struct object){.handle = handle, .bytes = bytes, .references = 1, .domain = domain, .device = device};
         is_entered = sg_table_insert(&handles, handle, (uintptr_t)object, NULL) == 0;
     }
     sg_lock_release(&sg_vmm_lock, &lock);
@@ -161,27 +164,32 @@ SG_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, siz
 SG_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 {
     struct sg_lock_state lock;
-    if (!sg_lifecycle_enter())
+    if (!sg_cuda_is_ours())
         return SG_DRIVER_CALL(cuMemRelease, handle);
     /* Out before the real call, as everywhere: the driver may hand the number to another thread at once. */
     sg_lock_acquire(&sg_vmm_lock, &lock);
     struct object *object = object_of(handle);
-    bool is_last = object != NULL && object->references == 1;
-    if (is_last)
-        (void)sg_table_remove(&handles, handle);
+    if (object != NULL) {
+        object->releases++;
+        if (--object->references == 0) {
+            (void)sg_table_remove(&handles, handle);
+            object->handle = 0;
+        }
+    }
     sg_lock_release(&sg_vmm_lock, &lock);
+    uint32_t layers = sg_cuda_go_inside();
     CUresult result = SG_DRIVER_CALL(cuMemRelease, handle);
+    sg_self.layers = layers;
     if (object == NULL)
         return result;
     sg_lock_acquire(&sg_vmm_lock, &lock);
-    if (result == CUDA_SUCCESS) {
-        if (is_last)
-            object->handle = 0;
-        object->references--;
-        release_if_unused(object);
-    } else if (is_last && sg_table_insert(&handles, handle, (uintptr_t)object, NULL) != 0) {
-        sg_ledger_count_fault();
+    object->releases--;
+    if (result != CUDA_SUCCESS && object->references++ == 0) {
+        object->handle = handle;
+        if (sg_table_insert(&handles, handle, (uintptr_t)object, NULL) != 0)
+            sg_ledger_count_fault();
     }
+    release_if_unused(object);
     sg_lock_release(&sg_vmm_lock, &lock);
     return result;
 }
@@ -202,8 +210,12 @@ static void look_inside(void *context, uint64_t key, uint64_t value)
 SG_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
 {
     struct sg_lock_state lock;
+    if (!sg_cuda_is_ours())
+        return SG_DRIVER_CALL(cuMemRetainAllocationHandle, handle, addr);
+    uint32_t layers = sg_cuda_go_inside();
     CUresult result = SG_DRIVER_CALL(cuMemRetainAllocationHandle, handle, addr);
-    if (result != CUDA_SUCCESS || !sg_lifecycle_enter())
+    sg_self.layers = layers;
+    if (result != CUDA_SUCCESS)
         return result;
     sg_lock_acquire(&sg_vmm_lock, &lock);
     struct object *object = object_of(*handle);
@@ -226,8 +238,12 @@ SG_EXPORT CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocation
                                                           CUmemAllocationHandleType shHandleType)
 {
     struct sg_lock_state lock;
+    if (!sg_cuda_is_ours())
+        return SG_DRIVER_CALL(cuMemImportFromShareableHandle, handle, osHandle, shHandleType);
+    uint32_t layers = sg_cuda_go_inside();
     CUresult result = SG_DRIVER_CALL(cuMemImportFromShareableHandle, handle, osHandle, shHandleType);
-    if (result != CUDA_SUCCESS || !sg_lifecycle_enter())
+    sg_self.layers = layers;
+    if (result != CUDA_SUCCESS)
         return result;
     sg_lock_acquire(&sg_vmm_lock, &lock);
     struct object *object = object_of(*handle);
@@ -241,14 +257,18 @@ SG_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
                                     unsigned long long flags)
 {
     struct sg_lock_state lock;
+    if (!sg_cuda_is_ours())
+        return SG_DRIVER_CALL(cuMemMap, ptr, size, offset, handle, flags);
+    uint32_t layers = sg_cuda_go_inside();
     CUresult result = SG_DRIVER_CALL(cuMemMap, ptr, size, offset, handle, flags);
-    if (result != CUDA_SUCCESS || !sg_lifecycle_enter())
+    sg_self.layers = layers;
+    if (result != CUDA_SUCCESS)
         return result;
     sg_lock_acquire(&sg_vmm_lock, &lock);
     struct object *object = object_of(handle);
     struct mapping *mapping = object != NULL ? mapping_make() : NULL;
     if (mapping != NULL) {
-        *mapping = (struct mapping){object, size, NULL};
+        *mapping = (struct mapping){.object = object, .address = ptr, .bytes = size};
         if (sg_table_insert(&mapped, ptr, (uintptr_t)mapping, NULL) == 0)
             object->mappings++;
         else
@@ -260,24 +280,70 @@ SG_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
     return result;
 }
 
-/* One unmap may cover several mappings that lie side by side, each as a whole. */
+struct range {
+    uint64_t begin, end;
+    struct mapping *found;
+};
+
+static void take_mapping(void *context, uint64_t key, uint64_t value)
+{
+    struct range *range = context;
+    struct mapping *mapping = (struct mapping *)(uintptr_t)value;
+    if (key < range->begin || key >= range->end || sg_table_remove(&mapped, key) == 0)
+        return;
+    mapping->next = range->found;
+    range->found = mapping;
+}
+
+/* Under the lock: takes out the mappings that lie in the range, side by side as a rule. Between them there can be others
+ * that we do not count, of imported handles: then all are looked at. */
+static struct mapping *take_mappings(uint64_t begin, uint64_t end)
+{
+    struct range range = {begin, end, NULL};
+    while (range.begin < end) {
+        uint64_t value = sg_table_find(&mapped, range.begin);
+        if (value == 0)
+            break;
+        take_mapping(&range, range.begin, value);
+        range.begin += range.found->bytes;
+    }
+    if (range.begin < end)
+        sg_table_visit(&mapped, take_mapping, &range);
+    return range.found;
+}
+
+/* Under the lock: what was taken out is unmapped, or it still is mapped. */
+static void settle_mapping(struct mapping *mapping, bool is_unmapped)
+{
+    if (!is_unmapped) {
+        if (sg_table_insert(&mapped, mapping->address, (uintptr_t)mapping, NULL) != 0)
+            sg_ledger_count_fault();
+        return;
+    }
+    mapping->object->mappings--;
+    release_if_unused(mapping->object);
+    mapping->next = mapping_slab.free_items;
+    mapping_slab.free_items = mapping;
+}
+
+/* One unmap may cover several mappings, each as a whole. The driver may wait for the device in it (cuda.h), so no lock is
+ * held; out of the table before, for the addresses may be mapped anew before it returns. */
 SG_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
     struct sg_lock_state lock;
-    if (!sg_lifecycle_enter())
+    if (!sg_cuda_is_ours() || size > UINT64_MAX - ptr)
         return SG_DRIVER_CALL(cuMemUnmap, ptr, size);
-    /* The lock is held across the call, so that nobody maps the range anew before it has left our table. */
     sg_lock_acquire(&sg_vmm_lock, &lock);
+    struct mapping *mapping = take_mappings(ptr, ptr + size);
+    sg_lock_release(&sg_vmm_lock, &lock);
+    uint32_t layers = sg_cuda_go_inside();
     CUresult result = SG_DRIVER_CALL(cuMemUnmap, ptr, size);
-    for (uint64_t at = ptr; result == CUDA_SUCCESS && at < ptr + size;) {
-        struct mapping *mapping = (struct mapping *)(uintptr_t)sg_table_remove(&mapped, at);
-        if (mapping == NULL)
-            break;
-        at += mapping->bytes;
-        mapping->object->mappings--;
-        release_if_unused(mapping->object);
-        mapping->next_free = mapping_slab.free_items;
-        mapping_slab.free_items = mapping;
+    sg_self.layers = layers;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    while (mapping != NULL) {
+        struct mapping *next = mapping->next;
+        settle_mapping(mapping, result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED);
+        mapping = next;
     }
     sg_lock_release(&sg_vmm_lock, &lock);
     return result;

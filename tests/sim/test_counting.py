@@ -305,3 +305,88 @@ point()
     )
     figures = [live(entry) for _, entry in points]
     assert figures == [SIZE, 0]
+
+
+def test_nothing_waits_for_an_unmap_that_waits_for_the_device(sim):
+    """cuda.h: cuMemUnmap may synchronise. Meanwhile other threads allocate, and fork."""
+    done = sim.script(
+        f"""
+import os, subprocess, threading, time
+until = {str(sim.scratch / "until")!r}
+start()
+h, a = c_uint64(), c_uint64()
+ok(cuda.cuMemCreate(byref(h), c_size_t(2 * MIB), byref(ON_DEVICE), c_ulonglong(0)))
+ok(cuda.cuMemAddressReserve(byref(a), c_size_t(2 * MIB), c_size_t(0), c_uint64(0), c_ulonglong(0)))
+ok(cuda.cuMemMap(a, c_size_t(2 * MIB), c_size_t(0), h, c_ulonglong(0)))
+ok(cuda.cuMemRelease(h))
+cuda.sgsim_hold(b"cuMemUnmap", 1, until.encode())
+results = []
+thread = threading.Thread(target=lambda: results.append(cuda.cuMemUnmap(a, c_size_t(2 * MIB))))
+rescue = subprocess.Popen(["sh", "-c", "sleep 20; touch " + until], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+thread.start()
+while not os.path.exists(until + ".held"):
+    time.sleep(0.001)
+taken = cuda.cuMemCreate(byref(h), c_size_t(4 * MIB), byref(ON_DEVICE), c_ulonglong(0))
+child = os.fork()
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+say(taken=taken, waited=int(os.path.exists(until)))
+open(until, "w").close()
+thread.join()
+rescue.kill()
+say(unmapped=results[0], held=live("device"))
+"""
+    )
+    assert (done.taken, done.waited, done.unmapped, done.held) == (0, 0, 0, 4 * MIB)
+    assert done.process["domains"]["device"]["live_bytes"] == 4 * MIB
+
+
+# A driver of a few functions, whose imported handles are new numbers and whose cuMemUnmap
+# calls the exported cuMemRelease for handle 7; what is at 9 MiB it does not unmap.
+SMALL_DRIVER = """
+#include <stddef.h>
+static unsigned long long next = 6;
+static int releases;
+int cuCtxGetDevice(int *d) { *d = 0; return 0; }
+int cuMemCreate(unsigned long long *h, size_t n, const void *p, unsigned long long f) { *h = ++next; return 0; }
+int cuMemImportFromShareableHandle(unsigned long long *h, void *o, int t) { *h = ++next; return 0; }
+int cuMemMap(unsigned long long p, size_t n, size_t o, unsigned long long h, unsigned long long f) { return 0; }
+int cuMemRelease(unsigned long long h) { releases++; return 0; }
+int cuMemUnmap(unsigned long long p, size_t n) { return p == 0x900000 ? 700 : cuMemRelease(7); }
+int releases_of(void) { return releases; }
+void sgsim_live_bytes(void) {}
+void sgsim_calls(void) {}
+void sgsim_touch(void) {}
+"""
+
+
+def test_unmap_finds_all_it_counts_and_counts_a_drivers_own_calls_not_at_all(sim):
+    sim.compile("libcuda.so.1", SMALL_DRIVER, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1")
+    points = sim.script_points(
+        """
+def create(size):
+    h = c_uint64()
+    ok(cuda.cuMemCreate(byref(h), c_size_t(size), byref(ON_DEVICE), c_ulonglong(0)))
+    return h
+def place(at, h, size):
+    ok(cuda.cuMemMap(c_uint64(at), c_size_t(size), c_size_t(0), h, c_ulonglong(0)))
+first, second, third = create(2 * MIB), create(4 * MIB), create(8 * MIB)
+imported = c_uint64()
+ok(cuda.cuMemImportFromShareableHandle(byref(imported), None, 8))
+place(16 * MIB, imported, 2 * MIB); place(18 * MIB, second, 4 * MIB); place(22 * MIB, imported, 2 * MIB)
+place(24 * MIB, third, 8 * MIB)
+place(0x900000, first, 2 * MIB)
+for h in second, third, imported:
+    ok(cuda.cuMemRelease(h))
+quiet()
+say(failed=cuda.cuMemUnmap(c_uint64(0x900000), c_size_t(2 * MIB)))
+ok(cuda.cuMemUnmap(c_uint64(16 * MIB), c_size_t(16 * MIB)))
+quiet(releases=cuda.releases_of())
+ok(cuda.cuMemRelease(first))
+quiet()
+""",
+        LD_LIBRARY_PATH=sim.scratch,
+    )
+    figures = [(vars(said), entry["domains"]["device"]["live_bytes"] // MIB) for said, entry in points]
+    assert figures == [({}, 14), ({"failed": 700, "releases": 4}, 2), ({}, 2)], "the first one is still mapped"
