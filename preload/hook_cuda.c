@@ -4,9 +4,9 @@
  * A pitched allocation is charged what the driver chose; an array what its memory requirements say, where the driver
  * tells them, else the product of its extents. An unknown pointer given to a free is forwarded untouched.
  */
-#include "cuda_call.h"
-
+#include "array_format.h"
 #include "compiler.h"
+#include "cuda_call.h"
 
 /* The common form: one pointer out, `bytes` in. TYPE is the pointer's type. Where not `is_sound`, the driver is documented
  * to answer INVALID_VALUE: it is not judged. */
@@ -153,30 +153,17 @@ SG_EXPORT CUresult CUDAAPI cuMemHostUnregister(void *p)
 
 /* ---- arrays ------------------------------------------------------------------------------------------------------- */
 
-static uint64_t bytes_of_format(CUarray_format format)
-{
-    switch ((int)format) {
-    case CU_AD_FORMAT_UNSIGNED_INT16:
-    case CU_AD_FORMAT_SIGNED_INT16:
-    case CU_AD_FORMAT_HALF:
-        return 2;
-    case CU_AD_FORMAT_UNSIGNED_INT32:
-    case CU_AD_FORMAT_SIGNED_INT32:
-    case CU_AD_FORMAT_FLOAT:
-        return 4;
-    default:
-        return 1; /* the 8-bit formats, and the packed ones, whose channels say the rest */
-    }
-}
-
 /* The product of the extents, of which unused ones are 0. */
 static uint64_t array_bytes(uint64_t width, uint64_t height, uint64_t depth, unsigned channels, CUarray_format format)
 {
-    uint64_t bytes = width * bytes_of_format(format) * channels;
-    if (__builtin_mul_overflow(bytes, height != 0 ? height : 1, &bytes) ||
-        __builtin_mul_overflow(bytes, depth != 0 ? depth : 1, &bytes))
+    uint64_t bits = sg_array_element_bits(format, channels), block = sg_array_is_compressed(format) ? 4 : 1;
+    height = (height != 0 ? height : 1) + block - 1;
+    width += block - 1;
+    if (__builtin_mul_overflow(bits, width / block * block, &bits) ||
+        __builtin_mul_overflow(bits, height / block * block, &bits) ||
+        __builtin_mul_overflow(bits, depth != 0 ? depth : 1, &bits))
         return 0;
-    return bytes;
+    return bits / 8 + (bits % 8 != 0);
 }
 
 /* What the driver says an array takes; it tells only for arrays with deferred mapping. */
@@ -190,12 +177,9 @@ static uint64_t required_bytes(CUarray array, uint32_t device, uint64_t computed
     return requirements.size;
 }
 
-/* The plain formats come in 1, 2 or 4 channels; what the others take is the driver's to know. */
 static bool has_channels(unsigned channels, CUarray_format format)
 {
-    bool is_plain = (format >= CU_AD_FORMAT_UNSIGNED_INT8 && format <= CU_AD_FORMAT_SIGNED_INT32) ||
-                    format == CU_AD_FORMAT_HALF || format == CU_AD_FORMAT_FLOAT;
-    return !is_plain || channels == 1 || channels == 2 || channels == 4;
+    return !sg_array_is_plain(format) || channels == 1 || channels == 2 || channels == 4;
 }
 
 #define TAKE_ARRAY(name, handle, descriptor, height, depth, is_empty) \

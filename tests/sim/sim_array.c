@@ -1,7 +1,7 @@
 /*
  * sim_array.c - arrays and mipmapped arrays of the simulated driver.
  *
- * The ledger books width x height x depth x channels x bytes per channel, summed over the levels of
+ * The ledger books width x height x depth x bits of an element, summed over the levels of
  * a mipmapped array; nothing for an array with deferred mapping or a sparse one, which has no
  * memory of its own. A real driver pads; what it really takes cannot be asked, here as there.
  */
@@ -12,22 +12,33 @@
 
 #define ARRAY_ALIGNMENT (64 * SGSIM_KIB)
 
-static size_t channel_bytes(CUarray_format format)
+/* Of one element of all channels together. */
+static size_t element_bits(CUarray_format format, unsigned int channels)
 {
     switch ((unsigned int)format) {
     case CU_AD_FORMAT_UNSIGNED_INT8:
     case CU_AD_FORMAT_SIGNED_INT8:
-        return 1;
+        return 8 * (size_t)channels;
     case CU_AD_FORMAT_UNSIGNED_INT16:
     case CU_AD_FORMAT_SIGNED_INT16:
     case CU_AD_FORMAT_HALF:
-        return 2;
+        return 16 * (size_t)channels;
     case CU_AD_FORMAT_UNSIGNED_INT32:
     case CU_AD_FORMAT_SIGNED_INT32:
     case CU_AD_FORMAT_FLOAT:
+        return 32 * (size_t)channels;
+    case CU_AD_FORMAT_UNORM_INT16X1:
+        return 16;
+    case CU_AD_FORMAT_SNORM_INT16X4:
+        return 64;
+    case CU_AD_FORMAT_BC1_UNORM: /* 8 bytes for 4 x 4 elements, of extents that are multiples of 4 here */
         return 4;
+    case CU_AD_FORMAT_BC7_UNORM:
+        return 8;
+    case CU_AD_FORMAT_NV12: /* 8 bits of light each, and 16 of colour for four */
+        return 12;
     default:
-        return 0; /* video and block-compressed formats are not simulated */
+        return 0; /* the other formats are not simulated */
     }
 }
 
@@ -40,7 +51,7 @@ static size_t at_least_one(size_t extent)
  * levels end where no extent is left to halve (cuda.h: clamped). */
 static bool array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels, size_t *bytes)
 {
-    size_t element = channel_bytes(shape->Format) * shape->NumChannels;
+    size_t element = element_bits(shape->Format, shape->NumChannels);
     if (shape->Width == 0 || element == 0 ||
         (shape->NumChannels != 1 && shape->NumChannels != 2 && shape->NumChannels != 4))
         return false;
@@ -54,6 +65,7 @@ static bool array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int level
             __builtin_mul_overflow(size, at_least_one(depth), &size) || __builtin_add_overflow(*bytes, size, bytes))
             *bytes = SIZE_MAX;
     }
+    *bytes /= 8;
     return true;
 }
 

@@ -1,7 +1,11 @@
 """The rarer takers of memory: each is counted to the byte, refused as out of memory, and gives all back."""
 
+import re
+from pathlib import Path
+
 import pytest
 from conftest import MIB, OUT_OF_MEMORY
+from test_hooks import header
 
 
 def live(entry, domain="device"):
@@ -72,6 +76,29 @@ say(failed=destroy(array), still=live("array"))
     device = done.process["domains"]["device"]
     assert (device["live_bytes"], device["allocations"], device["frees"]) == (40 * MIB, 1, 0)
     assert done.process["unmatched_frees"] == 0
+
+
+@pytest.mark.parametrize(
+    "format, channels, size",
+    [("UNORM_INT16X1", 1, 2 * MIB), ("SNORM_INT16X4", 4, 8 * MIB), ("BC1_UNORM", 4, MIB // 2), ("BC7_UNORM", 4, MIB), ("NV12", 1, 3 * MIB // 2)],
+)
+def test_array_counts_by_its_format(sim, format, channels, size):
+    number = re.search(rf"CU_AD_FORMAT_{format}\s*=\s*(\w+)", header())[1]
+    done = sim.script(
+        f"""
+start()
+array = c_uint64()
+ok(cuda.cuArrayCreate_v2(byref(array), byref(Array(1024, 1024, {number}, {channels}))))
+say(held=live("array"))
+"""
+    )
+    assert (done.held, live(done.process)) == (size, size)
+
+
+def test_every_format_of_the_installed_header_has_a_size():
+    known = (Path(__file__).resolve().parents[2] / "preload" / "array_format.c").read_text()
+    formats = set(re.findall(r"\b(CU_AD_FORMAT_\w+)\s*=", header()))
+    assert len(formats) > 20 and formats - set(re.findall(r"case (CU_AD_FORMAT_\w+):", known)) == set()
 
 
 # ---- registered memory --------------------------------------------------------------------------------------------
