@@ -107,13 +107,43 @@ static bool has_context(enum sg_hook hook, uint32_t *device)
     return true;
 }
 
+/* What is free of another device than the current one: told by its primary context, if it has one. */
+static bool get_other_info(CUdevice device, size_t *free_bytes, size_t *total_bytes)
+{
+    SG_DRIVER(get_state, cuDevicePrimaryCtxGetState);
+    SG_DRIVER(push, cuCtxPushCurrent_v2);
+    SG_DRIVER(pop, cuCtxPopCurrent_v2);
+    unsigned int flags = 0;
+    int is_active = 0;
+    CUcontext context = NULL;
+    if (get_state == NULL || push == NULL || pop == NULL || get_state(device, &flags, &is_active) != CUDA_SUCCESS ||
+        is_active == 0 || SG_DRIVER_CALL(cuDevicePrimaryCtxRetain, &context, device) != CUDA_SUCCESS)
+        return false;
+    bool is_told = push(context) == CUDA_SUCCESS;
+    if (is_told) {
+        is_told = SG_DRIVER_CALL(cuMemGetInfo_v2, free_bytes, total_bytes) == CUDA_SUCCESS;
+        (void)pop(&context);
+    }
+    (void)SG_DRIVER_CALL(cuDevicePrimaryCtxRelease_v2, device);
+    return is_told;
+}
+
+static bool get_info(uint32_t device, size_t *free_bytes, size_t *total_bytes)
+{
+    SG_DRIVER(get, cuCtxGetDevice);
+    CUdevice current = -1;
+    if (get != NULL && get(&current) == CUDA_SUCCESS && current != (CUdevice)device)
+        return get_other_info((CUdevice)device, free_bytes, total_bytes);
+    return SG_DRIVER_CALL(cuMemGetInfo_v2, free_bytes, total_bytes) == CUDA_SUCCESS;
+}
+
 /* A discrete device's memory is a pool of its own: what the driver says is free of it. It does not say without a context;
  * then the driver alone judges. */
 static void look_at_device(struct sg_request *request)
 {
     request->device_epoch = sg_seats_epoch();
     size_t free_bytes = SIZE_MAX, total_bytes = 0;
-    if (SG_DRIVER_CALL(cuMemGetInfo_v2, &free_bytes, &total_bytes) != CUDA_SUCCESS)
+    if (!get_info(request->device, &free_bytes, &total_bytes))
         free_bytes = SIZE_MAX;
     request->has_device_pool = true;
     request->device_identity = device_identity[request->device];
@@ -143,7 +173,9 @@ bool sg_cuda_ask(struct sg_cuda_call *call)
     return is_admitted;
 }
 
-bool sg_cuda_begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint64_t growth_bytes)
+/* On the current device where `device` is -1. */
+static bool begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint64_t growth_bytes,
+                  CUdevice device)
 {
     *call = (struct sg_cuda_call){.layers = sg_self.layers};
     if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_CUDA) != 0)
@@ -154,6 +186,8 @@ bool sg_cuda_begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain 
     sg_thread_enter();
     if (has_context(hook, &call->device)) {
         sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_CUDA);
+        if (device >= 0)
+            call->device = (uint32_t)device < SG_DEVICE_ROOM ? (uint32_t)device : SG_DEVICE_ROOM - 1;
         (void)sg_cuda_knows_device(call->device);
         call->context = sg_context_current();
         call->request = (struct sg_request){.domain = domain,
@@ -167,6 +201,16 @@ bool sg_cuda_begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain 
     }
     sg_self.layers |= SG_LAYER_CUDA;
     return true;
+}
+
+bool sg_cuda_begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint64_t growth_bytes)
+{
+    return begin(call, hook, domain, growth_bytes, -1);
+}
+
+bool sg_cuda_begin_at(struct sg_cuda_call *call, enum sg_hook hook, CUdevice device, uint64_t growth_bytes)
+{
+    return begin(call, hook, SG_DOMAIN_DEVICE, growth_bytes, device);
 }
 
 bool sg_cuda_begin_on(struct sg_cuda_call *call, enum sg_hook hook, CUdevice device, uint64_t growth_bytes)

@@ -56,7 +56,10 @@ static inline uint32_t sg_cuda_go_inside(void)
  * the machine; 0 is always admitted: so callers pass it for what the driver is documented to answer with an error. */
 bool sg_cuda_begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint64_t growth_bytes);
 
-/* The same for device memory of `device`, which needs no context yet. What the driver does not know as a device of its own
+/* The same for device memory of `device`, whichever device is the current one. */
+bool sg_cuda_begin_at(struct sg_cuda_call *call, enum sg_hook hook, CUdevice device, uint64_t growth_bytes);
+
+/* The same for a context on `device`, which needs none yet. What the driver does not know as a device of its own
  * is not judged. */
 bool sg_cuda_begin_on(struct sg_cuda_call *call, enum sg_hook hook, CUdevice device, uint64_t growth_bytes);
 

@@ -147,7 +147,7 @@ static void enter(CUgraphExec exec, uint64_t block)
     struct sg_cuda_call call; \
     uint64_t block = (exec) == NULL ? 0 : block_of(graph); \
     uint64_t growth = block != 0 && (is_uploaded) ? growth_of(block) : 0; \
-    if (!sg_cuda_begin(&call, SG_HOOK_##name, SG_DOMAIN_DEVICE, growth)) \
+    if (!sg_cuda_begin_at(&call, SG_HOOK_##name, (CUdevice)sg_block_device(block), growth)) \
         return CUDA_ERROR_OUT_OF_MEMORY; \
     CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
     if (result == CUDA_SUCCESS && (exec) != NULL) \
@@ -198,7 +198,7 @@ SG_EXPORT CUresult CUDAAPI cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGrap
         return SG_DRIVER_CALL(name, exec, stream); \
     struct sg_cuda_call call; \
     uint64_t growth = growth_of(block); \
-    if (!sg_cuda_begin(&call, SG_HOOK_##name, SG_DOMAIN_DEVICE, growth)) \
+    if (!sg_cuda_begin_at(&call, SG_HOOK_##name, (CUdevice)sg_block_device(block), growth)) \
         return CUDA_ERROR_OUT_OF_MEMORY; \
     CUresult result = SG_DRIVER_CALL(name, exec, stream); \
     if (result == CUDA_SUCCESS && (block & SG_BLOCK_SETTLED) == 0) \

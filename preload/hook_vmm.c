@@ -150,13 +150,13 @@ SG_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, siz
     if (handle == NULL || size == 0 || prop == NULL)
         return SG_DRIVER_CALL(cuMemCreate, handle, size, prop, flags);
     bool is_device = prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-    enum sg_domain domain = is_device ? SG_DOMAIN_DEVICE : SG_DOMAIN_PINNED;
-    if (!sg_cuda_begin(&call, SG_HOOK_cuMemCreate, domain, is_sound(prop, size, flags) ? size : 0))
+    uint64_t growth = is_sound(prop, size, flags) ? size : 0;
+    if (is_device ? !sg_cuda_begin_at(&call, SG_HOOK_cuMemCreate, prop->location.id, growth)
+                  : !sg_cuda_begin(&call, SG_HOOK_cuMemCreate, SG_DOMAIN_PINNED, growth))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = SG_DRIVER_CALL(cuMemCreate, handle, size, prop, flags);
-    uint32_t device = is_device && prop->location.id >= 0 ? (uint32_t)prop->location.id : call.device;
     if (result == CUDA_SUCCESS)
-        record_handle(&call, *handle, size, device);
+        record_handle(&call, *handle, size, call.device);
     sg_cuda_end(&call, result == CUDA_SUCCESS ? size : 0);
     return result;
 }

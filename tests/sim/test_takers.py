@@ -138,6 +138,36 @@ point()
     assert points[-1][1]["unmatched_frees"] == 0
 
 
+# ---- several devices ----------------------------------------------------------------------------------------------
+
+
+def test_handle_is_judged_on_the_device_it_is_on(sim):
+    """Not on the current one: full, it refuses nothing elsewhere; empty, it grants nothing of another's reserve."""
+    done = sim.script(
+        """
+def create(size):
+    h = c_uint64(77)
+    result = cuda.cuMemCreate(byref(h), c_size_t(size), byref(AllocationProp(1, 0, Location(1, 1))), c_ulonglong(0))
+    return result, h
+start(1)
+start(0)
+say(first=take("cuMemAlloc_v2", 6 * GIB)[0])
+result, h = create(2 * GIB)
+say(beside=result, reserve=create(5 * GIB + 512 * MIB)[0], rest=create(4 * GIB)[0], reached=calls("cuMemCreate"))
+device = c_int(-1)
+ok(cuda.cuCtxGetDevice(byref(device)))
+ok(cuda.cuDevicePrimaryCtxRelease_v2(1))
+say(current=device.value, ended=cuda.cuDevicePrimaryCtxRelease_v2(1))
+""",
+        SGSIM_KIND="discrete",
+        SGSIM_DEVICES="2",
+        SGSIM_MEMORY="8G",
+        SPARKGUARD_DEVICE_RESERVE="1G",
+    )
+    assert (done.first, done.beside, done.reserve, done.rest, done.reached) == (0, 0, OUT_OF_MEMORY, 0, 2)
+    assert (done.current, done.ended != 0) == (0, True), "neither the current device nor a retention stays changed"
+
+
 # ---- graphs -------------------------------------------------------------------------------------------------------
 
 GRAPH = """
