@@ -1,4 +1,4 @@
-"""No function of the driver that speaks of memory is forgotten: the installed toolkit's cuda.h against hooks.def."""
+"""No function of the driver is forgotten: the installed toolkit's cuda.h against hooks.def and unhooked.def."""
 
 import os
 import re
@@ -9,24 +9,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# What a function that takes, gives back or reports memory is called by. Words, for a new one will use them too.
-MEMORY = re.compile(
-    r"Mem|Alloc|Free|Pool|Create|Destroy|Register|Unregister|Import|Export|Map(?!Params)|Unmap|Retain|Release|Reset|Load|Unload"
-    r"|Upload|Launch|Instantiate|Prefetch|Discard|Trim|Detach|SetLimit|LinkComplete|Open|Close|Update$|Clone|Bind|Unbind|Capture$|Graph$"
-)
 
-# What has these words and is known to be something else: copies and fills, what asks or sets one node of a graph,
-# textures by reference, fences of others' making, callbacks, shared memory of a multiprocessor, tables.
-ELSE = re.compile(
-    r"cuMem(cpy|set)|cuGraph(Exec)?\w*Node(s|Get|Set|Copy)\w*|cuGraphNode|cuGraph(Get|Retain|Release|DebugDot)\w*|cuGraphAdd(?!Mem(Alloc|Free)Node|Node$)"
-    r"|cuTexRef[GS]|cuSurfRef|cuTensorMap|cuStream(Attach|Batch|Get|IsC|UpdateC)\w*|Semaphore|cuUserObject|Callback$|AsyncNotification"
-    r"|cuFunc|S(har)?e?d?Mem(Config|Per)|cuDeviceGetGraphicsMem|cuThreadExchange|cuGetExportTable"
-)
+def header_path():
+    home = subprocess.run(["scripts/install-deps", "--cuda-home"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return Path(os.environ.get("CUDA_HOME", home.stdout.strip())) / "include" / "cuda.h"
 
 
 def header():
-    home = subprocess.run(["scripts/install-deps", "--cuda-home"], cwd=ROOT, capture_output=True, text=True, check=True)
-    return (Path(os.environ.get("CUDA_HOME", home.stdout.strip())) / "include" / "cuda.h").read_text(errors="replace")
+    return header_path().read_text(errors="replace")
 
 
 def base_of(symbol):
@@ -46,20 +36,21 @@ def symbols(text):
 def table():
     text = (ROOT / "preload" / "hooks.def").read_text()
     hooked = re.findall(r"^SG_HOOK_DRIVER\((\w+),", text, re.MULTILINE)
+    text += (ROOT / "preload" / "unhooked.def").read_text()
     listed = re.findall(r"^SG_UNHOOKED\((\w+), ([A-Z]+)\)$", text, re.MULTILINE)
     assert len(listed) == len(re.findall(r"^SG_UNHOOKED\(", text, re.MULTILINE)), "a line that this test cannot read"
     return hooked, listed
 
 
 def forgotten(known_symbols, hooked, listed):
-    """What speaks of memory and is in neither list; a hooked function must be hooked in all its variants."""
+    """What is in no list; a hooked function must be hooked in all its variants."""
     hooked_bases, listed_bases = {base_of(symbol) for symbol in hooked}, {base for base, _ in listed}
     missing = {s for s in known_symbols if base_of(s) in hooked_bases and s not in hooked}
-    missing |= {s for s in known_symbols if MEMORY.search(base_of(s)) and not ELSE.search(base_of(s)) and base_of(s) not in hooked_bases | listed_bases}
+    missing |= {s for s in known_symbols if base_of(s) not in hooked_bases | listed_bases}
     return missing
 
 
-def test_every_function_that_speaks_of_memory_is_hooked_or_listed():
+def test_every_function_is_hooked_or_listed():
     assert forgotten(symbols(header()), *table()) == set()
 
 
@@ -78,7 +69,7 @@ def test_reasons_are_those_that_are_explained():
     assert {why for _, why in table()[1]} <= explained
 
 
-@pytest.mark.parametrize("gone", ["cuMemAllocAsync_ptsz", "cuMemAllocManaged", "cuMemPrefetchBatchAsync", "cuModuleLoadData"])
+@pytest.mark.parametrize("gone", ["cuMemAllocAsync_ptsz", "cuMemAllocManaged", "cuMemPrefetchBatchAsync", "cuModuleLoadData", "cuFuncLoad"])
 def test_a_removed_line_is_noticed(gone):
     hooked, listed = table()
     missing = forgotten(symbols(header()), [s for s in hooked if s != gone], [line for line in listed if line[0] != gone])
@@ -86,5 +77,17 @@ def test_a_removed_line_is_noticed(gone):
 
 
 def test_a_new_function_is_noticed():
-    text = header() + "\nCUresult CUDAAPI cuMemAllocSomewhere(CUdeviceptr *dptr, size_t bytesize);\n"
-    assert forgotten(symbols(text), *table()) == {"cuMemAllocSomewhere"}
+    text = header() + "\nCUresult CUDAAPI cuThingOfWhichNothingIsKnown(int *thing);\n"
+    assert forgotten(symbols(text), *table()) == {"cuThingOfWhichNothingIsKnown"}
+
+
+def test_proc_address_knows_every_version_that_the_toolkit_names():
+    """hooks.def must have them all, or a pointer could get the hook of an older variant with other arguments."""
+    names = (header_path().parent / "cudaTypedefs.h").read_text(errors="replace")
+    variants = set(re.findall(r"\*PFN_(cu\w+?)_v(\d+)(_ptsz|_ptds)?\)", names))
+    rows = re.findall(r"^SG_HOOK_DRIVER\(\w+, (\w+), (\d+), (\d)\)", (ROOT / "preload" / "hooks.def").read_text(), re.MULTILINE)
+    known = {(base, version, "_ptsz" if is_ptsz == "1" else "") for base, version, is_ptsz in rows}
+    assert {v for v in variants if v[0] in {base for base, *_ in known}} == known
+    door = (ROOT / "preload" / "hook_proc_address.c").read_text()
+    api = re.search(r"^#define CUDA_VERSION (\d+)", header(), re.MULTILINE)[1]
+    assert int(re.search(r"KNOWN_VERSION = (\d+)", door)[1]) >= int(api), "read the new header, then raise it"
