@@ -28,8 +28,9 @@ extern cudaError_t CUDARTAPI cudaMallocFromPoolAsync_ptsz(void **ptr, size_t siz
 enum { CALLER_ROOM = 256, RUNTIME_ROOM = 4 };
 
 struct caller {
-    uintptr_t key; /* base of the calling object, mixed with the hook; written last */
-    sg_function real;
+    uintptr_t key;         /* page of the calling code, mixed with the hook; written last */
+    sg_function real;      /* (atomic) */
+    uint64_t unload_count; /* (atomic) when it was found; written behind `real` */
 };
 
 static struct caller callers[CALLER_ROOM];
@@ -80,22 +81,39 @@ static sg_function look_up_for(const void *return_address, enum sg_hook hook)
     return real;
 }
 
+static int note_unload_count(struct dl_phdr_info *info, size_t size, void *count)
+{
+    (void)size;
+    *(uint64_t *)count = info->dlpi_subs;
+    return 1;
+}
+
+/* How many objects were ever unloaded: where one was, another can lie since. */
+static uint64_t count_unloads(void)
+{
+    uint64_t count = 0;
+    (void)dl_iterate_phdr(note_unload_count, &count);
+    return count;
+}
+
 static sg_function real_for(const void *return_address, enum sg_hook hook)
 {
     uintptr_t key = ((uintptr_t)return_address >> 12) * SG_HOOK_COUNT + hook;
+    uint64_t unload_count = count_unloads();
     for (unsigned i = 0; i < CALLER_ROOM; i++) {
         struct caller *caller = &callers[(key + i) % CALLER_ROOM];
         uintptr_t held = sg_load_acquire(&caller->key);
-        if (held == key)
-            return caller->real;
-        if (held != 0)
+        if (held == key && sg_load_acquire(&caller->unload_count) == unload_count)
+            return sg_load_acquire(&caller->real);
+        if (held != 0 && held != key)
             continue;
         int saved_errno = errno;
         sg_function real = look_up_for(return_address, hook);
         errno = saved_errno;
         uint64_t nobody = 0;
-        if (real != NULL && sg_cas_u64((uint64_t *)&caller->key, &nobody, 1)) { /* 1: being filled; no key is 1 */
-            caller->real = real;
+        if (real != NULL && (held == key || sg_cas_u64((uint64_t *)&caller->key, &nobody, 1))) { /* 1: being filled */
+            sg_store_release(&caller->real, real);
+            sg_store_release(&caller->unload_count, unload_count);
             sg_store_release(&caller->key, key);
         }
         return real;

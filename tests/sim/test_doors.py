@@ -428,6 +428,34 @@ say(third=direct.cudaMalloc(byref(p), c_size_t(128 * MIB)), after_third="s" + st
     assert done.process["domains"]["device"]["live_bytes"] == 2 * MIB
 
 
+PLUGIN_HOST = """
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int count, char **names)
+{
+    for (int i = 1; i < count; i++) {
+        void *plugin = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+        int (*go)(void) = (int (*)(void))dlsym(plugin, "go");
+        printf("%d\\n", go());
+        dlclose(plugin);
+    }
+}
+"""
+
+
+def test_plugin_where_another_one_was_gets_its_own_runtime(sim):
+    """Unloaded and loaded, plugins come to lie at the same addresses."""
+    runtime = "int cudaMalloc(void **p, unsigned long n) { return %d; }"
+    plugin = "int cudaMalloc(void **, unsigned long); int go(void) { void *p; volatile int r = cudaMalloc(&p, 1); return r; }"
+    for n in 12, 13:
+        sim.compile(f"libcudart.so.{n}", runtime % n, "-shared", "-fPIC", f"-Wl,-soname,libcudart.so.{n}")
+        sim.compile(f"plugin{n}.so", plugin, "-shared", "-fPIC", f"-L{sim.scratch}", f"-l:libcudart.so.{n}", f"-Wl,-rpath,{sim.scratch}")
+    order = 12, 13, 12, 12, 13
+    host = sim.compile("host", PLUGIN_HOST, "-ldl")
+    done = sim.guard.run([host, *(sim.scratch / f"plugin{n}.so" for n in order)])
+    assert (done.returncode, done.stdout.split()) == (0, [str(n) for n in order]), done.stderr
+
+
 TAIL_CALLER = """
 int cudaMalloc(void **, unsigned long);
 int user_malloc(void **p, unsigned long n) { return cudaMalloc(p, n); }
