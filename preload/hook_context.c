@@ -198,12 +198,13 @@ static void give_back_primary(CUdevice device, CUresult result)
 
 /* Ends the context whoever retains it. */
 #define RESET(name, dev) \
+    if (!sg_lifecycle_enter() || !is_active(dev)) /* nothing ends */ \
+        return SG_DRIVER_CALL(name, dev); \
     struct sg_context_end ending = sg_context_end_of_primary(dev); \
     sg_context_take_out(&ending); \
     CUresult result = SG_DRIVER_CALL(name, dev); \
     sg_context_taken_out(&ending, result); \
-    if (sg_lifecycle_enter()) \
-        check_primary(dev); \
+    check_primary(dev); \
     return result
 
 SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice dev)

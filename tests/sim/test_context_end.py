@@ -196,3 +196,27 @@ quiet(held=live())
 def test_process_without_contexts_of_its_own_is_not_asked_for_the_current_one(sim):
     done = sim.script("start()\nfor _ in range(10):\n    take('cuMemAlloc_v2', MIB)\nsay(asked=calls('cuCtxGetCurrent'))")
     assert done.asked == 0
+
+
+@pytest.mark.parametrize("reset", ["cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2"])
+def test_reset_of_an_inactive_device_ends_nothing(sim, reset):
+    """Nobody retains the primary context; a destroyed pool lives as long as its block, in a context of the program's own."""
+    points = sim.script_points(
+        FILL
+        + f"""
+ok(cuda.cuInit(0))
+context = make()
+pool, p = c_void_p(), c_uint64()
+ok(cuda.cuMemPoolCreate(byref(pool), byref(PoolProps(1, 0, Location(1, 0)))))
+ok(cuda.cuMemAllocFromPoolAsync(byref(p), c_size_t(MIB), pool, None))
+ok(cuda.cuMemPoolDestroy(pool))
+quiet(held=live())
+ok(cuda.{reset}(0))
+quiet(held=live())
+ok(cuda.cuMemFreeAsync(p, None))
+ok(cuda.cuCtxSynchronize())
+quiet(held=live())
+"""
+    )
+    held = [(said.held, entry["domains"]["device"]["live_bytes"]) for said, entry in points]
+    assert [ours for _, ours in held] == [theirs for theirs, _ in held], held
