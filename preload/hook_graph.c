@@ -17,8 +17,9 @@
 
 #include <sys/mman.h>
 
-/* Executable graphs with memory of their own. SG_BLOCK_SETTLED: it has been there once. */
-static struct sg_table executables;
+/* Executable graphs with memory of their own. SG_BLOCK_SETTLED: it has been there once. Then `behind` has what its device's
+ * store held after it. */
+static struct sg_table executables, behind;
 static uint32_t executable_count; /* (atomic) ever entered: until then nothing needs to be looked up */
 
 static uint64_t store_bytes[SG_DEVICE_ROOM]; /* as charged; under sg_vmm_lock */
@@ -103,9 +104,10 @@ void sg_graph_memory_refresh(void)
     sg_lock_release(&sg_vmm_lock, &lock);
 }
 
-/* What a launch makes the store grow. Where its own memory has been there, up to that much of what is in use may be its
- * own, of a launch still running: the next one uses the same. */
-static uint64_t growth_of(uint64_t block)
+/* What a launch makes the store grow. Nodes may use again what others of the same graph freed (cuda.h), so what a first
+ * launch takes can be less than all nodes together; a later one takes what the store has lost since, at most. Up to its
+ * own size of what is in use may be its own, of a launch still running: the next one uses the same. */
+static uint64_t growth_of(CUgraphExec exec, uint64_t block)
 {
     uint64_t reserved, used, size = sg_block_size(block);
     bool has_been_there = (block & SG_BLOCK_SETTLED) != 0;
@@ -114,8 +116,22 @@ static uint64_t growth_of(uint64_t block)
         return has_been_there ? 0 : size;
     if (has_been_there)
         used -= used < size ? used : size;
-    uint64_t spare = reserved > used ? reserved - used : 0;
-    return size > spare ? size - spare : 0;
+    uint64_t spare = reserved > used ? reserved - used : 0, growth = size > spare ? size - spare : 0;
+    uint64_t then = has_been_there ? sg_table_find(&behind, (uintptr_t)exec) : 0;
+    if (then == 0)
+        return growth;
+    uint64_t lost = sg_block_size(then) > reserved ? sg_block_size(then) - reserved : 0;
+    return growth < lost ? growth : lost;
+}
+
+/* After a successful upload or launch. */
+static void note_store(CUgraphExec exec, uint64_t block)
+{
+    uint64_t reserved;
+    uint32_t device = sg_block_device(block);
+    if (get_attribute(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &reserved) && reserved != 0 &&
+        sg_table_insert(&behind, (uintptr_t)exec, sg_block(reserved, SG_DOMAIN_DEVICE, device), NULL) != 0)
+        sg_ledger_count_fault();
 }
 
 /* ---- executable graphs -------------------------------------------------------------------------------------------- */
@@ -135,6 +151,7 @@ static void enter(CUgraphExec exec, uint64_t block)
     if (block == 0 && sg_load_acquire(&executable_count) == 0)
         return;
     (void)sg_table_remove(&executables, (uintptr_t)exec); /* of one that went with its context */
+    (void)sg_table_remove(&behind, (uintptr_t)exec);
     if (block == 0)
         return;
     sg_fetch_or(&stores_used, 1u << sg_block_device(block));
@@ -146,7 +163,7 @@ static void enter(CUgraphExec exec, uint64_t block)
 #define INSTANTIATE(name, exec, graph, is_uploaded, ...) \
     struct sg_cuda_call call; \
     uint64_t block = (exec) == NULL ? 0 : block_of(graph); \
-    uint64_t growth = block != 0 && (is_uploaded) ? growth_of(block) : 0; \
+    uint64_t growth = block != 0 && (is_uploaded) ? growth_of(NULL, block) : 0; \
     if (!sg_cuda_begin_at(&call, SG_HOOK_##name, (CUdevice)sg_block_device(block), growth)) \
         return CUDA_ERROR_OUT_OF_MEMORY; \
     CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
@@ -197,12 +214,14 @@ SG_EXPORT CUresult CUDAAPI cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGrap
     if (block == 0) \
         return SG_DRIVER_CALL(name, exec, stream); \
     struct sg_cuda_call call; \
-    uint64_t growth = growth_of(block); \
+    uint64_t growth = growth_of(exec, block); \
     if (!sg_cuda_begin_at(&call, SG_HOOK_##name, (CUdevice)sg_block_device(block), growth)) \
         return CUDA_ERROR_OUT_OF_MEMORY; \
     CUresult result = SG_DRIVER_CALL(name, exec, stream); \
     if (result == CUDA_SUCCESS && (block & SG_BLOCK_SETTLED) == 0) \
         (void)sg_table_mark(&executables, (uintptr_t)(exec), block, SG_BLOCK_SETTLED); \
+    if (result == CUDA_SUCCESS) \
+        note_store(exec, block); \
     sg_graph_memory_refresh(); \
     sg_cuda_end(&call, result == CUDA_SUCCESS ? growth : 0); \
     return result
@@ -237,6 +256,8 @@ SG_EXPORT CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec hGraphExec)
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED &&
         sg_table_insert(&executables, (uintptr_t)hGraphExec, block, NULL) != 0)
         sg_ledger_count_fault();
+    if (result == CUDA_SUCCESS)
+        (void)sg_table_remove(&behind, (uintptr_t)hGraphExec);
     sg_graph_memory_refresh();
     return result;
 }

@@ -285,6 +285,55 @@ say(after=launch(second), again=launch(second), still=live("device"))
     assert live(done.process) == 40 * MIB and done.process["unmatched_frees"] == 0
 
 
+# One graph of ten nodes of 10 MiB each, which all use the same 10 MiB one after the other, as CUDA's may.
+REUSING_DRIVER = """
+#include <string.h>
+static unsigned long long reserved, launches;
+int cuCtxGetDevice(int *d) { *d = 0; return 0; }
+int cuMemAlloc_v2(unsigned long long *p, unsigned long n) { *p = 0x1000; return 0; }
+int cuGraphGetNodes(void *g, void **nodes, unsigned long *n)
+{
+    for (unsigned long i = 0; nodes && i < 10; i++) nodes[i] = (void *)(i + 1);
+    *n = 10;
+    return 0;
+}
+int cuGraphNodeGetType(void *node, int *type) { *type = 10; return 0; }
+int cuGraphMemAllocNodeGetParams(void *node, void *params)
+{
+    memset(params, 0, 120);
+    *(unsigned long *)((char *)params + 104) = 10 << 20; /* bytesize */
+    return 0;
+}
+int cuGraphInstantiateWithFlags(void **e, void *g, unsigned long long flags) { *e = (void *)8; return 0; }
+int cuGraphLaunch(void *e, void *stream) { reserved = 10 << 20; launches++; return 0; }
+int cuDeviceGetGraphMemAttribute(int device, int what, unsigned long long *value) { *value = what == 2 ? reserved : 0; return 0; }
+int cuDeviceGraphMemTrim(int device) { reserved = 0; return 0; }
+int launches_of(void) { return launches; }
+void sgsim_live_bytes(void) {}
+void sgsim_calls(void) {}
+void sgsim_touch(void) {}
+"""
+
+
+def test_graph_launched_again_asks_for_what_its_device_has_lost_only(sim):
+    """However much its nodes ask for together: a first launch has shown what they take."""
+    driver = sim.compile("libcuda.so.1", REUSING_DRIVER, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic")
+    done = sim.script(
+        """
+e = c_void_p()
+ok(cuda.cuGraphInstantiateWithFlags(byref(e), c_void_p(4), c_ulonglong(0)))
+say(first=cuda.cuGraphLaunch(e, None), other=take("cuMemAlloc_v2", 80 * MIB)[0])
+say(second=cuda.cuGraphLaunch(e, None), third=cuda.cuGraphLaunch(e, None))
+ok(cuda.cuDeviceGraphMemTrim(0))
+say(trimmed=cuda.cuGraphLaunch(e, None), launches=cuda.launches_of(), full=take("cuMemAlloc_v2", 31 * MIB)[0])
+""",
+        SPARKGUARD_LIMIT="120M",
+        LD_LIBRARY_PATH=driver.parent,
+    )
+    assert (done.first, done.other, done.second, done.third, done.trimmed, done.launches) == (0, 0, 0, 0, 0, 4)
+    assert (done.full, live(done.process)) == (OUT_OF_MEMORY, 90 * MIB)
+
+
 @pytest.mark.parametrize("variant", ["", "_ptsz"])
 def test_captured_allocation_counts_when_its_graph_is_launched(sim, variant):
     done = sim.script(
