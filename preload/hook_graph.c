@@ -22,8 +22,9 @@
 static struct sg_table executables, behind;
 static uint32_t executable_count; /* (atomic) ever entered: until then nothing needs to be looked up */
 
-static uint64_t store_bytes[SG_DEVICE_ROOM]; /* as charged; under sg_vmm_lock */
-static uint32_t stores_used;                 /* (atomic) a bit for each device that may have such a store */
+static uint64_t store_bytes[SG_DEVICE_ROOM];   /* as charged; under sg_vmm_lock */
+static uint32_t store_changes[SG_DEVICE_ROOM]; /* (atomic) how often that changed */
+static uint32_t stores_used;                   /* (atomic) a bit for each device that may have such a store */
 
 /* ---- what a graph asks for ---------------------------------------------------------------------------------------- */
 
@@ -83,25 +84,38 @@ static bool get_attribute(uint32_t device, CUgraphMem_attribute attribute, uint6
     return true;
 }
 
+/* The lock is not held while the driver is asked; who was overtaken by a change asks again. */
+static void refresh_store(uint32_t device)
+{
+    enum { TRIES = 3 }; /* the next call refreshes too */
+    uint64_t now, *charged = &store_bytes[device];
+    bool is_newest = false;
+    for (unsigned i = 0; i < TRIES && !is_newest; i++) {
+        struct sg_lock_state lock;
+        uint32_t seen = sg_load_acquire(&store_changes[device]); /* pairs with the release below */
+        if (!get_attribute(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &now))
+            return;
+        sg_lock_acquire(&sg_vmm_lock, &lock);
+        is_newest = seen == store_changes[device];
+        if (is_newest && now != *charged) {
+            if (now > *charged)
+                sg_ledger_charge(SG_DOMAIN_DEVICE, now - *charged);
+            else
+                sg_ledger_release(SG_DOMAIN_DEVICE, *charged - now);
+            sg_ledger_charge_device(device, (int64_t)(now - *charged));
+            *charged = now;
+            sg_store_release(&store_changes[device], seen + 1);
+        }
+        sg_lock_release(&sg_vmm_lock, &lock);
+    }
+}
+
 void sg_graph_memory_refresh(void)
 {
-    struct sg_lock_state lock;
     uint32_t used = sg_load_acquire(&stores_used);
-    if (used == 0)
-        return;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
-    for (uint32_t device = 0; device < SG_DEVICE_ROOM; device++) {
-        uint64_t now, *charged = &store_bytes[device];
-        if ((used & 1u << device) == 0 || !get_attribute(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &now))
-            continue;
-        if (now > *charged)
-            sg_ledger_charge(SG_DOMAIN_DEVICE, now - *charged);
-        else
-            sg_ledger_release(SG_DOMAIN_DEVICE, *charged - now);
-        sg_ledger_charge_device(device, (int64_t)(now - *charged));
-        *charged = now;
-    }
-    sg_lock_release(&sg_vmm_lock, &lock);
+    for (uint32_t device = 0; used != 0 && device < SG_DEVICE_ROOM; device++)
+        if ((used & 1u << device) != 0)
+            refresh_store(device);
 }
 
 /* What a launch makes the store grow. Nodes may use again what others of the same graph freed (cuda.h), so what a first
