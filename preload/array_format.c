@@ -16,10 +16,33 @@ bool sg_array_is_compressed(CUarray_format format)
     return format >= CU_AD_FORMAT_BC1_UNORM && format <= CU_AD_FORMAT_BC7_UNORM_SRGB;
 }
 
+static uint64_t compressed_bits(CUarray_format format)
+{
+    switch ((int)format) {
+    case CU_AD_FORMAT_BC1_UNORM:
+    case CU_AD_FORMAT_BC1_UNORM_SRGB:
+    case CU_AD_FORMAT_BC4_UNORM:
+    case CU_AD_FORMAT_BC4_SNORM:
+        return 4;
+    case CU_AD_FORMAT_BC2_UNORM:
+    case CU_AD_FORMAT_BC2_UNORM_SRGB:
+    case CU_AD_FORMAT_BC3_UNORM:
+    case CU_AD_FORMAT_BC3_UNORM_SRGB:
+    case CU_AD_FORMAT_BC5_UNORM:
+    case CU_AD_FORMAT_BC5_SNORM:
+    case CU_AD_FORMAT_BC6H_UF16:
+    case CU_AD_FORMAT_BC6H_SF16:
+    case CU_AD_FORMAT_BC7_UNORM:
+    case CU_AD_FORMAT_BC7_UNORM_SRGB:
+    default:
+        return 8;
+    }
+}
+
 /* The lists are of all formats of CUDA 13.0; tests/sim/test_takers.py asks the installed cuda.h for new ones. */
 uint64_t sg_array_element_bits(CUarray_format format, unsigned channels)
 {
-    switch (format) {
+    switch ((int)format) {
     case CU_AD_FORMAT_UNSIGNED_INT8:
     case CU_AD_FORMAT_SIGNED_INT8:
         return UINT64_C(8) * channels;
@@ -31,23 +54,8 @@ uint64_t sg_array_element_bits(CUarray_format format, unsigned channels)
     case CU_AD_FORMAT_SIGNED_INT32:
     case CU_AD_FORMAT_FLOAT:
         return UINT64_C(32) * channels;
-    case CU_AD_FORMAT_BC1_UNORM:
-    case CU_AD_FORMAT_BC1_UNORM_SRGB:
-    case CU_AD_FORMAT_BC4_UNORM:
-    case CU_AD_FORMAT_BC4_SNORM:
-        return 4;
     case CU_AD_FORMAT_UNORM_INT8X1:
     case CU_AD_FORMAT_SNORM_INT8X1:
-    case CU_AD_FORMAT_BC2_UNORM:
-    case CU_AD_FORMAT_BC2_UNORM_SRGB:
-    case CU_AD_FORMAT_BC3_UNORM:
-    case CU_AD_FORMAT_BC3_UNORM_SRGB:
-    case CU_AD_FORMAT_BC5_UNORM:
-    case CU_AD_FORMAT_BC5_SNORM:
-    case CU_AD_FORMAT_BC6H_UF16:
-    case CU_AD_FORMAT_BC6H_SF16:
-    case CU_AD_FORMAT_BC7_UNORM:
-    case CU_AD_FORMAT_BC7_UNORM_SRGB:
         return 8;
     case CU_AD_FORMAT_NV12:
         return 12;
@@ -82,8 +90,7 @@ uint64_t sg_array_element_bits(CUarray_format format, unsigned channels)
     case CU_AD_FORMAT_SNORM_INT16X4:
     case CU_AD_FORMAT_Y416:
         return 64;
-    case CU_AD_FORMAT_MAX:
-    default:
-        return UINT64_C(8) * channels; /* newer than this list */
+    default: /* compressed, or newer than this list */
+        return sg_array_is_compressed(format) ? compressed_bits(format) : UINT64_C(8) * channels;
     }
 }

@@ -304,8 +304,9 @@ static struct mapping *take_mappings(uint64_t begin, uint64_t end)
         uint64_t value = sg_table_find(&mapped, range.begin);
         if (value == 0)
             break;
+        uint64_t bytes = ((struct mapping *)(uintptr_t)value)->bytes;
         take_mapping(&range, range.begin, value);
-        range.begin += range.found->bytes;
+        range.begin += bytes;
     }
     if (range.begin < end)
         sg_table_visit(&mapped, take_mapping, &range);
