@@ -21,6 +21,8 @@
  *                  managed memory stays lazy, as there) or none (addresses only; writes are dropped
  *                  and reads give zeros; pinned and managed memory is lazy)
  *   SGSIM_CONTEXT  bytes that each context takes without any allocation call, default 0
+ *   SGSIM_STREAMS  idle (default), or busy: what is freed asynchronously counts as outstanding to cuMemPoolTrimTo until a
+ *                  synchronisation has seen it done
  *   SGSIM_FAIL     "symbol:N[:code]", comma separated: the Nth call of that exported symbol fails
  *                  with CUresult `code` (default 2, out of memory); N = * fails every call
  *   SGSIM_HOLD     "symbol:N:UNTIL", comma separated: the Nth call of that symbol (* for every one) stays inside the

@@ -47,6 +47,9 @@ void sgsim_hold(const char *symbol, int nth, const char *until);
  */
 int sgsim_touch(unsigned long long pointer, size_t bytes);
 
+/* Work that nobody called for is seen to be done: what pools hold above their thresholds goes back. */
+void sgsim_synchronize(void);
+
 /*
  * The fake machine behind a meminfo file (SGSIM_MEMINFO), for any process, in front of a driver or not. settle pays
  * back what dead processes held and what late frees owe, and answers how many living processes hold something; -1 if

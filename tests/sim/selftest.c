@@ -474,6 +474,44 @@ static cuuint64_t pool_figure(CUmemoryPool pool, CUmemPool_attribute attribute)
     return value;
 }
 
+/* SGSIM_DEVICES=2 SGSIM_STREAMS=busy: a stream keeps its device, whatever is current; what was freed on it stays until a
+ * synchronisation. */
+static void test_stream_pools(void)
+{
+    CUcontext second, found;
+    CUdevice device = 7;
+    CUstream stream;
+    CUevent event;
+    CUdeviceptr block;
+    CUmemoryPool pools[2];
+    start();
+    OK(cuCtxCreate_v2(&second, 0, 1));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&event, CU_EVENT_DEFAULT));
+    OK(cuCtxPopCurrent_v2(&found));
+    OK(cuCtxSetCurrent(NULL));
+    for (int i = 0; i < 2; i++)
+        OK(cuDeviceGetMemPool(&pools[i], i));
+    FAILS(cuMemAllocAsync(&block, MIB, NULL), CUDA_ERROR_INVALID_CONTEXT);
+    FAILS(cuMemAllocFromPoolAsync_ptsz(&block, MIB, pools[0], NULL), CUDA_ERROR_INVALID_CONTEXT);
+    FAILS(cuStreamGetDevice(NULL, &device), CUDA_ERROR_INVALID_CONTEXT);
+    OK(cuStreamGetDevice(stream, &device));
+    OK(cuStreamGetCtx(stream, &found));
+    CHECK(device == 1 && found == second);
+    OK(cuMemAllocAsync(&block, MIB, stream));
+    CHECK(pool_figure(pools[0], CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == 0);
+    CHECK(pool_figure(pools[1], CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == MIB);
+    OK(cuMemFreeAsync(block, stream));
+    OK(cuMemPoolTrimTo(pools[1], 0));
+    CHECK(pool_figure(pools[1], CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == 32 * MIB);
+    OK(cuCtxSetCurrent(second));
+    OK(cuEventRecord(event, stream));
+    OK(cuEventSynchronize(event));
+    CHECK(pool_figure(pools[1], CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == 0);
+    OK(cuEventDestroy_v2(event));
+    FAILS(cuEventSynchronize(event), CUDA_ERROR_INVALID_HANDLE);
+}
+
 static void test_default_pool(void)
 {
     CUdeviceptr blocks[3];
@@ -968,6 +1006,7 @@ static const struct scenario {
     {"copies", test_copies, {NULL}},
     {"default_pool", test_default_pool, {NULL}},
     {"own_pools", test_own_pools, {NULL}},
+    {"stream_pools", test_stream_pools, {"SGSIM_DEVICES=2", "SGSIM_STREAMS=busy"}},
     {"vmm", test_vmm, {NULL}},
     {"failures", test_failures, {"SGSIM_FAIL=cuMemAlloc_v2:2,cuMemFree_v2:1:700,cuMemAllocManaged:*"}},
     {"discrete", test_discrete, {"SGSIM_KIND=discrete", "SGSIM_DEVICES=2", "SGSIM_MEMORY=64M", "SGSIM_CONTEXT=8M"}},

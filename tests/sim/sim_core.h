@@ -56,7 +56,8 @@ enum sgsim_role {
     SGSIM_MIPMAPPED_ARRAY,
     SGSIM_POOL,
     SGSIM_CONTEXT_HANDLE,
-    SGSIM_STREAM,
+    SGSIM_STREAM, /* next: its context; owner: the graph it captures */
+    SGSIM_EVENT,
     SGSIM_GREEN_CONTEXT,
     SGSIM_GRAPH,
     SGSIM_GRAPH_NODE,
@@ -85,7 +86,7 @@ struct sgsim_object {
     unsigned int references; /* of a handle, a primary context, a segment */
     unsigned int mappings;   /* of a handle */
     unsigned int flags;
-    bool is_active; /* context: usable; mapping: access was granted */
+    bool is_active; /* context: usable; mapping: access was granted; segment: a free was not seen to be done */
     bool is_primary;
     struct sgsim_object *owner; /* the context, segment, pool or handle it belongs to */
     struct sgsim_object *next;
@@ -106,6 +107,7 @@ enum sgsim_backing { SGSIM_LAZY, SGSIM_TOUCH, SGSIM_NONE };
 /* All state; one lock guards it. */
 struct sgsim_state {
     bool is_integrated, is_initialised;
+    bool is_busy; /* what is freed asynchronously is outstanding until a synchronisation */
     enum sgsim_backing backing;
     int devices;
     int ordinal[SGSIM_MAX_DEVICES]; /* of the machine's devices, which each of these is (CUDA_VISIBLE_DEVICES) */
@@ -170,6 +172,7 @@ void sgsim_block_drop(struct sgsim_object *block);
 /* Contexts and devices. */
 struct sgsim_object *sgsim_current(void); /* NULL: none; after SGSIM_NEEDS_CONTEXT never */
 bool sgsim_is_device(CUdevice device);
+CUresult sgsim_stream_context(CUstream stream, struct sgsim_object **context);
 CUresult sgsim_check_stream(CUstream stream);
 CUresult sgsim_primary_retain(CUcontext *out, CUdevice device);
 CUresult sgsim_primary_release(CUdevice device);

@@ -214,6 +214,10 @@ void sgsim_core_configure(void)
     sgsim.context_bytes = size_from("SGSIM_CONTEXT", 0);
     size_t devices = size_from("SGSIM_DEVICES", 1);
     choose_devices(getenv("CUDA_VISIBLE_DEVICES"), devices > SGSIM_MAX_DEVICES ? SGSIM_MAX_DEVICES : (int)devices);
+    const char *streams = getenv("SGSIM_STREAMS");
+    sgsim.is_busy = streams && strcmp(streams, "busy") == 0;
+    if (streams && !sgsim.is_busy && strcmp(streams, "idle") != 0)
+        sgsim_complain("SGSIM_STREAMS", streams);
     if (!backing || strcmp(backing, "lazy") == 0)
         sgsim.backing = SGSIM_LAZY;
     else if (strcmp(backing, "touch") == 0)

@@ -6,10 +6,14 @@
  * 32 MiB cannot be had. What the ledger books is the reserved memory. A freed block can be used
  * again at once, and its segment stays: only a synchronize (stream or context) or cuMemPoolTrimTo gives back, whole
  * segments without a live block, and never so many that less than the release threshold, or what TrimTo
- * is to keep, stays reserved. Resetting a HIGH attribute sets it to the present figure.
+ * is to keep, stays reserved. On busy streams (SGSIM_STREAMS=busy) a segment with a block freed asynchronously counts as
+ * outstanding to TrimTo until a synchronize has seen that done. Resetting a HIGH attribute sets it to the present figure.
  */
 #define _GNU_SOURCE
 #include "sim_core.h"
+
+#include "cuda_sim.h"
+#include "sim_faults.h"
 
 #include <string.h>
 
@@ -78,7 +82,7 @@ static void trim(struct sgsim_object *pool, uint64_t keep)
 {
     struct sgsim_object **link = &pool->u.pool.segments;
     while (*link) {
-        bool is_free = (*link)->references == 0;
+        bool is_free = (*link)->references == 0 && !(*link)->is_active;
         if (is_free && pool->u.pool.reserved >= (*link)->size && pool->u.pool.reserved - (*link)->size >= keep)
             segment_drop(link);
         else
@@ -174,9 +178,10 @@ static CUresult free_async(CUdeviceptr pointer, CUstream stream)
         return error;
     if (sgsim_graph_of_capture(stream))
         return sgsim_graph_capture_free(sgsim_graph_of_capture(stream), pointer);
-    if (block && block->role == SGSIM_POOL_BLOCK)
+    if (block && block->role == SGSIM_POOL_BLOCK) {
+        block->owner->is_active = sgsim.is_busy && !sgsim_pool_of_block(block)->u.pool.is_doomed;
         sgsim_pool_free_block(block);
-    else if (block && block->role == SGSIM_GRAPH_BLOCK)
+    } else if (block && block->role == SGSIM_GRAPH_BLOCK)
         sgsim_graph_free_block(block);
     else
         return CUDA_ERROR_INVALID_VALUE;
@@ -187,9 +192,19 @@ void sgsim_pool_synchronize(void)
 {
     for (size_t i = 0; i < sgsim.handle_index.count; i++) {
         struct sgsim_object *pool = sgsim.handle_index.entries[i];
-        if (pool->role == SGSIM_POOL)
-            trim(pool, pool->u.pool.release_threshold);
+        if (pool->role != SGSIM_POOL)
+            continue;
+        for (struct sgsim_object *segment = pool->u.pool.segments; segment; segment = segment->next)
+            segment->is_active = false;
+        trim(pool, pool->u.pool.release_threshold);
     }
+}
+
+void sgsim_synchronize(void)
+{
+    sgsim_quiet_enter();
+    sgsim_pool_synchronize();
+    sgsim_quiet_leave();
 }
 
 /* A device reset ends every block on it, and with them what its pools had reserved. */
@@ -468,38 +483,52 @@ CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute 
 
 /* ---- allocation ---- */
 
+/* cuda.h: from the pool that is current to the stream's device, and no context need be current but for a default stream. */
+static CUresult allocate_current(CUdeviceptr *pointer, size_t size, CUstream stream)
+{
+    struct sgsim_object *context;
+    CUresult error = sgsim_stream_context(stream, &context);
+    return error == CUDA_SUCCESS ? allocate(pointer, size, current_pool(context->device), stream) : error;
+}
+
+static CUresult allocate_from(CUdeviceptr *pointer, size_t size, CUmemoryPool pool, CUstream stream)
+{
+    CUresult error = sgsim_check_stream(stream);
+    return error == CUDA_SUCCESS ? allocate(pointer, size, find_pool(pool), stream) : error;
+}
+
 CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *pointer, size_t size, CUstream stream)
 {
-    SGSIM_ENTER(cuMemAllocAsync, SGSIM_NEEDS_CONTEXT);
-    return sgsim_leave(allocate(pointer, size, current_pool(sgsim_current()->device), stream));
+    SGSIM_ENTER(cuMemAllocAsync, SGSIM_NEEDS_INIT);
+    return sgsim_leave(allocate_current(pointer, size, stream));
 }
 
 CUresult CUDAAPI cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t size, CUstream stream)
 {
-    SGSIM_ENTER(cuMemAllocAsync_ptsz, SGSIM_NEEDS_CONTEXT);
-    return sgsim_leave(allocate(pointer, size, current_pool(sgsim_current()->device), stream));
+    SGSIM_ENTER(cuMemAllocAsync_ptsz, SGSIM_NEEDS_INIT);
+    return sgsim_leave(allocate_current(pointer, size, stream));
 }
 
 CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t size, CUmemoryPool pool, CUstream stream)
 {
-    SGSIM_ENTER(cuMemAllocFromPoolAsync, SGSIM_NEEDS_CONTEXT);
-    return sgsim_leave(allocate(pointer, size, find_pool(pool), stream));
+    SGSIM_ENTER(cuMemAllocFromPoolAsync, SGSIM_NEEDS_INIT);
+    return sgsim_leave(allocate_from(pointer, size, pool, stream));
 }
 
 CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t size, CUmemoryPool pool, CUstream stream)
 {
-    SGSIM_ENTER(cuMemAllocFromPoolAsync_ptsz, SGSIM_NEEDS_CONTEXT);
-    return sgsim_leave(allocate(pointer, size, find_pool(pool), stream));
+    SGSIM_ENTER(cuMemAllocFromPoolAsync_ptsz, SGSIM_NEEDS_INIT);
+    return sgsim_leave(allocate_from(pointer, size, pool, stream));
 }
 
 CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
 {
-    SGSIM_ENTER(cuMemFreeAsync, SGSIM_NEEDS_CONTEXT);
+    SGSIM_ENTER(cuMemFreeAsync, SGSIM_NEEDS_INIT);
     return sgsim_leave(free_async(pointer, stream));
 }
 
 CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
 {
-    SGSIM_ENTER(cuMemFreeAsync_ptsz, SGSIM_NEEDS_CONTEXT);
+    SGSIM_ENTER(cuMemFreeAsync_ptsz, SGSIM_NEEDS_INIT);
     return sgsim_leave(free_async(pointer, stream));
 }
