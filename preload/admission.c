@@ -120,7 +120,12 @@ static enum verdict decide(struct sg_request *request)
         sg_seats_announce(sg_fit_pool(request), request->size_bytes);
     sg_room_look(request->has_device_pool ? request->device_identity : 0, false);
     sg_store(&state.has_limit, sg_fit_limit_bytes() != 0);
-    enum verdict verdict = sg_fit(request, SG_ROOM_ALL) ? ADMIT : decide_in_need(request);
+    bool is_fit = sg_fit(request, SG_ROOM_ALL);
+    if (!is_fit && request->is_behind) {
+        sg_seats_withdraw();
+        return LOOK_AGAIN;
+    }
+    enum verdict verdict = is_fit ? ADMIT : decide_in_need(request);
     if (verdict == ADMIT || sg_options.mode_observe)
         sg_seats_fly(sg_fit_pool(request), (int64_t)request->size_bytes);
     sg_seats_withdraw(); /* nobody is woken for that: those who wait would keep waking each other */

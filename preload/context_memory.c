@@ -104,7 +104,6 @@ struct walk {
     const struct sg_context_end *end;
     struct sg_table *table, *taken;
     CUresult result;
-    uint32_t emptied_pools;
 };
 
 static bool is_in(const struct sg_context_end *end, uint64_t block)
@@ -129,9 +128,8 @@ static void settle(void *context, uint64_t key, uint64_t value)
 
 static void empty_pool(void *context, uint64_t key, uint64_t value)
 {
-    const struct walk *walk = context;
-    bool is_gone =
-        (value & SG_BLOCK_POOLED) != 0 && (walk->emptied_pools & 1u << (value >> SG_BLOCK_SLOT_SHIFT & 31)) != 0;
+    (void)context;
+    bool is_gone = (value & SG_BLOCK_POOLED) != 0 && sg_pool_is_emptied(value);
     uint64_t block = is_gone ? sg_cuda_take_out(&sg_index_cuda, key) : 0;
     (void)sg_cuda_released(&sg_index_cuda, key, block, CUDA_SUCCESS);
 }
@@ -172,9 +170,8 @@ void sg_context_taken_out(struct sg_context_end *end, CUresult result)
         change_handle(end->slot, result == CUDA_SUCCESS ? NULL : end->context);
     if (end->context != NULL || result != CUDA_SUCCESS)
         return;
-    struct walk walk = {.emptied_pools = sg_pool_emptied(end->device)};
-    if (walk.emptied_pools != 0)
-        sg_table_visit(&sg_index_cuda, empty_pool, &walk);
+    if (sg_pool_emptied(end->device) != 0)
+        sg_table_visit(&sg_index_cuda, empty_pool, NULL);
     sg_pool_memory_refresh();
     sg_graph_memory_refresh();
 }

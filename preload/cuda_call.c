@@ -165,6 +165,10 @@ bool sg_cuda_ask(struct sg_cuda_call *call)
         if (call->request.domain == SG_DOMAIN_DEVICE && sg_cuda_has_own_pool(call->device))
             look_at_device(&call->request);
         is_admitted = sg_admission_ask(&call->request);
+        if (call->request.must_look_again && call->request.is_behind) {
+            call->request.is_behind = false;
+            sg_pool_memory_refresh(); /* something may have given back what still counts */
+        }
     } while (!is_admitted && call->request.must_look_again);
     bool is_eager = call->request.domain == SG_DOMAIN_DEVICE || call->request.domain == SG_DOMAIN_PINNED;
     if (is_admitted && is_eager && !call->request.is_rare && !call->request.has_device_pool && sg_room_unified() == 1 &&
@@ -195,7 +199,8 @@ static bool begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain d
                                             .growth_bytes = growth_bytes,
                                             .call = sg_self.call != NULL ? sg_self.call : sg_hook_table[hook].base,
                                             .device = call->device};
-        sg_pool_memory_refresh(); /* a synchronisation may have given back what still counts */
+        sg_pool_memory_catch_up();
+        call->request.is_behind = sg_pool_memory_is_in_use();
         if (growth_bytes != 0 && !sg_cuda_ask(call))
             return false;
     }
@@ -211,6 +216,28 @@ bool sg_cuda_begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain 
 bool sg_cuda_begin_at(struct sg_cuda_call *call, enum sg_hook hook, CUdevice device, uint64_t growth_bytes)
 {
     return begin(call, hook, SG_DOMAIN_DEVICE, growth_bytes, device);
+}
+
+bool sg_cuda_begin_sized(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint32_t device,
+                         uint64_t size_bytes, uint64_t growth_bytes)
+{
+    *call = (struct sg_cuda_call){.layers = sg_self.layers, .is_counted = true, .device = device};
+    sg_segment_attach();
+    sg_thread_enter();
+    sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_CUDA);
+    (void)sg_cuda_knows_device(device);
+    sg_pool_memory_catch_up();
+    call->context = sg_context_current();
+    call->request = (struct sg_request){.domain = domain,
+                                        .size_bytes = size_bytes,
+                                        .growth_bytes = growth_bytes,
+                                        .call = sg_self.call != NULL ? sg_self.call : sg_hook_table[hook].base,
+                                        .is_behind = sg_pool_memory_is_in_use(),
+                                        .device = device};
+    if (size_bytes != 0 && !sg_cuda_ask(call))
+        return false;
+    sg_self.layers |= SG_LAYER_CUDA;
+    return true;
 }
 
 bool sg_cuda_begin_on(struct sg_cuda_call *call, enum sg_hook hook, CUdevice device, uint64_t growth_bytes)

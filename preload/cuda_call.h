@@ -63,6 +63,11 @@ bool sg_cuda_begin_at(struct sg_cuda_call *call, enum sg_hook hook, CUdevice dev
  * is not judged. */
 bool sg_cuda_begin_on(struct sg_cuda_call *call, enum sg_hook hook, CUdevice device, uint64_t growth_bytes);
 
+/* The same on a device that is known, whatever is current. `size_bytes` is what is asked of the machine, `growth_bytes` of it
+ * what would be new to the job. */
+bool sg_cuda_begin_sized(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint32_t device,
+                         uint64_t size_bytes, uint64_t growth_bytes);
+
 /* Whether the driver has told what kind of device it is (asked if need be), and whether its memory is a pool of its own. */
 bool sg_cuda_knows_device(uint32_t device);
 bool sg_cuda_has_own_pool(uint32_t device);
@@ -84,22 +89,27 @@ void sg_cuda_end(struct sg_cuda_call *call, uint64_t kept_bytes);
 uint64_t sg_cuda_take_out(struct sg_table *table, uint64_t key);
 CUresult sg_cuda_released(struct sg_table *table, uint64_t key, uint64_t block, CUresult result);
 
-/* A table value of this kind is a block of a pool: the pool's reserved memory counts, not the block. */
-#define SG_BLOCK_POOLED (UINT64_C(1) << 55)
-
-/* Five bits of it: the slot of its pool, or else of the context it was allocated in. */
+/* Five bits of a table value: the context it was allocated in, or else the upper ones of its pool's number. */
 #define SG_BLOCK_SLOT_SHIFT 56
 
-/* hook_pool.c: brings the ledger in step with what every known pool has reserved. */
+/* pool_memory.c: whether something was allocated from a pool: one load. */
+bool sg_pool_memory_is_in_use(void);
+
+/* pool_memory.c: brings the ledger in step with what every such pool has reserved; asks the driver once for each. */
 void sg_pool_memory_refresh(void);
 
-/* hook_pool.c: after the end of a device's primary context, a bit for each pool that has no block any more. */
+/* pool_memory.c: the same where a query failed before; else one load. */
+void sg_pool_memory_catch_up(void);
+
+/* pool_memory.c: a block of a pool has been freed; a destroyed pool goes with its last one. */
+void sg_pool_block_gone(uint64_t block);
+
+/* pool_memory.c: after the end of a device's primary context, how many pools have lost their blocks with it; and whether
+ * the pool of a block is one of those. */
 uint32_t sg_pool_emptied(uint32_t device);
+bool sg_pool_is_emptied(uint64_t block);
 
 /* hook_graph.c: as sg_pool_memory_refresh, for what the devices hold for graphs. */
 void sg_graph_memory_refresh(void);
-
-/* hook_pool.c: a block of a pool has been freed; a destroyed pool goes with its last one. */
-void sg_pool_block_gone(uint64_t block);
 
 #endif

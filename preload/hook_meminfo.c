@@ -82,6 +82,7 @@ static bool is_replaced(CUresult result)
 #define GET_INFO(name, type, most) \
     struct sg_meminfo answer; \
     CUdevice device = 0; \
+    sg_pool_memory_refresh(); \
     if (free == NULL || total == NULL || !is_ours(&device) || !find_answer(&answer, device)) \
         return SG_DRIVER_CALL(name, free, total); \
     type real_free = 0, real_total = 0; \

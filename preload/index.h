@@ -33,6 +33,9 @@ extern struct sg_lock sg_index_maps_lock;
 #define SG_BLOCK_SETTLED (UINT64_C(1) << 54)
 #define SG_BLOCK_INHERITED (UINT64_C(1) << 55) /* of heap blocks: as SG_RANGE_INHERITED */
 
+/* A block of a CUDA pool: the pool's reserved memory counts, not the block, whose size is known in whole 4 KiB only. */
+#define SG_BLOCK_POOLED (UINT64_C(1) << 55)
+
 static inline uint64_t sg_block(uint64_t size_bytes, enum sg_domain domain, uint32_t device)
 {
     return (size_bytes & ((UINT64_C(1) << 48) - 1)) | (uint64_t)domain << 48 | (uint64_t)(device & 7) << 51;
@@ -40,7 +43,8 @@ static inline uint64_t sg_block(uint64_t size_bytes, enum sg_domain domain, uint
 
 static inline uint64_t sg_block_size(uint64_t block)
 {
-    return block & ((UINT64_C(1) << 48) - 1);
+    uint64_t size_bytes = block & ((UINT64_C(1) << 48) - 1);
+    return (block & SG_BLOCK_POOLED) == 0 ? size_bytes : size_bytes & ~UINT64_C(4095);
 }
 
 static inline enum sg_domain sg_block_domain(uint64_t block)

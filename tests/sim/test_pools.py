@@ -1,0 +1,319 @@
+"""Stream-ordered memory: whose pool a request goes to, how many pools there may be, what queries that fail and streams that are
+busy change (nothing), and what it costs."""
+
+import pytest
+from conftest import MIB, OUT_OF_MEMORY
+
+SEGMENT = 32 * MIB  # what a pool of the simulator reserves at once
+
+POOLS = """
+def stream():
+    s = c_void_p()
+    ok(cuda.cuStreamCreate(byref(s), 0))
+    return s
+def new_pool(device=0):
+    pool = c_void_p()
+    ok(cuda.cuMemPoolCreate(byref(pool), byref(PoolProps(1, 0, Location(1, device)))))
+    return pool
+def from_pool(size, pool, s=None):
+    p = c_uint64(77)
+    return cuda.cuMemAllocFromPoolAsync(byref(p), c_size_t(size), pool, s), p.value
+def free(p, s=None):
+    ok(cuda.cuMemFreeAsync(c_uint64(p), s))
+def own_pool(device=0):
+    pool = c_void_p()
+    ok(cuda.cuDeviceGetDefaultMemPool(byref(pool), device))
+    return pool
+def keep(pool, size):
+    ok(cuda.cuMemPoolSetAttribute(pool, 4, byref(c_uint64(size))))
+"""
+
+
+def live(entry, domain="device"):
+    return entry["domains"][domain]["live_bytes"]
+
+
+def devices(sim):
+    return {d["index"]: d["live_bytes"] for d in sim.guard.report()["machine"]["devices"]}
+
+
+# ---- whose pool -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hidden", [[], ["cuStreamGetDevice"], ["cuStreamGetDevice", "cuStreamGetCtx"]])
+def test_allocation_without_a_current_context_is_judged_and_counted(sim, hidden):
+    """cuda.h asks for a context only with a default stream. Drivers before CUDA 12.8 do not tell a stream's device."""
+    done = sim.script(
+        POOLS
+        + f"""
+start()
+s, pool = stream(), new_pool()
+ok(cuda.cuCtxSetCurrent(None))
+for name in {hidden}:
+    fail(name, -1, 801)
+say(large=take("cuMemAllocAsync", 512 * MIB, s)[0], small=take("cuMemAllocAsync", MIB, s)[0], device=live("device"))
+say(large_from=from_pool(512 * MIB, pool, s)[0], small_from=from_pool(MIB, pool, s)[0], both=live("device"))
+say(default=take("cuMemAllocAsync", MIB, None)[0], default_from=from_pool(512 * MIB, pool)[0])
+""",
+        SPARKGUARD_LIMIT="70M",
+    )
+    assert (done.large, done.small, done.large_from, done.small_from) == (OUT_OF_MEMORY, 0, OUT_OF_MEMORY, 0)
+    assert (done.default, done.default_from) == (201, 201)  # CUDA_ERROR_INVALID_CONTEXT
+    assert live(done.process) == done.both == 2 * SEGMENT
+    assert done.process["refused_count"] == 2
+
+
+@pytest.mark.parametrize("hidden", [[], ["cuStreamGetDevice"]])
+def test_allocation_counts_on_the_device_of_its_stream(sim, hidden):
+    points = sim.script_points(
+        POOLS
+        + f"""
+start(1)
+s = stream()
+start(0)
+for name in {hidden}:
+    fail(name, -1, 801)
+ok(take("cuMemAllocAsync", 512 * MIB, s)[0])
+quiet(device=live("device"))
+""",
+        SGSIM_KIND="discrete",
+        SGSIM_DEVICES=2,
+        SGSIM_MEMORY="8G",
+    )
+    for said, entry in points:
+        assert live(entry) == said.device == 512 * MIB
+        assert devices(sim).get(1) == 512 * MIB and devices(sim).get(0, 0) == 0
+
+
+def test_another_devices_own_pool_counts_there(sim):
+    points = sim.script_points(
+        POOLS + "start(0)\nok(from_pool(96 * MIB, own_pool(1))[0])\nquiet()\n",
+        SGSIM_KIND="discrete",
+        SGSIM_DEVICES=2,
+        SGSIM_MEMORY="8G",
+    )
+    for _, entry in points:
+        assert live(entry) == 96 * MIB and devices(sim).get(1) == 96 * MIB
+
+
+# ---- how many -------------------------------------------------------------------------------------------------------
+
+
+def test_every_one_of_very_many_pools_counts_what_it_has_reserved(sim):
+    points = sim.script_points(
+        POOLS
+        + """
+start()
+pools = [new_pool() for _ in range(300)]
+blocks = [from_pool(MIB, pool)[1] for pool in pools]
+quiet(device=live("device"))
+for pool in pools:
+    ok(cuda.cuMemPoolDestroy(pool))
+quiet(device=live("device"))
+for block in blocks[:299]:
+    free(block)
+quiet(device=live("device"))
+free(blocks[299])
+quiet(device=live("device"))
+"""
+    )
+    figures = [(said.device, live(entry)) for said, entry in points]
+    assert figures == [(n * SEGMENT, n * SEGMENT) for n in (300, 300, 1, 0)]
+
+
+def test_pools_made_and_destroyed_without_end_take_no_room(sim):
+    points = sim.script_points(
+        POOLS
+        + """
+start()
+for _ in range(3000):
+    pool = new_pool()
+    ok(cuda.cuMemPoolDestroy(pool))
+pool = new_pool()
+before = calls("cuMemPoolGetAttribute")
+ok(from_pool(MIB, pool)[0])
+quiet(device=live("device"), queries=calls("cuMemPoolGetAttribute") - before)
+"""
+    )
+    [(said, entry)] = points
+    assert live(entry) == said.device == SEGMENT and said.queries <= 3
+
+
+# ---- refused growth ---------------------------------------------------------------------------------------------------
+
+RETRY = (
+    POOLS
+    + """
+start()
+%s
+ok(take("cuMemAlloc_v2", 40 * MIB)[0])
+results = [take("cuMemAllocAsync", 20 * MIB, None)[0] for _ in range(3)]
+say(results="-".join(map(str, results)), held=live("device"))
+"""
+)
+
+
+def test_refused_growth_goes_back_on_a_busy_stream(sim):
+    """cuda.h of cuMemPoolTrimTo: frees whose completion was not observed can count as outstanding."""
+    done = sim.script(RETRY % "keep(own_pool(), GIB)", SPARKGUARD_LIMIT="64M", SGSIM_STREAMS="busy")
+    assert done.results == "2-2-2"
+    assert done.held == live(done.process) == 40 * MIB
+
+
+def test_refused_growth_that_stays_is_not_granted_to_a_retry(sim):
+    script = RETRY % 'keep(own_pool(), GIB)\nfail("cuMemPoolTrimTo", -1, 700)\n'
+    script += """
+device = live("device")
+p = take("cuMemAllocAsync", 20 * MIB, None)[0]
+say(again=p)
+"""
+    done = sim.script(script, SPARKGUARD_LIMIT="64M")
+    assert (done.results, done.again) == ("2-2-2", OUT_OF_MEMORY)
+    assert done.held == live(done.process) == 72 * MIB
+    assert done.process["refused_count"] == 4
+    assert all(r["size_bytes"] >= 8 * MIB for r in done.process["refusals"])
+
+
+def test_refused_growth_that_stayed_may_be_had_when_there_is_room(sim):
+    done = sim.script(
+        POOLS
+        + """
+start()
+keep(own_pool(), GIB)
+fail("cuMemPoolTrimTo", -1, 700)
+p = take("cuMemAlloc_v2", 40 * MIB)[1]
+first = take("cuMemAllocAsync", 20 * MIB, None)[0]
+give(p)
+say(first=first, then=take("cuMemAllocAsync", 20 * MIB, None)[0], last=take("cuMemAllocAsync", 10 * MIB, None)[0], held=live("device"))
+""",
+        SPARKGUARD_LIMIT="64M",
+    )
+    assert (done.first, done.then, done.last) == (OUT_OF_MEMORY, 0, 0)
+    assert done.held == live(done.process) == SEGMENT
+
+
+# ---- queries that fail --------------------------------------------------------------------------------------------------
+
+QUERIES = "cuCtxGetDevice", "cuStreamGetDevice", "cuDeviceGetMemPool", "cuMemPoolGetAttribute", "cuStreamIsCapturing"
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_query_that_fails_neither_loses_nor_invents_bytes(sim, query):
+    points = sim.script_points(
+        POOLS
+        + f"""
+start()
+s, pool = stream(), new_pool()
+kept = [from_pool(MIB, pool)[1], take("cuMemAllocAsync", MIB, None)[1]]
+for nth in range(1, 6):
+    for one in lambda: take("cuMemAllocAsync", 40 * MIB, None), lambda: take("cuMemAllocAsync", 40 * MIB, s), lambda: from_pool(40 * MIB, pool, s):
+        fail("{query}", nth, 999)
+        result, p = one()
+        fail("{query}", 0)
+        ok(result)
+        give(take("cuMemAlloc_v2", 512)[1])
+        quiet(device=live("device"))
+        fail("{query}", nth, 999)
+        free(p)
+        fail("{query}", 0)
+        ok(cuda.cuCtxSynchronize())
+        quiet(device=live("device"))
+"""
+    )
+    figures = [(said.device, live(entry)) for said, entry in points]
+    assert len(figures) == 30 and [f for f in figures if f[0] != f[1]] == []
+
+
+def test_pool_that_cannot_tell_counts_block_by_block(sim):
+    points = sim.script_points(
+        POOLS
+        + """
+start()
+fail("cuMemPoolGetAttribute", -1, 1)  # as drivers before CUDA 11.3
+p = take("cuMemAllocAsync", 40 * MIB, None)[1]
+quiet()
+fail("cuMemPoolGetAttribute", 0)
+q = take("cuMemAllocAsync", 20 * MIB, None)[1]
+quiet()
+free(p)
+free(q)
+quiet()
+"""
+    )
+    assert [live(entry) for _, entry in points] == [40 * MIB, 60 * MIB, 0]
+
+
+# ---- synchronisations -----------------------------------------------------------------------------------------------
+
+SYNCHRONISE = {
+    "stream": "ok(cuda.cuStreamSynchronize(None))",
+    "stream_ptsz": "ok(cuda.cuStreamSynchronize_ptsz(None))",
+    "event": "e = c_void_p(); ok(cuda.cuEventCreate(byref(e), 0)); ok(cuda.cuEventRecord(e, None)); ok(cuda.cuEventSynchronize(e))",
+    "context": "ok(cuda.cuCtxSynchronize())",
+    "context_v2": "ok(cuda.cuCtxSynchronize_v2(None))",
+}
+
+
+@pytest.mark.parametrize("how", SYNCHRONISE)
+def test_what_a_synchronisation_gave_back_is_there_for_others_at_once(sim, how):
+    variables = {"SPARKGUARD_LIMIT": "1G", "SPARKGUARD_JOB": "j"}
+    text = f"""
+start()
+p = take("cuMemAllocAsync", 800 * MIB, None)[1]
+ok(cuda.cuMemFreeAsync(c_uint64(p), None))
+{SYNCHRONISE[how]}
+quiet(device=live("device"))
+"""
+    with sim.tenant(text, **variables) as tenant:
+        assert tenant.quiet().device == 0
+        assert live(sim.guard.process(tenant.pid)) == 0
+        assert sim.script('start()\nsay(second=take("cuMemAlloc_v2", 800 * MIB)[0])', **variables).second == 0
+
+
+def test_meminfo_knows_what_a_pool_gave_back_unseen(sim):
+    done = sim.script(
+        """
+start()
+before = info()[0]
+p = take("cuMemAllocAsync", 800 * MIB, None)[1]
+ok(cuda.cuMemFreeAsync(c_uint64(p), None))
+taken = info()[0]
+cuda.sgsim_synchronize()
+say(before=before // MIB, taken=taken // MIB, after=info()[0] // MIB)
+""",
+        SPARKGUARD_LIMIT="1G",
+    )
+    assert done.before - done.taken >= 790
+    assert done.before - done.after <= 4
+
+
+# ---- cost -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pools", [1, 40])
+def test_queries_per_call_do_not_grow_with_the_number_of_pools(sim, pools):
+    done = sim.script(
+        POOLS
+        + f"""
+QUERIES = "cuCtxGetDevice", "cuCtxGetCurrent", "cuStreamGetDevice", "cuStreamGetCtx", "cuDeviceGetMemPool", "cuMemPoolGetAttribute", "cuStreamIsCapturing"
+def count():
+    return sum(calls(q) for q in QUERIES)
+def cost(what):
+    before = count()
+    out = what()
+    return count() - before, out
+start()
+s = stream()
+for _ in range({pools} - 1):
+    from_pool(MIB, new_pool())
+take("cuMemAllocAsync", MIB, None)
+take("cuMemAllocAsync", MIB, s)
+a, (_, p) = cost(lambda: take("cuMemAllocAsync", MIB, None))
+b, (_, q) = cost(lambda: take("cuMemAllocAsync", MIB, s))
+c, _ = cost(lambda: free(p))
+d, (_, r) = cost(lambda: take("cuMemAlloc_v2", MIB))
+e, _ = cost(lambda: give(r))
+say(take=a, take_on_stream=b, free=c, memalloc=d, memfree=e)
+"""
+    )
+    assert (done.take, done.take_on_stream, done.free, done.memalloc, done.memfree) == (6, 6, 1, 1, 0)
