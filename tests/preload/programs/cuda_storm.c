@@ -66,6 +66,7 @@ struct worker {
 };
 
 static CUcontext context;
+static CUstream stream;
 static CUmemoryPool own_pools[POOLS];
 static const char *seed;
 static char *pages;
@@ -306,7 +307,8 @@ static CUresult take(struct worker *worker, struct item *item)
     case CONTEXT:
         return take_context(worker, item);
     case ASYNC:
-        result = bits & 1 ? cuMemAllocAsync(&address, size, NULL) : cuMemAllocAsync_ptsz(&address, size, NULL);
+        result = bits & 1 ? cuMemAllocAsync(&address, size, bits & 2 ? stream : NULL)
+                          : cuMemAllocAsync_ptsz(&address, size, NULL);
         item->key = address;
         break;
     case FROM_POOL:
@@ -388,6 +390,8 @@ static void swap(struct worker *worker, struct item *item)
 static void step(struct worker *worker)
 {
     uint64_t choice = next(worker);
+    if (choice % 499 == 0)
+        (void)cuStreamSynchronize(stream);
     if (choice % 997 == 0) {
         (void)cuMemPoolTrimTo(own_pools[choice >> 16 & 1], (size_t)(choice >> 32) % (64 * KIB * KIB));
         (void)cuDeviceGraphMemTrim(0);
@@ -446,9 +450,12 @@ static void plan_failures(unsigned phase)
                                           "cuDeviceGraphMemTrim",
                                           "cuCtxCreate_v2",
                                           "cuCtxDestroy_v2"};
+    static const char *const queries[] = {"cuMemPoolGetAttribute", "cuDeviceGetMemPool", "cuStreamGetDevice"};
     for (unsigned i = 0; i < sizeof symbols / sizeof symbols[0]; i++)
         for (int n = 1; n <= 2; n++) /* the simulator plans at most 64 */
             sgsim_fail(symbols[i], n * (int)(7 + 3 * i + phase), n % 2 ? 0 : CUDA_ERROR_ILLEGAL_ADDRESS);
+    for (unsigned i = 0; i < sizeof queries / sizeof queries[0]; i++)
+        sgsim_fail(queries[i], (int)(101 + 37 * i + 11 * phase), CUDA_ERROR_UNKNOWN);
 }
 
 static void rest(const struct worker *workers, unsigned count)
@@ -494,6 +501,7 @@ int main(int argc, char **argv)
         {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}},
         {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_HOST}},
         {.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED, .location = {.type = CU_MEM_LOCATION_TYPE_HOST}}};
+    must(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "stream");
     for (unsigned i = 0; i < POOLS; i++)
         must(cuMemPoolCreate(&own_pools[i], &props[i]), "pool");
     must(cuDeviceGetDefaultMemPool(&default_pool, 0), "pool");
