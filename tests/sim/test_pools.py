@@ -287,6 +287,21 @@ say(before=before // MIB, taken=taken // MIB, after=info()[0] // MIB)
     assert done.before - done.after <= 4
 
 
+def test_nothing_is_refused_for_what_a_pool_gave_back_unseen(sim):
+    done = sim.script(
+        """
+start()
+p = take("cuMemAllocAsync", 40 * MIB, None)[1]
+ok(cuda.cuMemFreeAsync(c_uint64(p), None))
+cuda.sgsim_synchronize()
+say(fits=take("cuMemAlloc_v2", 40 * MIB)[0], device=live("device"))
+""",
+        SPARKGUARD_LIMIT="64M",
+    )
+    assert done.fits == 0
+    assert live(done.process) == done.device == 40 * MIB
+
+
 # ---- cost -----------------------------------------------------------------------------------------------------------
 
 
