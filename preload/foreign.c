@@ -31,12 +31,6 @@ void sg_foreign_refork(void)
     sg_seat_file_give_way(false);
 }
 
-static bool has_owner(int fd, uint32_t number)
-{
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = 0 /* SEEK_SET */, .l_start = number, .l_len = 1};
-    return sg_sys_fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
-}
-
 /* Whether the seats can be found: what is frozen must be there. */
 static bool read_header(int fd, struct sg_machine_ledger *header)
 {
@@ -60,7 +54,7 @@ void sg_foreign_visit(void (*visit)(void *context, uint32_t number, struct sg_se
         uint64_t at = sizeof header + (uint64_t)i * header.seat_bytes;
         if (sg_sys_pread((int)fd, &seat, sizeof seat, at) != (long)sizeof seat)
             break;
-        if (SG_CLAIM_STATE(seat.claim) == SG_CLAIM_LIVE && has_owner((int)fd, i))
+        if (SG_CLAIM_STATE(seat.claim) == SG_CLAIM_LIVE && sg_seat_file_has_owner((int)fd, i))
             visit(context, i, &seat);
     }
     (void)sg_sys_close((int)fd);

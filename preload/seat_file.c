@@ -18,11 +18,17 @@ void sg_seat_file_give_way(bool is_foreign_there)
     has_given_way = is_foreign_there;
 }
 
-static void name_file(char path[SG_PATH_ROOM + 80], bool is_temporary)
+static const char *own_name(void)
+{
+    return has_given_way ? SG_LEDGER_SECOND_NAME : SG_LEDGER_NAME;
+}
+
+static void name_file(char path[SG_PATH_ROOM + 80], const char *name, bool is_temporary)
 {
     struct sg_text text = sg_text_begin(path, SG_PATH_ROOM + 80);
     sg_text_add(&text, sg_options.dir);
-    sg_text_add(&text, has_given_way ? "/" SG_LEDGER_SECOND_NAME : "/" SG_LEDGER_NAME);
+    sg_text_add(&text, "/");
+    sg_text_add(&text, name);
     if (!is_temporary)
         return;
     sg_text_add(&text, ".");
@@ -30,20 +36,41 @@ static void name_file(char path[SG_PATH_ROOM + 80], bool is_temporary)
     sg_text_add(&text, SG_UNFINISHED_SUFFIX);
 }
 
-long sg_seat_file_open_foreign(void)
+static long open_file(const char *name, int flags)
 {
     char path[SG_PATH_ROOM + 80];
-    struct sg_text text = sg_text_begin(path, sizeof path);
-    sg_text_add(&text, sg_options.dir);
-    sg_text_add(&text, "/" SG_LEDGER_NAME);
-    return sg_sys_openat((int)SG_AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+    name_file(path, name, false);
+    return sg_sys_openat((int)SG_AT_FDCWD, path, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+}
+
+long sg_seat_file_open_foreign(void)
+{
+    return open_file(SG_LEDGER_NAME, O_RDONLY);
 }
 
 long sg_seat_file_open(int flags)
 {
-    char path[SG_PATH_ROOM + 80];
-    name_file(path, false);
-    return sg_sys_openat((int)SG_AT_FDCWD, path, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+    return open_file(own_name(), flags);
+}
+
+static long lock_byte(int fd, int operation, uint32_t number, short *type)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = 0 /* SEEK_SET */, .l_start = number, .l_len = 1};
+    long result = sg_sys_fcntl(fd, operation, &lock);
+    *type = lock.l_type;
+    return result;
+}
+
+long sg_seat_file_lock(int fd, uint32_t number)
+{
+    short type;
+    return lock_byte(fd, F_OFD_SETLK, number, &type);
+}
+
+bool sg_seat_file_has_owner(int fd, uint32_t number)
+{
+    short type;
+    return lock_byte(fd, F_OFD_GETLK, number, &type) != 0 || type != F_UNLCK;
 }
 
 static long fill_file(int fd)
@@ -67,8 +94,8 @@ static long make_file(void)
 {
     char path[SG_PATH_ROOM + 80], real_path[SG_PATH_ROOM + 80], open_path[48];
     struct sg_text text = sg_text_begin(open_path, sizeof open_path);
-    name_file(path, true);
-    name_file(real_path, false);
+    name_file(path, own_name(), true);
+    name_file(real_path, own_name(), false);
     long fd = sg_sys_openat((int)SG_AT_FDCWD, sg_options.dir, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
     if (fd >= 0) {
         sg_text_add(&text, "/proc/self/fd/");

@@ -20,6 +20,11 @@ void sg_seat_file_give_way(bool is_foreign_there);
 /* Opens another version's, for reading: a descriptor, or -errno. */
 long sg_seat_file_open_foreign(void);
 
+/* The byte of a seat: locks it for the open file (0, or -errno: -EAGAIN somebody has it), and whether somebody else's open file
+ * has it; where that cannot be told, yes. */
+long sg_seat_file_lock(int fd, uint32_t number);
+bool sg_seat_file_has_owner(int fd, uint32_t number);
+
 /* Opens the file in SPARKGUARD_DIR: a descriptor, or -errno. */
 long sg_seat_file_open(int flags);
 

@@ -87,23 +87,14 @@ void sg_seats_set_levels(const uint64_t *identity, uint32_t count)
 
 /* ---- taking a seat ------------------------------------------------------------------------------------------------ */
 
-static long lock_byte(int fd, int operation, uint32_t number, short *type)
-{
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = 0 /* SEEK_SET */, .l_start = number, .l_len = 1};
-    long result = sg_sys_fcntl(fd, operation, &lock);
-    *type = lock.l_type;
-    return result;
-}
-
 /* Locks the first seat nobody has. Its number, or -errno. */
 static long choose_seat(int fd)
 {
     struct sg_machine_ledger *ledger = own.file.ledger;
     for (uint32_t i = 0; i < SG_SEAT_ROOM; i++) {
-        short type;
         if (SG_CLAIM_STATE(sg_load(&ledger->seat[i].claim)) == SG_CLAIM_LIVE)
             continue;
-        long result = lock_byte(fd, F_OFD_SETLK, i, &type);
+        long result = sg_seat_file_lock(fd, i);
         if (result == 0)
             return i;
         if (result != -EAGAIN && result != -EACCES) /* a lock that cannot be had at all */
@@ -146,10 +137,9 @@ static uint32_t mark_dead(int fd)
     for (uint32_t i = 0; i < used && i < SG_SEAT_ROOM; i++) {
         struct sg_seat *seat = &ledger->seat[i];
         uint64_t claim = sg_load(&seat->claim);
-        short type = F_WRLCK;
         if (seat == sg_load(&own.seat) || SG_CLAIM_STATE(claim) != SG_CLAIM_LIVE)
             continue;
-        if (lock_byte(fd, F_OFD_GETLK, i, &type) != 0 || type != F_UNLCK)
+        if (sg_seat_file_has_owner(fd, i))
             continue;
         found += sg_cas_u64(&seat->claim, &claim, (claim & ~UINT64_C(3)) | SG_CLAIM_DEAD);
     }
