@@ -390,7 +390,7 @@ def test_process_that_could_not_become_a_daemon_keeps_its_seat_and_its_record(pl
     text = f"malloc({size})\nsay(libc.daemon(1, 1) == -1 and ctypes.get_errno() == {errno.EAGAIN})\nready()"
     tenant = place.player(text + "\nmalloc(GIB)\nready()", {"LD_PRELOAD": f"{place.guard.library}:{library}"})
     assert tenant.ready() == ["ok", "True"]
-    held = 3 * GIB if "3" in size else 0
+    held = 3 * GIB if "3" in size else 2 * MIB
     place.assert_left(LEFT - held, above=MIB)
     seat = place.ledger.of(tenant.pid)
     assert tenant.go().ready() == ["ok"]

@@ -29,7 +29,6 @@ AVAILABLE, RESERVE = 10 * GIB, 2 * GIB
 LEFT = AVAILABLE - RESERVE
 QUIET = (300 * MIB, 150 * MIB, 77 * MIB)
 NEAR = 3 * MIB  # what a small program holds and is promised besides
-APART = 6 * MIB  # and beside processes stopped anywhere: once in 5,000 kills 3 to 6 MiB less than the seats say were granted
 MORE = MIB  # what a quiet process has touched since it looked: its promise may seem to be less by that
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -159,10 +158,26 @@ class Field:
         self.said = done.stderr
         return done.stdout.split()
 
+    def all_seats(self):
+        fields = ("claim", "pid", "promised_bytes", "in_flight_bytes", "bounded_flight_bytes", "ticket", "asking_bytes")
+        fields += ("parent_seat", "parent_claim", "heritage_bytes", "scanned_anonymous_bytes", "published_ns")
+        used = range(self.ledger.get("seat_used"))
+        return [f"{i} {self.ledger.is_locked(i)} " + " ".join(f"{f}={self.ledger.get(f, i)}" for f in fields) for i in used]
+
+    def explain(self, left, before):
+        """What was refused though the seats said that it was left: the seats before, and what is different after."""
+        lines = [f"{left / MIB:.3f} MiB are left by the ledger: {self.said}", *before, "after:"]
+        lines += [line for line in self.all_seats() if line not in before]
+        lines += [f"again: {self.ask(f'malloc {left - NEAR}')}, by steps: {self.ask(f'malloc {left - NEAR} largest')}"]
+        lines += [f"left now: {(LEFT - self.ledger.gone()) / MIB:.3f}, {sessions(self.trees)}"]
+        return "\n".join(lines)
+
     def check(self):
+        before = self.all_seats()
         left = LEFT - self.ledger.gone()
         assert left >= 2 * GIB, f"{left / MIB} MiB"
-        assert self.ask(f"malloc {left - APART}") == ["ok"], f"{left / MIB} MiB are left by the ledger: {self.said}"
+        if self.ask(f"malloc {left - NEAR}") != ["ok"]:
+            raise AssertionError(self.explain(left, before))
         assert [self.content(seat) for seat in self.seats] == self.held
         shown = self.guard.report_command("--json", "--all")
         assert shown.returncode == 0, f"{shown.returncode}: {shown.stderr}"
