@@ -32,6 +32,8 @@
  *     S00 S01 S10 ...   bytes of request 0 and 1 of process 0, 1, 2; 0 if there is none
  *     SMALL             bit 2 * process + request: it is a small one
  *     YOUNG             the same bits: a large one that tries a young look first
+ *     BEHIND            the same bits: a large one of CUDA whose books may be behind the driver's: when it does not fit at the first
+ *                       look, it gives its place back, the books are brought up, and it is asked for again
  *     KINDS             what a large admitted call may turn out to be: 1 eager, 2 lazy, 4 failing (a bit mask)
  *     TOUCH FREE        lazy memory may be touched and found by a scan; memory may be given back
  *     DEATH STOP        bit masks of processes: may be killed, may stop for ever, at any step
@@ -79,6 +81,9 @@
 #endif
 #ifndef YOUNG
 #define YOUNG 0
+#endif
+#ifndef BEHIND
+#define BEHIND 0
 #endif
 #ifndef KINDS
 #define KINDS 3
@@ -163,6 +168,7 @@ byte refused[PROCESSES];   /* bytes of a refused request */
     (p == 0 -> (k == 0 -> S00 : S01) : (p == 1 -> (k == 0 -> S10 : S11) : (k == 0 -> S20 : S21)))
 #define IS_SMALL(p, k) ((SMALL >> (2 * p + k)) & 1)
 #define IS_YOUNG(p, k) ((YOUNG >> (2 * p + k)) & 1)
+#define IS_BEHIND(p, k) ((BEHIND >> (2 * p + k)) & 1)
 
 #ifdef SIBLINGS
 #define SEAT(p) (p < 2 -> 0 : p)
@@ -412,7 +418,7 @@ inline reap()
 #define FITS_ALONE (room >= bytes + held + own_held)
 #endif
 
-mtype = { NO_VERDICT, ADMIT, WAIT_FOR_TURN, WAIT_FOR_FLIGHT, REFUSE };
+mtype = { NO_VERDICT, ADMIT, LOOK_AGAIN, WAIT_FOR_TURN, WAIT_FOR_FLIGHT, REFUSE };
 
 /* fits() of decide() and of decide_in_need(). */
 inline judge()
@@ -467,6 +473,9 @@ proctype Process(byte me)
     bool is_out_of_time;
     bool is_reaped;
     bool is_dead_ignored; /* somebody was dead before the last look */
+#if BEHIND
+    bool has_caught_up;
+#endif
     mtype verdict = NO_VERDICT;
     byte seen;
     byte limit;
@@ -614,7 +623,12 @@ look_large:
 #endif
                 judge();
                 if
+#if BEHIND
+                :: verdict != ADMIT && IS_BEHIND(me, k) && !has_caught_up -> verdict = LOOK_AGAIN
+                :: verdict != ADMIT && (!IS_BEHIND(me, k) || has_caught_up) && !is_reaped -> /* decide_in_need() */
+#else
                 :: verdict != ADMIT && !is_reaped -> /* decide_in_need() */
+#endif
                     forget_sums(); reap(); is_reaped = true; most[seat] = 0; verdict = NO_VERDICT; goto look_large
                 :: else
                 fi;
@@ -654,6 +668,15 @@ look_large:
             UNLOCK;
             if
             :: verdict == ADMIT -> skip
+#if BEHIND
+            :: verdict == LOOK_AGAIN -> /* cuda_call.c asks the driver, and us again */
+#ifdef BREAK_BEHIND_FOR_EVER
+                verdict = NO_VERDICT;
+#else
+                atomic { verdict = NO_VERDICT; has_caught_up = true };
+#endif
+                goto large
+#endif
             :: (verdict == WAIT_FOR_TURN || verdict == WAIT_FOR_FLIGHT) && !is_out_of_time ->
                 wait();
                 goto large
@@ -770,6 +793,9 @@ next:
                 is_out_of_time = false;
                 is_reaped = false;
                 is_dead_ignored = false;
+#if BEHIND
+                has_caught_up = false;
+#endif
                 verdict = NO_VERDICT;
 #ifdef EXACT
                 looks = 0;
