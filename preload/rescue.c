@@ -105,70 +105,82 @@ static uint64_t holds(struct sg_seat *seat, uint64_t level)
     return sg_seats_is_member(seat, level) ? sg_load(&seat->holds_bounded_bytes) : 0;
 }
 
-/* What would not come back if the owner ended, because a child that it forked has it too. */
-static uint64_t shared_with_children(struct sg_machine_ledger *ledger, uint32_t number)
-{
-    uint64_t most = 0, claim = sg_load(&ledger->seat[number].claim);
-    uint32_t used = sg_load(&ledger->seat_used);
-    for (uint32_t i = 0; i < used && i < SG_SEAT_ROOM; i++) {
-        struct sg_seat *child = &ledger->seat[i];
-        if (child->parent_seat != number + 1 || child->parent_claim != claim ||
-            SG_CLAIM_STATE(sg_load(&child->claim)) != SG_CLAIM_LIVE)
-            continue;
-        uint64_t shared = sg_load(&child->shared_bytes);
-        most = shared > most ? shared : most;
-    }
-    return most;
-}
-
 static bool can_act(struct sg_seat *seat, uint64_t now)
 {
     return seat == sg_seats_own() ||
            (SG_CLAIM_STATE(sg_load(&seat->claim)) == SG_CLAIM_LIVE && sg_seats_is_watched(seat, now));
 }
 
+/* By the number of the seat: what would come back if its owner ended; 0 if it could not end itself. Under the lock. */
+static uint64_t comes_back[SG_SEAT_ROOM], stays_with_children[SG_SEAT_ROOM];
+
+/* How many there are. Without a place among the others there is ours alone. */
+static uint32_t seats_in_use(const struct sg_machine_ledger *ledger)
+{
+    uint32_t used = sg_load(&ledger->seat_used);
+    return used == 0 ? 1 : used < SG_SEAT_ROOM ? used : SG_SEAT_ROOM;
+}
+
+/* What a forked child shares with its parent would not come back with the parent's end. */
+static void find_shared(struct sg_machine_ledger *ledger, uint32_t used)
+{
+    for (uint32_t i = 0; i < used; i++)
+        stays_with_children[i] = 0;
+    for (uint32_t i = 0; i < used; i++) {
+        struct sg_seat *child = &ledger->seat[i];
+        uint64_t parent = child->parent_seat, shared = sg_load(&child->shared_bytes);
+        if (parent == 0 || parent > used || SG_CLAIM_STATE(sg_load(&child->claim)) != SG_CLAIM_LIVE ||
+            child->parent_claim != sg_load(&ledger->seat[parent - 1].claim))
+            continue;
+        if (shared > stays_with_children[parent - 1])
+            stays_with_children[parent - 1] = shared;
+    }
+}
+
+static void find_what_comes_back(struct sg_machine_ledger *ledger, uint32_t used, uint64_t level, uint64_t now)
+{
+    find_shared(ledger, used);
+    for (uint32_t i = 0; i < used; i++) {
+        uint64_t bytes = can_act(&ledger->seat[i], now) ? holds(&ledger->seat[i], level) : 0;
+        comes_back[i] = bytes > stays_with_children[i] ? bytes - stays_with_children[i] : 0;
+    }
+}
+
 struct ranking {
-    uint64_t level, now;
     struct sg_seat *largest; /* of all, or of the job asked for */
     uint64_t largest_bytes, sum_bytes;
 };
 
 /* The job's processes only, unless `job` is NULL. Who sits first goes before an equal. */
-static void rank(struct ranking *ranking, const uint64_t *job)
+static struct ranking rank(struct sg_machine_ledger *ledger, uint32_t used, const uint64_t *job)
 {
-    struct sg_machine_ledger *ledger = sg_seats_ledger();
-    uint32_t used = sg_load(&ledger->seat_used);
-    struct sg_seat *own = sg_seats_own();
-    bool is_alone = used == 0;
-    for (uint32_t i = 0; i < (is_alone ? 1 : used) && i < SG_SEAT_ROOM; i++) {
-        struct sg_seat *seat = is_alone ? own : &ledger->seat[i];
-        if (!can_act(seat, ranking->now) || (job != NULL && seat->slot.job_hash != *job))
+    struct ranking ranking = {0};
+    for (uint32_t i = 0; i < used; i++) {
+        if (job != NULL && ledger->seat[i].slot.job_hash != *job)
             continue;
-        uint64_t bytes = holds(seat, ranking->level), shared = is_alone ? 0 : shared_with_children(ledger, i);
-        bytes -= shared < bytes ? shared : bytes;
-        ranking->sum_bytes += bytes;
-        if (bytes > ranking->largest_bytes) {
-            ranking->largest_bytes = bytes;
-            ranking->largest = seat;
+        ranking.sum_bytes += comes_back[i];
+        if (comes_back[i] > ranking.largest_bytes) {
+            ranking.largest_bytes = comes_back[i];
+            ranking.largest = &ledger->seat[i];
         }
     }
+    return ranking;
 }
 
 /* Whether it is this process that ends so that `missing` bytes come back. */
 static bool is_chosen(uint64_t level, uint64_t missing, uint64_t now)
 {
     struct sg_machine_ledger *ledger = sg_seats_ledger();
-    struct ranking all = {.level = level, .now = now}, best = {0};
-    rank(&all, NULL);
+    uint32_t used = seats_in_use(ledger);
+    find_what_comes_back(ledger, used, level, now);
+    struct ranking all = rank(ledger, used, NULL), best = {0};
     if (all.largest_bytes >= missing)
         return all.largest == sg_seats_own();
-    uint32_t used = sg_load(&ledger->seat_used);
-    for (uint32_t i = 0; i < used && i < SG_SEAT_ROOM; i++) {
-        struct ranking of_job = {.level = level, .now = now};
-        if (!can_act(&ledger->seat[i], now))
-            continue;
+    for (uint32_t i = 0; i < used; i++) {
         uint64_t job = ledger->seat[i].slot.job_hash;
-        rank(&of_job, &job);
+        if (comes_back[i] == 0)
+            continue;
+        struct ranking of_job = rank(ledger, used, &job);
         if (of_job.sum_bytes >= missing && of_job.sum_bytes > best.sum_bytes)
             best = of_job;
     }
