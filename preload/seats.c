@@ -32,6 +32,7 @@ static struct {
     uint32_t tries;           /* to sit down */
     long reserved;            /* the number of the seat whose byte is locked, plus one; 0: none */
     struct sg_seat_file file; /* as we have it mapped, also in a forked child */
+    uint64_t claim;           /* of the seat */
     uint64_t level[SG_SEAT_LEVELS];
     uint64_t parent_seat, parent_claim; /* of a forked child */
 } own;
@@ -127,7 +128,8 @@ static void go_live(struct sg_seat *seat, uint64_t generation)
 {
     uint64_t flying = sg_load(&sg_own->slot.in_flight_bytes);
     sg_seats_count(flying + sg_load(&sg_own->slot.promised_bytes));
-    sg_store(&seat->claim, generation << 2 | SG_CLAIM_LIVE);
+    own.claim = generation << 2 | SG_CLAIM_LIVE;
+    sg_store(&seat->claim, own.claim);
 }
 
 static uint32_t mark_dead(int fd)
@@ -296,7 +298,7 @@ void sg_seats_refork(void)
 {
     struct sg_seat *parent = sg_load(&own.seat);
     own.parent_seat = parent != NULL ? (uint64_t)(parent - own.file.ledger->seat) + 1 : 0;
-    own.parent_claim = parent != NULL ? sg_load(&parent->claim) : 0;
+    own.parent_claim = parent != NULL ? own.claim : 0; /* the seat may be somebody else's by now */
     stand_up();
     sg_seats_refork_sums();
     sg_foreign_refork();

@@ -244,6 +244,20 @@ CHILD_TEST(a_childs_seat_is_not_its_parents)
     CHECK_EQUAL(sg_seats_ledger()->asked_bytes, asked);
 }
 
+static void say_parent(void)
+{
+    join_shared();
+    CHECK_EQUAL(sg_seats_own()->parent_seat, 1);
+    CHECK_EQUAL(sg_seats_own()->parent_claim, 1 << 2 | SG_CLAIM_LIVE);
+}
+
+CHILD_TEST(a_childs_parent_is_who_forked_it_though_somebody_else_sits_there_by_now)
+{
+    join_shared();
+    sg_seats_own()->claim = 2 << 2 | SG_CLAIM_LIVE;
+    wait_for(fork_guarded(say_parent));
+}
+
 static void say_inherited(void)
 {
     join_shared();
@@ -964,6 +978,7 @@ int main(void)
         cmocka_unit_test(who_leaves_counts_no_more_but_keeps_others_from_the_seat),
         cmocka_unit_test(a_generation_never_comes_again),
         cmocka_unit_test(a_childs_seat_is_not_its_parents),
+        cmocka_unit_test(a_childs_parent_is_who_forked_it_though_somebody_else_sits_there_by_now),
         cmocka_unit_test(a_child_sits_down_with_what_it_inherited),
         cmocka_unit_test(a_child_that_lives_on_does_not_keep_its_parents_seat),
         cmocka_unit_test(only_unlocked_seats_are_found_dead),
