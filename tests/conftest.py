@@ -22,6 +22,9 @@ TIMEOUT_SECONDS = 120  # one test; longer by @pytest.mark.timeout_seconds(N)
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "timeout_seconds(n): ends the test after n seconds")
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) == signal.SIG_IGN:  # nohup and background jobs hand that on to every program
+            signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.hookimpl(hookwrapper=True)
