@@ -2,6 +2,7 @@
  * launch_options.c - the launcher's options grow from options.def: one --name for each SPARKGUARD_NAME.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,13 +47,16 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case KEY_LIBRARY:
         launch->library = argument;
         return 0;
+    case ARGP_KEY_INIT:
+        state->err_stream = NULL; /* getopt's line on what is wrong is enough, without argp's two on --help */
+        return 0;
     case ARGP_KEY_ARG: /* the program: all that follows is its own */
         launch->program = state->argv + state->next - 1;
         state->next = state->argc;
         return 0;
     case ARGP_KEY_NO_ARGS:
-        argp_error(state, "which program? for example: sparkguard python3 train.py");
-        return 0;
+        fputs("sparkguard: which program? for example: sparkguard python3 train.py\n", stderr);
+        return EINVAL;
     default:
         if (key < KEY_OPTION || key >= KEY_LIBRARY)
             return ARGP_ERR_UNKNOWN;
@@ -108,7 +112,8 @@ void launch_parse(struct launch *launch, int argc, char **argv)
                "Exit status: the program's; 125 the launcher failed, 126 the program cannot be run, 127 it is not "
                "there, 2 usage.",
     };
-    argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, launch);
+    if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, launch) != 0)
+        exit(LAUNCH_USAGE); /* said why */
     for (int i = 0; i < SG_OPTION_COUNT; i++)
         free(help[i]);
 }

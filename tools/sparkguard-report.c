@@ -34,6 +34,14 @@ static const struct argp_option options[] = {
     {0},
 };
 
+static error_t refuse(const char *argument, const char *why)
+{
+    char *printable = report_text_printable(argument, false);
+    fprintf(stderr, "sparkguard-report: %s %s\n", printable, why);
+    free(printable);
+    return EINVAL;
+}
+
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     struct request *request = state->input;
@@ -58,10 +66,13 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         errno = 0;
         unsigned long pid = strtoul(argument, &end, 10);
         if (request->scope.pid != 0)
-            argp_error(state, "one PID at a time, not %s as well", argument);
+            return refuse(argument, "is one PID too many; one at a time");
         if (argument[0] < '0' || argument[0] > '9' || *end != '\0' || errno != 0 || pid == 0 || pid > INT32_MAX)
-            argp_error(state, "%s is no process number; a good one: sparkguard-report 4711", argument);
+            return refuse(argument, "is no process number; a good one: sparkguard-report 4711");
         request->scope.pid = (uint32_t)pid;
+        return 0;
+    case ARGP_KEY_INIT:
+        state->err_stream = NULL; /* getopt's line on what is wrong is enough, without argp's two on --help */
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -129,7 +140,8 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_DFL); /* a reader that goes away ends us quietly, also below one who ignores the signal */
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");
-    argp_parse(&parser, argc, argv, 0, NULL, &request);
+    if (argp_parse(&parser, argc, argv, 0, NULL, &request) != 0)
+        return REPORT_USAGE;
     struct report *report = report_build(&request.scope);
     bool is_asked_for = request.scope.pid != 0 || request.scope.job != NULL || request.scope.is_last;
     if (request.is_json) {
