@@ -229,8 +229,7 @@ void doctor_check_jail(struct doctor *doctor)
                              "No cgroup limits what is started here; and one would not see cudaMalloc%s.",
                              doctor->unified == 0 ? "" : ", whose pages are charged to none");
         uint64_t gib = total == SG_UNKNOWN ? 100 : report_max(total / 100 * 84 >> 30, 1); /* 100 of a Spark's 120 */
-        finding->mend = report_text_format(
-            "systemd-run --user --scope -p MemoryMax=%" PRIu64 "G -p MemorySwapMax=0 sparkguard PROGRAM", gib);
+        finding->mend = report_text_format("sparkguard --jail=%" PRIu64 "G PROGRAM", gib);
     }
     finding->why =
         "A jail ends one job instead of another for the memory of the CPU; for the GPU's on unified memory it "

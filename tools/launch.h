@@ -19,12 +19,14 @@ struct launch {
     const char *value[SG_OPTION_COUNT]; /* given on the command line, else NULL */
     const char *library;                /* --library */
     bool is_quiet;
+    uint64_t jail_bytes; /* --jail, 0: none */
     unsigned complaints; /* values that cannot be read */
     char **program;      /* with its arguments, NULL behind the last */
 
     bool is_new_job; /* the child is the job's first process */
     char job[64];
-    char *directory; /* of the segments */
+    char *directory;   /* of the segments */
+    int jail_words[2]; /* a pipe: what systemd-run says */
     pid_t child;
     uint64_t child_ticks;
     int64_t started_ns;
@@ -55,6 +57,17 @@ bool launch_check_program(const char *program, const char *library);
 int launch_run(struct launch *launch);
 /* Ends as the child did. */
 void launch_end_like(int wait_status) __attribute__((noreturn));
+
+/* launch_jail.c: --jail. Takes its argument; false if that is no size. */
+bool launch_jail_take(struct launch *launch, const char *text);
+/* In the launcher, before fork; false after saying why. */
+bool launch_jail_prepare(struct launch *launch);
+/* In the child, instead of exec: what comes of it goes through the failure pipe. */
+void launch_jail_enter(const struct launch *launch, int failure_pipe) __attribute__((noreturn));
+/* In the launcher: true when the child is in the jail, and the pipe goes on as without one; false after saying why. */
+bool launch_jail_wait(struct launch *launch, int failure_pipe);
+/* At the begin of main: where systemd-run has started us, becomes the program; else returns. */
+void launch_jail_inside(char **argv);
 
 /* launch_record.c: adds to the child's segment what only its parent has seen: how it ended. */
 void launch_record(const struct launch *launch);

@@ -65,6 +65,8 @@ static void become_program(struct launch *launch, const struct watch *watch, int
         setenv(SG_VARIABLE_FIRST, first, 1);
     sigaction(SIGCHLD, &watch->child_before, NULL);
     sigprocmask(SIG_SETMASK, &watch->mask_before, NULL);
+    if (launch->jail_bytes != 0)
+        launch_jail_enter(launch, failure_pipe);
     execvp(launch->program[0], launch->program);
     int failure = errno;
     while (write(failure_pipe, &failure, sizeof failure) < 0 && errno == EINTR)
@@ -158,6 +160,8 @@ int launch_run(struct launch *launch)
         fprintf(stderr, "sparkguard: cannot make a pipe: %s\n", strerror(errno));
         return LAUNCH_FAILED;
     }
+    if (launch->jail_bytes != 0 && !launch_jail_prepare(launch))
+        return LAUNCH_FAILED;
     begin_watch(&watch);
     launch->started_ns = report_now_ns();
     launch->child = fork();
@@ -171,6 +175,10 @@ int launch_run(struct launch *launch)
     name_job(launch, launch->child);
     if (report_process_stat((uint32_t)launch->child, &stat) == 0)
         launch->child_ticks = stat.start_ticks;
+    if (launch->jail_bytes != 0 && !launch_jail_wait(launch, ends[0])) {
+        waitpid(launch->child, NULL, 0);
+        return LAUNCH_FAILED;
+    }
     int failure = read_failure(ends[0]);
     close(ends[0]);
     if (failure == 0) {

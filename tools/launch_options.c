@@ -13,7 +13,7 @@
 #include "text.h"
 #include "variables.h"
 
-enum { KEY_QUIET = 'q', KEY_OPTION = 256, KEY_LIBRARY = KEY_OPTION + SG_OPTION_COUNT };
+enum { KEY_QUIET = 'q', KEY_OPTION = 256, KEY_LIBRARY = KEY_OPTION + SG_OPTION_COUNT, KEY_JAIL };
 
 /* "16.000 GiB of nothing" is easier to mend with a good value before one's eyes. */
 static void complain(struct launch *launch, enum sg_option option, const char *what, const char *value)
@@ -36,6 +36,16 @@ static void take_option(struct launch *launch, enum sg_option option, char *valu
     free(name);
 }
 
+static void take_jail(struct launch *launch, const char *value)
+{
+    if (launch_jail_take(launch, value))
+        return;
+    char *printable = report_text_printable(value, false);
+    fprintf(stderr, "sparkguard: --jail=%s: %s; a good one: 100G\n", printable, report_variable_fault(SG_OPTION_LIMIT));
+    free(printable);
+    launch->complaints++;
+}
+
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     static char one[] = "1";
@@ -46,6 +56,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case KEY_LIBRARY:
         launch->library = argument;
+        return 0;
+    case KEY_JAIL:
+        take_jail(launch, argument);
         return 0;
     case ARGP_KEY_INIT:
         state->err_stream = NULL; /* getopt's line on what is wrong is enough, without argp's two on --help */
@@ -86,7 +99,7 @@ static const char *argument_word(const struct sg_option_info *info)
 
 void launch_parse(struct launch *launch, int argc, char **argv)
 {
-    enum { OWN_COUNT = 2 };
+    enum { OWN_COUNT = 3 };
     struct argp_option options[SG_OPTION_COUNT + OWN_COUNT + 1] = {0};
     char *help[SG_OPTION_COUNT];
     for (int i = 0; i < SG_OPTION_COUNT; i++) {
@@ -102,6 +115,14 @@ void launch_parse(struct launch *launch, int argc, char **argv)
         "library", KEY_LIBRARY, "FILE", 0, "preload FILE instead of the libsparkguard.so that belongs to this launcher",
         2};
     options[SG_OPTION_COUNT + 1] = (struct argp_option){"quiet", KEY_QUIET, NULL, 0, "no summary at the end", 2};
+    options[SG_OPTION_COUNT + 2] = (struct argp_option){
+        "jail",
+        KEY_JAIL,
+        "SIZE",
+        0,
+        "in a scope of systemd with MemoryMax=SIZE and without swap: the kernel then bounds heap, mapped, pinned and "
+        "managed memory; device memory (cudaMalloc) it does not see, that is the guard's",
+        2};
     const struct argp parser = {
         .options = options,
         .parser = parse_option,
@@ -146,6 +167,8 @@ void launch_export(struct launch *launch)
     for (int i = 0; i < SG_OPTION_COUNT; i++)
         if (launch->value[i] != NULL)
             setenv(sg_option_table[i].variable, launch->value[i], 1);
+    if (launch->jail_bytes != 0) /* a scope takes no OOMScoreAdjust= */
+        setenv(sg_option_table[SG_OPTION_OOM_SCORE_ADJ].variable, "500", 0);
     setenv(sg_option_table[SG_OPTION_REPORT].variable, "off", 1); /* the launcher tells, so the library need not */
 
     /* A launcher inside a job starts one more of its processes, unless it is given another name. */

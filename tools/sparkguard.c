@@ -17,6 +17,7 @@ int main(int argc, char **argv)
     struct launch launch = {0};
     argp_err_exit_status = LAUNCH_USAGE;
     setlocale(LC_CTYPE, "");
+    launch_jail_inside(argv);
     launch_parse(&launch, argc, argv);
     launch_check_environment(&launch);
     if (launch.complaints > 0)

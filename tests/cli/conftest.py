@@ -5,6 +5,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import launching
 import pytest
 import segment as segments
 
@@ -63,3 +64,8 @@ class Reporter:
 @pytest.fixture
 def report(tools, tmp_path):
     return Reporter(tools, tmp_path)
+
+
+@pytest.fixture
+def launcher(tools, tmp_path):
+    return launching.Launcher(tools, tmp_path)
