@@ -1,7 +1,7 @@
 /*
  * render_machine.c - the machine as a bar and its legend.
  *
- *   [guarded][other use][promised][room][kept: reserve]      room = what admission would grant now
+ *   [guarded][other use][promised][room][kept: reserve, of which floor]      room = what admission would grant now
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -16,10 +16,10 @@ struct part {
     const char *ascii_glyph;
     enum report_colour colour;
     uint64_t bytes;
-    uint64_t cells_bytes; /* what the bar shows of it */
+    uint64_t cells_bytes; /* what the bar shows of it, and of nothing else */
 };
 
-enum { PART_GUARDED, PART_OTHER, PART_PROMISED, PART_ROOM, PART_RESERVE, PART_COUNT };
+enum { PART_GUARDED, PART_OTHER, PART_PROMISED, PART_ROOM, PART_RESERVE, PART_FLOOR, PART_COUNT };
 
 static uint64_t known(uint64_t bytes)
 {
@@ -37,11 +37,13 @@ static void fill_parts(const struct report_machine *machine, struct part part[PA
     part[PART_PROMISED].bytes = machine->promised_bytes;
     part[PART_ROOM].bytes = report_less(machine->usable_bytes, reserve);
     part[PART_RESERVE].bytes = reserve;
+    part[PART_FLOOR].bytes = known(machine->floor_bytes);
     /* The bar is the machine's: what a cgroup withholds stays blank, and a reserve already eaten into is shown short. */
     uint64_t left = machine->total_bytes;
-    static const int order[] = {PART_GUARDED, PART_OTHER, PART_PROMISED, PART_RESERVE, PART_ROOM};
+    static const int order[] = {PART_GUARDED, PART_OTHER, PART_PROMISED, PART_FLOOR, PART_RESERVE, PART_ROOM};
     for (size_t i = 0; i < PART_COUNT; i++) {
-        part[order[i]].cells_bytes = report_min(part[order[i]].bytes, left);
+        uint64_t inside = order[i] == PART_RESERVE ? part[PART_FLOOR].bytes : 0;
+        part[order[i]].cells_bytes = report_min(report_less(part[order[i]].bytes, inside), left);
         left -= part[order[i]].cells_bytes;
     }
 }
@@ -59,7 +61,7 @@ static void put_bar(const struct report_machine *machine, const struct part part
     fputc('[', style->stream);
     for (int i = 0; i < PART_COUNT; i++) {
         if (i == PART_RESERVE) { /* at the right end */
-            bytes = machine->total_bytes - part[PART_RESERVE].cells_bytes;
+            bytes = machine->total_bytes - part[PART_RESERVE].cells_bytes - part[PART_FLOOR].cells_bytes;
             for (size_t end = cells_of(bytes, machine->total_bytes, width); cell < end; cell++)
                 fputc(' ', style->stream);
         }
@@ -77,7 +79,7 @@ static void put_legend(const struct part part[PART_COUNT], const struct report_s
     size_t column = 0;
     for (int i = 0; i < PART_COUNT; i++) {
         char size[REPORT_SIZE_TEXT];
-        if (part[i].bytes == 0 && i == PART_PROMISED)
+        if (part[i].bytes == 0 && (i == PART_PROMISED || i == PART_FLOOR))
             continue;
         char *piece = report_text_format("%s %s %s", style->is_utf8 ? part[i].glyph : part[i].ascii_glyph, part[i].word,
                                          report_size_text(size, part[i].bytes));
@@ -174,6 +176,7 @@ static void put_picture(const struct report_machine *machine, const struct repor
         [PART_PROMISED] = {"promised", "▒", "+", REPORT_YELLOW, 0, 0},
         [PART_ROOM] = {"room", "·", ".", REPORT_PLAIN, 0, 0},
         [PART_RESERVE] = {"reserve", "╱", "/", REPORT_DIM, 0, 0},
+        [PART_FLOOR] = {"floor", "╳", "x", REPORT_RED, 0, 0},
     };
     if (machine->total_bytes == SG_UNKNOWN || machine->available_bytes == SG_UNKNOWN || machine->total_bytes == 0)
         return;

@@ -10,33 +10,41 @@
 #include "table.h"
 #include "text.h"
 
-/* Of the ended processes of a job the overview shows the largest; a build or a data loader may leave thousands. Of those
- * that something is to be said about, the first. */
-enum { ENDED_SHOWN = 16, NOTES_SHOWN = 8 };
+/* Of the processes of a job the overview shows the largest, of those that run and of those that have ended; a build or a
+ * data loader may have thousands. Of those that something is to be said about, the first. */
+enum { RUNNING_SHOWN = 48, ENDED_SHOWN = 16, NOTES_SHOWN = 8 };
 
-static int compare_peaks(const void *a, const void *b)
+/* The largest first: of the running by what they hold, of the ended by their peak; of equals the older. */
+static int compare_sizes(const void *a, const void *b)
 {
     const struct report_process *first = *(struct report_process *const *)a;
     const struct report_process *second = *(struct report_process *const *)b;
-    return (first->peak_bytes < second->peak_bytes) - (first->peak_bytes > second->peak_bytes);
+    bool is_running = first->state == SG_STATE_RUNNING;
+    uint64_t first_bytes = is_running ? first->live_bytes : first->peak_bytes;
+    uint64_t second_bytes = is_running ? second->live_bytes : second->peak_bytes;
+    if (first_bytes != second_bytes)
+        return first_bytes < second_bytes ? 1 : -1;
+    if (first->started_ns != second->started_ns)
+        return first->started_ns > second->started_ns ? 1 : -1;
+    return (first->pid > second->pid) - (first->pid < second->pid);
 }
 
-/* The least peak with which an ended process of this job is shown, and how many are not. */
-static size_t choose_shown(const struct report_job *job, struct report_process **least, bool is_all)
+/* Folds the smallest of those that run, or of those that do not, so that `shown` are left; returns how many. */
+static size_t fold(const struct report_job *job, bool is_running, size_t shown)
 {
     struct report_process *process;
-    size_t ended = 0;
-    *least = NULL;
-    if (is_all || job->process_count - job->running_count <= ENDED_SHOWN)
+    size_t count = 0, total = is_running ? job->running_count : job->process_count - job->running_count;
+    if (total <= shown)
         return 0;
-    struct report_process **list = report_allocate(job->process_count, sizeof(struct report_process *));
+    struct report_process **list = report_allocate(total, sizeof(struct report_process *));
     DL_FOREACH (job->processes, process)
-        if (process->state != SG_STATE_RUNNING)
-            list[ended++] = process;
-    qsort(list, ended, sizeof(struct report_process *), compare_peaks);
-    *least = ended > ENDED_SHOWN ? list[ENDED_SHOWN - 1] : NULL;
+        if ((process->state == SG_STATE_RUNNING) == is_running)
+            list[count++] = process;
+    qsort(list, count, sizeof(struct report_process *), compare_sizes);
+    for (size_t i = shown; i < count; i++)
+        list[i]->is_folded = true;
     free(list);
-    return ended > ENDED_SHOWN ? ended - ENDED_SHOWN : 0;
+    return total - shown;
 }
 
 static void put_process(struct report_table *table, const struct report_process *process)
@@ -52,31 +60,28 @@ static void put_process(struct report_table *table, const struct report_process 
     report_table_count(table, process->refused_count, REPORT_RED);
 }
 
-/* Children stand below their parents: the youngest earlier process of the job with that pid. */
-static size_t put_processes(struct report_job *job, bool is_all, const struct report_style *style)
+/* Children stand below their parents: the youngest earlier process of the job with that pid. Those of a folded one stand
+ * in its place. */
+static void put_processes(struct report_job *job, const struct report_style *style)
 {
     static const struct report_column columns[] = {
         {"PID", REPORT_NUMBERS},  {"COMMAND", REPORT_TREE},     {"STATE", REPORT_WORDS},     {"LIVE", REPORT_NUMBERS},
         {"PEAK", REPORT_NUMBERS}, {"PROMISED", REPORT_NUMBERS}, {"REFUSED", REPORT_NUMBERS},
     };
     struct report_table table;
-    struct report_process *process, *parent, *known, *by_pid = NULL, *least;
-    size_t folded = choose_shown(job, &least, is_all), shown_at_least = 0;
+    struct report_process *process, *parent, *known, *by_pid = NULL;
     report_table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
     DL_FOREACH (job->processes, process) {
-        bool is_ended = process->state != SG_STATE_RUNNING;
-        if (least != NULL && is_ended &&
-            (process->peak_bytes < least->peak_bytes ||
-             (process->peak_bytes == least->peak_bytes && ++shown_at_least > ENDED_SHOWN)))
-            continue;
         HASH_FIND(hh, by_pid, &process->parent_pid, sizeof process->parent_pid, parent);
-        process->line = report_table_line(&table, parent != NULL ? parent->line : NULL);
-        put_process(&table, process);
+        process->line = parent != NULL ? parent->line : NULL;
+        if (!process->is_folded) {
+            process->line = report_table_line(&table, process->line);
+            put_process(&table, process);
+        }
         HASH_REPLACE(hh, by_pid, pid, sizeof process->pid, process, known);
     }
     HASH_CLEAR(hh, by_pid);
     report_table_end(&table);
-    return folded;
 }
 
 static void put_piece(const struct report_style *style, size_t *column, enum report_colour colour, char *piece)
@@ -160,11 +165,15 @@ static void put_jobs(const struct report *report, bool is_all, const struct repo
 {
     struct report_job *job;
     DL_FOREACH (report->jobs, job) {
+        size_t running = is_all ? 0 : fold(job, true, RUNNING_SHOWN);
+        size_t ended = is_all ? 0 : fold(job, false, ENDED_SHOWN);
         fputc('\n', style->stream);
         put_job_headline(job, style);
-        size_t folded = put_processes(job, is_all, style);
-        if (folded > 0)
-            fprintf(style->stream, "  and %zu smaller ones that have ended; --all shows them\n", folded);
+        put_processes(job, style);
+        if (running > 0)
+            fprintf(style->stream, "  and %zu smaller ones that run; --all shows them\n", running);
+        if (ended > 0)
+            fprintf(style->stream, "  and %zu smaller ones that have ended; --all shows them\n", ended);
         put_notes(job, style);
     }
 }

@@ -102,6 +102,7 @@ struct report_process {
     struct report_process *prev, *next; /* utlist, by start */
     UT_hash_handle hh;                  /* for renderers: by pid */
     void *line;                         /* for renderers */
+    bool is_folded;                     /* for renderers: has no line of its own */
 };
 
 struct report_job {

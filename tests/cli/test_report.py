@@ -1,6 +1,7 @@
 """sparkguard-report: what it shows, what it refuses to believe, its exit status. Golden files are in golden/; write them
 anew with UPDATE_GOLDEN=1 and read the difference."""
 
+import contextlib
 import json
 import os
 import re
@@ -339,6 +340,25 @@ def test_thousands_of_ended_children_are_folded(make, report):
     assert "and 24 smaller ones that have ended" in done.stdout
     assert done.stdout.count("python train.py") == 16
     assert report.run("--all").stdout.count("python train.py") == 40
+
+
+def test_a_thousand_running_processes_are_folded_to_the_largest(make, report):
+    """Children of folded ones stand in their place: here below the first of all. The sums are of all."""
+    with contextlib.ExitStack() as owners:
+        for number in range(1000):  # from 1000 on, a parent of four each; the first and the youngest hold most
+            parent = {"parent_pid": 999 + (number + 3) // 4, "started_time_ns": START_NS + number}
+            process = make(pid=1000 + number, state="running", command=f"worker {number}", **parent)
+            process.domain("heap", granted=(number or 1000) * MIB)
+            owners.enter_context(process.write_live(report.directory))
+        done, everything = report.run(), report.run("--all")
+        (job,) = report.json()["jobs"]
+    assert len(job["processes"]) == 1000 and job["live_bytes"] == 500500 * MIB
+    assert f"live {500500 / 1024:.1f} GiB" in done.stdout
+    assert re.search(r"^1000 worker 0 ", done.stdout, re.MULTILINE)
+    assert re.findall(r"^\d+ [├└]─worker (\d+)", done.stdout, re.MULTILINE) == [str(n) for n in range(953, 1000)]
+    assert "and 952 smaller ones that run; --all shows them\n" in done.stdout
+    assert everything.stdout.count("worker ") == 1000 and "smaller" not in everything.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
 
 
 def test_unguarded_processes_are_listed(make, report):
