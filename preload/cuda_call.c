@@ -47,7 +47,8 @@ static void learn_device(uint32_t device)
         struct sg_text text = sg_text_begin(known->name, sizeof known->name);
         sg_text_add(&text, name);
     }
-    if (SG_DRIVER_CALL(cuDeviceTotalMem_v2, &total, (CUdevice)device) == CUDA_SUCCESS)
+    SG_DRIVER_INSIDE(cuDeviceTotalMem_v2, &total, (CUdevice)device);
+    if (result == CUDA_SUCCESS)
         known->total_bytes = total;
     sg_store_release(&known->is_known, 1u);
     bool is_unified = is_integrated != 0 || sg_room_unified() == 1; /* of the machine: one such device is enough */
@@ -182,7 +183,7 @@ static bool begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain d
                   CUdevice device)
 {
     *call = (struct sg_cuda_call){.layers = sg_self.layers};
-    if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_CUDA) != 0)
+    if (!sg_cuda_is_ours())
         return true;
     call->is_counted = true;
     call->request.domain = domain;
@@ -243,22 +244,26 @@ bool sg_cuda_begin_sized(struct sg_cuda_call *call, enum sg_hook hook, enum sg_d
 bool sg_cuda_begin_on(struct sg_cuda_call *call, enum sg_hook hook, CUdevice device, uint64_t growth_bytes)
 {
     *call = (struct sg_cuda_call){.layers = sg_self.layers};
-    if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_CUDA) != 0 || growth_bytes == 0 || device < 0)
+    if (!sg_cuda_is_ours())
         return true;
     call->is_counted = true;
-    sg_segment_attach();
-    sg_thread_enter();
-    if (!sg_cuda_knows_device((uint32_t)device) || sg_cuda_has_own_pool((uint32_t)device))
-        return true;
-    sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_CUDA);
-    call->device = (uint32_t)device;
-    call->request = (struct sg_request){.domain = SG_DOMAIN_DEVICE,
-                                        .size_bytes = growth_bytes, /* no live bytes of the job: nothing of its LIMIT */
-                                        .call = sg_hook_table[hook].base,
-                                        .is_rare = true,
-                                        .device = call->device};
-    if (!sg_cuda_ask(call))
-        return false;
+    if (growth_bytes != 0) {
+        sg_segment_attach();
+        sg_thread_enter();
+    }
+    if (growth_bytes != 0 && device >= 0 && sg_cuda_knows_device((uint32_t)device) &&
+        !sg_cuda_has_own_pool((uint32_t)device)) {
+        sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_CUDA);
+        call->device = (uint32_t)device;
+        call->request =
+            (struct sg_request){.domain = SG_DOMAIN_DEVICE,
+                                .size_bytes = growth_bytes, /* no live bytes of the job: nothing of its LIMIT */
+                                .call = sg_hook_table[hook].base,
+                                .is_rare = true,
+                                .device = call->device};
+        if (!sg_cuda_ask(call))
+            return false;
+    }
     sg_self.layers |= SG_LAYER_CUDA;
     return true;
 }
@@ -304,7 +309,7 @@ static bool is_returned(uint64_t block)
 
 uint64_t sg_cuda_take_out(struct sg_table *table, uint64_t key)
 {
-    if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_CUDA) != 0)
+    if (!sg_cuda_is_ours())
         return 0;
     uint64_t block = sg_table_remove(table, key);
     if (table != &sg_index_registered && is_returned(block))

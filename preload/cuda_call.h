@@ -52,6 +52,21 @@ static inline uint32_t sg_cuda_go_inside(void)
     return outside;
 }
 
+/* Declares `result`: what the real function answers. What the driver calls of its own exports meanwhile does not count. */
+#define SG_DRIVER_INSIDE(name, ...) \
+    uint32_t layers = sg_cuda_go_inside(); \
+    CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
+    sg_self.layers = layers
+
+/* A hook that takes nothing: makes the call, and if that succeeded does `then`. */
+#define SG_DRIVER_THEN(then, name, ...) \
+    if (!sg_cuda_is_ours()) \
+        return SG_DRIVER_CALL(name, __VA_ARGS__); \
+    SG_DRIVER_INSIDE(name, __VA_ARGS__); \
+    if (result == CUDA_SUCCESS) \
+        then; \
+    return result
+
 /* False: refused, recorded and said. True: make the call; sg_cuda_end must follow. `growth_bytes` is what is asked of
  * the machine; 0 is always admitted: so callers pass it for what the driver is documented to answer with an error. */
 bool sg_cuda_begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint64_t growth_bytes);
@@ -88,6 +103,12 @@ void sg_cuda_end(struct sg_cuda_call *call, uint64_t kept_bytes);
 /* Frees: take the entry out before the real call, put it back if that fails, else release it. */
 uint64_t sg_cuda_take_out(struct sg_table *table, uint64_t key);
 CUresult sg_cuda_released(struct sg_table *table, uint64_t key, uint64_t block, CUresult result);
+
+/* The hook of a free as a whole. */
+#define SG_GIVE_BACK(name, table, key, ...) \
+    uint64_t block = sg_cuda_take_out(table, key); \
+    SG_DRIVER_INSIDE(name, __VA_ARGS__); \
+    return sg_cuda_released(table, key, block, result)
 
 /* Five bits of a table value: the context it was allocated in, or else the upper ones of its pool's number. */
 #define SG_BLOCK_SLOT_SHIFT 56

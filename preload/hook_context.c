@@ -21,7 +21,7 @@ struct making {
 
 static bool begin(struct making *making, enum sg_hook hook, CUdevice device, bool is_request)
 {
-    uint64_t expected = is_request && sg_lifecycle_enter() ? sg_context_expected_bytes() : 0;
+    uint64_t expected = is_request && sg_cuda_is_ours() ? sg_context_expected_bytes() : 0;
     if (!sg_cuda_begin_on(&making->call, hook, device, expected))
         return false;
     if (making->call.request.granted_bytes != 0)
@@ -60,9 +60,9 @@ static void note_context(CUcontext context, uint64_t cost)
         return CUDA_ERROR_OUT_OF_MEMORY; \
     CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
     uint64_t cost = end(&making, result); \
-    if (cost != 0 && (pctx) != NULL) \
+    if (cost != 0) \
         note_context(*(pctx), cost); \
-    if (result == CUDA_SUCCESS && (pctx) != NULL) \
+    if (result == CUDA_SUCCESS && making.call.is_counted) \
         sg_context_enter(*(pctx)); \
     return result
 
@@ -89,15 +89,17 @@ SG_EXPORT CUresult CUDAAPI cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ct
 }
 
 #define DESTROY(name, ctx) \
-    uint64_t block = sg_lifecycle_enter() ? sg_table_remove(&sg_index_contexts, (uintptr_t)(ctx)) : 0; \
+    if (!sg_cuda_is_ours()) \
+        return SG_DRIVER_CALL(name, ctx); \
+    uint64_t cost = sg_table_remove(&sg_index_contexts, (uintptr_t)(ctx)); \
     struct sg_context_end ending = sg_context_end_of(ctx); \
     sg_context_take_out(&ending); \
-    CUresult result = SG_DRIVER_CALL(name, ctx); \
+    SG_DRIVER_INSIDE(name, ctx); \
     sg_context_taken_out(&ending, result); \
-    if (block != 0 && result != CUDA_SUCCESS) \
-        note_context(ctx, sg_block_size(block)); \
-    else if (block != 0) \
-        note_gone(sg_block_size(block)); \
+    if (result == CUDA_SUCCESS) \
+        note_gone(sg_block_size(cost)); \
+    else \
+        note_context(ctx, sg_block_size(cost)); \
     return result
 
 SG_EXPORT CUresult CUDAAPI cuCtxDestroy(CUcontext ctx)
@@ -113,10 +115,7 @@ SG_EXPORT CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)
 /* Deprecated: counts who uses a context; the last one to detach destroys it. */
 SG_EXPORT CUresult CUDAAPI cuCtxAttach(CUcontext *pctx, unsigned int flags)
 {
-    CUresult result = SG_DRIVER_CALL(cuCtxAttach, pctx, flags);
-    if (result == CUDA_SUCCESS && pctx != NULL)
-        sg_context_attached(*pctx);
-    return result;
+    SG_DRIVER_THEN(sg_context_attached(*pctx), cuCtxAttach, pctx, flags);
 }
 
 static CUresult detach_last(CUcontext ctx)
@@ -128,10 +127,7 @@ SG_EXPORT CUresult CUDAAPI cuCtxDetach(CUcontext ctx)
 {
     if (sg_context_is_last(ctx))
         return detach_last(ctx);
-    CUresult result = SG_DRIVER_CALL(cuCtxDetach, ctx);
-    if (result == CUDA_SUCCESS)
-        sg_context_detached(ctx);
-    return result;
+    SG_DRIVER_THEN(sg_context_detached(ctx), cuCtxDetach, ctx);
 }
 
 /* ---- the primary context: retained and released, there while anybody retains it ---------------------------------- */
@@ -180,41 +176,35 @@ SG_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc
 }
 
 /* Whether a release is the last one is known behind it only. */
-static void give_back_primary(CUdevice device, CUresult result)
+static void give_back_primary(CUdevice device)
 {
-    if (result != CUDA_SUCCESS || !sg_lifecycle_enter() || is_active(device))
+    check_primary(device);
+    if (is_active(device))
         return;
     struct sg_context_end ending = sg_context_end_of_primary(device);
     sg_context_take_out(&ending);
     sg_context_taken_out(&ending, CUDA_SUCCESS);
 }
 
-#define RELEASE(name, dev) \
-    CUresult result = SG_DRIVER_CALL(name, dev); \
-    if (sg_lifecycle_enter()) \
-        check_primary(dev); \
-    give_back_primary(dev, result); \
-    return result
-
 /* Ends the context whoever retains it. */
 #define RESET(name, dev) \
-    if (!sg_lifecycle_enter() || !is_active(dev)) /* nothing ends */ \
+    if (!sg_cuda_is_ours() || !is_active(dev)) /* nothing ends */ \
         return SG_DRIVER_CALL(name, dev); \
     struct sg_context_end ending = sg_context_end_of_primary(dev); \
     sg_context_take_out(&ending); \
-    CUresult result = SG_DRIVER_CALL(name, dev); \
+    SG_DRIVER_INSIDE(name, dev); \
     sg_context_taken_out(&ending, result); \
     check_primary(dev); \
     return result
 
 SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice dev)
 {
-    RELEASE(cuDevicePrimaryCtxRelease, dev);
+    SG_DRIVER_THEN(give_back_primary(dev), cuDevicePrimaryCtxRelease, dev);
 }
 
 SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 {
-    RELEASE(cuDevicePrimaryCtxRelease_v2, dev);
+    SG_DRIVER_THEN(give_back_primary(dev), cuDevicePrimaryCtxRelease_v2, dev);
 }
 
 SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice dev)
@@ -227,13 +217,15 @@ SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice dev)
     RESET(cuDevicePrimaryCtxReset_v2, dev);
 }
 
+/* It does not say on which device it was. */
+static void give_back_primaries(void)
+{
+    for (CUdevice device = 0; device < SG_DEVICE_ROOM; device++)
+        if (sg_load(&primary_cost[device]) != 0 || sg_load_acquire(&sg_own->device[device].is_known) != 0)
+            give_back_primary(device);
+}
+
 SG_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
 {
-    CUresult result = SG_DRIVER_CALL(cuGreenCtxDestroy, hCtx);
-    for (CUdevice device = 0; sg_lifecycle_enter() && device < SG_DEVICE_ROOM; device++) {
-        check_primary(device);
-        if (sg_load_acquire(&sg_own->device[device].is_known) != 0)
-            give_back_primary(device, result);
-    }
-    return result;
+    SG_DRIVER_THEN(give_back_primaries(), cuGreenCtxDestroy, hCtx);
 }

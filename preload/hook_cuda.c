@@ -91,27 +91,19 @@ SG_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch,
                  Height, ElementSizeBytes);
 }
 
-#define GIVE_BACK(name, table, key, ...) \
-    uint64_t block = sg_cuda_take_out(table, key); \
-    uint32_t layers = sg_self.layers; \
-    sg_self.layers |= SG_LAYER_CUDA; \
-    CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
-    sg_self.layers = layers; \
-    return sg_cuda_released(table, key, block, result)
-
 SG_EXPORT CUresult CUDAAPI cuMemFree(CUdeviceptr_v1 dptr)
 {
-    GIVE_BACK(cuMemFree, &sg_index_cuda, dptr, dptr);
+    SG_GIVE_BACK(cuMemFree, &sg_index_cuda, dptr, dptr);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr dptr)
 {
-    GIVE_BACK(cuMemFree_v2, &sg_index_cuda, dptr, dptr);
+    SG_GIVE_BACK(cuMemFree_v2, &sg_index_cuda, dptr, dptr);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemFreeHost(void *p)
 {
-    GIVE_BACK(cuMemFreeHost, &sg_index_cuda, (uintptr_t)p, p);
+    SG_GIVE_BACK(cuMemFreeHost, &sg_index_cuda, (uintptr_t)p, p);
 }
 
 /* ---- registered memory: pins what the program has and we count already, so it is shown and not judged ------------- */
@@ -148,7 +140,7 @@ SG_EXPORT CUresult CUDAAPI cuMemHostRegister_v2(void *p, size_t bytesize, unsign
 
 SG_EXPORT CUresult CUDAAPI cuMemHostUnregister(void *p)
 {
-    GIVE_BACK(cuMemHostUnregister, &sg_index_registered, (uintptr_t)p, p);
+    SG_GIVE_BACK(cuMemHostUnregister, &sg_index_registered, (uintptr_t)p, p);
 }
 
 /* ---- arrays ------------------------------------------------------------------------------------------------------- */
@@ -227,7 +219,7 @@ SG_EXPORT CUresult CUDAAPI cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY
 
 SG_EXPORT CUresult CUDAAPI cuArrayDestroy(CUarray hArray)
 {
-    GIVE_BACK(cuArrayDestroy, &sg_index_arrays, (uintptr_t)hArray, hArray);
+    SG_GIVE_BACK(cuArrayDestroy, &sg_index_arrays, (uintptr_t)hArray, hArray);
 }
 
 /* ---- mipmapped arrays ---------------------------------------------------------------------------------------------- */
@@ -285,5 +277,5 @@ SG_EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
 
 SG_EXPORT CUresult CUDAAPI cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
 {
-    GIVE_BACK(cuMipmappedArrayDestroy, &sg_index_arrays, (uintptr_t)hMipmappedArray, hMipmappedArray);
+    SG_GIVE_BACK(cuMipmappedArrayDestroy, &sg_index_arrays, (uintptr_t)hMipmappedArray, hMipmappedArray);
 }

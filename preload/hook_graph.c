@@ -154,7 +154,7 @@ static void note_store(CUgraphExec exec, uint64_t block)
 static uint64_t block_of(CUgraph graph)
 {
     struct demand demand = {0, 0};
-    if (graph == NULL || !sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_CUDA) != 0)
+    if (graph == NULL || !sg_cuda_is_ours())
         return 0;
     add_graph(graph, &demand);
     return demand.bytes == 0 ? 0 : sg_block(demand.bytes, SG_DOMAIN_DEVICE, demand.device);
@@ -225,8 +225,10 @@ SG_EXPORT CUresult CUDAAPI cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGrap
 
 #define UPLOAD(name, exec, stream) \
     uint64_t block = sg_load_acquire(&executable_count) == 0 ? 0 : sg_table_find(&executables, (uintptr_t)(exec)); \
-    if (block == 0) \
-        return SG_DRIVER_CALL(name, exec, stream); \
+    if (block == 0 || !sg_cuda_is_ours()) { \
+        SG_DRIVER_INSIDE(name, exec, stream); \
+        return result; \
+    } \
     struct sg_cuda_call call; \
     uint64_t growth = growth_of(exec, block); \
     if (!sg_cuda_begin_at(&call, SG_HOOK_##name, (CUdevice)sg_block_device(block), growth)) \
@@ -263,8 +265,9 @@ SG_EXPORT CUresult CUDAAPI cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream h
 /* The store keeps what the graph had, until it is trimmed. */
 SG_EXPORT CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
-    uint64_t block = sg_load_acquire(&executable_count) == 0 ? 0 : sg_table_remove(&executables, (uintptr_t)hGraphExec);
-    CUresult result = SG_DRIVER_CALL(cuGraphExecDestroy, hGraphExec);
+    bool is_ours = sg_load_acquire(&executable_count) != 0 && sg_cuda_is_ours();
+    uint64_t block = is_ours ? sg_table_remove(&executables, (uintptr_t)hGraphExec) : 0;
+    SG_DRIVER_INSIDE(cuGraphExecDestroy, hGraphExec);
     if (block == 0)
         return result;
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED &&
@@ -278,8 +281,5 @@ SG_EXPORT CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec hGraphExec)
 
 SG_EXPORT CUresult CUDAAPI cuDeviceGraphMemTrim(CUdevice device)
 {
-    CUresult result = SG_DRIVER_CALL(cuDeviceGraphMemTrim, device);
-    if (result == CUDA_SUCCESS && sg_lifecycle_enter())
-        sg_graph_memory_refresh();
-    return result;
+    SG_DRIVER_THEN(sg_graph_memory_refresh(), cuDeviceGraphMemTrim, device);
 }

@@ -21,8 +21,7 @@ static uint64_t fixed_total; /* (atomic) 0: nobody has asked yet */
 
 bool sg_meminfo_is_honest(void)
 {
-    return sg_lifecycle_enter() && sg_options.meminfo_honest && !sg_options.mode_observe &&
-           (sg_self.layers & SG_LAYER_CUDA) == 0;
+    return sg_cuda_is_ours() && sg_options.meminfo_honest && !sg_options.mode_observe;
 }
 
 /* Whether the device's memory is the machine's. */
@@ -79,16 +78,26 @@ static bool is_replaced(CUresult result)
     return result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* What the driver says without us. */
+#define PASS(name, ...) \
+    do { \
+        SG_DRIVER_INSIDE(name, __VA_ARGS__); \
+        return result; \
+    } while (0)
+
 #define GET_INFO(name, type, most) \
     struct sg_meminfo answer; \
     CUdevice device = 0; \
-    sg_pool_memory_refresh(); \
-    if (free == NULL || total == NULL || !is_ours(&device) || !find_answer(&answer, device)) \
-        return SG_DRIVER_CALL(name, free, total); \
     type real_free = 0, real_total = 0; \
-    CUresult result = answer.is_below_floor ? CUDA_SUCCESS : SG_DRIVER_CALL(name, &real_free, &real_total); \
-    if (!is_replaced(result)) \
-        return result; \
+    if (sg_cuda_is_ours()) \
+        sg_pool_memory_refresh(); \
+    if (free == NULL || total == NULL || !is_ours(&device) || !find_answer(&answer, device)) \
+        PASS(name, free, total); \
+    if (!answer.is_below_floor) { \
+        SG_DRIVER_INSIDE(name, &real_free, &real_total); \
+        if (!is_replaced(result)) \
+            return result; \
+    } \
     *free = (type)(answer.free_bytes < (most) ? answer.free_bytes : (most)); \
     *total = (type)(answer.total_bytes < (most) ? answer.total_bytes : (most)); \
     return CUDA_SUCCESS
@@ -105,7 +114,7 @@ SG_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free, size_t *total)
 
 #define GET_TOTAL(name, type, most) \
     struct sg_meminfo answer; \
-    CUresult result = SG_DRIVER_CALL(name, bytes, dev); \
+    SG_DRIVER_INSIDE(name, bytes, dev); \
     if (result != CUDA_SUCCESS || !sg_meminfo_is_honest() || !is_unified(dev) || !find_answer(&answer, dev)) \
         return result; \
     *bytes = (type)(answer.total_bytes < (most) ? answer.total_bytes : (most)); \

@@ -116,8 +116,8 @@ static bool begin_taking(struct taking *taking, enum sg_hook hook, const CUdevic
 {
     CUdevice current = 0;
     taking->is_ptsz = sg_hook_table[hook].is_ptsz;
-    if (out == NULL || taking->size_bytes == 0 || (named != NULL && *named == NULL) || !sg_lifecycle_enter() ||
-        (sg_self.layers & SG_LAYER_CUDA) != 0 || is_captured(taking->stream, taking->is_ptsz))
+    if (out == NULL || taking->size_bytes == 0 || (named != NULL && *named == NULL) || !sg_cuda_is_ours() ||
+        is_captured(taking->stream, taking->is_ptsz))
         return true;
     CUresult found = device_of(taking->stream, &current);
     if (found == CUDA_ERROR_NOT_INITIALIZED || found == CUDA_ERROR_DEINITIALIZED ||
@@ -211,7 +211,8 @@ static CUresult CUDAAPI give_back_ptsz(CUdeviceptr block, CUstream stream)
     if (!begin_taking(&taking, SG_HOOK_##name, dptr, named)) \
         return CUDA_ERROR_OUT_OF_MEMORY; \
     CUdeviceptr before = taking.is_judged ? *(dptr) : 0; \
-    return end_taking(&taking, SG_DRIVER_CALL(name, __VA_ARGS__), dptr, before, give_back)
+    SG_DRIVER_INSIDE(name, __VA_ARGS__); \
+    return end_taking(&taking, result, dptr, before, give_back)
 
 SG_EXPORT CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
@@ -237,16 +238,12 @@ SG_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_
 
 SG_EXPORT CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
-    uint64_t block = sg_cuda_take_out(&sg_index_cuda, dptr);
-    CUresult result = SG_DRIVER_CALL(cuMemFreeAsync, dptr, hStream);
-    return sg_cuda_released(&sg_index_cuda, dptr, block, result);
+    SG_GIVE_BACK(cuMemFreeAsync, &sg_index_cuda, dptr, dptr, hStream);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
 {
-    uint64_t block = sg_cuda_take_out(&sg_index_cuda, dptr);
-    CUresult result = SG_DRIVER_CALL(cuMemFreeAsync_ptsz, dptr, hStream);
-    return sg_cuda_released(&sg_index_cuda, dptr, block, result);
+    SG_GIVE_BACK(cuMemFreeAsync_ptsz, &sg_index_cuda, dptr, dptr, hStream);
 }
 
 /* ---- pools ---------------------------------------------------------------------------------------------------------- */
@@ -264,50 +261,35 @@ static void learn_pool(CUmemoryPool handle, const CUmemLocation *location, CUmem
 
 SG_EXPORT CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
-    CUresult result = SG_DRIVER_CALL(cuMemPoolCreate, pool, poolProps);
-    if (result == CUDA_SUCCESS && sg_lifecycle_enter())
-        learn_pool(*pool, &poolProps->location, poolProps->allocType);
-    return result;
+    SG_DRIVER_THEN(learn_pool(*pool, &poolProps->location, poolProps->allocType), cuMemPoolCreate, pool, poolProps);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
                                                   CUmemAllocationType type)
 {
-    CUresult result = SG_DRIVER_CALL(cuMemGetDefaultMemPool, pool_out, location, type);
-    if (result == CUDA_SUCCESS && sg_lifecycle_enter())
-        learn_pool(*pool_out, location, type);
-    return result;
+    SG_DRIVER_THEN(learn_pool(*pool_out, location, type), cuMemGetDefaultMemPool, pool_out, location, type);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
 {
-    CUresult result = SG_DRIVER_CALL(cuMemGetMemPool, pool, location, type);
-    if (result == CUDA_SUCCESS && sg_lifecycle_enter())
-        learn_pool(*pool, location, type);
-    return result;
+    SG_DRIVER_THEN(learn_pool(*pool, location, type), cuMemGetMemPool, pool, location, type);
 }
 
 /* A lower release threshold gives back at the next synchronisation; what did so far, shows now. */
 SG_EXPORT CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
-    CUresult result = SG_DRIVER_CALL(cuMemPoolSetAttribute, pool, attr, value);
-    if (result == CUDA_SUCCESS && sg_lifecycle_enter())
-        sg_pool_memory_refresh();
-    return result;
+    SG_DRIVER_THEN(sg_pool_memory_refresh(), cuMemPoolSetAttribute, pool, attr, value);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 {
-    CUresult result = SG_DRIVER_CALL(cuMemPoolTrimTo, pool, minBytesToKeep);
-    if (result == CUDA_SUCCESS && sg_lifecycle_enter())
-        sg_pool_memory_refresh();
-    return result;
+    SG_DRIVER_THEN(sg_pool_memory_refresh(), cuMemPoolTrimTo, pool, minBytesToKeep);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool)
 {
-    uint32_t number = sg_pool_begin_destroy(pool);
-    CUresult result = SG_DRIVER_CALL(cuMemPoolDestroy, pool);
+    uint32_t number = sg_cuda_is_ours() ? sg_pool_begin_destroy(pool) : 0;
+    SG_DRIVER_INSIDE(cuMemPoolDestroy, pool);
     if (number != 0)
         sg_pool_end_destroy(number, pool, result);
     return result;
@@ -317,32 +299,27 @@ SG_EXPORT CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool)
 
 /* They give back what a pool holds above its release threshold. Others of the job must not be refused for it, nor this
  * program be told of it later. Where nothing was allocated from a pool: one load. */
-#define SYNCHRONIZE(name, ...) \
-    CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
-    sg_pool_memory_refresh(); \
-    return result
-
 SG_EXPORT CUresult CUDAAPI cuStreamSynchronize(CUstream hStream)
 {
-    SYNCHRONIZE(cuStreamSynchronize, hStream);
+    SG_DRIVER_THEN(sg_pool_memory_refresh(), cuStreamSynchronize, hStream);
 }
 
 SG_EXPORT CUresult CUDAAPI cuStreamSynchronize_ptsz(CUstream hStream)
 {
-    SYNCHRONIZE(cuStreamSynchronize_ptsz, hStream);
+    SG_DRIVER_THEN(sg_pool_memory_refresh(), cuStreamSynchronize_ptsz, hStream);
 }
 
 SG_EXPORT CUresult CUDAAPI cuEventSynchronize(CUevent hEvent)
 {
-    SYNCHRONIZE(cuEventSynchronize, hEvent);
+    SG_DRIVER_THEN(sg_pool_memory_refresh(), cuEventSynchronize, hEvent);
 }
 
 SG_EXPORT CUresult CUDAAPI cuCtxSynchronize(void)
 {
-    SYNCHRONIZE(cuCtxSynchronize);
+    SG_DRIVER_THEN(sg_pool_memory_refresh(), cuCtxSynchronize);
 }
 
 SG_EXPORT CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext ctx)
 {
-    SYNCHRONIZE(cuCtxSynchronize_v2, ctx);
+    SG_DRIVER_THEN(sg_pool_memory_refresh(), cuCtxSynchronize_v2, ctx);
 }

@@ -177,9 +177,7 @@ SG_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
         }
     }
     sg_lock_release(&sg_vmm_lock, &lock);
-    uint32_t layers = sg_cuda_go_inside();
-    CUresult result = SG_DRIVER_CALL(cuMemRelease, handle);
-    sg_self.layers = layers;
+    SG_DRIVER_INSIDE(cuMemRelease, handle);
     if (object == NULL)
         return result;
     sg_lock_acquire(&sg_vmm_lock, &lock);
@@ -212,9 +210,7 @@ SG_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHan
     struct sg_lock_state lock;
     if (!sg_cuda_is_ours())
         return SG_DRIVER_CALL(cuMemRetainAllocationHandle, handle, addr);
-    uint32_t layers = sg_cuda_go_inside();
-    CUresult result = SG_DRIVER_CALL(cuMemRetainAllocationHandle, handle, addr);
-    sg_self.layers = layers;
+    SG_DRIVER_INSIDE(cuMemRetainAllocationHandle, handle, addr);
     if (result != CUDA_SUCCESS)
         return result;
     sg_lock_acquire(&sg_vmm_lock, &lock);
@@ -240,9 +236,7 @@ SG_EXPORT CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocation
     struct sg_lock_state lock;
     if (!sg_cuda_is_ours())
         return SG_DRIVER_CALL(cuMemImportFromShareableHandle, handle, osHandle, shHandleType);
-    uint32_t layers = sg_cuda_go_inside();
-    CUresult result = SG_DRIVER_CALL(cuMemImportFromShareableHandle, handle, osHandle, shHandleType);
-    sg_self.layers = layers;
+    SG_DRIVER_INSIDE(cuMemImportFromShareableHandle, handle, osHandle, shHandleType);
     if (result != CUDA_SUCCESS)
         return result;
     sg_lock_acquire(&sg_vmm_lock, &lock);
@@ -259,9 +253,7 @@ SG_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
     struct sg_lock_state lock;
     if (!sg_cuda_is_ours())
         return SG_DRIVER_CALL(cuMemMap, ptr, size, offset, handle, flags);
-    uint32_t layers = sg_cuda_go_inside();
-    CUresult result = SG_DRIVER_CALL(cuMemMap, ptr, size, offset, handle, flags);
-    sg_self.layers = layers;
+    SG_DRIVER_INSIDE(cuMemMap, ptr, size, offset, handle, flags);
     if (result != CUDA_SUCCESS)
         return result;
     sg_lock_acquire(&sg_vmm_lock, &lock);
@@ -337,9 +329,7 @@ SG_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
     sg_lock_acquire(&sg_vmm_lock, &lock);
     struct mapping *mapping = take_mappings(ptr, ptr + size);
     sg_lock_release(&sg_vmm_lock, &lock);
-    uint32_t layers = sg_cuda_go_inside();
-    CUresult result = SG_DRIVER_CALL(cuMemUnmap, ptr, size);
-    sg_self.layers = layers;
+    SG_DRIVER_INSIDE(cuMemUnmap, ptr, size);
     sg_lock_acquire(&sg_vmm_lock, &lock);
     while (mapping != NULL) {
         struct mapping *next = mapping->next;

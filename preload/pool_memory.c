@@ -42,7 +42,9 @@ CUresult sg_pool_ask(CUmemoryPool handle, CUmemPool_attribute attribute, uint64_
 {
     SG_DRIVER(get, cuMemPoolGetAttribute);
     cuuint64_t value = 0;
+    uint32_t layers = sg_cuda_go_inside(); /* or a hook called by the driver meanwhile would want our lock */
     CUresult result = get != NULL ? get(handle, attribute, &value) : CUDA_ERROR_NOT_SUPPORTED;
+    sg_self.layers = layers;
     if (result == CUDA_SUCCESS)
         *bytes = value;
     return result;

@@ -37,9 +37,15 @@ void sgsim_fail(const char *symbol, int nth, int code);
 /*
  * Make a later call of the exported symbol stay inside the driver before it does anything: nth as in sgsim_fail,
  * `until` is a number of milliseconds ("250") or the name of a file with a "/" in it, which the call waits for. Who
- * waits for a file first appends one byte to FILE.held. Other threads' calls go on. Up to 32 in the life of a process.
+ * waits for a file first appends one byte to FILE.held. Other threads' calls go on. Up to 256 in the life of a process.
  */
 void sgsim_hold(const char *symbol, int nth, const char *until);
+
+/*
+ * Make the nth later call of the exported symbol call `work` first, in the caller's thread: what a driver does that uses
+ * its own exports, and a way for a test to let others call in the middle of it. Counts as one of the 256.
+ */
+void sgsim_inside(const char *symbol, int nth, void (*work)(void));
 
 /*
  * Touch managed memory of cuMemAllocManaged, `bytes` from `pointer` on, as a processor would: a fake machine gives the

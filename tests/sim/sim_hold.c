@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAX_HOLDS 32
+#define MAX_HOLDS 256
 #define PATH_ROOM 512
 #define EVERY_CALL (-1L)
 #define FILE_STEP_NS 500000
@@ -27,6 +27,7 @@ struct sgsim_hold {
     long remaining; /* calls until it strikes; EVERY_CALL, or 0: not any more */
     size_t milliseconds;
     char path[PATH_ROOM]; /* "": by time */
+    void (*work)(void);   /* or NULL: to be called instead */
 };
 
 static struct sgsim_hold holds[MAX_HOLDS];
@@ -82,6 +83,10 @@ void sgsim_hold_wait(const struct sgsim_hold *hold)
 {
     struct timespec left = {(time_t)(hold->milliseconds / 1000), (long)(hold->milliseconds % 1000) * 1000000};
     const struct timespec step = {0, FILE_STEP_NS};
+    if (hold->work) {
+        hold->work();
+        return;
+    }
     if (hold->path[0] == '\0') {
         while (syscall(SYS_nanosleep, &left, &left) != 0)
             ;
@@ -131,4 +136,17 @@ void sgsim_hold(const char *symbol, int nth, const char *until)
     sgsim_quiet_leave();
     if (!is_sound)
         sgsim_complain("sgsim_hold", symbol);
+}
+
+void sgsim_inside(const char *symbol, int nth, void (*work)(void))
+{
+    int function = sgsim_find_function(symbol, strlen(symbol));
+    sgsim_quiet_enter();
+    bool is_sound = function >= 0 && nth > 0 && hold_count < MAX_HOLDS;
+    if (is_sound)
+        holds[hold_count++] =
+            (struct sgsim_hold){.function = (enum sgsim_function)function, .remaining = nth, .work = work};
+    sgsim_quiet_leave();
+    if (!is_sound)
+        sgsim_complain("sgsim_inside", symbol);
 }

@@ -1,0 +1,200 @@
+"""Every hooked function of the driver in turn: called by the driver itself inside another, and made to fail."""
+
+import re
+from pathlib import Path
+
+from conftest import MIB
+
+HOOKS = Path(__file__).resolve().parents[2] / "preload" / "hooks.def"
+DOORS = {"cuGetProcAddress", "cuGetProcAddress_v2"}  # take nothing: test_doors.py
+
+# round() calls each hooked function at least once, takes what it is given back, and keeps nothing, whatever fails.
+ROUND = """
+import mmap
+memory = mmap.mmap(-1, MIB)
+base = c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(memory)))
+size = c_size_t(MIB)
+class Narrow(ctypes.Structure):
+    _fields_ = [("width", c_uint), ("height", c_uint), ("format", c_int), ("channels", c_uint)]
+class Narrow3D(ctypes.Structure):
+    _fields_ = [("width", c_uint), ("height", c_uint), ("depth", c_uint), ("format", c_int), ("channels", c_uint), ("flags", c_uint)]
+class Alloc(ctypes.Structure):
+    _fields_ = [("props", PoolProps), ("access", c_void_p), ("count", c_size_t), ("size", c_size_t), ("dptr", c_uint64)]
+class Params(ctypes.Structure):
+    _fields_ = [("flags", c_uint64), ("stream", c_void_p), ("node", c_void_p), ("result", c_int)]
+def got(name, *arguments):
+    return call(name, *arguments) == 0
+def must(name, *arguments):
+    results = []
+    while not results or results[-1] != 0:
+        results.append(call(name, *arguments))
+        assert len(results) < 4, (name, results)
+def linear():
+    for name, out, *more in (
+        ("cuMemAlloc", c_uint(), c_uint(MIB)), ("cuMemAlloc_v2", c_uint64(), size),
+        ("cuMemAllocManaged", c_uint64(), size, c_uint(1)),
+        ("cuMemAllocPitch", c_uint(), byref(c_uint()), c_uint(1024), c_uint(1024), c_uint(4)),
+        ("cuMemAllocPitch_v2", c_uint64(), byref(c_size_t()), c_size_t(1024), c_size_t(1024), c_uint(4)),
+    ):
+        if got(name, byref(out), *more):
+            must("cuMemFree" if isinstance(out, c_uint) else "cuMemFree_v2", out)
+    for name, *more in ("cuMemAllocHost", c_uint(MIB)), ("cuMemAllocHost_v2", size), ("cuMemHostAlloc", size, c_uint(0)):
+        out = c_void_p()
+        if got(name, byref(out), *more):
+            must("cuMemFreeHost", out)
+    for name in "cuMemHostRegister", "cuMemHostRegister_v2":
+        if got(name, base, size, c_uint(0)):
+            must("cuMemHostUnregister", base)
+def arrays():
+    flat, wide = (64, 64, 1, 1), (64, 64, 0, 1, 1, 0)
+    for name, shape in ("cuArrayCreate", Narrow(*flat)), ("cuArrayCreate_v2", Array(*flat)), ("cuArray3DCreate", Narrow3D(*wide)), ("cuArray3DCreate_v2", Array3D(*wide)):
+        out = c_void_p()
+        if got(name, byref(out), byref(shape)):
+            must("cuArrayDestroy", out)
+    out = c_void_p()
+    if got("cuMipmappedArrayCreate", byref(out), byref(Array3D(*wide)), c_uint(2)):
+        must("cuMipmappedArrayDestroy", out)
+def pools():
+    pool, event, here, keep = c_void_p(), c_void_p(), Location(1, 0), c_uint64(0)
+    got("cuMemGetDefaultMemPool", byref(pool), byref(here), 1)
+    got("cuMemGetMemPool", byref(pool), byref(here), 1)
+    is_made = got("cuMemPoolCreate", byref(pool), byref(PoolProps(1, 0, Location(1, 0))))
+    for kind in "", "_ptsz":
+        p = c_uint64()
+        if got("cuMemAllocAsync" + kind, byref(p), size, None):
+            must("cuMemFreeAsync" + kind, p, None)
+        if is_made and got("cuMemAllocFromPoolAsync" + kind, byref(p), size, pool, None):
+            must("cuMemFreeAsync" + kind, p, None)
+        got("cuStreamSynchronize" + kind, None)
+    if is_made:
+        got("cuMemPoolSetAttribute", pool, 4, byref(keep))
+        got("cuMemPoolTrimTo", pool, c_size_t(0))
+        must("cuMemPoolDestroy", pool)
+    ok(cuda.cuEventCreate(byref(event), c_uint(0)))
+    got("cuEventSynchronize", event)
+    ok(cuda.cuEventDestroy_v2(event))
+    got("cuCtxSynchronize")
+    got("cuCtxSynchronize_v2", None)
+def handles():
+    h, again, imported, a, shareable = c_uint64(), c_uint64(), c_uint64(), c_uint64(), (ctypes.c_char * 64)()
+    two = c_size_t(2 * MIB)
+    if not got("cuMemCreate", byref(h), two, byref(ON_DEVICE), c_ulonglong(0)):
+        return
+    if cuda.cuMemExportToShareableHandle(shareable, h, 8, c_ulonglong(0)) == 0 and got("cuMemImportFromShareableHandle", byref(imported), shareable, 8):
+        must("cuMemRelease", imported)
+    ok(cuda.cuMemAddressReserve(byref(a), two, c_size_t(0), c_uint64(0), c_ulonglong(0)))
+    is_mapped = got("cuMemMap", a, two, c_size_t(0), h, c_ulonglong(0))
+    must("cuMemRelease", h)
+    if is_mapped and got("cuMemRetainAllocationHandle", byref(again), c_void_p(a.value)):
+        must("cuMemRelease", again)
+    if is_mapped:
+        must("cuMemUnmap", a, two)
+    ok(cuda.cuMemAddressFree(a, two))
+def graphs():
+    g, node, p = c_void_p(), c_void_p(), Alloc(PoolProps(1, 0, Location(1, 0)), None, 0, MIB, 0)
+    ok(cuda.cuGraphCreate(byref(g), c_uint(0)))
+    ok(cuda.cuGraphAddMemAllocNode(byref(node), g, None, c_size_t(0), byref(p)))
+    ok(cuda.cuGraphAddMemFreeNode(byref(node), g, byref(node), c_size_t(1), c_uint64(p.dptr)))
+    for name, *more in (
+        ("cuGraphInstantiate", None, None, c_size_t(0)), ("cuGraphInstantiate_v2", None, None, c_size_t(0)),
+        ("cuGraphInstantiateWithFlags", c_ulonglong(0)), ("cuGraphInstantiateWithParams", byref(Params(2))),
+        ("cuGraphInstantiateWithParams_ptsz", byref(Params(0))),
+    ):
+        e = c_void_p()
+        if got(name, byref(e), g, *more):
+            for run in "cuGraphUpload", "cuGraphUpload_ptsz", "cuGraphLaunch", "cuGraphLaunch_ptsz":
+                got(run, e, None)
+            must("cuGraphExecDestroy", e)
+    ok(cuda.cuGraphDestroy(g))
+    must("cuDeviceGraphMemTrim", 0)
+def contexts():
+    makers = {"cuCtxCreate": (), "cuCtxCreate_v2": (), "cuCtxCreate_v3": (None, 0), "cuCtxCreate_v4": (None,)}
+    enders = ["cuCtxDestroy", "cuCtxDestroy_v2", "cuCtxDetach", "cuCtxDestroy_v2"]
+    for (name, before), end in zip(makers.items(), enders):
+        context, same = c_void_p(), c_void_p()
+        if not got(name, byref(context), *before, 0, 0):
+            continue
+        out = c_uint64()
+        got("cuMemAlloc_v2", byref(out), size)
+        if end == "cuCtxDetach" and got("cuCtxAttach", byref(same), c_uint(0)):
+            must("cuCtxDetach", same)
+        must(end, context)
+    context = c_void_p()
+    resource, desc = (ctypes.c_ubyte * 512)(), c_void_p()
+    ok(cuda.cuDeviceGetDevResource(0, resource, 1))
+    ok(cuda.cuDevResourceGenerateDesc(byref(desc), resource, 1))
+    if got("cuGreenCtxCreate", byref(context), desc, 0, 1):
+        must("cuGreenCtxDestroy", context)
+    for name in "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRelease_v2":
+        if got("cuDevicePrimaryCtxRetain", byref(context), 0):
+            must(name, 0)
+    for name in "cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2":
+        out = c_uint64()
+        got("cuMemAlloc_v2", byref(out), size)
+        must(name, 0)
+        must("cuDevicePrimaryCtxRetain", byref(context), 0) # active again
+        must("cuDevicePrimaryCtxRelease_v2", 0)
+def answers():
+    narrow, wide = (c_uint(), c_uint()), (c_size_t(), c_size_t())
+    got("cuMemGetInfo", byref(narrow[0]), byref(narrow[1]))
+    got("cuMemGetInfo_v2", byref(wide[0]), byref(wide[1]))
+    got("cuDeviceTotalMem", byref(narrow[0]), 0)
+    got("cuDeviceTotalMem_v2", byref(wide[0]), 0)
+def round():
+    for part in linear, arrays, pools, handles, graphs, contexts, answers:
+        part()
+"""
+
+
+def hooked():
+    return sorted(set(re.findall(r"^SG_HOOK_DRIVER\((\w+),", HOOKS.read_text(), re.MULTILINE)) - DOORS)
+
+
+def figures(entry):
+    domains = entry["domains"]
+    return [domains[domain]["live_bytes"] for domain in ("device", "pinned", "managed")] + [entry["registered_bytes"]]
+
+
+def counts(entry):
+    return [entry["domains"][domain][what] for domain in ("device", "pinned", "managed") for what in ("allocations", "frees")]
+
+
+def test_what_the_driver_calls_itself_inside_a_hooked_call_does_not_count(sim):
+    """It takes memory through its own exports, makes contexts, asks and waits; what it keeps so is not the program's."""
+    symbols = [*hooked(), "cuMemPoolGetAttribute"]  # the last one we ask ourselves, with a lock held
+    points = sim.script_points(
+        ROUND
+        + f"""
+start()
+home, popped = c_void_p(), c_void_p()
+ok(cuda.cuCtxCreate_v2(byref(home), 0, 0))
+ok(cuda.cuCtxPopCurrent_v2(byref(popped)))
+inside = 0
+def work():
+    global inside
+    inside += 1
+    other, host = c_void_p(), c_void_p()
+    ok(cuda.cuCtxPushCurrent_v2(home))
+    ok(take("cuMemAlloc_v2", MIB)[0])
+    ok(cuda.cuMemHostAlloc(byref(host), size, c_uint(0)))
+    ok(cuda.cuMemFreeHost(host))
+    ok(cuda.cuCtxCreate_v2(byref(other), 0, 0))
+    ok(cuda.cuCtxDestroy_v2(other))
+    info()
+    ok(cuda.cuStreamSynchronize(None))
+    ok(cuda.cuCtxPopCurrent_v2(byref(popped)))
+kept = ctypes.CFUNCTYPE(None)(work)
+round()
+quiet()
+for symbol in {symbols!r}:
+    cuda.sgsim_inside(symbol.encode(), 1, kept)
+    round()
+    quiet(symbol=symbol, inside=inside)
+"""
+    )
+    (_, entry), *points = points
+    once = counts(entry)
+    for times, (said, entry) in enumerate(points, 1):
+        assert said.inside == times, f"round() does not call {said.symbol}"
+        assert (figures(entry), counts(entry)) == ([0, 0, 0, 0], [(times + 1) * count for count in once]), said.symbol
+        assert entry["unmatched_frees"] == 0, said.symbol
