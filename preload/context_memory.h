@@ -2,19 +2,22 @@
  * context_memory.h - which context a block was allocated in, so that all goes back when a context ends.
  *
  * A context that the program made has a slot, and the slot is in the table values of what is allocated in it. Slot 0 is
- * the primary context of the block's device: also what green contexts and contexts we did not see made count as. Memory
+ * the primary context of the block's device: also what green contexts and contexts we did not see made count as. The last
+ * slot is shared by all for which there was none left: what is in those stays counted until the last of them ends. Memory
  * that outlives its context carries no slot: VMM handles, and blocks of pools, which belong to the device.
  *
  * The way of an end is that of a free: sg_context_take_out before the driver is called, sg_context_taken_out after it.
+ * A free of the same memory by another thread may begin and answer before, within or after that, and either may fail:
+ * sg_context_take_ending and sg_context_put_back.
  */
 #ifndef SG_CONTEXT_MEMORY_H
 #define SG_CONTEXT_MEMORY_H
 
 #include "cuda_call.h"
 
-enum { SG_CONTEXT_PRIMARY = 0, SG_CONTEXT_UNKNOWN = 31 };
+enum { SG_CONTEXT_PRIMARY = 0, SG_CONTEXT_SHARED = 31 };
 
-/* The slot of the current context. Costs one load where the program made no context, else one driver call. */
+/* The slot of the current context. Costs one load where the program has no context of its own, else one driver call. */
 uint32_t sg_context_current(void);
 
 /* cuCtxCreate gave `context`. */
@@ -25,14 +28,15 @@ void sg_context_attached(CUcontext context);
 bool sg_context_is_last(CUcontext context);
 void sg_context_detached(CUcontext context);
 
-/* What will end: one context, by its slot; or the primary one of a device. What was taken out is kept here and not in a
+/* What will end: one context, or the primary one of a device. What was taken out is kept here and not in a
  * table for all: as soon as the driver has freed an address, it can lie in another context that ends. */
 enum { SG_CONTEXT_TABLES = 3 };
 
 struct sg_context_end {
-    CUcontext context; /* NULL: the primary one */
-    uint32_t slot;
+    struct sg_context_end *next; /* of those under way */
+    uint32_t number;             /* 0: the primary one */
     uint32_t device;
+    bool is_known; /* false: nothing is known to be in it */
     struct sg_table taken[SG_CONTEXT_TABLES];
 };
 

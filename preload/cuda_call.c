@@ -279,9 +279,10 @@ void sg_cuda_record(const struct sg_cuda_call *call, struct sg_table *table, uin
         sg_ledger_count_fault();
         return;
     }
-    if (stale != 0) { /* it went by a way we did not see */
-        (void)sg_cuda_released(table, key, stale, CUDA_SUCCESS);
-        sg_add_relaxed(&sg_own->unmatched_frees, 1);
+    if (stale != 0) { /* it went by a way we did not see, or with a context whose slot others share */
+        sg_cuda_released(table, stale);
+        if ((stale >> SG_BLOCK_SLOT_SHIFT & SG_CONTEXT_SHARED) != SG_CONTEXT_SHARED)
+            sg_add_relaxed(&sg_own->unmatched_frees, 1);
     }
     sg_ledger_charge(domain, bytes);
     sg_ledger_count_allocation(domain);
@@ -298,13 +299,13 @@ void sg_cuda_end(struct sg_cuda_call *call, uint64_t kept_bytes)
     }
 }
 
-/* Memory that a free gives back to the machine, sooner or later. */
-static bool is_returned(uint64_t block)
+uint64_t sg_cuda_returned_bytes(uint64_t block)
 {
     enum sg_domain domain = sg_block_domain(block);
-    return block != 0 && (block & SG_BLOCK_POOLED) == 0 &&
-           (domain == SG_DOMAIN_PINNED ||
-            (domain == SG_DOMAIN_DEVICE && !sg_cuda_has_own_pool(sg_block_device(block))));
+    bool is_returned =
+        block != 0 && (block & SG_BLOCK_POOLED) == 0 &&
+        (domain == SG_DOMAIN_PINNED || (domain == SG_DOMAIN_DEVICE && !sg_cuda_has_own_pool(sg_block_device(block))));
+    return is_returned ? sg_block_size(block) : 0;
 }
 
 uint64_t sg_cuda_take_out(struct sg_table *table, uint64_t key)
@@ -312,34 +313,35 @@ uint64_t sg_cuda_take_out(struct sg_table *table, uint64_t key)
     if (!sg_cuda_is_ours())
         return 0;
     uint64_t block = sg_table_remove(table, key);
-    if (table != &sg_index_registered && is_returned(block))
-        sg_returns_note_free(sg_block_size(block));
+    if (block == 0)
+        block = sg_context_take_ending(table, key);
+    if (table != &sg_index_registered)
+        sg_returns_note_free(sg_cuda_returned_bytes(block));
     return block;
 }
 
-CUresult sg_cuda_released(struct sg_table *table, uint64_t key, uint64_t block, CUresult result)
+CUresult sg_cuda_given_back(struct sg_table *table, uint64_t key, uint64_t block, uint64_t ends_before, CUresult result)
+{
+    bool is_gone = result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED;
+    if (block != 0 && (is_gone || !sg_context_put_back(table, key, block, ends_before)))
+        sg_cuda_released(table, block);
+    return result;
+}
+
+void sg_cuda_released(const struct sg_table *table, uint64_t block)
 {
     enum sg_domain domain = sg_block_domain(block);
-    if (block == 0)
-        return result;
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED) {
-        if (sg_table_insert(table, key, block, NULL) != 0)
-            sg_ledger_count_fault();
-        return result;
-    }
     if (table == &sg_index_registered) {
         (void)sg_sub_clamped(&sg_own->registered_bytes, sg_block_size(block));
-        return result;
+        return;
     }
     sg_ledger_count_free(domain);
     if ((block & SG_BLOCK_POOLED) != 0) {
         sg_pool_block_gone(block);
-        return result;
+        return;
     }
     sg_ledger_release(domain, sg_block_size(block));
     if (domain == SG_DOMAIN_DEVICE)
         sg_ledger_charge_device(sg_block_device(block), -(int64_t)sg_block_size(block));
-    if (is_returned(block))
-        sg_returns_note_freed(sg_block_size(block));
-    return result;
+    sg_returns_note_freed(sg_cuda_returned_bytes(block));
 }

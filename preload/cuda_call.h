@@ -102,13 +102,27 @@ void sg_cuda_end(struct sg_cuda_call *call, uint64_t kept_bytes);
 
 /* Frees: take the entry out before the real call, put it back if that fails, else release it. */
 uint64_t sg_cuda_take_out(struct sg_table *table, uint64_t key);
-CUresult sg_cuda_released(struct sg_table *table, uint64_t key, uint64_t block, CUresult result);
+CUresult sg_cuda_given_back(struct sg_table *table, uint64_t key, uint64_t block, uint64_t ends_before,
+                            CUresult result);
 
 /* The hook of a free as a whole. */
 #define SG_GIVE_BACK(name, table, key, ...) \
+    uint64_t ends_before = sg_load_acquire(&sg_context_ends); \
     uint64_t block = sg_cuda_take_out(table, key); \
     SG_DRIVER_INSIDE(name, __VA_ARGS__); \
-    return sg_cuda_released(table, key, block, result)
+    return sg_cuda_given_back(table, key, block, ends_before, result)
+
+/* What was taken out of `table` is gone. */
+void sg_cuda_released(const struct sg_table *table, uint64_t block);
+
+/* How much memory that will give back to the machine, sooner or later. */
+uint64_t sg_cuda_returned_bytes(uint64_t block);
+
+/* context_memory.c: how many contexts have ended (atomic); an entry that one which is ending has taken out, or 0; and puts back
+ * what was taken out when `ends_before` had ended: false if its context has ended since. */
+extern uint64_t sg_context_ends;
+uint64_t sg_context_take_ending(struct sg_table *table, uint64_t key);
+bool sg_context_put_back(struct sg_table *table, uint64_t key, uint64_t block, uint64_t ends_before);
 
 /* Five bits of a table value: the context it was allocated in, or else the upper ones of its pool's number. */
 #define SG_BLOCK_SLOT_SHIFT 56

@@ -150,8 +150,33 @@ point()
     assert [figures(*point) for point in points] == [[3, 1, 1, 1], [0, 0, 0, 0], [3, 1, 1, 1]]
 
 
+ALL = """
+import threading
+def elsewhere(work):
+    t = threading.Thread(target=work); t.start(); t.join()
+kept = []
+def inside(symbol, work):
+    kept.append(ctypes.CFUNCTYPE(None)(lambda: elsewhere(work)))
+    cuda.sgsim_inside(symbol.encode(), 1, kept[-1])
+def of(context, work):
+    def run():
+        ok(cuda.cuCtxSetCurrent(context))
+        work()
+    return run
+def own():
+    return make(), "cuCtxDestroy_v2"
+def primary():
+    start()
+    context = c_void_p()
+    ok(cuda.cuCtxGetCurrent(byref(context)))
+    return context, "cuDevicePrimaryCtxReset_v2"
+def end(context, call_):
+    return call(call_, context if call_ == "cuCtxDestroy_v2" else 0)
+"""
+
+
 def test_many_contexts_one_after_the_other(sim):
-    """Slots are used again; and where there are more contexts at once than slots, what is in those stays counted."""
+    """Slots are used again; what is in the contexts that have to share one stays counted until the last of those ends."""
     points = sim.script_points(
         FILL
         + """
@@ -172,25 +197,126 @@ quiet()
     assert [entry["domains"]["device"]["live_bytes"] for _, entry in points] == [0, 0]
     points = sim.script_points(
         FILL
+        + ALL
         + """
 start()
-taken = []
+contexts = []
 def work():
     for _ in range(20):
-        contexts.append(make()); taken.append(take("cuMemAlloc_v2", MIB)[0])
-import threading
-contexts = []
-for _ in range(2):
+        contexts.append(make()); ok(take("cuMemAlloc_v2", MIB)[0])
+    start(); ok(take("cuMemAlloc_v2", MIB)[0])
+for _ in range(5):
     t = threading.Thread(target=work); t.start(); t.join()
+quiet(held=live())
 ok(cuda.cuDevicePrimaryCtxReset_v2(0))
 quiet(held=live())
-for context in contexts:
+for context in contexts[25:-2]:
+    fail("cuCtxDestroy_v2", 1, 700)
+    assert cuda.cuCtxDestroy_v2(context) == 700
+    ok(cuda.cuCtxDestroy_v2(context))
+inside("cuCtxDestroy_v2", lambda: ok(cuda.cuCtxDestroy_v2(contexts[-2]))) # the last two that share a slot
+ok(cuda.cuCtxDestroy_v2(contexts[-1]))
+quiet(held=live())
+again = make(); fill()
+for context in again, *contexts[:25]:
     ok(cuda.cuCtxDestroy_v2(context))
 quiet(held=live())
 """
     )
-    held = [(said.held, entry["domains"]["device"]["live_bytes"]) for said, entry in points]
-    assert held == [(40 * MIB, 40 * MIB), (0, 10 * MIB)], "too much, never too little"
+    points = list(points)
+    assert [said.held // MIB for said, _ in points] == [105, 100, 25, 0]
+    assert [entry["domains"]["device"]["live_bytes"] // MIB for _, entry in points] == [105, 100, 25, 0]
+    assert {entry["unmatched_frees"] for _, entry in points} == {0}
+
+
+@pytest.mark.parametrize("kind", ["own", "primary"])
+def test_what_is_freed_while_its_context_fails_to_end_is_gone_once(sim, kind):
+    points = sim.script_points(
+        FILL
+        + ALL
+        + f"""
+context, ender = {kind}()
+taken = fill()
+array = c_uint64()
+ok(cuda.cuArrayCreate_v2(byref(array), byref(Array(1 << 20, 1, 1, 1))))
+def free():
+    ok(cuda.cuMemFree_v2(c_uint64(taken[0]))); ok(cuda.cuMemFree_v2(c_uint64(taken[1]))); ok(cuda.cuMemFreeHost(c_uint64(taken[2])))
+    ok(cuda.cuArrayDestroy(array)); ok(cuda.cuMemHostUnregister(c_void_p(base)))
+    ok(take("cuMemAlloc_v2", MIB)[0])
+point()
+inside(ender, of(context, free))
+fail(ender, 1, 700)
+assert end(context, ender) == 700
+point()
+ok(end(context, ender))
+point()
+"""
+    )
+    assert [figures(*point) for point in points] == [[4, 1, 1, 1], [3, 0, 0, 0], [0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("kind", ["own", "primary"])
+def test_free_that_fails_since_its_context_ended_meanwhile_invents_nothing(sim, kind):
+    points = sim.script_points(
+        FILL
+        + ALL
+        + f"""
+context, ender = {kind}()
+first, second, third = fill()
+point()
+inside("cuMemFree_v2", lambda: ok(end(context, ender)))
+assert cuda.cuMemFree_v2(c_uint64(first)) != 0
+point()
+context, ender = {kind}()
+first, second, third = fill()
+inside("cuMemFreeHost", lambda: (fail(ender, 1, 700), end(context, ender)))
+fail("cuMemFreeHost", 1, 700)
+assert cuda.cuMemFreeHost(c_uint64(third)) == 700
+point()
+ok(cuda.cuMemFreeHost(c_uint64(third)))
+def failing():
+    fail("cuMemFree_v2", 1, 700)
+    assert cuda.cuMemFree_v2(c_uint64(first)) == 700
+inside(ender, of(context, failing))
+ok(end(context, ender))
+point()
+"""
+    )
+    assert [figures(*point) for point in points] == [[3, 1, 1, 1], [0, 0, 0, 0], [3, 1, 1, 1], [0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("kind", ["own", "primary"])
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_failing_free_outlasts_the_end_of_its_context(sim, kind, is_ended):
+    """It begins while the context is ending and answers after that has failed, or not."""
+    until = str(sim.scratch / "until")
+    points = sim.script_points(
+        FILL
+        + ALL
+        + f"""
+import os, time
+context, ender = {kind}()
+taken = fill()
+cuda.sgsim_hold(b"cuMemFree_v2", 1, {until!r}.encode())
+fail("cuMemFree_v2", 1, 700)
+free = threading.Thread(target=of(context, lambda: cuda.cuMemFree_v2(c_uint64(taken[0]))))
+def begin():
+    free.start()
+    while not os.path.exists({until!r} + ".held"):
+        time.sleep(0.001)
+inside(ender, begin)
+fail(ender, {0 if is_ended else 1}, 700)
+assert (end(context, ender) == 0) is {is_ended}
+open({until!r}, "w").close()
+free.join()
+point()
+if not {is_ended}:
+    ok(cuda.cuMemFree_v2(c_uint64(taken[0])))
+    ok(end(context, ender))
+point()
+"""
+    )
+    assert [figures(*point) for point in points] == [[0, 0, 0, 0] if is_ended else [3, 1, 1, 1], [0, 0, 0, 0]]
 
 
 def test_process_without_contexts_of_its_own_is_not_asked_for_the_current_one(sim):
