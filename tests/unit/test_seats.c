@@ -258,6 +258,16 @@ CHILD_TEST(a_childs_parent_is_who_forked_it_though_somebody_else_sits_there_by_n
     wait_for(fork_guarded(say_parent));
 }
 
+/* Once the parent is back, what both have is its promise again, and not the child's on top. */
+CHILD_TEST(a_childs_parent_may_have_left_for_a_while)
+{
+    join_shared();
+    sg_seats_leave();
+    wait_for(fork_guarded(say_parent));
+    sg_seats_come_back();
+    CHECK_EQUAL(sg_seats_own()->claim, 1 << 2 | SG_CLAIM_LIVE);
+}
+
 static void say_inherited(void)
 {
     join_shared();
@@ -979,6 +989,7 @@ int main(void)
         cmocka_unit_test(a_generation_never_comes_again),
         cmocka_unit_test(a_childs_seat_is_not_its_parents),
         cmocka_unit_test(a_childs_parent_is_who_forked_it_though_somebody_else_sits_there_by_now),
+        cmocka_unit_test(a_childs_parent_may_have_left_for_a_while),
         cmocka_unit_test(a_child_sits_down_with_what_it_inherited),
         cmocka_unit_test(a_child_that_lives_on_does_not_keep_its_parents_seat),
         cmocka_unit_test(only_unlocked_seats_are_found_dead),
