@@ -249,7 +249,7 @@ __attribute__((constructor)) static void set_up(void)
 {
     int saved_errno = errno;
     sg_log_begin();
-    sg_real_find_libc();
+    sg_real_begin();
     sg_options_read(environ);
     if (!sg_options.is_disabled) {
         (void)on_exit(at_exit, NULL);

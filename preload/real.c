@@ -4,6 +4,7 @@
 #include "real.h"
 
 #include "atomics.h"
+#include "symbols.h"
 #include "thread.h"
 
 #include <dlfcn.h>
@@ -44,17 +45,11 @@ static sg_function as_function(void *pointer)
     return function;
 }
 
-/* Our own dlsym is the exported one, so the libc's is asked for by version. Since 2.34 it is in libc under that version;
- * before, in libdl under the architecture's first one. */
+/* Our own dlsym is the exported one, so the libc's is asked for by version. */
 static void *find_dlsym(void)
 {
-#if defined(__x86_64__)
-    static const char oldest[] = "GLIBC_2.2.5";
-#else
-    static const char oldest[] = "GLIBC_2.17";
-#endif
-    void *found = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
-    return found != NULL ? found : dlvsym(RTLD_NEXT, "dlsym", oldest);
+    void *found = sg_symbols_next("dlsym");
+    return found != NULL ? found : dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
 }
 
 sg_function sg_real_dlsym(void *handle, const char *symbol)
@@ -149,7 +144,9 @@ sg_function sg_real_look_up(enum sg_hook hook)
     sg_function real = NULL;
     switch (sg_hook_table[hook].family) {
     case SG_FAMILY_LIBC:
-        real = sg_real_dlsym(RTLD_NEXT, sg_hook_table[hook].symbol);
+        real = as_function(sg_symbols_next(sg_hook_table[hook].symbol));
+        if (real == NULL)
+            real = sg_real_dlsym(RTLD_NEXT, sg_hook_table[hook].symbol);
         break;
     case SG_FAMILY_DRIVER:
         real = sg_real_driver(sg_hook_table[hook].symbol);
@@ -165,8 +162,10 @@ sg_function sg_real_look_up(enum sg_hook hook)
     return real;
 }
 
-void sg_real_find_libc(void)
+void sg_real_begin(void)
 {
+    if (sg_symbols_next("dlsym") != NULL)
+        return;
     for (unsigned hook = 0; hook < SG_HOOK_COUNT; hook++)
         if (sg_hook_table[hook].family == SG_FAMILY_LIBC)
             (void)sg_real_find((enum sg_hook)hook);

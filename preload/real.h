@@ -1,8 +1,8 @@
 /*
  * real.h - what lies behind each hook.
  *
- * Addresses are looked up once and kept. A look-up leaves errno alone, but even one that succeeds takes back the error that
- * dlerror() was to tell: so set-up looks up all of the libc's before the program could be between its dlopen and dlerror.
+ * Addresses are looked up once and kept. A look-up leaves errno alone, but even one by dlsym that succeeds takes back the error
+ * that dlerror() was to tell: so the libc's are found without it (symbols.h), each when it is first needed.
  */
 #ifndef SG_REAL_H
 #define SG_REAL_H
@@ -45,8 +45,9 @@ extern sg_function sg_dlsym_next;
 /* The real function behind a hook, or NULL if there is none (a CUDA function without a driver, one of NVML without NVML). */
 sg_function sg_real_look_up(enum sg_hook hook);
 
-/* Set-up: looks up every function of the libc that is not known yet. */
-void sg_real_find_libc(void);
+/* Set-up. Where only dlsym can tell, everything of the libc is looked up now, before the program could be between its dlopen
+ * and its dlerror. */
+void sg_real_begin(void);
 
 static inline sg_function sg_real_find(enum sg_hook hook)
 {

@@ -431,3 +431,8 @@ def test_program_with_a_small_address_space_gets_the_kernels_answer(guard, progr
     code = "try:\n    x = bytearray(1 << 30)\nexcept MemoryError:\n    print('told')\nprint(len(bytearray(10 << 20)))"
     done = guard.run(["/usr/bin/python3", "-S", "-c", code], preexec_fn=limit)
     assert (done.returncode, done.stdout, done.stderr) == (0, "told\n10485760\n", "")
+
+
+def test_dlerror_survives_where_the_libc_lies_before_us(guard, program):
+    """What is behind us in the global scope says nothing then: everything is looked up by dlsym, at set-up."""
+    assert guard.run([program("host_dlerror")], preload=["libc.so.6", guard.library]).returncode == 0
