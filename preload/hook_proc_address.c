@@ -19,7 +19,7 @@ enum { KNOWN_VERSION = 13000 };
 
 /* What a base name stands for from some version on. */
 static const struct variant {
-    const char *base;
+    char base[SG_HOOK_NAME_ROOM];
     int version;
     bool is_ptsz;
     enum sg_hook hook;

@@ -185,19 +185,26 @@ FORWARD(cudaMallocFromPoolAsync, (void **ptr, size_t size, cudaMemPool_t memPool
 FORWARD_AS(cudaMallocFromPoolAsync_ptsz, "cudaMallocFromPoolAsync",
            (void **ptr, size_t size, cudaMemPool_t memPool, cudaStream_t stream), ptr, size, memPool, stream)
 
-static const sg_function thunk_table[SG_HOOK_COUNT][RUNTIME_ROOM] = {
+/* A switch, for a table of addresses would have to be relocated at the start of every program. */
+static sg_function thunk_of(enum sg_hook hook, unsigned number)
+{
+    switch ((unsigned)hook * RUNTIME_ROOM + number) {
 #define SG_HOOK_LIBC(symbol)
 #define SG_HOOK_DRIVER(symbol, base, version, is_ptsz)
 #define SG_HOOK_NVML(symbol)
-#define SG_HOOK_RUNTIME(symbol) \
-    [SG_HOOK_##symbol] = {(sg_function)symbol##_0, (sg_function)symbol##_1, (sg_function)symbol##_2, \
-                          (sg_function)symbol##_3},
+#define SG_ANSWER(symbol, number) \
+    case SG_HOOK_##symbol *RUNTIME_ROOM + number: \
+        return (sg_function)symbol##_##number;
+#define SG_HOOK_RUNTIME(symbol) SG_ANSWER(symbol, 0) SG_ANSWER(symbol, 1) SG_ANSWER(symbol, 2) SG_ANSWER(symbol, 3)
 #include "hooks.def"
 #undef SG_HOOK_LIBC
 #undef SG_HOOK_DRIVER
 #undef SG_HOOK_NVML
 #undef SG_HOOK_RUNTIME
-};
+    default:
+        return NULL;
+    }
+}
 
 sg_function sg_runtime_thunk(enum sg_hook hook, sg_function real)
 {
@@ -207,7 +214,7 @@ sg_function sg_runtime_thunk(enum sg_hook hook, sg_function real)
         if (sg_load_acquire(&thunk_real[hook][i]) == real ||
             sg_cas_u64((uint64_t *)&thunk_real[hook][i], &nobody, (uint64_t)(uintptr_t)real) ||
             sg_load_acquire(&thunk_real[hook][i]) == real)
-            return thunk_table[hook][i];
+            return thunk_of(hook, i);
     }
     return real;
 }

@@ -16,20 +16,28 @@
 #undef SG_HOOK_NVML
 #undef SG_HOOK_RUNTIME
 
+/* A switch, for a table of addresses would have to be relocated at the start of every program. */
 sg_function sg_hook_function(enum sg_hook hook)
 {
-    static char *const addresses[SG_HOOK_COUNT] = {
-#define SG_HOOK_LIBC(symbol) hook_##symbol,
-#define SG_HOOK_DRIVER(symbol, base, version, is_ptsz) hook_##symbol,
-#define SG_HOOK_NVML(symbol) hook_##symbol,
-#define SG_HOOK_RUNTIME(symbol) hook_##symbol,
+    char *address = NULL;
+    switch (hook) {
+#define SG_ANSWER(symbol) \
+    case SG_HOOK_##symbol: \
+        address = hook_##symbol; \
+        break;
+#define SG_HOOK_LIBC(symbol) SG_ANSWER(symbol)
+#define SG_HOOK_DRIVER(symbol, base, version, is_ptsz) SG_ANSWER(symbol)
+#define SG_HOOK_NVML(symbol) SG_ANSWER(symbol)
+#define SG_HOOK_RUNTIME(symbol) SG_ANSWER(symbol)
 #include "hooks.def"
 #undef SG_HOOK_LIBC
 #undef SG_HOOK_DRIVER
 #undef SG_HOOK_NVML
 #undef SG_HOOK_RUNTIME
-    };
+    case SG_HOOK_COUNT:
+        break;
+    }
     sg_function function;
-    memcpy(&function, &addresses[hook], sizeof function);
+    memcpy(&function, &address, sizeof function);
     return function;
 }

@@ -23,6 +23,17 @@ const struct sg_hook_info sg_hook_table[SG_HOOK_COUNT] = {
 #undef SG_HOOK_RUNTIME
 };
 
+#define FITS(symbol) _Static_assert(sizeof #symbol <= SG_HOOK_NAME_ROOM, "a longer name than there is room for");
+#define SG_HOOK_LIBC(symbol) FITS(symbol)
+#define SG_HOOK_DRIVER(symbol, base, version, is_ptsz) FITS(symbol)
+#define SG_HOOK_NVML(symbol) FITS(symbol)
+#define SG_HOOK_RUNTIME(symbol) FITS(symbol)
+#include "hooks.def"
+#undef SG_HOOK_LIBC
+#undef SG_HOOK_DRIVER
+#undef SG_HOOK_NVML
+#undef SG_HOOK_RUNTIME
+
 sg_function sg_real_address[SG_HOOK_COUNT];
 sg_function sg_dlsym_next; /* the libc's dlsym, where dlsym.S jumps to */
 

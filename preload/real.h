@@ -30,9 +30,12 @@ typedef void (*sg_function)(void);
 
 enum sg_family { SG_FAMILY_LIBC, SG_FAMILY_DRIVER, SG_FAMILY_NVML, SG_FAMILY_RUNTIME };
 
+/* Names lie in the table itself: a pointer to each would be for the dynamic linker to set, at the start of every program. */
+enum { SG_HOOK_NAME_ROOM = 40 };
+
 struct sg_hook_info {
-    const char *symbol;
-    const char *base; /* the name people know it by: no version suffix */
+    char symbol[SG_HOOK_NAME_ROOM];
+    char base[SG_HOOK_NAME_ROOM]; /* the name people know it by: no version suffix */
     enum sg_family family;
     int version;
     bool is_ptsz;
