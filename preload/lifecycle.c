@@ -142,7 +142,7 @@ static void print_summary(void)
 
 void sg_lifecycle_end(int exit_code)
 {
-    static uint32_t is_over;
+    static uint32_t is_over SG_AT_START;
     uint32_t pid = sg_sys_getpid(), over = sg_load(&is_over);
     if (sg_options.is_disabled || over == pid || !sg_cas_u32(&is_over, &over, pid))
         return; /* by pid: a forked child ends once more */
@@ -174,12 +174,12 @@ static void at_quick_end(void)
 /* ---- set-up ------------------------------------------------------------------------------------------------------- */
 
 /* "20261120T131742-4711": sorts by time, says who began it. */
-static void name_job(char name[SG_JOB_BYTES])
+static void name_job(char name[SG_JOB_BYTES], uint32_t pid)
 {
     struct sg_text text = sg_text_begin(name, SG_JOB_BYTES);
     sg_text_add_time(&text, sg_sys_clock_ns(CLOCK_REALTIME) / 1000000000u);
     sg_text_add(&text, "-");
-    sg_text_add_number(&text, sg_sys_getpid());
+    sg_text_add_number(&text, pid);
 }
 
 enum { ENTRIES_MOST = 512 };
@@ -189,7 +189,8 @@ enum { ENTRIES_MOST = 512 };
  * one that the kernel made. */
 static bool set_variables(const char *const name[], const char *const value[], unsigned count)
 {
-    static char *list[ENTRIES_MOST], entry[2][SG_JOB_BYTES + 64];
+    static char *list[ENTRIES_MOST];
+    static char entry[2][SG_JOB_BYTES + 64] SG_AT_START;
     unsigned kept = 0;
     for (char **at = environ; at != NULL && *at != NULL; at++) {
         bool is_ours = false;
@@ -217,11 +218,14 @@ static bool set_variables(const char *const name[], const char *const value[], u
 static void begin_job(void)
 {
     char number[24];
+    if (sg_options.job[0] != '\0' && sg_options.first_pid != 0)
+        return;
+    uint32_t pid = sg_sys_getpid();
     if (sg_options.job[0] == '\0')
-        name_job(sg_options.job);
+        name_job(sg_options.job, pid);
     if (sg_options.first_pid != 0)
         return;
-    sg_options.first_pid = sg_sys_getpid();
+    sg_options.first_pid = pid;
     struct sg_text text = sg_text_begin(number, sizeof number);
     sg_text_add_number(&text, sg_options.first_pid);
     const char *const name[] = {sg_option_table[SG_OPTION_JOB].variable, SG_VARIABLE_FIRST};

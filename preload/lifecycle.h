@@ -21,7 +21,7 @@ static inline bool sg_lifecycle_enter(void)
         sg_options_read(environ); /* another library's constructor is ahead of ours */
     if (SG_UNLIKELY(sg_options.is_disabled))
         return false;
-    if (SG_UNLIKELY(sg_load_relaxed(&sg_wipe.is_armed) != sg_load_relaxed(&sg_wipe_expected)))
+    if (SG_UNLIKELY(sg_load_relaxed(&sg_wipe.is_armed) == 0 && !sg_thread_arm()))
         sg_lifecycle_raw_fork();
     return true;
 }

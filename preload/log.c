@@ -15,7 +15,7 @@ static struct {
     uint32_t is_open;
     dev_t device;
     ino_t inode;
-} error_output;
+} error_output SG_AT_START;
 
 void sg_log_begin(void)
 {

@@ -22,7 +22,7 @@ union sg_window sg_window __attribute__((aligned(SG_PAGE_MOST)));
 
 enum { UNTRIED, SHARED, FAILED };
 
-static uint32_t attachment;
+static uint32_t attachment SG_AT_START;
 static uint64_t retry_ns; /* a passing lack of descriptors: try again after this */
 static struct sg_lock attach_lock;
 static char path[SG_PATH_ROOM + 64];

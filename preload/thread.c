@@ -14,12 +14,12 @@
 struct sg_record sg_thread_no_purse = {.credit_bytes = SG_NO_CREDIT};
 SG_THREAD_LOCAL struct sg_thread sg_self = {.purse = &sg_thread_no_purse};
 union sg_wipe_page sg_wipe __attribute__((aligned(SG_PAGE_MOST)));
-uint32_t sg_wipe_expected;
 
+static uint32_t has_been_armed;
 static struct sg_fast_limits fast; /* what the page is armed with */
 
-static pthread_key_t key;
-static uint32_t has_key;
+static pthread_key_t key SG_AT_START;
+static uint32_t has_key SG_AT_START;
 static uint32_t search_from = 1;
 
 /* Runs when a thread ends. Other keys' destructors may still free memory after ours, in any order, so the record is
@@ -45,14 +45,22 @@ static void arm(void)
         return;
     (void)sg_sys_madvise(&sg_wipe, sizeof sg_wipe, 18 /* MADV_WIPEONFORK, Linux 4.14 */);
     sg_store_relaxed(&sg_wipe.is_armed, 1u);
-    sg_store_relaxed(&sg_wipe_expected, 1u);
+    sg_store_release(&has_been_armed, 1u); /* pairs with sg_thread_arm */
     sg_store_relaxed(&sg_wipe.fast.request_bytes, sg_load_relaxed(&fast.request_bytes));
     sg_store_relaxed(&sg_wipe.fast.address, sg_load_relaxed(&fast.address));
 }
 
+bool sg_thread_arm(void)
+{
+    /* In this order: another thread may be arming it. */
+    if (sg_load_acquire(&has_been_armed) != 0 && sg_load_relaxed(&sg_wipe.is_armed) == 0)
+        return false;
+    arm();
+    return true;
+}
+
 void sg_thread_begin(void)
 {
-    arm(); /* a process whose requests are all large never enters a thread */
     has_key = pthread_key_create(&key, leave) == 0;
 }
 

@@ -45,10 +45,11 @@ union sg_wipe_page {
 };
 extern SG_INTERNAL union sg_wipe_page sg_wipe;
 
-/* What sg_wipe.is_armed must be in the process that armed it: where they differ, this is an unannounced child. */
-extern SG_INTERNAL uint32_t sg_wipe_expected;
+/* Arms the page, which no process needs before its first slow path. False: it was armed and has been wiped, so this is an
+ * unannounced child. */
+bool sg_thread_arm(void);
 
-/* Set-up: the page that tells a raw clone, and the key whose destructor gives a thread's record back. Without it records are
+/* Set-up: the key whose destructor gives a thread's record back. Without it records are
  * not reused. */
 void sg_thread_begin(void);
 
