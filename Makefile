@@ -50,7 +50,7 @@ SAN_LDFLAGS := -fsanitize=$(SAN)$(if $(filter address,$(SAN)),$(comma)undefined)
 endif
 PRELOAD_CFLAGS := -D_GNU_SOURCE -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-semantic-interposition -fno-builtin-malloc -fno-plt \
     $(if $(findstring aarch64,$(MACHINE)),-mbranch-protection=standard $(if $(IS_GCC),-moutline-atomics))
-PRELOAD_LDFLAGS := -shared -Wl,-soname,libsparkguard.so -Wl,-z,defs,-z,relro,-z,now,-z,nodelete -Wl,-Bsymbolic \
+PRELOAD_LDFLAGS := -shared -nostartfiles -Wl,-soname,libsparkguard.so -Wl,-z,defs,-z,relro,-z,now,-z,nodelete -Wl,-Bsymbolic \
     -Wl,--version-script=preload/exports.map -Wl,--build-id
 
 # ---- rooms ------------------------------------------------------------------------------------------------------------

@@ -266,3 +266,8 @@ __attribute__((constructor)) static void set_up(void)
     }
     errno = saved_errno;
 }
+
+/* The linker's start files are left out (Makefile): this word is all that we need of them. It is what handlers are registered
+ * for, and never taken back. */
+extern void *__dso_handle SG_INTERNAL;
+void *__dso_handle = &__dso_handle;

@@ -10,7 +10,7 @@
 #include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/sysmacros.h>
-#include <unistd.h>
+#include <sys/auxv.h>
 
 #ifndef MAP_HUGE_SHIFT
 #define MAP_HUGE_SHIFT 26
@@ -20,7 +20,7 @@ uint64_t sg_page_bytes(void)
 {
     static uint64_t page;
     if (SG_UNLIKELY(page == 0))
-        page = (uint64_t)sysconf(_SC_PAGESIZE);
+        page = getauxval(AT_PAGESZ);
     return page;
 }
 
