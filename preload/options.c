@@ -18,7 +18,7 @@ struct sg_options sg_options = {
     .oom_score_adj = INT64_MIN,
 };
 
-static uint32_t is_read;
+static uint32_t is_read SG_AT_START;
 
 static void copy_text(char *to, size_t room, const char *from)
 {
@@ -136,8 +136,9 @@ static void complain_name(const char *entry)
 /* What one "SPARKGUARD_..." string says. */
 static void take(const char *entry, bool is_first)
 {
+    enum { PREFIX = sizeof SG_VARIABLE_PREFIX - 1 };
     for (unsigned i = 0; i < SG_OPTION_COUNT; i++) {
-        const char *value = value_of(entry, sg_option_table[i].variable);
+        const char *value = value_of(entry + PREFIX, sg_option_table[i].variable + PREFIX);
         if (value == NULL)
             continue;
         if (*value == '\0')
