@@ -57,7 +57,7 @@ PRELOAD_LDFLAGS := -shared -nostartfiles -Wl,-soname,libsparkguard.so -Wl,-z,def
 
 # The core knows nothing of hooks: GROUND and CORE make a static library that interposes nothing.
 GROUND := preload/text.c preload/log.c preload/lock.c preload/boot.c preload/process.c \
-    preload/symbols.c
+    preload/symbols.c preload/clock.c
 CORE := preload/table.c preload/ranges.c preload/options.c preload/thread.c preload/segment.c preload/reaper.c \
     preload/ledger.c preload/seats.c preload/seat_file.c preload/seat_sums.c preload/tally.c preload/foreign.c \
     preload/map_shape.c preload/files.c preload/index.c preload/pool.c preload/cgroup.c preload/room.c \

@@ -198,23 +198,23 @@ static inline uint32_t sg_sys_gettid(void)
     return (uint32_t)sg_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0);
 }
 
+static inline long sg_sys_clock_gettime(int clock, struct timespec *now)
+{
+    return sg_syscall(SYS_clock_gettime, clock, (long)now, 0, 0, 0, 0);
+}
+
 /* A number nobody else has. */
 static inline uint64_t sg_sys_unique(void)
 {
     struct timespec now = {0, 0};
-    (void)sg_syscall(SYS_clock_gettime, CLOCK_REALTIME, (long)&now, 0, 0, 0, 0);
+    (void)sg_sys_clock_gettime(CLOCK_REALTIME, &now);
     uint64_t unique = ((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec) * UINT64_C(0x9e3779b97f4a7c15);
     (void)sg_syscall(SYS_getrandom, (long)&unique, sizeof unique, 1 /* GRND_NONBLOCK */, 0, 0, 0);
     return unique ^ sg_sys_gettid();
 }
 
-/* Nanoseconds of a clock; 0 if the kernel refuses. Not the libc's: libfaketime and its like interpose that. */
-static inline uint64_t sg_sys_clock_ns(int clock)
-{
-    struct timespec now = {0, 0};
-    if (sg_syscall(SYS_clock_gettime, clock, (long)&now, 0, 0, 0, 0) != 0)
-        return 0;
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
+/* Nanoseconds of a clock; 0 if the kernel refuses. Read in the vDSO where there is one (clock.c), but not by the libc:
+ * libfaketime and its like interpose that. */
+uint64_t sg_sys_clock_ns(int clock);
 
 #endif
