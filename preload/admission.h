@@ -29,7 +29,7 @@ struct sg_request {
     uint64_t window_identity; /* of the memory file that it is a part of, 0: none. What is promised of it, is no more */
     bool is_small;            /* below LARGE: nobody is told on stderr */
     bool is_rare;             /* worth a look of its own, however young the last one is */
-    bool is_behind;           /* what the ledger holds may be less in truth: to be looked at again before a refusal */
+    bool is_behind; /* who asks wants to look closer before a refusal: what the ledger holds may be less in truth */
 
     /* Device memory of a discrete GPU: what the driver said before the decision; unused if has_device_pool is false. */
     bool has_device_pool;

@@ -159,6 +159,51 @@ bool sg_cuda_has_own_pool(uint32_t device)
     return sg_options.unified == SG_UNIFIED_OFF;
 }
 
+/* Errors after which, says cuda.h, any further work returns the same, or the context cannot be used any more. */
+static bool is_sticky(CUresult error)
+{
+    static const CUresult sticky[] = {CUDA_ERROR_CONTAINED,
+                                      CUDA_ERROR_ILLEGAL_ADDRESS,
+                                      CUDA_ERROR_LAUNCH_TIMEOUT,
+                                      CUDA_ERROR_ASSERT,
+                                      CUDA_ERROR_HARDWARE_STACK_ERROR,
+                                      CUDA_ERROR_ILLEGAL_INSTRUCTION,
+                                      CUDA_ERROR_MISALIGNED_ADDRESS,
+                                      CUDA_ERROR_INVALID_ADDRESS_SPACE,
+                                      CUDA_ERROR_INVALID_PC,
+                                      CUDA_ERROR_LAUNCH_FAILED,
+                                      CUDA_ERROR_TENSOR_MEMORY_LEAK,
+                                      CUDA_ERROR_EXTERNAL_DEVICE};
+    for (size_t i = 0; i < sizeof sticky / sizeof sticky[0]; i++)
+        if (error == sticky[i])
+            return true;
+    return false;
+}
+
+/* A question that takes nothing, waits for nothing, breaks no capture, and "may also return error codes from previous,
+ * asynchronous launches" (cuda.h). */
+static bool is_dead(CUresult *error)
+{
+    SG_DRIVER(ask, cuStreamIsCapturing);
+    CUstreamCaptureStatus status;
+    if (ask != NULL)
+        *error = ask(NULL, &status);
+    return ask != NULL && is_sticky(*error);
+}
+
+/* What must be known before a refusal. False: the context is dead. */
+static bool look_closely(struct sg_cuda_call *call)
+{
+    CUresult error = CUDA_SUCCESS;
+    call->request.is_behind = false;
+    if (is_dead(&error)) {
+        call->answer = error;
+        return false;
+    }
+    sg_pool_memory_refresh(); /* something may have given back what still counts */
+    return true;
+}
+
 bool sg_cuda_ask(struct sg_cuda_call *call)
 {
     bool is_admitted;
@@ -166,10 +211,8 @@ bool sg_cuda_ask(struct sg_cuda_call *call)
         if (call->request.domain == SG_DOMAIN_DEVICE && sg_cuda_has_own_pool(call->device))
             look_at_device(&call->request);
         is_admitted = sg_admission_ask(&call->request);
-        if (call->request.must_look_again && call->request.is_behind) {
-            call->request.is_behind = false;
-            sg_pool_memory_refresh(); /* something may have given back what still counts */
-        }
+        if (call->request.must_look_again && call->request.is_behind && !look_closely(call))
+            return false;
     } while (!is_admitted && call->request.must_look_again);
     bool is_eager = call->request.domain == SG_DOMAIN_DEVICE || call->request.domain == SG_DOMAIN_PINNED;
     if (is_admitted && is_eager && !call->request.is_rare && !call->request.has_device_pool && sg_room_unified() == 1 &&
@@ -182,7 +225,7 @@ bool sg_cuda_ask(struct sg_cuda_call *call)
 static bool begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint64_t growth_bytes,
                   CUdevice device)
 {
-    *call = (struct sg_cuda_call){.layers = sg_self.layers};
+    *call = (struct sg_cuda_call){.layers = sg_self.layers, .answer = CUDA_ERROR_OUT_OF_MEMORY};
     if (!sg_cuda_is_ours())
         return true;
     call->is_counted = true;
@@ -199,9 +242,9 @@ static bool begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain d
                                             .size_bytes = growth_bytes,
                                             .growth_bytes = growth_bytes,
                                             .call = sg_self.call != NULL ? sg_self.call : sg_hook_table[hook].base,
+                                            .is_behind = true,
                                             .device = call->device};
         sg_pool_memory_catch_up();
-        call->request.is_behind = sg_pool_memory_is_in_use();
         if (growth_bytes != 0 && !sg_cuda_ask(call))
             return false;
     }
@@ -222,7 +265,8 @@ bool sg_cuda_begin_at(struct sg_cuda_call *call, enum sg_hook hook, CUdevice dev
 bool sg_cuda_begin_sized(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint32_t device,
                          uint64_t size_bytes, uint64_t growth_bytes)
 {
-    *call = (struct sg_cuda_call){.layers = sg_self.layers, .is_counted = true, .device = device};
+    *call = (struct sg_cuda_call){
+        .layers = sg_self.layers, .answer = CUDA_ERROR_OUT_OF_MEMORY, .is_counted = true, .device = device};
     sg_segment_attach();
     sg_thread_enter();
     sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_CUDA);
@@ -233,7 +277,7 @@ bool sg_cuda_begin_sized(struct sg_cuda_call *call, enum sg_hook hook, enum sg_d
                                         .size_bytes = size_bytes,
                                         .growth_bytes = growth_bytes,
                                         .call = sg_self.call != NULL ? sg_self.call : sg_hook_table[hook].base,
-                                        .is_behind = sg_pool_memory_is_in_use(),
+                                        .is_behind = true,
                                         .device = device};
     if (size_bytes != 0 && !sg_cuda_ask(call))
         return false;
@@ -243,7 +287,7 @@ bool sg_cuda_begin_sized(struct sg_cuda_call *call, enum sg_hook hook, enum sg_d
 
 bool sg_cuda_begin_on(struct sg_cuda_call *call, enum sg_hook hook, CUdevice device, uint64_t growth_bytes)
 {
-    *call = (struct sg_cuda_call){.layers = sg_self.layers};
+    *call = (struct sg_cuda_call){.layers = sg_self.layers, .answer = CUDA_ERROR_OUT_OF_MEMORY};
     if (!sg_cuda_is_ours())
         return true;
     call->is_counted = true;

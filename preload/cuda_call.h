@@ -3,7 +3,7 @@
  *
  *     struct sg_cuda_call call;
  *     if (!sg_cuda_begin(&call, SG_HOOK_cuMemAlloc_v2, SG_DOMAIN_DEVICE, bytes))
- *         return CUDA_ERROR_OUT_OF_MEMORY;
+ *         return call.answer;
  *     CUresult result = SG_REAL(cuMemAlloc_v2)(dptr, bytes);
  *     ... sg_cuda_record(...) if it succeeded ...
  *     sg_cuda_end(&call, bytes or 0);
@@ -33,6 +33,7 @@ struct sg_cuda_call {
     uint32_t context; /* slot of the current one: context_memory.h */
     uint32_t layers;  /* to be restored */
     bool is_counted;  /* false: from inside another hook, or disabled */
+    CUresult answer;  /* to the program if it is refused: out of memory, or what else the driver has to tell it */
 };
 
 /* Calls `real`, or answers as a machine without a driver does. */
@@ -67,7 +68,7 @@ static inline uint32_t sg_cuda_go_inside(void)
         then; \
     return result
 
-/* False: refused, recorded and said. True: make the call; sg_cuda_end must follow. `growth_bytes` is what is asked of
+/* False: refused, recorded and said, unless the context is dead, of which call->answer tells. True: make the call; sg_cuda_end must follow. `growth_bytes` is what is asked of
  * the machine; 0 is always admitted: so callers pass it for what the driver is documented to answer with an error. */
 bool sg_cuda_begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint64_t growth_bytes);
 
@@ -91,7 +92,8 @@ bool sg_cuda_has_own_pool(uint32_t device);
  * have it, -1. */
 int sg_cuda_find_device(const char *nvml_uuid);
 
-/* Asks for what call->request says, with a fresh look at the device if it has a pool of its own. */
+/* Asks for what call->request says, with a fresh look at the device if it has a pool of its own. Before it refuses, the driver
+ * is asked once whether the context still lives. */
 bool sg_cuda_ask(struct sg_cuda_call *call);
 
 /* The call succeeded and gave `key`: enters it, charges `bytes`. */
@@ -126,9 +128,6 @@ bool sg_context_put_back(struct sg_table *table, uint64_t key, uint64_t block, u
 
 /* Five bits of a table value: the context it was allocated in, or else the upper ones of its pool's number. */
 #define SG_BLOCK_SLOT_SHIFT 56
-
-/* pool_memory.c: whether something was allocated from a pool: one load. */
-bool sg_pool_memory_is_in_use(void);
 
 /* pool_memory.c: brings the ledger in step with what every such pool has reserved; asks the driver once for each. */
 void sg_pool_memory_refresh(void);

@@ -57,7 +57,7 @@ static void note_context(CUcontext context, uint64_t cost)
 #define MAKE(name, pctx, dev, ...) \
     struct making making = {0}; \
     if (!begin(&making, SG_HOOK_##name, dev, (pctx) != NULL)) \
-        return CUDA_ERROR_OUT_OF_MEMORY; \
+        return making.call.answer; \
     CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
     uint64_t cost = end(&making, result); \
     if (cost != 0) \
@@ -158,7 +158,7 @@ SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice de
 {
     struct making making = {0};
     if (!begin(&making, SG_HOOK_cuDevicePrimaryCtxRetain, dev, pctx != NULL && !is_active(dev)))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return making.call.answer;
     CUresult result = SG_DRIVER_CALL(cuDevicePrimaryCtxRetain, pctx, dev);
     note_primary(dev, end(&making, result));
     return result;
@@ -169,7 +169,7 @@ SG_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc
 {
     struct making making = {0};
     if (!begin(&making, SG_HOOK_cuGreenCtxCreate, dev, phCtx != NULL && !is_active(dev)))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return making.call.answer;
     CUresult result = SG_DRIVER_CALL(cuGreenCtxCreate, phCtx, desc, dev, flags);
     note_primary(dev, end(&making, result));
     return result;

@@ -15,7 +15,7 @@
     if ((out) == NULL || (bytes) == 0) \
         return SG_DRIVER_CALL(name, __VA_ARGS__); \
     if (!sg_cuda_begin(&call, SG_HOOK_##name, domain, (is_sound) ? (bytes) : 0)) \
-        return CUDA_ERROR_OUT_OF_MEMORY; \
+        return call.answer; \
     CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
     if (result == CUDA_SUCCESS) \
         sg_cuda_record(&call, &sg_index_cuda, (TYPE) * (out), bytes); \
@@ -70,7 +70,7 @@ SG_EXPORT CUresult CUDAAPI cuMemHostAlloc(void **pp, size_t bytesize, unsigned i
         return SG_DRIVER_CALL(name, __VA_ARGS__); \
     bool is_sound = (element) == 4 || (element) == 8 || (element) == 16; \
     if (!sg_cuda_begin(&call, SG_HOOK_##name, SG_DOMAIN_DEVICE, is_sound ? guess : 0)) \
-        return CUDA_ERROR_OUT_OF_MEMORY; \
+        return call.answer; \
     CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
     if (result == CUDA_SUCCESS) \
         sg_cuda_record(&call, &sg_index_cuda, *(dptr), (uint64_t) * (pitch) * (height)); \
@@ -184,7 +184,7 @@ static bool has_channels(unsigned channels, CUarray_format format)
         return SG_DRIVER_CALL(name, handle, descriptor); \
     bool is_sound = has_channels((descriptor)->NumChannels, (descriptor)->Format); \
     if (!sg_cuda_begin(&call, SG_HOOK_##name, SG_DOMAIN_DEVICE, is_sound ? bytes : 0)) \
-        return CUDA_ERROR_OUT_OF_MEMORY; \
+        return call.answer; \
     CUresult result = SG_DRIVER_CALL(name, handle, descriptor); \
     if (result == CUDA_SUCCESS) \
         sg_cuda_record(&call, &sg_index_arrays, (uintptr_t) * (handle), \
@@ -266,7 +266,7 @@ SG_EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
         return SG_DRIVER_CALL(cuMipmappedArrayCreate, pHandle, shape, numMipmapLevels);
     bool is_sound = numMipmapLevels != 0 && has_channels(shape->NumChannels, shape->Format);
     if (!sg_cuda_begin(&call, SG_HOOK_cuMipmappedArrayCreate, SG_DOMAIN_DEVICE, is_sound ? bytes : 0))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return call.answer;
     CUresult result = SG_DRIVER_CALL(cuMipmappedArrayCreate, pHandle, shape, numMipmapLevels);
     if (result == CUDA_SUCCESS)
         sg_cuda_record(&call, &sg_index_arrays, (uintptr_t)*pHandle,

@@ -179,7 +179,7 @@ static void enter(CUgraphExec exec, uint64_t block)
     uint64_t block = (exec) == NULL ? 0 : block_of(graph); \
     uint64_t growth = block != 0 && (is_uploaded) ? growth_of(NULL, block) : 0; \
     if (!sg_cuda_begin_at(&call, SG_HOOK_##name, (CUdevice)sg_block_device(block), growth)) \
-        return CUDA_ERROR_OUT_OF_MEMORY; \
+        return call.answer; \
     CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
     if (result == CUDA_SUCCESS && (exec) != NULL) \
         enter(*(exec), block | ((is_uploaded) && block != 0 ? SG_BLOCK_SETTLED : 0)); \
@@ -232,7 +232,7 @@ SG_EXPORT CUresult CUDAAPI cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGrap
     struct sg_cuda_call call; \
     uint64_t growth = growth_of(exec, block); \
     if (!sg_cuda_begin_at(&call, SG_HOOK_##name, (CUdevice)sg_block_device(block), growth)) \
-        return CUDA_ERROR_OUT_OF_MEMORY; \
+        return call.answer; \
     CUresult result = SG_DRIVER_CALL(name, exec, stream); \
     if (result == CUDA_SUCCESS && (block & SG_BLOCK_SETTLED) == 0) \
         (void)sg_table_mark(&executables, (uintptr_t)(exec), block, SG_BLOCK_SETTLED); \

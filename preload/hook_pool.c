@@ -209,7 +209,7 @@ static CUresult CUDAAPI give_back_ptsz(CUdeviceptr block, CUstream stream)
 #define TAKE_ASYNC(name, give_back, named, dptr, bytes, ...) \
     struct taking taking = {.size_bytes = (bytes), .stream = hStream}; \
     if (!begin_taking(&taking, SG_HOOK_##name, dptr, named)) \
-        return CUDA_ERROR_OUT_OF_MEMORY; \
+        return taking.call.answer; \
     CUdeviceptr before = taking.is_judged ? *(dptr) : 0; \
     SG_DRIVER_INSIDE(name, __VA_ARGS__); \
     return end_taking(&taking, result, dptr, before, give_back)

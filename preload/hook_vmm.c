@@ -153,7 +153,7 @@ SG_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, siz
     uint64_t growth = is_sound(prop, size, flags) ? size : 0;
     if (is_device ? !sg_cuda_begin_at(&call, SG_HOOK_cuMemCreate, prop->location.id, growth)
                   : !sg_cuda_begin(&call, SG_HOOK_cuMemCreate, SG_DOMAIN_PINNED, growth))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return call.answer;
     CUresult result = SG_DRIVER_CALL(cuMemCreate, handle, size, prop, flags);
     if (result == CUDA_SUCCESS)
         record_handle(&call, *handle, size, call.device);

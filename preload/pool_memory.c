@@ -242,15 +242,10 @@ void sg_pool_end_destroy(uint32_t number, CUmemoryPool handle, CUresult result)
 
 /* ---- for everybody -------------------------------------------------------------------------------------------------- */
 
-bool sg_pool_memory_is_in_use(void)
-{
-    return sg_load_acquire(&active_count) != 0;
-}
-
 void sg_pool_memory_refresh(void)
 {
     struct sg_lock_state lock;
-    if (!sg_pool_memory_is_in_use())
+    if (sg_load_acquire(&active_count) == 0)
         return;
     sg_lock_acquire(&sg_vmm_lock, &lock);
     sg_store_release(&is_behind, 0u);

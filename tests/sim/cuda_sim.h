@@ -35,6 +35,12 @@ unsigned long sgsim_calls(const char *symbol);
 void sgsim_fail(const char *symbol, int nth, int code);
 
 /*
+ * Leave an error in the calling thread's current context, as a kernel does that fails: all but questions about contexts and
+ * devices, and their ends, answer it from then on, until the context ends.
+ */
+void sgsim_break(int code);
+
+/*
  * Make a later call of the exported symbol stay inside the driver before it does anything: nth as in sgsim_fail,
  * `until` is a number of milliseconds ("250") or the name of a file with a "/" in it, which the call waits for. Who
  * waits for a file first appends one byte to FILE.held. Other threads' calls go on. Up to 256 in the life of a process.

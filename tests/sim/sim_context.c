@@ -66,6 +66,7 @@ static void deactivate(struct sgsim_object *context)
     context->backing = 0;
     sgsim_release(SGSIM_CONTEXT, context->device, sgsim.context_bytes);
     context->is_active = false;
+    context->error = CUDA_SUCCESS;
 }
 
 static CUresult create(CUcontext *out, unsigned int flags, CUdevice device)

@@ -88,6 +88,7 @@ struct sgsim_object {
     unsigned int flags;
     bool is_active; /* context: usable; mapping: access was granted; segment: a free was not seen to be done */
     bool is_primary;
+    CUresult error;             /* of a context: what a kernel left behind, and most calls answer from then on */
     struct sgsim_object *owner; /* the context, segment, pool or handle it belongs to */
     struct sgsim_object *next;
     union {

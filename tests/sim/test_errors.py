@@ -139,6 +139,32 @@ ok(cuda.cuMemFree_v2(out))
     assert done.process["refusals"] == []
 
 
+@pytest.mark.parametrize("code", [ILLEGAL_ADDRESS, 710, 719])
+def test_dead_context_is_told_so_and_not_that_memory_is_short(sim, code):
+    """What a kernel left behind is what every call answers, the refused ones too; it is asked for before a refusal only."""
+    done = sim.script(
+        SIX
+        + f"""
+start()
+give(take("cuMemAlloc_v2", MIB)[1])
+say(unasked=calls("cuStreamIsCapturing"))
+cuda.sgsim_break({code})
+say(dead="-".join(map(str, six())), create=create()[0], small=take("cuMemAlloc_v2", MIB)[0], asked=calls("cuStreamIsCapturing"))
+ok(cuda.cuDevicePrimaryCtxReset_v2(0))
+start()
+say(alive=take("cuMemAlloc_v2", 128 * MIB)[0], fits=take("cuMemAlloc_v2", MIB)[0])
+cuda.sgsim_fail(b"cuStreamIsCapturing", -1, 906)
+say(captured=take("cuMemAlloc_v2", 128 * MIB)[0])
+""",
+        SPARKGUARD_LIMIT="64M",
+    )
+    assert done.dead == "-".join([str(code)] * 6) and done.create == done.small == code
+    assert (done.unasked, done.asked) == (0, 7), "once for each that would be refused, and once for the stream that memory is ordered in"
+    assert (done.alive, done.captured, done.fits) == (OUT_OF_MEMORY, OUT_OF_MEMORY, 0)
+    assert len(done.process["refusals"]) == done.process["refused_count"] == 2
+    assert done.process["domains"]["device"]["live_bytes"] == MIB
+
+
 def test_failure_leaves_nothing_in_flight(sim):
     """After a thousand failed requests of 40 MiB, one of 40 MiB still fits into 64."""
     done = sim.script(
