@@ -4,7 +4,9 @@
  * Allocation nodes take nothing while a graph is made; memory comes when it is uploaded or launched, out of a store that
  * each device keeps for its graphs and that shrinks only when it is trimmed. So an executable graph is entered with what
  * its allocation nodes ask for together; before an upload or a launch that sum is judged as far as the store does not
- * hold it; after the call the store counts by the driver's own counter (cuDeviceGetGraphMemAttribute). Graphs without
+ * hold it; after the call the store counts by the driver's own counter (cuDeviceGetGraphMemAttribute). Nodes that use the
+ * same memory one after the other have the same address (CUDA C++ Programming Guide, "Graph Memory Nodes"), and an address counts
+ * once. Graphs without
  * such nodes, the usual ones, are not entered: their launch costs one load, or one look-up where others have some.
  *
  * Graphs are of one device as a rule; one with nodes on several is judged on that of one of them.
@@ -29,9 +31,33 @@ static uint32_t stores_used;                   /* (atomic) a bit for each device
 /* ---- what a graph asks for ---------------------------------------------------------------------------------------- */
 
 struct demand {
-    uint64_t bytes;
+    struct sg_ranges *places; /* of the nodes whose address the driver tells; NULL: none yet */
+    uint64_t bytes;           /* of the others */
     uint32_t device;
 };
+
+static void add_bytes(struct demand *demand, uintptr_t address, uint64_t bytes)
+{
+    if (address != 0 && demand->places == NULL) {
+        void *fresh =
+            sg_sys_mmap(NULL, sizeof *demand->places, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        demand->places = sg_is_error(fresh) ? NULL : fresh;
+    }
+    if (address == 0 || demand->places == NULL || bytes > UINTPTR_MAX - address ||
+        sg_ranges_set(demand->places, address, address + bytes, SG_RANGE_COUNTED, 0) != 0)
+        demand->bytes += bytes;
+}
+
+/* All of it; no more can be added. */
+static uint64_t finish(struct demand *demand)
+{
+    if (demand->places != NULL) {
+        demand->bytes += demand->places->counted_bytes;
+        sg_ranges_destroy(demand->places);
+        (void)sg_sys_munmap(demand->places, sizeof *demand->places);
+    }
+    return demand->bytes;
+}
 
 static void add_graph(CUgraph graph, struct demand *demand);
 
@@ -49,7 +75,7 @@ static void add_node(CUgraphNode node, struct demand *demand)
         add_graph(child, demand);
     if (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC || get_params == NULL || get_params(node, &params) != CUDA_SUCCESS)
         return;
-    demand->bytes += params.bytesize;
+    add_bytes(demand, params.dptr, params.bytesize);
     if (params.poolProps.location.id >= 0 && params.poolProps.location.id < SG_DEVICE_ROOM)
         demand->device = (uint32_t)params.poolProps.location.id;
 }
@@ -118,9 +144,9 @@ void sg_graph_memory_refresh(void)
             refresh_store(device);
 }
 
-/* What a launch makes the store grow. Nodes may use again what others of the same graph freed (cuda.h), so what a first
- * launch takes can be less than all nodes together; a later one takes what the store has lost since, at most. Up to its
- * own size of what is in use may be its own, of a launch still running: the next one uses the same. */
+/* What a launch makes the store grow. What a first one takes can be less than all nodes together; a later one takes what the
+ * store has lost since, at most. Up to its own size of what is in use may be its own, of a launch still running: the next one
+ * uses the same. */
 static uint64_t growth_of(CUgraphExec exec, uint64_t block)
 {
     uint64_t reserved, used, size = sg_block_size(block);
@@ -153,11 +179,12 @@ static void note_store(CUgraphExec exec, uint64_t block)
 /* 0: takes no memory of its own, or is not for us to look at. */
 static uint64_t block_of(CUgraph graph)
 {
-    struct demand demand = {0, 0};
+    struct demand demand = {NULL, 0, 0};
     if (graph == NULL || !sg_cuda_is_ours())
         return 0;
     add_graph(graph, &demand);
-    return demand.bytes == 0 ? 0 : sg_block(demand.bytes, SG_DOMAIN_DEVICE, demand.device);
+    uint64_t bytes = finish(&demand);
+    return bytes == 0 ? 0 : sg_block(bytes, SG_DOMAIN_DEVICE, demand.device);
 }
 
 static void enter(CUgraphExec exec, uint64_t block)

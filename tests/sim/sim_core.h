@@ -20,6 +20,7 @@
 #define SGSIM_MIB ((size_t)1 << 20)
 #define SGSIM_GIB ((size_t)1 << 30)
 #define SGSIM_MAX_DEVICES 16
+#define SGSIM_DEPENDENCIES 4              /* of a graph's node, at most */
 #define SGSIM_GRANULARITY (2 * SGSIM_MIB) /* of VMM handles and of pool growth */
 
 enum sgsim_function {
@@ -94,6 +95,10 @@ struct sgsim_object {
     union {
         struct sgsim_pool pool;
         CUmemAllocationProp prop;
+        struct {
+            struct sgsim_object *on[SGSIM_DEPENDENCIES]; /* what it comes behind */
+            size_t count;
+        } node;
     } u;
 };
 

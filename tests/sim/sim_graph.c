@@ -1,9 +1,10 @@
 /*
  * sim_graph.c - graphs of the simulated driver, for the memory they take: allocation, free, child and empty nodes.
  *
- * A device has one store of memory for graphs. An upload or a launch makes it as large as what is in use there and all
- * allocation nodes of the graph together that are not allocated yet, each rounded up to 2 MiB; it shrinks by
- * cuDeviceGraphMemTrim only, to what is in use. In use is what a launch allocated and neither the graph itself nor anybody
+ * A node gets its address when it is made: one that comes behind a free node of the same graph gets the address of what
+ * that frees, if it is large enough, and their memory is the same. A device has one store of memory for graphs. An upload
+ * or a launch makes it as large as what is in use there and all addresses of the graph's allocation nodes together that
+ * are not allocated yet, each rounded up to 2 MiB; it shrinks by cuDeviceGraphMemTrim only, to what is in use. In use is what a launch allocated and neither the graph itself nor anybody
  * since has freed. The ledger books the store as device memory.
  */
 #define _GNU_SOURCE
@@ -21,11 +22,15 @@ static struct sgsim_object *find_graph(CUgraph handle)
     return sgsim_handle_find(handle, SGSIM_GRAPH);
 }
 
-static struct sgsim_object *add_node(struct sgsim_object *graph, CUgraphNodeType type, CUgraphNode *out)
+static struct sgsim_object *add_node(struct sgsim_object *graph, CUgraphNodeType type, const CUgraphNode *dependencies,
+                                     size_t count, CUgraphNode *out)
 {
-    struct sgsim_object *node = sgsim_handle_new(SGSIM_GRAPH_NODE);
+    struct sgsim_object *node = count <= SGSIM_DEPENDENCIES ? sgsim_handle_new(SGSIM_GRAPH_NODE) : NULL;
     if (!node)
         return NULL;
+    for (size_t i = 0; i < count; i++)
+        node->u.node.on[i] = sgsim_handle_find(dependencies[i], SGSIM_GRAPH_NODE);
+    node->u.node.count = count;
     node->flags = type;
     node->owner = graph;
     node->next = graph->next;
@@ -63,10 +68,8 @@ CUresult CUDAAPI cuGraphAddEmptyNode(CUgraphNode *out, CUgraph handle, const CUg
 {
     SGSIM_ENTER(cuGraphAddEmptyNode, SGSIM_NEEDS_INIT);
     struct sgsim_object *graph = find_graph(handle);
-    (void)dependencies;
-    (void)count;
-    return sgsim_leave(out && graph && add_node(graph, CU_GRAPH_NODE_TYPE_EMPTY, out) ? CUDA_SUCCESS
-                                                                                      : CUDA_ERROR_INVALID_VALUE);
+    bool is_made = out && graph && add_node(graph, CU_GRAPH_NODE_TYPE_EMPTY, dependencies, count, out);
+    return sgsim_leave(is_made ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 }
 
 CUresult CUDAAPI cuGraphAddChildGraphNode(CUgraphNode *out, CUgraph handle, const CUgraphNode *dependencies,
@@ -74,26 +77,58 @@ CUresult CUDAAPI cuGraphAddChildGraphNode(CUgraphNode *out, CUgraph handle, cons
 {
     SGSIM_ENTER(cuGraphAddChildGraphNode, SGSIM_NEEDS_INIT);
     struct sgsim_object *graph = find_graph(handle), *child = find_graph(child_handle);
-    (void)dependencies;
-    (void)count;
-    struct sgsim_object *node = out && graph && child ? add_node(graph, CU_GRAPH_NODE_TYPE_GRAPH, out) : NULL;
+    struct sgsim_object *node =
+        out && graph && child ? add_node(graph, CU_GRAPH_NODE_TYPE_GRAPH, dependencies, count, out) : NULL;
     if (!node)
         return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
     node->backing = (uintptr_t)child;
     return sgsim_leave(CUDA_SUCCESS);
 }
 
-/* The address is fixed here; no memory is behind it before a launch. */
-static struct sgsim_object *add_alloc(struct sgsim_object *graph, size_t size, int device, CUgraphNode *out)
+static bool is_behind(const struct sgsim_object *node, const struct sgsim_object *other)
 {
-    uintptr_t address = sgsim_map(sgsim_round_up(size, SGSIM_GRANULARITY), PROT_NONE, 0);
-    struct sgsim_object *node = address ? add_node(graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC, out) : NULL;
+    if (node == other)
+        return true;
+    for (size_t i = 0; node && i < node->u.node.count; i++)
+        if (is_behind(node->u.node.on[i], other))
+            return true;
+    return false;
+}
+
+static size_t span_at(const struct sgsim_object *graph, uintptr_t address)
+{
+    size_t span = 0;
+    for (const struct sgsim_object *node = graph->next; node; node = node->next)
+        if (node->flags == CU_GRAPH_NODE_TYPE_MEM_ALLOC && node->backing == address && node->size > span)
+            span = node->size;
+    return sgsim_round_up(span, SGSIM_GRANULARITY);
+}
+
+/* Whether that free node comes before the new one, and nothing has taken its address since. */
+static bool is_free_for(const struct sgsim_object *freed, const struct sgsim_object *fresh)
+{
+    bool is_free = freed->flags == CU_GRAPH_NODE_TYPE_MEM_FREE && is_behind(fresh, freed);
+    for (const struct sgsim_object *node = fresh->next; is_free && node; node = node->next)
+        is_free =
+            node->flags != CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->backing != freed->backing || !is_behind(node, freed);
+    return is_free;
+}
+
+/* The address is fixed here; no memory is behind it before a launch. */
+static struct sgsim_object *add_alloc(struct sgsim_object *graph, size_t size, int device,
+                                      const CUgraphNode *dependencies, size_t count, CUgraphNode *out)
+{
+    struct sgsim_object *node = add_node(graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC, dependencies, count, out);
     if (!node)
         return NULL;
-    node->backing = address;
+    for (const struct sgsim_object *other = node->next; other && !node->backing; other = other->next)
+        if (is_free_for(other, node) && span_at(graph, other->backing) >= size)
+            node->backing = other->backing;
+    if (!node->backing)
+        node->backing = sgsim_map(sgsim_round_up(size, SGSIM_GRANULARITY), PROT_NONE, 0);
     node->size = size;
     node->device = device;
-    return node;
+    return node->backing ? node : NULL;
 }
 
 CUresult CUDAAPI cuGraphAddMemAllocNode(CUgraphNode *out, CUgraph handle, const CUgraphNode *dependencies, size_t count,
@@ -101,12 +136,11 @@ CUresult CUDAAPI cuGraphAddMemAllocNode(CUgraphNode *out, CUgraph handle, const 
 {
     SGSIM_ENTER(cuGraphAddMemAllocNode, SGSIM_NEEDS_CONTEXT);
     struct sgsim_object *graph = find_graph(handle);
-    (void)dependencies;
-    (void)count;
     if (!out || !graph || !params || params->bytesize == 0 || !sgsim_is_device(params->poolProps.location.id) ||
         params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
-    struct sgsim_object *node = add_alloc(graph, params->bytesize, params->poolProps.location.id, out);
+    struct sgsim_object *node =
+        add_alloc(graph, params->bytesize, params->poolProps.location.id, dependencies, count, out);
     if (!node)
         return sgsim_leave(CUDA_ERROR_OUT_OF_MEMORY);
     params->dptr = node->backing;
@@ -118,16 +152,15 @@ CUresult CUDAAPI cuGraphAddMemFreeNode(CUgraphNode *out, CUgraph handle, const C
 {
     SGSIM_ENTER(cuGraphAddMemFreeNode, SGSIM_NEEDS_CONTEXT);
     struct sgsim_object *graph = find_graph(handle);
-    (void)dependencies;
-    (void)count;
-    struct sgsim_object *node = out && graph ? add_node(graph, CU_GRAPH_NODE_TYPE_MEM_FREE, out) : NULL;
+    struct sgsim_object *node =
+        out && graph ? add_node(graph, CU_GRAPH_NODE_TYPE_MEM_FREE, dependencies, count, out) : NULL;
     if (!node)
         return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
     node->backing = (uintptr_t)pointer;
     return sgsim_leave(CUDA_SUCCESS);
 }
 
-/* ---- capture: the graph is the `owner` of its stream ---- */
+/* ---- capture: the graph is the `owner` of its stream, and each node comes behind the one before ---- */
 
 struct sgsim_object *sgsim_graph_of_capture(CUstream stream)
 {
@@ -138,7 +171,8 @@ struct sgsim_object *sgsim_graph_of_capture(CUstream stream)
 CUresult sgsim_graph_capture_alloc(struct sgsim_object *graph, size_t size, int device, CUdeviceptr *pointer)
 {
     CUgraphNode handle;
-    const struct sgsim_object *node = add_alloc(graph, size, device, &handle);
+    CUgraphNode last = (CUgraphNode)(void *)graph->next;
+    const struct sgsim_object *node = add_alloc(graph, size, device, &last, last != NULL, &handle);
     if (!node)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *pointer = node->backing;
@@ -148,7 +182,8 @@ CUresult sgsim_graph_capture_alloc(struct sgsim_object *graph, size_t size, int 
 CUresult sgsim_graph_capture_free(struct sgsim_object *graph, CUdeviceptr pointer)
 {
     CUgraphNode handle;
-    struct sgsim_object *node = add_node(graph, CU_GRAPH_NODE_TYPE_MEM_FREE, &handle);
+    CUgraphNode last = (CUgraphNode)(void *)graph->next;
+    struct sgsim_object *node = add_node(graph, CU_GRAPH_NODE_TYPE_MEM_FREE, &last, last != NULL, &handle);
     if (!node)
         return CUDA_ERROR_OUT_OF_MEMORY;
     node->backing = (uintptr_t)pointer;
@@ -297,6 +332,14 @@ CUresult CUDAAPI cuDeviceGraphMemTrim(CUdevice device)
 
 /* ---- executable graphs ---- */
 
+static bool is_first_at_its_address(const struct sgsim_object *node)
+{
+    const struct sgsim_object *older = node->next; /* the newest comes first */
+    while (older && (older->flags != CU_GRAPH_NODE_TYPE_MEM_ALLOC || older->backing != node->backing))
+        older = older->next;
+    return older == NULL;
+}
+
 static uint64_t bytes_on(const struct sgsim_object *graph, int device)
 {
     uint64_t sum = 0;
@@ -304,8 +347,8 @@ static uint64_t bytes_on(const struct sgsim_object *graph, int device)
         if (node->flags == CU_GRAPH_NODE_TYPE_GRAPH)
             sum += bytes_on((const struct sgsim_object *)node->backing, device);
         else if (node->flags == CU_GRAPH_NODE_TYPE_MEM_ALLOC && node->device == device &&
-                 !sgsim_index_exact(&sgsim.memory_index, node->backing))
-            sum += sgsim_round_up(node->size, SGSIM_GRANULARITY);
+                 is_first_at_its_address(node) && !sgsim_index_exact(&sgsim.memory_index, node->backing))
+            sum += span_at(graph, node->backing);
     }
     return sum;
 }
@@ -326,10 +369,11 @@ static CUresult upload(const struct sgsim_object *exec)
 
 static bool is_freed_in(const struct sgsim_object *graph, uintptr_t address)
 {
-    const struct sgsim_object *node = graph->next;
-    while (node && (node->flags != CU_GRAPH_NODE_TYPE_MEM_FREE || node->backing != address))
-        node = node->next;
-    return node != NULL;
+    int taken = 0;
+    for (const struct sgsim_object *node = graph->next; node; node = node->next)
+        if (node->backing == address)
+            taken += (node->flags == CU_GRAPH_NODE_TYPE_MEM_ALLOC) - (node->flags == CU_GRAPH_NODE_TYPE_MEM_FREE);
+    return taken <= 0;
 }
 
 /* What a launch allocates and does not free is a block from then on. Allocated already: it is the same one. */

@@ -177,17 +177,17 @@ class Alloc(ctypes.Structure):
 class Params(ctypes.Structure):
     _fields_ = [("flags", c_uint64), ("stream", c_void_p), ("node", c_void_p), ("result", c_int)]
 node = c_void_p()
-def graph(*sizes, freed=True, child=None):
+def graph(*sizes, freed=True, child=None, chain=False):
     g = c_void_p()
     ok(cuda.cuGraphCreate(byref(g), c_uint(0)))
     ok(cuda.cuGraphAddEmptyNode(byref(node), g, None, c_size_t(0)))
     addresses = []
     for size in sizes:
         params = Alloc(PoolProps(1, 0, Location(1, 0)), None, 0, size, 0)
-        ok(cuda.cuGraphAddMemAllocNode(byref(node), g, None, c_size_t(0), byref(params)))
+        ok(cuda.cuGraphAddMemAllocNode(byref(node), g, byref(node), c_size_t(chain), byref(params)))
         addresses.append(params.dptr)
         if freed:
-            ok(cuda.cuGraphAddMemFreeNode(byref(node), g, None, c_size_t(0), c_uint64(params.dptr)))
+            ok(cuda.cuGraphAddMemFreeNode(byref(node), g, byref(node), c_size_t(1), c_uint64(params.dptr)))
     if child is not None:
         ok(cuda.cuGraphAddChildGraphNode(byref(node), g, None, c_size_t(0), child))
     return g, addresses
@@ -283,6 +283,33 @@ say(after=launch(second), again=launch(second), still=live("device"))
     assert (done.shared, done.kept, done.held) == (0, 0, 40 * MIB)
     assert (done.beside, done.relaunched, done.after, done.again, done.still) == (OUT_OF_MEMORY, 0, 0, 0, 40 * MIB)
     assert live(done.process) == 40 * MIB and done.process["unmatched_frees"] == 0
+
+
+def test_nodes_that_use_the_same_memory_one_after_the_other_are_judged_once(sim):
+    """Where a node comes behind the free of another, CUDA gives it the same address (CUDA C++ Programming Guide, graph memory)."""
+    done = sim.script(
+        GRAPH
+        + """
+inner, _ = graph(10 * MIB)
+one, _ = graph(40 * MIB, 20 * MIB, 30 * MIB, chain=True, child=inner)
+apart, _ = graph(40 * MIB, 20 * MIB, 30 * MIB)
+say(chained=launch(instantiate(one)[1]), held=live("device"))
+stream, g = c_void_p(), c_void_p()
+ok(cuda.cuStreamCreate(byref(stream), c_uint(1)))
+ok(cuda.cuStreamBeginCapture_v2(stream, 2))
+for _ in range(10):
+    result, p = take("cuMemAllocAsync", 50 * MIB, stream)
+    ok(result)
+    ok(cuda.cuMemFreeAsync(c_uint64(p), stream))
+ok(cuda.cuStreamEndCapture(stream, byref(g)))
+say(captured=launch(instantiate(g)[1]), still=live("device"))
+ok(cuda.cuDeviceGraphMemTrim(0))
+say(apart=launch(instantiate(apart)[1]))
+""",
+        SPARKGUARD_LIMIT="64M",
+    )
+    assert (done.chained, done.held, done.captured, done.still, done.apart) == (0, 50 * MIB, 0, 50 * MIB, OUT_OF_MEMORY)
+    assert [refusal["size_bytes"] for refusal in done.process["refusals"]] == [90 * MIB]
 
 
 # One graph of ten nodes of 10 MiB each, which all use the same 10 MiB one after the other, as CUDA's may.
