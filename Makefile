@@ -59,7 +59,7 @@ PRELOAD_LDFLAGS := -shared -nostartfiles -Wl,-soname,libsparkguard.so -Wl,-z,def
 GROUND := preload/text.c preload/log.c preload/lock.c preload/boot.c preload/process.c \
     preload/symbols.c preload/clock.c
 CORE := preload/table.c preload/ranges.c preload/options.c preload/thread.c preload/segment.c preload/reaper.c \
-    preload/ledger.c preload/seats.c preload/seat_file.c preload/seat_sums.c preload/tally.c preload/foreign.c \
+    preload/ledger.c preload/phase.c preload/seats.c preload/seat_file.c preload/seat_sums.c preload/tally.c preload/foreign.c \
     preload/map_shape.c preload/files.c preload/index.c preload/pool.c preload/cgroup.c preload/room.c \
     preload/returns.c preload/fit.c preload/context_cost.c preload/admission.c preload/refusal.c preload/reclaim.c \
     preload/rescue.c
@@ -67,7 +67,8 @@ SEAM := preload/real.c preload/lifecycle.c preload/hook_table.c preload/hook_hea
     preload/glibc_heap.c preload/map_change.c preload/hook_map.c preload/hook_process.c preload/hook_dl.c \
     preload/cuda_call.c preload/context_memory.c preload/hook_cuda.c preload/array_format.c preload/pool_memory.c \
     preload/hook_pool.c preload/hook_vmm.c preload/hook_graph.c preload/hook_context.c preload/hook_meminfo.c \
-    preload/hook_nvml.c preload/watchdog.c preload/hook_proc_address.c preload/hook_runtime.c
+    preload/hook_nvml.c preload/watchdog.c preload/hook_proc_address.c preload/hook_runtime.c \
+    preload/api.c
 SEAM_ASM := preload/dlsym.S
 
 TOOL_NAMES := sparkguard sparkguard-report sparkguard-sweep sparkguard-doctor
@@ -302,10 +303,15 @@ install: all ## PREFIX, DESTDIR, LIBDIR, MANDIR
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(MANDIR)/man1
 	install -m 755 $(TOOL_NAMES:%=$(BUILD)/%) $(DESTDIR)$(PREFIX)/bin
 	install -m 644 $(TOOL_NAMES:%=tools/%.1) $(DESTDIR)$(MANDIR)/man1
+	install -D -m 644 include/sparkguard.h $(DESTDIR)$(PREFIX)/include/sparkguard.h
+	install -D -m 644 tools/sparkguard.py $(DESTDIR)$(PREFIX)/share/sparkguard/sparkguard.py
+	install -D -m 644 tools/sparkguard.3 $(DESTDIR)$(MANDIR)/man3/sparkguard.3
 
 uninstall: ## removes exactly that
 	rm -f $(DESTDIR)$(LIBDIR)/libsparkguard.so $(TOOL_NAMES:%=$(DESTDIR)$(PREFIX)/bin/%) \
-	    $(TOOL_NAMES:%=$(DESTDIR)$(MANDIR)/man1/%.1)
+	    $(TOOL_NAMES:%=$(DESTDIR)$(MANDIR)/man1/%.1) $(DESTDIR)$(PREFIX)/include/sparkguard.h \
+	    $(DESTDIR)$(PREFIX)/share/sparkguard/sparkguard.py $(DESTDIR)$(MANDIR)/man3/sparkguard.3
+	rmdir $(DESTDIR)$(PREFIX)/share/sparkguard 2>/dev/null || true
 .PHONY: install uninstall
 
 ##@ Other
@@ -315,6 +321,7 @@ clean: ## remove build/
 # What libsparkguard.so must export, one name a line: the check compares.
 print-exports:
 	@sed -n 's/^SG_HOOK_[A-Z]*(\([A-Za-z0-9_]*\).*/\1/p' preload/hooks.def
+	@sed -n 's/^int \(sparkguard_[a-z_]*\)(.*/\1/p' include/sparkguard.h
 
 help: ## this text
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \

@@ -111,13 +111,14 @@ struct sg_record {
 _Static_assert(sizeof(struct sg_record) == 64, "one cache line per thread");
 
 struct sg_domain_counters {
-    uint64_t granted_bytes; /* (atomic) live; for the heap including credit */
-    uint64_t peak_bytes;    /* (atomic) highest granted_bytes */
-    uint64_t allocations;   /* (atomic) the heap's are in the records */
-    uint64_t frees;         /* (atomic) */
-    uint64_t refused_count; /* (atomic) */
-    uint64_t refused_bytes; /* (atomic) */
-    uint64_t reserved[2];
+    uint64_t granted_bytes;     /* (atomic) live; for the heap including credit */
+    uint64_t peak_bytes;        /* (atomic) highest granted_bytes */
+    uint64_t allocations;       /* (atomic) the heap's are in the records */
+    uint64_t frees;             /* (atomic) */
+    uint64_t refused_count;     /* (atomic) */
+    uint64_t refused_bytes;     /* (atomic) */
+    uint64_t recent_peak_bytes; /* (atomic) the same since the program asked for its peaks to begin anew */
+    uint64_t reserved;
 };
 _Static_assert(sizeof(struct sg_domain_counters) == 64, "layout");
 
@@ -145,8 +146,8 @@ _Static_assert(sizeof(struct sg_refusal) == 80, "layout");
 struct sg_phase {
     uint64_t sequence;   /* (atomic) */
     int64_t time_ns;     /* when it began */
-    uint64_t live_bytes; /* at its end, or now */
-    uint64_t peak_bytes;
+    uint64_t live_bytes; /* (atomic) at its end; of the present phase, the process's */
+    uint64_t peak_bytes; /* (atomic) the same: of the present phase, at least phase_peak_bytes */
     char name[64];
 };
 _Static_assert(sizeof(struct sg_phase) == 96, "layout");
@@ -225,7 +226,8 @@ struct sg_segment {
 
     uint64_t unaccounted_bytes;               /* (atomic) what contexts and the like took without asking, as measured */
     struct sg_memory_file file[SG_FILE_ROOM]; /* as in the seat */
-    uint64_t padding[6];
+    uint64_t phase_peak_bytes; /* (atomic) highest granted_bytes since the present phase began, if one has */
+    uint64_t padding[5];
     struct sg_record record[]; /* record 0 is shared by threads that found no place of their own */
 };
 _Static_assert(offsetof(struct sg_segment, record) % 64 == 0, "records sit on cache lines of their own");

@@ -72,15 +72,48 @@ static void note_peak(uint64_t total)
     }
 }
 
+/*
+ * The peaks that begin anew. They are never above those for ever, so they alone are asked first. A turn sets one to zero, then
+ * raises both to what it finds granted: a charge either is found, or, being later, finds the zero or what came of it (seq_cst
+ * on both sides), and is never lost.
+ */
+uint64_t sg_ledger_turn_peak(void)
+{
+    uint64_t before = sg_exchange(&sg_own->phase_peak_bytes, UINT64_C(0)), total = sg_load(&sg_own->slot.granted_bytes);
+    sg_raise_to(&sg_own->phase_peak_bytes, total);
+    note_peak(total);
+    return before;
+}
+
+static void turn_domain_peak(struct sg_domain_counters *counters)
+{
+    sg_store(&counters->recent_peak_bytes, 0);
+    uint64_t granted = sg_load(&counters->granted_bytes);
+    sg_raise_to(&counters->recent_peak_bytes, granted);
+    sg_raise_to(&counters->peak_bytes, granted);
+}
+
+void sg_ledger_turn_domain_peaks(void)
+{
+    for (unsigned i = 0; i < SG_DOMAIN_COUNT; i++)
+        turn_domain_peak(&sg_own->domain[i]);
+}
+
 void sg_ledger_charge(enum sg_domain domain, uint64_t bytes)
 {
     struct sg_domain_counters *counters = &sg_own->domain[domain];
     uint64_t granted = domain == SG_DOMAIN_PINNED    ? sg_seats_raise(SG_SUM_PINNED, bytes)
                        : domain == SG_DOMAIN_MANAGED ? sg_seats_raise(SG_SUM_MANAGED, bytes)
                                                      : sg_fetch_add(&counters->granted_bytes, bytes) + bytes;
-    if (granted > sg_load_relaxed(&counters->peak_bytes))
+    if (granted > sg_load(&counters->recent_peak_bytes)) {
+        sg_raise_to(&counters->recent_peak_bytes, granted);
         sg_raise_to(&counters->peak_bytes, granted);
-    note_peak(sg_seats_raise(SG_SUM_GRANTED, bytes));
+    }
+    uint64_t total = sg_seats_raise(SG_SUM_GRANTED, bytes);
+    if (SG_UNLIKELY(total > sg_load(&sg_own->phase_peak_bytes))) {
+        sg_raise_to(&sg_own->phase_peak_bytes, total);
+        note_peak(total);
+    }
 }
 
 /* What is promised is part of what is held: the upper bound of the last scan comes down with the bytes it bounded. The promise

@@ -21,6 +21,10 @@ enum {
 void sg_ledger_charge(enum sg_domain domain, uint64_t bytes);
 void sg_ledger_release(enum sg_domain domain, uint64_t bytes);
 
+/* Begins the peak of the phase anew, with what is granted; what it was. And those of the domains. */
+uint64_t sg_ledger_turn_peak(void);
+void sg_ledger_turn_domain_peaks(void);
+
 /* `bytes` that have been charged are not there yet. After the charge: a promise is never more than what is held. */
 void sg_ledger_promise(uint64_t bytes);
 

@@ -10,6 +10,7 @@
 #include "index.h"
 #include "ledger.h"
 #include "log.h"
+#include "phase.h"
 #include "real.h"
 #include "rescue.h"
 #include "segment.h"
@@ -78,6 +79,7 @@ static void begin_child(bool is_map_whole)
     sg_watchdog_refork();
     sg_rescue_refork();
     sg_admission_refork();
+    sg_phase_refork();
     sg_ledger_refork();
     sg_index_refork(is_map_whole);
     sg_vmm_refork();

@@ -162,6 +162,11 @@ static void fill_phases(struct report_process *process, const struct sg_segment 
                                        .live_bytes = not_below_zero(entry->live_bytes),
                                        .peak_bytes = not_below_zero(entry->peak_bytes)};
         memcpy(phase->name, entry->name, sizeof entry->name);
+        if (entry->sequence != content->phase_count)
+            continue;
+        phase->live_bytes = process->live_bytes; /* the present one, or that in which the process ended */
+        uint64_t peak_bytes = report_max(phase->peak_bytes, not_below_zero(content->phase_peak_bytes));
+        phase->peak_bytes = report_max(peak_bytes, phase->live_bytes);
     }
     qsort(process->phases, process->phase_count, sizeof *process->phases, compare_sequences);
 }

@@ -136,6 +136,15 @@ def test_the_whole_copy_of_the_peak_counts(make, report):
     assert process["peak_domains"] == {"heap": 0, "mapped": 0, "pinned": 0, "managed": 0, "device": 10 * GIB}
 
 
+def test_the_present_phase_shows_what_is_live_and_its_peak_so_far(make, report):
+    segment = make(state="running", phase_peak_bytes=9 * GIB).domain("heap", granted=5 * GIB, peak=12 * GIB)
+    segment.phase("load", 3 * GIB, 12 * GIB).phase("train", 0, 8 * GIB)
+    with segment.write_live(report.directory):
+        load, train = processes(report.json())[4711]["phases"]
+    assert (load["live_bytes"], load["peak_bytes"]) == (3 * GIB, 12 * GIB)
+    assert (train["live_bytes"], train["peak_bytes"]) == (5 * GIB, 9 * GIB)
+
+
 def test_job_sums_running_processes_and_what_forked_ones_add(make, report):
     parent = make(state="running", pid=1001).domain("heap", granted=4 * GIB).peak(heap=4 * GIB)
     fork = make(state="running", pid=1002, **{"slot.inherited_bytes": 4 * GIB}).domain("heap", granted=5 * GIB)

@@ -112,6 +112,7 @@ PLAIN_TEST(version_1_stays_as_it_is)
         FIELD(sg_domain_counters, frees, 24, 8),
         FIELD(sg_domain_counters, refused_count, 32, 8),
         FIELD(sg_domain_counters, refused_bytes, 40, 8),
+        FIELD(sg_domain_counters, recent_peak_bytes, 48, 8),
         FIELD(sg_peak, time_ns, 0, 8),
         FIELD(sg_peak, total_bytes, 8, 8),
         FIELD(sg_peak, domain_bytes, 16, 64),
@@ -175,6 +176,7 @@ PLAIN_TEST(version_1_stays_as_it_is)
         FIELD(sg_segment, event, 13160, 4096),
         FIELD(sg_segment, unaccounted_bytes, 17256, 8),
         FIELD(sg_segment, file, 17264, 160),
+        FIELD(sg_segment, phase_peak_bytes, 17424, 8),
     };
     assert_int_equal(SG_ABI_VERSION, 1);
     check(fields, SG_ARRAY_LENGTH(fields));

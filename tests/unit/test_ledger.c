@@ -5,6 +5,7 @@
 
 #include "atomics.h"
 #include "ledger.h"
+#include "seats.h"
 #include "segment.h"
 #include "thread.h"
 
@@ -37,6 +38,26 @@ CHILD_TEST(charge_and_release)
     CHECK_EQUAL(sg_ledger_live_bytes(), 90);
     CHECK_EQUAL(sg_own->domain[SG_DOMAIN_MAPPED].peak_bytes, 100);
     CHECK_EQUAL(sg_own->peak_seen_bytes, 150);
+}
+
+CHILD_TEST(a_peak_that_begins_anew_begins_with_what_is_held)
+{
+    sg_ledger_charge(SG_DOMAIN_MAPPED, 100);
+    sg_ledger_release(SG_DOMAIN_MAPPED, 60);
+    CHECK_EQUAL(sg_ledger_turn_peak(), 100);
+    CHECK_EQUAL(sg_own->phase_peak_bytes, 40);
+    sg_ledger_charge(SG_DOMAIN_MAPPED, 50);
+    CHECK_EQUAL(sg_own->phase_peak_bytes, 90);
+    CHECK_EQUAL(sg_own->domain[SG_DOMAIN_MAPPED].recent_peak_bytes, 100);
+    sg_ledger_turn_domain_peaks();
+    CHECK_EQUAL(sg_own->domain[SG_DOMAIN_MAPPED].recent_peak_bytes, 90);
+    CHECK_EQUAL(sg_own->domain[SG_DOMAIN_MAPPED].peak_bytes, 100);
+    CHECK_EQUAL(sg_own->peak_seen_bytes, 100);
+    CHECK_EQUAL(peak_now()->total_bytes, 100);
+    (void)sg_seats_raise(SG_SUM_GRANTED, 30); /* a charge that another thread has only begun */
+    (void)sg_ledger_turn_peak();
+    CHECK_EQUAL(sg_own->phase_peak_bytes, 120);
+    CHECK_EQUAL(sg_own->peak_seen_bytes, 120);
 }
 
 CHILD_TEST(a_release_of_more_than_was_charged_ends_at_zero)
@@ -224,6 +245,37 @@ CHILD_TEST(threads_never_see_more_than_the_peak_and_lose_nothing)
     CHECK_EQUAL(sum_of(peak_now()), peak_now()->total_bytes);
 }
 
+static uint32_t is_over;
+
+static void *turn_all_the_time(void *highest)
+{
+    while (sg_load(&is_over) == 0) {
+        sg_raise_to(highest, sg_ledger_turn_peak());
+        sg_ledger_turn_domain_peaks();
+    }
+    return NULL;
+}
+
+CHILD_TEST(peaks_that_begin_anew_all_the_time_lose_no_charge)
+{
+    pthread_t threads[THREADS], turner;
+    uint64_t highest = 0;
+    CHECK(pthread_create(&turner, NULL, turn_all_the_time, &highest) == 0);
+    for (uintptr_t i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, charge_at_random, (void *)i) == 0);
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    sg_store(&is_over, 1u);
+    CHECK(pthread_join(turner, NULL) == 0);
+    sg_raise_to(&highest, sg_own->phase_peak_bytes);
+    CHECK(highest == sg_own->peak_seen_bytes && highest == peak_now()->total_bytes);
+    for (int i = 0; i < THREADS; i++)
+        CHECK(highest >= most_seen[i]);
+    for (int d = 0; d < SG_DOMAIN_COUNT; d++)
+        CHECK(sg_own->domain[d].granted_bytes <= sg_own->domain[d].recent_peak_bytes &&
+              sg_own->domain[d].recent_peak_bytes <= sg_own->domain[d].peak_bytes);
+}
+
 /* Blocks paid from credit, as hook_heap.c does. */
 static void *pay_from_credit(void *context)
 {
@@ -370,6 +422,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(charge_and_release),
+        cmocka_unit_test(a_peak_that_begins_anew_begins_with_what_is_held),
+        cmocka_unit_test(peaks_that_begin_anew_all_the_time_lose_no_charge),
         cmocka_unit_test(a_release_of_more_than_was_charged_ends_at_zero),
         cmocka_unit_test(what_is_promised_is_never_more_than_what_is_held),
         cmocka_unit_test(allocations_and_frees_are_counted),

@@ -1,0 +1,104 @@
+"""What a Python program may tell and ask the guard it runs under: phases, statistics, peaks. See sparkguard(3).
+
+    import sparkguard
+    sparkguard.mark("epoch 3")
+    print(sparkguard.stats()["peak_bytes"])
+
+Without the guard (LD_PRELOAD=libsparkguard.so) nothing fails: active() and the others are False, stats() is None.
+"""
+
+import ctypes
+import logging
+
+_GIB = 1024**3
+_UNKNOWN = 2**64 - 1
+_DOMAINS = ("heap", "mapped", "pinned", "managed", "device")
+_FIGURES = ("live_bytes", "peak_bytes", "refused_count", "refused_bytes", "usable_bytes", "reserve_bytes")
+_guard = ctypes.CDLL(None)
+_logger = logging.getLogger(__name__)
+
+
+class _Domain(ctypes.Structure):
+    _fields_ = [("live_bytes", ctypes.c_uint64), ("peak_bytes", ctypes.c_uint64)]
+
+
+class _Stats(ctypes.Structure):  # struct sparkguard_stats of include/sparkguard.h
+    _fields_ = [
+        ("size", ctypes.c_uint64),
+        *((name, ctypes.c_uint64) for name in _FIGURES),
+        ("unified", ctypes.c_int64),
+        *((name, _Domain) for name in _DOMAINS),
+    ]
+
+
+def _call(name, *arguments):
+    """The function's answer, or -1 where there is no guard."""
+    function = getattr(_guard, name, None)
+    return function(*arguments) if function else -1
+
+
+def active():
+    """Whether the program runs under the guard."""
+    return _call("sparkguard_active") == 1
+
+
+def mark(name):
+    """Ends the present phase and begins another; False without the guard."""
+    return _call("sparkguard_mark", str(name).encode("utf-8", "replace")) == 0
+
+
+def stats():
+    """This process's figures by name, None for an unknown one; None without the guard.
+
+    "domains" has live_bytes and peak_bytes of each; "unified" is True, False or None.
+    """
+    raw = _Stats(size=ctypes.sizeof(_Stats))
+    if _call("sparkguard_stats", ctypes.byref(raw)) != 0:
+        return None
+    figures = {name: None if getattr(raw, name) == _UNKNOWN else getattr(raw, name) for name in _FIGURES}
+    figures["unified"] = None if raw.unified < 0 else raw.unified == 1
+    figures["domains"] = {
+        name: {"live_bytes": getattr(raw, name).live_bytes, "peak_bytes": getattr(raw, name).peak_bytes} for name in _DOMAINS
+    }
+    return figures
+
+
+def reset_peak():
+    """The peaks of stats() and of the present phase become what is live; False without the guard."""
+    return _call("sparkguard_reset_peak") == 0
+
+
+# ---- the same by the names that training scripts know -------------------------------------------------------------------
+
+
+def get_memory_stats():
+    """In GiB. The guard sees what was taken from the system, which a caching allocator calls reserved: both are the same here."""
+    now = stats() or {"live_bytes": 0, "peak_bytes": 0, "refused_count": 0}
+    live = now["live_bytes"] / _GIB
+    return {
+        "allocated_gb": live,
+        "reserved_gb": live,
+        "max_allocated_gb": now["peak_bytes"] / _GIB,
+        "num_alloc_retries": now["refused_count"],
+    }
+
+
+def log_memory_usage(name=""):
+    """One line at level INFO, to the logger "sparkguard"."""
+    now = stats()
+    if now is None:
+        _logger.info("[%s] not under sparkguard", name)
+        return
+    usable = "unknown" if now["usable_bytes"] is None else f"{now['usable_bytes'] / _GIB:.2f} GiB"
+    live, peak = now["live_bytes"] / _GIB, now["peak_bytes"] / _GIB
+    _logger.info("[%s] memory: live %.2f GiB, peak %.2f GiB, usable %s", name, live, peak, usable)
+
+
+def reset_peak_memory_stats():
+    reset_peak()
+
+
+def is_unified_memory_system():
+    """Whether device memory comes out of the machine's. The guard knows once the program has begun to use CUDA, or by
+    SPARKGUARD_UNIFIED; until then, and without the guard, False."""
+    return bool((stats() or {}).get("unified"))
