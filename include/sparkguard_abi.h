@@ -235,6 +235,39 @@ _Static_assert((int)SG_DOMAIN_COUNT <= (int)SG_DOMAIN_ROOM, "the layout has room
 
 #define SG_SEGMENT_BYTES(records) (sizeof(struct sg_segment) + (size_t)(records) * sizeof(struct sg_record))
 
+/* ---- the time line ------------------------------------------------------------------------------------------------ */
+
+/*
+ * A file beside the segment, of the same name with another suffix, for processes that use CUDA, held 256 MiB, marked a phase or
+ * were refused something. Always of this size: samples closer together than the interval are one, and when there is no room left
+ * neighbours become one and the interval doubles. Readers sort by time: whoever is killed while thinning leaves samples of both
+ * kinds, all of them true.
+ */
+#define SG_TIMELINE_SUFFIX ".timeline"
+#define SG_TIMELINE_MAGIC UINT64_C(0x4c454d4954475053) /* "SPGTIMEL" in memory order */
+#define SG_TIMELINE_VERSION 1u
+
+enum { SG_SAMPLE_ROOM = 682 };
+
+struct sg_sample {
+    int64_t time_ns;       /* when it began; it stands until the next one */
+    uint64_t usable_bytes; /* the least there was, and the reserve and floor of that moment; as in struct sg_machine */
+    uint64_t reserve_bytes;
+    uint64_t floor_bytes;
+    uint64_t live_bytes[SG_DOMAIN_ROOM]; /* when their sum was highest */
+};
+
+struct sg_timeline {
+    uint64_t magic; /* SG_TIMELINE_MAGIC, written last */
+    uint32_t version;
+    uint32_t sample_count; /* (atomic) */
+    uint64_t interval_ns;
+    uint64_t reserved[5]; /* zero */
+    struct sg_sample sample[SG_SAMPLE_ROOM];
+};
+_Static_assert(sizeof(struct sg_timeline) == 65536, "64 KiB, however long the run");
+_Static_assert(SG_SAMPLE_ROOM % 2 == 0, "neighbours become one");
+
 /* ---- the machine's ledger --------------------------------------------------------------------------------------- */
 
 /*

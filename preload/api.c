@@ -10,6 +10,7 @@
 #include "phase.h"
 #include "room.h"
 #include "segment.h"
+#include "timeline.h"
 
 _Static_assert(SG_DOMAIN_COUNT == 5, "struct sparkguard_stats has a member for each domain");
 
@@ -59,7 +60,8 @@ SG_EXPORT int(sparkguard_mark)(const char *name)
         return -ENOSYS;
     if (name == NULL || name[0] == '\0')
         return -EINVAL;
-    look_at_machine(&machine);
+    look_at_machine(&machine); /* a sample of the time line */
+    sg_timeline_begin();
     sg_phase_begin(name);
     return 0;
 }

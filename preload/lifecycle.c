@@ -16,6 +16,7 @@
 #include "segment.h"
 #include "syscall.h"
 #include "text.h"
+#include "timeline.h"
 #include "vmm.h"
 #include "watchdog.h"
 
@@ -79,6 +80,7 @@ static void begin_child(bool is_map_whole)
     sg_watchdog_refork();
     sg_rescue_refork();
     sg_admission_refork();
+    sg_timeline_refork();
     sg_phase_refork();
     sg_ledger_refork();
     sg_index_refork(is_map_whole);

@@ -103,6 +103,17 @@ static uint32_t read_directory(int directory, struct workspace *work, uint32_t *
     return count;
 }
 
+/* Its time line first, which is found by it. */
+static void remove_dead(int directory, const char *name)
+{
+    char timeline[NAME_ROOM + sizeof SG_TIMELINE_SUFFIX];
+    size_t length = strlen(name) - (sizeof SG_SEGMENT_SUFFIX - 1);
+    memcpy(timeline, name, length);
+    memcpy(timeline + length, SG_TIMELINE_SUFFIX, sizeof SG_TIMELINE_SUFFIX);
+    (void)sg_sys_unlinkat(directory, timeline);
+    (void)sg_sys_unlinkat(directory, name);
+}
+
 void sg_reaper_sweep(int directory)
 {
     uint32_t dead = 0;
@@ -118,7 +129,7 @@ void sg_reaper_sweep(int directory)
         for (uint32_t i = 1; i < dead; i++)
             if (work->candidate[i].ended_ns < work->candidate[oldest].ended_ns)
                 oldest = i;
-        (void)sg_sys_unlinkat(directory, work->candidate[oldest].name);
+        remove_dead(directory, work->candidate[oldest].name);
         work->candidate[oldest] = work->candidate[--dead];
         count--;
     }

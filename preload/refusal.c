@@ -9,6 +9,7 @@
 #include "segment.h"
 #include "syscall.h"
 #include "text.h"
+#include "timeline.h"
 
 /* What it would have taken more. */
 static uint64_t asked_bytes(const struct sg_request *request)
@@ -91,6 +92,7 @@ void sg_refusal_report(const struct sg_request *request)
     struct sg_text call = sg_text_begin(entry.call, sizeof entry.call);
     sg_text_add(&call, request->call);
     sg_segment_add_refusal(&entry);
+    sg_timeline_begin();
     if (!request->is_small && sg_log_may_speak(&said_ns))
         say(request);
 }

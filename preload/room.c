@@ -11,6 +11,7 @@
 #include "pool.h"
 #include "segment.h"
 #include "syscall.h"
+#include "timeline.h"
 
 #define LOOK_AGE_NS UINT64_C(5000000)
 #define SCAN_PAUSE_NS UINT64_C(100000000)
@@ -222,6 +223,7 @@ void sg_room_look(uint64_t device, bool is_closely)
     }
     note_slack();
     publish_machine();
+    sg_timeline_sample();
 }
 
 int64_t sg_room_slack(enum sg_room_line line)

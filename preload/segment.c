@@ -11,6 +11,7 @@
 #include "seats.h"
 #include "syscall.h"
 #include "text.h"
+#include "timeline.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -32,6 +33,11 @@ static bool is_removed; /* the file, because nothing was to be left */
 unsigned sg_segment_file_mode(void)
 {
     return file_mode;
+}
+
+const char *sg_segment_path(void)
+{
+    return path;
 }
 
 static size_t page_bytes(void)
@@ -350,6 +356,7 @@ void sg_segment_end(enum sg_state state, int exit_code)
     if (state == SG_STATE_EXITED) /* exec may fail, and after it the kernel lets go of the seat */
         sg_seats_leave();
     if (leaves_nothing(sg_own, state)) {
+        sg_timeline_drop(); /* first: it is found by the segment */
         (void)sg_sys_unlinkat((int)SG_AT_FDCWD, path);
         is_removed = true;
     }

@@ -34,6 +34,9 @@ void sg_segment_attach(void);
 /* True if a report can find this process. */
 bool sg_segment_is_shared(void);
 
+/* The file's path. After the segment was attached. */
+const char *sg_segment_path(void);
+
 /* The mode of files in SPARKGUARD_DIR: 0600, or 0660 where it is shared by a group. After the segment was attached. */
 unsigned sg_segment_file_mode(void);
 

@@ -17,6 +17,7 @@
 #include "syscall.h"
 #include "text.h"
 #include "thread.h"
+#include "timeline.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -255,6 +256,8 @@ void sg_watchdog_consider(void)
     uint32_t absent = ABSENT;
     if (SG_LIKELY(!is_worth_it() || sg_load_relaxed(&watchdog.presence) != ABSENT))
         return;
+    if (sg_self.layers == 0 && !sg_lock_is_forking())
+        sg_timeline_begin();
     if (sg_options.watchdog == SG_WATCHDOG_OFF || sg_self.layers != 0 || sg_lock_is_forking() || !sg_segment_is_own() ||
         sg_sys_clock_ns(CLOCK_MONOTONIC) < sg_load(&watchdog.not_before_ns))
         return;

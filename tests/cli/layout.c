@@ -91,6 +91,16 @@ int main(void)
     FIELD(sg_event, sequence);
     FIELD(sg_event, time_ns);
     FIELD(sg_event, what);
+    FIELD(sg_timeline, magic);
+    FIELD(sg_timeline, version);
+    FIELD(sg_timeline, sample_count);
+    FIELD(sg_timeline, interval_ns);
+    FIELD(sg_timeline, sample);
+    FIELD(sg_sample, time_ns);
+    FIELD(sg_sample, usable_bytes);
+    FIELD(sg_sample, reserve_bytes);
+    FIELD(sg_sample, floor_bytes);
+    FIELD(sg_sample, live_bytes);
     FIELD(sg_record, credit_bytes);
     FIELD(sg_record, allocations);
     FIELD(sg_record, frees);
@@ -105,6 +115,8 @@ int main(void)
     printf("  \"sizeof.sg_refusal\": [0, %zu],\n", sizeof(struct sg_refusal));
     printf("  \"sizeof.sg_phase\": [0, %zu],\n", sizeof(struct sg_phase));
     printf("  \"sizeof.sg_event\": [0, %zu],\n", sizeof(struct sg_event));
+    printf("  \"sizeof.sg_timeline\": [0, %zu],\n", sizeof(struct sg_timeline));
+    printf("  \"sizeof.sg_sample\": [0, %zu],\n", sizeof(struct sg_sample));
     printf("  \"sizeof.sg_record\": [0, %zu],\n", sizeof(struct sg_record));
     printf("  \"sizeof.sg_segment\": [0, %zu]\n", sizeof(struct sg_segment));
     puts("}");

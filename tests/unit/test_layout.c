@@ -189,6 +189,21 @@ PLAIN_TEST(version_1_stays_as_it_is)
     assert_true(SG_DOMAIN_ROOM == 8 && SG_RECORD_FIRST == 64 && SG_RECORD_LIMIT == 15360);
 }
 
+PLAIN_TEST(version_1_of_the_time_line_stays_as_it_is)
+{
+    static const struct field fields[] = {
+        FIELD(sg_timeline, magic, 0, 8),         FIELD(sg_timeline, version, 8, 4),
+        FIELD(sg_timeline, sample_count, 12, 4), FIELD(sg_timeline, interval_ns, 16, 8),
+        FIELD(sg_timeline, sample, 64, 65472),   FIELD(sg_sample, time_ns, 0, 8),
+        FIELD(sg_sample, usable_bytes, 8, 8),    FIELD(sg_sample, reserve_bytes, 16, 8),
+        FIELD(sg_sample, floor_bytes, 24, 8),    FIELD(sg_sample, live_bytes, 32, 64),
+    };
+    assert_int_equal(SG_TIMELINE_VERSION, 1);
+    check(fields, SG_ARRAY_LENGTH(fields));
+    assert_int_equal(sizeof(struct sg_sample), 96);
+    assert_memory_equal(&(uint64_t){SG_TIMELINE_MAGIC}, "SPGTIMEL", 8);
+}
+
 PLAIN_TEST(numbers_of_domains_and_reasons_stay)
 {
     assert_true(SG_DOMAIN_HEAP == 0 && SG_DOMAIN_MAPPED == 1 && SG_DOMAIN_PINNED == 2 && SG_DOMAIN_MANAGED == 3 &&
@@ -202,6 +217,7 @@ int main(void)
         cmocka_unit_test(the_slot_is_frozen_for_ever),
         cmocka_unit_test(the_machines_ledger_is_frozen_for_ever),
         cmocka_unit_test(version_1_stays_as_it_is),
+        cmocka_unit_test(version_1_of_the_time_line_stays_as_it_is),
         cmocka_unit_test(numbers_of_domains_and_reasons_stay),
     };
     return cmocka_run_group_tests_name("layout", tests, NULL, NULL);

@@ -639,6 +639,8 @@ CHILD_TEST(the_reaper_removes_the_oldest_dead_ones)
     put_dead_segments(200);
     put_file("dir/notes.txt", "mine");
     put_file("dir/.segment-not", "mine");
+    put_file("dir/1136-0000000000000088" SG_TIMELINE_SUFFIX, "%s", "");
+    put_file("dir/1137-0000000000000089" SG_TIMELINE_SUFFIX, "%s", "");
     int alive = open(in_folder("dir/1000-0000000000000000" SG_SEGMENT_SUFFIX), O_RDWR);
     CHECK(alive >= 0 && flock(alive, LOCK_EX) == 0);
     sweep();
@@ -647,6 +649,8 @@ CHILD_TEST(the_reaper_removes_the_oldest_dead_ones)
     CHECK(is_there("dir/1199-00000000000000c7" SG_SEGMENT_SUFFIX));
     CHECK(is_there("dir/1137-0000000000000089" SG_SEGMENT_SUFFIX));
     CHECK(!is_there("dir/1136-0000000000000088" SG_SEGMENT_SUFFIX));
+    CHECK(is_there("dir/1137-0000000000000089" SG_TIMELINE_SUFFIX)); /* goes with its segment */
+    CHECK(!is_there("dir/1136-0000000000000088" SG_TIMELINE_SUFFIX));
     CHECK(is_there("dir/notes.txt") && is_there("dir/.segment-not"));
 }
 

@@ -1,0 +1,177 @@
+/*
+ * timeline.c - see timeline.h.
+ *
+ * A process may be killed at any instruction: the magic is written last, a sample before it counts, and thinning goes from the
+ * oldest to the youngest, so that in between there are samples too many, never too few. Readers sort them by time.
+ */
+#include "timeline.h"
+
+#include "admission.h"
+#include "atomics.h"
+#include "ledger.h"
+#include "lock.h"
+#include "options.h"
+#include "segment.h"
+#include "syscall.h"
+#include "text.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define FIRST_INTERVAL_NS UINT64_C(10000000)
+#define PATIENCE_NS UINT64_C(100000000)
+
+enum { UNTRIED, BEGUN, FAILED };
+
+static struct {
+    struct sg_lock lock;
+    uint32_t state;           /* (atomic) */
+    struct sg_timeline *line; /* (atomic) NULL: none */
+    char path[SG_PATH_ROOM + 64];
+} timeline;
+
+static uint64_t live_of(const struct sg_sample *sample)
+{
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < SG_DOMAIN_ROOM; i++)
+        sum += sample->live_bytes[i];
+    return sum;
+}
+
+/* The earlier one's time stays. */
+static void merge(struct sg_sample *earlier, const struct sg_sample *later)
+{
+    if (later->usable_bytes < earlier->usable_bytes) {
+        earlier->usable_bytes = later->usable_bytes;
+        earlier->reserve_bytes = later->reserve_bytes;
+        earlier->floor_bytes = later->floor_bytes;
+    }
+    if (live_of(later) > live_of(earlier))
+        memcpy(earlier->live_bytes, later->live_bytes, sizeof earlier->live_bytes);
+}
+
+static void thin(struct sg_timeline *line)
+{
+    for (uint32_t i = 0; i < SG_SAMPLE_ROOM / 2; i++) {
+        struct sg_sample pair = line->sample[2 * i];
+        merge(&pair, &line->sample[2 * i + 1]);
+        line->sample[i] = pair;
+    }
+    sg_store_release(&line->sample_count, (uint32_t)(SG_SAMPLE_ROOM / 2));
+    line->interval_ns *= 2;
+}
+
+/* A clock that was set back makes no younger sample: its figures go into the last. */
+void sg_timeline_add(struct sg_timeline *line, const struct sg_sample *sample)
+{
+    uint32_t count = sg_load_relaxed(&line->sample_count);
+    if (count > SG_SAMPLE_ROOM) /* somebody else has written to the file */
+        return;
+    struct sg_sample *last = count != 0 ? &line->sample[count - 1] : NULL;
+    if (last != NULL && sample->time_ns - last->time_ns < (int64_t)line->interval_ns) {
+        merge(last, sample);
+        return;
+    }
+    if (count == SG_SAMPLE_ROOM)
+        thin(line);
+    count = sg_load_relaxed(&line->sample_count);
+    line->sample[count] = *sample;
+    sg_store_release(&line->sample_count, count + 1);
+}
+
+void sg_timeline_sample(void)
+{
+    struct sg_timeline *line = sg_load_acquire(&timeline.line);
+    const struct sg_machine *machine = &sg_own->machine;
+    if (line == NULL || machine->time_ns == 0)
+        return;
+    struct sg_sample sample = {.time_ns = machine->time_ns,
+                               .usable_bytes = machine->usable_bytes,
+                               .reserve_bytes = machine->reserve_bytes,
+                               .floor_bytes = machine->floor_bytes};
+    for (unsigned i = 0; i < SG_DOMAIN_COUNT; i++)
+        sample.live_bytes[i] = sg_load_relaxed(&sg_own->domain[i].granted_bytes);
+    sample.live_bytes[SG_DOMAIN_HEAP] = sg_ledger_live_heap_bytes();
+    sg_timeline_add(line, &sample);
+}
+
+/* ---- the file ----------------------------------------------------------------------------------------------------- */
+
+static long make_in(int fd)
+{
+    (void)sg_sys_fchmod(fd, sg_segment_file_mode());
+    long result = sg_segment_allocate(fd, 0, sizeof(struct sg_timeline));
+    if (result != 0)
+        return result;
+    struct sg_timeline *line = sg_sys_mmap(NULL, sizeof *line, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (sg_is_error(line))
+        return (long)line;
+    line->version = SG_TIMELINE_VERSION;
+    line->interval_ns = FIRST_INTERVAL_NS;
+    sg_store_release(&line->magic, SG_TIMELINE_MAGIC);
+    sg_store_release(&timeline.line, line);
+    return 0;
+}
+
+static long make(void)
+{
+    struct sg_text text = sg_text_begin(timeline.path, sizeof timeline.path);
+    sg_text_add(&text, sg_segment_path());
+    text.length -= sizeof SG_SEGMENT_SUFFIX - 1;
+    sg_text_add(&text, SG_TIMELINE_SUFFIX);
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, timeline.path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                            sg_segment_file_mode());
+    if (fd < 0)
+        return fd;
+    long result = make_in((int)fd);
+    if (result != 0)
+        (void)sg_sys_unlinkat((int)SG_AT_FDCWD, timeline.path);
+    (void)sg_sys_close((int)fd);
+    return result;
+}
+
+static void take_first_sample(void)
+{
+    struct sg_lock_state state;
+    if (!sg_lock_acquire_within(&sg_admission_lock, &state, PATIENCE_NS))
+        return;
+    sg_timeline_sample();
+    sg_lock_release(&sg_admission_lock, &state);
+}
+
+void sg_timeline_begin(void)
+{
+    struct sg_lock_state state;
+    if (SG_LIKELY(sg_load_acquire(&timeline.state) != UNTRIED) || !sg_segment_is_own())
+        return;
+    if (!sg_lock_acquire_within(&timeline.lock, &state, PATIENCE_NS))
+        return;
+    bool is_ours = sg_load(&timeline.state) == UNTRIED;
+    bool is_made = is_ours && make() == 0;
+    if (is_ours)
+        sg_store(&timeline.state, (uint32_t)(is_made ? BEGUN : FAILED));
+    sg_lock_release(&timeline.lock, &state);
+    if (is_made)
+        take_first_sample();
+    else if (is_ours)
+        sg_segment_add_event("no time line: its file could not be made");
+}
+
+/* A thread may be about to write to it: what is mapped stays mapped. */
+void sg_timeline_drop(void)
+{
+    if (sg_exchange(&timeline.state, (uint32_t)UNTRIED) != BEGUN)
+        return;
+    sg_store(&timeline.line, NULL);
+    (void)sg_sys_unlinkat((int)SG_AT_FDCWD, timeline.path);
+}
+
+void sg_timeline_refork(void)
+{
+    sg_lock_reset(&timeline.lock);
+    if (timeline.line != NULL)
+        (void)sg_sys_munmap(timeline.line, sizeof *timeline.line);
+    sg_store(&timeline.line, NULL);
+    sg_store(&timeline.state, (uint32_t)UNTRIED);
+}

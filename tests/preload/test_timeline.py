@@ -1,0 +1,87 @@
+"""The time line: who keeps one, and what it shows. How it is thinned is in tests/unit/test_timeline.c."""
+
+import struct
+import sys
+import time
+from pathlib import Path
+
+MIB = 1 << 20
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+HOLD = "import sys; data = bytearray({} << 20); print('held', flush=True); sys.stdin.read(1)"
+
+
+def lines_of(guard):
+    return sorted(guard.directory.glob("*.timeline"))
+
+
+def samples_of(path):
+    """(seconds, usable, reserve, floor, live) of each sample, oldest first."""
+    data = path.read_bytes()
+    assert len(data) == 65536
+    magic, version, count, interval = struct.unpack_from("<8sIIQ", data)
+    assert (magic, version) == (b"SPGTIMEL", 1) and 0 < count <= 682 and interval >= 10**7
+    rows = [struct.unpack_from("<q11Q", data, 64 + 96 * i) for i in range(count)]
+    return [(time_ns / 1e9, usable, reserve, floor, sum(live)) for time_ns, usable, reserve, floor, *live in rows]
+
+
+def wait_for(condition, process):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def hold(guard, mebibytes, **env):
+    process = guard.popen([sys.executable, "-c", HOLD.format(mebibytes)], env=env, stdin=-1)
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_the_watchdog_goes_on_sampling_while_nobody_asks(guard):
+    with hold(guard, 300) as process:
+        wait_for(lambda: lines_of(guard) and len(samples_of(lines_of(guard)[0])) > 5, process)
+        process.communicate("x", timeout=60)
+    (path,) = lines_of(guard)
+    assert path.with_suffix(".segment").exists() and path.stat().st_mode & 0o777 == 0o600
+    samples = samples_of(path)
+    assert samples == sorted(samples) and samples[-1][0] > samples[0][0]
+    assert 300 * MIB <= max(live for *_, live in samples) <= 400 * MIB
+    for _, usable, reserve, floor, _ in samples:
+        assert 0 < usable < 1 << 60 and 0 < floor < reserve < usable + reserve
+
+
+def test_without_the_watchdog_decisions_are_samples(guard):
+    code = "import time\nfor i in range(5): data = bytearray((300 + i) << 20); del data; time.sleep(0.02)"
+    done = guard.run([sys.executable, "-c", code], env={"SPARKGUARD_WATCHDOG": "off"})
+    assert done.returncode == 0 and not done.process()["watched"]
+    (path,) = lines_of(guard)
+    assert len(samples_of(path)) >= 4
+
+
+def test_a_refusal_is_a_sample_and_small_programs_have_no_time_line(guard):
+    assert guard.run([sys.executable, "-c", "data = bytearray(20 << 20)"]).returncode == 0
+    assert guard.run(["true"]).returncode == 0
+    assert lines_of(guard) == []
+    assert guard.run([sys.executable, "-c", "data = bytearray(1 << 60)"]).returncode == 1
+    (path,) = lines_of(guard)
+    assert len(samples_of(path)) >= 1
+
+
+def test_marks_are_samples(guard):
+    code = "import sparkguard, time\nfor i in range(5): sparkguard.mark(f'{i}'); time.sleep(0.02)\ndata = bytearray(20 << 20)"
+    done = guard.run([sys.executable, "-c", code], env={"PYTHONPATH": TOOLS})
+    assert len(done.process()["phases"]) == 5
+    (path,) = lines_of(guard)
+    assert len(samples_of(path)) >= 5
+
+
+def test_what_leaves_nothing_leaves_no_time_line(guard):
+    done = guard.run([sys.executable, "-c", "import sparkguard; sparkguard.mark('x')"], env={"PYTHONPATH": TOOLS})
+    assert done.returncode == 0 and lines_of(guard) == [] and guard.processes() == []
+
+
+def test_a_forked_child_has_a_time_line_of_its_own(guard):
+    code = "import os; data = bytearray(300 << 20); pid = os.fork(); more = bytearray(40 << 20); pid and os.wait()"
+    assert guard.run([sys.executable, "-W", "ignore", "-c", code]).returncode == 0
+    assert len(lines_of(guard)) == len(guard.processes()) == 2
+    assert all(max(live for *_, live in samples_of(path)) >= 300 * MIB for path in lines_of(guard))
