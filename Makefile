@@ -97,7 +97,7 @@ $(BUILD)/obj/%.o: %.S
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) -c -o $@ $<
 
-EXTRA_tests/unit := -D_GNU_SOURCE
+EXTRA_tests/unit := -D_GNU_SOURCE -Itools
 EXTRA_tools := -Itools -DSG_LIBDIR='"$(LIBDIR)"'
 
 # The launcher knows where the library is installed: another LIBDIR makes another launcher.
@@ -188,7 +188,9 @@ demo: ## install what is missing, build, drive a CUDA program into its limit, sh
 $(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libsparkguard-core.a
 	$(SAY) LINK $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -pthread -o $@ $^ -lcmocka
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -pthread -o $@ $^ -lcmocka $(UNIT_LIBS)
+$(BUILD)/tests/unit/test_watch: $(BUILD)/libtools.a
+$(BUILD)/tests/unit/test_watch: UNIT_LIBS := -lsmartcols
 
 # Small programs the preload tests run: plain C; one that needs CUDA is named cuda_* and is built three ways.
 program_flags = -std=gnu11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -fno-builtin -Iinclude -pthread

@@ -51,6 +51,8 @@ void report_render_text(const struct report *report, const struct report_scope *
 void report_render_process(const struct report_job *job, const struct report_process *process,
                            const struct report_style *style);
 void report_render_machine(const struct report *report, const struct report_style *style);
+/* A blank line and a table, or nothing. */
+void report_render_unguarded(const struct report *report, const struct report_style *style);
 void report_render_json(const struct report *report, FILE *stream);
 
 /* What a process's peak was made of: "device 60.0 GiB, heap 8.0 GiB"; "" if nothing. The caller frees. */

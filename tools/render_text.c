@@ -178,7 +178,7 @@ static void put_jobs(const struct report *report, bool is_all, const struct repo
     }
 }
 
-static void put_unguarded(const struct report *report, const struct report_style *style)
+void report_render_unguarded(const struct report *report, const struct report_style *style)
 {
     static const struct report_column columns[] = {
         {"PID", REPORT_NUMBERS}, {"UNGUARDED PROCESS", REPORT_CUT}, {"RESIDENT", REPORT_NUMBERS}};
@@ -243,7 +243,7 @@ void report_render_text(const struct report *report, const struct report_scope *
     if (scope->pid == 0) {
         report_render_machine(report, style);
         put_jobs(report, scope->is_all, style);
-        put_unguarded(report, style);
+        report_render_unguarded(report, style);
         put_advice(report, style);
         return;
     }

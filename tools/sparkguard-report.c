@@ -15,21 +15,24 @@
 #include "render.h"
 #include "report.h"
 #include "text.h"
+#include "watch.h"
 
 const char *argp_program_version = "sparkguard-report " SG_VERSION_TEXT;
 
 struct request {
     struct report_scope scope;
+    int64_t watch_ns; /* the interval; 0: once */
     bool is_json;
 };
 
-enum { KEY_JSON = 256, KEY_JOB, KEY_ALL, KEY_LAST, KEY_DIR };
+enum { KEY_JSON = 256, KEY_JOB, KEY_ALL, KEY_LAST, KEY_DIR, KEY_WATCH };
 
 static const struct argp_option options[] = {
     {"json", KEY_JSON, NULL, 0, "print JSON, for programs", 0},
     {"job", KEY_JOB, "NAME", 0, "one job, running or ended", 0},
     {"last", KEY_LAST, NULL, 0, "the job that was started last", 0},
     {"all", KEY_ALL, NULL, 0, "every job and process on record", 0},
+    {"watch", KEY_WATCH, "SECONDS", OPTION_ARG_OPTIONAL, "live view, new every SECONDS (1)", 0},
     {"dir", KEY_DIR, "DIR", 0, "read DIR: another user's, a container's, a copy", 0},
     {0},
 };
@@ -40,6 +43,22 @@ static error_t refuse(const char *argument, const char *why)
     fprintf(stderr, "sparkguard-report: %s %s\n", printable, why);
     free(printable);
     return EINVAL;
+}
+
+/* "--watch 5" as well as "--watch=5", but "--watch 4711" is about that process: after a blank a minute is the most. */
+static error_t parse_interval(const char *argument, struct argp_state *state, int64_t *interval_ns)
+{
+    char *end;
+    const char *next = argument == NULL && state->next < state->argc ? state->argv[state->next] : "";
+    if (next[0] != '\0' && strspn(next, ".0123456789") == strlen(next) && strtod(next, &end) <= 60) {
+        argument = next;
+        state->next++;
+    }
+    double seconds = argument != NULL ? strtod(argument, &end) : 1;
+    if (argument != NULL && (end == argument || *end != '\0' || !(seconds >= 0.1 && seconds <= 3600)))
+        return refuse(argument, "is no interval of 0.1 to 3600 seconds; a good one: --watch=2");
+    *interval_ns = (int64_t)(seconds * 1e9);
+    return 0;
 }
 
 static error_t parse_option(int key, char *argument, struct argp_state *state)
@@ -59,6 +78,8 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case KEY_LAST:
         request->scope.is_last = true;
         return 0;
+    case KEY_WATCH:
+        return parse_interval(argument, state, &request->watch_ns);
     case KEY_DIR:
         request->scope.directory = argument;
         return 0;
@@ -73,6 +94,10 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case ARGP_KEY_INIT:
         state->err_stream = NULL; /* getopt's line on what is wrong is enough, without argp's two on --help */
+        return 0;
+    case ARGP_KEY_END:
+        if (request->is_json && request->watch_ns != 0)
+            return refuse("--json", "or --watch, not both");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -142,11 +167,12 @@ int main(int argc, char **argv)
     setlocale(LC_NUMERIC, "C");
     if (argp_parse(&parser, argc, argv, 0, NULL, &request) != 0)
         return REPORT_USAGE;
-    struct report *report = report_build(&request.scope);
+    struct report *report =
+        request.watch_ns != 0 ? report_watch(&request.scope, request.watch_ns) : report_build(&request.scope);
     bool is_asked_for = request.scope.pid != 0 || request.scope.job != NULL || request.scope.is_last;
     if (request.is_json) {
         report_render_json(report, stdout);
-    } else if (report->jobs != NULL || !is_asked_for) {
+    } else if (request.watch_ns == 0 && (report->jobs != NULL || !is_asked_for)) {
         struct report_style style = report_style_of(stdout);
         report_render_text(report, &request.scope, &style);
     }

@@ -1,0 +1,354 @@
+"""sparkguard-report --watch: the live screen through a pseudo-terminal, and the lines where there is none."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+from conftest import GIB, MIB
+from screen import Terminal
+from segment import START_NS
+from test_report import compare
+
+QUICK = "--watch=0.1"
+
+
+@pytest.fixture
+def live(make, layout, report):
+    """live(pid=..., gib=...) is a running process, until the end of the test; its file says how much it holds."""
+
+    class Live:
+        def __init__(self, pid, gib, peak=0, refused=0, **fields):
+            started = {"started_time_ns": START_NS + pid}
+            self.segment = make(pid=pid, state="running", **{**started, **fields})
+            self.segment.domain("device", granted=gib * GIB, peak=peak * GIB, refused=refused).peak(device=(peak or gib) * GIB)
+            self.file = stack.enter_context(self.segment.write_live(report.directory))
+
+        def hold(self, gib):
+            index = layout["domain.device"][0]
+            self.segment.put("domain", index, "sg_domain_counters", "granted_bytes", int(gib * GIB))
+            self.file.seek(0)
+            self.file.write(self.segment.data)
+            self.file.flush()
+
+    with contextlib.ExitStack() as stack:
+        yield Live
+
+
+@pytest.fixture
+def busy(live, report):
+    """Two jobs: a trainer with two workers and a limit, a server of one process."""
+    trainer = live(4711, 20, 30, refused=1, job="train", **{"slot.limit_bytes": 64 * GIB})
+    trainer.segment.refusal("cudaMalloc", "device", 48 * GIB, "limit", usable=98 * GIB)
+    trainer.hold(20)
+    live(4712, 1, parent_pid=4711, job="train", command="/usr/bin/python3 worker.py --rank 1")
+    live(4713, 2, parent_pid=4711, job="train", command="/usr/bin/python3 worker.py --rank 2")
+    live(4800, 8, 16, job="serve", command="vllm serve")
+    return report
+
+
+@pytest.fixture
+def watch(report):
+    def begin(*arguments, rows=24, columns=80, program=None, **extra):
+        command = [*(program or [report.program]), *arguments]
+        return Terminal(command, report.environment(**{"TERM": "xterm", **extra}), rows, columns)
+
+    return begin
+
+
+def pids(text):
+    return [int(pid) for pid in re.findall(r"^ *(\d+) (?:│ |├─|└─|  )*(?:python|vllm)", text, re.MULTILINE)]
+
+
+def stable(text):
+    """Without what depends on the machine and the moment: unguarded processes, the time."""
+    lines = re.sub(r"\n\n *PID UNGUARDED(.|\n)*?(?=\nq quit)", "\n", text)
+    return re.sub(r"\n+(q quit.*)\d\d:\d\d:\d\d", r"\n\1HH:MM:SS", lines)
+
+
+# ---- the screen -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows, columns", [(24, 80), (50, 200)])
+def test_the_screen_is_golden(busy, watch, rows, columns):
+    with watch(QUICK, rows=rows, columns=columns) as terminal:
+        compare(f"watch_{columns}x{rows}.txt", stable(terminal.shows(r" 0 B/s .* 0$")))
+
+
+def test_one_process_in_depth_is_golden(busy, watch):
+    with watch(QUICK, 4711, rows=36) as terminal:
+        text = stable(terminal.shows(r" 0 B/s .* 1$"))
+    compare("watch_process.txt", re.sub(r"started .* ago", "started TIME ago", text))
+
+
+def test_the_screen_in_ascii_and_without_colour(busy, watch):
+    with watch(QUICK, LC_ALL="C", NO_COLOR="1") as terminal:
+        text = terminal.shows(r" 0 B/s .* 0$")
+        terminal.press("q")
+        assert terminal.end() == 0
+    assert text.isascii() and "|-python3" in text and "`-python3" in text
+    assert terminal.screen.colours <= {"0"}  # what might have been left behind by others
+
+
+def test_there_is_colour_on_a_terminal(busy, watch):
+    with watch(QUICK) as terminal:
+        terminal.shows("q quit")
+        assert {"31", "32", "2"} <= terminal.screen.colours
+
+
+def test_nothing_runs_yet_and_then_something_does(live, report, watch):
+    with watch(QUICK) as terminal:
+        terminal.shows("nothing runs under the guard")
+        live(7, 3)
+        assert pids(terminal.shows("python train")) == [7]
+
+
+def test_it_grows_towards_a_wall_and_shrinks_away_from_it(live, report, watch):
+    process = live(7, 1, job="train", **{"slot.limit_bytes": 100000 * GIB})
+    held = [1.0]
+
+    def grow():
+        held[0] += 0.25
+        process.hold(held[0])
+
+    with watch(QUICK) as terminal:
+        rising = terminal.until(lambda text: re.search(r"python.* \+[\d.]+ [KMG]iB/s +\d[\w ]+ 0$", text, re.MULTILINE), grow)
+        assert re.search(r"usable 0 B/s, to reserve -, to floor -", rising)  # the machine is made of files
+        process.hold(0)
+        terminal.until(lambda text: re.search(r"python.* -[\d.]+ [KMG]iB/s +- +0$", text, re.MULTILINE), lambda: process.hold(0))
+
+
+def test_the_machine_runs_into_its_reserve(report, watch):
+    left = [100 * GIB]
+
+    def take():  # a reader may find the file empty, and begin anew
+        left[0] -= MIB
+        report.machine(MemTotal=128 * GIB, MemAvailable=left[0])
+
+    with watch(QUICK) as terminal:
+        pattern = r"usable -[\d.]+ \w+/s, to reserve \d+ [\w ]+,\s+to floor \d+ "
+        terminal.until(lambda text: re.search(pattern, text), take)
+        left[0] = 2 * GIB
+        pattern = r"usable -[\d.]+ \w+/s, reserve reached,\s+floor reached,\s+to zero \d"
+        terminal.until(lambda text: re.search(pattern, text), take)
+
+
+def test_one_that_ends_is_seen_to_end(make, busy, live, report, watch):
+    with watch(QUICK) as terminal:
+        terminal.shows("q quit")
+        child = live(9, 1, job="serve", command="python short")
+        terminal.shows("python short")
+        child.segment.set("slot.state", 4).set("signal", 9)
+        child.hold(1)
+        child.file.close()
+        terminal.shows(r" 9 .*python short +killed .* - +- +0$")
+
+
+# ---- keys -----------------------------------------------------------------------------------------------------------
+
+
+def test_keys_sort_and_flatten(busy, watch):
+    with watch(QUICK, columns=120) as terminal:
+        assert pids(terminal.shows("└─vllm")) == [4711, 4713, 4712, 4800]  # workers below their parent
+        terminal.press("t")
+        assert pids(terminal.until(lambda text: "─" not in text)) == [4711, 4800, 4713, 4712]
+        terminal.press("n")
+        assert pids(terminal.shows(r"▾PID")) == [4711, 4712, 4713, 4800]
+        for key, heading in (("p", "PEAK"), ("r", "RATE"), ("x", "REFUSED"), ("l", "LIVE")):
+            terminal.press(key)
+            assert pids(terminal.shows(f"▾{heading}"))[0] == 4711
+
+
+def test_q_gives_the_terminal_back(busy, watch):
+    with watch("--watch=3600") as terminal:
+        terminal.shows("q quit")
+        screen = terminal.screen
+        assert screen.is_alternate and not screen.has_cursor and not screen.wraps
+        assert terminal.is_raw()
+        terminal.press("q")
+        assert terminal.end() == 0
+        assert (screen.is_alternate, screen.has_cursor, screen.wraps) == (False, True, True)
+        assert not terminal.is_raw()
+
+
+def test_a_long_list_scrolls(live, report, watch):
+    for pid in range(1, 101):
+        live(pid, 0, command=f"worker {pid}")
+    with watch("--watch=3600", "--job", "train") as terminal:
+        terminal.press("tn")
+        terminal.shows("▾PID.*\n +1 worker")
+        for keys, first in (("\033[B", 2), ("\033[B\033[B", 4), ("\033[A", 3), ("\033[H", 1)):
+            terminal.press(keys)
+            terminal.shows(rf"▾PID.*\n +{first} worker")
+        terminal.press("\033[F")
+        terminal.shows(r"^ +100 worker 100 .*\n(.*\n)*.*-100/100")
+        terminal.press("\033[5~")
+        terminal.until(lambda text: "worker 100 " not in text and "worker 1 " not in text)
+
+
+def test_a_thousand_processes_fit_the_screen(live, report, watch):
+    for number in range(1000):
+        live(1000 + number, 0, parent_pid=999 + (number + 3) // 4, command=f"python {number}")
+    with watch(QUICK) as terminal:
+        text = terminal.shows(r"1-\d+/1001")
+        assert len(pids(text)) >= 5
+        terminal.press("q")
+        assert terminal.end() == 0
+
+
+def test_it_follows_the_size_of_the_terminal(busy, watch):
+    with watch("--watch=3600") as terminal:
+        terminal.shows("q quit")
+        for rows, columns in ((50, 200), (12, 60), (24, 80)):
+            terminal.resize(rows, columns)
+            text = terminal.until(lambda text: text.splitlines()[-1].startswith("q quit"))
+            assert len(text.splitlines()) == rows
+            assert ("PEAK" in re.search(r"COMMAND.*", text)[0]) == (columns == 200)
+
+
+@pytest.mark.parametrize("rows, columns", [(1, 80), (3, 10), (5, 300)])
+def test_an_odd_size_does_no_harm(busy, watch, rows, columns):
+    with watch(QUICK, rows=rows, columns=columns) as terminal:
+        terminal.until(lambda _: terminal.screen.frames > 3)
+        terminal.press("q")
+        assert terminal.end() == 0
+
+
+# ---- ends -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_a_signal_gives_the_terminal_back_and_ends_it(busy, watch, number):
+    with watch("--watch=3600") as terminal:
+        terminal.shows("q quit")
+        if number == signal.SIGINT:
+            terminal.press("\x03")
+        else:
+            os.kill(terminal.pid, number)
+        assert terminal.end() == -number
+        assert (terminal.screen.is_alternate, terminal.screen.has_cursor) == (False, True)
+        assert not terminal.is_raw()
+
+
+def test_an_ignored_signal_stays_ignored(busy, watch):
+    with watch("--watch=3600", program=["sh", "-c", 'trap "" HUP; exec "$@"', "sh", busy.program]) as terminal:
+        terminal.shows("q quit")
+        os.kill(terminal.pid, signal.SIGHUP)
+        terminal.press("t")
+        terminal.until(lambda text: "─" not in text)
+
+
+def test_stopping_gives_the_terminal_back_and_going_on_takes_it(busy, watch, tmp_path):
+    """Under a shell with job control: to a program that nobody could continue the kernel sends no SIGTSTP."""
+    script = '"$@"; echo "stopped: $?"; stty -a | grep -o -- "-*icanon"; read -r _; fg; echo "ended: $?"'
+    shell = ["bash", "--norc", "--noprofile", "-mc", script, "bash", busy.program]
+    with watch("--watch=3600", program=shell) as terminal:
+        terminal.shows("q quit")
+        terminal.press("\x1a")
+        terminal.shows("stopped: 148\n(.*\n)*^icanon")
+        assert (terminal.screen.is_alternate, terminal.screen.has_cursor) == (False, True)
+        terminal.screen.clear()
+        terminal.press("\n")
+        terminal.shows("q quit")
+        assert terminal.screen.is_alternate and terminal.is_raw()
+        terminal.press("q")
+        terminal.shows("ended: 0")
+        assert terminal.end() == 0 and not terminal.is_raw()
+
+
+def test_a_terminal_that_goes_away_ends_it(busy, watch):
+    command = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", busy.program]  # by its end of file alone
+    with watch("--watch=3600", program=command) as terminal:
+        terminal.shows("q quit")
+        os.close(terminal.fd)
+        terminal.fd = os.open("/dev/null", os.O_RDWR)
+        terminal.end()
+
+
+def test_files_that_are_not_believed_are_told_of(busy, watch):
+    (busy.directory / "bad.segment").write_bytes(b"x" * 100)
+    with watch(QUICK, columns=200) as terminal:
+        terminal.shows("not believed, 1 in all: .*bad.segment")
+        terminal.press("q")
+        assert terminal.end() == 3
+        assert "sparkguard-report: " in terminal.screen.text()
+
+
+# ---- lines ----------------------------------------------------------------------------------------------------------
+
+LINE = r"\d\d:\d\d:\d\d +98\.0 GiB +(-|0 B/s) +%s +(-|0 B/s) +- +%d +%d"
+
+
+def first_lines(report, *arguments, count=3, **extra):
+    command = [report.program, *map(str, arguments)]
+    with subprocess.Popen(command, env=report.environment(**extra), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        lines = [process.stdout.readline().decode().strip("\n") for _ in range(count)]
+        process.stdout.close()
+        assert (process.wait(60), process.stderr.read()) == (-signal.SIGPIPE, b"")
+    return lines
+
+
+def test_lines_where_there_is_no_terminal(busy):
+    report = busy
+    report.machine(MemTotal=128 * GIB, MemAvailable=98 * GIB)
+    heading, first, second = first_lines(report, QUICK)
+    assert heading.split() == ["TIME", "USABLE", "RATE", "LIVE", "RATE", "WALL", "IN", "RUN", "REFUSED"]
+    assert re.fullmatch(LINE % (r"31\.0 GiB", 4, 1), first) and re.fullmatch(LINE % (r"31\.0 GiB", 4, 1), second)
+    assert first.split()[3] == "-" and second.split()[3] == "0"
+    assert len({len(line) for line in (heading, first, second)}) == 1 and len(first) <= 80
+    assert re.fullmatch(LINE % (r"8\.0 GiB", 1, 0), first_lines(report, QUICK, "--job", "serve")[1])
+    assert re.fullmatch(LINE % (r"2\.0 GiB", 1, 0), first_lines(report, QUICK, 4713)[1])
+    assert re.fullmatch(LINE % (r"23\.0 GiB", 3, 1), first_lines(report, QUICK, "--job=train", "--dir", report.directory)[1])
+
+
+def test_a_reader_that_goes_away_ends_it_though_the_next_line_is_far(busy):
+    assert len(first_lines(busy, "--watch=3600", count=2)) == 2
+
+
+def test_a_dumb_terminal_gets_lines(busy, watch):
+    with watch(QUICK, TERM="dumb") as terminal:
+        terminal.shows("TIME +USABLE")
+        assert not terminal.screen.is_alternate and terminal.screen.has_cursor and not terminal.screen.colours
+
+
+def test_the_lines_of_a_process_end_with_it(live, report):
+    process = live(7, 1)
+    command = [report.program, QUICK, "7"]
+    with subprocess.Popen(command, env=report.environment(), stdout=subprocess.PIPE, text=True) as watcher:
+        assert "TIME" in watcher.stdout.readline() and "GiB" in watcher.stdout.readline()
+        process.segment.set("slot.state", 2).set("exit_code", 0)
+        process.hold(1)
+        process.file.close()
+        assert watcher.wait(60) == 0
+
+
+def test_a_full_disk_ends_the_lines(busy):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([busy.program, QUICK], env=busy.environment(), stdout=full, stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode == 3 and b"cannot write the report" in done.stderr
+
+
+# ---- usage ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [["--watch=0"], ["--watch=x"], ["--watch=1s"], ["--watch="], ["--watch=4000"], ["--watch=nan"]])
+def test_what_is_no_interval(report, arguments):
+    done = report.run(*arguments)
+    assert done.returncode == 2 and "--watch=2" in done.stderr and done.stdout == ""
+
+
+def test_json_is_for_programs_that_come_again_themselves(report):
+    assert report.run("--watch", "--json").returncode == 2
+
+
+@pytest.mark.parametrize("arguments", [["--watch", "4711"], ["--watch", "0.5", "4711"], ["4711", "--watch"]])
+def test_a_number_behind_it_is_an_interval_or_a_process(report, arguments):
+    done = report.run(*arguments)
+    assert done.returncode == 1 and "no process 4711" in done.stderr
+
+
+def test_a_job_or_directory_that_is_not_there(report):
+    assert report.run("--watch", "--job", "none").returncode == 1
+    assert report.run("--watch", "--dir", report.directory / "none").returncode == 1

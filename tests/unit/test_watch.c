@@ -1,0 +1,183 @@
+/*
+ * test_watch.c - what the live view computes: rates, the time to a wall, the places on the screen, bars, keys.
+ */
+#include "fixture.h"
+
+#include "terminal.h"
+#include "watch.h"
+
+#include "sparkguard_abi.h"
+
+#define SECOND INT64_C(1000000000)
+
+PLAIN_TEST(a_rate_needs_two_samples)
+{
+    struct watch_trend trend = {.count = 0};
+    assert_true(watch_trend_rate(&trend) == WATCH_NO_RATE);
+    watch_trend_add(&trend, 7 * SECOND, GIB);
+    assert_true(watch_trend_rate(&trend) == WATCH_NO_RATE);
+    watch_trend_add(&trend, 9 * SECOND, 3 * GIB);
+    assert_true(watch_trend_rate(&trend) == (int64_t)GIB);
+    watch_trend_add(&trend, 11 * SECOND, GIB);
+    assert_true(watch_trend_rate(&trend) == 0);
+    watch_trend_add(&trend, 12 * SECOND, 0);
+    assert_true(watch_trend_rate(&trend) == -(int64_t)GIB / 5);
+}
+
+PLAIN_TEST(a_rate_is_of_the_last_five_seconds)
+{
+    struct watch_trend trend = {.count = 0};
+    for (int64_t second = 0; second <= 60; second++)
+        watch_trend_add(&trend, second * SECOND, second < 50 ? 0 : (uint64_t)second * MIB);
+    assert_true(watch_trend_rate(&trend) == (int64_t)MIB);
+    watch_trend_add(&trend, 600 * SECOND, 600 * MIB); /* far apart: between the last two */
+    assert_true(watch_trend_rate(&trend) == (int64_t)MIB);
+    assert_int_equal(trend.count, 2);
+}
+
+PLAIN_TEST(samples_in_quick_succession_find_room)
+{
+    struct watch_trend trend = {.count = 0};
+    for (int64_t i = 0; i < 1000; i++)
+        watch_trend_add(&trend, i * SECOND / 1024, (uint64_t)i * KIB);
+    assert_true(watch_trend_rate(&trend) > (int64_t)(MIB - KIB) && watch_trend_rate(&trend) < (int64_t)(MIB + KIB));
+}
+
+PLAIN_TEST(an_unknown_figure_begins_anew)
+{
+    struct watch_trend trend = {.count = 0};
+    watch_trend_add(&trend, SECOND, GIB);
+    watch_trend_add(&trend, 2 * SECOND, 2 * GIB);
+    watch_trend_add(&trend, 3 * SECOND, SG_UNKNOWN);
+    assert_true(watch_trend_rate(&trend) == WATCH_NO_RATE);
+    watch_trend_add(&trend, 4 * SECOND, GIB);
+    assert_true(watch_trend_rate(&trend) == WATCH_NO_RATE);
+}
+
+PLAIN_TEST(a_wall_is_met_only_by_what_grows)
+{
+    assert_true(watch_time_to(10 * GIB, (int64_t)GIB) == 10 * SECOND);
+    assert_true(watch_time_to(0, 1) == 0);
+    assert_true(watch_time_to(GIB, 0) == WATCH_NEVER);
+    assert_true(watch_time_to(GIB, -1) == WATCH_NEVER);
+    assert_true(watch_time_to(GIB, WATCH_NO_RATE) == WATCH_NEVER);
+    assert_true(watch_time_to(SG_UNKNOWN, 1) == WATCH_NEVER);
+    assert_true(watch_time_to(INT64_MAX, 1) == WATCH_NEVER); /* three hundred years are no time to tell */
+}
+
+PLAIN_TEST(figures_as_text)
+{
+    char rate[WATCH_RATE_TEXT], wall[REPORT_TIME_TEXT];
+    assert_string_equal(watch_rate_text(rate, WATCH_NO_RATE), "-");
+    assert_string_equal(watch_rate_text(rate, 0), "0 B/s");
+    assert_string_equal(watch_rate_text(rate, 3 * (int64_t)GIB / 2), "+1.5 GiB/s");
+    assert_string_equal(watch_rate_text(rate, -20 * (int64_t)MIB), "-20.0 MiB/s");
+    assert_string_equal(watch_wall_text(wall, WATCH_NEVER), "-");
+    assert_string_equal(watch_wall_text(wall, 0), "0 s");
+    assert_string_equal(watch_wall_text(wall, 59 * SECOND + SECOND - 1), "59 s");
+    assert_string_equal(watch_wall_text(wall, 73 * SECOND), "1 min 13 s");
+    assert_string_equal(watch_wall_text(wall, 3599 * SECOND), "59 min");
+    assert_string_equal(watch_wall_text(wall, 7500 * SECOND), "2 h 5 min");
+}
+
+static void check_layout(struct watch_layout layout, size_t head, size_t first, size_t list, size_t foot)
+{
+    assert_int_equal(layout.head, head);
+    assert_int_equal(layout.first, first);
+    assert_int_equal(layout.list, list);
+    assert_int_equal(layout.foot, foot);
+}
+
+PLAIN_TEST(the_list_gives_way_to_the_foot_only_where_lines_are_left)
+{
+    check_layout(watch_lay_out(24, 7, 3, 5, 0), 7, 0, 3, 5);
+    check_layout(watch_lay_out(24, 7, 11, 5, 0), 7, 0, 11, 5);
+    check_layout(watch_lay_out(24, 7, 1000, 5, 0), 7, 0, 11, 5);
+    check_layout(watch_lay_out(20, 7, 1000, 5, 0), 7, 0, 12, 0);
+    check_layout(watch_lay_out(50, 7, 1000, 6, 0), 7, 0, 36, 6);
+}
+
+PLAIN_TEST(scrolling_ends_where_the_list_does)
+{
+    check_layout(watch_lay_out(20, 7, 1000, 5, 40), 7, 40, 12, 0);
+    check_layout(watch_lay_out(20, 7, 1000, 5, SIZE_MAX / 2), 7, 988, 12, 0);
+    check_layout(watch_lay_out(20, 7, 4, 0, 3), 7, 0, 4, 0);
+}
+
+/* Whatever is wanted, it is never more than there is. */
+PLAIN_TEST(a_small_screen_keeps_a_line_for_the_keys)
+{
+    for (size_t rows = 0; rows < 40; rows++)
+        for (size_t head = 0; head < 20; head++)
+            for (size_t list = 0; list < 40; list += 13)
+                for (size_t foot = 0; foot < 8; foot++) {
+                    struct watch_layout layout = watch_lay_out(rows, head, list, foot, list);
+                    assert_true(layout.head + layout.list + layout.foot + 1 <= (rows > 0 ? rows : 1));
+                    assert_true(layout.first + layout.list <= list);
+                    assert_true(rows < 4 || list == 0 || layout.list > 0);
+                }
+}
+
+static void check_bar(uint64_t live, uint64_t peak, bool is_utf8, const char *expected)
+{
+    char *bar = watch_bar(8, live, peak, 64, is_utf8);
+    assert_string_equal(bar, expected);
+    free(bar);
+}
+
+PLAIN_TEST(a_bar_shows_what_is_held_and_the_peak)
+{
+    check_bar(0, 0, true, "        ");
+    check_bar(8, 8, true, "█       ");
+    check_bar(12, 28, true, "█▌░░    ");
+    check_bar(1, 64, true, "▏░░░░░░░");
+    check_bar(64, 64, true, "████████");
+    check_bar(1000, 2000, true, "████████");
+    check_bar(12, 28, false, "##--    ");
+    check_bar(2, 2, false, "        ");
+    char *bar = watch_bar(3, GIB, GIB, SG_UNKNOWN, true);
+    assert_string_equal(bar, "   ");
+    free(bar);
+}
+
+/* The keys that a terminal's bytes make, however they are cut into reads. */
+static void check_keys(const char *bytes, const int *expected)
+{
+    struct terminal_keys keys = {0};
+    for (; *bytes != '\0'; bytes++) {
+        int key = terminal_key(&keys, (unsigned char)*bytes);
+        if (key != TERMINAL_NOTHING)
+            assert_int_equal(key, *expected++);
+    }
+    assert_int_equal(*expected, TERMINAL_NOTHING);
+}
+
+PLAIN_TEST(keys_are_known_by_their_bytes)
+{
+    check_keys("q", (const int[]){'q', 0});
+    check_keys("\033[A\033OB\033[5~\033[6~q",
+               (const int[]){TERMINAL_UP, TERMINAL_DOWN, TERMINAL_PAGE_UP, TERMINAL_PAGE_DOWN, 'q', 0});
+    check_keys("\033[H\033[F\033[1~\033[4~",
+               (const int[]){TERMINAL_HOME, TERMINAL_END, TERMINAL_HOME, TERMINAL_END, 0});
+    check_keys("\033[1;5A\033[15~\033[?1;2cq", (const int[]){TERMINAL_UP, 'q', 0});
+    check_keys("\033\033[Bx\033qt", (const int[]){TERMINAL_DOWN, 'x', 't', 0}); /* Alt-q is no q */
+    check_keys("\033[99999999999999999999~l", (const int[]){'l', 0});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rate_needs_two_samples),
+        cmocka_unit_test(a_rate_is_of_the_last_five_seconds),
+        cmocka_unit_test(samples_in_quick_succession_find_room),
+        cmocka_unit_test(an_unknown_figure_begins_anew),
+        cmocka_unit_test(a_wall_is_met_only_by_what_grows),
+        cmocka_unit_test(figures_as_text),
+        cmocka_unit_test(the_list_gives_way_to_the_foot_only_where_lines_are_left),
+        cmocka_unit_test(scrolling_ends_where_the_list_does),
+        cmocka_unit_test(a_small_screen_keeps_a_line_for_the_keys),
+        cmocka_unit_test(a_bar_shows_what_is_held_and_the_peak),
+        cmocka_unit_test(keys_are_known_by_their_bytes),
+    };
+    return cmocka_run_group_tests_name("watch", tests, NULL, NULL);
+}
