@@ -65,9 +65,9 @@ static bool has_first_thread_ended(void)
     return behind != NULL && behind[1] == ' ' && behind[2] == 'Z';
 }
 
-bool sg_process_is_last_thread(void)
+bool sg_process_is_left_to(uint32_t threads)
 {
-    return has_first_thread_ended() && read_stat(0, 20) <= 2; /* num_threads: that one, and we */
+    return has_first_thread_ended() && read_stat(0, 20) <= 1 + threads; /* num_threads: that one, and they */
 }
 
 /* `label` with the line break before it. */

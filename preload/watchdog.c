@@ -5,10 +5,10 @@
 
 #include "admission.h"
 #include "atomics.h"
+#include "helper.h"
 #include "lock.h"
 #include "log.h"
 #include "options.h"
-#include "process.h"
 #include "real.h"
 #include "rescue.h"
 #include "room.h"
@@ -21,7 +21,6 @@
 
 #include <errno.h>
 #include <linux/futex.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -37,14 +36,6 @@
 #define SECOND_NS UINT64_C(1000000000)
 #define PATIENCE_NS (5 * SECOND_NS) /* between SIGTERM and SIGKILL */
 #define RATE_NS UINT64_C(500000000) /* over which a rate is measured: memory comes in lumps */
-
-enum { ABSENT, STARTING, RUNNING, LEAVING };
-
-static struct {
-    uint32_t presence;      /* (atomic) */
-    uint32_t is_unwanted;   /* (atomic, futex) it is to end */
-    uint64_t not_before_ns; /* (atomic) it has just been ended, or could not be started */
-} watchdog;
 
 /* ---- what it does ------------------------------------------------------------------------------------------------- */
 
@@ -181,69 +172,32 @@ static void lock_memory(void)
     (void)sg_syscall(SYS_mlock, (long)library, (long)((is_window_last ? window : end) - library), 0, 0, 0, 0);
 }
 
-static void *run(void *unused)
+static struct sg_helper watchdog;
+
+static void work(void)
 {
-    (void)unused;
     struct watch watch = {.zero_in_ns = UINT64_MAX};
     uint64_t checked_ns = 0;
-    (void)sg_thread_pause(); /* nothing that happens here is the program's */
-    sg_store(&watchdog.presence, (uint32_t)RUNNING);
-    (void)sg_syscall(SYS_prctl, 15 /* PR_SET_NAME */, (long)"sparkguard", 0, 0, 0, 0);
     lock_memory();
     sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_WATCHED);
-    while (sg_load(&watchdog.is_unwanted) == 0) {
+    while (sg_helper_is_wanted(&watchdog)) {
         uint32_t called = sg_load(&sg_seats_ledger()->call);
         uint64_t pause = look(&watch), now = sg_sys_clock_ns(CLOCK_MONOTONIC);
         const struct timespec timeout = {0, (long)pause};
         if (now - checked_ns >= SECOND_NS) {
             checked_ns = now;
-            if (sg_process_is_last_thread())
+            if (sg_helper_is_alone())
                 break;
         }
-        if (sg_load(&watchdog.is_unwanted) == 0 &&
+        if (sg_helper_is_wanted(&watchdog) &&
             sg_sys_futex(&sg_seats_ledger()->call, FUTEX_WAIT, called, &timeout) != -ETIMEDOUT)
             answer_call();
     }
     sg_fetch_and(&sg_own->slot.flags, ~(uint32_t)SG_SLOT_WATCHED);
     sg_store(&sg_seats_own()->watched_ns, 0);
-    sg_store(&watchdog.is_unwanted, 0u);
-    sg_store(&watchdog.not_before_ns, sg_sys_clock_ns(CLOCK_MONOTONIC) + SECOND_NS);
-    sg_store(&watchdog.presence, (uint32_t)ABSENT); /* wakes sg_watchdog_stop within its step */
-    return NULL;
 }
 
-/* `stack_bytes` 0: as large as the program's threads have them. */
-static int create(size_t stack_bytes)
-{
-    pthread_t thread;
-    pthread_attr_t attributes;
-    int result = pthread_attr_init(&attributes);
-    if (result != 0)
-        return result;
-    if (stack_bytes != 0)
-        (void)pthread_attr_setstacksize(&attributes, stack_bytes);
-    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    result = SG_REAL(pthread_create)(&thread, &attributes, run, NULL);
-    (void)pthread_attr_destroy(&attributes);
-    return result;
-}
-
-/* With all signals blocked: they are the program's threads' to handle. */
-static bool start(void)
-{
-    const uint64_t all = UINT64_MAX;
-    uint64_t before = 0;
-    const struct sg_thread_pause pause = sg_thread_pause();
-    (void)sg_sys_sigprocmask(0 /* SIG_BLOCK */, &all, &before);
-    int result = create(STACK_BYTES);
-    if (result == EINVAL) /* glibc lays static TLS out on it, and that may be larger */
-        result = create(0);
-    (void)sg_sys_sigprocmask(2 /* SIG_SETMASK */, &before, NULL);
-    sg_thread_resume(&pause);
-    if (result != 0)
-        sg_segment_add_event("no watchdog: a thread could not be made");
-    return result == 0;
-}
+static struct sg_helper watchdog = {.name = "watchdog", .work = work, .wake = sg_seats_call};
 
 static bool is_worth_it(void)
 {
@@ -253,23 +207,12 @@ static bool is_worth_it(void)
 
 void sg_watchdog_consider(void)
 {
-    uint32_t absent = ABSENT;
-    if (SG_LIKELY(!is_worth_it() || sg_load_relaxed(&watchdog.presence) != ABSENT))
+    if (SG_LIKELY(!is_worth_it() || !sg_helper_is_absent(&watchdog)))
         return;
     if (sg_self.layers == 0 && !sg_lock_is_forking())
         sg_timeline_begin();
-    if (sg_options.watchdog == SG_WATCHDOG_OFF || sg_self.layers != 0 || sg_lock_is_forking() || !sg_segment_is_own() ||
-        sg_sys_clock_ns(CLOCK_MONOTONIC) < sg_load(&watchdog.not_before_ns))
-        return;
-    if (!sg_cas_u32(&watchdog.presence, &absent, STARTING))
-        return;
-    int saved_errno = errno;
-    bool is_started = start();
-    if (!is_started)
-        sg_store(&watchdog.not_before_ns, sg_sys_clock_ns(CLOCK_MONOTONIC) + 10 * SECOND_NS);
-    if (!is_started)
-        sg_store(&watchdog.presence, (uint32_t)ABSENT);
-    errno = saved_errno;
+    if (sg_options.watchdog != SG_WATCHDOG_OFF && sg_helper_is_due(&watchdog))
+        sg_helper_begin(&watchdog);
 }
 
 void sg_watchdog_begin_child(void)
@@ -282,26 +225,12 @@ void sg_watchdog_begin_child(void)
     sg_real_serve_from_boot(false);
 }
 
-/* The thread's end is not waited for: it takes the libc's locks and the allocator's, which whoever forks may hold. That it has
- * left its loop, and touches nothing any more, is; and not without bound. */
 bool sg_watchdog_stop(void)
 {
-    uint32_t running = RUNNING;
-    const struct timespec step = {0, 1000000}, short_step = {0, 50000};
-    for (int i = 0; i < 400 && sg_load(&watchdog.presence) == STARTING; i++) /* in a child that forks at once */
-        (void)sg_sys_futex(&watchdog.presence, FUTEX_WAIT_PRIVATE, STARTING, &short_step);
-    if (!sg_cas_u32(&watchdog.presence, &running, LEAVING))
-        return false;
-    sg_store(&watchdog.is_unwanted, 1u);
-    sg_seats_call();
-    for (int i = 0; i < 200 && sg_load(&watchdog.presence) == LEAVING; i++)
-        (void)sg_sys_futex(&watchdog.presence, FUTEX_WAIT_PRIVATE, LEAVING, &step);
-    return true;
+    return sg_helper_stop(&watchdog, 200);
 }
 
 void sg_watchdog_refork(void)
 {
-    sg_store(&watchdog.presence, (uint32_t)ABSENT);
-    sg_store(&watchdog.is_unwanted, 0u);
-    sg_store(&watchdog.not_before_ns, 0);
+    sg_helper_refork(&watchdog);
 }
