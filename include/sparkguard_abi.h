@@ -12,6 +12,9 @@
  *   - Readers read() the file, never trust a length or an index in it, and treat every text as unterminated.
  *   - A process is alive while somebody holds an exclusive flock on its file (see "Liveness").
  *
+ * History: SPARKGUARD_HISTORY holds copies of the same layout and name, cut behind the last record used. They have no
+ * owner, and saved_time_ns says that they are copies.
+ *
  * Units: bytes; nanoseconds since 1970 (CLOCK_REALTIME) for *_time_ns. "Unknown" is SG_UNKNOWN or -1 as noted.
  *
  * Writing: fields marked (atomic) are updated by any thread with atomic operations; thread records by their owner
@@ -227,7 +230,10 @@ struct sg_segment {
     uint64_t unaccounted_bytes;               /* (atomic) what contexts and the like took without asking, as measured */
     struct sg_memory_file file[SG_FILE_ROOM]; /* as in the seat */
     uint64_t phase_peak_bytes; /* (atomic) highest granted_bytes since the present phase began, if one has */
-    uint64_t padding[5];
+    /* In a copy that is kept as history; 0 in a live one: when it was made, and since which start of the machine it ran. */
+    int64_t saved_time_ns;
+    uint64_t boot_id[2]; /* /proc/sys/kernel/random/boot_id, its first 16 digits in the first; 0: unknown */
+    uint64_t padding[2];
     struct sg_record record[]; /* record 0 is shared by threads that found no place of their own */
 };
 _Static_assert(offsetof(struct sg_segment, record) % 64 == 0, "records sit on cache lines of their own");

@@ -68,6 +68,20 @@ int report_process_stat(uint32_t pid, struct report_process_stat *out)
     return 0;
 }
 
+bool report_boot_id(uint64_t id[2])
+{
+    char path[REPORT_PATH_ROOM], text[64];
+    uint64_t part[5];
+    snprintf(path, sizeof path, "%s/proc/sys/kernel/random/boot_id", report_live_root);
+    if (report_read_text(path, text, sizeof text) <= 0 ||
+        sscanf(text, "%8" SCNx64 "-%4" SCNx64 "-%4" SCNx64 "-%4" SCNx64 "-%12" SCNx64, &part[0], &part[1], &part[2],
+               &part[3], &part[4]) != 5)
+        return false;
+    id[0] = part[0] << 32 | part[1] << 16 | part[2];
+    id[1] = part[3] << 48 | part[4];
+    return true;
+}
+
 uint64_t report_process_resident_bytes(uint32_t pid, uint64_t start_ticks)
 {
     char path[REPORT_PATH_ROOM], text[8192] = "";

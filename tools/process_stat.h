@@ -23,6 +23,9 @@ struct report_process_stat {
 /* 0, or -errno where there is no such process. */
 int report_process_stat(uint32_t pid, struct report_process_stat *out);
 
+/* Which start of the machine this is, as segments have it; false if unknown. */
+bool report_boot_id(uint64_t id[2]);
+
 /* Anonymous and shared memory that is there: RssAnon + RssShmem; SG_UNKNOWN where the process cannot be seen. */
 uint64_t report_process_resident_bytes(uint32_t pid, uint64_t start_ticks);
 

@@ -12,7 +12,13 @@
 
 #include "text.h"
 
-static void complain(struct report *report, const char *name, const char *why)
+/* The names that were read in SPARKGUARD_DIR, sorted: what the history holds of the same is older. */
+struct seen {
+    char **names;
+    size_t count;
+};
+
+static void complain(struct report *report, const char *directory, const char *name, const char *why)
 {
     if ((report->complaint_count & (report->complaint_count - 1)) == 0) {
         size_t room = report->complaint_count ? 2 * report->complaint_count : 1;
@@ -22,7 +28,7 @@ static void complain(struct report *report, const char *name, const char *why)
         free(report->complaints);
         report->complaints = longer;
     }
-    report->complaints[report->complaint_count++] = report_text_format("%s/%s: %s", report->directory, name, why);
+    report->complaints[report->complaint_count++] = report_text_format("%s/%s: %s", directory, name, why);
 }
 
 static void add_process(struct report *report, struct report_process *process)
@@ -78,33 +84,86 @@ static void sum_job(struct report_job *job)
     job->peak_bytes = report_max(job->peak_bytes, job->live_bytes);
 }
 
-static void read_directory(struct report *report)
+static int compare_seen(const void *name, const void *seen)
+{
+    return strcmp(name, *(char *const *)seen);
+}
+
+static bool is_seen(const struct seen *seen, const char *name)
+{
+    return seen->count > 0 && bsearch(name, seen->names, seen->count, sizeof *seen->names, compare_seen) != NULL;
+}
+
+/* A copy of a process that goes on is no history: it is shown where it shares its figures. */
+static bool is_still_there(const struct report_segment *segment, const struct report_process *process)
+{
+    return segment->content->slot.state == SG_STATE_RUNNING && process->state != SG_STATE_KILLED;
+}
+
+static void read_live(struct report *report, struct report_segment *segment, int directory, const char *name,
+                      struct seen *seen)
+{
+    char why[REPORT_WHY_ROOM];
+    enum report_verdict verdict = report_segment_read(segment, directory, name, why);
+    if (verdict == REPORT_GOOD) {
+        add_process(report, report_process_from(segment));
+        seen->names[seen->count++] = report_text_copy(name, strlen(name));
+    } else if (verdict == REPORT_BAD) {
+        complain(report, report->directory, name, why);
+        report->veiled_count += segment->has_owner;
+    }
+}
+
+static void read_past(struct report *report, struct report_segment *segment, int directory, const char *name)
+{
+    char why[REPORT_WHY_ROOM];
+    enum report_verdict verdict = report_segment_read(segment, directory, name, why);
+    if (verdict == REPORT_BAD)
+        complain(report, report->history, name, why);
+    if (verdict != REPORT_GOOD)
+        return;
+    struct report_process *process = report_process_from(segment);
+    if (is_still_there(segment, process))
+        report_process_free(process);
+    else
+        add_process(report, process);
+}
+
+/* 0, or the errno of opening it. */
+static int read_directory(struct report *report, const char *path, bool is_history, struct seen *seen)
 {
     char **names = NULL;
-    int directory = open(report->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     long count = directory < 0 ? -errno : report_segment_names(directory, &names);
     if (count < 0) {
-        report->directory_error = (int)-count;
         if (directory >= 0)
             close(directory);
-        return;
+        return (int)-count;
     }
     struct report_segment segment;
-    char why[REPORT_WHY_ROOM];
     report_segment_begin(&segment);
+    if (!is_history)
+        seen->names = report_allocate((size_t)count + 1, sizeof *seen->names);
     for (long i = 0; names != NULL && i < count; i++) {
-        enum report_verdict verdict = report_segment_read(&segment, directory, names[i], why);
-        if (verdict == REPORT_GOOD)
-            add_process(report, report_process_from(&segment));
-        else if (verdict == REPORT_BAD) {
-            complain(report, names[i], why);
-            report->veiled_count += segment.has_owner;
-        }
+        if (!is_history)
+            read_live(report, &segment, directory, names[i], seen);
+        else if (!is_seen(seen, names[i]))
+            read_past(report, &segment, directory, names[i]);
     }
-    HASH_CLEAR(hh, report->by_name);
     report_segment_end(&segment);
     report_segment_names_free(names, count);
     close(directory);
+    return 0;
+}
+
+static void read_all(struct report *report)
+{
+    struct seen seen = {0};
+    report->directory_error = read_directory(report, report->directory, false, &seen);
+    if (report->history != NULL)
+        report->history_error = read_directory(report, report->history, true, &seen);
+    report_segment_names_free(seen.names, (long)seen.count);
+    HASH_CLEAR(hh, report->by_name);
 }
 
 struct report *report_build(const struct report_scope *scope)
@@ -112,7 +171,8 @@ struct report *report_build(const struct report_scope *scope)
     struct report *report = report_allocate(1, sizeof *report);
     report->directory =
         scope->directory ? report_text_copy(scope->directory, strlen(scope->directory)) : report_default_directory();
-    read_directory(report);
+    report->history = scope->wants_history ? report_history_directory() : NULL;
+    read_all(report);
     struct report_job *job;
     DL_FOREACH (report->jobs, job) {
         DL_SORT(job->processes, compare_processes);
@@ -149,5 +209,6 @@ void report_free(struct report *report)
         free(report->complaints[i]);
     free(report->complaints);
     free(report->directory);
+    free(report->history);
     free(report);
 }

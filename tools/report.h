@@ -159,12 +159,16 @@ struct report_scope {
     const char *job; /* NULL: any */
     bool is_all;
     bool is_last;
+    int64_t since_ns;     /* 0: any time; else jobs of which something is known at or after it */
     bool wants_unguarded; /* look for unguarded processes as well */
+    bool wants_history;   /* read what is kept of ended processes as well */
 };
 
 struct report {
     char *directory;
+    char *history;       /* the directory of it; NULL: not asked for, or there is none */
     int directory_error; /* errno of opening it, 0 */
+    int history_error;
     struct report_machine machine;
     struct report_job *jobs;    /* shown */
     struct report_job *by_name; /* the same in a hash, while the directory is read */

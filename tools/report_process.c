@@ -31,12 +31,23 @@ static int64_t known_time(int64_t time_ns)
     return time_ns > 0 ? time_ns : 0;
 }
 
-/* RUNNING without an owner: the process is another program now if it still lives, and was killed if not. */
-static enum sg_state conclude_state(const struct sg_slot *slot, bool has_owner)
+/* A copy kept as history, of a process that ran before the machine was last started. */
+static bool is_of_another_boot(const struct sg_segment *content)
 {
+    uint64_t now[2];
+    return content->saved_time_ns != 0 && (content->boot_id[0] | content->boot_id[1]) != 0 && report_boot_id(now) &&
+           (content->boot_id[0] != now[0] || content->boot_id[1] != now[1]);
+}
+
+/* RUNNING without an owner: the process is another program now if it still lives, and was killed if not. */
+static enum sg_state conclude_state(const struct sg_segment *content, bool has_owner)
+{
+    const struct sg_slot *slot = &content->slot;
     struct report_process_stat stat;
     if (slot->state != SG_STATE_RUNNING || has_owner)
         return (enum sg_state)slot->state;
+    if (is_of_another_boot(content))
+        return SG_STATE_KILLED;
     if (report_process_stat(slot->pid, &stat) == 0 && stat.start_ticks == slot->start_ticks && !stat.is_ending)
         return SG_STATE_REPLACED;
     return SG_STATE_KILLED;
@@ -199,6 +210,7 @@ static void fill_times(struct report_process *process, const struct sg_segment *
     see(process, process->ended_ns);
     see(process, process->peak_ns);
     see(process, content->machine.time_ns);
+    see(process, content->saved_time_ns);
     if (process->refusal_count > 0)
         see(process, process->refusals[process->refusal_count - 1].time_ns);
     if (process->phase_count > 0)
@@ -226,7 +238,7 @@ struct report_process *report_process_from(const struct report_segment *segment)
     process->pid = slot->pid;
     process->parent_pid = content->parent_pid;
     process->start_ticks = slot->start_ticks;
-    process->state = conclude_state(slot, segment->has_owner);
+    process->state = conclude_state(content, segment->has_owner);
     fill_flags(process, content);
     bool is_killed = process->state == SG_STATE_KILLED, is_exited = process->state == SG_STATE_EXITED;
     process->exit_code = is_exited && content->exit_code >= 0 ? content->exit_code : -1;

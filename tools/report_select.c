@@ -4,6 +4,7 @@
  *   nothing   jobs that run now, and the job that ended last
  *   --all     everything that the directory holds
  *   --job     one job
+ *   --since   jobs that something is known of from a time on
  *   --last    of those left, the job that started last
  *   PID       of those left, one process: the youngest of that pid with all the programs that it became (the same
  *             start_ticks); with --all also earlier processes that had the number
@@ -24,6 +25,14 @@ static void keep_named(struct report *report, const char *name)
     struct report_job *job, *next;
     DL_FOREACH_SAFE (report->jobs, job, next)
         if (strcmp(job->name, name) != 0)
+            drop_job(report, job);
+}
+
+static void keep_since(struct report *report, int64_t since_ns)
+{
+    struct report_job *job, *next;
+    DL_FOREACH_SAFE (report->jobs, job, next)
+        if (job->running_count == 0 && job->last_seen_ns < since_ns)
             drop_job(report, job);
 }
 
@@ -80,10 +89,12 @@ void report_select(struct report *report, const struct report_scope *scope)
 {
     if (scope->job != NULL)
         keep_named(report, scope->job);
+    if (scope->since_ns != 0)
+        keep_since(report, scope->since_ns);
     if (scope->is_last)
         keep_last(report);
     if (scope->pid != 0)
         keep_pid(report, scope->pid, scope->is_all);
-    else if (scope->job == NULL && !scope->is_last && !scope->is_all)
+    else if (scope->job == NULL && !scope->is_last && scope->since_ns == 0 && !scope->is_all)
         keep_present(report);
 }

@@ -54,6 +54,21 @@ char *report_default_directory(void)
     return report_text_format("%s/dev/shm/sparkguard-%u", report_live_root, (unsigned)geteuid());
 }
 
+static bool is_set(const char *text)
+{
+    return text != NULL && text[0] != '\0';
+}
+
+char *report_history_directory(void)
+{
+    const char *history = getenv("SPARKGUARD_HISTORY"), *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    if (is_set(history))
+        return strcmp(history, "off") == 0 ? NULL : report_text_copy(history, strlen(history));
+    if (is_set(state) && state[0] == '/')
+        return report_text_format("%s/sparkguard", state);
+    return is_set(home) ? report_text_format("%s/.local/state/sparkguard", home) : NULL;
+}
+
 static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);

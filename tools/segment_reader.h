@@ -48,4 +48,7 @@ bool report_is_locked(int fd);
 /* SPARKGUARD_DIR, else /dev/shm/sparkguard-UID. The caller frees. */
 char *report_default_directory(void);
 
+/* SPARKGUARD_HISTORY, else the user's folder for it; NULL where there is none. The caller frees. */
+char *report_history_directory(void);
+
 #endif

@@ -14,6 +14,7 @@
 
 #include "render.h"
 #include "report.h"
+#include "since.h"
 #include "text.h"
 #include "watch.h"
 
@@ -25,12 +26,13 @@ struct request {
     bool is_json;
 };
 
-enum { KEY_JSON = 256, KEY_JOB, KEY_ALL, KEY_LAST, KEY_DIR, KEY_WATCH };
+enum { KEY_JSON = 256, KEY_JOB, KEY_ALL, KEY_LAST, KEY_SINCE, KEY_DIR, KEY_WATCH };
 
 static const struct argp_option options[] = {
     {"json", KEY_JSON, NULL, 0, "print JSON, for programs", 0},
     {"job", KEY_JOB, "NAME", 0, "one job, running or ended", 0},
     {"last", KEY_LAST, NULL, 0, "the job that was started last", 0},
+    {"since", KEY_SINCE, "WHEN", 0, "jobs from WHEN on: 2h, 30min, yesterday, 2026-11-20T13:06, @EPOCH", 0},
     {"all", KEY_ALL, NULL, 0, "every job and process on record", 0},
     {"watch", KEY_WATCH, "SECONDS", OPTION_ARG_OPTIONAL, "live view, new every SECONDS (1)", 0},
     {"dir", KEY_DIR, "DIR", 0, "read DIR: another user's, a container's, a copy", 0},
@@ -80,6 +82,10 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case KEY_WATCH:
         return parse_interval(argument, state, &request->watch_ns);
+    case KEY_SINCE:
+        if (!report_since_parse(argument, report_now_ns(), &request->scope.since_ns))
+            return refuse(argument, "is no time; good ones: 2h, 30min, yesterday, 2026-11-20T13:06, @1795180000");
+        return 0;
     case KEY_DIR:
         request->scope.directory = argument;
         return 0;
@@ -113,6 +119,11 @@ static const struct argp parser = {
            "not written.",
 };
 
+static bool is_narrowed(const struct report_scope *scope)
+{
+    return scope->pid != 0 || scope->job != NULL || scope->is_last || scope->since_ns != 0;
+}
+
 static void say_nothing_matches(const struct report *report, const struct report_scope *scope)
 {
     fputs("sparkguard-report: ", stderr);
@@ -122,13 +133,14 @@ static void say_nothing_matches(const struct report *report, const struct report
         fputs("no job", stderr);
     if (scope->job != NULL)
         fprintf(stderr, scope->pid != 0 ? " of a job %s" : " %s", scope->job);
-    fprintf(stderr, " on record in %s; sparkguard-report --all shows what is\n", report->directory);
+    fprintf(stderr, "%s on record in %s%s%s; sparkguard-report --all shows what is\n",
+            scope->since_ns != 0 ? " since then" : "", report->directory, report->history != NULL ? " or " : "",
+            report->history != NULL ? report->history : "");
 }
 
 /* What came of it, as an exit status; talks where there is something to say. */
 static int conclude(const struct report *report, const struct report_scope *scope)
 {
-    bool is_asked_for = scope->pid != 0 || scope->job != NULL || scope->is_last;
     for (size_t i = 0; i < report->complaint_count; i++) {
         char *complaint = report_text_printable(report->complaints[i], false);
         fprintf(stderr, "sparkguard-report: %s\n", complaint);
@@ -137,11 +149,14 @@ static int conclude(const struct report *report, const struct report_scope *scop
     bool is_missing = report->directory_error == ENOENT;
     if (report->directory_error != 0 && (!is_missing || scope->directory != NULL))
         fprintf(stderr, "sparkguard-report: %s: %s\n", report->directory, strerror(report->directory_error));
-    else if (report->jobs == NULL && is_asked_for)
+    else if (report->jobs == NULL && is_narrowed(scope))
         say_nothing_matches(report, scope);
-    if (report->complaint_count > 0 || (report->directory_error != 0 && !is_missing))
+    bool has_no_history = report->history_error != 0 && report->history_error != ENOENT;
+    if (has_no_history)
+        fprintf(stderr, "sparkguard-report: %s: %s\n", report->history, strerror(report->history_error));
+    if (report->complaint_count > 0 || (report->directory_error != 0 && !is_missing) || has_no_history)
         return REPORT_UNTRUSTED;
-    if ((is_missing && scope->directory != NULL) || (report->jobs == NULL && is_asked_for))
+    if ((is_missing && scope->directory != NULL) || (report->jobs == NULL && is_narrowed(scope)))
         return REPORT_NO_MATCH;
     return REPORT_SHOWN;
 }
@@ -167,12 +182,12 @@ int main(int argc, char **argv)
     setlocale(LC_NUMERIC, "C");
     if (argp_parse(&parser, argc, argv, 0, NULL, &request) != 0)
         return REPORT_USAGE;
+    request.scope.wants_history = request.scope.directory == NULL && request.watch_ns == 0;
     struct report *report =
         request.watch_ns != 0 ? report_watch(&request.scope, request.watch_ns) : report_build(&request.scope);
-    bool is_asked_for = request.scope.pid != 0 || request.scope.job != NULL || request.scope.is_last;
     if (request.is_json) {
         report_render_json(report, stdout);
-    } else if (request.watch_ns == 0 && (report->jobs != NULL || !is_asked_for)) {
+    } else if (request.watch_ns == 0 && (report->jobs != NULL || !is_narrowed(&request.scope))) {
         struct report_style style = report_style_of(stdout);
         report_render_text(report, &request.scope, &style);
     }

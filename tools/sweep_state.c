@@ -36,22 +36,6 @@ static uint64_t hash_of(const char *text)
     return hash;
 }
 
-static bool is_set(const char *text)
-{
-    return text != NULL && text[0] != '\0';
-}
-
-/* Where history is kept, or NULL: nowhere. */
-static char *history_folder(void)
-{
-    const char *history = getenv("SPARKGUARD_HISTORY"), *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    if (is_set(history))
-        return strcmp(history, "off") == 0 ? NULL : report_text_copy(history, SIZE_MAX);
-    if (is_set(state) && state[0] == '/')
-        return report_text_format("%s/sparkguard", state);
-    return is_set(home) ? report_text_format("%s/.local/state/sparkguard", home) : NULL;
-}
-
 static void make_folders(char *path)
 {
     for (char *slash = path + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
@@ -67,7 +51,7 @@ static void find_path(struct sweep *sweep)
         sweep->state = report_text_copy(sweep->state_file, SIZE_MAX);
         return;
     }
-    char *folder = history_folder();
+    char *folder = report_history_directory();
     if (folder == NULL)
         return;
     sweep->state = report_text_format("%s/sweep-%016" PRIx64, folder, hash_of(sweep->identity));

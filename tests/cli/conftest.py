@@ -36,6 +36,7 @@ class Reporter:
     def __init__(self, tools, scratch):
         self.program = tools / "sparkguard-report"
         self.directory = scratch / "live"
+        self.history = scratch / "history"
         self.root = scratch / "root"
         self.directory.mkdir(exist_ok=True)
         (self.root / "proc/self").mkdir(parents=True)
@@ -47,7 +48,8 @@ class Reporter:
 
     def environment(self, **extra):
         env = {k: v for k, v in os.environ.items() if not k.startswith("SPARKGUARD_") and k != "LD_PRELOAD"}
-        env.update(SPARKGUARD_DIR=str(self.directory), SPARKGUARD_SYSTEM_ROOT=str(self.root), TZ="UTC", LC_ALL="C.UTF-8")
+        env.update(SPARKGUARD_DIR=str(self.directory), SPARKGUARD_HISTORY=str(self.history))
+        env.update(SPARKGUARD_SYSTEM_ROOT=str(self.root), TZ="UTC", LC_ALL="C.UTF-8")
         env.update(extra)
         return env
 

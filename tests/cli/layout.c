@@ -46,6 +46,8 @@ int main(void)
     FIELD(sg_segment, sparse_resident_bytes);
     FIELD(sg_segment, inherited_domain_bytes);
     FIELD(sg_segment, unaccounted_bytes);
+    FIELD(sg_segment, saved_time_ns);
+    FIELD(sg_segment, boot_id);
     FIELD(sg_segment, refusal_count);
     FIELD(sg_segment, phase_count);
     FIELD(sg_segment, phase_peak_bytes);
