@@ -1,9 +1,10 @@
 /*
  * admission.c - see admission.h.
  *
- * The order of a large decision: a young look, if the request is small beside what it showed; then a ticket and a fresh
- * look; then, before anything is refused, whoever is dead is taken out, our own promises are scanned, and another look;
- * then it waits for what may still change. See room.h and seats.h.
+ * The order of a large decision: a young look, if the request is small beside what it showed (without the lock, and once
+ * more under it, for another thread may have looked); then a ticket and a fresh look; then, before anything is refused,
+ * whoever is dead is taken out, our own promises are scanned, and another look; then it waits for what may still change.
+ * See room.h and seats.h.
  */
 #include "admission.h"
 
@@ -61,11 +62,17 @@ enum verdict {
     WAIT_FOR_RETURNS, /* it fits with what this process has given back and the kernel does not show yet */
 };
 
-/* A young look may do. The request is in flight before it is counted: whoever does not see it there, sees the count. */
-static bool takes_of_young_look(struct sg_request *request)
+/* Small requests are judged, too. */
+static bool has_limit(void)
 {
-    if (request->has_device_pool || request->is_rare || sg_fit_limit_bytes() != 0 ||
-        request->size_bytes > sg_room_total_bytes())
+    return sg_options.limit.is_set || sg_load_relaxed(&state.has_limit) != 0;
+}
+
+/* A young look may do, with or without the lock. The request is in flight before it is counted: whoever does not see it there,
+ * sees the count. */
+static bool takes_of_young_look(const struct sg_request *request)
+{
+    if (request->has_device_pool || request->is_rare || has_limit() || request->size_bytes > sg_room_total_bytes())
         return false;
     sg_seats_fly(sg_fit_pool(request), (int64_t)request->size_bytes);
     if (sg_room_take(SG_ROOM_RESERVE, request->size_bytes))
@@ -175,6 +182,10 @@ bool sg_admission_ask(struct sg_request *request)
     for (;;) {
         struct sg_lock_state lock;
         uint32_t seen = sg_seats_epoch();
+        if (takes_of_young_look(request)) {
+            request->granted_bytes = request->size_bytes;
+            return true;
+        }
         sg_lock_acquire(&sg_admission_lock, &lock);
         enum verdict verdict = decide(request);
         if (verdict == ADMIT || (verdict != LOOK_AGAIN && sg_options.mode_observe)) {
@@ -284,8 +295,7 @@ static enum verdict decide_small(struct sg_request *request)
 static enum verdict judge_small(struct sg_request *request)
 {
     enum verdict verdict = ADMIT;
-    if (sg_options.limit.is_set || sg_load_relaxed(&state.has_limit) != 0 ||
-        !sg_room_take(SG_ROOM_FLOOR, request->size_bytes)) {
+    if (has_limit() || !sg_room_take(SG_ROOM_FLOOR, request->size_bytes)) {
         struct sg_lock_state lock;
         sg_lock_acquire(&sg_admission_lock, &lock);
         verdict = decide_small(request);

@@ -20,12 +20,13 @@
 static struct {
     struct sg_look look;
     struct sg_tally tally;
-    int64_t slack[2];    /* by enum sg_room_line, of the tightest constraint at the look */
-    int64_t alone_slack; /* above the floor, if the others' requests came to nothing */
-    uint64_t most[2];    /* (atomic) the same as a place in the order of all requests; 0: below the line */
-    uint64_t look_ns;    /* (atomic) time of the look, 0: none; written after `most` */
-    uint64_t asked;      /* how much had been asked for before the look */
-    uint64_t scan_ns;    /* when promises were last scanned */
+    int64_t slack[2];     /* by enum sg_room_line, of the tightest constraint at the look */
+    int64_t alone_slack;  /* above the floor, if the others' requests came to nothing */
+    uint64_t most[2];     /* (atomic) the same as a place in the order of all requests; 0: below the line */
+    uint64_t look_ns;     /* (atomic) time of the look, 0: none; written after `most` */
+    uint64_t asked;       /* how much had been asked for before the look */
+    uint64_t total_bytes; /* (atomic) of the machine */
+    uint64_t scan_ns;     /* when promises were last scanned */
     uint64_t scan_cost_ns;
     int32_t unified;
     bool is_device_hidden; /* SPARKGUARD_UNIFIED=on and a discrete card: MemAvailable never shows device memory */
@@ -80,7 +81,7 @@ const struct sg_tally *sg_room_tally(void)
 
 uint64_t sg_room_total_bytes(void)
 {
-    return state.look.at[0].limit_bytes;
+    return sg_load_relaxed(&state.total_bytes);
 }
 
 uint64_t sg_room_available_bytes(void)
@@ -221,6 +222,7 @@ void sg_room_look(uint64_t device, bool is_closely)
         sg_room_forget();
         return;
     }
+    sg_store_relaxed(&state.total_bytes, state.look.at[0].limit_bytes);
     note_slack();
     publish_machine();
     sg_timeline_sample();

@@ -79,7 +79,7 @@ bool sg_room_swaps_nobody(uint64_t bytes);
 /* Whether nothing of our own cgroup can be swapped out, whatever is asked of it: there is no swap, or none for us. */
 bool sg_room_is_swapless(void);
 
-/* MemTotal, MemAvailable and MemFree by the last look. */
+/* MemTotal, MemAvailable and MemFree by the last look; the first without the lock, too. */
 uint64_t sg_room_total_bytes(void);
 uint64_t sg_room_available_bytes(void);
 uint64_t sg_room_free_bytes(void);

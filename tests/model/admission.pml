@@ -459,6 +459,25 @@ inline wait()
     }
 }
 
+/* takes_of_young_look(): the request is in flight before it is counted. */
+inline take_of_young_look()
+{
+#ifdef BREAK_YOUNG_FLIGHT_LATE
+    take();
+    if
+    :: is_admitted -> flight[seat] = flight[seat] + bytes
+    :: else
+    fi
+#else
+    flight[seat] = flight[seat] + bytes;
+    take();
+    if
+    :: is_admitted -> skip
+    :: else -> flight[seat] = flight[seat] - bytes
+    fi
+#endif
+}
+
 /* One process, or with SIBLINGS one thread. */
 proctype Process(byte me)
 {
@@ -577,26 +596,27 @@ large:
 #else
             is_advanced[me] = false;
 #endif
+#if YOUNG
+            if
+            :: IS_YOUNG(me, k) -> /* without the lock */
+                take_of_young_look();
+                if
+                :: is_admitted -> goto call
+                :: else
+                fi
+            :: else
+            fi;
+#endif
             LOCK;
             /* decide() */
 #if YOUNG
             if
-            :: IS_YOUNG(me, k) -> /* takes_of_young_look() */
-#ifdef BREAK_YOUNG_FLIGHT_LATE
-                take();
-                if
-                :: is_admitted -> flight[seat] = flight[seat] + bytes; UNLOCK; goto call
-                :: else
-                fi
-#else
-                flight[seat] = flight[seat] + bytes;
-                take();
+            :: IS_YOUNG(me, k) -> /* of the look that a sibling took meanwhile */
+                take_of_young_look();
                 if
                 :: is_admitted -> UNLOCK; goto call
                 :: else
-                fi;
-                flight[seat] = flight[seat] - bytes
-#endif
+                fi
             :: else
             fi;
 #endif
