@@ -21,6 +21,7 @@
 #include "segment.h"
 #include "syscall.h"
 #include "thread.h"
+#include "watchdog.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -60,9 +61,12 @@ static void *map(void *address, size_t length, int prot, int flags, int fd, off_
     uint32_t window = shape.kind == SG_RANGE_COUNTED || shape.kind == SG_RANGE_RESERVED ? sg_files_enter(&shape) : 0;
     shape.flags |= sg_files_flags(window);
     void *mapped = real_mmap(address, length, prot, flags, fd, offset);
-    if (mapped == MAP_FAILED) {
+    bool is_noted =
+        mapped != MAP_FAILED && (shape.kind != SG_RANGE_NONE || sg_load_relaxed(&sg_index_maps.chunk_count) != 0);
+    if (mapped == MAP_FAILED)
         saved_errno = errno;
-    } else if (shape.kind != SG_RANGE_NONE || sg_load_relaxed(&sg_index_maps.chunk_count) != 0) {
+    if (is_noted) {
+        sg_lock_begin_series();
         sg_map_set((uintptr_t)mapped, &shape); /* even what does not count replaces what did */
         if (shape.kind == SG_RANGE_COUNTED)
             sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
@@ -72,6 +76,9 @@ static void *map(void *address, size_t length, int prot, int flags, int fd, off_
         sg_index_add_unpromised(shape.bytes); /* a file's pages, copied when they are written to */
     sg_files_entered(window);
     sg_map_settle(&request, mapped != MAP_FAILED);
+    if (is_noted)
+        sg_lock_end_series();
+    sg_watchdog_consider();
     errno = saved_errno;
     return mapped;
 }
@@ -245,6 +252,7 @@ SG_EXPORT void *mremap(void *address, size_t old_length, size_t new_length, int 
     void *moved = SG_REAL(mremap)(address, old_length, new_length, flags, wanted);
     if (moved == MAP_FAILED)
         saved_errno = errno;
+    sg_lock_begin_series();
     if (moved != MAP_FAILED || remap.parked != remap.from) {
         uintptr_t to = (uintptr_t)moved;
         sg_map_change_begin(&change);
@@ -255,6 +263,8 @@ SG_EXPORT void *mremap(void *address, size_t old_length, size_t new_length, int 
         sg_map_change_end(&change, result);
     }
     sg_map_settle(&request, moved != MAP_FAILED);
+    sg_lock_end_series();
+    sg_watchdog_consider();
     errno = saved_errno;
     return moved;
 }
@@ -278,6 +288,7 @@ static void protect_end(struct sg_request *request, uintptr_t begin, uint64_t by
         sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
     }
     sg_map_settle(request, is_done);
+    sg_watchdog_consider();
     errno = saved_errno;
 }
 

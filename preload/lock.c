@@ -8,16 +8,51 @@
 
 #include <linux/futex.h>
 
-static void block_signals(struct sg_lock_state *state)
+/* Signals are blocked from the first lock of a thread, or the beginning of a series, to the last and its end. A handler that
+ * runs before the first sees none of it, for it leaves everything as it found it. */
+static SG_THREAD_LOCAL struct {
+    uint64_t signals; /* the mask to restore */
+    uint32_t depth;   /* locks held and series begun */
+    uint32_t held;    /* locks */
+} blocked;
+
+static void block_signals(void)
 {
     const uint64_t all = UINT64_MAX;
-    if (sg_sys_sigprocmask(0 /* SIG_BLOCK */, &all, &state->signals) != 0)
-        state->signals = 0;
+    if (blocked.depth == 0 && sg_sys_sigprocmask(0 /* SIG_BLOCK */, &all, &blocked.signals) != 0)
+        blocked.signals = 0;
+    blocked.depth++;
 }
 
-static void restore_signals(const struct sg_lock_state *state)
+static void restore_signals(void)
 {
-    (void)sg_sys_sigprocmask(2 /* SIG_SETMASK */, &state->signals, NULL);
+    if (--blocked.depth == 0)
+        (void)sg_sys_sigprocmask(2 /* SIG_SETMASK */, &blocked.signals, NULL);
+}
+
+void sg_lock_begin_series(void)
+{
+    block_signals();
+}
+
+void sg_lock_end_series(void)
+{
+    restore_signals();
+}
+
+/* Who waits can be ended, if it holds nothing. */
+static void wait_for(struct sg_lock *lock, const struct timespec *most)
+{
+    uint32_t series = blocked.held == 0 ? blocked.depth : 0;
+    if (series != 0) {
+        blocked.depth = 1;
+        restore_signals();
+    }
+    (void)sg_sys_futex(&lock->word, FUTEX_WAIT_PRIVATE, 2, most);
+    if (series != 0) {
+        block_signals();
+        blocked.depth = series;
+    }
 }
 
 /* Between sg_lock_begin_fork and sg_lock_end_fork: this thread holds what it needs, and may ask for it again. */
@@ -32,13 +67,15 @@ bool sg_lock_acquire_within(struct sg_lock *lock, struct sg_lock_state *state, u
     uint32_t wanted = 1;
     for (;;) {
         uint32_t free_word = 0;
-        block_signals(state);
+        block_signals();
+        blocked.held++;
         if (SG_LIKELY(sg_cas_u32(&lock->word, &free_word, wanted)))
             return true;
         wanted = 2; /* whoever has waited cannot know that nobody else does */
         if (sg_exchange(&lock->word, 2u) == 0)
             return true;
-        restore_signals(state); /* who waits can be ended */
+        blocked.held--;
+        restore_signals();
         struct timespec wait = {1, 0};
         if (timeout_ns != UINT64_MAX) {
             uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
@@ -49,7 +86,7 @@ bool sg_lock_acquire_within(struct sg_lock *lock, struct sg_lock_state *state, u
             if (deadline - now < 1000000000u)
                 wait = (struct timespec){0, (long)(deadline - now)};
         }
-        (void)sg_sys_futex(&lock->word, FUTEX_WAIT_PRIVATE, 2, &wait);
+        wait_for(lock, &wait);
     }
 }
 
@@ -64,7 +101,8 @@ void sg_lock_release(struct sg_lock *lock, const struct sg_lock_state *state)
         return;
     if (sg_exchange(&lock->word, 0u) == 2)
         (void)sg_sys_futex(&lock->word, FUTEX_WAKE_PRIVATE, 1, NULL);
-    restore_signals(state);
+    blocked.held--;
+    restore_signals();
 }
 
 void sg_lock_begin_fork(void)

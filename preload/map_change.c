@@ -9,7 +9,6 @@
 #include "ledger.h"
 #include "options.h"
 #include "segment.h"
-#include "watchdog.h"
 
 #include <errno.h>
 
@@ -115,5 +114,4 @@ void sg_map_settle(struct sg_request *request, bool is_done)
         sg_admission_settle(request, kept);
     else if (request->growth_bytes != 0 || kept != 0)
         sg_admission_settle_small(request->growth_bytes, kept);
-    sg_watchdog_consider();
 }
