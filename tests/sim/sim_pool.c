@@ -152,11 +152,13 @@ static CUresult allocate(CUdeviceptr *pointer, size_t size, struct sgsim_object 
     return CUDA_SUCCESS;
 }
 
+/* With its last block a destroyed pool goes as a whole, busy or not. */
 static void end_if_doomed(struct sgsim_object *pool)
 {
     if (!pool->u.pool.is_doomed || pool->u.pool.used)
         return;
-    trim(pool, 0);
+    while (pool->u.pool.segments)
+        segment_drop(&pool->u.pool.segments);
     sgsim_handle_drop(pool);
 }
 
