@@ -106,7 +106,9 @@ static void read_live(struct report *report, struct report_segment *segment, int
     char why[REPORT_WHY_ROOM];
     enum report_verdict verdict = report_segment_read(segment, directory, name, why);
     if (verdict == REPORT_GOOD) {
-        add_process(report, report_process_from(segment));
+        struct report_process *process = report_process_from(segment);
+        process->segment_name = report_text_copy(name, strlen(name));
+        add_process(report, process);
         seen->names[seen->count++] = report_text_copy(name, strlen(name));
     } else if (verdict == REPORT_BAD) {
         complain(report, report->directory, name, why);

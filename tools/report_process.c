@@ -277,6 +277,7 @@ void report_process_free(struct report_process *process)
     free(process->events);
     free(process->command);
     free(process->job);
+    free(process->segment_name);
     free(process);
 }
 

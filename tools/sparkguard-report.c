@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plot.h"
 #include "render.h"
 #include "report.h"
 #include "since.h"
@@ -24,9 +25,10 @@ struct request {
     struct report_scope scope;
     int64_t watch_ns; /* the interval; 0: once */
     bool is_json;
+    const char *plot_path; /* NULL: no plot */
 };
 
-enum { KEY_JSON = 256, KEY_JOB, KEY_ALL, KEY_LAST, KEY_SINCE, KEY_DIR, KEY_WATCH };
+enum { KEY_JSON = 256, KEY_JOB, KEY_ALL, KEY_LAST, KEY_SINCE, KEY_DIR, KEY_WATCH, KEY_PLOT };
 
 static const struct argp_option options[] = {
     {"json", KEY_JSON, NULL, 0, "print JSON, for programs", 0},
@@ -36,6 +38,7 @@ static const struct argp_option options[] = {
     {"all", KEY_ALL, NULL, 0, "every job and process on record", 0},
     {"watch", KEY_WATCH, "SECONDS", OPTION_ARG_OPTIONAL, "live view, new every SECONDS (1)", 0},
     {"dir", KEY_DIR, "DIR", 0, "read DIR: another user's, a container's, a copy", 0},
+    {"plot", KEY_PLOT, "FILE.svg", 0, "draw the time line of one process", 0},
     {0},
 };
 
@@ -89,6 +92,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case KEY_DIR:
         request->scope.directory = argument;
         return 0;
+    case KEY_PLOT:
+        request->plot_path = argument;
+        return 0;
     case ARGP_KEY_ARG:
         errno = 0;
         unsigned long pid = strtoul(argument, &end, 10);
@@ -102,8 +108,8 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         state->err_stream = NULL; /* getopt's line on what is wrong is enough, without argp's two on --help */
         return 0;
     case ARGP_KEY_END:
-        if (request->is_json && request->watch_ns != 0)
-            return refuse("--json", "or --watch, not both");
+        if (request->is_json + (request->watch_ns != 0) + (request->plot_path != NULL) > 1)
+            return refuse("--json, --watch and --plot", "exclude each other");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -185,6 +191,15 @@ int main(int argc, char **argv)
     request.scope.wants_history = request.scope.directory == NULL && request.watch_ns == 0;
     struct report *report =
         request.watch_ns != 0 ? report_watch(&request.scope, request.watch_ns) : report_build(&request.scope);
+    if (request.plot_path != NULL) {
+        int status = conclude(report, &request.scope);
+        if (report->jobs != NULL || status == REPORT_SHOWN) {
+            int drawn = report_plot_file(report, &request.scope, request.plot_path);
+            status = drawn != REPORT_SHOWN ? drawn : status;
+        }
+        report_free(report);
+        return status;
+    }
     if (request.is_json) {
         report_render_json(report, stdout);
     } else if (request.watch_ns == 0 && (report->jobs != NULL || !is_narrowed(&request.scope))) {

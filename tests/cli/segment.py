@@ -148,6 +148,30 @@ class Segment:
         self.events += 1
         return self.set("event_count", self.events)
 
+    def timeline(self, samples, interval_ns=10**7, **fields):
+        """The bytes of a time line: samples are (nanoseconds since the start, usable, reserve, floor, {domain: live})."""
+        data, self.data = self.data, bytearray(self.layout["sizeof.sg_timeline"][1])
+        header = {"magic": 0x4C454D4954475053, "version": 1, "sample_count": len(samples), "interval_ns": interval_ns, **fields}
+        for field, value in header.items():
+            self._store(*self.layout["sg_timeline." + field], value)
+        base, stride = self.layout["sg_timeline.sample"][0], self.layout["sizeof.sg_sample"][1]
+        for i, (time_ns, usable, reserve, floor, live) in enumerate(samples[: (len(self.data) - base) // stride]):
+            values = {"time_ns": START_NS + time_ns, "usable_bytes": usable, "reserve_bytes": reserve, "floor_bytes": floor}
+            for member, value in values.items():
+                offset, size = self.layout["sg_sample." + member]
+                self._store(base + i * stride + offset, size, value)
+            for domain, value in live.items():
+                self._store(
+                    base + i * stride + self.layout["sg_sample.live_bytes"][0] + 8 * self.layout["domain." + domain][0], 8, value
+                )
+        line, self.data = bytes(self.data), data
+        return line
+
+    def write_timeline(self, directory, samples, **fields):
+        path = (Path(directory) / self.name).with_suffix(".timeline")
+        path.write_bytes(self.timeline(samples, **fields))
+        return path
+
     def write(self, directory):
         path = Path(directory) / self.name
         path.write_bytes(self.data)

@@ -1,0 +1,205 @@
+"""sparkguard-report --plot: what it draws, what it says where there is nothing to draw, what it refuses to believe."""
+
+import re
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from conftest import GIB, MIB
+from segment import START_NS, UNKNOWN
+from test_report import compare
+
+SECOND = 10**9
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def training(seconds=90, count=90):
+    """Device memory that grows in steps and drops, host memory that swings, beside an ever fuller machine."""
+    samples = []
+    for i in range(count):
+        at = 2 + (seconds - 2) * i / count
+        device = 8 * GIB + (i // (count // 6)) * 9 * GIB if i < count * 5 // 6 else 20 * GIB
+        live = {"device": device, "heap": (2 + i % 3) * GIB, "pinned": 3 * GIB, "managed": (i % 4) * GIB, "mapped": GIB}
+        samples.append((int(at * SECOND), 110 * GIB - sum(live.values()), 9 * GIB + 716 * MIB, 2 * GIB + 439 * MIB, live))
+    return samples
+
+
+def trainer(make, **fields):
+    segment = make(**{"command": "python train.py --batch 16 --name '<&\">'", **fields}).domain("device", granted=20 * GIB, peak=53 * GIB)
+    segment.peak(time_ns=START_NS + 70 * SECOND, device=53 * GIB, heap=4 * GIB, pinned=3 * GIB, managed=3 * GIB, mapped=GIB)
+    for number, at in enumerate((3, 20, 22, 47, 48), 1):
+        segment.phase(f"epoch {number} <&>", GIB, 2 * GIB, time_ns=START_NS + at * SECOND)
+    segment.refusal("cudaMalloc", "device", 40 * GIB, "reserve", usable=50 * GIB, time_ns=START_NS + 61 * SECOND)
+    segment.refusal("malloc", "heap", 2 * GIB, "floor", usable=GIB, time_ns=START_NS + 88 * SECOND)
+    return segment
+
+
+def draw(report, path, *arguments, status=0):
+    done = report.run("--plot", path, *arguments)
+    assert done.returncode == status and done.stdout == "", done.stderr
+    if status != 0:
+        assert done.stderr.startswith("sparkguard-report: ") and done.stderr.count("\n") == 1
+        return done.stderr
+    root = ElementTree.parse(path).getroot()
+    assert root.tag == SVG + "svg"
+    return root
+
+
+def words(root):
+    return [text.text for text in root.iter(SVG + "text")]
+
+
+def test_the_drawing_is_golden(make, report, tmp_path):
+    segment = trainer(make)
+    segment.write(report.directory)
+    segment.write_timeline(report.directory, training())
+    draw(report, tmp_path / "plot.svg", 4711)
+    compare("plot.svg", (tmp_path / "plot.svg").read_text())
+
+
+def test_it_names_what_it_draws_without_colour(make, report, tmp_path):
+    segment = trainer(make)
+    segment.write(report.directory)
+    segment.write_timeline(report.directory, training())
+    root = draw(report, tmp_path / "plot.svg")
+    shown = words(root)
+    for text in ("heap", "mapped", "pinned", "managed", "device", "Memory of the machine", "epoch 1 <&>", "cudaMalloc 40.0 GiB",
+                 "malloc 2.0 GiB", "reserve 9.7 GiB", "floor 2.4 GiB", "64 GiB", "1 min 30 s", "phase", "refused"):
+        assert text in shown, text
+    assert "epoch 2 <&>" not in shown, "no room for it"
+    assert "<&\">" in shown[0]
+    patterns = [re.sub("#[0-9a-f]+", "", ElementTree.tostring(p, "unicode").partition(">")[2]) for p in root.iter(SVG + "pattern")]
+    assert len(set(patterns)) == 5
+    dashes = [p.get("stroke-dasharray") for p in root.iter(SVG + "path") if p.get("fill") == "none" and len(p.get("d")) > 200]
+    assert len(set(dashes)) == 3
+
+
+def is_apart(a, b):
+    """Two texts of the drawing, by a width that errs on the small side."""
+    def box(text):
+        size = float(text.get("font-size", 11))
+        width, x = len(text.text) * size * 0.5, float(text.get("x"))
+        left = {"end": x - width, "middle": x - width / 2}.get(text.get("text-anchor"), x)
+        return left, left + width, float(text.get("y")) - size * 0.75, float(text.get("y")) + size * 0.2
+    one, two = box(a), box(b)
+    return one[1] <= two[0] or two[1] <= one[0] or one[3] <= two[2] or two[3] <= one[2]
+
+
+@pytest.mark.parametrize("phases, refusals", [(0, 0), (5, 2), (64, 64)])
+def test_texts_never_overlap_and_stay_inside(make, report, tmp_path, phases, refusals):
+    segment = make(command="x" * 255, job="j" * 63)
+    for i in range(phases):
+        segment.phase(f"a phase of a long name {i}", GIB, 2 * GIB, time_ns=START_NS + i * i * SECOND // 50)
+    for i in range(refusals):
+        segment.refusal("cudaMallocFromPoolAsync", "device", GIB, "reserve", time_ns=START_NS + i * i * SECOND // 50)
+    segment.peak(device=64 * GIB * 16 // 17 + 16).write(report.directory)  # the scale ends with one of its numbers
+    segment.write_timeline(report.directory, training())
+    texts = list(draw(report, tmp_path / "plot.svg").iter(SVG + "text"))
+    for i, text in enumerate(texts):
+        assert 0 <= float(text.get("x")) <= 960
+        assert all(is_apart(text, other) for other in texts[:i]), text.text
+
+
+@pytest.mark.parametrize("seconds, last", [(0.004, "4 ms"), (1.5, "1.4 s"), (50, "50 s"), (600, "10 min"), (5400, "1 h 30 min"),
+                                           (86400 * 31, "28 d")])
+def test_times_have_units_that_fit(make, report, tmp_path, seconds, last):
+    samples = [(int(seconds * SECOND * i / 10), 9 * GIB, GIB, MIB, {"heap": GIB}) for i in range(10)]
+    segment = make(ended_time_ns=START_NS + int(seconds * SECOND)).write(report.directory)
+    make().write_timeline(report.directory, samples)
+    shown = words(draw(report, tmp_path / "plot.svg"))
+    assert last in shown and segment.exists()
+    assert 4 <= len([text for text in shown if re.fullmatch(r"0|[\d.]+ (ms|s|min|h|d)( \d+ (s|min|h))?", text)]) <= 22
+
+
+def test_the_largest_of_those_shown_is_drawn(make, report, tmp_path):
+    for pid, size in ((1, GIB), (2, 9 * GIB), (3, 2 * GIB)):
+        segment = make(pid=pid, command=f"worker {pid}").peak(heap=size)
+        segment.write(report.directory)
+        segment.write_timeline(report.directory, training())
+    make(pid=4).peak(heap=99 * GIB).write(report.directory)  # without a time line
+    done = report.run("--plot", tmp_path / "plot.svg")
+    assert done.returncode == 0 and "drew process 2, which held most of 3" in done.stderr
+    assert words(draw(report, tmp_path / "plot.svg", 3))[0] == "worker 3"
+
+
+def test_unknown_figures_are_gaps(make, report, tmp_path):
+    samples = [(i * SECOND, UNKNOWN if i == 5 else GIB, UNKNOWN, UNKNOWN, {"heap": MIB}) for i in range(10)]
+    segment = make()
+    segment.write(report.directory)
+    segment.write_timeline(report.directory, samples)
+    root = draw(report, tmp_path / "plot.svg")
+    assert "reserve -" in words(root)
+    (usable,) = [p for p in root.iter(SVG + "path") if p.get("stroke") == "#000" and "h22" not in p.get("d")]
+    assert usable.get("d").count("M") == 2
+
+
+def test_a_single_sample_is_drawn(make, report, tmp_path):
+    segment = make(state="running", started_time_ns=int(time.time()) * SECOND)
+    segment.write_timeline(report.directory, [(int(time.time()) * SECOND - START_NS, GIB, MIB, MIB, {})])
+    with segment.write_live(report.directory):
+        draw(report, tmp_path / "plot.svg", 4711)
+
+
+def test_nothing_to_draw_is_said_in_one_sentence(make, report, tmp_path):
+    path = tmp_path / "plot.svg"
+    assert "nothing to draw" in draw(report, path, status=1)
+    assert "no process 4711" in draw(report, path, 4711, status=1)
+    segment = make()
+    segment.write(report.directory)
+    assert "process 4711 has no time line" in draw(report, path, 4711, status=1)
+    segment.write_timeline(report.directory, [])
+    assert "process 4711 has no time line" in draw(report, path, 4711, status=1)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("fields, why", [({"magic": 7}, "wrong magic"), ({"version": 2}, "another version"),
+                                         ({"sample_count": 683}, "more samples")])
+def test_what_is_no_time_line_is_not_drawn(make, report, tmp_path, fields, why):
+    segment = make()
+    segment.write(report.directory)
+    segment.write_timeline(report.directory, training(), **fields)
+    assert why in draw(report, tmp_path / "plot.svg", status=3)
+
+
+@pytest.mark.parametrize("sample", [(-START_NS, 1, 1, 1, {}), (0, 1 << 60, 1, 1, {}), (0, 1, 1, 1, {"heap": 1 << 60})])
+def test_absurd_figures_are_not_drawn(make, report, tmp_path, sample):
+    segment = make()
+    segment.write(report.directory)
+    segment.write_timeline(report.directory, [sample])
+    assert "absurd" in draw(report, tmp_path / "plot.svg", status=3)
+
+
+def test_files_of_another_kind_are_not_drawn(make, report, tmp_path):
+    segment = make()
+    path = (report.directory / segment.name).with_suffix(".timeline")
+    segment.write(report.directory)
+    path.write_bytes(b"x" * 100)
+    assert "another size" in draw(report, tmp_path / "plot.svg", status=3)
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    draw(report, tmp_path / "plot.svg", status=3)
+
+
+def test_samples_in_disorder_are_drawn_in_order(make, report, tmp_path):
+    segment = make()
+    segment.write(report.directory)
+    segment.write_timeline(report.directory, training())
+    draw(report, tmp_path / "plot.svg")
+    in_order = (tmp_path / "plot.svg").read_text()
+    segment.write_timeline(report.directory, training()[::-1])
+    draw(report, tmp_path / "plot.svg")
+    assert (tmp_path / "plot.svg").read_text() == in_order
+
+
+def test_a_file_that_cannot_be_written_is_said(make, report, tmp_path):
+    segment = make()
+    segment.write(report.directory)
+    segment.write_timeline(report.directory, training())
+    assert "No such file" in draw(report, tmp_path / "no/where.svg", status=3)
+    if Path("/dev/full").exists():
+        assert "No space left" in draw(report, "/dev/full", status=3)
+
+
+def test_drawing_and_json_are_not_both(report, tmp_path):
+    assert report.run("--json", "--plot", tmp_path / "plot.svg").returncode == 2

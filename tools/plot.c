@@ -1,0 +1,275 @@
+/*
+ * plot.c - see plot.h: the two fields with what is drawn in them.
+ */
+#define _GNU_SOURCE
+#include "plot.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "render.h"
+#include "svg.h"
+#include "text.h"
+
+enum { WIDTH = 960, LEFT = 84, RIGHT = 916, LIVE_HEIGHT = 230, MACHINE_HEIGHT = 120 };
+
+/* What an area is filled with: a light ground, and lines that differ. */
+static const struct hatching {
+    const char *ground, *lines;
+} hatchings[] = {
+    [SG_DOMAIN_HEAP] = {"#c9d9ec", ""},
+    [SG_DOMAIN_MAPPED] = {"#cfe8e2", "M-2 2l4 -4M0 8l8 -8M6 10l4 -4"},
+    [SG_DOMAIN_PINNED] = {"#f6e7b4", "M2 2h1M6 6h1"},
+    [SG_DOMAIN_MANAGED] = {"#e6d3e6", "M-2 6l4 4M0 0l8 8M6 -2l4 4"},
+    [SG_DOMAIN_DEVICE] = {"#cde5c4", "M0 4h8"},
+};
+_Static_assert(sizeof hatchings / sizeof hatchings[0] == SG_DOMAIN_COUNT, "every domain looks different");
+
+static void put_patterns(FILE *stream)
+{
+    fputs("<defs>\n", stream);
+    for (int i = 0; i < SG_DOMAIN_COUNT; i++)
+        fprintf(stream,
+                "<pattern id=\"%s\" width=\"8\" height=\"8\" patternUnits=\"userSpaceOnUse\">"
+                "<rect width=\"8\" height=\"8\" fill=\"%s\"/><path d=\"%s\" stroke=\"#666\" "
+                "stroke-width=\"0.8\"/></pattern>\n",
+                report_domain_name[i], hatchings[i].ground, hatchings[i].lines[0] ? hatchings[i].lines : "M0 0");
+    fputs("</defs>\n", stream);
+}
+
+/* ---- one field ------------------------------------------------------------------------------------------------------ */
+
+typedef uint64_t value_of(const struct sg_sample *sample, int domain);
+
+static uint64_t usable_of(const struct sg_sample *sample, int unused)
+{
+    (void)unused;
+    return sample->usable_bytes;
+}
+
+static uint64_t reserve_of(const struct sg_sample *sample, int unused)
+{
+    (void)unused;
+    return sample->reserve_bytes;
+}
+
+static uint64_t floor_of(const struct sg_sample *sample, int unused)
+{
+    (void)unused;
+    return sample->floor_bytes;
+}
+
+static uint64_t live_of(const struct sg_sample *sample, int domain)
+{
+    return sample->live_bytes[domain];
+}
+
+/* The sum of the domains from this one on: the last is at the bottom. */
+static uint64_t stacked_of(const struct sg_sample *sample, int domain)
+{
+    uint64_t sum = 0;
+    for (int i = domain; i < SG_DOMAIN_COUNT; i++)
+        sum += sample->live_bytes[i];
+    return sum;
+}
+
+static uint64_t highest(const struct report_timeline *timeline, value_of *value, int domain)
+{
+    uint64_t most = 0;
+    for (size_t i = 0; i < timeline->count; i++) {
+        uint64_t bytes = value(&timeline->samples[i], domain);
+        most = bytes != SG_UNKNOWN && bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static int64_t end_of(const struct plot_field *field, const struct report_timeline *timeline, size_t i)
+{
+    return i + 1 < timeline->count ? timeline->samples[i + 1].time_ns : field->end_ns;
+}
+
+/* A sample stands until the next one: a line of steps, with gaps where nothing is known. */
+static void put_steps(const struct plot_field *field, const struct report_timeline *timeline, value_of *value,
+                      const char *attributes)
+{
+    bool is_drawing = false;
+    fputs("<path fill=\"none\" d=\"", field->stream);
+    for (size_t i = 0; i < timeline->count; i++) {
+        uint64_t bytes = value(&timeline->samples[i], 0);
+        double x = plot_x(field, timeline->samples[i].time_ns), end = plot_x(field, end_of(field, timeline, i));
+        if (bytes == SG_UNKNOWN) {
+            is_drawing = false;
+            continue;
+        }
+        if (!is_drawing)
+            fprintf(field->stream, "M%.1f %.1fH%.1f", x, plot_y(field, bytes), end);
+        else
+            fprintf(field->stream, "V%.1fH%.1f", plot_y(field, bytes), end);
+        is_drawing = true;
+    }
+    fprintf(field->stream, "\" %s/>\n", attributes);
+}
+
+/* Between the sums with the domain and without it. */
+static void put_area(const struct plot_field *field, const struct report_timeline *timeline, int domain)
+{
+    fprintf(field->stream, "<path fill=\"url(#%s)\" stroke=\"#555\" stroke-width=\"0.5\" d=\"",
+            report_domain_name[domain]);
+    for (size_t i = 0; i < timeline->count; i++)
+        fprintf(field->stream, "%c%.1f %.1fH%.1f", i == 0 ? 'M' : 'L', plot_x(field, timeline->samples[i].time_ns),
+                plot_y(field, stacked_of(&timeline->samples[i], domain)), plot_x(field, end_of(field, timeline, i)));
+    for (size_t i = timeline->count; i-- > 0;)
+        fprintf(field->stream, "L%.1f %.1fH%.1f", plot_x(field, end_of(field, timeline, i)),
+                plot_y(field, stacked_of(&timeline->samples[i], domain + 1)),
+                plot_x(field, timeline->samples[i].time_ns));
+    fputs("z\"/>\n", field->stream);
+}
+
+/* ---- legends -------------------------------------------------------------------------------------------------------- */
+
+struct legend {
+    FILE *stream;
+    double x, y;
+};
+
+static void begin_legend(struct legend *legend, FILE *stream, double y, const char *title)
+{
+    *legend = (struct legend){stream, LEFT, y};
+    report_svg_text(stream, legend->x, y, "font-weight=\"bold\"", title);
+    legend->x += report_svg_width(title) * 1.15 + 20;
+}
+
+static void end_item(struct legend *legend, const char *words)
+{
+    report_svg_text(legend->stream, legend->x + 28, legend->y, "", words);
+    legend->x += 28 + report_svg_width(words) + 14;
+}
+
+static void put_area_item(struct legend *legend, int domain)
+{
+    fprintf(legend->stream,
+            "<rect x=\"%.1f\" y=\"%.1f\" width=\"22\" height=\"12\" fill=\"url(#%s)\" stroke=\"#555\"/>\n", legend->x,
+            legend->y - 10, report_domain_name[domain]);
+    end_item(legend, report_domain_name[domain]);
+}
+
+static void put_line_item(struct legend *legend, const char *attributes, const char *words, uint64_t bytes)
+{
+    char size[REPORT_SIZE_TEXT];
+    char *text = report_text_format("%s %s", words, report_size_text(size, bytes));
+    fprintf(legend->stream, "<path d=\"M%.1f %.1fh22\" fill=\"none\" %s/>\n", legend->x, legend->y - 4, attributes);
+    end_item(legend, text);
+    free(text);
+}
+
+static void put_peak(struct legend *legend, const struct plot_field *field, const struct report_process *process)
+{
+    char size[REPORT_SIZE_TEXT];
+    if (process->peak_ns < field->begin_ns || process->peak_ns > field->end_ns)
+        return;
+    const double places[2][2] = {{plot_x(field, process->peak_ns), plot_y(field, process->peak_bytes)},
+                                 {legend->x + 11, legend->y - 4}};
+    for (int i = 0; i < 2; i++)
+        fprintf(legend->stream,
+                "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"#fff\" stroke=\"#000\" stroke-width=\"1.5\"/>\n",
+                places[i][0], places[i][1]);
+    char *text = report_text_format("peak %s", report_size_text(size, process->peak_bytes));
+    end_item(legend, text);
+    free(text);
+}
+
+/* ---- the drawing ---------------------------------------------------------------------------------------------------- */
+
+static void put_titles(FILE *stream, const struct report_process *process)
+{
+    char end[REPORT_END_TEXT], lasted[REPORT_TIME_TEXT];
+    char *command = report_svg_fit(process->command[0] ? process->command : "-", (RIGHT - 24) / 1.6);
+    char *job = report_svg_fit(process->job[0] ? process->job : "-", 300);
+    bool has_lasted = process->ended_ns > process->started_ns && process->started_ns > 0;
+    char *life =
+        report_text_format("process %" PRIu32 " of job %s, %s%s%s", process->pid, job, report_end_text(process, end),
+                           has_lasted ? ", ran " : "",
+                           has_lasted ? report_duration_text(lasted, process->ended_ns - process->started_ns) : "");
+    report_svg_text(stream, 24, 28, "font-size=\"16\" font-weight=\"bold\"", command);
+    report_svg_text(stream, 24, 48, "font-size=\"12\"", life);
+    free(command);
+    free(job);
+    free(life);
+}
+
+/* From the start, if that is known to be before the first sample; to the end, or now. */
+static void set_span(struct plot_field *field, const struct report_process *process,
+                     const struct report_timeline *timeline)
+{
+    int64_t first_ns = timeline->samples[0].time_ns, last_ns = timeline->samples[timeline->count - 1].time_ns;
+    int64_t end_ns = process->state == SG_STATE_RUNNING ? report_now_ns() : process->last_seen_ns;
+    field->begin_ns = process->started_ns > 0 && process->started_ns < first_ns ? process->started_ns : first_ns;
+    field->end_ns = end_ns > last_ns ? end_ns : last_ns;
+    if (field->end_ns - field->begin_ns < 1000000) /* of a single sample */
+        field->end_ns = field->begin_ns + 1000000;
+}
+
+/* A little above what is shown, and never nothing. */
+static uint64_t headroom(uint64_t bytes)
+{
+    return bytes < 4096 ? 4096 : bytes + bytes / 16;
+}
+
+static void put_live(const struct plot_field *field, const struct report_process *process,
+                     const struct report_timeline *timeline, double legend_y)
+{
+    struct legend legend;
+    begin_legend(&legend, field->stream, legend_y, "Live bytes of the process");
+    plot_size_axis(field);
+    for (int i = SG_DOMAIN_COUNT - 1; i >= 0; i--) {
+        if (highest(timeline, live_of, i) == 0)
+            continue;
+        put_area(field, timeline, i);
+        put_area_item(&legend, i);
+    }
+    put_peak(&legend, field, process);
+}
+
+static void put_machine(const struct plot_field *field, const struct report_timeline *timeline, double legend_y)
+{
+    static const char usable[] = "stroke=\"#000\" stroke-width=\"1.5\"";
+    static const char reserve[] = "stroke=\"#a40\" stroke-width=\"1.5\" stroke-dasharray=\"8 3\"";
+    static const char floor[] = "stroke=\"#b00\" stroke-width=\"1.5\" stroke-dasharray=\"2 2\"";
+    const struct sg_sample *last = &timeline->samples[timeline->count - 1];
+    struct legend legend;
+    begin_legend(&legend, field->stream, legend_y, "Memory of the machine");
+    plot_size_axis(field);
+    put_steps(field, timeline, floor_of, floor);
+    put_steps(field, timeline, reserve_of, reserve);
+    put_steps(field, timeline, usable_of, usable);
+    put_line_item(&legend, usable, "usable, in the end", last->usable_bytes);
+    put_line_item(&legend, reserve, "reserve", last->reserve_bytes);
+    put_line_item(&legend, floor, "floor", last->floor_bytes);
+}
+
+void report_plot(FILE *stream, const struct report_process *process, const struct report_timeline *timeline)
+{
+    struct plot_field live = {.stream = stream, .left = LEFT, .right = RIGHT, .top = 86};
+    set_span(&live, process, timeline);
+    live.top += plot_strips_height(process);
+    live.bottom = live.top + LIVE_HEIGHT;
+    live.most_bytes = headroom(report_max(highest(timeline, stacked_of, 0), process->peak_bytes));
+    struct plot_field machine = live;
+    machine.top = live.bottom + 40;
+    machine.bottom = machine.top + MACHINE_HEIGHT;
+    machine.most_bytes = headroom(report_max(highest(timeline, usable_of, 0), highest(timeline, reserve_of, 0)));
+    double height = machine.bottom + 52;
+    fprintf(stream,
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" viewBox=\"0 0 %d %.0f\" "
+            "font-family=\"DejaVu Sans, Helvetica, Arial, sans-serif\" font-size=\"11\" fill=\"#111\">\n",
+            WIDTH, height, WIDTH, height);
+    put_patterns(stream);
+    fputs("<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n", stream);
+    put_titles(stream, process);
+    put_live(&live, process, timeline, 74);
+    put_machine(&machine, timeline, machine.top - 12);
+    plot_strips(&live, &machine, process);
+    plot_time_axis(&machine, machine.bottom);
+    fputs("</svg>\n", stream);
+}

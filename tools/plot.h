@@ -1,0 +1,41 @@
+/*
+ * plot.h - the time line of one process as a drawing: live bytes by domain above, the machine's memory below, phases and refusals
+ * over both. Read without colour: areas differ by their hatching, lines by their dashes.
+ */
+#ifndef SPARKGUARD_TOOLS_PLOT_H
+#define SPARKGUARD_TOOLS_PLOT_H
+
+#include <stdio.h>
+
+#include "report.h"
+#include "timeline_reader.h"
+
+/* A field of the drawing: times from left to right, bytes from the bottom to the top. */
+struct plot_field {
+    FILE *stream;
+    double left, right, top, bottom;
+    int64_t begin_ns, end_ns; /* the first is before the second */
+    uint64_t most_bytes;      /* at the top */
+};
+
+/* Where a time and a number of bytes are, inside the field. */
+double plot_x(const struct plot_field *field, int64_t time_ns);
+double plot_y(const struct plot_field *field, uint64_t bytes);
+
+/* Grid and scale. */
+void plot_size_axis(const struct plot_field *field);
+void plot_time_axis(const struct plot_field *field, double lowest);
+
+/* Strips above a field that name phases and refusals, with lines down through it and the one below; how high they are together. */
+enum { PLOT_STRIP = 18 };
+double plot_strips_height(const struct report_process *process);
+void plot_strips(const struct plot_field *field, const struct plot_field *below, const struct report_process *process);
+
+/* The whole drawing. */
+void report_plot(FILE *stream, const struct report_process *process, const struct report_timeline *timeline);
+
+/* Draws what `report` shows into a file: of its processes that have a time line the one whose peak was highest. Exit status of
+ * the tool; talks on stderr. */
+int report_plot_file(const struct report *report, const struct report_scope *scope, const char *path);
+
+#endif

@@ -1,0 +1,98 @@
+/*
+ * plot_file.c - which process is drawn, and into which file.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "plot.h"
+#include "text.h"
+
+struct choice {
+    const struct report_process *process; /* NULL: none has a time line */
+    struct report_timeline timeline;
+    size_t others; /* that have one too */
+    bool has_complained;
+};
+
+static void consider(struct choice *choice, const struct report *report, int directory,
+                     const struct report_process *process)
+{
+    struct report_timeline timeline = {0};
+    char why[REPORT_WHY_ROOM];
+    enum report_verdict verdict = report_timeline_read(&timeline, directory, process->segment_name, why);
+    if (verdict == REPORT_BAD) {
+        char *path = report_text_printable(report->directory, false);
+        fprintf(stderr, "sparkguard-report: %s: the time line of process %" PRIu32 ": %s\n", path, process->pid, why);
+        free(path);
+        choice->has_complained = true;
+    }
+    if (verdict != REPORT_GOOD)
+        return;
+    choice->others += choice->process != NULL;
+    if (choice->process != NULL && process->peak_bytes < choice->process->peak_bytes) {
+        free(timeline.samples);
+        return;
+    }
+    free(choice->timeline.samples);
+    choice->timeline = timeline;
+    choice->process = process;
+}
+
+static int write_file(const struct choice *choice, const char *path)
+{
+    FILE *file = fopen(path, "we");
+    if (file != NULL)
+        report_plot(file, choice->process, &choice->timeline);
+    bool has_failed = file == NULL || ferror(file) != 0;
+    int error = errno;
+    if (file != NULL && fclose(file) != 0) {
+        has_failed = true;
+        error = errno;
+    }
+    if (!has_failed)
+        return REPORT_SHOWN;
+    fprintf(stderr, "sparkguard-report: cannot write %s: %s\n", path, strerror(error));
+    return REPORT_UNTRUSTED;
+}
+
+static void say_nothing_to_draw(const struct report_scope *scope)
+{
+    fputs("sparkguard-report: nothing to draw: ", stderr);
+    if (scope->pid != 0)
+        fprintf(stderr, "process %" PRIu32, scope->pid);
+    else
+        fputs("no process shown", stderr);
+    fputs(scope->pid != 0 ? " has no time line" : " has a time line", stderr);
+    fputs("; one begins with CUDA, 256 MiB, a phase or a refusal\n", stderr);
+}
+
+int report_plot_file(const struct report *report, const struct report_scope *scope, const char *path)
+{
+    struct choice choice = {0};
+    const struct report_job *job;
+    const struct report_process *process;
+    int directory = open(report->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DL_FOREACH (report->jobs, job)
+        DL_FOREACH (job->processes, process)
+            consider(&choice, report, directory, process);
+    if (directory >= 0)
+        close(directory);
+    int status = choice.has_complained ? REPORT_UNTRUSTED : REPORT_NO_MATCH;
+    if (choice.process != NULL) {
+        status = write_file(&choice, path);
+        if (status == REPORT_SHOWN && choice.others > 0)
+            fprintf(stderr, "sparkguard-report: drew process %" PRIu32 ", which held most of %zu\n",
+                    choice.process->pid, choice.others + 1);
+        if (status == REPORT_SHOWN && choice.has_complained)
+            status = REPORT_UNTRUSTED;
+    } else if (!choice.has_complained) {
+        say_nothing_to_draw(scope);
+    }
+    free(choice.timeline.samples);
+    return status;
+}

@@ -1,0 +1,90 @@
+/*
+ * timeline_reader.c - see timeline_reader.h.
+ */
+#define _GNU_SOURCE
+#include "timeline_reader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "text.h"
+
+#define BYTES_LIMIT (UINT64_C(1) << 56) /* as segment_reader.c: no machine has more */
+
+static enum report_verdict blame(char why[REPORT_WHY_ROOM], const char *text)
+{
+    snprintf(why, REPORT_WHY_ROOM, "%s", text);
+    return REPORT_BAD;
+}
+
+static enum report_verdict read_file(struct sg_timeline *line, int fd, char why[REPORT_WHY_ROOM])
+{
+    struct stat status;
+    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
+        return blame(why, "not a regular file");
+    if (status.st_size != sizeof *line)
+        return blame(why, "a time line of another size");
+    ssize_t got = pread(fd, line, sizeof *line, 0);
+    if (got != sizeof *line)
+        return blame(why, got < 0 ? strerror(errno) : "cut short");
+    if (line->magic == 0)
+        return REPORT_GONE;
+    if (line->magic != SG_TIMELINE_MAGIC)
+        return blame(why, "not a time line (wrong magic number)");
+    if (line->version != SG_TIMELINE_VERSION)
+        return blame(why, "a time line of another version; use the report of that version");
+    if (line->sample_count > SG_SAMPLE_ROOM)
+        return blame(why, "says it has more samples than there is room for");
+    return line->sample_count == 0 ? REPORT_GONE : REPORT_GOOD;
+}
+
+static bool is_absurd(const struct sg_sample *sample)
+{
+    bool is_wrong = sample->time_ns <= 0;
+    const uint64_t of_machine[] = {sample->usable_bytes, sample->reserve_bytes, sample->floor_bytes};
+    for (size_t i = 0; i < sizeof of_machine / sizeof of_machine[0]; i++)
+        is_wrong = is_wrong || (of_machine[i] >= BYTES_LIMIT && of_machine[i] != SG_UNKNOWN);
+    for (int i = 0; i < SG_DOMAIN_ROOM; i++)
+        is_wrong = is_wrong || sample->live_bytes[i] >= BYTES_LIMIT;
+    return is_wrong;
+}
+
+static int compare_times(const void *a, const void *b)
+{
+    const struct sg_sample *first = a, *second = b;
+    return (first->time_ns > second->time_ns) - (first->time_ns < second->time_ns);
+}
+
+enum report_verdict report_timeline_read(struct report_timeline *timeline, int directory, const char *segment_name,
+                                         char why[REPORT_WHY_ROOM])
+{
+    size_t stem = strlen(segment_name) - strlen(SG_SEGMENT_SUFFIX);
+    char *name = report_text_format("%.*s%s", (int)stem, segment_name, SG_TIMELINE_SUFFIX);
+    int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    int error = errno;
+    free(name);
+    if (fd < 0) {
+        blame(why, strerror(error));
+        return error == ENOENT ? REPORT_GONE : REPORT_BAD;
+    }
+    struct sg_timeline *line = report_allocate(1, sizeof *line);
+    enum report_verdict verdict = read_file(line, fd, why);
+    close(fd);
+    for (uint32_t i = 0; verdict == REPORT_GOOD && i < line->sample_count; i++)
+        if (is_absurd(&line->sample[i]))
+            verdict = blame(why, "absurd figures in the time line");
+    if (verdict == REPORT_GOOD) {
+        timeline->count = line->sample_count;
+        timeline->samples = report_allocate(timeline->count, sizeof *timeline->samples);
+        memcpy(timeline->samples, line->sample, timeline->count * sizeof *timeline->samples);
+        qsort(timeline->samples, timeline->count, sizeof *timeline->samples, compare_times);
+    }
+    free(line);
+    return verdict;
+}
