@@ -19,6 +19,13 @@ static struct {
     uint64_t missing_bytes;
 } window[WINDOWS + 1];
 
+static bool has_any; /* numbers were given */
+
+bool sg_files_has_any(void)
+{
+    return has_any;
+}
+
 uint32_t sg_files_flags(uint32_t number)
 {
     return number << NUMBER_SHIFT;
@@ -63,6 +70,7 @@ uint32_t sg_files_enter(const struct sg_map_shape *shape)
         number = find(0);
     }
     if (number != 0) {
+        has_any = true;
         window[number].identity = shape->window_identity;
         window[number].bytes = shape->bytes;
         window[number].entering++;

@@ -20,6 +20,9 @@
 uint32_t sg_files_enter(const struct sg_map_shape *shape);
 void sg_files_entered(uint32_t number);
 
+/* Whether a number was ever given. Under sg_index_maps_lock. */
+bool sg_files_has_any(void);
+
 /* The same as flags of a range, and back. */
 uint32_t sg_files_flags(uint32_t number);
 uint32_t sg_files_number(uint32_t flags);

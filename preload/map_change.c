@@ -61,6 +61,8 @@ uint64_t sg_map_replaced_bytes(uintptr_t address, uint64_t bytes)
 bool sg_map_has_files(uintptr_t begin, uintptr_t end)
 {
     struct sg_range range;
+    if (!sg_files_has_any())
+        return false;
     for (uintptr_t at = begin; sg_ranges_next(&sg_index_maps, at, &range) && range.begin < end; at = range.end)
         if (sg_files_number(range.flags) != 0)
             return true;

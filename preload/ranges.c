@@ -180,6 +180,13 @@ static void join(struct sg_ranges *ranges, uintptr_t address)
 
 static int cut(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end)
 {
+    struct place first = find(ranges, begin);
+    if (is_end(ranges, first) || range_at(ranges, first)->begin >= end)
+        return 0;
+    if (range_at(ranges, first)->begin == begin && range_at(ranges, first)->end == end) {
+        erase(ranges, first);
+        return 0;
+    }
     int result = split(ranges, begin);
     if (result == 0)
         result = split(ranges, end);
