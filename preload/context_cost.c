@@ -61,7 +61,7 @@ static uint64_t above(uint64_t more, uint64_t less)
 }
 
 /* What the driver took through malloc, and what anybody touched of a promise, is in the books already. */
-static uint64_t measure(const struct sg_context_look *before, const struct sg_context_look *after)
+uint64_t sg_context_measure(const struct sg_context_look *before, const struct sg_context_look *after)
 {
     if (!before->is_quiet || !after->is_quiet || after->asked_bytes - before->asked_bytes > OTHERS_MOST)
         return 0;
@@ -94,7 +94,7 @@ static uint64_t expect(const uint64_t last[3])
 /* Of two that measure at the same time one may be forgotten; what is left was measured all the same. */
 uint64_t sg_context_learn(const struct sg_context_look *before, const struct sg_context_look *after)
 {
-    uint64_t cost = measure(before, after);
+    uint64_t cost = sg_context_measure(before, after);
     if (cost == 0)
         return 0;
     struct sg_machine_ledger *ledger = sg_seats_ledger();

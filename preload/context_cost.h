@@ -28,6 +28,9 @@ struct sg_context_look {
  * something: they are asked to look, too. */
 struct sg_context_look sg_context_look(uint64_t own_flight);
 
+/* What was taken between the two and is in nobody's books, as far as they tell; 0 if they do not. */
+uint64_t sg_context_measure(const struct sg_context_look *before, const struct sg_context_look *after);
+
 /* What a context made between the two has taken, as far as they tell; 0 if they do not. Remembered in the machine's ledger. */
 uint64_t sg_context_learn(const struct sg_context_look *before, const struct sg_context_look *after);
 

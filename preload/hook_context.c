@@ -217,6 +217,52 @@ SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice dev)
     RESET(cuDevicePrimaryCtxReset_v2, dev);
 }
 
+/* ---- what a context takes later ------------------------------------------------------------------------------------ */
+
+/* The others are hints to caches. */
+static bool takes_memory(CUlimit limit)
+{
+    return limit == CU_LIMIT_STACK_SIZE || limit == CU_LIMIT_PRINTF_FIFO_SIZE || limit == CU_LIMIT_MALLOC_HEAP_SIZE ||
+           limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH || limit == CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT;
+}
+
+/* The current context takes so much more than it did, or less: it goes with it. */
+static void note_change(const struct sg_cuda_call *call, uint64_t more, uint64_t less)
+{
+    SG_DRIVER(get_current, cuCtxGetCurrent);
+    CUcontext current = NULL;
+    uint64_t *primary = &primary_cost[call->device];
+    if (call->context == SG_CONTEXT_PRIMARY) {
+        less -= sg_sub_clamped(primary, less);
+        sg_fetch_add(primary, more);
+    } else if (get_current != NULL && get_current(&current) == CUDA_SUCCESS) {
+        uint64_t cost = sg_block_size(sg_table_remove(&sg_index_contexts, (uintptr_t)current));
+        less = less < cost ? less : cost;
+        note_context(current, cost + more - less);
+    }
+    sg_fetch_add(&sg_own->unaccounted_bytes, more);
+    note_gone(less);
+}
+
+/* How much a stack, a queue or a heap of kernels takes, the driver decides: measured, where the memory is the machine's. */
+SG_EXPORT CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)
+{
+    struct sg_cuda_call call;
+    struct sg_context_look before = {0};
+    (void)sg_cuda_begin(&call, SG_HOOK_cuCtxSetLimit, SG_DOMAIN_DEVICE, 0);
+    bool is_measured = call.is_counted && takes_memory(limit) && sg_cuda_knows_device(call.device) &&
+                       !sg_cuda_has_own_pool(call.device);
+    if (is_measured)
+        before = sg_context_look(0);
+    CUresult result = SG_DRIVER_CALL(cuCtxSetLimit, limit, value);
+    if (is_measured && result == CUDA_SUCCESS) {
+        struct sg_context_look after = sg_context_look(0);
+        note_change(&call, sg_context_measure(&before, &after), sg_context_measure(&after, &before));
+    }
+    sg_cuda_end(&call, 0);
+    return result;
+}
+
 /* It does not say on which device it was. */
 static void give_back_primaries(void)
 {

@@ -210,6 +210,14 @@ static void test_contexts(void)
     OK(cuCtxAttach(&current, 0));
     OK(cuCtxDetach(other));
     OK(cuMemAlloc_v2(&pointer, MIB));
+    OK(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 3 * MIB));
+    OK(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 2 * MIB));
+    OK(cuCtxSetLimit(CU_LIMIT_PERSISTING_L2_CACHE_SIZE, MIB));
+    FAILS(cuCtxSetLimit(CU_LIMIT_MAX, MIB), CUDA_ERROR_UNSUPPORTED_LIMIT);
+    CHECK(sgsim_live_bytes("context") == 2 * MIB);
+    sgsim_break(CUDA_ERROR_ILLEGAL_ADDRESS);
+    FAILS(cuMemAlloc_v2(&pointer, MIB), CUDA_ERROR_ILLEGAL_ADDRESS);
+    OK(cuCtxGetDevice(&device));
     OK(cuCtxDetach(other)); /* its last user */
     CHECK(current == other && sgsim_live_bytes("total") == 0);
     OK(cuCtxCreate_v2(&other, 0, 0));

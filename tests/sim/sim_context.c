@@ -64,7 +64,8 @@ static void deactivate(struct sgsim_object *context)
     }
     sgsim_unmap(context->backing, context->backing_size);
     context->backing = 0;
-    sgsim_release(SGSIM_CONTEXT, context->device, sgsim.context_bytes);
+    sgsim_release(SGSIM_CONTEXT, context->device, sgsim.context_bytes + context->charged);
+    context->charged = 0;
     context->is_active = false;
     context->error = CUDA_SUCCESS;
 }
@@ -256,6 +257,27 @@ CUresult CUDAAPI cuCtxGetDevice_v2(CUdevice *device, CUcontext context)
 {
     SGSIM_ENTER(cuCtxGetDevice_v2, SGSIM_NEEDS_INIT);
     return sgsim_leave(device_of(context, device));
+}
+
+/* The heap of kernels is the context's own memory, here from the call on; other limits take nothing. */
+static CUresult set_limit(struct sgsim_object *context, CUlimit limit, size_t value)
+{
+    if ((unsigned int)limit >= CU_LIMIT_MAX)
+        return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    if (limit != CU_LIMIT_MALLOC_HEAP_SIZE)
+        return CUDA_SUCCESS;
+    if (value < context->charged)
+        sgsim_release(SGSIM_CONTEXT, context->device, context->charged - value);
+    else if (sgsim_charge(SGSIM_CONTEXT, context->device, value - context->charged) != CUDA_SUCCESS)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    context->charged = value;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)
+{
+    SGSIM_ENTER(cuCtxSetLimit, SGSIM_NEEDS_CONTEXT);
+    return sgsim_leave(set_limit(sgsim_current(), limit, value));
 }
 
 CUresult CUDAAPI cuCtxSynchronize(void)

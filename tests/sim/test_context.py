@@ -270,6 +270,33 @@ quiet(unaccounted=live("context"))
         assert entry["domains"]["device"]["live_bytes"] == 0
 
 
+@pytest.mark.parametrize("name, destroy", [("cuCtxCreate_v4", "cuCtxDestroy_v2"), ("cuDevicePrimaryCtxRetain", None)])
+@pytest.mark.parametrize("cost", ["0", "700M"])
+def test_what_its_limits_take_is_unaccounted_until_it_ends(sim, name, destroy, cost):
+    """A heap for kernels is no allocation: measured, like a context, but nothing that the next context is expected to take."""
+    text = (
+        CREATE
+        + f"""
+result, out = create("{name}")
+ok(result)
+ok(cuda.cuCtxSetCurrent(c_void_p(out)))
+quiet(unaccounted=live("context"))
+for bytes in 3 * GIB, 4 * GIB, 2 * GIB:
+    ok(cuda.cuCtxSetLimit(2, c_size_t(bytes)))
+    quiet(unaccounted=live("context"))
+say(failed=cuda.cuCtxSetLimit(99, c_size_t(GIB)), looked=calls("cuCtxSetLimit"))
+ok(cuda.{destroy or "cuDevicePrimaryCtxReset_v2"}({"c_void_p(out)" if destroy else 0}))
+quiet(unaccounted=live("context"))
+"""
+    )
+    learned = []
+    for said, entry in sim.script_points(text, SGSIM_CONTEXT=cost, **sim.machine(SPARK)):
+        assert abs((entry["unaccounted_bytes"] or 0) - said.unaccounted) <= NEAR
+        assert entry["domains"]["device"]["live_bytes"] == 0
+        learned.append(expected(sim))
+    assert len(learned) == 5 and len(set(learned)) == 1
+
+
 def test_allocations_beside_it_are_not_unaccounted(sim):
     text = (
         CREATE

@@ -139,6 +139,8 @@ def contexts():
         must("cuDevicePrimaryCtxRetain", byref(context), 0) # active again
         must("cuDevicePrimaryCtxRelease_v2", 0)
 def answers():
+    got("cuCtxSetLimit", 2, size)
+    must("cuCtxSetLimit", 2, c_size_t(0))
     narrow, wide = (c_uint(), c_uint()), (c_size_t(), c_size_t())
     got("cuMemGetInfo", byref(narrow[0]), byref(narrow[1]))
     got("cuMemGetInfo_v2", byref(wide[0]), byref(wide[1]))
