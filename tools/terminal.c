@@ -159,16 +159,12 @@ bool terminal_can_draw(void)
     return isatty(STDOUT_FILENO) == 1 && kind != NULL && kind[0] != '\0' && strcmp(kind, "dumb") != 0;
 }
 
-/* What is ignored stays so: a blocked signal would come all the same. */
 void terminal_begin(void)
 {
     sigset_t taken;
     sigemptyset(&taken);
-    for (size_t i = 0; i < sizeof taken_signals / sizeof taken_signals[0]; i++) {
-        struct sigaction action;
-        if (sigaction(taken_signals[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
-            sigaddset(&taken, taken_signals[i]);
-    }
+    for (size_t i = 0; i < sizeof taken_signals / sizeof taken_signals[0]; i++)
+        sigaddset(&taken, taken_signals[i]);
     sigprocmask(SIG_BLOCK, &taken, NULL);
     screen.signals = signalfd(screen.signals, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
     screen.has_keys = isatty(STDIN_FILENO) == 1;
@@ -189,7 +185,7 @@ size_t terminal_rows(void)
 
 /* ---- signals ----------------------------------------------------------------------------------------------------- */
 
-/* Lets a signal that we hold back do what it does by itself: end us, or stop us until SIGCONT. */
+/* Lets a signal that we hold back do what it does by itself: end us, stop us until SIGCONT, or nothing if it is ignored. */
 static void let_happen(int number)
 {
     sigset_t only;

@@ -107,6 +107,7 @@ def test_nothing_runs_yet_and_then_something_does(live, report, watch):
 
 def test_it_grows_towards_a_wall_and_shrinks_away_from_it(live, report, watch):
     process = live(7, 1, job="train", **{"slot.limit_bytes": 100000 * GIB})
+    live(8, 1, job="train", command="python still")
     held = [1.0]
 
     def grow():
@@ -114,10 +115,11 @@ def test_it_grows_towards_a_wall_and_shrinks_away_from_it(live, report, watch):
         process.hold(held[0])
 
     with watch(QUICK) as terminal:
-        rising = terminal.until(lambda text: re.search(r"python.* \+[\d.]+ [KMG]iB/s +\d[\w ]+ 0$", text, re.MULTILINE), grow)
+        rising = terminal.until(lambda text: re.search(r"python t.* \+[\d.]+ [KMG]iB/s +\d[\w ]+ 0$", text, re.MULTILINE), grow)
+        assert re.search(r"python still .* 0 B/s +- +0$", rising, re.MULTILINE)
         assert re.search(r"usable 0 B/s, to reserve -, to floor -", rising)  # the machine is made of files
         process.hold(0)
-        terminal.until(lambda text: re.search(r"python.* -[\d.]+ [KMG]iB/s +- +0$", text, re.MULTILINE), lambda: process.hold(0))
+        terminal.until(lambda text: re.search(r"python t.* -[\d.]+ [KMG]iB/s +- +0$", text, re.MULTILINE), lambda: process.hold(0))
 
 
 def test_the_machine_runs_into_its_reserve(report, watch):
@@ -149,16 +151,18 @@ def test_one_that_ends_is_seen_to_end(make, busy, live, report, watch):
 # ---- keys -----------------------------------------------------------------------------------------------------------
 
 
-def test_keys_sort_and_flatten(busy, watch):
+def test_keys_sort_and_flatten(busy, live, watch):
+    live(4714, 24, parent_pid=4711, job="train", command="python holds most")
     with watch(QUICK, columns=120) as terminal:
-        assert pids(terminal.shows("└─vllm")) == [4711, 4713, 4712, 4800]  # workers below their parent
+        assert pids(terminal.shows("└─vllm")) == [4711, 4714, 4713, 4712, 4800]  # below their parent
         terminal.press("t")
-        assert pids(terminal.until(lambda text: "─" not in text)) == [4711, 4800, 4713, 4712]
+        assert pids(terminal.until(lambda text: "─" not in text)) == [4714, 4711, 4800, 4713, 4712]
         terminal.press("n")
-        assert pids(terminal.shows(r"▾PID")) == [4711, 4712, 4713, 4800]
+        assert pids(terminal.shows(r"▾PID")) == [4711, 4712, 4713, 4714, 4800]
         for key, heading in (("p", "PEAK"), ("r", "RATE"), ("x", "REFUSED"), ("l", "LIVE")):
             terminal.press(key)
-            assert pids(terminal.shows(f"▾{heading}"))[0] == 4711
+            first = 4711 if key in "px" else 4714
+            assert pids(terminal.shows(f"▾{heading}"))[0] == first
 
 
 def test_q_gives_the_terminal_back(busy, watch):
