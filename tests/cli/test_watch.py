@@ -236,6 +236,14 @@ def test_a_signal_gives_the_terminal_back_and_ends_it(busy, watch, number):
         assert not terminal.is_raw()
 
 
+def test_without_keys_control_c_ends_it(busy, watch):
+    with watch("--watch=3600", program=["sh", "-c", 'exec "$@" </dev/null', "sh", busy.program]) as terminal:
+        terminal.shows("^Ctrl-C ends this")
+        terminal.press("\x03")
+        assert terminal.end() == -signal.SIGINT
+        assert not terminal.screen.is_alternate
+
+
 def test_an_ignored_signal_stays_ignored(busy, watch):
     with watch("--watch=3600", program=["sh", "-c", 'trap "" HUP; exec "$@"', "sh", busy.program]) as terminal:
         terminal.shows("q quit")
