@@ -6,13 +6,24 @@
 
 enum { READ_WRITE = PROT_READ | PROT_WRITE, ANONYMOUS = MAP_PRIVATE | MAP_ANONYMOUS };
 
+static char buffer[1 << 16]; /* what reading takes is there before */
+
+/* Without the time line, which the guard begins with a refusal. */
 static size_t read_maps(char *text, size_t room)
 {
+    static char line[4096 + 128];
     size_t length = 0;
-    int fd = open("/proc/self/maps", O_RDONLY);
-    for (ssize_t got; (got = read(fd, text + length, room - length)) > 0;)
-        length += (size_t)got;
-    close(fd);
+    FILE *file = fopen("/proc/self/maps", "r");
+    CHECK(file != NULL);
+    setvbuf(file, buffer, _IOFBF, sizeof buffer);
+    while (fgets(line, sizeof line, file) != NULL) {
+        if (strstr(line, ".timeline") != NULL)
+            continue;
+        CHECK(length + strlen(line) < room);
+        strcpy(text + length, line);
+        length += strlen(line);
+    }
+    fclose(file);
     return length;
 }
 
