@@ -49,6 +49,10 @@ enum {
     SG_PHASE_ROOM = 64,
     SG_EVENT_ROOM = 32,
     SG_DEVICE_ROOM = 8,
+    SG_SITE_ROOM = 32, /* numbers of call sites in a class: 0 is none */
+    SG_SITE_OTHER = 1, /* all that found no place */
+    SG_SITE_FIRST = 2, /* from here on one each */
+    SG_SITE_NAME_BYTES = 80,
     SG_FILE_ROOM = 10,       /* memory files that a process shows, the largest promises first */
     SG_RECORD_FIRST = 64,    /* thread records a new segment has room for */
     SG_RECORD_LIMIT = 15360, /* and the most it grows to; further threads share record 0 */
@@ -190,6 +194,22 @@ struct sg_memory_file {
     uint64_t bytes;    /* (atomic) what of promised_bytes is missing there */
 };
 
+/* Sites are numbered by class: a number must fit in what is known of a block. */
+enum sg_site_class { SG_SITES_HEAP, SG_SITES_MAPPED, SG_SITES_CUDA, SG_SITE_CLASSES };
+
+/* Where large blocks were asked for: the address that the program's own call returns to. */
+struct sg_site {
+    uint64_t key;                     /* (atomic) that address << 3 | enum sg_domain; 0: none */
+    uint64_t live_bytes;              /* (atomic) */
+    uint64_t live_count;              /* (atomic) blocks; of mappings the contiguous pieces */
+    uint64_t peak_bytes;              /* (atomic) highest live_bytes */
+    uint64_t offset;                  /* of the address in that library, as its symbol table counts */
+    uint64_t is_named;                /* (atomic) 1: offset and library are whole, written once */
+    char library[SG_SITE_NAME_BYTES]; /* the file's name without folders */
+};
+_Static_assert(sizeof(struct sg_site) == 128, "layout");
+_Static_assert((int)SG_DOMAIN_COUNT <= 8, "a domain has three bits of a site's key");
+
 struct sg_segment {
     struct sg_slot slot;
 
@@ -234,6 +254,7 @@ struct sg_segment {
     int64_t saved_time_ns;
     uint64_t boot_id[2]; /* /proc/sys/kernel/random/boot_id, its first 16 digits in the first; 0: unknown */
     uint64_t padding[2];
+    struct sg_site site[SG_SITE_CLASSES][SG_SITE_ROOM];
     struct sg_record record[]; /* record 0 is shared by threads that found no place of their own */
 };
 _Static_assert(offsetof(struct sg_segment, record) % 64 == 0, "records sit on cache lines of their own");

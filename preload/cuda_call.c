@@ -9,6 +9,7 @@
 #include "returns.h"
 #include "room.h"
 #include "seats.h"
+#include "sites.h"
 #include "text.h"
 #include "watchdog.h"
 
@@ -312,15 +313,24 @@ bool sg_cuda_begin_on(struct sg_cuda_call *call, enum sg_hook hook, CUdevice dev
     return true;
 }
 
-void sg_cuda_record(const struct sg_cuda_call *call, struct sg_table *table, uint64_t key, uint64_t bytes)
+uint32_t sg_cuda_enter_site(enum sg_domain domain, const void *caller, uint64_t bytes)
+{
+    const void *outer = sg_self.caller;
+    return sg_sites_enter(SG_SITES_CUDA, domain, outer != NULL ? outer : caller, bytes);
+}
+
+void sg_cuda_record(const struct sg_cuda_call *call, struct sg_table *table, uint64_t key, uint64_t bytes,
+                    const void *caller)
 {
     uint64_t stale;
     enum sg_domain domain = call->request.domain;
     if (!call->is_counted)
         return;
     uint64_t block = sg_block(bytes, domain, call->device) | (uint64_t)call->context << SG_BLOCK_SLOT_SHIFT;
+    block |= (uint64_t)sg_cuda_enter_site(domain, caller, bytes) << SG_BLOCK_SITE_SHIFT;
     if (sg_table_insert(table, key, block, &stale) != 0) {
         sg_ledger_count_fault();
+        sg_sites_leave(SG_SITES_CUDA, sg_block_site(block), bytes);
         return;
     }
     if (stale != 0) { /* it went by a way we did not see, or with a context whose slot others share */
@@ -379,6 +389,7 @@ void sg_cuda_released(const struct sg_table *table, uint64_t block)
         (void)sg_sub_clamped(&sg_own->registered_bytes, sg_block_size(block));
         return;
     }
+    sg_sites_leave(SG_SITES_CUDA, sg_block_site(block), sg_block_size(block));
     sg_ledger_count_free(domain);
     if ((block & SG_BLOCK_POOLED) != 0) {
         sg_pool_block_gone(block);

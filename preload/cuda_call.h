@@ -96,8 +96,12 @@ int sg_cuda_find_device(const char *nvml_uuid);
  * is asked once whether the context still lives. */
 bool sg_cuda_ask(struct sg_cuda_call *call);
 
-/* The call succeeded and gave `key`: enters it, charges `bytes`. */
-void sg_cuda_record(const struct sg_cuda_call *call, struct sg_table *table, uint64_t key, uint64_t bytes);
+/* The call succeeded and gave `key`: enters it, charges `bytes`. `caller`: where the program's call returns to. */
+void sg_cuda_record(const struct sg_cuda_call *call, struct sg_table *table, uint64_t key, uint64_t bytes,
+                    const void *caller);
+
+/* The call site of a block (sites.h): that of the runtime's function that the program called, else `caller`. Enters it. */
+uint32_t sg_cuda_enter_site(enum sg_domain domain, const void *caller, uint64_t bytes);
 
 /* After the call; `kept_bytes` is what it took, 0 if it failed. */
 void sg_cuda_end(struct sg_cuda_call *call, uint64_t kept_bytes);

@@ -18,7 +18,7 @@
         return call.answer; \
     CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
     if (result == CUDA_SUCCESS) \
-        sg_cuda_record(&call, &sg_index_cuda, (TYPE) * (out), bytes); \
+        sg_cuda_record(&call, &sg_index_cuda, (TYPE) * (out), bytes, __builtin_return_address(0)); \
     sg_cuda_end(&call, result == CUDA_SUCCESS ? (bytes) : 0); \
     return result
 
@@ -73,7 +73,7 @@ SG_EXPORT CUresult CUDAAPI cuMemHostAlloc(void **pp, size_t bytesize, unsigned i
         return call.answer; \
     CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
     if (result == CUDA_SUCCESS) \
-        sg_cuda_record(&call, &sg_index_cuda, *(dptr), (uint64_t) * (pitch) * (height)); \
+        sg_cuda_record(&call, &sg_index_cuda, *(dptr), (uint64_t) * (pitch) * (height), __builtin_return_address(0)); \
     sg_cuda_end(&call, result == CUDA_SUCCESS ? guess : 0); \
     return result
 
@@ -187,8 +187,8 @@ static bool has_channels(unsigned channels, CUarray_format format)
         return call.answer; \
     CUresult result = SG_DRIVER_CALL(name, handle, descriptor); \
     if (result == CUDA_SUCCESS) \
-        sg_cuda_record(&call, &sg_index_arrays, (uintptr_t) * (handle), \
-                       required_bytes(*(handle), call.device, bytes)); \
+        sg_cuda_record(&call, &sg_index_arrays, (uintptr_t) * (handle), required_bytes(*(handle), call.device, bytes), \
+                       __builtin_return_address(0)); \
     sg_cuda_end(&call, result == CUDA_SUCCESS ? bytes : 0); \
     return result
 
@@ -270,7 +270,7 @@ SG_EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
     CUresult result = SG_DRIVER_CALL(cuMipmappedArrayCreate, pHandle, shape, numMipmapLevels);
     if (result == CUDA_SUCCESS)
         sg_cuda_record(&call, &sg_index_arrays, (uintptr_t)*pHandle,
-                       required_mipmapped_bytes(*pHandle, call.device, bytes));
+                       required_mipmapped_bytes(*pHandle, call.device, bytes), __builtin_return_address(0));
     sg_cuda_end(&call, result == CUDA_SUCCESS ? bytes : 0);
     return result;
 }

@@ -19,6 +19,7 @@
 #include "options.h"
 #include "real.h"
 #include "segment.h"
+#include "sites.h"
 #include "thread.h"
 #include "watchdog.h"
 
@@ -35,6 +36,7 @@ struct order {
     enum sg_hook hook; /* which function's name and address */
     size_t size;       /* bytes altogether */
     size_t alignment;
+    const void *caller; /* where the program's call returns to */
 };
 
 static size_t usable_size(void *ptr)
@@ -78,21 +80,27 @@ static void *refused(void)
     return NULL;
 }
 
-static SG_COLD void enter_tracked(void *ptr, size_t usable)
+static void leave_site(uint64_t entry)
 {
-    uint64_t stale = 0;
-    if (sg_table_insert(&sg_index_blocks, (uintptr_t)ptr, sg_block(usable, SG_DOMAIN_HEAP, 0), &stale) != 0)
+    if (sg_block_site(entry) != 0)
+        sg_sites_leave(SG_SITES_HEAP, sg_block_site(entry), sg_block_size(entry));
+}
+
+/* `caller` NULL, here and below: of a request that was not large. */
+static SG_COLD void enter_tracked(void *ptr, size_t usable, const void *caller)
+{
+    uint64_t stale = 0, entry = sg_block(usable, SG_DOMAIN_HEAP, 0);
+    if (caller != NULL)
+        entry |= (uint64_t)sg_sites_enter(SG_SITES_HEAP, SG_DOMAIN_HEAP, caller, usable) << SG_BLOCK_SITE_SHIFT;
+    if (sg_table_insert(&sg_index_blocks, (uintptr_t)ptr, entry, &stale) != 0) {
         sg_ledger_count_fault();
+        leave_site(entry);
+    }
     if (stale != 0) { /* the block that was here went through a door we do not see */
+        leave_site(stale);
         sg_ledger_release(SG_DOMAIN_HEAP, sg_block_size(stale));
         sg_add_relaxed(&sg_own->unmatched_frees, 1);
     }
-}
-
-static inline void enter_block(void *ptr, size_t usable)
-{
-    if (SG_UNLIKELY(usable >= SG_TRACKED_BYTES))
-        enter_tracked(ptr, usable);
 }
 
 static SG_COLD void mend_credit(struct sg_record *record, int64_t credit)
@@ -125,10 +133,11 @@ static inline void pay(int64_t change, bool is_direct)
         mend_credit(record, credit);
 }
 
-static void count_block(void *ptr, size_t usable, bool is_direct)
+static void count_block(void *ptr, size_t usable, const void *caller)
 {
-    enter_block(ptr, usable);
-    pay((int64_t)usable, is_direct);
+    if (SG_UNLIKELY(usable >= SG_TRACKED_BYTES))
+        enter_tracked(ptr, usable, caller);
+    pay((int64_t)usable, caller != NULL);
 }
 
 static void count_allocation(void)
@@ -160,7 +169,7 @@ static void *take_large(const struct order *order)
     size_t usable = ptr != NULL ? usable_size(ptr) : 0;
     if (ptr != NULL) {
         int saved_errno = errno;
-        count_block(ptr, usable, true);
+        count_block(ptr, usable, order->caller);
         count_allocation();
         errno = saved_errno;
     }
@@ -197,7 +206,7 @@ static void *take(const struct order order)
         return refused();
     void *ptr = carry_out_inside(&order);
     if (ptr != NULL) {
-        count_block(ptr, usable_size(ptr), false);
+        count_block(ptr, usable_size(ptr), NULL);
         count_allocation();
     }
     consider_fast();
@@ -212,6 +221,7 @@ static void release_tracked(const void *ptr, size_t usable)
         sg_add_relaxed(&sg_own->unmatched_frees, 1);
         return;
     }
+    leave_site(entry);
     if ((entry & SG_BLOCK_SETTLED) == 0)
         sg_index_withdraw((uintptr_t)ptr, (uintptr_t)ptr + usable);
     pay(-(int64_t)usable, true);
@@ -226,9 +236,9 @@ static void release_block(const void *ptr, size_t usable)
         release_tracked(ptr, usable);
 }
 
-void *sg_heap_take(size_t size, enum sg_hook hook)
+void *sg_heap_take(size_t size, enum sg_hook hook, const void *caller)
 {
-    return take((struct order){hook == SG_HOOK_calloc ? WORK_CALLOC : WORK_MALLOC, hook, size, 0});
+    return take((struct order){hook == SG_HOOK_calloc ? WORK_CALLOC : WORK_MALLOC, hook, size, 0, caller});
 }
 
 void *sg_heap_admit(void *ptr, enum sg_hook hook)
@@ -240,7 +250,7 @@ void *sg_heap_admit(void *ptr, enum sg_hook hook)
         SG_REAL(free)(ptr);
         return refused();
     }
-    count_block(ptr, usable, false);
+    count_block(ptr, usable, NULL);
     count_allocation();
     sg_watchdog_consider();
     return ptr;
@@ -265,7 +275,7 @@ void sg_heap_give_back(void *ptr)
 
 void sg_heap_count(void *ptr, size_t usable)
 {
-    count_block(ptr, usable, false);
+    count_block(ptr, usable, NULL);
 }
 
 /* A block of the boot buffer moves to the real heap. */
@@ -290,7 +300,7 @@ static void *carry_out_realloc(void *ptr, size_t size)
  * without a second copy. Below it, or with another allocator, old and new may live side by side for a moment. */
 #define GROWS_IN_PLACE_BYTES ((size_t)32 << 20)
 
-static void *resize(void *ptr, size_t size, const char *call)
+static void *resize(void *ptr, size_t size, const char *call, const void *caller)
 {
     size_t old = SG_REAL(malloc_usable_size)(ptr);
     size_t growth = size > old ? size - old : 0;
@@ -309,7 +319,9 @@ static void *resize(void *ptr, size_t size, const char *call)
         size_t usable = moved != NULL ? SG_REAL(malloc_usable_size)(moved) : 0;
         if (!is_known)
             sg_add_relaxed(&sg_own->unmatched_frees, 1);
-        enter_block(moved, usable);
+        leave_site(entry);
+        if (usable >= SG_TRACKED_BYTES)
+            enter_tracked(moved, usable, usable >= sg_options.large_bytes ? caller : NULL);
         pay((int64_t)usable - (is_known ? (int64_t)old : 0), is_large || old >= SG_TRACKED_BYTES);
     } else if (entry != 0 && sg_table_insert(&sg_index_blocks, (uintptr_t)ptr, entry, NULL) != 0) {
         sg_ledger_count_fault();
@@ -322,15 +334,15 @@ static void *resize(void *ptr, size_t size, const char *call)
     return moved;
 }
 
-void *sg_heap_resize(void *ptr, size_t size, enum sg_hook hook)
+void *sg_heap_resize(void *ptr, size_t size, enum sg_hook hook, const void *caller)
 {
     if (ptr == NULL)
-        return take((struct order){WORK_MALLOC, hook, size, 0});
+        return take((struct order){WORK_MALLOC, hook, size, 0, caller});
     if (sg_boot_owns(ptr))
         return move_from_boot(ptr, size);
     bool is_ours = sg_lifecycle_enter() && (sg_self.layers & SG_LAYER_HEAP) == 0 && size <= PTRDIFF_MAX;
     void *moved = is_ours ? NULL : SG_REAL(realloc)(ptr, size);
-    return !is_ours ? moved : resize(ptr, size, sg_hook_table[hook].base);
+    return !is_ours ? moved : resize(ptr, size, sg_hook_table[hook].base, caller);
 }
 
 void sg_heap_settle(int64_t change)
@@ -343,7 +355,7 @@ SG_EXPORT void *reallocarray(void *ptr, size_t count, size_t size)
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes))
         return refused();
-    return sg_heap_resize(ptr, bytes, SG_HOOK_reallocarray);
+    return sg_heap_resize(ptr, bytes, SG_HOOK_reallocarray, __builtin_return_address(0));
 }
 
 SG_EXPORT int posix_memalign(void **out, size_t alignment, size_t size)
@@ -352,7 +364,7 @@ SG_EXPORT int posix_memalign(void **out, size_t alignment, size_t size)
         return EINVAL;
     int saved_errno = errno;
     errno = 0;
-    void *ptr = take((struct order){WORK_ALIGN, SG_HOOK_posix_memalign, size, alignment});
+    void *ptr = take((struct order){WORK_ALIGN, SG_HOOK_posix_memalign, size, alignment, __builtin_return_address(0)});
     int result = ptr != NULL ? 0 : errno != 0 ? errno : ENOMEM;
     errno = saved_errno;
     if (ptr != NULL)
@@ -362,22 +374,22 @@ SG_EXPORT int posix_memalign(void **out, size_t alignment, size_t size)
 
 SG_EXPORT void *aligned_alloc(size_t alignment, size_t size)
 {
-    return take((struct order){WORK_ALIGN, SG_HOOK_aligned_alloc, size, alignment});
+    return take((struct order){WORK_ALIGN, SG_HOOK_aligned_alloc, size, alignment, __builtin_return_address(0)});
 }
 
 SG_EXPORT void *memalign(size_t alignment, size_t size)
 {
-    return take((struct order){WORK_ALIGN, SG_HOOK_memalign, size, alignment});
+    return take((struct order){WORK_ALIGN, SG_HOOK_memalign, size, alignment, __builtin_return_address(0)});
 }
 
 SG_EXPORT void *valloc(size_t size)
 {
-    return take((struct order){WORK_ALIGN, SG_HOOK_valloc, size, 0});
+    return take((struct order){WORK_ALIGN, SG_HOOK_valloc, size, 0, __builtin_return_address(0)});
 }
 
 SG_EXPORT void *pvalloc(size_t size)
 {
-    return take((struct order){WORK_ALIGN, SG_HOOK_pvalloc, size, 0});
+    return take((struct order){WORK_ALIGN, SG_HOOK_pvalloc, size, 0, __builtin_return_address(0)});
 }
 
 SG_EXPORT size_t malloc_usable_size(void *ptr)

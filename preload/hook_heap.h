@@ -11,8 +11,8 @@
 
 #include <stddef.h>
 
-/* malloc or calloc of `size` bytes altogether. */
-void *sg_heap_take(size_t size, enum sg_hook hook);
+/* malloc or calloc of `size` bytes altogether. `caller`: where the program's call returns to. */
+void *sg_heap_take(size_t size, enum sg_hook hook, const void *caller);
 
 /* Judges and counts a small block that the real heap has already given. NULL: refused, and the block has gone back. */
 void *sg_heap_admit(void *ptr, enum sg_hook hook);
@@ -24,7 +24,7 @@ void sg_heap_count(void *ptr, size_t usable);
 void sg_heap_give_back(void *ptr);
 
 /* realloc or reallocarray. */
-void *sg_heap_resize(void *ptr, size_t size, enum sg_hook hook);
+void *sg_heap_resize(void *ptr, size_t size, enum sg_hook hook, const void *caller);
 
 /* This thread's untracked blocks have grown by `change` bytes. */
 void sg_heap_settle(int64_t change);

@@ -95,11 +95,11 @@ static SG_COLD void count_late(void *ptr, size_t usable, struct sg_record *recor
     sg_heap_count(ptr, usable);
 }
 
-static SG_APART void *take_behind(size_t size, enum sg_hook hook)
+static SG_APART void *take_behind(size_t size, enum sg_hook hook, const void *caller)
 {
     struct sg_record *record = sg_self.record;
     if (!is_open(size))
-        return sg_heap_take(size, hook);
+        return sg_heap_take(size, hook, caller);
     sg_self.layers = SG_LAYER_HEAP;
     void *ptr = hook == SG_HOOK_calloc ? SG_REAL(calloc)(1, size) : SG_REAL(malloc)(size);
     sg_self.layers = 0;
@@ -139,7 +139,7 @@ static SG_APART void give_back_behind(void *ptr)
 static inline void *take(size_t size, enum sg_hook hook)
 {
     if (SG_UNLIKELY(!sg_is_below(size, &sg_wipe.fast.request_bytes)))
-        return take_behind(size, hook);
+        return take_behind(size, hook, __builtin_return_address(0));
     return pay(sg_glibc_malloc(size), hook);
 }
 
@@ -156,7 +156,7 @@ SG_EXPORT void *calloc(size_t count, size_t size)
         return NULL;
     }
     if (SG_UNLIKELY(!sg_is_below(bytes, &sg_wipe.fast.request_bytes)))
-        return take_behind(bytes, SG_HOOK_calloc);
+        return take_behind(bytes, SG_HOOK_calloc, __builtin_return_address(0));
     return pay(sg_glibc_calloc(1, bytes), SG_HOOK_calloc);
 }
 
@@ -201,7 +201,7 @@ SG_EXPORT void *realloc(void *ptr, size_t size)
         return take(size, SG_HOOK_realloc);
     if (!is_known(ptr) || !is_usual(sg_glibc_header(ptr)) || size == 0 ||
         !sg_is_below(size, &sg_wipe.fast.request_bytes) || sg_load_relaxed(&purse->credit_bytes) < (int64_t)size)
-        return sg_heap_resize(ptr, size, SG_HOOK_realloc);
+        return sg_heap_resize(ptr, size, SG_HOOK_realloc, __builtin_return_address(0));
     uint64_t old = sg_glibc_usable(sg_glibc_header(ptr));
     void *moved = sg_glibc_realloc(ptr, size);
     if (moved == NULL)

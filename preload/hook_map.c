@@ -17,8 +17,10 @@
 #include "index.h"
 #include "ledger.h"
 #include "lifecycle.h"
+#include "options.h"
 #include "real.h"
 #include "segment.h"
+#include "sites.h"
 #include "syscall.h"
 #include "thread.h"
 #include "watchdog.h"
@@ -37,7 +39,7 @@ static void *real_mmap(void *address, size_t length, int prot, int flags, int fd
     return SG_REAL(mmap)(address, length, prot, flags, fd, offset);
 }
 
-static void *map(void *address, size_t length, int prot, int flags, int fd, off_t offset)
+static void *map(void *address, size_t length, int prot, int flags, int fd, off_t offset, const void *caller)
 {
     if (sg_real_is_looking()) /* the loader's own mappings are not the program's */
         return sg_sys_mmap(address, length, prot, flags, fd, (uint64_t)offset);
@@ -60,6 +62,8 @@ static void *map(void *address, size_t length, int prot, int flags, int fd, off_
         return MAP_FAILED;
     uint32_t window = shape.kind == SG_RANGE_COUNTED || shape.kind == SG_RANGE_RESERVED ? sg_files_enter(&shape) : 0;
     shape.flags |= sg_files_flags(window);
+    if (shape.bytes >= sg_options.large_bytes && (shape.kind == SG_RANGE_COUNTED || shape.kind == SG_RANGE_RESERVED))
+        shape.flags |= sg_sites_find(SG_SITES_MAPPED, SG_DOMAIN_MAPPED, caller) << SG_RANGE_SITE_SHIFT;
     void *mapped = real_mmap(address, length, prot, flags, fd, offset);
     bool is_noted =
         mapped != MAP_FAILED && (shape.kind != SG_RANGE_NONE || sg_load_relaxed(&sg_index_maps.chunk_count) != 0);
@@ -85,12 +89,12 @@ static void *map(void *address, size_t length, int prot, int flags, int fd, off_
 
 SG_EXPORT void *mmap(void *address, size_t length, int prot, int flags, int fd, off_t offset)
 {
-    return map(address, length, prot, flags, fd, offset);
+    return map(address, length, prot, flags, fd, offset, __builtin_return_address(0));
 }
 
 SG_EXPORT void *mmap64(void *address, size_t length, int prot, int flags, int fd, off64_t offset)
 {
-    return map(address, length, prot, flags, fd, offset);
+    return map(address, length, prot, flags, fd, offset, __builtin_return_address(0));
 }
 
 /* What lies in [begin, begin + bytes), so that it can be put back if the real call fails. */

@@ -10,6 +10,7 @@
  */
 #include "compiler.h"
 #include "pool_memory.h"
+#include "sites.h"
 
 /* ---- where a request goes ------------------------------------------------------------------------------------------ */
 
@@ -107,6 +108,7 @@ struct taking {
     struct sg_pool_growth pool;
     uint64_t size_bytes;
     CUstream stream;
+    const void *caller; /* where the program's call returns to */
     bool is_ptsz;
     bool is_judged; /* false: the driver refuses it by itself, or it is not for us to look at */
 };
@@ -171,11 +173,15 @@ static void record_block(const struct taking *taking, CUdeviceptr ptr)
 {
     uint64_t block = sg_pool_add_block(taking->pool.handle, taking->size_bytes);
     if (block == 0) {
-        sg_cuda_record(&taking->call, &sg_index_cuda, ptr, taking->size_bytes);
+        sg_cuda_record(&taking->call, &sg_index_cuda, ptr, taking->size_bytes, taking->caller);
         return;
     }
-    if (sg_table_insert(&sg_index_cuda, ptr, block, NULL) != 0)
+    uint32_t site = sg_cuda_enter_site(taking->pool.domain, taking->caller, sg_block_size(block));
+    block |= (uint64_t)site << SG_BLOCK_SITE_SHIFT;
+    if (sg_table_insert(&sg_index_cuda, ptr, block, NULL) != 0) {
         sg_ledger_count_fault();
+        sg_sites_leave(SG_SITES_CUDA, site, sg_block_size(block));
+    }
     sg_ledger_count_allocation(taking->pool.domain);
 }
 
@@ -207,7 +213,7 @@ static CUresult CUDAAPI give_back_ptsz(CUdeviceptr block, CUstream stream)
 }
 
 #define TAKE_ASYNC(name, give_back, named, dptr, bytes, ...) \
-    struct taking taking = {.size_bytes = (bytes), .stream = hStream}; \
+    struct taking taking = {.size_bytes = (bytes), .stream = hStream, .caller = __builtin_return_address(0)}; \
     if (!begin_taking(&taking, SG_HOOK_##name, dptr, named)) \
         return taking.call.answer; \
     CUdeviceptr before = taking.is_judged ? *(dptr) : 0; \

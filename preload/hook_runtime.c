@@ -132,13 +132,16 @@ static SG_THREAD_LOCAL sg_function inside;
 
 #define CALL_AS(name, word, real_function, ...) \
     const char *outer = sg_self.call; \
+    const void *outer_caller = sg_self.caller; \
     sg_function real = (real_function), outside = inside; \
     if (real == NULL) \
         return cudaErrorInsufficientDriver; \
     inside = real; \
     sg_self.call = outer != NULL ? outer : (word); \
+    sg_self.caller = outer != NULL ? outer_caller : __builtin_return_address(0); \
     cudaError_t result = ((__typeof__(&name))real)(__VA_ARGS__); \
     sg_self.call = outer; \
+    sg_self.caller = outer_caller; \
     inside = outside; \
     return result
 

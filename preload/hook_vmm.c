@@ -9,6 +9,7 @@
 
 #include "compiler.h"
 #include "cuda_call.h"
+#include "sites.h"
 #include "syscall.h"
 
 #include <sys/mman.h>
@@ -23,6 +24,7 @@ struct object {
     uint32_t releases; /* under way in the driver */
     uint32_t domain;
     uint32_t device;
+    uint32_t site; /* its number */
     struct object *next_free;
 };
 
@@ -100,6 +102,7 @@ static void release_if_unused(struct object *object)
     }
     if (object->references != 0 || object->mappings != 0 || object->releases != 0)
         return;
+    sg_sites_leave(SG_SITES_CUDA, object->site, object->bytes);
     sg_ledger_release((enum sg_domain)object->domain, object->bytes);
     sg_ledger_count_free((enum sg_domain)object->domain);
     if (object->domain == SG_DOMAIN_DEVICE)
@@ -108,23 +111,25 @@ static void release_if_unused(struct object *object)
     object_slab.free_items = object;
 }
 
-static void record_handle(const struct sg_cuda_call *call, uint64_t handle, uint64_t bytes, uint32_t device)
+static void record_handle(const struct sg_cuda_call *call, uint64_t handle, uint64_t bytes, const void *caller)
 {
     struct sg_lock_state lock;
     if (!call->is_counted)
         return;
     enum sg_domain domain = call->request.domain;
+    uint32_t device = call->device, site = sg_cuda_enter_site(domain, caller, bytes);
     sg_lock_acquire(&sg_vmm_lock, &lock);
     struct object *object = object_make();
     bool is_entered = false;
     if (object != NULL) {
-        *object =
-            (struct object){.handle = handle, .bytes = bytes, .references = 1, .domain = domain, .device = device};
+        *object = (struct object){
+            .handle = handle, .bytes = bytes, .references = 1, .domain = domain, .device = device, .site = site};
         is_entered = sg_table_insert(&handles, handle, (uintptr_t)object, NULL) == 0;
     }
     sg_lock_release(&sg_vmm_lock, &lock);
     if (!is_entered) {
         sg_ledger_count_fault();
+        sg_sites_leave(SG_SITES_CUDA, site, bytes);
         return;
     }
     sg_ledger_charge(domain, bytes);
@@ -156,7 +161,7 @@ SG_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, siz
         return call.answer;
     CUresult result = SG_DRIVER_CALL(cuMemCreate, handle, size, prop, flags);
     if (result == CUDA_SUCCESS)
-        record_handle(&call, *handle, size, call.device);
+        record_handle(&call, *handle, size, __builtin_return_address(0));
     sg_cuda_end(&call, result == CUDA_SUCCESS ? size : 0);
     return result;
 }

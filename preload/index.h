@@ -29,7 +29,10 @@ extern struct sg_table sg_index_contexts;
 extern struct sg_ranges sg_index_maps;
 extern struct sg_lock sg_index_maps_lock;
 
-/* A table value: 48 bits of size, and what else must be known when the block goes. */
+/* A table value: 43 bits of size (no machine has 8 TiB for one block), the number of the call site (sites.h), and what
+ * else must be known when the block goes. */
+#define SG_BLOCK_SIZE_MASK ((UINT64_C(1) << 43) - 1)
+#define SG_BLOCK_SITE_SHIFT 43
 #define SG_BLOCK_SETTLED (UINT64_C(1) << 54)
 #define SG_BLOCK_INHERITED (UINT64_C(1) << 55) /* of heap blocks: as SG_RANGE_INHERITED */
 
@@ -38,13 +41,18 @@ extern struct sg_lock sg_index_maps_lock;
 
 static inline uint64_t sg_block(uint64_t size_bytes, enum sg_domain domain, uint32_t device)
 {
-    return (size_bytes & ((UINT64_C(1) << 48) - 1)) | (uint64_t)domain << 48 | (uint64_t)(device & 7) << 51;
+    return (size_bytes & SG_BLOCK_SIZE_MASK) | (uint64_t)domain << 48 | (uint64_t)(device & 7) << 51;
 }
 
 static inline uint64_t sg_block_size(uint64_t block)
 {
-    uint64_t size_bytes = block & ((UINT64_C(1) << 48) - 1);
+    uint64_t size_bytes = block & SG_BLOCK_SIZE_MASK;
     return (block & SG_BLOCK_POOLED) == 0 ? size_bytes : size_bytes & ~UINT64_C(4095);
+}
+
+static inline uint32_t sg_block_site(uint64_t block)
+{
+    return (uint32_t)(block >> SG_BLOCK_SITE_SHIFT & (SG_SITE_ROOM - 1));
 }
 
 static inline enum sg_domain sg_block_domain(uint64_t block)

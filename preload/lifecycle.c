@@ -14,6 +14,7 @@
 #include "real.h"
 #include "rescue.h"
 #include "segment.h"
+#include "sites.h"
 #include "syscall.h"
 #include "text.h"
 #include "timeline.h"
@@ -55,6 +56,7 @@ static void before_fork(void)
     at_fork.is_child_begun = false;
     sg_lock_begin_fork();
     sg_ledger_before_fork();
+    sg_sites_before_fork();
 }
 
 static void unlock_after_fork(void)
@@ -83,6 +85,7 @@ static void begin_child(bool is_map_whole)
     sg_timeline_refork();
     sg_phase_refork();
     sg_ledger_refork();
+    sg_sites_refork();
     sg_index_refork(is_map_whole);
     sg_vmm_refork();
 }
@@ -105,6 +108,7 @@ void sg_lifecycle_raw_fork(void)
     }
     bool is_map_whole = sg_load(&sg_index_maps_lock.word) == 0;
     sg_ledger_before_fork();
+    sg_sites_before_fork();
     begin_child(is_map_whole);
 }
 

@@ -9,6 +9,7 @@
 #include "ledger.h"
 #include "options.h"
 #include "segment.h"
+#include "sites.h"
 
 #include <errno.h>
 
@@ -22,6 +23,7 @@ void sg_map_change_begin(struct sg_map_change *change)
 void sg_map_change_end(struct sg_map_change *change, int result)
 {
     uint64_t before = change->before_bytes, after = sg_index_maps.counted_bytes;
+    sg_sites_publish_ranges(&sg_index_maps);
     sg_lock_release(&sg_index_maps_lock, &change->lock);
     if (change->drops_files) /* before the promises come down with what is held */
         sg_admission_forget_files();

@@ -71,6 +71,25 @@ static struct place find(const struct sg_ranges *ranges, uintptr_t address)
     return place;
 }
 
+/* COUNTED ranges have come (or gone, by negative numbers): `count` of them, or bytes of one. */
+static void account(struct sg_ranges *ranges, const struct sg_range *range, int64_t bytes, int count)
+{
+    uint32_t site = range->flags >> SG_RANGE_SITE_SHIFT & (SG_RANGE_SITES - 1);
+    if (range->kind != SG_RANGE_COUNTED)
+        return;
+    ranges->counted_bytes += (uint64_t)bytes;
+    if (site == 0)
+        return;
+    ranges->site[site].bytes += (uint64_t)bytes;
+    ranges->site[site].count += (uint32_t)count;
+    ranges->changed_sites |= 1u << site;
+}
+
+static int64_t length_of(const struct sg_range *range)
+{
+    return (int64_t)(range->end - range->begin);
+}
+
 /* A fresh chunk at `position` in the order: false if there is none left. */
 static bool add_chunk(struct sg_ranges *ranges, uint32_t position)
 {
@@ -100,8 +119,7 @@ static void erase(struct sg_ranges *ranges, struct place place)
 {
     struct sg_range_chunk *chunk = chunk_at(ranges, place.chunk);
     const struct sg_range *range = &chunk->item[place.item];
-    if (range->kind == SG_RANGE_COUNTED)
-        ranges->counted_bytes -= range->end - range->begin;
+    account(ranges, range, -length_of(range), -1);
     chunk->count--;
     memmove(&chunk->item[place.item], &chunk->item[place.item + 1],
             (chunk->count - place.item) * sizeof chunk->item[0]);
@@ -141,8 +159,7 @@ static int insert(struct sg_ranges *ranges, struct sg_range range)
             (chunk->count - place.item) * sizeof chunk->item[0]);
     chunk->item[place.item] = range;
     chunk->count++;
-    if (range.kind == SG_RANGE_COUNTED)
-        ranges->counted_bytes += range.end - range.begin;
+    account(ranges, &range, length_of(&range), 1);
     return 0;
 }
 
@@ -155,8 +172,7 @@ static int split(struct sg_ranges *ranges, uintptr_t address)
     struct sg_range *left = range_at(ranges, place);
     struct sg_range right = *left;
     right.begin = address;
-    if (left->kind == SG_RANGE_COUNTED)
-        ranges->counted_bytes -= left->end - address;
+    account(ranges, left, -(int64_t)(left->end - address), 0);
     left->end = address;
     return insert(ranges, right);
 }
@@ -174,8 +190,7 @@ static void join(struct sg_ranges *ranges, uintptr_t address)
         return;
     erase(ranges, at); /* behind `before`, which therefore stays where it is */
     left->end = right.end;
-    if (left->kind == SG_RANGE_COUNTED)
-        ranges->counted_bytes += right.end - right.begin;
+    account(ranges, left, length_of(&right), 0);
 }
 
 static int cut(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end)
@@ -226,7 +241,7 @@ static int change(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, bool
         struct sg_range *range = range_at(ranges, place);
         if (is_commit && range->kind == SG_RANGE_RESERVED) {
             range->kind = SG_RANGE_COUNTED;
-            ranges->counted_bytes += range->end - range->begin;
+            account(ranges, range, length_of(range), 1);
         }
         range->flags |= flags;
         at = range->end;

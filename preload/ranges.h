@@ -25,7 +25,9 @@ enum sg_range_flag {
     SG_RANGE_SHARED = 1u << 1,    /* its pages are not anonymous ones of this process */
     SG_RANGE_INHERITED = 1u << 2, /* what is missing of it is the parent's promise (seats.h) */
     SG_RANGE_COPIED = 1u << 3,    /* a private mapping of a memory file: what is there are the pages that were copied */
-    /* Bits 8 to 15: the number of its memory file (files.h), 0: none. */
+    /* Bits 8 to 15: the number of its memory file (files.h), 0: none; bits 16 to 20: that of its call site (sites.h). */
+    SG_RANGE_SITE_SHIFT = 16,
+    SG_RANGE_SITES = 32,
 };
 
 struct sg_range {
@@ -43,6 +45,11 @@ enum { SG_RANGE_CHUNKS = 4096 };
 struct sg_ranges {
     struct sg_range_chunk *pool;
     uint64_t counted_bytes; /* sum of the COUNTED ranges */
+    struct {
+        uint64_t bytes;
+        uint32_t count;
+    } site[SG_RANGE_SITES]; /* the same of those that have a call site */
+    uint32_t changed_sites; /* a bit for each, until somebody clears it */
     uint32_t chunk_count;   /* in use, in order */
     uint32_t pool_used;     /* ever used */
     uint32_t free_count;

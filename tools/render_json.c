@@ -99,6 +99,29 @@ static void put_rings(struct report_json *json, const struct report_process *pro
     report_json_close(json, ']');
 }
 
+static void put_sites(struct report_json *json, const struct report_process *process)
+{
+    report_json_open(json, "blocks", '[');
+    for (size_t i = 0; i < process->site_count; i++) {
+        const struct report_site *site = &process->sites[i];
+        report_json_open(json, NULL, '{');
+        if (site->is_named)
+            report_json_text(json, "library", site->library);
+        else
+            report_json_null(json, "library");
+        report_json_bytes(json, "offset", site->is_named ? site->offset : SG_UNKNOWN);
+        if (site->domain >= 0)
+            report_json_text(json, "domain", report_domain_name[site->domain]);
+        else
+            report_json_null(json, "domain");
+        report_json_bytes(json, "bytes", site->live_bytes);
+        report_json_bytes(json, "count", site->live_count);
+        report_json_bytes(json, "peak_bytes", site->peak_bytes);
+        report_json_close(json, '}');
+    }
+    report_json_close(json, ']');
+}
+
 static void put_process(struct report_json *json, const struct report_process *process)
 {
     report_json_open(json, NULL, '{');
@@ -130,6 +153,7 @@ static void put_process(struct report_json *json, const struct report_process *p
     report_json_bytes(json, "unaccounted_bytes", process->unaccounted_bytes);
     report_json_bytes(json, "unmatched_frees", process->unmatched_frees);
     put_domains(json, process);
+    put_sites(json, process);
     put_rings(json, process);
     report_json_close(json, '}');
 }

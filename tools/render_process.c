@@ -10,7 +10,7 @@
 #include "table.h"
 #include "text.h"
 
-enum { SHARE_CELLS = 20 };
+enum { SHARE_CELLS = 20, SITES_SHOWN = 10 };
 
 /* One piece of a line; frees it. */
 static void put_piece(const struct report_style *style, size_t *column, enum report_colour colour, char *piece)
@@ -158,6 +158,34 @@ static void put_domains(const struct report_process *process, const struct repor
     report_table_end(&table);
 }
 
+static void put_sites(const struct report_process *process, const struct report_style *style)
+{
+    static const struct report_column columns[] = {{"LARGE BLOCKS ASKED FOR AT", REPORT_CUT},
+                                                   {"DOMAIN", REPORT_WORDS},
+                                                   {"LIVE", REPORT_NUMBERS},
+                                                   {"BLOCKS", REPORT_NUMBERS},
+                                                   {"PEAK", REPORT_NUMBERS}};
+    struct report_table table;
+    size_t shown = process->site_count < SITES_SHOWN ? process->site_count : SITES_SHOWN;
+    if (shown == 0)
+        return;
+    fputc('\n', style->stream);
+    report_table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
+    for (size_t i = 0; i < shown; i++) {
+        const struct report_site *site = &process->sites[i];
+        char *place = site->is_named ? report_text_format("%s+0x%" PRIx64, site->library, site->offset)
+                                     : report_text_copy("elsewhere", 16);
+        report_table_line(&table, NULL);
+        report_table_text(&table, place);
+        report_table_cell(&table, site->domain >= 0 ? report_domain_name[site->domain] : "-", REPORT_PLAIN);
+        report_table_bytes(&table, site->live_bytes);
+        report_table_count(&table, site->live_count, REPORT_PLAIN);
+        report_table_bytes(&table, site->peak_bytes);
+        free(place);
+    }
+    report_table_end(&table);
+}
+
 static void put_refusals(const struct report_process *process, const struct report_style *style)
 {
     static const struct report_column columns[] = {
@@ -233,6 +261,7 @@ void report_render_process(const struct report_job *job, const struct report_pro
     put_identity(job, process, style);
     put_figures(process, style);
     put_domains(process, style);
+    put_sites(process, style);
     put_refusals(process, style);
     put_phases(process, style);
     put_events(process, style);

@@ -53,6 +53,17 @@ struct report_event {
     char what[sizeof((struct sg_event *)0)->what + 1];
 };
 
+/* Where large blocks were asked for that are live. */
+struct report_site {
+    bool is_named;
+    int domain; /* enum sg_domain; -1: several */
+    uint64_t offset;
+    uint64_t live_bytes;
+    uint64_t live_count;
+    uint64_t peak_bytes;
+    char library[SG_SITE_NAME_BYTES + 1];
+};
+
 /* What a process's own watchdog did about its end. */
 enum report_watchdog { REPORT_NO_WATCHDOG, REPORT_SENT_TERM, REPORT_SENT_KILL, REPORT_ENDED_IT };
 
@@ -94,7 +105,8 @@ struct report_process {
     struct report_refusal *refusals; /* oldest first */
     struct report_phase *phases;
     struct report_event *events;
-    size_t refusal_count, phase_count, event_count;
+    struct report_site *sites; /* those that hold something, the largest first */
+    size_t refusal_count, phase_count, event_count, site_count;
     struct sg_machine machine; /* as the process last saw it */
     struct sg_device device[SG_DEVICE_ROOM];
     char *command;

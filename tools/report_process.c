@@ -196,6 +196,39 @@ static void fill_events(struct report_process *process, const struct sg_segment 
     qsort(process->events, process->event_count, sizeof *process->events, compare_sequences);
 }
 
+static int compare_sites(const void *a, const void *b)
+{
+    const struct report_site *first = a, *second = b;
+    if (first->live_bytes != second->live_bytes)
+        return first->live_bytes < second->live_bytes ? 1 : -1;
+    return (first->offset > second->offset) - (first->offset < second->offset);
+}
+
+static void fill_sites(struct report_process *process, const struct sg_segment *content)
+{
+    static const int domain_of[] = {
+        [SG_SITES_HEAP] = SG_DOMAIN_HEAP, [SG_SITES_MAPPED] = SG_DOMAIN_MAPPED, [SG_SITES_CUDA] = -1};
+    process->sites = report_allocate((size_t)SG_SITE_CLASSES * SG_SITE_ROOM, sizeof *process->sites);
+    for (int class = 0; class < SG_SITE_CLASSES; class ++)
+        for (int number = SG_SITE_OTHER; number < SG_SITE_ROOM; number++) {
+            const struct sg_site *entry = &content->site[class][number];
+            bool is_one = number >= SG_SITE_FIRST;
+            int domain = is_one ? (int)(entry->key & 7) : domain_of[class];
+            if (not_below_zero(entry->live_bytes) == 0 || (is_one && entry->key == 0) || domain >= SG_DOMAIN_COUNT)
+                continue;
+            struct report_site *site = &process->sites[process->site_count++];
+            *site =
+                (struct report_site){.is_named = is_one && entry->is_named == 1,
+                                     .domain = domain,
+                                     .offset = entry->offset,
+                                     .live_bytes = entry->live_bytes,
+                                     .live_count = not_below_zero(entry->live_count),
+                                     .peak_bytes = report_max(not_below_zero(entry->peak_bytes), entry->live_bytes)};
+            memcpy(site->library, entry->library, sizeof entry->library);
+        }
+    qsort(process->sites, process->site_count, sizeof *process->sites, compare_sites);
+}
+
 static void see(struct report_process *process, int64_t time_ns)
 {
     if (time_ns > process->last_seen_ns)
@@ -265,6 +298,7 @@ struct report_process *report_process_from(const struct report_segment *segment)
     fill_refusals(process, content);
     fill_phases(process, content);
     fill_events(process, content);
+    fill_sites(process, content);
     fill_times(process, content);
     report_process_judge_end(process);
     return process;
@@ -275,6 +309,7 @@ void report_process_free(struct report_process *process)
     free(process->refusals);
     free(process->phases);
     free(process->events);
+    free(process->sites);
     free(process->command);
     free(process->job);
     free(process->segment_name);

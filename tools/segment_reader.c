@@ -191,6 +191,17 @@ static uint32_t usable_records(const struct sg_segment *content)
     return content->record_used < content->record_capacity ? content->record_used : content->record_capacity;
 }
 
+static bool check_sites(const struct sg_segment *content, char why[REPORT_WHY_ROOM])
+{
+    for (int i = 0; i < SG_SITE_CLASSES * SG_SITE_ROOM; i++) {
+        const struct sg_site *site = &content->site[i / SG_SITE_ROOM][i % SG_SITE_ROOM];
+        if (is_absurd(site->live_bytes) || is_absurd(site->peak_bytes) || (site->key & 7) >= SG_DOMAIN_COUNT)
+            return blame(why, "absurd call site %d: %" PRIu64 " bytes live, domain %" PRIu64, i, site->live_bytes,
+                         site->key & 7);
+    }
+    return true;
+}
+
 static bool check_bytes(const struct sg_segment *content, char why[REPORT_WHY_ROOM])
 {
     if (content->peak_index > 1)
@@ -239,7 +250,7 @@ static bool check_rings(const struct sg_segment *content, char why[REPORT_WHY_RO
 static bool check(const struct sg_segment *content, size_t bytes, char why[REPORT_WHY_ROOM])
 {
     return check_size(content, bytes, why) && check_slot(&content->slot, why) && check_bytes(content, why) &&
-           check_rings(content, why);
+           check_sites(content, why) && check_rings(content, why);
 }
 
 /* Reads until the content is good and, with an owner who may write meanwhile, two copies are the same. The lock is asked

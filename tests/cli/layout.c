@@ -55,6 +55,14 @@ int main(void)
     FIELD(sg_segment, refusal);
     FIELD(sg_segment, phase);
     FIELD(sg_segment, event);
+    FIELD(sg_segment, site);
+    FIELD(sg_site, key);
+    FIELD(sg_site, live_bytes);
+    FIELD(sg_site, live_count);
+    FIELD(sg_site, peak_bytes);
+    FIELD(sg_site, offset);
+    FIELD(sg_site, is_named);
+    FIELD(sg_site, library);
     FIELD(sg_machine, time_ns);
     FIELD(sg_machine, usable_bytes);
     FIELD(sg_machine, reserve_bytes);
@@ -119,6 +127,7 @@ int main(void)
     printf("  \"sizeof.sg_event\": [0, %zu],\n", sizeof(struct sg_event));
     printf("  \"sizeof.sg_timeline\": [0, %zu],\n", sizeof(struct sg_timeline));
     printf("  \"sizeof.sg_sample\": [0, %zu],\n", sizeof(struct sg_sample));
+    printf("  \"sizeof.sg_site\": [0, %zu],\n", sizeof(struct sg_site));
     printf("  \"sizeof.sg_record\": [0, %zu],\n", sizeof(struct sg_record));
     printf("  \"sizeof.sg_segment\": [0, %zu]\n", sizeof(struct sg_segment));
     puts("}");

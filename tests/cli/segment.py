@@ -172,6 +172,21 @@ class Segment:
         path.write_bytes(self.timeline(samples, **fields))
         return path
 
+    def site(self, number, live, count=1, peak=0, domain="heap", library="libx.so", offset=0x1234, named=1):
+        """`number`: 32 for each class, heap, mapped, CUDA; 1 of a class is everything that found no place."""
+        members = {
+            "key": (0x7F0000000000 + number) << 3 | self.layout["domain." + domain][0],
+            "live_bytes": live,
+            "live_count": count,
+            "peak_bytes": peak,
+            "offset": offset,
+            "is_named": named,
+            "library": library,
+        }
+        for member, value in members.items():
+            self.put("site", number, "sg_site", member, value)
+        return self
+
     def write(self, directory):
         path = Path(directory) / self.name
         path.write_bytes(self.data)

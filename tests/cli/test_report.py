@@ -36,6 +36,8 @@ def trainer(make, **fields):
     segment.refusal("cudaMalloc", "device", 12 * GIB, "reserve", usable=9 * GIB)
     segment.refusal("malloc", "heap", 2 * GIB, "limit", time_ns=START_NS + 62 * 10**9)
     segment.phase("epoch 1", 7 * GIB, 12 * GIB).event("watchdog: warned")
+    segment.site(64 + 9, 5 * GIB, 3, 8 * GIB, "device", "libtorch_cuda.so", 0x1AB3F0).site(65, GIB, 20, 2 * GIB)
+    segment.site(17, 900 * MIB, 1, GIB, "heap", "python3.11", 0x4FB51C).site(40, 0, 0, GIB, "mapped")
     return segment
 
 
@@ -106,6 +108,29 @@ def test_live_heap_is_what_threads_have_not_left_unused(make, report):
     heap = processes(report.json())[4711]["domains"]["heap"]
     assert heap["live_bytes"] == 10 * MIB - (MIB - MIB // 2 + 2 * MIB)
     assert (heap["allocations"], heap["frees"]) == (12, 3)
+
+
+def test_call_sites_that_hold_nothing_or_have_no_name(make, report):
+    segment = make().site(1, 3 * MIB, 2).site(33, 2 * MIB).site(5, MIB, named=0).site(6, -MIB, -1).site(7, 0).site(0, GIB)
+    segment.site(8, MIB // 2, -1, library="x" * 80, offset=0).write(report.directory)
+    blocks = processes(report.json())[4711]["blocks"]
+    assert [tuple(b[k] for k in ("library", "offset", "domain", "bytes", "count")) for b in blocks] == [
+        (None, None, "heap", 3 * MIB, 2),
+        (None, None, "mapped", 2 * MIB, 1),
+        (None, None, "heap", MIB, 1),
+        ("x" * 80, 0, "heap", MIB // 2, 0),
+    ]
+    assert "elsewhere" in report.run(4711).stdout
+
+
+def test_the_ten_largest_call_sites_are_shown(make, report):
+    segment = make()
+    for number in range(2, 32):
+        segment.site(number, number * MIB, library=f"lib\x1b{number}.so")
+    segment.write(report.directory)
+    lines = [line for line in report.run(4711).stdout.splitlines() if ".so+0x1234" in line]
+    assert [int(line.split("1b")[1].split(".")[0]) for line in lines] == list(range(31, 21, -1))
+    assert "\x1b" not in "".join(lines)
 
 
 def test_live_heap_is_never_below_zero(make, report):

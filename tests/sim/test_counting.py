@@ -31,6 +31,7 @@ def test_storm_of_all_calls_agrees_with_the_simulator_at_every_quiet_point(sim, 
     said, entry = points[-1]
     assert (said.device, said.pinned, said.managed, said.pools, said.registered) == (0, 0, 0, 0, 0)
     assert said.taken == said.given > 5000
+    assert [b for b in entry["blocks"] if b["domain"] not in ("heap", "mapped")] == []  # no call site holds any of it
     assert min(getattr(points[0][0], kind) for kind in ("device", "pinned", "managed", "registered")) > 0
     if "SPARKGUARD_LIMIT" in variables:
         assert entry["refused_count"] > 0

@@ -35,13 +35,16 @@ static char *enter_block(size_t bytes, enum sg_domain domain)
 
 CHILD_TEST(a_block_value_keeps_what_it_was_made_of)
 {
-    uint64_t block = sg_block(UINT64_C(0xffffffffffff), SG_DOMAIN_DEVICE, 5);
-    CHECK(sg_block_size(block) == UINT64_C(0xffffffffffff));
+    const uint64_t most = (UINT64_C(1) << 43) - 1;
+    uint64_t block = sg_block(most, SG_DOMAIN_DEVICE, 5) | UINT64_C(31) << SG_BLOCK_SITE_SHIFT;
+    CHECK(sg_block_size(block) == most);
+    CHECK_EQUAL(sg_block_site(block), 31);
     CHECK_EQUAL(sg_block_domain(block), SG_DOMAIN_DEVICE);
     CHECK_EQUAL(sg_block_device(block), 5);
     CHECK((block & SG_BLOCK_SETTLED) == 0 && (block & ~SG_TABLE_VALUE_MASK) == 0);
     CHECK(sg_block_size(block | SG_BLOCK_SETTLED) == sg_block_size(block));
     CHECK_EQUAL(sg_block_device(block | SG_BLOCK_SETTLED), 5);
+    CHECK_EQUAL(sg_block_site(sg_block(most, SG_DOMAIN_HEAP, 7)), 0);
 }
 
 CHILD_TEST(nothing_held_is_nothing_promised)

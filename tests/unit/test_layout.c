@@ -177,14 +177,23 @@ PLAIN_TEST(version_1_stays_as_it_is)
         FIELD(sg_segment, unaccounted_bytes, 17256, 8),
         FIELD(sg_segment, file, 17264, 160),
         FIELD(sg_segment, phase_peak_bytes, 17424, 8),
+        FIELD(sg_segment, site, 17472, 12288),
+        FIELD(sg_site, key, 0, 8),
+        FIELD(sg_site, live_bytes, 8, 8),
+        FIELD(sg_site, live_count, 16, 8),
+        FIELD(sg_site, peak_bytes, 24, 8),
+        FIELD(sg_site, offset, 32, 8),
+        FIELD(sg_site, is_named, 40, 8),
+        FIELD(sg_site, library, 48, 80),
     };
     assert_int_equal(SG_ABI_VERSION, 1);
     check(fields, SG_ARRAY_LENGTH(fields));
-    assert_int_equal(offsetof(struct sg_segment, record), 17472);
-    assert_int_equal(SG_SEGMENT_BYTES(64), 17472 + 64 * 64);
+    assert_int_equal(offsetof(struct sg_segment, record), 29760);
+    assert_int_equal(SG_SEGMENT_BYTES(64), 29760 + 64 * 64);
     assert_int_equal(sizeof(struct sg_record), 64);
     assert_int_equal(sizeof(struct sg_peak), 80);
     assert_int_equal(sizeof(struct sg_machine), 64);
+    assert_true(SG_SITES_HEAP == 0 && SG_SITES_MAPPED == 1 && SG_SITES_CUDA == 2 && SG_SITE_ROOM == 32);
     assert_true(SG_REFUSAL_ROOM == 64 && SG_PHASE_ROOM == 64 && SG_EVENT_ROOM == 32 && SG_DEVICE_ROOM == 8);
     assert_true(SG_DOMAIN_ROOM == 8 && SG_RECORD_FIRST == 64 && SG_RECORD_LIMIT == 15360);
 }

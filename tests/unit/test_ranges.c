@@ -5,7 +5,7 @@
 
 #include "ranges.h"
 
-enum { PAGES = 512, OPERATIONS = 100000 };
+enum { PAGES = 512, OPERATIONS = 100000, SITES = 4 };
 
 #define BASE UINT64_C(0x7f0000000000)
 
@@ -92,6 +92,23 @@ static bool is_like_model(void)
     return true;
 }
 
+/* What is kept of each call site, against a walk over all ranges. */
+static bool are_sites_right(void)
+{
+    uint64_t bytes[SITES] = {0};
+    uint32_t count[SITES] = {0};
+    struct sg_range range;
+    for (uintptr_t address = 0; sg_ranges_next(&ranges, address, &range); address = range.end)
+        if (range.kind == SG_RANGE_COUNTED) {
+            bytes[range.flags >> SG_RANGE_SITE_SHIFT] += range.end - range.begin;
+            count[range.flags >> SG_RANGE_SITE_SHIFT]++;
+        }
+    for (unsigned i = 1; i < SITES; i++)
+        if (ranges.site[i].bytes != bytes[i] || ranges.site[i].count != count[i])
+            return false;
+    return ranges.site[0].bytes == 0;
+}
+
 static int random_operation(uint64_t *seed)
 {
     uint64_t begin = next_random(seed) % PAGES;
@@ -116,6 +133,7 @@ static int random_operation(uint64_t *seed)
         model_move(begin, to, pages, is_copy);
         return sg_ranges_move(&ranges, at(begin), at(to), pages * 4096, is_copy);
     default:
+        flags |= (uint32_t)(next_random(seed) % SITES) << SG_RANGE_SITE_SHIFT;
         for (uint64_t i = begin; i < end; i++)
             model[i] = (struct page){kind, kind == SG_RANGE_NONE ? 0 : flags};
         return sg_ranges_set(&ranges, at(begin), at(end), kind, flags);
@@ -127,6 +145,8 @@ PLAIN_TEST(random_operations_agree_with_the_model)
     uint64_t seed = 20261120;
     for (int i = 0; i < OPERATIONS; i++) {
         assert_int_equal(random_operation(&seed), 0);
+        if (!are_sites_right())
+            fail_msg("after operation %d: a call site's sums are wrong", i);
         if (ranges.counted_bytes != model_bytes(0, PAGES, SG_RANGE_COUNTED))
             fail_msg("after operation %d: %lu bytes counted", i, (unsigned long)ranges.counted_bytes);
         if (i % 4 == 0 && !is_like_model())
