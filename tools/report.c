@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,6 +30,15 @@ static void complain(struct report *report, const char *directory, const char *n
         report->complaints = longer;
     }
     report->complaints[report->complaint_count++] = report_text_format("%s/%s: %s", directory, name, why);
+}
+
+void report_say_complaints(struct report *report)
+{
+    for (; report->said_count < report->complaint_count; report->said_count++) {
+        char *complaint = report_text_printable(report->complaints[report->said_count], false);
+        fprintf(stderr, "sparkguard-report: %s\n", complaint);
+        free(complaint);
+    }
 }
 
 static void add_process(struct report *report, struct report_process *process)

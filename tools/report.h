@@ -194,10 +194,13 @@ struct report {
     size_t veiled_count;                     /* files not believed though a running process may own them */
     char **complaints;                       /* "FILE: why" of each file that was not believed */
     size_t complaint_count;
+    size_t said_count; /* of them, the first that were said */
 };
 
 struct report *report_build(const struct report_scope *scope);
 void report_free(struct report *report);
+/* Says on stderr which files were not believed, each once. */
+void report_say_complaints(struct report *report);
 
 /* Parts of the building, one file each. */
 struct report_process *report_process_from(const struct report_segment *segment);

@@ -145,13 +145,9 @@ static void say_nothing_matches(const struct report *report, const struct report
 }
 
 /* What came of it, as an exit status; talks where there is something to say. */
-static int conclude(const struct report *report, const struct report_scope *scope)
+static int conclude(struct report *report, const struct report_scope *scope)
 {
-    for (size_t i = 0; i < report->complaint_count; i++) {
-        char *complaint = report_text_printable(report->complaints[i], false);
-        fprintf(stderr, "sparkguard-report: %s\n", complaint);
-        free(complaint);
-    }
+    report_say_complaints(report);
     bool is_missing = report->directory_error == ENOENT;
     if (report->directory_error != 0 && (!is_missing || scope->directory != NULL))
         fprintf(stderr, "sparkguard-report: %s: %s\n", report->directory, strerror(report->directory_error));

@@ -213,7 +213,11 @@ static bool has_ended(const struct watch *watch)
 static void watch_by_lines(struct watch *watch)
 {
     int64_t due_ns = watch->sampled_ns;
+    size_t said = 0;
     for (bool is_first = true;; is_first = false) {
+        watch->report->said_count = report_min(said, watch->report->complaint_count);
+        report_say_complaints(watch->report);
+        said = report_max(said, watch->report->said_count);
         watch_put_line(watch, is_first);
         if (fflush(stdout) != 0 || has_ended(watch))
             return;

@@ -319,6 +319,16 @@ def test_a_reader_that_goes_away_ends_it_though_the_next_line_is_far(busy):
     assert len(first_lines(busy, "--watch=3600", count=2)) == 2
 
 
+def test_lines_tell_once_of_files_that_are_not_believed(busy):
+    (busy.directory / "bad.segment").write_bytes(b"x" * 100)
+    with subprocess.Popen([busy.program, QUICK], env=busy.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as watcher:
+        for _ in range(4):
+            assert watcher.stdout.readline() != b""
+        watcher.stdout.close()
+        (line,) = watcher.stderr.read().splitlines()
+    assert b"bad.segment" in line
+
+
 def test_a_dumb_terminal_gets_lines(busy, watch):
     with watch(QUICK, TERM="dumb") as terminal:
         terminal.shows("TIME +USABLE")
