@@ -185,7 +185,13 @@ size_t terminal_rows(void)
 
 /* ---- signals ----------------------------------------------------------------------------------------------------- */
 
-/* Lets a signal that we hold back do what it does by itself: end us, stop us until SIGCONT, or nothing if it is ignored. */
+static bool is_ignored(int number)
+{
+    struct sigaction action;
+    return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+/* Lets a signal that we hold back do what it does by itself: end us, or stop us until SIGCONT. */
 static void let_happen(int number)
 {
     sigset_t only;
@@ -202,6 +208,8 @@ static int take_signal(void)
     if (read(screen.signals, &info, sizeof info) != (ssize_t)sizeof info)
         return TERMINAL_NOTHING;
     int number = (int)info.ssi_signo;
+    if (is_ignored(number))
+        return TERMINAL_NOTHING;
     if (number != SIGWINCH && number != SIGCONT) {
         terminal_end();
         let_happen(number);

@@ -148,7 +148,7 @@ def test_nothing_is_left_of_a_file_that_found_no_room(guard, in_own_mounts):
 
 def test_file_system_that_fills_up_while_threads_come_ends_nothing(guard, in_own_mounts, program):
     # Room for the first 64 records, not for more: the other threads share one, and are counted all the same.
-    mount = 'mount -t tmpfs -o size=32k,mode=700 none "$0"'
+    mount = 'mount -t tmpfs -o size=44k,mode=700 none "$0"'
     show = f'"$1" 64 300 && exec env -u LD_PRELOAD {guard.build}/sparkguard-report --dir "$2" --all --json'
     done = in_own_mounts(mount, ["bash", "-c", show, "-", program("dir_hold"), guard.directory])
     assert (done.returncode, done.stderr) == (0, "")
