@@ -7,6 +7,7 @@
  */
 #include "segment.h"
 #include "syscall.h"
+#include "text.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -107,9 +108,10 @@ static uint32_t read_directory(int directory, struct workspace *work, uint32_t *
 static void remove_dead(int directory, const char *name)
 {
     char timeline[NAME_ROOM + sizeof SG_TIMELINE_SUFFIX];
-    size_t length = strlen(name) - (sizeof SG_SEGMENT_SUFFIX - 1);
-    memcpy(timeline, name, length);
-    memcpy(timeline + length, SG_TIMELINE_SUFFIX, sizeof SG_TIMELINE_SUFFIX);
+    struct sg_text text = sg_text_begin(timeline, sizeof timeline);
+    sg_text_add(&text, name);
+    text.length -= sizeof SG_SEGMENT_SUFFIX - 1;
+    sg_text_add(&text, SG_TIMELINE_SUFFIX);
     (void)sg_sys_unlinkat(directory, timeline);
     (void)sg_sys_unlinkat(directory, name);
 }

@@ -92,7 +92,7 @@ static bool take_line(struct line *line, struct module *module, uint64_t address
 
 static void name(struct sg_site *site, uint64_t address)
 {
-    char text[1024];
+    char text[1024] = "";
     struct line line = {0};
     struct module module = {0};
     long length;

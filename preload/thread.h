@@ -20,9 +20,9 @@ enum sg_layer { SG_LAYER_HEAP = 1u << 0, SG_LAYER_CUDA = 1u << 1 };
 struct sg_thread {
     struct sg_record *record; /* NULL: take the slow path */
     struct sg_record
-        *purse;       /* what the fastest ways of the heap pay from: the record, or one that is never good for it */
-    uint32_t layers;  /* enum sg_layer */
-    uint32_t is_late; /* its record has been given back */
+        *purse;         /* what the fastest ways of the heap pay from: the record, or one that is never good for it */
+    uint32_t layers;    /* enum sg_layer */
+    uint32_t is_late;   /* its record has been given back */
     const char *call;   /* the word the program used, while a forwarding export runs; else NULL */
     const void *caller; /* and where that call returns to */
 };

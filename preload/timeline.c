@@ -68,9 +68,8 @@ void sg_timeline_add(struct sg_timeline *line, const struct sg_sample *sample)
     uint32_t count = sg_load_relaxed(&line->sample_count);
     if (count > SG_SAMPLE_ROOM) /* somebody else has written to the file */
         return;
-    struct sg_sample *last = count != 0 ? &line->sample[count - 1] : NULL;
-    if (last != NULL && sample->time_ns - last->time_ns < (int64_t)line->interval_ns) {
-        merge(last, sample);
+    if (count != 0 && sample->time_ns - line->sample[count - 1].time_ns < (int64_t)line->interval_ns) {
+        merge(&line->sample[count - 1], sample);
         return;
     }
     if (count == SG_SAMPLE_ROOM)

@@ -81,7 +81,7 @@ static char *name_time(int64_t time_ns, int64_t step_ns)
         return report_text_format("0");
     if (step_ns < SECOND_NS)
         return seconds == 0 ? report_text_format("%" PRId64 " ms", time_ns / 1000000)
-                            : report_text_format("%g s", (double)(time_ns / 1000000) / 1000);
+                            : report_text_format("%g s", (double)time_ns / 1e9);
     if (minutes == 0)
         return report_text_format("%" PRId64 " s", seconds);
     if (hours == 0)
