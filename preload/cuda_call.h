@@ -68,8 +68,9 @@ static inline uint32_t sg_cuda_go_inside(void)
         then; \
     return result
 
-/* False: refused, recorded and said, unless the context is dead, of which call->answer tells. True: make the call; sg_cuda_end must follow. `growth_bytes` is what is asked of
- * the machine; 0 is always admitted: so callers pass it for what the driver is documented to answer with an error. */
+/* False: refused, recorded and said, unless the context is dead, of which call->answer tells. True: make the call;
+ * sg_cuda_end must follow. `growth_bytes` is what is asked of the machine; 0 is always admitted: so callers pass it for what
+ * the driver is documented to answer with an error. */
 bool sg_cuda_begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint64_t growth_bytes);
 
 /* The same for device memory of `device`, whichever device is the current one. */
