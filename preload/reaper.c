@@ -1,9 +1,11 @@
 /*
- * reaper.c - keeps SPARKGUARD_DIR small: evidence of the last dead processes stays, older evidence goes.
+ * reaper.c - keeps SPARKGUARD_DIR and the history small: evidence of the last dead processes stays, older evidence goes.
  *
- * Runs once in a process, when it attaches, with signals blocked, and looks closer only if the directory holds more than
- * KEEP_MOST files. Removes the oldest dead ones until KEEP_LEAST files are left. What is alive (somebody holds its
+ * SPARKGUARD_DIR: runs once in a process, when it attaches, with signals blocked, and looks closer only if the directory holds
+ * more than KEEP_MOST files. Removes the oldest dead ones until KEEP_LEAST files are left. What is alive (somebody holds its
  * lock), is not ours to remove, or is no segment, stays. What was being made when its maker was killed goes after a while.
+ *
+ * The history: runs once in the process's own thread for it, and goes by bytes.
  */
 #include "segment.h"
 #include "syscall.h"
@@ -20,17 +22,19 @@ enum {
     KEEP_LEAST = 64,
     NAME_ROOM = 48,
     BUFFER_BYTES = 32768,
-    CANDIDATES = 1024,
+    CANDIDATES = 4096, /* a history as large as it may be holds fewer */
     UNFINISHED_SECONDS = 10
 };
 
 struct candidate {
     int64_t ended_ns;
+    uint64_t bytes;
     char name[NAME_ROOM];
 };
 
 struct workspace {
     char buffer[BUFFER_BYTES];
+    uint32_t count; /* of candidates */
     struct candidate candidate[CANDIDATES];
 };
 
@@ -57,6 +61,12 @@ static void remove_unfinished(int directory, const char *name)
     (void)sg_sys_close((int)fd);
 }
 
+static int64_t ended_ns_of(const struct stat *info)
+{
+    return info->st_size == 0 ? 0
+                              : (int64_t)info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec; /* says nothing */
+}
+
 /* Whether nobody lives behind the file; then also when it ended, as far as the file system knows. */
 static bool is_dead(int directory, const char *name, int64_t *ended_ns)
 {
@@ -66,42 +76,68 @@ static bool is_dead(int directory, const char *name, int64_t *ended_ns)
     struct stat info = {0};
     bool is_free =
         sg_sys_fstat((int)fd, &info) == 0 && S_ISREG(info.st_mode) && sg_sys_flock((int)fd, LOCK_SH | LOCK_NB) == 0;
-    if (is_free)
-        *ended_ns =
-            info.st_size == 0 ? 0 : (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec; /* says nothing */
+    *ended_ns = ended_ns_of(&info);
     (void)sg_sys_close((int)fd);
     return is_free;
 }
 
-/* Counts the segments; with a workspace also collects the dead ones. */
-static uint32_t read_directory(int directory, struct workspace *work, uint32_t *dead)
+/* Shows every name in the directory to `visit`. */
+static void read_directory(int directory, char *buffer, size_t room,
+                           void (*visit)(int directory, const char *name, void *context), void *context)
 {
-    char small[4096] = {0};
-    char *buffer = work != NULL ? work->buffer : small;
-    size_t room = work != NULL ? sizeof work->buffer : sizeof small;
-    uint32_t count = 0;
     (void)sg_syscall(SYS_lseek, directory, 0, 0 /* SEEK_SET */, 0, 0, 0);
     for (long got; (got = sg_sys_getdents(directory, buffer, room)) > 0;) {
         for (long at = 0; at < got;) {
             const struct sg_directory_entry *entry = (const struct sg_directory_entry *)(const void *)(buffer + at);
             at += entry->length;
-            if (!is_segment_name(entry->name)) {
-                if (work == NULL)
-                    remove_unfinished(directory, entry->name);
-                continue;
-            }
-            count++;
-            if (work == NULL || *dead == CANDIDATES)
-                continue;
-            struct candidate *candidate = &work->candidate[*dead];
-            if (is_dead(directory, entry->name, &candidate->ended_ns)) {
-                memcpy(candidate->name, entry->name,
-                       strnlen(entry->name, NAME_ROOM - 1) + 1); /* is_segment_name: it fits */
-                ++*dead;
-            }
+            visit(directory, entry->name, context);
         }
     }
-    return count;
+}
+
+static void count_segment(int directory, const char *name, void *count)
+{
+    if (is_segment_name(name))
+        ++*(uint32_t *)count;
+    else
+        remove_unfinished(directory, name);
+}
+
+static void collect(struct workspace *work, const char *name)
+{
+    memcpy(work->candidate[work->count++].name, name, strnlen(name, NAME_ROOM - 1) + 1); /* is_segment_name: it fits */
+}
+
+static void collect_dead(int directory, const char *name, void *context)
+{
+    struct workspace *work = context;
+    if (is_segment_name(name) && work->count < CANDIDATES &&
+        is_dead(directory, name, &work->candidate[work->count].ended_ns))
+        collect(work, name);
+}
+
+static void collect_copy(int directory, const char *name, void *context)
+{
+    struct workspace *work = context;
+    struct stat info = {0};
+    if (!is_segment_name(name)) {
+        remove_unfinished(directory, name);
+        return;
+    }
+    if (work->count == CANDIDATES ||
+        sg_syscall(SYS_newfstatat, directory, (long)name, (long)&info, 0x100 /* AT_SYMLINK_NOFOLLOW */, 0, 0) != 0 ||
+        !S_ISREG(info.st_mode))
+        return;
+    work->candidate[work->count].ended_ns = ended_ns_of(&info);
+    work->candidate[work->count].bytes = (uint64_t)info.st_blocks * 512;
+    collect(work, name);
+}
+
+static struct workspace *begin_work(void)
+{
+    void *work =
+        sg_sys_mmap(NULL, sizeof(struct workspace), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return sg_is_error(work) ? NULL : work;
 }
 
 /* Its time line first, which is found by it. */
@@ -116,24 +152,44 @@ static void remove_dead(int directory, const char *name)
     (void)sg_sys_unlinkat(directory, name);
 }
 
+/* What it took there. */
+static uint64_t remove_oldest(int directory, struct workspace *work)
+{
+    uint32_t oldest = 0;
+    for (uint32_t i = 1; i < work->count; i++)
+        if (work->candidate[i].ended_ns < work->candidate[oldest].ended_ns)
+            oldest = i;
+    uint64_t bytes = work->candidate[oldest].bytes;
+    remove_dead(directory, work->candidate[oldest].name);
+    work->candidate[oldest] = work->candidate[--work->count];
+    return bytes;
+}
+
 void sg_reaper_sweep(int directory)
 {
-    uint32_t dead = 0;
-    if (read_directory(directory, NULL, NULL) <= KEEP_MOST)
+    char small[4096];
+    uint32_t count = 0;
+    read_directory(directory, small, sizeof small, count_segment, &count);
+    struct workspace *work = count > KEEP_MOST ? begin_work() : NULL;
+    if (work == NULL)
         return;
-    struct workspace *work =
-        sg_sys_mmap(NULL, sizeof *work, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (sg_is_error(work))
+    read_directory(directory, work->buffer, sizeof work->buffer, collect_dead, work);
+    for (; count > KEEP_LEAST && work->count > 0; count--)
+        (void)remove_oldest(directory, work);
+    (void)sg_sys_munmap(work, sizeof *work);
+}
+
+/* Where there are more files than candidates, those seen are taken for all: the rest is left to the next who comes. */
+void sg_reaper_trim(int directory, uint64_t bytes_most)
+{
+    uint64_t bytes = 0;
+    struct workspace *work = begin_work();
+    if (work == NULL)
         return;
-    uint32_t count = read_directory(directory, work, &dead);
-    while (count > KEEP_LEAST && dead > 0) {
-        uint32_t oldest = 0;
-        for (uint32_t i = 1; i < dead; i++)
-            if (work->candidate[i].ended_ns < work->candidate[oldest].ended_ns)
-                oldest = i;
-        remove_dead(directory, work->candidate[oldest].name);
-        work->candidate[oldest] = work->candidate[--dead];
-        count--;
-    }
+    read_directory(directory, work->buffer, sizeof work->buffer, collect_copy, work);
+    for (uint32_t i = 0; i < work->count; i++)
+        bytes += work->candidate[i].bytes;
+    while (bytes > bytes_most && work->count > 0)
+        bytes -= remove_oldest(directory, work);
     (void)sg_sys_munmap(work, sizeof *work);
 }

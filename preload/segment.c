@@ -4,6 +4,7 @@
 #include "segment.h"
 
 #include "atomics.h"
+#include "directory.h"
 #include "lock.h"
 #include "log.h"
 #include "options.h"
@@ -60,31 +61,14 @@ uint32_t sg_segment_record_capacity(void)
     return sg_segment_is_shared() ? sg_load_acquire(&sg_own->record_capacity) : SG_RECORD_LIMIT;
 }
 
-/* Opens SPARKGUARD_DIR, making its last component if it is not there. A descriptor or -errno; -EPERM: not ours. */
+/* SPARKGUARD_DIR. A descriptor or -errno. */
 static int open_directory(void)
 {
-    long fd = sg_sys_openat((int)SG_AT_FDCWD, sg_options.dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-    if (fd == -ENOENT) {
-        long made = sg_sys_mkdirat((int)SG_AT_FDCWD, sg_options.dir, 0700);
-        if (made == 0 || made == -EEXIST) /* another process may have made it meanwhile */
-            fd = sg_sys_openat((int)SG_AT_FDCWD, sg_options.dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-        if (made == 0 && fd >= 0)
-            (void)sg_sys_fchmod((int)fd, 0700); /* whatever the umask is */
-    }
-    if (fd < 0)
-        return (int)fd;
     struct stat info = {0};
-    long result = sg_sys_fstat((int)fd, &info);
-    uint32_t user = (uint32_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
-    if (result == 0 && ((info.st_uid != user && info.st_uid != 0) || (info.st_mode & S_IWOTH) != 0))
-        result = -EPERM;
-    if (result != 0) {
-        (void)sg_sys_close((int)fd);
-        return (int)result;
-    }
+    int fd = sg_directory_open(sg_options.dir, &info);
     bool is_group_shared = (info.st_mode & (S_ISGID | S_IWGRP)) == (S_ISGID | S_IWGRP);
     file_mode = is_group_shared ? 0660 : 0600;
-    return (int)fd;
+    return fd;
 }
 
 static void describe_process(void)
@@ -181,6 +165,11 @@ static long map_window(int fd, uint64_t begin, uint64_t end)
     return sg_is_error(window) ? (long)window : 0;
 }
 
+const char *sg_segment_file_name(void)
+{
+    return strrchr(path, '/') + 1;
+}
+
 /* The file is made under a name of its own, and gets the one that readers know when it is whole: a process may be killed
  * at any instruction. */
 static void name_unfinished(char unfinished[sizeof path + 8])
@@ -232,13 +221,7 @@ static void say_failed(long error)
     struct sg_text text = sg_text_begin(line, sizeof line);
     sg_text_add(&text, "sparkguard: cannot keep statistics in ");
     sg_text_add(&text, sg_options.dir);
-    sg_text_add(&text, error == -ENOSPC   ? ": no space left"
-                       : error == -EROFS  ? ": read-only file system"
-                       : error == -ENOENT ? ": no such directory"
-                       : error == -EACCES ? ": permission denied"
-                       : error == -EPERM  ? ": it must belong to you or root and be closed to others"
-                       : error == -ENOTDIR || error == -ELOOP ? ": not a directory"
-                                                              : ": the system refused");
+    sg_text_add(&text, sg_directory_error_text(error));
     sg_text_add(&text, "; sparkguard-report will not show this program (SPARKGUARD_DIR)");
     sg_log_line(line);
 }
@@ -335,14 +318,17 @@ bool sg_segment_refork(void)
     return true;
 }
 
-/* Ended by itself, below 16 MiB of its own, without CUDA and unrefused. A program that replaced itself was there; a child that
- * was forked to become another never was. */
-static bool leaves_nothing(const struct sg_segment *segment, enum sg_state state)
+bool sg_segment_is_evidence(void)
 {
-    uint64_t own = segment->peak_seen_bytes - segment->slot.inherited_bytes;
-    if (state != SG_STATE_EXITED && segment->slot.inherited_bytes == 0)
-        return false;
-    return own < (UINT64_C(16) << 20) && (segment->slot.flags & SG_SLOT_CUDA) == 0 && segment->refusal_count == 0;
+    uint64_t own = sg_load_relaxed(&sg_own->peak_seen_bytes) - sg_load_relaxed(&sg_own->slot.inherited_bytes);
+    return own >= (UINT64_C(16) << 20) || (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_CUDA) != 0 ||
+           sg_load_relaxed(&sg_own->refusal_count) != 0;
+}
+
+/* A program that replaced itself was there; a child that was forked to become another never was. */
+static bool leaves_nothing(enum sg_state state)
+{
+    return !sg_segment_is_evidence() && (state == SG_STATE_EXITED || sg_own->slot.inherited_bytes != 0);
 }
 
 void sg_segment_end(enum sg_state state, int exit_code)
@@ -355,7 +341,7 @@ void sg_segment_end(enum sg_state state, int exit_code)
     sg_store_release(&sg_own->slot.state, (uint32_t)state);
     if (state == SG_STATE_EXITED) /* exec may fail, and after it the kernel lets go of the seat */
         sg_seats_leave();
-    if (leaves_nothing(sg_own, state)) {
+    if (leaves_nothing(state)) {
         sg_timeline_drop(); /* first: it is found by the segment */
         (void)sg_sys_unlinkat((int)SG_AT_FDCWD, path);
         is_removed = true;

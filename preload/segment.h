@@ -40,6 +40,9 @@ const char *sg_segment_path(void);
 /* The mode of files in SPARKGUARD_DIR: 0600, or 0660 where it is shared by a group. After the segment was attached. */
 unsigned sg_segment_file_mode(void);
 
+/* The name of this process's file, once it was attached; it changes in a forked child. */
+const char *sg_segment_file_name(void);
+
 /* Keeps the open file, and with it its locks, alive by a mapping that no forked child inherits, whatever becomes of the
  * descriptor (sparkguard_abi.h, "Liveness"). 0 or -errno. */
 long sg_segment_keep_open(int fd);
@@ -61,6 +64,9 @@ void sg_segment_end(enum sg_state state, int exit_code);
 /* Takes back sg_segment_end: exec, or the fork of daemon(3), has failed. */
 void sg_segment_resume(void);
 
+/* Whether this process leaves something worth keeping however it ends: it took 16 MiB of its own, used CUDA or was refused. */
+bool sg_segment_is_evidence(void);
+
 /* True if this process made the segment: a vfork child, sharing our memory, did not. */
 bool sg_segment_is_own(void);
 
@@ -69,5 +75,8 @@ void sg_segment_add_event(const char *what);
 
 /* reaper.c: removes what dead processes left, if there is much of it. */
 void sg_reaper_sweep(int directory);
+
+/* The same of a directory of copies, which nobody locks: the oldest go until all together take no more than `bytes_most`. */
+void sg_reaper_trim(int directory, uint64_t bytes_most);
 
 #endif
