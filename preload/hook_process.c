@@ -9,6 +9,7 @@
  * (sg_segment_is_own compares pids).
  */
 #include "compiler.h"
+#include "history.h"
 #include "lifecycle.h"
 #include "real.h"
 #include "segment.h"
@@ -49,16 +50,18 @@ SG_EXPORT pid_t fork(void)
     return begin_child(SG_REAL(fork)(), had_segment);
 }
 
-/* Some namespaces the kernel gives to processes of one thread only, and says EINVAL to others. The watchdog is none of the
- * program's: told to end, it is gone a moment later, and comes back with a request. */
+/* Some namespaces the kernel gives to processes of one thread only, and says EINVAL to others. The watchdog and the
+ * history's helper are none of the program's: told to end, they are gone a moment later, and come back with a request. */
 static bool is_worth_another_try(unsigned *tries)
 {
     enum { TRIES_MOST = 100 };
     const struct timespec pause = {0, 500000};
     if (errno != EINVAL || sg_options.is_disabled || *tries == TRIES_MOST)
         return false;
-    if ((*tries)++ == 0)
-        return sg_watchdog_stop();
+    if ((*tries)++ == 0) {
+        bool was_watched = sg_watchdog_stop();
+        return sg_history_stop() || was_watched;
+    }
     (void)sg_syscall(SYS_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
     return true;
 }
@@ -110,8 +113,10 @@ SG_EXPORT void quick_exit(int status)
 
 static void exec_begin(void)
 {
-    if (!sg_options.is_disabled)
-        sg_segment_end(SG_STATE_REPLACED, -1);
+    if (sg_options.is_disabled)
+        return;
+    sg_segment_end(SG_STATE_REPLACED, -1);
+    sg_history_end(false);
 }
 
 static int came_back(int answer)
@@ -166,8 +171,10 @@ enum { LIST_ROOM = 1024 };
 SG_EXPORT int daemon(int keep_directory, int keep_output)
 {
     bool had_segment = sg_segment_is_own();
-    if (!sg_options.is_disabled)
+    if (!sg_options.is_disabled) {
         sg_segment_end(SG_STATE_EXITED, 0);
+        sg_history_end(false);
+    }
     return begin_child(came_back(SG_REAL(daemon)(keep_directory, keep_output)), had_segment);
 }
 

@@ -7,6 +7,7 @@
 #include "lifecycle.h"
 
 #include "admission.h"
+#include "history.h"
 #include "index.h"
 #include "ledger.h"
 #include "log.h"
@@ -49,6 +50,7 @@ static void before_fork(void)
     struct sg_lock_state state[FORK_LOCKS];
     bool is_held[FORK_LOCKS];
     (void)sg_watchdog_stop();
+    (void)sg_history_stop();
     for (int i = 0; i < FORK_LOCKS; i++)
         is_held[i] = sg_lock_acquire_within(fork_lock[i], &state[i], 2000000000u);
     memcpy(at_fork.state, state, sizeof state); /* not before: another thread may be between its handlers */
@@ -80,6 +82,7 @@ static void begin_child(bool is_map_whole)
     }
     sg_thread_refork();
     sg_watchdog_refork();
+    sg_history_refork();
     sg_rescue_refork();
     sg_admission_refork();
     sg_timeline_refork();
@@ -148,7 +151,7 @@ static void print_summary(void)
     sg_log_line(line);
 }
 
-void sg_lifecycle_end(int exit_code)
+static void end(int exit_code, bool may_begin)
 {
     static uint32_t is_over SG_AT_START;
     uint32_t pid = sg_sys_getpid(), over = sg_load(&is_over);
@@ -157,13 +160,19 @@ void sg_lifecycle_end(int exit_code)
     if (sg_options.report_at_exit && sg_options.first_pid == pid)
         print_summary();
     sg_segment_end(SG_STATE_EXITED, exit_code);
+    sg_history_end(may_begin);
+}
+
+void sg_lifecycle_end(int exit_code)
+{
+    end(exit_code, false);
 }
 
 /* Registered first, so it runs last: after the program's own handlers and all destructors. */
 static void at_exit(int status, void *unused)
 {
     (void)unused;
-    sg_lifecycle_end(status & 0xff);
+    end(status & 0xff, true);
 }
 
 static int quick_status = -1;

@@ -36,6 +36,13 @@ static const char *value_of(const char *entry, const char *name)
     return *name == '\0' && *entry == '=' ? entry + 1 : NULL;
 }
 
+static void use_history(const char *text)
+{
+    sg_options.is_history_off = strcmp(text, "off") == 0;
+    sg_options.history_depth = 1;
+    copy_text(sg_options.history, sizeof sg_options.history, sg_options.is_history_off ? "" : text);
+}
+
 static void use(enum sg_option option, const char *text)
 {
     const struct sg_option_info *info = &sg_option_table[option];
@@ -92,7 +99,9 @@ static void use(enum sg_option option, const char *text)
     case SG_OPTION_MEMINFO:
         sg_options.meminfo_honest = choice == 0;
         break;
-    case SG_OPTION_HISTORY: /* not acted on yet */
+    case SG_OPTION_HISTORY:
+        use_history(text);
+        break;
     case SG_OPTION_COUNT:
         break;
     }
@@ -162,6 +171,17 @@ void sg_options_default_dir(void)
     sg_text_add_number(&text, (uint64_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0));
 }
 
+static void default_history(const char *state_home, const char *home)
+{
+    bool has_state_home = state_home != NULL && state_home[0] == '/';
+    if (sg_options.history_depth != 0 || (!has_state_home && (home == NULL || home[0] != '/')))
+        return;
+    struct sg_text text = sg_text_begin(sg_options.history, sizeof sg_options.history);
+    sg_text_add(&text, has_state_home ? state_home : home);
+    sg_text_add(&text, has_state_home ? "/sparkguard" : "/.local/state/sparkguard");
+    sg_options.history_depth = has_state_home ? 2 : 3;
+}
+
 bool sg_options_are_read(void)
 {
     return sg_load_acquire(&is_read) != 0;
@@ -181,9 +201,16 @@ void sg_options_read(char *const *environment)
         first = value_of(*entry, SG_VARIABLE_FIRST);
     if (first != NULL)
         sg_options.first_pid = (uint32_t)sg_text_read_number(&first);
-    for (char *const *entry = environment; *entry != NULL; entry++)
+    const char *state_home = NULL, *home = NULL;
+    for (char *const *entry = environment; *entry != NULL; entry++) {
         if ((*entry)[0] == 'S' && strncmp(*entry, SG_VARIABLE_PREFIX, sizeof SG_VARIABLE_PREFIX - 1) == 0)
             take(*entry, sg_options.first_pid == 0);
+        else if ((*entry)[0] == 'H' && home == NULL)
+            home = value_of(*entry, "HOME");
+        else if ((*entry)[0] == 'X' && state_home == NULL)
+            state_home = value_of(*entry, "XDG_STATE_HOME");
+    }
+    default_history(state_home, home);
     sg_options.has_default_dir = sg_options.dir[0] == '\0';
     sg_options_default_dir();
 }

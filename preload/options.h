@@ -31,6 +31,9 @@ struct sg_options {
     char job[SG_JOB_BYTES];
     char dir[SG_PATH_ROOM];
     char system_root[SG_PATH_ROOM]; /* without a slash at the end: "" for "/" */
+    char history[SG_PATH_ROOM];     /* "": there is no place for one */
+    int is_history_off;             /* 1: none is wanted */
+    int history_depth;              /* how many of its last folders may be made */
     int has_default_dir;            /* dir follows the effective user */
     uint32_t first_pid;             /* the job's first process; 0: that is this one, and nobody has said so yet */
 };

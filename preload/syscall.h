@@ -114,6 +114,11 @@ static inline long sg_sys_linkat(int dir, const char *from, const char *to)
     return sg_syscall(SYS_linkat, dir, (long)from, dir, (long)to, 0x400 /* AT_SYMLINK_FOLLOW: of /proc/self/fd */, 0);
 }
 
+static inline long sg_sys_fdatasync(int fd)
+{
+    return sg_syscall(SYS_fdatasync, fd, 0, 0, 0, 0, 0);
+}
+
 static inline long sg_sys_rename(const char *from, const char *to)
 {
     return sg_syscall(SYS_renameat2, SG_AT_FDCWD, (long)from, SG_AT_FDCWD, (long)to, 0, 0);

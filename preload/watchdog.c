@@ -6,6 +6,7 @@
 #include "admission.h"
 #include "atomics.h"
 #include "helper.h"
+#include "history.h"
 #include "lock.h"
 #include "log.h"
 #include "options.h"
@@ -207,6 +208,7 @@ static bool is_worth_it(void)
 
 void sg_watchdog_consider(void)
 {
+    sg_history_consider(); /* it is begun where the watchdog is */
     if (SG_LIKELY(!is_worth_it() || !sg_helper_is_absent(&watchdog)))
         return;
     if (sg_self.layers == 0 && !sg_lock_is_forking())

@@ -11,7 +11,7 @@
 
 #include <stdbool.h>
 
-/* Starts it if there is reason to. Behind a request, outside all layers and locks. */
+/* Starts it, and the history's helper, if there is reason to. Behind a request, outside all layers and locks. */
 void sg_watchdog_consider(void);
 
 /* In a forked child, once all handlers of fork have run: whoever inherited enough may grow by copying it, without any request,

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,9 @@ def pytest_configure(config):
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) == signal.SIG_IGN:  # nohup and background jobs hand that on to every program
             signal.signal(number, signal.SIG_DFL)
+    state = tempfile.TemporaryDirectory(prefix="sparkguard-state-")  # whoever names no history leaves none in the real home
+    os.environ["XDG_STATE_HOME"] = state.name
+    config.add_cleanup(state.cleanup)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -3,6 +3,7 @@
  *
  *   SG_FAULT=N[:ERRNO]            the Nth call of each process fails once
  *   SG_FAULT=NUMBER@N[:ERRNO]     the Nth call of system call NUMBER fails once
+ *   SG_FAULT=NUMBER@N:hang        it never returns
  *   SG_FAULT_LOG=FILE             FILE becomes a struct fault_log: how many calls, which, and whether one was made to fail
  *
  * A forked child goes on counting where its parent was; a new program begins anew. Without ERRNO each call fails with
@@ -37,6 +38,7 @@ static struct {
     uint64_t fail_at; /* 0: none */
     long only;        /* this system call; -1: any */
     long error;       /* 0: by number */
+    uint32_t hangs;
     struct fault_log *log;
 } fault;
 
@@ -82,6 +84,7 @@ static void read_order(const char *order)
     }
     if (*order == ':') {
         order++;
+        fault.hangs = *order == 'h';
         fault.error = -(long)sg_text_read_number(&order);
     }
 }
@@ -131,5 +134,9 @@ long sg_fault_next(long number)
         return 0;
     if (fault.log != NULL)
         sg_fetch_add(&fault.log->faults, UINT64_C(1));
+    while (fault.hangs) {
+        const struct timespec day = {86400, 0};
+        (void)sg_syscall(SYS_nanosleep, (long)&day, 0, 0, 0, 0, 0);
+    }
     return fault.error != 0 ? fault.error : likely_error(number);
 }
