@@ -277,7 +277,7 @@ void sg_context_taken_out(struct sg_context_end *end, CUresult result)
 static struct sg_table *taken_of(struct sg_context_end *end, const struct sg_table *table)
 {
     unsigned i = 0;
-    while (tables[i] != table)
+    while (i < SG_CONTEXT_TABLES - 1 && tables[i] != table)
         i++;
     return &end->taken[i];
 }

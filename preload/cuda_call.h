@@ -20,6 +20,7 @@
 
 #include "admission.h"
 #include "atomics.h"
+#include "cuda_device.h"
 #include "index.h"
 #include "ledger.h"
 #include "lifecycle.h"
@@ -84,14 +85,6 @@ bool sg_cuda_begin_on(struct sg_cuda_call *call, enum sg_hook hook, CUdevice dev
  * what would be new to the job. */
 bool sg_cuda_begin_sized(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint32_t device,
                          uint64_t size_bytes, uint64_t growth_bytes);
-
-/* Whether the driver has told what kind of device it is (asked if need be), and whether its memory is a pool of its own. */
-bool sg_cuda_knows_device(uint32_t device);
-bool sg_cuda_has_own_pool(uint32_t device);
-
-/* The device that NVML and nvidia-smi call "GPU-...", once the program itself has begun with CUDA; else, or if CUDA does not
- * have it, -1. */
-int sg_cuda_find_device(const char *nvml_uuid);
 
 /* Asks for what call->request says, with a fresh look at the device if it has a pool of its own. Before it refuses, the driver
  * is asked once whether the context still lives. */

@@ -60,9 +60,9 @@ static void note_context(CUcontext context, uint64_t cost)
         return making.call.answer; \
     CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
     uint64_t cost = end(&making, result); \
-    if (cost != 0) \
+    if (cost != 0 && (pctx) != NULL) \
         note_context(*(pctx), cost); \
-    if (result == CUDA_SUCCESS && making.call.is_counted) \
+    if (result == CUDA_SUCCESS && (pctx) != NULL && making.call.is_counted) \
         sg_context_enter(*(pctx)); \
     return result
 

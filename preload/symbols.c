@@ -6,6 +6,7 @@
 
 #include "compiler.h"
 
+#include <errno.h>
 #include <gnu/lib-names.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -138,7 +139,9 @@ void *sg_symbols_next(const char *name)
 
 void *sg_symbols_vdso(const char *name)
 {
+    int saved_errno = errno;
     const char *image = (const char *)getauxval(AT_SYSINFO_EHDR);
+    errno = saved_errno; /* which getauxval sets where there is none: under valgrind, qemu-user */
     if (image == NULL)
         return NULL;
     const ElfW(Ehdr) *file = (const ElfW(Ehdr) *)(const void *)image;

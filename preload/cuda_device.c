@@ -1,0 +1,104 @@
+/*
+ * cuda_device.c - see cuda_device.h.
+ */
+#include "cuda_device.h"
+
+#include "cuda_call.h"
+#include "options.h"
+#include "room.h"
+#include "seats.h"
+#include "text.h"
+
+enum { DEVICE_UNKNOWN = 0, DEVICE_DISCRETE = 1, DEVICE_INTEGRATED = 2 };
+
+static uint32_t device_kind[SG_DEVICE_ROOM];
+static uint64_t device_identity[SG_DEVICE_ROOM];
+
+static uint64_t identify_device(uint32_t device)
+{
+    SG_DRIVER(get_uuid, cuDeviceGetUuid);
+    CUuuid uuid = {{0}};
+    char text[2 * sizeof uuid.bytes + 1] = "";
+    if (get_uuid == NULL || get_uuid(&uuid, (CUdevice)device) != CUDA_SUCCESS)
+        return SG_POOL_UNBOUNDED + 1 + device;
+    for (size_t i = 0; i < sizeof uuid.bytes; i++) {
+        text[2 * i] = (char)('a' + ((unsigned char)uuid.bytes[i] >> 4));
+        text[2 * i + 1] = (char)('a' + ((unsigned char)uuid.bytes[i] & 15));
+    }
+    return sg_hash_text(text) | UINT64_C(1) << 63;
+}
+
+/* Asked of the driver once per device, outside decisions. */
+static void learn_device(uint32_t device)
+{
+    SG_DRIVER(get_attribute, cuDeviceGetAttribute);
+    SG_DRIVER(get_name, cuDeviceGetName);
+    int is_integrated = 0;
+    size_t total = 0;
+    char name[40] = "";
+    if (get_attribute == NULL ||
+        get_attribute(&is_integrated, CU_DEVICE_ATTRIBUTE_INTEGRATED, (CUdevice)device) != CUDA_SUCCESS)
+        return;
+    struct sg_device *known = &sg_own->device[device];
+    if (get_name != NULL && get_name(name, sizeof name, (CUdevice)device) == CUDA_SUCCESS) {
+        struct sg_text text = sg_text_begin(known->name, sizeof known->name);
+        sg_text_add(&text, name);
+    }
+    SG_DRIVER_INSIDE(cuDeviceTotalMem_v2, &total, (CUdevice)device);
+    if (result == CUDA_SUCCESS)
+        known->total_bytes = total;
+    sg_store_release(&known->is_known, 1u);
+    bool is_unified = is_integrated != 0 || sg_room_unified() == 1; /* of the machine: one such device is enough */
+    sg_room_set_unified(is_unified, is_integrated == 0 && sg_options.unified == SG_UNIFIED_ON);
+    device_identity[device] = identify_device(device);
+    sg_store_release(&device_kind[device], (uint32_t)(is_integrated != 0 ? DEVICE_INTEGRATED : DEVICE_DISCRETE));
+}
+
+/* "GPU-" and the bytes in groups of 4, 2, 2, 2 and 6: so NVML's documentation of nvmlDeviceGetUUID, and nvidia-smi -L. */
+static bool is_spelled(const char *nvml_uuid, const CUuuid *uuid)
+{
+    static const char digits[] = "0123456789abcdef";
+    char spelled[4 + 2 * sizeof uuid->bytes + 4 + 1] = "GPU-", *at = spelled + 4;
+    for (size_t i = 0; i < sizeof uuid->bytes; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10)
+            *at++ = '-';
+        *at++ = digits[(unsigned char)uuid->bytes[i] >> 4];
+        *at++ = digits[(unsigned char)uuid->bytes[i] & 15];
+    }
+    *at = '\0';
+    return strcmp(spelled, nvml_uuid) == 0;
+}
+
+int sg_cuda_find_device(const char *nvml_uuid)
+{
+    SG_DRIVER(get_uuid, cuDeviceGetUuid);
+    CUuuid uuid;
+    for (int device = 0; get_uuid != NULL && device < SG_DEVICE_ROOM; device++) {
+        if (get_uuid(&uuid, device) != CUDA_SUCCESS) /* no more devices, or no cuInit */
+            return -1;
+        if (is_spelled(nvml_uuid, &uuid))
+            return sg_cuda_knows_device((uint32_t)device) ? device : -1;
+    }
+    return -1;
+}
+
+bool sg_cuda_knows_device(uint32_t device)
+{
+    if (device >= SG_DEVICE_ROOM)
+        return false;
+    if (SG_UNLIKELY(sg_load_acquire(&device_kind[device]) == DEVICE_UNKNOWN))
+        learn_device(device);
+    return sg_load_acquire(&device_kind[device]) != DEVICE_UNKNOWN;
+}
+
+bool sg_cuda_has_own_pool(uint32_t device)
+{
+    if (sg_options.unified == SG_UNIFIED_AUTO)
+        return sg_load_acquire(&device_kind[device % SG_DEVICE_ROOM]) == DEVICE_DISCRETE;
+    return sg_options.unified == SG_UNIFIED_OFF;
+}
+
+uint64_t sg_cuda_device_identity(uint32_t device)
+{
+    return device_identity[device];
+}

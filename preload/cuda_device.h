@@ -1,0 +1,21 @@
+/*
+ * cuda_device.h - what the driver tells of its devices: asked once for each, outside decisions. Any thread.
+ */
+#ifndef SG_CUDA_DEVICE_H
+#define SG_CUDA_DEVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Whether the driver has told what kind of device it is (asked if need be), and whether its memory is a pool of its own. */
+bool sg_cuda_knows_device(uint32_t device);
+bool sg_cuda_has_own_pool(uint32_t device);
+
+/* Of a known device: the same in every process, whatever number it has there. */
+uint64_t sg_cuda_device_identity(uint32_t device);
+
+/* The device that NVML and nvidia-smi call "GPU-...", once the program itself has begun with CUDA; else, or if CUDA does not
+ * have it, -1. */
+int sg_cuda_find_device(const char *nvml_uuid);
+
+#endif
