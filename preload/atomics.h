@@ -18,6 +18,7 @@
 #define sg_store_relaxed(ptr, value) __atomic_store_n((ptr), (value), __ATOMIC_RELAXED)
 #define sg_store_release(ptr, value) __atomic_store_n((ptr), (value), __ATOMIC_RELEASE)
 #define sg_store(ptr, value) __atomic_store_n((ptr), (value), __ATOMIC_SEQ_CST)
+#define sg_fence() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 #define sg_exchange(ptr, value) __atomic_exchange_n((ptr), (value), __ATOMIC_SEQ_CST)
 #define sg_fetch_add(ptr, value) __atomic_fetch_add((ptr), (value), __ATOMIC_SEQ_CST)
 #define sg_fetch_sub(ptr, value) __atomic_fetch_sub((ptr), (value), __ATOMIC_SEQ_CST)

@@ -50,21 +50,22 @@ static int create(struct sg_helper *helper, size_t stack_bytes)
     return result;
 }
 
-/* With all signals blocked: they are the program's threads' to handle. */
+/* With all signals blocked: they are the program's threads' to handle. All but glibc's own two: setuid and its like send one of
+ * them to every thread, and wait until each has answered. Blocked first, for what a handler takes is the program's. */
 static bool start(struct sg_helper *helper)
 {
-    const uint64_t all = UINT64_MAX;
+    const uint64_t all = ~(UINT64_C(3) << 31); /* 32, SIGCANCEL, and 33, SIGSETXID */
     uint64_t before = 0;
-    const struct sg_thread_pause pause = sg_thread_pause();
     (void)sg_sys_sigprocmask(0 /* SIG_BLOCK */, &all, &before);
+    const struct sg_thread_pause pause = sg_thread_pause();
     sg_fetch_add(&running, 1u);
     int result = create(helper, STACK_BYTES);
     if (result == EINVAL) /* glibc lays static TLS out on it, and that may be larger */
         result = create(helper, 0);
     if (result != 0)
         sg_fetch_sub(&running, 1u);
-    (void)sg_sys_sigprocmask(2 /* SIG_SETMASK */, &before, NULL);
     sg_thread_resume(&pause);
+    (void)sg_sys_sigprocmask(2 /* SIG_SETMASK */, &before, NULL);
     return result == 0;
 }
 
@@ -80,6 +81,7 @@ void sg_helper_begin(struct sg_helper *helper)
     if (!sg_cas_u32(&helper->presence, &absent, SG_HELPER_STARTING))
         return;
     int saved_errno = errno;
+    sg_store(&helper->is_unwanted, 0u); /* whoever wanted the last one gone may have said so too late */
     if (!start(helper)) {
         char event[64];
         struct sg_text text = sg_text_begin(event, sizeof event);

@@ -18,6 +18,7 @@
 #define FIRST_NS (1000 * MS_NS)  /* most processes are short, and saved once, at their end */
 #define PERIOD_NS (4000 * MS_NS) /* leaves a second for the disk */
 #define LOOK_NS (1000 * MS_NS)   /* at whether the program is still there */
+#define SLOW_NS (500 * MS_NS)    /* a disk that takes longer is not waited for the next time */
 #define PATIENCE_MS 100          /* of a process that ends */
 #define FORK_PATIENCE_MS 50
 
@@ -29,6 +30,8 @@ static struct {
     uint64_t due_ns;         /* the next regular save; outlives a helper that made way for a fork */
     uint32_t has_complained; /* (atomic) the record says why it could not be kept: once */
 } history;
+
+static uint32_t is_impossible; /* (atomic) the kernel has no close_range: nor will it have for a child */
 
 static void ring(void)
 {
@@ -45,6 +48,13 @@ static void complain(const char *reason)
     sg_text_add(&text, "history: not kept");
     sg_text_add(&text, reason);
     sg_segment_add_event(event);
+}
+
+/* A thread that waits for the disk keeps all memory of a process that was killed: where memory is short, none may. */
+static bool is_memory_short(void)
+{
+    const struct sg_machine *machine = &sg_own->machine;
+    return machine->time_ns != 0 && machine->usable_bytes < machine->reserve_bytes;
 }
 
 static void save(bool is_durable)
@@ -73,18 +83,23 @@ static void work(void)
 {
     /* In one step, so that no file of the program's is kept open by us, not even for a moment. */
     long result = sg_syscall(SYS_close_range, 0, UINT32_MAX, 2 /* CLOSE_RANGE_UNSHARE, Linux 5.9 */, 0, 0, 0);
-    if (result != 0)
+    if (result != 0) {
+        sg_store(&is_impossible, 1u);
         complain(": the kernel has no close_range");
+    }
+    bool is_slow = false;
     if (history.due_ns == 0)
         history.due_ns = sg_sys_clock_ns(CLOCK_MONOTONIC) + FIRST_NS;
     while (result == 0 && sg_helper_is_wanted(&keeper)) {
         uint32_t heard = sg_load(&history.bell);
         uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
-        bool is_due = now >= history.due_ns;
+        bool is_due = now >= history.due_ns && !is_memory_short();
         if (is_due || sg_load(&history.asked) != sg_load(&history.answered)) {
-            save(is_due);
+            save(is_due && !is_slow);
+            uint64_t took = sg_sys_clock_ns(CLOCK_MONOTONIC) - now;
+            is_slow = took >= SLOW_NS && !is_slow;
             if (is_due)
-                history.due_ns = now + PERIOD_NS;
+                history.due_ns = now + (PERIOD_NS > 10 * took ? PERIOD_NS : 10 * took);
         }
         wait_for_bell(heard, now);
         if (sg_helper_is_alone())
@@ -96,18 +111,16 @@ static struct sg_helper keeper = {.name = "history", .work = work, .wake = ring}
 
 static bool is_wanted(void)
 {
-    if (!sg_segment_is_evidence() || sg_options.is_history_off)
+    if (sg_options.is_history_off || sg_load_relaxed(&is_impossible) != 0 || !sg_segment_is_evidence())
         return false;
-    if (sg_options.history[0] == '\0')
+    if (sg_options.history[0] == '\0' && sg_load_relaxed(&history.has_complained) == 0)
         complain(": HOME is not set");
     return sg_options.history[0] != '\0';
 }
 
 void sg_history_consider(void)
 {
-    if (SG_LIKELY(!sg_helper_is_absent(&keeper) || !sg_segment_is_evidence()))
-        return;
-    if (sg_helper_is_due(&keeper) && is_wanted())
+    if (SG_UNLIKELY(sg_helper_is_absent(&keeper) && is_wanted() && sg_helper_is_due(&keeper)))
         sg_helper_begin(&keeper);
 }
 

@@ -61,11 +61,20 @@ static int open_history(void)
     return sg_directory_open(sg_options.history, &info);
 }
 
-static uint64_t hash_of(const void *bytes, uint64_t length)
+static uint64_t add_to_hash(uint64_t hash, const void *bytes, uint64_t length)
 {
-    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a, by words */
     for (const uint64_t *at = bytes, *end = at + length / 8; at < end; at++)
         hash = (hash ^ *at) * UINT64_C(1099511628211);
+    return hash;
+}
+
+/* FNV-1a, by words. The figures of the machine change with every look at it, also where the process does nothing. */
+static uint64_t hash_of(const struct sg_segment *copy, uint64_t length)
+{
+    const char *rest = (const char *)&copy->machine + sizeof copy->machine;
+    uint64_t hash = UINT64_C(14695981039346656037);
+    hash = add_to_hash(hash, copy, offsetof(struct sg_segment, machine));
+    hash = add_to_hash(hash, rest, length - (uint64_t)(rest - (const char *)copy));
     return hash | 1;
 }
 

@@ -26,7 +26,6 @@ static struct {
     uint64_t domain[SG_DOMAIN_ROOM]; /* live */
     uint64_t device[SG_DEVICE_ROOM];
     struct sg_machine machine;
-    uint32_t flags;
     uint64_t promised_bytes; /* and what itself had from its parent */
 } before_fork;
 
@@ -264,7 +263,6 @@ void sg_ledger_before_fork(void)
     for (unsigned i = 0; i < SG_DEVICE_ROOM; i++)
         before_fork.device[i] = sg_load(&sg_own->device[i].live_bytes);
     before_fork.machine = sg_own->machine;
-    before_fork.flags = sg_own->slot.flags;
     before_fork.promised_bytes = sg_load(&sg_own->slot.promised_bytes) + sg_load(&sg_own->slot.heritage_bytes);
 }
 

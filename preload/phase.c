@@ -56,7 +56,8 @@ void sg_phase_begin(const char *name)
     uint64_t count = sg_load(&sg_own->phase_count);
     end_present(count);
     struct sg_phase *phase = &sg_own->phase[count % SG_PHASE_ROOM];
-    sg_store(&phase->sequence, 0);
+    sg_store_relaxed(&phase->sequence, 0);
+    sg_fence(); /* nobody sees what follows under the old number */
     memset((char *)phase + sizeof phase->sequence, 0, sizeof *phase - sizeof phase->sequence);
     phase->time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME);
     memcpy(phase->name, name, fitting_bytes(name, sizeof phase->name));

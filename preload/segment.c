@@ -367,7 +367,8 @@ void sg_segment_add_refusal(const struct sg_refusal *refusal)
 {
     uint64_t number = sg_fetch_add(&sg_own->refusal_count, UINT64_C(1));
     struct sg_refusal *entry = &sg_own->refusal[number % SG_REFUSAL_ROOM];
-    sg_store(&entry->sequence, 0);
+    sg_store_relaxed(&entry->sequence, 0);
+    sg_fence(); /* nobody sees what follows under the old number */
     memcpy((char *)entry + sizeof entry->sequence, (const char *)refusal + sizeof refusal->sequence,
            sizeof *entry - sizeof entry->sequence);
     sg_store_release(&entry->sequence, number + 1);
@@ -377,7 +378,8 @@ void sg_segment_add_event(const char *what)
 {
     uint64_t number = sg_fetch_add(&sg_own->event_count, UINT64_C(1));
     struct sg_event *entry = &sg_own->event[number % SG_EVENT_ROOM];
-    sg_store(&entry->sequence, 0);
+    sg_store_relaxed(&entry->sequence, 0);
+    sg_fence(); /* nobody sees what follows under the old number */
     entry->time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME);
     struct sg_text text = sg_text_begin(entry->what, sizeof entry->what);
     sg_text_add(&text, what);

@@ -59,11 +59,16 @@ static void take_character(struct line *line, char c)
     }
 }
 
-/* Where the file's address 0 lies: an executable that is not position-independent counts from 0. */
+/* Where the file's address 0 lies: an executable that is not position-independent counts from 0. Read as a file is, for
+ * another thread may unmap it meanwhile. */
 static uint64_t bias_of(const struct module *module)
 {
-    Elf64_Ehdr header;
-    memcpy(&header, (const void *)(uintptr_t)module->begin, sizeof header); /* mapped: its code runs */
+    Elf64_Ehdr header = {0};
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/mem", O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return module->begin;
+    (void)sg_sys_pread((int)fd, &header, sizeof header, module->begin);
+    (void)sg_sys_close((int)fd);
     return memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_type == ET_EXEC ? 0 : module->begin;
 }
 
@@ -72,9 +77,9 @@ static bool take_line(struct line *line, struct module *module, uint64_t address
 {
     static const char anonymous[] = "[anonymous]";
     bool is_file = line->number[LINE_FILE] != 0;
-    if (is_file && line->number[LINE_FILE] != module->file)
-        *module = (struct module){line->number[LINE_FILE], line->number[LINE_BEGIN],
-                                  line->number[LINE_OFFSET] == 0 && line->is_readable};
+    bool has_header = line->number[LINE_OFFSET] == 0 && line->is_readable;
+    if (is_file && (has_header || line->number[LINE_FILE] != module->file)) /* a file may be mapped twice, side by side */
+        *module = (struct module){line->number[LINE_FILE], line->number[LINE_BEGIN], has_header};
     if (address < line->number[LINE_BEGIN] || address >= line->number[LINE_END])
         return false;
     if (is_file && module->has_header)

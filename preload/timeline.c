@@ -72,9 +72,10 @@ void sg_timeline_add(struct sg_timeline *line, const struct sg_sample *sample)
         merge(&line->sample[count - 1], sample);
         return;
     }
-    if (count == SG_SAMPLE_ROOM)
+    if (count == SG_SAMPLE_ROOM) {
         thin(line);
-    count = sg_load_relaxed(&line->sample_count);
+        count = SG_SAMPLE_ROOM / 2;
+    }
     line->sample[count] = *sample;
     sg_store_release(&line->sample_count, count + 1);
 }

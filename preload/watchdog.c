@@ -156,6 +156,12 @@ static void answer_call(void)
 
 /* ---- the thread --------------------------------------------------------------------------------------------------- */
 
+static void lock(uintptr_t begin, uintptr_t end)
+{
+    if (begin < end)
+        (void)sg_syscall(SYS_mlock, (long)begin, (long)(end - begin), 0, 0, 0, 0);
+}
+
 static void lock_memory(void)
 {
     extern const char __ehdr_start[] __attribute__((visibility("hidden")));
@@ -165,12 +171,14 @@ static void lock_memory(void)
     if (sg_syscall(SYS_prlimit64, 0, RLIMIT_MEMLOCK, 0, (long)&limit, 0, 0) != 0 || limit.rlim_cur < MEMLOCK_LEAST)
         return;
     uintptr_t stack = ((uintptr_t)&here - STACK_BYTES / 4) & ~(uintptr_t)(SG_PAGE_MOST - 1);
-    (void)sg_syscall(SYS_mlock, (long)stack, (long)((uintptr_t)&here - stack), 0, 0, 0, 0);
+    lock(stack, (uintptr_t)&here);
     uintptr_t library = (uintptr_t)__ehdr_start & ~(uintptr_t)4095;
     uintptr_t window = (uintptr_t)&sg_window; /* most of it is never used */
     uintptr_t end = (uintptr_t)_end;
-    bool is_window_last = window > library && window < end;
-    (void)sg_syscall(SYS_mlock, (long)library, (long)((is_window_last ? window : end) - library), 0, 0, 0, 0);
+    uintptr_t used = window + sizeof(struct sg_segment), behind = window + sizeof sg_window;
+    lock(library, window < end ? used : end);
+    if (window < end)
+        lock(behind, end);
 }
 
 static struct sg_helper watchdog;

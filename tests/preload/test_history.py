@@ -521,3 +521,13 @@ def test_last_copy_that_is_never_written_does_not_hold_up_the_end(faulty, progra
     for _ in range(3):  # as others of its kind have it, also where this one was too late to begin
         done = faulty.run([program("dir_hold")], env=env)
         assert (done.returncode, done.stdout, done.stderr) == (0, "ready\n", "")
+
+
+def test_who_does_nothing_writes_nothing(guard, program):
+    """A look at the machine every 100 ms is no news of the process."""
+    with Held(guard, program, mib=300) as held:
+        wait_until(lambda: held.pid in kept(guard))
+        first = kept(guard)[held.pid].stat()
+        time.sleep(6)  # the next one would be due after four seconds
+        last = kept(guard)[held.pid].stat()
+        assert (first.st_ino, first.st_mtime_ns) == (last.st_ino, last.st_mtime_ns)
