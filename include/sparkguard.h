@@ -77,6 +77,8 @@ static inline int sparkguard_call_stats(struct sparkguard_stats *out)
 {
     memset(out, 0, sizeof *out);
     out->size = sizeof *out;
+    out->usable_bytes = out->reserve_bytes = SPARKGUARD_UNKNOWN;
+    out->unified = -1;
     return sparkguard_stats != NULL ? sparkguard_stats(out) : -ENOSYS;
 }
 

@@ -78,7 +78,8 @@ static bool take_line(struct line *line, struct module *module, uint64_t address
     static const char anonymous[] = "[anonymous]";
     bool is_file = line->number[LINE_FILE] != 0;
     bool has_header = line->number[LINE_OFFSET] == 0 && line->is_readable;
-    if (is_file && (has_header || line->number[LINE_FILE] != module->file)) /* a file may be mapped twice, side by side */
+    if (is_file &&
+        (has_header || line->number[LINE_FILE] != module->file)) /* a file may be mapped twice, side by side */
         *module = (struct module){line->number[LINE_FILE], line->number[LINE_BEGIN], has_header};
     if (address < line->number[LINE_BEGIN] || address >= line->number[LINE_END])
         return false;

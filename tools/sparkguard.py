@@ -72,7 +72,8 @@ def reset_peak():
 
 
 def get_memory_stats():
-    """In GiB. The guard sees what was taken from the system, which a caching allocator calls reserved: both are the same here."""
+    """In GiB. The guard sees what was taken from the system, which a caching allocator calls reserved: both are the same
+    here. Zeros without the guard: ask active() if that matters."""
     now = stats() or {"live_bytes": 0, "peak_bytes": 0, "refused_count": 0}
     live = now["live_bytes"] / _GIB
     return {
@@ -100,5 +101,5 @@ def reset_peak_memory_stats():
 
 def is_unified_memory_system():
     """Whether device memory comes out of the machine's. The guard knows once the program has begun to use CUDA, or by
-    SPARKGUARD_UNIFIED; until then, and without the guard, False."""
-    return bool((stats() or {}).get("unified"))
+    SPARKGUARD_UNIFIED; until then, and without the guard, None: nobody has asked the driver."""
+    return (stats() or {}).get("unified")
