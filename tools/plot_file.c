@@ -3,11 +3,9 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "plot.h"
 #include "text.h"
@@ -19,15 +17,14 @@ struct choice {
     bool has_complained;
 };
 
-static void consider(struct choice *choice, const struct report *report, int directory,
-                     const struct report_process *process)
+static void consider(struct choice *choice, const struct report_process *process)
 {
     struct report_timeline timeline = {0};
     char why[REPORT_WHY_ROOM];
-    enum report_verdict verdict = report_timeline_read(&timeline, directory, process->segment_name, why);
+    enum report_verdict verdict = report_timeline_read(&timeline, process->segment_path, why);
     if (verdict == REPORT_BAD) {
-        char *path = report_text_printable(report->directory, false);
-        fprintf(stderr, "sparkguard-report: %s: the time line of process %" PRIu32 ": %s\n", path, process->pid, why);
+        char *path = report_text_printable(process->segment_path, false);
+        fprintf(stderr, "sparkguard-report: %s: its time line: %s\n", path, why);
         free(path);
         choice->has_complained = true;
     }
@@ -76,12 +73,9 @@ int report_plot_file(const struct report *report, const struct report_scope *sco
     struct choice choice = {0};
     const struct report_job *job;
     const struct report_process *process;
-    int directory = open(report->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DL_FOREACH (report->jobs, job)
         DL_FOREACH (job->processes, process)
-            consider(&choice, report, directory, process);
-    if (directory >= 0)
-        close(directory);
+            consider(&choice, process);
     int status = choice.has_complained ? REPORT_UNTRUSTED : REPORT_NO_MATCH;
     if (choice.process != NULL) {
         status = write_file(&choice, path);

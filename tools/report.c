@@ -41,9 +41,10 @@ void report_say_complaints(struct report *report)
     }
 }
 
-static void add_process(struct report *report, struct report_process *process)
+static void add_process(struct report *report, struct report_process *process, const char *directory, const char *name)
 {
     struct report_job *job;
+    process->segment_path = report_text_format("%s/%s", directory, name);
     HASH_FIND_STR(report->by_name, process->job, job);
     if (job == NULL) {
         job = report_allocate(1, sizeof *job);
@@ -116,9 +117,7 @@ static void read_live(struct report *report, struct report_segment *segment, int
     char why[REPORT_WHY_ROOM];
     enum report_verdict verdict = report_segment_read(segment, directory, name, why);
     if (verdict == REPORT_GOOD) {
-        struct report_process *process = report_process_from(segment);
-        process->segment_name = report_text_copy(name, strlen(name));
-        add_process(report, process);
+        add_process(report, report_process_from(segment), report->directory, name);
         seen->names[seen->count++] = report_text_copy(name, strlen(name));
     } else if (verdict == REPORT_BAD) {
         complain(report, report->directory, name, why);
@@ -138,7 +137,7 @@ static void read_past(struct report *report, struct report_segment *segment, int
     if (is_still_there(segment, process))
         report_process_free(process);
     else
-        add_process(report, process);
+        add_process(report, process, report->history, name);
 }
 
 /* 0, or the errno of opening it. */

@@ -111,7 +111,7 @@ struct report_process {
     struct sg_device device[SG_DEVICE_ROOM];
     char *command;
     char *job;
-    char *segment_name;                 /* of its file in the directory */
+    char *segment_path;                 /* of the file that it was read from */
     struct report_process *prev, *next; /* utlist, by start */
     UT_hash_handle hh;                  /* for renderers: by pid */
     void *line;                         /* for renderers */

@@ -312,7 +312,7 @@ void report_process_free(struct report_process *process)
     free(process->sites);
     free(process->command);
     free(process->job);
-    free(process->segment_name);
+    free(process->segment_path);
     free(process);
 }
 

@@ -61,14 +61,14 @@ static int compare_times(const void *a, const void *b)
     return (first->time_ns > second->time_ns) - (first->time_ns < second->time_ns);
 }
 
-enum report_verdict report_timeline_read(struct report_timeline *timeline, int directory, const char *segment_name,
+enum report_verdict report_timeline_read(struct report_timeline *timeline, const char *segment_path,
                                          char why[REPORT_WHY_ROOM])
 {
-    size_t stem = strlen(segment_name) - strlen(SG_SEGMENT_SUFFIX);
-    char *name = report_text_format("%.*s%s", (int)stem, segment_name, SG_TIMELINE_SUFFIX);
-    int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    size_t stem = strlen(segment_path) - strlen(SG_SEGMENT_SUFFIX);
+    char *path = report_text_format("%.*s%s", (int)stem, segment_path, SG_TIMELINE_SUFFIX);
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     int error = errno;
-    free(name);
+    free(path);
     if (fd < 0) {
         blame(why, strerror(error));
         return error == ENOENT ? REPORT_GONE : REPORT_BAD;

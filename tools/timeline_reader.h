@@ -11,8 +11,8 @@ struct report_timeline {
     size_t count;
 };
 
-/* The file beside the segment of that name. GONE: there is none, or nothing in it yet. */
-enum report_verdict report_timeline_read(struct report_timeline *timeline, int directory, const char *segment_name,
+/* The file beside that segment. GONE: there is none, or nothing in it yet. */
+enum report_verdict report_timeline_read(struct report_timeline *timeline, const char *segment_path,
                                          char why[REPORT_WHY_ROOM]);
 
 #endif

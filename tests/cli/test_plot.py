@@ -141,6 +141,29 @@ def test_a_single_sample_is_drawn(make, report, tmp_path):
         draw(report, tmp_path / "plot.svg", 4711)
 
 
+def test_a_process_of_the_history_has_no_time_line_and_hides_none(make, report, tmp_path):
+    path = tmp_path / "plot.svg"
+    report.history.mkdir()
+    make(pid=1, command="of the past").peak(heap=99 * GIB).write(report.history)
+    assert "process 1 has no time line" in draw(report, path, 1, status=1)
+    assert "no process shown has a time line" in draw(report, path, status=1)
+    segment = make(pid=2, command="of today").peak(heap=GIB)
+    segment.write(report.directory)
+    segment.write_timeline(report.directory, training())
+    assert "process 1 has no time line" in draw(report, path, 1, status=1)
+    assert words(draw(report, path, "--all"))[0] == "of today"
+
+
+def test_the_history_has_time_lines_of_its_own(make, report, tmp_path):
+    report.history.mkdir()
+    for directory, pid, command in ((report.history, 1, "of the past"), (report.directory, 2, "of today")):
+        segment = make(pid=pid, command=command).peak(heap=GIB)
+        segment.write(directory)
+        segment.write_timeline(directory, training())
+    for pid, command in ((1, "of the past"), (2, "of today")):
+        assert words(draw(report, tmp_path / "plot.svg", pid))[0] == command
+
+
 def test_nothing_to_draw_is_said_in_one_sentence(make, report, tmp_path):
     path = tmp_path / "plot.svg"
     assert "nothing to draw" in draw(report, path, status=1)
