@@ -266,7 +266,7 @@ _Static_assert((int)SG_DOMAIN_COUNT <= (int)SG_DOMAIN_ROOM, "the layout has room
 
 /*
  * A file beside the segment, of the same name with another suffix, for processes that use CUDA, held 256 MiB, marked a phase or
- * were refused something. Always of this size: samples closer together than the interval are one, and when there is no room left
+ * were refused something. Always of this size, but for a copy kept as history, which ends with its last sample: samples closer together than the interval are one, and when there is no room left
  * neighbours become one and the interval doubles. Readers sort by time: whoever is killed while thinning leaves samples of both
  * kinds, all of them true.
  */

@@ -1,5 +1,5 @@
 /*
- * history.h - what survives the process and the machine: a copy of its segment in SPARKGUARD_HISTORY, at most 5 s old.
+ * history.h - what survives the process and the machine: copies of its segment and time line in SPARKGUARD_HISTORY, at most 5 s old.
  *
  * Kept by a helper (helper.h) of its own, in processes that leave evidence (sg_segment_is_evidence). Its file system may block
  * for as long as it likes: nobody waits for it but for a moment, before fork and at the end. The helper has a table of

@@ -6,6 +6,9 @@
  * is full costs the new copy only. Two halves of one file written by turns would need one write to the disk less, and a
  * format, a checksum and a reader of their own.
  *
+ * The time line is written after the segment, by which it is found, and as the segment has changed whenever there is a new
+ * sample, always with it. What is behind its last sample is not written.
+ *
  * A copy made at the process's end is not waited for: its blocks are on their way before the rename, so that a file system
  * that keeps this order (ext4, by default within 5 s) never shows the name without the bytes.
  */
@@ -18,6 +21,7 @@
 #include "segment.h"
 #include "syscall.h"
 #include "text.h"
+#include "timeline.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -93,15 +97,20 @@ static void read_boot_id(uint64_t id[2])
     }
 }
 
-/* The segment as it was in one instant, as far as the program holds still for that. What is behind the last record used is not
- * in a copy. */
-static uint64_t copy_segment(struct sg_segment *copy, uint64_t bytes)
+/* As it was in one instant, as far as the program holds still for that. */
+static void copy_still(void *copy, const void *original, uint64_t bytes)
 {
     for (int i = 0; i < COPIES_MOST; i++) {
-        memcpy(copy, sg_own, bytes);
-        if (memcmp(copy, sg_own, bytes) == 0)
+        memcpy(copy, original, bytes);
+        if (memcmp(copy, original, bytes) == 0)
             break;
     }
+}
+
+/* What is behind the last record used is not in a copy. */
+static uint64_t copy_segment(struct sg_segment *copy, uint64_t bytes)
+{
+    copy_still(copy, sg_own, bytes);
     copy->segment_bytes = bytes;
     copy->record_capacity = (uint32_t)((bytes - sizeof *copy) / sizeof copy->record[0]);
     return hash_of(copy, bytes);
@@ -136,20 +145,36 @@ static long write_file(int directory, const char *name, const void *bytes, uint6
     return result != 0 ? result : closed;
 }
 
-static long put_in_place(int directory, const void *bytes, uint64_t length, bool is_durable)
+static long put_in_place(int directory, const char *name, const void *bytes, uint64_t length, bool is_durable)
 {
-    char name[NAME_ROOM], unfinished[NAME_ROOM];
-    struct sg_text text = sg_text_begin(name, sizeof name), new_text = sg_text_begin(unfinished, sizeof unfinished);
-    sg_text_add(&text, sg_segment_file_name());
-    sg_text_add(&new_text, name);
-    sg_text_add(&new_text, SG_UNFINISHED_SUFFIX);
+    char unfinished[NAME_ROOM];
+    struct sg_text text = sg_text_begin(unfinished, sizeof unfinished);
+    sg_text_add(&text, name);
+    sg_text_add(&text, SG_UNFINISHED_SUFFIX);
     long result = write_file(directory, unfinished, bytes, length, is_durable);
     if (result == 0)
         result = sg_syscall(SYS_renameat2, directory, (long)unfinished, directory, (long)name, 0, 0);
     if (result != 0)
         (void)sg_sys_unlinkat(directory, unfinished);
-    else if (is_durable)
-        (void)sg_syscall(SYS_fsync, directory, 0, 0, 0, 0, 0);
+    return result;
+}
+
+static long save_timeline(int directory, bool is_durable)
+{
+    const struct sg_timeline *line = sg_timeline_current();
+    char name[NAME_ROOM];
+    if (line == NULL)
+        return 0;
+    struct sg_timeline *copy =
+        sg_sys_mmap(NULL, sizeof *copy, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (sg_is_error(copy))
+        return -ENOMEM;
+    copy_still(copy, line, sizeof *copy);
+    uint32_t used = copy->sample_count < SG_SAMPLE_ROOM ? copy->sample_count : SG_SAMPLE_ROOM;
+    sg_timeline_name(name, sizeof name, sg_segment_file_name());
+    long result = put_in_place(directory, name, copy,
+                               offsetof(struct sg_timeline, sample) + used * sizeof copy->sample[0], is_durable);
+    (void)sg_sys_munmap(copy, sizeof *copy);
     return result;
 }
 
@@ -160,7 +185,11 @@ static long save(struct sg_segment *copy, uint64_t length, bool is_durable)
         return directory;
     copy->saved_time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME);
     read_boot_id(copy->boot_id);
-    long result = put_in_place(directory, copy, length, is_durable);
+    long result = put_in_place(directory, sg_segment_file_name(), copy, length, is_durable);
+    if (result == 0)
+        result = save_timeline(directory, is_durable);
+    if (is_durable)
+        (void)sg_syscall(SYS_fsync, directory, 0, 0, 0, 0, 0);
     if (!last.is_trimmed && (is_durable || sg_sys_unique() % 8 == 0)) {
         last.is_trimmed = true;
         sg_reaper_trim(directory, BYTES_MOST);

@@ -9,7 +9,7 @@
  */
 #include "segment.h"
 #include "syscall.h"
-#include "text.h"
+#include "timeline.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -21,6 +21,7 @@ enum {
     KEEP_MOST = 128,
     KEEP_LEAST = 64,
     NAME_ROOM = 48,
+    TIMELINE_ROOM = NAME_ROOM + sizeof SG_TIMELINE_SUFFIX,
     BUFFER_BYTES = 32768,
     CANDIDATES = 4096, /* a history as large as it may be holds fewer */
     UNFINISHED_SECONDS = 10
@@ -116,20 +117,28 @@ static void collect_dead(int directory, const char *name, void *context)
         collect(work, name);
 }
 
+static bool look_at(int directory, const char *name, struct stat *info)
+{
+    const int flags = 0x100; /* AT_SYMLINK_NOFOLLOW */
+    return sg_syscall(SYS_newfstatat, directory, (long)name, (long)info, flags, 0, 0) == 0 && S_ISREG(info->st_mode);
+}
+
 static void collect_copy(int directory, const char *name, void *context)
 {
     struct workspace *work = context;
-    struct stat info = {0};
+    char timeline[TIMELINE_ROOM];
+    struct stat info = {0}, timeline_info = {0};
     if (!is_segment_name(name)) {
         remove_unfinished(directory, name);
         return;
     }
-    if (work->count == CANDIDATES ||
-        sg_syscall(SYS_newfstatat, directory, (long)name, (long)&info, 0x100 /* AT_SYMLINK_NOFOLLOW */, 0, 0) != 0 ||
-        !S_ISREG(info.st_mode))
+    if (work->count == CANDIDATES || !look_at(directory, name, &info))
         return;
+    sg_timeline_name(timeline, sizeof timeline, name);
+    if (!look_at(directory, timeline, &timeline_info))
+        timeline_info.st_blocks = 0;
     work->candidate[work->count].ended_ns = ended_ns_of(&info);
-    work->candidate[work->count].bytes = (uint64_t)info.st_blocks * 512;
+    work->candidate[work->count].bytes = (uint64_t)(info.st_blocks + timeline_info.st_blocks) * 512;
     collect(work, name);
 }
 
@@ -143,11 +152,8 @@ static struct workspace *begin_work(void)
 /* Its time line first, which is found by it. */
 static void remove_dead(int directory, const char *name)
 {
-    char timeline[NAME_ROOM + sizeof SG_TIMELINE_SUFFIX];
-    struct sg_text text = sg_text_begin(timeline, sizeof timeline);
-    sg_text_add(&text, name);
-    text.length -= sizeof SG_SEGMENT_SUFFIX - 1;
-    sg_text_add(&text, SG_TIMELINE_SUFFIX);
+    char timeline[TIMELINE_ROOM];
+    sg_timeline_name(timeline, sizeof timeline, name);
     (void)sg_sys_unlinkat(directory, timeline);
     (void)sg_sys_unlinkat(directory, name);
 }

@@ -96,7 +96,20 @@ void sg_timeline_sample(void)
     sg_timeline_add(line, &sample);
 }
 
+const struct sg_timeline *sg_timeline_current(void)
+{
+    return sg_load_acquire(&timeline.line);
+}
+
 /* ---- the file ----------------------------------------------------------------------------------------------------- */
+
+void sg_timeline_name(char *name, size_t room, const char *segment)
+{
+    struct sg_text text = sg_text_begin(name, room);
+    sg_text_add(&text, segment);
+    text.length -= sizeof SG_SEGMENT_SUFFIX - 1;
+    sg_text_add(&text, SG_TIMELINE_SUFFIX);
+}
 
 static long make_in(int fd)
 {
@@ -116,10 +129,7 @@ static long make_in(int fd)
 
 static long make(void)
 {
-    struct sg_text text = sg_text_begin(timeline.path, sizeof timeline.path);
-    sg_text_add(&text, sg_segment_path());
-    text.length -= sizeof SG_SEGMENT_SUFFIX - 1;
-    sg_text_add(&text, SG_TIMELINE_SUFFIX);
+    sg_timeline_name(timeline.path, sizeof timeline.path, sg_segment_path());
     long fd = sg_sys_openat((int)SG_AT_FDCWD, timeline.path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                             sg_segment_file_mode());
     if (fd < 0)

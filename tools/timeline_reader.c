@@ -28,10 +28,10 @@ static enum report_verdict read_file(struct sg_timeline *line, int fd, char why[
     struct stat status;
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
         return blame(why, "not a regular file");
-    if (status.st_size != sizeof *line)
+    if (status.st_size < (off_t)offsetof(struct sg_timeline, sample) || status.st_size > (off_t)sizeof *line)
         return blame(why, "a time line of another size");
     ssize_t got = pread(fd, line, sizeof *line, 0);
-    if (got != sizeof *line)
+    if (got < status.st_size)
         return blame(why, got < 0 ? strerror(errno) : "cut short");
     if (line->magic == 0)
         return REPORT_GONE;
@@ -41,6 +41,8 @@ static enum report_verdict read_file(struct sg_timeline *line, int fd, char why[
         return blame(why, "a time line of another version; use the report of that version");
     if (line->sample_count > SG_SAMPLE_ROOM)
         return blame(why, "says it has more samples than there is room for");
+    if ((size_t)got < offsetof(struct sg_timeline, sample) + line->sample_count * sizeof line->sample[0])
+        return blame(why, "cut short");
     return line->sample_count == 0 ? REPORT_GONE : REPORT_GOOD;
 }
 

@@ -164,6 +164,14 @@ def test_the_history_has_time_lines_of_its_own(make, report, tmp_path):
         assert words(draw(report, tmp_path / "plot.svg", pid))[0] == command
 
 
+def test_a_copy_ends_with_its_last_sample(make, report, tmp_path):
+    segment = make()
+    segment.write(report.directory)
+    path = segment.write_timeline(report.directory, training())
+    path.write_bytes(path.read_bytes()[: 64 + 96 * 90])
+    assert "device" in words(draw(report, tmp_path / "plot.svg"))
+
+
 def test_nothing_to_draw_is_said_in_one_sentence(make, report, tmp_path):
     path = tmp_path / "plot.svg"
     assert "nothing to draw" in draw(report, path, status=1)
@@ -197,8 +205,9 @@ def test_files_of_another_kind_are_not_drawn(make, report, tmp_path):
     segment = make()
     path = (report.directory / segment.name).with_suffix(".timeline")
     segment.write(report.directory)
-    path.write_bytes(b"x" * 100)
-    assert "another size" in draw(report, tmp_path / "plot.svg", status=3)
+    for data, why in ((b"x" * 10, "another size"), (bytes(65537), "another size"), (segment.timeline(training())[:8000], "cut short")):
+        path.write_bytes(data)
+        assert why in draw(report, tmp_path / "plot.svg", status=3)
     path.unlink()
     path.symlink_to("/dev/zero")
     draw(report, tmp_path / "plot.svg", status=3)

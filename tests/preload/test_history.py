@@ -382,13 +382,14 @@ time.sleep(.2)
 
 
 def fill(guard):
-    """80 MiB of other processes, the first the youngest, and what is none of ours."""
+    """80 MiB of other processes, half of them time lines, the first the youngest, and what is none of ours."""
     guard.history.mkdir(mode=0o700)
     (guard.history / "sweep-0123456789abcdef").write_bytes(bytes(100))
     old = [guard.history / f"{n}-{n:016x}.segment" for n in range(1, 41)]
     for age, file in enumerate(old):
-        file.write_bytes(os.urandom(2 * MIB))
-        os.utime(file, (time.time() - 1000 - age,) * 2)
+        for half in (file, file.with_suffix(".timeline")):
+            half.write_bytes(os.urandom(MIB))
+            os.utime(half, (time.time() - 1000 - age,) * 2)
     return old
 
 
@@ -400,6 +401,7 @@ def test_the_oldest_goes_before_there_are_64_mib_and_nothing_else_does(guard, pr
     old = fill(guard)
     pid = run_until(guard, program, lambda pid: len(left(guard)) <= 30)
     assert sorted(f.name for f in [*old[:29], kept(guard)[pid]]) == left(guard)
+    assert sorted(f.with_suffix(".timeline") for f in old[:29]) == sorted(guard.history.glob("*.timeline"))
     assert (guard.history / "sweep-0123456789abcdef").exists()
 
 

@@ -1,6 +1,8 @@
 """The time line: who keeps one, and what it shows. How it is thinned is in tests/unit/test_timeline.c."""
 
+import shutil
 import struct
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -48,6 +50,24 @@ def test_the_watchdog_goes_on_sampling_while_nobody_asks(guard):
     assert 300 * MIB <= max(live for *_, live in samples) <= 400 * MIB
     for _, usable, reserve, floor, _ in samples:
         assert 0 < usable < 1 << 60 and 0 < floor < reserve < usable + reserve
+
+
+def test_the_history_keeps_it_where_nothing_else_is_left(guard, tmp_path):
+    """SIGKILL and a lost live directory: what is drawn is at most a few seconds old, and whole."""
+    copies = lambda: list(guard.history.glob("*.timeline"))  # noqa: E731
+    with hold(guard, 300) as process:
+        wait_for(copies, process)
+        process.kill()
+    (copy,) = copies()
+    (live,) = lines_of(guard)
+    count = struct.unpack_from("<I", copy.read_bytes(), 12)[0]
+    assert copy.name == live.name and copy.with_suffix(".segment").exists() and copy.stat().st_mode & 0o777 == 0o600
+    assert copy.stat().st_size == 64 + 96 * count and copy.read_bytes()[64:160] == live.read_bytes()[64:160]
+    shutil.rmtree(guard.directory)
+    env = guard.environment({"LD_PRELOAD": None})
+    plot = [guard.build / "sparkguard-report", "--plot", tmp_path / "run.svg", str(process.pid)]
+    done = subprocess.run(plot, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "") and "</svg>" in (tmp_path / "run.svg").read_text()
 
 
 def test_without_the_watchdog_decisions_are_samples(guard):
