@@ -197,14 +197,13 @@ static void put_titles(FILE *stream, const struct report_process *process)
     free(life);
 }
 
-/* From the start, if that is known to be before the first sample; to the end, or now. */
+/* From the start, if that is known to be before the first sample; to the last one. */
 static void set_span(struct plot_field *field, const struct report_process *process,
                      const struct report_timeline *timeline)
 {
-    int64_t first_ns = timeline->samples[0].time_ns, last_ns = timeline->samples[timeline->count - 1].time_ns;
-    int64_t end_ns = process->state == SG_STATE_RUNNING ? report_now_ns() : process->last_seen_ns;
+    int64_t first_ns = timeline->samples[0].time_ns;
     field->begin_ns = process->started_ns > 0 && process->started_ns < first_ns ? process->started_ns : first_ns;
-    field->end_ns = end_ns > last_ns ? end_ns : last_ns;
+    field->end_ns = timeline->samples[timeline->count - 1].time_ns;
     if (field->end_ns - field->begin_ns < 1000000) /* of a single sample */
         field->end_ns = field->begin_ns + 1000000;
 }

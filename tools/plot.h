@@ -31,6 +31,9 @@ enum { PLOT_STRIP = 18 };
 double plot_strips_height(const struct report_process *process);
 void plot_strips(const struct plot_field *field, const struct plot_field *below, const struct report_process *process);
 
+/* Adds the peak as a sample, and as the last one what is live in the end: now, or when the process was seen last. */
+void plot_add_known(struct report_timeline *timeline, const struct report_process *process);
+
 /* The whole drawing. */
 void report_plot(FILE *stream, const struct report_process *process, const struct report_timeline *timeline);
 

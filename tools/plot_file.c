@@ -78,6 +78,7 @@ int report_plot_file(const struct report *report, const struct report_scope *sco
             consider(&choice, process);
     int status = choice.has_complained ? REPORT_UNTRUSTED : REPORT_NO_MATCH;
     if (choice.process != NULL) {
+        plot_add_known(&choice.timeline, choice.process);
         status = write_file(&choice, path);
         if (status == REPORT_SHOWN && choice.others > 0)
             fprintf(stderr, "sparkguard-report: drew process %" PRIu32 ", which held most of %zu\n",

@@ -172,6 +172,37 @@ def test_a_copy_ends_with_its_last_sample(make, report, tmp_path):
     assert "device" in words(draw(report, tmp_path / "plot.svg"))
 
 
+def area(root, domain):
+    """(x, y) of the upper edge of a domain's area, a point for each step."""
+    (path,) = [p for p in root.iter(SVG + "path") if p.get("fill") == f"url(#{domain})"]
+    steps = re.findall(r"([ML])([\d.]+) ([\d.]+)H([\d.]+)", path.get("d"))
+    half = len(steps) // 2
+    return [(float(x), float(y)) for _, x, y, _ in steps[:half]] + [(float(steps[half - 1][3]), float(steps[half - 1][2]))]
+
+
+def test_what_was_taken_after_the_last_sample_is_drawn(make, report, tmp_path):
+    """A sample is taken before the grant: the last one would be missing."""
+    segment = make().domain("heap", granted=2 * GIB, peak=3 * GIB).peak(time_ns=START_NS + 45 * SECOND, heap=3 * GIB)
+    segment.write(report.directory)
+    segment.write_timeline(report.directory, [(0, 90 * GIB, GIB, MIB, {"heap": GIB})])
+    root = draw(report, tmp_path / "plot.svg")
+    (circle, _) = root.iter(SVG + "circle")
+    (begin, low), (middle, high), (end, _), (right, last) = area(root, "heap")
+    assert (begin, end, right) == (84, 916, 916) and middle == float(circle.get("cx")) == 500
+    assert high == float(circle.get("cy")) < last < low
+    assert "usable, in the end 90.0 GiB" in words(root)
+
+
+def test_a_peak_before_the_first_sample_is_drawn_without_figures_of_the_machine(make, report, tmp_path):
+    segment = make().domain("heap", granted=GIB, peak=3 * GIB).peak(time_ns=START_NS + 9 * SECOND, heap=3 * GIB)
+    segment.write(report.directory)
+    segment.write_timeline(report.directory, [(45 * SECOND, 90 * GIB, GIB, MIB, {"heap": GIB})])
+    root = draw(report, tmp_path / "plot.svg")
+    assert [x for x, _ in area(root, "heap")] == [167.2, 500, 916, 916]
+    (usable,) = [p for p in root.iter(SVG + "path") if p.get("stroke") == "#000" and "h22" not in p.get("d")]
+    assert usable.get("d").startswith("M500.0 ")
+
+
 def test_nothing_to_draw_is_said_in_one_sentence(make, report, tmp_path):
     path = tmp_path / "plot.svg"
     assert "nothing to draw" in draw(report, path, status=1)
