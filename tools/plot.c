@@ -184,12 +184,13 @@ static void put_titles(FILE *stream, const struct report_process *process)
 {
     char end[REPORT_END_TEXT], lasted[REPORT_TIME_TEXT];
     char *command = report_svg_fit(process->command[0] ? process->command : "-", (RIGHT - 24) / 1.6);
-    char *job = report_svg_fit(process->job[0] ? process->job : "-", 300);
+    char *job = report_svg_fit(process->job[0] ? process->job : "-", process->is_observing ? 180 : 300);
     bool has_lasted = process->ended_ns > process->started_ns && process->started_ns > 0;
     char *life =
-        report_text_format("process %" PRIu32 " of job %s, %s%s%s", process->pid, job, report_end_text(process, end),
+        report_text_format("process %" PRIu32 " of job %s, %s%s%s%s", process->pid, job, report_end_text(process, end),
                            has_lasted ? ", ran " : "",
-                           has_lasted ? report_duration_text(lasted, process->ended_ns - process->started_ns) : "");
+                           has_lasted ? report_duration_text(lasted, process->ended_ns - process->started_ns) : "",
+                           process->is_observing ? "; observe: nothing was refused" : "");
     report_svg_text(stream, 24, 28, "font-size=\"16\" font-weight=\"bold\"", command);
     report_svg_text(stream, 24, 48, "font-size=\"12\"", life);
     free(command);

@@ -2,6 +2,7 @@
  * plot_strips.c - phases and refusals: strips above a plot that name them, and lines down through it.
  */
 #define _GNU_SOURCE
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "plot.h"
@@ -13,10 +14,45 @@ enum {
     SCALE_APART = 6, /* the scale's highest number may stand beside the field's upper edge */
 };
 
+static uint64_t phase_total(const struct report_process *process)
+{
+    return process->phase_count > 0 ? process->phases[process->phase_count - 1].sequence : 0;
+}
+
+static uint64_t refusal_total(const struct report_process *process)
+{
+    size_t count = process->refusal_count;
+    return count > 0 ? report_max(process->refusals[count - 1].sequence, process->refused_count) : 0;
+}
+
+/* A row of its own, above the strips, if there were more phases or refusals than are still known. */
+static bool is_cut(const struct report_process *process)
+{
+    return phase_total(process) > process->phase_count || refusal_total(process) > process->refusal_count;
+}
+
 double plot_strips_height(const struct report_process *process)
 {
-    double height = (process->phase_count > 0 ? PLOT_STRIP : 0) + (process->refusal_count > 0 ? PLOT_STRIP : 0);
-    return height > 0 ? height + SCALE_APART : 0;
+    int rows = is_cut(process) + (process->phase_count > 0) + (process->refusal_count > 0);
+    return rows > 0 ? rows * PLOT_STRIP + SCALE_APART : 0;
+}
+
+static char *cut_text(uint64_t total, const char *what, size_t count)
+{
+    return total > count ? report_text_format("%" PRIu64 " %s, the last %zu marked", total, what, count)
+                         : report_text_copy("", 0);
+}
+
+static void put_cut(const struct plot_field *field, const struct report_process *process, double top)
+{
+    char *phases = cut_text(phase_total(process), "phases", process->phase_count);
+    char *refusals = cut_text(refusal_total(process), process->is_observing ? "would be refused" : "refused",
+                              process->refusal_count);
+    char *both = report_text_format("%s%s%s", phases, phases[0] && refusals[0] ? "; " : "", refusals);
+    report_svg_text(field->stream, field->left, top + 12, "", both);
+    free(phases);
+    free(refusals);
+    free(both);
 }
 
 /* Past the legend between the fields. */
@@ -25,6 +61,28 @@ static void put_line(const struct plot_field *field, const struct plot_field *be
 {
     fprintf(field->stream, "<path d=\"M%.1f %.1fV%.1fM%.1f %.1fV%.1f\" %s/>\n", x, top, field->bottom, x, below->top,
             below->bottom, attributes);
+}
+
+static void put_phase_title(FILE *stream, const struct report_phase *phase)
+{
+    char began[REPORT_TIME_TEXT], live[REPORT_SIZE_TEXT], peak[REPORT_SIZE_TEXT];
+    char *title = report_text_format(
+        "phase %s, from %s: %s live in the end, %s at most", phase->name, report_time_local(began, phase->time_ns),
+        report_size_text(live, phase->live_bytes), report_size_text(peak, phase->peak_bytes));
+    report_svg_title(stream, title);
+    free(title);
+}
+
+static void put_refusal_title(FILE *stream, const struct report_refusal *refusal, bool is_observing)
+{
+    char at[REPORT_TIME_TEXT], size[REPORT_SIZE_TEXT], usable[REPORT_SIZE_TEXT];
+    char *title =
+        report_text_format("%s of %s %s %s at %s: %s; usable %s", refusal->call,
+                           report_size_text(size, refusal->size_bytes), report_domain_name[refusal->domain],
+                           is_observing ? "would be refused" : "refused", report_time_local(at, refusal->time_ns),
+                           report_reason_name[refusal->reason], report_size_text(usable, refusal->usable_bytes));
+    report_svg_title(stream, title);
+    free(title);
 }
 
 /* Each phase as far as the next one; its name where it fits, and a line where there is room between two. */
@@ -37,9 +95,10 @@ static void put_phases(const struct plot_field *field, const struct plot_field *
         double x = plot_x(field, phase->time_ns);
         double end = i + 1 < process->phase_count ? plot_x(field, phase[1].time_ns) : field->right;
         double width = end > x ? end - x : 0;
-        fprintf(field->stream,
-                "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" fill=\"%s\" stroke=\"#999\"/>\n", x, top,
-                width, PLOT_STRIP - 2, i % 2 == 0 ? "#f4f4f4" : "#e4e4e4");
+        fprintf(field->stream, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" fill=\"%s\" stroke=\"#999\">",
+                x, top, width, PLOT_STRIP - 2, i % 2 == 0 ? "#f4f4f4" : "#e4e4e4");
+        put_phase_title(field->stream, phase);
+        fputs("</rect>\n", field->stream);
         if (width >= LINES_APART || i == 0)
             put_line(field, below, x, top + PLOT_STRIP - 2, "stroke=\"#777\" stroke-dasharray=\"8 4\"");
         char *name = report_svg_fit(phase->name, width - 8);
@@ -49,12 +108,14 @@ static void put_phases(const struct plot_field *field, const struct plot_field *
     }
 }
 
-/* The word stands right of its mark, where there is room before the next one; that of the last also left of it. */
+/* The word stands right of its mark, where there is room before the next one; that of the last also left of it. Lines as close
+ * as teeth of a comb would hide what is below them. */
 static void put_refusals(const struct plot_field *field, const struct plot_field *below,
                          const struct report_process *process, double top)
 {
-    double taken = field->left;
-    report_svg_text(field->stream, field->left - 8, top + 13, "text-anchor=\"end\"", "refused");
+    double taken = field->left, last_line = field->left - LINES_APART;
+    report_svg_text(field->stream, field->left - 8, top + 13, "text-anchor=\"end\"",
+                    process->is_observing ? "observed" : "refused");
     for (size_t i = 0; i < process->refusal_count; i++) {
         const struct report_refusal *refusal = &process->refusals[i];
         double x = plot_x(field, refusal->time_ns);
@@ -62,8 +123,13 @@ static void put_refusals(const struct plot_field *field, const struct plot_field
         char size[REPORT_SIZE_TEXT];
         char *word = report_text_format("%s %s", refusal->call, report_size_text(size, refusal->size_bytes));
         double width = report_svg_width(word);
-        fprintf(field->stream, "<path d=\"M%.1f %.1fl-4 -9h8z\" fill=\"#b00\"/>\n", x, top + 13);
-        put_line(field, below, x, top + 13, "stroke=\"#b00\" stroke-dasharray=\"1 3\"");
+        fprintf(field->stream, "<path d=\"M%.1f %.1fl-4 -9h8z\" fill=\"#b00\">", x, top + 13);
+        put_refusal_title(field->stream, refusal, process->is_observing);
+        fputs("</path>\n", field->stream);
+        if (x - last_line >= LINES_APART) {
+            put_line(field, below, x, top + 13, "stroke=\"#b00\" stroke-dasharray=\"1 3\"");
+            last_line = x;
+        }
         if (x + 8 >= taken && x + 8 + width <= next) {
             report_svg_text(field->stream, x + 8, top + 13, "", word);
             taken = x + 8 + width;
@@ -78,6 +144,10 @@ static void put_refusals(const struct plot_field *field, const struct plot_field
 void plot_strips(const struct plot_field *field, const struct plot_field *below, const struct report_process *process)
 {
     double top = field->top - plot_strips_height(process);
+    if (is_cut(process)) {
+        put_cut(field, process, top);
+        top += PLOT_STRIP;
+    }
     if (process->phase_count > 0) {
         put_phases(field, below, process, top);
         top += PLOT_STRIP;

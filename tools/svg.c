@@ -38,6 +38,13 @@ void report_svg_text(FILE *stream, double x, double y, const char *attributes, c
     fputs("</text>\n", stream);
 }
 
+void report_svg_title(FILE *stream, const char *text)
+{
+    fputs("<title>", stream);
+    put_escaped(stream, text);
+    fputs("</title>", stream);
+}
+
 /* Scripts of East Asia take two columns. */
 double report_svg_width(const char *text)
 {

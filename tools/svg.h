@@ -12,6 +12,9 @@
 /* A text, escaped; what XML cannot hold is spelt out. `attributes` are the caller's own words. */
 void report_svg_text(FILE *stream, double x, double y, const char *attributes, const char *text);
 
+/* What a browser shows of the shape that it stands in, escaped as well. */
+void report_svg_title(FILE *stream, const char *text);
+
 /* About how wide a text is in the small size: no font is at hand. */
 double report_svg_width(const char *text);
 

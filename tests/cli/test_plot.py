@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import GIB, MIB
-from segment import START_NS, UNKNOWN
+from segment import GUARDING, OBSERVE, START_NS, UNKNOWN
 from test_report import compare
 
 SECOND = 10**9
@@ -86,7 +86,7 @@ def is_apart(a, b):
     return one[1] <= two[0] or two[1] <= one[0] or one[3] <= two[2] or two[3] <= one[2]
 
 
-@pytest.mark.parametrize("phases, refusals", [(0, 0), (5, 2), (64, 64)])
+@pytest.mark.parametrize("phases, refusals", [(0, 0), (5, 2), (64, 64), (70, 99)])
 def test_texts_never_overlap_and_stay_inside(make, report, tmp_path, phases, refusals):
     segment = make(command="x" * 255, job="j" * 63)
     for i in range(phases):
@@ -201,6 +201,50 @@ def test_a_peak_before_the_first_sample_is_drawn_without_figures_of_the_machine(
     assert [x for x, _ in area(root, "heap")] == [167.2, 500, 916, 916]
     (usable,) = [p for p in root.iter(SVG + "path") if p.get("stroke") == "#000" and "h22" not in p.get("d")]
     assert usable.get("d").startswith("M500.0 ")
+
+
+def stepwise(make, directory, count, apart, **fields):
+    """As many phases and refusals, so many seconds apart."""
+    segment = make(**fields)
+    for i in range(count):
+        segment.phase(f"step {i} <&>", GIB, 2 * GIB, time_ns=START_NS + int(i * apart * SECOND))
+        segment.refusal("cudaMalloc", "device", 3 * GIB, "limit", usable=9 * GIB, time_ns=START_NS + int(i * apart * SECOND))
+    segment.write(directory)
+    segment.write_timeline(directory, training())
+
+
+def test_what_is_cut_is_said(make, report, tmp_path):
+    stepwise(make, report.directory, 64, 1)
+    assert not [text for text in words(draw(report, tmp_path / "plot.svg")) if "marked" in text]
+    stepwise(make, report.directory, 70, 1)
+    assert "70 phases, the last 64 marked; 70 refused, the last 64 marked" in words(draw(report, tmp_path / "plot.svg"))
+
+
+@pytest.mark.parametrize("apart, lines", [(1, 60), (0.1, 11)])  # 9.2 px, 0.92 px
+def test_lines_that_would_be_a_curtain_are_not_drawn(make, report, tmp_path, apart, lines):
+    stepwise(make, report.directory, 60, apart)
+    root = draw(report, tmp_path / "plot.svg")
+    drawn = [p.get("d") for p in root.iter(SVG + "path") if p.get("stroke-dasharray") == "1 3"]
+    at = sorted(float(d[1:].split()[0]) for d in drawn)
+    assert len(at) <= lines <= len(at) + 2 and all(b - a >= 5 for a, b in zip(at, at[1:]))
+    assert len([p for p in root.iter(SVG + "path") if "l-4 -9h8z" in p.get("d")]) == 60
+
+
+def test_a_browser_tells_what_has_no_room(make, report, tmp_path):
+    stepwise(make, report.directory, 60, 0.1)
+    titles = [title.text for title in draw(report, tmp_path / "plot.svg").iter(SVG + "title")]
+    assert "phase step 7 <&>, from 2026-11-20 13:06:40: 1.0 GiB live in the end, 2.0 GiB at most" in titles
+    assert "cudaMalloc of 3.0 GiB device refused at 2026-11-20 13:06:40: limit; usable 9.0 GiB" in titles
+    assert len(titles) == 120
+
+
+def test_observed_refusals_are_none(make, report, tmp_path):
+    stepwise(make, report.directory, 70, 1, **{"slot.flags": GUARDING | OBSERVE})
+    root = draw(report, tmp_path / "plot.svg")
+    shown = words(root)
+    assert shown[1].endswith("; observe: nothing was refused")
+    assert "refused" not in shown and "observed" in shown and any(text.endswith("70 would be refused, the last 64 marked") for text in shown)
+    assert any("device would be refused at" in title.text for title in root.iter(SVG + "title"))
 
 
 def test_nothing_to_draw_is_said_in_one_sentence(make, report, tmp_path):
