@@ -37,6 +37,9 @@ void plot_add_known(struct report_timeline *timeline, const struct report_proces
 /* The whole drawing. */
 void report_plot(FILE *stream, const struct report_process *process, const struct report_timeline *timeline);
 
+/* Whether a name may be drawn to: "FILE.svg", "-" for stdout, or something there that is no regular file, as /dev/stdout. */
+bool report_plot_may_write(const char *path);
+
 /* Draws what `report` shows into a file: of its processes that have a time line the one whose peak was highest. Exit status of
  * the tool; talks on stderr. */
 int report_plot_file(const struct report *report, const struct report_scope *scope, const char *path);

@@ -93,6 +93,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         request->scope.directory = argument;
         return 0;
     case KEY_PLOT:
+        if (!report_plot_may_write(argument))
+            return refuse(argument[0] != '\0' ? argument : "nothing",
+                          "is no name of a drawing; a good one: --plot=run.svg, or - for the standard output");
         request->plot_path = argument;
         return 0;
     case ARGP_KEY_ARG:

@@ -1,6 +1,9 @@
 """sparkguard-report --plot: what it draws, what it says where there is nothing to draw, what it refuses to believe."""
 
+import os
 import re
+import resource
+import subprocess
 import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -306,6 +309,61 @@ def test_a_file_that_cannot_be_written_is_said(make, report, tmp_path):
     assert "No such file" in draw(report, tmp_path / "no/where.svg", status=3)
     if Path("/dev/full").exists():
         assert "No space left" in draw(report, "/dev/full", status=3)
+
+
+def drawable(make, report):
+    segment = make()
+    segment.write(report.directory)
+    segment.write_timeline(report.directory, training())
+
+
+@pytest.mark.parametrize("path", ["", "4711", "train.log", "svg"])
+def test_a_name_that_is_no_drawing_is_usage(make, report, tmp_path, path):
+    drawable(make, report)
+    (tmp_path / "train.log").write_text("dear")
+    done = report.run(f"--plot={tmp_path / path if path else path}")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "--plot=run.svg" in done.stderr
+    assert (tmp_path / "train.log").read_text() == "dear" and len(list(tmp_path.glob("*svg*"))) == 0
+
+
+@pytest.mark.parametrize("path", ["-", "/dev/stdout"])
+def test_stdout_is_drawn_on(make, report, path):
+    drawable(make, report)
+    done = report.run("--plot", path)
+    assert (done.returncode, done.stderr) == (0, "") and ElementTree.fromstring(done.stdout.encode()).tag == SVG + "svg"
+
+
+def test_stdout_without_room_is_said(make, report):
+    drawable(make, report)
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([report.program, "--plot=-"], env=report.environment(), stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 3 and "No space left" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_drawing_takes_the_place_of_the_last_one_when_it_is_whole(make, report, tmp_path):
+    drawable(make, report)
+    path = tmp_path / "plot.svg"
+    path.write_text("the last one")
+    def limited():  # a disk that fills up: SIGXFSZ, as Python has it, is ignored
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+    done = subprocess.run(
+        [report.program, "--plot", path], env=report.environment(), stderr=subprocess.PIPE, text=True, preexec_fn=limited, restore_signals=False
+    )
+    assert done.returncode == 3 and "File too large" in done.stderr
+    assert path.read_text() == "the last one" and [f.name for f in tmp_path.glob("plot*")] == ["plot.svg"]
+    before = os.umask(0o027)
+    try:
+        draw(report, path)
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o640 and [f.name for f in tmp_path.glob("plot*")] == ["plot.svg"]
+
+
+def test_a_link_stays_one(make, report, tmp_path):
+    drawable(make, report)
+    (tmp_path / "link.svg").symlink_to(tmp_path / "plot.svg")
+    draw(report, tmp_path / "link.svg")
+    assert (tmp_path / "link.svg").is_symlink() and (tmp_path / "plot.svg").exists()
 
 
 def test_drawing_and_json_are_not_both(report, tmp_path):
