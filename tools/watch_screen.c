@@ -95,7 +95,11 @@ const char *watch_rate_text(char text[WATCH_RATE_TEXT], int64_t rate)
         return "-";
     uint64_t bytes = rate < 0 ? (uint64_t)-rate : (uint64_t)rate;
     const char *sign = rate > 0 ? "+" : rate < 0 ? "-" : "";
-    snprintf(text, WATCH_RATE_TEXT, "%s%s/s", sign, report_size_text(size, bytes));
+    report_size_text(size, bytes);
+    char *tenths = strchr(size, '.');
+    if (tenths != NULL && tenths - size > 3)
+        memmove(tenths, tenths + 2, strlen(tenths + 2) + 1);
+    snprintf(text, WATCH_RATE_TEXT, "%s%s/s", sign, size);
     return text;
 }
 
@@ -110,8 +114,11 @@ const char *watch_wall_text(char text[REPORT_TIME_TEXT], int64_t time_ns)
         snprintf(text, REPORT_TIME_TEXT, "%" PRId64 " min %" PRId64 " s", minutes, seconds % 60);
     else if (minutes < 60)
         snprintf(text, REPORT_TIME_TEXT, "%" PRId64 " min", minutes);
-    else
+    else if (minutes < 600 || (minutes >= 1440 && minutes < 14400))
         return report_duration_text(text, time_ns);
+    else
+        snprintf(text, REPORT_TIME_TEXT, minutes < 1440 ? "%" PRId64 " h" : "%" PRId64 " d",
+                 minutes / (minutes < 1440 ? 60 : 1440));
     return text;
 }
 

@@ -135,10 +135,14 @@ static const struct {
     struct report_column column;
     size_t width; /* 0: of what the others leave */
 } column_table[COLUMNS] = {
-    [COLUMN_PID] = {{"PID", REPORT_NUMBERS}, 7},       [COLUMN_COMMAND] = {{"COMMAND", REPORT_TREE}, 0},
-    [COLUMN_BAR] = {{"HELD", REPORT_WORDS}, 0},        [COLUMN_LIVE] = {{"LIVE", REPORT_NUMBERS}, 10},
-    [COLUMN_PEAK] = {{"PEAK", REPORT_NUMBERS}, 10},    [COLUMN_RATE] = {{"RATE", REPORT_NUMBERS}, 12},
-    [COLUMN_WALL] = {{"WALL IN", REPORT_NUMBERS}, 10}, [COLUMN_REFUSED] = {{"REFUSED", REPORT_NUMBERS}, 8},
+    [COLUMN_PID] = {{"PID", REPORT_NUMBERS}, 7},
+    [COLUMN_COMMAND] = {{"COMMAND", REPORT_TREE}, 0},
+    [COLUMN_BAR] = {{"HELD", REPORT_WORDS}, 0},
+    [COLUMN_LIVE] = {{"LIVE", REPORT_NUMBERS}, 10},
+    [COLUMN_PEAK] = {{"PEAK", REPORT_NUMBERS}, 10},
+    [COLUMN_RATE] = {{"RATE", REPORT_NUMBERS}, WATCH_RATE_CELLS},
+    [COLUMN_WALL] = {{"WALL IN", REPORT_NUMBERS}, WATCH_WALL_CELLS},
+    [COLUMN_REFUSED] = {{"REFUSED", REPORT_NUMBERS}, 8},
 };
 
 static bool has_column(const struct drawing *drawing, int column)

@@ -78,6 +78,19 @@ PLAIN_TEST(figures_as_text)
     assert_string_equal(watch_wall_text(wall, 73 * SECOND), "1 min 13 s");
     assert_string_equal(watch_wall_text(wall, 3599 * SECOND), "59 min");
     assert_string_equal(watch_wall_text(wall, 7500 * SECOND), "2 h 5 min");
+    assert_string_equal(watch_wall_text(wall, 86399 * SECOND), "23 h");
+    assert_string_equal(watch_wall_text(wall, (10 * 86400 - 1) * SECOND), "9 d 23 h");
+    assert_string_equal(watch_wall_text(wall, 10 * 86400 * SECOND), "10 d");
+}
+
+/* The columns count on it. */
+PLAIN_TEST(no_rate_and_no_time_is_longer_than_its_column)
+{
+    char rate[WATCH_RATE_TEXT], wall[REPORT_TIME_TEXT];
+    for (uint64_t bytes = 1; bytes < UINT64_C(1) << 50; bytes += bytes / 200 + 1)
+        assert_in_range(strlen(watch_rate_text(rate, -(int64_t)bytes)), 5, WATCH_RATE_CELLS);
+    for (int64_t seconds = 0; seconds < 9 * SECOND; seconds += seconds / 200 + 1)
+        assert_in_range(strlen(watch_wall_text(wall, seconds * SECOND)), 3, WATCH_WALL_CELLS);
 }
 
 static void check_layout(struct watch_layout layout, size_t head, size_t first, size_t list, size_t foot)
@@ -140,6 +153,68 @@ PLAIN_TEST(a_bar_shows_what_is_held_and_the_peak)
     free(bar);
 }
 
+/* A job whose processes have gained these bytes within the last second. */
+struct sample {
+    struct report report;
+    struct report_scope scope;
+    struct report_job job;
+    struct report_process process[2];
+    struct watch_trace trace[2];
+    struct watch watch;
+};
+
+static void make_sample(struct sample *sample, int64_t first_bytes, int64_t second_bytes)
+{
+    const int64_t gained[] = {first_bytes, second_bytes};
+    static char name[] = "train", command[] = "python3";
+    *sample = (struct sample){.job = {.name = name, .limit_bytes = SG_UNKNOWN, .process_count = 2}};
+    sample->watch = (struct watch){.scope = &sample->scope, .report = &sample->report, .sampled_ns = SECOND};
+    for (size_t i = 0; i < 2; i++) {
+        struct report_process *process = &sample->process[i];
+        struct watch_trace *trace = &sample->trace[i];
+        process->pid = 1234567;
+        process->start_ticks = i;
+        process->state = SG_STATE_RUNNING;
+        process->command = command;
+        trace->key = (struct watch_key){.pid = process->pid, .start_ticks = i};
+        trace->seen_ns = SECOND;
+        watch_trend_add(&trace->live, 0, 2 * GIB);
+        watch_trend_add(&trace->live, SECOND, 2 * GIB + (uint64_t)gained[i]);
+        DL_APPEND(sample->job.processes, process);
+        HASH_ADD(hh, sample->watch.traces, key, sizeof trace->key, trace);
+    }
+    sample->report.machine = (struct report_machine){.usable_bytes = SG_UNKNOWN, .total_bytes = 128 * GIB};
+    DL_APPEND(sample->report.jobs, &sample->job);
+}
+
+/* What the table shows, 80 columns wide. The caller frees. */
+static char *table_text(struct watch *watch)
+{
+    char *text;
+    size_t bytes;
+    struct report_style style = {.stream = open_memstream(&text, &bytes), .columns = 80, .is_terminal = true};
+    watch_put_table(watch, &style);
+    fclose(style.stream);
+    return text;
+}
+
+PLAIN_TEST(the_longest_rate_leaves_every_column_its_place)
+{
+    struct sample sample;
+    make_sample(&sample, (int64_t)(1023 * MIB + 920 * KIB), -(int64_t)(1023 * MIB + 920 * KIB));
+    char *text = table_text(&sample.watch), *rest = NULL;
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
+        assert_int_equal(strlen(line), 80);
+        assert_true(line[79] == 'D' || line[79] == '0');
+    }
+    free(text);
+    text = table_text(&sample.watch);
+    assert_non_null(strstr(text, "  +1023 MiB/s          -        0"));
+    assert_non_null(strstr(text, "  -1023 MiB/s          -        0"));
+    free(text);
+    HASH_CLEAR(hh, sample.watch.traces);
+}
+
 /* The keys that a terminal's bytes make, however they are cut into reads. */
 static void check_keys(const char *bytes, const int *expected)
 {
@@ -173,10 +248,12 @@ int main(void)
         cmocka_unit_test(an_unknown_figure_begins_anew),
         cmocka_unit_test(a_wall_is_met_only_by_what_grows),
         cmocka_unit_test(figures_as_text),
+        cmocka_unit_test(no_rate_and_no_time_is_longer_than_its_column),
         cmocka_unit_test(the_list_gives_way_to_the_foot_only_where_lines_are_left),
         cmocka_unit_test(scrolling_ends_where_the_list_does),
         cmocka_unit_test(a_small_screen_keeps_a_line_for_the_keys),
         cmocka_unit_test(a_bar_shows_what_is_held_and_the_peak),
+        cmocka_unit_test(the_longest_rate_leaves_every_column_its_place),
         cmocka_unit_test(keys_are_known_by_their_bytes),
     };
     return cmocka_run_group_tests_name("watch", tests, NULL, NULL);
