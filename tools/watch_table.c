@@ -189,16 +189,45 @@ static void put_bar(struct drawing *drawing, const struct report_job *job, uint6
     free(bar);
 }
 
-static struct libscols_line *put_job(struct drawing *drawing, const struct report_job *job)
+/* Made up of a time and a process number, "20261122T020601-13863": such names differ at their end. */
+static bool is_made_up(const char *name)
+{
+    static const char digits[] = "0123456789";
+    return strspn(name, digits) == 8 && name[8] == 'T' && strspn(name + 9, digits) == 6 && name[15] == '-';
+}
+
+/* Of its name and limit as much as has room. The limit is whole or not there: the bar shows it as well. The caller frees. */
+static char *job_text(const struct drawing *drawing, const struct report_job *job)
 {
     char limit[REPORT_SIZE_TEXT];
+    size_t cells = drawing->command_cells, shown = 0;
+    const char *cut = drawing->style->is_utf8 ? "…" : "...";
+    char *name = report_text_printable(job->name[0] ? job->name : "-", drawing->style->is_utf8);
+    size_t cut_cells = drawing->style->is_utf8 ? 1 : strlen(cut), kept = report_less(cells, cut_cells);
+    report_size_text(limit, job->limit_bytes);
+    char *shape[] = {
+        job->limit_bytes == SG_UNKNOWN ? report_text_format("job %s", name)
+                                       : report_text_format("job %s, limit %s", name, limit),
+        report_text_format("job %s", name),
+        report_text_format("%s", name),
+        report_text_format("%s%s", cut, name + report_less(strlen(name), kept)),
+    };
+    size_t last = is_made_up(name) ? 3 : 2;
+    while (shown < last && mbstowcs(NULL, shape[shown], 0) > cells)
+        shown++;
+    for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++)
+        if (i != shown)
+            free(shape[i]);
+    free(name);
+    return shape[shown];
+}
+
+static struct libscols_line *put_job(struct drawing *drawing, const struct report_job *job)
+{
     struct report_table *table = &drawing->table;
     struct libscols_line *line = report_table_line(table, NULL);
     int64_t rate = watch_job_rate(drawing->watch, job);
-    char *name = report_text_printable(job->name[0] ? job->name : "-", drawing->style->is_utf8);
-    char *text = job->limit_bytes == SG_UNKNOWN
-                     ? report_text_format("job %s", name)
-                     : report_text_format("job %s, limit %s", name, report_size_text(limit, job->limit_bytes));
+    char *text = job_text(drawing, job);
     report_table_cell(table, "", REPORT_PLAIN);
     report_table_cell(table, text, REPORT_BOLD);
     put_bar(drawing, job, job->live_bytes, job->peak_bytes, REPORT_CYAN);
@@ -207,7 +236,6 @@ static struct libscols_line *put_job(struct drawing *drawing, const struct repor
     put_wall(drawing, watch_wall_ns(drawing->watch, job, rate));
     report_table_count(table, job->refused_count, REPORT_RED);
     free(text);
-    free(name);
     return line;
 }
 

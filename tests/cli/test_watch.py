@@ -77,6 +77,21 @@ def test_the_screen_is_golden(busy, watch, rows, columns):
         compare(f"watch_{columns}x{rows}.txt", stable(terminal.shows(r" 0 B/s .* 0$")))
 
 
+@pytest.mark.parametrize("locale, cut", [("C.UTF-8", "…122"), ("C", "...2")])
+def test_jobs_are_told_apart_where_their_names_have_no_room(live, watch, locale, cut):
+    for pid in (13863, 13877):
+        live(pid, 1, job=f"20261122T020601-{pid}", **{"slot.limit_bytes": 50 * GIB})
+    live(7, 1, job="evaluate-checkpoints", **{"slot.limit_bytes": 50 * GIB})
+    live(8, 1, job="seventeen-letters", **{"slot.limit_bytes": 50 * GIB})
+    with watch(QUICK, LC_ALL=locale) as terminal:
+        text = terminal.shows(r" 0 B/s .* 0$")
+        terminal.resize(24, 200)
+        wide = terminal.shows("  job 20261122T020601-13863, limit 50.0 GiB ")
+    for name in (f"{cut}T020601-13863", f"{cut}T020601-13877", "seventeen-letters", "evaluate-checkpoi"):
+        assert re.search(rf"^ +{re.escape(name)} ", text, re.MULTILINE), text
+    assert "limit" not in text and "evaluate-checkpoints, limit 50.0 GiB " in wide
+
+
 def test_one_process_in_depth_is_golden(busy, watch):
     with watch(QUICK, 4711, rows=36) as terminal:
         text = stable(terminal.shows(r" 0 B/s .* 1$"))
