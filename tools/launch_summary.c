@@ -42,15 +42,16 @@ static void put_peak(const struct report_job *job, const struct report_process *
 
 static void put_refusals(const struct report_job *job, const struct report_refusal *last, bool is_observing)
 {
-    char size[REPORT_SIZE_TEXT], usable[REPORT_SIZE_TEXT];
+    char size[REPORT_SIZE_TEXT], left[REPORT_SIZE_TEXT];
     if (job->refused_count == 0)
         return;
     fprintf(stderr, "sparkguard: %" PRIu64 " request%s %srefused", job->refused_count,
             job->refused_count == 1 ? "" : "s", is_observing ? "would have been " : "");
     if (last != NULL) {
         char *call = report_text_printable(last->call, false);
-        fprintf(stderr, "; the last: %s of %s, %s usable (%s)", call, report_size_text(size, last->size_bytes),
-                report_size_text(usable, last->usable_bytes), report_reason_name[last->reason]);
+        fprintf(stderr, "; the last: %s of %s, %s %s (%s)", call, report_size_text(size, last->size_bytes),
+                report_size_text(left, last->usable_bytes), report_room_word(last->reason),
+                report_reason_name[last->reason]);
         free(call);
     }
     fputc('\n', stderr);

@@ -66,6 +66,9 @@ const char *report_end_text(const struct report_process *process, char text[REPO
  * frees. */
 char *report_fate_text(const struct report_process *process, bool is_utf8);
 
+/* What a refusal found too small: "usable" memory, or what was "left" of a limit. */
+const char *report_room_word(enum sg_reason reason);
+
 enum report_colour report_state_colour(enum sg_state state);
 
 #endif

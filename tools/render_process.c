@@ -190,7 +190,7 @@ static void put_refusals(const struct report_process *process, const struct repo
 {
     static const struct report_column columns[] = {
         {"TIME", REPORT_WORDS},   {"REFUSED", REPORT_WORDS}, {"DOMAIN", REPORT_WORDS},
-        {"SIZE", REPORT_NUMBERS}, {"REASON", REPORT_WORDS},  {"USABLE THEN", REPORT_NUMBERS},
+        {"SIZE", REPORT_NUMBERS}, {"REASON", REPORT_WORDS},  {"LEFT THEN", REPORT_NUMBERS},
     };
     struct report_table table;
     char size[REPORT_SIZE_TEXT], clock[REPORT_TIME_TEXT];

@@ -85,6 +85,11 @@ void report_words(const struct report_style *style, size_t indent, enum report_c
     fprintf(style->stream, "%s\n", report_colour_off(style, colour));
 }
 
+const char *report_room_word(enum sg_reason reason)
+{
+    return reason == SG_REASON_LIMIT ? "left" : "usable";
+}
+
 enum report_colour report_state_colour(enum sg_state state)
 {
     switch (state) {

@@ -156,7 +156,7 @@ static void put_pace(const struct watch *watch, const struct report_style *style
 
 static void put_last_refusal(const struct report *report, const struct report_style *style)
 {
-    char size[REPORT_SIZE_TEXT], usable[REPORT_SIZE_TEXT], clock[REPORT_TIME_TEXT];
+    char size[REPORT_SIZE_TEXT], left[REPORT_SIZE_TEXT], clock[REPORT_TIME_TEXT];
     const struct report_job *job;
     const struct report_process *process, *refused = NULL;
     const struct report_refusal *last = NULL;
@@ -170,10 +170,10 @@ static void put_last_refusal(const struct report *report, const struct report_st
     if (last == NULL)
         return;
     char *call = report_text_printable(last->call, style->is_utf8);
-    fprintf(style->stream, "%srefused at %s: %s of %s in %" PRIu32 ", %s usable (%s)%s\n",
+    fprintf(style->stream, "%srefused at %s: %s of %s in %" PRIu32 ", %s %s (%s)%s\n",
             report_colour_on(style, REPORT_YELLOW), report_clock_local(clock, last->time_ns), call,
-            report_size_text(size, last->size_bytes), refused->pid, report_size_text(usable, last->usable_bytes),
-            report_reason_name[last->reason], report_colour_off(style, REPORT_YELLOW));
+            report_size_text(size, last->size_bytes), refused->pid, report_size_text(left, last->usable_bytes),
+            report_room_word(last->reason), report_reason_name[last->reason], report_colour_off(style, REPORT_YELLOW));
     free(call);
 }
 

@@ -386,6 +386,12 @@ def test_summary(recorded):
     assert len(lines) == 4
 
 
+def test_summary_of_a_limit_speaks_of_what_was_left_of_it(recorded):
+    code = "s.refusal('malloc', 'heap', 2**31, 'limit', usable=2**20); owner.seek(0); owner.write(s.data); owner.flush()"
+    done, _ = recorded(code)
+    assert "; the last: malloc of 2.0 GiB, 1.0 MiB left (limit)\n" in done.stderr
+
+
 def test_summary_says_that_a_watchdog_ended_it(recorded):
     code = "s.event('watchdog: ended: no\x1b room'); owner.seek(0); owner.write(s.data); owner.flush(); os._exit(137)"
     done, process = recorded(code)
