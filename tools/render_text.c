@@ -52,7 +52,7 @@ static void put_process(struct report_table *table, const struct report_process 
     char pid[16];
     snprintf(pid, sizeof pid, "%" PRIu32, process->pid);
     report_table_cell(table, pid, REPORT_BOLD);
-    report_table_command(table, process->command);
+    report_table_command(table, "", process->command);
     report_table_cell(table, report_state_name[process->state], report_state_colour(process->state));
     report_table_bytes(table, process->live_bytes);
     report_table_bytes(table, process->peak_bytes);
@@ -192,7 +192,7 @@ void report_render_unguarded(const struct report *report, const struct report_st
         report_table_line(&table, NULL);
         snprintf(pid, sizeof pid, "%" PRIu32, report->unguarded[i].pid);
         report_table_cell(&table, pid, REPORT_PLAIN);
-        report_table_command(&table, report->unguarded[i].command);
+        report_table_command(&table, "", report->unguarded[i].command);
         report_table_bytes(&table, report->unguarded[i].resident_bytes);
     }
     report_table_end(&table);

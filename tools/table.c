@@ -77,13 +77,15 @@ static const char *without_directories(const char *command)
     return name;
 }
 
-void report_table_command(struct report_table *table, const char *raw_text)
+void report_table_command(struct report_table *table, const char *prefix, const char *raw_text)
 {
-    char *text = report_text_printable(raw_text[0] ? without_directories(raw_text) : "-", table->style->is_utf8);
+    char *command = report_text_printable(raw_text[0] ? without_directories(raw_text) : "-", table->style->is_utf8);
+    char *text = report_text_format("%s%s", prefix, command);
     if (!table->style->is_terminal)
         report_text_shorten(text, COMMAND_COLUMNS);
     report_table_cell(table, text, REPORT_PLAIN);
     free(text);
+    free(command);
 }
 
 void report_table_end(struct report_table *table)

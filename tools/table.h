@@ -36,8 +36,8 @@ void report_table_cell(struct report_table *table, const char *text, enum report
 void report_table_bytes(struct report_table *table, uint64_t bytes);
 void report_table_count(struct report_table *table, uint64_t count, enum report_colour colour_if_any);
 void report_table_text(struct report_table *table, const char *raw_text);
-/* The same for a command line, without its program's directories; where no terminal cuts the column, it is shortened. */
-void report_table_command(struct report_table *table, const char *raw_text);
+/* The same for a command line, without its program's directories and behind a printable prefix; where no terminal cuts the column, it is shortened. */
+void report_table_command(struct report_table *table, const char *prefix, const char *raw_text);
 /* Prints and frees. */
 void report_table_end(struct report_table *table);
 

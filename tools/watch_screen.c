@@ -154,15 +154,15 @@ static void put_pace(const struct watch *watch, const struct report_style *style
     fputc('\n', style->stream);
 }
 
-static void put_last_refusal(const struct report *report, const struct report_style *style)
+static void put_last_refusal(const struct watch *watch, const struct report_style *style)
 {
-    char size[REPORT_SIZE_TEXT], left[REPORT_SIZE_TEXT], clock[REPORT_TIME_TEXT];
+    char size[REPORT_SIZE_TEXT], left[REPORT_SIZE_TEXT], age[REPORT_TIME_TEXT];
     const struct report_job *job;
     const struct report_process *process, *refused = NULL;
     const struct report_refusal *last = NULL;
-    DL_FOREACH (report->jobs, job)
+    DL_FOREACH (watch->report->jobs, job)
         DL_FOREACH (job->processes, process)
-            if (process->refusal_count > 0 &&
+            if (process->refusal_count > 0 && watch_is_shown(watch, process) &&
                 (last == NULL || process->refusals[process->refusal_count - 1].time_ns > last->time_ns)) {
                 last = &process->refusals[process->refusal_count - 1];
                 refused = process;
@@ -170,10 +170,12 @@ static void put_last_refusal(const struct report *report, const struct report_st
     if (last == NULL)
         return;
     char *call = report_text_printable(last->call, style->is_utf8);
-    fprintf(style->stream, "%srefused at %s: %s of %s in %" PRIu32 ", %s %s (%s)%s\n",
-            report_colour_on(style, REPORT_YELLOW), report_clock_local(clock, last->time_ns), call,
-            report_size_text(size, last->size_bytes), refused->pid, report_size_text(left, last->usable_bytes),
-            report_room_word(last->reason), report_reason_name[last->reason], report_colour_off(style, REPORT_YELLOW));
+    int64_t age_ns = report_now_ns() - last->time_ns;
+    fprintf(style->stream, "%s%srefused %s ago: %s of %s in %" PRIu32 ", %s %s (%s)%s\n",
+            report_colour_on(style, REPORT_YELLOW), refused->is_observing ? "would have been " : "",
+            watch_wall_text(age, age_ns > 0 ? age_ns : 0), call, report_size_text(size, last->size_bytes), refused->pid,
+            report_size_text(left, last->usable_bytes), report_room_word(last->reason),
+            report_reason_name[last->reason], report_colour_off(style, REPORT_YELLOW));
     free(call);
 }
 
@@ -206,7 +208,7 @@ static void put_parts(const struct watch *watch, struct report_style style, stru
     style.stream = begin_lines(head);
     report_render_machine(watch->report, &style);
     put_pace(watch, &style);
-    put_last_refusal(watch->report, &style);
+    put_last_refusal(watch, &style);
     put_complaints(watch->report, &style);
     fputc('\n', style.stream);
     if (is_one)

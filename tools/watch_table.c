@@ -45,7 +45,11 @@ struct drawing {
     struct report_table table;
     const struct report_style *style;
     size_t command_cells, bar_cells;
+    bool is_tree;
 };
+
+/* Before the name, which may be cut: what is refused there was let through. */
+static const char observe_mark[] = "observe: ";
 
 char *watch_bar(size_t cells, uint64_t live_bytes, uint64_t peak_bytes, uint64_t total_bytes, bool is_utf8)
 {
@@ -196,6 +200,15 @@ static bool is_made_up(const char *name)
     return strspn(name, digits) == 8 && name[8] == 'T' && strspn(name + 9, digits) == 6 && name[15] == '-';
 }
 
+static bool is_observing(const struct watch *watch, const struct report_job *job)
+{
+    const struct report_process *process;
+    DL_FOREACH (job->processes, process)
+        if (process->is_observing && watch_is_shown(watch, process))
+            return true;
+    return false;
+}
+
 /* Of its name and limit as much as has room. The limit is whole or not there: the bar shows it as well. The caller frees. */
 static char *job_text(const struct drawing *drawing, const struct report_job *job)
 {
@@ -203,14 +216,16 @@ static char *job_text(const struct drawing *drawing, const struct report_job *jo
     size_t cells = drawing->command_cells, shown = 0;
     const char *cut = drawing->style->is_utf8 ? "…" : "...";
     char *name = report_text_printable(job->name[0] ? job->name : "-", drawing->style->is_utf8);
-    size_t cut_cells = drawing->style->is_utf8 ? 1 : strlen(cut), kept = report_less(cells, cut_cells);
+    size_t cut_cells = drawing->style->is_utf8 ? 1 : strlen(cut), kept;
+    const char *mark = is_observing(drawing->watch, job) ? observe_mark : "";
+    kept = report_less(cells, strlen(mark) + cut_cells);
     report_size_text(limit, job->limit_bytes);
     char *shape[] = {
-        job->limit_bytes == SG_UNKNOWN ? report_text_format("job %s", name)
-                                       : report_text_format("job %s, limit %s", name, limit),
-        report_text_format("job %s", name),
-        report_text_format("%s", name),
-        report_text_format("%s%s", cut, name + report_less(strlen(name), kept)),
+        job->limit_bytes == SG_UNKNOWN ? report_text_format("%sjob %s", mark, name)
+                                       : report_text_format("%sjob %s, limit %s", mark, name, limit),
+        report_text_format("%sjob %s", mark, name),
+        report_text_format("%s%s", mark, name),
+        report_text_format("%s%s%s", mark, cut, name + report_less(strlen(name), kept)),
     };
     size_t last = is_made_up(name) ? 3 : 2;
     while (shown < last && mbstowcs(NULL, shape[shown], 0) > cells)
@@ -248,7 +263,8 @@ static void put_process(struct drawing *drawing, struct row *row, struct libscol
     row->line = report_table_line(&drawing->table, parent);
     snprintf(pid, sizeof pid, "%" PRIu32, process->pid);
     report_table_cell(&drawing->table, pid, REPORT_BOLD);
-    report_table_command(&drawing->table, process->command);
+    bool is_marked = process->is_observing && !drawing->is_tree; /* else its job is */
+    report_table_command(&drawing->table, is_marked ? observe_mark : "", process->command);
     if (process->state == SG_STATE_RUNNING)
         put_bar(drawing, row->job, process->live_bytes, process->peak_bytes, REPORT_GREEN);
     else if (has_column(drawing, COLUMN_BAR))
@@ -274,14 +290,13 @@ static void put_row(struct drawing *drawing, struct row *row, struct libscols_li
 
 static void put_rows(struct drawing *drawing, const struct list *list)
 {
-    bool is_tree = drawing->watch->is_tree && drawing->watch->scope->pid == 0;
     struct row **order = report_allocate(list->count, sizeof(struct row *));
     struct libscols_line **jobs = report_allocate(list->jobs, sizeof(struct libscols_line *));
     for (size_t i = 0; i < list->count; i++)
         order[i] = &list->rows[i];
     qsort(order, list->count, sizeof(struct row *), compare_rows);
     for (size_t i = 0; i < list->count; i++) {
-        if (is_tree)
+        if (drawing->is_tree)
             put_row(drawing, order[i], &jobs[order[i]->job_place]);
         else
             put_process(drawing, order[i], NULL);
@@ -343,7 +358,7 @@ static void begin_table(struct drawing *drawing)
 
 void watch_put_table(const struct watch *watch, const struct report_style *style)
 {
-    struct drawing drawing = {.watch = watch, .style = style};
+    struct drawing drawing = {.watch = watch, .style = style, .is_tree = watch->is_tree && watch->scope->pid == 0};
     struct list list = list_rows(watch);
     begin_table(&drawing);
     put_rows(&drawing, &list);

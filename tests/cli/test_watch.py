@@ -5,11 +5,12 @@ import os
 import re
 import signal
 import subprocess
+import time
 
 import pytest
 from conftest import GIB, MIB
 from screen import Terminal
-from segment import START_NS
+from segment import GUARDING, OBSERVE, SHARING, START_NS
 from test_report import compare
 
 QUICK = "--watch=0.1"
@@ -64,6 +65,7 @@ def pids(text):
 
 def stable(text):
     """Without what depends on the machine and the moment: unguarded processes, the time."""
+    text = re.sub(r"refused .* ago", "refused TIME ago", text)
     lines = re.sub(r"\n\n *PID UNGUARDED(.|\n)*?(?=\nq quit)", "\n", text)
     return re.sub(r"\n+(q quit.*)\d\d:\d\d:\d\d", r"\n\1HH:MM:SS", lines)
 
@@ -90,6 +92,32 @@ def test_jobs_are_told_apart_where_their_names_have_no_room(live, watch, locale,
     for name in (f"{cut}T020601-13863", f"{cut}T020601-13877", "seventeen-letters", "evaluate-checkpoi"):
         assert re.search(rf"^ +{re.escape(name)} ", text, re.MULTILINE), text
     assert "limit" not in text and "evaluate-checkpoints, limit 50.0 GiB " in wide
+
+
+def test_the_last_refusal_is_of_what_is_shown_and_ages(live, make, report, watch):
+    now = time.time_ns()
+    for pid, minutes, size in ((7, 25, 3), (8, 45, 4)):
+        process = live(pid, 1)
+        process.segment.refusal("cudaMalloc", "device", size * GIB, "limit", usable=MIB, time_ns=now - minutes * 60 * 10**9)
+        process.hold(1)
+    make(pid=9).refusal("malloc", "heap", GIB, "reserve", time_ns=now - 10**9).write(report.directory)
+    with watch(QUICK) as terminal:
+        terminal.shows(r"^refused (2[5-9]|[34]\d) min ago: cudaMalloc of 3\.0 GiB in 7, 1\.0 MiB left \(limit\)$")
+
+
+def test_nothing_is_refused_in_observe_mode(live, report, watch):
+    for pid, job, flags in ((7, "tried", OBSERVE), (8, "20261122T020601-13863", OBSERVE), (9, "real", 0)):
+        live(pid, 1, job=job, command="/usr/bin/python train.py", **{"slot.flags": GUARDING | SHARING | flags})
+    process = live(10, 1, job="tried", **{"slot.flags": GUARDING | SHARING | OBSERVE})
+    process.segment.refusal("malloc", "heap", GIB, "reserve", usable=MIB)
+    process.hold(1)
+    with watch(QUICK) as terminal:
+        text = terminal.shows(r"^would have been refused .* ago: malloc of 1\.0 GiB in 10, 1\.0 MiB usable ")
+        assert re.search(r"^ +observe: tried ", text, re.MULTILINE) and re.search(r"^ +observe: …1-13863 ", text, re.MULTILINE)
+        assert re.search(r"^ +job real ", text, re.MULTILINE)
+        terminal.press("t")
+        text = terminal.shows("^ +7 observe: python")
+        assert re.search(r"^ +9 python train", text, re.MULTILINE)
 
 
 def test_one_process_in_depth_is_golden(busy, watch):
