@@ -129,6 +129,8 @@ static void put_wall(const struct watch *watch, const struct report_style *style
     uint64_t usable_bytes = watch->report->machine.usable_bytes;
     int64_t wall_ns = watch_machine_wall_ns(watch, left_bytes);
     bool is_behind = usable_bytes <= left_bytes;
+    if (!is_behind && wall_ns == WATCH_NEVER)
+        return;
     bool is_near = is_behind || (wall_ns >= 0 && wall_ns < INT64_C(60000000000));
     char *piece = is_behind ? report_text_format("%s reached", word)
                             : report_text_format("to %s %s", word, watch_wall_text(text, wall_ns));
@@ -136,7 +138,7 @@ static void put_wall(const struct watch *watch, const struct report_style *style
     free(piece);
 }
 
-/* How fast usable memory goes, and when the reserve, the floor and the last byte are met. */
+/* How fast usable memory goes, and when the reserve, the floor and the last byte are met, if they are. */
 static void put_pace(const struct watch *watch, const struct report_style *style)
 {
     char rate[WATCH_RATE_TEXT];
