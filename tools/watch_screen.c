@@ -200,6 +200,23 @@ static void put_list(const struct watch *watch, const struct report_style *style
         fputs("nothing runs under the guard now; try: sparkguard python3 train.py\n", style->stream);
 }
 
+/* What a line of the list says beyond the page: the bar, of what the job may hold, the rate, and when a wall is met. */
+static void put_held(const struct watch *watch, const struct report_job *job, const struct report_process *process,
+                     const struct report_style *style)
+{
+    char size[REPORT_SIZE_TEXT], rate_text[WATCH_RATE_TEXT], wall[REPORT_TIME_TEXT];
+    uint64_t total_bytes = report_min(watch->report->machine.total_bytes, job->limit_bytes);
+    int64_t rate = watch_process_rate(watch, process), wall_ns = watch_wall_ns(watch, job, rate);
+    if (process->state != SG_STATE_RUNNING)
+        return;
+    char *bar = watch_bar(style->columns / 3, process->live_bytes, process->peak_bytes, total_bytes, style->is_utf8);
+    fprintf(style->stream, "held [%s%s%s] of %s, %s%s%s\n", report_colour_on(style, REPORT_GREEN), bar,
+            report_colour_off(style, REPORT_GREEN), report_size_text(size, total_bytes),
+            watch_rate_text(rate_text, rate), wall_ns == WATCH_NEVER ? "" : ", wall in ",
+            wall_ns == WATCH_NEVER ? "" : watch_wall_text(wall, wall_ns));
+    free(bar);
+}
+
 /* One process in depth needs no list. */
 static void put_parts(const struct watch *watch, struct report_style style, struct lines *head, struct lines *list,
                       struct lines *foot)
@@ -212,9 +229,12 @@ static void put_parts(const struct watch *watch, struct report_style style, stru
     put_pace(watch, &style);
     put_last_refusal(watch, &style);
     put_complaints(watch->report, &style);
-    fputc('\n', style.stream);
-    if (is_one)
-        watch_put_table(watch, &style);
+    if (!is_one)
+        fputc('\n', style.stream);
+    DL_FOREACH (watch->report->jobs, job)
+        DL_FOREACH (job->processes, process)
+            if (is_one)
+                put_held(watch, job, process, &style);
     end_lines(head, style.stream);
     style.stream = begin_lines(list);
     if (!is_one)

@@ -45,7 +45,6 @@ struct drawing {
     struct report_table table;
     const struct report_style *style;
     size_t command_cells, bar_cells;
-    bool is_tree;
 };
 
 /* Before the name, which may be cut: what is refused there was let through. */
@@ -263,7 +262,7 @@ static void put_process(struct drawing *drawing, struct row *row, struct libscol
     row->line = report_table_line(&drawing->table, parent);
     snprintf(pid, sizeof pid, "%" PRIu32, process->pid);
     report_table_cell(&drawing->table, pid, REPORT_BOLD);
-    bool is_marked = process->is_observing && !drawing->is_tree; /* else its job is */
+    bool is_marked = process->is_observing && !drawing->watch->is_tree; /* else its job is */
     report_table_command(&drawing->table, is_marked ? observe_mark : "", process->command);
     if (process->state == SG_STATE_RUNNING)
         put_bar(drawing, row->job, process->live_bytes, process->peak_bytes, REPORT_GREEN);
@@ -296,7 +295,7 @@ static void put_rows(struct drawing *drawing, const struct list *list)
         order[i] = &list->rows[i];
     qsort(order, list->count, sizeof(struct row *), compare_rows);
     for (size_t i = 0; i < list->count; i++) {
-        if (drawing->is_tree)
+        if (drawing->watch->is_tree)
             put_row(drawing, order[i], &jobs[order[i]->job_place]);
         else
             put_process(drawing, order[i], NULL);
@@ -358,7 +357,7 @@ static void begin_table(struct drawing *drawing)
 
 void watch_put_table(const struct watch *watch, const struct report_style *style)
 {
-    struct drawing drawing = {.watch = watch, .style = style, .is_tree = watch->is_tree && watch->scope->pid == 0};
+    struct drawing drawing = {.watch = watch, .style = style};
     struct list list = list_rows(watch);
     begin_table(&drawing);
     put_rows(&drawing, &list);

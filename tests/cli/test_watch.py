@@ -122,7 +122,7 @@ def test_nothing_is_refused_in_observe_mode(live, report, watch):
 
 def test_one_process_in_depth_is_golden(busy, watch):
     with watch(QUICK, 4711, rows=36) as terminal:
-        text = stable(terminal.shows(r" 0 B/s .* 1$"))
+        text = stable(terminal.shows(r"held .* 0 B/s$"))
     compare("watch_process.txt", re.sub(r"started .* ago", "started TIME ago", text))
 
 
@@ -163,6 +163,23 @@ def test_it_grows_towards_a_wall_and_shrinks_away_from_it(live, report, watch):
         assert re.search(r"^usable 0 B/s$", rising, re.MULTILINE)  # the machine is made of files
         process.hold(0)
         terminal.until(lambda text: re.search(r"python t.* -[\d.]+ [KMG]iB/s +- +0$", text, re.MULTILINE), lambda: process.hold(0))
+
+
+def test_one_process_in_depth_says_when_it_meets_a_wall(live, watch):
+    process = live(7, 1, job="train", **{"slot.limit_bytes": 100000 * GIB})
+    held = [1.0]
+
+    def grow():
+        held[0] += 0.25
+        process.hold(held[0])
+
+    with watch(QUICK, 7) as terminal:
+        pattern = r"^held \[.{26}\] of 128\.0 GiB, \+[\d.]+ [KMG]iB/s, wall in \d[\w ]+$"
+        terminal.until(lambda text: re.search(pattern, text, re.MULTILINE), grow)
+        process.segment.set("slot.state", 2).set("exit_code", 0)
+        process.hold(1)
+        process.file.close()
+        assert "held [" not in terminal.shows("exited with status 0")
 
 
 def test_the_machine_runs_into_its_reserve(report, watch):
