@@ -1,10 +1,12 @@
 /*
  * table.c - see table.h. libsmartcols fails for want of memory only.
  */
+#define _GNU_SOURCE
 #include "table.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "text.h"
 
@@ -88,9 +90,26 @@ void report_table_command(struct report_table *table, const char *prefix, const 
     free(command);
 }
 
+/* Where no terminal is, libsmartcols fills the last column with blanks; a file or a diff shows them. */
+static void print_without_blanks(struct report_table *table)
+{
+    char *text = NULL;
+    scols_print_table_to_string(table->table, &text);
+    for (char *rest = text, *line; (line = strsep(&rest, "\n")) != NULL && *line != '\0';) {
+        size_t length = strlen(line);
+        while (length > 0 && line[length - 1] == ' ')
+            length--;
+        fprintf(table->style->stream, "%.*s\n", (int)length, line);
+    }
+    free(text);
+}
+
 void report_table_end(struct report_table *table)
 {
-    scols_print_table(table->table);
+    if (table->style->is_terminal)
+        scols_print_table(table->table);
+    else
+        print_without_blanks(table);
     scols_unref_table(table->table);
     table->table = NULL;
 }
