@@ -73,7 +73,7 @@ static struct sg_helper keeper;
 
 static void wait_for_bell(uint32_t heard, uint64_t now)
 {
-    uint64_t left = history.due_ns > now ? history.due_ns - now : 0;
+    uint64_t left = history.due_ns > now ? history.due_ns - now : LOOK_NS; /* it is due, and memory is short */
     const struct timespec timeout = {0, (long)(left < LOOK_NS ? left : LOOK_NS - 1)};
     if (sg_load(&history.asked) == sg_load(&history.answered) && sg_helper_is_wanted(&keeper))
         (void)sg_sys_futex(&history.bell, FUTEX_WAIT_PRIVATE, heard, &timeout);
