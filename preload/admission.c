@@ -19,8 +19,10 @@
 #include "segment.h"
 #include "syscall.h"
 #include "thread.h"
+#include "timeline.h"
 
 #define MIB (UINT64_C(1) << 20)
+#define SAMPLED_BYTES (64 * MIB) /* a grant of this much is seen in the time line before the next look */
 #define WAIT_FOR_OTHERS_NS UINT64_C(3000000000)
 #define WAIT_FOR_NEWS_NS UINT64_C(300000000)
 #define WAIT_STEP_NS UINT64_C(50000000)
@@ -236,6 +238,8 @@ void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes)
     sg_seats_fly(sg_fit_pool(request), -(int64_t)request->granted_bytes);
     sg_store(&sg_own->slot.live_bytes, sg_ledger_live_bytes());
     sg_seats_advance(); /* under the lock, or a decision could see neither the flight nor its end */
+    if (kept_bytes >= SAMPLED_BYTES)
+        sg_timeline_sample();
     sg_lock_release(&sg_admission_lock, &lock);
     request->granted_bytes = 0;
 }

@@ -1,6 +1,6 @@
 /*
- * plot_known.c - what the segment knows and the time line does not: the peak, and what is live in the end. A sample is taken
- * before the request that makes for it is granted, and small steps are none.
+ * plot_known.c - what the segment knows and the time line does not: the peak, and what is live in the end. Samples are
+ * taken by looks at the machine, before requests are granted; small requests make for none.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>

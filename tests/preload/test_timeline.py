@@ -78,6 +78,14 @@ def test_without_the_watchdog_decisions_are_samples(guard):
     assert len(samples_of(path)) >= 4
 
 
+def test_what_the_last_decision_granted_is_in_its_sample(guard):
+    """Nothing is asked for after it."""
+    code = "a = bytearray(300 << 20); b = bytearray(400 << 20); import os; os._exit(0)"
+    assert guard.run([sys.executable, "-c", code], env={"SPARKGUARD_WATCHDOG": "off"}).returncode == 0
+    (path,) = lines_of(guard)
+    assert max(live for *_, live in samples_of(path)) >= 700 * MIB
+
+
 def test_a_refusal_is_a_sample_and_small_programs_have_no_time_line(guard):
     assert guard.run([sys.executable, "-c", "data = bytearray(20 << 20)"]).returncode == 0
     assert guard.run(["true"]).returncode == 0
