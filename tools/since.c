@@ -81,6 +81,15 @@ static bool parse_zone(const char *text, long *east)
     return true;
 }
 
+/* "13:06[:40[.5]]" into parts; returns what follows, NULL where it is none. */
+static const char *read_clock(const char *text, struct tm *parts)
+{
+    const char *whole = strptime(text, "%H:%M:%S", parts);
+    if (whole == NULL)
+        return strptime(text, "%H:%M", parts);
+    return *whole == '.' ? whole + 1 + strspn(whole + 1, "0123456789") : whole; /* no one counts in less than seconds */
+}
+
 static bool parse_date(const char *text, int64_t *since_ns)
 {
     struct tm parts = {.tm_isdst = -1};
@@ -89,12 +98,9 @@ static bool parse_date(const char *text, int64_t *since_ns)
     if (rest == NULL)
         return false;
     if (*rest == 'T' || *rest == 't' || *rest == ' ') {
-        const char *whole = strptime(rest + 1, "%H:%M:%S", &parts);
-        rest = whole != NULL ? whole : strptime(rest + 1, "%H:%M", &parts);
+        rest = read_clock(rest + 1, &parts);
         if (rest == NULL)
             return false;
-        if (whole != NULL && *rest == '.')
-            rest += 1 + strspn(rest + 1, "0123456789"); /* no one counts in less than seconds */
     }
     if (*rest != '\0' && !parse_zone(rest, &east))
         return false;
@@ -103,25 +109,38 @@ static bool parse_date(const char *text, int64_t *since_ns)
     return seconds < INT64_MAX / SECOND_NS;
 }
 
-static int64_t midnight(int64_t now_ns, int days_before)
+/* A time of the day, and of `days_before` today. */
+static int64_t on_day(int64_t now_ns, int days_before, const struct tm *clock)
 {
     time_t now = (time_t)(now_ns / SECOND_NS);
     struct tm parts;
     if (localtime_r(&now, &parts) == NULL)
         return 1;
-    struct tm day = {
-        .tm_year = parts.tm_year, .tm_mon = parts.tm_mon, .tm_mday = parts.tm_mday - days_before, .tm_isdst = -1};
+    struct tm day = {.tm_year = parts.tm_year,
+                     .tm_mon = parts.tm_mon,
+                     .tm_mday = parts.tm_mday - days_before,
+                     .tm_hour = clock->tm_hour,
+                     .tm_min = clock->tm_min,
+                     .tm_sec = clock->tm_sec,
+                     .tm_isdst = -1};
     return (int64_t)mktime(&day) * SECOND_NS;
 }
 
 bool report_since_parse(const char *text, int64_t now_ns, int64_t *since_ns)
 {
+    struct tm clock = {0};
+    const char *rest;
     if (strcmp(text, "today") == 0 || strcmp(text, "yesterday") == 0) {
-        *since_ns = midnight(now_ns, text[0] == 'y');
+        *since_ns = on_day(now_ns, text[0] == 'y', &clock);
+        return true;
+    }
+    rest = read_clock(text, &clock);
+    if (rest != NULL && *rest == '\0') {
+        *since_ns = on_day(now_ns, 0, &clock);
         return true;
     }
     if (text[0] == '@') {
-        const char *rest = text + 1;
+        rest = text + 1;
         int64_t seconds = read_number(&rest);
         bool is_good = seconds >= 0 && *rest == '\0' && seconds < INT64_MAX / SECOND_NS;
         *since_ns = is_good && seconds > 0 ? seconds * SECOND_NS : 1;

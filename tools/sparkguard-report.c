@@ -34,7 +34,7 @@ static const struct argp_option options[] = {
     {"json", KEY_JSON, NULL, 0, "print JSON, for programs", 0},
     {"job", KEY_JOB, "NAME", 0, "one job, running or ended", 0},
     {"last", KEY_LAST, NULL, 0, "the job that was started last", 0},
-    {"since", KEY_SINCE, "WHEN", 0, "jobs from WHEN on: 2h, 30min, yesterday, 2026-11-20T13:06, @EPOCH", 0},
+    {"since", KEY_SINCE, "WHEN", 0, "jobs from WHEN on: 2h, 30min, 13:06, yesterday, 2026-11-20T13:06, @EPOCH", 0},
     {"all", KEY_ALL, NULL, 0, "every job and process on record", 0},
     {"watch", KEY_WATCH, "SECONDS", OPTION_ARG_OPTIONAL, "live view, new every SECONDS (1)", 0},
     {"dir", KEY_DIR, "DIR", 0, "read DIR: another user's, a container's, a copy", 0},
@@ -87,7 +87,8 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return parse_interval(argument, state, &request->watch_ns);
     case KEY_SINCE:
         if (!report_since_parse(argument, report_now_ns(), &request->scope.since_ns))
-            return refuse(argument, "is no time; good ones: 2h, 30min, yesterday, 2026-11-20T13:06, @1795180000");
+            return refuse(argument,
+                          "is no time; good ones: 2h, 30min, 13:06, yesterday, 2026-11-20T13:06, @1795180000");
         return 0;
     case KEY_DIR:
         request->scope.directory = argument;
