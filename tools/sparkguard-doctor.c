@@ -68,6 +68,7 @@ int main(int argc, char **argv)
 {
     enum { UNWRITTEN = 3 };
     struct request request = {0};
+    report_name_tool(argv);
     argp_err_exit_status = DOCTOR_EXIT_USAGE;
     report_memory_status = UNWRITTEN;
     signal(SIGPIPE, SIG_DFL); /* a reader that goes away ends us quietly, also below one who ignores the signal */

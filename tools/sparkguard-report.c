@@ -181,6 +181,7 @@ static int finish(int status)
 int main(int argc, char **argv)
 {
     struct request request = {.scope.wants_unguarded = true};
+    report_name_tool(argv);
     argp_err_exit_status = REPORT_USAGE;
     report_memory_status = REPORT_UNTRUSTED;
     signal(SIGPIPE, SIG_DFL); /* a reader that goes away ends us quietly, also below one who ignores the signal */

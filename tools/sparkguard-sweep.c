@@ -110,6 +110,7 @@ int main(int argc, char **argv)
     struct sweep sweep;
     struct report_style style;
     int ended_by = 0, status;
+    report_name_tool(argv);
     argp_err_exit_status = SWEEP_USAGE;
     signal(SIGPIPE, SIG_DFL); /* a reader that goes away ends us quietly, also below one who ignores the signal */
     setlocale(LC_ALL, "");

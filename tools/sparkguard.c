@@ -9,12 +9,14 @@
 
 #include "launch.h"
 #include "sparkguard_abi.h"
+#include "text.h"
 
 const char *argp_program_version = "sparkguard " SG_VERSION_TEXT;
 
 int main(int argc, char **argv)
 {
     struct launch launch = {0};
+    report_name_tool(argv);
     argp_err_exit_status = LAUNCH_USAGE;
     setlocale(LC_CTYPE, "");
     launch_jail_inside(argv);

@@ -49,6 +49,13 @@ char *report_text_format(const char *format, ...)
     return text;
 }
 
+void report_name_tool(char **argv)
+{
+    program_invocation_name = program_invocation_short_name;
+    if (argv[0] != NULL)
+        argv[0] = program_invocation_name;
+}
+
 size_t report_utf8_next(const char *bytes, size_t left, uint32_t *code)
 {
     const unsigned char *p = (const unsigned char *)bytes;

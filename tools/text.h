@@ -22,6 +22,9 @@ void *report_allocate(size_t count, size_t bytes_each);
 char *report_text_copy(const char *bytes, size_t room);
 char *report_text_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Has getopt(3) name the tool as the tool's own lines do, not by the path it was called by. First in main(). */
+void report_name_tool(char **argv);
+
 /* Decodes one character of `left` > 0 bytes: its length, and its code or REPORT_NO_CODE for a byte that is no UTF-8. */
 size_t report_utf8_next(const char *bytes, size_t left, uint32_t *code);
 
