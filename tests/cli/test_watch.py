@@ -375,6 +375,11 @@ def test_lines_where_there_is_no_terminal(busy):
     assert re.fullmatch(LINE % (r"23\.0 GiB", 3, 1), first_lines(report, QUICK, "--job=train", "--dir", report.directory)[1])
 
 
+def test_the_lines_are_golden(busy):
+    lines = first_lines(busy, QUICK, count=4)
+    compare("watch_lines.txt", "".join(re.sub(r"^\d\d:\d\d:\d\d", "HH:MM:SS", line) + "\n" for line in lines))
+
+
 def test_a_reader_that_goes_away_ends_it_though_the_next_line_is_far(busy):
     assert len(first_lines(busy, "--watch=3600", count=2)) == 2
 
