@@ -167,6 +167,7 @@ static void drop_growth(const struct taking *taking)
         (void)SG_DRIVER_CALL(cuStreamSynchronize, taking->stream);
     (void)SG_DRIVER_CALL(cuMemPoolTrimTo, taking->pool.handle, taking->pool.before_bytes);
     sg_pool_book_refused(&taking->pool);
+    sg_pool_memory_refresh(); /* to synchronise empties other pools, too */
 }
 
 static void record_block(const struct taking *taking, CUdeviceptr ptr)

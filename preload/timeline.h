@@ -5,8 +5,8 @@
  * the interval doubles. What is kept of several is the least usable memory, and the most that was live with what it was made of.
  *
  * It begins when a process becomes worth it (256 MiB or CUDA), marks a phase or is refused something; from then on every look at
- * the machine is a sample: the watchdog's, those of decisions, marks and refusals. What a large request took is added to it. Nothing is done for malloc
- * and free.
+ * the machine is a sample: the watchdog's, those of decisions, marks and refusals. What a large request took is added to it.
+ * Nothing is done for malloc and free.
  */
 #ifndef SG_TIMELINE_H
 #define SG_TIMELINE_H

@@ -145,6 +145,22 @@ say(results="-".join(str(r) for r, _ in results), out=results[-1][1], reserved=l
     assert (device["allocations"], device["frees"], device["refused_count"]) == (2, 0, 2)
 
 
+def test_other_pools_that_shrink_while_growth_is_taken_back_are_known_to_have(sim):
+    """Taking it back synchronises, and that empties what other pools had free beyond their threshold."""
+    [(said, entry)] = sim.script_points(
+        POOL
+        + """
+_, p = from_pool(20 * MIB)
+ok(cuda.cuMemFreeAsync(c_uint64(p), None))
+results = [take("cuMemAllocAsync", 20 * MIB, None)[0] for _ in range(2)]
+quiet(results="-".join(map(str, results)), reserved=live())
+""",
+        SPARKGUARD_LIMIT="70M",
+    )
+    assert said.results == "0-2"
+    assert said.reserved == live(entry) == SEGMENT
+
+
 @pytest.mark.parametrize("failing, results", [("cuMemFreeAsync", "0-0"), ("cuMemPoolTrimTo", "0-2")])
 def test_growth_that_the_driver_does_not_take_back_is_counted(sim, failing, results):
     done = sim.script(
