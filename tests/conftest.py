@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from said import values
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = (ROOT / os.environ.get("BUILD", "build")).resolve()
@@ -96,6 +97,23 @@ class Guard:
             options.setdefault("text", True)
             options.setdefault("errors", "replace")
         return subprocess.Popen([str(c) for c in command], env=self.environment(env, preload), **options)
+
+    def quiet_points(self, command, env):
+        """Yields (values printed since, report entry) each time the program is quiet; asserts a good end."""
+        process = self.popen(command, env, stdin=subprocess.PIPE)
+        try:
+            said = ""
+            for line in process.stdout:
+                said += line
+                if line == "quiet\n":
+                    yield values(said), self.process(process.pid)
+                    said = ""
+                    process.stdin.write("\n")
+                    process.stdin.flush()
+            assert process.wait(60) == 0, process.stderr.read()
+        finally:
+            process.kill()
+            process.communicate()
 
     def run(self, command, env=None, timeout=60, input=None, preload=None, **options):
         """Runs `command` to its end in a session of its own; kills that whole session if it takes too long."""

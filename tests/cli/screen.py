@@ -9,6 +9,7 @@ import re
 import select
 import signal
 import struct
+import subprocess
 import termios
 import time
 
@@ -87,6 +88,23 @@ class Screen:
             assert character.isprintable(), f"{character!r} sent to the terminal"
             self.line[self.row][min(self.column, self.columns - 1)] = character
             self.column += 1
+
+
+def all_shown(command, env, columns):
+    """All that a program writes to a terminal of 24 rows, until it ends."""
+    parent, child = pty.openpty()
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen(command, env=env, stdin=child, stdout=child, stderr=child, close_fds=True)
+    os.close(child)
+    output = b""
+    try:
+        while chunk := os.read(parent, 65536):
+            output += chunk
+    except OSError:
+        pass
+    os.close(parent)
+    process.wait(60)
+    return output.decode()
 
 
 class Terminal:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from doctor_tree import GIB, UNITS, doctor, hold_in_shm, make_bad, shellcheck  # noqa: F401
+from screen import all_shown
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
 
@@ -187,25 +188,7 @@ def test_a_full_disk_is_told(doctor):
 
 
 def on_terminal(doctor, columns, **extra):
-    import fcntl
-    import pty
-    import struct
-    import termios
-
-    parent, child = pty.openpty()
-    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    env = doctor.environment(TERM="xterm", **extra)
-    process = subprocess.Popen([doctor.program], env=env, stdout=child, stdin=subprocess.DEVNULL, close_fds=True)
-    os.close(child)
-    output = b""
-    try:
-        while chunk := os.read(parent, 65536):
-            output += chunk
-    except OSError:
-        pass
-    os.close(parent)
-    process.wait(60)
-    return output.decode()
+    return all_shown([doctor.program], doctor.environment(TERM="xterm", **extra), columns)
 
 
 def test_a_terminal_gets_colour_unless_it_says_no(doctor):

@@ -1,12 +1,12 @@
 """What all tools promise alike: help, version, usage, a reader that goes away, no colour where none is wanted, many processes."""
 
 import os
-import pty
 import re
 import signal
 import subprocess
 
 import pytest
+from screen import all_shown
 
 TOOLS = ["sparkguard", "sparkguard-report", "sparkguard-sweep", "sparkguard-doctor"]
 
@@ -49,20 +49,7 @@ def test_a_closed_pipe_ends_it_quietly(report, tool, option):
 
 
 def on_terminal(report, command, **extra):
-    parent, child = pty.openpty()
-    process = subprocess.Popen(
-        command, env=report.environment(TERM="xterm", **extra), stdin=child, stdout=child, stderr=child, close_fds=True
-    )
-    os.close(child)
-    output = b""
-    try:
-        while chunk := os.read(parent, 65536):
-            output += chunk
-    except OSError:
-        pass
-    os.close(parent)
-    process.wait(60)
-    return output.decode()
+    return all_shown(command, report.environment(TERM="xterm", **extra), columns=80)
 
 
 @pytest.mark.parametrize("name", ["sparkguard-report", "sparkguard-doctor"])

@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+from said import values
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 BUILD = (ROOT / os.environ.get("BUILD", "build")).resolve()
@@ -124,12 +126,6 @@ def python_with(module):
 # ---- running --------------------------------------------------------------------------------------------------------
 
 
-def values(text):
-    """The "key value" lines of a program; numbers as numbers."""
-    pairs = (line.split(maxsplit=1) for line in text.splitlines() if " " in line)
-    return SimpleNamespace(**{key: int(value) if value.lstrip("-").isdigit() else value for key, value in pairs})
-
-
 class Gpu:
     """Programs under the guard on a GPU; `programs` is the folder they were built into, `env` what they find it by."""
 
@@ -174,18 +170,4 @@ class Gpu:
         return guarded.stdout, next(iter(self.guard.processes(guarded.pid)), None)
 
     def quiet_points(self, command, **variables):
-        """Yields (values said since, report entry) each time the program rests; it must end well."""
-        process = self.guard.popen(command, env=self.env | variables, stdin=subprocess.PIPE)
-        try:
-            said = ""
-            for line in process.stdout:
-                said += line
-                if line == "quiet\n":
-                    yield values(said), self.guard.process(process.pid)
-                    said = ""
-                    process.stdin.write("\n")
-                    process.stdin.flush()
-            assert process.wait(60) == 0, process.stderr.read()
-        finally:
-            process.kill()
-            process.communicate()
+        return self.guard.quiet_points(command, self.env | variables)

@@ -7,19 +7,12 @@ import os
 import subprocess
 import sys
 import threading
-from types import SimpleNamespace
 
 import pytest
+from said import values
 
 MIB, GIB = 1 << 20, 1 << 30
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY and cudaErrorMemoryAllocation alike
-
-
-def values(text):
-    """The "key value" lines of a test program; numbers as numbers."""
-    pairs = (line.split(maxsplit=1) for line in text.splitlines() if " " in line)
-    return SimpleNamespace(**{key: int(value) if value.lstrip("-").isdigit() else value for key, value in pairs})
-
 
 # A script's first lines: the driver by ctypes (so through dlsym on a handle of its own), as exact names.
 PRELUDE = """
@@ -162,21 +155,7 @@ class Simulated:
         return self.values([sys.executable, "-S", "-c", PRELUDE + text], **variables)
 
     def quiet_points(self, command, **variables):
-        """Yields (values printed since, report entry) each time the program is quiet; asserts a good end."""
-        process = self.guard.popen(command, env=self.env | variables, stdin=subprocess.PIPE)
-        try:
-            said = ""
-            for line in process.stdout:
-                said += line
-                if line == "quiet\n":
-                    yield values(said), self.guard.process(process.pid)
-                    said = ""
-                    process.stdin.write("\n")
-                    process.stdin.flush()
-            assert process.wait(60) == 0, process.stderr.read()
-        finally:
-            process.kill()
-            process.communicate()
+        return self.guard.quiet_points(command, self.env | variables)
 
     def script_points(self, text, **variables):
         return self.quiet_points([sys.executable, "-S", "-c", PRELUDE + text], **variables)
