@@ -266,6 +266,12 @@ sanitize: ## core and tools under ASan+UBSan, the core under TSan
 	$(Q)BUILD=build/thread tests/run --unit
 .PHONY: test check cross sanitize
 
+test-ecosystem: ## packages, clusters and dashboards: installs Debian's debhelper, Slurm, Prometheus and more
+	$(Q)scripts/install-deps build test ecosystem
+	$(Q)$(MAKE) --no-print-directory all sim
+	$(Q)BUILD=$(BUILD) tests/run tests/ecosystem
+.PHONY: test-ecosystem
+
 test-frameworks: ## real client libraries from PyPI under the guard; writes tests/frameworks/RESULTS.md
 	$(Q)scripts/install-deps build test frameworks
 	$(Q)$(MAKE) --no-print-directory all sim
