@@ -272,6 +272,12 @@ test-ecosystem: ## packages, clusters and dashboards: installs Debian's debhelpe
 	$(Q)BUILD=$(BUILD) tests/run tests/ecosystem
 .PHONY: test-ecosystem
 
+trust: ## the long form of the tests of trust, all points or POINTS="1 7"; writes tests/TRUST.md
+	$(Q)scripts/install-deps build test trust
+	$(Q)$(MAKE) --no-print-directory all sim unit programs
+	$(Q)BUILD=$(BUILD) tests/trust/run $(POINTS)
+.PHONY: trust
+
 test-frameworks: ## real client libraries from PyPI under the guard; writes tests/frameworks/RESULTS.md
 	$(Q)scripts/install-deps build test frameworks
 	$(Q)$(MAKE) --no-print-directory all sim

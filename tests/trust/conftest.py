@@ -1,0 +1,28 @@
+"""What the tests of trust share: two forms of each. The short one is part of `make test`, the long one is `make trust`.
+
+    def test_fork_storm(guard, amount): rounds = amount(short=10, long=1000)
+    @pytest.mark.long                   is no part of the short form
+"""
+
+import os
+
+import pytest
+
+IS_LONG = os.environ.get("TRUST") == "long"
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long: runs in the long form only (make trust)")
+
+
+def pytest_collection_modifyitems(config, items):
+    left_out = [] if IS_LONG else [item for item in items if item.get_closest_marker("long")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture
+def amount():
+    """How much of a thing: amount(short=, long=)."""
+    return lambda *, short, long: long if IS_LONG else short
