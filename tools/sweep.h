@@ -62,8 +62,8 @@ struct sweep_run {
     enum sweep_status status;
     unsigned attempts;
     uint64_t peak_bytes;     /* the job's highest live bytes */
-    uint64_t needed_bytes;   /* of the room at its start: the peak and what no call announced */
-    uint64_t headroom_bytes; /* what was left above the reserve at the peak */
+    uint64_t needed_bytes;   /* of the machine: the peak and what no call announced, whatever others took meanwhile */
+    uint64_t headroom_bytes; /* what was left above the reserve at the least */
     uint64_t room_bytes;     /* above the reserve at its start */
     uint64_t predicted_bytes;
     uint64_t refused_count;
@@ -180,7 +180,7 @@ struct sweep_progress {
     struct report_style style;
     bool is_line_up;
     char *title;
-    char *expected; /* " of about 12.0 GiB", NULL */
+    char *expected; /* " about 12.0 GiB", NULL */
 };
 void sweep_progress_begin(struct sweep_progress *progress);
 void sweep_progress_name(struct sweep_progress *progress, const struct sweep *sweep, const struct sweep_run *run);

@@ -1,9 +1,10 @@
 /*
  * sweep_look.c - the machine and the job as sparkguard-report sees them: the figures are the report's own.
  *
- * What a run needed is the greater of two figures: the job's peak and what it took without asking, as the guard counted
- * them; and by how much the room above the reserve was smaller during the run than before it, as it was looked at. A
- * discrete GPU's memory is not the machine's: there only the rest of the peak counts.
+ * What a run needed is the job's peak and what it took without asking, as the guard counted them; predictions rest on it
+ * alone. By how much the room above the reserve was smaller during the run than before it also has what others took: it
+ * says how much was left, and where it is much more, that somebody else was there. A discrete GPU's memory is not the
+ * machine's: there only the rest of the peak counts.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -19,6 +20,8 @@
 
 /* Guarded programs below this leave no record either: a shell, not a neighbour. */
 #define GUARDED_LEAST (UINT64_C(16) << 20)
+/* A machine at work gains and loses as much by itself: file pages that are written back, tables, daemons. */
+#define OTHERS_LEAST (UINT64_C(256) << 20)
 
 /* What the job may hold at all, SG_UNKNOWN: as much as there is. */
 static uint64_t limit_of(const struct report_machine *machine)
@@ -115,24 +118,37 @@ static void judge(struct sweep_run *run, const struct sum *sum, int wait_status)
     free(last);
 }
 
+/* What the machine lost beyond what the job took. */
+static void note_others(struct sweep_run *run, uint64_t bytes)
+{
+    char size[REPORT_SIZE_TEXT];
+    if (bytes < report_max(OTHERS_LEAST, run->needed_bytes / 8))
+        return;
+    sweep_set_note(run, report_text_format("%s%sthe machine lost %s more than the job took: another program", run->note,
+                                           run->note[0] != '\0' ? "; " : "", report_size_text(size, bytes)));
+}
+
 void sweep_measure(struct sweep_run *run, const struct launch *launch, uint64_t least_room, uint64_t most_held)
 {
     const struct report_scope scope = {.directory = launch->directory, .job = launch->job};
     struct report *report = report_build(&scope);
     struct sum sum = {.refusal = NULL};
+    uint64_t lost = 0;
     run->peak_bytes = run->needed_bytes = run->headroom_bytes = SG_UNKNOWN;
     run->refused_count = 0;
     if (report->jobs != NULL && report->jobs->processes != NULL) {
         sum = sum_job(report->jobs, report->machine.unified);
         run->refused_count = report->jobs->refused_count;
         run->peak_bytes = report_max(sum.peak_bytes, most_held);
-        uint64_t drop = least_room != SG_UNKNOWN ? report_less(run->room_bytes, least_room) : 0;
+        lost = least_room != SG_UNKNOWN ? report_less(run->room_bytes, least_room) : 0;
         uint64_t counted = report_max(sum.machine_bytes, report->machine.unified == 0 ? 0 : most_held);
-        run->needed_bytes = report_max(report_add(counted, sum.unaccounted_bytes), drop);
+        run->needed_bytes = report_add(counted, sum.unaccounted_bytes);
         if (run->room_bytes != SG_UNKNOWN)
-            run->headroom_bytes = report_less(run->room_bytes, run->needed_bytes);
+            run->headroom_bytes = report_less(run->room_bytes, report_max(run->needed_bytes, lost));
     }
     judge(run, &sum, launch->wait_status);
+    if (run->needed_bytes != SG_UNKNOWN)
+        note_others(run, report_less(lost, run->needed_bytes));
     report_free(report);
 }
 

@@ -104,18 +104,18 @@ static void say_prediction(const struct sweep *sweep, const struct sweep_run *ru
         return;
     (void)report_size_text(least, prediction.least_bytes);
     if (prediction.points == 1) {
-        expected = report_text_format(" of at least %s", least);
+        expected = report_text_format(" at least %s", least);
         basis = report_text_copy("one point is too few to predict", 64);
     } else if (prediction.points == 2) {
-        expected = report_text_format(" of %s to %s", least, report_size_text(most, prediction.most_bytes));
+        expected = report_text_format(" %s to %s", least, report_size_text(most, prediction.most_bytes));
         basis = report_text_format("two points do not say how fast it grows with %s", name);
     } else {
-        expected = report_text_format(" of about %s", report_size_text(most, prediction.likely_bytes));
+        expected = report_text_format(" about %s", report_size_text(most, prediction.likely_bytes));
         basis = basis_text(sweep, &prediction);
     }
     progress->expected = expected;
     if (!progress->style.is_terminal)
-        sweep_progress_say(progress, "%s: starting, expecting a peak%s (%s)", progress->title, expected, basis);
+        sweep_progress_say(progress, "%s: starting, expecting to need%s (%s)", progress->title, expected, basis);
     free(basis);
 }
 

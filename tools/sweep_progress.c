@@ -72,9 +72,9 @@ void sweep_progress_run(struct sweep_progress *progress, const struct sweep *swe
     int64_t left_ns = remaining_ns(sweep, run, elapsed_ns);
     char *rest = left_ns < 0 ? report_text_copy("", 0)
                              : report_text_format(", about %s left", report_duration_text(left, left_ns));
-    char *line =
-        report_text_format("%s: %s%s; %s held%s", progress->title, report_duration_text(elapsed, elapsed_ns), rest,
-                           report_size_text(held, held_bytes), progress->expected != NULL ? progress->expected : "");
+    char *line = report_text_format("%s: %s%s; %s held%s%s", progress->title, report_duration_text(elapsed, elapsed_ns),
+                                    rest, report_size_text(held, held_bytes), progress->expected != NULL ? " of" : "",
+                                    progress->expected != NULL ? progress->expected : "");
     sweep_progress_show(progress, line);
     free(line);
     free(rest);

@@ -449,6 +449,33 @@ def test_processes_that_run_together_count_together(sweep):
     assert report["runs"][0]["headroom_bytes"] == ROOM - report["runs"][0]["needed_bytes"] < 400 * MIB
 
 
+LOSE = """
+import mmap, os, sys, time
+held = mmap.mmap(-1, 100 << 20, mmap.MAP_PRIVATE)
+if sys.argv[1] == "2":
+    text = open(sys.argv[2]).read().replace(sys.argv[3], sys.argv[4])
+    open(sys.argv[2] + ".new", "w").write(text)
+    os.replace(sys.argv[2] + ".new", sys.argv[2])
+    time.sleep(3)  # it is looked at once a second
+    mmap.mmap(-1, 400 << 20, mmap.MAP_PRIVATE) if len(sys.argv) > 5 else None
+"""
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_what_another_program_took_meanwhile_is_not_the_jobs_need(sweep, refused):
+    """300 MiB of the machine's go while the job holds 100: the headroom is less, the job needs what it needed before."""
+    (sweep.folder / "lose.py").write_text(LOSE)
+    before, after = (f"{(GIB + ROOM - lost) // 1024} kB" for lost in (0, 300 * MIB))
+    words = [sweep.root / "proc/meminfo", before, after, *(["more"] if refused else [])]
+    report = sweep.json("-p", "n=1,2", "--", PYTHON, "lose.py", "{n}", *words)
+    quiet, disturbed = report["runs"]
+    assert disturbed["status"] == ("refused" if refused else "ok") and "lost" not in quiet["notes"]
+    assert 100 * MIB <= disturbed["needed_bytes"] < 140 * MIB
+    assert disturbed["headroom_bytes"] <= 300 * MIB < quiet["headroom_bytes"]
+    lost = r"the machine lost \d+\.\d MiB more than the job took: another program"
+    assert re.search(rf"(^|; ){lost}$", disturbed["notes"]), disturbed["notes"]
+
+
 # ---- what is predicted ----------------------------------------------------------------------------------------------
 
 
@@ -468,7 +495,7 @@ def test_three_points_of_the_methodology_predict_the_fourth(sweep):
     expected = (46.8 + 17.8 * 17.8 / 7.9) * GB
     assert run["predicted_bytes"] == pytest.approx(expected, rel=1e-6)
     assert expected == pytest.approx(SFT[16] * GB, rel=0.1)
-    assert f"expecting a peak of about {expected / GIB:.1f} GiB (3 points, grows with batch^{math.log2(17.8 / 7.9):.1f})" in said
+    assert f"expecting to need about {expected / GIB:.1f} GiB (3 points, grows with batch^{math.log2(17.8 / 7.9):.1f})" in said
 
 
 def test_growth_beyond_the_cube_is_taken_for_the_cube(sweep):
@@ -490,13 +517,13 @@ def test_memory_that_shrinks_is_taken_to_stay(sweep):
 def test_two_points_give_a_range_from_the_line_to_the_square(sweep):
     said, run = predicted(sweep, {2: 21.1, 4: 29.0}, 8)
     least, most = 29.0 + 2 * 7.9, 29.0 + 7.9 * (64 - 16) / (16 - 4)
-    assert f"of {least * GB / GIB:.1f} GiB to {most * GB / GIB:.1f} GiB (two points do not say" in said
+    assert f"to need {least * GB / GIB:.1f} GiB to {most * GB / GIB:.1f} GiB (two points do not say" in said
     assert run["predicted_bytes"] is None and run["status"] == "ok"
 
 
 def test_one_point_is_too_few(sweep):
     said, run = predicted(sweep, {2: 21.1}, 8)
-    assert f"of at least {21.1 * GB / GIB:.1f} GiB (one point is too few to predict)" in said
+    assert f"to need at least {21.1 * GB / GIB:.1f} GiB (one point is too few to predict)" in said
     assert run["predicted_bytes"] is None
 
 
