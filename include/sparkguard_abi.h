@@ -170,7 +170,7 @@ struct sg_device {
     uint64_t total_bytes; /* SG_UNKNOWN if unknown */
     uint64_t live_bytes;  /* (atomic) */
     uint32_t is_known;    /* 1 if this process has used the device */
-    uint32_t reserved;
+    uint32_t reserve_mib; /* kept free of a memory of its own, in MiB and rounded up; 0: none, or it is the machine's */
     char name[40];
 };
 _Static_assert(sizeof(struct sg_device) == 64, "layout");

@@ -4,6 +4,7 @@
 #include "cuda_device.h"
 
 #include "cuda_call.h"
+#include "fit.h"
 #include "options.h"
 #include "room.h"
 #include "seats.h"
@@ -52,6 +53,8 @@ static void learn_device(uint32_t device)
     sg_room_set_unified(is_unified, is_integrated == 0 && sg_options.unified == SG_UNIFIED_ON);
     device_identity[device] = identify_device(device);
     sg_store_release(&device_kind[device], (uint32_t)(is_integrated != 0 ? DEVICE_INTEGRATED : DEVICE_DISCRETE));
+    if (sg_cuda_has_own_pool(device))
+        known->reserve_mib = (uint32_t)((sg_fit_device_reserve(total) + (1u << 20) - 1) >> 20);
 }
 
 /* "GPU-" and the bytes in groups of 4, 2, 2, 2 and 6: so NVML's documentation of nvmlDeviceGetUUID, and nvidia-smi -L. */

@@ -84,13 +84,16 @@ bool sg_fit_limit(struct sg_request *request, uint64_t grace_bytes, uint32_t par
     return false;
 }
 
+uint64_t sg_fit_device_reserve(uint64_t total_bytes)
+{
+    const struct sg_size by_default = {.percent_milli = 2000}, *kept = &sg_options.device_reserve;
+    return sg_size_of(kept->is_set ? *kept : by_default, total_bytes);
+}
+
 /* What is in flight may be in the driver's figure or not; what was settled since it was asked is not. */
 static bool fits_device(struct sg_request *request, uint32_t parts)
 {
-    struct sg_size kept = sg_options.device_reserve;
-    if (!kept.is_set)
-        kept = (struct sg_size){.percent_milli = 2000};
-    uint64_t reserve = sg_size_of(kept, request->device_total_bytes), taken = 0;
+    uint64_t reserve = sg_fit_device_reserve(request->device_total_bytes), taken = 0;
     const struct sg_taken *others = &sg_room_tally()->device;
     if ((parts & SG_ROOM_FLIGHT) != 0)
         taken += others->flight_bytes + sg_seats_own_device_flight(request->device_identity);

@@ -24,6 +24,9 @@ bool sg_fit_limit(struct sg_request *request, uint64_t grace_bytes, uint32_t par
 /* Whether it fits everything. */
 bool sg_fit(struct sg_request *request, uint32_t parts);
 
+/* SPARKGUARD_DEVICE_RESERVE of a device with that much memory of its own. Needs no lock. */
+uint64_t sg_fit_device_reserve(uint64_t total_bytes);
+
 /* From where it is drawn: SG_POOL_..., or a device's identity. */
 uint64_t sg_fit_pool(const struct sg_request *request);
 

@@ -161,11 +161,14 @@ static void add_device(struct report_device *sum, const struct sg_device *device
     if (device->is_known != 1)
         return;
     if (!sum->is_known) {
-        *sum = (struct report_device){.is_known = true, .total_bytes = SG_UNKNOWN};
+        *sum = (struct report_device){.is_known = true, .total_bytes = SG_UNKNOWN, .reserve_bytes = SG_UNKNOWN};
         memcpy(sum->name, device->name, sizeof device->name);
     }
     if (device->total_bytes != SG_UNKNOWN)
         sum->total_bytes = device->total_bytes;
+    uint64_t reserve_bytes = (uint64_t)device->reserve_mib << 20;
+    if (reserve_bytes != 0 && (sum->reserve_bytes == SG_UNKNOWN || reserve_bytes > sum->reserve_bytes))
+        sum->reserve_bytes = reserve_bytes;
     if (device->live_bytes <= INT64_MAX) {
         sum->live_bytes = report_add(sum->live_bytes, report_less(device->live_bytes, *inherited_bytes));
         *inherited_bytes = report_less(*inherited_bytes, device->live_bytes);

@@ -37,6 +37,7 @@ static void put_machine(struct report_json *json, const struct report *report)
         report_json_text(json, "name", device->name);
         report_json_bytes(json, "total_bytes", device->total_bytes);
         report_json_bytes(json, "live_bytes", device->live_bytes);
+        report_json_bytes(json, "reserve_bytes", device->reserve_bytes);
         report_json_close(json, '}');
     }
     report_json_close(json, ']');

@@ -137,6 +137,7 @@ struct report_device {
     bool is_known;
     uint64_t total_bytes;
     uint64_t live_bytes;
+    uint64_t reserve_bytes; /* of memory of its own; SG_UNKNOWN */
     char name[sizeof((struct sg_device *)0)->name + 1];
 };
 

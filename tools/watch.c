@@ -71,7 +71,11 @@ void watch_sample(struct watch *watch)
         report_free(watch->report);
     watch->report = report_build(watch->scope);
     watch->sampled_ns = terminal_clock_ns();
-    watch_trend_add(&watch->usable, watch->sampled_ns, watch->report->machine.usable_bytes);
+    const struct report_machine *machine = &watch->report->machine;
+    watch_trend_add(&watch->usable, watch->sampled_ns, machine->usable_bytes);
+    for (int i = 0; i < SG_DEVICE_ROOM; i++)
+        watch_trend_add(&watch->device[i], watch->sampled_ns,
+                        machine->device[i].is_known ? machine->device[i].live_bytes : SG_UNKNOWN);
     DL_FOREACH (watch->report->jobs, job) {
         if (job->running_count > 0)
             note(watch, key_of_job(job), job->live_bytes);
@@ -119,16 +123,45 @@ int64_t watch_machine_wall_ns(const struct watch *watch, uint64_t left_bytes)
     return watch_time_to(report_less(usable_bytes, left_bytes), -rate);
 }
 
+static bool uses_device(const struct report_job *job, int device)
+{
+    const struct report_process *process;
+    DL_FOREACH (job->processes, process)
+        if (process->state == SG_STATE_RUNNING && process->device[device].is_known == 1 &&
+            process->device[device].live_bytes > 0)
+            return true;
+    return false;
+}
+
+/* What programs without the guard hold of a device is not known: it may be met sooner. */
+static int64_t device_wall_ns(const struct watch *watch, int device)
+{
+    const struct report_device *own = &watch->report->machine.device[device];
+    if (watch->report->machine.unified != 0 || own->total_bytes == SG_UNKNOWN || own->reserve_bytes == SG_UNKNOWN)
+        return WATCH_NEVER;
+    uint64_t most_bytes = report_less(own->total_bytes, own->reserve_bytes);
+    return watch_time_to(report_less(most_bytes, own->live_bytes), watch_trend_rate(&watch->device[device]));
+}
+
+static int64_t nearer(int64_t one_ns, int64_t other_ns)
+{
+    if (one_ns == WATCH_NEVER || other_ns == WATCH_NEVER)
+        return one_ns == WATCH_NEVER ? other_ns : one_ns;
+    return one_ns < other_ns ? one_ns : other_ns;
+}
+
 int64_t watch_wall_ns(const struct watch *watch, const struct report_job *job, int64_t rate)
 {
     if (rate == WATCH_NO_RATE || rate <= 0)
         return WATCH_NEVER;
-    int64_t machine_ns = watch_machine_wall_ns(watch, watch->report->machine.reserve_bytes), job_ns = WATCH_NEVER;
+    int64_t wall_ns = watch_machine_wall_ns(watch, watch->report->machine.reserve_bytes);
     if (job->limit_bytes != SG_UNKNOWN)
-        job_ns = watch_time_to(report_less(job->limit_bytes, job->live_bytes), watch_job_rate(watch, job));
-    if (machine_ns == WATCH_NEVER || job_ns == WATCH_NEVER)
-        return machine_ns == WATCH_NEVER ? job_ns : machine_ns;
-    return machine_ns < job_ns ? machine_ns : job_ns;
+        wall_ns =
+            nearer(wall_ns, watch_time_to(report_less(job->limit_bytes, job->live_bytes), watch_job_rate(watch, job)));
+    for (int i = 0; i < SG_DEVICE_ROOM; i++)
+        if (uses_device(job, i))
+            wall_ns = nearer(wall_ns, device_wall_ns(watch, i));
+    return wall_ns;
 }
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */

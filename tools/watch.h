@@ -37,6 +37,7 @@ struct watch {
     struct report *report; /* the last sample */
     int64_t sampled_ns;    /* and its time, CLOCK_MONOTONIC */
     struct watch_trend usable;
+    struct watch_trend device[SG_DEVICE_ROOM]; /* live bytes of all guarded processes */
     struct watch_trace *traces;
     enum watch_sort sort;
     bool is_tree;
@@ -50,8 +51,8 @@ void watch_sample(struct watch *watch);
 /* Whether the list has it: it runs, was asked for, or ended a moment ago. */
 bool watch_is_shown(const struct watch *watch, const struct report_process *process);
 
-/* How fast live bytes grow, and when they meet the first wall at the present rates: the machine's reserve or the job's
- * limit. Only what grows meets one. */
+/* How fast live bytes grow, and when they meet the first wall at the present rates: the machine's reserve, the job's
+ * limit, or the reserve of a discrete device that the job uses. Only what grows meets one. */
 int64_t watch_process_rate(const struct watch *watch, const struct report_process *process);
 int64_t watch_job_rate(const struct watch *watch, const struct report_job *job);
 int64_t watch_wall_ns(const struct watch *watch, const struct report_job *job, int64_t rate);

@@ -76,6 +76,7 @@ int main(void)
     FIELD(sg_device, total_bytes);
     FIELD(sg_device, live_bytes);
     FIELD(sg_device, is_known);
+    FIELD(sg_device, reserve_mib);
     FIELD(sg_device, name);
     FIELD(sg_domain_counters, granted_bytes);
     FIELD(sg_domain_counters, peak_bytes);

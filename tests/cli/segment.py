@@ -83,8 +83,9 @@ class Segment:
             self.put("machine", 0, "sg_machine", member, value)
         return self
 
-    def device(self, index, name, total, live):
-        for member, value in {"name": name, "total_bytes": total, "live_bytes": live, "is_known": 1}.items():
+    def device(self, index, name, total, live, reserve_mib=0):
+        known = {"name": name, "total_bytes": total, "live_bytes": live, "is_known": 1, "reserve_mib": reserve_mib}
+        for member, value in known.items():
             self.put("device", index, "sg_device", member, value)
         return self
 

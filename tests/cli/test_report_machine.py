@@ -38,10 +38,12 @@ def test_reserve_comes_from_the_environment(report):
 
 def test_running_processes_know_better(make, report):
     live = make(state="running").machine(time_ns=1, reserve_bytes=7 * GIB, floor_bytes=GIB, unified=0)
-    with live.device(1, "GPU", 24 * GIB, 5 * GIB).write_live(report.directory):
+    with live.device(1, "GPU", 24 * GIB, 5 * GIB, reserve_mib=492).write_live(report.directory):
         machine = report.json()["machine"]
     assert (machine["reserve_bytes"], machine["floor_bytes"], machine["unified"]) == (7 * GIB, GIB, False)
-    assert machine["devices"] == [{"index": 1, "name": "GPU", "total_bytes": 24 * GIB, "live_bytes": 5 * GIB}]
+    assert machine["devices"] == [
+        {"index": 1, "name": "GPU", "total_bytes": 24 * GIB, "live_bytes": 5 * GIB, "reserve_bytes": 492 << 20}
+    ]
 
 
 def write_group(folder, **files):

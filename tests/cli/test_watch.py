@@ -10,7 +10,7 @@ import time
 import pytest
 from conftest import GIB, MIB
 from screen import Terminal
-from segment import GUARDING, OBSERVE, SHARING, START_NS
+from segment import CUDA, GUARDING, OBSERVE, SHARING, START_NS
 from test_report import compare
 
 QUICK = "--watch=0.1"
@@ -163,6 +163,25 @@ def test_it_grows_towards_a_wall_and_shrinks_away_from_it(live, report, watch):
         assert re.search(r"^usable 0 B/s$", rising, re.MULTILINE)  # the machine is made of files
         process.hold(0)
         terminal.until(lambda text: re.search(r"python t.* -[\d.]+ [KMG]iB/s +- +0$", text, re.MULTILINE), lambda: process.hold(0))
+
+
+def test_a_device_of_its_own_is_a_wall(live, report, watch):
+    """A card of 1000 GiB: who uses it runs into its reserve, who grows beside it does not."""
+    process = live(7, 1, job="train", **{"slot.flags": GUARDING | SHARING | CUDA})
+    other = live(8, 1, job="other", command="python other")
+    for one in (process, other):
+        one.segment.machine(time_ns=1, unified=0)
+    held = [1.0]
+
+    def grow():
+        held[0] += 0.25
+        process.segment.device(0, "NVIDIA RTX", 1000 * GIB, int(held[0] * GIB), reserve_mib=20 << 10)
+        process.hold(held[0])
+        other.hold(held[0])
+
+    with watch(QUICK) as terminal:
+        text = terminal.until(lambda text: re.search(r"python t.* \+[\d.]+ [KMG]iB/s +\d[\w ]+ 0$", text, re.MULTILINE), grow)
+        assert re.search(r"python other .* \+[\d.]+ [KMG]iB/s +- +0$", text, re.MULTILINE), text
 
 
 def test_one_process_in_depth_says_when_it_meets_a_wall(live, watch):

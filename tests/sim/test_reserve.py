@@ -116,6 +116,16 @@ def test_report_names_the_device(sim):
         assert entry["domains"]["device"]["live_bytes"] == MIB
 
 
+@pytest.mark.parametrize("variables, reserve", [({}, 492 * MIB), ({"SPARKGUARD_DEVICE_RESERVE": "1G"}, GIB)])
+def test_a_device_of_its_own_shows_its_reserve(sim, variables, reserve):
+    """2 % of 24 GiB are 491.5 MiB. A Spark's device keeps nothing of its own."""
+    text = "start(); ok(take('cuMemAlloc_v2', MIB)[0])\nquiet(kind=1)"
+    for kind, shown in (("discrete", reserve), (None, None)):
+        for _ in sim.script_points(text, SGSIM_KIND=kind, **variables):
+            [device] = [d for d in sim.guard.report()["machine"]["devices"] if d["live_bytes"]]
+            assert device["reserve_bytes"] == shown
+
+
 def test_second_device_is_counted_as_itself(sim):
     points = sim.script_points("start(1); ok(take('cuMemAlloc_v2', 3 * MIB)[0])\nquiet(kind=1)", SGSIM_DEVICES=2)
     for _, _ in points:

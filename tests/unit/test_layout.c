@@ -135,6 +135,7 @@ PLAIN_TEST(version_1_stays_as_it_is)
         FIELD(sg_device, total_bytes, 0, 8),
         FIELD(sg_device, live_bytes, 8, 8),
         FIELD(sg_device, is_known, 16, 4),
+        FIELD(sg_device, reserve_mib, 20, 4),
         FIELD(sg_device, name, 24, 40),
         FIELD(sg_machine, time_ns, 0, 8),
         FIELD(sg_machine, total_bytes, 8, 8),
