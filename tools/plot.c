@@ -1,5 +1,5 @@
 /*
- * plot.c - see plot.h: the two fields with what is drawn in them.
+ * plot.c - see plot.h: the fields with what is drawn in them.
  */
 #define _GNU_SOURCE
 #include "plot.h"
@@ -57,6 +57,12 @@ static uint64_t floor_of(const struct sg_sample *sample, int unused)
 {
     (void)unused;
     return sample->floor_bytes;
+}
+
+static uint64_t device_of(const struct sg_sample *sample, int unused)
+{
+    (void)unused;
+    return sample->live_bytes[SG_DOMAIN_DEVICE];
 }
 
 static uint64_t live_of(const struct sg_sample *sample, int domain)
@@ -247,18 +253,80 @@ static void put_machine(const struct plot_field *field, const struct report_time
     put_line_item(&legend, floor, "floor", last->floor_bytes);
 }
 
+/* The devices that the process has used, together: which of them a sample's bytes are of is not noted. */
+struct devices {
+    size_t count;
+    const char *name; /* of one */
+    uint64_t total_bytes, reserve_bytes;
+};
+
+/* None where their memory is the machine's. */
+static struct devices devices_of(const struct report_process *process)
+{
+    struct devices devices = {0};
+    for (int i = 0; process->machine.unified == 0 && i < SG_DEVICE_ROOM; i++) {
+        const struct sg_device *device = &process->device[i];
+        if (device->is_known != 1 || device->total_bytes == SG_UNKNOWN || device->total_bytes == 0)
+            continue;
+        devices.count++;
+        devices.name = device->name;
+        devices.total_bytes = report_add(devices.total_bytes, device->total_bytes);
+        devices.reserve_bytes += (uint64_t)device->reserve_mib << 20;
+    }
+    return devices;
+}
+
+/* What others hold there is not in the time line of this process. */
+static void put_devices(const struct plot_field *field, const struct report_timeline *timeline,
+                        const struct devices *devices, double legend_y)
+{
+    enum { TITLE_WIDTH = 200 };
+    static const char live[] = "stroke=\"#000\" stroke-width=\"1.5\"";
+    static const char total[] = "stroke=\"#333\" stroke-width=\"1.5\" stroke-dasharray=\"12 2 2 2\"";
+    static const char least[] = "stroke=\"#a40\" stroke-width=\"1.5\" stroke-dasharray=\"8 3\"";
+    const uint64_t most_bytes = report_less(devices->total_bytes, devices->reserve_bytes);
+    const char *stripes[] = {total, least};
+    const uint64_t levels[] = {devices->total_bytes, most_bytes};
+    struct legend legend;
+    char *name = devices->count > 1 ? report_text_format("%zu devices, together", devices->count)
+                                    : report_text_printable(devices->name, true);
+    char *title = report_svg_fit(name, TITLE_WIDTH);
+    begin_legend(&legend, field->stream, legend_y, title[0] != '\0' ? title : "Device");
+    plot_size_axis(field);
+    for (size_t i = 0; i < 2; i++)
+        fprintf(field->stream, "<path fill=\"none\" d=\"M%.1f %.1fH%.1f\" %s/>\n", field->left,
+                plot_y(field, levels[i]), field->right, stripes[i]);
+    put_steps(field, timeline, device_of, live);
+    put_line_item(&legend, live, "this process, in the end",
+                  timeline->samples[timeline->count - 1].live_bytes[SG_DOMAIN_DEVICE]);
+    put_line_item(&legend, total, "total", devices->total_bytes);
+    put_line_item(&legend, least, "less reserve", most_bytes);
+    free(title);
+    free(name);
+}
+
+/* The next one below. */
+static struct plot_field field_below(const struct plot_field *field, uint64_t most_bytes)
+{
+    struct plot_field below = *field;
+    below.top = field->bottom + 40;
+    below.bottom = below.top + MACHINE_HEIGHT;
+    below.most_bytes = headroom(most_bytes);
+    return below;
+}
+
 void report_plot(FILE *stream, const struct report_process *process, const struct report_timeline *timeline)
 {
-    struct plot_field live = {.stream = stream, .left = LEFT, .right = RIGHT, .top = 86};
-    set_span(&live, process, timeline);
-    live.top += plot_strips_height(process);
-    live.bottom = live.top + LIVE_HEIGHT;
-    live.most_bytes = headroom(report_max(highest(timeline, stacked_of, 0), process->peak_bytes));
-    struct plot_field machine = live;
-    machine.top = live.bottom + 40;
-    machine.bottom = machine.top + MACHINE_HEIGHT;
-    machine.most_bytes = headroom(report_max(highest(timeline, usable_of, 0), highest(timeline, reserve_of, 0)));
-    double height = machine.bottom + 52;
+    struct plot_field field[PLOT_FIELDS] = {{.stream = stream, .left = LEFT, .right = RIGHT, .top = 86}}, *live = field;
+    const struct devices devices = devices_of(process);
+    size_t fields = devices.count > 0 ? 3 : 2;
+    set_span(live, process, timeline);
+    live->top += plot_strips_height(process);
+    live->bottom = live->top + LIVE_HEIGHT;
+    live->most_bytes = headroom(report_max(highest(timeline, stacked_of, 0), process->peak_bytes));
+    field[1] = field_below(live, report_max(highest(timeline, usable_of, 0), highest(timeline, reserve_of, 0)));
+    field[2] = field_below(&field[1], report_max(highest(timeline, device_of, 0), devices.total_bytes));
+    double height = field[fields - 1].bottom + 52;
     fprintf(stream,
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" viewBox=\"0 0 %d %.0f\" "
@@ -267,9 +335,11 @@ void report_plot(FILE *stream, const struct report_process *process, const struc
     put_patterns(stream);
     fputs("<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n", stream);
     put_titles(stream, process);
-    put_live(&live, process, timeline, 74);
-    put_machine(&machine, timeline, machine.top - 12);
-    plot_strips(&live, &machine, process);
-    plot_time_axis(&machine, machine.bottom);
+    put_live(live, process, timeline, 74);
+    put_machine(&field[1], timeline, field[1].top - 12);
+    if (devices.count > 0)
+        put_devices(&field[2], timeline, &devices, field[2].top - 12);
+    plot_strips(live, fields, process);
+    plot_time_axis(&field[fields - 1], field[fields - 1].bottom);
     fputs("</svg>\n", stream);
 }

@@ -1,6 +1,6 @@
 /*
- * plot.h - the time line of one process as a drawing: live bytes by domain above, the machine's memory below, phases and refusals
- * over both. Read without colour: areas differ by their hatching, lines by their dashes.
+ * plot.h - the time line of one process as a drawing: live bytes by domain above, the machine's memory below, a discrete GPU's own
+ * below that, phases and refusals over all. Read without colour: areas differ by their hatching, lines by their dashes.
  */
 #ifndef SPARKGUARD_TOOLS_PLOT_H
 #define SPARKGUARD_TOOLS_PLOT_H
@@ -9,6 +9,9 @@
 
 #include "report.h"
 #include "timeline_reader.h"
+
+/* Live bytes above, the machine's memory below, and where devices have their own, that. */
+enum { PLOT_FIELDS = 3 };
 
 /* A field of the drawing: times from left to right, bytes from the bottom to the top. */
 struct plot_field {
@@ -26,10 +29,10 @@ double plot_y(const struct plot_field *field, uint64_t bytes);
 void plot_size_axis(const struct plot_field *field);
 void plot_time_axis(const struct plot_field *field, double lowest);
 
-/* Strips above a field that name phases and refusals, with lines down through it and the one below; how high they are together. */
+/* Strips above the first of some fields that name phases and refusals, with lines down through all; how high they are together. */
 enum { PLOT_STRIP = 18 };
 double plot_strips_height(const struct report_process *process);
-void plot_strips(const struct plot_field *field, const struct plot_field *below, const struct report_process *process);
+void plot_strips(const struct plot_field *field, size_t count, const struct report_process *process);
 
 /* Adds the peak as a sample, and as the last one what is live in the end: now, or when the process was seen last. */
 void plot_add_known(struct report_timeline *timeline, const struct report_process *process);

@@ -55,12 +55,13 @@ static void put_cut(const struct plot_field *field, const struct report_process 
     free(both);
 }
 
-/* Past the legend between the fields. */
-static void put_line(const struct plot_field *field, const struct plot_field *below, double x, double top,
-                     const char *attributes)
+/* Past the legends between the fields. */
+static void put_line(const struct plot_field *field, size_t count, double x, double top, const char *attributes)
 {
-    fprintf(field->stream, "<path d=\"M%.1f %.1fV%.1fM%.1f %.1fV%.1f\" %s/>\n", x, top, field->bottom, x, below->top,
-            below->bottom, attributes);
+    fprintf(field->stream, "<path d=\"M%.1f %.1fV%.1f", x, top, field->bottom);
+    for (size_t i = 1; i < count; i++)
+        fprintf(field->stream, "M%.1f %.1fV%.1f", x, field[i].top, field[i].bottom);
+    fprintf(field->stream, "\" %s/>\n", attributes);
 }
 
 static void put_phase_title(FILE *stream, const struct report_phase *phase)
@@ -86,8 +87,7 @@ static void put_refusal_title(FILE *stream, const struct report_refusal *refusal
 }
 
 /* Each phase as far as the next one; its name where it fits, and a line where there is room between two. */
-static void put_phases(const struct plot_field *field, const struct plot_field *below,
-                       const struct report_process *process, double top)
+static void put_phases(const struct plot_field *field, size_t count, const struct report_process *process, double top)
 {
     report_svg_text(field->stream, field->left - 8, top + 13, "text-anchor=\"end\"", "phase");
     for (size_t i = 0; i < process->phase_count; i++) {
@@ -100,7 +100,7 @@ static void put_phases(const struct plot_field *field, const struct plot_field *
         put_phase_title(field->stream, phase);
         fputs("</rect>\n", field->stream);
         if (width >= LINES_APART || i == 0)
-            put_line(field, below, x, top + PLOT_STRIP - 2, "stroke=\"#777\" stroke-dasharray=\"8 4\"");
+            put_line(field, count, x, top + PLOT_STRIP - 2, "stroke=\"#777\" stroke-dasharray=\"8 4\"");
         char *name = report_svg_fit(phase->name, width - 8);
         if (name[0] != '\0')
             report_svg_text(field->stream, x + 4, top + 12, "", name);
@@ -108,40 +108,54 @@ static void put_phases(const struct plot_field *field, const struct plot_field *
     }
 }
 
-/* The word stands right of its mark, where there is room before the next one; that of the last also left of it. Lines as close
- * as teeth of a comb would hide what is below them. */
-static void put_refusals(const struct plot_field *field, const struct plot_field *below,
-                         const struct report_process *process, double top)
+/* Call, size and reason right of the mark, where there is room before the next one, or left of the last; else the reason
+ * alone. Where what is written ends. */
+static double put_refusal_words(const struct plot_field *field, const struct report_refusal *refusal, double y,
+                                double left, double right)
+{
+    char size[REPORT_SIZE_TEXT];
+    double x = plot_x(field, refusal->time_ns);
+    const char *reason = report_reason_name[refusal->reason];
+    char *whole = report_text_format("%s %s, %s", refusal->call, report_size_text(size, refusal->size_bytes), reason);
+    const char *words[] = {whole, reason};
+    double end = 0;
+    for (size_t i = 0; i < sizeof words / sizeof words[0] && end == 0; i++) {
+        double width = report_svg_width(words[i]);
+        if (x + 8 >= left && x + 8 + width <= right) {
+            end = x + 8 + width;
+            report_svg_text(field->stream, x + 8, y, "", words[i]);
+        } else if (right >= field->right && x - 8 - width >= left) {
+            end = x + 8;
+            report_svg_text(field->stream, x - 8, y, "text-anchor=\"end\"", words[i]);
+        }
+    }
+    free(whole);
+    return end > 0 ? end : left > x + 8 ? left : x + 8;
+}
+
+/* Lines as close as teeth of a comb would hide what is below them. */
+static void put_refusals(const struct plot_field *field, size_t count, const struct report_process *process, double top)
 {
     double taken = field->left, last_line = field->left - LINES_APART;
     report_svg_text(field->stream, field->left - 8, top + 13, "text-anchor=\"end\"",
                     process->is_observing ? "observed" : "refused");
     for (size_t i = 0; i < process->refusal_count; i++) {
         const struct report_refusal *refusal = &process->refusals[i];
+        bool is_last = i + 1 == process->refusal_count;
         double x = plot_x(field, refusal->time_ns);
-        double next = i + 1 < process->refusal_count ? plot_x(field, refusal[1].time_ns) - 8 : field->right;
-        char size[REPORT_SIZE_TEXT];
-        char *word = report_text_format("%s %s", refusal->call, report_size_text(size, refusal->size_bytes));
-        double width = report_svg_width(word);
         fprintf(field->stream, "<path d=\"M%.1f %.1fl-4 -9h8z\" fill=\"#b00\">", x, top + 13);
         put_refusal_title(field->stream, refusal, process->is_observing);
         fputs("</path>\n", field->stream);
         if (x - last_line >= LINES_APART) {
-            put_line(field, below, x, top + 13, "stroke=\"#b00\" stroke-dasharray=\"1 3\"");
+            put_line(field, count, x, top + 13, "stroke=\"#b00\" stroke-dasharray=\"1 3\"");
             last_line = x;
         }
-        if (x + 8 >= taken && x + 8 + width <= next) {
-            report_svg_text(field->stream, x + 8, top + 13, "", word);
-            taken = x + 8 + width;
-        } else if (i + 1 == process->refusal_count && x - 8 - width >= taken) {
-            report_svg_text(field->stream, x - 8, top + 13, "text-anchor=\"end\"", word);
-        }
-        taken = taken > x + 8 ? taken : x + 8;
-        free(word);
+        taken = put_refusal_words(field, refusal, top + 13, taken,
+                                  is_last ? field->right : plot_x(field, refusal[1].time_ns) - 8);
     }
 }
 
-void plot_strips(const struct plot_field *field, const struct plot_field *below, const struct report_process *process)
+void plot_strips(const struct plot_field *field, size_t count, const struct report_process *process)
 {
     double top = field->top - plot_strips_height(process);
     if (is_cut(process)) {
@@ -149,9 +163,9 @@ void plot_strips(const struct plot_field *field, const struct plot_field *below,
         top += PLOT_STRIP;
     }
     if (process->phase_count > 0) {
-        put_phases(field, below, process, top);
+        put_phases(field, count, process, top);
         top += PLOT_STRIP;
     }
     if (process->refusal_count > 0)
-        put_refusals(field, below, process, top);
+        put_refusals(field, count, process, top);
 }

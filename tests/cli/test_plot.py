@@ -67,8 +67,8 @@ def test_it_names_what_it_draws_without_colour(make, report, tmp_path):
     segment.write_timeline(report.directory, training())
     root = draw(report, tmp_path / "plot.svg")
     shown = words(root)
-    for text in ("heap", "mapped", "pinned", "managed", "device", "Memory of the machine", "epoch 1 <&>", "cudaMalloc 40.0 GiB",
-                 "malloc 2.0 GiB", "reserve 9.7 GiB", "floor 2.4 GiB", "64 GiB", "1 min 30 s", "phase", "refused"):
+    for text in ("heap", "mapped", "pinned", "managed", "device", "Memory of the machine", "epoch 1 <&>", "cudaMalloc 40.0 GiB, reserve",
+                 "floor", "reserve 9.7 GiB", "floor 2.4 GiB", "64 GiB", "1 min 30 s", "phase", "refused"):
         assert text in shown, text
     assert "epoch 2 <&>" not in shown, "no room for it"
     assert "<&\">" in shown[0]
@@ -102,6 +102,48 @@ def test_texts_never_overlap_and_stay_inside(make, report, tmp_path, phases, ref
     for i, text in enumerate(texts):
         assert 0 <= float(text.get("x")) <= 960
         assert all(is_apart(text, other) for other in texts[:i]), text.text
+
+
+def test_the_reason_alone_stands_where_the_words_have_no_room(make, report, tmp_path):
+    """Refusals three seconds apart: 28 units, room for "limit" and not for what was asked."""
+    segment = make()
+    for i, reason in enumerate(("limit", "floor", "device", "reserve")):
+        segment.refusal("cudaMalloc", "device", GIB, reason, time_ns=START_NS + (10 + 6 * i) * SECOND)
+    segment.write(report.directory)
+    segment.write_timeline(report.directory, training())
+    shown = words(draw(report, tmp_path / "plot.svg"))
+    assert {"limit", "floor", "device", "cudaMalloc 1.0 GiB, reserve"} <= set(shown)
+
+
+CARD = "NVIDIA RTX PRO 6000 Blackwell"
+
+
+@pytest.mark.parametrize("cards", [1, 2])
+def test_a_device_of_its_own_has_a_field_of_its_own(make, report, tmp_path, cards):
+    """What the process holds there, all there is, and what of it requests may reach."""
+    segment = trainer(make).machine(time_ns=1, unified=0)
+    for i in range(cards):
+        segment.device(i, CARD, 96 * GIB, 20 * GIB, reserve_mib=1967)
+    segment.write(report.directory)
+    segment.write_timeline(report.directory, training())
+    root = draw(report, tmp_path / "plot.svg")
+    shown = words(root)
+    title, total, most = (CARD, "96.0", "94.1") if cards == 1 else ("2 devices, together", "192.0", "188.2")
+    for text in (title, "this process, in the end 20.0 GiB", f"total {total} GiB", f"less reserve {most} GiB"):
+        assert text in shown, (text, shown)
+    level = [p for p in root.iter(SVG + "path") if p.get("stroke-dasharray") in ("8 3", "12 2 2 2") and "h22" not in p.get("d")]
+    assert len({p.get("d") for p in level}) == 3  # of the machine its reserve, of the device both
+    texts = list(root.iter(SVG + "text"))
+    assert all(is_apart(text, other) for i, text in enumerate(texts) for other in texts[:i])
+    if cards == 1:
+        compare("plot_device.svg", (tmp_path / "plot.svg").read_text())
+
+
+def test_a_unified_device_has_none(make, report, tmp_path):
+    segment = trainer(make).machine(time_ns=1, unified=1).device(0, "NVIDIA GB10", 119 * GIB, 20 * GIB)
+    segment.write(report.directory)
+    segment.write_timeline(report.directory, training())
+    assert "NVIDIA GB10" not in words(draw(report, tmp_path / "plot.svg"))
 
 
 @pytest.mark.parametrize("seconds, last", [(0.004, "4 ms"), (1.5, "1.4 s"), (50, "50 s"), (600, "10 min"), (5400, "1 h 30 min"),
