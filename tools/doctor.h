@@ -117,6 +117,7 @@ void doctor_check_architecture(struct doctor *doctor);
 void doctor_check_unified(struct doctor *doctor);
 void doctor_check_library(struct doctor *doctor);
 void doctor_check_ledger(struct doctor *doctor);
+void doctor_check_history(struct doctor *doctor);
 void doctor_check_settings(struct doctor *doctor);
 
 /* What came of it: for people, for programs, as a shell script. */

@@ -57,7 +57,9 @@ class Tree:
         self.write("usr/local/cuda/targets/sbsa-linux/lib/libcudart.so.13", "")
         self.process(1, "systemd", parent=0)
         self.process(900, "sshd", oom_score_adj=-1000)
+        self.write("proc/self/mounts", "/dev/nvme0n1p2 / ext4 rw 0 0\ntmpfs /dev/shm tmpfs rw 0 0\n")
         (self.root / "dev/shm").mkdir(parents=True)
+        (self.root / "home/me").mkdir(parents=True)
 
     def write(self, path, text):
         file = self.root / path
@@ -138,7 +140,8 @@ class Doctor:
 
     def environment(self, **extra):
         env = {k: v for k, v in os.environ.items() if not k.startswith("SPARKGUARD_") and k != "LD_PRELOAD"}
-        env.update(SPARKGUARD_SYSTEM_ROOT=str(self.root), TZ="UTC", LC_ALL="C.UTF-8")
+        env.update(SPARKGUARD_SYSTEM_ROOT=str(self.root), HOME="/home/me", TZ="UTC", LC_ALL="C.UTF-8")
+        env.pop("XDG_STATE_HOME", None)
         env.update(extra)
         return env
 

@@ -19,6 +19,12 @@ def ledger_that_is_none(t):
     t.write(f"dev/shm/sparkguard-{os.geteuid()}/machine.ledger", b"x" * 1000000)
 
 
+def history_folder(t):
+    folder = t.root / "home/me/.local/state/sparkguard"
+    folder.mkdir(parents=True)
+    return folder
+
+
 # id, what breaks it, the state, a part of the sentence, a part of the command
 PRESENT = [
     ("library", lambda t: t.remove("usr/local/lib/libsparkguard.so"), "danger", "found nowhere", "make install"),
@@ -44,6 +50,11 @@ PRESENT = [
     ("leftovers", hold_in_shm, "warning", "1 file in /dev/shm, 2.0 MiB, that no process has open (psm_1)", "rm -i /dev/shm/psm_1"),
     ("ledger", ledger_that_is_none, "danger", "machine.ledger cannot be used: it is another version's", "ls -la"),
     ("ledger", lambda t: t.write("dev/shm/sparkguard-99999/machine.ledger", ""), "warning", "1 more directory", "SPARKGUARD_DIR"),
+    ("history", lambda t: t.write("home/me/.local/state/sparkguard", ""), "warning", "it is no directory", "ls -ld"),
+    ("history", lambda t: history_folder(t).chmod(0o777), "warning", "it is world-writable", "chmod o-w"),
+    ("history", lambda t: t.remove("home/me"), "warning", "the folder above it is not there", "mkdir -p -m 700"),
+    ("history", lambda t: t.write("proc/self/mounts", "/dev/a / ext4 rw 0 0\nx:/home /home nfs4 rw 0 0\n"), "warning", "network file system", "SPARKGUARD_HISTORY="),
+    ("history", lambda t: t.write("proc/self/mounts", "tmpfs / tmpfs rw 0 0\n"), "warning", "gone with the power", "SPARKGUARD_HISTORY="),
     ("driver", lambda t: t.driver("550.54.14"), "warning", "550.54.14; CUDA 13 needs 580", "nvidia-driver-580"),
     ("driver", lambda t: t.remove("proc/driver"), "warning", "No NVIDIA driver", "modprobe"),
     ("toolkit", lambda t: (t.remove("usr/local/cuda"), t.write("usr/lib64/libcudart.so.12", "")), "warning", "libcudart.so.12 was found, none of CUDA 13", "cuda-toolkit-13"),
@@ -105,6 +116,8 @@ UNREADABLE = [
     ("leftovers", lambda t: t.remove("dev/shm")),
     ("leftovers", lambda t: (hold_in_shm(t), (t.root / "proc/900/maps").mkdir())),
     ("ledger", lambda t: t.write(f"dev/shm/sparkguard-{os.geteuid()}", "")),
+    ("history", lambda t: t.close("proc/self/mounts")),
+    ("history", lambda t: (t.root / "home/me/.local").symlink_to(".local")),
     ("unified", lambda t: t.remove("proc/driver/nvidia/gpus")),
     ("driver", lambda t: t.close("proc/driver/nvidia/version")),
     ("toolkit", lambda t: t.remove("usr/local/cuda")),
@@ -351,3 +364,53 @@ def test_the_real_library_is_tried(tools, tmp_path):
     content = (tmp_path / "libsparkguard.so").read_bytes()
     (tmp_path / "libsparkguard.so").write_bytes(content[: len(content) // 8])
     assert library()["state"] == "danger"
+
+
+def test_where_the_history_is_and_whether_it_is_there_yet(doctor):
+    path = doctor.root / "home/me/.local/state/sparkguard"
+    assert f"{path}, which the first one makes." in doctor.find("history")["sentence"]
+    history_folder(doctor.tree)
+    finding = doctor.find("history")
+    assert finding["sentence"] == f"What processes did is kept in {path}." and finding["figures"]["disk_free_bytes"] > 0
+    assert doctor.find("history", XDG_STATE_HOME="/home/me/state")["sentence"].split()[6] == f"{doctor.root}/home/me/state/sparkguard,"
+    assert "is not there" in doctor.find("history", SPARKGUARD_HISTORY="/no/such/folder")["sentence"]
+
+
+@pytest.mark.parametrize("variables, sentence, mend", [
+    ({"SPARKGUARD_HISTORY": "off"}, "SPARKGUARD_HISTORY=off: no history is kept.", "unset SPARKGUARD_HISTORY"),
+    ({"HOME": ""}, "HOME is not set: no history is kept.", "export SPARKGUARD_HISTORY="),
+])  # fmt: skip
+def test_a_history_that_is_not_kept_is_a_warning(doctor, variables, sentence, mend):
+    finding = doctor.find("history", **variables)
+    assert (finding["state"], finding["sentence"]) == ("warning", sentence) and finding["mend"].startswith(mend)
+
+
+def history_under(doctor, *command):
+    """What is found where that command starts the doctor; skips where it may not."""
+    if os.geteuid() != 0 or subprocess.run([*command, "true"], capture_output=True).returncode != 0:
+        pytest.skip("may not do that here")
+    done = subprocess.run([*command, doctor.program, "--json"], env=doctor.environment(), capture_output=True, text=True, timeout=60)
+    (finding,) = [f for f in json.loads(done.stdout)["findings"] if f["id"] == "history"]
+    assert finding["state"] == "warning" and finding["mend"]
+    return finding["sentence"]
+
+
+@pytest.mark.parametrize("is_there, fault", [(True, "it cannot be written to"), (False, "it is not there and cannot be made")])
+def test_a_history_that_cannot_be_written(doctor, is_there, fault):
+    """Root without the right to pass over permissions."""
+    folder = history_folder(doctor.tree) if is_there else doctor.root / "home/me"
+    folder.chmod(0o555)
+    assert fault in history_under(doctor, "setpriv", "--bounding-set=-dac_override,-dac_read_search")
+
+
+def test_a_history_of_somebody_else(doctor):
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder away")
+    os.chown(history_folder(doctor.tree), 1, 1)
+    assert "somebody else's" in doctor.find("history")["sentence"]
+
+
+@pytest.mark.parametrize("option, said", [("size=1m", "Only 1.0 MiB of the 64 MiB that the history may take"), ("ro", "the file system is read-only")])
+def test_a_disk_that_takes_nothing_keeps_no_history(doctor, option, said):
+    mount = f'mount -t tmpfs -o mode=0700,{option} none "$0" && exec "$@"'
+    assert said in history_under(doctor, "unshare", "-m", "sh", "-c", mount, history_folder(doctor.tree))
