@@ -3,15 +3,18 @@
  *
  * SPARKGUARD_DIR: runs once in a process, when it attaches, with signals blocked, and looks closer only if the directory holds
  * more than KEEP_MOST files. Removes the oldest dead ones until KEEP_LEAST files are left. What is alive (somebody holds its
- * lock), is not ours to remove, or is no segment, stays. What was being made when its maker was killed goes after a while.
+ * lock), is not ours to remove, or is no segment, stays. What was being made when its maker was killed goes after a while,
+ * a time line without a segment at once.
  *
  * The history: runs once in the process's own thread for it, and goes by bytes.
  */
 #include "segment.h"
 #include "syscall.h"
+#include "text.h"
 #include "timeline.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/file.h>
@@ -39,11 +42,27 @@ struct workspace {
     struct candidate candidate[CANDIDATES];
 };
 
+static bool ends_with(const char *name, const char *suffix)
+{
+    size_t length = strnlen(name, NAME_ROOM), suffix_length = strlen(suffix);
+    return length < NAME_ROOM && length > suffix_length && strcmp(name + length - suffix_length, suffix) == 0;
+}
+
 static bool is_segment_name(const char *name)
 {
-    size_t length = strnlen(name, NAME_ROOM);
-    size_t suffix = sizeof SG_SEGMENT_SUFFIX - 1;
-    return length < NAME_ROOM && length > suffix && strcmp(name + length - suffix, SG_SEGMENT_SUFFIX) == 0;
+    return ends_with(name, SG_SEGMENT_SUFFIX);
+}
+
+/* 0 or -errno. */
+static long look_at(int directory, const char *name, struct stat *info)
+{
+    const int flags = 0x100; /* AT_SYMLINK_NOFOLLOW */
+    return sg_syscall(SYS_newfstatat, directory, (long)name, (long)info, flags, 0, 0);
+}
+
+static bool is_regular(int directory, const char *name, struct stat *info)
+{
+    return look_at(directory, name, info) == 0 && S_ISREG(info->st_mode);
 }
 
 /* A file that somebody was making when he was killed: nobody makes one for as long as this. */
@@ -60,6 +79,29 @@ static void remove_unfinished(int directory, const char *name)
     if (sg_sys_fstat((int)fd, &info) == 0 && S_ISREG(info.st_mode) && now - info.st_ctim.tv_sec > UNFINISHED_SECONDS)
         (void)sg_sys_unlinkat(directory, name);
     (void)sg_sys_close((int)fd);
+}
+
+/* A time line is made after its segment and removed before it: without one it was left behind, by somebody who removed the
+ * segment by hand, or by a process that ended while another of its threads began a phase. Nobody would ever find it. */
+static void remove_orphan(int directory, const char *name)
+{
+    const size_t suffix = sizeof SG_TIMELINE_SUFFIX - 1;
+    char segment[NAME_ROOM + sizeof SG_SEGMENT_SUFFIX];
+    struct stat info = {0};
+    if (!ends_with(name, SG_TIMELINE_SUFFIX) || !is_regular(directory, name, &info))
+        return;
+    struct sg_text text = sg_text_begin(segment, sizeof segment);
+    sg_text_add(&text, name);
+    text.length -= suffix;
+    sg_text_add(&text, SG_SEGMENT_SUFFIX);
+    if (look_at(directory, segment, &info) == -ENOENT)
+        (void)sg_sys_unlinkat(directory, name);
+}
+
+static void remove_left_over(int directory, const char *name)
+{
+    remove_unfinished(directory, name);
+    remove_orphan(directory, name);
 }
 
 static int64_t ended_ns_of(const struct stat *info)
@@ -101,7 +143,7 @@ static void count_segment(int directory, const char *name, void *count)
     if (is_segment_name(name))
         ++*(uint32_t *)count;
     else
-        remove_unfinished(directory, name);
+        remove_left_over(directory, name);
 }
 
 static void collect(struct workspace *work, const char *name)
@@ -117,25 +159,19 @@ static void collect_dead(int directory, const char *name, void *context)
         collect(work, name);
 }
 
-static bool look_at(int directory, const char *name, struct stat *info)
-{
-    const int flags = 0x100; /* AT_SYMLINK_NOFOLLOW */
-    return sg_syscall(SYS_newfstatat, directory, (long)name, (long)info, flags, 0, 0) == 0 && S_ISREG(info->st_mode);
-}
-
 static void collect_copy(int directory, const char *name, void *context)
 {
     struct workspace *work = context;
     char timeline[TIMELINE_ROOM];
     struct stat info = {0}, timeline_info = {0};
     if (!is_segment_name(name)) {
-        remove_unfinished(directory, name);
+        remove_left_over(directory, name);
         return;
     }
-    if (work->count == CANDIDATES || !look_at(directory, name, &info))
+    if (work->count == CANDIDATES || !is_regular(directory, name, &info))
         return;
     sg_timeline_name(timeline, sizeof timeline, name);
-    if (!look_at(directory, timeline, &timeline_info))
+    if (!is_regular(directory, timeline, &timeline_info))
         timeline_info.st_blocks = 0;
     work->candidate[work->count].ended_ns = ended_ns_of(&info);
     work->candidate[work->count].bytes = (uint64_t)(info.st_blocks + timeline_info.st_blocks) * 512;

@@ -669,6 +669,42 @@ CHILD_TEST(the_reaper_leaves_what_is_no_segment)
     CHECK_EQUAL(count_segments(), 64);
 }
 
+static void put_time_lines(void)
+{
+    put_dead_segments(2);
+    put_file("dir/1001-0000000000000001" SG_TIMELINE_SUFFIX, "its segment is there");
+    put_file("dir/1002-0000000000000002" SG_TIMELINE_SUFFIX, "its segment was removed by hand");
+    put_file("dir/1003-0000000000000003" SG_TIMELINE_SUFFIX ".txt", "mine");
+    CHECK(mkdir(in_folder("dir/folder" SG_TIMELINE_SUFFIX), 0700) == 0);
+    CHECK(symlink("/etc/passwd", in_folder("dir/link" SG_TIMELINE_SUFFIX)) == 0);
+}
+
+static void check_time_lines(void)
+{
+    CHECK(is_there("dir/1001-0000000000000001" SG_TIMELINE_SUFFIX));
+    CHECK(!is_there("dir/1002-0000000000000002" SG_TIMELINE_SUFFIX));
+    CHECK(is_there("dir/1003-0000000000000003" SG_TIMELINE_SUFFIX ".txt"));
+    CHECK(is_there("dir/folder" SG_TIMELINE_SUFFIX) && is_there("dir/link" SG_TIMELINE_SUFFIX));
+    CHECK_EQUAL(count_segments(), 2);
+}
+
+CHILD_TEST(the_reaper_removes_time_lines_without_a_segment)
+{
+    put_time_lines();
+    sweep();
+    check_time_lines();
+}
+
+CHILD_TEST(the_history_keeps_no_time_line_without_a_segment)
+{
+    put_time_lines();
+    use_folder("dir");
+    int directory = open(sg_options.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    sg_reaper_trim(directory, MIB);
+    check_time_lines();
+    CHECK(close(directory) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -705,6 +741,8 @@ int main(void)
         cmocka_unit_test(the_reaper_leaves_a_small_directory_alone),
         cmocka_unit_test(the_reaper_removes_the_oldest_dead_ones),
         cmocka_unit_test(the_reaper_leaves_what_is_no_segment),
+        cmocka_unit_test(the_reaper_removes_time_lines_without_a_segment),
+        cmocka_unit_test(the_history_keeps_no_time_line_without_a_segment),
     };
     return cmocka_run_group_tests_name("segment", tests, NULL, NULL);
 }
