@@ -158,26 +158,25 @@ void doctor_check_ledger(struct doctor *doctor)
     static const char id[] = "ledger";
     static const char mend[] = "export SPARKGUARD_DIR=/dev/shm/sparkguard  # made by sparkguard-doctor --fix-script";
     const struct report *report = doctor->report;
+    const char *path = report->directories[0].path;
     uint64_t alone = count_alone(report);
     bool is_there = false;
-    int directory = open(report->directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int directory = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     int failure = directory < 0 ? errno : 0;
     const char *fault = directory < 0 ? NULL : ledger_fault(directory, &is_there);
     struct doctor_finding *finding;
     if (directory >= 0)
         close(directory);
     if (failure != 0 && failure != ENOENT) {
-        finding =
-            doctor_add(doctor, id, DOCTOR_UNKNOWN, "%s cannot be read: %s.", report->directory, strerror(failure));
+        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "%s cannot be read: %s.", path, strerror(failure));
         finding->mend = report_text_copy("ls -ld /dev/shm/sparkguard*", 64);
     } else if (fault != NULL) {
-        finding = doctor_add(doctor, id, DOCTOR_DANGER, "%s/" SG_LEDGER_NAME " cannot be used: %s.", report->directory,
-                             fault);
+        finding = doctor_add(doctor, id, DOCTOR_DANGER, "%s/" SG_LEDGER_NAME " cannot be used: %s.", path, fault);
         finding->mend = report_text_copy("ls -la \"${SPARKGUARD_DIR:-/dev/shm/sparkguard-$(id -u)}\"", 96);
     } else if (report->neighbour_count > 0) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING,
                              "%zu more director%s of guarded programs beside %s: %s%s; what runs there is not counted.",
-                             report->neighbour_count, report->neighbour_count == 1 ? "y" : "ies", report->directory,
+                             report->neighbour_count, report->neighbour_count == 1 ? "y" : "ies", path,
                              report->neighbours[0], report->neighbour_count > 1 ? ", ..." : "");
         finding->mend = report_text_copy(mend, sizeof mend);
         finding->script = "act groupadd -f sparkguard\n"
@@ -193,7 +192,7 @@ void doctor_check_ledger(struct doctor *doctor)
         finding = doctor_add(doctor, id, DOCTOR_FINE,
                              is_there ? "All guarded programs share %s/" SG_LEDGER_NAME "."
                                       : "No ledger yet; the first guarded program makes %s/" SG_LEDGER_NAME ".",
-                             report->directory);
+                             path);
     }
     finding->why =
         "Tenants that do not share a ledger do not see what the others were promised, and may be granted the "

@@ -105,7 +105,7 @@ static void put_job(const struct report_job *job)
 
 void launch_summarize(const struct launch *launch)
 {
-    const struct report_scope scope = {.directory = launch->directory, .job = launch->job};
+    const struct report_scope scope = {.directories = &launch->directory, .directory_count = 1, .job = launch->job};
     struct report *report = report_build(&scope);
     bool has_record = report->jobs != NULL && report->jobs->processes != NULL;
     put_end(launch, has_record);

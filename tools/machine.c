@@ -217,6 +217,7 @@ static void sum_processes(const struct report *report, struct report_machine *ma
     struct report_memory_file *counted = NULL;
     const struct report_job *job;
     const struct report_process *process;
+    const char *directory = NULL;
     DL_FOREACH (report->jobs, job)
         DL_FOREACH (job->processes, process) {
             if (process->state != SG_STATE_RUNNING)
@@ -227,8 +228,9 @@ static void sum_processes(const struct report *report, struct report_machine *ma
                 report_add(machine->promised_bytes, report_promised_anew(&counted, process, report));
             if (unaccounted != SG_UNKNOWN)
                 machine->unaccounted_bytes = sum == SG_UNKNOWN ? unaccounted : report_add(sum, unaccounted);
-            if (report_process_is_alone(process))
+            if (report_process_is_alone(process) || (directory != NULL && directory != job->directory))
                 machine->is_sharing = false;
+            directory = job->directory;
         }
     report_memory_files_clear(&counted);
 }
@@ -239,13 +241,14 @@ void report_machine_fill(struct report *report)
     const char *root = getenv("SPARKGUARD_SYSTEM_ROOT");
     if (root == NULL || strcmp(root, "/") == 0)
         root = "";
-    *machine = (struct report_machine){.unified = -1,
-                                       .is_sharing = report->directory_error == 0 && report->neighbour_count == 0 &&
-                                                     report->veiled_count == 0,
-                                       .unaccounted_bytes = SG_UNKNOWN,
-                                       .usable_bytes = SG_UNKNOWN,
-                                       .reserve_bytes = SG_UNKNOWN,
-                                       .floor_bytes = SG_UNKNOWN};
+    *machine =
+        (struct report_machine){.unified = -1,
+                                .is_sharing = report->directory_count > 0 && report_directories_are_read(report) &&
+                                              report->neighbour_count == 0 && report->veiled_count == 0,
+                                .unaccounted_bytes = SG_UNKNOWN,
+                                .usable_bytes = SG_UNKNOWN,
+                                .reserve_bytes = SG_UNKNOWN,
+                                .floor_bytes = SG_UNKNOWN};
     read_meminfo(machine, root);
     struct constraints constraints;
     struct report_constraint published = {SG_UNKNOWN, SG_UNKNOWN, SG_UNKNOWN, SG_UNKNOWN};

@@ -69,10 +69,12 @@ static void keep(struct report *report, const char *name)
 
 void report_neighbours_fill(struct report *report)
 {
-    struct stat own = {0}, status;
-    if (!is_of_the_kind(report->directory))
+    struct stat status;
+    bool is_any = false;
+    for (size_t i = 0; i < report->directory_count; i++)
+        is_any = is_any || is_of_the_kind(report->directories[i].path);
+    if (!is_any)
         return;
-    bool has_own = stat(report->directory, &own) == 0;
     char *common = report_text_format("%s" COMMON, report_live_root);
     DIR *stream = opendir(common);
     free(common);
@@ -81,8 +83,8 @@ void report_neighbours_fill(struct report *report)
         if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0 ||
             fstatat(dirfd(stream), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
             continue;
-        bool is_own = has_own && status.st_dev == own.st_dev && status.st_ino == own.st_ino;
-        if (!is_own && has_records(dirfd(stream), entry->d_name))
+        bool is_read = report_directory_find(report, status.st_dev, status.st_ino) != NULL;
+        if (!is_read && has_records(dirfd(stream), entry->d_name))
             keep(report, entry->d_name);
     }
     if (stream != NULL)

@@ -171,6 +171,7 @@ void report_render_json(const struct report *report, FILE *stream)
     DL_FOREACH (report->jobs, job) {
         report_json_open(&json, NULL, '{');
         report_json_text(&json, "job", job->name);
+        report_json_text(&json, "directory", job->directory);
         report_json_bytes(&json, "limit_bytes", job->limit_bytes);
         report_json_bytes(&json, "live_bytes", job->live_bytes);
         report_json_bytes(&json, "peak_bytes", job->peak_bytes);

@@ -90,13 +90,18 @@ static void put_piece(const struct report_style *style, size_t *column, enum rep
     free(piece);
 }
 
-static void put_job_headline(const struct report_job *job, const struct report_style *style)
+static void put_job_headline(const struct report_job *job, bool names_directory, const struct report_style *style)
 {
     char first[REPORT_TIME_TEXT], second[REPORT_TIME_TEXT], size[REPORT_SIZE_TEXT];
     char *name = report_text_printable(job->name[0] ? job->name : "-", style->is_utf8);
     size_t column = 0;
     put_piece(style, &column, REPORT_BOLD, report_text_format("job %s", name));
     free(name);
+    if (names_directory) {
+        char *directory = report_text_printable(job->directory, style->is_utf8);
+        put_piece(style, &column, REPORT_PLAIN, report_text_format("in %s", directory));
+        free(directory);
+    }
     if (job->running_count > 0) {
         put_piece(style, &column, REPORT_GREEN,
                   report_text_format("running for %s", report_duration_text(first, report_now_ns() - job->started_ns)));
@@ -168,7 +173,7 @@ static void put_jobs(const struct report *report, bool is_all, const struct repo
         size_t running = is_all ? 0 : fold(job, true, RUNNING_SHOWN);
         size_t ended = is_all ? 0 : fold(job, false, ENDED_SHOWN);
         fputc('\n', style->stream);
-        put_job_headline(job, style);
+        put_job_headline(job, report->directory_count > 1, style);
         put_processes(job, style);
         if (running > 0)
             fprintf(style->stream, "  and %zu smaller ones that run; --all shows them\n", running);

@@ -41,7 +41,9 @@ void report_say_complaints(struct report *report)
     }
 }
 
-static void add_process(struct report *report, struct report_process *process, const char *directory, const char *name)
+/* `home`: of its job; `directory`: where its file is. */
+static void add_process(struct report *report, struct report_process *process, const char *home, const char *directory,
+                        const char *name)
 {
     struct report_job *job;
     process->segment_path = report_text_format("%s/%s", directory, name);
@@ -49,6 +51,7 @@ static void add_process(struct report *report, struct report_process *process, c
     if (job == NULL) {
         job = report_allocate(1, sizeof *job);
         job->name = report_text_copy(process->job, SG_JOB_BYTES);
+        job->directory = home;
         job->limit_bytes = SG_UNKNOWN;
         HASH_ADD_KEYPTR(hh, report->by_name, job->name, strlen(job->name), job);
         DL_APPEND(report->jobs, job);
@@ -67,7 +70,8 @@ static int compare_jobs(const struct report_job *a, const struct report_job *b)
 {
     if (a->started_ns != b->started_ns)
         return a->started_ns < b->started_ns ? -1 : 1;
-    return strcmp(a->name, b->name);
+    int order = strcmp(a->name, b->name);
+    return order != 0 ? order : strcmp(a->directory, b->directory);
 }
 
 static void sum_job(struct report_job *job)
@@ -111,16 +115,16 @@ static bool is_still_there(const struct report_segment *segment, const struct re
     return segment->content->slot.state == SG_STATE_RUNNING && process->state != SG_STATE_KILLED;
 }
 
-static void read_live(struct report *report, struct report_segment *segment, int directory, const char *name,
-                      struct seen *seen)
+static void read_live(struct report *report, struct report_segment *segment, int directory, const char *path,
+                      const char *name, struct seen *seen)
 {
     char why[REPORT_WHY_ROOM];
     enum report_verdict verdict = report_segment_read(segment, directory, name, why);
     if (verdict == REPORT_GOOD) {
-        add_process(report, report_process_from(segment), report->directory, name);
+        add_process(report, report_process_from(segment), path, path, name);
         seen->names[seen->count++] = report_text_copy(name, strlen(name));
     } else if (verdict == REPORT_BAD) {
-        complain(report, report->directory, name, why);
+        complain(report, path, name, why);
         report->veiled_count += segment->has_owner;
     }
 }
@@ -137,14 +141,14 @@ static void read_past(struct report *report, struct report_segment *segment, int
     if (is_still_there(segment, process))
         report_process_free(process);
     else
-        add_process(report, process, report->history, name);
+        add_process(report, process, report->directories[0].path, report->history, name);
 }
 
 /* 0, or the errno of opening it. */
-static int read_directory(struct report *report, const char *path, bool is_history, struct seen *seen)
+static int read_directory(struct report *report, const char *path, int flags, bool is_history, struct seen *seen)
 {
     char **names = NULL;
-    int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | flags);
     long count = directory < 0 ? -errno : report_segment_names(directory, &names);
     if (count < 0) {
         if (directory >= 0)
@@ -157,7 +161,7 @@ static int read_directory(struct report *report, const char *path, bool is_histo
         seen->names = report_allocate((size_t)count + 1, sizeof *seen->names);
     for (long i = 0; names != NULL && i < count; i++) {
         if (!is_history)
-            read_live(report, &segment, directory, names[i], seen);
+            read_live(report, &segment, directory, path, names[i], seen);
         else if (!is_seen(seen, names[i]))
             read_past(report, &segment, directory, names[i]);
     }
@@ -169,19 +173,22 @@ static int read_directory(struct report *report, const char *path, bool is_histo
 
 static void read_all(struct report *report)
 {
-    struct seen seen = {0};
-    report->directory_error = read_directory(report, report->directory, false, &seen);
-    if (report->history != NULL)
-        report->history_error = read_directory(report, report->history, true, &seen);
-    report_segment_names_free(seen.names, (long)seen.count);
-    HASH_CLEAR(hh, report->by_name);
+    for (size_t i = 0; i < report->directory_count; i++) {
+        struct report_directory *directory = &report->directories[i];
+        struct seen seen = {0};
+        int flags = directory->origin == REPORT_MATCHED ? O_NOFOLLOW : 0;
+        directory->error = read_directory(report, directory->path, flags, false, &seen);
+        if (report->history != NULL && i == 0)
+            report->history_error = read_directory(report, report->history, 0, true, &seen);
+        report_segment_names_free(seen.names, (long)seen.count);
+        HASH_CLEAR(hh, report->by_name);
+    }
 }
 
 struct report *report_build(const struct report_scope *scope)
 {
     struct report *report = report_allocate(1, sizeof *report);
-    report->directory =
-        scope->directory ? report_text_copy(scope->directory, strlen(scope->directory)) : report_default_directory();
+    report_directories_fill(report, scope);
     report->history = scope->wants_history ? report_history_directory() : NULL;
     read_all(report);
     struct report_job *job;
@@ -219,7 +226,7 @@ void report_free(struct report *report)
     for (size_t i = 0; i < report->complaint_count; i++)
         free(report->complaints[i]);
     free(report->complaints);
-    free(report->directory);
+    report_directories_free(report);
     free(report->history);
     free(report);
 }

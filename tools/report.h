@@ -120,9 +120,10 @@ struct report_process {
 
 struct report_job {
     char *name;
-    uint64_t limit_bytes; /* the smallest of its running processes, of all where none runs; SG_UNKNOWN: none */
-    uint64_t live_bytes;  /* running processes; of forked ones what exceeds what they inherited */
-    uint64_t peak_bytes;  /* highest known: of one process, or of all now */
+    const char *directory; /* in which its processes meet; another one's job of the same name is another job */
+    uint64_t limit_bytes;  /* the smallest of its running processes, of all where none runs; SG_UNKNOWN: none */
+    uint64_t live_bytes;   /* running processes; of forked ones what exceeds what they inherited */
+    uint64_t peak_bytes;   /* highest known: of one process, or of all now */
     uint64_t refused_count;
     size_t process_count;
     size_t running_count;
@@ -168,24 +169,37 @@ enum { REPORT_UNGUARDED_ROOM = 5, REPORT_NEIGHBOUR_ROOM = 4 };
 
 /* What to show. Without a filter: what runs now, and the job that ended last. */
 struct report_scope {
-    const char *directory;
+    char *const *directories; /* names or patterns; where there are none, the reader's own */
+    size_t directory_count;
     uint32_t pid;    /* 0: any */
     const char *job; /* NULL: any */
     bool is_all;
     bool is_last;
     int64_t since_ns;     /* 0: any time; else jobs of which something is known at or after it */
     bool wants_unguarded; /* look for unguarded processes as well */
-    bool wants_history;   /* read what is kept of ended processes as well */
+    bool wants_history;   /* read what is kept of ended processes of the first directory, too */
+};
+
+/* Why a directory is read: nobody said which, it was named, or a pattern found it. */
+enum report_origin { REPORT_DEFAULT, REPORT_NAMED, REPORT_MATCHED };
+
+struct report_directory {
+    char *path;
+    enum report_origin origin;
+    int error;     /* errno of opening it, 0 */
+    bool is_there; /* then it is known by these: */
+    dev_t device;
+    ino_t inode;
 };
 
 struct report {
-    char *directory;
-    char *history;       /* the directory of it; NULL: not asked for, or there is none */
-    int directory_error; /* errno of opening it, 0 */
+    struct report_directory *directories;
+    size_t directory_count;
+    char *history; /* the directory of it; NULL: not asked for, or there is none */
     int history_error;
     struct report_machine machine;
     struct report_job *jobs;    /* shown */
-    struct report_job *by_name; /* the same in a hash, while the directory is read */
+    struct report_job *by_name; /* those of one directory in a hash, while it is read */
     size_t hidden_jobs;         /* in the directory, left out by the scope */
     size_t hidden_namesakes;    /* earlier processes with the pid asked for */
     struct report_unguarded unguarded[REPORT_UNGUARDED_ROOM];
@@ -210,6 +224,14 @@ void report_select(struct report *report, const struct report_scope *scope);
 void report_machine_fill(struct report *report);
 void report_unguarded_fill(struct report *report);
 void report_neighbours_fill(struct report *report);
+void report_directories_fill(struct report *report, const struct report_scope *scope);
+void report_directories_free(struct report *report);
+/* Whether each could be. */
+bool report_directories_are_read(const struct report *report);
+/* Whether one could not, though it was named or is there. */
+bool report_directory_is_faulty(const struct report_directory *directory);
+/* The one that it is; NULL: it is not read. */
+const struct report_directory *report_directory_find(const struct report *report, dev_t device, ino_t inode);
 /* Whether its watchdog ended it; puts the state right. Once all else is known of it. */
 void report_process_judge_end(struct report_process *process);
 void report_job_free(struct report_job *job);

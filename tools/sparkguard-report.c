@@ -23,7 +23,8 @@ const char *argp_program_version = "sparkguard-report " SG_VERSION_TEXT;
 
 struct request {
     struct report_scope scope;
-    int64_t watch_ns; /* the interval; 0: once */
+    char **directories; /* of the scope, with room for as many as there are arguments */
+    int64_t watch_ns;   /* the interval; 0: once */
     bool is_json;
     const char *plot_path; /* NULL: no plot */
 };
@@ -37,7 +38,7 @@ static const struct argp_option options[] = {
     {"since", KEY_SINCE, "WHEN", 0, "jobs from WHEN on: 2h, 30min, 13:06, yesterday, 2026-11-20T13:06, @EPOCH", 0},
     {"all", KEY_ALL, NULL, 0, "every job and process on record", 0},
     {"watch", KEY_WATCH, "SECONDS", OPTION_ARG_OPTIONAL, "live view, new every SECONDS (1)", 0},
-    {"dir", KEY_DIR, "DIR", 0, "read DIR: another user's, a container's, a copy", 0},
+    {"dir", KEY_DIR, "DIR", 0, "read DIR: another user's, a container's, a copy; may be repeated, or a pattern", 0},
     {"plot", KEY_PLOT, "FILE.svg", 0, "draw the time line of one process", 0},
     {0},
 };
@@ -91,7 +92,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
                           "is no time; good ones: 2h, 30min, 13:06, yesterday, 2026-11-20T13:06, @1795180000");
         return 0;
     case KEY_DIR:
-        request->scope.directory = argument;
+        request->directories[request->scope.directory_count++] = argument;
         return 0;
     case KEY_PLOT:
         if (!report_plot_may_write(argument))
@@ -144,7 +145,11 @@ static void say_nothing_matches(const struct report *report, const struct report
     if (scope->job != NULL)
         fprintf(stderr, scope->pid != 0 ? " of a job %s" : " %s", scope->job);
     fprintf(stderr, "%s on record in %s%s%s; sparkguard-report --all shows what is\n",
-            scope->since_ns != 0 ? " since then" : "", report->directory, report->history != NULL ? " or " : "",
+            scope->since_ns != 0 ? " since then" : "",
+            scope->directory_count > 0 ? scope->directories[0] : report->directories[0].path,
+            scope->directory_count > 1 ? " and the others"
+            : report->history != NULL  ? " or "
+                                       : "",
             report->history != NULL ? report->history : "");
 }
 
@@ -152,17 +157,25 @@ static void say_nothing_matches(const struct report *report, const struct report
 static int conclude(struct report *report, const struct report_scope *scope)
 {
     report_say_complaints(report);
-    bool is_missing = report->directory_error == ENOENT;
-    if (report->directory_error != 0 && (!is_missing || scope->directory != NULL))
-        fprintf(stderr, "sparkguard-report: %s: %s\n", report->directory, strerror(report->directory_error));
-    else if (report->jobs == NULL && is_narrowed(scope))
+    bool is_missing = false, is_unread = false;
+    for (size_t i = 0; i < report->directory_count; i++) {
+        const struct report_directory *directory = &report->directories[i];
+        if (!report_directory_is_faulty(directory))
+            continue;
+        char *path = report_text_printable(directory->path, false);
+        fprintf(stderr, "sparkguard-report: %s: %s\n", path, strerror(directory->error));
+        free(path);
+        is_missing = true;
+        is_unread = is_unread || directory->error != ENOENT;
+    }
+    if (!is_missing && report->jobs == NULL && is_narrowed(scope))
         say_nothing_matches(report, scope);
     bool has_no_history = report->history_error != 0 && report->history_error != ENOENT;
     if (has_no_history)
         fprintf(stderr, "sparkguard-report: %s: %s\n", report->history, strerror(report->history_error));
-    if (report->complaint_count > 0 || (report->directory_error != 0 && !is_missing) || has_no_history)
+    if (report->complaint_count > 0 || is_unread || has_no_history)
         return REPORT_UNTRUSTED;
-    if ((is_missing && scope->directory != NULL) || (report->jobs == NULL && is_narrowed(scope)))
+    if (is_missing || (report->jobs == NULL && is_narrowed(scope)))
         return REPORT_NO_MATCH;
     return REPORT_SHOWN;
 }
@@ -187,9 +200,11 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_DFL); /* a reader that goes away ends us quietly, also below one who ignores the signal */
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");
+    request.directories = report_allocate((size_t)argc, sizeof *request.directories);
+    request.scope.directories = request.directories;
     if (argp_parse(&parser, argc, argv, 0, NULL, &request) != 0)
         return REPORT_USAGE;
-    request.scope.wants_history = request.scope.directory == NULL && request.watch_ns == 0;
+    request.scope.wants_history = request.scope.directory_count == 0 && request.watch_ns == 0;
     struct report *report =
         request.watch_ns != 0 ? report_watch(&request.scope, request.watch_ns) : report_build(&request.scope);
     if (request.plot_path != NULL) {
@@ -199,6 +214,7 @@ int main(int argc, char **argv)
             status = drawn != REPORT_SHOWN ? drawn : status;
         }
         report_free(report);
+        free(request.directories);
         return status;
     }
     if (request.is_json) {
@@ -209,5 +225,6 @@ int main(int argc, char **argv)
     }
     int status = conclude(report, &request.scope);
     report_free(report);
+    free(request.directories);
     return finish(status);
 }

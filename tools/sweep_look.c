@@ -130,7 +130,7 @@ static void note_others(struct sweep_run *run, uint64_t bytes)
 
 void sweep_measure(struct sweep_run *run, const struct launch *launch, uint64_t least_room, uint64_t most_held)
 {
-    const struct report_scope scope = {.directory = launch->directory, .job = launch->job};
+    const struct report_scope scope = {.directories = &launch->directory, .directory_count = 1, .job = launch->job};
     struct report *report = report_build(&scope);
     struct sum sum = {.refusal = NULL};
     uint64_t lost = 0;

@@ -264,10 +264,11 @@ static void watch_by_lines(struct watch *watch)
 static bool has_nothing(const struct watch *watch)
 {
     const struct report_scope *scope = watch->scope;
-    int error = watch->report->directory_error;
     bool is_asked_for = scope->pid != 0 || scope->job != NULL || scope->is_last;
-    return (error != 0 && (error != ENOENT || scope->directory != NULL)) ||
-           (is_asked_for && watch->report->jobs == NULL);
+    for (size_t i = 0; i < watch->report->directory_count; i++)
+        if (report_directory_is_faulty(&watch->report->directories[i]))
+            return true;
+    return is_asked_for && watch->report->jobs == NULL;
 }
 
 struct report *report_watch(const struct report_scope *scope, int64_t interval_ns)

@@ -213,6 +213,14 @@ def test_what_is_no_directory_of_that_kind_is_nobodys(report, shm, tmp_path):
     assert not {str(link), str(file), str(other)} & set(neighbours(text))
 
 
+def test_directories_that_are_read_are_no_neighbours(report, shm):
+    first, second, third = shm("!a"), shm("!b"), shm("!c")
+    for directory in (first, second, third):
+        (directory / "machine.ledger").touch()
+    not_counted = report.json("--dir", first, "--dir", second)["machine"]["not_counted"]
+    assert str(third) in not_counted and not {str(first), str(second)} & set(not_counted)
+
+
 def test_only_the_places_by_default_have_neighbours(make, report, shm):
     (shm("!a") / "machine.ledger").touch()
     machine = report.json()["machine"]
