@@ -1,5 +1,5 @@
 /*
- * render.h - a model as text for people or as JSON for programs. Renderers compute nothing that a reader could want from
+ * render.h - a model as text for people, or as JSON or CSV for programs. Renderers compute nothing that a reader could want from
  * the other form as well: that belongs to the model.
  */
 #ifndef SPARKGUARD_TOOLS_RENDER_H
@@ -54,6 +54,7 @@ void report_render_machine(const struct report *report, const struct report_styl
 /* A blank line and a table, or nothing. */
 void report_render_unguarded(const struct report *report, const struct report_style *style);
 void report_render_json(const struct report *report, FILE *stream);
+void report_render_csv(const struct report *report, FILE *stream);
 
 /* What a process's peak was made of: "device 60.0 GiB, heap 8.0 GiB"; "" if nothing. The caller frees. */
 char *report_peak_text(const struct report_process *process);

@@ -2,6 +2,7 @@
  * render_json.c - the model in the shape that scripts rely on ("schema": 1). Every key is always there; unknown is null.
  */
 #include "json.h"
+#include "process_fields.h"
 #include "render.h"
 
 static void put_machine(struct report_json *json, const struct report *report)
@@ -44,17 +45,41 @@ static void put_machine(struct report_json *json, const struct report *report)
     report_json_close(json, '}');
 }
 
+static void put_text(void *json, const char *key, const char *text)
+{
+    if (text != NULL)
+        report_json_text(json, key, text);
+    else
+        report_json_null(json, key);
+}
+
+static void put_number(void *json, const char *key, uint64_t number)
+{
+    report_json_bytes(json, key, number);
+}
+
+static void put_time(void *json, const char *key, int64_t time_ns)
+{
+    report_json_time(json, key, time_ns);
+}
+
+static void put_flag(void *json, const char *key, bool is_set)
+{
+    report_json_bool(json, key, is_set);
+}
+
+static struct report_fields fields_into(struct report_json *json)
+{
+    return (struct report_fields){put_text, put_number, put_time, put_flag, json};
+}
+
 static void put_domains(struct report_json *json, const struct report_process *process)
 {
+    const struct report_fields fields = fields_into(json);
     report_json_open(json, "domains", '{');
     for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
-        const struct report_domain *domain = &process->domain[i];
         report_json_open(json, report_domain_name[i], '{');
-        report_json_bytes(json, "live_bytes", domain->live_bytes);
-        report_json_bytes(json, "peak_bytes", domain->peak_bytes);
-        report_json_bytes(json, "allocations", domain->allocations);
-        report_json_bytes(json, "frees", domain->frees);
-        report_json_bytes(json, "refused_count", domain->refused_count);
+        report_domain_fields(&process->domain[i], &fields);
         report_json_close(json, '}');
     }
     report_json_close(json, '}');
@@ -126,33 +151,8 @@ static void put_sites(struct report_json *json, const struct report_process *pro
 static void put_process(struct report_json *json, const struct report_process *process)
 {
     report_json_open(json, NULL, '{');
-    report_json_integer(json, "pid", process->pid);
-    report_json_bytes(json, "start_ticks", process->start_ticks);
-    report_json_text(json, "command", process->command);
-    report_json_text(json, "state", report_state_name[process->state]);
-    report_json_time(json, "started", process->started_ns);
-    report_json_time(json, "ended", process->ended_ns);
-    report_json_bool(json, "guarding", process->is_guarding);
-    report_json_text(json, "mode", process->is_observing ? "observe" : "enforce");
-    report_json_bool(json, "sharing", process->is_sharing);
-    report_json_bool(json, "watched", process->is_watched);
-    report_json_bytes(json, "exit_code", process->exit_code < 0 ? SG_UNKNOWN : (uint64_t)process->exit_code);
-    report_json_bytes(json, "signal", process->signal == 0 ? SG_UNKNOWN : (uint64_t)process->signal);
-    if (process->fate != NULL)
-        report_json_text(json, "ended_by", "watchdog");
-    else
-        report_json_null(json, "ended_by");
-    report_json_bytes(json, "live_bytes", process->live_bytes);
-    report_json_bytes(json, "peak_bytes", process->peak_bytes);
-    report_json_time(json, "peak_time", process->peak_ns);
-    report_json_bytes(json, "promised_bytes", process->promised_bytes);
-    report_json_bytes(json, "refused_count", process->refused_count);
-    report_json_bytes(json, "refused_bytes", process->refused_bytes);
-    report_json_bytes(json, "inherited_bytes", process->inherited_bytes);
-    report_json_bytes(json, "registered_bytes", process->registered_bytes);
-    report_json_bytes(json, "sparse_resident_bytes", process->sparse_resident_bytes);
-    report_json_bytes(json, "unaccounted_bytes", process->unaccounted_bytes);
-    report_json_bytes(json, "unmatched_frees", process->unmatched_frees);
+    const struct report_fields fields = fields_into(json);
+    report_process_fields(process, &fields);
     put_domains(json, process);
     put_sites(json, process);
     put_rings(json, process);

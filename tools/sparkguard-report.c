@@ -23,16 +23,19 @@ const char *argp_program_version = "sparkguard-report " SG_VERSION_TEXT;
 
 struct request {
     struct report_scope scope;
-    char **directories; /* of the scope, with room for as many as there are arguments */
-    int64_t watch_ns;   /* the interval; 0: once */
-    bool is_json;
+    char **directories;    /* of the scope, with room for as many as there are arguments */
+    int64_t watch_ns;      /* the interval; 0: once */
+    unsigned forms;        /* asked for: at most one */
     const char *plot_path; /* NULL: no plot */
 };
 
-enum { KEY_JSON = 256, KEY_JOB, KEY_ALL, KEY_LAST, KEY_SINCE, KEY_DIR, KEY_WATCH, KEY_PLOT };
+enum { FORM_JSON = 1, FORM_CSV = 2 };
+
+enum { KEY_JSON = 256, KEY_CSV, KEY_JOB, KEY_ALL, KEY_LAST, KEY_SINCE, KEY_DIR, KEY_WATCH, KEY_PLOT };
 
 static const struct argp_option options[] = {
     {"json", KEY_JSON, NULL, 0, "print JSON, for programs", 0},
+    {"csv", KEY_CSV, NULL, 0, "print CSV, a row for each process", 0},
     {"job", KEY_JOB, "NAME", 0, "one job, running or ended", 0},
     {"last", KEY_LAST, NULL, 0, "the job that was started last", 0},
     {"since", KEY_SINCE, "WHEN", 0, "jobs from WHEN on: 2h, 30min, 13:06, yesterday, 2026-11-20T13:06, @EPOCH", 0},
@@ -73,7 +76,10 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     char *end;
     switch (key) {
     case KEY_JSON:
-        request->is_json = true;
+        request->forms |= FORM_JSON;
+        return 0;
+    case KEY_CSV:
+        request->forms |= FORM_CSV;
         return 0;
     case KEY_JOB:
         request->scope.job = argument;
@@ -113,8 +119,8 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         state->err_stream = NULL; /* getopt's line on what is wrong is enough, without argp's two on --help */
         return 0;
     case ARGP_KEY_END:
-        if (request->is_json + (request->watch_ns != 0) + (request->plot_path != NULL) > 1)
-            return refuse("--json, --watch and --plot", "exclude each other");
+        if (__builtin_popcount(request->forms) + (request->watch_ns != 0) + (request->plot_path != NULL) > 1)
+            return refuse("--json, --csv, --watch and --plot", "exclude each other");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -217,8 +223,10 @@ int main(int argc, char **argv)
         free(request.directories);
         return status;
     }
-    if (request.is_json) {
+    if (request.forms & FORM_JSON) {
         report_render_json(report, stdout);
+    } else if (request.forms & FORM_CSV) {
+        report_render_csv(report, stdout);
     } else if (request.watch_ns == 0 && (report->jobs != NULL || !is_narrowed(&request.scope))) {
         struct report_style style = report_style_of(stdout);
         report_render_text(report, &request.scope, &style);

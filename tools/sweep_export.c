@@ -4,11 +4,11 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "csv.h"
 #include "json.h"
 #include "sweep.h"
 #include "text.h"
@@ -88,52 +88,32 @@ static void put_markdown(const struct sweep *sweep, FILE *stream)
     free(command);
 }
 
-static void put_csv_text(FILE *stream, const char *text)
-{
-    bool is_plain = strpbrk(text, "\",\n\r") == NULL;
-    if (is_plain) {
-        fputs(text, stream);
-        return;
-    }
-    fputc('"', stream);
-    for (; *text != '\0'; text++) {
-        if (*text == '"')
-            fputc('"', stream);
-        fputc(*text, stream);
-    }
-    fputc('"', stream);
-}
-
-static void put_csv_bytes(FILE *stream, uint64_t bytes)
-{
-    if (bytes != SG_UNKNOWN)
-        fprintf(stream, "%" PRIu64, bytes);
-    fputc(',', stream);
-}
-
 static void put_csv(const struct sweep *sweep, FILE *stream)
 {
+    struct report_csv csv = {.stream = stream};
+    static const char *const columns[] = {"peak_bytes", "needed_bytes",     "headroom_bytes", "predicted_bytes",
+                                          "status",     "duration_seconds", "refused_count",  "notes"};
     for (size_t i = 0; i < sweep->parameter_count; i++)
-        fprintf(stream, "%s,", sweep->parameter[i].name);
-    fputs("peak_bytes,needed_bytes,headroom_bytes,predicted_bytes,status,duration_seconds,refused_count,notes\n",
-          stream);
+        report_csv_text(&csv, sweep->parameter[i].name);
+    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++)
+        report_csv_text(&csv, columns[i]);
+    report_csv_end_row(&csv);
     for (size_t i = 0; i < sweep->run_count; i++) {
         const struct sweep_run *run = &sweep->run[i];
-        char *remark = sweep_remark(sweep, run);
-        for (size_t j = 0; j < sweep->parameter_count; j++) {
-            put_csv_text(stream, sweep->parameter[j].value[run->place[j]]);
-            fputc(',', stream);
-        }
-        put_csv_bytes(stream, run->peak_bytes);
-        put_csv_bytes(stream, run->needed_bytes);
-        put_csv_bytes(stream, run->headroom_bytes);
-        put_csv_bytes(stream, run->predicted_bytes);
-        fprintf(stream, "%s,", sweep_status_name[run->status]);
+        char *remark = sweep_remark(sweep, run), seconds[32] = "";
         if (run->duration_ns >= 0)
-            fprintf(stream, "%.3f", (double)run->duration_ns / 1e9);
-        fprintf(stream, ",%" PRIu64 ",", run->refused_count);
-        put_csv_text(stream, remark);
-        fputc('\n', stream);
+            snprintf(seconds, sizeof seconds, "%.3f", (double)run->duration_ns / 1e9);
+        for (size_t j = 0; j < sweep->parameter_count; j++)
+            report_csv_text(&csv, sweep->parameter[j].value[run->place[j]]);
+        report_csv_number(&csv, run->peak_bytes);
+        report_csv_number(&csv, run->needed_bytes);
+        report_csv_number(&csv, run->headroom_bytes);
+        report_csv_number(&csv, run->predicted_bytes);
+        report_csv_text(&csv, sweep_status_name[run->status]);
+        report_csv_text(&csv, seconds);
+        report_csv_number(&csv, run->refused_count);
+        report_csv_text(&csv, remark);
+        report_csv_end_row(&csv);
         free(remark);
     }
 }

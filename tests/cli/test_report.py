@@ -426,7 +426,7 @@ def test_a_full_disk_is_noticed(make, report):
     """In the midst and at the end; nobody's status of the contract but 3."""
     for pid in range(1, 200):
         make(pid=pid, job=f"job {pid}").write(report.directory)
-    for arguments in (["--all", "--json"], ["1"]):
+    for arguments in (["--all", "--json"], ["--all", "--csv"], ["1"]):
         with open("/dev/full", "w") as full:
             command = [report.program, *arguments]
             done = subprocess.run(command, env=report.environment(), stdout=full, stderr=subprocess.PIPE, text=True)
@@ -434,12 +434,13 @@ def test_a_full_disk_is_noticed(make, report):
         assert done.stderr == "sparkguard-report: cannot write the report: No space left on device\n"
 
 
+@pytest.mark.parametrize("form", [[], ["--json"], ["--csv"]])
 @pytest.mark.parametrize("is_ignored", [False, True])
-def test_a_reader_that_goes_away_ends_it_quietly(make, report, is_ignored):
+def test_a_reader_that_goes_away_ends_it_quietly(make, report, is_ignored, form):
     make().write(report.directory)
     (reader, writer) = os.pipe()
     os.close(reader)
-    command = ["sh", "-c", ("trap '' PIPE; " if is_ignored else "") + 'exec "$0"', report.program]
+    command = ["sh", "-c", ("trap '' PIPE; " if is_ignored else "") + 'exec "$0" "$@"', report.program, *form]
     done = subprocess.run(command, env=report.environment(), stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
     assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
