@@ -7,6 +7,7 @@ void report_process_fields(const struct report_process *process, const struct re
 {
     void *out = fields->out;
     fields->number(out, "pid", process->pid);
+    fields->number(out, "parent_pid", process->parent_pid == 0 ? SG_UNKNOWN : process->parent_pid);
     fields->number(out, "start_ticks", process->start_ticks);
     fields->text(out, "command", process->command);
     fields->text(out, "state", report_state_name[process->state]);
