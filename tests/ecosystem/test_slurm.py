@@ -1,0 +1,145 @@
+"""scripts/examples/slurm on a real Slurm: two nodes, which are this machine."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from slurm_cluster import ROOT, Cluster, wait_for
+
+EXAMPLES = ROOT / "scripts/examples/slurm"
+TAKE = "import sys; block = bytearray(int(sys.argv[1]) << 20); block[::4096] = b'x' * len(block[::4096])"
+PYTHON = f'/usr/bin/python3 -c "{TAKE}"'
+UNIT = {"MiB": 1, "GiB": 1024}
+
+
+@pytest.fixture(scope="module")
+def scripts(build):
+    """The example as an administrator would set it up: the library's place is filled in."""
+    with tempfile.TemporaryDirectory(prefix="sparkguard-slurm-") as name:
+        folder = Path(name)
+        shutil.copy(EXAMPLES / "task-epilog", folder)
+        text = (EXAMPLES / "task-prolog").read_text()
+        assert text.count("library=libsparkguard.so") == 1
+        (folder / "task-prolog").write_text(text.replace("library=libsparkguard.so", f"library={build}/libsparkguard.so"))
+        (folder / "task-prolog").chmod(0o755)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def cluster(build, scripts):
+    with tempfile.TemporaryDirectory(prefix="sparkguard-slurm-") as scratch:  # short: sockets lie there
+        with Cluster(build, scripts, Path(scratch)) as cluster:
+            yield cluster
+        assert cluster.remaining() == []
+
+
+def peak_mib(text):
+    number, unit = re.search(r"peak ([\d.]+) (MiB|GiB)", text).groups()
+    return float(number) * UNIT[unit]
+
+
+def test_of_a_job_array_only_the_task_over_its_limit_fails(cluster):
+    code = f"set -- 64 700 96; shift $SLURM_ARRAY_TASK_ID; exec {PYTHON} $1"
+    number = cluster.submit("--array=0-2", "--mem=300", code=code)
+    jobs = cluster.wait(number)
+    for name, job in sorted(jobs.items()):
+        print(name, job["JobState"], job["Comment"])
+    assert [jobs[f"{number}_{task}"]["JobState"] for task in range(3)] == ["COMPLETED", "FAILED", "COMPLETED"]
+    assert "MemoryError" in cluster.file(f"slurm-{number}_1.out")
+    failed = jobs[f"{number}_1"]["Comment"]
+    assert "; refused malloc of 700.0 MiB (limit), /usr/bin/python3 -c" in failed and peak_mib(failed) < 300
+    assert failed.startswith("sparkguard n")
+    for task, size in ((0, 64), (2, 96)):
+        comment = jobs[f"{number}_{task}"]["Comment"]
+        assert "refused" not in comment and size <= peak_mib(comment) < 300
+        line = cluster.file(f"slurm-{number}_{task}.sparkguard")
+        assert re.fullmatch(r"n[12] step batch task 0: peak \d+\.\d MiB\n", line)
+
+
+def test_a_step_on_two_nodes_tells_its_tasks_apart(cluster):
+    """Also where a shell stands above the program; each node has a part of the comment, beside what the user wrote."""
+    script = "#!/bin/sh\nexec srun -N2 -n3 sh -c '/usr/bin/python3 take.py $((32 << SLURM_PROCID)); true'\n"
+    (cluster.work / "step.sh").write_text(script)
+    (cluster.work / "take.py").write_text(TAKE + "\n")
+    number = cluster.submit("-N2", "-n3", "--mem=600", "--comment=mine", code="sh step.sh")
+    job = cluster.wait(number)[number]
+    assert job["JobState"] == "COMPLETED", cluster.file(f"slurm-{number}.out")
+    lines = sorted(cluster.file(f"slurm-{number}.sparkguard").splitlines(), key=lambda line: line.partition(" task ")[2])
+    assert [re.match(r"n[12] step 0 task (\d): ", line)[1] for line in lines] == ["0", "1", "2"]
+    assert [peak_mib(line) // 32 for line in lines] == [1, 2, 4]
+    parts = {part.partition(": ")[0] for part in job["Comment"].split(" | ")}
+    assert {"mine"} < parts <= {"mine", "sparkguard n1", "sparkguard n2"}  # Slurm has no change that cannot be lost
+
+
+def test_a_cancelled_task_leaves_its_line(cluster):
+    """Slurm changes no comment of a job that has ended."""
+    (cluster.work / "wait.py").write_text(f"{TAKE}\nprint('ready', flush=True)\nimport time\ntime.sleep(600)\n")
+    number = cluster.submit(code="exec /usr/bin/python3 wait.py 64")
+    output, file = (cluster.work / f"slurm-{number}.{end}" for end in ("out", "sparkguard"))
+    wait_for("output", lambda: output.exists() and "ready" in output.read_text())
+    cluster.run("scancel", number)
+    assert cluster.wait(number)[number]["JobState"] == "CANCELLED"
+    wait_for("line", file.exists)
+    assert re.fullmatch(r"n[12] step batch task 0: peak \d+\.\d MiB\n", file.read_text())
+
+
+def test_what_is_small_or_not_recorded_leaves_nothing_and_ends_well(cluster):
+    small = cluster.submit(code="true")
+    closed = cluster.submit(code=f"{PYTHON} 64", SPARKGUARD_DISABLE="1")
+    for number in (small, closed):
+        job = cluster.wait(number)[number]
+        assert (job["JobState"], job.get("Comment")) == ("COMPLETED", None)
+    assert list(cluster.work.glob(f"slurm-{small}.sparkguard")) + list(cluster.work.glob(f"slurm-{closed}.sparkguard")) == []
+
+
+# ---- the prolog by itself ----
+
+TASK = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_PROCID": "0"}
+ARRAY = {"SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "2"}
+NOTE = Path(f"/dev/shm/slurm-sparkguard-{os.getuid()}/7.batch.0")
+NO_LIMIT, NINE = "unset SPARKGUARD_LIMIT", "export SPARKGUARD_LIMIT=9M"
+
+
+@pytest.fixture
+def noted():
+    yield NOTE
+    NOTE.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    "extra, job, limit",
+    [
+        ({}, "slurm-7", NO_LIMIT),
+        (ARRAY, "slurm-5_2", NO_LIMIT),
+        ({"SLURM_MEM_PER_NODE": "0"}, "slurm-7", NO_LIMIT),
+        ({"SLURM_MEM_PER_NODE": "300"}, "slurm-7", "export SPARKGUARD_LIMIT=300M"),
+        ({"SLURM_MEM_PER_NODE": "300", "SPARKGUARD_LIMIT": "1G"}, "slurm-7", "export SPARKGUARD_LIMIT=1G"),
+        ({"SPARKGUARD_JOB": "slurm-7", "SPARKGUARD_LIMIT": "1G"}, "slurm-7", "export SPARKGUARD_LIMIT=1G"),
+        ({"SPARKGUARD_JOB": "slurm-6", "SPARKGUARD_LIMIT": "1G"}, "slurm-7", NO_LIMIT),
+        ({"SPARKGUARD_JOB": "slurm-6", "SPARKGUARD_LIMIT": "1G", "SLURM_MEM_PER_NODE": "9"}, "slurm-7", NINE),
+    ],
+)
+def test_prolog_names_the_job_and_its_limit(noted, extra, job, limit):
+    done = subprocess.run(["sh", EXAMPLES / "task-prolog"], env={**TASK, **extra}, capture_output=True, text=True)
+    expected = ["export LD_PRELOAD=libsparkguard.so", f"export SPARKGUARD_JOB={job}", limit]
+    assert (done.returncode, done.stderr, done.stdout.splitlines()) == (0, "", expected)
+    assert int(noted.read_text()) == os.getpid()
+
+
+@pytest.mark.parametrize(
+    "before, line",
+    [("libother.so", ["export LD_PRELOAD=libsparkguard.so:libother.so"]), ("/opt/libsparkguard.so:libother.so", [])],
+)
+def test_prolog_keeps_other_preloads(noted, before, line):
+    script = f"LD_PRELOAD={before}; . {EXAMPLES}/task-prolog"
+    done = subprocess.run(["sh", "-c", script], env=TASK, capture_output=True, text=True)
+    assert [text for text in done.stdout.splitlines() if "LD_PRELOAD" in text] == line
+
+
+def test_epilog_without_slurm_or_report_fails_nothing(tmp_path):
+    done = subprocess.run([EXAMPLES / "task-epilog"], env={"PATH": "/usr/bin:/bin"}, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr.startswith("task-epilog: ") and done.stderr.count("\n") == 1
