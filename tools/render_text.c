@@ -10,42 +10,8 @@
 #include "table.h"
 #include "text.h"
 
-/* Of the processes of a job the overview shows the largest, of those that run and of those that have ended; a build or a
- * data loader may have thousands. Of those that something is to be said about, the first. */
-enum { RUNNING_SHOWN = 48, ENDED_SHOWN = 16, NOTES_SHOWN = 8 };
-
-/* The largest first: of the running by what they hold, of the ended by their peak; of equals the older. */
-static int compare_sizes(const void *a, const void *b)
-{
-    const struct report_process *first = *(struct report_process *const *)a;
-    const struct report_process *second = *(struct report_process *const *)b;
-    bool is_running = first->state == SG_STATE_RUNNING;
-    uint64_t first_bytes = is_running ? first->live_bytes : first->peak_bytes;
-    uint64_t second_bytes = is_running ? second->live_bytes : second->peak_bytes;
-    if (first_bytes != second_bytes)
-        return first_bytes < second_bytes ? 1 : -1;
-    if (first->started_ns != second->started_ns)
-        return first->started_ns > second->started_ns ? 1 : -1;
-    return (first->pid > second->pid) - (first->pid < second->pid);
-}
-
-/* Folds the smallest of those that run, or of those that do not, so that `shown` are left; returns how many. */
-static size_t fold(const struct report_job *job, bool is_running, size_t shown)
-{
-    struct report_process *process;
-    size_t count = 0, total = is_running ? job->running_count : job->process_count - job->running_count;
-    if (total <= shown)
-        return 0;
-    struct report_process **list = report_allocate(total, sizeof(struct report_process *));
-    DL_FOREACH (job->processes, process)
-        if ((process->state == SG_STATE_RUNNING) == is_running)
-            list[count++] = process;
-    qsort(list, count, sizeof(struct report_process *), compare_sizes);
-    for (size_t i = shown; i < count; i++)
-        list[i]->is_folded = true;
-    free(list);
-    return total - shown;
-}
+/* Of the processes that something is to be said about, the first. */
+enum { NOTES_SHOWN = 8 };
 
 static void put_process(struct report_table *table, const struct report_process *process)
 {
@@ -60,8 +26,7 @@ static void put_process(struct report_table *table, const struct report_process 
     report_table_count(table, process->refused_count, REPORT_RED);
 }
 
-/* Children stand below their parents: the youngest earlier process of the job with that pid. Those of a folded one stand
- * in its place. */
+/* Children stand below their parents; those of a folded one in its place. */
 static void put_processes(struct report_job *job, const struct report_style *style)
 {
     static const struct report_column columns[] = {
@@ -69,18 +34,15 @@ static void put_processes(struct report_job *job, const struct report_style *sty
         {"PEAK", REPORT_NUMBERS}, {"PROMISED", REPORT_NUMBERS}, {"REFUSED", REPORT_NUMBERS},
     };
     struct report_table table;
-    struct report_process *process, *parent, *known, *by_pid = NULL;
+    struct report_process *process;
     report_table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
     DL_FOREACH (job->processes, process) {
-        HASH_FIND(hh, by_pid, &process->parent_pid, sizeof process->parent_pid, parent);
-        process->line = parent != NULL ? parent->line : NULL;
+        process->line = process->parent != NULL ? process->parent->line : NULL;
         if (!process->is_folded) {
             process->line = report_table_line(&table, process->line);
             put_process(&table, process);
         }
-        HASH_REPLACE(hh, by_pid, pid, sizeof process->pid, process, known);
     }
-    HASH_CLEAR(hh, by_pid);
     report_table_end(&table);
 }
 
@@ -170,8 +132,8 @@ static void put_jobs(const struct report *report, bool is_all, const struct repo
 {
     struct report_job *job;
     DL_FOREACH (report->jobs, job) {
-        size_t running = is_all ? 0 : fold(job, true, RUNNING_SHOWN);
-        size_t ended = is_all ? 0 : fold(job, false, ENDED_SHOWN);
+        size_t running = is_all ? 0 : report_fold(job, true);
+        size_t ended = is_all ? 0 : report_fold(job, false);
         fputc('\n', style->stream);
         put_job_headline(job, report->directory_count > 1, style);
         put_processes(job, style);

@@ -202,6 +202,7 @@ struct report *report_build(const struct report_scope *scope)
     if (scope->wants_unguarded)
         report_unguarded_fill(report);
     report_select(report, scope);
+    report_parents_fill(report);
     return report;
 }
 

@@ -113,9 +113,10 @@ struct report_process {
     char *job;
     char *segment_path;                 /* of the file that it was read from */
     struct report_process *prev, *next; /* utlist, by start */
-    UT_hash_handle hh;                  /* for renderers: by pid */
+    struct report_process *parent;      /* of those shown; NULL: none */
+    UT_hash_handle hh;                  /* by pid, while the parents are looked for */
     void *line;                         /* for renderers */
-    bool is_folded;                     /* for renderers: has no line of its own */
+    bool is_folded;                     /* has no line of its own: see report_fold() */
 };
 
 struct report_job {
@@ -214,6 +215,9 @@ struct report {
 
 struct report *report_build(const struct report_scope *scope);
 void report_free(struct report *report);
+/* Folds the smallest of very many processes of a job, of those that run or of those that have ended: how many. */
+size_t report_fold(const struct report_job *job, bool is_running);
+
 /* Says on stderr which files were not believed, each once. */
 void report_say_complaints(struct report *report);
 
@@ -232,6 +236,7 @@ bool report_directories_are_read(const struct report *report);
 bool report_directory_is_faulty(const struct report_directory *directory);
 /* The one that it is; NULL: it is not read. */
 const struct report_directory *report_directory_find(const struct report *report, dev_t device, ino_t inode);
+void report_parents_fill(struct report *report);
 /* Whether its watchdog ended it; puts the state right. Once all else is known of it. */
 void report_process_judge_end(struct report_process *process);
 void report_job_free(struct report_job *job);

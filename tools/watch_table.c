@@ -115,18 +115,15 @@ static struct list list_rows(const struct watch *watch)
         room += job->process_count;
     list.rows = report_allocate(room, sizeof *list.rows);
     DL_FOREACH (watch->report->jobs, job) {
-        struct report_process *process, *parent, *known, *by_pid = NULL;
+        struct report_process *process;
         DL_FOREACH (job->processes, process) {
-            HASH_FIND(hh, by_pid, &process->parent_pid, sizeof process->parent_pid, parent);
-            process->line = parent != NULL ? parent->line : NULL;
+            process->line = process->parent != NULL ? process->parent->line : NULL;
             if (watch_is_shown(watch, process)) {
                 struct row *row = &list.rows[list.count++];
                 *row = (struct row){process, job, list.jobs, process->line, NULL, key_of(watch, process)};
                 process->line = row;
             }
-            HASH_REPLACE(hh, by_pid, pid, sizeof process->pid, process, known);
         }
-        HASH_CLEAR(hh, by_pid);
         list.jobs++;
     }
     return list;
