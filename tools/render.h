@@ -56,6 +56,25 @@ void report_render_unguarded(const struct report *report, const struct report_st
 void report_render_json(const struct report *report, FILE *stream);
 void report_render_csv(const struct report *report, FILE *stream);
 
+/* The memory of the machine from the left to the right: what guarded processes hold, what else is in use, what was promised,
+ * what admission would grant now, and the reserve, of which the floor. */
+enum report_part_kind {
+    REPORT_PART_GUARDED,
+    REPORT_PART_OTHER,
+    REPORT_PART_PROMISED,
+    REPORT_PART_ROOM,
+    REPORT_PART_RESERVE,
+    REPORT_PART_FLOOR,
+    REPORT_PART_COUNT,
+};
+struct report_part {
+    uint64_t bytes;
+    uint64_t shown_bytes; /* what a bar shows of it, and of nothing else; reserve and floor stand at its right end */
+};
+extern const char *const report_part_name[REPORT_PART_COUNT];
+/* False where the kernel did not say. */
+bool report_machine_parts(const struct report_machine *machine, struct report_part part[REPORT_PART_COUNT]);
+
 /* What a process's peak was made of: "device 60.0 GiB, heap 8.0 GiB"; "" if nothing. The caller frees. */
 char *report_peak_text(const struct report_process *process);
 

@@ -10,81 +10,54 @@
 #include "render.h"
 #include "text.h"
 
-struct part {
-    const char *word;
+/* How a part looks. */
+static const struct look {
     const char *glyph; /* one column */
     const char *ascii_glyph;
     enum report_colour colour;
-    uint64_t bytes;
-    uint64_t cells_bytes; /* what the bar shows of it, and of nothing else */
+} looks[] = {
+    [REPORT_PART_GUARDED] = {"█", "#", REPORT_GREEN},   [REPORT_PART_OTHER] = {"▓", "%", REPORT_CYAN},
+    [REPORT_PART_PROMISED] = {"▒", "+", REPORT_YELLOW}, [REPORT_PART_ROOM] = {"·", ".", REPORT_PLAIN},
+    [REPORT_PART_RESERVE] = {"╱", "/", REPORT_DIM},     [REPORT_PART_FLOOR] = {"╳", "x", REPORT_RED},
 };
-
-enum { PART_GUARDED, PART_OTHER, PART_PROMISED, PART_ROOM, PART_RESERVE, PART_FLOOR, PART_COUNT };
-
-static uint64_t known(uint64_t bytes)
-{
-    return bytes == SG_UNKNOWN ? 0 : bytes;
-}
-
-/* What the kernel calls used is guarded as far as guarded bytes are there already, and other people's beyond that. */
-static void fill_parts(const struct report_machine *machine, struct part part[PART_COUNT])
-{
-    uint64_t used = report_less(machine->total_bytes, machine->available_bytes);
-    uint64_t arrived = report_less(machine->guarded_bytes, machine->promised_bytes);
-    uint64_t reserve = known(machine->reserve_bytes);
-    part[PART_GUARDED].bytes = report_min(arrived, used);
-    part[PART_OTHER].bytes = used - part[PART_GUARDED].bytes;
-    part[PART_PROMISED].bytes = machine->promised_bytes;
-    part[PART_ROOM].bytes = report_less(machine->usable_bytes, reserve);
-    part[PART_RESERVE].bytes = reserve;
-    part[PART_FLOOR].bytes = known(machine->floor_bytes);
-    /* The bar is the machine's: what a cgroup withholds stays blank, and a reserve already eaten into is shown short. */
-    uint64_t left = machine->total_bytes;
-    static const int order[] = {PART_GUARDED, PART_OTHER, PART_PROMISED, PART_FLOOR, PART_RESERVE, PART_ROOM};
-    for (size_t i = 0; i < PART_COUNT; i++) {
-        uint64_t inside = order[i] == PART_RESERVE ? part[PART_FLOOR].bytes : 0;
-        part[order[i]].cells_bytes = report_min(report_less(part[order[i]].bytes, inside), left);
-        left -= part[order[i]].cells_bytes;
-    }
-}
 
 static size_t cells_of(uint64_t bytes, uint64_t total, size_t width)
 {
     return total == 0 ? 0 : (size_t)((double)bytes / (double)total * (double)width + 0.5);
 }
 
-static void put_bar(const struct report_machine *machine, const struct part part[PART_COUNT],
+static void put_bar(const struct report_machine *machine, const struct report_part part[REPORT_PART_COUNT],
                     const struct report_style *style)
 {
     size_t width = report_min(style->columns, 120) - 2, cell = 0;
     uint64_t bytes = 0;
     fputc('[', style->stream);
-    for (int i = 0; i < PART_COUNT; i++) {
-        if (i == PART_RESERVE) { /* at the right end */
-            bytes = machine->total_bytes - part[PART_RESERVE].cells_bytes - part[PART_FLOOR].cells_bytes;
+    for (int i = 0; i < REPORT_PART_COUNT; i++) {
+        if (i == REPORT_PART_RESERVE) { /* at the right end */
+            bytes = machine->total_bytes - part[REPORT_PART_RESERVE].shown_bytes - part[REPORT_PART_FLOOR].shown_bytes;
             for (size_t end = cells_of(bytes, machine->total_bytes, width); cell < end; cell++)
                 fputc(' ', style->stream);
         }
-        bytes += part[i].cells_bytes;
-        fputs(report_colour_on(style, part[i].colour), style->stream);
+        bytes += part[i].shown_bytes;
+        fputs(report_colour_on(style, looks[i].colour), style->stream);
         for (size_t end = cells_of(bytes, machine->total_bytes, width); cell < end && cell < width; cell++)
-            fputs(style->is_utf8 ? part[i].glyph : part[i].ascii_glyph, style->stream);
-        fputs(report_colour_off(style, part[i].colour), style->stream);
+            fputs(style->is_utf8 ? looks[i].glyph : looks[i].ascii_glyph, style->stream);
+        fputs(report_colour_off(style, looks[i].colour), style->stream);
     }
     fputs("]\n", style->stream);
 }
 
-static void put_legend(const struct part part[PART_COUNT], const struct report_style *style)
+static void put_legend(const struct report_part part[REPORT_PART_COUNT], const struct report_style *style)
 {
     size_t column = 0;
-    for (int i = 0; i < PART_COUNT; i++) {
+    for (int i = 0; i < REPORT_PART_COUNT; i++) {
         char size[REPORT_SIZE_TEXT];
-        if (part[i].bytes == 0 && (i == PART_PROMISED || i == PART_FLOOR))
+        if (part[i].bytes == 0 && (i == REPORT_PART_PROMISED || i == REPORT_PART_FLOOR))
             continue;
-        char *piece = report_text_format("%s %s %s", style->is_utf8 ? part[i].glyph : part[i].ascii_glyph, part[i].word,
-                                         report_size_text(size, part[i].bytes));
-        bool is_full = i == PART_ROOM && part[i].bytes == 0;
-        report_flow(style, &column, "  ", is_full ? REPORT_RED : part[i].colour, piece);
+        char *piece = report_text_format("%s %s %s", style->is_utf8 ? looks[i].glyph : looks[i].ascii_glyph,
+                                         report_part_name[i], report_size_text(size, part[i].bytes));
+        bool is_full = i == REPORT_PART_ROOM && part[i].bytes == 0;
+        report_flow(style, &column, "  ", is_full ? REPORT_RED : looks[i].colour, piece);
         free(piece);
     }
     fputc('\n', style->stream);
@@ -170,19 +143,11 @@ static void put_devices(const struct report_machine *machine, const struct repor
 /* Nothing where the kernel did not say. */
 static void put_picture(const struct report_machine *machine, const struct report_style *style)
 {
-    struct part part[PART_COUNT] = {
-        [PART_GUARDED] = {"guarded", "█", "#", REPORT_GREEN, 0, 0},
-        [PART_OTHER] = {"other", "▓", "%", REPORT_CYAN, 0, 0},
-        [PART_PROMISED] = {"promised", "▒", "+", REPORT_YELLOW, 0, 0},
-        [PART_ROOM] = {"room", "·", ".", REPORT_PLAIN, 0, 0},
-        [PART_RESERVE] = {"reserve", "╱", "/", REPORT_DIM, 0, 0},
-        [PART_FLOOR] = {"floor", "╳", "x", REPORT_RED, 0, 0},
-    };
-    if (machine->total_bytes == SG_UNKNOWN || machine->available_bytes == SG_UNKNOWN || machine->total_bytes == 0)
-        return;
-    fill_parts(machine, part);
-    put_bar(machine, part, style);
-    put_legend(part, style);
+    struct report_part part[REPORT_PART_COUNT];
+    if (report_machine_parts(machine, part)) {
+        put_bar(machine, part, style);
+        put_legend(part, style);
+    }
 }
 
 void report_render_machine(const struct report *report, const struct report_style *style)
