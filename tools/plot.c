@@ -25,15 +25,15 @@ static const struct hatching {
 };
 _Static_assert(sizeof hatchings / sizeof hatchings[0] == SG_DOMAIN_COUNT, "every domain looks different");
 
-static void put_patterns(FILE *stream)
+static void put_patterns(FILE *stream, const char *name)
 {
     fputs("<defs>\n", stream);
     for (int i = 0; i < SG_DOMAIN_COUNT; i++)
         fprintf(stream,
-                "<pattern id=\"%s\" width=\"8\" height=\"8\" patternUnits=\"userSpaceOnUse\">"
+                "<pattern id=\"%s%s\" width=\"8\" height=\"8\" patternUnits=\"userSpaceOnUse\">"
                 "<rect width=\"8\" height=\"8\" fill=\"%s\"/><path d=\"%s\" stroke=\"#666\" "
                 "stroke-width=\"0.8\"/></pattern>\n",
-                report_domain_name[i], hatchings[i].ground, hatchings[i].lines[0] ? hatchings[i].lines : "M0 0");
+                name, report_domain_name[i], hatchings[i].ground, hatchings[i].lines[0] ? hatchings[i].lines : "M0 0");
     fputs("</defs>\n", stream);
 }
 
@@ -119,7 +119,7 @@ static void put_steps(const struct plot_field *field, const struct report_timeli
 /* Between the sums with the domain and without it. */
 static void put_area(const struct plot_field *field, const struct report_timeline *timeline, int domain)
 {
-    fprintf(field->stream, "<path fill=\"url(#%s)\" stroke=\"#555\" stroke-width=\"0.5\" d=\"",
+    fprintf(field->stream, "<path fill=\"url(#%s%s)\" stroke=\"#555\" stroke-width=\"0.5\" d=\"", field->name,
             report_domain_name[domain]);
     for (size_t i = 0; i < timeline->count; i++)
         fprintf(field->stream, "%c%.1f %.1fH%.1f", i == 0 ? 'M' : 'L', plot_x(field, timeline->samples[i].time_ns),
@@ -135,13 +135,14 @@ static void put_area(const struct plot_field *field, const struct report_timelin
 
 struct legend {
     FILE *stream;
+    const char *name;
     double x, y;
 };
 
-static void begin_legend(struct legend *legend, FILE *stream, double y, const char *title)
+static void begin_legend(struct legend *legend, const struct plot_field *field, double y, const char *title)
 {
-    *legend = (struct legend){stream, LEFT, y};
-    report_svg_text(stream, legend->x, y, "font-weight=\"bold\"", title);
+    *legend = (struct legend){field->stream, field->name, LEFT, y};
+    report_svg_text(field->stream, legend->x, y, "font-weight=\"bold\"", title);
     legend->x += report_svg_width(title) * 1.15 + 20;
 }
 
@@ -154,8 +155,8 @@ static void end_item(struct legend *legend, const char *words)
 static void put_area_item(struct legend *legend, int domain)
 {
     fprintf(legend->stream,
-            "<rect x=\"%.1f\" y=\"%.1f\" width=\"22\" height=\"12\" fill=\"url(#%s)\" stroke=\"#555\"/>\n", legend->x,
-            legend->y - 10, report_domain_name[domain]);
+            "<rect x=\"%.1f\" y=\"%.1f\" width=\"22\" height=\"12\" fill=\"url(#%s%s)\" stroke=\"#555\"/>\n", legend->x,
+            legend->y - 10, legend->name, report_domain_name[domain]);
     end_item(legend, report_domain_name[domain]);
 }
 
@@ -225,7 +226,7 @@ static void put_live(const struct plot_field *field, const struct report_process
                      const struct report_timeline *timeline, double legend_y)
 {
     struct legend legend;
-    begin_legend(&legend, field->stream, legend_y, "Live bytes of the process");
+    begin_legend(&legend, field, legend_y, "Live bytes of the process");
     plot_size_axis(field);
     for (int i = SG_DOMAIN_COUNT - 1; i >= 0; i--) {
         if (highest(timeline, live_of, i) == 0)
@@ -243,7 +244,7 @@ static void put_machine(const struct plot_field *field, const struct report_time
     static const char floor[] = "stroke=\"#b00\" stroke-width=\"1.5\" stroke-dasharray=\"2 2\"";
     const struct sg_sample *last = &timeline->samples[timeline->count - 1];
     struct legend legend;
-    begin_legend(&legend, field->stream, legend_y, "Memory of the machine");
+    begin_legend(&legend, field, legend_y, "Memory of the machine");
     plot_size_axis(field);
     put_steps(field, timeline, floor_of, floor);
     put_steps(field, timeline, reserve_of, reserve);
@@ -291,7 +292,7 @@ static void put_devices(const struct plot_field *field, const struct report_time
     char *name = devices->count > 1 ? report_text_format("%zu devices, together", devices->count)
                                     : report_text_printable(devices->name, true);
     char *title = report_svg_fit(name, TITLE_WIDTH);
-    begin_legend(&legend, field->stream, legend_y, title[0] != '\0' ? title : "Device");
+    begin_legend(&legend, field, legend_y, title[0] != '\0' ? title : "Device");
     plot_size_axis(field);
     for (size_t i = 0; i < 2; i++)
         fprintf(field->stream, "<path fill=\"none\" d=\"M%.1f %.1fH%.1f\" %s/>\n", field->left,
@@ -315,9 +316,27 @@ static struct plot_field field_below(const struct plot_field *field, uint64_t mo
     return below;
 }
 
-void report_plot(FILE *stream, const struct report_process *process, const struct report_timeline *timeline)
+static void begin_drawing(FILE *stream, const struct report_process *process, double height, const char *name)
 {
-    struct plot_field field[PLOT_FIELDS] = {{.stream = stream, .left = LEFT, .right = RIGHT, .top = 86}}, *live = field;
+    if (name == NULL)
+        fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n", stream);
+    fprintf(stream,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" viewBox=\"0 0 %d %.0f\" "
+            "font-family=\"DejaVu Sans, Helvetica, Arial, sans-serif\" font-size=\"11\" fill=\"#111\"",
+            WIDTH, height, WIDTH, height);
+    if (name != NULL)
+        fprintf(stream, " role=\"img\"><title>Memory of process %" PRIu32 " over time</title", process->pid);
+    fputs(">\n", stream);
+    put_patterns(stream, name != NULL ? name : "");
+    fputs("<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n", stream);
+}
+
+void report_plot(FILE *stream, const struct report_process *process, const struct report_timeline *timeline,
+                 const char *name)
+{
+    struct plot_field field[PLOT_FIELDS] = {
+        {.stream = stream, .name = name != NULL ? name : "", .left = LEFT, .right = RIGHT, .top = 86}};
+    struct plot_field *live = field;
     const struct devices devices = devices_of(process);
     size_t fields = devices.count > 0 ? 3 : 2;
     set_span(live, process, timeline);
@@ -326,14 +345,7 @@ void report_plot(FILE *stream, const struct report_process *process, const struc
     live->most_bytes = headroom(report_max(highest(timeline, stacked_of, 0), process->peak_bytes));
     field[1] = field_below(live, report_max(highest(timeline, usable_of, 0), highest(timeline, reserve_of, 0)));
     field[2] = field_below(&field[1], report_max(highest(timeline, device_of, 0), devices.total_bytes));
-    double height = field[fields - 1].bottom + 52;
-    fprintf(stream,
-            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" viewBox=\"0 0 %d %.0f\" "
-            "font-family=\"DejaVu Sans, Helvetica, Arial, sans-serif\" font-size=\"11\" fill=\"#111\">\n",
-            WIDTH, height, WIDTH, height);
-    put_patterns(stream);
-    fputs("<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n", stream);
+    begin_drawing(stream, process, field[fields - 1].bottom + 52, name);
     put_titles(stream, process);
     put_live(live, process, timeline, 74);
     put_machine(&field[1], timeline, field[1].top - 12);

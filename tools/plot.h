@@ -16,6 +16,7 @@ enum { PLOT_FIELDS = 3 };
 /* A field of the drawing: times from left to right, bytes from the bottom to the top. */
 struct plot_field {
     FILE *stream;
+    const char *name; /* before the names of what the drawing refers to */
     double left, right, top, bottom;
     int64_t begin_ns, end_ns; /* the first is before the second */
     uint64_t most_bytes;      /* at the top */
@@ -37,8 +38,9 @@ void plot_strips(const struct plot_field *field, size_t count, const struct repo
 /* Adds the peak as a sample, and as the last one what is live in the end: now, or when the process was seen last. */
 void plot_add_known(struct report_timeline *timeline, const struct report_process *process);
 
-/* The whole drawing. */
-void report_plot(FILE *stream, const struct report_process *process, const struct report_timeline *timeline);
+/* The whole drawing: a file of its own, or where `name` is not NULL a part of a page in which no other drawing has that name. */
+void report_plot(FILE *stream, const struct report_process *process, const struct report_timeline *timeline,
+                 const char *name);
 
 /* Whether a name may be drawn to: "FILE.svg", "-" for stdout, or something there that is no regular file, as /dev/stdout. */
 bool report_plot_may_write(const char *path);

@@ -2,14 +2,10 @@
  * plot_file.c - which process is drawn, and into which file.
  */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "output_file.h"
 #include "plot.h"
 #include "text.h"
 
@@ -43,67 +39,15 @@ static void consider(struct choice *choice, const struct report_process *process
     choice->process = process;
 }
 
-/* A link counts as something else, and stays one. */
-static bool is_no_regular_file(const char *path)
-{
-    struct stat status;
-    return lstat(path, &status) == 0 && !S_ISREG(status.st_mode);
-}
-
 bool report_plot_may_write(const char *path)
 {
-    const size_t suffix = strlen(".svg"), length = strlen(path);
-    bool is_drawing = length > suffix && strcmp(path + length - suffix, ".svg") == 0;
-    return is_drawing || strcmp(path, "-") == 0 || is_no_regular_file(path);
+    return report_output_may_write(path, ".svg");
 }
 
-/* Ends the stream: 0, or why it did not take everything. */
-static int draw(const struct choice *choice, FILE *stream)
+static void draw(FILE *stream, void *content)
 {
-    if (stream == NULL)
-        return errno;
-    errno = 0;
-    report_plot(stream, choice->process, &choice->timeline);
-    int error = 0;
-    if (fflush(stream) != 0 || ferror(stream) != 0)
-        error = errno != 0 ? errno : EIO;
-    return fclose(stream) != 0 && error == 0 ? errno : error;
-}
-
-/* Written beside itself, then renamed: whoever looks at the last drawing meanwhile, or after a failure, sees a whole one. */
-static int replace_file(const struct choice *choice, const char *path)
-{
-    char *beside = report_text_format("%s.XXXXXX", path);
-    mode_t mask = umask(0);
-    umask(mask);
-    int fd = mkostemp(beside, O_CLOEXEC);
-    int error = fd < 0 ? errno : 0;
-    if (fd >= 0) {
-        (void)fchmod(fd, 0666 & ~mask);
-        error = draw(choice, fdopen(fd, "w"));
-        if (error == 0 && rename(beside, path) != 0)
-            error = errno;
-        if (error != 0)
-            (void)unlink(beside);
-    }
-    free(beside);
-    return error;
-}
-
-static int write_file(const struct choice *choice, const char *path)
-{
-    int error;
-    if (strcmp(path, "-") == 0)
-        error = draw(choice, stdout);
-    else if (is_no_regular_file(path))
-        error = draw(choice, fopen(path, "we"));
-    else
-        error = replace_file(choice, path);
-    if (error == 0)
-        return REPORT_SHOWN;
-    fprintf(stderr, "sparkguard-report: cannot write %s: %s\n", strcmp(path, "-") == 0 ? "the drawing" : path,
-            strerror(error));
-    return REPORT_UNTRUSTED;
+    const struct choice *choice = content;
+    report_plot(stream, choice->process, &choice->timeline, NULL);
 }
 
 static void say_nothing_to_draw(const struct report_scope *scope)
@@ -128,7 +72,7 @@ int report_plot_file(const struct report *report, const struct report_scope *sco
     int status = choice.has_complained ? REPORT_UNTRUSTED : REPORT_NO_MATCH;
     if (choice.process != NULL) {
         plot_add_known(&choice.timeline, choice.process);
-        status = write_file(&choice, path);
+        status = report_output_write(path, "the drawing", draw, &choice);
         if (status == REPORT_SHOWN && choice.others > 0)
             fprintf(stderr, "sparkguard-report: drew process %" PRIu32 ", which held most of %zu\n",
                     choice.process->pid, choice.others + 1);

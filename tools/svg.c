@@ -8,40 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "markup.h"
 #include "text.h"
 
 #define COLUMN 6.7 /* of DejaVu Sans at 11 px, the widest of the usual fonts, as measured over sentences */
 
-static void put_escaped(FILE *stream, const char *text)
-{
-    char *printable = report_text_printable(text, true); /* no control characters, nothing that is no UTF-8 */
-    size_t left = strlen(printable);
-    for (const char *p = printable; left > 0;) {
-        uint32_t code;
-        size_t length = report_utf8_next(p, left, &code);
-        if (code == '&' || code == '<' || code == '>' || code == '"' || code == '\'')
-            fprintf(stream, "&#%u;", (unsigned)code);
-        else if (code == 0xfffe || code == 0xffff)
-            fprintf(stream, "\\u%04x", (unsigned)code); /* no characters of XML */
-        else
-            fwrite(p, 1, length, stream);
-        p += length;
-        left -= length;
-    }
-    free(printable);
-}
-
 void report_svg_text(FILE *stream, double x, double y, const char *attributes, const char *text)
 {
     fprintf(stream, "<text x=\"%.1f\" y=\"%.1f\"%s%s>", x, y, attributes[0] ? " " : "", attributes);
-    put_escaped(stream, text);
+    report_markup_text(stream, text);
     fputs("</text>\n", stream);
 }
 
 void report_svg_title(FILE *stream, const char *text)
 {
     fputs("<title>", stream);
-    put_escaped(stream, text);
+    report_markup_text(stream, text);
     fputs("</title>", stream);
 }
 

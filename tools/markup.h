@@ -1,0 +1,12 @@
+/*
+ * markup.h - texts as HTML and SVG hold them: they cannot break out of an element or of a quoted attribute.
+ */
+#ifndef SPARKGUARD_TOOLS_MARKUP_H
+#define SPARKGUARD_TOOLS_MARKUP_H
+
+#include <stdio.h>
+
+/* Puts a text, escaped; what XML cannot hold, steers or reorders is spelt out. */
+void report_markup_text(FILE *stream, const char *text);
+
+#endif

@@ -1,0 +1,18 @@
+/*
+ * output_file.h - a document that the user wants in a file: whole under its name, or not there at all.
+ */
+#ifndef SPARKGUARD_TOOLS_OUTPUT_FILE_H
+#define SPARKGUARD_TOOLS_OUTPUT_FILE_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* Whether a name may be written to: one that ends with `suffix` and is more than that, "-" for stdout, or something there
+ * that is no regular file, as /dev/stdout. */
+bool report_output_may_write(const char *path, const char *suffix);
+
+/* Has `put` write `content`, and ends stdout where that is the path. Exit status of the tool; says on stderr why `what`, as
+ * in "the drawing", could not be written. */
+int report_output_write(const char *path, const char *what, void (*put)(FILE *stream, void *content), void *content);
+
+#endif
