@@ -35,6 +35,9 @@ enum { PLOT_STRIP = 18 };
 double plot_strips_height(const struct report_process *process);
 void plot_strips(const struct plot_field *field, size_t count, const struct report_process *process);
 
+/* Reads the time line of a process, and says on stderr why it cannot be trusted. */
+enum report_verdict plot_timeline(struct report_timeline *timeline, const struct report_process *process);
+
 /* Adds the peak as a sample, and as the last one what is live in the end: now, or when the process was seen last. */
 void plot_add_known(struct report_timeline *timeline, const struct report_process *process);
 

@@ -16,17 +16,23 @@ struct choice {
     bool has_complained;
 };
 
-static void consider(struct choice *choice, const struct report_process *process)
+enum report_verdict plot_timeline(struct report_timeline *timeline, const struct report_process *process)
 {
-    struct report_timeline timeline = {0};
     char why[REPORT_WHY_ROOM];
-    enum report_verdict verdict = report_timeline_read(&timeline, process->segment_path, why);
+    enum report_verdict verdict = report_timeline_read(timeline, process->segment_path, why);
     if (verdict == REPORT_BAD) {
         char *path = report_text_printable(process->segment_path, false);
         fprintf(stderr, "sparkguard-report: %s: its time line: %s\n", path, why);
         free(path);
-        choice->has_complained = true;
     }
+    return verdict;
+}
+
+static void consider(struct choice *choice, const struct report_process *process)
+{
+    struct report_timeline timeline = {0};
+    enum report_verdict verdict = plot_timeline(&timeline, process);
+    choice->has_complained = choice->has_complained || verdict == REPORT_BAD;
     if (verdict != REPORT_GOOD)
         return;
     choice->others += choice->process != NULL;

@@ -111,6 +111,7 @@ struct report_process {
     struct sg_device device[SG_DEVICE_ROOM];
     char *command;
     char *job;
+    char library_version[sizeof((struct sg_segment *)0)->library_version + 1];
     char *segment_path;                 /* of the file that it was read from */
     struct report_process *prev, *next; /* utlist, by start */
     struct report_process *parent;      /* of those shown; NULL: none */

@@ -290,6 +290,7 @@ struct report_process *report_process_from(const struct report_segment *segment)
     process->machine = content->machine;
     memcpy(process->device, content->device, sizeof process->device);
     memcpy(process->file, content->file, sizeof process->file);
+    memcpy(process->library_version, content->library_version, sizeof content->library_version);
     process->job = report_text_copy(content->job, sizeof content->job);
     process->command = report_text_copy(content->command, sizeof content->command);
     fill_domains(process, content, segment->record_count);

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "html_page.h"
+#include "output_file.h"
 #include "plot.h"
 #include "render.h"
 #include "report.h"
@@ -27,11 +29,12 @@ struct request {
     int64_t watch_ns;      /* the interval; 0: once */
     unsigned forms;        /* asked for: at most one */
     const char *plot_path; /* NULL: no plot */
+    const char *html_path; /* NULL: no page */
 };
 
 enum { FORM_JSON = 1, FORM_CSV = 2 };
 
-enum { KEY_JSON = 256, KEY_CSV, KEY_JOB, KEY_ALL, KEY_LAST, KEY_SINCE, KEY_DIR, KEY_WATCH, KEY_PLOT };
+enum { KEY_JSON = 256, KEY_CSV, KEY_JOB, KEY_ALL, KEY_LAST, KEY_SINCE, KEY_DIR, KEY_WATCH, KEY_PLOT, KEY_HTML };
 
 static const struct argp_option options[] = {
     {"json", KEY_JSON, NULL, 0, "print JSON, for programs", 0},
@@ -43,6 +46,7 @@ static const struct argp_option options[] = {
     {"watch", KEY_WATCH, "SECONDS", OPTION_ARG_OPTIONAL, "live view, new every SECONDS (1)", 0},
     {"dir", KEY_DIR, "DIR", 0, "read DIR: another user's, a container's, a copy; may be repeated, or a pattern", 0},
     {"plot", KEY_PLOT, "FILE.svg", 0, "draw the time line of one process", 0},
+    {"html", KEY_HTML, "FILE.html", 0, "write all that as one page, for a bug report", 0},
     {0},
 };
 
@@ -106,6 +110,12 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
                           "is no name of a drawing; a good one: --plot=run.svg, or - for the standard output");
         request->plot_path = argument;
         return 0;
+    case KEY_HTML:
+        if (!report_output_may_write(argument, ".html"))
+            return refuse(argument[0] != '\0' ? argument : "nothing",
+                          "is no name of a page; a good one: --html=report.html, or - for the standard output");
+        request->html_path = argument;
+        return 0;
     case ARGP_KEY_ARG:
         errno = 0;
         unsigned long pid = strtoul(argument, &end, 10);
@@ -119,8 +129,10 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         state->err_stream = NULL; /* getopt's line on what is wrong is enough, without argp's two on --help */
         return 0;
     case ARGP_KEY_END:
-        if (__builtin_popcount(request->forms) + (request->watch_ns != 0) + (request->plot_path != NULL) > 1)
-            return refuse("--json, --csv, --watch and --plot", "exclude each other");
+        if (__builtin_popcount(request->forms) + (request->watch_ns != 0) + (request->plot_path != NULL) +
+                (request->html_path != NULL) >
+            1)
+            return refuse("--json, --csv, --watch, --plot and --html", "exclude each other");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -197,6 +209,17 @@ static int finish(int status)
     return REPORT_UNTRUSTED;
 }
 
+/* What is written into a file of its own; a page also says what could not be read. */
+static int write_document(struct report *report, const struct request *request)
+{
+    int status = conclude(report, &request->scope), written = REPORT_SHOWN;
+    if (request->html_path != NULL && status != REPORT_NO_MATCH)
+        written = report_html_file(report, &request->scope, request->html_path);
+    else if (request->plot_path != NULL && (report->jobs != NULL || status == REPORT_SHOWN))
+        written = report_plot_file(report, &request->scope, request->plot_path);
+    return written != REPORT_SHOWN ? written : status;
+}
+
 int main(int argc, char **argv)
 {
     struct request request = {.scope.wants_unguarded = true};
@@ -213,12 +236,8 @@ int main(int argc, char **argv)
     request.scope.wants_history = request.scope.directory_count == 0 && request.watch_ns == 0;
     struct report *report =
         request.watch_ns != 0 ? report_watch(&request.scope, request.watch_ns) : report_build(&request.scope);
-    if (request.plot_path != NULL) {
-        int status = conclude(report, &request.scope);
-        if (report->jobs != NULL || status == REPORT_SHOWN) {
-            int drawn = report_plot_file(report, &request.scope, request.plot_path);
-            status = drawn != REPORT_SHOWN ? drawn : status;
-        }
+    if (request.plot_path != NULL || request.html_path != NULL) {
+        int status = write_document(report, &request);
         report_free(report);
         free(request.directories);
         return status;

@@ -32,6 +32,7 @@ int main(void)
     FIELD(sg_segment, ended_time_ns);
     FIELD(sg_segment, exit_code);
     FIELD(sg_segment, signal);
+    FIELD(sg_segment, library_version);
     FIELD(sg_segment, job);
     FIELD(sg_segment, command);
     FIELD(sg_segment, machine);

@@ -399,11 +399,11 @@ def test_a_thousand_running_processes_are_folded_to_the_largest(make, report):
 
 def test_unguarded_processes_are_listed(make, report):
     report.machine(MemTotal=GIB, MemAvailable=GIB)
-    hold = "import sys; x = bytearray(200 << 20); print('ready', flush=True); sys.stdin.read()"
+    hold = "import sys; x = bytearray(1 << 30); print('ready', flush=True); sys.stdin.read()"
     with subprocess.Popen(["/usr/bin/python3", "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         child.stdout.readline()
         shown = {u["pid"]: u for u in report.json()["unguarded"]}
-        assert shown[child.pid]["resident_bytes"] > 200 * MIB
+        assert shown[child.pid]["resident_bytes"] > GIB
         assert "UNGUARDED PROCESS" in report.run().stdout
         ticks = int(Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19])
         guarded = make(state="running", pid=child.pid, **{"slot.start_ticks": ticks})
