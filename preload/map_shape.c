@@ -9,6 +9,7 @@
 
 #include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/sysmacros.h>
 #include <sys/auxv.h>
 
@@ -70,7 +71,8 @@ struct sg_map_shape sg_map_shape_of(size_t length, int prot, int flags, int fd, 
         shape.flags |= SG_RANGE_SHARED;
     if (is_huge) { /* out of the huge page pool, which MemAvailable does not contain */
         unsigned log2 = (unsigned)flags >> MAP_HUGE_SHIFT & 63;
-        shape.bytes = sg_round_up(length, UINT64_C(1) << (log2 != 0 ? log2 : 21));
+        uint64_t usual = sg_page_bytes() * (sg_page_bytes() / 8); /* what one page of page table entries maps */
+        shape.bytes = sg_round_up(length, log2 != 0 ? UINT64_C(1) << log2 : usual);
         shape.flags |= SG_RANGE_SETTLED | SG_RANGE_SHARED;
         shape.is_judged = false;
     }
@@ -83,5 +85,31 @@ struct sg_map_shape sg_map_shape_of(size_t length, int prot, int flags, int fd, 
         shape.kind = SG_RANGE_SPARSE;
     else
         shape.kind = (prot & PROT_WRITE) != 0 ? SG_RANGE_COUNTED : SG_RANGE_RESERVED;
+    return shape;
+}
+
+/* The kernel does not say what of one segment is there; but no more can be missing of it than of all together. */
+static uint64_t missing_of_segments(void)
+{
+    struct shm_info all = {0};
+    if (sg_syscall(SYS_shmctl, 0, SHM_INFO, (long)&all, 0, 0, 0) < 0)
+        return UINT64_MAX;
+    uint64_t there = all.shm_rss + all.shm_swp;
+    return all.shm_tot > there ? (all.shm_tot - there) * sg_page_bytes() : 0;
+}
+
+struct sg_map_shape sg_map_shape_of_segment(int id, int flags)
+{
+    struct sg_map_shape shape = {.kind = SG_RANGE_NONE};
+    struct shmid_ds info;
+    if (sg_syscall(SYS_shmctl, id, IPC_STAT, (long)&info, 0, 0, 0) < 0)
+        return shape;
+    uint64_t missing = missing_of_segments();
+    shape.kind = (flags & SHM_RDONLY) == 0 ? SG_RANGE_COUNTED : SG_RANGE_RESERVED;
+    shape.flags = SG_RANGE_SHARED;
+    shape.bytes = sg_round_up(info.shm_segsz, sg_page_bytes());
+    shape.is_judged = true;
+    shape.missing_bytes = missing < shape.bytes ? missing : shape.bytes;
+    shape.window_identity = mix(mix(mix(2, (uint64_t)id), (uint64_t)info.shm_ctime), shape.bytes) | 1;
     return shape;
 }

@@ -1,5 +1,5 @@
 /*
- * map_shape.h - how a mapping counts, told from the arguments of mmap. Any thread; no state.
+ * map_shape.h - how a mapping counts, told from the arguments of mmap or shmat. Any thread; no state.
  */
 #ifndef SG_MAP_SHAPE_H
 #define SG_MAP_SHAPE_H
@@ -18,6 +18,9 @@ struct sg_map_shape {
 };
 
 struct sg_map_shape sg_map_shape_of(size_t length, int prot, int flags, int fd, uint64_t offset);
+
+/* Of a System V segment that is to be attached; of kind SG_RANGE_NONE where the kernel tells nothing about it. */
+struct sg_map_shape sg_map_shape_of_segment(int id, int flags);
 
 /* The kernel's page size. */
 uint64_t sg_page_bytes(void);

@@ -1,0 +1,174 @@
+/*
+ * shm_cases CASE - System V shared memory, step by step: the guard's live bytes against what the program attached.
+ */
+#include "heap_case.h"
+
+#include <sys/ipc.h>
+#include <sys/shm.h>
+#include <sys/wait.h>
+
+static uint64_t base; /* live bytes at the beginning of the case */
+
+#define CHECK_MAPPED(bytes) CHECK_EQUAL(live(SG_DOMAIN_MAPPED) - base, bytes)
+#define NOWHERE ((char *)-1)
+
+/* A segment that goes with the last who has it attached: it is attached here, too. */
+static int make(size_t bytes, char **attached)
+{
+    int id = shmget(IPC_PRIVATE, bytes, IPC_CREAT | 0600);
+    CHECK(id >= 0);
+    *attached = shmat(id, NULL, 0);
+    CHECK_EQUAL(shmctl(id, IPC_RMID, NULL), 0);
+    CHECK(*attached != NOWHERE);
+    return id;
+}
+
+CASE(attached_counts_until_it_is_detached)
+{
+    char *ptr;
+    make(5 * MIB + 1, &ptr);
+    CHECK_MAPPED(5 * MIB + PAGE);
+    ptr[5 * MIB] = 1;
+    CHECK_EQUAL(shmdt(ptr), 0);
+    CHECK_MAPPED(0);
+}
+
+CASE(a_segment_that_nobody_attached_is_nothing)
+{
+    int id = shmget(IPC_PRIVATE, 5 * MIB, IPC_CREAT | 0600);
+    CHECK(id >= 0);
+    CHECK_MAPPED(0);
+    CHECK_EQUAL(shmctl(id, IPC_RMID, NULL), 0);
+}
+
+CASE(each_attachment_counts)
+{
+    char *one, *two, *three;
+    int id = make(3 * MIB, &one);
+    two = shmat(id, NULL, 0); /* beside the first, as a rule */
+    three = shmat(id, NULL, 0);
+    CHECK(two != NOWHERE && three != NOWHERE);
+    CHECK_MAPPED(9 * MIB);
+    CHECK_EQUAL(shmdt(two), 0);
+    CHECK_MAPPED(6 * MIB);
+    CHECK_EQUAL(shmdt(one), 0);
+    CHECK_MAPPED(3 * MIB);
+    CHECK_EQUAL(shmdt(three), 0);
+    CHECK_MAPPED(0);
+}
+
+CASE(read_only_does_not_count)
+{
+    char *ptr;
+    int id = make(3 * MIB, &ptr);
+    char *read_only = shmat(id, NULL, SHM_RDONLY);
+    CHECK(read_only != NOWHERE);
+    CHECK_MAPPED(3 * MIB);
+    CHECK_EQUAL(mprotect(read_only, PAGE, PROT_READ | PROT_WRITE), -1);
+    CHECK_MAPPED(3 * MIB);
+    CHECK_EQUAL(shmdt(read_only), 0);
+    CHECK_MAPPED(3 * MIB);
+    CHECK_EQUAL(shmdt(ptr), 0);
+    CHECK_MAPPED(0);
+}
+
+CASE(remap_replaces_what_it_covers)
+{
+    char *ptr, *room = mmap(NULL, 8 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(room != MAP_FAILED);
+    int id = make(3 * MIB, &ptr);
+    CHECK_MAPPED(11 * MIB);
+    CHECK(shmat(id, room + 4 * MIB, SHM_REMAP) == room + 4 * MIB);
+    CHECK_MAPPED(11 * MIB);
+    CHECK_EQUAL(shmdt(room + 4 * MIB), 0);
+    CHECK_MAPPED(8 * MIB);
+    munmap(room, 8 * MIB);
+    CHECK_EQUAL(shmdt(ptr), 0);
+    CHECK_MAPPED(0);
+}
+
+CASE(munmap_gives_back_too)
+{
+    char *ptr;
+    make(4 * MIB, &ptr);
+    CHECK_EQUAL(munmap(ptr + MIB, MIB), 0);
+    CHECK_MAPPED(3 * MIB);
+    CHECK_EQUAL(shmdt(ptr), 0); /* the rest of it */
+    CHECK_MAPPED(0);
+}
+
+CASE(failing_calls_change_nothing)
+{
+    char *ptr;
+    int id = make(4 * MIB, &ptr);
+    errno = 0;
+    CHECK(shmat(id, ptr, 0) == NOWHERE && errno == EINVAL); /* there it is already */
+    CHECK(shmat(id, ptr + 1, 0) == NOWHERE && errno == EINVAL);
+    CHECK(shmat(-1, NULL, 0) == NOWHERE && errno == EINVAL);
+    CHECK(shmdt(ptr + PAGE) == -1 && errno == EINVAL);
+    CHECK_MAPPED(4 * MIB);
+    CHECK_EQUAL(segment->slot.in_flight_bytes, 0);
+    CHECK_EQUAL(munmap(ptr, 4 * MIB), 0);
+    char *other = mmap(ptr, 4 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    CHECK(other == ptr);
+    CHECK(shmdt(ptr) == -1 && errno == EINVAL); /* something else is there now */
+    CHECK_MAPPED(4 * MIB);
+    munmap(other, 4 * MIB);
+    CHECK_MAPPED(0);
+}
+
+CASE(errno_is_left_alone)
+{
+    char *ptr;
+    errno = 77;
+    make(2 * MIB, &ptr);
+    CHECK_EQUAL(shmdt(ptr), 0);
+    CHECK_EQUAL(errno, 77);
+}
+
+CASE(forked_child_detaches_its_own)
+{
+    char *ptr;
+    int id = make(4 * MIB, &ptr), status = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        live_begin();
+        char *again = shmat(id, NULL, 0);
+        CHECK(again != NOWHERE);
+        CHECK_EQUAL(live(SG_DOMAIN_MAPPED) - base, 8 * MIB);
+        CHECK_EQUAL(shmdt(ptr) | shmdt(again), 0);
+        CHECK_EQUAL(live(SG_DOMAIN_MAPPED) - base, 0);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK_MAPPED(4 * MIB);
+    CHECK_EQUAL(shmdt(ptr), 0);
+    CHECK_MAPPED(0);
+}
+
+/* Under SPARKGUARD_LIMIT=32M: -1 and ENOMEM, and nobody has it attached. */
+CASE(refused)
+{
+    char *ptr;
+    int id = make(4 * MIB, &ptr), large = shmget(IPC_PRIVATE, 64 * MIB, IPC_CREAT | 0600);
+    struct shmid_ds info;
+    CHECK(large >= 0);
+    char *refused_ptr = shmat(large, NULL, 0);
+    int error = errno, answer = shmctl(large, IPC_STAT, &info);
+    shmctl(large, IPC_RMID, NULL);
+    CHECK(refused_ptr == NOWHERE && error == ENOMEM);
+    CHECK(answer == 0 && info.shm_nattch == 0);
+    CHECK_MAPPED(4 * MIB);
+    CHECK_EQUAL(refused_count(SG_DOMAIN_MAPPED), 1);
+    CHECK_EQUAL(segment->slot.in_flight_bytes, 0);
+    char *again = shmat(id, NULL, 0);
+    CHECK(again != NOWHERE);
+    CHECK_MAPPED(8 * MIB);
+}
+
+int main(int count, char **arguments)
+{
+    live_begin();
+    base = live(SG_DOMAIN_MAPPED);
+    return run_case(count, arguments);
+}
