@@ -1,8 +1,8 @@
 /*
  * cuda_sim.c - a simulated NVIDIA driver, built as libcuda.so.1, so that everything in front of a driver can be tested
  * on a machine without a GPU. This file: start, errors and cuGetProcAddress. Beside it: sim_device.c, sim_context.c,
- * sim_green.c, sim_graph.c, sim_stream.c, sim_memory.c, sim_managed.c, sim_array.c, sim_pool.c, sim_vmm.c, sim_query.c
- * (copies too); sim_faults.c reads the environment and plans failures, sim_hold.c delays, sim_ledger.c books, sim_machine.c plays the
+ * sim_green.c, sim_graph.c, sim_stream.c, sim_memory.c, sim_managed.c, sim_array.c, sim_pool.c, sim_vmm.c, sim_share.c,
+ * sim_multicast.c, sim_query.c (copies too); sim_faults.c reads the environment and plans failures, sim_hold.c delays, sim_ledger.c books, sim_machine.c plays the
  * machine around it, sim_core.c is the ground they stand on.
  *
  * Link with -Wl,-Bsymbolic: a driver hands out its own functions, whatever a preload exports.
@@ -47,8 +47,8 @@
  *
  * Where it is simpler than a driver: streams finish at once; managed memory is limited only by itself (live
  * managed bytes <= SGSIM_MEMORY); each process has a device of its own; contents of a VMM handle are not shared between
- * two mappings of it; of graphs there is the memory only; IPC, multicast, kernels and modules are absent. A child forked
- * after cuInit gets NOT_INITIALIZED, as from the real one.
+ * two mappings of it, nor between processes; of graphs there is the memory only; kernels and modules are absent. A child
+ * forked after cuInit gets NOT_INITIALIZED, as from the real one.
  */
 #define _GNU_SOURCE
 #include "sim_core.h"

@@ -49,9 +49,11 @@ void sgsim_hold(const char *symbol, int nth, const char *until);
 
 /*
  * Make the nth later call of the exported symbol call `work` first, in the caller's thread: what a driver does that uses
- * its own exports, and a way for a test to let others call in the middle of it. Counts as one of the 256.
+ * its own exports, and a way for a test to let others call in the middle of it. Counts as one of the 256. The same when it
+ * has done all it does, and has not returned yet.
  */
 void sgsim_inside(const char *symbol, int nth, void (*work)(void));
+void sgsim_behind(const char *symbol, int nth, void (*work)(void));
 
 /*
  * Touch managed memory of cuMemAllocManaged, `bytes` from `pointer` on, as a processor would: a fake machine gives the

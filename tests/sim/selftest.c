@@ -966,6 +966,7 @@ static void test_runtime_pools(void)
 }
 
 #include "selftest_machine.h"
+#include "selftest_share.h"
 
 /* ---- the file written at exit ---- */
 
@@ -1016,6 +1017,9 @@ static const struct scenario {
     {"own_pools", test_own_pools, {NULL}},
     {"stream_pools", test_stream_pools, {"SGSIM_DEVICES=2", "SGSIM_STREAMS=busy"}},
     {"vmm", test_vmm, {NULL}},
+    {"imports", test_imports, {NULL}},
+    {"descriptors", test_descriptors, {NULL}},
+    {"multicast", test_multicast, {"SGSIM_DEVICES=2"}},
     {"failures", test_failures, {"SGSIM_FAIL=cuMemAlloc_v2:2,cuMemFree_v2:1:700,cuMemAllocManaged:*"}},
     {"discrete", test_discrete, {"SGSIM_KIND=discrete", "SGSIM_DEVICES=2", "SGSIM_MEMORY=64M", "SGSIM_CONTEXT=8M"}},
     {"one_pool", test_one_pool, {"SGSIM_MEMORY=64M", "SGSIM_BACKING=touch"}},
@@ -1035,6 +1039,7 @@ static const struct scenario {
     {"late_free", test_late_free, {"SGSIM_LATE_FREE=100"}},
     {"context_cost", test_context_cost, {"SGSIM_CONTEXT=8M"}},
     {"touch", test_touch, {NULL}},
+    {"batches", test_batches, {NULL}},
     {"hold", test_hold, {"SGSIM_HOLD=cuMemFree_v2:2:60,cuMemAllocHost_v2:1:1"}},
     {"identity", test_identity, {"SGSIM_DEVICES=3", "CUDA_VISIBLE_DEVICES=2,0"}},
 };

@@ -242,6 +242,35 @@ static void test_touch(void)
     end_machine();
 }
 
+static void test_batches(void)
+{
+    CUdeviceptr pointer, parts[2];
+    size_t sizes[2] = {2 * MIB, 4 * MIB}, from[2] = {0, 1}, backwards[2] = {0, 0};
+    CUmemLocation places[2] = {{.type = CU_MEM_LOCATION_TYPE_DEVICE}, {.type = CU_MEM_LOCATION_TYPE_HOST}};
+    make_machine();
+    start();
+    OK(cuMemAllocManaged(&pointer, 16 * MIB, CU_MEM_ATTACH_GLOBAL));
+    parts[0] = pointer;
+    parts[1] = pointer + 2 * MIB;
+    FAILS(cuMemPrefetchBatchAsync(parts, sizes, 2, places, from, 2, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+    FAILS(cuMemPrefetchBatchAsync_ptsz(parts, sizes, 2, places, backwards, 2, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+    FAILS(cuMemDiscardBatchAsync(parts, sizes, 2, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemPrefetchBatchAsync(parts, sizes, 1, places, from, 1, 0, CU_STREAM_PER_THREAD));
+    CHECK(machine("available") == 78);
+    OK(cuMemPrefetchBatchAsync_ptsz(parts, sizes, 2, places, from, 2, 0, NULL));
+    CHECK(machine("available") == 74);
+    OK(cuMemDiscardBatchAsync(&parts[1], &sizes[1], 1, 0, CU_STREAM_PER_THREAD));
+    CHECK(machine("available") == 78);
+    OK(cuMemDiscardAndPrefetchBatchAsync(parts, sizes, 2, places, from, 2, 0, CU_STREAM_PER_THREAD));
+    OK(cuMemDiscardAndPrefetchBatchAsync_ptsz(parts, sizes, 2, places, from, 2, 0, NULL));
+    CHECK(machine("available") == 74);
+    OK(cuMemDiscardBatchAsync_ptsz(parts, sizes, 1, 0, NULL)); /* resident up to the last byte touched */
+    CHECK(machine("available") == 74 && sgsim_live_bytes("managed") == 16 * MIB);
+    OK(cuMemFree_v2(pointer));
+    CHECK(machine("available") == 80);
+    end_machine();
+}
+
 static void *allocate_held(void *context)
 {
     CUdeviceptr pointer;

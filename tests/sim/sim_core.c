@@ -36,7 +36,8 @@ struct sgsim_state sgsim;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned long calls[SGSIM_FN_COUNT];
 static struct sgsim_object *free_slots;
-static long owner_pid; /* 0 until the first call */
+static long owner_pid;                                                                      /* 0 until the first call */
+static __thread const struct sgsim_hold *behind __attribute__((tls_model("initial-exec"))); /* this call */
 
 static void fork_prepare(void)
 {
@@ -87,7 +88,8 @@ CUresult sgsim_enter(enum sgsim_function function, enum sgsim_need need)
     first_call();
     calls[function]++;
     const struct sgsim_hold *hold = sgsim_hold_due(function);
-    if (hold) { /* other threads may call meanwhile */
+    bool is_behind = hold && sgsim_hold_is_behind(hold);
+    if (hold && !is_behind) { /* other threads may call meanwhile */
         pthread_mutex_unlock(&lock);
         sgsim_hold_wait(hold);
         pthread_mutex_lock(&lock);
@@ -105,14 +107,17 @@ CUresult sgsim_enter(enum sgsim_function function, enum sgsim_need need)
         else if (context && !is_deaf_to_errors(function))
             error = context->error;
     }
-    if (error != CUDA_SUCCESS)
-        pthread_mutex_unlock(&lock);
-    return error;
+    behind = is_behind ? hold : NULL;
+    return error == CUDA_SUCCESS ? error : sgsim_leave(error);
 }
 
 CUresult sgsim_leave(CUresult result)
 {
+    const struct sgsim_hold *hold = behind;
+    behind = NULL;
     pthread_mutex_unlock(&lock);
+    if (hold)
+        sgsim_hold_wait(hold);
     return result;
 }
 

@@ -49,6 +49,7 @@ enum sgsim_role {
     SGSIM_REGISTRATION,
     SGSIM_POOL_BLOCK, /* owner: the segment it was cut from */
     SGSIM_GRAPH_BLOCK,
+    SGSIM_IMPORT, /* of an allocation of another process, not booked; references: of cuIpcOpenMemHandle, which made it */
     SGSIM_MAPPING, /* owner: the handle behind it */
     SGSIM_RESERVATION,
     SGSIM_SEGMENT, /* what a pool reserved; owner: the pool, references: live blocks */
@@ -71,6 +72,7 @@ struct sgsim_pool {
     uint64_t release_threshold, reserved, reserved_high, used, used_high;
     int reuse[3];
     bool is_default, is_doomed; /* doomed: destroyed by the program while blocks live */
+    bool is_imported;           /* nothing can be allocated from it */
 };
 
 /* One thing the driver knows. Slots are reused, never unmapped: a stale handle is found out, not followed. */
@@ -85,9 +87,9 @@ struct sgsim_object {
     enum sgsim_kind kind;
     int device;
     unsigned int references; /* of a handle, a primary context, a segment */
-    unsigned int mappings;   /* of a handle */
-    unsigned int flags;
-    bool is_active; /* context: usable; mapping: access was granted; segment: a free was not seen to be done */
+    unsigned int mappings;   /* of a handle, and handles imported of it */
+    unsigned int flags;      /* of a multicast object: devices of its team, and << 16 those that were added */
+    bool is_active;          /* context: usable; mapping: access was granted; segment: a free was not seen to be done */
     bool is_primary;
     CUresult error;             /* of a context: what a kernel left behind, and most calls answer from then on */
     struct sgsim_object *owner; /* the context, segment, pool or handle it belongs to */
@@ -95,6 +97,7 @@ struct sgsim_object {
     union {
         struct sgsim_pool pool;
         CUmemAllocationProp prop;
+        uint64_t exported; /* of an import: the exporter's key; flags is its pid */
         struct {
             struct sgsim_object *on[SGSIM_DEPENDENCIES]; /* what it comes behind */
             size_t count;
@@ -189,6 +192,11 @@ void sgsim_array_drop_context(const struct sgsim_object *context);
 void sgsim_pool_free_block(struct sgsim_object *block);
 void sgsim_pool_reset_device(int device);
 void sgsim_pool_synchronize(void);
+struct sgsim_object *sgsim_pool_find(CUmemoryPool handle);
+struct sgsim_object *sgsim_pool_new(const CUmemPoolProps *props);
+struct sgsim_object *sgsim_vmm_find(CUmemGenericAllocationHandle handle); /* NULL: it has no reference */
+struct sgsim_object *sgsim_vmm_handle_new(enum sgsim_kind kind, int device,
+                                          size_t size);       /* not booked; one reference */
 struct sgsim_object *sgsim_graph_of_capture(CUstream stream); /* NULL: the stream does not capture */
 CUresult sgsim_graph_capture_alloc(struct sgsim_object *graph, size_t size, int device, CUdeviceptr *pointer);
 CUresult sgsim_graph_capture_free(struct sgsim_object *graph, CUdeviceptr pointer);

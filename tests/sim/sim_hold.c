@@ -28,6 +28,7 @@ struct sgsim_hold {
     size_t milliseconds;
     char path[PATH_ROOM]; /* "": by time */
     void (*work)(void);   /* or NULL: to be called instead */
+    bool is_behind;
 };
 
 static struct sgsim_hold holds[MAX_HOLDS];
@@ -51,6 +52,11 @@ static bool plan(int function, long nth, const char *until, size_t length)
     hold->remaining = nth;
     hold_count++;
     return true;
+}
+
+bool sgsim_hold_is_behind(const struct sgsim_hold *hold)
+{
+    return hold->is_behind;
 }
 
 const struct sgsim_hold *sgsim_hold_due(enum sgsim_function function)
@@ -138,15 +144,25 @@ void sgsim_hold(const char *symbol, int nth, const char *until)
         sgsim_complain("sgsim_hold", symbol);
 }
 
-void sgsim_inside(const char *symbol, int nth, void (*work)(void))
+static void plan_work(const char *name, const char *symbol, int nth, void (*work)(void), bool is_behind)
 {
     int function = sgsim_find_function(symbol, strlen(symbol));
     sgsim_quiet_enter();
     bool is_sound = function >= 0 && nth > 0 && hold_count < MAX_HOLDS;
     if (is_sound)
-        holds[hold_count++] =
-            (struct sgsim_hold){.function = (enum sgsim_function)function, .remaining = nth, .work = work};
+        holds[hold_count++] = (struct sgsim_hold){
+            .function = (enum sgsim_function)function, .remaining = nth, .work = work, .is_behind = is_behind};
     sgsim_quiet_leave();
     if (!is_sound)
-        sgsim_complain("sgsim_inside", symbol);
+        sgsim_complain(name, symbol);
+}
+
+void sgsim_inside(const char *symbol, int nth, void (*work)(void))
+{
+    plan_work("sgsim_inside", symbol, nth, work, false);
+}
+
+void sgsim_behind(const char *symbol, int nth, void (*work)(void))
+{
+    plan_work("sgsim_behind", symbol, nth, work, true);
 }

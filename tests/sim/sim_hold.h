@@ -1,5 +1,6 @@
 /*
- * sim_hold.h - calls that stay inside the driver for a while (SGSIM_HOLD, sgsim_hold), before they do anything.
+ * sim_hold.h - calls that stay inside the driver for a while (SGSIM_HOLD, sgsim_hold), before they do anything, or when they
+ * have done it.
  */
 #ifndef SGSIM_SIM_HOLD_H
 #define SGSIM_SIM_HOLD_H
@@ -10,6 +11,7 @@ struct sgsim_hold;
 
 void sgsim_hold_configure(void);                                       /* with the lock held, once */
 const struct sgsim_hold *sgsim_hold_due(enum sgsim_function function); /* with the lock held; NULL: go on */
+bool sgsim_hold_is_behind(const struct sgsim_hold *hold);
 void sgsim_hold_wait(const struct sgsim_hold *hold);                   /* without the lock */
 
 #endif

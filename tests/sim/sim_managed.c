@@ -82,3 +82,80 @@ CUresult CUDAAPI cuMemPrefetchAsync_v2_ptsz(CUdeviceptr pointer, size_t bytes, C
     SGSIM_ENTER(cuMemPrefetchAsync_v2_ptsz, SGSIM_NEEDS_CONTEXT);
     return sgsim_leave(prefetch(pointer, bytes, flags == 0 && is_location(location), stream));
 }
+
+/* ---- batches ---- */
+
+/* What was resident from there on is dropped: cuda.h lets a driver do that, and to write to it or to prefetch it undoes it. */
+static CUresult discard(uintptr_t address, size_t bytes)
+{
+    struct sgsim_object *block = sgsim_index_covering(&sgsim.memory_index, address);
+    if (!block || block->role != SGSIM_LINEAR || block->kind != SGSIM_MANAGED ||
+        bytes > block->size - (address - block->key))
+        return CUDA_ERROR_INVALID_VALUE;
+    size_t offset = sgsim_round_up(address - block->key, SGSIM_KIB);
+    if (bytes != 0 && offset < block->resident && address - block->key + bytes >= block->resident) {
+        sgsim_machine_give(block->resident - offset);
+        block->resident = offset;
+    }
+    return CUDA_SUCCESS;
+}
+
+enum { PREFETCHES = 1, DISCARDS = 2 };
+
+static CUresult each_of(const CUdeviceptr *pointers, const size_t *sizes, size_t count, int what)
+{
+    CUresult error = CUDA_SUCCESS;
+    for (size_t i = 0; error == CUDA_SUCCESS && i < count; i++) {
+        if (what & DISCARDS)
+            error = discard((uintptr_t)pointers[i], sizes[i]);
+        if (error == CUDA_SUCCESS && what & PREFETCHES)
+            error = touch((uintptr_t)pointers[i], sizes[i]);
+    }
+    return error;
+}
+
+/* Each location stands for the operations from its index to the next one's. */
+static bool are_locations(const CUmemLocation *locations, const size_t *indexes, size_t locations_count, size_t count)
+{
+    if (!locations || !indexes || locations_count == 0 || locations_count > count || indexes[0] != 0)
+        return false;
+    for (size_t i = 0; i < locations_count; i++)
+        if (!is_location(locations[i]) || indexes[i] >= count || (i != 0 && indexes[i] <= indexes[i - 1]))
+            return false;
+    return true;
+}
+
+/* The legacy default stream is refused (cuda.h). */
+static CUresult batch(const CUdeviceptr *pointers, const size_t *sizes, size_t count, bool is_sound,
+                      unsigned long long flags, CUstream stream, bool is_ptsz, int what)
+{
+    if (!pointers || !sizes || count == 0 || !is_sound || flags != 0 || stream == CU_STREAM_LEGACY ||
+        (!stream && !is_ptsz))
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult error = sgsim_check_stream(stream);
+    return error == CUDA_SUCCESS ? each_of(pointers, sizes, count, what) : error;
+}
+
+#define PREFETCH_BATCH(name, is_ptsz, what) \
+    CUresult CUDAAPI name(CUdeviceptr *pointers, size_t *sizes, size_t count, CUmemLocation *locations, \
+                          size_t *indexes, size_t locations_count, unsigned long long flags, CUstream stream) \
+    { \
+        SGSIM_ENTER(name, SGSIM_NEEDS_CONTEXT); \
+        return sgsim_leave(batch(pointers, sizes, count, are_locations(locations, indexes, locations_count, count), \
+                                 flags, stream, is_ptsz, what)); \
+    }
+
+#define DISCARD_BATCH(name, is_ptsz) \
+    CUresult CUDAAPI name(CUdeviceptr *pointers, size_t *sizes, size_t count, unsigned long long flags, \
+                          CUstream stream) \
+    { \
+        SGSIM_ENTER(name, SGSIM_NEEDS_CONTEXT); \
+        return sgsim_leave(batch(pointers, sizes, count, true, flags, stream, is_ptsz, DISCARDS)); \
+    }
+
+PREFETCH_BATCH(cuMemPrefetchBatchAsync, false, PREFETCHES)
+PREFETCH_BATCH(cuMemPrefetchBatchAsync_ptsz, true, PREFETCHES)
+PREFETCH_BATCH(cuMemDiscardAndPrefetchBatchAsync, false, DISCARDS | PREFETCHES)
+PREFETCH_BATCH(cuMemDiscardAndPrefetchBatchAsync_ptsz, true, DISCARDS | PREFETCHES)
+DISCARD_BATCH(cuMemDiscardBatchAsync, false)
+DISCARD_BATCH(cuMemDiscardBatchAsync_ptsz, true)

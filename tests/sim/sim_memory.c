@@ -101,7 +101,9 @@ CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *pointer, size_t size, unsigned i
 static CUresult free_linear(uintptr_t address)
 {
     struct sgsim_object *block = sgsim_index_exact(&sgsim.memory_index, address);
-    if (!block || (block->role != SGSIM_LINEAR && block->role != SGSIM_POOL_BLOCK && block->role != SGSIM_GRAPH_BLOCK))
+    bool is_import = block && block->role == SGSIM_IMPORT && !block->references; /* of a pool */
+    if (!block || (block->role != SGSIM_LINEAR && block->role != SGSIM_POOL_BLOCK && block->role != SGSIM_GRAPH_BLOCK &&
+                   !is_import))
         return CUDA_ERROR_INVALID_VALUE;
     if (block->role == SGSIM_POOL_BLOCK)
         sgsim_pool_free_block(block);

@@ -124,7 +124,7 @@ static struct sgsim_object *find_room(struct sgsim_object *pool, size_t size, ui
 static CUresult allocate(CUdeviceptr *pointer, size_t size, struct sgsim_object *pool, CUstream stream)
 {
     uintptr_t address;
-    if (!pointer || size == 0 || !pool || pool->u.pool.is_doomed)
+    if (!pointer || size == 0 || !pool || pool->u.pool.is_doomed || pool->u.pool.is_imported)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult error = sgsim_check_stream(stream);
     if (error != CUDA_SUCCESS)
@@ -185,6 +185,8 @@ static CUresult free_async(CUdeviceptr pointer, CUstream stream)
         sgsim_pool_free_block(block);
     } else if (block && block->role == SGSIM_GRAPH_BLOCK)
         sgsim_graph_free_block(block);
+    else if (block && block->role == SGSIM_IMPORT && !block->references)
+        sgsim_block_drop(block);
     else
         return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
@@ -226,7 +228,7 @@ void sgsim_pool_reset_device(int device)
 
 /* ---- pools ---- */
 
-static struct sgsim_object *pool_new(const CUmemPoolProps *props)
+struct sgsim_object *sgsim_pool_new(const CUmemPoolProps *props)
 {
     struct sgsim_object *pool = sgsim_handle_new(SGSIM_POOL);
     if (!pool)
@@ -245,7 +247,7 @@ static struct sgsim_object *default_pool(int device)
     if (!sgsim.default_pool[device]) {
         CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
-        struct sgsim_object *pool = pool_new(&props);
+        struct sgsim_object *pool = sgsim_pool_new(&props);
         if (pool)
             pool->u.pool.is_default = true;
         sgsim.default_pool[device] = pool;
@@ -258,7 +260,7 @@ static struct sgsim_object *current_pool(int device)
     return sgsim.current_pool[device] ? sgsim.current_pool[device] : default_pool(device);
 }
 
-static struct sgsim_object *find_pool(CUmemoryPool handle)
+struct sgsim_object *sgsim_pool_find(CUmemoryPool handle)
 {
     struct sgsim_object *pool = sgsim_handle_find(handle, SGSIM_POOL);
     return pool && !pool->u.pool.is_doomed ? pool : NULL;
@@ -292,10 +294,10 @@ CUresult CUDAAPI cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
 CUresult CUDAAPI cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle)
 {
     SGSIM_ENTER(cuDeviceSetMemPool, SGSIM_NEEDS_INIT);
-    struct sgsim_object *pool = find_pool(handle);
+    struct sgsim_object *pool = sgsim_pool_find(handle);
     if (!sgsim_is_device(device))
         return sgsim_leave(CUDA_ERROR_INVALID_DEVICE);
-    if (!pool || pool->kind != SGSIM_DEVICE || pool->device != device)
+    if (!pool || pool->kind != SGSIM_DEVICE || pool->device != device || pool->u.pool.is_imported)
         return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
     sgsim.current_pool[device] = pool;
     return sgsim_leave(CUDA_SUCCESS);
@@ -310,7 +312,7 @@ static struct sgsim_object *elsewhere(bool is_managed)
         CUmemPoolProps props = {.allocType =
                                     is_managed ? CU_MEM_ALLOCATION_TYPE_MANAGED : CU_MEM_ALLOCATION_TYPE_PINNED,
                                 .location = {.type = CU_MEM_LOCATION_TYPE_HOST}};
-        struct sgsim_object *pool = pool_new(&props);
+        struct sgsim_object *pool = sgsim_pool_new(&props);
         if (pool)
             pool->u.pool.is_default = true;
         elsewhere_default[is_managed] = pool;
@@ -351,8 +353,8 @@ CUresult CUDAAPI cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CU
 CUresult CUDAAPI cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool handle)
 {
     SGSIM_ENTER(cuMemSetMemPool, SGSIM_NEEDS_INIT);
-    struct sgsim_object *pool = find_pool(handle);
-    if (!location || !pool || pool->u.pool.props.allocType != type ||
+    struct sgsim_object *pool = sgsim_pool_find(handle);
+    if (!location || !pool || pool->u.pool.is_imported || pool->u.pool.props.allocType != type ||
         pool->u.pool.props.location.type != location->type)
         return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
     if (pool->kind == SGSIM_DEVICE)
@@ -372,7 +374,7 @@ static CUresult create(CUmemoryPool *out, const CUmemPoolProps *props)
         return CUDA_ERROR_INVALID_DEVICE;
     if (props->location.type == CU_MEM_LOCATION_TYPE_INVALID && props->allocType != CU_MEM_ALLOCATION_TYPE_MANAGED)
         return CUDA_ERROR_INVALID_VALUE;
-    struct sgsim_object *pool = pool_new(props);
+    struct sgsim_object *pool = sgsim_pool_new(props);
     if (!pool)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *out = (CUmemoryPool)(void *)pool;
@@ -389,7 +391,7 @@ CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props
 CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool handle)
 {
     SGSIM_ENTER(cuMemPoolDestroy, SGSIM_NEEDS_INIT);
-    struct sgsim_object *pool = find_pool(handle);
+    struct sgsim_object *pool = sgsim_pool_find(handle);
     if (!pool || pool->u.pool.is_default)
         return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
     for (int i = 0; i < sgsim.devices; i++) {
@@ -409,7 +411,7 @@ CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool handle)
 CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool handle, size_t keep)
 {
     SGSIM_ENTER(cuMemPoolTrimTo, SGSIM_NEEDS_INIT);
-    struct sgsim_object *pool = find_pool(handle);
+    struct sgsim_object *pool = sgsim_pool_find(handle);
     if (!pool)
         return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
     trim(pool, keep);
@@ -472,14 +474,14 @@ static CUresult set_attribute(struct sgsim_pool *pool, CUmemPool_attribute attri
 CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void *value)
 {
     SGSIM_ENTER(cuMemPoolGetAttribute, SGSIM_NEEDS_INIT);
-    const struct sgsim_object *pool = find_pool(handle);
+    const struct sgsim_object *pool = sgsim_pool_find(handle);
     return sgsim_leave(pool && value ? get_attribute(&pool->u.pool, attribute, value) : CUDA_ERROR_INVALID_VALUE);
 }
 
 CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void *value)
 {
     SGSIM_ENTER(cuMemPoolSetAttribute, SGSIM_NEEDS_INIT);
-    struct sgsim_object *pool = find_pool(handle);
+    struct sgsim_object *pool = sgsim_pool_find(handle);
     return sgsim_leave(pool && value ? set_attribute(&pool->u.pool, attribute, value) : CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -496,7 +498,7 @@ static CUresult allocate_current(CUdeviceptr *pointer, size_t size, CUstream str
 static CUresult allocate_from(CUdeviceptr *pointer, size_t size, CUmemoryPool pool, CUstream stream)
 {
     CUresult error = sgsim_check_stream(stream);
-    return error == CUDA_SUCCESS ? allocate(pointer, size, find_pool(pool), stream) : error;
+    return error == CUDA_SUCCESS ? allocate(pointer, size, sgsim_pool_find(pool), stream) : error;
 }
 
 CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *pointer, size_t size, CUstream stream)

@@ -4,7 +4,8 @@
  * The one rule that matters to a ledger: the memory of a handle goes when all references to it AND
  * all mappings of it are gone. Pages exist from cuMemCreate on; the first mapping moves them
  * into the reservation and its end moves them back, so contents survive a remap. A second
- * mapping at the same time shows fresh zero pages: good enough for bookkeeping, not for data.
+ * mapping at the same time shows fresh zero pages: good enough for bookkeeping, not for data. A handle
+ * imported under another number is one of its own with the first as owner, which it keeps as a mapping does.
  */
 #define _GNU_SOURCE
 #include "sim_core.h"
@@ -78,6 +79,23 @@ static CUresult check_prop(const CUmemAllocationProp *prop)
     return is_device && !sgsim_is_device(prop->location.id) ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
 }
 
+struct sgsim_object *sgsim_vmm_handle_new(enum sgsim_kind kind, int device, size_t size)
+{
+    struct sgsim_object *handle = sgsim_handle_new(SGSIM_HANDLE);
+    if (!handle)
+        return NULL;
+    handle->backing = sgsim_map_backing(kind, size, false, &handle->backing_size);
+    if (!handle->backing) {
+        sgsim_handle_drop(handle);
+        return NULL;
+    }
+    handle->kind = kind;
+    handle->device = device;
+    handle->size = size;
+    handle->references = 1;
+    return handle;
+}
+
 static CUresult create(struct sgsim_object **out, size_t size, const CUmemAllocationProp *prop)
 {
     CUresult error = check_prop(prop);
@@ -89,19 +107,12 @@ static CUresult create(struct sgsim_object **out, size_t size, const CUmemAlloca
     error = sgsim_charge(kind, device, size);
     if (error != CUDA_SUCCESS)
         return error;
-    struct sgsim_object *handle = sgsim_handle_new(SGSIM_HANDLE);
-    if (handle)
-        handle->backing = sgsim_map_backing(kind, size, false, &handle->backing_size);
-    if (!handle || !handle->backing) {
-        if (handle)
-            sgsim_handle_drop(handle);
+    struct sgsim_object *handle = sgsim_vmm_handle_new(kind, device, size);
+    if (!handle) {
         sgsim_release(kind, device, size);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    handle->kind = kind;
-    handle->device = device;
-    handle->size = handle->charged = size;
-    handle->references = 1;
+    handle->charged = size;
     handle->u.prop = *prop;
     *out = handle;
     return CUDA_SUCCESS;
@@ -110,15 +121,20 @@ static CUresult create(struct sgsim_object **out, size_t size, const CUmemAlloca
 /* The only place where a handle's memory goes. */
 static void drop_if_unused(struct sgsim_object *handle)
 {
+    struct sgsim_object *shared = handle->owner;
     if (handle->references || handle->mappings)
         return;
     sgsim_release(handle->kind, handle->device, handle->charged);
     sgsim_unmap(handle->backing, handle->backing_size);
     sgsim_handle_drop(handle);
+    if (shared) {
+        shared->mappings--;
+        drop_if_unused(shared);
+    }
 }
 
 /* A handle whose last reference was released is no name any more, though a mapping may keep its memory. */
-static struct sgsim_object *find_handle(CUmemGenericAllocationHandle handle)
+struct sgsim_object *sgsim_vmm_find(CUmemGenericAllocationHandle handle)
 {
     struct sgsim_object *object = sgsim_handle_find((const void *)(uintptr_t)handle, SGSIM_HANDLE);
     return object && object->references ? object : NULL;
@@ -138,7 +154,7 @@ CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, 
 CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 {
     SGSIM_ENTER(cuMemRelease, SGSIM_NEEDS_INIT);
-    struct sgsim_object *object = find_handle(handle);
+    struct sgsim_object *object = sgsim_vmm_find(handle);
     if (!object)
         return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
     object->references--;
@@ -173,7 +189,7 @@ CUresult CUDAAPI cuMemGetAllocationGranularity(size_t *granularity, const CUmemA
 CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
 {
     SGSIM_ENTER(cuMemGetAllocationPropertiesFromHandle, SGSIM_NEEDS_INIT);
-    const struct sgsim_object *object = find_handle(handle);
+    const struct sgsim_object *object = sgsim_vmm_find(handle);
     if (!prop || !object)
         return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
     *prop = object->u.prop;
@@ -210,7 +226,7 @@ CUresult CUDAAPI cuMemMap(CUdeviceptr pointer, size_t size, size_t offset, CUmem
                           unsigned long long flags)
 {
     SGSIM_ENTER(cuMemMap, SGSIM_NEEDS_INIT);
-    struct sgsim_object *object = find_handle(handle);
+    struct sgsim_object *object = sgsim_vmm_find(handle);
     bool is_sound = object && offset == 0 && flags == 0 && is_granular(size) && size <= object->size;
     if (!is_sound || pointer % SGSIM_GRANULARITY != 0)
         return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
@@ -290,32 +306,5 @@ CUresult CUDAAPI cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUmemAcc
         flags |= (unsigned int)desc[i].flags;
     }
     set_access(address, size, flags);
-    return sgsim_leave(CUDA_SUCCESS);
-}
-
-/* ---- sharing: within one process, by fabric handles only; what is imported is the same handle once more ---- */
-
-CUresult CUDAAPI cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
-                                              CUmemAllocationHandleType type, unsigned long long flags)
-{
-    SGSIM_ENTER(cuMemExportToShareableHandle, SGSIM_NEEDS_INIT);
-    const struct sgsim_object *object = sgsim_handle_find((void *)(uintptr_t)handle, SGSIM_HANDLE);
-    if (!shareable || !object || type != CU_MEM_HANDLE_TYPE_FABRIC || flags != 0)
-        return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
-    *(CUmemFabricHandle *)shareable = (CUmemFabricHandle){{0}};
-    *(uint64_t *)shareable = handle;
-    return sgsim_leave(CUDA_SUCCESS);
-}
-
-CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
-                                                CUmemAllocationHandleType type)
-{
-    SGSIM_ENTER(cuMemImportFromShareableHandle, SGSIM_NEEDS_INIT);
-    uintptr_t key = shareable && type == CU_MEM_HANDLE_TYPE_FABRIC ? *(const uint64_t *)shareable : 0;
-    struct sgsim_object *object = sgsim_handle_find((void *)key, SGSIM_HANDLE);
-    if (!handle || !object || object->references == 0)
-        return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
-    object->references++;
-    *handle = key;
     return sgsim_leave(CUDA_SUCCESS);
 }
