@@ -67,8 +67,8 @@ SEAM := preload/real.c preload/lifecycle.c preload/hook_table.c preload/hook_hea
     preload/glibc_heap.c preload/map_change.c preload/hook_map.c preload/hook_shm.c \
     preload/hook_process.c preload/hook_dl.c \
     preload/cuda_device.c preload/cuda_call.c preload/context_memory.c preload/hook_cuda.c preload/array_format.c \
-    preload/pool_memory.c preload/hook_pool.c preload/hook_vmm.c preload/hook_graph.c preload/hook_context.c \
-    preload/hook_meminfo.c preload/hook_nvml.c preload/helper.c preload/watchdog.c preload/history.c \
+    preload/pool_memory.c preload/hook_pool.c preload/vmm_memory.c preload/hook_vmm.c preload/hook_graph.c \
+    preload/hook_context.c preload/hook_meminfo.c preload/hook_nvml.c preload/helper.c preload/watchdog.c preload/history.c \
     preload/history_file.c preload/hook_proc_address.c preload/hook_runtime.c preload/api.c
 SEAM_ASM := preload/dlsym.S
 

@@ -1,5 +1,5 @@
 /*
- * vmm.h - the lock for what CUDA's rarer calls keep in lists: VMM handles and mappings (hook_vmm.c), pools (hook_pool.c).
+ * vmm.h - the lock for what CUDA's rarer calls keep in lists: VMM handles and mappings (vmm_memory.c), pools (pool_memory.c).
  * Those calls take microseconds to milliseconds; a lock is cheap beside them.
  */
 #ifndef SG_VMM_H

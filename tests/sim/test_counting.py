@@ -259,6 +259,14 @@ def unmap(address, count=1):
     ok(cuda.cuMemUnmap(c_uint64(address), c_size_t(count * SIZE)))
 def release(h):
     ok(cuda.cuMemRelease(h))
+def share(h, kind=8):
+    s = (ctypes.c_char * 64)() if kind == 8 else c_int()
+    ok(cuda.cuMemExportToShareableHandle(byref(s), h, kind, c_ulonglong(0)))
+    return s
+def imported(s, kind=8):
+    h = c_uint64()
+    ok(cuda.cuMemImportFromShareableHandle(byref(h), s if kind == 8 else c_void_p(s.value if isinstance(s, c_int) else s), kind))
+    return h
 def point():
     quiet(device=live("device"), pinned=live("pinned"))
 """
@@ -289,8 +297,32 @@ VMM_CASES = {
         [1, 0],
     ),
     "imported_again_needs_one_more_release": (
-        "h = create(); s = (ctypes.c_char * 64)(); r = c_uint64(); ok(cuda.cuMemExportToShareableHandle(s, h, 8, c_ulonglong(0))); ok(cuda.cuMemImportFromShareableHandle(byref(r), s, 8)); release(h); point(); a = reserve(); map(a, r); release(r); point(); unmap(a); point()",
+        "h = create(); r = imported(share(h)); release(h); point(); a = reserve(); map(a, r); release(r); point(); unmap(a); point()",
         [1, 1, 0],
+    ),
+    "imported_under_another_number_outlives_the_exporter": (
+        "h = create(); r = imported(share(h, 1), 1); assert r.value != h.value; release(h); point(); a = reserve(); map(a, r); release(r); point(); unmap(a); point()",
+        [1, 1, 0],
+    ),
+    "exporter_outlives_what_is_imported_under_another_number": (
+        "h = create(); r = imported(share(h, 1), 1); a = reserve(); map(a, r); release(r); unmap(a); point(); release(h); point()",
+        [1, 0],
+    ),
+    "imported_of_an_import_keeps_it_too": (
+        "h = create(); r = imported(share(h, 1), 1); q = imported(share(r, 1), 1); release(h); release(r); point(); release(q); point()",
+        [1, 0],
+    ),
+    "several_exports_of_one_handle": (
+        "h = create(); s = share(h, 1); t = share(h, 1); q = imported(t, 1); r = imported(s, 1); release(h); release(r); point(); release(q); point()",
+        [1, 0],
+    ),
+    "failed_import_keeps_nothing": (
+        "h = create(); s = share(h, 1); fail('cuMemImportFromShareableHandle', 1, 700); q = c_uint64(); assert cuda.cuMemImportFromShareableHandle(byref(q), c_void_p(s.value), 1) == 700; point(); release(h); point()",
+        [1, 0],
+    ),
+    "failed_release_of_an_import_keeps_it": (
+        "h = create(); r = imported(share(h, 1), 1); release(h); fail('cuMemRelease', 1, 700); assert cuda.cuMemRelease(r) == 700; point(); release(r); point()",
+        [1, 0],
     ),
     "mapped_anew_after_unmap": ("h = create(); a = reserve(); map(a, h); unmap(a); map(a, h); release(h); point(); unmap(a); point()", [1, 0]),
 }
@@ -308,6 +340,68 @@ def test_handle(sim, case, domain, prop):
     last = points[-1][1]["domains"][domain]
     assert last["allocations"] == last["frees"] == max(expected)
     assert points[-1][1]["unmatched_frees"] == 0
+
+
+@pytest.mark.parametrize("kind", [1, 8])
+def test_what_another_process_exported_is_counted_there_only(sim, kind):
+    """And a descriptor received under the number of an own one that was closed is no import of one's own."""
+    points = sim.script_points(
+        VMM.replace("start()\n", "")
+        + f"""
+import os, socket
+here, there = socket.socketpair()
+pid = os.fork()
+if pid == 0:
+    start()
+    h = create()
+    s = share(h, {kind})
+    socket.send_fds(there, [b"-"], [s.value]) if {kind} == 1 else there.send(bytes(s))
+    there.recv(1)
+    os._exit(0)
+start()
+own = create()
+mine = share(own, {kind})
+if {kind} == 1:
+    os.close(mine.value)
+    _, [theirs], *_ = socket.recv_fds(here, 1, 1)
+    assert theirs == mine.value, "not the same number"
+else:
+    theirs = (ctypes.c_char * 64).from_buffer_copy(here.recv(64))
+r = imported(theirs, {kind})
+a = reserve(); map(a, r); release(r)
+point()
+release(own)
+point()
+unmap(a)
+point()
+here.send(b"-")
+os.waitpid(pid, 0)
+""",
+    )
+    assert [(said.device, live(entry)) for said, entry in points] == [(SIZE, SIZE), (0, 0), (0, 0)]
+
+
+def test_handle_released_while_another_thread_imports_it_is_counted_on(sim):
+    """The driver has taken the reference and has not answered yet when the exporter's last one goes."""
+    points = sim.script_points(
+        VMM
+        + """
+import threading
+h, q = create(), c_uint64()
+s = share(h, 1)
+def in_another_thread():
+    thread = threading.Thread(target=release, args=(h,))
+    thread.start()
+    thread.join()
+exporter = ctypes.CFUNCTYPE(None)(in_another_thread)
+cuda.sgsim_behind(b"cuMemImportFromShareableHandle", 1, exporter)
+ok(cuda.cuMemImportFromShareableHandle(byref(q), c_void_p(s.value), 1))
+point()
+release(q)
+point()
+"""
+    )
+    assert [(said.device, live(entry)) for said, entry in points] == [(SIZE, SIZE), (0, 0)]
 
 
 def test_handle_number_used_again_is_a_new_handle(sim):

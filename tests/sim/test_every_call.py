@@ -84,7 +84,7 @@ def handles():
     two = c_size_t(2 * MIB)
     if not got("cuMemCreate", byref(h), two, byref(ON_DEVICE), c_ulonglong(0)):
         return
-    if cuda.cuMemExportToShareableHandle(shareable, h, 8, c_ulonglong(0)) == 0 and got("cuMemImportFromShareableHandle", byref(imported), shareable, 8):
+    if got("cuMemExportToShareableHandle", shareable, h, 8, c_ulonglong(0)) and got("cuMemImportFromShareableHandle", byref(imported), shareable, 8):
         must("cuMemRelease", imported)
     ok(cuda.cuMemAddressReserve(byref(a), two, c_size_t(0), c_uint64(0), c_ulonglong(0)))
     is_mapped = got("cuMemMap", a, two, c_size_t(0), h, c_ulonglong(0))
