@@ -16,6 +16,8 @@ BUILD ?= $(if $(CROSS),build/$(CROSS),$(if $(SAN),build/$(SAN),build))
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 MANDIR ?= $(PREFIX)/share/man
+PYTHONDIR ?= $(PREFIX)/share/sparkguard
+BASHDIR ?= $(PREFIX)/share/bash-completion/completions
 V ?= 0
 Q := $(if $(filter 1,$(V)),,@)
 SAY = $(if $(filter 1,$(V)),@:,@printf '  %-7s %s\n')
@@ -82,10 +84,11 @@ unit_names := $(patsubst tests/unit/%.c,%,$(wildcard tests/unit/test_*.c))
 program_names := $(patsubst tests/preload/programs/%.c,%,$(wildcard tests/preload/programs/*.c))
 
 ##@ Building
-all: library tools ## build everything into build/
+all: library tools manual ## build everything into build/
 library: $(BUILD)/libsparkguard.so ## the library alone
 tools: $(TOOL_NAMES:%=$(BUILD)/%) ## the tools alone
-.PHONY: all library tools
+manual: $(BUILD)/man/libsparkguard.7
+.PHONY: all library tools manual
 
 $(BUILD)/obj/%.o: %.c | headers
 	$(SAY) CC $@
@@ -123,6 +126,17 @@ $(BUILD)/libtools.a: $(tool_objects)
 $(TOOL_NAMES:%=$(BUILD)/%): $(BUILD)/%: $(BUILD)/obj/tools/%.o $(BUILD)/libtools.a
 	$(SAY) LINK $@
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -o $@ $^ -lsmartcols -lm
+
+# Its list of variables grows from the table of options: name, kind, default, example and help of each in a line.
+$(BUILD)/man/libsparkguard.7: tools/libsparkguard.7.in include/options.def
+	$(SAY) MAN $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) -E -P -x c '-DSG_OPTION(ID,f,n,kind,fallback,example,help)=SPARKGUARD_##ID kind fallback example help' include/options.def | \
+	    awk -F '"' 'BEGIN {value["SIZE"] = "Ar SIZE"; value["SECONDS"] = "Ar SECONDS"; value["NUMBER"] = "Ar NUMBER"; \
+	            value["TEXT"] = "Ar NAME"; value["PATH"] = "Ar DIR"} \
+	        {split($$1, word, " "); choice = $$4; gsub(/\|/, " | ", choice); value["CHOICE"] = "Cm " choice; \
+	            print ".It Ev " word[1] " Ns = Ns " value[word[2]]; print $$6; if ($$2 != "") print ".Pq default: " $$2}' >$@.list
+	$(Q)sed -e '/^@ENVIRONMENT@$$/{r $@.list' -e 'd}' $< >$@
 
 # The hooks need CUDA's types: one sentence if the headers are not there.
 headers:
@@ -313,20 +327,36 @@ $(BUILD)/bench/%.so: tests/bench/%.c
 bench-programs: $(BUILD)/bench/pairs $(BUILD)/bench/table $(BUILD)/bench/empty.so $(BUILD)/bench/passthrough.so
 
 ##@ Installing
-install: all ## PREFIX, DESTDIR, LIBDIR, MANDIR
-	install -D -m 755 $(BUILD)/libsparkguard.so $(DESTDIR)$(LIBDIR)/libsparkguard.so
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(MANDIR)/man1
-	install -m 755 $(TOOL_NAMES:%=$(BUILD)/%) $(DESTDIR)$(PREFIX)/bin
-	install -m 644 $(TOOL_NAMES:%=tools/%.1) $(DESTDIR)$(MANDIR)/man1
-	install -D -m 644 include/sparkguard.h $(DESTDIR)$(PREFIX)/include/sparkguard.h
-	install -D -m 644 tools/sparkguard.py $(DESTDIR)$(PREFIX)/share/sparkguard/sparkguard.py
-	install -D -m 644 tools/sparkguard.3 $(DESTDIR)$(MANDIR)/man3/sparkguard.3
+VERSION := $(shell sed -n 's/^#define SG_VERSION_TEXT "\(.*\)"/\1/p' include/sparkguard_abi.h)
+
+# MODE:FILE:PLACE: what install puts in its place, uninstall takes from there.
+installed := 755:$(BUILD)/libsparkguard.so:$(LIBDIR)/libsparkguard.so \
+    $(foreach tool,$(TOOL_NAMES),755:$(BUILD)/$(tool):$(PREFIX)/bin/$(tool) \
+        644:tools/$(tool).1:$(MANDIR)/man1/$(tool).1 644:tools/sparkguard.bash:$(BASHDIR)/$(tool)) \
+    644:$(BUILD)/install/sparkguard.3:$(MANDIR)/man3/sparkguard.3 \
+    644:$(BUILD)/man/libsparkguard.7:$(MANDIR)/man7/libsparkguard.7 \
+    644:$(BUILD)/install/sparkguard.pc:$(LIBDIR)/pkgconfig/sparkguard.pc \
+    644:include/sparkguard.h:$(PREFIX)/include/sparkguard.h \
+    644:tools/sparkguard.py:$(PYTHONDIR)/sparkguard.py
+
+# They name the places of others.
+$(BUILD)/install/sparkguard.3: tools/sparkguard.3 force
+	@mkdir -p $(@D)
+	$(Q)sed 's,/usr/local/share/sparkguard,$(PYTHONDIR),' $< >$@
+$(BUILD)/install/sparkguard.pc: tools/sparkguard.pc.in force
+	@mkdir -p $(@D)
+	$(Q)sed 's,@PREFIX@,$(PREFIX),;s,@LIBDIR@,$(LIBDIR),;s,@VERSION@,$(VERSION),' $< >$@
+
+install: all $(BUILD)/install/sparkguard.3 $(BUILD)/install/sparkguard.pc ## PREFIX, DESTDIR, LIBDIR, MANDIR; PYTHONDIR, BASHDIR
+	$(Q)for each in $(installed); do \
+	    IFS=: read -r mode file place <<<"$$each"; \
+	    install -D -m $$mode $$file $(DESTDIR)$$place || exit; \
+	done
 
 uninstall: ## removes exactly that
-	rm -f $(DESTDIR)$(LIBDIR)/libsparkguard.so $(TOOL_NAMES:%=$(DESTDIR)$(PREFIX)/bin/%) \
-	    $(TOOL_NAMES:%=$(DESTDIR)$(MANDIR)/man1/%.1) $(DESTDIR)$(PREFIX)/include/sparkguard.h \
-	    $(DESTDIR)$(PREFIX)/share/sparkguard/sparkguard.py $(DESTDIR)$(MANDIR)/man3/sparkguard.3
+	rm -f $(foreach each,$(installed),$(DESTDIR)$(lastword $(subst :, ,$(each))))
 	rmdir $(DESTDIR)$(PREFIX)/share/sparkguard 2>/dev/null || true
+
 .PHONY: install uninstall
 
 ##@ Other

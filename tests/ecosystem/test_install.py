@@ -1,11 +1,78 @@
 """`make install` and `make uninstall`, into a folder of their own."""
 
+import os
+import re
 import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOLS = ("sparkguard", "sparkguard-report", "sparkguard-sweep", "sparkguard-doctor")
+INSTALLED = {
+    "lib/libsparkguard.so",
+    "lib/pkgconfig/sparkguard.pc",
+    "include/sparkguard.h",
+    "share/sparkguard/sparkguard.py",
+    "share/man/man3/sparkguard.3",
+    "share/man/man7/libsparkguard.7",
+    *(f"bin/{tool}" for tool in TOOLS),
+    *(f"share/man/man1/{tool}.1" for tool in TOOLS),
+    *(f"share/bash-completion/completions/{tool}" for tool in TOOLS),
+}
 
 
-def test_install_and_uninstall_are_each_others_opposite(make, tmp_path):
-    make("install", f"DESTDIR={tmp_path}", "PREFIX=/usr")
-    for name in ("include/sparkguard.h", "share/sparkguard/sparkguard.py", "share/man/man3/sparkguard.3"):
-        assert (tmp_path / "usr" / name).is_file(), name
-    make("uninstall", f"DESTDIR={tmp_path}", "PREFIX=/usr")
-    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+def files_below(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
+
+
+def test_uninstall_removes_exactly_what_install_put_there(make, tmp_path):
+    places = f"DESTDIR={tmp_path}", "PREFIX=/usr"
+    foreign = tmp_path / "usr/share/man/man1/other.1"
+    foreign.parent.mkdir(parents=True)
+    foreign.touch()
+    make("install", *places)
+    assert files_below(tmp_path / "usr") == INSTALLED | {"share/man/man1/other.1"}
+    make("uninstall", *places)
+    assert files_below(tmp_path) == {"usr/share/man/man1/other.1"}
+    assert not (tmp_path / "usr/share/sparkguard").exists()
+
+
+def test_every_place_can_be_chosen(make, tmp_path):
+    places = [f"{name}={tmp_path}/{name}" for name in ("PREFIX", "LIBDIR", "MANDIR", "PYTHONDIR", "BASHDIR")]
+    make("install", *places)
+    assert {name.split("/")[0] for name in files_below(tmp_path)} == {"PREFIX", "LIBDIR", "MANDIR", "PYTHONDIR", "BASHDIR"}
+    assert {path.name for path in (tmp_path / "PREFIX").iterdir()} == {"bin", "include"}
+    page = (tmp_path / "MANDIR/man3/sparkguard.3").read_text()
+    assert f"{tmp_path}/PYTHONDIR/sparkguard.py" in page and "/usr/local" not in page
+    make("uninstall", *places)
+    assert files_below(tmp_path) == set()
+
+
+def test_pkg_config_builds_a_program_and_names_the_library(make, tmp_path, guard):
+    make("install", f"PREFIX={tmp_path}")
+
+    def pkg_config(*arguments):
+        env = {**os.environ, "PKG_CONFIG_PATH": f"{tmp_path}/lib/pkgconfig"}
+        return subprocess.run(["pkg-config", *arguments, "sparkguard"], env=env, check=True, capture_output=True, text=True).stdout
+
+    version = subprocess.run([tmp_path / "bin/sparkguard", "--version"], capture_output=True, text=True).stdout.split()[1]
+    assert pkg_config("--modversion").strip() == version
+    program = tmp_path / "program"
+    source = '#include <stdio.h>\n#include <sparkguard.h>\nint main(void) { printf("%d\\n", sparkguard_active()); }\n'
+    flags = pkg_config("--cflags", "--libs").split()
+    subprocess.run(["cc", "-x", "c", "-", "-o", program, *flags], input=source, check=True, text=True)
+    assert guard.run([program], preload=[]).stdout == "0\n"
+    assert guard.run([program], preload=[pkg_config("--variable=preload").strip()]).stdout == "1\n"
+
+
+def test_the_library_s_manual_grows_from_the_options(build):
+    page = build / "man/libsparkguard.7"
+    shown = subprocess.run(["mandoc", "-T", "ascii", page], check=True, capture_output=True, text=True).stdout
+    words = " ".join(re.sub(".\b", "", shown).split())
+    for line in (
+        "SPARKGUARD_RESERVE=SIZE memory that must stay usable after every admitted request (default: 8%)",
+        "SPARKGUARD_WATCHDOG=off | warn | term second line of defence, for what no call announces (default: term)",
+        "SPARKGUARD_JOB=NAME name that groups processes SPARKGUARD_REPORT=",
+    ):
+        assert line in words
+    options = re.findall(r"^SG_OPTION\((\w+),", (ROOT / "include/options.def").read_text(), re.MULTILINE)
+    assert len(options) > 15 and [name for name in options if f" SPARKGUARD_{name}=" not in words] == []
