@@ -101,7 +101,7 @@ static uint64_t missing_of_segments(void)
 struct sg_map_shape sg_map_shape_of_segment(int id, int flags)
 {
     struct sg_map_shape shape = {.kind = SG_RANGE_NONE};
-    struct shmid_ds info;
+    struct shmid_ds info = {0};
     if (sg_syscall(SYS_shmctl, id, IPC_STAT, (long)&info, 0, 0, 0) < 0)
         return shape;
     uint64_t missing = missing_of_segments();

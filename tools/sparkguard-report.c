@@ -74,10 +74,22 @@ static error_t parse_interval(const char *argument, struct argp_state *state, in
     return 0;
 }
 
+static error_t parse_pid(const char *argument, uint32_t *pid)
+{
+    char *end;
+    errno = 0;
+    unsigned long number = strtoul(argument, &end, 10);
+    if (*pid != 0)
+        return refuse(argument, "is one PID too many; one at a time");
+    if (argument[0] < '0' || argument[0] > '9' || *end != '\0' || errno != 0 || number == 0 || number > INT32_MAX)
+        return refuse(argument, "is no process number; a good one: sparkguard-report 4711");
+    *pid = (uint32_t)number;
+    return 0;
+}
+
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     struct request *request = state->input;
-    char *end;
     switch (key) {
     case KEY_JSON:
         request->forms |= FORM_JSON;
@@ -117,14 +129,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         request->html_path = argument;
         return 0;
     case ARGP_KEY_ARG:
-        errno = 0;
-        unsigned long pid = strtoul(argument, &end, 10);
-        if (request->scope.pid != 0)
-            return refuse(argument, "is one PID too many; one at a time");
-        if (argument[0] < '0' || argument[0] > '9' || *end != '\0' || errno != 0 || pid == 0 || pid > INT32_MAX)
-            return refuse(argument, "is no process number; a good one: sparkguard-report 4711");
-        request->scope.pid = (uint32_t)pid;
-        return 0;
+        return parse_pid(argument, &request->scope.pid);
     case ARGP_KEY_INIT:
         state->err_stream = NULL; /* getopt's line on what is wrong is enough, without argp's two on --help */
         return 0;

@@ -12,6 +12,6 @@ struct sgsim_hold;
 void sgsim_hold_configure(void);                                       /* with the lock held, once */
 const struct sgsim_hold *sgsim_hold_due(enum sgsim_function function); /* with the lock held; NULL: go on */
 bool sgsim_hold_is_behind(const struct sgsim_hold *hold);
-void sgsim_hold_wait(const struct sgsim_hold *hold);                   /* without the lock */
+void sgsim_hold_wait(const struct sgsim_hold *hold); /* without the lock */
 
 #endif
