@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -23,6 +24,7 @@ TIMEOUT_SECONDS = 120  # one test; longer by @pytest.mark.timeout_seconds(N)
 
 
 def pytest_configure(config):
+    sys.executable = os.environ.get("GUARDED_PYTHON", sys.executable)  # one of the library's architecture
     config.addinivalue_line("markers", "timeout_seconds(n): ends the test after n seconds")
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) == signal.SIG_IGN:  # nohup and background jobs hand that on to every program
@@ -30,6 +32,21 @@ def pytest_configure(config):
     state = tempfile.TemporaryDirectory(prefix="sparkguard-state-")  # whoever names no history leaves none in the real home
     os.environ["XDG_STATE_HOME"] = state.name
     config.add_cleanup(state.cleanup)
+
+
+def pytest_collection_modifyitems(items):
+    """Under an emulator (tests/emulate), what it does otherwise than a machine is skipped: each line of the list says why."""
+    if "GUARDED_PYTHON" not in os.environ:
+        return
+    reasons = {}
+    for line in (ROOT / "tests/emulated.skip").read_text().splitlines():
+        if line and not line.startswith("#"):
+            name, _, reasons[name] = line.partition("  ")
+    for item in items:
+        name = f"{item.path.name}::{item.name}"
+        for known in (name, name.partition("[")[0]):
+            if known in reasons:
+                item.add_marker(pytest.mark.skip(reason=reasons[known].strip()))
 
 
 @pytest.hookimpl(hookwrapper=True)

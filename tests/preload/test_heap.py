@@ -3,6 +3,7 @@
 The programs heap_* check the library's figures from inside, in place, against malloc_usable_size; see heap_case.h.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -47,7 +48,7 @@ def run(guard, name, *arguments, env=None, **options):
 
 
 def shared_library(folder, name, source):
-    compiler = shutil.which("cc") or shutil.which("gcc")
+    compiler = shutil.which(os.environ.get("CC", "cc").split()[0])
     if compiler is None:
         pytest.skip("no C compiler")
     (folder / f"{name}.c").write_text(source)
@@ -117,7 +118,7 @@ def test_with_credit_only_counted_to_the_byte(guard):
 
 def test_report_of_a_running_program_tells_its_live_bytes(guard):
     script = "import sys\nb = bytearray(300 << 20)\nprint('ready', flush=True)\nsys.stdin.readline()"
-    process = guard.popen(["/usr/bin/python3", "-S", "-c", script], stdin=subprocess.PIPE)
+    process = guard.popen([os.environ.get("GUARDED_PYTHON", "/usr/bin/python3"), "-S", "-c", script], stdin=subprocess.PIPE)
     try:
         assert process.stdout.readline() == "ready\n"
         entry = guard.process(process.pid)

@@ -7,11 +7,15 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from said import values
 
 MIB, GIB = 1 << 20, 1 << 30
+# The build for the machine that the tests themselves run on: another one if the library's architecture is emulated.
+ROOT = Path(__file__).resolve().parents[2]
+NATIVE = ROOT / ("build" if "GUARDED_PYTHON" in os.environ else os.environ.get("BUILD", "build"))
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY and cudaErrorMemoryAllocation alike
 
 # A script's first lines: the driver by ctypes (so through dlsym on a handle of its own), as exact names.
@@ -197,7 +201,7 @@ class Simulated:
     @property
     def driver(self):
         """The simulated driver in this process, for what it says about fake machines; makes no driver call."""
-        library = ctypes.CDLL(str(self.build / "sim" / "libcuda.so.1"))
+        library = ctypes.CDLL(str(NATIVE / "sim" / "libcuda.so.1"))
         library.sgsim_machine_bytes.restype = ctypes.c_longlong
         library.sgsim_machine_bytes.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
         library.sgsim_machine_move.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_longlong]
