@@ -266,6 +266,7 @@ cross: ## build for aarch64 with warnings as errors; unit tests and some of the 
 	$(Q)scripts/install-deps build test cross
 	$(Q)$(MAKE) --no-print-directory CROSS=aarch64 WERROR=1 all unit sim programs
 	$(Q)$(MAKE) --no-print-directory sim
+	$(Q)scripts/check-structure build/aarch64/libsparkguard.so
 	$(Q)$(EMULATE) tests/run --unit
 	$(Q)$(EMULATE) tests/run $(EMULATED)
 endif
@@ -357,7 +358,10 @@ uninstall: ## removes exactly that
 	rm -f $(foreach each,$(installed),$(DESTDIR)$(lastword $(subst :, ,$(each))))
 	rmdir $(DESTDIR)$(PREFIX)/share/sparkguard 2>/dev/null || true
 
-.PHONY: install uninstall
+deb: ## a Debian package for this machine, or for CROSS=aarch64, in build/deb
+	$(Q)scripts/install-deps build deb $(if $(CROSS),cross)
+	$(Q)BUILD=$(BUILD) CROSS=$(CROSS) VERSION=$(VERSION) CUDA_HOME=$(CUDA_HOME) scripts/deb
+.PHONY: install uninstall deb
 
 ##@ Other
 clean: ## remove build/
