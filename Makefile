@@ -17,6 +17,7 @@ PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 MANDIR ?= $(PREFIX)/share/man
 PYTHONDIR ?= $(PREFIX)/share/sparkguard
+UNITDIR ?= $(PREFIX)/lib/systemd/system
 BASHDIR ?= $(PREFIX)/share/bash-completion/completions
 V ?= 0
 Q := $(if $(filter 1,$(V)),,@)
@@ -330,6 +331,8 @@ bench-programs: $(BUILD)/bench/pairs $(BUILD)/bench/table $(BUILD)/bench/empty.s
 ##@ Installing
 VERSION := $(shell sed -n 's/^#define SG_VERSION_TEXT "\(.*\)"/\1/p' include/sparkguard_abi.h)
 
+UNITS := $(notdir $(wildcard scripts/systemd/*))
+
 # MODE:FILE:PLACE: what install puts in its place, uninstall takes from there.
 installed := 755:$(BUILD)/libsparkguard.so:$(LIBDIR)/libsparkguard.so \
     $(foreach tool,$(TOOL_NAMES),755:$(BUILD)/$(tool):$(PREFIX)/bin/$(tool) \
@@ -338,17 +341,21 @@ installed := 755:$(BUILD)/libsparkguard.so:$(LIBDIR)/libsparkguard.so \
     644:$(BUILD)/man/libsparkguard.7:$(MANDIR)/man7/libsparkguard.7 \
     644:$(BUILD)/install/sparkguard.pc:$(LIBDIR)/pkgconfig/sparkguard.pc \
     644:include/sparkguard.h:$(PREFIX)/include/sparkguard.h \
-    644:tools/sparkguard.py:$(PYTHONDIR)/sparkguard.py
+    644:tools/sparkguard.py:$(PYTHONDIR)/sparkguard.py \
+    $(foreach unit,$(UNITS),644:$(BUILD)/install/$(unit):$(UNITDIR)/$(unit))
 
 # They name the places of others.
 $(BUILD)/install/sparkguard.3: tools/sparkguard.3 force
 	@mkdir -p $(@D)
 	$(Q)sed 's,/usr/local/share/sparkguard,$(PYTHONDIR),' $< >$@
+$(BUILD)/install/%: scripts/systemd/% force
+	@mkdir -p $(@D)
+	$(Q)sed 's,^ExecStart=,&$(PREFIX)/bin/,' $< >$@
 $(BUILD)/install/sparkguard.pc: tools/sparkguard.pc.in force
 	@mkdir -p $(@D)
 	$(Q)sed 's,@PREFIX@,$(PREFIX),;s,@LIBDIR@,$(LIBDIR),;s,@VERSION@,$(VERSION),' $< >$@
 
-install: all $(BUILD)/install/sparkguard.3 $(BUILD)/install/sparkguard.pc ## PREFIX, DESTDIR, LIBDIR, MANDIR; PYTHONDIR, BASHDIR
+install: all $(BUILD)/install/sparkguard.3 $(BUILD)/install/sparkguard.pc $(UNITS:%=$(BUILD)/install/%) ## PREFIX, DESTDIR, LIBDIR, MANDIR; PYTHONDIR, BASHDIR, UNITDIR
 	$(Q)for each in $(installed); do \
 	    IFS=: read -r mode file place <<<"$$each"; \
 	    install -D -m $$mode $$file $(DESTDIR)$$place || exit; \

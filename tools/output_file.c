@@ -19,8 +19,7 @@ struct output {
     void *content;
 };
 
-/* A link counts as something else, and stays one. */
-static bool is_no_regular_file(const char *path)
+bool report_output_is_in_place(const char *path)
 {
     struct stat status;
     return lstat(path, &status) == 0 && !S_ISREG(status.st_mode);
@@ -30,7 +29,7 @@ bool report_output_may_write(const char *path, const char *suffix)
 {
     const size_t ending = strlen(suffix), length = strlen(path);
     bool is_named_so = length > ending && strcmp(path + length - ending, suffix) == 0;
-    return is_named_so || strcmp(path, "-") == 0 || is_no_regular_file(path);
+    return is_named_so || strcmp(path, "-") == 0 || report_output_is_in_place(path);
 }
 
 /* Ends the stream: 0, or why it did not take everything. */
@@ -72,11 +71,11 @@ int report_output_write(const char *path, const char *what, void (*put)(FILE *st
     int error;
     if (strcmp(path, "-") == 0)
         error = write_stream(&output, stdout);
-    else if (is_no_regular_file(path))
+    else if (report_output_is_in_place(path))
         error = write_stream(&output, fopen(path, "we"));
     else
         error = replace_file(&output, path);
-    if (error == 0)
+    if (error == 0 || error == EPIPE) /* a reader that has gone away knows */
         return REPORT_SHOWN;
     char *name = report_text_printable(strcmp(path, "-") == 0 ? what : path, false);
     fprintf(stderr, "sparkguard-report: cannot write %s: %s\n", name, strerror(error));

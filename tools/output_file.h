@@ -7,6 +7,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+/* Whether there is something that is no regular file, as /dev/stdout or a link: that is written in place and stays. */
+bool report_output_is_in_place(const char *path);
+
 /* Whether a name may be written to: one that ends with `suffix` and is more than that, "-" for stdout, or something there
  * that is no regular file, as /dev/stdout. */
 bool report_output_may_write(const char *path, const char *suffix);

@@ -226,6 +226,8 @@ void report_say_complaints(struct report *report);
 struct report_process *report_process_from(const struct report_segment *segment);
 void report_process_free(struct report_process *process);
 void report_select(struct report *report, const struct report_scope *scope);
+/* Whether something was asked for that may not be there. */
+bool report_scope_is_narrow(const struct report_scope *scope);
 void report_machine_fill(struct report *report);
 void report_unguarded_fill(struct report *report);
 void report_neighbours_fill(struct report *report);

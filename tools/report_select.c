@@ -85,6 +85,11 @@ static void keep_pid(struct report *report, uint32_t pid, bool is_all)
     }
 }
 
+bool report_scope_is_narrow(const struct report_scope *scope)
+{
+    return scope->pid != 0 || scope->job != NULL || scope->is_last || scope->since_ns != 0;
+}
+
 void report_select(struct report *report, const struct report_scope *scope)
 {
     if (scope->job != NULL)
@@ -95,6 +100,6 @@ void report_select(struct report *report, const struct report_scope *scope)
         keep_last(report);
     if (scope->pid != 0)
         keep_pid(report, scope->pid, scope->is_all);
-    else if (scope->job == NULL && !scope->is_last && scope->since_ns == 0 && !scope->is_all)
+    else if (!report_scope_is_narrow(scope) && !scope->is_all)
         keep_present(report);
 }

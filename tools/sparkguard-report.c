@@ -15,6 +15,7 @@
 #include "html_page.h"
 #include "output_file.h"
 #include "plot.h"
+#include "prometheus.h"
 #include "render.h"
 #include "report.h"
 #include "since.h"
@@ -25,20 +26,36 @@ const char *argp_program_version = "sparkguard-report " SG_VERSION_TEXT;
 
 struct request {
     struct report_scope scope;
-    char **directories;    /* of the scope, with room for as many as there are arguments */
-    int64_t watch_ns;      /* the interval; 0: once */
-    unsigned forms;        /* asked for: at most one */
-    const char *plot_path; /* NULL: no plot */
-    const char *html_path; /* NULL: no page */
+    char **directories;      /* of the scope, with room for as many as there are arguments */
+    int64_t watch_ns;        /* the interval; 0: once */
+    unsigned forms;          /* asked for: at most one */
+    const char *plot_path;   /* NULL: no plot */
+    const char *html_path;   /* NULL: no page */
+    const char *output_path; /* NULL: stdout */
 };
 
-enum { FORM_JSON = 1, FORM_CSV = 2 };
+enum { FORM_JSON = 1, FORM_CSV = 2, FORM_PROMETHEUS = 4 };
 
-enum { KEY_JSON = 256, KEY_CSV, KEY_JOB, KEY_ALL, KEY_LAST, KEY_SINCE, KEY_DIR, KEY_WATCH, KEY_PLOT, KEY_HTML };
+enum {
+    KEY_JSON = 256,
+    KEY_CSV,
+    KEY_PROMETHEUS,
+    KEY_OUTPUT,
+    KEY_JOB,
+    KEY_ALL,
+    KEY_LAST,
+    KEY_SINCE,
+    KEY_DIR,
+    KEY_WATCH,
+    KEY_PLOT,
+    KEY_HTML
+};
 
 static const struct argp_option options[] = {
     {"json", KEY_JSON, NULL, 0, "print JSON, for programs", 0},
     {"csv", KEY_CSV, NULL, 0, "print CSV, a row for each process", 0},
+    {"prometheus", KEY_PROMETHEUS, NULL, 0, "print metrics for node_exporter's textfile collector", 0},
+    {"output", KEY_OUTPUT, "FILE", 0, "write FILE, which has its name only when it is whole", 0},
     {"job", KEY_JOB, "NAME", 0, "one job, running or ended", 0},
     {"last", KEY_LAST, NULL, 0, "the job that was started last", 0},
     {"since", KEY_SINCE, "WHEN", 0, "jobs from WHEN on: 2h, 30min, 13:06, yesterday, 2026-11-20T13:06, @EPOCH", 0},
@@ -87,6 +104,16 @@ static error_t parse_pid(const char *argument, uint32_t *pid)
     return 0;
 }
 
+static error_t check_forms(const struct request *request)
+{
+    bool is_watch = request->watch_ns != 0, is_plot = request->plot_path != NULL, is_page = request->html_path != NULL;
+    if (__builtin_popcount(request->forms) + is_watch + is_plot + is_page > 1)
+        return refuse("--json, --csv, --prometheus, --watch, --plot and --html", "exclude each other");
+    if (request->output_path != NULL && (is_watch || is_plot || is_page))
+        return refuse("--output", "is for neither --watch nor --plot nor --html");
+    return 0;
+}
+
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     struct request *request = state->input;
@@ -96,6 +123,14 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case KEY_CSV:
         request->forms |= FORM_CSV;
+        return 0;
+    case KEY_PROMETHEUS:
+        request->forms |= FORM_PROMETHEUS;
+        return 0;
+    case KEY_OUTPUT:
+        if (argument[0] == '\0')
+            return refuse("nothing", "is no name of a file; a good one: --output=report.json");
+        request->output_path = argument;
         return 0;
     case KEY_JOB:
         request->scope.job = argument;
@@ -134,11 +169,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         state->err_stream = NULL; /* getopt's line on what is wrong is enough, without argp's two on --help */
         return 0;
     case ARGP_KEY_END:
-        if (__builtin_popcount(request->forms) + (request->watch_ns != 0) + (request->plot_path != NULL) +
-                (request->html_path != NULL) >
-            1)
-            return refuse("--json, --csv, --watch, --plot and --html", "exclude each other");
-        return 0;
+        return check_forms(request);
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -152,11 +183,6 @@ static const struct argp parser = {
            "Exit status: 0 shown, 1 nothing matches, 2 usage, 3 a file cannot be trusted or the output "
            "not written.",
 };
-
-static bool is_narrowed(const struct report_scope *scope)
-{
-    return scope->pid != 0 || scope->job != NULL || scope->is_last || scope->since_ns != 0;
-}
 
 static void say_nothing_matches(const struct report *report, const struct report_scope *scope)
 {
@@ -191,27 +217,63 @@ static int conclude(struct report *report, const struct report_scope *scope)
         is_missing = true;
         is_unread = is_unread || directory->error != ENOENT;
     }
-    if (!is_missing && report->jobs == NULL && is_narrowed(scope))
+    if (!is_missing && report->jobs == NULL && report_scope_is_narrow(scope))
         say_nothing_matches(report, scope);
     bool has_no_history = report->history_error != 0 && report->history_error != ENOENT;
     if (has_no_history)
         fprintf(stderr, "sparkguard-report: %s: %s\n", report->history, strerror(report->history_error));
     if (report->complaint_count > 0 || is_unread || has_no_history)
         return REPORT_UNTRUSTED;
-    if (is_missing || (report->jobs == NULL && is_narrowed(scope)))
+    if (is_missing || (report->jobs == NULL && report_scope_is_narrow(scope)))
         return REPORT_NO_MATCH;
     return REPORT_SHOWN;
 }
 
-/* Ends stdout: `status`, or 3 if it did not take everything. A reader that has gone away knows. */
-static int finish(int status)
+static struct report *gather(const struct request *request)
 {
-    bool has_failed = ferror(stdout) != 0; /* in the midst; fclose(3) tells of the end only */
-    errno = 0;
-    if ((fclose(stdout) == 0 && !has_failed) || errno == EPIPE)
-        return status;
-    fprintf(stderr, "sparkguard-report: cannot write the report: %s\n", strerror(errno != 0 ? errno : EIO));
-    return REPORT_UNTRUSTED;
+    struct report_scope scope = request->scope;
+    if (request->watch_ns != 0)
+        return report_watch(&request->scope, request->watch_ns);
+    if (request->forms & FORM_PROMETHEUS) { /* counters are of all */
+        scope.pid = 0;
+        scope.job = NULL;
+        scope.is_last = false;
+        scope.since_ns = 0;
+        scope.is_all = true;
+    }
+    return report_build(&scope);
+}
+
+struct shown {
+    struct report *report;
+    const struct request *request;
+};
+
+static void put_report(FILE *stream, void *content)
+{
+    const struct shown *shown = content;
+    const struct request *request = shown->request;
+    const struct report_scope *scope = &request->scope;
+    struct report *report = shown->report;
+    if (request->forms & FORM_JSON) {
+        report_render_json(report, stream);
+    } else if (request->forms & FORM_CSV) {
+        report_render_csv(report, stream);
+    } else if (request->forms & FORM_PROMETHEUS) {
+        report_render_prometheus(report, scope, request->output_path, stream);
+    } else if (request->watch_ns == 0 && (report->jobs != NULL || !report_scope_is_narrow(scope))) {
+        struct report_style style = report_style_of(stream);
+        report_render_text(report, scope, &style);
+    }
+}
+
+static int write_report(struct report *report, const struct request *request)
+{
+    struct shown shown = {report, request};
+    const char *path = request->output_path != NULL ? request->output_path : "-";
+    int written = report_output_write(path, "the report", put_report, &shown),
+        status = conclude(report, &request->scope);
+    return written != REPORT_SHOWN ? written : status;
 }
 
 /* What is written into a file of its own; a page also says what could not be read. */
@@ -239,24 +301,10 @@ int main(int argc, char **argv)
     if (argp_parse(&parser, argc, argv, 0, NULL, &request) != 0)
         return REPORT_USAGE;
     request.scope.wants_history = request.scope.directory_count == 0 && request.watch_ns == 0;
-    struct report *report =
-        request.watch_ns != 0 ? report_watch(&request.scope, request.watch_ns) : report_build(&request.scope);
-    if (request.plot_path != NULL || request.html_path != NULL) {
-        int status = write_document(report, &request);
-        report_free(report);
-        free(request.directories);
-        return status;
-    }
-    if (request.forms & FORM_JSON) {
-        report_render_json(report, stdout);
-    } else if (request.forms & FORM_CSV) {
-        report_render_csv(report, stdout);
-    } else if (request.watch_ns == 0 && (report->jobs != NULL || !is_narrowed(&request.scope))) {
-        struct report_style style = report_style_of(stdout);
-        report_render_text(report, &request.scope, &style);
-    }
-    int status = conclude(report, &request.scope);
+    struct report *report = gather(&request);
+    bool is_document = request.plot_path != NULL || request.html_path != NULL;
+    int status = is_document ? write_document(report, &request) : write_report(report, &request);
     report_free(report);
     free(request.directories);
-    return finish(status);
+    return status;
 }

@@ -5,6 +5,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ("sparkguard", "sparkguard-report", "sparkguard-sweep", "sparkguard-doctor")
 INSTALLED = {
@@ -16,9 +18,10 @@ INSTALLED = {
     "share/man/man7/libsparkguard.7",
     *(f"bin/{tool}" for tool in TOOLS),
     *(f"share/man/man1/{tool}.1" for tool in TOOLS),
+    "lib/systemd/system/sparkguard-metrics.service",
+    "lib/systemd/system/sparkguard-metrics.timer",
     *(f"share/bash-completion/completions/{tool}" for tool in TOOLS),
 }
-
 
 def files_below(folder):
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
@@ -37,9 +40,9 @@ def test_uninstall_removes_exactly_what_install_put_there(make, tmp_path):
 
 
 def test_every_place_can_be_chosen(make, tmp_path):
-    places = [f"{name}={tmp_path}/{name}" for name in ("PREFIX", "LIBDIR", "MANDIR", "PYTHONDIR", "BASHDIR")]
+    places = [f"{name}={tmp_path}/{name}" for name in ("PREFIX", "LIBDIR", "MANDIR", "PYTHONDIR", "BASHDIR", "UNITDIR")]
     make("install", *places)
-    assert {name.split("/")[0] for name in files_below(tmp_path)} == {"PREFIX", "LIBDIR", "MANDIR", "PYTHONDIR", "BASHDIR"}
+    assert {name.split("/")[0] for name in files_below(tmp_path)} == {"PREFIX", "LIBDIR", "MANDIR", "PYTHONDIR", "BASHDIR", "UNITDIR"}
     assert {path.name for path in (tmp_path / "PREFIX").iterdir()} == {"bin", "include"}
     page = (tmp_path / "MANDIR/man3/sparkguard.3").read_text()
     assert f"{tmp_path}/PYTHONDIR/sparkguard.py" in page and "/usr/local" not in page
@@ -76,3 +79,17 @@ def test_the_library_s_manual_grows_from_the_options(build):
         assert line in words
     options = re.findall(r"^SG_OPTION\((\w+),", (ROOT / "include/options.def").read_text(), re.MULTILINE)
     assert len(options) > 15 and [name for name in options if f" SPARKGUARD_{name}=" not in words] == []
+
+
+def test_units_are_what_systemd_understands(make, tmp_path):
+    """And they name the tool where it is installed."""
+    prefix = tmp_path / "prefix"
+    make("install", f"PREFIX={prefix}")
+    units = sorted((prefix / "lib/systemd/system").iterdir())
+    assert [unit.name for unit in units] == ["sparkguard-metrics.service", "sparkguard-metrics.timer"]
+    assert f"\nExecStart={prefix}/bin/sparkguard-report --prometheus " in units[0].read_text()
+    try:
+        done = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("no systemd-analyze here")
+    assert (done.returncode, done.stderr) == (0, "")

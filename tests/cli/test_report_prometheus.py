@@ -1,0 +1,286 @@
+"""sparkguard-report --prometheus and --output: series that Prometheus can keep for years, counters that never fall, files
+that are whole. tests/ecosystem/test_prometheus.py shows the same to the real one."""
+
+import os
+import re
+import stat
+import subprocess
+import time
+
+import pytest
+from conftest import GIB, MIB
+from test_report import compare, four_states  # noqa: F401 (a fixture)
+
+SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)+)\})? (-?\d+)')
+LONG_AGO = {"started_time_ns": 10**18, "ended_time_ns": 10**18 + 10**9}
+LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
+UNESCAPED = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
+
+
+def parse(text):
+    """{(name, labels): value}, strictly: each series once, each family in one piece with its HELP and TYPE before it."""
+    series, types, family = {}, {}, None
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            family, kind = line.split()[2:]
+            assert family not in types and (kind == "counter") == family.endswith("_total")
+            types[family] = kind
+        elif not line.startswith("#"):
+            name, labels, value = SAMPLE.fullmatch(line).groups()
+            pairs = [(k, re.sub(r"\\.", lambda m: UNESCAPED[m[0]], v)) for k, v in LABEL.findall(labels or "")]
+            key = (name, tuple(sorted(pairs)))
+            assert name == family and key not in series, line
+            series[key] = int(value)
+    return series
+
+
+def values(series, metric, /, **labels):
+    """Of the series of this name that have these labels."""
+    return [v for (n, pairs), v in series.items() if n == "sparkguard_" + metric and labels.items() <= dict(pairs).items()]
+
+
+def metrics(report, *arguments, status=0):
+    done = report.run("--prometheus", *arguments)
+    assert done.returncode == status, done.stderr
+    return parse(done.stdout)
+
+
+def without_unguarded(text):
+    return "".join(line for line in text.splitlines(True) if "sparkguard_unguarded_" not in line)
+
+
+def test_metrics_of_all_states_are_golden(four_states):  # noqa: F811
+    done = four_states.run("--prometheus")
+    assert done.returncode == 0
+    parse(done.stdout)
+    compare("states.prom", without_unguarded(done.stdout.replace(str(four_states.directory), "DIR")))
+
+
+def test_figures_are_those_of_json(four_states):  # noqa: F811
+    series, machine = metrics(four_states), four_states.json()["machine"]
+    for name in ("total", "available", "usable", "reserve", "floor", "promised", "unaccounted", "swap_total", "swap_used"):
+        assert values(series, f"machine_{name}_bytes") == [machine[f"{name}_bytes"]]
+    assert values(series, "machine_headroom_bytes") == [machine["usable_bytes"] - machine["reserve_bytes"]]
+    assert values(series, "machine_sharing") == [1] and values(series, "machine_unified") == [1]
+    assert values(series, "job_live_bytes", sparkguard_job="train") == [7 * GIB]
+    assert values(series, "device_live_bytes", device="0", name="NVIDIA GB10") == [6 * GIB]
+    assert values(series, "refusals_total", domain="device") == [1] and values(series, "refused_bytes_total") == [14 * GIB]
+
+
+def test_what_is_unknown_has_no_series(make, report):
+    report.machine(MemTotal=128 * GIB)
+    with make(state="running").write_live(report.directory):
+        series = metrics(report)
+    names = {name for name, _ in series}
+    for unknown in ("available", "usable", "headroom", "unaccounted", "swap_used", "cgroup_limit"):
+        assert f"sparkguard_machine_{unknown}_bytes" not in names
+    assert not names & {"sparkguard_machine_unified", "sparkguard_job_limit_bytes", "sparkguard_device_live_bytes"}
+
+
+def test_headroom_may_be_below_zero(report):
+    report.machine(MemTotal=128 * GIB, MemAvailable=GIB)
+    assert values(metrics(report), "machine_headroom_bytes")[0] < 0
+
+
+# ---- which series ---------------------------------------------------------------------------------------------------
+
+
+def test_a_thousand_processes_are_few_series(make, report):
+    for pid in range(1, 1000):
+        make(pid=pid, job=f"old {pid}", **LONG_AGO).write(report.directory)
+    held = [make(pid=2000 + n, state="running").domain("heap", granted=n * 100 * MIB).write_live(report.directory) for n in range(30)]
+    series = metrics(report)
+    for file in held:
+        file.close()
+    assert values(series, "machine_guarded_processes") == [30]
+    assert len(values(series, "job_live_bytes")) == 1  # the old ones are long gone
+    assert sorted(values(series, "process_live_bytes")) == [n * 100 * MIB for n in range(14, 30)]  # 1 % of the machine
+    assert len(values(metrics(report, "--all"), "job_live_bytes")) == 1000
+
+
+def test_a_job_that_has_just_ended_is_shown_with_nothing_live(make, report):
+    now = int(time.time() * 1e9)
+    make(pid=1, job="new", started_time_ns=now - 10**10, ended_time_ns=now - 10**9).domain("heap", granted=GIB).peak(
+        time_ns=now - 2 * 10**9, heap=3 * GIB
+    ).write(report.directory)
+    make(pid=2, job="old", **LONG_AGO).write(report.directory)
+    series = metrics(report)
+    assert values(series, "job_live_bytes") == [0] and values(series, "job_peak_bytes", sparkguard_job="new") == [3 * GIB]
+    assert values(metrics(report, "--job", "old"), "job_peak_bytes", sparkguard_job="old") == [0]
+
+
+def test_labels_of_any_bytes_are_utf8_and_no_two_the_same(make, report):
+    names = [b'a"b', b"a\\b", b"a\nb", b"a\\x0ab", b"\x9b", b"\xc2\x9b", b"\\x9b", b"\xe2\x80\xae", b"{},=", b""]
+    files = []
+    for number, name in enumerate(names):
+        segment = make(pid=2000 + number, job=name, state="running", command=b'python\n-c "' + name)
+        files.append(segment.domain("heap", granted=2 * GIB).write_live(report.directory))
+    series = metrics(report)  # text: UTF-8, or the decoding fails
+    for file in files:
+        file.close()
+    jobs = {dict(pairs)["sparkguard_job"] for name, pairs in series if name == "sparkguard_job_live_bytes"}
+    assert jobs == {'a"b', r"a\x5cb", r"a\x0ab", r"a\x5cx0ab", r"\x9b", r"\xc2\x9b", r"\x5cx9b", r"\xe2\x80\xae", "{},=", ""}
+    assert len(values(series, "process_live_bytes")) == len(names)
+
+
+def test_processes_of_one_number_in_two_containers_are_two(make, report):
+    first = make(pid=7, state="running").domain("heap", granted=2 * GIB)
+    second = make(pid=7, state="running").domain("heap", granted=3 * GIB)
+    second.name = "7-1.segment"
+    with first.write_live(report.directory), second.write_live(report.directory):
+        assert sorted(values(metrics(report), "process_live_bytes", pid="7")) == [2 * GIB, 3 * GIB]
+
+
+def test_long_commands_are_cut(make, report):
+    with make(state="running", command="python " + "é" * 100 + " --token=x").domain("heap", granted=2 * GIB).write_live(report.directory):
+        done = report.run("--prometheus")
+    assert f'command="python {"é" * 38}..."' in done.stdout and "token" not in done.stdout
+
+
+def test_directories_of_several_users_are_told_apart(make, report, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    with make(state="running").domain("heap", granted=GIB).write_live(report.directory):
+        with make(state="running").domain("heap", granted=2 * GIB).write_live(other):
+            series = metrics(report, "--dir", report.directory, "--dir", other)
+    assert values(series, "job_live_bytes", directory=str(other)) == [2 * GIB]
+    assert values(series, "job_live_bytes", directory=str(report.directory)) == [GIB]
+    assert values(series, "machine_guarded_bytes") == [3 * GIB] and len(values(series, "machine_total_bytes")) == 1
+
+
+# ---- counters -------------------------------------------------------------------------------------------------------
+
+
+def refused(make, pid, count, **fields):
+    return make(pid=pid, **fields).domain("device", refused=count, refused_bytes=count * GIB)
+
+
+@pytest.fixture
+def collector(report, tmp_path):
+    """collector(*arguments) writes the same file again: what is in it."""
+
+    def run(*arguments):
+        done = report.run("--prometheus", "--output", tmp_path / "x.prom", *arguments)
+        assert done.returncode in (0, 3) and done.stdout == "", done.stderr
+        return parse((tmp_path / "x.prom").read_text())
+
+    return run
+
+
+def counters(series, job="train"):
+    return (
+        values(series, "refusals_total", domain="device")[0],
+        values(series, "refused_bytes_total")[0] // GIB,
+        values(series, "job_refusals_total", sparkguard_job=job)[0],
+    )
+
+
+def test_a_counter_grows_by_what_is_new_and_stays_when_records_go(make, report, collector):
+    running = make(pid=9, state="running")
+    with running.write_live(report.directory):
+        gone = refused(make, 1, 3).write(report.directory)
+        assert counters(collector()) == (3, 3, 3)
+        assert counters(collector()) == (3, 3, 3)
+        refused(make, 1, 5).write(report.directory)
+        assert counters(collector()) == (5, 5, 5)
+        gone.unlink()
+        refused(make, 2, 1).write(report.directory)
+        assert counters(collector()) == (6, 6, 6)
+        assert counters(metrics(report)) == (1, 1, 1)  # without the file: what is on record
+
+
+def test_a_record_that_moves_to_the_history_is_not_counted_again(make, report, collector):
+    with make(pid=9, state="running").write_live(report.directory):
+        path = refused(make, 1, 3).write(report.directory)
+        assert counters(collector()) == (3, 3, 3)
+        report.history.mkdir()
+        path.unlink()
+        refused(make, 1, 2).write(report.history)  # some seconds older
+        assert counters(collector()) == (3, 3, 3)
+        refused(make, 1, 4).write(report.history)
+        assert counters(collector()) == (4, 4, 4)
+
+
+def test_a_record_that_cannot_be_read_for_once_is_not_counted_again(make, report, collector):
+    with make(pid=9, state="running").write_live(report.directory):
+        refused(make, 1, 3).write(report.directory)
+        assert counters(collector()) == (3, 3, 3)
+        path = refused(make, 1, 3, **{"slot.magic": 1}).write(report.directory)
+        for _run in range(3):
+            assert counters(collector()) == (3, 3, 3)
+        refused(make, 1, 4).write(report.directory)
+        assert counters(collector()) == (4, 4, 4)
+        path.unlink()
+        assert counters(collector()) == (4, 4, 4)
+
+
+def test_what_is_long_off_the_record_is_forgotten(make, report, collector, tmp_path):
+    path = refused(make, 1, 3).write(report.directory)
+    collector()
+    path.unlink()
+    for age, is_kept in ((239, True), (240, False)):
+        text = (tmp_path / "x.prom").read_text()
+        (tmp_path / "x.prom").write_text(re.sub(r"(# counted(?: \d+){6}) \d+", rf"\1 {age}", text))
+        collector()
+        assert ("# counted" in (tmp_path / "x.prom").read_text()) == is_kept
+
+
+def test_a_job_that_is_not_shown_for_a_while_goes_on_where_it_was(make, report, collector):
+    gone = refused(make, 1, 3, **LONG_AGO).write(report.directory)
+    refused(make, 2, 4, **LONG_AGO).write(report.directory)
+    assert counters(collector("--job", "train")) == (7, 7, 7)
+    gone.unlink()
+    assert values(collector(), "job_refusals_total") == []  # ended long ago
+    assert counters(collector("--job", "train")) == (7, 7, 7)
+
+
+def test_a_file_that_cannot_be_understood_begins_anew(make, report, collector, tmp_path):
+    refused(make, 1, 3).write(report.directory)
+    damaged = (
+        b"\xff\n# counted 1\n# counted 1 2 3 4 5 6 7\n# counted 1 2 3 4 5 6 x y\n# kept\n# kept x\nsparkguard_refusals_total\n"
+        b'sparkguard_refusals_total{domain="device"} -\nsparkguard_refusals_total{domain="device"} 1 x\n'
+    )
+    (tmp_path / "x.prom").write_bytes(damaged)
+    assert counters(collector("--all")) == (3, 3, 3)
+    (tmp_path / "x.prom").write_bytes(b'sparkguard_refusals_total{domain="device"} 99999999999999999999\n# counted ')
+    assert values(collector(), "refusals_total", domain="device") == [2**53]
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [[], ["--json"], ["--csv"], ["--prometheus"]])
+def test_output_is_a_whole_file_that_others_may_read(make, report, tmp_path, form):
+    make().write(report.directory)
+    path = tmp_path / "new" / "file"
+    path.parent.mkdir()
+    mask = os.umask(0o022)
+    try:
+        done = report.run("--output", path, "--all", *form)
+    finally:
+        os.umask(mask)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644 and os.listdir(path.parent) == ["file"]
+    without_time = re.compile(r"^.*(ago|_bytes \d+|resident_bytes).*$", re.MULTILINE)
+    assert without_time.sub("", path.read_text()).split()[:9] == without_time.sub("", report.run("--all", *form).stdout).split()[:9]
+
+
+def test_a_file_that_is_not_whole_does_not_take_the_name(report, tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    command = f'ulimit -f 1; trap "" XFSZ; exec "{report.program}" --prometheus --output "{path}"'
+    done = subprocess.run(["bash", "-c", command], env=report.environment(), capture_output=True, text=True)
+    assert done.returncode == 3 and "File too large" in done.stderr
+    assert path.read_text() == "old" and not [name for name in os.listdir(tmp_path) if name.startswith("file.")]
+
+
+def test_output_without_a_place_is_told(report, tmp_path):
+    done = report.run("--output", tmp_path / "none/file")
+    assert done.returncode == 3 and done.stderr.endswith("none/file: No such file or directory\n")
+
+
+@pytest.mark.parametrize("arguments", [["--watch"], ["--plot=x.svg"], ["--prometheus", "--json"]])
+def test_usage(report, arguments):
+    done = report.run("--output=x", *arguments)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert report.run("--output=").returncode == 2
