@@ -295,6 +295,12 @@ trust: ## the long form of the tests of trust, all points or POINTS="1 7"; write
 	$(Q)BUILD=$(BUILD) tests/trust/run $(POINTS)
 .PHONY: trust
 
+test-browser: ## the page of --html in Chromium; leaves pictures of it in build/browser
+	$(Q)scripts/install-deps build test browser
+	$(Q)$(MAKE) --no-print-directory tools
+	$(Q)BUILD=$(BUILD) tests/run tests/browser
+.PHONY: test-browser
+
 test-frameworks: ## real client libraries from PyPI under the guard; writes tests/frameworks/RESULTS.md
 	$(Q)scripts/install-deps build test frameworks
 	$(Q)$(MAKE) --no-print-directory all sim

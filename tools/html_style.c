@@ -31,7 +31,7 @@ const char report_html_style[] =
     "time{white-space:nowrap}\n"
     ".facts{width:100%;max-width:34rem}\n"
     ".facts th{color:var(--dim);width:58%}\n"
-    ".command{min-width:14rem}\n"
+    ".command{min-width:14rem}.command+td{min-width:8rem}\n"
     "h1,h2,h3,p,li,bdi{overflow-wrap:anywhere}\n"
     ".legend{list-style:none;margin:.5rem 0;padding:0;display:flex;flex-wrap:wrap;gap:.2rem 1.5rem}\n"
     ".bar{display:block;border:1px solid var(--dim);background:var(--soft)}\n"
