@@ -4,8 +4,11 @@
 #include "html.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "markup.h"
+#include "sparkguard_options.h"
 #include "text.h"
 
 static const struct report_html_column facts[] = {{NULL, REPORT_HTML_NAME}, {NULL, REPORT_HTML_WORDS}};
@@ -138,4 +141,14 @@ void report_html_fact_time(struct report_html_table *table, const char *name, in
 {
     begin_fact(table, name);
     report_html_cell_time(table, time_ns);
+}
+
+void report_html_variable(struct report_html_table *table, const char *entry)
+{
+    const char *equals = strchr(entry, '=');
+    if (strncmp(entry, SG_VARIABLE_PREFIX, sizeof SG_VARIABLE_PREFIX - 1) != 0 || equals == NULL)
+        return;
+    char *name = report_text_copy(entry, (size_t)(equals - entry));
+    report_html_fact(table, name, equals + 1);
+    free(name);
 }

@@ -4,11 +4,13 @@
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "html.h"
 #include "html_page.h"
 #include "markup.h"
 #include "plot.h"
+#include "process_stat.h"
 #include "render.h"
 #include "text.h"
 
@@ -104,6 +106,23 @@ static void put_figures(FILE *stream, const struct report_process *process)
     report_html_table_end(&table);
 }
 
+/* Those that a running process was started with; ended ones take theirs along. */
+static void put_variables(struct report_html_table *table, const struct report_process *process)
+{
+    enum { ENVIRONMENT_ROOM = 1 << 18 };
+    struct report_process_stat stat;
+    if (process->state != SG_STATE_RUNNING || report_process_stat(process->pid, &stat) != 0 ||
+        stat.start_ticks != process->start_ticks)
+        return;
+    char *text = report_allocate(ENVIRONMENT_ROOM, 1);
+    char *path = report_text_format("/proc/%" PRIu32 "/environ", process->pid);
+    long length = report_read_text(path, text, ENVIRONMENT_ROOM);
+    for (const char *entry = text; entry - text < length; entry += strlen(entry) + 1)
+        report_html_variable(table, entry);
+    free(path);
+    free(text);
+}
+
 static void put_settings(FILE *stream, const struct report_process *process)
 {
     struct report_html_table table;
@@ -127,6 +146,7 @@ static void put_settings(FILE *stream, const struct report_process *process)
     report_html_fact(&table, "Unified memory", seen->unified == 1 ? "yes" : seen->unified == 0 ? "no" : "-");
     report_html_fact(&table, "Decides with the others", yes_or_no(process->is_sharing));
     report_html_fact(&table, "Watchdog thread", yes_or_no(process->is_watched));
+    put_variables(&table, process);
     report_html_table_end(&table);
 }
 

@@ -12,8 +12,8 @@
 #include "html_page.h"
 #include "markup.h"
 #include "output_file.h"
+#include "process_stat.h"
 #include "render.h"
-#include "sparkguard_options.h"
 #include "text.h"
 
 /* ---- head ------------------------------------------------------------------------------------------------------------ */
@@ -232,14 +232,8 @@ static void put_origin(FILE *stream, const struct report *report)
     for (size_t i = 0; i < report->directory_count; i++)
         put_folder(&table, "Live statistics", report->directories[i].path, report->directories[i].error);
     put_folder(&table, "History", report->history, report->history_error);
-    for (char **entry = environ; *entry != NULL; entry++) {
-        const char *equals = strchr(*entry, '=');
-        if (strncmp(*entry, SG_VARIABLE_PREFIX, sizeof SG_VARIABLE_PREFIX - 1) != 0 || equals == NULL)
-            continue;
-        char *name = report_text_copy(*entry, (size_t)(equals - *entry));
-        report_html_fact(&table, name, equals + 1);
-        free(name);
-    }
+    for (char **entry = environ; *entry != NULL; entry++)
+        report_html_variable(&table, *entry);
     report_html_table_end(&table);
     fputs("</section>\n", stream);
 }
@@ -259,7 +253,9 @@ static void put_page(FILE *stream, void *content)
 
 int report_html_file(const struct report *report, const struct report_scope *scope, const char *path)
 {
+    const char *live_root = report_live_root;
     struct doctor *doctor = doctor_examine();
+    report_live_root = live_root; /* the doctor examines whole trees, here processes are the real ones */
     struct report_html_page page = {.report = report, .scope = scope, .doctor = doctor};
     report_html_lay_out(&page);
     int status = report_output_write(path, "the page", put_page, &page);

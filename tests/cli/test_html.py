@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from conftest import GIB, MIB
@@ -111,6 +112,22 @@ def test_nothing_else_of_the_environment_is_told(make, report, tmp_path):
     page = write(report, tmp_path / "report.html", API_TOKEN="hunter2", SPARKGUARD_LIMIT="7G", LD_LIBRARY_PATH="/secret")
     assert "hunter2" not in page.text and "/secret" not in page.text
     assert facts(page.section("origin"), "Folders")["SPARKGUARD_LIMIT"] == "7G"
+
+
+def test_a_running_process_shows_the_variables_it_was_started_with(make, report, tmp_path):
+    env = {"SPARKGUARD_WAIT": "5", "SPARKGUARD_JOB": "<b>", "API_TOKEN": "hunter2", "PATH": os.environ["PATH"]}
+    child = subprocess.Popen(["cat"], env=env, stdin=subprocess.PIPE)
+    try:
+        ticks = int((Path("/proc") / str(child.pid) / "stat").read_text().rpartition(")")[2].split()[19])
+        for start in (ticks, ticks + 1):  # then another process has the number
+            segment = make(pid=child.pid, state="running", **{"slot.start_ticks": start})
+            with contextlib.closing(segment.write_live(report.directory)):
+                page = write(report, tmp_path / "report.html")
+            options = facts(page.process(child.pid), "Options")
+            assert options.get("SPARKGUARD_WAIT") == ("5" if start == ticks else None)
+            assert options.get("SPARKGUARD_JOB") == ("<b>" if start == ticks else None) and "hunter2" not in page.text
+    finally:
+        child.communicate()
 
 
 def test_what_is_not_known_is_a_dash(make, report, tmp_path):
