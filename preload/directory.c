@@ -6,6 +6,7 @@
 #include "syscall.h"
 
 #include <fcntl.h>
+#include <stdbool.h>
 
 int sg_directory_open(const char *directory, struct stat *info)
 {
@@ -28,6 +29,12 @@ int sg_directory_open(const char *directory, struct stat *info)
         return (int)fd;
     (void)sg_sys_close((int)fd);
     return (int)result;
+}
+
+unsigned sg_directory_file_mode(const struct stat *info)
+{
+    bool is_group_shared = (info->st_mode & (S_ISGID | S_IWGRP)) == (S_ISGID | S_IWGRP);
+    return is_group_shared ? 0660 : 0600;
 }
 
 const char *sg_directory_error_text(long error)

@@ -10,6 +10,9 @@
  * -EPERM: it belongs to neither us nor root, or is open to all. A link in its place is not followed. */
 int sg_directory_open(const char *directory, struct stat *info);
 
+/* The mode of files in it: 0600, or 0660 where it is shared by a group (2770). */
+unsigned sg_directory_file_mode(const struct stat *info);
+
 /* What an error of the above, or of writing there, means to people, with a colon before it. */
 const char *sg_directory_error_text(long error);
 

@@ -40,6 +40,8 @@ static struct {
     bool is_trimmed;   /* the directory */
 } last;
 
+static unsigned file_mode = 0600; /* of the directory that was opened last */
+
 /* Makes all of the history's folders but the last. The home itself is not made. */
 static void make_parents(void)
 {
@@ -59,10 +61,12 @@ static int open_history(void)
 {
     struct stat info = {0};
     int fd = sg_directory_open(sg_options.history, &info);
-    if (fd != -ENOENT || sg_options.history_depth < 2)
-        return fd;
-    make_parents();
-    return sg_directory_open(sg_options.history, &info);
+    if (fd == -ENOENT && sg_options.history_depth >= 2) {
+        make_parents();
+        fd = sg_directory_open(sg_options.history, &info);
+    }
+    file_mode = sg_directory_file_mode(&info);
+    return fd;
 }
 
 static uint64_t add_to_hash(uint64_t hash, const void *bytes, uint64_t length)
@@ -135,7 +139,7 @@ static long write_file(int directory, const char *name, const void *bytes, uint6
         fd = sg_sys_openat(directory, name, flags, 0600);
     if (fd < 0)
         return fd;
-    (void)sg_sys_fchmod((int)fd, 0600); /* whatever the umask is */
+    (void)sg_sys_fchmod((int)fd, file_mode); /* whatever the umask is */
     long result = write_all((int)fd, bytes, length);
     if (result == 0 && is_durable)
         result = sg_sys_fdatasync((int)fd);

@@ -66,8 +66,7 @@ static int open_directory(void)
 {
     struct stat info = {0};
     int fd = sg_directory_open(sg_options.dir, &info);
-    bool is_group_shared = (info.st_mode & (S_ISGID | S_IWGRP)) == (S_ISGID | S_IWGRP);
-    file_mode = is_group_shared ? 0660 : 0600;
+    file_mode = sg_directory_file_mode(&info);
     return fd;
 }
 

@@ -220,6 +220,26 @@ def test_folder_is_0700_and_files_are_0600_whatever_the_umask(guard, program, um
     assert [mode_of(f) for f in kept(guard).values()] == [0o600]
 
 
+@needs_root
+@pytest.mark.parametrize("umask", [0o000, 0o077])
+def test_files_in_a_group_shared_folder_are_the_groups(guard, program, tmp_path, umask):
+    """Who shares the folder sees them all, as in the live directory."""
+    for folder in (guard.directory, guard.history):
+        folder.mkdir()
+        os.chown(folder, 0, 4711)
+        folder.chmod(0o2770)
+    for parent in [tmp_path, *tmp_path.parents][:3]:
+        parent.chmod(0o755)
+    user = {"user": 4712, "group": 4713, "extra_groups": [4711]}
+    done = guard.run([program("dir_hold"), 64], **user)
+    if done.returncode == 126 or "cannot be preloaded" in done.stderr:
+        pytest.skip("the build folder is closed to other users")
+    run_until_kept(guard, program, umask=umask, **user)
+    file = max(kept(guard).values(), key=lambda f: f.stat().st_mtime_ns)
+    assert (file.stat().st_uid, file.stat().st_gid, mode_of(file)) == (4712, 4711, 0o660)
+    assert {mode_of(f) for f in guard.history.iterdir()} == {0o660}
+
+
 @pytest.mark.parametrize(
     "variables, place",
     [
