@@ -13,14 +13,14 @@ import re
 import signal
 import socket
 import subprocess
-import time
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+
+from waiting import SECONDS, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 SLURM = ROOT / ".deps/slurm"
 NODES = ("n1", "n2")
-SECONDS = 90  # for whatever is waited for, on the slowest of machines
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"}
 
 CONFIGURATION = """
@@ -64,14 +64,6 @@ def free_ports(count):
         for one in sockets:
             one.bind(("127.0.0.1", 0))
         return [one.getsockname()[1] for one in sockets]
-
-
-def wait_for(what, condition):
-    end = time.monotonic() + SECONDS
-    while not (result := condition()):
-        assert time.monotonic() < end, f"no {what} within {SECONDS} s"
-        time.sleep(0.1)
-    return result
 
 
 class Cluster:

@@ -8,7 +8,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from slurm_cluster import ROOT, Cluster, wait_for
+from slurm_cluster import ROOT, Cluster
+from waiting import wait_for
 
 EXAMPLES = ROOT / "scripts/examples/slurm"
 TAKE = "import sys; block = bytearray(int(sys.argv[1]) << 20); block[::4096] = b'x' * len(block[::4096])"
