@@ -1,6 +1,6 @@
 /* Goes once through everything that makes the guard call the kernel, and prints the same whether or not one of those calls
- * failed: heap, large heap, mappings, a refusal, threads, fork, raw clone, exec of itself ("again"). A request may be
- * answered by ENOMEM, nothing else may happen; only the 8 TiB one must be refused while the guard is sound. */
+ * failed: heap, large heap, mappings, a System V segment, a refusal, threads, fork, raw clone, exec of itself ("again"). A
+ * request may be answered by ENOMEM, nothing else may happen; only the 8 TiB one must be refused while the guard is sound. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -61,6 +62,21 @@ static void maps(void)
         fail("munmap");
 }
 
+static void segments(void)
+{
+    int id = shmget(IPC_PRIVATE, 2 * MIB, IPC_CREAT | 0600);
+    char *attached = shmat(id, NULL, 0);
+    int error = errno;
+    if (id < 0 || shmctl(id, IPC_RMID, NULL) != 0)
+        fail("shmget");
+    errno = error;
+    if (attached == (char *)-1)
+        return errno == ENOMEM ? (void)0 : fail("shmat");
+    memset(attached, 1, 2 * MIB);
+    if (shmdt(attached) != 0)
+        fail("shmdt");
+}
+
 static void *in_thread(void *unused)
 {
     heap();
@@ -86,6 +102,7 @@ int main(int count, char **arguments)
     (void)arguments;
     heap();
     maps();
+    segments();
     dprintf(1, "%s\n", malloc((size_t)8 << 40) == NULL ? "refused" : "broken: 8 TiB granted");
     if (count > 1)
         return 7;
