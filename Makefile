@@ -301,10 +301,10 @@ test-browser: ## the page of --html in Chromium; leaves pictures of it in build/
 	$(Q)BUILD=$(BUILD) tests/run tests/browser
 .PHONY: test-browser
 
-test-frameworks: ## real client libraries from PyPI under the guard; writes tests/frameworks/RESULTS.md
+test-frameworks: ## client libraries from PyPI under the guard, or FRAMEWORKS="ray torch"; tests/frameworks/RESULTS.md
 	$(Q)scripts/install-deps build test frameworks
 	$(Q)$(MAKE) --no-print-directory all sim
-	$(Q)BUILD=$(BUILD) tests/frameworks/run
+	$(Q)BUILD=$(BUILD) tests/frameworks/run $(FRAMEWORKS)
 .PHONY: test-frameworks
 
 test-gpu: ## CUDA, PyTorch and CuPy on this machine's GPU under the guard; writes tests/gpu/RESULTS.md

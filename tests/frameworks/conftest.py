@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).resolve().parents[2]
+
 # By its path: both files are called conftest.
-_place = Path(__file__).resolve().parents[1] / "sim" / "conftest.py"
+_place = ROOT / "tests/sim/conftest.py"
 _spec = importlib.util.spec_from_file_location("sim_conftest", _place)
 sim_conftest = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(sim_conftest)
@@ -32,13 +34,13 @@ class Client:
     def __init__(self, guard):
         self.guard = guard
 
-    def run(self, text, **variables):
+    def run(self, text, input=None, **variables):
         env = {"PYTHONHASHSEED": "0"} | variables
-        return self.guard.run([os.environ["FRAMEWORK_PYTHON"], "-c", text], env=env, timeout=110)
+        return self.guard.run([os.environ["FRAMEWORK_PYTHON"], "-c", text], env=env, timeout=110, input=input)
 
-    def plain(self, text, **variables):
+    def plain(self, text, input=None, **variables):
         """The same without the guard."""
-        return self.run(text, LD_PRELOAD=None, **variables)
+        return self.run(text, input, LD_PRELOAD=None, **variables)
 
     def values(self, text, **variables):
         """Of a guarded script that must succeed: its "key value" lines, and as `.process` its entry in the report."""
@@ -54,6 +56,12 @@ class Client:
         assert plain.returncode == 0, plain.stderr
         assert (guarded.returncode, guarded.stdout, guarded.stderr) == (0, plain.stdout, plain.stderr)
         return guarded.stdout
+
+
+@pytest.fixture
+def examples():
+    """The folder of what scripts/examples/README.md tells a user to run."""
+    return ROOT / "scripts/examples"
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """PyTorch on the CPU under the guard. On a GPU it is tested in tests/gpu: its CUDA runtime takes no simulated driver."""
 
+import pytest
+
 MIB, GIB = 1 << 20, 1 << 30
 
 HEAD = """
@@ -105,3 +107,54 @@ say(large=refused(list, load(Hungry(2 * GIB))), small=sum(int(batch.sum()) for b
     assert done.small == 512 * MIB
     children = [p for p in client.guard.processes() if p["pid"] != done.process["pid"] and p["refused_count"]]
     assert children and all(p["state"] == "exited" for p in children)
+
+
+SHARE = """
+import torch.multiprocessing
+torch.set_num_threads(1)  # libgomp's threads do not survive a fork
+def shmem():
+    return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("RssShmem"))
+def child(queue, answers):
+    tensor = queue.get()
+    answers.put((int(tensor.sum()), shmem()))
+"""
+STRATEGIES = ["file_descriptor", "file_system"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_shared_tensor_is_mapped_in_each_process_that_has_it(client, strategy):
+    text = f"""
+torch.multiprocessing.set_sharing_strategy({strategy!r})
+before, tensors = shmem(), [take(64 * MIB).share_memory_() for _ in range(2)]
+say(shared=shmem() - before)
+context = torch.multiprocessing.get_context("fork")
+queue, answers = context.Queue(), context.Queue()
+process = context.Process(target=child, args=(queue, answers))
+process.start()
+del tensors[1:]
+more = take(32 * MIB).share_memory_()
+queue.put(more)
+total, seen = answers.get()
+process.join()
+say(sum=total, seen=seen, status=process.exitcode, child=process.pid)
+"""
+    done = client.values(HEAD + SHARE + text)
+    assert 128 * MIB <= done.shared <= 136 * MIB
+    assert (done.sum, done.status) == (32 * MIB, 0) and done.seen >= 32 * MIB
+    blank = client.values(HEAD + SHARE).process["domains"]["mapped"]["peak_bytes"]
+    assert 128 * MIB <= done.process["domains"]["mapped"]["peak_bytes"] - blank <= 192 * MIB
+    child = client.guard.process(done.child)
+    assert child["domains"]["mapped"]["peak_bytes"] - blank >= 128 * MIB  # what it inherited, and what came to it
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_shared_tensor_over_the_limit_is_a_runtime_error(client, strategy):
+    text = f"""
+torch.multiprocessing.set_sharing_strategy({strategy!r})
+say(large=refused(lambda: torch.empty(2 * GIB, dtype=torch.uint8).share_memory_()))
+say(direct=refused(lambda: torch.UntypedStorage._new_shared(2 * GIB)))
+say(small=int(take(MIB).share_memory_().sum()))
+"""
+    done = client.values(HEAD + SHARE + text, SPARKGUARD_LIMIT="1G")
+    assert "can't allocate memory" in done.large and "Cannot allocate memory" in done.direct and done.small == MIB
+    assert [(r["call"], r["domain"]) for r in done.process["refusals"]] == [("posix_memalign", "heap"), ("mmap", "mapped")]
