@@ -192,23 +192,21 @@ size = lambda: os.fstat(fd).st_blocks * 512
     assert is_near(there["mapped"], SIZE) and is_near(there["shmem"], SIZE), there
 
 
-def huge_pages(change):
-    """As many more 2 MiB pages in the kernel's pool; false if they cannot be had."""
+@pytest.fixture
+def pool_of_huge_pages():
+    """Four more pages of 2 MiB in the kernel's pool, for as long as a test takes."""
     pool = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
     try:
         before = int(pool.read_text())
-        pool.write_text(str(before + change))
-        return int(pool.read_text()) == before + change
+        pool.write_text(str(before + 4))
     except OSError:
-        return False
-
-
-@pytest.fixture
-def pool_of_huge_pages():
-    if not huge_pages(+4):
-        pytest.skip("huge pages need root, and a kernel that has 8 MiB in one piece each")
-    yield
-    huge_pages(-4)
+        pytest.skip("huge pages need root, and a kernel that has them")
+    try:
+        if int(pool.read_text()) != before + 4:
+            pytest.skip("the kernel has no 8 MiB left in pieces of 2 MiB")
+        yield
+    finally:
+        pool.write_text(str(before))
 
 
 @pytest.mark.parametrize("how", ["MAP_HUGETLB", "memfd"])
