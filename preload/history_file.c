@@ -173,11 +173,11 @@ static long save_timeline(int directory, bool is_durable)
         sg_sys_mmap(NULL, sizeof *copy, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (sg_is_error(copy))
         return -ENOMEM;
-    copy_still(copy, line, sizeof *copy);
-    uint32_t used = copy->sample_count < SG_SAMPLE_ROOM ? copy->sample_count : SG_SAMPLE_ROOM;
+    sg_timeline_copy(copy, line);
     sg_timeline_name(name, sizeof name, sg_segment_file_name());
-    long result = put_in_place(directory, name, copy,
-                               offsetof(struct sg_timeline, sample) + used * sizeof copy->sample[0], is_durable);
+    long result =
+        put_in_place(directory, name, copy,
+                     offsetof(struct sg_timeline, sample) + copy->sample_count * sizeof copy->sample[0], is_durable);
     (void)sg_sys_munmap(copy, sizeof *copy);
     return result;
 }

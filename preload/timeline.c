@@ -2,7 +2,8 @@
  * timeline.c - see timeline.h.
  *
  * A process may be killed at any instruction: the magic is written last, a sample before it counts, and thinning goes from the
- * oldest to the youngest, so that in between there are samples too many, never too few. Readers sort them by time.
+ * oldest to the youngest, so that in between there are samples too many, never too few. Readers sort them by time. While a sample
+ * is written its time is 0, and it is none: what it is made of is still there behind it, but where it is the first or the last.
  */
 #include "timeline.h"
 
@@ -39,24 +40,36 @@ static uint64_t live_of(const struct sg_sample *sample)
     return sum;
 }
 
-/* The earlier one's time stays. */
-static void merge(struct sg_sample *earlier, const struct sg_sample *later)
+/* The earlier one's time stays. False where all of it does. */
+static bool merge(struct sg_sample *earlier, const struct sg_sample *later)
 {
-    if (later->usable_bytes < earlier->usable_bytes) {
+    bool is_less = later->usable_bytes<earlier->usable_bytes, is_more = live_of(later)> live_of(earlier);
+    if (is_less) {
         earlier->usable_bytes = later->usable_bytes;
         earlier->reserve_bytes = later->reserve_bytes;
         earlier->floor_bytes = later->floor_bytes;
     }
-    if (live_of(later) > live_of(earlier))
+    if (is_more)
         memcpy(earlier->live_bytes, later->live_bytes, sizeof earlier->live_bytes);
+    return is_less || is_more;
+}
+
+/* Pairs with readers in other processes and after a kill, and with sg_timeline_copy. */
+static void put(struct sg_sample *place, const struct sg_sample *sample)
+{
+    sg_store_relaxed(&place->time_ns, 0);
+    sg_fence(); /* nobody sees what follows under the old time */
+    memcpy((char *)place + sizeof place->time_ns, (const char *)sample + sizeof sample->time_ns,
+           sizeof *place - sizeof place->time_ns);
+    sg_store_release(&place->time_ns, sample->time_ns);
 }
 
 static void thin(struct sg_timeline *line)
 {
     for (uint32_t i = 0; i < SG_SAMPLE_ROOM / 2; i++) {
         struct sg_sample pair = line->sample[2 * i];
-        merge(&pair, &line->sample[2 * i + 1]);
-        line->sample[i] = pair;
+        (void)merge(&pair, &line->sample[2 * i + 1]);
+        put(&line->sample[i], &pair);
     }
     sg_store_release(&line->sample_count, (uint32_t)(SG_SAMPLE_ROOM / 2));
     line->interval_ns *= 2;
@@ -69,15 +82,33 @@ void sg_timeline_add(struct sg_timeline *line, const struct sg_sample *sample)
     if (count > SG_SAMPLE_ROOM) /* somebody else has written to the file */
         return;
     if (count != 0 && sample->time_ns - line->sample[count - 1].time_ns < (int64_t)line->interval_ns) {
-        merge(&line->sample[count - 1], sample);
+        struct sg_sample last = line->sample[count - 1];
+        if (merge(&last, sample))
+            put(&line->sample[count - 1], &last);
         return;
     }
     if (count == SG_SAMPLE_ROOM) {
         thin(line);
         count = SG_SAMPLE_ROOM / 2;
     }
-    line->sample[count] = *sample;
+    put(&line->sample[count], sample);
     sg_store_release(&line->sample_count, count + 1);
+}
+
+void sg_timeline_copy(struct sg_timeline *copy, const struct sg_timeline *line)
+{
+    enum { COPIES_MOST = 4 };
+    for (int i = 0; i < COPIES_MOST; i++) {
+        memcpy(copy, line, sizeof *copy);
+        sg_fence(); /* what follows looks again */
+        copy->sample_count = copy->sample_count < SG_SAMPLE_ROOM ? copy->sample_count : SG_SAMPLE_ROOM;
+        uint32_t last = copy->sample_count > 0 ? copy->sample_count - 1 : 0;
+        bool is_still = memcmp(copy->sample, line->sample, last * sizeof copy->sample[0]) == 0;
+        if (memcmp(&copy->sample[last], &line->sample[last], sizeof copy->sample[0]) != 0)
+            copy->sample_count = last;
+        if (is_still)
+            break;
+    }
 }
 
 void sg_timeline_sample(void)

@@ -28,6 +28,9 @@ void sg_timeline_name(char *name, size_t room, const char *segment);
 /* One more sample; `line` has sample_count of them and an interval. One thread at a time. */
 void sg_timeline_add(struct sg_timeline *line, const struct sg_sample *sample);
 
+/* A copy as it was in one instant; what is just being added to the last sample leaves that out. */
+void sg_timeline_copy(struct sg_timeline *copy, const struct sg_timeline *line);
+
 /* The process leaves nothing: removes the file, and another may begin. */
 void sg_timeline_drop(void);
 

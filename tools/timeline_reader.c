@@ -46,9 +46,30 @@ static enum report_verdict read_file(struct sg_timeline *line, int fd, char why[
     return line->sample_count == 0 ? REPORT_GONE : REPORT_GOOD;
 }
 
+/* Leaves of it what two readings agree on. A process that runs writes meanwhile: to its last sample all the time, to all of them
+ * while it thins. */
+static enum report_verdict read_still(struct sg_timeline *line, int fd, char why[REPORT_WHY_ROOM])
+{
+    enum { READINGS_MOST = 32 };
+    struct sg_timeline *again = report_allocate(1, sizeof *again);
+    enum report_verdict verdict = read_file(again, fd, why);
+    uint32_t count = 1, agreed = 0;
+    for (int i = 0; verdict == REPORT_GOOD && (agreed == 0 || agreed + 1 < count) && i < READINGS_MOST; i++) {
+        *line = *again;
+        verdict = read_file(again, fd, why);
+        count = line->sample_count < again->sample_count ? line->sample_count : again->sample_count;
+        for (agreed = 0; agreed < count; agreed++)
+            if (memcmp(&line->sample[agreed], &again->sample[agreed], sizeof line->sample[0]) != 0)
+                break;
+    }
+    line->sample_count = agreed;
+    free(again);
+    return verdict;
+}
+
 static bool is_absurd(const struct sg_sample *sample)
 {
-    bool is_wrong = sample->time_ns <= 0;
+    bool is_wrong = sample->time_ns < 0;
     const uint64_t of_machine[] = {sample->usable_bytes, sample->reserve_bytes, sample->floor_bytes};
     for (size_t i = 0; i < sizeof of_machine / sizeof of_machine[0]; i++)
         is_wrong = is_wrong || (of_machine[i] >= BYTES_LIMIT && of_machine[i] != SG_UNKNOWN);
@@ -76,17 +97,23 @@ enum report_verdict report_timeline_read(struct report_timeline *timeline, const
         return error == ENOENT ? REPORT_GONE : REPORT_BAD;
     }
     struct sg_timeline *line = report_allocate(1, sizeof *line);
-    enum report_verdict verdict = read_file(line, fd, why);
+    enum report_verdict verdict = read_still(line, fd, why);
     close(fd);
     for (uint32_t i = 0; verdict == REPORT_GOOD && i < line->sample_count; i++)
         if (is_absurd(&line->sample[i]))
             verdict = blame(why, "absurd figures in the time line");
     if (verdict == REPORT_GOOD) {
-        timeline->count = line->sample_count;
-        timeline->samples = report_allocate(timeline->count, sizeof *timeline->samples);
-        memcpy(timeline->samples, line->sample, timeline->count * sizeof *timeline->samples);
+        timeline->count = 0;
+        timeline->samples = report_allocate(line->sample_count + 1, sizeof *timeline->samples);
+        for (uint32_t i = 0; i < line->sample_count; i++)
+            if (line->sample[i].time_ns != 0) /* else it was being written */
+                timeline->samples[timeline->count++] = line->sample[i];
         qsort(timeline->samples, timeline->count, sizeof *timeline->samples, compare_times);
     }
     free(line);
-    return verdict;
+    if (verdict != REPORT_GOOD || timeline->count > 0)
+        return verdict;
+    free(timeline->samples);
+    timeline->samples = NULL;
+    return REPORT_GONE;
 }

@@ -179,6 +179,19 @@ def test_unknown_figures_are_gaps(make, report, tmp_path):
     assert usable.get("d").count("M") == 2
 
 
+def test_a_sample_that_was_being_written_is_left_out(make, report, tmp_path):
+    """Whoever is killed while writing one leaves it with the time 0."""
+    samples = [(i * SECOND, 9 * GIB, GIB, MIB, {"heap": GIB}) for i in range(10)]
+    segment = make()
+    segment.write(report.directory)
+    segment.write_timeline(report.directory, [*samples[:5], (-START_NS, GIB, GIB, GIB, {"heap": 99 * GIB}), *samples[5:]])
+    draw(report, tmp_path / "plot.svg")
+    whole = (tmp_path / "plot.svg").read_text()
+    segment.write_timeline(report.directory, samples)
+    draw(report, tmp_path / "plot.svg")
+    assert (tmp_path / "plot.svg").read_text() == whole
+
+
 def test_a_single_sample_is_drawn(make, report, tmp_path):
     segment = make(state="running", started_time_ns=int(time.time()) * SECOND)
     segment.write_timeline(report.directory, [(int(time.time()) * SECOND - START_NS, GIB, MIB, MIB, {})])
@@ -313,7 +326,7 @@ def test_what_is_no_time_line_is_not_drawn(make, report, tmp_path, fields, why):
     assert why in draw(report, tmp_path / "plot.svg", status=3)
 
 
-@pytest.mark.parametrize("sample", [(-START_NS, 1, 1, 1, {}), (0, 1 << 60, 1, 1, {}), (0, 1, 1, 1, {"heap": 1 << 60})])
+@pytest.mark.parametrize("sample", [(-START_NS - 1, 1, 1, 1, {}), (0, 1 << 60, 1, 1, {}), (0, 1, 1, 1, {"heap": 1 << 60})])
 def test_absurd_figures_are_not_drawn(make, report, tmp_path, sample):
     segment = make()
     segment.write(report.directory)

@@ -9,6 +9,11 @@
 #include "options.h"
 #include "segment.h"
 #include "timeline.h"
+#include "timeline_reader.h"
+
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 
 #define MS_NS INT64_C(1000000)
 #define SECOND_NS (1000 * MS_NS)
@@ -77,6 +82,81 @@ CHILD_TEST(a_count_that_somebody_else_wrote_is_not_followed)
     line.sample_count = SG_SAMPLE_ROOM + 1;
     add(START_NS, 80, 5, 5);
     CHECK_EQUAL(line.sample_count, SG_SAMPLE_ROOM + 1);
+}
+
+/* ---- read meanwhile ------------------------------------------------------------------------------------------------- */
+
+/* A file with a time line in it, which a child adds to until it is killed: samples of one nanosecond, of which all figures are the
+ * time. So what they are merged to has in its live bytes when it ended, and begins where the one before ended. */
+static pid_t begin_writer(const char *path, unsigned pause_us)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK(fd >= 0 && ftruncate(fd, sizeof line) == 0);
+    struct sg_timeline *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(shared != MAP_FAILED && close(fd) == 0);
+    shared->version = SG_TIMELINE_VERSION;
+    shared->magic = SG_TIMELINE_MAGIC;
+    pid_t writer = fork();
+    if (writer == 0)
+        CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0); /* with a test that fails */
+    for (int64_t now = 1; writer == 0; now++) {
+        struct sg_sample sample = {.time_ns = now, .usable_bytes = 1};
+        for (int i = 0; i < SG_DOMAIN_ROOM; i++)
+            sample.live_bytes[i] = (uint64_t)now;
+        shared->interval_ns = now % 4 == 0 ? 2 : 1; /* some are merged with the last */
+        bool is_full = shared->sample_count == SG_SAMPLE_ROOM;
+        sg_timeline_add(shared, &sample);
+        if (is_full && pause_us > 0)
+            usleep(pause_us); /* else it does nothing but thin */
+    }
+    CHECK(writer > 0 && munmap(shared, sizeof *shared) == 0);
+    return writer;
+}
+
+static size_t check_samples(const char *segment)
+{
+    char why[REPORT_WHY_ROOM];
+    struct report_timeline read = {0};
+    if (report_timeline_read(&read, segment, why) != REPORT_GOOD)
+        return 0;
+    for (size_t i = 0; i < read.count; i++) {
+        const struct sg_sample *sample = &read.samples[i];
+        for (int domain = 0; domain < SG_DOMAIN_ROOM; domain++)
+            CHECK(sample->live_bytes[domain] == sample->live_bytes[0]);
+        CHECK(sample->live_bytes[0] >= (uint64_t)sample->time_ns);
+        CHECK(i + 1 == read.count || (uint64_t)sample[1].time_ns <= sample->live_bytes[0] + 1); /* none is missing */
+    }
+    size_t count = read.count;
+    free(read.samples);
+    return count;
+}
+
+static void end_writer(pid_t writer)
+{
+    CHECK(kill(writer, SIGKILL) == 0 && waitpid(writer, NULL, 0) == writer);
+}
+
+CHILD_TEST(a_reader_sees_whole_samples_while_they_are_thinned)
+{
+    char segment[1200];
+    (void)snprintf(segment, sizeof segment, "%s", in_folder("1-1" SG_SEGMENT_SUFFIX));
+    pid_t writer = begin_writer(in_folder("1-1" SG_TIMELINE_SUFFIX), 500);
+    for (int i = 0; i < 2000; i++)
+        (void)check_samples(segment);
+    end_writer(writer);
+    CHECK(check_samples(segment) > SG_SAMPLE_ROOM / 2 - 2);
+}
+
+CHILD_TEST(a_kill_at_any_instruction_leaves_whole_samples)
+{
+    char segment[1200];
+    (void)snprintf(segment, sizeof segment, "%s", in_folder("1-1" SG_SEGMENT_SUFFIX));
+    for (unsigned i = 0; i < 100; i++) {
+        pid_t writer = begin_writer(in_folder("1-1" SG_TIMELINE_SUFFIX), 0);
+        usleep(1000 + i * 7);
+        end_writer(writer);
+        (void)check_samples(segment);
+    }
 }
 
 /* ---- the file ----------------------------------------------------------------------------------------------------- */
@@ -177,6 +257,8 @@ int main(void)
         cmocka_unit_test(a_month_keeps_its_extremes_in_the_same_room),
         cmocka_unit_test(a_clock_set_back_makes_no_younger_sample),
         cmocka_unit_test(a_count_that_somebody_else_wrote_is_not_followed),
+        cmocka_unit_test(a_reader_sees_whole_samples_while_they_are_thinned),
+        cmocka_unit_test(a_kill_at_any_instruction_leaves_whole_samples),
         cmocka_unit_test(there_is_none_until_it_begins),
         cmocka_unit_test(it_begins_with_what_was_seen_last),
         cmocka_unit_test(a_directory_without_room_is_told_once_and_nothing_breaks),
