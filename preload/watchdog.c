@@ -179,6 +179,9 @@ static void lock_memory(void)
     lock(library, window < end ? used : end);
     if (window < end)
         lock(behind, end);
+    const struct sg_timeline *line = sg_timeline_current(); /* each look is a sample */
+    if (line != NULL)
+        lock((uintptr_t)line, (uintptr_t)(line + 1));
 }
 
 static struct sg_helper watchdog;

@@ -1,11 +1,14 @@
 """The time line: who keeps one, and what it shows. How it is thinned is in tests/unit/test_timeline.c."""
 
+import resource
 import shutil
 import struct
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 MIB = 1 << 20
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
@@ -50,6 +53,22 @@ def test_the_watchdog_goes_on_sampling_while_nobody_asks(guard):
     assert 300 * MIB <= max(live for *_, live in samples) <= 400 * MIB
     for _, usable, reserve, floor, _ in samples:
         assert 0 < usable < 1 << 60 and 0 < floor < reserve < usable + reserve
+
+
+def locked_kib(process):
+    """Of the mapped time line what the kernel may not swap out."""
+    lines = iter((Path("/proc") / str(process.pid) / "smaps").read_text().splitlines())
+    if not any(line.endswith(".timeline") for line in lines):
+        return 0
+    return next(int(line.split()[1]) for line in lines if line.startswith("Locked:"))
+
+
+def test_what_the_watchdog_writes_to_is_locked_in_memory(guard):
+    if 0 <= resource.getrlimit(resource.RLIMIT_MEMLOCK)[0] < 8 * MIB:
+        pytest.skip("the watchdog locks nothing under so small a limit")
+    with hold(guard, 300) as process:
+        wait_for(lambda: locked_kib(process) == 64, process)
+        process.communicate("x", timeout=60)
 
 
 def test_the_history_keeps_it_where_nothing_else_is_left(guard, tmp_path):
