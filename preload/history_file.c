@@ -10,7 +10,9 @@
  * sample, always with it. What is behind its last sample is not written.
  *
  * A copy made at the process's end is not waited for: its blocks are on their way before the rename, so that a file system
- * that keeps this order (ext4, by default within 5 s) never shows the name without the bytes.
+ * that keeps this order (ext4, by default within 5 s) never shows the name without the bytes. XFS and Btrfs take up to 30 s by
+ * default, unless somebody syncs there first: the launcher does as its program has ended (launch_record.c), and every process
+ * that lasts does for the directory, and with it for the names in it, every 4 s.
  */
 #include "history_file.h"
 

@@ -370,6 +370,28 @@ def test_an_exit_that_nobody_saw_is_recorded(recorded):
     assert (process["state"], process["signal"], process["exit_code"]) == ("exited", None, 3)
 
 
+@pytest.mark.parametrize(
+    "code, status, end",
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", -9, ("killed", 9, None)),
+        ("os._exit(3)", 3, ("exited", None, 3)),
+    ],
+)
+def test_what_is_kept_knows_the_end_too(recorded, launcher, report, tmp_path, code, status, end):
+    """After a power cut the history alone is there; its last copy was made a moment before the end."""
+    history = tmp_path / "history"
+    history.mkdir(mode=0o700)
+    save = "copy = pathlib.Path(os.environ['SPARKGUARD_HISTORY']) / s.name; s.set('saved_time_ns', segment.START_NS)"
+    done, _ = recorded(f"{save}; copy.write_bytes(s.data); {code}", f"--history={history}")
+    assert done.returncode == status
+    assert len(list(history.iterdir())) == 1
+    for file in launcher.directory.iterdir():
+        file.unlink()
+    shown = json.loads(report.run("--json", "--last", SPARKGUARD_HISTORY=str(history)).stdout)
+    (process,) = shown["jobs"][0]["processes"]
+    assert (process["state"], process["signal"], process["exit_code"]) == end and process["ended"] is not None
+
+
 def test_a_segment_with_an_owner_is_left_alone(recorded):
     code = "keep = os.fork()\nif keep == 0:\n    import time; os.close(1); os.close(2); time.sleep(3); os._exit(0)\nos._exit(0)"
     _, process = recorded(code)
