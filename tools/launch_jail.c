@@ -5,6 +5,9 @@
  * whether the limit is really there and becomes the program. So the program keeps the child's pid, parent, process group
  * and signals, and the launcher stays outside, to tell how it ended. What systemd-run says goes into a pipe until then,
  * so that a failure is one sentence.
+ *
+ * The program's words go through a file of their own, not through systemd-run's command line: from 254 on that has an option to
+ * expand variables in it, by default off in scopes and said to be on in a later version; older ones know no option against it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -13,6 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cgroup.h"
@@ -63,32 +68,64 @@ bool launch_jail_prepare(struct launch *launch)
     return false;
 }
 
+/* A descriptor of a file with the words, each with its end; -1. */
+static int write_words(char *const *program)
+{
+    int words = memfd_create("sparkguard", 0);
+    for (; words >= 0 && *program != NULL; program++) {
+        const ssize_t length = (ssize_t)strlen(*program) + 1;
+        if (write(words, *program, (size_t)length) != length)
+            return -1;
+    }
+    return words;
+}
+
+/* The words of such a file as an array that ends with NULL; NULL. */
+static char **read_program(int words)
+{
+    struct stat status;
+    if (fstat(words, &status) != 0 || status.st_size <= 0)
+        return NULL;
+    size_t length = (size_t)status.st_size, count = 0;
+    char *text = report_allocate(length + 1, 1);
+    if (pread(words, text, length, 0) != (ssize_t)length)
+        return NULL;
+    char **program = report_allocate(length + 1, sizeof *program);
+    for (size_t at = 0; at < length; at += strlen(text + at) + 1)
+        program[count++] = text + at;
+    return program;
+}
+
 void launch_jail_enter(const struct launch *launch, int failure_pipe)
 {
     char self[PATH_MAX] = "", inside[96], limit[64];
-    size_t count = 0, own = 0;
-    while (launch->program[count] != NULL)
-        count++;
-    char **arguments = report_allocate(count + 16, sizeof *arguments);
-    int saved_stderr = fcntl(STDERR_FILENO, F_DUPFD, 3);
+    char *name = report_text_printable(launch->program[0], false);
+    char *description = report_text_format("--description=sparkguard --jail: %s", name);
+    int words = write_words(launch->program), saved_stderr = fcntl(STDERR_FILENO, F_DUPFD, 3);
     if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0)
         snprintf(self, sizeof self, "sparkguard");
-    snprintf(inside, sizeof inside, INSIDE_OPTION "%d,%d,%" PRIu64 ",%d", failure_pipe, saved_stderr,
+    snprintf(inside, sizeof inside, INSIDE_OPTION "%d,%d,%d,%" PRIu64 ",%d", failure_pipe, saved_stderr, words,
              launch->jail_bytes, launch->is_quiet);
     snprintf(limit, sizeof limit, "MemoryMax=%" PRIu64, launch->jail_bytes);
-    char *const fixed[] = {"systemd-run", geteuid() == 0 ? "--system" : "--user",
-                           "--scope",     "--quiet",
-                           "--collect",   "--no-ask-password",
-                           "-p",          limit,
-                           "-p",          "MemorySwapMax=0",
-                           "--",          self,
-                           inside};
-    for (; own < sizeof fixed / sizeof fixed[0]; own++)
-        arguments[own] = fixed[own];
-    memcpy(arguments + own, launch->program, (count + 1) * sizeof *arguments);
+    char *const arguments[] = {"systemd-run",
+                               geteuid() == 0 ? "--system" : "--user",
+                               "--scope",
+                               "--quiet",
+                               "--collect",
+                               "--no-ask-password",
+                               description,
+                               "-p",
+                               limit,
+                               "-p",
+                               "MemorySwapMax=0",
+                               "--",
+                               self,
+                               inside,
+                               NULL};
     fcntl(failure_pipe, F_SETFD, 0);
     dup2(launch->jail_words[1], STDERR_FILENO);
-    execvp(arguments[0], arguments);
+    if (words >= 0)
+        execvp(arguments[0], arguments);
     dprintf(STDERR_FILENO, "%s\n", errno == ENOENT ? "there is no such program" : strerror(errno));
     _exit(LAUNCH_FAILED);
 }
@@ -135,12 +172,16 @@ static bool is_bounded(uint64_t bytes)
 
 void launch_jail_inside(char **argv)
 {
-    int failure_pipe, saved_stderr, is_quiet;
+    int failure_pipe, saved_stderr, words, is_quiet;
     uint64_t bytes;
     char size[REPORT_SIZE_TEXT];
-    if (argv[1] == NULL || argv[2] == NULL ||
-        sscanf(argv[1], INSIDE_OPTION "%d,%d,%" SCNu64 ",%d", &failure_pipe, &saved_stderr, &bytes, &is_quiet) != 4)
+    if (argv[1] == NULL || sscanf(argv[1], INSIDE_OPTION "%d,%d,%d,%" SCNu64 ",%d", &failure_pipe, &saved_stderr,
+                                  &words, &bytes, &is_quiet) != 5)
         return;
+    char **program = read_program(words);
+    if (program == NULL)
+        return;
+    close(words);
     fcntl(failure_pipe, F_SETFD, FD_CLOEXEC);
     dup2(saved_stderr, STDERR_FILENO);
     close(saved_stderr);
@@ -155,7 +196,7 @@ void launch_jail_inside(char **argv)
             "(cudaMalloc) it does not see, that is the guard's\n",
             report_size_text(size, bytes));
     say(failure_pipe, JAIL_IS_THERE);
-    execvp(argv[2], argv + 2);
+    execvp(program[0], program);
     say(failure_pipe, errno);
     _exit(LAUNCH_NOT_FOUND);
 }

@@ -71,6 +71,24 @@ def test_a_scope_bounds_the_program_and_allows_no_swap(jail):
     assert [options[i + 1] for i, o in enumerate(options) if o == "-p"] == [f"MemoryMax={100 * GIB}", "MemorySwapMax=0"]
 
 
+EXPAND = """exec {python} -c '
+import os, sys
+words = [os.path.expandvars(word).replace("%h", "HOME") for word in sys.argv[sys.argv.index("--") + 1 :]]
+os.execvp(words[0], words)
+' "$@"
+"""
+
+
+def test_systemd_expands_nothing_of_the_program(jail):
+    """systemd-run is to expand variables in the commands of scopes as well (systemd-run(1), --expand-environment)."""
+    jail.systemd_run(EXPAND.format(python=PYTHON))
+    words = ["$HOME", "${HOME}", "$$", "%h", "a b", "", "two\nlines", "--", "-q"]
+    show = [PYTHON, "-c", "import json, sys; print(json.dumps(sys.argv[1:]))", *words]
+    done = jail.run("-q", "--jail=100G", *show, HOME="/nowhere")
+    assert (done.returncode, done.stderr) == (0, "") and json.loads(done.stdout) == words
+    assert f"sparkguard --jail: {PYTHON}" in jail.notes.read_text()  # what systemctl shows
+
+
 def test_percent_is_of_the_machine(jail):
     assert jail.run("-q", "--jail=50%", "true").returncode == 125  # the scope has 100 GiB, not 64
     assert f"MemoryMax={64 * GIB}" in jail.asked()
