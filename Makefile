@@ -67,12 +67,12 @@ CORE := preload/table.c preload/ranges.c preload/options.c preload/thread.c prel
     preload/pool.c preload/cgroup.c preload/room.c preload/returns.c preload/fit.c preload/context_cost.c \
     preload/admission.c preload/refusal.c preload/reclaim.c preload/rescue.c preload/timeline.c
 SEAM := preload/real.c preload/lifecycle.c preload/hook_table.c preload/hook_heap.c preload/hook_malloc.c \
-    preload/glibc_heap.c preload/map_change.c preload/hook_map.c preload/hook_shm.c \
-    preload/hook_process.c preload/hook_dl.c \
-    preload/cuda_device.c preload/cuda_call.c preload/context_memory.c preload/hook_cuda.c preload/array_format.c \
-    preload/pool_memory.c preload/hook_pool.c preload/vmm_memory.c preload/hook_vmm.c preload/hook_graph.c \
-    preload/hook_context.c preload/hook_meminfo.c preload/hook_nvml.c preload/helper.c preload/watchdog.c preload/history.c \
-    preload/history_file.c preload/hook_proc_address.c preload/hook_runtime.c preload/api.c
+    preload/glibc_heap.c preload/map_change.c preload/hook_map.c preload/hook_shm.c preload/hook_process.c \
+    preload/hook_dl.c preload/cuda_device.c preload/cuda_call.c preload/context_list.c preload/context_memory.c \
+    preload/hook_cuda.c preload/array_format.c preload/pool_memory.c preload/hook_pool.c preload/vmm_memory.c \
+    preload/hook_vmm.c preload/hook_graph.c preload/hook_context.c preload/hook_meminfo.c preload/hook_nvml.c \
+    preload/helper.c preload/watchdog.c preload/history.c preload/history_file.c preload/hook_proc_address.c \
+    preload/hook_runtime.c preload/api.c
 SEAM_ASM := preload/dlsym.S
 
 TOOL_NAMES := sparkguard sparkguard-report sparkguard-sweep sparkguard-doctor

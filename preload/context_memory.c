@@ -7,19 +7,6 @@
 #include "returns.h"
 #include "vmm.h"
 
-struct known_context {
-    CUcontext handle;   /* (atomic) NULL: free */
-    uint32_t is_ending; /* (atomic) the driver may give its handle to a new one before the call returns */
-    uint32_t attached;
-};
-
-/* By number, from 1 on; those from SG_CONTEXT_SHARED on share that slot. A context of a real device takes 100 MiB and more. Written
- * under sg_vmm_lock. */
-enum { CONTEXT_ROOM = 256 };
-static struct known_context contexts[CONTEXT_ROOM];
-static uint32_t context_top = 1; /* (atomic) above all numbers ever used */
-static uint32_t context_count;   /* (atomic) */
-
 static struct sg_context_end *endings; /* those under way; under sg_vmm_lock */
 static uint32_t ending_count;          /* (atomic) of them */
 
@@ -27,94 +14,20 @@ uint64_t sg_context_ends;                             /* (atomic) how many have 
 static uint64_t slot_ended_at[SG_CONTEXT_SHARED + 1]; /* what it was then; under sg_vmm_lock */
 static uint64_t primary_ended_at[SG_DEVICE_ROOM];     /* the same, by device */
 
+/* Of each device's primary context; under sg_vmm_lock. */
+static struct {
+    unsigned long long id; /* of the last one that was retained, 0: not known */
+    bool is_taken_out;     /* it has ended, and nobody has retained another yet */
+} primaries[SG_DEVICE_ROOM];
+
 /* What lies in a context. */
 static struct sg_table *const tables[SG_CONTEXT_TABLES] = {&sg_index_cuda, &sg_index_arrays, &sg_index_registered};
-
-static uint32_t find(CUcontext context, uint32_t is_ending)
-{
-    uint32_t top = sg_load_acquire(&context_top);
-    for (uint32_t number = 1; number < top; number++)
-        if (sg_load_acquire(&contexts[number].handle) == context &&
-            sg_load_acquire(&contexts[number].is_ending) == is_ending)
-            return number;
-    return 0;
-}
-
-static uint32_t number_of(CUcontext context)
-{
-    return find(context, 0);
-}
-
-static uint32_t slot_of(uint32_t number)
-{
-    return number < SG_CONTEXT_SHARED ? number : SG_CONTEXT_SHARED;
-}
-
-uint32_t sg_context_current(void)
-{
-    CUcontext current = NULL;
-    if (sg_load_acquire(&context_count) == 0)
-        return SG_CONTEXT_PRIMARY;
-    SG_DRIVER(get, cuCtxGetCurrent);
-    if (get == NULL || get(&current) != CUDA_SUCCESS || current == NULL)
-        return SG_CONTEXT_PRIMARY;
-    uint32_t number = number_of(current);
-    return slot_of(number != 0 ? number : find(current, 1));
-}
-
-void sg_context_enter(CUcontext context)
-{
-    struct sg_lock_state lock;
-    uint32_t number = 1;
-    if (context == NULL)
-        return;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
-    while (number < CONTEXT_ROOM && contexts[number].handle != NULL)
-        number++;
-    if (number < CONTEXT_ROOM) {
-        contexts[number].attached = 1;
-        sg_store_release(&contexts[number].handle, context);
-        sg_fetch_add(&context_count, 1u);
-        if (number >= context_top)
-            sg_store_release(&context_top, number + 1);
-    } else {
-        sg_ledger_count_fault();
-    }
-    sg_lock_release(&sg_vmm_lock, &lock);
-}
-
-static void change_attached(CUcontext context, int by)
-{
-    struct sg_lock_state lock;
-    uint32_t number = number_of(context);
-    if (number == 0)
-        return;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
-    contexts[number].attached += (uint32_t)by;
-    sg_lock_release(&sg_vmm_lock, &lock);
-}
-
-void sg_context_attached(CUcontext context)
-{
-    change_attached(context, 1);
-}
-
-void sg_context_detached(CUcontext context)
-{
-    change_attached(context, -1);
-}
-
-bool sg_context_is_last(CUcontext context)
-{
-    uint32_t number = number_of(context);
-    return number != 0 && contexts[number].attached == 1;
-}
 
 /* ---- the end of a context ----------------------------------------------------------------------------------------- */
 
 struct sg_context_end sg_context_end_of(CUcontext context)
 {
-    uint32_t number = context != NULL ? number_of(context) : 0;
+    uint32_t number = sg_context_number(context);
     return (struct sg_context_end){.number = number, .is_known = number != 0};
 }
 
@@ -127,19 +40,8 @@ struct sg_context_end sg_context_end_of_primary(CUdevice device)
 static bool is_in(const struct sg_context_end *end, uint64_t block)
 {
     return (block & SG_BLOCK_POOLED) == 0 &&
-           (uint32_t)(block >> SG_BLOCK_SLOT_SHIFT & SG_CONTEXT_SHARED) == slot_of(end->number) &&
+           (uint32_t)(block >> SG_BLOCK_SLOT_SHIFT & SG_CONTEXT_SHARED) == sg_context_slot(end->number) &&
            (end->number != 0 || sg_block_device(block) == end->device);
-}
-
-/* Under the lock: whether nothing that has its slot lives on. */
-static bool is_alone(const struct sg_context_end *end)
-{
-    uint32_t number = SG_CONTEXT_SHARED;
-    if (end->number < SG_CONTEXT_SHARED)
-        return true;
-    while (number < context_top && (number == end->number || contexts[number].handle == NULL))
-        number++;
-    return number == context_top;
 }
 
 struct walk {
@@ -211,30 +113,29 @@ void sg_context_take_out(struct sg_context_end *end)
         return;
     sg_lock_acquire(&sg_vmm_lock, &lock);
     if (end->number != 0)
-        sg_store_release(&contexts[end->number].is_ending, 1u);
+        sg_context_set_ending(end->number, true);
     end->next = endings;
     endings = end;
     sg_fetch_add(&ending_count, 1u);
-    uint64_t bytes = is_alone(end) ? take_all_out(end) : 0;
+    uint64_t bytes = sg_context_is_alone(end->number) ? take_all_out(end) : 0;
     sg_lock_release(&sg_vmm_lock, &lock);
     sg_returns_note_free(bytes);
 }
 
-/* Under the lock: the driver has ended it. */
+/* Under the lock: the driver has ended it. What entered it since it was taken out goes, too: such calls see that it has ended
+ * if they entered theirs later (sg_context_recheck). */
 static void note_ended(struct sg_context_end *end)
 {
-    uint64_t *ended_at = end->number != 0 ? &slot_ended_at[slot_of(end->number)] : &primary_ended_at[end->device];
-    if (end->number != 0) {
-        sg_store_release(&contexts[end->number].handle, NULL);
-        sg_store_release(&contexts[end->number].is_ending, 0u);
-        sg_fetch_sub(&context_count, 1u);
+    uint64_t *ended_at =
+        end->number != 0 ? &slot_ended_at[sg_context_slot(end->number)] : &primary_ended_at[end->device];
+    if (sg_context_is_alone(end->number)) {
+        *ended_at = sg_context_ends + 1;
+        sg_store_release(&sg_context_ends, *ended_at); /* pairs with the loads in SG_GIVE_BACK and sg_context_recheck */
+        sg_fence();
+        (void)take_all_out(end);
     }
-    if (!is_alone(end))
-        return;
-    if (slot_of(end->number) == SG_CONTEXT_SHARED)
-        (void)take_all_out(end); /* others have gone before it */
-    *ended_at = sg_context_ends + 1;
-    sg_store_release(&sg_context_ends, *ended_at); /* pairs with the load in SG_GIVE_BACK */
+    if (end->number != 0)
+        sg_context_forget(end->number);
 }
 
 static void unlink_end(const struct sg_context_end *end)
@@ -246,6 +147,13 @@ static void unlink_end(const struct sg_context_end *end)
     sg_fetch_sub(&ending_count, 1u);
 }
 
+static void release_taken(struct sg_context_end *end)
+{
+    visit_taken(end, release);
+    for (unsigned i = 0; i < SG_CONTEXT_TABLES; i++)
+        sg_table_destroy(&end->taken[i]);
+}
+
 void sg_context_taken_out(struct sg_context_end *end, CUresult result)
 {
     struct sg_lock_state lock;
@@ -253,23 +161,83 @@ void sg_context_taken_out(struct sg_context_end *end, CUresult result)
         return;
     sg_lock_acquire(&sg_vmm_lock, &lock);
     unlink_end(end);
-    if (result == CUDA_SUCCESS)
-        note_ended(end);
-    else
+    if (result != CUDA_SUCCESS)
         visit_taken(end, enter_again);
+    else if (end->number != 0)
+        note_ended(end);
     if (result != CUDA_SUCCESS && end->number != 0)
-        sg_store_release(&contexts[end->number].is_ending, 0u);
+        sg_context_set_ending(end->number, false);
     sg_lock_release(&sg_vmm_lock, &lock);
     if (result == CUDA_SUCCESS)
-        visit_taken(end, release);
-    for (unsigned i = 0; i < SG_CONTEXT_TABLES; i++)
-        sg_table_destroy(&end->taken[i]);
-    if (end->number != 0 || result != CUDA_SUCCESS)
-        return;
+        release_taken(end);
+    else
+        for (unsigned i = 0; i < SG_CONTEXT_TABLES; i++)
+            sg_table_destroy(&end->taken[i]);
+    if (end->number == 0 && result == CUDA_SUCCESS)
+        sg_context_check_primary((CUdevice)end->device);
+}
+
+/* ---- the primary context -------------------------------------------------------------------------------------------- */
+
+enum sg_primary_state sg_context_primary_state(CUdevice device)
+{
+    SG_DRIVER(get_state, cuDevicePrimaryCtxGetState);
+    unsigned int flags = 0;
+    int active = 0;
+    uint32_t layers = sg_cuda_go_inside(); /* or a hook called by the driver meanwhile would want our lock */
+    bool is_told = get_state != NULL && get_state(device, &flags, &active) == CUDA_SUCCESS;
+    sg_self.layers = layers;
+    return !is_told ? SG_PRIMARY_UNKNOWN : active != 0 ? SG_PRIMARY_ACTIVE : SG_PRIMARY_INACTIVE;
+}
+
+static void end_primary(struct sg_context_end *end)
+{
+    release_taken(end);
     if (sg_pool_emptied(end->device) != 0)
         sg_table_visit(&sg_index_cuda, empty_pool, NULL);
     sg_pool_memory_refresh();
     sg_graph_memory_refresh();
+}
+
+void sg_context_check_primary(CUdevice device)
+{
+    struct sg_lock_state lock;
+    struct sg_context_end end = sg_context_end_of_primary(device);
+    if (!end.is_known)
+        return;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    bool is_over = !primaries[device].is_taken_out && sg_context_primary_state(device) == SG_PRIMARY_INACTIVE;
+    if (is_over) {
+        primaries[device].is_taken_out = true;
+        note_ended(&end);
+    }
+    sg_lock_release(&sg_vmm_lock, &lock);
+    if (is_over)
+        end_primary(&end);
+}
+
+/* Where the check before it found the last one active still, another thread may have ended that meanwhile: it is told by its
+ * number, which drivers have since CUDA 12.0. */
+void sg_context_primary_retained(CUdevice device, CUcontext context)
+{
+    struct sg_lock_state lock;
+    struct sg_context_end end = sg_context_end_of_primary(device);
+    unsigned long long id = 0;
+    SG_DRIVER(get_id, cuCtxGetId);
+    if (!end.is_known)
+        return;
+    if (context == NULL || get_id == NULL || get_id(context, &id) != CUDA_SUCCESS)
+        id = 0;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    bool is_another =
+        !primaries[device].is_taken_out && id != 0 && primaries[device].id != 0 && id != primaries[device].id;
+    if (is_another)
+        note_ended(&end);
+    primaries[device].id = id;
+    primaries[device].is_taken_out = false;
+    sg_lock_release(&sg_vmm_lock, &lock);
+    if (is_another)
+        end_primary(&end);
 }
 
 /* ---- frees beside it ------------------------------------------------------------------------------------------------ */
@@ -312,10 +280,51 @@ bool sg_context_put_back(struct sg_table *table, uint64_t key, uint64_t block, u
     struct sg_context_end *end = endings;
     while (end != NULL && !is_in(end, block))
         end = end->next;
-    if (end != NULL && is_alone(end))
+    if (end != NULL && sg_context_is_alone(end->number))
         table = taken_of(end, table);
     if (is_there && sg_table_insert(table, key, block, NULL) != 0)
         sg_ledger_count_fault();
     sg_lock_release(&sg_vmm_lock, &lock);
     return is_there;
+}
+
+/* ---- allocations beside it ------------------------------------------------------------------------------------------ */
+
+/* The context it was asked for in has ended: whether it is gone, too. Where the driver came to the call, there may have been
+ * another primary context by then. Of arrays it tells nothing. */
+static bool went_with_it(const struct sg_table *table, uint64_t key)
+{
+    SG_DRIVER(ask, cuPointerGetAttribute);
+    unsigned int type = 0;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    uint32_t layers = sg_cuda_go_inside();
+    if (table != &sg_index_arrays && ask != NULL)
+        result = ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, key);
+    sg_self.layers = layers;
+    return result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT ||
+           result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_DEINITIALIZED;
+}
+
+void sg_context_recheck(struct sg_table *table, uint64_t key, uint64_t ends_before)
+{
+    struct sg_lock_state lock;
+    sg_fence(); /* pairs with the one in note_ended: that finds the entry, or we find that it has ended */
+    uint64_t ends = sg_load_acquire(&sg_context_ends);
+    while (SG_UNLIKELY(ends != ends_before)) {
+        sg_lock_acquire(&sg_vmm_lock, &lock);
+        uint64_t block = sg_table_remove(table, key);
+        bool is_over = block != 0 && has_ended(block, ends_before);
+        sg_lock_release(&sg_vmm_lock, &lock);
+        if (block == 0)
+            return;
+        if (is_over && went_with_it(table, key)) {
+            sg_cuda_released(table, block);
+            return;
+        }
+        if (sg_table_insert(table, key, block, NULL) != 0)
+            sg_ledger_count_fault();
+        sg_fence();
+        ends_before = ends;
+        ends = sg_load_acquire(&sg_context_ends);
+    }
 }

@@ -8,25 +8,15 @@
  *
  * The way of an end is that of a free: sg_context_take_out before the driver is called, sg_context_taken_out after it.
  * A free of the same memory by another thread may begin and answer before, within or after that, and either may fail:
- * sg_context_take_ending and sg_context_put_back.
+ * sg_context_take_ending and sg_context_put_back. So may an allocation in it: sg_context_recheck.
+ *
+ * A primary context ends and is made anew under one name. Whoever first finds it inactive, behind a release or before a
+ * retain, takes out what was in it: once, and before anything can be in the new one.
  */
 #ifndef SG_CONTEXT_MEMORY_H
 #define SG_CONTEXT_MEMORY_H
 
-#include "cuda_call.h"
-
-enum { SG_CONTEXT_PRIMARY = 0, SG_CONTEXT_SHARED = 31 };
-
-/* The slot of the current context. Costs one load where the program has no context of its own, else one driver call. */
-uint32_t sg_context_current(void);
-
-/* cuCtxCreate gave `context`. */
-void sg_context_enter(CUcontext context);
-
-/* What cuCtxAttach gave, and cuCtxDetach took; the last one detached is destroyed: true. */
-void sg_context_attached(CUcontext context);
-bool sg_context_is_last(CUcontext context);
-void sg_context_detached(CUcontext context);
+#include "context_list.h"
 
 /* What will end: one context, or the primary one of a device. What was taken out is kept here and not in a
  * table for all: as soon as the driver has freed an address, it can lie in another context that ends. */
@@ -42,6 +32,16 @@ struct sg_context_end {
 
 struct sg_context_end sg_context_end_of(CUcontext context);
 struct sg_context_end sg_context_end_of_primary(CUdevice device);
+
+/* Whether the primary context of a device is there, as far as the driver says. */
+enum sg_primary_state { SG_PRIMARY_UNKNOWN, SG_PRIMARY_INACTIVE, SG_PRIMARY_ACTIVE };
+enum sg_primary_state sg_context_primary_state(CUdevice device);
+
+/* Before a primary context may be made, and behind what may have ended it: if it is not there, what was in it goes. */
+void sg_context_check_primary(CUdevice device);
+
+/* It was retained, or made for a green context: then `context` is NULL. */
+void sg_context_primary_retained(CUdevice device, CUcontext context);
 
 /* Takes the entries of what was allocated in it out of the tables. */
 void sg_context_take_out(struct sg_context_end *end);

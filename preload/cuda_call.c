@@ -141,6 +141,7 @@ static bool begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain d
     if (!sg_cuda_is_ours())
         return true;
     call->is_counted = true;
+    call->ends_before = sg_load_acquire(&sg_context_ends);
     call->request.domain = domain;
     sg_segment_attach();
     sg_thread_enter();
@@ -179,6 +180,7 @@ bool sg_cuda_begin_sized(struct sg_cuda_call *call, enum sg_hook hook, enum sg_d
 {
     *call = (struct sg_cuda_call){
         .layers = sg_self.layers, .answer = CUDA_ERROR_OUT_OF_MEMORY, .is_counted = true, .device = device};
+    call->ends_before = sg_load_acquire(&sg_context_ends);
     sg_segment_attach();
     sg_thread_enter();
     sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_CUDA);
@@ -253,6 +255,7 @@ void sg_cuda_record(const struct sg_cuda_call *call, struct sg_table *table, uin
     sg_ledger_count_allocation(domain);
     if (domain == SG_DOMAIN_DEVICE)
         sg_ledger_charge_device(call->device, (int64_t)bytes);
+    sg_context_recheck(table, key, call->ends_before);
 }
 
 void sg_cuda_end(struct sg_cuda_call *call, uint64_t kept_bytes)

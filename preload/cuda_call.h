@@ -31,10 +31,11 @@
 struct sg_cuda_call {
     struct sg_request request;
     uint32_t device;
-    uint32_t context; /* slot of the current one: context_memory.h */
-    uint32_t layers;  /* to be restored */
-    bool is_counted;  /* false: from inside another hook, or disabled */
-    CUresult answer;  /* to the program if it is refused: out of memory, or what else the driver has to tell it */
+    uint32_t context;     /* slot of the current one: context_memory.h */
+    uint64_t ends_before; /* contexts that had ended */
+    uint32_t layers;      /* to be restored */
+    bool is_counted;      /* false: from inside another hook, or disabled */
+    CUresult answer;      /* to the program if it is refused: out of memory, or what else the driver has to tell it */
 };
 
 /* Calls `real`, or answers as a machine without a driver does. */
@@ -118,9 +119,11 @@ void sg_cuda_released(const struct sg_table *table, uint64_t block);
 /* How much memory that will give back to the machine, sooner or later. */
 uint64_t sg_cuda_returned_bytes(uint64_t block);
 
-/* context_memory.c: how many contexts have ended (atomic); an entry that one which is ending has taken out, or 0; and puts back
- * what was taken out when `ends_before` had ended: false if its context has ended since. */
+/* context_memory.c: how many contexts have ended (atomic); gives back what was just entered, by a call that began when
+ * `ends_before` had ended, if it has gone with its context since; an entry that one which is ending has taken out, or
+ * 0; and puts back what was taken out when `ends_before` had ended: false if its context has ended since. */
 extern uint64_t sg_context_ends;
+void sg_context_recheck(struct sg_table *table, uint64_t key, uint64_t ends_before);
 uint64_t sg_context_take_ending(struct sg_table *table, uint64_t key);
 bool sg_context_put_back(struct sg_table *table, uint64_t key, uint64_t block, uint64_t ends_before);
 

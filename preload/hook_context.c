@@ -132,34 +132,39 @@ SG_EXPORT CUresult CUDAAPI cuCtxDetach(CUcontext ctx)
 
 /* ---- the primary context: retained and released, there while anybody retains it ---------------------------------- */
 
-static bool is_active(CUdevice device)
-{
-    SG_DRIVER(get_state, cuDevicePrimaryCtxGetState);
-    unsigned int flags = 0;
-    int active = 0;
-    return get_state != NULL && get_state(device, &flags, &active) == CUDA_SUCCESS && active != 0;
-}
-
 static void note_primary(CUdevice device, uint64_t cost)
 {
     if (cost != 0)
         sg_fetch_add(&primary_cost[(uint32_t)device % SG_DEVICE_ROOM], cost);
 }
 
-/* After something that may have ended it. */
+/* After something that may have ended it: whether a release is the last one is known behind it only. */
 static void check_primary(CUdevice device)
 {
     uint64_t *cost = &primary_cost[(uint32_t)device % SG_DEVICE_ROOM];
-    if (sg_load(cost) != 0 && !is_active(device))
+    if (sg_load(cost) != 0 && sg_context_primary_state(device) == SG_PRIMARY_INACTIVE)
         note_gone(sg_exchange(cost, 0));
+    sg_context_check_primary(device);
+}
+
+/* Before it may be made: whether that is a request. */
+static bool is_to_be_made(CUdevice device)
+{
+    if (sg_context_primary_state(device) == SG_PRIMARY_ACTIVE)
+        return false;
+    if (sg_cuda_is_ours())
+        sg_context_check_primary(device);
+    return true;
 }
 
 SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
     struct making making = {0};
-    if (!begin(&making, SG_HOOK_cuDevicePrimaryCtxRetain, dev, pctx != NULL && !is_active(dev)))
+    if (!begin(&making, SG_HOOK_cuDevicePrimaryCtxRetain, dev, pctx != NULL && is_to_be_made(dev)))
         return making.call.answer;
     CUresult result = SG_DRIVER_CALL(cuDevicePrimaryCtxRetain, pctx, dev);
+    if (result == CUDA_SUCCESS && making.call.is_counted)
+        sg_context_primary_retained(dev, *pctx);
     note_primary(dev, end(&making, result));
     return result;
 }
@@ -168,27 +173,18 @@ SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice de
 SG_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags)
 {
     struct making making = {0};
-    if (!begin(&making, SG_HOOK_cuGreenCtxCreate, dev, phCtx != NULL && !is_active(dev)))
+    if (!begin(&making, SG_HOOK_cuGreenCtxCreate, dev, phCtx != NULL && is_to_be_made(dev)))
         return making.call.answer;
     CUresult result = SG_DRIVER_CALL(cuGreenCtxCreate, phCtx, desc, dev, flags);
+    if (result == CUDA_SUCCESS && making.call.is_counted)
+        sg_context_primary_retained(dev, NULL);
     note_primary(dev, end(&making, result));
     return result;
 }
 
-/* Whether a release is the last one is known behind it only. */
-static void give_back_primary(CUdevice device)
-{
-    check_primary(device);
-    if (is_active(device))
-        return;
-    struct sg_context_end ending = sg_context_end_of_primary(device);
-    sg_context_take_out(&ending);
-    sg_context_taken_out(&ending, CUDA_SUCCESS);
-}
-
 /* Ends the context whoever retains it. */
 #define RESET(name, dev) \
-    if (!sg_cuda_is_ours() || !is_active(dev)) /* nothing ends */ \
+    if (!sg_cuda_is_ours() || sg_context_primary_state(dev) == SG_PRIMARY_INACTIVE) /* nothing ends */ \
         return SG_DRIVER_CALL(name, dev); \
     struct sg_context_end ending = sg_context_end_of_primary(dev); \
     sg_context_take_out(&ending); \
@@ -199,12 +195,12 @@ static void give_back_primary(CUdevice device)
 
 SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice dev)
 {
-    SG_DRIVER_THEN(give_back_primary(dev), cuDevicePrimaryCtxRelease, dev);
+    SG_DRIVER_THEN(check_primary(dev), cuDevicePrimaryCtxRelease, dev);
 }
 
 SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 {
-    SG_DRIVER_THEN(give_back_primary(dev), cuDevicePrimaryCtxRelease_v2, dev);
+    SG_DRIVER_THEN(check_primary(dev), cuDevicePrimaryCtxRelease_v2, dev);
 }
 
 SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice dev)
@@ -268,7 +264,7 @@ static void give_back_primaries(void)
 {
     for (CUdevice device = 0; device < SG_DEVICE_ROOM; device++)
         if (sg_load(&primary_cost[device]) != 0 || sg_load_acquire(&sg_own->device[device].is_known) != 0)
-            give_back_primary(device);
+            check_primary(device);
 }
 
 SG_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)

@@ -166,6 +166,7 @@ static void test_devices(void)
 
 static void test_contexts(void)
 {
+    unsigned long long id, new_id;
     CUcontext primary = start(), own, other, current;
     CUdeviceptr pointer;
     CUdevice device;
@@ -192,11 +193,15 @@ static void test_contexts(void)
     OK(cuCtxSynchronize());
     OK(cuCtxSynchronize_v2(primary));
     OK(cuMemAlloc_v2(&pointer, MIB));
+    OK(cuCtxGetId(primary, &id));
     OK(cuDevicePrimaryCtxReset_v2(0));
     CHECK(sgsim_live_bytes("total") == 0);
     FAILS(cuMemAlloc_v2(&pointer, MIB), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    FAILS(cuCtxGetId(primary, &id), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     OK(cuDevicePrimaryCtxRetain(&current, 0)); /* the same name, alive again */
     CHECK(current == primary);
+    OK(cuCtxGetId(NULL, &new_id));
+    CHECK(new_id != id);
     OK(cuMemAlloc_v2(&pointer, MIB));
     OK(cuDevicePrimaryCtxRelease_v2(0));
     CHECK(sgsim_live_bytes("device") == MIB);

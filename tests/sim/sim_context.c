@@ -49,6 +49,8 @@ static CUresult activate(struct sgsim_object *context)
         return error;
     if (sgsim.context_bytes)
         context->backing = sgsim_map_backing(SGSIM_CONTEXT, sgsim.context_bytes, false, &context->backing_size);
+    static unsigned long long last_id;
+    context->u.id = ++last_id;
     context->is_active = true;
     return CUDA_SUCCESS;
 }
@@ -257,6 +259,18 @@ CUresult CUDAAPI cuCtxGetDevice_v2(CUdevice *device, CUcontext context)
 {
     SGSIM_ENTER(cuCtxGetDevice_v2, SGSIM_NEEDS_INIT);
     return sgsim_leave(device_of(context, device));
+}
+
+CUresult CUDAAPI cuCtxGetId(CUcontext handle, unsigned long long *id)
+{
+    SGSIM_ENTER(cuCtxGetId, SGSIM_NEEDS_INIT);
+    const struct sgsim_object *context = handle ? sgsim_handle_find(handle, SGSIM_CONTEXT_HANDLE) : sgsim_current();
+    if (!id || !context)
+        return sgsim_leave(id ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE);
+    if (!context->is_active)
+        return sgsim_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    *id = context->u.id;
+    return sgsim_leave(CUDA_SUCCESS);
 }
 
 /* The heap of kernels is the context's own memory, here from the call on; other limits take nothing. */

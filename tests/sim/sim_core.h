@@ -97,7 +97,8 @@ struct sgsim_object {
     union {
         struct sgsim_pool pool;
         CUmemAllocationProp prop;
-        uint64_t exported; /* of an import: the exporter's key; flags is its pid */
+        unsigned long long id; /* of a context: no two have the same */
+        uint64_t exported;     /* of an import: the exporter's key; flags is its pid */
         struct {
             struct sgsim_object *on[SGSIM_DEPENDENCIES]; /* what it comes behind */
             size_t count;

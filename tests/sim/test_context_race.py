@@ -1,0 +1,161 @@
+"""Ends of contexts beside other threads' calls: no byte is lost, and none is invented."""
+
+import pytest
+from conftest import MIB
+from test_context_end import FILL, figures
+
+# While the driver is in the next call of `symbol`, before it or behind what it does, another thread does `work`. If that waits
+# for the first, as it may, the first goes on all the same.
+BESIDE = """
+import threading
+others, kept = [], []
+def beside(when, symbol, work):
+    def begin():
+        others.append(threading.Thread(target=work))
+        others[-1].start()
+        others[-1].join(3)
+    kept.append(ctypes.CFUNCTYPE(None)(begin))
+    getattr(cuda, "sgsim_" + when)(symbol.encode(), 1, kept[-1])
+def rest():
+    while others:
+        others.pop().join()
+def retain():
+    context = c_void_p()
+    ok(cuda.cuDevicePrimaryCtxRetain(byref(context), 0))
+    return context
+memory = mmap.mmap(-1, MIB)
+page = c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(memory)))
+out = c_uint64()
+TAKE = {
+    "cuMemAlloc_v2": lambda: cuda.cuMemAlloc_v2(byref(out), c_size_t(MIB)),
+    "cuMemHostAlloc": lambda: cuda.cuMemHostAlloc(byref(out), c_size_t(MIB), c_uint(0)),
+    "cuArrayCreate_v2": lambda: cuda.cuArrayCreate_v2(byref(out), byref(Array(1 << 20, 1, 1, 1))),
+    "cuMemHostRegister_v2": lambda: cuda.cuMemHostRegister_v2(page, c_size_t(MIB), c_uint(0)),
+}
+"""
+KINDS = ["cuMemAlloc_v2", "cuMemHostAlloc", "cuArrayCreate_v2", "cuMemHostRegister_v2"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("end", ["destroy", "reset", "release"])
+def test_allocation_whose_context_ends_before_it_returns_is_gone(sim, kind, end):
+    [(said, entry)] = sim.script_points(
+        FILL
+        + BESIDE
+        + f"""
+home = make() if "{end}" == "destroy" else retain()
+current(home)
+ends = {{"destroy": lambda: cuda.cuCtxDestroy_v2(home), "reset": lambda: cuda.cuDevicePrimaryCtxReset_v2(0), "release": lambda: cuda.cuDevicePrimaryCtxRelease_v2(0)}}
+beside("behind", "{kind}", lambda: ok(ends["{end}"]()))
+ok(TAKE["{kind}"]())
+rest()
+point()
+"""
+    )
+    assert figures(said, entry) == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("end", ["destroy", "reset"])
+@pytest.mark.parametrize("when", ["inside", "behind"])
+def test_allocation_in_a_context_that_is_ending_goes_with_it(sim, kind, end, when):
+    """It was not there yet when what was in the context was looked for; behind the end it is refused by the driver."""
+    [(said, entry)] = sim.script_points(
+        FILL
+        + BESIDE
+        + f"""
+home = make() if "{end}" == "destroy" else retain()
+results = []
+def work():
+    if cuda.cuCtxSetCurrent(home) == 0:
+        results.append(TAKE["{kind}"]())
+symbol = "cuCtxDestroy_v2" if "{end}" == "destroy" else "cuDevicePrimaryCtxReset_v2"
+beside("{when}", symbol, work)
+ok(cuda.cuCtxDestroy_v2(home) if "{end}" == "destroy" else cuda.cuDevicePrimaryCtxReset_v2(0))
+rest()
+point(taken=results.count(0))
+"""
+    )
+    assert figures(said, entry) == [0, 0, 0, 0]
+    assert said.taken == (when == "inside")
+
+
+@pytest.mark.parametrize("symbol", ["cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxGetState"])
+def test_primary_context_that_is_made_anew_beside_its_last_release_keeps_what_is_in_it(sim, symbol):
+    """The old one's memory is gone and the new one's is not, wherever in the release the other thread comes."""
+    [(said, entry)] = sim.script_points(
+        FILL
+        + BESIDE
+        + f"""
+current(retain())
+fill()
+def work():
+    current(retain())
+    fill()
+    fill()
+beside("behind", "{symbol}", work)
+ok(cuda.cuDevicePrimaryCtxRelease_v2(0))
+rest()
+point()
+"""
+    )
+    assert figures(said, entry) == [6, 2, 2, 2]
+
+
+def test_primary_context_that_ends_beside_a_retain_is_known_to_have(sim):
+    """The retain began when it was active, and made a new one."""
+    [(said, entry)] = sim.script_points(
+        FILL
+        + BESIDE
+        + """
+current(retain())
+fill()
+beside("inside", "cuDevicePrimaryCtxRetain", lambda: ok(cuda.cuDevicePrimaryCtxRelease_v2(0)))
+current(retain())
+fill()
+rest()
+point()
+"""
+    )
+    assert figures(said, entry) == [3, 1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", ["cuMemAlloc_v2", "cuMemHostAlloc"])
+def test_allocation_that_finds_a_new_primary_context_is_counted(sim, kind):
+    """The one it was asked for in ended, and another thread made a new one, before the driver came to it."""
+    points = sim.script_points(
+        FILL
+        + BESIDE
+        + f"""
+current(retain())
+fill()
+def work():
+    ok(cuda.cuDevicePrimaryCtxReset_v2(0))
+    retain()
+beside("inside", "{kind}", work)
+ok(TAKE["{kind}"]())
+rest()
+point()
+ok(cuda.cuDevicePrimaryCtxReset_v2(0))
+point()
+"""
+    )
+    first, last = [figures(said, entry) for said, entry in points]
+    assert first == ([1, 0, 0, 0] if kind == "cuMemAlloc_v2" else [0, 1, 0, 0])
+    assert last == [0, 0, 0, 0]
+
+
+def test_release_that_is_not_the_last_gives_nothing_back_where_the_driver_does_not_say(sim):
+    [(said, entry)] = sim.script_points(
+        FILL
+        + BESIDE
+        + """
+current(retain())
+retain()
+fill()
+fail("cuDevicePrimaryCtxGetState", 1, 999)
+ok(cuda.cuDevicePrimaryCtxRelease_v2(0))
+point()
+"""
+    )
+    assert figures(said, entry) == [3, 1, 1, 1]
