@@ -13,7 +13,14 @@
 #include "text.h"
 #include "watchdog.h"
 
-/* Whether there is a current context; without one the driver refuses by itself, all but cuMemCreate. */
+static bool has_no_context(CUresult error)
+{
+    return error == CUDA_ERROR_INVALID_CONTEXT || error == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
+           error == CUDA_ERROR_NOT_INITIALIZED || error == CUDA_ERROR_DEINITIALIZED;
+}
+
+/* Whether there is a current context; without one the driver refuses by itself, all but cuMemCreate. Where it does not tell, the
+ * device is the one it told this thread last: what it grants must be counted. */
 static bool has_context(enum sg_hook hook, uint32_t *device)
 {
     SG_DRIVER(get, cuCtxGetDevice);
@@ -21,9 +28,11 @@ static bool has_context(enum sg_hook hook, uint32_t *device)
     CUresult result = get != NULL ? get(&current) : CUDA_ERROR_NOT_INITIALIZED;
     if (result == CUDA_ERROR_INVALID_CONTEXT && hook == SG_HOOK_cuMemCreate)
         return true;
-    if (result != CUDA_SUCCESS || current < 0)
+    if (has_no_context(result) || current < 0)
         return false;
-    *device = (uint32_t)current < SG_DEVICE_ROOM ? (uint32_t)current : SG_DEVICE_ROOM - 1;
+    if (result == CUDA_SUCCESS)
+        sg_self.device = (uint32_t)current < SG_DEVICE_ROOM ? (uint32_t)current : SG_DEVICE_ROOM - 1;
+    *device = sg_self.device;
     return true;
 }
 

@@ -125,7 +125,7 @@ static bool begin_taking(struct taking *taking, enum sg_hook hook, const CUdevic
     if (found == CUDA_ERROR_NOT_INITIALIZED || found == CUDA_ERROR_DEINITIALIZED ||
         (found == CUDA_ERROR_INVALID_CONTEXT && is_builtin(taking->stream)))
         return true;
-    uint32_t device = found == CUDA_SUCCESS && current >= 0 ? (uint32_t)current : 0;
+    uint32_t device = found == CUDA_SUCCESS && current >= 0 ? (uint32_t)current : sg_self.device;
     taking->pool.handle = named != NULL ? *named : current_pool(device);
     struct sg_pool_view view = sg_pool_memory_of(taking->pool.handle);
     if (!view.is_known)

@@ -23,6 +23,7 @@ struct sg_thread {
         *purse;         /* what the fastest ways of the heap pay from: the record, or one that is never good for it */
     uint32_t layers;    /* enum sg_layer */
     uint32_t is_late;   /* its record has been given back */
+    uint32_t device;    /* that CUDA last said was current */
     const char *call;   /* the word the program used, while a forwarding export runs; else NULL */
     const void *caller; /* and where that call returns to */
 };

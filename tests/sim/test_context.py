@@ -354,3 +354,29 @@ def test_observing_guard_makes_it_and_says_so(sim):
     done = create_one(sim, SPARKGUARD_MODE="observe", **sim.machine(SPARK, room(0)))
     assert done.result == 0
     assert "would have refused cuDevicePrimaryCtxRetain" in done.stderr
+
+
+@pytest.mark.parametrize("error", [700, 999])
+def test_device_that_the_driver_does_not_tell_is_the_last_one_it_told(sim, error):
+    """The request is judged all the same, on the device and in the context it is made in, and goes with that."""
+    points = sim.script_points(
+        f"""
+start()
+context, elsewhere = c_void_p(), c_void_p()
+ok(cuda.cuCtxCreate_v2(byref(context), 0, 1))
+ok(take("cuMemAlloc_v2", MIB)[0])
+fail("cuCtxGetDevice", 1, {error})
+ok(take("cuMemAlloc_v2", 4 * MIB)[0])
+fail("cuCtxGetDevice", 1, {error})
+over = take("cuMemAlloc_v2", 60 * MIB)[0]
+quiet(device=live("device"), over=over)
+ok(cuda.cuCtxDestroy_v2(context))
+quiet(device=live("device"), over=over)
+""",
+        SGSIM_DEVICES=2,
+        SPARKGUARD_LIMIT="64M",
+    )
+    (first, entry), (last, behind) = points
+    assert first.over == OUT_OF_MEMORY
+    assert first.device == entry["domains"]["device"]["live_bytes"] == 5 * MIB
+    assert last.device == behind["domains"]["device"]["live_bytes"] == 0
