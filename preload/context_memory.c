@@ -295,35 +295,39 @@ bool sg_context_put_back(struct sg_table *table, uint64_t key, uint64_t block, u
 static bool went_with_it(const struct sg_table *table, uint64_t key)
 {
     SG_DRIVER(ask, cuPointerGetAttribute);
-    unsigned int type = 0;
+    CUdeviceptr start = 0;
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     uint32_t layers = sg_cuda_go_inside();
     if (table != &sg_index_arrays && ask != NULL)
-        result = ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, key);
+        result = ask(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, key);
     sg_self.layers = layers;
+    if (result == CUDA_SUCCESS)
+        return start != key; /* it lies in what was allocated since */
     return result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT ||
            result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_DEINITIALIZED;
 }
 
-void sg_context_recheck(struct sg_table *table, uint64_t key, uint64_t ends_before)
+bool sg_context_is_over(uint64_t block, uint64_t ends_before)
 {
     struct sg_lock_state lock;
+    if (SG_LIKELY(sg_load_acquire(&sg_context_ends) == ends_before))
+        return false;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    bool is_over = has_ended(block, ends_before);
+    sg_lock_release(&sg_vmm_lock, &lock);
+    return is_over;
+}
+
+void sg_context_recheck(struct sg_table *table, uint64_t key, uint64_t block, uint64_t ends_before)
+{
     sg_fence(); /* pairs with the one in note_ended: that finds the entry, or we find that it has ended */
     uint64_t ends = sg_load_acquire(&sg_context_ends);
     while (SG_UNLIKELY(ends != ends_before)) {
-        sg_lock_acquire(&sg_vmm_lock, &lock);
-        uint64_t block = sg_table_remove(table, key);
-        bool is_over = block != 0 && has_ended(block, ends_before);
-        sg_lock_release(&sg_vmm_lock, &lock);
-        if (block == 0)
-            return;
-        if (is_over && went_with_it(table, key)) {
-            sg_cuda_released(table, block);
+        if (sg_context_is_over(block, ends_before) && went_with_it(table, key)) {
+            if (sg_table_find(table, key) == block && sg_table_remove(table, key) != 0) /* or the end found it */
+                sg_cuda_released(table, block);
             return;
         }
-        if (sg_table_insert(table, key, block, NULL) != 0)
-            sg_ledger_count_fault();
-        sg_fence();
         ends_before = ends;
         ends = sg_load_acquire(&sg_context_ends);
     }

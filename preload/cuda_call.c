@@ -19,8 +19,8 @@ static bool has_no_context(CUresult error)
            error == CUDA_ERROR_NOT_INITIALIZED || error == CUDA_ERROR_DEINITIALIZED;
 }
 
-/* Whether there is a current context; without one the driver refuses by itself, all but cuMemCreate. Where it does not tell, the
- * device is the one it told this thread last: what it grants must be counted. */
+/* Whether there is a current context; without one the driver refuses by itself, all but cuMemCreate. Where it does not tell, it
+ * is asked in another way (CUDA 13), or the device is the one it told this thread last: what it grants must be counted. */
 static bool has_context(enum sg_hook hook, uint32_t *device)
 {
     SG_DRIVER(get, cuCtxGetDevice);
@@ -28,6 +28,10 @@ static bool has_context(enum sg_hook hook, uint32_t *device)
     CUresult result = get != NULL ? get(&current) : CUDA_ERROR_NOT_INITIALIZED;
     if (result == CUDA_ERROR_INVALID_CONTEXT && hook == SG_HOOK_cuMemCreate)
         return true;
+    if (SG_UNLIKELY(result != CUDA_SUCCESS) && !has_no_context(result)) {
+        SG_DRIVER(get_again, cuCtxGetDevice_v2);
+        result = get_again != NULL ? get_again(&current, NULL) : result;
+    }
     if (has_no_context(result) || current < 0)
         return false;
     if (result == CUDA_SUCCESS)
@@ -250,21 +254,29 @@ void sg_cuda_record(const struct sg_cuda_call *call, struct sg_table *table, uin
         return;
     uint64_t block = sg_block(bytes, domain, call->device) | (uint64_t)call->context << SG_BLOCK_SLOT_SHIFT;
     block |= (uint64_t)sg_cuda_enter_site(domain, caller, bytes) << SG_BLOCK_SITE_SHIFT;
+    if (sg_context_is_over(block, call->ends_before) && sg_table_find(table, key) != 0) {
+        sg_sites_leave(SG_SITES_CUDA, sg_block_site(block),
+                       bytes); /* gone with its context: the address is another's */
+        sg_ledger_count_allocation(domain);
+        sg_ledger_count_free(domain);
+        return;
+    }
     if (sg_table_insert(table, key, block, &stale) != 0) {
         sg_ledger_count_fault();
         sg_sites_leave(SG_SITES_CUDA, sg_block_site(block), bytes);
         return;
     }
-    if (stale != 0) { /* it went by a way we did not see, or with a context whose slot others share */
+    if (stale !=
+        0) { /* it went by a way we did not see; with a context whose slot others share, or just behind the end of its own */
         sg_cuda_released(table, stale);
-        if ((stale >> SG_BLOCK_SLOT_SHIFT & SG_CONTEXT_SHARED) != SG_CONTEXT_SHARED)
+        if ((stale >> SG_BLOCK_SLOT_SHIFT & SG_CONTEXT_SHARED) != SG_CONTEXT_SHARED && !sg_context_is_over(stale, 0))
             sg_add_relaxed(&sg_own->unmatched_frees, 1);
     }
     sg_ledger_charge(domain, bytes);
     sg_ledger_count_allocation(domain);
     if (domain == SG_DOMAIN_DEVICE)
         sg_ledger_charge_device(call->device, (int64_t)bytes);
-    sg_context_recheck(table, key, call->ends_before);
+    sg_context_recheck(table, key, block, call->ends_before);
 }
 
 void sg_cuda_end(struct sg_cuda_call *call, uint64_t kept_bytes)

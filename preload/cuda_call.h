@@ -119,11 +119,13 @@ void sg_cuda_released(const struct sg_table *table, uint64_t block);
 /* How much memory that will give back to the machine, sooner or later. */
 uint64_t sg_cuda_returned_bytes(uint64_t block);
 
-/* context_memory.c: how many contexts have ended (atomic); gives back what was just entered, by a call that began when
- * `ends_before` had ended, if it has gone with its context since; an entry that one which is ending has taken out, or
- * 0; and puts back what was taken out when `ends_before` had ended: false if its context has ended since. */
+/* context_memory.c: how many contexts have ended (atomic); whether that of a block has, of a call that began when `ends_before`
+ * had ended; gives back what such a call has just entered, if it has gone with its context since; an entry that one which is
+ * ending has taken out, or 0; and puts back what was taken out when `ends_before` had ended: false if its context has ended
+ * since. */
 extern uint64_t sg_context_ends;
-void sg_context_recheck(struct sg_table *table, uint64_t key, uint64_t ends_before);
+bool sg_context_is_over(uint64_t block, uint64_t ends_before);
+void sg_context_recheck(struct sg_table *table, uint64_t key, uint64_t block, uint64_t ends_before);
 uint64_t sg_context_take_ending(struct sg_table *table, uint64_t key);
 bool sg_context_put_back(struct sg_table *table, uint64_t key, uint64_t block, uint64_t ends_before);
 

@@ -117,7 +117,7 @@ static void record_registration(const struct sg_cuda_call *call, uint64_t addres
         sg_ledger_count_fault();
     else
         sg_fetch_add(&sg_own->registered_bytes, bytes);
-    sg_context_recheck(&sg_index_registered, address, call->ends_before);
+    sg_context_recheck(&sg_index_registered, address, block, call->ends_before);
 }
 
 #define REGISTER(name, p, bytes, flags) \

@@ -172,16 +172,18 @@ static void drop_growth(const struct taking *taking)
 
 static void record_block(const struct taking *taking, CUdeviceptr ptr)
 {
-    uint64_t block = sg_pool_add_block(taking->pool.handle, taking->size_bytes);
+    uint64_t stale, block = sg_pool_add_block(taking->pool.handle, taking->size_bytes);
     if (block == 0) {
         sg_cuda_record(&taking->call, &sg_index_cuda, ptr, taking->size_bytes, taking->caller);
         return;
     }
     uint32_t site = sg_cuda_enter_site(taking->pool.domain, taking->caller, sg_block_size(block));
     block |= (uint64_t)site << SG_BLOCK_SITE_SHIFT;
-    if (sg_table_insert(&sg_index_cuda, ptr, block, NULL) != 0) {
+    if (sg_table_insert(&sg_index_cuda, ptr, block, &stale) != 0) {
         sg_ledger_count_fault();
         sg_sites_leave(SG_SITES_CUDA, site, sg_block_size(block));
+    } else if (stale != 0) { /* entered just behind the end of its context */
+        sg_cuda_released(&sg_index_cuda, stale);
     }
     sg_ledger_count_allocation(taking->pool.domain);
 }

@@ -30,7 +30,7 @@ unsigned long sgsim_calls(const char *symbol);
 /*
  * Make a later call of the exported symbol fail: nth = 1 is the very next one, -1 every one from now
  * on, 0 forgets all failures planned for it. `code` is a CUresult; 0 stands for out of memory. A
- * call that fails this way is counted and does nothing else. Up to 64 failures can be planned.
+ * call that fails this way is counted and does nothing else. Up to 128 failures can be planned.
  */
 void sgsim_fail(const char *symbol, int nth, int code);
 

@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define MAX_RULES 64
+#define MAX_RULES 128
 #define EVERY_CALL (-1L)
 
 struct rule {

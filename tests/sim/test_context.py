@@ -357,7 +357,8 @@ def test_observing_guard_makes_it_and_says_so(sim):
 
 
 @pytest.mark.parametrize("error", [700, 999])
-def test_device_that_the_driver_does_not_tell_is_the_last_one_it_told(sim, error):
+@pytest.mark.parametrize("failing", [["cuCtxGetDevice"], ["cuCtxGetDevice", "cuCtxGetDevice_v2"]])
+def test_device_that_the_driver_does_not_tell_is_asked_for_again_or_the_last_one_it_told(sim, failing, error):
     """The request is judged all the same, on the device and in the context it is made in, and goes with that."""
     points = sim.script_points(
         f"""
@@ -365,9 +366,9 @@ start()
 context, elsewhere = c_void_p(), c_void_p()
 ok(cuda.cuCtxCreate_v2(byref(context), 0, 1))
 ok(take("cuMemAlloc_v2", MIB)[0])
-fail("cuCtxGetDevice", 1, {error})
+[fail(symbol, 1, {error}) for symbol in {failing}]
 ok(take("cuMemAlloc_v2", 4 * MIB)[0])
-fail("cuCtxGetDevice", 1, {error})
+[fail(symbol, 1, {error}) for symbol in {failing}]
 over = take("cuMemAlloc_v2", 60 * MIB)[0]
 quiet(device=live("device"), over=over)
 ok(cuda.cuCtxDestroy_v2(context))

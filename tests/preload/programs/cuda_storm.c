@@ -5,7 +5,8 @@
  *
  * Each phase every thread makes CALLS calls; then all rest, and the simulator's own books are printed:
  *     device N / pinned N / managed N / registered N / taken N / given N, then "quiet", and one line of stdin is awaited.
- * At the end everything is freed and the books are printed once more.
+ * At the end everything is freed and the books are printed once more. Where there is a second device, threads allocate in its
+ * primary context while others reset it, let go of it and make it anew.
  */
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
@@ -17,6 +18,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define KIB ((size_t)1 << 10)
 #define GRANULE ((size_t)2 << 20)
@@ -41,8 +44,20 @@ enum kind {
     REGISTERED,
     GRAPH,
     CONTEXT,
+    SHARED_HANDLE, /* exported, imported again, and released under the first number */
+    TEAM,          /* a multicast object with memory bound to it; key: the memory's handle, size: the object's */
+    OPENED,        /* of another process, as all that follow: an IPC handle */
+    IMPORTED,      /* a VMM handle */
+    BORROWED,      /* a block of a pool */
     KINDS
 };
+
+/* What another process hands out. */
+static struct offer {
+    CUipcMemHandle ipc;
+    CUmemFabricHandle handle, pool;
+    CUmemPoolPtrExportData block;
+} offer;
 
 /* An executable graph, its graph, and what it allocates and does not free itself (or 0). */
 struct graph {
@@ -67,7 +82,9 @@ struct worker {
 
 static CUcontext context;
 static CUstream stream;
-static CUmemoryPool own_pools[POOLS];
+static CUmemoryPool own_pools[POOLS], borrowed_pool;
+static int devices;
+static unsigned long taken_elsewhere; /* on the second device */
 static const char *seed;
 static char *pages;
 static int is_registered[PAGES];
@@ -251,6 +268,149 @@ static CUresult give_context(struct worker *worker, const struct item *item)
     return result;
 }
 
+/* ---- what is shared ---- */
+
+/* In a process of its own: what it took there is no business of ours. */
+static void make_offer(void)
+{
+    CUmemGenericAllocationHandle handle;
+    CUmemoryPool pool;
+    CUdeviceptr address;
+    const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .handleTypes = CU_MEM_HANDLE_TYPE_FABRIC,
+                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    must(cuInit(0), "init");
+    must(cuDevicePrimaryCtxRetain(&context, 0), "context");
+    must(cuCtxSetCurrent(context), "context");
+    must(cuMemAlloc_v2(&address, GRANULE), "offer");
+    must(cuIpcGetMemHandle(&offer.ipc, address), "offer");
+    must(cuMemCreate(&handle, GRANULE, place(0), 0), "offer");
+    must(cuMemExportToShareableHandle(&offer.handle, handle, CU_MEM_HANDLE_TYPE_FABRIC, 0), "offer");
+    must(cuMemPoolCreate(&pool, &props), "offer");
+    must(cuMemPoolExportToShareableHandle(&offer.pool, pool, CU_MEM_HANDLE_TYPE_FABRIC, 0), "offer");
+    must(cuMemAllocFromPoolAsync(&address, GRANULE, pool, NULL), "offer");
+    must(cuMemPoolExportPointer(&offer.block, address), "offer");
+}
+
+static void get_offer(void)
+{
+    int pipes[2];
+    if (pipe(pipes) != 0)
+        exit(1);
+    pid_t child = fork();
+    if (child == 0) {
+        make_offer();
+        _exit(write(pipes[1], &offer, sizeof offer) != sizeof offer);
+    }
+    if (read(pipes[0], &offer, sizeof offer) != sizeof offer || waitpid(child, NULL, 0) != child)
+        exit(1);
+}
+
+static CUresult take_shared(struct worker *worker, struct item *item)
+{
+    CUmemGenericAllocationHandle handle;
+    CUmemFabricHandle fabric;
+    int file;
+    CUresult result = cuMemCreate(&handle, GRANULE, place(next(worker)), 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    worker->taken++;
+    if (next(worker) % 2 == 0) {
+        while (cuMemExportToShareableHandle(&fabric, handle, CU_MEM_HANDLE_TYPE_FABRIC, 0) != CUDA_SUCCESS)
+            ;
+        while (cuMemImportFromShareableHandle(&item->key, &fabric, CU_MEM_HANDLE_TYPE_FABRIC) != CUDA_SUCCESS)
+            ;
+    } else {
+        const CUmemAllocationHandleType descriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        while (cuMemExportToShareableHandle(&file, handle, descriptor, 0) != CUDA_SUCCESS)
+            ;
+        while (cuMemImportFromShareableHandle(&item->key, (void *)(intptr_t)file, descriptor) != CUDA_SUCCESS)
+            ;
+        close(file);
+    }
+    while (cuMemRelease(handle) != CUDA_SUCCESS)
+        ;
+    return CUDA_SUCCESS;
+}
+
+/* The object is mapped beside the memory while it is bound, and takes nothing. */
+static CUresult take_team(struct worker *worker, struct item *item)
+{
+    const CUmulticastObjectProp prop = {.numDevices = 1, .size = GRANULE};
+    CUmemGenericAllocationHandle team;
+    CUdeviceptr at;
+    CUresult result = cuMemCreate(&item->key, GRANULE, place(0), 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    worker->taken++;
+    must(cuMulticastCreate(&team, &prop), "team");
+    must(cuMulticastAddDevice(team, 0), "team");
+    must(cuMemAddressReserve(&at, 2 * GRANULE, 0, 0, 0), "reserve");
+    while (cuMemMap(at, GRANULE, 0, team, 0) != CUDA_SUCCESS)
+        ;
+    while (cuMemMap(at + GRANULE, GRANULE, 0, item->key, 0) != CUDA_SUCCESS)
+        ;
+    must(next(worker) % 2 == 0 ? cuMulticastBindMem(team, 0, item->key, 0, GRANULE, 0)
+                               : cuMulticastBindAddr(team, 0, at + GRANULE, GRANULE, 0),
+         "bind");
+    while (cuMemUnmap(at, 2 * GRANULE) != CUDA_SUCCESS)
+        ;
+    must(cuMemAddressFree(at, 2 * GRANULE), "address free");
+    item->size = team;
+    return CUDA_SUCCESS;
+}
+
+static CUresult give_team(const struct item *item)
+{
+    CUresult result = cuMemRelease(item->key);
+    if (result != CUDA_SUCCESS)
+        return result;
+    must(cuMulticastUnbind(item->size, 0, 0, GRANULE), "unbind");
+    while (cuMemRelease(item->size) != CUDA_SUCCESS)
+        ;
+    return CUDA_SUCCESS;
+}
+
+/* ---- the second device: its primary context ends at any time ---- */
+
+static void step_elsewhere(struct worker *worker)
+{
+    CUcontext other;
+    CUdeviceptr address;
+    void *host;
+    uint64_t bits = next(worker);
+    if (bits % 8 == 0)
+        (void)(bits & 8 ? cuDevicePrimaryCtxReset_v2(1) : cuDevicePrimaryCtxRelease_v2(1));
+    if (cuDevicePrimaryCtxRetain(&other, 1) != CUDA_SUCCESS)
+        return;
+    if (cuCtxSetCurrent(other) == CUDA_SUCCESS) {
+        unsigned long taken = cuMemAlloc_v2(&address, 1 + (bits >> 8) % (64 * KIB)) == CUDA_SUCCESS;
+        taken += cuMemAllocManaged(&address, 1 + (bits >> 16) % (64 * KIB), CU_MEM_ATTACH_GLOBAL) == CUDA_SUCCESS;
+        taken += cuMemHostAlloc(&host, 1 + (bits >> 24) % (64 * KIB), 0) == CUDA_SUCCESS;
+        __atomic_add_fetch(&taken_elsewhere, taken, __ATOMIC_RELAXED);
+    }
+    must(cuCtxSetCurrent(context), "context");
+    if (bits & 16)
+        (void)cuDevicePrimaryCtxRelease_v2(1);
+}
+
+/* ---- all kinds ---- */
+
+/* What becomes resident, or is dropped, was taken before. */
+static void move_pages(struct worker *worker, const struct item *item)
+{
+    CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
+    CUdeviceptr address = item->key;
+    size_t size = 1, from = 0;
+    uint64_t bits = next(worker);
+    if (bits % 3 == 0)
+        (void)cuMemPrefetchBatchAsync(&address, &size, 1, &here, &from, 1, 0, stream);
+    else if (bits % 3 == 1)
+        (void)cuMemDiscardBatchAsync(&address, &size, 1, 0, stream);
+    else
+        (void)cuMemDiscardAndPrefetchBatchAsync(&address, &size, 1, &here, &from, 1, 0, stream);
+}
+
 static CUresult take(struct worker *worker, struct item *item)
 {
     size_t size = 1 + next(worker) % (256 * KIB), pitch;
@@ -321,6 +481,16 @@ static CUresult take(struct worker *worker, struct item *item)
         break;
     case MAPPED:
         return take_mapped(worker, item);
+    case SHARED_HANDLE:
+        return take_shared(worker, item);
+    case TEAM:
+        return take_team(worker, item);
+    case OPENED:
+        return cuIpcOpenMemHandle_v2(&item->key, offer.ipc, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    case IMPORTED:
+        return cuMemImportFromShareableHandle(&item->key, &offer.handle, CU_MEM_HANDLE_TYPE_FABRIC);
+    case BORROWED:
+        return cuMemPoolImportPointer(&item->key, borrowed_pool, &offer.block);
     case KINDS:
         break;
     }
@@ -362,8 +532,18 @@ static CUresult give(struct worker *worker, const struct item *item)
                                          : cuMemFreeAsync_ptsz(item->key, NULL);
         break;
     case HANDLE:
+    case SHARED_HANDLE:
         result = cuMemRelease(item->key);
         break;
+    case TEAM:
+        result = give_team(item);
+        break;
+    case OPENED:
+        return cuIpcCloseMemHandle(item->key);
+    case IMPORTED:
+        return cuMemRelease(item->key);
+    case BORROWED:
+        return next(worker) % 2 == 0 ? cuMemFree_v2(item->key) : cuMemFreeAsync(item->key, NULL);
     case MAPPED:
         result = cuMemUnmap(item->key, item->size);
         if (result == CUDA_SUCCESS)
@@ -392,6 +572,8 @@ static void step(struct worker *worker)
     uint64_t choice = next(worker);
     if (choice % 499 == 0)
         (void)cuStreamSynchronize(stream);
+    if (devices > 1 && choice % 61 == 0)
+        step_elsewhere(worker);
     if (choice % 997 == 0) {
         (void)cuMemPoolTrimTo(own_pools[choice >> 16 & 1], (size_t)(choice >> 32) % (64 * KIB * KIB));
         (void)cuDeviceGraphMemTrim(0);
@@ -404,6 +586,8 @@ static void step(struct worker *worker)
     unsigned at = (unsigned)(choice >> 8) % worker->count;
     if ((choice >> 40) % 8 == 0)
         swap(worker, &worker->held[at]);
+    if (worker->held[at].kind == MANAGED && worker->held[at].key != 0)
+        move_pages(worker, &worker->held[at]);
     if (worker->held[at].key == 0 || give(worker, &worker->held[at]) == CUDA_SUCCESS)
         worker->held[at] = worker->held[--worker->count];
 }
@@ -449,10 +633,21 @@ static void plan_failures(unsigned phase)
                                           "cuGraphExecDestroy",
                                           "cuDeviceGraphMemTrim",
                                           "cuCtxCreate_v2",
-                                          "cuCtxDestroy_v2"};
-    static const char *const queries[] = {"cuMemPoolGetAttribute", "cuDeviceGetMemPool", "cuStreamGetDevice"};
+                                          "cuCtxDestroy_v2",
+                                          "cuMemExportToShareableHandle",
+                                          "cuMemImportFromShareableHandle",
+                                          "cuIpcOpenMemHandle_v2",
+                                          "cuIpcCloseMemHandle",
+                                          "cuMemPoolImportPointer",
+                                          "cuMemPrefetchBatchAsync",
+                                          "cuDevicePrimaryCtxReset_v2",
+                                          "cuDevicePrimaryCtxRelease_v2",
+                                          "cuDevicePrimaryCtxRetain"};
+    static const char *const queries[] = {
+        "cuMemPoolGetAttribute", "cuDeviceGetMemPool",         "cuStreamGetDevice", "cuCtxGetDevice",
+        "cuStreamIsCapturing",   "cuDevicePrimaryCtxGetState", "cuCtxGetId",        "cuMemGetAllocationGranularity"};
     for (unsigned i = 0; i < sizeof symbols / sizeof symbols[0]; i++)
-        for (int n = 1; n <= 2; n++) /* the simulator plans at most 64 */
+        for (int n = 1; n <= 2; n++)
             sgsim_fail(symbols[i], n * (int)(7 + 3 * i + phase), n % 2 ? 0 : CUDA_ERROR_ILLEGAL_ADDRESS);
     for (unsigned i = 0; i < sizeof queries / sizeof queries[0]; i++)
         sgsim_fail(queries[i], (int)(101 + 37 * i + 11 * phase), CUDA_ERROR_UNKNOWN);
@@ -460,7 +655,10 @@ static void plan_failures(unsigned phase)
 
 static void rest(const struct worker *workers, unsigned count)
 {
-    unsigned long taken = 0, given = 0;
+    unsigned long taken = taken_elsewhere, given = taken_elsewhere;
+    if (devices > 1)
+        while (cuDevicePrimaryCtxReset_v2(1) != CUDA_SUCCESS)
+            ;
     for (unsigned i = 0; i < count; i++) {
         taken += workers[i].taken;
         given += workers[i].given;
@@ -494,9 +692,12 @@ int main(int argc, char **argv)
     struct worker *workers = calloc(count, sizeof *workers);
     calls_per_phase = strtoul(argv[3], NULL, 0);
     phases = (unsigned)atoi(argv[4]);
+    get_offer();
     must(cuInit(0), "init");
+    must(cuDeviceGetCount(&devices), "devices");
     must(cuDevicePrimaryCtxRetain(&context, 0), "context");
     must(cuCtxSetCurrent(context), "context");
+    must(cuMemPoolImportFromShareableHandle(&borrowed_pool, &offer.pool, CU_MEM_HANDLE_TYPE_FABRIC, 0), "import");
     const CUmemPoolProps props[POOLS] = {
         {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}},
         {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_HOST}},
