@@ -40,6 +40,24 @@ static bool read_header(int fd, struct sg_machine_ledger *header)
            header->seat_bytes % sizeof(uint64_t) == 0 && header->seat_room <= SEATS_MOST;
 }
 
+static bool read_seat(int fd, const struct sg_machine_ledger *header, uint64_t number, struct sg_seat *seat)
+{
+    return sg_sys_pread(fd, seat, sizeof *seat, sizeof *header + number * header->seat_bytes) == (long)sizeof *seat;
+}
+
+/* What a child has from its parent counts when that is gone, and only there can it be seen: a number of their seats says nothing
+ * in our ledger, so the parent is named as a dead one. */
+static void settle_heritage(int fd, const struct sg_machine_ledger *header, struct sg_seat *seat)
+{
+    struct sg_seat parent = {0};
+    uint64_t number = seat->parent_seat, claim = seat->parent_claim;
+    if (number != 0 && number <= header->seat_room && SG_CLAIM_STATE(claim) == SG_CLAIM_LIVE &&
+        read_seat(fd, header, number - 1, &parent) && parent.claim == claim &&
+        sg_seat_file_has_owner(fd, (uint32_t)number - 1))
+        seat->slot.heritage_bytes = 0;
+    seat->parent_claim = (claim & ~UINT64_C(3)) | SG_CLAIM_DEAD;
+}
+
 void sg_foreign_visit(void (*visit)(void *context, uint32_t number, struct sg_seat *seat), void *context)
 {
     static struct sg_machine_ledger header; /* large for a stack */
@@ -51,11 +69,12 @@ void sg_foreign_visit(void (*visit)(void *context, uint32_t number, struct sg_se
         return;
     uint32_t room = read_header((int)fd, &header) ? header.seat_room : 0;
     for (uint32_t i = 0; i < room && i < header.seat_used; i++) {
-        uint64_t at = sizeof header + (uint64_t)i * header.seat_bytes;
-        if (sg_sys_pread((int)fd, &seat, sizeof seat, at) != (long)sizeof seat)
+        if (!read_seat((int)fd, &header, i, &seat))
             break;
-        if (SG_CLAIM_STATE(seat.claim) == SG_CLAIM_LIVE && sg_seat_file_has_owner((int)fd, i))
-            visit(context, i, &seat);
+        if (SG_CLAIM_STATE(seat.claim) != SG_CLAIM_LIVE || !sg_seat_file_has_owner((int)fd, i))
+            continue;
+        settle_heritage((int)fd, &header, &seat);
+        visit(context, i, &seat);
     }
     (void)sg_sys_close((int)fd);
 }

@@ -691,15 +691,20 @@ def test_who_finds_a_ledger_that_cannot_be_used_in_the_place_of_his_says_so(plac
     tenant.end()
 
 
-def put_foreign(place, seat_bytes, **header):
-    """A ledger of version 2: of its three seats the second is somebody's who has been promised 2 GiB and has 1 GiB in flight."""
+def put_foreign(place, seat_bytes, parent_seat=0, **header):
+    """A ledger of version 2: of its three seats the second is somebody's who has been promised 2 GiB, and has 1 GiB in flight
+    or, with `parent_seat`, from its parent there."""
     content = bytearray(BEGIN + 3 * 1024)
     content[:BEGIN] = well_made(version=2, seat_bytes=seat_bytes, seat_room=3, **header)[:BEGIN]
     content[20:24] = (3).to_bytes(4, "little")  # seat_used
-    at = BEGIN + seat_bytes
-    for field, value in (("promised_bytes", 2 * GIB), ("in_flight_bytes", GIB), ("bounded_flight_bytes", GIB), ("claim", 1 << 2 | LIVE)):
-        offset, size = SEAT[field]
-        content[at + offset : at + offset + size] = value.to_bytes(size, "little")
+    live = {"claim": 1 << 2 | LIVE}
+    child = {"parent_seat": parent_seat, "parent_claim": 1 << 2 | LIVE, "heritage_bytes": GIB}
+    flying = {"in_flight_bytes": GIB, "bounded_flight_bytes": GIB}
+    for number, values in ((1, live | {"promised_bytes": 2 * GIB} | (child if parent_seat else flying)), (0, live)):
+        for field, value in values.items():
+            offset, size = SEAT[field]
+            at = BEGIN + number * seat_bytes + offset
+            content[at : at + size] = value.to_bytes(size, "little")
     put(place, content)
 
 
@@ -714,6 +719,25 @@ def test_processes_of_another_version_count(place, seat_bytes):
         tenant.kill()
         place.assert_left(LEFT - 3 * GIB)
     place.assert_left(LEFT)  # its owner is gone
+
+
+@pytest.mark.parametrize("has_second", [True, False])
+def test_what_a_child_of_another_version_has_from_its_parent_counts_when_that_is_gone(place, has_second):
+    put_foreign(place, 512, parent_seat=1)
+    if not has_second:  # ours cannot be made: whoever comes decides alone
+        place.ledger.path.with_name("machine-1.ledger").mkdir()
+    with place.ledger.locked(1):
+        with place.ledger.locked(0):
+            place.assert_left(LEFT - 2 * GIB)
+        place.assert_left(LEFT - 3 * GIB)
+
+
+@pytest.mark.parametrize("parent_seat", [4, 1024, 1 << 40, (1 << 64) - 1])
+def test_parent_where_no_seat_is_ends_nobody(place, parent_seat):
+    put_foreign(place, 512, parent_seat)
+    place.ledger.path.with_name("machine-1.ledger").mkdir()
+    with place.ledger.locked(1):
+        place.assert_left(LEFT - 3 * GIB)
 
 
 @pytest.mark.parametrize("header", [{"seat_bytes": 8}, {"seat_bytes": 513}, {"magic": 7}], ids=str)
