@@ -105,8 +105,10 @@ static bool parse_date(const char *text, int64_t *since_ns)
     if (*rest != '\0' && !parse_zone(rest, &east))
         return false;
     int64_t seconds = *rest == '\0' ? mktime(&parts) : timegm(&parts) - east;
+    if (seconds >= INT64_MAX / SECOND_NS)
+        return false;
     *since_ns = seconds > 0 ? seconds * SECOND_NS : 1;
-    return seconds < INT64_MAX / SECOND_NS;
+    return true;
 }
 
 /* A time of the day, and of `days_before` today. */

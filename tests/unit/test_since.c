@@ -32,10 +32,20 @@ PLAIN_TEST(what_is_no_clock_time_is_refused)
         assert_int_equal(seconds_since(texts[i]), -1);
 }
 
+PLAIN_TEST(a_time_beyond_what_nanoseconds_hold_is_refused)
+{
+    int64_t since_ns = 0;
+    assert_true(report_since_parse("2262-04-11", NOW_NS, &since_ns));
+    assert_false(report_since_parse("2263-01-01", NOW_NS, &since_ns));
+    assert_false(report_since_parse("9999-12-31T23:59:59Z", NOW_NS, &since_ns));
+    assert_false(report_since_parse("@9223372037", NOW_NS, &since_ns));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_clock_time_is_of_today_in_the_readers_zone),
+        cmocka_unit_test(a_time_beyond_what_nanoseconds_hold_is_refused),
         cmocka_unit_test(what_is_no_clock_time_is_refused),
     };
     return cmocka_run_group_tests_name("since", tests, NULL, NULL);
