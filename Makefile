@@ -241,6 +241,20 @@ $(BUILD)/fault/libsparkguard.so: $(fault_objects)
 	$(SAY) LINK $@
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(PRELOAD_LDFLAGS) -o $@ $^
 
+# Fuzz targets: with replay.c they run stored inputs, with libFuzzer (clang) they make new ones.
+fuzz_names := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+EXTRA_tests/fuzz := -D_GNU_SOURCE -Itools
+fuzz_main := $(if $(filter build/fuzzers,$(BUILD)),-fsanitize=fuzzer,$(BUILD)/obj/tests/fuzz/replay.o)
+$(fuzz_names:%=$(BUILD)/fuzz/%): $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(filter %.o,$(fuzz_main)) \
+        $(BUILD)/libtools.a $(BUILD)/libsparkguard-core.a
+	$(SAY) LINK $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -o $@ $^ $(filter -%,$(fuzz_main)) -lsmartcols -lm
+fuzz: $(fuzz_names:%=$(BUILD)/fuzz/%)
+fuzzers:
+	$(Q)$(MAKE) --no-print-directory BUILD=build/fuzzers SAN=address CC=clang CFLAGS='-O1 -g -fsanitize=fuzzer-no-link' fuzz
+.PHONY: fuzz fuzzers
+
 unit: $(unit_names:%=$(BUILD)/tests/unit/%)
 programs: $(program_names:%=$(BUILD)/tests/programs/%) $(BUILD)/fault/libsparkguard.so
 .PHONY: unit programs
@@ -248,7 +262,7 @@ programs: $(program_names:%=$(BUILD)/tests/programs/%) $(BUILD)/fault/libsparkgu
 ##@ Testing
 test: ## install what is missing, build, run every test
 	$(Q)scripts/install-deps build test
-	$(Q)$(MAKE) --no-print-directory all sim unit programs $(BUILD)/bench/pairs
+	$(Q)$(MAKE) --no-print-directory all sim unit programs fuzz $(BUILD)/bench/pairs
 	$(Q)BUILD=$(BUILD) tests/run
 
 check: ## formatter, linters, shell checks, structure rules
@@ -275,10 +289,11 @@ endif
 sanitize: ## core and tools under ASan+UBSan, the core under TSan
 	$(Q)scripts/install-deps build test
 	$(Q)$(MAKE) --no-print-directory library
-	$(Q)$(MAKE) --no-print-directory SAN=address tools unit
+	$(Q)$(MAKE) --no-print-directory SAN=address tools unit fuzz
 	$(Q)cp build/libsparkguard.so build/address/
 	$(Q)BUILD=build/address tests/run --unit
 	$(Q)BUILD=build/address tests/run tests/cli
+	$(Q)BUILD=build/address tests/run tests/trust/test_fuzz.py
 	$(Q)$(MAKE) --no-print-directory SAN=thread unit
 	$(Q)BUILD=build/thread tests/run --unit
 .PHONY: test check cross sanitize
@@ -291,7 +306,7 @@ test-ecosystem: ## packages, clusters and dashboards: installs Debian's debhelpe
 
 trust: ## the long form of the tests of trust, all points or POINTS="1 7"; writes tests/TRUST.md
 	$(Q)scripts/install-deps build test trust
-	$(Q)$(MAKE) --no-print-directory all sim unit programs
+	$(Q)$(MAKE) --no-print-directory all sim unit programs fuzz fuzzers
 	$(Q)BUILD=$(BUILD) tests/trust/run $(POINTS)
 .PHONY: trust
 

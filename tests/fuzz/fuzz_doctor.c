@@ -1,0 +1,34 @@
+/* What the doctor reads of a machine: one text a file. */
+#include "fuzz.h"
+
+#include "doctor.h"
+
+static const char *const file[] = {
+    "proc/meminfo",
+    "proc/buddyinfo",
+    "proc/swaps",
+    "proc/sys/vm/swappiness",
+    "proc/self/oom_score_adj",
+    "proc/7/stat",
+    "proc/7/status",
+    "etc/fstab",
+    "etc/default/earlyoom",
+    "etc/systemd/system/ssh.service.d/a.conf",
+    "usr/local/cuda/version.json",
+    "proc/driver/nvidia/version",
+};
+
+enum { FILES = sizeof file / sizeof file[0] };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    (void)setenv("SPARKGUARD_SYSTEM_ROOT", fuzz_folder(), 1);
+    fuzz_put_texts(file, FILES, data, size);
+    struct doctor *doctor = doctor_examine();
+    const struct report_style style = {.stream = fuzz_nowhere(), .columns = 80};
+    doctor_render_text(doctor, &style);
+    doctor_render_json(doctor, fuzz_nowhere());
+    doctor_render_script(doctor, fuzz_nowhere());
+    doctor_free(doctor);
+    return 0;
+}

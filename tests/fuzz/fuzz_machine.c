@@ -1,0 +1,48 @@
+/* What the kernel says of the machine and of cgroups, as the library and the tools read it: one text a file. */
+#include "fuzz.h"
+
+#include "options.h"
+#include "pool.h"
+#include "process_stat.h"
+#include "report.h"
+
+static const char *const file[] = {
+    "proc/meminfo",
+    "proc/self/cgroup",
+    "sys/fs/cgroup/a/memory.max",
+    "sys/fs/cgroup/a/memory.high",
+    "sys/fs/cgroup/a/memory.current",
+    "sys/fs/cgroup/a/memory.stat",
+    "sys/fs/cgroup/memory/a/memory.limit_in_bytes",
+    "sys/fs/cgroup/memory/a/memory.usage_in_bytes",
+    "sys/fs/cgroup/memory/a/memory.stat",
+};
+
+enum { FILES = sizeof file / sizeof file[0] };
+
+static void look_as_library(void)
+{
+    uint64_t identity[SG_CONSTRAINT_ROOM - 1];
+    struct sg_look look = {0};
+    uint32_t count = sg_cgroup_find(identity);
+    fuzz_need(count < SG_CONSTRAINT_ROOM, "more levels than there is room for");
+    sg_pool_look(&look);
+    fuzz_need(look.count <= SG_CONSTRAINT_ROOM, "more constraints than there is room for");
+    for (uint32_t i = 0; look.is_valid && i < look.count; i++)
+        fuzz_need(look.at[i].headroom_bytes <= look.at[i].limit_bytes &&
+                      look.at[i].floor_bytes <= look.at[i].reserve_bytes,
+                  "a figure beyond its bound");
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (sg_options.system_root[0] == '\0') {
+        strcpy(sg_options.system_root, fuzz_folder());
+        (void)setenv("SPARKGUARD_SYSTEM_ROOT", fuzz_folder(), 1);
+    }
+    fuzz_put_texts(file, FILES, data, size);
+    look_as_library();
+    const struct report_scope scope = {.directory = "/nonexistent"};
+    report_free(report_build(&scope));
+    return 0;
+}

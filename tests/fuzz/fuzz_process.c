@@ -1,0 +1,64 @@
+/* What the kernel says of processes: stat, statm, smaps_rollup and maps as the library reads them, stat and status as the tools
+ * do. A program chooses its own name, which is in the midst of them. */
+#include "fuzz.h"
+
+#include "../../preload/text.h"
+
+static long fuzz_read_file(const char *path, char *buffer, size_t room);
+
+#define sg_text_read_file fuzz_read_file
+#include "../../preload/process.c"
+#undef sg_text_read_file
+#include "../../preload/sites.c"
+
+#include "process_stat.h"
+#include "report.h"
+
+static const char *const file[] = {"proc/7/stat", "proc/7/statm", "proc/7/smaps_rollup", "proc/7/status",
+                                   "proc/7/cmdline"};
+
+enum { FILES = sizeof file / sizeof file[0] };
+
+/* The library's own reading, from the target's folder. */
+static long fuzz_read_file(const char *path, char *buffer, size_t room)
+{
+    char name[64];
+    (void)snprintf(name, sizeof name, "proc/7%s", strrchr(path, '/'));
+    return sg_text_read_file(fuzz_path(name), buffer, room);
+}
+
+static void name_site(const uint8_t *data, size_t size)
+{
+    struct line line = {0};
+    struct module module = {0};
+    struct sg_site site = {0};
+    for (size_t i = 0; i < size; i++) {
+        if (data[i] != '\n') {
+            take_character(&line, (char)data[i]);
+            continue;
+        }
+        if (take_line(&line, &module, 0x1000, &site))
+            fuzz_need(memchr(site.library, '\0', sizeof site.library) != NULL, "a name without an end");
+        line = (struct line){0};
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    uint64_t least, most;
+    struct report report = {0};
+    report_live_root = fuzz_folder();
+    fuzz_put_texts(file, FILES, data, size);
+    (void)sg_process_anonymous_bytes(7);
+    (void)sg_process_start_ticks(7);
+    (void)sg_process_minor_faults(7);
+    (void)sg_process_is_left_to(1);
+    if (sg_process_private_bytes(&least, &most))
+        fuzz_need(least <= most, "the least is more than the most");
+    report.machine.total_bytes = SG_UNKNOWN;
+    report_unguarded_fill(&report);
+    for (size_t i = 0; i < report.unguarded_count; i++)
+        free(report.unguarded[i].command);
+    name_site(data, size);
+    return 0;
+}

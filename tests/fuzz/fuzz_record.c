@@ -1,0 +1,31 @@
+/* The launcher's note of how its child ended: it finds the child's segment among whatever lies there, and writes to no other. */
+#include "fuzz.h"
+
+#include "launch.h"
+#include "sparkguard_abi.h"
+
+#define NAME "live/4711-0000000000001267.segment"
+
+enum { BYTES = sizeof(struct sg_segment) };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct sg_segment segment;
+    static char before[BYTES], after[BYTES];
+    const struct launch launch = {
+        .directory = strdup(fuzz_path("live")), .child = 4711, .child_ticks = 9, .wait_status = 9};
+    segment.slot = (struct sg_slot){
+        .magic = SG_ABI_MAGIC, .abi_version = SG_ABI_VERSION, .pid = 4711, .start_ticks = 9, .state = SG_STATE_RUNNING};
+    memcpy(before, &segment, BYTES);
+    fuzz_patch(before, BYTES, data, size);
+    fuzz_put(NAME, before, BYTES);
+    launch_record(&launch);
+    const struct sg_slot *slot = (const struct sg_slot *)(const void *)before;
+    bool is_childs = slot->magic == SG_ABI_MAGIC && slot->abi_version == SG_ABI_VERSION && slot->pid == 4711 &&
+                     slot->start_ticks == 9;
+    int fd = open(fuzz_path(NAME), O_RDONLY | O_CLOEXEC);
+    fuzz_need(fd >= 0 && read(fd, after, BYTES) == BYTES && close(fd) == 0, "read");
+    fuzz_need(is_childs || memcmp(before, after, BYTES) == 0, "another's segment was written to");
+    free(launch.directory);
+    return 0;
+}

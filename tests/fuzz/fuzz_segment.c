@@ -1,0 +1,96 @@
+/* Segments, live ones and copies kept as history, from the file to every way of showing them. First byte: which it is, and
+ * whether the file is all of the input or a well made one with changes. */
+#include "fuzz.h"
+
+#include <locale.h>
+#include <sys/file.h>
+
+#include "plot.h"
+#include "process_stat.h"
+#include "render.h"
+
+#define LIVE "live/4711-0000000000001267.segment"
+#define PAST "past/4711-0000000000001267.segment"
+
+enum { RECORDS = 2, IS_PAST = 1, IS_OWNED = 2, IS_WHOLE = 4 };
+enum { BYTES = SG_SEGMENT_BYTES(RECORDS) };
+
+static union {
+    struct sg_segment segment;
+    char bytes[BYTES];
+} file;
+
+static void make_well(void)
+{
+    struct sg_segment *segment = &file.segment;
+    memset(&file, 0, sizeof file);
+    segment->slot = (struct sg_slot){
+        .magic = SG_ABI_MAGIC, .abi_version = SG_ABI_VERSION, .pid = 4711, .start_ticks = 9, .state = SG_STATE_RUNNING};
+    segment->segment_bytes = BYTES;
+    segment->record_capacity = RECORDS;
+    segment->record_used = 1;
+    segment->started_time_ns = INT64_C(1795180000) * 1000000000;
+    segment->exit_code = segment->signal = -1;
+    strcpy(segment->job, "train");
+    strcpy(segment->command, "python train.py");
+    segment->domain[0].granted_bytes = segment->peak[0].total_bytes = segment->peak[0].domain_bytes[0] = 1 << 30;
+    segment->refusal_count = segment->phase_count = segment->event_count = 1;
+    segment->refusal[0] = (struct sg_refusal){.sequence = 1, .reason = SG_REASON_LIMIT, .call = "malloc"};
+    segment->phase[0] = (struct sg_phase){.sequence = 1, .name = "epoch 1"};
+    segment->event[0] = (struct sg_event){.sequence = 1, .what = "watchdog: ends this process: 1.0 GiB left"};
+    segment->site[0][SG_SITE_FIRST] =
+        (struct sg_site){.key = 4096, .live_bytes = 1 << 20, .is_named = 1, .library = "libc.so.6"};
+    segment->saved_time_ns = segment->started_time_ns + 1;
+}
+
+static void show(const struct report_scope *scope)
+{
+    struct report *report = report_build(scope);
+    const struct report_style style = report_style_of(fuzz_nowhere());
+    report_render_text(report, scope, &style);
+    report_render_json(report, fuzz_nowhere());
+    const struct report_job *job;
+    const struct report_process *process;
+    DL_FOREACH (report->jobs, job)
+        DL_FOREACH (job->processes, process) {
+            report_render_process(job, process, &style);
+            struct report_timeline line = {calloc(1, sizeof *line.samples), 1};
+            line.samples[0].time_ns = 1;
+            plot_add_known(&line, process);
+            report_plot(fuzz_nowhere(), process, &line);
+            free(line.samples);
+        }
+    report_free(report);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static char *live, *past;
+    if (live == NULL) {
+        fuzz_put("root/proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n", 46);
+        (void)setenv("SPARKGUARD_SYSTEM_ROOT", fuzz_path("root"), 1);
+        (void)setlocale(LC_ALL, "C.UTF-8"); /* texts are escaped for one, or for none */
+        report_live_root = strdup(fuzz_path("root"));
+        live = strdup(fuzz_path(LIVE));
+        past = strdup(fuzz_path(PAST));
+        (void)setenv("SPARKGUARD_DIR", fuzz_path("live"), 1);
+        (void)setenv("SPARKGUARD_HISTORY", fuzz_path("past"), 1);
+    }
+    if (size == 0)
+        return 0;
+    bool is_past = data[0] & IS_PAST;
+    make_well();
+    if ((data[0] & IS_WHOLE) == 0)
+        fuzz_patch(&file, sizeof file, data + 1, size - 1);
+    (void)unlink(is_past ? live : past);
+    if (data[0] & IS_WHOLE)
+        fuzz_put(is_past ? PAST : LIVE, data + 1, size - 1);
+    else
+        fuzz_put(is_past ? PAST : LIVE, &file, sizeof file);
+    int owner = open(is_past ? past : live, O_RDONLY | O_CLOEXEC);
+    if (data[0] & IS_OWNED)
+        (void)flock(owner, LOCK_EX);
+    show(&(struct report_scope){.is_all = true, .wants_history = true});
+    (void)close(owner);
+    return 0;
+}

@@ -1,0 +1,49 @@
+/* Time lines, from the file to the drawing. First byte: whether the file is all of the input or a well made one with changes. */
+#include "fuzz.h"
+
+#include "plot.h"
+
+#define SEGMENT "1-1.segment"
+#define TIMELINE "1-1.timeline"
+
+enum { SAMPLES = 4, BYTES = offsetof(struct sg_timeline, sample) + SAMPLES * sizeof(struct sg_sample) };
+
+static void make_well(struct sg_timeline *line)
+{
+    memset(line, 0, sizeof *line);
+    line->magic = SG_TIMELINE_MAGIC;
+    line->version = SG_TIMELINE_VERSION;
+    line->sample_count = SAMPLES;
+    line->interval_ns = 1000000000;
+    for (int i = 0; i < SAMPLES; i++)
+        line->sample[i] = (struct sg_sample){.time_ns = INT64_C(1795180000) * 1000000000 + i,
+                                             .usable_bytes = SG_UNKNOWN,
+                                             .reserve_bytes = 1 << 29,
+                                             .live_bytes = {1 << 20}};
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct sg_timeline file;
+    static char *segment_path;
+    struct report_process process = {.pid = 1, .command = (char *)(uintptr_t) "a", .job = (char *)(uintptr_t) "b"};
+    struct report_timeline line = {0};
+    char why[REPORT_WHY_ROOM];
+    if (segment_path == NULL)
+        segment_path = strdup(fuzz_path(SEGMENT));
+    if (size == 0)
+        return 0;
+    make_well(&file);
+    if (data[0] & 1) {
+        fuzz_put(TIMELINE, data + 1, size - 1);
+    } else {
+        fuzz_patch(&file, BYTES, data + 1, size - 1);
+        fuzz_put(TIMELINE, &file, data[0] & 2 ? sizeof file : BYTES);
+    }
+    if (report_timeline_read(&line, segment_path, why) == REPORT_GOOD) {
+        plot_add_known(&line, &process);
+        report_plot(fuzz_nowhere(), &process, &line);
+    }
+    free(line.samples);
+    return 0;
+}
