@@ -216,7 +216,7 @@ static int64_t credit_of_all(void)
 {
     uint32_t used = sg_load_acquire(&sg_own->record_used);
     int64_t credit = 0;
-    for (uint32_t i = 0; i < used; i++)
+    for (uint32_t i = 0; i < used && i < SG_RECORD_LIMIT; i++) /* others may have written to the file */
         credit += sg_load_relaxed(&sg_own->record[i].credit_bytes);
     return credit;
 }

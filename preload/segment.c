@@ -29,7 +29,8 @@ static uint64_t retry_ns; /* a passing lack of descriptors: try again after this
 static struct sg_lock attach_lock;
 static char path[SG_PATH_ROOM + 64];
 static unsigned file_mode = 0600;
-static bool is_removed; /* the file, because nothing was to be left */
+static uint32_t record_room; /* (atomic) of the file; what it says itself, others may have written */
+static bool is_removed;      /* the file, because nothing was to be left */
 
 unsigned sg_segment_file_mode(void)
 {
@@ -58,7 +59,21 @@ bool sg_segment_is_own(void)
 
 uint32_t sg_segment_record_capacity(void)
 {
-    return sg_segment_is_shared() ? sg_load_acquire(&sg_own->record_capacity) : SG_RECORD_LIMIT;
+    return sg_segment_is_shared() ? sg_load_acquire(&record_room) : SG_RECORD_LIMIT;
+}
+
+/* In whole pages. */
+static uint64_t bytes_for(uint32_t records)
+{
+    return (SG_SEGMENT_BYTES(records) + 4095) & ~UINT64_C(4095);
+}
+
+/* Publishes it, too. */
+static void set_record_room(uint32_t records)
+{
+    sg_store_release(&record_room, records);
+    sg_store_release(&sg_own->segment_bytes, bytes_for(records));
+    sg_store_release(&sg_own->record_capacity, records);
 }
 
 /* SPARKGUARD_DIR. A descriptor or -errno. */
@@ -190,7 +205,7 @@ static long put_in_place(const char *name, int *lock_fd, int *window_fd)
     uint32_t capacity = SG_RECORD_FIRST;
     while (capacity < sg_own->record_used && capacity < SG_RECORD_LIMIT)
         capacity = capacity * 4 < SG_RECORD_LIMIT ? capacity * 4 : SG_RECORD_LIMIT;
-    uint64_t bytes = (SG_SEGMENT_BYTES(capacity) + 4095) & ~UINT64_C(4095);
+    uint64_t bytes = bytes_for(capacity);
     long result = sg_segment_allocate((int)fd, 0, bytes);
     if (result == 0)
         result = hold_lock((int)fd);
@@ -200,8 +215,7 @@ static long put_in_place(const char *name, int *lock_fd, int *window_fd)
     if (fd < 0)
         return fd;
     *window_fd = (int)fd;
-    sg_own->segment_bytes = bytes;
-    sg_own->record_capacity = capacity;
+    set_record_room(capacity);
     uint64_t used = SG_SEGMENT_BYTES(sg_own->record_used < capacity ? sg_own->record_used : capacity);
     result = sg_sys_pwrite((int)fd, &sg_window, used, 0);
     if (result != (long)used)
@@ -272,21 +286,19 @@ void sg_segment_attach(void)
 
 static bool grow_locked(void)
 {
-    uint32_t capacity = sg_own->record_capacity;
+    uint32_t capacity = sg_segment_record_capacity();
     if (!sg_segment_is_shared() || capacity >= SG_RECORD_LIMIT)
         return false;
     uint32_t wanted = capacity * 4 < SG_RECORD_LIMIT ? capacity * 4 : SG_RECORD_LIMIT;
-    uint64_t bytes = (SG_SEGMENT_BYTES(wanted) + 4095) & ~UINT64_C(4095);
+    uint64_t before = bytes_for(capacity), bytes = bytes_for(wanted);
     long fd = sg_sys_openat((int)SG_AT_FDCWD, path, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
     if (fd < 0)
         return false;
-    bool is_grown = sg_segment_allocate((int)fd, sg_own->segment_bytes, bytes - sg_own->segment_bytes) == 0 &&
-                    map_window((int)fd, sg_own->segment_bytes, bytes) == 0;
+    bool is_grown =
+        sg_segment_allocate((int)fd, before, bytes - before) == 0 && map_window((int)fd, before, bytes) == 0;
     (void)sg_sys_close((int)fd);
-    if (is_grown) {
-        sg_store_release(&sg_own->segment_bytes, bytes);
-        sg_store_release(&sg_own->record_capacity, wanted);
-    }
+    if (is_grown)
+        set_record_room(wanted);
     return is_grown;
 }
 
