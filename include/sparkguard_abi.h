@@ -277,7 +277,7 @@ _Static_assert((int)SG_DOMAIN_COUNT <= (int)SG_DOMAIN_ROOM, "the layout has room
 enum { SG_SAMPLE_ROOM = 682 };
 
 struct sg_sample {
-    int64_t time_ns;       /* (atomic) when it began; it stands until the next one. 0: it is being written, and is none */
+    int64_t time_ns; /* (atomic) when it began; it stands until the next one. 0: it is being written, and is none */
     uint64_t usable_bytes; /* the least there was, and the reserve and floor of that moment; as in struct sg_machine */
     uint64_t reserve_bytes;
     uint64_t floor_bytes;

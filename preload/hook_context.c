@@ -163,7 +163,7 @@ SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice de
     if (!begin(&making, SG_HOOK_cuDevicePrimaryCtxRetain, dev, pctx != NULL && is_to_be_made(dev)))
         return making.call.answer;
     CUresult result = SG_DRIVER_CALL(cuDevicePrimaryCtxRetain, pctx, dev);
-    if (result == CUDA_SUCCESS && making.call.is_counted)
+    if (result == CUDA_SUCCESS && making.call.is_counted && pctx != NULL)
         sg_context_primary_retained(dev, *pctx);
     note_primary(dev, end(&making, result));
     return result;

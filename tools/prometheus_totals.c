@@ -200,21 +200,24 @@ void prometheus_totals_put(const struct prometheus_totals *totals, FILE *stream)
 
 void prometheus_totals_end(struct prometheus_totals *totals)
 {
-    struct prometheus_past *past, *next_past;
-    struct prometheus_counted *counted, *next_counted;
-    struct prometheus_job *job, *next_job;
-    HASH_ITER (hh, totals->past, past, next_past) {
-        HASH_DEL(totals->past, past);
+    struct prometheus_past *past = totals->past, *next_past;
+    struct prometheus_counted *counted = totals->counted, *next_counted;
+    struct prometheus_job *job = totals->jobs, *next_job;
+    HASH_CLEAR(hh, totals->past);
+    HASH_CLEAR(hh, totals->counted);
+    HASH_CLEAR(hh, totals->jobs);
+    for (; past != NULL; past = next_past) {
+        next_past = past->hh.next;
         free(past->series);
         free(past);
     }
-    HASH_ITER (hh, totals->counted, counted, next_counted) {
-        HASH_DEL(totals->counted, counted);
+    for (; counted != NULL; counted = next_counted) {
+        next_counted = counted->hh.next;
         free(counted->segment);
         free(counted);
     }
-    HASH_ITER (hh, totals->jobs, job, next_job) {
-        HASH_DEL(totals->jobs, job);
+    for (; job != NULL; job = next_job) {
+        next_job = job->hh.next;
         free(job->labels);
         free(job);
     }
