@@ -21,6 +21,7 @@
 #include "options.h"
 #include "process.h"
 #include "segment.h"
+#include "sites.h"
 #include "syscall.h"
 #include "text.h"
 #include "timeline.h"
@@ -212,6 +213,7 @@ long sg_history_save(bool is_durable)
     struct sg_segment *copy = sg_sys_mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (sg_is_error(copy))
         return -ENOMEM;
+    sg_sites_name_late();
     uint64_t hash = copy_segment(copy, length);
     long result = 0;
     if (hash != last.hash || now - last.saved_ns >= REFRESH_NS) {

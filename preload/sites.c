@@ -118,6 +118,21 @@ static void name(struct sg_site *site, uint64_t address)
     (void)sg_sys_close((int)fd);
 }
 
+void sg_sites_name_late(void)
+{
+    static uint32_t tried[SG_SITE_CLASSES];
+    _Static_assert(SG_SITE_ROOM <= 32, "a bit for each");
+    for (uint32_t class = 0; class < SG_SITE_CLASSES; class ++)
+        for (uint32_t number = SG_SITE_FIRST; number < SG_SITE_ROOM; number++) {
+            struct sg_site *site = &sg_own->site[class][number];
+            uint64_t key = sg_load_relaxed(&site->key);
+            if (key == 0 || sg_load_acquire(&site->is_named) != 0 || (tried[class] & 1u << number) != 0)
+                continue;
+            tried[class] |= 1u << number;
+            name(site, key >> 3);
+        }
+}
+
 /* ---- the numbers ---------------------------------------------------------------------------------------------------- */
 
 uint32_t sg_sites_find_farther(enum sg_site_class class, uint64_t key, uint32_t number)

@@ -65,6 +65,10 @@ static inline void sg_sites_leave(enum sg_site_class class, uint32_t number, uin
     (void)sg_fetch_sub(&site->live_count, UINT64_C(1));
 }
 
+/* Names what could not be named when it was first seen, for want of a descriptor: each once. In the history's helper, which has a
+ * table of descriptors of its own. */
+void sg_sites_name_late(void);
+
 /* After a change of the map, under its lock: what its ranges say of the sites that it changed. */
 void sg_sites_publish_ranges(struct sg_ranges *ranges);
 

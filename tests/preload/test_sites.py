@@ -1,7 +1,9 @@
 """Large blocks by call site: which library asked for them, at which offset, as nm(1) tells it from outside."""
 
+import resource
 import subprocess
 import textwrap
+import time
 
 import pytest
 
@@ -249,6 +251,34 @@ def test_a_plain_map_of_a_library_beside_it_does_not_shift_its_offsets(guard, li
     if done.returncode == 1:
         pytest.skip("the kernel put it elsewhere")
     assert done.returncode == 0
+
+
+NO_DESCRIPTOR = PRELUDE + """
+one.take(size(20 * MIB))  # so that its record and its helper are there
+full = []
+try:
+    while True:
+        full.append(os.dup(0))
+except OSError:
+    pass
+two.take(size(30 * MIB))
+print("taken", flush=True)
+sys.stdin.read(1)
+"""
+
+
+def test_a_site_that_was_seen_without_a_descriptor_gets_its_name_later(guard, libraries):
+    limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))  # noqa: E731
+    command = [PYTHON, "-S", "-c", NO_DESCRIPTOR, *libraries]
+    with guard.popen(command, stdin=subprocess.PIPE, preexec_fn=limit) as process:
+        assert process.stdout.readline() == "taken\n"
+        deadline = time.monotonic() + 60
+        while not (found := blocks_of(guard.processes(process.pid)[0], libraries[1])):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+        process.communicate("x", timeout=60)
+    ((place, (domain, held, count)),) = found.items()
+    assert (place, domain, count) == (("libtwo.so", "take"), "heap", 1) and held >= 30 * MIB
 
 
 def test_what_finds_no_place_is_counted_together(guard, tmp_path):
