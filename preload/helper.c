@@ -102,8 +102,9 @@ bool sg_helper_stop(struct sg_helper *helper, unsigned most_ms)
     for (int i = 0; i < 400 && sg_load(&helper->presence) == SG_HELPER_STARTING;
          i++) /* in a child that forks at once */
         (void)sg_sys_futex(&helper->presence, FUTEX_WAIT_PRIVATE, SG_HELPER_STARTING, &short_step);
-    if (!sg_cas_u32(&helper->presence, &is_running, SG_HELPER_LEAVING))
-        return false;
+    if (!sg_cas_u32(&helper->presence, &is_running, SG_HELPER_LEAVING)) /* else it has: by itself, or told by another */
+        return sg_load(&helper->presence) == SG_HELPER_LEAVING ||
+               sg_sys_clock_ns(CLOCK_MONOTONIC) < sg_load(&helper->not_before_ns);
     sg_store(&helper->is_unwanted, 1u);
     helper->wake();
     for (unsigned i = 0; i < most_ms && sg_load(&helper->presence) == SG_HELPER_LEAVING; i++)

@@ -40,8 +40,9 @@ bool sg_helper_is_due(const struct sg_helper *helper);
 /* Begins it, if there is none. Leaves errno alone. An event says that a thread could not be made. */
 void sg_helper_begin(struct sg_helper *helper);
 
-/* Asks it to end, and waits until it does nothing any more, `most_ms` at most: what it does may block. False: there was none.
- * The thread's own end is not waited for: it takes the libc's locks and the allocator's, which whoever forks may hold. */
+/* Asks it to end, and waits until it does nothing any more, `most_ms` at most: what it does may block. False: there was none
+ * for a second, so that the kernel counts none either. The thread's own end is not waited for: it takes the libc's locks and the
+ * allocator's, which whoever forks may hold. */
 bool sg_helper_stop(struct sg_helper *helper, unsigned most_ms);
 
 /* In a helper: no thread of the program is left. Reads /proc. */

@@ -54,7 +54,7 @@ SG_EXPORT pid_t fork(void)
  * history's helper are none of the program's: told to end, they are gone a moment later, and come back with a request. */
 static bool is_worth_another_try(unsigned *tries)
 {
-    enum { TRIES_MOST = 100 };
+    enum { TRIES_MOST = 400 };
     const struct timespec pause = {0, 500000};
     if (errno != EINVAL || sg_options.is_disabled || *tries == TRIES_MOST)
         return false;
