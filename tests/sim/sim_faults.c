@@ -24,6 +24,7 @@ struct rule {
 };
 
 static struct rule rules[MAX_RULES];
+static int rule_top; /* above all that were ever planned */
 
 static const char *const names[SGSIM_FN_COUNT] = {
 #define SGSIM_FUNCTION(symbol, base, version, stream) [SGSIM_FN_##symbol] = #symbol,
@@ -98,6 +99,7 @@ static void plan(int function, long nth, int code)
         if (nth != 0 && rules[i].remaining == 0) {
             rules[i] =
                 (struct rule){(enum sgsim_function)function, nth, code ? (CUresult)code : CUDA_ERROR_OUT_OF_MEMORY};
+            rule_top = i < rule_top ? rule_top : i + 1;
             return;
         }
     }
@@ -106,7 +108,7 @@ static void plan(int function, long nth, int code)
 CUresult sgsim_faults_due(enum sgsim_function function)
 {
     CUresult code = CUDA_SUCCESS;
-    for (int i = 0; i < MAX_RULES; i++) {
+    for (int i = 0; i < rule_top; i++) {
         if (rules[i].function != function || rules[i].remaining == 0)
             continue;
         if (rules[i].remaining == EVERY_CALL || --rules[i].remaining == 0)
