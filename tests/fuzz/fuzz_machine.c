@@ -42,7 +42,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     fuzz_put_texts(file, FILES, data, size);
     look_as_library();
-    const struct report_scope scope = {.directory = "/nonexistent"};
+    char *nowhere = (char[]){"/nonexistent"};
+    const struct report_scope scope = {.directories = &nowhere, .directory_count = 1};
     report_free(report_build(&scope));
     return 0;
 }

@@ -5,8 +5,10 @@
 #include <locale.h>
 #include <sys/file.h>
 
+#include "html_page.h"
 #include "plot.h"
 #include "process_stat.h"
+#include "prometheus.h"
 #include "render.h"
 
 #define LIVE "live/4711-0000000000001267.segment"
@@ -49,6 +51,9 @@ static void show(const struct report_scope *scope)
     const struct report_style style = report_style_of(fuzz_nowhere());
     report_render_text(report, scope, &style);
     report_render_json(report, fuzz_nowhere());
+    report_render_csv(report, fuzz_nowhere());
+    report_render_prometheus(report, scope, NULL, fuzz_nowhere());
+    (void)report_html_file(report, scope, "/dev/null");
     const struct report_job *job;
     const struct report_process *process;
     DL_FOREACH (report->jobs, job)
@@ -57,7 +62,7 @@ static void show(const struct report_scope *scope)
             struct report_timeline line = {calloc(1, sizeof *line.samples), 1};
             line.samples[0].time_ns = 1;
             plot_add_known(&line, process);
-            report_plot(fuzz_nowhere(), process, &line);
+            report_plot(fuzz_nowhere(), process, &line, NULL);
             free(line.samples);
         }
     report_free(report);

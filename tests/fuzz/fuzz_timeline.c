@@ -42,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (report_timeline_read(&line, segment_path, why) == REPORT_GOOD) {
         plot_add_known(&line, &process);
-        report_plot(fuzz_nowhere(), &process, &line);
+        report_plot(fuzz_nowhere(), &process, &line, NULL);
     }
     free(line.samples);
     return 0;
