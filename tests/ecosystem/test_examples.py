@@ -1,5 +1,6 @@
 """scripts/examples: what they name exists, and systemd can read what is meant for it."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -11,6 +12,9 @@ FILES = sorted(file for file in EXAMPLES.rglob("*") if file.is_file() and "__pyc
 OPTIONS = (ROOT / "include/options.def").read_text()
 VARIABLES = {f"SPARKGUARD_{name}" for name in re.findall(r"^SG_OPTION\((\w+),", OPTIONS, re.MULTILINE)}
 OWN = {"SPARKGUARD_GID", "SPARKGUARD_LIBRARY"}  # of the compose file, which gives none of them to a container
+with_systemd = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("systemd-analyze") is None, reason="needs root and the tools of systemd"
+)
 
 
 def name_of(file):
@@ -46,7 +50,7 @@ def verify(folder, unit):
     return subprocess.run(["systemd-analyze", "verify", folder / unit], env=environment, capture_output=True, text=True)
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")
+@with_systemd
 def test_drop_in_is_read_by_systemd(tmp_path):
     (tmp_path / "app.service").write_text("[Service]\nExecStart=/bin/true\n")
     (tmp_path / "app.service.d").mkdir()
@@ -58,7 +62,7 @@ def test_drop_in_is_read_by_systemd(tmp_path):
     assert "sparkguard.conf" in verify(tmp_path, "app.service").stderr  # so it was read
 
 
-@pytest.mark.skipif(shutil.which("systemd-tmpfiles") is None, reason="no systemd-tmpfiles")
+@with_systemd
 def test_shared_directories_are_made_as_the_library_wants_them(tmp_path):
     for folder in ("dev/shm", "var/lib", "etc"):
         (tmp_path / folder).mkdir(parents=True)
