@@ -40,6 +40,16 @@ static bool is_over(uint64_t until_ns)
     return sg_sys_clock_ns(CLOCK_MONOTONIC) >= until_ns;
 }
 
+/* As a rule, and then nothing more need be known. */
+static bool is_free(uint64_t bytes)
+{
+    struct sg_lock_state lock;
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    uint64_t free_bytes = sg_room_measure_free();
+    sg_lock_release(&sg_admission_lock, &lock);
+    return free_bytes >= bytes;
+}
+
 static struct figures look(uint64_t bytes)
 {
     struct sg_lock_state lock;
@@ -185,6 +195,8 @@ void sg_reclaim_for(uint64_t bytes)
     if (bytes < LEAST_BYTES)
         return;
     bytes = ((bytes + SPARE_BYTES) + SG_PAGE_MOST - 1) & ~(uint64_t)(SG_PAGE_MOST - 1);
+    if (is_free(bytes))
+        return;
     struct figures now = look(bytes);
     if (now.free_bytes >= bytes)
         return;

@@ -13,9 +13,10 @@
 #define RETURN_BYTES (UINT64_C(32) << 20)
 
 static struct {
-    uint64_t last_ns;          /* when this process last gave back much, 0: all of it is there */
-    uint64_t bytes;            /* how much, within RETURN_NS before that */
-    uint64_t available_before; /* and what was available then */
+    uint64_t last_ns;     /* when this process last gave back much, 0: all of it is there */
+    uint64_t bytes;       /* how much, within RETURN_NS before that */
+    uint64_t free_before; /* and what was free and available then */
+    uint64_t available_before;
 } late;
 
 void sg_returns_refork(void)
@@ -31,9 +32,9 @@ void sg_returns_note_free(uint64_t bytes)
     sg_lock_acquire(&sg_admission_lock, &lock);
     uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
     if (late.last_ns == 0 || now - late.last_ns >= RETURN_NS) {
-        sg_room_look(0, false);
         late.bytes = 0;
-        late.available_before = sg_room_available_bytes();
+        late.free_before = sg_room_measure_free();
+        late.available_before = sg_room_available_with(late.free_before);
     }
     late.last_ns = now != 0 ? now : 1;
     late.bytes += bytes;
@@ -46,9 +47,7 @@ void sg_returns_note_freed(uint64_t bytes)
     if (bytes < RETURN_BYTES)
         return;
     sg_lock_acquire(&sg_admission_lock, &lock);
-    sg_room_look(0, false);
-    uint64_t due = late.available_before + late.bytes - late.bytes / 8;
-    if (sg_room_available_bytes() >= due)
+    if (late.last_ns != 0 && sg_room_measure_free() >= late.free_before + late.bytes - late.bytes / 8)
         late.last_ns = 0; /* it is there */
     sg_lock_release(&sg_admission_lock, &lock);
 }

@@ -13,6 +13,8 @@
 #include "syscall.h"
 #include "timeline.h"
 
+#include <sys/sysinfo.h>
+
 #define LOOK_AGE_NS UINT64_C(5000000)
 #define SCAN_PAUSE_NS UINT64_C(100000000)
 #define TAKEN_MOST (UINT64_C(1) << 60)
@@ -92,6 +94,30 @@ uint64_t sg_room_available_bytes(void)
 uint64_t sg_room_free_bytes(void)
 {
     return state.look.free_bytes;
+}
+
+static bool is_old(void)
+{
+    uint64_t look_ns = sg_load(&state.look_ns);
+    return look_ns == 0 || sg_sys_clock_ns(CLOCK_MONOTONIC) - look_ns >= LOOK_AGE_NS;
+}
+
+/* MemFree and freeram are the same counter of the kernel (si_meminfo). */
+uint64_t sg_room_measure_free(void)
+{
+    struct sysinfo info = {0};
+    if (sg_options.system_root[0] == '\0' && sg_syscall(SYS_sysinfo, (long)&info, 0, 0, 0, 0, 0) == 0)
+        return (uint64_t)info.freeram * info.mem_unit;
+    sg_room_look(0, false);
+    return state.look.free_bytes;
+}
+
+uint64_t sg_room_available_with(uint64_t free_bytes)
+{
+    if (is_old())
+        sg_room_look(0, false);
+    uint64_t available = sg_room_available_bytes() + free_bytes;
+    return available > state.look.free_bytes ? available - state.look.free_bytes : 0;
 }
 
 uint64_t sg_room_machine_bytes(void)
@@ -240,8 +266,7 @@ bool sg_room_would_be_above_floor(uint64_t bytes)
 
 bool sg_room_take(enum sg_room_line line, uint64_t bytes)
 {
-    uint64_t look_ns = sg_load(&state.look_ns);
-    if (look_ns == 0 || sg_sys_clock_ns(CLOCK_MONOTONIC) - look_ns >= LOOK_AGE_NS)
+    if (is_old())
         return false;
     return sg_seats_take(bytes, &state.most[line]);
 }
