@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import test_context
+import test_refusal
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -80,9 +82,35 @@ def test_a_removed_line_is_noticed(gone):
     assert gone in missing
 
 
-def test_a_new_function_is_noticed():
-    text = header() + "\nCUresult CUDAAPI cuThingOfWhichNothingIsKnown(int *thing);\n"
-    assert forgotten(symbols(text), *table()) == {"cuThingOfWhichNothingIsKnown"}
+@pytest.mark.parametrize(
+    "lines, missing",
+    [
+        ("CUresult CUDAAPI cuThingOfWhichNothingIsKnown(int *thing);", {"cuThingOfWhichNothingIsKnown"}),
+        ("#define cuMemAlloc cuMemAlloc_v3\n", {"cuMemAlloc_v3"}),
+        ("CUresult CUDAAPI cuMemAlloc_v3(CUdeviceptr *dptr, size_t bytesize);", {"cuMemAlloc_v3"}),
+        ("#define cuMemCreate __CUDA_API_PTSZ(cuMemCreate)\n", {"cuMemCreate_ptsz"}),
+    ],
+)
+def test_a_new_function_is_noticed(lines, missing):
+    """And a new variant of a hooked one, declared or put in its place by a macro."""
+    assert forgotten(symbols(f"{header()}\n{lines}\n"), *table()) == missing
+
+
+def takers():
+    """Hooked functions that judge a request, by the wrapper that each is written with."""
+    found = set()
+    for source in (ROOT / "preload").glob("hook_*.c"):
+        for name, body in re.findall(r"^SG_EXPORT CUresult CUDAAPI (\w+)\([^{]*\{\n(.*?)^\}", source.read_text(), re.MULTILINE | re.DOTALL):
+            if re.search(r"\b(TAKE\w*|MAKE|UPLOAD|begin|sg_cuda_begin\w*)\(", body):
+                found.add(name)
+    return found
+
+
+def test_every_taker_has_a_test_in_which_it_is_refused():
+    refused = {call for call in test_refusal.DRIVER if call != "cuMemCreate_host"} | set(test_context.CALLS)
+    refused |= {"cuMipmappedArrayCreate"} | {f"cuGraph{what}{kind}" for what in ("Upload", "Launch") for kind in ("", "_ptsz")}
+    assert takers() - refused == {"cuCtxSetLimit"}  # what that takes is known behind it
+    assert refused <= takers()
 
 
 def test_proc_address_knows_every_version_that_the_toolkit_names():
