@@ -312,8 +312,9 @@ _Static_assert(SG_SAMPLE_ROOM % 2 == 0, "neighbours become one");
 #define SG_LEDGER_VERSION 1u
 
 enum {
-    SG_SEAT_ROOM = 1024, /* processes at a time; further ones decide alone, and say so */
-    SG_SEAT_LEVELS = 8,  /* cgroups above a process that bound memory */
+    SG_SEAT_ROOM = 1024,        /* processes at a time; further ones decide alone, and say so */
+    SG_SEAT_LEVELS = 8,         /* cgroups above a process that bound memory */
+    SG_SEAT_FROZEN_BYTES = 512, /* of a seat that every version writes and reads alike, however large its own is */
 };
 
 /* The lowest two bits of a claim; the rest is a generation that no two owners share. */
@@ -354,7 +355,7 @@ struct sg_seat {
     uint64_t files_version;          /* (atomic) odd while promised_bytes and the files are changed together */
     struct sg_memory_file file[SG_FILE_ROOM];
 };
-_Static_assert(sizeof(struct sg_seat) == 512, "a seat is frozen at 512 bytes");
+_Static_assert(sizeof(struct sg_seat) == SG_SEAT_FROZEN_BYTES, "a larger seat begins with what is frozen");
 _Static_assert(offsetof(struct sg_seat, claim) == 128, "frozen");
 _Static_assert(offsetof(struct sg_seat, level) == 248, "frozen");
 _Static_assert(offsetof(struct sg_seat, file) == 352, "frozen");
@@ -371,7 +372,8 @@ struct sg_machine_ledger {
     uint64_t waiting_until_ns;          /* (atomic) somebody may wait for the epoch until then; CLOCK_MONOTONIC */
     uint64_t context_bytes;             /* (atomic) what the next CUDA context is asked for, 0: none was measured yet */
     uint64_t measured_context_bytes[2]; /* (atomic) what the last two took, the newest first; 0: none */
-    uint64_t reserved[503];             /* zero */
+    uint64_t has_second;                /* (atomic) 1: processes of another version share the second file */
+    uint64_t reserved[502];             /* zero */
     struct sg_seat seat[];
 };
 _Static_assert(offsetof(struct sg_machine_ledger, seat) == 4096, "frozen");

@@ -3,7 +3,9 @@
  */
 #include "foreign.h"
 
+#include "atomics.h"
 #include "seat_file.h"
+#include "seats.h"
 #include "syscall.h"
 
 #include <fcntl.h>
@@ -13,12 +15,6 @@
 enum { SEATS_MOST = 65536, SEAT_BYTES_MOST = 65536 };
 
 static bool has_met;
-
-void sg_foreign_meet(void)
-{
-    has_met = true;
-    sg_seat_file_give_way(true);
-}
 
 bool sg_foreign_is_met(void)
 {
@@ -36,13 +32,34 @@ static bool read_header(int fd, struct sg_machine_ledger *header)
 {
     if (sg_sys_pread(fd, header, sizeof *header, 0) != (long)sizeof *header || header->magic != SG_LEDGER_MAGIC)
         return false;
-    return header->seat_bytes >= sizeof(struct sg_seat) && header->seat_bytes <= SEAT_BYTES_MOST &&
+    return header->seat_bytes >= SG_SEAT_FROZEN_BYTES && header->seat_bytes <= SEAT_BYTES_MOST &&
            header->seat_bytes % sizeof(uint64_t) == 0 && header->seat_room <= SEATS_MOST;
+}
+
+/* Before anything is asked for: who looks at our ledger from then on sees us, who looked before is seen by us. */
+static void tell_them(void)
+{
+    static struct sg_machine_ledger header;
+    const uint64_t yes = 1;
+    long fd = sg_seat_file_open_foreign(O_RDWR);
+    if (fd < 0)
+        return;
+    if (read_header((int)fd, &header) && header.version != SG_LEDGER_VERSION)
+        (void)sg_sys_pwrite((int)fd, &yes, sizeof yes, offsetof(struct sg_machine_ledger, has_second));
+    (void)sg_sys_close((int)fd);
+}
+
+void sg_foreign_meet(void)
+{
+    has_met = true;
+    sg_seat_file_give_way(true);
+    tell_them();
 }
 
 static bool read_seat(int fd, const struct sg_machine_ledger *header, uint64_t number, struct sg_seat *seat)
 {
-    return sg_sys_pread(fd, seat, sizeof *seat, sizeof *header + number * header->seat_bytes) == (long)sizeof *seat;
+    const uint64_t at = sizeof *header + number * header->seat_bytes;
+    return sg_sys_pread(fd, seat, SG_SEAT_FROZEN_BYTES, at) == SG_SEAT_FROZEN_BYTES;
 }
 
 /* What a child has from its parent counts when that is gone, and only there can it be seen: a number of their seats says nothing
@@ -62,9 +79,9 @@ void sg_foreign_visit(void (*visit)(void *context, uint32_t number, struct sg_se
 {
     static struct sg_machine_ledger header; /* large for a stack */
     struct sg_seat seat = {0};
-    if (!has_met)
+    if (!has_met && sg_load(&sg_seats_ledger()->has_second) == 0)
         return;
-    long fd = sg_seat_file_open_foreign();
+    long fd = sg_seat_file_open_foreign(O_RDONLY);
     if (fd < 0)
         return;
     uint32_t room = read_header((int)fd, &header) ? header.seat_room : 0;

@@ -1,7 +1,7 @@
 /*
- * foreign.h - the ledger of another version of this library in the place of ours. What its processes have is counted here: the
- * head of the file and the 512 bytes of a seat are frozen, whatever is behind them. Those of this version
- * share a ledger of another name meanwhile; they are not counted there. Under the decision lock.
+ * foreign.h - the ledger of another version of this library beside ours. The head of the file and the 512 bytes of a seat are
+ * frozen, whatever is behind them, so each counts the other's processes. The version that comes second finds the first's ledger in
+ * the place of its own: its processes share one of another name, and say so in the head of the first. Under the decision lock.
  */
 #ifndef SG_FOREIGN_H
 #define SG_FOREIGN_H
@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-/* There is one; it is read whenever the others are summed up, from now on. */
+/* There is one in the place of ours; it is read whenever the others are summed up, from now on. */
 void sg_foreign_meet(void);
 bool sg_foreign_is_met(void);
 

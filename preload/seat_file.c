@@ -43,9 +43,9 @@ static long open_file(const char *name, int flags)
     return sg_sys_openat((int)SG_AT_FDCWD, path, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 }
 
-long sg_seat_file_open_foreign(void)
+long sg_seat_file_open_foreign(int flags)
 {
-    return open_file(SG_LEDGER_NAME, O_RDONLY);
+    return open_file(has_given_way ? SG_LEDGER_NAME : SG_LEDGER_SECOND_NAME, flags);
 }
 
 long sg_seat_file_open(int flags)

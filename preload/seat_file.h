@@ -14,11 +14,11 @@ struct sg_seat_file {
     uint64_t directory; /* inode of the one it is in */
 };
 
-/* Another version has its ledger in the place of ours: this version's processes meet in one with the version in its name. */
+/* Another version has its ledger in the place of ours: this version's processes meet in one of another name. */
 void sg_seat_file_give_way(bool is_foreign_there);
 
-/* Opens another version's, for reading: a descriptor, or -errno. */
-long sg_seat_file_open_foreign(void);
+/* Opens the other of the two, which another version's processes share: a descriptor, or -errno. */
+long sg_seat_file_open_foreign(int flags);
 
 /* The byte of a seat: locks it for the open file (0, or -errno: -EAGAIN somebody has it), and whether somebody else's open file
  * has it; where that cannot be told, yes. */

@@ -293,11 +293,15 @@ static void count(const struct question *question, struct sg_seat *seat, const s
     tally->is_reclaiming |= sg_load(&seat->reclaim_until_ns) > question->now;
 }
 
-/* Our places in the order mean nothing there: who asks counts as if he stood before us. */
+/* Our places in the order mean nothing there: who asks stands before us if the ledger of the first name is theirs, else behind. */
 static void count_foreign(void *context, uint32_t number, struct sg_seat *seat)
 {
     const struct question *question = context;
     struct other other = read_seat(seat, SG_TICKET_NONE);
+    if (!sg_foreign_is_met()) {
+        other.behind_bytes = other.asking_bytes;
+        other.asking_bytes = 0;
+    }
     other.is_stalled = is_stalled(SG_SEAT_ROOM + number % SG_SEAT_ROOM, seat, &other, question->now);
     count(question, seat, &other);
 }

@@ -69,6 +69,7 @@ PLAIN_TEST(the_machines_ledger_is_frozen_for_ever)
         FIELD(sg_machine_ledger, waiting_until_ns, 40, 8),
         FIELD(sg_machine_ledger, context_bytes, 48, 8),
         FIELD(sg_machine_ledger, measured_context_bytes, 56, 16),
+        FIELD(sg_machine_ledger, has_second, 72, 8),
         FIELD(sg_seat, slot, 0, 128),
         FIELD(sg_seat, claim, 128, 8),
         FIELD(sg_seat, ticket, 136, 8),

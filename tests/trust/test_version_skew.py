@@ -1,0 +1,185 @@
+"""Two versions of the library on one machine count each other, whichever came first. The other one is built here: the same sources
+with larger seats and another segment behind what is frozen."""
+
+import contextlib
+import gzip
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from ledger import FILE_BYTES, LEDGER, Ledger
+
+ROOT = Path(__file__).resolve().parents[2]
+GIB, MIB = 1 << 30, 1 << 20
+NEAR = 4 * MIB
+LEFT = 8 * GIB  # of 10 GiB when 2 are kept
+
+CHANGES = {
+    '#define SG_VERSION_TEXT "0.1.0"': '#define SG_VERSION_TEXT "0.9.0"',
+    "#define SG_ABI_VERSION 1u": "#define SG_ABI_VERSION 2u",
+    "#define SG_LEDGER_VERSION 1u": "#define SG_LEDGER_VERSION 2u",
+    "    struct sg_memory_file file[SG_FILE_ROOM];\n};\n_Static_assert(sizeof(struct sg_seat) == SG_SEAT_FROZEN_BYTES": "    struct sg_memory_file"
+    " file[SG_FILE_ROOM];\n    uint64_t news[64];\n};\n_Static_assert(sizeof(struct sg_seat) == 1024",
+    "    struct sg_slot slot;\n\n    uint64_t segment_bytes;": "    struct sg_slot slot;\n    uint64_t news[8];\n    uint64_t segment_bytes;",
+}
+
+
+@pytest.fixture(scope="session")
+def other_library(tmp_path_factory):
+    """libsparkguard.so of another version."""
+    sources = tmp_path_factory.mktemp("other")
+    for name in ("Makefile", "include", "preload", "tools", "tests", "scripts"):
+        (sources / name).symlink_to(ROOT / name)
+    (sources / "include").unlink()
+    shutil.copytree(ROOT / "include", sources / "include")
+    header = sources / "include/sparkguard_abi.h"
+    text = header.read_text()
+    for before, after in CHANGES.items():
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    header.write_text(text)
+    cuda = subprocess.run(["scripts/install-deps", "--cuda-home"], cwd=ROOT, check=True, capture_output=True, text=True)
+    env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "BUILD", "SAN", "CROSS")}
+    make = ["make", "-s", f"-j{os.cpu_count()}", "library", "BUILD=build", "CFLAGS=-O1", f"CUDA_HOME={cuda.stdout.strip()}"]
+    done = subprocess.run(make, cwd=sources, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return sources / "build/libsparkguard.so"
+
+
+class Place:
+    """A machine of 10 GiB that stands still, where programs run under the one library or the other."""
+
+    def __init__(self, guard, other_library, folder, stack):
+        self.guard, self.stack = guard, stack
+        self.library = {"ours": guard.library, "theirs": other_library}
+        (folder / "root/proc").mkdir(parents=True)
+        kib = 10 * GIB // 1024
+        (folder / "root/proc/meminfo").write_text(f"MemTotal: {kib} kB\nMemFree: {kib} kB\nMemAvailable: {kib} kB\n")
+        self.env = {"SPARKGUARD_SYSTEM_ROOT": folder / "root", "SPARKGUARD_RESERVE": "2G", "SPARKGUARD_JOB": "job"}
+
+    def start(self, which, commands, **extra):
+        """A program under one of the libraries; it goes on from "wait" at a line."""
+        command = [self.guard.build / "tests/programs/admit_take", *commands.split(), "wait"]
+        env = {**self.env, **extra}
+        process = self.guard.popen(command, env=env, preload=[self.library[which]], stdin=subprocess.PIPE)
+        self.stack.callback(process.communicate)
+        self.stack.callback(process.kill)
+        return process
+
+    def answers(self, process):
+        """What it has said until it is ready."""
+        said = []
+        for line in iter(process.stdout.readline, "ready\n"):
+            assert line, f"{process.wait()}: {process.stderr.read()}"
+            said.append(line.strip())
+        return said
+
+    def run(self, which, commands, **extra):
+        process = self.start(which, commands, **extra)
+        process.answers = self.answers(process)
+        return process
+
+    def left(self, which):
+        process = self.run(which, "largest")
+        process.kill()
+        return int(process.answers[0])
+
+
+@pytest.fixture
+def place(guard, other_library, tmp_path):
+    with contextlib.ExitStack() as stack:
+        yield Place(guard, other_library, tmp_path, stack)
+
+
+@pytest.mark.parametrize("first, second", [("ours", "theirs"), ("theirs", "ours")])
+def test_each_counts_what_the_other_was_promised(place, first, second):
+    place.run(first, "malloc 1M")  # it came first
+    holders = [place.run(second, "malloc 2G"), place.run(first, "malloc 1G")]
+    for which in (first, second):
+        assert LEFT - 3 * GIB - 2 * NEAR <= place.left(which) <= LEFT - 3 * GIB, which
+    assert place.run(first, "malloc 6G").answers == place.run(second, "malloc 6G").answers == ["ENOMEM"]
+    for holder in holders:
+        holder.kill()
+        holder.wait()
+    for which in (first, second):
+        assert place.left(which) >= LEFT - 3 * NEAR, f"{which}: the dead count no more"
+
+
+@pytest.mark.parametrize("first, second", [("ours", "theirs"), ("theirs", "ours")])
+def test_of_two_that_ask_at_once_not_both_get_what_is_there_once(place, amount, first, second):
+    place.run(first, "malloc 1M")
+    place.run(second, "malloc 1M")
+    for _ in range(amount(short=5, long=200)):
+        asking = [place.start(which, "wait malloc 5G") for which in (first, second)]
+        for process in asking:
+            place.answers(process)
+        for process in asking:
+            process.stdin.write("\n")
+            process.stdin.flush()
+        said = [place.answers(process)[0] for process in asking]
+        for process in asking:
+            process.kill()
+            process.wait()
+        assert said.count("ok") == 1, said
+
+
+def test_limit_is_the_jobs_whichever_version_its_processes_have(place):
+    limit = {"SPARKGUARD_LIMIT": "3G"}
+    place.run("ours", "malloc 1M", **limit)
+    place.run("theirs", "malloc 2G", **limit)
+    assert place.run("ours", "malloc 2G", **limit).answers == ["ENOMEM"]
+    assert place.run("theirs", "malloc 2G", **limit).answers == ["ENOMEM"]
+
+
+def test_report_says_in_a_sentence_what_it_cannot_read_and_shows_the_rest(place, guard):
+    ours, theirs = place.run("ours", "malloc 1G"), place.run("theirs", "malloc 1G")
+    shown = guard.report_command("--all")
+    assert shown.returncode == 3 and f"{ours.pid}" in shown.stdout
+    assert shown.stderr.count("\n") == 1 and f"/{theirs.pid}-" in shown.stderr
+    assert "written by ABI version 2, this tool reads version 1; use the report of that version" in shown.stderr
+
+
+def test_those_who_came_second_say_so(place, guard):
+    place.run("theirs", "malloc 1M")
+    ours = place.run("ours", "malloc 1M")
+    shown = guard.report_command("--json", "--all")  # and which file it could not read
+    (events,) = [p["events"] for job in json.loads(shown.stdout)["jobs"] for p in job["processes"] if p["pid"] == ours.pid]
+    what = "not sharing: the machine's ledger is another version's, whose processes count here"
+    assert [event["what"] for event in events] == [what]
+
+
+# ---- stored bytes of version 1: of a process that had been granted 3 GiB, refused 6, and was killed --------------------------
+
+
+def stored(name):
+    return gzip.decompress((Path(__file__).parent / "version-1" / name).read_bytes())
+
+
+def test_stored_segment_of_version_1_reads_as_it_did(guard):
+    guard.directory.mkdir(mode=0o700)
+    (guard.directory / "4711-0000000000000001.segment").write_bytes(stored("segment.gz"))
+    (process,) = guard.processes()
+    assert (process["state"], process["guarding"], process["mode"]) == ("killed", True, "enforce")
+    assert process["domains"]["heap"]["live_bytes"] == process["live_bytes"]
+    assert (process["live_bytes"], process["peak_bytes"]) == (3221237760, 3222278128)
+    assert process["promised_bytes"] == 0 and process["refused_count"] == 1
+    (refusal,) = process["refusals"]
+    assert (refusal["call"], refusal["domain"], refusal["reason"], refusal["size_bytes"] >> 30) == ("malloc", "heap", "reserve", 6)
+    assert [phase["name"] for phase in process["phases"]] == [] and process["command"].endswith("malloc 3G malloc 6G wait")
+
+
+@pytest.mark.parametrize("version", [1, 7])
+def test_seat_of_the_stored_ledger_counts(place, guard, version):
+    """Also when this library calls itself another version: then by what is frozen."""
+    content = bytearray(stored("ledger.gz").ljust(FILE_BYTES, b"\0"))
+    offset, size = LEDGER["version"]
+    content[offset : offset + size] = version.to_bytes(size, "little")
+    guard.directory.mkdir(mode=0o700)
+    ledger = Ledger(guard.directory)
+    ledger.path.write_bytes(content)
+    with ledger, ledger.locked(0):
+        assert LEFT - 3 * GIB - 2 * NEAR <= place.left("ours") <= LEFT - 3 * GIB
+    assert place.left("ours") >= LEFT - NEAR
