@@ -90,7 +90,8 @@ uint64_t sg_text_read_number(const char **cursor)
 long sg_text_read_file(const char *path, char *buffer, size_t room)
 {
     buffer[0] = '\0';
-    long fd = sg_sys_openat((int)SG_AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOCTTY, 0);
+    const int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK; /* a FIFO in the file's place has no writer */
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, path, flags, 0);
     if (fd < 0)
         return fd;
     size_t length = 0;
