@@ -81,12 +81,21 @@ static bool forget(uintptr_t begin, uint64_t bytes, uint32_t window)
 {
     struct sg_map_change change;
     struct sg_range range;
+    uintptr_t end = begin + bytes;
+    bool has_counted = false;
+    int result = 0;
     sg_map_change_begin(&change);
-    bool is_there = sg_ranges_next(&sg_index_maps, begin, &range) && range.begin < begin + bytes &&
-                    (range.flags & SG_RANGE_SHARED) != 0 && sg_files_number(range.flags) == window;
-    change.drops_files = is_there && window != 0;
-    sg_map_change_end(&change, is_there ? sg_ranges_set(&sg_index_maps, begin, begin + bytes, SG_RANGE_NONE, 0) : 0);
-    return is_there && range.kind == SG_RANGE_COUNTED;
+    for (uintptr_t at = begin; sg_ranges_next(&sg_index_maps, at, &range) && range.begin < end; at = range.end) {
+        if ((range.flags & SG_RANGE_SHARED) == 0 || sg_files_number(range.flags) != window)
+            continue;
+        uintptr_t from = range.begin > begin ? range.begin : begin, to = range.end < end ? range.end : end;
+        has_counted = has_counted || range.kind == SG_RANGE_COUNTED;
+        change.drops_files = window != 0;
+        if (sg_ranges_set(&sg_index_maps, from, to, SG_RANGE_NONE, 0) != 0)
+            result = -ENOMEM;
+    }
+    sg_map_change_end(&change, result);
+    return has_counted;
 }
 
 SG_EXPORT int shmdt(const void *address)

@@ -97,6 +97,18 @@ CASE(munmap_gives_back_too)
     CHECK_MAPPED(0);
 }
 
+CASE(what_was_mapped_into_it_stays)
+{
+    char *ptr;
+    make(4 * MIB, &ptr);
+    CHECK(mmap(ptr + MIB, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == ptr + MIB);
+    CHECK_MAPPED(4 * MIB);
+    CHECK_EQUAL(shmdt(ptr), 0);
+    CHECK_MAPPED(MIB);
+    munmap(ptr + MIB, MIB);
+    CHECK_MAPPED(0);
+}
+
 CASE(failing_calls_change_nothing)
 {
     char *ptr;
