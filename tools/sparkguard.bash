@@ -5,7 +5,7 @@
 # "job": the names of all jobs on record; "pid": their processes.
 _sparkguard_on_record() {
     sparkguard-report --all --json 2>/dev/null |
-        sed -n '/^  "jobs"/,$s/^ *"'"$1"'": "\{0,1\}\([^"]*[^",]\)"\{0,1\},$/\1/p' | sort -u
+        sed -n '/^  "jobs"/,/^  \]/s/^ *"'"$1"'": "\{0,1\}\([^"]*[^",]\)"\{0,1\},$/\1/p' | sort -u
 }
 
 # What --help calls the value of option $2: SIZE, DIR, enforce|observe; nothing if it takes none or only behind a "=".

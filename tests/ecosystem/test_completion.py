@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,11 @@ def test_jobs_and_processes_on_record_are_offered(tab, guard):
     take = "x = bytearray(64 << 20)"
     first = guard.run(["/usr/bin/python3", "-c", take], env={"SPARKGUARD_JOB": "train-7b"})
     second = guard.run(["/usr/bin/python3", "-c", take], env={"SPARKGUARD_JOB": "two words"})
-    assert sorted(tab("sparkguard-report ")) == sorted([str(first.pid), str(second.pid)])
+    hold = [sys.executable, "-c", "b = bytearray(1 << 30); print('ready', flush=True); input()"]
+    with subprocess.Popen(hold, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as unguarded:
+        unguarded.stdout.readline()
+        assert sorted(tab("sparkguard-report ")) == sorted([str(first.pid), str(second.pid)])
+        unguarded.communicate(b"\n")
     assert tab("sparkguard-report --job=") == ["train-7b", "two\\ words"]
     assert tab("sparkguard-report --job t") == ["train-7b", "two\\ words"]
     assert tab("sparkguard-report --job=tr") == ["train-7b"]

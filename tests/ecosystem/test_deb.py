@@ -121,7 +121,8 @@ def package(packages, request):
 
 def expected_files(triplet):
     def place(name):
-        name = name.replace("lib/", f"lib/{triplet}/", 1) if name.startswith("lib/") else name
+        is_of_one_machine = name.startswith("lib/") and not name.startswith("lib/systemd/")
+        name = name.replace("lib/", f"lib/{triplet}/", 1) if is_of_one_machine else name
         name = name.replace("share/sparkguard/", "lib/python3/dist-packages/")
         return f"usr/{name}" + (".gz" if "/man/" in name else "")
 
