@@ -379,12 +379,12 @@ $(BUILD)/install/sparkguard.pc: tools/sparkguard.pc.in force
 install: all $(BUILD)/install/sparkguard.3 $(BUILD)/install/sparkguard.pc $(UNITS:%=$(BUILD)/install/%) ## PREFIX, DESTDIR, LIBDIR, MANDIR; PYTHONDIR, BASHDIR, UNITDIR
 	$(Q)for each in $(installed); do \
 	    IFS=: read -r mode file place <<<"$$each"; \
-	    install -D -m $$mode $$file $(DESTDIR)$$place || exit; \
+	    install -D -m $$mode $$file "$(DESTDIR)$$place" || exit; \
 	done
 
 uninstall: ## removes exactly that
-	rm -f $(foreach each,$(installed),$(DESTDIR)$(lastword $(subst :, ,$(each))))
-	rmdir $(DESTDIR)$(PREFIX)/share/sparkguard 2>/dev/null || true
+	rm -f $(foreach each,$(installed),"$(DESTDIR)$(lastword $(subst :, ,$(each)))")
+	rmdir "$(DESTDIR)$(PREFIX)/share/sparkguard" 2>/dev/null || true
 
 deb: ## a Debian package for this machine, or for CROSS=aarch64, in build/deb
 	$(Q)scripts/install-deps build deb $(if $(CROSS),cross)

@@ -39,6 +39,16 @@ def test_uninstall_removes_exactly_what_install_put_there(make, tmp_path):
     assert not (tmp_path / "usr/share/sparkguard").exists()
 
 
+def test_a_blank_in_destdir_stays_in_it(make, tmp_path):
+    folder = tmp_path / "two words"
+    foreign = tmp_path / "two"
+    foreign.touch()
+    make("install", f"DESTDIR={folder}", "PREFIX=/usr")
+    assert files_below(folder / "usr") == INSTALLED
+    make("uninstall", f"DESTDIR={folder}", "PREFIX=/usr")
+    assert files_below(tmp_path) == {"two"}
+
+
 def test_every_place_can_be_chosen(make, tmp_path):
     places = [f"{name}={tmp_path}/{name}" for name in ("PREFIX", "LIBDIR", "MANDIR", "PYTHONDIR", "BASHDIR", "UNITDIR")]
     make("install", *places)
