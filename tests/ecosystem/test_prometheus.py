@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import shlex
+import re
 import shutil
 import signal
 import socket
@@ -21,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BIN = ROOT / ".deps/prometheus/bin"
 UNIT = ROOT / "scripts/systemd/sparkguard-metrics.service"
 DASHBOARD = ROOT / "scripts/examples/grafana/sparkguard.json"
+GUIDE = ROOT / "scripts/examples/README.md"
 GIB, MIB = 1 << 30, 1 << 20
 NEAR = 256 * MIB  # of what a program needs beside what it was told to take
 DEADLINE = 60
@@ -245,6 +247,17 @@ def test_two_machines_in_one_prometheus(machines, prometheus):
     prometheus.query("sum(resets(sparkguard_refusals_total[5m]))", lambda answer: answer == {"": 0})
 
     check_dashboard(prometheus)
+    check_guide(prometheus)
+
+
+def check_guide(prometheus):
+    """Each expression that the guide gives finds something."""
+    section = GUIDE.read_text().partition("## Prometheus and Grafana\n")[2].partition("\n## ")[0]
+    expressions = [line.partition("#")[0].strip() for line in re.findall(r"^    (sum.*)", section, re.MULTILINE)]
+    (alert,) = re.findall(r"`(time\(\).*) > 60`", section)
+    assert len(expressions) == 3
+    for expression in (*expressions, alert):
+        prometheus.query(expression)
 
 
 def check_dashboard(prometheus):
