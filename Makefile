@@ -282,6 +282,7 @@ cross: ## build for aarch64 with warnings as errors; unit tests and some of the 
 	$(Q)$(MAKE) --no-print-directory CROSS=aarch64 WERROR=1 all unit sim programs
 	$(Q)$(MAKE) --no-print-directory sim
 	$(Q)scripts/check-structure build/aarch64/libsparkguard.so
+	$(Q)tests/run tests/trust/test_aarch64.py
 	$(Q)$(EMULATE) tests/run --unit
 	$(Q)$(EMULATE) tests/run $(EMULATED)
 endif

@@ -38,7 +38,8 @@ dlsym:
     .p2align 2
 dlsym:
     .cfi_startproc
-    hint #34 /* bti c */
+    hint #25 /* paciasp, also a place to branch to: signs x30, where the processor can */
+    .cfi_negate_ra_state
     stp x29, x30, [sp, #-32]!
     .cfi_adjust_cfa_offset 32
     .cfi_rel_offset x29, 0
@@ -52,6 +53,8 @@ dlsym:
     .cfi_restore x29
     .cfi_restore x30
     .cfi_adjust_cfa_offset -32
+    hint #29 /* autiasp */
+    .cfi_negate_ra_state
     cbz x9, 1f
     cmn x9, #1 /* SG_DLSYM_ABSENT is -1 */
     csel x0, xzr, x9, eq
@@ -64,4 +67,13 @@ dlsym:
 #error "dlsym.S is written for x86-64 and aarch64"
 #endif
     .size dlsym, . - dlsym
+#if defined(__aarch64__)
+    /* Branch targets and return addresses are protected here, too: without this note in every object the linker marks the
+     * library as unprotected, and so does the kernel all of its code. */
+    .section .note.gnu.property, "a"
+    .p2align 3
+    .word 4, 16, 5 /* bytes of the name, bytes of what follows it, NT_GNU_PROPERTY_TYPE_0 */
+    .asciz "GNU"
+    .word 0xc0000000, 4, 3, 0 /* GNU_PROPERTY_AARCH64_FEATURE_1_AND, its bytes: BTI, PAC; padding */
+#endif
     .section .note.GNU-stack, "", %progbits

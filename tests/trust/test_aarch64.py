@@ -1,0 +1,77 @@
+"""The library built for aarch64, as a file: what a DGX Spark's linker, kernel and processor find in it.
+
+It is built by `make cross`, or by plain make on such a machine; nothing of it runs here.
+"""
+
+import itertools
+import os
+import platform
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / (os.environ.get("BUILD", "build") if platform.machine() == "aarch64" else "build/aarch64")
+LIBRARY = FOLDER / "libsparkguard.so"
+PAGE_MOST = 64 << 10  # the largest pages of Linux on aarch64
+
+pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="not built for aarch64 (make CROSS=aarch64 library)")
+
+
+def read(option, *more):
+    done = subprocess.run(["readelf", "-W", option, LIBRARY, *more], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def disassembly(function):
+    """Its instructions, one a line: name, blank, operands."""
+    cross = "" if platform.machine() == "aarch64" else "aarch64-linux-gnu-"
+    command = [f"{cross}objdump", "-d", "--no-show-raw-insn", f"--disassemble={function}", LIBRARY]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [" ".join(line.split()[1:]) for line in lines if re.match(r" +[0-9a-f]+:\t", line)]
+
+
+def test_thread_locals_are_reached_without_a_call_that_could_allocate():
+    assert "TPREL" in read("-r")
+    assert not re.search("TLSDESC|DTPMOD|DTPREL|tls_get_addr", read("-r") + read("-s"))
+
+
+def test_atomics_choose_by_the_processor_at_run_time():
+    outlined = set(re.findall(r"\b__aarch64_(cas|ldadd|swp)\d", read("-s")))
+    assert {"cas", "ldadd"} <= outlined
+    assert not re.search(r"UND.*__aarch64_", read("-s")), "they come out of the library itself, not out of another's"
+
+
+def test_branches_and_returns_are_marked_as_protected_in_every_object():
+    """The linker marks the library if every object is: ours are. Debian 12's libgcc is not, Ubuntu's is."""
+    objects = sorted((FOLDER / "obj/preload").glob("*.o"))
+    notes = {path.name: subprocess.run(["readelf", "-n", path], capture_output=True, text=True).stdout for path in objects}
+    assert [name for name, text in notes.items() if "AArch64 feature: BTI, PAC" not in text] == [] and len(objects) > 50
+
+
+def test_segments_are_apart_by_the_largest_page():
+    rows = re.findall(r"LOAD +0x\S+ +(0x\S+) +0x\S+ +0x\S+ +(0x\S+) [RWE ]{3} (0x\S+)$", read("-l"), re.MULTILINE)
+    loads = [tuple(int(cell, 16) for cell in row) for row in rows]
+    assert len(loads) >= 2 and all(alignment >= PAGE_MOST for *_, alignment in loads), loads
+    for (begin, size, _), (following, *_) in itertools.pairwise(loads):
+        assert (begin + size - 1) // PAGE_MOST < following // PAGE_MOST, "they share a page"
+
+
+def test_what_is_wiped_at_fork_has_the_largest_page_for_itself():
+    addresses = sorted(int(line.split()[1], 16) for line in read("-s").splitlines() if re.search(r" OBJECT .* \d+ ", line))
+    (wiped,) = re.findall(r"([0-9a-f]{16}) +(\S+) OBJECT .* sg_wipe$", read("-s"), re.MULTILINE)
+    begin, size = int(wiped[0], 16), int(wiped[1], 0)
+    assert begin % PAGE_MOST == 0 and size % PAGE_MOST == 0 and size > 0
+    assert not [address for address in addresses if begin < address < begin + size]
+
+
+def test_dlsym_jumps_to_the_libc_with_the_callers_return_address():
+    """By a jump, from its last instruction, after both saved registers came back: RTLD_NEXT means what the caller meant."""
+    code = disassembly("dlsym")
+    calls = [i for i, instruction in enumerate(code) if re.match(r"blr? ", instruction)]
+    assert len(calls) == 1 and "sg_dlsym_filter" in code[calls[0]]
+    (restored,) = [i for i, instruction in enumerate(code) if instruction.startswith("ldp x29, x30")]
+    assert calls[0] < restored and code[-1] == "br x16"
+    assert not [i for i in code[restored + 1 :] if re.search(r"\b[xw]30\b|^bl", i)]
