@@ -244,6 +244,20 @@ PLAIN_TEST(a_full_index_says_so_and_stays_true)
     assert_int_equal(ranges.counted_bytes, (held - 500 + 1) * 4096);
 }
 
+PLAIN_TEST(addresses_of_52_bits_are_told_from_those_of_48)
+{
+    const uintptr_t high = ((uintptr_t)1 << 52) - 65536, low = high & (((uintptr_t)1 << 48) - 1);
+    assert_int_equal(sg_ranges_set(&ranges, high, high + 65536, SG_RANGE_COUNTED, 0), 0);
+    assert_int_equal(sg_ranges_bytes(&ranges, low, low + 65536, SG_RANGE_COUNTED), 0);
+    assert_int_equal(sg_ranges_set(&ranges, low, low + 65536, SG_RANGE_COUNTED, 0), 0);
+    assert_int_equal(count_ranges(), 2);
+    assert_int_equal(sg_ranges_set(&ranges, high, high + 4096, SG_RANGE_NONE, 0), 0);
+    assert_int_equal(sg_ranges_bytes(&ranges, 0, UINTPTR_MAX, SG_RANGE_COUNTED), 2 * 65536 - 4096);
+    struct sg_range range;
+    assert_true(sg_ranges_next(&ranges, low + 65536, &range));
+    assert_int_equal(range.begin, high + 4096);
+}
+
 PLAIN_TEST(the_end_of_the_address_space_is_an_address_like_others)
 {
     uintptr_t end = UINTPTR_MAX & ~(uintptr_t)4095;
@@ -265,6 +279,7 @@ int main(void)
         cmocka_unit_test_teardown(sixty_thousand_ranges, empty_ranges),
         cmocka_unit_test_teardown(chunks_are_used_again, empty_ranges),
         cmocka_unit_test_teardown(a_full_index_says_so_and_stays_true, empty_ranges),
+        cmocka_unit_test_teardown(addresses_of_52_bits_are_told_from_those_of_48, empty_ranges),
         cmocka_unit_test_teardown(the_end_of_the_address_space_is_an_address_like_others, empty_ranges),
     };
     return cmocka_run_group_tests_name("ranges", tests, NULL, NULL);

@@ -122,6 +122,21 @@ PLAIN_TEST(insert_find_remove)
     assert_int_equal(sg_table_find(&table, 0x1000), 0);
 }
 
+/* aarch64 has 52 with pages of 64 KiB, x86-64 56 with five levels. */
+PLAIN_TEST(addresses_of_52_bits_are_keys_like_others)
+{
+    const uint64_t end = UINT64_C(1) << 52, page = 65536;
+    for (uint64_t i = 1; i <= 1000; i++) {
+        assert_int_equal(sg_table_insert(&table, end - i * page, value_of(i), NULL), 0);
+        assert_int_equal(sg_table_insert(&table, end / 16 - i * page, value_of(i + 1000), NULL),
+                         0); /* the same low 48 bits */
+    }
+    for (uint64_t i = 1; i <= 1000; i++) {
+        assert_int_equal(sg_table_remove(&table, end - i * page), value_of(i));
+        assert_int_equal(sg_table_find(&table, end / 16 - i * page), value_of(i + 1000));
+    }
+}
+
 PLAIN_TEST(keys_and_values_it_cannot_hold_are_refused)
 {
     const uint64_t bad_keys[] = {0, UINT64_MAX, UINT64_MAX - 1};
@@ -701,6 +716,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(empty_table_holds_nothing, empty_table),
         cmocka_unit_test_teardown(insert_find_remove, empty_table),
+        cmocka_unit_test_teardown(addresses_of_52_bits_are_keys_like_others, empty_table),
         cmocka_unit_test_teardown(keys_and_values_it_cannot_hold_are_refused, empty_table),
         cmocka_unit_test_teardown(stale_entry_is_replaced_and_told, empty_table),
         cmocka_unit_test_teardown(mark_needs_the_exact_value, empty_table),
