@@ -68,7 +68,7 @@ static void *carry_out(const struct order *order)
 
 static void *carry_out_inside(const struct order *order)
 {
-    sg_self.layers |= SG_LAYER_HEAP;
+    sg_self.layers |= order->work != WORK_ALIGN ? sg_load_relaxed(&sg_heap_inside) : SG_LAYER_HEAP;
     void *ptr = carry_out(order);
     sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
     return ptr;
@@ -267,7 +267,7 @@ void sg_heap_give_back(void *ptr)
     int saved_errno = errno; /* free keeps errno since glibc 2.33; what we add must not change that */
     release_block(ptr, SG_REAL(malloc_usable_size)(ptr));
     count_free();
-    sg_self.layers |= SG_LAYER_HEAP;
+    sg_self.layers |= sg_load_relaxed(&sg_heap_inside);
     SG_REAL(free)(ptr);
     sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
     errno = saved_errno;
@@ -290,7 +290,7 @@ static void *move_from_boot(void *ptr, size_t size)
 
 static void *carry_out_realloc(void *ptr, size_t size)
 {
-    sg_self.layers |= SG_LAYER_HEAP;
+    sg_self.layers |= sg_load_relaxed(&sg_heap_inside);
     void *moved = SG_REAL(realloc)(ptr, size);
     sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
     return moved;

@@ -7,9 +7,16 @@
 #ifndef SG_HOOK_HEAP_H
 #define SG_HOOK_HEAP_H
 
+#include "compiler.h"
 #include "real.h"
 
 #include <stddef.h>
+#include <stdint.h>
+
+/* What a thread notes of itself (enum sg_layer) while it is in the next allocator's malloc, calloc, realloc or free. Nothing
+ * once they are known to be glibc's, which ask nobody else: then what a signal handler takes that interrupts them counts, and
+ * one that leaves them by a longjmp leaves no note behind, by which all that the thread asks for later would pass unseen. */
+extern SG_INTERNAL uint32_t sg_heap_inside;
 
 /* malloc or calloc of `size` bytes altogether. `caller`: where the program's call returns to. */
 void *sg_heap_take(size_t size, enum sg_hook hook, const void *caller);

@@ -35,11 +35,14 @@
 /* A block of a request below it has no entry in the index: the heap rounds up by less than this. */
 #define ROUNDING_MOST 64
 
+uint32_t sg_heap_inside = SG_LAYER_HEAP;
+
 void sg_heap_open_fast(void)
 {
     const uint64_t untracked = SG_TRACKED_BYTES - ROUNDING_MOST;
     const struct sg_fast_limits limits = {sg_options.large_bytes < untracked ? sg_options.large_bytes : untracked,
                                           ADDRESS_LIMIT};
+    sg_store_relaxed(&sg_heap_inside, 0u);
     sg_thread_open_fast(&limits);
 }
 
@@ -100,7 +103,7 @@ static SG_APART void *take_behind(size_t size, enum sg_hook hook, const void *ca
     struct sg_record *record = sg_self.record;
     if (!is_open(size))
         return sg_heap_take(size, hook, caller);
-    sg_self.layers = SG_LAYER_HEAP;
+    sg_self.layers = sg_load_relaxed(&sg_heap_inside);
     void *ptr = hook == SG_HOOK_calloc ? SG_REAL(calloc)(1, size) : SG_REAL(malloc)(size);
     sg_self.layers = 0;
     if (SG_UNLIKELY(ptr == NULL))
@@ -129,7 +132,7 @@ static SG_APART void give_back_behind(void *ptr)
         return;
     }
     sg_owner_count(&record->frees);
-    sg_self.layers = SG_LAYER_HEAP;
+    sg_self.layers = sg_load_relaxed(&sg_heap_inside);
     SG_REAL(free)(ptr);
     sg_self.layers = 0;
 }

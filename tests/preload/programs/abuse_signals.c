@@ -1,0 +1,280 @@
+/*
+ * abuse_signals CASE AMOUNT - signal handlers that use the heap and mappings, and what becomes of the counts.
+ *
+ * POSIX lets no handler allocate that interrupted the heap itself; with an allocator behind the guard that does not mind
+ * (tests/trust/signal_safe_heap.c) every instruction of ours may be interrupted, and each byte must still be found.
+ */
+#include "heap_case.h"
+
+#include <malloc.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/time.h>
+#include <time.h>
+
+enum { PLACES = 64 };
+
+struct handler {
+    uint64_t random;
+    unsigned count; /* how often it ran */
+    void *block[PLACES], *map[PLACES];
+};
+
+static unsigned amount;
+static struct handler handlers[2] = {{.random = 1}, {.random = 2}};
+
+static unsigned draw(uint64_t *random, unsigned most)
+{
+    *random = *random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (unsigned)(*random >> 33) % most;
+}
+
+static void *map(size_t pages)
+{
+    void *mapped = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(mapped != MAP_FAILED);
+    return mapped;
+}
+
+static void put(void **place, void *ptr)
+{
+    free(*place);
+    *place = ptr;
+}
+
+/* SIGALRM's may be interrupted by SIGPROF's. */
+static void handle(int number)
+{
+    struct handler *self = &handlers[number == SIGPROF];
+    int saved_errno = errno;
+    self->count++;
+    for (unsigned i = 0; i < 3; i++) {
+        void **place = &self->block[draw(&self->random, PLACES)];
+        unsigned size = 1 + draw(&self->random, draw(&self->random, 8) == 0 ? 100000 : 3000);
+        void *grown = draw(&self->random, 4) == 0 ? realloc(*place, size) : NULL;
+        if (grown != NULL)
+            *place = grown;
+        else
+            put(place, draw(&self->random, 2) ? malloc(size) : calloc(1, size));
+    }
+    void **mapped = &self->map[draw(&self->random, PLACES)];
+    if (*mapped != NULL)
+        CHECK_EQUAL(munmap(*mapped, PAGE), 0);
+    *mapped = *mapped == NULL ? map(1) : NULL;
+    errno = saved_errno;
+}
+
+static size_t draw_size(uint64_t *random)
+{
+    switch (draw(random, 40)) {
+    case 0:
+        return MIB + draw(random, 1 << 20);
+    case 1:
+    case 2:
+        return 60000 + draw(random, 100000);
+    default:
+        return draw(random, 3000);
+    }
+}
+
+static void storm(void **block, uint64_t *random)
+{
+    void **place = &block[draw(random, PLACES)];
+    void *ptr = *place;
+    switch (draw(random, 4)) {
+    case 0:
+        CHECK((ptr = realloc(ptr, 1 + draw_size(random))) != NULL);
+        *place = ptr;
+        break;
+    case 1:
+        put(place, calloc(draw_size(random), 1));
+        break;
+    case 2:
+        CHECK_EQUAL(munmap(map(3), 3 * PAGE), 0);
+        break;
+    default:
+        put(place, malloc(draw_size(random)));
+    }
+}
+
+static size_t usable(void **block)
+{
+    size_t bytes = 0;
+    for (unsigned i = 0; i < PLACES; i++)
+        bytes += block[i] != NULL ? malloc_usable_size(block[i]) : 0;
+    return bytes;
+}
+
+static void set_handler(int number, void (*handler)(int), int flags)
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
+    CHECK_EQUAL(sigaction(number, &action, NULL), 0);
+}
+
+static void arm(timer_t timer, long nanoseconds)
+{
+    const struct itimerspec soon = {{0, 0}, {0, nanoseconds}};
+    CHECK_EQUAL(timer_settime(timer, 0, &soon, NULL), 0);
+}
+
+/* Each is armed once for a few steps: however slow the machine, the steps go on. */
+CASE(handlers_in_every_instruction)
+{
+    static void *block[PLACES];
+    static const int number[2] = {SIGALRM, SIGPROF};
+    uint64_t random = 3;
+    timer_t timer[2];
+    size_t maps = 0;
+    live_begin();
+    free(malloc(100)); /* with the first small block the guard learns which heap is behind it */
+    for (int i = 0; i < 2; i++) {
+        struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = number[i]};
+        CHECK_EQUAL(timer_create(CLOCK_MONOTONIC, &event, &timer[i]), 0);
+        set_handler(number[i], handle, SA_RESTART);
+    }
+    uint64_t heap = live(SG_DOMAIN_HEAP), mapped = live(SG_DOMAIN_MAPPED);
+    for (unsigned i = 0; i < amount; i++) {
+        arm(timer[draw(&random, 2)], 1 + draw(&random, 10000));
+        for (unsigned j = draw(&random, 10); j > 0; j--)
+            storm(block, &random);
+    }
+    arm(timer[0], 0);
+    arm(timer[1], 0);
+    uint64_t usable_bytes = usable(block);
+    for (unsigned i = 0; i < 2; i++) {
+        usable_bytes += usable(handlers[i].block);
+        for (unsigned j = 0; j < PLACES; j++)
+            maps += handlers[i].map[j] != NULL;
+    }
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP) - heap, usable_bytes);
+    CHECK_EQUAL(live(SG_DOMAIN_MAPPED) - mapped, maps * PAGE);
+    CHECK_EQUAL(segment->unmatched_frees, 0);
+    CHECK_EQUAL(segment->faults, 0);
+    CHECK_EQUAL(segment->slot.in_flight_bytes, 0);
+    printf("%u\n", handlers[0].count + handlers[1].count);
+}
+
+/* ---- longjmp out of a handler ---- */
+
+static sigjmp_buf back;
+static volatile sig_atomic_t may_jump;
+
+static void jump(int number)
+{
+    if (may_jump)
+        siglongjmp(back, number);
+}
+
+/* The handler interrupts arithmetic, as POSIX demands of one that does not return. */
+CASE(handlers_that_jump_away)
+{
+    volatile unsigned jumps = 0;
+    volatile uint64_t sum = 0;
+    void *volatile kept = NULL;
+    live_begin();
+    set_handler(SIGALRM, jump, 0);
+    uint64_t heap = live(SG_DOMAIN_HEAP), mapped = live(SG_DOMAIN_MAPPED);
+    for (unsigned i = 0; i < amount; i++) {
+        free(kept);
+        kept = malloc(1 + i % 5000);
+        if (sigsetjmp(back, 1) != 0) {
+            may_jump = 0;
+            jumps++;
+            CHECK_EQUAL(munmap(map(2), 2 * PAGE), 0);
+            continue;
+        }
+        may_jump = 1;
+        const struct itimerval soon = {{0, 0}, {0, 20}};
+        setitimer(ITIMER_REAL, &soon, NULL);
+        for (;;)
+            sum += i;
+    }
+    CHECK_EQUAL(jumps, amount);
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP) - heap, malloc_usable_size(kept));
+    CHECK_EQUAL(live(SG_DOMAIN_MAPPED), mapped);
+}
+
+/* Out of the heap itself: what was half done is lost, but what the thread takes later counts. */
+CASE(handlers_that_jump_out_of_the_heap)
+{
+    volatile uint64_t random = 4;
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
+    timer_t timer;
+    live_begin();
+    free(malloc(100));
+    CHECK_EQUAL(timer_create(CLOCK_MONOTONIC, &event, &timer), 0);
+    set_handler(SIGALRM, jump, 0);
+    for (volatile unsigned i = 0; i < amount; i++) {
+        if (sigsetjmp(back, 1) == 0) {
+            uint64_t now = random;
+            long soon = 1 + draw(&now, 100000);
+            random = now;
+            may_jump = 1;
+            arm(timer, soon);
+            for (;;)
+                free(malloc(60000 + draw(&now, 60000))); /* whose they are after a jump, nobody knows */
+        }
+        may_jump = 0;
+    }
+    for (size_t size = 10; size < 4 * MIB; size *= 3) {
+        uint64_t before = live(SG_DOMAIN_HEAP);
+        void *ptr = malloc(size);
+        CHECK_EQUAL(live(SG_DOMAIN_HEAP) - before, malloc_usable_size(ptr));
+        free(ptr);
+        CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);
+    }
+    uint64_t before = live(SG_DOMAIN_MAPPED);
+    void *mapped = map(3);
+    CHECK_EQUAL(live(SG_DOMAIN_MAPPED) - before, 3 * PAGE);
+    CHECK_EQUAL(munmap(mapped, 3 * PAGE), 0);
+}
+
+static void overflow_again(int number)
+{
+    (void)number;
+    void *volatile large = malloc(3 * MIB), *volatile mapped = map(512);
+    free(large);
+    CHECK_EQUAL(munmap(mapped, 512 * PAGE), 0);
+    CHECK(malloc((size_t)1 << 44) == NULL); /* the way of a refusal, with its message */
+    if (may_jump)
+        siglongjmp(back, 1);
+}
+
+/* As a runtime does it that turns a null pointer or an overflown stack into an exception. */
+CASE(fault_handlers_that_jump_away)
+{
+    volatile unsigned jumps = 0;
+    live_begin();
+    set_handler(SIGSEGV, overflow_again, SA_NODEFER);
+    uint64_t heap = live(SG_DOMAIN_HEAP), mapped = live(SG_DOMAIN_MAPPED);
+    may_jump = 1;
+    while (jumps < amount) {
+        if (sigsetjmp(back, 1) == 0)
+            *(volatile char *)(uintptr_t)8 = 1;
+        else
+            jumps++;
+    }
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP), heap);
+    CHECK_EQUAL(live(SG_DOMAIN_MAPPED), mapped);
+}
+
+/* ---- a small alternate stack ---- */
+
+/* 8 KiB beside what the kernel itself puts there: SIGSTKSZ, as programs have it compiled in. */
+CASE(handlers_on_a_small_stack)
+{
+    size_t size = (size_t)sysconf(_SC_MINSIGSTKSZ) + 8192, room = (size + 2 * PAGE - 1) / PAGE * PAGE;
+    char *page = map(room / PAGE);
+    CHECK_EQUAL(mprotect(page, PAGE, PROT_NONE), 0); /* one byte too many ends the program */
+    const stack_t stack = {.ss_sp = page + PAGE, .ss_size = room - PAGE};
+    CHECK_EQUAL(sigaltstack(&stack, NULL), 0);
+    set_handler(SIGUSR2, overflow_again, SA_ONSTACK);
+    for (unsigned i = 0; i < amount; i++)
+        CHECK_EQUAL(raise(SIGUSR2), 0);
+}
+
+int main(int count, char **arguments)
+{
+    amount = count > 2 ? (unsigned)atoi(arguments[2]) : 1;
+    return run_case(count, arguments);
+}

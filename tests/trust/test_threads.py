@@ -1,0 +1,252 @@
+"""Threads, signal handlers, children and ends of programs under abuse: nothing hangs, and every byte is found afterwards."""
+
+import contextlib
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+MIB = 1 << 20
+SEATS = 1024  # SG_SEAT_ROOM
+
+
+def compile_library(folder, name, text_or_file):
+    source = folder / f"{name}.c"
+    source.write_text(text_or_file if isinstance(text_or_file, str) else text_or_file.read_text())
+    library = folder / f"{name}.so"
+    command = ["cc", "-O1", "-w", "-fno-builtin", "-shared", "-fPIC", "-o", library, source]
+    subprocess.run(command, check=True)
+    return library
+
+
+@pytest.fixture
+def abuse(guard, record_property):
+    """Runs a case of a program some times over; it must end well, and silently but for what was refused."""
+
+    def run(program, case, times, **options):
+        record_property("cases", times)
+        done = guard.run([guard.build / "tests/programs" / program, case, times], timeout=550, **options)
+        assert done.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr}"
+        assert all(line.startswith("sparkguard: refused malloc of ") for line in done.stderr.splitlines()), done.stderr
+        return done
+
+    return run
+
+
+# ---- threads ----
+
+
+@pytest.mark.timeout_seconds(600)
+def test_lives_of_threads_with_destructors_that_allocate(abuse, amount):
+    abuse("abuse_threads", "lives_of_threads_with_destructors", amount(short=1000, long=10000))
+
+
+@pytest.mark.timeout_seconds(600)
+def test_many_threads_at_once(abuse, amount):
+    abuse("abuse_threads", "many_threads_at_once", amount(short=300, long=10000))
+
+
+@pytest.mark.timeout_seconds(600)
+def test_cancelled_threads_have_done_all_they_were_asked_to_before(abuse, amount):
+    abuse("abuse_threads", "cancelled_threads", amount(short=30, long=1000))
+
+
+@pytest.mark.timeout_seconds(600)
+def test_threads_cancelled_in_any_instruction_leave_nobody_waiting(abuse, amount):
+    abuse("abuse_threads", "threads_cancelled_in_any_instruction", amount(short=40, long=2000))
+
+
+@pytest.mark.timeout_seconds(600)
+def test_cancelled_threads_lose_no_cuda_memory(guard, amount, record_property):
+    env = {"LD_LIBRARY_PATH": guard.build / "sim", "SGSIM_BACKING": "none"}
+    times = amount(short=20, long=1000)
+    done = guard.run([guard.build / "tests/programs/cuda_cancel", times], env=env, timeout=550)
+    assert done.returncode == 0, done.stdout + done.stderr
+    record_property("cases", times)
+
+
+# ---- signals ----
+
+
+@pytest.fixture
+def safe_heap(guard, tmp_path):
+    """The guard, and behind it a heap that handlers may use whatever they interrupted."""
+    return [guard.library, compile_library(tmp_path, "signal_safe_heap", HERE / "signal_safe_heap.c")]
+
+
+@pytest.mark.timeout_seconds(600)
+def test_handlers_that_allocate_in_every_instruction_are_counted_to_the_byte(abuse, safe_heap, amount):
+    done = abuse("abuse_signals", "handlers_in_every_instruction", amount(short=5000, long=1000000), preload=safe_heap)
+    assert int(done.stdout) > 0
+
+
+@pytest.mark.timeout_seconds(600)
+def test_what_a_thread_takes_after_a_jump_out_of_the_heap_counts(abuse, safe_heap, amount):
+    abuse("abuse_signals", "handlers_that_jump_out_of_the_heap", amount(short=200, long=20000), preload=safe_heap)
+
+
+@pytest.mark.timeout_seconds(600)
+@pytest.mark.parametrize("case", ["handlers_that_jump_away", "fault_handlers_that_jump_away"])
+def test_handlers_that_jump_away(abuse, amount, case):
+    abuse("abuse_signals", case, amount(short=500, long=50000))
+
+
+def test_handlers_on_a_small_alternate_stack(abuse):
+    abuse("abuse_signals", "handlers_on_a_small_stack", 3)
+
+
+# ---- children, exec, exit ----
+
+
+@pytest.mark.timeout_seconds(600)
+def test_children_of_all_kinds_in_a_storm(guard, abuse, amount):
+    abuse("abuse_processes", "children_of_all_kinds_in_a_storm", amount(short=10, long=400))
+    for process in guard.processes():
+        assert process["state"] in ("exited", "replaced", "killed")  # killed: ended by a raw system call
+        assert process["unmatched_frees"] == 0 and process["peak_bytes"] < 64 * MIB
+
+
+@pytest.mark.timeout_seconds(600)
+def test_exec_by_a_thread_in_a_storm(abuse, amount):
+    abuse("abuse_processes", "exec_by_a_thread_in_a_storm", amount(short=10, long=500))
+
+
+@pytest.mark.timeout_seconds(600)
+def test_exit_in_a_storm_with_handlers_and_destructors_that_allocate(abuse, amount):
+    abuse("abuse_processes", "exit_in_a_storm", amount(short=16, long=500))
+
+
+# ---- many processes, and stopped ones ----
+
+
+@contextlib.contextmanager
+def at_once(guard, count):
+    """So many processes that hold 2 MiB each; they must end well when told."""
+    with guard.popen([guard.build / "tests/programs/abuse_processes", "many_processes_at_once", count], stdin=subprocess.PIPE) as parent:
+        try:
+            assert parent.stdout.readline() == f"{count}\n", parent.stderr.read()
+            yield parent
+            assert parent.communicate("\n", timeout=500) == ("", "") and parent.returncode == 0
+        finally:
+            parent.kill()
+
+
+@pytest.mark.timeout_seconds(600)
+def test_many_processes_at_once(guard, amount, record_property):
+    count = amount(short=50, long=1000)
+    record_property("cases", count)
+    with at_once(guard, count):
+        processes = guard.processes()
+        assert len(processes) == count and all(p["state"] == "running" and p["sharing"] for p in processes)
+        assert all(2 * MIB <= p["live_bytes"] <= 3 * MIB for p in processes)
+    assert guard.processes() == []  # small ones leave nothing
+
+
+@pytest.mark.long
+@pytest.mark.timeout_seconds(600)
+def test_process_for_which_the_ledger_has_no_seat_decides_alone_and_says_so(guard, record_property):
+    with at_once(guard, SEATS + 50):
+        processes = guard.processes()
+        alone = [p for p in processes if not p["sharing"]]
+        assert len(processes) == SEATS + 50 and len(alone) == 50
+        assert all("no room in the machine's ledger" in p["events"][0]["what"] for p in alone)
+    record_property("note", f"beyond {SEATS} processes the report says: {alone[0]['events'][0]['what']}")
+    with at_once(guard, 3):  # the seats of those who have left are free
+        assert all(p["sharing"] for p in guard.processes())
+
+
+@pytest.mark.timeout_seconds(600)
+def test_stopped_processes_hold_nobody_up_and_go_on(guard, amount):
+    command = [guard.build / "tests/programs/abuse_processes", "work_until_told"]
+    rounds = amount(short=5, long=100)
+    workers = [guard.popen(command, stdin=subprocess.PIPE) for _ in range(2)]
+    try:
+        for worker in workers:
+            assert worker.stdout.readline() == "ready\n"
+        for _ in range(rounds):  # stopped anywhere, perhaps in the middle of a decision
+            workers[0].send_signal(signal.SIGSTOP)
+            done = guard.run(["/usr/bin/python3", "-S", "-c", "x = bytearray(200 << 20)"])
+            assert (done.returncode, done.stderr) == (0, "")
+            workers[0].send_signal(signal.SIGCONT)
+        workers[0].send_signal(signal.SIGSTOP)
+        time.sleep(amount(short=0, long=180))  # as long as nobody would wait for a lock
+        assert {guard.process(w.pid)["state"] for w in workers} == {"running"}
+        workers[0].send_signal(signal.SIGCONT)
+        for worker in workers:
+            stdout, stderr = worker.communicate("\n", timeout=100)
+            assert (worker.returncode, stdout, stderr) == (0, "", "")
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+
+
+# ---- dlclose ----
+
+PLUGIN = """
+#include <stdlib.h>
+#include <sys/mman.h>
+static void *own, *mapped;
+void *take(size_t size) { return malloc(size); }
+__attribute__((constructor)) static void begin(void)
+{
+    own = malloc(2 << 20);
+    mapped = mmap(0, 2 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+__attribute__((destructor)) static void end(void)
+{
+    void *volatile last = malloc(3 << 20);
+    free(last);
+    free(own);
+    munmap(mapped, 2 << 20);
+}
+"""
+
+HOST = """
+#include "heap_case.h"
+#include <dlfcn.h>
+#include <malloc.h>
+int main(int count, char **arguments)
+{
+    uint64_t heap = 0, mapped = 0, kept_bytes = 0;
+    live_begin();
+    for (int i = 0; i < atoi(arguments[1]); i++) {
+        void *library = dlopen(arguments[2 + i % (count - 2)], RTLD_NOW | RTLD_LOCAL);
+        CHECK(library != NULL);
+        void *(*take)(size_t) = (void *(*)(size_t))dlsym(library, "take");
+        void *kept = take(1300000), *small = take(500);
+        CHECK_EQUAL(dlclose(library), 0);
+        if (i < 2 * count) { /* the loader and the library's first lines have their own */
+            free(kept);
+            free(small);
+            heap = live(SG_DOMAIN_HEAP);
+            mapped = live(SG_DOMAIN_MAPPED);
+        } else if (i % 50 == 0) {
+            kept_bytes += malloc_usable_size(kept) + malloc_usable_size(small); /* outlive the code that took them */
+        } else {
+            free(kept);
+            free(small);
+        }
+    }
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP) - heap, kept_bytes);
+    CHECK_EQUAL(live(SG_DOMAIN_MAPPED), mapped);
+    CHECK_EQUAL(segment->unmatched_frees, 0);
+    CHECK_EQUAL(segment->faults, 0);
+    return 0;
+}
+"""
+
+
+def test_libraries_that_allocated_may_be_unloaded(guard, tmp_path, amount, record_property):
+    (tmp_path / "host.c").write_text(HOST)
+    folder = HERE.parents[1]
+    flags = ["-D_GNU_SOURCE", "-fno-builtin", f"-I{folder}/tests/preload/programs", f"-I{folder}/include"]
+    subprocess.run(["cc", *flags, "-o", tmp_path / "host", tmp_path / "host.c", "-ldl"], check=True)
+    plugins = [compile_library(tmp_path, f"plugin{i}", PLUGIN) for i in range(3)]
+    times = amount(short=200, long=20000)
+    done = guard.run([tmp_path / "host", times, *plugins])
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    record_property("cases", times)
