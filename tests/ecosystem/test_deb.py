@@ -99,7 +99,7 @@ def packages(build, bootstrap, tmp_path_factory):
 
     def package(architecture):
         if architecture not in made:
-            arguments = [f"BUILD={os.path.relpath(build, ROOT)}"]
+            arguments = [f"BUILD={build}"]
             if architecture != NATIVE:
                 done = subprocess.run(["scripts/install-deps", "cross"], cwd=ROOT, capture_output=True, text=True)
                 if NATIVE == "arm64" or done.returncode != 0:
@@ -126,7 +126,8 @@ def expected_files(triplet):
         name = name.replace("share/sparkguard/", "lib/python3/dist-packages/")
         return f"usr/{name}" + (".gz" if "/man/" in name else "")
 
-    documents = ("README.md.gz", "changelog.gz", "changelog.Debian.gz", "copyright")
+    tracked = output("git", "ls-files", "scripts/examples").split()
+    documents = ("README.md.gz", "changelog.gz", "changelog.Debian.gz", "copyright", *(name.removeprefix("scripts/") for name in tracked))
     return {place(name) for name in INSTALLED} | {f"usr/share/doc/sparkguard/{name}" for name in documents}
 
 
