@@ -298,8 +298,10 @@ int main(int argc, char **argv)
     setlocale(LC_NUMERIC, "C");
     request.directories = report_allocate((size_t)argc, sizeof *request.directories);
     request.scope.directories = request.directories;
-    if (argp_parse(&parser, argc, argv, 0, NULL, &request) != 0)
+    if (argp_parse(&parser, argc, argv, 0, NULL, &request) != 0) {
+        free(request.directories);
         return REPORT_USAGE;
+    }
     request.scope.wants_history = request.scope.directory_count == 0 && request.watch_ns == 0;
     struct report *report = gather(&request);
     bool is_document = request.plot_path != NULL || request.html_path != NULL;

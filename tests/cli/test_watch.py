@@ -60,7 +60,8 @@ def watch(report):
 
 
 def pids(text):
-    return [int(pid) for pid in re.findall(r"^ *(\d+) (?:│ |├─|└─|  )*(?:python|vllm)", text, re.MULTILINE)]
+    guarded = text.partition("UNGUARDED")[0]
+    return [int(pid) for pid in re.findall(r"^ *(\d+) (?:│ |├─|└─|  )*(?:python|vllm)", guarded, re.MULTILINE)]
 
 
 def stable(text):
