@@ -60,11 +60,11 @@ PRELOAD_LDFLAGS := -shared -nostartfiles -Wl,-soname,libsparkguard.so -Wl,-z,def
 
 # The core knows nothing of hooks: GROUND and CORE make a static library that interposes nothing.
 GROUND := preload/text.c preload/log.c preload/lock.c preload/boot.c preload/process.c preload/symbols.c \
-    preload/clock.c
+    preload/clock.c preload/sandbox.c
 CORE := preload/table.c preload/ranges.c preload/options.c preload/thread.c preload/directory.c preload/segment.c \
     preload/reaper.c preload/ledger.c preload/phase.c preload/seats.c preload/seat_file.c preload/seat_sums.c \
-    preload/tally.c preload/foreign.c preload/map_shape.c preload/files.c preload/sites.c preload/index.c \
-    preload/pool.c preload/cgroup.c preload/room.c preload/returns.c preload/fit.c preload/context_cost.c \
+    preload/tally.c preload/foreign.c preload/map_shape.c preload/files.c preload/sites.c preload/resident.c \
+    preload/index.c preload/pool.c preload/cgroup.c preload/room.c preload/returns.c preload/fit.c preload/context_cost.c \
     preload/admission.c preload/refusal.c preload/reclaim.c preload/rescue.c preload/timeline.c
 SEAM := preload/real.c preload/lifecycle.c preload/hook_table.c preload/hook_heap.c preload/hook_malloc.c \
     preload/glibc_heap.c preload/map_change.c preload/hook_map.c preload/hook_shm.c preload/hook_process.c \

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <signal.h>
 
 #define STACK_BYTES (256 * 1024)
 #define SECOND_NS UINT64_C(1000000000)
@@ -50,11 +51,11 @@ static int create(struct sg_helper *helper, size_t stack_bytes)
     return result;
 }
 
-/* With all signals blocked: they are the program's threads' to handle. All but glibc's own two: setuid and its like send one of
- * them to every thread, and wait until each has answered. Blocked first, for what a handler takes is the program's. */
+/* With all signals blocked: they are the program's threads' to handle. All but glibc's own two (setuid and its like send one of
+ * them to every thread, and wait until each has answered) and SIGSYS, as in lock.c. Blocked first, for what a handler takes is the program's. */
 static bool start(struct sg_helper *helper)
 {
-    const uint64_t all = ~(UINT64_C(3) << 31); /* 32, SIGCANCEL, and 33, SIGSETXID */
+    const uint64_t all = ~(UINT64_C(3) << 31 | UINT64_C(1) << (SIGSYS - 1)); /* 32, SIGCANCEL, and 33, SIGSETXID */
     uint64_t before = 0;
     (void)sg_sys_sigprocmask(0 /* SIG_BLOCK */, &all, &before);
     const struct sg_thread_pause pause = sg_thread_pause();

@@ -8,11 +8,10 @@
 #include "ledger.h"
 #include "map_shape.h"
 #include "process.h"
+#include "resident.h"
+#include "sandbox.h"
 #include "seats.h"
 #include "segment.h"
-#include "syscall.h"
-
-#include <fcntl.h>
 
 struct sg_table sg_index_blocks;
 struct sg_table sg_index_cuda;
@@ -35,6 +34,7 @@ static uint64_t unpromised_bytes; /* (atomic) never less */
 struct scan {
     struct sg_table *table;
     uint64_t page;
+    bool is_sandboxed;
     uint64_t promised;
     uint64_t inherited;        /* missing of what the parent was promised */
     uint64_t tracked_heap;     /* size of the heap blocks looked at */
@@ -42,47 +42,11 @@ struct scan {
     uint64_t sparse_resident;
 };
 
-/* Resident bytes of the whole pages in [begin, end); what is not mapped (any more) has none. */
-static uint64_t resident_bytes(uintptr_t begin, uintptr_t end)
+static uint64_t there_of(const struct scan *scan, const struct sg_range *range, uintptr_t begin, uintptr_t end)
 {
-    unsigned char pages[1024] = {0};
-    uint64_t page = sg_page_bytes(), count = 0;
-    begin = (begin + page - 1) & ~(page - 1);
-    end &= ~(page - 1);
-    while (begin < end) {
-        uint64_t bytes = end - begin < sizeof pages * page ? end - begin : sizeof pages * page;
-        if (sg_sys_mincore(begin, bytes, pages) == 0)
-            for (uint64_t i = 0; i < bytes / page; i++)
-                count += pages[i] & 1;
-        begin += bytes;
-    }
-    return count * page;
-}
-
-/* The same of a private mapping of a file, whose page cache mincore would show: pages present or swapped out (bits 63, 62) and
- * not the file's (61). What cannot be read is not there. */
-static uint64_t copied_bytes(uintptr_t begin, uintptr_t end)
-{
-    uint64_t entry[512] = {0}, page = sg_page_bytes(), count = 0;
-    long fd = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);
-    if (fd < 0)
-        return 0;
-    for (uint64_t at = begin / page, last = end / page; at < last;) {
-        uint64_t wanted = last - at < SG_ARRAY_LENGTH(entry) ? last - at : SG_ARRAY_LENGTH(entry);
-        long got = sg_sys_pread((int)fd, entry, wanted * sizeof entry[0], at * sizeof entry[0]);
-        if (got < (long)sizeof entry[0])
-            break;
-        for (uint64_t i = 0; i < (uint64_t)got / sizeof entry[0]; i++)
-            count += entry[i] >> 62 != 0 && (entry[i] >> 61 & 1) == 0;
-        at += (uint64_t)got / sizeof entry[0];
-    }
-    (void)sg_sys_close((int)fd);
-    return count * page;
-}
-
-static uint64_t there_of(const struct sg_range *range, uintptr_t begin, uintptr_t end)
-{
-    return (range->flags & SG_RANGE_COPIED) != 0 ? copied_bytes(begin, end) : resident_bytes(begin, end);
+    if ((range->flags & SG_RANGE_COPIED) != 0) /* mincore would show the page cache */
+        return sg_resident_copied_bytes(begin, end);
+    return sg_resident_bytes(begin, end, scan->is_sandboxed);
 }
 
 static uint64_t whole_pages(uintptr_t begin, uintptr_t end, uint64_t page)
@@ -102,7 +66,7 @@ static void scan_block(void *context, uint64_t key, uint64_t value)
     uint64_t whole = whole_pages(key, key + size, scan->page);
     uint64_t resident = whole;
     if ((value & SG_BLOCK_SETTLED) == 0) {
-        resident = resident_bytes(key, key + size);
+        resident = sg_resident_bytes(key, key + size, scan->is_sandboxed);
         *(domain == SG_DOMAIN_HEAP && (value & SG_BLOCK_INHERITED) != 0 ? &scan->inherited : &scan->promised) +=
             whole - resident;
         if (resident == whole)
@@ -127,7 +91,7 @@ static void scan_maps(struct scan *scan)
         uintptr_t end = has_more && range.end - begin > SLICE_BYTES ? begin + SLICE_BYTES : range.end;
         if (has_more && range.kind == SG_RANGE_COUNTED) {
             bool is_settled = (range.flags & SG_RANGE_SETTLED) != 0;
-            uint64_t resident = is_settled ? 0 : there_of(&range, begin, end);
+            uint64_t resident = is_settled ? 0 : there_of(scan, &range, begin, end);
             uint32_t window = sg_files_number(range.flags);
             if (!is_settled && window != 0)
                 sg_files_add_missing(window, end - begin - resident);
@@ -141,7 +105,7 @@ static void scan_maps(struct scan *scan)
         } else if (has_more && range.kind == SG_RANGE_SPARSE) {
             sparse += end - begin;
             if (sparse <= SPARSE_MOST) {
-                uint64_t resident = resident_bytes(begin, end);
+                uint64_t resident = sg_resident_bytes(begin, end, scan->is_sandboxed);
                 scan->sparse_resident += resident;
                 if ((range.flags & SG_RANGE_SHARED) == 0)
                     scan->resident_private += resident;
@@ -186,6 +150,7 @@ uint64_t sg_index_anonymous_bytes(void)
 uint64_t sg_index_promised_bytes(void)
 {
     struct scan scan = {.table = &sg_index_blocks, .page = sg_page_bytes()};
+    scan.is_sandboxed = sg_sandbox_is_on();
     sg_table_visit(&sg_index_blocks, scan_block, &scan);
     scan.table = &sg_index_cuda;
     sg_table_visit(&sg_index_cuda, scan_block, &scan);
@@ -209,7 +174,8 @@ void sg_index_withdraw(uintptr_t begin, uintptr_t end)
     enum { WITHDRAW_BYTES = 32 << 20 }; /* mincore costs about 0.5 ms per GiB, freeing touched pages far more */
     if (end - begin < WITHDRAW_BYTES)
         return;
-    uint64_t missing = whole_pages(begin, end, sg_page_bytes()) - resident_bytes(begin, end);
+    uint64_t resident = sg_resident_bytes(begin, end, sg_sandbox_is_on());
+    uint64_t missing = whole_pages(begin, end, sg_page_bytes()) - resident;
     (void)sg_seats_lower(SG_SUM_PROMISED, missing);
 }
 

@@ -8,7 +8,7 @@
  *   sg_index_contexts CUDA contexts by handle, what they took  lock-free table
  *   sg_index_maps     mappings                                     ranges under sg_index_maps_lock
  *
- * A promise is what was granted and is not there yet: a block's size less its resident bytes (mincore), once. A block
+ * A promise is what was granted and is not there yet: a block's size less its resident bytes (resident.h), once. A block
  * that was fully resident is "settled" and never looked at again.
  */
 #ifndef SG_INDEX_H

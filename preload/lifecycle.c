@@ -14,6 +14,7 @@
 #include "phase.h"
 #include "real.h"
 #include "rescue.h"
+#include "sandbox.h"
 #include "segment.h"
 #include "sites.h"
 #include "syscall.h"
@@ -279,6 +280,7 @@ __attribute__((constructor)) static void set_up(void)
         (void)at_quick_exit(at_quick_end);
         (void)pthread_atfork(before_fork, unlock_after_fork, after_fork_in_child);
         sg_thread_begin();
+        sg_sandbox_begin();
         begin_job();
         if (sg_options.oom_score_adj != INT64_MIN)
             set_oom_score(sg_options.oom_score_adj);

@@ -1,7 +1,7 @@
 /*
  * lock.h - a small futex lock for the slow paths of one process.
  *
- * All signals are blocked while it is held (not while it is waited for): a handler on the holder's thread can neither
+ * All signals but SIGSYS are blocked while it is held (not while it is waited for): a handler on the holder's thread can neither
  * deadlock on it nor be parked inside it by a stop-the-world collector (Boehm, the JVM) while others wait. Nothing under it
  * allocates through a hook, blocks without bound, or may fault.
  *

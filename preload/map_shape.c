@@ -5,8 +5,10 @@
 
 #include "compiler.h"
 #include "ranges.h"
+#include "sandbox.h"
 #include "syscall.h"
 
+#include <linux/fcntl.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
@@ -25,21 +27,26 @@ uint64_t sg_page_bytes(void)
     return page;
 }
 
-/* Whether a descriptor's pages are memory: tmpfs, memfd, /dev/zero. */
-static bool is_memory_file(int fd, bool *is_huge, struct stat *info)
+/* Pages larger than usual are of hugetlbfs, or of a tmpfs that is mounted with huge=. Filters that list what is allowed may end
+ * the process at fstatfs. */
+static bool is_huge_file(int fd, const struct stat *info)
 {
     struct statfs file_system = {0};
-    if (sg_sys_fstatfs(fd, &file_system) != 0)
-        return false;
-    *is_huge = (uint64_t)file_system.f_type == HUGETLBFS_MAGIC;
-    if (*is_huge)
-        return true;
-    if ((uint64_t)file_system.f_type != TMPFS_MAGIC && (uint64_t)file_system.f_type != RAMFS_MAGIC)
-        return false;
+    return (uint64_t)info->st_blksize > sg_page_bytes() && !sg_sandbox_is_on() &&
+           sg_sys_fstatfs(fd, &file_system) == 0 && (uint64_t)file_system.f_type == HUGETLBFS_MAGIC;
+}
+
+/* Whether a descriptor's pages are memory: tmpfs, memfd, /dev/zero. Only such files have seals, and the question is one that
+ * sandboxes allow. */
+static bool is_memory_file(int fd, bool *is_huge, struct stat *info)
+{
+    bool has_seals = sg_sys_fcntl(fd, F_GET_SEALS, NULL) >= 0;
     if (sg_sys_fstat(fd, info) != 0)
         return false;
-    bool is_zero = S_ISCHR(info->st_mode) && info->st_rdev == makedev(1, 5);
-    return S_ISREG(info->st_mode) || is_zero;
+    if (!has_seals)
+        return S_ISCHR(info->st_mode) && info->st_rdev == makedev(1, 5);
+    *is_huge = is_huge_file(fd, info);
+    return *is_huge || S_ISREG(info->st_mode);
 }
 
 static uint64_t mix(uint64_t hash, uint64_t value)

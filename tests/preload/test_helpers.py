@@ -56,8 +56,8 @@ def test_helpers_take_no_signal_of_the_program(place):  # noqa: F811
     assert tenant.ready() == ["ok"]
     wait_until(lambda: len(blocked(tenant.pid)) == 2)
     kernels = 1 << 8 | 1 << 18  # SIGKILL and SIGSTOP cannot be blocked
-    glibcs = 3 << 31
-    assert all(mask | kernels | glibcs == (1 << 64) - 1 for mask in blocked(tenant.pid))
+    glibcs, sandboxes = 3 << 31, 1 << 30  # SIGSYS
+    assert all(mask | kernels | glibcs | sandboxes == (1 << 64) - 1 for mask in blocked(tenant.pid))
     tenant.end()
 
 

@@ -1,0 +1,19 @@
+/*
+ * sandbox.h - whether a filter of system calls (seccomp) may end this process for a call of ours.
+ *
+ * A filter that lists what is allowed seldom knows what few programs need: neither systemd's @system-service nor Chromium's
+ * knows mincore. What it does about other calls cannot be asked: trying is fatal. So under a filter, whichever it is, we keep
+ * to calls that everybody's allow, or answer with an error.
+ */
+#ifndef SG_SANDBOX_H
+#define SG_SANDBOX_H
+
+#include <stdbool.h>
+
+/* At set-up: whether the kernel tells this process about itself, so that later silence means a sandbox. */
+void sg_sandbox_begin(void);
+
+/* A look at /proc/self/status, about 5 us; nothing once there is a filter, for filters stay. Any thread. */
+bool sg_sandbox_is_on(void);
+
+#endif
