@@ -111,12 +111,15 @@ struct sg_map_shape sg_map_shape_of_segment(int id, int flags)
     struct shmid_ds info = {0};
     if (sg_syscall(SYS_shmctl, id, IPC_STAT, (long)&info, 0, 0, 0) < 0)
         return shape;
+    struct stat name_space = {0}; /* each has a segment 0 */
+    (void)sg_sys_stat("/proc/thread-self/ns/ipc", &name_space);
     uint64_t missing = missing_of_segments();
     shape.kind = (flags & SHM_RDONLY) == 0 ? SG_RANGE_COUNTED : SG_RANGE_RESERVED;
     shape.flags = SG_RANGE_SHARED;
     shape.bytes = sg_round_up(info.shm_segsz, sg_page_bytes());
     shape.is_judged = true;
     shape.missing_bytes = missing < shape.bytes ? missing : shape.bytes;
-    shape.window_identity = mix(mix(mix(2, (uint64_t)id), (uint64_t)info.shm_ctime), shape.bytes) | 1;
+    shape.window_identity =
+        mix(mix(mix(mix(2, name_space.st_ino), (uint64_t)id), (uint64_t)info.shm_ctime), shape.bytes) | 1;
     return shape;
 }

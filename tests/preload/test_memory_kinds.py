@@ -8,10 +8,11 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
-from test_machine import GIB, LEFT, MIB, place  # noqa: F401
+from test_machine import GIB, LEFT, MIB, needs_root, place  # noqa: F401
 
 SOURCE = Path(__file__).parent / "programs/shm_cases.c"
 CASES = re.findall(r"^CASE\((\w+)\)", SOURCE.read_text(), re.MULTILINE)
@@ -129,6 +130,41 @@ def test_system_v_is_promised_once_however_many_attach_it(place, segment):  # no
     for tenant in tenants:
         tenant.kill()
     place.assert_left(LEFT - 6656 * MIB)
+
+
+# Begins a segment of its own namespace in the second `when`, or says that it was late.
+ATTACH_OWN = """
+import time
+libc.shmat.restype = ctypes.c_void_p
+libc.shmat.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
+libc.shmget.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_int]
+NEWIPC, STAT, CHANGED = 0x08000000, 2, 9
+info = (ctypes.c_long * 32)()
+assert libc.unshare(NEWIPC) == 0
+time.sleep(max(0, {when} - time.time()))
+segment = libc.shmget(0, {size}, 0o1600)
+libc.shmctl(segment, STAT, info)
+if info[CHANGED] != {when}:
+    say("late")
+else:
+    say("ENOMEM" if libc.shmat(segment, None, 0) == ctypes.c_void_p(-1).value else f"ok {{segment}}")
+ready()
+"""
+
+
+@needs_root
+def test_system_v_of_two_containers_is_two_promises(place):  # noqa: F811
+    """Though both have a segment of one number and size, made in one second."""
+    place.holder("malloc 6656M")  # 1.5 GiB are left: a second GiB would not fit
+    for _ in range(20):
+        text = ATTACH_OWN.format(when=int(time.time()) + 2, size=GIB)
+        tenants = [place.player(text) for _ in range(2)]
+        said = sorted(tenant.ready()[0] for tenant in tenants)
+        for tenant in tenants:
+            tenant.kill()
+        if "late" not in said:
+            break
+    assert said == ["ENOMEM", "ok 0"]
 
 
 def test_system_v_that_does_not_fit_is_refused(place, segment):  # noqa: F811
