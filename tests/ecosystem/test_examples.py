@@ -45,6 +45,13 @@ def test_links_of_the_guide_lead_somewhere():
     assert links and [link for link in links if "://" not in link and not (EXAMPLES / link).exists()] == []
 
 
+def test_commands_of_the_guide_name_files_from_its_folder_on():
+    commands = re.findall(r"^    (?:\S.* )?(?:python3|install|kubectl|jupyter) .*", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
+    folders = "|".join(["scripts", *(entry.name for entry in EXAMPLES.iterdir() if entry.is_dir())])
+    named = re.findall(rf" ((?:{folders})/\S+)", "\n".join(commands))
+    assert len(named) > 6 and [name for name in named if not (EXAMPLES / name).exists()] == []
+
+
 def verify(folder, unit):
     environment = {"PATH": "/usr/bin:/bin", "SYSTEMD_UNIT_PATH": f"{folder}:"}
     return subprocess.run(["systemd-analyze", "verify", folder / unit], env=environment, capture_output=True, text=True)
