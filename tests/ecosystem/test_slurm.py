@@ -144,3 +144,35 @@ def test_prolog_keeps_other_preloads(noted, before, line):
 def test_epilog_without_slurm_or_report_fails_nothing(tmp_path):
     done = subprocess.run([EXAMPLES / "task-epilog"], env={"PATH": "/usr/bin:/bin"}, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr.startswith("task-epilog: ") and done.stderr.count("\n") == 1
+
+
+# Slurm and the report as task-epilog sees them: a job whose comment is a file, and one process that was refused.
+FAKES = {
+    "scontrol": """#!/bin/sh
+case $1 in
+show) echo "   Comment=$(cat comment)" ;;
+update) echo "${3#Comment=}" >comment ;;
+esac
+""",
+    "sparkguard-report": """#!/bin/sh
+echo '{"jobs": [{"processes": [{"pid": 4711, "parent_pid": 1, "started": "2026", "peak_bytes": 1048576, "ended_by": null,
+ "command": "sh -c make all | tee log", "refused_count": 1,
+ "refusals": [{"time": "2026", "call": "malloc", "size_bytes": 1024, "reason": "limit"}]}]}]}'
+""",
+}
+
+
+def test_epilog_keeps_one_part_for_a_node_whatever_its_command_is(noted, tmp_path):
+    for name, script in FAKES.items():
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "comment").write_text("mine")
+    env = {**TASK, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_SUBMIT_DIR": str(tmp_path), "SLURMD_NODENAME": "n1"}
+    for _ in range(2):
+        noted.parent.mkdir(mode=0o700, exist_ok=True)
+        noted.write_text("4711")
+        done = subprocess.run([EXAMPLES / "task-epilog"], env=env, cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+    said = "peak 1.0 MiB; refused malloc of 1.0 KiB (limit), sh -c make all | tee log"
+    assert (tmp_path / "slurm-7.sparkguard").read_text() == f"n1 step batch task 0: {said}\n" * 2
+    assert (tmp_path / "comment").read_text() == f"mine | sparkguard n1: {said.replace(' | ', '|')}\n"
