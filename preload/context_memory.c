@@ -177,6 +177,13 @@ void sg_context_taken_out(struct sg_context_end *end, CUresult result)
         sg_context_check_primary((CUdevice)end->device);
 }
 
+/* The list is whole (lifecycle.c), but made of other threads' stacks. */
+void sg_context_refork(void)
+{
+    endings = NULL;
+    sg_store(&ending_count, 0u);
+}
+
 /* ---- the primary context -------------------------------------------------------------------------------------------- */
 
 enum sg_primary_state sg_context_primary_state(CUdevice device)

@@ -49,4 +49,7 @@ void sg_context_take_out(struct sg_context_end *end);
 /* The driver said `result`: gives all of it back, or enters it again. */
 void sg_context_taken_out(struct sg_context_end *end, CUresult result);
 
+/* In a forked child: no end is under way there. What those had taken out stays counted. */
+void sg_context_refork(void);
+
 #endif

@@ -7,6 +7,7 @@
 #include "lifecycle.h"
 
 #include "admission.h"
+#include "context_memory.h"
 #include "history.h"
 #include "index.h"
 #include "ledger.h"
@@ -92,6 +93,7 @@ static void begin_child(bool is_map_whole)
     sg_sites_refork();
     sg_index_refork(is_map_whole);
     sg_vmm_refork();
+    sg_context_refork();
 }
 
 static void after_fork_in_child(void)

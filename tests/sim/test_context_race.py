@@ -159,3 +159,38 @@ point()
 """
     )
     assert figures(said, entry) == [3, 1, 1, 1]
+
+
+def test_child_forked_while_a_context_ends_knows_of_no_end_under_way(sim):
+    """The thread that ends it is not in the child, and its stack may be anything there."""
+    said = sim.script(
+        FILL
+        + """
+import os, threading, time
+hold, out = os.environ["HOLD"], c_uint64()
+context = make()
+cuda.sgsim_hold(b"cuCtxDestroy_v2", 1, hold.encode())
+def end():
+    cuda.cuCtxDestroy_v2(context)
+threading.stack_size(256 * MIB)
+ending = threading.Thread(target=end)
+ending.start()
+threading.stack_size(MIB)
+while not os.path.exists(hold + ".held"):
+    time.sleep(0.001)
+child = os.fork()
+if child == 0:
+    for i in range(4):  # more than the libc keeps: it unmaps the other's stack
+        other = threading.Thread(target=int)
+        other.start()
+        other.join()
+    cuda.cuMemFree_v2(c_uint64(MIB))
+    os._exit(0)
+status = os.waitpid(child, 0)[1]
+open(hold, "w").close()
+ending.join()
+say(status=status)
+""",
+        HOLD=sim.scratch / "hold",
+    )
+    assert said.status == 0
