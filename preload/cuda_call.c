@@ -311,8 +311,7 @@ uint64_t sg_cuda_take_out(struct sg_table *table, uint64_t key)
 
 CUresult sg_cuda_given_back(struct sg_table *table, uint64_t key, uint64_t block, uint64_t ends_before, CUresult result)
 {
-    bool is_gone = result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED;
-    if (block != 0 && (is_gone || !sg_context_put_back(table, key, block, ends_before)))
+    if (block != 0 && (sg_cuda_is_gone(result) || !sg_context_put_back(table, key, block, ends_before)))
         sg_cuda_released(table, block);
     return result;
 }

@@ -101,6 +101,12 @@ uint32_t sg_cuda_enter_site(enum sg_domain domain, const void *caller, uint64_t 
 /* After the call; `kept_bytes` is what it took, 0 if it failed. */
 void sg_cuda_end(struct sg_cuda_call *call, uint64_t kept_bytes);
 
+/* What a free answers when there is nothing to free any more, because it did so or the driver is shutting down. */
+static inline bool sg_cuda_is_gone(CUresult result)
+{
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED;
+}
+
 /* Frees: take the entry out before the real call, put it back if that fails, else release it. */
 uint64_t sg_cuda_take_out(struct sg_table *table, uint64_t key);
 CUresult sg_cuda_given_back(struct sg_table *table, uint64_t key, uint64_t block, uint64_t ends_before,

@@ -308,10 +308,10 @@ void sg_vmm_end_release(struct sg_vmm_handle *handle, CUresult result)
         return;
     sg_lock_acquire(&sg_vmm_lock, &lock);
     handle->releases--;
-    if (result != CUDA_SUCCESS && handle->references != 0)
+    bool is_gone = sg_cuda_is_gone(result);
+    if (!is_gone && handle->references != 0)
         handle->references++;
-    else if (result != CUDA_SUCCESS &&
-             !refer(handle->memory, handle->number)) /* by a retain meanwhile it may have it */
+    else if (!is_gone && !refer(handle->memory, handle->number)) /* by a retain meanwhile it may have it */
         sg_ledger_count_fault();
     if (handle->references == 0 && handle->releases == 0) {
         leave(handle->memory);
@@ -358,7 +358,7 @@ struct sg_vmm_mapping *sg_vmm_begin_unmap(uint64_t begin, uint64_t end)
 void sg_vmm_end_unmap(struct sg_vmm_mapping *mappings, CUresult result)
 {
     struct sg_lock_state lock;
-    bool is_gone = result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED;
+    bool is_gone = sg_cuda_is_gone(result);
     sg_lock_acquire(&sg_vmm_lock, &lock);
     while (mappings != NULL) {
         struct sg_vmm_mapping *mapping = mappings;

@@ -342,6 +342,20 @@ def test_handle(sim, case, domain, prop):
     assert points[-1][1]["unmatched_frees"] == 0
 
 
+def test_what_is_given_back_while_the_driver_shuts_down_is_gone(sim):
+    """CUDA_ERROR_DEINITIALIZED: so destructors find it that run behind the driver's own."""
+    done = sim.script(
+        VMM
+        + """
+h = create(); a = reserve(); map(a, h)
+for symbol, given in ("cuMemUnmap", (c_uint64(a), c_size_t(SIZE))), ("cuMemRelease", (h,)), ("cuMemFree_v2", (c_uint64(take("cuMemAlloc_v2", MIB)[1]),)):
+    fail(symbol, 1, 4)
+    assert call(symbol, *given) == 4
+"""
+    )
+    assert done.process["domains"]["device"]["live_bytes"] == 0
+
+
 @pytest.mark.parametrize("kind", [1, 8])
 def test_what_another_process_exported_is_counted_there_only(sim, kind):
     """And a descriptor received under the number of an own one that was closed is no import of one's own."""
