@@ -4,6 +4,7 @@
 #include "sandbox.h"
 
 #include "atomics.h"
+#include "syscall.h"
 #include "text.h"
 
 #include <string.h>
@@ -21,9 +22,11 @@ static char filter_mode(void)
     return found != NULL ? found[sizeof "\nSeccomp:\t" - 1] : '0';
 }
 
+/* Every program pays for this at its start: whether it is there, not what it says. */
 void sg_sandbox_begin(void)
 {
-    was_told = filter_mode() != '?';
+    struct stat status;
+    was_told = sg_sys_stat("/proc/self/status", &status) == 0;
 }
 
 bool sg_sandbox_is_on(void)
