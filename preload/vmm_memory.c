@@ -130,6 +130,26 @@ static bool refer(struct sg_vmm_memory *memory, uint64_t number)
     return true;
 }
 
+static void drop_if_unused(struct sg_vmm_handle *handle)
+{
+    if (handle->references != 0 || handle->releases != 0)
+        return;
+    leave(handle->memory);
+    slab_give(&handle_slab, handle);
+}
+
+/* What had that number went by a way we did not see, for it names new memory now. */
+static void drop_stale(uint64_t number)
+{
+    struct sg_vmm_handle *stale = find(&handles, number);
+    if (stale == NULL)
+        return;
+    (void)sg_table_remove(&handles, number);
+    stale->references = 0;
+    drop_if_unused(stale);
+    sg_add_relaxed(&sg_own->unmatched_frees, 1);
+}
+
 static struct sg_vmm_memory *hold(struct sg_vmm_memory *memory)
 {
     if (memory != NULL)
@@ -151,6 +171,7 @@ void sg_vmm_enter(const struct sg_cuda_call *call, uint64_t number, uint64_t byt
     bool is_entered = false;
     if (memory != NULL) {
         *memory = (struct sg_vmm_memory){.bytes = bytes, .domain = domain, .device = device, .site = site};
+        drop_stale(number);
         is_entered = refer(memory, number);
         if (!is_entered)
             slab_give(&memory_slab, memory);
@@ -266,6 +287,7 @@ void sg_vmm_end_map(struct sg_vmm_memory *held, uint64_t address, uint64_t bytes
 {
     struct sg_lock_state lock;
     struct sg_vmm_mapping *mapping = NULL;
+    uint64_t stale = 0;
     if (held == NULL)
         return;
     sg_lock_acquire(&sg_vmm_lock, &lock);
@@ -273,10 +295,16 @@ void sg_vmm_end_map(struct sg_vmm_memory *held, uint64_t address, uint64_t bytes
         mapping = slab_take(&mapping_slab, sizeof *mapping);
     if (mapping != NULL) {
         *mapping = (struct sg_vmm_mapping){.memory = held, .address = address, .bytes = bytes};
-        if (sg_table_insert(&mapped, address, (uintptr_t)mapping, NULL) == 0)
+        if (sg_table_insert(&mapped, address, (uintptr_t)mapping, &stale) == 0)
             held->uses++;
         else
             mapping = NULL; /* lost: no memory is left anyway */
+    }
+    if (stale != 0) { /* as with a number */
+        struct sg_vmm_mapping *gone = (struct sg_vmm_mapping *)(uintptr_t)stale;
+        leave(gone->memory);
+        slab_give(&mapping_slab, gone);
+        sg_add_relaxed(&sg_own->unmatched_frees, 1);
     }
     leave(held);
     sg_lock_release(&sg_vmm_lock, &lock);
@@ -313,10 +341,7 @@ void sg_vmm_end_release(struct sg_vmm_handle *handle, CUresult result)
         handle->references++;
     else if (!is_gone && !refer(handle->memory, handle->number)) /* by a retain meanwhile it may have it */
         sg_ledger_count_fault();
-    if (handle->references == 0 && handle->releases == 0) {
-        leave(handle->memory);
-        slab_give(&handle_slab, handle);
-    }
+    drop_if_unused(handle);
     sg_lock_release(&sg_vmm_lock, &lock);
 }
 

@@ -356,6 +356,34 @@ for symbol, given in ("cuMemUnmap", (c_uint64(a), c_size_t(SIZE))), ("cuMemRelea
     assert done.process["domains"]["device"]["live_bytes"] == 0
 
 
+def test_handle_and_address_of_what_went_unseen_are_those_of_new_memory(sim):
+    """The driver gives both again; here it calls its own exports in between, as inside of another call."""
+    points = list(sim.script_points(
+        VMM
+        + """
+def unseen(work):
+    kept = ctypes.CFUNCTYPE(None)(work)
+    cuda.sgsim_inside(b"cuMemHostRegister_v2", 1, kept)
+    cuda.cuMemHostRegister_v2(None, c_size_t(0), c_uint(0))
+h = create()
+unseen(lambda: release(h))
+again = create()
+assert again.value == h.value
+point()
+a = reserve()
+map(a, again)
+unseen(lambda: unmap(a))
+map(a, again)
+release(again)
+point()
+unmap(a)
+point()
+"""
+    ))
+    assert [live(entry) for _, entry in points] == [said.device for said, _ in points] == [SIZE, SIZE, 0]
+    assert points[-1][1]["unmatched_frees"] == 2
+
+
 @pytest.mark.parametrize("kind", [1, 8])
 def test_what_another_process_exported_is_counted_there_only(sim, kind):
     """And a descriptor received under the number of an own one that was closed is no import of one's own."""
