@@ -14,14 +14,15 @@ _sparkguard_takes() {
 }
 
 _sparkguard_complete_value() {
-    local IFS=$'\n'
+    local IFS=$'\n' name
     case $1 in
     *\|*) COMPREPLY=($(compgen -W "${1//|/$'\n'}" -- "$cur")) ;;
     DIR) _filedir -d ;;
     FILE*) _filedir ;;
     NAME)
-        COMPREPLY=($(compgen -W "$(_sparkguard_on_record job)" -- "$cur"))
-        [[ -z ${COMPREPLY[0]-} ]] || COMPREPLY=($(printf '%q\n' "${COMPREPLY[@]}"))
+        while read -r name; do # not through compgen -W, which would run what stands in a name
+            [[ $name != "$cur"* ]] || COMPREPLY+=("$(printf '%q' "$name")")
+        done < <(_sparkguard_on_record job)
         ;;
     esac
 }

@@ -68,6 +68,14 @@ def test_jobs_and_processes_on_record_are_offered(tab, guard):
     assert tab("sparkguard-report --job=tr") == ["train-7b"]
 
 
+def test_a_job_s_name_is_a_name_and_no_command(tab, guard):
+    """Others who share the directory choose theirs."""
+    for name in ("$(echo owned)", "`echo owned`", "M*"):
+        guard.run(["/usr/bin/python3", "-c", "x = bytearray(64 << 20)"], env={"SPARKGUARD_JOB": name})
+    assert sorted(tab("sparkguard-report --job=")) == sorted([r"\$\(echo\ owned\)", r"\`echo\ owned\`", r"M\*"])
+    assert tab("sparkguard-report --job=M") == [r"M\*"]
+
+
 def test_what_follows_the_program_is_completed_for_the_program(tab, tmp_path):
     (tmp_path / "train.py").touch()
     for line in (
