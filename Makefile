@@ -403,7 +403,7 @@ print-exports:
 
 help: ## this text
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \
-	    /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
+	    /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
 .PHONY: clean help print-exports
 
 -include $(shell find $(BUILD)/obj $(BUILD)/fault/obj -name '*.d' 2>/dev/null)
