@@ -17,12 +17,18 @@ static struct known_context contexts[CONTEXT_ROOM];
 static uint32_t context_top = 1; /* (atomic) above all numbers ever used */
 static uint32_t context_count;   /* (atomic) */
 
+/* The handle is read again behind the mark: in between its end may have been noted, which takes both away. */
+static bool is_that(const struct known_context *known, CUcontext context, uint32_t is_ending)
+{
+    return sg_load_acquire(&known->handle) == context && sg_load_acquire(&known->is_ending) == is_ending &&
+           sg_load_acquire(&known->handle) == context;
+}
+
 static uint32_t find(CUcontext context, uint32_t is_ending)
 {
     uint32_t top = sg_load_acquire(&context_top);
     for (uint32_t number = 1; number < top; number++)
-        if (sg_load_acquire(&contexts[number].handle) == context &&
-            sg_load_acquire(&contexts[number].is_ending) == is_ending)
+        if (is_that(&contexts[number], context, is_ending))
             return number;
     return 0;
 }
