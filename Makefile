@@ -306,7 +306,7 @@ test-ecosystem: ## packages, clusters and dashboards: installs Debian's debhelpe
 .PHONY: test-ecosystem
 
 trust: ## the long form of the tests of trust, all points or POINTS="1 7"; writes tests/TRUST.md
-	$(Q)scripts/install-deps build test trust
+	$(Q)scripts/install-deps build test cross trust
 	$(Q)$(MAKE) --no-print-directory all sim unit programs fuzz fuzzers
 	$(Q)BUILD=$(BUILD) tests/trust/run $(POINTS)
 .PHONY: trust
