@@ -10,6 +10,7 @@
 #include "thread.h"
 
 #include <pthread.h>
+#include <signal.h>
 
 static const struct sg_peak *peak_now(void)
 {
@@ -418,6 +419,56 @@ CHILD_TEST(a_dying_thread_takes_no_second_record)
     CHECK_EQUAL(sg_own->record_used, 2);
 }
 
+/* ---- signals ------------------------------------------------------------------------------------------------------ */
+
+enum { SIGNALS = 3000 };
+
+static struct {
+    int64_t sum;
+    uint64_t count;
+    int32_t signals;
+    pthread_t target;
+} storm;
+
+static void update_in_handler(int number)
+{
+    (void)number;
+    (void)sg_owner_add(&storm.sum, 3);
+    sg_owner_count(&storm.count);
+    sg_ledger_charge(SG_DOMAIN_MAPPED, 5);
+    sg_add_relaxed(&storm.signals, 1);
+}
+
+static void *send_signals(void *unused)
+{
+    while (sg_load(&storm.signals) < SIGNALS)
+        if (pthread_kill(storm.target, SIGUSR1) != 0)
+            break;
+    return unused;
+}
+
+/* What a thread alone writes it writes without a lock: there a handler may come between any two instructions. */
+CHILD_TEST(no_update_is_lost_to_a_signal_handler)
+{
+    pthread_t sender;
+    uint64_t turns = 0;
+    storm.target = pthread_self();
+    CHECK(signal(SIGUSR1, update_in_handler) != SIG_ERR);
+    CHECK(pthread_create(&sender, NULL, send_signals, NULL) == 0);
+    for (; sg_load(&storm.signals) < SIGNALS; turns++) {
+        (void)sg_owner_add(&storm.sum, 1000);
+        (void)sg_owner_take_is_short(&storm.sum, 1000);
+        (void)sg_owner_add_is_beyond(&storm.sum, 1, 0);
+        sg_owner_count(&storm.count);
+        sg_ledger_charge(SG_DOMAIN_MAPPED, 7);
+        sg_ledger_release(SG_DOMAIN_MAPPED, 7);
+    }
+    CHECK(pthread_join(sender, NULL) == 0);
+    CHECK_EQUAL(storm.sum, (int64_t)turns + 3 * storm.signals);
+    CHECK_EQUAL(storm.count, turns + (uint64_t)storm.signals);
+    CHECK_EQUAL(sg_ledger_live_bytes(), 5 * (uint64_t)storm.signals);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -436,6 +487,7 @@ int main(void)
         cmocka_unit_test(own_bytes_are_what_exceeds_the_inherited),
         cmocka_unit_test(threads_never_see_more_than_the_peak_and_lose_nothing),
         cmocka_unit_test(live_is_exact_when_quiet_whatever_credit_is_held),
+        cmocka_unit_test(no_update_is_lost_to_a_signal_handler),
         cmocka_unit_test(a_thread_that_ends_returns_its_credit_and_its_record),
         cmocka_unit_test(every_thread_has_a_record_of_its_own),
         cmocka_unit_test(a_dying_thread_takes_no_second_record),
