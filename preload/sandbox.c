@@ -5,21 +5,40 @@
 
 #include "atomics.h"
 #include "syscall.h"
-#include "text.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+
+#define NAME "\nSeccomp:\t"
 
 static bool was_told;     /* written at set-up only */
 static uint32_t filtered; /* (atomic) found once, for ever */
 
-/* Of /proc/self/status: '0', '1', '2', a kernel without filters says '0' too; '?' if it cannot be read. */
-static char filter_mode(void)
+/* Of /proc/self/status: '0', '1', '2', or '0' where the kernel has no filters; or why it cannot be read, -errno. In small pieces, for
+ * the thread may have little stack. */
+static int filter_mode(void)
 {
-    char content[4096];
-    if (sg_text_read_file("/proc/self/status", content, sizeof content) <= 0)
-        return '?';
-    const char *found = strstr(content, "\nSeccomp:\t");
-    return found != NULL ? found[sizeof "\nSeccomp:\t" - 1] : '0';
+    char text[512];
+    size_t length = 0;
+    int mode = '0';
+    long got, fd = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/status", O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return (int)fd;
+    while ((got = sg_sys_read((int)fd, text + length, sizeof text - 1 - length)) > 0) {
+        length += (size_t)got;
+        text[length] = '\0';
+        const char *found = strstr(text, NAME);
+        if (found != NULL && found[sizeof NAME - 1] != '\0') {
+            mode = found[sizeof NAME - 1];
+            break;
+        }
+        size_t kept = length < sizeof NAME ? length : sizeof NAME; /* it may be cut in two */
+        memmove(text, text + length - kept, kept);
+        length = kept;
+    }
+    (void)sg_sys_close((int)fd);
+    return got < 0 ? (int)got : mode;
 }
 
 /* Every program pays for this at its start: whether it is there, not what it says. */
@@ -33,10 +52,10 @@ bool sg_sandbox_is_on(void)
 {
     if (sg_load_relaxed(&filtered) != 0)
         return true;
-    char mode = filter_mode();
-    if (mode == '0' || (mode == '?' && !was_told))
-        return false;
-    if (mode != '?') /* else perhaps no descriptor is left */
+    int mode = filter_mode();
+    if (mode == '1' || mode == '2')
         sg_store_relaxed(&filtered, 1u);
+    else if (mode >= 0 || !was_told || mode == -ENOENT || mode == -EMFILE || mode == -ENFILE)
+        return false; /* without a file system, or without a number for a file, the kernel has answered and no filter */
     return true;
 }
