@@ -358,9 +358,10 @@ for symbol, given in ("cuMemUnmap", (c_uint64(a), c_size_t(SIZE))), ("cuMemRelea
 
 def test_handle_and_address_of_what_went_unseen_are_those_of_new_memory(sim):
     """The driver gives both again; here it calls its own exports in between, as inside of another call."""
-    points = list(sim.script_points(
-        VMM
-        + """
+    points = list(
+        sim.script_points(
+            VMM
+            + """
 def unseen(work):
     kept = ctypes.CFUNCTYPE(None)(work)
     cuda.sgsim_inside(b"cuMemHostRegister_v2", 1, kept)
@@ -379,7 +380,8 @@ point()
 unmap(a)
 point()
 """
-    ))
+        )
+    )
     assert [live(entry) for _, entry in points] == [said.device for said, _ in points] == [SIZE, SIZE, 0]
     assert points[-1][1]["unmatched_frees"] == 2
 
