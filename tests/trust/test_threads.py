@@ -125,7 +125,8 @@ def test_exit_in_a_storm_with_handlers_and_destructors_that_allocate(abuse, amou
 @contextlib.contextmanager
 def at_once(guard, count):
     """So many processes that hold 2 MiB each; they must end well when told."""
-    with guard.popen([guard.build / "tests/programs/abuse_processes", "many_processes_at_once", count], stdin=subprocess.PIPE) as parent:
+    command = [guard.build / "tests/programs/abuse_processes", "many_processes_at_once", count]
+    with guard.popen(command, stdin=subprocess.PIPE) as parent:
         try:
             assert parent.stdout.readline() == f"{count}\n", parent.stderr.read()
             yield parent
