@@ -241,6 +241,7 @@ int main(int count, char **arguments)
 """
 
 
+@pytest.mark.timeout_seconds(600)
 def test_libraries_that_allocated_may_be_unloaded(guard, tmp_path, amount, record_property):
     (tmp_path / "host.c").write_text(HOST)
     folder = HERE.parents[1]
@@ -248,6 +249,6 @@ def test_libraries_that_allocated_may_be_unloaded(guard, tmp_path, amount, recor
     subprocess.run(["cc", *flags, "-o", tmp_path / "host", tmp_path / "host.c", "-ldl"], check=True)
     plugins = [compile_library(tmp_path, f"plugin{i}", PLUGIN) for i in range(3)]
     times = amount(short=200, long=5000)
-    done = guard.run([tmp_path / "host", times, *plugins])
+    done = guard.run([tmp_path / "host", times, *plugins], timeout=550)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     record_property("cases", times)
