@@ -21,6 +21,7 @@ from said import values
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = (ROOT / os.environ.get("BUILD", "build")).resolve()
 TIMEOUT_SECONDS = 120  # one test; longer by @pytest.mark.timeout_seconds(N)
+SLOWER = 5 if "GUARDED_PYTHON" in os.environ else 1  # emulated programs
 
 
 def pytest_configure(config):
@@ -53,7 +54,7 @@ def pytest_collection_modifyitems(items):
 def pytest_runtest_call(item):
     """A test that hangs fails; what it waited for through `guard` is killed. Stuck inside C, the traceback is shown."""
     mark = item.get_closest_marker("timeout_seconds")
-    seconds = mark.args[0] if mark else TIMEOUT_SECONDS
+    seconds = SLOWER * (mark.args[0] if mark else TIMEOUT_SECONDS)
 
     def expire(_number, _frame):
         pytest.fail(f"no end after {seconds} s")
@@ -138,7 +139,7 @@ class Guard:
             options["stdin"] = subprocess.PIPE
         process = self.popen(command, env, preload, start_new_session=True, **options)
         try:
-            stdout, stderr = process.communicate(input, timeout)
+            stdout, stderr = process.communicate(input, SLOWER * timeout)
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()

@@ -6,6 +6,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from target import PYTHON
 
 MIB = 1 << 20
 SLACK = MIB + 16 * 1024  # what one thread's credit may add to a peak, and the libc's own blocks
@@ -162,8 +163,8 @@ SMALL = {
     "true": ["true"],
     "subshells": ["bash", "-c", "for i in $(seq 20); do (echo $i | cat >/dev/null); done; x=$(ls | sort); exit 0"],
     "exec": ["bash", "-c", "exec bash -c 'exec true'"],
-    "python": ["/usr/bin/python3", "-S", "-c", "print(1)"],
-    "_exit": ["/usr/bin/python3", "-S", "-c", "import os; x = bytearray(4 << 20); os._exit(3)"],
+    "python": [PYTHON, "-S", "-c", "print(1)"],
+    "_exit": [PYTHON, "-S", "-c", "import os; x = bytearray(4 << 20); os._exit(3)"],
 }
 
 
@@ -183,7 +184,7 @@ def test_16_mib_decide_what_is_kept_of_a_program_that_ended_by_itself(guard, pro
 
 def test_small_program_that_was_killed_or_refused_is_kept(guard, program):
     code = "import os; x = bytearray(4 << 20); os.kill(os.getpid(), 9)"
-    killed = guard.run(["/usr/bin/python3", "-S", "-c", code])
+    killed = guard.run([PYTHON, "-S", "-c", code])
     assert killed.process()["state"] == "killed"
     refused = guard.run([program("host_refused_loop"), 1])
     assert refused.process()["refused_count"] == 1

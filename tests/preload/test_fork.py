@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from target import CC, PYTHON
 
 MIB = 1 << 20
 SLACK = 2 * MIB
@@ -72,7 +73,7 @@ if os.fork() == 0:
         os._exit(3)
 print(os.waitstatus_to_exitcode(os.wait()[1]))
 """
-    done = guard.run(["/usr/bin/python3", "-S", "-c", code], env={"SPARKGUARD_LIMIT": "96M"})
+    done = guard.run([PYTHON, "-S", "-c", code], env={"SPARKGUARD_LIMIT": "96M"})
     assert done.stdout == "3\n"
     child = next(p for p in guard.processes() if p["pid"] != done.pid)
     assert child["refusals"][0]["reason"] == "limit"
@@ -81,7 +82,7 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
 
 def test_child_that_takes_little_leaves_nothing_whatever_it_inherited(guard):
     code = "import os; x = bytearray(64 << 20)\nif os.fork() == 0:\n    y = bytearray(3 << 20); os._exit(0)\nos.wait()"
-    done = guard.run(["/usr/bin/python3", "-S", "-c", code])
+    done = guard.run([PYTHON, "-S", "-c", code])
     assert [p["pid"] for p in guard.processes()] == [done.pid]
 
 
@@ -198,8 +199,8 @@ def test_other_libraries_fork_handlers_may_allocate(guard, tmp_path):
     (tmp_path / "handlers.c").write_text(HANDLERS)
     (tmp_path / "forker.c").write_text(FORKER)
     library, forker = tmp_path / "libhandlers.so", tmp_path / "forker"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "handlers.c", "-pthread"], check=True)
-    subprocess.run(["cc", "-o", forker, tmp_path / "forker.c", library, f"-Wl,-rpath,{tmp_path}"], check=True)
+    subprocess.run([CC, "-shared", "-fPIC", "-o", library, tmp_path / "handlers.c", "-pthread"], check=True)
+    subprocess.run([CC, "-o", forker, tmp_path / "forker.c", library, f"-Wl,-rpath,{tmp_path}"], check=True)
     with held(guard, [forker], lines=4, env={"SPARKGUARD_LIMIT": "1G"}) as process:
         assert process.lines == ["parent 0"] * 3 + ["ready"]
         entry = guard.process(process.pid)
@@ -330,9 +331,9 @@ def test_child_gets_its_watchdog_whoever_holds_the_next_allocators_lock(guard, t
     library, storm = tmp_path / "liballocator.so", tmp_path / "storm"
     flags = ["-DBEFORE"] if handlers == "before" else []
     subprocess.run(
-        ["cc", *flags, "-shared", "-fPIC", "-fno-builtin", "-w", "-o", library, tmp_path / "allocator.c"], check=True
+        [CC, *flags, "-shared", "-fPIC", "-fno-builtin", "-w", "-o", library, tmp_path / "allocator.c"], check=True
     )
-    subprocess.run(["cc", "-fno-builtin", "-o", storm, tmp_path / "storm.c", "-pthread"], check=True)
+    subprocess.run([CC, "-fno-builtin", "-o", storm, tmp_path / "storm.c", "-pthread"], check=True)
     if handlers == "jemalloc":
         library = next(Path("/usr/lib").glob("*/libjemalloc.so.2"), None)
         if library is None:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 
 import pytest
+from target import PYTHON
 
 FUNCTIONS = (
     "malloc calloc realloc reallocarray posix_memalign aligned_alloc memalign valloc pvalloc".split()
@@ -118,7 +119,7 @@ def test_with_credit_only_counted_to_the_byte(guard):
 
 def test_report_of_a_running_program_tells_its_live_bytes(guard):
     script = "import sys\nb = bytearray(300 << 20)\nprint('ready', flush=True)\nsys.stdin.readline()"
-    process = guard.popen([os.environ.get("GUARDED_PYTHON", "/usr/bin/python3"), "-S", "-c", script], stdin=subprocess.PIPE)
+    process = guard.popen([PYTHON, "-S", "-c", script], stdin=subprocess.PIPE)
     try:
         assert process.stdout.readline() == "ready\n"
         entry = guard.process(process.pid)

@@ -12,6 +12,7 @@ import subprocess
 import time
 
 import pytest
+from target import PYTHON
 
 MIB = 1 << 20
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -105,7 +106,7 @@ time.sleep(600)
 
 
 def test_sigkill_of_everything_and_a_lost_live_directory_leave_peak_refusals_and_state(guard):
-    command = ["/usr/bin/python3", "-S", "-c", REFUSED]
+    command = [PYTHON, "-S", "-c", REFUSED]
     processes = [guard.popen(command, env={"SPARKGUARD_LIMIT": "4G"}, start_new_session=True) for _ in range(3)]
     pids = sorted(p.pid for p in processes)
     assert [p.stdout.readline() for p in processes] == ["ready\n"] * 3
@@ -133,7 +134,7 @@ y = bytearray(200 << 20)
 print("more", flush=True)
 input()
 """
-    with guard.popen(["/usr/bin/python3", "-S", "-c", script], stdin=subprocess.PIPE) as process:
+    with guard.popen([PYTHON, "-S", "-c", script], stdin=subprocess.PIPE) as process:
         assert process.stdout.readline() == "ready\n"
         wait_until(lambda: process.pid in kept(guard))
         process.stdin.write("\n")
@@ -175,7 +176,7 @@ if child == 0:
     os._exit(7)
 os.waitpid(child, 0)
 """
-    done = run_until_kept_at_its_end(guard, ["/usr/bin/python3", "-S", "-c", script], 2)
+    done = run_until_kept_at_its_end(guard, [PYTHON, "-S", "-c", script], 2)
     assert done.returncode == 0
     entries = {p["pid"]: p for p in shown(guard, live=lost(guard))}
     (child,) = [p for pid, p in entries.items() if pid != done.pid]
@@ -394,7 +395,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
 while not os.path.exists(os.environ["SPARKGUARD_HISTORY"]): time.sleep(.01)
 time.sleep(.2)
 """
-    done = guard.run(["/usr/bin/python3", "-S", "-c", script])
+    done = guard.run([PYTHON, "-S", "-c", script])
     assert (done.returncode, done.stderr, kept(guard)) == (0, "", {})
 
 
@@ -451,7 +452,7 @@ print(len(os.listdir(f"{task}/{helper}/fd")))
 os.close(second)
 print(os.read(first, 1), os.open("/", 0) == second)
 """
-    done = guard.run(["/usr/bin/python3", "-S", "-c", script])
+    done = guard.run([PYTHON, "-S", "-c", script])
     assert (done.stdout, done.stderr) == ("0\nb'' True\n", "")
 
 
@@ -470,7 +471,7 @@ while len(os.listdir("/proc/self/task")) < 2:
     time.sleep(.05)
 print(status, before)
 """
-    done = guard.run(["/usr/bin/python3", "-S", "-c", script])
+    done = guard.run([PYTHON, "-S", "-c", script])
     assert (done.returncode, done.stdout) == (0, "1 1\n")
     assert kept(guard)
 
@@ -532,7 +533,7 @@ print("done", flush=True)
 @pytest.mark.parametrize("end", ["", "os._exit(0)", "os.execv('/bin/true', ['true'])", "os.kill(os.getpid(), 9)"])
 def test_file_system_that_never_answers_holds_up_neither_fork_nor_the_end(faulty, end):
     env = {"SG_FAULT": f"{SYSCALL['fdatasync']}@1:hang", "SG_FAULT_LOG": faulty.log}
-    done = faulty.run(["/usr/bin/python3", "-S", "-c", HUNG + end], env=env)
+    done = faulty.run([PYTHON, "-S", "-c", HUNG + end], env=env)
     assert (done.returncode, done.stdout, done.stderr) == (-9 if "kill" in end else 0, "done\n", "")
     assert struct.unpack_from("=QQ", faulty.log.read_bytes())[1] == 1
 

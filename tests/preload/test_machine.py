@@ -15,6 +15,7 @@ import time
 
 import pytest
 from ledger import BEGIN, CHOOSING, EMPTY, FILE_BYTES, FIRST, LEDGER, LIVE, ROOM, SEAT, SEAT_BYTES, SHARING, Ledger, hash_of
+from target import CC
 from test_admission import GIB, MIB, Machine, in_jail, jail, meminfo, take  # noqa: F401
 
 NEAR = 4 * MIB  # what a small program holds and is promised besides, with the credit of one thread
@@ -386,7 +387,7 @@ def test_process_that_could_not_become_a_daemon_keeps_its_seat_and_its_record(pl
     """It had left both. The small one's record was gone: what ends by itself and held little leaves nothing."""
     library, source = tmp_path / "libdaemon.so", tmp_path / "daemon.c"
     source.write_text("#include <errno.h>\nint daemon(int a, int b) { errno = EAGAIN; return a + b > 9 ? 0 : -1; }\n")
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    subprocess.run([CC, "-shared", "-fPIC", "-o", library, source], check=True)
     text = f"malloc({size})\nsay(libc.daemon(1, 1) == -1 and ctypes.get_errno() == {errno.EAGAIN})\nready()"
     tenant = place.player(text + "\nmalloc(GIB)\nready()", {"LD_PRELOAD": f"{place.guard.library}:{library}"})
     assert tenant.ready() == ["ok", "True"]

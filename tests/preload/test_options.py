@@ -1,6 +1,7 @@
 """Options from the environment: what cannot be read is said once, by the job's first process, and the default holds."""
 
 import pytest
+from target import PYTHON
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -183,7 +184,7 @@ def test_job_name_is_made_up_once_for_all_children(guard):
 
 
 def test_limit_is_in_the_report(guard):
-    guard.run(["/usr/bin/python3", "-S", "-c", "b = bytearray(20 << 20)"], env={"SPARKGUARD_LIMIT": "1G"})
+    guard.run([PYTHON, "-S", "-c", "b = bytearray(20 << 20)"], env={"SPARKGUARD_LIMIT": "1G"})
     (job,) = guard.report()["jobs"]
     assert job["limit_bytes"] == GIB
 
@@ -191,7 +192,7 @@ def test_limit_is_in_the_report(guard):
 def test_summary_at_exit_by_the_first_process_only(guard):
     script = "b = bytearray(40 << 20)"
     env = {"SPARKGUARD_REPORT": "exit", "SPARKGUARD_JOB": "sum"}
-    done = guard.run(["/usr/bin/python3", "-S", "-c", script], env=env)
+    done = guard.run([PYTHON, "-S", "-c", script], env=env)
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"sparkguard: job sum, process {done.pid}: peak ") and line.endswith("0 requests refused")
     done = guard.run(["/bin/sh", "-c", f'/usr/bin/python3 -S -c "{script}"; true'], env=env)

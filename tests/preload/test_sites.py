@@ -6,8 +6,8 @@ import textwrap
 import time
 
 import pytest
+from target import CC, PYTHON
 
-PYTHON = "/usr/bin/python3"
 KIB, MIB = 1 << 10, 1 << 20
 
 # One function for each way to ask; what it gives back is kept in a variable, so that no call is the function's last.
@@ -46,7 +46,7 @@ one, two = map(load, sys.argv[1:3])
 def build_library(folder, name, source=LIBRARY):
     path = folder / f"lib{name}.so"
     (folder / f"{name}.c").write_text(source)
-    subprocess.run(["cc", "-O1", "-fno-builtin", "-shared", "-fPIC", folder / f"{name}.c", "-o", path], check=True)
+    subprocess.run([CC, "-O1", "-fno-builtin", "-shared", "-fPIC", folder / f"{name}.c", "-o", path], check=True)
     return path
 
 
@@ -245,7 +245,7 @@ int main(int count, char **arguments)
 def test_a_plain_map_of_a_library_beside_it_does_not_shift_its_offsets(guard, libraries, tmp_path):
     """Readers of symbols make one, and the kernel puts it directly below the library where there is room."""
     (tmp_path / "beside.c").write_text(BESIDE)
-    subprocess.run(["cc", "-o", tmp_path / "beside", tmp_path / "beside.c"], check=True)
+    subprocess.run([CC, "-o", tmp_path / "beside", tmp_path / "beside.c"], check=True)
     done = guard.run([tmp_path / "beside", libraries[0]])
     assert list(blocks_of(done.process(), *libraries)) == [("libone.so", "take")]
     if done.returncode == 1:
@@ -301,7 +301,7 @@ def test_offsets_in_an_executable_are_its_symbol_tables(guard, tmp_path, option)
     program = tmp_path / "program"
     code = "#include <stdlib.h>\nvoid *volatile last;\nint main(void) { last = malloc(32 << 20); return last == 0; }\n"
     (tmp_path / "program.c").write_text(code)
-    subprocess.run(["cc", "-fno-builtin", option, tmp_path / "program.c", "-o", program], check=True)
+    subprocess.run([CC, "-fno-builtin", option, tmp_path / "program.c", "-o", program], check=True)
     process = guard.run([program]).process()
     assert list(blocks_of(process, program)) == [("program", "main")]
     assert len(process["blocks"]) == 1
@@ -326,7 +326,7 @@ def test_code_that_is_in_no_file(guard, tmp_path):
             return ((void *(*)(void *(*)(size_t), size_t))at)(malloc, 32 << 20) == NULL;
         }"""
     (tmp_path / "p.c").write_text(source)
-    subprocess.run(["cc", "-O1", tmp_path / "p.c", "-o", tmp_path / "p"], check=True)
+    subprocess.run([CC, "-O1", tmp_path / "p.c", "-o", tmp_path / "p"], check=True)
     done = guard.run([tmp_path / "p"])
     assert done.returncode == 0
     (block,) = done.process()["blocks"]

@@ -8,6 +8,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from target import CC, PYTHON
 
 MIB = 1 << 20
 NO_LIMIT = 1 << 62
@@ -343,7 +344,7 @@ def wrapper(tmp_path_factory):
     (folder / "wrapper.c").write_text(WRAPPER)
     library = folder / "wrapper.so"
     # -O0: no tail calls, so that the caller's return address is where it says it is
-    command = ["cc", "-O0", "-fno-builtin", "-shared", "-fPIC", "-o", library, folder / "wrapper.c", "-ldl"]
+    command = [CC, "-O0", "-fno-builtin", "-shared", "-fPIC", "-o", library, folder / "wrapper.c", "-ldl"]
     subprocess.run(command, check=True)
     return library
 
@@ -430,7 +431,7 @@ def test_program_with_a_small_address_space_gets_the_kernels_answer(guard, progr
         resource.setrlimit(resource.RLIMIT_AS, (256 * MIB, 256 * MIB))
 
     code = "try:\n    x = bytearray(1 << 30)\nexcept MemoryError:\n    print('told')\nprint(len(bytearray(10 << 20)))"
-    done = guard.run(["/usr/bin/python3", "-S", "-c", code], preexec_fn=limit)
+    done = guard.run([PYTHON, "-S", "-c", code], preexec_fn=limit)
     assert (done.returncode, done.stdout, done.stderr) == (0, "told\n10485760\n", "")
 
 
