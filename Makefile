@@ -308,7 +308,8 @@ test-ecosystem: ## packages, clusters and dashboards: installs Debian's debhelpe
 trust: ## the long form of the tests of trust, all points or POINTS="1 7"; writes tests/TRUST.md
 	$(Q)scripts/install-deps build test cross trust
 	$(Q)$(MAKE) --no-print-directory all sim unit programs fuzz fuzzers
-	$(Q)BUILD=$(BUILD) tests/trust/run $(POINTS)
+	$(Q)$(if $(EMULATE),$(MAKE) --no-print-directory CROSS=aarch64 all unit sim programs)
+	$(Q)BUILD=$(BUILD) EMULATE='$(EMULATE)' tests/trust/run $(POINTS)
 .PHONY: trust
 
 test-browser: ## the page of --html in Chromium; leaves pictures of it in build/browser

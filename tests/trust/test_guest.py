@@ -1,0 +1,182 @@
+"""Whole machines, emulated in software: swap death, and the guard that prevents it, on a kernel of its own.
+
+A guest of 384 MiB with a slow swap disk; in it a hog whose memory cannot be swapped, as CUDA's cannot, and a canary that tells how late
+everybody else is (tests/lab/programs). Here MemAvailable, swap and the OOM killer are the kernel's own and the machine's, which no
+cgroup of tests/lab can show; and the arm64 guest is the library on an arm64 kernel. Its pages are of 4 KiB, as Debian's kernel has them.
+"""
+
+import math
+import os
+import platform
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPS = ROOT / ".deps/guest"
+PROGRAMS = ROOT / "tests/lab/programs"
+MIB = 1 << 20
+MEMORY_MIB, SWAP_MIB = 384, 512
+GREEDY_MIB, HOLD_SECONDS, MOST_SECONDS = 100_000, 5, 240
+FELT_SECONDS = 2
+FELT_PAGES = 1000  # 500 a second can be read
+
+pytestmark = pytest.mark.long
+
+IS_NATIVE = {"amd64": platform.machine() == "x86_64", "arm64": platform.machine() == "aarch64"}
+MACHINE = {
+    "amd64": ["qemu-system-x86_64", "-append", "console=ttyS0 quiet panic=-1"],
+    "arm64": ["qemu-system-aarch64", "-M", "virt", "-cpu", "max,pauth-impdef=on", "-append", "console=ttyAMA0 quiet panic=-1"],
+}
+LIBC = {"amd64": ("/lib64/ld-linux-x86-64.so.2", "libc.so.6"), "arm64": ("/lib/ld-linux-aarch64.so.1", "libc.so.6")}
+
+INIT = """#!/bin/busybox sh
+bb=/bin/busybox
+$bb mount -t devtmpfs none /dev; $bb mount -t proc none /proc; $bb mount -t sysfs none /sys
+$bb mkdir /dev/shm; $bb mount -t tmpfs none /dev/shm
+$bb mkswap /dev/nvme0n1 >/dev/null && $bb swapon /dev/nvme0n1 || echo "no swap"
+echo "kernel $($bb uname -rm)"; $bb grep -E 'MemTotal|SwapTotal' /proc/meminfo
+/canary 20 {seconds} >/canary.txt &
+$bb sleep 3
+echo "hog begins $($bb cut -d' ' -f1 /proc/uptime)"
+{environment} /hog 1 {most_mib} {hold_seconds} 2>&1
+echo "hog ended $?"
+kill $! && echo "canary lived"
+$bb sed 's/^/round /' /canary.txt
+$bb grep -wE 'oom_kill|pswpin' /proc/vmstat
+echo "the end"
+$bb poweroff -f
+"""
+
+
+class Run:
+    """What one life of a guest came to."""
+
+    def __init__(self, text, has_ended, seconds):
+        self.text, self.has_ended, self.seconds = text, has_ended, seconds
+        begin = re.search(r"^hog begins ([\d.]+)", text, re.MULTILINE)
+        self.begin = float(begin[1]) if begin else None
+        rounds = [(int(due) / 1e9, int(late) / 1e9) for due, late in re.findall(r"^round (\d+) (\d+)\s*$", text, re.MULTILINE)]
+        self.late = sorted(late for due, late in rounds if self.begin is not None and due >= self.begin)
+        self.oom_kills = self.number("oom_kill")
+        self.pages_read_back = self.number("pswpin")  # of the swap disk: what somebody had to wait for
+        self.hog_status = self.number("hog ended")
+
+    def number(self, name):
+        found = re.search(rf"^{name} (\d+)", self.text, re.MULTILINE)
+        return int(found[1]) if found else None
+
+    @property
+    def p99(self):
+        return self.late[math.ceil(len(self.late) * 0.99) - 1]
+
+    def __str__(self):
+        if not self.has_ended:
+            return f"silent until it was ended after {self.seconds:.0f} s"
+        kills = f"{self.oom_kills} OOM kill{'s' * (self.oom_kills != 1)}"
+        silence = f"canary p99 {self.p99 * 1000:.0f} ms, longest silence {self.late[-1]:.2f} s"
+        return f"{silence}, {self.pages_read_back} pages read back from swap, {kills}"
+
+
+class Guest:
+    """Of one architecture, with the library that was built for it."""
+
+    def __init__(self, architecture, build, scratch):
+        self.architecture, self.scratch = architecture, scratch
+        self.cross = "" if IS_NATIVE[architecture] else {"amd64": "x86_64", "arm64": "aarch64"}[architecture] + "-linux-gnu-"
+        self.library = (build if IS_NATIVE[architecture] else ROOT / "build/aarch64") / "libsparkguard.so"
+        for needed in (DEPS / architecture, self.library):
+            if not needed.exists():
+                pytest.skip(f"{needed.relative_to(ROOT)} is not there")
+        if not shutil.which(f"{self.cross}gcc"):
+            pytest.skip(f"no {self.cross}gcc")
+
+    def initramfs(self, environment):
+        tree, loader, libc = self.scratch / "tree", *LIBC[self.architecture]
+        shutil.rmtree(tree, ignore_errors=True)
+        for folder in ("bin", "dev", "proc", "sys", "lib", "lib64"):
+            (tree / folder).mkdir(parents=True)
+        compiler = f"{self.cross}gcc"
+        for name in ("hog", "canary"):
+            subprocess.run([compiler, "-std=gnu11", "-O2", "-pthread", "-o", tree / name, PROGRAMS / f"{name}.c"], check=True)
+        for name, place in ((Path(loader).name, loader[1:]), (libc, f"lib/{libc}")):
+            found = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+            shutil.copy(found if os.path.isabs(found) else loader, tree / place)
+        shutil.copy(DEPS / self.architecture / "bin/busybox", tree / "bin")
+        shutil.copy(self.library, tree)
+        words = {"seconds": MOST_SECONDS, "most_mib": GREEDY_MIB, "hold_seconds": HOLD_SECONDS, "environment": environment}
+        (tree / "init").write_text(INIT.format(**words))
+        (tree / "init").chmod(0o755)
+        native = next(name for name, is_native in IS_NATIVE.items() if is_native)
+        pack = f"find . | {DEPS}/{native}/bin/busybox cpio -o -H newc"
+        image = self.scratch / "initramfs"
+        with image.open("wb") as out:
+            subprocess.run(pack, shell=True, check=True, cwd=tree, stdout=out, stderr=subprocess.DEVNULL)
+        return image
+
+    def command(self, environment):
+        program, *options = MACHINE[self.architecture]
+        (kernel,) = (DEPS / self.architecture / "boot").glob("vmlinuz-*")
+        swap = self.scratch / "swap"
+        with swap.open("wb") as file:
+            file.truncate(SWAP_MIB * MIB)
+        drive = f"file={swap},format=raw,if=none,id=swap,throttling.iops-read=500"
+        share = DEPS / "qemu/usr/share"
+        command = ["setpriv", "--pdeathsig", "KILL", DEPS / "qemu/usr/bin" / program, *options, "-accel", "tcg"]
+        command += ["-m", str(MEMORY_MIB), "-smp", "2", "-kernel", kernel, "-initrd", self.initramfs(environment)]
+        command += ["-drive", drive, "-device", "nvme,serial=swap,drive=swap"]
+        command += ["-L", share / "qemu", "-L", share / "seabios", "-nic", "none", "-display", "none"]
+        return [*command, "-serial", "stdio", "-monitor", "none", "-no-reboot"]
+
+    def live(self, environment=""):
+        (libraries,) = (DEPS / "qemu/usr/lib").glob("*-linux-gnu")
+        env = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(libraries)}
+        start = time.monotonic()
+        command = self.command(environment)
+        with subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as qemu:
+            try:
+                said, _ = qemu.communicate(timeout=MOST_SECONDS)
+            except subprocess.TimeoutExpired:
+                qemu.kill()
+                said, _ = qemu.communicate()
+        text = said.decode(errors="replace").replace("\r", "")
+        return Run(text, "\nthe end" in text, time.monotonic() - start)
+
+
+@pytest.fixture(params=["amd64", "arm64"])
+def guest(request, build, tmp_path):
+    return Guest(request.param, build, tmp_path)
+
+
+def live_until(guest, environment, is_as_it_should):
+    """One retry: a busy machine may stop the guest itself for seconds."""
+    run = guest.live(environment)
+    return run if is_as_it_should(run) else guest.live(environment)
+
+
+@pytest.mark.timeout_seconds(2 * MOST_SECONDS + 60)
+def test_guarded_guest_refuses_the_hog_and_stays_responsive(guest, record_property):
+    run = live_until(guest, "LD_PRELOAD=/libsparkguard.so", lambda run: run.has_ended and run.late and run.late[-1] < FELT_SECONDS)
+    assert run.has_ended and run.hog_status == 0, run.text[-4000:]
+    taken, refused = map(int, re.search(r"^taken (\d+) refused (\d+)", run.text, re.MULTILINE).groups())
+    record_property("note", f"{guest.architecture} guarded: {run}, hog {taken // MIB} MiB, then ENOMEM {refused} times")
+    assert refused > 0 and MEMORY_MIB // 4 < taken // MIB < MEMORY_MIB
+    assert re.search(r"^sparkguard: .*refused", run.text, re.MULTILINE) and "cannot" not in run.text
+    assert run.oom_kills == 0 and "canary lived" in run.text
+    assert run.pages_read_back < FELT_PAGES, "a busy machine may halt a guest for seconds; but that it swaps is the guard's fault"
+
+
+@pytest.mark.timeout_seconds(2 * MOST_SECONDS + 60)
+def test_unguarded_guest_dies_or_everybody_in_it_feels_it(guest, record_property):
+    """The control: it is the guard that makes the difference."""
+
+    def is_dead(run):
+        return run.begin is not None and (not run.has_ended or run.oom_kills > 0 or run.late[-1] >= FELT_SECONDS)
+
+    run = live_until(guest, "", is_dead)
+    record_property("note", f"{guest.architecture} unguarded: {run}")
+    assert is_dead(run), run.text[-4000:]
