@@ -12,6 +12,7 @@
 #include "thread.h"
 
 #include <errno.h>
+#include <link.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
@@ -19,7 +20,22 @@
 #define STACK_BYTES (256 * 1024)
 #define SECOND_NS UINT64_C(1000000000)
 
+static size_t tls_bytes; /* that every thread's stack holds besides */
 static uint32_t running; /* (atomic) helpers, from before each is made until it has done its work */
+
+static int add_tls(struct dl_phdr_info *library, size_t size, void *sum)
+{
+    (void)size;
+    for (unsigned i = 0; i < library->dlpi_phnum; i++)
+        if (library->dlpi_phdr[i].p_type == PT_TLS)
+            *(size_t *)sum += library->dlpi_phdr[i].p_memsz + library->dlpi_phdr[i].p_align;
+    return 0;
+}
+
+void sg_helper_prepare(void)
+{
+    (void)dl_iterate_phdr(add_tls, &tls_bytes);
+}
 
 static void *run(void *argument)
 {
@@ -60,8 +76,8 @@ static bool start(struct sg_helper *helper)
     (void)sg_sys_sigprocmask(0 /* SIG_BLOCK */, &all, &before);
     const struct sg_thread_pause pause = sg_thread_pause();
     sg_fetch_add(&running, 1u);
-    int result = create(helper, STACK_BYTES);
-    if (result == EINVAL) /* glibc lays static TLS out on it, and that may be larger */
+    int result = create(helper, STACK_BYTES + tls_bytes);
+    if (result == EINVAL) /* before sg_helper_prepare, or there is more static TLS than the files say */
         result = create(helper, 0);
     if (result != 0)
         sg_fetch_sub(&running, 1u);

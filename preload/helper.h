@@ -34,6 +34,10 @@ static inline bool sg_helper_is_wanted(const struct sg_helper *helper)
     return sg_load(&helper->is_unwanted) == 0;
 }
 
+/* Once, from the constructor: learns how much of a thread's stack static TLS takes, which glibc lays out there. It refuses only
+ * what leaves less than 2 KiB, and that is too little. */
+void sg_helper_prepare(void);
+
 /* Whether one may be begun: not inside a hook or a fork, without a segment, or so soon again. */
 bool sg_helper_is_due(const struct sg_helper *helper);
 

@@ -10,6 +10,7 @@
 #include "context_memory.h"
 #include "history.h"
 #include "index.h"
+#include "helper.h"
 #include "ledger.h"
 #include "log.h"
 #include "phase.h"
@@ -283,6 +284,7 @@ __attribute__((constructor)) static void set_up(void)
         (void)pthread_atfork(before_fork, unlock_after_fork, after_fork_in_child);
         sg_thread_begin();
         sg_sandbox_begin();
+        sg_helper_prepare();
         begin_job();
         if (sg_options.oom_score_adj != INT64_MIN)
             set_oom_score(sg_options.oom_score_adj);

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from target import CC
 from test_admission import GIB, MIB, meminfo
 from test_fork import wait_until
 from test_machine import needs_root, place  # noqa: F401
@@ -31,7 +32,7 @@ int main(void)
 def test_process_with_much_static_tls_is_watched(place, tmp_path, kib):  # noqa: F811
     """glibc lays it out on each thread's stack."""
     (tmp_path / "tls.c").write_text(TLS)
-    subprocess.run(["cc", f"-DTLS_KIB={kib}", "-fno-builtin", "-o", tmp_path / "tls", tmp_path / "tls.c"], check=True)
+    subprocess.run([CC, f"-DTLS_KIB={kib}", "-fno-builtin", "-o", tmp_path / "tls", tmp_path / "tls.c"], check=True)
     tenant = place.tenant([tmp_path / "tls"])
     assert tenant.ready() == []
     wait_until(lambda: place.guard.process(tenant.pid)["watched"])
