@@ -4,6 +4,7 @@ import os
 import re
 import resource
 import subprocess
+import time
 import uuid
 from pathlib import Path
 
@@ -411,13 +412,15 @@ def test_message_into_a_full_pipe_does_not_wait(guard, program):
 
 
 def test_a_line_a_second_at_most(guard, program):
+    begin = time.monotonic()
     done = guard.run([program("host_refused_loop"), 20000])
+    seconds = time.monotonic() - begin
     assert done.stdout == "20000\n"
     process = done.process()
     assert process["refused_count"] == 20000 and len(process["refusals"]) == 64
     times = [refusal["time"] for refusal in process["refusals"]]
     assert times == sorted(times)
-    assert 1 <= done.stderr.count("\n") <= 3
+    assert 1 <= done.stderr.count("\n") <= 2 + seconds
 
 
 def test_signal_mask_pending_signals_and_handlers_are_untouched(guard, program):
