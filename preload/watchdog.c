@@ -172,7 +172,7 @@ static void lock_memory(void)
         return;
     uintptr_t stack = ((uintptr_t)&here - STACK_BYTES / 4) & ~(uintptr_t)(SG_PAGE_MOST - 1);
     lock(stack, (uintptr_t)&here);
-    uintptr_t library = (uintptr_t)__ehdr_start & ~(uintptr_t)4095;
+    uintptr_t library = (uintptr_t)__ehdr_start;
     uintptr_t window = (uintptr_t)&sg_window; /* most of it is never used */
     uintptr_t end = (uintptr_t)_end;
     uintptr_t used = window + sizeof(struct sg_segment), behind = window + sizeof sg_window;
