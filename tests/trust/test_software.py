@@ -88,15 +88,14 @@ PYTHON_SUITES = [
 ]
 
 
-@pytest.fixture(scope="session")
-def python_with_tests():
-    """(interpreter, where its tests are if they do not come with it)."""
+def python_that_has(module):
+    """(interpreter, where its tests are if they do not come with it): not every installation has all of them."""
     users = subprocess.run(["python3", "-c", "import sys; print(sys.executable)"], capture_output=True, text=True).stdout.strip()
     for python, path in ((sys.executable, ""), (users, ""), ("/usr/bin/python3", str(DEPS / "python-tests"))):
         env = os.environ | {"PYTHONPATH": path}
-        if subprocess.run([python, "-c", "import test.test_gc, test.libregrtest"], env=env, capture_output=True).returncode == 0:
+        if subprocess.run([python, "-c", f"import test.{module}, test.libregrtest"], env=env, capture_output=True).returncode == 0:
             return python, path
-    pytest.skip("no Python with its own tests here; scripts/install-deps trust fetches them")
+    pytest.skip(f"no Python here has {module}; scripts/install-deps trust fetches those of the distribution")
 
 
 def python_suite(guard, python_with_tests, folder, preload, module, patterns):
@@ -118,7 +117,8 @@ def differing(plain, guarded):
 @pytest.mark.long
 @pytest.mark.timeout_seconds(3200)
 @pytest.mark.parametrize("module, patterns", PYTHON_SUITES, ids=[name for name, _ in PYTHON_SUITES])
-def test_pythons_own(guard, python_with_tests, tmp_path, record_property, module, patterns):
+def test_pythons_own(guard, tmp_path, record_property, module, patterns):
+    python_with_tests = python_that_has(module)
     plain, _ = python_suite(guard, python_with_tests, tmp_path / "plain", [], module, patterns)
     guarded, done = python_suite(guard, python_with_tests, tmp_path / "guarded", None, module, patterns)
     if not plain and not guarded:
