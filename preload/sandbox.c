@@ -30,7 +30,7 @@ static int filter_mode(void)
         text[length] = '\0';
         const char *found = strstr(text, NAME);
         if (found != NULL && found[sizeof NAME - 1] != '\0') {
-            mode = found[sizeof NAME - 1];
+            mode = (unsigned char)found[sizeof NAME - 1];
             break;
         }
         size_t kept = length < sizeof NAME ? length : sizeof NAME; /* it may be cut in two */

@@ -31,6 +31,7 @@ void report_process_fields(const struct report_process *process, const struct re
     fields->number(out, "sparse_resident_bytes", process->sparse_resident_bytes);
     fields->number(out, "unaccounted_bytes", process->unaccounted_bytes);
     fields->number(out, "unmatched_frees", process->unmatched_frees);
+    fields->number(out, "internal_faults", process->faults);
 }
 
 void report_domain_fields(const struct report_domain *domain, const struct report_fields *fields)
