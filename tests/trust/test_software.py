@@ -16,6 +16,18 @@ MIB = 1 << 20
 NOBODY = 65534
 
 
+def as_nobody(guard, place):
+    """Gives an ordinary user the folder and the guard's own: how guard.run starts a program as that user."""
+    os.chown(place, NOBODY, NOBODY)
+    for parent in guard.directory.parents:
+        if parent.stat().st_uid == 0 and not parent.stat().st_mode & 1:
+            parent.chmod(parent.stat().st_mode | 0o111)
+    for folder in (guard.directory, guard.history):
+        folder.mkdir(mode=0o700)
+        os.chown(folder, NOBODY, NOBODY)
+    return {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+
+
 def need(*names):
     """The first of the programs that is there."""
     for name in names:
@@ -227,14 +239,7 @@ def test_postgresql_keeps_its_books(guard, tmp_path, record_property):
     place.mkdir()
     options, libraries = {}, [str(p) for p in (DEPS / "postgresql/usr/lib").glob("*-linux-gnu")] if DEPS in home.parents else []
     if os.geteuid() == 0:  # it will not run as root
-        options = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
-        os.chown(place, NOBODY, NOBODY)
-        for parent in guard.directory.parents:
-            if parent.stat().st_uid == 0 and not parent.stat().st_mode & 1:
-                parent.chmod(parent.stat().st_mode | 0o111)
-        for folder in (guard.directory, guard.history):
-            folder.mkdir(mode=0o700)
-            os.chown(folder, NOBODY, NOBODY)
+        options = as_nobody(guard, place)
     env = {"HOME": place, "LC_ALL": "C", "TZ": "UTC", "LD_LIBRARY_PATH": ":".join(libraries) or None}
     sums = "select (select sum(abalance) from pgbench_accounts) = (select sum(delta) from pgbench_history), "
     sums += "(select sum(tbalance) from pgbench_tellers) = (select sum(bbalance) from pgbench_branches), "
@@ -359,14 +364,7 @@ def test_chromium_shows_the_same_page(guard, short_path, record_property, sandbo
     chromium = need("chromium", "chromium-browser", "google-chrome")
     place, options = short_path, {}
     if sandbox == "sandboxed" and os.geteuid() == 0:
-        options = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
-        os.chown(place, NOBODY, NOBODY)
-        for parent in guard.directory.parents:
-            if parent.stat().st_uid == 0 and not parent.stat().st_mode & 1:
-                parent.chmod(parent.stat().st_mode | 0o111)
-        for folder in (guard.directory, guard.history):
-            folder.mkdir(mode=0o700)
-            os.chown(folder, NOBODY, NOBODY)
+        options = as_nobody(guard, place)
     env = {"HOME": place, "TMPDIR": place, "XDG_RUNTIME_DIR": place, "XDG_STATE_HOME": None}
     said = {}
     for is_guarded in (False, True):
