@@ -91,7 +91,7 @@ struct sg_slot {
     uint64_t job_hash;        /* FNV-1a of the job's name */
     uint32_t state;           /* enum sg_state */
     uint32_t flags;           /* (atomic) enum sg_slot_flag */
-    uint64_t device_bytes;    /* (atomic) the part of granted_bytes that is device memory */
+    uint64_t device_bytes;    /* (atomic) in a seat: the part of granted_bytes that is device memory */
     uint64_t landed_count;    /* (atomic) in a seat: how many requests in flight have ended */
     uint64_t heritage_bytes;  /* (atomic) missing of what the parent was promised: counts when that is gone */
     uint64_t reserved[2];     /* zero */
@@ -252,8 +252,9 @@ struct sg_segment {
     uint64_t phase_peak_bytes; /* (atomic) highest granted_bytes since the present phase began, if one has */
     /* In a copy that is kept as history; 0 in a live one: when it was made, and since which start of the machine it ran. */
     int64_t saved_time_ns;
-    uint64_t boot_id[2]; /* /proc/sys/kernel/random/boot_id, its first 16 digits in the first; 0: unknown */
-    uint64_t padding[2];
+    uint64_t boot_id[2];     /* /proc/sys/kernel/random/boot_id, its first 16 digits in the first; 0: unknown */
+    uint64_t job_peak_bytes; /* (atomic) the most that all processes of the job held at one time, as this one saw it */
+    uint64_t padding[1];
     struct sg_site site[SG_SITE_CLASSES][SG_SITE_ROOM];
     struct sg_record record[]; /* record 0 is shared by threads that found no place of their own */
 };

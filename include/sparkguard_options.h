@@ -178,7 +178,7 @@ static inline bool sg_is_valid(enum sg_option option, const char *text)
     int64_t number;
     switch (info->kind) {
     case SG_KIND_SIZE:
-        return sg_parse_size(text, &size) == 0 && (option != SG_OPTION_LARGE || size.percent_milli == 0);
+        return sg_parse_size(text, &size) == 0;
     case SG_KIND_SECONDS:
         return sg_parse_seconds(text, &nanoseconds) == 0;
     case SG_KIND_CHOICE:

@@ -137,6 +137,10 @@ static enum verdict decide(struct sg_request *request)
     enum verdict verdict = is_fit ? ADMIT : decide_in_need(request);
     if (verdict == ADMIT || sg_options.mode_observe)
         sg_seats_fly(sg_fit_pool(request), (int64_t)request->size_bytes);
+    if (verdict == ADMIT && !sg_options.mode_observe && sg_fit_is_overtaken(request)) {
+        sg_seats_fly(sg_fit_pool(request), -(int64_t)request->size_bytes);
+        verdict = WAIT_FOR_TURN;
+    }
     sg_seats_withdraw(); /* nobody is woken for that: those who wait would keep waking each other */
     return verdict;
 }
@@ -230,17 +234,27 @@ void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes)
     struct sg_lock_state lock;
     bool is_lazy = request->domain == SG_DOMAIN_HEAP || request->domain == SG_DOMAIN_MAPPED ||
                    request->domain == SG_DOMAIN_MANAGED;
-    sg_lock_acquire(&sg_admission_lock, &lock);
+    bool is_sampled = kept_bytes >= SAMPLED_BYTES;
+    /* A decision must see the flight to a device of its own, or by the epoch that it ended behind the driver's figure. */
+    bool is_locked = request->has_device_pool || request->window_identity != 0 || is_sampled;
+    if (is_locked)
+        sg_lock_acquire(&sg_admission_lock, &lock);
     if (is_lazy && kept_bytes != 0) /* first: seen twice for a moment, never not at all */
         promise(request, kept_bytes);
     else if (kept_bytes != 0)
         sg_returns_note_taken();
-    sg_seats_fly(sg_fit_pool(request), -(int64_t)request->granted_bytes);
+    if (!is_lazy && kept_bytes != 0)
+        sg_seats_land(sg_fit_pool(request), request->granted_bytes);
+    else
+        sg_seats_fly(sg_fit_pool(request), -(int64_t)request->granted_bytes);
     sg_store(&sg_own->slot.live_bytes, sg_ledger_live_bytes());
-    sg_seats_advance(); /* under the lock, or a decision could see neither the flight nor its end */
-    if (kept_bytes >= SAMPLED_BYTES)
+    if (kept_bytes != 0)
+        sg_ledger_note_job();
+    sg_seats_advance();
+    if (is_sampled)
         sg_timeline_sample();
-    sg_lock_release(&sg_admission_lock, &lock);
+    if (is_locked)
+        sg_lock_release(&sg_admission_lock, &lock);
     request->granted_bytes = 0;
 }
 
@@ -342,8 +356,10 @@ bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *c
 /* Nobody is woken for so little: who waits looks again by himself. */
 void sg_admission_settle_small(uint64_t bytes, uint64_t kept_bytes)
 {
-    if (kept_bytes != 0)
+    if (kept_bytes != 0) {
         sg_ledger_promise(kept_bytes);
+        sg_ledger_note_job();
+    }
     sg_seats_fly(SG_POOL_BOUNDED, -(int64_t)bytes);
 }
 

@@ -96,7 +96,10 @@ static inline bool sg_owner_add_is_beyond(int64_t *ptr, int64_t value, int32_t m
 {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
     bool is_above;
-    __asm__ volatile("addq %2, %0\n\tcmpq %3, %0" : "+m"(*ptr), "=@cca"(is_above) : "er"(value), "i"(most) : "memory");
+    __asm__ volatile("addq %2, %0\n\tcmpq %3, %0"
+                     : "+m"(*ptr), "=@cca"(is_above)
+                     : "er"(value), "er"((int64_t)most)
+                     : "memory");
     return is_above;
 #else
     return (uint64_t)sg_owner_add(ptr, value) > (uint64_t)most;

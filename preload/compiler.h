@@ -9,8 +9,10 @@
 #define SG_EXPORT __attribute__((visibility("default")))
 #define SG_INTERNAL __attribute__((visibility("hidden"))) /* on a hot declaration: no detour through the GOT */
 #define SG_APART __attribute__((noinline))                /* often enough, but not to be paid for by those around it */
+#define SG_INLINE inline __attribute__((always_inline))   /* where a caller's own case of it is far shorter */
 #define SG_AT_START __attribute__((section(".data"))) /* every start touches it: on the page that it touches anyway */
 #define SG_COLD __attribute__((cold, noinline))
+#define SG_WILL_WRITE(ptr) __builtin_prefetch((ptr), 1)
 #define SG_UNUSED __attribute__((unused))
 #define SG_ARRAY_LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 

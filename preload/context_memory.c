@@ -17,6 +17,7 @@ static uint64_t primary_ended_at[SG_DEVICE_ROOM];     /* the same, by device */
 /* Of each device's primary context; under sg_vmm_lock. */
 static struct {
     unsigned long long id; /* of the last one that was retained, 0: not known */
+    uint64_t retained;     /* (atomic) how often one was */
     bool is_taken_out;     /* it has ended, and nobody has retained another yet */
 } primaries[SG_DEVICE_ROOM];
 
@@ -31,10 +32,19 @@ struct sg_context_end sg_context_end_of(CUcontext context)
     return (struct sg_context_end){.number = number, .is_known = number != 0};
 }
 
-/* The last number stands for all devices from there on: what is on those stays counted. */
+/* The last number stands for all devices from there on: where those are several, what is on them stays counted. */
+static bool is_one_device(CUdevice device)
+{
+    SG_DRIVER(get_count, cuDeviceGetCount);
+    int count = 0;
+    if (device != SG_DEVICE_ROOM - 1)
+        return device >= 0 && device < SG_DEVICE_ROOM;
+    return get_count != NULL && get_count(&count) == CUDA_SUCCESS && count == SG_DEVICE_ROOM;
+}
+
 struct sg_context_end sg_context_end_of_primary(CUdevice device)
 {
-    return (struct sg_context_end){.device = (uint32_t)device, .is_known = device >= 0 && device < SG_DEVICE_ROOM - 1};
+    return (struct sg_context_end){.device = (uint32_t)device, .is_known = is_one_device(device)};
 }
 
 static bool is_in(const struct sg_context_end *end, uint64_t block)
@@ -191,7 +201,7 @@ enum sg_primary_state sg_context_primary_state(CUdevice device)
     SG_DRIVER(get_state, cuDevicePrimaryCtxGetState);
     unsigned int flags = 0;
     int active = 0;
-    uint32_t layers = sg_cuda_go_inside(); /* or a hook called by the driver meanwhile would want our lock */
+    uint32_t layers = sg_cuda_go_inside();
     bool is_told = get_state != NULL && get_state(device, &flags, &active) == CUDA_SUCCESS;
     sg_self.layers = layers;
     return !is_told ? SG_PRIMARY_UNKNOWN : active != 0 ? SG_PRIMARY_ACTIVE : SG_PRIMARY_INACTIVE;
@@ -206,19 +216,25 @@ static void end_primary(struct sg_context_end *end)
     sg_graph_memory_refresh();
 }
 
+/* The lock is not held while the driver is asked: an answer that a retain has overtaken may be about the one before. */
 void sg_context_check_primary(CUdevice device)
 {
     struct sg_lock_state lock;
     struct sg_context_end end = sg_context_end_of_primary(device);
-    if (!end.is_known)
-        return;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
-    bool is_over = !primaries[device].is_taken_out && sg_context_primary_state(device) == SG_PRIMARY_INACTIVE;
-    if (is_over) {
-        primaries[device].is_taken_out = true;
-        note_ended(&end);
+    bool is_over = false, is_overtaken = end.is_known;
+    while (is_overtaken) {
+        uint64_t seen = sg_load_acquire(&primaries[device].retained);
+        if (sg_context_primary_state(device) != SG_PRIMARY_INACTIVE)
+            return;
+        sg_lock_acquire(&sg_vmm_lock, &lock);
+        is_overtaken = seen != primaries[device].retained;
+        is_over = !is_overtaken && !primaries[device].is_taken_out;
+        if (is_over) {
+            primaries[device].is_taken_out = true;
+            note_ended(&end);
+        }
+        sg_lock_release(&sg_vmm_lock, &lock);
     }
-    sg_lock_release(&sg_vmm_lock, &lock);
     if (is_over)
         end_primary(&end);
 }
@@ -242,6 +258,7 @@ void sg_context_primary_retained(CUdevice device, CUcontext context)
         note_ended(&end);
     primaries[device].id = id;
     primaries[device].is_taken_out = false;
+    sg_store_release(&primaries[device].retained, primaries[device].retained + 1);
     sg_lock_release(&sg_vmm_lock, &lock);
     if (is_another)
         end_primary(&end);
@@ -270,20 +287,20 @@ uint64_t sg_context_take_ending(struct sg_table *table, uint64_t key)
     return block;
 }
 
-/* Under the lock. */
+/* Under the lock. Blocks of pools carry no slot: they may have gone with the primary context of their device. */
 static bool has_ended(uint64_t block, uint64_t ends_before)
 {
     uint32_t slot = (uint32_t)(block >> SG_BLOCK_SLOT_SHIFT & SG_CONTEXT_SHARED);
-    if ((block & SG_BLOCK_POOLED) != 0)
-        return false;
-    return (slot != SG_CONTEXT_PRIMARY ? slot_ended_at[slot] : primary_ended_at[sg_block_device(block)]) > ends_before;
+    if ((block & SG_BLOCK_POOLED) != 0 || slot == SG_CONTEXT_PRIMARY)
+        return primary_ended_at[sg_block_device(block)] > ends_before;
+    return slot_ended_at[slot] > ends_before;
 }
 
 bool sg_context_put_back(struct sg_table *table, uint64_t key, uint64_t block, uint64_t ends_before)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_vmm_lock, &lock);
-    bool is_there = !has_ended(block, ends_before);
+    bool is_pooled = (block & SG_BLOCK_POOLED) != 0, is_there = is_pooled || !has_ended(block, ends_before);
     struct sg_context_end *end = endings;
     while (end != NULL && !is_in(end, block))
         end = end->next;
@@ -292,6 +309,8 @@ bool sg_context_put_back(struct sg_table *table, uint64_t key, uint64_t block, u
     if (is_there && sg_table_insert(table, key, block, NULL) != 0)
         sg_ledger_count_fault();
     sg_lock_release(&sg_vmm_lock, &lock);
+    if (is_pooled)
+        sg_context_recheck(table, key, block, ends_before);
     return is_there;
 }
 

@@ -26,7 +26,8 @@ static bool has_context(enum sg_hook hook, uint32_t *device)
     SG_DRIVER(get, cuCtxGetDevice);
     CUdevice current = 0;
     CUresult result = get != NULL ? get(&current) : CUDA_ERROR_NOT_INITIALIZED;
-    if (result == CUDA_ERROR_INVALID_CONTEXT && hook == SG_HOOK_cuMemCreate)
+    if (hook == SG_HOOK_cuMemCreate &&
+        (result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_CONTEXT_IS_DESTROYED))
         return true;
     if (SG_UNLIKELY(result != CUDA_SUCCESS) && !has_no_context(result)) {
         SG_DRIVER(get_again, cuCtxGetDevice_v2);
@@ -61,11 +62,13 @@ static bool get_other_info(CUdevice device, size_t *free_bytes, size_t *total_by
     return is_told;
 }
 
+/* The last number stands for all devices from there on: then it is the current one of those. */
 static bool get_info(uint32_t device, size_t *free_bytes, size_t *total_bytes)
 {
     SG_DRIVER(get, cuCtxGetDevice);
     CUdevice current = -1;
-    if (get != NULL && get(&current) == CUDA_SUCCESS && current != (CUdevice)device)
+    bool is_told = get != NULL && get(&current) == CUDA_SUCCESS;
+    if (is_told && current != (CUdevice)device && (device < SG_DEVICE_ROOM - 1 || current < SG_DEVICE_ROOM))
         return get_other_info((CUdevice)device, free_bytes, total_bytes);
     return SG_DRIVER_CALL(cuMemGetInfo_v2, free_bytes, total_bytes) == CUDA_SUCCESS;
 }
@@ -146,6 +149,12 @@ bool sg_cuda_ask(struct sg_cuda_call *call)
     return is_admitted;
 }
 
+static void note_cuda(void)
+{
+    if (SG_UNLIKELY((sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_CUDA) == 0))
+        sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_CUDA);
+}
+
 /* On the current device where `device` is -1. */
 static bool begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint64_t growth_bytes,
                   CUdevice device)
@@ -159,7 +168,7 @@ static bool begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain d
     sg_segment_attach();
     sg_thread_enter();
     if (has_context(hook, &call->device)) {
-        sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_CUDA);
+        note_cuda();
         if (device >= 0)
             call->device = (uint32_t)device < SG_DEVICE_ROOM ? (uint32_t)device : SG_DEVICE_ROOM - 1;
         (void)sg_cuda_knows_device(call->device);
@@ -196,7 +205,7 @@ bool sg_cuda_begin_sized(struct sg_cuda_call *call, enum sg_hook hook, enum sg_d
     call->ends_before = sg_load_acquire(&sg_context_ends);
     sg_segment_attach();
     sg_thread_enter();
-    sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_CUDA);
+    note_cuda();
     (void)sg_cuda_knows_device(device);
     sg_pool_memory_catch_up();
     call->context = sg_context_current();
@@ -224,7 +233,7 @@ bool sg_cuda_begin_on(struct sg_cuda_call *call, enum sg_hook hook, CUdevice dev
     }
     if (growth_bytes != 0 && device >= 0 && sg_cuda_knows_device((uint32_t)device) &&
         !sg_cuda_has_own_pool((uint32_t)device)) {
-        sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_CUDA);
+        note_cuda();
         call->device = (uint32_t)device;
         call->request =
             (struct sg_request){.domain = SG_DOMAIN_DEVICE,

@@ -4,6 +4,7 @@
 #include "fit.h"
 
 #include "atomics.h"
+#include "foreign.h"
 #include "index.h"
 #include "ledger.h"
 #include "options.h"
@@ -48,7 +49,8 @@ uint64_t sg_fit_limit_bytes(void)
     if (!sg_options.limit.is_set)
         return others;
     if (sg_own->slot.limit_bytes == 0) {
-        sg_own->slot.limit_bytes = sg_size_of(sg_options.limit, sg_room_machine_bytes());
+        bool is_nothing = sg_options.limit.bytes == 0 && sg_options.limit.percent_milli == 0;
+        sg_own->slot.limit_bytes = is_nothing ? 1 : sg_size_of(sg_options.limit, sg_room_machine_bytes()); /* 0: none */
         sg_store(&sg_seats_own()->slot.limit_bytes, sg_own->slot.limit_bytes);
     }
     uint64_t own = sg_own->slot.limit_bytes;
@@ -59,11 +61,12 @@ uint64_t sg_fit_limit_bytes(void)
 static uint64_t job_holds(uint32_t parts)
 {
     const struct sg_taken *others = &sg_room_tally()->job;
-    uint64_t held = sg_ledger_own_bytes() + others->held_bytes;
-    if ((parts & SG_ROOM_FLIGHT) != 0)
+    uint64_t held = others->held_bytes;
+    if ((parts & SG_ROOM_FLIGHT) != 0) /* before what we hold: that is how another thread's bytes move */
         held += sg_load(&sg_own->slot.in_flight_bytes) + others->flight_bytes;
     else if ((parts & SG_ROOM_STALLED) != 0)
         held += others->stalled_bytes;
+    held += sg_ledger_own_bytes();
     if ((parts & SG_ROOM_ASKING) != 0)
         held += others->asking_bytes;
     return held;
@@ -115,6 +118,17 @@ bool sg_fit(struct sg_request *request, uint32_t parts)
     if (request->has_device_pool)
         return fits_device(request, parts);
     return !sg_room_is_known() || sg_room_fits(request, parts);
+}
+
+bool sg_fit_is_overtaken(const struct sg_request *request)
+{
+    if (!sg_foreign_is_met())
+        return false;
+    sg_fence(); /* pairs with the read of our seats by them, after they have asked */
+    uint64_t then = sg_room_tally()->foreign_bytes, now = sg_foreign_bytes();
+    uint64_t gone = request->kept_bytes + request->size_bytes;
+    uint64_t left = request->usable_bytes > gone && sg_fit_limit_bytes() == 0 ? request->usable_bytes - gone : 0;
+    return now > then && now - then > left;
 }
 
 uint64_t sg_fit_pool(const struct sg_request *request)

@@ -24,6 +24,10 @@ bool sg_fit_limit(struct sg_request *request, uint64_t grace_bytes, uint32_t par
 /* Whether it fits everything. */
 bool sg_fit(struct sg_request *request, uint32_t parts);
 
+/* Processes of another version that came first do not wait for those of ours that ask, only for what is in flight. So who is in
+ * flight looks once more, whether they have taken since what it was admitted by: the one of both that stores first is seen. */
+bool sg_fit_is_overtaken(const struct sg_request *request);
+
 /* SPARKGUARD_DEVICE_RESERVE of a device with that much memory of its own. Needs no lock. */
 uint64_t sg_fit_device_reserve(uint64_t total_bytes);
 

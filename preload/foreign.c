@@ -95,3 +95,22 @@ void sg_foreign_visit(void (*visit)(void *context, uint32_t number, struct sg_se
     }
     (void)sg_sys_close((int)fd);
 }
+
+uint64_t sg_foreign_bytes_of(const struct sg_seat *seat)
+{
+    uint64_t asking = seat->ticket != SG_TICKET_NONE ? seat->asking_bytes : 0;
+    return asking + seat->slot.in_flight_bytes + seat->slot.promised_bytes;
+}
+
+static void add_bytes(void *sum, uint32_t number, struct sg_seat *seat)
+{
+    (void)number;
+    *(uint64_t *)sum += sg_foreign_bytes_of(seat);
+}
+
+uint64_t sg_foreign_bytes(void)
+{
+    uint64_t sum = 0;
+    sg_foreign_visit(add_bytes, &sum);
+    return sum;
+}

@@ -17,6 +17,10 @@ bool sg_foreign_is_met(void);
 /* Calls visit with a copy of each seat whose owner is alive. */
 void sg_foreign_visit(void (*visit)(void *context, uint32_t number, struct sg_seat *seat), void *context);
 
+/* What a seat, and all of theirs now, ask for, have in flight and have promised: to be compared, for each can be made up. */
+uint64_t sg_foreign_bytes_of(const struct sg_seat *seat);
+uint64_t sg_foreign_bytes(void);
+
 /* In a forked child: it finds out for itself. */
 void sg_foreign_refork(void);
 

@@ -20,8 +20,8 @@
 #define STACK_BYTES (256 * 1024)
 #define SECOND_NS UINT64_C(1000000000)
 
-static size_t tls_bytes; /* that every thread's stack holds besides */
-static uint32_t running; /* (atomic) helpers, from before each is made until it has done its work */
+static size_t tls_bytes SG_AT_START; /* that every thread's stack holds besides */
+static uint32_t running;             /* (atomic) helpers, from before each is made until it has done its work */
 
 static int add_tls(struct dl_phdr_info *library, size_t size, void *sum)
 {

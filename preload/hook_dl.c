@@ -52,24 +52,30 @@ static void *answer_global(enum sg_hook hook, const char *name)
     return real != NULL ? as_pointer(sg_hook_function(hook)) : absent(name);
 }
 
-/* Notes what is behind the hook. False: something else is already, as where one library wraps another of its kind; were
- * both led through the hook, the wrapper would call itself. Programs close NVML and go on with what they found there. */
-static bool note_real(enum sg_hook hook, sg_function found)
+/* Whether that is what lies behind the hook. Another library may have a function of the same name that wraps it: were both led
+ * through the hook, the wrapper would call itself. Or it is the driver of another namespace (dlmopen), which is not ours to ask.
+ * Programs close NVML and go on with what they found there. */
+static bool is_real(enum sg_hook hook, sg_function found)
 {
+    if (sg_hook_table[hook].family == SG_FAMILY_DRIVER)
+        return sg_real_driver(sg_hook_table[hook].symbol) == found;
     sg_function known = sg_load_acquire(&sg_real_address[hook]);
     if (known == NULL) {
-        if (sg_hook_table[hook].family == SG_FAMILY_NVML)
-            sg_real_pin(found);
+        sg_real_pin(found);
         sg_store_release(&sg_real_address[hook], found);
     }
-    return known == NULL || known == found || sg_hook_table[hook].family != SG_FAMILY_NVML;
+    return known == NULL || known == found;
 }
 
 void *sg_dlsym_filter(void *handle, const char *name)
 {
     if (sg_load_acquire(&sg_dlsym_next) == NULL)
         (void)sg_real_dlsym(RTLD_NEXT, "dlsym");
-    if (name == NULL || !is_worth_a_look(name) || handle == RTLD_NEXT || sg_options.is_disabled)
+    if (name == NULL || handle == RTLD_NEXT || sg_options.is_disabled)
+        return NULL;
+    if (strcmp(name, "dlsym") == 0 && sg_real_dlsym(handle, name) == sg_dlsym_next)
+        return as_pointer(sg_hook_function(SG_HOOK_dlsym)); /* who asks the libc for it goes by what it gave */
+    if (!is_worth_a_look(name))
         return NULL;
     enum sg_hook hook = find_hook(name);
     if (hook == SG_HOOK_COUNT)
@@ -81,5 +87,5 @@ void *sg_dlsym_filter(void *handle, const char *name)
         return answer_global(hook, name);
     if (sg_hook_table[hook].family == SG_FAMILY_RUNTIME)
         return as_pointer(sg_runtime_thunk(hook, found));
-    return note_real(hook, found) ? as_pointer(sg_hook_function(hook)) : NULL;
+    return is_real(hook, found) ? as_pointer(sg_hook_function(hook)) : NULL;
 }

@@ -9,7 +9,7 @@
  * once. Graphs without
  * such nodes, the usual ones, are not entered: their launch costs one load, or one look-up where others have some.
  *
- * Graphs are of one device as a rule; one with nodes on several is judged on that of one of them.
+ * Graphs are of one device as a rule; one with nodes on several is judged on that of one of them, and counts on each.
  */
 #include "cuda_call.h"
 
@@ -76,8 +76,10 @@ static void add_node(CUgraphNode node, struct demand *demand)
     if (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC || get_params == NULL || get_params(node, &params) != CUDA_SUCCESS)
         return;
     add_bytes(demand, params.dptr, params.bytesize);
-    if (params.poolProps.location.id >= 0 && params.poolProps.location.id < SG_DEVICE_ROOM)
-        demand->device = (uint32_t)params.poolProps.location.id;
+    if (params.poolProps.location.id < 0 || params.poolProps.location.id >= SG_DEVICE_ROOM)
+        return;
+    demand->device = (uint32_t)params.poolProps.location.id;
+    sg_fetch_or(&stores_used, 1u << demand->device);
 }
 
 static void add_graph(CUgraph graph, struct demand *demand)
@@ -195,7 +197,6 @@ static void enter(CUgraphExec exec, uint64_t block)
     (void)sg_table_remove(&behind, (uintptr_t)exec);
     if (block == 0)
         return;
-    sg_fetch_or(&stores_used, 1u << sg_block_device(block));
     sg_fetch_add(&executable_count, 1u);
     if (sg_table_insert(&executables, (uintptr_t)exec, block, NULL) != 0)
         sg_ledger_count_fault();

@@ -178,7 +178,7 @@ static void *take_large(const struct order *order)
     return ptr;
 }
 
-/* Once, when the process has a heap: opens the ways of hook_malloc.c where the next allocator is known. */
+/* Once, when the process has a heap: opens the ways of hook_malloc.c. */
 static void consider_fast(void)
 {
     static uint32_t is_considered;
@@ -186,10 +186,9 @@ static void consider_fast(void)
     if (SG_LIKELY(sg_load_relaxed(&is_considered) != 0) || !sg_cas_u32(&is_considered, &no, 1))
         return;
     sg_self.layers |= SG_LAYER_HEAP;
-    bool is_known = sg_glibc_heap_is_next();
+    bool is_glibcs = sg_glibc_heap_is_next();
     sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
-    if (is_known)
-        sg_heap_open_fast();
+    sg_heap_open_fast(is_glibcs);
 }
 
 static void *take(const struct order order)

@@ -36,7 +36,7 @@ void *sg_heap_resize(void *ptr, size_t size, enum sg_hook hook, const void *call
 /* This thread's untracked blocks have grown by `change` bytes. */
 void sg_heap_settle(int64_t change);
 
-/* The next allocator is glibc's, and its blocks are as we know them. */
-void sg_heap_open_fast(void);
+/* Opens the fast ways: `is_glibcs`: the next allocator is glibc's, and its blocks are as we know them. */
+void sg_heap_open_fast(bool is_glibcs);
 
 #endif

@@ -37,13 +37,17 @@
 
 uint32_t sg_heap_inside = SG_LAYER_HEAP;
 
-void sg_heap_open_fast(void)
+void sg_heap_open_fast(bool is_glibcs)
 {
     const uint64_t untracked = SG_TRACKED_BYTES - ROUNDING_MOST;
     const struct sg_fast_limits limits = {sg_options.large_bytes < untracked ? sg_options.large_bytes : untracked,
                                           ADDRESS_LIMIT};
-    sg_store_relaxed(&sg_heap_inside, 0u);
-    sg_thread_open_fast(&limits);
+    if (is_glibcs)
+        sg_store_relaxed(&sg_heap_inside, 0u);
+    else if (SG_REAL(malloc) == NULL || SG_REAL(calloc) == NULL || SG_REAL(free) == NULL ||
+             SG_REAL(malloc_usable_size) == NULL)
+        return;
+    sg_thread_open_fast(is_glibcs ? SG_FAST_GLIBC : SG_FAST_OTHER, &limits);
 }
 
 /* Takes back what has been done to the purse. */
@@ -67,14 +71,8 @@ static SG_COLD void give_back_late(void *ptr, struct sg_record *purse, uint64_t 
     sg_heap_give_back(ptr);
 }
 
-static inline void *pay(void *ptr, enum sg_hook hook)
+static inline void *pay(void *ptr, uint64_t usable, enum sg_hook hook)
 {
-    if (SG_UNLIKELY(ptr == NULL))
-        return NULL;
-    uint64_t header = sg_glibc_header(ptr);
-    if (SG_UNLIKELY((header & SG_GLIBC_MAPPED) != 0))
-        return sg_heap_admit(ptr, hook);
-    uint64_t usable = sg_glibc_usable(header);
     struct sg_record *purse = sg_self.purse;
     if (SG_UNLIKELY(sg_owner_take_is_short(&purse->credit_bytes, (int64_t)usable)))
         return pay_late(ptr, purse, usable, hook);
@@ -82,7 +80,17 @@ static inline void *pay(void *ptr, enum sg_hook hook)
     return ptr;
 }
 
-/* ---- behind another allocator, and medium blocks ------------------------------------------------------------------------ */
+static inline void *pay_glibcs(void *ptr, enum sg_hook hook)
+{
+    if (SG_UNLIKELY(ptr == NULL))
+        return NULL;
+    uint64_t header = sg_glibc_header(ptr);
+    if (SG_UNLIKELY((header & SG_GLIBC_MAPPED) != 0))
+        return sg_heap_admit(ptr, hook);
+    return pay(ptr, sg_glibc_usable(header), hook);
+}
+
+/* ---- medium blocks, and the first ones ---------------------------------------------------------------------------------- */
 
 static inline bool is_open(size_t size)
 {
@@ -98,7 +106,7 @@ static SG_COLD void count_late(void *ptr, size_t usable, struct sg_record *recor
     sg_heap_count(ptr, usable);
 }
 
-static SG_APART void *take_behind(size_t size, enum sg_hook hook, const void *caller)
+static SG_APART void *take_medium(size_t size, enum sg_hook hook, const void *caller)
 {
     struct sg_record *record = sg_self.record;
     if (!is_open(size))
@@ -115,7 +123,7 @@ static SG_APART void *take_behind(size_t size, enum sg_hook hook, const void *ca
     return ptr;
 }
 
-static SG_APART void give_back_behind(void *ptr)
+static SG_APART void give_back_medium(void *ptr)
 {
     struct sg_record *record = sg_self.record;
     if (ptr == NULL || sg_boot_owns(ptr) || !is_open(0)) {
@@ -137,13 +145,72 @@ static SG_APART void give_back_behind(void *ptr)
     sg_self.layers = 0;
 }
 
+/* ---- behind another allocator --------------------------------------------------------------------------------------------
+ *
+ * It is asked for the size of each block. Its functions are known since this way is open.
+ */
+
+#define KNOWN(name) ((__typeof__(&name))sg_real_address[SG_HOOK_##name])
+
+static SG_INLINE void *take_behind(size_t size, enum sg_hook hook, const void *caller)
+{
+    if (SG_UNLIKELY(size >= sg_load_acquire(&sg_wipe.fast[SG_FAST_OTHER].request_bytes) || sg_self.layers != 0))
+        return take_medium(size, hook, caller);
+    sg_self.layers = SG_LAYER_HEAP;
+    void *ptr = hook == SG_HOOK_calloc ? KNOWN(calloc)(1, size) : KNOWN(malloc)(size);
+    sg_self.layers = 0;
+    if (SG_UNLIKELY(ptr == NULL))
+        return NULL;
+    size_t usable = KNOWN(malloc_usable_size)(ptr);
+    return SG_UNLIKELY(usable >= SG_TRACKED_BYTES) ? sg_heap_admit(ptr, hook) : pay(ptr, usable, hook);
+}
+
+static SG_APART void *malloc_behind(size_t size, const void *caller)
+{
+    return take_behind(size, SG_HOOK_malloc, caller);
+}
+
+static SG_APART void *calloc_behind(size_t size, const void *caller)
+{
+    return take_behind(size, SG_HOOK_calloc, caller);
+}
+
+static SG_APART void *realloc_behind(size_t size, const void *caller)
+{
+    return take_behind(size, SG_HOOK_realloc, caller);
+}
+
+static SG_APART void give_back_behind(void *ptr)
+{
+    if (SG_UNLIKELY((uintptr_t)ptr - 1 >= sg_load_acquire(&sg_wipe.fast[SG_FAST_OTHER].address) || sg_boot_owns(ptr) ||
+                    sg_self.layers != 0)) {
+        give_back_medium(ptr);
+        return;
+    }
+    size_t usable = KNOWN(malloc_usable_size)(ptr);
+    if (SG_UNLIKELY(usable >= SG_TRACKED_BYTES)) {
+        sg_heap_give_back(ptr);
+        return;
+    }
+    struct sg_record *purse = sg_self.purse;
+    if (SG_UNLIKELY(sg_owner_add_is_beyond(&purse->credit_bytes, (int64_t)usable, SG_CREDIT_MOST))) {
+        give_back_late(ptr, purse, usable);
+        return;
+    }
+    sg_owner_count(&purse->frees);
+    sg_self.layers = SG_LAYER_HEAP;
+    KNOWN(free)(ptr);
+    sg_self.layers = 0;
+}
+
 /* ---- the exports -------------------------------------------------------------------------------------------------------- */
 
 static inline void *take(size_t size, enum sg_hook hook)
 {
-    if (SG_UNLIKELY(!sg_is_below(size, &sg_wipe.fast.request_bytes)))
-        return take_behind(size, hook, __builtin_return_address(0));
-    return pay(sg_glibc_malloc(size), hook);
+    if (SG_UNLIKELY(!sg_is_below(size, &sg_wipe.fast[SG_FAST_GLIBC].request_bytes)))
+        return hook == SG_HOOK_malloc ? malloc_behind(size, __builtin_return_address(0))
+                                      : realloc_behind(size, __builtin_return_address(0));
+    return pay_glibcs(sg_glibc_malloc(size), hook);
 }
 
 SG_EXPORT void *malloc(size_t size)
@@ -158,9 +225,9 @@ SG_EXPORT void *calloc(size_t count, size_t size)
         errno = ENOMEM;
         return NULL;
     }
-    if (SG_UNLIKELY(!sg_is_below(bytes, &sg_wipe.fast.request_bytes)))
-        return take_behind(bytes, SG_HOOK_calloc, __builtin_return_address(0));
-    return pay(sg_glibc_calloc(1, bytes), SG_HOOK_calloc);
+    if (SG_UNLIKELY(!sg_is_below(bytes, &sg_wipe.fast[SG_FAST_GLIBC].request_bytes)))
+        return calloc_behind(bytes, __builtin_return_address(0));
+    return pay_glibcs(sg_glibc_calloc(1, bytes), SG_HOOK_calloc);
 }
 
 /* Neither tracked nor in a mapping of its own, and of the heap we know. */
@@ -172,7 +239,7 @@ static inline bool is_usual(uint64_t header)
 /* Whether the header may be looked at. One less: for NULL that is above every address. */
 static inline bool is_known(const void *ptr)
 {
-    return sg_is_below((uintptr_t)ptr - 1, &sg_wipe.fast.address);
+    return sg_is_below((uintptr_t)ptr - 1, &sg_wipe.fast[SG_FAST_GLIBC].address);
 }
 
 SG_EXPORT void free(void *ptr)
@@ -203,7 +270,8 @@ SG_EXPORT void *realloc(void *ptr, size_t size)
     if (ptr == NULL)
         return take(size, SG_HOOK_realloc);
     if (!is_known(ptr) || !is_usual(sg_glibc_header(ptr)) || size == 0 ||
-        !sg_is_below(size, &sg_wipe.fast.request_bytes) || sg_load_relaxed(&purse->credit_bytes) < (int64_t)size)
+        !sg_is_below(size, &sg_wipe.fast[SG_FAST_GLIBC].request_bytes) ||
+        sg_load_relaxed(&purse->credit_bytes) < (int64_t)size)
         return sg_heap_resize(ptr, size, SG_HOOK_realloc, __builtin_return_address(0));
     uint64_t old = sg_glibc_usable(sg_glibc_header(ptr));
     void *moved = sg_glibc_realloc(ptr, size);

@@ -12,6 +12,7 @@
  */
 #include "map_change.h"
 #include "atomics.h"
+#include "attached.h"
 #include "compiler.h"
 #include "files.h"
 #include "index.h"
@@ -70,7 +71,6 @@ static void *map(void *address, size_t length, int prot, int flags, int fd, off_
     if (mapped == MAP_FAILED)
         saved_errno = errno;
     if (is_noted) {
-        sg_lock_begin_series();
         sg_map_set((uintptr_t)mapped, &shape); /* even what does not count replaces what did */
         if (shape.kind == SG_RANGE_COUNTED)
             sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
@@ -80,8 +80,6 @@ static void *map(void *address, size_t length, int prot, int flags, int fd, off_
         sg_index_add_unpromised(shape.bytes); /* a file's pages, copied when they are written to */
     sg_files_entered(window);
     sg_map_settle(&request, mapped != MAP_FAILED);
-    if (is_noted)
-        sg_lock_end_series();
     sg_watchdog_consider();
     errno = saved_errno;
     return mapped;
@@ -194,13 +192,17 @@ static int follow_mremap(const struct remap *remap, uintptr_t to)
     struct sg_range last;
     uint64_t old_bytes = remap->old_bytes, new_bytes = remap->new_bytes;
     uintptr_t from = remap->parked;
+    uint64_t kept = old_bytes < new_bytes && old_bytes != 0 ? old_bytes : new_bytes;
+    sg_attached_move(from, to, kept, remap->is_copy || old_bytes == 0);
+    sg_attached_grow(to + kept, to + new_bytes);
+    if (kept < old_bytes && !remap->is_copy)
+        sg_attached_cut(from + kept, from + old_bytes);
     if (old_bytes == 0) { /* a second view of a shared mapping */
         if (!sg_ranges_next(&sg_index_maps, from, &last) || last.begin > from)
             return sg_ranges_set(&sg_index_maps, to, to + new_bytes, SG_RANGE_NONE, 0);
         return sg_ranges_set(&sg_index_maps, to, to + new_bytes, last.kind, flags_of_new(&last));
     }
     bool is_known = sg_ranges_next(&sg_index_maps, from + old_bytes - 1, &last) && last.begin < from + old_bytes;
-    uint64_t kept = old_bytes < new_bytes ? old_bytes : new_bytes;
     int result = sg_ranges_move(&sg_index_maps, from, to, kept, remap->is_copy);
     if (remap->is_copy)
         result |= sg_ranges_flag(&sg_index_maps, from, from + old_bytes, SG_RANGE_SETTLED);
@@ -210,6 +212,12 @@ static int follow_mremap(const struct remap *remap, uintptr_t to)
         result |= sg_ranges_set(&sg_index_maps, to + kept, to + new_bytes, is_known ? last.kind : SG_RANGE_NONE,
                                 is_known ? flags_of_new(&last) : 0);
     return result;
+}
+
+static int unpark(const struct remap *remap)
+{
+    sg_attached_move(remap->parked, remap->from, remap->old_bytes, false);
+    return sg_ranges_move(&sg_index_maps, remap->parked, remap->from, remap->old_bytes, false);
 }
 
 /* How much more would count after this mremap. */
@@ -251,23 +259,21 @@ SG_EXPORT void *mremap(void *address, size_t old_length, size_t new_length, int 
     if (!is_copy && remap.old_bytes != 0) {
         sg_map_change_begin(&change);
         result = park(remap.from, remap.old_bytes, &remap.parked);
+        sg_attached_move(remap.from, remap.parked, remap.old_bytes, false);
         sg_map_change_end(&change, result);
     }
     void *moved = SG_REAL(mremap)(address, old_length, new_length, flags, wanted);
     if (moved == MAP_FAILED)
         saved_errno = errno;
-    sg_lock_begin_series();
     if (moved != MAP_FAILED || remap.parked != remap.from) {
         uintptr_t to = (uintptr_t)moved;
         sg_map_change_begin(&change);
         change.drops_files = sg_map_has_files(remap.parked, remap.parked + remap.old_bytes) ||
                              (moved != MAP_FAILED && sg_map_has_files(to, to + remap.new_bytes));
-        result = moved != MAP_FAILED ? follow_mremap(&remap, to)
-                                     : sg_ranges_move(&sg_index_maps, remap.parked, remap.from, remap.old_bytes, false);
+        result = moved != MAP_FAILED ? follow_mremap(&remap, to) : unpark(&remap);
         sg_map_change_end(&change, result);
     }
     sg_map_settle(&request, moved != MAP_FAILED);
-    sg_lock_end_series();
     sg_watchdog_consider();
     errno = saved_errno;
     return moved;

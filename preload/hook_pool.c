@@ -122,8 +122,9 @@ static bool begin_taking(struct taking *taking, enum sg_hook hook, const CUdevic
         is_captured(taking->stream, taking->is_ptsz))
         return true;
     CUresult found = device_of(taking->stream, &current);
+    bool has_no_context = found == CUDA_ERROR_INVALID_CONTEXT || found == CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (found == CUDA_ERROR_NOT_INITIALIZED || found == CUDA_ERROR_DEINITIALIZED ||
-        (found == CUDA_ERROR_INVALID_CONTEXT && is_builtin(taking->stream)))
+        (has_no_context && is_builtin(taking->stream)))
         return true;
     uint32_t device = found == CUDA_SUCCESS && current >= 0 ? (uint32_t)current : sg_self.device;
     taking->pool.handle = named != NULL ? *named : current_pool(device);
@@ -157,15 +158,27 @@ static bool may_keep(struct taking *taking)
     return sg_cuda_ask(&taking->call);
 }
 
-/* After a block that may not be kept was freed: a free that was not seen to be done may count as outstanding (cuda.h of
- * cuMemPoolTrimTo). What the pool does not let go of all the same is counted, and is no room for the next request. */
-static void drop_growth(const struct taking *taking)
+static void trim_growth(const struct taking *taking)
 {
     if (taking->is_ptsz)
         (void)SG_DRIVER_CALL(cuStreamSynchronize_ptsz, taking->stream);
     else
         (void)SG_DRIVER_CALL(cuStreamSynchronize, taking->stream);
     (void)SG_DRIVER_CALL(cuMemPoolTrimTo, taking->pool.handle, taking->pool.before_bytes);
+}
+
+/* After a block that may not be kept was freed: a free that was not seen to be done may count as outstanding (cuda.h of
+ * cuMemPoolTrimTo). What the pool does not let go of all the same is counted, and is no room for the next request. The
+ * program asked for nothing that a capture prohibits and that would break it, this thread's or another's (cuda.h of
+ * cuThreadExchangeStreamCaptureMode). */
+static void drop_growth(const struct taking *taking)
+{
+    SG_DRIVER(exchange, cuThreadExchangeStreamCaptureMode);
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    bool is_relaxed = exchange != NULL && exchange(&mode) == CUDA_SUCCESS;
+    trim_growth(taking);
+    if (is_relaxed)
+        (void)exchange(&mode);
     sg_pool_book_refused(&taking->pool);
     sg_pool_memory_refresh(); /* to synchronise empties other pools, too */
 }
@@ -186,6 +199,7 @@ static void record_block(const struct taking *taking, CUdeviceptr ptr)
         sg_cuda_released(&sg_index_cuda, stale);
     }
     sg_ledger_count_allocation(taking->pool.domain);
+    sg_context_recheck(&sg_index_cuda, ptr, block, taking->call.ends_before);
 }
 
 /* A block that the driver does not take back is granted. */

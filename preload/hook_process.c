@@ -13,14 +13,17 @@
 #include "lifecycle.h"
 #include "real.h"
 #include "segment.h"
+#include "symbols.h"
 #include "syscall.h"
 #include "watchdog.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* While there is one thread the record can move into shared memory without losing a count (segment.h). */
@@ -48,6 +51,22 @@ SG_EXPORT pid_t fork(void)
 {
     bool had_segment = sg_segment_is_own();
     return begin_child(SG_REAL(fork)(), had_segment);
+}
+
+/* What pthread_atfork calls, which is a part of each program and library. */
+int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *owner);
+
+SG_EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *owner)
+{
+    sg_lifecycle_register_fork();
+    void *found = sg_symbols_next("__register_atfork"); /* not kept: every start asks, and has a page less for it */
+    __typeof__(&__register_atfork) real;
+    memcpy(&real, &found, sizeof real);
+    if (real == NULL)
+        real = SG_REAL(__register_atfork);
+    if (real == NULL) /* the libc lies before us, and this call is our own */
+        real = (__typeof__(real))sg_real_dlsym(RTLD_DEFAULT, "__register_atfork");
+    return real != NULL ? real(prepare, parent, child, owner) : ENOMEM;
 }
 
 /* Some namespaces the kernel gives to processes of one thread only, and says EINVAL to others. The watchdog and the

@@ -58,23 +58,51 @@ static sg_function look_up_anywhere(const char *name)
     return real;
 }
 
-/* What the calling object would have bound to without us: first in its own scope (a library opened RTLD_LOCAL has its own
- * runtime there), then behind us in the global one. */
+static const struct link_map *object_of(const void *address)
+{
+    struct link_map *map = NULL;
+    Dl_info info;
+    return dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 ? map : NULL;
+}
+
+static const struct link_map *object_with(sg_function function)
+{
+    const void *address;
+    memcpy(&address, &function, sizeof address);
+    return address != NULL ? object_of(address) : NULL;
+}
+
+/* Whatever its file is called. A wrapper of what allocates has not all the rest. */
+static bool is_in_runtime(sg_function function)
+{
+    return object_with(sg_real_beside(function, "cudaGetLastError")) == object_with(function);
+}
+
+/* The program itself, and what was preloaded ahead of us: what that calls of ours it means to be next to itself. */
+static bool is_ahead_of_us(const struct link_map *object)
+{
+    const struct link_map *map = object_of(callers);
+    while (map != NULL && map != object)
+        map = map->l_prev;
+    return map != NULL;
+}
+
+/* What the calling object would have bound to without us: what lies behind us in the global scope, if that is a wrapper and no
+ * runtime of some version; else what it has in its own scope (a library opened RTLD_LOCAL has its own runtime there). */
 static sg_function look_up_for(const void *return_address, enum sg_hook hook)
 {
     const char *name = sg_hook_table[hook].symbol;
-    sg_function ours = sg_hook_function(hook), real = NULL;
-    struct link_map *map = NULL;
-    Dl_info info;
-    if (dladdr1(return_address, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 && map != NULL && map->l_name[0] != '\0') {
+    sg_function next = sg_real_dlsym(RTLD_NEXT, name), real = NULL;
+    const struct link_map *map = object_of(return_address);
+    if (map != NULL && !is_ahead_of_us(map) && (next == NULL || is_in_runtime(next))) {
         void *handle = dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
         if (handle != NULL) {
             real = sg_real_dlsym(handle, name);
             (void)dlclose(handle);
         }
     }
-    if (real == NULL || real == ours)
-        real = sg_real_dlsym(RTLD_NEXT, name);
+    if (real == NULL || real == sg_hook_function(hook))
+        real = next;
     if (real == NULL)
         real = look_up_anywhere(name);
     sg_real_pin(real);

@@ -5,9 +5,10 @@
  * pages of one made with SHM_HUGETLB lie in the pool of huge pages, which shmctl does not tell: they are judged as if they did
  * not.
  *
- * shmdt is told no size: it is remembered with the address. The index changes before the real shmdt and after the real shmat,
- * as with mmap.
+ * shmdt is told no size: attached.h knows what it takes. The index changes before the real shmdt and after the real shmat, as
+ * with mmap.
  */
+#include "attached.h"
 #include "compiler.h"
 #include "files.h"
 #include "index.h"
@@ -23,20 +24,20 @@
 #include <errno.h>
 #include <sys/shm.h>
 
-/* Address -> bytes, whole pages, with the number of the segment's window (files.h) in the low bits. */
-static struct sg_table attached;
-#define WINDOW_MASK UINT64_C(255)
-
 #define NOWHERE ((void *)-1)
 
-static void enter(uintptr_t address, const struct sg_map_shape *shape, uint32_t window)
+static void enter(uintptr_t address, const struct sg_map_shape *shape)
 {
-    if (sg_table_insert(&attached, address, shape->bytes | window, NULL) != 0) {
-        sg_ledger_count_fault(); /* better not counted than counted for ever */
-        return;
-    }
-    sg_map_set(address, shape);
-    if (shape->kind == SG_RANGE_COUNTED)
+    struct sg_map_change change;
+    uintptr_t end = address + shape->bytes;
+    sg_map_change_begin(&change);
+    change.drops_files = sg_map_has_files(address, end);
+    sg_attached_cut(address, end);
+    bool is_known = sg_attached_add(address, end); /* or better not counted than counted for ever */
+    int result =
+        sg_ranges_set(&sg_index_maps, address, end, is_known ? shape->kind : (uint32_t)SG_RANGE_NONE, shape->flags);
+    sg_map_change_end(&change, is_known ? result : -ENOMEM);
+    if (is_known && shape->kind == SG_RANGE_COUNTED)
         sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
 }
 
@@ -65,45 +66,35 @@ SG_EXPORT void *shmat(int id, const void *address, int flags)
     bool is_done = mapped != NOWHERE;
     if (!is_done)
         saved_errno = errno;
-    sg_lock_begin_series();
     if (is_done)
-        enter((uintptr_t)mapped, &shape, window);
+        enter((uintptr_t)mapped, &shape);
     sg_files_entered(window);
     sg_map_settle(&request, is_done);
-    sg_lock_end_series();
     sg_watchdog_consider();
     errno = saved_errno;
     return mapped;
 }
 
-/* Whether it counted. What a program has unmapped by munmap, and mapped something else over, is not the segment's. */
-static bool forget(uintptr_t begin, uint64_t bytes, uint32_t window)
+/* Whether it counted. */
+static bool forget(uintptr_t base)
 {
     struct sg_map_change change;
-    struct sg_range range;
-    uintptr_t end = begin + bytes;
-    bool has_counted = false;
+    struct sg_attached piece;
+    uint64_t number = 0;
     int result = 0;
     sg_map_change_begin(&change);
-    for (uintptr_t at = begin; sg_ranges_next(&sg_index_maps, at, &range) && range.begin < end; at = range.end) {
-        if ((range.flags & SG_RANGE_SHARED) == 0 || sg_files_number(range.flags) != window)
-            continue;
-        uintptr_t from = range.begin > begin ? range.begin : begin, to = range.end < end ? range.end : end;
-        has_counted = has_counted || range.kind == SG_RANGE_COUNTED;
-        change.drops_files = window != 0;
-        if (sg_ranges_set(&sg_index_maps, from, to, SG_RANGE_NONE, 0) != 0)
-            result = -ENOMEM;
+    while (sg_attached_take(base, &number, &piece)) {
+        change.drops_files = change.drops_files || sg_map_has_files(piece.begin, piece.end);
+        result |= sg_ranges_set(&sg_index_maps, piece.begin, piece.end, SG_RANGE_NONE, 0);
     }
+    bool has_counted = sg_index_maps.counted_bytes < change.before_bytes;
     sg_map_change_end(&change, result);
     return has_counted;
 }
 
 SG_EXPORT int shmdt(const void *address)
 {
-    uintptr_t begin = (uintptr_t)address;
-    uint64_t known = sg_lifecycle_enter() && begin != 0 ? sg_table_remove(&attached, begin) : 0;
-    bool has_counted =
-        known != 0 && forget(begin, known & ~WINDOW_MASK, (uint32_t)(known & WINDOW_MASK)); /* does not fail, then */
+    bool has_counted = sg_lifecycle_enter() && forget((uintptr_t)address); /* does not fail, then */
     int answer = SG_REAL(shmdt)(address);
     if (has_counted && answer == 0)
         sg_ledger_count_free(SG_DOMAIN_MAPPED);

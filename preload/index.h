@@ -36,8 +36,9 @@ extern struct sg_lock sg_index_maps_lock;
 #define SG_BLOCK_SETTLED (UINT64_C(1) << 54)
 #define SG_BLOCK_INHERITED (UINT64_C(1) << 55) /* of heap blocks: as SG_RANGE_INHERITED */
 
-/* A block of a CUDA pool: the pool's reserved memory counts, not the block, whose size is known in whole 4 KiB only. */
+/* A block of a CUDA pool: the pool's reserved memory counts, not the block, whose size is known in such units only. */
 #define SG_BLOCK_POOLED (UINT64_C(1) << 55)
+#define SG_BLOCK_POOLED_UNIT UINT64_C(4096)
 
 static inline uint64_t sg_block(uint64_t size_bytes, enum sg_domain domain, uint32_t device)
 {
@@ -47,7 +48,7 @@ static inline uint64_t sg_block(uint64_t size_bytes, enum sg_domain domain, uint
 static inline uint64_t sg_block_size(uint64_t block)
 {
     uint64_t size_bytes = block & SG_BLOCK_SIZE_MASK;
-    return (block & SG_BLOCK_POOLED) == 0 ? size_bytes : size_bytes & ~UINT64_C(4095);
+    return (block & SG_BLOCK_POOLED) == 0 ? size_bytes : size_bytes & ~(SG_BLOCK_POOLED_UNIT - 1);
 }
 
 static inline uint32_t sg_block_site(uint64_t block)

@@ -16,6 +16,7 @@
 #include <string.h>
 
 static uint32_t peak_writer;
+static uint64_t job_others_bytes; /* (atomic) what the job's other processes held at the last look */
 
 static struct {
     uint64_t ever_bytes; /* (atomic) all that was ever promised */
@@ -98,17 +99,30 @@ void sg_ledger_turn_domain_peaks(void)
         turn_domain_peak(&sg_own->domain[i]);
 }
 
+/* A domain whose sum the others see, too: SG_SUM_COUNT if it is not. */
+static enum sg_sum sum_of(enum sg_domain domain)
+{
+    return domain == SG_DOMAIN_DEVICE    ? SG_SUM_DEVICE
+           : domain == SG_DOMAIN_PINNED  ? SG_SUM_PINNED
+           : domain == SG_DOMAIN_MANAGED ? SG_SUM_MANAGED
+                                         : SG_SUM_COUNT;
+}
+
 void sg_ledger_charge(enum sg_domain domain, uint64_t bytes)
 {
     struct sg_domain_counters *counters = &sg_own->domain[domain];
-    uint64_t granted = domain == SG_DOMAIN_PINNED    ? sg_seats_raise(SG_SUM_PINNED, bytes)
-                       : domain == SG_DOMAIN_MANAGED ? sg_seats_raise(SG_SUM_MANAGED, bytes)
-                                                     : sg_fetch_add(&counters->granted_bytes, bytes) + bytes;
+    enum sg_sum sum = sum_of(domain);
+    uint64_t granted, total;
+    if (sum != SG_SUM_COUNT) {
+        granted = sg_seats_raise_both(sum, SG_SUM_GRANTED, bytes, &total);
+    } else {
+        granted = sg_fetch_add(&counters->granted_bytes, bytes) + bytes;
+        total = sg_seats_raise(SG_SUM_GRANTED, bytes);
+    }
     if (granted > sg_load(&counters->recent_peak_bytes)) {
         sg_raise_to(&counters->recent_peak_bytes, granted);
         sg_raise_to(&counters->peak_bytes, granted);
     }
-    uint64_t total = sg_seats_raise(SG_SUM_GRANTED, bytes);
     if (SG_UNLIKELY(total > sg_load(&sg_own->phase_peak_bytes))) {
         sg_raise_to(&sg_own->phase_peak_bytes, total);
         note_peak(total);
@@ -140,10 +154,11 @@ static void bound_inheritance(void)
 
 void sg_ledger_release(enum sg_domain domain, uint64_t bytes)
 {
-    uint64_t missing = domain == SG_DOMAIN_PINNED    ? sg_seats_lower(SG_SUM_PINNED, bytes)
-                       : domain == SG_DOMAIN_MANAGED ? sg_seats_lower(SG_SUM_MANAGED, bytes)
-                                                     : sg_sub_clamped(&sg_own->domain[domain].granted_bytes, bytes);
-    (void)sg_seats_lower(SG_SUM_GRANTED, bytes - missing);
+    enum sg_sum sum = sum_of(domain);
+    if (sum != SG_SUM_COUNT)
+        sg_seats_lower_both(sum, SG_SUM_GRANTED, bytes);
+    else
+        (void)sg_seats_lower(SG_SUM_GRANTED, bytes - sg_sub_clamped(&sg_own->domain[domain].granted_bytes, bytes));
     if (domain == SG_DOMAIN_HEAP || domain == SG_DOMAIN_MAPPED)
         sg_seats_note_unpromised(bytes); /* its promise has gone with it, its pages may be here still */
     bound_inheritance();
@@ -182,10 +197,6 @@ void sg_ledger_count_free(enum sg_domain domain)
 
 void sg_ledger_charge_device(uint32_t device, int64_t bytes)
 {
-    if (bytes > 0)
-        (void)sg_seats_raise(SG_SUM_DEVICE, (uint64_t)bytes);
-    else
-        (void)sg_seats_lower(SG_SUM_DEVICE, (uint64_t)-bytes);
     if (device >= SG_DEVICE_ROOM)
         return;
     if (bytes > 0)
@@ -250,6 +261,19 @@ uint64_t sg_ledger_own_bytes(void)
     return live > inherited ? live - inherited : 0;
 }
 
+void sg_ledger_note_job(void)
+{
+    uint64_t granted = sg_load(&sg_own->slot.granted_bytes), inherited = sg_load(&sg_own->slot.inherited_bytes);
+    uint64_t own = granted > inherited ? granted - inherited : 0;
+    sg_raise_to(&sg_own->job_peak_bytes, own + sg_load_relaxed(&job_others_bytes));
+}
+
+void sg_ledger_note_job_with(uint64_t others_bytes)
+{
+    sg_store_relaxed(&job_others_bytes, others_bytes);
+    sg_ledger_note_job();
+}
+
 void sg_ledger_count_fault(void)
 {
     sg_add_relaxed(&sg_own->faults, 1);
@@ -269,16 +293,15 @@ void sg_ledger_before_fork(void)
 void sg_ledger_refork(void)
 {
     sg_store(&peak_writer, 0u);
+    sg_store_relaxed(&job_others_bytes, UINT64_C(0));
     uint64_t inherited = 0;
     for (unsigned i = 0; i < SG_DOMAIN_COUNT; i++) {
         inherited += before_fork.domain[i];
         sg_own->inherited_domain_bytes[i] = before_fork.domain[i];
         sg_ledger_charge((enum sg_domain)i, before_fork.domain[i]);
     }
-    for (unsigned i = 0; i < SG_DEVICE_ROOM; i++) {
+    for (unsigned i = 0; i < SG_DEVICE_ROOM; i++)
         sg_own->device[i].live_bytes = before_fork.device[i];
-        (void)sg_seats_raise(SG_SUM_DEVICE, before_fork.device[i]);
-    }
     sg_own->slot.inherited_bytes = inherited;
     sg_own->slot.heritage_bytes = before_fork.promised_bytes;
     sg_own->machine = before_fork.machine;

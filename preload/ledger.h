@@ -36,7 +36,7 @@ void sg_ledger_end_scan(uint64_t bytes);
 void sg_ledger_count_allocation(enum sg_domain domain);
 void sg_ledger_count_free(enum sg_domain domain);
 
-/* Device memory of one device, on top of the domain's charge. */
+/* Device memory of one device, besides the domain's charge. */
 void sg_ledger_charge_device(uint32_t device, int64_t bytes);
 
 /* Heap credit of a record: grants `bytes` more, or takes back what is above `keep`. */
@@ -50,6 +50,11 @@ uint64_t sg_ledger_credit_bytes(void); /* granted to threads and not used */
 
 /* The same less what was inherited at fork: what counts against LIMIT. */
 uint64_t sg_ledger_own_bytes(void);
+
+/* Notes what the job holds now, for the report: our bytes as they are, the others' as of the last look, or, with a new one, as
+ * it showed them. */
+void sg_ledger_note_job(void);
+void sg_ledger_note_job_with(uint64_t others_bytes);
 
 /* An error of ours that was let through. */
 void sg_ledger_count_fault(void);

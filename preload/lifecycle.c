@@ -14,9 +14,9 @@
 #include "ledger.h"
 #include "log.h"
 #include "phase.h"
+#include "pool_memory.h"
 #include "real.h"
 #include "rescue.h"
-#include "sandbox.h"
 #include "segment.h"
 #include "sites.h"
 #include "syscall.h"
@@ -35,8 +35,7 @@
 
 enum { FORK_LOCKS = 3 };
 
-/* In the order in which they nest elsewhere: a driver call under the VMM lock may allocate, and a decision looks at the
- * map. */
+/* In the order in which they nest elsewhere: a decision looks at the map. */
 static struct sg_lock *const fork_lock[FORK_LOCKS] = {&sg_vmm_lock, &sg_admission_lock, &sg_index_maps_lock};
 
 /* Written by the thread that holds the locks, between its handlers. */
@@ -94,6 +93,7 @@ static void begin_child(bool is_map_whole)
     sg_sites_refork();
     sg_index_refork(is_map_whole);
     sg_vmm_refork();
+    sg_pool_refork();
     sg_context_refork();
 }
 
@@ -117,6 +117,18 @@ void sg_lifecycle_raw_fork(void)
     sg_ledger_before_fork();
     sg_sites_before_fork();
     begin_child(is_map_whole);
+}
+
+/* Those registered first run last before a fork, and first behind it. So must ours: else the thread that forks has our locks while
+ * it waits for an allocator's, in the handler of that, and another thread has that and waits in munmap for ours. */
+void sg_lifecycle_register_fork(void)
+{
+    static uint32_t is_done SG_AT_START;
+    uint32_t not_done = 0;
+    if (!sg_options_are_read())
+        sg_options_read(environ);
+    if (!sg_options.is_disabled && sg_cas_u32(&is_done, &not_done, 1))
+        (void)pthread_atfork(before_fork, unlock_after_fork, after_fork_in_child);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------------------ */
@@ -194,25 +206,14 @@ static void at_quick_end(void)
 
 /* ---- set-up ------------------------------------------------------------------------------------------------------- */
 
-/* "20261120T131742-4711": sorts by time, says who began it. */
-static void name_job(char name[SG_JOB_BYTES], uint32_t pid)
-{
-    struct sg_text text = sg_text_begin(name, SG_JOB_BYTES);
-    struct timespec now = {0, 0};
-    (void)sg_sys_clock_gettime(CLOCK_REALTIME, &now); /* in the vDSO it would cost the start two pages */
-    sg_text_add_time(&text, (uint64_t)now.tv_sec);
-    sg_text_add(&text, "-");
-    sg_text_add_number(&text, pid);
-}
-
-enum { ENTRIES_MOST = 512 };
+enum { ENTRIES_MOST = 400 };
 
 /* As setenv does, but in memory of our own: a program that never asks for memory does not begin to because of us, and most start
  * without a heap, a record, or a page for it. Whatever changes the environment later copies the list first, as it must for the
  * one that the kernel made. */
 static bool set_variables(const char *const name[], const char *const value[], unsigned count)
 {
-    static char *list[ENTRIES_MOST];
+    static char *list[ENTRIES_MOST] SG_AT_START;
     static char entry[2][SG_JOB_BYTES + 64] SG_AT_START;
     unsigned kept = 0;
     for (char **at = environ; at != NULL && *at != NULL; at++) {
@@ -241,14 +242,9 @@ static bool set_variables(const char *const name[], const char *const value[], u
 static void begin_job(void)
 {
     char number[24];
-    if (sg_options.job[0] != '\0' && sg_options.first_pid != 0)
-        return;
-    uint32_t pid = sg_sys_getpid();
-    if (sg_options.job[0] == '\0')
-        name_job(sg_options.job, pid);
     if (sg_options.first_pid != 0)
         return;
-    sg_options.first_pid = pid;
+    sg_options.first_pid = sg_options.named_by != 0 ? sg_options.named_by : sg_sys_getpid();
     struct sg_text text = sg_text_begin(number, sizeof number);
     sg_text_add_number(&text, sg_options.first_pid);
     const char *const name[] = {sg_option_table[SG_OPTION_JOB].variable, SG_VARIABLE_FIRST};
@@ -281,9 +277,8 @@ __attribute__((constructor)) static void set_up(void)
     if (!sg_options.is_disabled) {
         (void)on_exit(at_exit, NULL);
         (void)at_quick_exit(at_quick_end);
-        (void)pthread_atfork(before_fork, unlock_after_fork, after_fork_in_child);
+        sg_lifecycle_register_fork();
         sg_thread_begin();
-        sg_sandbox_begin();
         sg_helper_prepare();
         begin_job();
         if (sg_options.oom_score_adj != INT64_MIN)

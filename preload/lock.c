@@ -9,12 +9,11 @@
 #include <linux/futex.h>
 #include <signal.h>
 
-/* Signals are blocked from the first lock of a thread, or the beginning of a series, to the last and its end. A handler that
- * runs before the first sees none of it, for it leaves everything as it found it. */
+/* Signals are blocked from the first lock of a thread to the last. A handler that runs before the first sees none of it, for it
+ * leaves everything as it found it. */
 static SG_THREAD_LOCAL struct {
     uint64_t signals; /* the mask to restore */
-    uint32_t depth;   /* locks held and series begun */
-    uint32_t held;    /* locks */
+    uint32_t depth;   /* locks held */
 } blocked;
 
 /* All but SIGSYS, by which a sandbox answers a call of this very thread, and which ends the process where it is blocked. */
@@ -32,31 +31,6 @@ static void restore_signals(void)
         (void)sg_sys_sigprocmask(2 /* SIG_SETMASK */, &blocked.signals, NULL);
 }
 
-void sg_lock_begin_series(void)
-{
-    block_signals();
-}
-
-void sg_lock_end_series(void)
-{
-    restore_signals();
-}
-
-/* Who waits can be ended, if it holds nothing. */
-static void wait_for(struct sg_lock *lock, const struct timespec *most)
-{
-    uint32_t series = blocked.held == 0 ? blocked.depth : 0;
-    if (series != 0) {
-        blocked.depth = 1;
-        restore_signals();
-    }
-    (void)sg_sys_futex(&lock->word, FUTEX_WAIT_PRIVATE, 2, most);
-    if (series != 0) {
-        block_signals();
-        blocked.depth = series;
-    }
-}
-
 /* Between sg_lock_begin_fork and sg_lock_end_fork: this thread holds what it needs, and may ask for it again. */
 static SG_THREAD_LOCAL uint32_t is_forking;
 
@@ -70,13 +44,11 @@ bool sg_lock_acquire_within(struct sg_lock *lock, struct sg_lock_state *state, u
     for (;;) {
         uint32_t free_word = 0;
         block_signals();
-        blocked.held++;
         if (SG_LIKELY(sg_cas_u32(&lock->word, &free_word, wanted)))
             return true;
         wanted = 2; /* whoever has waited cannot know that nobody else does */
         if (sg_exchange(&lock->word, 2u) == 0)
             return true;
-        blocked.held--;
         restore_signals();
         struct timespec wait = {1, 0};
         if (timeout_ns != UINT64_MAX) {
@@ -88,7 +60,7 @@ bool sg_lock_acquire_within(struct sg_lock *lock, struct sg_lock_state *state, u
             if (deadline - now < 1000000000u)
                 wait = (struct timespec){0, (long)(deadline - now)};
         }
-        wait_for(lock, &wait);
+        (void)sg_sys_futex(&lock->word, FUTEX_WAIT_PRIVATE, 2, &wait); /* who waits can be interrupted */
     }
 }
 
@@ -103,7 +75,6 @@ void sg_lock_release(struct sg_lock *lock, const struct sg_lock_state *state)
         return;
     if (sg_exchange(&lock->word, 0u) == 2)
         (void)sg_sys_futex(&lock->word, FUTEX_WAKE_PRIVATE, 1, NULL);
-    blocked.held--;
     restore_signals();
 }
 

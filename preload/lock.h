@@ -26,11 +26,6 @@ struct sg_lock_state {
 void sg_lock_acquire(struct sg_lock *lock, struct sg_lock_state *state);
 void sg_lock_release(struct sg_lock *lock, const struct sg_lock_state *state);
 
-/* Locks taken one after another in between block signals once for all of them, not while any is waited for. For our own
- * bookkeeping alone: no call of the program's, and of a thread that holds none. */
-void sg_lock_begin_series(void);
-void sg_lock_end_series(void);
-
 /* As acquire, but gives up after `timeout_ns`: false, and nothing is held or blocked. */
 bool sg_lock_acquire_within(struct sg_lock *lock, struct sg_lock_state *state, uint64_t timeout_ns);
 

@@ -66,7 +66,8 @@ void sg_log_line(const char *line)
 {
     char buffer[1026];
     size_t length = strnlen(line, sizeof buffer - 2);
-    memcpy(buffer, line, length);
+    for (size_t i = 0; i < length; i++) /* in a path or a value anything may stand */
+        buffer[i] = (unsigned char)line[i] < ' ' || line[i] == 0x7f ? '?' : line[i];
     buffer[length++] = '\n';
     if (is_error_output() && !would_block())
         write_without_sigpipe(buffer, length);

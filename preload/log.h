@@ -14,7 +14,7 @@
 /* Remembers what descriptor 2 is; set-up calls it once. */
 void sg_log_begin(void);
 
-/* Writes `line` (without a newline, at most 1 KiB). */
+/* Writes `line` (without a newline, at most 1 KiB); control characters as '?'. */
 void sg_log_line(const char *line);
 
 /* True at most once a second, for the caller who may speak now. */

@@ -4,6 +4,7 @@
 #include "map_change.h"
 
 #include "atomics.h"
+#include "attached.h"
 #include "files.h"
 #include "index.h"
 #include "ledger.h"
@@ -77,6 +78,7 @@ void sg_map_set(uintptr_t address, const struct sg_map_shape *shape)
     uintptr_t end = address + shape->bytes;
     sg_map_change_begin(&change);
     change.drops_files = sg_map_has_files(address, end);
+    sg_attached_cut(address, end);
     sg_map_change_end(&change, sg_ranges_set(&sg_index_maps, address, end, shape->kind, shape->flags));
 }
 

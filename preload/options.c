@@ -6,6 +6,7 @@
 
 #include "atomics.h"
 #include "log.h"
+#include "pool.h"
 #include "syscall.h"
 #include "text.h"
 
@@ -64,7 +65,7 @@ static void use(enum sg_option option, const char *text)
         sg_options.floor = size;
         break;
     case SG_OPTION_LARGE:
-        sg_options.large_bytes = size.bytes;
+        sg_options.large = size;
         break;
     case SG_OPTION_WAIT:
         (void)sg_parse_seconds(text, &sg_options.wait_ns);
@@ -105,6 +106,20 @@ static void use(enum sg_option option, const char *text)
     case SG_OPTION_COUNT:
         break;
     }
+}
+
+/* In percent: of the machine, of which set-up knows no more than that. A machine that says nothing leaves the default. */
+static void resolve_large(void)
+{
+    char path[SG_PATH_ROOM + 64], meminfo[2048];
+    uint64_t total_kib = 0;
+    struct sg_text text = sg_text_begin(path, sizeof path);
+    sg_text_add(&text, sg_options.system_root);
+    sg_text_add(&text, "/proc/meminfo");
+    if (sg_options.large.percent_milli != 0 && sg_text_read_file(path, meminfo, sizeof meminfo) > 0)
+        total_kib = sg_pool_field(meminfo, "MemTotal:", 0);
+    if (sg_options.large.percent_milli == 0 || (total_kib != 0 && total_kib <= UINT64_MAX / 1024))
+        sg_options.large_bytes = sg_size_of(sg_options.large, total_kib * 1024);
 }
 
 static void complain_value(const struct sg_option_info *info, const char *value)
@@ -182,6 +197,18 @@ static void default_history(const char *state_home, const char *home)
     sg_options.history_depth = has_state_home ? 2 : 3;
 }
 
+/* "20261120T131742-4711": sorts by time, says who began it. */
+static void name_job(void)
+{
+    struct sg_text text = sg_text_begin(sg_options.job, sizeof sg_options.job);
+    struct timespec now = {0, 0};
+    (void)sg_sys_clock_gettime(CLOCK_REALTIME, &now); /* in the vDSO it would cost the start two pages */
+    sg_text_add_time(&text, (uint64_t)now.tv_sec);
+    sg_text_add(&text, "-");
+    sg_options.named_by = sg_sys_getpid();
+    sg_text_add_number(&text, sg_options.named_by);
+}
+
 bool sg_options_are_read(void)
 {
     return sg_load_acquire(&is_read) != 0;
@@ -210,6 +237,10 @@ void sg_options_read(char *const *environment)
         else if ((*entry)[0] == 'X' && state_home == NULL)
             state_home = value_of(*entry, "XDG_STATE_HOME");
     }
+    if (sg_options.large.is_set)
+        resolve_large();
+    if (sg_options.job[0] == '\0' && !sg_options.is_disabled)
+        name_job(); /* here, so that who asks for memory before set-up is in it too */
     default_history(state_home, home);
     sg_options.has_default_dir = sg_options.dir[0] == '\0';
     sg_options_default_dir();

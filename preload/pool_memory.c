@@ -7,6 +7,7 @@
 #include "syscall.h"
 #include "vmm.h"
 
+#include <linux/futex.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -15,6 +16,10 @@ struct pool {
     uint64_t reserved_bytes; /* as charged */
     uint64_t unwanted_bytes;
     uint64_t blocks;
+    uint64_t questions; /* ever begun; each has its number */
+    uint64_t answered;  /* the latest of them whose answer is charged */
+    uint64_t bookings;  /* allocations from it */
+    uint32_t asking;    /* questions under way */
     uint32_t device;
     enum sg_domain domain; /* since CUDA 13 a pool may be managed, or sit on the host */
     bool is_used;
@@ -29,6 +34,7 @@ static struct pool *pools;
 static uint32_t pool_room;
 static uint32_t active_count; /* (atomic) pools that something was allocated from */
 static uint32_t is_behind;    /* (atomic) a query failed: the books of some pool may be out of date */
+static uint32_t last_answers; /* (atomic) futex: counts the answers of pools that are being destroyed */
 
 /* In a table value: the lower bits lie in those of the size that do not matter beside whole pages. */
 enum { LOW_BITS = 12, LOW_MASK = (1 << LOW_BITS) - 1, NUMBERS = 1 << (LOW_BITS + 5) };
@@ -42,7 +48,7 @@ CUresult sg_pool_ask(CUmemoryPool handle, CUmemPool_attribute attribute, uint64_
 {
     SG_DRIVER(get, cuMemPoolGetAttribute);
     cuuint64_t value = 0;
-    uint32_t layers = sg_cuda_go_inside(); /* or a hook called by the driver meanwhile would want our lock */
+    uint32_t layers = sg_cuda_go_inside();
     CUresult result = get != NULL ? get(handle, attribute, &value) : CUDA_ERROR_NOT_SUPPORTED;
     sg_self.layers = layers;
     if (result == CUDA_SUCCESS)
@@ -114,7 +120,7 @@ static void recharge(struct pool *pool, uint64_t reserved)
 /* A destroyed pool without blocks is gone. */
 static void drop_if_gone(struct pool *pool)
 {
-    if (!pool->is_used || pool->handle != NULL || pool->blocks != 0)
+    if (!pool->is_used || pool->handle != NULL || pool->blocks != 0 || pool->asking != 0)
         return;
     recharge(pool, 0);
     if (pool->is_active)
@@ -122,17 +128,66 @@ static void drop_if_gone(struct pool *pool)
     pool->is_used = false;
 }
 
-/* False: it did not tell, and is to be asked again. */
-static bool ask_reserve(struct pool *pool, uint64_t *reserved)
+/* ---- questions ------------------------------------------------------------------------------------------------------ */
+
+/* The lock is let go while the driver is asked. The pool keeps its number meanwhile, though the list may move, and is not
+ * destroyed (await_answers). */
+static CUresult ask(uint32_t number, CUmemPool_attribute attribute, struct sg_lock_state *lock, uint64_t *bytes)
 {
-    CUresult result = sg_pool_ask(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, reserved);
+    CUmemoryPool handle = pools[number].handle;
+    pools[number].asking++;
+    sg_lock_release(&sg_vmm_lock, lock);
+    CUresult result = sg_pool_ask(handle, attribute, bytes);
+    sg_lock_acquire(&sg_vmm_lock, lock);
+    struct pool *pool = &pools[number];
+    pool->asking--;
+    if (pool->handle == NULL) {
+        drop_if_gone(pool);
+        sg_fetch_add(&last_answers, 1u);
+        (void)sg_sys_futex(&last_answers, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL);
+    }
+    return result;
+}
+
+/* What it has reserved. Of several who ask at once the one who asked last is told: all that was done before is in that answer, and
+ * whoever does more asks once more; the others get what is charged by then. False: it did not tell, and is to be asked again. */
+static bool ask_reserve(uint32_t number, struct sg_lock_state *lock, uint64_t *reserved)
+{
+    uint64_t question = ++pools[number].questions;
+    CUresult result = ask(number, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, lock, reserved);
+    struct pool *pool = &pools[number];
+    if (pool->handle == NULL) /* destroyed meanwhile: its memory goes with its last block */
+        return false;
     if (result == CUDA_SUCCESS)
         pool->has_told = true;
     else if (!pool->has_told && (result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_INVALID_VALUE))
         pool->is_mute = true; /* so drivers before CUDA 11.3 */
     else
         sg_store_release(&is_behind, 1u);
+    if (result == CUDA_SUCCESS && question > pool->answered)
+        pool->answered = question;
+    else
+        *reserved = pool->reserved_bytes;
     return result == CUDA_SUCCESS;
+}
+
+/* Others may be asking a pool that the program destroys. Not without bound: what they wait for in the driver may wait for us. */
+static void await_answers(uint32_t number, struct sg_lock_state *lock)
+{
+    const uint64_t deadline = sg_sys_clock_ns(CLOCK_MONOTONIC) + UINT64_C(5000000000);
+    const struct timespec step = {0, 100000000};
+    while (pools[number].asking != 0 && sg_sys_clock_ns(CLOCK_MONOTONIC) < deadline) {
+        uint32_t seen = sg_load(&last_answers);
+        sg_lock_release(&sg_vmm_lock, lock);
+        (void)sg_sys_futex(&last_answers, FUTEX_WAIT_PRIVATE, seen, &step);
+        sg_lock_acquire(&sg_vmm_lock, lock);
+    }
+}
+
+void sg_pool_refork(void)
+{
+    for (uint32_t number = 1; number < pool_room; number++)
+        pools[number].asking = 0; /* those threads are the parent's */
 }
 
 /* ---- for hooks ------------------------------------------------------------------------------------------------------ */
@@ -170,13 +225,16 @@ void sg_pool_book(struct sg_pool_growth *growth)
     uint32_t number = find(growth->handle);
     if (number == 0)
         number = add(growth->handle, growth->device, growth->domain);
-    struct pool *pool = number != 0 ? &pools[number] : NULL;
-    if (pool != NULL && !pool->is_mute) {
+    if (number != 0 && !pools[number].is_mute) {
+        activate(&pools[number]);
+        pools[number].bookings++;
+        pools[number].is_emptied = false;
+        bool has_told = ask_reserve(number, &lock, &reserved);
+        struct pool *pool = &pools[number];
         uint64_t before = pool->reserved_bytes;
-        activate(pool);
-        if (ask_reserve(pool, &reserved))
+        if (has_told)
             recharge(pool, reserved);
-        else if (!pool->is_mute)
+        else if (!pool->is_mute && pool->handle != NULL)
             recharge(pool, before + growth->admitted_bytes); /* until it tells */
         uint64_t grown = pool->reserved_bytes > before ? pool->reserved_bytes - before : 0;
         growth->before_bytes = before;
@@ -193,7 +251,7 @@ void sg_pool_book_refused(const struct sg_pool_growth *growth)
     uint64_t reserved;
     sg_lock_acquire(&sg_vmm_lock, &lock);
     uint32_t number = find(growth->handle);
-    if (number != 0 && ask_reserve(&pools[number], &reserved))
+    if (number != 0 && ask_reserve(number, &lock, &reserved))
         recharge(&pools[number], reserved);
     if (number != 0 && pools[number].reserved_bytes > growth->before_bytes)
         pools[number].unwanted_bytes += pools[number].reserved_bytes - growth->before_bytes;
@@ -224,6 +282,7 @@ uint32_t sg_pool_begin_destroy(CUmemoryPool handle)
     if (number != 0) {
         pools[number].handle = NULL;
         pools[number].blocks++; /* or the last block could take the number with it meanwhile */
+        await_answers(number, &lock);
     }
     sg_lock_release(&sg_vmm_lock, &lock);
     return number;
@@ -250,10 +309,11 @@ void sg_pool_memory_refresh(void)
     sg_lock_acquire(&sg_vmm_lock, &lock);
     sg_store_release(&is_behind, 0u);
     for (uint32_t number = 1; number < pool_room; number++) {
-        struct pool *pool = &pools[number];
+        const struct pool *pool = &pools[number];
         uint64_t reserved;
-        if (pool->is_used && pool->is_active && !pool->is_mute && pool->handle != NULL && ask_reserve(pool, &reserved))
-            recharge(pool, reserved);
+        if (pool->is_used && pool->is_active && !pool->is_mute && pool->handle != NULL &&
+            ask_reserve(number, &lock, &reserved))
+            recharge(&pools[number], reserved);
     }
     sg_lock_release(&sg_vmm_lock, &lock);
 }
@@ -268,34 +328,37 @@ void sg_pool_block_gone(uint64_t block)
 {
     struct sg_lock_state lock;
     uint64_t reserved;
+    uint32_t number = number_in(block);
     sg_lock_acquire(&sg_vmm_lock, &lock);
-    struct pool *pool = &pools[number_in(block)];
-    if (pool->blocks != 0)
-        pool->blocks--;
-    if (pool->handle != NULL && ask_reserve(pool, &reserved))
-        recharge(pool, reserved);
-    drop_if_gone(pool);
+    if (pools[number].handle != NULL && ask_reserve(number, &lock, &reserved)) /* while the block holds the number */
+        recharge(&pools[number], reserved);
+    if (pools[number].blocks != 0)
+        pools[number].blocks--;
+    drop_if_gone(&pools[number]);
     sg_lock_release(&sg_vmm_lock, &lock);
 }
 
 /* A pool that is still there says so itself; of a destroyed one its blocks ended with the context. */
+static bool is_emptied(uint32_t number, uint32_t device, struct sg_lock_state *lock)
+{
+    uint64_t used = 1, bookings = pools[number].bookings;
+    if (!pools[number].is_used || pools[number].blocks == 0)
+        return false;
+    if (pools[number].handle == NULL)
+        return pools[number].domain == SG_DOMAIN_DEVICE && pools[number].device == device;
+    return ask(number, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, lock, &used) == CUDA_SUCCESS && used == 0 &&
+           pools[number].bookings == bookings;
+}
+
 uint32_t sg_pool_emptied(uint32_t device)
 {
     struct sg_lock_state lock;
     uint32_t emptied = 0;
     sg_lock_acquire(&sg_vmm_lock, &lock);
     for (uint32_t number = 1; number < pool_room; number++) {
-        struct pool *pool = &pools[number];
-        uint64_t used = 1;
-        pool->is_emptied = false;
-        if (!pool->is_used || pool->blocks == 0)
-            continue;
-        if (pool->handle == NULL)
-            pool->is_emptied = pool->domain == SG_DOMAIN_DEVICE && pool->device == device;
-        else
-            pool->is_emptied =
-                sg_pool_ask(pool->handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS && used == 0;
-        emptied += pool->is_emptied;
+        bool is_now = is_emptied(number, device, &lock);
+        pools[number].is_emptied = is_now;
+        emptied += is_now;
     }
     sg_lock_release(&sg_vmm_lock, &lock);
     return emptied;

@@ -3,7 +3,7 @@
  *
  * A pool is entered when the program gets to know it, or first allocates from it, and stays until it is destroyed and its
  * last block is freed. It is asked for its reserve only from its first allocation on. A query that fails changes nothing
- * but that the pool is asked again at the next occasion. Any thread; under sg_vmm_lock inside.
+ * but that the pool is asked again at the next occasion. Any thread; under sg_vmm_lock inside, but for the questions.
  */
 #ifndef SG_POOL_MEMORY_H
 #define SG_POOL_MEMORY_H
@@ -46,8 +46,11 @@ void sg_pool_book_refused(const struct sg_pool_growth *growth);
  * the driver cannot tell what this pool has reserved. */
 uint64_t sg_pool_add_block(CUmemoryPool handle, uint64_t bytes);
 
-/* A pool that is to be destroyed may not be asked any more: 0 if it is not known, else what to tell when it has been. */
+/* A pool that is to be destroyed may not be asked any more, and who is asking has got the answer: 0 if it is not known, else what to tell when it has been. */
 uint32_t sg_pool_begin_destroy(CUmemoryPool handle);
 void sg_pool_end_destroy(uint32_t number, CUmemoryPool handle, CUresult result);
+
+/* In a forked child: nobody is asking. */
+void sg_pool_refork(void);
 
 #endif

@@ -104,10 +104,15 @@ static void remove_left_over(int directory, const char *name)
     remove_orphan(directory, name);
 }
 
+/* Who may write a file may give it any time: what ns cannot tell is the first time that they can, or the last. */
 static int64_t ended_ns_of(const struct stat *info)
 {
-    return info->st_size == 0 ? 0
-                              : (int64_t)info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec; /* says nothing */
+    const int64_t most = INT64_MAX / 1000000000 - 1;
+    int64_t seconds = info->st_mtim.tv_sec;
+    if (info->st_size == 0) /* says nothing */
+        return 0;
+    seconds = seconds > most ? most : seconds < -most ? -most : seconds;
+    return seconds * 1000000000 + info->st_mtim.tv_nsec;
 }
 
 /* Whether nobody lives behind the file; then also when it ended, as far as the file system knows. */

@@ -93,6 +93,7 @@ void sg_refusal_report(const struct sg_request *request)
     sg_text_add(&call, request->call);
     sg_segment_add_refusal(&entry);
     sg_timeline_begin();
-    if (!request->is_small && sg_log_may_speak(&said_ns))
+    bool is_said = !request->is_small && asked_bytes(request) >= sg_options.large_bytes;
+    if (is_said && sg_log_may_speak(&said_ns))
         say(request);
 }

@@ -91,7 +91,8 @@ void sg_rescue_publish(void)
     struct sg_seat *seat = sg_seats_own();
     uint64_t pinned = sg_load(&sg_own->domain[SG_DOMAIN_PINNED].granted_bytes);
     sg_store(&seat->holds_bounded_bytes, grown_bytes() + pinned);
-    sg_store(&seat->holds_unbounded_bytes, sg_room_unified() == 1 ? sg_load(&sg_own->slot.device_bytes) : 0);
+    sg_store(&seat->holds_unbounded_bytes,
+             sg_room_unified() == 1 ? sg_load(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) : 0);
     bool can_end =
         sg_options.watchdog == SG_WATCHDOG_TERM && !sg_options.mode_observe; /* who only warns shields nobody */
     sg_store(&seat->watched_ns, can_end ? sg_sys_clock_ns(CLOCK_MONOTONIC) : 0);

@@ -4,6 +4,7 @@
 #include "returns.h"
 
 #include "admission.h"
+#include "atomics.h"
 #include "room.h"
 #include "syscall.h"
 
@@ -54,7 +55,8 @@ void sg_returns_note_freed(uint64_t bytes)
 
 void sg_returns_note_taken(void)
 {
-    late.last_ns = 0;
+    if (sg_load_relaxed(&late.last_ns) != 0)
+        sg_store_relaxed(&late.last_ns, UINT64_C(0));
 }
 
 uint64_t sg_returns_due_bytes(uint64_t *until_ns)

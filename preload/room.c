@@ -27,10 +27,12 @@ static struct {
     uint64_t most[2];     /* (atomic) the same as a place in the order of all requests; 0: below the line */
     uint64_t look_ns;     /* (atomic) time of the look, 0: none; written after `most` */
     uint64_t asked;       /* how much had been asked for before the look */
+    uint64_t landed[2];   /* sg_seats_own_landed before the look, by its argument */
     uint64_t total_bytes; /* (atomic) of the machine */
     uint64_t scan_ns;     /* when promises were last scanned */
     uint64_t scan_cost_ns;
     int32_t unified;
+    bool is_blind;         /* "not guarding" was the last event of its kind */
     bool is_device_hidden; /* SPARKGUARD_UNIFIED=on and a discrete card: MemAvailable never shows device memory */
 } state = {.unified = -1};
 
@@ -59,6 +61,8 @@ void sg_room_refork(void)
 {
     sg_room_forget();
     state.scan_ns = 0;
+    state.landed[false] = state.landed[true] = 0;
+    state.is_blind = false;
 }
 
 bool sg_room_is_known(void)
@@ -133,10 +137,12 @@ static uint64_t taken_of(uint32_t constraint, uint32_t parts)
     const struct sg_taken *others =
         is_machine ? &state.tally.machine : &state.tally.level[state.look.at[constraint].level];
     uint64_t taken = 0;
-    if ((parts & SG_ROOM_FLIGHT) != 0) /* before our promises: that is how another thread's bytes move */
+    if ((parts & SG_ROOM_FLIGHT) != 0) { /* before our promises: that is how another thread's bytes move */
         taken += others->flight_bytes + sg_seats_own_flight(!is_machine);
-    else if ((parts & SG_ROOM_STALLED) != 0)
+        taken += sg_seats_own_landed(!is_machine) - state.landed[!is_machine];
+    } else if ((parts & SG_ROOM_STALLED) != 0) {
         taken += others->stalled_bytes;
+    }
     taken += sg_load(&sg_own->slot.promised_bytes);
     if ((parts & SG_ROOM_PROMISES) != 0)
         taken += others->held_bytes;
@@ -145,7 +151,7 @@ static uint64_t taken_of(uint32_t constraint, uint32_t parts)
     if ((parts & SG_ROOM_BEHIND) != 0)
         taken += others->behind_bytes;
     if (is_machine && state.is_device_hidden)
-        taken += sg_load_relaxed(&sg_own->slot.device_bytes) + state.tally.device_bytes;
+        taken += sg_load_relaxed(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) + state.tally.device_bytes;
     return taken < TAKEN_MOST ? taken : TAKEN_MOST; /* observing, absurd sizes may be in flight */
 }
 
@@ -183,18 +189,18 @@ static void publish_machine(void)
     machine->unified = sg_room_unified();
 }
 
+/* The flag is the segment's, which may come after the first look; the events tell what has changed since that. */
 static void note_guarding(bool is_guarding)
 {
-    bool was_guarding = (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_GUARDING) != 0;
-    if (is_guarding == was_guarding)
-        return;
-    if (is_guarding) {
+    bool has_flag = (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_GUARDING) != 0;
+    if (is_guarding && !has_flag)
         sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_GUARDING);
-        sg_segment_add_event("guarding again");
-    } else {
+    else if (!is_guarding && has_flag)
         sg_fetch_and(&sg_own->slot.flags, ~(uint32_t)SG_SLOT_GUARDING);
-        sg_segment_add_event("not guarding: neither /proc/meminfo nor sysinfo can be read");
-    }
+    if (is_guarding == state.is_blind)
+        sg_segment_add_event(is_guarding ? "guarding again"
+                                         : "not guarding: neither /proc/meminfo nor sysinfo can be read");
+    state.is_blind = !is_guarding;
 }
 
 static int64_t above(uint64_t usable, uint64_t line)
@@ -242,6 +248,9 @@ void sg_room_look(uint64_t device, bool is_closely)
     /* What is being judged counts as asked for since: if it is admitted, it has taken its part of the slack. */
     state.asked = ticket >= SG_TICKET_FIRST ? ticket - SG_TICKET_FIRST : sg_load(&sg_seats_ledger()->asked_bytes);
     sg_seats_sum(&state.tally, device, is_closely); /* before the look: see seats.h */
+    state.landed[false] = sg_seats_own_landed(false);
+    state.landed[true] = sg_seats_own_landed(true);
+    sg_ledger_note_job_with(state.tally.job.held_bytes);
     sg_pool_look(&state.look);
     note_guarding(state.look.is_valid);
     if (!state.look.is_valid) {

@@ -12,7 +12,7 @@
 
 #define NAME "\nSeccomp:\t"
 
-static bool was_told;     /* written at set-up only */
+static uint32_t was_told; /* (atomic) it could be read, once */
 static uint32_t filtered; /* (atomic) found once, for ever */
 
 /* Of /proc/self/status: '0', '1', '2', or '0' where the kernel has no filters; or why it cannot be read, -errno. In small pieces, for
@@ -41,11 +41,12 @@ static int filter_mode(void)
     return got < 0 ? (int)got : mode;
 }
 
-/* Every program pays for this at its start: whether it is there, not what it says. */
-void sg_sandbox_begin(void)
+/* Without a file system, or without a number for a file, the kernel has answered and no filter. Neither has one where a policy
+ * lets nobody look (EACCES, of a security module), unless this process once could. */
+static bool is_silence(int error)
 {
-    struct stat status;
-    was_told = sg_sys_stat("/proc/self/status", &status) == 0;
+    return error == -EACCES ? sg_load_relaxed(&was_told) != 0
+                            : error != -ENOENT && error != -EMFILE && error != -ENFILE;
 }
 
 bool sg_sandbox_is_on(void)
@@ -53,9 +54,11 @@ bool sg_sandbox_is_on(void)
     if (sg_load_relaxed(&filtered) != 0)
         return true;
     int mode = filter_mode();
-    if (mode == '1' || mode == '2')
+    if (mode < 0)
+        return is_silence(mode);
+    if (sg_load_relaxed(&was_told) == 0)
+        sg_store_relaxed(&was_told, 1u);
+    if (mode != '0')
         sg_store_relaxed(&filtered, 1u);
-    else if (mode >= 0 || !was_told || mode == -ENOENT || mode == -EMFILE || mode == -ENFILE)
-        return false; /* without a file system, or without a number for a file, the kernel has answered and no filter */
-    return true;
+    return mode != '0';
 }

@@ -10,10 +10,7 @@
 
 #include <stdbool.h>
 
-/* At set-up: whether the kernel tells this process about itself, so that later silence means a sandbox. */
-void sg_sandbox_begin(void);
-
-/* A look at /proc/self/status, about 5 us; nothing once there is a filter, for filters stay. Any thread. */
+/* A look at /proc/self/status, about 5 us; nothing once there is a filter, for filters stay. Silence means a sandbox. Any thread. */
 bool sg_sandbox_is_on(void);
 
 #endif

@@ -130,14 +130,14 @@ static long check_file(int fd, struct stat *info)
         return -EPERM;
     if (info->st_size < (off_t)SG_LEDGER_BYTES(SG_SEAT_ROOM))
         return -EPROTO;
-    if ((uint64_t)info->st_blocks * 512 < SG_LEDGER_BYTES(SG_SEAT_ROOM) &&
-        (result = sg_segment_allocate(fd, 0, SG_LEDGER_BYTES(SG_SEAT_ROOM))) != 0)
-        return result;
     if (sg_sys_pread(fd, &header, sizeof header, 0) != (long)sizeof header)
         return -EIO;
     bool is_known = header.magic == SG_LEDGER_MAGIC && header.version == SG_LEDGER_VERSION &&
                     header.seat_bytes == sizeof(struct sg_seat) && header.seat_room == SG_SEAT_ROOM;
-    return is_known ? 0 : -EPROTO;
+    if (!is_known)
+        return -EPROTO;
+    bool is_there = (uint64_t)info->st_blocks * 512 >= SG_LEDGER_BYTES(SG_SEAT_ROOM);
+    return is_there ? 0 : sg_segment_allocate(fd, 0, SG_LEDGER_BYTES(SG_SEAT_ROOM));
 }
 
 long sg_seat_file_map(struct sg_seat_file *file)

@@ -11,9 +11,10 @@
 #include <string.h>
 
 static struct {
-    uint64_t part[3]; /* (atomic) what is in flight, from SG_SUM_BOUNDED on */
-    uint64_t device;  /* (atomic) of which discrete device, SG_UNKNOWN: several */
-    uint64_t transit; /* (atomic) see TRANSIT */
+    uint64_t part[3];   /* (atomic) what is in flight, from SG_SUM_BOUNDED on */
+    uint64_t landed[2]; /* (atomic) what ever became memory at once, from the same on */
+    uint64_t device;    /* (atomic) of which discrete device, SG_UNKNOWN: several */
+    uint64_t transit;   /* (atomic) see TRANSIT */
 } flight;
 
 static uint64_t *word_of(enum sg_sum sum)
@@ -24,7 +25,7 @@ static uint64_t *word_of(enum sg_sum sum)
     case SG_SUM_PROMISED:
         return &sg_own->slot.promised_bytes;
     case SG_SUM_DEVICE:
-        return &sg_own->slot.device_bytes;
+        return &sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes;
     case SG_SUM_FLIGHT:
         return &sg_own->slot.in_flight_bytes;
     case SG_SUM_PINNED:
@@ -60,27 +61,64 @@ static uint64_t *seat_word(struct sg_seat *seat, enum sg_sum sum)
 #define TRANSIT (UINT64_C(1) << 32 | 1)
 #define UNDER_WAY(transit) ((uint32_t)(transit))
 
-uint64_t sg_seats_raise(enum sg_sum sum, uint64_t bytes)
+static void begin_change(void)
 {
     sg_fetch_add(&flight.transit, TRANSIT);
-    sg_fetch_add(seat_word(sg_seats_own(), sum), bytes);
-    uint64_t now = sg_fetch_add(word_of(sum), bytes) + bytes;
+}
+
+static void end_change(void)
+{
     sg_fetch_sub(&flight.transit, UINT64_C(1));
+}
+
+static uint64_t raise_one(enum sg_sum sum, uint64_t bytes)
+{
+    sg_fetch_add(seat_word(sg_seats_own(), sum), bytes);
+    return sg_fetch_add(word_of(sum), bytes) + bytes;
+}
+
+static uint64_t lower_one(enum sg_sum sum, uint64_t bytes)
+{
+    uint64_t missing = sg_sub_clamped(word_of(sum), bytes);
+    sg_fetch_sub(seat_word(sg_seats_own(), sum), bytes - missing);
+    return missing;
+}
+
+uint64_t sg_seats_raise(enum sg_sum sum, uint64_t bytes)
+{
+    begin_change();
+    uint64_t now = raise_one(sum, bytes);
+    end_change();
     return now;
 }
 
 uint64_t sg_seats_lower(enum sg_sum sum, uint64_t bytes)
 {
-    sg_fetch_add(&flight.transit, TRANSIT);
-    uint64_t missing = sg_sub_clamped(word_of(sum), bytes);
-    sg_fetch_sub(seat_word(sg_seats_own(), sum), bytes - missing);
-    sg_fetch_sub(&flight.transit, UINT64_C(1));
+    begin_change();
+    uint64_t missing = lower_one(sum, bytes);
+    end_change();
     return missing;
+}
+
+uint64_t sg_seats_raise_both(enum sg_sum part, enum sg_sum whole, uint64_t bytes, uint64_t *whole_now)
+{
+    begin_change();
+    uint64_t now = raise_one(part, bytes);
+    *whole_now = raise_one(whole, bytes);
+    end_change();
+    return now;
+}
+
+void sg_seats_lower_both(enum sg_sum part, enum sg_sum whole, uint64_t bytes)
+{
+    begin_change();
+    (void)lower_one(whole, bytes - lower_one(part, bytes));
+    end_change();
 }
 
 bool sg_seats_exchange(enum sg_sum sum, uint64_t *expected, uint64_t desired)
 {
-    sg_fetch_add(&flight.transit, TRANSIT);
+    begin_change();
     uint64_t *shown = seat_word(sg_seats_own(), sum), before = *expected;
     if (desired > before)
         sg_fetch_add(shown, desired - before);
@@ -89,7 +127,7 @@ bool sg_seats_exchange(enum sg_sum sum, uint64_t *expected, uint64_t desired)
         sg_fetch_sub(shown, desired - before);
     else if (desired < before && is_done)
         sg_fetch_sub(shown, before - desired);
-    sg_fetch_sub(&flight.transit, UINT64_C(1));
+    end_change();
     return is_done;
 }
 
@@ -182,13 +220,25 @@ void sg_seats_fly(uint64_t pool, int64_t bytes)
         sg_store(&sg_seats_own()->flight_device, is_other ? SG_UNKNOWN : pool);
     }
     if (bytes >= 0) {
-        (void)sg_seats_raise(SG_SUM_FLIGHT, (uint64_t)bytes);
-        (void)sg_seats_raise(part, (uint64_t)bytes);
+        uint64_t all;
+        (void)sg_seats_raise_both(part, SG_SUM_FLIGHT, (uint64_t)bytes, &all);
     } else {
         sg_fetch_add(&sg_seats_own()->slot.landed_count, UINT64_C(1));
-        (void)sg_seats_lower(SG_SUM_FLIGHT, (uint64_t)-bytes);
-        (void)sg_seats_lower(part, (uint64_t)-bytes);
+        sg_seats_lower_both(part, SG_SUM_FLIGHT, (uint64_t)-bytes);
     }
+}
+
+/* First it has landed: whoever sees it in flight no more, and looked before it was there, finds it here. */
+void sg_seats_land(uint64_t pool, uint64_t bytes)
+{
+    if (pool == SG_POOL_BOUNDED || pool == SG_POOL_UNBOUNDED)
+        sg_fetch_add(&flight.landed[pool == SG_POOL_UNBOUNDED], bytes);
+    sg_seats_fly(pool, -(int64_t)bytes);
+}
+
+uint64_t sg_seats_own_landed(bool is_bounded_only)
+{
+    return sg_load(&flight.landed[0]) + (is_bounded_only ? 0 : sg_load(&flight.landed[1]));
 }
 
 uint64_t sg_seats_own_flight(bool is_bounded_only)

@@ -18,6 +18,10 @@
 
 enum { UNTRIED, SEATED, ALONE };
 
+/* A watchdog that has looked within this time is alive and not stopped. */
+#define WATCHED_NS UINT64_C(1000000000)
+#define AHEAD_NS UINT64_C(10000000000) /* of `now`: more is no time of this clock, and would be good for ever */
+
 /* The ledger of a process that decides alone. */
 static union {
     struct sg_machine_ledger ledger;
@@ -292,6 +296,12 @@ bool sg_seats_reap(void)
     if (found != 0)
         sg_seats_advance();
     return found != 0;
+}
+
+bool sg_seats_is_watched(const struct sg_seat *seat, uint64_t now)
+{
+    int64_t ago = (int64_t)(now - sg_load(&seat->watched_ns));
+    return ago < (int64_t)WATCHED_NS && ago > -(int64_t)AHEAD_NS;
 }
 
 void sg_seats_refork(void)

@@ -43,6 +43,7 @@ struct sg_tally {
     uint64_t device_bytes;                 /* device memory the others hold */
     uint64_t cuda_bytes;                   /* the same and their pinned and managed memory */
     bool is_reclaiming;                    /* somebody is populating memory to drop it again */
+    uint64_t foreign_bytes;                /* as sg_foreign_bytes() says */
 };
 
 /* ---- the seat; under the decision lock, except where noted ---- */
@@ -69,7 +70,7 @@ struct sg_seat *sg_seats_own(void);
 enum sg_sum {
     SG_SUM_GRANTED,   /* slot.granted_bytes */
     SG_SUM_PROMISED,  /* slot.promised_bytes */
-    SG_SUM_DEVICE,    /* slot.device_bytes */
+    SG_SUM_DEVICE,    /* domain[DEVICE].granted_bytes, in the seat slot.device_bytes */
     SG_SUM_FLIGHT,    /* slot.in_flight_bytes, and its three parts: */
     SG_SUM_BOUNDED,   /* bounded by cgroups */
     SG_SUM_UNBOUNDED, /* of the machine, but not bounded by cgroups */
@@ -85,6 +86,10 @@ enum sg_sum {
 uint64_t sg_seats_raise(enum sg_sum sum, uint64_t bytes); /* returns the word's new value */
 uint64_t sg_seats_lower(enum sg_sum sum, uint64_t bytes);
 bool sg_seats_exchange(enum sg_sum sum, uint64_t *expected, uint64_t desired);
+
+/* The same for one sum and another that it is part of. raise returns the part's new value. */
+uint64_t sg_seats_raise_both(enum sg_sum part, enum sg_sum whole, uint64_t bytes, uint64_t *whole_now);
+void sg_seats_lower_both(enum sg_sum part, enum sg_sum whole, uint64_t bytes);
 
 /* `bytes` of this process may come back, or come, without a promise: growth by that much says nothing of promises. Any thread. */
 void sg_seats_note_unpromised(uint64_t bytes);
@@ -127,6 +132,12 @@ bool sg_seats_reap(void);
 
 /* `bytes` (negative: no more) are in flight from `pool`: SG_POOL_..., or a device's identity. Any thread. */
 void sg_seats_fly(uint64_t pool, int64_t bytes);
+
+/* The same for what is no more in flight because it is there: the kernel's figures show it. Any thread, without the lock. */
+void sg_seats_land(uint64_t pool, uint64_t bytes);
+
+/* What this process ever landed: what did so since a look began may not be in that look. To be read behind sg_seats_own_flight. */
+uint64_t sg_seats_own_landed(bool is_bounded_only);
 
 /* What this process has in flight from the machine, or the part of it that cgroups bound. Any thread. */
 uint64_t sg_seats_own_flight(bool is_bounded_only);

@@ -7,6 +7,7 @@
 #include "directory.h"
 #include "lock.h"
 #include "log.h"
+#include "map_shape.h"
 #include "options.h"
 #include "process.h"
 #include "sandbox.h"
@@ -43,11 +44,6 @@ const char *sg_segment_path(void)
     return path;
 }
 
-static size_t page_bytes(void)
-{
-    return SG_PAGE_MOST; /* at least the kernel's; files and mappings are whole pages on every kernel */
-}
-
 bool sg_segment_is_shared(void)
 {
     return sg_load_acquire(&attachment) == SHARED;
@@ -66,7 +62,7 @@ uint32_t sg_segment_record_capacity(void)
 /* In whole pages. */
 static uint64_t bytes_for(uint32_t records)
 {
-    return (SG_SEGMENT_BYTES(records) + 4095) & ~UINT64_C(4095);
+    return sg_round_up(SG_SEGMENT_BYTES(records), sg_page_bytes());
 }
 
 /* Publishes it, too. */
@@ -156,12 +152,12 @@ long sg_segment_allocate(int fd, uint64_t offset, uint64_t bytes)
 
 long sg_segment_keep_open(int fd)
 {
-    void *keeper = sg_sys_mmap(NULL, page_bytes(), PROT_READ, MAP_SHARED, fd, 0);
+    void *keeper = sg_sys_mmap(NULL, sg_page_bytes(), PROT_READ, MAP_SHARED, fd, 0);
     if (sg_is_error(keeper))
         return (long)keeper;
-    long result = sg_sys_madvise(keeper, page_bytes(), MADV_DONTFORK);
+    long result = sg_sys_madvise(keeper, sg_page_bytes(), MADV_DONTFORK);
     if (result != 0)
-        (void)sg_sys_munmap(keeper, page_bytes());
+        (void)sg_sys_munmap(keeper, sg_page_bytes());
     return result;
 }
 
@@ -297,7 +293,8 @@ static bool grow_locked(void)
     if (fd < 0)
         return false;
     bool is_grown =
-        sg_segment_allocate((int)fd, before, bytes - before) == 0 && map_window((int)fd, before, bytes) == 0;
+        bytes == before || /* in pages of 64 KiB */
+        (sg_segment_allocate((int)fd, before, bytes - before) == 0 && map_window((int)fd, before, bytes) == 0);
     (void)sg_sys_close((int)fd);
     if (is_grown)
         set_record_room(wanted);

@@ -30,10 +30,12 @@
  *      `newest`, then movers scan the slots (seq_cst). Either the scan sees the value, or the inserter sees the new
  *      generation and moves its own slot by rule 3 (a store-load pairing as in Dekker's algorithm). A mover does the
  *      same for its copy after confirming it.
- *   5. A generation is retired when all its slots have been scanned, every move that the scan began has ended
- *      (`settled` counts them) and nobody is putting an entry into it (`inserters`, striped; who enters checks afterwards
- *      that the generation is still the newest). Its pages then go back by MADV_DONTNEED while the mapping stays: a
- *      late search reads zeros there, that is "not here", and goes on to the next generation, where the entry is.
+ *   5. A generation that is not the newest is retired when as many entries have gone from it as have entered. One has entered
+ *      before its inserter looks whether the generation is still the newest; it has gone when nobody is to write to its slot
+ *      any more: removed, moved and its copy confirmed, or never put. Both only grow, and what has gone is read first, so that
+ *      they are equal only if at one instant between the readings nothing was there nor on its way. The pages then go back by
+ *      MADV_DONTNEED while the mapping stays: a late search reads zeros there, that is "not here", and goes on to the next
+ *      generation, where the entry is; so does an inserter who finds out late that there is one.
  *
  * Progress: find and remove are wait-free but for generations made meanwhile; insert is lock-free. Growth stops
  * nobody: each insert and remove moves at most MOVE_BATCH slots. A hit needs no terminator: GONE slots are reused by the
@@ -57,38 +59,44 @@
 #define STATE_BITS (COPY | FROZEN | DEAD)
 #define INDEX_BITS 55 /* of the name of a slot; the generation's number is above them */
 
-enum { FIRST_SLOTS = 256, MOVE_BATCH = 16, PROBE_MOST = 512 };
+enum {
+    FIRST_SLOTS = 256,
+    MOVE_BATCH = 16,
+    PROBE_MOST = 512,
+    EXACT_SLOTS = 4096, /* in a larger generation only every so many inserts look whether it is full */
+    INSERTS_A_LOOK = 16,
+};
 
+/* What threads of this stripe have counted, since ever. */
 struct stripe {
-    uint64_t inserters; /* putting an entry into this generation now */
-    uint64_t used;      /* slots claimed less slots freed by threads of this stripe; wraps */
+    uint64_t entered; /* entries put into this generation, from before they are */
+    uint64_t gone;    /* of these, such as are no longer in it, or found no place */
     uint64_t reserved[6];
 };
 
 struct sg_table_array {
     uint64_t slots; /* a power of two */
     uint64_t bytes;
-    uint32_t shift;   /* 64 - log2(slots) */
-    uint32_t reach;   /* farthest any entry has been put from its place */
-    uint64_t cursor;  /* next slot to be scanned by a mover */
-    uint64_t settled; /* slots scanned whose move, if one was needed, has ended */
+    uint32_t shift;  /* 64 - log2(slots) */
+    uint32_t reach;  /* farthest any entry has been put from its place */
+    uint64_t cursor; /* next slot to be scanned by a mover */
     uint64_t longest_step;
     uint64_t number; /* of the generation */
-    uint64_t reserved;
+    uint64_t reserved[2];
     struct stripe stripe[SG_TABLE_STRIPES];
     struct sg_table_slot slot[];
 };
 _Static_assert(sizeof(struct stripe) == 64, "a stripe has a cache line of its own");
 _Static_assert(FIRST_SLOTS % MOVE_BATCH == 0, "scans end on a batch");
 
-/* Where an entry has been put; the generation is held by enter() until leave(). */
+/* Where an entry has been put. */
 struct spot {
     struct sg_table_array *array;
     uint64_t index;
     uint32_t count; /* `newest` when it was put */
 };
 
-static bool move_slot(struct sg_table *table, struct sg_table_array *from, uint64_t index);
+static void move_slot(struct sg_table *table, struct sg_table_array *from, uint64_t index);
 
 static uint64_t place_of(const struct sg_table_array *array, uint64_t key)
 {
@@ -96,27 +104,35 @@ static uint64_t place_of(const struct sg_table_array *array, uint64_t key)
     return ((key ^ (key >> 29)) * UINT64_C(0x9e3779b97f4a7c15)) >> array->shift;
 }
 
-/* Always the same one for a thread, so that what it adds it also takes away. */
+/* Always the same one for a thread. */
 static struct stripe *stripe_of(struct sg_table_array *array)
 {
     static SG_THREAD_LOCAL char here;
     return &array->stripe[((uintptr_t)&here >> 12) % SG_TABLE_STRIPES];
 }
 
+/* Entries there or on their way. 0: at some instant of this call there were none (rule 5). */
 static uint64_t used_of(const struct sg_table_array *array)
 {
-    uint64_t used = 0;
+    uint64_t gone = 0, entered = 0;
     for (int i = 0; i < SG_TABLE_STRIPES; i++)
-        used += sg_load_relaxed(&array->stripe[i].used);
-    return (int64_t)used < 0 ? 0 : used;
+        gone += sg_load(&array->stripe[i].gone);
+    for (int i = 0; i < SG_TABLE_STRIPES; i++)
+        entered += sg_load(&array->stripe[i].entered);
+    return entered - gone;
 }
 
-static bool is_entered(const struct sg_table_array *array)
+static bool is_full(struct sg_table_array *array)
 {
-    uint64_t inserters = 0;
-    for (int i = 0; i < SG_TABLE_STRIPES; i++)
-        inserters |= sg_load(&array->stripe[i].inserters);
-    return inserters != 0;
+    if (array->slots > EXACT_SLOTS && sg_load_relaxed(&stripe_of(array)->entered) % INSERTS_A_LOOK != 0)
+        return false;
+    return used_of(array) >= array->slots / 4 * 3;
+}
+
+/* One that entered is no longer there, and whoever counts it here has written to its slot for the last time. */
+static void leave(struct sg_table_array *array)
+{
+    sg_fetch_add(&stripe_of(array)->gone, UINT64_C(1));
 }
 
 static void note_step(struct sg_table_array *array, uint64_t steps)
@@ -157,7 +173,8 @@ static int grow(struct sg_table *table, uint32_t count)
     return 0;
 }
 
-/* Claims a slot for `key` and fills it: its index, or UINT64_MAX if there is none within reach. */
+/* Claims a slot for `key` and fills it: its index, or UINT64_MAX if there is none within reach. An older entry of the same key
+ * that is replaced has entered itself. */
 static uint64_t claim(struct sg_table_array *array, uint64_t key, uint64_t value, uint64_t *stale)
 {
     uint64_t mask = array->slots - 1;
@@ -174,6 +191,7 @@ static uint64_t claim(struct sg_table_array *array, uint64_t key, uint64_t value
             /* read again behind the value: the slot may have been emptied and taken for another key between the two */
             if (is_entry && sg_load(&slot->key) == key && sg_cas_u64(&slot->value, &old, value)) {
                 *stale = old;
+                leave(array);
                 return index;
             }
         }
@@ -184,7 +202,6 @@ static uint64_t claim(struct sg_table_array *array, uint64_t key, uint64_t value
             while (reach < step && !sg_cas_u32(&array->reach, &reach, step))
                 ;
             sg_store(&slot->value, value);
-            sg_fetch_add(&stripe_of(array)->used, UINT64_C(1));
             note_step(array, step);
             return index;
         }
@@ -196,28 +213,23 @@ static uint64_t claim(struct sg_table_array *array, uint64_t key, uint64_t value
 static void free_slot(struct sg_table_array *array, struct sg_table_slot *slot)
 {
     sg_store_release(&slot->key, KEY_GONE);
-    sg_fetch_sub(&stripe_of(array)->used, UINT64_C(1));
+    leave(array);
 }
 
-static void leave(struct sg_table_array *array)
-{
-    sg_fetch_sub(&stripe_of(array)->inserters, UINT64_C(1));
-}
-
-/* Puts an entry into the newest generation, growing where needed. On 0 the caller must leave(spot->array). */
+/* Puts an entry into the newest generation, growing where needed. */
 static int put(struct sg_table *table, uint64_t key, uint64_t value, uint64_t *stale, struct spot *spot)
 {
     for (;;) {
         uint32_t count = sg_load(&table->newest);
         struct sg_table_array *array = count != 0 ? sg_load_acquire(&table->generation[count - 1]) : NULL;
-        if (array == NULL || SG_UNLIKELY(used_of(array) >= array->slots / 4 * 3)) {
+        if (array == NULL || SG_UNLIKELY(is_full(array))) {
             int grown = grow(table, count);
             if (grown == 0)
                 continue;
             if (array == NULL)
                 return grown; /* without memory a full generation serves as long as it has a slot */
         }
-        sg_fetch_add(&stripe_of(array)->inserters, UINT64_C(1)); /* pairs with is_entered (rule 5) */
+        sg_fetch_add(&stripe_of(array)->entered, UINT64_C(1)); /* pairs with used_of in retire (rule 5) */
         uint64_t index = UINT64_MAX;
         bool is_newest = sg_load(&table->newest) == count;
         if (is_newest)
@@ -232,26 +244,26 @@ static int put(struct sg_table *table, uint64_t key, uint64_t value, uint64_t *s
     }
 }
 
-/* Rule 3, for the entry in slot `index`, if there is one. False if it had to stay for want of memory. */
-static bool move_slot(struct sg_table *table, struct sg_table_array *from, uint64_t index)
+/* Rule 3, for the entry in slot `index`, if there is one. For want of memory it stays. */
+static void move_slot(struct sg_table *table, struct sg_table_array *from, uint64_t index)
 {
     struct sg_table_slot *slot = &from->slot[index];
     uint64_t value = sg_load(&slot->value);
     do {
         if (value == 0 || (value & STATE_BITS) != 0)
-            return true; /* empty, moved, or somebody's who has entered this generation and moves it himself */
+            return; /* empty, moved, or somebody's who will see the growth and move it himself */
     } while (!sg_cas_u64(&slot->value, &value, value | FROZEN));
     uint64_t key = sg_load_acquire(&slot->key);
     uint64_t original = value | FROZEN;
     uint64_t reference = COPY | from->number << INDEX_BITS | index;
-    uint64_t none; /* a copy replaces nothing */
+    uint64_t none = 0; /* a copy replaces nothing */
     struct spot spot;
     if (put(table, key, reference, &none, &spot) != 0) {
         if (!sg_cas_u64(&slot->value, &original, value)) { /* removed meanwhile */
             sg_store(&slot->value, 0);
             free_slot(from, slot);
         }
-        return false;
+        return;
     }
     struct sg_table_slot *copy = &spot.array->slot[spot.index];
     bool is_alive = sg_cas_u64(&slot->value, &original, value | MOVED);
@@ -259,19 +271,16 @@ static bool move_slot(struct sg_table *table, struct sg_table_array *from, uint6
     if (!is_confirmed) { /* removed from the original or from the copy */
         sg_store(&copy->value, 0);
         free_slot(spot.array, copy);
-    } else if (sg_load(&table->newest) != spot.count) {
-        (void)move_slot(table, spot.array, spot.index);
     }
-    leave(spot.array);
-    return true;
+    leave(from); /* not before: until the copy is confirmed the original answers for it */
+    if (is_confirmed && sg_load(&table->newest) != spot.count)
+        move_slot(table, spot.array, spot.index);
 }
 
 /* Gives the oldest generation back when rule 5 allows it. */
 static void retire(struct sg_table *table, uint32_t first, struct sg_table_array *array)
 {
-    if (sg_load(&array->settled) != array->slots || is_entered(array))
-        return;
-    if (!sg_cas_u32(&table->first, &first, first + 1))
+    if (used_of(array) != 0 || !sg_cas_u32(&table->first, &first, first + 1))
         return;
     uintptr_t begin = ((uintptr_t)&array->slot[0] + SG_PAGE_MOST - 1) & ~(uintptr_t)(SG_PAGE_MOST - 1);
     uintptr_t end = ((uintptr_t)array + array->bytes) & ~(uintptr_t)(SG_PAGE_MOST - 1);
@@ -279,22 +288,35 @@ static void retire(struct sg_table *table, uint32_t first, struct sg_table_array
         (void)sg_sys_madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
-/* One operation's share of an ongoing growth. */
-static void help_growth(struct sg_table *table)
+/* One operation's share of an ongoing growth out of generation `first`. */
+static SG_APART void move_some(struct sg_table *table, uint32_t first)
+{
+    struct sg_table_array *array = table->generation[first];
+    if (sg_load(&array->cursor) >= array->slots) {
+        retire(table, first, array);
+        return;
+    }
+    uint64_t begin = sg_fetch_add(&array->cursor, (uint64_t)MOVE_BATCH);
+    for (uint64_t i = begin; begin < array->slots && i < begin + MOVE_BATCH; i++)
+        move_slot(table, array, i);
+    note_step(array, MOVE_BATCH);
+}
+
+static inline void help_growth(struct sg_table *table)
 {
     uint32_t first = sg_load_acquire(&table->first);
-    if (SG_LIKELY(first + 1 >= sg_load_acquire(&table->newest)))
+    if (SG_UNLIKELY(first + 1 < sg_load_acquire(&table->newest)))
+        move_some(table, first);
+}
+
+/* An entry's line is seldom in a cache, and what is done before it is written to takes as long as a part of its way. */
+static inline void fetch_place(const struct sg_table *table, uint64_t key)
+{
+    uint32_t count = sg_load_acquire(&table->newest);
+    if (SG_UNLIKELY(count == 0))
         return;
-    struct sg_table_array *array = table->generation[first];
-    if (sg_load(&array->cursor) < array->slots) {
-        uint64_t begin = sg_fetch_add(&array->cursor, (uint64_t)MOVE_BATCH);
-        uint64_t settled = 0;
-        for (uint64_t i = begin; begin < array->slots && i < begin + MOVE_BATCH; i++)
-            settled += move_slot(table, array, i);
-        sg_fetch_add(&array->settled, settled);
-        note_step(array, MOVE_BATCH);
-    }
-    retire(table, first, array);
+    const struct sg_table_array *array = sg_load_acquire(&table->generation[count - 1]);
+    SG_WILL_WRITE(&array->slot[place_of(array, key)]);
 }
 
 int sg_table_insert(struct sg_table *table, uint64_t key, uint64_t value, uint64_t *stale)
@@ -305,19 +327,19 @@ int sg_table_insert(struct sg_table *table, uint64_t key, uint64_t value, uint64
     *stale = 0;
     if (SG_UNLIKELY(key == 0 || key >= KEY_GONE || value == 0 || (value & STATE_BITS) != 0))
         return -EINVAL;
+    fetch_place(table, key);
     help_growth(table);
     struct spot spot;
     int result = put(table, key, value, stale, &spot);
     if (result != 0)
         return result;
     if (SG_UNLIKELY(sg_load(&table->newest) != spot.count)) /* pairs with grow (rule 4) */
-        (void)move_slot(table, spot.array, spot.index);
-    leave(spot.array);
+        move_slot(table, spot.array, spot.index);
     return 0;
 }
 
 /* The next slot in `array` that holds `key`, from *step on; NULL at the end of what must be searched. */
-static struct sg_table_slot *next_slot(struct sg_table_array *array, uint64_t key, uint32_t *step)
+static SG_INLINE struct sg_table_slot *next_slot(struct sg_table_array *array, uint64_t key, uint32_t *step)
 {
     uint64_t mask = array->slots - 1;
     uint64_t place = place_of(array, key);
@@ -334,7 +356,7 @@ static struct sg_table_slot *next_slot(struct sg_table_array *array, uint64_t ke
 }
 
 /* The caller's value that a slot in this state holds, or 0. */
-static uint64_t value_in(const struct sg_table *table, uint64_t state)
+static SG_INLINE uint64_t value_in(const struct sg_table *table, uint64_t state)
 {
     uint64_t bits = state & SG_TABLE_VALUE_MASK;
     if ((state & STATE_BITS) == 0 || (state & STATE_BITS) == FROZEN)
@@ -347,7 +369,8 @@ static uint64_t value_in(const struct sg_table *table, uint64_t state)
 }
 
 /* What a slot holds of `key` now: the caller's value, or 0. *state is the word that says so. */
-static uint64_t read_slot(const struct sg_table *table, const struct sg_table_slot *slot, uint64_t key, uint64_t *state)
+static SG_INLINE uint64_t read_slot(const struct sg_table *table, const struct sg_table_slot *slot, uint64_t key,
+                                    uint64_t *state)
 {
     for (;;) {
         *state = sg_load(&slot->value);
@@ -362,8 +385,8 @@ static uint64_t read_slot(const struct sg_table *table, const struct sg_table_sl
 enum wish { WISH_FIND, WISH_REMOVE };
 
 /* Serves find and remove in one slot: the value, or 0 to go on. */
-static uint64_t serve(const struct sg_table *table, struct sg_table_array *array, struct sg_table_slot *slot,
-                      uint64_t key, enum wish wish)
+static SG_INLINE uint64_t serve(const struct sg_table *table, struct sg_table_array *array, struct sg_table_slot *slot,
+                                uint64_t key, enum wish wish)
 {
     for (;;) {
         uint64_t state;
@@ -379,7 +402,7 @@ static uint64_t serve(const struct sg_table *table, struct sg_table_array *array
     }
 }
 
-static uint64_t search(struct sg_table *table, uint64_t key, enum wish wish)
+static SG_INLINE uint64_t search(struct sg_table *table, uint64_t key, enum wish wish)
 {
     if (key == 0 || key >= KEY_GONE)
         return 0;

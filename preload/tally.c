@@ -25,9 +25,6 @@
 /* So long a flight is waited for: DESIGN.md, property 4. */
 #define STALLED_NS UINT64_C(3000000000)
 
-/* A watchdog that has looked within this time is alive and not stopped. */
-#define WATCHED_NS UINT64_C(1000000000)
-
 static void add(uint64_t *sum, uint64_t bytes)
 {
     *sum += bytes < MOST_BYTES ? bytes : MOST_BYTES;
@@ -106,11 +103,6 @@ static struct other read_seat(struct sg_seat *seat, uint64_t mine)
     other.discrete_bytes = sg_load(&seat->device_flight_bytes);
     read_promises(seat, &other);
     return other;
-}
-
-bool sg_seats_is_watched(const struct sg_seat *seat, uint64_t now)
-{
-    return (int64_t)(now - sg_load(&seat->watched_ns)) < (int64_t)WATCHED_NS;
 }
 
 bool sg_seats_is_member(const struct sg_seat *seat, uint64_t level)
@@ -298,6 +290,7 @@ static void count_foreign(void *context, uint32_t number, struct sg_seat *seat)
 {
     const struct question *question = context;
     struct other other = read_seat(seat, SG_TICKET_NONE);
+    question->tally->foreign_bytes += sg_foreign_bytes_of(seat);
     if (!sg_foreign_is_met()) {
         other.behind_bytes = other.asking_bytes;
         other.asking_bytes = 0;

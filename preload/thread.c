@@ -16,7 +16,7 @@ SG_THREAD_LOCAL struct sg_thread sg_self = {.purse = &sg_thread_no_purse};
 union sg_wipe_page sg_wipe __attribute__((aligned(SG_PAGE_MOST)));
 
 static uint32_t has_been_armed;
-static struct sg_fast_limits fast; /* what the page is armed with */
+static struct sg_fast_limits fast[SG_FAST_WAYS]; /* what the page is armed with */
 
 static pthread_key_t key SG_AT_START;
 static uint32_t has_key SG_AT_START;
@@ -39,6 +39,13 @@ static void leave(void *round)
     sg_store_release(&record->tid, 0u); /* pairs with the claim in sg_thread_enter */
 }
 
+static void set_limits(enum sg_fast_way way, const struct sg_fast_limits *limits)
+{
+    struct sg_fast_limits *armed = &sg_wipe.fast[way];
+    sg_store_release(&armed->request_bytes, sg_load_relaxed(&limits->request_bytes)); /* pairs with hook_malloc.c */
+    sg_store_release(&armed->address, sg_load_relaxed(&limits->address));
+}
+
 static void arm(void)
 {
     if (sg_load_relaxed(&sg_wipe.is_armed) != 0)
@@ -46,8 +53,8 @@ static void arm(void)
     (void)sg_sys_madvise(&sg_wipe, sizeof sg_wipe, 18 /* MADV_WIPEONFORK, Linux 4.14 */);
     sg_store_relaxed(&sg_wipe.is_armed, 1u);
     sg_store_release(&has_been_armed, 1u); /* pairs with sg_thread_arm */
-    sg_store_relaxed(&sg_wipe.fast.request_bytes, sg_load_relaxed(&fast.request_bytes));
-    sg_store_relaxed(&sg_wipe.fast.address, sg_load_relaxed(&fast.address));
+    set_limits(SG_FAST_GLIBC, &fast[SG_FAST_GLIBC]);
+    set_limits(SG_FAST_OTHER, &fast[SG_FAST_OTHER]);
 }
 
 bool sg_thread_arm(void)
@@ -105,14 +112,12 @@ void sg_thread_enter(void)
     }
 }
 
-void sg_thread_open_fast(const struct sg_fast_limits *limits)
+void sg_thread_open_fast(enum sg_fast_way way, const struct sg_fast_limits *limits)
 {
-    sg_store_relaxed(&fast.request_bytes, limits->request_bytes);
-    sg_store_relaxed(&fast.address, limits->address);
-    if (sg_load_relaxed(&sg_wipe.is_armed) != 0) {
-        sg_store_relaxed(&sg_wipe.fast.request_bytes, limits->request_bytes);
-        sg_store_relaxed(&sg_wipe.fast.address, limits->address);
-    }
+    sg_store_relaxed(&fast[way].request_bytes, limits->request_bytes);
+    sg_store_relaxed(&fast[way].address, limits->address);
+    if (sg_load_relaxed(&sg_wipe.is_armed) != 0)
+        set_limits(way, limits);
 }
 
 struct sg_thread_pause sg_thread_pause(void)
@@ -134,8 +139,9 @@ void sg_thread_refork(void)
     sg_self.purse = &sg_thread_no_purse;
     sg_self.record = NULL;
     sg_store_relaxed(&search_from, 1u);
-    sg_store_relaxed(&sg_wipe.fast.request_bytes, 0u);
-    sg_store_relaxed(&sg_wipe.fast.address, 0u);
+    const struct sg_fast_limits nothing = {0, 0};
+    set_limits(SG_FAST_GLIBC, &nothing);
+    set_limits(SG_FAST_OTHER, &nothing);
     sg_store_relaxed(&sg_wipe.is_armed, 0u);
     arm(); /* at once: a raw clone may be the next thing this child does */
 }

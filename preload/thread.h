@@ -30,18 +30,21 @@ struct sg_thread {
 
 extern SG_INTERNAL SG_THREAD_LOCAL struct sg_thread sg_self;
 
-/* What the fastest ways of the heap take. All 0: nothing. */
+/* What the fast ways of the heap take. All 0: nothing. */
 struct sg_fast_limits {
     uint64_t request_bytes; /* requests below this */
     uint64_t address;       /* blocks below this address */
 };
+
+/* One is for glibc's heap, known block by block, the other for any other allocator. */
+enum sg_fast_way { SG_FAST_GLIBC, SG_FAST_OTHER, SG_FAST_WAYS };
 
 /* A page of its own that reads zero in a forked child (MADV_WIPEONFORK), even one made by a raw clone(2): there the
  * thread's record is still the parent's. A child that shares the address space (vfork, threads) sees it armed. */
 union sg_wipe_page {
     struct {
         uint32_t is_armed;
-        struct sg_fast_limits fast;
+        struct sg_fast_limits fast[SG_FAST_WAYS];
     };
     char bytes[SG_PAGE_MOST];
 };
@@ -58,8 +61,8 @@ void sg_thread_begin(void);
 /* Gives this thread a record, if there is one. */
 void sg_thread_enter(void);
 
-/* From here on the fastest ways of the heap are open, to the threads that have a record. */
-void sg_thread_open_fast(const struct sg_fast_limits *limits);
+/* From here on a fast way of the heap is open, to the threads that have a record. */
+void sg_thread_open_fast(enum sg_fast_way way, const struct sg_fast_limits *limits);
 
 /* What this thread does with the heap until sg_thread_resume is not the program's: every call takes the slow path. */
 struct sg_thread_pause {

@@ -1,6 +1,7 @@
 /*
  * vmm.h - the lock for what CUDA's rarer calls keep in lists: VMM handles and mappings (vmm_memory.c), pools (pool_memory.c).
- * Those calls take microseconds to milliseconds; a lock is cheap beside them.
+ * Those calls take microseconds to milliseconds; a lock is cheap beside them. The driver is never called under it: it may wait
+ * there for another thread, which may be on its way to us.
  */
 #ifndef SG_VMM_H
 #define SG_VMM_H

@@ -228,7 +228,8 @@ struct sg_vmm_memory *sg_vmm_hold_address(uint64_t address)
  * What a shareable counterpart is known by, or 0. A fabric handle is its bytes. Of a descriptor the number says nothing, for
  * programs close it and are sent another under it; nor does its inode, which may be the driver's device for all of them. So
  * the open file is marked at the export: this process becomes the receiver of signals that are never asked for (fcntl(2):
- * F_SETOWN without O_ASYNC).
+ * F_SETOWN without O_ASYNC), which F_GETOWN shows. Without a mark (kcmp, epoll) it takes a descriptor that we keep: a duplicate
+ * holds the memory, and any may be closed by the program. Nothing tells when the last one is closed: an open one is no use.
  */
 static uint64_t export_key(const void *shareable, CUmemAllocationHandleType type, bool is_new)
 {

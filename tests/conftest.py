@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 from said import values
+from target import SLOWER
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = (ROOT / os.environ.get("BUILD", "build")).resolve()
 TIMEOUT_SECONDS = 120  # one test; longer by @pytest.mark.timeout_seconds(N)
-SLOWER = 5 if "GUARDED_PYTHON" in os.environ else 1  # emulated programs
 
 
 def pytest_configure(config):

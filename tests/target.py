@@ -1,6 +1,12 @@
 """What makes and what runs programs of the library's architecture; another than the machine's own under tests/emulate."""
 
 import os
+import subprocess
 
 CC = os.environ.get("CC", "cc")
+MACHINE = subprocess.run([*CC.split(), "-dumpmachine"], capture_output=True, text=True, check=True).stdout.split("-")[0]
 PYTHON = os.environ.get("GUARDED_PYTHON", "/usr/bin/python3")
+IS_EMULATED = "GUARDED_PYTHON" in os.environ
+SLOWER = 5 if IS_EMULATED else 1
+EMULATORS_THREADS = 1 if IS_EMULATED else 0  # qemu has one in every process
+FEWER_ROUNDS = 20 if IS_EMULATED else 1  # what takes seconds of a machine takes minutes of it

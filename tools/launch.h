@@ -31,7 +31,7 @@ struct launch {
     uint64_t child_ticks;
     int64_t started_ns;
     int wait_status;
-    bool is_guarded; /* nothing about the program keeps the library out */
+    bool is_guarded; /* neither does the program keep the library out, nor is that disabled */
 };
 
 /* launch_options.c: everything up to the program's name; exits 2 on bad usage, 0 after --help. */

@@ -27,7 +27,9 @@ struct prometheus_totals {
     struct prometheus_job *jobs;
     uint64_t refused_count[SG_DOMAIN_COUNT];
     uint64_t refused_bytes;
-    size_t running_count; /* processes */
+    size_t running_count;     /* processes */
+    struct report_job others; /* sums of the jobs that have no series of their own for they are too many */
+    size_t other_count;
 };
 
 /* Sums over all that `report` has; `path` is the file written last, NULL: the sums are of the record alone. */
@@ -43,7 +45,7 @@ char *prometheus_label(const char *text);
 char *prometheus_job_labels(const struct report_job *job);
 
 /* Puts a whole record (is_all) and narrows it to `scope`, which bounds the series of jobs and processes only: without a
- * filter to jobs that run, or ran in the last five minutes. */
+ * filter to jobs that run, or ran in the last five minutes, and of those to the largest. */
 void report_render_prometheus(struct report *report, const struct report_scope *scope, const char *path, FILE *stream);
 
 #endif

@@ -2,7 +2,7 @@
  * render_prometheus.c - see prometheus.h. What is unknown has no series: absent is not 0.
  *
  * Series are many years of somebody's disk, so there are few: of the machine, of each job shown, and of those running
- * processes alone that hold 1 % of the machine. Prometheus sets a label "job" itself, so ours is "sparkguard_job".
+ * processes alone that hold 1 % of the machine. Who writes segments chooses how many jobs there are: but the largest are one. Prometheus sets a label "job" itself, so ours is "sparkguard_job".
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -17,6 +17,12 @@
 
 /* A job that has ended is shown for as long as this, so that its last figures are scraped. */
 #define RECENT_NS (300 * INT64_C(1000000000))
+
+/* Jobs that have series of their own, and processes. */
+enum { JOBS_MOST = 100, PROCESSES_MOST = 100 };
+
+/* Of the other jobs together. No job is in such a directory. */
+#define OTHERS "{sparkguard_job=\"other jobs\",directory=\"\"}"
 
 /* A command is known by its beginning, and may hold at its end what is nobody's business. */
 enum { COMMAND_COLUMNS = 48 };
@@ -133,6 +139,8 @@ static void put_machine(FILE *stream, const struct report *report, const struct 
     put_one(stream, "sparkguard_machine_sharing", "1 if all running guarded processes count each other.", "",
             machine->is_sharing);
     put_one(stream, "sparkguard_machine_guarded_processes", "Guarded processes that run.", "", totals->running_count);
+    put_one(stream, "sparkguard_machine_other_jobs",
+            "Jobs that have no series of their own, for there are larger ones.", "", totals->other_count);
     put_one(stream, "sparkguard_machine_uncounted_directories",
             "Directories of other users' guarded programs that are not read.", "", report->neighbour_count);
     put_one(stream, "sparkguard_machine_untrusted_files", "Files that were not believed.", "", report->complaint_count);
@@ -176,7 +184,7 @@ static void put_jobs(FILE *stream, const struct prometheus_totals *totals)
 {
     static const struct bytes_field fields[] = {
         JOB(live_bytes, "What the running processes of a job hold."),
-        JOB(peak_bytes, "The most that one process of a job held, or all of it at once now."),
+        JOB(peak_bytes, "The most that the processes of a job held at one time."),
         JOB(limit_bytes, "The most that a job may hold."),
     };
     const struct prometheus_job *job;
@@ -185,6 +193,8 @@ static void put_jobs(FILE *stream, const struct prometheus_totals *totals)
         for (job = totals->jobs; job != NULL; job = job->hh.next)
             if (job->shown != NULL)
                 put(&family, job->labels, field_of(job->shown, &fields[i]));
+        if (fields[i].offset == offsetof(struct report_job, live_bytes) && totals->other_count > 0)
+            put(&family, OTHERS, totals->others.live_bytes);
     }
     struct family running = {stream, "sparkguard_job_running_processes", "gauge", "Processes of a job that run.",
                              false};
@@ -192,6 +202,8 @@ static void put_jobs(FILE *stream, const struct prometheus_totals *totals)
     for (job = totals->jobs; job != NULL; job = job->hh.next)
         if (job->shown != NULL)
             put(&running, job->labels, job->shown->running_count);
+    if (totals->other_count > 0)
+        put(&running, OTHERS, totals->others.running_count);
     for (job = totals->jobs; job != NULL; job = job->hh.next)
         if (job->shown != NULL)
             put(&refused, job->labels, job->refused_count);
@@ -220,23 +232,52 @@ static void put_process(struct family *family, const char *job_labels, const str
     free(command);
 }
 
+static int compare_bytes(const void *a, const void *b)
+{
+    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+    return left > right ? -1 : left < right;
+}
+
+/* From how many live bytes on a process has series of its own. */
+static uint64_t least_bytes(const struct report *report, const struct prometheus_totals *totals)
+{
+    uint64_t total = report->machine.total_bytes;
+    uint64_t least = total == SG_UNKNOWN ? LEAST_BYTES : report_max(total / 100, LEAST_BYTES);
+    uint64_t *sizes = report_allocate(totals->running_count + 1, sizeof *sizes);
+    size_t count = 0;
+    const struct report_process *process;
+    for (const struct prometheus_job *job = totals->jobs; job != NULL; job = job->hh.next)
+        if (job->shown != NULL)
+            DL_FOREACH (job->shown->processes, process)
+                if (process->state == SG_STATE_RUNNING)
+                    sizes[count++] = process->live_bytes;
+    qsort(sizes, count, sizeof *sizes, compare_bytes);
+    if (count > PROCESSES_MOST)
+        least = report_max(least, sizes[PROCESSES_MOST - 1]);
+    free(sizes);
+    return least;
+}
+
 static void put_processes(FILE *stream, const struct report *report, const struct prometheus_totals *totals)
 {
     static const struct bytes_field fields[] = {
         PROCESS(live_bytes, "What a running process holds that holds 1 % of the machine."),
         PROCESS(peak_bytes, "The most that such a process held at one time."),
     };
-    uint64_t total = report->machine.total_bytes;
-    uint64_t least = total == SG_UNKNOWN ? LEAST_BYTES : report_max(total / 100, LEAST_BYTES);
+    uint64_t least = least_bytes(report, totals);
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         struct family family = {stream, fields[i].name, "gauge", fields[i].help, false};
         const struct report_process *process;
+        size_t left = PROCESSES_MOST; /* there may be many of one size */
         for (const struct prometheus_job *job = totals->jobs; job != NULL; job = job->hh.next) {
             if (job->shown == NULL)
                 continue;
-            DL_FOREACH (job->shown->processes, process)
-                if (process->state == SG_STATE_RUNNING && process->live_bytes >= least)
-                    put_process(&family, job->labels, process, &fields[i]);
+            DL_FOREACH (job->shown->processes, process) {
+                if (process->state != SG_STATE_RUNNING || process->live_bytes < least || left == 0)
+                    continue;
+                put_process(&family, job->labels, process, &fields[i]);
+                left--;
+            }
         }
     }
 }
@@ -267,15 +308,45 @@ static void choose_jobs(struct prometheus_totals *totals, const struct report *r
     }
 }
 
+/* The largest first; of those that hold nothing, the last that were there. */
+static int compare_shown(const void *a, const void *b)
+{
+    const struct report_job *left = (*(struct prometheus_job *const *)a)->shown;
+    const struct report_job *right = (*(struct prometheus_job *const *)b)->shown;
+    if (left->live_bytes != right->live_bytes)
+        return left->live_bytes > right->live_bytes ? -1 : 1;
+    return left->last_seen_ns > right->last_seen_ns ? -1 : left->last_seen_ns < right->last_seen_ns;
+}
+
+static void keep_largest(struct prometheus_totals *totals)
+{
+    struct prometheus_job **shown = report_allocate(HASH_COUNT(totals->jobs) + 1, sizeof(void *));
+    size_t count = 0;
+    for (struct prometheus_job *job = totals->jobs; job != NULL; job = job->hh.next)
+        if (job->shown != NULL)
+            shown[count++] = job;
+    qsort(shown, count, sizeof(void *), compare_shown);
+    for (size_t i = JOBS_MOST; i < count; i++) {
+        totals->others.live_bytes = report_add(totals->others.live_bytes, shown[i]->shown->live_bytes);
+        totals->others.running_count += shown[i]->shown->running_count;
+        totals->other_count++;
+        shown[i]->shown = NULL;
+    }
+    free(shown);
+}
+
 void report_render_prometheus(struct report *report, const struct report_scope *scope, const char *path, FILE *stream)
 {
     struct prometheus_totals totals;
     struct report_scope chosen = *scope;
-    if (!report_scope_is_narrow(scope) && !scope->is_all)
+    bool is_usual = !report_scope_is_narrow(scope) && !scope->is_all;
+    if (is_usual)
         chosen.since_ns = report_now_ns() - RECENT_NS;
     prometheus_totals_begin(&totals, report, path);
     report_select(report, &chosen);
     choose_jobs(&totals, report);
+    if (is_usual)
+        keep_largest(&totals);
     put_one(stream, "sparkguard_build_info", "The version of sparkguard-report.", "{version=\"" SG_VERSION_TEXT "\"}",
             1);
     put_machine(stream, report, &totals);

@@ -13,6 +13,9 @@
 
 #include "text.h"
 
+/* Files that are read of a directory that a pattern found. The library keeps at most 128 of ended processes in one. */
+enum { FOUND_MOST = 4096 };
+
 /* The names that were read in SPARKGUARD_DIR, sorted: what the history holds of the same is older. */
 struct seen {
     char **names;
@@ -39,6 +42,16 @@ void report_say_complaints(struct report *report)
         fprintf(stderr, "sparkguard-report: %s\n", complaint);
         free(complaint);
     }
+}
+
+void report_say_complaints_shortly(const struct report *report)
+{
+    if (report->complaint_count == 0)
+        return;
+    char *first = report_text_printable(report->complaints[0], false);
+    fprintf(stderr, "sparkguard-report: %zu file%s not believed, the first: %s\n", report->complaint_count,
+            report->complaint_count == 1 ? " is" : "s are", first);
+    free(first);
 }
 
 /* `home`: of its job; `directory`: where its file is. */
@@ -85,7 +98,7 @@ static void sum_job(struct report_job *job)
             job->started_ns = process->started_ns;
         job->refused_count = report_add(job->refused_count, process->refused_count);
         ended_limit_bytes = report_min(ended_limit_bytes, process->limit_bytes);
-        job->peak_bytes = report_max(job->peak_bytes, process->peak_bytes);
+        job->peak_bytes = report_max(job->peak_bytes, report_max(process->peak_bytes, process->job_peak_bytes));
         if (process->last_seen_ns > job->last_seen_ns)
             job->last_seen_ns = process->last_seen_ns;
         if (process->state != SG_STATE_RUNNING)
@@ -144,28 +157,29 @@ static void read_past(struct report *report, struct report_segment *segment, int
         add_process(report, process, report->directories[0].path, report->history, name);
 }
 
-/* 0, or the errno of opening it. */
-static int read_directory(struct report *report, const char *path, int flags, bool is_history, struct seen *seen)
+/* 0, or the errno of opening it. `is_found`: by a pattern, so it may be a stranger's. */
+static int read_directory(struct report *report, struct report_segment *segment, const char *path, bool is_found,
+                          bool is_history, struct seen *seen)
 {
     char **names = NULL;
-    int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | flags);
+    int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (is_found ? O_NOFOLLOW : 0));
     long count = directory < 0 ? -errno : report_segment_names(directory, &names);
     if (count < 0) {
         if (directory >= 0)
             close(directory);
         return (int)-count;
     }
-    struct report_segment segment;
-    report_segment_begin(&segment);
     if (!is_history)
         seen->names = report_allocate((size_t)count + 1, sizeof *seen->names);
-    for (long i = 0; names != NULL && i < count; i++) {
+    long read_count = is_found && count > FOUND_MOST ? FOUND_MOST : count;
+    if (names != NULL && read_count < count)
+        complain(report, path, names[read_count], "is not read, nor is any behind it: they are too many");
+    for (long i = 0; names != NULL && i < read_count; i++) {
         if (!is_history)
-            read_live(report, &segment, directory, path, names[i], seen);
+            read_live(report, segment, directory, path, names[i], seen);
         else if (!is_seen(seen, names[i]))
-            read_past(report, &segment, directory, names[i]);
+            read_past(report, segment, directory, names[i]);
     }
-    report_segment_end(&segment);
     report_segment_names_free(names, count);
     close(directory);
     return 0;
@@ -173,16 +187,21 @@ static int read_directory(struct report *report, const char *path, int flags, bo
 
 static void read_all(struct report *report)
 {
+    struct report_segment segment;
+    report_segment_begin(&segment);
     for (size_t i = 0; i < report->directory_count; i++) {
         struct report_directory *directory = &report->directories[i];
         struct seen seen = {0};
-        int flags = directory->origin == REPORT_MATCHED ? O_NOFOLLOW : 0;
-        directory->error = read_directory(report, directory->path, flags, false, &seen);
+        size_t complaints = report->complaint_count;
+        bool is_found = directory->origin == REPORT_MATCHED;
+        directory->error = read_directory(report, &segment, directory->path, is_found, false, &seen);
         if (report->history != NULL && i == 0)
-            report->history_error = read_directory(report, report->history, 0, true, &seen);
+            report->history_error = read_directory(report, &segment, report->history, false, true, &seen);
+        directory->complaint_count = report->complaint_count - complaints;
         report_segment_names_free(seen.names, (long)seen.count);
         HASH_CLEAR(hh, report->by_name);
     }
+    report_segment_end(&segment);
 }
 
 struct report *report_build(const struct report_scope *scope)

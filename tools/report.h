@@ -87,6 +87,7 @@ struct report_process {
     uint64_t live_bytes;
     uint64_t peak_bytes;
     int64_t peak_ns;
+    uint64_t job_peak_bytes; /* the most that its job held at one time, as far as it saw */
     uint64_t promised_bytes;
     struct sg_memory_file file[SG_FILE_ROOM]; /* what of promised_bytes others may have been promised too */
     uint64_t heritage_bytes;                  /* missing of what its parent was promised: counts when that is gone */
@@ -125,7 +126,7 @@ struct report_job {
     const char *directory; /* in which its processes meet; another one's job of the same name is another job */
     uint64_t limit_bytes;  /* the smallest of its running processes, of all where none runs; SG_UNKNOWN: none */
     uint64_t live_bytes;   /* running processes; of forked ones what exceeds what they inherited */
-    uint64_t peak_bytes;   /* highest known: of one process, or of all now */
+    uint64_t peak_bytes;   /* of all its processes at one time: the highest that one of them saw, or now */
     uint64_t refused_count;
     size_t process_count;
     size_t running_count;
@@ -188,8 +189,10 @@ enum report_origin { REPORT_DEFAULT, REPORT_NAMED, REPORT_MATCHED };
 struct report_directory {
     char *path;
     enum report_origin origin;
-    int error;     /* errno of opening it, 0 */
-    bool is_there; /* then it is known by these: */
+    int error;              /* errno of opening it, 0 */
+    size_t complaint_count; /* of its files, and of the history if that is read with it */
+    bool is_there;          /* then it is known by these: */
+    uid_t owner;
     dev_t device;
     ino_t inode;
 };
@@ -221,6 +224,8 @@ size_t report_fold(const struct report_job *job, bool is_running);
 
 /* Says on stderr which files were not believed, each once. */
 void report_say_complaints(struct report *report);
+/* The same in one line: how many, and the first. */
+void report_say_complaints_shortly(const struct report *report);
 
 /* Parts of the building, one file each. */
 struct report_process *report_process_from(const struct report_segment *segment);
@@ -235,6 +240,8 @@ void report_directories_fill(struct report *report, const struct report_scope *s
 void report_directories_free(struct report *report);
 /* Whether each could be. */
 bool report_directories_are_read(const struct report *report);
+/* Whether something is amiss, but only in directories that a pattern found, which may be anybody's. */
+bool report_directories_found_amiss(const struct report *report);
 /* Whether one could not, though it was named or is there. */
 bool report_directory_is_faulty(const struct report_directory *directory);
 /* The one that it is; NULL: it is not read. */

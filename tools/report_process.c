@@ -121,6 +121,7 @@ static void fill_peak(struct report_process *process, const struct sg_segment *c
     bool is_older = not_below_zero(peak->total_bytes) < recorded_bytes;
     bool is_now = process->live_bytes > recorded_bytes;
     process->peak_bytes = is_now ? process->live_bytes : recorded_bytes;
+    process->job_peak_bytes = not_below_zero(content->job_peak_bytes);
     process->peak_ns = is_now && process->state == SG_STATE_RUNNING ? report_now_ns() : known_time(peak->time_ns);
     for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
         struct report_domain *domain = &process->domain[i];

@@ -29,6 +29,9 @@
 /* A running process is read again until two copies agree, but not for long. */
 enum { READS = 4 };
 
+/* Waits of 5 ms in all, for all files together. */
+enum { WAITS_MOST = 64 };
+
 void report_segment_begin(struct report_segment *segment)
 {
     *segment = (struct report_segment){.content = report_allocate(1, 2 * (FILE_ROOM + 1))};
@@ -209,6 +212,8 @@ static bool check_bytes(const struct sg_segment *content, char why[REPORT_WHY_RO
     const struct sg_peak *peak = &content->peak[content->peak_index];
     if (is_absurd(content->peak_seen_bytes) || is_absurd(peak->total_bytes))
         return blame(why, "absurd peak of %" PRIu64 " bytes", report_max(content->peak_seen_bytes, peak->total_bytes));
+    if (is_absurd(content->job_peak_bytes))
+        return blame(why, "absurd peak of the job: %" PRIu64 " bytes", content->job_peak_bytes);
     if (is_absurd(content->unaccounted_bytes))
         return blame(why, "absurd figure: %" PRIu64 " bytes unaccounted", content->unaccounted_bytes);
     for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
@@ -270,14 +275,16 @@ static enum report_verdict read_settled(struct report_segment *segment, int fd, 
         }
         is_good = check(segment->content, (size_t)length, why);
         bool is_set_up = (size_t)length >= sizeof segment->content->slot && segment->content->slot.magic != 0;
-        if (!is_set_up)
+        if (!is_set_up) {
+            if (reads == READS - 1 || segment->waited == WAITS_MOST)
+                return segment->has_owner ? REPORT_GONE : REPORT_BAD;
+            segment->waited++;
             nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
-        else if (!segment->has_owner)
+        } else if (!segment->has_owner) {
             break;
-        else if (is_good && length == length_before && memcmp(bytes, before, (size_t)length) == 0)
+        } else if (is_good && length == length_before && memcmp(bytes, before, (size_t)length) == 0) {
             break;
-        if (!is_set_up && segment->has_owner && reads == READS - 1)
-            return REPORT_GONE;
+        }
         memcpy(before, bytes, (size_t)length);
         length_before = length;
     }

@@ -271,7 +271,11 @@ static int write_report(struct report *report, const struct request *request)
 {
     struct shown shown = {report, request};
     const char *path = request->output_path != NULL ? request->output_path : "-";
-    int written = report_output_write(path, "the report", put_report, &shown),
+    int written = report_output_write(path, "the report", put_report, &shown), status = REPORT_SHOWN;
+    /* Or a stranger could make whoever collects for all users fail, and fill the journal: it is a figure among the metrics. */
+    if ((request->forms & FORM_PROMETHEUS) && report_directories_found_amiss(report))
+        report_say_complaints_shortly(report);
+    else
         status = conclude(report, &request->scope);
     return written != REPORT_SHOWN ? written : status;
 }

@@ -6,9 +6,11 @@
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "launch.h"
 #include "sparkguard_abi.h"
+#include "sparkguard_options.h"
 #include "text.h"
 
 const char *argp_program_version = "sparkguard " SG_VERSION_TEXT;
@@ -28,7 +30,9 @@ int main(int argc, char **argv)
     if (library == NULL)
         return LAUNCH_FAILED;
     launch_export(&launch);
-    launch.is_guarded = launch_check_program(launch.program[0], library);
+    const char *disabled = getenv(sg_option_table[SG_OPTION_DISABLE].variable);
+    bool is_disabled = disabled != NULL && strcmp(disabled, "1") == 0;
+    launch.is_guarded = launch_check_program(launch.program[0], library) && !is_disabled;
     int failure = launch_preload(library) ? launch_run(&launch) : LAUNCH_FAILED;
     free(library);
     if (failure == 0) {

@@ -3,6 +3,8 @@
  *
  *   table churn LIVE ROUNDS THREADS   with LIVE keys in it, each thread ROUNDS times: find any, remove its oldest, insert one;
  *                                     prints the calls per second of CPU time, all threads together
+ *   table floor LIVE ROUNDS           the same in a plain array with as many slots and the same hash, for one thread: what this machine
+ *                                     has for a table whose entries lie this far apart; prints the calls per second
  *   table grow KEYS FROM              inserts KEYS keys; prints the slots that one operation looked at or moved at most, and
  *                                     the most bytes per key that the process held, both from FROM keys on
  */
@@ -85,6 +87,54 @@ static void run_churn(void)
     printf("%.0f\n", together);
 }
 
+/* ---- the floor: linear probing, a word for "was here", no growth, no atomics ---- */
+
+#define FREED UINT64_MAX
+
+static struct sg_table_slot *plain;
+static uint64_t plain_mask;
+static uint32_t plain_shift;
+
+static struct sg_table_slot *plain_search(uint64_t key, int is_insert)
+{
+    uint64_t place = ((key ^ (key >> 29)) * UINT64_C(0x9e3779b97f4a7c15)) >> plain_shift;
+    for (;; place++) {
+        struct sg_table_slot *slot = &plain[place & plain_mask];
+        if (slot->key == key || slot->key == 0 || (is_insert && slot->key == FREED))
+            return slot;
+    }
+}
+
+static void plain_insert(uint64_t key)
+{
+    *plain_search(key, 1) = (struct sg_table_slot){key, 1};
+}
+
+static void run_floor(void)
+{
+    uint64_t slots = 256, state = 88172645463325252u;
+    while (slots / 4 * 3 <= (uint64_t)live)
+        slots *= 2;
+    plain = calloc(slots, sizeof *plain);
+    if (plain == NULL)
+        fail("memory");
+    plain_mask = slots - 1;
+    plain_shift = (uint32_t)(64 - __builtin_ctzll(slots));
+    for (long i = 1; i <= live; i++)
+        plain_insert(key_of((uint64_t)i));
+    double begin = seconds();
+    for (uint64_t oldest = 1; oldest <= (uint64_t)rounds; oldest++) {
+        uint64_t any = oldest + (next_random(&state) >> 32) * (uint64_t)live / (UINT64_C(1) << 32);
+        struct sg_table_slot *slot = plain_search(key_of(oldest), 0);
+        if (plain_search(key_of(any), 0)->value != 1 || slot->value != 1)
+            fail("an entry is not there");
+        *slot = (struct sg_table_slot){FREED, 0};
+        plain_insert(key_of(oldest + (uint64_t)live));
+    }
+    printf("%.0f\n", 3.0 * (double)rounds / (seconds() - begin));
+    free(plain);
+}
+
 static void run_grow(long keys, long from)
 {
     struct rusage usage;
@@ -111,9 +161,11 @@ int main(int argc, char **argv)
     threads = argc > 4 ? atoi(argv[4]) : 1;
     if (argc > 3 && strcmp(argv[1], "grow") == 0)
         run_grow(live, rounds);
+    else if (argc > 3 && strcmp(argv[1], "floor") == 0)
+        run_floor();
     else if (argc > 4 && threads >= 1 && threads <= THREADS_MOST)
         run_churn();
     else
-        fail("churn LIVE ROUNDS THREADS, or grow KEYS FROM");
+        fail("churn LIVE ROUNDS THREADS, floor LIVE ROUNDS, or grow KEYS FROM");
     return 0;
 }

@@ -52,6 +52,7 @@ int main(void)
     FIELD(sg_segment, refusal_count);
     FIELD(sg_segment, phase_count);
     FIELD(sg_segment, phase_peak_bytes);
+    FIELD(sg_segment, job_peak_bytes);
     FIELD(sg_segment, event_count);
     FIELD(sg_segment, refusal);
     FIELD(sg_segment, phase);

@@ -128,7 +128,7 @@ def test_options_win_over_the_environment(launcher):
         ("job", "JOB", "a/b", "train-7b"),
         ("dir", "DIR", "relative", "/dev/shm/sparkguard-1000"),
         ("oom-score-adj", "OOM_SCORE_ADJ", "1.5", "500"),
-        ("large", "LARGE", "1%", "1M"),
+        ("large", "LARGE", "1Q", "1M"),
     ],
 )
 def test_a_bad_value_is_told_with_a_good_one(launcher, name, variable, value, good):
@@ -428,6 +428,11 @@ def test_summary_says_that_a_watchdog_ended_it(recorded):
 @pytest.mark.parametrize("options, variables", [(["-q"], {}), (["--report=off"], {}), ([], {"SPARKGUARD_REPORT": "off"})])
 def test_no_summary(launcher, options, variables):
     assert launcher.run(*options, "true", **variables).stderr == ""
+
+
+def test_the_summary_of_a_disabled_guard_says_so(launcher):
+    done = launcher.run("--disable", "true")
+    assert done.stderr.count("\n") == 1 and done.stderr.endswith("exit status 0; not guarded\n")
 
 
 def test_a_small_program_leaves_one_line(launcher):

@@ -181,6 +181,14 @@ def test_job_sums_running_processes_and_what_forked_ones_add(make, report):
     assert job["peak_bytes"] == 9 * GIB
 
 
+def test_job_peak_is_the_highest_that_one_of_its_processes_saw(make, report):
+    make(pid=1001).domain("heap", granted=GIB, peak=4 * GIB).peak(heap=4 * GIB).write(report.directory)
+    other = make(pid=1002, job_peak_bytes=7 * GIB).domain("heap", granted=GIB, peak=3 * GIB).peak(heap=3 * GIB)
+    other.write(report.directory)
+    (job,) = report.json("--all")["jobs"]
+    assert job["peak_bytes"] == 7 * GIB
+
+
 def test_job_limit_is_the_smallest_of_those_that_run(make, report):
     for pid, limit in ((1, 0), (2, 8 * GIB), (3, 4 * GIB)):
         make(pid=pid, **{"slot.limit_bytes": limit}).write(report.directory)

@@ -1,11 +1,13 @@
 """sparkguard-report --prometheus and --output: series that Prometheus can keep for years, counters that never fall, files
 that are whole. tests/ecosystem/test_prometheus.py shows the same to the real one."""
 
+import contextlib
 import os
 import re
 import stat
 import subprocess
 import time
+from types import SimpleNamespace
 
 import pytest
 from conftest import GIB, MIB
@@ -146,6 +148,105 @@ def test_directories_of_several_users_are_told_apart(make, report, tmp_path):
     assert values(series, "job_live_bytes", directory=str(other)) == [2 * GIB]
     assert values(series, "job_live_bytes", directory=str(report.directory)) == [GIB]
     assert values(series, "machine_guarded_bytes") == [3 * GIB] and len(values(series, "machine_total_bytes")) == 1
+
+
+# ---- what strangers may do ------------------------------------------------------------------------------------------
+
+
+def test_of_very_many_jobs_the_largest_are_series_and_the_others_one(make, report):
+    held = [make(pid=2000 + n, job=f"job {n}", state="running").domain("heap", granted=(n + 1) * MIB) for n in range(150)]
+    with contextlib.ExitStack() as files:
+        for segment in held:
+            files.enter_context(segment.write_live(report.directory))
+        series, whole = metrics(report), metrics(report, "--all")
+    live = {job: values(series, "job_live_bytes", sparkguard_job=job) for job in ("job 49", "job 50", "job 149", "other jobs")}
+    assert live == {"job 49": [], "job 50": [51 * MIB], "job 149": [150 * MIB], "other jobs": [sum(range(51)) * MIB]}
+    assert values(series, "job_live_bytes", directory="") == live["other jobs"]  # no job has such a directory
+    assert values(series, "job_running_processes", sparkguard_job="other jobs") == [50]
+    assert sum(values(series, "job_live_bytes")) == values(series, "machine_guarded_bytes")[0]
+    assert values(series, "machine_other_jobs") == [50]
+    for name in ("live_bytes", "peak_bytes", "refusals_total"):
+        assert len(values(series, f"job_{name}")) == 100 + (name == "live_bytes")
+    assert len(values(whole, "job_live_bytes")) == 150 and values(whole, "machine_other_jobs") == [0]
+
+
+def test_counter_of_a_job_goes_on_when_it_is_one_of_the_largest_again(make, report, collector):
+    def running(pid, job, size, **domain):
+        return make(pid=pid, job=job, state="running").domain("device", granted=size, **domain).write_live(report.directory)
+
+    with contextlib.ExitStack() as files:
+        for n in range(100):
+            files.enter_context(running(2000 + n, f"job {n}", GIB))
+        with running(1, "small", MIB, refused=3, refused_bytes=GIB):
+            assert values(collector(), "job_refusals_total", sparkguard_job="small") == []
+        with running(1, "small", 2 * GIB, refused=5, refused_bytes=GIB):
+            assert values(collector(), "job_refusals_total", sparkguard_job="small") == [5]
+
+
+def test_of_very_many_processes_the_largest_are_series(make, report):
+    with contextlib.ExitStack() as files:
+        for n in range(150):
+            files.enter_context(make(pid=2000 + n, state="running").domain("heap", granted=(200 + n) * GIB).write_live(report.directory))
+        series = metrics(report)
+    assert sorted(values(series, "process_live_bytes")) == [(250 + n) * GIB for n in range(100)]
+
+
+@pytest.fixture
+def shm(report, make, tmp_path):
+    """Two users' directories, which a pattern finds; the second is a stranger's. With one job of 2 GiB in the first."""
+    mine, other = tmp_path / "shm/sparkguard-1000", tmp_path / "shm/sparkguard-x"
+    for directory in mine, other:
+        directory.mkdir(parents=True)
+    with make(state="running").domain("heap", granted=2 * GIB).write_live(mine):
+        yield SimpleNamespace(mine=mine, other=other, pattern=f"{tmp_path}/shm/sparkguard*")
+
+
+def test_broken_files_of_a_stranger_are_one_line_and_no_failure(report, shm, tmp_path):
+    for number in range(20):
+        (shm.other / f"{number}-1.segment").write_bytes(b"x" * number)
+    (shm.other / "7-0.segment").mkdir()
+    done = report.run("--prometheus", f"--dir={shm.pattern}", "--output", tmp_path / "x.prom")
+    assert done.returncode == 0 and done.stdout == ""
+    assert re.fullmatch(rf"sparkguard-report: \d+ files are not believed, the first: {shm.other}/\S+\.segment: .+\n", done.stderr)
+    series = parse((tmp_path / "x.prom").read_text())
+    assert values(series, "job_live_bytes") == [2 * GIB]
+    assert values(series, "machine_untrusted_files") == [int(done.stderr.split()[1])] != [0]
+    for arguments in ["--json", f"--dir={shm.pattern}"], ["--prometheus", f"--dir={shm.other}"]:  # who looks himself wants to know
+        named = report.run(*arguments)
+        assert named.returncode == 3 and named.stderr.count("\n") > 10
+
+
+def test_a_broken_file_beside_a_directory_that_was_named_is_a_failure(report, shm):
+    (shm.mine / "1-1.segment").write_bytes(b"x")
+    done = report.run("--prometheus", f"--dir={shm.pattern}", f"--dir={report.directory}")
+    assert done.returncode == 0
+    report.directory.joinpath("1-1.segment").write_bytes(b"x")
+    done = report.run("--prometheus", f"--dir={shm.pattern}", f"--dir={report.directory}")
+    assert done.returncode == 3 and done.stderr.count("\n") == 2
+
+
+def test_directory_of_a_stranger_with_very_many_files_is_not_read_to_its_end(report, shm):
+    """Nor is each of them waited for, though each might be one that its owner is just making."""
+    for number in range(4100):
+        (shm.other / f"{number}-1.segment").touch()
+    done = report.run("--prometheus", f"--dir={shm.pattern}")
+    assert done.returncode == 0 and done.stderr.count("\n") == 1
+    series = parse(done.stdout)
+    assert values(series, "job_live_bytes") == [2 * GIB]
+    assert values(series, "machine_untrusted_files") == [4097]  # and one sentence for the others
+
+
+def test_a_stranger_with_very_many_directories_has_a_few(make, report, shm, tmp_path):
+    owner = os.geteuid() or 1234  # root's are all read
+    for number in range(40):
+        directory = tmp_path / f"shm/sparkguard-0{number:02}"  # before the other by name
+        directory.mkdir()
+        (directory / "1-1.segment").write_bytes(b"x" * 5000)
+        os.chown(directory, owner, -1)
+    series = metrics(report, f"--dir={shm.pattern}")
+    assert values(series, "machine_untrusted_files") == [16]
+    if owner == 1234:
+        assert values(series, "job_live_bytes") == [2 * GIB]
 
 
 # ---- counters -------------------------------------------------------------------------------------------------------

@@ -161,7 +161,7 @@ def test_a_package_for_arm64_runs(packages):
     package = packages("arm64")
     if NATIVE == "arm64":
         pytest.skip("the chroot shows it")
-    emulator = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_LIBRARY_PATH={ROOT}/.deps/aarch64/lib"]
+    emulator = [ROOT / ".deps/aarch64/bin/qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_LIBRARY_PATH={ROOT}/.deps/aarch64/lib"]
     command = [*emulator, "-E", f"LD_PRELOAD={package.library}", package.folder / "usr/bin/sparkguard-report", "--version"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("sparkguard-report ")

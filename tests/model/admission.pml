@@ -140,6 +140,7 @@ byte most[PROCESSES];
 #endif
 #ifdef SIBLINGS
 bool is_locked[PROCESSES];
+byte landed[PROCESSES]; /* what ever came to be there at once */
 #endif
 #ifdef BREAK_TORN
 byte slack_at[PROCESSES] = ROOM; /* with LOOKED */
@@ -248,7 +249,8 @@ inline sum()
     od
 }
 
-/* taken_of(), our own part: a small request of a sibling moves without the lock, from in flight to promised. */
+/* taken_of(), our own part: a sibling's request moves without the lock, from in flight to promised, or to what has landed, of
+ * which the look may not know. */
 inline read_own()
 {
 #ifdef SIBLINGS
@@ -257,6 +259,9 @@ inline read_own()
     own_flying = flight[seat];
 #else
     own_flying = flight[seat];
+#ifndef BREAK_NO_LANDED
+    own_flying = own_flying + landed[seat] - landed_before;
+#endif
     own_held = promised[seat];
 #endif
 #else
@@ -312,8 +317,16 @@ inline look_at_seats()
 
 inline look_at_kernel()
 {
+#ifdef SIBLINGS
+#ifndef BREAK_LANDED_READ_LATE
+    landed_before = landed[seat];
+#endif
+#endif
 #ifndef BREAK_KERNEL_READ_FIRST
     room = available;
+#endif
+#ifdef BREAK_LANDED_READ_LATE
+    landed_before = landed[seat];
 #endif
 #ifdef BREAK_ASKED_READ_LATE
     from = asked;
@@ -341,6 +354,9 @@ inline forget_sums()
     behind = 0;
     room = 0;
     slack = 0;
+#ifdef SIBLINGS
+    landed_before = 0;
+#endif
     from = 0
 }
 
@@ -504,6 +520,9 @@ proctype Process(byte me)
     byte held;
     byte own_flying;
     byte own_held;
+#ifdef SIBLINGS
+    byte landed_before;
+#endif
     byte before;
     byte behind;
     short room;
@@ -741,7 +760,15 @@ settle:
             :: kind == 2 -> skip
             :: kind == 4 -> committed[me] = committed[me] - bytes
             fi;
-            LOCK;
+            /* no lock: for a device of its own it is held, which only leaves fewer ways */
+#ifdef SIBLINGS
+#ifndef BREAK_LANDED_LATE
+            if
+            :: kind == 1 -> landed[seat] = landed[seat] + bytes
+            :: else
+            fi;
+#endif
+#endif
 #ifndef BREAK_PROMISE_LATE
             if
             :: kind == 2 -> promised[seat] = promised[seat] + bytes
@@ -758,10 +785,15 @@ settle:
             :: else
             fi;
 #endif
+#ifdef BREAK_LANDED_LATE
+            if
+            :: kind == 1 -> landed[seat] = landed[seat] + bytes
+            :: else
+            fi;
+#endif
 #ifndef BREAK_EPOCH_FIRST
             ADVANCE;
 #endif
-            UNLOCK;
 
 granted:    /* -- later: lazy memory is touched, then found by a scan; memory is given back -- */
 #ifdef TOUCH

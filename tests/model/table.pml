@@ -4,8 +4,8 @@
  * Checked by tests/model/run, which lists the configurations. The inlines bear the names of the C functions and make
  * the same accesses in the same order (all as seq_cst; the acquire loads of keys are the model's only simplification).
  *
- * Left out: reach (every slot is searched, up to one never used), memory that runs out, and the stripes of
- * `inserters` (one counter). Two generations; all keys have the same place, so that all of them collide.
+ * Left out: reach (every slot is searched, up to one never used), memory that runs out, and the stripes of what has
+ * entered and gone (one each). Two generations; all keys have the same place, so that all of them collide.
  *
  * A value word is state * 16 + bits: the caller's value, or for a copy the index of the slot it came from.
  *
@@ -13,7 +13,8 @@
  *     owner           between its insert and its remove of a key, find gives the value; remove gives it; then find 0
  *     reader          find never gives a value that its key never had
  *     remover         of several removers of one entry one gets it, as long as values differ
- *     end             when all keys have been removed, no slot holds an entry: none was doubled
+ *     end             when all keys have been removed, no slot holds an entry: none was doubled; and none is left in a
+ *                     generation that all movers have been through, which then could never be retired
  *
  * Parameters (-D)
  *     SLOTS0 SLOTS1   slots of the generations
@@ -21,6 +22,7 @@
  *     OWNERS          owners of keys 1 and 2
  *     ROUNDS ROUNDS2  how often the owner of key 1 and of key 2 inserts and removes it
  *     SHORT           owners do not look for their keys between insert and remove
+ *     STAYS           owners keep what they inserted last: at the end it is in the newest generation
  *     READER          a thread that looks for key 1
  *     STRAY           a thread that removes key 1, which it does not own (a double free)
  *     EQUAL           all values are the same: with STRAY the known limit of the table, whose value word has no room
@@ -60,7 +62,11 @@
 #define SLOTS (SLOTS0 + SLOTS1)
 #define FROM(g) (g == 0 -> 0 : SLOTS0)
 #define UP_TO(g) (g == 0 -> SLOTS0 : SLOTS)
-#define GENERATION(i) (i < SLOTS0 -> 0 : 1)
+#ifdef STAYS
+#define MAY_STAY(i) (i >= SLOTS0)
+#else
+#define MAY_STAY(i) false
+#endif
 
 #ifdef EQUAL
 #define VALUE(key, round) 5
@@ -74,9 +80,9 @@ byte key_of[SLOTS];  /* slot.key: 0, a key, GONE; generation 0 first, then gener
 byte word_of[SLOTS]; /* slot.value */
 byte first;
 byte newest = 1;
-byte inserters[2];
+byte entered[2];
+byte gone[2];
 byte cursor; /* of generation 0 */
-byte settled;
 
 byte taken[16]; /* how often a value has been removed */
 byte ended;
@@ -136,22 +142,22 @@ inline claim(g, key, word, at)
         fi
     od;
     if
-    :: goto_done -> goto_done = false
+    :: goto_done -> atomic { goto_done = false; gone[g]++ } /* what is there has entered itself */
     :: else -> word_of[at] = word
     fi;
     held = 0
 }
 
-/* Into the newest generation; the caller leaves it. */
+/* Into the newest generation. */
 inline put(key, word, at, g)
 {
     do
     :: g = newest - 1;
-        inserters[g]++;
+        entered[g]++;
 #ifndef BREAK_ENTER_CHECK
         if
         :: newest - 1 == g -> claim(g, key, word, at); break
-        :: newest - 1 != g -> inserters[g]--
+        :: newest - 1 != g -> gone[g]++
         fi
 #else
         claim(g, key, word, at);
@@ -183,7 +189,7 @@ inline move_slot(from)
             atomic {
                 if
                 :: word_of[from] == (FROZEN | moved) -> word_of[from] = MOVED | moved
-                :: else -> word_of[copy] = 0; key_of[copy] = GONE
+                :: else -> word_of[copy] = 0; key_of[copy] = GONE; gone[copy_g]++
                 fi
             };
 #else
@@ -194,6 +200,9 @@ inline move_slot(from)
                 :: else -> goto_done = true /* removed from the original */
                 fi
             };
+#ifdef BREAK_GONE_EARLY
+            gone[0]++;
+#endif
             atomic {
                 if
                 :: !goto_done && word_of[copy] == (COPY | from) -> word_of[copy] = moved
@@ -207,12 +216,15 @@ inline move_slot(from)
 #else
                 word_of[copy] = 0;
                 key_of[copy] = GONE;
+                gone[copy_g]++;
 #endif
                 goto_done = false
             :: else
             fi;
 #endif
-            inserters[copy_g]--;
+#ifndef BREAK_GONE_EARLY
+            gone[0]++;
+#endif
             break
         :: else
         fi
@@ -232,7 +244,6 @@ inline insert(key, value)
     :: else
     fi;
 #endif
-    inserters[spot_g]--;
     spot = 0;
     spot_g = 0
 }
@@ -289,7 +300,7 @@ inline serve(key, at, is_remove)
                 fi
             };
             if
-            :: result != 0 && STATE(word) == PLAIN -> key_of[at] = GONE; break
+            :: result != 0 && STATE(word) == PLAIN -> key_of[at] = GONE; gone[g]++; break
             :: result != 0 && STATE(word) != PLAIN -> break
             :: result == 0
             fi
@@ -367,6 +378,12 @@ proctype Owner(byte key)
     :: round == (key == 1 -> ROUNDS : ROUNDS2) -> break
     :: else ->
         insert(key, VALUE(key, round));
+#ifdef STAYS
+        if
+        :: round + 1 == ROUNDS -> break
+        :: else
+        fi;
+#endif
 #ifndef SHORT
         is_find_next = true;
 #endif
@@ -393,7 +410,7 @@ again:
             fi
         }
     od;
-#if !defined(STRAY) && !defined(SHORT)
+#if !defined(STRAY) && !defined(SHORT) && !defined(STAYS)
     search(key, false);
     assert(result == 0); /* owner */
 #endif
@@ -430,20 +447,23 @@ proctype Mover(bool begins)
     do
     :: atomic { cursor < SLOTS0 -> index = cursor; cursor++ };
         move_slot(index);
-        atomic { settled++; index = 0 }
+        index = 0
     :: cursor == SLOTS0 -> break
     od;
-#ifndef BREAK_SETTLED
+#ifndef BREAK_USED
+#ifdef BREAK_ENTERED_READ_FIRST
+    index = entered[0];
     if
-    :: settled != SLOTS0 -> goto end
-    :: settled == SLOTS0
+    :: gone[0] != index -> goto end
+    :: gone[0] == index
+    fi;
+#else
+    index = gone[0];
+    if
+    :: entered[0] != index -> goto end
+    :: entered[0] == index
     fi;
 #endif
-#ifndef BREAK_INSERTERS
-    if
-    :: inserters[0] != 0 -> goto end
-    :: inserters[0] == 0
-    fi;
 #endif
     atomic {
         if
@@ -483,7 +503,7 @@ proctype Monitor()
         assert(ended == OWNERS + MOVERS + READERS + STRAYS);
         do
         :: i < SLOTS ->
-            assert(word_of[i] == 0 || STATE(word_of[i]) == MOVED || STATE(word_of[i]) == FROZEN_DEAD); /* end */
+            assert(word_of[i] == 0 || STATE(word_of[i]) == MOVED || STATE(word_of[i]) == FROZEN_DEAD || MAY_STAY(i)); /* end */
             i++
         :: else -> break
         od;

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from target import CC
 
 MIB = 1 << 20
 SLACK = 2 * MIB  # the credit of a thread, and what the libc takes for itself
@@ -103,6 +104,16 @@ def test_the_header_needs_nothing_else(tmp_path, compiler, standard):
     flags = ["-std=" + standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-I", str(TOOLS.parent / "include")]
     subprocess.run([compiler, *flags, str(source), "-o", str(tmp_path / "program")], check=True)
     subprocess.run([tmp_path / "program"], check=True)
+
+
+@pytest.mark.parametrize("position", ["-fPIE -pie", "-fno-pie -no-pie"])
+@pytest.mark.parametrize("level", ["-O0", "-O2"])
+def test_the_guard_is_found_wherever_the_code_lies(guard, tmp_path, position, level):
+    (tmp_path / "a.c").write_text('#include "sparkguard.h"\nint main(void) { return 10 + sparkguard_active(); }\n')
+    flags = [level, *position.split(), "-I", str(TOOLS.parent / "include")]
+    subprocess.run([CC, *flags, str(tmp_path / "a.c"), "-o", str(tmp_path / "a")], check=True)
+    assert guard.run([tmp_path / "a"]).returncode == 11
+    assert guard.run([tmp_path / "a"], env={"LD_PRELOAD": None}).returncode == 10
 
 
 # ---- Python -----------------------------------------------------------------------------------------------------------

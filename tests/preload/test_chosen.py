@@ -1,6 +1,7 @@
 """Whom the watchdog chooses among others, by what their seats say. The others are only written down, so nobody ends."""
 
 import contextlib
+import time
 
 import pytest
 from ledger import hash_of
@@ -11,7 +12,7 @@ from test_watched import set_available
 
 OURS = 64 * MIB
 MISSING = 40 * MIB  # of the reserve
-FOR_EVER = 1 << 62  # a watchdog that has looked, whenever it is asked
+AHEAD_NS = 9_000_000_000  # a watchdog that has looked, whenever it is asked: what is 10 s ahead is not believed
 THEIRS, SECOND, CHILD = 20, 21, 22  # numbers of seats
 
 # What the others hold, and whether it is ours to go.
@@ -37,7 +38,8 @@ MISSING_MUCH = dict.fromkeys(
 )
 
 
-def sit_down(place, stack, number=THEIRS, holds=0, shared=0, job="job", watched_ns=FOR_EVER):  # noqa: F811
+def sit_down(place, stack, number=THEIRS, holds=0, shared=0, job="job", watched_ns=None):  # noqa: F811
+    watched_ns = time.monotonic_ns() + AHEAD_NS if watched_ns is None else watched_ns
     fields = {"holds_bounded_bytes": holds, "watched_ns": watched_ns, "job_hash": hash_of(job), "pid": number}
     stack.enter_context(place.ledger.seat(number, **fields))
     if shared != 0:

@@ -4,18 +4,18 @@ build/fault/libsparkguard.so asks tests/preload/fault.c before each call. Whatev
 ends the same way and does not hang; and a process that could not see the machine says so in the report.
 """
 
-import platform
 import struct
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from target import MACHINE
 
 NAMES = ("openat", "fallocate", "flock", "mmap", "pwrite", "madvise", "sysinfo", "getdents")
 NUMBERS = {
     "x86_64": (257, 285, 73, 9, 18, 28, 99, 217),
     "aarch64": (56, 47, 32, 222, 68, 233, 179, 61),
 }
-SYSCALL = dict(zip(NAMES, NUMBERS[platform.machine()]))
+SYSCALL = dict(zip(NAMES, NUMBERS[MACHINE]))
 SAME = "refused\nagain\nrefused\n"
 MIB = 1 << 20
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from target import CC, PYTHON
+from target import CC, EMULATORS_THREADS, PYTHON, SLOWER
 
 MIB = 1 << 20
 SLACK = 2 * MIB
@@ -149,7 +149,8 @@ def test_threads_that_fork_at_once_keep_their_own_signal_masks(guard, program):
 
 
 HANDLERS = """
-#include <pthread.h>
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 static void *kept;
@@ -163,7 +164,13 @@ static void allocate(void)
     free(block);
     munmap(map, 4 << 20);
 }
-__attribute__((constructor)) static void begin(void) { pthread_atfork(allocate, allocate, allocate); }
+__attribute__((constructor)) static void begin(void)
+{
+    void *real = dlvsym(RTLD_NEXT, "__register_atfork", "GLIBC_2.3.2"); /* as by a program of before glibc 2.34 */
+    if (real == 0)
+        real = dlvsym(RTLD_NEXT, "__register_atfork", "GLIBC_2.17");
+    ((int (*)(void *, void *, void *, void *))real)(allocate, allocate, allocate, 0);
+}
 int library(void) { return 1; }
 """
 
@@ -208,11 +215,72 @@ def test_other_libraries_fork_handlers_may_allocate(guard, tmp_path):
     assert entry["refused_count"] == 0 and entry["unmatched_frees"] == 0
 
 
+LOCKING = """
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sys/mman.h>
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static void take(void) { pthread_mutex_lock(&lock); }
+static void give(void) { pthread_mutex_unlock(&lock); }
+void churn(void)
+{
+    take();
+    munmap(mmap(0, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 1 << 20);
+    give();
+}
+__attribute__((constructor)) static void begin(void) { pthread_atfork(take, give, give); }
+"""
+
+CHURN = """
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+void churn(void);
+static volatile int is_over;
+static void *run(void *unused)
+{
+    while (!is_over)
+        churn();
+    return unused;
+}
+int main(void)
+{
+    pthread_t thread;
+    int status;
+    pthread_create(&thread, 0, run, 0);
+    for (int i = 0; i < 200; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            churn();
+            _exit(0);
+        }
+        if (waitpid(child, &status, 0) != child || status != 0)
+            return 1;
+    }
+    is_over = 1;
+    pthread_join(thread, 0);
+    return 0;
+}
+"""
+
+
+@pytest.mark.timeout_seconds(90)
+def test_allocator_that_unmaps_under_a_lock_of_its_fork_handlers_is_not_waited_for_with_ours(guard, tmp_path):
+    """Whoever forks takes the allocator's lock before ours, as whoever unmaps does."""
+    (tmp_path / "locking.c").write_text(LOCKING)
+    (tmp_path / "churn.c").write_text(CHURN)
+    library, churn = tmp_path / "liblocking.so", tmp_path / "churn"
+    subprocess.run([CC, "-shared", "-fPIC", "-o", library, tmp_path / "locking.c", "-pthread"], check=True)
+    subprocess.run([CC, "-o", churn, tmp_path / "churn.c", library, f"-Wl,-rpath,{tmp_path}", "-pthread"], check=True)
+    done = guard.run([churn], timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 # ---- a child that asks for nothing ----
 
 
 def wait_until(condition):
-    end = time.monotonic() + 10
+    end = time.monotonic() + 10 * SLOWER
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -234,7 +302,7 @@ def test_child_that_needs_no_watchdog_and_asks_for_nothing_leaves_no_trace(guard
     with held(guard, [program("fork_silent"), "fork", mib], env={"SPARKGUARD_WATCHDOG": watchdog}) as parent:
         assert int(parent.lines[0]) != parent.pid
         assert [p["pid"] for p in guard.processes()] == [parent.pid]
-        assert len(list(Path(f"/proc/{parent.lines[0]}/task").iterdir())) == 1
+        assert len(list(Path(f"/proc/{parent.lines[0]}/task").iterdir())) == 1 + EMULATORS_THREADS
 
 
 def test_child_that_held_nothing_of_its_own_leaves_nothing_when_it_is_replaced(guard, program):

@@ -15,13 +15,14 @@ import time
 
 import pytest
 from ledger import BEGIN, CHOOSING, EMPTY, FILE_BYTES, FIRST, LEDGER, LIVE, ROOM, SEAT, SEAT_BYTES, SHARING, Ledger, hash_of
-from target import CC
+from target import CC, IS_EMULATED
 from test_admission import GIB, MIB, Machine, in_jail, jail, meminfo, take  # noqa: F401
 
 NEAR = 4 * MIB  # what a small program holds and is promised besides, with the credit of one thread
 LEFT = 8 * GIB  # of 10 GiB when 2 are kept
 KEEP = {"SPARKGUARD_RESERVE": "2G"}
 PATIENCE = 3  # seconds that anybody may be held up by somebody else
+AT_ONCE = 2.5 if IS_EMULATED else 1  # seconds
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
@@ -439,6 +440,32 @@ if libc.syscall(56 if os.uname().machine == "x86_64" else 220, 17, 0, 0, 0, 0) =
     os._exit(0)
 """,
 }
+
+
+def peak_of(place, job="job"):
+    (peak,) = [entry["peak_bytes"] for entry in place.guard.report()["jobs"] if entry["job"] == job]
+    return peak
+
+
+def test_peak_of_a_job_is_what_its_processes_held_together(place):
+    first = place.holder("malloc 100M")
+    place.holder("malloc 900M", {"SPARKGUARD_JOB": "other"})
+    second = place.holder("malloc 200M free 0 mmap 250M free 1")
+    assert first.end() == [] and second.end() == []
+    assert place.take("malloc 120M") == ["ok"]
+    assert 350 * MIB <= peak_of(place) <= 350 * MIB + 2 * NEAR
+
+
+def test_peak_of_a_job_is_of_what_came_in_small_pieces_too(place):
+    first, second = place.holder("small 50000 60M"), place.holder("small 50000 80M")
+    assert first.end() == [] and second.end() == []
+    assert 140 * MIB <= peak_of(place) <= 140 * MIB + 2 * NEAR
+
+
+def test_what_ran_one_after_the_other_was_not_held_together(place):
+    for commands in ("malloc 100M", "malloc 80M", "small 50000 90M"):
+        place.take(commands)
+    assert 100 * MIB <= peak_of(place) <= 100 * MIB + NEAR
 
 
 @pytest.mark.parametrize("how", STARTS)
@@ -879,11 +906,11 @@ def test_who_has_stopped_in_a_request_holds_up_others_for_three_seconds(place, f
     with place.ledger.seat(500, **fields):
         begin = time.monotonic()
         assert place.take("malloc 64M") == ["ENOMEM"]
-        assert PATIENCE - 0.1 <= time.monotonic() - begin < PATIENCE + 1
+        assert PATIENCE - 0.1 <= time.monotonic() - begin < PATIENCE + AT_ONCE
         assert place.take("small 64K 30M") == [30 * MIB]
     begin = time.monotonic()
     place.assert_left(LEFT)
-    assert time.monotonic() - begin < 1
+    assert time.monotonic() - begin < AT_ONCE
 
 
 @pytest.mark.parametrize(
@@ -899,7 +926,7 @@ def test_who_stands_still_is_waited_for_once(place, fields):
         assert tenant.answers == ["ENOMEM"]
         begin = time.monotonic()
         assert tenant.go().ready() == ["ENOMEM", "ENOMEM"]
-        assert time.monotonic() - begin < 1
+        assert time.monotonic() - begin < AT_ONCE
         place.ledger.put("landed_count" if "in_flight_bytes" in fields else "ticket", FIRST + 1, 500)
         tenant.go()
         time.sleep(0.2)
@@ -913,7 +940,7 @@ def test_who_stands_behind_holds_up_nobody(place):
     with place.ledger.seat(500, ticket=1 << 50, asking_bytes=20 * GIB):
         begin = time.monotonic()
         place.assert_left(LEFT)
-        assert time.monotonic() - begin < 1
+        assert time.monotonic() - begin < AT_ONCE
 
 
 def test_who_waits_is_let_in_when_the_other_dies(place):
@@ -923,7 +950,7 @@ def test_who_waits_is_let_in_when_the_other_dies(place):
         time.sleep(0.5)
     begin = time.monotonic()
     assert tenant.ready() == ["ok"]
-    assert time.monotonic() - begin < 1
+    assert time.monotonic() - begin < AT_ONCE
 
 
 @pytest.mark.parametrize("attempt", range(10))
@@ -933,7 +960,7 @@ def test_process_stopped_at_any_instant_keeps_what_it_has_and_no_more(place, att
     os.kill(tenant.pid, signal.SIGSTOP)
     begin = time.monotonic()
     other = place.holder("malloc 5100M")
-    assert time.monotonic() - begin < PATIENCE + 1
+    assert time.monotonic() - begin < PATIENCE + AT_ONCE
     os.kill(tenant.pid, signal.SIGCONT)
     held = [tenant.ready()[-1], *other.answers]
     assert sorted(held) == ["ENOMEM", "ok"], "one of them, and not both"

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from target import SLOWER
 from test_machine import GIB, LEFT, MIB, needs_root, place  # noqa: F401
 
 SOURCE = Path(__file__).parent / "programs/shm_cases.c"
@@ -157,7 +158,7 @@ def test_system_v_of_two_containers_is_two_promises(place):  # noqa: F811
     """Though both have a segment of one number and size, made in one second."""
     place.holder("malloc 6656M")  # 1.5 GiB are left: a second GiB would not fit
     for _ in range(20):
-        text = ATTACH_OWN.format(when=int(time.time()) + 2, size=GIB)
+        text = ATTACH_OWN.format(when=int(time.time()) + 2 * SLOWER, size=GIB)
         tenants = [place.player(text) for _ in range(2)]
         said = sorted(tenant.ready()[0] for tenant in tenants)
         for tenant in tenants:

@@ -12,7 +12,7 @@ BAD = {
     "LIMIT": ("12Q", "64G"),
     "WAIT": ("soon", "30"),
     "DEVICE_RESERVE": ("110%", "1G"),
-    "LARGE": ("10%", "1M"),
+    "LARGE": ("ten", "1M"),
     "FLOOR": ("-1G", "2G"),
     "WATCHDOG": ("maybe", "off|warn|term"),
     "MODE": ("Observe", "enforce|observe"),
@@ -100,6 +100,16 @@ def test_what_is_a_size(guard, root, value, size):
     assert "cannot be read" not in done.stderr
 
 
+def test_large_in_percent_is_of_the_machine(guard, root):
+    """Between reserve and floor only small requests pass: of 16 GiB 1 % is 164 MiB."""
+    program = guard.build / "tests/programs/admit_take"
+    env = {"SPARKGUARD_SYSTEM_ROOT": root, "SPARKGUARD_RESERVE": "11G", "SPARKGUARD_FLOOR": "1G"}
+    for large, most in (("1%", 16 * GIB // 100), ("100M", 100 * MIB)):
+        done = guard.run([program, "largest"], env=env | {"SPARKGUARD_LARGE": large})
+        assert most - 2 * MIB <= int(done.stdout) <= most, large
+        assert "cannot be read" not in done.stderr
+
+
 @pytest.mark.parametrize(
     "name, nearest",
     [
@@ -136,6 +146,11 @@ def test_empty_value_is_as_good_as_unset(guard, root, name):
 def test_several_bad_ones_are_one_line_each(guard):
     done = shell(guard, "/bin/true", RESERVE="x", LIMIT="y", RESERV="z")
     assert len(done.stderr.splitlines()) == 3
+
+
+def test_value_with_a_line_break_is_one_line(guard):
+    (line,) = shell(guard, "/bin/true", LIMIT="1\n2\x1b[2J").stderr.splitlines()
+    assert line.startswith("sparkguard: SPARKGUARD_LIMIT=1?2?[2J cannot be read; ")
 
 
 def test_very_long_value_does_no_harm(guard):

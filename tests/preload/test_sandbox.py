@@ -33,3 +33,12 @@ def test_a_sandboxed_program_lives_and_is_counted(guard):
 def test_what_is_there_is_seen_without_mincore(guard):
     """Promised are half of the block that was touched by half, and the one that was not; not the file in memory."""
     assert 150 * MIB < sandboxed(guard)["promised_bytes"] < 170 * MIB
+
+
+def test_a_program_that_may_not_open_files_any_more_lives(guard):
+    """Its filter came before its first request: nobody has read then what the kernel says of filters, nor can."""
+    done = guard.run([guard.build / "tests/programs/host_sandbox", "blind"], input="\n")
+    if done.returncode == 77:
+        pytest.skip("no seccomp here")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "quiet\n"

@@ -1,9 +1,9 @@
 /*
  * cuda_sim.c - a simulated NVIDIA driver, built as libcuda.so.1, so that everything in front of a driver can be tested
  * on a machine without a GPU. This file: start, errors and cuGetProcAddress. Beside it: sim_device.c, sim_context.c,
- * sim_green.c, sim_graph.c, sim_stream.c, sim_memory.c, sim_managed.c, sim_array.c, sim_pool.c, sim_vmm.c, sim_share.c,
- * sim_multicast.c, sim_query.c (copies too); sim_faults.c reads the environment and plans failures, sim_hold.c delays, sim_ledger.c books, sim_machine.c plays the
- * machine around it, sim_core.c is the ground they stand on.
+ * sim_green.c, sim_graph.c, sim_capture.c, sim_stream.c, sim_memory.c, sim_managed.c, sim_array.c, sim_pool.c, sim_vmm.c,
+ * sim_share.c, sim_multicast.c, sim_query.c (copies too); sim_faults.c reads the environment and plans failures, sim_hold.c
+ * delays, sim_ledger.c books, sim_machine.c plays the machine around it, sim_core.c is the ground they stand on.
  *
  * Link with -Wl,-Bsymbolic: a driver hands out its own functions, whatever a preload exports.
  *

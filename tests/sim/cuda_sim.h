@@ -28,6 +28,12 @@ size_t sgsim_live_bytes(const char *kind);
 unsigned long sgsim_calls(const char *symbol);
 
 /*
+ * How many calls since the first such question came with SIGURG blocked, in a program that does not block it: calls of a
+ * guard that holds a lock of its own meanwhile (preload/lock.h).
+ */
+unsigned long sgsim_blocked_calls(void);
+
+/*
  * Make a later call of the exported symbol fail: nth = 1 is the very next one, -1 every one from now
  * on, 0 forgets all failures planned for it. `code` is a CUresult; 0 stands for out of memory. A
  * call that fails this way is counted and does nothing else. Up to 128 failures can be planned.

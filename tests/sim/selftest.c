@@ -444,6 +444,19 @@ static void test_graphs(void)
     OK(cuGraphLaunch(exec, NULL));
     CHECK(sgsim_live_bytes("device") == 6 * MIB);
     OK(cuGraphDestroy(graph));
+
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    OK(cuStreamSynchronize(NULL));
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    CHECK(mode == CU_STREAM_CAPTURE_MODE_RELAXED);
+    OK(cuStreamEndCapture(stream, &graph));
+    OK(cuGraphDestroy(graph));
+    OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    FAILS(cuStreamSynchronize(NULL), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    FAILS(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    OK(cuStreamDestroy_v2(stream));
 }
 
 static void test_copies(void)

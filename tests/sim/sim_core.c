@@ -14,6 +14,7 @@
 #include "sim_machine.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -35,9 +36,19 @@ struct sgsim_state sgsim;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned long calls[SGSIM_FN_COUNT];
+static unsigned long blocked_calls; /* (atomic) */
+static bool is_blocking_watched;    /* (atomic) a system call more for each of the driver's */
 static struct sgsim_object *free_slots;
-static long owner_pid;                                                                      /* 0 until the first call */
 static __thread const struct sgsim_hold *behind __attribute__((tls_model("initial-exec"))); /* this call */
+static bool is_configured;
+
+/* Wiped by the kernel in every child with memory of its own, and asked without a system call, of which a real driver's
+ * shortest functions make none either. */
+#define PAGE_MOST 65536
+static union {
+    bool is_owner; /* has called, and is no child of who did */
+    char bytes[PAGE_MOST];
+} mark __attribute__((aligned(PAGE_MOST)));
 
 static void fork_prepare(void)
 {
@@ -51,6 +62,7 @@ static void fork_done(void)
 
 static void fork_done_in_child(void)
 {
+    mark.is_owner = false; /* where the kernel does not wipe it */
     sgsim_machine_forget();
     pthread_mutex_unlock(&lock);
 }
@@ -58,21 +70,23 @@ static void fork_done_in_child(void)
 /* A driver is not usable in a child forked after the parent used it; the child is told so, as by a real one. */
 static bool is_forked_child(void)
 {
-    return sgsim.is_initialised && owner_pid != syscall(SYS_getpid);
+    return sgsim.is_initialised && !mark.is_owner;
 }
 
 static void first_call(void)
 {
-    if (owner_pid == 0) {
+    if (!is_configured) {
         sgsim_core_configure();
         sgsim_ledger_configure();
         sgsim_machine_configure();
         sgsim_faults_configure();
         sgsim_hold_configure();
         pthread_atfork(fork_prepare, fork_done, fork_done_in_child);
+        (void)syscall(SYS_madvise, &mark, sizeof mark, 18 /* MADV_WIPEONFORK, Linux 4.14 */);
+        is_configured = true;
     }
     if (!sgsim.is_initialised) /* so that a child forked before cuInit is an owner of its own */
-        owner_pid = syscall(SYS_getpid);
+        mark.is_owner = true;
 }
 
 /* Questions and the ends of contexts still work. */
@@ -82,8 +96,17 @@ static bool is_deaf_to_errors(enum sgsim_function function)
     return strncmp(name, "cuCtx", 5) == 0 || strncmp(name, "cuDevice", 8) == 0 || strncmp(name, "cuGet", 5) == 0;
 }
 
+static void note_blocked(void)
+{
+    sigset_t blocked;
+    if (__atomic_load_n(&is_blocking_watched, __ATOMIC_RELAXED) && pthread_sigmask(SIG_BLOCK, NULL, &blocked) == 0 &&
+        sigismember(&blocked, SIGURG) == 1)
+        __atomic_fetch_add(&blocked_calls, 1, __ATOMIC_RELAXED);
+}
+
 CUresult sgsim_enter(enum sgsim_function function, enum sgsim_need need)
 {
+    note_blocked();
     pthread_mutex_lock(&lock);
     first_call();
     calls[function]++;
@@ -145,6 +168,12 @@ void sgsim_break(int code)
     if (context)
         context->error = (CUresult)code;
     sgsim_quiet_leave();
+}
+
+unsigned long sgsim_blocked_calls(void)
+{
+    __atomic_store_n(&is_blocking_watched, true, __ATOMIC_RELAXED);
+    return __atomic_load_n(&blocked_calls, __ATOMIC_RELAXED);
 }
 
 unsigned long sgsim_calls_of(enum sgsim_function function)

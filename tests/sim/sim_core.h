@@ -103,6 +103,11 @@ struct sgsim_object {
             struct sgsim_object *on[SGSIM_DEPENDENCIES]; /* what it comes behind */
             size_t count;
         } node;
+        struct {
+            const void *thread;
+            CUstreamCaptureMode mode;
+            bool is_broken;
+        } capture; /* of a stream that has an owner */
     } u;
 };
 
@@ -199,6 +204,8 @@ struct sgsim_object *sgsim_vmm_find(CUmemGenericAllocationHandle handle); /* NUL
 struct sgsim_object *sgsim_vmm_handle_new(enum sgsim_kind kind, int device,
                                           size_t size);       /* not booked; one reference */
 struct sgsim_object *sgsim_graph_of_capture(CUstream stream); /* NULL: the stream does not capture */
+CUresult
+sgsim_capture_check(void); /* of a potentially unsafe call: whether a capture prohibits it, and is broken by it */
 CUresult sgsim_graph_capture_alloc(struct sgsim_object *graph, size_t size, int device, CUdeviceptr *pointer);
 CUresult sgsim_graph_capture_free(struct sgsim_object *graph, CUdeviceptr pointer);
 void sgsim_graph_free_block(struct sgsim_object *block);

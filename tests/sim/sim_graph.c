@@ -160,13 +160,7 @@ CUresult CUDAAPI cuGraphAddMemFreeNode(CUgraphNode *out, CUgraph handle, const C
     return sgsim_leave(CUDA_SUCCESS);
 }
 
-/* ---- capture: the graph is the `owner` of its stream, and each node comes behind the one before ---- */
-
-struct sgsim_object *sgsim_graph_of_capture(CUstream stream)
-{
-    const struct sgsim_object *object = sgsim_handle_find(stream, SGSIM_STREAM);
-    return object ? object->owner : NULL;
-}
+/* ---- captured nodes (sim_capture.c): each comes behind the one before ---- */
 
 CUresult sgsim_graph_capture_alloc(struct sgsim_object *graph, size_t size, int device, CUdeviceptr *pointer)
 {
@@ -188,48 +182,6 @@ CUresult sgsim_graph_capture_free(struct sgsim_object *graph, CUdeviceptr pointe
         return CUDA_ERROR_OUT_OF_MEMORY;
     node->backing = (uintptr_t)pointer;
     return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
-{
-    SGSIM_ENTER(cuStreamBeginCapture_v2, SGSIM_NEEDS_CONTEXT);
-    struct sgsim_object *object = sgsim_handle_find(stream, SGSIM_STREAM);
-    (void)mode;
-    if (!object || object->owner)
-        return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
-    object->owner = sgsim_handle_new(SGSIM_GRAPH);
-    return sgsim_leave(object->owner ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
-}
-
-CUresult CUDAAPI cuStreamEndCapture(CUstream stream, CUgraph *graph)
-{
-    SGSIM_ENTER(cuStreamEndCapture, SGSIM_NEEDS_CONTEXT);
-    struct sgsim_object *object = sgsim_handle_find(stream, SGSIM_STREAM);
-    if (!object || !object->owner || !graph)
-        return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
-    *graph = (CUgraph)(void *)object->owner;
-    object->owner = NULL;
-    return sgsim_leave(CUDA_SUCCESS);
-}
-
-static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus *status)
-{
-    CUresult error = status ? sgsim_check_stream(stream) : CUDA_ERROR_INVALID_VALUE;
-    if (error == CUDA_SUCCESS)
-        *status = sgsim_graph_of_capture(stream) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
-    return error;
-}
-
-CUresult CUDAAPI cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
-{
-    SGSIM_ENTER(cuStreamIsCapturing, SGSIM_NEEDS_CONTEXT);
-    return sgsim_leave(is_capturing(stream, status));
-}
-
-CUresult CUDAAPI cuStreamIsCapturing_ptsz(CUstream stream, CUstreamCaptureStatus *status)
-{
-    SGSIM_ENTER(cuStreamIsCapturing_ptsz, SGSIM_NEEDS_CONTEXT);
-    return sgsim_leave(is_capturing(stream, status));
 }
 
 /* ---- questions ---- */

@@ -412,10 +412,10 @@ CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool handle, size_t keep)
 {
     SGSIM_ENTER(cuMemPoolTrimTo, SGSIM_NEEDS_INIT);
     struct sgsim_object *pool = sgsim_pool_find(handle);
-    if (!pool)
-        return sgsim_leave(CUDA_ERROR_INVALID_VALUE);
-    trim(pool, keep);
-    return sgsim_leave(CUDA_SUCCESS);
+    CUresult error = pool ? sgsim_capture_check() : CUDA_ERROR_INVALID_VALUE;
+    if (error == CUDA_SUCCESS)
+        trim(pool, keep);
+    return sgsim_leave(error);
 }
 
 static CUresult get_attribute(const struct sgsim_pool *pool, CUmemPool_attribute attribute, void *value)

@@ -13,7 +13,9 @@ CUresult sgsim_stream_context(CUstream stream, struct sgsim_object **context)
     if (!is_builtin && !object)
         return CUDA_ERROR_INVALID_HANDLE;
     *context = object ? object->next : sgsim_current();
-    return *context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    if (!*context)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    return (*context)->is_active ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 CUresult sgsim_check_stream(CUstream stream)
@@ -59,6 +61,8 @@ CUresult CUDAAPI cuStreamDestroy_v2(CUstream stream)
 static CUresult synchronize(CUstream stream)
 {
     CUresult error = sgsim_check_stream(stream);
+    if (error == CUDA_SUCCESS)
+        error = sgsim_capture_check();
     if (error == CUDA_SUCCESS)
         sgsim_pool_synchronize();
     return error;
@@ -137,6 +141,8 @@ CUresult CUDAAPI cuEventSynchronize(CUevent event)
 {
     SGSIM_ENTER(cuEventSynchronize, SGSIM_NEEDS_CONTEXT);
     CUresult error = check_event(event);
+    if (error == CUDA_SUCCESS)
+        error = sgsim_capture_check();
     if (error == CUDA_SUCCESS)
         sgsim_pool_synchronize();
     return sgsim_leave(error);

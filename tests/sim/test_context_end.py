@@ -2,45 +2,7 @@
 
 import pytest
 from conftest import MIB
-
-# Some of everything in the current context, of 1 MiB where not said otherwise; and what outlives a context.
-FILL = """
-import mmap
-memory = mmap.mmap(-1, 64 * MIB)
-base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-registered = 0
-def fill():
-    global registered
-    taken = [take("cuMemAlloc_v2", MIB)[1], take("cuMemAllocManaged", MIB, c_uint(1))[1], take("cuMemHostAlloc", MIB, c_uint(0))[1]]
-    array = c_uint64()
-    ok(cuda.cuArrayCreate_v2(byref(array), byref(Array(1 << 20, 1, 1, 1))))
-    ok(cuda.cuMipmappedArrayCreate(byref(array), byref(Array3D(1 << 20, 0, 0, 1, 1, 0)), c_uint(1)))
-    ok(cuda.cuMemHostRegister_v2(c_void_p(base + registered * MIB), c_size_t(MIB), c_uint(0)))
-    registered += 1
-    return taken
-def outlive():
-    h = c_uint64()
-    ok(cuda.cuMemCreate(byref(h), c_size_t(2 * MIB), byref(ON_DEVICE), c_ulonglong(0)))
-    return take("cuMemAllocAsync", MIB, None)[1]
-def make(name="cuCtxCreate_v2", device=0):
-    context = c_void_p()
-    before = {"cuCtxCreate_v3": (None, 0), "cuCtxCreate_v4": (None,)}.get(name, ())
-    ok(call(name, byref(context), *before, 0, device))
-    return context
-def current(context):
-    ok(cuda.cuCtxSetCurrent(context))
-def point(**pairs):
-    quiet(device=live("device") + live("array"), pinned=live("pinned"), managed=live("managed"), registered=live("registered"), **pairs)
-ok(cuda.cuInit(0))
-"""
-
-
-def figures(said, entry):
-    theirs = (said.device, said.pinned, said.managed, said.registered)
-    domains = entry["domains"]
-    assert (*(domains[d]["live_bytes"] for d in ("device", "pinned", "managed")), entry["registered_bytes"]) == theirs
-    assert entry["unmatched_frees"] == 0
-    return [size // MIB for size in theirs]
+from contexts import BESIDE, FILL, figures
 
 
 @pytest.mark.parametrize("create", ["cuCtxCreate", "cuCtxCreate_v2", "cuCtxCreate_v3", "cuCtxCreate_v4"])
@@ -129,6 +91,25 @@ point()
     assert [figures(*point) for point in points] == [before, before, [8, 2, 2, 2], [48, 2, 2, 2], [8, 2, 2, 2]]
 
 
+@pytest.mark.parametrize("devices, last, left", [(8, 7, 0), (9, 7, 2 * MIB), (9, 8, 2 * MIB)])
+def test_eighth_device_gives_back_unless_it_stands_for_more(sim, devices, last, left):
+    """The guard tells seven devices and the rest apart."""
+    done = sim.script(
+        f"""
+for device in range({devices}):
+    start(device)
+    ok(take("cuMemAlloc_v2", MIB)[0])
+for device in range(7):
+    ok(cuda.cuDevicePrimaryCtxReset_v2(device))
+ok(cuda.cuDevicePrimaryCtxReset_v2({last}))
+say(held=live())
+""",
+        SGSIM_DEVICES=str(devices),
+    )
+    assert done.process["domains"]["device"]["live_bytes"] == left
+    assert done.held == (devices - 8) * MIB
+
+
 @pytest.mark.parametrize("release", ["cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRelease_v2"])
 def test_primary_context_gives_back_with_its_last_release(sim, release):
     points = sim.script_points(
@@ -150,14 +131,7 @@ point()
     assert [figures(*point) for point in points] == [[3, 1, 1, 1], [0, 0, 0, 0], [3, 1, 1, 1]]
 
 
-ALL = """
-import threading
-def elsewhere(work):
-    t = threading.Thread(target=work); t.start(); t.join()
-kept = []
-def inside(symbol, work):
-    kept.append(ctypes.CFUNCTYPE(None)(lambda: elsewhere(work)))
-    cuda.sgsim_inside(symbol.encode(), 1, kept[-1])
+ALL = BESIDE + """
 def of(context, work):
     def run():
         ok(cuda.cuCtxSetCurrent(context))
@@ -214,7 +188,7 @@ for context in contexts[25:-2]:
     fail("cuCtxDestroy_v2", 1, 700)
     assert cuda.cuCtxDestroy_v2(context) == 700
     ok(cuda.cuCtxDestroy_v2(context))
-inside("cuCtxDestroy_v2", lambda: ok(cuda.cuCtxDestroy_v2(contexts[-2]))) # the last two that share a slot
+beside("inside", "cuCtxDestroy_v2", lambda: ok(cuda.cuCtxDestroy_v2(contexts[-2]))) # the last two that share a slot
 ok(cuda.cuCtxDestroy_v2(contexts[-1]))
 quiet(held=live())
 again = make(); fill()
@@ -244,7 +218,7 @@ def free():
     ok(cuda.cuArrayDestroy(array)); ok(cuda.cuMemHostUnregister(c_void_p(base)))
     ok(take("cuMemAlloc_v2", MIB)[0])
 point()
-inside(ender, of(context, free))
+beside("inside", ender, of(context, free))
 fail(ender, 1, 700)
 assert end(context, ender) == 700
 point()
@@ -264,12 +238,12 @@ def test_free_that_fails_since_its_context_ended_meanwhile_invents_nothing(sim, 
 context, ender = {kind}()
 first, second, third = fill()
 point()
-inside("cuMemFree_v2", lambda: ok(end(context, ender)))
+beside("inside", "cuMemFree_v2", lambda: ok(end(context, ender)))
 assert cuda.cuMemFree_v2(c_uint64(first)) != 0
 point()
 context, ender = {kind}()
 first, second, third = fill()
-inside("cuMemFreeHost", lambda: (fail(ender, 1, 700), end(context, ender)))
+beside("inside", "cuMemFreeHost", lambda: (fail(ender, 1, 700), end(context, ender)))
 fail("cuMemFreeHost", 1, 700)
 assert cuda.cuMemFreeHost(c_uint64(third)) == 700
 point()
@@ -277,7 +251,7 @@ ok(cuda.cuMemFreeHost(c_uint64(third)))
 def failing():
     fail("cuMemFree_v2", 1, 700)
     assert cuda.cuMemFree_v2(c_uint64(first)) == 700
-inside(ender, of(context, failing))
+beside("inside", ender, of(context, failing))
 ok(end(context, ender))
 point()
 """
@@ -304,7 +278,7 @@ def begin():
     free.start()
     while not os.path.exists({until!r} + ".held"):
         time.sleep(0.001)
-inside(ender, begin)
+beside("inside", ender, begin)
 fail(ender, {0 if is_ended else 1}, 700)
 assert (end(context, ender) == 0) is {is_ended}
 open({until!r}, "w").close()

@@ -1,24 +1,9 @@
 """Ends of contexts beside other threads' calls: no byte is lost, and none is invented."""
 
 import pytest
-from conftest import MIB
-from test_context_end import FILL, figures
+from contexts import BESIDE, FILL, figures
 
-# While the driver is in the next call of `symbol`, before it or behind what it does, another thread does `work`. If that waits
-# for the first, as it may, the first goes on all the same.
-BESIDE = """
-import threading
-others, kept = [], []
-def beside(when, symbol, work):
-    def begin():
-        others.append(threading.Thread(target=work))
-        others[-1].start()
-        others[-1].join(3)
-    kept.append(ctypes.CFUNCTYPE(None)(begin))
-    getattr(cuda, "sgsim_" + when)(symbol.encode(), 1, kept[-1])
-def rest():
-    while others:
-        others.pop().join()
+SCRIPT = FILL + BESIDE + """
 def retain():
     context = c_void_p()
     ok(cuda.cuDevicePrimaryCtxRetain(byref(context), 0))
@@ -40,19 +25,46 @@ KINDS = ["cuMemAlloc_v2", "cuMemHostAlloc", "cuArrayCreate_v2", "cuMemHostRegist
 @pytest.mark.parametrize("end", ["destroy", "reset", "release"])
 def test_allocation_whose_context_ends_before_it_returns_is_gone(sim, kind, end):
     [(said, entry)] = sim.script_points(
-        FILL
-        + BESIDE
+        SCRIPT
         + f"""
 home = make() if "{end}" == "destroy" else retain()
 current(home)
 ends = {{"destroy": lambda: cuda.cuCtxDestroy_v2(home), "reset": lambda: cuda.cuDevicePrimaryCtxReset_v2(0), "release": lambda: cuda.cuDevicePrimaryCtxRelease_v2(0)}}
 beside("behind", "{kind}", lambda: ok(ends["{end}"]()))
 ok(TAKE["{kind}"]())
-rest()
+assert not has_waited()
 point()
 """
     )
     assert figures(said, entry) == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("call", ["cuMemAllocAsync", "cuMemFreeAsync"])
+def test_block_whose_device_is_reset_and_used_anew_before_it_is_known_is_gone(sim, call):
+    """Its pool has other blocks by then, and cannot say of this one that it went."""
+    [(said, entry)] = sim.script_points(
+        SCRIPT
+        + f"""
+current(retain())
+def allocate():
+    result, block = take("cuMemAllocAsync", MIB, None)
+    ok(result)
+    return block
+def work():
+    ok(cuda.cuDevicePrimaryCtxReset_v2(0))
+    current(retain())
+    allocate()
+first, second = allocate(), allocate()
+beside("behind" if "Alloc" in "{call}" else "inside", "{call}", work)
+assert (allocate() if "Alloc" in "{call}" else cuda.cuMemFreeAsync(c_uint64(second), None)) != 0
+assert not has_waited()
+point(taken=4 if "Alloc" in "{call}" else 3)
+"""
+    )
+    device = entry["domains"]["device"]
+    assert (device["allocations"], device["frees"]) == (said.taken, said.taken - 1)
+    assert figures(said, entry) == [32, 0, 0, 0] and entry["unmatched_frees"] == 0
+    assert [b["count"] for b in entry["blocks"] if b["domain"] == "device"] == [1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -61,8 +73,7 @@ point()
 def test_allocation_in_a_context_that_is_ending_goes_with_it(sim, kind, end, when):
     """It was not there yet when what was in the context was looked for; behind the end it is refused by the driver."""
     [(said, entry)] = sim.script_points(
-        FILL
-        + BESIDE
+        SCRIPT
         + f"""
 home = make() if "{end}" == "destroy" else retain()
 results = []
@@ -72,7 +83,7 @@ def work():
 symbol = "cuCtxDestroy_v2" if "{end}" == "destroy" else "cuDevicePrimaryCtxReset_v2"
 beside("{when}", symbol, work)
 ok(cuda.cuCtxDestroy_v2(home) if "{end}" == "destroy" else cuda.cuDevicePrimaryCtxReset_v2(0))
-rest()
+assert not has_waited()
 point(taken=results.count(0))
 """
     )
@@ -84,8 +95,7 @@ point(taken=results.count(0))
 def test_primary_context_that_is_made_anew_beside_its_last_release_keeps_what_is_in_it(sim, symbol):
     """The old one's memory is gone and the new one's is not, wherever in the release the other thread comes."""
     [(said, entry)] = sim.script_points(
-        FILL
-        + BESIDE
+        SCRIPT
         + f"""
 current(retain())
 fill()
@@ -95,7 +105,7 @@ def work():
     fill()
 beside("behind", "{symbol}", work)
 ok(cuda.cuDevicePrimaryCtxRelease_v2(0))
-rest()
+assert not has_waited()
 point()
 """
     )
@@ -105,15 +115,14 @@ point()
 def test_primary_context_that_ends_beside_a_retain_is_known_to_have(sim):
     """The retain began when it was active, and made a new one."""
     [(said, entry)] = sim.script_points(
-        FILL
-        + BESIDE
+        SCRIPT
         + """
 current(retain())
 fill()
 beside("inside", "cuDevicePrimaryCtxRetain", lambda: ok(cuda.cuDevicePrimaryCtxRelease_v2(0)))
 current(retain())
 fill()
-rest()
+assert not has_waited()
 point()
 """
     )
@@ -124,8 +133,7 @@ point()
 def test_allocation_that_finds_a_new_primary_context_is_counted(sim, kind):
     """The one it was asked for in ended, and another thread made a new one, before the driver came to it."""
     points = sim.script_points(
-        FILL
-        + BESIDE
+        SCRIPT
         + f"""
 current(retain())
 fill()
@@ -134,7 +142,7 @@ def work():
     retain()
 beside("inside", "{kind}", work)
 ok(TAKE["{kind}"]())
-rest()
+assert not has_waited()
 point()
 ok(cuda.cuDevicePrimaryCtxReset_v2(0))
 point()
@@ -147,8 +155,7 @@ point()
 
 def test_release_that_is_not_the_last_gives_nothing_back_where_the_driver_does_not_say(sim):
     [(said, entry)] = sim.script_points(
-        FILL
-        + BESIDE
+        SCRIPT
         + """
 current(retain())
 retain()

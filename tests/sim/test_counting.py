@@ -28,6 +28,7 @@ def test_storm_of_all_calls_agrees_with_the_simulator_at_every_quiet_point(sim, 
         assert sum(d["allocations"] for d in domains) == said.taken
         assert sum(d["frees"] for d in domains) == said.given
         assert entry["unmatched_frees"] == 0
+        assert said.blocked == 0  # the driver is never called with a lock of ours held
     said, entry = points[-1]
     assert (said.device, said.pinned, said.managed, said.pools, said.registered) == (0, 0, 0, 0, 0)
     assert said.taken == said.given > 5000

@@ -89,6 +89,96 @@ int cu(void) { return 45; }
 """
 
 
+ASKS_LIBC = """
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int count, char **words)
+{
+    void *handle = dlopen("libcuda.so.1", RTLD_NOW), *context;
+    void *(*look)(void *, const char *) = (void *(*)(void *, const char *))dlsym(dlopen(words[1], RTLD_LAZY), "dlsym");
+    int result = ((int (*)(int))look(handle, "cuInit"))(0);
+    result |= ((int (*)(void **, int))look(handle, "cuDevicePrimaryCtxRetain"))(&context, 0);
+    result |= ((int (*)(void *))look(handle, "cuCtxSetCurrent"))(context);
+    unsigned long long out;
+    printf("begun %d\\nlarge %d\\n", result, ((int (*)(unsigned long long *, unsigned long))look(handle, "cuMemAlloc_v2"))(&out, 128 << 20));
+    printf("next %d\\n", look(RTLD_NEXT, "main") == NULL);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("library", ["libc.so.6", "libdl.so.2"])
+def test_dlsym_that_the_libc_gives_by_name_is_a_door_too(sim, library):
+    done = sim.values([sim.compile("asks", ASKS_LIBC, "-ldl"), library], **LIMIT)
+    assert (done.begun, done.large, done.next) == (0, OUT_OF_MEMORY, 1)
+
+
+WRAPPER = """
+#include <dlfcn.h>
+int calls;
+int cuMemAlloc_v2(unsigned long long *p, unsigned long n)
+{
+    int (*real)(unsigned long long *, unsigned long) = 0;
+    if (calls++ < 9)
+        real = (int (*)(unsigned long long *, unsigned long))dlsym(dlopen("libcuda.so.1", RTLD_LAZY), "cuMemAlloc_v2");
+    return real ? real(p, n) : 999;
+}
+int calls_of(void) { return calls; }
+"""
+
+
+def test_function_that_wraps_the_drivers_is_called_once_and_counted_once(sim):
+    """A library between the program and the driver, with the driver's names: nobody may lead it back to itself."""
+    library = sim.compile("libwrapper.so", WRAPPER, "-shared", "-fPIC")
+    done = sim.script(
+        f"""
+wrapper = ctypes.CDLL({str(library)!r})
+out = c_uint64(77)
+wrapper.cuMemAlloc_v2 # before the driver's own
+start()
+say(wrapped=wrapper.cuMemAlloc_v2(byref(out), c_size_t(MIB)), calls=wrapper.calls_of())
+say(own=take("cuMemAlloc_v2", MIB)[0], still=wrapper.calls_of(), held=live())
+say(refused=wrapper.cuMemAlloc_v2(byref(out), c_size_t(128 * MIB)))
+""",
+        **LIMIT,
+    )
+    assert (done.wrapped, done.calls, done.own, done.still, done.refused) == (0, 1, 0, 1, OUT_OF_MEMORY)
+    assert done.held == done.process["domains"]["device"]["live_bytes"] == 2 * MIB
+
+
+TWO_DRIVERS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+static int take(void *handle)
+{
+    void *context;
+    unsigned long long out;
+    if (((int (*)(int))dlsym(handle, "cuInit"))(0) || ((int (*)(void **, int))dlsym(handle, "cuDevicePrimaryCtxRetain"))(&context, 0) ||
+        ((int (*)(void *))dlsym(handle, "cuCtxSetCurrent"))(context))
+        return 1;
+    int result = ((int (*)(unsigned long long *, unsigned long))dlsym(handle, "cuMemAlloc_v2"))(&out, 1 << 20);
+    return result ? result : ((unsigned long (*)(const char *))dlsym(handle, "sgsim_live_bytes"))("device") == 1 << 20 ? 0 : 2;
+}
+int main(int count, char **words)
+{
+    void *apart = words[1] ? dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW) : 0, *own = dlopen("libcuda.so.1", RTLD_NOW);
+    apart = apart ? apart : dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW);
+    int one = words[1] ? take(apart) : take(own), two = words[1] ? take(own) : take(apart);
+    printf("one %d\\ntwo %d\\n", one, two);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("first", [[], ["apart"]])
+def test_driver_of_another_namespace_is_its_own(sim, first):
+    """What dlmopen brought bypasses the guard; but no call of the one may reach the other."""
+    done = sim.values([sim.compile("two", TWO_DRIVERS, "-ldl"), *first])
+    assert (done.one, done.two) == (0, 0)
+    assert done.process["domains"]["device"]["live_bytes"] == MIB
+
+
 def test_names_that_only_begin_like_cuda_pass_untouched(sim):
     library = sim.compile("libtiny.so", TINY, "-shared", "-fPIC")
     done = sim.script(
@@ -460,6 +550,46 @@ TAIL_CALLER = """
 int cudaMalloc(void **, unsigned long);
 int user_malloc(void **p, unsigned long n) { return cudaMalloc(p, n); }
 """
+
+TRACKER = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+int seen;
+int cudaMalloc(void **p, size_t n)
+{
+    int (*next)(void **, size_t) = (int (*)(void **, size_t))dlsym(RTLD_NEXT, "cudaMalloc");
+    return seen++ < 9 ? next(p, n) : 999;
+}
+int seen_of(void) { return seen; }
+"""
+TRACKED = """
+#include <stdio.h>
+#include <stddef.h>
+int user_malloc(void **p, size_t n), user_peek(void), seen_of(void);
+int main(void)
+{
+    void *p;
+    int small = user_malloc(&p, 1 << 20), large = user_malloc(&p, 128 << 20);
+    printf("small %d\\nlarge %d\\npeek %d\\nseen %d\\n", small, large, user_peek(), seen_of());
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_other_preload_that_wraps_cudamalloc_sees_each_call_once(sim, is_first):
+    """Ahead of the guard it must not be led back to itself, and behind it not be passed over."""
+    runtime = sim.build / "sim" / "libcudart.so.13"
+    library = sim.compile("libuser.so", USER, "-shared", "-fPIC", "-O1", str(runtime))
+    tracker = sim.compile("libtracker.so", TRACKER, "-shared", "-fPIC")
+    program = sim.compile("tracked", TRACKED, str(library), str(tracker), f"-Wl,-rpath,{sim.scratch}:{sim.build / 'sim'}")
+    order = [tracker, sim.guard.library] if is_first else [sim.guard.library, tracker]
+    done = sim.guard.run([program], preload=order, env=sim.env | LIMIT)
+    assert done.returncode == 0, done.stderr
+    assert values(done.stdout) == values(f"small 0\nlarge {OUT_OF_MEMORY}\npeek {OUT_OF_MEMORY}\nseen 2\n")
+    assert done.process()["domains"]["device"]["live_bytes"] == MIB
+
 
 
 @pytest.mark.parametrize("level", ["-O0", "-O2"])

@@ -89,12 +89,26 @@ say(without="-".join(map(str, six())))
     assert done.process is None or done.process["refused_count"] == 0
 
 
-def test_memcreate_needs_no_context_and_is_judged_and_counted_without_one(sim):
+NO_CONTEXT = "ok(cuda.cuInit(0))"
+# Another thread has destroyed it, and it is still this one's current one.
+DEAD_CONTEXT = """
+import threading
+context = c_void_p()
+start()
+ok(cuda.cuCtxCreate_v2(byref(context), 0, 0))
+ender = threading.Thread(target=cuda.cuCtxDestroy_v2, args=[context])
+ender.start(); ender.join()
+assert cuda.cuCtxGetDevice(byref(c_int())) == 709 # CUDA_ERROR_CONTEXT_IS_DESTROYED
+"""
+
+
+@pytest.mark.parametrize("context", [NO_CONTEXT, DEAD_CONTEXT], ids=["none", "dead"])
+def test_memcreate_needs_no_context_and_is_judged_and_counted_without_one(sim, context):
     """cuda.h asks for no current context, and the simulated driver for none."""
     points = sim.script_points(
         SIX
+        + context
         + """
-ok(cuda.cuInit(0))
 h = c_uint64()
 say(large=create()[0], small=cuda.cuMemCreate(byref(h), c_size_t(4 * MIB), byref(ON_DEVICE), c_ulonglong(0)))
 quiet()
@@ -108,6 +122,21 @@ quiet()
     assert held["domains"]["device"]["live_bytes"] == 4 * MIB
     assert after["domains"]["device"]["live_bytes"] == 0
     assert [r["domain"] for r in after["refusals"]] == ["device"]
+
+def test_dead_context_makes_a_default_stream_the_drivers_to_answer(sim):
+    done = sim.script(
+        DEAD_CONTEXT
+        + """
+pool, out = c_void_p(), c_uint64()
+ok(cuda.cuDeviceGetDefaultMemPool(byref(pool), 0))
+say(current=take("cuMemAllocAsync", 128 * MIB, None)[0], ptsz=take("cuMemAllocAsync_ptsz", 128 * MIB, c_void_p(2))[0])
+say(named=cuda.cuMemAllocFromPoolAsync(byref(out), c_size_t(128 * MIB), pool, None))
+""",
+        SPARKGUARD_LIMIT="64M",
+    )
+    assert (done.current, done.ptsz, done.named) == (709, 709, 709)
+    assert done.process["refused_count"] == 0
+
 
 
 @pytest.mark.parametrize("code", [ILLEGAL_ADDRESS, 719, 999, 4, OUT_OF_MEMORY])

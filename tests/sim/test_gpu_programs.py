@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import GIB
+from conftest import GIB, NATIVE
 
 SUITE = Path(__file__).resolve().parents[1] / "gpu"
 sys.path.append(str(SUITE))
@@ -61,9 +61,9 @@ def available_bytes():
     return MACHINE
 
 
-def test_suite_that_finds_no_real_driver_says_so_and_skips_everything(build):
+def test_suite_that_finds_no_real_driver_says_so_and_skips_everything():
     results = (SUITE / "RESULTS.md").read_bytes()
-    env = os.environ | {"LD_LIBRARY_PATH": str(build / "sim")}
+    env = os.environ | {"LD_LIBRARY_PATH": str(NATIVE / "sim")}
     done = subprocess.run([SUITE / "run"], env=env, capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     sentence, summary = done.stdout.splitlines()

@@ -3,6 +3,7 @@ busy change (nothing), and what it costs."""
 
 import pytest
 from conftest import MIB, OUT_OF_MEMORY
+from contexts import BESIDE
 
 SEGMENT = 32 * MIB  # what a pool of the simulator reserves at once
 
@@ -302,6 +303,89 @@ say(fits=take("cuMemAlloc_v2", 40 * MIB)[0], device=live("device"))
     assert live(done.process) == done.device == 40 * MIB
 
 
+# ---- beside other threads -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["inside", "behind"])
+@pytest.mark.parametrize("nth, call", [(3, "from_pool(MIB, pool)"), (1, "free(p)"), (1, "ok(cuda.cuCtxSynchronize())")])
+def test_nobody_waits_while_a_pool_is_asked(sim, when, nth, call):
+    """Who asks may wait in the driver for a thread that waits for us."""
+    [(said, entry)] = sim.script_points(
+        POOLS
+        + BESIDE
+        + f"""
+start()
+pool, other = new_pool(), new_pool()
+_, p = from_pool(MIB, pool)
+def work():
+    start()
+    h = c_uint64()
+    ok(cuda.cuMemCreate(byref(h), c_size_t(2 * MIB), byref(ON_DEVICE), c_ulonglong(0)))
+    ok(cuda.cuMemRelease(h))
+    from_pool(MIB, other)
+    free(from_pool(64 * MIB, pool)[1])
+beside("{when}", "cuMemPoolGetAttribute", work, {nth})
+{call}
+quiet(waited=has_waited(), begun=len(waiting), device=live("device"))
+"""
+    )
+    assert (said.begun, said.waited) == (1, "False")
+    assert live(entry) == said.device
+    assert entry["unmatched_frees"] == 0
+
+
+@pytest.mark.parametrize("call", ["from_pool(40 * MIB, pool)", "free(q)"])
+def test_answer_that_another_thread_has_overtaken_is_not_charged(sim, call):
+    [(said, entry)] = sim.script_points(
+        POOLS
+        + BESIDE
+        + f"""
+start()
+pool = new_pool()
+_, q = from_pool(40 * MIB, pool)
+def work():
+    start()
+    {call}
+    ok(cuda.cuCtxSynchronize())
+beside("behind", "cuMemPoolGetAttribute", work)
+ok(cuda.cuCtxSynchronize())
+quiet(waited=has_waited(), device=live("device"))
+"""
+    )
+    assert said.waited == "False"
+    assert live(entry) == said.device
+
+
+def test_pool_is_not_destroyed_while_it_is_asked(sim):
+    """Another thread's synchronisation asks all pools; the driver may not be asked about one that is gone."""
+    [(said, entry)] = sim.script_points(
+        POOLS
+        + """
+import threading, time
+start()
+pool, order, begun = new_pool(), [], threading.Event()
+free(from_pool(MIB, pool)[1])
+def destroy():
+    start()
+    begun.set()
+    ok(cuda.cuMemPoolDestroy(pool))
+    order.append("destroyed")
+def ask():
+    other.start()
+    begun.wait()
+    other.join(0.3)  # as long as a destruction needs that waits for nobody
+    order.append("answered")
+other, inside = threading.Thread(target=destroy), ctypes.CFUNCTYPE(None)(ask)
+cuda.sgsim_inside(b"cuMemPoolGetAttribute", 1, inside)
+ok(cuda.cuCtxSynchronize())
+other.join()
+quiet(order=",".join(order), device=live("device"))
+"""
+    )
+    assert said.order == "answered,destroyed"
+    assert live(entry) == said.device == 0
+
+
 # ---- cost -----------------------------------------------------------------------------------------------------------
 
 
@@ -332,3 +416,34 @@ say(take=a, take_on_stream=b, free=c, memalloc=d, memfree=e)
 """
     )
     assert (done.take, done.take_on_stream, done.free, done.memalloc, done.memfree) == (6, 6, 1, 1, 0)
+
+
+@pytest.mark.parametrize("mode, who", [(0, "another"), (2, "another"), (0, "itself"), (1, "itself")])
+def test_growth_given_back_breaks_no_capture(sim, mode, who):
+    """Potentially unsafe calls break a capture of their own thread, and a global one of any other (cuda.h)."""
+    done = sim.script(
+        POOLS
+        + f"""
+import threading
+start()
+context, graph = c_void_p(), c_void_p()
+ok(cuda.cuCtxGetCurrent(byref(context)))
+capturing, other = stream(), stream()
+ok(cuda.cuStreamBeginCapture_v2(capturing, {mode}))
+def ask():
+    ok(cuda.cuCtxSetCurrent(context))
+    say(result=take("cuMemAllocAsync", MIB, other)[0])
+if "{who}" == "itself":
+    ask()
+else:
+    thread = threading.Thread(target=ask)
+    thread.start(); thread.join()
+say(held=live("device"), captured=cuda.cuStreamEndCapture(capturing, byref(graph)))
+ok(cuda.cuStreamBeginCapture_v2(capturing, 1))
+say(mode_stays=cuda.cuStreamSynchronize(other))
+""",
+        SPARKGUARD_LIMIT="24M",
+        SGSIM_STREAMS="busy",
+    )
+    assert (done.result, done.held, done.captured) == (OUT_OF_MEMORY, 0, 0)
+    assert done.mode_stays == 900  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: the thread's mode is as it was

@@ -2,6 +2,7 @@
 
 import pytest
 from conftest import GIB, MIB, OUT_OF_MEMORY
+from target import FEWER_ROUNDS
 
 SPARK = 1217 * GIB // 10 // 4096 * 4096
 
@@ -135,32 +136,32 @@ def test_second_device_is_counted_as_itself(sim):
 
 @pytest.mark.parametrize("call", ["cuMemAlloc_v2", "cuMemHostAlloc", "cuMemAllocManaged"])
 def test_of_two_that_ask_at_once_exactly_one_gets_what_fits_once(sim, call):
-    machine = sim.machine(16 * GIB)
-    done = sim.values([sim.program("cuda_race"), "once", call, 9 * GIB, 200], **machine)
+    machine, rounds = sim.machine(16 * GIB), 200 // FEWER_ROUNDS
+    done = sim.values([sim.program("cuda_race"), "once", call, 9 * GIB, rounds], **machine)
     assert (done.both, done.none, done.others) == (0, 0, 0)
-    assert done.process["refused_count"] == 200
+    assert done.process["refused_count"] == rounds
     if call != "cuMemAllocManaged":
         assert sim.available_bytes() == 16 * GIB
 
 
 def test_of_two_that_ask_at_once_exactly_one_gets_what_fits_the_limit_once(sim):
-    done = sim.values([sim.program("cuda_race"), "once", "cuMemAlloc_v2", 40 * MIB, 200], SPARKGUARD_LIMIT="64M")
+    done = sim.values([sim.program("cuda_race"), "once", "cuMemAlloc_v2", 40 * MIB, 200 // FEWER_ROUNDS], SPARKGUARD_LIMIT="64M")
     assert (done.both, done.none, done.others) == (0, 0, 0)
 
 
 def test_of_two_that_ask_at_once_exactly_one_gets_what_fits_the_device_once(sim):
     variables = {"SGSIM_KIND": "discrete", "SGSIM_MEMORY": "12G", "SPARKGUARD_DEVICE_RESERVE": "2G"} | sim.machine(16 * GIB)
-    done = sim.values([sim.program("cuda_race"), "once", "cuMemAlloc_v2", 5 * GIB + 1, 10000], **variables)
+    done = sim.values([sim.program("cuda_race"), "once", "cuMemAlloc_v2", 5 * GIB + 1, 10000 // FEWER_ROUNDS], **variables)
     assert (done.both, done.none, done.others) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("variables", [{"SPARKGUARD_LIMIT": "100M"}, {"SPARKGUARD_LIMIT": "100M", "SGSIM_KIND": "discrete"}])
 def test_two_that_both_fit_the_limit_are_never_refused(sim, variables):
     """Between the driver's answer and the end of a request its bytes must not count twice."""
-    done = sim.values([sim.program("cuda_race"), "apart", "cuMemAlloc_v2", 40 * MIB, 50000], **variables)
+    done = sim.values([sim.program("cuda_race"), "apart", "cuMemAlloc_v2", 40 * MIB, 50000 // FEWER_ROUNDS], **variables)
     assert (done.refused, done.others) == (0, 0), done.stderr
 
 
 def test_two_that_both_fit_the_machine_are_never_refused(sim):
-    done = sim.values([sim.program("cuda_race"), "apart", "cuMemAlloc_v2", 5 * GIB, 1000], **sim.machine(16 * GIB))
+    done = sim.values([sim.program("cuda_race"), "apart", "cuMemAlloc_v2", 5 * GIB, 1000 // FEWER_ROUNDS], **sim.machine(16 * GIB))
     assert (done.refused, done.others) == (0, 0), done.stderr

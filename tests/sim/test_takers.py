@@ -168,6 +168,24 @@ say(current=device.value, ended=cuda.cuDevicePrimaryCtxRelease_v2(1))
     assert (done.current, done.ended != 0) == (0, True), "neither the current device nor a retention stays changed"
 
 
+def test_ninth_device_is_not_judged_by_the_eighth(sim):
+    """They share a number, and the current one is asked."""
+    done = sim.script(
+        """
+for device in range(8):
+    start(device)
+say(eighth=take("cuMemAlloc_v2", 6 * GIB)[0], full=take("cuMemAlloc_v2", 3 * GIB)[0])
+start(8)
+say(ninth=take("cuMemAlloc_v2", 6 * GIB)[0], rest=take("cuMemAlloc_v2", 2 * GIB)[0], reached=calls("cuMemAlloc_v2"))
+""",
+        SGSIM_KIND="discrete",
+        SGSIM_DEVICES="9",
+        SGSIM_MEMORY="8G",
+        SPARKGUARD_DEVICE_RESERVE="1G",
+    )
+    assert (done.eighth, done.full, done.ninth, done.rest, done.reached) == (0, OUT_OF_MEMORY, 0, OUT_OF_MEMORY, 2)
+
+
 # ---- graphs -------------------------------------------------------------------------------------------------------
 
 GRAPH = """
@@ -310,6 +328,25 @@ say(apart=launch(instantiate(apart)[1]))
     )
     assert (done.chained, done.held, done.captured, done.still, done.apart) == (0, 50 * MIB, 0, 50 * MIB, OUT_OF_MEMORY)
     assert [refusal["size_bytes"] for refusal in done.process["refusals"]] == [90 * MIB]
+
+
+def test_graph_on_two_devices_counts_on_both_and_is_judged_as_a_whole(sim):
+    done = sim.script(
+        GRAPH
+        + """
+start(1)
+start(0)
+def on_both(size):
+    g, _ = graph()
+    for device in 1, 0:
+        ok(cuda.cuGraphAddMemAllocNode(byref(node), g, None, c_size_t(0), byref(Alloc(PoolProps(1, 0, Location(1, device)), None, 0, size, 0))))
+    return instantiate(g)[1]
+say(large=launch(on_both(40 * MIB)), small=launch(on_both(20 * MIB)), held=live("device"))
+""",
+        SGSIM_DEVICES="2",
+        SPARKGUARD_LIMIT="64M",
+    )
+    assert (done.large, done.small, done.held, live(done.process)) == (OUT_OF_MEMORY, 0, 40 * MIB, 40 * MIB)
 
 
 # One graph of ten nodes of 10 MiB each, which all use the same 10 MiB one after the other, as CUDA's may.

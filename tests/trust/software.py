@@ -1,6 +1,8 @@
 """Real software twice, without the guard and with it, and what must be the same."""
 
+import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -48,6 +50,30 @@ def results(junit):
         bad = [word for word in ("failure", "error", "skipped") if case.find(word) is not None]
         said[case.get("name")] = bad[0] if bad else "passed"
     return said
+
+
+# Those that are about what a server holds, how it forks to save, and what it loads again. Of what is corrupt it asks for exabytes
+# and is refused them, which is no complaint: corrupt-dump is left out.
+REDIS_UNITS = [f"unit/type/{name}" for name in ("string", "incr", "list", "list-2", "hash", "set", "zset", "stream")]
+REDIS_UNITS += [f"unit/{name}" for name in ("keyspace", "expire", "dump", "scan", "sort", "multi", "scripting", "functions", "aofrw")]
+REDIS_UNITS += [f"unit/{name}" for name in ("maxmemory", "memefficiency", "lazyfree", "oom-score-adj", "other", "shutdown")]
+REDIS_UNITS += [f"integration/{name}" for name in ("rdb", "aof", "replication-buffer")]
+
+
+def redis_suite(guard, folder, preload, tests, programs, env):
+    """{test: "ok", or what it came to} of redis' own, which are copied to the folder: its servers work below it."""
+    shutil.copytree(tests, folder, dirs_exist_ok=True)
+    (folder / "src").mkdir(exist_ok=True)
+    for program in programs:
+        (folder / "src" / program.name).unlink(missing_ok=True)
+        (folder / "src" / program.name).symlink_to(program)
+    words = [word for unit in REDIS_UNITS for word in ("--single", unit)]
+    command = ["./runtest", "--clients", os.cpu_count(), *words]
+    done = guard.run(command, env=env, preload=preload, timeout=2500, cwd=folder)
+    text = re.sub(r"\x1b\[[\d;]*m", "", done.stdout)
+    assert "The End" in text, text[-4000:] + done.stderr
+    said = re.findall(r"^\[(ok|err|exception|skip|ignore)\]: (.*?)(?: \(\d+ ms\)| in tests/.*)?$", text, re.MULTILINE)
+    return {name: word for word, name in said}
 
 
 class Server:

@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / (os.environ.get("BUILD", "build") if platform.machine() == "aarch64" else "build/aarch64")
 LIBRARY = FOLDER / "libsparkguard.so"
 PAGE_MOST = 64 << 10  # the largest pages of Linux on aarch64
+EMULATED_DEPS = ROOT / ".deps/aarch64"
+QEMU = EMULATED_DEPS / "bin/qemu-aarch64-static"
 
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="not built for aarch64 (make CROSS=aarch64 library)")
 
@@ -78,13 +80,29 @@ def test_dlsym_jumps_to_the_libc_with_the_callers_return_address():
     assert not [i for i in code[restored + 1 :] if re.search(r"\b[xw]30\b|^bl", i)]
 
 
+@pytest.mark.skipif(platform.machine() == "aarch64" or not QEMU.exists(), reason="asks for qemu-user (scripts/install-deps cross)")
+@pytest.mark.parametrize("name", ["segment", "seats", "timeline"])
+def test_files_and_mappings_are_whole_pages_of_64_kib(name):
+    """Their unit tests in such pages, which qemu 7.2 makes up: its mmap and munmap round to them. What asks for resident pages or
+    blocks signals cannot be run so: qemu's mincore goes on telling of 4 KiB each, past the end of the array that it fills in, and
+    its rt_sigprocmask refuses pointers into the stack (EFAULT). Later versions have no such pages."""
+    program = FOLDER / "tests/unit" / f"test_{name}"
+    if not program.exists():
+        pytest.skip("not built (make CROSS=aarch64 unit)")
+    env = {"QEMU_PAGESIZE": str(PAGE_MOST), "QEMU_LD_PREFIX": "/usr/aarch64-linux-gnu"}
+    env["QEMU_SET_ENV"] = f"LD_LIBRARY_PATH={EMULATED_DEPS}/lib"
+    done = subprocess.run([QEMU, program], env=os.environ | env, capture_output=True, text=True)
+    assert done.returncode == 0 and "[       OK ]" in done.stdout, done.stdout[-4000:]
+
+
 @pytest.mark.long
 @pytest.mark.timeout_seconds(3600)
 def test_unit_tests_pass(record_property):
-    """With pages of 4 KiB: qemu-user's imitation of larger ones (QEMU_PAGESIZE) fails in its own mincore, brk and MAP_FIXED."""
+    """With pages of 4 KiB."""
     command = ["env", *shlex.split(os.environ.get("EMULATE", "")), "tests/run", "--unit"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:]
     passed, _, skipped = re.findall(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", done.stdout, re.MULTILINE)[-1]
     record_property("cases", passed)
-    record_property("note", f"unit tests: {passed} passed, {skipped} skipped; nothing here has pages of 64 KiB to run them with")
+    note = "some with pages of 64 KiB, too; what needs a kernel that has such is not run"
+    record_property("note", f"unit tests: {passed} passed, {skipped} skipped; {note}")

@@ -124,6 +124,34 @@ def test_behind_us_a_storm_is_counted_to_the_byte(guard, amount, name):
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
+HEAPS = NAMES[:3]
+
+
+@pytest.mark.timeout_seconds(600)
+@pytest.mark.parametrize("name", HEAPS)
+@pytest.mark.parametrize("order", ["behind us", "before us"])
+def test_signal_handlers_may_allocate_where_they_interrupt_no_heap(guard, amount, record_property, name, order):
+    command = [guard.build / "tests/programs/abuse_signals", "handlers_beside_mappings", amount(short=300, long=10000)]
+    preload = [guard.library, library(name)]
+    if order == "before us":
+        preload, command = preload[::-1], [*command, "unseen"]
+    done = guard.run(command, preload=preload, timeout=550)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert int(done.stdout) > 0
+    record_property("cases", int(done.stdout))
+
+
+@pytest.mark.parametrize("name", HEAPS)
+@pytest.mark.parametrize("case", ["handlers_that_jump_away", "fault_handlers_that_jump_away", "handlers_on_a_small_stack"])
+def test_behind_us_what_handlers_do_counts_to_the_byte(guard, amount, record_property, name, case):
+    times = amount(short=50, long=5000)
+    command = [guard.build / "tests/programs/abuse_signals", case, times]
+    done = guard.run(command, preload=[guard.library, library(name)], timeout=100)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert all(line.startswith("sparkguard: refused malloc of ") for line in done.stderr.splitlines()), done.stderr
+    record_property("cases", times)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("order", ["behind us", "before us"])
 def test_faked_time_is_the_programs_and_not_ours(guard, holder, order):
@@ -179,6 +207,29 @@ def test_gdb_breaks_goes_back_and_calls(guard, holder, record_property):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("debugger", ["gdb", "strace"])
+def test_debugger_that_comes_later_and_goes_is_no_harm(guard, tmp_path, debugger):
+    """While four threads are at work, the watchdog's beside them."""
+    needs(debugger, debugger)
+    trace = tmp_path / "trace"
+    with guard.popen([guard.build / "tests/programs/abuse_processes", "work_until_told"], stdin=subprocess.PIPE) as process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            for _ in range(5):
+                if debugger == "gdb":
+                    command = ["gdb", "-q", "-nx", "-batch", "-p", process.pid, "-ex", "thread apply all bt", "-ex", "detach"]
+                    done = guard.run(command, env={"LD_PRELOAD": None})
+                    assert "Thread 5 (" in done.stdout and "detached" in done.stdout, done.stdout + done.stderr
+                else:
+                    command = ["timeout", "-s", "INT", "1", "strace", "-f", "-o", trace, "-p", process.pid]
+                    guard.run(command, env={"LD_PRELOAD": None})
+                    assert "mmap(" in trace.read_text()
+            assert process.communicate("\n", timeout=100) == ("", "") and process.returncode == 0
+        finally:
+            process.kill()
+
+
+@pytest.mark.long
 def test_heaptrack_and_the_guard_see_the_same_program(guard, holder, tmp_path):
     needs("heaptrack", "heaptrack")
     done = guard.run(["heaptrack", "-r", "-o", tmp_path / "track", holder()])
@@ -191,14 +242,43 @@ def test_heaptrack_and_the_guard_see_the_same_program(guard, holder, tmp_path):
 # ---- programs built otherwise ----
 
 
-def test_address_sanitizer_comes_first_and_keeps_the_heap_to_itself(guard, holder):
-    program = holder("-fsanitize=address")
-    runtime = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
-    alone = guard.run([program])
-    assert alone.returncode == 1 and "does not come first" in alone.stderr
-    done = guard.run([program], preload=[runtime, guard.library], env={"ASAN_OPTIONS": "detect_leaks=0"})
+def check_sanitized(done):
     assert (done.returncode, done.stdout, done.stderr) == (*WELL, "")
-    assert domains(done.process())["mapped"] >= 24 * MIB
+    (process,) = [p for p in done.guard.processes() if domains(p)["mapped"] >= 24 * MIB]
+    assert domains(process)["heap"] < MIB and process["unmatched_frees"] == 0
+
+
+NO_LEAKS = {"ASAN_OPTIONS": "detect_leaks=0", "LSAN_OPTIONS": "detect_leaks=0"}  # the holder leaves its block to its end
+
+
+def test_address_sanitizer_says_that_it_must_come_first(guard, holder):
+    alone = guard.run([holder("-fsanitize=address")])
+    assert alone.returncode == 1 and "does not come first" in alone.stderr
+
+
+@pytest.mark.parametrize("kind", ["address", "thread", "leak"])
+def test_sanitizers_of_gcc_come_first_and_keep_the_heap_to_themselves(guard, holder, kind):
+    program = holder(f"-fsanitize={kind}")
+    find = ["cc", f"-print-file-name=lib{kind[0]}san.so"]
+    runtime = subprocess.run(find, capture_output=True, text=True, check=True).stdout.strip()
+    check_sanitized(guard.run([program], preload=[runtime, guard.library], env=NO_LEAKS))
+
+
+def test_leaks_are_found_as_without_the_guard(guard, holder):
+    text = HOLDER.replace("    return 3", "    block = 0;\n    return 3")
+    program = holder("-O1", "-fsanitize=address", text=text)
+    runtime = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+    done = guard.run([program], preload=[runtime, guard.library])
+    if "does not work under ptrace" in done.stderr or "fatal error" in done.stderr:
+        pytest.skip("LeakSanitizer may not trace here")
+    assert "20971520 byte(s) leaked in 1 allocation(s)" in done.stderr, done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["address", "memory", "thread"])
+def test_sanitizers_of_clang_are_in_the_program_and_keep_the_heap_to_themselves(guard, holder, kind):
+    needs("clang", "clang")
+    check_sanitized(guard.run([holder(f"-fsanitize={kind}", compiler="clang")], env=NO_LEAKS))
 
 
 def test_undefined_behaviour_sanitizer(guard, holder):

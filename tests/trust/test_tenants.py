@@ -8,6 +8,7 @@ import mmap
 import os
 import random
 import shutil
+import signal
 import stat
 import struct
 import subprocess
@@ -16,6 +17,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ledger import Ledger
 
 MIB, GIB = 1 << 20, 1 << 30
 GROUP, ONE, OTHER, STRANGER = 4711, 4712, 4713, 4714
@@ -32,11 +34,23 @@ class Place:
         for name in ("libsparkguard.so", "sparkguard-report", "tests/programs/admit_take", "tests/programs/tenant_churn"):
             shutil.copy(build / name, folder)
         (folder / "root/proc").mkdir(parents=True)
-        kib = 10 * GIB // 1024
-        (folder / "root/proc/meminfo").write_text(f"MemTotal: {kib} kB\nMemFree: {kib} kB\nMemAvailable: {kib} kB\n")
+        self.say_available(10 * GIB)
         self.directory.mkdir()
         os.chown(self.directory, 0, GROUP)
         self.directory.chmod(0o2770)
+
+    def say_available(self, available_bytes):
+        """Written over in one go: it is read at any time."""
+        available = f"{available_bytes // 1024:12} kB"
+        text = f"MemTotal: {10 * GIB // 1024} kB\nMemFree:{available}\nMemAvailable:{available}\n"
+        file = os.open(self.folder / "root/proc/meminfo", os.O_WRONLY | os.O_CREAT, 0o644)
+        os.write(file, text.encode())
+        os.close(file)
+
+    def answers(self, user, commands):
+        """Of a program that does what it is told, and ends."""
+        with self.holder(user, commands) as process:
+            return process.answers
 
     def environment(self, user, **extra):
         mine = {"SPARKGUARD_DIR": self.directory, "SPARKGUARD_SYSTEM_ROOT": self.folder / "root", "SPARKGUARD_RESERVE": "2G"}
@@ -99,6 +113,147 @@ def test_who_is_not_of_the_group_neither_counts_nor_reads(place):
         stranger.stdin.close()
         said = stranger.stderr.read()
         assert said.count("\n") == 1 and "cannot keep statistics" in said and "permission denied" in said
+
+
+# ---- what one of the group can do to another's numbers, word by word of sparkguard(1), and what not --------------------------
+
+
+@contextlib.contextmanager
+def as_user(user):
+    """With the rights of a member of the group, whatever this process may."""
+    os.setgroups([])
+    os.setegid(GROUP)
+    os.seteuid(user)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+
+
+@contextlib.contextmanager
+def false_seat(place, **fields):
+    """One of the ledger, of a process that holds and asks what OTHER says."""
+    with Ledger(place.directory) as ledger, contextlib.ExitStack() as stack:
+        with as_user(OTHER):
+            stack.enter_context(ledger.seat(7, **fields))
+        yield ledger
+
+
+def test_false_figures_can_have_requests_refused_for_as_long_as_they_are_there(place):
+    with place.holder(ONE, "malloc 1M") as one:
+        with false_seat(place, promised_bytes=20 * GIB):
+            assert place.answers(ONE, "malloc 1G small 1000 1000000") == ["ENOMEM", "1000000"]
+        assert place.answers(ONE, "malloc 1G") == ["ok"]
+        assert one.poll() is None
+
+
+def test_a_place_in_the_queue_that_is_never_left_makes_others_wait_and_no_more(place):
+    with place.holder(ONE, "malloc 1M"), false_seat(place, ticket=2, asking_bytes=1 * GIB):
+        begin = time.monotonic()
+        assert place.answers(ONE, "malloc 2G") == ["ok"]
+        assert time.monotonic() - begin < LONGEST_CALL_MS / 1000
+
+
+def test_figures_taken_from_another_let_requests_through_as_far_as_the_kernel_shows_room(place):
+    with place.holder(ONE, "malloc 6G") as one:
+        assert place.answers(ONE, "malloc 5G") == ["ENOMEM"]
+        with as_user(OTHER), Ledger(place.directory) as ledger:
+            number = ledger.of(one.pid)
+            ledger.put("promised_bytes", 0, number)
+        assert place.answers(ONE, "malloc 5G") == ["ok"]
+        assert place.answers(ONE, "malloc 9G") == ["ENOMEM"]
+
+
+def test_falsified_report_is_shown_and_draws_nothing_on_the_terminal(place):
+    with place.holder(ONE, "malloc 3G") as one:
+        (file,) = place.directory.glob(f"{one.pid}-*.segment")
+        text = file.read_bytes()
+        at = text.index(f"job-{ONE}".encode())
+        with as_user(OTHER), file.open("r+b") as opened:
+            opened.seek(at)
+            opened.write(b"\x1b[2Jnothing\0")
+        shown = place.report(ONE)
+        assert shown.returncode in (0, 3) and "nothing" in shown.stdout and "\x1b" not in shown.stdout + shown.stderr
+        assert one.poll() is None
+
+
+@pytest.mark.parametrize("pattern", ["machine.ledger", "*.segment"])
+def test_who_shortens_a_file_ends_those_who_use_it(place, pattern):
+    with place.start(ONE, "tenant_churn") as process:
+        go_on(process)
+        (file,) = place.directory.glob(pattern)
+        with as_user(OTHER):
+            os.truncate(file, 0)
+        with contextlib.suppress(BrokenPipeError):
+            process.communicate("\n\n")
+        assert process.returncode == -signal.SIGBUS
+
+
+# Of a reserve of 256 MiB the floor is 64; what is left below is not yet so little that there is no time for a SIGTERM.
+RESERVE = {"SPARKGUARD_RESERVE": "256M", "SPARKGUARD_WATCHDOG": "term"}
+HOLDS_MUCH = "small 16M 400M"
+
+
+def wait_for_looks(ledger, pid, count, between=lambda: time.sleep(0.005)):
+    """Of a process's watchdog at the machine."""
+    seat, seen = ledger.of(pid), set()
+    while len(seen) < count:
+        seen.add(ledger.get("watched_ns", seat))
+        between()
+
+
+def test_false_figures_end_nobody_while_the_kernel_shows_room(place):
+    with place.holder(ONE, HOLDS_MUCH, **RESERVE) as one:
+        with false_seat(place, in_flight_bytes=1 << 60, promised_bytes=1 << 60, heritage_bytes=1 << 60) as ledger:
+            ledger.put("holds_bounded_bytes", 1 << 60, ledger.of(one.pid))
+            wait_for_looks(ledger, one.pid, 30)
+            assert one.poll() is None
+        assert one.communicate("\n") == ("", "") and one.returncode == 0
+
+
+def test_false_figures_can_keep_the_watchdog_from_acting_for_as_long_as_they_are_renewed(place):
+    with place.holder(ONE, HOLDS_MUCH, **RESERVE) as one:
+        with false_seat(place, holds_bounded_bytes=1 << 50) as ledger:
+
+            def renew():
+                ledger.put("watched_ns", time.clock_gettime_ns(time.CLOCK_MONOTONIC) + 5 * 10**9, 7)
+
+            renew()
+            place.say_available(50 * MIB)
+            wait_for_looks(ledger, one.pid, 30, renew)
+            assert one.poll() is None
+        assert one.wait() == -signal.SIGTERM
+
+
+def test_time_that_is_none_keeps_no_watchdog_from_acting(place):
+    with place.holder(ONE, HOLDS_MUCH, **RESERVE) as one:
+        with false_seat(place, holds_bounded_bytes=1 << 50, watched_ns=1 << 62):
+            place.say_available(50 * MIB)
+            assert one.wait() == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("name", ["machine.ledger", "machine-1.ledger"])
+@pytest.mark.parametrize("make", [os.symlink, os.link], ids=["symbolic", "hard"])
+def test_link_to_a_file_of_another_leaves_it_as_it_is(place, make, name):
+    """Hard ones where the kernel lets the other make them: here root does."""
+    private = place.folder / "private"
+    with private.open("wb") as file:
+        file.truncate(4 * MIB)  # larger than a ledger, and all of it a hole
+    os.chown(private, ONE, GROUP)
+    before = private.stat()
+    make(private, place.directory / name)
+    assert place.answers(ONE, "malloc 3G") == ["ok"]
+    after = private.stat()
+    assert (after.st_mode, after.st_size, after.st_blocks, after.st_mtime_ns) == (
+        before.st_mode,
+        before.st_size,
+        before.st_blocks,
+        before.st_mtime_ns,
+    )
+
+
+# ---- random words ------------------------------------------------------------------------------------------------------------
 
 
 def hurt(files, seed, until):

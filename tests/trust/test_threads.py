@@ -84,6 +84,13 @@ def test_handlers_that_allocate_in_every_instruction_are_counted_to_the_byte(abu
 
 
 @pytest.mark.timeout_seconds(600)
+def test_handlers_that_allocate_beside_mappings(abuse, amount):
+    """Over glibc's heap; over others in test_others.py."""
+    done = abuse("abuse_signals", "handlers_beside_mappings", amount(short=500, long=20000))
+    assert int(done.stdout) > 0
+
+
+@pytest.mark.timeout_seconds(600)
 def test_what_a_thread_takes_after_a_jump_out_of_the_heap_counts(abuse, safe_heap, amount):
     abuse("abuse_signals", "handlers_that_jump_out_of_the_heap", amount(short=200, long=20000), preload=safe_heap)
 
@@ -159,30 +166,70 @@ def test_process_for_which_the_ledger_has_no_seat_decides_alone_and_says_so(guar
         assert all(p["sharing"] for p in guard.processes())
 
 
+@contextlib.contextmanager
+def begun(guard, *commands, env=None):
+    """Programs of tests/programs that have said that they are ready."""
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for program, *arguments in commands:
+            process = guard.popen([guard.build / "tests/programs" / program, *arguments], env=env, stdin=subprocess.PIPE)
+            stack.callback(process.communicate)
+            stack.callback(process.kill)
+            processes.append(process)
+        for process in processes:
+            while (line := process.stdout.readline()) != "ready\n":
+                assert line == "ok\n", process.stderr.read()
+        yield processes
+
+
+def check_end(process):
+    assert process.communicate("\n", timeout=100) == ("", "") and process.returncode == 0
+
+
+WORK = ("abuse_processes", "work_until_told")
+
+
 @pytest.mark.timeout_seconds(600)
-def test_stopped_processes_hold_nobody_up_and_go_on(guard, amount):
-    command = [guard.build / "tests/programs/abuse_processes", "work_until_told"]
+def test_stopped_anywhere_processes_hold_nobody_up_and_go_on(guard, amount, record_property):
     rounds = amount(short=5, long=100)
-    workers = [guard.popen(command, stdin=subprocess.PIPE) for _ in range(2)]
-    try:
-        for worker in workers:
-            assert worker.stdout.readline() == "ready\n"
-        for _ in range(rounds):  # stopped anywhere, perhaps in the middle of a decision
+    record_property("cases", rounds)
+    with begun(guard, WORK, WORK) as workers:
+        for _ in range(rounds):  # perhaps in the middle of a decision
             workers[0].send_signal(signal.SIGSTOP)
             done = guard.run(["/usr/bin/python3", "-S", "-c", "x = bytearray(200 << 20)"])
             assert (done.returncode, done.stderr) == (0, "")
             workers[0].send_signal(signal.SIGCONT)
-        workers[0].send_signal(signal.SIGSTOP)
-        time.sleep(amount(short=0, long=60))  # as long as nobody would wait for a lock
-        assert {guard.process(w.pid)["state"] for w in workers} == {"running"}
-        workers[0].send_signal(signal.SIGCONT)
         for worker in workers:
-            stdout, stderr = worker.communicate("\n", timeout=100)
-            assert (worker.returncode, stdout, stderr) == (0, "", "")
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.wait()
+            check_end(worker)
+
+
+@pytest.mark.timeout_seconds(1200)
+def test_while_some_are_stopped_for_minutes_others_work_and_are_judged_by_what_the_stopped_hold(
+    guard, tmp_path, amount, record_property
+):
+    """On a machine of 10 GiB that stands still, 2 of them kept."""
+    (tmp_path / "root/proc").mkdir(parents=True)
+    kib = 10 << 20
+    (tmp_path / "root/proc/meminfo").write_text(f"MemTotal: {kib} kB\nMemFree: {kib} kB\nMemAvailable: {kib} kB\n")
+    env = {"SPARKGUARD_SYSTEM_ROOT": tmp_path / "root", "SPARKGUARD_RESERVE": "2G"}
+    ask = [guard.build / "tests/programs/admit_take", "malloc", "6G", "malloc", "4G", "malloc", "1030M"]  # 5 are left
+    seconds, asked = amount(short=3, long=200), 0
+    with begun(guard, ("admit_take", "malloc", "3G", "wait"), WORK, WORK, WORK, env=env) as processes:
+        stopped = processes[:3]
+        for process in stopped:
+            process.send_signal(signal.SIGSTOP)
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            done = guard.run(ask, env=env)
+            assert (done.returncode, done.stdout.split()) == (0, ["ENOMEM", "ok", "ENOMEM"]), done.stderr
+            asked += 1
+        assert {guard.process(p.pid)["state"] for p in processes} == {"running"}
+        for process in stopped:
+            process.send_signal(signal.SIGCONT)
+        for process in processes:
+            check_end(process)
+    record_property("cases", asked)
+    record_property("note", f"processes stopped for {seconds} s: {3 * asked} requests of others judged meanwhile, each rightly")
 
 
 # ---- dlclose ----

@@ -6,11 +6,13 @@ import gzip
 import json
 import os
 import shutil
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
-from ledger import FILE_BYTES, LEDGER, Ledger
+from ledger import BEGIN, FILE_BYTES, LEDGER, SEAT, Ledger
 
 ROOT = Path(__file__).resolve().parents[2]
 GIB, MIB = 1 << 30, 1 << 20
@@ -124,6 +126,60 @@ def test_of_two_that_ask_at_once_not_both_get_what_is_there_once(place, amount, 
             process.kill()
             process.wait()
         assert said.count("ok") == 1, said
+
+
+@contextlib.contextmanager
+def stopped_at_looks(place, process, tmp_path):
+    """It stops whenever it has read how much is available: what others have, it has seen before."""
+    meminfo = place.env["SPARKGUARD_SYSTEM_ROOT"] / "proc/meminfo"
+    stop = ["-e", "inject=read,pread64:signal=SIGSTOP"]
+    command = ["strace", "-o", tmp_path / "trace", "-P", meminfo, *stop, "-p", str(process.pid)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as strace:
+        try:
+            if b"attached" not in strace.stderr.readline():
+                pytest.skip("strace may not trace here")
+            yield
+        finally:
+            strace.terminate()
+
+
+def state_of(process):
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def is_judged(directory, process):
+    """Whether a request of the process has a place in the order of either ledger."""
+    for file in directory.glob("machine*.ledger"):
+        content = file.read_bytes()
+        size = int.from_bytes(content[LEDGER["seat_bytes"][0] :][:4], "little")
+        for at in range(BEGIN, len(content), size):
+            pid, ticket = (int.from_bytes(content[at + SEAT[f][0] :][: SEAT[f][1]], "little") for f in ("pid", "ticket"))
+            if pid == process.pid and ticket != 0:
+                return True
+    return False
+
+
+@pytest.mark.parametrize("first, second", [("ours", "theirs"), ("theirs", "ours")])
+@pytest.mark.parametrize("slow_is_second", [False, True])
+def test_who_is_slow_between_look_and_grant_gets_nothing_that_the_other_has_by_then(
+    place, guard, tmp_path, first, second, slow_is_second
+):
+    place.run(first, "malloc 1M")
+    place.run(second, "malloc 1M")
+    slow, quick = [place.start(which, "wait malloc 5G wait") for which in (first, second)[:: -1 if slow_is_second else 1]]
+    place.answers(slow)
+    place.answers(quick)
+    with stopped_at_looks(place, slow, tmp_path):
+        slow.stdin.write("\n")
+        slow.stdin.flush()
+        while state_of(slow) not in "tT" or not is_judged(guard.directory, slow):
+            slow.send_signal(signal.SIGCONT)
+            time.sleep(0.02)
+        quick.stdin.write("\n")
+        quick.stdin.flush()
+        said = place.answers(quick)
+    slow.send_signal(signal.SIGCONT)
+    assert sorted(said + place.answers(slow)) == ["ENOMEM", "ok"]
 
 
 def test_limit_is_the_jobs_whichever_version_its_processes_have(place):

@@ -85,6 +85,38 @@ static const struct sg_refusal *last_refusal(void)
 
 /* ---- large requests ----------------------------------------------------------------------------------------------- */
 
+/* As one thread's decision would find it that has looked already, whatever the others do. */
+static bool would_fit_by_the_last_look(enum sg_domain domain, uint64_t bytes)
+{
+    struct sg_request request = request_of(domain, bytes);
+    return sg_room_fits(&request, SG_ROOM_ALL);
+}
+
+CHILD_TEST(what_lands_behind_a_look_is_gone_by_that_look)
+{
+    static const struct {
+        enum sg_domain domain;
+        uint64_t kept_bytes, left_bytes;
+    } landing[] = {{SG_DOMAIN_DEVICE, 4 * GIB, 5 * GIB},
+                   {SG_DOMAIN_PINNED, 4 * GIB, 5 * GIB},
+                   {SG_DOMAIN_DEVICE, 0, 9 * GIB},        /* failed: there is as much as before */
+                   {SG_DOMAIN_MAPPED, 4 * GIB, 5 * GIB}}; /* promised: not gone, but nobody else's */
+    begin(10 * GIB);
+    for (size_t i = 0; i < sizeof landing / sizeof landing[0]; i++) {
+        struct sg_request request = request_of(landing[i].domain, 4 * GIB);
+        CHECK(sg_admission_ask(&request));
+        sg_room_look(0, false);
+        CHECK(would_fit_by_the_last_look(SG_DOMAIN_MAPPED, 5 * GIB));
+        CHECK(!would_fit_by_the_last_look(SG_DOMAIN_MAPPED, 5 * GIB + 1));
+        sg_admission_settle(&request, landing[i].kept_bytes); /* the look was before the driver's own taking */
+        CHECK(would_fit_by_the_last_look(SG_DOMAIN_MAPPED, landing[i].left_bytes));
+        CHECK(!would_fit_by_the_last_look(SG_DOMAIN_MAPPED, landing[i].left_bytes + 1));
+        sg_room_look(0, false); /* from here on the machine's figure is believed */
+        if (landing[i].domain != SG_DOMAIN_MAPPED)
+            CHECK(would_fit_by_the_last_look(SG_DOMAIN_MAPPED, 9 * GIB));
+    }
+}
+
 CHILD_TEST(what_fits_exactly_is_admitted_and_a_byte_more_refused)
 {
     begin(10 * GIB);
@@ -609,12 +641,23 @@ CHILD_TEST(device_memory_that_meminfo_never_shows_stays_subtracted)
     sg_options.unified = SG_UNIFIED_ON;
     sg_room_set_unified(0, true);
     CHECK_EQUAL(sg_room_unified(), 1);
-    sg_ledger_charge_device(0, (int64_t)(4 * GIB));
+    sg_ledger_charge(SG_DOMAIN_DEVICE, 4 * GIB);
     CHECK(!would_get(SG_DOMAIN_HEAP, 5 * GIB + 1));
     CHECK(would_get(SG_DOMAIN_HEAP, 5 * GIB));
 }
 
 /* ---- observe, and no look ----------------------------------------------------------------------------------------- */
+
+CHILD_TEST(a_refusal_below_large_is_recorded_and_not_said)
+{
+    begin(RESERVE);
+    CHECK(!would_get(SG_DOMAIN_DEVICE, sg_options.large_bytes - 1));
+    CHECK_EQUAL(last_refusal()->size_bytes, sg_options.large_bytes - 1);
+    CHECK(strcmp(said(), "") == 0);
+    CHECK(!would_get(SG_DOMAIN_DEVICE, sg_options.large_bytes));
+    CHECK_EQUAL(sg_own->refusal_count, 2);
+    CHECK(strstr(said(), "refused call of 1.0 MiB") != NULL);
+}
 
 CHILD_TEST(observe_refuses_nothing_and_records_it)
 {
@@ -668,6 +711,38 @@ CHILD_TEST(without_a_look_everything_passes_and_the_report_says_so)
     CHECK(!would_get(SG_DOMAIN_DEVICE, 100 * GIB));
     CHECK((sg_own->slot.flags & SG_SLOT_GUARDING) != 0);
     CHECK_EQUAL(sg_own->event_count, 2);
+}
+
+/* Small mappings are judged before there is a segment. */
+CHILD_TEST(guarding_from_the_first_look_on_is_no_event)
+{
+    begin(2 * GIB);
+    strcpy(sg_options.dir, in_folder("dir"));
+    for (int process = 0; process < 2; process++) {
+        CHECK(ask_small(64 * KIB));
+        CHECK((sg_own->slot.flags & SG_SLOT_GUARDING) != 0);
+        sg_segment_attach();
+        let_the_look_age();
+        CHECK(ask_small(64 * KIB));
+        CHECK_EQUAL(sg_own->event_count, 0);
+        CHECK(sg_segment_refork());
+        sg_admission_refork();
+    }
+}
+
+CHILD_TEST(who_was_blind_before_there_is_a_segment_tells_so_once)
+{
+    begin(2 * GIB);
+    CHECK(unlink(in_folder("proc/meminfo")) == 0);
+    if (!deny_sysinfo())
+        SKIP("no seccomp here (qemu-user)");
+    CHECK(ask_small(64 * KIB));
+    strcpy(sg_options.dir, in_folder("dir"));
+    sg_segment_attach();
+    CHECK(would_get(SG_DOMAIN_DEVICE, 100 * GIB));
+    CHECK((sg_own->slot.flags & SG_SLOT_GUARDING) == 0);
+    CHECK_EQUAL(sg_own->event_count, 1);
+    CHECK(strncmp(sg_own->event[0].what, "not guarding", 12) == 0);
 }
 
 /* ---- credit ------------------------------------------------------------------------------------------------------- */
@@ -768,6 +843,7 @@ CHILD_TEST(a_forked_child_decides_anew)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_lands_behind_a_look_is_gone_by_that_look),
         cmocka_unit_test(what_fits_exactly_is_admitted_and_a_byte_more_refused),
         cmocka_unit_test(below_the_reserve_nothing_large_is_admitted),
         cmocka_unit_test(absurd_sizes_are_refused),
@@ -799,8 +875,11 @@ int main(void)
         cmocka_unit_test(an_outdated_word_of_the_driver_is_asked_for_again),
         cmocka_unit_test(who_waits_for_a_card_asks_the_driver_again),
         cmocka_unit_test(device_memory_that_meminfo_never_shows_stays_subtracted),
+        cmocka_unit_test(a_refusal_below_large_is_recorded_and_not_said),
         cmocka_unit_test(observe_refuses_nothing_and_records_it),
         cmocka_unit_test(without_a_look_everything_passes_and_the_report_says_so),
+        cmocka_unit_test(guarding_from_the_first_look_on_is_no_event),
+        cmocka_unit_test(who_was_blind_before_there_is_a_segment_tells_so_once),
         cmocka_unit_test(a_thread_pays_from_credit_without_a_look),
         cmocka_unit_test(a_debt_is_refilled_too),
         cmocka_unit_test(near_the_end_of_the_grace_a_thread_gets_what_it_needs_and_no_more),

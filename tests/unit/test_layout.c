@@ -179,6 +179,7 @@ PLAIN_TEST(version_1_stays_as_it_is)
         FIELD(sg_segment, unaccounted_bytes, 17256, 8),
         FIELD(sg_segment, file, 17264, 160),
         FIELD(sg_segment, phase_peak_bytes, 17424, 8),
+        FIELD(sg_segment, job_peak_bytes, 17456, 8),
         FIELD(sg_segment, site, 17472, 12288),
         FIELD(sg_site, key, 0, 8),
         FIELD(sg_site, live_bytes, 8, 8),

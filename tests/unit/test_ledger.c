@@ -138,13 +138,22 @@ CHILD_TEST(device_bytes_per_device_end_at_zero)
 {
     sg_ledger_charge_device(1, 100);
     sg_ledger_charge_device(0, 10);
-    sg_ledger_charge_device(SG_DEVICE_ROOM, 7); /* no place of its own: counts in the sum */
-    CHECK_EQUAL(sg_own->slot.device_bytes, 117);
+    sg_ledger_charge_device(SG_DEVICE_ROOM, 7); /* no place of its own: in the domain's sum only */
     CHECK_EQUAL(sg_own->device[1].live_bytes, 100);
     sg_ledger_charge_device(1, -1000);
     CHECK_EQUAL(sg_own->device[1].live_bytes, 0);
     CHECK_EQUAL(sg_own->device[0].live_bytes, 10);
-    CHECK_EQUAL(sg_own->slot.device_bytes, 0);
+}
+
+CHILD_TEST(what_is_device_memory_the_others_see)
+{
+    sg_ledger_charge(SG_DOMAIN_HEAP, 30);
+    sg_ledger_charge(SG_DOMAIN_DEVICE, 117);
+    CHECK_EQUAL(sg_seats_own()->slot.device_bytes, 117);
+    CHECK_EQUAL(sg_seats_own()->slot.granted_bytes, 147);
+    sg_ledger_release(SG_DOMAIN_DEVICE, 1000);
+    CHECK_EQUAL(sg_seats_own()->slot.device_bytes, 0);
+    CHECK_EQUAL(sg_seats_own()->slot.granted_bytes, 30);
 }
 
 CHILD_TEST(credit_is_granted_but_not_live)
@@ -481,6 +490,7 @@ int main(void)
         cmocka_unit_test(the_peak_says_what_it_was_made_of),
         cmocka_unit_test(the_parts_of_a_peak_always_make_up_its_total),
         cmocka_unit_test(device_bytes_per_device_end_at_zero),
+        cmocka_unit_test(what_is_device_memory_the_others_see),
         cmocka_unit_test(credit_is_granted_but_not_live),
         cmocka_unit_test(a_debt_is_paid_when_credit_is_returned),
         cmocka_unit_test(more_credit_than_granted_bytes_shows_nothing_live),

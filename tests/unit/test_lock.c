@@ -136,26 +136,6 @@ CHILD_TEST(signals_wait_until_the_last_of_several_locks_is_released)
     CHECK(!is_blocked(SIGUSR1));
 }
 
-CHILD_TEST(signals_wait_until_a_series_of_locks_has_ended)
-{
-    struct sg_lock_state state;
-    CHECK(signal(SIGUSR1, on_signal) != SIG_ERR);
-    sg_lock_begin_series();
-    for (int i = 0; i < 2; i++) {
-        CHECK(is_blocked(SIGUSR1));
-        sg_lock_acquire(&lock, &state);
-        CHECK(kill(getpid(), SIGUSR1) == 0);
-        sg_lock_release(&lock, &state);
-    }
-    CHECK(is_blocked(SIGUSR1) && !has_run);
-    sg_lock_end_series();
-    CHECK(!is_blocked(SIGUSR1));
-#ifdef __SANITIZE_THREAD__
-    (void)usleep(1000);
-#endif
-    CHECK(has_run && !was_held);
-}
-
 /* Takes a lock of its own, as an allocating handler does, and lets go of the one that is waited for. */
 static void let_go(int unused)
 {
@@ -178,7 +158,7 @@ static void *interrupt(void *tid)
     return NULL;
 }
 
-CHILD_TEST(who_waits_in_a_series_can_be_interrupted)
+CHILD_TEST(who_waits_can_be_interrupted)
 {
     struct sg_lock_state state;
     pthread_t thread;
@@ -190,13 +170,10 @@ CHILD_TEST(who_waits_in_a_series_can_be_interrupted)
     CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
     lock.word = 1; /* somebody's */
     CHECK(pthread_create(&thread, NULL, interrupt, &tid) == 0);
-    sg_lock_begin_series();
     CHECK(sg_lock_acquire_within(&lock, &state, UINT64_C(60000000000)));
     CHECK_EQUAL(has_run, 1);
     CHECK(is_blocked(SIGUSR1));
     sg_lock_release(&lock, &state);
-    CHECK(is_blocked(SIGUSR1));
-    sg_lock_end_series();
     CHECK(!is_blocked(SIGUSR1));
     CHECK(pthread_join(thread, NULL) == 0);
 }
@@ -219,8 +196,7 @@ int main(void)
         cmocka_unit_test(signals_wait_until_it_is_released),
         cmocka_unit_test(the_mask_of_the_program_comes_back),
         cmocka_unit_test(signals_wait_until_the_last_of_several_locks_is_released),
-        cmocka_unit_test(signals_wait_until_a_series_of_locks_has_ended),
-        cmocka_unit_test(who_waits_in_a_series_can_be_interrupted),
+        cmocka_unit_test(who_waits_can_be_interrupted),
         cmocka_unit_test(a_reset_lock_is_free),
     };
     return cmocka_run_group_tests_name("lock", tests, NULL, NULL);

@@ -36,6 +36,13 @@ CHILD_TEST(a_line_goes_to_standard_error)
     check_file("stderr", "one\ntwo\n");
 }
 
+CHILD_TEST(a_line_is_one_line_and_moves_no_cursor)
+{
+    become_error_output(open_file("stderr"));
+    sg_log_line("a\nb\033[2Jc\177\302\265");
+    check_file("stderr", "a?b?[2Jc?\302\265\n");
+}
+
 CHILD_TEST(a_long_line_is_cut_and_ends)
 {
     static char line[3000], expected[1026];
@@ -164,6 +171,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_line_goes_to_standard_error),
+        cmocka_unit_test(a_line_is_one_line_and_moves_no_cursor),
         cmocka_unit_test(a_long_line_is_cut_and_ends),
         cmocka_unit_test(nothing_goes_into_a_file_put_there_later),
         cmocka_unit_test(another_file_than_the_one_at_the_start_is_left_alone),

@@ -190,7 +190,7 @@ PLAIN_TEST(values_of_each_option)
         {SG_OPTION_RESERVE, "8%", true},
         {SG_OPTION_RESERVE, "much", false},
         {SG_OPTION_LARGE, "1M", true},
-        {SG_OPTION_LARGE, "1%", false},
+        {SG_OPTION_LARGE, "1%", true},
         {SG_OPTION_WAIT, "0.5", true},
         {SG_OPTION_WAIT, "1m", false},
         {SG_OPTION_MODE, "observe", true},
@@ -298,11 +298,12 @@ static void read_environment(char *const *environment)
 CHILD_TEST(empty_environment_leaves_the_defaults)
 {
     READ_ENVIRONMENT("HOME=/root");
-    char dir[64];
+    char dir[64], own[16];
     (void)snprintf(dir, sizeof dir, "/dev/shm/sparkguard-%u", (unsigned)geteuid());
     CHECK_TEXT(sg_options.dir, dir);
     CHECK_TEXT(sg_options.system_root, "");
-    CHECK_TEXT(sg_options.job, "");
+    (void)snprintf(own, sizeof own, "-%d", (int)getpid());
+    CHECK_TEXT(strchr(sg_options.job, '-'), own); /* made up: the time and our number */
     CHECK(!sg_options.reserve.is_set && !sg_options.limit.is_set && !sg_options.floor.is_set);
     CHECK(!sg_options.device_reserve.is_set);
     CHECK_EQUAL(sg_options.large_bytes, MIB);
@@ -342,12 +343,12 @@ CHILD_TEST(every_variable_reaches_its_option)
 
 CHILD_TEST(a_value_that_cannot_be_read_is_said_and_the_default_used)
 {
-    READ_ENVIRONMENT("SPARKGUARD_RESERVE=lots", "SPARKGUARD_LIMIT=", "SPARKGUARD_WAIT=-1", "SPARKGUARD_LARGE=5%");
+    READ_ENVIRONMENT("SPARKGUARD_RESERVE=lots", "SPARKGUARD_LIMIT=", "SPARKGUARD_WAIT=-1", "SPARKGUARD_LARGE=5Q");
     CHECK(!sg_options.reserve.is_set && !sg_options.limit.is_set);
     CHECK_EQUAL(sg_options.large_bytes, MIB);
     CHECK_TEXT(said, "sparkguard: SPARKGUARD_RESERVE=lots cannot be read; a good value is 12G; using 8%\n"
                      "sparkguard: SPARKGUARD_WAIT=-1 cannot be read; a good value is 30; using 0\n"
-                     "sparkguard: SPARKGUARD_LARGE=5% cannot be read; a good value is 1M; using 1M\n");
+                     "sparkguard: SPARKGUARD_LARGE=5Q cannot be read; a good value is 1M; using 1M\n");
 }
 
 CHILD_TEST(an_unknown_variable_is_said_with_the_nearest_name)

@@ -843,6 +843,20 @@ CHILD_TEST(what_is_in_flight_is_kept_by_pool)
     CHECK_EQUAL(sg_seats_own_flight(false), 0);
 }
 
+CHILD_TEST(what_has_landed_is_no_more_in_flight)
+{
+    sg_seats_fly(SG_POOL_BOUNDED, 100);
+    sg_seats_fly(SG_POOL_UNBOUNDED, 10);
+    sg_seats_fly(4711, 1);
+    sg_seats_land(SG_POOL_BOUNDED, 70);
+    sg_seats_land(SG_POOL_UNBOUNDED, 10);
+    sg_seats_land(4711, 1); /* no memory of the machine */
+    CHECK_EQUAL(sg_seats_own_flight(false), 30);
+    CHECK_EQUAL(sg_seats_own_landed(true), 70);
+    CHECK_EQUAL(sg_seats_own_landed(false), 80);
+    CHECK_EQUAL(sg_seats_own_device_flight(4711), 0);
+}
+
 CHILD_TEST(a_young_look_serves_what_is_small_beside_it)
 {
     uint64_t *asked = &sg_seats_ledger()->asked_bytes;
@@ -1012,6 +1026,7 @@ int main(void)
         cmocka_unit_test(reclaiming_and_watching_are_of_this_moment),
         cmocka_unit_test(a_close_look_sees_what_of_a_promise_is_there_by_now),
         cmocka_unit_test(what_is_in_flight_is_kept_by_pool),
+        cmocka_unit_test(what_has_landed_is_no_more_in_flight),
         cmocka_unit_test(a_young_look_serves_what_is_small_beside_it),
         cmocka_unit_test(what_many_take_together_stays_within_the_look),
         cmocka_unit_test(the_seat_says_what_the_slot_says_when_all_is_quiet),

@@ -444,7 +444,7 @@ CHILD_TEST(a_forked_child_begins_with_a_file_of_its_own_and_what_it_inherited)
         CHECK(!sg_segment_is_shared() && sg_self.record == NULL);
         CHECK_EQUAL(sg_ledger_live_bytes(), 1224);
         CHECK_EQUAL(sg_ledger_own_bytes(), 0);
-        CHECK_EQUAL(sg_own->slot.device_bytes, 200);
+        CHECK_EQUAL(sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes, 200);
         CHECK_EQUAL(sg_own->inherited_domain_bytes[SG_DOMAIN_HEAP], 24);
         sg_ledger_charge(SG_DOMAIN_MAPPED, 5);
         CHECK_EQUAL(sg_ledger_own_bytes(), 5);
@@ -654,6 +654,17 @@ CHILD_TEST(the_reaper_removes_the_oldest_dead_ones)
     CHECK(is_there("dir/notes.txt") && is_there("dir/.segment-not"));
 }
 
+CHILD_TEST(the_reaper_takes_a_time_that_ns_cannot_tell_for_a_late_one)
+{
+    const time_t beyond_ns = 17179869183; /* which tmpfs keeps, and ext4 clamps to 2446: INT64_MAX ns end in 2262 */
+    const struct timespec when[2] = {{beyond_ns, 0}, {beyond_ns, 0}};
+    put_dead_segments(200);
+    CHECK(utimensat(AT_FDCWD, in_folder("dir/1000-0000000000000000" SG_SEGMENT_SUFFIX), when, 0) == 0);
+    sweep();
+    CHECK(is_there("dir/1000-0000000000000000" SG_SEGMENT_SUFFIX));
+    CHECK(!is_there("dir/1001-0000000000000001" SG_SEGMENT_SUFFIX));
+}
+
 CHILD_TEST(the_reaper_leaves_what_is_no_segment)
 {
     put_dead_segments(150);
@@ -740,6 +751,7 @@ int main(void)
         cmocka_unit_test(the_last_32_events_stay),
         cmocka_unit_test(the_reaper_leaves_a_small_directory_alone),
         cmocka_unit_test(the_reaper_removes_the_oldest_dead_ones),
+        cmocka_unit_test(the_reaper_takes_a_time_that_ns_cannot_tell_for_a_late_one),
         cmocka_unit_test(the_reaper_leaves_what_is_no_segment),
         cmocka_unit_test(the_reaper_removes_time_lines_without_a_segment),
         cmocka_unit_test(the_history_keeps_no_time_line_without_a_segment),

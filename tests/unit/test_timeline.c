@@ -86,6 +86,21 @@ CHILD_TEST(a_count_that_somebody_else_wrote_is_not_followed)
 
 /* ---- read meanwhile ------------------------------------------------------------------------------------------------- */
 
+static void write_until_killed(struct sg_timeline *shared, unsigned pause_us)
+{
+    CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0); /* with a test that fails */
+    for (int64_t now = 1;; now++) {
+        struct sg_sample sample = {.time_ns = now, .usable_bytes = 1};
+        for (int i = 0; i < SG_DOMAIN_ROOM; i++)
+            sample.live_bytes[i] = (uint64_t)now;
+        shared->interval_ns = now % 4 == 0 ? 2 : 1; /* some are merged with the last */
+        bool is_full = shared->sample_count == SG_SAMPLE_ROOM;
+        sg_timeline_add(shared, &sample);
+        if (is_full && pause_us > 0)
+            usleep(pause_us); /* else it does nothing but thin */
+    }
+}
+
 /* A file with a time line in it, which a child adds to until it is killed: samples of one nanosecond, of which all figures are the
  * time. So what they are merged to has in its live bytes when it ended, and begins where the one before ended. */
 static pid_t begin_writer(const char *path, unsigned pause_us)
@@ -98,17 +113,7 @@ static pid_t begin_writer(const char *path, unsigned pause_us)
     shared->magic = SG_TIMELINE_MAGIC;
     pid_t writer = fork();
     if (writer == 0)
-        CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0); /* with a test that fails */
-    for (int64_t now = 1; writer == 0; now++) {
-        struct sg_sample sample = {.time_ns = now, .usable_bytes = 1};
-        for (int i = 0; i < SG_DOMAIN_ROOM; i++)
-            sample.live_bytes[i] = (uint64_t)now;
-        shared->interval_ns = now % 4 == 0 ? 2 : 1; /* some are merged with the last */
-        bool is_full = shared->sample_count == SG_SAMPLE_ROOM;
-        sg_timeline_add(shared, &sample);
-        if (is_full && pause_us > 0)
-            usleep(pause_us); /* else it does nothing but thin */
-    }
+        write_until_killed(shared, pause_us);
     CHECK(writer > 0 && munmap(shared, sizeof *shared) == 0);
     return writer;
 }

@@ -68,6 +68,17 @@ static void child_works(void)
     _exit(7);
 }
 
+enum { CHILD_STACK = 65536 };
+
+static int map_and_end(void *unused)
+{
+    (void)unused;
+    for (unsigned i = 0; i < 50; i++)
+        munmap(mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), MIB);
+    syscall(SYS_exit_group, 7);
+    return 0;
+}
+
 static void make_child(unsigned kind)
 {
     pid_t child = -1;
@@ -91,6 +102,15 @@ static void make_child(unsigned kind)
     case 3:
         CHECK_EQUAL(posix_spawn(&child, "/bin/sh", NULL, NULL, ends, environ), 0);
         break;
+    case 4: { /* has our memory, and this thread's, who is at work meanwhile */
+        char *stack = malloc(CHILD_STACK);
+        child = clone(map_and_end, stack + CHILD_STACK, CLONE_VM | SIGCHLD, NULL);
+        for (unsigned i = 0; i < 5; i++)
+            churn(i);
+        expect(child, 7);
+        free(stack);
+        return;
+    }
     default:
         CHECK_EQUAL(WEXITSTATUS(system("exit 7")), 7);
         return;
@@ -101,7 +121,7 @@ static void make_child(unsigned kind)
 static void *make_children(void *number)
 {
     for (unsigned i = 0; i < amount; i++)
-        make_child((unsigned)((uintptr_t)number + i) % 5);
+        make_child((unsigned)((uintptr_t)number + i) % 6);
     return NULL;
 }
 
@@ -182,7 +202,25 @@ CASE(exit_in_a_storm)
 
 /* ---- many processes ---- */
 
-/* Each holds 2 MiB until all are there. Says how many came, waits for a line, ends them. */
+static void be_one_of_many(int ready, int go)
+{
+    char byte;
+    live_begin();
+    uint64_t heap = live(SG_DOMAIN_HEAP), mapped = live(SG_DOMAIN_MAPPED);
+    char *block = malloc(2 * MIB);
+    CHECK(block != NULL && write(ready, "", 1) == 1);
+    CHECK_EQUAL(read(go, &byte, 1), 0);
+    for (unsigned i = 0; i < 20; i++)
+        churn(i);
+    free(block);
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP), heap);
+    CHECK_EQUAL(live(SG_DOMAIN_MAPPED), mapped);
+    CHECK_EQUAL(segment->unmatched_frees, 0);
+    CHECK_EQUAL(segment->slot.in_flight_bytes, 0);
+    exit(0);
+}
+
+/* Each holds 2 MiB until all are there. Says how many came and waits for a line; all ask at once then, and end. */
 CASE(many_processes_at_once)
 {
     int ready[2], go[2];
@@ -192,11 +230,7 @@ CASE(many_processes_at_once)
     for (unsigned i = 0; i < amount; i++) {
         if ((child[i] = fork()) == 0) {
             close(go[1]);
-            char *block = malloc(2 * MIB);
-            CHECK(block != NULL && write(ready[1], "", 1) == 1);
-            CHECK_EQUAL(read(go[0], &byte, 1), 0);
-            free(block);
-            exit(0);
+            be_one_of_many(ready[1], go[0]);
         }
         CHECK(child[i] > 0);
     }

@@ -1,5 +1,5 @@
 /*
- * abuse_signals CASE AMOUNT - signal handlers that use the heap and mappings, and what becomes of the counts.
+ * abuse_signals CASE AMOUNT [unseen] - signal handlers that use the heap and mappings, and what becomes of the counts.
  *
  * POSIX lets no handler allocate that interrupted the heap itself; with an allocator behind the guard that does not mind
  * (tests/trust/signal_safe_heap.c) every instruction of ours may be interrupted, and each byte must still be found.
@@ -7,8 +7,11 @@
 #include "heap_case.h"
 
 #include <malloc.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <sys/time.h>
 #include <time.h>
 
@@ -21,6 +24,7 @@ struct handler {
 };
 
 static unsigned amount;
+static bool is_seen = true; /* the heap, by the guard */
 static struct handler handlers[2] = {{.random = 1}, {.random = 2}};
 
 static unsigned draw(uint64_t *random, unsigned most)
@@ -105,6 +109,29 @@ static size_t usable(void **block)
     return bytes;
 }
 
+/* How often the handlers ran; what they hold is added. */
+static unsigned sum_handlers(uint64_t *usable_bytes, uint64_t *maps)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < 2; i++) {
+        count += handlers[i].count;
+        *usable_bytes += usable(handlers[i].block);
+        for (unsigned j = 0; j < PLACES; j++)
+            *maps += handlers[i].map[j] != NULL;
+    }
+    return count;
+}
+
+/* Live is just that, and nothing is left of what was under way. */
+static void check_live(uint64_t heap_bytes, uint64_t mapped_bytes)
+{
+    CHECK_EQUAL(live(SG_DOMAIN_HEAP), heap_bytes);
+    CHECK_EQUAL(live(SG_DOMAIN_MAPPED), mapped_bytes);
+    CHECK_EQUAL(segment->unmatched_frees, 0);
+    CHECK_EQUAL(segment->faults, 0);
+    CHECK_EQUAL(segment->slot.in_flight_bytes, 0);
+}
+
 static void set_handler(int number, void (*handler)(int), int flags)
 {
     struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
@@ -122,9 +149,8 @@ CASE(handlers_in_every_instruction)
 {
     static void *block[PLACES];
     static const int number[2] = {SIGALRM, SIGPROF};
-    uint64_t random = 3;
+    uint64_t random = 3, maps = 0;
     timer_t timer[2];
-    size_t maps = 0;
     live_begin();
     free(malloc(100)); /* with the first small block the guard learns which heap is behind it */
     for (int i = 0; i < 2; i++) {
@@ -141,17 +167,90 @@ CASE(handlers_in_every_instruction)
     arm(timer[0], 0);
     arm(timer[1], 0);
     uint64_t usable_bytes = usable(block);
-    for (unsigned i = 0; i < 2; i++) {
-        usable_bytes += usable(handlers[i].block);
-        for (unsigned j = 0; j < PLACES; j++)
-            maps += handlers[i].map[j] != NULL;
+    unsigned count = sum_handlers(&usable_bytes, &maps);
+    check_live(heap + usable_bytes, mapped + maps * PAGE);
+    printf("%u\n", count);
+}
+
+/* ---- any heap ---- */
+
+static atomic_int is_over;
+
+static void *use_heap(void *number)
+{
+    static void *blocks[2][PLACES];
+    uint64_t random = (uintptr_t)number + 5;
+    void **block = blocks[(uintptr_t)number];
+    while (!atomic_load(&is_over))
+        storm(block, &random);
+    for (unsigned i = 0; i < PLACES; i++)
+        put(&block[i], NULL);
+    return NULL;
+}
+
+static void begin_threads(pthread_t thread[2])
+{
+    for (uintptr_t i = 0; i < 2; i++)
+        CHECK_EQUAL(pthread_create(&thread[i], NULL, use_heap, (void *)i), 0);
+}
+
+static void end_threads(pthread_t thread[2])
+{
+    atomic_store(&is_over, 1);
+    for (int i = 0; i < 2; i++)
+        CHECK_EQUAL(pthread_join(thread[i], NULL), 0);
+}
+
+static void storm_of_mappings(uint64_t *random)
+{
+    size_t pages = 2 + draw(random, 600), more = pages + draw(random, 600);
+    char *mapped = map(pages);
+    CHECK_EQUAL(mprotect(mapped, PAGE, PROT_NONE), 0);
+    CHECK_EQUAL(madvise(mapped + PAGE, PAGE, MADV_DONTNEED), 0);
+    CHECK_EQUAL(munmap(mapped, PAGE), 0);
+    char *moved = mremap(mapped + PAGE, (pages - 1) * PAGE, more * PAGE, MREMAP_MAYMOVE);
+    CHECK(moved != MAP_FAILED);
+    CHECK_EQUAL(munmap(moved, more * PAGE), 0);
+}
+
+/* What a program may do over every heap: its handlers allocate, but interrupt no heap, neither by each other. They interrupt
+ * mappings, where the guard must use nothing that they cannot have. Other threads use the heap meanwhile. */
+CASE(handlers_beside_mappings)
+{
+    uint64_t random = 6, heap = 0, mapped = 0, usable_bytes = 0, maps = 0;
+    struct sigaction action = {.sa_handler = handle};
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
+    pthread_t thread[2];
+    timer_t timer;
+    sigset_t handled;
+    if (is_seen)
+        live_begin();
+    free(malloc(100));
+    sigemptyset(&handled);
+    sigaddset(&handled, SIGALRM);
+    action.sa_mask = handled;
+    CHECK_EQUAL(sigaction(SIGALRM, &action, NULL), 0);
+    CHECK_EQUAL(timer_create(CLOCK_MONOTONIC, &event, &timer), 0);
+    CHECK_EQUAL(pthread_sigmask(SIG_BLOCK, &handled, NULL), 0);
+    begin_threads(thread); /* glibc keeps something for them */
+    end_threads(thread);
+    if (is_seen) {
+        heap = live(SG_DOMAIN_HEAP);
+        mapped = live(SG_DOMAIN_MAPPED);
     }
-    CHECK_EQUAL(live(SG_DOMAIN_HEAP) - heap, usable_bytes);
-    CHECK_EQUAL(live(SG_DOMAIN_MAPPED) - mapped, maps * PAGE);
-    CHECK_EQUAL(segment->unmatched_frees, 0);
-    CHECK_EQUAL(segment->faults, 0);
-    CHECK_EQUAL(segment->slot.in_flight_bytes, 0);
-    printf("%u\n", handlers[0].count + handlers[1].count);
+    atomic_store(&is_over, 0);
+    begin_threads(thread);
+    CHECK_EQUAL(pthread_sigmask(SIG_UNBLOCK, &handled, NULL), 0);
+    for (unsigned i = 0; i < amount; i++) {
+        arm(timer, 1 + draw(&random, 20000));
+        storm_of_mappings(&random);
+    }
+    arm(timer, 0);
+    end_threads(thread);
+    unsigned count = sum_handlers(&usable_bytes, &maps);
+    if (is_seen)
+        check_live(heap + usable_bytes, mapped + maps * PAGE);
+    printf("%u\n", count);
 }
 
 /* ---- longjmp out of a handler ---- */
@@ -276,5 +375,6 @@ CASE(handlers_on_a_small_stack)
 int main(int count, char **arguments)
 {
     amount = count > 2 ? (unsigned)atoi(arguments[2]) : 1;
+    is_seen = count < 4;
     return run_case(count, arguments);
 }

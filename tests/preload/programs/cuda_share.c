@@ -12,8 +12,9 @@
  *     stopped     children; between rounds and in flight one of them gets SIGSTOP
  * Prints "key value" lines: rounds; fewest, most: how many got it when all asked and nobody was hurt; again_fewest,
  * again_most: how many of the losers got it when a holder had been killed, or of the others when one was stopped, less
- * what there was room for; hurt_fewest, hurt_most: of those unhurt, when one was hurt in flight; slowest_ms: the
- * longest request of somebody not stopped; others: answers that were neither a grant nor out of memory.
+ * what there was room for; hurt_fewest, hurt_most: of those unhurt, when one was hurt in flight, and of one that was
+ * stopped between the driver's grant and the end of its request, which stands for two shares until it goes on;
+ * slowest_ms: the longest request of somebody not stopped; others: answers that were neither a grant nor out of memory.
  */
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
@@ -290,6 +291,13 @@ static void round_killed(struct range *again, struct range *hurt)
     replace(dead);
 }
 
+/* What the simulated driver has given out, whether the request is over or not; 0 where it is not asked. */
+static int64_t taken_bytes(void)
+{
+    const char *meminfo = getenv("SGSIM_MEMINFO");
+    return is_cuda && meminfo != NULL ? sgsim_machine_bytes(meminfo, "taken") : 0;
+}
+
 static void round_stopped(struct range *again, struct range *hurt)
 {
     int who[PLAYERS_MOST], stopped = pick(1);
@@ -302,12 +310,14 @@ static void round_stopped(struct range *again, struct range *hurt)
     who[stopped] = 1;
     order(who, GIVE);
 
+    int64_t taken_before = taken_bytes();
     say(who, ASK);
     pause_at_random();
     stopped = pick(0);
     kill(pids[stopped], SIGSTOP);
     who[stopped] = 0;
-    widen(hurt, collect(who));
+    int holders = collect(who), given = (int)((taken_bytes() - taken_before) / (int64_t)size);
+    widen(hurt, given > holders ? given : holders);
     kill(pids[stopped], SIGCONT);
     memset(who, 0, sizeof who);
     who[stopped] = 1;

@@ -4,9 +4,10 @@
  *     cuda_storm SEED THREADS CALLS PHASES
  *
  * Each phase every thread makes CALLS calls; then all rest, and the simulator's own books are printed:
- *     device N / pinned N / managed N / registered N / taken N / given N, then "quiet", and one line of stdin is awaited.
+ *     device N / pinned N / managed N / registered N / taken N / given N / pools N / blocked N, then "quiet", and one line of
+ *     stdin is awaited.
  * At the end everything is freed and the books are printed once more. Where there is a second device, threads allocate in its
- * primary context while others reset it, let go of it and make it anew.
+ * primary context, from its pool and in graphs that are on both, while others reset it, let go of it and make it anew.
  */
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
@@ -45,6 +46,7 @@ enum kind {
     GRAPH,
     CONTEXT,
     SHARED_HANDLE, /* exported, imported again, and released under the first number */
+    CHURN,         /* a block of a new pool that is destroyed before it (size: 0) or after it (size: the pool) */
     TEAM,          /* a multicast object with memory bound to it; key: the memory's handle, size: the object's */
     OPENED,        /* of another process, as all that follow: an IPC handle */
     IMPORTED,      /* a VMM handle */
@@ -192,6 +194,8 @@ static CUresult take_graph(uint64_t bits, struct item *item)
     CUgraphNode node;
     CUDA_MEM_ALLOC_NODE_PARAMS params = {.bytesize = 1 + (bits >> 16) % GRANULE};
     struct graph *graph = calloc(1, sizeof *graph);
+    if (graph == NULL) /* refused */
+        return CUDA_ERROR_OUT_OF_MEMORY;
     params.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     must(cuGraphCreate(&graph->graph, 0), "graph");
     must(cuGraphAddMemAllocNode(&node, graph->graph, NULL, 0, &params), "allocation node");
@@ -302,6 +306,7 @@ static void get_offer(void)
         make_offer();
         _exit(write(pipes[1], &offer, sizeof offer) != sizeof offer);
     }
+    close(pipes[1]); /* or a child that fails would be waited for without end */
     if (read(pipes[0], &offer, sizeof offer) != sizeof offer || waitpid(child, NULL, 0) != child)
         exit(1);
 }
@@ -371,7 +376,63 @@ static CUresult give_team(const struct item *item)
     return CUDA_SUCCESS;
 }
 
+/* ---- pools that come and go ---- */
+
+static CUresult take_churn(struct worker *worker, struct item *item)
+{
+    static const CUmemLocationType places[] = {CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_LOCATION_TYPE_HOST};
+    uint64_t bits = next(worker), threshold = bits & 1 ? UINT64_MAX : 0;
+    const CUmemPoolProps props = {.allocType =
+                                      bits & 2 ? CU_MEM_ALLOCATION_TYPE_MANAGED : CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .location = {.type = places[bits >> 2 & 1], .id = 0}};
+    CUmemoryPool pool;
+    CUdeviceptr address;
+    CUresult result = cuMemPoolCreate(&pool, &props);
+    if (result != CUDA_SUCCESS)
+        return result;
+    must(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold), "threshold");
+    result = cuMemAllocFromPoolAsync(&address, 1 + (bits >> 8) % (256 * KIB), pool, stream);
+    if (result != CUDA_SUCCESS || bits & 16)
+        while (cuMemPoolDestroy(pool) != CUDA_SUCCESS)
+            ;
+    item->key = address;
+    item->size = bits & 16 ? 0 : (uintptr_t)pool;
+    worker->taken += result == CUDA_SUCCESS;
+    return result;
+}
+
+static CUresult give_churn(const struct item *item)
+{
+    CUresult result = cuMemFreeAsync(item->key, stream);
+    if (result == CUDA_SUCCESS && item->size != 0)
+        while (cuMemPoolDestroy((CUmemoryPool)(uintptr_t)item->size) != CUDA_SUCCESS)
+            ;
+    return result;
+}
+
 /* ---- the second device: its primary context ends at any time ---- */
+
+static void graph_elsewhere(uint64_t bits)
+{
+    struct graph graph = {0};
+    CUgraphNode node;
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {.bytesize = 1 + (bits >> 16) % GRANULE};
+    params.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    must(cuGraphCreate(&graph.graph, 0), "graph");
+    CUresult result = CUDA_SUCCESS; /* the context may end meanwhile */
+    for (int device = 0; result == CUDA_SUCCESS && device < 2; device++) {
+        params.poolProps.location.id = device;
+        result = cuGraphAddMemAllocNode(&node, graph.graph, NULL, 0, &params);
+        if (result == CUDA_SUCCESS)
+            result = cuGraphAddMemFreeNode(&node, graph.graph, &node, 1, params.dptr);
+    }
+    if (result == CUDA_SUCCESS && instantiate(&graph, bits) == CUDA_SUCCESS) {
+        (void)cuGraphLaunch(graph.exec, NULL);
+        while (cuGraphExecDestroy(graph.exec) != CUDA_SUCCESS)
+            ;
+    }
+    must(cuGraphDestroy(graph.graph), "graph destroy");
+}
 
 static void step_elsewhere(struct worker *worker)
 {
@@ -387,6 +448,12 @@ static void step_elsewhere(struct worker *worker)
         unsigned long taken = cuMemAlloc_v2(&address, 1 + (bits >> 8) % (64 * KIB)) == CUDA_SUCCESS;
         taken += cuMemAllocManaged(&address, 1 + (bits >> 16) % (64 * KIB), CU_MEM_ATTACH_GLOBAL) == CUDA_SUCCESS;
         taken += cuMemHostAlloc(&host, 1 + (bits >> 24) % (64 * KIB), 0) == CUDA_SUCCESS;
+        taken += cuMemAllocAsync(&address, 1 + (bits >> 32) % (64 * KIB), NULL) == CUDA_SUCCESS;
+        const CUDA_ARRAY_DESCRIPTOR flat = {1 + (bits >> 40) % 3000, 3, CU_AD_FORMAT_FLOAT, 1};
+        CUarray array;
+        taken += cuArrayCreate_v2(&array, &flat) == CUDA_SUCCESS;
+        if (bits & 32)
+            graph_elsewhere(bits);
         __atomic_add_fetch(&taken_elsewhere, taken, __ATOMIC_RELAXED);
     }
     must(cuCtxSetCurrent(context), "context");
@@ -483,6 +550,8 @@ static CUresult take(struct worker *worker, struct item *item)
         return take_mapped(worker, item);
     case SHARED_HANDLE:
         return take_shared(worker, item);
+    case CHURN:
+        return take_churn(worker, item);
     case TEAM:
         return take_team(worker, item);
     case OPENED:
@@ -534,6 +603,9 @@ static CUresult give(struct worker *worker, const struct item *item)
     case HANDLE:
     case SHARED_HANDLE:
         result = cuMemRelease(item->key);
+        break;
+    case CHURN:
+        result = give_churn(item);
         break;
     case TEAM:
         result = give_team(item);
@@ -663,10 +735,10 @@ static void rest(const struct worker *workers, unsigned count)
         taken += workers[i].taken;
         given += workers[i].given;
     }
-    printf("device %zu\npinned %zu\nmanaged %zu\nregistered %zu\ntaken %lu\ngiven %lu\npools %zu\nquiet\n",
+    printf("device %zu\npinned %zu\nmanaged %zu\nregistered %zu\ntaken %lu\ngiven %lu\npools %zu\nblocked %lu\nquiet\n",
            sgsim_live_bytes("device") + sgsim_live_bytes("array"), sgsim_live_bytes("pinned"),
-           sgsim_live_bytes("managed"), sgsim_live_bytes("registered"), taken, given,
-           sgsim_live_bytes("pool_reserved"));
+           sgsim_live_bytes("managed"), sgsim_live_bytes("registered"), taken, given, sgsim_live_bytes("pool_reserved"),
+           sgsim_blocked_calls());
     fflush(stdout);
     if (getchar() != '\n')
         exit(1);
@@ -693,6 +765,7 @@ int main(int argc, char **argv)
     calls_per_phase = strtoul(argv[3], NULL, 0);
     phases = (unsigned)atoi(argv[4]);
     get_offer();
+    (void)sgsim_blocked_calls(); /* from here on they count */
     must(cuInit(0), "init");
     must(cuDeviceGetCount(&devices), "devices");
     must(cuDevicePrimaryCtxRetain(&context, 0), "context");
@@ -730,6 +803,8 @@ int main(int argc, char **argv)
         while (cuMemPoolDestroy(own_pools[i]) != CUDA_SUCCESS)
             ;
     while (cuDeviceGraphMemTrim(0) != CUDA_SUCCESS)
+        ;
+    while (cuCtxSynchronize() != CUDA_SUCCESS)
         ;
     while (cuMemPoolTrimTo(default_pool, 0) != CUDA_SUCCESS)
         ;

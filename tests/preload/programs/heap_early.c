@@ -1,6 +1,6 @@
 /*
  * heap_early - blocks taken before the constructors of all libraries, ours included, are counted, and again
- * when they go.
+ * when they go; the process has a job all the same.
  */
 #include "heap_case.h"
 
@@ -24,6 +24,7 @@ __attribute__((section(".preinit_array"), used)) static void (*const preinit)(vo
 int main(void)
 {
     live_begin();
+    CHECK(segment->job[0] != '\0');
     uint64_t sum = malloc_usable_size(early_large), before = live(SG_DOMAIN_HEAP);
     for (size_t i = 0; i < 40; i++)
         sum += early_block[i] != NULL ? malloc_usable_size(early_block[i]) : 0;

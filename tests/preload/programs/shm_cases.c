@@ -87,6 +87,106 @@ CASE(remap_replaces_what_it_covers)
     CHECK_MAPPED(0);
 }
 
+/* Two attachments of one base, then: shmdt takes them one after the other. */
+CASE(what_is_left_behind_a_remap_is_detached_too)
+{
+    char *ptr, *other;
+    int id;
+    make(4 * MIB, &ptr);
+    id = make(MIB, &other);
+    CHECK(shmat(id, ptr, SHM_REMAP) == ptr);
+    CHECK_MAPPED(5 * MIB);
+    CHECK_EQUAL(shmdt(ptr), 0);
+    CHECK_MAPPED(4 * MIB);
+    CHECK_EQUAL(shmdt(ptr), 0);
+    CHECK_MAPPED(MIB);
+    CHECK_EQUAL(shmdt(other), 0);
+    CHECK_MAPPED(0);
+}
+
+static char *room_of(size_t bytes)
+{
+    char *room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(room != MAP_FAILED);
+    return room;
+}
+
+CASE(a_segment_remapped_over_its_own_middle_is_two_attachments)
+{
+    char *ptr, *room = room_of(8 * MIB);
+    int id = make(4 * MIB, &ptr);
+    CHECK(shmat(id, room, SHM_REMAP) == room);
+    CHECK(shmat(id, room + MIB, SHM_REMAP) == room + MIB);
+    CHECK_MAPPED(9 * MIB);
+    CHECK_EQUAL(shmdt(room), 0);
+    CHECK_MAPPED(8 * MIB);
+    CHECK_EQUAL(shmdt(room + MIB), 0);
+    CHECK_MAPPED(4 * MIB);
+    CHECK_EQUAL(shmdt(ptr), 0);
+    CHECK_MAPPED(0);
+}
+
+CASE(moved_by_mremap_is_detached_where_it_is)
+{
+    char *ptr, *room = room_of(8 * MIB);
+    make(4 * MIB, &ptr);
+    CHECK(mremap(ptr, 4 * MIB, 4 * MIB, MREMAP_MAYMOVE | MREMAP_FIXED, room) == room);
+    CHECK_MAPPED(4 * MIB);
+    CHECK(shmdt(ptr) == -1 && errno == EINVAL);
+    CHECK_MAPPED(4 * MIB);
+    CHECK_EQUAL(shmdt(room), 0);
+    CHECK_MAPPED(0);
+}
+
+/* A piece keeps its distance from where the segment would begin. */
+CASE(a_piece_moved_by_mremap_is_an_attachment_by_itself)
+{
+    char *ptr, *room = room_of(8 * MIB);
+    make(4 * MIB, &ptr);
+    CHECK(mremap(ptr + MIB, MIB, MIB, MREMAP_MAYMOVE | MREMAP_FIXED, room + 4 * MIB) == room + 4 * MIB);
+    CHECK_MAPPED(4 * MIB);
+    CHECK(shmdt(room + 4 * MIB) == -1 && errno == EINVAL);
+    CHECK_EQUAL(shmdt(ptr), 0);
+    CHECK_MAPPED(MIB);
+    CHECK_EQUAL(shmdt(room + 3 * MIB), 0);
+    CHECK_MAPPED(0);
+}
+
+CASE(a_second_view_is_detached_by_itself)
+{
+    char *ptr;
+    make(4 * MIB, &ptr);
+    char *view = mremap(ptr, 0, 4 * MIB, MREMAP_MAYMOVE);
+    CHECK(view != MAP_FAILED);
+    CHECK_MAPPED(8 * MIB);
+    CHECK_EQUAL(shmdt(ptr), 0);
+    CHECK_MAPPED(4 * MIB);
+    CHECK_EQUAL(shmdt(view), 0);
+    CHECK_MAPPED(0);
+}
+
+CASE(what_mremap_added_or_took_is_part_of_it)
+{
+    char *ptr, *room = room_of(8 * MIB);
+    make(4 * MIB, &ptr);
+    CHECK(mremap(ptr, 4 * MIB, 6 * MIB, MREMAP_MAYMOVE | MREMAP_FIXED, room) == room);
+    CHECK_MAPPED(6 * MIB);
+    CHECK(mremap(room, 6 * MIB, 5 * MIB, 0) == room);
+    CHECK_MAPPED(5 * MIB);
+    CHECK_EQUAL(shmdt(room), 0);
+    CHECK_MAPPED(0);
+}
+
+CASE(mremap_that_fails_leaves_it_where_it_is)
+{
+    char *ptr;
+    make(4 * MIB, &ptr);
+    CHECK(mremap(ptr, 4 * MIB, 4 * MIB, MREMAP_MAYMOVE | MREMAP_FIXED, ptr + MIB) == MAP_FAILED); /* overlaps */
+    CHECK_MAPPED(4 * MIB);
+    CHECK_EQUAL(shmdt(ptr), 0);
+    CHECK_MAPPED(0);
+}
+
 CASE(munmap_gives_back_too)
 {
     char *ptr;
