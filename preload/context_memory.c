@@ -216,7 +216,8 @@ static void end_primary(struct sg_context_end *end)
     sg_graph_memory_refresh();
 }
 
-/* The lock is not held while the driver is asked: an answer that a retain has overtaken may be about the one before. */
+/* The lock is not held while the driver is asked: an answer that a retain has overtaken may be about the one before. What has
+ * been taken out already is looked for again: another one may have come and gone whose retain has not returned yet. */
 void sg_context_check_primary(CUdevice device)
 {
     struct sg_lock_state lock;
@@ -228,7 +229,7 @@ void sg_context_check_primary(CUdevice device)
             return;
         sg_lock_acquire(&sg_vmm_lock, &lock);
         is_overtaken = seen != primaries[device].retained;
-        is_over = !is_overtaken && !primaries[device].is_taken_out;
+        is_over = !is_overtaken;
         if (is_over) {
             primaries[device].is_taken_out = true;
             note_ended(&end);

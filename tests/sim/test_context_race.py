@@ -129,6 +129,32 @@ point()
     assert figures(said, entry) == [3, 1, 1, 1]
 
 
+@pytest.mark.parametrize("is_retained_again", [False, True])
+def test_primary_context_that_ends_before_its_retain_returns_is_known_to_have(sim, is_retained_again):
+    """Another thread uses it, and lets go of it, while the one that made it is on its way back from the driver."""
+    [(said, entry)] = sim.script_points(
+        SCRIPT
+        + f"""
+home = retain()
+current(home)
+ok(cuda.cuDevicePrimaryCtxRelease_v2(0))
+def work():
+    current(home)
+    fill()
+    ok(cuda.cuDevicePrimaryCtxRelease_v2(0))
+    if {is_retained_again}:
+        current(retain())
+        fill()
+        fill()
+beside("behind", "cuDevicePrimaryCtxRetain", work)
+retain()
+assert not has_waited()
+point()
+"""
+    )
+    assert figures(said, entry) == ([6, 2, 2, 2] if is_retained_again else [0, 0, 0, 0])
+
+
 @pytest.mark.parametrize("kind", ["cuMemAlloc_v2", "cuMemHostAlloc"])
 def test_allocation_that_finds_a_new_primary_context_is_counted(sim, kind):
     """The one it was asked for in ended, and another thread made a new one, before the driver came to it."""
