@@ -28,6 +28,7 @@
  *   SGSIM_HOLD     "symbol:N:UNTIL", comma separated: the Nth call of that symbol (* for every one) stays inside the
  *                  driver before it does anything, UNTIL milliseconds, or until the file UNTIL (with a "/") is there;
  *                  see sgsim_hold
+ *   SGSIM_DAWDLE   N: one call in N, at random, begins up to 1 ms late, and one in N returns so; default 0: none
  *   SGSIM_MEMINFO  a fake meminfo file whose MemFree, MemAvailable and Cached follow what is taken from the machine:
  *                  device, array, context and pinned bytes of gb10, pinned bytes only of discrete, managed bytes once
  *                  touched (sgsim_touch, cuMemPrefetchAsync). Several processes share one machine, whose books are

@@ -1059,6 +1059,7 @@ static const struct scenario {
     {"touch", test_touch, {NULL}},
     {"batches", test_batches, {NULL}},
     {"hold", test_hold, {"SGSIM_HOLD=cuMemFree_v2:2:60,cuMemAllocHost_v2:1:1"}},
+    {"dawdle", test_threads, {"SGSIM_DAWDLE=64"}},
     {"identity", test_identity, {"SGSIM_DEVICES=3", "CUDA_VISIBLE_DEVICES=2,0"}},
 };
 
@@ -1107,8 +1108,8 @@ static void make_files(void)
 
 int main(void)
 {
-    static const char *const settings[] = {"KIND",    "DEVICES", "MEMORY", "BACKING", "CONTEXT",  "FAIL",
-                                           "MEMINFO", "LEDGER",  "HOLD",   "RECLAIM", "LATE_FREE"};
+    static const char *const settings[] = {"KIND",    "DEVICES", "MEMORY", "BACKING", "CONTEXT",   "FAIL",
+                                           "MEMINFO", "LEDGER",  "HOLD",   "RECLAIM", "LATE_FREE", "DAWDLE"};
     char name[32];
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
         snprintf(name, sizeof name, "SGSIM_%s", settings[i]);

@@ -107,6 +107,7 @@ static void note_blocked(void)
 CUresult sgsim_enter(enum sgsim_function function, enum sgsim_need need)
 {
     note_blocked();
+    sgsim_hold_dawdle();
     pthread_mutex_lock(&lock);
     first_call();
     calls[function]++;
@@ -141,6 +142,7 @@ CUresult sgsim_leave(CUresult result)
     pthread_mutex_unlock(&lock);
     if (hold)
         sgsim_hold_wait(hold);
+    sgsim_hold_dawdle();
     return result;
 }
 

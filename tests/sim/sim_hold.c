@@ -11,6 +11,7 @@
 #include "sim_faults.h"
 
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -21,6 +22,7 @@
 #define PATH_ROOM 512
 #define EVERY_CALL (-1L)
 #define FILE_STEP_NS 500000
+#define DAWDLE_NS 1000000
 
 struct sgsim_hold {
     enum sgsim_function function;
@@ -33,6 +35,7 @@ struct sgsim_hold {
 
 static struct sgsim_hold holds[MAX_HOLDS];
 static size_t hold_count;
+static size_t dawdle; /* (atomic) one step in so many, 0: none */
 
 /* `until`, of `length` bytes, is a number of milliseconds, or the name of a file, with a "/" in it. */
 static bool plan(int function, long nth, const char *until, size_t length)
@@ -103,6 +106,22 @@ void sgsim_hold_wait(const struct sgsim_hold *hold)
         syscall(SYS_nanosleep, &step, NULL);
 }
 
+/* Threads come by here in any order, and each takes the next number: a step is late by chance, and not again at the next run. */
+void sgsim_hold_dawdle(void)
+{
+    static uint64_t drawn;
+    size_t one_in = __atomic_load_n(&dawdle, __ATOMIC_RELAXED);
+    if (one_in == 0)
+        return;
+    uint64_t number = __atomic_add_fetch(&drawn, UINT64_C(0x9e3779b97f4a7c15), __ATOMIC_RELAXED); /* splitmix64 */
+    number = (number ^ number >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    number = (number ^ number >> 27) * UINT64_C(0x94d049bb133111eb);
+    number ^= number >> 31;
+    const struct timespec late = {0, (long)(number / one_in % DAWDLE_NS)};
+    if (number % one_in == 0)
+        syscall(SYS_nanosleep, &late, NULL);
+}
+
 /* "symbol:N:UNTIL"; answers where the next item begins, or NULL if this one makes no sense. */
 static const char *plan_item(const char *text)
 {
@@ -120,7 +139,11 @@ static const char *plan_item(const char *text)
 
 void sgsim_hold_configure(void)
 {
-    const char *text = getenv("SGSIM_HOLD");
+    const char *text = getenv("SGSIM_HOLD"), *rate = getenv("SGSIM_DAWDLE");
+    size_t one_in = 0;
+    if (rate && !sgsim_parse_size(rate, &one_in))
+        sgsim_complain("SGSIM_DAWDLE", rate);
+    __atomic_store_n(&dawdle, one_in, __ATOMIC_RELAXED);
     while (text && *text) {
         const char *next = plan_item(text);
         if (!next)
