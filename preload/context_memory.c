@@ -18,7 +18,7 @@ static uint64_t primary_ended_at[SG_DEVICE_ROOM];     /* the same, by device */
 static struct {
     unsigned long long id; /* of the last one that was retained, 0: not known */
     uint64_t retained;     /* (atomic) how often one was */
-    bool is_taken_out;     /* it has ended, and nobody has retained another yet */
+    bool is_there;         /* one was retained, and is not known to have ended */
 } primaries[SG_DEVICE_ROOM];
 
 /* What lies in a context. */
@@ -64,13 +64,12 @@ struct walk {
 static void take_out(void *context, uint64_t key, uint64_t value)
 {
     struct walk *walk = context;
-    uint64_t block = is_in(walk->end, value) ? sg_table_remove(walk->table, key) : 0;
-    if (block == 0)
+    if (!is_in(walk->end, value) || !sg_table_remove_exact(walk->table, key, value))
         return;
     if (walk->table != &sg_index_registered)
-        walk->bytes += sg_cuda_returned_bytes(block);
-    if (sg_table_insert(walk->taken, key, block, NULL) != 0)
-        sg_cuda_released(walk->table, block); /* no memory to remember it by */
+        walk->bytes += sg_cuda_returned_bytes(value);
+    if (sg_table_insert(walk->taken, key, value, NULL) != 0)
+        sg_cuda_released(walk->table, value); /* no memory to remember it by */
 }
 
 /* Under the lock, so that a free finds each entry in one place or the other. How much it will give back. */
@@ -102,10 +101,9 @@ static void release(void *context, uint64_t key, uint64_t value)
 static void empty_pool(void *context, uint64_t key, uint64_t value)
 {
     (void)context;
-    bool is_gone = (value & SG_BLOCK_POOLED) != 0 && sg_pool_is_emptied(value);
-    uint64_t block = is_gone ? sg_cuda_take_out(&sg_index_cuda, key) : 0;
-    if (block != 0)
-        sg_cuda_released(&sg_index_cuda, block);
+    if ((value & SG_BLOCK_POOLED) != 0 && sg_pool_is_emptied(value) &&
+        sg_table_remove_exact(&sg_index_cuda, key, value))
+        sg_cuda_released(&sg_index_cuda, value);
 }
 
 static void visit_taken(struct sg_context_end *end, void (*visit)(void *, uint64_t, uint64_t))
@@ -207,36 +205,36 @@ enum sg_primary_state sg_context_primary_state(CUdevice device)
     return !is_told ? SG_PRIMARY_UNKNOWN : active != 0 ? SG_PRIMARY_ACTIVE : SG_PRIMARY_INACTIVE;
 }
 
-static void end_primary(struct sg_context_end *end)
+static void end_primary(const struct sg_context_end *end)
 {
-    release_taken(end);
     if (sg_pool_emptied(end->device) != 0)
         sg_table_visit(&sg_index_cuda, empty_pool, NULL);
     sg_pool_memory_refresh();
     sg_graph_memory_refresh();
 }
 
-/* The lock is not held while the driver is asked: an answer that a retain has overtaken may be about the one before. What has
- * been taken out already is looked for again: another one may have come and gone whose retain has not returned yet. */
+/* The lock is not held while the driver is asked: an answer that a retain has overtaken may be about the one before. Where none
+ * is known to be there, what is in it is looked for all the same: one may have come and gone whose retain has not returned yet. */
 void sg_context_check_primary(CUdevice device)
 {
     struct sg_lock_state lock;
     struct sg_context_end end = sg_context_end_of_primary(device);
-    bool is_over = false, is_overtaken = end.is_known;
+    bool was_there = false, is_overtaken = end.is_known;
     while (is_overtaken) {
         uint64_t seen = sg_load_acquire(&primaries[device].retained);
         if (sg_context_primary_state(device) != SG_PRIMARY_INACTIVE)
             return;
         sg_lock_acquire(&sg_vmm_lock, &lock);
         is_overtaken = seen != primaries[device].retained;
-        is_over = !is_overtaken;
-        if (is_over) {
-            primaries[device].is_taken_out = true;
+        if (!is_overtaken) {
+            was_there = primaries[device].is_there;
+            primaries[device].is_there = false;
             note_ended(&end);
         }
         sg_lock_release(&sg_vmm_lock, &lock);
     }
-    if (is_over)
+    release_taken(&end);
+    if (was_there)
         end_primary(&end);
 }
 
@@ -253,14 +251,14 @@ void sg_context_primary_retained(CUdevice device, CUcontext context)
     if (context == NULL || get_id == NULL || get_id(context, &id) != CUDA_SUCCESS)
         id = 0;
     sg_lock_acquire(&sg_vmm_lock, &lock);
-    bool is_another =
-        !primaries[device].is_taken_out && id != 0 && primaries[device].id != 0 && id != primaries[device].id;
+    bool is_another = primaries[device].is_there && id != 0 && primaries[device].id != 0 && id != primaries[device].id;
     if (is_another)
         note_ended(&end);
     primaries[device].id = id;
-    primaries[device].is_taken_out = false;
+    primaries[device].is_there = true;
     sg_store_release(&primaries[device].retained, primaries[device].retained + 1);
     sg_lock_release(&sg_vmm_lock, &lock);
+    release_taken(&end);
     if (is_another)
         end_primary(&end);
 }
@@ -351,7 +349,7 @@ void sg_context_recheck(struct sg_table *table, uint64_t key, uint64_t block, ui
     uint64_t ends = sg_load_acquire(&sg_context_ends);
     while (SG_UNLIKELY(ends != ends_before)) {
         if (sg_context_is_over(block, ends_before) && went_with_it(table, key)) {
-            if (sg_table_find(table, key) == block && sg_table_remove(table, key) != 0) /* or the end found it */
+            if (sg_table_remove_exact(table, key, block)) /* or the end found it */
                 sg_cuda_released(table, block);
             return;
         }

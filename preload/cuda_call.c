@@ -168,6 +168,7 @@ static bool begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain d
     sg_segment_attach();
     sg_thread_enter();
     if (has_context(hook, &call->device)) {
+        call->is_placed = true;
         note_cuda();
         if (device >= 0)
             call->device = (uint32_t)device < SG_DEVICE_ROOM ? (uint32_t)device : SG_DEVICE_ROOM - 1;
@@ -200,8 +201,11 @@ bool sg_cuda_begin_at(struct sg_cuda_call *call, enum sg_hook hook, CUdevice dev
 bool sg_cuda_begin_sized(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint32_t device,
                          uint64_t size_bytes, uint64_t growth_bytes)
 {
-    *call = (struct sg_cuda_call){
-        .layers = sg_self.layers, .answer = CUDA_ERROR_OUT_OF_MEMORY, .is_counted = true, .device = device};
+    *call = (struct sg_cuda_call){.layers = sg_self.layers,
+                                  .answer = CUDA_ERROR_OUT_OF_MEMORY,
+                                  .is_counted = true,
+                                  .is_placed = true,
+                                  .device = device};
     call->ends_before = sg_load_acquire(&sg_context_ends);
     sg_segment_attach();
     sg_thread_enter();
@@ -254,6 +258,35 @@ uint32_t sg_cuda_enter_site(enum sg_domain domain, const void *caller, uint64_t 
     return sg_sites_enter(SG_SITES_CUDA, domain, outer != NULL ? outer : caller, bytes);
 }
 
+static void place(struct sg_cuda_call *call)
+{
+    uint32_t layers = sg_cuda_go_inside();
+    call->ends_before = sg_load_acquire(&sg_context_ends);
+    call->is_placed = has_context(SG_HOOK_COUNT, &call->device);
+    sg_self.layers = layers;
+    if (!call->is_placed)
+        return;
+    note_cuda();
+    (void)sg_cuda_knows_device(call->device);
+    call->context = sg_context_current();
+}
+
+bool sg_cuda_took(struct sg_cuda_call *call, CUresult result)
+{
+    if (result != CUDA_SUCCESS)
+        return false;
+    if (SG_UNLIKELY(!call->is_placed) && call->is_counted)
+        place(call);
+    return true;
+}
+
+/* It went with its context before it could be entered. */
+static void count_gone(enum sg_domain domain)
+{
+    sg_ledger_count_allocation(domain);
+    sg_ledger_count_free(domain);
+}
+
 void sg_cuda_record(const struct sg_cuda_call *call, struct sg_table *table, uint64_t key, uint64_t bytes,
                     const void *caller)
 {
@@ -261,13 +294,15 @@ void sg_cuda_record(const struct sg_cuda_call *call, struct sg_table *table, uin
     enum sg_domain domain = call->request.domain;
     if (!call->is_counted)
         return;
+    if (SG_UNLIKELY(!call->is_placed)) {
+        count_gone(domain);
+        return;
+    }
     uint64_t block = sg_block(bytes, domain, call->device) | (uint64_t)call->context << SG_BLOCK_SLOT_SHIFT;
     block |= (uint64_t)sg_cuda_enter_site(domain, caller, bytes) << SG_BLOCK_SITE_SHIFT;
     if (sg_context_is_over(block, call->ends_before) && sg_table_find(table, key) != 0) {
-        sg_sites_leave(SG_SITES_CUDA, sg_block_site(block),
-                       bytes); /* gone with its context: the address is another's */
-        sg_ledger_count_allocation(domain);
-        sg_ledger_count_free(domain);
+        sg_sites_leave(SG_SITES_CUDA, sg_block_site(block), bytes); /* the address is another's */
+        count_gone(domain);
         return;
     }
     if (sg_table_insert(table, key, block, &stale) != 0) {

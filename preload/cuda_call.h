@@ -35,6 +35,7 @@ struct sg_cuda_call {
     uint64_t ends_before; /* contexts that had ended */
     uint32_t layers;      /* to be restored */
     bool is_counted;      /* false: from inside another hook, or disabled */
+    bool is_placed;       /* device and context are known; false: there was no context when it began */
     CUresult answer;      /* to the program if it is refused: out of memory, or what else the driver has to tell it */
 };
 
@@ -90,6 +91,10 @@ bool sg_cuda_begin_sized(struct sg_cuda_call *call, enum sg_hook hook, enum sg_d
 /* Asks for what call->request says, with a fresh look at the device if it has a pool of its own. Before it refuses, the driver
  * is asked once whether the context still lives. */
 bool sg_cuda_ask(struct sg_cuda_call *call);
+
+/* Behind the call: whether it took what it asked for. Where it began without a context, another thread has made one since, or
+ * made it anew: what it took lies there. */
+bool sg_cuda_took(struct sg_cuda_call *call, CUresult result);
 
 /* The call succeeded and gave `key`: enters it, charges `bytes`. `caller`: where the program's call returns to. */
 void sg_cuda_record(const struct sg_cuda_call *call, struct sg_table *table, uint64_t key, uint64_t bytes,

@@ -184,8 +184,13 @@ SG_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc
 
 /* Ends the context whoever retains it. */
 #define RESET(name, dev) \
-    if (!sg_cuda_is_ours() || sg_context_primary_state(dev) == SG_PRIMARY_INACTIVE) /* nothing ends */ \
+    if (!sg_cuda_is_ours()) \
         return SG_DRIVER_CALL(name, dev); \
+    if (sg_context_primary_state(dev) == \
+        SG_PRIMARY_INACTIVE) { /* nothing ends; what ended beside others' calls has */ \
+        check_primary(dev); \
+        return SG_DRIVER_CALL(name, dev); \
+    } \
     struct sg_context_end ending = sg_context_end_of_primary(dev); \
     sg_context_take_out(&ending); \
     SG_DRIVER_INSIDE(name, dev); \

@@ -17,7 +17,7 @@
     if (!sg_cuda_begin(&call, SG_HOOK_##name, domain, (is_sound) ? (bytes) : 0)) \
         return call.answer; \
     CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
-    if (result == CUDA_SUCCESS) \
+    if (sg_cuda_took(&call, result)) \
         sg_cuda_record(&call, &sg_index_cuda, (TYPE) * (out), bytes, __builtin_return_address(0)); \
     sg_cuda_end(&call, result == CUDA_SUCCESS ? (bytes) : 0); \
     return result
@@ -72,7 +72,7 @@ SG_EXPORT CUresult CUDAAPI cuMemHostAlloc(void **pp, size_t bytesize, unsigned i
     if (!sg_cuda_begin(&call, SG_HOOK_##name, SG_DOMAIN_DEVICE, is_sound ? guess : 0)) \
         return call.answer; \
     CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
-    if (result == CUDA_SUCCESS) \
+    if (sg_cuda_took(&call, result)) \
         sg_cuda_record(&call, &sg_index_cuda, *(dptr), (uint64_t) * (pitch) * (height), __builtin_return_address(0)); \
     sg_cuda_end(&call, result == CUDA_SUCCESS ? guess : 0); \
     return result
@@ -110,7 +110,7 @@ SG_EXPORT CUresult CUDAAPI cuMemFreeHost(void *p)
 
 static void record_registration(const struct sg_cuda_call *call, uint64_t address, uint64_t bytes)
 {
-    if (!call->is_counted)
+    if (!call->is_counted || !call->is_placed)
         return;
     uint64_t block = sg_block(bytes, SG_DOMAIN_PINNED, call->device) | (uint64_t)call->context << SG_BLOCK_SLOT_SHIFT;
     if (sg_table_insert(&sg_index_registered, address, block, NULL) != 0)
@@ -124,7 +124,7 @@ static void record_registration(const struct sg_cuda_call *call, uint64_t addres
     struct sg_cuda_call call; \
     (void)sg_cuda_begin(&call, SG_HOOK_##name, SG_DOMAIN_PINNED, 0); \
     CUresult result = SG_DRIVER_CALL(name, p, bytes, flags); \
-    if (result == CUDA_SUCCESS) \
+    if (sg_cuda_took(&call, result)) \
         record_registration(&call, (uintptr_t)(p), bytes); \
     sg_cuda_end(&call, 0); \
     return result
@@ -187,7 +187,7 @@ static bool has_channels(unsigned channels, CUarray_format format)
     if (!sg_cuda_begin(&call, SG_HOOK_##name, SG_DOMAIN_DEVICE, is_sound ? bytes : 0)) \
         return call.answer; \
     CUresult result = SG_DRIVER_CALL(name, handle, descriptor); \
-    if (result == CUDA_SUCCESS) \
+    if (sg_cuda_took(&call, result)) \
         sg_cuda_record(&call, &sg_index_arrays, (uintptr_t) * (handle), required_bytes(*(handle), call.device, bytes), \
                        __builtin_return_address(0)); \
     sg_cuda_end(&call, result == CUDA_SUCCESS ? bytes : 0); \
@@ -269,7 +269,7 @@ SG_EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
     if (!sg_cuda_begin(&call, SG_HOOK_cuMipmappedArrayCreate, SG_DOMAIN_DEVICE, is_sound ? bytes : 0))
         return call.answer;
     CUresult result = SG_DRIVER_CALL(cuMipmappedArrayCreate, pHandle, shape, numMipmapLevels);
-    if (result == CUDA_SUCCESS)
+    if (sg_cuda_took(&call, result))
         sg_cuda_record(&call, &sg_index_arrays, (uintptr_t)*pHandle,
                        required_mipmapped_bytes(*pHandle, call.device, bytes), __builtin_return_address(0));
     sg_cuda_end(&call, result == CUDA_SUCCESS ? bytes : 0);

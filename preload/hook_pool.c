@@ -109,36 +109,51 @@ struct taking {
     uint64_t size_bytes;
     CUstream stream;
     const void *caller; /* where the program's call returns to */
+    struct sg_pool_view view;
+    enum sg_hook hook;
     bool is_ptsz;
-    bool is_judged; /* false: the driver refuses it by itself, or it is not for us to look at */
+    bool is_counted; /* false: the driver refuses it by itself, or it is not for us to look at */
+    bool is_judged;  /* false: its stream has no context */
 };
 
-/* False: refused. */
-static bool begin_taking(struct taking *taking, enum sg_hook hook, const CUdeviceptr *out, const CUmemoryPool *named)
+/* Finds the pool that the call names, or that is current where its stream is. Of a stream without a context there is none: the
+ * driver refuses by itself, unless it is made by another thread meanwhile. */
+static bool find_pool(struct taking *taking, const CUmemoryPool *named)
 {
     CUdevice current = 0;
-    taking->is_ptsz = sg_hook_table[hook].is_ptsz;
-    if (out == NULL || taking->size_bytes == 0 || (named != NULL && *named == NULL) || !sg_cuda_is_ours() ||
-        is_captured(taking->stream, taking->is_ptsz))
-        return true;
     CUresult found = device_of(taking->stream, &current);
     bool has_no_context = found == CUDA_ERROR_INVALID_CONTEXT || found == CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (found == CUDA_ERROR_NOT_INITIALIZED || found == CUDA_ERROR_DEINITIALIZED ||
         (has_no_context && is_builtin(taking->stream)))
-        return true;
+        return false;
     uint32_t device = found == CUDA_SUCCESS && current >= 0 ? (uint32_t)current : sg_self.device;
     taking->pool.handle = named != NULL ? *named : current_pool(device);
-    struct sg_pool_view view = sg_pool_memory_of(taking->pool.handle);
-    if (!view.is_known)
-        view.device = named != NULL ? owner_of(*named, device) : device;
-    taking->pool.device = view.device < SG_DEVICE_ROOM ? view.device : SG_DEVICE_ROOM - 1;
-    taking->pool.domain = view.domain;
+    taking->view = sg_pool_memory_of(taking->pool.handle);
+    if (!taking->view.is_known)
+        taking->view.device = named != NULL ? owner_of(*named, device) : device;
+    taking->pool.device = taking->view.device < SG_DEVICE_ROOM ? taking->view.device : SG_DEVICE_ROOM - 1;
+    taking->pool.domain = taking->view.domain;
+    return true;
+}
+
+/* False: refused. */
+static bool begin_taking(struct taking *taking, enum sg_hook hook, const CUdeviceptr *out, const CUmemoryPool *named)
+{
+    taking->hook = hook;
+    taking->is_ptsz = sg_hook_table[hook].is_ptsz;
+    if (out == NULL || taking->size_bytes == 0 || (named != NULL && *named == NULL) || !sg_cuda_is_ours() ||
+        is_captured(taking->stream, taking->is_ptsz))
+        return true;
+    taking->is_counted = true;
+    taking->is_judged = find_pool(taking, named);
+    if (!taking->is_judged)
+        return true;
     uint64_t growth = growth_of(taking->pool.handle, taking->size_bytes), wanted = growth;
-    if (growth == 0 && view.unwanted_bytes != 0) /* what was refused and stayed is no room to be had */
-        wanted = taking->size_bytes < view.unwanted_bytes ? taking->size_bytes : view.unwanted_bytes;
+    uint64_t unwanted = taking->view.unwanted_bytes;
+    if (growth == 0 && unwanted != 0) /* what was refused and stayed is no room to be had */
+        wanted = taking->size_bytes < unwanted ? taking->size_bytes : unwanted;
     taking->pool.admitted_bytes = growth;
-    taking->is_judged = true;
-    return sg_cuda_begin_sized(&taking->call, hook, view.domain, taking->pool.device, wanted, growth);
+    return sg_cuda_begin_sized(&taking->call, hook, taking->view.domain, taking->pool.device, wanted, growth);
 }
 
 /* A pool with room enough may still grow, where that room lies in pieces, and it grows by whole segments. What it took
@@ -202,10 +217,22 @@ static void record_block(const struct taking *taking, CUdeviceptr ptr)
     sg_context_recheck(&sg_index_cuda, ptr, block, taking->call.ends_before);
 }
 
+/* The stream has got a context since. It is judged as what a pool takes beyond what was asked for is. */
+static void judge_late(struct taking *taking, const CUmemoryPool *named)
+{
+    uint32_t layers = sg_cuda_go_inside();
+    taking->is_judged = find_pool(taking, named);
+    sg_self.layers = layers;
+    if (taking->is_judged)
+        (void)sg_cuda_begin_sized(&taking->call, taking->hook, taking->view.domain, taking->pool.device, 0, 0);
+}
+
 /* A block that the driver does not take back is granted. */
 static CUresult end_taking(struct taking *taking, CUresult result, CUdeviceptr *out, CUdeviceptr before,
-                           CUresult(CUDAAPI *give_back)(CUdeviceptr, CUstream))
+                           const CUmemoryPool *named, CUresult(CUDAAPI *give_back)(CUdeviceptr, CUstream))
 {
+    if (SG_UNLIKELY(!taking->is_judged) && taking->is_counted && result == CUDA_SUCCESS)
+        judge_late(taking, named);
     if (!taking->is_judged)
         return result;
     if (result == CUDA_SUCCESS && !may_keep(taking) && give_back(*out, taking->stream) == CUDA_SUCCESS) {
@@ -233,9 +260,9 @@ static CUresult CUDAAPI give_back_ptsz(CUdeviceptr block, CUstream stream)
     struct taking taking = {.size_bytes = (bytes), .stream = hStream, .caller = __builtin_return_address(0)}; \
     if (!begin_taking(&taking, SG_HOOK_##name, dptr, named)) \
         return taking.call.answer; \
-    CUdeviceptr before = taking.is_judged ? *(dptr) : 0; \
+    CUdeviceptr before = taking.is_counted ? *(dptr) : 0; \
     SG_DRIVER_INSIDE(name, __VA_ARGS__); \
-    return end_taking(&taking, result, dptr, before, give_back)
+    return end_taking(&taking, result, dptr, before, named, give_back)
 
 SG_EXPORT CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {

@@ -384,15 +384,17 @@ static SG_INLINE uint64_t read_slot(const struct sg_table *table, const struct s
 
 enum wish { WISH_FIND, WISH_REMOVE };
 
-/* Serves find and remove in one slot: the value, or 0 to go on. */
+/* Serves find and remove in one slot: the value, or 0 to go on. Of a value that is not `only` (0: any) nothing is there. */
 static SG_INLINE uint64_t serve(const struct sg_table *table, struct sg_table_array *array, struct sg_table_slot *slot,
-                                uint64_t key, enum wish wish)
+                                uint64_t key, enum wish wish, uint64_t only)
 {
     for (;;) {
         uint64_t state;
         uint64_t value = read_slot(table, slot, key, &state);
         if (value == 0 || wish == WISH_FIND)
             return value;
+        if (only != 0 && value != only)
+            return 0;
         bool is_plain = (state & STATE_BITS) == 0;
         if (sg_cas_u64(&slot->value, &state, is_plain ? 0 : state | DEAD)) {
             if (is_plain)
@@ -402,7 +404,7 @@ static SG_INLINE uint64_t serve(const struct sg_table *table, struct sg_table_ar
     }
 }
 
-static SG_INLINE uint64_t search(struct sg_table *table, uint64_t key, enum wish wish)
+static SG_INLINE uint64_t search(struct sg_table *table, uint64_t key, enum wish wish, uint64_t only)
 {
     if (key == 0 || key >= KEY_GONE)
         return 0;
@@ -411,7 +413,7 @@ static SG_INLINE uint64_t search(struct sg_table *table, uint64_t key, enum wish
         struct sg_table_slot *slot;
         uint32_t step = 0;
         while ((slot = next_slot(array, key, &step)) != NULL) {
-            uint64_t value = serve(table, array, slot, key, wish);
+            uint64_t value = serve(table, array, slot, key, wish, only);
             if (value != 0)
                 return value;
         }
@@ -421,13 +423,19 @@ static SG_INLINE uint64_t search(struct sg_table *table, uint64_t key, enum wish
 
 uint64_t sg_table_find(const struct sg_table *table, uint64_t key)
 {
-    return search((struct sg_table *)(uintptr_t)table, key, WISH_FIND);
+    return search((struct sg_table *)(uintptr_t)table, key, WISH_FIND, 0);
 }
 
 uint64_t sg_table_remove(struct sg_table *table, uint64_t key)
 {
     help_growth(table);
-    return search(table, key, WISH_REMOVE);
+    return search(table, key, WISH_REMOVE, 0);
+}
+
+bool sg_table_remove_exact(struct sg_table *table, uint64_t key, uint64_t value)
+{
+    help_growth(table);
+    return search(table, key, WISH_REMOVE, value) != 0;
 }
 
 bool sg_table_mark(struct sg_table *table, uint64_t key, uint64_t value, uint64_t bits)

@@ -44,6 +44,10 @@ uint64_t sg_table_find(const struct sg_table *table, uint64_t key);
 /* Takes the entry out: its value, or 0 if it is not there. Of several callers one gets it. */
 uint64_t sg_table_remove(struct sg_table *table, uint64_t key);
 
+/* Takes the entry out if it has exactly `value`: true if it was done. For who knows of the entry without owning its address,
+ * which may be free and allocated again by now. */
+bool sg_table_remove_exact(struct sg_table *table, uint64_t key, uint64_t value);
+
 /* Sets bits in the value of an entry, if it is there and still has exactly `value`: true if it was done. */
 bool sg_table_mark(struct sg_table *table, uint64_t key, uint64_t value, uint64_t bits);
 

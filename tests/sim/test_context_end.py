@@ -298,8 +298,10 @@ def test_process_without_contexts_of_its_own_is_not_asked_for_the_current_one(si
     assert done.asked == 0
 
 
-@pytest.mark.parametrize("reset", ["cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2"])
-def test_reset_of_an_inactive_device_ends_nothing(sim, reset):
+@pytest.mark.parametrize(
+    "call", ["cuDevicePrimaryCtxReset(0)", "cuDevicePrimaryCtxReset_v2(0)", "cuDevicePrimaryCtxRetain(byref(c_void_p()), 0)"]
+)
+def test_primary_context_that_is_not_there_does_not_end(sim, call):
     """Nobody retains the primary context; a destroyed pool lives as long as its block, in a context of the program's own."""
     points = sim.script_points(
         FILL
@@ -311,7 +313,7 @@ ok(cuda.cuMemPoolCreate(byref(pool), byref(PoolProps(1, 0, Location(1, 0)))))
 ok(cuda.cuMemAllocFromPoolAsync(byref(p), c_size_t(MIB), pool, None))
 ok(cuda.cuMemPoolDestroy(pool))
 quiet(held=live())
-ok(cuda.{reset}(0))
+ok(cuda.{call})
 quiet(held=live())
 ok(cuda.cuMemFreeAsync(p, None))
 ok(cuda.cuCtxSynchronize())

@@ -179,6 +179,37 @@ point()
     assert last == [0, 0, 0, 0]
 
 
+@pytest.mark.parametrize("kind", [*KINDS, "cuMemAllocAsync"])
+def test_allocation_that_begins_without_a_context_and_finds_one_lies_in_it(sim, kind):
+    """The primary context of its device had ended, and another thread made a new one before the driver came to the call."""
+    points = list(sim.script_points(
+        SCRIPT
+        + f"""
+TAKE["cuMemAllocAsync"] = lambda: cuda.cuMemAllocAsync(byref(out), c_size_t(MIB), None)
+home = c_void_p()
+def retain_second():
+    ok(cuda.cuDevicePrimaryCtxRetain(byref(home), 1))
+retain_second()
+ok(cuda.cuCtxSetCurrent(home))
+ok(cuda.cuDevicePrimaryCtxRelease_v2(1))
+beside("inside", "{kind}", retain_second)
+ok(TAKE["{kind}"]())
+assert not has_waited()
+point()
+ok(cuda.cuDevicePrimaryCtxReset_v2(1))
+point()
+""",
+        SGSIM_DEVICES=2,
+    ))
+    first, last = [figures(*pair) for pair in points]
+    entry = points[-1][1]
+    pool = [32, 0, 0, 0]  # what it reserves
+    assert first == dict(zip([*KINDS, "cuMemAllocAsync"], [[1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], pool]))[kind]
+    assert last == [0, 0, 0, 0]
+    total = [entry["domains"][d] for d in ("device", "pinned")]
+    assert sum(d["allocations"] for d in total) == sum(d["frees"] for d in total) == (kind != "cuMemHostRegister_v2")
+
+
 def test_release_that_is_not_the_last_gives_nothing_back_where_the_driver_does_not_say(sim):
     [(said, entry)] = sim.script_points(
         SCRIPT

@@ -10,10 +10,11 @@ def live(entry, domain="device"):
     return entry["domains"][domain]["live_bytes"]
 
 
-@pytest.mark.parametrize("seed, variables", [(1, {"SGSIM_DEVICES": 2}), (2, {"SGSIM_MEMORY": "96M"}), (3, {"SPARKGUARD_LIMIT": "150M"}), (4, {"SGSIM_KIND": "discrete"})])
+@pytest.mark.parametrize("seed, variables", [(1, {"SGSIM_DEVICES": 2}), (5, {"SGSIM_DEVICES": 2, "SGSIM_DAWDLE": 64}), (2, {"SGSIM_MEMORY": "96M"}), (3, {"SPARKGUARD_LIMIT": "150M"}), (4, {"SGSIM_KIND": "discrete"})])
 def test_storm_of_all_calls_agrees_with_the_simulator_at_every_quiet_point(sim, seed, variables):
     """100000 calls of all kinds from 8 threads, contexts that end with what is in them, or beside what is taken in them, frees
-    across threads, imports, planned failures of calls and of our own questions, a driver or a limit that is soon exhausted."""
+    across threads, imports, planned failures of calls and of our own questions, a driver or a limit that is soon exhausted, or
+    one whose calls begin and return late."""
     command = [sim.program("cuda_storm"), seed, 8, 2500, 5]
     points = list(sim.quiet_points(command, **variables))
     assert len(points) == 6

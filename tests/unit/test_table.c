@@ -42,6 +42,7 @@ static inline void store_u64_with_others(uint64_t *ptr, uint64_t value)
 #undef sg_cas_u64
 
 #include <pthread.h>
+#include <sched.h>
 #include <sys/resource.h>
 
 /* ThreadSanitizer makes this 30 times slower: there an eighth of the work must do. */
@@ -173,6 +174,18 @@ PLAIN_TEST(mark_needs_the_exact_value)
     assert_true(sg_table_mark(&table, 0x1000, 8, 1));
     assert_false(sg_table_mark(&table, 0x1000, 8, 2));
     assert_int_equal(sg_table_remove(&table, 0x1000), 9);
+}
+
+PLAIN_TEST(exact_removal_needs_the_exact_value)
+{
+    assert_false(sg_table_remove_exact(&table, 0x1000, 8));
+    assert_int_equal(sg_table_insert(&table, 0x1000, 8, NULL), 0);
+    assert_false(sg_table_remove_exact(&table, 0x1000, 9));
+    assert_false(sg_table_remove_exact(&table, 0x2000, 8));
+    assert_int_equal(sg_table_find(&table, 0x1000), 8);
+    assert_true(sg_table_remove_exact(&table, 0x1000, 8));
+    assert_false(sg_table_remove_exact(&table, 0x1000, 8));
+    assert_int_equal(sg_table_find(&table, 0x1000), 0);
 }
 
 PLAIN_TEST(grow_keeps_every_entry)
@@ -384,8 +397,8 @@ static void remove_meanwhile(uint64_t word)
 {
     if (word != word_of_removal || times_run++ != 0)
         return;
-    removed_meanwhile = search(&table, key_of(1), WISH_REMOVE);
-    assert_int_equal(search(&table, key_of(1), WISH_REMOVE), 0);
+    removed_meanwhile = search(&table, key_of(1), WISH_REMOVE, 0);
+    assert_int_equal(search(&table, key_of(1), WISH_REMOVE, 0), 0);
     assert_int_equal(sg_table_find(&table, key_of(1)), 0);
 }
 
@@ -421,19 +434,19 @@ static uint64_t neighbour; /* a key with the same place in generation 1 */
 static void come_again_meanwhile(uint64_t word)
 {
     if ((word & STATE_BITS) == COPY && times_run++ == 0)
-        assert_int_equal(search(&table, key_of(1), WISH_REMOVE), value_of(1));
+        assert_int_equal(search(&table, key_of(1), WISH_REMOVE, 0), value_of(1));
     if (word != 0 || times_run++ != 1)
         return;
     struct spot spot;
     uint64_t ignored;
     struct sg_table_array *middle = table.generation[1];
-    assert_int_equal(search(&table, neighbour, WISH_REMOVE), 3);
+    assert_int_equal(search(&table, neighbour, WISH_REMOVE, 0), 3);
     assert_int_equal(put(&table, key_of(1), value_of(2), &ignored, &spot), 0);
     assert_int_equal(spot.index, place_of(middle, key_of(1)));
     assert_int_equal(grow(&table, 2), 0);
     move_slot(&table, middle, spot.index);
     assert_int_equal(sg_table_find(&table, key_of(1)), value_of(2));
-    assert_int_equal(search(&table, key_of(1), WISH_REMOVE), value_of(2));
+    assert_int_equal(search(&table, key_of(1), WISH_REMOVE, 0), value_of(2));
     assert_int_equal(sg_table_find(&table, key_of(1)), 0);
 }
 
@@ -463,8 +476,8 @@ PLAIN_TEST(a_slot_that_changed_its_key_answers_for_neither)
     struct sg_table_slot *slot = &array->slot[place_of(array, key_of(1))];
     assert_true(slot->key == key_of(1));
     slot->key = key_of(2); /* a search for key 1 has seen key 1 here and comes to the value only now */
-    assert_int_equal(serve(&table, array, slot, key_of(1), WISH_FIND), 0);
-    assert_int_equal(serve(&table, array, slot, key_of(1), WISH_REMOVE), 0);
+    assert_int_equal(serve(&table, array, slot, key_of(1), WISH_FIND, 0), 0);
+    assert_int_equal(serve(&table, array, slot, key_of(1), WISH_REMOVE, 0), 0);
     assert_true(slot->value == value_of(1));
 }
 
@@ -608,6 +621,47 @@ PLAIN_TEST(what_is_removed_while_it_is_moved_goes_once_and_stays_away)
     (void)pthread_barrier_destroy(&race_barrier);
 }
 
+/* One thread owns an address that comes and goes, with another value each time, beside a growing table; the others have seen it
+ * and take out what they saw. */
+static uint64_t taken_count, taken_sum, missed_count, missed_sum;
+
+static void *own_or_take(void *context)
+{
+    enum { ROUNDS = 400000 >> SHORTER_SHIFT };
+    struct churner *churner = context;
+    for (uint64_t i = 1; churner->number == 0 && i <= ROUNDS; i++) {
+        churner->wrong += sg_table_insert(&table, key_of(0), i, NULL) != 0;
+        if (i % 16 == 0)
+            churner->wrong += sg_table_insert(&table, key_of(i), value_of(i), NULL) != 0;
+        uint64_t value = sg_table_remove(&table, key_of(0));
+        churner->wrong += value != i && value != 0;
+        missed_count += value == 0;
+        missed_sum += value == 0 ? i : 0;
+    }
+    if (churner->number == 0)
+        sg_store(&is_over, 1u);
+    while (churner->number != 0 && !sg_load(&is_over)) {
+        uint64_t value = sg_table_find(&table, key_of(0));
+        (void)sched_yield();
+        if (value != 0 && sg_table_remove_exact(&table, key_of(0), value)) {
+            sg_fetch_add(&taken_count, 1u);
+            sg_fetch_add(&taken_sum, value);
+        }
+    }
+    return NULL;
+}
+
+PLAIN_TEST(what_was_seen_is_taken_out_and_nothing_else)
+{
+    struct churner churners[THREADS];
+    is_over = taken_count = taken_sum = missed_count = missed_sum = 0;
+    start(churners, own_or_take);
+    assert_int_equal(finish(churners), 0);
+    assert_int_equal(taken_count, missed_count);
+    assert_int_equal(taken_sum, missed_sum);
+    assert_true(table.newest > 4);
+}
+
 /* Keys that come and stay or go, so that the table keeps growing, up to a bound. */
 static void *churn_until_over(void *context)
 {
@@ -718,6 +772,7 @@ int main(void)
         cmocka_unit_test_teardown(keys_and_values_it_cannot_hold_are_refused, empty_table),
         cmocka_unit_test_teardown(stale_entry_is_replaced_and_told, empty_table),
         cmocka_unit_test_teardown(mark_needs_the_exact_value, empty_table),
+        cmocka_unit_test_teardown(exact_removal_needs_the_exact_value, empty_table),
         cmocka_unit_test_teardown(grow_keeps_every_entry, empty_table),
         cmocka_unit_test_teardown(regular_addresses_find_a_place_nearby, empty_table),
         cmocka_unit_test_teardown(growth_ends_and_gives_memory_back, empty_table),
@@ -736,6 +791,7 @@ int main(void)
         cmocka_unit_test_teardown(an_entry_is_found_at_every_step_of_its_move, empty_table),
         cmocka_unit_test_teardown(threads_with_keys_of_their_own_lose_nothing, empty_table),
         cmocka_unit_test_teardown(what_is_removed_while_it_is_moved_goes_once_and_stays_away, empty_table),
+        cmocka_unit_test_teardown(what_was_seen_is_taken_out_and_nothing_else, empty_table),
         cmocka_unit_test_teardown(visit_during_growth_sees_every_entry_that_stays, empty_table),
         cmocka_unit_test_teardown(a_mark_made_during_growth_is_kept, empty_table),
         cmocka_unit_test_teardown(without_memory_insert_says_so_and_the_table_stays_usable, empty_table),
