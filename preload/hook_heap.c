@@ -86,10 +86,10 @@ static void leave_site(uint64_t entry)
         sg_sites_leave(SG_SITES_HEAP, sg_block_site(entry), sg_block_size(entry));
 }
 
-/* `caller` NULL, here and below: of a request that was not large. */
-static SG_COLD void enter_tracked(void *ptr, size_t usable, const void *caller)
+/* `caller` NULL, here and below: of a request that was not large. `before`: the entry of the block that it was, or 0. */
+static SG_COLD void enter_tracked(void *ptr, size_t usable, const void *caller, uint64_t before)
 {
-    uint64_t stale = 0, entry = sg_block(usable, SG_DOMAIN_HEAP, 0);
+    uint64_t stale = 0, entry = sg_block(usable, SG_DOMAIN_HEAP, 0) | sg_index_seen_of(before);
     if (caller != NULL)
         entry |= (uint64_t)sg_sites_enter(SG_SITES_HEAP, SG_DOMAIN_HEAP, caller, usable) << SG_BLOCK_SITE_SHIFT;
     if (sg_table_insert(&sg_index_blocks, (uintptr_t)ptr, entry, &stale) != 0) {
@@ -136,7 +136,7 @@ static inline void pay(int64_t change, bool is_direct)
 static void count_block(void *ptr, size_t usable, const void *caller)
 {
     if (SG_UNLIKELY(usable >= SG_TRACKED_BYTES))
-        enter_tracked(ptr, usable, caller);
+        enter_tracked(ptr, usable, caller, 0);
     pay((int64_t)usable, caller != NULL);
 }
 
@@ -215,14 +215,13 @@ static void *take(const struct order order)
 
 static void release_tracked(const void *ptr, size_t usable)
 {
+    sg_index_withdraw_block((uintptr_t)ptr, usable);
     uint64_t entry = sg_table_remove(&sg_index_blocks, (uintptr_t)ptr);
     if (entry == 0) { /* nobody saw it come */
         sg_add_relaxed(&sg_own->unmatched_frees, 1);
         return;
     }
     leave_site(entry);
-    if ((entry & SG_BLOCK_SETTLED) == 0)
-        sg_index_withdraw((uintptr_t)ptr, (uintptr_t)ptr + usable);
     pay(-(int64_t)usable, true);
 }
 
@@ -320,7 +319,7 @@ static void *resize(void *ptr, size_t size, const char *call, const void *caller
             sg_add_relaxed(&sg_own->unmatched_frees, 1);
         leave_site(entry);
         if (usable >= SG_TRACKED_BYTES)
-            enter_tracked(moved, usable, usable >= sg_options.large_bytes ? caller : NULL);
+            enter_tracked(moved, usable, usable >= sg_options.large_bytes ? caller : NULL, entry);
         pay((int64_t)usable - (is_known ? (int64_t)old : 0), is_large || old >= SG_TRACKED_BYTES);
     } else if (entry != 0 && sg_table_insert(&sg_index_blocks, (uintptr_t)ptr, entry, NULL) != 0) {
         sg_ledger_count_fault();

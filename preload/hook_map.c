@@ -144,9 +144,7 @@ SG_EXPORT int munmap(void *address, size_t length)
     save_ranges(begin, end, &saved);
     change.drops_files = sg_map_has_files(begin, end);
     for (unsigned i = 0; i < saved.count; i++)
-        if (saved.range[i].kind == SG_RANGE_COUNTED && (saved.range[i].flags & SG_RANGE_SETTLED) == 0 &&
-            sg_files_number(saved.range[i].flags) == 0)
-            sg_index_withdraw(saved.range[i].begin, saved.range[i].end);
+        sg_index_withdraw_range(&saved.range[i]);
     int result = 0;
     if (saved.count == SG_ARRAY_LENGTH(saved.range)) /* perhaps not all */
         result = park(begin, end - begin, &parked);
@@ -180,10 +178,11 @@ struct remap {
     uintptr_t parked; /* `from` if nothing goes from there */
 };
 
-/* What a mapping gains promises anew, and is no part of the window that was mapped. */
+/* What a mapping gains is promised anew, by this process, and is no part of the window that was mapped. */
 static uint32_t flags_of_new(const struct sg_range *last)
 {
-    return last->flags & ~((uint32_t)SG_RANGE_SETTLED | sg_files_flags(sg_files_number(last->flags)));
+    uint32_t window = sg_files_flags(sg_files_number(last->flags));
+    return last->flags & ~((uint32_t)SG_RANGE_SETTLED | (uint32_t)SG_RANGE_INHERITED | window);
 }
 
 /* The index after a successful mremap. */

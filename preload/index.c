@@ -4,6 +4,7 @@
 #include "index.h"
 
 #include "atomics.h"
+#include "compiler.h"
 #include "files.h"
 #include "ledger.h"
 #include "map_shape.h"
@@ -56,6 +57,29 @@ static uint64_t whole_pages(uintptr_t begin, uintptr_t end, uint64_t page)
     return end > begin ? end - begin : 0;
 }
 
+/* More than these shares of a block have been there: the bits of SG_BLOCK_SEEN. Coarse above, for what was hardly touched is
+ * given up before it is used. */
+static const uint32_t seen_64ths[] = {0, 1, 4, 16, 32};
+
+static uint64_t seen_bits(uint64_t resident, uint64_t whole)
+{
+    uint64_t bits = 0;
+    for (uint32_t i = 0; i < SG_ARRAY_LENGTH(seen_64ths); i++)
+        if (resident > whole / 64 * seen_64ths[i])
+            bits |= UINT64_C(1) << i;
+    return bits;
+}
+
+/* What is promised of a block at least, as of any look at it. Pages may go again (to swap, or given back in part): what is
+ * missing now may be more. */
+static uint64_t promised_least(uint64_t seen, uint64_t whole)
+{
+    uint32_t i = 0;
+    while (i < SG_ARRAY_LENGTH(seen_64ths) && (seen >> i & 1) != 0)
+        i++;
+    return i == 0 ? whole : i < SG_ARRAY_LENGTH(seen_64ths) ? whole / 64 * (64 - seen_64ths[i]) : 0;
+}
+
 static void scan_block(void *context, uint64_t key, uint64_t value)
 {
     struct scan *scan = context;
@@ -69,8 +93,10 @@ static void scan_block(void *context, uint64_t key, uint64_t value)
         resident = sg_resident_bytes(key, key + size, scan->is_sandboxed);
         *(domain == SG_DOMAIN_HEAP && (value & SG_BLOCK_INHERITED) != 0 ? &scan->inherited : &scan->promised) +=
             whole - resident;
-        if (resident == whole)
-            (void)sg_table_mark(scan->table, key, value, SG_BLOCK_SETTLED);
+        uint64_t marks = domain == SG_DOMAIN_HEAP ? seen_bits(resident, whole) << SG_BLOCK_SEEN_SHIFT : 0;
+        marks |= resident == whole ? SG_BLOCK_SETTLED : 0;
+        if ((value | marks) != value)
+            (void)sg_table_mark(scan->table, key, value, marks);
     }
     if (domain == SG_DOMAIN_HEAP) {
         scan->tracked_heap += size;
@@ -168,15 +194,36 @@ uint64_t sg_index_promised_bytes(void)
     return scan.promised + (small > there ? small - there : 0);
 }
 
-/* Safe though the figure may be older than this look: it was at least the block's promise then, and that has not grown. */
-void sg_index_withdraw(uintptr_t begin, uintptr_t end)
+/* Mincore costs about 0.5 ms per GiB, freeing touched pages far more. */
+#define WITHDRAW_BYTES (UINT64_C(32) << 20)
+
+static void withdraw(uintptr_t begin, uintptr_t end, uint64_t most)
 {
-    enum { WITHDRAW_BYTES = 32 << 20 }; /* mincore costs about 0.5 ms per GiB, freeing touched pages far more */
-    if (end - begin < WITHDRAW_BYTES)
+    uint64_t missing = whole_pages(begin, end, sg_page_bytes()) - sg_resident_bytes(begin, end, sg_sandbox_is_on());
+    (void)sg_seats_lower(SG_SUM_PROMISED, missing < most ? missing : most);
+}
+
+void sg_index_withdraw_block(uintptr_t begin, uint64_t bytes)
+{
+    if (bytes < WITHDRAW_BYTES)
         return;
-    uint64_t resident = sg_resident_bytes(begin, end, sg_sandbox_is_on());
-    uint64_t missing = whole_pages(begin, end, sg_page_bytes()) - resident;
-    (void)sg_seats_lower(SG_SUM_PROMISED, missing);
+    uint64_t entry = sg_table_find(&sg_index_blocks, begin), seen = sg_index_seen_of(entry) >> SG_BLOCK_SEEN_SHIFT;
+    uint64_t least = promised_least(seen, whole_pages(begin, begin + bytes, sg_page_bytes()));
+    if (entry != 0 && least != 0)
+        withdraw(begin, begin + bytes, least);
+}
+
+void sg_index_withdraw_range(const struct sg_range *range)
+{
+    if (range->kind == SG_RANGE_COUNTED && range->end - range->begin >= WITHDRAW_BYTES &&
+        (range->flags & (SG_RANGE_SETTLED | SG_RANGE_INHERITED)) == 0 && sg_files_number(range->flags) == 0)
+        withdraw(range->begin, range->end, UINT64_MAX);
+}
+
+uint64_t sg_index_seen_of(uint64_t entry)
+{
+    bool is_nothing_promised = (entry & (SG_BLOCK_SETTLED | SG_BLOCK_INHERITED)) != 0;
+    return is_nothing_promised ? SG_BLOCK_SEEN_MASK : entry & SG_BLOCK_SEEN_MASK;
 }
 
 static void give_back_block(void *context, uint64_t key, uint64_t value)

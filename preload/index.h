@@ -36,6 +36,10 @@ extern struct sg_lock sg_index_maps_lock;
 #define SG_BLOCK_SETTLED (UINT64_C(1) << 54)
 #define SG_BLOCK_INHERITED (UINT64_C(1) << 55) /* of heap blocks: as SG_RANGE_INHERITED */
 
+/* Of heap blocks: a bit for each share that some look has found there (index.c), for ever. */
+#define SG_BLOCK_SEEN_SHIFT 56
+#define SG_BLOCK_SEEN_MASK (UINT64_C(31) << SG_BLOCK_SEEN_SHIFT)
+
 /* A block of a CUDA pool: the pool's reserved memory counts, not the block, whose size is known in such units only. */
 #define SG_BLOCK_POOLED (UINT64_C(1) << 55)
 #define SG_BLOCK_POOLED_UNIT UINT64_C(4096)
@@ -76,9 +80,14 @@ uint64_t sg_index_anonymous_bytes(void);
 /* Whether it found MAP_NORESERVE mappings. */
 bool sg_index_has_sparse(void);
 
-/* Before a block that is not settled goes: what it still promises goes with it. Looks only at what is large enough to
- * matter before the next scan. */
-void sg_index_withdraw(uintptr_t begin, uintptr_t end);
+/* Before a heap block goes, or a part of a mapping that is nobody else's promise: what it still promises goes with it, and
+ * nothing else does. While it is in the index: a look that does not find it there any more ends later and says how much is
+ * promised without it. Only what is large enough to matter before the next scan. */
+void sg_index_withdraw_block(uintptr_t begin, uint64_t bytes);
+void sg_index_withdraw_range(const struct sg_range *range);
+
+/* What the entry of a block that is resized must keep of the old one's: of what has been there, less is promised. */
+uint64_t sg_index_seen_of(uint64_t entry);
 
 /* Anonymous memory that may come without a promise: given back and touched again, copies of a file's pages. The sum, and more of
  * it. Any thread. */

@@ -26,6 +26,7 @@
  *     FREE              thread 1 frees that block; else it takes a byte as thread 0 does
  *     TOUCHED           the same, but of another block, which is there
  *     CLOSELY           what thread 0 takes is touched and found by a scan, while the other process looks closely
+ *     SCAN              what thread 0 takes is not touched, and a scan finds it missing
  *     JOIN              a third thread takes the seat meanwhile; the other process looks once it is live
  *     BREAK_... FLAW_   as in admission.pml
  */
@@ -68,7 +69,7 @@ byte freed;
 
 #define SHOWN(bytes) (bytes < 0 -> 99 : bytes)
 
-#if defined(JOIN) || defined(CLOSELY)
+#if defined(JOIN) || defined(CLOSELY) || defined(SCAN)
 #define BEGIN_CHANGE atomic { under_way++; began++ }
 #define END_CHANGE under_way--
 #else
@@ -275,15 +276,23 @@ proctype Thread(byte me)
 #ifdef CLOSELY
         atomic { resident++; untouched-- };
         scan()
+#elif defined(SCAN)
+        scan()
 #endif
     :: me == 1 ->
 #if defined(FREE)
         atomic { committed = committed - HELD; freed = freed + HELD };
+#ifdef BREAK_WITHDRAW_LATE
+        untouched = untouched - HELD;
+#endif
         if
-        :: lower(promised, seat_promised, HELD) /* sg_index_withdraw() */
+        :: lower(promised, seat_promised, HELD) /* sg_index_withdraw_block() */
         :: true
         fi;
-        atomic { charged = charged - HELD; untouched = untouched - HELD }; /* sg_ledger_release() */
+#ifndef BREAK_WITHDRAW_LATE
+        untouched = untouched - HELD; /* sg_table_remove() */
+#endif
+        charged = charged - HELD; /* sg_ledger_release() */
         bound()
 #elif defined(TOUCHED)
         charged--;

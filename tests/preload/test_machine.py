@@ -173,6 +173,89 @@ def test_what_is_given_back_is_there_for_others(place):
     place.assert_left(LEFT)
 
 
+def test_block_that_goes_while_another_thread_looks_takes_no_other_promise_with_it(place):
+    """At the instant where free looks how much of it is there. Of 8 GiB 64 MiB are promised besides."""
+    program, env = place.guard.build / "tests/programs/heap_free_scan", {**place.env, "SPARKGUARD_WATCHDOG": "off"}
+    for more, answer in ((LEFT - 32 * MIB, "ENOMEM"), (LEFT - 64 * MIB - NEAR, "ok")):
+        done = place.guard.run([program, more], env=env)
+        if done.returncode == 77:
+            pytest.skip("no seccomp here")
+        assert (done.returncode, done.stdout) == (0, f"{answer}\n"), done.stderr
+
+
+GONE = {
+    "partly given back": """
+block = malloc(256 * MIB)
+ctypes.memset(block, 1, 240 * MIB)
+malloc(1 << 45)  # looks at what is there
+libc.madvise(block + 4096 & -4096, 128 * MIB, 4)
+libc.free(block)
+""",
+    "given back and resized": """
+block = malloc(256 * MIB)
+ctypes.memset(block, 1, 256 * MIB)
+malloc(1 << 45)
+libc.madvise(block + 4096 & -4096, (256 << 20) - 8192, 4)
+libc.free(libc.realloc(block, 260 * MIB))
+""",
+    "inherited block": """
+malloc(1 << 45)
+libc.free(inherited)
+""",
+    "inherited mapping": """
+malloc(1 << 45)
+libc.munmap(inherited_mapping, 256 * MIB)
+""",
+    "inherited block, resized": """
+malloc(1 << 45)
+libc.free(libc.realloc(inherited, 260 * MIB))
+""",
+    "inherited mapping that grew": """
+libc.munmap(libc.mremap(inherited_mapping, 256 * MIB, 300 * MIB, 1), 300 * MIB)
+""",
+}
+
+
+@pytest.mark.parametrize("what", GONE)
+def test_what_goes_takes_no_more_than_its_own_promise_with_it(place, what):
+    """What of its own stays promised until the next look is small."""
+    text = f"""
+libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+libc.munmap.argtypes = libc.realloc.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
+libc.free.argtypes, libc.realloc.restype, libc.mremap.restype = [ctypes.c_void_p], ctypes.c_void_p, ctypes.c_void_p
+inherited = malloc(256 * MIB)
+inherited_mapping = libc.mmap(None, 256 * MIB, 3, 0x22, -1, 0)
+if os.fork() == 0:
+    malloc(GIB)
+    {GONE[what].strip().replace(chr(10), chr(10) + "    ")}
+    ready()
+    os._exit(0)
+os.wait()
+"""
+    tenant = place.player(text, {"SPARKGUARD_WATCHDOG": "off"})
+    tenant.ready()
+    (largest,) = place.take("largest")
+    assert LEFT - GIB - 512 * MIB - 32 * MIB <= largest <= LEFT - GIB - 512 * MIB
+
+
+def test_what_an_inherited_mapping_gains_is_its_owners_promise(place):
+    text = """
+libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
+libc.mremap.restype = ctypes.c_void_p
+address = libc.mmap(None, 256 * MIB, 3, 0x22, -1, 0)
+if os.fork() == 0:
+    say("ok" if libc.mremap(address, 256 * MIB, 256 * MIB + GIB, 1) != ctypes.c_void_p(-1).value else "ENOMEM")
+    malloc(1 << 45)  # looks at what is there
+    ready()
+    os._exit(0)
+os.wait()
+"""
+    tenant = place.player(text, {"SPARKGUARD_WATCHDOG": "off"})
+    assert tenant.ready() == ["ok", "ENOMEM"]
+    place.assert_left(LEFT - GIB - 256 * MIB)
+
+
 def test_others_are_told_of_a_promise_by_the_kernel_if_its_owner_is_quiet(place):
     """Touched, and not looked at again by its owner: once counted, not twice."""
     tenant = place.holder("malloc 256M wait touch 0")
