@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 
 import pytest
 from target import PYTHON
@@ -169,9 +170,10 @@ def test_reserve_message_is_the_one_of_the_interface(guard, tmp_path):
     assert match and match.groups()[-1] == str(done.pid), done.stderr
 
 
-def test_a_thousand_refusals_at_once_say_one_line(guard):
+def test_a_thousand_refusals_at_once_say_one_line_a_second(guard):
+    begin = time.monotonic()
     done = run(guard, "heap_cases", "refuse_a_thousand_times_at_once", env={"SPARKGUARD_LIMIT": "32M"})
-    assert len(lines(done)) == 1
+    assert 1 <= len(lines(done)) <= 1 + time.monotonic() - begin
     entry = done.process()
     assert entry["refused_count"] == 1000 and len(entry["refusals"]) == 64
 

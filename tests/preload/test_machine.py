@@ -79,6 +79,17 @@ def malloc(size):
     return address
 """
 
+# What comes before a text whose children tell their parent that they have said what they had to say.
+CHILDREN = """
+told = os.pipe()
+def tell():
+    os.write(told[1], b".")
+def wait_for(children):
+    os.close(told[1])  # nothing is read when all have ended
+    for _ in range(children):
+        os.read(told[0], 1)
+"""
+
 
 class Place:
     """A fake machine and who runs there."""
@@ -336,12 +347,12 @@ for _ in range(6):
     if os.fork() == 0:
         libc.munmap(address, 60 * MIB)
         malloc(60 * MIB)
+        tell()
         time.sleep(60)
-for _ in range(6):
-    time.sleep(0.2)
+wait_for(6)
 ready()
 """
-    tenant = place.player(text, {"SPARKGUARD_LIMIT": "140M"})
+    tenant = place.player(CHILDREN + text, {"SPARKGUARD_LIMIT": "140M"})
     assert sorted(tenant.ready()) == ["ENOMEM"] * 5 + ["ok"]
     tenant.kill()
 
@@ -575,16 +586,16 @@ ready()
 
 def test_children_cannot_have_more_than_the_limit_together(place):
     text = """
-import time
 for _ in range(8):
     if os.fork() == 0:
         malloc(20 * MIB)
+        tell()
         os.read(0, 1)
         os._exit(0)
-time.sleep(0.5)
+wait_for(8)
 ready()
 """
-    tenant = place.player(text, {"SPARKGUARD_LIMIT": "90M"})
+    tenant = place.player(CHILDREN + text, {"SPARKGUARD_LIMIT": "90M"})
     assert sorted(tenant.ready()) == ["ENOMEM"] * 4 + ["ok"] * 4
 
 
@@ -595,12 +606,13 @@ malloc(60 * MIB)
 for _ in range(4):
     if os.fork() == 0:
         malloc(10 * MIB)
+        tell()
         os.read(0, 1)
         os._exit(0)
-time.sleep(0.5)
+wait_for(4)
 ready()
 """
-    tenant = place.player(text, {"SPARKGUARD_LIMIT": "120M"})
+    tenant = place.player(CHILDREN + text, {"SPARKGUARD_LIMIT": "120M"})
     assert tenant.ready() == ["ok"] * 5
     assert place.take("malloc 25M", {"SPARKGUARD_LIMIT": "120M"}) == ["ENOMEM"]
     assert place.take("malloc 8M", {"SPARKGUARD_LIMIT": "120M"}) == ["ok"]
