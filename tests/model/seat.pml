@@ -29,6 +29,8 @@
  *     SCAN              what thread 0 takes is not touched, and a scan finds it missing
  *     JOIN              a third thread takes the seat meanwhile; the other process looks once it is live
  *     BREAK_... FLAW_   as in admission.pml
+ *     FLAW_BOUND_SAME_FIGURE  bound_promises() takes the figure that it read for the same though it was lowered by a scan and raised
+ *                       again since: what was promised meanwhile is not shown until the next scan
  */
 
 #ifndef HELD
@@ -62,6 +64,13 @@ short seat_flight;
 short seat_promised = HELD;
 #define is_seated true
 #define is_live true
+#endif
+
+byte lowerings;
+#if defined(SCAN) && !defined(FLAW_BOUND_SAME_FIGURE)
+#define IS_AS_READ (lowerings == lowerings_before)
+#else
+#define IS_AS_READ true
 #endif
 
 byte committed = HELD + THERE; /* admitted and not freed: the truth */
@@ -114,7 +123,7 @@ inline lower(word, shown, bytes)
     change(shown, -bytes);
     word = (word > bytes -> word - bytes : 0);
 #else
-    atomic { delta = (word < bytes -> word : bytes); word = word - delta };
+    atomic { delta = (word < bytes -> word : bytes); word = word - delta; lowerings++ };
     change(shown, -delta);
     delta = 0;
 #endif
@@ -137,7 +146,13 @@ inline exchange(word, shown, expected, desired)
 #endif
     atomic {
         if
-        :: word == expected -> word = desired; is_done = true
+        :: word == expected && IS_AS_READ ->
+            word = desired;
+            is_done = true;
+            if
+            :: delta < 0 -> lowerings++
+            :: else
+            fi
         :: else -> expected = word
         fi
     };
@@ -180,7 +195,7 @@ inline reconcile_sum(word, shown)
 inline bound()
 {
     do
-    ::
+    :: lowerings_before = lowerings;
 #ifdef BREAK_BOUND
         seen = charged;
         was = promised;
@@ -198,7 +213,7 @@ inline bound()
         :: else -> break
         fi
     od;
-    atomic { seen = 0; was = 0 }
+    atomic { seen = 0; was = 0; lowerings_before = 0 }
 }
 
 /* A small request of 1 byte: in flight, admitted, charged, settled. */
@@ -239,7 +254,8 @@ inline scan()
 #endif
     was = promised;
     do
-    :: seen = ever - at_scan;
+    :: lowerings_before = lowerings;
+        seen = ever - at_scan;
         exchange(promised, seat_promised, was, found + seen);
         if
         :: is_done -> is_done = false; break
@@ -264,6 +280,7 @@ inline scan()
     byte was;                                                                                                          \
     bool is_quiet;                                                                                                     \
     byte began_before;                                                                                                 \
+    byte lowerings_before;                                                                                             \
     short lost
 
 proctype Thread(byte me)
