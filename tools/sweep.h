@@ -112,6 +112,7 @@ struct sweep {
     int64_t session_ns;     /* when this process began */
     uint64_t total_bytes;   /* of the machine */
     uint64_t reserve_bytes; /* as last seen */
+    uint64_t found_bytes;   /* of room by the last run that was started, 0: none was */
 };
 
 /* sweep_options.c: exits 2 on bad usage, 0 after --help. */

@@ -12,7 +12,9 @@
 #include "text.h"
 
 #define SECOND_NS INT64_C(1000000000)
+#define LOOK_NS (SECOND_NS / 5)
 #define STILL_BYTES (UINT64_C(16) << 20) /* room that grows by less is no longer growing */
+enum { STILL_LOOKS = 15 };               /* three seconds, as long as a request waits for returns (preload/returns.c) */
 
 /* Waits until nobody is in the way; false when the time is up or a signal came. */
 static bool wait_for_clean(const struct sweep *sweep, struct sweep_progress *progress, int *ended_by)
@@ -46,18 +48,27 @@ static bool wait_for_clean(const struct sweep *sweep, struct sweep_progress *pro
     }
 }
 
-/* The room once it has stopped growing: drivers give pages back late. */
+/* The room once what the last run had is back. Drivers return pages late, and those that keep freed ones in a pool of their own
+ * (590 and later) all at once after a time in which nothing moves: with less room than that run found, stillness means nothing
+ * before it has lasted. Counted in looks, not by the clock: a tool that did not run meanwhile has not seen anything still. */
 static struct sweep_look look_when_still(const struct sweep *sweep, int *ended_by)
 {
     const int64_t until_ns = report_now_ns() + sweep->clean_ns;
-    struct sweep_look before = sweep_look(NULL);
-    for (;;) {
-        *ended_by = sweep_signal_within(SECOND_NS / 5);
+    uint64_t grown_bytes = sweep_look(NULL).room_bytes;
+    for (unsigned still = 0;;) {
+        *ended_by = sweep_signal_within(LOOK_NS);
         struct sweep_look now = sweep_look(NULL);
-        if (*ended_by != 0 || now.room_bytes == SG_UNKNOWN ||
-            now.room_bytes <= report_add(before.room_bytes, STILL_BYTES) || report_now_ns() >= until_ns)
+        if (*ended_by != 0 || now.room_bytes == SG_UNKNOWN || report_now_ns() >= until_ns)
             return now;
-        before = now;
+        if (now.room_bytes > report_add(grown_bytes, STILL_BYTES)) {
+            grown_bytes = now.room_bytes;
+            still = 0;
+        } else {
+            still++;
+        }
+        bool is_back = report_add(now.room_bytes, STILL_BYTES) >= sweep->found_bytes;
+        if (still >= (is_back ? 1 : STILL_LOOKS))
+            return now;
     }
 }
 
@@ -145,6 +156,7 @@ static int take_turn(struct sweep *sweep, struct sweep_run *run, struct sweep_pr
         sweep_progress_end_of(progress, sweep, run);
         return 0;
     }
+    sweep->found_bytes = seen.room_bytes != SG_UNKNOWN ? seen.room_bytes : 0;
     say_prediction(sweep, run, progress);
     run->status = SWEEP_UNDER_WAY;
     run->attempts++;

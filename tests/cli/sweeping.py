@@ -1,7 +1,9 @@
 """What the tests of sparkguard-sweep share: a machine of files, a program that grows with the square, a record."""
 
+import ctypes
 import json
 import os
+import select
 import subprocess
 import time
 from pathlib import Path
@@ -126,3 +128,28 @@ def wait_for_death(pid):
     while alive(pid):
         assert time.monotonic() < deadline, f"{pid} lives on"
         time.sleep(0.01)
+
+
+class Reads:
+    """Tells when somebody has read a file through, by inotify(7): of its folder, for the file is replaced meanwhile."""
+
+    CLOSED = 0x10  # IN_CLOSE_NOWRITE
+
+    def __init__(self, path):
+        self.name = path.name
+        libc = ctypes.CDLL(None, use_errno=True)
+        self.fd = libc.inotify_init1(os.O_CLOEXEC)
+        assert self.fd >= 0 and libc.inotify_add_watch(self.fd, os.fsencode(path.parent), self.CLOSED) >= 0, os.strerror(ctypes.get_errno())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.close(self.fd)
+
+    def wait(self):
+        """Until it has been read since the last time."""
+        while select.select([self.fd], [], [], 60)[0]:
+            if self.name.encode() in os.read(self.fd, 65536).split(b"\0"):
+                return
+        raise AssertionError(f"nobody reads {self.name}")

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from sweeping import GB, GIB, MIB, PIECE, PYTHON, ROOM, Sweeper, alive, run_line, wait_for_death
+from sweeping import GB, GIB, MIB, PIECE, PYTHON, ROOM, Reads, Sweeper, alive, run_line, wait_for_death
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
 SFT = {2: 21.1, 4: 29.0, 8: 46.8, 16: 80.9}  # GB, of the methodology's table
@@ -417,22 +417,46 @@ def test_a_large_unguarded_process_is_in_the_way(sweep, reap):
     assert done.returncode == 0, done.stderr
 
 
-def test_memory_of_the_run_before_is_given_back_first(sweep):
-    """Drivers return pages late: here over most of a second, after the first run."""
+TAKE = """
+import os, sys
+if sys.argv[1] == "1":
+    os.replace("taken", sys.argv[2])
+    open("ended", "w").write(str(os.getpid()))
+"""
+
+
+def rooms_of_a_driver_that_returns(sweep, figures, values, *options):
+    """What each run found of 600 MiB: the first takes half, and after its end each look at the machine makes the next figure (MiB)
+    that is seen by the one behind it. By looks, not by time: it does not matter who is scheduled when."""
+    meminfo = sweep.root / "proc/meminfo"
     sweep.machine(300 * MIB)
+    meminfo.replace(sweep.folder / "taken")
+    sweep.machine(600 * MIB)
+    (sweep.folder / "take.py").write_text(TAKE)
 
     def give_back():
-        sweep.wait_for("starts")
-        begun = time.monotonic()
-        while (passed := time.monotonic() - begun) < 1.5:
-            sweep.machine(int(300 + 200 * passed) * MIB)
-        sweep.machine(600 * MIB)
+        wait_for_death(int(sweep.wait_for("ended")))
+        with Reads(meminfo) as reads:
+            for figure in figures:
+                reads.wait()
+                sweep.machine(figure * MIB)
 
     thread = threading.Thread(target=give_back)
     thread.start()
-    report = sweep.json("-p", "batch=1,2", "--", PYTHON, "grow.py", "{batch}")
+    report = sweep.json(*options, "-p", f"batch={values}", "--", PYTHON, "take.py", "{batch}", meminfo)
     thread.join()
-    assert [run["room_bytes"] for run in report["runs"]] == [300 * MIB, 600 * MIB]
+    return [run["room_bytes"] // MIB for run in report["runs"]]
+
+
+@pytest.mark.parametrize("figures", [[300] * 8 + [600], [*range(320, 600, 40), 600]], ids=["late and at once", "bit by bit"])
+def test_memory_of_the_run_before_is_given_back_first(sweep, figures):
+    """Drivers return pages late, those that keep a pool of freed ones all at once after a while in which nothing moves."""
+    assert rooms_of_a_driver_that_returns(sweep, figures, "1,2") == [600, 600]
+
+
+def test_memory_that_does_not_come_back_is_not_waited_for(sweep):
+    """Another program has it: nothing moves, and the sweep goes on long before it stops to wait for a clean machine."""
+    assert rooms_of_a_driver_that_returns(sweep, [], "1,2,3", "--clean-wait=1h") == [600, 300, 300]
 
 
 def test_processes_that_run_together_count_together(sweep):
