@@ -72,6 +72,7 @@ def test_a_reset_peak_becomes_live_and_the_evidence_stays(phases):
 
 def test_a_forked_child_has_figures_of_its_parent_and_phases_of_its_own(phases):
     done = phases()
+    assert done.said["ended"] == [1, 0], f"no child, or one that a signal ended: {done.stdout} {done.stderr}"
     result, live, peak, *_ = done.said["child"]
     assert result == 0 and is_about(live, 20) and is_about(peak, 20)
     assert "child's" not in [p["name"] for p in done.process()["phases"]]

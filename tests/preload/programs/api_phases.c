@@ -71,13 +71,16 @@ int main(int count, char **argument)
     say("reset");
     if (count > 1 && argument[1][0] == 's')
         storm();
-    if (fork() == 0) {
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) {
         say("child");
         (void)sparkguard_mark("child's");
         dprintf(1, "pid %d\n", getpid());
         _exit(0);
     }
-    (void)wait(NULL);
+    pid_t ended = wait(&status);
+    dprintf(1, "ended %d %d\n", child > 0 && ended == child, status);
     free(kept);
     (void)sparkguard_mark(LONG_NAME);
     void *volatile last = malloc(3 * MIB);
