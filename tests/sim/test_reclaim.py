@@ -2,7 +2,7 @@
 
 The machine is fake and small, since the guard really populates what is asked for. The fake figures follow it: a thread
 watches the program's high-water mark of resident memory (which outlasts the dropping) and reclaims as much page cache
-as the kernel would have; the driver's call is held a moment, so that the thread has followed when the driver looks.
+as the kernel would have; the driver's call is held until the thread has followed, so that it has when the driver looks.
 Where the guard writes to memory.reclaim, a pipe stands for the file.
 """
 
@@ -51,9 +51,9 @@ def resident_most(pid):
 class Kernel(threading.Thread):
     """Reclaims page cache of the fake machine for what one process populates beyond MemFree."""
 
-    def __init__(self, sim, pid):
+    def __init__(self, sim, pid, go=None):
         super().__init__(daemon=True)
-        self.sim, self.pid = sim, pid
+        self.sim, self.pid, self.go = sim, pid, go
         self.before = resident_most(pid)
         self.populated = 0
         self.is_over = threading.Event()
@@ -61,16 +61,19 @@ class Kernel(threading.Thread):
     def run(self):
         reclaimed = 0
         while not self.is_over.wait(0.001):
+            is_in_driver = self.go is not None and self.go.with_name(self.go.name + ".held").exists()  # before the look
             self.populated = max(self.populated, resident_most(self.pid) - self.before)
             wanted = min(max(0, self.populated - FREE), CACHED)
             if wanted > reclaimed:
                 self.sim.machine_move("cached", reclaimed - wanted)
                 reclaimed = wanted
+            if is_in_driver:
+                self.go.touch()
 
 
 @contextlib.contextmanager
-def kernel(sim, pid):
-    thread = Kernel(sim, pid)
+def kernel(sim, pid, go=None):
+    thread = Kernel(sim, pid, go)
     thread.start()
     try:
         yield thread
@@ -81,9 +84,12 @@ def kernel(sim, pid):
 
 def take(sim, text=TAKE, **variables):
     """The program's answers, and what it populated."""
-    with sim.tenant(text, SGSIM_HOLD="cuMemAlloc_v2:1:300", **variables) as program:
+    go = sim.scratch / "followed"
+    for file in (go, go.with_name("followed.held")):
+        file.unlink(missing_ok=True)
+    with sim.tenant(text, SGSIM_HOLD=f"cuMemAlloc_v2:1:{go}", **variables) as program:
         program.quiet()
-        with kernel(sim, program.pid) as thread:
+        with kernel(sim, program.pid, go) as thread:
             done = program.finish()
         done.populated = thread.populated
     return done
