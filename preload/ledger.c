@@ -9,11 +9,14 @@
 #include "ledger.h"
 
 #include "atomics.h"
+#include "compiler.h"
 #include "seats.h"
 #include "segment.h"
 #include "syscall.h"
 
 #include <string.h>
+
+struct sg_lock sg_promises_lock;
 
 static uint32_t peak_writer;
 static uint64_t job_others_bytes; /* (atomic) what the job's other processes held at the last look */
@@ -129,17 +132,28 @@ void sg_ledger_charge(enum sg_domain domain, uint64_t bytes)
     }
 }
 
-/* What is promised is part of what is held: the upper bound of the last scan comes down with the bytes it bounded. The promise
- * is read first: what is promised later was charged later. */
+/* Whether more is promised than is held, and by how much. The promise is read first: what is promised later was charged later. */
+static bool is_beyond(uint64_t *promised, uint64_t *lazy)
+{
+    *promised = sg_load(&sg_own->slot.promised_bytes);
+    *lazy = sg_load(&sg_own->domain[SG_DOMAIN_HEAP].granted_bytes) +
+            sg_load(&sg_own->domain[SG_DOMAIN_MAPPED].granted_bytes) +
+            sg_load(&sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes);
+    return *promised > *lazy;
+}
+
+/* What is promised is part of what is held: the upper bound of the last scan comes down with the bytes it bounded. Not beside the
+ * end of a scan: that may lower the figure, and a new promise raise it, to what was read before either. */
 static void bound_promises(void)
 {
+    struct sg_lock_state lock;
     uint64_t promised, lazy;
-    do {
-        promised = sg_load(&sg_own->slot.promised_bytes);
-        lazy = sg_load(&sg_own->domain[SG_DOMAIN_HEAP].granted_bytes) +
-               sg_load(&sg_own->domain[SG_DOMAIN_MAPPED].granted_bytes) +
-               sg_load(&sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes);
-    } while (promised > lazy && !sg_seats_exchange(SG_SUM_PROMISED, &promised, lazy));
+    if (SG_LIKELY(!is_beyond(&promised, &lazy)))
+        return;
+    sg_lock_acquire(&sg_promises_lock, &lock);
+    while (is_beyond(&promised, &lazy) && !sg_seats_exchange(SG_SUM_PROMISED, &promised, lazy))
+        ;
+    sg_lock_release(&sg_promises_lock, &lock);
 }
 
 /* A forked child that gives back what it was forked with has that much less from its parent. */
@@ -178,10 +192,13 @@ void sg_ledger_begin_scan(void)
 
 void sg_ledger_end_scan(uint64_t bytes)
 {
+    struct sg_lock_state lock;
+    sg_lock_acquire(&sg_promises_lock, &lock);
     uint64_t before = sg_load(&sg_own->slot.promised_bytes), since;
     do
         since = sg_load(&promises.ever_bytes) - promises.ever_at_scan;
     while (!sg_seats_exchange(SG_SUM_PROMISED, &before, bytes + since));
+    sg_lock_release(&sg_promises_lock, &lock);
     bound_promises();
 }
 
@@ -292,6 +309,7 @@ void sg_ledger_before_fork(void)
 
 void sg_ledger_refork(void)
 {
+    sg_lock_reset(&sg_promises_lock);
     sg_store(&peak_writer, 0u);
     sg_store_relaxed(&job_others_bytes, UINT64_C(0));
     uint64_t inherited = 0;

@@ -4,11 +4,12 @@
  * granted = live + credit not yet used. The heap is charged in advance: a thread holds up to SG_CREDIT_MOST bytes of
  * credit and pays from it without touching shared memory. So live bytes are right to the byte whenever nothing moves
  * (granted less all credit), and peaks, taken of granted, are never too low and at most 1 MiB per thread too high.
- * Any thread, also in signal handlers; no locks.
+ * Any thread, also in signal handlers. No locks, but where more is promised than is held.
  */
 #ifndef SG_LEDGER_H
 #define SG_LEDGER_H
 
+#include "lock.h"
 #include "sparkguard_abi.h"
 
 #include <stdbool.h>
@@ -17,6 +18,9 @@ enum {
     SG_CREDIT_MOST = 1 << 20,   /* a thread gives back what it has above this */
     SG_CREDIT_REFILL = 1 << 18, /* and has this much after a refill or a return */
 };
+
+/* Who brings the promises down to a figure of which they are a part: nests in every other. */
+extern struct sg_lock sg_promises_lock;
 
 void sg_ledger_charge(enum sg_domain domain, uint64_t bytes);
 void sg_ledger_release(enum sg_domain domain, uint64_t bytes);

@@ -33,10 +33,11 @@
 
 /* ---- fork --------------------------------------------------------------------------------------------------------- */
 
-enum { FORK_LOCKS = 3 };
+enum { FORK_LOCKS = 4, MAPS = 2 };
 
-/* In the order in which they nest elsewhere: a decision looks at the map. */
-static struct sg_lock *const fork_lock[FORK_LOCKS] = {&sg_vmm_lock, &sg_admission_lock, &sg_index_maps_lock};
+/* In the order in which they nest elsewhere: a decision looks at the map, and what leaves the map is promised no more. */
+static struct sg_lock *const fork_lock[FORK_LOCKS] = {&sg_vmm_lock, &sg_admission_lock, [MAPS] = &sg_index_maps_lock,
+                                                      &sg_promises_lock};
 
 /* Written by the thread that holds the locks, between its handlers. */
 static struct {
@@ -99,7 +100,7 @@ static void begin_child(bool is_map_whole)
 
 static void after_fork_in_child(void)
 {
-    bool is_map_whole = at_fork.is_held[FORK_LOCKS - 1], is_begun = at_fork.is_child_begun;
+    bool is_map_whole = at_fork.is_held[MAPS], is_begun = at_fork.is_child_begun;
     unlock_after_fork();
     if (!is_begun)
         begin_child(is_map_whole);
@@ -110,7 +111,7 @@ void sg_lifecycle_raw_fork(void)
 {
     if (sg_lock_is_forking()) {
         at_fork.is_child_begun = true;
-        begin_child(at_fork.is_held[FORK_LOCKS - 1]);
+        begin_child(at_fork.is_held[MAPS]);
         return;
     }
     bool is_map_whole = sg_load(&sg_index_maps_lock.word) == 0;

@@ -29,7 +29,7 @@
  *     SCAN              what thread 0 takes is not touched, and a scan finds it missing
  *     JOIN              a third thread takes the seat meanwhile; the other process looks once it is live
  *     BREAK_... FLAW_   as in admission.pml
- *     FLAW_BOUND_SAME_FIGURE  bound_promises() takes the figure that it read for the same though it was lowered by a scan and raised
+ *     BREAK_BOUND_UNLOCKED  bound_promises() takes the figure that it read for the same though it was lowered by a scan and raised
  *                       again since: what was promised meanwhile is not shown until the next scan
  */
 
@@ -66,12 +66,9 @@ short seat_promised = HELD;
 #define is_live true
 #endif
 
-byte lowerings;
-#if defined(SCAN) && !defined(FLAW_BOUND_SAME_FIGURE)
-#define IS_AS_READ (lowerings == lowerings_before)
-#else
-#define IS_AS_READ true
-#endif
+bool is_locked; /* sg_promises_lock */
+#define LOCK atomic { !is_locked; is_locked = true }
+#define UNLOCK is_locked = false
 
 byte committed = HELD + THERE; /* admitted and not freed: the truth */
 byte freed;
@@ -123,7 +120,7 @@ inline lower(word, shown, bytes)
     change(shown, -bytes);
     word = (word > bytes -> word - bytes : 0);
 #else
-    atomic { delta = (word < bytes -> word : bytes); word = word - delta; lowerings++ };
+    atomic { delta = (word < bytes -> word : bytes); word = word - delta };
     change(shown, -delta);
     delta = 0;
 #endif
@@ -146,13 +143,9 @@ inline exchange(word, shown, expected, desired)
 #endif
     atomic {
         if
-        :: word == expected && IS_AS_READ ->
+        :: word == expected ->
             word = desired;
-            is_done = true;
-            if
-            :: delta < 0 -> lowerings++
-            :: else
-            fi
+            is_done = true
         :: else -> expected = word
         fi
     };
@@ -194,8 +187,11 @@ inline reconcile_sum(word, shown)
 /* bound_promises(): no more is promised than is held. */
 inline bound()
 {
+#ifndef BREAK_BOUND_UNLOCKED
+    LOCK;
+#endif
     do
-    :: lowerings_before = lowerings;
+    ::
 #ifdef BREAK_BOUND
         seen = charged;
         was = promised;
@@ -213,7 +209,10 @@ inline bound()
         :: else -> break
         fi
     od;
-    atomic { seen = 0; was = 0; lowerings_before = 0 }
+#ifndef BREAK_BOUND_UNLOCKED
+    UNLOCK;
+#endif
+    atomic { seen = 0; was = 0 }
 }
 
 /* A small request of 1 byte: in flight, admitted, charged, settled. */
@@ -252,9 +251,10 @@ inline scan()
     scanned = there;
     scans++;
 #endif
+    LOCK;
     was = promised;
     do
-    :: lowerings_before = lowerings;
+    ::
         seen = ever - at_scan;
         exchange(promised, seat_promised, was, found + seen);
         if
@@ -262,6 +262,7 @@ inline scan()
         :: else
         fi
     od;
+    UNLOCK;
 #ifdef BREAK_SCAN
     scanned = there;
     scans++;
@@ -280,7 +281,6 @@ inline scan()
     byte was;                                                                                                          \
     bool is_quiet;                                                                                                     \
     byte began_before;                                                                                                 \
-    byte lowerings_before;                                                                                             \
     short lost
 
 proctype Thread(byte me)
