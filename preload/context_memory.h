@@ -10,8 +10,10 @@
  * A free of the same memory by another thread may begin and answer before, within or after that, and either may fail:
  * sg_context_take_ending and sg_context_put_back. So may an allocation in it: sg_context_recheck.
  *
- * A primary context ends and is made anew under one name. Whoever first finds it inactive, behind a release or before a
- * retain, takes out what was in it: once, and before anything can be in the new one.
+ * A primary context ends and is made anew under one name. Whoever finds it inactive, behind a release or a reset or before a
+ * retain, takes out what was in it, before anything can be in the new one. Which of two one after the other a call of another
+ * thread was granted in is not known where it used the old one's name without a retain of its own: then what it got may be
+ * counted until the next one ends, or not at all.
  */
 #ifndef SG_CONTEXT_MEMORY_H
 #define SG_CONTEXT_MEMORY_H

@@ -70,10 +70,15 @@ def make_jail(lab):
 
 
 class Canary:
-    """The program canary in a jail; what it said is read as it comes."""
+    """The program canary in a jail, or in none; what it said is read as it comes."""
 
     def __init__(self, jail, programs, env, mib=20, seconds=100):
-        self.process = jail.popen([programs / "canary", mib, seconds], env, stdin=subprocess.DEVNULL)
+        command = [str(word) for word in (programs / "canary", mib, seconds)]
+        if jail is not None:
+            self.process = jail.popen(command, env, stdin=subprocess.DEVNULL)
+        else:
+            pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+            self.process = subprocess.Popen(command, env=env, text=True, bufsize=1, **pipes)
         self.rounds = []  # (when it was due, how late it was), in seconds
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
@@ -109,7 +114,7 @@ class Canary:
 
 @pytest.fixture
 def start_canary(programs):
-    """start_canary(jail, env=..., mib=20): a Canary, unguarded unless env says otherwise."""
+    """start_canary(jail or None, env=..., mib=20): a Canary, unguarded unless env says otherwise."""
     canaries = []
 
     def start(jail, env=None, mib=20):
