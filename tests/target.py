@@ -1,5 +1,6 @@
 """What makes and what runs programs of the library's architecture; another than the machine's own under tests/emulate."""
 
+import mmap
 import os
 import subprocess
 
@@ -7,6 +8,9 @@ CC = os.environ.get("CC", "cc")
 MACHINE = subprocess.run([*CC.split(), "-dumpmachine"], capture_output=True, text=True, check=True).stdout.split("-")[0]
 PYTHON = os.environ.get("GUARDED_PYTHON", "/usr/bin/python3")
 IS_EMULATED = "GUARDED_PYTHON" in os.environ
-SLOWER = 5 if IS_EMULATED else 1
+IS_SLOW = IS_EMULATED or "IN_GUEST" in os.environ  # a whole machine in software, too (tests/guest64k)
+SLOWER = 5 if IS_SLOW else 1
 EMULATORS_THREADS = 1 if IS_EMULATED else 0  # qemu has one in every process
-FEWER_ROUNDS = 20 if IS_EMULATED else 1  # what takes seconds of a machine takes minutes of it
+FEWER_ROUNDS = 20 if IS_SLOW else 1  # what takes seconds of a machine takes minutes of it
+# What a thread has touched and the kernel not counted as resident yet: up to 64 pages of each (TASK_RSS_EVENTS_THRESH, Linux 6.1).
+UNCOUNTED_BYTES = 64 * mmap.PAGESIZE

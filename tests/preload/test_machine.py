@@ -15,14 +15,14 @@ import time
 
 import pytest
 from ledger import BEGIN, CHOOSING, EMPTY, FILE_BYTES, FIRST, LEDGER, LIVE, ROOM, SEAT, SEAT_BYTES, SHARING, Ledger, hash_of
-from target import CC, IS_EMULATED
+from target import CC, IS_SLOW
 from test_admission import GIB, MIB, Machine, in_jail, jail, meminfo, take  # noqa: F401
 
 NEAR = 4 * MIB  # what a small program holds and is promised besides, with the credit of one thread
 LEFT = 8 * GIB  # of 10 GiB when 2 are kept
 KEEP = {"SPARKGUARD_RESERVE": "2G"}
 PATIENCE = 3  # seconds that anybody may be held up by somebody else
-AT_ONCE = 2.5 if IS_EMULATED else 1  # seconds
+AT_ONCE = 2.5 if IS_SLOW else 1  # seconds
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 

@@ -10,16 +10,16 @@ import os
 
 import pytest
 from conftest import GIB, MIB, OUT_OF_MEMORY, values
-from target import IS_EMULATED
+from target import IS_SLOW
 
 SPARK = 1217 * GIB // 10 // 4096 * 4096
 RESERVE = SPARK * 8 // 100
 SYSTEM = 4 * GIB  # what an idle desktop takes
 COST = 2662 * MIB  # of a context
 CHEAP = 16 * MIB  # of one that costs next to nothing
-ROUNDS = int(os.environ.get("SPARKGUARD_TEST_ROUNDS", "20" if IS_EMULATED else "60"))
+ROUNDS = int(os.environ.get("SPARKGUARD_TEST_ROUNDS", "20" if IS_SLOW else "60"))
 WAIT_MOST = 3000  # ms
-AT_ONCE = 10000 if IS_EMULATED else 500  # ms
+AT_ONCE = 10000 if IS_SLOW else 500  # ms
 SECONDS = max(60, ROUNDS)  # for one program of many rounds
 
 pytestmark = pytest.mark.timeout_seconds(SECONDS + 60)

@@ -2,7 +2,8 @@
 
 A guest of 384 MiB with a slow swap disk; in it a hog whose memory cannot be swapped, as CUDA's cannot, and a canary that tells how late
 everybody else is (tests/lab/programs). Here MemAvailable, swap and the OOM killer are the kernel's own and the machine's, which no
-cgroup of tests/lab can show; and the arm64 guest is the library on an arm64 kernel. Its pages are of 4 KiB, as Debian's kernel has them.
+cgroup of tests/lab can show; and the arm64 guest is the library on an arm64 kernel. Its pages are of 4 KiB, as Debian's kernel has them;
+larger ones are those of tests/guest64k.
 """
 
 import math
