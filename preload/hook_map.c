@@ -20,6 +20,7 @@
 #include "lifecycle.h"
 #include "options.h"
 #include "real.h"
+#include "sandbox.h"
 #include "segment.h"
 #include "sites.h"
 #include "syscall.h"
@@ -213,10 +214,39 @@ static int follow_mremap(const struct remap *remap, uintptr_t to)
     return result;
 }
 
-static int unpark(const struct remap *remap)
+/* Ranges of which the kernel has nothing any more are none. */
+static int forget_gone(uintptr_t begin, uintptr_t end)
 {
-    sg_attached_move(remap->parked, remap->from, remap->old_bytes, false);
-    return sg_ranges_move(&sg_index_maps, remap->parked, remap->from, remap->old_bytes, false);
+    struct sg_range range;
+    unsigned char present;
+    int result = 0;
+    for (uintptr_t at = begin; at < end && !sg_sandbox_is_on(); at = range.end) {
+        if (!sg_ranges_next(&sg_index_maps, at, &range) || range.begin >= end)
+            break;
+        range.begin = range.begin > begin ? range.begin : begin;
+        range.end = range.end < end ? range.end : end;
+        if (sg_sys_mincore(range.begin, sg_page_bytes(), &present) != -ENOMEM)
+            continue;
+        sg_attached_cut(range.begin, range.end);
+        result |= sg_ranges_set(&sg_index_maps, range.begin, range.end, SG_RANGE_NONE, 0);
+    }
+    return result;
+}
+
+/* The index after a failed one. To a fixed place: before Linux 6.1 finds that it cannot move, it has let go of what was there, and of
+ * what the old place had more than the new one; 6.18 looks first. */
+static int follow_failed_mremap(const struct remap *remap, uintptr_t fixed)
+{
+    int result = 0;
+    if (remap->parked != remap->from) {
+        sg_attached_move(remap->parked, remap->from, remap->old_bytes, false);
+        result = sg_ranges_move(&sg_index_maps, remap->parked, remap->from, remap->old_bytes, false);
+    }
+    if (fixed == 0)
+        return result;
+    if (remap->old_bytes > remap->new_bytes)
+        result |= forget_gone(remap->from + remap->new_bytes, remap->from + remap->old_bytes);
+    return result | forget_gone(fixed, fixed + remap->new_bytes);
 }
 
 /* How much more would count after this mremap. */
@@ -264,12 +294,12 @@ SG_EXPORT void *mremap(void *address, size_t old_length, size_t new_length, int 
     void *moved = SG_REAL(mremap)(address, old_length, new_length, flags, wanted);
     if (moved == MAP_FAILED)
         saved_errno = errno;
-    if (moved != MAP_FAILED || remap.parked != remap.from) {
-        uintptr_t to = (uintptr_t)moved;
+    uintptr_t to = moved != MAP_FAILED ? (uintptr_t)moved : (uintptr_t)wanted;
+    if (moved != MAP_FAILED || remap.parked != remap.from || to != 0) {
         sg_map_change_begin(&change);
         change.drops_files = sg_map_has_files(remap.parked, remap.parked + remap.old_bytes) ||
-                             (moved != MAP_FAILED && sg_map_has_files(to, to + remap.new_bytes));
-        result = moved != MAP_FAILED ? follow_mremap(&remap, to) : unpark(&remap);
+                             (to != 0 && sg_map_has_files(to, to + remap.new_bytes));
+        result = moved != MAP_FAILED ? follow_mremap(&remap, to) : follow_failed_mremap(&remap, to);
         sg_map_change_end(&change, result);
     }
     sg_map_settle(&request, moved != MAP_FAILED);

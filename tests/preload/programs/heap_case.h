@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
-#define PAGE ((size_t)4096)
+#define PAGE ((size_t)sysconf(_SC_PAGESIZE))
 #define UNUSED __attribute__((unused))
 
 struct test_case {

@@ -131,9 +131,10 @@ CASE(reservations_do_not_count)
 CASE(noreserve_is_sparse)
 {
     void *volatile refused;
-    char *ptr = map_pages(16 * 256, READ_WRITE, ANONYMOUS | MAP_NORESERVE);
+    const size_t pages = 16 * 256;
+    char *ptr = map_pages(pages, READ_WRITE, ANONYMOUS | MAP_NORESERVE);
     CHECK_MAPPED(0);
-    CHECK_EQUAL(madvise(ptr, 16 * MIB, MADV_NOHUGEPAGE), 0);
+    CHECK_EQUAL(madvise(ptr, pages * PAGE, MADV_NOHUGEPAGE), 0);
     for (size_t i = 0; i < 1000; i++)
         ptr[i * PAGE] = 1;
     refused = malloc((size_t)1 << 40);
@@ -143,7 +144,7 @@ CASE(noreserve_is_sparse)
     CHECK_EQUAL(mprotect(ptr, MIB, PROT_NONE), 0);
     CHECK_EQUAL(mprotect(ptr, MIB, READ_WRITE), 0);
     CHECK_MAPPED(0); /* a sparse one stays one */
-    munmap(ptr, 16 * MIB);
+    munmap(ptr, pages * PAGE);
     refused = malloc((size_t)1 << 40);
     CHECK_EQUAL(segment->sparse_resident_bytes, 0);
 }
@@ -258,7 +259,7 @@ CASE(failing_munmap_changes_nothing)
     CHECK_EQUAL(munmap(ptr, 0), -1);
     CHECK_EQUAL(munmap(ptr, any(PTRDIFF_MAX)), -1);
     CHECK_EQUAL(munmap(ptr, any(SIZE_MAX)), -1);
-    CHECK_EQUAL(munmap(ptr, any((size_t)1 << 47)), -1); /* beyond the end of the address space, over all of them */
+    CHECK_EQUAL(munmap(ptr, any((size_t)1 << 56)), -1); /* beyond the end of any address space, over all of them */
     CHECK_EQUAL(errno, EINVAL);
     CHECK_MAPPED(100 * PAGE);
     for (size_t i = 0; i < 200; i += 2) {
@@ -407,6 +408,23 @@ CASE(mremap_of_shared_memory_with_old_size_zero_is_a_second_view)
     CHECK_MAPPED(0);
 }
 
+/* Linux 6.1 has unmapped the fixed place by then, and what the old one has too much; 6.18 has not. What is left is what counts. */
+CASE(failing_mremap_to_a_fixed_place_counts_what_is_left)
+{
+    char *hole = map_pages(60, READ_WRITE, ANONYMOUS), *fixed = map_pages(60, READ_WRITE, ANONYMOUS);
+    size_t left = 0;
+    CHECK_EQUAL(munmap(hole + 10 * PAGE, 10 * PAGE), 0);
+    CHECK_MAPPED(110 * PAGE);
+    CHECK(mremap(hole, 60 * PAGE, 40 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, fixed) == MAP_FAILED && errno == EFAULT);
+    for (size_t i = 0; i < 60; i++)
+        left += (size_t)(msync(hole + i * PAGE, PAGE, MS_ASYNC) == 0) +
+                (size_t)(msync(fixed + i * PAGE, PAGE, MS_ASYNC) == 0);
+    CHECK_MAPPED(left * PAGE);
+    CHECK_EQUAL(munmap(hole, 60 * PAGE), 0);
+    CHECK_EQUAL(munmap(fixed, 60 * PAGE), 0);
+    CHECK_MAPPED(0);
+}
+
 CASE(failing_mremap_changes_nothing)
 {
     char *ptr = map_pages(100, READ_WRITE, ANONYMOUS);
@@ -430,17 +448,18 @@ CASE(failing_mremap_changes_nothing)
 CASE(madvise_counts_as_before_and_promises_nothing)
 {
     void *volatile refused;
+    const size_t bytes = 2 * 256 * PAGE;
     char *ptr = map_pages(2 * 256, READ_WRITE, ANONYMOUS);
     refused = malloc((size_t)1 << 40);
-    CHECK(refused == NULL && segment->slot.promised_bytes >= 2 * MIB);
+    CHECK(refused == NULL && segment->slot.promised_bytes >= bytes);
     uint64_t before = segment->slot.promised_bytes;
-    CHECK_EQUAL(madvise(ptr, 2 * MIB, MADV_DONTNEED), 0);
+    CHECK_EQUAL(madvise(ptr, bytes, MADV_DONTNEED), 0);
     refused = malloc((size_t)1 << 40);
-    CHECK(before - segment->slot.promised_bytes + 65536 - 2 * MIB < 2 * 65536); /* small heap blocks promise, too */
-    CHECK_MAPPED(2 * MIB);
+    CHECK(before - segment->slot.promised_bytes + 65536 - bytes < 2 * 65536); /* small heap blocks promise, too */
+    CHECK_MAPPED(bytes);
     CHECK_EQUAL(madvise(ptr + 1, PAGE, MADV_DONTNEED), -1);
     CHECK_EQUAL(errno, EINVAL);
-    munmap(ptr, 2 * MIB);
+    munmap(ptr, bytes);
     CHECK_MAPPED(0);
 }
 

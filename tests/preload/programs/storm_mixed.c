@@ -208,15 +208,25 @@ static void arena_map(struct worker *self, size_t at, size_t count)
     memset(self->page + at, kinds[kind].page, count);
 }
 
-/* The kernel says whether it can be done; if so, this is what it means. */
+static void arena_look(struct worker *self, size_t begin, size_t end)
+{
+    for (size_t i = begin; i < end; i++)
+        if (msync(self->arena + i * PAGE, PAGE, MS_ASYNC) != 0)
+            self->page[i] = HOLE;
+}
+
+/* The kernel says whether it can be done; if so, this is what it means. If not, Linux 6.1 may have made room for it all the same. */
 static void arena_move(struct worker *self, size_t from, size_t old, size_t to, size_t new)
 {
     int keeps = draw(self, 3) == 0 && old == new;
     char *moved = mremap(self->arena + from * PAGE, old * PAGE, new *PAGE,
                          MREMAP_MAYMOVE | MREMAP_FIXED | (keeps ? DONTUNMAP : 0), self->arena + to * PAGE);
     unsigned char carried[ARENA];
-    if (moved == MAP_FAILED)
+    if (moved == MAP_FAILED) {
+        arena_look(self, to, to + new);
+        arena_look(self, from + new, from + old);
         return;
+    }
     CHECK(moved == self->arena + to * PAGE);
     memcpy(carried, self->page + from, old);
     if (!keeps)
