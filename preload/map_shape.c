@@ -79,7 +79,11 @@ struct sg_map_shape sg_map_shape_of(size_t length, int prot, int flags, int fd, 
     if (is_huge) { /* out of the huge page pool, which MemAvailable does not contain */
         unsigned log2 = (unsigned)flags >> MAP_HUGE_SHIFT & 63;
         uint64_t usual = sg_page_bytes() * (sg_page_bytes() / 8); /* what one page of page table entries maps */
-        shape.bytes = sg_round_up(length, log2 != 0 ? UINT64_C(1) << log2 : usual);
+        if ((flags & MAP_ANONYMOUS) == 0) /* a file's pages are of its own size, whatever the flags say */
+            usual = (uint64_t)info.st_blksize;
+        else if (log2 != 0)
+            usual = UINT64_C(1) << log2;
+        shape.bytes = sg_round_up(length, usual);
         shape.flags |= SG_RANGE_SETTLED | SG_RANGE_SHARED;
         shape.is_judged = false;
     }

@@ -1,6 +1,7 @@
 """SPARKGUARD_DIR: what may lie there, what the library makes of it, and when it must do without."""
 
 import json
+import mmap
 import os
 import stat
 import subprocess
@@ -122,6 +123,8 @@ def in_own_mounts(guard, own_mounts):
     return run
 
 
+# A page, which is less than a segment takes, or all of it: then it is taken.
+SCANT = 'mount -t tmpfs -o size=4k,mode=700 none "$0"' + (' && printf x >"$0/filler"' if mmap.PAGESIZE >= 64 << 10 else "")
 FULL = 'mount -t tmpfs -o size=64k,mode=700 none "$0" && ! cat /dev/zero 2>/dev/null >"$0/filler"'
 
 
@@ -129,7 +132,7 @@ FULL = 'mount -t tmpfs -o size=64k,mode=700 none "$0" && ! cat /dev/zero 2>/dev/
     "mount, reason",
     [
         (FULL, "no space left"),
-        ('mount -t tmpfs -o size=4k,mode=700 none "$0"', "no space left"),
+        (SCANT, "no space left"),
         ('mount -t tmpfs -o size=64k,mode=700,nr_inodes=1 none "$0"', "no space left"),
         ('mount -t tmpfs -o ro,mode=700 none "$0"', "read-only file system"),
     ],
@@ -140,9 +143,8 @@ def test_full_or_read_only_file_system_is_survived_with_one_sentence(guard, in_o
 
 
 def test_nothing_is_left_of_a_file_that_found_no_room(guard, in_own_mounts):
-    script = '/usr/bin/python3 -S -c "x = bytearray(20 << 20)" 2>/dev/null; ls -A "$1"'
-    mount = 'mount -t tmpfs -o size=4k,mode=700 none "$0"'
-    done = in_own_mounts(mount, ["sh", "-c", script, "-", guard.directory])
+    script = '/usr/bin/python3 -S -c "x = bytearray(20 << 20)" 2>/dev/null; ls -A -I filler "$1"'
+    done = in_own_mounts(SCANT, ["sh", "-c", script, "-", guard.directory])
     assert done.stdout == ""
 
 
@@ -238,7 +240,7 @@ def test_records_grow_with_the_threads_and_count_them_all(guard, program, thread
     assert process.returncode == 0
     assert file.stat().st_size > threads * 64  # a record of its own for everyone
     asked = 128 * MIB // threads * threads
-    assert asked <= live["domains"]["heap"]["live_bytes"] <= asked + threads * 4096 + MIB
+    assert asked <= live["domains"]["heap"]["live_bytes"] <= asked + threads * mmap.PAGESIZE + MIB
     # Freed by the threads that took it, whose records are given back when they end.
     ended = guard.process(process.pid)
     assert ended["state"] == "exited" and asked <= ended["peak_bytes"] <= asked + (threads + 1) * MIB

@@ -1,5 +1,6 @@
 """Large blocks by call site: which library asked for them, at which offset, as nm(1) tells it from outside."""
 
+import mmap
 import resource
 import subprocess
 import textwrap
@@ -92,7 +93,7 @@ def run(guard, libraries):
 
 def near(bytes_, wanted):
     """Heap blocks count by usable size: up to a page more each, two where aligned."""
-    return wanted <= bytes_ <= wanted + 64 * KIB
+    return wanted <= bytes_ <= wanted + 16 * mmap.PAGESIZE
 
 
 def test_blocks_are_told_apart_by_library_and_function_even_after_a_kill(run, libraries):
@@ -226,6 +227,7 @@ BESIDE = """
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 int main(int count, char **arguments)
 {
     struct link_map *map;
@@ -237,7 +239,8 @@ int main(int count, char **arguments)
     char *plain = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     dlinfo(library, RTLD_DI_LINKMAP, &map);
     take(20 << 20);
-    return plain + (info.st_size + 4095) / 4096 * 4096 != (char *)map->l_addr;
+    long page = sysconf(_SC_PAGESIZE);
+    return plain + (info.st_size + page - 1) / page * page != (char *)map->l_addr;
 }
 """
 

@@ -7,8 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
-#define PAGE ((uintptr_t)4096)
+#define PAGE ((uintptr_t)sysconf(_SC_PAGESIZE))
 
 struct pages {
     uintptr_t of_file, touched;
