@@ -61,10 +61,16 @@ struct walk {
     CUresult result;
 };
 
+/* As it was seen, or settled since by a scan. */
+static bool remove_seen(struct sg_table *table, uint64_t key, uint64_t value)
+{
+    return sg_table_remove_exact(table, key, value) || sg_table_remove_exact(table, key, value | SG_BLOCK_SETTLED);
+}
+
 static void take_out(void *context, uint64_t key, uint64_t value)
 {
     struct walk *walk = context;
-    if (!is_in(walk->end, value) || !sg_table_remove_exact(walk->table, key, value))
+    if (!is_in(walk->end, value) || !remove_seen(walk->table, key, value))
         return;
     if (walk->table != &sg_index_registered)
         walk->bytes += sg_cuda_returned_bytes(value);
@@ -101,8 +107,7 @@ static void release(void *context, uint64_t key, uint64_t value)
 static void empty_pool(void *context, uint64_t key, uint64_t value)
 {
     (void)context;
-    if ((value & SG_BLOCK_POOLED) != 0 && sg_pool_is_emptied(value) &&
-        sg_table_remove_exact(&sg_index_cuda, key, value))
+    if ((value & SG_BLOCK_POOLED) != 0 && sg_pool_is_emptied(value) && remove_seen(&sg_index_cuda, key, value))
         sg_cuda_released(&sg_index_cuda, value);
 }
 
@@ -205,9 +210,9 @@ enum sg_primary_state sg_context_primary_state(CUdevice device)
     return !is_told ? SG_PRIMARY_UNKNOWN : active != 0 ? SG_PRIMARY_ACTIVE : SG_PRIMARY_INACTIVE;
 }
 
-static void end_primary(const struct sg_context_end *end)
+static void empty_pools(uint32_t device, bool has_ended)
 {
-    if (sg_pool_emptied(end->device) != 0)
+    if (sg_pool_emptied(device, has_ended) != 0)
         sg_table_visit(&sg_index_cuda, empty_pool, NULL);
     sg_pool_memory_refresh();
     sg_graph_memory_refresh();
@@ -234,8 +239,8 @@ void sg_context_check_primary(CUdevice device)
         sg_lock_release(&sg_vmm_lock, &lock);
     }
     release_taken(&end);
-    if (was_there)
-        end_primary(&end);
+    if (!is_overtaken && end.is_known)
+        empty_pools(end.device, was_there);
 }
 
 /* Where the check before it found the last one active still, another thread may have ended that meanwhile: it is told by its
@@ -260,7 +265,7 @@ void sg_context_primary_retained(CUdevice device, CUcontext context)
     sg_lock_release(&sg_vmm_lock, &lock);
     release_taken(&end);
     if (is_another)
-        end_primary(&end);
+        empty_pools(end.device, true);
 }
 
 /* ---- frees beside it ------------------------------------------------------------------------------------------------ */
@@ -349,7 +354,7 @@ void sg_context_recheck(struct sg_table *table, uint64_t key, uint64_t block, ui
     uint64_t ends = sg_load_acquire(&sg_context_ends);
     while (SG_UNLIKELY(ends != ends_before)) {
         if (sg_context_is_over(block, ends_before) && went_with_it(table, key)) {
-            if (sg_table_remove_exact(table, key, block)) /* or the end found it */
+            if (remove_seen(table, key, block)) /* or the end found it */
                 sg_cuda_released(table, block);
             return;
         }

@@ -152,9 +152,9 @@ void sg_pool_memory_catch_up(void);
 /* pool_memory.c: a block of a pool has been freed; a destroyed pool goes with its last one. */
 void sg_pool_block_gone(uint64_t block);
 
-/* pool_memory.c: after the end of a device's primary context, how many pools have lost their blocks with it; and whether
- * the pool of a block is one of those. */
-uint32_t sg_pool_emptied(uint32_t device);
+/* pool_memory.c: how many pools have lost their blocks with the primary context of a device, which has ended, or was not known to
+ * be there (not `has_ended`); and whether the pool of a block is one of those. */
+uint32_t sg_pool_emptied(uint32_t device, bool has_ended);
 bool sg_pool_is_emptied(uint64_t block);
 
 /* hook_graph.c: as sg_pool_memory_refresh, for what the devices hold for graphs. */

@@ -144,8 +144,9 @@ SG_EXPORT int munmap(void *address, size_t length)
     sg_map_change_begin(&change);
     save_ranges(begin, end, &saved);
     change.drops_files = sg_map_has_files(begin, end);
+    uint64_t withdrawn = 0;
     for (unsigned i = 0; i < saved.count; i++)
-        sg_index_withdraw_range(&saved.range[i]);
+        withdrawn += sg_index_withdraw_range(&saved.range[i]);
     int result = 0;
     if (saved.count == SG_ARRAY_LENGTH(saved.range)) /* perhaps not all */
         result = park(begin, end - begin, &parked);
@@ -159,6 +160,8 @@ SG_EXPORT int munmap(void *address, size_t length)
         return 0;
     sg_map_change_begin(&change);
     result = 0;
+    if (answer != 0)
+        sg_ledger_promise(withdrawn);
     if (answer == 0)
         result = sg_ranges_set(&sg_index_maps, parked, parked + (end - begin), SG_RANGE_NONE, 0);
     else if (parked != 0) /* nothing was unmapped: everything is as it was */

@@ -197,10 +197,10 @@ uint64_t sg_index_promised_bytes(void)
 /* Mincore costs about 0.5 ms per GiB, freeing touched pages far more. */
 #define WITHDRAW_BYTES (UINT64_C(32) << 20)
 
-static void withdraw(uintptr_t begin, uintptr_t end, uint64_t most)
+static uint64_t withdraw(uintptr_t begin, uintptr_t end, uint64_t most)
 {
     uint64_t missing = whole_pages(begin, end, sg_page_bytes()) - sg_resident_bytes(begin, end, sg_sandbox_is_on());
-    (void)sg_seats_lower(SG_SUM_PROMISED, missing < most ? missing : most);
+    return sg_ledger_withdraw(missing < most ? missing : most);
 }
 
 void sg_index_withdraw_block(uintptr_t begin, uint64_t bytes)
@@ -210,14 +210,15 @@ void sg_index_withdraw_block(uintptr_t begin, uint64_t bytes)
     uint64_t entry = sg_table_find(&sg_index_blocks, begin), seen = sg_index_seen_of(entry) >> SG_BLOCK_SEEN_SHIFT;
     uint64_t least = promised_least(seen, whole_pages(begin, begin + bytes, sg_page_bytes()));
     if (entry != 0 && least != 0)
-        withdraw(begin, begin + bytes, least);
+        (void)withdraw(begin, begin + bytes, least);
 }
 
-void sg_index_withdraw_range(const struct sg_range *range)
+uint64_t sg_index_withdraw_range(const struct sg_range *range)
 {
-    if (range->kind == SG_RANGE_COUNTED && range->end - range->begin >= WITHDRAW_BYTES &&
-        (range->flags & (SG_RANGE_SETTLED | SG_RANGE_INHERITED)) == 0 && sg_files_number(range->flags) == 0)
-        withdraw(range->begin, range->end, UINT64_MAX);
+    bool is_promised = range->kind == SG_RANGE_COUNTED && range->end - range->begin >= WITHDRAW_BYTES &&
+                       (range->flags & (SG_RANGE_SETTLED | SG_RANGE_INHERITED)) == 0 &&
+                       sg_files_number(range->flags) == 0;
+    return is_promised ? withdraw(range->begin, range->end, UINT64_MAX) : 0;
 }
 
 uint64_t sg_index_seen_of(uint64_t entry)
@@ -232,7 +233,9 @@ static void give_back_block(void *context, uint64_t key, uint64_t value)
     uint64_t size = sg_block_size(value);
     if (size >= SG_PROMISE_BYTES && key < range->end && key + size > range->begin &&
         range->begin <= key + sg_page_bytes() && key + size <= range->end + sg_page_bytes())
-        (void)sg_table_mark(&sg_index_blocks, key, value, SG_BLOCK_SETTLED);
+        while (value != 0 && (value & SG_BLOCK_SETTLED) == 0 &&
+               !sg_table_mark(&sg_index_blocks, key, value, SG_BLOCK_SETTLED))
+            value = sg_table_find(&sg_index_blocks, key); /* a look has marked it, too */
 }
 
 void sg_index_give_back(uintptr_t begin, uintptr_t end)

@@ -34,7 +34,7 @@ extern struct sg_lock sg_index_maps_lock;
 #define SG_BLOCK_SIZE_MASK ((UINT64_C(1) << 43) - 1)
 #define SG_BLOCK_SITE_SHIFT 43
 #define SG_BLOCK_SETTLED (UINT64_C(1) << 54)
-#define SG_BLOCK_INHERITED (UINT64_C(1) << 55) /* of heap blocks: as SG_RANGE_INHERITED */
+#define SG_BLOCK_INHERITED (UINT64_C(1) << 51) /* of heap blocks, which are on no device: as SG_RANGE_INHERITED */
 
 /* Of heap blocks: a bit for each share that some look has found there (index.c), for ever. */
 #define SG_BLOCK_SEEN_SHIFT 56
@@ -84,7 +84,7 @@ bool sg_index_has_sparse(void);
  * nothing else does. While it is in the index: a look that does not find it there any more ends later and says how much is
  * promised without it. Only what is large enough to matter before the next scan. */
 void sg_index_withdraw_block(uintptr_t begin, uint64_t bytes);
-void sg_index_withdraw_range(const struct sg_range *range);
+uint64_t sg_index_withdraw_range(const struct sg_range *range); /* how much that was */
 
 /* What the entry of a block that is resized must keep of the old one's: of what has been there, less is promised. */
 uint64_t sg_index_seen_of(uint64_t entry);

@@ -143,7 +143,7 @@ static bool is_beyond(uint64_t *promised, uint64_t *lazy)
 }
 
 /* What is promised is part of what is held: the upper bound of the last scan comes down with the bytes it bounded. Not beside the
- * end of a scan: that may lower the figure, and a new promise raise it, to what was read before either. */
+ * end of a scan or a withdrawal: that may lower the figure, and a new promise raise it, to what was read before either. */
 static void bound_promises(void)
 {
     struct sg_lock_state lock;
@@ -183,6 +183,15 @@ void sg_ledger_promise(uint64_t bytes)
 {
     sg_fetch_add(&promises.ever_bytes, bytes); /* first: a scan that ends now may count it twice, never not at all */
     (void)sg_seats_raise(SG_SUM_PROMISED, bytes);
+}
+
+uint64_t sg_ledger_withdraw(uint64_t bytes)
+{
+    struct sg_lock_state lock;
+    sg_lock_acquire(&sg_promises_lock, &lock);
+    uint64_t withdrawn = bytes - sg_seats_lower(SG_SUM_PROMISED, bytes);
+    sg_lock_release(&sg_promises_lock, &lock);
+    return withdrawn;
 }
 
 void sg_ledger_begin_scan(void)

@@ -4,7 +4,8 @@
  * granted = live + credit not yet used. The heap is charged in advance: a thread holds up to SG_CREDIT_MOST bytes of
  * credit and pays from it without touching shared memory. So live bytes are right to the byte whenever nothing moves
  * (granted less all credit), and peaks, taken of granted, are never too low and at most 1 MiB per thread too high.
- * Any thread, also in signal handlers. No locks, but where more is promised than is held.
+ * Any thread, also in signal handlers. No locks but sg_promises_lock: where a promise is withdrawn, found by a scan to be less, or
+ * more than what is held.
  */
 #ifndef SG_LEDGER_H
 #define SG_LEDGER_H
@@ -31,6 +32,9 @@ void sg_ledger_turn_domain_peaks(void);
 
 /* `bytes` that have been charged are not there yet. After the charge: a promise is never more than what is held. */
 void sg_ledger_promise(uint64_t bytes);
+
+/* `bytes` of it will not come any more, and are still charged. How many of them were promised. */
+uint64_t sg_ledger_withdraw(uint64_t bytes);
 
 /* A scan finds `bytes` promised; what was promised since it began comes on top. Under the decision lock. */
 void sg_ledger_begin_scan(void);

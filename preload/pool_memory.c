@@ -338,25 +338,27 @@ void sg_pool_block_gone(uint64_t block)
     sg_lock_release(&sg_vmm_lock, &lock);
 }
 
-/* A pool that is still there says so itself; of a destroyed one its blocks ended with the context. */
-static bool is_emptied(uint32_t number, uint32_t device, struct sg_lock_state *lock)
+/* A pool that is still there says so itself; of a destroyed one its blocks ended with the context, if that was there. */
+static bool is_emptied(uint32_t number, uint32_t device, bool has_ended, struct sg_lock_state *lock)
 {
     uint64_t used = 1, bookings = pools[number].bookings;
     if (!pools[number].is_used || pools[number].blocks == 0)
         return false;
+    if (pools[number].handle == NULL && !has_ended)
+        return pools[number].is_emptied; /* another thread may be about to take its blocks out */
     if (pools[number].handle == NULL)
         return pools[number].domain == SG_DOMAIN_DEVICE && pools[number].device == device;
     return ask(number, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, lock, &used) == CUDA_SUCCESS && used == 0 &&
            pools[number].bookings == bookings;
 }
 
-uint32_t sg_pool_emptied(uint32_t device)
+uint32_t sg_pool_emptied(uint32_t device, bool has_ended)
 {
     struct sg_lock_state lock;
     uint32_t emptied = 0;
     sg_lock_acquire(&sg_vmm_lock, &lock);
     for (uint32_t number = 1; number < pool_room; number++) {
-        bool is_now = is_emptied(number, device, &lock);
+        bool is_now = is_emptied(number, device, has_ended, &lock);
         pools[number].is_emptied = is_now;
         emptied += is_now;
     }

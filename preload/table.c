@@ -19,7 +19,7 @@
  *      a key that is being filled: (k, 0) reads as "not here".
  *   2. Remove wins by a single CAS (v -> 0, v|FROZEN -> v|FROZEN|DEAD or r|COPY -> r|COPY|DEAD): one caller gets v. A slot
  *      may be freed and filled with another key between the reads of its key and its value, so the key is read again.
- *      (Two who remove the same key at once, as a double free does, may still hit a new entry of equal value.)
+ *      (Two who remove the same key at once, as a double free does, or who do not own it, may still hit a new entry of equal value.)
  *   3. A move belongs to who froze the entry. It puts (k, r|COPY) into the newest generation, then
  *      v|FROZEN -> v|MOVED, then r|COPY -> v. If a remover came before the second step (DEAD), the mover clears its copy.
  *      So nobody waits for a mover, dead or stopped: until the second step the original answers, after it the copy. A

@@ -27,28 +27,35 @@
  *     TOUCHED           the same, but of another block, which is there
  *     CLOSELY           what thread 0 takes is touched and found by a scan, while the other process looks closely
  *     SCAN              what thread 0 takes is not touched, and a scan finds it missing
+ *     THREE             a third thread takes a byte, while thread 0 frees one that is there and that no scan has found yet
  *     JOIN              a third thread takes the seat meanwhile; the other process looks once it is live
  *     BREAK_... FLAW_   as in admission.pml
  *     BREAK_BOUND_UNLOCKED  bound_promises() takes the figure that it read for the same though it was lowered by a scan and raised
  *                       again since: what was promised meanwhile is not shown until the next scan
+ *     BREAK_WITHDRAW_UNLOCKED  the same by a withdrawal
  */
 
 #ifndef HELD
 #define HELD 0
 #endif
-#ifdef TOUCHED
+#if defined(TOUCHED) || defined(THREE)
 #define THERE 1
 #else
 #define THERE 0
 #endif
+#ifdef THREE
+#define UNFOUND 1
+#else
+#define UNFOUND 0
+#endif
 
 byte flight;
-byte promised = HELD;
+byte promised = HELD + UNFOUND;
 byte charged = HELD + THERE;
 byte ever;
 byte resident = THERE;
 byte untouched = HELD;
-byte scanned = THERE;
+byte scanned = THERE - UNFOUND;
 byte scans;
 byte under_way;
 byte began;
@@ -61,7 +68,7 @@ bool is_live;
 byte asked;
 #else
 short seat_flight;
-short seat_promised = HELD;
+short seat_promised = HELD + UNFOUND;
 #define is_seated true
 #define is_live true
 #endif
@@ -185,11 +192,8 @@ inline reconcile_sum(word, shown)
 /* ---- what threads do ---- */
 
 /* bound_promises(): no more is promised than is held. */
-inline bound()
+inline bring_down()
 {
-#ifndef BREAK_BOUND_UNLOCKED
-    LOCK;
-#endif
     do
     ::
 #ifdef BREAK_BOUND
@@ -208,9 +212,20 @@ inline bound()
             fi
         :: else -> break
         fi
-    od;
-#ifndef BREAK_BOUND_UNLOCKED
-    UNLOCK;
+    od
+}
+
+inline bound()
+{
+#ifdef BREAK_BOUND_UNLOCKED
+    bring_down();
+#else
+    was = promised;
+    seen = charged;
+    if
+    :: was > seen -> LOCK; bring_down(); UNLOCK
+    :: else
+    fi;
 #endif
     atomic { seen = 0; was = 0 }
 }
@@ -288,8 +303,17 @@ proctype Thread(byte me)
     LOCALS;
     byte at_scan, found, there;
     if
+#ifdef THREE
+    :: me == 0 ->
+        charged--;
+        bound();
+        atomic { committed--; resident--; freed++ }
+    :: me == 2 ->
+        take()
+#else
     :: me == 0 ->
         take();
+#endif
 #ifdef CLOSELY
         atomic { resident++; untouched-- };
         scan()
@@ -303,7 +327,11 @@ proctype Thread(byte me)
         untouched = untouched - HELD;
 #endif
         if
-        :: lower(promised, seat_promised, HELD) /* sg_index_withdraw_block() */
+#ifdef BREAK_WITHDRAW_UNLOCKED
+        :: lower(promised, seat_promised, HELD)
+#else
+        :: LOCK; lower(promised, seat_promised, HELD); UNLOCK /* sg_index_withdraw_block() */
+#endif
         :: true
         fi;
 #ifndef BREAK_WITHDRAW_LATE
@@ -413,6 +441,9 @@ init
     atomic {
         run Thread(0);
         run Thread(1);
+#ifdef THREE
+        run Thread(2);
+#endif
 #ifdef JOIN
         run Joiner();
 #endif

@@ -194,6 +194,16 @@ def test_block_that_goes_while_another_thread_looks_takes_no_other_promise_with_
         assert (done.returncode, done.stdout) == (0, f"{answer}\n"), done.stderr
 
 
+def test_mapping_that_munmap_does_not_take_stays_promised(place):
+    """As at the end of the mappings that a process may have, where one is split."""
+    program, env = place.guard.build / "tests/programs/map_stays", {**place.env, "SPARKGUARD_WATCHDOG": "off"}
+    for more, answer in ((LEFT - 300 * MIB, "ENOMEM"), (LEFT - 512 * MIB - NEAR, "ok")):
+        done = place.guard.run([program, more], env=env)
+        if done.returncode == 77:
+            pytest.skip("no seccomp here")
+        assert (done.returncode, done.stdout) == (0, f"{answer}\n"), done.stderr
+
+
 GONE = {
     "partly given back": """
 block = malloc(256 * MIB)

@@ -155,6 +155,28 @@ point()
     assert figures(said, entry) == ([6, 2, 2, 2] if is_retained_again else [0, 0, 0, 0])
 
 
+def test_pool_of_a_primary_context_that_ends_before_its_retain_returns_is_empty(sim):
+    [(said, entry)] = sim.script_points(
+        SCRIPT
+        + """
+home = retain()
+current(home)
+ok(cuda.cuDevicePrimaryCtxRelease_v2(0))
+def work():
+    current(home)
+    result, block = take("cuMemAllocAsync", MIB, None)
+    ok(result)
+    ok(cuda.cuDevicePrimaryCtxRelease_v2(0))
+beside("behind", "cuDevicePrimaryCtxRetain", work)
+retain()
+assert not has_waited()
+point()
+"""
+    )
+    assert figures(said, entry) == [0, 0, 0, 0]
+    assert entry["domains"]["device"]["frees"] == 1
+
+
 @pytest.mark.parametrize("kind", ["cuMemAlloc_v2", "cuMemHostAlloc"])
 def test_allocation_that_finds_a_new_primary_context_is_counted(sim, kind):
     """The one it was asked for in ended, and another thread made a new one, before the driver came to it."""

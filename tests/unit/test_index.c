@@ -165,10 +165,23 @@ CHILD_TEST(a_child_keeps_a_whole_map_and_forgets_a_torn_one)
     CHECK_EQUAL(sg_ranges_set(&sg_index_maps, 4096, 8192, SG_RANGE_COUNTED, 0), 0);
 }
 
+CHILD_TEST(a_block_keeps_its_size_whatever_it_is_marked_as)
+{
+    const uint64_t marks[] = {SG_BLOCK_SETTLED, SG_BLOCK_INHERITED, SG_BLOCK_SEEN_MASK};
+    for (size_t i = 0; i < SG_ARRAY_LENGTH(marks); i++) {
+        uint64_t block = sg_block(2097136, SG_DOMAIN_HEAP, 0) | UINT64_C(31) << SG_BLOCK_SITE_SHIFT;
+        CHECK_EQUAL(block & marks[i], 0);
+        CHECK_EQUAL(sg_block_size(block | marks[i]), 2097136);
+        CHECK_EQUAL(sg_block_site(block | marks[i]), 31);
+        CHECK_EQUAL(sg_block_domain(block | marks[i]), SG_DOMAIN_HEAP);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_block_value_keeps_what_it_was_made_of),
+        cmocka_unit_test(a_block_keeps_its_size_whatever_it_is_marked_as),
         cmocka_unit_test(nothing_held_is_nothing_promised),
         cmocka_unit_test(a_block_promises_what_is_not_resident),
         cmocka_unit_test(a_block_that_was_there_once_promises_nothing_again),
