@@ -221,14 +221,13 @@ static int follow_mremap(const struct remap *remap, uintptr_t to)
 static int forget_gone(uintptr_t begin, uintptr_t end)
 {
     struct sg_range range;
-    unsigned char present;
     int result = 0;
     for (uintptr_t at = begin; at < end && !sg_sandbox_is_on(); at = range.end) {
         if (!sg_ranges_next(&sg_index_maps, at, &range) || range.begin >= end)
             break;
         range.begin = range.begin > begin ? range.begin : begin;
         range.end = range.end < end ? range.end : end;
-        if (sg_sys_mincore(range.begin, sg_page_bytes(), &present) != -ENOMEM)
+        if (sg_sys_msync(range.begin, sg_page_bytes(), MS_ASYNC) != -ENOMEM)
             continue;
         sg_attached_cut(range.begin, range.end);
         result |= sg_ranges_set(&sg_index_maps, range.begin, range.end, SG_RANGE_NONE, 0);

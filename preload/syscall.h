@@ -178,6 +178,12 @@ static inline long sg_sys_madvise(void *address, size_t bytes, int advice)
     return sg_syscall(SYS_madvise, (long)address, (long)bytes, advice, 0, 0, 0);
 }
 
+/* MS_ASYNC does nothing but look whether all of it is mapped. */
+static inline long sg_sys_msync(uintptr_t address, size_t bytes, int flags)
+{
+    return sg_syscall(SYS_msync, (long)address, (long)bytes, flags, 0, 0, 0);
+}
+
 static inline long sg_sys_mincore(uintptr_t address, size_t bytes, unsigned char *out)
 {
     return sg_syscall(SYS_mincore, (long)address, (long)bytes, (long)out, 0, 0, 0);
