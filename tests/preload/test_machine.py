@@ -184,24 +184,24 @@ def test_what_is_given_back_is_there_for_others(place):
     place.assert_left(LEFT)
 
 
-def test_block_that_goes_while_another_thread_looks_takes_no_other_promise_with_it(place):
-    """At the instant where free looks how much of it is there. Of 8 GiB 64 MiB are promised besides."""
-    program, env = place.guard.build / "tests/programs/heap_free_scan", {**place.env, "SPARKGUARD_WATCHDOG": "off"}
-    for more, answer in ((LEFT - 32 * MIB, "ENOMEM"), (LEFT - 64 * MIB - NEAR, "ok")):
-        done = place.guard.run([program, more], env=env)
+def assert_promised(place, program, promised, most):
+    """Of a program that takes what it is told behind what it does: `most` is refused, what is left beside `promised` is not."""
+    command, env = place.guard.build / "tests/programs" / program, {**place.env, "SPARKGUARD_WATCHDOG": "off"}
+    for more, answer in ((most, "ENOMEM"), (LEFT - promised - NEAR, "ok")):
+        done = place.guard.run([command, more], env=env)
         if done.returncode == 77:
             pytest.skip("no seccomp here")
         assert (done.returncode, done.stdout) == (0, f"{answer}\n"), done.stderr
+
+
+def test_block_that_goes_while_another_thread_looks_takes_no_other_promise_with_it(place):
+    """At the instant where free looks how much of it is there. Of 8 GiB 64 MiB are promised besides."""
+    assert_promised(place, "heap_free_scan", 64 * MIB, LEFT - 32 * MIB)
 
 
 def test_mapping_that_munmap_does_not_take_stays_promised(place):
     """As at the end of the mappings that a process may have, where one is split."""
-    program, env = place.guard.build / "tests/programs/map_stays", {**place.env, "SPARKGUARD_WATCHDOG": "off"}
-    for more, answer in ((LEFT - 300 * MIB, "ENOMEM"), (LEFT - 512 * MIB - NEAR, "ok")):
-        done = place.guard.run([program, more], env=env)
-        if done.returncode == 77:
-            pytest.skip("no seccomp here")
-        assert (done.returncode, done.stdout) == (0, f"{answer}\n"), done.stderr
+    assert_promised(place, "map_stays", 512 * MIB, LEFT - 300 * MIB)
 
 
 GONE = {
