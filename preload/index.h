@@ -81,8 +81,9 @@ uint64_t sg_index_anonymous_bytes(void);
 bool sg_index_has_sparse(void);
 
 /* Before a heap block goes, or a part of a mapping that is nobody else's promise: what it still promises goes with it, and
- * nothing else does. While it is in the index: a look that does not find it there any more ends later and says how much is
- * promised without it. Only what is large enough to matter before the next scan. */
+ * nothing else does; but of a mapping what was swapped out since the last scan does, too. While it is in the index: a look that does
+ * not find it there any more ends later and says how much is promised without it. Only what is large enough to matter before the next
+ * scan. */
 void sg_index_withdraw_block(uintptr_t begin, uint64_t bytes);
 uint64_t sg_index_withdraw_range(const struct sg_range *range); /* how much that was */
 
