@@ -69,12 +69,12 @@ CORE := preload/table.c preload/ranges.c preload/options.c preload/thread.c prel
     preload/index.c preload/pool.c preload/cgroup.c preload/room.c preload/returns.c preload/fit.c preload/context_cost.c \
     preload/admission.c preload/refusal.c preload/reclaim.c preload/rescue.c preload/timeline.c
 SEAM := preload/real.c preload/lifecycle.c preload/hook_table.c preload/hook_heap.c preload/hook_malloc.c \
-    preload/glibc_heap.c preload/attached.c preload/map_change.c preload/hook_map.c preload/hook_shm.c preload/hook_process.c \
-    preload/hook_dl.c preload/cuda_device.c preload/cuda_call.c preload/context_list.c preload/context_memory.c \
-    preload/hook_cuda.c preload/array_format.c preload/pool_memory.c preload/hook_pool.c preload/vmm_memory.c \
-    preload/hook_vmm.c preload/hook_graph.c preload/hook_context.c preload/hook_meminfo.c preload/hook_nvml.c \
-    preload/helper.c preload/watchdog.c preload/history.c preload/history_file.c preload/hook_proc_address.c \
-    preload/hook_runtime.c preload/api.c
+    preload/glibc_heap.c preload/attached.c preload/map_change.c preload/map_fork.c preload/hook_map.c \
+    preload/hook_protect.c preload/hook_shm.c preload/hook_process.c preload/hook_dl.c preload/cuda_device.c \
+    preload/cuda_call.c preload/context_list.c preload/context_memory.c preload/hook_cuda.c preload/array_format.c \
+    preload/pool_memory.c preload/hook_pool.c preload/vmm_memory.c preload/hook_vmm.c preload/hook_graph.c \
+    preload/hook_context.c preload/hook_meminfo.c preload/hook_nvml.c preload/helper.c preload/watchdog.c \
+    preload/history.c preload/history_file.c preload/hook_proc_address.c preload/hook_runtime.c preload/api.c
 SEAM_ASM := preload/dlsym.S
 # What every start runs is linked first, behind those tables: on pages that the kernel maps along with theirs.
 START := $(addprefix preload/,lifecycle.c log.c options.c text.c symbols.c real.c thread.c helper.c segment.c history.c)
@@ -216,7 +216,7 @@ $(BUILD)/tests/unit/test_watch: UNIT_LIBS := -lsmartcols
 
 # Small programs the preload tests run: plain C; one that needs CUDA is named cuda_* and is built three ways.
 program_flags = -std=gnu11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -fno-builtin -Iinclude -pthread
-program_headers := $(wildcard tests/preload/programs/*.h include/*.h include/*.def)
+program_headers := $(wildcard tests/*.h tests/preload/programs/*.h include/*.h include/*.def)
 cuda_programs := $(filter cuda_%,$(program_names))
 plain_programs := $(filter-out cuda_%,$(program_names))
 
@@ -282,9 +282,9 @@ ifeq ($(shell uname -m),aarch64)
 cross: test
 else
 EMULATE := BUILD=build/aarch64 CC=aarch64-linux-gnu-gcc GUARDED_PYTHON=$(CURDIR)/.deps/aarch64/python/bin/python3 tests/emulate
-# Those of the doors, the heap, mappings, call sites and the API; make trust runs all of both folders.
+# Those of the doors, the heap, mappings, call sites, the API and signal handlers; make trust runs all of the first two folders.
 EMULATED := tests/sim/test_doors.py tests/sim/test_refusal.py tests/sim/test_callers.py tests/preload/test_heap.py \
-    tests/preload/test_map.py tests/preload/test_api.py
+    tests/preload/test_map.py tests/preload/test_api.py tests/trust/test_signals.py
 cross: ## build for aarch64 with warnings as errors; unit tests and some of the others under qemu-user
 	$(Q)scripts/install-deps build test cross
 	$(Q)$(MAKE) --no-print-directory CROSS=aarch64 WERROR=1 all unit sim programs

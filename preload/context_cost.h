@@ -24,7 +24,7 @@ struct sg_context_look {
     bool is_quiet;           /* nothing is in flight but `own_flight` bytes of our own */
 };
 
-/* Looks closely: costs about 0.5 ms per GiB of this process that is not resident, and up to 0.1 s where others have promised
+/* Looks closely: costs up to 3 ms per GiB of this process that is not resident, and up to 0.1 s where others have promised
  * something: they are asked to look, too. */
 struct sg_context_look sg_context_look(uint64_t own_flight);
 

@@ -36,7 +36,7 @@ static bool has_context(enum sg_hook hook, uint32_t *device)
     if (has_no_context(result) || current < 0)
         return false;
     if (result == CUDA_SUCCESS)
-        sg_self.device = (uint32_t)current < SG_DEVICE_ROOM ? (uint32_t)current : SG_DEVICE_ROOM - 1;
+        sg_self.device = sg_cuda_device_number(current);
     *device = sg_self.device;
     return true;
 }
@@ -171,7 +171,7 @@ static bool begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain d
         call->is_placed = true;
         note_cuda();
         if (device >= 0)
-            call->device = (uint32_t)device < SG_DEVICE_ROOM ? (uint32_t)device : SG_DEVICE_ROOM - 1;
+            call->device = sg_cuda_device_number(device);
         (void)sg_cuda_knows_device(call->device);
         call->context = sg_context_current();
         call->request = (struct sg_request){.domain = domain,

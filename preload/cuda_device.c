@@ -97,7 +97,7 @@ bool sg_cuda_knows_device(uint32_t device)
 bool sg_cuda_has_own_pool(uint32_t device)
 {
     if (sg_options.unified == SG_UNIFIED_AUTO)
-        return sg_load_acquire(&device_kind[device % SG_DEVICE_ROOM]) == DEVICE_DISCRETE;
+        return sg_load_acquire(&device_kind[sg_cuda_device_number(device)]) == DEVICE_DISCRETE;
     return sg_options.unified == SG_UNIFIED_OFF;
 }
 

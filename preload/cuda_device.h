@@ -4,8 +4,16 @@
 #ifndef SG_CUDA_DEVICE_H
 #define SG_CUDA_DEVICE_H
 
+#include "sparkguard_abi.h"
+
 #include <stdbool.h>
 #include <stdint.h>
+
+/* The number that our figures have a device under: those from the eighth on share one. Of a device the driver has given, not -1. */
+static inline uint32_t sg_cuda_device_number(int64_t device)
+{
+    return (uint64_t)device < SG_DEVICE_ROOM ? (uint32_t)device : SG_DEVICE_ROOM - 1;
+}
 
 /* Whether the driver has told what kind of device it is (asked if need be), and whether its memory is a pool of its own. */
 bool sg_cuda_knows_device(uint32_t device);

@@ -135,13 +135,13 @@ SG_EXPORT CUresult CUDAAPI cuCtxDetach(CUcontext ctx)
 static void note_primary(CUdevice device, uint64_t cost)
 {
     if (cost != 0)
-        sg_fetch_add(&primary_cost[(uint32_t)device % SG_DEVICE_ROOM], cost);
+        sg_fetch_add(&primary_cost[sg_cuda_device_number(device)], cost);
 }
 
 /* After something that may have ended it: whether a release is the last one is known behind it only. */
 static void check_primary(CUdevice device)
 {
-    uint64_t *cost = &primary_cost[(uint32_t)device % SG_DEVICE_ROOM];
+    uint64_t *cost = &primary_cost[sg_cuda_device_number(device)];
     if (sg_load(cost) != 0 && sg_context_primary_state(device) == SG_PRIMARY_INACTIVE)
         note_gone(sg_exchange(cost, 0));
     sg_context_check_primary(device);

@@ -263,11 +263,14 @@ void sg_heap_give_back(void *ptr)
         return;
     }
     int saved_errno = errno; /* free keeps errno since glibc 2.33; what we add must not change that */
-    release_block(ptr, SG_REAL(malloc_usable_size)(ptr));
+    size_t usable = SG_REAL(malloc_usable_size)(ptr);
+    struct sg_passage passage = sg_index_begin_passage((uintptr_t)ptr, usable, false);
+    release_block(ptr, usable);
     count_free();
     sg_self.layers |= sg_load_relaxed(&sg_heap_inside);
     SG_REAL(free)(ptr);
     sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
+    sg_index_end_passage(passage);
     errno = saved_errno;
 }
 
@@ -276,7 +279,6 @@ void sg_heap_count(void *ptr, size_t usable)
     count_block(ptr, usable, NULL);
 }
 
-/* A block of the boot buffer moves to the real heap. */
 static void *move_from_boot(void *ptr, size_t size)
 {
     void *moved = malloc(size);
@@ -309,6 +311,7 @@ static void *resize(void *ptr, size_t size, const char *call, const void *caller
                                  .call = call};
     if (is_large ? !sg_admission_ask(&request) : growth != 0 && !sg_admission_take_credit(growth, call))
         return refused();
+    struct sg_passage passage = sg_index_begin_passage((uintptr_t)ptr, old, true);
     uint64_t entry = old >= SG_TRACKED_BYTES ? sg_table_remove(&sg_index_blocks, (uintptr_t)ptr) : 0;
     void *moved = carry_out_realloc(ptr, size);
     int saved_errno = errno;
@@ -324,6 +327,7 @@ static void *resize(void *ptr, size_t size, const char *call, const void *caller
     } else if (entry != 0 && sg_table_insert(&sg_index_blocks, (uintptr_t)ptr, entry, NULL) != 0) {
         sg_ledger_count_fault();
     }
+    sg_index_end_passage(passage);
     if (moved == NULL && size == 0) /* glibc frees; others hand out a small block */
         count_free();
     if (is_large)

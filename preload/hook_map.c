@@ -1,5 +1,5 @@
 /*
- * hook_map.c - mmap, munmap, mremap, mprotect and madvise.
+ * hook_map.c - mmap, munmap, mremap and madvise; mprotect is in hook_protect.c.
  *
  * What counts (domain "mapped"): writable private, shared anonymous and tmpfs mappings, in whole pages, as the kernel's
  * own commit accounting does. A reservation (PROT_NONE or read-only) counts from the moment mprotect makes it writable,
@@ -18,6 +18,7 @@
 #include "index.h"
 #include "ledger.h"
 #include "lifecycle.h"
+#include "map_fork.h"
 #include "options.h"
 #include "real.h"
 #include "sandbox.h"
@@ -116,60 +117,54 @@ static void save_ranges(uintptr_t begin, uintptr_t end, struct saved_ranges *sav
     }
 }
 
-/* No mapping has such an address: the processors' addresses end far below. */
-#define PARKED_FROM ((uintptr_t)1 << 63)
-#define ADDRESS_MOST ((uintptr_t)1 << 57)
-
-/* While a real call lets go of addresses that another thread may get at once, what was known of them waits at a place that
- * no mapping can have, still counted; the place is given. Under the lock. */
-static int park(uintptr_t begin, uint64_t bytes, uintptr_t *parked)
-{
-    static uint64_t used;
-    *parked = PARKED_FROM + (used & ((UINT64_C(1) << 62) - 1));
-    used += bytes;
-    return sg_ranges_move(&sg_index_maps, begin, *parked, bytes, false);
-}
-
 SG_EXPORT int munmap(void *address, size_t length)
 {
     uintptr_t begin = (uintptr_t)address;
     if (sg_real_is_looking())
         return (int)sg_sys_munmap(address, length);
-    if (!sg_lifecycle_enter() || length == 0 || begin % sg_page_bytes() != 0 || length > ADDRESS_MOST ||
-        begin > ADDRESS_MOST || sg_load_relaxed(&sg_index_maps.chunk_count) == 0)
+    if (!sg_lifecycle_enter() || length == 0 || begin % sg_page_bytes() != 0 || length > SG_MAP_MOST ||
+        begin > SG_MAP_MOST || sg_load_relaxed(&sg_index_maps.chunk_count) == 0)
         return SG_REAL(munmap)(address, length);
     uintptr_t end = begin + sg_round_up(length, sg_page_bytes()), parked = 0;
     struct saved_ranges saved;
     struct sg_map_change change;
     sg_map_change_begin(&change);
+    sg_lock_hold_signals(); /* until the index is as the kernel has it: no handler may jump out of this */
     save_ranges(begin, end, &saved);
+    struct sg_passage passage = sg_index_begin_passage(begin, saved.count != 0 ? end - begin : 0, false);
     change.drops_files = sg_map_has_files(begin, end);
-    uint64_t withdrawn = 0;
     for (unsigned i = 0; i < saved.count; i++)
-        withdrawn += sg_index_withdraw_range(&saved.range[i]);
+        sg_index_withdraw_range(&saved.range[i]);
     int result = 0;
     if (saved.count == SG_ARRAY_LENGTH(saved.range)) /* perhaps not all */
-        result = park(begin, end - begin, &parked);
+        result = sg_map_park(begin, end - begin, 0, 0, &parked);
     else if (saved.count != 0)
         result = sg_ranges_set(&sg_index_maps, begin, end, SG_RANGE_NONE, 0);
     sg_map_change_end(&change, result);
     int answer = SG_REAL(munmap)(address, length);
+    sg_index_end_passage(passage);
     if (answer == 0 && saved.count != 0 && saved.range[0].kind == SG_RANGE_COUNTED)
         sg_ledger_count_free(SG_DOMAIN_MAPPED);
-    if (answer == 0 && parked == 0)
+    if (answer == 0 && parked == 0) {
+        sg_lock_let_signals();
         return 0;
+    }
     sg_map_change_begin(&change);
     result = 0;
-    if (answer != 0)
-        sg_ledger_promise(withdrawn);
+    if (answer == 0)
+        sg_attached_cut(parked, parked + (end - begin));
     if (answer == 0)
         result = sg_ranges_set(&sg_index_maps, parked, parked + (end - begin), SG_RANGE_NONE, 0);
     else if (parked != 0) /* nothing was unmapped: everything is as it was */
-        result = sg_ranges_move(&sg_index_maps, parked, begin, end - begin, false);
+        result = sg_map_unpark(parked, begin, end - begin);
     for (unsigned i = 0; answer != 0 && parked == 0 && i < saved.count; i++)
         result |= sg_ranges_set(&sg_index_maps, saved.range[i].begin, saved.range[i].end, saved.range[i].kind,
                                 saved.range[i].flags);
+    uint64_t promised = answer != 0 ? sg_map_unsettled_bytes(begin, end) : 0;
     sg_map_change_end(&change, result);
+    if (promised != 0) /* until the next look, all of it: one that was made meanwhile has not found it */
+        sg_ledger_promise(promised);
+    sg_lock_let_signals();
     return answer;
 }
 
@@ -187,6 +182,22 @@ static uint32_t flags_of_new(const struct sg_range *last)
 {
     uint32_t window = sg_files_flags(sg_files_number(last->flags));
     return last->flags & ~((uint32_t)SG_RANGE_SETTLED | (uint32_t)SG_RANGE_INHERITED | window);
+}
+
+/* The old place of a copy: its own pages have gone and may come anew, of what is shared nothing has, and the new place tells. */
+static int leave_empty(uintptr_t begin, uintptr_t end)
+{
+    struct sg_range range;
+    int result = 0;
+    for (uintptr_t at = begin; at < end && sg_ranges_next(&sg_index_maps, at, &range) && range.begin < end;) {
+        uintptr_t from = range.begin > at ? range.begin : at;
+        at = range.end < end ? range.end : end;
+        if ((range.flags & SG_RANGE_SHARED) != 0)
+            result |= sg_ranges_flag(&sg_index_maps, from, at, SG_RANGE_SETTLED);
+        else
+            result |= sg_ranges_unflag(&sg_index_maps, from, at, SG_RANGE_SETTLED | SG_RANGE_INHERITED);
+    }
+    return result;
 }
 
 /* The index after a successful mremap. */
@@ -208,7 +219,7 @@ static int follow_mremap(const struct remap *remap, uintptr_t to)
     bool is_known = sg_ranges_next(&sg_index_maps, from + old_bytes - 1, &last) && last.begin < from + old_bytes;
     int result = sg_ranges_move(&sg_index_maps, from, to, kept, remap->is_copy);
     if (remap->is_copy)
-        result |= sg_ranges_flag(&sg_index_maps, from, from + old_bytes, SG_RANGE_SETTLED);
+        result |= leave_empty(from, from + old_bytes);
     else if (kept < old_bytes)
         result |= sg_ranges_set(&sg_index_maps, from + kept, from + old_bytes, SG_RANGE_NONE, 0);
     if (new_bytes > kept)
@@ -240,10 +251,8 @@ static int forget_gone(uintptr_t begin, uintptr_t end)
 static int follow_failed_mremap(const struct remap *remap, uintptr_t fixed)
 {
     int result = 0;
-    if (remap->parked != remap->from) {
-        sg_attached_move(remap->parked, remap->from, remap->old_bytes, false);
-        result = sg_ranges_move(&sg_index_maps, remap->parked, remap->from, remap->old_bytes, false);
-    }
+    if (remap->parked != remap->from)
+        result = sg_map_unpark(remap->parked, remap->from, remap->old_bytes);
     if (fixed == 0)
         return result;
     if (remap->old_bytes > remap->new_bytes)
@@ -277,7 +286,7 @@ SG_EXPORT void *mremap(void *address, size_t old_length, size_t new_length, int 
     struct remap remap = {(uintptr_t)address, sg_round_up(old_length, sg_page_bytes()),
                           sg_round_up(new_length, sg_page_bytes()), is_copy, (uintptr_t)address};
     if (sg_real_is_looking() || !sg_lifecycle_enter() || new_length == 0 || remap.from % sg_page_bytes() != 0 ||
-        old_length > ADDRESS_MOST || new_length > ADDRESS_MOST || remap.from > ADDRESS_MOST ||
+        old_length > SG_MAP_MOST || new_length > SG_MAP_MOST || remap.from > SG_MAP_MOST ||
         sg_load_relaxed(&sg_index_maps.chunk_count) == 0)
         return SG_REAL(mremap)(address, old_length, new_length, flags, wanted);
     int saved_errno = errno;
@@ -287,72 +296,37 @@ SG_EXPORT void *mremap(void *address, size_t old_length, size_t new_length, int 
     if (!sg_map_ask(&request, growth, "mremap"))
         return MAP_FAILED;
     int result = 0;
-    if (!is_copy && remap.old_bytes != 0) {
+    bool is_parked = !is_copy && remap.old_bytes != 0;
+    if (is_parked) {
         sg_map_change_begin(&change);
-        result = park(remap.from, remap.old_bytes, &remap.parked);
-        sg_attached_move(remap.from, remap.parked, remap.old_bytes, false);
+        sg_lock_hold_signals(); /* as munmap does */
+        result = sg_map_park(remap.from, remap.old_bytes, remap.new_bytes, (uintptr_t)wanted, &remap.parked);
         sg_map_change_end(&change, result);
     }
     void *moved = SG_REAL(mremap)(address, old_length, new_length, flags, wanted);
     if (moved == MAP_FAILED)
         saved_errno = errno;
     uintptr_t to = moved != MAP_FAILED ? (uintptr_t)moved : (uintptr_t)wanted;
-    if (moved != MAP_FAILED || remap.parked != remap.from || to != 0) {
+    bool is_followed = is_parked || moved != MAP_FAILED || to != 0;
+    if (is_followed) {
         sg_map_change_begin(&change);
+        if (!is_parked)
+            sg_lock_hold_signals();
         change.drops_files = sg_map_has_files(remap.parked, remap.parked + remap.old_bytes) ||
                              (to != 0 && sg_map_has_files(to, to + remap.new_bytes));
+        /* A scan may be behind the new place and not yet at the parked one. */
+        uint64_t moving = sg_map_unsettled_bytes(remap.parked, remap.parked + remap.old_bytes);
+        sg_ledger_begin_move(moving);
         result = moved != MAP_FAILED ? follow_mremap(&remap, to) : follow_failed_mremap(&remap, to);
         sg_map_change_end(&change, result);
+        sg_ledger_end_move(moving);
     }
     sg_map_settle(&request, moved != MAP_FAILED);
+    if (is_followed)
+        sg_lock_let_signals();
     sg_watchdog_consider();
     errno = saved_errno;
     return moved;
-}
-
-/* mprotect and pkey_mprotect: reservations that become writable begin to count. May run in a SIGSEGV handler. */
-static bool protect_begin(struct sg_request *request, uintptr_t begin, uint64_t bytes, int prot, const char *call)
-{
-    *request = (struct sg_request){0};
-    if (!is_counting() || (prot & PROT_WRITE) == 0 || sg_load_relaxed(&sg_index_maps.chunk_count) == 0)
-        return true;
-    return sg_map_ask(request, sg_map_bytes(begin, bytes, SG_RANGE_RESERVED), call);
-}
-
-static void protect_end(struct sg_request *request, uintptr_t begin, uint64_t bytes, bool is_done)
-{
-    int saved_errno = errno;
-    if (is_done && request->size_bytes != 0) {
-        struct sg_map_change change;
-        sg_map_change_begin(&change);
-        sg_map_change_end(&change, sg_ranges_commit(&sg_index_maps, begin, begin + bytes));
-        sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
-    }
-    sg_map_settle(request, is_done);
-    sg_watchdog_consider();
-    errno = saved_errno;
-}
-
-SG_EXPORT int mprotect(void *address, size_t length, int prot)
-{
-    struct sg_request request;
-    uint64_t bytes = sg_round_up(length, sg_page_bytes());
-    if (!protect_begin(&request, (uintptr_t)address, bytes, prot, "mprotect"))
-        return -1;
-    int answer = SG_REAL(mprotect)(address, length, prot);
-    protect_end(&request, (uintptr_t)address, bytes, answer == 0);
-    return answer;
-}
-
-SG_EXPORT int pkey_mprotect(void *address, size_t length, int prot, int pkey)
-{
-    struct sg_request request;
-    uint64_t bytes = sg_round_up(length, sg_page_bytes());
-    if (!protect_begin(&request, (uintptr_t)address, bytes, prot, "pkey_mprotect"))
-        return -1;
-    int answer = SG_REAL(pkey_mprotect)(address, length, prot, pkey);
-    protect_end(&request, (uintptr_t)address, bytes, answer == 0);
-    return answer;
 }
 
 SG_EXPORT int madvise(void *address, size_t length, int advice)
@@ -361,5 +335,9 @@ SG_EXPORT int madvise(void *address, size_t length, int advice)
     bool gives_back = advice == MADV_DONTNEED || advice == MADV_REMOVE || advice == MADV_FREE || advice == 24;
     if (answer == 0 && gives_back && length != 0 && is_counting()) /* 24: MADV_DONTNEED_LOCKED, Linux 5.18 */
         sg_index_give_back((uintptr_t)address, (uintptr_t)address + sg_round_up(length, sg_page_bytes()));
+    bool is_of_fork =
+        advice == MADV_DONTFORK || advice == MADV_DOFORK || advice == MADV_WIPEONFORK || advice == MADV_KEEPONFORK;
+    if (is_of_fork && (answer == 0 || errno == ENOMEM) && length != 0 && sg_lifecycle_enter())
+        sg_map_note_advice((uintptr_t)address, (uintptr_t)address + sg_round_up(length, sg_page_bytes()), advice);
     return answer;
 }

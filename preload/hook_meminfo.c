@@ -63,7 +63,7 @@ bool sg_meminfo_find(struct sg_meminfo *answer, uint64_t device_total)
 
 static bool find_answer(struct sg_meminfo *answer, CUdevice device)
 {
-    return sg_meminfo_find(answer, sg_own->device[(uint32_t)device % SG_DEVICE_ROOM].total_bytes);
+    return sg_meminfo_find(answer, sg_own->device[sg_cuda_device_number(device)].total_bytes);
 }
 
 /* The current context's device, if its memory is the machine's; the driver answers all else. */

@@ -58,7 +58,7 @@ static CUmemoryPool current_pool(uint32_t device)
     static CUmemoryPool known[SG_DEVICE_ROOM]; /* (atomic) */
     SG_DRIVER(get, cuDeviceGetMemPool);
     CUmemoryPool handle = NULL;
-    CUmemoryPool *last = &known[device < SG_DEVICE_ROOM ? device : SG_DEVICE_ROOM - 1];
+    CUmemoryPool *last = &known[sg_cuda_device_number(device)];
     if (get == NULL || get(&handle, (CUdevice)device) != CUDA_SUCCESS)
         return sg_load_acquire(last);
     sg_store_release(last, handle);
@@ -131,7 +131,7 @@ static bool find_pool(struct taking *taking, const CUmemoryPool *named)
     taking->view = sg_pool_memory_of(taking->pool.handle);
     if (!taking->view.is_known)
         taking->view.device = named != NULL ? owner_of(*named, device) : device;
-    taking->pool.device = taking->view.device < SG_DEVICE_ROOM ? taking->view.device : SG_DEVICE_ROOM - 1;
+    taking->pool.device = sg_cuda_device_number(taking->view.device);
     taking->pool.domain = taking->view.domain;
     return true;
 }
@@ -306,7 +306,7 @@ static void learn_pool(CUmemoryPool handle, const CUmemLocation *location, CUmem
     if (type == CU_MEM_ALLOCATION_TYPE_MANAGED)
         domain = SG_DOMAIN_MANAGED;
     uint32_t device = is_device ? (uint32_t)location->id : 0;
-    sg_pool_learn(handle, device < SG_DEVICE_ROOM ? device : SG_DEVICE_ROOM - 1, domain);
+    sg_pool_learn(handle, sg_cuda_device_number(device), domain);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)

@@ -13,6 +13,9 @@
 #include "sandbox.h"
 #include "seats.h"
 #include "segment.h"
+#include "syscall.h"
+
+#include <sys/mman.h>
 
 struct sg_table sg_index_blocks;
 struct sg_table sg_index_cuda;
@@ -25,12 +28,18 @@ struct sg_lock sg_index_maps_lock;
 /* Beyond this much address space, counting what is resident of MAP_NORESERVE mappings would cost too much (a sanitizer
  * reserves terabytes). */
 #define SPARSE_MOST (UINT64_C(16) << 30)
-#define SLICE_BYTES (UINT64_C(256) << 20)
+#define SLICE_BYTES (UINT64_C(64) << 20)
 
 static uint64_t anonymous_bytes;  /* of this process, at the last look */
 static bool has_sparse;           /* at the last look */
 static uint64_t heritage_bytes;   /* at the last look */
 static uint64_t unpromised_bytes; /* (atomic) never less */
+static uint32_t has_unforked;     /* (atomic) sg_index_note_unforked */
+
+static struct {
+    uint64_t ever_bytes; /* (atomic) never less */
+    uint64_t now_bytes;  /* (atomic) */
+} passing;
 
 struct scan {
     struct sg_table *table;
@@ -45,8 +54,10 @@ struct scan {
 
 static uint64_t there_of(const struct scan *scan, const struct sg_range *range, uintptr_t begin, uintptr_t end)
 {
-    if ((range->flags & SG_RANGE_COPIED) != 0) /* mincore would show the page cache */
+    if ((range->flags & SG_RANGE_COPIED) != 0)
         return sg_resident_copied_bytes(begin, end);
+    if ((range->flags & SG_RANGE_SHARED) != 0)
+        return sg_resident_cached_bytes(begin, end, scan->is_sandboxed);
     return sg_resident_bytes(begin, end, scan->is_sandboxed);
 }
 
@@ -131,7 +142,7 @@ static void scan_maps(struct scan *scan)
         } else if (has_more && range.kind == SG_RANGE_SPARSE) {
             sparse += end - begin;
             if (sparse <= SPARSE_MOST) {
-                uint64_t resident = sg_resident_bytes(begin, end, scan->is_sandboxed);
+                uint64_t resident = there_of(scan, &range, begin, end);
                 scan->sparse_resident += resident;
                 if ((range.flags & SG_RANGE_SHARED) == 0)
                     scan->resident_private += resident;
@@ -177,6 +188,8 @@ uint64_t sg_index_promised_bytes(void)
 {
     struct scan scan = {.table = &sg_index_blocks, .page = sg_page_bytes()};
     scan.is_sandboxed = sg_sandbox_is_on();
+    uint64_t passed = 0 - sg_load(&passing.ever_bytes); /* while this looks; read first */
+    passed += sg_load(&passing.now_bytes);
     sg_table_visit(&sg_index_blocks, scan_block, &scan);
     scan.table = &sg_index_cuda;
     sg_table_visit(&sg_index_cuda, scan_block, &scan);
@@ -185,8 +198,10 @@ uint64_t sg_index_promised_bytes(void)
     scan.promised += sg_files_promised_bytes();
     heritage_bytes = scan.inherited;
     sg_store_relaxed(&sg_own->sparse_resident_bytes, scan.sparse_resident);
-    /* Small heap blocks: what exceeds the anonymous memory that is there and is nobody else's. */
+    /* Small heap blocks: what exceeds the anonymous memory that is there and is nobody else's. A block that passes may have been looked
+     * at and be off the ledger by now, or found in both of its places, or be there without having been looked at. */
     uint64_t heap = sg_ledger_live_heap_bytes();
+    heap += passed + sg_load(&passing.ever_bytes); /* behind the ledger */
     uint64_t small = heap > scan.tracked_heap ? heap - scan.tracked_heap : 0;
     anonymous_bytes = sg_process_anonymous_bytes(0);
     uint64_t there = anonymous_bytes;
@@ -194,13 +209,20 @@ uint64_t sg_index_promised_bytes(void)
     return scan.promised + (small > there ? small - there : 0);
 }
 
-/* Mincore costs about 0.5 ms per GiB, freeing touched pages far more. */
 #define WITHDRAW_BYTES (UINT64_C(32) << 20)
 
-static uint64_t withdraw(uintptr_t begin, uintptr_t end, uint64_t most)
+/* What has come is no part of what is promised, and may be swapped out since. The dear question only where the cheap one does not tell
+ * that all is there. */
+static void withdraw(uintptr_t begin, uintptr_t end, uint64_t most)
 {
-    uint64_t missing = whole_pages(begin, end, sg_page_bytes()) - sg_resident_bytes(begin, end, sg_sandbox_is_on());
-    return sg_ledger_withdraw(missing < most ? missing : most);
+    uint64_t page = sg_page_bytes(), taken;
+    begin = sg_round_up(begin, page);
+    end &= ~(page - 1);
+    if (end <= begin || (!sg_sandbox_is_on() && sg_resident_cached_bytes(begin, end, false) == end - begin) ||
+        !sg_resident_taken_bytes(begin, end, &taken))
+        return;
+    uint64_t missing = end - begin - taken;
+    (void)sg_ledger_withdraw(missing < most ? missing : most);
 }
 
 void sg_index_withdraw_block(uintptr_t begin, uint64_t bytes)
@@ -210,15 +232,32 @@ void sg_index_withdraw_block(uintptr_t begin, uint64_t bytes)
     uint64_t entry = sg_table_find(&sg_index_blocks, begin), seen = sg_index_seen_of(entry) >> SG_BLOCK_SEEN_SHIFT;
     uint64_t least = promised_least(seen, whole_pages(begin, begin + bytes, sg_page_bytes()));
     if (entry != 0 && least != 0)
-        (void)withdraw(begin, begin + bytes, least);
+        withdraw(begin, begin + bytes, least);
 }
 
-uint64_t sg_index_withdraw_range(const struct sg_range *range)
+void sg_index_withdraw_range(const struct sg_range *range)
 {
-    bool is_promised = range->kind == SG_RANGE_COUNTED && range->end - range->begin >= WITHDRAW_BYTES &&
-                       (range->flags & (SG_RANGE_SETTLED | SG_RANGE_INHERITED)) == 0 &&
-                       sg_files_number(range->flags) == 0;
-    return is_promised ? withdraw(range->begin, range->end, UINT64_MAX) : 0;
+    /* Of what is shared nothing tells what was swapped out. */
+    uint32_t others = SG_RANGE_SETTLED | SG_RANGE_INHERITED | SG_RANGE_SHARED;
+    if (range->kind == SG_RANGE_COUNTED && range->end - range->begin >= WITHDRAW_BYTES && (range->flags & others) == 0)
+        withdraw(range->begin, range->end, UINT64_MAX);
+}
+
+struct sg_passage sg_index_begin_large_passage(uintptr_t begin, uint64_t bytes, bool stays)
+{
+    uint64_t entry = stays ? sg_table_find(&sg_index_blocks, begin) : 0;
+    struct sg_passage passage = {.bytes = bytes};
+    passage.promised_bytes = entry != 0 && (entry & SG_BLOCK_SETTLED) == 0 ? bytes : 0;
+    sg_ledger_begin_move(passage.promised_bytes);
+    sg_fetch_add(&passing.now_bytes, bytes); /* in this order, as in sg_ledger_begin_move */
+    sg_fetch_add(&passing.ever_bytes, bytes);
+    return passage;
+}
+
+void sg_index_end_large_passage(struct sg_passage passage)
+{
+    (void)sg_sub_clamped(&passing.now_bytes, passage.bytes);
+    sg_ledger_end_move(passage.promised_bytes);
 }
 
 uint64_t sg_index_seen_of(uint64_t entry)
@@ -253,11 +292,26 @@ void sg_index_give_back(uintptr_t begin, uintptr_t end)
     sg_table_visit(&sg_index_blocks, give_back_block, &range);
 }
 
+void sg_index_note_unforked(void)
+{
+    sg_store_relaxed(&has_unforked, 1u);
+}
+
+/* In a forked child: whether it lacks any of a block's pages. Such a block is seldom used there. */
+static bool is_unforked(uint64_t key, uint64_t value)
+{
+    uint64_t page = sg_page_bytes(), begin = sg_round_up(key, page), end = (key + sg_block_size(value)) & ~(page - 1);
+    return sg_load_relaxed(&has_unforked) != 0 && (value & SG_BLOCK_SETTLED) == 0 && end > begin &&
+           !sg_sandbox_is_on() && sg_sys_msync(begin, end - begin, MS_ASYNC) == -ENOMEM;
+}
+
 static void inherit_block(void *context, uint64_t key, uint64_t value)
 {
     struct sg_table *table = context;
     uint64_t mark =
         table == &sg_index_blocks ? SG_BLOCK_INHERITED : SG_BLOCK_SETTLED; /* CUDA's is of no use to a child */
+    if (sg_block_size(value) >= SG_PROMISE_BYTES && is_unforked(key, value))
+        mark |= SG_BLOCK_SETTLED;
     if (sg_block_size(value) >= SG_PROMISE_BYTES)
         (void)sg_table_mark(table, key, value, mark);
 }
@@ -280,6 +334,7 @@ void sg_index_inherit(void)
 void sg_index_refork(bool is_map_whole)
 {
     sg_lock_reset(&sg_index_maps_lock);
+    sg_store(&passing.now_bytes, UINT64_C(0)); /* through threads that the child does not have */
     if (is_map_whole)
         return;
     sg_index_maps = (struct sg_ranges){0}; /* its memory is lost to the child; better than a torn list */

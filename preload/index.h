@@ -14,6 +14,7 @@
 #ifndef SG_INDEX_H
 #define SG_INDEX_H
 
+#include "compiler.h"
 #include "lock.h"
 #include "ranges.h"
 #include "sparkguard_abi.h"
@@ -70,8 +71,8 @@ static inline uint32_t sg_block_device(uint64_t block)
     return (uint32_t)(block >> 51 & 7);
 }
 
-/* What is promised now, by a look at every unsettled block; also updates sparse_resident_bytes. Costs about 0.5 ms per
- * GiB that is not settled. Under the decision lock. */
+/* What is promised now, by a look at every unsettled block; also updates sparse_resident_bytes. Costs up to 3 ms per
+ * GiB that is not settled (resident.h). Under the decision lock. */
 uint64_t sg_index_promised_bytes(void);
 
 /* The anonymous resident bytes of this process that this look was made with. */
@@ -80,12 +81,34 @@ uint64_t sg_index_anonymous_bytes(void);
 /* Whether it found MAP_NORESERVE mappings. */
 bool sg_index_has_sparse(void);
 
-/* Before a heap block goes, or a part of a mapping that is nobody else's promise: what it still promises goes with it, and
- * nothing else does; but of a mapping what was swapped out since the last scan does, too. While it is in the index: a look that does
- * not find it there any more ends later and says how much is promised without it. Only what is large enough to matter before the next
- * scan. */
+/* Before a heap block goes, or a part of a mapping: what it still promises goes with it, and nothing else does; where that cannot be told,
+ * nothing, until the next scan. While it is in the index: a look that does not find it there any more ends later and says how much is
+ * promised without it. Only what is large enough to matter before the next scan. */
 void sg_index_withdraw_block(uintptr_t begin, uint64_t bytes);
-uint64_t sg_index_withdraw_range(const struct sg_range *range); /* how much that was */
+void sg_index_withdraw_range(const struct sg_range *range);
+
+/* What munmap or free gives back, or realloc moves (`stays`): from before it is taken out of the index,
+ * for its address may be another thread's at once, until it is gone or entered anew. A look meanwhile cannot tell where its pages are, nor what it promises: it counts
+ * too much rather than too little. */
+struct sg_passage {
+    uint64_t bytes;
+    uint64_t promised_bytes;
+};
+struct sg_passage sg_index_begin_large_passage(uintptr_t begin, uint64_t bytes, bool stays);
+void sg_index_end_large_passage(struct sg_passage passage);
+
+static inline struct sg_passage sg_index_begin_passage(uintptr_t begin, uint64_t bytes, bool stays)
+{
+    if (SG_LIKELY(bytes < SG_PROMISE_BYTES))
+        return (struct sg_passage){0};
+    return sg_index_begin_large_passage(begin, bytes, stays);
+}
+
+static inline void sg_index_end_passage(struct sg_passage passage)
+{
+    if (SG_UNLIKELY(passage.bytes != 0))
+        sg_index_end_large_passage(passage);
+}
 
 /* What the entry of a block that is resized must keep of the old one's: of what has been there, less is promised. */
 uint64_t sg_index_seen_of(uint64_t entry);
@@ -97,6 +120,9 @@ void sg_index_add_unpromised(uint64_t bytes);
 
 /* The program gave the pages of [begin, end) back (MADV_DONTNEED): what lies there promises nothing any more. */
 void sg_index_give_back(uintptr_t begin, uintptr_t end);
+
+/* What is in no mapping that we know, and may be part of a heap block, will be in no forked child. */
+void sg_index_note_unforked(void);
 
 /* In a forked child, before anything is entered: what is missing of what there is, the parent has promised. */
 void sg_index_inherit(void);

@@ -22,8 +22,10 @@ static uint32_t peak_writer;
 static uint64_t job_others_bytes; /* (atomic) what the job's other processes held at the last look */
 
 static struct {
-    uint64_t ever_bytes; /* (atomic) all that was ever promised */
+    uint64_t ever_bytes; /* (atomic) all that was ever promised, or moved */
     uint64_t ever_at_scan;
+    uint64_t moving_bytes; /* (atomic) */
+    uint64_t moving_at_scan;
 } promises;
 
 static struct {
@@ -194,9 +196,26 @@ uint64_t sg_ledger_withdraw(uint64_t bytes)
     return withdrawn;
 }
 
+/* In this order, here and in begin_scan: who comes too late to be seen moving there is counted as promised since
+ * (tests/model/scan.pml). */
+void sg_ledger_begin_move(uint64_t bytes)
+{
+    if (bytes == 0)
+        return;
+    sg_fetch_add(&promises.moving_bytes, bytes);
+    sg_fetch_add(&promises.ever_bytes, bytes);
+}
+
+void sg_ledger_end_move(uint64_t bytes)
+{
+    if (bytes != 0)
+        (void)sg_sub_clamped(&promises.moving_bytes, bytes); /* of a child that was forked meanwhile nothing moves */
+}
+
 void sg_ledger_begin_scan(void)
 {
     promises.ever_at_scan = sg_load(&promises.ever_bytes);
+    promises.moving_at_scan = sg_load(&promises.moving_bytes);
 }
 
 void sg_ledger_end_scan(uint64_t bytes)
@@ -206,7 +225,7 @@ void sg_ledger_end_scan(uint64_t bytes)
     uint64_t before = sg_load(&sg_own->slot.promised_bytes), since;
     do
         since = sg_load(&promises.ever_bytes) - promises.ever_at_scan;
-    while (!sg_seats_exchange(SG_SUM_PROMISED, &before, bytes + since));
+    while (!sg_seats_exchange(SG_SUM_PROMISED, &before, bytes + since + promises.moving_at_scan));
     sg_lock_release(&sg_promises_lock, &lock);
     bound_promises();
 }
@@ -316,9 +335,15 @@ void sg_ledger_before_fork(void)
     before_fork.promised_bytes = sg_load(&sg_own->slot.promised_bytes) + sg_load(&sg_own->slot.heritage_bytes);
 }
 
+void sg_ledger_set_mapped_before_fork(uint64_t bytes)
+{
+    before_fork.domain[SG_DOMAIN_MAPPED] = bytes;
+}
+
 void sg_ledger_refork(void)
 {
     sg_lock_reset(&sg_promises_lock);
+    sg_store(&promises.moving_bytes, UINT64_C(0)); /* by threads that the child does not have */
     sg_store(&peak_writer, 0u);
     sg_store_relaxed(&job_others_bytes, UINT64_C(0));
     uint64_t inherited = 0;
@@ -330,6 +355,8 @@ void sg_ledger_refork(void)
     for (unsigned i = 0; i < SG_DEVICE_ROOM; i++)
         sg_own->device[i].live_bytes = before_fork.device[i];
     sg_own->slot.inherited_bytes = inherited;
-    sg_own->slot.heritage_bytes = before_fork.promised_bytes;
+    uint64_t lazy = before_fork.domain[SG_DOMAIN_HEAP] + before_fork.domain[SG_DOMAIN_MAPPED] +
+                    before_fork.domain[SG_DOMAIN_MANAGED]; /* no more can be missing here */
+    sg_own->slot.heritage_bytes = before_fork.promised_bytes < lazy ? before_fork.promised_bytes : lazy;
     sg_own->machine = before_fork.machine;
 }

@@ -36,7 +36,12 @@ void sg_ledger_promise(uint64_t bytes);
 /* `bytes` of it will not come any more, and are still charged. How many of them were promised. */
 uint64_t sg_ledger_withdraw(uint64_t bytes);
 
-/* A scan finds `bytes` promised; what was promised since it began comes on top. Under the decision lock. */
+/* `bytes` that are promised are at no address for a while, for they are being moved. From before a scan could miss them until after it
+ * can find them again; a scan beside it may count them twice, never not at all. */
+void sg_ledger_begin_move(uint64_t bytes);
+void sg_ledger_end_move(uint64_t bytes);
+
+/* A scan finds `bytes` promised; what was promised since it began, or is being moved, comes on top. Under the decision lock. */
 void sg_ledger_begin_scan(void);
 void sg_ledger_end_scan(uint64_t bytes);
 
@@ -67,8 +72,10 @@ void sg_ledger_note_job_with(uint64_t others_bytes);
 /* An error of ours that was let through. */
 void sg_ledger_count_fault(void);
 
-/* fork. before: in the parent, remembers the sums. refork: in the child, whose window is zero again, begins with them. */
+/* fork. before: in the parent, remembers the sums. refork: in the child, whose window is zero again, begins with them; before
+ * that, what of the mappings it has. */
 void sg_ledger_before_fork(void);
+void sg_ledger_set_mapped_before_fork(uint64_t bytes);
 void sg_ledger_refork(void);
 
 #endif

@@ -13,6 +13,7 @@
 #include "helper.h"
 #include "ledger.h"
 #include "log.h"
+#include "map_fork.h"
 #include "phase.h"
 #include "pool_memory.h"
 #include "real.h"
@@ -90,9 +91,11 @@ static void begin_child(bool is_map_whole)
     sg_admission_refork();
     sg_timeline_refork();
     sg_phase_refork();
-    sg_ledger_refork();
     sg_sites_refork();
     sg_index_refork(is_map_whole);
+    if (is_map_whole)
+        sg_map_refork();
+    sg_ledger_refork();
     sg_vmm_refork();
     sg_pool_refork();
     sg_context_refork();

@@ -13,11 +13,11 @@
  * leaves everything as it found it. */
 static SG_THREAD_LOCAL struct {
     uint64_t signals; /* the mask to restore */
-    uint32_t depth;   /* locks held */
+    uint32_t depth;   /* locks held, and holds beyond them */
 } blocked;
 
 /* All but SIGSYS, by which a sandbox answers a call of this very thread, and which ends the process where it is blocked. */
-static void block_signals(void)
+void sg_lock_hold_signals(void)
 {
     const uint64_t all = ~(UINT64_C(1) << (SIGSYS - 1));
     if (blocked.depth == 0 && sg_sys_sigprocmask(0 /* SIG_BLOCK */, &all, &blocked.signals) != 0)
@@ -25,7 +25,7 @@ static void block_signals(void)
     blocked.depth++;
 }
 
-static void restore_signals(void)
+void sg_lock_let_signals(void)
 {
     if (--blocked.depth == 0)
         (void)sg_sys_sigprocmask(2 /* SIG_SETMASK */, &blocked.signals, NULL);
@@ -43,13 +43,13 @@ bool sg_lock_acquire_within(struct sg_lock *lock, struct sg_lock_state *state, u
     uint32_t wanted = 1;
     for (;;) {
         uint32_t free_word = 0;
-        block_signals();
+        sg_lock_hold_signals();
         if (SG_LIKELY(sg_cas_u32(&lock->word, &free_word, wanted)))
             return true;
         wanted = 2; /* whoever has waited cannot know that nobody else does */
         if (sg_exchange(&lock->word, 2u) == 0)
             return true;
-        restore_signals();
+        sg_lock_let_signals();
         struct timespec wait = {1, 0};
         if (timeout_ns != UINT64_MAX) {
             uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
@@ -75,7 +75,7 @@ void sg_lock_release(struct sg_lock *lock, const struct sg_lock_state *state)
         return;
     if (sg_exchange(&lock->word, 0u) == 2)
         (void)sg_sys_futex(&lock->word, FUTEX_WAKE_PRIVATE, 1, NULL);
-    restore_signals();
+    sg_lock_let_signals();
 }
 
 void sg_lock_begin_fork(void)

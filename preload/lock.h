@@ -1,9 +1,9 @@
 /*
  * lock.h - a small futex lock for the slow paths of one process.
  *
- * All signals but SIGSYS are blocked while it is held (not while it is waited for): a handler on the holder's thread can neither
- * deadlock on it nor be parked inside it by a stop-the-world collector (Boehm, the JVM) while others wait. Nothing under it
- * allocates through a hook, blocks without bound, or may fault.
+ * All signals but SIGSYS are blocked while it is held (not while it is waited for, unless hold_signals was called): a handler on
+ * the holder's thread can neither deadlock on it nor be parked inside it by a stop-the-world collector (Boehm, the JVM) while
+ * others wait. Nothing under it allocates through a hook, blocks without bound, or may fault.
  *
  * fork: our handlers take the locks around it, and other libraries' handlers run in between, on the same thread. What those
  * ask for, that thread has: between begin_fork and end_fork its acquires succeed at once and its releases do nothing.
@@ -25,6 +25,11 @@ struct sg_lock_state {
 
 void sg_lock_acquire(struct sg_lock *lock, struct sg_lock_state *state);
 void sg_lock_release(struct sg_lock *lock, const struct sg_lock_state *state);
+
+/* Signals stay blocked beyond the locks of this thread, until they are let go of: where what a lock guards is half done when it is
+ * released, and a handler that leaves by a longjmp would leave it so. Under a lock it costs no system call. Pairs, which nest. */
+void sg_lock_hold_signals(void);
+void sg_lock_let_signals(void);
 
 /* As acquire, but gives up after `timeout_ns`: false, and nothing is held or blocked. */
 bool sg_lock_acquire_within(struct sg_lock *lock, struct sg_lock_state *state, uint64_t timeout_ns);

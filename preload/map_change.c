@@ -17,6 +17,7 @@
 void sg_map_change_begin(struct sg_map_change *change)
 {
     sg_lock_acquire(&sg_index_maps_lock, &change->lock);
+    sg_lock_hold_signals();
     change->before_bytes = sg_index_maps.counted_bytes;
     change->drops_files = false;
 }
@@ -34,6 +35,7 @@ void sg_map_change_end(struct sg_map_change *change, int result)
         sg_ledger_release(SG_DOMAIN_MAPPED, before - after);
     if (result != 0)
         sg_ledger_count_fault();
+    sg_lock_let_signals();
 }
 
 uint64_t sg_map_bytes(uintptr_t address, uint64_t bytes, uint32_t kind)
@@ -45,20 +47,31 @@ uint64_t sg_map_bytes(uintptr_t address, uint64_t bytes, uint32_t kind)
     return found;
 }
 
+/* Of what counts, without any of these flags. */
+static uint64_t counted_without(uintptr_t begin, uintptr_t end, uint32_t flags)
+{
+    struct sg_range range;
+    uint64_t bytes = 0;
+    for (uintptr_t at = begin; sg_ranges_next(&sg_index_maps, at, &range) && range.begin < end; at = range.end) {
+        uintptr_t from = range.begin > begin ? range.begin : begin, to = range.end < end ? range.end : end;
+        if (range.kind == SG_RANGE_COUNTED && (range.flags & flags) == 0)
+            bytes += to - from;
+    }
+    return bytes;
+}
+
 uint64_t sg_map_replaced_bytes(uintptr_t address, uint64_t bytes)
 {
     struct sg_lock_state lock;
-    struct sg_range range;
-    uint64_t replaced = 0;
-    uintptr_t end = address + bytes;
     sg_lock_acquire(&sg_index_maps_lock, &lock);
-    for (uintptr_t at = address; sg_ranges_next(&sg_index_maps, at, &range) && range.begin < end; at = range.end) {
-        uintptr_t from = range.begin > address ? range.begin : address, to = range.end < end ? range.end : end;
-        if (range.kind == SG_RANGE_COUNTED && (range.flags & (SG_RANGE_SHARED | SG_RANGE_INHERITED)) == 0)
-            replaced += to - from;
-    }
+    uint64_t replaced = counted_without(address, address + bytes, SG_RANGE_SHARED | SG_RANGE_INHERITED);
     sg_lock_release(&sg_index_maps_lock, &lock);
     return replaced;
+}
+
+uint64_t sg_map_unsettled_bytes(uintptr_t begin, uintptr_t end)
+{
+    return counted_without(begin, end, SG_RANGE_SETTLED);
 }
 
 bool sg_map_has_files(uintptr_t begin, uintptr_t end)

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 /* One change of sg_index_maps, between begin and end under its lock; end charges or releases what it made of the sum. `result`:
- * of the functions that changed it. */
+ * of the functions that changed it. Signals are blocked until both are in step. */
 struct sg_map_change {
     struct sg_lock_state lock;
     uint64_t before_bytes;
@@ -30,6 +30,9 @@ uint64_t sg_map_bytes(uintptr_t address, uint64_t bytes, uint32_t kind);
 
 /* Bytes of what counts there whose room comes back at once when it is replaced: nobody else has its pages. */
 uint64_t sg_map_replaced_bytes(uintptr_t address, uint64_t bytes);
+
+/* Bytes of what counts there and may not all have come yet. Under the lock. */
+uint64_t sg_map_unsettled_bytes(uintptr_t begin, uintptr_t end);
 
 /* Whether there are ranges of memory files. Under the lock. */
 bool sg_map_has_files(uintptr_t begin, uintptr_t end);

@@ -55,6 +55,11 @@ uint64_t sg_process_minor_faults(uint32_t pid)
     return read_stat(pid, 10);
 }
 
+uint64_t sg_process_threads(uint32_t pid)
+{
+    return read_stat(pid, 20);
+}
+
 /* The state behind the command: 'Z' if the first thread has ended and others have not. */
 static bool has_first_thread_ended(void)
 {
@@ -67,7 +72,7 @@ static bool has_first_thread_ended(void)
 
 bool sg_process_is_left_to(uint32_t threads)
 {
-    return has_first_thread_ended() && read_stat(0, 20) <= 1 + threads; /* num_threads: that one, and they */
+    return has_first_thread_ended() && sg_process_threads(0) <= 1 + threads; /* that one, and they */
 }
 
 /* `label` with the line break before it. */

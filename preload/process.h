@@ -13,6 +13,9 @@ uint64_t sg_process_anonymous_bytes(uint32_t pid);
 /* When it began, in clock ticks since boot (stat, field 22), 0 if unknown. With its pid that tells it from any other. */
 uint64_t sg_process_start_ticks(uint32_t pid);
 
+/* How many threads it has (stat, field 20), 0 if unknown. */
+uint64_t sg_process_threads(uint32_t pid);
+
 /* Whether no more than so many threads of this process have not ended (the first one may linger). */
 bool sg_process_is_left_to(uint32_t threads);
 

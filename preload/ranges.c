@@ -228,8 +228,9 @@ int sg_ranges_set(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, uint
     return result;
 }
 
-/* Changes whole ranges of [begin, end): RESERVED ones to COUNTED if `is_commit`, and adds flags. */
-static int change(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, bool is_commit, uint32_t flags)
+/* Changes whole ranges of [begin, end): RESERVED ones to COUNTED if `is_commit`, and takes flags away and adds some. */
+static int change(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, bool is_commit, uint32_t without,
+                  uint32_t with)
 {
     int result = split(ranges, begin);
     if (result == 0)
@@ -243,7 +244,7 @@ static int change(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, bool
             range->kind = SG_RANGE_COUNTED;
             account(ranges, range, length_of(range), 1);
         }
-        range->flags |= flags;
+        range->flags = (range->flags & ~without) | with;
         at = range->end;
         join(ranges, range->begin);
     }
@@ -253,12 +254,17 @@ static int change(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, bool
 
 int sg_ranges_commit(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end)
 {
-    return change(ranges, begin, end, true, 0);
+    return change(ranges, begin, end, true, 0, 0);
 }
 
 int sg_ranges_flag(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, uint32_t flags)
 {
-    return change(ranges, begin, end, false, flags);
+    return change(ranges, begin, end, false, 0, flags);
+}
+
+int sg_ranges_unflag(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, uint32_t flags)
+{
+    return change(ranges, begin, end, false, flags, 0);
 }
 
 int sg_ranges_move(struct sg_ranges *ranges, uintptr_t from, uintptr_t to, uintptr_t bytes, bool is_copy)

@@ -25,6 +25,8 @@ enum sg_range_flag {
     SG_RANGE_SHARED = 1u << 1,    /* its pages are not anonymous ones of this process */
     SG_RANGE_INHERITED = 1u << 2, /* what is missing of it is the parent's promise (seats.h) */
     SG_RANGE_COPIED = 1u << 3,    /* a private mapping of a memory file: what is there are the pages that were copied */
+    SG_RANGE_UNFORKED = 1u << 4,  /* MADV_DONTFORK: a forked child does not have it */
+    SG_RANGE_WIPED = 1u << 5,     /* MADV_WIPEONFORK: of its pages a forked child has none */
     /* Bits 8 to 15: the number of its memory file (files.h), 0: none; bits 16 to 20: that of its call site (sites.h). */
     SG_RANGE_SITE_SHIFT = 16,
     SG_RANGE_SITES = 32,
@@ -67,6 +69,9 @@ int sg_ranges_commit(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end);
 
 /* Adds flags to all that is known in [begin, end). */
 int sg_ranges_flag(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, uint32_t flags);
+
+/* Takes them away. */
+int sg_ranges_unflag(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, uint32_t flags);
 
 /* Carries what is known of [from, from + bytes) to `to`, over whatever was there; it stays at `from` too if `is_copy`. */
 int sg_ranges_move(struct sg_ranges *ranges, uintptr_t from, uintptr_t to, uintptr_t bytes, bool is_copy);

@@ -26,15 +26,33 @@ struct page_scan {
 };
 
 #define PAGE_SCAN _IOWR('f', 16, struct page_scan)
-#define PAGE_IS_PRESENT (UINT64_C(1) << 3)
+
+/* Which pages are meant, in the bits of an entry, and the same as categories of PAGE_SCAN. Entries do not tell the page of zeros that
+ * reading puts everywhere from a page of one's own. */
+struct kind {
+    uint64_t any_of, none_of;
+    uint64_t any_category, inverted_category;
+};
+#define CATEGORY_OF_FILE (UINT64_C(1) << 2)
+#define CATEGORY_PRESENT (UINT64_C(1) << 3)
+#define CATEGORY_SWAPPED (UINT64_C(1) << 4)
+#define CATEGORY_ZERO (UINT64_C(1) << 5)
+
+static const struct kind present = {ENTRY_PRESENT, 0, CATEGORY_PRESENT, 0};
+static const struct kind own = {ENTRY_PRESENT, 0, CATEGORY_PRESENT, CATEGORY_ZERO};
+static const struct kind taken = {ENTRY_PRESENT | ENTRY_SWAPPED, 0, CATEGORY_PRESENT | CATEGORY_SWAPPED, CATEGORY_ZERO};
+static const struct kind copied = {ENTRY_PRESENT | ENTRY_SWAPPED, ENTRY_OF_FILE, CATEGORY_PRESENT | CATEGORY_SWAPPED,
+                                   CATEGORY_OF_FILE | CATEGORY_ZERO};
 
 /* False where the kernel does not know the call. */
-static bool scan_present(int fd, uintptr_t begin, uintptr_t end, uint64_t *bytes)
+static bool scan_pages(int fd, uintptr_t begin, uintptr_t end, const struct kind *kind, uint64_t *bytes)
 {
     struct page_region region[64];
     struct page_scan scan = {.bytes_of_this = sizeof scan, .begin = begin, .end = end, .regions = (uintptr_t)region};
     scan.region_room = SG_ARRAY_LENGTH(region);
-    scan.all_of = scan.wanted = PAGE_IS_PRESENT;
+    scan.any_of = kind->any_category;
+    scan.all_of = scan.inverted = kind->inverted_category;
+    scan.wanted = CATEGORY_PRESENT; /* the fewer are told apart, the fewer regions */
     *bytes = 0;
     while (scan.begin < end) {
         long count = sg_syscall(SYS_ioctl, fd, (long)PAGE_SCAN, (long)&scan, 0, 0, 0);
@@ -47,56 +65,54 @@ static bool scan_present(int fd, uintptr_t begin, uintptr_t end, uint64_t *bytes
     return true;
 }
 
-static uint64_t count_entries(int fd, uintptr_t begin, uintptr_t end, uint64_t any_of, uint64_t none_of)
+static bool read_entries(int fd, uintptr_t begin, uintptr_t end, const struct kind *kind, uint64_t *bytes)
 {
     uint64_t entry[512] = {0}, page = sg_page_bytes(), count = 0;
     for (uint64_t at = begin / page, last = end / page; at < last;) {
         uint64_t wanted = last - at < SG_ARRAY_LENGTH(entry) ? last - at : SG_ARRAY_LENGTH(entry);
         long got = sg_sys_pread(fd, entry, wanted * sizeof entry[0], at * sizeof entry[0]);
         if (got < (long)sizeof entry[0])
-            break;
+            return false;
         for (uint64_t i = 0; i < (uint64_t)got / sizeof entry[0]; i++)
-            count += (entry[i] & any_of) != 0 && (entry[i] & none_of) == 0;
+            count += (entry[i] & kind->any_of) != 0 && (entry[i] & kind->none_of) == 0;
         at += (uint64_t)got / sizeof entry[0];
     }
-    return count * page;
+    *bytes = count * page;
+    return true;
 }
 
-static long open_pagemap(void)
+/* By /proc/self/pagemap: false if it does not tell. */
+static bool count_pages(uintptr_t begin, uintptr_t end, const struct kind *kind, bool by_scan_only, uint64_t *bytes)
 {
-    return sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);
+    *bytes = 0;
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return false;
+    bool is_told = scan_pages((int)fd, begin, end, kind, bytes) ||
+                   (!by_scan_only && read_entries((int)fd, begin, end, kind, bytes));
+    (void)sg_sys_close((int)fd);
+    return is_told;
 }
 
 uint64_t sg_resident_copied_bytes(uintptr_t begin, uintptr_t end)
 {
-    long fd = open_pagemap();
-    if (fd < 0)
-        return 0;
-    uint64_t bytes = count_entries((int)fd, begin, end, ENTRY_PRESENT | ENTRY_SWAPPED, ENTRY_OF_FILE);
-    (void)sg_sys_close((int)fd);
-    return bytes;
+    uint64_t bytes;
+    return count_pages(begin, end, &copied, false, &bytes) ? bytes : 0;
 }
 
-static uint64_t mapped_bytes(uintptr_t begin, uintptr_t end)
+bool sg_resident_taken_bytes(uintptr_t begin, uintptr_t end, uint64_t *bytes)
 {
-    uint64_t bytes = 0;
-    long fd = open_pagemap();
-    if (fd < 0)
-        return 0;
-    if (!scan_present((int)fd, begin, end, &bytes))
-        bytes = count_entries((int)fd, begin, end, ENTRY_PRESENT, 0);
-    (void)sg_sys_close((int)fd);
-    return bytes;
+    return count_pages(begin, end, &taken, false, bytes);
 }
 
-uint64_t sg_resident_bytes(uintptr_t begin, uintptr_t end, bool is_sandboxed)
+uint64_t sg_resident_cached_bytes(uintptr_t begin, uintptr_t end, bool is_sandboxed)
 {
     unsigned char pages[1024] = {0};
     uint64_t page = sg_page_bytes(), count = 0;
-    begin = (begin + page - 1) & ~(page - 1);
+    begin = sg_round_up(begin, page);
     end &= ~(page - 1);
     if (begin < end && is_sandboxed)
-        return mapped_bytes(begin, end);
+        return count_pages(begin, end, &present, false, &count) ? count : 0;
     while (begin < end) {
         uint64_t bytes = end - begin < sizeof pages * page ? end - begin : sizeof pages * page;
         if (sg_sys_mincore(begin, bytes, pages) == 0)
@@ -105,4 +121,14 @@ uint64_t sg_resident_bytes(uintptr_t begin, uintptr_t end, bool is_sandboxed)
         begin += bytes;
     }
     return count * page;
+}
+
+uint64_t sg_resident_bytes(uintptr_t begin, uintptr_t end, bool is_sandboxed)
+{
+    uint64_t page = sg_page_bytes(), bytes;
+    begin = sg_round_up(begin, page);
+    end &= ~(page - 1);
+    if (begin >= end)
+        return 0;
+    return count_pages(begin, end, &own, true, &bytes) ? bytes : sg_resident_cached_bytes(begin, end, is_sandboxed);
 }

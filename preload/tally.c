@@ -19,7 +19,7 @@
 /* Promises below this are believed as they stand. */
 #define WORTH_A_LOOK (UINT64_C(1) << 20)
 
-/* Stacks and the like grow without a promise. */
+/* Stacks and the like grow without a promise: so much for each thread. */
 #define UNPROMISED_BYTES (UINT64_C(1) << 20)
 
 /* So long a flight is waited for: DESIGN.md, property 4. */
@@ -68,9 +68,9 @@ static bool is_before(uint64_t ticket, uint64_t mine)
 static uint64_t growth_of(const struct sg_seat *seat, uint64_t then)
 {
     const struct sg_slot *slot = &seat->slot;
-    uint64_t now = sg_process_anonymous_bytes(slot->pid);
+    uint64_t now = sg_process_anonymous_bytes(slot->pid), unpromised = UNPROMISED_BYTES * sg_process_threads(slot->pid);
     bool is_known = slot->start_ticks != 0 && sg_process_start_ticks(slot->pid) == slot->start_ticks;
-    return is_known && then != 0 && now > then + UNPROMISED_BYTES ? now - then - UNPROMISED_BYTES : 0;
+    return is_known && then != 0 && now > then + unpromised ? now - then - unpromised : 0;
 }
 
 /* Files and promises that belong together: nothing but files_version says so. */

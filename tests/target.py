@@ -14,3 +14,5 @@ EMULATORS_THREADS = 1 if IS_EMULATED else 0  # qemu has one in every process
 FEWER_ROUNDS = 20 if IS_SLOW else 1  # what takes seconds of a machine takes minutes of it
 # What a thread has touched and the kernel not counted as resident yet: up to 64 pages of each (TASK_RSS_EVENTS_THRESH, Linux 6.1).
 UNCOUNTED_BYTES = 64 * mmap.PAGESIZE
+# What the processors have charged to a memory cgroup and nobody uses yet: up to 64 pages each (MEMCG_CHARGE_BATCH, Linux 6.1).
+CHARGED_AHEAD_BYTES = 64 * mmap.PAGESIZE * os.cpu_count()

@@ -212,6 +212,11 @@ class Jail:
     def used_bytes(self):
         return self.counter("memory.usage_in_bytes", "memory.current")
 
+    def reclaim(self):
+        """What can be: page cache goes, the rest is swapped out."""
+        with contextlib.suppress(OSError):  # not all of it could
+            (self.folder / ("memory.reclaim" if self.is_v2 else "memory.force_empty")).write_text(str(self.limit_bytes))
+
     def cache_bytes(self):
         names = ("active_file", "inactive_file", "slab_reclaimable")
         names = names if self.is_v2 else ("total_active_file", "total_inactive_file")

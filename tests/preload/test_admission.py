@@ -340,7 +340,8 @@ def test_small_blocks_not_yet_touched_are_promised(guard, tmp_path):
 def test_fork_doubles_nothing(guard, tmp_path):
     env = {"SPARKGUARD_RESERVE": "2G"}
     here = take(guard, Machine(tmp_path), "malloc 5G largest", env=env)[1]
-    child = take(guard, Machine(tmp_path), "malloc 5G fork largest", env=env)[1]
+    # The parent looks once more, and so knows what an emulator needs itself for 5 GiB.
+    child = take(guard, Machine(tmp_path), "malloc 5G malloc 64G fork largest", env=env)[2]
     assert here - NEAR <= child <= here + NEAR
 
 

@@ -1,12 +1,19 @@
 """Mappings: what counts, call by call, and how a refused one looks. The programs map_* check the figures inside."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
+from target import CC
 
-SOURCE = Path(__file__).parent / "programs/map_cases.c"
-CASES = re.findall(r"^CASE\((\w+)\)", SOURCE.read_text(), re.MULTILINE)
+
+def cases_of(program):
+    source = (Path(__file__).parent / f"programs/{program}.c").read_text()
+    return re.findall(r"^CASE\((\w+)\)", source, re.MULTILINE)
+
+
+CASES = cases_of("map_cases")
 CALLS = ["mmap", "mmap64", "mmap_fixed", "mremap", "mremap_dontunmap", "mprotect", "pkey_mprotect"]
 
 
@@ -51,3 +58,48 @@ def test_report_shows_mapped_domain(guard):
     mapped = done.process()["domains"]["mapped"]
     assert mapped["live_bytes"] == 26 << 20 and mapped["refused_count"] == 1
     assert mapped["peak_bytes"] == 26 << 20
+
+
+NEXT = """
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static void nothing(int when, const char *call) { (void)when; (void)call; }
+void (*next_inside)(int, const char *) = nothing;
+void *mremap(void *from, size_t old_bytes, size_t new_bytes, int flags, ...)
+{
+    va_list list;
+    va_start(list, flags);
+    void *to = (flags & MREMAP_FIXED) != 0 ? va_arg(list, void *) : 0;
+    va_end(list);
+    next_inside(0, "mremap");
+    long moved = syscall(SYS_mremap, from, old_bytes, new_bytes, flags, to);
+    next_inside(1, "mremap");
+    return (void *)moved;
+}
+int munmap(void *from, size_t bytes)
+{
+    next_inside(0, "munmap");
+    long result = syscall(SYS_munmap, from, bytes);
+    next_inside(1, "munmap");
+    return (int)result;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def next_library(tmp_path_factory):
+    """Behind the guard, it calls the program back inside each real call."""
+    folder = tmp_path_factory.mktemp("next")
+    (folder / "next.c").write_text(NEXT)
+    subprocess.run([CC, "-shared", "-fPIC", "-o", folder / "next.so", folder / "next.c"], check=True)
+    return folder / "next.so"
+
+
+@pytest.mark.parametrize("case", cases_of("map_inside"))
+def test_inside_a_real_call(guard, next_library, case):
+    preload, env = [guard.library, next_library], {"SPARKGUARD_WATCHDOG": "off"}
+    done = guard.run([guard.build / "tests/programs/map_inside", case], env=env, preload=preload)
+    assert done.returncode == 0, f"{case}: {done.returncode}: {done.stdout}{done.stderr}"

@@ -6,9 +6,9 @@ import subprocess
 import pytest
 
 
-def storm(guard, seed, threads, rounds, steps, env=None, preload=None):
+def storm(guard, seed, threads, rounds, steps, timeout=60, **options):
     program = guard.build / "tests/programs/storm_mixed"
-    done = guard.run([program, seed, threads, rounds, steps], env=env, preload=preload)
+    done = guard.run([program, seed, threads, rounds, steps], timeout=timeout, **options)
     assert done.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr}"
     assert done.stderr == ""
     heap, mapping = map(int, re.search(r"heap (\d+) mapping (\d+)", done.stdout).groups())
@@ -21,7 +21,7 @@ def test_storm_in_four_threads_counted_to_the_byte(guard, seed):
 
 
 def test_long_storm_in_eight_threads_counted_to_the_byte(guard):
-    storm(guard, seed=77, threads=8, rounds=10, steps=10000)
+    storm(guard, seed=77, threads=8, rounds=10, steps=10000, timeout=110)
 
 
 def test_storm_checked_at_every_step(guard):

@@ -297,6 +297,13 @@ quiet(unaccounted=live("context"))
     assert len(learned) == 5 and len(set(learned)) == 1
 
 
+def test_ninth_devices_context_takes_nothing_of_the_firsts_with_it(sim):
+    """Of a device without a number of its own a context is not measured."""
+    text = "start(0); start(8)\nquiet()\nok(cuda.cuDevicePrimaryCtxReset_v2(8))\nquiet()"
+    for _, entry in sim.script_points(text, SGSIM_DEVICES=9, SGSIM_CONTEXT=COST, **sim.machine(SPARK)):
+        assert abs(entry["unaccounted_bytes"] - COST) <= NEAR
+
+
 def test_allocations_beside_it_are_not_unaccounted(sim):
     text = (
         CREATE

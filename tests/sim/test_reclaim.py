@@ -12,11 +12,13 @@ import mmap
 import os
 import re
 import subprocess
+import tempfile
 import threading
 import time
 
 import pytest
 from conftest import MIB
+from target import IS_SLOW
 
 # Of 1 GiB a quarter is kept; 100 MiB are free, 700 MiB are page cache.
 TOTAL, FREE, CACHED = 1024 * MIB, 100 * MIB, 700 * MIB
@@ -33,6 +35,13 @@ begin = time.monotonic()
 result, p = take("cuMemAlloc_v2", {REQUEST})
 say(result=result, ms=int((time.monotonic() - begin) * 1000))
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def touched():
+    """A machine in software gets memory from its host when it is touched for the first time, and too slowly for what is timed here."""
+    if IS_SLOW:
+        _ = bytearray(b"-") * (2 * REQUEST)
 
 
 def machine(sim):
@@ -187,21 +196,27 @@ def cached_bytes(path):
     return sum(page & 1 for page in resident) * mmap.PAGESIZE
 
 
-def test_cache_of_files_that_the_program_has_open_goes(sim, tmp_path):
-    """A checkpoint that is being loaded: clean, and open."""
-    path = tmp_path / "weights"
-    size = 32 * MIB
-    with open(path, "wb") as file:
-        file.write(os.urandom(MIB) * (size // MIB))
+@pytest.fixture
+def weights():
+    """The path of a file of 32 MiB that lies on a disk."""
+    with tempfile.NamedTemporaryFile(dir="/var/tmp", prefix="sparkguard-test-") as file:  # /tmp may be a tmpfs
+        file.write(os.urandom(MIB) * 32)
+        file.flush()
         os.fsync(file.fileno())
-    kind = subprocess.run(["stat", "-f", "-c", "%T", path], check=True, capture_output=True, text=True).stdout.strip()
-    if kind not in LOCAL:
-        pytest.skip(f"a file on {kind} is left alone")
-    text = f"weights = open({str(path)!r}, 'rb', buffering=0)\nwhile weights.read(1 << 20): pass\n" + TAKE
-    assert cached_bytes(path) == size
+        kind = subprocess.run(["stat", "-f", "-c", "%T", file.name], check=True, capture_output=True, text=True).stdout.strip()
+        if kind not in LOCAL:
+            pytest.skip(f"a file on {kind} is left alone")
+        yield file.name
+
+
+def test_cache_of_files_that_the_program_has_open_goes(sim, weights):
+    """A checkpoint that is being loaded: clean, and open."""
+    size = os.path.getsize(weights)
+    text = f"weights = open({weights!r}, 'rb', buffering=0)\nwhile weights.read(1 << 20): pass\n" + TAKE
+    assert cached_bytes(weights) == size
     done = take(sim, text, **machine(sim))
     assert done.result == 0
-    assert cached_bytes(path) < size // 4
+    assert cached_bytes(weights) < size // 4
 
 
 def test_reader_of_a_pipe_is_not_disturbed(sim):

@@ -26,3 +26,17 @@ def pytest_collection_modifyitems(config, items):
 def amount():
     """How much of a thing: amount(short=, long=)."""
     return lambda *, short, long: long if IS_LONG else short
+
+
+@pytest.fixture
+def abuse(guard, record_property):
+    """Runs a case of a program some times over; it must end well, and silently but for what was refused."""
+
+    def run(program, case, times, **options):
+        record_property("cases", times)
+        done = guard.run([guard.build / "tests/programs" / program, case, times], timeout=550, **options)
+        assert done.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr}"
+        assert all(line.startswith("sparkguard: refused malloc of ") for line in done.stderr.splitlines()), done.stderr
+        return done
+
+    return run

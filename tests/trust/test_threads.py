@@ -1,4 +1,4 @@
-"""Threads, signal handlers, children and ends of programs under abuse: nothing hangs, and every byte is found afterwards."""
+"""Threads, children and ends of programs under abuse: nothing hangs, and every byte is found afterwards. Signals: test_signals.py."""
 
 import contextlib
 import signal
@@ -7,33 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
+from library import compile_library
+from target import CC
 
 HERE = Path(__file__).parent
 MIB = 1 << 20
 SEATS = 1024  # SG_SEAT_ROOM
-
-
-def compile_library(folder, name, text_or_file):
-    source = folder / f"{name}.c"
-    source.write_text(text_or_file if isinstance(text_or_file, str) else text_or_file.read_text())
-    library = folder / f"{name}.so"
-    command = ["cc", "-O1", "-w", "-fno-builtin", "-shared", "-fPIC", "-o", library, source]
-    subprocess.run(command, check=True)
-    return library
-
-
-@pytest.fixture
-def abuse(guard, record_property):
-    """Runs a case of a program some times over; it must end well, and silently but for what was refused."""
-
-    def run(program, case, times, **options):
-        record_property("cases", times)
-        done = guard.run([guard.build / "tests/programs" / program, case, times], timeout=550, **options)
-        assert done.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr}"
-        assert all(line.startswith("sparkguard: refused malloc of ") for line in done.stderr.splitlines()), done.stderr
-        return done
-
-    return run
 
 
 # ---- threads ----
@@ -66,43 +45,6 @@ def test_cancelled_threads_lose_no_cuda_memory(guard, amount, record_property):
     done = guard.run([guard.build / "tests/programs/cuda_cancel", times], env=env, timeout=550)
     assert done.returncode == 0, done.stdout + done.stderr
     record_property("cases", times)
-
-
-# ---- signals ----
-
-
-@pytest.fixture
-def safe_heap(guard, tmp_path):
-    """The guard, and behind it a heap that handlers may use whatever they interrupted."""
-    return [guard.library, compile_library(tmp_path, "signal_safe_heap", HERE / "signal_safe_heap.c")]
-
-
-@pytest.mark.timeout_seconds(600)
-def test_handlers_that_allocate_in_every_instruction_are_counted_to_the_byte(abuse, safe_heap, amount):
-    done = abuse("abuse_signals", "handlers_in_every_instruction", amount(short=5000, long=200000), preload=safe_heap)
-    assert int(done.stdout) > 0
-
-
-@pytest.mark.timeout_seconds(600)
-def test_handlers_that_allocate_beside_mappings(abuse, amount):
-    """Over glibc's heap; over others in test_others.py."""
-    done = abuse("abuse_signals", "handlers_beside_mappings", amount(short=500, long=20000))
-    assert int(done.stdout) > 0
-
-
-@pytest.mark.timeout_seconds(600)
-def test_what_a_thread_takes_after_a_jump_out_of_the_heap_counts(abuse, safe_heap, amount):
-    abuse("abuse_signals", "handlers_that_jump_out_of_the_heap", amount(short=200, long=20000), preload=safe_heap)
-
-
-@pytest.mark.timeout_seconds(600)
-@pytest.mark.parametrize("case", ["handlers_that_jump_away", "fault_handlers_that_jump_away"])
-def test_handlers_that_jump_away(abuse, amount, case):
-    abuse("abuse_signals", case, amount(short=500, long=50000))
-
-
-def test_handlers_on_a_small_alternate_stack(abuse):
-    abuse("abuse_signals", "handlers_on_a_small_stack", 3)
 
 
 # ---- children, exec, exit ----
@@ -293,7 +235,7 @@ def test_libraries_that_allocated_may_be_unloaded(guard, tmp_path, amount, recor
     (tmp_path / "host.c").write_text(HOST)
     folder = HERE.parents[1]
     flags = ["-D_GNU_SOURCE", "-fno-builtin", f"-I{folder}/tests/preload/programs", f"-I{folder}/include"]
-    subprocess.run(["cc", *flags, "-o", tmp_path / "host", tmp_path / "host.c", "-ldl"], check=True)
+    subprocess.run([*CC.split(), *flags, "-o", tmp_path / "host", tmp_path / "host.c", "-ldl"], check=True)
     plugins = [compile_library(tmp_path, f"plugin{i}", PLUGIN) for i in range(3)]
     times = amount(short=200, long=5000)
     done = guard.run([tmp_path / "host", times, *plugins], timeout=550)

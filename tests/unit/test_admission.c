@@ -3,6 +3,7 @@
  */
 #include "fixture.h"
 
+#include "../call_filter.h"
 #include "admission.h"
 #include "atomics.h"
 #include "index.h"
@@ -14,11 +15,8 @@
 #include "thread.h"
 
 #include <inttypes.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 
@@ -681,16 +679,8 @@ CHILD_TEST(observe_refuses_nothing_and_records_it)
 /* Makes sysinfo(2) fail, as a container's filter may. */
 static bool deny_sysinfo(void)
 {
-    struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sysinfo, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {.len = sizeof code / sizeof code[0], .filter = code};
     struct sysinfo info;
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0 &&
-           sysinfo(&info) != 0;
+    return filter_call(SYS_sysinfo, SECCOMP_RET_ERRNO | EPERM) && sysinfo(&info) != 0;
 }
 
 CHILD_TEST(without_a_look_everything_passes_and_the_report_says_so)

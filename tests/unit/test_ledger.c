@@ -91,6 +91,45 @@ CHILD_TEST(what_is_promised_is_never_more_than_what_is_held)
     CHECK_EQUAL(sg_own->slot.promised_bytes, 200);
 }
 
+static uint64_t promised_of_scan(uint64_t found)
+{
+    sg_ledger_end_scan(found);
+    return sg_own->slot.promised_bytes;
+}
+
+/* Whichever of the two places a scan has looked at too early or too late. */
+CHILD_TEST(what_moves_beside_a_scan_stays_promised)
+{
+    sg_ledger_charge(SG_DOMAIN_HEAP, 10 * MIB);
+    sg_ledger_begin_move(4 * MIB);
+    sg_ledger_begin_scan();
+    CHECK_EQUAL(promised_of_scan(0), 4 * MIB);
+    sg_ledger_begin_scan();
+    sg_ledger_end_move(4 * MIB);
+    CHECK_EQUAL(promised_of_scan(MIB), 5 * MIB);
+    sg_ledger_begin_scan();
+    sg_ledger_begin_move(3 * MIB);
+    sg_ledger_end_move(3 * MIB);
+    CHECK_EQUAL(promised_of_scan(MIB), 4 * MIB);
+    sg_ledger_begin_scan();
+    CHECK_EQUAL(promised_of_scan(MIB), MIB);
+}
+
+/* Its other threads, which moved it, are not there to end that. */
+CHILD_TEST(nothing_moves_in_a_forked_child)
+{
+    sg_ledger_begin_move(4 * MIB);
+    sg_ledger_before_fork();
+    sg_ledger_refork();
+    sg_ledger_charge(SG_DOMAIN_HEAP, 10 * MIB);
+    sg_ledger_begin_scan();
+    CHECK_EQUAL(promised_of_scan(MIB), MIB);
+    sg_ledger_end_move(4 * MIB); /* by the one that is: it forked in a handler */
+    sg_ledger_begin_move(2 * MIB);
+    sg_ledger_begin_scan();
+    CHECK_EQUAL(promised_of_scan(0), 2 * MIB);
+}
+
 CHILD_TEST(allocations_and_frees_are_counted)
 {
     sg_ledger_count_allocation(SG_DOMAIN_PINNED);
@@ -486,6 +525,8 @@ int main(void)
         cmocka_unit_test(peaks_that_begin_anew_all_the_time_lose_no_charge),
         cmocka_unit_test(a_release_of_more_than_was_charged_ends_at_zero),
         cmocka_unit_test(what_is_promised_is_never_more_than_what_is_held),
+        cmocka_unit_test(what_moves_beside_a_scan_stays_promised),
+        cmocka_unit_test(nothing_moves_in_a_forked_child),
         cmocka_unit_test(allocations_and_frees_are_counted),
         cmocka_unit_test(the_peak_says_what_it_was_made_of),
         cmocka_unit_test(the_parts_of_a_peak_always_make_up_its_total),

@@ -120,7 +120,7 @@ static int random_operation(uint64_t *seed)
     if (begin + pages > PAGES)
         pages = PAGES - begin;
     uint64_t end = begin + pages;
-    switch (next_random(seed) % 5) {
+    switch (next_random(seed) % 6) {
     case 0:
         model_change(begin, end, true, 0);
         return sg_ranges_commit(&ranges, at(begin), at(end));
@@ -132,6 +132,10 @@ static int random_operation(uint64_t *seed)
             return 0; /* mremap knows no overlap */
         model_move(begin, to, pages, is_copy);
         return sg_ranges_move(&ranges, at(begin), at(to), pages * 4096, is_copy);
+    case 3:
+        for (uint64_t i = begin; i < end; i++)
+            model[i].flags &= ~flags;
+        return sg_ranges_unflag(&ranges, at(begin), at(end), flags);
     default:
         flags |= (uint32_t)(next_random(seed) % SITES) << SG_RANGE_SITE_SHIFT;
         for (uint64_t i = begin; i < end; i++)

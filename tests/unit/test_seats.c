@@ -791,7 +791,10 @@ CHILD_TEST(a_close_look_sees_what_of_a_promise_is_there_by_now)
     seat->slot.promised_bytes = 100 * MIB;
     seat->scanned_anonymous_bytes = now - 20 * MIB;
     CHECK_EQUAL(sum_for(0).machine.held_bytes, 100 * MIB);
-    CHECK_EQUAL(closely(), 81 * MIB);
+    uint64_t stacks =
+        sg_process_threads((uint32_t)child) * MIB; /* an emulator and a sanitizer have threads of their own */
+    CHECK(stacks != 0);
+    CHECK_EQUAL(closely(), 80 * MIB + stacks);
     seat->slot.promised_bytes = 5 * MIB;
     CHECK_EQUAL(closely(), 0);
     seat->slot.promised_bytes = 512 * KIB; /* not worth a look */

@@ -144,6 +144,23 @@ static void arm(timer_t timer, long nanoseconds)
     CHECK_EQUAL(timer_settime(timer, 0, &soon, NULL), 0);
 }
 
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    CHECK_EQUAL(clock_gettime(CLOCK_MONOTONIC, &now), 0);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* How long five steps take that took so long since then, but at least so long: under an emulator a signal that is due sooner comes
+ * before the first of them. */
+static unsigned few_steps_ns(uint64_t since_ns, unsigned steps, unsigned least_ns)
+{
+    uint64_t ns = (now_ns() - since_ns) * 5 / steps;
+    return ns < least_ns ? least_ns : ns > 100000000 ? 100000000 : (unsigned)ns;
+}
+
+enum { TRIAL_STEPS = 200 };
+
 /* Each is armed once for a few steps: however slow the machine, the steps go on. */
 CASE(handlers_in_every_instruction)
 {
@@ -158,9 +175,12 @@ CASE(handlers_in_every_instruction)
         CHECK_EQUAL(timer_create(CLOCK_MONOTONIC, &event, &timer[i]), 0);
         set_handler(number[i], handle, SA_RESTART);
     }
-    uint64_t heap = live(SG_DOMAIN_HEAP), mapped = live(SG_DOMAIN_MAPPED);
+    uint64_t heap = live(SG_DOMAIN_HEAP), mapped = live(SG_DOMAIN_MAPPED), began_ns = now_ns();
+    for (unsigned i = 0; i < TRIAL_STEPS; i++)
+        storm(block, &random);
+    unsigned soon_ns = few_steps_ns(began_ns, TRIAL_STEPS, 10000);
     for (unsigned i = 0; i < amount; i++) {
-        arm(timer[draw(&random, 2)], 1 + draw(&random, 10000));
+        arm(timer[draw(&random, 2)], 1 + draw(&random, soon_ns));
         for (unsigned j = draw(&random, 10); j > 0; j--)
             storm(block, &random);
     }
@@ -240,9 +260,13 @@ CASE(handlers_beside_mappings)
     }
     atomic_store(&is_over, 0);
     begin_threads(thread);
+    uint64_t began_ns = now_ns();
+    for (unsigned i = 0; i < TRIAL_STEPS; i++)
+        storm_of_mappings(&random);
+    unsigned soon_ns = few_steps_ns(began_ns, 5 * TRIAL_STEPS, 20000); /* of one: it is some calls */
     CHECK_EQUAL(pthread_sigmask(SIG_UNBLOCK, &handled, NULL), 0);
     for (unsigned i = 0; i < amount; i++) {
-        arm(timer, 1 + draw(&random, 20000));
+        arm(timer, 1 + draw(&random, soon_ns));
         storm_of_mappings(&random);
     }
     arm(timer, 0);

@@ -1,8 +1,11 @@
 /*
  * admit_take COMMAND... - does what it is told, one answer a line: "ok", "ENOMEM", or a number of bytes.
  *
- *     malloc SIZE | mmap SIZE | sparse SIZE   takes memory, untouched (sparse: MAP_NORESERVE), numbered from 0
+ *     malloc SIZE | mmap SIZE | sparse SIZE | shared SIZE   takes memory, untouched (sparse: MAP_NORESERVE; shared: MAP_SHARED),
+ *                           numbered from 0
  *     touch N | free N | dontneed N           one of them
+ *     half N                touches its first half
+ *     look                  is refused more than any machine has, which makes the guard look at all that is promised
  *     small SIZE MOST       malloc of SIZE each, written to, until it is refused or MOST bytes are there: says how many
  *     largest               the most one malloc would give now, to 64 KiB
  *     available SIZE        rewrites MemAvailable in $SPARKGUARD_SYSTEM_ROOT/proc/meminfo; waits until a look is stale
@@ -44,8 +47,7 @@ static uint64_t bytes_of(const char *text)
 
 static void take(size_t bytes, int is_mapping, int flags)
 {
-    char *ptr = is_mapping ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0)
-                           : malloc(bytes);
+    char *ptr = is_mapping ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | flags, -1, 0) : malloc(bytes);
     int is_refused = ptr == NULL || ptr == MAP_FAILED;
     say(!is_refused ? "ok" : errno == ENOMEM ? "ENOMEM" : "other error");
     block[blocks].address = is_refused ? NULL : ptr;
@@ -60,6 +62,19 @@ static void give_back(unsigned n)
     else
         free(block[n].address);
     say("ok");
+}
+
+static void touch(unsigned n, size_t bytes)
+{
+    memset(block[n].address, 0x5a, bytes);
+    say("ok");
+}
+
+static void look(void)
+{
+    void *volatile most = malloc((size_t)1 << 45);
+    say(most == NULL ? "ok" : "other error");
+    free(most);
 }
 
 static void take_small(size_t bytes, uint64_t most)
@@ -133,16 +148,22 @@ int main(int count, char **arguments)
         if (strcmp(command, "malloc") == 0)
             take(bytes_of(arguments[++i]), 0, 0);
         else if (strcmp(command, "mmap") == 0)
-            take(bytes_of(arguments[++i]), 1, 0);
+            take(bytes_of(arguments[++i]), 1, MAP_PRIVATE);
         else if (strcmp(command, "sparse") == 0)
-            take(bytes_of(arguments[++i]), 1, MAP_NORESERVE);
+            take(bytes_of(arguments[++i]), 1, MAP_PRIVATE | MAP_NORESERVE);
+        else if (strcmp(command, "shared") == 0)
+            take(bytes_of(arguments[++i]), 1, MAP_SHARED);
         else if (strcmp(command, "free") == 0)
             give_back((unsigned)atoi(arguments[++i]));
         else if (strcmp(command, "touch") == 0) {
             unsigned n = (unsigned)atoi(arguments[++i]);
-            memset(block[n].address, 0x5a, block[n].bytes);
-            say("ok");
-        } else if (strcmp(command, "dontneed") == 0) {
+            touch(n, block[n].bytes);
+        } else if (strcmp(command, "half") == 0) {
+            unsigned n = (unsigned)atoi(arguments[++i]);
+            touch(n, block[n].bytes / 2);
+        } else if (strcmp(command, "look") == 0)
+            look();
+        else if (strcmp(command, "dontneed") == 0) {
             unsigned n = (unsigned)atoi(arguments[++i]);
             uintptr_t begin = ((uintptr_t)block[n].address + PAGE - 1) & ~(PAGE - 1);
             uintptr_t end = ((uintptr_t)block[n].address + block[n].bytes) & ~(PAGE - 1);

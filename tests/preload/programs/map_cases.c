@@ -5,6 +5,9 @@
 #include "heap_case.h"
 
 #include <signal.h>
+#include <stdbool.h>
+#include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/wait.h>
 
 #define READ_WRITE (PROT_READ | PROT_WRITE)
@@ -26,6 +29,25 @@ static size_t any(size_t value)
 {
     volatile size_t copy = value;
     return copy;
+}
+
+static void look(void)
+{
+    void *volatile most = malloc((size_t)1 << 45); /* what is refused, everything was looked at for */
+    CHECK(most == NULL);
+}
+
+/* Runs `check` in a forked child. */
+static void in_child(void (*check)(char *ptr), char *ptr)
+{
+    int status = 1;
+    pid_t child = fork();
+    if (child == 0) {
+        live_begin();
+        check(ptr);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
 /* ---- what counts ---- */
@@ -185,6 +207,72 @@ CASE(what_has_counted_counts_until_it_is_unmapped)
     CHECK_MAPPED(10 * PAGE);
     munmap(ptr, 10 * PAGE);
     CHECK_MAPPED(0);
+}
+
+/* Whether the kernel can write there. */
+static bool is_writable(char *page)
+{
+    int ends[2];
+    CHECK(pipe(ends) == 0 && write(ends[1], "x", 1) == 1);
+    bool is_written = read(ends[0], page, 1) == 1;
+    close(ends[0]);
+    close(ends[1]);
+    return is_written;
+}
+
+/* But for the pages from `hole` to `end`, where somebody else may have mapped something since. */
+static void check_what_is_writable_counts(char *ptr, size_t hole, size_t end, size_t pages)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < pages; i++)
+        count += (size_t)((i < hole || i >= end) && is_writable(ptr + i * PAGE));
+    CHECK_MAPPED(count * PAGE);
+    CHECK_EQUAL(segment->slot.in_flight_bytes, 0);
+    munmap(ptr, hole * PAGE);
+    munmap(ptr + end * PAGE, (pages - end) * PAGE);
+    CHECK_MAPPED(0);
+}
+
+CASE(mprotect_that_fails_half_way_counts_what_it_made_writable)
+{
+    char *ptr = map_pages(1000, PROT_NONE, ANONYMOUS);
+    munmap(ptr + 400 * PAGE, 100 * PAGE);
+    CHECK_EQUAL(mprotect(ptr + 100 * PAGE, 50 * PAGE, PROT_READ), 0);
+    look();
+    uint64_t before = segment->slot.promised_bytes;
+    CHECK(mprotect(ptr, 1000 * PAGE, READ_WRITE) == -1 && errno == ENOMEM);
+    look();
+    CHECK_EQUAL(segment->slot.promised_bytes - before, live(SG_DOMAIN_MAPPED) - base);
+    check_what_is_writable_counts(ptr, 400, 500, 1000);
+}
+
+CASE(pkey_mprotect_that_fails_half_way_counts_what_it_made_writable)
+{
+    char *ptr = map_pages(1000, PROT_NONE, ANONYMOUS);
+    int fd = open("/proc/self/exe", O_RDONLY);
+    CHECK(mmap(ptr + 700 * PAGE, PAGE, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == ptr + 700 * PAGE);
+    CHECK(pkey_mprotect(ptr, 1000 * PAGE, READ_WRITE, -1) == -1 && errno == EACCES);
+    check_what_is_writable_counts(ptr, 700, 701, 1000);
+}
+
+CASE(mprotect_that_fails_half_way_counts_all_where_the_kernel_does_not_tell)
+{
+    char *ptr = map_pages(100, PROT_NONE, ANONYMOUS);
+    CHECK_EQUAL(munmap(ptr + 40 * PAGE, 10 * PAGE), 0);
+    CHECK_EQUAL(setrlimit(RLIMIT_NOFILE, &(struct rlimit){0, 0}), 0);
+    CHECK(mprotect(ptr, 100 * PAGE, READ_WRITE) == -1 && errno == ENOMEM);
+    CHECK_MAPPED(90 * PAGE);
+}
+
+CASE(failing_mprotect_changes_nothing)
+{
+    char *ptr = map_pages(100, PROT_NONE, ANONYMOUS);
+    CHECK(mprotect(ptr + 1, 10 * PAGE, READ_WRITE) == -1 && errno == EINVAL);
+    CHECK(pkey_mprotect(ptr, 10 * PAGE, READ_WRITE, 99) == -1 && errno == EINVAL);
+    CHECK_EQUAL(munmap(ptr, 50 * PAGE), 0);
+    CHECK(mprotect(ptr, 100 * PAGE, READ_WRITE) == -1 && errno == ENOMEM); /* the hole is what it begins with */
+    CHECK_MAPPED(0);
+    check_what_is_writable_counts(ptr, 0, 50, 100);
 }
 
 static char *guarded_page;
@@ -394,6 +482,62 @@ CASE(mremap_dontunmap_counts_both)
     CHECK_MAPPED(0);
 }
 
+static char *leave_and_move(char *ptr, size_t bytes)
+{
+    char *moved = mremap(ptr, bytes, bytes, MREMAP_MAYMOVE | 4 /* MREMAP_DONTUNMAP */, NULL);
+    CHECK(moved != MAP_FAILED);
+    look();
+    return moved;
+}
+
+CASE(mremap_dontunmap_promises_what_comes_anew_at_the_old_place)
+{
+    char *ptr = map_pages(8 * MIB / PAGE, READ_WRITE, ANONYMOUS);
+    CHECK_EQUAL(madvise(ptr, 8 * MIB, MADV_NOHUGEPAGE), 0);
+    memset(ptr, 1, 3 * MIB);
+    look();
+    uint64_t before = segment->slot.promised_bytes - 5 * MIB;
+    char *moved = leave_and_move(ptr, 8 * MIB);
+    CHECK_EQUAL(segment->slot.promised_bytes - before, (5 + 8) * MIB);
+    memset(moved, 1, 8 * MIB);
+    look();
+    CHECK_EQUAL(segment->slot.promised_bytes - before, 8 * MIB);
+    char *again = leave_and_move(moved, 8 * MIB); /* all of it has come, which is settled for ever */
+    CHECK_EQUAL(segment->slot.promised_bytes - before, (8 + 8) * MIB);
+    memset(ptr, 1, 8 * MIB);
+    memset(moved, 1, 8 * MIB);
+    look();
+    CHECK_EQUAL(segment->slot.promised_bytes, before);
+    CHECK(again[0] == 1);
+}
+
+CASE(mremap_dontunmap_of_shared_memory_promises_nothing_anew)
+{
+    char *ptr = map_pages(8 * MIB / PAGE, READ_WRITE, MAP_SHARED | MAP_ANONYMOUS);
+    memset(ptr, 1, 4 * MIB);
+    look();
+    uint64_t before = segment->slot.promised_bytes;
+    char *moved = mremap(ptr, 8 * MIB, 8 * MIB, MREMAP_MAYMOVE | 4 /* MREMAP_DONTUNMAP */, NULL);
+    CHECK(moved != MAP_FAILED || errno == EINVAL); /* since Linux 5.13 */
+    look();
+    CHECK_EQUAL(segment->slot.promised_bytes, before);
+}
+
+static void check_left_in_child(char *ptr)
+{
+    look();
+    uint64_t before = segment->slot.promised_bytes;
+    CHECK_EQUAL(segment->slot.heritage_bytes, 8 * MIB);
+    (void)leave_and_move(ptr, 8 * MIB);
+    CHECK_EQUAL(segment->slot.promised_bytes - before, 8 * MIB);
+    CHECK_EQUAL(segment->slot.heritage_bytes, 8 * MIB);
+}
+
+CASE(mremap_dontunmap_of_an_inherited_mapping_promises_the_old_place)
+{
+    in_child(check_left_in_child, map_pages(8 * MIB / PAGE, READ_WRITE, ANONYMOUS));
+}
+
 CASE(mremap_of_shared_memory_with_old_size_zero_is_a_second_view)
 {
     char *ptr = map_pages(100, READ_WRITE, MAP_SHARED | MAP_ANONYMOUS);
@@ -508,6 +652,104 @@ CASE(forked_child_begins_with_its_parents_figures)
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     CHECK_MAPPED(1000 * PAGE);
     munmap(ptr, 1000 * PAGE);
+    CHECK_MAPPED(0);
+}
+
+static void check_300_pages(char *ptr)
+{
+    CHECK_MAPPED(300 * PAGE);
+    CHECK_EQUAL(segment->inherited_domain_bytes[SG_DOMAIN_MAPPED], base + 300 * PAGE);
+    CHECK(segment->slot.heritage_bytes <= base + 300 * PAGE + 4 * MIB);
+    look();
+    CHECK(segment->slot.heritage_bytes <= 300 * PAGE);
+    munmap(ptr, 200 * PAGE);
+    munmap(ptr + 600 * PAGE, 100 * PAGE);
+    CHECK_MAPPED(0);
+}
+
+CASE(forked_child_counts_nothing_that_was_not_forked)
+{
+    char *ptr = map_pages(1000, READ_WRITE, ANONYMOUS), *other = map_pages(10, PROT_NONE, ANONYMOUS);
+    munmap(ptr + 400 * PAGE, 100 * PAGE);
+    CHECK_EQUAL(madvise(other, 10 * PAGE, MADV_DONTFORK), 0);
+    CHECK(madvise(ptr + 200 * PAGE, 800 * PAGE, MADV_DONTFORK) == -1 &&
+          errno == ENOMEM); /* the hole; all else is done */
+    CHECK_EQUAL(madvise(ptr + 600 * PAGE, 200 * PAGE, MADV_DOFORK), 0);
+    CHECK_EQUAL(munmap(ptr + 700 * PAGE, 100 * PAGE), 0);
+    CHECK_MAPPED(800 * PAGE);
+    in_child(check_300_pages, ptr);
+    CHECK_MAPPED(800 * PAGE);
+}
+
+static void check_none(char *ptr)
+{
+    (void)ptr;
+    CHECK_MAPPED(0);
+    CHECK(segment->slot.heritage_bytes < 4 * MIB);
+    look();
+    CHECK(segment->slot.heritage_bytes < MIB);
+}
+
+CASE(forked_child_counts_no_moved_mapping_that_was_not_forked)
+{
+    char *ptr = map_pages(1000, READ_WRITE, ANONYMOUS);
+    CHECK_EQUAL(madvise(ptr, 1000 * PAGE, MADV_DONTFORK), 0);
+    ptr = mremap(ptr, 1000 * PAGE, 3000 * PAGE, MREMAP_MAYMOVE);
+    CHECK(ptr != MAP_FAILED);
+    CHECK_MAPPED(3000 * PAGE);
+    in_child(check_none, ptr);
+    munmap(ptr, 3000 * PAGE);
+}
+
+CASE(forked_child_counts_no_segment_that_was_not_forked)
+{
+    int id = shmget(IPC_PRIVATE, 8 * MIB, IPC_CREAT | 0600);
+    char *ptr = shmat(id, NULL, 0);
+    CHECK(id >= 0 && ptr != (void *)-1 && shmctl(id, IPC_RMID, NULL) == 0);
+    CHECK_EQUAL(madvise(ptr, 8 * MIB, MADV_DONTFORK), 0);
+    CHECK_MAPPED(8 * MIB);
+    in_child(check_none, ptr);
+    CHECK_EQUAL(shmdt(ptr), 0);
+    CHECK_MAPPED(0);
+}
+
+CASE(forked_child_is_promised_no_block_that_was_not_forked)
+{
+    char *ptr = malloc(64 * MIB);
+    CHECK(ptr != NULL);
+    CHECK_EQUAL(madvise((char *)((uintptr_t)ptr & -PAGE) + PAGE, 63 * MIB, MADV_DONTFORK), 0);
+    int status = 1;
+    pid_t child = fork();
+    if (child == 0) {
+        live_begin();
+        look();
+        CHECK(segment->slot.heritage_bytes < MIB);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    free(ptr);
+}
+
+static void check_wiped(char *ptr)
+{
+    CHECK_MAPPED(8 * MIB);
+    look();
+    CHECK_EQUAL(segment->slot.heritage_bytes, 4 * MIB);
+    memset(ptr, 1, 8 * MIB);
+    look();
+    CHECK_EQUAL(segment->slot.heritage_bytes, 0);
+}
+
+/* What has come was settled for ever; in the child it may come again. */
+CASE(forked_child_inherits_the_promise_of_what_was_wiped)
+{
+    char *ptr = map_pages(8 * MIB / PAGE, READ_WRITE, ANONYMOUS);
+    memset(ptr, 1, 8 * MIB);
+    look();
+    CHECK_EQUAL(madvise(ptr, 6 * MIB, MADV_WIPEONFORK), 0);
+    CHECK_EQUAL(madvise(ptr, 2 * MIB, MADV_KEEPONFORK), 0);
+    in_child(check_wiped, ptr);
+    munmap(ptr, 8 * MIB);
     CHECK_MAPPED(0);
 }
 

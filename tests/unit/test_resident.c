@@ -1,0 +1,148 @@
+/*
+ * What of a piece of address space is there, by each way of asking that some kernel or sandbox leaves.
+ */
+#include "fixture.h"
+
+#include "../call_filter.h"
+#include "resident.h"
+
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+
+enum { PIECES = 200 }; /* more than one answer of the kernel holds */
+
+/* From here on `call` fails. */
+static void deny(unsigned call, unsigned error)
+{
+    if (!filter_call(call, SECCOMP_RET_ERRNO | error))
+        SKIP("no seccomp here");
+}
+
+static void deny_page_scan(void)
+{
+    deny(SYS_ioctl, ENOTTY); /* as before Linux 6.7 */
+}
+
+/* Linux 6.7; it looks at the size of what it is given first. */
+static bool can_scan(void)
+{
+    char nothing[96] = {0};
+    int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC), answer = ioctl(fd, _IOWR('f', 16, nothing), nothing);
+    CHECK(fd >= 0 && answer == -1);
+    (void)close(fd);
+    return errno == EINVAL;
+}
+
+static char *map(uint64_t bytes, int flags, int fd)
+{
+    char *address = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+    CHECK(address != MAP_FAILED);
+    (void)madvise(address, bytes, MADV_NOHUGEPAGE);
+    return address;
+}
+
+/* Every other page, of twice so many. */
+static void touch_pieces(char *address, uint64_t page)
+{
+    for (uint64_t i = 0; i < PIECES; i++)
+        address[2 * i * page] = 1;
+}
+
+static void check_anonymous(bool can_scan)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), bytes = 2 * PIECES * page, taken = 1;
+    char *address = map(bytes, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    uintptr_t begin = (uintptr_t)address, end = begin + bytes;
+    for (int is_sandboxed = 0; is_sandboxed < 2; is_sandboxed++)
+        CHECK_EQUAL(sg_resident_bytes(begin, end, is_sandboxed), 0);
+    CHECK(sg_resident_taken_bytes(begin, end, &taken));
+    CHECK_EQUAL(taken, 0);
+    for (uint64_t i = 0; i < bytes; i += page) /* only read: everywhere the kernel's one page of zeros */
+        CHECK_EQUAL(((volatile char *)address)[i], 0);
+    CHECK_EQUAL(sg_resident_bytes(begin, end, false), can_scan ? 0 : bytes);
+    CHECK(sg_resident_taken_bytes(begin, end, &taken));
+    CHECK_EQUAL(taken, can_scan ? 0 : bytes);
+    CHECK_EQUAL(madvise(address, bytes, MADV_DONTNEED), 0);
+    touch_pieces(address, page);
+    for (int is_sandboxed = 0; is_sandboxed < 2; is_sandboxed++) {
+        CHECK_EQUAL(sg_resident_bytes(begin, end, is_sandboxed), PIECES * page);
+        CHECK_EQUAL(sg_resident_bytes(begin + 1, end, is_sandboxed), (PIECES - 1) * page); /* whole pages */
+    }
+    CHECK(sg_resident_taken_bytes(begin, end, &taken));
+    CHECK_EQUAL(taken, PIECES * page);
+    CHECK_EQUAL(munmap(address, bytes), 0);
+    CHECK_EQUAL(sg_resident_bytes(begin, end, true), 0);
+}
+
+/* Of a file all of which is in the page cache and was looked at. */
+static void check_copied(void)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), bytes = 2 * PIECES * page;
+    int fd = memfd_create("sparkguard-test", MFD_CLOEXEC);
+    CHECK(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
+    memset(map(bytes, MAP_SHARED, fd), 1, bytes);
+    char *address = map(bytes, MAP_PRIVATE, fd);
+    uintptr_t begin = (uintptr_t)address, end = begin + bytes;
+    for (uint64_t i = 0; i < bytes; i += page)
+        CHECK_EQUAL(((volatile char *)address)[i], 1);
+    CHECK_EQUAL(sg_resident_copied_bytes(begin, end), 0);
+    touch_pieces(address, page);
+    CHECK_EQUAL(sg_resident_copied_bytes(begin, end), PIECES * page);
+}
+
+CHILD_TEST(anonymous_pages_are_there_when_they_were_touched)
+{
+    check_anonymous(can_scan());
+}
+
+CHILD_TEST(and_on_a_kernel_that_cannot_scan)
+{
+    deny_page_scan();
+    check_anonymous(false);
+}
+
+CHILD_TEST(what_was_copied_of_a_file_is_there)
+{
+    check_copied();
+}
+
+CHILD_TEST(also_on_a_kernel_that_cannot_scan)
+{
+    deny_page_scan();
+    check_copied();
+}
+
+CHILD_TEST(where_nothing_tells_nothing_is_said)
+{
+    uint64_t bytes = 16 * (uint64_t)sysconf(_SC_PAGESIZE), taken;
+    char *address = map(bytes, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    memset(address, 1, bytes);
+    deny(SYS_openat, EACCES);
+    CHECK(!sg_resident_taken_bytes((uintptr_t)address, (uintptr_t)address + bytes, &taken));
+    CHECK_EQUAL(sg_resident_copied_bytes((uintptr_t)address, (uintptr_t)address + bytes), 0);
+    CHECK_EQUAL(sg_resident_bytes((uintptr_t)address, (uintptr_t)address + bytes, true), 0);
+    CHECK_EQUAL(sg_resident_bytes((uintptr_t)address, (uintptr_t)address + bytes, false), bytes);
+}
+
+CHILD_TEST(nor_where_it_stops_in_the_middle)
+{
+    uint64_t bytes = 16 * (uint64_t)sysconf(_SC_PAGESIZE), taken;
+    char *address = map(bytes, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    memset(address, 1, bytes);
+    deny_page_scan();
+    deny(SYS_pread64, EIO);
+    CHECK(!sg_resident_taken_bytes((uintptr_t)address, (uintptr_t)address + bytes, &taken));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(anonymous_pages_are_there_when_they_were_touched),
+        cmocka_unit_test(and_on_a_kernel_that_cannot_scan),
+        cmocka_unit_test(what_was_copied_of_a_file_is_there),
+        cmocka_unit_test(also_on_a_kernel_that_cannot_scan),
+        cmocka_unit_test(where_nothing_tells_nothing_is_said),
+        cmocka_unit_test(nor_where_it_stops_in_the_middle),
+    };
+    return cmocka_run_group_tests_name("resident", tests, NULL, NULL);
+}
