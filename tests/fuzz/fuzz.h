@@ -21,11 +21,16 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* The most bytes that a reader of the target's takes of an input, or of one text of it: inputs are to be longer, too. */
+extern const size_t fuzz_room;
+#define FUZZ_ROOM(bytes) const size_t fuzz_room = (bytes)
+
+/* By a signal: that is what libFuzzer keeps an input for. */
 FUZZ void fuzz_need(bool is_so, const char *what)
 {
     if (!is_so) {
         perror(what);
-        _exit(2);
+        abort();
     }
 }
 

@@ -20,6 +20,8 @@ static const char *const file[] = {
 
 enum { FILES = sizeof file / sizeof file[0] };
 
+FUZZ_ROOM(DOCTOR_TEXT_ROOM);
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     (void)setenv("SPARKGUARD_SYSTEM_ROOT", fuzz_folder(), 1);

@@ -27,6 +27,8 @@ static union {
     char bytes[SG_LEDGER_BYTES(SEATS)];
 } foreign __attribute__((aligned(64)));
 
+FUZZ_ROOM(sizeof foreign);
+
 /* Nobody but us frees the seats of owners that do not live: they are held. */
 static void lock_seats(unsigned first)
 {

@@ -20,6 +20,8 @@ static const char *const file[] = {
 
 enum { FILES = sizeof file / sizeof file[0] };
 
+FUZZ_ROOM(65536); /* FILE_ROOM of tools/cgroup.c; the library's own scratch has 8192 */
+
 static void look_as_library(void)
 {
     uint64_t identity[SG_CONSTRAINT_ROOM - 1];

@@ -11,6 +11,7 @@
 #include "sweep.h"
 
 enum { TEXTS = 16 };
+FUZZ_ROOM(SG_PATH_ROOM);
 
 static void read_as_library(char *const *environment)
 {

@@ -19,6 +19,8 @@ static const char *const file[] = {"proc/7/stat", "proc/7/statm", "proc/7/smaps_
 
 enum { FILES = sizeof file / sizeof file[0] };
 
+FUZZ_ROOM(8192); /* of a status in tools/unguarded.c and tools/process_stat.c */
+
 /* The library's own reading, from the target's folder. */
 static long fuzz_read_file(const char *path, char *buffer, size_t room)
 {
@@ -52,6 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     (void)sg_process_anonymous_bytes(7);
     (void)sg_process_start_ticks(7);
     (void)sg_process_minor_faults(7);
+    (void)sg_process_threads(7);
     (void)sg_process_is_left_to(1);
     if (sg_process_private_bytes(&least, &most))
         fuzz_need(least <= most, "the least is more than the most");

@@ -7,6 +7,7 @@
 #define NAME "live/4711-0000000000001267.segment"
 
 enum { BYTES = sizeof(struct sg_segment) };
+FUZZ_ROOM(BYTES);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -1,5 +1,5 @@
-/* Segments, live ones and copies kept as history, from the file to every way of showing them. First byte: which it is, and
- * whether the file is all of the input or a well made one with changes. */
+/* Segments, live ones and copies kept as history, from the file to every way of showing them. First byte: which it is,
+ * whether the file is all of the input or a well made one with changes, and whether that is as long as any can be, or longer. */
 #include "fuzz.h"
 
 #include <locale.h>
@@ -15,7 +15,9 @@
 #define PAST "past/4711-0000000000001267.segment"
 
 enum { RECORDS = 2, IS_PAST = 1, IS_OWNED = 2, IS_WHOLE = 4 };
-enum { BYTES = SG_SEGMENT_BYTES(RECORDS) };
+enum { LONG = 0x6, TOO_LONG = 0xe }; /* the upper half of that byte */
+enum { BYTES = SG_SEGMENT_BYTES(RECORDS), MOST = (SG_SEGMENT_BYTES(SG_RECORD_LIMIT) + 65535) / 65536 * 65536 };
+FUZZ_ROOM(BYTES);
 
 static union {
     struct sg_segment segment;
@@ -43,6 +45,13 @@ static void make_well(void)
     segment->site[0][SG_SITE_FIRST] =
         (struct sg_site){.key = 4096, .live_bytes = 1 << 20, .is_named = 1, .library = "libc.so.6"};
     segment->saved_time_ns = segment->started_time_ns + 1;
+}
+
+/* With all the records that there can be, none of them written. */
+static void make_long(void)
+{
+    file.segment.segment_bytes = SG_SEGMENT_BYTES(SG_RECORD_LIMIT);
+    file.segment.record_capacity = file.segment.record_used = SG_RECORD_LIMIT;
 }
 
 static void show(const struct report_scope *scope)
@@ -85,6 +94,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     bool is_past = data[0] & IS_PAST;
     make_well();
+    if (data[0] >> 4 == LONG)
+        make_long();
     if ((data[0] & IS_WHOLE) == 0)
         fuzz_patch(&file, sizeof file, data + 1, size - 1);
     (void)unlink(is_past ? live : past);
@@ -92,6 +103,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_put(is_past ? PAST : LIVE, data + 1, size - 1);
     else
         fuzz_put(is_past ? PAST : LIVE, &file, sizeof file);
+    if (data[0] >> 4 == LONG || data[0] >> 4 == TOO_LONG)
+        fuzz_need(truncate(is_past ? past : live, MOST + (data[0] >> 4 == TOO_LONG)) == 0, "truncate");
     int owner = open(is_past ? past : live, O_RDONLY | O_CLOEXEC);
     if (data[0] & IS_OWNED)
         (void)flock(owner, LOCK_EX);

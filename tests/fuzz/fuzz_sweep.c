@@ -4,6 +4,8 @@
 #include "render.h"
 #include "sweep.h"
 
+FUZZ_ROOM(4 << 20); /* FILE_LIMIT of tools/sweep_state_read.c */
+
 #define BOOT "017cbb0a-cfb7-44ba-907b-59939254ff35"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

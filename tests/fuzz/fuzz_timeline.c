@@ -1,4 +1,5 @@
-/* Time lines, from the file to the drawing. First byte: whether the file is all of the input or a well made one with changes. */
+/* Time lines, from the file to the drawing. First byte: whether the file is all of the input or a well made one with changes, and
+ * whether that is whole, or longer than any. */
 #include "fuzz.h"
 
 #include "plot.h"
@@ -7,6 +8,8 @@
 #define TIMELINE "1-1.timeline"
 
 enum { SAMPLES = 4, BYTES = offsetof(struct sg_timeline, sample) + SAMPLES * sizeof(struct sg_sample) };
+enum { TOO_LONG = 0xe }; /* the upper half of that byte */
+FUZZ_ROOM(sizeof(struct sg_timeline));
 
 static void make_well(struct sg_timeline *line)
 {
@@ -40,6 +43,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_patch(&file, BYTES, data + 1, size - 1);
         fuzz_put(TIMELINE, &file, data[0] & 2 ? sizeof file : BYTES);
     }
+    if (data[0] >> 4 == TOO_LONG)
+        fuzz_need(truncate(fuzz_path(TIMELINE), sizeof file + 1) == 0, "truncate");
     if (report_timeline_read(&line, segment_path, why) == REPORT_GOOD) {
         plot_add_known(&line, &process);
         report_plot(fuzz_nowhere(), &process, &line, NULL);

@@ -1,4 +1,5 @@
-/* Runs a fuzz target on each file that is named, as libFuzzer would: without clang, and always in the same order. */
+/* Runs a fuzz target on each file that is named, as libFuzzer would: without clang, and always in the same order. It also
+ * tells the target's fuzz_room, which libFuzzer is given a length by (tests/trust/test_fuzz.py). */
 #include "fuzz.h"
 
 int main(int count, char **arguments)
@@ -16,6 +17,6 @@ int main(int count, char **arguments)
         (void)LLVMFuzzerTestOneInput(exact, (size_t)status.st_size);
         free(exact);
     }
-    printf("%d inputs\n", count - 1);
+    printf("%d inputs, room %zu\n", count - 1, fuzz_room);
     return 0;
 }

@@ -28,5 +28,6 @@ def test_unit_tests_pass(record_property):
     done = subprocess.run(["tests/run", "--unit"], cwd=ROOT, capture_output=True, text=True)
     passed, failed, skipped = re.findall(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", done.stdout, re.MULTILINE)[-1]
     record_property("cases", passed)
-    record_property("note", f"unit tests: {passed} passed, {failed} failed, {skipped} skipped")
+    whys = re.findall(r"^ +(\w+: skipped: .*)", done.stdout, re.MULTILINE)
+    record_property("note", "; ".join([f"unit tests: {passed} passed, {failed} failed, {skipped} skipped", *whys]))
     assert done.returncode == 0, done.stdout[-4000:]
