@@ -22,6 +22,17 @@
 long sg_fault_next(long number); /* 0, or the -errno with which this call is to fail */
 #endif
 
+#ifdef __SANITIZE_THREAD__
+/* ThreadSanitizer sees no call that is made directly: of what one thread gives back and another one gets, the kernel is the order. */
+#include <sanitizer/tsan_interface.h>
+__attribute__((weak)) char sg_order_of_mappings;
+#define SG_GIVES_BACK() __tsan_release(&sg_order_of_mappings)
+#define SG_GOT() __tsan_acquire(&sg_order_of_mappings)
+#else
+#define SG_GIVES_BACK() ((void)0)
+#define SG_GOT() ((void)0)
+#endif
+
 static inline long sg_syscall(long number, long a, long b, long c, long d, long e, long f)
 {
 #ifdef SG_FAULT_INJECTION
@@ -159,7 +170,9 @@ static inline long sg_sys_fstatfs(int fd, struct statfs *out)
 
 static inline void *sg_sys_mmap(void *address, size_t bytes, int prot, int flags, int fd, uint64_t offset)
 {
-    return (void *)sg_syscall(SYS_mmap, (long)address, (long)bytes, prot, flags, fd, (long)offset);
+    void *result = (void *)sg_syscall(SYS_mmap, (long)address, (long)bytes, prot, flags, fd, (long)offset);
+    SG_GOT();
+    return result;
 }
 
 /* Whether an answer of sg_sys_mmap is an error; its -errno is the address itself. */
@@ -170,6 +183,7 @@ static inline int sg_is_error(const void *address)
 
 static inline long sg_sys_munmap(void *address, size_t bytes)
 {
+    SG_GIVES_BACK();
     return sg_syscall(SYS_munmap, (long)address, (long)bytes, 0, 0, 0, 0);
 }
 
