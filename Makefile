@@ -67,7 +67,7 @@ CORE := preload/table.c preload/ranges.c preload/options.c preload/thread.c prel
     preload/reaper.c preload/ledger.c preload/phase.c preload/seats.c preload/seat_file.c preload/seat_sums.c \
     preload/tally.c preload/foreign.c preload/map_shape.c preload/files.c preload/sites.c preload/resident.c \
     preload/index.c preload/pool.c preload/cgroup.c preload/room.c preload/returns.c preload/fit.c preload/context_cost.c \
-    preload/admission.c preload/refusal.c preload/reclaim.c preload/rescue.c preload/timeline.c
+    preload/admission.c preload/patience.c preload/refusal.c preload/reclaim.c preload/rescue.c preload/timeline.c
 SEAM := preload/real.c preload/lifecycle.c preload/hook_table.c preload/hook_heap.c preload/hook_malloc.c \
     preload/glibc_heap.c preload/attached.c preload/map_change.c preload/map_fork.c preload/hook_map.c \
     preload/hook_protect.c preload/hook_shm.c preload/hook_process.c preload/hook_dl.c preload/cuda_device.c \

@@ -13,6 +13,7 @@
 #include "index.h"
 #include "ledger.h"
 #include "options.h"
+#include "patience.h"
 #include "returns.h"
 #include "room.h"
 #include "seats.h"
@@ -23,9 +24,6 @@
 
 #define MIB (UINT64_C(1) << 20)
 #define SAMPLED_BYTES (64 * MIB) /* a grant of this much is seen in the time line before the next look */
-#define WAIT_FOR_OTHERS_NS UINT64_C(3000000000)
-#define WAIT_FOR_NEWS_NS UINT64_C(300000000)
-#define WAIT_STEP_NS UINT64_C(50000000)
 
 /* Below the floor, and above LIMIT, small requests pass until the process has taken this much more: it must be able to
  * unwind, print its traceback and save. A process that holds less than SHELL_BYTES always may, below the floor. */
@@ -54,16 +52,6 @@ void sg_admission_refork(void)
 
 /* ---- a request that is judged by itself --------------------------------------------------------------------------- */
 
-enum verdict {
-    ADMIT,
-    REFUSE,
-    LOOK_AGAIN,       /* the driver's figure is out of date */
-    WAIT_FOR_TURN,    /* it fits without what those before us ask for */
-    WAIT_FOR_FLIGHT,  /* it fits without that and what is in flight */
-    WAIT_FOR_NEWS,    /* it fits without what others say they have promised: they are asked to look again */
-    WAIT_FOR_RETURNS, /* it fits with what this process has given back and the kernel does not show yet */
-};
-
 /* Small requests are judged, too. */
 static bool has_limit(void)
 {
@@ -91,39 +79,39 @@ static bool is_news_due(const struct sg_request *request)
 }
 
 /* What does not fit at the second look, with no dead process and no stale promise of ours in the way. */
-static enum verdict decide_in_need(struct sg_request *request)
+static enum sg_verdict decide_in_need(struct sg_request *request)
 {
     uint64_t device = request->has_device_pool ? request->device_identity : 0;
     sg_fit_take_out_the_dead(request);
     sg_room_scan();
     sg_room_look(device, true);
     if (sg_fit(request, SG_ROOM_ALL))
-        return ADMIT;
-    enum verdict verdict = REFUSE;
+        return SG_ADMIT;
+    enum sg_verdict verdict = SG_REFUSE;
     uint64_t until_ns, returning = sg_returns_due_bytes(&until_ns);
     struct sg_request smaller = *request;
     smaller.size_bytes -= returning < smaller.size_bytes ? returning : smaller.size_bytes;
     if (sg_fit(request, SG_ROOM_PROMISES | SG_ROOM_FLIGHT))
-        verdict = WAIT_FOR_TURN;
+        verdict = SG_WAIT_FOR_TURN;
     else if (sg_fit(request, SG_ROOM_PROMISES | SG_ROOM_STALLED) || sg_room_tally()->is_reclaiming)
-        verdict = WAIT_FOR_FLIGHT;
+        verdict = SG_WAIT_FOR_FLIGHT;
     else if (returning != 0 && !request->has_device_pool && sg_fit(&smaller, SG_ROOM_PROMISES | SG_ROOM_STALLED))
-        verdict = WAIT_FOR_RETURNS;
+        verdict = SG_WAIT_FOR_RETURNS;
     else if (is_news_due(request) && sg_fit(request, SG_ROOM_STALLED))
-        verdict = WAIT_FOR_NEWS;
+        verdict = SG_WAIT_FOR_NEWS;
     (void)sg_fit(request, SG_ROOM_ALL); /* the answer that people are told */
     return verdict;
 }
 
-/* Under the lock. ADMIT: the request is in flight. */
-static enum verdict decide(struct sg_request *request)
+/* Under the lock. SG_ADMIT: the request is in flight. */
+static enum sg_verdict decide(struct sg_request *request)
 {
     enum { LOOKS_MOST = 16 }; /* a machine that settles something all the time must not keep us asking the driver */
     sg_fit_join();
     if (takes_of_young_look(request))
-        return ADMIT;
+        return SG_ADMIT;
     if (request->has_device_pool && request->device_epoch != sg_seats_epoch() && request->looks++ < LOOKS_MOST)
-        return LOOK_AGAIN;
+        return SG_LOOK_AGAIN;
     uint64_t most = request->has_device_pool ? request->device_total_bytes : sg_room_total_bytes();
     if (!sg_room_is_known() || request->size_bytes <= most) /* what can never be had is not worth a place */
         sg_seats_announce(sg_fit_pool(request), request->size_bytes);
@@ -132,53 +120,48 @@ static enum verdict decide(struct sg_request *request)
     bool is_fit = sg_fit(request, SG_ROOM_ALL);
     if (!is_fit && request->is_behind) {
         sg_seats_withdraw();
-        return LOOK_AGAIN;
+        return SG_LOOK_AGAIN;
     }
-    enum verdict verdict = is_fit ? ADMIT : decide_in_need(request);
-    if (verdict == ADMIT || sg_options.mode_observe)
+    enum sg_verdict verdict = is_fit ? SG_ADMIT : decide_in_need(request);
+    if (verdict == SG_ADMIT || sg_options.mode_observe)
         sg_seats_fly(sg_fit_pool(request), (int64_t)request->size_bytes);
-    if (verdict == ADMIT && !sg_options.mode_observe && sg_fit_is_overtaken(request)) {
+    if (verdict == SG_ADMIT && !sg_options.mode_observe && sg_fit_is_overtaken(request)) {
         sg_seats_fly(sg_fit_pool(request), -(int64_t)request->size_bytes);
-        verdict = WAIT_FOR_TURN;
+        verdict = SG_WAIT_FOR_TURN;
     }
     sg_seats_withdraw(); /* nobody is woken for that: those who wait would keep waking each other */
     return verdict;
 }
 
-/* A driver's own call cannot wait for the one it serves. */
-static bool may_be_own_flight(void)
+static bool is_granted(enum sg_verdict verdict)
 {
-    return (sg_self.layers & SG_LAYER_CUDA) != 0;
+    return verdict == SG_ADMIT || (verdict != SG_LOOK_AGAIN && sg_options.mode_observe);
 }
 
-/* Until when the request may wait, from the time it was asked for. */
-static uint64_t patience_of(const struct sg_request *request, enum verdict verdict)
+/* Granted: the bytes are in flight. */
+static enum sg_verdict judge(struct sg_request *request)
 {
-    uint64_t patience = 0;
-    if (verdict == WAIT_FOR_FLIGHT || verdict == WAIT_FOR_RETURNS)
-        patience = may_be_own_flight() ? 0 : WAIT_FOR_OTHERS_NS;
-    else if (verdict == WAIT_FOR_TURN)
-        patience = WAIT_FOR_OTHERS_NS;
-    else if (verdict == WAIT_FOR_NEWS)
-        patience = WAIT_FOR_NEWS_NS;
-    return request->is_small || patience > sg_options.wait_ns ? patience : sg_options.wait_ns;
+    struct sg_lock_state lock;
+    if (takes_of_young_look(request))
+        return SG_ADMIT;
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    enum sg_verdict verdict = decide(request);
+    if (is_granted(verdict))
+        sg_room_scan_if_due();
+    sg_lock_release(&sg_admission_lock, &lock);
+    return verdict;
 }
 
-/* Sleeps until something settles or the step is over: false if the time is up. Steps grow from 1 to 50 ms. */
-static bool wait_for_others(struct sg_request *request, uint32_t seen, enum verdict verdict)
+static void hold_signals(const struct sg_request *request)
 {
-    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
-    if (request->asked_ns == 0)
-        request->asked_ns = now;
-    uint64_t deadline = request->asked_ns + patience_of(request, verdict), step = WAIT_STEP_NS;
-    if (now >= deadline)
-        return false;
-    if (request->waits < 6)
-        step = UINT64_C(1000000) << request->waits++;
-    if (verdict == WAIT_FOR_NEWS)
-        sg_seats_call();
-    sg_seats_wait(seen, deadline - now < step ? deadline - now : step);
-    return true;
+    if (request->holds_signals)
+        sg_lock_hold_signals();
+}
+
+static void let_signals(const struct sg_request *request)
+{
+    if (request->holds_signals)
+        sg_lock_let_signals();
 }
 
 bool sg_admission_ask(struct sg_request *request)
@@ -186,27 +169,23 @@ bool sg_admission_ask(struct sg_request *request)
     sg_segment_attach();
     request->must_look_again = false;
     for (;;) {
-        struct sg_lock_state lock;
         uint32_t seen = sg_seats_epoch();
-        if (takes_of_young_look(request)) {
+        hold_signals(request);
+        enum sg_verdict verdict = judge(request);
+        if (is_granted(verdict))
             request->granted_bytes = request->size_bytes;
+        if (verdict == SG_ADMIT)
+            return true;
+        let_signals(request);
+        if (is_granted(verdict)) { /* to observe is not to wait: what others have in flight may have gone another way */
+            sg_refusal_report(request);
+            hold_signals(request);
             return true;
         }
-        sg_lock_acquire(&sg_admission_lock, &lock);
-        enum verdict verdict = decide(request);
-        if (verdict == ADMIT || (verdict != LOOK_AGAIN && sg_options.mode_observe)) {
-            request->granted_bytes = request->size_bytes;
-            sg_room_scan_if_due();
-            sg_lock_release(&sg_admission_lock, &lock);
-            if (verdict == REFUSE) /* to observe is not to wait: what others have in flight may have gone another way */
-                sg_refusal_report(request);
-            return true;
-        }
-        sg_lock_release(&sg_admission_lock, &lock);
-        request->must_look_again = verdict == LOOK_AGAIN;
+        request->must_look_again = verdict == SG_LOOK_AGAIN;
         if (request->must_look_again)
             return false;
-        if (!wait_for_others(request, seen, verdict))
+        if (!sg_patience_wait(request, seen, verdict))
             break;
         request->must_look_again = request->has_device_pool;
         if (request->must_look_again)
@@ -256,6 +235,7 @@ void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes)
     if (is_locked)
         sg_lock_release(&sg_admission_lock, &lock);
     request->granted_bytes = 0;
+    let_signals(request);
 }
 
 void sg_admission_forget_files(void)
@@ -272,7 +252,7 @@ void sg_admission_forget_files(void)
 
 /* Property 6: small requests below the floor, and the same grace above LIMIT. Under the lock. What is asked for is in flight
  * already: it comes on top of nothing. */
-static enum verdict decide_small(struct sg_request *request)
+static enum sg_verdict decide_small(struct sg_request *request)
 {
     struct sg_request nothing = *request;
     nothing.growth_bytes = 0;
@@ -288,36 +268,49 @@ static enum verdict decide_small(struct sg_request *request)
         is_within = sg_fit_limit(&nothing, GRACE_BYTES, SG_ROOM_FLIGHT);
     }
     if (!is_within)
-        return sg_fit_limit(request, GRACE_BYTES, SG_ROOM_STALLED) ? WAIT_FOR_FLIGHT : REFUSE;
+        return sg_fit_limit(request, GRACE_BYTES, SG_ROOM_STALLED) ? SG_WAIT_FOR_FLIGHT : SG_REFUSE;
     if (!sg_room_is_known())
-        return ADMIT;
+        return SG_ADMIT;
     uint64_t granted = sg_load(&sg_own->slot.granted_bytes);
     if (sg_room_slack(SG_ROOM_FLOOR) >= 0) {
         state.is_below_floor = 0;
-        return ADMIT;
+        return SG_ADMIT;
     }
     if (!state.is_below_floor) {
         state.is_below_floor = 1;
         state.floor_granted_bytes = granted;
     }
     if (granted < SHELL_BYTES || granted + request->size_bytes <= state.floor_granted_bytes + GRACE_BYTES)
-        return ADMIT;
+        return SG_ADMIT;
     if (sg_room_would_be_above_floor(request->size_bytes))
-        return WAIT_FOR_FLIGHT;
+        return SG_WAIT_FOR_FLIGHT;
     (void)sg_room_fits(request, SG_ROOM_ALL);
     request->reason = SG_REASON_FLOOR;
-    return REFUSE;
+    return SG_REFUSE;
+}
+
+/* What is small is in flight while it is judged, and no handler may jump out of that. */
+static void take_off(uint64_t bytes)
+{
+    sg_lock_hold_signals();
+    sg_seats_fly(SG_POOL_BOUNDED, (int64_t)bytes);
+}
+
+static void land(uint64_t bytes)
+{
+    sg_seats_fly(SG_POOL_BOUNDED, -(int64_t)bytes);
+    sg_lock_let_signals();
 }
 
 /* What is asked for is in flight. */
-static enum verdict judge_small(struct sg_request *request)
+static enum sg_verdict judge_small(struct sg_request *request)
 {
-    enum verdict verdict = ADMIT;
+    enum sg_verdict verdict = SG_ADMIT;
     if (has_limit() || !sg_room_take(SG_ROOM_FLOOR, request->size_bytes)) {
         struct sg_lock_state lock;
         sg_lock_acquire(&sg_admission_lock, &lock);
         verdict = decide_small(request);
-        if (verdict == ADMIT)
+        if (verdict == SG_ADMIT)
             sg_room_scan_if_due();
         sg_lock_release(&sg_admission_lock, &lock);
     }
@@ -334,22 +327,23 @@ bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *c
 {
     struct sg_request request = small_request(domain, bytes, call);
     uint32_t seen = sg_seats_epoch();
-    sg_seats_fly(SG_POOL_BOUNDED, (int64_t)bytes);
-    enum verdict verdict = judge_small(&request);
-    while (verdict == WAIT_FOR_FLIGHT && !may_be_own_flight()) {
-        sg_seats_fly(SG_POOL_BOUNDED, -(int64_t)bytes); /* two that wait must not wait for each other */
-        bool is_patient = wait_for_others(&request, seen, verdict);
+    take_off(bytes);
+    enum sg_verdict verdict = judge_small(&request);
+    while (verdict == SG_WAIT_FOR_FLIGHT && !sg_patience_is_asked_by_driver()) {
+        land(bytes); /* two that wait must not wait for each other */
+        bool is_patient = sg_patience_wait(&request, seen, verdict);
         seen = sg_seats_epoch();
-        sg_seats_fly(SG_POOL_BOUNDED, (int64_t)bytes);
+        take_off(bytes);
         if (!is_patient)
             break;
         verdict = judge_small(&request);
     }
-    if (verdict == ADMIT)
+    if (verdict == SG_ADMIT)
         return true;
+    land(bytes);
     sg_refusal_report(&request);
-    if (!sg_options.mode_observe)
-        sg_admission_settle_small(bytes, 0);
+    if (sg_options.mode_observe)
+        take_off(bytes);
     return sg_options.mode_observe != 0;
 }
 
@@ -360,7 +354,7 @@ void sg_admission_settle_small(uint64_t bytes, uint64_t kept_bytes)
         sg_ledger_promise(kept_bytes);
         sg_ledger_note_job();
     }
-    sg_seats_fly(SG_POOL_BOUNDED, -(int64_t)bytes);
+    land(bytes);
 }
 
 bool sg_admission_take_credit(uint64_t bytes, const char *call)
@@ -378,8 +372,8 @@ bool sg_admission_take_credit(uint64_t bytes, const char *call)
     sg_segment_attach();
     uint64_t wanted = (uint64_t)((int64_t)bytes - credit);
     struct sg_request refill = small_request(SG_DOMAIN_HEAP, wanted + (record != NULL ? SG_CREDIT_REFILL : 0), call);
-    sg_seats_fly(SG_POOL_BOUNDED, (int64_t)refill.size_bytes);
-    if (judge_small(&refill) != ADMIT) { /* then what is needed and no more */
+    take_off(refill.size_bytes);
+    if (judge_small(&refill) != SG_ADMIT) { /* then what is needed and no more */
         sg_admission_settle_small(refill.size_bytes, 0);
         refill.size_bytes = wanted;
         if (!sg_admission_ask_small(SG_DOMAIN_HEAP, wanted, call))

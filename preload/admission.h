@@ -28,6 +28,7 @@ struct sg_request {
     const char *call;         /* the name the program used */
     uint64_t window_identity; /* of the memory file that it is a part of, 0: none. What is promised of it, is no more */
     bool is_small;            /* below LARGE: nobody is told on stderr */
+    bool holds_signals;       /* until settle, for a handler that jumps out of the real call: a short one */
     bool is_rare;             /* worth a look of its own, however young the last one is */
     bool is_behind; /* who asks wants to look closer before a refusal: what the ledger holds may be less in truth */
 
@@ -61,8 +62,8 @@ void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes);
 /* Mappings of memory files are about to go: until the next scan this process's promises are told from nobody's. */
 void sg_admission_forget_files(void);
 
-/* A request for host memory below LARGE that is not paid by credit. True: go on; `bytes` are in flight, and
- * sg_admission_settle_small must follow when `kept_bytes` of them are charged. */
+/* A request for host memory below LARGE that is not paid by credit. True: go on; `bytes` are in flight and signals are held,
+ * and sg_admission_settle_small must follow when `kept_bytes` of them are charged. */
 bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *call);
 void sg_admission_settle_small(uint64_t bytes, uint64_t kept_bytes);
 

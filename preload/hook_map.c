@@ -32,11 +32,6 @@
 #include <stdarg.h>
 #include <sys/mman.h>
 
-static bool is_counting(void)
-{
-    return sg_lifecycle_enter() && sg_self.layers == 0;
-}
-
 static void *real_mmap(void *address, size_t length, int prot, int flags, int fd, off_t offset)
 {
     return SG_REAL(mmap)(address, length, prot, flags, fd, offset);
@@ -46,7 +41,7 @@ static void *map(void *address, size_t length, int prot, int flags, int fd, off_
 {
     if (sg_real_is_looking()) /* the loader's own mappings are not the program's */
         return sg_sys_mmap(address, length, prot, flags, fd, (uint64_t)offset);
-    if (!is_counting() || length == 0 || length > PTRDIFF_MAX)
+    if (!sg_map_is_counting() || length == 0 || length > PTRDIFF_MAX)
         return real_mmap(address, length, prot, flags, fd, offset);
     int saved_errno = errno;
     struct sg_map_shape shape = sg_map_shape_of(length, prot, flags, fd, (uint64_t)offset);
@@ -106,15 +101,39 @@ struct saved_ranges {
 static void save_ranges(uintptr_t begin, uintptr_t end, struct saved_ranges *saved)
 {
     saved->count = 0;
-    for (uintptr_t at = begin; saved->count < SG_ARRAY_LENGTH(saved->range);) {
-        struct sg_range *range = &saved->range[saved->count];
-        if (!sg_ranges_next(&sg_index_maps, at, range) || range->begin >= end)
-            return;
-        at = range->end;
-        range->begin = range->begin > begin ? range->begin : begin;
-        range->end = range->end < end ? range->end : end;
-        saved->count++;
-    }
+    while (saved->count < SG_ARRAY_LENGTH(saved->range) &&
+           sg_ranges_within(&sg_index_maps, begin, end, &saved->range[saved->count]))
+        begin = saved->range[saved->count++].end;
+}
+
+/* Nothing was unmapped: everything is as it was. */
+static void take_back(uintptr_t begin, uintptr_t end, uintptr_t parked, const struct saved_ranges *saved)
+{
+    struct sg_map_change change;
+    sg_map_change_begin(&change);
+    int result = parked != 0 ? sg_map_unpark(parked, begin, end - begin) : 0;
+    for (unsigned i = 0; parked == 0 && i < saved->count; i++)
+        result |= sg_ranges_set(&sg_index_maps, saved->range[i].begin, saved->range[i].end, saved->range[i].kind,
+                                saved->range[i].flags);
+    uint64_t promised = sg_map_unsettled_bytes(begin, end);
+    sg_map_change_end(&change, result);
+    if (promised != 0) /* until the next look, all of it: one that was made meanwhile has not found it */
+        sg_ledger_promise(promised);
+}
+
+static void forget_parked(uintptr_t parked, uint64_t bytes)
+{
+    struct sg_map_change change;
+    sg_map_change_begin(&change);
+    sg_attached_cut(parked, parked + bytes);
+    sg_map_change_end(&change, sg_ranges_set(&sg_index_maps, parked, parked + bytes, SG_RANGE_NONE, 0));
+}
+
+/* What may have pages there that a look has found, or not: no address space that was only reserved. Under the lock. */
+static uint64_t bytes_with_pages(uintptr_t begin, uintptr_t end)
+{
+    return sg_ranges_bytes(&sg_index_maps, begin, end, SG_RANGE_COUNTED) +
+           sg_ranges_bytes(&sg_index_maps, begin, end, SG_RANGE_SPARSE);
 }
 
 SG_EXPORT int munmap(void *address, size_t length)
@@ -131,7 +150,7 @@ SG_EXPORT int munmap(void *address, size_t length)
     sg_map_change_begin(&change);
     sg_lock_hold_signals(); /* until the index is as the kernel has it: no handler may jump out of this */
     save_ranges(begin, end, &saved);
-    struct sg_passage passage = sg_index_begin_passage(begin, saved.count != 0 ? end - begin : 0, false);
+    struct sg_passage passage = sg_index_begin_passage(begin, bytes_with_pages(begin, end), false);
     change.drops_files = sg_map_has_files(begin, end);
     for (unsigned i = 0; i < saved.count; i++)
         sg_index_withdraw_range(&saved.range[i]);
@@ -145,25 +164,10 @@ SG_EXPORT int munmap(void *address, size_t length)
     sg_index_end_passage(passage);
     if (answer == 0 && saved.count != 0 && saved.range[0].kind == SG_RANGE_COUNTED)
         sg_ledger_count_free(SG_DOMAIN_MAPPED);
-    if (answer == 0 && parked == 0) {
-        sg_lock_let_signals();
-        return 0;
-    }
-    sg_map_change_begin(&change);
-    result = 0;
-    if (answer == 0)
-        sg_attached_cut(parked, parked + (end - begin));
-    if (answer == 0)
-        result = sg_ranges_set(&sg_index_maps, parked, parked + (end - begin), SG_RANGE_NONE, 0);
-    else if (parked != 0) /* nothing was unmapped: everything is as it was */
-        result = sg_map_unpark(parked, begin, end - begin);
-    for (unsigned i = 0; answer != 0 && parked == 0 && i < saved.count; i++)
-        result |= sg_ranges_set(&sg_index_maps, saved.range[i].begin, saved.range[i].end, saved.range[i].kind,
-                                saved.range[i].flags);
-    uint64_t promised = answer != 0 ? sg_map_unsettled_bytes(begin, end) : 0;
-    sg_map_change_end(&change, result);
-    if (promised != 0) /* until the next look, all of it: one that was made meanwhile has not found it */
-        sg_ledger_promise(promised);
+    if (answer != 0)
+        take_back(begin, end, parked, &saved);
+    else if (parked != 0)
+        forget_parked(parked, end - begin);
     sg_lock_let_signals();
     return answer;
 }
@@ -189,14 +193,11 @@ static int leave_empty(uintptr_t begin, uintptr_t end)
 {
     struct sg_range range;
     int result = 0;
-    for (uintptr_t at = begin; at < end && sg_ranges_next(&sg_index_maps, at, &range) && range.begin < end;) {
-        uintptr_t from = range.begin > at ? range.begin : at;
-        at = range.end < end ? range.end : end;
+    for (uintptr_t at = begin; sg_ranges_within(&sg_index_maps, at, end, &range); at = range.end)
         if ((range.flags & SG_RANGE_SHARED) != 0)
-            result |= sg_ranges_flag(&sg_index_maps, from, at, SG_RANGE_SETTLED);
+            result |= sg_ranges_flag(&sg_index_maps, range.begin, range.end, SG_RANGE_SETTLED);
         else
-            result |= sg_ranges_unflag(&sg_index_maps, from, at, SG_RANGE_SETTLED | SG_RANGE_INHERITED);
-    }
+            result |= sg_ranges_unflag(&sg_index_maps, range.begin, range.end, SG_RANGE_SETTLED | SG_RANGE_INHERITED);
     return result;
 }
 
@@ -233,11 +234,9 @@ static int forget_gone(uintptr_t begin, uintptr_t end)
 {
     struct sg_range range;
     int result = 0;
-    for (uintptr_t at = begin; at < end && !sg_sandbox_is_on(); at = range.end) {
-        if (!sg_ranges_next(&sg_index_maps, at, &range) || range.begin >= end)
-            break;
-        range.begin = range.begin > begin ? range.begin : begin;
-        range.end = range.end < end ? range.end : end;
+    if (sg_sandbox_is_on())
+        return 0;
+    for (uintptr_t at = begin; sg_ranges_within(&sg_index_maps, at, end, &range); at = range.end) {
         if (sg_sys_msync(range.begin, sg_page_bytes(), MS_ASYNC) != -ENOMEM)
             continue;
         sg_attached_cut(range.begin, range.end);
@@ -333,7 +332,7 @@ SG_EXPORT int madvise(void *address, size_t length, int advice)
 {
     int answer = SG_REAL(madvise)(address, length, advice);
     bool gives_back = advice == MADV_DONTNEED || advice == MADV_REMOVE || advice == MADV_FREE || advice == 24;
-    if (answer == 0 && gives_back && length != 0 && is_counting()) /* 24: MADV_DONTNEED_LOCKED, Linux 5.18 */
+    if (answer == 0 && gives_back && length != 0 && sg_map_is_counting()) /* 24: MADV_DONTNEED_LOCKED, Linux 5.18 */
         sg_index_give_back((uintptr_t)address, (uintptr_t)address + sg_round_up(length, sg_page_bytes()));
     bool is_of_fork =
         advice == MADV_DONTFORK || advice == MADV_DOFORK || advice == MADV_WIPEONFORK || advice == MADV_KEEPONFORK;

@@ -5,11 +5,9 @@
 #include "compiler.h"
 #include "index.h"
 #include "ledger.h"
-#include "lifecycle.h"
 #include "map_change.h"
 #include "real.h"
 #include "syscall.h"
-#include "thread.h"
 #include "watchdog.h"
 
 #include <errno.h>
@@ -19,8 +17,7 @@
 static bool begin_protect(struct sg_request *request, uintptr_t begin, uint64_t bytes, int prot, const char *call)
 {
     *request = (struct sg_request){0};
-    bool is_counting = sg_lifecycle_enter() && sg_self.layers == 0;
-    if (!is_counting || (prot & PROT_WRITE) == 0 || sg_load_relaxed(&sg_index_maps.chunk_count) == 0)
+    if (!sg_map_is_counting() || (prot & PROT_WRITE) == 0 || sg_load_relaxed(&sg_index_maps.chunk_count) == 0)
         return true;
     return sg_map_ask(request, sg_map_bytes(begin, bytes, SG_RANGE_RESERVED), call);
 }

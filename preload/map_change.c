@@ -8,11 +8,18 @@
 #include "files.h"
 #include "index.h"
 #include "ledger.h"
+#include "lifecycle.h"
 #include "options.h"
 #include "segment.h"
 #include "sites.h"
+#include "thread.h"
 
 #include <errno.h>
+
+bool sg_map_is_counting(void)
+{
+    return sg_lifecycle_enter() && sg_self.layers == 0;
+}
 
 void sg_map_change_begin(struct sg_map_change *change)
 {
@@ -52,11 +59,9 @@ static uint64_t counted_without(uintptr_t begin, uintptr_t end, uint32_t flags)
 {
     struct sg_range range;
     uint64_t bytes = 0;
-    for (uintptr_t at = begin; sg_ranges_next(&sg_index_maps, at, &range) && range.begin < end; at = range.end) {
-        uintptr_t from = range.begin > begin ? range.begin : begin, to = range.end < end ? range.end : end;
+    for (uintptr_t at = begin; sg_ranges_within(&sg_index_maps, at, end, &range); at = range.end)
         if (range.kind == SG_RANGE_COUNTED && (range.flags & flags) == 0)
-            bytes += to - from;
-    }
+            bytes += range.end - range.begin;
     return bytes;
 }
 
@@ -79,7 +84,7 @@ bool sg_map_has_files(uintptr_t begin, uintptr_t end)
     struct sg_range range;
     if (!sg_files_has_any())
         return false;
-    for (uintptr_t at = begin; sg_ranges_next(&sg_index_maps, at, &range) && range.begin < end; at = range.end)
+    for (uintptr_t at = begin; sg_ranges_within(&sg_index_maps, at, end, &range); at = range.end)
         if (sg_files_number(range.flags) != 0)
             return true;
     return false;
@@ -106,6 +111,7 @@ bool sg_map_judge(struct sg_request *request)
     uint64_t growth = request->growth_bytes;
     bool is_admitted;
     if (is_large(request)) {
+        request->holds_signals = true;
         is_admitted = sg_admission_ask(request);
     } else if (growth == 0) {
         is_admitted = true;
@@ -131,6 +137,8 @@ void sg_map_settle(struct sg_request *request, bool is_done)
     uint64_t kept = is_done ? request->size_bytes : 0;
     if (is_large(request))
         sg_admission_settle(request, kept);
-    else if (request->growth_bytes != 0 || kept != 0)
+    else if (request->growth_bytes != 0)
         sg_admission_settle_small(request->growth_bytes, kept);
+    else if (kept != 0) /* in place of what was there */
+        sg_ledger_promise(kept);
 }

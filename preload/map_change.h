@@ -12,6 +12,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Whether what this thread maps now counts by itself: not what backs a heap's block or CUDA memory. */
+bool sg_map_is_counting(void);
+
 /* One change of sg_index_maps, between begin and end under its lock; end charges or releases what it made of the sum. `result`:
  * of the functions that changed it. Signals are blocked until both are in step. */
 struct sg_map_change {
@@ -38,7 +41,8 @@ uint64_t sg_map_unsettled_bytes(uintptr_t begin, uintptr_t end);
 bool sg_map_has_files(uintptr_t begin, uintptr_t end);
 
 /* Asks for growth_bytes more of mappings, of which size_bytes are not there yet: false if refused (errno is set). ask:
- * for `growth` bytes of which none are. settle follows, whatever became of the real call. */
+ * for `growth` bytes of which none are. settle follows, whatever became of the real call; until then signals are held where
+ * anything is in flight. */
 bool sg_map_judge(struct sg_request *request);
 bool sg_map_ask(struct sg_request *request, uint64_t growth, const char *call);
 void sg_map_settle(struct sg_request *request, bool is_done);

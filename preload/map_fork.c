@@ -28,17 +28,11 @@ static uintptr_t place_at(unsigned place)
     return ((uintptr_t)1 << 63) + ((uintptr_t)place << PLACE_SHIFT);
 }
 
-/* The first of [begin, end) that is known. */
-static bool find(uintptr_t begin, uintptr_t end, struct sg_range *range)
-{
-    return sg_ranges_next(&sg_index_maps, begin, range) && range->begin < end;
-}
-
 int sg_map_park(uintptr_t begin, uint64_t bytes, uint64_t kept_bytes, uintptr_t wanted, uintptr_t *parked)
 {
     struct sg_range range;
     unsigned place = 0;
-    while (place + 1 < PLACES && find(place_at(place), place_at(place + 1), &range))
+    while (place + 1 < PLACES && sg_ranges_within(&sg_index_maps, place_at(place), place_at(place + 1), &range))
         place++;
     *parked = place_at(place) + begin;
     move[place].kept_end = *parked + (kept_bytes < bytes ? kept_bytes : bytes);
@@ -66,7 +60,7 @@ static int settle_parked(unsigned place, uintptr_t begin, uintptr_t end)
 {
     struct sg_range range;
     uintptr_t from = begin - place_at(place), to = from + move[place].by;
-    if (is_mapped(from) && !find(from, from + (end - begin), &range))
+    if (is_mapped(from) && !sg_ranges_within(&sg_index_maps, from, from + (end - begin), &range))
         return sg_map_unpark(begin, from, end - begin);
     if (move[place].has_wanted && end <= move[place].kept_end && is_mapped(to))
         return sg_map_unpark(begin, to, end - begin);
@@ -83,7 +77,7 @@ void sg_map_note_advice(uintptr_t begin, uintptr_t end, int advice)
     sg_lock_acquire(&sg_index_maps_lock, &lock);
     int result =
         is_set ? sg_ranges_flag(&sg_index_maps, begin, end, flag) : sg_ranges_unflag(&sg_index_maps, begin, end, flag);
-    bool is_known = find(begin, end, &range);
+    bool is_known = sg_ranges_within(&sg_index_maps, begin, end, &range);
     sg_lock_release(&sg_index_maps_lock, &lock);
     if (result != 0)
         sg_ledger_count_fault();
@@ -96,7 +90,7 @@ static int forget_unforked(void)
 {
     struct sg_range range;
     int result = 0;
-    for (uintptr_t at = 0; find(at, place_at(0), &range); at = range.end) {
+    for (uintptr_t at = 0; sg_ranges_within(&sg_index_maps, at, place_at(0), &range); at = range.end) {
         if ((range.flags & SG_RANGE_UNFORKED) != 0) {
             sg_attached_cut(range.begin, range.end);
             result |= sg_ranges_set(&sg_index_maps, range.begin, range.end, SG_RANGE_NONE, 0);
@@ -114,9 +108,10 @@ void sg_map_refork(void)
     int result = 0;
     sg_lock_acquire(&sg_index_maps_lock, &lock);
     for (unsigned place = 0; place < PLACES; place++)
-        for (uintptr_t at = place_at(place), end; find(at, place_at(place + 1), &range); at = end) {
-            end = range.begin < move[place].kept_end && range.end > move[place].kept_end ? move[place].kept_end
-                                                                                         : range.end;
+        for (uintptr_t at = place_at(place), end; sg_ranges_within(&sg_index_maps, at, place_at(place + 1), &range);
+             at = end) {
+            uintptr_t kept_end = move[place].kept_end;
+            end = range.begin < kept_end && range.end > kept_end ? kept_end : range.end;
             result |= settle_parked(place, range.begin, end);
         }
     result |= forget_unforked();

@@ -297,12 +297,9 @@ uint64_t sg_ranges_bytes(const struct sg_ranges *ranges, uintptr_t begin, uintpt
 {
     uint64_t bytes = 0;
     struct sg_range range;
-    for (uintptr_t at = begin; sg_ranges_next(ranges, at, &range) && range.begin < end; at = range.end) {
-        uintptr_t low = range.begin > begin ? range.begin : begin;
-        uintptr_t high = range.end < end ? range.end : end;
+    for (uintptr_t at = begin; sg_ranges_within(ranges, at, end, &range); at = range.end)
         if (range.kind == kind)
-            bytes += high - low;
-    }
+            bytes += range.end - range.begin;
     return bytes;
 }
 
@@ -312,6 +309,15 @@ bool sg_ranges_next(const struct sg_ranges *ranges, uintptr_t address, struct sg
     if (is_end(ranges, place))
         return false;
     *out = *range_at(ranges, place);
+    return true;
+}
+
+bool sg_ranges_within(const struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, struct sg_range *out)
+{
+    if (begin >= end || !sg_ranges_next(ranges, begin, out) || out->begin >= end)
+        return false;
+    out->begin = out->begin > begin ? out->begin : begin;
+    out->end = out->end < end ? out->end : end;
     return true;
 }
 

@@ -82,6 +82,9 @@ uint64_t sg_ranges_bytes(const struct sg_ranges *ranges, uintptr_t begin, uintpt
 /* The first range that ends behind `address`; false if there is none. */
 bool sg_ranges_next(const struct sg_ranges *ranges, uintptr_t address, struct sg_range *out);
 
+/* The first piece of what is known in [begin, end), cut to it; false if there is none. The next one is behind its end. */
+bool sg_ranges_within(const struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, struct sg_range *out);
+
 void sg_ranges_destroy(struct sg_ranges *ranges);
 
 #endif

@@ -79,6 +79,20 @@ void *mremap(void *from, size_t old_bytes, size_t new_bytes, int flags, ...)
     next_inside(1, "mremap");
     return (void *)moved;
 }
+void *mmap(void *address, size_t bytes, int prot, int flags, int fd, off_t offset)
+{
+    next_inside(0, "mmap");
+    long mapped = syscall(SYS_mmap, address, bytes, prot, flags, fd, offset);
+    next_inside(1, "mmap");
+    return (void *)mapped;
+}
+int mprotect(void *address, size_t bytes, int prot)
+{
+    next_inside(0, "mprotect");
+    long result = syscall(SYS_mprotect, address, bytes, prot);
+    next_inside(1, "mprotect");
+    return (int)result;
+}
 int munmap(void *from, size_t bytes)
 {
     next_inside(0, "munmap");

@@ -46,6 +46,11 @@ def test_what_a_thread_takes_after_a_jump_out_of_the_heap_counts(abuse_signals, 
 
 
 @pytest.mark.timeout_seconds(600)
+def test_what_a_jump_leaves_of_a_mapping_is_not_in_flight(abuse_signals, times):
+    abuse_signals("handlers_that_jump_out_of_mappings", times(short=500, long=50000))
+
+
+@pytest.mark.timeout_seconds(600)
 @pytest.mark.parametrize("case", ["handlers_that_jump_away", "fault_handlers_that_jump_away"])
 def test_handlers_that_jump_away(abuse_signals, times, case):
     abuse_signals(case, times(short=500, long=50000))

@@ -352,6 +352,40 @@ CASE(handlers_that_jump_out_of_the_heap)
     CHECK_EQUAL(munmap(mapped, 3 * PAGE), 0);
 }
 
+/* Out of mappings: whatever instant the signal comes at, nothing stays in flight. */
+CASE(handlers_that_jump_out_of_mappings)
+{
+    volatile uint64_t random = 5;
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
+    timer_t timer;
+    enum { MOST = 4 * MIB };
+    live_begin();
+    uint64_t mapped = live(SG_DOMAIN_MAPPED);
+    char *place = mmap(NULL, MOST, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(place != MAP_FAILED);
+    CHECK_EQUAL(timer_create(CLOCK_MONOTONIC, &event, &timer), 0);
+    set_handler(SIGALRM, jump, 0);
+    for (volatile unsigned i = 0; i < amount; i++) {
+        if (sigsetjmp(back, 1) == 0) {
+            uint64_t now = random;
+            long soon = 1 + draw(&now, 100000);
+            random = now;
+            may_jump = 1;
+            arm(timer, soon);
+            for (size_t bytes = PAGE;; bytes = bytes < MOST ? 2 * bytes : PAGE) {
+                (void)mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+                (void)mprotect(place, bytes, PROT_NONE);
+                (void)mmap(place, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+                (void)mprotect(place, bytes, PROT_READ | PROT_WRITE);
+            }
+        }
+        may_jump = 0;
+    }
+    CHECK_EQUAL(segment->slot.in_flight_bytes, 0);
+    CHECK_EQUAL(munmap(place, MOST), 0);
+    CHECK_EQUAL(live(SG_DOMAIN_MAPPED), mapped);
+}
+
 static void overflow_again(int number)
 {
     (void)number;

@@ -1,6 +1,6 @@
 /*
- * map_inside CASE - what becomes of a mapping when this thread is called away, or another one forks, while mremap or munmap is inside the
- * real call: the preload of test_map.py, which is the next one, tells us.
+ * map_inside CASE - what becomes of a mapping when this thread is called away, or another one forks, while mmap, mprotect, mremap or
+ * munmap is inside the real call: the preload of test_map.py, which is the next one, tells us.
  */
 #include "heap_case.h"
 
@@ -144,6 +144,41 @@ CASE(handler_that_jumps_out_of_munmap_leaves_nothing_half_done)
         jump_out_of_munmap(when, 8 * MIB);
         jump_out_of_munmap(when, 128 * MIB);
     }
+}
+
+static __attribute__((noinline)) void jump_out_of_taking(enum when when, const char *call, char *ptr, size_t bytes)
+{
+    if (sigsetjmp(back, 1) != 0)
+        return;
+    at(when, call, signal_self);
+    if (strcmp(call, "mmap") == 0)
+        (void)mmap(ptr, bytes, READ_WRITE, ANONYMOUS | MAP_FIXED, -1, 0);
+    else
+        (void)mprotect(ptr, bytes, READ_WRITE);
+    CHECK(!"comes back");
+}
+
+/* What is taken is there, and promised, and nothing is in flight. */
+static void jump_out_of_all_that_take(size_t bytes)
+{
+    const char *const calls[] = {"mmap", "mprotect"};
+    for (int i = 0; i < 4; i++) {
+        char *ptr = map(bytes, PROT_NONE);
+        jump_out_of_taking(i / 2 == 0 ? BEFORE : AFTER, calls[i % 2], ptr, bytes);
+        CHECK_MAPPED(bytes);
+        CHECK_EQUAL(segment->slot.in_flight_bytes, 0);
+        look();
+        CHECK_EQUAL(segment->slot.promised_bytes / MIB, bytes / MIB);
+        CHECK_EQUAL(munmap(ptr, bytes), 0);
+        check_nothing_left();
+    }
+}
+
+CASE(handler_that_jumps_out_of_what_takes_mappings_leaves_nothing_in_flight)
+{
+    signal(SIGUSR1, jump);
+    jump_out_of_all_that_take(64 * MIB);
+    jump_out_of_all_that_take(64 << 10);
 }
 
 /* ---- a fork beside it ---- */

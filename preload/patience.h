@@ -1,0 +1,31 @@
+/*
+ * patience.h - what is decided of a request, and how long one that does not fit yet waits for what may still change.
+ *
+ * Any thread; nothing is held while it sleeps.
+ */
+#ifndef SG_PATIENCE_H
+#define SG_PATIENCE_H
+
+#include "admission.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum sg_verdict {
+    SG_ADMIT,
+    SG_REFUSE,
+    SG_LOOK_AGAIN,       /* the driver's figure is out of date */
+    SG_WAIT_FOR_TURN,    /* it fits without what those before us ask for */
+    SG_WAIT_FOR_FLIGHT,  /* it fits without that and what is in flight */
+    SG_WAIT_FOR_NEWS,    /* it fits without what others say they have promised: they are asked to look again */
+    SG_WAIT_FOR_RETURNS, /* it fits with what this process has given back and the kernel does not show yet */
+};
+
+/* A driver's own call cannot wait for the one it serves. */
+bool sg_patience_is_asked_by_driver(void);
+
+/* Sleeps until something settles behind the epoch `seen` (seats.h) or the step is over: false if the request's time is up. Steps
+ * grow from 1 to 50 ms. */
+bool sg_patience_wait(struct sg_request *request, uint32_t seen, enum sg_verdict verdict);
+
+#endif
