@@ -282,17 +282,19 @@ ifeq ($(shell uname -m),aarch64)
 cross: test
 else
 EMULATE := BUILD=build/aarch64 CC=aarch64-linux-gnu-gcc GUARDED_PYTHON=$(CURDIR)/.deps/aarch64/python/bin/python3 tests/emulate
-# Those of the doors, the heap, mappings, call sites, the API and signal handlers; make trust runs all of the first two folders.
-EMULATED := tests/sim/test_doors.py tests/sim/test_refusal.py tests/sim/test_callers.py tests/preload/test_heap.py \
-    tests/preload/test_map.py tests/preload/test_api.py tests/trust/test_signals.py
-cross: ## build for aarch64 with warnings as errors; unit tests and some of the others under qemu-user
+# The longest first: they mostly wait, and so several run at a time. Of some of it make trust runs more (tests/target.py).
+EMULATED_FIRST := $(addprefix tests/,preload/test_machine.py preload/test_memory_files.py sim/test_counting.py sim/test_reserve.py \
+    preload/test_options.py sim/test_context_race.py)
+EMULATED := $(EMULATED_FIRST) $(filter-out $(EMULATED_FIRST),$(wildcard tests/preload/test_*.py tests/sim/test_*.py)) \
+    tests/trust/test_signals.py
+cross: ## build for aarch64 with warnings as errors; its unit, preload and simulator tests under qemu-user
 	$(Q)scripts/install-deps build test cross
 	$(Q)$(MAKE) --no-print-directory CROSS=aarch64 WERROR=1 all unit sim programs
 	$(Q)$(MAKE) --no-print-directory sim
 	$(Q)scripts/check-structure build/aarch64/libsparkguard.so
 	$(Q)tests/run tests/trust/test_aarch64.py
 	$(Q)$(EMULATE) tests/run --unit
-	$(Q)$(EMULATE) tests/run $(EMULATED)
+	$(Q)JOBS=4 $(EMULATE) tests/run $(EMULATED)
 endif
 
 sanitize: ## core and tools under ASan+UBSan, the core under TSan

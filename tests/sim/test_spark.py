@@ -2,7 +2,7 @@
 
 MemAvailable may not go below the reserve at any moment: the simulator notes the least value at each change. And each
 program gets an answer that it can handle: it goes on or ends by itself. Many that ask at once are the program
-cuda_share; SPARKGUARD_TEST_ROUNDS sets how often (60, 20 where they are emulated; 1000 for a long run).
+cuda_share; SPARKGUARD_TEST_ROUNDS sets how often (60, fewer where they are emulated; 1000 for a long run).
 """
 
 import contextlib
@@ -11,14 +11,14 @@ import threading
 
 import pytest
 from conftest import GIB, MIB, OUT_OF_MEMORY, values
-from target import IS_SLOW
+from target import IS_SHORT, IS_SLOW
 
 SPARK = 1217 * GIB // 10 // 4096 * 4096
 RESERVE = SPARK * 8 // 100
 SYSTEM = 4 * GIB  # what an idle desktop takes
 COST = 2662 * MIB  # of a context
 CHEAP = 16 * MIB  # of one that costs next to nothing
-ROUNDS = int(os.environ.get("SPARKGUARD_TEST_ROUNDS", "20" if IS_SLOW else "60"))
+ROUNDS = int(os.environ.get("SPARKGUARD_TEST_ROUNDS", "6" if IS_SHORT else "20" if IS_SLOW else "60"))
 WAIT_MOST = 3000  # ms
 AT_ONCE = 10000 if IS_SLOW else 500  # ms
 SECONDS = max(60, ROUNDS)  # for one program of many rounds

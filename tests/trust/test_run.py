@@ -55,6 +55,16 @@ def test_emulated_parts_get_the_variables_and_the_emulator_a_command(run, monkey
     assert done.stdout == "long some True\n", done.stderr
 
 
+def test_each_file_of_an_emulated_folder_runs_once_whatever_emulates(run, monkeypatch):
+    part = next(part for part in run.PARTS if part.is_for_aarch64 and part.files == ("tests/sim",))
+    assert run.works_of(part) == [["tests/sim"]]
+    monkeypatch.setattr(run, "EMULATE", ["KIND=some", "nice"])
+    files = sorted(str(path.relative_to(run.ROOT)) for path in (run.ROOT / "tests/sim").glob("test_*.py"))
+    assert run.works_of(part) == [[file] for file in files] and len(files) > 10
+    one = next(part for part in run.PARTS if part.is_for_aarch64 and part.files == ("tests/trust/test_signals.py",))
+    assert run.works_of(one) == [["tests/trust/test_signals.py"]]
+
+
 def test_each_part_has_a_row_and_each_row_a_part(run):
     """Also in the same order: as the next run writes the table."""
     table, mark, remarks = run.RESULTS.read_text().partition(run.REMARKS)
