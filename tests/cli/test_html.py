@@ -116,8 +116,10 @@ def test_nothing_else_of_the_environment_is_told(make, report, tmp_path):
 
 def test_a_running_process_shows_the_variables_it_was_started_with(make, report, tmp_path):
     env = {"SPARKGUARD_WAIT": "5", "SPARKGUARD_JOB": "<b>", "API_TOKEN": "hunter2", "PATH": os.environ["PATH"]}
-    child = subprocess.Popen(["cat"], env=env, stdin=subprocess.PIPE)
+    child = subprocess.Popen(["cat"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
+        os.write(child.stdin.fileno(), b"\n")
+        assert child.stdout.read(1) == b"\n"  # it runs: while the kernel is still in exec, a process has no variables
         ticks = int((Path("/proc") / str(child.pid) / "stat").read_text().rpartition(")")[2].split()[19])
         for start in (ticks, ticks + 1):  # then another process has the number
             segment = make(pid=child.pid, state="running", **{"slot.start_ticks": start})
@@ -231,9 +233,11 @@ def test_stdout_takes_the_page(make, report, path):
 
 def test_a_reader_that_goes_away_ends_it_quietly(make, report):
     family(make, report)
-    done = subprocess.Popen([report.program, "--html=-"], env=report.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    done.stdout.close()
-    assert done.stderr.read() == b"" and done.wait(60) == -signal.SIGPIPE
+    (reader, writer) = os.pipe()
+    os.close(reader)
+    done = subprocess.run([report.program, "--html=-"], env=report.environment(), stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
 
 
 def test_a_page_takes_the_place_of_the_last_one_when_it_is_whole(make, report, tmp_path):
