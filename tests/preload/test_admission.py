@@ -10,7 +10,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from target import STORMS
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -438,7 +437,7 @@ def race(guard, machine, *arguments, env=None):
 
 
 def test_if_many_ask_at_once_exactly_those_that_fit_get_it(guard, tmp_path):
-    race(guard, Machine(tmp_path), "room", 4, 3000 // STORMS, 2, env={"SPARKGUARD_RESERVE": "2G"})
+    race(guard, Machine(tmp_path), "room", 4, 3000, 2, env={"SPARKGUARD_RESERVE": "2G"})
 
 
 def test_if_many_ask_at_once_exactly_those_within_the_limit_get_it(guard, tmp_path):
@@ -446,5 +445,5 @@ def test_if_many_ask_at_once_exactly_those_within_the_limit_get_it(guard, tmp_pa
 
 
 def test_requests_that_fit_the_limit_together_are_never_refused(guard, tmp_path):
-    done = race(guard, Machine(tmp_path), "limit", 200 // STORMS, 50, env={"SPARKGUARD_LIMIT": "260M"})
+    done = race(guard, Machine(tmp_path), "limit", 200, 50, env={"SPARKGUARD_LIMIT": "260M"})
     assert done.stderr == ""

@@ -670,7 +670,7 @@ PLAIN_TEST(of_arrays_made_at_once_one_serves_and_the_others_are_given_back)
     unsigned long after = mapped_pages();
     assert_int_equal(finish(churners), 0);
     assert_int_equal(wrong, 0);
-#ifndef __SANITIZE_THREAD__ /* what it maps itself is of the same figure */
+#ifndef __SANITIZE_THREAD__                              /* what it maps itself is of the same figure */
     assert_in_range(after, 0, before + RACE_ROUNDS / 4); /* and so are the libc's heaps */
 #endif
     (void)pthread_barrier_destroy(&race_barrier);
