@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from target import STORMS
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -428,22 +429,22 @@ def test_real_cgroup_gives_largest_what_is_there(guard, jail):
 # ---- several at once ----
 
 
-def race(guard, machine, *arguments, env=None):
+def race(guard, machine, rounds, *arguments, env=None):
     program = guard.build / "tests/programs/admit_race"
     env = {"SPARKGUARD_SYSTEM_ROOT": machine.root, **(env or {})}
-    done = guard.run([program, *arguments], env=env)
+    done = guard.run([program, rounds // STORMS, *arguments], env=env)
     assert done.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr}"
     return done
 
 
 def test_if_many_ask_at_once_exactly_those_that_fit_get_it(guard, tmp_path):
-    race(guard, Machine(tmp_path), "room", 4, 3000, 2, env={"SPARKGUARD_RESERVE": "2G"})
+    race(guard, Machine(tmp_path), 100, "room", 4, 3000, 2, env={"SPARKGUARD_RESERVE": "2G"})
 
 
 def test_if_many_ask_at_once_exactly_those_within_the_limit_get_it(guard, tmp_path):
-    race(guard, Machine(tmp_path), "room", 4, 300, 2, env={"SPARKGUARD_LIMIT": "800M"})
+    race(guard, Machine(tmp_path), 100, "room", 4, 300, 2, env={"SPARKGUARD_LIMIT": "800M"})
 
 
 def test_requests_that_fit_the_limit_together_are_never_refused(guard, tmp_path):
-    done = race(guard, Machine(tmp_path), "limit", 200, 50, env={"SPARKGUARD_LIMIT": "260M"})
+    done = race(guard, Machine(tmp_path), 3000, "limit", 200, 50, env={"SPARKGUARD_LIMIT": "260M"})
     assert done.stderr == ""
