@@ -164,6 +164,18 @@ static void let_signals(const struct sg_request *request)
         sg_lock_let_signals();
 }
 
+/* What would have been refused, and is in flight: not while it is said. */
+static void report_observed(const struct sg_request *request)
+{
+    if (request->holds_signals)
+        sg_seats_fly(sg_fit_pool(request), -(int64_t)request->granted_bytes);
+    let_signals(request);
+    sg_refusal_report(request);
+    hold_signals(request);
+    if (request->holds_signals)
+        sg_seats_fly(sg_fit_pool(request), (int64_t)request->granted_bytes);
+}
+
 bool sg_admission_ask(struct sg_request *request)
 {
     sg_segment_attach();
@@ -174,14 +186,13 @@ bool sg_admission_ask(struct sg_request *request)
         enum sg_verdict verdict = judge(request);
         if (is_granted(verdict))
             request->granted_bytes = request->size_bytes;
-        if (verdict == SG_ADMIT)
-            return true;
-        let_signals(request);
-        if (is_granted(verdict)) { /* to observe is not to wait: what others have in flight may have gone another way */
-            sg_refusal_report(request);
-            hold_signals(request);
+        if (is_granted(verdict)) {
+            if (verdict ==
+                SG_REFUSE) /* to observe is not to wait: what others have in flight may have gone another way */
+                report_observed(request);
             return true;
         }
+        let_signals(request);
         request->must_look_again = verdict == SG_LOOK_AGAIN;
         if (request->must_look_again)
             return false;
@@ -290,13 +301,13 @@ static enum sg_verdict decide_small(struct sg_request *request)
 }
 
 /* What is small is in flight while it is judged, and no handler may jump out of that. */
-static void take_off(uint64_t bytes)
+static void begin_flight(uint64_t bytes)
 {
     sg_lock_hold_signals();
     sg_seats_fly(SG_POOL_BOUNDED, (int64_t)bytes);
 }
 
-static void land(uint64_t bytes)
+static void end_flight(uint64_t bytes)
 {
     sg_seats_fly(SG_POOL_BOUNDED, -(int64_t)bytes);
     sg_lock_let_signals();
@@ -327,23 +338,23 @@ bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *c
 {
     struct sg_request request = small_request(domain, bytes, call);
     uint32_t seen = sg_seats_epoch();
-    take_off(bytes);
+    begin_flight(bytes);
     enum sg_verdict verdict = judge_small(&request);
-    while (verdict == SG_WAIT_FOR_FLIGHT && !sg_patience_is_asked_by_driver()) {
-        land(bytes); /* two that wait must not wait for each other */
+    while (verdict == SG_WAIT_FOR_FLIGHT && !sg_patience_may_be_own_flight()) {
+        end_flight(bytes); /* two that wait must not wait for each other */
         bool is_patient = sg_patience_wait(&request, seen, verdict);
         seen = sg_seats_epoch();
-        take_off(bytes);
+        begin_flight(bytes);
         if (!is_patient)
             break;
         verdict = judge_small(&request);
     }
     if (verdict == SG_ADMIT)
         return true;
-    land(bytes);
+    end_flight(bytes);
     sg_refusal_report(&request);
     if (sg_options.mode_observe)
-        take_off(bytes);
+        begin_flight(bytes);
     return sg_options.mode_observe != 0;
 }
 
@@ -354,7 +365,7 @@ void sg_admission_settle_small(uint64_t bytes, uint64_t kept_bytes)
         sg_ledger_promise(kept_bytes);
         sg_ledger_note_job();
     }
-    land(bytes);
+    end_flight(bytes);
 }
 
 bool sg_admission_take_credit(uint64_t bytes, const char *call)
@@ -372,7 +383,7 @@ bool sg_admission_take_credit(uint64_t bytes, const char *call)
     sg_segment_attach();
     uint64_t wanted = (uint64_t)((int64_t)bytes - credit);
     struct sg_request refill = small_request(SG_DOMAIN_HEAP, wanted + (record != NULL ? SG_CREDIT_REFILL : 0), call);
-    take_off(refill.size_bytes);
+    begin_flight(refill.size_bytes);
     if (judge_small(&refill) != SG_ADMIT) { /* then what is needed and no more */
         sg_admission_settle_small(refill.size_bytes, 0);
         refill.size_bytes = wanted;

@@ -37,6 +37,18 @@ static void *real_mmap(void *address, size_t length, int prot, int flags, int fd
     return SG_REAL(mmap)(address, length, prot, flags, fd, offset);
 }
 
+/* Whether the real call may take minutes, in which a fatal signal ends it. (After mlockall(MCL_FUTURE) each does, and it waits.) */
+static bool populates(int flags)
+{
+    return (flags & (MAP_POPULATE | MAP_LOCKED)) != 0;
+}
+
+/* What does not count replaces what did. */
+static bool may_be_noted(const struct sg_map_shape *shape)
+{
+    return shape->kind != SG_RANGE_NONE || sg_load_relaxed(&sg_index_maps.chunk_count) != 0;
+}
+
 static void *map(void *address, size_t length, int prot, int flags, int fd, off_t offset, const void *caller)
 {
     if (sg_real_is_looking()) /* the loader's own mappings are not the program's */
@@ -50,25 +62,29 @@ static void *map(void *address, size_t length, int prot, int flags, int fd, off_
                                  .size_bytes = growth < shape.missing_bytes ? growth : shape.missing_bytes,
                                  .growth_bytes = growth,
                                  .call = "mmap",
-                                 .window_identity = shape.window_identity};
+                                 .window_identity = shape.window_identity,
+                                 .holds_signals = !populates(flags)};
     if ((flags & MAP_FIXED) != 0 && growth != 0) {
         uint64_t counted = sg_map_bytes((uintptr_t)address, shape.bytes, SG_RANGE_COUNTED);
         request.growth_bytes = growth > counted ? growth - counted : 0;
         request.replaced_bytes = sg_map_replaced_bytes((uintptr_t)address, shape.bytes);
     }
+    bool is_to_count = shape.kind == SG_RANGE_COUNTED || shape.kind == SG_RANGE_RESERVED;
+    if (is_to_count && shape.bytes >= sg_options.large_bytes) /* reads files: not while signals are held */
+        shape.flags |= sg_sites_find(SG_SITES_MAPPED, SG_DOMAIN_MAPPED, caller) << SG_RANGE_SITE_SHIFT;
     if (!sg_map_judge(&request))
         return MAP_FAILED;
-    uint32_t window = shape.kind == SG_RANGE_COUNTED || shape.kind == SG_RANGE_RESERVED ? sg_files_enter(&shape) : 0;
+    bool is_held =
+        !populates(flags) && may_be_noted(&shape); /* until the index is as the kernel has it, as munmap does */
+    if (is_held)
+        sg_lock_hold_signals();
+    uint32_t window = is_to_count ? sg_files_enter(&shape) : 0;
     shape.flags |= sg_files_flags(window);
-    if (shape.bytes >= sg_options.large_bytes && (shape.kind == SG_RANGE_COUNTED || shape.kind == SG_RANGE_RESERVED))
-        shape.flags |= sg_sites_find(SG_SITES_MAPPED, SG_DOMAIN_MAPPED, caller) << SG_RANGE_SITE_SHIFT;
     void *mapped = real_mmap(address, length, prot, flags, fd, offset);
-    bool is_noted =
-        mapped != MAP_FAILED && (shape.kind != SG_RANGE_NONE || sg_load_relaxed(&sg_index_maps.chunk_count) != 0);
     if (mapped == MAP_FAILED)
         saved_errno = errno;
-    if (is_noted) {
-        sg_map_set((uintptr_t)mapped, &shape); /* even what does not count replaces what did */
+    if (mapped != MAP_FAILED && may_be_noted(&shape)) {
+        sg_map_set((uintptr_t)mapped, &shape);
         if (shape.kind == SG_RANGE_COUNTED)
             sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
     }
@@ -77,6 +93,8 @@ static void *map(void *address, size_t length, int prot, int flags, int fd, off_
         sg_index_add_unpromised(shape.bytes); /* a file's pages, copied when they are written to */
     sg_files_entered(window);
     sg_map_settle(&request, mapped != MAP_FAILED);
+    if (is_held)
+        sg_lock_let_signals();
     sg_watchdog_consider();
     errno = saved_errno;
     return mapped;
@@ -129,7 +147,8 @@ static void forget_parked(uintptr_t parked, uint64_t bytes)
     sg_map_change_end(&change, sg_ranges_set(&sg_index_maps, parked, parked + bytes, SG_RANGE_NONE, 0));
 }
 
-/* What may have pages there that a look has found, or not: no address space that was only reserved. Under the lock. */
+/* What may have pages there that a look has found, or not: no address space that was only reserved, unless by MAP_NORESERVE. Under
+ * the lock. */
 static uint64_t bytes_with_pages(uintptr_t begin, uintptr_t end)
 {
     return sg_ranges_bytes(&sg_index_maps, begin, end, SG_RANGE_COUNTED) +

@@ -54,14 +54,16 @@ SG_EXPORT void *shmat(int id, const void *address, int flags)
                                  .size_bytes = growth < shape.missing_bytes ? growth : shape.missing_bytes,
                                  .growth_bytes = growth,
                                  .call = "shmat",
-                                 .window_identity = shape.window_identity};
-    if (!sg_map_judge(&request))
-        return NOWHERE;
-    uint32_t window = sg_files_enter(&shape);
-    shape.flags |= sg_files_flags(window);
-    if (shape.bytes >= sg_options.large_bytes)
+                                 .window_identity = shape.window_identity,
+                                 .holds_signals = true};
+    if (shape.bytes >= sg_options.large_bytes) /* as in mmap */
         shape.flags |= sg_sites_find(SG_SITES_MAPPED, SG_DOMAIN_MAPPED, __builtin_return_address(0))
                        << SG_RANGE_SITE_SHIFT;
+    if (!sg_map_judge(&request))
+        return NOWHERE;
+    sg_lock_hold_signals();
+    uint32_t window = sg_files_enter(&shape);
+    shape.flags |= sg_files_flags(window);
     void *mapped = SG_REAL(shmat)(id, address, flags);
     bool is_done = mapped != NOWHERE;
     if (!is_done)
@@ -70,6 +72,7 @@ SG_EXPORT void *shmat(int id, const void *address, int flags)
         enter((uintptr_t)mapped, &shape);
     sg_files_entered(window);
     sg_map_settle(&request, is_done);
+    sg_lock_let_signals();
     sg_watchdog_consider();
     errno = saved_errno;
     return mapped;

@@ -28,6 +28,8 @@ struct sg_lock sg_index_maps_lock;
 /* Beyond this much address space, counting what is resident of MAP_NORESERVE mappings would cost too much (a sanitizer
  * reserves terabytes). */
 #define SPARSE_MOST (UINT64_C(16) << 30)
+/* More than any machine has, granted where the guard only observes: nobody looks how much of it is there. */
+#define COUNTED_MOST (UINT64_C(4) << 40)
 #define SLICE_BYTES (UINT64_C(64) << 20)
 
 static uint64_t anonymous_bytes;  /* of this process, at the last look */
@@ -101,7 +103,7 @@ static void scan_block(void *context, uint64_t key, uint64_t value)
     uint64_t whole = whole_pages(key, key + size, scan->page);
     uint64_t resident = whole;
     if ((value & SG_BLOCK_SETTLED) == 0) {
-        resident = sg_resident_bytes(key, key + size, scan->is_sandboxed);
+        resident = size > COUNTED_MOST ? 0 : sg_resident_bytes(key, key + size, scan->is_sandboxed);
         *(domain == SG_DOMAIN_HEAP && (value & SG_BLOCK_INHERITED) != 0 ? &scan->inherited : &scan->promised) +=
             whole - resident;
         uint64_t marks = domain == SG_DOMAIN_HEAP ? seen_bits(resident, whole) << SG_BLOCK_SEEN_SHIFT : 0;
@@ -125,10 +127,11 @@ static void scan_maps(struct scan *scan)
         sg_lock_acquire(&sg_index_maps_lock, &state);
         bool has_more = sg_ranges_next(&sg_index_maps, at, &range);
         uintptr_t begin = has_more && range.begin > at ? range.begin : at;
-        uintptr_t end = has_more && range.end - begin > SLICE_BYTES ? begin + SLICE_BYTES : range.end;
+        bool is_beyond = has_more && range.end - range.begin > COUNTED_MOST;
+        uintptr_t end = has_more && range.end - begin > SLICE_BYTES && !is_beyond ? begin + SLICE_BYTES : range.end;
         if (has_more && range.kind == SG_RANGE_COUNTED) {
             bool is_settled = (range.flags & SG_RANGE_SETTLED) != 0;
-            uint64_t resident = is_settled ? 0 : there_of(scan, &range, begin, end);
+            uint64_t resident = is_settled || is_beyond ? 0 : there_of(scan, &range, begin, end);
             uint32_t window = sg_files_number(range.flags);
             if (!is_settled && window != 0)
                 sg_files_add_missing(window, end - begin - resident);
@@ -215,11 +218,15 @@ uint64_t sg_index_promised_bytes(void)
  * that all is there. */
 static void withdraw(uintptr_t begin, uintptr_t end, uint64_t most)
 {
-    uint64_t page = sg_page_bytes(), taken;
+    uint64_t page = sg_page_bytes(), taken = 0;
     begin = sg_round_up(begin, page);
     end &= ~(page - 1);
-    if (end <= begin || (!sg_sandbox_is_on() && sg_resident_cached_bytes(begin, end, false) == end - begin) ||
-        !sg_resident_taken_bytes(begin, end, &taken))
+    if (end <= begin)
+        return;
+    bool is_looked_at = end - begin <= COUNTED_MOST;
+    if (is_looked_at && !sg_sandbox_is_on() && sg_resident_cached_bytes(begin, end, false) == end - begin)
+        return;
+    if (is_looked_at && !sg_resident_taken_bytes(begin, end, &taken))
         return;
     uint64_t missing = end - begin - taken;
     (void)sg_ledger_withdraw(missing < most ? missing : most);

@@ -111,7 +111,6 @@ bool sg_map_judge(struct sg_request *request)
     uint64_t growth = request->growth_bytes;
     bool is_admitted;
     if (is_large(request)) {
-        request->holds_signals = true;
         is_admitted = sg_admission_ask(request);
     } else if (growth == 0) {
         is_admitted = true;
@@ -127,8 +126,8 @@ bool sg_map_judge(struct sg_request *request)
 
 bool sg_map_ask(struct sg_request *request, uint64_t growth, const char *call)
 {
-    *request =
-        (struct sg_request){.domain = SG_DOMAIN_MAPPED, .size_bytes = growth, .growth_bytes = growth, .call = call};
+    *request = (struct sg_request){
+        .domain = SG_DOMAIN_MAPPED, .size_bytes = growth, .growth_bytes = growth, .call = call, .holds_signals = true};
     return sg_map_judge(request);
 }
 

@@ -42,7 +42,7 @@ bool sg_map_has_files(uintptr_t begin, uintptr_t end);
 
 /* Asks for growth_bytes more of mappings, of which size_bytes are not there yet: false if refused (errno is set). ask:
  * for `growth` bytes of which none are. settle follows, whatever became of the real call; until then signals are held where
- * anything is in flight. */
+ * anything is in flight, of judge's large requests those that say so. */
 bool sg_map_judge(struct sg_request *request);
 bool sg_map_ask(struct sg_request *request, uint64_t growth, const char *call);
 void sg_map_settle(struct sg_request *request, bool is_done);

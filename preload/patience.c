@@ -14,7 +14,7 @@
 #define WAIT_FOR_NEWS_NS UINT64_C(300000000)
 #define WAIT_STEP_NS UINT64_C(50000000)
 
-bool sg_patience_is_asked_by_driver(void)
+bool sg_patience_may_be_own_flight(void)
 {
     return (sg_self.layers & SG_LAYER_CUDA) != 0;
 }
@@ -24,7 +24,7 @@ static uint64_t patience_of(const struct sg_request *request, enum sg_verdict ve
 {
     uint64_t patience = 0;
     if (verdict == SG_WAIT_FOR_FLIGHT || verdict == SG_WAIT_FOR_RETURNS)
-        patience = sg_patience_is_asked_by_driver() ? 0 : WAIT_FOR_OTHERS_NS;
+        patience = sg_patience_may_be_own_flight() ? 0 : WAIT_FOR_OTHERS_NS;
     else if (verdict == SG_WAIT_FOR_TURN)
         patience = WAIT_FOR_OTHERS_NS;
     else if (verdict == SG_WAIT_FOR_NEWS)

@@ -21,8 +21,8 @@ enum sg_verdict {
     SG_WAIT_FOR_RETURNS, /* it fits with what this process has given back and the kernel does not show yet */
 };
 
-/* A driver's own call cannot wait for the one it serves. */
-bool sg_patience_is_asked_by_driver(void);
+/* Whether what is in flight may be of the very call that this thread is inside of: a driver's own call cannot wait for it. */
+bool sg_patience_may_be_own_flight(void);
 
 /* Sleeps until something settles behind the epoch `seen` (seats.h) or the step is over: false if the request's time is up. Steps
  * grow from 1 to 50 ms. */

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from target import STORMS
+from target import PYTHON, STORMS
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -241,6 +241,27 @@ def test_observe_lets_through_and_records(guard, tmp_path):
     entry = take.done.process()
     assert entry["mode"] == "observe" and entry["refused_count"] == 2 and entry["live_bytes"] >= 128 * MIB
     assert [r["call"] for r in entry["refusals"]] == ["malloc", "mmap"]
+
+
+TERABYTES = """
+import mmap, os
+file = os.memfd_create("sparse")
+os.ftruncate(file, 1 << 45)
+mapping = mmap.mmap(file, 1 << 45)
+try:
+    mmap.mmap(-1, 1 << 45)
+except OSError:  # the kernel's word; before it, the guard has looked at what is there
+    pass
+mapping.close()
+"""
+
+
+def test_what_is_more_than_any_machine_has_is_observed_without_a_look_at_its_pages(guard):
+    """32 TiB of a memory file, never touched: a walk over their pages takes many minutes, in which no signal ends the process."""
+    env = {"SPARKGUARD_MODE": "observe", "SPARKGUARD_RESERVE": "95%"}
+    done = guard.run([PYTHON, "-c", TERABYTES], env=env)
+    assert done.returncode == 0, done.stderr
+    assert {32 << 40} <= {refusal["size_bytes"] for refusal in done.process()["refusals"]}
 
 
 def test_observe_lets_small_requests_through_below_the_floor(guard, tmp_path):

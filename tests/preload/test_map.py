@@ -115,5 +115,9 @@ def next_library(tmp_path_factory):
 @pytest.mark.parametrize("case", cases_of("map_inside"))
 def test_inside_a_real_call(guard, next_library, case):
     preload, env = [guard.library, next_library], {"SPARKGUARD_WATCHDOG": "off"}
+    if "observed" in case:
+        env |= {"SPARKGUARD_MODE": "observe", "SPARKGUARD_LIMIT": "32M"}
     done = guard.run([guard.build / "tests/programs/map_inside", case], env=env, preload=preload)
+    if done.returncode == 77:
+        pytest.skip("no seccomp here")
     assert done.returncode == 0, f"{case}: {done.returncode}: {done.stdout}{done.stderr}"

@@ -676,6 +676,20 @@ CHILD_TEST(observe_refuses_nothing_and_records_it)
     CHECK_EQUAL(sg_own->domain[SG_DOMAIN_MAPPED].refused_count, 1);
 }
 
+CHILD_TEST(observing_what_only_had_to_wait_is_no_refusal)
+{
+    begin(10 * GIB);
+    sg_options.mode_observe = 1;
+    struct sg_request first = request_of(SG_DOMAIN_DEVICE, 6 * GIB), second = request_of(SG_DOMAIN_DEVICE, 7 * GIB);
+    CHECK(sg_admission_ask(&first));
+    CHECK(sg_admission_ask(&second));
+    CHECK_EQUAL(sg_own->refusal_count, 0);
+    CHECK_EQUAL(strlen(said()), 0);
+    sg_admission_settle(&first, 0);
+    sg_admission_settle(&second, 0);
+    CHECK_EQUAL(sg_own->slot.in_flight_bytes, 0);
+}
+
 /* Makes sysinfo(2) fail, as a container's filter may. */
 static bool deny_sysinfo(void)
 {
@@ -867,6 +881,7 @@ int main(void)
         cmocka_unit_test(device_memory_that_meminfo_never_shows_stays_subtracted),
         cmocka_unit_test(a_refusal_below_large_is_recorded_and_not_said),
         cmocka_unit_test(observe_refuses_nothing_and_records_it),
+        cmocka_unit_test(observing_what_only_had_to_wait_is_no_refusal),
         cmocka_unit_test(without_a_look_everything_passes_and_the_report_says_so),
         cmocka_unit_test(guarding_from_the_first_look_on_is_no_event),
         cmocka_unit_test(who_was_blind_before_there_is_a_segment_tells_so_once),

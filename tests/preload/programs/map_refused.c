@@ -4,6 +4,8 @@
  */
 #include "heap_case.h"
 
+#include <signal.h>
+
 enum { READ_WRITE = PROT_READ | PROT_WRITE, ANONYMOUS = MAP_PRIVATE | MAP_ANONYMOUS };
 
 static char buffer[1 << 16]; /* what reading takes is there before */
@@ -49,6 +51,15 @@ static int make(const char *call, size_t bytes)
     abort();
 }
 
+static void check_nothing_is_blocked(void)
+{
+    sigset_t none, now; /* of whose bytes the libc clears a part */
+    memset(&none, 0, sizeof none);
+    memset(&now, 0, sizeof now);
+    CHECK_EQUAL(sigprocmask(SIG_BLOCK, NULL, &now), 0);
+    CHECK(memcmp(&now, &none, sizeof now) == 0);
+}
+
 int main(int count, char **arguments)
 {
     static char before[1 << 18], after[1 << 18];
@@ -61,6 +72,7 @@ int main(int count, char **arguments)
     uint64_t mapped = live(SG_DOMAIN_MAPPED);
     size_t length = read_maps(before, sizeof before);
     CHECK_EQUAL(make(arguments[1], 16 * MIB), ENOMEM);
+    check_nothing_is_blocked();
     CHECK_EQUAL(read_maps(after, sizeof after), length);
     CHECK(memcmp(before, after, length) == 0);
     CHECK(held[5] == 42);
@@ -69,5 +81,6 @@ int main(int count, char **arguments)
     CHECK_EQUAL(segment->slot.in_flight_bytes, 0);
     CHECK_EQUAL(make(arguments[1], 6 * MIB), 0);
     CHECK_EQUAL(live(SG_DOMAIN_MAPPED) - mapped, 6 * MIB);
+    check_nothing_is_blocked();
     return 0;
 }
