@@ -316,7 +316,8 @@ test-ecosystem: ## packages, clusters and dashboards: installs Debian's debhelpe
 .PHONY: test-ecosystem
 
 trust: ## the long form of the tests of trust, all points or POINTS="1 7"; writes tests/TRUST.md
-	$(Q)scripts/install-deps build test cross trust $(if $(filter 5,$(or $(POINTS),5)),guest64k)
+	$(Q)scripts/install-deps build test cross trust $(if $(filter 4,$(or $(POINTS),4)),ecosystem browser) \
+	    $(if $(filter 5,$(or $(POINTS),5)),guest64k)
 	$(Q)$(MAKE) --no-print-directory all sim unit programs fuzz fuzzers
 	$(Q)$(if $(EMULATE),$(MAKE) --no-print-directory CROSS=aarch64 all unit sim programs)
 	$(Q)BUILD=$(BUILD) EMULATE='$(EMULATE)' tests/trust/run $(POINTS)
