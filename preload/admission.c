@@ -133,6 +133,7 @@ static enum sg_verdict decide(struct sg_request *request)
     return verdict;
 }
 
+/* To observe is not to wait, nor to say that it would have been refused: what others have in flight may have gone another way. */
 static bool is_granted(enum sg_verdict verdict)
 {
     return verdict == SG_ADMIT || (verdict != SG_LOOK_AGAIN && sg_options.mode_observe);
@@ -184,11 +185,9 @@ bool sg_admission_ask(struct sg_request *request)
         uint32_t seen = sg_seats_epoch();
         hold_signals(request);
         enum sg_verdict verdict = judge(request);
-        if (is_granted(verdict))
-            request->granted_bytes = request->size_bytes;
         if (is_granted(verdict)) {
-            if (verdict ==
-                SG_REFUSE) /* to observe is not to wait: what others have in flight may have gone another way */
+            request->granted_bytes = request->size_bytes;
+            if (verdict == SG_REFUSE)
                 report_observed(request);
             return true;
         }

@@ -74,9 +74,8 @@ static void *map(void *address, size_t length, int prot, int flags, int fd, off_
         shape.flags |= sg_sites_find(SG_SITES_MAPPED, SG_DOMAIN_MAPPED, caller) << SG_RANGE_SITE_SHIFT;
     if (!sg_map_judge(&request))
         return MAP_FAILED;
-    bool is_held =
-        !populates(flags) && may_be_noted(&shape); /* until the index is as the kernel has it, as munmap does */
-    if (is_held)
+    bool is_held = !populates(flags) && may_be_noted(&shape);
+    if (is_held) /* until the index is as the kernel has it, as munmap does */
         sg_lock_hold_signals();
     uint32_t window = is_to_count ? sg_files_enter(&shape) : 0;
     shape.flags |= sg_files_flags(window);
