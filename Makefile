@@ -311,7 +311,7 @@ sanitize: ## core and tools under ASan+UBSan, the core under TSan
 
 test-ecosystem: ## packages, clusters and dashboards: installs Debian's debhelper, Slurm, Prometheus and more
 	$(Q)scripts/install-deps build test ecosystem
-	$(Q)$(MAKE) --no-print-directory all sim
+	$(Q)$(MAKE) --no-print-directory all sim programs
 	$(Q)BUILD=$(BUILD) tests/run tests/ecosystem
 .PHONY: test-ecosystem
 
