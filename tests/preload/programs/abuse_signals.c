@@ -317,28 +317,39 @@ CASE(handlers_that_jump_away)
     CHECK_EQUAL(live(SG_DOMAIN_MAPPED), mapped);
 }
 
-/* Out of the heap itself: what was half done is lost, but what the thread takes later counts. */
-CASE(handlers_that_jump_out_of_the_heap)
+/* Begins endless work `amount` times; a handler jumps out of it each time, at some instant within 100 us. */
+static void jump_out_of(void (*work)(uint64_t *random), uint64_t seed)
 {
-    volatile uint64_t random = 4;
+    static uint64_t random, now; /* what work draws is lost with a jump */
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
     timer_t timer;
-    live_begin();
-    free(malloc(100));
+    random = seed;
     CHECK_EQUAL(timer_create(CLOCK_MONOTONIC, &event, &timer), 0);
     set_handler(SIGALRM, jump, 0);
     for (volatile unsigned i = 0; i < amount; i++) {
         if (sigsetjmp(back, 1) == 0) {
-            uint64_t now = random;
-            long soon = 1 + draw(&now, 100000);
-            random = now;
+            long soon = 1 + draw(&random, 100000);
+            now = random;
             may_jump = 1;
             arm(timer, soon);
-            for (;;)
-                free(malloc(60000 + draw(&now, 60000))); /* whose they are after a jump, nobody knows */
+            work(&now);
         }
         may_jump = 0;
     }
+}
+
+static void take_and_free(uint64_t *random)
+{
+    for (;;)
+        free(malloc(60000 + draw(random, 60000))); /* whose they are after a jump, nobody knows */
+}
+
+/* Out of the heap itself: what was half done is lost, but what the thread takes later counts. */
+CASE(handlers_that_jump_out_of_the_heap)
+{
+    live_begin();
+    free(malloc(100));
+    jump_out_of(take_and_free, 4);
     for (size_t size = 10; size < 4 * MIB; size *= 3) {
         uint64_t before = live(SG_DOMAIN_HEAP);
         void *ptr = malloc(size);
@@ -352,37 +363,30 @@ CASE(handlers_that_jump_out_of_the_heap)
     CHECK_EQUAL(munmap(mapped, 3 * PAGE), 0);
 }
 
+#define PLACE_BYTES ((size_t)4 * MIB)
+static char *place;
+
+static void map_and_protect(uint64_t *random)
+{
+    (void)random;
+    for (size_t bytes = PAGE;; bytes = bytes < PLACE_BYTES ? 2 * bytes : PAGE) {
+        (void)mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        (void)mprotect(place, bytes, PROT_NONE);
+        (void)mmap(place, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        (void)mprotect(place, bytes, PROT_READ | PROT_WRITE);
+    }
+}
+
 /* Out of mappings: whatever instant the signal comes at, nothing stays in flight. */
 CASE(handlers_that_jump_out_of_mappings)
 {
-    volatile uint64_t random = 5;
-    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
-    timer_t timer;
-    enum { MOST = 4 * MIB };
     live_begin();
     uint64_t mapped = live(SG_DOMAIN_MAPPED);
-    char *place = mmap(NULL, MOST, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    place = mmap(NULL, PLACE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(place != MAP_FAILED);
-    CHECK_EQUAL(timer_create(CLOCK_MONOTONIC, &event, &timer), 0);
-    set_handler(SIGALRM, jump, 0);
-    for (volatile unsigned i = 0; i < amount; i++) {
-        if (sigsetjmp(back, 1) == 0) {
-            uint64_t now = random;
-            long soon = 1 + draw(&now, 100000);
-            random = now;
-            may_jump = 1;
-            arm(timer, soon);
-            for (size_t bytes = PAGE;; bytes = bytes < MOST ? 2 * bytes : PAGE) {
-                (void)mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-                (void)mprotect(place, bytes, PROT_NONE);
-                (void)mmap(place, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-                (void)mprotect(place, bytes, PROT_READ | PROT_WRITE);
-            }
-        }
-        may_jump = 0;
-    }
+    jump_out_of(map_and_protect, 5);
     CHECK_EQUAL(segment->slot.in_flight_bytes, 0);
-    CHECK_EQUAL(munmap(place, MOST), 0);
+    CHECK_EQUAL(munmap(place, PLACE_BYTES), 0);
     CHECK_EQUAL(live(SG_DOMAIN_MAPPED), mapped);
 }
 
