@@ -1,6 +1,6 @@
 /*
- * map_inside CASE - what becomes of a mapping when this thread is called away, or another one forks, while mmap, mprotect, mremap or
- * munmap is inside the real call: the preload of test_map.py, which is the next one, tells us.
+ * map_inside CASE - what becomes of a mapping when this thread is called away, or another one forks or looks, while mmap, mprotect,
+ * mremap or munmap is inside the real call: the preload of test_map.py, which is the next one, tells us.
  */
 #include "../../call_filter.h"
 #include "heap_case.h"
@@ -80,6 +80,44 @@ static char *comb(size_t bytes)
     for (size_t i = 0; i < bytes; i += 2 * MIB)
         CHECK_EQUAL(mprotect(ptr + i, MIB, READ_WRITE), 0);
     return ptr;
+}
+
+/* ---- a look meanwhile ---- */
+
+/* What is promised, as of a look inside munmap, before the kernel is asked. */
+static uint64_t promised_while_it_goes(char *ptr, size_t bytes)
+{
+    at(BEFORE, "munmap", look);
+    CHECK_EQUAL(munmap(ptr, bytes), 0);
+    CHECK(wanted_call == NULL);
+    return segment->slot.promised_bytes;
+}
+
+CASE(pages_that_go_are_not_taken_for_small_blocks)
+{
+    enum { COUNT = 1024, BYTES = 60 * 1024 };
+    static char *block[COUNT];
+    for (unsigned i = 0; i < COUNT; i++)
+        CHECK((block[i] = malloc(BYTES)) != NULL);
+    char *ptr = map(64 * MIB, READ_WRITE);
+    memset(ptr, 1, 64 * MIB);
+    look();
+    uint64_t before = segment->slot.promised_bytes;
+    CHECK(before > 48 * MIB);
+    CHECK(promised_while_it_goes(ptr, 64 * MIB) + MIB >= before);
+    for (unsigned i = 0; i < COUNT; i++)
+        free(block[i]);
+}
+
+CASE(address_space_that_goes_promises_nothing)
+{
+    char *held = malloc(64 * MIB); /* no more is promised than is held */
+    CHECK(held != NULL);
+    memset(held, 1, 64 * MIB);
+    look();
+    uint64_t before = segment->slot.promised_bytes;
+    CHECK(promised_while_it_goes(map(64 * MIB, PROT_NONE), 64 * MIB) <= before + MIB);
+    free(held);
 }
 
 /* ---- a handler that jumps ---- */
