@@ -165,16 +165,18 @@ static void let_signals(const struct sg_request *request)
         sg_lock_let_signals();
 }
 
-/* What would have been refused, and is in flight: not while it is said. */
+/* What would have been refused, and is in flight: not while it is said, where no handler may jump out of the flight. */
 static void report_observed(const struct sg_request *request)
 {
-    if (request->holds_signals)
+    if (request->holds_signals) {
         sg_seats_fly(sg_fit_pool(request), -(int64_t)request->granted_bytes);
-    let_signals(request);
+        sg_lock_let_signals();
+    }
     sg_refusal_report(request);
-    hold_signals(request);
-    if (request->holds_signals)
+    if (request->holds_signals) {
+        sg_lock_hold_signals();
         sg_seats_fly(sg_fit_pool(request), (int64_t)request->granted_bytes);
+    }
 }
 
 bool sg_admission_ask(struct sg_request *request)

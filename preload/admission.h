@@ -28,11 +28,12 @@ struct sg_request {
     const char *call;         /* the name the program used */
     uint64_t window_identity; /* of the memory file that it is a part of, 0: none. What is promised of it, is no more */
     bool is_small;            /* below LARGE: nobody is told on stderr */
-    bool
-        holds_signals; /* blocked from the flight to settle, so that no handler leaves it by a longjmp. Only where the real
-                               * call is short: a fatal one waits, too */
-    bool is_rare;      /* worth a look of its own, however young the last one is */
-    bool is_behind;    /* who asks wants to look closer before a refusal: what the ledger holds may be less in truth */
+    bool is_rare;             /* worth a look of its own, however young the last one is */
+    bool is_behind;           /* who asks looks closer before a refusal: the ledger may hold less in truth */
+
+    /* Blocked from the flight to settle, so that no handler leaves it by a longjmp. Only where the real call is short: a fatal
+     * signal waits, too. */
+    bool holds_signals;
 
     /* Device memory of a discrete GPU: what the driver said before the decision; unused if has_device_pool is false. */
     bool has_device_pool;

@@ -19,11 +19,9 @@
 #include "ledger.h"
 #include "lifecycle.h"
 #include "map_fork.h"
-#include "options.h"
 #include "real.h"
 #include "sandbox.h"
 #include "segment.h"
-#include "sites.h"
 #include "syscall.h"
 #include "thread.h"
 #include "watchdog.h"
@@ -69,15 +67,13 @@ static void *map(void *address, size_t length, int prot, int flags, int fd, off_
         request.growth_bytes = growth > counted ? growth - counted : 0;
         request.replaced_bytes = sg_map_replaced_bytes((uintptr_t)address, shape.bytes);
     }
-    bool is_to_count = shape.kind == SG_RANGE_COUNTED || shape.kind == SG_RANGE_RESERVED;
-    if (is_to_count && shape.bytes >= sg_options.large_bytes) /* reads files: not while signals are held */
-        shape.flags |= sg_sites_find(SG_SITES_MAPPED, SG_DOMAIN_MAPPED, caller) << SG_RANGE_SITE_SHIFT;
+    sg_map_name_site(&shape, caller);
     if (!sg_map_judge(&request))
         return MAP_FAILED;
     bool is_held = !populates(flags) && may_be_noted(&shape);
     if (is_held) /* until the index is as the kernel has it, as munmap does */
         sg_lock_hold_signals();
-    uint32_t window = is_to_count ? sg_files_enter(&shape) : 0;
+    uint32_t window = sg_files_enter(&shape);
     shape.flags |= sg_files_flags(window);
     void *mapped = real_mmap(address, length, prot, flags, fd, offset);
     if (mapped == MAP_FAILED)

@@ -15,9 +15,7 @@
 #include "ledger.h"
 #include "lifecycle.h"
 #include "map_change.h"
-#include "options.h"
 #include "real.h"
-#include "sites.h"
 #include "thread.h"
 #include "watchdog.h"
 
@@ -56,9 +54,7 @@ SG_EXPORT void *shmat(int id, const void *address, int flags)
                                  .call = "shmat",
                                  .window_identity = shape.window_identity,
                                  .holds_signals = true};
-    if (shape.bytes >= sg_options.large_bytes) /* as in mmap */
-        shape.flags |= sg_sites_find(SG_SITES_MAPPED, SG_DOMAIN_MAPPED, __builtin_return_address(0))
-                       << SG_RANGE_SITE_SHIFT;
+    sg_map_name_site(&shape, __builtin_return_address(0));
     if (!sg_map_judge(&request))
         return NOWHERE;
     sg_lock_hold_signals();

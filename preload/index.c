@@ -14,6 +14,7 @@
 #include "seats.h"
 #include "segment.h"
 #include "syscall.h"
+#include "transit.h"
 
 #include <sys/mman.h>
 
@@ -38,10 +39,7 @@ static uint64_t heritage_bytes;   /* at the last look */
 static uint64_t unpromised_bytes; /* (atomic) never less */
 static uint32_t has_unforked;     /* (atomic) sg_index_note_unforked */
 
-static struct {
-    uint64_t ever_bytes; /* (atomic) never less */
-    uint64_t now_bytes;  /* (atomic) */
-} passing;
+static struct sg_transit passing; /* what is in no index, and was or will be */
 
 struct scan {
     struct sg_table *table;
@@ -191,8 +189,7 @@ uint64_t sg_index_promised_bytes(void)
 {
     struct scan scan = {.table = &sg_index_blocks, .page = sg_page_bytes()};
     scan.is_sandboxed = sg_sandbox_is_on();
-    uint64_t passed = 0 - sg_load(&passing.ever_bytes); /* while this looks; read first */
-    passed += sg_load(&passing.now_bytes);
+    uint64_t look = sg_transit_begin_look(&passing);
     sg_table_visit(&sg_index_blocks, scan_block, &scan);
     scan.table = &sg_index_cuda;
     sg_table_visit(&sg_index_cuda, scan_block, &scan);
@@ -204,7 +201,7 @@ uint64_t sg_index_promised_bytes(void)
     /* Small heap blocks: what exceeds the anonymous memory that is there and is nobody else's. A block that passes may have been looked
      * at and be off the ledger by now, or found in both of its places, or be there without having been looked at. */
     uint64_t heap = sg_ledger_live_heap_bytes();
-    heap += passed + sg_load(&passing.ever_bytes); /* behind the ledger */
+    heap += sg_transit_since(&passing, look); /* behind the ledger */
     uint64_t small = heap > scan.tracked_heap ? heap - scan.tracked_heap : 0;
     anonymous_bytes = sg_process_anonymous_bytes(0);
     uint64_t there = anonymous_bytes;
@@ -256,14 +253,13 @@ struct sg_passage sg_index_begin_large_passage(uintptr_t begin, uint64_t bytes, 
     struct sg_passage passage = {.bytes = bytes};
     passage.promised_bytes = entry != 0 && (entry & SG_BLOCK_SETTLED) == 0 ? bytes : 0;
     sg_ledger_begin_move(passage.promised_bytes);
-    sg_fetch_add(&passing.now_bytes, bytes); /* in this order, as in sg_ledger_begin_move */
-    sg_fetch_add(&passing.ever_bytes, bytes);
+    sg_transit_begin(&passing, bytes);
     return passage;
 }
 
 void sg_index_end_large_passage(struct sg_passage passage)
 {
-    (void)sg_sub_clamped(&passing.now_bytes, passage.bytes);
+    sg_transit_end(&passing, passage.bytes);
     sg_ledger_end_move(passage.promised_bytes);
 }
 
@@ -341,7 +337,7 @@ void sg_index_inherit(void)
 void sg_index_refork(bool is_map_whole)
 {
     sg_lock_reset(&sg_index_maps_lock);
-    sg_store(&passing.now_bytes, UINT64_C(0)); /* through threads that the child does not have */
+    sg_transit_refork(&passing);
     if (is_map_whole)
         return;
     sg_index_maps = (struct sg_ranges){0}; /* its memory is lost to the child; better than a torn list */

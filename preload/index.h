@@ -87,9 +87,9 @@ bool sg_index_has_sparse(void);
 void sg_index_withdraw_block(uintptr_t begin, uint64_t bytes);
 void sg_index_withdraw_range(const struct sg_range *range);
 
-/* What munmap or free gives back, or realloc moves (`stays`): from before it is taken out of the index,
- * for its address may be another thread's at once, until it is gone or entered anew. A look meanwhile cannot tell where its pages are, nor what it promises: it counts
- * too much rather than too little. */
+/* What munmap or free gives back, or realloc moves (`stays`): from before it is taken out of the index, for its address may be
+ * another thread's at once, until it is gone or entered anew. A look meanwhile cannot tell where its pages are, nor what it promises:
+ * it counts too much rather than too little. */
 struct sg_passage {
     uint64_t bytes;
     uint64_t promised_bytes;

@@ -13,6 +13,7 @@
 #include "seats.h"
 #include "segment.h"
 #include "syscall.h"
+#include "transit.h"
 
 #include <string.h>
 
@@ -21,12 +22,8 @@ struct sg_lock sg_promises_lock;
 static uint32_t peak_writer;
 static uint64_t job_others_bytes; /* (atomic) what the job's other processes held at the last look */
 
-static struct {
-    uint64_t ever_bytes; /* (atomic) all that was ever promised, or moved */
-    uint64_t ever_at_scan;
-    uint64_t moving_bytes; /* (atomic) */
-    uint64_t moving_at_scan;
-} promises;
+static struct sg_transit promises; /* what was promised, and what moves of it */
+static uint64_t promises_look;     /* of the scan */
 
 static struct {
     uint64_t domain[SG_DOMAIN_ROOM]; /* live */
@@ -183,7 +180,7 @@ void sg_ledger_release(enum sg_domain domain, uint64_t bytes)
 
 void sg_ledger_promise(uint64_t bytes)
 {
-    sg_fetch_add(&promises.ever_bytes, bytes); /* first: a scan that ends now may count it twice, never not at all */
+    sg_transit_note(&promises, bytes); /* first: a scan that ends now may count it twice, never not at all */
     (void)sg_seats_raise(SG_SUM_PROMISED, bytes);
 }
 
@@ -196,26 +193,21 @@ uint64_t sg_ledger_withdraw(uint64_t bytes)
     return withdrawn;
 }
 
-/* In this order, here and in begin_scan: who comes too late to be seen moving there is counted as promised since
- * (tests/model/scan.pml). */
 void sg_ledger_begin_move(uint64_t bytes)
 {
-    if (bytes == 0)
-        return;
-    sg_fetch_add(&promises.moving_bytes, bytes);
-    sg_fetch_add(&promises.ever_bytes, bytes);
+    if (bytes != 0)
+        sg_transit_begin(&promises, bytes);
 }
 
 void sg_ledger_end_move(uint64_t bytes)
 {
     if (bytes != 0)
-        (void)sg_sub_clamped(&promises.moving_bytes, bytes); /* of a child that was forked meanwhile nothing moves */
+        sg_transit_end(&promises, bytes);
 }
 
 void sg_ledger_begin_scan(void)
 {
-    promises.ever_at_scan = sg_load(&promises.ever_bytes);
-    promises.moving_at_scan = sg_load(&promises.moving_bytes);
+    promises_look = sg_transit_begin_look(&promises);
 }
 
 void sg_ledger_end_scan(uint64_t bytes)
@@ -224,8 +216,8 @@ void sg_ledger_end_scan(uint64_t bytes)
     sg_lock_acquire(&sg_promises_lock, &lock);
     uint64_t before = sg_load(&sg_own->slot.promised_bytes), since;
     do
-        since = sg_load(&promises.ever_bytes) - promises.ever_at_scan;
-    while (!sg_seats_exchange(SG_SUM_PROMISED, &before, bytes + since + promises.moving_at_scan));
+        since = sg_transit_since(&promises, promises_look);
+    while (!sg_seats_exchange(SG_SUM_PROMISED, &before, bytes + since));
     sg_lock_release(&sg_promises_lock, &lock);
     bound_promises();
 }
@@ -343,7 +335,7 @@ void sg_ledger_set_mapped_before_fork(uint64_t bytes)
 void sg_ledger_refork(void)
 {
     sg_lock_reset(&sg_promises_lock);
-    sg_store(&promises.moving_bytes, UINT64_C(0)); /* by threads that the child does not have */
+    sg_transit_refork(&promises);
     sg_store(&peak_writer, 0u);
     sg_store_relaxed(&job_others_bytes, UINT64_C(0));
     uint64_t inherited = 0;

@@ -45,6 +45,13 @@ void sg_map_change_end(struct sg_map_change *change, int result)
     sg_lock_let_signals();
 }
 
+void sg_map_name_site(struct sg_map_shape *shape, const void *caller)
+{
+    bool may_count = shape->kind == SG_RANGE_COUNTED || shape->kind == SG_RANGE_RESERVED;
+    if (may_count && shape->bytes >= sg_options.large_bytes)
+        shape->flags |= sg_sites_find(SG_SITES_MAPPED, SG_DOMAIN_MAPPED, caller) << SG_RANGE_SITE_SHIFT;
+}
+
 uint64_t sg_map_bytes(uintptr_t address, uint64_t bytes, uint32_t kind)
 {
     struct sg_lock_state lock;

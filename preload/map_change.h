@@ -25,6 +25,9 @@ struct sg_map_change {
 void sg_map_change_begin(struct sg_map_change *change);
 void sg_map_change_end(struct sg_map_change *change, int result);
 
+/* Names the call site of a mapping that is about to be made, if it is worth one. Reads files: not while signals are held. */
+void sg_map_name_site(struct sg_map_shape *shape, const void *caller);
+
 /* A change by itself: what is known of the shape's bytes from `address` on. */
 void sg_map_set(uintptr_t address, const struct sg_map_shape *shape);
 

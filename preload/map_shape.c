@@ -92,10 +92,11 @@ struct sg_map_shape sg_map_shape_of(size_t length, int prot, int flags, int fd, 
         describe_window(&shape, &info, offset);
     else if ((flags & MAP_ANONYMOUS) == 0 && S_ISREG(info.st_mode) && !is_huge)
         shape.flags |= SG_RANGE_COPIED;
-    if ((flags & MAP_NORESERVE) != 0)
+    shape.kind = (prot & PROT_WRITE) != 0 ? SG_RANGE_COUNTED : SG_RANGE_RESERVED;
+    if ((flags & MAP_NORESERVE) != 0) {
         shape.kind = SG_RANGE_SPARSE;
-    else
-        shape.kind = (prot & PROT_WRITE) != 0 ? SG_RANGE_COUNTED : SG_RANGE_RESERVED;
+        shape.window_identity = 0; /* promises nothing */
+    }
     return shape;
 }
 

@@ -13,7 +13,7 @@ struct sg_map_shape {
     uint32_t flags;           /* enum sg_range_flag */
     uint64_t bytes;           /* in whole pages, of the size that is used */
     bool is_judged;           /* its pages come out of MemAvailable */
-    uint64_t window_identity; /* of a shared mapping of a memory file: that file and that part of it; else 0 */
+    uint64_t window_identity; /* which part of which memory file, of a shared mapping that is not sparse; else 0 */
     uint64_t missing_bytes;   /* at most so much of it is not there yet */
 };
 
