@@ -106,6 +106,13 @@ def test_mapped_twice_by_one_process_it_is_promised_once(place, file):  # noqa: 
     assert_left(place, LEFT - GIB - MIB)
 
 
+def test_what_promises_nothing_takes_no_part_in_it(place, file):  # noqa: F811
+    """Parts mapped with MAP_NORESERVE, more of them than a process has numbers for: what counts still gets one."""
+    for _ in range(2):
+        sharer(place, file, f"SPARSE = 0x4001\nfor i in range(300): share(65536, i * 65536, SPARSE)\n{MAP_IT}")
+        assert_left(place, LEFT - GIB)
+
+
 def test_private_mappings_of_it_are_copies(place, file):  # noqa: F811
     sharer(place, file, f"share({GIB}, kind=2)\nready()")
     sharer(place, file, f"share({GIB}, kind=2)\nready()")
