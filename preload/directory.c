@@ -3,32 +3,76 @@
  */
 #include "directory.h"
 
+#include "options.h"
 #include "syscall.h"
+#include "text.h"
 
 #include <fcntl.h>
-#include <stdbool.h>
+#include <string.h>
+
+/* Without "/" and "/." at its end, which would make the system follow a link there. */
+static void trim(char path[SG_PATH_ROOM], const char *directory)
+{
+    size_t length = strnlen(directory, SG_PATH_ROOM - 1);
+    while (length > 1 &&
+           (directory[length - 1] == '/' || (directory[length - 1] == '.' && directory[length - 2] == '/')))
+        length--;
+    memcpy(path, directory, length);
+    path[length] = '\0';
+}
+
+bool sg_directory_is_trusted(const struct stat *info)
+{
+    uint32_t user = (uint32_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
+    return info->st_uid == user || info->st_uid == 0;
+}
 
 int sg_directory_open(const char *directory, struct stat *info)
 {
-    const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-    long fd = sg_sys_openat((int)SG_AT_FDCWD, directory, flags, 0);
-    if (fd == -ENOENT) {
-        long made = sg_sys_mkdirat((int)SG_AT_FDCWD, directory, 0700);
-        if (made == 0 || made == -EEXIST) /* another process may have made it meanwhile */
-            fd = sg_sys_openat((int)SG_AT_FDCWD, directory, flags, 0);
-        if (made == 0 && fd >= 0)
-            (void)sg_sys_fchmod((int)fd, 0700); /* whatever the umask is */
-    }
+    char path[SG_PATH_ROOM];
+    trim(path, directory);
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
     if (fd < 0)
         return (int)fd;
     long result = sg_sys_fstat((int)fd, info);
-    uint32_t user = (uint32_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
-    if (result == 0 && ((info->st_uid != user && info->st_uid != 0) || (info->st_mode & S_IWOTH) != 0))
+    if (result == 0 && (!sg_directory_is_trusted(info) || (info->st_mode & S_IWOTH) != 0))
         result = -EPERM;
     if (result == 0)
         return (int)fd;
     (void)sg_sys_close((int)fd);
     return (int)result;
+}
+
+/* The umask may take away even the right to open it. */
+static void open_to_owner(const char *path)
+{
+    char link[48];
+    struct sg_text text = sg_text_begin(link, sizeof link);
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+    if (fd < 0)
+        return;
+    sg_text_add(&text, "/proc/thread-self/fd/"); /* helpers have descriptors of their own */
+    sg_text_add_number(&text, (uint64_t)fd);
+    (void)sg_syscall(SYS_fchmodat, SG_AT_FDCWD, (long)link, 0700, 0, 0, 0);
+    (void)sg_sys_close((int)fd);
+}
+
+long sg_directory_make(const char *directory)
+{
+    char path[SG_PATH_ROOM];
+    trim(path, directory);
+    long result = sg_sys_mkdirat((int)SG_AT_FDCWD, path, 0700);
+    if (result == 0)
+        open_to_owner(path);
+    return result == -EEXIST ? 0 : result; /* another process may have made it meanwhile */
+}
+
+int sg_directory_open_or_make(const char *directory, struct stat *info)
+{
+    int fd = sg_directory_open(directory, info);
+    if (fd == -ENOENT && sg_directory_make(directory) == 0)
+        fd = sg_directory_open(directory, info);
+    return fd;
 }
 
 unsigned sg_directory_file_mode(const struct stat *info)
@@ -44,6 +88,7 @@ const char *sg_directory_error_text(long error)
            : error == -ENOENT                     ? ": no such directory"
            : error == -EACCES                     ? ": permission denied"
            : error == -EPERM                      ? ": it must belong to you or root and be closed to others"
+           : error == SG_DIRECTORY_FOREIGN        ? ": a folder above it is another user's"
            : error == -ENOTDIR || error == -ELOOP ? ": not a directory"
                                                   : ": the system refused";
 }

@@ -45,28 +45,51 @@ static struct {
 
 static unsigned file_mode = 0600; /* of the directory that was opened last */
 
-/* Makes all of the history's folders but the last. The home itself is not made. */
-static void make_parents(void)
+static void name_parent(char path[SG_PATH_ROOM], int above)
 {
-    for (int above = sg_options.history_depth - 1; above > 0; above--) {
-        char path[SG_PATH_ROOM];
-        memcpy(path, sg_options.history, sizeof path);
-        for (int i = 0; i < above; i++) {
-            char *slash = strrchr(path, '/');
-            if (slash != NULL)
-                *slash = '\0';
-        }
-        (void)sg_sys_mkdirat((int)SG_AT_FDCWD, path, 0700);
+    memcpy(path, sg_options.history, SG_PATH_ROOM);
+    for (int i = 0; i < above; i++) {
+        char *slash = strrchr(path, '/');
+        if (slash != NULL)
+            slash[slash == path] = '\0'; /* of "/" the slash stays */
     }
+}
+
+/* Whether a folder, and a link to it, is ours or root's: another user could lead us anywhere, or find what he owns closed to him.
+ * 0 or -errno. */
+static long check_parent(const char *path)
+{
+    const int flags[] = {0x100 /* AT_SYMLINK_NOFOLLOW */, 0};
+    for (unsigned i = 0; i < SG_ARRAY_LENGTH(flags); i++) {
+        struct stat info = {0};
+        long result = sg_syscall(SYS_newfstatat, SG_AT_FDCWD, (long)path, (long)&info, flags[i], 0, 0);
+        if (result != 0 || !sg_directory_is_trusted(&info))
+            return result != 0 ? result : SG_DIRECTORY_FOREIGN;
+    }
+    return 0;
+}
+
+/* Makes what is not there of the history's folders but the last, in a home that is there and ours or root's. 0 or -errno. */
+static long make_parents(void)
+{
+    char path[SG_PATH_ROOM];
+    long result = 0;
+    for (int above = sg_options.history_depth; above > 0 && result == 0; above--) {
+        name_parent(path, above);
+        result = check_parent(path);
+        if (result == -ENOENT && above < sg_options.history_depth)
+            result = sg_directory_make(path);
+    }
+    return result;
 }
 
 static int open_history(void)
 {
     struct stat info = {0};
     int fd = sg_directory_open(sg_options.history, &info);
-    if (fd == -ENOENT && sg_options.history_depth >= 2) {
-        make_parents();
-        fd = sg_directory_open(sg_options.history, &info);
+    if (fd == -ENOENT) {
+        long made = sg_options.history_depth >= 2 ? make_parents() : 0;
+        fd = made == 0 ? sg_directory_open_or_make(sg_options.history, &info) : (int)made;
     }
     file_mode = sg_directory_file_mode(&info);
     return fd;

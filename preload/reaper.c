@@ -42,15 +42,37 @@ struct workspace {
     struct candidate candidate[CANDIDATES];
 };
 
-static bool ends_with(const char *name, const char *suffix)
+/* Whether a number, as sg_sys_unique makes them, is followed by `suffix` and no more. */
+static bool is_unique(const char *text, const char *suffix)
 {
-    size_t length = strnlen(name, NAME_ROOM), suffix_length = strlen(suffix);
-    return length < NAME_ROOM && length > suffix_length && strcmp(name + length - suffix_length, suffix) == 0;
+    size_t digits = strspn(text, "0123456789abcdef");
+    return digits == 16 && strcmp(text + digits, suffix) == 0;
+}
+
+/* Whether a process of ours has given the name. What else lies there is somebody's, whatever it ends with. */
+static bool is_of_process(const char *name, const char *suffix)
+{
+    size_t digits = strspn(name, "0123456789");
+    return digits > 0 && digits <= 10 && name[digits] == '-' && is_unique(name + digits + 1, suffix);
 }
 
 static bool is_segment_name(const char *name)
 {
-    return ends_with(name, SG_SEGMENT_SUFFIX);
+    return is_of_process(name, SG_SEGMENT_SUFFIX);
+}
+
+static bool is_unfinished_ledger(const char *name, const char *ledger)
+{
+    size_t length = strlen(ledger);
+    return strncmp(name, ledger, length) == 0 && name[length] == '.' &&
+           is_unique(name + length + 1, SG_UNFINISHED_SUFFIX);
+}
+
+static bool is_unfinished(const char *name)
+{
+    return is_of_process(name, SG_SEGMENT_SUFFIX SG_UNFINISHED_SUFFIX) ||
+           is_of_process(name, SG_TIMELINE_SUFFIX SG_UNFINISHED_SUFFIX) || is_unfinished_ledger(name, SG_LEDGER_NAME) ||
+           is_unfinished_ledger(name, SG_LEDGER_SECOND_NAME);
 }
 
 /* 0 or -errno. */
@@ -68,9 +90,8 @@ static bool is_regular(int directory, const char *name, struct stat *info)
 /* A file that somebody was making when he was killed: nobody makes one for as long as this. */
 static void remove_unfinished(int directory, const char *name)
 {
-    const size_t suffix = sizeof SG_UNFINISHED_SUFFIX - 1, length = strlen(name);
     struct stat info = {0};
-    if (length <= suffix || strcmp(name + length - suffix, SG_UNFINISHED_SUFFIX) != 0)
+    if (!is_unfinished(name))
         return;
     long fd = sg_sys_openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
     if (fd < 0)
@@ -88,7 +109,7 @@ static void remove_orphan(int directory, const char *name)
     const size_t suffix = sizeof SG_TIMELINE_SUFFIX - 1;
     char segment[NAME_ROOM + sizeof SG_SEGMENT_SUFFIX];
     struct stat info = {0};
-    if (!ends_with(name, SG_TIMELINE_SUFFIX) || !is_regular(directory, name, &info))
+    if (!is_of_process(name, SG_TIMELINE_SUFFIX) || !is_regular(directory, name, &info))
         return;
     struct sg_text text = sg_text_begin(segment, sizeof segment);
     sg_text_add(&text, name);

@@ -30,6 +30,9 @@ static uint32_t attachment SG_AT_START;
 static uint64_t retry_ns; /* a passing lack of descriptors: try again after this */
 static struct sg_lock attach_lock;
 static char path[SG_PATH_ROOM + 64];
+static struct {
+    uint64_t device, number;
+} file; /* which it is: in a group-shared directory another tenant may put his own in its place */
 static unsigned file_mode = 0600;
 static uint32_t record_room; /* (atomic) of the file; what it says itself, others may have written */
 static bool is_removed;      /* the file, because nothing was to be left */
@@ -77,7 +80,7 @@ static void set_record_room(uint32_t records)
 static int open_directory(void)
 {
     struct stat info = {0};
-    int fd = sg_directory_open(sg_options.dir, &info);
+    int fd = sg_directory_open_or_make(sg_options.dir, &info);
     file_mode = sg_directory_file_mode(&info);
     return fd;
 }
@@ -191,6 +194,19 @@ static void name_unfinished(char unfinished[sizeof path + 8])
     sg_text_add(&text, SG_UNFINISHED_SUFFIX);
 }
 
+/* The file that was made, by its name. -ESTALE: another one has it now. */
+static long open_again(const char *name)
+{
+    struct stat info = {0};
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+    if (fd < 0)
+        return fd;
+    if (sg_sys_fstat((int)fd, &info) == 0 && info.st_dev == file.device && info.st_ino == file.number)
+        return fd;
+    (void)sg_sys_close((int)fd);
+    return -ESTALE;
+}
+
 /* Makes the file, fills it with what the window holds, and lets it take the window's place. */
 static long put_in_place(const char *name, int *lock_fd, int *window_fd)
 {
@@ -200,16 +216,22 @@ static long put_in_place(const char *name, int *lock_fd, int *window_fd)
         return fd;
     *lock_fd = (int)fd;
     (void)sg_sys_fchmod((int)fd, file_mode);
+    struct stat info = {0};
+    long result = sg_sys_fstat((int)fd, &info);
+    if (result != 0)
+        return result;
+    file.device = info.st_dev;
+    file.number = info.st_ino;
     uint32_t capacity = SG_RECORD_FIRST;
     while (capacity < sg_own->record_used && capacity < SG_RECORD_LIMIT)
         capacity = capacity * 4 < SG_RECORD_LIMIT ? capacity * 4 : SG_RECORD_LIMIT;
     uint64_t bytes = bytes_for(capacity);
-    long result = sg_segment_allocate((int)fd, 0, bytes);
+    result = sg_segment_allocate((int)fd, 0, bytes);
     if (result == 0)
         result = hold_lock((int)fd);
     if (result != 0)
         return result;
-    fd = sg_sys_openat(directory, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
+    fd = open_again(name);
     if (fd < 0)
         return fd;
     *window_fd = (int)fd;
@@ -289,7 +311,7 @@ static bool grow_locked(void)
         return false;
     uint32_t wanted = capacity * 4 < SG_RECORD_LIMIT ? capacity * 4 : SG_RECORD_LIMIT;
     uint64_t before = bytes_for(capacity), bytes = bytes_for(wanted);
-    long fd = sg_sys_openat((int)SG_AT_FDCWD, path, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
+    long fd = open_again(path);
     if (fd < 0)
         return false;
     bool is_grown =

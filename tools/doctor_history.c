@@ -30,11 +30,17 @@ struct fault {
 static const char elsewhere[] =
     "export SPARKGUARD_HISTORY=/var/tmp/sparkguard-$(id -u)  # or another local folder of yours";
 
+static bool is_chosen(void)
+{
+    const char *history = getenv("SPARKGUARD_HISTORY");
+    return history != NULL && history[0] != '\0';
+}
+
 /* How many folders at the end of the path the library would make. */
 static int count_makeable(void)
 {
-    const char *history = getenv("SPARKGUARD_HISTORY"), *state = getenv("XDG_STATE_HOME");
-    if (history != NULL && history[0] != '\0')
+    const char *state = getenv("XDG_STATE_HOME");
+    if (is_chosen())
         return 1;
     return state != NULL && state[0] == '/' ? 2 : 3;
 }
@@ -54,13 +60,16 @@ static int find_existing(char *path, struct stat *status, bool *is_whole)
     return 0;
 }
 
-/* As sg_directory_open of the library. `is_whole`: it is the folder itself, else one above it, where others may own what they like. */
+/* As the library does (history_file.c). `is_whole`: it is the folder itself, else the last one above it that is there. */
 static struct fault judge_folder(const char *path, const struct stat *status, bool is_whole)
 {
     if (is_whole && !S_ISDIR(status->st_mode))
         return (struct fault){"it is no directory", "ls -ld " FOLDER};
-    if (is_whole && status->st_uid != geteuid() && status->st_uid != 0)
+    bool is_foreign = status->st_uid != geteuid() && status->st_uid != 0;
+    if (is_whole && is_foreign)
         return (struct fault){"it is somebody else's", "sudo chown \"$(id -u)\" " FOLDER};
+    if (is_foreign && !is_chosen())
+        return (struct fault){"it is not there, and a folder above it is another user's", elsewhere};
     if (is_whole && (status->st_mode & S_IWOTH) != 0)
         return (struct fault){"it is world-writable", "chmod o-w " FOLDER};
     if (faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) == 0)

@@ -410,6 +410,13 @@ def test_a_history_of_somebody_else(doctor):
     assert "somebody else's" in doctor.find("history")["sentence"]
 
 
+def test_a_history_in_the_home_of_somebody_else(doctor):
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder away")
+    os.chown(doctor.root / "home/me", 1, 1)
+    assert "it is not there, and a folder above it is another user's" in doctor.find("history")["sentence"]
+
+
 @pytest.mark.parametrize("option, said", [("size=1m", "Only 1.0 MiB of the 64 MiB that the history may take"), ("ro", "the file system is read-only")])
 def test_a_disk_that_takes_nothing_keeps_no_history(doctor, option, said):
     mount = f'mount -t tmpfs -o mode=0700,{option} none "$0" && exec "$@"'

@@ -5,6 +5,7 @@ import mmap
 import os
 import stat
 import subprocess
+import time
 
 import pytest
 
@@ -26,6 +27,17 @@ def segments(directory):
     return sorted(directory.glob("*.segment"), key=lambda f: f.stat().st_mtime_ns)
 
 
+def run_as_user(guard, command, folder, **options):
+    """As an ordinary user, to whom the folder belongs: modes mean nothing to root."""
+    os.chown(folder, 4712, 4712)
+    for parent in [folder.parent, *folder.parents][:4]:
+        parent.chmod(0o755)
+    done = guard.run(command, user=4712, group=4712, extra_groups=[], **options)
+    if done.returncode == 126 or "cannot be preloaded" in done.stderr:
+        pytest.skip("the build folder is closed to other users")
+    return done
+
+
 def check_sentence(done, reason, directory):
     """The program ran, and one line said why nothing is recorded."""
     expected = f"sparkguard: cannot keep statistics in {directory}: {reason}; sparkguard-report will not show this"
@@ -42,6 +54,18 @@ def test_directory_is_0700_and_files_are_0600_whatever_the_umask(guard, program,
     assert (done.returncode, done.stderr) == (0, "")
     assert mode_of(guard.directory) == 0o700
     assert [mode_of(f) for f in segments(guard.directory)] == [0o600]
+
+
+@needs_root
+@pytest.mark.parametrize("umask", [0o000, 0o400, 0o777])
+def test_directory_can_be_used_by_who_made_it_whatever_the_umask(guard, program, tmp_path, umask):
+    (tmp_path / "own").mkdir()
+    directory = tmp_path / "own" / "live"
+    for number in (1, 2):
+        done = run_as_user(guard, [program("dir_hold")], tmp_path / "own", umask=umask, env={"SPARKGUARD_DIR": directory})
+        assert (done.returncode, done.stderr) == (0, "")
+        assert mode_of(directory) == 0o700
+        assert [mode_of(f) for f in segments(directory)] == number * [0o600]
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])
@@ -85,11 +109,20 @@ def test_directory_of_somebody_else_is_not_used(guard, program):
     check_sentence(guard.run([program("dir_hold")]), CLOSED, guard.directory)
 
 
-def test_symbolic_link_is_not_followed(guard, program, tmp_path):
+@pytest.mark.parametrize("end", ["", "/", "//", "/.", "/./", "/.//."])
+def test_symbolic_link_is_not_followed(guard, program, tmp_path, end):
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     guard.directory.symlink_to(tmp_path / "elsewhere")
-    check_sentence(guard.run([program("dir_hold")]), "not a directory", guard.directory)
+    directory = f"{guard.directory}{end}"
+    check_sentence(guard.run([program("dir_hold")], env={"SPARKGUARD_DIR": directory}), "not a directory", directory)
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.parametrize("end", ["/", "//", "/.", "/./"])
+def test_directory_is_made_and_used_however_it_is_spelt(guard, program, end):
+    done = guard.run([program("dir_hold")], env={"SPARKGUARD_DIR": f"{guard.directory}{end}"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert mode_of(guard.directory) == 0o700 and len(segments(guard.directory)) == 1
 
 
 def test_file_in_the_place_of_the_directory_is_left_alone(guard, program):
@@ -207,6 +240,28 @@ def test_more_than_128_dead_are_swept_to_the_newest(guard, program):
     assert (guard.directory / "keep.txt").exists()
 
 
+# What a user may have called his own, and what was being made when its maker was killed.
+OF_OTHERS = """film.segment film.timeline notes.new 1-0.timeline 1-000000000000000G.timeline 1-00000000000000000.timeline
+-0000000000000001.timeline 12345678901-0000000000000001.timeline 1x0000000000000001.timeline 1-0000000000000001.timeline.old
+1-0000000000000001.new machine.ledger.new machine.ledger.backup.new machine-2.ledger.0000000000000001.new""".split()
+LEFT_OVER = """1-0000000000000001.segment.new 4194304-fedcba9876543210.timeline.new machine.ledger.0000000000000001.new
+machine-1.ledger.fedcba9876543210.new 1-0000000000000001.timeline""".split()
+
+
+def test_nothing_is_swept_that_has_another_name_than_ours(guard, program):
+    guard.directory.mkdir(mode=0o700)
+    for i in range(140):
+        (guard.directory / f"{i + 100}-{i:016x}.segment").write_bytes(bytes(64))
+    for name in OF_OTHERS + LEFT_OVER:
+        (guard.directory / name).write_text("mine")
+        os.utime(guard.directory / name, (0, 0))
+    time.sleep(11)  # nobody makes a file for longer than 10 s
+    guard.run([program("dir_hold")])
+    names = {file.name for file in guard.directory.iterdir()}
+    assert set(OF_OTHERS) - names == set() and names & set(LEFT_OVER) == set()
+    assert len(names & {f"{i + 100}-{i:016x}.segment" for i in range(140)}) < 70
+
+
 def test_up_to_128_dead_stay(guard, program):
     guard.directory.mkdir(mode=0o700)
     for i in range(128):
@@ -225,6 +280,27 @@ def test_living_are_never_swept(guard, program):
         guard.run([program("dir_hold")])
         assert living.exists() and len(segments(guard.directory)) < 80
         process.communicate("")
+
+
+# ---- another file in its place -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [os.symlink, os.link], ids=["symbolic", "hard"])
+def test_file_of_another_in_its_place_is_not_written_to(guard, program, tmp_path, make):
+    """In a group-shared directory any tenant may do that. More threads than there are records let it open its file again."""
+    private = tmp_path / "private"
+    private.write_bytes(b"precious")
+    with guard.popen([program("dir_hold"), 128, 300, "later"], stdin=subprocess.PIPE) as process:
+        assert process.stdout.readline() == "waiting\n"
+        (file,) = segments(guard.directory)
+        file.rename(tmp_path / "aside")
+        make(private, file)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "ready\n"
+        process.communicate("")
+    assert process.returncode == 0
+    assert private.read_bytes() == b"precious"
 
 
 # ---- threads ---------------------------------------------------------------------------------------------------------

@@ -266,6 +266,56 @@ def test_home_that_is_not_there_is_not_made(guard, program, tmp_path):
     assert events(guard, pid) == ["history: not kept: no such directory"]
 
 
+@needs_root
+def test_home_of_another_user_is_left_alone(guard, program, tmp_path):
+    """A process of root with HOME as it was: the user would find .local closed to him, or has a link there that leads elsewhere."""
+    home, precious = tmp_path / "home", tmp_path / "precious"
+    home.mkdir()
+    precious.mkdir()
+    os.chown(home, 4712, 4712)
+    env = {"HOME": home, "XDG_STATE_HOME": None, "SPARKGUARD_HISTORY": None}
+    why = ["history: not kept: a folder above it is another user's"]
+    assert events(guard, run_until(guard, program, lambda pid: events(guard, pid), env=env)) == why
+    assert list(home.iterdir()) == []
+    (home / ".local").symlink_to(precious)
+    os.lchown(home / ".local", 4712, 4712)
+    os.chown(home, 0, 0)
+    assert events(guard, run_until(guard, program, lambda pid: events(guard, pid), env=env)) == why
+    assert list(precious.iterdir()) == []
+
+
+def test_own_link_on_the_way_is_followed(guard, program, tmp_path):
+    """Who keeps ~/.local on another disk has made that link."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "home/.local").symlink_to(tmp_path / "disk")
+    env = {"HOME": tmp_path / "home", "XDG_STATE_HOME": None, "SPARKGUARD_HISTORY": None}
+    place = tmp_path / "disk/state/sparkguard"
+    run_until(guard, program, lambda _: len(list(place.glob("*.segment"))) == 1, env=env)
+
+
+@needs_root
+@pytest.mark.parametrize("umask", [0o000, 0o777])
+def test_folders_made_in_a_home_are_closed_to_others_and_open_to_their_owner(guard, program, tmp_path, umask):
+    """As an ordinary user: modes mean nothing to root."""
+    home = tmp_path / "home"
+    home.mkdir()
+    os.chown(home, 4712, 4712)
+    guard.directory.mkdir()
+    os.chown(guard.directory, 4712, 4712)
+    for parent in [tmp_path, *tmp_path.parents][:3]:
+        parent.chmod(0o755)
+    env = {"HOME": home, "XDG_STATE_HOME": None, "SPARKGUARD_HISTORY": None}
+    user = {"user": 4712, "group": 4712, "extra_groups": []}
+    found = lambda _: len(list((home / ".local/state/sparkguard").glob("*.segment"))) == 1  # noqa: E731
+    run_until(guard, program, found, env=env, umask=umask, **user)
+    assert {str(f.relative_to(home)): mode_of(f) for f in home.rglob("*") if f.is_dir()} == {
+        ".local": 0o700,
+        ".local/state": 0o700,
+        ".local/state/sparkguard": 0o700,
+    }
+
+
 def test_without_a_home_the_record_says_so(guard, program):
     done = guard.run([program("dir_hold")], env={"HOME": None, "XDG_STATE_HOME": None, "SPARKGUARD_HISTORY": None})
     assert events(guard, done.pid) == ["history: not kept: HOME is not set"]

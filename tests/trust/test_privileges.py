@@ -93,7 +93,7 @@ def test_program_with_file_capabilities_ignores_the_environment_and_writes_nothi
 CHANGING = "open,openat,openat2,creat,mkdir,mkdirat,mknod,mknodat,rename,renameat,renameat2,link,linkat,symlink,symlinkat"
 CHANGING += ",unlink,unlinkat,rmdir,chmod,fchmodat,chown,fchownat,truncate,umask"
 # What it was told to write to, and what it gives a name to below one of its directories.
-ALLOWED = re.compile(r"/proc/self/oom_score_adj|/proc/self/fd/\d+|/dev/null")
+ALLOWED = re.compile(r"/proc/self/oom_score_adj|/proc/(thread-)?self/fd/\d+|/dev/null")
 WRITES = re.compile(r"O_WRONLY|O_RDWR|O_CREAT|O_TRUNC")
 NAME = re.compile(r'"([^"]*)"')
 

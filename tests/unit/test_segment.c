@@ -665,18 +665,22 @@ CHILD_TEST(the_reaper_takes_a_time_that_ns_cannot_tell_for_a_late_one)
     CHECK(!is_there("dir/1001-0000000000000001" SG_SEGMENT_SUFFIX));
 }
 
+#define FOLDER "dir/1-0000000000000001" SG_SEGMENT_SUFFIX
+#define FIFO "dir/2-0000000000000002" SG_SEGMENT_SUFFIX
+#define LINK "dir/3-0000000000000003" SG_SEGMENT_SUFFIX
+#define EMPTY "dir/4-0000000000000004" SG_SEGMENT_SUFFIX
+
 CHILD_TEST(the_reaper_leaves_what_is_no_segment)
 {
     put_dead_segments(150);
-    CHECK(mkdir(in_folder("dir/folder" SG_SEGMENT_SUFFIX), 0700) == 0);
-    CHECK(mkfifo(in_folder("dir/fifo" SG_SEGMENT_SUFFIX), 0600) == 0);
-    CHECK(symlink("/etc/passwd", in_folder("dir/link" SG_SEGMENT_SUFFIX)) == 0);
-    put_file("dir/empty" SG_SEGMENT_SUFFIX, "%s", "");                    /* says nothing: the first to go */
-    put_file("dir/1-0" SG_SEGMENT_SUFFIX SG_UNFINISHED_SUFFIX, "%s", ""); /* somebody is making it */
+    CHECK(mkdir(in_folder(FOLDER), 0700) == 0);
+    CHECK(mkfifo(in_folder(FIFO), 0600) == 0);
+    CHECK(symlink("/etc/passwd", in_folder(LINK)) == 0);
+    put_file(EMPTY, "%s", "");                      /* says nothing: the first to go */
+    put_file(EMPTY SG_UNFINISHED_SUFFIX, "%s", ""); /* somebody is making it */
     sweep();
-    CHECK(is_there("dir/folder" SG_SEGMENT_SUFFIX) && is_there("dir/fifo" SG_SEGMENT_SUFFIX));
-    CHECK(is_there("dir/link" SG_SEGMENT_SUFFIX) && !is_there("dir/empty" SG_SEGMENT_SUFFIX));
-    CHECK(is_there("dir/1-0" SG_SEGMENT_SUFFIX SG_UNFINISHED_SUFFIX));
+    CHECK(is_there(FOLDER) && is_there(FIFO) && is_there(LINK) && !is_there(EMPTY));
+    CHECK(is_there(EMPTY SG_UNFINISHED_SUFFIX));
     CHECK_EQUAL(count_segments(), 64);
 }
 
@@ -686,8 +690,8 @@ static void put_time_lines(void)
     put_file("dir/1001-0000000000000001" SG_TIMELINE_SUFFIX, "its segment is there");
     put_file("dir/1002-0000000000000002" SG_TIMELINE_SUFFIX, "its segment was removed by hand");
     put_file("dir/1003-0000000000000003" SG_TIMELINE_SUFFIX ".txt", "mine");
-    CHECK(mkdir(in_folder("dir/folder" SG_TIMELINE_SUFFIX), 0700) == 0);
-    CHECK(symlink("/etc/passwd", in_folder("dir/link" SG_TIMELINE_SUFFIX)) == 0);
+    CHECK(mkdir(in_folder("dir/1004-0000000000000004" SG_TIMELINE_SUFFIX), 0700) == 0);
+    CHECK(symlink("/etc/passwd", in_folder("dir/1005-0000000000000005" SG_TIMELINE_SUFFIX)) == 0);
 }
 
 static void check_time_lines(void)
@@ -695,7 +699,8 @@ static void check_time_lines(void)
     CHECK(is_there("dir/1001-0000000000000001" SG_TIMELINE_SUFFIX));
     CHECK(!is_there("dir/1002-0000000000000002" SG_TIMELINE_SUFFIX));
     CHECK(is_there("dir/1003-0000000000000003" SG_TIMELINE_SUFFIX ".txt"));
-    CHECK(is_there("dir/folder" SG_TIMELINE_SUFFIX) && is_there("dir/link" SG_TIMELINE_SUFFIX));
+    CHECK(is_there("dir/1004-0000000000000004" SG_TIMELINE_SUFFIX));
+    CHECK(is_there("dir/1005-0000000000000005" SG_TIMELINE_SUFFIX));
     CHECK_EQUAL(count_segments(), 2);
 }
 

@@ -1,4 +1,5 @@
-/* Holds argv[1] MiB in argv[2] threads (default: the first one only), says "ready", waits for standard input to end. */
+/* Holds argv[1] MiB in argv[2] threads (default: the first one only), says "ready", waits for standard input to end. With one more
+ * argument it first holds 20 MiB by itself, says "waiting" and waits for a byte. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,12 @@ int main(int count, char **arguments)
     long threads = count > 2 ? atol(arguments[2]) : 0;
     void *volatile block = threads == 0 ? malloc(bytes) : NULL;
     char byte;
+    if (count > 3) {
+        void *volatile held = malloc((size_t)20 << 20);
+        dprintf(1, "waiting\n");
+        if (held == NULL || read(0, &byte, 1) != 1)
+            return 3;
+    }
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, 64 << 10);
