@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "render.h"
 #include "table.h"
@@ -186,12 +187,28 @@ static const struct report_process *find_interesting(const struct report *report
     return best;
 }
 
+/* A directory that the library does not use, whoever runs the programs. The caller frees. */
+static char *find_open_directory(const struct report *report)
+{
+    struct stat status;
+    for (size_t i = 0; i < report->directory_count; i++) {
+        const char *path = report->directories[i].path;
+        if (stat(path, &status) == 0 && S_ISDIR(status.st_mode) && (status.st_mode & S_IWOTH) != 0)
+            return report_text_printable(path, false);
+    }
+    return NULL;
+}
+
 static void put_advice(const struct report *report, const struct report_style *style)
 {
     const struct report_process *process = find_interesting(report);
+    char *open_directory = find_open_directory(report);
     fprintf(style->stream, "\n%s", report_colour_on(style, REPORT_DIM));
     if (process != NULL)
         fprintf(style->stream, "one process in depth: sparkguard-report %" PRIu32, process->pid);
+    else if (open_directory != NULL)
+        fprintf(style->stream, "programs keep nothing in %s, for it is writable by all; mend it:\n  chmod o-w '%s'",
+                open_directory, open_directory);
     else
         fputs("nothing has run under the guard yet; try:\n"
               "  sparkguard python3 train.py\n"
@@ -200,6 +217,7 @@ static void put_advice(const struct report *report, const struct report_style *s
     if (process != NULL && report->hidden_jobs > 0)
         fprintf(style->stream, "; %zu more job%s: --all", report->hidden_jobs, report->hidden_jobs > 1 ? "s" : "");
     fprintf(style->stream, "%s\n", report_colour_off(style, REPORT_DIM));
+    free(open_directory);
 }
 
 void report_render_text(const struct report *report, const struct report_scope *scope, const struct report_style *style)

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "text.h"
@@ -157,6 +158,35 @@ static void read_past(struct report *report, struct report_segment *segment, int
         add_process(report, process, report->directories[0].path, report->history, name);
 }
 
+/* Why a file cannot be the ledger of whichever version; NULL if it can, or is not there. */
+static const char *ledger_fault(int directory, const char *name)
+{
+    struct stat status;
+    uint64_t magic = 0;
+    if (fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) != 0)
+        return NULL;
+    if (!S_ISREG(status.st_mode))
+        return "no regular file";
+    int file = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (file < 0)
+        return NULL; /* others' files may be closed to us */
+    ssize_t length = pread(file, &magic, sizeof magic, 0);
+    close(file);
+    return length == (ssize_t)sizeof magic && magic == SG_LEDGER_MAGIC ? NULL : "no ledger of the machine";
+}
+
+static void check_ledgers(struct report *report, int directory, const char *path)
+{
+    static const char *const names[] = {SG_LEDGER_NAME, SG_LEDGER_SECOND_NAME};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *why = ledger_fault(directory, names[i]);
+        if (why == NULL)
+            continue;
+        complain(report, path, names[i], why);
+        report->veiled_count++; /* nobody is counted there */
+    }
+}
+
 /* 0, or the errno of opening it. `is_found`: by a pattern, so it may be a stranger's. */
 static int read_directory(struct report *report, struct report_segment *segment, const char *path, bool is_found,
                           bool is_history, struct seen *seen)
@@ -181,6 +211,8 @@ static int read_directory(struct report *report, struct report_segment *segment,
             read_past(report, segment, directory, names[i]);
     }
     report_segment_names_free(names, count);
+    if (!is_history)
+        check_ledgers(report, directory, path);
     close(directory);
     return 0;
 }

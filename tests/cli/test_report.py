@@ -334,6 +334,13 @@ def test_an_empty_directory_says_what_to_do(report):
     assert "sparkguard python3 train.py" in done.stdout and done.stdout.startswith("machine 128.0 GiB")
 
 
+def test_a_directory_that_programs_do_not_use_is_told(report):
+    report.directory.chmod(0o777)
+    done = report.run()
+    assert done.returncode == 0 and "nothing has run" not in done.stdout
+    assert f"chmod o-w '{report.directory}'" in done.stdout
+
+
 def test_a_missing_directory_is_empty_unless_named(report):
     report.directory.rmdir()
     assert report.run().returncode == 0

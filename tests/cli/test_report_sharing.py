@@ -1,4 +1,4 @@
-"""sparkguard-report: who is counted by whom, and whose programs are not counted here; the machine's ledger is not read."""
+"""sparkguard-report: who is counted by whom, and whose programs are not counted here; of the ledger only what it begins with is read."""
 
 import contextlib
 import json
@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from conftest import GIB, MIB
 from segment import CUDA, GUARDING, OBSERVE, SHARING, WATCHED
+
+LEDGER = b"SPGLEDGR"  # what one of any version begins with
 
 REASON = "not sharing: the machine's ledger belongs to somebody else"
 
@@ -89,17 +91,21 @@ def test_the_watchdog_is_told(make, report):
 # ---- the ledger's file ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff", b"SPGLEDGR", None])
-def test_what_the_ledger_holds_does_not_matter(make, report, content):
+@pytest.mark.parametrize("name", ["machine.ledger", "machine-1.ledger"])
+@pytest.mark.parametrize("content, why", [(b"", "no ledger"), (b"\xff", "no ledger"), (b"SPGLEDGR", None), (None, "no regular file")])
+def test_a_ledger_that_is_none_is_told_and_changes_no_figure(make, report, name, content, why):
+    """Of whichever version it is, that is its users' to judge."""
     with make(state="running").write_live(report.directory):
         before = report.json()
-        for name in ("machine.ledger", "machine.ledger.0123456789abcdef", "machine.ledger."):
-            path = report.directory / name
+        for path in (report.directory / name, report.directory / f"{name}.0123456789abcdef", report.directory / f"{name}."):
             path.write_bytes(content * 80000) if content is not None else os.mkfifo(path)
-        after, done = report.json(), report.run()
-    assert (done.returncode, done.stderr) == (0, "")
+        done = report.run()
+        after = json.loads(report.run("--json").stdout)
+    assert done.returncode == (3 if why else 0)
+    assert done.stderr.startswith(f"sparkguard-report: {report.directory}/{name}: {why}" if why else "")
+    assert done.stderr.count("\n") == bool(why)
     assert before["jobs"][0]["processes"] == after["jobs"][0]["processes"]
-    assert before["machine"]["sharing"] is after["machine"]["sharing"] is True
+    assert before["machine"]["sharing"] is True and after["machine"]["sharing"] is (why is None)
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +143,7 @@ def test_real_processes_share(guard, report, hold):
 
 def test_a_real_process_that_cannot_share_says_why(guard, layout, report, hold):
     guard.directory.mkdir(mode=0o700, exist_ok=True)
-    (guard.directory / "machine.ledger").write_bytes(b"x" * layout["ledger.bytes"][1])
+    (guard.directory / "machine.ledger").write_bytes(LEDGER.ljust(layout["ledger.bytes"][1], b"x"))
     with holding(guard, hold) as process:
         data = report.json("--dir", guard.directory)
         overview = report.run("--dir", guard.directory).stdout
@@ -172,10 +178,10 @@ def neighbours(text):
 @pytest.mark.parametrize("leaves", ["machine.ledger", "12-0123456789abcdef.segment"])
 def test_directories_of_other_users_are_named(report, shm, leaves):
     report.directory, other = shm("!a"), shm("!b")
-    (report.directory / "machine.ledger").touch()
+    (report.directory / "machine.ledger").write_bytes(LEDGER)
     done = report.run()
     assert done.returncode == 0 and str(other) not in neighbours(done.stdout)  # it is empty
-    (other / leaves).write_bytes(b"whatever")
+    (other / leaves).write_bytes(LEDGER)
     done, machine = report.run(), report.json()["machine"]
     assert (done.returncode, done.stderr) == (0, "")
     assert str(other) in neighbours(done.stdout) and str(report.directory) not in done.stdout
@@ -204,7 +210,7 @@ def test_what_is_no_directory_of_that_kind_is_nobodys(report, shm, tmp_path):
     link.symlink_to(tmp_path)
     file = Path(f"{report.directory}-file")
     file.touch()
-    (tmp_path / "machine.ledger").touch()
+    (tmp_path / "machine.ledger").write_bytes(LEDGER)
     try:
         text = report.run().stdout
     finally:
@@ -216,13 +222,13 @@ def test_what_is_no_directory_of_that_kind_is_nobodys(report, shm, tmp_path):
 def test_directories_that_are_read_are_no_neighbours(report, shm):
     first, second, third = shm("!a"), shm("!b"), shm("!c")
     for directory in (first, second, third):
-        (directory / "machine.ledger").touch()
+        (directory / "machine.ledger").write_bytes(LEDGER)
     not_counted = report.json("--dir", first, "--dir", second)["machine"]["not_counted"]
     assert str(third) in not_counted and not {str(first), str(second)} & set(not_counted)
 
 
 def test_only_the_places_by_default_have_neighbours(make, report, shm):
-    (shm("!a") / "machine.ledger").touch()
+    (shm("!a") / "machine.ledger").write_bytes(LEDGER)
     machine = report.json()["machine"]
     assert machine["not_counted"] == [] and machine["sharing"] is True
     assert "not counted here" not in report.run().stdout
@@ -233,8 +239,8 @@ def test_names_of_other_directories_are_hostile(report, shm):
     report.directory = shm("!0")
     for number in range(6):
         directory = Path(tempfile.mkdtemp(dir=shm(f"!{number}\x1b[2J\n")))
-        (directory.parent / "machine.ledger").touch()
-    (shm("!" * 200) / "machine.ledger").touch()
+        (directory.parent / "machine.ledger").write_bytes(LEDGER)
+    (shm("!" * 200) / "machine.ledger").write_bytes(LEDGER)
     done, machine = report.run(), report.json()["machine"]
     assert (done.returncode, done.stderr) == (0, "") and "\x1b" not in done.stdout
     assert len(machine["not_counted"]) == 4 and machine["not_counted"] == sorted(machine["not_counted"])
