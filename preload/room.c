@@ -250,7 +250,7 @@ void sg_room_look(uint64_t device, bool is_closely)
     sg_seats_sum(&state.tally, device, is_closely); /* before the look: see seats.h */
     state.landed[false] = sg_seats_own_landed(false);
     state.landed[true] = sg_seats_own_landed(true);
-    sg_ledger_note_job_with(state.tally.job.held_bytes);
+    sg_ledger_note_job_with(state.tally.job.held_bytes - state.tally.job_replaced_bytes);
     sg_pool_look(&state.look);
     note_guarding(state.look.is_valid);
     if (!state.look.is_valid) {

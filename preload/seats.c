@@ -263,6 +263,11 @@ void sg_seats_leave(void)
     sg_seats_advance();
 }
 
+void sg_seats_note_replaced(void)
+{
+    sg_store(&sg_seats_own()->slot.state, (uint32_t)SG_STATE_REPLACED);
+}
+
 /* The byte was locked all the time, so nobody else has sat down. What is held is added to what was ever asked for, as in
  * sit_down: looks that others made meanwhile did not see it. */
 void sg_seats_come_back(void)
@@ -271,6 +276,7 @@ void sg_seats_come_back(void)
     if (seat == NULL)
         return;
     uint64_t claim = sg_load(&seat->claim);
+    sg_store(&seat->slot.state, (uint32_t)SG_STATE_RUNNING);
     if (SG_CLAIM_STATE(claim) != SG_CLAIM_EMPTY)
         return;
     uint64_t flying = sg_load(&sg_own->slot.in_flight_bytes);

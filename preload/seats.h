@@ -39,6 +39,7 @@ struct sg_tally {
     struct sg_taken level[SG_SEAT_LEVELS]; /* of our cgroups, in the order of sg_seats_set_levels */
     struct sg_taken device;                /* of the discrete device asked for */
     struct sg_taken job;                   /* of the job's other processes */
+    uint64_t job_replaced_bytes;           /* of what they hold: of those that become other programs just now, or have */
     uint64_t job_limit_bytes;              /* the smallest of theirs, 0: none */
     uint64_t device_bytes;                 /* device memory the others hold */
     uint64_t cuda_bytes;                   /* the same and their pinned and managed memory */
@@ -56,7 +57,10 @@ void sg_seats_join(void);
 /* Gives it up: the process ends. Any thread. */
 void sg_seats_leave(void);
 
-/* Takes that back: it did not end. Any thread. */
+/* The process becomes another program: its seat stays until the kernel lets go of it, for that may fail. Any thread. */
+void sg_seats_note_replaced(void);
+
+/* Takes either back: it did not end. Any thread. */
 void sg_seats_come_back(void);
 
 /* In a forked child: the seat is the parent's. */

@@ -371,8 +371,10 @@ void sg_segment_end(enum sg_state state, int exit_code)
     sg_own->exit_code = exit_code;
     sg_own->signal = 0;
     sg_store_release(&sg_own->slot.state, (uint32_t)state);
-    if (state == SG_STATE_EXITED) /* exec may fail, and after it the kernel lets go of the seat */
+    if (state == SG_STATE_EXITED)
         sg_seats_leave();
+    else
+        sg_seats_note_replaced();
     if (leaves_nothing(state)) {
         sg_timeline_drop(); /* first: it is found by the segment */
         (void)sg_sys_unlinkat((int)SG_AT_FDCWD, path);

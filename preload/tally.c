@@ -220,8 +220,10 @@ static void add_to_machine(struct sg_tally *tally, struct sg_seat *seat, const s
 static void add_to_job(struct sg_tally *tally, const struct sg_slot *slot, const struct other *other)
 {
     uint64_t granted = sg_load(&slot->granted_bytes), inherited = sg_load(&slot->inherited_bytes),
-             limit = slot->limit_bytes;
-    add(&tally->job.held_bytes, granted > inherited ? granted - inherited : 0);
+             limit = slot->limit_bytes, own = granted > inherited ? granted - inherited : 0;
+    add(&tally->job.held_bytes, own);
+    if (sg_load(&slot->state) == SG_STATE_REPLACED)
+        add(&tally->job_replaced_bytes, own);
     add_flight(&tally->job, other, other->flight_bytes);
     add_asking(&tally->job, other);
     if (limit != 0 && (tally->job_limit_bytes == 0 || limit < tally->job_limit_bytes))

@@ -15,7 +15,7 @@ import time
 
 import pytest
 from ledger import BEGIN, CHOOSING, EMPTY, FILE_BYTES, FIRST, LEDGER, LIVE, ROOM, SEAT, SEAT_BYTES, SHARING, Ledger, hash_of
-from target import CC, CHARGED_AHEAD_BYTES, IS_EMULATED, IS_SLOW
+from target import CC, CHARGED_AHEAD_BYTES, IS_EMULATED, IS_SLOW, PYTHON
 from test_admission import GIB, MIB, Machine, in_jail, jail, meminfo, take  # noqa: F401
 
 NEAR = 4 * MIB  # what a small program holds and is promised besides, with the credit of one thread
@@ -636,6 +636,17 @@ def test_peak_of_a_job_is_what_its_processes_held_together(place):
     assert first.end() == [] and second.end() == []
     assert place.take("malloc 120M") == ["ok"]
     assert 350 * MIB <= peak_of(place) <= 350 * MIB + 2 * NEAR
+
+
+def test_peak_of_a_job_is_not_of_a_program_and_the_one_it_becomes(guard, build):
+    """By exec: they never were there together."""
+    script = 'import os; block = bytearray(100 << 20); os.execv(os.environ["HOLD"], ["dir_hold", "30"])'
+    hold = build / "tests/programs/dir_hold"
+    done = guard.run([PYTHON, "-S", "-c", script], env={"HOLD": hold, "SPARKGUARD_JOB": "job"})
+    assert done.returncode == 0, done.stderr
+    (job,) = guard.report()["jobs"]
+    assert {process["state"] for process in job["processes"]} == {"replaced", "exited"}
+    assert 100 * MIB <= job["peak_bytes"] <= 100 * MIB + 20 * MIB
 
 
 def test_peak_of_a_job_is_of_what_came_in_small_pieces_too(place):
