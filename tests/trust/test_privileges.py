@@ -161,11 +161,12 @@ def test_umask_of_a_program_stays(guard, umask):
     assert done.stdout == f"{oct(umask)}\n"
 
 
-def test_default_history_is_closed_to_others_whatever_the_umask(guard, build, tmp_path):
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+def test_default_history_and_all_folders_made_for_it_are_closed_to_others(guard, build, tmp_path, umask):
     home = tmp_path / "home"
     home.mkdir()
     env = {"HOME": home, "XDG_STATE_HOME": None, "SPARKGUARD_HISTORY": None, "SPARKGUARD_LIMIT": "1M"}
-    guard.run([build / "tests/programs/admit_take", "malloc", "64M", "malloc", "16M"], env=env, umask=0)
+    guard.run([build / "tests/programs/admit_take", "malloc", "64M", "malloc", "16M"], env=env, umask=umask)
     history = home / ".local/state/sparkguard"
-    assert history.stat().st_mode & 0o777 == 0o700
-    assert {file.stat().st_mode & 0o777 for file in history.iterdir()} == {0o600}
+    assert {oct(made.stat().st_mode & 0o777) for made in (history, *history.parents[:2])} == {"0o700"}
+    assert {oct(file.stat().st_mode & 0o777) for file in history.iterdir()} == {"0o600"}
