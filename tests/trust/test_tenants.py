@@ -243,7 +243,7 @@ def test_link_to_a_file_of_another_leaves_it_as_it_is(place, make, name):
     os.chown(private, ONE, GROUP)
     before = private.stat()
     make(private, place.directory / name)
-    assert place.answers(ONE, "malloc 3G") == ["ok"]
+    assert place.answers(ONE, "malloc 3G malloc 9G") == ["ok", "ENOMEM"]
     after = private.stat()
     assert (after.st_mode, after.st_size, after.st_blocks, after.st_mtime_ns) == (
         before.st_mode,
@@ -251,6 +251,24 @@ def test_link_to_a_file_of_another_leaves_it_as_it_is(place, make, name):
         before.st_blocks,
         before.st_mtime_ns,
     )
+
+
+@pytest.mark.parametrize("name", ["machine.ledger", "machine-1.ledger"])
+def test_symbolic_link_to_a_good_ledger_is_not_followed(place, name):
+    """That of another directory of the same user's: with what is promised there, 3 of the 8 GiB could not be had."""
+    elsewhere = place.folder / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    os.chown(elsewhere, ONE, GROUP)
+    with place.holder(ONE, "malloc 6G", SPARKGUARD_DIR=elsewhere):
+        if name != "machine.ledger":  # that of processes of another version: ours give way to it
+            shutil.copy(elsewhere / "machine.ledger", place.directory)
+            os.chown(place.directory / "machine.ledger", ONE, GROUP)
+            with Ledger(place.directory) as ledger:
+                ledger.put("version", 99)
+        (place.directory / name).symlink_to(elsewhere / "machine.ledger")
+        assert place.answers(ONE, "malloc 3G malloc 9G") == ["ok", "ENOMEM"]
+        with Ledger(elsewhere) as ledger:
+            assert ledger.get("seat_used") == 1, "nobody else sat down there"
 
 
 # ---- random words ------------------------------------------------------------------------------------------------------------
