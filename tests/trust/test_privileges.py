@@ -158,7 +158,7 @@ def test_no_file_outside_of_our_directories_is_written(guard, build, tmp_path, w
 def test_umask_of_a_program_stays(guard, umask):
     script = "import os; block = bytearray(40 << 20); print(oct(os.umask(0)))"
     done = guard.run(["/usr/bin/python3", "-S", "-c", script], umask=umask)
-    assert done.stdout == f"{oct(umask)}\n"
+    assert done.stdout == f"{oct(umask)}\n" and done.process()["peak_bytes"] >= 40 << 20
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022])

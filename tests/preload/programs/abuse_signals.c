@@ -421,7 +421,7 @@ CASE(fault_handlers_that_jump_away)
 
 /* ---- a small alternate stack ---- */
 
-/* 8 KiB beside what the kernel itself puts there: SIGSTKSZ, as programs have it compiled in. */
+/* 8 KiB beside what the kernel itself puts there: SIGSTKSZ, as programs have it compiled in. The segment, too, is opened on it. */
 CASE(handlers_on_a_small_stack)
 {
     size_t size = (size_t)sysconf(_SC_MINSIGSTKSZ) + 8192, room = (size + 2 * PAGE - 1) / PAGE * PAGE;
@@ -432,6 +432,10 @@ CASE(handlers_on_a_small_stack)
     set_handler(SIGUSR2, overflow_again, SA_ONSTACK);
     for (unsigned i = 0; i < amount; i++)
         CHECK_EQUAL(raise(SIGUSR2), 0);
+    live_begin();
+    CHECK_EQUAL(refused_count(SG_DOMAIN_HEAP), amount);
+    CHECK_EQUAL(segment->unmatched_frees, 0);
+    CHECK_EQUAL(segment->slot.in_flight_bytes, 0);
 }
 
 int main(int count, char **arguments)
