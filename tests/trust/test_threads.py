@@ -1,18 +1,22 @@
 """Threads, children and ends of programs under abuse: nothing hangs, and every byte is found afterwards. Signals: test_signals.py."""
 
 import contextlib
+import os
 import signal
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
+from ledger import Ledger
 from library import compile_library
-from target import CC
+from target import CC, SLOWER
 
 HERE = Path(__file__).parent
 MIB = 1 << 20
 SEATS = 1024  # SG_SEAT_ROOM
+KEPT = 30  # of the records of the dead that many are there at least, with their time lines (preload/reaper.c)
+LONGEST_SECONDS = 10  # a request waits for others 3 s at most; the rest is for a slow machine
 
 
 # ---- threads ----
@@ -59,13 +63,26 @@ def test_children_of_all_kinds_in_a_storm(guard, abuse, amount):
 
 
 @pytest.mark.timeout_seconds(600)
-def test_exec_by_a_thread_in_a_storm(abuse, amount):
-    abuse("abuse_processes", "exec_by_a_thread_in_a_storm", amount(short=10, long=300))
+def test_exec_by_a_thread_in_a_storm(guard, abuse, amount):
+    times = amount(short=10, long=300)
+    done = abuse("abuse_processes", "exec_by_a_thread_in_a_storm", times)
+    *replaced, last = guard.processes(done.pid)
+    assert len(replaced) >= min(times, KEPT)
+    assert {(p["state"], p["exit_code"], p["signal"]) for p in replaced} == {("replaced", None, None)}
+    assert all(p["ended"] for p in replaced)
+    assert (last["state"], last["exit_code"]) == ("exited", 0) and last["command"].endswith(" 0")
+    assert 20 * MIB <= last["peak_bytes"] < 64 * MIB and last["inherited_bytes"] == 0
+    assert {p["start_ticks"] for p in replaced} == {last["start_ticks"]}
 
 
 @pytest.mark.timeout_seconds(600)
-def test_exit_in_a_storm_with_handlers_and_destructors_that_allocate(abuse, amount):
-    abuse("abuse_processes", "exit_in_a_storm", amount(short=16, long=500))
+def test_exit_in_a_storm_with_handlers_and_destructors_that_allocate(guard, abuse, amount):
+    times = amount(short=16, long=500)
+    done = abuse("abuse_processes", "exit_in_a_storm", times)
+    children = [p for p in guard.processes() if p["pid"] != done.pid]
+    assert len(children) >= min(times, KEPT)
+    assert {(p["state"], p["exit_code"]) for p in children} == {("exited", 9)} and all(p["ended"] for p in children)
+    assert all(20 * MIB <= p["peak_bytes"] < 64 * MIB and p["unmatched_frees"] == 0 for p in children)
 
 
 # ---- many processes, and stopped ones ----
@@ -138,22 +155,56 @@ def test_stopped_anywhere_processes_hold_nobody_up_and_go_on(guard, amount, reco
     with begun(guard, WORK, WORK) as workers:
         for _ in range(rounds):  # perhaps in the middle of a decision
             workers[0].send_signal(signal.SIGSTOP)
+            begin = time.monotonic()
             done = guard.run(["/usr/bin/python3", "-S", "-c", "x = bytearray(200 << 20)"])
             assert (done.returncode, done.stderr) == (0, "")
+            assert time.monotonic() - begin < SLOWER * LONGEST_SECONDS
             workers[0].send_signal(signal.SIGCONT)
         for worker in workers:
             check_end(worker)
+
+
+def still_machine(folder):
+    """The environment on a machine of 10 GiB that stands still, 2 of them kept."""
+    (folder / "root/proc").mkdir(parents=True)
+    kib = 10 << 20
+    (folder / "root/proc/meminfo").write_text(f"MemTotal: {kib} kB\nMemFree: {kib} kB\nMemAvailable: {kib} kB\n")
+    return {"SPARKGUARD_SYSTEM_ROOT": folder / "root", "SPARKGUARD_RESERVE": "2G"}
+
+
+def stop_in_a_request(process, seat, ledger):
+    """Stops it again and again, until a request of it has not ended: of so many bytes."""
+    while True:
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        if (bytes_under_way := ledger.flying(seat) + ledger.asking(seat)) >= MIB:
+            return bytes_under_way
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.001)  # it is to get on
+
+
+@pytest.mark.timeout_seconds(600)
+def test_who_was_stopped_in_a_request_holds_nobody_up_for_longer_than_promised(guard, tmp_path, amount, record_property):
+    """Others ask for what is there only if half of that request comes to nothing: they wait for its end, and not for ever."""
+    rounds, env = amount(short=2, long=60), still_machine(tmp_path)
+    record_property("cases", rounds)
+    with begun(guard, WORK, env=env) as (worker,), Ledger(guard.directory) as ledger:
+        seat = ledger.of(worker.pid)
+        for _ in range(rounds):
+            half = stop_in_a_request(worker, seat, ledger) // 2
+            begin = time.monotonic()
+            done = guard.run([guard.build / "tests/programs/admit_take", "malloc", 8 * 1024 * MIB - ledger.promised() - half], env=env)
+            assert (done.returncode, done.stdout) == (0, "ENOMEM\n"), done.stderr
+            assert 1 < time.monotonic() - begin < SLOWER * LONGEST_SECONDS
+            worker.send_signal(signal.SIGCONT)
+        check_end(worker)
 
 
 @pytest.mark.timeout_seconds(1200)
 def test_while_some_are_stopped_for_minutes_others_work_and_are_judged_by_what_the_stopped_hold(
     guard, tmp_path, amount, record_property
 ):
-    """On a machine of 10 GiB that stands still, 2 of them kept."""
-    (tmp_path / "root/proc").mkdir(parents=True)
-    kib = 10 << 20
-    (tmp_path / "root/proc/meminfo").write_text(f"MemTotal: {kib} kB\nMemFree: {kib} kB\nMemAvailable: {kib} kB\n")
-    env = {"SPARKGUARD_SYSTEM_ROOT": tmp_path / "root", "SPARKGUARD_RESERVE": "2G"}
+    env = still_machine(tmp_path)
     ask = [guard.build / "tests/programs/admit_take", "malloc", "6G", "malloc", "4G", "malloc", "1030M"]  # 5 are left
     seconds, asked = amount(short=3, long=200), 0
     with begun(guard, ("admit_take", "malloc", "3G", "wait"), WORK, WORK, WORK, env=env) as processes:
@@ -162,8 +213,10 @@ def test_while_some_are_stopped_for_minutes_others_work_and_are_judged_by_what_t
             process.send_signal(signal.SIGSTOP)
         until = time.monotonic() + seconds
         while time.monotonic() < until:
+            begin = time.monotonic()
             done = guard.run(ask, env=env)
             assert (done.returncode, done.stdout.split()) == (0, ["ENOMEM", "ok", "ENOMEM"]), done.stderr
+            assert time.monotonic() - begin < SLOWER * 3 * LONGEST_SECONDS, "of three requests"
             asked += 1
         assert {guard.process(p.pid)["state"] for p in processes} == {"running"}
         for process in stopped:

@@ -150,9 +150,12 @@ static void *replace(void *unused)
     return unused;
 }
 
+/* The last image holds enough to leave a record. */
 CASE(exec_by_a_thread_in_a_storm)
 {
     pthread_t thread[STORMS], replacer;
+    void *volatile kept = amount == 0 ? malloc(20 * MIB) : NULL;
+    CHECK(amount > 0 || kept != NULL);
     begin_storms(thread);
     if (amount > 0) {
         CHECK_EQUAL(pthread_create(&replacer, NULL, replace, NULL), 0);
@@ -179,13 +182,16 @@ static void *leave(void *unused)
     return unused;
 }
 
-/* A child each: exit by a thread, handlers and destructors that allocate, storms that nobody ends. */
+/* A child each, that holds enough to leave a record: exit by a thread, handlers and destructors that allocate, storms that nobody
+ * ends. */
 CASE(exit_in_a_storm)
 {
     for (unsigned i = 0; i < amount; i++) {
         pid_t child = fork();
         if (child == 0) {
             pthread_t thread[STORMS], leaver;
+            void *volatile kept = malloc(20 * MIB);
+            CHECK(kept != NULL);
             atexit(at_end);
             begin_storms(thread);
             if (i % 4 == 3)
