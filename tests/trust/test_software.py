@@ -204,7 +204,7 @@ def test_sqlite_shell_dumps_the_same(guard, tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout_seconds(900)
 def test_redis_holds_what_it_was_given(guard, tmp_path, record_property):
-    """Where its jemalloc is a library, as Debian's, that is behind us and all counts; linked in, its mappings do."""
+    """Where its jemalloc is a library, as Debian's, that is behind us and all counts; linked in, it maps what promises nothing."""
     redis, client = (need(name, DEPS / "redis/bin" / name) for name in ("redis-server", "redis-cli"))
     libraries = ":".join(map(str, (DEPS / "redis/lib").glob("*-linux-gnu")))
     env = {"LD_LIBRARY_PATH": libraries if Path(redis).is_relative_to(DEPS) else None}
