@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -66,6 +67,24 @@ int report_process_stat(uint32_t pid, struct report_process_stat *out)
         return -EINVAL;
     out->is_ending = state == 'Z' || state == 'X' || (flags & TASK_EXITING) != 0;
     return 0;
+}
+
+bool report_process_maps(uint32_t pid, const char *name)
+{
+    char path[REPORT_PATH_ROOM], *line = NULL;
+    size_t room = 0, length = strlen(name);
+    bool is_there = false;
+    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/maps", report_live_root, pid);
+    FILE *maps = fopen(path, "re");
+    for (ssize_t got; maps != NULL && !is_there && (got = getline(&line, &room, maps)) > 0;) {
+        const char *end = line + got - (line[got - 1] == '\n');
+        is_there = end - line > (ssize_t)length && end[-(ssize_t)length - 1] == '/' &&
+                   strncmp(end - length, name, length) == 0;
+    }
+    free(line);
+    if (maps != NULL)
+        fclose(maps);
+    return is_there;
 }
 
 bool report_boot_id(uint64_t id[2])

@@ -23,6 +23,9 @@ struct report_process_stat {
 /* 0, or -errno where there is no such process. */
 int report_process_stat(uint32_t pid, struct report_process_stat *out);
 
+/* Whether it maps a file of that name, in whichever directory; false where that cannot be seen. */
+bool report_process_maps(uint32_t pid, const char *name);
+
 /* Which start of the machine this is, as segments have it; false if unknown. */
 bool report_boot_id(uint64_t id[2]);
 

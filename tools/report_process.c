@@ -39,17 +39,19 @@ static bool is_of_another_boot(const struct sg_segment *content)
            (content->boot_id[0] != now[0] || content->boot_id[1] != now[1]);
 }
 
-/* RUNNING without an owner: the process is another program now if it still lives, and was killed if not. */
-static enum sg_state conclude_state(const struct sg_segment *content, bool has_owner)
+/* RUNNING without an owner: the process is another program now if it still lives, but for a copy of what it has mapped, and was killed
+ * if not. */
+static enum sg_state conclude_state(const struct report_segment *segment)
 {
+    const struct sg_segment *content = segment->content;
     const struct sg_slot *slot = &content->slot;
     struct report_process_stat stat;
-    if (slot->state != SG_STATE_RUNNING || has_owner)
+    if (slot->state != SG_STATE_RUNNING || segment->has_owner)
         return (enum sg_state)slot->state;
     if (is_of_another_boot(content))
         return SG_STATE_KILLED;
     if (report_process_stat(slot->pid, &stat) == 0 && stat.start_ticks == slot->start_ticks && !stat.is_ending)
-        return SG_STATE_REPLACED;
+        return report_process_maps(slot->pid, segment->name) ? SG_STATE_RUNNING : SG_STATE_REPLACED;
     return SG_STATE_KILLED;
 }
 
@@ -272,7 +274,7 @@ struct report_process *report_process_from(const struct report_segment *segment)
     process->pid = slot->pid;
     process->parent_pid = content->parent_pid;
     process->start_ticks = slot->start_ticks;
-    process->state = conclude_state(content, segment->has_owner);
+    process->state = conclude_state(segment);
     fill_flags(process, content);
     bool is_killed = process->state == SG_STATE_KILLED, is_exited = process->state == SG_STATE_EXITED;
     process->exit_code = is_exited && content->exit_code >= 0 ? content->exit_code : -1;

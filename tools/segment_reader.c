@@ -296,6 +296,7 @@ enum report_verdict report_segment_read(struct report_segment *segment, int dire
                                         char why[REPORT_WHY_ROOM])
 {
     struct stat status;
+    segment->name = name;
     segment->has_owner = false;
     if (fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
         bool is_gone = errno == ENOENT;

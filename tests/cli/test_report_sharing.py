@@ -151,6 +151,18 @@ def test_a_real_process_that_cannot_share_says_why(guard, layout, report, hold):
     assert f"\n  {process.pid} decides alone: not sharing: the machine's ledger is another version's, whose processes count here\n" in overview
 
 
+def test_a_copy_shows_what_it_is_a_copy_of(guard, report, hold, tmp_path):
+    copy = tmp_path / "copy"
+    with holding(guard, hold) as process:
+        shutil.copytree(guard.directory, copy)
+        assert [(p["pid"], p["state"]) for p in processes_of(report, copy)] == [(process.pid, "running")]
+    assert [(p["pid"], p["state"]) for p in processes_of(report, copy)] == [(process.pid, "killed")]
+
+
+def processes_of(report, directory):
+    return [p for job in report.json("--all", "--dir", directory)["jobs"] for p in job["processes"]]
+
+
 # ---- other users' directories ---------------------------------------------------------------------------------------
 
 @pytest.fixture
