@@ -254,6 +254,25 @@ def test_link_to_a_file_of_another_leaves_it_as_it_is(place, make, name):
     )
 
 
+@pytest.mark.parametrize("make", [os.symlink, os.link], ids=["symbolic", "hard"])
+def test_link_at_the_name_of_a_time_line_leaves_what_it_leads_to(place, make):
+    """The segment tells the name, and the time line is begun later: with the first refusal, here."""
+    private = place.folder / "private"
+    private.write_bytes(b"mine")
+    private.chmod(0o600)
+    os.chown(private, ONE, GROUP)
+    with place.holder(ONE, "malloc 2M wait malloc 9G") as one:
+        (segment,) = place.directory.glob(f"{one.pid}-*.segment")
+        line = segment.with_suffix(".timeline")
+        assert not line.exists()
+        make(private, line)
+        one.stdin.write("\n")
+        one.stdin.flush()
+        assert (one.stdout.readline(), one.stdout.readline()) == ("ENOMEM\n", "ready\n")
+        assert (private.read_bytes(), stat.S_IMODE(private.stat().st_mode)) == (b"mine", 0o600)
+        assert b"no time line: its file could not be made" in segment.read_bytes()
+
+
 @pytest.mark.parametrize("name", ["machine.ledger", "machine-1.ledger"])
 def test_symbolic_link_to_a_good_ledger_is_not_followed(place, name):
     """That of another directory of the same user's: with what is promised there, 3 of the 8 GiB could not be had."""
