@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from pathlib import Path
 
 SECONDS = 1200  # for one suite; the machine may be slow
@@ -70,8 +71,18 @@ REDIS_UNITS += [f"unit/{name}" for name in ("maxmemory", "memefficiency", "lazyf
 REDIS_UNITS += [f"integration/{name}" for name in ("rdb", "aof", "replication-buffer")]
 
 
+def redis_results(text):
+    """How often each (test, what it came to) was said: many tests have the same name."""
+    said = re.findall(r"^\[(ok|err|exception|skip|ignore)\]: (.*?)(?: \(\d+ ms\)| in tests/.*)?$", text, re.MULTILINE)
+    return Counter((name, word) for word, name in said)
+
+
+def redis_failed(results):
+    return Counter({name: count for (name, word), count in results.items() if word in ("err", "exception")})
+
+
 def redis_suite(guard, folder, preload, tests, programs, env):
-    """{test: "ok", or what it came to} of redis' own, which are copied to the folder: its servers work below it."""
+    """The results of redis' own tests, which are copied to the folder: its servers work below it."""
     shutil.copytree(tests, folder, dirs_exist_ok=True)
     (folder / "src").mkdir(exist_ok=True)
     for program in programs:
@@ -82,8 +93,7 @@ def redis_suite(guard, folder, preload, tests, programs, env):
     done = guard.run(command, env=env, preload=preload, timeout=2500, cwd=folder)
     text = re.sub(r"\x1b\[[\d;]*m", "", done.stdout)
     assert "The End" in text, text[-4000:] + done.stderr
-    said = re.findall(r"^\[(ok|err|exception|skip|ignore)\]: (.*?)(?: \(\d+ ms\)| in tests/.*)?$", text, re.MULTILINE)
-    return {name: word for word, name in said}
+    return redis_results(text)
 
 
 class Server:
