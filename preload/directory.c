@@ -43,17 +43,20 @@ int sg_directory_open(const char *directory, struct stat *info)
     return (int)result;
 }
 
-/* The umask may take away even the right to open it. */
+/* The umask may take away even the right to open it; then its descriptor is good for its name only, by which chmod follows no link. */
 static void open_to_owner(const char *path)
 {
     char link[48];
+    struct stat info = {0};
     struct sg_text text = sg_text_begin(link, sizeof link);
     long fd = sg_sys_openat((int)SG_AT_FDCWD, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
     if (fd < 0)
         return;
-    sg_text_add(&text, "/proc/thread-self/fd/"); /* helpers have descriptors of their own */
-    sg_text_add_number(&text, (uint64_t)fd);
-    (void)sg_syscall(SYS_fchmodat, SG_AT_FDCWD, (long)link, 0700, 0, 0, 0);
+    if (sg_sys_fstat((int)fd, &info) == 0 && (info.st_mode & 07777) != 0700) {
+        sg_text_add(&text, "/proc/thread-self/fd/"); /* helpers have descriptors of their own */
+        sg_text_add_number(&text, (uint64_t)fd);
+        (void)sg_syscall(SYS_fchmodat, SG_AT_FDCWD, (long)link, 0700, 0, 0, 0);
+    }
     (void)sg_sys_close((int)fd);
 }
 
