@@ -54,13 +54,50 @@ def assert_same(guard, command, least_mib, **options):
     return plain.stdout
 
 
+class Result(str):
+    """passed, skipped, failure or error; of what was skipped the reason beside it."""
+
+    reason = ""
+
+
 def results(junit):
-    """What each test of a suite came to, by its name."""
-    said = {}
+    """What each test of a suite came to, by its name; where it is there several times, as a part of it failed, the worst."""
+    said, order = {}, ("passed", "skipped", "failure", "error")
     for case in ElementTree.parse(junit).getroot().iter("testcase"):
-        bad = [word for word in ("failure", "error", "skipped") if case.find(word) is not None]
-        said[case.get("name")] = bad[0] if bad else "passed"
+        result = Result(next((word for word in order[:0:-1] if case.find(word) is not None), "passed"))
+        if result == "skipped":
+            result.reason = case.find("skipped").text or case.find("skipped").get("message") or "no reason given"
+        said[case.get("name")] = max(said.get(case.get("name"), result), result, key=order.index)
     return said
+
+
+def named(names, most=5):
+    """Some of them."""
+    names = sorted(names)
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+# What of CPython's reasons to skip a test is one to a reader.
+REASONS = {
+    "not on this platform": r"Windows|WinDLL|WINFUNCTYPE|oledll|OSX|OS X|macOS|Solaris|BSD",
+    "more memory than tests are allowed": r"not enough memory",
+    "a resource that was not asked for": r"resource '\w+' is not enabled",
+}
+
+
+def reason_of(result):
+    return next((known for known, pattern in REASONS.items() if re.search(pattern, result.reason)), " ".join(result.reason.split())[:60])
+
+
+def summary(results, most=6):
+    """How many tests came to what, why some were skipped, by reasons, and which failed."""
+    words, reasons = Counter(results.values()), Counter(reason_of(r) for r in results.values() if r == "skipped")
+    counts = ", ".join(f"{words[word]} {word}" for word in ("passed", "skipped", "failure", "error") if words[word])
+    said = [f"{count} {reason}" for reason, count in reasons.most_common(most)]
+    if rest := sum(reasons.values()) - sum(count for _, count in reasons.most_common(most)):
+        said.append(f"{rest} for {len(reasons) - most} other reasons")
+    failed = [name for name, result in results.items() if result in ("failure", "error")]
+    return counts + (f" (skipped: {', '.join(said)})" if said else "") + (f" (failed: {named(failed)})" if failed else "")
 
 
 # Those that are about what a server holds, how it forks to save, and what it loads again. Of what is corrupt it asks for exabytes

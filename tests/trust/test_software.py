@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from software import Server, assert_same, complaints, first, redis_failed, redis_suite, results
+from software import Server, assert_same, complaints, first, named, redis_failed, redis_suite, results, summary
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPS = ROOT / ".deps"
@@ -90,7 +90,7 @@ def test_git_writes_the_same_objects(guard, tmp_path):
 # Suites none of whose processes holds 16 MiB: the MiB that one holds which leaves a record, as it was killed or replaced; 0: none does.
 SMALL = {"test_gc": 0, "test_array": 0, "test_multiprocessing_main_handling": 4}
 
-# Module, and which of its tests: all, or those that take minutes left out.
+# Module, and which of its classes: () is all; of those that have some here, all take many minutes.
 PYTHON_SUITES = [
     ("test_gc", ()),
     ("test_array", ()),
@@ -129,12 +129,6 @@ def python_suite(guard, python_with_tests, folder, preload, module, patterns):
     return results(junit), done
 
 
-def named(names, most=5):
-    """Some of them."""
-    names = sorted(names)
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
 def differing(plain, guarded):
     return sorted(name for name in plain.keys() | guarded.keys() if plain.get(name) != guarded.get(name))
 
@@ -148,8 +142,9 @@ def test_pythons_own(guard, tmp_path, record_property, module, patterns):
     guarded, done = python_suite(guard, python_with_tests, tmp_path / "guarded", None, module, patterns)
     if not plain and not guarded:
         pytest.skip(f"{python_with_tests[0]} comes without the tests of {module}")
-    different = differing(plain, guarded)
+    different, tries = differing(plain, guarded), ""
     if different:  # some depend on how busy the machine is: again by themselves
+        tries = f"; {len(different)} at the second try only ({named(different)})"
         names = [name.partition(" ")[0] for name in different]
         plain = plain | python_suite(guard, python_with_tests, tmp_path / "plain", [], module, names)[0]
         again, done = python_suite(guard, python_with_tests, tmp_path / "guarded", None, module, names)
@@ -158,9 +153,8 @@ def test_pythons_own(guard, tmp_path, record_property, module, patterns):
     assert "sparkguard" not in done.stdout + done.stderr
     assert complaints(guard, SMALL.get(module, 16)) == []
     record_property("cases", len(plain))
-    counts = {word: list(plain.values()).count(word) for word in ("passed", "skipped", "failure", "error")}
-    say = ", ".join(f"{number} {word}" for word, number in counts.items() if number)
-    record_property("note", f"CPython {module}: {say}, the same with the guard")
+    what = f"{module}, chosen classes" if patterns else module
+    record_property("note", f"CPython {what}: {summary(plain)}, the same with the guard{tries}")
 
 
 # ---- PyTorch -------------------------------------------------------------------------------------------------------------
