@@ -261,6 +261,8 @@ def test_redis_own(guard, tmp_path, record_property):
     for (_, word), count in plain.items():
         numbers[word] += count
     said = ", ".join(f"{number} {word}" for word, number in numbers.items())
+    not_run = sorted({name for name, word in plain if word in ("skip", "ignore")})
+    said += f" (not run: {named(not_run)})" if not_run else ""
     failed = f"; failed without it, too: {named(redis_failed(plain).elements())}" if redis_failed(plain) else ""
     record_property("note", f"redis' own tests: {said}, the same with the guard{failed}{tries}")
 
