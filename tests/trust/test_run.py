@@ -101,3 +101,11 @@ def test_row_names_the_commit_and_whether_files_are_others(run, tmp_path, monkey
     assert run.commit() == name
     (tmp_path / "code").write_text("2")
     assert run.commit() == name + "+"
+
+
+def test_row_says_what_emulated_the_machine(run, monkeypatch):
+    monkeypatch.setattr(run, "EMULATE", ["emulator"])
+    emulated = next(part for part in run.PARTS if part.is_for_aarch64)
+    guest, native = next(part for part in run.PARTS if part.is_for_guest64k), run.PARTS[0]
+    machines = [run.row(part, run.Outcome(), 1, "c0ffee").split(" | ")[5] for part in (native, emulated, guest)]
+    assert machines == [machines[0], f"{machines[0]}, qemu-user of aarch64", f"{machines[0]}, qemu of an arm64 machine"]
