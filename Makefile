@@ -63,8 +63,8 @@ PRELOAD_LDFLAGS := -shared -nostartfiles -Wl,-soname,libsparkguard.so -Wl,-z,def
 # The core knows nothing of hooks: GROUND and CORE make a static library that interposes nothing.
 GROUND := preload/text.c preload/log.c preload/lock.c preload/boot.c preload/process.c preload/symbols.c \
     preload/clock.c preload/sandbox.c
-CORE := preload/table.c preload/ranges.c preload/options.c preload/thread.c preload/directory.c preload/segment.c \
-    preload/reaper.c preload/ledger.c preload/phase.c preload/seats.c preload/seat_file.c preload/seat_sums.c \
+CORE := preload/table.c preload/ranges.c preload/options.c preload/thread.c preload/directory.c preload/shared_file.c \
+    preload/segment.c preload/reaper.c preload/ledger.c preload/phase.c preload/seats.c preload/seat_file.c preload/seat_sums.c \
     preload/tally.c preload/foreign.c preload/map_shape.c preload/files.c preload/sites.c preload/resident.c \
     preload/index.c preload/pool.c preload/cgroup.c preload/room.c preload/returns.c preload/fit.c preload/context_cost.c \
     preload/admission.c preload/patience.c preload/refusal.c preload/reclaim.c preload/rescue.c preload/timeline.c

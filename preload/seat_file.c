@@ -5,6 +5,7 @@
 
 #include "options.h"
 #include "segment.h"
+#include "shared_file.h"
 #include "syscall.h"
 #include "text.h"
 
@@ -81,7 +82,7 @@ static long fill_file(int fd)
                                              .seat_room = SG_SEAT_ROOM};
     long result = sg_sys_fchmod(fd, sg_segment_file_mode());
     if (result == 0)
-        result = sg_segment_allocate(fd, 0, SG_LEDGER_BYTES(SG_SEAT_ROOM));
+        result = sg_shared_file_allocate(fd, 0, SG_LEDGER_BYTES(SG_SEAT_ROOM));
     if (result != 0)
         return result;
     result = sg_sys_pwrite(fd, &header, sizeof header, 0);
@@ -137,7 +138,7 @@ static long check_file(int fd, struct stat *info)
     if (!is_known)
         return -EPROTO;
     bool is_there = (uint64_t)info->st_blocks * 512 >= SG_LEDGER_BYTES(SG_SEAT_ROOM);
-    return is_there ? 0 : sg_segment_allocate(fd, 0, SG_LEDGER_BYTES(SG_SEAT_ROOM));
+    return is_there ? 0 : sg_shared_file_allocate(fd, 0, SG_LEDGER_BYTES(SG_SEAT_ROOM));
 }
 
 long sg_seat_file_map(struct sg_seat_file *file)

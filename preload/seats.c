@@ -9,6 +9,7 @@
 #include "options.h"
 #include "seat_file.h"
 #include "segment.h"
+#include "shared_file.h"
 #include "syscall.h"
 #include "text.h"
 
@@ -172,7 +173,7 @@ static long reserve_seat(int fd)
     long number = choose_seat(fd);
     if (number == -ENOSPC && mark_dead(fd) != 0)
         number = choose_seat(fd);
-    long result = number >= 0 ? sg_segment_keep_open(fd) : number;
+    long result = number >= 0 ? sg_shared_file_keep_open(fd) : number;
     if (result != 0)
         return result;
     own.reserved = number + 1;

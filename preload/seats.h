@@ -39,7 +39,7 @@ struct sg_tally {
     struct sg_taken level[SG_SEAT_LEVELS]; /* of our cgroups, in the order of sg_seats_set_levels */
     struct sg_taken device;                /* of the discrete device asked for */
     struct sg_taken job;                   /* of the job's other processes */
-    uint64_t job_replaced_bytes;           /* of what they hold: of those that become other programs just now, or have */
+    uint64_t job_replaced_bytes;           /* held by those that become another program, or have */
     uint64_t job_limit_bytes;              /* the smallest of theirs, 0: none */
     uint64_t device_bytes;                 /* device memory the others hold */
     uint64_t cuda_bytes;                   /* the same and their pinned and managed memory */

@@ -10,14 +10,13 @@
 #include "map_shape.h"
 #include "options.h"
 #include "process.h"
-#include "sandbox.h"
 #include "seats.h"
+#include "shared_file.h"
 #include "syscall.h"
 #include "text.h"
 #include "timeline.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -125,49 +124,10 @@ static void name_file(void)
     sg_text_add(&text, SG_SEGMENT_SUFFIX);
 }
 
-/* Room that is really there: a sparse file on a full /dev/shm would end in SIGBUS at the first touch. */
-static long fill(int fd, uint64_t offset, uint64_t bytes)
-{
-    long result = sg_sys_fallocate(fd, offset, bytes);
-    if (result != -EOPNOTSUPP && result != -ENOSYS)
-        return result;
-    static const char zeros[4096];
-    for (uint64_t at = offset; at < offset + bytes; at += sizeof zeros)
-        if ((result = sg_sys_pwrite(fd, zeros, sizeof zeros, at)) != (long)sizeof zeros)
-            return result < 0 ? result : -ENOSPC;
-    return 0;
-}
-
-/* The same under a limit on file sizes (ulimit -f): its signal would end the program for a file it did not write. Callers
- * hold a lock, so the signal is blocked and can be taken back here. */
-long sg_segment_allocate(int fd, uint64_t offset, uint64_t bytes)
-{
-    const uint64_t size_signal = UINT64_C(1) << (SIGXFSZ - 1);
-    const struct timespec at_once = {0, 0};
-    uint64_t pending = 0;
-    if (!sg_sandbox_is_on()) /* sandboxes may not know the question */
-        (void)sg_syscall(SYS_rt_sigpending, (long)&pending, 8, 0, 0, 0, 0);
-    long result = fill(fd, offset, bytes);
-    if (result == -EFBIG && (pending & size_signal) == 0)
-        (void)sg_syscall(SYS_rt_sigtimedwait, (long)&size_signal, 0, (long)&at_once, 8, 0, 0);
-    return result;
-}
-
-long sg_segment_keep_open(int fd)
-{
-    void *keeper = sg_sys_mmap(NULL, sg_page_bytes(), PROT_READ, MAP_SHARED, fd, 0);
-    if (sg_is_error(keeper))
-        return (long)keeper;
-    long result = sg_sys_madvise(keeper, sg_page_bytes(), MADV_DONTFORK);
-    if (result != 0)
-        (void)sg_sys_munmap(keeper, sg_page_bytes());
-    return result;
-}
-
 static long hold_lock(int fd)
 {
     long result = sg_sys_flock(fd, LOCK_EX | LOCK_NB);
-    return result != 0 ? result : sg_segment_keep_open(fd);
+    return result != 0 ? result : sg_shared_file_keep_open(fd);
 }
 
 /* Lets the file take the place of [begin, end) of the window, and of no more: conservative collectors and leak checkers
@@ -226,7 +186,7 @@ static long put_in_place(const char *name, int *lock_fd, int *window_fd)
     while (capacity < sg_own->record_used && capacity < SG_RECORD_LIMIT)
         capacity = capacity * 4 < SG_RECORD_LIMIT ? capacity * 4 : SG_RECORD_LIMIT;
     uint64_t bytes = bytes_for(capacity);
-    result = sg_segment_allocate((int)fd, 0, bytes);
+    result = sg_shared_file_allocate((int)fd, 0, bytes);
     if (result == 0)
         result = hold_lock((int)fd);
     if (result != 0)
@@ -316,7 +276,7 @@ static bool grow_locked(void)
         return false;
     bool is_grown =
         bytes == before || /* in pages of 64 KiB */
-        (sg_segment_allocate((int)fd, before, bytes - before) == 0 && map_window((int)fd, before, bytes) == 0);
+        (sg_shared_file_allocate((int)fd, before, bytes - before) == 0 && map_window((int)fd, before, bytes) == 0);
     (void)sg_sys_close((int)fd);
     if (is_grown)
         set_record_room(wanted);

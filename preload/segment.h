@@ -43,13 +43,6 @@ unsigned sg_segment_file_mode(void);
 /* The name of this process's file, once it was attached; it changes in a forked child. */
 const char *sg_segment_file_name(void);
 
-/* Keeps the open file, and with it its locks, alive by a mapping that no forked child inherits, whatever becomes of the
- * descriptor (sparkguard_abi.h, "Liveness"). 0 or -errno. */
-long sg_segment_keep_open(int fd);
-
-/* Makes sure that [offset, offset + bytes) of a file is really there. 0 or -errno. With signals blocked. */
-long sg_segment_allocate(int fd, uint64_t offset, uint64_t bytes);
-
 /* Thread records there is room for now, and making more than the `seen` that were all taken: false if there is no room. */
 uint32_t sg_segment_record_capacity(void);
 bool sg_segment_grow(uint32_t seen);

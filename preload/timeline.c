@@ -13,6 +13,7 @@
 #include "lock.h"
 #include "options.h"
 #include "segment.h"
+#include "shared_file.h"
 #include "syscall.h"
 #include "text.h"
 
@@ -145,7 +146,7 @@ void sg_timeline_name(char *name, size_t room, const char *segment)
 static long make_in(int fd)
 {
     (void)sg_sys_fchmod(fd, sg_segment_file_mode());
-    long result = sg_segment_allocate(fd, 0, sizeof(struct sg_timeline));
+    long result = sg_shared_file_allocate(fd, 0, sizeof(struct sg_timeline));
     if (result != 0)
         return result;
     struct sg_timeline *line = sg_sys_mmap(NULL, sizeof *line, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
