@@ -42,17 +42,26 @@ struct workspace {
     struct candidate candidate[CANDIDATES];
 };
 
+/* strspn, which would be one more name that each start looks up. */
+static size_t span(const char *text, const char *characters)
+{
+    size_t length = 0;
+    while (text[length] != '\0' && strchr(characters, text[length]) != NULL)
+        length++;
+    return length;
+}
+
 /* Whether a number, as sg_sys_unique makes them, is followed by `suffix` and no more. */
 static bool is_unique(const char *text, const char *suffix)
 {
-    size_t digits = strspn(text, "0123456789abcdef");
+    size_t digits = span(text, "0123456789abcdef");
     return digits == 16 && strcmp(text + digits, suffix) == 0;
 }
 
 /* Whether a process of ours has given the name. What else lies there is somebody's, whatever it ends with. */
 static bool is_of_process(const char *name, const char *suffix)
 {
-    size_t digits = strspn(name, "0123456789");
+    size_t digits = span(name, "0123456789");
     return digits > 0 && digits <= 10 && name[digits] == '-' && is_unique(name + digits + 1, suffix);
 }
 
