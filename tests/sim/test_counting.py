@@ -38,8 +38,8 @@ def test_storm_of_all_calls_agrees_with_the_simulator_at_every_quiet_point(sim, 
     assert min(getattr(points[0][0], kind) for kind in ("device", "pinned", "managed", "registered")) > 0
     if "SPARKGUARD_LIMIT" in variables:
         assert entry["refused_count"] > 0
-        # Each of the four pools may have reserved a segment that the guard gave back at once.
-        assert max(p["peak_bytes"] for _, p in points) <= 150 * MIB + 4 * SEGMENT
+        # Each of the four pools may have reserved a segment that the guard gave back at once; a peak has what threads took in advance.
+        assert max(p["peak_bytes"] for _, p in points) <= 150 * MIB + 4 * SEGMENT + 9 * MIB
 
 
 def test_managed_bytes_of_freed_and_grown_runtime_allocations_agree(sim):
