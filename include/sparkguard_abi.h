@@ -6,8 +6,9 @@
  *
  * Promises
  *   - The first 128 bytes (struct sg_slot) are frozen for ever, so that two versions of the library on one machine
- *     can count each other. Everything behind them belongs to SG_ABI_VERSION: a reader of another version says so
- *     and believes nothing.
+ *     can count each other. Everything behind them belongs to SG_ABI_VERSION: a field that moves, grows or goes raises
+ *     it. The tools read version 1, too (tools/segment_version_1.h); of a version they do not know they say so and
+ *     believe nothing.
  *   - All numbers are host-endian, naturally aligned, of fixed width; no pointers, no size_t, no semaphores.
  *   - Readers read() the file, never trust a length or an index in it, and treat every text as unterminated.
  *   - A process is alive while somebody holds an exclusive flock on its file (see "Liveness").
@@ -32,7 +33,7 @@
 
 #define SG_VERSION_TEXT "0.1.0"
 #define SG_ABI_MAGIC UINT64_C(0x445241474b525053) /* "SPRKGARD" in memory order */
-#define SG_ABI_VERSION 1u
+#define SG_ABI_VERSION 2u
 #define SG_SEGMENT_SUFFIX ".segment"
 #define SG_UNKNOWN UINT64_MAX
 
@@ -52,10 +53,12 @@ enum {
     SG_SITE_ROOM = 32, /* numbers of call sites in a class: 0 is none */
     SG_SITE_OTHER = 1, /* all that found no place */
     SG_SITE_FIRST = 2, /* from here on one each */
-    SG_SITE_NAME_BYTES = 80,
-    SG_FILE_ROOM = 10,       /* memory files that a process shows, the largest promises first */
+    SG_SITE_NAME_BYTES = 64,
+    SG_FILE_ROOM = 64,       /* ranges of shared memory that a process shows */
+    SG_ORIGIN_ROOM = 4,      /* processes that it has memory from by fork: its parent, the parent's parent and so on */
     SG_RECORD_FIRST = 64,    /* thread records a new segment has room for */
     SG_RECORD_LIMIT = 15360, /* and the most it grows to; further threads share record 0 */
+    SG_RECORD_REAPED = INT32_MAX, /* in place of a thread, which never has that number */
     SG_JOB_BYTES = 64,
     SG_COMMAND_BYTES = 256,
     SG_CALL_BYTES = 40,
@@ -73,6 +76,8 @@ enum sg_slot_flag {
     SG_SLOT_CUDA = 1u << 2,     /* the process has made a CUDA allocation */
     SG_SLOT_SHARING = 1u << 3,  /* it has a seat in the machine's ledger: others count it, and it counts them */
     SG_SLOT_WATCHED = 1u << 4,  /* its watchdog thread runs */
+    SG_SLOT_UNIFIED = 1u << 5,  /* its device memory is the machine's */
+    SG_SLOT_TOLD = 1u << 6,     /* in a registry entry: a child of its owner has said that it cannot share */
 };
 
 /* ---- the frozen part -------------------------------------------------------------------------------------------- */
@@ -85,16 +90,18 @@ struct sg_slot {
     uint64_t granted_bytes;   /* (atomic) admitted and not given back: live bytes and the threads' unused credit */
     uint64_t promised_bytes;  /* (atomic) granted, and by the last look not yet resident */
     uint64_t in_flight_bytes; /* (atomic) admitted, the real call has not returned yet */
-    uint64_t live_bytes;      /* (atomic) granted_bytes less credit, as of the last slow path; exact: see records */
-    uint64_t inherited_bytes; /* (atomic) what it was forked with and still may have; sums take what exceeds it */
-    uint64_t limit_bytes;     /* SPARKGUARD_LIMIT in bytes, 0 if none */
+    uint64_t live_bytes;      /* (atomic) granted_bytes less credit, as of the last slow path; exact: see records. In a
+                               * seat: managed memory that the CPU's page tables do not show */
+    uint64_t inherited_bytes; /* (atomic) private memory it was forked with and may have; sums take the rest */
+    uint64_t limit_bytes;     /* SPARKGUARD_LIMIT in bytes; 0: none, 1: nothing at all */
     uint64_t job_hash;        /* FNV-1a of the job's name */
     uint32_t state;           /* enum sg_state */
     uint32_t flags;           /* (atomic) enum sg_slot_flag */
     uint64_t device_bytes;    /* (atomic) in a seat: the part of granted_bytes that is device memory */
     uint64_t landed_count;    /* (atomic) in a seat: how many requests in flight have ended */
     uint64_t heritage_bytes;  /* (atomic) missing of what the parent was promised: counts when that is gone */
-    uint64_t reserved[2];     /* zero */
+    uint64_t sparse_bytes; /* (atomic) resident of MAP_NORESERVE mappings by the last look, and made writable since */
+    uint64_t told_peak_bytes; /* (atomic) in a registry entry: the job's peak, by processes that left no record */
 };
 _Static_assert(sizeof(struct sg_slot) == 128, "the slot is frozen at 128 bytes");
 _Static_assert(offsetof(struct sg_slot, granted_bytes) == 24, "frozen");
@@ -104,7 +111,7 @@ _Static_assert(offsetof(struct sg_slot, live_bytes) == 48, "frozen");
 _Static_assert(offsetof(struct sg_slot, limit_bytes) == 64, "frozen");
 _Static_assert(offsetof(struct sg_slot, state) == 80, "frozen");
 
-/* ---- version 1 -------------------------------------------------------------------------------------------------- */
+/* ---- version 2 -------------------------------------------------------------------------------------------------- */
 
 /* One thread. Live heap bytes of the process = domain[HEAP].granted_bytes - the sum of all records' credit_bytes. */
 struct sg_record {
@@ -112,7 +119,7 @@ struct sg_record {
     uint64_t allocations; /* heap blocks this thread obtained */
     uint64_t frees;       /* heap blocks this thread gave back */
     uint64_t reserved[4];
-    uint32_t tid; /* (atomic) owner, 0 if free to be adopted */
+    uint32_t tid; /* (atomic) owner, 0 if free to be adopted, SG_RECORD_REAPED while its credit goes back */
     uint32_t reserved_tid;
 };
 _Static_assert(sizeof(struct sg_record) == 64, "one cache line per thread");
@@ -188,10 +195,29 @@ struct sg_machine {
     uint32_t reserved;
 };
 
-/* A part of a tmpfs file that is mapped shared: whoever maps the same, promises the same. */
+/* A range of shared memory that the process maps: of a memory file, a System V segment, or shared anonymous memory.
+ * The units have the same numbers in every process: of the file << 32 | the place in it. */
+#define SG_FILE_UNIT_BYTES UINT64_C(4096)
 struct sg_memory_file {
-    uint64_t identity; /* (atomic) of the file and the part, the same in every process; 0: none */
-    uint64_t bytes;    /* (atomic) what of promised_bytes is missing there */
+    uint64_t begin;         /* (atomic) its first unit; 0: none */
+    uint64_t end;           /* (atomic) the unit behind it */
+    uint64_t missing_bytes; /* (atomic) what of promised_bytes is missing there */
+};
+
+/* Memory that a forked child had from one process at the fork, and its siblings too. */
+struct sg_origin {
+    uint64_t claim; /* of that process's registry entry; 0: none */
+    uint64_t bytes; /* at most */
+    uint32_t seat;  /* the number of the registry entry, plus one */
+    uint32_t pid;
+};
+
+/* Whether the sites' at_peak_bytes belong to the present peak. While the sites still hold what they held at it, that
+ * is noted only. */
+enum sg_sites_peak_state {
+    SG_SITES_PEAK_KEPT = 0,    /* at_peak_bytes are of the peak */
+    SG_SITES_PEAK_LIVE = 1,    /* live_bytes are */
+    SG_SITES_PEAK_KEEPING = 2, /* being copied */
 };
 
 /* Sites are numbered by class: a number must fit in what is known of a block. */
@@ -205,6 +231,8 @@ struct sg_site {
     uint64_t peak_bytes;              /* (atomic) highest live_bytes */
     uint64_t offset;                  /* of the address in that library, as its symbol table counts */
     uint64_t is_named;                /* (atomic) 1: offset and library are whole, written once */
+    uint64_t at_peak_bytes;           /* (atomic) live_bytes at the process's peak; see sites_peak_state */
+    uint64_t at_refusal_bytes;        /* (atomic) live_bytes at the last refusal that was recorded */
     char library[SG_SITE_NAME_BYTES]; /* the file's name without folders */
 };
 _Static_assert(sizeof(struct sg_site) == 128, "layout");
@@ -232,7 +260,8 @@ struct sg_segment {
     struct sg_domain_counters domain[SG_DOMAIN_ROOM];
     uint64_t peak_seen_bytes; /* (atomic) highest granted_bytes ever seen, never too low */
     uint32_t peak_index;      /* (atomic) which copy of peak is whole */
-    uint32_t peak_reserved;
+    uint32_t
+        max_resident_mib; /* the kernel's largest resident size, in MiB and rounded up, noted at the end; 0: unknown */
     struct sg_peak peak[2];
     uint64_t unmatched_frees;       /* (atomic) frees of large blocks nobody saw allocated */
     uint64_t faults;                /* (atomic) internal faults: the call was let through, not counted */
@@ -248,22 +277,35 @@ struct sg_segment {
     struct sg_event event[SG_EVENT_ROOM];
 
     uint64_t unaccounted_bytes;               /* (atomic) what contexts and the like took without asking, as measured */
-    struct sg_memory_file file[SG_FILE_ROOM]; /* as in the seat */
-    uint64_t phase_peak_bytes; /* (atomic) highest granted_bytes since the present phase began, if one has */
+    struct sg_memory_file file[SG_FILE_ROOM]; /* as in the registry entry */
+    struct sg_origin origin[SG_ORIGIN_ROOM];  /* as in the registry entry */
+    uint64_t shared_bytes; /* (atomic) the sum of `file`: a part of granted_bytes, and never of inherited_bytes */
+    uint64_t inherited_shared_bytes; /* (atomic) of shared_bytes, what it was forked with and still may have */
+    uint64_t phase_peak_bytes;       /* (atomic) highest granted_bytes since the present phase began, if one has */
     /* In a copy that is kept as history; 0 in a live one: when it was made, and since which start of the machine it ran. */
     int64_t saved_time_ns;
     uint64_t boot_id[2];     /* /proc/sys/kernel/random/boot_id, its first 16 digits in the first; 0: unknown */
     uint64_t job_peak_bytes; /* (atomic) the most that all processes of the job held at one time, as this one saw it */
-    uint64_t padding[1];
+    uint64_t run; /* SG_RUN of the job's first process: tells runs of one job name apart; 0: it had ended already */
+    uint32_t sites_peak_state; /* (atomic) enum sg_sites_peak_state */
+    uint32_t padding_limit;
+    /* (atomic) job_peak_bytes with this process's resident MAP_NORESERVE bytes, by its scans: what SPARKGUARD_LIMIT
+     * bounds. 0: it has had none. */
+    uint64_t limit_peak_bytes;
+    int64_t seen_time_ns; /* (atomic) when the helper that keeps the history last ran, each second; 0: it never has */
+    uint32_t padding[6];
     struct sg_site site[SG_SITE_CLASSES][SG_SITE_ROOM];
     struct sg_record record[]; /* record 0 is shared by threads that found no place of their own */
 };
 _Static_assert(offsetof(struct sg_segment, record) % 64 == 0, "records sit on cache lines of their own");
 _Static_assert((int)SG_DOMAIN_COUNT <= (int)SG_DOMAIN_ROOM, "the layout has room for every domain");
 
+/* A run of a job: its first process by pid and start. Linux has at most 2^22 pids. */
+#define SG_RUN(pid, start_ticks) ((uint64_t)(start_ticks) << 22 | (uint64_t)(pid))
+
 #define SG_SEGMENT_BYTES(records) (sizeof(struct sg_segment) + (size_t)(records) * sizeof(struct sg_record))
 
-/* ---- the time line ------------------------------------------------------------------------------------------------ */
+/* ---- the time line ----------------------------------------------------------------------------------------------- */
 
 /*
  * A file beside the segment, of the same name with another suffix, for processes that use CUDA, held 256 MiB, marked a phase or
@@ -310,7 +352,7 @@ _Static_assert(SG_SAMPLE_ROOM % 2 == 0, "neighbours become one");
 #define SG_LEDGER_NAME "machine.ledger"
 #define SG_LEDGER_SECOND_NAME "machine-1.ledger"     /* while another version has the first */
 #define SG_LEDGER_MAGIC UINT64_C(0x524744454c475053) /* "SPGLEDGR" in memory order */
-#define SG_LEDGER_VERSION 1u
+#define SG_LEDGER_VERSION 2u
 
 enum {
     SG_SEAT_ROOM = 1024,        /* processes at a time; further ones decide alone, and say so */
@@ -353,13 +395,19 @@ struct sg_seat {
     uint64_t parent_claim;            /* and the claim it had */
     uint64_t shared_bytes;            /* (atomic) anonymous memory it still shares with its parent */
     uint64_t unbounded_flight_bytes; /* (atomic) the part of slot.in_flight_bytes drawn from the machine past cgroups */
-    uint64_t files_version;          /* (atomic) odd while promised_bytes and the files are changed together */
+    uint64_t files_version;          /* (atomic) odd while the files are changed with promised_bytes or granted_bytes */
+    uint64_t version_1_files[20];    /* version 1 shows memory files of its own kind here; later versions show zeros */
     struct sg_memory_file file[SG_FILE_ROOM];
+    uint64_t file_bytes;                     /* (atomic) their sum, a part of granted_bytes */
+    uint64_t file_changes;                   /* (atomic) how often the ranges have changed */
+    struct sg_origin origin[SG_ORIGIN_ROOM]; /* the parent first */
+    uint64_t padding[2];
 };
-_Static_assert(sizeof(struct sg_seat) == SG_SEAT_FROZEN_BYTES, "a larger seat begins with what is frozen");
+_Static_assert(sizeof(struct sg_seat) % 64 == 0, "seats share no cache line");
 _Static_assert(offsetof(struct sg_seat, claim) == 128, "frozen");
 _Static_assert(offsetof(struct sg_seat, level) == 248, "frozen");
-_Static_assert(offsetof(struct sg_seat, file) == 352, "frozen");
+_Static_assert(offsetof(struct sg_seat, version_1_files) == 352, "frozen");
+_Static_assert(offsetof(struct sg_seat, file) >= SG_SEAT_FROZEN_BYTES, "each version shows files in its own way");
 
 struct sg_machine_ledger {
     uint64_t magic; /* SG_LEDGER_MAGIC; the file gets its name when all of it is written */
@@ -374,7 +422,12 @@ struct sg_machine_ledger {
     uint64_t context_bytes;             /* (atomic) what the next CUDA context is asked for, 0: none was measured yet */
     uint64_t measured_context_bytes[2]; /* (atomic) what the last two took, the newest first; 0: none */
     uint64_t has_second;                /* (atomic) 1: processes of another version share the second file */
-    uint64_t reserved[502];             /* zero */
+    uint64_t ended_bytes;             /* (atomic) CUDA memory of the machine that was given back and not taken since */
+    uint64_t pressure_until_ns;       /* (atomic) somebody makes pressure for the driver's pages; CLOCK_MONOTONIC */
+    uint64_t pressure_bytes;          /* (atomic) populated for that, and about to be dropped */
+    uint64_t pressure_pause_until_ns; /* (atomic) it failed: not again before that */
+    uint64_t unexplained_base_bytes;  /* (atomic) memory that no counter explains, without CUDA's; 0: not known */
+    uint64_t reserved[497];           /* zero */
     struct sg_seat seat[];
 };
 _Static_assert(offsetof(struct sg_machine_ledger, seat) == 4096, "frozen");

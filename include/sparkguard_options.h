@@ -193,6 +193,29 @@ static inline bool sg_is_valid(enum sg_option option, const char *text)
     return false;
 }
 
+/* The unit that a size most probably lacks: "64" is 64 bytes, and no machine has so little that it could be meant.
+ * 0: none. */
+static inline char sg_missing_unit(enum sg_option option, const char *text)
+{
+    const struct sg_option_info *info = &sg_option_table[option];
+    size_t digits = strspn(text, "0123456789");
+    struct sg_size size;
+    if (info->kind != SG_KIND_SIZE || text[digits] != '\0' || sg_parse_size(text, &size) != 0 || size.bytes == 0)
+        return '\0';
+    char unit = info->example[strlen(info->example) - 1];
+    if (size.bytes < 1024)
+        return unit;
+    return unit == 'G' && size.bytes < 65536 ? 'M' : '\0';
+}
+
+/* Whether a size is a percentage of more than there is. */
+static inline bool sg_is_beyond_all(const char *text)
+{
+    uint64_t milli;
+    const char *unit = sg_parse_milli(text, &milli);
+    return unit != NULL && strcmp(unit, "%") == 0 && milli > 100000;
+}
+
 /* How many single-letter changes lead from a to b, as far as 64 letters. */
 static inline unsigned sg_edit_distance(const char *a, const char *b)
 {

@@ -9,6 +9,9 @@
 #include "admission.h"
 
 #include "atomics.h"
+#include "driver_pages.h"
+#include "commits.h"
+#include "files.h"
 #include "fit.h"
 #include "index.h"
 #include "ledger.h"
@@ -29,6 +32,8 @@
  * unwind, print its traceback and save. A process that holds less than SHELL_BYTES always may, below the floor. */
 #define GRACE_BYTES (32 * MIB)
 #define SHELL_BYTES (64 * MIB)
+
+enum { REAPED_AT_REFILL = 4 };
 
 struct sg_lock sg_admission_lock;
 
@@ -58,16 +63,46 @@ static bool has_limit(void)
     return sg_options.limit.is_set || sg_load_relaxed(&state.has_limit) != 0;
 }
 
+/* Those of CUDA may take long and hold no signals, so the program can leave the call: what is in flight is noted for
+ * that. */
+static bool is_cuda(const struct sg_request *request)
+{
+    return request->domain != SG_DOMAIN_HEAP && request->domain != SG_DOMAIN_MAPPED;
+}
+
+static void fly(const struct sg_request *request, uint64_t bytes)
+{
+    uint64_t pool = sg_fit_pool(request);
+    sg_seats_fly(pool, (int64_t)bytes);
+    if (is_cuda(request)) {
+        sg_self.open.flight_pool = pool;
+        sg_self.open.flight_bytes += bytes;
+    }
+}
+
+/* Before it is no more in flight: what other threads ask for must not be taken for it. */
+static void forget_flight(const struct sg_request *request, uint64_t bytes)
+{
+    if (is_cuda(request))
+        sg_self.open.flight_bytes -= bytes < sg_self.open.flight_bytes ? bytes : sg_self.open.flight_bytes;
+}
+
+static void stop(const struct sg_request *request, uint64_t bytes)
+{
+    forget_flight(request, bytes);
+    sg_seats_fly(sg_fit_pool(request), -(int64_t)bytes);
+}
+
 /* A young look may do, with or without the lock. The request is in flight before it is counted: whoever does not see it there,
  * sees the count. */
 static bool takes_of_young_look(const struct sg_request *request)
 {
     if (request->has_device_pool || request->is_rare || has_limit() || request->size_bytes > sg_room_total_bytes())
         return false;
-    sg_seats_fly(sg_fit_pool(request), (int64_t)request->size_bytes);
+    fly(request, request->size_bytes);
     if (sg_room_take(SG_ROOM_RESERVE, request->size_bytes))
         return true;
-    sg_seats_fly(sg_fit_pool(request), -(int64_t)request->size_bytes);
+    stop(request, request->size_bytes);
     return false;
 }
 
@@ -78,6 +113,43 @@ static bool is_news_due(const struct sg_request *request)
     return !sg_seats_have_looked(since);
 }
 
+/* A request that would be refused, and fits with the pages that the driver keeps after a free. */
+static enum sg_verdict ask_driver(struct sg_request *request, enum sg_verdict verdict)
+{
+    struct sg_request with_pages = *request;
+    request->kept_by_driver_bytes = request->has_device_pool ? 0 : sg_driver_pages_kept_bytes();
+    with_pages.expected_bytes = request->kept_by_driver_bytes;
+    if (with_pages.expected_bytes == 0 || request->has_pressed || sg_options.mode_observe ||
+        !sg_fit(&with_pages, SG_ROOM_PROMISES | SG_ROOM_STALLED))
+        return verdict;
+    return SG_ASK_DRIVER;
+}
+
+/* A commit within this process's reservations that does not fit as a whole. The promises are as of a scan just now. */
+static bool fits_on_record(struct sg_request *request)
+{
+    uint64_t whole = request->size_bytes;
+    bool is_watched = sg_options.watchdog == SG_WATCHDOG_TERM && (sg_load(&sg_own->slot.flags) & SG_SLOT_WATCHED) != 0;
+    if (!request->is_commit || !is_watched || sg_options.mode_observe || whole > sg_room_total_bytes() ||
+        !sg_commits_have_record())
+        return false;
+    bool was_on_record = sg_commits_set_on_record(true);
+    if (!was_on_record)
+        sg_room_scan();
+    request->size_bytes = sg_commits_expected_bytes(whole);
+    if (sg_fit(request, SG_ROOM_ALL)) {
+        if (!was_on_record)
+            sg_segment_add_event("commits more address space than fits: judged by what it touched of it so far");
+        return true;
+    }
+    request->size_bytes = whole;
+    if (!was_on_record) {
+        (void)sg_commits_set_on_record(false);
+        sg_room_scan();
+    }
+    return false;
+}
+
 /* What does not fit at the second look, with no dead process and no stale promise of ours in the way. */
 static enum sg_verdict decide_in_need(struct sg_request *request)
 {
@@ -85,7 +157,7 @@ static enum sg_verdict decide_in_need(struct sg_request *request)
     sg_fit_take_out_the_dead(request);
     sg_room_scan();
     sg_room_look(device, true);
-    if (sg_fit(request, SG_ROOM_ALL))
+    if (sg_fit(request, SG_ROOM_ALL) || fits_on_record(request))
         return SG_ADMIT;
     enum sg_verdict verdict = SG_REFUSE;
     uint64_t until_ns, returning = sg_returns_due_bytes(&until_ns);
@@ -99,6 +171,8 @@ static enum sg_verdict decide_in_need(struct sg_request *request)
         verdict = SG_WAIT_FOR_RETURNS;
     else if (is_news_due(request) && sg_fit(request, SG_ROOM_STALLED))
         verdict = SG_WAIT_FOR_NEWS;
+    if (verdict == SG_REFUSE || verdict == SG_WAIT_FOR_RETURNS)
+        verdict = ask_driver(request, verdict);
     (void)sg_fit(request, SG_ROOM_ALL); /* the answer that people are told */
     return verdict;
 }
@@ -106,10 +180,13 @@ static enum sg_verdict decide_in_need(struct sg_request *request)
 /* Under the lock. SG_ADMIT: the request is in flight. */
 static enum sg_verdict decide(struct sg_request *request)
 {
+    const uint64_t whole = request->size_bytes;
     enum { LOOKS_MOST = 16 }; /* a machine that settles something all the time must not keep us asking the driver */
     sg_fit_join();
     if (takes_of_young_look(request))
         return SG_ADMIT;
+    if (sg_fit_is_beyond_own_limit(request, 0))
+        return SG_REFUSE;
     if (request->has_device_pool && request->device_epoch != sg_seats_epoch() && request->looks++ < LOOKS_MOST)
         return SG_LOOK_AGAIN;
     uint64_t most = request->has_device_pool ? request->device_total_bytes : sg_room_total_bytes();
@@ -117,16 +194,24 @@ static enum sg_verdict decide(struct sg_request *request)
         sg_seats_announce(sg_fit_pool(request), request->size_bytes);
     sg_room_look(request->has_device_pool ? request->device_identity : 0, false);
     sg_store(&state.has_limit, sg_fit_limit_bytes() != 0);
+    if (!request->has_device_pool && !sg_options.mode_observe && sg_driver_pages_is_pressed()) {
+        sg_seats_withdraw();
+        return SG_WAIT_FOR_PRESSURE;
+    }
+    if (sg_fit_is_sparse_near(request))
+        sg_room_scan();
     bool is_fit = sg_fit(request, SG_ROOM_ALL);
     if (!is_fit && request->is_behind) {
         sg_seats_withdraw();
+        request->is_short = true;
         return SG_LOOK_AGAIN;
     }
     enum sg_verdict verdict = is_fit ? SG_ADMIT : decide_in_need(request);
     if (verdict == SG_ADMIT || sg_options.mode_observe)
-        sg_seats_fly(sg_fit_pool(request), (int64_t)request->size_bytes);
+        fly(request, request->size_bytes);
     if (verdict == SG_ADMIT && !sg_options.mode_observe && sg_fit_is_overtaken(request)) {
-        sg_seats_fly(sg_fit_pool(request), -(int64_t)request->size_bytes);
+        stop(request, request->size_bytes);
+        request->size_bytes = whole;
         verdict = SG_WAIT_FOR_TURN;
     }
     sg_seats_withdraw(); /* nobody is woken for that: those who wait would keep waking each other */
@@ -183,11 +268,13 @@ bool sg_admission_ask(struct sg_request *request)
 {
     sg_segment_attach();
     request->must_look_again = false;
+    request->is_short = false;
     for (;;) {
         uint32_t seen = sg_seats_epoch();
         hold_signals(request);
         enum sg_verdict verdict = judge(request);
         if (is_granted(verdict)) {
+            sg_thread_hold_cancel();
             request->granted_bytes = request->size_bytes;
             if (verdict == SG_REFUSE)
                 report_observed(request);
@@ -197,6 +284,11 @@ bool sg_admission_ask(struct sg_request *request)
         request->must_look_again = verdict == SG_LOOK_AGAIN;
         if (request->must_look_again)
             return false;
+        if (verdict == SG_ASK_DRIVER) {
+            request->has_pressed = true;
+            sg_driver_pages_reclaim(request->kept_by_driver_bytes);
+            continue;
+        }
         if (!sg_patience_wait(request, seen, verdict))
             break;
         request->must_look_again = request->has_device_pool;
@@ -208,16 +300,20 @@ bool sg_admission_ask(struct sg_request *request)
     return false;
 }
 
+void sg_admission_fly(struct sg_request *request, uint64_t bytes)
+{
+    if (request->granted_bytes == 0)
+        sg_thread_hold_cancel();
+    fly(request, bytes);
+    request->granted_bytes += bytes;
+}
+
 static void promise(const struct sg_request *request, uint64_t bytes)
 {
-    const struct sg_memory_file file = {request->window_identity, bytes};
-    if (file.identity == 0) {
+    if (request->shared_begin != 0)
+        sg_files_promise(request->shared_begin, request->shared_end, bytes);
+    else
         sg_ledger_promise(bytes);
-        return;
-    }
-    sg_seats_begin_files();
-    sg_ledger_promise(bytes);
-    sg_seats_end_files_with(&file);
 }
 
 void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes)
@@ -227,37 +323,39 @@ void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes)
                    request->domain == SG_DOMAIN_MANAGED;
     bool is_sampled = kept_bytes >= SAMPLED_BYTES;
     /* A decision must see the flight to a device of its own, or by the epoch that it ended behind the driver's figure. */
-    bool is_locked = request->has_device_pool || request->window_identity != 0 || is_sampled;
+    bool is_locked = request->has_device_pool || request->shared_begin != 0 || is_sampled;
     if (is_locked)
         sg_lock_acquire(&sg_admission_lock, &lock);
     if (is_lazy && kept_bytes != 0) /* first: seen twice for a moment, never not at all */
         promise(request, kept_bytes);
     else if (kept_bytes != 0)
         sg_returns_note_taken();
+    forget_flight(request, request->granted_bytes);
     if (!is_lazy && kept_bytes != 0)
         sg_seats_land(sg_fit_pool(request), request->granted_bytes);
     else
         sg_seats_fly(sg_fit_pool(request), -(int64_t)request->granted_bytes);
     sg_store(&sg_own->slot.live_bytes, sg_ledger_live_bytes());
-    if (kept_bytes != 0)
-        sg_ledger_note_job();
     sg_seats_advance();
+    sg_segment_write_through();
     if (is_sampled)
         sg_timeline_sample();
     if (is_locked)
         sg_lock_release(&sg_admission_lock, &lock);
     request->granted_bytes = 0;
     let_signals(request);
+    sg_thread_let_cancel();
 }
 
-void sg_admission_forget_files(void)
+void sg_admission_abandon(void)
 {
-    struct sg_lock_state lock;
-    if (!sg_seats_has_files())
-        return;
-    sg_lock_acquire(&sg_admission_lock, &lock);
-    sg_seats_hide_files();
-    sg_lock_release(&sg_admission_lock, &lock);
+    uint64_t bytes = sg_self.open.flight_bytes;
+    sg_self.open.flight_bytes = 0;
+    if (bytes != 0) {
+        sg_seats_fly(sg_self.open.flight_pool, -(int64_t)bytes);
+        sg_seats_advance();
+    }
+    sg_thread_let_all_cancels();
 }
 
 /* ---- small requests ----------------------------------------------------------------------------------------------- */
@@ -269,9 +367,13 @@ static enum sg_verdict decide_small(struct sg_request *request)
     struct sg_request nothing = *request;
     nothing.growth_bytes = 0;
     sg_fit_join();
+    if (sg_fit_is_beyond_own_limit(request, GRACE_BYTES))
+        return SG_REFUSE;
     sg_seats_count(request->size_bytes); /* after it is in flight and before the look */
     sg_room_look(0, false);
     sg_store(&state.has_limit, sg_fit_limit_bytes() != 0);
+    if (sg_fit_is_sparse_near(request))
+        sg_room_scan_if_old();
     bool is_within = sg_fit_limit(&nothing, GRACE_BYTES, SG_ROOM_FLIGHT);
     if (!is_within || (sg_room_is_known() && sg_room_slack(SG_ROOM_FLOOR) < 0)) {
         sg_fit_take_out_the_dead(NULL);
@@ -362,10 +464,8 @@ bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *c
 /* Nobody is woken for so little: who waits looks again by himself. */
 void sg_admission_settle_small(uint64_t bytes, uint64_t kept_bytes)
 {
-    if (kept_bytes != 0) {
+    if (kept_bytes != 0)
         sg_ledger_promise(kept_bytes);
-        sg_ledger_note_job();
-    }
     end_flight(bytes);
 }
 
@@ -383,12 +483,15 @@ bool sg_admission_take_credit(uint64_t bytes, const char *call)
         return true;
     sg_segment_attach();
     uint64_t wanted = (uint64_t)((int64_t)bytes - credit);
+    sg_thread_reap(REAPED_AT_REFILL);
     struct sg_request refill = small_request(SG_DOMAIN_HEAP, wanted + (record != NULL ? SG_CREDIT_REFILL : 0), call);
     begin_flight(refill.size_bytes);
     if (judge_small(&refill) != SG_ADMIT) { /* then what is needed and no more */
         sg_admission_settle_small(refill.size_bytes, 0);
         refill.size_bytes = wanted;
-        if (!sg_admission_ask_small(SG_DOMAIN_HEAP, wanted, call))
+        if ((sg_self.layers & SG_LAYER_CUDA) != 0) /* the driver's own: it may not know what to answer without */
+            begin_flight(wanted);
+        else if (!sg_admission_ask_small(SG_DOMAIN_HEAP, wanted, call))
             return false;
     }
     if (record != NULL)

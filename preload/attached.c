@@ -112,3 +112,9 @@ bool sg_attached_take(uintptr_t base, uint64_t *number, struct sg_attached *out)
     pieces[lowest] = pieces[--piece_count];
     return true;
 }
+
+void sg_attached_forget(void)
+{
+    pieces = NULL;
+    piece_count = piece_room = 0;
+}

@@ -32,6 +32,9 @@ void sg_attached_move(uintptr_t from, uintptr_t to, uint64_t bytes, bool is_copy
 /* What ends at `begin` goes on to `end` now, over whatever was there. */
 void sg_attached_grow(uintptr_t begin, uintptr_t end);
 
+/* In a forked child whose parent was changing the list: it is lost. */
+void sg_attached_forget(void);
+
 /* The next piece that shmdt(base) detaches, which is forgotten by that; false if there is none. *number: 0 for the first. */
 bool sg_attached_take(uintptr_t base, uint64_t *number, struct sg_attached *out);
 

@@ -1,8 +1,9 @@
 /*
  * cgroup.c - the memory cgroups above this process, v1 and v2, at every level that can be seen.
  *
- * Headroom of a level = min(max, high) - (current - active_file - inactive_file - slab_reclaimable): clean page cache
- * fills memory.current but goes when it is asked for. v1 uses the hierarchical totals (total_...) and has no figure for
+ * Headroom of a level = min(max, high) - (current - active_file - inactive_file - slab_reclaimable): clean page
+ * cache fills memory.current but goes when it is asked for. high bounds what is admitted, and ends nobody: beyond it
+ * the kernel only slows the group down. v1 uses the hierarchical totals (total_...) and has no figure for
  * reclaimable slab. Levels and limits are looked up once a second, usage at every look. Under the decision lock.
  */
 #include "atomics.h"
@@ -18,10 +19,12 @@
 #define UNLIMITED (UINT64_C(1) << 62)
 
 struct level {
-    char path[512];    /* below the system root */
-    uint64_t identity; /* the same for every process that sees this cgroup, by whatever name */
-    uint64_t limit_bytes;
-    uint64_t used_bytes; /* when it could be read last, and what this process had been granted then */
+    char path[512];             /* below the system root */
+    uint64_t identity;          /* the same for every process that sees this cgroup, by whatever name */
+    uint64_t limit_bytes;       /* min(max, high) */
+    uint64_t hard_limit_bytes;  /* max; UNLIMITED: there is none */
+    uint64_t unexplained_bytes; /* as in sg_constraint */
+    uint64_t used_bytes;        /* when it could be read last, and what this process had been granted then */
     uint64_t granted_bytes;
     bool is_v2, has_been_read;
 };
@@ -32,7 +35,7 @@ static uint64_t discovered_ns;
 
 static const char *read_file(const char *directory, const char *name)
 {
-    char path[640];
+    static char path[640];
     struct sg_text text = sg_text_begin(path, sizeof path);
     sg_text_add(&text, directory);
     sg_text_add(&text, "/");
@@ -53,7 +56,7 @@ static uint64_t read_limit(const char *directory, const char *name)
 /* The directory's file system and inode: containers see the same cgroup under other names. Never 0. */
 static uint64_t identity_of(const char *directory)
 {
-    char path[SG_PATH_ROOM + 512];
+    static char path[SG_PATH_ROOM + 512]; /* large for a stack */
     struct stat info = {0};
     struct sg_text text = sg_text_begin(path, sizeof path);
     sg_text_add(&text, sg_options.system_root);
@@ -64,14 +67,9 @@ static uint64_t identity_of(const char *directory)
 
 static void add_level(const char *directory, bool is_v2)
 {
-    uint64_t limit = UNLIMITED;
-    if (is_v2) {
-        uint64_t high = read_limit(directory, "memory.high");
-        limit = read_limit(directory, "memory.max");
-        limit = high < limit ? high : limit;
-    } else {
-        limit = read_limit(directory, "memory.limit_in_bytes");
-    }
+    uint64_t hard_limit = read_limit(directory, is_v2 ? "memory.max" : "memory.limit_in_bytes");
+    uint64_t high = is_v2 ? read_limit(directory, "memory.high") : UNLIMITED;
+    uint64_t limit = high < hard_limit ? high : hard_limit;
     if (limit == UNLIMITED || level_count == sizeof levels / sizeof levels[0])
         return;
     struct level *level = &levels[level_count++];
@@ -79,6 +77,7 @@ static void add_level(const char *directory, bool is_v2)
     sg_text_add(&text, directory);
     level->identity = identity_of(directory);
     level->limit_bytes = limit;
+    level->hard_limit_bytes = hard_limit;
     level->is_v2 = is_v2;
     level->has_been_read = false;
 }
@@ -153,6 +152,20 @@ static void discover(void)
     }
 }
 
+/* Of a memory.stat: pages that a driver took for its processes are memory of the kernel, and no more is said of
+ * them. */
+static uint64_t unexplained_of(const char *text)
+{
+    static const char *const explained[] = {"slab",           "kernel_stack", "pagetables",
+                                            "sec_pagetables", "percpu",       "vmalloc"};
+    uint64_t left = sg_pool_field(text, "kernel", 0);
+    for (size_t i = 0; i < SG_ARRAY_LENGTH(explained); i++) {
+        uint64_t part = sg_pool_field(text, explained[i], 0);
+        left -= part < left ? part : left;
+    }
+    return left;
+}
+
 /* What of it counts as used; what cannot be read any more grows with what we are granted. False: it never could be. */
 static bool read_used(struct level *level)
 {
@@ -172,8 +185,22 @@ static bool read_used(struct level *level)
     else if (text != NULL)
         cache = sg_pool_field(text, "total_active_file", 0) + sg_pool_field(text, "total_inactive_file", 0);
     level->used_bytes = used > cache ? used - cache : 0;
+    level->unexplained_bytes = text != NULL && level->is_v2 ? unexplained_of(text) : 0;
     level->granted_bytes = granted;
     level->has_been_read = true;
+    return true;
+}
+
+bool sg_pool_get_hard(const struct sg_constraint *constraint, bool is_machine, struct sg_constraint *out)
+{
+    *out = *constraint;
+    if (is_machine)
+        return true;
+    if (constraint->hard_limit_bytes == UNLIMITED)
+        return false;
+    out->limit_bytes = constraint->hard_limit_bytes;
+    out->headroom_bytes = out->limit_bytes > constraint->used_bytes ? out->limit_bytes - constraint->used_bytes : 0;
+    sg_pool_set_reserve(out, false);
     return true;
 }
 
@@ -184,6 +211,9 @@ static bool look_at_level(struct level *level, struct sg_constraint *out)
     uint64_t used = level->used_bytes;
     out->limit_bytes = level->limit_bytes;
     out->headroom_bytes = level->limit_bytes > used ? level->limit_bytes - used : 0;
+    out->hard_limit_bytes = level->hard_limit_bytes;
+    out->used_bytes = used;
+    out->unexplained_bytes = level->unexplained_bytes;
     sg_pool_set_reserve(out, false);
     return true;
 }

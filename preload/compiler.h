@@ -25,6 +25,13 @@
 #error "sparkguard is written for x86-64 and aarch64"
 #endif
 
+/* Above every address that a program gets without asking for a high one, and above the size of every block. */
+#if defined(__x86_64__)
+#define SG_ADDRESS_LIMIT (UINT64_C(1) << 47)
+#else
+#define SG_ADDRESS_LIMIT (UINT64_C(1) << 52)
+#endif
+
 /* Initial-exec: one instruction from the thread pointer, no __tls_get_addr, which would allocate. */
 #define SG_THREAD_LOCAL _Thread_local __attribute__((tls_model("initial-exec")))
 

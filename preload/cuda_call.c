@@ -19,6 +19,19 @@ static bool has_no_context(CUresult error)
            error == CUDA_ERROR_NOT_INITIALIZED || error == CUDA_ERROR_DEINITIALIZED;
 }
 
+bool sg_cuda_has_begun(void)
+{
+    static uint32_t has_begun;
+    CUdevice current = 0;
+    if (SG_UNLIKELY(sg_load_relaxed(&has_begun) == 0)) {
+        SG_DRIVER(get, cuCtxGetDevice);
+        if (get == NULL || get(&current) == CUDA_ERROR_NOT_INITIALIZED)
+            return false;
+        sg_store_relaxed(&has_begun, 1u);
+    }
+    return true;
+}
+
 /* Whether there is a current context; without one the driver refuses by itself, all but cuMemCreate. Where it does not tell, it
  * is asked in another way (CUDA 13), or the device is the one it told this thread last: what it grants must be counted. */
 static bool has_context(enum sg_hook hook, uint32_t *device)
@@ -119,8 +132,7 @@ static bool is_dead(CUresult *error)
     return ask != NULL && is_sticky(*error);
 }
 
-/* What must be known before a refusal. False: the context is dead. */
-static bool look_closely(struct sg_cuda_call *call)
+bool sg_cuda_look_closely(struct sg_cuda_call *call)
 {
     CUresult error = CUDA_SUCCESS;
     call->request.is_behind = false;
@@ -139,12 +151,14 @@ bool sg_cuda_ask(struct sg_cuda_call *call)
         if (call->request.domain == SG_DOMAIN_DEVICE && sg_cuda_has_own_pool(call->device))
             look_at_device(&call->request);
         is_admitted = sg_admission_ask(&call->request);
-        if (call->request.must_look_again && call->request.is_behind && !look_closely(call))
+        if (call->is_tentative && call->request.is_short)
+            return false;
+        if (call->request.must_look_again && call->request.is_behind && !sg_cuda_look_closely(call))
             return false;
     } while (!is_admitted && call->request.must_look_again);
     bool is_eager = call->request.domain == SG_DOMAIN_DEVICE || call->request.domain == SG_DOMAIN_PINNED;
-    if (is_admitted && is_eager && !call->request.is_rare && !call->request.has_device_pool && sg_room_unified() == 1 &&
-        !sg_options.mode_observe)
+    if (is_admitted && is_eager && !call->has_room && !call->request.is_rare && !call->request.has_device_pool &&
+        sg_room_unified() == 1 && !sg_options.mode_observe)
         sg_reclaim_for(call->request.size_bytes);
     return is_admitted;
 }
@@ -159,14 +173,13 @@ static void note_cuda(void)
 static bool begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint64_t growth_bytes,
                   CUdevice device)
 {
-    *call = (struct sg_cuda_call){.layers = sg_self.layers, .answer = CUDA_ERROR_OUT_OF_MEMORY};
-    if (!sg_cuda_is_ours())
+    *call = (struct sg_cuda_call){
+        .layers = call->layers, .is_counted = call->is_counted, .answer = CUDA_ERROR_OUT_OF_MEMORY};
+    if (!call->is_counted)
         return true;
-    call->is_counted = true;
     call->ends_before = sg_load_acquire(&sg_context_ends);
     call->request.domain = domain;
     sg_segment_attach();
-    sg_thread_enter();
     if (has_context(hook, &call->device)) {
         call->is_placed = true;
         note_cuda();
@@ -174,67 +187,63 @@ static bool begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain d
             call->device = sg_cuda_device_number(device);
         (void)sg_cuda_knows_device(call->device);
         call->context = sg_context_current();
-        call->request = (struct sg_request){.domain = domain,
-                                            .size_bytes = growth_bytes,
-                                            .growth_bytes = growth_bytes,
-                                            .call = sg_self.call != NULL ? sg_self.call : sg_hook_table[hook].base,
-                                            .is_behind = true,
-                                            .device = call->device};
+        call->request.size_bytes = growth_bytes;
+        call->request.growth_bytes = growth_bytes;
+        call->request.call = sg_self.call != NULL ? sg_self.call : sg_hook_table[hook].base;
+        call->request.is_behind = true;
+        call->request.device = call->device;
         sg_pool_memory_catch_up();
-        if (growth_bytes != 0 && !sg_cuda_ask(call))
+        if (growth_bytes != 0 && !sg_cuda_ask(call)) {
+            sg_cuda_close(call);
             return false;
+        }
     }
     sg_self.layers |= SG_LAYER_CUDA;
     return true;
 }
 
-bool sg_cuda_begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint64_t growth_bytes)
+bool sg_cuda_begin_open(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint64_t growth_bytes)
 {
     return begin(call, hook, domain, growth_bytes, -1);
 }
 
-bool sg_cuda_begin_at(struct sg_cuda_call *call, enum sg_hook hook, CUdevice device, uint64_t growth_bytes)
+bool sg_cuda_begin_at_open(struct sg_cuda_call *call, enum sg_hook hook, CUdevice device, uint64_t growth_bytes)
 {
     return begin(call, hook, SG_DOMAIN_DEVICE, growth_bytes, device);
 }
 
-bool sg_cuda_begin_sized(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint32_t device,
-                         uint64_t size_bytes, uint64_t growth_bytes)
+void sg_cuda_prepare(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint32_t device)
 {
-    *call = (struct sg_cuda_call){.layers = sg_self.layers,
+    *call = (struct sg_cuda_call){.layers = call->layers,
                                   .answer = CUDA_ERROR_OUT_OF_MEMORY,
                                   .is_counted = true,
                                   .is_placed = true,
                                   .device = device};
     call->ends_before = sg_load_acquire(&sg_context_ends);
     sg_segment_attach();
-    sg_thread_enter();
     note_cuda();
     (void)sg_cuda_knows_device(device);
     sg_pool_memory_catch_up();
     call->context = sg_context_current();
     call->request = (struct sg_request){.domain = domain,
-                                        .size_bytes = size_bytes,
-                                        .growth_bytes = growth_bytes,
                                         .call = sg_self.call != NULL ? sg_self.call : sg_hook_table[hook].base,
                                         .is_behind = true,
                                         .device = device};
-    if (size_bytes != 0 && !sg_cuda_ask(call))
-        return false;
-    sg_self.layers |= SG_LAYER_CUDA;
-    return true;
 }
 
-bool sg_cuda_begin_on(struct sg_cuda_call *call, enum sg_hook hook, CUdevice device, uint64_t growth_bytes)
+void sg_cuda_go_on(void)
 {
-    *call = (struct sg_cuda_call){.layers = sg_self.layers, .answer = CUDA_ERROR_OUT_OF_MEMORY};
-    if (!sg_cuda_is_ours())
+    sg_self.layers |= SG_LAYER_CUDA;
+}
+
+bool sg_cuda_begin_on_open(struct sg_cuda_call *call, enum sg_hook hook, CUdevice device, uint64_t growth_bytes)
+{
+    *call = (struct sg_cuda_call){
+        .layers = call->layers, .is_counted = call->is_counted, .answer = CUDA_ERROR_OUT_OF_MEMORY};
+    if (!call->is_counted)
         return true;
-    call->is_counted = true;
-    if (growth_bytes != 0) {
+    if (growth_bytes != 0)
         sg_segment_attach();
-        sg_thread_enter();
-    }
     if (growth_bytes != 0 && device >= 0 && sg_cuda_knows_device((uint32_t)device) &&
         !sg_cuda_has_own_pool((uint32_t)device)) {
         note_cuda();
@@ -245,8 +254,10 @@ bool sg_cuda_begin_on(struct sg_cuda_call *call, enum sg_hook hook, CUdevice dev
                                 .call = sg_hook_table[hook].base,
                                 .is_rare = true,
                                 .device = call->device};
-        if (!sg_cuda_ask(call))
+        if (!sg_cuda_ask(call)) {
+            sg_cuda_close(call);
             return false;
+        }
     }
     sg_self.layers |= SG_LAYER_CUDA;
     return true;
@@ -325,11 +336,12 @@ void sg_cuda_record(const struct sg_cuda_call *call, struct sg_table *table, uin
 
 void sg_cuda_end(struct sg_cuda_call *call, uint64_t kept_bytes)
 {
-    sg_self.layers = call->layers;
-    if (call->request.granted_bytes != 0) {
+    bool was_judged = call->request.granted_bytes != 0;
+    if (was_judged)
         sg_admission_settle(&call->request, kept_bytes);
+    sg_cuda_close(call);
+    if (was_judged)
         sg_watchdog_consider();
-    }
 }
 
 uint64_t sg_cuda_returned_bytes(uint64_t block)
@@ -343,13 +355,13 @@ uint64_t sg_cuda_returned_bytes(uint64_t block)
 
 uint64_t sg_cuda_take_out(struct sg_table *table, uint64_t key)
 {
-    if (!sg_cuda_is_ours())
-        return 0;
     uint64_t block = sg_table_remove(table, key);
     if (block == 0)
         block = sg_context_take_ending(table, key);
     if (table != &sg_index_registered)
         sg_returns_note_free(sg_cuda_returned_bytes(block));
+    if ((block & SG_BLOCK_POOLED) != 0)
+        sg_pool_begin_free(block, key);
     return block;
 }
 
@@ -357,6 +369,8 @@ CUresult sg_cuda_given_back(struct sg_table *table, uint64_t key, uint64_t block
 {
     if (block != 0 && (sg_cuda_is_gone(result) || !sg_context_put_back(table, key, block, ends_before)))
         sg_cuda_released(table, block);
+    if ((block & SG_BLOCK_POOLED) != 0)
+        sg_pool_end_free(block, key, sg_cuda_is_gone(result));
     return result;
 }
 

@@ -24,6 +24,7 @@
 #include "index.h"
 #include "ledger.h"
 #include "lifecycle.h"
+#include "open_call.h"
 #include "real.h"
 #include "segment.h"
 #include "thread.h"
@@ -36,24 +37,53 @@ struct sg_cuda_call {
     uint32_t layers;      /* to be restored */
     bool is_counted;      /* false: from inside another hook, or disabled */
     bool is_placed;       /* device and context are known; false: there was no context when it began */
+    bool is_tentative;    /* sg_cuda_ask comes back before it looks closer: the request may be served in another way */
+    bool has_room;        /* what is asked for need not grow anything: no page cache goes for it */
     CUresult answer;      /* to the program if it is refused: out of memory, or what else the driver has to tell it */
 };
 
 /* Calls `real`, or answers as a machine without a driver does. */
 #define SG_DRIVER_CALL(name, ...) (SG_REAL(name) != NULL ? SG_REAL(name)(__VA_ARGS__) : CUDA_ERROR_NOT_INITIALIZED)
 
-/* Whether the call comes from the program: a driver may call its own exports, and counts then once only. */
-static inline bool sg_cuda_is_ours(void)
+/* Whether the call comes from the program: a driver may call its own exports, and counts then once only. In the hook
+ * itself, or inlined there, for the hook's frame tells whether the call that the thread is marked to be in was left. */
+static SG_INLINE bool sg_cuda_is_ours(void)
 {
-    return sg_lifecycle_enter() && (sg_self.layers & SG_LAYER_CUDA) == 0;
+    return sg_lifecycle_enter() && (SG_LIKELY((sg_self.layers & SG_LAYER_CALL) == 0) ||
+                                    sg_open_call_was_left((uintptr_t)__builtin_frame_address(0)));
 }
 
-/* Before the real call; what sg_self.layers is to be again behind it. */
-static inline uint32_t sg_cuda_go_inside(void)
+/* Whether the program has called cuInit. Before that the driver looks at no argument, and so may nobody here. */
+bool sg_cuda_has_begun(void);
+
+/* Before the real call; what sg_self.layers is to be again behind it. Where no call is open, this is one. */
+static SG_INLINE uint32_t sg_cuda_go_inside(void)
 {
     uint32_t outside = sg_self.layers;
-    sg_self.layers |= SG_LAYER_CUDA;
+    if ((outside & SG_LAYER_CALL) == 0)
+        sg_self.open.mark = SG_MARK_HERE();
+    sg_self.layers = outside | SG_LAYER_CALL | SG_LAYER_CUDA;
     return outside;
+}
+
+/* Opens a call, if it is the program's: first of all, in the hook itself or inlined there. sg_cuda_begin* does, and
+ * closes it where the call is refused; sg_cuda_end closes it. */
+static SG_INLINE void sg_cuda_open(struct sg_cuda_call *call)
+{
+    call->is_counted = sg_cuda_is_ours();
+    call->layers = sg_self.layers;
+    if (SG_UNLIKELY(!call->is_counted))
+        return;
+    sg_self.open.mark = SG_MARK_HERE();
+    sg_self.layers |= SG_LAYER_CALL;
+}
+
+static inline void sg_cuda_close(const struct sg_cuda_call *call)
+{
+    if (SG_UNLIKELY(!call->is_counted))
+        return;
+    sg_open_call_end();
+    sg_self.layers = call->layers;
 }
 
 /* Declares `result`: what the real function answers. What the driver calls of its own exports meanwhile does not count. */
@@ -74,23 +104,32 @@ static inline uint32_t sg_cuda_go_inside(void)
 /* False: refused, recorded and said, unless the context is dead, of which call->answer tells. True: make the call;
  * sg_cuda_end must follow. `growth_bytes` is what is asked of the machine; 0 is always admitted: so callers pass it for what
  * the driver is documented to answer with an error. */
-bool sg_cuda_begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint64_t growth_bytes);
+bool sg_cuda_begin_open(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint64_t growth_bytes);
 
 /* The same for device memory of `device`, whichever device is the current one. */
-bool sg_cuda_begin_at(struct sg_cuda_call *call, enum sg_hook hook, CUdevice device, uint64_t growth_bytes);
+bool sg_cuda_begin_at_open(struct sg_cuda_call *call, enum sg_hook hook, CUdevice device, uint64_t growth_bytes);
 
 /* The same for a context on `device`, which needs none yet. What the driver does not know as a device of its own
  * is not judged. */
-bool sg_cuda_begin_on(struct sg_cuda_call *call, enum sg_hook hook, CUdevice device, uint64_t growth_bytes);
+bool sg_cuda_begin_on_open(struct sg_cuda_call *call, enum sg_hook hook, CUdevice device, uint64_t growth_bytes);
 
-/* The same on a device that is known, whatever is current. `size_bytes` is what is asked of the machine, `growth_bytes` of it
- * what would be new to the job. */
-bool sg_cuda_begin_sized(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint32_t device,
-                         uint64_t size_bytes, uint64_t growth_bytes);
+/* The same of an open call in parts, on a device that is known, whatever is current: all but the question. When it
+ * is granted sg_cuda_go_on must follow, else sg_cuda_close. */
+void sg_cuda_prepare(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint32_t device);
+void sg_cuda_go_on(void);
 
-/* Asks for what call->request says, with a fresh look at the device if it has a pool of its own. Before it refuses, the driver
- * is asked once whether the context still lives. */
+/* By these names, in the hook itself or inlined there: they open the call. */
+#define sg_cuda_begin(call, ...) (sg_cuda_open(call), sg_cuda_begin_open(call, __VA_ARGS__))
+#define sg_cuda_begin_at(call, ...) (sg_cuda_open(call), sg_cuda_begin_at_open(call, __VA_ARGS__))
+#define sg_cuda_begin_on(call, ...) (sg_cuda_open(call), sg_cuda_begin_on_open(call, __VA_ARGS__))
+
+/* Asks for what call->request says, with a fresh look at the device if it has a pool of its own. Before it refuses,
+ * the driver is asked once whether the context still lives. False with request.is_short: is_tentative, and it does
+ * not fit so far. */
 bool sg_cuda_ask(struct sg_cuda_call *call);
+
+/* Finds out all that a refusal needs. False: the context is dead, and call->answer is the error. */
+bool sg_cuda_look_closely(struct sg_cuda_call *call);
 
 /* Behind the call: whether it took what it asked for. Where it began without a context, another thread has made one since, or
  * made it anew: what it took lies there. */
@@ -112,7 +151,8 @@ static inline bool sg_cuda_is_gone(CUresult result)
     return result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED;
 }
 
-/* Frees: take the entry out before the real call, put it back if that fails, else release it. */
+/* Frees, if they are the program's: take the entry out before the real call, put it back if that fails, else release
+ * it. */
 uint64_t sg_cuda_take_out(struct sg_table *table, uint64_t key);
 CUresult sg_cuda_given_back(struct sg_table *table, uint64_t key, uint64_t block, uint64_t ends_before,
                             CUresult result);
@@ -120,7 +160,7 @@ CUresult sg_cuda_given_back(struct sg_table *table, uint64_t key, uint64_t block
 /* The hook of a free as a whole. */
 #define SG_GIVE_BACK(name, table, key, ...) \
     uint64_t ends_before = sg_load_acquire(&sg_context_ends); \
-    uint64_t block = sg_cuda_take_out(table, key); \
+    uint64_t block = sg_cuda_is_ours() ? sg_cuda_take_out(table, key) : 0; \
     SG_DRIVER_INSIDE(name, __VA_ARGS__); \
     return sg_cuda_given_back(table, key, block, ends_before, result)
 
@@ -152,10 +192,17 @@ void sg_pool_memory_catch_up(void);
 /* pool_memory.c: a block of a pool has been freed; a destroyed pool goes with its last one. */
 void sg_pool_block_gone(uint64_t block);
 
+/* pool_memory.c: a block at that address is about to be freed, and it has been, or that failed. */
+void sg_pool_begin_free(uint64_t block, uint64_t address);
+void sg_pool_end_free(uint64_t block, uint64_t address, bool is_freed);
+
 /* pool_memory.c: how many pools have lost their blocks with the primary context of a device, which has ended, or was not known to
  * be there (not `has_ended`); and whether the pool of a block is one of those. */
 uint32_t sg_pool_emptied(uint32_t device, bool has_ended);
 bool sg_pool_is_emptied(uint64_t block);
+
+/* hook_graph.c: the open call counts on no room of a store any more. */
+void sg_graph_end_claim(void);
 
 /* hook_graph.c: as sg_pool_memory_refresh, for what the devices hold for graphs. */
 void sg_graph_memory_refresh(void);

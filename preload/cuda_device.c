@@ -10,17 +10,24 @@
 #include "seats.h"
 #include "text.h"
 
-enum { DEVICE_UNKNOWN = 0, DEVICE_DISCRETE = 1, DEVICE_INTEGRATED = 2 };
-
-static uint32_t device_kind[SG_DEVICE_ROOM];
+uint32_t sg_cuda_device_kind[SG_DEVICE_ROOM];
 static uint64_t device_identity[SG_DEVICE_ROOM];
+
+/* Of an instance of a card (MIG) its own, which only the second variant tells (cuda.h): each has memory of its own. */
+static bool get_uuid(CUuuid *uuid, uint32_t device)
+{
+    SG_DRIVER(get, cuDeviceGetUuid);
+    SG_DRIVER(get_own, cuDeviceGetUuid_v2);
+    if (get_own != NULL && get_own(uuid, (CUdevice)device) == CUDA_SUCCESS)
+        return true;
+    return get != NULL && get(uuid, (CUdevice)device) == CUDA_SUCCESS;
+}
 
 static uint64_t identify_device(uint32_t device)
 {
-    SG_DRIVER(get_uuid, cuDeviceGetUuid);
     CUuuid uuid = {{0}};
     char text[2 * sizeof uuid.bytes + 1] = "";
-    if (get_uuid == NULL || get_uuid(&uuid, (CUdevice)device) != CUDA_SUCCESS)
+    if (!get_uuid(&uuid, device))
         return SG_POOL_UNBOUNDED + 1 + device;
     for (size_t i = 0; i < sizeof uuid.bytes; i++) {
         text[2 * i] = (char)('a' + ((unsigned char)uuid.bytes[i] >> 4));
@@ -52,12 +59,14 @@ static void learn_device(uint32_t device)
     bool is_unified = is_integrated != 0 || sg_room_unified() == 1; /* of the machine: one such device is enough */
     sg_room_set_unified(is_unified, is_integrated == 0 && sg_options.unified == SG_UNIFIED_ON);
     device_identity[device] = identify_device(device);
-    sg_store_release(&device_kind[device], (uint32_t)(is_integrated != 0 ? DEVICE_INTEGRATED : DEVICE_DISCRETE));
+    sg_store_release(&sg_cuda_device_kind[device],
+                     (uint32_t)(is_integrated != 0 ? SG_DEVICE_INTEGRATED : SG_DEVICE_DISCRETE));
     if (sg_cuda_has_own_pool(device))
         known->reserve_mib = (uint32_t)((sg_fit_device_reserve(total) + (1u << 20) - 1) >> 20);
 }
 
-/* "GPU-" and the bytes in groups of 4, 2, 2, 2 and 6: so NVML's documentation of nvmlDeviceGetUUID, and nvidia-smi -L. */
+/* "GPU-", or "MIG-" for an instance of a card, and the bytes in groups of 4, 2, 2, 2 and 6: so NVML's documentation of
+ * nvmlDeviceGetUUID, and nvidia-smi -L. */
 static bool is_spelled(const char *nvml_uuid, const CUuuid *uuid)
 {
     static const char digits[] = "0123456789abcdef";
@@ -69,15 +78,16 @@ static bool is_spelled(const char *nvml_uuid, const CUuuid *uuid)
         *at++ = digits[(unsigned char)uuid->bytes[i] & 15];
     }
     *at = '\0';
+    if (strncmp(nvml_uuid, "MIG-", 4) == 0)
+        memcpy(spelled, "MIG-", 4);
     return strcmp(spelled, nvml_uuid) == 0;
 }
 
 int sg_cuda_find_device(const char *nvml_uuid)
 {
-    SG_DRIVER(get_uuid, cuDeviceGetUuid);
     CUuuid uuid;
-    for (int device = 0; get_uuid != NULL && device < SG_DEVICE_ROOM; device++) {
-        if (get_uuid(&uuid, device) != CUDA_SUCCESS) /* no more devices, or no cuInit */
+    for (int device = 0; device < SG_DEVICE_ROOM; device++) {
+        if (!get_uuid(&uuid, (uint32_t)device)) /* no more devices, or no cuInit */
             return -1;
         if (is_spelled(nvml_uuid, &uuid))
             return sg_cuda_knows_device((uint32_t)device) ? device : -1;
@@ -89,16 +99,9 @@ bool sg_cuda_knows_device(uint32_t device)
 {
     if (device >= SG_DEVICE_ROOM)
         return false;
-    if (SG_UNLIKELY(sg_load_acquire(&device_kind[device]) == DEVICE_UNKNOWN))
+    if (SG_UNLIKELY(sg_load_acquire(&sg_cuda_device_kind[device]) == SG_DEVICE_UNKNOWN))
         learn_device(device);
-    return sg_load_acquire(&device_kind[device]) != DEVICE_UNKNOWN;
-}
-
-bool sg_cuda_has_own_pool(uint32_t device)
-{
-    if (sg_options.unified == SG_UNIFIED_AUTO)
-        return sg_load_acquire(&device_kind[sg_cuda_device_number(device)]) == DEVICE_DISCRETE;
-    return sg_options.unified == SG_UNIFIED_OFF;
+    return sg_load_acquire(&sg_cuda_device_kind[device]) != SG_DEVICE_UNKNOWN;
 }
 
 uint64_t sg_cuda_device_identity(uint32_t device)

@@ -4,6 +4,9 @@
 #ifndef SG_CUDA_DEVICE_H
 #define SG_CUDA_DEVICE_H
 
+#include "atomics.h"
+#include "compiler.h"
+#include "options.h"
 #include "sparkguard_abi.h"
 
 #include <stdbool.h>
@@ -15,9 +18,18 @@ static inline uint32_t sg_cuda_device_number(int64_t device)
     return (uint64_t)device < SG_DEVICE_ROOM ? (uint32_t)device : SG_DEVICE_ROOM - 1;
 }
 
+/* (atomic) What each device is, once the driver has told. */
+enum { SG_DEVICE_UNKNOWN = 0, SG_DEVICE_DISCRETE = 1, SG_DEVICE_INTEGRATED = 2 };
+extern SG_INTERNAL uint32_t sg_cuda_device_kind[];
+
 /* Whether the driver has told what kind of device it is (asked if need be), and whether its memory is a pool of its own. */
 bool sg_cuda_knows_device(uint32_t device);
-bool sg_cuda_has_own_pool(uint32_t device);
+static inline bool sg_cuda_has_own_pool(uint32_t device)
+{
+    if (sg_options.unified == SG_UNIFIED_AUTO)
+        return sg_load_acquire(&sg_cuda_device_kind[sg_cuda_device_number(device)]) == SG_DEVICE_DISCRETE;
+    return sg_options.unified == SG_UNIFIED_OFF;
+}
 
 /* Of a known device: the same in every process, whatever number it has there. */
 uint64_t sg_cuda_device_identity(uint32_t device);

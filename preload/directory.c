@@ -3,6 +3,7 @@
  */
 #include "directory.h"
 
+#include "compiler.h"
 #include "options.h"
 #include "syscall.h"
 #include "text.h"
@@ -94,4 +95,68 @@ const char *sg_directory_error_text(long error)
            : error == SG_DIRECTORY_FOREIGN        ? ": a folder above it is another user's"
            : error == -ENOTDIR || error == -ELOOP ? ": not a directory"
                                                   : ": the system refused";
+}
+
+/* ---- the history ------------------------------------------------------------------------------------------------- */
+
+static void name_parent(char path[SG_PATH_ROOM], int above)
+{
+    memcpy(path, sg_options.history, SG_PATH_ROOM);
+    for (int i = 0; i < above; i++) {
+        char *slash = strrchr(path, '/');
+        if (slash != NULL)
+            slash[slash == path] = '\0'; /* of "/" the slash stays */
+    }
+}
+
+/* Whether a folder, and a link to it, is ours or root's: another user could lead us anywhere, or find what he owns
+ * closed to him. 0 or -errno. */
+static long check_parent(const char *path)
+{
+    const int flags[] = {0x100 /* AT_SYMLINK_NOFOLLOW */, 0};
+    for (unsigned i = 0; i < SG_ARRAY_LENGTH(flags); i++) {
+        struct stat info = {0};
+        long result = sg_syscall(SYS_newfstatat, SG_AT_FDCWD, (long)path, (long)&info, flags[i], 0, 0);
+        if (result != 0 || !sg_directory_is_trusted(&info))
+            return result != 0 ? result : SG_DIRECTORY_FOREIGN;
+    }
+    return 0;
+}
+
+/* Makes what is not there of the history's folders but the last, in a home that is there and ours or root's. 0 or
+ * -errno. */
+static long make_parents(void)
+{
+    char path[SG_PATH_ROOM];
+    long result = 0;
+    for (int above = sg_options.history_depth; above > 0 && result == 0; above--) {
+        name_parent(path, above);
+        result = check_parent(path);
+        if (result == -ENOENT && above < sg_options.history_depth)
+            result = sg_directory_make(path);
+    }
+    return result;
+}
+
+int sg_directory_open_history(struct stat *info)
+{
+    int fd = sg_directory_open(sg_options.history, info);
+    if (fd != -ENOENT)
+        return fd;
+    long made = sg_options.history_depth >= 2 ? make_parents() : 0;
+    return made == 0 ? sg_directory_open_or_make(sg_options.history, info) : (int)made;
+}
+
+void sg_directory_visit(int directory, char *buffer, size_t room,
+                        bool (*visit)(int directory, const char *name, void *context), void *context)
+{
+    (void)sg_syscall(SYS_lseek, directory, 0, 0 /* SEEK_SET */, 0, 0, 0);
+    for (long got; (got = sg_sys_getdents(directory, buffer, room)) > 0;) {
+        for (long at = 0; at < got;) {
+            const struct sg_directory_entry *entry = (const struct sg_directory_entry *)(const void *)(buffer + at);
+            at += entry->length;
+            if (!visit(directory, entry->name, context))
+                return;
+        }
+    }
 }

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/stat.h>
 
 /* Opens a directory; what it is goes to `info`. A descriptor or -errno; -EPERM: it belongs to neither us nor root, or is open to all.
@@ -14,6 +15,14 @@ int sg_directory_open(const char *directory, struct stat *info);
 
 /* The same, making its last component if it is not there. */
 int sg_directory_open_or_make(const char *directory, struct stat *info);
+
+/* Opens SPARKGUARD_HISTORY, making it and those of its folders that history_depth allows. */
+int sg_directory_open_history(struct stat *info);
+
+/* Shows every name in an open directory to `visit`, from the first on, through `buffer` of `room` bytes, until it
+ * answers false. */
+void sg_directory_visit(int directory, char *buffer, size_t room,
+                        bool (*visit)(int directory, const char *name, void *context), void *context);
 
 /* Makes the last component, 0700 whatever the umask is. 0, also if it is there, or -errno. */
 long sg_directory_make(const char *directory);

@@ -1,39 +1,40 @@
 /*
- * files.h - shared mappings of files whose pages are memory (tmpfs, memfd): what is missing of such a file is promised once
- * on the machine, however many processes map it.
+ * files.h - what this process maps of shared memory: memory files (tmpfs, memfd), System V segments, shared
+ * anonymous memory.
  *
- * A window is what was mapped: a file and a part of it. Windows of one process have numbers, which its ranges carry in their
- * flags (index.h), so that a scan can tell what is missing of each; the largest stand in the seat (struct sg_memory_file),
- * where the others see which promises are the same. Two windows that overlap without being equal are two promises: too much,
- * never too little.
+ * The same bytes may have several addresses in this process and in others. They count once in a process (ranges.h)
+ * and once in a job, and what is missing of them is promised once on the machine. So each process shows the others,
+ * in its registry entry, the ranges of files that it maps, and how much of its promises is missing there. It shows
+ * the SG_FILE_ROOM largest; what it does not show counts as if it were its own.
  */
 #ifndef SG_FILES_H
 #define SG_FILES_H
 
-#include "map_shape.h"
-#include "sparkguard_abi.h"
+#include "ranges.h"
 
 #include <stdint.h>
 
-/* A window's number, 1 or more; 0: there is none left, or the mapping is of no such file. Its bytes then count by
- * themselves. sg_files_entered must follow when the ranges carry it, or the mapping failed. Any thread. */
-uint32_t sg_files_enter(const struct sg_map_shape *shape);
-void sg_files_entered(uint32_t number);
+/* The shared memory that COUNTED ranges of sg_index_maps map. Under sg_index_maps_lock. */
+extern struct sg_ranges sg_files_mapped;
 
-/* Whether a number was ever given. Under sg_index_maps_lock. */
-bool sg_files_has_any(void);
+/* Shows what has changed in sg_files_mapped, around the change of what the process holds (`charge`). A range that is
+ * gone promises nothing by its name any more; the promise itself stays until the next scan. Under
+ * sg_index_maps_lock. */
+void sg_files_show_changes(int64_t charge_bytes);
 
-/* The same as flags of a range, and back. */
-uint32_t sg_files_flags(uint32_t number);
-uint32_t sg_files_number(uint32_t flags);
+/* Shows everything: there is a new registry entry, or a segment. Takes sg_index_maps_lock. */
+void sg_files_show(void);
 
-/* A scan: begin, then what is missing of each range that carries a number, then the sum of the windows' promises. Under the
- * decision lock. */
+/* Promises `bytes` of the units [begin, end). Under the decision lock; takes sg_index_maps_lock. */
+void sg_files_promise(uint64_t begin, uint64_t end, uint64_t bytes);
+
+/* A scan of the promises: begin; what is missing of units that were looked at; end, with what sg_ledger_end_scan is
+ * told. add_missing under sg_index_maps_lock; begin and end take it. Under the decision lock. */
 void sg_files_begin_scan(void);
-void sg_files_add_missing(uint32_t number, uint64_t bytes);
-uint64_t sg_files_promised_bytes(void);
+void sg_files_add_missing(uint64_t begin, uint64_t end, uint64_t bytes);
+void sg_files_end_scan(uint64_t promised_bytes, uint64_t sparse_bytes);
 
-/* What the seat shall show by the last scan: the largest of them. Returns how many. Under the decision lock. */
-uint32_t sg_files_list(struct sg_memory_file file[SG_FILE_ROOM]);
+/* In a forked child, whose map may be torn: then it maps nothing that we know. Under no lock. */
+void sg_files_refork(bool is_map_whole);
 
 #endif

@@ -4,12 +4,16 @@
 #include "fit.h"
 
 #include "atomics.h"
+#include "driver_pages.h"
+#include "files.h"
 #include "foreign.h"
 #include "index.h"
 #include "ledger.h"
 #include "options.h"
+#include "same_bytes.h"
 #include "seats.h"
 #include "segment.h"
+#include "timeline.h"
 
 static bool has_inherited; /* forked, and nothing was decided since */
 
@@ -25,10 +29,16 @@ void sg_fit_join(void)
         has_inherited = 0;
         sg_index_inherit();
     }
+    if (sg_seats_is_check_due()) {
+        sg_room_forget();
+        if (sg_seats_check_place() && sg_segment_check_place())
+            sg_timeline_make_anew();
+    }
     if (!sg_seats_may_join())
         return;
     sg_room_forget();
     sg_seats_join();
+    sg_files_show();
 }
 
 void sg_admission_join(void)
@@ -42,6 +52,11 @@ void sg_admission_join(void)
 
 /* ---- does it fit? Under the lock, by the last look ---------------------------------------------------------------- */
 
+static bool is_nothing_allowed(void)
+{
+    return sg_options.limit.is_set && sg_options.limit.bytes == 0 && sg_options.limit.percent_milli == 0;
+}
+
 /* The smallest limit of the job's processes, 0: none. */
 uint64_t sg_fit_limit_bytes(void)
 {
@@ -49,8 +64,8 @@ uint64_t sg_fit_limit_bytes(void)
     if (!sg_options.limit.is_set)
         return others;
     if (sg_own->slot.limit_bytes == 0) {
-        bool is_nothing = sg_options.limit.bytes == 0 && sg_options.limit.percent_milli == 0;
-        sg_own->slot.limit_bytes = is_nothing ? 1 : sg_size_of(sg_options.limit, sg_room_machine_bytes()); /* 0: none */
+        sg_own->slot.limit_bytes =
+            is_nothing_allowed() ? 1 : sg_size_of(sg_options.limit, sg_room_machine_bytes()); /* 0: none */
         sg_store(&sg_seats_own()->slot.limit_bytes, sg_own->slot.limit_bytes);
     }
     uint64_t own = sg_own->slot.limit_bytes;
@@ -66,10 +81,32 @@ static uint64_t job_holds(uint32_t parts)
         held += sg_load(&sg_own->slot.in_flight_bytes) + others->flight_bytes;
     else if ((parts & SG_ROOM_STALLED) != 0)
         held += others->stalled_bytes;
-    held += sg_ledger_own_bytes();
+    held += sg_ledger_own_bytes() + sg_load(&sg_own->slot.sparse_bytes) + sg_room_tally()->job_sparse_bytes;
     if ((parts & SG_ROOM_ASKING) != 0)
         held += others->asking_bytes;
     return held;
+}
+
+static void answer_by_limit(struct sg_request *request, uint64_t limit, uint64_t held)
+{
+    limit = is_nothing_allowed() ? 0 : limit;
+    request->reason = SG_REASON_LIMIT;
+    request->kept_bytes = limit;
+    request->usable_bytes = limit > held ? limit - held : 0;
+}
+
+bool sg_fit_is_beyond_own_limit(struct sg_request *request, uint64_t grace_bytes)
+{
+    uint64_t limit = sg_own->slot.limit_bytes; /* 0: none, or it is not resolved yet */
+    bool may_shrink =
+        (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_CUDA) != 0; /* a pool may have given back something unseen */
+    if (limit == 0 || may_shrink || sg_options.mode_observe)
+        return false;
+    uint64_t held = sg_ledger_own_bytes(), most = limit + grace_bytes;
+    if (held <= most && request->growth_bytes <= most - held)
+        return false;
+    answer_by_limit(request, limit, held);
+    return true;
 }
 
 bool sg_fit_limit(struct sg_request *request, uint64_t grace_bytes, uint32_t parts)
@@ -78,13 +115,25 @@ bool sg_fit_limit(struct sg_request *request, uint64_t grace_bytes, uint32_t par
     if (most == 0)
         return true;
     uint64_t held = job_holds(parts);
-    uint64_t limit = most + grace_bytes;
-    if (held <= limit && request->growth_bytes <= limit - held)
+    uint64_t limit = most + grace_bytes, growth = request->growth_bytes;
+    if (request->shared_begin != 0) {
+        uint64_t others = sg_same_bytes_of_job(request->shared_begin, request->shared_end);
+        growth -= others < growth ? others : growth;
+    }
+    if (held <= limit && growth <= limit - held)
         return true;
-    request->reason = SG_REASON_LIMIT;
-    request->kept_bytes = most;
-    request->usable_bytes = limit > held ? limit - held : 0;
+    answer_by_limit(request, most, held);
     return false;
+}
+
+bool sg_fit_is_sparse_near(const struct sg_request *request)
+{
+    uint64_t room = sg_index_sparse_room_bytes(), known = sg_load(&sg_own->slot.sparse_bytes);
+    struct sg_request more = *request;
+    if (room <= known || sg_fit_limit_bytes() == 0)
+        return false;
+    more.growth_bytes += room - known < sg_fit_limit_bytes() ? room - known : sg_fit_limit_bytes();
+    return !sg_fit_limit(&more, 0, SG_ROOM_ALL);
 }
 
 uint64_t sg_fit_device_reserve(uint64_t total_bytes)
@@ -149,6 +198,19 @@ void sg_fit_take_out_the_dead(const struct sg_request *request)
         sg_seats_announce(sg_fit_pool(request), request->size_bytes);
 }
 
+void sg_admission_ask_driver(void)
+{
+    struct sg_lock_state lock;
+    sg_segment_attach();
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_fit_join();
+    sg_fit_take_out_the_dead(NULL);
+    sg_room_look(0, true);
+    uint64_t kept = sg_options.mode_observe ? 0 : sg_driver_pages_kept_bytes();
+    sg_lock_release(&sg_admission_lock, &lock);
+    sg_driver_pages_reclaim(kept);
+}
+
 /* ---- what could be had -------------------------------------------------------------------------------------------- */
 
 void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgroups)
@@ -164,12 +226,14 @@ void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgrou
     *capacity = (struct sg_capacity){.largest_bytes = sg_room_for_cuda(is_bounded_by_cgroups),
                                      .all_bytes = all > reserve ? all - reserve : 0,
                                      .reserve_bytes = reserve,
+                                     .most_bytes = sg_room_machine_bytes(),
                                      .is_known = sg_room_is_known(),
                                      .is_below_floor = sg_room_slack(SG_ROOM_FLOOR) < 0};
     if (limit != 0) {
         uint64_t held = job_holds(SG_ROOM_ALL), left = limit > held ? limit - held : 0;
         capacity->largest_bytes = capacity->largest_bytes < left ? capacity->largest_bytes : left;
         capacity->all_bytes = capacity->all_bytes < limit ? capacity->all_bytes : limit;
+        capacity->most_bytes = capacity->most_bytes < limit ? capacity->most_bytes : limit;
     }
     sg_lock_release(&sg_admission_lock, &lock);
 }

@@ -8,7 +8,8 @@
 #include "admission.h"
 #include "room.h"
 
-/* Takes the seat among the others if there is one to be had. */
+/* Takes the registry entry among the others if there is one to be had. Half a second after the last time it sees to
+ * it that the others still meet there. */
 void sg_fit_join(void);
 
 /* In a forked child: what the parent had promised is its promise; noted with the first decision. */
@@ -20,6 +21,13 @@ uint64_t sg_fit_limit_bytes(void);
 /* Whether the request fits the limit of the job, which may be passed by `grace_bytes`; else the answer is in it. `parts`:
  * enum sg_room_part. */
 bool sg_fit_limit(struct sg_request *request, uint64_t grace_bytes, uint32_t parts);
+
+/* Whether what was touched of MAP_NORESERVE memory since the last scan may be more than the limit has room for. */
+bool sg_fit_is_sparse_near(const struct sg_request *request);
+
+/* Whether what this process alone holds takes the request beyond the limit, which may be passed by `grace_bytes`: no
+ * look at others changes that. Then the answer is in the request. */
+bool sg_fit_is_beyond_own_limit(struct sg_request *request, uint64_t grace_bytes);
 
 /* Whether it fits everything. */
 bool sg_fit(struct sg_request *request, uint32_t parts);

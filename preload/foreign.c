@@ -66,7 +66,7 @@ static bool read_seat(int fd, const struct sg_machine_ledger *header, uint64_t n
  * in our ledger, so the parent is named as a dead one. */
 static void settle_heritage(int fd, const struct sg_machine_ledger *header, struct sg_seat *seat)
 {
-    struct sg_seat parent = {0};
+    static struct sg_seat parent; /* large for a stack, of which only what is frozen is read */
     uint64_t number = seat->parent_seat, claim = seat->parent_claim;
     if (number != 0 && number <= header->seat_room && SG_CLAIM_STATE(claim) == SG_CLAIM_LIVE &&
         read_seat(fd, header, number - 1, &parent) && parent.claim == claim &&
@@ -78,7 +78,7 @@ static void settle_heritage(int fd, const struct sg_machine_ledger *header, stru
 void sg_foreign_visit(void (*visit)(void *context, uint32_t number, struct sg_seat *seat), void *context)
 {
     static struct sg_machine_ledger header; /* large for a stack */
-    struct sg_seat seat = {0};
+    static struct sg_seat seat;
     if (!has_met && sg_load(&sg_seats_ledger()->has_second) == 0)
         return;
     long fd = sg_seat_file_open_foreign(O_RDONLY);

@@ -91,6 +91,8 @@ static void work(void)
     if (history.due_ns == 0)
         history.due_ns = sg_sys_clock_ns(CLOCK_MONOTONIC) + FIRST_NS;
     while (result == 0 && sg_helper_is_wanted(&keeper)) {
+        sg_store(&sg_own->seen_time_ns, (int64_t)sg_sys_clock_ns(CLOCK_REALTIME));
+        sg_segment_write_through();
         uint32_t heard = sg_load(&history.bell);
         uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
         bool is_due = now >= history.due_ns && !is_memory_short();
@@ -131,10 +133,9 @@ void sg_history_end(bool may_begin)
         return;
     if (may_begin)
         sg_helper_begin(&keeper);
-    uint32_t presence = sg_load(&keeper.presence);
     uint64_t busy_ns = sg_load(&history.busy_ns), begun_ns = sg_sys_clock_ns(CLOCK_MONOTONIC);
     bool is_stuck = busy_ns != 0 && begun_ns - busy_ns >= PATIENCE_MS * MS_NS;
-    if (is_stuck || (presence != SG_HELPER_RUNNING && presence != SG_HELPER_STARTING))
+    if (is_stuck || sg_load(&keeper.presence) != SG_HELPER_RUNNING)
         return;
     uint32_t asked = sg_fetch_add(&history.asked, 1u) + 1;
     ring();
@@ -142,6 +143,11 @@ void sg_history_end(bool may_begin)
          (int32_t)(answered - asked) < 0 && sg_sys_clock_ns(CLOCK_MONOTONIC) - begun_ns < PATIENCE_MS * MS_NS;
          answered = sg_load(&history.answered))
         (void)sg_sys_futex(&history.answered, FUTEX_WAIT_PRIVATE, answered, &step);
+}
+
+void sg_history_await(uint64_t until_ns)
+{
+    sg_helper_await(&keeper, until_ns);
 }
 
 bool sg_history_stop(void)

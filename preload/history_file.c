@@ -45,52 +45,10 @@ static struct {
 
 static unsigned file_mode = 0600; /* of the directory that was opened last */
 
-static void name_parent(char path[SG_PATH_ROOM], int above)
-{
-    memcpy(path, sg_options.history, SG_PATH_ROOM);
-    for (int i = 0; i < above; i++) {
-        char *slash = strrchr(path, '/');
-        if (slash != NULL)
-            slash[slash == path] = '\0'; /* of "/" the slash stays */
-    }
-}
-
-/* Whether a folder, and a link to it, is ours or root's: another user could lead us anywhere, or find what he owns closed to him.
- * 0 or -errno. */
-static long check_parent(const char *path)
-{
-    const int flags[] = {0x100 /* AT_SYMLINK_NOFOLLOW */, 0};
-    for (unsigned i = 0; i < SG_ARRAY_LENGTH(flags); i++) {
-        struct stat info = {0};
-        long result = sg_syscall(SYS_newfstatat, SG_AT_FDCWD, (long)path, (long)&info, flags[i], 0, 0);
-        if (result != 0 || !sg_directory_is_trusted(&info))
-            return result != 0 ? result : SG_DIRECTORY_FOREIGN;
-    }
-    return 0;
-}
-
-/* Makes what is not there of the history's folders but the last, in a home that is there and ours or root's. 0 or -errno. */
-static long make_parents(void)
-{
-    char path[SG_PATH_ROOM];
-    long result = 0;
-    for (int above = sg_options.history_depth; above > 0 && result == 0; above--) {
-        name_parent(path, above);
-        result = check_parent(path);
-        if (result == -ENOENT && above < sg_options.history_depth)
-            result = sg_directory_make(path);
-    }
-    return result;
-}
-
 static int open_history(void)
 {
     struct stat info = {0};
-    int fd = sg_directory_open(sg_options.history, &info);
-    if (fd == -ENOENT) {
-        long made = sg_options.history_depth >= 2 ? make_parents() : 0;
-        fd = made == 0 ? sg_directory_open_or_make(sg_options.history, &info) : (int)made;
-    }
+    int fd = sg_directory_open_history(&info);
     file_mode = sg_directory_file_mode(&info);
     return fd;
 }
@@ -102,14 +60,19 @@ static uint64_t add_to_hash(uint64_t hash, const void *bytes, uint64_t length)
     return hash;
 }
 
-/* FNV-1a, by words. The figures of the machine change with every look at it, also where the process does nothing. */
+static uint64_t hash_between(uint64_t hash, const void *copy, uint64_t begin, uint64_t end)
+{
+    return add_to_hash(hash, (const char *)copy + begin, end - begin);
+}
+
+/* FNV-1a, by words. The figures of the machine change with every look at it, and the time when the process was last
+ * seen with every second, also where the process does nothing. */
 static uint64_t hash_of(const struct sg_segment *copy, uint64_t length)
 {
-    const char *rest = (const char *)&copy->machine + sizeof copy->machine;
-    uint64_t hash = UINT64_C(14695981039346656037);
-    hash = add_to_hash(hash, copy, offsetof(struct sg_segment, machine));
-    hash = add_to_hash(hash, rest, length - (uint64_t)(rest - (const char *)copy));
-    return hash | 1;
+    const uint64_t machine = offsetof(struct sg_segment, machine), seen = offsetof(struct sg_segment, seen_time_ns);
+    uint64_t hash = hash_between(UINT64_C(14695981039346656037), copy, 0, machine);
+    hash = hash_between(hash, copy, machine + sizeof copy->machine, seen);
+    return hash_between(hash, copy, seen + sizeof copy->seen_time_ns, length) | 1;
 }
 
 /* "017cbb0a-cfb7-44ba-907b-59939254ff35" */

@@ -10,6 +10,8 @@
 #include "compiler.h"
 #include "context_cost.h"
 #include "context_memory.h"
+#include "driver_pages.h"
+#include "managed_pages.h"
 
 /* What each primary context took; the others' costs are in sg_index_contexts. (atomic) */
 static uint64_t primary_cost[SG_DEVICE_ROOM];
@@ -19,7 +21,7 @@ struct making {
     struct sg_context_look before;
 };
 
-static bool begin(struct making *making, enum sg_hook hook, CUdevice device, bool is_request)
+static SG_INLINE bool begin(struct making *making, enum sg_hook hook, CUdevice device, bool is_request)
 {
     uint64_t expected = is_request && sg_cuda_is_ours() ? sg_context_expected_bytes() : 0;
     if (!sg_cuda_begin_on(&making->call, hook, device, expected))
@@ -37,6 +39,8 @@ static uint64_t end(struct making *making, CUresult result)
         struct sg_context_look after = sg_context_look(granted);
         cost = sg_context_learn(&making->before, &after);
         sg_fetch_add(&sg_own->unaccounted_bytes, cost);
+        sg_driver_pages_note_taken(cost);
+        sg_managed_pages_note_context(cost != 0 ? cost : granted);
     }
     sg_cuda_end(&making->call, result == CUDA_SUCCESS ? granted : 0);
     return cost;
@@ -45,6 +49,8 @@ static uint64_t end(struct making *making, CUresult result)
 static void note_gone(uint64_t cost)
 {
     (void)sg_sub_clamped(&sg_own->unaccounted_bytes, cost);
+    sg_driver_pages_note_given(cost);
+    sg_managed_pages_note_context_end(cost);
 }
 
 static void note_context(CUcontext context, uint64_t cost)
@@ -86,6 +92,36 @@ SG_EXPORT CUresult CUDAAPI cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ct
                                           CUdevice dev)
 {
     MAKE(cuCtxCreate_v4, pctx, dev, pctx, ctxCreateParams, flags, dev);
+}
+
+/* Declared here, because cudaGL.h and cudaVDPAU.h ask for the headers of those. A VdpDevice is a 32 bit number. */
+extern CUresult CUDAAPI cuGLCtxCreate(CUcontext *pCtx, unsigned int Flags, CUdevice device);
+extern CUresult CUDAAPI cuGLCtxCreate_v2(CUcontext *pCtx, unsigned int Flags, CUdevice device);
+extern CUresult CUDAAPI cuVDPAUCtxCreate(CUcontext *pCtx, unsigned int flags, CUdevice device, uint32_t vdpDevice,
+                                         void *vdpGetProcAddress);
+extern CUresult CUDAAPI cuVDPAUCtxCreate_v2(CUcontext *pCtx, unsigned int flags, CUdevice device, uint32_t vdpDevice,
+                                            void *vdpGetProcAddress);
+
+SG_EXPORT CUresult CUDAAPI cuGLCtxCreate(CUcontext *pCtx, unsigned int Flags, CUdevice device)
+{
+    MAKE(cuGLCtxCreate, pCtx, device, pCtx, Flags, device);
+}
+
+SG_EXPORT CUresult CUDAAPI cuGLCtxCreate_v2(CUcontext *pCtx, unsigned int Flags, CUdevice device)
+{
+    MAKE(cuGLCtxCreate_v2, pCtx, device, pCtx, Flags, device);
+}
+
+SG_EXPORT CUresult CUDAAPI cuVDPAUCtxCreate(CUcontext *pCtx, unsigned int flags, CUdevice device, uint32_t vdpDevice,
+                                            void *vdpGetProcAddress)
+{
+    MAKE(cuVDPAUCtxCreate, pCtx, device, pCtx, flags, device, vdpDevice, vdpGetProcAddress);
+}
+
+SG_EXPORT CUresult CUDAAPI cuVDPAUCtxCreate_v2(CUcontext *pCtx, unsigned int flags, CUdevice device, uint32_t vdpDevice,
+                                               void *vdpGetProcAddress)
+{
+    MAKE(cuVDPAUCtxCreate_v2, pCtx, device, pCtx, flags, device, vdpDevice, vdpGetProcAddress);
 }
 
 #define DESTROY(name, ctx) \

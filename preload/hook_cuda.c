@@ -178,7 +178,7 @@ static bool has_channels(unsigned channels, CUarray_format format)
 #define TAKE_ARRAY(name, handle, descriptor, height, depth, is_empty) \
     struct sg_cuda_call call; \
     uint64_t bytes = \
-        (handle) == NULL || (descriptor) == NULL \
+        (handle) == NULL || (descriptor) == NULL || !sg_cuda_has_begun() \
             ? 0 \
             : array_bytes((descriptor)->Width, height, depth, (descriptor)->NumChannels, (descriptor)->Format); \
     if (bytes == 0 || (is_empty)) \
@@ -262,7 +262,8 @@ SG_EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
 {
     struct sg_cuda_call call;
     const CUDA_ARRAY3D_DESCRIPTOR *shape = pMipmappedArrayDesc;
-    uint64_t bytes = pHandle == NULL || shape == NULL ? 0 : mipmapped_bytes(shape, numMipmapLevels);
+    uint64_t bytes =
+        pHandle == NULL || shape == NULL || !sg_cuda_has_begun() ? 0 : mipmapped_bytes(shape, numMipmapLevels);
     if (bytes == 0 || IS_EMPTY(shape))
         return SG_DRIVER_CALL(cuMipmappedArrayCreate, pHandle, shape, numMipmapLevels);
     bool is_sound = numMipmapLevels != 0 && has_channels(shape->NumChannels, shape->Format);

@@ -1,17 +1,21 @@
 /*
- * hook_dl.c - the second door: dlsym.
+ * hook_dl.c - the second door: dlsym. Beside it dlopen, whose RTLD_DEEPBIND would lead past every door, and dlclose,
+ * before which the libraries are kept that we hold addresses of.
  *
- * The exported dlsym is a few instructions of assembly (dlsym.S): it asks sg_dlsym_filter, and where that has no answer it
- * jumps to the libc's dlsym with the caller's return address in place, because RTLD_NEXT and RTLD_DEFAULT depend on it.
+ * The exported dlsym is a few instructions of assembly (doors.S): it asks sg_dlsym_filter, and where that has no
+ * answer it jumps to the libc's dlsym with the caller's return address in place, because RTLD_NEXT and RTLD_DEFAULT
+ * depend on it.
  */
 #include "hook_dl.h"
 
 #include "atomics.h"
+#include "compiler.h"
 #include "options.h"
 #include "real.h"
 
 #include <dlfcn.h>
 #include <string.h>
+#include <unistd.h>
 
 static void *as_pointer(sg_function function)
 {
@@ -33,6 +37,16 @@ static enum sg_hook find_hook(const char *name)
 static bool is_worth_a_look(const char *name)
 {
     return (name[0] == 'c' && name[1] == 'u') || (name[0] == 'n' && name[1] == 'v');
+}
+
+/* The libc's own doors. */
+static enum sg_hook find_door(const char *name)
+{
+    static const enum sg_hook door[] = {SG_HOOK_dlsym, SG_HOOK_dlopen, SG_HOOK_dlmopen, SG_HOOK_dlclose};
+    for (size_t i = 0; name[0] == 'd' && name[1] == 'l' && i < SG_ARRAY_LENGTH(door); i++)
+        if (strcmp(name, sg_hook_table[door[i]].symbol) == 0)
+            return door[i];
+    return SG_HOOK_COUNT;
 }
 
 /* The answer "not there", with the dlerror() that belongs to it. */
@@ -73,8 +87,9 @@ void *sg_dlsym_filter(void *handle, const char *name)
         (void)sg_real_dlsym(RTLD_NEXT, "dlsym");
     if (name == NULL || handle == RTLD_NEXT || sg_options.is_disabled)
         return NULL;
-    if (strcmp(name, "dlsym") == 0 && sg_real_dlsym(handle, name) == sg_dlsym_next)
-        return as_pointer(sg_hook_function(SG_HOOK_dlsym)); /* who asks the libc for it goes by what it gave */
+    enum sg_hook door = find_door(name);
+    if (door != SG_HOOK_COUNT && sg_real_dlsym(handle, name) == sg_real_find(door))
+        return as_pointer(sg_hook_function(door)); /* who asks the libc for it goes by what it gave */
     if (!is_worth_a_look(name))
         return NULL;
     enum sg_hook hook = find_hook(name);
@@ -88,4 +103,36 @@ void *sg_dlsym_filter(void *handle, const char *name)
     if (sg_hook_table[hook].family == SG_FAMILY_RUNTIME)
         return as_pointer(sg_runtime_thunk(hook, found));
     return is_real(hook, found) ? as_pointer(sg_hook_function(hook)) : NULL;
+}
+
+/* A library opened RTLD_DEEPBIND takes its functions of its own dependencies first: of the libc, the driver, not of
+ * us. */
+static int judge_mode(int mode)
+{
+    if ((mode & RTLD_DEEPBIND) == 0)
+        return mode;
+    if (!sg_options_are_read())
+        sg_options_read(environ); /* another library's constructor is ahead of ours */
+    return sg_options.is_disabled || sg_options.deepbind_kept ? mode : mode & ~RTLD_DEEPBIND;
+}
+
+struct sg_dlopen_answer sg_dlopen_filter(const char *file, int mode)
+{
+    (void)file;
+    return (struct sg_dlopen_answer){sg_real_find(SG_HOOK_dlopen), (uint32_t)judge_mode(mode)};
+}
+
+/* In another namespace than the program's there is no preload to come first. */
+struct sg_dlopen_answer sg_dlmopen_filter(long space, const char *file, int mode)
+{
+    (void)file;
+    return (struct sg_dlopen_answer){sg_real_find(SG_HOOK_dlmopen),
+                                     (uint32_t)(space == LM_ID_BASE ? judge_mode(mode) : mode)};
+}
+
+SG_EXPORT int dlclose(void *handle)
+{
+    if (!sg_options.is_disabled)
+        sg_real_keep();
+    return SG_REAL(dlclose)(handle);
 }

@@ -1,15 +1,23 @@
 /*
- * hook_dl.h - what dlsym.S, hook_dl.c and hook_runtime.c say to each other.
+ * hook_dl.h - what doors.S, hook_dl.c and hook_runtime.c say to each other.
  */
 #ifndef SG_HOOK_DL_H
 #define SG_HOOK_DL_H
 
 #include "real.h"
 
-/* What dlsym is to answer: a pointer; SG_DLSYM_ABSENT for NULL; or NULL: ask the libc. Called from dlsym.S. */
+/* The answer of dlsym: a pointer; SG_DLSYM_ABSENT for NULL; or NULL: ask the libc. Called from doors.S. */
 void *sg_dlsym_filter(void *handle, const char *name);
 
 #define SG_DLSYM_ABSENT ((void *)-1)
+
+/* Where dlopen and dlmopen are to jump to, and with which mode. Returned in two registers. Called from doors.S. */
+struct sg_dlopen_answer {
+    sg_function real;
+    uint64_t mode;
+};
+struct sg_dlopen_answer sg_dlopen_filter(const char *file, int mode);
+struct sg_dlopen_answer sg_dlmopen_filter(long space, const char *file, int mode);
 
 /* A function that lends the runtime function's name to what happens below `real`, or `real` itself if there are more
  * runtimes in the process than we keep apart. */

@@ -17,6 +17,7 @@
 #include "syscall.h"
 #include "vmm.h"
 
+#include <linux/futex.h>
 #include <sys/mman.h>
 
 /* Executable graphs with memory of their own. SG_BLOCK_SETTLED: it has been there once. Then `behind` has what its device's
@@ -27,6 +28,8 @@ static uint32_t executable_count; /* (atomic) ever entered: until then nothing n
 static uint64_t store_bytes[SG_DEVICE_ROOM];   /* as charged; under sg_vmm_lock */
 static uint32_t store_changes[SG_DEVICE_ROOM]; /* (atomic) how often that changed */
 static uint32_t stores_used;                   /* (atomic) a bit for each device that may have such a store */
+static uint64_t counted_on[SG_DEVICE_ROOM];    /* of the room of a store, by the calls under way; under sg_vmm_lock */
+static uint32_t calls_over;                    /* (atomic) futex: counts those that are over */
 
 /* ---- what a graph asks for ---------------------------------------------------------------------------------------- */
 
@@ -166,6 +169,53 @@ static uint64_t growth_of(CUgraphExec exec, uint64_t block)
     return growth < lost ? growth : lost;
 }
 
+/*
+ * The room of a store goes to one open call at a time: who counts on what another call counts on waits until that is
+ * over, and asks the store anew. After three seconds it is judged by all that it needs. Answers what the store
+ * grows.
+ */
+static uint64_t begin_claim(CUgraphExec exec, uint64_t block)
+{
+    const struct timespec step = {0, 100000000};
+    uint64_t deadline = sg_sys_clock_ns(CLOCK_MONOTONIC) + UINT64_C(3000000000);
+    uint64_t *others = &counted_on[sg_block_device(block)];
+    for (;;) {
+        struct sg_lock_state lock;
+        uint32_t seen = sg_load_acquire(&calls_over); /* pairs with the add in end_claim: what follows is no older */
+        uint64_t growth = growth_of(exec, block);
+        bool is_its_own = (block & SG_BLOCK_SETTLED) != 0 && growth == 0; /* what it had before */
+        uint64_t room = is_its_own ? 0 : sg_block_size(block) - growth;
+        sg_lock_acquire(&sg_vmm_lock, &lock);
+        bool is_late = sg_sys_clock_ns(CLOCK_MONOTONIC) >= deadline;
+        bool is_mine = room == 0 || (*others == 0 && seen == sg_load(&calls_over));
+        if (room != 0 && (is_mine || is_late)) {
+            *others += room;
+            sg_self.open.room_bytes = room;
+            sg_self.open.room_device = sg_block_device(block);
+            sg_thread_hold_cancel();
+        }
+        sg_lock_release(&sg_vmm_lock, &lock);
+        if (is_mine || is_late)
+            return is_mine ? growth : sg_block_size(block);
+        (void)sg_sys_futex(&calls_over, FUTEX_WAIT_PRIVATE, seen, &step);
+    }
+}
+
+void sg_graph_end_claim(void)
+{
+    struct sg_lock_state lock;
+    uint64_t room = sg_self.open.room_bytes;
+    if (SG_LIKELY(room == 0))
+        return;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    counted_on[sg_self.open.room_device] -= room;
+    sg_self.open.room_bytes = 0;
+    sg_fetch_add(&calls_over, 1u);
+    sg_thread_let_cancel();
+    sg_lock_release(&sg_vmm_lock, &lock);
+    (void)sg_sys_futex(&calls_over, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL);
+}
+
 /* After a successful upload or launch. */
 static void note_store(CUgraphExec exec, uint64_t block)
 {
@@ -182,7 +232,7 @@ static void note_store(CUgraphExec exec, uint64_t block)
 static uint64_t block_of(CUgraph graph)
 {
     struct demand demand = {NULL, 0, 0};
-    if (graph == NULL || !sg_cuda_is_ours())
+    if (graph == NULL)
         return 0;
     add_graph(graph, &demand);
     uint64_t bytes = finish(&demand);
@@ -204,9 +254,10 @@ static void enter(CUgraphExec exec, uint64_t block)
 
 #define INSTANTIATE(name, exec, graph, is_uploaded, ...) \
     struct sg_cuda_call call; \
-    uint64_t block = (exec) == NULL ? 0 : block_of(graph); \
-    uint64_t growth = block != 0 && (is_uploaded) ? growth_of(NULL, block) : 0; \
-    if (!sg_cuda_begin_at(&call, SG_HOOK_##name, (CUdevice)sg_block_device(block), growth)) \
+    sg_cuda_open(&call); \
+    uint64_t block = (exec) != NULL && call.is_counted ? block_of(graph) : 0; \
+    uint64_t growth = block != 0 && (is_uploaded) ? begin_claim(NULL, block) : 0; \
+    if (!sg_cuda_begin_at_open(&call, SG_HOOK_##name, (CUdevice)sg_block_device(block), growth)) \
         return call.answer; \
     CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
     if (result == CUDA_SUCCESS && (exec) != NULL) \
@@ -253,13 +304,16 @@ SG_EXPORT CUresult CUDAAPI cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGrap
 
 #define UPLOAD(name, exec, stream) \
     uint64_t block = sg_load_acquire(&executable_count) == 0 ? 0 : sg_table_find(&executables, (uintptr_t)(exec)); \
-    if (block == 0 || !sg_cuda_is_ours()) { \
+    if (block == 0) { \
         SG_DRIVER_INSIDE(name, exec, stream); \
         return result; \
     } \
     struct sg_cuda_call call; \
-    uint64_t growth = growth_of(exec, block); \
-    if (!sg_cuda_begin_at(&call, SG_HOOK_##name, (CUdevice)sg_block_device(block), growth)) \
+    sg_cuda_open(&call); \
+    if (!call.is_counted) \
+        return SG_DRIVER_CALL(name, exec, stream); \
+    uint64_t growth = begin_claim(exec, block); \
+    if (!sg_cuda_begin_at_open(&call, SG_HOOK_##name, (CUdevice)sg_block_device(block), growth)) \
         return call.answer; \
     CUresult result = SG_DRIVER_CALL(name, exec, stream); \
     if (result == CUDA_SUCCESS && (block & SG_BLOCK_SETTLED) == 0) \

@@ -16,10 +16,12 @@
 #include "index.h"
 #include "ledger.h"
 #include "lifecycle.h"
+#include "map_shape.h"
 #include "options.h"
 #include "real.h"
 #include "segment.h"
 #include "sites.h"
+#include "symbols.h"
 #include "thread.h"
 #include "watchdog.h"
 
@@ -37,11 +39,21 @@ struct order {
     size_t size;       /* bytes altogether */
     size_t alignment;
     const void *caller; /* where the program's call returns to */
+    int *result;        /* of posix_memalign, written if the real one is called */
 };
+
+size_t sg_heap_usable_size(void *ptr)
+{
+    uint32_t layers = sg_self.layers;
+    sg_self.layers = layers | sg_load_relaxed(&sg_heap_inside);
+    size_t usable = SG_REAL(malloc_usable_size)(ptr);
+    sg_self.layers = layers;
+    return usable;
+}
 
 static size_t usable_size(void *ptr)
 {
-    return sg_boot_owns(ptr) ? sg_boot_usable_size(ptr) : SG_REAL(malloc_usable_size)(ptr);
+    return sg_boot_owns(ptr) ? sg_boot_usable_size(ptr) : sg_heap_usable_size(ptr);
 }
 
 /* The real call. */
@@ -60,10 +72,8 @@ static void *carry_out(const struct order *order)
         return SG_REAL(aligned_alloc)(order->alignment, order->size);
     if (order->hook == SG_HOOK_memalign)
         return SG_REAL(memalign)(order->alignment, order->size);
-    int result = SG_REAL(posix_memalign)(&ptr, order->alignment, order->size);
-    if (result != 0)
-        errno = result; /* the hook turns it back into the result */
-    return result == 0 ? ptr : NULL;
+    *order->result = SG_REAL(posix_memalign)(&ptr, order->alignment, order->size);
+    return *order->result == 0 ? ptr : NULL;
 }
 
 static void *carry_out_inside(const struct order *order)
@@ -133,9 +143,15 @@ static inline void pay(int64_t change, bool is_direct)
         mend_credit(record, credit);
 }
 
+/* Whether a block of this size is in the index. */
+static bool is_tracked(size_t usable)
+{
+    return usable >= SG_TRACKED_BYTES || (sg_load_relaxed(&sg_heap_is_checking) != 0 && usable != 0);
+}
+
 static void count_block(void *ptr, size_t usable, const void *caller)
 {
-    if (SG_UNLIKELY(usable >= SG_TRACKED_BYTES))
+    if (SG_UNLIKELY(is_tracked(usable)))
         enter_tracked(ptr, usable, caller, 0);
     pay((int64_t)usable, caller != NULL);
 }
@@ -178,17 +194,52 @@ static void *take_large(const struct order *order)
     return ptr;
 }
 
+uint32_t sg_heap_is_checking;
+
+/* Before the first block is counted. The names tell glibc's libc_malloc_debug, hardened_malloc and Scudo. */
+static void consider_checking(void)
+{
+    static const char *const names[] = {"mcheck_check_all", "malloc_object_size", "__scudo_print_stats"};
+    static uint32_t is_considered;
+    if (SG_LIKELY(sg_load_acquire(&is_considered) != 0))
+        return;
+    for (unsigned i = 0; i < SG_ARRAY_LENGTH(names); i++)
+        if (sg_symbols_between(names[i]) != NULL)
+            sg_store_relaxed(&sg_heap_is_checking, 1u);
+    sg_store_release(&is_considered, 1u);
+}
+
 /* Once, when the process has a heap: opens the ways of hook_malloc.c. */
 static void consider_fast(void)
 {
     static uint32_t is_considered;
     uint32_t no = 0;
-    if (SG_LIKELY(sg_load_relaxed(&is_considered) != 0) || !sg_cas_u32(&is_considered, &no, 1))
+    if (SG_LIKELY(sg_load_relaxed(&is_considered) != 0) || !sg_cas_u32(&is_considered, &no, 1) ||
+        sg_load_relaxed(&sg_heap_is_checking) != 0)
         return;
     sg_self.layers |= SG_LAYER_HEAP;
     bool is_glibcs = sg_glibc_heap_is_next();
     sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
     sg_heap_open_fast(is_glibcs);
+}
+
+static void free_inside(void *ptr)
+{
+    sg_self.layers |= sg_load_relaxed(&sg_heap_inside);
+    SG_REAL(free)(ptr);
+    sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
+}
+
+/* The block is there: judges and counts what it has. False: refused, and the block has gone back. */
+static bool admit(void *ptr, size_t usable, enum sg_hook hook)
+{
+    if (!sg_admission_take_credit(usable, sg_hook_table[hook].base)) {
+        free_inside(ptr);
+        return false;
+    }
+    count_block(ptr, usable, NULL);
+    count_allocation();
+    return true;
 }
 
 static void *take(const struct order order)
@@ -197,17 +248,18 @@ static void *take(const struct order order)
         void *ptr = sg_boot_allocate(order.size, order.alignment);
         return ptr != NULL ? ptr : refused();
     }
-    if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_HEAP) != 0 || order.size > PTRDIFF_MAX)
+    if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_HEAP) != 0)
         return carry_out(&order);
+    if (order.size >= SG_ADDRESS_LIMIT)
+        return carry_out_inside(&order);
+    consider_checking();
     if (order.size >= sg_options.large_bytes)
         return take_large(&order);
     if (!sg_admission_take_credit(order.size, sg_hook_table[order.hook].base))
         return refused();
     void *ptr = carry_out_inside(&order);
-    if (ptr != NULL) {
-        count_block(ptr, usable_size(ptr), NULL);
-        count_allocation();
-    }
+    if (ptr != NULL && !admit(ptr, usable_size(ptr), order.hook))
+        return refused();
     consider_fast();
     sg_watchdog_consider();
     return ptr;
@@ -228,7 +280,7 @@ static void release_tracked(const void *ptr, size_t usable)
 /* Before a block really goes: out of the index and off the ledger. */
 static void release_block(const void *ptr, size_t usable)
 {
-    if (SG_LIKELY(usable < SG_TRACKED_BYTES))
+    if (SG_LIKELY(!is_tracked(usable)))
         pay(-(int64_t)usable, false);
     else
         release_tracked(ptr, usable);
@@ -236,47 +288,72 @@ static void release_block(const void *ptr, size_t usable)
 
 void *sg_heap_take(size_t size, enum sg_hook hook, const void *caller)
 {
-    return take((struct order){hook == SG_HOOK_calloc ? WORK_CALLOC : WORK_MALLOC, hook, size, 0, caller});
+    return take((struct order){hook == SG_HOOK_calloc ? WORK_CALLOC : WORK_MALLOC, hook, size, 0, caller, NULL});
 }
 
 void *sg_heap_admit(void *ptr, enum sg_hook hook)
 {
-    size_t usable = SG_REAL(malloc_usable_size)(ptr);
+    size_t usable = sg_heap_usable_size(ptr);
     if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_HEAP) != 0)
         return ptr;
-    if (!sg_admission_take_credit(usable, sg_hook_table[hook].base)) {
-        SG_REAL(free)(ptr);
+    if (!admit(ptr, usable, hook))
         return refused();
-    }
-    count_block(ptr, usable, NULL);
-    count_allocation();
     sg_watchdog_consider();
     return ptr;
 }
 
-void sg_heap_give_back(void *ptr)
+/* A free that says how large the block is (C23): both functions of that kind. */
+struct sized {
+    sg_function real; /* the next allocator's own, if it has one */
+    size_t alignment; /* 0: it is not said */
+    size_t size;
+};
+
+static void carry_out_free(void *ptr, const struct sized *sized)
+{
+    if (sized == NULL)
+        SG_REAL(free)(ptr);
+    else if (sized->alignment == 0)
+        ((void (*)(void *, size_t))sized->real)(ptr, sized->size);
+    else
+        ((void (*)(void *, size_t, size_t))sized->real)(ptr, sized->alignment, sized->size);
+}
+
+/* The size of a block that the program gives back or resizes. SIZE_MAX: a heap that checks has given no such block,
+ * and shall judge it itself. */
+static size_t size_of_given(void *ptr)
+{
+    if (sg_load_relaxed(&sg_heap_is_checking) == 0)
+        return sg_heap_usable_size(ptr);
+    uint64_t entry = sg_table_find(&sg_index_blocks, (uintptr_t)ptr);
+    return entry != 0 ? sg_block_size(entry) : SIZE_MAX;
+}
+
+static void give_back(void *ptr, const struct sized *sized)
 {
     if (ptr == NULL || sg_boot_owns(ptr))
         return;
     if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_HEAP) != 0) {
-        SG_REAL(free)(ptr);
+        carry_out_free(ptr, sized);
         return;
     }
     int saved_errno = errno; /* free keeps errno since glibc 2.33; what we add must not change that */
-    size_t usable = SG_REAL(malloc_usable_size)(ptr);
-    struct sg_passage passage = sg_index_begin_passage((uintptr_t)ptr, usable, false);
-    release_block(ptr, usable);
+    size_t usable = size_of_given(ptr);
+    bool is_ours = usable != SIZE_MAX;
+    struct sg_passage passage = sg_index_begin_passage((uintptr_t)ptr, is_ours ? usable : 0, false);
+    if (is_ours)
+        release_block(ptr, usable);
     count_free();
     sg_self.layers |= sg_load_relaxed(&sg_heap_inside);
-    SG_REAL(free)(ptr);
+    carry_out_free(ptr, sized);
     sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
     sg_index_end_passage(passage);
     errno = saved_errno;
 }
 
-void sg_heap_count(void *ptr, size_t usable)
+void sg_heap_give_back(void *ptr)
 {
-    count_block(ptr, usable, NULL);
+    give_back(ptr, NULL);
 }
 
 static void *move_from_boot(void *ptr, size_t size)
@@ -300,38 +377,75 @@ static void *carry_out_realloc(void *ptr, size_t size)
  * without a second copy. Below it, or with another allocator, old and new may live side by side for a moment. */
 #define GROWS_IN_PLACE_BYTES ((size_t)32 << 20)
 
+static bool grows_in_place(size_t old)
+{
+    return old >= GROWS_IN_PLACE_BYTES && sg_load_relaxed(&sg_heap_inside) == 0;
+}
+
+/* A mapping of its own grows in whole pages. */
+static size_t growth_of(size_t old, size_t size)
+{
+    if (size <= old)
+        return 0;
+    return old < SG_TRACKED_BYTES ? size - old : sg_round_up(size - old, sg_page_bytes());
+}
+
+/* Bytes of alignment that an allocator may have left at the end of a block. */
+#define TAIL_BYTES 16
+
+/* glibc adds a page to a block with a mapping of its own where it is asked for exactly what the block has: a request
+ * that seems to take nothing. The block is good for such a request as it is. */
+static bool is_large_enough(size_t usable, size_t size)
+{
+    return size != 0 && size <= usable && usable - size < TAIL_BYTES;
+}
+
+/* The real call is done: `old` bytes became those of `moved`. `entry`: of the block as it was, out of the index.
+ * Returns how much more there is. */
+static uint64_t count_resized(void *moved, size_t old, uint64_t entry, const void *caller, bool is_judged)
+{
+    bool is_known = entry != 0 || !is_tracked(old);
+    size_t usable = moved != NULL ? sg_heap_usable_size(moved) : 0;
+    int64_t change = (int64_t)usable - (is_known ? (int64_t)old : 0);
+    if (!is_known)
+        sg_add_relaxed(&sg_own->unmatched_frees, 1);
+    leave_site(entry);
+    if (is_tracked(usable))
+        enter_tracked(moved, usable, usable >= sg_options.large_bytes ? caller : NULL, entry);
+    pay(change, is_judged || (change < 0 && old >= SG_TRACKED_BYTES));
+    return usable > old ? usable - old : 0;
+}
+
 static void *resize(void *ptr, size_t size, const char *call, const void *caller)
 {
-    size_t old = SG_REAL(malloc_usable_size)(ptr);
-    size_t growth = size > old ? size - old : 0;
-    bool is_large = size >= sg_options.large_bytes && growth != 0;
+    size_t old = size_of_given(ptr);
+    if (old == SIZE_MAX)
+        return carry_out_realloc(ptr, size);
+    if (is_large_enough(old, size))
+        return ptr;
+    size_t growth = growth_of(old, size);
+    bool is_judged = size >= sg_options.large_bytes && growth != 0;
     struct sg_request request = {.domain = SG_DOMAIN_HEAP,
-                                 .size_bytes = old >= GROWS_IN_PLACE_BYTES ? growth : size,
+                                 .size_bytes = grows_in_place(old) ? growth : size,
                                  .growth_bytes = growth,
+                                 .block_bytes = size,
                                  .call = call};
-    if (is_large ? !sg_admission_ask(&request) : growth != 0 && !sg_admission_take_credit(growth, call))
+    if (is_judged ? !sg_admission_ask(&request) : growth != 0 && !sg_admission_take_credit(growth, call))
         return refused();
     struct sg_passage passage = sg_index_begin_passage((uintptr_t)ptr, old, true);
-    uint64_t entry = old >= SG_TRACKED_BYTES ? sg_table_remove(&sg_index_blocks, (uintptr_t)ptr) : 0;
+    uint64_t entry = is_tracked(old) ? sg_table_remove(&sg_index_blocks, (uintptr_t)ptr) : 0;
     void *moved = carry_out_realloc(ptr, size);
     int saved_errno = errno;
-    if (moved != NULL || size == 0) {
-        bool is_known = entry != 0 || old < SG_TRACKED_BYTES;
-        size_t usable = moved != NULL ? SG_REAL(malloc_usable_size)(moved) : 0;
-        if (!is_known)
-            sg_add_relaxed(&sg_own->unmatched_frees, 1);
-        leave_site(entry);
-        if (usable >= SG_TRACKED_BYTES)
-            enter_tracked(moved, usable, usable >= sg_options.large_bytes ? caller : NULL, entry);
-        pay((int64_t)usable - (is_known ? (int64_t)old : 0), is_large || old >= SG_TRACKED_BYTES);
-    } else if (entry != 0 && sg_table_insert(&sg_index_blocks, (uintptr_t)ptr, entry, NULL) != 0) {
+    uint64_t taken = 0;
+    if (moved != NULL || size == 0)
+        taken = count_resized(moved, old, entry, caller, is_judged);
+    else if (entry != 0 && sg_table_insert(&sg_index_blocks, (uintptr_t)ptr, entry, NULL) != 0)
         sg_ledger_count_fault();
-    }
     sg_index_end_passage(passage);
     if (moved == NULL && size == 0) /* glibc frees; others hand out a small block */
         count_free();
-    if (is_large)
-        sg_admission_settle(&request, moved != NULL ? growth : 0);
+    if (is_judged)
+        sg_admission_settle(&request, taken);
     errno = saved_errno;
     return moved;
 }
@@ -339,12 +453,16 @@ static void *resize(void *ptr, size_t size, const char *call, const void *caller
 void *sg_heap_resize(void *ptr, size_t size, enum sg_hook hook, const void *caller)
 {
     if (ptr == NULL)
-        return take((struct order){WORK_MALLOC, hook, size, 0, caller});
+        return take((struct order){WORK_MALLOC, hook, size, 0, caller, NULL});
     if (sg_boot_owns(ptr))
         return move_from_boot(ptr, size);
-    bool is_ours = sg_lifecycle_enter() && (sg_self.layers & SG_LAYER_HEAP) == 0 && size <= PTRDIFF_MAX;
-    void *moved = is_ours ? NULL : SG_REAL(realloc)(ptr, size);
-    return !is_ours ? moved : resize(ptr, size, sg_hook_table[hook].base, caller);
+    if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_HEAP) != 0) {
+        void *moved = SG_REAL(realloc)(ptr, size);
+        return moved;
+    }
+    if (size >= SG_ADDRESS_LIMIT) /* it fails */
+        return carry_out_realloc(ptr, size);
+    return resize(ptr, size, sg_hook_table[hook].base, caller);
 }
 
 void sg_heap_settle(int64_t change)
@@ -352,46 +470,87 @@ void sg_heap_settle(int64_t change)
     pay(change, false);
 }
 
+/* glibc's asks for `realloc` by name, so an allocator that lies before us defines no reallocarray: it gets the call. */
 SG_EXPORT void *reallocarray(void *ptr, size_t count, size_t size)
 {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes))
         return refused();
+    void *(*first)(void *, size_t) = SG_FIRST(realloc);
+    if (first != realloc)
+        return first(ptr, bytes);
     return sg_heap_resize(ptr, bytes, SG_HOOK_reallocarray, __builtin_return_address(0));
 }
 
+/* A refusal leaves errno alone. The next allocator decides what it does in its own failure. */
 SG_EXPORT int posix_memalign(void **out, size_t alignment, size_t size)
 {
-    if (alignment % sizeof(void *) != 0 || alignment == 0 || (alignment & (alignment - 1)) != 0)
-        return EINVAL;
-    int saved_errno = errno;
-    errno = 0;
-    void *ptr = take((struct order){WORK_ALIGN, SG_HOOK_posix_memalign, size, alignment, __builtin_return_address(0)});
-    int result = ptr != NULL ? 0 : errno != 0 ? errno : ENOMEM;
+    bool is_valid = alignment % sizeof(void *) == 0 && alignment != 0 && (alignment & (alignment - 1)) == 0;
+    if (!is_valid)
+        return sg_real_is_looking() ? EINVAL : SG_REAL(posix_memalign)(out, alignment, size);
+    int saved_errno = errno, result = -1;
+    void *ptr =
+        take((struct order){WORK_ALIGN, SG_HOOK_posix_memalign, size, alignment, __builtin_return_address(0), &result});
+    if (ptr == NULL && result > 0)
+        return result;
     errno = saved_errno;
-    if (ptr != NULL)
-        *out = ptr;
-    return result;
+    if (ptr == NULL)
+        return ENOMEM;
+    *out = ptr;
+    return 0;
 }
 
 SG_EXPORT void *aligned_alloc(size_t alignment, size_t size)
 {
-    return take((struct order){WORK_ALIGN, SG_HOOK_aligned_alloc, size, alignment, __builtin_return_address(0)});
+    return take((struct order){WORK_ALIGN, SG_HOOK_aligned_alloc, size, alignment, __builtin_return_address(0), NULL});
 }
 
 SG_EXPORT void *memalign(size_t alignment, size_t size)
 {
-    return take((struct order){WORK_ALIGN, SG_HOOK_memalign, size, alignment, __builtin_return_address(0)});
+    return take((struct order){WORK_ALIGN, SG_HOOK_memalign, size, alignment, __builtin_return_address(0), NULL});
 }
 
 SG_EXPORT void *valloc(size_t size)
 {
-    return take((struct order){WORK_ALIGN, SG_HOOK_valloc, size, 0, __builtin_return_address(0)});
+    return take((struct order){WORK_ALIGN, SG_HOOK_valloc, size, 0, __builtin_return_address(0), NULL});
 }
 
 SG_EXPORT void *pvalloc(size_t size)
 {
-    return take((struct order){WORK_ALIGN, SG_HOOK_pvalloc, size, 0, __builtin_return_address(0)});
+    return take((struct order){WORK_ALIGN, SG_HOOK_pvalloc, size, 0, __builtin_return_address(0), NULL});
+}
+
+/* ---- frees that say the size: C23, glibc 2.43, and other allocators before it
+ * ------------------------------------------- */
+
+SG_EXPORT void free_sized(void *ptr, size_t size);
+SG_EXPORT void free_aligned_sized(void *ptr, size_t alignment, size_t size);
+
+/* glibc's jump to the global `free`. Only another allocator's own function is worth a call: it may look at the size. */
+static void give_back_sized(void *ptr, const char *name, sg_function *known, struct sized sized)
+{
+    if (SG_FIRST(free) != free) { /* an allocator before us, without this function */
+        SG_FIRST(free)(ptr);
+        return;
+    }
+    if (sg_load_relaxed(&sg_heap_inside) != 0)
+        sized.real = sg_real_unless_libcs(name, known);
+    if (sized.real != NULL)
+        give_back(ptr, &sized);
+    else
+        free(ptr);
+}
+
+SG_EXPORT void free_sized(void *ptr, size_t size)
+{
+    static sg_function known;
+    give_back_sized(ptr, "free_sized", &known, (struct sized){NULL, 0, size});
+}
+
+SG_EXPORT void free_aligned_sized(void *ptr, size_t alignment, size_t size)
+{
+    static sg_function known;
+    give_back_sized(ptr, "free_aligned_sized", &known, (struct sized){NULL, alignment, size});
 }
 
 SG_EXPORT size_t malloc_usable_size(void *ptr)

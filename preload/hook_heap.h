@@ -18,14 +18,19 @@
  * one that leaves them by a longjmp leaves no note behind, by which all that the thread asks for later would pass unseen. */
 extern SG_INTERNAL uint32_t sg_heap_inside;
 
+/* The next allocator checks what it is given, and ends the process over a bad block: its malloc_usable_size must not
+ * be the first to see one. The size of each of its blocks is in the index, and no fast way is open. */
+extern SG_INTERNAL uint32_t sg_heap_is_checking;
+
 /* malloc or calloc of `size` bytes altogether. `caller`: where the program's call returns to. */
 void *sg_heap_take(size_t size, enum sg_hook hook, const void *caller);
 
 /* Judges and counts a small block that the real heap has already given. NULL: refused, and the block has gone back. */
 void *sg_heap_admit(void *ptr, enum sg_hook hook);
 
-/* Counts the bytes of an admitted block, not the call. */
-void sg_heap_count(void *ptr, size_t usable);
+/* The usable size of a block, by the next allocator. It may allocate to find out (tcmalloc's first answer does):
+ * none of that is the program's. */
+size_t sg_heap_usable_size(void *ptr);
 
 /* free. */
 void sg_heap_give_back(void *ptr);

@@ -25,13 +25,6 @@
 #include <malloc.h>
 #include <stdlib.h>
 
-/* Above every address that a program gets without asking for a high one; a tagged one is not usual. */
-#if defined(__x86_64__)
-#define ADDRESS_LIMIT (UINT64_C(1) << 47)
-#else
-#define ADDRESS_LIMIT (UINT64_C(1) << 52)
-#endif
-
 /* A block of a request below it has no entry in the index: the heap rounds up by less than this. */
 #define ROUNDING_MOST 64
 
@@ -41,7 +34,7 @@ void sg_heap_open_fast(bool is_glibcs)
 {
     const uint64_t untracked = SG_TRACKED_BYTES - ROUNDING_MOST;
     const struct sg_fast_limits limits = {sg_options.large_bytes < untracked ? sg_options.large_bytes : untracked,
-                                          ADDRESS_LIMIT};
+                                          SG_ADDRESS_LIMIT};
     if (is_glibcs)
         sg_store_relaxed(&sg_heap_inside, 0u);
     else if (SG_REAL(malloc) == NULL || SG_REAL(calloc) == NULL || SG_REAL(free) == NULL ||
@@ -96,14 +89,8 @@ static inline bool is_open(size_t size)
 {
     const struct sg_record *record = sg_self.record;
     return SG_LIKELY(record != NULL && sg_load_relaxed(&sg_wipe.is_armed) != 0 && size < sg_options.large_bytes &&
+                     sg_load_relaxed(&sg_heap_is_checking) == 0 &&
                      (int64_t)size <= sg_load_relaxed(&record->credit_bytes) && sg_self.layers == 0);
-}
-
-static SG_COLD void count_late(void *ptr, size_t usable, struct sg_record *record)
-{
-    if (usable < SG_TRACKED_BYTES)
-        undo(record, -(int64_t)usable);
-    sg_heap_count(ptr, usable);
 }
 
 static SG_APART void *take_medium(size_t size, enum sg_hook hook, const void *caller)
@@ -113,12 +100,14 @@ static SG_APART void *take_medium(size_t size, enum sg_hook hook, const void *ca
         return sg_heap_take(size, hook, caller);
     sg_self.layers = sg_load_relaxed(&sg_heap_inside);
     void *ptr = hook == SG_HOOK_calloc ? SG_REAL(calloc)(1, size) : SG_REAL(malloc)(size);
+    size_t usable = SG_LIKELY(ptr != NULL) ? SG_REAL(malloc_usable_size)(ptr) : 0;
     sg_self.layers = 0;
     if (SG_UNLIKELY(ptr == NULL))
         return NULL;
-    size_t usable = SG_REAL(malloc_usable_size)(ptr);
-    if (SG_UNLIKELY(usable >= SG_TRACKED_BYTES || sg_owner_take_is_short(&record->credit_bytes, (int64_t)usable)))
-        count_late(ptr, usable, record);
+    if (SG_UNLIKELY(usable >= SG_TRACKED_BYTES))
+        return sg_heap_admit(ptr, hook);
+    if (SG_UNLIKELY(sg_owner_take_is_short(&record->credit_bytes, (int64_t)usable)))
+        return pay_late(ptr, record, usable, hook);
     sg_owner_count(&record->allocations);
     return ptr;
 }
@@ -130,7 +119,7 @@ static SG_APART void give_back_medium(void *ptr)
         sg_heap_give_back(ptr);
         return;
     }
-    size_t usable = SG_REAL(malloc_usable_size)(ptr);
+    size_t usable = sg_heap_usable_size(ptr);
     if (SG_UNLIKELY(usable >= SG_TRACKED_BYTES)) {
         sg_heap_give_back(ptr);
         return;
@@ -158,10 +147,12 @@ static SG_INLINE void *take_behind(size_t size, enum sg_hook hook, const void *c
         return take_medium(size, hook, caller);
     sg_self.layers = SG_LAYER_HEAP;
     void *ptr = hook == SG_HOOK_calloc ? KNOWN(calloc)(1, size) : KNOWN(malloc)(size);
-    sg_self.layers = 0;
-    if (SG_UNLIKELY(ptr == NULL))
+    if (SG_UNLIKELY(ptr == NULL)) {
+        sg_self.layers = 0;
         return NULL;
-    size_t usable = KNOWN(malloc_usable_size)(ptr);
+    }
+    size_t usable = KNOWN(malloc_usable_size)(ptr); /* which may allocate, too */
+    sg_self.layers = 0;
     return SG_UNLIKELY(usable >= SG_TRACKED_BYTES) ? sg_heap_admit(ptr, hook) : pay(ptr, usable, hook);
 }
 
@@ -187,18 +178,20 @@ static SG_APART void give_back_behind(void *ptr)
         give_back_medium(ptr);
         return;
     }
+    sg_self.layers = SG_LAYER_HEAP;
     size_t usable = KNOWN(malloc_usable_size)(ptr);
     if (SG_UNLIKELY(usable >= SG_TRACKED_BYTES)) {
+        sg_self.layers = 0;
         sg_heap_give_back(ptr);
         return;
     }
     struct sg_record *purse = sg_self.purse;
     if (SG_UNLIKELY(sg_owner_add_is_beyond(&purse->credit_bytes, (int64_t)usable, SG_CREDIT_MOST))) {
+        sg_self.layers = 0;
         give_back_late(ptr, purse, usable);
         return;
     }
     sg_owner_count(&purse->frees);
-    sg_self.layers = SG_LAYER_HEAP;
     KNOWN(free)(ptr);
     sg_self.layers = 0;
 }

@@ -1,10 +1,13 @@
 /*
- * hook_map.c - mmap, munmap, mremap and madvise; mprotect is in hook_protect.c.
+ * hook_map.c - mmap, munmap and mremap; mprotect is in hook_protect.c, madvise and mlock are in hook_pages.c, sbrk
+ * in hook_brk.c.
  *
- * What counts (domain "mapped"): writable private, shared anonymous and tmpfs mappings, in whole pages, as the kernel's
- * own commit accounting does. A reservation (PROT_NONE or read-only) counts from the moment mprotect makes it writable,
- * and like the kernel's it stays counted when it is made unwritable again: its pages are still there. MAP_NORESERVE
- * mappings promise nothing; what is resident of them is reported. Mappings of ordinary files and devices never count.
+ * What counts (domain "mapped"): writable private, shared anonymous and tmpfs mappings, in whole pages, as the
+ * kernel's own commit accounting does. A reservation (PROT_NONE or read-only) counts from the moment mprotect makes
+ * it writable, and like the kernel's it stays counted when it is made unwritable again: its pages are still there.
+ * MAP_NORESERVE mappings promise nothing; what is resident of them is reported and counts in LIMIT. A call that
+ * makes them writable, larger or resident is judged like any other. Mappings of ordinary files and devices never
+ * count.
  *
  * Mappings made inside a heap or CUDA hook back what is counted there and are not entered; what they unmap is taken out
  * all the same. The index changes before the real unmap and after the real map, so that an address that another thread
@@ -14,11 +17,11 @@
 #include "atomics.h"
 #include "attached.h"
 #include "compiler.h"
-#include "files.h"
 #include "index.h"
 #include "ledger.h"
 #include "lifecycle.h"
 #include "map_fork.h"
+#include "pages.h"
 #include "real.h"
 #include "sandbox.h"
 #include "segment.h"
@@ -35,16 +38,37 @@ static void *real_mmap(void *address, size_t length, int prot, int flags, int fd
     return SG_REAL(mmap)(address, length, prot, flags, fd, offset);
 }
 
-/* Whether the real call may take minutes, in which a fatal signal ends it. (After mlockall(MCL_FUTURE) each does, and it waits.) */
+/* Whether the pages come with the call. It may take minutes then, in which a fatal signal ends it. */
 static bool populates(int flags)
 {
-    return (flags & (MAP_POPULATE | MAP_LOCKED)) != 0;
+    return (flags & (MAP_POPULATE | MAP_LOCKED)) != 0 || sg_pages_come_at_once();
 }
 
 /* What does not count replaces what did. */
 static bool may_be_noted(const struct sg_map_shape *shape)
 {
     return shape->kind != SG_RANGE_NONE || sg_load_relaxed(&sg_index_maps.chunk_count) != 0;
+}
+
+/* The bytes of the mapping that come with the call although it promises nothing. */
+static uint64_t unpromised_growth(const struct sg_map_shape *shape, int flags)
+{
+    bool is_sparse = shape->kind == SG_RANGE_SPARSE && (shape->flags & (SG_RANGE_COMMITTED | SG_RANGE_SHARED)) != 0;
+    bool is_only_read = shape->kind == SG_RANGE_RESERVED && (shape->flags & SG_RANGE_SHARED) != 0;
+    return shape->is_judged && populates(flags) && (is_sparse || is_only_read) ? shape->bytes : 0;
+}
+
+static struct sg_request request_of(const struct sg_map_shape *shape, uintptr_t address, int flags)
+{
+    uint64_t unpromised = unpromised_growth(shape, flags);
+    struct sg_request request = {.domain = SG_DOMAIN_MAPPED, .call = "mmap", .holds_signals = !populates(flags)};
+    sg_map_describe(&request, shape, (flags & MAP_FIXED) != 0 ? address : 0);
+    request.is_commit = (shape->flags & SG_RANGE_COMMITTED) != 0 && shape->kind == SG_RANGE_COUNTED && shape->is_judged;
+    if (unpromised != 0) {
+        request.size_bytes = unpromised < shape->missing_bytes ? unpromised : shape->missing_bytes;
+        request.growth_bytes = request.sparse_bytes = unpromised;
+    }
+    return request;
 }
 
 static void *map(void *address, size_t length, int prot, int flags, int fd, off_t offset, const void *caller)
@@ -55,38 +79,29 @@ static void *map(void *address, size_t length, int prot, int flags, int fd, off_
         return real_mmap(address, length, prot, flags, fd, offset);
     int saved_errno = errno;
     struct sg_map_shape shape = sg_map_shape_of(length, prot, flags, fd, (uint64_t)offset);
-    uint64_t growth = shape.kind == SG_RANGE_COUNTED && shape.is_judged ? shape.bytes : 0;
-    struct sg_request request = {.domain = SG_DOMAIN_MAPPED,
-                                 .size_bytes = growth < shape.missing_bytes ? growth : shape.missing_bytes,
-                                 .growth_bytes = growth,
-                                 .call = "mmap",
-                                 .window_identity = shape.window_identity,
-                                 .holds_signals = !populates(flags)};
-    if ((flags & MAP_FIXED) != 0 && growth != 0) {
-        uint64_t counted = sg_map_bytes((uintptr_t)address, shape.bytes, SG_RANGE_COUNTED);
-        request.growth_bytes = growth > counted ? growth - counted : 0;
-        request.replaced_bytes = sg_map_replaced_bytes((uintptr_t)address, shape.bytes);
-    }
+    bool is_private = shape.kind == SG_RANGE_COUNTED && (shape.flags & SG_RANGE_SHARED) == 0;
+    if ((flags & MAP_FIXED) != 0 && is_private && sg_map_is_own_reservation((uintptr_t)address, shape.bytes))
+        shape.flags |= SG_RANGE_COMMITTED;
+    struct sg_request request = request_of(&shape, (uintptr_t)address, flags);
     sg_map_name_site(&shape, caller);
     if (!sg_map_judge(&request))
         return MAP_FAILED;
     bool is_held = !populates(flags) && may_be_noted(&shape);
     if (is_held) /* until the index is as the kernel has it, as munmap does */
         sg_lock_hold_signals();
-    uint32_t window = sg_files_enter(&shape);
-    shape.flags |= sg_files_flags(window);
     void *mapped = real_mmap(address, length, prot, flags, fd, offset);
     if (mapped == MAP_FAILED)
         saved_errno = errno;
     if (mapped != MAP_FAILED && may_be_noted(&shape)) {
         sg_map_set((uintptr_t)mapped, &shape);
+        if (shape.kind == SG_RANGE_SPARSE && (prot & PROT_WRITE) != 0)
+            sg_index_add_sparse_room(shape.bytes);
         if (shape.kind == SG_RANGE_COUNTED)
             sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
     }
     if (mapped != MAP_FAILED && shape.kind == SG_RANGE_NONE && (flags & MAP_TYPE) == MAP_PRIVATE &&
         (prot & PROT_WRITE) != 0)
         sg_index_add_unpromised(shape.bytes); /* a file's pages, copied when they are written to */
-    sg_files_entered(window);
     sg_map_settle(&request, mapped != MAP_FAILED);
     if (is_held)
         sg_lock_let_signals();
@@ -126,8 +141,8 @@ static void take_back(uintptr_t begin, uintptr_t end, uintptr_t parked, const st
     sg_map_change_begin(&change);
     int result = parked != 0 ? sg_map_unpark(parked, begin, end - begin) : 0;
     for (unsigned i = 0; parked == 0 && i < saved->count; i++)
-        result |= sg_ranges_set(&sg_index_maps, saved->range[i].begin, saved->range[i].end, saved->range[i].kind,
-                                saved->range[i].flags);
+        result |= sg_ranges_set_shared(&sg_index_maps, saved->range[i].begin, saved->range[i].end, saved->range[i].kind,
+                                       saved->range[i].flags, saved->range[i].source);
     uint64_t promised = sg_map_unsettled_bytes(begin, end);
     sg_map_change_end(&change, result);
     if (promised != 0) /* until the next look, all of it: one that was made meanwhile has not found it */
@@ -165,7 +180,6 @@ SG_EXPORT int munmap(void *address, size_t length)
     sg_lock_hold_signals(); /* until the index is as the kernel has it: no handler may jump out of this */
     save_ranges(begin, end, &saved);
     struct sg_passage passage = sg_index_begin_passage(begin, bytes_with_pages(begin, end), false);
-    change.drops_files = sg_map_has_files(begin, end);
     for (unsigned i = 0; i < saved.count; i++)
         sg_index_withdraw_range(&saved.range[i]);
     int result = 0;
@@ -195,11 +209,10 @@ struct remap {
     uintptr_t parked; /* `from` if nothing goes from there */
 };
 
-/* What a mapping gains is promised anew, by this process, and is no part of the window that was mapped. */
+/* The growth of a mapping is promised anew, by this process. */
 static uint32_t flags_of_new(const struct sg_range *last)
 {
-    uint32_t window = sg_files_flags(sg_files_number(last->flags));
-    return last->flags & ~((uint32_t)SG_RANGE_SETTLED | (uint32_t)SG_RANGE_INHERITED | window);
+    return last->flags & ~((uint32_t)SG_RANGE_SETTLED | (uint32_t)SG_RANGE_INHERITED);
 }
 
 /* The old place of a copy: its own pages have gone and may come anew, of what is shared nothing has, and the new place tells. */
@@ -229,17 +242,19 @@ static int follow_mremap(const struct remap *remap, uintptr_t to)
     if (old_bytes == 0) { /* a second view of a shared mapping */
         if (!sg_ranges_next(&sg_index_maps, from, &last) || last.begin > from)
             return sg_ranges_set(&sg_index_maps, to, to + new_bytes, SG_RANGE_NONE, 0);
-        return sg_ranges_set(&sg_index_maps, to, to + new_bytes, last.kind, flags_of_new(&last));
+        return sg_ranges_set_shared(&sg_index_maps, to, to + new_bytes, last.kind, flags_of_new(&last),
+                                    sg_range_source_at(&last, from));
     }
     bool is_known = sg_ranges_next(&sg_index_maps, from + old_bytes - 1, &last) && last.begin < from + old_bytes;
+    uint64_t source = is_known ? sg_range_source_at(&last, from + old_bytes) : 0;
     int result = sg_ranges_move(&sg_index_maps, from, to, kept, remap->is_copy);
     if (remap->is_copy)
         result |= leave_empty(from, from + old_bytes);
     else if (kept < old_bytes)
         result |= sg_ranges_set(&sg_index_maps, from + kept, from + old_bytes, SG_RANGE_NONE, 0);
     if (new_bytes > kept)
-        result |= sg_ranges_set(&sg_index_maps, to + kept, to + new_bytes, is_known ? last.kind : SG_RANGE_NONE,
-                                is_known ? flags_of_new(&last) : 0);
+        result |= sg_ranges_set_shared(&sg_index_maps, to + kept, to + new_bytes, is_known ? last.kind : SG_RANGE_NONE,
+                                       is_known ? flags_of_new(&last) : 0, source);
     return result;
 }
 
@@ -273,29 +288,39 @@ static int follow_failed_mremap(const struct remap *remap, uintptr_t fixed)
     return result | forget_gone(fixed, fixed + remap->new_bytes);
 }
 
-/* How much more would count after this mremap. */
-static uint64_t mremap_growth(uintptr_t from, uint64_t old_bytes, uint64_t new_bytes, int flags)
+/* The request of this mremap: how much more would count, or may come without a promise. */
+static void describe_mremap(struct sg_request *request, const struct remap *remap)
 {
     struct sg_range range;
     struct sg_lock_state lock;
-    uintptr_t last = old_bytes != 0 ? from + old_bytes - 1 : from;
+    bool is_second = remap->is_copy || remap->old_bytes == 0; /* the old place stays */
+    uint64_t kept = is_second ? 0 : remap->old_bytes, more = remap->new_bytes > kept ? remap->new_bytes - kept : 0;
+    uintptr_t last = remap->from + (remap->old_bytes != 0 ? remap->old_bytes - 1 : 0);
+    *request = (struct sg_request){.domain = SG_DOMAIN_MAPPED, .call = "mremap", .holds_signals = true};
     sg_lock_acquire(&sg_index_maps_lock, &lock);
-    bool counts = sg_ranges_next(&sg_index_maps, last, &range) && range.begin <= last && range.kind == SG_RANGE_COUNTED;
+    bool is_known = sg_ranges_next(&sg_index_maps, last, &range) && range.begin <= last && sg_self.layers == 0;
+    bool counts = is_known && range.kind == SG_RANGE_COUNTED;
+    bool is_sparse = is_known && range.kind == SG_RANGE_SPARSE && (range.flags & SG_RANGE_COMMITTED) != 0;
+    if (counts && more != 0 && range.source != 0 && range.begin <= remap->from + kept) {
+        request->shared_begin = sg_range_source_at(&range, remap->from + kept);
+        request->shared_end = request->shared_begin + more / SG_SHARED_UNIT;
+        more = sg_ranges_unmapped_bytes(&sg_index_maps, request->shared_begin, request->shared_end);
+    }
     sg_lock_release(&sg_index_maps_lock, &lock);
-    if (!counts)
-        return 0;
-    if ((flags & 4 /* MREMAP_DONTUNMAP */) != 0)
-        return new_bytes;
-    return new_bytes > old_bytes ? new_bytes - old_bytes : 0;
+    if (is_sparse && !remap->is_copy)
+        request->sparse_bytes = more;
+    request->size_bytes = request->growth_bytes = counts ? more : request->sparse_bytes;
 }
 
 SG_EXPORT void *mremap(void *address, size_t old_length, size_t new_length, int flags, ...)
 {
     va_list arguments;
-    va_start(arguments, flags);
-    void *wanted = (flags & MREMAP_FIXED) != 0 ? va_arg(arguments, void *) : NULL;
-    va_end(arguments);
     bool is_copy = (flags & 4 /* MREMAP_DONTUNMAP */) != 0;
+    va_start(arguments,
+             flags); /* the kernel reads the address with both flags: with MREMAP_DONTUNMAP alone it is a hint */
+    void *wanted = (flags & MREMAP_FIXED) != 0 || is_copy ? va_arg(arguments, void *) : NULL;
+    va_end(arguments);
+    uintptr_t fixed = (flags & MREMAP_FIXED) != 0 ? (uintptr_t)wanted : 0;
     struct remap remap = {(uintptr_t)address, sg_round_up(old_length, sg_page_bytes()),
                           sg_round_up(new_length, sg_page_bytes()), is_copy, (uintptr_t)address};
     if (sg_real_is_looking() || !sg_lifecycle_enter() || new_length == 0 || remap.from % sg_page_bytes() != 0 ||
@@ -305,28 +330,26 @@ SG_EXPORT void *mremap(void *address, size_t old_length, size_t new_length, int 
     int saved_errno = errno;
     struct sg_request request;
     struct sg_map_change change;
-    uint64_t growth = sg_self.layers == 0 ? mremap_growth(remap.from, remap.old_bytes, remap.new_bytes, flags) : 0;
-    if (!sg_map_ask(&request, growth, "mremap"))
+    describe_mremap(&request, &remap);
+    if (!sg_map_judge(&request))
         return MAP_FAILED;
     int result = 0;
     bool is_parked = !is_copy && remap.old_bytes != 0;
     if (is_parked) {
         sg_map_change_begin(&change);
         sg_lock_hold_signals(); /* as munmap does */
-        result = sg_map_park(remap.from, remap.old_bytes, remap.new_bytes, (uintptr_t)wanted, &remap.parked);
+        result = sg_map_park(remap.from, remap.old_bytes, remap.new_bytes, fixed, &remap.parked);
         sg_map_change_end(&change, result);
     }
     void *moved = SG_REAL(mremap)(address, old_length, new_length, flags, wanted);
     if (moved == MAP_FAILED)
         saved_errno = errno;
-    uintptr_t to = moved != MAP_FAILED ? (uintptr_t)moved : (uintptr_t)wanted;
+    uintptr_t to = moved != MAP_FAILED ? (uintptr_t)moved : fixed;
     bool is_followed = is_parked || moved != MAP_FAILED || to != 0;
     if (is_followed) {
         sg_map_change_begin(&change);
         if (!is_parked)
             sg_lock_hold_signals();
-        change.drops_files = sg_map_has_files(remap.parked, remap.parked + remap.old_bytes) ||
-                             (to != 0 && sg_map_has_files(to, to + remap.new_bytes));
         /* A scan may be behind the new place and not yet at the parked one. */
         uint64_t moving = sg_map_unsettled_bytes(remap.parked, remap.parked + remap.old_bytes);
         sg_ledger_begin_move(moving);
@@ -340,17 +363,4 @@ SG_EXPORT void *mremap(void *address, size_t old_length, size_t new_length, int 
     sg_watchdog_consider();
     errno = saved_errno;
     return moved;
-}
-
-SG_EXPORT int madvise(void *address, size_t length, int advice)
-{
-    int answer = SG_REAL(madvise)(address, length, advice);
-    bool gives_back = advice == MADV_DONTNEED || advice == MADV_REMOVE || advice == MADV_FREE || advice == 24;
-    if (answer == 0 && gives_back && length != 0 && sg_map_is_counting()) /* 24: MADV_DONTNEED_LOCKED, Linux 5.18 */
-        sg_index_give_back((uintptr_t)address, (uintptr_t)address + sg_round_up(length, sg_page_bytes()));
-    bool is_of_fork =
-        advice == MADV_DONTFORK || advice == MADV_DOFORK || advice == MADV_WIPEONFORK || advice == MADV_KEEPONFORK;
-    if (is_of_fork && (answer == 0 || errno == ENOMEM) && length != 0 && sg_lifecycle_enter())
-        sg_map_note_advice((uintptr_t)address, (uintptr_t)address + sg_round_up(length, sg_page_bytes()), advice);
-    return answer;
 }

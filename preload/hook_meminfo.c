@@ -38,23 +38,40 @@ static bool is_bounded_by_cgroups(void)
     return device <= sg_load(&sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes);
 }
 
-/* `device_total`: what the driver says the device has. */
-static uint64_t total_of(uint64_t all_bytes, uint64_t device_total, uint64_t reserve)
+static uint64_t smaller(uint64_t one, uint64_t other)
+{
+    return one < other ? one : other;
+}
+
+/* The bytes that a device of `total` bytes can give: less the reserve where it is much larger than that, and all of
+ * it where it is smaller. */
+static uint64_t of_device(uint64_t total, uint64_t reserve)
+{
+    uint64_t above = total > reserve ? total - reserve : 0, least = smaller(total, reserve);
+    return above > least ? above : least;
+}
+
+/* `device_total`: what the driver says the device has. Never 0: programs divide by it. Where nothing is left now, it
+ * is what could be had of an empty machine. */
+static uint64_t total_of(const struct sg_capacity *capacity, uint64_t device_total)
 {
     uint64_t known = sg_load(&fixed_total);
     if (known != 0)
         return known;
-    uint64_t of_device = device_total > reserve ? device_total - reserve : 0;
-    uint64_t total = (all_bytes < of_device ? all_bytes : of_device) / STEP_BYTES * STEP_BYTES;
+    uint64_t all = capacity->all_bytes >= STEP_BYTES ? capacity->all_bytes : capacity->most_bytes;
+    uint64_t total = smaller(all, of_device(device_total, capacity->reserve_bytes));
+    total = total >= STEP_BYTES ? total / STEP_BYTES * STEP_BYTES : total != 0 ? total : 1;
     return sg_cas_u64(&fixed_total, &known, total) ? total : known;
 }
 
 bool sg_meminfo_find(struct sg_meminfo *answer, uint64_t device_total)
 {
     struct sg_capacity capacity;
+    if (sg_load(&fixed_total) == 0) /* who sizes itself by the answer does so once, at its start */
+        sg_admission_ask_driver();
     sg_admission_measure(&capacity, is_bounded_by_cgroups());
     answer->is_below_floor = capacity.is_below_floor;
-    answer->total_bytes = total_of(capacity.all_bytes, device_total, capacity.reserve_bytes);
+    answer->total_bytes = total_of(&capacity, device_total);
     answer->free_bytes = capacity.largest_bytes / STEP_BYTES * STEP_BYTES;
     if (answer->free_bytes > answer->total_bytes)
         answer->free_bytes = answer->total_bytes;

@@ -1,18 +1,20 @@
 /*
  * hook_pool.c - stream-ordered memory.
  *
- * What counts is what a pool has reserved, not each block: freed blocks stay in the pool up to its release threshold. A
- * request is judged by what it makes the pool grow; after it the pool is asked, and the difference is charged
- * (pool_memory.c). Where the driver cannot tell, blocks are counted one by one.
+ * What counts is what a pool has reserved, not each block: freed blocks stay in the pool up to its release
+ * threshold. A request is judged by the most that it can make the pool grow, before it does (pool_memory.h). After
+ * it the pool is asked, and the difference is charged. Where the driver cannot tell, blocks are counted one by one.
  *
- * No context need be current: cuda.h asks for one only with a default stream. The pool is the one that is current to the
- * stream's device, or the one that was named.
+ * No context need be current: cuda.h asks for one only with a default stream. The pool is the one that is current to
+ * the stream's device, or the one that was named.
  */
 #include "compiler.h"
+#include "context_list.h"
+#include "options.h"
 #include "pool_memory.h"
 #include "sites.h"
 
-/* ---- where a request goes ------------------------------------------------------------------------------------------ */
+/* ---- where a request goes ---------------------------------------------------------------------------------------- */
 
 static bool is_builtin(CUstream stream)
 {
@@ -78,14 +80,15 @@ static uint32_t owner_of(CUmemoryPool handle, uint32_t otherwise)
     return otherwise;
 }
 
-/* The bytes a request of `size` makes the pool grow: nothing if the pool has them free. */
-static uint64_t growth_of(CUmemoryPool handle, uint64_t size)
+/* The key that tells a stream from all others. The default streams are each context's own, and one of them each
+ * thread's. */
+static uint64_t key_of(CUstream stream, bool is_ptsz)
 {
-    uint64_t reserved, used;
-    if (handle == NULL || sg_pool_ask(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) != CUDA_SUCCESS ||
-        sg_pool_ask(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) != CUDA_SUCCESS || used > reserved)
-        return size;
-    return reserved - used >= size ? 0 : size - (reserved - used);
+    if (stream == CU_STREAM_PER_THREAD || (stream == NULL && is_ptsz))
+        return (uint64_t)(uintptr_t)&sg_self | 1;
+    if (stream == NULL || stream == CU_STREAM_LEGACY)
+        return (uint64_t)sg_context_current() << 8 | 3;
+    return (uint64_t)(uintptr_t)stream;
 }
 
 /* What a capturing stream allocates becomes a node of a graph: nothing is taken before that is launched (hook_graph.c). On
@@ -101,19 +104,18 @@ static bool is_captured(CUstream stream, bool is_ptsz)
     return status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* ---- taking -------------------------------------------------------------------------------------------------------- */
+/* ---- taking ------------------------------------------------------------------------------------------------------ */
 
 struct taking {
     struct sg_cuda_call call;
-    struct sg_pool_growth pool;
+    struct sg_pool_flight pool;
     uint64_t size_bytes;
     CUstream stream;
     const void *caller; /* where the program's call returns to */
     struct sg_pool_view view;
     enum sg_hook hook;
     bool is_ptsz;
-    bool is_counted; /* false: the driver refuses it by itself, or it is not for us to look at */
-    bool is_judged;  /* false: its stream has no context */
+    bool is_judged; /* false: its stream has no context, or it is not for us to look at */
 };
 
 /* Finds the pool that the call names, or that is current where its stream is. Of a stream without a context there is none: the
@@ -136,28 +138,119 @@ static bool find_pool(struct taking *taking, const CUmemoryPool *named)
     return true;
 }
 
+/* The program asked for nothing that a capture prohibits and that would break it, this thread's or another's (cuda.h of
+ * cuThreadExchangeStreamCaptureMode). No call here waits for work of the device. */
+static void trim(CUmemoryPool pool, uint64_t keep_bytes)
+{
+    SG_DRIVER(exchange, cuThreadExchangeStreamCaptureMode);
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    bool is_relaxed = exchange != NULL && exchange(&mode) == CUDA_SUCCESS;
+    uint32_t layers = sg_cuda_go_inside();
+    (void)SG_DRIVER_CALL(cuMemPoolTrimTo, pool, keep_bytes);
+    sg_self.layers = layers;
+    if (is_relaxed)
+        (void)exchange(&mode);
+}
+
+/* ---- may it?
+ * --------------------------------------------------------------------------------------------------------- */
+
+static bool ask(struct taking *taking, uint64_t size_bytes, uint64_t growth_bytes, bool is_tentative)
+{
+    struct sg_request *request = &taking->call.request;
+    request->size_bytes = size_bytes;
+    request->growth_bytes = growth_bytes;
+    request->asked_bytes = taking->size_bytes;
+    request->is_behind = is_tentative || sg_options.mode_observe;
+    request->is_rare = growth_bytes == 0; /* what is there, or may come unjudged, is not in a cached snapshot */
+    taking->call.is_tentative = is_tentative;
+    return sg_cuda_ask(&taking->call);
+}
+
+/* By all that it may make the pool grow. */
+static bool ask_for_growth(struct taking *taking, bool is_tentative)
+{
+    if (!ask(taking, taking->pool.growth_bytes, taking->pool.growth_bytes, is_tentative))
+        return false;
+    sg_pool_judged(&taking->pool);
+    return true;
+}
+
+/* Its room was not there after all. */
+static void stop_flight(struct taking *taking)
+{
+    if (taking->call.request.granted_bytes != 0)
+        sg_admission_settle(&taking->call.request, 0);
+}
+
+/* It does not fit so far. Growth that was refused and stayed in the pool is no headroom. */
+static bool judge_alone(struct taking *taking)
+{
+    struct sg_request *request = &taking->call.request;
+    uint64_t unwanted = sg_pool_memory_of(taking->pool.handle).unwanted_bytes;
+    if (!sg_cuda_look_closely(&taking->call))
+        return false;
+    bool is_there = sg_pool_begin_turn(&taking->pool, request);
+    if (is_there && unwanted == 0)
+        return true;
+    stop_flight(taking);
+    if (is_there)
+        return ask(taking, taking->size_bytes < unwanted ? taking->size_bytes : unwanted, 0, false);
+    if (sg_pool_may_pass(&taking->pool) && ask(taking, 1, 0, true)) {
+        sg_admission_fly(request, taking->pool.growth_bytes);
+        return true;
+    }
+    if (sg_pool_begin_trim(&taking->pool)) {
+        trim(taking->pool.handle, 0);
+        sg_pool_memory_refresh();
+    }
+    sg_pool_end_turn();
+    return ask_for_growth(taking, false);
+}
+
+static bool judge(struct taking *taking)
+{
+    if (sg_pool_begin(&taking->pool, &taking->call.request))
+        return true;
+    stop_flight(taking);
+    taking->call.has_room = taking->pool.has_room;
+    if (ask_for_growth(taking, !sg_options.mode_observe))
+        return true;
+    return taking->call.is_tentative && taking->call.request.is_short && judge_alone(taking);
+}
+
 /* False: refused. */
-static bool begin_taking(struct taking *taking, enum sg_hook hook, const CUdeviceptr *out, const CUmemoryPool *named)
+static SG_INLINE bool begin_taking(struct taking *taking, enum sg_hook hook, const CUdeviceptr *out,
+                                   const CUmemoryPool *named)
 {
     taking->hook = hook;
     taking->is_ptsz = sg_hook_table[hook].is_ptsz;
-    if (out == NULL || taking->size_bytes == 0 || (named != NULL && *named == NULL) || !sg_cuda_is_ours() ||
-        is_captured(taking->stream, taking->is_ptsz))
+    if (out == NULL || taking->size_bytes == 0 || (named != NULL && *named == NULL))
         return true;
-    taking->is_counted = true;
-    taking->is_judged = find_pool(taking, named);
+    sg_cuda_open(&taking->call);
+    if (taking->call.is_counted && (!sg_cuda_has_begun() || is_captured(taking->stream, taking->is_ptsz))) {
+        sg_cuda_close(&taking->call);
+        taking->call.is_counted = false;
+    }
+    taking->is_judged = taking->call.is_counted && find_pool(taking, named);
     if (!taking->is_judged)
         return true;
-    uint64_t growth = growth_of(taking->pool.handle, taking->size_bytes), wanted = growth;
-    uint64_t unwanted = taking->view.unwanted_bytes;
-    if (growth == 0 && unwanted != 0) /* what was refused and stayed is no room to be had */
-        wanted = taking->size_bytes < unwanted ? taking->size_bytes : unwanted;
-    taking->pool.admitted_bytes = growth;
-    return sg_cuda_begin_sized(&taking->call, hook, taking->view.domain, taking->pool.device, wanted, growth);
+    sg_cuda_prepare(&taking->call, hook, taking->view.domain, taking->pool.device);
+    taking->pool.size_bytes = taking->size_bytes;
+    taking->pool.key = key_of(taking->stream, taking->is_ptsz);
+    taking->call.request.has_device_pool =
+        taking->view.domain == SG_DOMAIN_DEVICE && sg_cuda_has_own_pool(taking->pool.device);
+    taking->call.request.device_identity = sg_cuda_device_identity(taking->pool.device);
+    bool is_granted = judge(taking);
+    if (is_granted)
+        sg_cuda_go_on();
+    else
+        sg_cuda_close(&taking->call);
+    return is_granted;
 }
 
-/* A pool with room enough may still grow, where that room lies in pieces, and it grows by whole segments. What it took
- * beyond what was admitted is judged now that it is known: it is charged already, so to the job nothing is new. */
+/* Growth that nobody has judged: the driver's steps are larger than was known, or it did not take the room that was
+ * there. It is charged already, so to the job nothing is new. */
 static bool may_keep(struct taking *taking)
 {
     if (taking->pool.handle == NULL)
@@ -165,42 +258,22 @@ static bool may_keep(struct taking *taking)
     sg_pool_book(&taking->pool);
     if (taking->pool.excess_bytes == 0)
         return true;
-    struct sg_request *request = &taking->call.request;
-    if (request->granted_bytes != 0)
-        sg_admission_settle(request, 0); /* or the next question would wait for this one */
-    request->growth_bytes = 0;
-    request->size_bytes = taking->pool.excess_bytes;
-    return sg_cuda_ask(&taking->call);
+    stop_flight(taking); /* or the next question would wait for this one */
+    taking->call.has_room = true;
+    return ask(taking, taking->pool.excess_bytes, 0, false);
 }
 
-static void trim_growth(const struct taking *taking)
+/* After a block that may not be kept was freed: what the pool cannot let go of, because a free counts as outstanding
+ * until it is seen to be done (cuda.h of cuMemPoolTrimTo), is counted, and is no room for the next request. */
+static void drop_growth(const struct taking *taking, CUdeviceptr block)
 {
-    if (taking->is_ptsz)
-        (void)SG_DRIVER_CALL(cuStreamSynchronize_ptsz, taking->stream);
-    else
-        (void)SG_DRIVER_CALL(cuStreamSynchronize, taking->stream);
-    (void)SG_DRIVER_CALL(cuMemPoolTrimTo, taking->pool.handle, taking->pool.before_bytes);
-}
-
-/* After a block that may not be kept was freed: a free that was not seen to be done may count as outstanding (cuda.h of
- * cuMemPoolTrimTo). What the pool does not let go of all the same is counted, and is no room for the next request. The
- * program asked for nothing that a capture prohibits and that would break it, this thread's or another's (cuda.h of
- * cuThreadExchangeStreamCaptureMode). */
-static void drop_growth(const struct taking *taking)
-{
-    SG_DRIVER(exchange, cuThreadExchangeStreamCaptureMode);
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    bool is_relaxed = exchange != NULL && exchange(&mode) == CUDA_SUCCESS;
-    trim_growth(taking);
-    if (is_relaxed)
-        (void)exchange(&mode);
-    sg_pool_book_refused(&taking->pool);
-    sg_pool_memory_refresh(); /* to synchronise empties other pools, too */
+    trim(taking->pool.handle, taking->pool.before_bytes);
+    sg_pool_book_refused(&taking->pool, block);
 }
 
 static void record_block(const struct taking *taking, CUdeviceptr ptr)
 {
-    uint64_t stale, block = sg_pool_add_block(taking->pool.handle, taking->size_bytes);
+    uint64_t stale, block = sg_pool_add_block(&taking->pool, ptr);
     if (block == 0) {
         sg_cuda_record(&taking->call, &sg_index_cuda, ptr, taking->size_bytes, taking->caller);
         return;
@@ -223,26 +296,34 @@ static void judge_late(struct taking *taking, const CUmemoryPool *named)
     uint32_t layers = sg_cuda_go_inside();
     taking->is_judged = find_pool(taking, named);
     sg_self.layers = layers;
-    if (taking->is_judged)
-        (void)sg_cuda_begin_sized(&taking->call, taking->hook, taking->view.domain, taking->pool.device, 0, 0);
+    if (!taking->is_judged)
+        return;
+    sg_cuda_prepare(&taking->call, taking->hook, taking->view.domain, taking->pool.device);
+    taking->pool.size_bytes = taking->size_bytes;
+    (void)sg_pool_begin(&taking->pool, &taking->call.request);
+    sg_cuda_go_on();
 }
 
 /* A block that the driver does not take back is granted. */
 static CUresult end_taking(struct taking *taking, CUresult result, CUdeviceptr *out, CUdeviceptr before,
                            const CUmemoryPool *named, CUresult(CUDAAPI *give_back)(CUdeviceptr, CUstream))
 {
-    if (SG_UNLIKELY(!taking->is_judged) && taking->is_counted && result == CUDA_SUCCESS)
-        judge_late(taking, named);
-    if (!taking->is_judged)
+    if (!taking->call.is_counted)
         return result;
+    if (SG_UNLIKELY(!taking->is_judged) && result == CUDA_SUCCESS)
+        judge_late(taking, named);
+    if (!taking->is_judged) {
+        sg_cuda_close(&taking->call);
+        return result;
+    }
     if (result == CUDA_SUCCESS && !may_keep(taking) && give_back(*out, taking->stream) == CUDA_SUCCESS) {
-        drop_growth(taking);
+        drop_growth(taking, *out);
         *out = before;
         result = CUDA_ERROR_OUT_OF_MEMORY;
     } else if (result == CUDA_SUCCESS) {
         record_block(taking, *out);
     }
-    sg_cuda_end(&taking->call, result == CUDA_SUCCESS ? taking->pool.admitted_bytes : 0);
+    sg_cuda_end(&taking->call, result == CUDA_SUCCESS ? taking->pool.taken_bytes + taking->pool.excess_bytes : 0);
     return result;
 }
 
@@ -260,7 +341,7 @@ static CUresult CUDAAPI give_back_ptsz(CUdeviceptr block, CUstream stream)
     struct taking taking = {.size_bytes = (bytes), .stream = hStream, .caller = __builtin_return_address(0)}; \
     if (!begin_taking(&taking, SG_HOOK_##name, dptr, named)) \
         return taking.call.answer; \
-    CUdeviceptr before = taking.is_counted ? *(dptr) : 0; \
+    CUdeviceptr before = taking.call.is_counted ? *(dptr) : 0; \
     SG_DRIVER_INSIDE(name, __VA_ARGS__); \
     return end_taking(&taking, result, dptr, before, named, give_back)
 
@@ -286,17 +367,48 @@ SG_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_
     TAKE_ASYNC(cuMemAllocFromPoolAsync_ptsz, give_back_ptsz, &pool, dptr, bytesize, dptr, bytesize, pool, hStream);
 }
 
+#define FREE_ASYNC(name, dptr, stream) \
+    uint64_t ends_before = sg_load_acquire(&sg_context_ends); \
+    uint64_t block = sg_cuda_is_ours() ? sg_cuda_take_out(&sg_index_cuda, dptr) : 0; \
+    if ((block & SG_BLOCK_POOLED) != 0) \
+        sg_pool_free_in(block, dptr, key_of(stream, sg_hook_table[SG_HOOK_##name].is_ptsz)); \
+    SG_DRIVER_INSIDE(name, dptr, stream); \
+    return sg_cuda_given_back(&sg_index_cuda, dptr, block, ends_before, result)
+
 SG_EXPORT CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
-    SG_GIVE_BACK(cuMemFreeAsync, &sg_index_cuda, dptr, dptr, hStream);
+    FREE_ASYNC(cuMemFreeAsync, dptr, hStream);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
 {
-    SG_GIVE_BACK(cuMemFreeAsync_ptsz, &sg_index_cuda, dptr, dptr, hStream);
+    FREE_ASYNC(cuMemFreeAsync_ptsz, dptr, hStream);
 }
 
-/* ---- pools ---------------------------------------------------------------------------------------------------------- */
+/* ---- what gives back
+ * ------------------------------------------------------------------------------------------------- */
+
+static void end_sync(const struct sg_pool_sync *sync, bool is_done)
+{
+    CUdevice device = 0;
+    if (sg_self.open.is_syncing && sync->key == SG_SYNC_CONTEXT)
+        (void)current_device(&device);
+    sg_pool_end_sync(sync, sg_cuda_device_number((uint32_t)device), is_done);
+}
+
+/* Synchronisations and their like give back what a pool holds above its release threshold. Others of the job must
+ * not be refused for it, nor this program be told of it later. Where nothing was allocated from a pool: two loads. */
+#define SYNCHRONISE(key, name, ...) \
+    if (!sg_cuda_is_ours()) \
+        return SG_DRIVER_CALL(name, __VA_ARGS__); \
+    uint32_t outside = sg_cuda_go_inside(); \
+    struct sg_pool_sync sync = sg_pool_begin_sync(key); \
+    CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
+    end_sync(&sync, result == CUDA_SUCCESS); \
+    sg_self.layers = outside; \
+    return result
+
+/* ---- pools ------------------------------------------------------------------------------------------------------- */
 
 /* A pool is entered when the program gets to know it, for only here it is told where its memory is. */
 static void learn_pool(CUmemoryPool handle, const CUmemLocation *location, CUmemAllocationType type)
@@ -328,12 +440,12 @@ SG_EXPORT CUresult CUDAAPI cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *lo
 /* A lower release threshold gives back at the next synchronisation; what did so far, shows now. */
 SG_EXPORT CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
-    SG_DRIVER_THEN(sg_pool_memory_refresh(), cuMemPoolSetAttribute, pool, attr, value);
+    SYNCHRONISE(SG_SYNC_NOTHING, cuMemPoolSetAttribute, pool, attr, value);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 {
-    SG_DRIVER_THEN(sg_pool_memory_refresh(), cuMemPoolTrimTo, pool, minBytesToKeep);
+    SYNCHRONISE(SG_SYNC_NOTHING, cuMemPoolTrimTo, pool, minBytesToKeep);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool)
@@ -345,31 +457,31 @@ SG_EXPORT CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool)
     return result;
 }
 
-/* ---- synchronisations ---------------------------------------------------------------------------------------------- */
+/* ---- synchronisations -------------------------------------------------------------------------------------------- */
 
-/* They give back what a pool holds above its release threshold. Others of the job must not be refused for it, nor this
- * program be told of it later. Where nothing was allocated from a pool: one load. */
 SG_EXPORT CUresult CUDAAPI cuStreamSynchronize(CUstream hStream)
 {
-    SG_DRIVER_THEN(sg_pool_memory_refresh(), cuStreamSynchronize, hStream);
+    SYNCHRONISE(key_of(hStream, false), cuStreamSynchronize, hStream);
 }
 
 SG_EXPORT CUresult CUDAAPI cuStreamSynchronize_ptsz(CUstream hStream)
 {
-    SG_DRIVER_THEN(sg_pool_memory_refresh(), cuStreamSynchronize_ptsz, hStream);
+    SYNCHRONISE(key_of(hStream, true), cuStreamSynchronize_ptsz, hStream);
 }
 
+/* Which stream's work was before the event is not known. */
 SG_EXPORT CUresult CUDAAPI cuEventSynchronize(CUevent hEvent)
 {
-    SG_DRIVER_THEN(sg_pool_memory_refresh(), cuEventSynchronize, hEvent);
+    SYNCHRONISE(SG_SYNC_NOTHING, cuEventSynchronize, hEvent);
 }
 
 SG_EXPORT CUresult CUDAAPI cuCtxSynchronize(void)
 {
-    SG_DRIVER_THEN(sg_pool_memory_refresh(), cuCtxSynchronize);
+    SYNCHRONISE(SG_SYNC_CONTEXT, cuCtxSynchronize);
 }
 
+/* Which device's that context is, is not known. */
 SG_EXPORT CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext ctx)
 {
-    SG_DRIVER_THEN(sg_pool_memory_refresh(), cuCtxSynchronize_v2, ctx);
+    SYNCHRONISE(SG_SYNC_NOTHING, cuCtxSynchronize_v2, ctx);
 }

@@ -1,14 +1,14 @@
 /*
- * hook_process.c - the calls that begin a thread or a child, enter a namespace, end the process or replace its program.
+ * hook_process.c - the calls that begin a thread, enter a namespace, end the process or replace its program.
  *
- * What a forked child is, the handlers of fork tell (lifecycle.c), however it was made. fork itself is ours only for what must
- * not be done in a handler, while other libraries' locks may still be held: giving the child a thread.
+ * The handlers of fork (lifecycle.c) find out what kind of child a process is, however it was made.
  *
- * A return from main and exit(3) reach us through on_exit; _exit, _Exit, quick_exit and daemon only here. exec marks the
- * record "replaced" and takes the mark back if it fails; a vfork child, which shares our memory, marks nothing
+ * A return from main and exit(3) reach us through on_exit; _exit, _Exit, quick_exit and daemon only here. exec marks
+ * the record "replaced" and takes the mark back if it fails; a vfork child, which shares our memory, marks nothing
  * (sg_segment_is_own compares pids).
  */
 #include "compiler.h"
+#include "filler.h"
 #include "history.h"
 #include "lifecycle.h"
 #include "real.h"
@@ -35,24 +35,6 @@ SG_EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes
     return SG_REAL(pthread_create)(thread, attributes, start, argument);
 }
 
-/* `answer` is fork's. Where the parent had no segment, its child is not to try for one before it asks for something. */
-static int begin_child(int answer, bool had_segment)
-{
-    if (answer != 0 || !had_segment)
-        return answer;
-    int saved_errno = errno;
-    if (sg_lifecycle_enter())
-        sg_watchdog_begin_child();
-    errno = saved_errno;
-    return answer;
-}
-
-SG_EXPORT pid_t fork(void)
-{
-    bool had_segment = sg_segment_is_own();
-    return begin_child(SG_REAL(fork)(), had_segment);
-}
-
 /* What pthread_atfork calls, which is a part of each program and library. */
 int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *owner);
 
@@ -69,43 +51,33 @@ SG_EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), voi
     return real != NULL ? real(prepare, parent, child, owner) : ENOMEM;
 }
 
-/* Some namespaces the kernel gives to processes of one thread only, and says EINVAL to others. The watchdog and the
- * history's helper are none of the program's: told to end, they are gone a moment later, and come back with a request. */
-static bool is_worth_another_try(unsigned *tries)
+/* Some namespaces the kernel gives to processes of one thread only, and says EINVAL or EUSERS to others. The watchdog
+ * and the history's helper are none of the program's: told to end, they are gone a moment later, and come back with a
+ * request. */
+static bool is_worth_another_try(void)
 {
-    enum { TRIES_MOST = 400 };
-    const struct timespec pause = {0, 500000};
-    if (errno != EINVAL || sg_options.is_disabled || *tries == TRIES_MOST)
+    if ((errno != EINVAL && errno != EUSERS) || sg_options.is_disabled || !sg_segment_is_own())
         return false;
-    if ((*tries)++ == 0) {
-        bool was_watched = sg_watchdog_stop();
-        return sg_history_stop() || was_watched;
-    }
-    (void)sg_syscall(SYS_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
-    return true;
+    return sg_watchdog_end_helpers();
 }
 
 SG_EXPORT int unshare(int flags)
 {
-    int answer, saved_errno = errno;
-    unsigned tries = 0;
-    do
-        answer = SG_REAL(unshare)(flags);
-    while (answer != 0 && is_worth_another_try(&tries));
-    if (answer == 0)
+    int saved_errno = errno, answer = SG_REAL(unshare)(flags);
+    if (answer != 0 && is_worth_another_try()) {
         errno = saved_errno;
+        answer = SG_REAL(unshare)(flags);
+    }
     return answer;
 }
 
 SG_EXPORT int setns(int fd, int kind)
 {
-    int answer, saved_errno = errno;
-    unsigned tries = 0;
-    do
-        answer = SG_REAL(setns)(fd, kind);
-    while (answer != 0 && is_worth_another_try(&tries));
-    if (answer == 0)
+    int saved_errno = errno, answer = SG_REAL(setns)(fd, kind);
+    if (answer != 0 && is_worth_another_try()) {
         errno = saved_errno;
+        answer = SG_REAL(setns)(fd, kind);
+    }
     return answer;
 }
 
@@ -134,6 +106,8 @@ static void exec_begin(void)
 {
     if (sg_options.is_disabled)
         return;
+    if (sg_segment_is_own())
+        sg_filler_stop();
     sg_segment_end(SG_STATE_REPLACED, -1);
     sg_history_end(false);
 }
@@ -189,12 +163,11 @@ enum { LIST_ROOM = 1024 };
  * whose record is a new one, come back. */
 SG_EXPORT int daemon(int keep_directory, int keep_output)
 {
-    bool had_segment = sg_segment_is_own();
     if (!sg_options.is_disabled) {
         sg_segment_end(SG_STATE_EXITED, 0);
         sg_history_end(false);
     }
-    return begin_child(came_back(SG_REAL(daemon)(keep_directory, keep_output)), had_segment);
+    return came_back(SG_REAL(daemon)(keep_directory, keep_output));
 }
 
 /* The arguments of execl and its like, which end with a NULL, as an array: false if they are too many. An empty list is

@@ -1,5 +1,6 @@
 /*
- * hook_protect.c - mprotect and pkey_mprotect: reservations that become writable begin to count. May run in a SIGSEGV handler.
+ * hook_protect.c - mprotect and pkey_mprotect: reservations that become writable begin to count. Those made with
+ * MAP_NORESERVE are judged in the same way, and promise nothing. May run in a SIGSEGV handler.
  */
 #include "atomics.h"
 #include "compiler.h"
@@ -17,20 +18,28 @@
 static bool begin_protect(struct sg_request *request, uintptr_t begin, uint64_t bytes, int prot, const char *call)
 {
     *request = (struct sg_request){0};
-    if (!sg_map_is_counting() || (prot & PROT_WRITE) == 0 || sg_load_relaxed(&sg_index_maps.chunk_count) == 0)
+    if (!sg_map_is_counting() || (prot & PROT_WRITE) == 0 || sg_load_relaxed(&sg_index_maps.chunk_count) == 0 ||
+        !sg_map_describe_commit(request, begin, begin + bytes, call))
         return true;
-    return sg_map_ask(request, sg_map_bytes(begin, bytes, SG_RANGE_RESERVED), call);
+    request->is_commit =
+        request->size_bytes != 0 && request->sparse_bytes == 0 && sg_map_is_own_reservation(begin, bytes);
+    return sg_map_judge(request);
 }
 
-/* How much more counts. */
-static uint64_t commit(uintptr_t begin, uintptr_t end)
+/* The bytes that have become writable. */
+struct committed {
+    uint64_t counted_bytes, sparse_bytes;
+};
+
+static void commit(struct committed *sum, uintptr_t begin, uintptr_t end)
 {
     struct sg_map_change change;
     sg_map_change_begin(&change);
+    uint64_t closed = sg_map_closed_bytes(begin, end - begin);
     int result = sg_ranges_commit(&sg_index_maps, begin, end);
-    uint64_t committed = sg_index_maps.counted_bytes - change.before_bytes;
+    sum->counted_bytes += sg_index_maps.counted_bytes - change.before_bytes;
+    sum->sparse_bytes += closed;
     sg_map_change_end(&change, result);
-    return committed;
 }
 
 /* One line of /proc/self/maps, as it is read character by character: "begin-end rights ...". */
@@ -56,11 +65,11 @@ static void take_character(struct line *line, char c)
 
 /* A call that fails has done what lies before what it failed at. The kernel's list says what that is: what it does not tell is
  * taken to be writable. */
-static uint64_t commit_writable(uintptr_t begin, uintptr_t end)
+static struct committed commit_writable(uintptr_t begin, uintptr_t end)
 {
     char text[512] = "";
     struct line line = {0};
-    uint64_t committed = 0;
+    struct committed committed = {0};
     long length = 0;
     long fd = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
     while (fd >= 0 && begin < end && (length = sg_sys_read((int)fd, text, sizeof text)) > 0)
@@ -72,12 +81,12 @@ static uint64_t commit_writable(uintptr_t begin, uintptr_t end)
             uintptr_t from = line.number[LINE_BEGIN] > begin ? line.number[LINE_BEGIN] : begin;
             uintptr_t to = line.number[LINE_END] < end ? line.number[LINE_END] : end;
             if (from < to && line.is_writable)
-                committed += commit(from, to);
+                commit(&committed, from, to);
             begin = from < to ? to : line.number[LINE_BEGIN] >= end ? end : begin;
             line = (struct line){0};
         }
     if (fd < 0 || length < 0)
-        committed += commit(begin, end);
+        commit(&committed, begin, end);
     if (fd >= 0)
         (void)sg_sys_close((int)fd);
     return committed;
@@ -86,13 +95,21 @@ static uint64_t commit_writable(uintptr_t begin, uintptr_t end)
 static void end_protect(struct sg_request *request, uintptr_t begin, uint64_t bytes, bool is_done)
 {
     int saved_errno = errno;
-    if (request->size_bytes != 0) {
-        uint64_t committed = is_done ? commit(begin, begin + bytes) : commit_writable(begin, begin + bytes);
-        if (!is_done) /* another thread may have done so at once, too */
-            request->size_bytes = committed < request->size_bytes ? committed : request->size_bytes;
-        is_done = is_done || committed != 0;
+    bool is_asked = request->call != NULL; /* there is something reserved */
+    if (is_asked) {
+        struct committed committed = {0};
+        if (is_done)
+            commit(&committed, begin, begin + bytes);
+        else
+            committed = commit_writable(begin, begin + bytes);
+        uint64_t sum = committed.counted_bytes + committed.sparse_bytes;
+        if (!is_done && sum < request->size_bytes) { /* or more: another thread may have done so at once, too */
+            request->size_bytes = sum;
+            request->sparse_bytes = committed.sparse_bytes;
+        }
+        is_done = is_done || sum != 0;
     }
-    if (is_done && request->size_bytes != 0)
+    if (is_done && is_asked)
         sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
     sg_map_settle(request, is_done);
     sg_watchdog_consider();

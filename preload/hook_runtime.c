@@ -8,13 +8,10 @@
  */
 #include "compiler.h"
 #include "hook_dl.h"
+#include "loaded.h"
 #include "real.h"
 #include "thread.h"
 
-#include <dlfcn.h>
-#include <errno.h>
-#include <limits.h>
-#include <link.h>
 #include <string.h>
 
 #include <cuda_runtime_api.h>
@@ -35,56 +32,14 @@ struct caller {
 
 static struct caller callers[CALLER_ROOM];
 
-/* The name of some runtime that is loaded. */
-static int note_runtime(struct dl_phdr_info *info, size_t size, void *name)
-{
-    (void)size;
-    const char *slash = strrchr(info->dlpi_name, '/');
-    size_t length = strlen(info->dlpi_name);
-    if (strncmp(slash != NULL ? slash + 1 : info->dlpi_name, "libcudart.so", 12) != 0 || length >= PATH_MAX)
-        return 0;
-    memcpy(name, info->dlpi_name, length + 1);
-    return 1;
-}
-
-/* The last resort: a tail call out of a library opened RTLD_LOCAL shows us its caller's caller, who knows no runtime. */
-static sg_function look_up_anywhere(const char *name)
-{
-    char path[PATH_MAX] = "";
-    void *handle = dl_iterate_phdr(note_runtime, path) != 0 ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
-    sg_function real = handle != NULL ? sg_real_dlsym(handle, name) : NULL;
-    if (handle != NULL)
-        (void)dlclose(handle);
-    return real;
-}
-
-static const struct link_map *object_of(const void *address)
-{
-    struct link_map *map = NULL;
-    Dl_info info;
-    return dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 ? map : NULL;
-}
-
-static const struct link_map *object_with(sg_function function)
-{
-    const void *address;
-    memcpy(&address, &function, sizeof address);
-    return address != NULL ? object_of(address) : NULL;
-}
-
 /* Whatever its file is called. A wrapper of what allocates has not all the rest. */
-static bool is_in_runtime(sg_function function)
+static bool is_in_runtime(const void *function)
 {
-    return object_with(sg_real_beside(function, "cudaGetLastError")) == object_with(function);
-}
-
-/* The program itself, and what was preloaded ahead of us: what that calls of ours it means to be next to itself. */
-static bool is_ahead_of_us(const struct link_map *object)
-{
-    const struct link_map *map = object_of(callers);
-    while (map != NULL && map != object)
-        map = map->l_prev;
-    return map != NULL;
+    struct sg_object object;
+    struct sg_symbols symbols;
+    void *found;
+    return sg_loaded_holding(function, &object) && sg_symbols_open(&symbols, object.bias, object.dynamic) &&
+           sg_symbols_find(&symbols, "cudaGetLastError", &found);
 }
 
 /* What the calling object would have bound to without us: what lies behind us in the global scope, if that is a wrapper and no
@@ -92,21 +47,19 @@ static bool is_ahead_of_us(const struct link_map *object)
 static sg_function look_up_for(const void *return_address, enum sg_hook hook)
 {
     const char *name = sg_hook_table[hook].symbol;
-    sg_function next = sg_real_dlsym(RTLD_NEXT, name), real = NULL;
-    const struct link_map *map = object_of(return_address);
-    if (map != NULL && !is_ahead_of_us(map) && (next == NULL || is_in_runtime(next))) {
-        void *handle = dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
-        if (handle != NULL) {
-            real = sg_real_dlsym(handle, name);
-            (void)dlclose(handle);
-        }
-    }
-    if (real == NULL || real == sg_hook_function(hook))
-        real = next;
+    struct sg_object caller;
+    void *next = sg_loaded_next(name), *real = NULL;
+    /* The program, or a library preloaded ahead of us, means our function to be the next after its own. */
+    if (sg_loaded_holding(return_address, &caller) && !sg_loaded_is_ahead(&caller) &&
+        (next == NULL || is_in_runtime(next)))
+        real = sg_loaded_find(&caller, name);
     if (real == NULL)
-        real = look_up_anywhere(name);
-    sg_real_pin(real);
-    return real;
+        real = next;
+    if (real == NULL) /* the last resort: a tail call out of a library opened RTLD_LOCAL shows its caller's caller */
+        real = sg_loaded_anywhere("libcudart.so", name);
+    sg_function function;
+    memcpy(&function, &real, sizeof function);
+    return function;
 }
 
 static int note_unload_count(struct dl_phdr_info *info, size_t size, void *count)
@@ -135,9 +88,7 @@ static sg_function real_for(const void *return_address, enum sg_hook hook)
             return sg_load_acquire(&caller->real);
         if (held != 0 && held != key)
             continue;
-        int saved_errno = errno;
         sg_function real = look_up_for(return_address, hook);
-        errno = saved_errno;
         uint64_t nobody = 0;
         if (real != NULL && (held == key || sg_cas_u64((uint64_t *)&caller->key, &nobody, 1))) { /* 1: being filled */
             sg_store_release(&caller->real, real);
@@ -158,13 +109,27 @@ static SG_THREAD_LOCAL sg_function inside;
 
 #define CALLER (inside != NULL ? *(void **)(void *)&inside : __builtin_return_address(0))
 
+/* A runtime function that was left by siglongjmp is none any more. */
+static inline void forget_left(uintptr_t frame)
+{
+    if (SG_UNLIKELY(sg_self.call != NULL) && sg_mark_is_gone(&sg_self.named, frame)) {
+        sg_self.call = NULL;
+        sg_self.caller = NULL;
+    }
+    if (sg_self.call == NULL)
+        inside = NULL;
+}
+
 #define CALL_AS(name, word, real_function, ...) \
+    forget_left((uintptr_t)__builtin_frame_address(0)); \
     const char *outer = sg_self.call; \
     const void *outer_caller = sg_self.caller; \
     sg_function real = (real_function), outside = inside; \
     if (real == NULL) \
         return cudaErrorInsufficientDriver; \
     inside = real; \
+    if (outer == NULL) \
+        sg_self.named = SG_MARK_HERE(); \
     sg_self.call = outer != NULL ? outer : (word); \
     sg_self.caller = outer != NULL ? outer_caller : __builtin_return_address(0); \
     cudaError_t result = ((__typeof__(&name))real)(__VA_ARGS__); \

@@ -1,16 +1,15 @@
 /*
- * hook_shm.c - shmat and shmdt: a System V segment counts while it is attached for writing, each time it is, as a shared
- * mapping of a tmpfs file does, for that is what the kernel makes it; what is missing of it is promised once on the machine.
- * shmget takes no memory. A segment outlives those who attached it: one that nobody has is seen in MemAvailable only. The
- * pages of one made with SHM_HUGETLB lie in the pool of huge pages, which shmctl does not tell: they are judged as if they did
- * not.
+ * hook_shm.c - shmat and shmdt: a System V segment counts while it is attached for writing, once however often it
+ * is, as a tmpfs file does that is mapped shared, for that is what the kernel makes it; what is missing of it is
+ * promised once on the machine. shmget takes no memory. A segment outlives those who attached it: one that nobody
+ * has is seen in MemAvailable only. The pages of one made with SHM_HUGETLB lie in the pool of huge pages, which
+ * shmctl does not tell: they are judged as if they did not.
  *
- * shmdt is told no size: attached.h knows what it takes. The index changes before the real shmdt and after the real shmat, as
- * with mmap.
+ * shmdt is told no size: attached.h knows what it takes. The index changes before the real shmdt and after the real
+ * shmat, as with mmap.
  */
 #include "attached.h"
 #include "compiler.h"
-#include "files.h"
 #include "index.h"
 #include "ledger.h"
 #include "lifecycle.h"
@@ -29,11 +28,10 @@ static void enter(uintptr_t address, const struct sg_map_shape *shape)
     struct sg_map_change change;
     uintptr_t end = address + shape->bytes;
     sg_map_change_begin(&change);
-    change.drops_files = sg_map_has_files(address, end);
-    sg_attached_cut(address, end);
-    bool is_known = sg_attached_add(address, end); /* or better not counted than counted for ever */
-    int result =
-        sg_ranges_set(&sg_index_maps, address, end, is_known ? shape->kind : (uint32_t)SG_RANGE_NONE, shape->flags);
+    int result = sg_map_enter(address, shape);
+    bool is_known = sg_attached_add(address, end);
+    if (!is_known) /* better not counted than counted forever */
+        result = sg_ranges_set(&sg_index_maps, address, end, SG_RANGE_NONE, 0);
     sg_map_change_end(&change, is_known ? result : -ENOMEM);
     if (is_known && shape->kind == SG_RANGE_COUNTED)
         sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
@@ -47,26 +45,18 @@ SG_EXPORT void *shmat(int id, const void *address, int flags)
     if (shape.kind == SG_RANGE_NONE)
         return SG_REAL(shmat)(id, address, flags);
     int saved_errno = errno;
-    uint64_t growth = shape.kind == SG_RANGE_COUNTED ? shape.bytes : 0;
-    struct sg_request request = {.domain = SG_DOMAIN_MAPPED,
-                                 .size_bytes = growth < shape.missing_bytes ? growth : shape.missing_bytes,
-                                 .growth_bytes = growth,
-                                 .call = "shmat",
-                                 .window_identity = shape.window_identity,
-                                 .holds_signals = true};
+    struct sg_request request = {.domain = SG_DOMAIN_MAPPED, .call = "shmat", .holds_signals = true};
+    sg_map_describe(&request, &shape, 0);
     sg_map_name_site(&shape, __builtin_return_address(0));
     if (!sg_map_judge(&request))
         return NOWHERE;
     sg_lock_hold_signals();
-    uint32_t window = sg_files_enter(&shape);
-    shape.flags |= sg_files_flags(window);
     void *mapped = SG_REAL(shmat)(id, address, flags);
     bool is_done = mapped != NOWHERE;
     if (!is_done)
         saved_errno = errno;
     if (is_done)
         enter((uintptr_t)mapped, &shape);
-    sg_files_entered(window);
     sg_map_settle(&request, is_done);
     sg_lock_let_signals();
     sg_watchdog_consider();
@@ -82,11 +72,11 @@ static bool forget(uintptr_t base)
     uint64_t number = 0;
     int result = 0;
     sg_map_change_begin(&change);
+    bool has_counted = false;
     while (sg_attached_take(base, &number, &piece)) {
-        change.drops_files = change.drops_files || sg_map_has_files(piece.begin, piece.end);
+        has_counted = has_counted || sg_ranges_bytes(&sg_index_maps, piece.begin, piece.end, SG_RANGE_COUNTED) != 0;
         result |= sg_ranges_set(&sg_index_maps, piece.begin, piece.end, SG_RANGE_NONE, 0);
     }
-    bool has_counted = sg_index_maps.counted_bytes < change.before_bytes;
     sg_map_change_end(&change, result);
     return has_counted;
 }

@@ -19,7 +19,7 @@ SG_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, siz
                                        const CUmemAllocationProp *prop, unsigned long long flags)
 {
     struct sg_cuda_call call;
-    if (handle == NULL || size == 0 || prop == NULL)
+    if (handle == NULL || size == 0 || prop == NULL || !sg_cuda_has_begun())
         return SG_DRIVER_CALL(cuMemCreate, handle, size, prop, flags);
     bool is_device = prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
     uint64_t growth = is_sound(prop, size, flags) ? size : 0;
@@ -35,7 +35,7 @@ SG_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, siz
 
 /* A call that takes one reference more: `held` is the memory it may be to, `end` what is known behind it. */
 #define REFER(held, end, name, ...) \
-    if (!sg_cuda_is_ours()) \
+    if (!sg_cuda_is_ours() || !sg_cuda_has_begun()) \
         return SG_DRIVER_CALL(name, __VA_ARGS__); \
     struct sg_vmm_memory *memory = held; \
     SG_DRIVER_INSIDE(name, __VA_ARGS__); \

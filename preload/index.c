@@ -4,6 +4,7 @@
 #include "index.h"
 
 #include "atomics.h"
+#include "commits.h"
 #include "compiler.h"
 #include "files.h"
 #include "ledger.h"
@@ -14,6 +15,7 @@
 #include "seats.h"
 #include "segment.h"
 #include "syscall.h"
+#include "thread.h"
 #include "transit.h"
 
 #include <sys/mman.h>
@@ -25,6 +27,7 @@ struct sg_table sg_index_registered;
 struct sg_table sg_index_contexts;
 struct sg_ranges sg_index_maps;
 struct sg_lock sg_index_maps_lock;
+struct sg_index_changes sg_index_changes;
 
 /* Beyond this much address space, counting what is resident of MAP_NORESERVE mappings would cost too much (a sanitizer
  * reserves terabytes). */
@@ -32,12 +35,18 @@ struct sg_lock sg_index_maps_lock;
 /* More than any machine has, granted where the guard only observes: nobody looks how much of it is there. */
 #define COUNTED_MOST (UINT64_C(4) << 40)
 #define SLICE_BYTES (UINT64_C(64) << 20)
+#define FORK_NS UINT64_C(1000000)
 
 static uint64_t anonymous_bytes;  /* of this process, at the last look */
 static bool has_sparse;           /* at the last look */
+static uint64_t sparse_bytes;     /* at the last look, what is not inherited */
+static uint64_t sparse_room;      /* (atomic) address space that may have such pages */
 static uint64_t heritage_bytes;   /* at the last look */
 static uint64_t unpromised_bytes; /* (atomic) never less */
 static uint32_t has_unforked;     /* (atomic) sg_index_note_unforked */
+static uint64_t fork_until_ns;    /* (atomic) until then changes wait for a fork; 0: there is none */
+
+static struct sg_ranges looked_at; /* units of shared memory, by the last look */
 
 static struct sg_transit passing; /* what is in no index, and was or will be */
 
@@ -47,18 +56,29 @@ struct scan {
     bool is_sandboxed;
     uint64_t promised;
     uint64_t inherited;        /* missing of what the parent was promised */
+    uint64_t managed_missing;  /* the part of promised that is managed memory */
     uint64_t tracked_heap;     /* size of the heap blocks looked at */
     uint64_t resident_private; /* resident bytes of anonymous memory that was looked at */
     uint64_t sparse_resident;
+    uint64_t sparse_own;  /* of it, what was not inherited */
+    uint64_t sparse_room; /* address space of MAP_NORESERVE mappings that may have pages */
+    bool has_sparse;
 };
 
-static uint64_t there_of(const struct scan *scan, const struct sg_range *range, uintptr_t begin, uintptr_t end)
+static uint64_t there_of(bool is_sandboxed, const struct sg_range *range, uintptr_t begin, uintptr_t end)
 {
-    if ((range->flags & SG_RANGE_COPIED) != 0)
-        return sg_resident_copied_bytes(begin, end);
     if ((range->flags & SG_RANGE_SHARED) != 0)
-        return sg_resident_cached_bytes(begin, end, scan->is_sandboxed);
-    return sg_resident_bytes(begin, end, scan->is_sandboxed);
+        return sg_resident_cached_bytes(begin, end, is_sandboxed);
+    return sg_resident_bytes(begin, end, is_sandboxed);
+}
+
+uint64_t sg_index_absent_bytes(const struct sg_range *range)
+{
+    uint64_t whole = range->end - range->begin;
+    if (whole > COUNTED_MOST)
+        return whole;
+    uint64_t there = there_of(sg_sandbox_is_on(), range, range->begin, range->end);
+    return whole > there ? whole - there : 0;
 }
 
 static uint64_t whole_pages(uintptr_t begin, uintptr_t end, uint64_t page)
@@ -104,6 +124,7 @@ static void scan_block(void *context, uint64_t key, uint64_t value)
         resident = size > COUNTED_MOST ? 0 : sg_resident_bytes(key, key + size, scan->is_sandboxed);
         *(domain == SG_DOMAIN_HEAP && (value & SG_BLOCK_INHERITED) != 0 ? &scan->inherited : &scan->promised) +=
             whole - resident;
+        scan->managed_missing += domain == SG_DOMAIN_MANAGED ? whole - resident : 0;
         uint64_t marks = domain == SG_DOMAIN_HEAP ? seen_bits(resident, whole) << SG_BLOCK_SEEN_SHIFT : 0;
         marks |= resident == whole ? SG_BLOCK_SETTLED : 0;
         if ((value | marks) != value)
@@ -115,53 +136,134 @@ static void scan_block(void *context, uint64_t key, uint64_t value)
     }
 }
 
-/* One slice at a time under the lock, so that a program that maps is not held up. */
+/* Of shared memory that this scan has not looked at by another address; *is_all: that is all of it. */
+static uint64_t missing_of_shared(const struct scan *scan, const struct sg_range *range, uintptr_t begin, uintptr_t end,
+                                  bool *is_all)
+{
+    struct sg_range seen;
+    uint64_t missing = 0, last = sg_range_source_at(range, end), next;
+    for (uint64_t at = sg_range_source_at(range, begin); at < last; at = next) {
+        bool has_seen = sg_ranges_within(&looked_at, at, last, &seen);
+        next = !has_seen ? last : seen.begin > at ? seen.begin : seen.end;
+        if (has_seen && seen.begin == at) {
+            *is_all = false;
+            continue;
+        }
+        uintptr_t from = range->begin + (at - range->source) * SG_SHARED_UNIT;
+        uint64_t bytes = (next - at) * SG_SHARED_UNIT,
+                 here = bytes - there_of(scan->is_sandboxed, range, from, from + bytes);
+        sg_files_add_missing(at, next, here);
+        (void)sg_ranges_set(&looked_at, at, next, SG_RANGE_COUNTED, 0); /* without memory: it is looked at once more */
+        missing += here;
+    }
+    return missing;
+}
+
+/* Made writable within a reservation of this process: commits.h. */
+static bool is_commit(const struct sg_range *range)
+{
+    return (range->flags & SG_RANGE_COMMITTED) != 0 && (range->flags & (SG_RANGE_SHARED | SG_RANGE_INHERITED)) == 0;
+}
+
+/* A piece of a COUNTED range, under the lock. */
+static void scan_counted(struct scan *scan, const struct sg_range *range, uintptr_t begin, uintptr_t end)
+{
+    uint64_t bytes = end - begin, missing = 0;
+    bool is_settled = (range->flags & SG_RANGE_SETTLED) != 0, is_all = true;
+    if (!is_settled && range->end - range->begin > COUNTED_MOST)
+        missing = bytes;
+    else if (!is_settled && range->source != 0)
+        missing = missing_of_shared(scan, range, begin, end, &is_all);
+    else if (!is_settled)
+        missing = bytes - there_of(scan->is_sandboxed, range, begin, end);
+    if ((range->flags & SG_RANGE_SHARED) == 0)
+        scan->resident_private += bytes - missing;
+    if (is_commit(range))
+        sg_commits_note(bytes - missing, missing);
+    if (is_settled)
+        return;
+    if (!is_commit(range))
+        *((range->flags & SG_RANGE_INHERITED) != 0 ? &scan->inherited : &scan->promised) += missing;
+    if (missing != 0 || !is_all)
+        return;
+    sg_index_begin_change();
+    (void)sg_ranges_flag(&sg_index_maps, begin, end, SG_RANGE_SETTLED);
+    sg_index_end_change();
+}
+
+/* Memory that was reserved and never writable has no pages of its own. */
+static void scan_sparse(struct scan *scan, const struct sg_range *range, uintptr_t begin, uintptr_t end)
+{
+    scan->has_sparse = true;
+    if ((range->flags & (SG_RANGE_COMMITTED | SG_RANGE_SHARED)) == 0)
+        return;
+    scan->sparse_room += end - begin;
+    if (scan->sparse_room > SPARSE_MOST && !sg_resident_is_cheap())
+        return;
+    uint64_t resident = there_of(scan->is_sandboxed, range, begin, end);
+    scan->sparse_resident += resident;
+    if ((range->flags & SG_RANGE_INHERITED) == 0)
+        scan->sparse_own += resident;
+    if ((range->flags & SG_RANGE_SHARED) == 0)
+        scan->resident_private += resident;
+}
+
+/* One slice at a time under the lock, so that a program that maps is not held up. Of terabytes only what is there
+ * costs anything. */
+static uint64_t slice_of(const struct sg_range *range)
+{
+    uint64_t bytes = range->kind == SG_RANGE_SPARSE ? (range->end - range->begin) / 256 : 0;
+    return bytes > SLICE_BYTES ? sg_round_up(bytes, SLICE_BYTES) : SLICE_BYTES;
+}
+
 static void scan_maps(struct scan *scan)
 {
     struct sg_range range;
-    uint64_t sparse = 0;
+    sg_ranges_clear(&looked_at);
     for (uintptr_t at = 0;;) {
         struct sg_lock_state state;
         sg_lock_acquire(&sg_index_maps_lock, &state);
         bool has_more = sg_ranges_next(&sg_index_maps, at, &range);
         uintptr_t begin = has_more && range.begin > at ? range.begin : at;
         bool is_beyond = has_more && range.end - range.begin > COUNTED_MOST;
-        uintptr_t end = has_more && range.end - begin > SLICE_BYTES && !is_beyond ? begin + SLICE_BYTES : range.end;
+        bool is_cut =
+            has_more && range.end - begin > slice_of(&range) && (!is_beyond || range.kind != SG_RANGE_COUNTED);
+        uintptr_t end = is_cut ? begin + slice_of(&range) : range.end;
         if (has_more && range.kind == SG_RANGE_COUNTED) {
-            bool is_settled = (range.flags & SG_RANGE_SETTLED) != 0;
-            uint64_t resident = is_settled || is_beyond ? 0 : there_of(scan, &range, begin, end);
-            uint32_t window = sg_files_number(range.flags);
-            if (!is_settled && window != 0)
-                sg_files_add_missing(window, end - begin - resident);
-            else if (!is_settled)
-                *((range.flags & SG_RANGE_INHERITED) != 0 ? &scan->inherited : &scan->promised) +=
-                    end - begin - resident;
-            if (!is_settled && resident == end - begin)
-                (void)sg_ranges_flag(&sg_index_maps, begin, end, SG_RANGE_SETTLED);
-            if ((range.flags & SG_RANGE_SHARED) == 0)
-                scan->resident_private += is_settled ? end - begin : resident;
+            scan_counted(scan, &range, begin, end);
         } else if (has_more && range.kind == SG_RANGE_SPARSE) {
-            sparse += end - begin;
-            if (sparse <= SPARSE_MOST) {
-                uint64_t resident = there_of(scan, &range, begin, end);
-                scan->sparse_resident += resident;
-                if ((range.flags & SG_RANGE_SHARED) == 0)
-                    scan->resident_private += resident;
-            }
+            scan_sparse(scan, &range, begin, end);
         }
         sg_lock_release(&sg_index_maps_lock, &state);
         if (!has_more)
             break;
         at = end;
     }
-    has_sparse = sparse != 0;
-    if (sparse > SPARSE_MOST)
+    has_sparse = scan->has_sparse;
+    sparse_bytes = scan->sparse_own;
+    sg_store_relaxed(&sparse_room, scan->sparse_room);
+    if (scan->sparse_room > SPARSE_MOST && !sg_resident_is_cheap())
         scan->sparse_resident = SG_UNKNOWN;
 }
 
 bool sg_index_has_sparse(void)
 {
     return has_sparse;
+}
+
+uint64_t sg_index_sparse_room_bytes(void)
+{
+    return sg_load_relaxed(&sparse_room);
+}
+
+void sg_index_add_sparse_room(uint64_t bytes)
+{
+    sg_fetch_add(&sparse_room, bytes);
+}
+
+uint64_t sg_index_sparse_bytes(void)
+{
+    return sparse_bytes;
 }
 
 uint64_t sg_index_unpromised_bytes(void)
@@ -193,9 +295,10 @@ uint64_t sg_index_promised_bytes(void)
     sg_table_visit(&sg_index_blocks, scan_block, &scan);
     scan.table = &sg_index_cuda;
     sg_table_visit(&sg_index_cuda, scan_block, &scan);
-    sg_files_begin_scan();
+    sg_seats_set_managed_missing(scan.managed_missing);
+    sg_commits_begin_scan();
     scan_maps(&scan);
-    scan.promised += sg_files_promised_bytes();
+    scan.promised += sg_commits_end_scan();
     heritage_bytes = scan.inherited;
     sg_store_relaxed(&sg_own->sparse_resident_bytes, scan.sparse_resident);
     /* Small heap blocks: what exceeds the anonymous memory that is there and is nobody else's. A block that passes may have been looked
@@ -243,6 +346,8 @@ void sg_index_withdraw_range(const struct sg_range *range)
 {
     /* Of what is shared nothing tells what was swapped out. */
     uint32_t others = SG_RANGE_SETTLED | SG_RANGE_INHERITED | SG_RANGE_SHARED;
+    if (is_commit(range) && sg_commits_are_on_record()) /* it may not have been promised */
+        return;
     if (range->kind == SG_RANGE_COUNTED && range->end - range->begin >= WITHDRAW_BYTES && (range->flags & others) == 0)
         withdraw(range->begin, range->end, UINT64_MAX);
 }
@@ -284,14 +389,19 @@ void sg_index_give_back(uintptr_t begin, uintptr_t end)
 {
     struct sg_lock_state state;
     sg_index_add_unpromised(end - begin);
+    sg_index_wait_for_fork();
     sg_lock_acquire(&sg_index_maps_lock, &state);
     bool is_mapped = sg_ranges_bytes(&sg_index_maps, begin, end, SG_RANGE_COUNTED) != 0;
-    if (is_mapped && sg_ranges_flag(&sg_index_maps, begin, end, SG_RANGE_SETTLED) != 0)
-        sg_ledger_count_fault();
+    if (is_mapped) {
+        sg_index_begin_change();
+        if (sg_ranges_flag(&sg_index_maps, begin, end, SG_RANGE_SETTLED) != 0)
+            sg_ledger_count_fault();
+        sg_index_end_change();
+    }
     sg_lock_release(&sg_index_maps_lock, &state);
     if (is_mapped || end - begin < SG_PROMISE_BYTES / 2)
         return;
-    struct sg_range range = {begin, end, 0, 0};
+    struct sg_range range = {.begin = begin, .end = end};
     sg_table_visit(&sg_index_blocks, give_back_block, &range);
 }
 
@@ -319,7 +429,7 @@ static void inherit_block(void *context, uint64_t key, uint64_t value)
         (void)sg_table_mark(table, key, value, mark);
 }
 
-/* What is missing of a memory file is told from the parent's by itself. */
+/* The missing bytes of shared memory are kept apart from the parent's. */
 void sg_index_inherit(void)
 {
     struct sg_lock_state state;
@@ -328,16 +438,46 @@ void sg_index_inherit(void)
     sg_table_visit(&sg_index_cuda, inherit_block, &sg_index_cuda);
     sg_lock_acquire(&sg_index_maps_lock, &state);
     for (uintptr_t at = 0; sg_ranges_next(&sg_index_maps, at, &range); at = range.end)
-        if (range.kind == SG_RANGE_COUNTED && sg_files_number(range.flags) == 0 &&
+        if ((range.kind == SG_RANGE_COUNTED || range.kind == SG_RANGE_SPARSE) && range.source == 0 &&
             sg_ranges_flag(&sg_index_maps, range.begin, range.end, SG_RANGE_INHERITED) != 0)
             sg_ledger_count_fault();
     sg_lock_release(&sg_index_maps_lock, &state);
 }
 
+static void nap(void)
+{
+    const struct timespec step = {0, 20000};
+    (void)sg_syscall(SYS_nanosleep, (long)&step, 0, 0, 0, 0, 0);
+}
+
+void sg_index_begin_fork(void)
+{
+    uint64_t until_ns = sg_sys_clock_ns(CLOCK_MONOTONIC) + FORK_NS;
+    sg_store(&fork_until_ns, until_ns);
+    while (!sg_index_is_whole() && sg_sys_clock_ns(CLOCK_MONOTONIC) < until_ns)
+        nap();
+}
+
+void sg_index_end_fork(void)
+{
+    sg_store(&fork_until_ns, UINT64_C(0));
+}
+
+void sg_index_wait_for_fork(void)
+{
+    while (SG_UNLIKELY(sg_load_relaxed(&fork_until_ns) != 0) && sg_self.is_forking == 0 &&
+           sg_sys_clock_ns(CLOCK_MONOTONIC) < sg_load(&fork_until_ns))
+        nap();
+}
+
 void sg_index_refork(bool is_map_whole)
 {
+    sg_store(&fork_until_ns, UINT64_C(0));
+    sg_store(&sg_index_changes.ended, sg_load(&sg_index_changes.begun)); /* whoever was at it does not exist here */
     sg_lock_reset(&sg_index_maps_lock);
     sg_transit_refork(&passing);
+    sg_commits_refork();
+    sg_files_refork(is_map_whole);
     if (is_map_whole)
         return;
     sg_index_maps = (struct sg_ranges){0}; /* its memory is lost to the child; better than a torn list */

@@ -14,6 +14,7 @@
 #ifndef SG_INDEX_H
 #define SG_INDEX_H
 
+#include "atomics.h"
 #include "compiler.h"
 #include "lock.h"
 #include "ranges.h"
@@ -43,7 +44,7 @@ extern struct sg_lock sg_index_maps_lock;
 
 /* A block of a CUDA pool: the pool's reserved memory counts, not the block, whose size is known in such units only. */
 #define SG_BLOCK_POOLED (UINT64_C(1) << 55)
-#define SG_BLOCK_POOLED_UNIT UINT64_C(4096)
+#define SG_BLOCK_POOLED_UNIT UINT64_C(512) /* as the driver rounds them */
 
 static inline uint64_t sg_block(uint64_t size_bytes, enum sg_domain domain, uint32_t device)
 {
@@ -78,8 +79,12 @@ uint64_t sg_index_promised_bytes(void);
 /* The anonymous resident bytes of this process that this look was made with. */
 uint64_t sg_index_anonymous_bytes(void);
 
-/* Whether it found MAP_NORESERVE mappings. */
+/* Whether it found MAP_NORESERVE mappings; how much address space of them can have pages that nobody promised; and
+ * how much of that was there, without what the parent of a forked child has as well. */
 bool sg_index_has_sparse(void);
+uint64_t sg_index_sparse_room_bytes(void);
+void sg_index_add_sparse_room(uint64_t bytes); /* since. Any thread */
+uint64_t sg_index_sparse_bytes(void);
 
 /* Before a heap block goes, or a part of a mapping: what it still promises goes with it, and nothing else does; where that cannot be told,
  * nothing, until the next scan. While it is in the index: a look that does not find it there any more ends later and says how much is
@@ -113,6 +118,9 @@ static inline void sg_index_end_passage(struct sg_passage passage)
 /* What the entry of a block that is resized must keep of the old one's: of what has been there, less is promised. */
 uint64_t sg_index_seen_of(uint64_t entry);
 
+/* The bytes of a range that have no pages. Under the maps' lock. */
+uint64_t sg_index_absent_bytes(const struct sg_range *range);
+
 /* Anonymous memory that may come without a promise: given back and touched again, copies of a file's pages. The sum, and more of
  * it. Any thread. */
 uint64_t sg_index_unpromised_bytes(void);
@@ -130,7 +138,42 @@ void sg_index_inherit(void);
 /* How much that is, by the last look. */
 uint64_t sg_index_heritage_bytes(void);
 
-/* In a forked child whose parent may have been changing the map: forgets it if it may be torn. */
+/*
+ * A change of sg_index_maps, and of what goes with it, under the maps' lock: it begins before the first store and ends
+ * behind the last. fork copies memory on write, beside threads that go on: a store that the child does not see had to
+ * wait for the end of the fork, and so had all that its thread, and who got the lock from it, stored later. So a change
+ * whose end the child sees it sees as a whole, and one whose beginning it does not see has not begun there. Where more
+ * have begun than ended, the child's copy is torn.
+ */
+struct sg_index_changes {
+    uint32_t begun, ended; /* (atomic) */
+};
+extern struct sg_index_changes sg_index_changes;
+
+static inline void sg_index_begin_change(void)
+{
+    sg_store(&sg_index_changes.begun, sg_load_relaxed(&sg_index_changes.begun) + 1);
+}
+
+static inline void sg_index_end_change(void)
+{
+    sg_store(&sg_index_changes.ended, sg_load_relaxed(&sg_index_changes.ended) + 1);
+}
+
+static inline bool sg_index_is_whole(void)
+{
+    return sg_load(&sg_index_changes.begun) == sg_load(&sg_index_changes.ended);
+}
+
+/* Before a fork: waits until no change is going on, and keeps other threads from beginning one. Both for a millisecond
+ * at most, so that nobody waits for a fork that waits itself. Nothing is held meanwhile. */
+void sg_index_begin_fork(void);
+void sg_index_end_fork(void);
+
+/* Before a change, without the lock. */
+void sg_index_wait_for_fork(void);
+
+/* In a forked child whose parent may have been changing the map: forgets it if it is torn. */
 void sg_index_refork(bool is_map_whole);
 
 #endif

@@ -10,8 +10,11 @@
 
 #include "atomics.h"
 #include "compiler.h"
+#include "driver_pages.h"
+#include "job.h"
 #include "seats.h"
 #include "segment.h"
+#include "sites.h"
 #include "syscall.h"
 #include "transit.h"
 
@@ -20,16 +23,19 @@
 struct sg_lock sg_promises_lock;
 
 static uint32_t peak_writer;
-static uint64_t job_others_bytes; /* (atomic) what the job's other processes held at the last look */
 
 static struct sg_transit promises; /* what was promised, and what moves of it */
 static uint64_t promises_look;     /* of the scan */
+static struct sg_transit sparse;   /* what was opened of MAP_NORESERVE memory */
+static uint64_t sparse_look;
 
 static struct {
     uint64_t domain[SG_DOMAIN_ROOM]; /* live */
     uint64_t device[SG_DEVICE_ROOM];
     struct sg_machine machine;
     uint64_t promised_bytes; /* and what itself had from its parent */
+    uint64_t inherited_bytes;
+    uint32_t pid;
 } before_fork;
 
 /* The sum in domain_bytes is made to equal `total`, which was true at one instant, in the largest part. */
@@ -55,6 +61,7 @@ static void write_peak(uint64_t total)
     sg_store_relaxed(&peak->total_bytes, total);
     sg_store_relaxed(&peak->time_ns, (int64_t)sg_sys_clock_ns(CLOCK_REALTIME));
     sg_store(&sg_own->peak_index, next);
+    sg_sites_note_peak();
 }
 
 static void note_peak(uint64_t total)
@@ -116,6 +123,8 @@ void sg_ledger_charge(enum sg_domain domain, uint64_t bytes)
     enum sg_sum sum = sum_of(domain);
     uint64_t granted, total;
     if (sum != SG_SUM_COUNT) {
+        if (domain != SG_DOMAIN_MANAGED)
+            sg_driver_pages_note_taken(bytes);
         granted = sg_seats_raise_both(sum, SG_SUM_GRANTED, bytes, &total);
     } else {
         granted = sg_fetch_add(&counters->granted_bytes, bytes) + bytes;
@@ -129,6 +138,7 @@ void sg_ledger_charge(enum sg_domain domain, uint64_t bytes)
         sg_raise_to(&sg_own->phase_peak_bytes, total);
         note_peak(total);
     }
+    sg_job_note_peak(total);
 }
 
 /* Whether more is promised than is held, and by how much. The promise is read first: what is promised later was charged later. */
@@ -155,19 +165,27 @@ static void bound_promises(void)
     sg_lock_release(&sg_promises_lock, &lock);
 }
 
-/* A forked child that gives back what it was forked with has that much less from its parent. */
+/* A forked child that gives back private memory it was forked with has that much less from its parent. */
 static void bound_inheritance(void)
 {
-    uint64_t granted = sg_load(&sg_own->slot.granted_bytes), inherited = sg_load(&sg_own->slot.inherited_bytes);
-    while (SG_UNLIKELY(granted < inherited) && !sg_cas_u64(&sg_own->slot.inherited_bytes, &inherited, granted))
+    uint64_t inherited = sg_load(&sg_own->slot.inherited_bytes);
+    if (SG_LIKELY(inherited == 0))
+        return;
+    uint64_t shared = sg_load(&sg_own->shared_bytes), granted = sg_load(&sg_own->slot.granted_bytes);
+    uint64_t most = granted > shared ? granted - shared : 0;
+    while (most < inherited && !sg_cas_u64(&sg_own->slot.inherited_bytes, &inherited, most))
         ;
-    if (SG_UNLIKELY(granted < inherited))
-        sg_store(&sg_seats_own()->slot.inherited_bytes, granted);
+    if (most < inherited)
+        sg_store(&sg_seats_own()->slot.inherited_bytes, most);
 }
 
 void sg_ledger_release(enum sg_domain domain, uint64_t bytes)
 {
     enum sg_sum sum = sum_of(domain);
+    if (domain == SG_DOMAIN_MANAGED)
+        sg_seats_lower_managed_missing(bytes);
+    else if (sum != SG_SUM_COUNT)
+        sg_driver_pages_note_given(bytes);
     if (sum != SG_SUM_COUNT)
         sg_seats_lower_both(sum, SG_SUM_GRANTED, bytes);
     else
@@ -182,6 +200,13 @@ void sg_ledger_promise(uint64_t bytes)
 {
     sg_transit_note(&promises, bytes); /* first: a scan that ends now may count it twice, never not at all */
     (void)sg_seats_raise(SG_SUM_PROMISED, bytes);
+}
+
+void sg_ledger_open_sparse(uint64_t bytes)
+{
+    sg_transit_note(&sparse, bytes);
+    (void)sg_seats_raise(SG_SUM_SPARSE, bytes);
+    sg_seats_note_unpromised(bytes);
 }
 
 uint64_t sg_ledger_withdraw(uint64_t bytes)
@@ -208,9 +233,18 @@ void sg_ledger_end_move(uint64_t bytes)
 void sg_ledger_begin_scan(void)
 {
     promises_look = sg_transit_begin_look(&promises);
+    sparse_look = sg_transit_begin_look(&sparse);
 }
 
-void sg_ledger_end_scan(uint64_t bytes)
+static void end_scan_of_sparse(uint64_t bytes)
+{
+    uint64_t before = sg_load(&sg_own->slot.sparse_bytes), now;
+    do
+        now = bytes + sg_transit_since(&sparse, sparse_look);
+    while (now != before && !sg_seats_exchange(SG_SUM_SPARSE, &before, now));
+}
+
+void sg_ledger_end_scan(uint64_t bytes, uint64_t sparse_bytes)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_promises_lock, &lock);
@@ -219,6 +253,7 @@ void sg_ledger_end_scan(uint64_t bytes)
         since = sg_transit_since(&promises, promises_look);
     while (!sg_seats_exchange(SG_SUM_PROMISED, &before, bytes + since));
     sg_lock_release(&sg_promises_lock, &lock);
+    end_scan_of_sparse(sparse_bytes);
     bound_promises();
 }
 
@@ -298,19 +333,6 @@ uint64_t sg_ledger_own_bytes(void)
     return live > inherited ? live - inherited : 0;
 }
 
-void sg_ledger_note_job(void)
-{
-    uint64_t granted = sg_load(&sg_own->slot.granted_bytes), inherited = sg_load(&sg_own->slot.inherited_bytes);
-    uint64_t own = granted > inherited ? granted - inherited : 0;
-    sg_raise_to(&sg_own->job_peak_bytes, own + sg_load_relaxed(&job_others_bytes));
-}
-
-void sg_ledger_note_job_with(uint64_t others_bytes)
-{
-    sg_store_relaxed(&job_others_bytes, others_bytes);
-    sg_ledger_note_job();
-}
-
 void sg_ledger_count_fault(void)
 {
     sg_add_relaxed(&sg_own->faults, 1);
@@ -324,6 +346,8 @@ void sg_ledger_before_fork(void)
     for (unsigned i = 0; i < SG_DEVICE_ROOM; i++)
         before_fork.device[i] = sg_load(&sg_own->device[i].live_bytes);
     before_fork.machine = sg_own->machine;
+    before_fork.inherited_bytes = sg_load(&sg_own->slot.inherited_bytes);
+    before_fork.pid = sg_own->slot.pid;
     before_fork.promised_bytes = sg_load(&sg_own->slot.promised_bytes) + sg_load(&sg_own->slot.heritage_bytes);
 }
 
@@ -336,8 +360,9 @@ void sg_ledger_refork(void)
 {
     sg_lock_reset(&sg_promises_lock);
     sg_transit_refork(&promises);
+    sg_transit_refork(&sparse);
     sg_store(&peak_writer, 0u);
-    sg_store_relaxed(&job_others_bytes, UINT64_C(0));
+    sg_job_refork();
     uint64_t inherited = 0;
     for (unsigned i = 0; i < SG_DOMAIN_COUNT; i++) {
         inherited += before_fork.domain[i];
@@ -346,7 +371,10 @@ void sg_ledger_refork(void)
     }
     for (unsigned i = 0; i < SG_DEVICE_ROOM; i++)
         sg_own->device[i].live_bytes = before_fork.device[i];
-    sg_own->slot.inherited_bytes = inherited;
+    uint64_t shared = sg_load(&sg_own->shared_bytes), own = before_fork.inherited_bytes + shared;
+    sg_own->slot.inherited_bytes = inherited > shared ? inherited - shared : 0;
+    sg_own->inherited_shared_bytes = shared;
+    sg_seats_inherit(inherited > own ? inherited - own : 0, before_fork.pid);
     uint64_t lazy = before_fork.domain[SG_DOMAIN_HEAP] + before_fork.domain[SG_DOMAIN_MAPPED] +
                     before_fork.domain[SG_DOMAIN_MANAGED]; /* no more can be missing here */
     sg_own->slot.heritage_bytes = before_fork.promised_bytes < lazy ? before_fork.promised_bytes : lazy;

@@ -36,14 +36,19 @@ void sg_ledger_promise(uint64_t bytes);
 /* `bytes` of it will not come any more, and are still charged. How many of them were promised. */
 uint64_t sg_ledger_withdraw(uint64_t bytes);
 
+/* `bytes` of MAP_NORESERVE memory may be written to from now on, which nobody promised: a scan tells how many are
+ * there. */
+void sg_ledger_open_sparse(uint64_t bytes);
+
 /* `bytes` that are promised are at no address for a while, for they are being moved. From before a scan could miss them until after it
  * can find them again; a scan beside it may count them twice, never not at all. */
 void sg_ledger_begin_move(uint64_t bytes);
 void sg_ledger_end_move(uint64_t bytes);
 
-/* A scan finds `bytes` promised; what was promised since it began, or is being moved, comes on top. Under the decision lock. */
+/* A scan finds `bytes` promised, and sparse_bytes of MAP_NORESERVE memory there; what was promised or opened since
+ * it began, or is being moved, comes on top. Under the decision lock. */
 void sg_ledger_begin_scan(void);
-void sg_ledger_end_scan(uint64_t bytes);
+void sg_ledger_end_scan(uint64_t bytes, uint64_t sparse_bytes);
 
 /* One allocation or free of a domain other than the heap. */
 void sg_ledger_count_allocation(enum sg_domain domain);
@@ -63,11 +68,6 @@ uint64_t sg_ledger_credit_bytes(void); /* granted to threads and not used */
 
 /* The same less what was inherited at fork: what counts against LIMIT. */
 uint64_t sg_ledger_own_bytes(void);
-
-/* Notes what the job holds now, for the report: our bytes as they are, the others' as of the last look, or, with a new one, as
- * it showed them. */
-void sg_ledger_note_job(void);
-void sg_ledger_note_job_with(uint64_t others_bytes);
 
 /* An error of ours that was let through. */
 void sg_ledger_count_fault(void);

@@ -8,12 +8,14 @@
 
 #include "admission.h"
 #include "context_memory.h"
+#include "filler.h"
 #include "history.h"
 #include "index.h"
-#include "helper.h"
+#include "job_summary.h"
 #include "ledger.h"
 #include "log.h"
 #include "map_fork.h"
+#include "pages.h"
 #include "phase.h"
 #include "pool_memory.h"
 #include "real.h"
@@ -34,52 +36,48 @@
 
 /* ---- fork --------------------------------------------------------------------------------------------------------- */
 
-enum { FORK_LOCKS = 4, MAPS = 2 };
+/* No lock is held across a fork: the libc waits there without bound for locks of its own, and their holders may wait
+ * for ours. What another thread is changing at that instant, the child finds half done, and forgets. */
 
-/* In the order in which they nest elsewhere: a decision looks at the map, and what leaves the map is promised no more. */
-static struct sg_lock *const fork_lock[FORK_LOCKS] = {&sg_vmm_lock, &sg_admission_lock, [MAPS] = &sg_index_maps_lock,
-                                                      &sg_promises_lock};
-
-/* Written by the thread that holds the locks, between its handlers. */
 static struct {
-    struct sg_lock_state state[FORK_LOCKS];
-    bool is_held[FORK_LOCKS];
+    uint64_t
+        figures_of; /* (atomic) the thread that forks and wrote down the parent's figures, by its sg_self; 0: none */
     bool is_child_begun; /* a handler that ran before ours in the child has allocated */
+    bool had_segment;    /* its parent */
 } at_fork;
 
-/* The locks are taken so that the child gets the index whole; nobody holds one for long, but a debugger may have stopped
- * the holder, so not without bound. */
+static uint64_t this_thread(void)
+{
+    return (uintptr_t)&sg_self;
+}
+
 static void before_fork(void)
 {
-    struct sg_lock_state state[FORK_LOCKS];
-    bool is_held[FORK_LOCKS];
-    (void)sg_watchdog_stop();
-    (void)sg_history_stop();
-    for (int i = 0; i < FORK_LOCKS; i++)
-        is_held[i] = sg_lock_acquire_within(fork_lock[i], &state[i], 2000000000u);
-    memcpy(at_fork.state, state, sizeof state); /* not before: another thread may be between its handlers */
-    memcpy(at_fork.is_held, is_held, sizeof is_held);
+    uint64_t figures_of = 0;
+    if (!sg_thread_has_been_armed()) /* nothing is counted yet */
+        return;
+    (void)sg_watchdog_end_helpers();
+    sg_self.is_forking = 1;
     at_fork.is_child_begun = false;
-    sg_lock_begin_fork();
+    sg_index_begin_fork();
+    if (!sg_cas_u64(&at_fork.figures_of, &figures_of, this_thread()) && figures_of != this_thread())
+        return; /* two threads fork at once: this child reads its parent's figures when it begins */
     sg_ledger_before_fork();
     sg_sites_before_fork();
 }
 
-static void unlock_after_fork(void)
+static void end_fork(void)
 {
-    struct sg_lock_state state[FORK_LOCKS];
-    bool is_held[FORK_LOCKS];
-    memcpy(state, at_fork.state, sizeof state);
-    memcpy(is_held, at_fork.is_held, sizeof is_held);
-    sg_lock_end_fork();
-    for (int i = FORK_LOCKS - 1; i >= 0; i--)
-        if (is_held[i])
-            sg_lock_release(fork_lock[i], &state[i]);
+    uint64_t figures_of = this_thread();
+    sg_index_end_fork();
+    sg_self.is_forking = 0;
+    (void)sg_cas_u64(&at_fork.figures_of, &figures_of, 0);
 }
 
 /* The child's numbers begin with the parent's; everything else about the segment is its own. */
-static void begin_child(bool is_map_whole)
+static void begin_child(void)
 {
+    bool is_map_whole = sg_index_is_whole();
     if (!sg_segment_refork()) {
         sg_options.is_disabled = 1; /* the window is still the parent's: keep away from it */
         return;
@@ -88,43 +86,47 @@ static void begin_child(bool is_map_whole)
     sg_watchdog_refork();
     sg_history_refork();
     sg_rescue_refork();
+    sg_filler_refork();
     sg_admission_refork();
     sg_timeline_refork();
     sg_phase_refork();
     sg_sites_refork();
     sg_index_refork(is_map_whole);
-    if (is_map_whole)
-        sg_map_refork();
+    sg_map_refork(is_map_whole);
+    sg_pages_refork();
     sg_ledger_refork();
     sg_vmm_refork();
     sg_pool_refork();
     sg_context_refork();
 }
 
-static void after_fork_in_child(void)
-{
-    bool is_map_whole = at_fork.is_held[MAPS], is_begun = at_fork.is_child_begun;
-    unlock_after_fork();
-    if (!is_begun)
-        begin_child(is_map_whole);
-}
-
 /* The first to notice is a slow path: after a raw clone, or in another library's handler that runs before ours. */
 void sg_lifecycle_raw_fork(void)
 {
-    if (sg_lock_is_forking()) {
-        at_fork.is_child_begun = true;
-        begin_child(at_fork.is_held[MAPS]);
-        return;
+    if (sg_load(&at_fork.figures_of) != this_thread()) {
+        sg_ledger_before_fork();
+        sg_sites_before_fork();
     }
-    bool is_map_whole = sg_load(&sg_index_maps_lock.word) == 0;
-    sg_ledger_before_fork();
-    sg_sites_before_fork();
-    begin_child(is_map_whole);
+    sg_store(&at_fork.figures_of, 0);
+    at_fork.is_child_begun = true;
+    at_fork.had_segment = sg_segment_is_shared();
+    begin_child();
 }
 
-/* Those registered first run last before a fork, and first behind it. So must ours: else the thread that forks has our locks while
- * it waits for an allocator's, in the handler of that, and another thread has that and waits in munmap for ours. */
+static void after_fork_in_child(void)
+{
+    if (!sg_thread_has_been_armed())
+        return;
+    if (!at_fork.is_child_begun)
+        sg_lifecycle_raw_fork();
+    sg_self.is_forking = 0;
+    if (at_fork
+            .had_segment) /* where the parent had none, its child is not to try for one before it asks for something */
+        sg_watchdog_begin_child();
+}
+
+/* Those registered first run last before a fork, and first behind it. So must ours: what other libraries' handlers
+ * ask for before the fork is among the figures, and what they ask for in the child is the child's. */
 void sg_lifecycle_register_fork(void)
 {
     static uint32_t is_done SG_AT_START;
@@ -132,44 +134,10 @@ void sg_lifecycle_register_fork(void)
     if (!sg_options_are_read())
         sg_options_read(environ);
     if (!sg_options.is_disabled && sg_cas_u32(&is_done, &not_done, 1))
-        (void)pthread_atfork(before_fork, unlock_after_fork, after_fork_in_child);
+        (void)pthread_atfork(before_fork, end_fork, after_fork_in_child);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------------------ */
-
-static void print_summary(void)
-{
-    char line[512];
-    struct sg_text text = sg_text_begin(line, sizeof line);
-    uint64_t refused = 0;
-    sg_text_add(&text, "sparkguard: job ");
-    sg_text_add(&text, sg_options.job);
-    sg_text_add(&text, ", process ");
-    sg_text_add_number(&text, sg_sys_getpid());
-    sg_text_add(&text, ": peak ");
-    const struct sg_peak *peak = &sg_own->peak[sg_load(&sg_own->peak_index) % 2];
-    sg_text_add_size(&text, peak->total_bytes);
-    const char *before = " (";
-    for (unsigned i = 0; i < SG_DOMAIN_COUNT; i++) {
-        static const char *const names[] = {
-#define SG_DOMAIN(ID, name, bounded, help) #name,
-#include "domains.def"
-#undef SG_DOMAIN
-        };
-        refused += sg_load(&sg_own->domain[i].refused_count);
-        if (peak->domain_bytes[i] == 0)
-            continue;
-        sg_text_add(&text, before);
-        sg_text_add(&text, names[i]);
-        sg_text_add(&text, " ");
-        sg_text_add_size(&text, peak->domain_bytes[i]);
-        before = ", ";
-    }
-    sg_text_add(&text, before[0] == ',' ? "), " : ", ");
-    sg_text_add_number(&text, refused);
-    sg_text_add(&text, refused == 1 ? " request refused" : " requests refused");
-    sg_log_line(line);
-}
 
 static void end(int exit_code, bool may_begin)
 {
@@ -178,7 +146,7 @@ static void end(int exit_code, bool may_begin)
     if (sg_options.is_disabled || over == pid || !sg_cas_u32(&is_over, &over, pid))
         return; /* by pid: a forked child ends once more */
     if (sg_options.report_at_exit && sg_options.first_pid == pid)
-        print_summary();
+        sg_job_summary_print();
     sg_segment_end(SG_STATE_EXITED, exit_code);
     sg_history_end(may_begin);
 }
@@ -282,8 +250,6 @@ __attribute__((constructor)) static void set_up(void)
         (void)on_exit(at_exit, NULL);
         (void)at_quick_exit(at_quick_end);
         sg_lifecycle_register_fork();
-        sg_thread_begin();
-        sg_helper_prepare();
         begin_job();
         if (sg_options.oom_score_adj != INT64_MIN)
             set_oom_score(sg_options.oom_score_adj);

@@ -31,14 +31,16 @@ void sg_lock_let_signals(void)
         (void)sg_sys_sigprocmask(2 /* SIG_SETMASK */, &blocked.signals, NULL);
 }
 
-/* Between sg_lock_begin_fork and sg_lock_end_fork: this thread holds what it needs, and may ask for it again. */
-static SG_THREAD_LOCAL uint32_t is_forking;
+bool sg_lock_is_signal_due(void)
+{
+    uint64_t pending = 0;
+    return sg_syscall(SYS_rt_sigpending, (long)&pending, sizeof pending, 0, 0, 0, 0) == 0 &&
+           (pending & ~blocked.signals) != 0;
+}
 
 bool sg_lock_acquire_within(struct sg_lock *lock, struct sg_lock_state *state, uint64_t timeout_ns)
 {
-    *state = (struct sg_lock_state){.is_again = is_forking != 0};
-    if (SG_UNLIKELY(state->is_again))
-        return true;
+    *state = (struct sg_lock_state){.is_held = true};
     uint64_t deadline = UINT64_MAX;
     uint32_t wanted = 1;
     for (;;) {
@@ -55,8 +57,10 @@ bool sg_lock_acquire_within(struct sg_lock *lock, struct sg_lock_state *state, u
             uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
             if (deadline == UINT64_MAX)
                 deadline = now + timeout_ns;
-            if (now >= deadline)
+            if (now >= deadline) {
+                state->is_held = false;
                 return false;
+            }
             if (deadline - now < 1000000000u)
                 wait = (struct timespec){0, (long)(deadline - now)};
         }
@@ -71,26 +75,11 @@ void sg_lock_acquire(struct sg_lock *lock, struct sg_lock_state *state)
 
 void sg_lock_release(struct sg_lock *lock, const struct sg_lock_state *state)
 {
-    if (SG_UNLIKELY(state->is_again))
+    if (!state->is_held)
         return;
     if (sg_exchange(&lock->word, 0u) == 2)
         (void)sg_sys_futex(&lock->word, FUTEX_WAKE_PRIVATE, 1, NULL);
     sg_lock_let_signals();
-}
-
-void sg_lock_begin_fork(void)
-{
-    is_forking = 1;
-}
-
-void sg_lock_end_fork(void)
-{
-    is_forking = 0;
-}
-
-bool sg_lock_is_forking(void)
-{
-    return is_forking != 0;
 }
 
 void sg_lock_reset(struct sg_lock *lock)

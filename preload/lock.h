@@ -1,13 +1,12 @@
 /*
  * lock.h - a small futex lock for the slow paths of one process.
  *
- * All signals but SIGSYS are blocked while it is held (not while it is waited for, unless hold_signals was called): a handler on
- * the holder's thread can neither deadlock on it nor be parked inside it by a stop-the-world collector (Boehm, the JVM) while
- * others wait. Nothing under it allocates through a hook, blocks without bound, or may fault.
+ * All signals but SIGSYS are blocked while it is held (not while it is waited for, unless hold_signals was called):
+ * a handler on the holder's thread can neither deadlock on it nor be parked inside it by a stop-the-world collector
+ * (Boehm, the JVM) while others wait. Nothing under it allocates through a hook, blocks without bound, or may fault.
  *
- * fork: our handlers take the locks around it, and other libraries' handlers run in between, on the same thread. What those
- * ask for, that thread has: between begin_fork and end_fork its acquires succeed at once and its releases do nothing.
- * Processes never share a lock; a child resets it.
+ * No lock is held across a fork (lifecycle.c), nor where code outside the library can wait. Processes never share a
+ * lock: a forked child resets it, and forgets what the lock guards if another thread held it.
  */
 #ifndef SG_LOCK_H
 #define SG_LOCK_H
@@ -20,7 +19,7 @@ struct sg_lock {
 };
 
 struct sg_lock_state {
-    bool is_again; /* the forking thread had it already */
+    bool is_held;
 };
 
 void sg_lock_acquire(struct sg_lock *lock, struct sg_lock_state *state);
@@ -31,13 +30,11 @@ void sg_lock_release(struct sg_lock *lock, const struct sg_lock_state *state);
 void sg_lock_hold_signals(void);
 void sg_lock_let_signals(void);
 
+/* While they are blocked: one of them has come that would be taken. */
+bool sg_lock_is_signal_due(void);
+
 /* As acquire, but gives up after `timeout_ns`: false, and nothing is held or blocked. */
 bool sg_lock_acquire_within(struct sg_lock *lock, struct sg_lock_state *state, uint64_t timeout_ns);
-
-/* This thread holds every lock and is about to fork; it has forked, in the parent and in the child. */
-void sg_lock_begin_fork(void);
-void sg_lock_end_fork(void);
-bool sg_lock_is_forking(void);
 
 /* In a forked child: whoever held it does not exist here. */
 void sg_lock_reset(struct sg_lock *lock);

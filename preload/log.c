@@ -7,6 +7,7 @@
 #include "sandbox.h"
 #include "syscall.h"
 
+#include <asm/ioctls.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -31,13 +32,22 @@ void sg_log_begin(void)
     error_output.is_known = 1;
 }
 
+/* People read there, whatever the program was started with. */
+static bool is_terminal(void)
+{
+    uint64_t settings[16]; /* struct termios of the kernel is smaller */
+    return sg_syscall(SYS_ioctl, 2, TCGETS, (long)settings, 0, 0, 0) == 0;
+}
+
 static bool is_error_output(void)
 {
     struct stat now = {0};
     sg_log_begin();
     if (!error_output.is_open || sg_sys_fstat(2, &now) != 0)
         return false;
-    return !S_ISREG(now.st_mode) || (now.st_dev == error_output.device && now.st_ino == error_output.inode);
+    if (now.st_dev == error_output.device && now.st_ino == error_output.inode)
+        return true;
+    return S_ISCHR(now.st_mode) && is_terminal();
 }
 
 static bool would_block(void)

@@ -1,9 +1,9 @@
 /*
  * log.h - the few lines people see.
  *
- * A line goes to descriptor 2 by one write, if that is still the program's standard error: never if 2 was closed when
- * the program started, and not into a regular file that was put there since (a program may well open its data there).
- * Never blocks, never raises SIGPIPE, allocates nothing. Any thread.
+ * A line goes to descriptor 2 by one write, if that is still the standard error that the program started with: the
+ * same device and inode. A terminal will do as well. Never if 2 was closed at the start: a program may well open its
+ * data or its socket there. Never blocks, never raises SIGPIPE, allocates nothing. Any thread.
  */
 #ifndef SG_LOG_H
 #define SG_LOG_H

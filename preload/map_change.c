@@ -16,30 +16,28 @@
 
 #include <errno.h>
 
-bool sg_map_is_counting(void)
-{
-    return sg_lifecycle_enter() && sg_self.layers == 0;
-}
-
 void sg_map_change_begin(struct sg_map_change *change)
 {
+    sg_index_wait_for_fork();
     sg_lock_acquire(&sg_index_maps_lock, &change->lock);
     sg_lock_hold_signals();
+    sg_index_begin_change();
     change->before_bytes = sg_index_maps.counted_bytes;
-    change->drops_files = false;
 }
 
 void sg_map_change_end(struct sg_map_change *change, int result)
 {
-    uint64_t before = change->before_bytes, after = sg_index_maps.counted_bytes;
+    int64_t growth = (int64_t)(sg_index_maps.counted_bytes - change->before_bytes);
+    bool has_files = sg_files_mapped.is_changed;
     sg_sites_publish_ranges(&sg_index_maps);
+    if (has_files)
+        sg_files_show_changes(growth);
+    sg_index_end_change();
     sg_lock_release(&sg_index_maps_lock, &change->lock);
-    if (change->drops_files) /* before the promises come down with what is held */
-        sg_admission_forget_files();
-    if (after > before)
-        sg_ledger_charge(SG_DOMAIN_MAPPED, after - before);
-    else if (after < before)
-        sg_ledger_release(SG_DOMAIN_MAPPED, before - after);
+    if (!has_files && growth > 0)
+        sg_ledger_charge(SG_DOMAIN_MAPPED, (uint64_t)growth);
+    else if (!has_files && growth < 0)
+        sg_ledger_release(SG_DOMAIN_MAPPED, (uint64_t)-growth);
     if (result != 0)
         sg_ledger_count_fault();
     sg_lock_let_signals();
@@ -52,13 +50,60 @@ void sg_map_name_site(struct sg_map_shape *shape, const void *caller)
         shape->flags |= sg_sites_find(SG_SITES_MAPPED, SG_DOMAIN_MAPPED, caller) << SG_RANGE_SITE_SHIFT;
 }
 
-uint64_t sg_map_bytes(uintptr_t address, uint64_t bytes, uint32_t kind)
+static bool is_closed(const struct sg_range *range)
+{
+    return range->kind == SG_RANGE_SPARSE && (range->flags & SG_RANGE_COMMITTED) == 0;
+}
+
+/* Pages out of the huge page pool, which MemAvailable does not contain (map_shape.c). */
+static bool is_huge(const struct sg_range *range)
+{
+    return (range->flags & SG_RANGE_SETTLED) != 0 && (range->flags & SG_RANGE_SHARED) != 0;
+}
+
+uint64_t sg_map_closed_bytes(uintptr_t address, uint64_t bytes)
+{
+    struct sg_range range;
+    uint64_t closed = 0;
+    for (uintptr_t at = address; sg_ranges_within(&sg_index_maps, at, address + bytes, &range); at = range.end)
+        if (is_closed(&range) && !is_huge(&range))
+            closed += range.end - range.begin;
+    return closed;
+}
+
+bool sg_map_is_own_reservation(uintptr_t address, uint64_t bytes)
 {
     struct sg_lock_state lock;
+    struct sg_range range;
+    uint64_t reserved = 0;
     sg_lock_acquire(&sg_index_maps_lock, &lock);
-    uint64_t found = sg_ranges_bytes(&sg_index_maps, address, address + bytes, kind);
+    for (uintptr_t at = address; sg_ranges_within(&sg_index_maps, at, address + bytes, &range); at = range.end)
+        if ((range.flags & SG_RANGE_SHARED) == 0 &&
+            (range.kind == SG_RANGE_RESERVED || is_closed(&range) || (range.flags & SG_RANGE_COMMITTED) != 0))
+            reserved += range.end - range.begin;
     sg_lock_release(&sg_index_maps_lock, &lock);
-    return found;
+    return reserved == bytes;
+}
+
+/* One range at a time under the lock. */
+uint64_t sg_map_absent_bytes(uintptr_t address, uint64_t bytes)
+{
+    struct sg_range range;
+    uint64_t absent = 0;
+    for (uintptr_t at = address, end = address + bytes;;) {
+        struct sg_lock_state lock;
+        sg_lock_acquire(&sg_index_maps_lock, &lock);
+        bool has_more = sg_ranges_within(&sg_index_maps, at, end, &range);
+        bool is_shared = (range.flags & SG_RANGE_SHARED) != 0;
+        bool comes = has_more && (range.kind == SG_RANGE_SPARSE || (range.kind == SG_RANGE_RESERVED && is_shared)) &&
+                     (is_shared || !is_closed(&range)) && !is_huge(&range);
+        if (comes)
+            absent += sg_index_absent_bytes(&range);
+        sg_lock_release(&sg_index_maps_lock, &lock);
+        if (!has_more)
+            return absent;
+        at = range.end;
+    }
 }
 
 /* Of what counts, without any of these flags. */
@@ -72,13 +117,55 @@ static uint64_t counted_without(uintptr_t begin, uintptr_t end, uint32_t flags)
     return bytes;
 }
 
-uint64_t sg_map_replaced_bytes(uintptr_t address, uint64_t bytes)
+/* The room of what is replaced comes back at once only where nobody else has its pages. */
+void sg_map_describe(struct sg_request *request, const struct sg_map_shape *shape, uintptr_t replaced)
 {
     struct sg_lock_state lock;
+    uint64_t end = replaced + shape->bytes, coming = shape->bytes, leaving = 0;
+    if (shape->kind != SG_RANGE_COUNTED || !shape->is_judged)
+        return;
     sg_lock_acquire(&sg_index_maps_lock, &lock);
-    uint64_t replaced = counted_without(address, address + bytes, SG_RANGE_SHARED | SG_RANGE_INHERITED);
+    if (shape->source != 0) {
+        request->shared_begin = shape->source;
+        request->shared_end = shape->source + shape->bytes / SG_SHARED_UNIT;
+        coming = sg_ranges_unmapped_bytes(&sg_index_maps, request->shared_begin, request->shared_end);
+    }
+    if (replaced != 0) {
+        leaving = sg_ranges_leaving_bytes(&sg_index_maps, replaced, end);
+        request->replaced_bytes = counted_without(replaced, end, SG_RANGE_SHARED | SG_RANGE_INHERITED);
+    }
     sg_lock_release(&sg_index_maps_lock, &lock);
-    return replaced;
+    request->size_bytes = coming < shape->missing_bytes ? coming : shape->missing_bytes;
+    request->growth_bytes = coming > leaving ? coming - leaving : 0;
+}
+
+/* Of shared memory one range can be named, where nothing else is asked for: else none is, and all of it counts as
+ * new. */
+bool sg_map_describe_commit(struct sg_request *request, uintptr_t begin, uintptr_t end, const char *call)
+{
+    struct sg_lock_state lock;
+    struct sg_range range;
+    uint64_t reserved = 0, closed = 0, count = 0;
+    *request = (struct sg_request){.domain = SG_DOMAIN_MAPPED, .call = call, .holds_signals = true};
+    sg_lock_acquire(&sg_index_maps_lock, &lock);
+    request->size_bytes = request->growth_bytes = sg_ranges_coming_bytes(&sg_index_maps, begin, end);
+    for (uintptr_t at = begin; sg_ranges_within(&sg_index_maps, at, end, &range); at = range.end) {
+        closed += is_closed(&range) && !is_huge(&range) ? range.end - range.begin : 0;
+        if (range.kind != SG_RANGE_RESERVED)
+            continue;
+        reserved += range.end - range.begin;
+        request->shared_begin = count++ == 0 ? range.source : 0;
+        request->shared_end = sg_range_source_at(&range, range.end);
+    }
+    sg_lock_release(&sg_index_maps_lock, &lock);
+    if (closed != 0)
+        request->shared_begin = 0;
+    if (reserved == 0 && closed == 0)
+        *request = (struct sg_request){0};
+    request->size_bytes += closed;
+    request->growth_bytes += closed;
+    request->sparse_bytes = closed;
+    return reserved != 0 || closed != 0;
 }
 
 uint64_t sg_map_unsettled_bytes(uintptr_t begin, uintptr_t end)
@@ -86,25 +173,20 @@ uint64_t sg_map_unsettled_bytes(uintptr_t begin, uintptr_t end)
     return counted_without(begin, end, SG_RANGE_SETTLED);
 }
 
-bool sg_map_has_files(uintptr_t begin, uintptr_t end)
+int sg_map_enter(uintptr_t address, const struct sg_map_shape *shape)
 {
-    struct sg_range range;
-    if (!sg_files_has_any())
-        return false;
-    for (uintptr_t at = begin; sg_ranges_within(&sg_index_maps, at, end, &range); at = range.end)
-        if (sg_files_number(range.flags) != 0)
-            return true;
-    return false;
+    uintptr_t end = address + shape->bytes;
+    sg_attached_cut(address, end);
+    if (shape->source != 0)
+        sg_index_maps.shared = &sg_files_mapped;
+    return sg_ranges_set_shared(&sg_index_maps, address, end, shape->kind, shape->flags, shape->source);
 }
 
 void sg_map_set(uintptr_t address, const struct sg_map_shape *shape)
 {
     struct sg_map_change change;
-    uintptr_t end = address + shape->bytes;
     sg_map_change_begin(&change);
-    change.drops_files = sg_map_has_files(address, end);
-    sg_attached_cut(address, end);
-    sg_map_change_end(&change, sg_ranges_set(&sg_index_maps, address, end, shape->kind, shape->flags));
+    sg_map_change_end(&change, sg_map_enter(address, shape));
 }
 
 static bool is_large(const struct sg_request *request)
@@ -131,16 +213,28 @@ bool sg_map_judge(struct sg_request *request)
     return is_admitted;
 }
 
-bool sg_map_ask(struct sg_request *request, uint64_t growth, const char *call)
+struct sg_request sg_map_request(uint64_t growth, uint64_t sparse_bytes, const char *call)
 {
-    *request = (struct sg_request){
-        .domain = SG_DOMAIN_MAPPED, .size_bytes = growth, .growth_bytes = growth, .call = call, .holds_signals = true};
+    return (struct sg_request){.domain = SG_DOMAIN_MAPPED,
+                               .size_bytes = growth,
+                               .growth_bytes = growth,
+                               .sparse_bytes = sparse_bytes,
+                               .call = call,
+                               .holds_signals = true};
+}
+
+bool sg_map_ask(struct sg_request *request, uint64_t growth, uint64_t sparse_bytes, const char *call)
+{
+    *request = sg_map_request(growth, sparse_bytes, call);
     return sg_map_judge(request);
 }
 
 void sg_map_settle(struct sg_request *request, bool is_done)
 {
-    uint64_t kept = is_done ? request->size_bytes : 0;
+    uint64_t sparse = request->sparse_bytes < request->size_bytes ? request->sparse_bytes : request->size_bytes;
+    uint64_t kept = is_done ? request->size_bytes - sparse : 0;
+    if (is_done && sparse != 0) /* before it is no more in flight */
+        sg_ledger_open_sparse(sparse);
     if (is_large(request))
         sg_admission_settle(request, kept);
     else if (request->growth_bytes != 0)

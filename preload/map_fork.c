@@ -4,6 +4,7 @@
 #include "map_fork.h"
 
 #include "attached.h"
+#include "files.h"
 #include "index.h"
 #include "ledger.h"
 #include "map_shape.h"
@@ -74,9 +75,12 @@ void sg_map_note_advice(uintptr_t begin, uintptr_t end, int advice)
     struct sg_range range;
     uint32_t flag = advice == MADV_DONTFORK || advice == MADV_DOFORK ? SG_RANGE_UNFORKED : SG_RANGE_WIPED;
     bool is_set = advice == MADV_DONTFORK || advice == MADV_WIPEONFORK;
+    sg_index_wait_for_fork();
     sg_lock_acquire(&sg_index_maps_lock, &lock);
+    sg_index_begin_change();
     int result =
         is_set ? sg_ranges_flag(&sg_index_maps, begin, end, flag) : sg_ranges_unflag(&sg_index_maps, begin, end, flag);
+    sg_index_end_change();
     bool is_known = sg_ranges_within(&sg_index_maps, begin, end, &range);
     sg_lock_release(&sg_index_maps_lock, &lock);
     if (result != 0)
@@ -101,12 +105,10 @@ static int forget_unforked(void)
     return result;
 }
 
-void sg_map_refork(void)
+static int settle_all(void)
 {
-    struct sg_lock_state lock;
     struct sg_range range;
     int result = 0;
-    sg_lock_acquire(&sg_index_maps_lock, &lock);
     for (unsigned place = 0; place < PLACES; place++)
         for (uintptr_t at = place_at(place), end; sg_ranges_within(&sg_index_maps, at, place_at(place + 1), &range);
              at = end) {
@@ -114,8 +116,23 @@ void sg_map_refork(void)
             end = range.begin < kept_end && range.end > kept_end ? kept_end : range.end;
             result |= settle_parked(place, range.begin, end);
         }
-    result |= forget_unforked();
+    return result | forget_unforked();
+}
+
+void sg_map_refork(bool is_map_whole)
+{
+    struct sg_lock_state lock;
+    int result = 0;
+    sg_lock_acquire(&sg_index_maps_lock, &lock);
+    if (is_map_whole) {
+        result = settle_all();
+    } else {
+        sg_attached_forget();
+        sg_index_maps.changed_sites = UINT32_MAX;
+    }
     sg_sites_publish_ranges(&sg_index_maps);
+    sg_files_mapped.is_changed = true;
+    sg_files_show_changes(0);
     sg_ledger_set_mapped_before_fork(sg_index_maps.counted_bytes);
     sg_lock_release(&sg_index_maps_lock, &lock);
     if (result != 0)

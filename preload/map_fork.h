@@ -7,6 +7,7 @@
 #ifndef SG_MAP_FORK_H
 #define SG_MAP_FORK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* No mapping reaches beyond, and the place of what is parked tells where it came from (56 bits are the most that a processor has). */
@@ -20,7 +21,7 @@ int sg_map_unpark(uintptr_t parked, uintptr_t begin, uint64_t bytes);
 /* What madvise was told of [begin, end), and has done: whether a forked child has it. */
 void sg_map_note_advice(uintptr_t begin, uintptr_t end, int advice);
 
-/* In a forked child, whose index is whole: it keeps what the child has. */
-void sg_map_refork(void);
+/* In a forked child. A whole index keeps what the child has. Of a torn one nothing is left, and the figures say so. */
+void sg_map_refork(bool is_map_whole);
 
 #endif

@@ -3,6 +3,7 @@
  */
 #include "map_shape.h"
 
+#include "atomics.h"
 #include "compiler.h"
 #include "ranges.h"
 #include "sandbox.h"
@@ -55,47 +56,72 @@ static uint64_t mix(uint64_t hash, uint64_t value)
     return hash ^ hash >> 32;
 }
 
-/* Where the rest of the file lies does not matter: no more can be missing here than in all of it. */
-static void describe_window(struct sg_map_shape *shape, const struct stat *info, uint64_t offset)
+/* Two files are taken for one where all 31 bits agree: one time in two thousand millions. 0: the place cannot be
+ * told. */
+static uint64_t source_of(uint64_t identity, uint64_t offset, uint64_t bytes)
 {
-    uint64_t end = offset + shape->bytes, size = (uint64_t)info->st_size, there = (uint64_t)info->st_blocks * 512;
+    const uint64_t most = (UINT64_C(1) << SG_SHARED_SHIFT) * SG_SHARED_UNIT;
+    uint64_t file = identity >> (SG_SHARED_SHIFT + 1);
+    if (offset >= most || bytes >= most - offset)
+        return 0;
+    return (file != 0 ? file : 1) << SG_SHARED_SHIFT | offset / SG_SHARED_UNIT;
+}
+
+/* Memory that only this mapping names, its copies by mremap, and forked children's. */
+static uint64_t fresh_identity(void)
+{
+    static uint64_t last_number;
+    uint64_t number = sg_fetch_add(&last_number, UINT64_C(1));
+    return mix(mix(mix(3, sg_sys_getpid()), number), sg_sys_clock_ns(CLOCK_REALTIME));
+}
+
+/* Where the rest of the file lies does not matter: no more can be missing here than in all of it. */
+static uint64_t missing_of_file(const struct stat *info, uint64_t offset, uint64_t bytes)
+{
+    uint64_t end = offset + bytes, size = (uint64_t)info->st_size, there = (uint64_t)info->st_blocks * 512;
     if (there > sg_round_up(size, sg_page_bytes())) /* fallocate beyond the end: nothing tells where */
         there = 0;
     uint64_t whole = sg_round_up(end > size ? end : size, sg_page_bytes());
     uint64_t missing = whole > there ? whole - there : 0;
-    shape->missing_bytes = missing < shape->bytes ? missing : shape->bytes;
-    shape->window_identity = mix(mix(mix(mix(1, info->st_dev), info->st_ino), offset), shape->bytes) | 1;
+    return missing < bytes ? missing : bytes;
+}
+
+/* Pages out of the huge page pool, which MemAvailable does not contain. */
+static void describe_huge(struct sg_map_shape *shape, size_t length, int flags, const struct stat *info)
+{
+    unsigned log2 = (unsigned)flags >> MAP_HUGE_SHIFT & 63;
+    uint64_t usual = sg_page_bytes() * (sg_page_bytes() / 8); /* what one page of page table entries maps */
+    if ((flags & MAP_ANONYMOUS) == 0)                         /* a file's are of its own size, whatever the flags say */
+        usual = (uint64_t)info->st_blksize;
+    else if (log2 != 0)
+        usual = UINT64_C(1) << log2;
+    shape->bytes = sg_round_up(length, usual);
+    shape->flags |= SG_RANGE_SETTLED | SG_RANGE_SHARED;
+    shape->is_judged = false;
 }
 
 struct sg_map_shape sg_map_shape_of(size_t length, int prot, int flags, int fd, uint64_t offset)
 {
     struct sg_map_shape shape = {SG_RANGE_NONE, 0, sg_round_up(length, sg_page_bytes()), true, 0, 0};
     struct stat info = {0};
-    bool is_huge = (flags & MAP_HUGETLB) != 0;
+    bool is_huge = (flags & MAP_HUGETLB) != 0, is_shared = (flags & MAP_TYPE) != MAP_PRIVATE;
     if ((flags & MAP_ANONYMOUS) == 0 && !is_memory_file(fd, &is_huge, &info))
         return shape;
-    if ((flags & MAP_TYPE) != MAP_PRIVATE)
+    bool is_file = (flags & MAP_ANONYMOUS) == 0 && S_ISREG(info.st_mode);
+    if (is_file && !is_huge && !is_shared)
+        return shape; /* as of an ordinary file: its pages are copied when they are written to, and most never are */
+    if (is_shared)
         shape.flags |= SG_RANGE_SHARED;
-    if (is_huge) { /* out of the huge page pool, which MemAvailable does not contain */
-        unsigned log2 = (unsigned)flags >> MAP_HUGE_SHIFT & 63;
-        uint64_t usual = sg_page_bytes() * (sg_page_bytes() / 8); /* what one page of page table entries maps */
-        if ((flags & MAP_ANONYMOUS) == 0) /* a file's pages are of its own size, whatever the flags say */
-            usual = (uint64_t)info.st_blksize;
-        else if (log2 != 0)
-            usual = UINT64_C(1) << log2;
-        shape.bytes = sg_round_up(length, usual);
-        shape.flags |= SG_RANGE_SETTLED | SG_RANGE_SHARED;
-        shape.is_judged = false;
-    }
-    shape.missing_bytes = shape.bytes;
-    if ((flags & MAP_ANONYMOUS) == 0 && (shape.flags & SG_RANGE_SHARED) != 0 && S_ISREG(info.st_mode) && !is_huge)
-        describe_window(&shape, &info, offset);
-    else if ((flags & MAP_ANONYMOUS) == 0 && S_ISREG(info.st_mode) && !is_huge)
-        shape.flags |= SG_RANGE_COPIED;
+    if (is_huge)
+        describe_huge(&shape, length, flags, &info);
+    shape.missing_bytes = is_file && !is_huge ? missing_of_file(&info, offset, shape.bytes) : shape.bytes;
     shape.kind = (prot & PROT_WRITE) != 0 ? SG_RANGE_COUNTED : SG_RANGE_RESERVED;
-    if ((flags & MAP_NORESERVE) != 0) {
+    if ((flags & MAP_NORESERVE) != 0) { /* promises nothing */
         shape.kind = SG_RANGE_SPARSE;
-        shape.window_identity = 0; /* promises nothing */
+        shape.flags |= (prot & PROT_WRITE) != 0 ? SG_RANGE_COMMITTED : 0;
+    } else if (is_shared) {
+        shape.source = is_file ? source_of(mix(mix(1, info.st_dev), info.st_ino), offset, shape.bytes)
+                               : source_of(fresh_identity(), 0, shape.bytes);
     }
     return shape;
 }
@@ -124,7 +150,6 @@ struct sg_map_shape sg_map_shape_of_segment(int id, int flags)
     shape.bytes = sg_round_up(info.shm_segsz, sg_page_bytes());
     shape.is_judged = true;
     shape.missing_bytes = missing < shape.bytes ? missing : shape.bytes;
-    shape.window_identity =
-        mix(mix(mix(mix(2, name_space.st_ino), (uint64_t)id), (uint64_t)info.shm_ctime), shape.bytes) | 1;
+    shape.source = source_of(mix(mix(2, name_space.st_ino), (uint64_t)id), 0, shape.bytes);
     return shape;
 }

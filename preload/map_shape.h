@@ -9,12 +9,12 @@
 #include <stdint.h>
 
 struct sg_map_shape {
-    uint32_t kind;            /* enum sg_range_kind */
-    uint32_t flags;           /* enum sg_range_flag */
-    uint64_t bytes;           /* in whole pages, of the size that is used */
-    bool is_judged;           /* its pages come out of MemAvailable */
-    uint64_t window_identity; /* which part of which memory file, of a shared mapping that is not sparse; else 0 */
-    uint64_t missing_bytes;   /* at most so much of it is not there yet */
+    uint32_t kind;          /* enum sg_range_kind */
+    uint32_t flags;         /* enum sg_range_flag */
+    uint64_t bytes;         /* in whole pages, of the size that is used */
+    bool is_judged;         /* its pages come out of MemAvailable */
+    uint64_t source;        /* where which shared memory begins there (ranges.h), unless it is sparse; else 0 */
+    uint64_t missing_bytes; /* at most so much of it is not there yet */
 };
 
 struct sg_map_shape sg_map_shape_of(size_t length, int prot, int flags, int fd, uint64_t offset);

@@ -44,13 +44,23 @@ static void use_history(const char *text)
     copy_text(sg_options.history, sizeof sg_options.history, sg_options.is_history_off ? "" : text);
 }
 
+/* The field of an option that is one of several words. */
+static int *chosen(enum sg_option option)
+{
+    return option == SG_OPTION_MODE       ? &sg_options.mode_observe
+           : option == SG_OPTION_UNIFIED  ? &sg_options.unified
+           : option == SG_OPTION_REPORT   ? &sg_options.report_at_exit
+           : option == SG_OPTION_DISABLE  ? &sg_options.is_disabled
+           : option == SG_OPTION_WATCHDOG ? &sg_options.watchdog
+                                          : &sg_options.deepbind_kept;
+}
+
 static void use(enum sg_option option, const char *text)
 {
     const struct sg_option_info *info = &sg_option_table[option];
     struct sg_size size = {0};
     if (info->kind == SG_KIND_SIZE)
         (void)sg_parse_size(text, &size);
-    int choice = info->kind == SG_KIND_CHOICE ? sg_parse_choice(text, info->example) : 0;
     switch (option) {
     case SG_OPTION_RESERVE:
         sg_options.reserve = size;
@@ -70,18 +80,6 @@ static void use(enum sg_option option, const char *text)
     case SG_OPTION_WAIT:
         (void)sg_parse_seconds(text, &sg_options.wait_ns);
         break;
-    case SG_OPTION_MODE:
-        sg_options.mode_observe = choice;
-        break;
-    case SG_OPTION_UNIFIED:
-        sg_options.unified = choice;
-        break;
-    case SG_OPTION_REPORT:
-        sg_options.report_at_exit = choice;
-        break;
-    case SG_OPTION_DISABLE:
-        sg_options.is_disabled = choice;
-        break;
     case SG_OPTION_OOM_SCORE_ADJ:
         (void)sg_parse_number(text, &sg_options.oom_score_adj);
         break;
@@ -94,11 +92,16 @@ static void use(enum sg_option option, const char *text)
     case SG_OPTION_SYSTEM_ROOT:
         copy_text(sg_options.system_root, sizeof sg_options.system_root, text[1] == '\0' ? "" : text);
         break;
+    case SG_OPTION_MODE:
+    case SG_OPTION_UNIFIED:
+    case SG_OPTION_REPORT:
+    case SG_OPTION_DISABLE:
     case SG_OPTION_WATCHDOG:
-        sg_options.watchdog = choice;
+    case SG_OPTION_DEEPBIND:
+        *chosen(option) = sg_parse_choice(text, info->example);
         break;
     case SG_OPTION_MEMINFO:
-        sg_options.meminfo_honest = choice == 0;
+        sg_options.meminfo_honest = sg_parse_choice(text, info->example) == 0;
         break;
     case SG_OPTION_HISTORY:
         use_history(text);
@@ -108,17 +111,22 @@ static void use(enum sg_option option, const char *text)
     }
 }
 
-/* In percent: of the machine, of which set-up knows no more than that. A machine that says nothing leaves the default. */
-static void resolve_large(void)
+/* The memory that percentages are of; 0: unknown. */
+static uint64_t ordinary_kib(void)
 {
     char path[SG_PATH_ROOM + 64], meminfo[2048];
-    uint64_t total_kib = 0;
     struct sg_text text = sg_text_begin(path, sizeof path);
     sg_text_add(&text, sg_options.system_root);
     sg_text_add(&text, "/proc/meminfo");
-    if (sg_options.large.percent_milli != 0 && sg_text_read_file(path, meminfo, sizeof meminfo) > 0)
-        total_kib = sg_pool_field(meminfo, "MemTotal:", 0);
-    if (sg_options.large.percent_milli == 0 || (total_kib != 0 && total_kib <= UINT64_MAX / 1024))
+    return sg_text_read_file(path, meminfo, sizeof meminfo) > 0 ? sg_pool_ordinary_kib(meminfo) : 0;
+}
+
+/* In percent: of the machine, of which set-up knows no more than that. A machine that says nothing leaves the
+ * default. */
+static void resolve_large(void)
+{
+    uint64_t total_kib = sg_options.large.percent_milli != 0 ? ordinary_kib() : 0;
+    if (sg_options.large.percent_milli == 0 || total_kib != 0)
         sg_options.large_bytes = sg_size_of(sg_options.large, total_kib * 1024);
 }
 
@@ -135,7 +143,42 @@ static void complain_value(const struct sg_option_info *info, const char *value)
     sg_text_add(&text, " cannot be read; a good value is ");
     sg_text_add(&text, info->example);
     sg_text_add(&text, "; using ");
-    sg_text_add(&text, info->fallback[0] != '\0' ? info->fallback : "the default");
+    const char *otherwise = info == &sg_option_table[SG_OPTION_LIMIT] ? "no limit" : "the default";
+    sg_text_add(&text, info->fallback[0] != '\0' ? info->fallback : otherwise);
+    sg_log_line(line);
+}
+
+/* Good as a value, but hardly meant. */
+static void warn_of_unit(const struct sg_option_info *info, const char *value, char unit)
+{
+    char line[256], letter[2] = {unit, '\0'};
+    struct sg_text text = sg_text_begin(line, sizeof line);
+    sg_text_add(&text, "sparkguard: ");
+    sg_text_add(&text, info->variable);
+    sg_text_add(&text, "=");
+    sg_text_add(&text, value);
+    sg_text_add(&text, " is ");
+    sg_text_add(&text, value);
+    sg_text_add(&text, " bytes; did you mean ");
+    sg_text_add(&text, value);
+    sg_text_add(&text, letter);
+    sg_text_add(&text, "?");
+    sg_log_line(line);
+}
+
+/* A reserve that leaves nothing of the machine. Only where one was given: else nobody has to read about the machine. */
+static void warn_of_reserve(void)
+{
+    char line[256];
+    uint64_t machine = ordinary_kib() * 1024, reserve = sg_size_of(sg_options.reserve, machine);
+    struct sg_text text = sg_text_begin(line, sizeof line);
+    if (machine == 0 || reserve < machine)
+        return;
+    sg_text_add(&text, "sparkguard: SPARKGUARD_RESERVE keeps ");
+    sg_text_add_size(&text, reserve);
+    sg_text_add(&text, " of the ");
+    sg_text_add_size(&text, machine);
+    sg_text_add(&text, " that this machine has: every large request will be refused");
     sg_log_line(line);
 }
 
@@ -167,10 +210,13 @@ static void take(const char *entry, bool is_first)
             continue;
         if (*value == '\0')
             return; /* set but empty: as good as unset */
+        char unit = sg_missing_unit((enum sg_option)i, value);
         if (sg_is_valid((enum sg_option)i, value))
             use((enum sg_option)i, value);
         else if (is_first)
             complain_value(&sg_option_table[i], value);
+        if (is_first && unit != '\0')
+            warn_of_unit(&sg_option_table[i], value, unit);
         return;
     }
     if (is_first && value_of(entry, SG_VARIABLE_FIRST) == NULL)
@@ -223,15 +269,18 @@ void sg_options_read(char *const *environment)
         sg_options.is_disabled = 1;
         return;
     }
-    const char *first = NULL;
-    for (char *const *entry = environment; *entry != NULL && first == NULL; entry++)
-        first = value_of(*entry, SG_VARIABLE_FIRST);
+    const char *first = NULL, *disable = NULL;
+    for (char *const *entry = environment; *entry != NULL; entry++) {
+        first = first != NULL ? first : value_of(*entry, SG_VARIABLE_FIRST);
+        disable = disable != NULL ? disable : value_of(*entry, sg_option_table[SG_OPTION_DISABLE].variable);
+    }
+    bool may_complain = disable == NULL || strcmp(disable, "1") != 0;
     if (first != NULL)
         sg_options.first_pid = (uint32_t)sg_text_read_number(&first);
     const char *state_home = NULL, *home = NULL;
     for (char *const *entry = environment; *entry != NULL; entry++) {
         if ((*entry)[0] == 'S' && strncmp(*entry, SG_VARIABLE_PREFIX, sizeof SG_VARIABLE_PREFIX - 1) == 0)
-            take(*entry, sg_options.first_pid == 0);
+            take(*entry, may_complain && sg_options.first_pid == 0);
         else if ((*entry)[0] == 'H' && home == NULL)
             home = value_of(*entry, "HOME");
         else if ((*entry)[0] == 'X' && state_home == NULL)
@@ -239,6 +288,8 @@ void sg_options_read(char *const *environment)
     }
     if (sg_options.large.is_set)
         resolve_large();
+    if (sg_options.reserve.is_set && may_complain && sg_options.first_pid == 0)
+        warn_of_reserve();
     if (sg_options.job[0] == '\0' && !sg_options.is_disabled)
         name_job(); /* here, so that who asks for memory before set-up is in it too */
     default_history(state_home, home);

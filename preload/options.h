@@ -26,6 +26,7 @@ struct sg_options {
     int unified;            /* enum sg_unified_choice */
     int meminfo_honest;     /* 0: raw */
     int watchdog;           /* enum sg_watchdog_choice */
+    int deepbind_kept;      /* 0: RTLD_DEEPBIND is cleared */
     int report_at_exit;     /* 1: a summary at the end */
     int is_disabled;        /* 1: pass everything through */
     int64_t oom_score_adj;  /* INT64_MIN if unset */

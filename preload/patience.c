@@ -3,6 +3,7 @@
  */
 #include "patience.h"
 
+#include "driver_pages.h"
 #include "options.h"
 #include "seats.h"
 #include "syscall.h"
@@ -25,6 +26,8 @@ static uint64_t patience_of(const struct sg_request *request, enum sg_verdict ve
     uint64_t patience = 0;
     if (verdict == SG_WAIT_FOR_FLIGHT || verdict == SG_WAIT_FOR_RETURNS)
         patience = sg_patience_may_be_own_flight() ? 0 : WAIT_FOR_OTHERS_NS;
+    else if (verdict == SG_WAIT_FOR_PRESSURE)
+        patience = SG_PRESSURE_LONGEST_NS + WAIT_FOR_OTHERS_NS;
     else if (verdict == SG_WAIT_FOR_TURN)
         patience = WAIT_FOR_OTHERS_NS;
     else if (verdict == SG_WAIT_FOR_NEWS)

@@ -3,6 +3,7 @@
  */
 #include "pool.h"
 
+#include "compiler.h"
 #include "options.h"
 #include "syscall.h"
 #include "text.h"
@@ -16,7 +17,7 @@ static char scratch[8192];
 
 const char *sg_pool_read(const char *path)
 {
-    char full[SG_PATH_ROOM + 64];
+    static char full[SG_PATH_ROOM + 64]; /* large for a stack */
     struct sg_text text = sg_text_begin(full, sizeof full);
     sg_text_add(&text, sg_options.system_root);
     sg_text_add(&text, path);
@@ -57,23 +58,46 @@ void sg_pool_set_reserve(struct sg_constraint *constraint, bool is_machine)
     constraint->floor_bytes = floor_bytes < bytes ? floor_bytes : bytes;
 }
 
+uint64_t sg_pool_ordinary_kib(const char *meminfo)
+{
+    uint64_t total = sg_pool_field(meminfo, "MemTotal:", 0), huge = sg_pool_field(meminfo, "Hugetlb:", 0);
+    if (total > UINT64_MAX / 1024)
+        return 0;
+    return huge < total ? total - huge : total;
+}
+
+/* Memory that drivers take by pages is in no counter: CUDA's on unified memory is. */
+uint64_t sg_pool_unexplained(const char *text)
+{
+    static const char *const explained[] = {
+        "MemFree:", "Buffers:", "Cached:", "AnonPages:", "Slab:", "KernelStack:", "PageTables:", "Hugetlb:"};
+    uint64_t left = sg_pool_field(text, "MemTotal:", 0);
+    for (size_t i = 0; i < SG_ARRAY_LENGTH(explained); i++) {
+        uint64_t part = sg_pool_field(text, explained[i], 0);
+        left -= part < left ? part : left;
+    }
+    return left;
+}
+
 static bool look_at_meminfo(struct sg_look *look)
 {
     const char *text = sg_pool_read("/proc/meminfo");
     if (text == NULL)
         return false;
-    uint64_t total = sg_pool_field(text, "MemTotal:", 0);
+    uint64_t ordinary = sg_pool_ordinary_kib(text);
     uint64_t available = sg_pool_field(text, "MemAvailable:", SG_UNKNOWN);
-    if (total == 0 || total > UINT64_MAX / 1024 || available == SG_UNKNOWN)
+    if (ordinary == 0 || available == SG_UNKNOWN)
         return false;
-    available = available < total ? available : total;
+    available = available < ordinary ? available : ordinary;
     uint64_t cma_free = sg_pool_field(text, "CmaFree:", 0);
-    look->at[0].limit_bytes = total * 1024;
+    look->total_bytes = sg_pool_field(text, "MemTotal:", 0) * 1024;
+    look->at[0].limit_bytes = ordinary * 1024;
     look->at[0].headroom_bytes = available * 1024;
     look->cma_free_bytes = (cma_free < available ? cma_free : available) * 1024;
     look->free_bytes = sg_pool_field(text, "MemFree:", 0) * 1024;
     look->idle_cache_bytes = sg_pool_field(text, "Inactive(file):", 0) * 1024;
     look->swap_free_bytes = sg_pool_field(text, "SwapFree:", 0) * 1024;
+    look->unexplained_bytes = look->has_cuda ? sg_pool_unexplained(text) * 1024 : 0;
     return true;
 }
 
@@ -82,12 +106,13 @@ static bool look_at_sysinfo(struct sg_look *look)
     struct sysinfo info = {0};
     if (sg_syscall(SYS_sysinfo, (long)&info, 0, 0, 0, 0, 0) != 0)
         return false;
-    look->at[0].limit_bytes = (uint64_t)info.totalram * info.mem_unit;
+    look->at[0].limit_bytes = look->total_bytes = (uint64_t)info.totalram * info.mem_unit;
     look->at[0].headroom_bytes = ((uint64_t)info.freeram + info.bufferram) * info.mem_unit;
     look->cma_free_bytes = 0;
     look->free_bytes = (uint64_t)info.freeram * info.mem_unit;
     look->idle_cache_bytes = 0;
     look->swap_free_bytes = (uint64_t)info.freeswap * info.mem_unit;
+    look->unexplained_bytes = 0;
     return true;
 }
 

@@ -4,6 +4,7 @@
 #include "pool_memory.h"
 
 #include "compiler.h"
+#include "pool_pieces.h"
 #include "syscall.h"
 #include "vmm.h"
 
@@ -15,18 +16,25 @@ struct pool {
     CUmemoryPool handle;     /* NULL: destroyed, and may not be asked any more; its memory goes with its last block */
     uint64_t reserved_bytes; /* as charged */
     uint64_t unwanted_bytes;
+    uint64_t landed_bytes; /* of what is reserved, what came by allocations that are over */
+    uint64_t judged_bytes; /* so much it may grow by those under way */
     uint64_t blocks;
-    uint64_t questions; /* ever begun; each has its number */
-    uint64_t answered;  /* the latest of them whose answer is charged */
-    uint64_t bookings;  /* allocations from it */
-    uint32_t asking;    /* questions under way */
+    uint64_t used_bytes; /* by them */
+    uint64_t flights;    /* allocations ever begun */
+    uint64_t questions;  /* ever begun; each has its number */
+    uint64_t answered;   /* the latest of them whose answer is charged */
+    uint64_t bookings;   /* allocations from it */
+    uint32_t asking;     /* questions under way */
+    uint32_t flying;     /* allocations under way */
     uint32_t device;
     enum sg_domain domain; /* since CUDA 13 a pool may be managed, or sit on the host */
     bool is_used;
-    bool is_active;  /* something was allocated from it */
-    bool is_mute;    /* its driver does not tell what it has reserved: its blocks count one by one */
-    bool has_told;   /* it has answered before */
-    bool is_emptied; /* sg_pool_emptied */
+    bool is_active;   /* something was allocated from it */
+    bool is_mute;     /* its driver does not tell what it has reserved: its blocks count one by one */
+    bool has_told;    /* it has answered before */
+    bool is_emptied;  /* sg_pool_emptied */
+    bool is_trimming; /* sg_pool_begin_trim */
+    struct sg_pieces pieces;
 };
 
 /* By number, from 1 on. Under sg_vmm_lock; moves when it grows. */
@@ -34,10 +42,28 @@ static struct pool *pools;
 static uint32_t pool_room;
 static uint32_t active_count; /* (atomic) pools that something was allocated from */
 static uint32_t is_behind;    /* (atomic) a query failed: the books of some pool may be out of date */
+static uint32_t syncs;        /* calls under way by which pools give back (struct sg_pool_sync) */
+static uint64_t syncs_ended;  /* those that are over */
 static uint32_t last_answers; /* (atomic) futex: counts the answers of pools that are being destroyed */
 
-/* In a table value: the lower bits lie in those of the size that do not matter beside whole pages. */
-enum { LOW_BITS = 12, LOW_MASK = (1 << LOW_BITS) - 1, NUMBERS = 1 << (LOW_BITS + 5) };
+/* The step by which a pool of a device grows; 0: as real drivers are known to do. Under sg_vmm_lock. */
+static uint64_t steps[SG_DEVICE_ROOM];
+#define FIRST_STEP_BYTES (UINT64_C(32) << 20)
+#define GRANULE_BYTES (UINT64_C(2) << 20)
+
+#define TURN_NS UINT64_C(3000000000)
+
+/* One request at a time, of all pools. Under sg_vmm_lock. */
+static struct {
+    bool is_taken;
+    uint32_t clears;  /* the pool it waits to be alone in, 0: none */
+    uint32_t waiting; /* who waits for a change */
+    uint32_t changes; /* (atomic) futex */
+} turn;
+
+/* In a table value: the lower bits lie in those of the size that do not matter, for blocks are multiples of them. */
+enum { LOW_BITS = 9, LOW_MASK = (1 << LOW_BITS) - 1, NUMBERS = 1 << (LOW_BITS + 5) };
+_Static_assert(SG_BLOCK_POOLED_UNIT == LOW_MASK + 1 && SG_PIECES_UNIT == LOW_MASK + 1, "as the driver rounds blocks");
 
 static uint32_t number_in(uint64_t block)
 {
@@ -56,7 +82,7 @@ CUresult sg_pool_ask(CUmemoryPool handle, CUmemPool_attribute attribute, uint64_
     return result;
 }
 
-/* ---- the list; all under the lock ---------------------------------------------------------------------------------- */
+/* ---- the list; all under the lock -------------------------------------------------------------------------------- */
 
 static uint32_t find(CUmemoryPool handle)
 {
@@ -76,12 +102,14 @@ static bool grow_list(void)
         sg_ledger_count_fault();
         return false;
     }
-    if (pools != NULL) {
-        memcpy(list, pools, pool_room * sizeof *list);
-        (void)sg_sys_munmap(pools, pool_room * sizeof *list);
-    }
+    struct pool *before = pools;
+    uint32_t before_room = pool_room;
+    if (before != NULL)
+        memcpy(list, before, before_room * sizeof *list);
     pools = list;
     pool_room = room;
+    if (before != NULL) /* last: a process that is forked meanwhile must find one of the two lists */
+        (void)sg_sys_munmap(before, before_room * sizeof *list);
     return true;
 }
 
@@ -103,6 +131,26 @@ static void activate(struct pool *pool)
     pool->is_active = true;
 }
 
+/* Of all that is known to be free the pool must have as much as it says: else it has given back and grown again
+ * unseen. */
+static bool is_sound(const struct pool *pool)
+{
+    return pool->used_bytes + sg_pieces_bytes(&pool->pieces) <= pool->reserved_bytes;
+}
+
+/* After it has given memory back. If it was to give back all it can, and what is left is all known, then what busy
+ * streams have freed is still there. */
+static void forget_pieces(struct pool *pool)
+{
+    sg_pieces_forget_empty(&pool->pieces, true);
+    uint64_t known = pool->used_bytes + sg_pieces_bytes(&pool->pieces);
+    if (pool->is_trimming && known <= pool->reserved_bytes && pool->reserved_bytes - known < GRANULE_BYTES)
+        return;
+    sg_pieces_forget_empty(&pool->pieces, false);
+    if (!is_sound(pool))
+        sg_pieces_forget(&pool->pieces);
+}
+
 static void recharge(struct pool *pool, uint64_t reserved)
 {
     if (reserved > pool->reserved_bytes)
@@ -112,7 +160,12 @@ static void recharge(struct pool *pool, uint64_t reserved)
     if (pool->domain == SG_DOMAIN_DEVICE)
         sg_ledger_charge_device(pool->device, (int64_t)(reserved - pool->reserved_bytes));
     uint64_t wanted = pool->reserved_bytes - pool->unwanted_bytes;
+    bool is_less = reserved < pool->reserved_bytes;
     pool->reserved_bytes = reserved;
+    if (is_less)
+        forget_pieces(pool);
+    if (pool->landed_bytes > reserved)
+        pool->landed_bytes = reserved;
     if (pool->unwanted_bytes != 0)
         pool->unwanted_bytes = reserved > wanted ? reserved - wanted : 0;
 }
@@ -120,15 +173,30 @@ static void recharge(struct pool *pool, uint64_t reserved)
 /* A destroyed pool without blocks is gone. */
 static void drop_if_gone(struct pool *pool)
 {
-    if (!pool->is_used || pool->handle != NULL || pool->blocks != 0 || pool->asking != 0)
+    if (!pool->is_used || pool->handle != NULL || pool->blocks != 0 || pool->asking != 0 || pool->flying != 0)
         return;
     recharge(pool, 0);
     if (pool->is_active)
         sg_fetch_sub(&active_count, 1u);
+    sg_pieces_forget(&pool->pieces);
     pool->is_used = false;
 }
 
-/* ---- questions ------------------------------------------------------------------------------------------------------ */
+/* ---- questions --------------------------------------------------------------------------------------------------- */
+
+static void end_question(void)
+{
+    struct pool *pool = &pools[sg_self.open.asked_pool];
+    if (sg_self.open.asked_pool == 0)
+        return;
+    sg_self.open.asked_pool = 0;
+    pool->asking--;
+    if (pool->handle == NULL) {
+        drop_if_gone(pool);
+        sg_fetch_add(&last_answers, 1u);
+        (void)sg_sys_futex(&last_answers, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL);
+    }
+}
 
 /* The lock is let go while the driver is asked. The pool keeps its number meanwhile, though the list may move, and is not
  * destroyed (await_answers). */
@@ -136,16 +204,11 @@ static CUresult ask(uint32_t number, CUmemPool_attribute attribute, struct sg_lo
 {
     CUmemoryPool handle = pools[number].handle;
     pools[number].asking++;
+    sg_self.open.asked_pool = number;
     sg_lock_release(&sg_vmm_lock, lock);
     CUresult result = sg_pool_ask(handle, attribute, bytes);
     sg_lock_acquire(&sg_vmm_lock, lock);
-    struct pool *pool = &pools[number];
-    pool->asking--;
-    if (pool->handle == NULL) {
-        drop_if_gone(pool);
-        sg_fetch_add(&last_answers, 1u);
-        (void)sg_sys_futex(&last_answers, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL);
-    }
+    end_question();
     return result;
 }
 
@@ -186,11 +249,16 @@ static void await_answers(uint32_t number, struct sg_lock_state *lock)
 
 void sg_pool_refork(void)
 {
-    for (uint32_t number = 1; number < pool_room; number++)
-        pools[number].asking = 0; /* those threads are the parent's */
+    for (uint32_t number = 1; number < pool_room; number++) { /* those threads are the parent's */
+        pools[number].asking = pools[number].flying = 0;
+        pools[number].judged_bytes = 0;
+    }
+    syncs = 0;
+    turn.is_taken = false;
+    turn.clears = turn.waiting = 0;
 }
 
-/* ---- for hooks ------------------------------------------------------------------------------------------------------ */
+/* ---- for hooks --------------------------------------------------------------------------------------------------- */
 
 struct sg_pool_view sg_pool_memory_of(CUmemoryPool handle)
 {
@@ -216,61 +284,408 @@ void sg_pool_learn(CUmemoryPool handle, uint32_t device, enum sg_domain domain)
     sg_lock_release(&sg_vmm_lock, &lock);
 }
 
-/* At once, though it may still be too much: others may ask the pool meanwhile, and would book it as well. */
-void sg_pool_book(struct sg_pool_growth *growth)
+/* ---- an allocation ----------------------------------------------------------------------------------------------- */
+
+/* A small block makes its pool grow by a step, from which the next ones are cut. */
+static uint64_t step_of(uint32_t device)
+{
+    return steps[device] != 0 ? steps[device] : FIRST_STEP_BYTES;
+}
+
+static uint64_t most_growth(const struct sg_pool_flight *flight)
+{
+    uint64_t size = flight->size_bytes, step = step_of(flight->device);
+    if (flight->number == 0 || pools[flight->number].is_mute) /* counted block by block */
+        return size;
+    uint64_t whole = (size + GRANULE_BYTES - 1) & ~(GRANULE_BYTES - 1);
+    return size <= step ? step : whole < size ? size : whole;
+}
+
+/* Whether its room is there. The lock is let go for a question. */
+static bool has_room(const struct sg_pool_flight *flight, struct sg_lock_state *lock)
+{
+    uint64_t reserved;
+    const struct pool *pool = &pools[flight->number];
+    if (pool->handle == NULL || pool->is_mute || !pool->has_told || !is_sound(pool) ||
+        !sg_pieces_has(&pool->pieces, flight->size_bytes, flight->stream) ||
+        !ask_reserve(flight->number, lock, &reserved))
+        return false;
+    if (reserved != pools[flight->number].reserved_bytes)
+        recharge(&pools[flight->number], reserved);
+    pool = &pools[flight->number];
+    return pool->handle != NULL && sg_pieces_has(&pool->pieces, flight->size_bytes, flight->stream);
+}
+
+static void tell_change(void)
+{
+    if (turn.waiting == 0)
+        return;
+    sg_fetch_add(&turn.changes, 1u);
+    (void)sg_sys_futex(&turn.changes, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL);
+}
+
+/* False: it is too late. */
+static bool await_change(struct sg_lock_state *lock, uint64_t deadline)
+{
+    const struct timespec step = {0, 100000000};
+    if (sg_sys_clock_ns(CLOCK_MONOTONIC) >= deadline)
+        return false;
+    uint32_t seen = sg_load(&turn.changes);
+    turn.waiting++;
+    sg_lock_release(&sg_vmm_lock, lock);
+    (void)sg_sys_futex(&turn.changes, FUTEX_WAIT_PRIVATE, seen, &step);
+    sg_lock_acquire(&sg_vmm_lock, lock);
+    turn.waiting--;
+    return true;
+}
+
+/* From here on it is under way. */
+static void take_off(struct sg_pool_flight *flight)
+{
+    struct pool *pool = &pools[flight->number];
+    sg_thread_hold_cancel();
+    sg_self.open.pool = flight->number;
+    flight->is_alone = pool->flying++ == 0;
+    if (flight->is_alone)
+        pool->landed_bytes = pool->reserved_bytes;
+    flight->stream = sg_stream_number(flight->key, true);
+    flight->flights = ++pool->flights;
+    flight->syncs_ended = syncs_ended;
+    flight->growth_bytes = most_growth(flight);
+}
+
+/* Before anybody else can be judged who might take its room. True: that is there. */
+static bool fly_alone(struct sg_pool_flight *flight, struct sg_request *request, struct sg_lock_state *lock)
+{
+    if (!flight->is_alone || pools[flight->number].is_mute ||
+        !sg_pieces_has(&pools[flight->number].pieces, flight->size_bytes, flight->stream))
+        return false;
+    sg_admission_fly(request, flight->growth_bytes);
+    return has_room(flight, lock);
+}
+
+bool sg_pool_begin(struct sg_pool_flight *flight, struct sg_request *request)
 {
     struct sg_lock_state lock;
-    uint64_t reserved;
+    bool is_there = false;
     sg_lock_acquire(&sg_vmm_lock, &lock);
-    uint32_t number = find(growth->handle);
-    if (number == 0)
-        number = add(growth->handle, growth->device, growth->domain);
-    if (number != 0 && !pools[number].is_mute) {
-        activate(&pools[number]);
-        pools[number].bookings++;
-        pools[number].is_emptied = false;
-        bool has_told = ask_reserve(number, &lock, &reserved);
-        struct pool *pool = &pools[number];
-        uint64_t before = pool->reserved_bytes;
-        if (has_told)
-            recharge(pool, reserved);
-        else if (!pool->is_mute && pool->handle != NULL)
-            recharge(pool, before + growth->admitted_bytes); /* until it tells */
-        uint64_t grown = pool->reserved_bytes > before ? pool->reserved_bytes - before : 0;
-        growth->before_bytes = before;
-        growth->excess_bytes = grown > growth->admitted_bytes ? grown - growth->admitted_bytes : 0;
-        if (growth->excess_bytes == 0)
-            pool->unwanted_bytes = 0; /* what has been granted since, was judged with it */
+    uint64_t deadline = sg_sys_clock_ns(CLOCK_MONOTONIC) + TURN_NS;
+    flight->number = find(flight->handle);
+    if (flight->number == 0)
+        flight->number = add(flight->handle, flight->device, flight->domain);
+    while (flight->number != 0 && turn.clears == flight->number && await_change(&lock, deadline))
+        continue;
+    if (flight->number == 0) {
+        flight->growth_bytes = most_growth(flight);
+    } else {
+        take_off(flight);
+        if (pools[flight->number].unwanted_bytes == 0)
+            is_there = fly_alone(flight, request, &lock);
+        const struct pool *pool = &pools[flight->number];
+        flight->has_room = !flight->is_alone && sg_pieces_has(&pool->pieces, flight->size_bytes, flight->stream);
     }
     sg_lock_release(&sg_vmm_lock, &lock);
+    return is_there;
 }
 
-void sg_pool_book_refused(const struct sg_pool_growth *growth)
+void sg_pool_judged(struct sg_pool_flight *flight)
 {
     struct sg_lock_state lock;
-    uint64_t reserved;
+    flight->taken_bytes = flight->growth_bytes;
+    if (flight->number == 0)
+        return;
     sg_lock_acquire(&sg_vmm_lock, &lock);
-    uint32_t number = find(growth->handle);
-    if (number != 0 && ask_reserve(number, &lock, &reserved))
-        recharge(&pools[number], reserved);
-    if (number != 0 && pools[number].reserved_bytes > growth->before_bytes)
-        pools[number].unwanted_bytes += pools[number].reserved_bytes - growth->before_bytes;
+    sg_self.open.judged_bytes = flight->growth_bytes;
+    pools[flight->number].judged_bytes += flight->growth_bytes;
     sg_lock_release(&sg_vmm_lock, &lock);
 }
 
-uint64_t sg_pool_add_block(CUmemoryPool handle, uint64_t bytes)
+/* It is under way no more. */
+static void land(void)
+{
+    struct sg_open_call *open = &sg_self.open;
+    struct pool *pool = &pools[open->pool];
+    if (open->pool == 0)
+        return;
+    pool->judged_bytes -= open->judged_bytes;
+    open->judged_bytes = 0;
+    open->pool = 0;
+    pool->flying--;
+    drop_if_gone(pool);
+    tell_change();
+    sg_thread_let_cancel();
+}
+
+bool sg_pool_begin_turn(struct sg_pool_flight *flight, struct sg_request *request)
 {
     struct sg_lock_state lock;
-    uint64_t block = 0;
+    bool is_there = false;
+    if (flight->number == 0)
+        return false;
     sg_lock_acquire(&sg_vmm_lock, &lock);
-    uint32_t number = find(handle);
-    if (number != 0 && !pools[number].is_mute) {
-        pools[number].blocks++;
-        block = sg_block(bytes & ~(uint64_t)LOW_MASK, pools[number].domain, pools[number].device) | SG_BLOCK_POOLED |
+    uint64_t deadline = sg_sys_clock_ns(CLOCK_MONOTONIC) + TURN_NS;
+    land(); /* two that wait to be alone must not wait for each other */
+    while (turn.is_taken && await_change(&lock, deadline))
+        continue;
+    bool has_turn = sg_self.open.has_turn = !turn.is_taken;
+    turn.is_taken = true;
+    flight->number = find(flight->handle);
+    if (has_turn && flight->number != 0) {
+        turn.clears = flight->number;
+        while (turn.clears != 0 && pools[turn.clears].flying != 0 && await_change(&lock, deadline))
+            continue;
+        turn.clears = 0;
+    }
+    flight->number = find(flight->handle);
+    if (flight->number != 0)
+        take_off(flight);
+    if (flight->number != 0 && has_turn)
+        is_there = fly_alone(flight, request, &lock);
+    tell_change();
+    sg_lock_release(&sg_vmm_lock, &lock);
+    return is_there;
+}
+
+bool sg_pool_may_pass(const struct sg_pool_flight *flight)
+{
+    struct sg_lock_state lock;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    const struct pool *pool = &pools[flight->number];
+    bool may_pass = flight->number != 0 && sg_self.open.has_turn && flight->is_alone && !pool->is_mute &&
+                    pool->unwanted_bytes == 0 && flight->size_bytes < step_of(flight->device) &&
+                    pool->reserved_bytes >= pool->used_bytes &&
+                    pool->reserved_bytes - pool->used_bytes >= flight->size_bytes;
+    sg_lock_release(&sg_vmm_lock, &lock);
+    return may_pass;
+}
+
+bool sg_pool_begin_trim(const struct sg_pool_flight *flight)
+{
+    struct sg_lock_state lock;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    struct pool *pool = &pools[flight->number];
+    bool has_spare =
+        flight->number != 0 && pool->handle != NULL && !pool->is_mute && pool->reserved_bytes > pool->used_bytes;
+    if (has_spare)
+        pool->is_trimming = sg_self.open.has_turn && flight->is_alone;
+    sg_lock_release(&sg_vmm_lock, &lock);
+    return has_spare;
+}
+
+static void end_turn(void)
+{
+    if (!sg_self.open.has_turn)
+        return;
+    sg_self.open.has_turn = false;
+    turn.is_taken = false;
+    turn.clears = 0;
+    if (sg_self.open.pool != 0)
+        pools[sg_self.open.pool].is_trimming = false;
+    tell_change();
+}
+
+void sg_pool_end_turn(void)
+{
+    struct sg_lock_state lock;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    end_turn();
+    sg_lock_release(&sg_vmm_lock, &lock);
+}
+
+/* A step is learned from what a small block made its pool grow. Of what is reserved and judged by others, nothing is
+ * this one's. */
+static void learn_step(const struct sg_pool_flight *flight)
+{
+    uint64_t size = flight->size_bytes, grown = flight->grown_bytes;
+    if (grown >= size && (size < step_of(flight->device) || grown / 2 >= size))
+        steps[flight->device] = grown;
+}
+
+static void book(struct sg_pool_flight *flight, struct sg_lock_state *lock)
+{
+    uint64_t reserved;
+    uint32_t number = flight->number;
+    activate(&pools[number]);
+    pools[number].bookings++;
+    pools[number].is_emptied = false;
+    bool has_told = ask_reserve(number, lock, &reserved);
+    struct pool *pool = &pools[number];
+    if (pool->handle == NULL)
+        return;
+    if (has_told && reserved < flight->size_bytes) /* its block is there: some drivers' counter stands at 0 */
+        pool->is_mute = true;
+    if (pool->is_mute)
+        return;
+    recharge(pool, has_told ? reserved : pool->reserved_bytes + sg_self.open.judged_bytes); /* until it tells */
+    uint64_t own = sg_self.open.judged_bytes;
+    uint64_t grown = pool->reserved_bytes - pool->landed_bytes;
+    flight->taken_bytes = grown < own ? grown : own;
+    flight->excess_bytes = grown > pool->judged_bytes ? grown - pool->judged_bytes : 0;
+    flight->before_bytes = pool->reserved_bytes - flight->taken_bytes - flight->excess_bytes;
+    pool->landed_bytes += flight->taken_bytes + flight->excess_bytes;
+    if (flight->excess_bytes == 0)
+        pool->unwanted_bytes = 0; /* what has been granted since, was judged with it */
+    flight->grown_bytes = flight->is_alone && pool->flights == flight->flights ? grown : 0;
+    learn_step(flight);
+}
+
+/* At once, though it may still be too much: others may ask the pool meanwhile, and would book it as well. */
+void sg_pool_book(struct sg_pool_flight *flight)
+{
+    struct sg_lock_state lock;
+    flight->excess_bytes = flight->grown_bytes = 0;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    if (flight->number != 0 && !pools[flight->number].is_mute)
+        book(flight, &lock);
+    sg_lock_release(&sg_vmm_lock, &lock);
+}
+
+/* A block of this flight lies there: it, and the rest of what the pool has grown for it. If the pool may have given
+ * back as much meanwhile as it has grown, it shows neither. */
+static void note_place(struct pool *pool, const struct sg_pool_flight *flight, uint64_t address, uint64_t size)
+{
+    if (pool->handle == NULL)
+        return;
+    bool was_free = sg_pieces_take(&pool->pieces, address, size, flight->grown_bytes);
+    if (!was_free && (syncs != 0 || syncs_ended != flight->syncs_ended))
+        sg_pieces_forget_empty(&pool->pieces, false);
+    if (flight->grown_bytes > size)
+        sg_pieces_add(&pool->pieces, address + size, flight->grown_bytes - size);
+}
+
+void sg_pool_book_refused(const struct sg_pool_flight *flight, uint64_t address)
+{
+    struct sg_lock_state lock;
+    uint64_t reserved, size = (flight->size_bytes + LOW_MASK) & ~(uint64_t)LOW_MASK;
+    uint32_t number = flight->number;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    if (number != 0) {
+        note_place(&pools[number], flight, address, size);
+        sg_pieces_begin_free(&pools[number].pieces, address, size, flight->stream);
+        sg_pieces_end_free(&pools[number].pieces, address, size, true);
+    }
+    if (number != 0 && ask_reserve(number, &lock, &reserved))
+        recharge(&pools[number], reserved);
+    if (number != 0 && pools[number].reserved_bytes > flight->before_bytes)
+        pools[number].unwanted_bytes += pools[number].reserved_bytes - flight->before_bytes;
+    sg_lock_release(&sg_vmm_lock, &lock);
+}
+
+uint64_t sg_pool_add_block(const struct sg_pool_flight *flight, uint64_t address)
+{
+    struct sg_lock_state lock;
+    uint64_t block = 0, size = (flight->size_bytes + LOW_MASK) & ~(uint64_t)LOW_MASK;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    uint32_t number = flight->number;
+    struct pool *pool = &pools[number];
+    if (number != 0 && !pool->is_mute) {
+        pool->blocks++;
+        pool->used_bytes += size;
+        block = sg_block(size, pool->domain, pool->device) | SG_BLOCK_POOLED |
                 (uint64_t)(number >> LOW_BITS) << SG_BLOCK_SLOT_SHIFT | (number & LOW_MASK);
+        note_place(pool, flight, address, size);
     }
     sg_lock_release(&sg_vmm_lock, &lock);
     return block;
+}
+
+void sg_pool_end(void)
+{
+    struct sg_open_call *open = &sg_self.open;
+    struct sg_lock_state lock;
+    if (SG_LIKELY((open->pool | open->asked_pool) == 0 && !open->has_turn && !open->is_syncing))
+        return;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    end_question();
+    end_turn();
+    land();
+    if (open->is_syncing) {
+        syncs--;
+        syncs_ended++;
+    }
+    open->is_syncing = false;
+    sg_lock_release(&sg_vmm_lock, &lock);
+}
+
+/* ---- frees and synchronisations ---------------------------------------------------------------------------------- */
+
+/* The pool of a block that holds the number; NULL if its room is not kept. */
+static struct pool *pool_with_room(uint64_t block)
+{
+    struct pool *pool = &pools[number_in(block)];
+    return (block & SG_BLOCK_POOLED) != 0 && pool->is_used && pool->handle != NULL && !pool->is_mute ? pool : NULL;
+}
+
+void sg_pool_begin_free(uint64_t block, uint64_t address)
+{
+    struct sg_lock_state lock;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    struct pool *pool = pool_with_room(block);
+    if (pool != NULL)
+        sg_pieces_begin_free(&pool->pieces, address, sg_block_size(block), SG_STREAM_DONE);
+    sg_lock_release(&sg_vmm_lock, &lock);
+}
+
+void sg_pool_free_in(uint64_t block, uint64_t address, uint64_t key)
+{
+    struct sg_lock_state lock;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    struct pool *pool = pool_with_room(block);
+    uint32_t stream = sg_stream_number(key, true);
+    if (pool != NULL)
+        sg_pieces_begin_free(&pool->pieces, address, sg_block_size(block), stream);
+    sg_stream_count_free(stream);
+    sg_lock_release(&sg_vmm_lock, &lock);
+}
+
+void sg_pool_end_free(uint64_t block, uint64_t address, bool is_freed)
+{
+    struct sg_lock_state lock;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    struct pool *pool = pool_with_room(block);
+    if (pool != NULL)
+        sg_pieces_end_free(&pool->pieces, address, sg_block_size(block), is_freed);
+    sg_lock_release(&sg_vmm_lock, &lock);
+}
+
+struct sg_pool_sync sg_pool_begin_sync(uint64_t key)
+{
+    struct sg_pool_sync sync = {.key = key};
+    struct sg_lock_state lock;
+    if (sg_load_acquire(&active_count) == 0)
+        return sync;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    uint32_t stream = key != SG_SYNC_CONTEXT ? sg_stream_number(key, false) : 0;
+    sync.frees = sg_stream_frees(stream);
+    sg_self.open.is_syncing = true;
+    syncs++;
+    sg_lock_release(&sg_vmm_lock, &lock);
+    return sync;
+}
+
+/* Blocks that another thread has freed meanwhile may still be in use, and are not told apart. */
+static void see_done(const struct sg_pool_sync *sync, uint32_t device)
+{
+    uint32_t stream = sync->key != SG_SYNC_CONTEXT ? sg_stream_number(sync->key, false) : 0;
+    bool is_seen =
+        sync->key != SG_SYNC_NOTHING && stream != SG_STREAM_UNKNOWN && sg_stream_frees(stream) == sync->frees;
+    for (uint32_t number = 1; is_seen && number < pool_room; number++)
+        if (pools[number].is_used && (stream != 0 || pools[number].device == device))
+            sg_pieces_see_done(&pools[number].pieces, stream != 0 ? stream : SG_STREAM_UNKNOWN);
+}
+
+void sg_pool_end_sync(const struct sg_pool_sync *sync, uint32_t device, bool is_done)
+{
+    struct sg_lock_state lock;
+    if (sg_self.open.is_syncing) {
+        sg_lock_acquire(&sg_vmm_lock, &lock);
+        if (is_done) /* first: then it is known better what a pool can have given back */
+            see_done(sync, device);
+        sg_lock_release(&sg_vmm_lock, &lock);
+    }
+    if (is_done)
+        sg_pool_memory_refresh();
+    sg_pool_end();
 }
 
 /* The handle is forgotten before the call: the driver may give it to a new pool before that returns. */
@@ -299,7 +714,7 @@ void sg_pool_end_destroy(uint32_t number, CUmemoryPool handle, CUresult result)
     sg_lock_release(&sg_vmm_lock, &lock);
 }
 
-/* ---- for everybody -------------------------------------------------------------------------------------------------- */
+/* ---- for everybody ----------------------------------------------------------------------------------------------- */
 
 void sg_pool_memory_refresh(void)
 {
@@ -327,14 +742,19 @@ void sg_pool_memory_catch_up(void)
 void sg_pool_block_gone(uint64_t block)
 {
     struct sg_lock_state lock;
-    uint64_t reserved;
+    uint64_t reserved, size = sg_block_size(block);
     uint32_t number = number_in(block);
     sg_lock_acquire(&sg_vmm_lock, &lock);
-    if (pools[number].handle != NULL && ask_reserve(number, &lock, &reserved)) /* while the block holds the number */
+    if (pools[number].handle != NULL && !pools[number].is_mute &&
+        ask_reserve(number, &lock, &reserved)) /* while the block holds the number */
         recharge(&pools[number], reserved);
-    if (pools[number].blocks != 0)
-        pools[number].blocks--;
-    drop_if_gone(&pools[number]);
+    struct pool *pool = &pools[number];
+    if (pool->blocks != 0)
+        pool->blocks--;
+    pool->used_bytes -= size < pool->used_bytes ? size : pool->used_bytes;
+    if (pool->is_mute && pool->blocks == 0) /* it told once, and no more */
+        recharge(pool, 0);
+    drop_if_gone(pool);
     sg_lock_release(&sg_vmm_lock, &lock);
 }
 
@@ -360,6 +780,8 @@ uint32_t sg_pool_emptied(uint32_t device, bool has_ended)
     for (uint32_t number = 1; number < pool_room; number++) {
         bool is_now = is_emptied(number, device, has_ended, &lock);
         pools[number].is_emptied = is_now;
+        if (is_now)
+            sg_pieces_forget(&pools[number].pieces);
         emptied += is_now;
     }
     sg_lock_release(&sg_vmm_lock, &lock);

@@ -3,10 +3,16 @@
  */
 #include "process.h"
 
+#include "atomics.h"
 #include "map_shape.h"
+#include "syscall.h"
 #include "text.h"
 
+#include <pthread.h>
 #include <string.h>
+
+static uint32_t owner_pid;       /* (atomic) whose the memory is; 0: nobody has asked */
+static uint64_t owner_shown_pid; /* (atomic) of a process 1: the pid that it has for whoever mounted /proc */
 
 static long read_file(uint32_t pid, const char *name, char *buffer, size_t room)
 {
@@ -103,4 +109,57 @@ bool sg_process_private_bytes(uint64_t *least_bytes, uint64_t *most_bytes)
     if (*least_bytes > *most_bytes) /* not read in one instant */
         *least_bytes = *most_bytes;
     return true;
+}
+
+/* The thread's id that the C library noted: a child that shares its parent's storage reads the parent's. The id of
+ * the thread's clock is made of it (pthread_getcpuclockid; CPUCLOCK_PERTHREAD_MASK in the kernel's
+ * posix-timers_types.h). 0: unknown. */
+static uint32_t noted_thread(void)
+{
+    clockid_t clock = 0;
+    return pthread_getcpuclockid(pthread_self(), &clock) == 0 ? (uint32_t) ~(clock >> 3) : 0;
+}
+
+/* The pid that a process has for whoever mounted /proc; 0: nobody tells. */
+static uint64_t shown_pid(void)
+{
+    char shown[16] = "";
+    const char *cursor = shown;
+    (void)sg_syscall(SYS_readlinkat, SG_AT_FDCWD, (long)"/proc/self", (long)shown, sizeof shown - 1, 0, 0);
+    return sg_text_read_number(&cursor);
+}
+
+static bool set_owner(uint32_t pid)
+{
+    uint32_t nobody = 0;
+    if (pid == 1)
+        sg_store(&owner_shown_pid, shown_pid());
+    return sg_cas_u32(&owner_pid, &nobody, pid);
+}
+
+bool sg_process_is_owner(uint32_t pid)
+{
+    uint32_t owner = sg_load(&owner_pid);
+    return pid == owner && (pid != 1 || shown_pid() == sg_load(&owner_shown_pid));
+}
+
+bool sg_process_owns_memory(void)
+{
+    uint32_t pid = sg_sys_getpid();
+    if (sg_load(&owner_pid) == 0 && sg_sys_gettid() == noted_thread())
+        (void)set_owner(pid);
+    return sg_process_is_owner(pid);
+}
+
+uint32_t sg_process_thread(void)
+{
+    uint32_t thread = sg_sys_gettid(), noted = noted_thread();
+    bool is_borrowed = noted != 0 && noted != thread && sg_load(&owner_pid) != sg_sys_getpid();
+    return is_borrowed ? noted : thread;
+}
+
+void sg_process_refork(void)
+{
+    sg_store(&owner_pid, 0u);
+    (void)set_owner(sg_sys_getpid());
 }

@@ -71,23 +71,28 @@ static struct place find(const struct sg_ranges *ranges, uintptr_t address)
     return place;
 }
 
-/* COUNTED ranges have come (or gone, by negative numbers): `count` of them, or bytes of one. */
-static void account(struct sg_ranges *ranges, const struct sg_range *range, int64_t bytes, int count)
+static int64_t length_of(const struct sg_range *range)
 {
-    uint32_t site = range->flags >> SG_RANGE_SITE_SHIFT & (SG_RANGE_SITES - 1);
-    if (range->kind != SG_RANGE_COUNTED)
+    return (int64_t)(range->end - range->begin);
+}
+
+static int64_t cover(struct sg_ranges *shared, uint64_t begin, uint64_t end, int by);
+
+/* A piece of a COUNTED range has come (sign: 1) or gone (-1); with it `count` whole ranges. */
+static void account(struct sg_ranges *ranges, const struct sg_range *piece, int sign, int count)
+{
+    uint32_t site = piece->flags >> SG_RANGE_SITE_SHIFT & (SG_RANGE_SITES - 1);
+    if (piece->kind != SG_RANGE_COUNTED)
         return;
-    ranges->counted_bytes += (uint64_t)bytes;
+    int64_t bytes = sign * length_of(piece), once = bytes;
+    if (piece->source != 0 && ranges->shared != NULL)
+        once = cover(ranges->shared, piece->source, sg_range_source_at(piece, piece->end), sign);
+    ranges->counted_bytes += (uint64_t)once;
     if (site == 0)
         return;
     ranges->site[site].bytes += (uint64_t)bytes;
     ranges->site[site].count += (uint32_t)count;
     ranges->changed_sites |= 1u << site;
-}
-
-static int64_t length_of(const struct sg_range *range)
-{
-    return (int64_t)(range->end - range->begin);
 }
 
 /* A fresh chunk at `position` in the order: false if there is none left. */
@@ -119,7 +124,7 @@ static void erase(struct sg_ranges *ranges, struct place place)
 {
     struct sg_range_chunk *chunk = chunk_at(ranges, place.chunk);
     const struct sg_range *range = &chunk->item[place.item];
-    account(ranges, range, -length_of(range), -1);
+    account(ranges, range, -1, -1);
     chunk->count--;
     memmove(&chunk->item[place.item], &chunk->item[place.item + 1],
             (chunk->count - place.item) * sizeof chunk->item[0]);
@@ -159,7 +164,7 @@ static int insert(struct sg_ranges *ranges, struct sg_range range)
             (chunk->count - place.item) * sizeof chunk->item[0]);
     chunk->item[place.item] = range;
     chunk->count++;
-    account(ranges, &range, length_of(&range), 1);
+    account(ranges, &range, 1, 1);
     return 0;
 }
 
@@ -172,7 +177,8 @@ static int split(struct sg_ranges *ranges, uintptr_t address)
     struct sg_range *left = range_at(ranges, place);
     struct sg_range right = *left;
     right.begin = address;
-    account(ranges, left, -(int64_t)(left->end - address), 0);
+    right.source = sg_range_source_at(left, address);
+    account(ranges, &right, -1, 0);
     left->end = address;
     return insert(ranges, right);
 }
@@ -186,11 +192,12 @@ static void join(struct sg_ranges *ranges, uintptr_t address)
     struct sg_range right = *range_at(ranges, at);
     struct place before = find(ranges, address - 1);
     struct sg_range *left = range_at(ranges, before);
-    if (left->end != address || left->kind != right.kind || left->flags != right.flags)
+    if (left->end != address || left->kind != right.kind || left->flags != right.flags ||
+        sg_range_source_at(left, address) != right.source)
         return;
     erase(ranges, at); /* behind `before`, which therefore stays where it is */
     left->end = right.end;
-    account(ranges, left, length_of(&right), 0);
+    account(ranges, &right, 1, 0);
 }
 
 static int cut(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end)
@@ -215,12 +222,18 @@ static int cut(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end)
 
 int sg_ranges_set(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, uint32_t kind, uint32_t flags)
 {
+    return sg_ranges_set_shared(ranges, begin, end, kind, flags, 0);
+}
+
+int sg_ranges_set_shared(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, uint32_t kind, uint32_t flags,
+                         uint64_t source)
+{
     if (begin >= end)
         return 0;
     int result = cut(ranges, begin, end);
     if (kind == SG_RANGE_NONE)
         return result;
-    int inserted = insert(ranges, (struct sg_range){begin, end, kind, flags});
+    int inserted = insert(ranges, (struct sg_range){begin, end, kind, flags, source});
     if (inserted != 0)
         return inserted;
     join(ranges, end);
@@ -242,7 +255,11 @@ static int change(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, bool
         struct sg_range *range = range_at(ranges, place);
         if (is_commit && range->kind == SG_RANGE_RESERVED) {
             range->kind = SG_RANGE_COUNTED;
-            account(ranges, range, length_of(range), 1);
+            account(ranges, range, 1, 1);
+            range->flags |= SG_RANGE_COMMITTED;
+        } else if (is_commit && range->kind == SG_RANGE_SPARSE && (range->flags & SG_RANGE_COMMITTED) == 0) {
+            range->flags =
+                (range->flags | SG_RANGE_COMMITTED) & ~(uint32_t)SG_RANGE_INHERITED; /* no parent has pages there */
         }
         range->flags = (range->flags & ~without) | with;
         at = range->end;
@@ -250,6 +267,76 @@ static int change(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, bool
     }
     join(ranges, end);
     return result;
+}
+
+/* Units [begin, end) are mapped `by` times more (1 or -1). The bytes that are mapped for the first time, or not any
+ * more. A unit that found no memory counts neither now nor when it goes. */
+static int64_t cover(struct sg_ranges *shared, uint64_t begin, uint64_t end, int by)
+{
+    int64_t units = 0;
+    if (split(shared, begin) != 0 || split(shared, end) != 0)
+        return 0;
+    for (uint64_t at = begin; at < end;) {
+        struct place place = find(shared, at);
+        struct sg_range *range = is_end(shared, place) ? NULL : range_at(shared, place);
+        uint64_t next = range == NULL || range->begin > end ? end : range->begin > at ? range->begin : range->end;
+        if (range != NULL && range->begin == at && by < 0 && range->flags == 1) {
+            erase(shared, place);
+            units -= (int64_t)(next - at);
+        } else if (range != NULL && range->begin == at) {
+            range->flags += (uint32_t)by;
+            join(shared, at);
+        } else if (by > 0 && insert(shared, (struct sg_range){at, next, SG_RANGE_COUNTED, 1, 0}) == 0) {
+            units += (int64_t)(next - at);
+            join(shared, at);
+        }
+        at = next;
+    }
+    join(shared, end);
+    shared->is_changed = shared->is_changed || units != 0;
+    return units * (int64_t)SG_SHARED_UNIT;
+}
+
+uint64_t sg_ranges_unmapped_bytes(const struct sg_ranges *ranges, uint64_t begin, uint64_t end)
+{
+    uint64_t units = end - begin;
+    if (ranges->shared != NULL)
+        units -= sg_ranges_bytes(ranges->shared, begin, end, SG_RANGE_COUNTED);
+    return units * SG_SHARED_UNIT;
+}
+
+/* Units that are mapped once. */
+static uint64_t mapped_once(const struct sg_ranges *shared, uint64_t begin, uint64_t end)
+{
+    struct sg_range range;
+    uint64_t units = 0;
+    for (uint64_t at = begin; sg_ranges_within(shared, at, end, &range); at = range.end)
+        units += range.flags == 1 ? range.end - range.begin : 0;
+    return units;
+}
+
+uint64_t sg_ranges_leaving_bytes(const struct sg_ranges *ranges, uintptr_t begin, uintptr_t end)
+{
+    struct sg_range range;
+    uint64_t bytes = 0;
+    for (uintptr_t at = begin; sg_ranges_within(ranges, at, end, &range); at = range.end)
+        if (range.kind == SG_RANGE_COUNTED && (range.source == 0 || ranges->shared == NULL))
+            bytes += range.end - range.begin;
+        else if (range.kind == SG_RANGE_COUNTED)
+            bytes += mapped_once(ranges->shared, range.source, sg_range_source_at(&range, range.end)) * SG_SHARED_UNIT;
+    return bytes;
+}
+
+uint64_t sg_ranges_coming_bytes(const struct sg_ranges *ranges, uintptr_t begin, uintptr_t end)
+{
+    struct sg_range range;
+    uint64_t bytes = 0;
+    for (uintptr_t at = begin; sg_ranges_within(ranges, at, end, &range); at = range.end)
+        if (range.kind == SG_RANGE_RESERVED && range.source == 0)
+            bytes += range.end - range.begin;
+        else if (range.kind == SG_RANGE_RESERVED)
+            bytes += sg_ranges_unmapped_bytes(ranges, range.source, sg_range_source_at(&range, range.end));
+    return bytes;
 }
 
 int sg_ranges_commit(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end)
@@ -316,9 +403,18 @@ bool sg_ranges_within(const struct sg_ranges *ranges, uintptr_t begin, uintptr_t
 {
     if (begin >= end || !sg_ranges_next(ranges, begin, out) || out->begin >= end)
         return false;
-    out->begin = out->begin > begin ? out->begin : begin;
+    if (out->begin < begin) {
+        out->source = sg_range_source_at(out, begin);
+        out->begin = begin;
+    }
     out->end = out->end < end ? out->end : end;
     return true;
+}
+
+void sg_ranges_clear(struct sg_ranges *ranges)
+{
+    ranges->counted_bytes = 0;
+    ranges->chunk_count = ranges->pool_used = ranges->free_count = 0;
 }
 
 void sg_ranges_destroy(struct sg_ranges *ranges)

@@ -4,6 +4,7 @@
 #include "real.h"
 
 #include "atomics.h"
+#include "loaded.h"
 #include "symbols.h"
 #include "thread.h"
 
@@ -34,6 +35,8 @@ const struct sg_hook_info sg_hook_table[SG_HOOK_COUNT] = {
 #undef SG_HOOK_NVML
 #undef SG_HOOK_RUNTIME
 
+#define DRIVER "libcuda.so.1"
+
 sg_function sg_real_address[SG_HOOK_COUNT];
 sg_function sg_dlsym_next; /* the libc's dlsym, where dlsym.S jumps to */
 
@@ -42,11 +45,6 @@ static SG_THREAD_LOCAL uint32_t looking;
 bool sg_real_is_looking(void)
 {
     return looking != 0;
-}
-
-void sg_real_serve_from_boot(bool is_on)
-{
-    looking += is_on ? 1u : UINT32_MAX;
 }
 
 static sg_function as_function(void *pointer)
@@ -77,24 +75,41 @@ sg_function sg_real_dlsym(void *handle, const char *symbol)
     return as_function(real);
 }
 
-void *sg_real_driver_handle(void)
+/* The tables of libcuda.so.1, once it was seen. It stays loaded from then on: sg_real_keep. */
+static struct sg_symbols driver_known;
+enum { DRIVER_UNSEEN, DRIVER_BEING_NOTED, DRIVER_KNOWN };
+static uint32_t driver_state;
+
+static bool find_driver(struct sg_symbols *symbols)
 {
-    static void *handle;
-    void *known = sg_load_acquire(&handle);
-    if (known == NULL) {
-        int saved_errno = errno;
-        known = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-        errno = saved_errno;
-        if (known != NULL)
-            sg_store_release(&handle, known);
+    if (sg_load_acquire(&driver_state) == DRIVER_KNOWN) {
+        *symbols = driver_known;
+        return true;
     }
-    return known;
+    struct sg_object object;
+    if (!sg_loaded_named(DRIVER, &object) || !sg_symbols_open(symbols, object.bias, object.dynamic))
+        return false;
+    uint32_t unseen = DRIVER_UNSEEN;
+    if (sg_cas_u32(&driver_state, &unseen, DRIVER_BEING_NOTED)) {
+        driver_known = *symbols;
+        sg_store_release(&driver_state, (uint32_t)DRIVER_KNOWN);
+    }
+    return true;
 }
 
 sg_function sg_real_driver(const char *symbol)
 {
-    void *handle = sg_real_driver_handle();
-    return handle != NULL ? sg_real_dlsym(handle, symbol) : NULL;
+    struct sg_symbols symbols;
+    void *address = NULL;
+    if (find_driver(&symbols))
+        (void)sg_symbols_find(&symbols, symbol, &address);
+    return as_function(address);
+}
+
+const char *sg_real_driver_name(const void *address)
+{
+    struct sg_symbols symbols;
+    return find_driver(&symbols) ? sg_symbols_name(&symbols, address) : NULL;
 }
 
 sg_function sg_real_driver_once(sg_function *known, const char *symbol)
@@ -125,29 +140,42 @@ void sg_real_pin(sg_function function)
 
 sg_function sg_real_beside(sg_function function, const char *symbol)
 {
-    int saved_errno = errno;
-    void *handle = library_of(function, 0);
-    sg_function found = handle != NULL ? sg_real_dlsym(handle, symbol) : NULL;
-    if (handle != NULL)
-        (void)dlclose(handle);
-    errno = saved_errno;
-    return found;
+    struct sg_object object;
+    void *address, *found = NULL;
+    memcpy(&address, &function, sizeof address);
+    if (address != NULL && sg_loaded_holding(address, &object))
+        found = sg_loaded_find(&object, symbol);
+    return as_function(found);
 }
 
 /* What a caller of our export would have bound to without us; or, out of a plugin that was opened RTLD_LOCAL, what is
  * loaded under the name that everybody uses. */
 static sg_function find_nvml(const char *symbol)
 {
+    struct sg_object object;
+    void *found = sg_loaded_next(symbol);
+    if (found == NULL && sg_loaded_named("libnvidia-ml.so.1", &object))
+        found = sg_loaded_find(&object, symbol);
+    return as_function(found);
+}
+
+void sg_real_keep(void)
+{
+    static uint32_t is_driver_kept;
+    static sg_function kept[SG_HOOK_COUNT];
     int saved_errno = errno;
-    sg_function function = sg_real_dlsym(RTLD_NEXT, symbol);
-    void *handle = function == NULL ? dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_NOLOAD) : NULL;
-    if (handle != NULL)
-        function = sg_real_dlsym(handle, symbol);
-    sg_real_pin(function);
-    if (handle != NULL)
-        (void)dlclose(handle);
+    if (sg_load_acquire(&is_driver_kept) == 0 && sg_load_acquire(&driver_state) == DRIVER_KNOWN &&
+        dlopen(DRIVER, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE) != NULL)
+        sg_store_release(&is_driver_kept, 1u);
+    for (unsigned hook = 0; hook < SG_HOOK_COUNT; hook++) {
+        sg_function real =
+            sg_hook_table[hook].family == SG_FAMILY_NVML ? sg_load_acquire(&sg_real_address[hook]) : NULL;
+        if (real != NULL && sg_load_acquire(&kept[hook]) != real) {
+            sg_real_pin(real);
+            sg_store_release(&kept[hook], real);
+        }
+    }
     errno = saved_errno;
-    return function;
 }
 
 sg_function sg_real_look_up(enum sg_hook hook)
@@ -173,6 +201,32 @@ sg_function sg_real_look_up(enum sg_hook hook)
     return real;
 }
 
+sg_function sg_real_first(enum sg_hook hook)
+{
+    static sg_function known[SG_HOOK_COUNT];
+    sg_function first = sg_load_acquire(&known[hook]);
+    if (SG_LIKELY(first != NULL))
+        return first;
+    void *address;
+    const char *name = sg_hook_table[hook].symbol;
+    enum sg_order order = sg_symbols_before(name, &address);
+    first = order == SG_ORDER_UNKNOWN ? sg_real_dlsym(RTLD_DEFAULT, name) : as_function(address);
+    if (first == NULL)
+        first = sg_hook_function(hook);
+    sg_store_release(&known[hook], first);
+    return first;
+}
+
+sg_function sg_real_unless_libcs(const char *name, sg_function *known)
+{
+    sg_function found = sg_load_acquire(known);
+    if (found == NULL) {
+        found = as_function(sg_symbols_between(name));
+        sg_store_release(known, found != NULL ? found : sg_real_begin); /* which stands for none */
+    }
+    return found != sg_real_begin ? found : NULL;
+}
+
 void sg_real_begin(void)
 {
     if (sg_symbols_next("dlsym") != NULL)
@@ -180,4 +234,6 @@ void sg_real_begin(void)
     for (unsigned hook = 0; hook < SG_HOOK_COUNT; hook++)
         if (sg_hook_table[hook].family == SG_FAMILY_LIBC)
             (void)sg_real_find((enum sg_hook)hook);
+    (void)sg_real_first(SG_HOOK_realloc);
+    (void)sg_real_first(SG_HOOK_free);
 }

@@ -1,8 +1,9 @@
 /*
  * real.h - what lies behind each hook.
  *
- * Addresses are looked up once and kept. A look-up leaves errno alone, but even one by dlsym that succeeds takes back the error
- * that dlerror() was to tell: so the libc's are found without it (symbols.h), each when it is first needed.
+ * Addresses are looked up once and kept. A look-up leaves errno alone. A dlsym that succeeds takes back the error
+ * that dlerror() was to tell, and waits for constructors that other threads are in. So the functions of the libc
+ * (symbols.h), of the driver and of NVML (loaded.h) are found without dlsym, each when it is first needed.
  */
 #ifndef SG_REAL_H
 #define SG_REAL_H
@@ -60,6 +61,13 @@ static inline sg_function sg_real_find(enum sg_hook hook)
 
 #define SG_REAL(name) ((__typeof__(&name))sg_real_find(SG_HOOK_##name))
 
+/* The function that everybody calls by a hook's name: ours, or that of an object before us. */
+sg_function sg_real_first(enum sg_hook hook);
+#define SG_FIRST(name) ((__typeof__(&name))sg_real_first(SG_HOOK_##name))
+
+/* The function `name` of an object behind us that lies before the libc, or NULL. Kept in *known. */
+sg_function sg_real_unless_libcs(const char *name, sg_function *known);
+
 /* A function of the driver that we do not hook, or NULL. */
 sg_function sg_real_driver(const char *symbol);
 
@@ -71,13 +79,16 @@ sg_function sg_real_driver_once(sg_function *known, const char *symbol);
     static sg_function pointer##_known; \
     __typeof__(&name) pointer = (__typeof__(&name))sg_real_driver_once(&pointer##_known, #name)
 
-/* libcuda.so.1, if it is loaded; else NULL. */
-void *sg_real_driver_handle(void);
+/* The name under which the driver exports the function at that address, or NULL. */
+const char *sg_real_driver_name(const void *address);
 
-/* Keeps the library of a function whose address is kept. */
+/* Keeps the library of a function whose address is kept. Takes the dynamic linker's lock: for dlsym and dlclose. */
 void sg_real_pin(sg_function function);
 
-/* Another function of the library that `function` is in, or NULL. */
+/* Before the program closes anything: keeps the driver and NVML, whose addresses were found without that lock. */
+void sg_real_keep(void);
+
+/* Another function of the library that `function` is in, or of one that this needs; or NULL. */
 sg_function sg_real_beside(sg_function function, const char *symbol);
 
 /* The libc's dlsym, and look-ups through it that keep errno. */
@@ -85,9 +96,6 @@ sg_function sg_real_dlsym(void *handle, const char *symbol);
 
 /* Whether this thread is inside a look-up: the heap then serves from the boot buffer. */
 bool sg_real_is_looking(void);
-
-/* Makes it do so for as long as the real heap must not be asked. */
-void sg_real_serve_from_boot(bool is_on);
 
 /* The exported function of a hook (ours). */
 sg_function sg_hook_function(enum sg_hook hook);

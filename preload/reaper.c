@@ -8,6 +8,7 @@
  *
  * The history: runs once in the process's own thread for it, and goes by bytes.
  */
+#include "directory.h"
 #include "segment.h"
 #include "syscall.h"
 #include "text.h"
@@ -159,26 +160,13 @@ static bool is_dead(int directory, const char *name, int64_t *ended_ns)
     return is_free;
 }
 
-/* Shows every name in the directory to `visit`. */
-static void read_directory(int directory, char *buffer, size_t room,
-                           void (*visit)(int directory, const char *name, void *context), void *context)
-{
-    (void)sg_syscall(SYS_lseek, directory, 0, 0 /* SEEK_SET */, 0, 0, 0);
-    for (long got; (got = sg_sys_getdents(directory, buffer, room)) > 0;) {
-        for (long at = 0; at < got;) {
-            const struct sg_directory_entry *entry = (const struct sg_directory_entry *)(const void *)(buffer + at);
-            at += entry->length;
-            visit(directory, entry->name, context);
-        }
-    }
-}
-
-static void count_segment(int directory, const char *name, void *count)
+static bool count_segment(int directory, const char *name, void *count)
 {
     if (is_segment_name(name))
         ++*(uint32_t *)count;
     else
         remove_left_over(directory, name);
+    return true;
 }
 
 static void collect(struct workspace *work, const char *name)
@@ -186,31 +174,32 @@ static void collect(struct workspace *work, const char *name)
     memcpy(work->candidate[work->count++].name, name, strnlen(name, NAME_ROOM - 1) + 1); /* is_segment_name: it fits */
 }
 
-static void collect_dead(int directory, const char *name, void *context)
+static bool collect_dead(int directory, const char *name, void *context)
 {
     struct workspace *work = context;
-    if (is_segment_name(name) && work->count < CANDIDATES &&
-        is_dead(directory, name, &work->candidate[work->count].ended_ns))
+    if (is_segment_name(name) && is_dead(directory, name, &work->candidate[work->count].ended_ns))
         collect(work, name);
+    return work->count < CANDIDATES;
 }
 
-static void collect_copy(int directory, const char *name, void *context)
+static bool collect_copy(int directory, const char *name, void *context)
 {
     struct workspace *work = context;
     char timeline[TIMELINE_ROOM];
     struct stat info = {0}, timeline_info = {0};
     if (!is_segment_name(name)) {
         remove_left_over(directory, name);
-        return;
+        return true;
     }
     if (work->count == CANDIDATES || !is_regular(directory, name, &info))
-        return;
+        return true;
     sg_timeline_name(timeline, sizeof timeline, name);
     if (!is_regular(directory, timeline, &timeline_info))
         timeline_info.st_blocks = 0;
     work->candidate[work->count].ended_ns = ended_ns_of(&info);
     work->candidate[work->count].bytes = (uint64_t)(info.st_blocks + timeline_info.st_blocks) * 512;
     collect(work, name);
+    return true;
 }
 
 static struct workspace *begin_work(void)
@@ -244,13 +233,13 @@ static uint64_t remove_oldest(int directory, struct workspace *work)
 
 void sg_reaper_sweep(int directory)
 {
-    char small[4096];
+    static char small[4096]; /* whoever attaches may have little stack, and is alone (segment.c) */
     uint32_t count = 0;
-    read_directory(directory, small, sizeof small, count_segment, &count);
+    sg_directory_visit(directory, small, sizeof small, count_segment, &count);
     struct workspace *work = count > KEEP_MOST ? begin_work() : NULL;
     if (work == NULL)
         return;
-    read_directory(directory, work->buffer, sizeof work->buffer, collect_dead, work);
+    sg_directory_visit(directory, work->buffer, sizeof work->buffer, collect_dead, work);
     for (; count > KEEP_LEAST && work->count > 0; count--)
         (void)remove_oldest(directory, work);
     (void)sg_sys_munmap(work, sizeof *work);
@@ -263,7 +252,7 @@ void sg_reaper_trim(int directory, uint64_t bytes_most)
     struct workspace *work = begin_work();
     if (work == NULL)
         return;
-    read_directory(directory, work->buffer, sizeof work->buffer, collect_copy, work);
+    sg_directory_visit(directory, work->buffer, sizeof work->buffer, collect_copy, work);
     for (uint32_t i = 0; i < work->count; i++)
         bytes += work->candidate[i].bytes;
     while (bytes > bytes_most && work->count > 0)

@@ -5,6 +5,9 @@
 
 #include "admission.h"
 #include "atomics.h"
+#include "directory.h"
+#include "filler.h"
+#include "lock.h"
 #include "options.h"
 #include "pool.h"
 #include "room.h"
@@ -15,7 +18,6 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <sys/mman.h>
 #include <sys/sysinfo.h>
 
 #define MIB (UINT64_C(1) << 20)
@@ -141,22 +143,32 @@ static void drop_file(uint32_t fd, uint64_t until_ns)
         (void)sg_syscall(SYS_fadvise64, fd, (long)at, (long)FILE_STEP_BYTES, FADVISE_DONTNEED, 0, 0);
 }
 
+struct open_files {
+    uint64_t until_ns;
+    uint32_t count;
+};
+
+static bool drop_open_file(int directory, const char *name, void *context)
+{
+    struct open_files *files = context;
+    (void)directory;
+    if (*name >= '0' && *name <= '9') {
+        drop_file((uint32_t)sg_text_read_number(&name), files->until_ns);
+        files->count++;
+    }
+    return files->count < FILES_MOST && !is_over(files->until_ns);
+}
+
 static void drop_open_files(uint64_t until_ns)
 {
-    char buffer[4096] = {0};
+    char buffer[4096] = "";
+    struct open_files files = {.until_ns = until_ns};
     long directory = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-    uint32_t files = 0;
-    for (long got;
-         directory >= 0 && files < FILES_MOST && (got = sg_sys_getdents((int)directory, buffer, sizeof buffer)) > 0;)
-        for (long at = 0; at < got;) {
-            const struct sg_directory_entry *entry = (const struct sg_directory_entry *)(const void *)(buffer + at);
-            const char *cursor = entry->name;
-            at += entry->length;
-            if (*cursor >= '0' && *cursor <= '9' && files++ < FILES_MOST && !is_over(until_ns))
-                drop_file((uint32_t)sg_text_read_number(&cursor), until_ns);
-        }
-    if (directory >= 0)
-        (void)sg_sys_close((int)directory);
+    if (directory < 0)
+        return;
+    if (!is_over(until_ns))
+        sg_directory_visit((int)directory, buffer, sizeof buffer, drop_open_file, &files);
+    (void)sg_sys_close((int)directory);
 }
 
 /* Over a made-up machine the memory is real all the same: only where plenty of it is free. */
@@ -169,25 +181,24 @@ static bool is_affordable(uint64_t bytes)
            (uint64_t)info.freeram * info.mem_unit >= 2 * bytes;
 }
 
-/* Announced, for MemAvailable falls meanwhile; what is done before this does not show there. */
+/* Announced, for MemAvailable falls meanwhile; what is done before this does not show there. It is no more than the
+ * request, which has been granted, so that a stop of the process here takes from nobody. */
 static void populate(uint64_t bytes, uint64_t until_ns)
 {
-    char *memory = sg_sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (sg_is_error(memory))
-        return;
+    sg_lock_hold_signals(); /* a handler that jumps out would leave it all */
+    char *memory = sg_filler_reserve(bytes);
     sg_store(&sg_seats_own()->reclaim_until_ns, until_ns);
-    /* No child forked meanwhile may keep it, and nothing (mlockall) may fill it all at once. */
-    (void)sg_sys_madvise(memory, bytes, MADV_DONTFORK);
-    (void)sg_syscall(SYS_mprotect, (long)memory, (long)bytes, PROT_READ | PROT_WRITE, 0, 0, 0);
-    (void)sg_sys_madvise(memory, bytes, MADV_HUGEPAGE);
-    for (uint64_t at = 0; at < bytes && !is_over(until_ns); at += STEP_BYTES) {
+    for (uint64_t at = 0; memory != NULL && at < bytes && !is_over(until_ns) && !sg_lock_is_signal_due();
+         at += STEP_BYTES) {
         uint64_t step = bytes - at < STEP_BYTES ? bytes - at : STEP_BYTES;
         if (sg_sys_madvise(memory + at, step, POPULATE_WRITE) != 0)
             break;
     }
-    (void)sg_sys_munmap(memory, bytes);
+    if (memory != NULL)
+        (void)sg_sys_munmap(memory, bytes);
     sg_store(&sg_seats_own()->reclaim_until_ns, 0);
     sg_seats_advance();
+    sg_lock_let_signals();
 }
 
 void sg_reclaim_for(uint64_t bytes)

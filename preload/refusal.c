@@ -7,6 +7,7 @@
 #include "log.h"
 #include "options.h"
 #include "segment.h"
+#include "sites.h"
 #include "syscall.h"
 #include "text.h"
 #include "timeline.h"
@@ -15,7 +16,18 @@
 static uint64_t asked_bytes(const struct sg_request *request)
 {
     uint64_t replaced = request->replaced_bytes;
+    if (request->asked_bytes != 0)
+        return request->asked_bytes;
     return request->size_bytes > replaced ? request->size_bytes - replaced : request->size_bytes;
+}
+
+static void say_kept(struct sg_text *text, const struct sg_request *request)
+{
+    if (request->kept_by_driver_bytes == 0)
+        return;
+    sg_text_add(text, "; ");
+    sg_text_add_size(text, request->kept_by_driver_bytes);
+    sg_text_add(text, " freed earlier may still be with the driver (sparkguard-doctor)");
 }
 
 static void say_why(struct sg_text *text, const struct sg_request *request)
@@ -46,8 +58,29 @@ static void say_why(struct sg_text *text, const struct sg_request *request)
         sg_text_add(text, ", ");
         sg_text_add_size(text, request->kept_bytes);
         sg_text_add(text, " kept in reserve (SPARKGUARD_RESERVE)");
+        say_kept(text, request);
         return;
     }
+}
+
+static void say_size(struct sg_text *text, const struct sg_request *request)
+{
+    sg_text_add_size(text, request->block_bytes != 0 ? request->block_bytes : asked_bytes(request));
+    if (request->asked_bytes != 0 && request->size_bytes > request->asked_bytes) {
+        sg_text_add(text, ", for which its pool takes ");
+        sg_text_add_size(text, request->size_bytes);
+    }
+    if (request->block_bytes == 0)
+        return;
+    sg_text_add(text, " (");
+    sg_text_add_size(text, request->growth_bytes);
+    sg_text_add(text, " more)");
+}
+
+/* A block that is large is not refused in silence, however little more it would take. */
+static bool is_large(const struct sg_request *request)
+{
+    return asked_bytes(request) >= sg_options.large_bytes || request->block_bytes >= sg_options.large_bytes;
 }
 
 static void say(const struct sg_request *request)
@@ -57,11 +90,17 @@ static void say(const struct sg_request *request)
     sg_text_add(&text, sg_options.mode_observe ? "sparkguard: would have refused " : "sparkguard: refused ");
     sg_text_add(&text, request->call);
     sg_text_add(&text, " of ");
-    sg_text_add_size(&text, asked_bytes(request));
+    say_size(&text, request);
     sg_text_add(&text, ": ");
     say_why(&text, request);
     sg_text_add(&text, "; this process holds ");
     sg_text_add_size(&text, sg_ledger_live_bytes());
+    uint64_t sparse_bytes = sg_load(&sg_own->slot.sparse_bytes);
+    if (request->reason == SG_REASON_LIMIT && sparse_bytes != 0) {
+        sg_text_add(&text, " and ");
+        sg_text_add_size(&text, sparse_bytes);
+        sg_text_add(&text, " of MAP_NORESERVE memory");
+    }
     sg_text_add(&text, ", peak ");
     sg_text_add_size(&text, sg_load(&sg_own->peak_seen_bytes));
     if (sg_segment_is_shared()) {
@@ -92,8 +131,8 @@ void sg_refusal_report(const struct sg_request *request)
     struct sg_text call = sg_text_begin(entry.call, sizeof entry.call);
     sg_text_add(&call, request->call);
     sg_segment_add_refusal(&entry);
+    sg_sites_keep_refusal();
     sg_timeline_begin();
-    bool is_said = !request->is_small && asked_bytes(request) >= sg_options.large_bytes;
-    if (is_said && sg_log_may_speak(&said_ns))
+    if (!request->is_small && is_large(request) && sg_log_may_speak(&said_ns))
         say(request);
 }

@@ -6,14 +6,18 @@
 
 #include "admission.h"
 #include "atomics.h"
+#include "fall.h"
 #include "ledger.h"
 #include "map_shape.h"
 #include "options.h"
+#include "pool.h"
 #include "process.h"
 #include "room.h"
 #include "seats.h"
 #include "segment.h"
 #include "syscall.h"
+
+#include <string.h>
 
 /* Reading smaps_rollup takes no longer than the pause between two looks, and a tenth of the time. */
 #define EXACT_MOST_BYTES (UINT64_C(8) << 30)
@@ -27,8 +31,11 @@ static struct {
     uint64_t exact_not_before_ns;
 } born;
 
+static struct sg_fall fall[SG_CONSTRAINT_ROOM];
+
 void sg_rescue_refork(void)
 {
+    memset(fall, 0, sizeof fall);
     born.is_forked = true;
     born.is_measured = false;
     born.copied_bytes = 0;
@@ -194,9 +201,12 @@ static void find_danger(struct sg_danger *danger)
     uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
     int64_t least = INT64_MAX;
     struct sg_room_state state;
-    *danger = (struct sg_danger){.left_bytes = UINT64_MAX};
+    *danger = (struct sg_danger){.left_bytes = UINT64_MAX, .zero_in_ns = UINT64_MAX};
     sg_room_look(0, false);
-    for (uint32_t i = 0; sg_room_get(i, &state); i++) {
+    for (uint32_t i = 0; sg_room_get_hard(i, &state); i++) {
+        if (!state.is_hard)
+            continue;
+        sg_fall_note(&fall[i], state.identity, state.headroom_bytes, now);
         int64_t above = (int64_t)state.headroom_bytes - (int64_t)state.floor_bytes;
         bool is_ours = above < 0 && is_chosen(state.identity, state.reserve_bytes - state.headroom_bytes, now);
         if (is_ours < danger->is_ours || (is_ours == danger->is_ours && above >= least))
@@ -208,7 +218,8 @@ static void find_danger(struct sg_danger *danger)
                                      .left_bytes = state.headroom_bytes,
                                      .floor_bytes = state.floor_bytes,
                                      .reserve_bytes = state.reserve_bytes,
-                                     .holds_bytes = holds(sg_seats_own(), state.identity)};
+                                     .holds_bytes = holds(sg_seats_own(), state.identity),
+                                     .zero_in_ns = sg_fall_zero_in_ns(&fall[i], state.headroom_bytes)};
     }
     if (sg_room_tally()->is_reclaiming && danger->left_bytes >= danger->floor_bytes / 2)
         danger->is_ours = false; /* somebody populates memory to drop it again */

@@ -2,8 +2,9 @@
  * rescue.h - the second line of defence: who has to go when something no call announces has taken the machine below its
  * floor.
  *
- * Every process's watchdog sees the same seats and comes to the same answer, and ends only its own process. What counts as
- * left are the kernel's figures alone: nobody is ended for a promise. Under the decision lock.
+ * Every process's watchdog sees the same seats and comes to the same answer, and ends only its own process. What
+ * counts as left are the kernel's figures alone, and of constraints with a hard limit: nobody is ended for a
+ * promise, nor for memory.high. Under the decision lock.
  */
 #ifndef SG_RESCUE_H
 #define SG_RESCUE_H
@@ -19,6 +20,7 @@ struct sg_danger {
     uint64_t floor_bytes;
     uint64_t reserve_bytes;
     uint64_t holds_bytes; /* what this process would give back */
+    uint64_t zero_in_ns;  /* when nothing is left, by the rate of a continuous fall (fall.h); UINT64_MAX: no fall */
 };
 
 /* Says in our seat what this process holds: anonymous memory grown since it was forked, copies of what it was forked with,

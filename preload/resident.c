@@ -3,6 +3,7 @@
  */
 #include "resident.h"
 
+#include "atomics.h"
 #include "compiler.h"
 #include "map_shape.h"
 #include "syscall.h"
@@ -41,8 +42,6 @@ struct kind {
 static const struct kind present = {ENTRY_PRESENT, 0, CATEGORY_PRESENT, 0};
 static const struct kind own = {ENTRY_PRESENT, 0, CATEGORY_PRESENT, CATEGORY_ZERO};
 static const struct kind taken = {ENTRY_PRESENT | ENTRY_SWAPPED, 0, CATEGORY_PRESENT | CATEGORY_SWAPPED, CATEGORY_ZERO};
-static const struct kind copied = {ENTRY_PRESENT | ENTRY_SWAPPED, ENTRY_OF_FILE, CATEGORY_PRESENT | CATEGORY_SWAPPED,
-                                   CATEGORY_OF_FILE | CATEGORY_ZERO};
 
 /* False where the kernel does not know the call. */
 static bool scan_pages(int fd, uintptr_t begin, uintptr_t end, const struct kind *kind, uint64_t *bytes)
@@ -67,7 +66,7 @@ static bool scan_pages(int fd, uintptr_t begin, uintptr_t end, const struct kind
 
 static bool read_entries(int fd, uintptr_t begin, uintptr_t end, const struct kind *kind, uint64_t *bytes)
 {
-    uint64_t entry[512] = {0}, page = sg_page_bytes(), count = 0;
+    uint64_t entry[128] = {0}, page = sg_page_bytes(), count = 0;
     for (uint64_t at = begin / page, last = end / page; at < last;) {
         uint64_t wanted = last - at < SG_ARRAY_LENGTH(entry) ? last - at : SG_ARRAY_LENGTH(entry);
         long got = sg_sys_pread(fd, entry, wanted * sizeof entry[0], at * sizeof entry[0]);
@@ -94,10 +93,17 @@ static bool count_pages(uintptr_t begin, uintptr_t end, const struct kind *kind,
     return is_told;
 }
 
-uint64_t sg_resident_copied_bytes(uintptr_t begin, uintptr_t end)
+bool sg_resident_is_cheap(void)
 {
-    uint64_t bytes;
-    return count_pages(begin, end, &copied, false, &bytes) ? bytes : 0;
+    enum { UNTRIED, NO, YES };
+    static uint32_t answer; /* (atomic) */
+    uint32_t known = sg_load_relaxed(&answer);
+    if (known == UNTRIED) {
+        uint64_t bytes;
+        known = count_pages(0, sg_page_bytes(), &own, true, &bytes) ? YES : NO;
+        sg_store_relaxed(&answer, known);
+    }
+    return known == YES;
 }
 
 bool sg_resident_taken_bytes(uintptr_t begin, uintptr_t end, uint64_t *bytes)

@@ -15,11 +15,11 @@
  * scan does not tell it from others. */
 uint64_t sg_resident_bytes(uintptr_t begin, uintptr_t end, bool is_sandboxed);
 
+/* Whether the kernel tells it at a cost of what is there, however large the piece is. */
+bool sg_resident_is_cheap(void);
+
 /* Of shared memory: pages that anybody has brought there; in a sandbox, that this process has. */
 uint64_t sg_resident_cached_bytes(uintptr_t begin, uintptr_t end, bool is_sandboxed);
-
-/* Of a private mapping of a file: what was copied of it, also if it is swapped out. */
-uint64_t sg_resident_copied_bytes(uintptr_t begin, uintptr_t end);
 
 /* Of private memory: what was there and was not given back, also if it is swapped out. False if that cannot be told. */
 bool sg_resident_taken_bytes(uintptr_t begin, uintptr_t end, uint64_t *bytes);

@@ -4,13 +4,19 @@
 #include "room.h"
 
 #include "atomics.h"
+#include "driver_pages.h"
+#include "commits.h"
 #include "files.h"
 #include "index.h"
+#include "job.h"
 #include "ledger.h"
+#include "managed_pages.h"
 #include "options.h"
 #include "pool.h"
+#include "same_bytes.h"
 #include "segment.h"
 #include "syscall.h"
+#include "thread.h"
 #include "timeline.h"
 
 #include <sys/sysinfo.h>
@@ -31,23 +37,29 @@ static struct {
     uint64_t total_bytes; /* (atomic) of the machine */
     uint64_t scan_ns;     /* when promises were last scanned */
     uint64_t scan_cost_ns;
-    int32_t unified;
     bool is_blind;         /* "not guarding" was the last event of its kind */
     bool is_device_hidden; /* SPARKGUARD_UNIFIED=on and a discrete card: MemAvailable never shows device memory */
-} state = {.unified = -1};
+} state;
+
+static int32_t unified_known = -1; /* (atomic) apart: a start gets a page for each 4 KiB that begin with something */
 
 int sg_room_unified(void)
 {
     if (sg_options.unified == SG_UNIFIED_ON)
         return 1;
-    return sg_options.unified == SG_UNIFIED_OFF ? 0 : sg_load_relaxed(&state.unified);
+    return sg_options.unified == SG_UNIFIED_OFF ? 0 : sg_load_relaxed(&unified_known);
 }
 
 void sg_room_set_unified(int unified, bool is_hidden)
 {
-    sg_store_relaxed(&state.unified, unified);
+    sg_store_relaxed(&unified_known, unified);
     state.is_device_hidden = is_hidden;
     sg_own->machine.unified = sg_room_unified();
+    if (sg_own->machine.unified == 1 && !is_hidden) {
+        sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_UNIFIED);
+        sg_fetch_or(&sg_seats_own()->slot.flags, (uint32_t)SG_SLOT_UNIFIED);
+        sg_driver_pages_learn();
+    }
 }
 
 void sg_room_forget(void)
@@ -70,13 +82,17 @@ bool sg_room_is_known(void)
     return state.look.is_valid;
 }
 
-bool sg_room_get(uint32_t constraint, struct sg_room_state *out)
+bool sg_room_get_hard(uint32_t constraint, struct sg_room_state *out)
 {
+    struct sg_constraint hard;
     if (!state.look.is_valid || constraint >= state.look.count)
         return false;
-    const struct sg_constraint *at = &state.look.at[constraint];
-    *out = (struct sg_room_state){at->headroom_bytes, at->reserve_bytes, at->floor_bytes,
-                                  constraint == 0 ? 0 : sg_seats_own()->level[at->level]};
+    bool is_hard = sg_pool_get_hard(&state.look.at[constraint], constraint == 0, &hard);
+    *out = (struct sg_room_state){.headroom_bytes = hard.headroom_bytes,
+                                  .reserve_bytes = hard.reserve_bytes,
+                                  .floor_bytes = hard.floor_bytes,
+                                  .identity = constraint == 0 ? 0 : sg_seats_own()->level[hard.level],
+                                  .is_hard = is_hard};
     return true;
 }
 
@@ -98,6 +114,17 @@ uint64_t sg_room_available_bytes(void)
 uint64_t sg_room_free_bytes(void)
 {
     return state.look.free_bytes;
+}
+
+uint64_t sg_room_swap_free_bytes(void)
+{
+    return state.look.swap_free_bytes;
+}
+
+uint64_t sg_room_live_cuda_bytes(void)
+{
+    return sg_load_relaxed(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) +
+           sg_load_relaxed(&sg_own->domain[SG_DOMAIN_PINNED].granted_bytes) + state.tally.device_bytes;
 }
 
 static bool is_old(void)
@@ -143,9 +170,10 @@ static uint64_t taken_of(uint32_t constraint, uint32_t parts)
     } else if ((parts & SG_ROOM_STALLED) != 0) {
         taken += others->stalled_bytes;
     }
-    taken += sg_load(&sg_own->slot.promised_bytes);
+    uint64_t promised = sg_load(&sg_own->slot.promised_bytes), touched = state.look.at[constraint].touched_bytes;
     if ((parts & SG_ROOM_PROMISES) != 0)
-        taken += others->held_bytes;
+        promised += others->held_bytes;
+    taken += promised > touched ? promised - touched : 0;
     if ((parts & SG_ROOM_ASKING) != 0)
         taken += others->asking_bytes;
     if ((parts & SG_ROOM_BEHIND) != 0)
@@ -180,7 +208,7 @@ static void publish_machine(void)
         }
     }
     machine->time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME);
-    machine->total_bytes = state.look.at[0].limit_bytes;
+    machine->total_bytes = state.look.total_bytes;
     machine->available_bytes = state.look.at[0].headroom_bytes;
     machine->usable_bytes = usable;
     machine->reserve_bytes = tightest->reserve_bytes;
@@ -240,6 +268,17 @@ static void note_slack(void)
     sg_store(&state.look_ns, state.look.time_ns);
 }
 
+/* Memory populated to make pressure counts as available: it is dropped in a moment. `before`: how much that was
+ * before the look. It may have been dropped, or populated, since. */
+static void add_pressure(struct sg_look *look, uint64_t before)
+{
+    struct sg_constraint *machine = &look->at[0];
+    uint64_t populated = sg_driver_pages_pressure_bytes();
+    populated = populated > before ? populated : before;
+    uint64_t missing = machine->limit_bytes - machine->headroom_bytes;
+    machine->headroom_bytes += populated < missing ? populated : missing;
+}
+
 void sg_room_look(uint64_t device, bool is_closely)
 {
     uint64_t level[SG_SEAT_LEVELS];
@@ -250,8 +289,13 @@ void sg_room_look(uint64_t device, bool is_closely)
     sg_seats_sum(&state.tally, device, is_closely); /* before the look: see seats.h */
     state.landed[false] = sg_seats_own_landed(false);
     state.landed[true] = sg_seats_own_landed(true);
-    sg_ledger_note_job_with(state.tally.job.held_bytes - state.tally.job_replaced_bytes);
+    sg_job_note_foreign(state.tally.job_foreign_bytes);
+    sg_job_read_mail();
+    uint64_t pressure = sg_driver_pages_pressure_bytes();
+    sg_managed_pages_begin_look(&state.look);
     sg_pool_look(&state.look);
+    sg_managed_pages_end_look(&state.look);
+    add_pressure(&state.look, pressure);
     note_guarding(state.look.is_valid);
     if (!state.look.is_valid) {
         sg_room_forget();
@@ -283,27 +327,36 @@ bool sg_room_take(enum sg_room_line line, uint64_t bytes)
 void sg_room_scan(void)
 {
     uint64_t begin = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    sg_files_begin_scan();
     sg_ledger_begin_scan();
     uint64_t promised = sg_index_promised_bytes();
     /* First, see sg_seats_sum. Where memory may grow that nobody promised, growth says nothing of promises. */
-    bool is_all_promised = !sg_index_has_sparse() && (sg_load(&sg_own->slot.flags) & SG_SLOT_CUDA) == 0;
+    bool is_all_promised =
+        !sg_index_has_sparse() && !sg_commits_are_on_record() && (sg_load(&sg_own->slot.flags) & SG_SLOT_CUDA) == 0;
     uint64_t there = sg_index_anonymous_bytes(), more = sg_ledger_credit_bytes() + sg_index_unpromised_bytes();
     sg_store(&sg_seats_own()->scanned_anonymous_bytes, is_all_promised && there != 0 ? there + more : 0);
     state.scan_ns = sg_sys_clock_ns(CLOCK_MONOTONIC);
     state.scan_cost_ns = state.scan_ns - begin;
     sg_store(&sg_seats_own()->published_ns, state.scan_ns);
-    struct sg_memory_file file[SG_FILE_ROOM];
-    uint32_t files = sg_files_list(file);
-    sg_seats_begin_files();
-    sg_ledger_end_scan(promised);
-    sg_seats_end_files(file, files);
+    sg_files_end_scan(promised, sg_index_sparse_bytes());
+    sg_job_note_sparse(sg_index_sparse_bytes());
     sg_seats_set_heritage(sg_index_heritage_bytes());
     (void)sg_seats_reconcile();
 }
 
 void sg_room_scan_if_due(void)
 {
+    enum { REAPED_MOST = 64 };
     uint64_t pause = SCAN_PAUSE_NS > 50 * state.scan_cost_ns ? SCAN_PAUSE_NS : 50 * state.scan_cost_ns;
+    if (sg_sys_clock_ns(CLOCK_MONOTONIC) - state.scan_ns < pause)
+        return;
+    sg_thread_reap(REAPED_MOST);
+    sg_room_scan();
+}
+
+void sg_room_scan_if_old(void)
+{
+    uint64_t pause = LOOK_AGE_NS > 5 * state.scan_cost_ns ? LOOK_AGE_NS : 5 * state.scan_cost_ns;
     if (sg_sys_clock_ns(CLOCK_MONOTONIC) - state.scan_ns >= pause)
         sg_room_scan();
 }
@@ -316,10 +369,10 @@ static bool is_cuda(enum sg_domain domain)
 /* What it adds to what is gone: less where old memory goes, or of a memory file that somebody has been promised already. */
 static uint64_t more_of(const struct sg_request *request, uint32_t constraint)
 {
-    uint32_t where = constraint == 0 ? 0 : 1 + state.look.at[constraint].level;
+    uint32_t where = constraint == 0 ? SG_SAME_ON_MACHINE : SG_SAME_IN_LEVEL + state.look.at[constraint].level;
     uint64_t less = request->replaced_bytes;
-    if (request->window_identity != 0)
-        less += sg_seats_file_bytes(where, request->window_identity);
+    if (request->shared_begin != 0)
+        less += sg_same_bytes_known(where, request->shared_begin, request->shared_end, request->size_bytes);
     return request->size_bytes > less ? request->size_bytes - less : 0;
 }
 
@@ -331,6 +384,7 @@ bool sg_room_fits(struct sg_request *request, uint32_t parts)
     for (uint32_t i = 0; i < (is_bounded ? state.look.count : 1); i++) {
         const struct sg_constraint *constraint = &state.look.at[i];
         uint64_t usable = usable_of(i, taken_of(i, parts) + (is_cuda(request->domain) ? cma_of(i) : 0));
+        usable += i == 0 ? request->expected_bytes : 0;
         int64_t room = above(usable, constraint->reserve_bytes);
         uint64_t more = more_of(request, i);
         if (more != 0 && (room < 0 || more > (uint64_t)room))

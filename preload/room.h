@@ -34,11 +34,13 @@ enum sg_room_part {
  * identity of the discrete device asked for, or 0. `is_closely`: before something is refused. */
 void sg_room_look(uint64_t device, bool is_closely);
 
-/* One constraint as the kernel shows it, by the last look: 0 is the machine (identity 0), the rest are cgroups. */
+/* One constraint as the kernel shows it, by the last look: 0 is the machine (identity 0), the rest are cgroups. Only
+ * hard limits count (memory.max, not memory.high). False: there are no more. */
 struct sg_room_state {
     uint64_t headroom_bytes, reserve_bytes, floor_bytes, identity;
+    bool is_hard; /* false: it has no hard limit, and the figures mean nothing */
 };
-bool sg_room_get(uint32_t constraint, struct sg_room_state *out);
+bool sg_room_get_hard(uint32_t constraint, struct sg_room_state *out);
 
 /* What the others have, by the last look. */
 const struct sg_tally *sg_room_tally(void);
@@ -79,7 +81,7 @@ bool sg_room_swaps_nobody(uint64_t bytes);
 /* Whether nothing of our own cgroup can be swapped out, whatever is asked of it: there is no swap, or none for us. */
 bool sg_room_is_swapless(void);
 
-/* MemTotal, MemAvailable and MemFree by the last look; the first without the lock, too. */
+/* MemTotal less the pool of huge pages, MemAvailable and MemFree by the last look; the first without the lock, too. */
 uint64_t sg_room_total_bytes(void);
 uint64_t sg_room_available_bytes(void);
 uint64_t sg_room_free_bytes(void);
@@ -91,12 +93,19 @@ uint64_t sg_room_measure_free(void);
  * between free and cache within its age makes it wrong by as much. */
 uint64_t sg_room_available_with(uint64_t free_bytes);
 
-/* Scans what is promised by now; if_due: unless that was done a moment ago (at most 2 % of the time goes there). */
+/* Scans what is promised by now; if_due: unless that was done a moment ago (at most 2 % of the time goes there);
+ * if_old: where it matters (at most 20 %). */
 void sg_room_scan(void);
 void sg_room_scan_if_due(void);
+void sg_room_scan_if_old(void);
 
-/* What guarded programs may use at all: MemTotal less the reserve. */
+/* The memory that guarded programs may use at all: MemTotal minus the pool of huge pages and the reserve. */
 uint64_t sg_room_machine_bytes(void);
+
+/* SwapFree by the last look; and the CUDA memory of the machine that guarded processes hold, managed memory and
+ * others' pinned apart. */
+uint64_t sg_room_swap_free_bytes(void);
+uint64_t sg_room_live_cuda_bytes(void);
 
 /* Whether device memory comes out of the machine's: 1, 0, or -1 while nobody knows (then it is judged as if). `is_hidden`:
  * it is said to, but MemAvailable never shows it (a discrete card under SPARKGUARD_UNIFIED=on). Any thread. */

@@ -13,4 +13,8 @@
 /* A look at /proc/self/status, about 5 us; nothing once there is a filter, for filters stay. Silence means a sandbox. Any thread. */
 bool sg_sandbox_is_on(void);
 
+/* Whether a filter may end this process for making another one: one that the program set up (no_new_privs). A
+ * container's, which its administrator set up, knows that programs fork. */
+bool sg_sandbox_bars_processes(void);
+
 #endif

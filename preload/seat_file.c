@@ -3,6 +3,7 @@
  */
 #include "seat_file.h"
 
+#include "directory.h"
 #include "options.h"
 #include "segment.h"
 #include "shared_file.h"
@@ -76,10 +77,10 @@ bool sg_seat_file_has_owner(int fd, uint32_t number)
 
 static long fill_file(int fd)
 {
-    const struct sg_machine_ledger header = {.magic = SG_LEDGER_MAGIC,
-                                             .version = SG_LEDGER_VERSION,
-                                             .seat_bytes = sizeof(struct sg_seat),
-                                             .seat_room = SG_SEAT_ROOM};
+    static const struct sg_machine_ledger header = {.magic = SG_LEDGER_MAGIC,
+                                                    .version = SG_LEDGER_VERSION,
+                                                    .seat_bytes = sizeof(struct sg_seat),
+                                                    .seat_room = SG_SEAT_ROOM};
     long result = sg_sys_fchmod(fd, sg_segment_file_mode());
     if (result == 0)
         result = sg_shared_file_allocate(fd, 0, SG_LEDGER_BYTES(SG_SEAT_ROOM));
@@ -93,7 +94,8 @@ static long fill_file(int fd)
  * another process may be first. */
 static long make_file(void)
 {
-    char path[SG_PATH_ROOM + 80], real_path[SG_PATH_ROOM + 80], open_path[48];
+    static char path[SG_PATH_ROOM + 80], real_path[SG_PATH_ROOM + 80]; /* under the decision lock: large for a stack */
+    char open_path[48];
     struct sg_text text = sg_text_begin(open_path, sizeof open_path);
     name_file(path, own_name(), true);
     name_file(real_path, own_name(), false);
@@ -121,7 +123,7 @@ static long make_file(void)
 /* Whether the file can be mapped and believed: whole, really there, of our version, and not a stranger's. */
 static long check_file(int fd, struct stat *info)
 {
-    struct sg_machine_ledger header;
+    static struct sg_machine_ledger header; /* as above */
     long result = sg_sys_fstat(fd, info);
     if (result != 0)
         return result;
@@ -138,7 +140,7 @@ static long check_file(int fd, struct stat *info)
     if (!is_known)
         return -EPROTO;
     bool is_there = (uint64_t)info->st_blocks * 512 >= SG_LEDGER_BYTES(SG_SEAT_ROOM);
-    return is_there ? 0 : sg_shared_file_allocate(fd, 0, SG_LEDGER_BYTES(SG_SEAT_ROOM));
+    return is_there ? 0 : sg_shared_file_reserve(fd, 0, SG_LEDGER_BYTES(SG_SEAT_ROOM));
 }
 
 long sg_seat_file_map(struct sg_seat_file *file)
@@ -178,4 +180,13 @@ bool sg_seat_file_is_in_reach(const struct sg_seat_file *file)
 {
     struct stat info = {0};
     return sg_sys_stat(sg_options.dir, &info) == 0 && info.st_dev == file->device && info.st_ino == file->directory;
+}
+
+bool sg_seat_file_is_directory_ours(void)
+{
+    struct stat info = {0};
+    int fd = sg_directory_open(sg_options.dir, &info);
+    if (fd >= 0)
+        (void)sg_sys_close(fd);
+    return fd >= 0;
 }

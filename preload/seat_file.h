@@ -35,4 +35,8 @@ long sg_seat_file_map(struct sg_seat_file *file);
 bool sg_seat_file_is_same(const struct sg_seat_file *file, int fd);
 bool sg_seat_file_is_in_reach(const struct sg_seat_file *file);
 
+/* Whether what is in the directory's place now is trusted as it was at the start: after it went, somebody else may
+ * have made it. */
+bool sg_seat_file_is_directory_ours(void);
+
 #endif

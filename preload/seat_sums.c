@@ -24,6 +24,8 @@ static uint64_t *word_of(enum sg_sum sum)
         return &sg_own->slot.granted_bytes;
     case SG_SUM_PROMISED:
         return &sg_own->slot.promised_bytes;
+    case SG_SUM_SPARSE:
+        return &sg_own->slot.sparse_bytes;
     case SG_SUM_DEVICE:
         return &sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes;
     case SG_SUM_FLIGHT:
@@ -46,6 +48,7 @@ static uint64_t *seat_word(struct sg_seat *seat, enum sg_sum sum)
     static const size_t offset[SG_SUM_COUNT] = {
         [SG_SUM_GRANTED] = offsetof(struct sg_seat, slot.granted_bytes),
         [SG_SUM_PROMISED] = offsetof(struct sg_seat, slot.promised_bytes),
+        [SG_SUM_SPARSE] = offsetof(struct sg_seat, slot.sparse_bytes),
         [SG_SUM_DEVICE] = offsetof(struct sg_seat, slot.device_bytes),
         [SG_SUM_FLIGHT] = offsetof(struct sg_seat, slot.in_flight_bytes),
         [SG_SUM_BOUNDED] = offsetof(struct sg_seat, bounded_flight_bytes),
@@ -55,6 +58,16 @@ static uint64_t *seat_word(struct sg_seat *seat, enum sg_sum sum)
         [SG_SUM_MANAGED] = offsetof(struct sg_seat, managed_bytes),
     };
     return (uint64_t *)(void *)((char *)seat + offset[sum]);
+}
+
+void sg_seats_set_managed_missing(uint64_t bytes)
+{
+    sg_store(&sg_seats_own()->slot.live_bytes, bytes);
+}
+
+void sg_seats_lower_managed_missing(uint64_t bytes)
+{
+    (void)sg_sub_clamped(&sg_seats_own()->slot.live_bytes, bytes);
 }
 
 /* flight.transit: how many changes are under way (low half), and how many ever began (high half). */
@@ -71,23 +84,23 @@ static void end_change(void)
     sg_fetch_sub(&flight.transit, UINT64_C(1));
 }
 
-static uint64_t raise_one(enum sg_sum sum, uint64_t bytes)
+static uint64_t raise_one(struct sg_seat *seat, enum sg_sum sum, uint64_t bytes)
 {
-    sg_fetch_add(seat_word(sg_seats_own(), sum), bytes);
+    sg_fetch_add(seat_word(seat, sum), bytes);
     return sg_fetch_add(word_of(sum), bytes) + bytes;
 }
 
-static uint64_t lower_one(enum sg_sum sum, uint64_t bytes)
+static uint64_t lower_one(struct sg_seat *seat, enum sg_sum sum, uint64_t bytes)
 {
     uint64_t missing = sg_sub_clamped(word_of(sum), bytes);
-    sg_fetch_sub(seat_word(sg_seats_own(), sum), bytes - missing);
+    sg_fetch_sub(seat_word(seat, sum), bytes - missing);
     return missing;
 }
 
 uint64_t sg_seats_raise(enum sg_sum sum, uint64_t bytes)
 {
     begin_change();
-    uint64_t now = raise_one(sum, bytes);
+    uint64_t now = raise_one(sg_seats_own(), sum, bytes);
     end_change();
     return now;
 }
@@ -95,7 +108,7 @@ uint64_t sg_seats_raise(enum sg_sum sum, uint64_t bytes)
 uint64_t sg_seats_lower(enum sg_sum sum, uint64_t bytes)
 {
     begin_change();
-    uint64_t missing = lower_one(sum, bytes);
+    uint64_t missing = lower_one(sg_seats_own(), sum, bytes);
     end_change();
     return missing;
 }
@@ -103,8 +116,9 @@ uint64_t sg_seats_lower(enum sg_sum sum, uint64_t bytes)
 uint64_t sg_seats_raise_both(enum sg_sum part, enum sg_sum whole, uint64_t bytes, uint64_t *whole_now)
 {
     begin_change();
-    uint64_t now = raise_one(part, bytes);
-    *whole_now = raise_one(whole, bytes);
+    struct sg_seat *seat = sg_seats_own();
+    uint64_t now = raise_one(seat, part, bytes);
+    *whole_now = raise_one(seat, whole, bytes);
     end_change();
     return now;
 }
@@ -112,7 +126,8 @@ uint64_t sg_seats_raise_both(enum sg_sum part, enum sg_sum whole, uint64_t bytes
 void sg_seats_lower_both(enum sg_sum part, enum sg_sum whole, uint64_t bytes)
 {
     begin_change();
-    (void)lower_one(whole, bytes - lower_one(part, bytes));
+    struct sg_seat *seat = sg_seats_own();
+    (void)lower_one(seat, whole, bytes - lower_one(seat, part, bytes));
     end_change();
 }
 
@@ -159,51 +174,41 @@ bool sg_seats_reconcile(void)
 
 void sg_seats_begin_files(void)
 {
-    sg_fetch_add(&sg_seats_own()->files_version, UINT64_C(1));
+    uint64_t *version = &sg_seats_own()->files_version;
+    sg_store(version, (sg_load(version) + 1) | 1);
 }
 
+/* Even, also in a seat that this process has taken since the change began. */
 static void end_files(void)
 {
-    sg_fetch_add(&sg_seats_own()->files_version, UINT64_C(1));
+    uint64_t *version = &sg_seats_own()->files_version;
+    sg_store(version, (sg_load(version) | 1) + 1);
 }
 
 /* Also in the segment, which the tools read. */
-static void show(uint32_t at, struct sg_memory_file file)
-{
-    struct sg_memory_file *place = &sg_seats_own()->file[at];
-    sg_store(&place->identity, file.identity);
-    sg_store(&place->bytes, file.bytes);
-    sg_own->file[at] = file;
-}
-
 void sg_seats_end_files(const struct sg_memory_file *file, uint32_t count)
 {
-    for (uint32_t i = 0; i < SG_FILE_ROOM; i++)
-        show(i, i < count ? file[i] : (struct sg_memory_file){0, 0});
-    end_files();
-}
-
-void sg_seats_end_files_with(const struct sg_memory_file *one_more)
-{
     struct sg_seat *seat = sg_seats_own();
-    uint32_t at = 0;
-    while (at < SG_FILE_ROOM && seat->file[at].identity != 0 && seat->file[at].identity != one_more->identity)
-        at++;
-    if (at < SG_FILE_ROOM && seat->file[at].bytes < one_more->bytes)
-        show(at, *one_more);
+    for (uint32_t i = 0; i < SG_FILE_ROOM; i++) {
+        const struct sg_memory_file now = i < count ? file[i] : (struct sg_memory_file){0, 0, 0};
+        if (now.begin == 0 && seat->file[i].begin == 0 && sg_own->file[i].begin == 0)
+            break;
+        sg_store(&seat->file[i].begin, now.begin);
+        sg_store(&seat->file[i].end, now.end);
+        sg_store(&seat->file[i].missing_bytes, now.missing_bytes);
+        sg_own->file[i] = now;
+    }
     end_files();
 }
 
-void sg_seats_hide_files(void)
+void sg_seats_set_file_bytes(uint64_t bytes)
 {
-    const struct sg_memory_file none = {0, 0};
-    sg_seats_begin_files();
-    sg_seats_end_files(&none, 0);
+    sg_store(&sg_seats_own()->file_bytes, bytes);
 }
 
-bool sg_seats_has_files(void)
+void sg_seats_note_file_change(void)
 {
-    return sg_load(&sg_seats_own()->file[0].identity) != 0;
+    sg_fetch_add(&sg_seats_own()->file_changes, UINT64_C(1));
 }
 
 /* ---- requests in flight ------------------------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 #include "foreign.h"
 #include "log.h"
 #include "options.h"
+#include "same_bytes.h"
 #include "seat_file.h"
 #include "segment.h"
 #include "shared_file.h"
@@ -21,6 +22,7 @@ enum { UNTRIED, SEATED, ALONE };
 
 /* A watchdog that has looked within this time is alive and not stopped. */
 #define WATCHED_NS UINT64_C(1000000000)
+#define CHECK_NS UINT64_C(500000000)   /* so often a process looks whether others still meet in its ledger */
 #define AHEAD_NS UINT64_C(10000000000) /* of `now`: more is no time of this clock, and would be good for ever */
 
 /* The ledger of a process that decides alone. */
@@ -34,12 +36,14 @@ static struct {
     struct sg_seat *seat;             /* (atomic) NULL: alone */
     uint32_t standing;                /* (atomic) UNTRIED, SEATED, ALONE */
     uint64_t retry_ns;
+    uint64_t checked_ns;      /* when the ledger's file was last found in its place */
     uint32_t tries;           /* to sit down */
     long reserved;            /* the number of the seat whose byte is locked, plus one; 0: none */
     struct sg_seat_file file; /* as we have it mapped, also in a forked child */
     uint64_t claim;           /* of the seat */
     uint64_t level[SG_SEAT_LEVELS];
     uint64_t parent_seat, parent_claim; /* of a forked child */
+    struct sg_origin origin[SG_ORIGIN_ROOM];
 } own;
 
 struct sg_machine_ledger *sg_seats_ledger(void)
@@ -74,6 +78,9 @@ static void fill_seat(struct sg_seat *seat)
     seat->parent_claim = own.parent_claim;
     for (unsigned i = 0; i < SG_SEAT_LEVELS; i++)
         seat->level[i] = own.level[i];
+    memcpy(seat->origin, own.origin, sizeof own.origin);
+    memcpy(seat->file, sg_own->file, sizeof seat->file); /* sg_files_show follows: a thread may be changing them */
+    seat->file_bytes = sg_load(&sg_own->shared_bytes);
 }
 
 void sg_seats_set_heritage(uint64_t bytes)
@@ -137,20 +144,52 @@ static void go_live(struct sg_seat *seat, uint64_t generation)
     sg_store(&seat->claim, own.claim);
 }
 
-static uint32_t mark_dead(int fd)
+/* The owner's CUDA memory goes with it, into the driver's pools as a rule. The part that a forked child inherited is
+ * not its own. */
+static void note_ended(struct sg_machine_ledger *ledger, const struct sg_seat *seat)
 {
-    struct sg_machine_ledger *ledger = own.file.ledger;
+    uint64_t granted = sg_load(&seat->slot.granted_bytes), inherited = sg_load(&seat->slot.inherited_bytes);
+    uint64_t own_bytes = granted > inherited ? granted - inherited : 0;
+    uint64_t bytes = sg_load(&seat->slot.device_bytes) + sg_load(&seat->pinned_bytes);
+    bytes = bytes < own_bytes ? bytes : own_bytes;
+    if ((sg_load(&seat->slot.flags) & SG_SLOT_UNIFIED) != 0 && bytes != 0)
+        sg_fetch_add(&ledger->ended_bytes, bytes + sg_load(&ledger->context_bytes));
+}
+
+/* Of all jobs, or of one. */
+static uint32_t mark_dead_of(struct sg_machine_ledger *ledger, int fd, const uint64_t *job)
+{
     uint32_t used = sg_load(&ledger->seat_used), found = 0;
     for (uint32_t i = 0; i < used && i < SG_SEAT_ROOM; i++) {
         struct sg_seat *seat = &ledger->seat[i];
         uint64_t claim = sg_load(&seat->claim);
         if (seat == sg_load(&own.seat) || SG_CLAIM_STATE(claim) != SG_CLAIM_LIVE)
             continue;
-        if (sg_seat_file_has_owner(fd, i))
+        if ((job != NULL && seat->slot.job_hash != *job) || sg_seat_file_has_owner(fd, i))
             continue;
-        found += sg_cas_u64(&seat->claim, &claim, (claim & ~UINT64_C(3)) | SG_CLAIM_DEAD);
+        if (sg_cas_u64(&seat->claim, &claim, (claim & ~UINT64_C(3)) | SG_CLAIM_DEAD)) {
+            note_ended(ledger, seat);
+            found++;
+        }
     }
     return found;
+}
+
+static uint32_t mark_dead(int fd)
+{
+    return mark_dead_of(own.file.ledger, fd, NULL);
+}
+
+/* This process may move to another ledger meanwhile: locks of that one's file say nothing of this one. */
+void sg_seats_mark_dead_of_job(void)
+{
+    struct sg_machine_ledger *ledger = sg_load(&own.ledger);
+    long fd = ledger != NULL ? sg_seat_file_open(O_RDONLY) : -ENOENT;
+    if (fd < 0)
+        return;
+    if (sg_seat_file_is_same(&own.file, (int)fd) && ledger == sg_load(&own.ledger))
+        (void)mark_dead_of(ledger, (int)fd, &sg_own->slot.job_hash);
+    (void)sg_sys_close((int)fd);
 }
 
 static void stand_up(void)
@@ -245,6 +284,7 @@ void sg_seats_join(void)
     if (result == 0) {
         if (!sg_foreign_is_met())
             sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_SHARING);
+        own.checked_ns = sg_sys_clock_ns(CLOCK_MONOTONIC);
         sg_store(&own.standing, (uint32_t)SEATED);
     } else if (result == -EMFILE || result == -ENFILE || result == -ESTALE || result == -EAGAIN) {
         own.retry_ns = sg_sys_clock_ns(CLOCK_MONOTONIC) + 1000000000u;
@@ -260,6 +300,7 @@ void sg_seats_leave(void)
     struct sg_seat *seat = sg_load(&own.seat);
     if (seat == NULL)
         return;
+    note_ended(own.file.ledger, seat);
     sg_store(&seat->claim, (sg_load(&seat->claim) & ~UINT64_C(3)) | SG_CLAIM_EMPTY);
     sg_seats_advance();
 }
@@ -285,21 +326,43 @@ void sg_seats_come_back(void)
     (void)sg_cas_u64(&seat->claim, &claim, claim | SG_CLAIM_LIVE);
 }
 
+/* The file or its whole directory was removed: newcomers meet in another one. The mapping may be in use: it stays. */
+static bool leave_if_gone(long fd)
+{
+    bool is_gone = fd >= 0 ? !sg_seat_file_is_same(&own.file, (int)fd) && sg_seat_file_is_directory_ours()
+                           : fd == -ENOENT && sg_seat_file_is_in_reach(&own.file);
+    own.checked_ns = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    if (!is_gone)
+        return false;
+    sg_seats_leave();
+    own.file.ledger = NULL;
+    stand_up();
+    return true;
+}
+
+bool sg_seats_is_check_due(void)
+{
+    return sg_load(&own.standing) == SEATED && sg_sys_clock_ns(CLOCK_MONOTONIC) - own.checked_ns >= CHECK_NS;
+}
+
+bool sg_seats_check_place(void)
+{
+    long fd = sg_seat_file_open(O_RDONLY);
+    bool is_in_place = !leave_if_gone(fd) && fd >= 0 && sg_seat_file_is_same(&own.file, (int)fd);
+    if (fd >= 0)
+        (void)sg_sys_close((int)fd);
+    return is_in_place;
+}
+
 bool sg_seats_reap(void)
 {
     if (sg_load(&own.standing) != SEATED)
         return false;
     long fd = sg_seat_file_open(O_RDONLY);
-    bool is_gone =
-        fd >= 0 ? !sg_seat_file_is_same(&own.file, (int)fd) : fd == -ENOENT && sg_seat_file_is_in_reach(&own.file);
+    bool is_gone = leave_if_gone(fd);
     uint32_t found = fd >= 0 && !is_gone ? mark_dead((int)fd) : 0;
     if (fd >= 0)
         (void)sg_sys_close((int)fd);
-    if (is_gone) { /* somebody has removed the file: those who come meet elsewhere. What is mapped may be in use: it stays */
-        sg_seats_leave();
-        own.file.ledger = NULL;
-        stand_up();
-    }
     if (found != 0)
         sg_seats_advance();
     return found != 0;
@@ -311,6 +374,14 @@ bool sg_seats_is_watched(const struct sg_seat *seat, uint64_t now)
     return ago < (int64_t)WATCHED_NS && ago > -(int64_t)AHEAD_NS;
 }
 
+bool sg_seats_tell_first(void)
+{
+    if (own.file.ledger == NULL || own.parent_seat == 0 || own.parent_seat > SG_SEAT_ROOM)
+        return true;
+    struct sg_seat *parent = &own.file.ledger->seat[own.parent_seat - 1];
+    return (sg_fetch_or(&parent->slot.flags, (uint32_t)SG_SLOT_TOLD) & SG_SLOT_TOLD) == 0;
+}
+
 void sg_seats_refork(void)
 {
     struct sg_seat *parent = sg_load(&own.seat);
@@ -319,7 +390,20 @@ void sg_seats_refork(void)
     stand_up();
     sg_seats_refork_sums();
     sg_foreign_refork();
+    sg_same_bytes_refork();
     memset(&alone, 0, sizeof alone);
+}
+
+/* `own` is a copy of the parent's: the list is what the parent has from its own ancestors. Where it is full, the two
+ * farthest become one, which counts when the nearer of them is gone. */
+void sg_seats_inherit(uint64_t bytes, uint32_t parent_pid)
+{
+    if (own.parent_claim != 0) {
+        own.origin[SG_ORIGIN_ROOM - 2].bytes += own.origin[SG_ORIGIN_ROOM - 1].bytes;
+        memmove(&own.origin[1], &own.origin[0], (SG_ORIGIN_ROOM - 1) * sizeof own.origin[0]);
+        own.origin[0] = (struct sg_origin){own.parent_claim, bytes, (uint32_t)own.parent_seat, parent_pid};
+    }
+    memcpy(sg_own->origin, own.origin, sizeof own.origin);
 }
 
 /* ---- requests ----------------------------------------------------------------------------------------------------- */

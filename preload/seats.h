@@ -39,7 +39,8 @@ struct sg_tally {
     struct sg_taken level[SG_SEAT_LEVELS]; /* of our cgroups, in the order of sg_seats_set_levels */
     struct sg_taken device;                /* of the discrete device asked for */
     struct sg_taken job;                   /* of the job's other processes */
-    uint64_t job_replaced_bytes;           /* held by those that become another program, or have */
+    uint64_t job_sparse_bytes;             /* of the job's other processes: resident without having been promised */
+    uint64_t job_foreign_bytes;            /* the part of job.held_bytes that processes of another version hold */
     uint64_t job_limit_bytes;              /* the smallest of theirs, 0: none */
     uint64_t device_bytes;                 /* device memory the others hold */
     uint64_t cuda_bytes;                   /* the same and their pinned and managed memory */
@@ -74,6 +75,7 @@ struct sg_seat *sg_seats_own(void);
 enum sg_sum {
     SG_SUM_GRANTED,   /* slot.granted_bytes */
     SG_SUM_PROMISED,  /* slot.promised_bytes */
+    SG_SUM_SPARSE,    /* slot.sparse_bytes */
     SG_SUM_DEVICE,    /* domain[DEVICE].granted_bytes, in the seat slot.device_bytes */
     SG_SUM_FLIGHT,    /* slot.in_flight_bytes, and its three parts: */
     SG_SUM_BOUNDED,   /* bounded by cgroups */
@@ -102,22 +104,39 @@ void sg_seats_note_unpromised(uint64_t bytes);
  * under way. */
 bool sg_seats_reconcile(void);
 
-/* What of the promises is missing of memory files (files.h), as the seat shows it: begin, change promised_bytes, end. Under the
- * decision lock. hide is for before such a mapping goes: its promise is no longer told from the others'. */
+/* The ranges of shared memory that this process maps (files.h), and what of its promises is missing there: begin,
+ * change promised_bytes or granted_bytes, end. Under sg_index_maps_lock. */
 void sg_seats_begin_files(void);
 void sg_seats_end_files(const struct sg_memory_file *file, uint32_t count);
-void sg_seats_end_files_with(const struct sg_memory_file *one_more);
-void sg_seats_hide_files(void);
 
-/* Whether the seat shows any. Any thread. */
-bool sg_seats_has_files(void);
+/* The sum of those ranges, as the registry entry shows it. Changed is told whenever the ranges are others than
+ * before. */
+void sg_seats_set_file_bytes(uint64_t bytes);
+void sg_seats_note_file_change(void);
 
 /* In a forked child: what of its parent's promises is missing here, too. It counts, once for all children of that parent, when
  * the parent is gone. Under the decision lock. */
 void sg_seats_set_heritage(uint64_t bytes);
 
+/* Bytes of this process's managed memory that are not in the CPU's page tables, as of the last scan; and fewer,
+ * because so many were freed. Any thread. */
+void sg_seats_set_managed_missing(uint64_t bytes);
+void sg_seats_lower_managed_missing(uint64_t bytes);
+
+/* CUDA memory of all guarded processes, this one with them: on the machine (0), or of those inside a cgroup. */
+struct sg_cuda_sum {
+    uint64_t managed_bytes; /* granted */
+    uint64_t missing_bytes; /* the part of it that the CPU's page tables do not show */
+    uint64_t shown_bytes;   /* managed memory that they show; pinned memory; on the machine device memory, too */
+    uint64_t flight_bytes;  /* admitted, the real call has not returned */
+};
+void sg_seats_sum_cuda(uint64_t level, struct sg_cuda_sum *sum);
+
 /* In a forked child: nothing is in flight. */
 void sg_seats_refork_sums(void);
+
+/* In a forked child, after sg_seats_refork: `bytes` were its parent's own, besides what that had from its parents. */
+void sg_seats_inherit(uint64_t bytes, uint32_t parent_pid);
 
 /* The identities of our cgroups that bound memory. */
 void sg_seats_set_levels(const uint64_t *identity, uint32_t count);
@@ -128,9 +147,22 @@ bool sg_seats_is_watched(const struct sg_seat *seat, uint64_t now);
 /* Whether the owner is inside the cgroup. */
 bool sg_seats_is_member(const struct sg_seat *seat, uint64_t level);
 
+/* Whether it is time to see if the ledger's file is still in its place, and that: where it is not, this process
+ * joins the one that is there. Processes that come meet in that one. After sg_room_forget(). True if the file is in
+ * its place. */
+bool sg_seats_is_check_due(void);
+bool sg_seats_check_place(void);
+
 /* Turns the seats of dead owners into nothing; true if there were any. After sg_room_forget(): this process may find that
  * its ledger's file is gone, and join another. */
 bool sg_seats_reap(void);
+
+/* The same for the entries of this process's job, however many there are. Any thread, any time. */
+void sg_seats_mark_dead_of_job(void);
+
+/* In a forked child that was given no registry entry: whether it is the first of its siblings to ask; true where
+ * nothing is known of the parent. */
+bool sg_seats_tell_first(void);
 
 /* ---- requests ---- */
 
@@ -156,10 +188,6 @@ void sg_seats_withdraw(void);
 /* Sums up the others. `device`: the identity of the discrete device asked for, or 0. Without a ticket of our own all who
  * ask stand before us. `is_closely`: asks the kernel how much of the promises of quiet processes is there by now. */
 void sg_seats_sum(struct sg_tally *tally, uint64_t device, bool is_closely);
-
-/* What is promised of a memory file already, by whoever promises most of it, as of the last sum: on the machine (0), or
- * by those inside one of our cgroups (its place in sg_tally.level, plus one). */
-uint64_t sg_seats_file_bytes(uint32_t constraint, uint64_t identity);
 
 /* Adds `bytes` to what was ever asked for. Any thread. */
 void sg_seats_count(uint64_t bytes);

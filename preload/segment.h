@@ -8,6 +8,7 @@
 #ifndef SG_SEGMENT_H
 #define SG_SEGMENT_H
 
+#include "atomics.h"
 #include "compiler.h"
 #include "sparkguard_abi.h"
 
@@ -59,6 +60,20 @@ void sg_segment_resume(void);
 
 /* Whether this process leaves something worth keeping however it ends: it took 16 MiB of its own, used CUDA or was refused. */
 bool sg_segment_is_evidence(void);
+
+/* Where the file was removed with its directory, makes it anew in the directory that is there now: from then on it
+ * is a mirror of the window, written by each call of this, by requests, refusals and events, and at the end. True if
+ * it was made anew. */
+bool sg_segment_check_place(void);
+
+/* Writes the mirror if there is one. */
+extern struct sg_segment *sg_segment_mirror; /* (atomic) */
+void sg_segment_write_mirror(void);
+static inline void sg_segment_write_through(void)
+{
+    if (SG_UNLIKELY(sg_load_relaxed(&sg_segment_mirror) != NULL))
+        sg_segment_write_mirror();
+}
 
 /* True if this process made the segment: a vfork child, sharing our memory, did not. */
 bool sg_segment_is_own(void);

@@ -8,16 +8,17 @@
 #include "syscall.h"
 
 #include <signal.h>
+#include <stdbool.h>
 #include <sys/mman.h>
 
 /* Room that is really there: a sparse file on a full /dev/shm would end in SIGBUS at the first touch. */
-static long fill(int fd, uint64_t offset, uint64_t bytes)
+static long fill(int fd, uint64_t offset, uint64_t bytes, bool is_in_use)
 {
     long result = sg_sys_fallocate(fd, offset, bytes);
     if (result != -EOPNOTSUPP && result != -ENOSYS)
         return result;
     static const char zeros[4096];
-    for (uint64_t at = offset; at < offset + bytes; at += sizeof zeros)
+    for (uint64_t at = offset; !is_in_use && at < offset + bytes; at += sizeof zeros)
         if ((result = sg_sys_pwrite(fd, zeros, sizeof zeros, at)) != (long)sizeof zeros)
             return result < 0 ? result : -ENOSPC;
     return 0;
@@ -25,17 +26,27 @@ static long fill(int fd, uint64_t offset, uint64_t bytes)
 
 /* The same under a limit on file sizes (ulimit -f): its signal would end the program for a file it did not write. Callers
  * hold a lock, so the signal is blocked and can be taken back here. */
-long sg_shared_file_allocate(int fd, uint64_t offset, uint64_t bytes)
+static long fill_without_signal(int fd, uint64_t offset, uint64_t bytes, bool is_in_use)
 {
     const uint64_t size_signal = UINT64_C(1) << (SIGXFSZ - 1);
     const struct timespec at_once = {0, 0};
     uint64_t pending = 0;
     if (!sg_sandbox_is_on()) /* sandboxes may not know the question */
         (void)sg_syscall(SYS_rt_sigpending, (long)&pending, 8, 0, 0, 0, 0);
-    long result = fill(fd, offset, bytes);
+    long result = fill(fd, offset, bytes, is_in_use);
     if (result == -EFBIG && (pending & size_signal) == 0)
         (void)sg_syscall(SYS_rt_sigtimedwait, (long)&size_signal, 0, (long)&at_once, 8, 0, 0);
     return result;
+}
+
+long sg_shared_file_allocate(int fd, uint64_t offset, uint64_t bytes)
+{
+    return fill_without_signal(fd, offset, bytes, false);
+}
+
+long sg_shared_file_reserve(int fd, uint64_t offset, uint64_t bytes)
+{
+    return fill_without_signal(fd, offset, bytes, true);
 }
 
 long sg_shared_file_keep_open(int fd)

@@ -158,8 +158,52 @@ SG_COLD uint32_t sg_sites_enter_farther(enum sg_site_class class, uint64_t key, 
     return sg_sites_add(class, sg_sites_find_farther(class, key, number), bytes);
 }
 
+/* Whether one of the sites that changed is about to lose bytes. */
+static bool loses_bytes(const struct sg_ranges *ranges)
+{
+    for (uint32_t changed = ranges->changed_sites; changed != 0; changed &= changed - 1) {
+        unsigned number = (unsigned)__builtin_ctz(changed);
+        if (ranges->site[number].bytes < sg_load_relaxed(&sg_own->site[SG_SITES_MAPPED][number].live_bytes))
+            return true;
+    }
+    return false;
+}
+
+/* Copies live_bytes of all sites to the field of struct sg_site at `offset`. */
+static void copy_live_to(size_t offset)
+{
+    for (unsigned class = 0; class < SG_SITE_CLASSES; class ++)
+        for (unsigned number = 0; number < SG_SITE_ROOM; number++) {
+            struct sg_site *site = &sg_own->site[class][number];
+            uint64_t *kept = (uint64_t *)(void *)((char *)site + offset);
+            uint64_t live_bytes = sg_load_relaxed(&site->live_bytes);
+            if (sg_load_relaxed(kept) != live_bytes) /* most are 0 forever: their pages stay untouched */
+                sg_store_relaxed(kept, live_bytes);
+        }
+}
+
+/* One thread copies, and others go on: blocks that they free meanwhile may be missing. A higher peak in between is
+ * due again. */
+SG_COLD void sg_sites_keep_peak(void)
+{
+    uint32_t due = SG_SITES_PEAK_LIVE, keeping = SG_SITES_PEAK_KEEPING;
+    if (!sg_cas_u32(&sg_own->sites_peak_state, &due, keeping))
+        return;
+    copy_live_to(offsetof(struct sg_site, at_peak_bytes));
+    (void)sg_cas_u32(&sg_own->sites_peak_state, &keeping, SG_SITES_PEAK_KEPT);
+}
+
+void sg_sites_keep_refusal(void)
+{
+    if (sg_load_relaxed(&has_sites) != 0)
+        copy_live_to(offsetof(struct sg_site, at_refusal_bytes));
+}
+
 void sg_sites_publish_ranges(struct sg_ranges *ranges)
 {
+    if (ranges->changed_sites != 0 && sg_load_relaxed(&sg_own->sites_peak_state) == SG_SITES_PEAK_LIVE &&
+        loses_bytes(ranges))
+        sg_sites_keep_peak();
     for (uint32_t changed = ranges->changed_sites; changed != 0; changed &= changed - 1) {
         unsigned number = (unsigned)__builtin_ctz(changed);
         struct sg_site *site = &sg_own->site[SG_SITES_MAPPED][number];
@@ -178,6 +222,11 @@ void sg_sites_before_fork(void)
 
 void sg_sites_refork(void)
 {
-    if (sg_load_relaxed(&has_sites) != 0)
-        memcpy(sg_own->site, before_fork, sizeof before_fork);
+    if (sg_load_relaxed(&has_sites) == 0)
+        return;
+    memcpy(sg_own->site, before_fork, sizeof before_fork);
+    for (unsigned class = 0; class < SG_SITE_CLASSES; class ++)
+        for (unsigned number = 0; number < SG_SITE_ROOM; number++)
+            sg_own->site[class][number].at_refusal_bytes = 0; /* the child has been refused nothing */
+    sg_sites_note_peak();
 }

@@ -57,10 +57,24 @@ static inline uint32_t sg_sites_enter(enum sg_site_class class, enum sg_domain d
     return sg_sites_enter_farther(class, key, number, bytes);
 }
 
+/* The process's peak is now: the sites hold what they held at it, until one of them loses something. */
+static inline void sg_sites_note_peak(void)
+{
+    sg_store_relaxed(&sg_own->sites_peak_state, (uint32_t)SG_SITES_PEAK_LIVE);
+}
+
+/* Before a site loses bytes: keeps what all sites held at the peak, where that is not done yet. */
+void sg_sites_keep_peak(void);
+
+/* A refusal is recorded: keeps what all sites hold. */
+void sg_sites_keep_refusal(void);
+
 /* It has gone. */
 static inline void sg_sites_leave(enum sg_site_class class, uint32_t number, uint64_t bytes)
 {
     struct sg_site *site = &sg_own->site[class][number];
+    if (SG_UNLIKELY(sg_load_relaxed(&sg_own->sites_peak_state) == SG_SITES_PEAK_LIVE))
+        sg_sites_keep_peak();
     (void)sg_fetch_sub(&site->live_bytes, bytes);
     (void)sg_fetch_sub(&site->live_count, UINT64_C(1));
 }

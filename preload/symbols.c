@@ -52,8 +52,8 @@ static bool is_same(const char *a, const char *b)
 static bool is_symbol(const struct sg_symbols *symbols, uint32_t index, const char *name)
 {
     const ElfW(Sym) *symbol = &symbols->symbol[index];
-    return symbol->st_shndx != SHN_UNDEF && (symbols->version == NULL || symbols->version[index] < VERSION_HIDDEN) &&
-           is_same(symbols->strings + symbol->st_name, name);
+    bool is_version = symbols->version == NULL || symbols->is_any_version || symbols->version[index] < VERSION_HIDDEN;
+    return symbol->st_shndx != SHN_UNDEF && is_version && is_same(symbols->strings + symbol->st_name, name);
 }
 
 static uint32_t hash_of(const char *name)
@@ -107,6 +107,33 @@ bool sg_symbols_find(const struct sg_symbols *symbols, const char *name, void **
     return index != 0;
 }
 
+/* One more than the highest index: where the last chain of GNU's table ends. */
+static uint32_t symbol_count(const struct sg_symbols *symbols)
+{
+    if (symbols->gnu_hash == NULL)
+        return symbols->sysv_hash[1];
+    const uint32_t *header = symbols->gnu_hash;
+    uint32_t buckets = header[0], first = header[1], words = header[2], last = 0;
+    const uint32_t *bucket = (const uint32_t *)((const uintptr_t *)&header[4] + words), *chain = &bucket[buckets];
+    for (uint32_t i = 0; i < buckets; i++)
+        last = bucket[i] > last ? bucket[i] : last;
+    while (last >= first && (chain[last - first] & 1) == 0)
+        last++;
+    return last + 1;
+}
+
+const char *sg_symbols_name(const struct sg_symbols *symbols, const void *address)
+{
+    uint32_t count = symbol_count(symbols);
+    for (uint32_t index = 1; index < count; index++) {
+        const ElfW(Sym) *symbol = &symbols->symbol[index];
+        if (symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC &&
+            symbols->bias + symbol->st_value == (uintptr_t)address)
+            return symbols->strings + symbol->st_name;
+    }
+    return NULL;
+}
+
 /* ---- the objects of this process ---------------------------------------------------------------------------------- */
 
 /* The list of all objects as the dynamic linker shows it to debuggers; in the order of the global scope as far as they were
@@ -133,20 +160,53 @@ static bool is_libc(const struct link_map *object)
     return is_same(name, LIBC_SO);
 }
 
-void *sg_symbols_next(const char *name)
+/* A program asks for the libc's functions by version. Another object's then serve it even where they have no default
+ * version, as those of libc_malloc_debug, glibc's own checking heap. */
+static bool find_as_programs_do(const struct link_map *object, const char *name, void **address)
+{
+    struct sg_symbols symbols;
+    if (!sg_symbols_open(&symbols, object->l_addr, object->l_ld))
+        return false;
+    if (sg_symbols_find(&symbols, name, address))
+        return true;
+    symbols.is_any_version = !is_libc(object);
+    return symbols.is_any_version && sg_symbols_find(&symbols, name, address);
+}
+
+/* Behind the libc others come and go. */
+static void *find_behind_us(const char *name, bool is_libc_asked)
 {
     const struct link_map *object = first_object();
     while (object != NULL && object->l_ld != _DYNAMIC) /* ours */
         object = is_libc(object) ? NULL : object->l_next;
-    while (object != NULL && !is_libc(object)) { /* behind the libc others come and go */
-        struct sg_symbols symbols;
+    while (object != NULL && !is_libc(object)) {
         void *address;
         object = object->l_next;
-        if (object != NULL && sg_symbols_open(&symbols, object->l_addr, object->l_ld) &&
-            sg_symbols_find(&symbols, name, &address))
+        if (object != NULL && (is_libc_asked || !is_libc(object)) && find_as_programs_do(object, name, &address))
             return address;
     }
     return NULL;
+}
+
+void *sg_symbols_next(const char *name)
+{
+    return find_behind_us(name, true);
+}
+
+void *sg_symbols_between(const char *name)
+{
+    return find_behind_us(name, false);
+}
+
+enum sg_order sg_symbols_before(const char *name, void **address)
+{
+    const struct link_map *object = first_object();
+    *address = NULL;
+    for (; object != NULL && object->l_ld != _DYNAMIC /* ours */; object = object->l_next) {
+        if (find_as_programs_do(object, name, address))
+            return *address != NULL ? SG_ORDER_BEFORE : SG_ORDER_UNKNOWN;
+    }
+    return object != NULL ? SG_ORDER_OURS : SG_ORDER_UNKNOWN;
 }
 
 void *sg_symbols_vdso(const char *name)

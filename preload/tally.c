@@ -7,6 +7,7 @@
 #include "compiler.h"
 #include "foreign.h"
 #include "process.h"
+#include "same_bytes.h"
 #include "segment.h"
 #include "syscall.h"
 
@@ -37,15 +38,19 @@ struct other {
     uint64_t ticket, asking_bytes, behind_bytes, asking_pool;
     uint64_t flight_bytes, bounded_bytes, unbounded_bytes, discrete_bytes;
     bool is_stalled;
-    uint64_t promised_bytes;
-    uint32_t files; /* that promised_bytes is known to contain */
-    struct sg_memory_file file[SG_FILE_ROOM];
+    struct sg_named promised, granted; /* what is in doubt counts as in flight: it is worth waiting for */
+    uint64_t changing_version;         /* of its ranges, where something is in doubt; else 0 */
 };
 
-/* Memory files that have been counted: on the machine, and in each of our cgroups. What finds no place counts every time. */
-enum { FILES_MOST = 32 };
-static struct file_set {
-    struct sg_memory_file file[FILES_MOST];
+/* The promises of dead parents that were counted, on the machine and in each of our cgroups. A promise that finds no
+ * place counts every time. */
+enum { PARENTS_MOST = 256 };
+struct heritage {
+    uint64_t identity; /* of the parent */
+    uint64_t bytes;
+};
+static struct heritage_set {
+    struct heritage of[PARENTS_MOST];
     uint32_t count;
 } counted[1 + SG_SEAT_LEVELS];
 
@@ -73,23 +78,7 @@ static uint64_t growth_of(const struct sg_seat *seat, uint64_t then)
     return is_known && then != 0 && now > then + unpromised ? now - then - unpromised : 0;
 }
 
-/* Files and promises that belong together: nothing but files_version says so. */
-static void read_promises(const struct sg_seat *seat, struct other *other)
-{
-    uint64_t version = sg_load(&seat->files_version);
-    for (other->files = 0; other->files < SG_FILE_ROOM; other->files++) {
-        struct sg_memory_file *file = &other->file[other->files];
-        file->identity = sg_load(&seat->file[other->files].identity);
-        file->bytes = sg_load(&seat->file[other->files].bytes);
-        if (file->identity == 0)
-            break;
-    }
-    other->promised_bytes = sg_load(&seat->slot.promised_bytes);
-    if (version % 2 != 0 || sg_load(&seat->files_version) != version)
-        other->files = 0;
-}
-
-static struct other read_seat(struct sg_seat *seat, uint64_t mine)
+static struct other read_seat(uint32_t number, struct sg_seat *seat, uint64_t mine)
 {
     struct other other = {0};
     other.ticket = read_ticket(seat);
@@ -101,7 +90,7 @@ static struct other read_seat(struct sg_seat *seat, uint64_t mine)
     other.bounded_bytes = sg_load(&seat->bounded_flight_bytes);
     other.unbounded_bytes = sg_load(&seat->unbounded_flight_bytes);
     other.discrete_bytes = sg_load(&seat->device_flight_bytes);
-    read_promises(seat, &other);
+    other.changing_version = sg_same_bytes_read(number, seat, &other.promised, &other.granted);
     return other;
 }
 
@@ -113,68 +102,49 @@ bool sg_seats_is_member(const struct sg_seat *seat, uint64_t level)
     return is_member;
 }
 
-/* Counts the file, and returns what of it had been counted before. */
-static uint64_t see_again(struct file_set *set, struct sg_memory_file file)
+/* Counts it, and returns what of it had not been counted before. */
+static uint64_t see_anew(struct heritage_set *set, struct heritage heritage)
 {
     for (uint32_t i = 0; i < set->count; i++) {
-        uint64_t before = set->file[i].bytes;
-        if (set->file[i].identity != file.identity)
+        uint64_t before = set->of[i].bytes;
+        if (set->of[i].identity != heritage.identity)
             continue;
-        if (before < file.bytes)
-            set->file[i].bytes = file.bytes;
-        return before < file.bytes ? before : file.bytes;
+        if (before < heritage.bytes)
+            set->of[i].bytes = heritage.bytes;
+        return before < heritage.bytes ? heritage.bytes - before : 0;
     }
-    if (set->count < FILES_MOST)
-        set->file[set->count++] = file;
-    return 0;
+    if (set->count < PARENTS_MOST)
+        set->of[set->count++] = heritage;
+    return heritage.bytes;
 }
 
 /* What the owner's parent was promised before the fork, if it is gone: equal names mean the same parent. */
-static struct sg_memory_file heritage_of(const struct sg_seat *seat)
+static struct heritage heritage_of(const struct sg_seat *seat)
 {
-    struct sg_memory_file heritage = {0, sg_load(&seat->slot.heritage_bytes)};
+    struct heritage heritage = {0, sg_load(&seat->slot.heritage_bytes)};
     uint64_t number = seat->parent_seat, claim = seat->parent_claim;
     bool has_parent = number != 0 && number <= SG_SEAT_ROOM && SG_CLAIM_STATE(claim) == SG_CLAIM_LIVE &&
                       sg_load(&sg_seats_ledger()->seat[number - 1].claim) == claim;
     if (heritage.bytes != 0 && !has_parent)
-        heritage.identity = (claim << 12 | number) << 1; /* even: no memory file's */
+        heritage.identity = claim << 12 | number;
     return heritage;
 }
 
-static uint64_t heritage_anew(struct file_set *set, const struct sg_seat *seat)
+/* A parent that is unknown, or alive: nothing tells who else has what it promised, or it counts that itself. */
+static uint64_t heritage_anew(struct heritage_set *set, const struct sg_seat *seat)
 {
-    struct sg_memory_file heritage = heritage_of(seat);
-    uint64_t again = heritage.identity != 0 ? see_again(set, heritage) : heritage.bytes;
-    return heritage.bytes > again ? heritage.bytes - again : 0;
-}
-
-static uint64_t promised_anew(struct file_set *set, const struct other *other)
-{
-    uint64_t again = 0;
-    for (uint32_t i = 0; i < other->files; i++)
-        add(&again, see_again(set, other->file[i]));
-    return other->promised_bytes > again ? other->promised_bytes - again : 0;
+    struct heritage heritage = heritage_of(seat);
+    return heritage.identity != 0 ? see_anew(set, heritage) : 0;
 }
 
 /* Our own heritage is with what the others have: it is no promise of ours. */
-static void see_own_files(struct sg_tally *tally)
+static void see_own_heritage(struct sg_tally *tally)
 {
     const struct sg_seat *own = sg_seats_own();
     for (uint32_t i = 0; i <= SG_SEAT_LEVELS; i++) {
         counted[i].count = 0;
-        for (uint32_t j = 0; j < SG_FILE_ROOM && own->file[j].identity != 0; j++)
-            (void)see_again(&counted[i], own->file[j]);
         add(i == 0 ? &tally->machine.held_bytes : &tally->level[i - 1].held_bytes, heritage_anew(&counted[i], own));
     }
-}
-
-uint64_t sg_seats_file_bytes(uint32_t constraint, uint64_t identity)
-{
-    const struct file_set *set = &counted[constraint];
-    for (uint32_t i = 0; i < set->count; i++)
-        if (set->file[i].identity == identity)
-            return set->file[i].bytes;
-    return 0;
 }
 
 static void add_flight(struct sg_taken *sum, const struct other *other, uint64_t bytes)
@@ -196,6 +166,18 @@ static void add_asking(struct sg_taken *sum, const struct other *other)
     add(&sum->behind_bytes, other->behind_bytes);
 }
 
+/* The part that nothing else has a name for. */
+static uint64_t own_part_of(const struct sg_named *named)
+{
+    return named->bytes - named->by_name_bytes - named->in_doubt_bytes;
+}
+
+static void add_promises(struct sg_taken *sum, const struct other *other)
+{
+    add(&sum->held_bytes, own_part_of(&other->promised));
+    add_flight(sum, other, other->promised.in_doubt_bytes);
+}
+
 static void add_to_machine(struct sg_tally *tally, struct sg_seat *seat, const struct other *other)
 {
     bool is_bounded = other->asking_pool == SG_POOL_BOUNDED;
@@ -203,7 +185,7 @@ static void add_to_machine(struct sg_tally *tally, struct sg_seat *seat, const s
         add_asking(&tally->machine, other);
     add_flight(&tally->machine, other, other->bounded_bytes);
     add_flight(&tally->machine, other, other->unbounded_bytes);
-    add(&tally->machine.held_bytes, promised_anew(&counted[0], other));
+    add_promises(&tally->machine, other);
     add(&tally->machine.held_bytes, heritage_anew(&counted[0], seat));
     const struct sg_seat *mine = sg_seats_own();
     for (unsigned i = 0; i < SG_SEAT_LEVELS && mine->level[i] != 0; i++) {
@@ -212,18 +194,17 @@ static void add_to_machine(struct sg_tally *tally, struct sg_seat *seat, const s
         if (is_bounded)
             add_asking(&tally->level[i], other);
         add_flight(&tally->level[i], other, other->bounded_bytes);
-        add(&tally->level[i].held_bytes, promised_anew(&counted[1 + i], other));
+        add_promises(&tally->level[i], other);
         add(&tally->level[i].held_bytes, heritage_anew(&counted[1 + i], seat));
     }
 }
 
 static void add_to_job(struct sg_tally *tally, const struct sg_slot *slot, const struct other *other)
 {
-    uint64_t granted = sg_load(&slot->granted_bytes), inherited = sg_load(&slot->inherited_bytes),
-             limit = slot->limit_bytes, own = granted > inherited ? granted - inherited : 0;
-    add(&tally->job.held_bytes, own);
-    if (sg_load(&slot->state) == SG_STATE_REPLACED)
-        add(&tally->job_replaced_bytes, own);
+    uint64_t own = own_part_of(&other->granted), inherited = sg_load(&slot->inherited_bytes), limit = slot->limit_bytes;
+    add(&tally->job.held_bytes, own > inherited ? own - inherited : 0);
+    add(&tally->job_sparse_bytes, sg_load(&slot->sparse_bytes));
+    add_flight(&tally->job, other, other->granted.in_doubt_bytes);
     add_flight(&tally->job, other, other->flight_bytes);
     add_asking(&tally->job, other);
     if (limit != 0 && (tally->job_limit_bytes == 0 || limit < tally->job_limit_bytes))
@@ -241,30 +222,28 @@ static void add_to_device(struct sg_tally *tally, struct sg_seat *seat, const st
 
 /* What this process saw last of requests under way. */
 static struct sight {
-    uint64_t claim, ticket, flight_bytes, landed_count;
+    uint64_t claim, ticket, flight_bytes, landed_count, changing_version;
     uint64_t since_ns;
 } sight[2 * SG_SEAT_ROOM]; /* those of another version's ledger behind ours */
 
 static bool is_stalled(uint32_t number, const struct sg_seat *seat, const struct other *other, uint64_t now)
 {
     struct sight *last = &sight[number];
-    struct sight here = {sg_load(&seat->claim), other->ticket, other->flight_bytes, sg_load(&seat->slot.landed_count),
-                         last->since_ns};
+    struct sight here = {sg_load(&seat->claim),   other->ticket, other->flight_bytes, sg_load(&seat->slot.landed_count),
+                         other->changing_version, last->since_ns};
     if (memcmp(last, &here, sizeof here) != 0) {
         *last = here;
         last->since_ns = now;
     }
-    bool is_under_way = other->flight_bytes != 0 || other->ticket != SG_TICKET_NONE;
+    bool is_under_way = other->flight_bytes != 0 || other->ticket != SG_TICKET_NONE || other->changing_version != 0;
     return is_under_way && now - last->since_ns >= STALLED_NS;
 }
 
 /* Anonymous memory has grown: no file's promise is less for that. */
 static void take_off_growth(struct other *other, uint64_t growth)
 {
-    uint64_t anonymous = other->promised_bytes;
-    for (uint32_t i = 0; i < other->files; i++)
-        anonymous -= other->file[i].bytes < anonymous ? other->file[i].bytes : anonymous;
-    other->promised_bytes -= growth < anonymous ? growth : anonymous;
+    uint64_t anonymous = own_part_of(&other->promised);
+    other->promised.bytes -= growth < anonymous ? growth : anonymous;
 }
 
 /* What is asked of the others, and when. */
@@ -291,14 +270,26 @@ static void count(const struct question *question, struct sg_seat *seat, const s
 static void count_foreign(void *context, uint32_t number, struct sg_seat *seat)
 {
     const struct question *question = context;
-    struct other other = read_seat(seat, SG_TICKET_NONE);
+    struct other other = read_seat(SG_SEAT_ROOM, seat, SG_TICKET_NONE);
     question->tally->foreign_bytes += sg_foreign_bytes_of(seat);
     if (!sg_foreign_is_met()) {
         other.behind_bytes = other.asking_bytes;
         other.asking_bytes = 0;
     }
     other.is_stalled = is_stalled(SG_SEAT_ROOM + number % SG_SEAT_ROOM, seat, &other, question->now);
+    uint64_t before = question->tally->job.held_bytes;
     count(question, seat, &other);
+    question->tally->job_foreign_bytes += question->tally->job.held_bytes - before;
+}
+
+/* The bytes that all have together by the names of shared memory and of parents, and we have not. */
+static void add_same_bytes(struct sg_tally *tally)
+{
+    add(&tally->machine.held_bytes, sg_same_bytes_promised(SG_SAME_ON_MACHINE));
+    for (unsigned i = 0; i < SG_SEAT_LEVELS; i++)
+        add(&tally->level[i].held_bytes, sg_same_bytes_promised(SG_SAME_IN_LEVEL + i));
+    add(&tally->job.held_bytes, sg_same_bytes_held_by_job());
+    add(&tally->job.held_bytes, sg_same_bytes_inherited_by_job());
 }
 
 void sg_seats_sum(struct sg_tally *tally, uint64_t device, bool is_closely)
@@ -312,7 +303,8 @@ void sg_seats_sum(struct sg_tally *tally, uint64_t device, bool is_closely)
                                 .now = sg_sys_clock_ns(CLOCK_MONOTONIC)};
     uint32_t used = sg_load(&ledger->seat_used);
     memset(tally, 0, sizeof *tally);
-    see_own_files(tally);
+    see_own_heritage(tally);
+    sg_same_bytes_gather();
     for (uint32_t i = 0; i < used && i < SG_SEAT_ROOM; i++) {
         struct sg_seat *seat = &ledger->seat[i];
         if (seat == own || SG_CLAIM_STATE(sg_load(&seat->claim)) != SG_CLAIM_LIVE)
@@ -320,7 +312,7 @@ void sg_seats_sum(struct sg_tally *tally, uint64_t device, bool is_closely)
         uint64_t published = sg_load(&seat->published_ns), scanned = sg_load(&seat->scanned_anonymous_bytes);
         uint64_t growth =
             is_closely && sg_load(&seat->slot.promised_bytes) >= WORTH_A_LOOK ? growth_of(seat, scanned) : 0;
-        struct other other = read_seat(seat, question.ticket);
+        struct other other = read_seat(i, seat, question.ticket);
         if (growth != 0 && published != sg_load(&seat->published_ns))
             growth = 0; /* it has looked at them itself meanwhile */
         take_off_growth(&other, growth);
@@ -328,7 +320,38 @@ void sg_seats_sum(struct sg_tally *tally, uint64_t device, bool is_closely)
         count(&question, seat, &other);
     }
     sg_foreign_visit(count_foreign, &question);
+    add_same_bytes(tally);
     add(&tally->cuda_bytes, tally->device_bytes);
+}
+
+static void add_cuda(struct sg_cuda_sum *sum, const struct sg_seat *seat, bool is_machine)
+{
+    uint64_t managed = sg_load(&seat->managed_bytes), missing = sg_load(&seat->slot.live_bytes);
+    missing = missing < managed ? missing : managed;
+    add(&sum->managed_bytes, managed);
+    add(&sum->missing_bytes, missing);
+    add(&sum->shown_bytes, managed - missing);
+    add(&sum->shown_bytes, sg_load(&seat->pinned_bytes));
+    if (is_machine && (sg_load(&seat->slot.flags) & SG_SLOT_UNIFIED) != 0)
+        add(&sum->shown_bytes, sg_load(&seat->slot.device_bytes));
+    add(&sum->flight_bytes, sg_load(&seat->bounded_flight_bytes));
+    if (is_machine)
+        add(&sum->flight_bytes, sg_load(&seat->unbounded_flight_bytes));
+}
+
+void sg_seats_sum_cuda(uint64_t level, struct sg_cuda_sum *sum)
+{
+    struct sg_machine_ledger *ledger = sg_seats_ledger();
+    struct sg_seat *own = sg_seats_own();
+    uint32_t used = sg_load(&ledger->seat_used);
+    *sum = (struct sg_cuda_sum){0};
+    add_cuda(sum, own, level == 0);
+    for (uint32_t i = 0; i < used && i < SG_SEAT_ROOM; i++) {
+        struct sg_seat *seat = &ledger->seat[i];
+        if (seat != own && SG_CLAIM_STATE(sg_load(&seat->claim)) == SG_CLAIM_LIVE &&
+            (level == 0 || sg_seats_is_member(seat, level)))
+            add_cuda(sum, seat, level == 0);
+    }
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------------------------ */

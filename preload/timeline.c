@@ -143,7 +143,7 @@ void sg_timeline_name(char *name, size_t room, const char *segment)
     sg_text_add(&text, SG_TIMELINE_SUFFIX);
 }
 
-static long make_in(int fd)
+static long make_in(int fd, const struct sg_timeline *before)
 {
     (void)sg_sys_fchmod(fd, sg_segment_file_mode());
     long result = sg_shared_file_allocate(fd, 0, sizeof(struct sg_timeline));
@@ -154,19 +154,22 @@ static long make_in(int fd)
         return (long)line;
     line->version = SG_TIMELINE_VERSION;
     line->interval_ns = FIRST_INTERVAL_NS;
+    if (before != NULL)
+        sg_timeline_copy(line, before);
     sg_store_release(&line->magic, SG_TIMELINE_MAGIC);
     sg_store_release(&timeline.line, line);
     return 0;
 }
 
-static long make(void)
+/* `before`: its samples are the first of the new one. */
+static long make(const struct sg_timeline *before)
 {
     sg_timeline_name(timeline.path, sizeof timeline.path, sg_segment_path());
     long fd = sg_sys_openat((int)SG_AT_FDCWD, timeline.path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                             sg_segment_file_mode());
     if (fd < 0)
         return fd;
-    long result = make_in((int)fd);
+    long result = make_in((int)fd, before);
     if (result != 0)
         (void)sg_sys_unlinkat((int)SG_AT_FDCWD, timeline.path);
     (void)sg_sys_close((int)fd);
@@ -190,7 +193,7 @@ void sg_timeline_begin(void)
     if (!sg_lock_acquire_within(&timeline.lock, &state, PATIENCE_NS))
         return;
     bool is_ours = sg_load(&timeline.state) == UNTRIED;
-    bool is_made = is_ours && make() == 0;
+    bool is_made = is_ours && make(NULL) == 0;
     if (is_ours)
         sg_store(&timeline.state, (uint32_t)(is_made ? BEGUN : FAILED));
     sg_lock_release(&timeline.lock, &state);
@@ -198,6 +201,18 @@ void sg_timeline_begin(void)
         take_first_sample();
     else if (is_ours)
         sg_segment_add_event("no time line: its file could not be made");
+}
+
+/* The mapping stays: another thread may be reading it. */
+void sg_timeline_make_anew(void)
+{
+    struct sg_lock_state state;
+    if (sg_load_acquire(&timeline.state) != BEGUN || !sg_lock_acquire_within(&timeline.lock, &state, PATIENCE_NS))
+        return;
+    (void)make(timeline.line);
+    if (sg_load(&timeline.state) != BEGUN) /* dropped meanwhile */
+        (void)sg_sys_unlinkat((int)SG_AT_FDCWD, timeline.path);
+    sg_lock_release(&timeline.lock, &state);
 }
 
 /* A thread may be about to write to it: what is mapped stays mapped. */

@@ -31,6 +31,9 @@ void sg_timeline_add(struct sg_timeline *line, const struct sg_sample *sample);
 /* A copy as it was in one instant; what is just being added to the last sample leaves that out. */
 void sg_timeline_copy(struct sg_timeline *copy, const struct sg_timeline *line);
 
+/* The file was removed: makes another with the same samples. Under the decision lock. */
+void sg_timeline_make_anew(void);
+
 /* The process leaves nothing: removes the file, and another may begin. */
 void sg_timeline_drop(void);
 

@@ -3,6 +3,7 @@
  */
 #include "vmm_memory.h"
 
+#include "atomics.h"
 #include "compiler.h"
 #include "sites.h"
 #include "syscall.h"
@@ -52,6 +53,9 @@ static struct slab memory_slab, handle_slab, mapping_slab;
 
 void sg_vmm_refork(void)
 {
+    if (sg_load(&sg_vmm_lock.word) !=
+        0) /* another thread was changing these lists: their memory is lost to the child */
+        memory_slab = handle_slab = mapping_slab = (struct slab){0};
     sg_lock_reset(&sg_vmm_lock);
 }
 
@@ -266,10 +270,12 @@ void sg_vmm_end_export(struct sg_vmm_memory *held, const void *shareable, CUmemA
     if (held == NULL)
         return;
     sg_lock_acquire(&sg_vmm_lock, &lock);
-    if (key != 0 && sg_table_insert(&exported, key, (uintptr_t)held, NULL) == 0)
-        held->is_exported = true;
+    bool is_entered = key == 0 || sg_table_insert(&exported, key, (uintptr_t)held, NULL) == 0;
+    held->is_exported = held->is_exported || (key != 0 && is_entered);
     leave(held);
     sg_lock_release(&sg_vmm_lock, &lock);
+    if (!is_entered) /* an import of it will not be known for what it is */
+        sg_ledger_count_fault();
 }
 
 void sg_vmm_end_refer(struct sg_vmm_memory *held, uint64_t number, CUresult result)

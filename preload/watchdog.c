@@ -5,12 +5,12 @@
 
 #include "admission.h"
 #include "atomics.h"
+#include "fit.h"
 #include "helper.h"
 #include "history.h"
 #include "lock.h"
 #include "log.h"
 #include "options.h"
-#include "real.h"
 #include "rescue.h"
 #include "room.h"
 #include "seats.h"
@@ -35,16 +35,20 @@
 #define SHORTEST_NS UINT64_C(5000000)
 #define LONGEST_NS UINT64_C(100000000)
 #define SECOND_NS UINT64_C(1000000000)
-#define PATIENCE_NS (5 * SECOND_NS) /* between SIGTERM and SIGKILL */
-#define RATE_NS UINT64_C(500000000) /* over which a rate is measured: memory comes in lumps */
+
+/* The cases in which SIGKILL follows SIGTERM early (INTERFACE.md, WATCHDOG). Nothing else shortens the time that a
+ * program has to save its data. */
+#define PATIENCE_NS (5 * SECOND_NS)
+#define LAST_MOMENT_NS UINT64_C(250000000) /* less is left at the rate of a fall that goes on */
+#define SURELY_NS (5 * SECOND_NS)          /* a helper may wait for a disk (hook_identity.c) */
+#define BRINK_NS UINT64_C(100000000)       /* below an eighth of the floor */
 
 /* ---- what it does ------------------------------------------------------------------------------------------------- */
 
-struct watch {
-    uint64_t warned_ns, term_ns; /* since when we are below the floor and ours to go; 0: not */
-    uint64_t sample_ns, sample_bytes, sample_identity;
-    uint64_t zero_in_ns; /* by the present rate; UINT64_MAX: it does not fall */
-};
+/* Since when we are below the floor and ours to go; 0: not. It outlives the thread, which ends before a fork. */
+static struct {
+    uint64_t warned_ns, term_ns;
+} watch;
 
 static void describe(struct sg_text *text, const char *what, const struct sg_danger *danger)
 {
@@ -73,23 +77,6 @@ static void say(const char *what, const struct sg_danger *danger)
     sg_log_line(line);
 }
 
-static void note_rate(struct watch *watch, const struct sg_danger *danger, uint64_t now)
-{
-    if (watch->sample_identity != danger->identity) { /* another constraint is the nearest: no rate is known of it */
-        watch->sample_identity = danger->identity;
-        watch->sample_ns = 0;
-        watch->zero_in_ns = UINT64_MAX;
-    }
-    uint64_t elapsed = now - watch->sample_ns;
-    if (watch->sample_ns != 0 && elapsed < RATE_NS)
-        return;
-    uint64_t fallen = watch->sample_bytes > danger->left_bytes ? watch->sample_bytes - danger->left_bytes : 0;
-    uint64_t per_ms = watch->sample_ns != 0 && elapsed != 0 ? fallen * 1000000 / elapsed : 0;
-    watch->zero_in_ns = per_ms != 0 ? danger->left_bytes / per_ms * 1000000 : UINT64_MAX;
-    watch->sample_ns = now;
-    watch->sample_bytes = danger->left_bytes;
-}
-
 /* A container's first process survives its own signals; exit_group it does not survive. */
 static void end_process(const struct sg_danger *danger)
 {
@@ -98,46 +85,50 @@ static void end_process(const struct sg_danger *danger)
     (void)sg_syscall(SYS_exit_group, 137, 0, 0, 0, 0, 0);
 }
 
-static void act(struct watch *watch, const struct sg_danger *danger, uint64_t now)
+/* Whether the program has had its time since SIGTERM. */
+static bool is_time_over(const struct sg_danger *danger, uint64_t now)
+{
+    uint64_t waited = now - watch.term_ns;
+    return waited >= PATIENCE_NS || danger->zero_in_ns < LAST_MOMENT_NS ||
+           (danger->left_bytes < danger->floor_bytes / 8 && waited >= BRINK_NS);
+}
+
+static void act(const struct sg_danger *danger, uint64_t now)
 {
     if (!danger->is_below_floor || !danger->is_ours) {
-        if (watch->term_ns != 0 && !danger->is_below_floor)
+        if (watch.term_ns != 0 && !danger->is_below_floor)
             sg_segment_add_event("watchdog: let live: above the floor again");
         if (!danger->is_below_floor)
-            watch->warned_ns = watch->term_ns = 0;
+            watch.warned_ns = watch.term_ns = 0;
         return;
     }
     if (sg_options.watchdog == SG_WATCHDOG_WARN || sg_options.mode_observe) {
-        if (watch->warned_ns == 0)
+        if (watch.warned_ns == 0)
             say("watchdog: warned", danger);
-        watch->warned_ns = now;
-        return;
-    }
-    uint64_t waited = watch->term_ns != 0 ? now - watch->term_ns : 0;
-    uint64_t remaining = waited < PATIENCE_NS ? PATIENCE_NS - waited : 0;
-    if (remaining == 0 || danger->left_bytes < danger->floor_bytes / 2 || watch->zero_in_ns < remaining) {
-        end_process(danger);
-    } else if (watch->term_ns == 0) {
-        watch->term_ns = now;
+        watch.warned_ns = now;
+    } else if (watch.term_ns == 0) {
+        watch.term_ns = now;
         say("watchdog: sent SIGTERM", danger);
         (void)sg_syscall(SYS_kill, sg_sys_getpid(), SIGTERM, 0, 0, 0, 0);
+    } else if (is_time_over(danger, now)) {
+        end_process(danger);
     }
 }
 
 /* One look; how long the next may wait. A decision that takes long (a large scan) is not waited for. */
-static uint64_t look(struct watch *watch)
+static uint64_t look(void)
 {
     struct sg_lock_state lock;
     struct sg_danger danger;
     if (!sg_lock_acquire_within(&sg_admission_lock, &lock, SHORTEST_NS))
         return SHORTEST_NS;
+    sg_fit_join();
     sg_rescue_publish();
     sg_room_scan_if_due();
     sg_rescue_look(&danger);
     sg_lock_release(&sg_admission_lock, &lock);
     uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
-    note_rate(watch, &danger, now);
-    act(watch, &danger, now);
+    act(&danger, now);
     uint64_t above = danger.left_bytes > danger.floor_bytes ? danger.left_bytes - danger.floor_bytes : 0;
     uint64_t pause = above / FASTEST_BYTES_PER_MS * 1000000;
     return pause < SHORTEST_NS ? SHORTEST_NS : pause > LONGEST_NS ? LONGEST_NS : pause;
@@ -172,6 +163,7 @@ static void lock_memory(void)
         return;
     uintptr_t stack = ((uintptr_t)&here - STACK_BYTES / 4) & ~(uintptr_t)(SG_PAGE_MOST - 1);
     lock(stack, (uintptr_t)&here);
+    lock((uintptr_t)&sg_self, (uintptr_t)(&sg_self + 1));
     uintptr_t library = (uintptr_t)__ehdr_start;
     uintptr_t window = (uintptr_t)&sg_window; /* most of it is never used */
     uintptr_t end = (uintptr_t)_end;
@@ -188,13 +180,12 @@ static struct sg_helper watchdog;
 
 static void work(void)
 {
-    struct watch watch = {.zero_in_ns = UINT64_MAX};
     uint64_t checked_ns = 0;
     lock_memory();
     sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_WATCHED);
     while (sg_helper_is_wanted(&watchdog)) {
         uint32_t called = sg_load(&sg_seats_ledger()->call);
-        uint64_t pause = look(&watch), now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+        uint64_t pause = look(), now = sg_sys_clock_ns(CLOCK_MONOTONIC);
         const struct timespec timeout = {0, (long)pause};
         if (now - checked_ns >= SECOND_NS) {
             checked_ns = now;
@@ -222,7 +213,7 @@ void sg_watchdog_consider(void)
     sg_history_consider(); /* it is begun where the watchdog is */
     if (SG_LIKELY(!is_worth_it() || !sg_helper_is_absent(&watchdog)))
         return;
-    if (sg_self.layers == 0 && !sg_lock_is_forking())
+    if (sg_self.layers == 0 && sg_self.is_forking == 0)
         sg_timeline_begin();
     if (sg_options.watchdog != SG_WATCHDOG_OFF && sg_helper_is_due(&watchdog))
         sg_helper_begin(&watchdog);
@@ -233,17 +224,25 @@ void sg_watchdog_begin_child(void)
     if (!is_worth_it() || sg_options.watchdog == SG_WATCHDOG_OFF || sg_self.layers != 0)
         return;
     sg_admission_join();
-    sg_real_serve_from_boot(true);
     sg_watchdog_consider();
-    sg_real_serve_from_boot(false);
 }
 
-bool sg_watchdog_stop(void)
+bool sg_watchdog_end_helpers(void)
 {
-    return sg_helper_stop(&watchdog, 200);
+    bool was_watched = sg_helper_stop(&watchdog, 200);
+    return sg_history_stop() || was_watched;
+}
+
+void sg_watchdog_end_helpers_surely(void)
+{
+    (void)sg_watchdog_end_helpers();
+    uint64_t until_ns = sg_sys_clock_ns(CLOCK_MONOTONIC) + SURELY_NS;
+    sg_helper_await(&watchdog, until_ns);
+    sg_history_await(until_ns);
 }
 
 void sg_watchdog_refork(void)
 {
     sg_helper_refork(&watchdog);
+    watch.warned_ns = watch.term_ns = 0;
 }

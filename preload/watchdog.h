@@ -14,13 +14,19 @@
 /* Starts it, and the history's helper, if there is reason to. Behind a request, outside all layers and locks. */
 void sg_watchdog_consider(void);
 
-/* In a forked child, once all handlers of fork have run: whoever inherited enough may grow by copying it, without any request,
- * so it gets its segment, its seat and its watchdog now. Asks the heap for nothing: in the child of a process with threads its
- * lock may be held for ever (only exec is safe there, and an allocator need not take part in fork). Costs the child 0.2 to 0.8 ms. */
+/* In a forked child, when it has begun: whoever inherited enough may grow by copying it, without any request, so it
+ * gets its segment, its seat and its watchdog now. Asks the heap for nothing: in the child of a process with threads
+ * its lock may be held for ever (only exec is safe there, and an allocator need not take part in fork). Costs the
+ * child 0.2 to 0.8 ms. */
 void sg_watchdog_begin_child(void);
 
-/* Before a fork: asks it to end, and waits a moment until it does nothing any more. False: there was none. */
-bool sg_watchdog_stop(void);
+/* Before a fork, and before other calls that only a process without threads of ours may make: asks the watchdog and
+ * the history's helper to end, and waits a moment until the kernel counts neither. False: there was none. */
+bool sg_watchdog_end_helpers(void);
+
+/* The same before the process changes whom it acts for: waits until they have ended, up to five seconds. A helper that
+ * was waited for in vain is not waited for again. */
+void sg_watchdog_end_helpers_surely(void);
 
 /* In a forked child there is none. */
 void sg_watchdog_refork(void);

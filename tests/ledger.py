@@ -20,7 +20,8 @@ HEADER = (Path(__file__).resolve().parent.parent / "include/sparkguard_abi.h").r
 EMPTY, LIVE, DEAD = 0, 1, 2
 NO_TICKET, CHOOSING, FIRST = 0, 1, 2
 SHARING = 1 << 3  # sg_slot.flags
-ROOM, SEAT_BYTES, BEGIN = 1024, 512, 4096
+VERSION = int(re.search(r"SG_LEDGER_VERSION (\d+)u", HEADER)[1])
+ROOM, SEAT_BYTES, BEGIN = 1024, 2176, 4096
 FILE_BYTES = BEGIN + ROOM * SEAT_BYTES
 FLOCK = "hhqqi4x"  # struct flock: type, whence, start, len, pid
 FNV_BASIS, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
@@ -148,7 +149,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def seat(self, number, content=None, **fields):
-        """A seat that is taken; `content`: its 512 bytes, but for the claim. Let go as by a process that died."""
+        """A seat that is taken; `content`: its bytes, but for the claim. Let go as by a process that died."""
         with self.locked(number):
             begin = BEGIN + number * SEAT_BYTES
             self._open()[begin : begin + SEAT_BYTES] = content or bytes(SEAT_BYTES)

@@ -11,6 +11,9 @@ IS_EMULATED = "GUARDED_PYTHON" in os.environ
 IS_SLOW = IS_EMULATED or "IN_GUEST" in os.environ  # a whole machine in software, too (tests/guest64k)
 SLOWER = 5 if IS_SLOW else 1
 EMULATORS_THREADS = 1 if IS_EMULATED else 0  # qemu has one in every process
+# No threads of the library's. A child that is forked while another thread is inside qemu's clone() finds clone_lock of qemu's locked,
+# and each thread that it creates itself waits for that lock.
+THREADLESS = {"SPARKGUARD_WATCHDOG": "off", "SPARKGUARD_HISTORY": "off"}
 IS_SHORT = IS_EMULATED and os.environ.get("TRUST") != "long"  # make cross; make trust runs all of it
 STORMS = 8 if IS_SHORT else 1  # that part of a storm, and of a list of all that may happen, is enough for every day
 FEWER_ROUNDS = 20 if IS_SLOW else 1  # what takes seconds of a machine takes minutes of it

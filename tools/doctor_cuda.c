@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <dirent.h>
 #include <glob.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -125,13 +126,34 @@ void doctor_check_unified(struct doctor *doctor)
                    "(CU_DEVICE_ATTRIBUTE_INTEGRATED) and needs no help with it.";
 }
 
-void doctor_check_driver(struct doctor *doctor)
+/* True where the PCI bus can be read and has no NVIDIA device. A Spark's GPU is on the bus as well. */
+static bool has_no_gpu(const struct doctor *doctor)
 {
-    static const char id[] = "driver";
-    char text[1024], version[32] = "";
+    static const char bus[] = "/sys/bus/pci/devices";
+    char *path = report_text_format("%s%s", doctor->root, bus);
+    DIR *stream = opendir(path);
+    const struct dirent *entry;
+    bool is_found = stream == NULL;
+    while (!is_found && (entry = readdir(stream)) != NULL) {
+        char vendor[16];
+        char *file = report_text_format("%s/%s/vendor", bus, entry->d_name);
+        is_found = entry->d_name[0] != '.' && doctor_read(doctor, file, vendor, sizeof vendor) > 0 &&
+                   strncmp(vendor, "0x10de", 6) == 0;
+        free(file);
+    }
+    if (stream != NULL)
+        closedir(stream);
+    free(path);
+    return !is_found;
+}
+
+/* The driver's version and its first number; 0 where it cannot be read. */
+static unsigned read_driver_version(const struct doctor *doctor, char version[32])
+{
+    char text[1024] = "";
     long length = doctor_read(doctor, VERSION_FILE, text, sizeof text);
     unsigned major = 0;
-    struct doctor_finding *finding;
+    version[0] = '\0';
     text[strcspn(text, "\n")] = '\0'; /* the next line is the compiler's version */
     /* "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05  Release Build ..." */
     for (const char *at = text; length > 0 && major == 0 && (at = strpbrk(at, "0123456789")) != NULL;
@@ -140,7 +162,18 @@ void doctor_check_driver(struct doctor *doctor)
             sscanf(at, "%31[0123456789.]", version);
         else
             major = 0;
-    if (!doctor->has_driver) {
+    return major;
+}
+
+void doctor_check_driver(struct doctor *doctor)
+{
+    static const char id[] = "driver";
+    char version[32];
+    unsigned major = read_driver_version(doctor, version);
+    struct doctor_finding *finding;
+    if (!doctor->has_driver && has_no_gpu(doctor)) {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "No NVIDIA GPU is here: the guard bounds heap and mappings.");
+    } else if (!doctor->has_driver) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "No NVIDIA driver is loaded.");
         finding->mend = report_text_copy("sudo modprobe nvidia", 64);
     } else if (major == 0) {
@@ -151,14 +184,76 @@ void doctor_check_driver(struct doctor *doctor)
             doctor_add(doctor, id, DOCTOR_WARNING, "The NVIDIA driver is %s; CUDA 13 needs %d.", version, DRIVER_LEAST);
         finding->mend = report_text_format("sudo apt install nvidia-driver-%d-open", DRIVER_LEAST);
     } else {
-        finding =
-            doctor_add(doctor, id, DOCTOR_FINE, "The NVIDIA driver is %s%s.", version,
-                       major >= DRIVER_POOLS ? ", which keeps freed memory in a pool of its own for a while" : "");
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "The NVIDIA driver is %s.", version);
     }
     finding->why =
         "Without a driver that knows the GPU no CUDA program starts; sparkguard itself serves any, from CUDA 11 "
         "on.";
     doctor_figure(finding, "driver_major", major != 0 ? major : SG_UNKNOWN);
+}
+
+/* Memory that no counter of the kernel explains: what CUDA programs hold, and what the driver keeps of what they
+ * held. */
+static uint64_t unexplained_bytes(const struct doctor *doctor)
+{
+    static const char *const explained[] = {"MemFree", "Buffers",     "Cached",     "AnonPages",
+                                            "Slab",    "KernelStack", "PageTables", "Hugetlb"};
+    uint64_t left = doctor_meminfo(doctor, "MemTotal");
+    for (size_t i = 0; i < sizeof explained / sizeof explained[0] && left != SG_UNKNOWN; i++) {
+        uint64_t bytes = doctor_meminfo(doctor, explained[i]);
+        if (bytes != SG_UNKNOWN)
+            left -= report_min(bytes, left);
+    }
+    return left;
+}
+
+/* NVreg_EnableSystemMemoryPools, a mask of page sizes: 0 where the driver has no such option, SG_UNKNOWN where it
+ * does not tell. */
+static uint64_t read_pools(const struct doctor *doctor)
+{
+    static const char key[] = "EnableSystemMemoryPools:";
+    char text[8192] = "", version[32];
+    unsigned major = read_driver_version(doctor, version);
+    if (doctor_read(doctor, "/proc/driver/nvidia/params", text, sizeof text) <= 0)
+        return major != 0 && major < DRIVER_POOLS ? 0 : SG_UNKNOWN;
+    const char *at = strstr(text, key);
+    return at != NULL ? strtoull(at + sizeof key - 1, NULL, 10) : 0;
+}
+
+void doctor_check_driver_pools(struct doctor *doctor)
+{
+    static const char id[] = "driver-pools";
+    char unexplained_text[REPORT_SIZE_TEXT];
+    uint64_t pools = doctor->has_driver ? read_pools(doctor) : 0, unexplained = unexplained_bytes(doctor);
+    struct doctor_finding *finding;
+    report_size_text(unexplained_text, unexplained);
+    if (!doctor->has_driver || doctor->unified == 0) {
+        finding =
+            doctor_add(doctor, id, DOCTOR_FINE, "No device memory is the machine's, so the driver keeps none of it.");
+    } else if (pools == 0) {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "The driver gives freed pages back to the machine at once.");
+    } else if (pools == SG_UNKNOWN) {
+        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "Nothing says whether the driver keeps freed pages.");
+        finding->mend = report_text_copy("sudo cat /proc/driver/nvidia/params", 64);
+    } else {
+        finding =
+            doctor_add(doctor, id, DOCTOR_WARNING,
+                       "The driver keeps freed pages for itself; %s of the machine are in no counter of the kernel.",
+                       unexplained_text);
+        finding->mend =
+            report_text_copy("echo 'options nvidia NVreg_EnableSystemMemoryPools=0' | sudo tee "
+                             "/etc/modprobe.d/sparkguard-pools.conf && sudo update-initramfs -u  # then reboot",
+                             256);
+        finding->script = "put 'options nvidia NVreg_EnableSystemMemoryPools=0' /etc/modprobe.d/sparkguard-pools.conf\n"
+                          "act update-initramfs -u\n";
+        finding->undo = "rm /etc/modprobe.d/sparkguard-pools.conf; update-initramfs -u; both take a reboot";
+    }
+    finding->why =
+        "After a CUDA program ends, MemAvailable stays low by what it held, and programs that size themselves by it "
+        "do not start. The guard makes the kernel take the pages back before it refuses, which takes seconds. The "
+        "option costs time instead: each allocation is then cleared when it is made, most of all while a model loads.";
+    doctor_figure(finding, "driver_pools_mask", pools);
+    doctor_figure(finding, "unexplained_bytes", unexplained);
 }
 
 /* The highest N of libNAME.so.N in the folders that the dynamic linker and CUDA's installer use; 0: none. */

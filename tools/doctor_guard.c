@@ -58,7 +58,8 @@ static void take_fault(struct faults *faults, const char *entry, enum report_var
     const struct sg_option_info *info = &sg_option_table[option];
     char *name = report_text_copy(entry, strcspn(entry, "="));
     if (faults->count++ == 0 && verdict == REPORT_VARIABLE_BAD) {
-        faults->sentence = report_text_format("%.120s: %s", entry, report_variable_fault(option));
+        faults->sentence =
+            report_text_format("%.120s: %s", entry, report_variable_fault(option, strchr(entry, '=') + 1));
         char *good = report_text_copy(info->example, strcspn(info->example, "|"));
         faults->mend = report_text_format("export %s=%s", info->variable, good);
         free(good);
@@ -135,11 +136,14 @@ static const char *ledger_fault(int directory, bool *is_there)
         return "it cannot be opened";
     ssize_t length = pread(fd, &header, sizeof header, 0);
     close(fd);
-    if (length != (ssize_t)sizeof header || status.st_size < (off_t)SG_LEDGER_BYTES(SG_SEAT_ROOM))
+    const off_t least = sizeof header + SG_SEAT_ROOM * SG_SEAT_FROZEN_BYTES;
+    if (length != (ssize_t)sizeof header || status.st_size < least)
         return "it is too short";
     bool is_known = header.magic == SG_LEDGER_MAGIC && header.version == SG_LEDGER_VERSION &&
                     header.seat_bytes == sizeof(struct sg_seat) && header.seat_room == SG_SEAT_ROOM;
-    return is_known ? NULL : "it is another version's, or no ledger";
+    if (!is_known)
+        return "it is another version's, or no ledger";
+    return status.st_size < (off_t)SG_LEDGER_BYTES(SG_SEAT_ROOM) ? "it is too short" : NULL;
 }
 
 static uint64_t count_alone(const struct report *report)
@@ -173,11 +177,11 @@ void doctor_check_ledger(struct doctor *doctor)
     } else if (fault != NULL) {
         finding = doctor_add(doctor, id, DOCTOR_DANGER, "%s/" SG_LEDGER_NAME " cannot be used: %s.", path, fault);
         finding->mend = report_text_copy("ls -la \"${SPARKGUARD_DIR:-/dev/shm/sparkguard-$(id -u)}\"", 96);
-    } else if (report->neighbour_count > 0) {
+    } else if (report->live_neighbour_count > 0) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING,
                              "%zu more director%s of guarded programs beside %s: %s%s; what runs there is not counted.",
-                             report->neighbour_count, report->neighbour_count == 1 ? "y" : "ies", path,
-                             report->neighbours[0], report->neighbour_count > 1 ? ", ..." : "");
+                             report->live_neighbour_count, report->live_neighbour_count == 1 ? "y" : "ies", path,
+                             report->live_neighbour, report->live_neighbour_count > 1 ? ", ..." : "");
         finding->mend = report_text_copy(mend, sizeof mend);
         finding->script = "act groupadd -f sparkguard\n"
                           "put 'd /dev/shm/sparkguard 2770 root sparkguard -' /etc/tmpfiles.d/sparkguard.conf\n"
@@ -199,6 +203,13 @@ void doctor_check_ledger(struct doctor *doctor)
         "same memory twice.";
     doctor_figure(finding, "neighbour_count", report->neighbour_count);
     doctor_figure(finding, "alone_count", alone);
+}
+
+/* Whether systemd runs the machine: sparkguard --jail asks it for a scope. */
+static bool has_systemd(const struct doctor *doctor)
+{
+    const struct doctor_process *process = doctor_process_named(doctor, "systemd");
+    return doctor_exists(doctor, "/run/systemd/system") || (process != NULL && process->pid == 1);
 }
 
 void doctor_check_jail(struct doctor *doctor)
@@ -228,7 +239,11 @@ void doctor_check_jail(struct doctor *doctor)
                              "No cgroup limits what is started here; and one would not see cudaMalloc%s.",
                              doctor->unified == 0 ? "" : ", whose pages are charged to none");
         uint64_t gib = total == SG_UNKNOWN ? 100 : report_max(total / 100 * 84 >> 30, 1); /* 100 of a Spark's 120 */
-        finding->mend = report_text_format("sparkguard --jail=%" PRIu64 "G PROGRAM", gib);
+        if (has_systemd(doctor))
+            finding->mend = report_text_format("sparkguard --jail=%" PRIu64 "G PROGRAM", gib);
+        else /* a container, or another init: the limit belongs to whatever starts the programs */
+            finding->mend =
+                report_text_format("docker run --memory=%" PRIu64 "g IMAGE  # no systemd here for --jail", gib);
     }
     finding->why =
         "A jail ends one job instead of another for the memory of the CPU; for the GPU's on unified memory it "

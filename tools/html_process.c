@@ -89,6 +89,7 @@ static void put_figures(FILE *stream, const struct report_process *process)
     report_html_fact(&table, "State", report_end_text(process, room));
     report_html_fact_time(&table, "Started", process->started_ns);
     report_html_fact_time(&table, "Ended", process->ended_ns);
+    report_html_fact_time(&table, "Last seen", is_running ? 0 : process->last_seen_ns);
     report_html_fact(&table, "Duration", has_span ? report_duration_text(lasted, until_ns - process->started_ns) : "-");
     report_html_fact_bytes(&table, is_running ? "Live" : "Held at its end", process->live_bytes);
     report_html_fact_bytes(&table, "Peak", process->peak_bytes);
@@ -101,7 +102,7 @@ static void put_figures(FILE *stream, const struct report_process *process)
     report_html_fact_bytes(&table, "Unaccounted (CUDA contexts and the like)", process->unaccounted_bytes);
     report_html_fact_bytes(&table, "Inherited by fork", process->inherited_bytes);
     report_html_fact_bytes(&table, "Registered with CUDA (counted elsewhere)", process->registered_bytes);
-    report_html_fact_bytes(&table, "Resident of MAP_NORESERVE (not counted)", process->sparse_resident_bytes);
+    report_html_fact_bytes(&table, "Resident of MAP_NORESERVE (in the limit only)", process->sparse_resident_bytes);
     report_html_fact_count(&table, "Frees of blocks allocated past the guard", process->unmatched_frees);
     report_html_table_end(&table);
 }
@@ -184,13 +185,14 @@ static void put_domains(FILE *stream, const struct report_process *process)
 static void put_sites(FILE *stream, const struct report_process *process)
 {
     static const struct report_html_column columns[] = {
-        {"Place in the code", REPORT_HTML_NAME}, {"Domain", REPORT_HTML_WORDS}, {"Live", REPORT_HTML_NUMBERS},
-        {"Blocks", REPORT_HTML_NUMBERS},         {"Peak", REPORT_HTML_NUMBERS},
+        {"Place in the code", REPORT_HTML_NAME}, {"Domain", REPORT_HTML_WORDS},
+        {"Live", REPORT_HTML_NUMBERS},           {"Blocks", REPORT_HTML_NUMBERS},
+        {"At the peak", REPORT_HTML_NUMBERS},    {"At the last refusal", REPORT_HTML_NUMBERS},
     };
     struct report_html_table table;
     if (process->site_count == 0)
         return;
-    report_html_table_begin(&table, stream, "Where large blocks that are live were asked for", columns,
+    report_html_table_begin(&table, stream, "Where large blocks were asked for", columns,
                             sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < process->site_count; i++) {
         const struct report_site *site = &process->sites[i];
@@ -203,7 +205,8 @@ static void put_sites(FILE *stream, const struct report_process *process)
         report_html_cell(&table, site->domain >= 0 ? report_domain_name[site->domain] : "-");
         report_html_cell_bytes(&table, site->live_bytes);
         report_html_cell_count(&table, site->live_count);
-        report_html_cell_bytes(&table, site->peak_bytes);
+        report_html_cell_bytes(&table, site->at_peak_bytes);
+        report_html_cell_bytes(&table, process->refusal_count > 0 ? site->at_refusal_bytes : SG_UNKNOWN);
         free(place);
     }
     report_html_table_end(&table);
@@ -286,7 +289,7 @@ static void put_absences(FILE *stream, const struct report_process *process)
         size_t count;
         const char *words;
     } lists[] = {
-        {process->site_count, "large live blocks"},
+        {process->site_count, "call sites of large blocks"},
         {process->refusal_count, "refusals"},
         {process->phase_count, "phases"},
         {process->event_count, "events"},

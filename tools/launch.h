@@ -1,5 +1,5 @@
 /*
- * launch.h - the parts of the launcher, sparkguard(1): options, library and program, the child, its record, the summary.
+ * launch.h - the parts of the launcher, sparkguard(1): options, library, program, child, record, summary.
  */
 #ifndef SPARKGUARD_TOOLS_LAUNCH_H
 #define SPARKGUARD_TOOLS_LAUNCH_H
@@ -14,6 +14,20 @@
 
 /* Exit codes of a program that runs programs, as with env(1) and timeout(1). */
 enum { LAUNCH_USAGE = 2, LAUNCH_FAILED = 125, LAUNCH_NOT_EXECUTABLE = 126, LAUNCH_NOT_FOUND = 127 };
+
+/* A resident size that exceeds all guarded processes by this much is reported, and an unguarded process from this
+ * size on. */
+#define LAUNCH_UNGUARDED_BYTES (UINT64_C(64) << 20)
+
+/* Facts about the descendants, collected while the program ran. */
+struct launch_children {
+    const char *library_name; /* of the library's file, without folders */
+    uint64_t guarded_bytes;   /* the largest resident size of a guarded process */
+    uint64_t unguarded_bytes; /* the most that an unguarded process held, without files; 0: none was seen */
+    uint32_t unguarded_pid;
+    char unguarded_name[64];
+    int64_t next_ns; /* when to look again */
+};
 
 struct launch {
     const char *value[SG_OPTION_COUNT]; /* given on the command line, else NULL */
@@ -30,7 +44,10 @@ struct launch {
     pid_t child;
     uint64_t child_ticks;
     int64_t started_ns;
+    uint64_t oom_kills; /* of the machine, when the program began; SG_UNKNOWN */
     int wait_status;
+    uint64_t children_bytes; /* the kernel's largest resident size of a descendant that was waited for; SG_UNKNOWN */
+    struct launch_children children;
     bool is_guarded; /* neither does the program keep the library out, nor is that disabled */
 };
 
@@ -40,6 +57,10 @@ void launch_parse(struct launch *launch, int argc, char **argv);
 void launch_check_environment(struct launch *launch);
 /* Puts options into the environment, for the child and for the tool's own modules. */
 void launch_export(struct launch *launch);
+
+/* launch_summary.c: how many processes the kernel's out-of-memory killer has ended since the machine's start, or
+ * SG_UNKNOWN. */
+uint64_t launch_oom_kills(void);
 
 /* launch_library.c: the absolute path of libsparkguard.so, or NULL after saying why. The caller frees. */
 char *launch_find_library(const struct launch *launch);
@@ -52,14 +73,20 @@ bool launch_preload(const char *library);
 /* Says in one line if the program cannot be guarded; true if it can, as far as is known. */
 bool launch_check_program(const char *program, const char *library);
 
-/* launch_child.c: runs the program, passes signals on, fills child and wait_status. 0, or the exit code where it could
- * not be run (said why). */
+/* launch_child.c: runs the program, passes signals on, fills child, wait_status and children_bytes.
+ * 0, or the exit code where it could not be run (said why). */
 int launch_run(struct launch *launch);
 /* Ends as the child did. */
 void launch_end_like(int wait_status) __attribute__((noreturn));
 
+/* launch_children.c: looks for unguarded descendants if it is time; nanoseconds to the next time, INT64_MAX: never. */
+int64_t launch_children_look(struct launch *launch);
+
 /* launch_jail.c: --jail. Takes its argument; false if that is no size. */
 bool launch_jail_take(struct launch *launch, const char *text);
+
+/* The memory that percentages are of: the machine's minus the pool of huge pages; 0: unknown. */
+uint64_t launch_machine_bytes(void);
 /* In the launcher, before fork; false after saying why. */
 bool launch_jail_prepare(struct launch *launch);
 /* In the child, instead of exec: what comes of it goes through the failure pipe. */
@@ -72,7 +99,7 @@ void launch_jail_inside(char **argv);
 /* launch_record.c: adds to the child's segment what only its parent has seen: how it ended. */
 void launch_record(const struct launch *launch);
 
-/* launch_summary.c: one to five lines on stderr. */
+/* launch_summary.c: one to seven lines on stderr. */
 void launch_summarize(const struct launch *launch);
 
 #endif

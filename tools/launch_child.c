@@ -2,7 +2,7 @@
  * launch_child.c - runs the program as a child in our own process group and stands in for it: signals sent to us reach
  * it, its stops are ours, its end is ours.
  *
- * All signals of interest are blocked and taken with sigwaitinfo(2), so there are no handlers and no races with
+ * All signals of interest are blocked and taken with sigtimedwait(2), so there are no handlers and no races with
  * SIGCHLD. What the kernel sends from the terminal (^C, ^\, ^Z, a new size) goes to the whole group and has reached the
  * child already; the same holds for what the program itself sends to its group with kill(0). Neither is passed on.
  */
@@ -21,6 +21,7 @@
 
 #include "launch.h"
 #include "process_stat.h"
+#include "sparkguard_abi.h"
 #include "text.h"
 
 static const int signals_taken[] = {SIGTERM, SIGINT,   SIGHUP,  SIGQUIT, SIGUSR1,
@@ -123,13 +124,22 @@ static bool hear_of_child(pid_t child, bool *is_stopped, int *status)
     return false;
 }
 
-static int wait_for_child(pid_t child, const struct watch *watch)
+/* The next signal, or -1 when it is time to look at the children. */
+static int wait_for_signal(struct launch *launch, const struct watch *watch, siginfo_t *info)
 {
+    int64_t wait_ns = launch_children_look(launch);
+    const struct timespec wait = {wait_ns / 1000000000, wait_ns % 1000000000};
+    return wait_ns == INT64_MAX ? sigwaitinfo(&watch->taken, info) : sigtimedwait(&watch->taken, info, &wait);
+}
+
+static int wait_for_child(struct launch *launch, const struct watch *watch)
+{
+    const pid_t child = launch->child;
     bool is_stopped = false;
     int status = 0;
     for (;;) {
         siginfo_t info;
-        int signal = sigwaitinfo(&watch->taken, &info);
+        int signal = wait_for_signal(launch, watch, &info);
         if (signal < 0)
             continue;
         if ((signal == SIGCHLD || signal == SIGCONT) && hear_of_child(child, &is_stopped, &status))
@@ -151,6 +161,12 @@ static int read_failure(int failure_pipe)
     return got == (ssize_t)sizeof failure ? failure : 0;
 }
 
+static uint64_t read_children_bytes(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_CHILDREN, &usage) == 0 ? (uint64_t)usage.ru_maxrss << 10 : SG_UNKNOWN;
+}
+
 int launch_run(struct launch *launch)
 {
     int ends[2];
@@ -164,6 +180,7 @@ int launch_run(struct launch *launch)
         return LAUNCH_FAILED;
     begin_watch(&watch);
     launch->started_ns = report_now_ns();
+    launch->oom_kills = launch_oom_kills();
     launch->child = fork();
     if (launch->child == 0)
         become_program(launch, &watch, ends[1]);
@@ -182,7 +199,8 @@ int launch_run(struct launch *launch)
     int failure = read_failure(ends[0]);
     close(ends[0]);
     if (failure == 0) {
-        launch->wait_status = wait_for_child(launch->child, &watch);
+        launch->wait_status = wait_for_child(launch, &watch);
+        launch->children_bytes = read_children_bytes();
         return 0;
     }
     waitpid(launch->child, NULL, 0);

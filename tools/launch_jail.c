@@ -40,17 +40,20 @@ static const char *system_root(void)
     return root == NULL || strcmp(root, "/") == 0 ? "" : root;
 }
 
-bool launch_jail_take(struct launch *launch, const char *text)
+uint64_t launch_machine_bytes(void)
 {
     char path[REPORT_PATH_ROOM], meminfo[4096];
+    snprintf(path, sizeof path, "%s/proc/meminfo", system_root());
+    uint64_t bytes = report_read_text(path, meminfo, sizeof meminfo) > 0 ? report_ordinary_bytes(meminfo) : 0;
+    return bytes == SG_UNKNOWN ? 0 : bytes;
+}
+
+bool launch_jail_take(struct launch *launch, const char *text)
+{
     struct sg_size size;
     if (sg_parse_size(text, &size) != 0)
         return false;
-    uint64_t total = 0;
-    snprintf(path, sizeof path, "%s/proc/meminfo", system_root());
-    if (size.percent_milli != 0 && report_read_text(path, meminfo, sizeof meminfo) > 0)
-        total = report_kib(report_number_after(meminfo, "MemTotal"));
-    launch->jail_bytes = total == SG_UNKNOWN ? 0 : sg_size_of(size, total);
+    launch->jail_bytes = sg_size_of(size, size.percent_milli != 0 ? launch_machine_bytes() : 0);
     return launch->jail_bytes != 0;
 }
 

@@ -20,19 +20,36 @@ static void complain(struct launch *launch, enum sg_option option, const char *w
 {
     const struct sg_option_info *info = &sg_option_table[option];
     char *printable = report_text_printable(value, false);
-    fprintf(stderr, "sparkguard: %s=%s: %s; ", what, printable, report_variable_fault(option));
+    fprintf(stderr, "sparkguard: %s=%s: %s; ", what, printable, report_variable_fault(option, value));
     fprintf(stderr, info->kind == SG_KIND_CHOICE ? "one of %s\n" : "a good one: %s\n", info->example);
     free(printable);
     launch->complaints++;
 }
 
+/* The library says the same, but leaves it to a launcher. */
+static void warn(enum sg_option option, const char *what, const char *value)
+{
+    char unit = sg_missing_unit(option, value), kept[REPORT_SIZE_TEXT], all[REPORT_SIZE_TEXT];
+    struct sg_size size = {0};
+    if (unit != '\0')
+        fprintf(stderr, "sparkguard: %s=%s is %s bytes; did you mean %s%c?\n", what, value, value, value, unit);
+    if (option != SG_OPTION_RESERVE || sg_parse_size(value, &size) != 0)
+        return;
+    uint64_t machine = launch_machine_bytes();
+    if (machine != 0 && sg_size_of(size, machine) >= machine)
+        fprintf(stderr,
+                "sparkguard: %s=%s keeps %s of the %s that this machine has: every large request will be refused\n",
+                what, value, report_size_text(kept, sg_size_of(size, machine)), report_size_text(all, machine));
+}
+
 static void take_option(struct launch *launch, enum sg_option option, char *value)
 {
     launch->value[option] = value;
-    if (sg_is_valid(option, value))
-        return;
     char *name = report_text_format("--%s", sg_option_table[option].name);
-    complain(launch, option, name, value);
+    if (sg_is_valid(option, value))
+        warn(option, name, value);
+    else
+        complain(launch, option, name, value);
     free(name);
 }
 
@@ -41,7 +58,8 @@ static void take_jail(struct launch *launch, const char *value)
     if (launch_jail_take(launch, value))
         return;
     char *printable = report_text_printable(value, false);
-    fprintf(stderr, "sparkguard: --jail=%s: %s; a good one: 100G\n", printable, report_variable_fault(SG_OPTION_LIMIT));
+    fprintf(stderr, "sparkguard: --jail=%s: %s; a good one: 100G\n", printable,
+            report_variable_fault(SG_OPTION_LIMIT, value));
     free(printable);
     launch->complaints++;
 }
@@ -97,6 +115,30 @@ static const char *argument_word(const struct sg_option_info *info)
     return "VALUE";
 }
 
+/* Of the first option that is none: which one is spelt most like it, if any is. */
+static void suggest_option(const struct argp_option *options, char **argv)
+{
+    for (char **argument = argv + 1; *argument != NULL; argument++) {
+        char *name =
+            strncmp(*argument, "--", 2) == 0 ? report_text_copy(*argument + 2, strcspn(*argument + 2, "=")) : NULL;
+        const char *best = NULL;
+        unsigned least = 3; /* changes; of more, nothing is like it */
+        bool is_known = name == NULL || name[0] == '\0' || strcmp(name, "help") == 0;
+        for (const struct argp_option *option = options; option->name != NULL && !is_known; option++) {
+            unsigned changes = sg_edit_distance(name, option->name);
+            is_known = strncmp(option->name, name, strlen(name)) == 0; /* getopt takes what it begins with */
+            best = changes < least ? option->name : best;
+            least = changes < least ? changes : least;
+        }
+        free(name);
+        if (is_known)
+            continue;
+        if (best != NULL)
+            fprintf(stderr, "sparkguard: did you mean --%s?\n", best);
+        return;
+    }
+}
+
 void launch_parse(struct launch *launch, int argc, char **argv)
 {
     enum { OWN_COUNT = 3 };
@@ -133,20 +175,33 @@ void launch_parse(struct launch *launch, int argc, char **argv)
                "Exit status: the program's; 125 the launcher failed, 126 the program cannot be run, 127 it is not "
                "there, 2 usage.",
     };
-    if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, launch) != 0)
-        exit(LAUNCH_USAGE); /* said why */
+    if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, launch) != 0) { /* said why */
+        suggest_option(options, argv);
+        exit(LAUNCH_USAGE);
+    }
     for (int i = 0; i < SG_OPTION_COUNT; i++)
         free(help[i]);
 }
 
+static bool is_disabled(const struct launch *launch)
+{
+    const char *value = launch->value[SG_OPTION_DISABLE];
+    value = value != NULL ? value : getenv(sg_option_table[SG_OPTION_DISABLE].variable);
+    return value != NULL && strcmp(value, "1") == 0;
+}
+
 void launch_check_environment(struct launch *launch)
 {
+    if (is_disabled(launch))
+        return;
     for (char **entry = environ; *entry != NULL; entry++) {
         enum sg_option option;
         enum report_variable verdict = report_variable_judge(*entry, &option);
         const char *equals = strchr(*entry, '=');
         if (verdict == REPORT_VARIABLE_BAD && launch->value[option] == NULL)
             complain(launch, option, sg_option_table[option].variable, equals + 1);
+        if (verdict == REPORT_VARIABLE_GOOD && launch->value[option] == NULL)
+            warn(option, sg_option_table[option].variable, equals + 1);
         if (verdict != REPORT_VARIABLE_UNKNOWN)
             continue;
         char *raw = report_text_copy(*entry, (size_t)(equals - *entry));

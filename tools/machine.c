@@ -21,9 +21,9 @@
 #include <string.h>
 
 #include "cgroup.h"
-#include "memory_files.h"
 #include "process_stat.h"
 #include "report.h"
+#include "same_bytes.h"
 #include "sparkguard_options.h"
 #include "text.h"
 
@@ -42,8 +42,9 @@ static void read_meminfo(struct report_machine *machine, const char *root)
         text[0] = '\0';
     machine->total_bytes = report_kib(report_number_after(text, "MemTotal"));
     machine->available_bytes = report_kib(report_number_after(text, "MemAvailable"));
+    machine->ordinary_bytes = report_ordinary_bytes(text);
     if (machine->available_bytes != SG_UNKNOWN)
-        machine->available_bytes = report_min(machine->available_bytes, machine->total_bytes);
+        machine->available_bytes = report_min(machine->available_bytes, machine->ordinary_bytes);
     machine->swap_total_bytes = report_kib(report_number_after(text, "SwapTotal"));
     uint64_t swap_free = report_kib(report_number_after(text, "SwapFree"));
     machine->swap_used_bytes = machine->swap_total_bytes == SG_UNKNOWN || swap_free == SG_UNKNOWN
@@ -83,7 +84,7 @@ static void set_reserve(struct report_constraint *constraint, bool is_machine)
 static void find_constraints(struct constraints *constraints, struct report_machine *machine, const char *root)
 {
     struct report_constraint *at = constraints->at;
-    at[0] = (struct report_constraint){machine->total_bytes, machine->available_bytes, SG_UNKNOWN, SG_UNKNOWN};
+    at[0] = (struct report_constraint){machine->ordinary_bytes, machine->available_bytes, SG_UNKNOWN, SG_UNKNOWN};
     constraints->count = 1 + report_cgroup_read(root, at + 1, sizeof constraints->at / sizeof *at - 1);
     machine->cgroup_limit_bytes = SG_UNKNOWN;
     for (size_t i = 0; i < constraints->count; i++) {
@@ -123,14 +124,16 @@ static uint64_t taken_of(const struct report *report, const struct report_constr
 {
     const struct report_job *job;
     const struct report_process *process;
-    struct report_memory_file *counted = NULL;
+    struct report_same_bytes promised = {0};
     uint64_t taken = 0;
     DL_FOREACH (report->jobs, job)
         DL_FOREACH (job->processes, process)
-            if (process->state == SG_STATE_RUNNING && (is_machine || may_be_within(process, constraint->limit_bytes)))
-                taken = report_add(
-                    taken, report_add(report_promised_anew(&counted, process, report), process->in_flight_bytes));
-    report_memory_files_clear(&counted);
+            if (process->state == SG_STATE_RUNNING && (is_machine || may_be_within(process, constraint->limit_bytes))) {
+                report_same_bytes_add(&promised, process);
+                taken = report_add(taken, process->in_flight_bytes);
+            }
+    taken = report_add(taken, report_same_bytes_promised(&promised, report));
+    report_same_bytes_free(&promised);
     return taken;
 }
 
@@ -203,36 +206,36 @@ static void ask_processes(const struct report *report, struct report_machine *ma
         }
 }
 
-/* What a process holds of the machine's memory beyond what it was forked with: on a discrete GPU not its device memory. */
-static uint64_t bytes_of_machine(const struct report_process *process, int unified)
+/* The bytes that a process holds of a discrete GPU's memory, and not of the machine's. */
+static uint64_t bytes_of_device(const struct report_process *process, int unified)
 {
-    bool has_own_device = unified == 0;
-    uint64_t device = has_own_device ? process->domain[SG_DOMAIN_DEVICE].live_bytes : 0;
-    uint64_t inherited = has_own_device ? process->inherited_device_bytes : 0;
-    return report_less(report_less(process->live_bytes, device), report_less(process->inherited_bytes, inherited));
+    return unified == 0 ? report_less(process->domain[SG_DOMAIN_DEVICE].live_bytes, process->inherited_device_bytes)
+                        : 0;
 }
 
 static void sum_processes(const struct report *report, struct report_machine *machine)
 {
-    struct report_memory_file *counted = NULL;
+    struct report_same_bytes running = {0};
     const struct report_job *job;
     const struct report_process *process;
     const char *directory = NULL;
+    uint64_t device = 0;
     DL_FOREACH (report->jobs, job)
         DL_FOREACH (job->processes, process) {
             if (process->state != SG_STATE_RUNNING)
                 continue;
             uint64_t unaccounted = process->unaccounted_bytes, sum = machine->unaccounted_bytes;
-            machine->guarded_bytes = report_add(machine->guarded_bytes, bytes_of_machine(process, machine->unified));
-            machine->promised_bytes =
-                report_add(machine->promised_bytes, report_promised_anew(&counted, process, report));
+            report_same_bytes_add(&running, process);
+            device = report_add(device, bytes_of_device(process, machine->unified));
             if (unaccounted != SG_UNKNOWN)
                 machine->unaccounted_bytes = sum == SG_UNKNOWN ? unaccounted : report_add(sum, unaccounted);
             if (report_process_is_alone(process) || (directory != NULL && directory != job->directory))
                 machine->is_sharing = false;
             directory = job->directory;
         }
-    report_memory_files_clear(&counted);
+    machine->guarded_bytes = report_less(report_same_bytes_live(&running, report), device);
+    machine->promised_bytes = report_same_bytes_promised(&running, report);
+    report_same_bytes_free(&running);
 }
 
 void report_machine_fill(struct report *report)

@@ -48,6 +48,60 @@ static bool has_records(int common, const char *name)
     return has_any || count > 0;
 }
 
+/* Whether any process runs as that user. */
+static bool has_processes(uid_t user)
+{
+    char *path = report_text_format("%s/proc", report_live_root);
+    DIR *stream = opendir(path);
+    const struct dirent *entry;
+    struct stat status;
+    bool is_found = stream == NULL;
+    while (!is_found && (entry = readdir(stream)) != NULL)
+        is_found = entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
+                   fstatat(dirfd(stream), entry->d_name, &status, 0) == 0 && status.st_uid == user;
+    if (stream != NULL)
+        closedir(stream);
+    free(path);
+    return is_found;
+}
+
+/* Whether a segment has an owner, or cannot be looked at. */
+static bool has_owner(int directory, const char *name)
+{
+    int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return errno != ENOENT && errno != ELOOP;
+    bool is_locked = report_is_locked(fd);
+    close(fd);
+    return is_locked;
+}
+
+/* Whether a guarded process may live there. A directory that is closed to us is judged by its owner's processes. */
+static bool may_have_processes(int common, const char *name, const struct stat *status)
+{
+    char **segments = NULL;
+    int fd = openat(common, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return has_processes(status->st_uid);
+    bool has_any = false;
+    long count = report_segment_names(fd, &segments);
+    for (long i = 0; i < count && !has_any; i++)
+        has_any = has_owner(fd, segments[i]);
+    report_segment_names_free(segments, count);
+    close(fd);
+    return has_any;
+}
+
+static void keep_live(struct report *report, const char *name)
+{
+    char *path = report_text_format("%s" COMMON "%s", report_live_root, name);
+    bool is_first = report->live_neighbour == NULL || strcmp(path, report->live_neighbour) < 0;
+    report->live_neighbour_count++;
+    free(is_first ? report->live_neighbour : path);
+    if (is_first)
+        report->live_neighbour = path;
+}
+
 static const char *name_of(const char *neighbour)
 {
     return neighbour + strlen(report_live_root) + strlen(COMMON);
@@ -84,8 +138,11 @@ void report_neighbours_fill(struct report *report)
             fstatat(dirfd(stream), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
             continue;
         bool is_read = report_directory_find(report, status.st_dev, status.st_ino) != NULL;
-        if (!is_read && has_records(dirfd(stream), entry->d_name))
-            keep(report, entry->d_name);
+        if (is_read || !has_records(dirfd(stream), entry->d_name))
+            continue;
+        keep(report, entry->d_name);
+        if (may_have_processes(dirfd(stream), entry->d_name, &status))
+            keep_live(report, entry->d_name);
     }
     if (stream != NULL)
         closedir(stream);

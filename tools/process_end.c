@@ -1,6 +1,7 @@
 /*
  * process_end.c - what a process's events say of its standing: whether its own watchdog ended it, why it decides alone.
  */
+#include <signal.h>
 #include <string.h>
 
 #include "report.h"
@@ -30,6 +31,20 @@ static enum report_watchdog what_it_did(const struct report_event *event)
     return REPORT_NO_WATCHDOG;
 }
 
+/* The end as the watchdog's own event describes it, where no parent noted it. SIGKILL and exit_group(137) take
+ * effect at once, so their event is a witness of the end. SIGTERM may be handled: its event names the signal, not
+ * the time of the end. */
+static void take_end_from_event(struct report_process *process, const struct report_event *event)
+{
+    bool is_at_once = process->watchdog == REPORT_ENDED_IT || process->watchdog == REPORT_SENT_KILL;
+    if (process->state != SG_STATE_KILLED)
+        return;
+    if (process->signal == 0)
+        process->signal = is_at_once ? SIGKILL : SIGTERM;
+    if (process->ended_ns == 0 && is_at_once)
+        process->ended_ns = process->last_seen_ns = event->time_ns;
+}
+
 /* The last event decides: a process that was let live notes something after it. Where signals do not reach a process the
  * watchdog exits in its name; who waits for it sees an exit. */
 void report_process_judge_end(struct report_process *process)
@@ -47,6 +62,7 @@ void report_process_judge_end(struct report_process *process)
     process->fate_detail += strspn(process->fate_detail, " ,:;");
     if (watchdog == REPORT_ENDED_IT)
         process->state = SG_STATE_KILLED;
+    take_end_from_event(process, last);
 }
 
 bool report_process_is_alone(const struct report_process *process)

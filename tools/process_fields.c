@@ -9,10 +9,12 @@ void report_process_fields(const struct report_process *process, const struct re
     fields->number(out, "pid", process->pid);
     fields->number(out, "parent_pid", process->parent_pid == 0 ? SG_UNKNOWN : process->parent_pid);
     fields->number(out, "start_ticks", process->start_ticks);
+    fields->number(out, "run", process->run + 1);
     fields->text(out, "command", process->command);
     fields->text(out, "state", report_state_name[process->state]);
     fields->time(out, "started", process->started_ns);
     fields->time(out, "ended", process->ended_ns);
+    fields->time(out, "last_seen", process->last_seen_ns);
     fields->flag(out, "guarding", process->is_guarding);
     fields->text(out, "mode", process->is_observing ? "observe" : "enforce");
     fields->flag(out, "sharing", process->is_sharing);

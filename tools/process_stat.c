@@ -71,6 +71,7 @@ int report_process_stat(uint32_t pid, struct report_process_stat *out)
 
 bool report_process_maps(uint32_t pid, const char *name)
 {
+    static const char deleted[] = " (deleted)"; /* replaced by another version while the program runs */
     char path[REPORT_PATH_ROOM], *line = NULL;
     size_t room = 0, length = strlen(name);
     bool is_there = false;
@@ -78,6 +79,8 @@ bool report_process_maps(uint32_t pid, const char *name)
     FILE *maps = fopen(path, "re");
     for (ssize_t got; maps != NULL && !is_there && (got = getline(&line, &room, maps)) > 0;) {
         const char *end = line + got - (line[got - 1] == '\n');
+        if (end - line > (ssize_t)strlen(deleted) && strncmp(end - strlen(deleted), deleted, strlen(deleted)) == 0)
+            end -= strlen(deleted);
         is_there = end - line > (ssize_t)length && end[-(ssize_t)length - 1] == '/' &&
                    strncmp(end - length, name, length) == 0;
     }
@@ -112,4 +115,11 @@ uint64_t report_process_resident_bytes(uint32_t pid, uint64_t start_ticks)
     uint64_t anonymous = report_kib(report_number_after(text, "RssAnon"));
     uint64_t shared = report_kib(report_number_after(text, "RssShmem"));
     return anonymous == SG_UNKNOWN || shared == SG_UNKNOWN ? SG_UNKNOWN : anonymous + shared;
+}
+
+uint64_t report_ordinary_bytes(const char *meminfo)
+{
+    uint64_t total = report_kib(report_number_after(meminfo, "MemTotal"));
+    uint64_t huge = report_kib(report_number_after(meminfo, "Hugetlb"));
+    return total == SG_UNKNOWN || huge == SG_UNKNOWN || huge >= total ? total : total - huge;
 }

@@ -41,4 +41,8 @@ uint64_t report_number_after(const char *text, const char *key);
 /* A figure that the kernel gives in KiB, in bytes; SG_UNKNOWN where it is unknown or absurd. */
 uint64_t report_kib(uint64_t kib);
 
+/* What percentages of the machine are of, by the text of /proc/meminfo: MemTotal less the pool of huge pages;
+ * SG_UNKNOWN. */
+uint64_t report_ordinary_bytes(const char *meminfo);
+
 #endif

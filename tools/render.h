@@ -78,7 +78,7 @@ bool report_machine_parts(const struct report_machine *machine, struct report_pa
 /* What a process's peak was made of: "device 60.0 GiB, heap 8.0 GiB"; "" if nothing. The caller frees. */
 char *report_peak_text(const struct report_process *process);
 
-/* "exited with status 0", "killed by SIGKILL", "running", "killed: ended by its own watchdog". */
+/* "exited with status 0", "killed by SIGKILL", "killed by SIGTERM from its own watchdog", "running". */
 enum { REPORT_END_TEXT = 96 };
 const char *report_end_text(const struct report_process *process, char text[REPORT_END_TEXT]);
 

@@ -125,24 +125,49 @@ static void put_rings(struct report_json *json, const struct report_process *pro
     report_json_close(json, ']');
 }
 
+static void put_place(struct report_json *json, const struct report_site *site)
+{
+    if (site->is_named)
+        report_json_text(json, "library", site->library);
+    else
+        report_json_null(json, "library");
+    report_json_bytes(json, "offset", site->is_named ? site->offset : SG_UNKNOWN);
+    if (site->domain >= 0)
+        report_json_text(json, "domain", report_domain_name[site->domain]);
+    else
+        report_json_null(json, "domain");
+}
+
 static void put_sites(struct report_json *json, const struct report_process *process)
 {
     report_json_open(json, "blocks", '[');
     for (size_t i = 0; i < process->site_count; i++) {
         const struct report_site *site = &process->sites[i];
+        if (site->live_bytes == 0)
+            continue;
         report_json_open(json, NULL, '{');
-        if (site->is_named)
-            report_json_text(json, "library", site->library);
-        else
-            report_json_null(json, "library");
-        report_json_bytes(json, "offset", site->is_named ? site->offset : SG_UNKNOWN);
-        if (site->domain >= 0)
-            report_json_text(json, "domain", report_domain_name[site->domain]);
-        else
-            report_json_null(json, "domain");
+        put_place(json, site);
         report_json_bytes(json, "bytes", site->live_bytes);
         report_json_bytes(json, "count", site->live_count);
         report_json_bytes(json, "peak_bytes", site->peak_bytes);
+        report_json_close(json, '}');
+    }
+    report_json_close(json, ']');
+}
+
+/* The bytes of the call sites at one moment: the process's peak, or its last refusal. */
+static void put_sites_then(struct report_json *json, const struct report_process *process, const char *key,
+                           bool is_refusal)
+{
+    report_json_open(json, key, '[');
+    for (size_t i = 0; i < process->site_count; i++) {
+        const struct report_site *site = &process->sites[i];
+        uint64_t bytes = is_refusal ? site->at_refusal_bytes : site->at_peak_bytes;
+        if (bytes == 0)
+            continue;
+        report_json_open(json, NULL, '{');
+        put_place(json, site);
+        report_json_bytes(json, "bytes", bytes);
         report_json_close(json, '}');
     }
     report_json_close(json, ']');
@@ -155,8 +180,28 @@ static void put_process(struct report_json *json, const struct report_process *p
     report_process_fields(process, &fields);
     put_domains(json, process);
     put_sites(json, process);
+    put_sites_then(json, process, "blocks_at_peak", false);
+    put_sites_then(json, process, "blocks_at_refusal", true);
     put_rings(json, process);
     report_json_close(json, '}');
+}
+
+static void put_runs(struct report_json *json, const struct report_job *job)
+{
+    report_json_open(json, "runs", '[');
+    for (size_t i = 0; i < job->run_count; i++) {
+        const struct report_run *run = &job->runs[i];
+        report_json_open(json, NULL, '{');
+        report_json_integer(json, "run", (int)i + 1);
+        report_json_time(json, "started", run->started_ns);
+        report_json_time(json, "last_seen", run->last_seen_ns);
+        report_json_bytes(json, "limit_bytes", run->limit_bytes);
+        report_json_bytes(json, "peak_bytes", run->peak_bytes);
+        report_json_bytes(json, "refused_count", run->refused_count);
+        report_json_bytes(json, "process_count", run->process_count);
+        report_json_close(json, '}');
+    }
+    report_json_close(json, ']');
 }
 
 void report_render_json(const struct report *report, FILE *stream)
@@ -175,6 +220,7 @@ void report_render_json(const struct report *report, FILE *stream)
         report_json_bytes(&json, "limit_bytes", job->limit_bytes);
         report_json_bytes(&json, "live_bytes", job->live_bytes);
         report_json_bytes(&json, "peak_bytes", job->peak_bytes);
+        put_runs(&json, job);
         report_json_open(&json, "processes", '[');
         DL_FOREACH (job->processes, process)
             put_process(&json, process);

@@ -3,6 +3,7 @@
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +36,9 @@ static void put_life(const struct report_job *job, const struct report_process *
         put_piece(style, &column, REPORT_PLAIN,
                   report_text_format(process->state == SG_STATE_RUNNING ? "%s ago" : "ran %s",
                                      report_duration_text(lasted, until_ns - process->started_ns)));
+    else
+        put_piece(style, &column, REPORT_PLAIN,
+                  report_text_format("last seen %s", report_time_local(lasted, process->last_seen_ns)));
     put_piece(style, &column, REPORT_PLAIN, report_text_format("job %s", name));
     fputc('\n', style->stream);
     free(name);
@@ -68,6 +72,19 @@ static void put_standing(const struct report_process *process, const struct repo
     }
 }
 
+/* Nobody tells a parent of the out-of-memory killer, and its signal is SIGKILL like any other. */
+static void put_other_cause(const struct report_process *process, const struct report_style *style)
+{
+    bool may_be = process->state == SG_STATE_KILLED && process->watchdog == REPORT_NO_WATCHDOG &&
+                  (process->signal == 0 || process->signal == SIGKILL);
+    if (!may_be)
+        return;
+    fputs("  ", style->stream);
+    report_words(
+        style, 2, REPORT_PLAIN,
+        "not by its own watchdog; if the kernel's out-of-memory killer ended it, its log says so: journalctl -k");
+}
+
 static void put_identity(const struct report_job *job, const struct report_process *process,
                          const struct report_style *style)
 {
@@ -79,6 +96,7 @@ static void put_identity(const struct report_job *job, const struct report_proce
     lines.columns = style->is_terminal ? style->columns : SIZE_MAX;
     put_life(job, process, &lines);
     put_standing(process, &lines);
+    put_other_cause(process, &lines);
 }
 
 static void put_figures(const struct report_process *process, const struct report_style *style)
@@ -107,7 +125,7 @@ static void put_figures(const struct report_process *process, const struct repor
         {"promised, not there yet", is_running ? process->promised_bytes : 0},
         {"inherited from the process that forked it", process->inherited_bytes},
         {"registered with CUDA (counted elsewhere)", process->registered_bytes},
-        {"resident of MAP_NORESERVE mappings (not counted)", process->sparse_resident_bytes},
+        {"resident of MAP_NORESERVE mappings (in the limit only)", process->sparse_resident_bytes},
     };
     for (size_t i = 0; i < sizeof extras / sizeof extras[0]; i++)
         if (extras[i].bytes != 0 && extras[i].bytes != SG_UNKNOWN)
@@ -164,13 +182,15 @@ static void put_sites(const struct report_process *process, const struct report_
                                                    {"DOMAIN", REPORT_WORDS},
                                                    {"LIVE", REPORT_NUMBERS},
                                                    {"BLOCKS", REPORT_NUMBERS},
-                                                   {"PEAK", REPORT_NUMBERS}};
+                                                   {"AT THE PEAK", REPORT_NUMBERS},
+                                                   {"AT REFUSAL", REPORT_NUMBERS}};
+    size_t columns_shown = sizeof columns / sizeof columns[0] - (process->refusal_count == 0);
     struct report_table table;
     size_t shown = process->site_count < SITES_SHOWN ? process->site_count : SITES_SHOWN;
     if (shown == 0)
         return;
     fputc('\n', style->stream);
-    report_table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
+    report_table_begin(&table, style, columns, columns_shown);
     for (size_t i = 0; i < shown; i++) {
         const struct report_site *site = &process->sites[i];
         char *place = site->is_named ? report_text_format("%s+0x%" PRIx64, site->library, site->offset)
@@ -180,7 +200,9 @@ static void put_sites(const struct report_process *process, const struct report_
         report_table_cell(&table, site->domain >= 0 ? report_domain_name[site->domain] : "-", REPORT_PLAIN);
         report_table_bytes(&table, site->live_bytes);
         report_table_count(&table, site->live_count, REPORT_PLAIN);
-        report_table_bytes(&table, site->peak_bytes);
+        report_table_bytes(&table, site->at_peak_bytes);
+        if (process->refusal_count > 0)
+            report_table_bytes(&table, site->at_refusal_bytes);
         free(place);
     }
     report_table_end(&table);

@@ -3,6 +3,7 @@
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -28,7 +29,7 @@ static void put_process(struct report_table *table, const struct report_process 
 }
 
 /* Children stand below their parents; those of a folded one in its place. */
-static void put_processes(struct report_job *job, const struct report_style *style)
+static void put_processes(struct report_job *job, size_t run, const struct report_style *style)
 {
     static const struct report_column columns[] = {
         {"PID", REPORT_NUMBERS},  {"COMMAND", REPORT_TREE},     {"STATE", REPORT_WORDS},     {"LIVE", REPORT_NUMBERS},
@@ -38,6 +39,8 @@ static void put_processes(struct report_job *job, const struct report_style *sty
     struct report_process *process;
     report_table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
     DL_FOREACH (job->processes, process) {
+        if (process->run != run)
+            continue;
         process->line = process->parent != NULL ? process->parent->line : NULL;
         if (!process->is_folded) {
             process->line = report_table_line(&table, process->line);
@@ -53,8 +56,44 @@ static void put_piece(const struct report_style *style, size_t *column, enum rep
     free(piece);
 }
 
-static void put_job_headline(const struct report_job *job, bool names_directory, const struct report_style *style)
+static bool shows_runs(const struct report_job *job, const struct report_scope *scope)
 {
+    return job->run_count > 1 && (scope->is_all || scope->job != NULL);
+}
+
+static void put_run_figures(const struct report_run *run, size_t *column, const struct report_style *style)
+{
+    char size[REPORT_SIZE_TEXT];
+    put_piece(style, column, REPORT_PLAIN, report_text_format("peak %s", report_size_text(size, run->peak_bytes)));
+    if (run->limit_bytes != SG_UNKNOWN)
+        put_piece(style, column, REPORT_PLAIN,
+                  report_text_format("limit %s", report_size_text(size, run->limit_bytes)));
+    if (run->refused_count > 0)
+        put_piece(style, column, REPORT_RED, report_text_format("%" PRIu64 " refused", run->refused_count));
+    fputc('\n', style->stream);
+}
+
+static void put_run_headline(const struct report_job *job, size_t number, const struct report_style *style)
+{
+    char when[REPORT_TIME_TEXT], lasted[REPORT_TIME_TEXT];
+    const struct report_run *run = &job->runs[number];
+    int64_t until_ns = run->running_count > 0 ? report_now_ns() : run->last_seen_ns;
+    size_t column = 0;
+    fputc('\n', style->stream);
+    put_piece(style, &column, REPORT_BOLD, report_text_format("run %zu of %zu", number + 1, job->run_count));
+    put_piece(style, &column, REPORT_PLAIN, report_text_format("started %s", report_time_local(when, run->started_ns)));
+    put_piece(style, &column, run->running_count > 0 ? REPORT_GREEN : REPORT_DIM,
+              report_text_format("%s %s", run->running_count > 0 ? "running for" : "seen for",
+                                 report_duration_text(lasted, until_ns - run->started_ns)));
+    put_piece(style, &column, REPORT_PLAIN, report_text_format("process %" PRIu32, run->first_pid));
+    put_run_figures(run, &column, style);
+}
+
+/* The figures of the last run, which is the only one in most jobs; of all runs where each has a line of its own. */
+static void put_job_headline(const struct report_job *job, bool names_directory, bool names_runs,
+                             const struct report_style *style)
+{
+    const struct report_run *run = &job->runs[job->run_count - 1];
     char first[REPORT_TIME_TEXT], second[REPORT_TIME_TEXT], size[REPORT_SIZE_TEXT];
     char *name = report_text_printable(job->name[0] ? job->name : "-", style->is_utf8);
     size_t column = 0;
@@ -65,22 +104,21 @@ static void put_job_headline(const struct report_job *job, bool names_directory,
         put_piece(style, &column, REPORT_PLAIN, report_text_format("in %s", directory));
         free(directory);
     }
+    if (names_runs)
+        put_piece(style, &column, REPORT_PLAIN, report_text_format("%zu runs", job->run_count));
     if (job->running_count > 0) {
         put_piece(style, &column, REPORT_GREEN,
-                  report_text_format("running for %s", report_duration_text(first, report_now_ns() - job->started_ns)));
+                  report_text_format("running for %s", report_duration_text(first, report_now_ns() - run->started_ns)));
         put_piece(style, &column, REPORT_PLAIN, report_text_format("live %s", report_size_text(size, job->live_bytes)));
     } else {
         put_piece(style, &column, REPORT_DIM,
                   report_text_format("last seen %s after %s", report_time_local(first, job->last_seen_ns),
-                                     report_duration_text(second, job->last_seen_ns - job->started_ns)));
+                                     report_duration_text(second, run->last_seen_ns - run->started_ns)));
     }
-    put_piece(style, &column, REPORT_PLAIN, report_text_format("peak %s", report_size_text(size, job->peak_bytes)));
-    if (job->limit_bytes != SG_UNKNOWN)
-        put_piece(style, &column, REPORT_PLAIN,
-                  report_text_format("limit %s", report_size_text(size, job->limit_bytes)));
-    if (job->refused_count > 0)
-        put_piece(style, &column, REPORT_RED, report_text_format("%" PRIu64 " refused", job->refused_count));
-    fputc('\n', style->stream);
+    if (names_runs)
+        fputc('\n', style->stream);
+    else
+        put_run_figures(run, &column, style);
 }
 
 /* One line, cut where the terminal ends; frees it. */
@@ -129,15 +167,32 @@ static void put_notes(const struct report_job *job, const struct report_style *s
         fputs("  observe mode: refusals are recorded, the requests were let through\n", style->stream);
 }
 
-static void put_jobs(const struct report *report, bool is_all, const struct report_style *style)
+static void put_runs(struct report_job *job, bool names_runs, const struct report_style *style)
+{
+    if (!names_runs)
+        put_processes(job, job->run_count - 1, style);
+    for (size_t i = 0; names_runs && i < job->run_count; i++) {
+        put_run_headline(job, i, style);
+        put_processes(job, i, style);
+    }
+    if (!names_runs && job->run_count > 1) {
+        char *name = report_text_printable(job->name, style->is_utf8);
+        fprintf(style->stream, "  and %zu earlier run%s of this job: sparkguard-report --job '%s'\n",
+                job->run_count - 1, job->run_count > 2 ? "s" : "", name);
+        free(name);
+    }
+}
+
+static void put_jobs(const struct report *report, const struct report_scope *scope, const struct report_style *style)
 {
     struct report_job *job;
     DL_FOREACH (report->jobs, job) {
+        bool is_all = scope->is_all, names_runs = shows_runs(job, scope);
         size_t running = is_all ? 0 : report_fold(job, true);
         size_t ended = is_all ? 0 : report_fold(job, false);
         fputc('\n', style->stream);
-        put_job_headline(job, report->directory_count > 1, style);
-        put_processes(job, style);
+        put_job_headline(job, report->directory_count > 1, names_runs, style);
+        put_runs(job, names_runs, style);
         if (running > 0)
             fprintf(style->stream, "  and %zu smaller ones that run; --all shows them\n", running);
         if (ended > 0)
@@ -182,7 +237,7 @@ static const struct report_process *find_interesting(const struct report *report
     const struct report_job *job;
     DL_FOREACH (report->jobs, job)
         DL_FOREACH (job->processes, process)
-            if (is_more_interesting(process, best))
+            if (process->run == job->run_count - 1 && is_more_interesting(process, best))
                 best = process;
     return best;
 }
@@ -199,13 +254,41 @@ static char *find_open_directory(const struct report *report)
     return NULL;
 }
 
+/* How to call the report again for the same records: the name as it was typed, and the directories that were named. */
+static char *report_command(const struct report *report)
+{
+    char *command = report_text_copy(report_typed_name != NULL ? report_typed_name : "sparkguard-report", PATH_MAX);
+    for (size_t i = 0; i < report->directory_count; i++) {
+        if (report->directories[i].origin != REPORT_NAMED)
+            continue;
+        char *path = report_text_printable(report->directories[i].path, false);
+        char *longer = report_text_format("%s --dir '%s'", command, path);
+        free(path);
+        free(command);
+        command = longer;
+    }
+    return command;
+}
+
+static bool has_faulty_directory(const struct report *report)
+{
+    for (size_t i = 0; i < report->directory_count; i++)
+        if (report_directory_is_faulty(&report->directories[i]))
+            return true;
+    return false;
+}
+
+/* Nothing where a directory could not be read: the message on stderr says why, and what ran is not known. */
 static void put_advice(const struct report *report, const struct report_style *style)
 {
     const struct report_process *process = find_interesting(report);
+    if (process == NULL && has_faulty_directory(report))
+        return;
     char *open_directory = find_open_directory(report);
+    char *command = report_command(report);
     fprintf(style->stream, "\n%s", report_colour_on(style, REPORT_DIM));
     if (process != NULL)
-        fprintf(style->stream, "one process in depth: sparkguard-report %" PRIu32, process->pid);
+        fprintf(style->stream, "one process in depth: %s %" PRIu32, command, process->pid);
     else if (open_directory != NULL)
         fprintf(style->stream, "programs keep nothing in %s, for it is writable by all; mend it:\n  chmod o-w '%s'",
                 open_directory, open_directory);
@@ -217,6 +300,7 @@ static void put_advice(const struct report *report, const struct report_style *s
     if (process != NULL && report->hidden_jobs > 0)
         fprintf(style->stream, "; %zu more job%s: --all", report->hidden_jobs, report->hidden_jobs > 1 ? "s" : "");
     fprintf(style->stream, "%s\n", report_colour_off(style, REPORT_DIM));
+    free(command);
     free(open_directory);
 }
 
@@ -227,7 +311,7 @@ void report_render_text(const struct report *report, const struct report_scope *
     bool is_first = true;
     if (scope->pid == 0) {
         report_render_machine(report, style);
-        put_jobs(report, scope->is_all, style);
+        put_jobs(report, scope, style);
         report_render_unguarded(report, style);
         put_advice(report, style);
         return;

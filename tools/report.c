@@ -3,6 +3,7 @@
  */
 #define _GNU_SOURCE
 #include "report.h"
+#include "same_bytes.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -88,17 +89,16 @@ static int compare_jobs(const struct report_job *a, const struct report_job *b)
     return order != 0 ? order : strcmp(a->directory, b->directory);
 }
 
-static void sum_job(struct report_job *job)
+static void sum_job(struct report_job *job, const struct report *report)
 {
     const struct report_process *process;
-    uint64_t ended_limit_bytes = SG_UNKNOWN;
+    struct report_same_bytes running = {0};
     job->started_ns = INT64_MAX;
     DL_FOREACH (job->processes, process) {
         job->process_count++;
         if (process->started_ns < job->started_ns)
             job->started_ns = process->started_ns;
         job->refused_count = report_add(job->refused_count, process->refused_count);
-        ended_limit_bytes = report_min(ended_limit_bytes, process->limit_bytes);
         job->peak_bytes = report_max(job->peak_bytes, report_max(process->peak_bytes, process->job_peak_bytes));
         if (process->last_seen_ns > job->last_seen_ns)
             job->last_seen_ns = process->last_seen_ns;
@@ -106,10 +106,12 @@ static void sum_job(struct report_job *job)
             continue;
         job->running_count++;
         job->limit_bytes = report_min(job->limit_bytes, process->limit_bytes);
-        job->live_bytes = report_add(job->live_bytes, report_process_own_bytes(process));
+        report_same_bytes_add(&running, process);
     }
-    if (job->running_count == 0)
-        job->limit_bytes = ended_limit_bytes;
+    job->live_bytes = report_same_bytes_live(&running, report);
+    report_same_bytes_free(&running);
+    if (job->running_count == 0) /* that of the last run: a name may be used again with another limit */
+        job->limit_bytes = job->runs[job->run_count - 1].limit_bytes;
     job->peak_bytes = report_max(job->peak_bytes, job->live_bytes);
 }
 
@@ -217,6 +219,25 @@ static int read_directory(struct report *report, struct report_segment *segment,
     return 0;
 }
 
+/* Anybody may make the default directory of another user first. The files there are then not to be believed. */
+static bool is_squatted(const struct report_directory *directory)
+{
+    const char *named = getenv("SPARKGUARD_DIR");
+    struct stat info;
+    bool is_by_default = directory->origin == REPORT_DEFAULT && (named == NULL || named[0] == '\0');
+    return is_by_default && lstat(directory->path, &info) == 0 &&
+           ((info.st_uid != geteuid() && info.st_uid != 0) || S_ISLNK(info.st_mode));
+}
+
+static int read_found(struct report *report, struct report_segment *segment, const struct report_directory *directory,
+                      struct seen *seen)
+{
+    if (!is_squatted(directory))
+        return read_directory(report, segment, directory->path, directory->origin == REPORT_MATCHED, false, seen);
+    complain(report, directory->path, "", "it belongs to another user, so nothing in it is believed");
+    return EPERM;
+}
+
 static void read_all(struct report *report)
 {
     struct report_segment segment;
@@ -225,8 +246,7 @@ static void read_all(struct report *report)
         struct report_directory *directory = &report->directories[i];
         struct seen seen = {0};
         size_t complaints = report->complaint_count;
-        bool is_found = directory->origin == REPORT_MATCHED;
-        directory->error = read_directory(report, &segment, directory->path, is_found, false, &seen);
+        directory->error = read_found(report, &segment, directory, &seen);
         if (report->history != NULL && i == 0)
             report->history_error = read_directory(report, &segment, report->history, false, true, &seen);
         directory->complaint_count = report->complaint_count - complaints;
@@ -245,7 +265,8 @@ struct report *report_build(const struct report_scope *scope)
     struct report_job *job;
     DL_FOREACH (report->jobs, job) {
         DL_SORT(job->processes, compare_processes);
-        sum_job(job);
+        report_runs_fill(job);
+        sum_job(job, report);
     }
     DL_SORT(report->jobs, compare_jobs);
     report_neighbours_fill(report);
@@ -262,6 +283,7 @@ void report_job_free(struct report_job *job)
     struct report_process *process, *next;
     DL_FOREACH_SAFE (job->processes, process, next)
         report_process_free(process);
+    free(job->runs);
     free(job->name);
     free(job);
 }
@@ -275,6 +297,7 @@ void report_free(struct report *report)
         free(report->unguarded[i].command);
     for (size_t i = 0; i < REPORT_NEIGHBOUR_ROOM; i++)
         free(report->neighbours[i]);
+    free(report->live_neighbour);
     for (size_t i = 0; i < report->complaint_count; i++)
         free(report->complaints[i]);
     free(report->complaints);

@@ -53,14 +53,16 @@ struct report_event {
     char what[sizeof((struct sg_event *)0)->what + 1];
 };
 
-/* Where large blocks were asked for that are live. */
+/* Where large blocks were asked for that are live, or were at the process's peak or at its last refusal. */
 struct report_site {
     bool is_named;
     int domain; /* enum sg_domain; -1: several */
     uint64_t offset;
     uint64_t live_bytes;
     uint64_t live_count;
-    uint64_t peak_bytes;
+    uint64_t peak_bytes;       /* the highest of its own */
+    uint64_t at_peak_bytes;    /* when the process held most */
+    uint64_t at_refusal_bytes; /* when a request was last refused */
     char library[SG_SITE_NAME_BYTES + 1];
 };
 
@@ -83,17 +85,20 @@ struct report_process {
     int signal;                      /* 0 none or unknown */
     int64_t started_ns;
     int64_t ended_ns;     /* 0 running or unknown */
-    int64_t last_seen_ns; /* the last time anything is known of it */
+    int64_t last_seen_ns; /* the last evidence that it lived; ended_ns where that is known. Never 0 */
     uint64_t live_bytes;
     uint64_t peak_bytes;
     int64_t peak_ns;
-    uint64_t job_peak_bytes; /* the most that its job held at one time, as far as it saw */
+    uint64_t job_peak_bytes;   /* the most that its job held at one time, as far as it saw */
+    uint64_t limit_peak_bytes; /* the same with its own resident MAP_NORESERVE bytes; 0: it had none */
     uint64_t promised_bytes;
-    struct sg_memory_file file[SG_FILE_ROOM]; /* what of promised_bytes others may have been promised too */
+    struct sg_memory_file file[SG_FILE_ROOM]; /* shared memory that it maps, and what of it is missing */
+    struct sg_origin origin[SG_ORIGIN_ROOM];  /* whom it has its private inherited bytes from */
     uint64_t heritage_bytes;                  /* missing of what its parent was promised: counts when that is gone */
     uint64_t in_flight_bytes;
     uint64_t inherited_bytes;
     uint64_t inherited_device_bytes; /* part of inherited_bytes */
+    uint64_t inherited_shared_bytes; /* part of inherited_bytes */
     uint64_t limit_bytes;            /* SG_UNKNOWN: none */
     uint64_t refused_count;
     uint64_t refused_bytes;
@@ -106,10 +111,13 @@ struct report_process {
     struct report_refusal *refusals; /* oldest first */
     struct report_phase *phases;
     struct report_event *events;
-    struct report_site *sites; /* those that hold something, the largest first */
+    struct report_site *sites; /* the largest first, live or at the peak */
     size_t refusal_count, phase_count, event_count, site_count;
     struct sg_machine machine; /* as the process last saw it */
     struct sg_device device[SG_DEVICE_ROOM];
+    uint64_t run_key;          /* SG_RUN of its run of the job; 0: unknown */
+    size_t run;                /* its run: a place in the job's runs, from 0 */
+    uint32_t max_resident_mib; /* the kernel's figure, noted at the end; 0: unknown */
     char *command;
     char *job;
     char library_version[sizeof((struct sg_segment *)0)->library_version + 1];
@@ -119,6 +127,18 @@ struct report_process {
     UT_hash_handle hh;                  /* by pid, while the parents are looked for */
     void *line;                         /* for renderers */
     bool is_folded;                     /* has no line of its own: see report_fold() */
+};
+
+/* One run of a job: processes that have the same first process, or that lived at one time. */
+struct report_run {
+    int64_t started_ns;
+    int64_t last_seen_ns;
+    uint32_t first_pid;   /* of the earliest process on record */
+    uint64_t limit_bytes; /* the smallest of its processes; SG_UNKNOWN: none */
+    uint64_t peak_bytes;  /* of all its processes at one time: the highest that one of them saw, or now */
+    uint64_t refused_count;
+    size_t process_count;
+    size_t running_count;
 };
 
 struct report_job {
@@ -132,6 +152,8 @@ struct report_job {
     size_t running_count;
     int64_t started_ns;
     int64_t last_seen_ns;
+    struct report_run *runs; /* by start; never none */
+    size_t run_count;
     struct report_process *processes;
     struct report_job *prev, *next; /* utlist, by start */
     UT_hash_handle hh;              /* by name */
@@ -149,6 +171,7 @@ struct report_machine {
     int unified;     /* 1, 0, or -1: not known */
     bool is_sharing; /* every guarded process that runs is known, counted by the others, and counts them */
     uint64_t total_bytes;
+    uint64_t ordinary_bytes; /* the same less the pool of huge pages: what percentages are of */
     uint64_t available_bytes;
     uint64_t usable_bytes; /* before the reserve; with reserve and floor of the constraint that leaves least room */
     uint64_t reserve_bytes;
@@ -211,8 +234,10 @@ struct report {
     size_t unguarded_count;
     char *neighbours[REPORT_NEIGHBOUR_ROOM]; /* directories whose programs are not counted here, the first by name */
     size_t neighbour_count;                  /* of all, also of those that found no room */
-    size_t veiled_count;                     /* files not believed though a running process may own them */
-    char **complaints;                       /* "FILE: why" of each file that was not believed */
+    char *live_neighbour;                    /* the first by name in which a process may live; NULL: none */
+    size_t live_neighbour_count;
+    size_t veiled_count; /* files not believed though a running process may own them */
+    char **complaints;   /* "FILE: why" of each file that was not believed */
     size_t complaint_count;
     size_t said_count; /* of them, the first that were said */
 };
@@ -247,12 +272,12 @@ bool report_directory_is_faulty(const struct report_directory *directory);
 /* The one that it is; NULL: it is not read. */
 const struct report_directory *report_directory_find(const struct report *report, dev_t device, ino_t inode);
 void report_parents_fill(struct report *report);
+
+/* report_runs.c: fills the runs of a job whose processes are sorted by start, and each process's run. */
+void report_runs_fill(struct report_job *job);
 /* Whether its watchdog ended it; puts the state right. Once all else is known of it. */
 void report_process_judge_end(struct report_process *process);
 void report_job_free(struct report_job *job);
-
-/* What a running process adds to sums: its live bytes beyond those it was forked with. */
-uint64_t report_process_own_bytes(const struct report_process *process);
 
 /* Whether it guards and decides alone: it runs, without a seat among the others. Why, as its events say: "not sharing:
  * no room ...", or "not sharing". */

@@ -124,6 +124,7 @@ static void fill_peak(struct report_process *process, const struct sg_segment *c
     bool is_now = process->live_bytes > recorded_bytes;
     process->peak_bytes = is_now ? process->live_bytes : recorded_bytes;
     process->job_peak_bytes = not_below_zero(content->job_peak_bytes);
+    process->limit_peak_bytes = not_below_zero(content->limit_peak_bytes);
     process->peak_ns = is_now && process->state == SG_STATE_RUNNING ? report_now_ns() : known_time(peak->time_ns);
     for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
         struct report_domain *domain = &process->domain[i];
@@ -202,8 +203,10 @@ static void fill_events(struct report_process *process, const struct sg_segment 
 static int compare_sites(const void *a, const void *b)
 {
     const struct report_site *first = a, *second = b;
-    if (first->live_bytes != second->live_bytes)
-        return first->live_bytes < second->live_bytes ? 1 : -1;
+    uint64_t first_bytes = report_max(first->live_bytes, first->at_peak_bytes);
+    uint64_t second_bytes = report_max(second->live_bytes, second->at_peak_bytes);
+    if (first_bytes != second_bytes)
+        return first_bytes < second_bytes ? 1 : -1;
     return (first->offset > second->offset) - (first->offset < second->offset);
 }
 
@@ -211,22 +214,28 @@ static void fill_sites(struct report_process *process, const struct sg_segment *
 {
     static const int domain_of[] = {
         [SG_SITES_HEAP] = SG_DOMAIN_HEAP, [SG_SITES_MAPPED] = SG_DOMAIN_MAPPED, [SG_SITES_CUDA] = -1};
+    bool is_peak_live = content->sites_peak_state == SG_SITES_PEAK_LIVE;
     process->sites = report_allocate((size_t)SG_SITE_CLASSES * SG_SITE_ROOM, sizeof *process->sites);
     for (int class = 0; class < SG_SITE_CLASSES; class ++)
         for (int number = SG_SITE_OTHER; number < SG_SITE_ROOM; number++) {
             const struct sg_site *entry = &content->site[class][number];
             bool is_one = number >= SG_SITE_FIRST;
             int domain = is_one ? (int)(entry->key & 7) : domain_of[class];
-            if (not_below_zero(entry->live_bytes) == 0 || (is_one && entry->key == 0) || domain >= SG_DOMAIN_COUNT)
+            uint64_t live_bytes = not_below_zero(entry->live_bytes);
+            uint64_t at_peak_bytes = is_peak_live ? live_bytes : not_below_zero(entry->at_peak_bytes);
+            uint64_t at_refusal_bytes = process->refusal_count > 0 ? not_below_zero(entry->at_refusal_bytes) : 0;
+            bool is_empty = (live_bytes | at_peak_bytes | at_refusal_bytes) == 0;
+            if (is_empty || (is_one && entry->key == 0) || domain >= SG_DOMAIN_COUNT)
                 continue;
             struct report_site *site = &process->sites[process->site_count++];
-            *site =
-                (struct report_site){.is_named = is_one && entry->is_named == 1,
-                                     .domain = domain,
-                                     .offset = entry->offset,
-                                     .live_bytes = entry->live_bytes,
-                                     .live_count = not_below_zero(entry->live_count),
-                                     .peak_bytes = report_max(not_below_zero(entry->peak_bytes), entry->live_bytes)};
+            *site = (struct report_site){.is_named = is_one && entry->is_named == 1,
+                                         .domain = domain,
+                                         .offset = entry->offset,
+                                         .live_bytes = live_bytes,
+                                         .live_count = not_below_zero(entry->live_count),
+                                         .peak_bytes = report_max(not_below_zero(entry->peak_bytes), live_bytes),
+                                         .at_peak_bytes = at_peak_bytes,
+                                         .at_refusal_bytes = at_refusal_bytes};
             memcpy(site->library, entry->library, sizeof entry->library);
         }
     qsort(process->sites, process->site_count, sizeof *process->sites, compare_sites);
@@ -238,21 +247,26 @@ static void see(struct report_process *process, int64_t time_ns)
         process->last_seen_ns = time_ns;
 }
 
-static void fill_times(struct report_process *process, const struct sg_segment *content)
+static void fill_times(struct report_process *process, const struct report_segment *segment)
 {
+    const struct sg_segment *content = segment->content;
     process->started_ns = known_time(content->started_time_ns);
     process->ended_ns = process->state == SG_STATE_RUNNING ? 0 : known_time(content->ended_time_ns);
     see(process, process->started_ns);
-    see(process, process->ended_ns);
     see(process, process->peak_ns);
     see(process, content->machine.time_ns);
     see(process, content->saved_time_ns);
+    see(process, content->seen_time_ns);
     if (process->refusal_count > 0)
         see(process, process->refusals[process->refusal_count - 1].time_ns);
     if (process->phase_count > 0)
         see(process, process->phases[process->phase_count - 1].time_ns);
     if (process->event_count > 0)
         see(process, process->events[process->event_count - 1].time_ns);
+    if (process->last_seen_ns == 0) /* nothing in the record tells a time */
+        process->last_seen_ns = segment->modified_ns > 0 ? segment->modified_ns : 1;
+    if (process->ended_ns > 0)
+        process->last_seen_ns = process->ended_ns;
 }
 
 static void fill_flags(struct report_process *process, const struct sg_segment *content)
@@ -282,10 +296,13 @@ struct report_process *report_process_from(const struct report_segment *segment)
     bool is_running = process->state == SG_STATE_RUNNING; /* what a dead process was promised, nobody owes it */
     process->in_flight_bytes = is_running ? not_below_zero(slot->in_flight_bytes) : 0;
     process->heritage_bytes = is_running ? not_below_zero(slot->heritage_bytes) : 0;
-    process->inherited_bytes = not_below_zero(slot->inherited_bytes);
+    process->inherited_shared_bytes = not_below_zero(content->inherited_shared_bytes);
+    process->inherited_bytes = report_add(not_below_zero(slot->inherited_bytes), process->inherited_shared_bytes);
     process->inherited_device_bytes =
         report_min(not_below_zero(content->inherited_domain_bytes[SG_DOMAIN_DEVICE]), process->inherited_bytes);
-    process->limit_bytes = slot->limit_bytes == 0 ? SG_UNKNOWN : slot->limit_bytes;
+    process->limit_bytes = slot->limit_bytes == 0 ? SG_UNKNOWN : slot->limit_bytes == 1 ? 0 : slot->limit_bytes;
+    process->run_key = content->run;
+    process->max_resident_mib = content->max_resident_mib;
     process->registered_bytes = content->registered_bytes;
     process->sparse_resident_bytes = content->sparse_resident_bytes;
     process->unmatched_frees = content->unmatched_frees;
@@ -293,6 +310,7 @@ struct report_process *report_process_from(const struct report_segment *segment)
     process->machine = content->machine;
     memcpy(process->device, content->device, sizeof process->device);
     memcpy(process->file, content->file, sizeof process->file);
+    memcpy(process->origin, content->origin, sizeof process->origin);
     memcpy(process->library_version, content->library_version, sizeof content->library_version);
     process->job = report_text_copy(content->job, sizeof content->job);
     process->command = report_text_copy(content->command, sizeof content->command);
@@ -303,7 +321,7 @@ struct report_process *report_process_from(const struct report_segment *segment)
     fill_phases(process, content);
     fill_events(process, content);
     fill_sites(process, content);
-    fill_times(process, content);
+    fill_times(process, segment);
     report_process_judge_end(process);
     return process;
 }
@@ -318,9 +336,4 @@ void report_process_free(struct report_process *process)
     free(process->job);
     free(process->segment_path);
     free(process);
-}
-
-uint64_t report_process_own_bytes(const struct report_process *process)
-{
-    return report_less(process->live_bytes, process->inherited_bytes);
 }

@@ -18,6 +18,8 @@ void report_parents_fill(struct report *report)
         struct report_process *process, *known, *by_pid = NULL;
         DL_FOREACH (job->processes, process) {
             HASH_FIND(hh, by_pid, &process->parent_pid, sizeof process->parent_pid, process->parent);
+            if (process->parent != NULL && process->parent->run != process->run)
+                process->parent = NULL; /* the pid was another process's in an earlier run */
             HASH_REPLACE(hh, by_pid, pid, sizeof process->pid, process, known);
         }
         HASH_CLEAR(hh, by_pid);

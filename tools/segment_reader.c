@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "process_stat.h"
+#include "segment_version_1.h"
 #include "text.h"
 
 /* No machine holds 64 PiB, no thread is lent 256 TiB: more than that was not written by a library of ours. Values with
@@ -155,9 +156,12 @@ static bool check_size(const struct sg_segment *content, size_t bytes, char why[
         return blame(why, "incomplete: its process ended while setting it up");
     if (content->slot.magic != SG_ABI_MAGIC)
         return blame(why, "not a segment (wrong magic number)");
+    if (content->slot.abi_version == 1) /* a whole segment of version 1 has been converted by now */
+        return blame(why, "cut short (%zu bytes of a segment of version 1)", bytes);
     if (content->slot.abi_version != SG_ABI_VERSION)
         return blame(why,
-                     "written by ABI version %" PRIu32 ", this tool reads version %u; use the report of that version",
+                     "written by ABI version %" PRIu32 ", this tool reads version %u and version 1; use the report of "
+                     "that version",
                      content->slot.abi_version, SG_ABI_VERSION);
     if (bytes < sizeof *content)
         return blame(why, "cut short (%zu of at least %zu bytes)", bytes, sizeof *content);
@@ -212,8 +216,9 @@ static bool check_bytes(const struct sg_segment *content, char why[REPORT_WHY_RO
     const struct sg_peak *peak = &content->peak[content->peak_index];
     if (is_absurd(content->peak_seen_bytes) || is_absurd(peak->total_bytes))
         return blame(why, "absurd peak of %" PRIu64 " bytes", report_max(content->peak_seen_bytes, peak->total_bytes));
-    if (is_absurd(content->job_peak_bytes))
-        return blame(why, "absurd peak of the job: %" PRIu64 " bytes", content->job_peak_bytes);
+    uint64_t job_peak_bytes = report_max(content->job_peak_bytes, content->limit_peak_bytes);
+    if (is_absurd(job_peak_bytes))
+        return blame(why, "absurd peak of the job: %" PRIu64 " bytes", job_peak_bytes);
     if (is_absurd(content->unaccounted_bytes))
         return blame(why, "absurd figure: %" PRIu64 " bytes unaccounted", content->unaccounted_bytes);
     for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
@@ -273,6 +278,7 @@ static enum report_verdict read_settled(struct report_segment *segment, int fd, 
             blame(why, "cannot be read: %s", strerror((int)-length));
             return REPORT_BAD;
         }
+        length = (ssize_t)report_segment_from_version_1(bytes, (size_t)length, FILE_ROOM);
         is_good = check(segment->content, (size_t)length, why);
         bool is_set_up = (size_t)length >= sizeof segment->content->slot && segment->content->slot.magic != 0;
         if (!is_set_up) {
@@ -319,6 +325,7 @@ enum report_verdict report_segment_read(struct report_segment *segment, int dire
         blame(why, "not a regular file");
     else
         verdict = read_settled(segment, fd, why);
+    segment->modified_ns = status.st_mtim.tv_sec * INT64_C(1000000000) + status.st_mtim.tv_nsec;
     close(fd);
     return verdict;
 }

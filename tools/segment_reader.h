@@ -26,6 +26,7 @@ enum report_verdict {
 struct report_segment {
     struct sg_segment *content; /* with record_count records behind it */
     const char *name;           /* the file's */
+    int64_t modified_ns;        /* when the file was last written to by a system call */
     uint32_t record_count;
     bool has_owner;  /* somebody held the lock when the file was read, or may: it could not be opened */
     unsigned waited; /* how often a file that is not set up was waited for: anybody can make many of those */

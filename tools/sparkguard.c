@@ -3,10 +3,13 @@
  * LD_PRELOAD, passes on signals and exit status, and says at the end what it came to.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "launch.h"
 #include "sparkguard_abi.h"
@@ -14,6 +17,23 @@
 #include "text.h"
 
 const char *argp_program_version = "sparkguard " SG_VERSION_TEXT;
+
+/* Records the end and prints the summary, in a child: the launcher may be guarded itself and no memory be left.
+ * The program's status is passed on whatever happens there. */
+static void finish(const struct launch *launch)
+{
+    pid_t child = fork();
+    if (child < 0)
+        fprintf(stderr, "sparkguard: cannot start a process for the summary: %s\n", strerror(errno));
+    if (child == 0) {
+        launch_record(launch);
+        if (!launch->is_quiet)
+            launch_summarize(launch);
+        exit(0);
+    }
+    while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
+        continue;
+}
 
 int main(int argc, char **argv)
 {
@@ -29,17 +49,15 @@ int main(int argc, char **argv)
     char *library = launch_find_library(&launch);
     if (library == NULL)
         return LAUNCH_FAILED;
+    launch.children.library_name = strrchr(library, '/') + 1;
     launch_export(&launch);
     const char *disabled = getenv(sg_option_table[SG_OPTION_DISABLE].variable);
     bool is_disabled = disabled != NULL && strcmp(disabled, "1") == 0;
     launch.is_guarded = launch_check_program(launch.program[0], library) && !is_disabled;
     int failure = launch_preload(library) ? launch_run(&launch) : LAUNCH_FAILED;
     free(library);
-    if (failure == 0) {
-        launch_record(&launch);
-        if (!launch.is_quiet)
-            launch_summarize(&launch);
-    }
+    if (failure == 0)
+        finish(&launch);
     free(launch.directory);
     if (failure != 0)
         return failure;

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <langinfo.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -112,19 +113,23 @@ const char *report_end_text(const struct report_process *process, char text[REPO
         [REPORT_SENT_KILL] = " after its own watchdog sent SIGKILL",
         [REPORT_ENDED_IT] = ": ended by its own watchdog",
     };
+    static const int sent[] = {[REPORT_SENT_TERM] = SIGTERM, [REPORT_SENT_KILL] = SIGKILL, [REPORT_ENDED_IT] = 0};
     char word[48], signal_text[REPORT_TIME_TEXT];
     bool is_exited = process->state == SG_STATE_EXITED;
+    bool is_its_signal = !is_exited && process->signal != 0 && process->signal == sent[process->watchdog];
     if (process->state == SG_STATE_RUNNING)
         return "running";
     if (process->state == SG_STATE_REPLACED)
         return "replaced by another program";
     if (is_exited && process->exit_code >= 0)
         snprintf(word, sizeof word, "exited with status %d", process->exit_code);
-    else if (!is_exited && process->signal != 0)
+    else if (!is_exited && process->signal != 0 && process->watchdog != REPORT_ENDED_IT)
         snprintf(word, sizeof word, "killed by %s", report_signal_text(signal_text, process->signal));
+    else if (!is_exited && process->watchdog == REPORT_NO_WATCHDOG)
+        snprintf(word, sizeof word, "killed (signal not recorded)");
     else
         snprintf(word, sizeof word, "%s", report_state_name[process->state]);
-    snprintf(text, REPORT_END_TEXT, "%s%s", word, after[process->watchdog]);
+    snprintf(text, REPORT_END_TEXT, "%s%s", word, is_its_signal ? " from its own watchdog" : after[process->watchdog]);
     return text;
 }
 

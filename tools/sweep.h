@@ -110,7 +110,7 @@ struct sweep {
     bool is_complete; /* nothing is pending any more */
     int64_t begun_ns;
     int64_t session_ns;     /* when this process began */
-    uint64_t total_bytes;   /* of the machine */
+    uint64_t total_bytes;   /* of the machine, less the pool of huge pages */
     uint64_t reserve_bytes; /* as last seen */
     uint64_t found_bytes;   /* of room by the last run that was started, 0: none was */
 };

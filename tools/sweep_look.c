@@ -30,7 +30,7 @@ static uint64_t limit_of(const struct report_machine *machine)
     const char *text = getenv(sg_option_table[SG_OPTION_LIMIT].variable);
     if (text == NULL || sg_parse_size(text, &limit) != 0)
         return SG_UNKNOWN;
-    return sg_size_of(limit, report_less(machine->total_bytes, machine->reserve_bytes));
+    return sg_size_of(limit, report_less(machine->ordinary_bytes, machine->reserve_bytes));
 }
 
 static uint64_t room_of(const struct report_machine *machine)
@@ -44,7 +44,8 @@ struct sweep_look sweep_look(const char *job)
 {
     const struct report_scope scope = {.job = job};
     struct report *report = report_build(&scope);
-    struct sweep_look look = {room_of(&report->machine), report->machine.total_bytes, report->machine.reserve_bytes, 0};
+    struct sweep_look look = {room_of(&report->machine), report->machine.ordinary_bytes, report->machine.reserve_bytes,
+                              0};
     if (job != NULL && report->jobs != NULL)
         look.held_bytes = report->jobs->live_bytes;
     report_free(report);
@@ -186,7 +187,7 @@ char *sweep_in_the_way(const struct sweep *sweep)
     const struct report_process *process;
     char *text = NULL;
     uint64_t large =
-        sg_size_of(sweep->large, report->machine.total_bytes != SG_UNKNOWN ? report->machine.total_bytes : 0);
+        sg_size_of(sweep->large, report->machine.ordinary_bytes != SG_UNKNOWN ? report->machine.ordinary_bytes : 0);
     DL_FOREACH (report->jobs, job)
         DL_FOREACH (job->processes, process)
             if (text == NULL && process->state == SG_STATE_RUNNING && process->live_bytes >= GUARDED_LEAST &&

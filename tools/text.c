@@ -49,8 +49,12 @@ char *report_text_format(const char *format, ...)
     return text;
 }
 
+const char *report_typed_name;
+
 void report_name_tool(char **argv)
 {
+    bool is_relative = argv[0] != NULL && argv[0][0] != '/' && strchr(argv[0], '/') != NULL;
+    report_typed_name = is_relative ? argv[0] : NULL;
     program_invocation_name = program_invocation_short_name;
     if (argv[0] != NULL)
         argv[0] = program_invocation_name;

@@ -24,6 +24,9 @@ char *report_text_format(const char *format, ...) __attribute__((format(printf, 
 
 /* Has getopt(3) name the tool as the tool's own lines do, not by the path it was called by. First in main(). */
 void report_name_tool(char **argv);
+/* The path by which the tool was called, if that was relative ("build/sparkguard-report"): what to type again. Else
+ * NULL. */
+extern const char *report_typed_name;
 
 /* Decodes one character of `left` > 0 bytes: its length, and its code or REPORT_NO_CODE for a byte that is no UTF-8. */
 size_t report_utf8_next(const char *bytes, size_t left, uint32_t *code);

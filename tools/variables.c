@@ -14,8 +14,10 @@ static const char *const kind_words[] = {
     [SG_KIND_PATH] = "not an absolute path", [SG_KIND_NUMBER] = "not a number from -1000 to 1000",
 };
 
-const char *report_variable_fault(enum sg_option option)
+const char *report_variable_fault(enum sg_option option, const char *value)
 {
+    if (sg_option_table[option].kind == SG_KIND_SIZE && sg_is_beyond_all(value))
+        return "more than 100%";
     return kind_words[sg_option_table[option].kind];
 }
 

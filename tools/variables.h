@@ -17,6 +17,6 @@ enum report_variable {
 enum report_variable report_variable_judge(const char *entry, enum sg_option *option);
 
 /* "not a size": what is wrong with a value that cannot be read. */
-const char *report_variable_fault(enum sg_option option);
+const char *report_variable_fault(enum sg_option option, const char *value);
 
 #endif

@@ -241,11 +241,12 @@ static struct libscols_line *put_job(struct drawing *drawing, const struct repor
     char *text = job_text(drawing, job);
     report_table_cell(table, "", REPORT_PLAIN);
     report_table_cell(table, text, REPORT_BOLD);
-    put_bar(drawing, job, job->live_bytes, job->peak_bytes, REPORT_CYAN);
-    put_figures(drawing, job->live_bytes, job->peak_bytes);
+    const struct report_run *run = &job->runs[job->run_count - 1]; /* a name may have been used before */
+    put_bar(drawing, job, job->live_bytes, run->peak_bytes, REPORT_CYAN);
+    put_figures(drawing, job->live_bytes, run->peak_bytes);
     put_rate(drawing, rate);
     put_wall(drawing, watch_wall_ns(drawing->watch, job, rate));
-    report_table_count(table, job->refused_count, REPORT_RED);
+    report_table_count(table, run->refused_count, REPORT_RED);
     free(text);
     return line;
 }

@@ -5,6 +5,7 @@
     tree.process(4711, "earlyoom", cmdline=["earlyoom"])
 """
 
+import fcntl
 import json
 import os
 import shutil
@@ -116,12 +117,16 @@ def make_bad(tree):
     tree.write("proc/900/oom_score_adj", "0\n")
     tree.write("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "512\n")
     tree.blocks(500000, 20000, 0)
+    tree.driver("610.43.02")
+    tree.write("proc/driver/nvidia/params", "EnableSystemMemoryPools: 529\n")
     tree.process(50, "earlyoom", cmdline=["earlyoom"])
     tree.process(51, "systemd-oomd")
     tree.process(70, "python3", resident=30 * GIB, cmdline=["python3", "train.py"])
     tree.process(71, "python3", parent=70, state="Z")
     tree.close("proc/sys/kernel/arch")
     tree.write("dev/shm/sparkguard-99999/machine.ledger", "")
+    tree.owner = open(tree.write("dev/shm/sparkguard-99999/71-0123456789abcdef.segment", ""), "r+b")
+    fcntl.flock(tree.owner, fcntl.LOCK_EX)  # as a guarded process that runs
 
 
 def shellcheck(text):

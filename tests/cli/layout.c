@@ -12,6 +12,7 @@
 int main(void)
 {
     puts("{");
+    printf("  \"abi_version\": [%u, 4],\n", SG_ABI_VERSION);
     FIELD(sg_segment, slot.magic);
     FIELD(sg_segment, slot.abi_version);
     FIELD(sg_segment, slot.pid);
@@ -29,6 +30,7 @@ int main(void)
     FIELD(sg_segment, record_used);
     FIELD(sg_segment, parent_pid);
     FIELD(sg_segment, started_time_ns);
+    FIELD(sg_segment, seen_time_ns);
     FIELD(sg_segment, ended_time_ns);
     FIELD(sg_segment, exit_code);
     FIELD(sg_segment, signal);
@@ -58,6 +60,8 @@ int main(void)
     FIELD(sg_segment, phase);
     FIELD(sg_segment, event);
     FIELD(sg_segment, site);
+    FIELD(sg_segment, sites_peak_state);
+    FIELD(sg_segment, run);
     FIELD(sg_site, key);
     FIELD(sg_site, live_bytes);
     FIELD(sg_site, live_count);
@@ -65,6 +69,8 @@ int main(void)
     FIELD(sg_site, offset);
     FIELD(sg_site, is_named);
     FIELD(sg_site, library);
+    FIELD(sg_site, at_peak_bytes);
+    FIELD(sg_site, at_refusal_bytes);
     FIELD(sg_machine, time_ns);
     FIELD(sg_machine, usable_bytes);
     FIELD(sg_machine, reserve_bytes);
@@ -73,8 +79,15 @@ int main(void)
     FIELD(sg_machine, unified);
     FIELD(sg_segment, file);
     FIELD(sg_segment, slot.heritage_bytes);
-    FIELD(sg_memory_file, identity);
-    FIELD(sg_memory_file, bytes);
+    FIELD(sg_segment, origin);
+    FIELD(sg_segment, inherited_shared_bytes);
+    FIELD(sg_memory_file, begin);
+    FIELD(sg_memory_file, end);
+    FIELD(sg_memory_file, missing_bytes);
+    FIELD(sg_origin, claim);
+    FIELD(sg_origin, bytes);
+    FIELD(sg_origin, seat);
+    FIELD(sg_origin, pid);
     FIELD(sg_device, total_bytes);
     FIELD(sg_device, live_bytes);
     FIELD(sg_device, is_known);
@@ -122,6 +135,7 @@ int main(void)
 #undef SG_DOMAIN
     printf("  \"ledger.bytes\": [0, %zu],\n", SG_LEDGER_BYTES(SG_SEAT_ROOM));
     printf("  \"sizeof.sg_memory_file\": [0, %zu],\n", sizeof(struct sg_memory_file));
+    printf("  \"sizeof.sg_origin\": [0, %zu],\n", sizeof(struct sg_origin));
     printf("  \"sizeof.sg_device\": [0, %zu],\n", sizeof(struct sg_device));
     printf("  \"sizeof.sg_domain_counters\": [0, %zu],\n", sizeof(struct sg_domain_counters));
     printf("  \"sizeof.sg_peak\": [0, %zu],\n", sizeof(struct sg_peak));

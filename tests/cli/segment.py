@@ -39,7 +39,7 @@ class Segment:
         self.refusals = self.phases = self.events = 0
         defaults = {
             "slot.magic": MAGIC,
-            "slot.abi_version": 1,
+            "slot.abi_version": layout["abi_version"][0],
             "slot.pid": pid,
             "slot.start_ticks": 1000 + pid,
             "slot.state": STATES[state],
@@ -173,13 +173,15 @@ class Segment:
         path.write_bytes(self.timeline(samples, **fields))
         return path
 
-    def site(self, number, live, count=1, peak=0, domain="heap", library="libx.so", offset=0x1234, named=1):
+    def site(self, number, live, count=1, peak=0, domain="heap", library="libx.so", offset=0x1234, named=1, at_peak=0, at_refusal=0):
         """`number`: 32 for each class, heap, mapped, CUDA; 1 of a class is everything that found no place."""
         members = {
             "key": (0x7F0000000000 + number) << 3 | self.layout["domain." + domain][0],
             "live_bytes": live,
             "live_count": count,
             "peak_bytes": peak,
+            "at_peak_bytes": at_peak,
+            "at_refusal_bytes": at_refusal,
             "offset": offset,
             "is_named": named,
             "library": library,

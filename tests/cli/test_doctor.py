@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 from doctor_tree import GIB, MIB, UNITS, doctor, hold_in_shm, shellcheck  # noqa: F401
+from ledger import FILE_BYTES, ROOM, SEAT_BYTES, VERSION
 
 # ---- each finding ---------------------------------------------------------------------------------------------------
 
@@ -49,7 +50,6 @@ PRESENT = [
     ("zombies", lambda t: t.process(70, "python3", parent=60, state="Z"), "warning", "1 zombie waits for its parent (python3 70 of 60)", "kill -TERM 60 "),
     ("leftovers", hold_in_shm, "warning", "1 file in /dev/shm, 2.0 MiB, that no process has open (psm_1)", "rm -i /dev/shm/psm_1"),
     ("ledger", ledger_that_is_none, "danger", "machine.ledger cannot be used: it is another version's", "ls -la"),
-    ("ledger", lambda t: t.write("dev/shm/sparkguard-99999/machine.ledger", ""), "warning", "1 more directory", "SPARKGUARD_DIR"),
     ("history", lambda t: t.write("home/me/.local/state/sparkguard", ""), "warning", "it is no directory", "ls -ld"),
     ("history", lambda t: history_folder(t).chmod(0o777), "warning", "it is world-writable", "chmod o-w"),
     ("history", lambda t: t.remove("home/me"), "warning", "the folder above it is not there", "mkdir -p -m 700"),
@@ -57,6 +57,7 @@ PRESENT = [
     ("history", lambda t: t.write("proc/self/mounts", "tmpfs / tmpfs rw 0 0\n"), "warning", "gone with the power", "SPARKGUARD_HISTORY="),
     ("driver", lambda t: t.driver("550.54.14"), "warning", "550.54.14; CUDA 13 needs 580", "nvidia-driver-580"),
     ("driver", lambda t: t.remove("proc/driver"), "warning", "No NVIDIA driver", "modprobe"),
+    ("driver-pools", lambda t: (t.driver("610.43.02"), t.write("proc/driver/nvidia/params", "EnableSystemMemoryPools: 529\n")), "warning", "keeps freed pages", "NVreg_EnableSystemMemoryPools=0"),
     ("toolkit", lambda t: (t.remove("usr/local/cuda"), t.write("usr/lib64/libcudart.so.12", "")), "warning", "libcudart.so.12 was found, none of CUDA 13", "cuda-toolkit-13"),
     ("toolkit", lambda t: t.remove("usr/lib/aarch64-linux-gnu"), "warning", "libcuda.so.1 was not found", "libnvidia-compute"),
     ("architecture", lambda t: t.write("proc/sys/kernel/arch", "riscv64\n"), "warning", "riscv64", "make test"),
@@ -74,7 +75,8 @@ def test_what_is_wrong_is_found(doctor, name, breaks, state, sentence, mend):
     assert mend in finding["mend"]
     assert before["exit_status"] == 0
     others = {f["id"]: f["state"] for f in after["findings"] if f["state"] != "fine" and f["id"] != name}
-    assert others.keys() <= {"swap", "swappiness", "fragmentation"} | ({"unified"} if name == "driver" else set()), others
+    also = {"driver": {"unified"}, "huge-pages": {"memory"}}.get(name, set())  # a pool of half the machine is not usable
+    assert others.keys() <= {"swap", "swappiness", "fragmentation"} | also, others
     assert after["exit_status"] == (4 if "danger" in (state, *others.values()) else 1)
 
 
@@ -120,6 +122,7 @@ UNREADABLE = [
     ("history", lambda t: (t.root / "home/me/.local").symlink_to(".local")),
     ("unified", lambda t: t.remove("proc/driver/nvidia/gpus")),
     ("driver", lambda t: t.close("proc/driver/nvidia/version")),
+    ("driver-pools", lambda t: t.driver("610.43.02")),
     ("toolkit", lambda t: t.remove("usr/local/cuda")),
     ("architecture", lambda t: t.close("proc/sys/kernel/arch")),
 ]
@@ -287,13 +290,43 @@ def test_a_process_that_decides_alone_is_a_warning(doctor, make):
     assert "world-writable" in doctor.find("ledger")["sentence"]
 
 
-@pytest.mark.parametrize("change, fault", [({}, None), ({0: b"y"}, "another version's"), ({8: b"\2"}, "another version's"), ({16: b"\1"}, "another version's")])
+def test_a_directory_in_which_a_guarded_process_lives_is_a_warning(doctor, make):
+    """The records of a user whose programs have all ended are no fault: nothing runs there that could go uncounted."""
+    directory = doctor.root / "dev/shm/sparkguard-99999"
+    doctor.tree.write("dev/shm/sparkguard-99999/machine.ledger", "")
+    make(pid=70).write(directory)
+    assert doctor.find("ledger")["state"] == "fine"
+    with make(pid=71, state="running").write_live(directory):
+        finding = doctor.find("ledger")
+    assert finding["state"] == "warning" and "1 more directory" in finding["sentence"] and "SPARKGUARD_DIR" in finding["mend"]
+
+
+def test_a_machine_without_systemd_is_not_told_to_use_the_jail(doctor):
+    doctor.tree.write("sys/fs/cgroup/job/memory.max", "max\n")
+    doctor.tree.remove("proc/1")
+    finding = doctor.find("jail")
+    assert finding["state"] == "warning" and "--memory=100g" in finding["mend"] and "sparkguard --jail" not in finding["mend"]
+    (doctor.root / "run/systemd/system").mkdir(parents=True)
+    assert doctor.find("jail")["mend"].startswith("sparkguard --jail=100G")
+
+
+def test_a_machine_without_a_gpu_needs_no_driver(doctor):
+    doctor.tree.remove("proc/driver")
+    doctor.tree.write("sys/bus/pci/devices/0000:00:01.0/vendor", "0x1af4\n")
+    finding = doctor.find("driver")
+    assert finding["state"] == "fine" and "No NVIDIA GPU" in finding["sentence"] and finding["mend"] is None
+    doctor.tree.write("sys/bus/pci/devices/000f:01:00.0/vendor", "0x10de\n")
+    finding = doctor.find("driver")
+    assert finding["state"] == "warning" and "modprobe" in finding["mend"]
+
+
+@pytest.mark.parametrize("change, fault", [({}, None), ({0: b"y"}, "another version's"), ({8: b"\1"}, "another version's"), ({8: b"\3"}, "another version's"), ({16: b"\1"}, "another version's")])
 def test_a_ledger_is_used_if_the_library_would_use_it(doctor, change, fault):
-    header = bytearray(b"SPGLEDGR" + (1).to_bytes(4, "little") + (512).to_bytes(4, "little") + (1024).to_bytes(4, "little"))
+    header = bytearray(b"SPGLEDGR" + b"".join(word.to_bytes(4, "little") for word in (VERSION, SEAT_BYTES, ROOM)))
     for offset, byte in change.items():
         header[offset : offset + 1] = byte
     path = f"dev/shm/sparkguard-{os.geteuid()}/machine.ledger"
-    doctor.tree.write(path, bytes(header).ljust(4096 + 1024 * 512, b"\0"))
+    doctor.tree.write(path, bytes(header).ljust(FILE_BYTES, b"\0"))
     sentence = doctor.find("ledger")["sentence"]
     assert fault in sentence if fault else sentence.startswith("All guarded programs share")
     doctor.tree.write(path, bytes(header).ljust(4096, b"\0"))
@@ -323,9 +356,38 @@ def test_a_guarded_process_is_not_unguarded(doctor, make):
 @pytest.mark.parametrize("version, state", [("595.10", "fine"), ("1000.1", "fine"), ("nothing", "unknown")])
 def test_driver_versions(doctor, version, state):
     doctor.tree.driver(version)
-    finding = doctor.find("driver")
+    assert doctor.find("driver")["state"] == state
+
+
+@pytest.mark.parametrize(
+    "version, parameters, state",
+    [
+        ("580.95.05", None, "fine"),
+        ("580.95.05", "RmMsg: \"\"\n", "fine"),
+        ("610.43.02", "RmMsg: \"\"\nEnableSystemMemoryPools: 529\n", "warning"),
+        ("610.43.02", "EnableSystemMemoryPools: 0\n", "fine"),
+        ("610.43.02", None, "unknown"),
+        ("nothing", None, "unknown"),
+    ],
+)
+def test_driver_that_keeps_freed_pages_is_told_with_the_option_and_its_cost(doctor, version, parameters, state):
+    doctor.tree.driver(version)
+    if parameters is not None:
+        doctor.tree.write("proc/driver/nvidia/params", parameters)
+    doctor.tree.meminfo(MemFree=30 * GIB, MemAvailable=31 * GIB, AnonPages=6 * GIB, Cached=4 * GIB)
+    finding = doctor.find("driver-pools")
     assert finding["state"] == state
-    assert ("pool of its own" in finding["sentence"]) == (state == "fine")
+    if state == "warning":
+        assert "80.0 GiB of the machine are in no counter" in finding["sentence"]
+        assert "NVreg_EnableSystemMemoryPools=0" in finding["mend"] and "cleared when it is made" in finding["why"]
+        assert finding["figures"] == {"driver_pools_mask": 529, "unexplained_bytes": 80 * GIB}
+
+
+def test_driver_that_keeps_freed_pages_of_a_card_takes_none_of_the_machines(doctor):
+    doctor.tree.driver("610.43.02")
+    doctor.tree.write("proc/driver/nvidia/params", "EnableSystemMemoryPools: 529\n")
+    doctor.tree.write("proc/driver/nvidia/gpus/000f:01:00.0/information", "Model: NVIDIA RTX A2000\n")
+    assert doctor.find("driver-pools")["state"] == "fine"
 
 
 @pytest.mark.parametrize("text, shown", [('{"cuda": {"name": "x", "version" : "13.0.2"}}', ", toolkit 13.0.2."), ("[]", "so.1.")])

@@ -116,7 +116,7 @@ def test_names_steer_no_terminal_and_leave_no_comment(doctor):
 
 FILES = [
     "proc/meminfo", "proc/buddyinfo", "proc/sys/vm/swappiness", "etc/fstab", "proc/self/cgroup", "proc/self/oom_score_adj",
-    "proc/900/oom_score_adj", "proc/900/status", "proc/900/stat", "proc/driver/nvidia/version", "proc/sys/kernel/arch",
+    "proc/900/oom_score_adj", "proc/900/status", "proc/900/stat", "proc/driver/nvidia/version", "proc/driver/nvidia/params", "proc/sys/kernel/arch",
     "proc/driver/nvidia/gpus/000f:01:00.0/information", f"{UNITS}/ssh.service.d/oom.conf", "lib/systemd/system/ssh.service",
     "sys/fs/cgroup/job/memory.max",
 ]

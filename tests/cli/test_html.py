@@ -81,7 +81,7 @@ def test_it_says_what_the_other_forms_say(make, report, tmp_path):
     assert facts(parent, "Options")["Limit of the job"] == "96.0 GiB" and facts(parent, "Options")["Reserve"] == "10.0 GiB"
     assert facts(parent, "Options")["Library"] == "0.1.0" and facts(parent, "Figures")["Unaccounted (CUDA contexts and the like)"] == "2.5 GiB"
     assert ["2026-11-20 13:07:41", "cudaMalloc", "device", "12.0 GiB", "reserve", "9.0 GiB"] in table(parent, "Refused requests")
-    assert table(parent, "Where large blocks")[1] == ["libtorch_cuda.so+0x1ab3f0", "device", "5.0 GiB", "3", "8.0 GiB"]
+    assert table(parent, "Where large blocks")[1] == ["libtorch_cuda.so+0x1ab3f0", "device", "5.0 GiB", "3", "8.0 GiB", "6.0 GiB"]
     assert table(parent, "Phases")[1][1:] == ["epoch 1", "7.0 GiB", "12.0 GiB"]
     assert table(page.process(4712), "Events")[1][1] == "watchdog: sent SIGKILL, 1.0 GiB usable"
     assert len(drawings(parent)) == 1 and drawings(page.process(4713)) == []

@@ -94,6 +94,13 @@ def test_percent_is_of_the_machine(jail):
     assert f"MemoryMax={64 * GIB}" in jail.asked()
 
 
+def test_percent_is_of_what_is_no_huge_page(jail):
+    meminfo = f"MemTotal: {128 * GIB >> 10} kB\nMemAvailable: {10 * GIB >> 10} kB\nHugetlb: {96 * GIB >> 10} kB\n"
+    jail.write("proc/meminfo", meminfo)
+    jail.run("-q", "--jail=50%", "true")
+    assert f"MemoryMax={16 * GIB}" in jail.asked()
+
+
 def test_one_sentence_says_what_it_bounds_and_what_not(jail):
     lines = jail.run("--jail=100G", "true").stderr.splitlines()
     assert len(lines) == 2 and SENTENCE in lines[0] and "jail of 100.0 GiB" in lines[0]

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -414,6 +415,21 @@ def test_summary_of_a_limit_speaks_of_what_was_left_of_it(recorded):
     assert "; the last: malloc of 2.0 GiB, 1.0 MiB left (limit)\n" in done.stderr
 
 
+@pytest.mark.parametrize("how", ["os.kill(os.getpid(), signal.SIGKILL)", "os._exit(137)", "os._exit(1)"])
+@pytest.mark.parametrize("before, after", [(3, 4), (3, 5), (3, 3)])
+def test_summary_of_a_killed_program_names_the_out_of_memory_killer_if_it_was_at_work(launcher, tmp_path, how, before, after):
+    counter = tmp_path / "root/proc/vmstat"
+    counter.parent.mkdir(parents=True)
+    counter.write_text(f"nr_free_pages 7\noom_kill {before}\noom_kill_extra 9\n")
+    code = f"import os, signal; open({str(counter)!r}, 'w').write('oom_kill {after}\\n'); {how}"
+    done = launcher.run(sys.executable, "-c", code, SPARKGUARD_SYSTEM_ROOT=str(tmp_path / "root"))
+    lines = [line for line in done.stderr.splitlines() if "out-of-memory" in line]
+    count = {4: "1 process", 5: "2 processes"}.get(after)
+    names = {4: "it", 5: "them"}.get(after)
+    said = f"sparkguard: meanwhile the kernel's out-of-memory killer ended {count} of this machine; journalctl -k names {names}"
+    assert lines == ([said] if count and how != "os._exit(1)" else [])
+
+
 def test_summary_says_that_a_watchdog_ended_it(recorded):
     code = "s.event('watchdog: ended: no\x1b room'); owner.seek(0); owner.write(s.data); owner.flush(); os._exit(137)"
     done, process = recorded(code)
@@ -438,3 +454,278 @@ def test_the_summary_of_a_disabled_guard_says_so(launcher):
 def test_a_small_program_leaves_one_line(launcher):
     done = launcher.run("true")
     assert done.stderr.count("\n") == 1 and "exit status 0; nothing on record" in done.stderr
+
+
+FAILING = """
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+extern void *__libc_calloc(size_t, size_t);
+void *calloc(size_t count, size_t bytes)
+{
+    const char *flag = getenv("FAIL_ONCE_THERE"), *name = program_invocation_short_name;
+    if (flag != NULL && name[0] == 's' && name[1] == 'p' && access(flag, F_OK) == 0) {
+        FAILURE;
+    }
+    return __libc_calloc(count, bytes);
+}
+"""
+
+
+@pytest.mark.parametrize("failure", ["errno = ENOMEM; return NULL", "abort()"])
+@pytest.mark.parametrize("code, status", [("exit 7", 7), ("kill -TERM $$", -15)])
+def test_the_programs_status_survives_a_summary_that_fails(launcher, tmp_path, failure, code, status):
+    """The launcher itself may be guarded, and no memory be left when the program has ended."""
+    (tmp_path / "failing.c").write_text(FAILING.replace("FAILURE", failure))
+    subprocess.run(["cc", "-shared", "-fPIC", tmp_path / "failing.c", "-o", tmp_path / "failing.so"], check=True)
+    flag = tmp_path / "flag"
+    env = {"LD_PRELOAD": str(tmp_path / "failing.so"), "FAIL_ONCE_THERE": str(flag)}
+    done = launcher.run("sh", "-c", f": >{flag}; {code}", **env)
+    assert flag.exists() and "ran " not in done.stderr, done.stderr
+    assert done.returncode == status
+
+
+HOLD = "import sys; data = bytearray(int(sys.argv[1]) << 20)"
+
+
+@pytest.fixture
+def guarding(launcher, tools):
+    """The launcher with the real library."""
+    launcher.library = tools / "libsparkguard.so"
+    return launcher
+
+
+def hold(mib):
+    return [PYTHON, "-S", "-c", HOLD, str(mib)]
+
+
+def test_the_summary_of_a_name_used_again_covers_this_run_only(guarding, report):
+    """The first run was refused under a smaller limit; neither its refusal, nor its limit, nor its pid is the second run's."""
+    first = guarding.run("--job=again", "--limit=100M", *hold(300))
+    assert first.returncode == 1 and "1 request refused" in first.stderr
+    second = guarding.run("--job=again", "--limit=200M", *hold(90))
+    assert second.returncode == 0
+    assert "refused" not in second.stderr and "of the 200.0 MiB limit" in second.stderr
+    first_pid, second_pid = (re.search(r"see sparkguard-report (\d+)$", run.stderr, re.MULTILINE)[1] for run in (first, second))
+    assert first_pid != second_pid
+    (job,) = report.json("--job=again")["jobs"]
+    assert [run["limit_bytes"] for run in job["runs"]] == [100 << 20, 200 << 20]
+    assert [run["refused_count"] for run in job["runs"]] == [1, 0]
+    assert [process["run"] for process in job["processes"]] == [1, 2] and job["limit_bytes"] == 200 << 20
+    text = report.run("--job=again").stdout
+    assert re.search(rf"^run 1 of 2, .*process {first_pid}\b", text, re.MULTILINE | re.DOTALL)
+    assert re.search(rf"^run 2 of 2, .*process {second_pid}\b", text, re.MULTILINE | re.DOTALL)
+    overview = report.run().stdout
+    assert "and 1 earlier run of this job: sparkguard-report --job 'again'" in overview and first_pid not in overview
+
+
+def test_the_summary_shows_the_peak_of_all_processes_beside_the_limit(guarding):
+    code = """
+import subprocess, sys
+workers = [subprocess.Popen([sys.executable, '-S', '-c', "data = bytearray(60 << 20); print('held', flush=True); input()"],
+                            stdin=-1, stdout=-1, text=True) for _ in range(3)]
+for worker in workers:
+    assert worker.stdout.readline() == 'held\\n'
+for worker in workers:
+    worker.communicate('\\n')
+"""
+    done = guarding.run("--limit=400M", PYTHON, "-S", "-c", code)
+    line = next(line for line in done.stderr.splitlines() if "peak" in line)
+    peak, limit, count, largest = re.match(
+        r"sparkguard: peak ([\d.]+) MiB of the ([\d.]+) MiB limit; the largest of (\d+) processes, \d+: ([\d.]+) MiB", line
+    ).groups()
+    assert 180 <= float(peak) < 200 and float(limit) == 400 and int(count) >= 3 and 60 <= float(largest) < 70
+
+
+SPARSE = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+before = bytearray(100 << 20)
+del before
+sparse = libc.mmap(None, 200 << 20, 3, 0x4022, -1, 0)  # MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE
+ctypes.memset(sparse, 1, 200 << 20)
+data = bytearray(60 << 20)
+"""
+
+
+@pytest.mark.parametrize("has_launcher", [True, False])
+def test_the_peak_beside_a_limit_has_what_the_limit_counts(guarding, has_launcher):
+    """Resident bytes of MAP_NORESERVE mappings count in the limit, and are no live bytes."""
+    command = [PYTHON, "-S", "-c", SPARSE]
+    if has_launcher:
+        done = guarding.run("--limit=400M", *command)
+    else:
+        env = {"LD_PRELOAD": str(guarding.library), "SPARKGUARD_LIMIT": "400M", "SPARKGUARD_REPORT": "exit"}
+        done = subprocess.run(command, env=guarding.environment(**env), capture_output=True, text=True, timeout=60)
+    peak, without = re.search(
+        r"peak ([\d.]+) MiB of the 400.0 MiB limit, MAP_NORESERVE mappings included; without them ([\d.]+) MiB", done.stderr
+    ).groups()
+    assert 260 <= float(peak) < 280 and 100 <= float(without) < 120
+    unlimited = guarding.run(PYTHON, "-S", "-c", SPARSE)
+    assert 100 <= float(re.search(r"peak ([\d.]+) MiB: ", unlimited.stderr)[1]) < 120
+
+
+@pytest.mark.parametrize(
+    "command", [["env", "-i", *hold(300)], [PYTHON, "-S", "-c", f"import subprocess; subprocess.run({hold(300)}, env={{}})"]]
+)
+def test_an_unguarded_child_is_reported(guarding, command):
+    """It held 300 MiB under a limit of 200 MiB: the kernel's figure for the children says so, no record does."""
+    done = guarding.run("--limit=200M", *command)
+    assert done.returncode == 0
+    assert 300 <= max(unguarded_mib(done.stderr)) < 340
+    assert "small programs leave none" not in done.stderr
+
+
+def unguarded_mib(text):
+    """What processes held that ran unguarded, and what a child held that may have; each line names the reasons."""
+    cause = r"because LD_PRELOAD did not reach it \(env -i, sudo, su, a static program\)\n"
+    seen = re.findall(rf"process \d+ \(.*\) held ([\d.]+) MiB resident and ran unguarded, {cause}", text)
+    either = "either it mapped files, or it ran unguarded"
+    unseen = re.findall(rf"a child held ([\d.]+) MiB resident and left no record: {either}, {cause}", text)
+    return [float(mib) for mib in seen + unseen]
+
+
+TAKE = "data = bytearray({} << 20)\nprint('ready', flush=True)\ninput()"
+MAP = """
+import mmap, os, sys
+file = os.open(sys.argv[1], os.O_RDONLY)
+view = mmap.mmap(file, 0, access=mmap.ACCESS_READ)
+total = sum(view[::4096])
+print('ready', flush=True)
+input()
+"""
+
+
+@pytest.fixture
+def watched(guarding, tmp_path):
+    """Runs a shell script in a summary's run. Each time a program says that it is ready, the launcher looks at its children, and
+    then the program goes on. Returns what came to stderr."""
+    for name, code in [("take_100", TAKE.format(100)), ("take_300", TAKE.format(300)), ("map", MAP)]:
+        (tmp_path / name).write_text(code)
+    with open(tmp_path / "mapped", "wb") as file:
+        file.truncate(200 << 20)
+
+    def looks(pid):
+        return int(re.search(r"^voluntary_ctxt_switches:\t(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)[1])
+
+    def run(script, programs, *options):
+        script = script.replace("python", f"{PYTHON} -S {tmp_path}/").replace("/ ", "/").replace("FILE", f"{tmp_path}/mapped")
+        with guarding.start(*options, "sh", "-c", script, stdin=-1, stderr=-1, start_new_session=True) as process:
+            for _ in range(programs):
+                assert process.stdout.readline() == "ready\n"
+                before = looks(process.pid)
+                while looks(process.pid) < before + 2:
+                    time.sleep(0.01)
+                process.stdin.write("\n")
+                process.stdin.flush()
+            assert process.wait(30) == 0
+            return process.stderr.read()
+
+    return run
+
+
+ORPHAN = "exec 3<&0; (env -i sh -c 'python take_100; : >FILE.end' <&3 &); until [ -e FILE.end ]; do sleep 0.1; done"
+
+
+@pytest.mark.timeout_seconds(60)
+@pytest.mark.parametrize(
+    "script, programs, held",
+    [
+        ("python take_300; env -i python take_100", 2, [100]),  # smaller than a guarded one
+        ("env -i python take_100; python take_300", 2, [100]),
+        ("env -i python take_100; sh -c 'kill -9 $$'; true", 1, [100]),  # a guarded process notes no size of its own
+        (ORPHAN, 1, [100]),
+        ("python map FILE; env -i python take_100", 2, [100]),
+        ("python map FILE", 1, []),
+        ("python take_300; python take_100", 2, []),
+        ("exec env -i python take_100", 1, [100]),
+    ],
+)
+def test_unguarded_children_are_seen_beside_guarded_ones(watched, script, programs, held):
+    said = unguarded_mib(watched(script, programs))
+    assert len(said) == len(held) and all(mib <= seen < mib + 30 for mib, seen in zip(held, said, strict=True)), said
+
+
+def test_child_whose_library_was_replaced_meanwhile_is_not_accused(build, watched, tmp_path):
+    copy = tmp_path / "libsparkguard.so"
+    shutil.copy(build / "libsparkguard.so", copy)
+    (tmp_path / "update").write_text(f"import os\nos.remove('{copy}')\n" + TAKE.format(100))
+    assert unguarded_mib(watched("python update", 1, f"--library={copy}")) == []
+
+
+def test_child_that_mapped_a_file_for_a_moment_is_not_accused(guarding, tmp_path):
+    with open(tmp_path / "mapped", "wb") as file:
+        file.truncate(200 << 20)
+    code = "import mmap, sys; file = open(sys.argv[1]); sum(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)[::4096])"
+    done = guarding.run("sh", "-c", f'{PYTHON} -S -c "$0" "$1"; true', code, tmp_path / "mapped")
+    assert "ran unguarded, because" not in done.stderr.replace("either it mapped files, or it ran unguarded, because", "")
+
+
+@pytest.mark.parametrize(
+    "make, fault",
+    [
+        (lambda path: path.write_text(""), "not a directory"),
+        (lambda path: path.symlink_to("/"), "not a directory"),
+        (lambda path: (path.mkdir(), path.chmod(0o777)), "it must belong to you or root and be closed to others"),
+        (lambda path: (path.mkdir(), os.chown(path, 4711, 4711)), "it must belong to you or root and be closed to others"),
+        (lambda path: None, None),
+    ],
+)
+def test_summary_says_that_nothing_is_recorded_in_a_directory_that_cannot_be_used(guarding, tmp_path, make, fault):
+    path = tmp_path / "place"
+    make(path)
+    done = guarding.run("true", SPARKGUARD_DIR=str(path))
+    cause = f": {path}: {fault} (SPARKGUARD_DIR)" if fault else " (small programs leave none)"
+    assert done.stderr.endswith(f"exit status 0; nothing on record{cause}\n")
+    lost = guarding.run("true", SPARKGUARD_DIR=str(path / "missing" / "live"))
+    assert "(small programs leave none)" not in lost.stderr
+
+
+@pytest.mark.parametrize("command", [hold(300), ["sh", "-c", f"{PYTHON} -S -c 'data = bytearray(200 << 20)'; true"], ["true"]])
+def test_guarded_children_are_not_taken_for_unguarded_ones(guarding, command):
+    assert "unguarded" not in guarding.run(*command).stderr
+
+
+def test_a_percentage_of_more_than_all_is_told_as_such(launcher):
+    done = launcher.run("--limit=150%", "true")
+    assert (done.returncode, done.stderr) == (2, "sparkguard: --limit=150%: more than 100%; a good one: 64G\n")
+    done = launcher.run("true", SPARKGUARD_LIMIT="150%")
+    assert (done.returncode, done.stderr) == (2, "sparkguard: SPARKGUARD_LIMIT=150%: more than 100%; a good one: 64G\n")
+
+
+@pytest.mark.parametrize(
+    "option, meant", [("--limt", "limit"), ("--limt=64G", "limit"), ("--reserv-e=1", "reserve"), ("--quite", "quiet")]
+)
+def test_a_misspelt_option_is_told_with_the_nearest(launcher, option, meant):
+    done = launcher.run("--job=x", option, "true")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[1:] == [f"sparkguard: did you mean --{meant}?"]
+
+
+def test_an_option_like_no_other_is_told_without_a_guess(launcher):
+    done = launcher.run("--frobnicate", "true")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("name, value, meant", [("limit", "64", "64G"), ("reserve", "12", "12G")])
+def test_a_size_that_lacks_its_unit_is_told_once(launcher, name, value, meant):
+    done = launcher.run("-q", f"--{name}={value}", "true")
+    assert (done.returncode, done.stderr) == (0, f"sparkguard: --{name}={value} is {value} bytes; did you mean {meant}?\n")
+    variable = f"SPARKGUARD_{name.upper()}"
+    done = launcher.run("-q", "true", **{variable: value})
+    assert (done.returncode, done.stderr) == (0, f"sparkguard: {variable}={value} is {value} bytes; did you mean {meant}?\n")
+
+
+def test_a_reserve_of_all_memory_is_told_once(launcher):
+    done = launcher.run("-q", "--reserve=999999G", "true")
+    assert done.returncode == 0 and done.stderr.count("\n") == 1
+    assert "--reserve=999999G keeps 976.6 TiB of the " in done.stderr and "every large request" in done.stderr
+
+
+def test_nothing_is_told_of_variables_where_the_guard_is_disabled(launcher):
+    bad = {"SPARKGUARD_LIMIT": "12Q", "SPARKGUARD_RESREVE": "1", "SPARKGUARD_RESERVE": "64", "SPARKGUARD_DISABLE": "1"}
+    done = launcher.run("-q", "true", **bad)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -35,8 +35,9 @@ def trainer(make, **fields):
     segment.refusal("cudaMalloc", "device", 12 * GIB, "reserve", usable=9 * GIB)
     segment.refusal("malloc", "heap", 2 * GIB, "limit", time_ns=START_NS + 62 * 10**9)
     segment.phase("epoch 1", 7 * GIB, 12 * GIB).event("watchdog: warned")
-    segment.site(64 + 9, 5 * GIB, 3, 8 * GIB, "device", "libtorch_cuda.so", 0x1AB3F0).site(65, GIB, 20, 2 * GIB)
-    segment.site(17, 900 * MIB, 1, GIB, "heap", "python3.11", 0x4FB51C).site(40, 0, 0, GIB, "mapped")
+    segment.site(64 + 9, 5 * GIB, 3, 8 * GIB, "device", "libtorch_cuda.so", 0x1AB3F0, at_peak=8 * GIB, at_refusal=6 * GIB)
+    segment.site(65, GIB, 20, 2 * GIB, at_peak=2 * GIB)
+    segment.site(17, 900 * MIB, 1, GIB, "heap", "python3.11", 0x4FB51C, at_peak=GIB, at_refusal=900 * MIB).site(40, 0, 0, GIB, "mapped")
     return segment
 
 
@@ -112,13 +113,13 @@ def test_live_heap_is_what_threads_have_not_left_unused(make, report):
 
 def test_call_sites_that_hold_nothing_or_have_no_name(make, report):
     segment = make().site(1, 3 * MIB, 2).site(33, 2 * MIB).site(5, MIB, named=0).site(6, -MIB, -1).site(7, 0).site(0, GIB)
-    segment.site(8, MIB // 2, -1, library="x" * 80, offset=0).write(report.directory)
+    segment.site(8, MIB // 2, -1, library="x" * 64, offset=0).write(report.directory)
     blocks = processes(report.json())[4711]["blocks"]
     assert [tuple(b[k] for k in ("library", "offset", "domain", "bytes", "count")) for b in blocks] == [
         (None, None, "heap", 3 * MIB, 2),
         (None, None, "mapped", 2 * MIB, 1),
         (None, None, "heap", MIB, 1),
-        ("x" * 80, 0, "heap", MIB // 2, 0),
+        ("x" * 64, 0, "heap", MIB // 2, 0),
     ]
     assert "elsewhere" in report.run(4711).stdout
 
@@ -459,3 +460,15 @@ def test_a_reader_that_goes_away_ends_it_quietly(make, report, is_ignored, form)
     done = subprocess.run(command, env=report.environment(), stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
     assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
+
+
+def test_the_overview_ends_with_a_command_that_can_be_typed(make, report, tools):
+    """From the folder in which a relative path was typed, with the directory that was named."""
+    make(pid=4711).write(report.directory)
+    done = subprocess.run(
+        [f"{tools.name}/sparkguard-report", "--dir", str(report.directory)], cwd=tools.parent, env=report.environment(),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    command = re.search(r"^one process in depth: (.*)$", done.stdout, re.MULTILINE)[1]
+    again = subprocess.run(command, shell=True, cwd=tools.parent, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
+    assert again.returncode == 0 and again.stdout.startswith("4711  "), (command, again.stderr)

@@ -85,3 +85,12 @@ def test_a_directory_of_a_pattern_that_is_closed_to_us_is_told(report, users):
     (users / "sparkguard-1").chmod(0)
     done = report.run("--dir", users / "sparkguard-*")
     assert done.returncode == 3 and "sparkguard-1: Permission denied" in done.stderr
+
+
+def test_a_directory_that_cannot_be_read_is_not_an_empty_one(report, tmp_path):
+    """The message says why; "nothing has run under the guard yet" would be a guess."""
+    (tmp_path / "file").write_text("")
+    done = report.run("--dir", tmp_path / "file")
+    assert done.returncode == 3 and "Not a directory" in done.stderr
+    assert "nothing has run" not in done.stdout
+    assert "nothing has run" in report.run("--dir", report.directory).stdout

@@ -25,6 +25,8 @@ def test_ended_by_its_own_watchdog(make, report, state, code):
     process, notes, line = shown(report)
     assert (process["state"], process["ended_by"]) == ("killed", "watchdog")
     assert process["exit_code"] == (code if code >= 0 else None)
+    assert process["signal"] == 9, "exit_group(137) stands for SIGKILL"
+    assert process["ended"] == process["last_seen"] is not None
     assert notes == [f"4711 ended by its own watchdog at 13:07:42: {LOW}"]
     assert line.startswith("  killed: ended by its own watchdog, started ")
     assert "ended by its own watchdog" not in report.run("--all").stdout.split("STATE")[0]
@@ -37,9 +39,25 @@ def test_ended_by_a_signal_that_its_watchdog_sent(make, report, name, number, is
     segment.write(report.directory)
     process, notes, line = shown(report)
     assert (process["state"], process["ended_by"]) == ("killed", "watchdog")
-    end = f"killed{f' by {name}' if is_signal_known else ''} after its own watchdog sent {name}"
+    assert process["signal"] == number, "the watchdog's event names it where nobody else noted it"
+    assert (process["ended"] is None) == (name == "SIGTERM"), "SIGTERM may be handled: its end has no witness"
+    end = f"killed by {name} from its own watchdog"
     assert notes == [f"4711 {end} at 13:07:42"]
     assert line.startswith(f"  {end}, started ")
+
+
+def test_another_signal_than_its_watchdog_sent_is_told_apart(make, report):
+    make(state="killed", signal=9).event("watchdog: sent SIGTERM").write(report.directory)
+    assert shown(report)[2].startswith("  killed by SIGKILL after its own watchdog sent SIGTERM, started ")
+
+
+@pytest.mark.parametrize("number, words", [(-1, "killed (signal not recorded)"), (9, "killed by SIGKILL"), (11, "killed by SIGSEGV")])
+def test_one_that_something_else_killed(make, report, number, words):
+    """What the kernel's out-of-memory killer sends is SIGKILL, too: only the kernel's log tells."""
+    make(state="killed", signal=number).write(report.directory)
+    process, notes, line = shown(report)
+    assert line.startswith(f"  {words}, started ") and notes == [] and process["ended_by"] is None
+    assert ("journalctl -k" in report.run(4711).stdout) == (number != 11)
 
 
 def test_one_that_saves_and_exits_when_told_to(make, report):
@@ -121,3 +139,31 @@ def test_impossible_times_decide_nothing(make, report, time_ns):
     segment.write(report.directory)
     process, notes, line = shown(report)
     assert process["state"] == "killed" and len(notes) == 1 and "\x1b" not in notes[0] + line
+
+
+@pytest.mark.parametrize("state", ["running", "exited", "replaced", "killed"])
+def test_every_process_was_last_seen_at_some_time(make, report, state):
+    """The machine's last snapshot is the latest evidence of life; a witnessed end is more exact."""
+    segment = make(state=state).machine(time_ns=START_NS + 200 * SECOND)
+    segment.write(report.directory)
+    process = shown(report)[0]
+    assert process["last_seen"] is not None
+    if state in ("exited", "replaced"):
+        assert process["last_seen"] == process["ended"]
+    if state == "killed":
+        assert process["ended"] is None and process["last_seen"].startswith("2026-11-20T13:10:00")
+        assert "last seen" in report.run(4711).stdout.splitlines()[1]
+        heading, row = [line.split(",") for line in report.run("--csv", "--all").stdout.splitlines()]
+        assert row[heading.index("last_seen")] == process["last_seen"]
+
+
+@pytest.mark.parametrize("state", ["running", "killed"])
+def test_a_quiet_process_was_last_seen_when_its_helper_last_ran(make, report, state):
+    segment = make(state=state, seen_time_ns=START_NS + 7200 * SECOND).machine(time_ns=START_NS + 200 * SECOND)
+    segment.write(report.directory)
+    assert shown(report)[0]["last_seen"].startswith("2026-11-20T15:06:40")
+
+
+def test_a_record_without_any_time_was_last_seen_when_its_file_was_written(make, report):
+    make(state="killed", started_time_ns=0).write(report.directory)
+    assert shown(report)[0]["last_seen"] is not None

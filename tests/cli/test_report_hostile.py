@@ -43,7 +43,7 @@ def test_cut_short(make, report, size, why):
     [
         ("slot.magic", 0x1234, "wrong magic"),
         ("slot.magic", 0, "incomplete"),
-        ("slot.abi_version", 2, "ABI version 2"),
+        ("slot.abi_version", 3, "ABI version 3"),
         ("slot.abi_version", 0, "ABI version 0"),
         ("slot.pid", 0, "pid 0"),
         ("slot.pid", 2**32 - 1, "pid 4294967295"),

@@ -30,6 +30,12 @@ def test_without_a_running_process_the_defaults_are_assumed(report):
     assert report.json()["machine"]["reserve_bytes"] == GIB // 4
 
 
+def test_reserve_is_of_what_is_no_huge_page(report):
+    report.machine(MemTotal=128 * GIB, MemAvailable=10 * GIB, Hugetlb=116 * GIB)
+    machine = report.json()["machine"]
+    assert (machine["total_bytes"], machine["reserve_bytes"]) == (128 * GIB, 12 * GIB * 8 // 100)
+
+
 def test_reserve_comes_from_the_environment(report):
     done = report.run("--json", SPARKGUARD_RESERVE="25%", SPARKGUARD_FLOOR="1G")
     machine = json.loads(done.stdout)["machine"]

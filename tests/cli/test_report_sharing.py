@@ -43,7 +43,7 @@ def test_a_directory_that_cannot_be_read_is_not_known_to_share(report, tmp_path)
 
 
 def test_a_running_process_that_cannot_be_believed_is_not_known_to_share(make, report):
-    other = make(pid=7, state="running", **{"slot.abi_version": 2})
+    other = make(pid=7, state="running", **{"slot.abi_version": 3})
     with other.write_live(report.directory):
         assert report.json(status=3)["machine"]["sharing"] is False
     assert report.json(status=3)["machine"]["sharing"] is True  # it has ended
@@ -284,19 +284,66 @@ def test_unaccounted_memory_is_summed_over_those_that_run(make, report):
     assert "\nunaccounted -\n" in views[5] and "\nunaccounted 7.0 GiB" in views[6]
 
 
+def show_files(worker, files):
+    """The ranges of shared memory that a process shows: (file, first byte, size, what is missing)."""
+    for i, (number, first, size, missing) in enumerate(files):
+        begin = (number << 32) + first // 4096
+        for field, value in (("begin", begin), ("end", begin + size // 4096), ("missing_bytes", missing)):
+            worker.put("file", i, "sg_memory_file", field, value)
+
+
 def test_promise_of_a_memory_file_counts_once(make, report):
     """Three workers map 1 GiB of one file; one of them was promised a GiB more, of another file and of no file."""
-    shown = [[(7, GIB)], [(7, GIB), (8, 512 * MIB)], [(8, 256 * MIB), (7, GIB // 2)]]
+    shown = [[(7, 0, GIB, GIB)], [(7, 0, GIB, GIB), (8, 0, GIB, 512 * MIB)], [(8, 0, GIB, 256 * MIB), (7, 0, GIB, GIB // 2)]]
     promised = [GIB, 2 * GIB, 768 * MIB]
     with contextlib.ExitStack() as stack:
         for pid, (files, bytes_) in enumerate(zip(shown, promised), 1):
             worker = make(pid=pid, state="running", **{"slot.promised_bytes": bytes_})
-            for i, (identity, size) in enumerate(files):
-                worker.put("file", i, "sg_memory_file", "identity", identity)
-                worker.put("file", i, "sg_memory_file", "bytes", size)
+            show_files(worker, files)
             stack.enter_context(worker.domain("mapped", granted=2 * GIB).write_live(report.directory))
         machine = report.json()["machine"]
     assert machine["promised_bytes"] == GIB + GIB
+
+
+def test_shared_memory_counts_once_per_job_however_its_ranges_overlap(make, report):
+    """Two workers of one job and one of another, each with 100 MiB of its own."""
+    shown = [[(7, 0, 600 * MIB, 0)], [(7, 400 * MIB, 600 * MIB, 0), (8, 0, 50 * MIB, 0)], [(7, 0, GIB, 0)]]
+    with contextlib.ExitStack() as stack:
+        for pid, files in enumerate(shown, 1):
+            worker = make(pid=pid, state="running", job="other" if pid == 3 else "job")
+            show_files(worker, files)
+            granted = 100 * MIB + sum(size for _, _, size, _ in files)
+            stack.enter_context(worker.domain("mapped", granted=granted).write_live(report.directory))
+        live = {job["job"]: job["live_bytes"] for job in report.json()["jobs"]}
+    assert live == {"job": 200 * MIB + 1000 * MIB + 50 * MIB, "other": 100 * MIB + GIB}
+
+
+@pytest.mark.parametrize("damage", [(7 << 32, 7 << 32), (8 << 32, 7 << 32), (7 << 32, 9 << 32), (0, 1 << 63)], ids=str)
+def test_ranges_that_cannot_be_are_not_believed(make, report, damage):
+    worker = make(pid=1, state="running")
+    for field, value in zip(("begin", "end"), damage):
+        worker.put("file", 0, "sg_memory_file", field, value)
+    with worker.domain("mapped", granted=GIB).write_live(report.directory):
+        assert report.json()["jobs"][0]["live_bytes"] == GIB
+
+
+def with_origin(child, claim, seat, pid, bytes_):
+    for field, value in (("claim", claim), ("bytes", bytes_), ("seat", seat), ("pid", pid)):
+        child.put("origin", 0, "sg_origin", field, value)
+    return child
+
+
+def test_memory_that_children_have_from_a_parent_counts_once_when_the_parent_is_gone(make, report):
+    """Two children of one parent, which held 3 GiB and gave one back before it ended."""
+    children = [make(pid=pid, state="running", parent_pid=1, **{"slot.inherited_bytes": 3 * GIB}) for pid in (2, 3)]
+    with contextlib.ExitStack() as stack:
+        for child in children:
+            with_origin(child, 5, 1, 1, 3 * GIB).domain("heap", granted=3 * GIB + GIB // 2)
+            stack.enter_context(child.write_live(report.directory))
+        for held in (3, 2):
+            with make(pid=1, state="running").domain("heap", granted=held * GIB).write_live(report.directory):
+                assert report.json()["jobs"][0]["live_bytes"] == 3 * GIB + GIB
+        assert report.json()["jobs"][0]["live_bytes"] == 3 * GIB + GIB
 
 
 def test_promise_of_a_parent_that_is_gone_is_its_childrens(make, report):

@@ -1,6 +1,7 @@
 """CUDA programs in C under the guard, with the shared and the static runtime. Nothing here asks for more managed memory
 than a card has, and a card that plays a Spark (SPARKGUARD_UNIFIED=on) is asked for plain memory only."""
 
+import re
 import statistics
 
 import pytest
@@ -116,3 +117,47 @@ def test_time_of_allocations(gpu, runtime, note, pairs, size):
     rounds = [[f(command).nanoseconds for f in (gpu.plain, gpu.values, gpu.plain)] for _ in range(3)]
     added, noise = (statistics.median(r[i] - r[0] for r in rounds) for i in (1, 2))
     note(allocations=pairs, plain_ns=statistics.median(r[0] for r in rounds), added_ns=added, noise_ns=noise)
+
+
+def test_what_is_assumed_of_the_driver_is_measured(gpu, runtime, note):
+    """Figures for docs/assumptions.md, without the guard. Judged is only what the guard cannot do without."""
+    done = gpu.plain(gpu.program("gpu_measure", runtime))
+    mapped = done.managed_seen_bytes >= 128 * MIB
+    note(
+        integrated=done.integrated,
+        pointers_are_exports=done.same_pointers,
+        context_mib=done.context_bytes // MIB,
+        fall_mib=done.fall_bytes // MIB,
+        pages_back_ms=done.back_ms,
+        managed_in_cpu_tables="yes" if mapped else "no",
+        managed_fall_mib=done.managed_fall_bytes // MIB,
+        memory_info_ns=done.info_ns,
+    )
+    assert done.integrated == int(gpu.is_unified)
+    if gpu.is_unified:
+        assert done.fall_bytes >= 128 * MIB, "MemAvailable must be lower when the call returns"
+
+
+# Of docs/assumptions.md, by number: variables for those that are measured under the guard.
+WAITING = {"SPARKGUARD_LIMIT": "512M", "SPARKGUARD_WAIT": "30"}
+ASSUMED = {3: {}, 9: {}, 10: WAITING, 12: None, 13: None, 16: None, 18: None, 19: None}
+RESERVED = 3 * GIB // 2  # usable above the reserve: room for a context, which fills it soon
+
+
+def assume(gpu, runtime, number, variables=ASSUMED, **more):
+    """What gpu_assume says: (verdict, figures)."""
+    command, guarded = gpu.program("gpu_assume", runtime, number), variables[number]
+    done = gpu.run(command, **({"LD_PRELOAD": None} if guarded is None else guarded) | more)
+    assert done.returncode == 0, done.stderr
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    found = re.fullmatch(rf"RESULT {number} (holds|fails|unknown): (.*)", line)
+    assert found, line
+    return found.groups()
+
+
+@pytest.mark.parametrize("number", ASSUMED)
+def test_assumption_is_measured(gpu, runtime, note, number, available_bytes):
+    """RESULT lines for docs/assumptions.md, written down: what follows where one does not hold, that page says."""
+    unified = {"SPARKGUARD_UNIFIED": "on", "SPARKGUARD_RESERVE": available_bytes - RESERVED}
+    verdict, figures = assume(gpu, runtime, number, **unified if number in (3, 9) else {})
+    note(verdict=verdict, measured=figures)

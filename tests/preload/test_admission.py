@@ -90,6 +90,38 @@ def test_default_reserve(guard, tmp_path, total, reserve):
     assert_room(guard, Machine(tmp_path, total, reserve + room_left), room_left)
 
 
+HUGE_PAGES = 116 * GIB  # of 128
+
+
+def with_huge_pages(scratch, available):
+    """A machine that has set aside most of its memory as huge pages."""
+    machine = Machine(scratch, 128 * GIB, available)
+    return machine.write("proc/meminfo", f"{meminfo(128 * GIB, available)}Hugetlb: {HUGE_PAGES >> 10} kB")
+
+
+def test_default_reserve_is_of_what_is_no_huge_page(guard, tmp_path):
+    machine = with_huge_pages(tmp_path, 8 * GIB)
+    assert_room(guard, machine, 8 * GIB - 12 * GIB * 8 // 100)
+
+
+@pytest.mark.parametrize("reserve, floor", [("25%", None), (None, "1%")])
+def test_percentages_are_of_what_is_no_huge_page(guard, tmp_path, reserve, floor):
+    machine = with_huge_pages(tmp_path, 8 * GIB)
+    options = {name: value for name, value in (("RESERVE", reserve), ("FLOOR", floor)) if value}
+    assert_room(guard, machine, 8 * GIB - (3 * GIB if reserve else 12 * GIB * 8 // 100), **options)
+
+
+def test_limit_in_percent_is_of_what_is_no_huge_page(guard, tmp_path):
+    assert_room(guard, with_huge_pages(tmp_path, 10 * GIB), 5 * GIB, RESERVE="2G", LIMIT="50%")
+
+
+def test_large_in_percent_is_of_what_is_no_huge_page(guard, tmp_path):
+    """Between reserve and floor only what is not large is given."""
+    machine = with_huge_pages(tmp_path, 8 * GIB)
+    large = 12 * GIB // 100
+    assert large - NEAR <= room(guard, machine, RESERVE="9G", FLOOR="1G", LARGE="1%") <= large
+
+
 @pytest.mark.parametrize(
     "text, reserve", [("3G", 3 * GIB), ("1000MB", 10**9), ("25%", 4 * GIB), ("12.5%", 2 * GIB), ("0", 0)]
 )

@@ -6,8 +6,10 @@ import os
 import stat
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
+from target import PYTHON
 
 MIB = 1 << 20
 CLOSED = "it must belong to you or root and be closed to others"
@@ -144,6 +146,51 @@ def test_only_the_process_itself_is_told_once(guard, program):
     check_sentence(done, "not a directory", guard.directory)
 
 
+def test_only_the_first_process_of_a_job_that_cannot_share_is_told(guard, program):
+    """They begin one after the other and at one moment, and have no parent that could tell them."""
+    guard.directory.write_text("")
+    line = [word for _ in range(3) for word in (program("dir_hold"), ";")]
+    env = {"SPARKGUARD_JOB": "name"}
+    for _ in range(2):  # two jobs of one name
+        done = guard.run([program("host_run"), *line], env=env)
+        assert (done.returncode, done.stdout) == (0, 3 * "ready\n")
+        assert done.stderr.count("\n") == done.stderr.count("cannot keep statistics") == 1, done.stderr
+    together = guard.run(["sh", "-c", 'for i in 1 2 3 4 5 6; do "$0" & done; wait', program("dir_hold")])
+    assert together.stdout == 6 * "ready\n"
+    assert together.stderr.count("\n") == together.stderr.count("cannot keep statistics") == 1, together.stderr
+
+
+@needs_root
+def test_only_one_of_the_children_in_a_sandbox_is_told(guard, tmp_path):
+    """Their parent shares; they cannot open anything, as a browser's renderers."""
+    (tmp_path / "empty").mkdir()
+    script = f"""
+import os
+blocks = [bytearray(20 << 20)]
+for _ in range(4):
+    if os.fork() == 0:
+        os.chroot({str(tmp_path / "empty")!r})
+        blocks.append(bytearray(20 << 20))
+        os._exit(0)
+for _ in range(4):
+    assert os.wait()[1] == 0
+"""
+    done = guard.run([PYTHON, "-S", "-c", script])
+    assert done.returncode == 0
+    assert done.stderr.count("\n") == done.stderr.count("cannot keep statistics") == 1, done.stderr
+
+
+@pytest.mark.parametrize("history", ["off", "{}/file/history"])
+def test_one_process_of_a_job_is_told_without_a_history_too(guard, program, tmp_path, history):
+    guard.directory.write_text("")
+    (tmp_path / "file").write_text("")
+    line = [word for _ in range(3) for word in (program("dir_hold"), ";")]
+    for _ in range(2):  # two jobs
+        done = guard.run([program("host_run"), *line], env={"SPARKGUARD_HISTORY": history.format(tmp_path)})
+        assert (done.returncode, done.stdout) == (0, 3 * "ready\n")
+        assert done.stderr.count("\n") == done.stderr.count("cannot keep statistics") == 1, done.stderr
+
+
 @pytest.fixture
 def in_own_mounts(guard, own_mounts):
     """Runs a command in a mount namespace of its own after the shell line `mount` ($0: SPARKGUARD_DIR)."""
@@ -154,6 +201,49 @@ def in_own_mounts(guard, own_mounts):
         return guard.run([*own_mounts, "sh", "-c", script, guard.directory, *command], env={"LD_PRELOAD": None})
 
     return run
+
+
+READ_ONLY = "mount --bind {0} {0} && mount -o remount,bind,ro {0}"
+OWN_SHM = "mount -t tmpfs -o mode=1777 none /dev/shm"
+NOTE = f"/dev/shm/.sparkguard-{os.geteuid()}.jobs"
+
+
+@pytest.mark.parametrize(
+    "lines, count",
+    [
+        (READ_ONLY.format("/dev/shm"), 1),
+        (f"{OWN_SHM} && {READ_ONLY.format('/tmp')}", 1),
+        (f"{READ_ONLY.format('/dev/shm')} && {READ_ONLY.format('/tmp')}", 2),
+    ],
+    ids=["/tmp", "/dev/shm", "neither"],
+)
+def test_place_for_the_note_is_shared_memory_or_else_tmp(guard, in_own_mounts, program, lines, count):
+    line = [word for _ in range(2) for word in (program("dir_hold"), ";")]
+    done = in_own_mounts(f"rmdir $0 && touch $0 && {lines}", [program("host_run"), *line])
+    assert (done.returncode, done.stdout) == (0, 2 * "ready\n")
+    assert done.stderr.count("\n") == done.stderr.count("cannot keep statistics") == count, done.stderr
+
+
+@pytest.mark.timeout_seconds(60)
+@pytest.mark.parametrize(
+    "plant",
+    [
+        f"head -c 504 /dev/zero >{NOTE} && chown 4711 {NOTE} && chmod 0666 {NOTE}",
+        f"head -c 504 /dev/zero >/dev/shm/other && ln -s other {NOTE}",
+        f"head -c 504 /dev/zero >/dev/shm/other && ln /dev/shm/other {NOTE}",
+        f"mkfifo {NOTE}",
+        f"mkdir {NOTE}",
+    ],
+    ids=["another user's", "symbolic link", "hard link", "fifo", "directory"],
+)
+def test_note_that_somebody_else_planted_is_neither_read_nor_written(guard, in_own_mounts, program, plant):
+    line = [word for _ in range(2) for word in (program("dir_hold"), ";")]
+    lines = f"rmdir $0 && touch $0 && {OWN_SHM} && {READ_ONLY.format('/tmp')} && {plant}"
+    show = '"$@" && find /dev/shm -type f -exec cksum {} +'
+    done = in_own_mounts(lines, ["sh", "-c", show, "-", program("host_run"), *line])
+    assert done.returncode == 0 and done.stderr.count("cannot keep statistics") == 2, done.stderr
+    zeros = [line.split()[:2] for line in done.stdout.splitlines()[2:]]
+    assert all(entry == ["2186197243", "504"] for entry in zeros), done.stdout
 
 
 # A page, which is less than a segment takes, or all of it: then it is taken.
@@ -320,3 +410,76 @@ def test_records_grow_with_the_threads_and_count_them_all(guard, program, thread
     # Freed by the threads that took it, whose records are given back when they end.
     ended = guard.process(process.pid)
     assert ended["state"] == "exited" and asked <= ended["peak_bytes"] <= asked + (threads + 1) * MIB
+
+
+# ---- somebody else was there first -----------------------------------------------------------------------------------------
+
+USER, SQUATTER = 4712, 4711
+DEFAULT = Path(f"/dev/shm/sparkguard-{USER}")
+
+
+def as_user(user, script, *arguments):
+    command = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "sh", "-c", script, *map(str, arguments)]
+    return subprocess.run(command, check=True)
+
+
+@pytest.fixture
+def squat():
+    """Anybody may make the default directory of another user, whose own it is from then on. Done by a process of that user."""
+    if DEFAULT.is_symlink() or DEFAULT.exists():
+        pytest.skip(f"{DEFAULT} is there")
+    made = []
+
+    def make(how):
+        made.append(DEFAULT)
+        if how == "link":
+            made.append(Path(f"/dev/shm/squatted-{os.getpid()}"))
+            as_user(SQUATTER, 'mkdir -m 0777 "$0" && ln -s "$0" "$1"', made[1], DEFAULT)
+        else:
+            as_user(SQUATTER, 'umask 0; mkdir -m "$0" "$1" && head -c 1000000 /dev/zero >"$1/machine.ledger"', how, DEFAULT)
+        return made[-1]
+
+    yield make
+    for path in reversed(made):
+        if path.is_symlink():
+            path.unlink()
+        else:
+            subprocess.run(["rm", "-rf", path], check=True)
+
+
+def content_of(folder):
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+@needs_root
+@pytest.mark.parametrize("how", ["0700", "0755", "0777", "1777", "2770", "link"])
+def test_default_directory_that_somebody_else_made_is_not_used_and_told_once(guard, program, squat, tmp_path, how):
+    """Nothing goes there and nothing there is believed. The job goes on without sharing, and its limit holds for each process."""
+    folder = squat(how)
+    before = content_of(folder)
+    (tmp_path / "state").mkdir()
+    env = {"SPARKGUARD_DIR": None, "SPARKGUARD_HISTORY": None, "XDG_STATE_HOME": tmp_path / "state", "SPARKGUARD_LIMIT": "64M"}
+    line = [word for _ in range(2) for word in (guard.build / "tests/programs/admit_take", "malloc", "60M", "malloc", "16M", ";")]
+    done = run_as_user(guard, [program("host_run"), *line], tmp_path / "state", env=env)
+    assert (done.returncode, done.stdout) == (0, 2 * "ok\nENOMEM\n"), done.stderr
+    told = [text for text in done.stderr.splitlines() if "refused malloc of 16.0 MiB" not in text]
+    assert len(told) == 1 and told[0].startswith(f"sparkguard: cannot keep statistics in {DEFAULT}: "), done.stderr
+    assert content_of(folder) == before
+
+
+@needs_root
+@pytest.mark.parametrize("how", ["0755", "0777"])
+def test_report_believes_nothing_in_a_default_directory_that_somebody_else_made(guard, program, squat, tmp_path, how):
+    """Not even a good record: whoever owns the directory may have written it."""
+    folder = squat(how)
+    assert guard.run([program("dir_hold")]).returncode == 0
+    (record,) = segments(guard.directory)
+    (folder / record.name).write_bytes(record.read_bytes())
+    os.chown(folder / record.name, SQUATTER, SQUATTER)
+    (folder / record.name).chmod(0o644)
+    env = {k: v for k, v in os.environ.items() if not k.startswith("SPARKGUARD_")} | {"XDG_STATE_HOME": str(tmp_path / "none")}
+    command = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", guard.build / "sparkguard-report", "--all", "--json"]
+    done = subprocess.run([str(c) for c in command], env=env, capture_output=True, text=True)
+    assert done.returncode == 3, done.stdout
+    assert [job["directory"] for job in json.loads(done.stdout)["jobs"]] == []
+    assert f"{DEFAULT}/: it belongs to another user, so nothing in it is believed" in done.stderr

@@ -80,6 +80,120 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
     assert 90 * MIB <= child["live_bytes"] <= 95 * MIB
 
 
+# A program that loads 300 MiB under LIMIT=512M, and whose children say "ok" or "refused" of 300 MiB more.
+LOADER = """
+import os, signal
+MIB = 1 << 20
+loaded = bytearray(300 * MIB)
+def fork():
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(60)
+    return pid
+def take(mib):
+    try:
+        taken = bytearray(mib * MIB)
+        os.write(1, b"ok\\n")
+        return taken
+    except MemoryError:
+        os.write(1, b"refused\\n")
+def wait_until_gone(pid):
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        start = file.read().split()[21]
+    while True:
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                fields = file.read().split()
+        except OSError:
+            return
+        if fields[21] != start or fields[2] in (b"Z", b"X"):
+            return
+        os.sched_yield()
+def orphan(end):
+    parent = os.getpid()
+    ends = os.pipe()
+    if fork() != 0:
+        os.read(ends[0], 1)  # the child has a figure to begin with
+        end()
+    os.write(ends[1], b".")
+    wait_until_gone(parent)
+"""
+
+
+@pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"], ids=["exits", "is killed"])
+def test_limit_counts_what_a_child_has_from_a_parent_that_is_gone(guard, end):
+    """Like a program that becomes a daemon after it has loaded."""
+    code = LOADER + f"orphan(lambda: {end})\ntake(300)\ntake(150)"
+    guard_env = {"SPARKGUARD_LIMIT": "512M"}
+    with guard.popen([PYTHON, "-S", "-c", code], env=guard_env) as process:
+        assert process.stdout.read() == "refused\nok\n"
+
+
+def test_limit_counts_inherited_memory_that_the_parent_gave_back(guard):
+    code = LOADER + """
+ends = os.pipe()
+if fork() == 0:
+    os.read(ends[0], 1)
+    take(300)
+    take(150)
+    os._exit(0)
+del loaded
+os.write(ends[1], b".")
+os.wait()
+"""
+    assert guard.run([PYTHON, "-S", "-c", code], env={"SPARKGUARD_LIMIT": "512M"}).stdout == "refused\nok\n"
+
+
+def test_children_of_a_parent_that_is_gone_count_its_memory_once(guard):
+    """Four of them: 300 MiB that all have, and 40 MiB of each."""
+    code = LOADER + """
+ends = os.pipe()
+for _ in range(3):
+    if fork() == 0:
+        os.close(ends[1])
+        mine = take(40)
+        os.read(ends[0], 1)  # until all others have ended
+        os._exit(0)
+orphan(lambda: os._exit(0))
+mine = take(40)
+take(100)
+"""
+    with guard.popen([PYTHON, "-S", "-c", code], env={"SPARKGUARD_LIMIT": "512M"}) as process:
+        assert sorted(process.stdout.read().split()) == ["ok"] * 4 + ["refused"]
+
+
+def test_memory_of_a_living_grandparent_counts_once_when_the_parent_is_gone(guard):
+    """A helper by a double fork: the program itself still holds what it has loaded."""
+    code = LOADER + """
+ends = os.pipe()
+if fork() == 0:
+    orphan(lambda: os._exit(0))
+    take(150)
+    take(100)
+    os.write(ends[1], b".")
+    os._exit(0)
+os.read(ends[0], 1)
+os.wait()
+"""
+    assert guard.run([PYTHON, "-S", "-c", code], env={"SPARKGUARD_LIMIT": "512M"}).stdout == "ok\nok\n"
+
+
+def test_report_counts_what_children_have_from_a_parent_that_is_gone_once(guard):
+    code = LOADER + """
+if fork() != 0:
+    orphan(lambda: os._exit(0))
+mine = take(50)
+import sys; sys.stdin.read()
+"""
+    with guard.popen([PYTHON, "-S", "-c", code], stdin=subprocess.PIPE) as process:
+        assert [process.stdout.readline() for _ in range(2)] == ["ok\n"] * 2
+        process.wait(30)
+        (job,) = guard.report()["jobs"]
+        assert 400 * MIB <= job["live_bytes"] <= 400 * MIB + 2 * SLACK
+        process.stdin.close()
+        assert process.stdout.read() == ""
+
+
 def test_child_that_takes_little_leaves_nothing_whatever_it_inherited(guard):
     code = "import os; x = bytearray(64 << 20)\nif os.fork() == 0:\n    y = bytearray(3 << 20); os._exit(0)\nos.wait()"
     done = guard.run([PYTHON, "-S", "-c", code])
@@ -94,6 +208,13 @@ def test_forks_in_a_storm_of_threads_neither_hang_nor_hurt(guard, program):
         assert process["state"] == "exited"
         assert process["peak_bytes"] <= 64 * MIB
         assert sum(process["peak_domains"].values()) == process["peak_bytes"]
+
+
+@pytest.mark.timeout_seconds(60)
+def test_children_forked_beside_threads_that_map_know_what_their_parent_had(guard, program):
+    """One whose parent was in the middle of a change forgets all of it. The fork waits for that a moment, and other changes for the fork."""
+    done = guard.run([program("fork_maps"), "5", "1000", "200"], timeout=50)
+    assert done.returncode == 0 and int(done.stdout) <= 1
 
 
 def test_child_of_a_raw_clone_does_not_touch_its_parents_figures(guard, program):
@@ -409,3 +530,30 @@ def test_child_gets_its_watchdog_whoever_holds_the_next_allocators_lock(guard, t
     env = {"GLIBC_TUNABLES": "glibc.pthread.stack_cache_size=0"}
     done = guard.run([storm, handlers], env, preload=[guard.library, library], timeout=40)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# ---- a child that has its parent's memory ----
+
+
+@pytest.mark.parametrize("when", ["first", "later"])
+def test_vfork_child_that_takes_much_gets_no_record_in_its_parents_place(guard, program, when):
+    with guard.popen([program("fork_borrow"), when], stdin=subprocess.PIPE) as parent:
+        assert parent.stdout.readline() == "ready\n"
+        wait_until(lambda: [p["watched"] for p in guard.processes()] == [True])
+        entry = guard.process(parent.pid)
+        parent.communicate("\n", timeout=30)
+    assert entry["state"] == "running" and 600 * MIB <= entry["live_bytes"] <= 600 * MIB + SLACK
+    assert guard.process(parent.pid)["exit_code"] == 0
+
+
+def test_child_that_is_first_in_a_namespace_of_its_own_is_not_its_parent(guard, program):
+    """Both are process 1 there, and have the same memory."""
+    command = ["unshare", "--pid", "--fork", "--mount-proc", program("fork_borrow"), "namespace"]
+    if subprocess.run(command[:4] + ["true"], capture_output=True).returncode != 0:
+        pytest.skip("namespaces need root")
+    with guard.popen(command, stdin=subprocess.PIPE) as process:
+        assert process.stdout.readline() == "ready\n"
+        (entry,) = [p for p in guard.processes() if p["live_bytes"] >= 300 * MIB]
+        process.communicate("\n", timeout=30)
+        assert process.returncode == 0
+    assert entry["pid"] == 1 and entry["state"] == "running"

@@ -10,7 +10,10 @@ import subprocess
 import time
 
 import pytest
+from said import values
 from target import PYTHON
+
+MIB = 1 << 20
 
 FUNCTIONS = (
     "malloc calloc realloc reallocarray posix_memalign aligned_alloc memalign valloc pvalloc".split()
@@ -21,6 +24,12 @@ CASES = """
     overflowing_calloc_and_reallocarray_answer_enomem
     more_than_ptrdiff_max_answers_enomem
     bad_alignment_answers_einval
+    failed_posix_memalign_leaves_errno_as_the_allocator_does
+    what_no_machine_can_grant_is_refused_without_a_look
+    realloc_to_what_the_block_has_takes_nothing
+    realloc_of_a_block_from_another_door_is_unmatched
+    free_of_a_block_from_another_door_is_unmatched
+    block_that_went_through_another_door_is_unmatched_once_its_address_is_anothers
     alignment_is_kept
     failure_of_the_allocator_changes_nothing
     realloc_to_zero_frees
@@ -106,9 +115,9 @@ def test_constructor_of_another_library_is_limited(guard, tmp_path):
 def test_without_credit_counted_to_the_byte(guard):
     """LARGE=1: every request is judged by itself and paid directly."""
     for function in FUNCTIONS:
-        run(guard, "heap_count", function, env={"SPARKGUARD_LARGE": "1"})
-    run(guard, "heap_resize", "realloc", env={"SPARKGUARD_LARGE": "1"})
-    run(guard, "heap_cases", "blocks_of_thread_destructors_are_counted", env={"SPARKGUARD_LARGE": "1"})
+        run(guard, "heap_count", function, env={"SPARKGUARD_LARGE": "1B"})
+    run(guard, "heap_resize", "realloc", env={"SPARKGUARD_LARGE": "1B"})
+    run(guard, "heap_cases", "blocks_of_thread_destructors_are_counted", env={"SPARKGUARD_LARGE": "1B"})
 
 
 def test_with_credit_only_counted_to_the_byte(guard):
@@ -183,10 +192,54 @@ def test_refusals_go_on_to_be_said_once_a_second(guard):
     assert 2 <= len(lines(done)) <= 3
 
 
+def test_refused_small_growth_of_a_large_block_names_block_and_growth(guard):
+    """As a shell's string that grows by a few bytes and does not fit any more."""
+    done = run(guard, "heap_grow", 2000, 1, 400, env={"SPARKGUARD_LIMIT": "64M"})
+    (line,) = done.stderr.splitlines()
+    why = r"\d+(\.\d)? K?i?B left of the 64\.0 MiB this job may hold \(SPARKGUARD_LIMIT\)"
+    assert re.fullmatch(rf"sparkguard: refused realloc of 6[34]\.\d MiB \((4|64)\.0 KiB more\): {why}{TAIL}", line), line
+    (refusal,) = done.process()["refusals"]
+    assert refusal["call"] == "realloc" and refusal["reason"] == "limit"
+
+
 def test_requests_below_large_are_refused_in_silence(guard):
     env = {"SPARKGUARD_LIMIT": "32M", "SPARKGUARD_LARGE": "1G"}
     done = run(guard, "heap_cases", "refuse_small_ones_only", env=env)
     assert done.stderr == ""
+    assert done.process()["refused_count"] > 0
+
+
+# ---- growing by realloc: every step is asked ----
+
+GROWTHS = [(8, 1), (16, 1), (24, 1), (1000, 1), (4096, 1), (4104, 4), (65536, 40), (8, 300), (4096, 300), (100000, 300)]
+
+
+def held(done):
+    said = values(done.stdout)
+    return said.resident_bytes - said.resident_bytes_at_first, said.data_bytes - said.data_bytes_at_first
+
+
+@pytest.mark.parametrize("step, blocks", GROWTHS)
+def test_growth_by_realloc_stays_within_the_limit(guard, step, blocks):
+    """What is resident is the kernel's own figure. Blocks below LARGE may pass the limit by 32 MiB."""
+    done = run(guard, "heap_grow", step, blocks, 256, "touch", env={"SPARKGUARD_LIMIT": "64M"})
+    small = 32 * MIB if blocks > 64 else 0
+    assert held(done)[0] <= 64 * MIB + small + 2 * MIB
+    process = done.process()
+    assert process["refused_count"] > 0 and process["refusals"]
+    assert process["live_bytes"] >= held(done)[0] - 2 * MIB
+
+
+@pytest.mark.parametrize("step, blocks", GROWTHS)
+def test_growth_by_realloc_stays_above_the_reserve(guard, tmp_path, step, blocks):
+    """Nothing is touched, so all that was granted is promised, and the machine's figure says the same all the time."""
+    root = tmp_path / "root/proc"
+    root.mkdir(parents=True)
+    (root / "meminfo").write_text("MemTotal: 16777216 kB\nMemFree: 2097152 kB\nMemAvailable: 2097152 kB\n")
+    env = {"SPARKGUARD_SYSTEM_ROOT": tmp_path / "root", "SPARKGUARD_RESERVE": "1984M", "SPARKGUARD_FLOOR": "1984M"}
+    done = run(guard, "heap_grow", step, blocks, 256, env=env)
+    small = 32 * MIB if blocks > 64 else 0
+    assert held(done)[1] <= 64 * MIB + small + 2 * MIB
     assert done.process()["refused_count"] > 0
 
 
@@ -257,6 +310,180 @@ def test_headers_of_another_heap_are_not_read(guard):
     if "Fatal error at startup" in done.stderr:
         pytest.skip("memcheck needs the debug symbols of the dynamic loader (libc6-dbg)")
     assert "Invalid" not in done.stderr and done.returncode != 9, done.stderr
+
+
+# A heap that checks as hardened_malloc does, and has the name that tells it.
+CHECKING = """
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+void *__libc_malloc(size_t);
+static const uint64_t live = 0x6c697665626c6f63;
+struct head { uint64_t mark, size; };
+static struct head *checked(void *block, const char *what)
+{
+    struct head *head = (struct head *)block - 1;
+    if (head->mark == live)
+        return head;
+    write(2, what, strlen(what));
+    _exit(66);
+}
+size_t malloc_object_size(void *block) { return checked(block, "bad object size")->size; }
+size_t malloc_usable_size(void *block) { return block ? checked(block, "bad size")->size : 0; }
+void *malloc(size_t size)
+{
+    struct head *head = __libc_malloc(size + sizeof *head);
+    if (!head)
+        return NULL;
+    *head = (struct head){live, size};
+    return head + 1;
+}
+void free(void *block)
+{
+    if (block)
+        checked(block, "bad free")->mark = 0;
+}
+void *calloc(size_t count, size_t size)
+{
+    void *block = malloc(count * size);
+    return block ? memset(block, 0, count * size) : block;
+}
+void *realloc(void *old, size_t size)
+{
+    size_t had = old ? checked(old, "bad realloc")->size : 0;
+    void *block = malloc(size);
+    if (block && old)
+        memcpy(block, old, had < size ? had : size);
+    if (block)
+        free(old);
+    return block;
+}
+"""
+MISUSES = "free_twice free_large_twice free_inside free_static realloc_static none".split()
+
+
+@pytest.mark.parametrize("heap", ["libc_malloc_debug", "checking"])
+@pytest.mark.parametrize("misuse", MISUSES)
+def test_checking_heap_blames_the_call_that_was_wrong(guard, tmp_path, heap, misuse):
+    """The size of a block is not asked of such a heap before its free has seen the block."""
+    library = "libc_malloc_debug.so.0" if heap == "libc_malloc_debug" else shared_library(tmp_path, heap, CHECKING)
+    command, env = [guard.build / "tests/programs/heap_bad", misuse], {"GLIBC_TUNABLES": "glibc.malloc.check=3"}
+    alone = guard.run(command, env=env, preload=[library])
+    if "cannot be preloaded" in alone.stderr:
+        pytest.skip("libc_malloc_debug.so.0 is not installed")
+    done = guard.run(command, env=env, preload=[guard.library, library])
+    assert (alone.returncode == 0) == (misuse == "none")
+    assert (done.returncode, done.stdout, done.stderr) == (alone.returncode, alone.stdout, alone.stderr)
+
+
+@pytest.mark.parametrize("heap", ["libc_malloc_debug", "checking"])
+def test_checking_heap_counted_to_the_byte(guard, tmp_path, heap):
+    library = "libc_malloc_debug.so.0" if heap == "libc_malloc_debug" else shared_library(tmp_path, heap, CHECKING)
+    options = {"preload": [guard.library, library], "env": {"GLIBC_TUNABLES": "glibc.malloc.check=3"}}
+    for function in ("malloc", "calloc", "realloc", "reallocarray"):
+        run(guard, "heap_count", function, **options)
+    run(guard, "heap_resize", "realloc", **options)
+    run(guard, "heap_cases", "blocks_freed_by_another_thread_are_counted", **options)
+    done = run(guard, "heap_early", **options)
+    assert "cannot be preloaded" not in done.stderr or pytest.skip("libc_malloc_debug.so.0 is not installed")
+
+
+# An allocator that frees by the size, too, and without its own `free`. It says what it was told.
+SIZED = """
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+void *__libc_malloc(size_t);
+void __libc_free(void *);
+static size_t told;
+static void say(void) { printf("%zu\\n", told); }
+__attribute__((constructor)) static void begin(void) { atexit(say); }
+void *malloc(size_t size) { return __libc_malloc(size); }
+void free(void *block) { __libc_free(block); }
+void free_sized(void *block, size_t size) { told += size; __libc_free(block); }
+void free_aligned_sized(void *block, size_t alignment, size_t size) { told += alignment + size; __libc_free(block); }
+"""
+SIZED_ALONE = """
+void free(void *);
+void free_sized(void *block, unsigned long size) { free(block); }
+void free_aligned_sized(void *block, unsigned long alignment, unsigned long size) { free(block); }
+"""
+
+
+def test_frees_with_a_size_reach_the_allocator_and_are_counted(guard, tmp_path):
+    """Where another allocator has them, as jemalloc 5.3.1 does, and where they end in the global `free`, as in glibc 2.43."""
+    sizes = [10 * 3**i for i in range(14) if 10 * 3**i < 16 * MIB]
+    told = sum(sizes) + sum(64 + size // 64 * 64 + 64 for size in sizes)
+    library = shared_library(tmp_path, "sized", SIZED)
+    done = run(guard, "heap_cases", "blocks_freed_with_their_size_are_counted", preload=[guard.library, library])
+    assert done.stdout == f"{told}\n"
+    library = shared_library(tmp_path, "sized_alone", SIZED_ALONE)
+    run(guard, "heap_cases", "blocks_freed_with_their_size_are_counted", preload=[guard.library, library])
+    run(guard, "heap_cases", "blocks_freed_with_their_size_are_counted")
+
+
+@pytest.mark.parametrize("is_glibcs", [True, False])
+def test_growth_is_judged_as_a_copy_unless_glibc_grows_in_place(guard, tmp_path, is_glibcs):
+    """64 MiB are to be had. From 40 to 60 MiB takes 20 more in place, and 60 for a moment where another allocator copies."""
+    root = tmp_path / "root/proc"
+    root.mkdir(parents=True)
+    (root / "meminfo").write_text("MemTotal: 16777216 kB\nMemFree: 2097152 kB\nMemAvailable: 2097152 kB\n")
+    env = {"SPARKGUARD_SYSTEM_ROOT": tmp_path / "root", "SPARKGUARD_RESERVE": "1984M"}
+    others = [] if is_glibcs else [shared_library(tmp_path, "sized", SIZED)]
+    done = run(guard, "heap_grow", 20 * MIB, 1, 256, env=env, preload=[guard.library, *others])
+    assert abs(held(done)[1] - (60 if is_glibcs else 40) * MIB) < 4 * MIB
+
+
+# An allocator in which a thread may be cancelled: one that writes a log, for example.
+CANCELLED = """
+#include <pthread.h>
+#include <stddef.h>
+void *__libc_malloc(size_t);
+void *malloc(size_t size)
+{
+    if (size >= 4 << 20)
+        pthread_testcancel();
+    return __libc_malloc(size);
+}
+"""
+
+
+def test_thread_that_is_cancelled_inside_the_allocator_leaves_nothing_in_flight(guard, tmp_path):
+    library = shared_library(tmp_path, "cancelled", CANCELLED)
+    run(guard, "heap_cases", "cancelled_threads_leave_nothing_in_flight", preload=[guard.library, library])
+
+
+def test_thread_can_be_cancelled_after_a_refusal(guard):
+    run(guard, "heap_cases", "thread_is_cancelled_after_a_refusal", env={"SPARKGUARD_LIMIT": "1G"})
+
+
+# An allocator that allocates to tell how large a block is.
+TELLING = """
+#include <stddef.h>
+void *__libc_malloc(size_t);
+void __libc_free(void *);
+void *__libc_calloc(size_t, size_t);
+void *__libc_realloc(void *, size_t);
+void *malloc(size_t size) { return __libc_malloc(size); }
+void free(void *block) { __libc_free(block); }
+void *calloc(size_t count, size_t size) { return __libc_calloc(count, size); }
+void *realloc(void *block, size_t size) { return __libc_realloc(block, size); }
+size_t malloc_usable_size(void *block)
+{
+    void *(*volatile take)(size_t) = malloc;
+    free(take(200000));
+    return block ? (((size_t *)block)[-1] & ~(size_t)7) - (((size_t *)block)[-1] & 2 ? 16 : 8) : 0;
+}
+"""
+
+
+def test_allocator_may_allocate_to_tell_the_size_of_a_block(guard, tmp_path):
+    telling = shared_library(tmp_path, "telling", TELLING)
+    work = "x = [bytearray(n * 1000) for n in range(1, 300)]\ny = bytearray()\nfor i in range(200): y += bytes(10000)\nprint(len(x), len(y))"
+    done = guard.run([PYTHON, "-S", "-c", work], preload=[guard.library, telling])
+    assert done.stdout == "299 2000000\n", done.stderr
 
 
 # An allocator whose malloc is chosen by a resolver that allocates: heap calls arrive while dlsym looks for the heap.

@@ -598,6 +598,20 @@ def test_last_copy_that_is_never_written_does_not_hold_up_the_end(faulty, progra
         assert (done.returncode, done.stdout, done.stderr) == (0, "ready\n", "")
 
 
+def test_quiet_process_is_seen_each_second(guard, program):
+    """Without a watchdog, whose looks would tell it too; and when it was killed, the report says when it was last seen."""
+    with Held(guard, program, env={"SPARKGUARD_WATCHDOG": "off"}) as held:
+        wait_until(lambda: held.pid in kept(guard))
+        seen = [guard.process(held.pid)["last_seen"]]
+        for _ in range(2):
+            wait_until(lambda: guard.process(held.pid)["last_seen"] > seen[-1])
+            seen.append(guard.process(held.pid)["last_seen"])
+        held.process.kill()
+        held.process.wait()
+    process = guard.process(held.pid)
+    assert process["state"] == "killed" and process["ended"] is None and process["last_seen"] >= seen[-1]
+
+
 def test_who_does_nothing_writes_nothing(guard, program):
     """A look at the machine every 100 ms is no news of the process."""
     with Held(guard, program, mib=300) as held:

@@ -5,6 +5,7 @@ Nobody touches what he takes, so promises stay as they are. "largest" is what ad
 """
 
 import contextlib
+import ctypes
 import errno
 import os
 import random
@@ -14,15 +15,13 @@ import sys
 import time
 
 import pytest
-from ledger import BEGIN, CHOOSING, EMPTY, FILE_BYTES, FIRST, LEDGER, LIVE, ROOM, SEAT, SEAT_BYTES, SHARING, Ledger, hash_of
-from target import CC, CHARGED_AHEAD_BYTES, IS_EMULATED, IS_SLOW, PYTHON
+from ledger import BEGIN, CHOOSING, EMPTY, FILE_BYTES, FIRST, LEDGER, LIVE, ROOM, SEAT, SEAT_BYTES, SHARING, VERSION, Ledger, hash_of
+from target import CC, CHARGED_AHEAD_BYTES, IS_EMULATED, IS_SLOW, MACHINE, PYTHON, THREADLESS
 from test_admission import GIB, MIB, Machine, in_jail, jail, meminfo, take  # noqa: F401
 
 NEAR = 4 * MIB  # what a small program holds and is promised besides, with the credit of one thread
 LEFT = 8 * GIB  # of 10 GiB when 2 are kept
 KEEP = {"SPARKGUARD_RESERVE": "2G"}
-# No threads but its own: a forked child would wait for ever for a lock that one of them held inside qemu.
-THREADLESS = {"SPARKGUARD_WATCHDOG": "off", "SPARKGUARD_HISTORY": "off"}
 PATIENCE = 3  # seconds that anybody may be held up by somebody else
 AT_ONCE = 2.5 if IS_SLOW else 1  # seconds
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -661,6 +660,55 @@ def test_what_ran_one_after_the_other_was_not_held_together(place):
     assert 100 * MIB <= peak_of(place) <= 100 * MIB + NEAR
 
 
+@pytest.mark.parametrize("processes", [2, 4, 8])
+def test_peak_of_a_job_is_of_processes_that_grow_at_one_moment(place, processes):
+    """As the program itself counts. Credit that each thread holds in advance may count, too."""
+    command = [place.guard.build / "tests/programs/job_rounds", processes, 40, 256 // processes]
+    done = place.guard.run(command, env={**place.env, "SPARKGUARD_RESERVE": "1G"})
+    assert done.returncode == 0, done.stderr
+    most = int(done.stdout)
+    assert most <= peak_of(place) <= most + (processes + 1) * MIB + NEAR
+
+
+@pytest.mark.parametrize("successor", ["begins then", "is there already"])
+@pytest.mark.parametrize("attempt", range(3))
+def test_peak_of_a_job_is_not_of_a_killed_process_and_its_successor(place, successor, attempt):
+    text = f"""
+import signal
+def begin(is_first=False):
+    come = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(come[0], 1)
+        malloc(100 * MIB)
+        say("ready")
+        time.sleep(1000 if is_first else 0)
+        os._exit(0)
+    return child, come[1]
+first = begin(True)
+second = begin() if {successor == "is there already"} else None
+os.write(first[1], b".")
+os.read(0, 1)
+os.kill(first[0], signal.SIGKILL)
+os.waitpid(first[0], 0)
+second = second or begin()
+os.write(second[1], b".")
+os.waitpid(second[0], 0)
+"""
+    tenant = place.player(text)
+    assert tenant.ready() == ["ok"]
+    assert tenant.end() == ["ok"]
+    assert 100 * MIB <= peak_of(place) <= 100 * MIB + 3 * NEAR
+
+
+def test_peak_of_a_job_is_not_lost_with_small_processes_that_leave_no_record(place):
+    first = place.holder("malloc 60M")
+    assert place.take("malloc 12M") == ["ok"]
+    first.end()
+    assert [p["pid"] for p in place.guard.processes()] == [first.pid]
+    assert 72 * MIB <= peak_of(place) <= 72 * MIB + 2 * NEAR
+
+
 @pytest.mark.parametrize("how", STARTS)
 def test_limit_is_the_jobs_however_its_children_begin(place, how):
     text = f"""
@@ -787,7 +835,7 @@ def test_users_with_a_group_shared_directory_take_part(place, tmp_path, owner):
 
 def well_made(**header):
     content = bytearray(FILE_BYTES)
-    words = {"magic": 0x524744454C475053, "version": 1, "seat_bytes": SEAT_BYTES, "seat_room": ROOM, **header}
+    words = {"magic": 0x524744454C475053, "version": VERSION, "seat_bytes": SEAT_BYTES, "seat_room": ROOM, **header}
     content[:8] = words["magic"].to_bytes(8, "little")
     for offset, name in ((8, "version"), (12, "seat_bytes"), (16, "seat_room")):
         content[offset : offset + 4] = words[name].to_bytes(4, "little")
@@ -799,7 +847,7 @@ UNUSABLE = {
     "header_only": well_made()[:4096],
     "cut_by_a_byte": well_made()[:-1],
     "no_magic": well_made(magic=0),
-    "next_version": well_made(version=2),
+    "next_version": well_made(version=VERSION + 1),
     "larger_seats": well_made(seat_bytes=1024),
     "no_seats": well_made(seat_room=0),
     "all_ones": b"\xff" * FILE_BYTES,
@@ -839,6 +887,36 @@ def test_sparse_ledger_is_filled_before_it_is_used(place):
         file.truncate(FILE_BYTES)
         file.write(well_made()[:64])
     place.holder("malloc 3G")
+    assert place.ledger.path.stat().st_blocks * 512 >= FILE_BYTES
+    place.assert_left(LEFT - 3 * GIB)
+
+
+def without_fallocate(place):
+    """The beginning of a command that runs a program as on a file system that has no fallocate."""
+    program = place.guard.build / "tests/programs/host_deny"
+    call = {"x86_64": 285, "aarch64": 47}[MACHINE]
+    if subprocess.run([program, str(call), str(errno.EOPNOTSUPP), "/bin/true"], check=False).returncode == 77:
+        pytest.skip("no seccomp here")
+    return program, call, errno.EOPNOTSUPP
+
+
+def test_who_joins_a_sparse_ledger_without_fallocate_wipes_nothing(place):
+    """Such as NFS, or a file system that compresses: only the maker of the ledger fills it with zeros."""
+    deny = without_fallocate(place)
+    place.holder("malloc 3G")
+    file = os.open(place.ledger.path, os.O_RDWR)
+    hole = ctypes.c_long(BEGIN + 64 * SEAT_BYTES), ctypes.c_long(FILE_BYTES - BEGIN - 64 * SEAT_BYTES)
+    assert ctypes.CDLL(None).fallocate(file, 1 | 2, *hole) == 0, "KEEP_SIZE | PUNCH_HOLE"
+    assert os.fstat(file).st_blocks * 512 < FILE_BYTES
+    os.close(file)
+    newcomer = place.holder("malloc 1G", prefix=deny)
+    assert place.flags(newcomer.pid) & SHARING
+    place.assert_left(LEFT - 4 * GIB)
+
+
+def test_ledger_is_made_whole_without_fallocate(place):
+    first = place.holder("malloc 3G", prefix=without_fallocate(place))
+    assert place.flags(first.pid) & SHARING
     assert place.ledger.path.stat().st_blocks * 512 >= FILE_BYTES
     place.assert_left(LEFT - 3 * GIB)
 
@@ -910,6 +988,135 @@ def test_directory_may_be_removed_while_processes_run(place):
     place.assert_left(LEFT)
 
 
+def remove(directory):
+    for file in directory.iterdir():
+        file.unlink()
+    directory.rmdir()
+
+
+def has_joined(place, pid):
+    place.ledger.close()  # another file has the name by now
+    with contextlib.suppress(OSError, ValueError):
+        return place.ledger.of(pid) is not None
+
+
+def test_promises_count_for_newcomers_a_second_after_the_directory_was_removed(place):
+    """The processes ask for nothing: their watchdogs see that those who come meet elsewhere."""
+    tenants = [place.holder("malloc 3G"), place.holder("malloc 1G")]
+    remove(place.guard.directory)
+    newcomer = place.holder("malloc 500M")
+    end = time.monotonic() + AT_ONCE
+    while not all(has_joined(place, tenant.pid) for tenant in tenants):
+        assert time.monotonic() < end, "a second has gone"
+        time.sleep(0.01)
+    place.assert_left(LEFT - 4 * GIB - 500 * MIB)
+    newcomer.kill()
+    place.assert_left(LEFT - 4 * GIB)
+
+
+def test_process_without_a_watchdog_joins_the_new_directory_with_its_next_request(place):
+    tenant = place.holder("malloc 3G wait small 64K 2M wait", {"SPARKGUARD_WATCHDOG": "off"})
+    remove(place.guard.directory)
+    place.holder("malloc 500M")
+    time.sleep(0.6)  # it looks every half second
+    tenant.go().ready()
+    place.ledger.close()
+    place.assert_left(LEFT - 3 * GIB - 500 * MIB)
+
+
+def wait_for(condition):
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def shown(place, pid):
+    """The report's entry of a process, {} where there is none."""
+    found = place.guard.processes(pid)
+    assert len(found) <= 1
+    return found[0] if found else {}
+
+
+def test_report_shows_processes_whose_directory_was_removed(place):
+    """They go on with the figures that they had, and what comes later is added, to the end."""
+    tenant = place.holder("malloc 1G touch 0 malloc 2G wait malloc 1G fork malloc 20M touch 3 wait")
+    before = shown(place, tenant.pid)
+    remove(place.guard.directory)
+    newcomer = place.holder("malloc 500M")
+    wait_for(lambda: shown(place, tenant.pid))
+    report, after = place.guard.report(), shown(place, tenant.pid)
+    assert report["machine"]["sharing"] and after["sharing"] and after["state"] == "running"
+    assert report["jobs"][0]["live_bytes"] >= 3 * GIB + 500 * MIB
+    for key in ("pid", "started", "command", "live_bytes", "peak_bytes", "promised_bytes", "blocks", "domains", "parent_pid"):
+        assert after[key] == before[key], key
+    tenant.go().ready()
+    wait_for(lambda: shown(place, tenant.pid)["live_bytes"] >= 4 * GIB)
+    children = [process for process in place.guard.processes() if process["parent_pid"] == tenant.pid]
+    assert [child["live_bytes"] >= 20 * MIB for child in children] == [True], "the child has a record of its own"
+    tenant.kill()
+    assert shown(place, tenant.pid)["state"] == "killed" and shown(place, tenant.pid)["peak_bytes"] >= 4 * GIB
+    newcomer.end()
+    assert shown(place, newcomer.pid)["state"] == "exited"
+
+
+def test_what_ends_after_its_directory_was_removed_is_on_record(place):
+    """Every refusal at once, and the end."""
+    killed, ended = (place.holder("malloc 1G wait malloc 16G small 64K 1M") for _ in range(2))
+    for _ in range(2):  # it may be removed again
+        remove(place.guard.directory)
+        place.holder("malloc 1M").kill()
+        wait_for(lambda: shown(place, killed.pid) and shown(place, ended.pid))
+    assert killed.go().ready()[0] == "ENOMEM"
+    killed.kill()
+    ended.go().ready()
+    ended.end()
+    assert [refusal["size_bytes"] >> 30 for refusal in shown(place, killed.pid)["refusals"]] == [16]
+    assert shown(place, killed.pid)["state"] == "killed"
+    assert shown(place, ended.pid)["state"] == "exited" and shown(place, ended.pid)["exit_code"] == 0
+    assert shown(place, ended.pid)["refused_count"] == 1
+
+
+def test_time_line_goes_on_in_the_new_directory(place):
+    tenant = place.holder("malloc 1G wait malloc 16G")
+    wait_for(lambda: list(place.guard.directory.glob(f"{tenant.pid}-*.timeline")))
+    remove(place.guard.directory)
+    place.holder("malloc 1M").kill()
+    wait_for(lambda: list(place.guard.directory.glob(f"{tenant.pid}-*.timeline")))
+    tenant.go().ready()
+    (line,) = place.guard.directory.glob(f"{tenant.pid}-*.timeline")
+    before = line.read_bytes()
+    assert before[:8] == b"SPGTIMEL" and int.from_bytes(before[12:16], "little") > 0
+    wait_for(lambda: line.read_bytes() != before)
+
+
+def test_process_that_leaves_nothing_leaves_nothing_in_the_new_directory(place):
+    tenant = place.holder("malloc 8M free 0 wait small 64K 2M")
+    remove(place.guard.directory)
+    newcomer = place.holder("malloc 1G")
+    tenant.go().ready()
+    tenant.end()
+    assert shown(place, tenant.pid) == {} and shown(place, newcomer.pid)["state"] == "running"
+
+
+@needs_root
+@pytest.mark.parametrize("mode", [0o2770, 0o700])
+def test_nobody_joins_the_directory_that_somebody_else_made_in_place_of_a_removed_one(place, mode):
+    """He may have put a ledger there that says what he likes."""
+    place.guard.directory.mkdir()
+    place.guard.directory.chmod(mode)
+    first, _ = place.holder("malloc 3G wait malloc 16G malloc 4G"), place.holder("malloc 1G")
+    remove(place.guard.directory)
+    put(place, well_made())
+    place.guard.directory.chmod(mode)
+    os.chown(place.guard.directory, 4711, 4711)
+    os.chown(place.ledger.path, 4711, 4711)
+    content = place.ledger.path.read_bytes()
+    time.sleep(1.2)  # every one of them has looked twice
+    assert first.go().ready() == ["ENOMEM", "ok"]
+    assert place.ledger.path.read_bytes() == content
+
+
 def test_who_finds_a_ledger_that_cannot_be_used_in_the_place_of_his_says_so(place):
     tenant = place.holder("malloc 3G wait malloc 16G")
     place.ledger.path.unlink()
@@ -920,10 +1127,10 @@ def test_who_finds_a_ledger_that_cannot_be_used_in_the_place_of_his_says_so(plac
 
 
 def put_foreign(place, seat_bytes, parent_seat=0, **header):
-    """A ledger of version 2: of its three seats the second is somebody's who has been promised 2 GiB, and has 1 GiB in flight
+    """A ledger of the next version: of its three seats the second is somebody's who has been promised 2 GiB, and has 1 GiB in flight
     or, with `parent_seat`, from its parent there."""
     content = bytearray(BEGIN + 3 * 1024)
-    content[:BEGIN] = well_made(version=2, seat_bytes=seat_bytes, seat_room=3, **header)[:BEGIN]
+    content[:BEGIN] = well_made(version=VERSION + 1, seat_bytes=seat_bytes, seat_room=3, **header)[:BEGIN]
     content[20:24] = (3).to_bytes(4, "little")  # seat_used
     live = {"claim": 1 << 2 | LIVE}
     child = {"parent_seat": parent_seat, "parent_claim": 1 << 2 | LIVE, "heritage_bytes": GIB}

@@ -31,7 +31,7 @@ def test_case(guard, case):
 def test_judged_one_by_one_the_same_counts(guard):
     """LARGE=1: every mapping is judged by itself."""
     for case in CASES:
-        run(guard, "map_cases", case, env={"SPARKGUARD_LARGE": "1"})
+        run(guard, "map_cases", case, env={"SPARKGUARD_LARGE": "1B"})
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -48,7 +48,7 @@ def test_refused_call_changes_no_mapping(guard, call):
 @pytest.mark.parametrize("call", CALLS)
 def test_small_call_refused_in_silence(guard, call):
     """LARGE=1G: all are small, and pass 32 MiB beyond the limit, which is then at 0."""
-    done = run(guard, "map_refused", call, env={"SPARKGUARD_LIMIT": "1", "SPARKGUARD_LARGE": "1G"})
+    done = run(guard, "map_refused", call, env={"SPARKGUARD_LIMIT": "1B", "SPARKGUARD_LARGE": "1G"})
     assert done.stderr == ""
     assert done.process()["refused_count"] == 1
 

@@ -283,10 +283,31 @@ quiet(anon=rss("Anon"), shmem=rss("Shmem"))
     assert all(is_near(value, 0) for value in there.values()), there
 
 
-def test_sbrk_by_the_program_is_in_no_domain(guard):
-    text = "address = libc.sbrk(SIZE)\nctypes.memset(address, 1, SIZE)\nquiet(anon=rss('Anon'), shmem=rss('Shmem'))\n"
+def test_sbrk_by_the_program_is_mapped_until_it_is_given_back(guard):
+    text = """
+address = libc.sbrk(SIZE)
+ctypes.memset(address, 1, SIZE)
+quiet(anon=rss("Anon"), shmem=rss("Shmem"))
+libc.sbrk(-SIZE)
+quiet(anon=rss("Anon"), shmem=rss("Shmem"))
+"""
+    there, gone = stages(guard, text)
+    assert is_near(there["anon"], SIZE) and is_near(there["mapped"], SIZE) and is_near(there["heap"], 0), there
+    assert is_near(gone["anon"], 0) and is_near(gone["mapped"], 0), gone
+
+
+def test_heap_of_glibc_counts_once(guard):
+    """It moves the same end of the data segment as sbrk does, by other names: in small blocks, and around what the program took."""
+    text = """
+libc.malloc.restype = ctypes.c_void_p
+address = libc.sbrk(1 << 20)
+blocks = [libc.malloc(60000) for _ in range(SIZE // 60000)]
+for block in blocks:
+    ctypes.memset(block, 1, 60000)
+quiet(anon=rss("Anon"), shmem=rss("Shmem"))
+"""
     (there,) = stages(guard, text)
-    assert is_near(there["anon"], SIZE) and is_near(there["mapped"], 0) and is_near(there["heap"], 0), there
+    assert is_near(there["anon"], SIZE) and is_near(there["mapped"], 1 << 20) and is_near(there["heap"], SIZE), there
 
 
 def test_stacks_of_threads_are_in_no_domain(guard):

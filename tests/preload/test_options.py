@@ -1,7 +1,9 @@
 """Options from the environment: what cannot be read is said once, by the job's first process, and the default holds."""
 
+import time
+
 import pytest
-from target import PYTHON
+from target import PYTHON, SLOWER
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -69,6 +71,65 @@ def test_bad_directory_is_said_once(guard):
     done = run_with(guard, "", "", DIR="relative")
     (line,) = done.stderr.splitlines()
     assert line.startswith("sparkguard: SPARKGUARD_DIR=relative cannot be read; a good value is /dev/shm/")
+
+
+@pytest.mark.parametrize("value", ["12Q", "-1", "150%"])
+def test_limit_that_cannot_be_read_is_no_limit(guard, value):
+    done = run_with(guard, "malloc 64M", LIMIT=value)
+    assert done.stderr == f"sparkguard: SPARKGUARD_LIMIT={value} cannot be read; a good value is 64G; using no limit\n"
+    assert done.stdout == "ok\n"
+
+
+@pytest.mark.parametrize(
+    "name, value, meant",
+    [("LIMIT", "64", "64G"), ("LIMIT", "1023", "1023G"), ("LIMIT", "4096", "4096M"), ("RESERVE", "12", "12G"),
+     ("FLOOR", "2", "2G"), ("DEVICE_RESERVE", "1", "1G"), ("LARGE", "4", "4M")],
+)
+def test_size_that_lacks_its_unit_is_told(guard, name, value, meant):
+    done = run_with(guard, "", "", **{name: value})
+    assert done.stderr == f"sparkguard: SPARKGUARD_{name}={value} is {value} bytes; did you mean {meant}?\n"
+
+
+@pytest.mark.parametrize("name, value", [("LIMIT", "0"), ("LIMIT", "65536"), ("RESERVE", "0"), ("LARGE", "4096"), ("LIMIT", "64B")])
+def test_size_that_may_be_meant_is_not_told(guard, name, value):
+    assert run_with(guard, "", **{name: value}).stderr == ""
+
+
+@pytest.mark.parametrize("limit", ["64", "0", "1M"])
+def test_program_over_its_limit_is_refused_quickly(guard, limit):
+    """An interpreter asks again for each of its objects: 20,000 times."""
+    begin = time.monotonic()
+    done = guard.run([PYTHON, "-c", "print('hello')"], env={"SPARKGUARD_LIMIT": limit})
+    assert (done.returncode, done.stdout) == (0, "hello\n")
+    seconds = time.monotonic() - begin
+    assert done.process()["refused_count"] > 1000
+    assert seconds < 2 * SLOWER, f"{seconds:.1f} s"
+
+
+def test_limit_of_nothing_is_told_as_nothing(guard):
+    done = run_with(guard, "malloc 2M", LIMIT="0")
+    assert done.stdout == "ENOMEM\n"
+    assert " 0 B left of the 0 B this job may hold (SPARKGUARD_LIMIT)" in done.stderr
+    (limit,) = {job["limit_bytes"] for job in guard.report()["jobs"]}
+    assert limit == 0
+
+
+@pytest.mark.parametrize("reserve, kept", [("16G", "16.0 GiB"), ("200G", "200.0 GiB"), ("100%", "16.0 GiB")])
+def test_reserve_of_all_memory_is_told(guard, root, reserve, kept):
+    done = run_with(guard, "", "", RESERVE=reserve, SYSTEM_ROOT=root)
+    expected = f"sparkguard: SPARKGUARD_RESERVE keeps {kept} of the 16.0 GiB that this machine has: every large request will be refused\n"
+    assert done.stderr == expected
+
+
+def test_reserve_below_all_memory_is_silent(guard, root):
+    assert run_with(guard, "", RESERVE="15.9G", SYSTEM_ROOT=root).stderr == ""
+
+
+def test_nothing_is_told_where_the_guard_is_disabled(guard, root):
+    bad = {name: value for name, (value, _) in BAD.items() if name not in ("DISABLE", "SYSTEM_ROOT")}
+    env = {f"SPARKGUARD_{name}": value for name, value in bad.items()} | {"SPARKGUARD_RESREVE": "1", "SPARKGUARD_DISABLE": "1"}
+    assert run_each(guard, "", env=env).stderr == ""
+    assert run_with(guard, "", DISABLE="1", RESERVE="200G", LIMIT="64").stderr == ""
 
 
 @pytest.mark.parametrize("name", ["RESERVE", "LIMIT", "LARGE", "FLOOR", "MODE", "DISABLE"])
@@ -216,6 +277,18 @@ def test_summary_at_exit_by_the_first_process_only(guard):
     assert line.startswith(f"sparkguard: job sum, process {done.pid}: peak ") and line.endswith("0 requests refused")
     done = run_each(guard, "malloc 40M", "", env=env)
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_summary_at_exit_is_the_jobs(guard):
+    """Two workers hold memory one after the other; a third is refused. The first process itself holds next to nothing."""
+    worker = "import sys; sys.exit(0 if bytearray(int(sys.argv[1]) << 20) else 1)"
+    script = f"import subprocess, sys\nfor size in ('100', '60', '300'):\n    subprocess.run([sys.executable, '-S', '-c', {worker!r}, size], stderr=-3)"
+    env = {"SPARKGUARD_REPORT": "exit", "SPARKGUARD_JOB": "sum", "SPARKGUARD_LIMIT": "200M"}
+    for _ in range(2):  # the same name again: another run, with figures of its own
+        done = guard.run([PYTHON, "-S", "-c", script], env=env)
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("sparkguard: job sum, 4 processes: peak 10"), line
+        assert " of the 200.0 MiB limit; the largest, process " in line and line.endswith(", 1 request refused")
 
 
 def test_oom_score_is_set(guard):

@@ -64,6 +64,17 @@ def symbols(path):
     return {f[3]: (int(f[0], 16), int(f[1], 16)) for f in fields if len(f) == 4}
 
 
+def held(process, key, *paths):
+    """(library, function) to bytes, of `blocks_at_peak` or `blocks_at_refusal`."""
+    found = {}
+    for block in process[key]:
+        for path in paths:
+            if block["library"] == path.name:
+                (name,) = [n for n, (at, length) in symbols(path).items() if at < block["offset"] <= at + length]
+                found[path.name, name] = block["bytes"]
+    return found
+
+
 def blocks_of(process, *paths):
     """(library, function) to (domain, bytes, count) of these files' blocks. An address that a call returns to is behind
     the call: never a function's first, at most its end."""
@@ -334,3 +345,61 @@ def test_code_that_is_in_no_file(guard, tmp_path):
     assert done.returncode == 0
     (block,) = done.process()["blocks"]
     assert block["library"] == "[anonymous]" and 0 < block["offset"] < 4096
+
+
+@pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), 9)"])
+def test_after_the_end_it_is_known_who_held_the_memory_at_the_peak_and_at_the_last_refusal(run, libraries, end):
+    """All of it was freed before the end. The peak: 64 + 40 + 24 MiB. The last refusal met 64 + 8 MiB."""
+    done = run(
+        f"""
+        first = one.take(size(64 * MIB))
+        second = two.take_zeroed(size(40 * MIB))
+        mapped = two.map(size(24 * MIB))
+        two.give(pointer(second))
+        two.unmap(pointer(mapped), size(24 * MIB))
+        third = one.map(size(8 * MIB))
+        assert two.take(size(900 * MIB)) is None
+        one.unmap(pointer(third), size(8 * MIB))
+        one.give(pointer(first))
+        {end}
+        """,
+        SPARKGUARD_LIMIT="300M",
+    )
+    process = done.process()
+    assert blocks_of(process, *libraries) == {}
+    at_peak = held(process, "blocks_at_peak", *libraries)
+    assert at_peak.keys() == {("libone.so", "take"), ("libtwo.so", "take_zeroed"), ("libtwo.so", "map")}
+    assert near(at_peak["libone.so", "take"], 64 * MIB) and near(at_peak["libtwo.so", "take_zeroed"], 40 * MIB)
+    assert at_peak["libtwo.so", "map"] == 24 * MIB
+    at_refusal = held(process, "blocks_at_refusal", *libraries)
+    assert at_refusal.keys() == {("libone.so", "take"), ("libone.so", "map")} and at_refusal["libone.so", "map"] == 8 * MIB
+    text = done.guard.report_command(done.pid).stdout
+    assert "AT THE PEAK" in text and "AT REFUSAL" in text and "libtwo.so+0x" in text
+
+
+def test_the_peak_is_what_the_sites_hold_until_one_loses_something(run, libraries):
+    done = run("one.take(size(18 * MIB)); two.map(size(6 * MIB)); one.take(size(8 * MIB))")
+    at_peak = held(done.process(), "blocks_at_peak", *libraries)
+    assert near(at_peak["libone.so", "take"], 26 * MIB) and at_peak["libtwo.so", "map"] == 6 * MIB
+    assert done.process()["blocks_at_refusal"] == []
+
+
+def test_a_later_and_higher_peak_replaces_the_first(run, libraries):
+    done = run("""
+        first = one.take(size(64 * MIB))
+        one.give(pointer(first))
+        second = two.take(size(65 * MIB))
+        two.give(pointer(second))
+    """)
+    at_peak = held(done.process(), "blocks_at_peak", *libraries)
+    assert list(at_peak) == [("libtwo.so", "take")] and near(at_peak["libtwo.so", "take"], 65 * MIB)
+
+
+def test_the_highest_of_each_mapping_site_is_kept(run, libraries):
+    done = run("""
+        mapped = one.map(size(22 * MIB))
+        one.unmap(pointer(mapped), size(16 * MIB))
+        two.map(size(18 * MIB))
+    """)
+    (block,) = [b for b in done.process()["blocks"] if b["library"] == libraries[0].name]
+    assert (block["bytes"], block["peak_bytes"]) == (6 * MIB, 22 * MIB)

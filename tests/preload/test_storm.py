@@ -29,7 +29,7 @@ def test_storm_checked_at_every_step(guard):
     storm(guard, seed=6, threads=1, rounds=10000 // STORMS, steps=1)
 
 
-@pytest.mark.parametrize("large", ["1", "1G"])
+@pytest.mark.parametrize("large", ["1B", "1G"])
 def test_storm_judged_one_by_one_or_by_credit_only(guard, large):
     storm(guard, seed=7, threads=3, rounds=10, steps=2000, env={"SPARKGUARD_LARGE": large})
 

@@ -262,6 +262,17 @@ def test_message_never_goes_into_a_file_put_in_the_place_of_descriptor_2(guard, 
     assert done.process()["refused_count"] == 1
 
 
+def test_message_never_goes_into_a_pipe_put_in_the_place_of_descriptor_2(guard, program, tmp_path):
+    """Nor into a socket: whoever reads there would take it for the program's own words."""
+    own = tmp_path / "own"
+    os.mkfifo(own)
+    reader = os.open(own, os.O_RDONLY | os.O_NONBLOCK)
+    done = guard.run([program("host_own_file_is_2"), own, "2", "dup"], env={"SPARKGUARD_LIMIT": "1G"})
+    assert (done.returncode, os.read(reader, 4096), done.stderr) == (0, b"data\n", "")
+    assert done.process()["refused_count"] == 1
+    os.close(reader)
+
+
 def test_message_goes_into_the_file_that_stderr_was_from_the_start(guard, program, tmp_path):
     with open(tmp_path / "log", "w") as log:
         guard.run([program("host_refused_loop"), 1], stderr=log)

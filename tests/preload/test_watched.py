@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from target import CC, UNCOUNTED_BYTES
@@ -162,3 +163,147 @@ def test_of_two_large_processes_the_larger_one_acts_and_nobody_else(place, sizes
     assert events()[larger] == [" sent SIGTERM", " let live"] and events()[1 - larger] == []
     for tenant in tenants:
         tenant.end()
+
+
+# ---- when it ends its process ----
+
+RESERVE_BYTES, FLOOR_BYTES = 96 * MIB, 64 * MIB
+TOUCHED = 128 * MIB  # more than is ever missing
+AMPLE = 512 * MIB
+ENDS = {"SPARKGUARD_RESERVE": "96M", "SPARKGUARD_FLOOR": "64M"}
+
+HEEDS = f"""
+import signal
+block = malloc(300 * MIB)
+ctypes.memset(block, 1, {TOUCHED})
+def heed(*_):
+    say(time.monotonic_ns())
+    if {{seconds}}:
+        time.sleep({{seconds}})
+        say("saved")
+        os._exit(0)
+signal.signal(signal.SIGTERM, heed)
+say("ready")
+while True:
+    signal.pause()
+"""
+
+
+def heeding(place, seconds):
+    """A process that saves for so many seconds when it is told to end, then ends; 0: it goes on."""
+    tenant = place.player(HEEDS.format(seconds=seconds), ENDS)
+    assert tenant.ready() == ["ok"]
+    seat = place.ledger.of(tenant.pid)
+    wait_until(lambda: place.ledger.get("watched_ns", seat) != 0 and held(place, seat) >= TOUCHED)
+    return tenant
+
+
+def wait_for_looks(place, tenant, seconds):
+    """Until its watchdog has looked again and again for so long, or the process has ended."""
+    seat = place.ledger.of(tenant.pid)
+    begin = place.ledger.get("watched_ns", seat)
+    wait_until(
+        lambda: tenant.process.poll() is not None
+        or place.ledger.get("watched_ns", seat) > begin + seconds * 1_000_000_000
+    )
+
+
+def told_ns(tenant):
+    """When it was told to end, by its own clock, which is ours."""
+    return int(tenant.process.stdout.readline())
+
+
+def ended_ns(tenant):
+    tenant.process.wait(30)
+    return time.monotonic_ns()
+
+
+def fall(place, tenant, first, last, bytes_per_second):
+    """Usable memory falls steadily until it is at `last`, or the process ends. Returns what it was then."""
+    begin, now = time.monotonic(), first
+    while now > last and tenant.process.poll() is None:
+        now = max(last, first - int((time.monotonic() - begin) * bytes_per_second))
+        set_available(place, now)
+        time.sleep(0.004)
+    return now
+
+
+def assert_saved(tenant):
+    told_ns(tenant)
+    assert tenant.process.stdout.readline() == "saved\n", f"it ended with status {tenant.process.wait(30)}"
+    assert tenant.process.wait(30) == 0
+
+
+def test_process_has_time_to_save_when_memory_went_in_one_step(place):  # noqa: F811
+    """A step of 10 GiB is no fall that goes on."""
+    tenant = heeding(place, 1)
+    set_available(place, 48 * MIB)
+    assert_saved(tenant)
+
+
+@pytest.mark.parametrize("mib_per_second", [16, 32])
+def test_process_has_time_to_save_while_memory_falls_slowly(place, mib_per_second):  # noqa: F811
+    """Four or two seconds are left when it is told; then the fall ends."""
+    tenant = heeding(place, 1)
+    fall(place, tenant, FLOOR_BYTES + 16 * MIB, FLOOR_BYTES - 20 * MIB, mib_per_second * MIB)
+    assert_saved(tenant)
+
+
+def test_process_that_goes_on_is_killed_after_five_seconds(place):  # noqa: F811
+    tenant = heeding(place, 0)
+    set_available(place, 48 * MIB)
+    waited = ended_ns(tenant) - told_ns(tenant)
+    assert tenant.process.returncode == -signal.SIGKILL
+    assert 5.0 <= waited / 1e9 < 6.5
+    assert [what.split(":")[1] for what in place.events(tenant.pid) if "watchdog" in what] == [" sent SIGTERM", " ended"]
+
+
+def test_process_is_killed_when_a_fall_leaves_less_than_a_quarter_of_a_second(place):  # noqa: F811
+    tenant, rate = heeding(place, 0), 64 * MIB
+    left = fall(place, tenant, FLOOR_BYTES + 48 * MIB, FLOOR_BYTES // 8 + 1, rate)
+    assert tenant.process.wait(30) == -signal.SIGKILL
+    assert FLOOR_BYTES // 8 + MIB < left <= rate * 0.3, "it was told at 64 MiB, when a second was left"
+    told_ns(tenant)
+
+
+def test_process_is_killed_a_tenth_of_a_second_after_it_was_told_below_an_eighth_of_the_floor(place):  # noqa: F811
+    tenant = heeding(place, 0)
+    set_available(place, FLOOR_BYTES // 8 - MIB)
+    waited = ended_ns(tenant) - told_ns(tenant)
+    assert tenant.process.returncode == -signal.SIGKILL
+    assert 0.09 <= waited / 1e9 < 0.6
+
+
+def test_process_that_was_told_is_not_killed_above_an_eighth_of_the_floor(place):  # noqa: F811
+    tenant = heeding(place, 0)
+    set_available(place, FLOOR_BYTES // 8 + MIB)
+    told_ns(tenant)
+    wait_for_looks(place, tenant, 2)
+    assert tenant.process.poll() is None
+    tenant.kill()
+
+
+# ---- what it looks at ----
+
+
+def set_current(place, path, bytes):
+    file = os.open(place.machine.root / f"sys/fs/cgroup{path}/memory.current", os.O_WRONLY)
+    os.pwrite(file, f"{bytes:20d}\n".encode(), 0)
+    os.close(file)
+
+
+@pytest.mark.parametrize("maximum", [2 * GIB, "max"])
+def test_nobody_is_ended_because_of_memory_high(place, maximum):  # noqa: F811
+    """It slows a group down, and bounds admission. Only memory.max ends processes."""
+    place.machine.write("proc/self/cgroup", "0::/job").v2("/job", maximum, high=400 * MIB, current=f"{0:20d}")
+    place.env["SPARKGUARD_RESERVE"] = "10%"
+    tenant = place.holder("mmap 300M touch 0")
+    seat = place.ledger.of(tenant.pid)
+    wait_until(lambda: place.ledger.get("watched_ns", seat) != 0 and held(place, seat) >= 300 * MIB)
+    set_current(place, "/job", 400 * MIB - MIB)
+    wait_for_looks(place, tenant, 1)
+    assert [what for what in place.events(tenant.pid) if "watchdog" in what] == []
+    assert place.take("mmap 2M") == ["ENOMEM"], "it bounds what is admitted"
+    if maximum != "max":
+        set_current(place, "/job", maximum - MIB)
+        assert tenant.process.wait(30) == -signal.SIGTERM

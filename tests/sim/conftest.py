@@ -180,7 +180,19 @@ class Simulated:
         meminfo.write_text("".join(f"{name + ':':16}{size // 1024:>12} kB\n" for name, size in lines.items()))
         (root / "proc" / "self" / "cgroup").write_text("0::/\n")
         self.root, self.meminfo = root, meminfo
+        self.driver_parameters("RmMsg: \"\"")
         return {"SPARKGUARD_SYSTEM_ROOT": root, "SGSIM_MEMINFO": meminfo}
+
+    def driver_parameters(self, *lines):
+        """What the kernel module of the fake machine says about its options."""
+        parameters = self.root / "proc" / "driver" / "nvidia" / "params"
+        parameters.parent.mkdir(parents=True, exist_ok=True)
+        parameters.write_text("".join(f"{line}\n" for line in ("ModifyDeviceFiles: 1", *lines)))
+
+    def keeps_freed_pages(self):
+        """Makes the fake machine's driver one of 590 or later, which keeps what is freed. The variables for that."""
+        self.driver_parameters("EnableSystemMemoryPools: 529", "RmMsg: \"\"")
+        return {"SGSIM_POOL": "keep"}
 
     def cgroup(self, limit_bytes, current_bytes=0):
         """Puts the process of a fake machine into a memory cgroup."""

@@ -1,9 +1,10 @@
 /*
- * cuda_sim.c - a simulated NVIDIA driver, built as libcuda.so.1, so that everything in front of a driver can be tested
- * on a machine without a GPU. This file: start, errors and cuGetProcAddress. Beside it: sim_device.c, sim_context.c,
- * sim_green.c, sim_graph.c, sim_capture.c, sim_stream.c, sim_memory.c, sim_managed.c, sim_array.c, sim_pool.c, sim_vmm.c,
- * sim_share.c, sim_multicast.c, sim_query.c (copies too); sim_faults.c reads the environment and plans failures, sim_hold.c
- * delays, sim_ledger.c books, sim_machine.c plays the machine around it, sim_core.c is the ground they stand on.
+ * cuda_sim.c - a simulated NVIDIA driver, built as libcuda.so.1, so that everything in front of a driver can be
+ * tested on a machine without a GPU. This file: start, errors and cuGetProcAddress. Beside it: sim_device.c,
+ * sim_context.c, sim_green.c, sim_graph.c, sim_capture.c, sim_stream.c, sim_memory.c, sim_chunk.c, sim_managed.c,
+ * sim_array.c, sim_pool.c, sim_vmm.c, sim_share.c, sim_multicast.c, sim_query.c (copies too); sim_faults.c reads the
+ * environment and plans failures, sim_hold.c delays, sim_ledger.c books, sim_machine.c plays the machine around it,
+ * sim_core.c is the ground they stand on.
  *
  * Link with -Wl,-Bsymbolic: a driver hands out its own functions, whatever a preload exports.
  *
@@ -21,8 +22,15 @@
  *                  managed memory stays lazy, as there) or none (addresses only; writes are dropped
  *                  and reads give zeros; pinned and managed memory is lazy)
  *   SGSIM_CONTEXT  bytes that each context takes without any allocation call, default 0
- *   SGSIM_STREAMS  idle (default), or busy: what is freed asynchronously counts as outstanding to cuMemPoolTrimTo until a
- *                  synchronisation has seen it done
+ *   SGSIM_HOST     bytes of the libc's heap that each call needs while it runs, default 0; it answers
+ *                  CUDA_ERROR_UNKNOWN where malloc has none
+ *   SGSIM_CHUNK    what linear device memory is taken in: a larger block takes whole chunks, blocks of up to half a
+ *                  chunk share them, see sim_chunk.c. The ledger and the kinds of sgsim_live_bytes still tell what
+ *                  was asked for, the machine and cuMemGetInfo what was taken. Default 0: the one is the other
+ *   SGSIM_STREAMS  idle (default), or busy: what is freed asynchronously counts as outstanding to cuMemPoolTrimTo,
+ *                  and is there for its own stream only, until a synchronisation of that has seen it done
+ *   SGSIM_POOL_STEP  what a pool reserves at once for blocks that are smaller, default 32M
+ *   SGSIM_POOL_COUNTER  zero: pools answer that they have reserved nothing
  *   SGSIM_FAIL     "symbol:N[:code]", comma separated: the Nth call of that exported symbol fails
  *                  with CUresult `code` (default 2, out of memory); N = * fails every call
  *   SGSIM_HOLD     "symbol:N:UNTIL", comma separated: the Nth call of that symbol (* for every one) stays inside the
@@ -37,18 +45,25 @@
  *                  MemFree lacks is reclaimed from Cached; gb10 says OUT_OF_MEMORY beyond MemAvailable; what is touched
  *                  beyond it is owed. What a process held goes back when it ends, however it ends: at the next driver
  *                  call of anyone, or at sgsim_settle. On gb10 cuMemGetInfo answers MemFree
+ *   SGSIM_MANAGED  unmapped (default): touched managed memory shows in the machine's figures alone; mapped: in the
+ *                  CPU's page tables as well, as where a driver maps what its GPU touched first
  *   SGSIM_RECLAIM  yes (default), or no: gb10 says OUT_OF_MEMORY beyond MemFree, however much cache there is
- *   SGSIM_LATE_FREE  milliseconds until what is given back is in the meminfo again, as with drivers >= 590, by anyone's
- *                  next driver call or sgsim_settle after that; default 0
+ *   SGSIM_LATE_FREE  milliseconds until what is given back is in the meminfo again, by anyone's next driver call or
+ *                  sgsim_settle after that; default 0
+ *   SGSIM_POOL     none (default), or keep: as drivers >= 590 do, all but managed memory that is given back stays in a
+ *                  pool of the driver's, outside MemAvailable. Allocations of any process are served from it first. It
+ *                  shrinks only under pressure, which is MemFree below 1/256 of MemTotal
  *   SGSIM_LEDGER   at exit of a process that called cuInit: a JSON file with live and peak bytes by kind, calls by
  *                  symbol, and "leaks", the number of allocations never given back. On a fake machine also the least
  *                  MemFree at the moment of an allocation, alone and less what was asked for, and the least
  *                  MemAvailable since the machine began
+ *   SGSIM_MIG      no (default), or yes: all devices are instances of one card, as in MIG mode. cuDeviceGetUuid
+ *                  answers the card's UUID for each, cuDeviceGetUuid_v2 the instance's own
  *   CUDA_VISIBLE_DEVICES  as the real one's, by numbers only
  *
- * Where it is simpler than a driver: streams finish at once; managed memory is limited only by itself (live
- * managed bytes <= SGSIM_MEMORY); each process has a device of its own; contents of a VMM handle are not shared between
- * two mappings of it, nor between processes; of graphs there is the memory only; kernels and modules are absent. A child
+ * Where it is simpler than a driver: streams finish at once; managed memory is limited only by itself (live managed
+ * bytes <= SGSIM_MEMORY); each process has a device of its own; contents of a VMM handle are not shared between two
+ * mappings of it, nor between processes; of graphs there is the memory only; kernels and modules are absent. A child
  * forked after cuInit gets NOT_INITIALIZED, as from the real one.
  */
 #define _GNU_SOURCE
@@ -144,6 +159,12 @@ enum { STREAM_legacy, STREAM_ptds, STREAM_ptsz };
 #define PFN_legacy(base, version) PFN_##base##_v##version
 #define PFN_ptds(base, version) PFN_##base##_v##version##_ptds
 #define PFN_ptsz(base, version) PFN_##base##_v##version##_ptsz
+
+/* As cudaGLTypedefs.h and cudaVDPAUTypedefs.h have them. */
+typedef __typeof__(&cuGLCtxCreate) PFN_cuGLCtxCreate_v2000;
+typedef __typeof__(&cuGLCtxCreate_v2) PFN_cuGLCtxCreate_v3020;
+typedef __typeof__(&cuVDPAUCtxCreate) PFN_cuVDPAUCtxCreate_v3010;
+typedef __typeof__(&cuVDPAUCtxCreate_v2) PFN_cuVDPAUCtxCreate_v3020;
 
 /* Every line of functions.def is a pair of name and version that cudaTypedefs.h knows, with this very signature. */
 #define SGSIM_FUNCTION(symbol, base, version, stream) \

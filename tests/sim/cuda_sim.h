@@ -19,6 +19,8 @@
  *   "context"        what contexts took (SGSIM_CONTEXT)
  *   "total"          the five above
  *   "pool_reserved"  what pools have reserved; part of device, pinned or managed as well
+ *   "pages"          what devices have taken for device, array and context: more than the three where SGSIM_CHUNK is
+ *                    set
  *   "registered"     cuMemHostRegister; memory of the program's own, outside the total
  * Any other word answers 0.
  */
@@ -67,6 +69,9 @@ void sgsim_behind(const char *symbol, int nth, void (*work)(void));
  */
 int sgsim_touch(unsigned long long pointer, size_t bytes);
 
+/* By how much a pool would grow now for a block of that size in that stream of the calling thread (not a _ptsz one). */
+size_t sgsim_pool_growth(void *pool, size_t size, void *stream);
+
 /* Work that nobody called for is seen to be done: what pools hold above their thresholds goes back. */
 void sgsim_synchronize(void);
 
@@ -74,10 +79,11 @@ void sgsim_synchronize(void);
  * The fake machine behind a meminfo file (SGSIM_MEMINFO), for any process, in front of a driver or not. settle pays
  * back what dead processes held and what late frees owe, and answers how many living processes hold something; -1 if
  * there is no such machine. bytes answers "free", "available", "cached" (as the file shows them, but negative where
- * more is gone than there was), "taken" by simulated processes, "late" (freed and not back yet), or "least_available",
- * the lowest "available" since the machine began. move changes what nobody simulated: "other" bytes are taken
- * (negative: given back), "cached" bytes of free memory become page cache (negative: are dropped), "least_available"
- * begins anew.
+ * more is gone than there was), "taken" by simulated processes, "late" (freed and not back yet), "kept" (freed,
+ * in the driver's pool: SGSIM_POOL=keep), or "least_available", the lowest "available" since the machine began. move
+ * changes what nobody simulated: "other" bytes are taken (negative: given back), "cached" bytes of free memory become
+ * page cache (negative: are dropped), "kept" bytes go into the driver's pool (negative: are given back),
+ * "least_available" begins anew.
  */
 long sgsim_settle(const char *meminfo);
 long long sgsim_machine_bytes(const char *meminfo, const char *what);

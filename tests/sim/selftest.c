@@ -12,6 +12,7 @@
 #include <cuda_runtime_api.h>
 
 #include "cuda_sim.h"
+#include "graphics.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -231,6 +232,10 @@ static void test_contexts(void)
     OK(cuCtxPopCurrent(&current));
     OK(cuCtxPushCurrent(other));
     FAILS(cuCtxCreate_v4(&other, NULL, 0, 9), CUDA_ERROR_INVALID_DEVICE);
+    FAILS(cuGLCtxCreate(&other, 0, 9), CUDA_ERROR_INVALID_DEVICE);
+    FAILS(cuGLCtxCreate_v2(&other, 0, 9), CUDA_ERROR_INVALID_DEVICE);
+    FAILS(cuVDPAUCtxCreate(&other, 0, 9, 1, NULL), CUDA_ERROR_INVALID_DEVICE);
+    FAILS(cuVDPAUCtxCreate_v2(&other, 0, 9, 1, NULL), CUDA_ERROR_INVALID_DEVICE);
 }
 
 static void test_streams(void)
@@ -498,6 +503,49 @@ static cuuint64_t pool_figure(CUmemoryPool pool, CUmemPool_attribute attribute)
     cuuint64_t value = 0;
     OK(cuMemPoolGetAttribute(pool, attribute, &value));
     return value;
+}
+
+/* SGSIM_STREAMS=busy SGSIM_POOL_STEP=4M: what was freed in a stream is there for that stream alone, until it is seen
+ * to be done. */
+static void test_pool_reuse_in_stream_order(void)
+{
+    CUstream streams[2];
+    CUmemoryPool pool;
+    CUdeviceptr blocks[4], again;
+    cuuint64_t keep = GIB;
+    (void)start();
+    OK(cuStreamCreate(&streams[0], 0));
+    OK(cuStreamCreate(&streams[1], 0));
+    OK(cuDeviceGetDefaultMemPool(&pool, 0));
+    OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+    for (int i = 0; i < 4; i++)
+        OK(cuMemAllocAsync(&blocks[i], MIB, streams[0]));
+    CHECK(pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == 4 * MIB);
+    OK(cuMemFreeAsync(blocks[1], streams[0]));
+    OK(cuMemFreeAsync(blocks[2], streams[0]));
+    OK(cuMemAllocAsync(&again, MIB, streams[1]));
+    CHECK(pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == 8 * MIB);
+    OK(cuMemFreeAsync(again, streams[1]));
+    OK(cuStreamSynchronize(streams[1]));
+    OK(cuMemPoolTrimTo(pool, 0));
+    CHECK(pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == 4 * MIB);
+    OK(cuMemAllocAsync(&again, MIB + MIB / 2, streams[0])); /* over both, and half a MiB of them is left */
+    CHECK(again == blocks[1]);
+    OK(cuStreamSynchronize(streams[1]));
+    OK(cuMemAllocAsync(&blocks[1], MIB / 2, streams[1]));
+    CHECK(blocks[1] != again + MIB + MIB / 2);
+    OK(cuMemFreeAsync(blocks[1], streams[1]));
+    OK(cuCtxSynchronize());
+    OK(cuMemPoolTrimTo(pool, 0));
+    OK(cuMemAllocAsync(&blocks[1], MIB / 2, streams[1]));
+    CHECK(blocks[1] == again + MIB + MIB / 2);
+    OK(cuMemFreeAsync(again, streams[0]));
+    OK(cuMemFreeAsync(blocks[0], streams[0]));
+    OK(cuMemFreeAsync(blocks[1], streams[1]));
+    OK(cuMemFreeAsync(blocks[3], streams[0]));
+    OK(cuCtxSynchronize());
+    OK(cuMemPoolTrimTo(pool, 0));
+    CHECK(sgsim_live_bytes("total") == 0);
 }
 
 /* SGSIM_DEVICES=2 SGSIM_STREAMS=busy: a stream keeps its device, whatever is current; what was freed on it stays until a
@@ -1033,6 +1081,7 @@ static const struct scenario {
     {"copies", test_copies, {NULL}},
     {"default_pool", test_default_pool, {NULL}},
     {"own_pools", test_own_pools, {NULL}},
+    {"pool_reuse_in_stream_order", test_pool_reuse_in_stream_order, {"SGSIM_STREAMS=busy", "SGSIM_POOL_STEP=4M"}},
     {"stream_pools", test_stream_pools, {"SGSIM_DEVICES=2", "SGSIM_STREAMS=busy"}},
     {"vmm", test_vmm, {NULL}},
     {"imports", test_imports, {NULL}},
@@ -1055,6 +1104,8 @@ static const struct scenario {
     {"no_reclaim", test_no_reclaim, {"SGSIM_RECLAIM=no"}},
     {"tenants", test_tenants, {NULL}},
     {"late_free", test_late_free, {"SGSIM_LATE_FREE=100"}},
+    {"driver_pool", test_driver_pool, {"SGSIM_POOL=keep"}},
+    {"chunks", test_chunks, {"SGSIM_CHUNK=2M"}},
     {"context_cost", test_context_cost, {"SGSIM_CONTEXT=8M"}},
     {"touch", test_touch, {NULL}},
     {"batches", test_batches, {NULL}},

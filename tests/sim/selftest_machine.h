@@ -169,6 +169,63 @@ static void test_late_free(void)
     end_machine();
 }
 
+/* SGSIM_CHUNK=2M: what the machine shows is what was taken, in whole chunks. */
+static void test_chunks(void)
+{
+    CUdeviceptr small[4], large;
+    make_machine();
+    start();
+    for (int i = 0; i < 3; i++)
+        OK(cuMemAlloc_v2(&small[i], MIB));
+    CHECK(sgsim_live_bytes("device") == 3 * MIB && sgsim_live_bytes("pages") == 4 * MIB && machine("available") == 76);
+    OK(cuMemAlloc_v2(&small[3], 1));
+    CHECK(sgsim_live_bytes("pages") == 4 * MIB);
+    OK(cuMemAlloc_v2(&large, MIB + 1));
+    CHECK(sgsim_live_bytes("device") == 4 * MIB + 2 && sgsim_live_bytes("pages") == 6 * MIB &&
+          machine("available") == 74);
+    OK(cuMemFree_v2(large));
+    OK(cuMemFree_v2(small[2])); /* the last byte keeps its chunk */
+    CHECK(sgsim_live_bytes("pages") == 4 * MIB && machine("available") == 76);
+    OK(cuMemFree_v2(small[3]));
+    CHECK(sgsim_live_bytes("pages") == 2 * MIB && machine("available") == 78);
+    FAILS(cuMemAlloc_v2(&large, 79 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    OK(cuMemFree_v2(small[0]));
+    OK(cuMemFree_v2(small[1]));
+    CHECK(sgsim_live_bytes("pages") == 0 && machine("available") == 80);
+    end_machine();
+}
+
+/* SGSIM_POOL=keep */
+static void test_driver_pool(void)
+{
+    CUdeviceptr pointer, managed;
+    int status;
+    make_machine();
+    pid_t other = tenant(5 * MIB, 0);
+    start();
+    OK(cuMemAlloc_v2(&pointer, 10 * MIB));
+    OK(cuMemFree_v2(pointer));
+    CHECK(machine("available") == 65 && machine("kept") == 10);
+    OK(cuMemAlloc_v2(&pointer, 6 * MIB));
+    CHECK(machine("available") == 65 && machine("kept") == 4);
+    OK(cuMemFree_v2(pointer));
+    OK(cuMemAllocManaged(&managed, 2 * MIB, CU_MEM_ATTACH_GLOBAL));
+    OK(sgsim_touch(managed, 2 * MIB));
+    CHECK(machine("available") == 63 && machine("kept") == 10);
+    OK(cuMemFree_v2(managed));
+    CHECK(machine("available") == 65 && machine("kept") == 10);
+    kill(other, SIGKILL);
+    waitpid(other, &status, 0);
+    CHECK(sgsim_settle(machine_path) == 0 && machine("kept") == 15 && machine("available") == 65);
+    sgsim_machine_move(machine_path, "other", 6 * (long long)MIB); /* page cache goes first, and a little of the pool */
+    CHECK(machine("kept") < 15);
+    sgsim_machine_move(machine_path, "other", -6 * (long long)MIB);
+    CHECK(machine("kept") < 15);
+    sgsim_machine_move(machine_path, "other", 90 * (long long)MIB);
+    CHECK(machine("kept") == 0);
+    end_machine();
+}
+
 /* SGSIM_CONTEXT=8M */
 static void test_context_cost(void)
 {

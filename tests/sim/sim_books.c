@@ -23,6 +23,8 @@
 
 #define MAGIC UINT64_C(0x3148434d4d495347)
 #define LOCK_PATIENCE_NS INT64_C(200000000)
+#define LOW_PART 256 /* of MemTotal */
+#define BATCH 16     /* a shrinker gives pages back in batches */
 
 int64_t sgsim_now_ns(void)
 {
@@ -78,11 +80,13 @@ static bool is_alive(const struct sgsim_books *books, uint64_t place)
     return syscall(SYS_fcntl, books->file, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
-/* Takes it from what is held; late, where the owner's driver is. First one figure, then the other: never too little. */
-void sgsim_books_put_back(struct sgsim_place *place, uint64_t kib)
+/* First one figure, then the other: never too little. */
+void sgsim_books_put_back(const struct sgsim_books *books, struct sgsim_place *place, uint64_t kib)
 {
     struct sgsim_late *entry = &place->late[0];
-    if (place->late_ns != 0 && kib != 0) {
+    if (place->late_ns == SGSIM_KEPT) {
+        books->machine->kept_kib += (int64_t)kib;
+    } else if (place->late_ns != 0 && kib != 0) {
         for (size_t i = 0; i < SGSIM_LATE_ROOM && entry->kib != 0; i++)
             if (place->late[i].kib == 0 || place->late[i].due_ns > entry->due_ns)
                 entry = &place->late[i]; /* an empty one, else the last one waits a little longer */
@@ -90,6 +94,25 @@ void sgsim_books_put_back(struct sgsim_place *place, uint64_t kib)
         entry->kib += kib;
     }
     place->taken_kib -= kib;
+}
+
+void sgsim_books_put_all_back(const struct sgsim_books *books, struct sgsim_place *place)
+{
+    uint64_t touched = place->touched_kib < place->taken_kib ? place->touched_kib : place->taken_kib;
+    place->touched_kib = 0;
+    if (place->late_ns == SGSIM_KEPT)
+        place->taken_kib -= touched;
+    sgsim_books_put_back(books, place, place->taken_kib);
+}
+
+/* Pressure: memory is short behind the page cache, or nearly so. The kernel then shrinks the driver's pool, with
+ * some to spare. */
+static int64_t shrink_pool(struct sgsim_machine *machine, int64_t free_kib)
+{
+    int64_t given = free_kib < machine->low_kib ? BATCH * machine->low_kib - free_kib : 0;
+    given = given < machine->kept_kib ? given : machine->kept_kib;
+    machine->kept_kib -= given;
+    return given;
 }
 
 struct sgsim_figures sgsim_books_sum(const struct sgsim_books *books)
@@ -100,7 +123,7 @@ struct sgsim_figures sgsim_books_sum(const struct sgsim_books *books)
     for (uint64_t i = 0; i < machine->used && i < SGSIM_PLACES; i++) {
         struct sgsim_place *place = &machine->place[i];
         if (place != books->own && place->taken_kib != 0 && !is_alive(books, i))
-            sgsim_books_put_back(place, place->taken_kib);
+            sgsim_books_put_all_back(books, place);
         sum.living += place->taken_kib != 0;
         sum.taken_kib += place->taken_kib;
         for (size_t j = 0; j < SGSIM_LATE_ROOM; j++) {
@@ -109,12 +132,14 @@ struct sgsim_figures sgsim_books_sum(const struct sgsim_books *books)
             sum.late_kib += place->late[j].kib;
         }
     }
-    int64_t gone = (int64_t)(sum.taken_kib + sum.late_kib);
+    int64_t gone = (int64_t)(sum.taken_kib + sum.late_kib) + machine->kept_kib;
     int64_t cache = machine->available_kib - machine->free_kib;
     cache = cache < machine->cached_kib ? cache : machine->cached_kib; /* what can be reclaimed at all */
     int64_t missing = gone - machine->free_kib < cache ? gone - machine->free_kib : cache;
     if (missing > machine->reclaimed_kib)
         machine->reclaimed_kib = missing;
+    gone -= shrink_pool(machine, machine->free_kib + machine->reclaimed_kib - gone);
+    sum.kept_kib = machine->kept_kib;
     sum.free_kib = machine->free_kib + machine->reclaimed_kib - gone;
     sum.available_kib = machine->available_kib - gone;
     sum.cached_kib = machine->cached_kib - machine->reclaimed_kib;
@@ -176,6 +201,7 @@ static void begin_books(const struct sgsim_books *books)
     machine->free_kib = read_field(text, "MemFree:");
     machine->available_kib = machine->least_available_kib = read_field(text, "MemAvailable:");
     machine->cached_kib = read_field(text, "\nCached:");
+    machine->low_kib = read_field(text, "MemTotal:") / LOW_PART;
     machine->magic = MAGIC;
 }
 

@@ -9,7 +9,8 @@
 #include "sim_core.h"
 
 #define SGSIM_PLACES 512
-#define SGSIM_LATE_ROOM 63
+#define SGSIM_LATE_ROOM 62
+#define SGSIM_KEPT INT64_MAX /* as late_ns: the driver keeps what is freed until there is pressure */
 #define SGSIM_PATH_ROOM 4096
 
 struct sgsim_late {
@@ -20,7 +21,9 @@ struct sgsim_late {
 /* What one process holds. */
 struct sgsim_place {
     uint64_t taken_kib;
-    int64_t late_ns; /* SGSIM_LATE_FREE of its owner */
+    uint64_t touched_kib; /* the part of it that is managed memory, which no pool keeps */
+    int64_t late_ns;      /* SGSIM_LATE_FREE of its owner, or SGSIM_KEPT */
+    uint64_t padding;
     struct sgsim_late late[SGSIM_LATE_ROOM];
 };
 _Static_assert(sizeof(struct sgsim_place) == 1024, "places are whole kilobytes");
@@ -30,14 +33,17 @@ struct sgsim_machine {
     int64_t free_kib, available_kib, cached_kib; /* with nothing taken and nothing reclaimed */
     int64_t reclaimed_kib;                       /* cache that had to go; it does not come back */
     int64_t least_available_kib;
-    uint64_t used; /* places ever used */
-    uint64_t padding[121];
+    uint64_t used;    /* places ever used */
+    int64_t low_kib;  /* below this much free memory the kernel asks the driver for its pool */
+    int64_t kept_kib; /* freed, and in the driver's pool */
+    uint64_t padding[119];
     struct sgsim_place place[SGSIM_PLACES];
 };
 
 struct sgsim_figures {
     int64_t free_kib, available_kib, cached_kib; /* negative: that much is owed */
     uint64_t taken_kib, late_kib, living;
+    int64_t kept_kib;
 };
 
 struct sgsim_books {
@@ -53,8 +59,11 @@ int64_t sgsim_now_ns(void); /* CLOCK_MONOTONIC */
 bool sgsim_books_open(struct sgsim_books *books, const char *meminfo, struct sgsim_machine *mapped);
 void sgsim_books_close(const struct sgsim_books *books);
 
-/* Takes what is held away from a place; late, where its owner's driver is. */
-void sgsim_books_put_back(struct sgsim_place *place, uint64_t kib);
+/* Takes what is held away from a place: late, or into the pool of the driver, where its owner's driver does that. */
+void sgsim_books_put_back(const struct sgsim_books *books, struct sgsim_place *place, uint64_t kib);
+
+/* The same for everything that a place holds. */
+void sgsim_books_put_all_back(const struct sgsim_books *books, struct sgsim_place *place);
 
 /* What the machine has now. settle also writes it to the meminfo. */
 struct sgsim_figures sgsim_books_sum(const struct sgsim_books *books);

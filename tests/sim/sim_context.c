@@ -122,6 +122,36 @@ CUresult CUDAAPI cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, u
     return sgsim_leave(create(context, flags, device));
 }
 
+CUresult CUDAAPI cuGLCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
+{
+    SGSIM_ENTER(cuGLCtxCreate, SGSIM_NEEDS_INIT);
+    return sgsim_leave(create(context, flags, device));
+}
+
+CUresult CUDAAPI cuGLCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
+{
+    SGSIM_ENTER(cuGLCtxCreate_v2, SGSIM_NEEDS_INIT);
+    return sgsim_leave(create(context, flags, device));
+}
+
+CUresult CUDAAPI cuVDPAUCtxCreate(CUcontext *context, unsigned int flags, CUdevice device, uint32_t vdp_device,
+                                  void *get_proc_address)
+{
+    SGSIM_ENTER(cuVDPAUCtxCreate, SGSIM_NEEDS_INIT);
+    (void)vdp_device;
+    (void)get_proc_address;
+    return sgsim_leave(create(context, flags, device));
+}
+
+CUresult CUDAAPI cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device, uint32_t vdp_device,
+                                     void *get_proc_address)
+{
+    SGSIM_ENTER(cuVDPAUCtxCreate_v2, SGSIM_NEEDS_INIT);
+    (void)vdp_device;
+    (void)get_proc_address;
+    return sgsim_leave(create(context, flags, device));
+}
+
 /* The object stays: other threads may still have it current, and must be told CONTEXT_IS_DESTROYED, not crash. */
 static CUresult destroy(CUcontext handle)
 {
@@ -297,7 +327,7 @@ CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)
 CUresult CUDAAPI cuCtxSynchronize(void)
 {
     SGSIM_ENTER(cuCtxSynchronize, SGSIM_NEEDS_CONTEXT);
-    sgsim_pool_synchronize();
+    sgsim_pool_synchronize(0);
     return sgsim_leave(CUDA_SUCCESS);
 }
 
@@ -307,7 +337,7 @@ CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext context)
     SGSIM_ENTER(cuCtxSynchronize_v2, SGSIM_NEEDS_INIT);
     CUresult error = device_of(context, &device);
     if (error == CUDA_SUCCESS)
-        sgsim_pool_synchronize();
+        sgsim_pool_synchronize(0);
     return sgsim_leave(error);
 }
 

@@ -104,6 +104,16 @@ static void note_blocked(void)
         __atomic_fetch_add(&blocked_calls, 1, __ATOMIC_RELAXED);
 }
 
+/* As drivers do, which keep lists in the program's heap. */
+static bool has_host_memory(void)
+{
+    if (sgsim.host_bytes == 0)
+        return true;
+    void *volatile block = malloc(sgsim.host_bytes);
+    free(block);
+    return block != NULL;
+}
+
 CUresult sgsim_enter(enum sgsim_function function, enum sgsim_need need)
 {
     note_blocked();
@@ -119,7 +129,7 @@ CUresult sgsim_enter(enum sgsim_function function, enum sgsim_need need)
         pthread_mutex_lock(&lock);
     }
     sgsim_machine_settle_if_due();
-    CUresult error = sgsim_faults_due(function);
+    CUresult error = has_host_memory() ? sgsim_faults_due(function) : CUDA_ERROR_UNKNOWN;
     if (error == CUDA_SUCCESS && need != SGSIM_NEEDS_NOTHING) {
         const struct sgsim_object *context = sgsim_current();
         if (is_forked_child() || (need >= SGSIM_NEEDS_INIT && !sgsim.is_initialised))
@@ -375,34 +385,34 @@ void sgsim_index_remove(struct sgsim_index *index, const struct sgsim_object *ob
 CUresult sgsim_block_new(enum sgsim_role role, enum sgsim_kind kind, size_t size, bool is_low,
                          struct sgsim_object **out)
 {
-    struct sgsim_object *context = sgsim_current();
-    CUresult error = sgsim_charge(kind, context->device, size);
-    if (error != CUDA_SUCCESS)
-        return error;
     struct sgsim_object *block = sgsim_object_new(role);
-    if (block) {
-        block->kind = kind;
-        block->device = context->device;
-        block->size = block->charged = size;
-        block->owner = context;
+    if (!block)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    block->kind = kind;
+    block->owner = sgsim_current();
+    block->device = block->owner->device;
+    block->size = block->charged = size;
+    CUresult error = sgsim_chunk_charge(block);
+    if (error == CUDA_SUCCESS) {
         block->key = block->backing = sgsim_map_backing(kind, size, is_low, &block->backing_size);
         if (block->key && sgsim_index_insert(&sgsim.memory_index, block)) {
             *out = block;
             return CUDA_SUCCESS;
         }
         sgsim_unmap(block->backing, block->backing_size);
-        sgsim_object_recycle(block);
+        sgsim_chunk_release(block);
+        error = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    sgsim_release(kind, context->device, size);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    sgsim_object_recycle(block);
+    return error;
 }
 
 /* The ledger goes first to zero and the address last, so that nobody can hold the address while it is still booked. */
 void sgsim_block_drop(struct sgsim_object *block)
 {
     sgsim_index_remove(&sgsim.memory_index, block);
-    sgsim_release(block->kind, block->device, block->charged);
-    sgsim_machine_give(block->resident);
+    sgsim_chunk_release(block);
+    sgsim_machine_give(block->resident, SGSIM_TOUCHED);
     sgsim_unmap(block->backing, block->backing_size);
     sgsim_object_recycle(block);
 }

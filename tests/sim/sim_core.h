@@ -12,6 +12,8 @@
 #define __CUDA_API_VERSION_INTERNAL /* declares every variant under its exported name */
 #include <cuda.h>
 
+#include "graphics.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -47,7 +49,8 @@ enum sgsim_role {
     SGSIM_LINEAR, /* cuMemAlloc*, cuMemAllocManaged */
     SGSIM_HOST,   /* cuMemHostAlloc, cuMemAllocHost */
     SGSIM_REGISTRATION,
-    SGSIM_POOL_BLOCK, /* owner: the segment it was cut from */
+    SGSIM_POOL_BLOCK,  /* owner: the segment it was cut from */
+    SGSIM_FREED_BLOCK, /* of a pool, in a busy stream */
     SGSIM_GRAPH_BLOCK,
     SGSIM_IMPORT, /* of an allocation of another process, not booked; references: of cuIpcOpenMemHandle, which made it */
     SGSIM_MAPPING, /* owner: the handle behind it */
@@ -63,7 +66,8 @@ enum sgsim_role {
     SGSIM_GREEN_CONTEXT,
     SGSIM_GRAPH,
     SGSIM_GRAPH_NODE,
-    SGSIM_GRAPH_EXEC
+    SGSIM_GRAPH_EXEC,
+    SGSIM_CHUNK /* pages that small blocks share; references: its blocks, charged: their bytes */
 };
 
 struct sgsim_pool {
@@ -89,7 +93,7 @@ struct sgsim_object {
     unsigned int references; /* of a handle, a primary context, a segment */
     unsigned int mappings;   /* of a handle, and handles imported of it */
     unsigned int flags;      /* of a multicast object: devices of its team, and << 16 those that were added */
-    bool is_active;          /* context: usable; mapping: access was granted; segment: a free was not seen to be done */
+    bool is_active;          /* context: usable; mapping: access was granted */
     bool is_primary;
     CUresult error;             /* of a context: what a kernel left behind, and most calls answer from then on */
     struct sgsim_object *owner; /* the context, segment, pool or handle it belongs to */
@@ -98,7 +102,12 @@ struct sgsim_object {
         struct sgsim_pool pool;
         CUmemAllocationProp prop;
         unsigned long long id; /* of a context: no two have the same */
+        uintptr_t stream;      /* of a freed block */
         uint64_t exported;     /* of an import: the exporter's key; flags is its pid */
+        struct {
+            struct sgsim_object *chunk; /* NULL: it has pages of its own */
+            size_t pages;               /* what it takes of the chunk, or in pages of its own; 0: SGSIM_CHUNK is off */
+        } place;                        /* of a linear block on a device */
         struct {
             struct sgsim_object *on[SGSIM_DEPENDENCIES]; /* what it comes behind */
             size_t count;
@@ -122,17 +131,21 @@ enum sgsim_backing { SGSIM_LAZY, SGSIM_TOUCH, SGSIM_NONE };
 /* All state; one lock guards it. */
 struct sgsim_state {
     bool is_integrated, is_initialised;
-    bool is_busy; /* what is freed asynchronously is outstanding until a synchronisation */
+    bool is_mig;            /* all devices are instances of one card */
+    bool is_managed_mapped; /* what of managed memory is touched is in the CPU's page tables */
+    bool is_busy;           /* what is freed asynchronously is outstanding until a synchronisation */
     enum sgsim_backing backing;
     int devices;
     int ordinal[SGSIM_MAX_DEVICES]; /* of the machine's devices, which each of these is (CUDA_VISIBLE_DEVICES) */
-    size_t memory, context_bytes;
+    size_t memory, context_bytes, host_bytes;
     struct sgsim_index memory_index; /* addresses: blocks, registrations, mappings */
     struct sgsim_index space_index;  /* reserved address ranges */
     struct sgsim_index handle_index; /* everything opaque */
     struct sgsim_object *primary[SGSIM_MAX_DEVICES];
     struct sgsim_object *default_pool[SGSIM_MAX_DEVICES], *current_pool[SGSIM_MAX_DEVICES];
-    size_t pool_reserved;
+    size_t pool_reserved, pool_step;
+    bool is_pool_mute; /* a pool says that it has reserved nothing */
+    size_t chunk;      /* SGSIM_CHUNK; 0: a linear block takes what was asked for */
 };
 
 extern struct sgsim_state sgsim;
@@ -179,6 +192,15 @@ CUresult sgsim_charge(enum sgsim_kind kind, int device, size_t bytes);
 void sgsim_release(enum sgsim_kind kind, int device, size_t bytes);
 size_t sgsim_free_bytes(int device);
 
+/* The same where the driver takes other than it was asked for: `bytes` are booked, `pages` taken. */
+CUresult sgsim_charge_pages(enum sgsim_kind kind, int device, size_t bytes, size_t pages);
+void sgsim_release_pages(enum sgsim_kind kind, int device, size_t bytes, size_t pages);
+
+/* Charges a new block, which has its size, kind and device, or releases it: in chunks where it is linear memory of a
+ * device. */
+CUresult sgsim_chunk_charge(struct sgsim_object *block);
+void sgsim_chunk_release(struct sgsim_object *block);
+
 /* Allocations with a backing of their own, entered in memory_index, and the way back. is_low: below 4 GiB, for v1 pointers. */
 CUresult sgsim_block_new(enum sgsim_role role, enum sgsim_kind kind, size_t size, bool is_low,
                          struct sgsim_object **out);
@@ -197,7 +219,8 @@ void sgsim_memory_drop_context(const struct sgsim_object *context);
 void sgsim_array_drop_context(const struct sgsim_object *context);
 void sgsim_pool_free_block(struct sgsim_object *block);
 void sgsim_pool_reset_device(int device);
-void sgsim_pool_synchronize(void);
+void sgsim_pool_synchronize(uintptr_t stream); /* sgsim_stream_key; 0: all of them */
+uintptr_t sgsim_stream_key(CUstream stream, bool is_ptsz);
 struct sgsim_object *sgsim_pool_find(CUmemoryPool handle);
 struct sgsim_object *sgsim_pool_new(const CUmemPoolProps *props);
 struct sgsim_object *sgsim_vmm_find(CUmemGenericAllocationHandle handle); /* NULL: it has no reference */

@@ -48,28 +48,28 @@ CUresult CUDAAPI cuDeviceGetName(char *name, int length, CUdevice device)
     return sgsim_leave(CUDA_SUCCESS);
 }
 
-/* The same of one device in every process. */
-static CUresult identify(CUuuid *uuid, CUdevice device)
+/* The same of one device in every process. `is_instance`: of an instance of a card (MIG), else of the card. */
+static CUresult identify(CUuuid *uuid, CUdevice device, bool is_instance)
 {
     if (!uuid)
         return CUDA_ERROR_INVALID_VALUE;
     if (!sgsim_is_device(device))
         return CUDA_ERROR_INVALID_DEVICE;
     memcpy(uuid->bytes, sgsim.is_integrated ? "sgsim-gb10-gpu-" : "sgsim-card-gpu-", 15);
-    uuid->bytes[15] = (char)('A' + sgsim.ordinal[device]);
+    uuid->bytes[15] = (char)(sgsim.is_mig && !is_instance ? 'a' : 'A' + sgsim.ordinal[device]);
     return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
 {
     SGSIM_ENTER(cuDeviceGetUuid, SGSIM_NEEDS_INIT);
-    return sgsim_leave(identify(uuid, device));
+    return sgsim_leave(identify(uuid, device, false));
 }
 
 CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 {
     SGSIM_ENTER(cuDeviceGetUuid_v2, SGSIM_NEEDS_INIT);
-    return sgsim_leave(identify(uuid, device));
+    return sgsim_leave(identify(uuid, device, true));
 }
 
 CUresult CUDAAPI cuDeviceGetPCIBusId(char *id, int length, CUdevice device)

@@ -214,12 +214,27 @@ void sgsim_core_configure(void)
     sgsim.memory =
         size_from("SGSIM_MEMORY", sgsim.is_integrated ? 1217 * SGSIM_GIB / 10 / 4096 * 4096 : 24 * SGSIM_GIB);
     sgsim.context_bytes = size_from("SGSIM_CONTEXT", 0);
+    sgsim.host_bytes = size_from("SGSIM_HOST", 0);
     size_t devices = size_from("SGSIM_DEVICES", 1);
     choose_devices(getenv("CUDA_VISIBLE_DEVICES"), devices > SGSIM_MAX_DEVICES ? SGSIM_MAX_DEVICES : (int)devices);
+    sgsim.pool_step = size_from("SGSIM_POOL_STEP", 32 * SGSIM_MIB);
+    sgsim.chunk = size_from("SGSIM_CHUNK", 0);
+    const char *counter = getenv("SGSIM_POOL_COUNTER");
+    sgsim.is_pool_mute = counter && strcmp(counter, "zero") == 0;
+    if (counter && !sgsim.is_pool_mute)
+        sgsim_complain("SGSIM_POOL_COUNTER", counter);
+    const char *mig = getenv("SGSIM_MIG");
+    sgsim.is_mig = mig && strcmp(mig, "yes") == 0;
+    if (mig && !sgsim.is_mig && strcmp(mig, "no") != 0)
+        sgsim_complain("SGSIM_MIG", mig);
     const char *streams = getenv("SGSIM_STREAMS");
     sgsim.is_busy = streams && strcmp(streams, "busy") == 0;
     if (streams && !sgsim.is_busy && strcmp(streams, "idle") != 0)
         sgsim_complain("SGSIM_STREAMS", streams);
+    const char *managed = getenv("SGSIM_MANAGED");
+    sgsim.is_managed_mapped = managed && strcmp(managed, "mapped") == 0;
+    if (managed && !sgsim.is_managed_mapped && strcmp(managed, "unmapped") != 0)
+        sgsim_complain("SGSIM_MANAGED", managed);
     if (!backing || strcmp(backing, "lazy") == 0)
         sgsim.backing = SGSIM_LAZY;
     else if (strcmp(backing, "touch") == 0)

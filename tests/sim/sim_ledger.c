@@ -25,7 +25,8 @@
 static const char *const kind_names[SGSIM_KINDS] = {"device", "pinned", "managed", "array", "context", "registered"};
 
 static size_t live[SGSIM_KINDS], peak[SGSIM_KINDS], total_peak;
-static size_t on_device[SGSIM_MAX_DEVICES]; /* device + array + context bytes of each */
+static size_t on_device[SGSIM_MAX_DEVICES]; /* pages of device, array and context memory of each */
+static size_t pages_taken;                  /* of all devices together */
 static char ledger_path[4096];              /* a copy: programs clear their environment */
 
 void sgsim_ledger_configure(void)
@@ -52,7 +53,7 @@ size_t sgsim_free_bytes(int device)
 {
     size_t used = on_device[device];
     if (sgsim.is_integrated)
-        used = live[SGSIM_DEVICE] + live[SGSIM_ARRAY] + live[SGSIM_CONTEXT] + live[SGSIM_PINNED];
+        used = pages_taken + live[SGSIM_PINNED];
     return used < sgsim.memory ? sgsim.memory - used : 0;
 }
 
@@ -75,18 +76,20 @@ static bool is_machine(enum sgsim_kind kind)
 
 /* ---- booking ---- */
 
-CUresult sgsim_charge(enum sgsim_kind kind, int device, size_t bytes)
+CUresult sgsim_charge_pages(enum sgsim_kind kind, int device, size_t bytes, size_t pages)
 {
-    if (!fits(kind, device, bytes))
+    if (!fits(kind, device, pages))
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (is_machine(kind)) {
-        CUresult error = sgsim_machine_take(bytes, sgsim.is_integrated ? SGSIM_MAY_FAIL : SGSIM_IN_CALL);
+        CUresult error = sgsim_machine_take(pages, sgsim.is_integrated ? SGSIM_MAY_FAIL : SGSIM_IN_CALL);
         if (error != CUDA_SUCCESS)
             return error;
     }
     live[kind] += bytes;
-    if (is_on_device(kind))
-        on_device[device] += bytes;
+    if (is_on_device(kind)) {
+        on_device[device] += pages;
+        pages_taken += pages;
+    }
     if (live[kind] > peak[kind])
         peak[kind] = live[kind];
     if (total_live() > total_peak)
@@ -94,13 +97,25 @@ CUresult sgsim_charge(enum sgsim_kind kind, int device, size_t bytes)
     return CUDA_SUCCESS;
 }
 
-void sgsim_release(enum sgsim_kind kind, int device, size_t bytes)
+void sgsim_release_pages(enum sgsim_kind kind, int device, size_t bytes, size_t pages)
 {
     live[kind] -= bytes;
-    if (is_on_device(kind))
-        on_device[device] -= bytes;
+    if (is_on_device(kind)) {
+        on_device[device] -= pages;
+        pages_taken -= pages;
+    }
     if (is_machine(kind))
-        sgsim_machine_give(bytes);
+        sgsim_machine_give(pages, SGSIM_IN_CALL);
+}
+
+CUresult sgsim_charge(enum sgsim_kind kind, int device, size_t bytes)
+{
+    return sgsim_charge_pages(kind, device, bytes, bytes);
+}
+
+void sgsim_release(enum sgsim_kind kind, int device, size_t bytes)
+{
+    sgsim_release_pages(kind, device, bytes, bytes);
 }
 
 size_t sgsim_live_bytes(const char *kind)
@@ -111,6 +126,8 @@ size_t sgsim_live_bytes(const char *kind)
         bytes = total_live();
     else if (strcmp(kind, "pool_reserved") == 0)
         bytes = sgsim.pool_reserved;
+    else if (strcmp(kind, "pages") == 0)
+        bytes = pages_taken;
     for (int i = 0; i < SGSIM_KINDS; i++) {
         if (strcmp(kind, kind_names[i]) == 0)
             bytes = live[i];

@@ -30,6 +30,7 @@ static int64_t least_free = SGSIM_NO_CALL, least_spare = SGSIM_NO_CALL;
 void sgsim_machine_configure(void)
 {
     const char *path = getenv("SGSIM_MEMINFO"), *late = getenv("SGSIM_LATE_FREE"), *reclaim = getenv("SGSIM_RECLAIM");
+    const char *pool = getenv("SGSIM_POOL");
     size_t milliseconds = 0;
     if (path && strlen(path) < sizeof meminfo_path)
         memcpy(meminfo_path, path, strlen(path) + 1);
@@ -38,6 +39,10 @@ void sgsim_machine_configure(void)
     if (late && !sgsim_parse_size(late, &milliseconds))
         sgsim_complain("SGSIM_LATE_FREE", late);
     late_ns = (int64_t)milliseconds * MILLISECOND_NS;
+    if (pool && strcmp(pool, "keep") == 0)
+        late_ns = SGSIM_KEPT;
+    else if (pool && strcmp(pool, "none") != 0)
+        sgsim_complain("SGSIM_POOL", pool);
     is_without_reclaim = reclaim && strcmp(reclaim, "no") == 0;
     if (reclaim && !is_without_reclaim && strcmp(reclaim, "yes") != 0)
         sgsim_complain("SGSIM_RECLAIM", reclaim);
@@ -59,7 +64,7 @@ static bool attach(struct sgsim_books *books)
     syscall(SYS_madvise, books->machine, sizeof *books->machine, MADV_DONTFORK);
     attached = books->machine;
     own = &attached->place[lock.l_start];
-    sgsim_books_put_back(own, own->taken_kib); /* of a dead owner */
+    sgsim_books_put_all_back(books, own); /* of a dead owner */
     own->late_ns = late_ns;
     if (attached->used <= (uint64_t)lock.l_start)
         attached->used = (uint64_t)lock.l_start + 1;
@@ -109,25 +114,37 @@ CUresult sgsim_machine_take(size_t bytes, enum sgsim_taking how)
     if (bytes == 0 || !open_own(&books))
         return CUDA_SUCCESS;
     struct sgsim_figures sum = sgsim_books_sum(&books);
+    int64_t pooled = how == SGSIM_TOUCHED ? 0
+                     : kib < sum.kept_kib ? kib
+                                          : sum.kept_kib; /* served without the machine */
     if (how != SGSIM_TOUCHED) {
         note(&least_free, sum.free_kib * 1024);
-        note(&least_spare, (sum.free_kib - kib) * 1024);
+        note(&least_spare, (sum.free_kib - (kib - pooled)) * 1024);
     }
-    if (how == SGSIM_MAY_FAIL && kib > (is_without_reclaim ? sum.free_kib : sum.available_kib))
+    if (how == SGSIM_MAY_FAIL && kib - pooled > (is_without_reclaim ? sum.free_kib : sum.available_kib)) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
-    else
+    } else {
         own->taken_kib += (uint64_t)kib;
+        own->touched_kib += how == SGSIM_TOUCHED ? (uint64_t)kib : 0;
+        books.machine->kept_kib -= pooled;
+    }
     settle_and_close(&books);
     return result;
 }
 
-void sgsim_machine_give(size_t bytes)
+void sgsim_machine_give(size_t bytes, enum sgsim_taking how)
 {
-    struct sgsim_books books;
+    struct sgsim_books books = {.machine = attached};
+    uint64_t kib = sgsim_round_up(bytes, SGSIM_KIB) / SGSIM_KIB;
     if (bytes == 0 || !attached)
         return;
     bool is_open = open_own(&books);
-    sgsim_books_put_back(own, sgsim_round_up(bytes, SGSIM_KIB) / SGSIM_KIB);
+    if (how == SGSIM_TOUCHED)
+        own->touched_kib -= kib;
+    if (how == SGSIM_TOUCHED && own->late_ns == SGSIM_KEPT)
+        own->taken_kib -= kib;
+    else
+        sgsim_books_put_back(&books, own, kib);
     if (!is_open)
         return;
     settle_and_close(&books);
@@ -176,8 +193,11 @@ static void __attribute__((destructor)) leave(void)
 {
     if (!sgsim.is_initialised || !sgsim_quiet_try_enter())
         return;
-    if (attached)
-        sgsim_machine_give(own->taken_kib * 1024);
+    struct sgsim_books books;
+    if (attached && open_own(&books)) {
+        sgsim_books_put_all_back(&books, own);
+        settle_and_close(&books);
+    }
     sgsim_quiet_leave();
 }
 
@@ -208,6 +228,7 @@ long long sgsim_machine_bytes(const char *meminfo, const char *what)
               : strcmp(what, "cached") == 0          ? sum.cached_kib
               : strcmp(what, "taken") == 0           ? (int64_t)sum.taken_kib
               : strcmp(what, "late") == 0            ? (int64_t)sum.late_kib
+              : strcmp(what, "kept") == 0            ? sum.kept_kib
               : strcmp(what, "least_available") == 0 ? books.machine->least_available_kib
                                                      : -1;
         sgsim_books_close(&books);
@@ -226,6 +247,7 @@ void sgsim_machine_move(const char *meminfo, const char *what, long long bytes)
         books.machine->cached_kib += is_cache ? kib : 0;
         books.machine->free_kib -= is_cache || is_other ? kib : 0;
         books.machine->available_kib -= is_other ? kib : 0;
+        books.machine->kept_kib += strcmp(what, "kept") == 0 ? kib : 0;
         struct sgsim_figures sum = sgsim_books_settle(&books);
         if (strcmp(what, "least_available") == 0)
             books.machine->least_available_kib = sum.available_kib;

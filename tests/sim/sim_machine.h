@@ -18,7 +18,7 @@ enum sgsim_taking {
 void sgsim_machine_configure(void);
 bool sgsim_machine_is_fake(void);
 CUresult sgsim_machine_take(size_t bytes, enum sgsim_taking how);
-void sgsim_machine_give(size_t bytes);
+void sgsim_machine_give(size_t bytes, enum sgsim_taking how);
 size_t sgsim_machine_free_bytes(void);  /* MemFree */
 void sgsim_machine_settle_if_due(void); /* at most once a millisecond: pays back what the dead and late frees owe */
 void sgsim_machine_forget(void);        /* in a forked child: the place is the parent's */

@@ -12,6 +12,14 @@
 #include "sim_faults.h"
 #include "sim_machine.h"
 
+/* The driver that maps the pages of a GPU's fault into the CPU's page tables as well. */
+static void map_for_cpu(const struct sgsim_object *block, size_t resident)
+{
+    volatile char *bytes = (volatile char *)block->backing;
+    for (size_t at = block->resident; at < resident && at < block->backing_size; at += SGSIM_KIB)
+        bytes[at] = bytes[at];
+}
+
 static CUresult touch(uintptr_t address, size_t bytes)
 {
     struct sgsim_object *block = sgsim_index_covering(&sgsim.memory_index, address);
@@ -25,6 +33,8 @@ static CUresult touch(uintptr_t address, size_t bytes)
     /* In whole pages of the machine, so that what is given back is what was taken. */
     size_t resident = sgsim_round_up(offset + bytes, SGSIM_KIB);
     CUresult error = sgsim_machine_take(resident - block->resident, SGSIM_TOUCHED);
+    if (error == CUDA_SUCCESS && sgsim.is_managed_mapped)
+        map_for_cpu(block, resident);
     if (error == CUDA_SUCCESS)
         block->resident = resident;
     return error;
@@ -94,7 +104,7 @@ static CUresult discard(uintptr_t address, size_t bytes)
         return CUDA_ERROR_INVALID_VALUE;
     size_t offset = sgsim_round_up(address - block->key, SGSIM_KIB);
     if (bytes != 0 && offset < block->resident && address - block->key + bytes >= block->resident) {
-        sgsim_machine_give(block->resident - offset);
+        sgsim_machine_give(block->resident - offset, SGSIM_TOUCHED);
         block->resident = offset;
     }
     return CUDA_SUCCESS;

@@ -1,13 +1,16 @@
 /*
  * sim_pool.c - memory pools and stream-ordered allocation.
  *
- * Blocks (rounded up to 512 bytes, which is what USED counts) are cut, first fit, from segments that
- * the pool reserves. A new segment is 32 MiB, or the block rounded up to 2 MiB where that is larger or
- * 32 MiB cannot be had. What the ledger books is the reserved memory. A freed block can be used
- * again at once, and its segment stays: only a synchronize (stream or context) or cuMemPoolTrimTo gives back, whole
- * segments without a live block, and never so many that less than the release threshold, or what TrimTo
- * is to keep, stays reserved. On busy streams (SGSIM_STREAMS=busy) a segment with a block freed asynchronously counts as
- * outstanding to TrimTo until a synchronize has seen that done. Resetting a HIGH attribute sets it to the present figure.
+ * Blocks (rounded up to 512 bytes, which is what USED counts) are cut, first fit, from segments that the pool
+ * reserves. A new segment is one step (SGSIM_POOL_STEP, 32 MiB), or the block rounded up to 2 MiB where that is
+ * larger or a step cannot be had. The ledger books the reserved memory. A freed block's segment stays: only a
+ * synchronize (stream, event or context) or cuMemPoolTrimTo gives back, whole segments without a live block, and
+ * never so many that less than the release threshold, or what TrimTo is to keep, stays reserved. Resetting a HIGH
+ * attribute sets it to the present figure.
+ *
+ * Where streams are idle, what was freed can be used again at once, by all. Where they are busy
+ * (SGSIM_STREAMS=busy), until a synchronize of the stream in which it was freed has seen that done, it can be used
+ * again in that stream only, and its segment counts as outstanding to TrimTo.
  */
 #define _GNU_SOURCE
 #include "sim_core.h"
@@ -17,8 +20,10 @@
 
 #include <string.h>
 
-#define SEGMENT_BYTES (32 * SGSIM_MIB)
 #define BLOCK_STEP ((size_t)512)
+
+/* Blocks that were freed in a busy stream: by address, `owner` is the segment and `u.stream` the stream. */
+static struct sgsim_index freed_index;
 
 struct sgsim_object *sgsim_pool_of_block(const struct sgsim_object *block)
 {
@@ -67,9 +72,24 @@ static struct sgsim_object *segment_new(struct sgsim_object *pool, size_t size)
     return segment;
 }
 
+static void forget_freed(size_t position)
+{
+    struct sgsim_object *freed = freed_index.entries[position];
+    sgsim_index_remove(&freed_index, freed);
+    sgsim_object_recycle(freed);
+}
+
+static bool has_freed(const struct sgsim_object *segment)
+{
+    size_t i = sgsim_index_after(&freed_index, segment->key - 1);
+    return i < freed_index.count && freed_index.entries[i]->key < segment->key + segment->size;
+}
+
 static void segment_drop(struct sgsim_object **link)
 {
     struct sgsim_object *segment = *link;
+    while (has_freed(segment))
+        forget_freed(sgsim_index_after(&freed_index, segment->key - 1));
     *link = segment->next;
     segment->owner->u.pool.reserved -= segment->size;
     sgsim.pool_reserved -= segment->size;
@@ -82,7 +102,7 @@ static void trim(struct sgsim_object *pool, uint64_t keep)
 {
     struct sgsim_object **link = &pool->u.pool.segments;
     while (*link) {
-        bool is_free = (*link)->references == 0 && !(*link)->is_active;
+        bool is_free = (*link)->references == 0 && !has_freed(*link);
         if (is_free && pool->u.pool.reserved >= (*link)->size && pool->u.pool.reserved - (*link)->size >= keep)
             segment_drop(link);
         else
@@ -90,38 +110,90 @@ static void trim(struct sgsim_object *pool, uint64_t keep)
     }
 }
 
-/* The first gap of that size between the live blocks of a segment; 0 if there is none. */
-static uintptr_t find_gap(const struct sgsim_object *segment, size_t size)
+/* The first piece at or behind `address` that may not be used in that stream: its end, and where it begins. 0:
+ * nothing. */
+static uintptr_t find_taken(uintptr_t address, uintptr_t end, uintptr_t stream, uintptr_t *begin)
 {
-    const struct sgsim_index *index = &sgsim.memory_index;
-    uintptr_t gap = segment->key, end = segment->key + segment->size;
-    for (size_t i = sgsim_index_after(index, segment->key - 1); i < index->count && index->entries[i]->key < end; i++) {
-        if (index->entries[i]->key - gap >= size)
+    const struct sgsim_index *live = &sgsim.memory_index;
+    const struct sgsim_object *taken = NULL;
+    size_t i = sgsim_index_after(live, address - 1);
+    if (i < live->count && live->entries[i]->key < end)
+        taken = live->entries[i];
+    for (i = sgsim_index_after(&freed_index, address - 1); i < freed_index.count; i++) {
+        const struct sgsim_object *freed = freed_index.entries[i];
+        if (freed->key >= (taken ? taken->key : end))
+            break;
+        if (freed->u.stream != stream) {
+            taken = freed;
+            break;
+        }
+    }
+    if (!taken)
+        return 0;
+    *begin = taken->key;
+    return taken->key + sgsim_round_up(taken->size, BLOCK_STEP);
+}
+
+/* The first gap of that size in a segment; 0 if there is none. */
+static uintptr_t find_gap(const struct sgsim_object *segment, size_t size, uintptr_t stream)
+{
+    uintptr_t gap = segment->key, end = segment->key + segment->size, begin = 0, behind;
+    while ((behind = find_taken(gap, end, stream, &begin)) != 0) {
+        if (begin - gap >= size)
             return gap;
-        gap = index->entries[i]->key + sgsim_round_up(index->entries[i]->size, BLOCK_STEP);
+        gap = behind;
     }
     return end - gap >= size ? gap : 0;
 }
 
-static struct sgsim_object *find_room(struct sgsim_object *pool, size_t size, uintptr_t *address)
+/* A block takes this place: of what was freed there, what lies behind its end is left. */
+static void reuse(uintptr_t begin, uintptr_t end)
+{
+    size_t i = sgsim_index_after(&freed_index, begin - 1);
+    while (i < freed_index.count && freed_index.entries[i]->key < end) {
+        struct sgsim_object *freed = freed_index.entries[i];
+        uintptr_t its_end = freed->key + freed->size;
+        if (its_end > end) {
+            freed->key = end; /* nothing else lies between */
+            freed->size = its_end - end;
+            return;
+        }
+        forget_freed(i);
+    }
+}
+
+static struct sgsim_object *find_room(struct sgsim_object *pool, size_t size, uintptr_t stream, uintptr_t *address)
 {
     struct sgsim_object *segment = pool->u.pool.segments;
     for (; segment; segment = segment->next) {
-        *address = size <= segment->size ? find_gap(segment, size) : 0;
+        *address = size <= segment->size ? find_gap(segment, size, stream) : 0;
         if (*address)
             return segment;
     }
     size_t least = sgsim_round_up(size, SGSIM_GRANULARITY);
-    segment = least < SEGMENT_BYTES ? segment_new(pool, SEGMENT_BYTES) : NULL;
+    segment = least < sgsim.pool_step ? segment_new(pool, sgsim.pool_step) : NULL;
     if (!segment)
         segment = segment_new(pool, least);
     *address = segment ? segment->key : 0;
     return segment;
 }
 
+size_t sgsim_pool_growth(void *handle, size_t size, void *stream)
+{
+    sgsim_quiet_enter();
+    const struct sgsim_object *pool = sgsim_pool_find(handle);
+    size_t rounded = sgsim_round_up(size, BLOCK_STEP), least = sgsim_round_up(size, SGSIM_GRANULARITY);
+    size_t growth = least < sgsim.pool_step ? sgsim.pool_step : least;
+    for (const struct sgsim_object *segment = pool ? pool->u.pool.segments : NULL; segment; segment = segment->next)
+        if (rounded <= segment->size && find_gap(segment, rounded, sgsim_stream_key((CUstream)stream, false)) != 0)
+            growth = 0;
+    sgsim_quiet_leave();
+    return growth;
+}
+
 /* ---- blocks ---- */
 
-static CUresult allocate(CUdeviceptr *pointer, size_t size, struct sgsim_object *pool, CUstream stream)
+static CUresult allocate(CUdeviceptr *pointer, size_t size, struct sgsim_object *pool, CUstream stream, bool is_ptsz)
 {
     uintptr_t address;
     if (!pointer || size == 0 || !pool || pool->u.pool.is_doomed || pool->u.pool.is_imported)
@@ -132,7 +204,8 @@ static CUresult allocate(CUdeviceptr *pointer, size_t size, struct sgsim_object 
     if (sgsim_graph_of_capture(stream))
         return sgsim_graph_capture_alloc(sgsim_graph_of_capture(stream), size, pool->device, pointer);
     size_t rounded = sgsim_round_up(size, BLOCK_STEP);
-    struct sgsim_object *segment = rounded == SIZE_MAX ? NULL : find_room(pool, rounded, &address);
+    struct sgsim_object *segment =
+        rounded == SIZE_MAX ? NULL : find_room(pool, rounded, sgsim_stream_key(stream, is_ptsz), &address);
     struct sgsim_object *block = segment ? sgsim_object_new(SGSIM_POOL_BLOCK) : NULL;
     if (!block)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -145,6 +218,7 @@ static CUresult allocate(CUdeviceptr *pointer, size_t size, struct sgsim_object 
         sgsim_object_recycle(block);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    reuse(address, address + rounded);
     segment->references++;
     pool->u.pool.used += rounded;
     pool->u.pool.used_high = larger(pool->u.pool.used_high, pool->u.pool.used);
@@ -172,7 +246,21 @@ void sgsim_pool_free_block(struct sgsim_object *block)
     end_if_doomed(pool);
 }
 
-static CUresult free_async(CUdeviceptr pointer, CUstream stream)
+/* Without the room to note it, the block is free for all. */
+static void note_freed(const struct sgsim_object *block, uintptr_t stream)
+{
+    struct sgsim_object *freed = sgsim_object_new(SGSIM_FREED_BLOCK);
+    if (!freed)
+        return;
+    freed->key = block->key;
+    freed->size = sgsim_round_up(block->size, BLOCK_STEP);
+    freed->owner = block->owner;
+    freed->u.stream = stream;
+    if (!sgsim_index_insert(&freed_index, freed))
+        sgsim_object_recycle(freed);
+}
+
+static CUresult free_async(CUdeviceptr pointer, CUstream stream, bool is_ptsz)
 {
     struct sgsim_object *block = sgsim_index_exact(&sgsim.memory_index, (uintptr_t)pointer);
     CUresult error = sgsim_check_stream(stream);
@@ -181,7 +269,8 @@ static CUresult free_async(CUdeviceptr pointer, CUstream stream)
     if (sgsim_graph_of_capture(stream))
         return sgsim_graph_capture_free(sgsim_graph_of_capture(stream), pointer);
     if (block && block->role == SGSIM_POOL_BLOCK) {
-        block->owner->is_active = sgsim.is_busy && !sgsim_pool_of_block(block)->u.pool.is_doomed;
+        if (sgsim.is_busy && !sgsim_pool_of_block(block)->u.pool.is_doomed)
+            note_freed(block, sgsim_stream_key(stream, is_ptsz));
         sgsim_pool_free_block(block);
     } else if (block && block->role == SGSIM_GRAPH_BLOCK)
         sgsim_graph_free_block(block);
@@ -192,22 +281,22 @@ static CUresult free_async(CUdeviceptr pointer, CUstream stream)
     return CUDA_SUCCESS;
 }
 
-void sgsim_pool_synchronize(void)
+void sgsim_pool_synchronize(uintptr_t stream)
 {
+    for (size_t i = freed_index.count; i-- > 0;)
+        if (stream == 0 || freed_index.entries[i]->u.stream == stream)
+            forget_freed(i);
     for (size_t i = 0; i < sgsim.handle_index.count; i++) {
         struct sgsim_object *pool = sgsim.handle_index.entries[i];
-        if (pool->role != SGSIM_POOL)
-            continue;
-        for (struct sgsim_object *segment = pool->u.pool.segments; segment; segment = segment->next)
-            segment->is_active = false;
-        trim(pool, pool->u.pool.release_threshold);
+        if (pool->role == SGSIM_POOL)
+            trim(pool, pool->u.pool.release_threshold);
     }
 }
 
 void sgsim_synchronize(void)
 {
     sgsim_quiet_enter();
-    sgsim_pool_synchronize();
+    sgsim_pool_synchronize(0);
     sgsim_quiet_leave();
 }
 
@@ -430,10 +519,10 @@ static CUresult get_attribute(const struct sgsim_pool *pool, CUmemPool_attribute
         *(cuuint64_t *)value = pool->release_threshold;
         return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-        *(cuuint64_t *)value = pool->reserved;
+        *(cuuint64_t *)value = sgsim.is_pool_mute ? 0 : pool->reserved;
         return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-        *(cuuint64_t *)value = pool->reserved_high;
+        *(cuuint64_t *)value = sgsim.is_pool_mute ? 0 : pool->reserved_high;
         return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
         *(cuuint64_t *)value = pool->used;
@@ -488,51 +577,51 @@ CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute 
 /* ---- allocation ---- */
 
 /* cuda.h: from the pool that is current to the stream's device, and no context need be current but for a default stream. */
-static CUresult allocate_current(CUdeviceptr *pointer, size_t size, CUstream stream)
+static CUresult allocate_current(CUdeviceptr *pointer, size_t size, CUstream stream, bool is_ptsz)
 {
     struct sgsim_object *context;
     CUresult error = sgsim_stream_context(stream, &context);
-    return error == CUDA_SUCCESS ? allocate(pointer, size, current_pool(context->device), stream) : error;
+    return error == CUDA_SUCCESS ? allocate(pointer, size, current_pool(context->device), stream, is_ptsz) : error;
 }
 
-static CUresult allocate_from(CUdeviceptr *pointer, size_t size, CUmemoryPool pool, CUstream stream)
+static CUresult allocate_from(CUdeviceptr *pointer, size_t size, CUmemoryPool pool, CUstream stream, bool is_ptsz)
 {
     CUresult error = sgsim_check_stream(stream);
-    return error == CUDA_SUCCESS ? allocate(pointer, size, sgsim_pool_find(pool), stream) : error;
+    return error == CUDA_SUCCESS ? allocate(pointer, size, sgsim_pool_find(pool), stream, is_ptsz) : error;
 }
 
 CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *pointer, size_t size, CUstream stream)
 {
     SGSIM_ENTER(cuMemAllocAsync, SGSIM_NEEDS_INIT);
-    return sgsim_leave(allocate_current(pointer, size, stream));
+    return sgsim_leave(allocate_current(pointer, size, stream, false));
 }
 
 CUresult CUDAAPI cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t size, CUstream stream)
 {
     SGSIM_ENTER(cuMemAllocAsync_ptsz, SGSIM_NEEDS_INIT);
-    return sgsim_leave(allocate_current(pointer, size, stream));
+    return sgsim_leave(allocate_current(pointer, size, stream, true));
 }
 
 CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t size, CUmemoryPool pool, CUstream stream)
 {
     SGSIM_ENTER(cuMemAllocFromPoolAsync, SGSIM_NEEDS_INIT);
-    return sgsim_leave(allocate_from(pointer, size, pool, stream));
+    return sgsim_leave(allocate_from(pointer, size, pool, stream, false));
 }
 
 CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t size, CUmemoryPool pool, CUstream stream)
 {
     SGSIM_ENTER(cuMemAllocFromPoolAsync_ptsz, SGSIM_NEEDS_INIT);
-    return sgsim_leave(allocate_from(pointer, size, pool, stream));
+    return sgsim_leave(allocate_from(pointer, size, pool, stream, true));
 }
 
 CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
 {
     SGSIM_ENTER(cuMemFreeAsync, SGSIM_NEEDS_INIT);
-    return sgsim_leave(free_async(pointer, stream));
+    return sgsim_leave(free_async(pointer, stream, false));
 }
 
 CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
 {
     SGSIM_ENTER(cuMemFreeAsync_ptsz, SGSIM_NEEDS_INIT);
-    return sgsim_leave(free_async(pointer, stream));
+    return sgsim_leave(free_async(pointer, stream, true));
 }

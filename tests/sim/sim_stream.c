@@ -5,6 +5,17 @@
 #define _GNU_SOURCE
 #include "sim_core.h"
 
+/* The key that tells streams apart: of the default ones there is one for each context, and of those for each thread. */
+uintptr_t sgsim_stream_key(CUstream stream, bool is_ptsz)
+{
+    static __thread char own __attribute__((tls_model("initial-exec")));
+    if (stream == CU_STREAM_PER_THREAD || (!stream && is_ptsz))
+        return (uintptr_t)&own;
+    if (!stream || stream == CU_STREAM_LEGACY)
+        return (uintptr_t)sgsim_current();
+    return (uintptr_t)stream;
+}
+
 /* The builtin streams are those of the current context; any other has its own, whatever is current. */
 CUresult sgsim_stream_context(CUstream stream, struct sgsim_object **context)
 {
@@ -58,26 +69,26 @@ CUresult CUDAAPI cuStreamDestroy_v2(CUstream stream)
     return sgsim_leave(destroy_stream(stream));
 }
 
-static CUresult synchronize(CUstream stream)
+static CUresult synchronize(CUstream stream, bool is_ptsz)
 {
     CUresult error = sgsim_check_stream(stream);
     if (error == CUDA_SUCCESS)
         error = sgsim_capture_check();
     if (error == CUDA_SUCCESS)
-        sgsim_pool_synchronize();
+        sgsim_pool_synchronize(sgsim_stream_key(stream, is_ptsz));
     return error;
 }
 
 CUresult CUDAAPI cuStreamSynchronize(CUstream stream)
 {
     SGSIM_ENTER(cuStreamSynchronize, SGSIM_NEEDS_CONTEXT);
-    return sgsim_leave(synchronize(stream));
+    return sgsim_leave(synchronize(stream, false));
 }
 
 CUresult CUDAAPI cuStreamSynchronize_ptsz(CUstream stream)
 {
     SGSIM_ENTER(cuStreamSynchronize_ptsz, SGSIM_NEEDS_CONTEXT);
-    return sgsim_leave(synchronize(stream));
+    return sgsim_leave(synchronize(stream, true));
 }
 
 /* ---- which context, which device ---- */
@@ -144,7 +155,7 @@ CUresult CUDAAPI cuEventSynchronize(CUevent event)
     if (error == CUDA_SUCCESS)
         error = sgsim_capture_check();
     if (error == CUDA_SUCCESS)
-        sgsim_pool_synchronize();
+        sgsim_pool_synchronize(0);
     return sgsim_leave(error);
 }
 

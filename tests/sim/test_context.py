@@ -31,6 +31,7 @@ ok(cuda.cuInit(0))
 """
 
 CALLS = ["cuCtxCreate", "cuCtxCreate_v2", "cuCtxCreate_v3", "cuCtxCreate_v4"]
+CALLS += ["cuGLCtxCreate", "cuGLCtxCreate_v2", "cuVDPAUCtxCreate", "cuVDPAUCtxCreate_v2"]
 CALLS += ["cuDevicePrimaryCtxRetain", "cuGreenCtxCreate"]
 
 
@@ -268,6 +269,24 @@ quiet(unaccounted=live("context"))
     for said, entry in sim.script_points(text, SGSIM_CONTEXT=COST, **sim.machine(SPARK)):
         assert abs((entry["unaccounted_bytes"] or 0) - said.unaccounted) <= NEAR
         assert entry["domains"]["device"]["live_bytes"] == 0
+
+
+@pytest.mark.parametrize("limit", range(7))
+def test_of_limits_only_those_that_take_memory_are_measured(sim, limit):
+    """What others take meanwhile cannot be told apart: it counts where it may be the context's, and not at a hint to a cache."""
+    variables = sim.machine(SPARK)
+    done = sim.script(
+        f"""
+import os
+start()
+cuda.sgsim_machine_move.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_longlong]
+others = ctypes.CFUNCTYPE(None)(lambda: cuda.sgsim_machine_move(os.environb[b"SGSIM_MEMINFO"], b"other", {GIB}))
+cuda.sgsim_behind(b"cuCtxSetLimit", 1, others)
+ok(cuda.cuCtxSetLimit({limit}, c_size_t(MIB)))
+""",
+        **variables,
+    )
+    assert abs((done.process["unaccounted_bytes"] or 0) - (GIB if limit < 5 else 0)) <= NEAR
 
 
 @pytest.mark.parametrize("name, destroy", [("cuCtxCreate_v4", "cuCtxDestroy_v2"), ("cuDevicePrimaryCtxRetain", None)])

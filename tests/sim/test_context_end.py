@@ -5,7 +5,7 @@ from conftest import MIB
 from contexts import BESIDE, FILL, figures
 
 
-@pytest.mark.parametrize("create", ["cuCtxCreate", "cuCtxCreate_v2", "cuCtxCreate_v3", "cuCtxCreate_v4"])
+@pytest.mark.parametrize("create", ["cuCtxCreate", "cuCtxCreate_v2", "cuCtxCreate_v3", "cuCtxCreate_v4", "cuGLCtxCreate_v2", "cuVDPAUCtxCreate_v2"])
 @pytest.mark.parametrize("destroy", ["cuCtxDestroy", "cuCtxDestroy_v2", "cuCtxDetach"])
 def test_destroyed_context_gives_back_what_was_allocated_in_it(sim, create, destroy):
     points = sim.script_points(

@@ -148,8 +148,8 @@ say(results="-".join(str(r) for r, _ in results), out=results[-1][1], reserved=l
     assert (device["allocations"], device["frees"], device["refused_count"]) == (2, 0, 2)
 
 
-def test_other_pools_that_shrink_while_growth_is_taken_back_are_known_to_have(sim):
-    """Taking it back synchronises, and that empties what other pools had free beyond their threshold."""
+def test_refusal_of_growth_leaves_other_pools_as_they_are(sim):
+    """A synchronisation would empty what another pool has free beyond its threshold."""
     [(said, entry)] = sim.script_points(
         POOL
         + """
@@ -161,7 +161,7 @@ quiet(results="-".join(map(str, results)), reserved=live())
         SPARKGUARD_LIMIT="100M",
     )
     assert said.results == "0-0-2"
-    assert said.reserved == live(entry) == 2 * SEGMENT
+    assert said.reserved == live(entry) == 3 * SEGMENT
 
 
 @pytest.mark.parametrize("failing, results", [("cuMemFreeAsync", "0-0"), ("cuMemPoolTrimTo", "0-2")])
@@ -177,10 +177,11 @@ fail("{failing}", 1, 700)
 result, p = take("cuMemAllocAsync", 20 * MIB, None)
 say(results=f"{{taken[0]}}-{{result}}", held=live())
 """,
-        SPARKGUARD_LIMIT="64M",
+        SPARKGUARD_LIMIT="100M",
+        SGSIM_POOL_STEP="80M",  # more than pools are known to take at once
     )
     assert done.results == results
-    assert done.held == live(done.process) == 72 * MIB
+    assert done.held == live(done.process) == 120 * MIB
 
 
 def test_pool_block_may_be_freed_by_memfree(sim):

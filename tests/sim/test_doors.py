@@ -456,11 +456,34 @@ out = c_void_p()
 print(instantiate(addressof(out), None, 41), out.value, address == ours("cuGraphInstantiateWithFlags"))
 print(get(b"cuGraphInstantiate", 11080)[1] == ours("cuGraphInstantiate_v2"), get(b"cuCtxCreate", 12050)[1] == ours("cuCtxCreate_v4"))
 print(get(b"cuCtxCreate", {version}, c_int, c_void_p)[0](0, addressof(out)), out.value)
+held = bytearray(40 << 20)  # or the process leaves no record
 """,
         ],
         env={"LD_LIBRARY_PATH": sim.scratch},
     )
     assert (done.returncode, done.stdout.splitlines()) == (0, ["41 8 True", "True True", "5000 24"]), done.stderr
+    name = "cuCtxCreate_v5" if v5 != "hidden" else "cuCtxCreate"
+    events = [event["what"] for event in done.process()["events"] if "not guarded" in event["what"]]
+    assert events == [f"not guarded: {name} as of CUDA {version} is newer than this guard"]
+
+
+@pytest.mark.parametrize("driver_version, is_hooked", [(13000, True), (13050, True), (13060, False)])
+def test_version_beyond_the_drivers_own_means_the_drivers_newest(sim, driver_version, is_hooked):
+    """A program of a later toolkit asks for its own version, which says nothing of the driver's."""
+    source = OTHER_ADDRESSES + "int cuDriverGetVersion(int *v) { *v = %d; return 0; }" % driver_version
+    sim.compile("libcuda.so.1", source, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic")
+    text = """
+import ctypes
+from ctypes import byref, c_void_p, c_uint64
+cuda = ctypes.CDLL("libcuda.so.1")
+f, held = c_void_p(), bytearray(40 << 20)  # or the process leaves no record
+cuda.cuGetProcAddress_v2(b"cuMemAlloc", byref(f), 13080, c_uint64(0), None)
+print(f.value == ctypes.cast(cuda.cuMemAlloc_v2, c_void_p).value)
+"""
+    done = sim.guard.run([sys.executable, "-S", "-c", text], env={"LD_LIBRARY_PATH": sim.scratch})
+    assert (done.returncode, done.stdout.split()) == (0, [str(is_hooked)]), done.stderr
+    events = [event["what"] for event in done.process()["events"] if "not guarded" in event["what"]]
+    assert events == ([] if is_hooked else ["not guarded: cuMemAlloc as of CUDA 13080 is newer than this guard"])
 
 
 # ---- several runtimes ---------------------------------------------------------------------------------------------

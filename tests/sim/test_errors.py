@@ -1,6 +1,8 @@
 """What the driver itself would refuse is the driver's to answer; what fails counts nothing; what is given back counts off."""
 
+import re
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import MIB, OUT_OF_MEMORY, PRELUDE
@@ -377,3 +379,23 @@ say(error=libc.dlerror().decode().count("no_such_function_at_all"))
         SPARKGUARD_LIMIT="64M",
     )
     assert (done.errno_1, done.errno_128, done.error) == (33, 33, 1)
+
+
+# ---- before cuInit ------------------------------------------------------------------------------------------------
+
+WILD = """
+for name in sys.argv[1].split(","):
+    print(name, "is called", flush=True)
+    result = getattr(cuda, name)(*[c_void_p(8)] * 6)
+    print(name, result)
+"""
+
+
+def test_wild_pointers_before_cuinit_get_the_drivers_own_error(sim):
+    """The driver looks at no argument before it is initialised, so the guard may not, either."""
+    text = (Path(__file__).resolve().parents[2] / "preload" / "hooks.def").read_text()
+    names = [name for name in re.findall(r"^SG_HOOK_DRIVER\((\w+),", text, re.MULTILINE) if not name.startswith("cuGetProcAddress")]
+    script = [sys.executable, "-S", "-c", PRELUDE + WILD, ",".join(names)]
+    plain, guarded = sim.unguarded(script), sim.run(script)
+    assert plain.returncode == 0 and len(names) > 70
+    assert (guarded.returncode, guarded.stdout) == (0, plain.stdout), guarded.stdout[-200:]

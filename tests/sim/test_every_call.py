@@ -113,7 +113,8 @@ def graphs():
     must("cuDeviceGraphMemTrim", 0)
 def contexts():
     makers = {"cuCtxCreate": (), "cuCtxCreate_v2": (), "cuCtxCreate_v3": (None, 0), "cuCtxCreate_v4": (None,)}
-    enders = ["cuCtxDestroy", "cuCtxDestroy_v2", "cuCtxDetach", "cuCtxDestroy_v2"]
+    makers |= {name: () for name in ("cuGLCtxCreate", "cuGLCtxCreate_v2", "cuVDPAUCtxCreate", "cuVDPAUCtxCreate_v2")}
+    enders = ["cuCtxDestroy", "cuCtxDestroy_v2", "cuCtxDetach"] + ["cuCtxDestroy_v2"] * 5
     for (name, before), end in zip(makers.items(), enders):
         context, same = c_void_p(), c_void_p()
         if not got(name, byref(context), *before, 0, 0):

@@ -1,15 +1,23 @@
-"""No function of the driver is forgotten: the installed toolkit's cuda.h against hooks.def and unhooked.def."""
+"""No function of the driver is forgotten: headers of CUDA 13 and the exports of real drivers against hooks.def and unhooked.def.
+
+Read are the installed toolkit's header and those of later toolkits and drivers in .deps, where scripts/install-deps drivers
+(make test-drivers) has put them.
+"""
 
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import test_context
 import test_refusal
+from conftest import PRELUDE
 
 ROOT = Path(__file__).resolve().parents[2]
+LATER = ["13.1", "13.2", "13.3", "13.4", "13.5"]
+DRIVERS = {"535": 12020, "550": 12040, "555": 12050}  # and the CUDA version of each
 
 
 def header_path():
@@ -19,6 +27,33 @@ def header_path():
 
 def header():
     return header_path().read_text(errors="replace")
+
+
+@pytest.fixture(params=["installed", *LATER])
+def folder(request):
+    """Of a toolkit's headers."""
+    if request.param == "installed":
+        return header_path().parent
+    if not (ROOT / ".deps/headers" / request.param / "cuda.h").exists():
+        pytest.skip(f"the headers of CUDA {request.param} are not at hand (make test-drivers)")
+    return ROOT / ".deps/headers" / request.param
+
+
+def text_of(folder):
+    return (folder / "cuda.h").read_text(errors="replace")
+
+
+def version_of(folder):
+    return int(re.search(r"^#define CUDA_VERSION (\d+)", text_of(folder), re.MULTILINE)[1])
+
+
+@pytest.fixture(params=sorted(DRIVERS))
+def driver(request):
+    """A real driver's library, which finds no GPU here."""
+    library = ROOT / ".deps/drivers" / request.param / "libcuda.so.1"
+    if not library.exists():
+        pytest.skip(f"the library of driver {request.param} is not at hand (make test-drivers)")
+    return library
 
 
 def base_of(symbol):
@@ -35,13 +70,26 @@ def symbols(text):
     return declared - set(re.findall(r"\bstatic inline CUresult (cu\w+)\(", text))
 
 
-def table():
-    text = (ROOT / "preload" / "hooks.def").read_text()
-    hooked = re.findall(r"^SG_HOOK_DRIVER\((\w+),", text, re.MULTILINE)
-    text += (ROOT / "preload" / "unhooked.def").read_text()
-    listed = re.findall(r"^SG_UNHOOKED\((\w+), ([A-Z]+)\)$", text, re.MULTILINE)
-    assert len(listed) == len(re.findall(r"^SG_UNHOOKED\(", text, re.MULTILINE)), "a line that this test cannot read"
-    return hooked, listed
+def rows(kind, pattern):
+    text = (ROOT / "preload" / "hooks.def").read_text() + (ROOT / "preload" / "unhooked.def").read_text()
+    found = re.findall(rf"^{kind}\({pattern}\)$", text, re.MULTILINE)
+    assert len(found) == len(re.findall(rf"^{kind}\(", text, re.MULTILINE)), "a line that this test cannot read"
+    return found
+
+
+def beside():
+    return rows("SG_UNHOOKED_BESIDE", r"(\w+), ([A-Z]+)")
+
+
+def table(version=99000):
+    """Hooked symbols, and (base, why) of what is not, as a header of that version knows them."""
+    hooked = [symbol for symbol, *_ in rows("SG_HOOK_DRIVER", r"(\w+), (\w+), (\d+), (\d)")]
+    since = rows("SG_UNHOOKED_SINCE", r"(\d+), (\w+), ([A-Z]+)")
+    return hooked, rows("SG_UNHOOKED", r"(\w+), ([A-Z]+)") + [(base, why) for least, base, why in since if int(least) <= version]
+
+
+def is_of_cuda_h(symbol):
+    return base_of(symbol) not in ("cuGLCtxCreate", "cuVDPAUCtxCreate")
 
 
 def forgotten(known_symbols, hooked, listed):
@@ -52,27 +100,74 @@ def forgotten(known_symbols, hooked, listed):
     return missing
 
 
-def test_every_function_is_hooked_or_listed():
-    assert forgotten(symbols(header()), *table()) == set()
+def test_every_function_is_hooked_or_listed(folder):
+    assert forgotten(symbols(text_of(folder)), *table(version_of(folder))) == set()
 
 
-def test_nothing_is_listed_twice_or_for_a_name_that_does_not_exist():
-    known = symbols(header())
-    hooked, listed = table()
-    bases = [base for base, _ in listed]
+def test_nothing_is_listed_twice_or_for_a_name_that_does_not_exist(folder):
+    known = symbols(text_of(folder))
+    hooked, listed = table(version_of(folder))
+    bases = [base for base, _ in listed + beside()]
     assert len(set(bases)) == len(bases) and not set(bases) & {base_of(symbol) for symbol in hooked}
-    assert {s for s in hooked if s not in known} == set()
-    assert set(bases) - {base_of(symbol) for symbol in known} == set()
+    assert {s for s in hooked if s not in known and is_of_cuda_h(s)} == set()
+    assert {base for base, _ in listed} - {base_of(symbol) for symbol in known} == set()
+
+
+def exports_of(library):
+    lines = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout.splitlines()
+    return {name for name in (line.split()[-1].split("@")[0] for line in lines) if name.startswith("cu") and not name.startswith("cudbg")}
+
+
+def test_every_export_of_a_real_driver_is_hooked_or_listed(driver):
+    hooked, listed = table()
+    exports = exports_of(driver)
+    assert len(exports) > 500 and forgotten(exports, hooked, listed + beside()) == set()
+
+
+def test_every_hooked_function_that_a_real_driver_is_old_enough_for_is_exported(driver):
+    of_its_time = {symbol for symbol, _, version, _ in hook_rows() if int(version) <= DRIVERS[driver.parent.name]}
+    assert of_its_time - exports_of(driver) == set()
+
+
+def hook_rows():
+    return rows("SG_HOOK_DRIVER", r"(\w+), (\w+), (\d+), (\d)")
+
+
+ASKS_REAL_DRIVER = """
+cuda.cuInit(0)
+def ask(base, version, flags):
+    p, status = c_void_p(), c_int(-1)
+    result = cuda.cuGetProcAddress_v2(base.encode(), byref(p), version, c_uint64(flags), byref(status))
+    return result, p.value
+for symbol, base, version, is_ptsz in %r:
+    try:
+        exported = ctypes.cast(getattr(cuda, symbol), c_void_p).value
+    except AttributeError:
+        continue
+    result, address = ask(base, int(version), 2 * int(is_ptsz))
+    print(symbol, result, "same" if address == exported else "other")
+print("calls", *(cuda.cuMemAlloc_v2(byref(c_uint64()), c_size_t(MIB)), cuda.cuMemGetInfo_v2(byref(c_size_t()), byref(c_size_t()))))
+"""
+
+
+def test_real_drivers_doors_lead_to_the_hooks(sim, driver):
+    """The driver hands out its exports by name and version: through the guard, both are the hook."""
+    prelude = PRELUDE.replace('"libcuda.so.1"', repr(str(driver)))
+    prelude = "\n".join(line for line in prelude.splitlines() if not line.startswith("cuda.sgsim"))
+    command = [sys.executable, "-S", "-c", prelude + ASKS_REAL_DRIVER % (hook_rows(),)]
+    guarded, plain = sim.run(command), sim.unguarded(command)
+    assert (guarded.returncode, plain.returncode) == (0, 0), guarded.stderr + plain.stderr
+    assert guarded.stdout == plain.stdout and plain.stdout.count("same") > 70
 
 
 def test_reasons_are_those_that_are_explained():
     text = (ROOT / "preload" / "hooks.def").read_text()
     explained = set(re.findall(r"^ \*     ([A-Z]{4,})  ", text, re.MULTILINE))
-    assert {why for _, why in table()[1]} <= explained
+    assert {why for _, why in table()[1] + beside()} <= explained
 
 
 def test_no_function_is_known_to_take_memory_uncounted():
-    assert [base for base, why in table()[1] if why == "HOLE"] == []
+    assert [base for base, why in table()[1] + beside() if why == "HOLE"] == []
 
 
 @pytest.mark.parametrize("gone", ["cuMemAllocAsync_ptsz", "cuMemAllocManaged", "cuMemPrefetchBatchAsync", "cuModuleLoadData", "cuFuncLoad"])
@@ -113,13 +208,11 @@ def test_every_taker_has_a_test_in_which_it_is_refused():
     assert refused <= takers()
 
 
-def test_proc_address_knows_every_version_that_the_toolkit_names():
+def test_proc_address_knows_every_version_that_the_toolkit_names(folder):
     """hooks.def must have them all, or a pointer could get the hook of an older variant with other arguments."""
-    names = (header_path().parent / "cudaTypedefs.h").read_text(errors="replace")
+    names = "".join((folder / name).read_text(errors="replace") for name in ("cudaTypedefs.h", "cudaGLTypedefs.h", "cudaVDPAUTypedefs.h"))
     variants = set(re.findall(r"\*PFN_(cu\w+?)_v(\d+)(_ptsz|_ptds)?\)", names))
-    rows = re.findall(r"^SG_HOOK_DRIVER\(\w+, (\w+), (\d+), (\d)\)", (ROOT / "preload" / "hooks.def").read_text(), re.MULTILINE)
-    known = {(base, version, "_ptsz" if is_ptsz == "1" else "") for base, version, is_ptsz in rows}
+    known = {(base, version, "_ptsz" if is_ptsz == "1" else "") for _, base, version, is_ptsz in hook_rows()}
     assert {v for v in variants if v[0] in {base for base, *_ in known}} == known
     door = (ROOT / "preload" / "hook_proc_address.c").read_text()
-    api = re.search(r"^#define CUDA_VERSION (\d+)", header(), re.MULTILINE)[1]
-    assert int(re.search(r"KNOWN_VERSION = (\d+)", door)[1]) >= int(api), "read the new header, then raise it"
+    assert int(re.search(r"KNOWN_VERSION = (\d+)", door)[1]) >= version_of(folder), "read the new header, then raise it"

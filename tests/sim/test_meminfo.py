@@ -131,7 +131,17 @@ def test_never_less_than_nothing(sim):
         program.quiet()
         sim.machine_move("other", SPARK - RESERVE // 2)
         done = program.finish()
-    assert (done.free, done.total) == (0, 0)
+    assert done.free == 0
+    assert SPARK - RESERVE - NEAR <= done.total <= SPARK - RESERVE, "programs divide by it: that of an empty machine"
+
+
+@pytest.mark.parametrize("door", ["linked", "runtime"])
+@pytest.mark.parametrize("device", [2 * GIB, RESERVE + MIB], ids=["smaller than the reserve", "a little larger"])
+def test_small_device_of_a_large_machine_says_what_it_would_grant(sim, door, device):
+    """The reserve is the machine's, which has room for all of the device."""
+    done = sim.values([sim.program("cuda_meminfo"), door, "device"], SGSIM_MEMORY=device, **sim.machine(SPARK))
+    assert (done.result, done.again, done.exact) == (0, 0, 0)
+    assert min(device, RESERVE) - NEAR <= done.free <= done.total <= device
 
 
 def test_near_the_wall_the_driver_is_not_asked(sim):

@@ -128,6 +128,13 @@ def test_requests_are_granted_up_to_the_limit_and_again_after_their_frees(sim, c
     assert done.after == 0
 
 
+def test_small_host_memory_of_the_driver_is_not_refused(sim):
+    """Else a full process could not even free: the driver says what it likes where its own heap fails."""
+    done = sim.run([sim.program("cuda_full")], SPARKGUARD_LIMIT="64M", SGSIM_HOST="600K")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert done.process()["refused_count"] > 0
+
+
 def test_disabled_guard_refuses_nothing_and_leaves_no_record(sim):
     command = [sim.program("cuda_calls"), "refuse", "linked", "cudaMalloc", LARGE, SMALL]
     done = sim.run(command, SPARKGUARD_LIMIT="64M", SPARKGUARD_DISABLE="1")

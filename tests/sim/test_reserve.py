@@ -165,3 +165,31 @@ def test_two_that_both_fit_the_limit_are_never_refused(sim, variables):
 def test_two_that_both_fit_the_machine_are_never_refused(sim):
     done = sim.values([sim.program("cuda_race"), "apart", "cuMemAlloc_v2", 5 * GIB, 1000 // FEWER_ROUNDS], **sim.machine(16 * GIB))
     assert (done.refused, done.others) == (0, 0), done.stderr
+
+
+@pytest.mark.parametrize("mig", ["yes", "no"])
+def test_instances_of_one_card_do_not_count_against_each_other(sim, mig):
+    """What is in flight on one MIG instance takes nothing of its sibling, as on two cards."""
+    go = sim.scratch / "go"
+    variables = {"SGSIM_KIND": "discrete", "SGSIM_DEVICES": 2, "SGSIM_MIG": mig} | sim.machine(16 * GIB)
+    text = "start()\nsay(result=take('cuMemAlloc_v2', 14 * GIB)[0])\nquiet()"
+    with sim.tenant(text, SGSIM_HOLD=f"cuMemAlloc_v2:1:{go}", CUDA_VISIBLE_DEVICES="0", **variables) as first:
+        while not go.with_name("go.held").exists():
+            assert first.process.poll() is None
+        with sim.tenant(text, CUDA_VISIBLE_DEVICES="1", **variables) as second:
+            assert second.quiet().result == 0
+            go.touch()
+            assert first.quiet().result == 0
+
+
+def test_two_processes_on_one_instance_share_it(sim):
+    go = sim.scratch / "go"
+    variables = {"SGSIM_KIND": "discrete", "SGSIM_DEVICES": 2, "SGSIM_MIG": "yes", "CUDA_VISIBLE_DEVICES": "1"} | sim.machine(16 * GIB)
+    text = "start()\nsay(result=take('cuMemAlloc_v2', 14 * GIB)[0])\nquiet()"
+    with sim.tenant(text, SGSIM_HOLD=f"cuMemAlloc_v2:1:{go}", **variables) as first:
+        while not go.with_name("go.held").exists():
+            assert first.process.poll() is None
+        with sim.tenant(text, **variables) as second:
+            assert second.quiet().result == OUT_OF_MEMORY
+            go.touch()
+            assert first.quiet().result == 0

@@ -367,8 +367,8 @@ def bytes_of(number, unit):
 @pytest.mark.timeout_seconds(900)
 @pytest.mark.parametrize("collector", ["SerialGC", "ParallelGC", "G1GC", "ZGC"])
 def test_openjdk_says_the_same(guard, tmp_path, record_property, collector):
-    """What the guard counted is what the virtual machine's own books say that it took, and its heap once more for each further view:
-    ZGC maps it, a memory file, at three places, and what is shared counts each time that it is mapped (sparkguard(1))."""
+    """What the guard counted is what the virtual machine's own books say that it took, also where ZGC maps its heap, a memory file, at
+    three places."""
     need("javac")
     source = tmp_path / "Smoke.java"
     source.write_text(JAVA)
@@ -378,11 +378,9 @@ def test_openjdk_says_the_same(guard, tmp_path, record_property, collector):
     done = guard.run([*command, *books, source], timeout=300)
     assert (done.returncode, done.stderr) == (0, "")
     own = bytes_of(*re.search(r"^Total: .*committed=(\d+)(KB)?", done.stdout, re.MULTILINE).groups()) // MIB
-    views = 3 if collector == "ZGC" else 1
-    peak, expected = done.process()["peak_bytes"] // MIB, own + (views - 1) * JAVA_HEAP_MIB
-    assert expected - 24 <= peak <= expected + 64, f"{peak} MiB counted, {expected} taken"  # stacks and libraries; arenas that went
-    say = f"peak {peak} MiB, of its own books {own}" + (f" and {views - 1} more views of its heap" if views > 1 else "")
-    record_property("note", f"OpenJDK -Xms{JAVA_HEAP_MIB}m, {collector}: {say}")
+    peak = done.process()["peak_bytes"] // MIB
+    assert own - 24 <= peak <= own + 64, f"{peak} MiB counted, {own} taken"  # stacks and libraries; arenas that went
+    record_property("note", f"OpenJDK -Xms{JAVA_HEAP_MIB}m, {collector}: peak {peak} MiB, of its own books {own}")
 
 
 def write_metrics(path, series=200, samples=8000):

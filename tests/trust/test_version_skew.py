@@ -1,5 +1,5 @@
-"""Two versions of the library on one machine count each other, whichever came first. The other one is built here: the same sources
-with larger seats and another segment behind what is frozen."""
+"""Two versions of the library on one machine count each other, whichever came first. The other ones are built here: the next version
+is the same sources with larger seats and another segment behind what is frozen, and version 1 is the commit that was its last."""
 
 import contextlib
 import gzip
@@ -12,27 +12,37 @@ import time
 from pathlib import Path
 
 import pytest
-from ledger import BEGIN, FILE_BYTES, LEDGER, SEAT, Ledger
+from ledger import BEGIN, FILE_BYTES, LEDGER, SEAT, VERSION, Ledger
 
 ROOT = Path(__file__).resolve().parents[2]
 GIB, MIB = 1 << 30, 1 << 20
 NEAR = 4 * MIB
 LEFT = 8 * GIB  # of 10 GiB when 2 are kept
 
+VERSION_1 = "6301e4d5730ddff31de323d563ff22677ca6c068"
 CHANGES = {
     '#define SG_VERSION_TEXT "0.1.0"': '#define SG_VERSION_TEXT "0.9.0"',
-    "#define SG_ABI_VERSION 1u": "#define SG_ABI_VERSION 2u",
-    "#define SG_LEDGER_VERSION 1u": "#define SG_LEDGER_VERSION 2u",
-    "    struct sg_memory_file file[SG_FILE_ROOM];\n};\n_Static_assert(sizeof(struct sg_seat) == SG_SEAT_FROZEN_BYTES": "    struct sg_memory_file"
-    " file[SG_FILE_ROOM];\n    uint64_t news[64];\n};\n_Static_assert(sizeof(struct sg_seat) == 1024",
+    f"#define SG_ABI_VERSION {VERSION}u": f"#define SG_ABI_VERSION {VERSION + 1}u",
+    f"#define SG_LEDGER_VERSION {VERSION}u": f"#define SG_LEDGER_VERSION {VERSION + 1}u",
+    "    struct sg_memory_file file[SG_FILE_ROOM];\n    uint64_t file_bytes;": "    uint64_t news[64];\n"
+    "    struct sg_memory_file file[SG_FILE_ROOM];\n    uint64_t file_bytes;",
     "    struct sg_slot slot;\n\n    uint64_t segment_bytes;": "    struct sg_slot slot;\n    uint64_t news[8];\n    uint64_t segment_bytes;",
 }
 
 
+def build(sources):
+    """libsparkguard.so of other sources."""
+    cuda = subprocess.run(["scripts/install-deps", "--cuda-home"], cwd=ROOT, check=True, capture_output=True, text=True)
+    env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "BUILD", "SAN", "CROSS")}
+    make = ["make", "-s", f"-j{os.cpu_count()}", "library", "BUILD=build", "CFLAGS=-O1", f"CUDA_HOME={cuda.stdout.strip()}"]
+    done = subprocess.run(make, cwd=sources, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return sources / "build/libsparkguard.so"
+
+
 @pytest.fixture(scope="session")
-def other_library(tmp_path_factory):
-    """libsparkguard.so of another version."""
-    sources = tmp_path_factory.mktemp("other")
+def next_library(tmp_path_factory):
+    sources = tmp_path_factory.mktemp("next")
     for name in ("Makefile", "include", "preload", "tools", "tests", "scripts"):
         (sources / name).symlink_to(ROOT / name)
     (sources / "include").unlink()
@@ -43,12 +53,23 @@ def other_library(tmp_path_factory):
         assert text.count(before) == 1, before
         text = text.replace(before, after)
     header.write_text(text)
-    cuda = subprocess.run(["scripts/install-deps", "--cuda-home"], cwd=ROOT, check=True, capture_output=True, text=True)
-    env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "BUILD", "SAN", "CROSS")}
-    make = ["make", "-s", f"-j{os.cpu_count()}", "library", "BUILD=build", "CFLAGS=-O1", f"CUDA_HOME={cuda.stdout.strip()}"]
-    done = subprocess.run(make, cwd=sources, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return sources / "build/libsparkguard.so"
+    return build(sources)
+
+
+@pytest.fixture(scope="session")
+def library_of_version_1(tmp_path_factory):
+    sources = tmp_path_factory.mktemp("version-1")
+    archive = subprocess.run(["git", "archive", VERSION_1], cwd=ROOT, capture_output=True, check=False)
+    if archive.returncode != 0:
+        pytest.skip("the commit that was the last of version 1 is not at hand")
+    subprocess.run(["tar", "-x"], cwd=sources, input=archive.stdout, check=True)
+    return build(sources)
+
+
+@pytest.fixture(params=["next_library", "library_of_version_1"])
+def other_library(request):
+    """libsparkguard.so of another version."""
+    return request.getfixturevalue(request.param)
 
 
 class Place:
@@ -190,12 +211,34 @@ def test_limit_is_the_jobs_whichever_version_its_processes_have(place):
     assert place.run("theirs", "malloc 2G", **limit).answers == ["ENOMEM"]
 
 
+@pytest.mark.parametrize("other_library", ["next_library"], indirect=True)
 def test_report_says_in_a_sentence_what_it_cannot_read_and_shows_the_rest(place, guard):
     ours, theirs = place.run("ours", "malloc 1G"), place.run("theirs", "malloc 1G")
     shown = guard.report_command("--all")
     assert shown.returncode == 3 and f"{ours.pid}" in shown.stdout
     assert shown.stderr.count("\n") == 1 and f"/{theirs.pid}-" in shown.stderr
-    assert "written by ABI version 2, this tool reads version 1; use the report of that version" in shown.stderr
+    assert f"written by ABI version {VERSION + 1}, this tool reads version {VERSION} and version 1; use the report of that version" in shown.stderr
+
+
+@pytest.mark.parametrize("other_library", ["library_of_version_1"], indirect=True)
+def test_report_shows_processes_of_version_1_as_its_own(place, guard):
+    ours, theirs = place.run("ours", "malloc 1G"), place.run("theirs", "malloc 1G malloc 16G")
+    shown = {process["pid"]: process for process in guard.processes()}
+    assert shown.keys() == {ours.pid, theirs.pid}
+    for pid, refused in ((ours.pid, 0), (theirs.pid, 1)):
+        process = shown[pid]
+        assert process["state"] == "running" and process["refused_count"] == len(process["refusals"]) == refused
+        assert GIB <= process["live_bytes"] <= process["peak_bytes"] <= GIB + 2 * NEAR
+        assert GIB <= process["blocks"][0]["bytes"] <= GIB + NEAR and process["blocks"][0]["library"] == "admit_take"
+
+
+@pytest.mark.parametrize("other_library", ["library_of_version_1"], indirect=True)
+@pytest.mark.parametrize("which, other", [("ours", "theirs"), ("theirs", "ours")])
+def test_promises_beside_shared_memory_count_for_the_other_version(place, which, other):
+    """Version 1 shows memory files in another form: it must not take for its own what this version shows."""
+    place.run("ours", "malloc 1M")
+    place.run(which, "shared 1G fork malloc 3G")
+    assert LEFT - 5 * GIB - 3 * NEAR <= place.left(other) <= LEFT - 4 * GIB
 
 
 def test_those_who_came_second_say_so(place, guard):
@@ -207,16 +250,19 @@ def test_those_who_came_second_say_so(place, guard):
     assert [event["what"] for event in events] == [what]
 
 
-# ---- stored bytes of version 1: of a process that had been granted 3 GiB, refused 6, and was killed --------------------------
+# ---- stored bytes of each version: of a process that had been granted 3 GiB, refused 6, and was killed -----------------------
 
 
-def stored(name):
-    return gzip.decompress((Path(__file__).parent / "version-1" / name).read_bytes())
+def stored(version, name):
+    return gzip.decompress((Path(__file__).parent / f"version-{version}" / name).read_bytes())
 
 
-def test_stored_segment_of_version_1_reads_as_it_did(guard):
+@pytest.mark.parametrize("version", range(1, VERSION + 1))
+def test_stored_segment_reads_as_it_did(guard, version):
+    content = stored(version, "segment.gz")
+    assert int.from_bytes(content[8:12], "little") == version
     guard.directory.mkdir(mode=0o700)
-    (guard.directory / "4711-0000000000000001.segment").write_bytes(stored("segment.gz"))
+    (guard.directory / "4711-0000000000000001.segment").write_bytes(content)
     (process,) = guard.processes()
     assert (process["state"], process["guarding"], process["mode"]) == ("killed", True, "enforce")
     assert process["domains"]["heap"]["live_bytes"] == process["live_bytes"]
@@ -225,14 +271,33 @@ def test_stored_segment_of_version_1_reads_as_it_did(guard):
     (refusal,) = process["refusals"]
     assert (refusal["call"], refusal["domain"], refusal["reason"], refusal["size_bytes"] >> 30) == ("malloc", "heap", "reserve", 6)
     assert [phase["name"] for phase in process["phases"]] == [] and process["command"].endswith("malloc 3G malloc 6G wait")
+    assert [(site["library"], site["bytes"] >> 30) for site in process["blocks"]] == [("admit_take", 3)]
 
 
-@pytest.mark.parametrize("version", [1, 7])
-def test_seat_of_the_stored_ledger_counts(place, guard, version):
+def test_stored_segment_of_version_1_that_was_cut_is_not_believed(guard):
+    guard.directory.mkdir(mode=0o700)
+    (guard.directory / "4711-0000000000000001.segment").write_bytes(stored(1, "segment.gz")[:29000])
+    shown = guard.report_command("--all")
+    assert shown.returncode == 3 and "cut short (29000 bytes of a segment of version 1)" in shown.stderr
+
+
+def test_layout_is_that_of_the_stored_bytes_of_its_version(guard):
+    """Whoever changes the layout raises the version and stores bytes of the new one beside the old ones, which stay as they are."""
+    done = guard.run([guard.build / "tests/programs/admit_take", "malloc", "64M"])
+    assert done.returncode == 0, done.stderr
+    (segment,) = [file.read_bytes() for file in guard.directory.glob("*.segment")]
+    for name, made, end in (("segment.gz", segment, 140), ("ledger.gz", (guard.directory / "machine.ledger").read_bytes(), 20)):
+        kept = stored(VERSION, name)
+        begin = 8 if end == 20 else 128  # version, bytes of a seat, seats; or bytes of the segment, records
+        assert made[8:12] == kept[8:12] and made[begin:end] == kept[begin:end], name
+
+
+@pytest.mark.parametrize("version, stated", [*((v, v) for v in range(1, VERSION + 1)), (VERSION, 7)])
+def test_seat_of_the_stored_ledger_counts(place, guard, version, stated):
     """Also when this library calls itself another version: then by what is frozen."""
-    content = bytearray(stored("ledger.gz").ljust(FILE_BYTES, b"\0"))
+    content = bytearray(stored(version, "ledger.gz").ljust(FILE_BYTES, b"\0"))
     offset, size = LEDGER["version"]
-    content[offset : offset + size] = version.to_bytes(size, "little")
+    content[offset : offset + size] = stated.to_bytes(size, "little")
     guard.directory.mkdir(mode=0o700)
     ledger = Ledger(guard.directory)
     ledger.path.write_bytes(content)

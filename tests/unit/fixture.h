@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -26,6 +27,8 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "process.h"
 
 #define KIB UINT64_C(1024)
 #define MIB (KIB * 1024)
@@ -80,6 +83,10 @@ FIXTURE void fixture_run(void (*body)(void))
         assert_non_null(mkdtemp(fixture_folder));
     }
     (void)fflush(NULL);
+    static bool is_registered;
+    if (!is_registered) /* as the library does: a forked child's memory is its own */
+        assert_int_equal(pthread_atfork(NULL, NULL, sg_process_refork), 0);
+    is_registered = true;
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {

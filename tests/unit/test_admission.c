@@ -541,6 +541,14 @@ static void put_cgroup(uint64_t limit, uint64_t used)
     put_file("sys/fs/cgroup/job/memory.current", "%" PRIu64 "\n", used);
 }
 
+CHILD_TEST(what_the_machine_has_is_no_limit_of_a_cgroup)
+{
+    begin(60 * GIB);
+    CHECK(would_get(SG_DOMAIN_DEVICE, GIB));
+    CHECK_EQUAL(sg_own->machine.total_bytes, 64 * GIB);
+    CHECK(sg_own->machine.cgroup_limit_bytes == SG_UNKNOWN);
+}
+
 CHILD_TEST(a_cgroup_bounds_host_memory_but_not_device_memory)
 {
     begin(60 * GIB);
@@ -873,6 +881,7 @@ int main(void)
         cmocka_unit_test(a_limit_in_percent_is_of_what_may_be_used_at_all),
         cmocka_unit_test(small_requests_may_pass_the_limit_by_32_mib),
         cmocka_unit_test(a_request_in_flight_counts_against_the_limit),
+        cmocka_unit_test(what_the_machine_has_is_no_limit_of_a_cgroup),
         cmocka_unit_test(a_cgroup_bounds_host_memory_but_not_device_memory),
         cmocka_unit_test(cma_is_there_for_the_host_but_not_for_cuda),
         cmocka_unit_test(a_discrete_card_is_judged_by_its_own_figures),

@@ -1,6 +1,8 @@
 /*
  * test_layout.c - the shared-memory layout, written down a second time: whoever moves a field of the frozen slot breaks
- * every other version on the machine; whoever moves another one must raise SG_ABI_VERSION, and then this table.
+ * every other version on the machine; whoever moves another one, or lets a record grow, must raise SG_ABI_VERSION or
+ * SG_LEDGER_VERSION, add a line to the table of all versions below, and store bytes of the new version beside those in
+ * tests/trust. The lines and the bytes of the versions before stay as they are.
  */
 #include "fixture.h"
 
@@ -26,6 +28,38 @@ static void check(const struct field *fields, size_t count)
                      fields[i].is_bytes, fields[i].offset, fields[i].bytes);
 }
 
+/* The sizes of every version, present or past, by which its files are read. */
+static const struct {
+    size_t segment_bytes; /* without records */
+    size_t record_bytes, site_bytes, peak_bytes, refusal_bytes, phase_bytes, event_bytes, device_bytes, machine_bytes;
+    size_t frozen_seat_bytes, seat_bytes, ledger_header_bytes;
+    size_t seats;
+} versions[] = {
+    [1] = {29760, 64, 128, 80, 80, 96, 128, 64, 64, 512, 512, 4096, 1024},
+    [2] = {31296, 64, 128, 80, 80, 96, 128, 64, 64, 512, 2176, 4096, 1024},
+};
+
+PLAIN_TEST(what_grows_has_another_version)
+{
+    assert_int_equal(SG_ABI_VERSION, SG_ARRAY_LENGTH(versions) - 1);
+    assert_int_equal(SG_LEDGER_VERSION, SG_ARRAY_LENGTH(versions) - 1);
+    assert_int_equal(sizeof(struct sg_segment), versions[SG_ABI_VERSION].segment_bytes);
+    assert_int_equal(sizeof(struct sg_record), versions[SG_ABI_VERSION].record_bytes);
+    assert_int_equal(sizeof(struct sg_site), versions[SG_ABI_VERSION].site_bytes);
+    assert_int_equal(sizeof(struct sg_peak), versions[SG_ABI_VERSION].peak_bytes);
+    assert_int_equal(sizeof(struct sg_refusal), versions[SG_ABI_VERSION].refusal_bytes);
+    assert_int_equal(sizeof(struct sg_phase), versions[SG_ABI_VERSION].phase_bytes);
+    assert_int_equal(sizeof(struct sg_event), versions[SG_ABI_VERSION].event_bytes);
+    assert_int_equal(sizeof(struct sg_device), versions[SG_ABI_VERSION].device_bytes);
+    assert_int_equal(sizeof(struct sg_machine), versions[SG_ABI_VERSION].machine_bytes);
+    assert_int_equal(SG_SEAT_FROZEN_BYTES, versions[SG_LEDGER_VERSION].frozen_seat_bytes);
+    assert_int_equal(sizeof(struct sg_seat), versions[SG_LEDGER_VERSION].seat_bytes);
+    assert_int_equal(sizeof(struct sg_machine_ledger), versions[SG_LEDGER_VERSION].ledger_header_bytes);
+    assert_int_equal(SG_SEAT_ROOM, versions[SG_LEDGER_VERSION].seats);
+    for (size_t i = 1; i < SG_ARRAY_LENGTH(versions); i++)
+        assert_int_equal(SG_SEAT_FROZEN_BYTES, versions[i].frozen_seat_bytes);
+}
+
 PLAIN_TEST(the_slot_is_frozen_for_ever)
 {
     static const struct field fields[] = {
@@ -45,7 +79,8 @@ PLAIN_TEST(the_slot_is_frozen_for_ever)
         FIELD(sg_slot, device_bytes, 88, 8),
         FIELD(sg_slot, landed_count, 96, 8),
         FIELD(sg_slot, heritage_bytes, 104, 8),
-        FIELD(sg_slot, reserved, 112, 16),
+        FIELD(sg_slot, sparse_bytes, 112, 8),
+        FIELD(sg_slot, told_peak_bytes, 120, 8),
     };
     check(fields, SG_ARRAY_LENGTH(fields));
     assert_int_equal(sizeof(struct sg_slot), 128);
@@ -70,6 +105,11 @@ PLAIN_TEST(the_machines_ledger_is_frozen_for_ever)
         FIELD(sg_machine_ledger, context_bytes, 48, 8),
         FIELD(sg_machine_ledger, measured_context_bytes, 56, 16),
         FIELD(sg_machine_ledger, has_second, 72, 8),
+        FIELD(sg_machine_ledger, ended_bytes, 80, 8),
+        FIELD(sg_machine_ledger, pressure_until_ns, 88, 8),
+        FIELD(sg_machine_ledger, pressure_bytes, 96, 8),
+        FIELD(sg_machine_ledger, pressure_pause_until_ns, 104, 8),
+        FIELD(sg_machine_ledger, unexplained_base_bytes, 112, 8),
         FIELD(sg_seat, slot, 0, 128),
         FIELD(sg_seat, claim, 128, 8),
         FIELD(sg_seat, ticket, 136, 8),
@@ -91,16 +131,30 @@ PLAIN_TEST(the_machines_ledger_is_frozen_for_ever)
         FIELD(sg_seat, parent_claim, 320, 8),
         FIELD(sg_seat, shared_bytes, 328, 8),
         FIELD(sg_seat, unbounded_flight_bytes, 336, 8),
+        FIELD(sg_seat, files_version, 344, 8),
+        FIELD(sg_seat, version_1_files, 352, 160),
     };
     check(fields, SG_ARRAY_LENGTH(fields));
-    assert_int_equal(sizeof(struct sg_seat), 512);
+    assert_int_equal(SG_SEAT_FROZEN_BYTES, 512);
     assert_int_equal(offsetof(struct sg_machine_ledger, seat), 4096);
     assert_memory_equal(&(uint64_t){SG_LEDGER_MAGIC}, "SPGLEDGR", 8);
     assert_true(SG_CLAIM_EMPTY == 0 && SG_CLAIM_LIVE == 1 && SG_CLAIM_DEAD == 2);
     assert_true(SG_TICKET_NONE == 0 && SG_TICKET_CHOOSING == 1 && SG_POOL_BOUNDED == 0 && SG_POOL_UNBOUNDED == 1);
 }
 
-PLAIN_TEST(version_1_stays_as_it_is)
+PLAIN_TEST(version_2_of_the_ledger_stays_as_it_is)
+{
+    static const struct field fields[] = {
+        FIELD(sg_seat, file, 512, 1536),
+        FIELD(sg_seat, file_bytes, 2048, 8),
+        FIELD(sg_seat, file_changes, 2056, 8),
+        FIELD(sg_seat, origin, 2064, 96),
+    };
+    assert_int_equal(SG_LEDGER_VERSION, 2);
+    check(fields, SG_ARRAY_LENGTH(fields));
+}
+
+PLAIN_TEST(version_2_stays_as_it_is)
 {
     static const struct field fields[] = {
         FIELD(sg_record, credit_bytes, 0, 8),
@@ -164,6 +218,7 @@ PLAIN_TEST(version_1_stays_as_it_is)
         FIELD(sg_segment, domain, 1088, 512),
         FIELD(sg_segment, peak_seen_bytes, 1600, 8),
         FIELD(sg_segment, peak_index, 1608, 4),
+        FIELD(sg_segment, max_resident_mib, 1612, 4),
         FIELD(sg_segment, peak, 1616, 160),
         FIELD(sg_segment, unmatched_frees, 1776, 8),
         FIELD(sg_segment, faults, 1784, 8),
@@ -177,22 +232,40 @@ PLAIN_TEST(version_1_stays_as_it_is)
         FIELD(sg_segment, phase, 7016, 6144),
         FIELD(sg_segment, event, 13160, 4096),
         FIELD(sg_segment, unaccounted_bytes, 17256, 8),
-        FIELD(sg_segment, file, 17264, 160),
-        FIELD(sg_segment, phase_peak_bytes, 17424, 8),
-        FIELD(sg_segment, job_peak_bytes, 17456, 8),
-        FIELD(sg_segment, site, 17472, 12288),
+        FIELD(sg_segment, file, 17264, 1536),
+        FIELD(sg_segment, origin, 18800, 96),
+        FIELD(sg_segment, shared_bytes, 18896, 8),
+        FIELD(sg_segment, inherited_shared_bytes, 18904, 8),
+        FIELD(sg_segment, phase_peak_bytes, 18912, 8),
+        FIELD(sg_segment, saved_time_ns, 18920, 8),
+        FIELD(sg_segment, boot_id, 18928, 16),
+        FIELD(sg_segment, job_peak_bytes, 18944, 8),
+        FIELD(sg_segment, run, 18952, 8),
+        FIELD(sg_segment, sites_peak_state, 18960, 4),
+        FIELD(sg_segment, limit_peak_bytes, 18968, 8),
+        FIELD(sg_segment, seen_time_ns, 18976, 8),
+        FIELD(sg_segment, site, 19008, 12288),
+        FIELD(sg_memory_file, begin, 0, 8),
+        FIELD(sg_memory_file, end, 8, 8),
+        FIELD(sg_memory_file, missing_bytes, 16, 8),
+        FIELD(sg_origin, claim, 0, 8),
+        FIELD(sg_origin, bytes, 8, 8),
+        FIELD(sg_origin, seat, 16, 4),
+        FIELD(sg_origin, pid, 20, 4),
         FIELD(sg_site, key, 0, 8),
         FIELD(sg_site, live_bytes, 8, 8),
         FIELD(sg_site, live_count, 16, 8),
         FIELD(sg_site, peak_bytes, 24, 8),
         FIELD(sg_site, offset, 32, 8),
         FIELD(sg_site, is_named, 40, 8),
-        FIELD(sg_site, library, 48, 80),
+        FIELD(sg_site, at_peak_bytes, 48, 8),
+        FIELD(sg_site, at_refusal_bytes, 56, 8),
+        FIELD(sg_site, library, 64, 64),
     };
-    assert_int_equal(SG_ABI_VERSION, 1);
+    assert_int_equal(SG_ABI_VERSION, 2);
     check(fields, SG_ARRAY_LENGTH(fields));
-    assert_int_equal(offsetof(struct sg_segment, record), 29760);
-    assert_int_equal(SG_SEGMENT_BYTES(64), 29760 + 64 * 64);
+    assert_int_equal(offsetof(struct sg_segment, record), 31296);
+    assert_int_equal(SG_SEGMENT_BYTES(64), 31296 + 64 * 64);
     assert_int_equal(sizeof(struct sg_record), 64);
     assert_int_equal(sizeof(struct sg_peak), 80);
     assert_int_equal(sizeof(struct sg_machine), 64);
@@ -226,9 +299,11 @@ PLAIN_TEST(numbers_of_domains_and_reasons_stay)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_grows_has_another_version),
         cmocka_unit_test(the_slot_is_frozen_for_ever),
         cmocka_unit_test(the_machines_ledger_is_frozen_for_ever),
-        cmocka_unit_test(version_1_stays_as_it_is),
+        cmocka_unit_test(version_2_of_the_ledger_stays_as_it_is),
+        cmocka_unit_test(version_2_stays_as_it_is),
         cmocka_unit_test(version_1_of_the_time_line_stays_as_it_is),
         cmocka_unit_test(numbers_of_domains_and_reasons_stay),
     };

@@ -10,7 +10,11 @@
 #include "thread.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static const struct sg_peak *peak_now(void)
 {
@@ -93,7 +97,7 @@ CHILD_TEST(what_is_promised_is_never_more_than_what_is_held)
 
 static uint64_t promised_of_scan(uint64_t found)
 {
-    sg_ledger_end_scan(found);
+    sg_ledger_end_scan(found, 0);
     return sg_own->slot.promised_bytes;
 }
 
@@ -366,14 +370,6 @@ CHILD_TEST(live_is_exact_when_quiet_whatever_credit_is_held)
     CHECK_EQUAL(calls, THREADS * ROUNDS);
 }
 
-/* In the last round of destructors ThreadSanitizer has already forgotten the thread. */
-static void need_the_last_destructor(void)
-{
-#ifdef __SANITIZE_THREAD__
-    SKIP("ThreadSanitizer cannot follow a thread into its last destructors");
-#endif
-}
-
 /* ---- records ------------------------------------------------------------------------------------------------------ */
 
 static void *enter(void *unused)
@@ -385,21 +381,27 @@ static void *enter(void *unused)
     return sg_self.record;
 }
 
-CHILD_TEST(a_thread_that_ends_returns_its_credit_and_its_record)
+static bool kernel_knows(uint32_t tid)
 {
-    struct sg_record *first = NULL;
-    need_the_last_destructor();
-    sg_thread_begin();
+    return syscall(SYS_tkill, tid, 0) == 0;
+}
+
+CHILD_TEST(a_thread_that_ends_leaves_its_record_and_its_credit_to_the_next)
+{
+    void *first = NULL;
     for (int i = 0; i < 200; i++) {
         pthread_t thread;
         void *record = NULL;
         CHECK(pthread_create(&thread, NULL, enter, NULL) == 0 && pthread_join(thread, &record) == 0);
         CHECK(record != NULL);
+        while (kernel_knows(((struct sg_record *)record)->tid)) /* a moment longer than pthread_join waits */
+            (void)sched_yield();
         first = first == NULL ? record : first;
-        CHECK_EQUAL(((struct sg_record *)record)->tid, 0);
-        CHECK_EQUAL(((struct sg_record *)record)->credit_bytes, 0);
+        CHECK(record == first);
+        CHECK_EQUAL(((struct sg_record *)record)->credit_bytes, 5000 * (i + 1));
     }
-    CHECK_EQUAL(sg_own->slot.granted_bytes, 0);
+    CHECK_EQUAL(sg_own->record_used, 2);
+    CHECK_EQUAL(sg_ledger_live_bytes(), 0);
     CHECK(first != &sg_own->record[0]);
 }
 
@@ -430,41 +432,83 @@ CHILD_TEST(every_thread_has_a_record_of_its_own)
     CHECK_EQUAL(sg_own->record[0].tid, 0);
 }
 
-/* A destructor of another key, in the last round: the record may be gone, and no new one comes. */
-static void *record_in_destructor = &record_in_destructor;
-
-static void late(void *round)
+CHILD_TEST(credit_of_threads_that_have_ended_is_given_back_and_that_of_others_is_not)
 {
-    static pthread_key_t *other;
-    if ((uintptr_t)round > 100) {
-        other = round;
-        (void)pthread_setspecific(*other, (void *)1);
-    } else if ((uintptr_t)round < 4) {
-        (void)pthread_setspecific(*other, (void *)((uintptr_t)round + 1));
+    enum { MANY = 50 };
+    pthread_t threads[MANY];
+    void *record;
+    sg_thread_enter();
+    sg_ledger_grant_credit(sg_self.record, 700);
+    CHECK(pthread_barrier_init(&all_are_in, NULL, MANY) == 0);
+    for (int i = 0; i < MANY; i++)
+        CHECK(pthread_create(&threads[i], NULL, enter_together, NULL) == 0);
+    for (int i = 0; i < MANY; i++) {
+        CHECK(pthread_join(threads[i], &record) == 0);
+        sg_ledger_grant_credit(record, 5000);
+    }
+    CHECK_EQUAL(sg_own->slot.granted_bytes, 700 + MANY * 5000);
+    for (int i = 0; i < MANY; i++)
+        sg_thread_reap(4);
+    CHECK_EQUAL(sg_own->slot.granted_bytes, 700);
+    CHECK_EQUAL(sg_self.record->credit_bytes, 700);
+    CHECK(sg_self.record->tid != 0);
+    for (uint32_t i = 0; i < sg_own->record_used; i++)
+        CHECK(&sg_own->record[i] == sg_self.record || sg_own->record[i].tid == 0);
+}
+
+static struct sg_mark interrupted;
+static bool is_gone_in_handler = true;
+
+static void look_at_mark(int signal)
+{
+    (void)signal;
+    is_gone_in_handler = sg_mark_is_gone(&interrupted, (uintptr_t)__builtin_frame_address(0));
+}
+
+static void *be_interrupted(void *above)
+{
+    stack_t stack = {.ss_sp = above, .ss_size = (size_t)1 << 20};
+    struct sigaction action = {.sa_handler = look_at_mark, .sa_flags = SA_ONSTACK};
+    interrupted = SG_MARK_HERE();
+    CHECK(sigaltstack(&stack, NULL) == 0 && sigaction(SIGUSR1, &action, NULL) == 0 && raise(SIGUSR1) == 0);
+    return NULL;
+}
+
+CHILD_TEST(a_handler_on_a_stack_above_the_threads_own_does_not_take_its_call_for_left)
+{
+    const size_t half = (size_t)1 << 20;
+    char *both = mmap(NULL, 2 * half, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    pthread_attr_t attributes;
+    pthread_t thread;
+    CHECK(both != MAP_FAILED && pthread_attr_init(&attributes) == 0);
+    CHECK(pthread_attr_setstack(&attributes, both, half) == 0);
+    CHECK(pthread_create(&thread, &attributes, be_interrupted, both + half) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(!is_gone_in_handler);
+}
+
+CHILD_TEST(record_of_a_process_that_shares_the_memory_stays_its_own_while_that_lives)
+{
+    int status;
+    pid_t process = fork(); /* stands for one made by clone(CLONE_VM): a number that is in no thread of this process */
+    if (process == 0) {
+        alarm(60); /* where a check fails */
+        pause();
+        _exit(0);
     }
     sg_thread_enter();
-    __atomic_store_n(&record_in_destructor, (void *)sg_self.record, __ATOMIC_SEQ_CST);
-}
-
-static void *enter_with_destructor(void *key)
-{
-    sg_thread_enter();
-    (void)pthread_setspecific(*(pthread_key_t *)key, key);
-    return sg_self.record;
-}
-
-CHILD_TEST(a_dying_thread_takes_no_second_record)
-{
-    static pthread_key_t key;
-    pthread_t thread;
-    void *record = NULL;
-    need_the_last_destructor();
-    sg_thread_begin();
-    CHECK(pthread_key_create(&key, late) == 0); /* after ours: runs behind it in each round */
-    CHECK(pthread_create(&thread, NULL, enter_with_destructor, &key) == 0 && pthread_join(thread, &record) == 0);
-    CHECK(record_in_destructor == NULL);
-    CHECK_EQUAL(((struct sg_record *)record)->tid, 0);
-    CHECK_EQUAL(sg_own->record_used, 2);
+    struct sg_record *others = &sg_own->record[2];
+    others->tid = (uint32_t)process;
+    sg_own->record_used = 3;
+    sg_ledger_grant_credit(others, 5000);
+    sg_thread_reap(4);
+    CHECK_EQUAL(others->tid, process);
+    CHECK_EQUAL(others->credit_bytes, 5000);
+    CHECK(kill(process, SIGKILL) == 0);
+    CHECK(waitpid(process, &status, 0) == process);
+    sg_thread_reap(4);
+    CHECK_EQUAL(others->tid, 0);
+    CHECK_EQUAL(others->credit_bytes, 0);
 }
 
 /* ---- signals ------------------------------------------------------------------------------------------------------ */
@@ -539,9 +583,11 @@ int main(void)
         cmocka_unit_test(threads_never_see_more_than_the_peak_and_lose_nothing),
         cmocka_unit_test(live_is_exact_when_quiet_whatever_credit_is_held),
         cmocka_unit_test(no_update_is_lost_to_a_signal_handler),
-        cmocka_unit_test(a_thread_that_ends_returns_its_credit_and_its_record),
+        cmocka_unit_test(a_thread_that_ends_leaves_its_record_and_its_credit_to_the_next),
         cmocka_unit_test(every_thread_has_a_record_of_its_own),
-        cmocka_unit_test(a_dying_thread_takes_no_second_record),
+        cmocka_unit_test(credit_of_threads_that_have_ended_is_given_back_and_that_of_others_is_not),
+        cmocka_unit_test(a_handler_on_a_stack_above_the_threads_own_does_not_take_its_call_for_left),
+        cmocka_unit_test(record_of_a_process_that_shares_the_memory_stays_its_own_while_that_lives),
     };
     return cmocka_run_group_tests_name("ledger", tests, NULL, NULL);
 }

@@ -5,6 +5,8 @@
 
 #include "log.h"
 
+#include <sys/socket.h>
+
 /* Failures go to the true standard error; descriptor 2 becomes `fd`. */
 static void become_error_output(int fd)
 {
@@ -76,6 +78,45 @@ CHILD_TEST(another_file_than_the_one_at_the_start_is_left_alone)
     sg_log_line("two");
     check_file("data", "");
     check_file("stderr", "two\n");
+}
+
+CHILD_TEST(nothing_goes_into_a_socket_or_pipe_put_there_later)
+{
+    int sockets[2], pipes[2];
+    char byte;
+    become_error_output(open_file("stderr"));
+    sg_log_begin();
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets) == 0 && dup2(sockets[1], 2) == 2);
+    sg_log_line("one");
+    CHECK(read(sockets[0], &byte, 1) == -1 && errno == EAGAIN);
+    CHECK(pipe2(pipes, O_NONBLOCK) == 0 && dup2(pipes[1], 2) == 2);
+    sg_log_line("two");
+    CHECK(read(pipes[0], &byte, 1) == -1 && errno == EAGAIN);
+    check_file("stderr", "");
+}
+
+CHILD_TEST(a_line_goes_to_a_terminal_put_there_later)
+{
+    char text[16] = "";
+    become_error_output(open_file("stderr"));
+    sg_log_begin();
+    int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    CHECK(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+    int there = open(ptsname(terminal), O_RDWR | O_NOCTTY);
+    CHECK(there >= 0 && dup2(there, 2) == 2);
+    sg_log_line("one");
+    CHECK(read(terminal, text, sizeof text - 1) == 5);
+    CHECK_TEXT(text, "one\r\n");
+    check_file("stderr", "");
+}
+
+CHILD_TEST(nothing_goes_to_a_device_put_there_later)
+{
+    become_error_output(open_file("stderr"));
+    sg_log_begin();
+    CHECK(dup2(open("/dev/null", O_WRONLY), 2) == 2);
+    sg_log_line("one");
+    check_file("stderr", "");
 }
 
 CHILD_TEST(a_standard_error_closed_at_the_start_stays_silent)
@@ -176,6 +217,9 @@ int main(void)
         cmocka_unit_test(a_long_line_is_cut_and_ends),
         cmocka_unit_test(nothing_goes_into_a_file_put_there_later),
         cmocka_unit_test(another_file_than_the_one_at_the_start_is_left_alone),
+        cmocka_unit_test(nothing_goes_into_a_socket_or_pipe_put_there_later),
+        cmocka_unit_test(a_line_goes_to_a_terminal_put_there_later),
+        cmocka_unit_test(nothing_goes_to_a_device_put_there_later),
         cmocka_unit_test(a_standard_error_closed_at_the_start_stays_silent),
         cmocka_unit_test(a_standard_error_closed_later_is_no_fault),
         cmocka_unit_test(a_reader_who_has_gone_costs_no_signal),

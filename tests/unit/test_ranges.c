@@ -5,22 +5,24 @@
 
 #include "ranges.h"
 
-enum { PAGES = 512, OPERATIONS = 100000, SITES = 4 };
+enum { PAGES = 512, OPERATIONS = 100000, SITES = 4, UNITS = 64, FILES = 3 };
 
 #define BASE UINT64_C(0x7f0000000000)
 
 struct page {
     uint32_t kind;
     uint32_t flags;
+    uint64_t source;
 };
 
-static struct sg_ranges ranges;
+static struct sg_ranges ranges, shared;
 static struct page model[PAGES];
 
 static int empty_ranges(void **unused)
 {
     (void)unused;
     sg_ranges_destroy(&ranges);
+    sg_ranges_destroy(&shared);
     memset(model, 0, sizeof model);
     return 0;
 }
@@ -44,6 +46,11 @@ static uint32_t count_ranges(void)
 static void model_change(uint64_t begin, uint64_t end, bool is_commit, uint32_t flags)
 {
     for (uint64_t i = begin; i < end; i++) {
+        bool is_sparse = model[i].kind == SG_RANGE_SPARSE && (model[i].flags & SG_RANGE_COMMITTED) == 0;
+        if (is_commit && (model[i].kind == SG_RANGE_RESERVED || is_sparse))
+            model[i].flags |= SG_RANGE_COMMITTED;
+        if (is_commit && is_sparse)
+            model[i].flags &= ~(uint32_t)SG_RANGE_INHERITED;
         if (is_commit && model[i].kind == SG_RANGE_RESERVED)
             model[i].kind = SG_RANGE_COUNTED;
         if (model[i].kind != SG_RANGE_NONE)
@@ -56,7 +63,7 @@ static void model_move(uint64_t from, uint64_t to, uint64_t pages, bool is_copy)
     for (uint64_t i = 0; i < pages; i++) {
         model[to + i] = model[from + i];
         if (!is_copy)
-            model[from + i] = (struct page){0, 0};
+            model[from + i] = (struct page){0, 0, 0};
     }
 }
 
@@ -68,21 +75,44 @@ static uint64_t model_bytes(uint64_t begin, uint64_t end, uint32_t kind)
     return pages * 4096;
 }
 
+/* How often a unit of a file is mapped by COUNTED pages. */
+static uint32_t model_times(uint64_t source)
+{
+    uint32_t times = 0;
+    for (uint64_t i = 0; i < PAGES; i++)
+        times += model[i].kind == SG_RANGE_COUNTED && model[i].source == source;
+    return times;
+}
+
+/* The counted bytes, of shared memory each unit once: by a walk over all units of all files. */
+static uint64_t model_counted_bytes(void)
+{
+    uint64_t pages = 0;
+    for (uint64_t i = 0; i < PAGES; i++)
+        pages += model[i].kind == SG_RANGE_COUNTED && model[i].source == 0;
+    for (uint64_t file = 1; file <= FILES; file++)
+        for (uint64_t unit = 0; unit < UNITS + PAGES; unit++)
+            pages += model_times(file << SG_SHARED_SHIFT | unit) != 0;
+    return pages * 4096;
+}
+
 /* Every page as the model has it, in order, and neighbours of equal attributes merged. */
 static bool is_like_model(void)
 {
-    struct sg_range range, before = {0, 0, 0, 0};
+    struct sg_range range, before = {0, 0, 0, 0, 0};
     uint64_t page = 0;
     for (uintptr_t address = 0; sg_ranges_next(&ranges, address, &range); address = range.end) {
         if (range.begin < before.end || range.end <= range.begin || range.kind == SG_RANGE_NONE)
             return false;
-        if (range.begin == before.end && range.kind == before.kind && range.flags == before.flags)
+        if (range.begin == before.end && range.kind == before.kind && range.flags == before.flags &&
+            range.source == sg_range_source_at(&before, before.end))
             return false;
         for (; page < (range.begin - BASE) / 4096; page++)
             if (model[page].kind != SG_RANGE_NONE)
                 return false;
         for (; page < (range.end - BASE) / 4096; page++)
-            if (model[page].kind != range.kind || model[page].flags != range.flags)
+            if (model[page].kind != range.kind || model[page].flags != range.flags ||
+                model[page].source != sg_range_source_at(&range, at(page)))
                 return false;
         before = range;
     }
@@ -114,7 +144,7 @@ static int random_operation(uint64_t *seed)
     uint64_t begin = next_random(seed) % PAGES;
     uint64_t most = next_random(seed) % 8 == 0 ? PAGES : 16; /* mostly short ones, so that there are many ranges */
     uint64_t pages = next_random(seed) % most;
-    uint32_t kind = (uint32_t)(next_random(seed) % 4), flags = (uint32_t)(next_random(seed) % 4);
+    uint32_t kind = (uint32_t)(next_random(seed) % 4), flags = (uint32_t)(next_random(seed) % 16);
     bool is_copy = next_random(seed) % 4 == 0;
     uint64_t to = next_random(seed) % PAGES;
     if (begin + pages > PAGES)
@@ -137,21 +167,39 @@ static int random_operation(uint64_t *seed)
             model[i].flags &= ~flags;
         return sg_ranges_unflag(&ranges, at(begin), at(end), flags);
     default:
-        flags |= (uint32_t)(next_random(seed) % SITES) << SG_RANGE_SITE_SHIFT;
-        for (uint64_t i = begin; i < end; i++)
-            model[i] = (struct page){kind, kind == SG_RANGE_NONE ? 0 : flags};
-        return sg_ranges_set(&ranges, at(begin), at(end), kind, flags);
+        break;
     }
+    uint64_t file = next_random(seed) % (FILES + 1), unit = next_random(seed) % UNITS;
+    uint64_t source = file != 0 ? file << SG_SHARED_SHIFT | unit : 0;
+    flags |= (uint32_t)(next_random(seed) % SITES) << SG_RANGE_SITE_SHIFT;
+    for (uint64_t i = begin; i < end; i++)
+        model[i] = kind == SG_RANGE_NONE ? (struct page){0, 0, 0}
+                                         : (struct page){kind, flags, source != 0 ? source + (i - begin) : 0};
+    return sg_ranges_set_shared(&ranges, at(begin), at(end), kind, flags, source);
+}
+
+/* How much [begin, end) would take away, and bring if it became COUNTED, where no unit is in it twice. */
+static void check_what_comes_and_goes(uint64_t begin, uint64_t end)
+{
+    uint64_t leaving = 0, coming = 0;
+    for (uint64_t i = begin; i < end; i++) {
+        uint32_t times = model[i].source != 0 ? model_times(model[i].source) : 0;
+        leaving += model[i].kind == SG_RANGE_COUNTED && (model[i].source == 0 || times == 1);
+        coming += model[i].kind == SG_RANGE_RESERVED && times == 0;
+    }
+    assert_int_equal(sg_ranges_leaving_bytes(&ranges, at(begin), at(end)), leaving * 4096);
+    assert_int_equal(sg_ranges_coming_bytes(&ranges, at(begin), at(end)), coming * 4096);
 }
 
 PLAIN_TEST(random_operations_agree_with_the_model)
 {
     uint64_t seed = 20261120;
+    ranges.shared = &shared;
     for (int i = 0; i < OPERATIONS; i++) {
         assert_int_equal(random_operation(&seed), 0);
         if (!are_sites_right())
             fail_msg("after operation %d: a call site's sums are wrong", i);
-        if (ranges.counted_bytes != model_bytes(0, PAGES, SG_RANGE_COUNTED))
+        if (i % 64 == 0 && ranges.counted_bytes != model_counted_bytes())
             fail_msg("after operation %d: %lu bytes counted", i, (unsigned long)ranges.counted_bytes);
         if (i % 4 == 0 && !is_like_model())
             fail_msg("after operation %d: not like the model", i);
@@ -160,7 +208,12 @@ PLAIN_TEST(random_operations_agree_with_the_model)
         uint64_t bytes = model_bytes(begin, end, kind);
         if (i % 16 == 0)
             assert_int_equal(sg_ranges_bytes(&ranges, at(begin), at(end), kind), bytes);
+        if (i % 256 == 0)
+            check_what_comes_and_goes(begin, end);
     }
+    assert_int_equal(sg_ranges_set(&ranges, at(0), at(PAGES), SG_RANGE_NONE, 0), 0);
+    assert_int_equal(ranges.counted_bytes, 0);
+    assert_int_equal(shared.chunk_count, 0);
 }
 
 /* ---- one behaviour each ------------------------------------------------------------------------------------------- */
@@ -172,7 +225,8 @@ PLAIN_TEST(neighbours_of_equal_attributes_are_one_range)
     assert_int_equal(count_ranges(), 2);
     assert_int_equal(sg_ranges_set(&ranges, at(2), at(4), SG_RANGE_COUNTED, 0), 0);
     assert_int_equal(count_ranges(), 1);
-    assert_int_equal(sg_ranges_set(&ranges, at(6), at(8), SG_RANGE_COUNTED, SG_RANGE_SHARED), 0);
+    assert_int_equal(sg_ranges_set(&ranges, at(6), at(8), SG_RANGE_RESERVED, SG_RANGE_SHARED), 0);
+    assert_int_equal(sg_ranges_commit(&ranges, at(6), at(8)), 0);
     assert_int_equal(sg_ranges_set(&ranges, at(8), at(9), SG_RANGE_RESERVED, SG_RANGE_SHARED), 0);
     assert_int_equal(count_ranges(), 3);
     assert_int_equal(sg_ranges_commit(&ranges, at(8), at(9)), 0);
@@ -189,6 +243,31 @@ PLAIN_TEST(a_hole_splits_a_range)
     assert_true(range.begin == at(5) && range.end == at(10) && range.flags == SG_RANGE_SETTLED);
     assert_int_equal(ranges.counted_bytes, 8 * 4096);
     assert_int_equal(sg_ranges_bytes(&ranges, at(2), at(6), SG_RANGE_COUNTED), 2 * 4096);
+}
+
+PLAIN_TEST(shared_memory_counts_once_however_often_it_is_mapped)
+{
+    const uint64_t file = UINT64_C(7) << SG_SHARED_SHIFT;
+    ranges.shared = &shared;
+    for (uint64_t i = 0; i < 3; i++)
+        assert_int_equal(
+            sg_ranges_set_shared(&ranges, at(100 * i), at(100 * i + 50), SG_RANGE_COUNTED, 0, file + 10 * i), 0);
+    assert_int_equal(ranges.counted_bytes, 70 * 4096);
+    assert_int_equal(sg_ranges_unmapped_bytes(&ranges, file + 60, file + 80), 10 * 4096);
+    assert_int_equal(sg_ranges_set(&ranges, at(100), at(150), SG_RANGE_NONE, 0), 0);
+    assert_int_equal(ranges.counted_bytes, 70 * 4096);
+    assert_int_equal(sg_ranges_set(&ranges, at(0), at(50), SG_RANGE_NONE, 0), 0);
+    assert_int_equal(ranges.counted_bytes, 50 * 4096);
+}
+
+PLAIN_TEST(neighbours_in_the_address_space_that_are_none_in_their_file_stay_two_ranges)
+{
+    const uint64_t file = UINT64_C(7) << SG_SHARED_SHIFT;
+    assert_int_equal(sg_ranges_set_shared(&ranges, at(0), at(2), SG_RANGE_COUNTED, 0, file), 0);
+    assert_int_equal(sg_ranges_set_shared(&ranges, at(2), at(4), SG_RANGE_COUNTED, 0, file), 0);
+    assert_int_equal(count_ranges(), 2);
+    assert_int_equal(sg_ranges_set_shared(&ranges, at(2), at(4), SG_RANGE_COUNTED, 0, file + 2), 0);
+    assert_int_equal(count_ranges(), 1);
 }
 
 PLAIN_TEST(sixty_thousand_ranges)
@@ -280,6 +359,9 @@ int main(void)
         cmocka_unit_test_teardown(random_operations_agree_with_the_model, empty_ranges),
         cmocka_unit_test_teardown(neighbours_of_equal_attributes_are_one_range, empty_ranges),
         cmocka_unit_test_teardown(a_hole_splits_a_range, empty_ranges),
+        cmocka_unit_test_teardown(shared_memory_counts_once_however_often_it_is_mapped, empty_ranges),
+        cmocka_unit_test_teardown(neighbours_in_the_address_space_that_are_none_in_their_file_stay_two_ranges,
+                                  empty_ranges),
         cmocka_unit_test_teardown(sixty_thousand_ranges, empty_ranges),
         cmocka_unit_test_teardown(chunks_are_used_again, empty_ranges),
         cmocka_unit_test_teardown(a_full_index_says_so_and_stays_true, empty_ranges),

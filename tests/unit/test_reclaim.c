@@ -35,6 +35,7 @@ static struct {
     uint32_t wishes, identified;
     uint32_t file_system; /* that files are on */
     bool is_old;          /* knows no swappiness= */
+    bool is_interrupting; /* a signal comes while it populates */
 } kernel = {.file_system = EXT4_SUPER_MAGIC};
 
 /* In the place of the library's, which reads the vDSO: there nobody can answer for the kernel. */
@@ -65,6 +66,8 @@ static long answer(long number, long second, long third)
     kernel.now_ns += kernel.call_ns;
     if (number == SYS_madvise) {
         kernel.populated_bytes += (uint64_t)second;
+        if (kernel.is_interrupting)
+            (void)raise(SIGUSR1);
         return 0;
     }
     kernel.announced_ns |= sg_load(&sg_seats_own()->reclaim_until_ns);
@@ -271,6 +274,20 @@ CHILD_TEST(the_three_seconds_are_for_all_of_it)
     CHECK_EQUAL(sg_load(&sg_seats_own()->reclaim_until_ns), 0);
 }
 
+/* Nothing is to be left by a handler that jumps out, and none is to be late: it runs as soon as all has been given
+ * back. The filter says that this process blocks no signal, so this one is one that would be taken. */
+CHILD_TEST(a_signal_ends_populating_with_the_step)
+{
+    sigset_t signals;
+    begin(4 * GIB, 0);
+    CHECK(sigemptyset(&signals) == 0 && sigaddset(&signals, SIGUSR1) == 0);
+    CHECK(sigprocmask(SIG_BLOCK, &signals, NULL) == 0);
+    kernel.is_interrupting = true;
+    (void)reclaim_for(REQUEST);
+    CHECK_EQUAL(kernel.populated_bytes, 128 * MIB);
+    CHECK_EQUAL(sg_load(&sg_seats_own()->reclaim_until_ns), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,6 +303,7 @@ int main(void)
         cmocka_unit_test(files_are_not_looked_at_for_more_than_three_seconds),
         cmocka_unit_test(the_cache_of_a_large_file_is_not_dropped_for_more_than_three_seconds),
         cmocka_unit_test(the_three_seconds_are_for_all_of_it),
+        cmocka_unit_test(a_signal_ends_populating_with_the_step),
     };
     return cmocka_run_group_tests_name("reclaim", tests, NULL, NULL);
 }

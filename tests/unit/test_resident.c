@@ -74,22 +74,6 @@ static void check_anonymous(bool can_scan)
     CHECK_EQUAL(sg_resident_bytes(begin, end, true), 0);
 }
 
-/* Of a file all of which is in the page cache and was looked at. */
-static void check_copied(void)
-{
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), bytes = 2 * PIECES * page;
-    int fd = memfd_create("sparkguard-test", MFD_CLOEXEC);
-    CHECK(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
-    memset(map(bytes, MAP_SHARED, fd), 1, bytes);
-    char *address = map(bytes, MAP_PRIVATE, fd);
-    uintptr_t begin = (uintptr_t)address, end = begin + bytes;
-    for (uint64_t i = 0; i < bytes; i += page)
-        CHECK_EQUAL(((volatile char *)address)[i], 1);
-    CHECK_EQUAL(sg_resident_copied_bytes(begin, end), 0);
-    touch_pieces(address, page);
-    CHECK_EQUAL(sg_resident_copied_bytes(begin, end), PIECES * page);
-}
-
 CHILD_TEST(anonymous_pages_are_there_when_they_were_touched)
 {
     check_anonymous(can_scan());
@@ -101,17 +85,6 @@ CHILD_TEST(and_on_a_kernel_that_cannot_scan)
     check_anonymous(false);
 }
 
-CHILD_TEST(what_was_copied_of_a_file_is_there)
-{
-    check_copied();
-}
-
-CHILD_TEST(also_on_a_kernel_that_cannot_scan)
-{
-    deny_page_scan();
-    check_copied();
-}
-
 CHILD_TEST(where_nothing_tells_nothing_is_said)
 {
     uint64_t bytes = 16 * (uint64_t)sysconf(_SC_PAGESIZE), taken;
@@ -119,7 +92,6 @@ CHILD_TEST(where_nothing_tells_nothing_is_said)
     memset(address, 1, bytes);
     deny(SYS_openat, EACCES);
     CHECK(!sg_resident_taken_bytes((uintptr_t)address, (uintptr_t)address + bytes, &taken));
-    CHECK_EQUAL(sg_resident_copied_bytes((uintptr_t)address, (uintptr_t)address + bytes), 0);
     CHECK_EQUAL(sg_resident_bytes((uintptr_t)address, (uintptr_t)address + bytes, true), 0);
     CHECK_EQUAL(sg_resident_bytes((uintptr_t)address, (uintptr_t)address + bytes, false), bytes);
 }
@@ -139,8 +111,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(anonymous_pages_are_there_when_they_were_touched),
         cmocka_unit_test(and_on_a_kernel_that_cannot_scan),
-        cmocka_unit_test(what_was_copied_of_a_file_is_there),
-        cmocka_unit_test(also_on_a_kernel_that_cannot_scan),
         cmocka_unit_test(where_nothing_tells_nothing_is_said),
         cmocka_unit_test(nor_where_it_stops_in_the_middle),
     };

@@ -723,6 +723,7 @@ CHILD_TEST(no_sum_wraps_whatever_the_seats_say)
         seat->device_flight_bytes = 1;
         seat->ticket = i % 2 == 0 ? SG_TICKET_CHOOSING : UINT64_C(1) << 60;
         seat->asking_pool = SG_POOL_BOUNDED;
+        seat->files_version -= i % 2; /* half of them are in the middle of a change */
         seat->claim = UINT64_MAX << 2 | SG_CLAIM_LIVE;
     }
     sg_seats_announce(SG_POOL_BOUNDED, 1);

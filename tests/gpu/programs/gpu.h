@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define MIB ((size_t)1 << 20)
 
@@ -52,6 +53,29 @@ static inline void rest(void)
     fflush(stdout);
     if (getchar() == EOF)
         exit(4);
+}
+
+/* A file of /proc, or of the machine that the simulated driver plays. */
+static inline const char *proc(const char *name)
+{
+    static char path[4200];
+    const char *fake = getenv("SGSIM_MEMINFO"), *slash = fake ? strrchr(fake, '/') : NULL;
+    snprintf(path, sizeof path, "%.*s/%s", slash ? (int)(slash - fake) : 5, slash ? fake : "/proc", name);
+    return path;
+}
+
+/* -1: unknown. */
+static inline long long available_bytes(void)
+{
+    FILE *file = fopen(proc("meminfo"), "re");
+    char line[128];
+    long long kib = -1;
+    while (file && kib < 0 && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %lld kB", &kib) != 1)
+            kib = -1;
+    if (file)
+        fclose(file);
+    return kib * 1024;
 }
 
 #endif

@@ -25,11 +25,18 @@ struct floating {
     unsigned char page[FLOAT_MOST];
 };
 
+/* What a page of the arena shows: of which shared object, 0 is none, which page. */
+struct view {
+    unsigned object, unit;
+};
+
 struct worker {
     pthread_t thread;
     uint64_t random;
     char *arena;
     unsigned char page[ARENA];
+    struct view view[ARENA];
+    unsigned objects;
 };
 
 static void *block[BLOCKS];
@@ -206,6 +213,9 @@ static void arena_map(struct worker *self, size_t at, size_t count)
                         kinds[kind].page == IN_FILE ? file : -1, 0);
     CHECK(mapped == self->arena + at * PAGE);
     memset(self->page + at, kinds[kind].page, count);
+    unsigned object = (kinds[kind].flags & MAP_SHARED) != 0 ? ++self->objects : 0;
+    for (size_t i = 0; i < count; i++)
+        self->view[at + i] = (struct view){object, (unsigned)i};
 }
 
 static void arena_look(struct worker *self, size_t begin, size_t end)
@@ -228,7 +238,13 @@ static void arena_move(struct worker *self, size_t from, size_t old, size_t to, 
         return;
     }
     CHECK(moved == self->arena + to * PAGE);
+    struct view views[ARENA];
     memcpy(carried, self->page + from, old);
+    memcpy(views, self->view + from, old * sizeof views[0]);
+    for (size_t i = 0; i < new; i++) {
+        size_t last = i < old ? i : old - 1; /* what is gained goes on where the last page was */
+        self->view[to + i] = (struct view){views[last].object, views[last].unit + (unsigned)(i - last)};
+    }
     if (!keeps)
         memset(self->page + from, HOLE, old);
     memset(self->page + to, carried[old - 1], new);
@@ -306,6 +322,21 @@ static uint64_t counted(const unsigned char *page, size_t count)
     return bytes;
 }
 
+/* Bytes of shared memory that pages of the arena show once more: a page of an object counts once, however often it
+ * is mapped. */
+static uint64_t seen_twice(const struct worker *self)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < ARENA; i++)
+        for (size_t j = 0; j < i && self->page[i] == COUNTED && self->view[i].object != 0; j++)
+            if (self->page[j] == COUNTED && self->view[j].object == self->view[i].object &&
+                self->view[j].unit == self->view[i].unit) {
+                bytes += PAGE;
+                break;
+            }
+    return bytes;
+}
+
 static void compare(uint64_t heap_base, uint64_t mapped_base, unsigned round)
 {
     uint64_t heap = 0, mapped = 0;
@@ -317,7 +348,7 @@ static void compare(uint64_t heap_base, uint64_t mapped_base, unsigned round)
             mapped += counted(place[i]->page, place[i]->pages);
         }
     for (unsigned i = 0; i < threads; i++)
-        mapped += counted(worker[i].page, ARENA);
+        mapped += counted(worker[i].page, ARENA) - seen_twice(&worker[i]);
     uint64_t heap_is = live(SG_DOMAIN_HEAP) - heap_base, mapped_is = live(SG_DOMAIN_MAPPED) - mapped_base;
     if (heap_is != heap || mapped_is != mapped) {
         printf("round %u: ", round);

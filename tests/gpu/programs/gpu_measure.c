@@ -1,0 +1,82 @@
+/*
+ * gpu_measure.c - measures what docs/assumptions.md says of a driver, one line of "key value" each. It judges nothing.
+ *
+ *     gpu_measure
+ *
+ * integrated N         CU_DEVICE_ATTRIBUTE_INTEGRATED
+ * same_pointers N      1: cuGetProcAddress answers the driver's exported function
+ * context_bytes N      by how much MemAvailable fell when the context was made
+ * fall_bytes N         the same for SIZE bytes of cudaMalloc, read when the call has returned
+ * back_ms N            until MemAvailable has 7/8 of them again after cudaFree; -1: not within 3 s
+ * managed_seen_bytes N what mincore shows of SIZE bytes of managed memory after a prefetch to the GPU
+ * managed_fall_bytes N by how much MemAvailable fell for that
+ * info_ns N            one cudaMemGetInfo
+ */
+#include "gpu.h"
+
+#include <cudaTypedefs.h>
+#include <dlfcn.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SIZE (256 * MIB)
+
+static long long now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+static void measure_device_memory(void)
+{
+    void *pointer;
+    long long before = available_bytes(), least, begin;
+    MUST(cudaMalloc(&pointer, SIZE));
+    least = available_bytes();
+    printf("fall_bytes %lld\n", before - least);
+    MUST(cudaFree(pointer));
+    begin = now_ns();
+    while (available_bytes() < least + (before - least) / 8 * 7 && now_ns() - begin < 3000000000LL)
+        usleep(1000);
+    printf("back_ms %lld\n", now_ns() - begin < 3000000000LL ? (now_ns() - begin) / 1000000 : -1);
+}
+
+static void measure_managed_memory(void)
+{
+    void *pointer;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), seen = 0;
+    unsigned char *pages = malloc(SIZE / page);
+    MUST(cudaMallocManaged(&pointer, SIZE, cudaMemAttachGlobal));
+    long long before = available_bytes();
+    MUST(driver(cuMemPrefetchAsync, 8000)((CUdeviceptr)pointer, SIZE, 0, NULL));
+    MUST(cudaDeviceSynchronize());
+    if (pages && mincore(pointer, SIZE, pages) == 0)
+        for (size_t i = 0; i < SIZE / page; i++)
+            seen += (pages[i] & 1) * page;
+    printf("managed_seen_bytes %zu\nmanaged_fall_bytes %lld\n", seen, before - available_bytes());
+    MUST(cudaFree(pointer));
+    free(pages);
+}
+
+int main(void)
+{
+    int integrated = 0;
+    long long before = available_bytes();
+    MUST(cudaFree(NULL)); /* makes the context */
+    printf("context_bytes %lld\n", before - available_bytes());
+    MUST(driver(cuDeviceGetAttribute, 2000)(&integrated, CU_DEVICE_ATTRIBUTE_INTEGRATED, 0));
+    printf("integrated %d\n", integrated);
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    void *exported = library ? dlsym(library, "cuMemAlloc_v2") : NULL;
+    printf("same_pointers %d\n", exported && exported == driver_function("cuMemAlloc", 3020));
+    measure_device_memory();
+    measure_managed_memory();
+    long long begin = now_ns();
+    for (int i = 0; i < 100; i++)
+        (void)free_bytes();
+    printf("info_ns %lld\n", (now_ns() - begin) / 100);
+    return 0;
+}

@@ -1,0 +1,65 @@
+"""Heaps that commit more address space than there is memory, and touch little of it: OpenJDK's G1 with -Xmx above the machine's memory."""
+
+import pytest
+from said import values
+from target import SLOWER
+from test_admission import GIB, MIB, Machine
+
+RESERVE = 2 * GIB
+
+
+def steps(guard, scratch, commit, touch, count, available, how="fixed", patience_ms=5000, **env):
+    """What commit_steps says, on a machine of 16 GiB that has `available` bytes above its reserve."""
+    Machine(scratch, 16 * GIB, RESERVE + available)
+    variables = {
+        "SPARKGUARD_SYSTEM_ROOT": scratch,
+        "SPARKGUARD_RESERVE": RESERVE,
+        "AVAILABLE_MIB": (RESERVE + available) // MIB,
+        **env,
+    }
+    words = [commit // MIB, touch // MIB, count, patience_ms * SLOWER, how]
+    done = guard.run([guard.build / "tests/programs/commit_steps", *map(str, words)], env=variables)
+    assert done.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr}"
+    steps.done = done
+    return values(done.stdout)
+
+
+@pytest.mark.parametrize("how", ["fixed", "mprotect"])
+def test_heap_that_leaves_most_untouched_gets_more_than_there_is(guard, tmp_path, how):
+    said = steps(guard, tmp_path, GIB, 32 * MIB, 8, 3 * GIB, how)
+    assert said.steps == 8, steps.done.stderr
+    untouched = 8 * (GIB - 32 * MIB)
+    assert untouched // 4 - 64 * MIB <= said.promised <= untouched // 4 + 64 * MIB
+    assert "judged by what it touched" in steps.done.process()["events"][0]["what"]
+
+
+def test_heap_that_touches_what_it_commits_is_refused_before_the_reserve(guard, tmp_path):
+    said = steps(guard, tmp_path, 256 * MIB, 256 * MIB, 8, 900 * MIB, patience_ms=1000)
+    assert said.steps == 3, "900 MiB have room for three pieces of 256"
+
+
+def test_heap_that_touches_half_is_refused_where_the_rest_does_not_fit(guard, tmp_path):
+    said = steps(guard, tmp_path, 512 * MIB, 300 * MIB, 8, 1400 * MIB, patience_ms=1000)
+    assert said.steps == 2
+
+
+def test_pieces_that_are_not_used_at_all_are_no_record(guard, tmp_path):
+    said = steps(guard, tmp_path, GIB, 0, 8, 3 * GIB, patience_ms=1000)
+    assert said.steps == 3, "3 GiB have room for three pieces of 1 GiB"
+
+
+def test_mappings_outside_a_reservation_are_judged_in_full(guard, tmp_path):
+    said = steps(guard, tmp_path, GIB, 32 * MIB, 8, 3 * GIB, "fresh", patience_ms=1000)
+    assert said.steps == 3
+
+
+@pytest.mark.parametrize("option", [{"SPARKGUARD_WATCHDOG": "off"}, {"SPARKGUARD_WATCHDOG": "warn"}])
+def test_without_a_watchdog_that_may_act_all_is_judged_in_full(guard, tmp_path, option):
+    said = steps(guard, tmp_path, GIB, 32 * MIB, 8, 3 * GIB, patience_ms=1000, **option)
+    assert said.steps == 3
+
+
+def test_limit_counts_what_is_committed(guard, tmp_path):
+    said = steps(guard, tmp_path, GIB, 32 * MIB, 8, 3 * GIB, patience_ms=1000, SPARKGUARD_LIMIT="5500M")
+    assert said.steps == 5
+    assert steps.done.process()["refusals"][0]["reason"] == "limit"

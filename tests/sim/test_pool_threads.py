@@ -1,0 +1,271 @@
+"""Memory pools near LIMIT and RESERVE: growth is judged before it happens, by one thread and by many, against the simulator's ledger."""
+
+import pytest
+from conftest import GIB, MIB, OUT_OF_MEMORY
+from target import STORMS
+from test_pools import POOLS, SEGMENT, live
+
+THREADS = (
+    POOLS
+    + """
+import threading
+def together(count, work):
+    '''What `work(number)` answers in `count` threads that begin at once.'''
+    begin, answers = threading.Barrier(count), [None] * count
+    def run(number):
+        start()
+        begin.wait()
+        answers[number] = work(number)
+    threads = [threading.Thread(target=run, args=[number]) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers
+def words(numbers):
+    return "-".join(map(str, numbers))
+"""
+)
+
+# An executable graph that allocates and does not free, and the address it allocates.
+GRAPHS = """
+class NodeParams(ctypes.Structure):
+    _fields_ = [("props", PoolProps), ("access", c_void_p), ("count", c_size_t), ("bytes", c_size_t), ("at", c_uint64)]
+def graph(size):
+    made, node, executable = c_void_p(), c_void_p(), c_void_p()
+    params = NodeParams(PoolProps(1, 0, Location(1, 0)), None, 0, size, 0)
+    ok(cuda.cuGraphCreate(byref(made), 0))
+    ok(cuda.cuGraphAddMemAllocNode(byref(node), made, None, c_size_t(0), byref(params)))
+    ok(cuda.cuGraphInstantiateWithFlags(byref(executable), made, c_ulonglong(0)))
+    return executable, params.at
+"""
+
+
+def reserve(sim, room, pool=0):
+    """Variables of a machine on which `room` bytes are left above RESERVE."""
+    return {"SPARKGUARD_RESERVE": "4G", **sim.machine(64 * GIB, 4 * GIB + room)}
+
+
+def limit(sim, room, pool=0):
+    return {"SPARKGUARD_LIMIT": str(pool + room)}
+
+
+# ---- threads ----------------------------------------------------------------------------------------------------------
+
+ALL_ASK_FOR_THE_SAME_ROOM = (
+    THREADS
+    + """
+start()
+keep(own_pool(), 64 * GIB)
+free(take("cuMemAllocAsync", 2000 * MIB, None)[1])
+answers = together(8, lambda number: take("cuMemAllocAsync", 1900 * MIB, None)[0])
+say(answers=words(sorted(answers)), held=live("device"))
+"""
+)
+
+
+@pytest.mark.parametrize("streams", ["idle", "busy"])
+def test_room_in_a_pool_goes_to_one_of_the_threads_that_ask_for_it_under_limit(sim, streams):
+    for _ in range(3):
+        done = sim.script(ALL_ASK_FOR_THE_SAME_ROOM, SPARKGUARD_LIMIT="3G", SGSIM_STREAMS=streams, SGSIM_HOLD="cuMemAllocAsync:*:60")
+        assert done.answers == "0-2-2-2-2-2-2-2"
+        assert sim.books()["peak_bytes"]["device"] <= 3 * GIB + SEGMENT
+        assert done.held == live(done.process) <= 2000 * MIB
+
+
+@pytest.mark.parametrize("streams", ["idle", "busy"])
+def test_room_in_a_pool_goes_to_one_of_the_threads_that_ask_for_it_under_reserve(sim, streams):
+    machine = reserve(sim, 3 * GIB)
+    done = sim.script(ALL_ASK_FOR_THE_SAME_ROOM, SGSIM_STREAMS=streams, SGSIM_HOLD="cuMemAllocAsync:*:60", **machine)
+    assert done.answers == "0-2-2-2-2-2-2-2"
+    assert sim.books()["least_available_bytes"] >= 4 * GIB - SEGMENT
+    assert done.held == live(done.process) <= 2000 * MIB
+
+
+@pytest.mark.parametrize("bound", [limit, reserve])
+def test_threads_that_fit_together_are_all_granted(sim, bound):
+    script = THREADS + 'start()\nsay(answers=words(together(4, lambda number: take("cuMemAllocAsync", 500 * MIB, None)[0])))\n'
+    for number in range(4):
+        if (sim.scratch / "root").exists():
+            sim.scratch = sim.scratch / str(number)
+        done = sim.script(script, SGSIM_DAWDLE=2, **bound(sim, 2164 * MIB))
+        assert done.answers == "0-0-0-0"
+        assert done.process["refused_count"] == 0 and done.stderr == ""
+
+
+@pytest.mark.parametrize("streams", ["idle", "busy"])
+@pytest.mark.parametrize("bound", [limit, reserve])
+def test_threads_that_ask_again_for_what_they_have_freed_are_never_refused(sim, bound, streams):
+    """Eight threads take 100 MiB each from one pool, each in a stream of its own, again and again; there is room for no ninth."""
+    done = sim.script(
+        THREADS
+        + f"""
+start()
+keep(own_pool(), 64 * GIB)
+def work(number):
+    s, refused = stream(), 0
+    for i in range({80 // STORMS}):
+        result, p = take("cuMemAllocAsync", 100 * MIB, s)
+        refused += result != 0
+        if result == 0:
+            free(p, s)
+        if i % 8 == number and "{streams}" == "idle":
+            ok(cuda.cuStreamSynchronize(s))
+    return refused
+say(refused=sum(together(8, work)), held=live("device"))
+""",
+        SGSIM_STREAMS=streams,
+        SGSIM_DAWDLE=10,
+        **bound(sim, 8 * 100 * MIB + 20 * MIB),
+    )
+    assert (done.refused, done.held) == (0, live(done.process))
+    assert done.held <= 800 * MIB
+
+
+# ---- one thread -------------------------------------------------------------------------------------------------------
+
+IN_PIECES = (
+    POOLS
+    + """
+start()
+keep(own_pool(), 64 * GIB)
+free(take("cuMemAllocAsync", 1600 * MIB, None)[1])
+blocks = [take("cuMemAllocAsync", 100 * MIB, None)[1] for _ in range(16)]
+"""
+)
+
+
+@pytest.mark.parametrize("streams", ["idle", "busy"])
+@pytest.mark.parametrize("bound", [limit, reserve])
+def test_room_in_pieces_is_no_room_for_one_large_block(sim, bound, streams):
+    """800 of 1600 MiB are free, in pieces of 100: for 800 MiB at once the pool would have to grow."""
+    done = sim.script(
+        IN_PIECES
+        + """
+for block in blocks[::2]:
+    free(block)
+say(result=take("cuMemAllocAsync", 800 * MIB, None)[0], piece=take("cuMemAllocAsync", 100 * MIB, None)[0], held=live("device"))
+""",
+        SGSIM_STREAMS=streams,
+        **bound(sim, 400 * MIB + 1600 * MIB),
+    )
+    assert (done.result, done.piece) == (OUT_OF_MEMORY, 0)
+    assert done.held == live(done.process) == 1600 * MIB
+    assert sim.books()["peak_bytes"]["device"] == 1600 * MIB
+    assert [refusal["size_bytes"] for refusal in done.process["refusals"]] == [800 * MIB]
+
+
+@pytest.mark.parametrize("streams", ["idle", "busy"])
+@pytest.mark.parametrize("bound", [limit, reserve])
+def test_pieces_that_lie_side_by_side_are_room_for_one_large_block(sim, bound, streams):
+    done = sim.script(
+        IN_PIECES
+        + """
+for block in blocks[4:12]:
+    free(block)
+say(result=take("cuMemAllocAsync", 800 * MIB, None)[0], held=live("device"))
+""",
+        SGSIM_STREAMS=streams,
+        **bound(sim, 400 * MIB + 1600 * MIB),
+    )
+    assert (done.result, done.held) == (0, 1600 * MIB)
+
+
+@pytest.mark.parametrize("streams", ["idle", "busy"])
+@pytest.mark.parametrize("bound", [limit, reserve])
+def test_block_that_was_freed_may_be_had_again_in_the_same_stream(sim, bound, streams):
+    done = sim.script(
+        POOLS
+        + """
+start()
+s = stream()
+keep(own_pool(), 64 * GIB)
+for size in [900 * MIB + 700, 900 * MIB + 700, 800 * MIB, 100 * MIB]:
+    result, p = take("cuMemAllocAsync", size, s)
+    ok(result)
+    free(p, s)
+say(held=live("device"))
+""",
+        SGSIM_STREAMS=streams,
+        **bound(sim, 1000 * MIB),
+    )
+    assert done.held == live(done.process) == 902 * MIB
+
+
+def test_room_that_nobody_uses_goes_back_for_a_larger_block(sim):
+    done = sim.script(
+        POOLS
+        + """
+start()
+keep(own_pool(), 64 * GIB)
+for size in [400 * MIB, 800 * MIB]:
+    result, p = take("cuMemAllocAsync", size, None)
+    ok(result)
+    free(p)
+say(held=live("device"))
+""",
+        SPARKGUARD_LIMIT="1000M",
+    )
+    assert done.held == live(done.process) == 800 * MIB
+
+
+def test_small_blocks_fill_the_last_step_of_a_pool(sim):
+    done = sim.script(
+        POOLS
+        + """
+start()
+results = [take("cuMemAllocAsync", MIB, None)[0] for _ in range(40)]
+say(granted=results.count(0), held=live("device"))
+""",
+        SPARKGUARD_LIMIT="40M",
+    )
+    assert (done.granted, done.held) == (32, SEGMENT)
+
+
+# ---- graphs -----------------------------------------------------------------------------------------------------------
+
+
+def test_room_of_the_graphs_of_a_device_goes_to_one_of_the_threads_that_launch_first(sim):
+    """The store has 1000 MiB that no graph uses. Eight graphs that keep 900 MiB each are launched at one moment."""
+    done = sim.script(
+        THREADS
+        + GRAPHS
+        + """
+start()
+first, p = graph(1000 * MIB)
+ok(cuda.cuGraphLaunch(first, None))
+ok(cuda.cuMemFreeAsync(c_uint64(p), None))
+graphs = [graph(900 * MIB)[0] for _ in range(8)]
+say(answers=words(sorted(together(8, lambda number: cuda.cuGraphLaunch(graphs[number], None)))), held=live("device"))
+""",
+        SPARKGUARD_LIMIT="1500M",
+        SGSIM_HOLD="cuGraphLaunch:*:60",
+    )
+    assert done.answers == "0-2-2-2-2-2-2-2"
+    assert done.held == live(done.process) == sim.books()["peak_bytes"]["device"] == 1000 * MIB
+
+
+# ---- storms -----------------------------------------------------------------------------------------------------------
+
+
+def storm(sim, seed, room, threads=8, **variables):
+    command = [sim.program("cuda_pools"), seed, threads, 400 // STORMS, 4, room]
+    done = sim.values(command, SGSIM_DAWDLE=40, **variables)
+    assert done.held == live(done.process) == 0
+    assert done.wrong == 0, done.stderr
+    assert done.granted > 100 and done.refused > 20 and done.alone > 2, "the storm was no storm"
+    return done
+
+
+@pytest.mark.parametrize("streams", ["idle", "busy"])
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_storm_on_shared_pools_stays_within_limit_and_is_refused_nothing_that_fits(sim, seed, streams):
+    storm(sim, seed, 2 * GIB, SPARKGUARD_LIMIT="2G", SGSIM_STREAMS=streams)
+    assert sim.books()["peak_bytes"]["device"] <= 2 * GIB + SEGMENT
+
+
+@pytest.mark.parametrize("streams", ["idle", "busy"])
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_storm_on_shared_pools_keeps_the_reserve_and_is_refused_nothing_that_fits(sim, seed, streams):
+    storm(sim, seed, 2 * GIB, SGSIM_STREAMS=streams, **reserve(sim, 2 * GIB))
+    assert sim.books()["least_available_bytes"] >= 4 * GIB - SEGMENT
