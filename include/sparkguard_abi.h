@@ -7,7 +7,7 @@
  * Promises
  *   - The first 128 bytes (struct sg_slot) are frozen for ever, so that two versions of the library on one machine
  *     can count each other. Everything behind them belongs to SG_ABI_VERSION: a field that moves, grows or goes raises
- *     it. The tools read version 1, too (tools/segment_version_1.h); of a version they do not know they say so and
+ *     it. The tools read version 1, too (tools/model/segment_version_1.h); of a version they do not know they say so and
  *     believe nothing.
  *   - All numbers are host-endian, naturally aligned, of fixed width; no pointers, no size_t, no semaphores.
  *   - Readers read() the file, never trust a length or an index in it, and treat every text as unterminated.

@@ -1,5 +1,5 @@
 /*
- * table.c - the lock-free table alone, for `make bench`.
+ * block_table.c - the lock-free table alone, for `make bench`.
  *
  *   table churn LIVE ROUNDS THREADS   with LIVE keys in it, each thread ROUNDS times: find any, remove its oldest, insert one;
  *                                     prints the calls per second of CPU time, all threads together
@@ -9,7 +9,7 @@
  *                                     the most bytes per key that the process held, both from FROM keys on
  */
 #define _GNU_SOURCE
-#include "table.h"
+#include "account/block_table.h"
 
 #include <pthread.h>
 #include <stdio.h>

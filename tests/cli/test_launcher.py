@@ -87,7 +87,7 @@ def test_help_fits_80_columns_and_names_every_option(launcher):
 
 def test_man_page_names_every_option(launcher):
     root = Path(__file__).resolve().parents[2]
-    page = (root / "tools/sparkguard.1").read_text()
+    page = (root / "docs/man/sparkguard.1").read_text()
     options = re.findall(r'^SG_OPTION\(\w+, \w+, "([\w-]+)"', (root / "include/options.def").read_text(), re.MULTILINE)
     assert len(options) > 15
     assert [name for name in options if f"Fl Fl {name}" not in page] == []

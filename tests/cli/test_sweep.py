@@ -684,7 +684,7 @@ def test_help_version_and_man_page(sweep):
     done = sweep.run("--help")
     assert done.returncode == 0 and done.stderr == "" and max(map(len, done.stdout.splitlines())) <= 80
     assert sweep.run("--version").stdout == "sparkguard-sweep 0.1.0\n"
-    page = (Path(__file__).resolve().parents[2] / "tools/sparkguard-sweep.1").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs/man/sparkguard-sweep.1").read_text()
     for name in re.findall(r"--([a-z][a-z-]+)", done.stdout):
         assert name in ("usage", "batch") or f"Fl Fl {name}" in page, name
 

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 TAB = """
 source /usr/share/bash-completion/bash_completion
-source tools/sparkguard.bash
+source tools/install/completion.bash
 COMP_LINE=$1 COMP_POINT=${#1} COMP_TYPE=9 COMP_KEY=9
 # As readline does it: blanks part words, and "=" and ":" are words of their own.
 read -ra COMP_WORDS < <(sed 's/[=:]/ & /g' <<<"$1")

@@ -1,7 +1,7 @@
 /* What the doctor reads of a machine: one text a file. */
 #include "fuzz.h"
 
-#include "doctor.h"
+#include "doctor/doctor.h"
 
 static const char *const file[] = {
     "proc/meminfo",

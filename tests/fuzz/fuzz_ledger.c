@@ -10,14 +10,14 @@
 
 #include <sys/stat.h>
 
-#include "admission.h"
-#include "foreign.h"
-#include "options.h"
-#include "rescue.h"
-#include "room.h"
-#include "seat_file.h"
-#include "seats.h"
-#include "segment.h"
+#include "admit/admission.h"
+#include "shared/foreign.h"
+#include "base/options.h"
+#include "watch/victim.h"
+#include "admit/headroom.h"
+#include "shared/registry_file.h"
+#include "shared/registry.h"
+#include "shared/segment.h"
 
 enum { SEATS = 8 };
 #define MOST_BYTES (UINT64_C(1) << 53) /* a saturated sum of sums */

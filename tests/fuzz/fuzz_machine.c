@@ -1,10 +1,10 @@
 /* What the kernel says of the machine and of cgroups, as the library and the tools read it: one text a file. */
 #include "fuzz.h"
 
-#include "options.h"
-#include "pool.h"
-#include "process_stat.h"
-#include "report.h"
+#include "base/options.h"
+#include "admit/snapshot.h"
+#include "common/procfs.h"
+#include "model/model.h"
 
 static const char *const file[] = {
     "proc/meminfo",
@@ -20,7 +20,7 @@ static const char *const file[] = {
 
 enum { FILES = sizeof file / sizeof file[0] };
 
-FUZZ_ROOM(65536); /* FILE_ROOM of tools/cgroup.c; the library's own scratch has 8192 */
+FUZZ_ROOM(65536); /* FILE_ROOM of tools/common/cgroup.c; the library's own scratch has 8192 */
 
 static void look_as_library(void)
 {

@@ -2,13 +2,13 @@
  * parameters, durations and models for the sweep. The input is texts that end with NUL, each an "NAME=value". */
 #include "fuzz.h"
 
-#include "../../preload/log.h"
+#include "../../preload/base/log.h"
 
 #define sg_log_line(line) fuzz_need(strlen(line) < 512, "a line too long") /* what the library complains of */
-#include "../../preload/options.c"
+#include "../../preload/base/options.c"
 
-#include "since.h"
-#include "sweep.h"
+#include "report/since.h"
+#include "sweep/sweep.h"
 
 enum { TEXTS = 16 };
 FUZZ_ROOM(SG_PATH_ROOM);

@@ -2,24 +2,24 @@
  * do. A program chooses its own name, which is in the midst of them. */
 #include "fuzz.h"
 
-#include "../../preload/text.h"
+#include "../../preload/base/text.h"
 
 static long fuzz_read_file(const char *path, char *buffer, size_t room);
 
 #define sg_text_read_file fuzz_read_file
-#include "../../preload/process.c"
+#include "../../preload/base/procfs.c"
 #undef sg_text_read_file
-#include "../../preload/sites.c"
+#include "../../preload/account/callsites.c"
 
-#include "process_stat.h"
-#include "report.h"
+#include "common/procfs.h"
+#include "model/model.h"
 
 static const char *const file[] = {"proc/7/stat", "proc/7/statm", "proc/7/smaps_rollup", "proc/7/status",
                                    "proc/7/cmdline"};
 
 enum { FILES = sizeof file / sizeof file[0] };
 
-FUZZ_ROOM(8192); /* of a status in tools/unguarded.c and tools/process_stat.c */
+FUZZ_ROOM(8192); /* of a status in tools/model/unguarded.c and tools/common/procfs.c */
 
 /* The library's own reading, from the target's folder. */
 static long fuzz_read_file(const char *path, char *buffer, size_t room)

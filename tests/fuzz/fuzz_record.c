@@ -1,7 +1,7 @@
 /* The launcher's note of how its child ended: it finds the child's segment among whatever lies there, and writes to no other. */
 #include "fuzz.h"
 
-#include "launch.h"
+#include "launch/launch.h"
 #include "sparkguard_abi.h"
 
 #define NAME "live/4711-0000000000001267.segment"

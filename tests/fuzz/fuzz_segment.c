@@ -5,11 +5,11 @@
 #include <locale.h>
 #include <sys/file.h>
 
-#include "html_page.h"
-#include "plot.h"
-#include "process_stat.h"
-#include "prometheus.h"
-#include "render.h"
+#include "report/html/html_page.h"
+#include "report/plot/plot.h"
+#include "common/procfs.h"
+#include "report/prometheus.h"
+#include "report/render.h"
 
 #define LIVE "live/4711-0000000000001267.segment"
 #define PAST "past/4711-0000000000001267.segment"

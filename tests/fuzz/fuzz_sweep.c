@@ -1,10 +1,10 @@
 /* The record of a sweep, from the file to the tables that are made of it. */
 #include "fuzz.h"
 
-#include "render.h"
-#include "sweep.h"
+#include "report/render.h"
+#include "sweep/sweep.h"
 
-FUZZ_ROOM(4 << 20); /* FILE_LIMIT of tools/sweep_state_read.c */
+FUZZ_ROOM(4 << 20); /* FILE_LIMIT of tools/sweep/state_read.c */
 
 #define BOOT "017cbb0a-cfb7-44ba-907b-59939254ff35"
 

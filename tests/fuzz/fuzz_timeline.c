@@ -2,7 +2,7 @@
  * whether that is whole, or longer than any. */
 #include "fuzz.h"
 
-#include "plot.h"
+#include "report/plot/plot.h"
 
 #define SEGMENT "1-1.segment"
 #define TIMELINE "1-1.timeline"

@@ -2,8 +2,8 @@
  * admission.pml - a model of how guarded processes share one machine: announce, look, judge, settle.
  *
  * Checked by tests/model/run, which lists the configurations. Every statement below is one access to shared memory
- * or to the kernel, in the order in which preload/admission.c, fit.c, room.c, seats.c, seat_sums.c, tally.c and
- * ledger.c make it (all seq_cst, see preload/atomics.h). Who reorders two accesses there changes them here, and runs
+ * or to the kernel, in the order in which preload/admit/admission.c, check.c, headroom.c, registry.c, own_entry.c, peers.c and
+ * ledger.c make it (all seq_cst, see preload/base/atomics.h). Who reorders two accesses there changes them here, and runs
  * the models.
  *
  * The ledger that all processes share, and what it is here:
@@ -14,7 +14,7 @@
  *     asking[s]         asking_bytes
  *     flight[s]         in_flight_bytes. How the seat is kept in step with the process's own slot is in seat.pml
  *     promised[s]       promised_bytes
- *     most[s]           private to the process: state.most of room.c, the last look as a place; 0: forgotten
+ *     most[s]           private to the process: state.most of headroom.c, the last look as a place; 0: forgotten
  *     available         what the kernel shows, less the line. The model has one line for small and large requests, and
  *                       none of the grace and of the sixteenth that soften what small requests meet: it is stricter
  *
@@ -708,7 +708,7 @@ look_large:
             if
             :: verdict == ADMIT -> skip
 #if BEHIND
-            :: verdict == LOOK_AGAIN -> /* cuda_call.c asks the driver, and us again */
+            :: verdict == LOOK_AGAIN -> /* call.c asks the driver, and us again */
 #ifdef BREAK_BEHIND_FOR_EVER
                 verdict = NO_VERDICT;
 #else

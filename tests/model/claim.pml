@@ -2,7 +2,7 @@
  * claim.pml - a model of how a seat of the machine's ledger changes hands.
  *
  * Checked by tests/model/run. Every statement is one access to shared memory or to the kernel, in the order in which
- * preload/seats.c makes it: choose_seat, keep_lock and sit_down (Newcomer), sg_seats_leave and sg_seats_come_back (Owner),
+ * preload/shared/registry.c makes it: choose_seat, keep_lock and sit_down (Newcomer), sg_seats_leave and sg_seats_come_back (Owner),
  * mark_dead (Reaper).
  *
  *     claim             generation << 2 | EMPTY, LIVE or DEAD

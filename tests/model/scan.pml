@@ -2,9 +2,9 @@
  * scan.pml - a model of one look at all that a process was promised, beside threads that move what was promised from place to place
  * (realloc, mremap). seat.pml takes for granted what is shown here: that a look misses nothing.
  *
- * Checked by tests/model/run. Every statement is one access to shared memory, in the order in which preload/transit.h, for
- * ledger.c (sg_ledger_begin_move, _end_move, _begin_scan, _end_scan), hook_heap.c (resize) and room.c (sg_room_scan) make it.
- * A mapping differs in that it goes from place to place at once (hook_map.c: park, follow_mremap, each under the lock of the
+ * Checked by tests/model/run. Every statement is one access to shared memory, in the order in which preload/account/transit.h, for
+ * ledger.c (sg_ledger_begin_move, _end_move, _begin_scan, _end_scan), heap.c (resize) and headroom.c (sg_room_scan) make it.
+ * A mapping differs in that it goes from place to place at once (mmap.c: park, follow_mremap, each under the lock of the
  * maps).
  *
  *     place         what a scan reads one after the other: slots of the table, or ranges

@@ -2,9 +2,9 @@
  * seat.pml - a model of one process's seat: how its threads keep it in step with the process's own words, how it is
  * taken while they go on, and what another process reads there. admission.pml takes for granted what is shown here.
  *
- * Checked by tests/model/run. Every statement is one access to shared memory, in the order in which preload/ledger.c,
- * seat_sums.c (sg_seats_raise, _lower, _exchange, _reconcile), seats.c (sit_down, sg_seats_take), room.c (sg_room_scan)
- * and tally.c (sg_seats_sum, read_seat, growth_of) make it.
+ * Checked by tests/model/run. Every statement is one access to shared memory, in the order in which preload/account/ledger.c,
+ * own_entry.c (sg_seats_raise, _lower, _exchange, _reconcile), registry.c (sit_down, sg_seats_take), headroom.c (sg_room_scan)
+ * and peers.c (sg_seats_sum, read_seat, growth_of) make it.
  *
  *     flight promised charged    the process's words: in_flight_bytes, promised_bytes, granted_bytes of lazy domains
  *     ever                       promises.ever_bytes

@@ -13,9 +13,9 @@
  * nothing here allocates.
  */
 #undef SG_FAULT_INJECTION
-#include "atomics.h"
-#include "syscall.h"
-#include "text.h"
+#include "base/atomics.h"
+#include "base/syscall.h"
+#include "base/text.h"
 
 #include <fcntl.h>
 #include <string.h>

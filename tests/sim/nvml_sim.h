@@ -1,7 +1,7 @@
 /*
  * nvml_sim.h - what of NVML the simulated libnvidia-ml.so.1 has, and what it tells tests about itself.
  *
- * Layouts and values were compared with NVIDIA's nvml.h (nvidia-nvml-dev 13.5.37). Declared apart from what the guard
+ * Layouts and values were compared with NVIDIA's nvml_types.h (nvidia-nvml-dev 13.5.37). Declared apart from what the guard
  * declares: so each checks the other.
  */
 #ifndef SGSIM_NVML_SIM_H

@@ -28,7 +28,7 @@
 
 #include <cmocka.h>
 
-#include "process.h"
+#include "base/procfs.h"
 
 #define KIB UINT64_C(1024)
 #define MIB (KIB * 1024)

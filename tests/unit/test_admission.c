@@ -4,15 +4,15 @@
 #include "fixture.h"
 
 #include "../call_filter.h"
-#include "admission.h"
-#include "atomics.h"
-#include "index.h"
-#include "ledger.h"
-#include "options.h"
-#include "room.h"
-#include "seats.h"
-#include "segment.h"
-#include "thread.h"
+#include "admit/admission.h"
+#include "base/atomics.h"
+#include "account/tracker.h"
+#include "account/ledger.h"
+#include "base/options.h"
+#include "admit/headroom.h"
+#include "shared/registry.h"
+#include "shared/segment.h"
+#include "account/thread_record.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -165,7 +165,7 @@ CHILD_TEST(what_is_in_flight_is_gone_for_others)
     CHECK(would_get(SG_DOMAIN_HEAP, 9 * GIB));
 }
 
-/* A heap block that nobody has touched, as hook_heap.c enters it. */
+/* A heap block that nobody has touched, as heap.c enters it. */
 static void *enter_block(uint64_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -3,10 +3,10 @@
  */
 #include "fixture.h"
 
-#include "context_cost.h"
-#include "options.h"
-#include "seats.h"
-#include "segment.h"
+#include "admit/context_estimate.h"
+#include "base/options.h"
+#include "shared/registry.h"
+#include "shared/segment.h"
 
 #define GUESS (512 * MIB)
 

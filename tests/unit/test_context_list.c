@@ -4,7 +4,7 @@
  */
 #include "fixture.h"
 
-#include "cuda_call.h"
+#include "hooks/cuda/call.h"
 
 /* Loads until another thread notes the end of the context with number 1; negative: not again. */
 static int loads_left = -1;
@@ -13,7 +13,7 @@ static void let_others_run(void);
 
 #undef sg_load_acquire
 #define sg_load_acquire(ptr) (let_others_run(), __atomic_load_n((ptr), __ATOMIC_ACQUIRE))
-#include "context_list.c"
+#include "hooks/cuda/contexts.c"
 
 struct sg_lock sg_vmm_lock;
 

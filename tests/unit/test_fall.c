@@ -3,7 +3,7 @@
  */
 #include "fixture.h"
 
-#include "fall.h"
+#include "watch/fall.h"
 
 #define MS UINT64_C(1000000)
 

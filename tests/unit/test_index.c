@@ -3,10 +3,10 @@
  */
 #include "fixture.h"
 
-#include "index.h"
-#include "ledger.h"
-#include "resident.h"
-#include "segment.h"
+#include "account/tracker.h"
+#include "account/ledger.h"
+#include "account/residency.h"
+#include "shared/segment.h"
 
 #include <sys/mman.h>
 

@@ -8,7 +8,7 @@
 
 #include "sparkguard_abi.h"
 
-#include "compiler.h"
+#include "base/compiler.h"
 
 struct field {
     const char *name;

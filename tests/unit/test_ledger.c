@@ -3,11 +3,11 @@
  */
 #include "fixture.h"
 
-#include "atomics.h"
-#include "ledger.h"
-#include "seats.h"
-#include "segment.h"
-#include "thread.h"
+#include "base/atomics.h"
+#include "account/ledger.h"
+#include "shared/registry.h"
+#include "shared/segment.h"
+#include "account/thread_record.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -329,7 +329,7 @@ CHILD_TEST(peaks_that_begin_anew_all_the_time_lose_no_charge)
               sg_own->domain[d].recent_peak_bytes <= sg_own->domain[d].peak_bytes);
 }
 
-/* Blocks paid from credit, as hook_heap.c does. */
+/* Blocks paid from credit, as heap.c does. */
 static void *pay_from_credit(void *context)
 {
     uint64_t seed = (uint64_t)(uintptr_t)context + 1;

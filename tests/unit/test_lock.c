@@ -3,7 +3,7 @@
  */
 #include "fixture.h"
 
-#include "lock.h"
+#include "base/lock.h"
 
 #include <pthread.h>
 

@@ -3,7 +3,7 @@
  */
 #include "fixture.h"
 
-#include "log.h"
+#include "base/log.h"
 
 #include <sys/socket.h>
 

@@ -3,9 +3,9 @@
  */
 #include "fixture.h"
 
-#include "options.h"
+#include "base/options.h"
 
-#include "compiler.h"
+#include "base/compiler.h"
 
 /* ---- values ------------------------------------------------------------------------------------------------------- */
 

@@ -4,8 +4,8 @@
  */
 #include "fixture.h"
 
-#include "options.h"
-#include "pool.h"
+#include "base/options.h"
+#include "admit/snapshot.h"
 
 #include <inttypes.h>
 #include <sys/sysinfo.h>

@@ -3,7 +3,7 @@
  */
 #include "fixture.h"
 
-#include "process.h"
+#include "base/procfs.h"
 
 #include <sys/mman.h>
 #include <sys/wait.h>

@@ -6,11 +6,11 @@
  */
 #include "fixture.h"
 
-#include "atomics.h"
-#include "options.h"
-#include "reclaim.h"
-#include "seats.h"
-#include "syscall.h"
+#include "base/atomics.h"
+#include "base/options.h"
+#include "admit/page_cache.h"
+#include "shared/registry.h"
+#include "base/syscall.h"
 
 #include <inttypes.h>
 #include <linux/filter.h>

@@ -4,7 +4,7 @@
 #include "fixture.h"
 
 #include "../call_filter.h"
-#include "resident.h"
+#include "account/residency.h"
 
 #include <sys/ioctl.h>
 #include <sys/syscall.h>

@@ -4,13 +4,13 @@
  */
 #include "fixture.h"
 
-#include "atomics.h"
-#include "ledger.h"
-#include "options.h"
-#include "process.h"
-#include "seats.h"
-#include "segment.h"
-#include "thread.h"
+#include "base/atomics.h"
+#include "account/ledger.h"
+#include "base/options.h"
+#include "base/procfs.h"
+#include "shared/registry.h"
+#include "shared/segment.h"
+#include "account/thread_record.h"
 
 #include <inttypes.h>
 #include <pthread.h>

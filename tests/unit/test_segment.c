@@ -4,11 +4,11 @@
  */
 #include "fixture.h"
 
-#include "atomics.h"
-#include "ledger.h"
-#include "options.h"
-#include "segment.h"
-#include "thread.h"
+#include "base/atomics.h"
+#include "account/ledger.h"
+#include "base/options.h"
+#include "shared/segment.h"
+#include "account/thread_record.h"
 
 #include <dirent.h>
 #include <pthread.h>

@@ -3,7 +3,7 @@
  */
 #include "fixture.h"
 
-#include "since.h"
+#include "report/since.h"
 
 #define NOW_NS INT64_C(1795180041000000000) /* 2026-11-20T13:07:21Z */
 #define SECOND INT64_C(1000000000)

@@ -3,7 +3,7 @@
  */
 #include "fixture.h"
 
-#include "symbols.h"
+#include "base/elf_symbols.h"
 
 #include <dlfcn.h>
 #include <gnu/lib-names.h>

@@ -4,7 +4,7 @@
  */
 #include "fixture.h"
 
-#include "atomics.h"
+#include "base/atomics.h"
 
 /* What another thread does at this very moment: called with the word that a store is about to write, or that a
  * compare-and-swap has just written. NULL: nothing. */
@@ -38,7 +38,7 @@ static inline void store_u64_with_others(uint64_t *ptr, uint64_t value)
 #undef sg_store
 #define sg_store store_u64_with_others
 #define sg_cas_u64 cas_u64_with_others
-#include "table.c"
+#include "account/block_table.c"
 #undef sg_cas_u64
 
 #include <pthread.h>
@@ -284,7 +284,7 @@ PLAIN_TEST(visit_sees_each_entry_once_when_quiet)
         assert_int_equal(seen[i], i % 3 != 0);
 }
 
-/* ---- states of a slot while it is moved (the head of table.c), one after the other --------------------------------- */
+/* ---- states of a slot while it is moved (the head of block_table.c), one after the other --------------------------------- */
 
 static struct sg_table_slot *original_slot, *copy_slot;
 static uint64_t reference; /* the state of the copy */

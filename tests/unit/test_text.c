@@ -3,8 +3,8 @@
  */
 #include "fixture.h"
 
-#include "boot.h"
-#include "text.h"
+#include "base/bootstrap_alloc.h"
+#include "base/text.h"
 
 #include <pthread.h>
 

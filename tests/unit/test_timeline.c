@@ -4,12 +4,12 @@
  */
 #include "fixture.h"
 
-#include "atomics.h"
-#include "ledger.h"
-#include "options.h"
-#include "segment.h"
-#include "timeline.h"
-#include "timeline_reader.h"
+#include "base/atomics.h"
+#include "account/ledger.h"
+#include "base/options.h"
+#include "shared/segment.h"
+#include "account/timeline.h"
+#include "model/timeline_reader.h"
 
 #include <sys/mman.h>
 #include <sys/prctl.h>

@@ -3,8 +3,8 @@
  */
 #include "fixture.h"
 
-#include "terminal.h"
-#include "watch.h"
+#include "report/watch/terminal.h"
+#include "report/watch/watch.h"
 
 #include "sparkguard_abi.h"
 

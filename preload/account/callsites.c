@@ -1,0 +1,232 @@
+/*
+ * callsites.c - see callsites.h. A class is a small open hash that only grows: a number is claimed by compare-and-swap of its key
+ * and is never given up, so a number that is found stays the site's.
+ */
+#include "account/callsites.h"
+
+#include "base/syscall.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <string.h>
+
+static struct sg_site before_fork[SG_SITE_CLASSES][SG_SITE_ROOM];
+static uint32_t has_sites; /* (atomic) until then nobody pays for the pages above */
+
+/* ---- the name: library and offset ---------------------------------------------------------------------------------- */
+
+/* One line of /proc/self/maps, as it is read character by character: "begin-end perms offset dev inode  path". */
+struct line {
+    uint64_t number[4]; /* begin, end, offset, and what tells files apart */
+    uint32_t field;     /* 0 to 6 */
+    size_t name_length;
+    char name[SG_SITE_NAME_BYTES];
+    bool is_readable;
+};
+
+enum { FIELD_BEGIN, FIELD_END, FIELD_RIGHTS, FIELD_OFFSET, FIELD_DEVICE, FIELD_INODE, FIELD_PATH };
+enum { LINE_BEGIN, LINE_END, LINE_OFFSET, LINE_FILE };
+
+/* The first mapping of the file that the last lines were of. */
+struct module {
+    uint64_t file;
+    uint64_t begin;
+    bool has_header;
+};
+
+static uint64_t digit_of(char c)
+{
+    return (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+}
+
+static void take_character(struct line *line, char c)
+{
+    static const uint8_t number_of[] = {LINE_BEGIN, LINE_END, 0, LINE_OFFSET};
+    if (line->field == FIELD_PATH) {
+        if (c == '/') /* the last part counts */
+            line->name_length = 0;
+        else if (line->name_length + 1 < sizeof line->name && (c != ' ' || line->name_length != 0))
+            line->name[line->name_length++] = c;
+    } else if (c == ' ' || (c == '-' && line->field == FIELD_BEGIN)) {
+        line->field++;
+    } else if (line->field == FIELD_RIGHTS) {
+        line->is_readable = line->is_readable || c == 'r';
+    } else if (line->field == FIELD_DEVICE || line->field == FIELD_INODE) {
+        line->number[LINE_FILE] = line->number[LINE_FILE] * 31 + (uint64_t)(c - (c == ':' ? c : '0'));
+    } else {
+        uint64_t *number = &line->number[number_of[line->field]];
+        *number = *number << 4 | digit_of(c);
+    }
+}
+
+/* Where the file's address 0 lies: an executable that is not position-independent counts from 0. Read as a file is, for
+ * another thread may unmap it meanwhile. */
+static uint64_t bias_of(const struct module *module)
+{
+    Elf64_Ehdr header = {0};
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/mem", O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return module->begin;
+    (void)sg_sys_pread((int)fd, &header, sizeof header, module->begin);
+    (void)sg_sys_close((int)fd);
+    return memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_type == ET_EXEC ? 0 : module->begin;
+}
+
+/* A whole line: true if the address lies there, and then the site has its name. */
+static bool take_line(struct line *line, struct module *module, uint64_t address, struct sg_site *site)
+{
+    static const char anonymous[] = "[anonymous]";
+    bool is_file = line->number[LINE_FILE] != 0;
+    bool has_header = line->number[LINE_OFFSET] == 0 && line->is_readable;
+    if (is_file &&
+        (has_header || line->number[LINE_FILE] != module->file)) /* a file may be mapped twice, side by side */
+        *module = (struct module){line->number[LINE_FILE], line->number[LINE_BEGIN], has_header};
+    if (address < line->number[LINE_BEGIN] || address >= line->number[LINE_END])
+        return false;
+    if (is_file && module->has_header)
+        site->offset = address - bias_of(module);
+    else
+        site->offset = address - line->number[LINE_BEGIN] + line->number[LINE_OFFSET];
+    if (line->name_length == 0) {
+        memcpy(line->name, anonymous, sizeof anonymous);
+        line->name_length = sizeof anonymous - 1;
+    }
+    memcpy(site->library, line->name, line->name_length);
+    sg_store_release(&site->is_named, UINT64_C(1)); /* pairs with the reader's look, also after a kill */
+    return true;
+}
+
+static void name(struct sg_site *site, uint64_t address)
+{
+    char text[1024] = "";
+    struct line line = {0};
+    struct module module = {0};
+    long length;
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return;
+    bool is_found = false;
+    while (!is_found && (length = sg_sys_read((int)fd, text, sizeof text)) > 0)
+        for (long i = 0; !is_found && i < length; i++) {
+            if (text[i] != '\n') {
+                take_character(&line, text[i]);
+                continue;
+            }
+            is_found = take_line(&line, &module, address, site);
+            line = (struct line){0};
+        }
+    (void)sg_sys_close((int)fd);
+}
+
+void sg_sites_name_late(void)
+{
+    static uint32_t tried[SG_SITE_CLASSES];
+    _Static_assert(SG_SITE_ROOM <= 32, "a bit for each");
+    for (uint32_t class = 0; class < SG_SITE_CLASSES; class ++)
+        for (uint32_t number = SG_SITE_FIRST; number < SG_SITE_ROOM; number++) {
+            struct sg_site *site = &sg_own->site[class][number];
+            uint64_t key = sg_load_relaxed(&site->key);
+            if (key == 0 || sg_load_acquire(&site->is_named) != 0 || (tried[class] & 1u << number) != 0)
+                continue;
+            tried[class] |= 1u << number;
+            name(site, key >> 3);
+        }
+}
+
+/* ---- the numbers ---------------------------------------------------------------------------------------------------- */
+
+uint32_t sg_sites_find_farther(enum sg_site_class class, uint64_t key, uint32_t number)
+{
+    struct sg_site *sites = sg_own->site[class];
+    for (uint32_t i = 0; i < SG_SITE_ROOM; i++, number = (number + 1) % SG_SITE_ROOM) {
+        uint64_t held = sg_load_relaxed(&sites[number].key);
+        if (number < SG_SITE_FIRST)
+            continue;
+        if (held == 0 && sg_cas_u64(&sites[number].key, &held, key)) {
+            sg_store_relaxed(&has_sites, 1u);
+            name(&sites[number], key >> 3);
+            return number;
+        }
+        if (held == key)
+            return number;
+    }
+    return SG_SITE_OTHER;
+}
+
+SG_COLD uint32_t sg_sites_enter_farther(enum sg_site_class class, uint64_t key, uint32_t number, uint64_t bytes)
+{
+    return sg_sites_add(class, sg_sites_find_farther(class, key, number), bytes);
+}
+
+/* Whether one of the sites that changed is about to lose bytes. */
+static bool loses_bytes(const struct sg_ranges *ranges)
+{
+    for (uint32_t changed = ranges->changed_sites; changed != 0; changed &= changed - 1) {
+        unsigned number = (unsigned)__builtin_ctz(changed);
+        if (ranges->site[number].bytes < sg_load_relaxed(&sg_own->site[SG_SITES_MAPPED][number].live_bytes))
+            return true;
+    }
+    return false;
+}
+
+/* Copies live_bytes of all sites to the field of struct sg_site at `offset`. */
+static void copy_live_to(size_t offset)
+{
+    for (unsigned class = 0; class < SG_SITE_CLASSES; class ++)
+        for (unsigned number = 0; number < SG_SITE_ROOM; number++) {
+            struct sg_site *site = &sg_own->site[class][number];
+            uint64_t *kept = (uint64_t *)(void *)((char *)site + offset);
+            uint64_t live_bytes = sg_load_relaxed(&site->live_bytes);
+            if (sg_load_relaxed(kept) != live_bytes) /* most are 0 forever: their pages stay untouched */
+                sg_store_relaxed(kept, live_bytes);
+        }
+}
+
+/* One thread copies, and others go on: blocks that they free meanwhile may be missing. A higher peak in between is
+ * due again. */
+SG_COLD void sg_sites_keep_peak(void)
+{
+    uint32_t due = SG_SITES_PEAK_LIVE, keeping = SG_SITES_PEAK_KEEPING;
+    if (!sg_cas_u32(&sg_own->sites_peak_state, &due, keeping))
+        return;
+    copy_live_to(offsetof(struct sg_site, at_peak_bytes));
+    (void)sg_cas_u32(&sg_own->sites_peak_state, &keeping, SG_SITES_PEAK_KEPT);
+}
+
+void sg_sites_keep_refusal(void)
+{
+    if (sg_load_relaxed(&has_sites) != 0)
+        copy_live_to(offsetof(struct sg_site, at_refusal_bytes));
+}
+
+void sg_sites_publish_ranges(struct sg_ranges *ranges)
+{
+    if (ranges->changed_sites != 0 && sg_load_relaxed(&sg_own->sites_peak_state) == SG_SITES_PEAK_LIVE &&
+        loses_bytes(ranges))
+        sg_sites_keep_peak();
+    for (uint32_t changed = ranges->changed_sites; changed != 0; changed &= changed - 1) {
+        unsigned number = (unsigned)__builtin_ctz(changed);
+        struct sg_site *site = &sg_own->site[SG_SITES_MAPPED][number];
+        sg_store_relaxed(&site->live_bytes, ranges->site[number].bytes);
+        sg_store_relaxed(&site->live_count, (uint64_t)ranges->site[number].count);
+        sg_raise_to(&site->peak_bytes, ranges->site[number].bytes);
+    }
+    ranges->changed_sites = 0;
+}
+
+void sg_sites_before_fork(void)
+{
+    if (sg_load_relaxed(&has_sites) != 0)
+        memcpy(before_fork, sg_own->site, sizeof before_fork);
+}
+
+void sg_sites_refork(void)
+{
+    if (sg_load_relaxed(&has_sites) == 0)
+        return;
+    memcpy(sg_own->site, before_fork, sizeof before_fork);
+    for (unsigned class = 0; class < SG_SITE_CLASSES; class ++)
+        for (unsigned number = 0; number < SG_SITE_ROOM; number++)
+            sg_own->site[class][number].at_refusal_bytes = 0; /* the child has been refused nothing */
+    sg_sites_note_peak();
+}

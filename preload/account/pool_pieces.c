@@ -1,0 +1,208 @@
+/*
+ * pool_pieces.c - see pool_pieces.h.
+ */
+#include "account/pool_pieces.h"
+
+#include "base/syscall.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+enum { STREAM_BITS = 0xffff }; /* of a piece's flags; those above are call sites elsewhere (range_map.h) */
+
+enum { STREAMS = 1024 };
+static struct {
+    uint64_t key, frees;
+} streams[STREAMS]; /* by number, from 1 on; 0 stands for all */
+static uint32_t stream_count;
+
+uint32_t sg_stream_number(uint64_t key, bool is_new)
+{
+    for (uint32_t number = 1; number <= stream_count; number++)
+        if (streams[number].key == key)
+            return number;
+    if (!is_new || stream_count + 1 >= STREAMS)
+        return SG_STREAM_UNKNOWN;
+    streams[++stream_count].key = key;
+    return stream_count;
+}
+
+void sg_stream_count_free(uint32_t number)
+{
+    streams[0].frees++;
+    if (number != 0 && number < STREAMS)
+        streams[number].frees++;
+}
+
+uint64_t sg_stream_frees(uint32_t number)
+{
+    return number < STREAMS ? streams[number].frees : 0;
+}
+
+static uint64_t whole(uint64_t bytes)
+{
+    return (bytes + SG_PIECES_UNIT - 1) & ~(SG_PIECES_UNIT - 1);
+}
+
+static bool is_made(struct sg_ranges **ranges)
+{
+    if (*ranges == NULL) {
+        void *fresh = sg_sys_mmap(NULL, sizeof **ranges, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        *ranges = sg_is_error(fresh) ? NULL : fresh;
+    }
+    return *ranges != NULL;
+}
+
+static void drop(struct sg_ranges **ranges)
+{
+    if (*ranges == NULL)
+        return;
+    sg_ranges_destroy(*ranges);
+    (void)sg_sys_munmap(*ranges, sizeof **ranges);
+    *ranges = NULL;
+}
+
+void sg_pieces_forget(struct sg_pieces *pieces)
+{
+    drop(&pieces->free);
+    drop(&pieces->extents);
+}
+
+/* Sets a range of one of the two. Without the memory for that nothing is known any more. */
+static void set(struct sg_pieces *pieces, struct sg_ranges **ranges, const struct sg_range *range)
+{
+    if (!is_made(ranges) || sg_ranges_set(*ranges, range->begin, range->end, range->kind, range->flags) != 0)
+        sg_pieces_forget(pieces);
+}
+
+/* Joins what a block lies across. */
+static void extend(struct sg_pieces *pieces, uintptr_t begin, uintptr_t end)
+{
+    struct sg_range piece, joined = {begin, end, SG_RANGE_RESERVED, 0, 0};
+    if (pieces->extents == NULL && !is_made(&pieces->extents))
+        return;
+    for (uintptr_t at = begin; sg_ranges_next(pieces->extents, at, &piece) && piece.begin < end; at = piece.end) {
+        if (piece.begin <= begin && piece.end >= end)
+            return;
+        joined.begin = piece.begin < joined.begin ? piece.begin : joined.begin;
+        joined.end = piece.end > joined.end ? piece.end : joined.end;
+    }
+    pieces->extent_number = pieces->extent_number % STREAM_BITS + 1;
+    joined.flags = pieces->extent_number;
+    set(pieces, &pieces->extents, &joined);
+}
+
+bool sg_pieces_take(struct sg_pieces *pieces, uintptr_t begin, uint64_t bytes, uint64_t extent_bytes)
+{
+    uint64_t size = whole(bytes);
+    bool was_free =
+        pieces->free != NULL && sg_ranges_bytes(pieces->free, begin, begin + size, SG_RANGE_COUNTED) == size;
+    extend(pieces, begin, begin + (extent_bytes > size ? extent_bytes : size));
+    if (pieces->free != NULL)
+        set(pieces, &pieces->free, &(struct sg_range){begin, begin + size, SG_RANGE_NONE, 0, 0});
+    return was_free;
+}
+
+void sg_pieces_add(struct sg_pieces *pieces, uintptr_t begin, uint64_t bytes)
+{
+    set(pieces, &pieces->free, &(struct sg_range){begin, begin + bytes, SG_RANGE_COUNTED, SG_STREAM_DONE, 0});
+}
+
+void sg_pieces_begin_free(struct sg_pieces *pieces, uintptr_t begin, uint64_t bytes, uint32_t stream)
+{
+    extend(pieces, begin, begin + whole(bytes)); /* the extent it was allocated in may have been forgotten */
+    set(pieces, &pieces->free,
+        &(struct sg_range){begin, begin + whole(bytes), SG_RANGE_RESERVED, stream & STREAM_BITS, 0});
+}
+
+void sg_pieces_end_free(struct sg_pieces *pieces, uintptr_t begin, uint64_t bytes, bool is_freed)
+{
+    struct sg_range piece;
+    uintptr_t end = begin + whole(bytes);
+    if (pieces->free == NULL)
+        return;
+    for (uintptr_t at = begin; pieces->free != NULL && sg_ranges_within(pieces->free, at, end, &piece);
+         at = piece.end) {
+        if (piece.kind != SG_RANGE_RESERVED)
+            continue;
+        piece.kind = is_freed ? SG_RANGE_COUNTED : SG_RANGE_NONE;
+        set(pieces, &pieces->free, &piece);
+    }
+}
+
+void sg_pieces_see_done(struct sg_pieces *pieces, uint32_t stream)
+{
+    struct sg_range piece;
+    for (uintptr_t at = 0; pieces->free != NULL && sg_ranges_next(pieces->free, at, &piece); at = piece.end) {
+        bool is_meant = piece.flags == stream || stream == SG_STREAM_UNKNOWN;
+        if (piece.kind != SG_RANGE_COUNTED || piece.flags == SG_STREAM_DONE || !is_meant)
+            continue;
+        piece.flags = SG_STREAM_DONE;
+        set(pieces, &pieces->free, &piece);
+    }
+}
+
+static bool is_for(const struct sg_range *piece, uint32_t stream)
+{
+    return piece->kind == SG_RANGE_COUNTED &&
+           (piece->flags == SG_STREAM_DONE || (piece->flags == stream && stream != SG_STREAM_UNKNOWN));
+}
+
+static bool has_within(const struct sg_ranges *free, const struct sg_range *extent, uint64_t bytes, uint32_t stream)
+{
+    struct sg_range piece;
+    uintptr_t begin = 0, end = 0; /* of what is free in a row */
+    for (uintptr_t at = extent->begin; sg_ranges_within(free, at, extent->end, &piece); at = piece.end) {
+        if (!is_for(&piece, stream)) {
+            begin = end = 0;
+            continue;
+        }
+        begin = piece.begin == end ? begin : piece.begin;
+        end = piece.end;
+        if (end - begin >= bytes)
+            return true;
+    }
+    return false;
+}
+
+bool sg_pieces_has(const struct sg_pieces *pieces, uint64_t bytes, uint32_t stream)
+{
+    struct sg_range extent;
+    uint64_t size = whole(bytes);
+    if (size < bytes || sg_pieces_bytes(pieces) < size || pieces->extents == NULL)
+        return false;
+    for (uintptr_t at = 0; sg_ranges_next(pieces->extents, at, &extent); at = extent.end)
+        if (extent.end - extent.begin >= size && has_within(pieces->free, &extent, size, stream))
+            return true;
+    return false;
+}
+
+/* A block that is being freed may be free already, and a stream may be done though the library has not seen it. */
+static bool is_empty(const struct sg_ranges *free, const struct sg_range *extent, bool is_for_all)
+{
+    struct sg_range piece;
+    uintptr_t at = extent->begin;
+    while (sg_ranges_within(free, at, extent->end, &piece) && piece.begin == at &&
+           (!is_for_all || piece.flags == SG_STREAM_DONE))
+        at = piece.end;
+    return at == extent->end;
+}
+
+void sg_pieces_forget_empty(struct sg_pieces *pieces, bool is_for_all)
+{
+    struct sg_range extent;
+    for (uintptr_t at = 0;
+         pieces->free != NULL && pieces->extents != NULL && sg_ranges_next(pieces->extents, at, &extent);
+         at = extent.end) {
+        if (!is_empty(pieces->free, &extent, is_for_all))
+            continue;
+        set(pieces, &pieces->free, &(struct sg_range){extent.begin, extent.end, SG_RANGE_NONE, 0, 0});
+        if (pieces->extents != NULL)
+            set(pieces, &pieces->extents, &(struct sg_range){extent.begin, extent.end, SG_RANGE_NONE, 0, 0});
+    }
+}
+
+uint64_t sg_pieces_bytes(const struct sg_pieces *pieces)
+{
+    return pieces->free != NULL ? pieces->free->counted_bytes : 0;
+}

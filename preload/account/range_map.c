@@ -1,0 +1,425 @@
+/*
+ * range_map.c - see range_map.h. A two-level sorted list: `order` names the chunks in ascending order, each chunk holds its
+ * ranges in ascending order and is never empty while it is in `order`.
+ *
+ * Everything is built from three primitives: insert one range, erase one range, and split at an address; the last makes
+ * every operation one on whole ranges.
+ */
+#include "account/range_map.h"
+
+#include "base/compiler.h"
+#include "base/syscall.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+enum { CHUNK_BYTES = 4096, CHUNK_ROOM = (CHUNK_BYTES - 8) / (int)sizeof(struct sg_range) };
+
+struct sg_range_chunk {
+    uint32_t count;
+    uint32_t reserved;
+    struct sg_range item[CHUNK_ROOM];
+};
+_Static_assert(sizeof(struct sg_range_chunk) <= CHUNK_BYTES, "a chunk is at most a page");
+
+/* A place in the list; at the end `chunk` equals chunk_count. */
+struct place {
+    uint32_t chunk;
+    uint32_t item;
+};
+
+static struct sg_range_chunk *chunk_at(const struct sg_ranges *ranges, uint32_t chunk)
+{
+    return &ranges->pool[ranges->order[chunk]];
+}
+
+static bool is_end(const struct sg_ranges *ranges, struct place place)
+{
+    return place.chunk >= ranges->chunk_count;
+}
+
+static struct sg_range *range_at(const struct sg_ranges *ranges, struct place place)
+{
+    return &chunk_at(ranges, place.chunk)->item[place.item];
+}
+
+/* The first range that ends behind `address`. */
+static struct place find(const struct sg_ranges *ranges, uintptr_t address)
+{
+    uint32_t low = 0, high = ranges->chunk_count;
+    while (low < high) { /* the first chunk whose last range ends behind the address */
+        uint32_t middle = (low + high) / 2;
+        const struct sg_range_chunk *chunk = chunk_at(ranges, middle);
+        if (chunk->item[chunk->count - 1].end > address)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    struct place place = {low, 0};
+    if (is_end(ranges, place))
+        return place;
+    const struct sg_range_chunk *chunk = chunk_at(ranges, low);
+    uint32_t first = 0, last = chunk->count;
+    while (first < last) {
+        uint32_t middle = (first + last) / 2;
+        if (chunk->item[middle].end > address)
+            last = middle;
+        else
+            first = middle + 1;
+    }
+    place.item = first;
+    return place;
+}
+
+static int64_t length_of(const struct sg_range *range)
+{
+    return (int64_t)(range->end - range->begin);
+}
+
+static int64_t cover(struct sg_ranges *shared, uint64_t begin, uint64_t end, int by);
+
+/* A piece of a COUNTED range has come (sign: 1) or gone (-1); with it `count` whole ranges. */
+static void account(struct sg_ranges *ranges, const struct sg_range *piece, int sign, int count)
+{
+    uint32_t site = piece->flags >> SG_RANGE_SITE_SHIFT & (SG_RANGE_SITES - 1);
+    if (piece->kind != SG_RANGE_COUNTED)
+        return;
+    int64_t bytes = sign * length_of(piece), once = bytes;
+    if (piece->source != 0 && ranges->shared != NULL)
+        once = cover(ranges->shared, piece->source, sg_range_source_at(piece, piece->end), sign);
+    ranges->counted_bytes += (uint64_t)once;
+    if (site == 0)
+        return;
+    ranges->site[site].bytes += (uint64_t)bytes;
+    ranges->site[site].count += (uint32_t)count;
+    ranges->changed_sites |= 1u << site;
+}
+
+/* A fresh chunk at `position` in the order: false if there is none left. */
+static bool add_chunk(struct sg_ranges *ranges, uint32_t position)
+{
+    if (ranges->pool == NULL) {
+        void *pool = sg_sys_mmap(NULL, (size_t)SG_RANGE_CHUNKS * sizeof(struct sg_range_chunk), PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (sg_is_error(pool))
+            return false;
+        ranges->pool = pool;
+    }
+    uint16_t fresh;
+    if (ranges->free_count > 0)
+        fresh = ranges->free_chunk[--ranges->free_count];
+    else if (ranges->pool_used < SG_RANGE_CHUNKS)
+        fresh = (uint16_t)ranges->pool_used++;
+    else
+        return false;
+    memmove(&ranges->order[position + 1], &ranges->order[position],
+            (ranges->chunk_count - position) * sizeof ranges->order[0]);
+    ranges->order[position] = fresh;
+    ranges->chunk_count++;
+    ranges->pool[fresh].count = 0;
+    return true;
+}
+
+static void erase(struct sg_ranges *ranges, struct place place)
+{
+    struct sg_range_chunk *chunk = chunk_at(ranges, place.chunk);
+    const struct sg_range *range = &chunk->item[place.item];
+    account(ranges, range, -1, -1);
+    chunk->count--;
+    memmove(&chunk->item[place.item], &chunk->item[place.item + 1],
+            (chunk->count - place.item) * sizeof chunk->item[0]);
+    if (chunk->count > 0)
+        return;
+    ranges->free_chunk[ranges->free_count++] = ranges->order[place.chunk];
+    ranges->chunk_count--;
+    memmove(&ranges->order[place.chunk], &ranges->order[place.chunk + 1],
+            (ranges->chunk_count - place.chunk) * sizeof ranges->order[0]);
+}
+
+/* Where nothing overlaps it. */
+static int insert(struct sg_ranges *ranges, struct sg_range range)
+{
+    struct place place = find(ranges, range.begin);
+    if (is_end(ranges, place)) { /* behind all: at the end of the last chunk */
+        if (ranges->chunk_count == 0 && !add_chunk(ranges, 0))
+            return -ENOMEM;
+        place.chunk = ranges->chunk_count - 1;
+        place.item = chunk_at(ranges, place.chunk)->count;
+    }
+    struct sg_range_chunk *chunk = chunk_at(ranges, place.chunk);
+    if (chunk->count == CHUNK_ROOM) {
+        if (!add_chunk(ranges, place.chunk + 1))
+            return -ENOMEM;
+        struct sg_range_chunk *right = chunk_at(ranges, place.chunk + 1);
+        uint32_t keep = CHUNK_ROOM / 2;
+        right->count = CHUNK_ROOM - keep;
+        memcpy(right->item, &chunk->item[keep], right->count * sizeof right->item[0]);
+        chunk->count = keep;
+        if (place.item > keep) {
+            place.item -= keep;
+            chunk = right;
+        }
+    }
+    memmove(&chunk->item[place.item + 1], &chunk->item[place.item],
+            (chunk->count - place.item) * sizeof chunk->item[0]);
+    chunk->item[place.item] = range;
+    chunk->count++;
+    account(ranges, &range, 1, 1);
+    return 0;
+}
+
+/* Sees to it that no range reaches across `address`. */
+static int split(struct sg_ranges *ranges, uintptr_t address)
+{
+    struct place place = find(ranges, address);
+    if (is_end(ranges, place) || range_at(ranges, place)->begin >= address)
+        return 0;
+    struct sg_range *left = range_at(ranges, place);
+    struct sg_range right = *left;
+    right.begin = address;
+    right.source = sg_range_source_at(left, address);
+    account(ranges, &right, -1, 0);
+    left->end = address;
+    return insert(ranges, right);
+}
+
+/* Joins the range that begins at `address` with the one that ends there, if they are alike. */
+static void join(struct sg_ranges *ranges, uintptr_t address)
+{
+    struct place at = find(ranges, address);
+    if (address == 0 || is_end(ranges, at) || range_at(ranges, at)->begin != address)
+        return;
+    struct sg_range right = *range_at(ranges, at);
+    struct place before = find(ranges, address - 1);
+    struct sg_range *left = range_at(ranges, before);
+    if (left->end != address || left->kind != right.kind || left->flags != right.flags ||
+        sg_range_source_at(left, address) != right.source)
+        return;
+    erase(ranges, at); /* behind `before`, which therefore stays where it is */
+    left->end = right.end;
+    account(ranges, &right, 1, 0);
+}
+
+static int cut(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end)
+{
+    struct place first = find(ranges, begin);
+    if (is_end(ranges, first) || range_at(ranges, first)->begin >= end)
+        return 0;
+    if (range_at(ranges, first)->begin == begin && range_at(ranges, first)->end == end) {
+        erase(ranges, first);
+        return 0;
+    }
+    int result = split(ranges, begin);
+    if (result == 0)
+        result = split(ranges, end);
+    for (struct place place = find(ranges, begin); !is_end(ranges, place); place = find(ranges, begin)) {
+        if (range_at(ranges, place)->begin >= end)
+            break;
+        erase(ranges, place);
+    }
+    return result;
+}
+
+int sg_ranges_set(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, uint32_t kind, uint32_t flags)
+{
+    return sg_ranges_set_shared(ranges, begin, end, kind, flags, 0);
+}
+
+int sg_ranges_set_shared(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, uint32_t kind, uint32_t flags,
+                         uint64_t source)
+{
+    if (begin >= end)
+        return 0;
+    int result = cut(ranges, begin, end);
+    if (kind == SG_RANGE_NONE)
+        return result;
+    int inserted = insert(ranges, (struct sg_range){begin, end, kind, flags, source});
+    if (inserted != 0)
+        return inserted;
+    join(ranges, end);
+    join(ranges, begin);
+    return result;
+}
+
+/* Changes whole ranges of [begin, end): RESERVED ones to COUNTED if `is_commit`, and takes flags away and adds some. */
+static int change(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, bool is_commit, uint32_t without,
+                  uint32_t with)
+{
+    int result = split(ranges, begin);
+    if (result == 0)
+        result = split(ranges, end);
+    for (uintptr_t at = begin; result == 0 && at < end;) {
+        struct place place = find(ranges, at);
+        if (is_end(ranges, place) || range_at(ranges, place)->begin >= end)
+            break;
+        struct sg_range *range = range_at(ranges, place);
+        if (is_commit && range->kind == SG_RANGE_RESERVED) {
+            range->kind = SG_RANGE_COUNTED;
+            account(ranges, range, 1, 1);
+            range->flags |= SG_RANGE_COMMITTED;
+        } else if (is_commit && range->kind == SG_RANGE_SPARSE && (range->flags & SG_RANGE_COMMITTED) == 0) {
+            range->flags =
+                (range->flags | SG_RANGE_COMMITTED) & ~(uint32_t)SG_RANGE_INHERITED; /* no parent has pages there */
+        }
+        range->flags = (range->flags & ~without) | with;
+        at = range->end;
+        join(ranges, range->begin);
+    }
+    join(ranges, end);
+    return result;
+}
+
+/* Units [begin, end) are mapped `by` times more (1 or -1). The bytes that are mapped for the first time, or not any
+ * more. A unit that found no memory counts neither now nor when it goes. */
+static int64_t cover(struct sg_ranges *shared, uint64_t begin, uint64_t end, int by)
+{
+    int64_t units = 0;
+    if (split(shared, begin) != 0 || split(shared, end) != 0)
+        return 0;
+    for (uint64_t at = begin; at < end;) {
+        struct place place = find(shared, at);
+        struct sg_range *range = is_end(shared, place) ? NULL : range_at(shared, place);
+        uint64_t next = range == NULL || range->begin > end ? end : range->begin > at ? range->begin : range->end;
+        if (range != NULL && range->begin == at && by < 0 && range->flags == 1) {
+            erase(shared, place);
+            units -= (int64_t)(next - at);
+        } else if (range != NULL && range->begin == at) {
+            range->flags += (uint32_t)by;
+            join(shared, at);
+        } else if (by > 0 && insert(shared, (struct sg_range){at, next, SG_RANGE_COUNTED, 1, 0}) == 0) {
+            units += (int64_t)(next - at);
+            join(shared, at);
+        }
+        at = next;
+    }
+    join(shared, end);
+    shared->is_changed = shared->is_changed || units != 0;
+    return units * (int64_t)SG_SHARED_UNIT;
+}
+
+uint64_t sg_ranges_unmapped_bytes(const struct sg_ranges *ranges, uint64_t begin, uint64_t end)
+{
+    uint64_t units = end - begin;
+    if (ranges->shared != NULL)
+        units -= sg_ranges_bytes(ranges->shared, begin, end, SG_RANGE_COUNTED);
+    return units * SG_SHARED_UNIT;
+}
+
+/* Units that are mapped once. */
+static uint64_t mapped_once(const struct sg_ranges *shared, uint64_t begin, uint64_t end)
+{
+    struct sg_range range;
+    uint64_t units = 0;
+    for (uint64_t at = begin; sg_ranges_within(shared, at, end, &range); at = range.end)
+        units += range.flags == 1 ? range.end - range.begin : 0;
+    return units;
+}
+
+uint64_t sg_ranges_leaving_bytes(const struct sg_ranges *ranges, uintptr_t begin, uintptr_t end)
+{
+    struct sg_range range;
+    uint64_t bytes = 0;
+    for (uintptr_t at = begin; sg_ranges_within(ranges, at, end, &range); at = range.end)
+        if (range.kind == SG_RANGE_COUNTED && (range.source == 0 || ranges->shared == NULL))
+            bytes += range.end - range.begin;
+        else if (range.kind == SG_RANGE_COUNTED)
+            bytes += mapped_once(ranges->shared, range.source, sg_range_source_at(&range, range.end)) * SG_SHARED_UNIT;
+    return bytes;
+}
+
+uint64_t sg_ranges_coming_bytes(const struct sg_ranges *ranges, uintptr_t begin, uintptr_t end)
+{
+    struct sg_range range;
+    uint64_t bytes = 0;
+    for (uintptr_t at = begin; sg_ranges_within(ranges, at, end, &range); at = range.end)
+        if (range.kind == SG_RANGE_RESERVED && range.source == 0)
+            bytes += range.end - range.begin;
+        else if (range.kind == SG_RANGE_RESERVED)
+            bytes += sg_ranges_unmapped_bytes(ranges, range.source, sg_range_source_at(&range, range.end));
+    return bytes;
+}
+
+int sg_ranges_commit(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end)
+{
+    return change(ranges, begin, end, true, 0, 0);
+}
+
+int sg_ranges_flag(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, uint32_t flags)
+{
+    return change(ranges, begin, end, false, 0, flags);
+}
+
+int sg_ranges_unflag(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, uint32_t flags)
+{
+    return change(ranges, begin, end, false, flags, 0);
+}
+
+int sg_ranges_move(struct sg_ranges *ranges, uintptr_t from, uintptr_t to, uintptr_t bytes, bool is_copy)
+{
+    int result = split(ranges, from);
+    if (result == 0)
+        result = split(ranges, from + bytes);
+    if (result == 0)
+        result = cut(ranges, to, to + bytes);
+    for (uintptr_t at = from; result == 0 && at < from + bytes;) {
+        struct place place = find(ranges, at);
+        if (is_end(ranges, place) || range_at(ranges, place)->begin >= from + bytes)
+            break;
+        struct sg_range range = *range_at(ranges, place);
+        at = range.end;
+        if (!is_copy)
+            erase(ranges, place);
+        range.begin = range.begin - from + to;
+        range.end = range.end - from + to;
+        result = insert(ranges, range); /* joined below: `to` may touch what has not been moved yet */
+    }
+    join(ranges, to);
+    join(ranges, to + bytes);
+    join(ranges, from + bytes);
+    join(ranges, from);
+    return result;
+}
+
+uint64_t sg_ranges_bytes(const struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, uint32_t kind)
+{
+    uint64_t bytes = 0;
+    struct sg_range range;
+    for (uintptr_t at = begin; sg_ranges_within(ranges, at, end, &range); at = range.end)
+        if (range.kind == kind)
+            bytes += range.end - range.begin;
+    return bytes;
+}
+
+bool sg_ranges_next(const struct sg_ranges *ranges, uintptr_t address, struct sg_range *out)
+{
+    struct place place = find(ranges, address);
+    if (is_end(ranges, place))
+        return false;
+    *out = *range_at(ranges, place);
+    return true;
+}
+
+bool sg_ranges_within(const struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, struct sg_range *out)
+{
+    if (begin >= end || !sg_ranges_next(ranges, begin, out) || out->begin >= end)
+        return false;
+    if (out->begin < begin) {
+        out->source = sg_range_source_at(out, begin);
+        out->begin = begin;
+    }
+    out->end = out->end < end ? out->end : end;
+    return true;
+}
+
+void sg_ranges_clear(struct sg_ranges *ranges)
+{
+    ranges->counted_bytes = 0;
+    ranges->chunk_count = ranges->pool_used = ranges->free_count = 0;
+}
+
+void sg_ranges_destroy(struct sg_ranges *ranges)
+{
+    if (ranges->pool != NULL)
+        (void)sg_sys_munmap(ranges->pool, (size_t)SG_RANGE_CHUNKS * sizeof(struct sg_range_chunk));
+    memset(ranges, 0, sizeof *ranges);
+}

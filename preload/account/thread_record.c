@@ -1,0 +1,245 @@
+/*
+ * thread_record.c - see thread_record.h.
+ */
+#include "account/thread_record.h"
+
+#include "base/atomics.h"
+#include "account/ledger.h"
+#include "base/procfs.h"
+#include "base/seccomp.h"
+#include "shared/segment.h"
+#include "base/syscall.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/uio.h>
+
+struct sg_record sg_thread_no_purse = {.credit_bytes = SG_NO_CREDIT};
+SG_THREAD_LOCAL struct sg_thread sg_self = {.purse = &sg_thread_no_purse};
+union sg_wipe_page sg_wipe __attribute__((aligned(SG_PAGE_MOST)));
+
+static uint32_t has_been_armed;
+static struct sg_fast_limits fast[SG_FAST_WAYS]; /* what the page is armed with */
+
+/* A thread tells nobody that it ends: there is no call for that which the C library neither limits nor pays for with
+ * the program's heap. A record's thread has ended when the kernel knows no thread of that number, in any process:
+ * clone(2) makes processes that share this one's memory, and its records. */
+static bool has_ended(uint32_t tid)
+{
+    return tid != 0 && sg_syscall(SYS_tkill, tid, 0, 0, 0, 0, 0) == -ESRCH;
+}
+
+/* A filter of system calls may end the program for that question: then every thread is taken to live. Answered once
+ * for several questions, for it costs more than they do. */
+enum may_ask { NOT_KNOWN, MAY_ASK, MAY_NOT_ASK };
+static bool may_ask(enum may_ask *answer)
+{
+    if (*answer == NOT_KNOWN)
+        *answer = sg_sandbox_is_on() ? MAY_NOT_ASK : MAY_ASK;
+    return *answer == MAY_ASK;
+}
+
+static uint32_t search_from = 1; /* (atomic) where the next thread looks for a record first */
+static uint32_t reap_from = 1;   /* (atomic) */
+
+static void set_limits(enum sg_fast_way way, const struct sg_fast_limits *limits)
+{
+    struct sg_fast_limits *armed = &sg_wipe.fast[way];
+    sg_store_release(&armed->request_bytes, sg_load_relaxed(&limits->request_bytes)); /* pairs with fast.c */
+    sg_store_release(&armed->address, sg_load_relaxed(&limits->address));
+}
+
+static void arm(void)
+{
+    if (sg_load_relaxed(&sg_wipe.is_armed) != 0)
+        return;
+    (void)sg_sys_madvise(&sg_wipe, sizeof sg_wipe, 18 /* MADV_WIPEONFORK, Linux 4.14 */);
+    sg_store_relaxed(&sg_wipe.is_armed, 1u);
+    sg_store_release(&has_been_armed, 1u); /* pairs with sg_thread_has_been_armed */
+    set_limits(SG_FAST_GLIBC, &fast[SG_FAST_GLIBC]);
+    set_limits(SG_FAST_OTHER, &fast[SG_FAST_OTHER]);
+}
+
+bool sg_thread_has_been_armed(void)
+{
+    return sg_load_acquire(&has_been_armed) != 0; /* pairs with arm */
+}
+
+bool sg_thread_arm(void)
+{
+    /* In this order: another thread may be arming it. */
+    if (sg_thread_has_been_armed() && sg_load_relaxed(&sg_wipe.is_armed) == 0)
+        return false;
+    arm();
+    return true;
+}
+
+/* Takes over a record that is nobody's, or one of the first few looked at whose thread has ended: with its credit. */
+static bool take_over(struct sg_record *record, uint32_t tid, enum may_ask *asking)
+{
+    uint32_t held = sg_load_relaxed(&record->tid);
+    bool is_free = held == 0 || (asking != NULL && held != SG_RECORD_REAPED &&
+                                 (held == tid || (may_ask(asking) && has_ended(held))));
+    return is_free && sg_cas_u32(&record->tid, &held, tid);
+}
+
+static struct sg_record *claim_record(uint32_t tid, uint32_t capacity)
+{
+    enum { ASKED_MOST = 8 };
+    enum may_ask asking = NOT_KNOWN;
+    uint32_t begin = sg_load_relaxed(&search_from);
+    for (uint32_t i = 0; i < capacity; i++) {
+        uint32_t index = 1 + (begin - 1 + i) % (capacity - 1);
+        struct sg_record *record = &sg_own->record[index];
+        if (!take_over(record, tid, i < ASKED_MOST ? &asking : NULL))
+            continue;
+        uint32_t used = sg_load_relaxed(&sg_own->record_used);
+        while (used < index + 1 && !sg_cas_u32(&sg_own->record_used, &used, index + 1))
+            ;
+        sg_store_relaxed(&search_from, index);
+        return record;
+    }
+    return NULL;
+}
+
+void sg_thread_reap(uint32_t most)
+{
+    uint32_t used = sg_load(&sg_own->record_used), capacity = sg_segment_record_capacity();
+    used = used < capacity ? used : capacity;
+    enum may_ask asking = NOT_KNOWN;
+    for (uint32_t i = 0; used > 2 && i < most && i + 1 < used; i++) {
+        uint32_t index = 1 + sg_fetch_add(&reap_from, 1u) % (used - 1);
+        struct sg_record *record = &sg_own->record[index];
+        uint32_t tid = sg_load_relaxed(&record->tid);
+        if (tid == SG_RECORD_REAPED || !may_ask(&asking) || !has_ended(tid) ||
+            !sg_cas_u32(&record->tid, &tid, SG_RECORD_REAPED))
+            continue;
+        sg_ledger_return_credit(record, 0);
+        sg_store_release(&record->tid, 0u); /* pairs with the claim in take_over */
+    }
+}
+
+void sg_thread_enter(void)
+{
+    if (sg_self.record != NULL)
+        return;
+    arm();
+    uint32_t tid = sg_process_thread();
+    struct sg_record *record = NULL;
+    uint32_t capacity;
+    do {
+        capacity = sg_segment_record_capacity();
+        record = claim_record(tid, capacity);
+        if (record == NULL) {
+            sg_thread_reap(capacity);
+            record = claim_record(tid, capacity);
+        }
+    } while (record == NULL && sg_segment_grow(capacity));
+    if (record == NULL)
+        return;
+    sg_self.record = record;
+    sg_self.purse = record;
+}
+
+void sg_thread_open_fast(enum sg_fast_way way, const struct sg_fast_limits *limits)
+{
+    sg_store_relaxed(&fast[way].request_bytes, limits->request_bytes);
+    sg_store_relaxed(&fast[way].address, limits->address);
+    if (sg_load_relaxed(&sg_wipe.is_armed) != 0)
+        set_limits(way, limits);
+}
+
+/* Whether a signal handler runs on an alternate stack, and the mark is not there: what the handler interrupted goes
+ * on. */
+static bool is_on_another_stack(const struct sg_mark *mark)
+{
+    stack_t stack = {0};
+    return sg_syscall(SYS_sigaltstack, 0, (long)&stack, 0, 0, 0, 0) == 0 && (stack.ss_flags & SS_ONSTACK) != 0 &&
+           mark->frame - (uintptr_t)stack.ss_sp >= stack.ss_size;
+}
+
+/* By a call that every sandbox allows: the kernel reads the mask before it looks at what to do with it, and refuses. */
+static bool is_readable(uintptr_t address)
+{
+    enum { NOTHING_KNOWN = 99 };
+    return sg_syscall(SYS_rt_sigprocmask, NOTHING_KNOWN, (long)address, 0, 8, 0, 0) != -EFAULT;
+}
+
+/* The stack grows downwards, so a call out of a frame lies below it. Below may also lie what came after the frame
+ * was left: then something else has been written where it kept its return address. That may be another stack by now,
+ * or nothing. */
+bool sg_mark_is_gone(const struct sg_mark *mark, uintptr_t frame)
+{
+    if (mark->frame == 0)
+        return false;
+    bool is_sandboxed = sg_sandbox_is_on();
+    if (frame >= mark->frame)
+        return is_sandboxed || !is_on_another_stack(mark);
+    uintptr_t found = 0;
+    struct iovec to = {&found, sizeof found}, from = {(char *)mark->frame + sizeof found, sizeof found};
+    if (is_sandboxed)
+        return !is_readable(mark->frame + sizeof found) || ((const uintptr_t *)mark->frame)[1] != mark->returns_to;
+    long got = sg_syscall(SYS_process_vm_readv, (long)sg_sys_getpid(), (long)&to, 1, (long)&from, 1, 0);
+    return got == (long)sizeof found ? found != mark->returns_to : got == -EFAULT;
+}
+
+/* Whether this thread ends at cancellation points only. One that may be cancelled asynchronously may call nothing
+ * that allocates (POSIX), and is left alone: glibc 2.36 ends it without PTHREAD_CANCELED when pthread_setcancelstate
+ * enables cancellation again. */
+static bool is_cancelled_at_points(void)
+{
+    int type = PTHREAD_CANCEL_DEFERRED;
+    (void)pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
+    if (type == PTHREAD_CANCEL_DEFERRED)
+        return true;
+    (void)pthread_setcanceltype(type, NULL);
+    return false;
+}
+
+/* No call that allocates is a cancellation point, yet another allocator or a driver may wait in one. Alone, no other
+ * thread could cancel this one. */
+void sg_thread_disable_cancel(void)
+{
+    if (is_cancelled_at_points()) /* the C library writes the state before it changes it */
+        (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &sg_self.open.cancel_state);
+}
+
+void sg_thread_let_all_cancels(void)
+{
+    struct sg_open_call *open = &sg_self.open;
+    if (open->cancel_holds != 0 && open->cancel_state != SG_CANCEL_AS_IT_IS)
+        (void)pthread_setcancelstate(open->cancel_state, NULL);
+    open->cancel_holds = 0;
+}
+
+struct sg_thread_pause sg_thread_pause(void)
+{
+    struct sg_thread_pause pause = {sg_self.purse, sg_self.open.mark, sg_self.layers};
+    sg_self.open.mark = (struct sg_mark){0, 0};
+    sg_self.purse = &sg_thread_no_purse;
+    sg_self.layers = SG_LAYER_HEAP | SG_LAYER_CUDA | SG_LAYER_CALL;
+    return pause;
+}
+
+void sg_thread_resume(const struct sg_thread_pause *pause)
+{
+    sg_self.layers = pause->layers;
+    sg_self.open.mark = pause->mark;
+    sg_self.purse = pause->purse;
+}
+
+void sg_thread_refork(void)
+{
+    sg_self.purse = &sg_thread_no_purse;
+    sg_self.record = NULL;
+    sg_self.open = (struct sg_open_call){.mark = sg_self.open.mark, /* all else is the parent's */
+                                         .cancel_holds = sg_self.open.cancel_holds,
+                                         .cancel_state = sg_self.open.cancel_state};
+    sg_store_relaxed(&search_from, 1u);
+    const struct sg_fast_limits nothing = {0, 0};
+    set_limits(SG_FAST_GLIBC, &nothing);
+    set_limits(SG_FAST_OTHER, &nothing);
+    sg_store_relaxed(&sg_wipe.is_armed, 0u);
+    arm(); /* at once: a raw clone may be the next thing this child does */
+}

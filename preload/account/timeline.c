@@ -1,0 +1,234 @@
+/*
+ * timeline.c - see timeline.h.
+ *
+ * A process may be killed at any instruction: the magic is written last, a sample before it counts, and thinning goes from the
+ * oldest to the youngest, so that in between there are samples too many, never too few. Readers sort them by time. While a sample
+ * is written its time is 0, and it is none: what it is made of is still there behind it, but where it is the first or the last.
+ */
+#include "account/timeline.h"
+
+#include "admit/admission.h"
+#include "base/atomics.h"
+#include "account/ledger.h"
+#include "base/lock.h"
+#include "base/options.h"
+#include "shared/segment.h"
+#include "base/shared_file.h"
+#include "base/syscall.h"
+#include "base/text.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define FIRST_INTERVAL_NS UINT64_C(10000000)
+#define PATIENCE_NS UINT64_C(100000000)
+
+enum { UNTRIED, BEGUN, FAILED };
+
+static struct {
+    struct sg_lock lock;
+    uint32_t state;           /* (atomic) */
+    struct sg_timeline *line; /* (atomic) NULL: none */
+    char path[SG_PATH_ROOM + 64];
+} timeline;
+
+static uint64_t live_of(const struct sg_sample *sample)
+{
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < SG_DOMAIN_ROOM; i++)
+        sum += sample->live_bytes[i];
+    return sum;
+}
+
+/* The earlier one's time stays. False where all of it does. */
+static bool merge(struct sg_sample *earlier, const struct sg_sample *later)
+{
+    bool is_less = later->usable_bytes<earlier->usable_bytes, is_more = live_of(later)> live_of(earlier);
+    if (is_less) {
+        earlier->usable_bytes = later->usable_bytes;
+        earlier->reserve_bytes = later->reserve_bytes;
+        earlier->floor_bytes = later->floor_bytes;
+    }
+    if (is_more)
+        memcpy(earlier->live_bytes, later->live_bytes, sizeof earlier->live_bytes);
+    return is_less || is_more;
+}
+
+/* Pairs with readers in other processes and after a kill, and with sg_timeline_copy. */
+static void put(struct sg_sample *place, const struct sg_sample *sample)
+{
+    sg_store_relaxed(&place->time_ns, 0);
+    sg_fence(); /* nobody sees what follows under the old time */
+    memcpy((char *)place + sizeof place->time_ns, (const char *)sample + sizeof sample->time_ns,
+           sizeof *place - sizeof place->time_ns);
+    sg_store_release(&place->time_ns, sample->time_ns);
+}
+
+static void thin(struct sg_timeline *line)
+{
+    for (uint32_t i = 0; i < SG_SAMPLE_ROOM / 2; i++) {
+        struct sg_sample pair = line->sample[2 * i];
+        (void)merge(&pair, &line->sample[2 * i + 1]);
+        put(&line->sample[i], &pair);
+    }
+    sg_store_release(&line->sample_count, (uint32_t)(SG_SAMPLE_ROOM / 2));
+    line->interval_ns *= 2;
+}
+
+/* A clock that was set back makes no younger sample: its figures go into the last. */
+void sg_timeline_add(struct sg_timeline *line, const struct sg_sample *sample)
+{
+    uint32_t count = sg_load_relaxed(&line->sample_count);
+    if (count > SG_SAMPLE_ROOM) /* somebody else has written to the file */
+        return;
+    if (count != 0 && sample->time_ns - line->sample[count - 1].time_ns < (int64_t)line->interval_ns) {
+        struct sg_sample last = line->sample[count - 1];
+        if (merge(&last, sample))
+            put(&line->sample[count - 1], &last);
+        return;
+    }
+    if (count == SG_SAMPLE_ROOM) {
+        thin(line);
+        count = SG_SAMPLE_ROOM / 2;
+    }
+    put(&line->sample[count], sample);
+    sg_store_release(&line->sample_count, count + 1);
+}
+
+void sg_timeline_copy(struct sg_timeline *copy, const struct sg_timeline *line)
+{
+    enum { COPIES_MOST = 4 };
+    for (int i = 0; i < COPIES_MOST; i++) {
+        memcpy(copy, line, sizeof *copy);
+        sg_fence(); /* what follows looks again */
+        copy->sample_count = copy->sample_count < SG_SAMPLE_ROOM ? copy->sample_count : SG_SAMPLE_ROOM;
+        uint32_t last = copy->sample_count > 0 ? copy->sample_count - 1 : 0;
+        bool is_still = memcmp(copy->sample, line->sample, last * sizeof copy->sample[0]) == 0;
+        if (memcmp(&copy->sample[last], &line->sample[last], sizeof copy->sample[0]) != 0)
+            copy->sample_count = last;
+        if (is_still)
+            break;
+    }
+}
+
+void sg_timeline_sample(void)
+{
+    struct sg_timeline *line = sg_load_acquire(&timeline.line);
+    const struct sg_machine *machine = &sg_own->machine;
+    if (line == NULL || machine->time_ns == 0)
+        return;
+    struct sg_sample sample = {.time_ns = machine->time_ns,
+                               .usable_bytes = machine->usable_bytes,
+                               .reserve_bytes = machine->reserve_bytes,
+                               .floor_bytes = machine->floor_bytes};
+    for (unsigned i = 0; i < SG_DOMAIN_COUNT; i++)
+        sample.live_bytes[i] = sg_load_relaxed(&sg_own->domain[i].granted_bytes);
+    sample.live_bytes[SG_DOMAIN_HEAP] = sg_ledger_live_heap_bytes();
+    sg_timeline_add(line, &sample);
+}
+
+const struct sg_timeline *sg_timeline_current(void)
+{
+    return sg_load_acquire(&timeline.line);
+}
+
+/* ---- the file ----------------------------------------------------------------------------------------------------- */
+
+void sg_timeline_name(char *name, size_t room, const char *segment)
+{
+    struct sg_text text = sg_text_begin(name, room);
+    sg_text_add(&text, segment);
+    text.length -= sizeof SG_SEGMENT_SUFFIX - 1;
+    sg_text_add(&text, SG_TIMELINE_SUFFIX);
+}
+
+static long make_in(int fd, const struct sg_timeline *before)
+{
+    (void)sg_sys_fchmod(fd, sg_segment_file_mode());
+    long result = sg_shared_file_allocate(fd, 0, sizeof(struct sg_timeline));
+    if (result != 0)
+        return result;
+    struct sg_timeline *line = sg_sys_mmap(NULL, sizeof *line, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (sg_is_error(line))
+        return (long)line;
+    line->version = SG_TIMELINE_VERSION;
+    line->interval_ns = FIRST_INTERVAL_NS;
+    if (before != NULL)
+        sg_timeline_copy(line, before);
+    sg_store_release(&line->magic, SG_TIMELINE_MAGIC);
+    sg_store_release(&timeline.line, line);
+    return 0;
+}
+
+/* `before`: its samples are the first of the new one. */
+static long make(const struct sg_timeline *before)
+{
+    sg_timeline_name(timeline.path, sizeof timeline.path, sg_segment_path());
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, timeline.path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                            sg_segment_file_mode());
+    if (fd < 0)
+        return fd;
+    long result = make_in((int)fd, before);
+    if (result != 0)
+        (void)sg_sys_unlinkat((int)SG_AT_FDCWD, timeline.path);
+    (void)sg_sys_close((int)fd);
+    return result;
+}
+
+static void take_first_sample(void)
+{
+    struct sg_lock_state state;
+    if (!sg_lock_acquire_within(&sg_admission_lock, &state, PATIENCE_NS))
+        return;
+    sg_timeline_sample();
+    sg_lock_release(&sg_admission_lock, &state);
+}
+
+void sg_timeline_begin(void)
+{
+    struct sg_lock_state state;
+    if (SG_LIKELY(sg_load_acquire(&timeline.state) != UNTRIED) || !sg_segment_is_own())
+        return;
+    if (!sg_lock_acquire_within(&timeline.lock, &state, PATIENCE_NS))
+        return;
+    bool is_ours = sg_load(&timeline.state) == UNTRIED;
+    bool is_made = is_ours && make(NULL) == 0;
+    if (is_ours)
+        sg_store(&timeline.state, (uint32_t)(is_made ? BEGUN : FAILED));
+    sg_lock_release(&timeline.lock, &state);
+    if (is_made)
+        take_first_sample();
+    else if (is_ours)
+        sg_segment_add_event("no time line: its file could not be made");
+}
+
+/* The mapping stays: another thread may be reading it. */
+void sg_timeline_make_anew(void)
+{
+    struct sg_lock_state state;
+    if (sg_load_acquire(&timeline.state) != BEGUN || !sg_lock_acquire_within(&timeline.lock, &state, PATIENCE_NS))
+        return;
+    (void)make(timeline.line);
+    if (sg_load(&timeline.state) != BEGUN) /* dropped meanwhile */
+        (void)sg_sys_unlinkat((int)SG_AT_FDCWD, timeline.path);
+    sg_lock_release(&timeline.lock, &state);
+}
+
+/* A thread may be about to write to it: what is mapped stays mapped. */
+void sg_timeline_drop(void)
+{
+    if (sg_exchange(&timeline.state, (uint32_t)UNTRIED) != BEGUN)
+        return;
+    sg_store(&timeline.line, NULL);
+    (void)sg_sys_unlinkat((int)SG_AT_FDCWD, timeline.path);
+}
+
+void sg_timeline_refork(void)
+{
+    sg_lock_reset(&timeline.lock);
+    if (timeline.line != NULL)
+        (void)sg_sys_munmap(timeline.line, sizeof *timeline.line);
+    sg_store(&timeline.line, NULL);
+    sg_store(&timeline.state, (uint32_t)UNTRIED);
+}

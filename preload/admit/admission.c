@@ -1,0 +1,501 @@
+/*
+ * admission.c - see admission.h.
+ *
+ * The order of a large decision: a young look, if the request is small beside what it showed (without the lock, and once
+ * more under it, for another thread may have looked); then a ticket and a fresh look; then, before anything is refused,
+ * whoever is dead is taken out, our own promises are scanned, and another look; then it waits for what may still change.
+ * See headroom.h and registry.h.
+ */
+#include "admit/admission.h"
+
+#include "base/atomics.h"
+#include "admit/driver_pages.h"
+#include "account/commits.h"
+#include "account/tmpfs_ranges.h"
+#include "admit/check.h"
+#include "account/tracker.h"
+#include "account/ledger.h"
+#include "base/options.h"
+#include "admit/wait.h"
+#include "admit/deferred_frees.h"
+#include "admit/headroom.h"
+#include "shared/registry.h"
+#include "shared/segment.h"
+#include "base/syscall.h"
+#include "account/thread_record.h"
+#include "account/timeline.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define SAMPLED_BYTES (64 * MIB) /* a grant of this much is seen in the time line before the next look */
+
+/* Below the floor, and above LIMIT, small requests pass until the process has taken this much more: it must be able to
+ * unwind, print its traceback and save. A process that holds less than SHELL_BYTES always may, below the floor. */
+#define GRACE_BYTES (32 * MIB)
+#define SHELL_BYTES (64 * MIB)
+
+enum { REAPED_AT_REFILL = 4 };
+
+struct sg_lock sg_admission_lock;
+
+static struct {
+    uint32_t is_below_floor;      /* a small request has met the floor, and no look has shown it crossed since */
+    uint64_t floor_granted_bytes; /* what this process had been granted when it did */
+    uint32_t has_limit; /* (atomic) the job has one, if only another process's: small requests are judged too */
+    uint32_t has_begun; /* (atomic) the first thread has its first credit */
+} state;
+
+void sg_admission_refork(void)
+{
+    sg_lock_reset(&sg_admission_lock);
+    sg_seats_refork();
+    sg_room_refork();
+    sg_returns_refork();
+    sg_fit_refork();
+    state.is_below_floor = 0;
+    state.has_begun = 0;
+}
+
+/* ---- a request that is judged by itself --------------------------------------------------------------------------- */
+
+/* Small requests are judged, too. */
+static bool has_limit(void)
+{
+    return sg_options.limit.is_set || sg_load_relaxed(&state.has_limit) != 0;
+}
+
+/* Those of CUDA may take long and hold no signals, so the program can leave the call: what is in flight is noted for
+ * that. */
+static bool is_cuda(const struct sg_request *request)
+{
+    return request->domain != SG_DOMAIN_HEAP && request->domain != SG_DOMAIN_MAPPED;
+}
+
+static void fly(const struct sg_request *request, uint64_t bytes)
+{
+    uint64_t pool = sg_fit_pool(request);
+    sg_seats_fly(pool, (int64_t)bytes);
+    if (is_cuda(request)) {
+        sg_self.open.flight_pool = pool;
+        sg_self.open.flight_bytes += bytes;
+    }
+}
+
+/* Before it is no more in flight: what other threads ask for must not be taken for it. */
+static void forget_flight(const struct sg_request *request, uint64_t bytes)
+{
+    if (is_cuda(request))
+        sg_self.open.flight_bytes -= bytes < sg_self.open.flight_bytes ? bytes : sg_self.open.flight_bytes;
+}
+
+static void stop(const struct sg_request *request, uint64_t bytes)
+{
+    forget_flight(request, bytes);
+    sg_seats_fly(sg_fit_pool(request), -(int64_t)bytes);
+}
+
+/* A young look may do, with or without the lock. The request is in flight before it is counted: whoever does not see it there,
+ * sees the count. */
+static bool takes_of_young_look(const struct sg_request *request)
+{
+    if (request->has_device_pool || request->is_rare || has_limit() || request->size_bytes > sg_room_total_bytes())
+        return false;
+    fly(request, request->size_bytes);
+    if (sg_room_take(SG_ROOM_RESERVE, request->size_bytes))
+        return true;
+    stop(request, request->size_bytes);
+    return false;
+}
+
+/* Whether somebody's promises may be older than the request: it begins to wait now, or has not waited for them. */
+static bool is_news_due(const struct sg_request *request)
+{
+    uint64_t since = request->asked_ns != 0 ? request->asked_ns : sg_sys_clock_ns(CLOCK_MONOTONIC);
+    return !sg_seats_have_looked(since);
+}
+
+/* A request that would be refused, and fits with the pages that the driver keeps after a free. */
+static enum sg_verdict ask_driver(struct sg_request *request, enum sg_verdict verdict)
+{
+    struct sg_request with_pages = *request;
+    request->kept_by_driver_bytes = request->has_device_pool ? 0 : sg_driver_pages_kept_bytes();
+    with_pages.expected_bytes = request->kept_by_driver_bytes;
+    if (with_pages.expected_bytes == 0 || request->has_pressed || sg_options.mode_observe ||
+        !sg_fit(&with_pages, SG_ROOM_PROMISES | SG_ROOM_STALLED))
+        return verdict;
+    return SG_ASK_DRIVER;
+}
+
+/* A commit within this process's reservations that does not fit as a whole. The promises are as of a scan just now. */
+static bool fits_on_record(struct sg_request *request)
+{
+    uint64_t whole = request->size_bytes;
+    bool is_watched = sg_options.watchdog == SG_WATCHDOG_TERM && (sg_load(&sg_own->slot.flags) & SG_SLOT_WATCHED) != 0;
+    if (!request->is_commit || !is_watched || sg_options.mode_observe || whole > sg_room_total_bytes() ||
+        !sg_commits_have_record())
+        return false;
+    bool was_on_record = sg_commits_set_on_record(true);
+    if (!was_on_record)
+        sg_room_scan();
+    request->size_bytes = sg_commits_expected_bytes(whole);
+    if (sg_fit(request, SG_ROOM_ALL)) {
+        if (!was_on_record)
+            sg_segment_add_event("commits more address space than fits: judged by what it touched of it so far");
+        return true;
+    }
+    request->size_bytes = whole;
+    if (!was_on_record) {
+        (void)sg_commits_set_on_record(false);
+        sg_room_scan();
+    }
+    return false;
+}
+
+/* What does not fit at the second look, with no dead process and no stale promise of ours in the way. */
+static enum sg_verdict decide_in_need(struct sg_request *request)
+{
+    uint64_t device = request->has_device_pool ? request->device_identity : 0;
+    sg_fit_take_out_the_dead(request);
+    sg_room_scan();
+    sg_room_look(device, true);
+    if (sg_fit(request, SG_ROOM_ALL) || fits_on_record(request))
+        return SG_ADMIT;
+    enum sg_verdict verdict = SG_REFUSE;
+    uint64_t until_ns, returning = sg_returns_due_bytes(&until_ns);
+    struct sg_request smaller = *request;
+    smaller.size_bytes -= returning < smaller.size_bytes ? returning : smaller.size_bytes;
+    if (sg_fit(request, SG_ROOM_PROMISES | SG_ROOM_FLIGHT))
+        verdict = SG_WAIT_FOR_TURN;
+    else if (sg_fit(request, SG_ROOM_PROMISES | SG_ROOM_STALLED) || sg_room_tally()->is_reclaiming)
+        verdict = SG_WAIT_FOR_FLIGHT;
+    else if (returning != 0 && !request->has_device_pool && sg_fit(&smaller, SG_ROOM_PROMISES | SG_ROOM_STALLED))
+        verdict = SG_WAIT_FOR_RETURNS;
+    else if (is_news_due(request) && sg_fit(request, SG_ROOM_STALLED))
+        verdict = SG_WAIT_FOR_NEWS;
+    if (verdict == SG_REFUSE || verdict == SG_WAIT_FOR_RETURNS)
+        verdict = ask_driver(request, verdict);
+    (void)sg_fit(request, SG_ROOM_ALL); /* the answer that people are told */
+    return verdict;
+}
+
+/* Under the lock. SG_ADMIT: the request is in flight. */
+static enum sg_verdict decide(struct sg_request *request)
+{
+    const uint64_t whole = request->size_bytes;
+    enum { LOOKS_MOST = 16 }; /* a machine that settles something all the time must not keep us asking the driver */
+    sg_fit_join();
+    if (takes_of_young_look(request))
+        return SG_ADMIT;
+    if (sg_fit_is_beyond_own_limit(request, 0))
+        return SG_REFUSE;
+    if (request->has_device_pool && request->device_epoch != sg_seats_epoch() && request->looks++ < LOOKS_MOST)
+        return SG_LOOK_AGAIN;
+    uint64_t most = request->has_device_pool ? request->device_total_bytes : sg_room_total_bytes();
+    if (!sg_room_is_known() || request->size_bytes <= most) /* what can never be had is not worth a place */
+        sg_seats_announce(sg_fit_pool(request), request->size_bytes);
+    sg_room_look(request->has_device_pool ? request->device_identity : 0, false);
+    sg_store(&state.has_limit, sg_fit_limit_bytes() != 0);
+    if (!request->has_device_pool && !sg_options.mode_observe && sg_driver_pages_is_pressed()) {
+        sg_seats_withdraw();
+        return SG_WAIT_FOR_PRESSURE;
+    }
+    if (sg_fit_is_sparse_near(request))
+        sg_room_scan();
+    bool is_fit = sg_fit(request, SG_ROOM_ALL);
+    if (!is_fit && request->is_behind) {
+        sg_seats_withdraw();
+        request->is_short = true;
+        return SG_LOOK_AGAIN;
+    }
+    enum sg_verdict verdict = is_fit ? SG_ADMIT : decide_in_need(request);
+    if (verdict == SG_ADMIT || sg_options.mode_observe)
+        fly(request, request->size_bytes);
+    if (verdict == SG_ADMIT && !sg_options.mode_observe && sg_fit_is_overtaken(request)) {
+        stop(request, request->size_bytes);
+        request->size_bytes = whole;
+        verdict = SG_WAIT_FOR_TURN;
+    }
+    sg_seats_withdraw(); /* nobody is woken for that: those who wait would keep waking each other */
+    return verdict;
+}
+
+/* To observe is not to wait, nor to say that it would have been refused: what others have in flight may have gone another way. */
+static bool is_granted(enum sg_verdict verdict)
+{
+    return verdict == SG_ADMIT || (verdict != SG_LOOK_AGAIN && sg_options.mode_observe);
+}
+
+/* Granted: the bytes are in flight. */
+static enum sg_verdict judge(struct sg_request *request)
+{
+    struct sg_lock_state lock;
+    if (takes_of_young_look(request))
+        return SG_ADMIT;
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    enum sg_verdict verdict = decide(request);
+    if (is_granted(verdict))
+        sg_room_scan_if_due();
+    sg_lock_release(&sg_admission_lock, &lock);
+    return verdict;
+}
+
+static void hold_signals(const struct sg_request *request)
+{
+    if (request->holds_signals)
+        sg_lock_hold_signals();
+}
+
+static void let_signals(const struct sg_request *request)
+{
+    if (request->holds_signals)
+        sg_lock_let_signals();
+}
+
+/* What would have been refused, and is in flight: not while it is said, where no handler may jump out of the flight. */
+static void report_observed(const struct sg_request *request)
+{
+    if (request->holds_signals) {
+        sg_seats_fly(sg_fit_pool(request), -(int64_t)request->granted_bytes);
+        sg_lock_let_signals();
+    }
+    sg_refusal_report(request);
+    if (request->holds_signals) {
+        sg_lock_hold_signals();
+        sg_seats_fly(sg_fit_pool(request), (int64_t)request->granted_bytes);
+    }
+}
+
+bool sg_admission_ask(struct sg_request *request)
+{
+    sg_segment_attach();
+    request->must_look_again = false;
+    request->is_short = false;
+    for (;;) {
+        uint32_t seen = sg_seats_epoch();
+        hold_signals(request);
+        enum sg_verdict verdict = judge(request);
+        if (is_granted(verdict)) {
+            sg_thread_hold_cancel();
+            request->granted_bytes = request->size_bytes;
+            if (verdict == SG_REFUSE)
+                report_observed(request);
+            return true;
+        }
+        let_signals(request);
+        request->must_look_again = verdict == SG_LOOK_AGAIN;
+        if (request->must_look_again)
+            return false;
+        if (verdict == SG_ASK_DRIVER) {
+            request->has_pressed = true;
+            sg_driver_pages_reclaim(request->kept_by_driver_bytes);
+            continue;
+        }
+        if (!sg_patience_wait(request, seen, verdict))
+            break;
+        request->must_look_again = request->has_device_pool;
+        if (request->must_look_again)
+            return false;
+    }
+    sg_seats_advance(); /* who waited for us need not any more */
+    sg_refusal_report(request);
+    return false;
+}
+
+void sg_admission_fly(struct sg_request *request, uint64_t bytes)
+{
+    if (request->granted_bytes == 0)
+        sg_thread_hold_cancel();
+    fly(request, bytes);
+    request->granted_bytes += bytes;
+}
+
+static void promise(const struct sg_request *request, uint64_t bytes)
+{
+    if (request->shared_begin != 0)
+        sg_files_promise(request->shared_begin, request->shared_end, bytes);
+    else
+        sg_ledger_promise(bytes);
+}
+
+void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes)
+{
+    struct sg_lock_state lock;
+    bool is_lazy = request->domain == SG_DOMAIN_HEAP || request->domain == SG_DOMAIN_MAPPED ||
+                   request->domain == SG_DOMAIN_MANAGED;
+    bool is_sampled = kept_bytes >= SAMPLED_BYTES;
+    /* A decision must see the flight to a device of its own, or by the epoch that it ended behind the driver's figure. */
+    bool is_locked = request->has_device_pool || request->shared_begin != 0 || is_sampled;
+    if (is_locked)
+        sg_lock_acquire(&sg_admission_lock, &lock);
+    if (is_lazy && kept_bytes != 0) /* first: seen twice for a moment, never not at all */
+        promise(request, kept_bytes);
+    else if (kept_bytes != 0)
+        sg_returns_note_taken();
+    forget_flight(request, request->granted_bytes);
+    if (!is_lazy && kept_bytes != 0)
+        sg_seats_land(sg_fit_pool(request), request->granted_bytes);
+    else
+        sg_seats_fly(sg_fit_pool(request), -(int64_t)request->granted_bytes);
+    sg_store(&sg_own->slot.live_bytes, sg_ledger_live_bytes());
+    sg_seats_advance();
+    sg_segment_write_through();
+    if (is_sampled)
+        sg_timeline_sample();
+    if (is_locked)
+        sg_lock_release(&sg_admission_lock, &lock);
+    request->granted_bytes = 0;
+    let_signals(request);
+    sg_thread_let_cancel();
+}
+
+void sg_admission_abandon(void)
+{
+    uint64_t bytes = sg_self.open.flight_bytes;
+    sg_self.open.flight_bytes = 0;
+    if (bytes != 0) {
+        sg_seats_fly(sg_self.open.flight_pool, -(int64_t)bytes);
+        sg_seats_advance();
+    }
+    sg_thread_let_all_cancels();
+}
+
+/* ---- small requests ----------------------------------------------------------------------------------------------- */
+
+/* Property 6: small requests below the floor, and the same grace above LIMIT. Under the lock. What is asked for is in flight
+ * already: it comes on top of nothing. */
+static enum sg_verdict decide_small(struct sg_request *request)
+{
+    struct sg_request nothing = *request;
+    nothing.growth_bytes = 0;
+    sg_fit_join();
+    if (sg_fit_is_beyond_own_limit(request, GRACE_BYTES))
+        return SG_REFUSE;
+    sg_seats_count(request->size_bytes); /* after it is in flight and before the look */
+    sg_room_look(0, false);
+    sg_store(&state.has_limit, sg_fit_limit_bytes() != 0);
+    if (sg_fit_is_sparse_near(request))
+        sg_room_scan_if_old();
+    bool is_within = sg_fit_limit(&nothing, GRACE_BYTES, SG_ROOM_FLIGHT);
+    if (!is_within || (sg_room_is_known() && sg_room_slack(SG_ROOM_FLOOR) < 0)) {
+        sg_fit_take_out_the_dead(NULL);
+        sg_room_scan(); /* what was promised may long be there, and would count twice */
+        sg_room_look(0, true);
+        is_within = sg_fit_limit(&nothing, GRACE_BYTES, SG_ROOM_FLIGHT);
+    }
+    if (!is_within)
+        return sg_fit_limit(request, GRACE_BYTES, SG_ROOM_STALLED) ? SG_WAIT_FOR_FLIGHT : SG_REFUSE;
+    if (!sg_room_is_known())
+        return SG_ADMIT;
+    uint64_t granted = sg_load(&sg_own->slot.granted_bytes);
+    if (sg_room_slack(SG_ROOM_FLOOR) >= 0) {
+        state.is_below_floor = 0;
+        return SG_ADMIT;
+    }
+    if (!state.is_below_floor) {
+        state.is_below_floor = 1;
+        state.floor_granted_bytes = granted;
+    }
+    if (granted < SHELL_BYTES || granted + request->size_bytes <= state.floor_granted_bytes + GRACE_BYTES)
+        return SG_ADMIT;
+    if (sg_room_would_be_above_floor(request->size_bytes))
+        return SG_WAIT_FOR_FLIGHT;
+    (void)sg_room_fits(request, SG_ROOM_ALL);
+    request->reason = SG_REASON_FLOOR;
+    return SG_REFUSE;
+}
+
+/* What is small is in flight while it is judged, and no handler may jump out of that. */
+static void begin_flight(uint64_t bytes)
+{
+    sg_lock_hold_signals();
+    sg_seats_fly(SG_POOL_BOUNDED, (int64_t)bytes);
+}
+
+static void end_flight(uint64_t bytes)
+{
+    sg_seats_fly(SG_POOL_BOUNDED, -(int64_t)bytes);
+    sg_lock_let_signals();
+}
+
+/* What is asked for is in flight. */
+static enum sg_verdict judge_small(struct sg_request *request)
+{
+    enum sg_verdict verdict = SG_ADMIT;
+    if (has_limit() || !sg_room_take(SG_ROOM_FLOOR, request->size_bytes)) {
+        struct sg_lock_state lock;
+        sg_lock_acquire(&sg_admission_lock, &lock);
+        verdict = decide_small(request);
+        if (verdict == SG_ADMIT)
+            sg_room_scan_if_due();
+        sg_lock_release(&sg_admission_lock, &lock);
+    }
+    return verdict;
+}
+
+static struct sg_request small_request(enum sg_domain domain, uint64_t bytes, const char *call)
+{
+    return (struct sg_request){
+        .domain = domain, .size_bytes = bytes, .growth_bytes = bytes, .call = call, .is_small = true};
+}
+
+bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *call)
+{
+    struct sg_request request = small_request(domain, bytes, call);
+    uint32_t seen = sg_seats_epoch();
+    begin_flight(bytes);
+    enum sg_verdict verdict = judge_small(&request);
+    while (verdict == SG_WAIT_FOR_FLIGHT && !sg_patience_may_be_own_flight()) {
+        end_flight(bytes); /* two that wait must not wait for each other */
+        bool is_patient = sg_patience_wait(&request, seen, verdict);
+        seen = sg_seats_epoch();
+        begin_flight(bytes);
+        if (!is_patient)
+            break;
+        verdict = judge_small(&request);
+    }
+    if (verdict == SG_ADMIT)
+        return true;
+    end_flight(bytes);
+    sg_refusal_report(&request);
+    if (sg_options.mode_observe)
+        begin_flight(bytes);
+    return sg_options.mode_observe != 0;
+}
+
+/* Nobody is woken for so little: who waits looks again by himself. */
+void sg_admission_settle_small(uint64_t bytes, uint64_t kept_bytes)
+{
+    if (kept_bytes != 0)
+        sg_ledger_promise(kept_bytes);
+    end_flight(bytes);
+}
+
+bool sg_admission_take_credit(uint64_t bytes, const char *call)
+{
+    if (SG_UNLIKELY(sg_self.record == NULL)) {
+        sg_thread_enter();
+        uint32_t no_one = 0;
+        if (sg_self.record != NULL && sg_cas_u32(&state.has_begun, &no_one, 1))
+            sg_ledger_grant_credit(sg_self.record, SG_CREDIT_MOST); /* what a process may have before it is looked at */
+    }
+    struct sg_record *record = sg_self.record;
+    int64_t credit = record != NULL ? sg_load_relaxed(&record->credit_bytes) : 0;
+    if (SG_LIKELY(credit >= (int64_t)bytes))
+        return true;
+    sg_segment_attach();
+    uint64_t wanted = (uint64_t)((int64_t)bytes - credit);
+    sg_thread_reap(REAPED_AT_REFILL);
+    struct sg_request refill = small_request(SG_DOMAIN_HEAP, wanted + (record != NULL ? SG_CREDIT_REFILL : 0), call);
+    begin_flight(refill.size_bytes);
+    if (judge_small(&refill) != SG_ADMIT) { /* then what is needed and no more */
+        sg_admission_settle_small(refill.size_bytes, 0);
+        refill.size_bytes = wanted;
+        if ((sg_self.layers & SG_LAYER_CUDA) != 0) /* the driver's own: it may not know what to answer without */
+            begin_flight(wanted);
+        else if (!sg_admission_ask_small(SG_DOMAIN_HEAP, wanted, call))
+            return false;
+    }
+    if (record != NULL)
+        sg_ledger_grant_credit(record, refill.size_bytes);
+    sg_admission_settle_small(refill.size_bytes, refill.size_bytes);
+    return true;
+}

@@ -1,0 +1,254 @@
+/*
+ * cgroup.c - the memory cgroups above this process, v1 and v2, at every level that can be seen.
+ *
+ * Headroom of a level = min(max, high) - (current - active_file - inactive_file - slab_reclaimable): clean page
+ * cache fills memory.current but goes when it is asked for. high bounds what is admitted, and ends nobody: beyond it
+ * the kernel only slows the group down. v1 uses the hierarchical totals (total_...) and has no figure for
+ * reclaimable slab. Levels and limits are looked up once a second, usage at every look. Under the decision lock.
+ */
+#include "base/atomics.h"
+#include "base/options.h"
+#include "admit/snapshot.h"
+#include "shared/segment.h"
+#include "base/syscall.h"
+#include "base/text.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+#define UNLIMITED (UINT64_C(1) << 62)
+
+struct level {
+    char path[512];             /* below the system root */
+    uint64_t identity;          /* the same for every process that sees this cgroup, by whatever name */
+    uint64_t limit_bytes;       /* min(max, high) */
+    uint64_t hard_limit_bytes;  /* max; UNLIMITED: there is none */
+    uint64_t unexplained_bytes; /* as in sg_constraint */
+    uint64_t used_bytes;        /* when it could be read last, and what this process had been granted then */
+    uint64_t granted_bytes;
+    bool is_v2, has_been_read;
+};
+
+static struct level levels[SG_CONSTRAINT_ROOM - 1];
+static uint32_t level_count;
+static uint64_t discovered_ns;
+
+static const char *read_file(const char *directory, const char *name)
+{
+    static char path[640];
+    struct sg_text text = sg_text_begin(path, sizeof path);
+    sg_text_add(&text, directory);
+    sg_text_add(&text, "/");
+    sg_text_add(&text, name);
+    return sg_pool_read(path);
+}
+
+/* The number in a file; "max" and what cannot be read are UNLIMITED. */
+static uint64_t read_limit(const char *directory, const char *name)
+{
+    const char *text = read_file(directory, name);
+    if (text == NULL || *text < '0' || *text > '9')
+        return UNLIMITED;
+    uint64_t bytes = sg_text_read_number(&text);
+    return bytes < UNLIMITED ? bytes : UNLIMITED;
+}
+
+/* The directory's file system and inode: containers see the same cgroup under other names. Never 0. */
+static uint64_t identity_of(const char *directory)
+{
+    static char path[SG_PATH_ROOM + 512]; /* large for a stack */
+    struct stat info = {0};
+    struct sg_text text = sg_text_begin(path, sizeof path);
+    sg_text_add(&text, sg_options.system_root);
+    sg_text_add(&text, directory);
+    (void)sg_sys_stat(path, &info);
+    return ((uint64_t)info.st_dev << 32 ^ (uint64_t)info.st_ino) | UINT64_C(1) << 63;
+}
+
+static void add_level(const char *directory, bool is_v2)
+{
+    uint64_t hard_limit = read_limit(directory, is_v2 ? "memory.max" : "memory.limit_in_bytes");
+    uint64_t high = is_v2 ? read_limit(directory, "memory.high") : UNLIMITED;
+    uint64_t limit = high < hard_limit ? high : hard_limit;
+    if (limit == UNLIMITED || level_count == sizeof levels / sizeof levels[0])
+        return;
+    struct level *level = &levels[level_count++];
+    struct sg_text text = sg_text_begin(level->path, sizeof level->path);
+    sg_text_add(&text, directory);
+    level->identity = identity_of(directory);
+    level->limit_bytes = limit;
+    level->hard_limit_bytes = hard_limit;
+    level->is_v2 = is_v2;
+    level->has_been_read = false;
+}
+
+/* Whether a path has a component "..", as one outside the cgroup namespace's root has. */
+static bool leads_up(const char *path)
+{
+    for (const char *at = path; (at = strstr(at, "/..")) != NULL; at += 3)
+        if (at[3] == '/' || at[3] == '\0')
+            return true;
+    return false;
+}
+
+/* All levels from mount + path up to the mount itself. */
+static void add_levels(const char *mount, const char *path, bool is_v2)
+{
+    static char directory[512];
+    struct sg_text text = sg_text_begin(directory, sizeof directory);
+    sg_text_add(&text, mount);
+    size_t mount_length = text.length;
+    if (!leads_up(path) && strcmp(path, "/") != 0)
+        sg_text_add(&text, path);
+    /* A container without a cgroup namespace sees its own group as the mount's root, under the host's name for it: the
+     * files below that name are missing, and the walk ends at the mount, where they are. */
+    for (;;) {
+        directory[text.length] = '\0';
+        add_level(directory, is_v2);
+        if (text.length <= mount_length)
+            return;
+        while (text.length > mount_length && directory[text.length - 1] != '/')
+            text.length--;
+        while (text.length > mount_length && directory[text.length - 1] == '/')
+            text.length--;
+    }
+}
+
+/* Whether the comma-separated list in front of ':' names the memory controller. */
+static bool names_memory(const char *list, const char *end)
+{
+    for (const char *word = list; word < end;) {
+        const char *comma = memchr(word, ',', (size_t)(end - word));
+        const char *stop = comma != NULL ? comma : end;
+        if (stop - word == 6 && memcmp(word, "memory", 6) == 0)
+            return true;
+        word = stop + 1;
+    }
+    return false;
+}
+
+static void discover(void)
+{
+    static char own[4096];
+    const char *text = sg_pool_read("/proc/self/cgroup");
+    if (text == NULL) /* no descriptor left, or a chroot: we are where we were */
+        return;
+    level_count = 0;
+    struct sg_text copy = sg_text_begin(own, sizeof own);
+    sg_text_add(&copy, text); /* the scratch buffer is needed for what the lines lead to */
+    for (char *line = own; line != NULL && *line != '\0';) {
+        char *next = strchr(line, '\n');
+        if (next != NULL)
+            *next++ = '\0';
+        char *list = strchr(line, ':');
+        char *path = list != NULL ? strchr(list + 1, ':') : NULL;
+        if (path != NULL && path == list + 1 && line[0] == '0') {
+            add_levels("/sys/fs/cgroup", path + 1, true);
+            add_levels("/sys/fs/cgroup/unified", path + 1, true);
+        } else if (path != NULL && names_memory(list + 1, path)) {
+            add_levels("/sys/fs/cgroup/memory", path + 1, false);
+        }
+        line = next;
+    }
+}
+
+/* Of a memory.stat: pages that a driver took for its processes are memory of the kernel, and no more is said of
+ * them. */
+static uint64_t unexplained_of(const char *text)
+{
+    static const char *const explained[] = {"slab",           "kernel_stack", "pagetables",
+                                            "sec_pagetables", "percpu",       "vmalloc"};
+    uint64_t left = sg_pool_field(text, "kernel", 0);
+    for (size_t i = 0; i < SG_ARRAY_LENGTH(explained); i++) {
+        uint64_t part = sg_pool_field(text, explained[i], 0);
+        left -= part < left ? part : left;
+    }
+    return left;
+}
+
+/* What of it counts as used; what cannot be read any more grows with what we are granted. False: it never could be. */
+static bool read_used(struct level *level)
+{
+    const char *text = read_file(level->path, level->is_v2 ? "memory.current" : "memory.usage_in_bytes");
+    uint64_t granted = sg_load(&sg_own->slot.granted_bytes);
+    if (text == NULL) {
+        level->used_bytes += granted > level->granted_bytes ? granted - level->granted_bytes : 0;
+        level->granted_bytes = granted;
+        return level->has_been_read;
+    }
+    uint64_t used = sg_text_read_number(&text);
+    uint64_t cache = 0;
+    text = read_file(level->path, "memory.stat");
+    if (text != NULL && level->is_v2)
+        cache = sg_pool_field(text, "active_file", 0) + sg_pool_field(text, "inactive_file", 0) +
+                sg_pool_field(text, "slab_reclaimable", 0);
+    else if (text != NULL)
+        cache = sg_pool_field(text, "total_active_file", 0) + sg_pool_field(text, "total_inactive_file", 0);
+    level->used_bytes = used > cache ? used - cache : 0;
+    level->unexplained_bytes = text != NULL && level->is_v2 ? unexplained_of(text) : 0;
+    level->granted_bytes = granted;
+    level->has_been_read = true;
+    return true;
+}
+
+bool sg_pool_get_hard(const struct sg_constraint *constraint, bool is_machine, struct sg_constraint *out)
+{
+    *out = *constraint;
+    if (is_machine)
+        return true;
+    if (constraint->hard_limit_bytes == UNLIMITED)
+        return false;
+    out->limit_bytes = constraint->hard_limit_bytes;
+    out->headroom_bytes = out->limit_bytes > constraint->used_bytes ? out->limit_bytes - constraint->used_bytes : 0;
+    sg_pool_set_reserve(out, false);
+    return true;
+}
+
+static bool look_at_level(struct level *level, struct sg_constraint *out)
+{
+    if (!read_used(level))
+        return false;
+    uint64_t used = level->used_bytes;
+    out->limit_bytes = level->limit_bytes;
+    out->headroom_bytes = level->limit_bytes > used ? level->limit_bytes - used : 0;
+    out->hard_limit_bytes = level->hard_limit_bytes;
+    out->used_bytes = used;
+    out->unexplained_bytes = level->unexplained_bytes;
+    sg_pool_set_reserve(out, false);
+    return true;
+}
+
+/* Levels are found from below. */
+const char *sg_cgroup_own(void)
+{
+    return level_count != 0 && levels[0].is_v2 ? levels[0].path : NULL;
+}
+
+bool sg_cgroup_is_swapless(void)
+{
+    const char *own = sg_cgroup_own();
+    return own != NULL && read_limit(own, "memory.swap.max") == 0;
+}
+
+uint32_t sg_cgroup_find(uint64_t identity[SG_CONSTRAINT_ROOM - 1])
+{
+    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    if (discovered_ns == 0 || now - discovered_ns > 1000000000u) {
+        discover();
+        discovered_ns = now;
+    }
+    for (uint32_t i = 0; i < level_count; i++)
+        identity[i] = levels[i].identity;
+    return level_count;
+}
+
+void sg_cgroup_look(struct sg_look *look)
+{
+    for (uint32_t i = 0; i < level_count; i++) {
+        struct sg_constraint *constraint = &look->at[look->count];
+        if (!look_at_level(&levels[i], constraint))
+            continue;
+        constraint->level = i;
+        look->count++;
+    }
+}

@@ -1,0 +1,239 @@
+/*
+ * check.c - see check.h.
+ */
+#include "admit/check.h"
+
+#include "base/atomics.h"
+#include "admit/driver_pages.h"
+#include "account/tmpfs_ranges.h"
+#include "shared/foreign.h"
+#include "account/tracker.h"
+#include "account/ledger.h"
+#include "base/options.h"
+#include "shared/same_bytes.h"
+#include "shared/registry.h"
+#include "shared/segment.h"
+#include "account/timeline.h"
+
+static bool has_inherited; /* forked, and nothing was decided since */
+
+void sg_fit_refork(void)
+{
+    has_inherited = true;
+}
+
+/* Under the lock. */
+void sg_fit_join(void)
+{
+    if (SG_UNLIKELY(has_inherited)) { /* what the parent had promised is its promise as long as it lives */
+        has_inherited = 0;
+        sg_index_inherit();
+    }
+    if (sg_seats_is_check_due()) {
+        sg_room_forget();
+        if (sg_seats_check_place() && sg_segment_check_place())
+            sg_timeline_make_anew();
+    }
+    if (!sg_seats_may_join())
+        return;
+    sg_room_forget();
+    sg_seats_join();
+    sg_files_show();
+}
+
+void sg_admission_join(void)
+{
+    struct sg_lock_state lock;
+    sg_segment_attach();
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_fit_join();
+    sg_lock_release(&sg_admission_lock, &lock);
+}
+
+/* ---- does it fit? Under the lock, by the last look ---------------------------------------------------------------- */
+
+static bool is_nothing_allowed(void)
+{
+    return sg_options.limit.is_set && sg_options.limit.bytes == 0 && sg_options.limit.percent_milli == 0;
+}
+
+/* The smallest limit of the job's processes, 0: none. */
+uint64_t sg_fit_limit_bytes(void)
+{
+    uint64_t others = sg_room_tally()->job_limit_bytes;
+    if (!sg_options.limit.is_set)
+        return others;
+    if (sg_own->slot.limit_bytes == 0) {
+        sg_own->slot.limit_bytes =
+            is_nothing_allowed() ? 1 : sg_size_of(sg_options.limit, sg_room_machine_bytes()); /* 0: none */
+        sg_store(&sg_seats_own()->slot.limit_bytes, sg_own->slot.limit_bytes);
+    }
+    uint64_t own = sg_own->slot.limit_bytes;
+    return others != 0 && others < own ? others : own;
+}
+
+/* What the job holds against its limit, and of what is under way `parts`. */
+static uint64_t job_holds(uint32_t parts)
+{
+    const struct sg_taken *others = &sg_room_tally()->job;
+    uint64_t held = others->held_bytes;
+    if ((parts & SG_ROOM_FLIGHT) != 0) /* before what we hold: that is how another thread's bytes move */
+        held += sg_load(&sg_own->slot.in_flight_bytes) + others->flight_bytes;
+    else if ((parts & SG_ROOM_STALLED) != 0)
+        held += others->stalled_bytes;
+    held += sg_ledger_own_bytes() + sg_load(&sg_own->slot.sparse_bytes) + sg_room_tally()->job_sparse_bytes;
+    if ((parts & SG_ROOM_ASKING) != 0)
+        held += others->asking_bytes;
+    return held;
+}
+
+static void answer_by_limit(struct sg_request *request, uint64_t limit, uint64_t held)
+{
+    limit = is_nothing_allowed() ? 0 : limit;
+    request->reason = SG_REASON_LIMIT;
+    request->kept_bytes = limit;
+    request->usable_bytes = limit > held ? limit - held : 0;
+}
+
+bool sg_fit_is_beyond_own_limit(struct sg_request *request, uint64_t grace_bytes)
+{
+    uint64_t limit = sg_own->slot.limit_bytes; /* 0: none, or it is not resolved yet */
+    bool may_shrink =
+        (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_CUDA) != 0; /* a pool may have given back something unseen */
+    if (limit == 0 || may_shrink || sg_options.mode_observe)
+        return false;
+    uint64_t held = sg_ledger_own_bytes(), most = limit + grace_bytes;
+    if (held <= most && request->growth_bytes <= most - held)
+        return false;
+    answer_by_limit(request, limit, held);
+    return true;
+}
+
+bool sg_fit_limit(struct sg_request *request, uint64_t grace_bytes, uint32_t parts)
+{
+    uint64_t most = sg_fit_limit_bytes();
+    if (most == 0)
+        return true;
+    uint64_t held = job_holds(parts);
+    uint64_t limit = most + grace_bytes, growth = request->growth_bytes;
+    if (request->shared_begin != 0) {
+        uint64_t others = sg_same_bytes_of_job(request->shared_begin, request->shared_end);
+        growth -= others < growth ? others : growth;
+    }
+    if (held <= limit && growth <= limit - held)
+        return true;
+    answer_by_limit(request, most, held);
+    return false;
+}
+
+bool sg_fit_is_sparse_near(const struct sg_request *request)
+{
+    uint64_t room = sg_index_sparse_room_bytes(), known = sg_load(&sg_own->slot.sparse_bytes);
+    struct sg_request more = *request;
+    if (room <= known || sg_fit_limit_bytes() == 0)
+        return false;
+    more.growth_bytes += room - known < sg_fit_limit_bytes() ? room - known : sg_fit_limit_bytes();
+    return !sg_fit_limit(&more, 0, SG_ROOM_ALL);
+}
+
+uint64_t sg_fit_device_reserve(uint64_t total_bytes)
+{
+    const struct sg_size by_default = {.percent_milli = 2000}, *kept = &sg_options.device_reserve;
+    return sg_size_of(kept->is_set ? *kept : by_default, total_bytes);
+}
+
+/* What is in flight may be in the driver's figure or not; what was settled since it was asked is not. */
+static bool fits_device(struct sg_request *request, uint32_t parts)
+{
+    uint64_t reserve = sg_fit_device_reserve(request->device_total_bytes), taken = 0;
+    const struct sg_taken *others = &sg_room_tally()->device;
+    if ((parts & SG_ROOM_FLIGHT) != 0)
+        taken += others->flight_bytes + sg_seats_own_device_flight(request->device_identity);
+    else if ((parts & SG_ROOM_STALLED) != 0)
+        taken += others->stalled_bytes;
+    if ((parts & SG_ROOM_ASKING) != 0)
+        taken += others->asking_bytes;
+    uint64_t usable = request->device_free_bytes > taken ? request->device_free_bytes - taken : 0;
+    request->usable_bytes = usable;
+    request->kept_bytes = reserve;
+    request->reason = SG_REASON_DEVICE;
+    return usable > reserve && request->size_bytes <= usable - reserve;
+}
+
+bool sg_fit(struct sg_request *request, uint32_t parts)
+{
+    if (!sg_fit_limit(request, 0, parts))
+        return false;
+    if (request->has_device_pool)
+        return fits_device(request, parts);
+    return !sg_room_is_known() || sg_room_fits(request, parts);
+}
+
+bool sg_fit_is_overtaken(const struct sg_request *request)
+{
+    if (!sg_foreign_is_met())
+        return false;
+    sg_fence(); /* pairs with the read of our seats by them, after they have asked */
+    uint64_t then = sg_room_tally()->foreign_bytes, now = sg_foreign_bytes();
+    uint64_t gone = request->kept_bytes + request->size_bytes;
+    uint64_t left = request->usable_bytes > gone && sg_fit_limit_bytes() == 0 ? request->usable_bytes - gone : 0;
+    return now > then && now - then > left;
+}
+
+uint64_t sg_fit_pool(const struct sg_request *request)
+{
+    if (request->has_device_pool)
+        return request->device_identity;
+    return request->domain == SG_DOMAIN_DEVICE ? SG_POOL_UNBOUNDED : SG_POOL_BOUNDED;
+}
+
+/* `request`: one that is announced, or NULL. */
+void sg_fit_take_out_the_dead(const struct sg_request *request)
+{
+    const struct sg_seat *seat = sg_seats_own();
+    sg_room_forget();
+    (void)sg_seats_reap();
+    sg_fit_join();
+    if (seat != sg_seats_own() && request != NULL) /* we sit elsewhere now */
+        sg_seats_announce(sg_fit_pool(request), request->size_bytes);
+}
+
+void sg_admission_ask_driver(void)
+{
+    struct sg_lock_state lock;
+    sg_segment_attach();
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_fit_join();
+    sg_fit_take_out_the_dead(NULL);
+    sg_room_look(0, true);
+    uint64_t kept = sg_options.mode_observe ? 0 : sg_driver_pages_kept_bytes();
+    sg_lock_release(&sg_admission_lock, &lock);
+    sg_driver_pages_reclaim(kept);
+}
+
+/* ---- what could be had -------------------------------------------------------------------------------------------- */
+
+void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgroups)
+{
+    struct sg_lock_state lock;
+    sg_segment_attach();
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_fit_join();
+    sg_fit_take_out_the_dead(NULL);
+    sg_room_scan();
+    sg_room_look(0, true);
+    uint64_t limit = sg_fit_limit_bytes(), all = sg_room_for_all_cuda(), reserve = sg_room_reserve_bytes();
+    *capacity = (struct sg_capacity){.largest_bytes = sg_room_for_cuda(is_bounded_by_cgroups),
+                                     .all_bytes = all > reserve ? all - reserve : 0,
+                                     .reserve_bytes = reserve,
+                                     .most_bytes = sg_room_machine_bytes(),
+                                     .is_known = sg_room_is_known(),
+                                     .is_below_floor = sg_room_slack(SG_ROOM_FLOOR) < 0};
+    if (limit != 0) {
+        uint64_t held = job_holds(SG_ROOM_ALL), left = limit > held ? limit - held : 0;
+        capacity->largest_bytes = capacity->largest_bytes < left ? capacity->largest_bytes : left;
+        capacity->all_bytes = capacity->all_bytes < limit ? capacity->all_bytes : limit;
+        capacity->most_bytes = capacity->most_bytes < limit ? capacity->most_bytes : limit;
+    }
+    sg_lock_release(&sg_admission_lock, &lock);
+}

@@ -1,0 +1,70 @@
+/*
+ * deferred_frees.c - see deferred_frees.h.
+ */
+#include "admit/deferred_frees.h"
+
+#include "admit/admission.h"
+#include "base/atomics.h"
+#include "admit/headroom.h"
+#include "base/syscall.h"
+
+#include <stdbool.h>
+
+#define RETURN_NS UINT64_C(3000000000)
+#define RETURN_BYTES (UINT64_C(32) << 20)
+
+static struct {
+    uint64_t last_ns;     /* when this process last gave back much, 0: all of it is there */
+    uint64_t bytes;       /* how much, within RETURN_NS before that */
+    uint64_t free_before; /* and what was free and available then */
+    uint64_t available_before;
+} late;
+
+void sg_returns_refork(void)
+{
+    late.last_ns = 0;
+}
+
+void sg_returns_note_free(uint64_t bytes)
+{
+    struct sg_lock_state lock;
+    if (bytes < RETURN_BYTES)
+        return;
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    if (late.last_ns == 0 || now - late.last_ns >= RETURN_NS) {
+        late.bytes = 0;
+        late.free_before = sg_room_measure_free();
+        late.available_before = sg_room_available_with(late.free_before);
+    }
+    late.last_ns = now != 0 ? now : 1;
+    late.bytes += bytes;
+    sg_lock_release(&sg_admission_lock, &lock);
+}
+
+void sg_returns_note_freed(uint64_t bytes)
+{
+    struct sg_lock_state lock;
+    if (bytes < RETURN_BYTES)
+        return;
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    if (late.last_ns != 0 && sg_room_measure_free() >= late.free_before + late.bytes - late.bytes / 8)
+        late.last_ns = 0; /* it is there */
+    sg_lock_release(&sg_admission_lock, &lock);
+}
+
+void sg_returns_note_taken(void)
+{
+    if (sg_load_relaxed(&late.last_ns) != 0)
+        sg_store_relaxed(&late.last_ns, UINT64_C(0));
+}
+
+uint64_t sg_returns_due_bytes(uint64_t *until_ns)
+{
+    *until_ns = late.last_ns + RETURN_NS;
+    if (late.last_ns == 0 || sg_sys_clock_ns(CLOCK_MONOTONIC) >= *until_ns)
+        return 0;
+    uint64_t available = sg_room_available_bytes(), before = late.available_before;
+    uint64_t shown = available > before ? available - before : 0;
+    return late.bytes > shown ? late.bytes - shown : 0;
+}

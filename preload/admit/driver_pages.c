@@ -1,0 +1,426 @@
+/*
+ * driver_pages.c - see driver_pages.h.
+ *
+ * Making pressure. Memory is populated step by step until no zone has free pages above its low watermark; then kswapd
+ * is awake and shrinks caches, the driver's pools among them. From there on only what kswapd frees is populated, in
+ * small steps, and never below the middle of the low and the min watermark: below min, allocations would reclaim for
+ * themselves, and could end in the OOM killer. It is over when MemAvailable, with what is populated, has grown by what
+ * is wanted; when it has not grown for a while (the pools are empty); when somebody is being swapped out; or when the
+ * time is up. /proc/zoneinfo has the watermarks. Where it cannot be read, they are taken to be parts of MemTotal.
+ *
+ * MADV_FREE would not do for what is populated: kswapd would take it back first and look no further
+ * (docs/assumptions.md, 3). So another process populates it, which gives it back when this one does not go on
+ * (filler.h).
+ */
+#include "admit/driver_pages.h"
+
+#include "admit/admission.h"
+#include "base/atomics.h"
+#include "base/compiler.h"
+#include "admit/filler.h"
+#include "account/mapping_kind.h"
+#include "base/options.h"
+#include "admit/snapshot.h"
+#include "admit/headroom.h"
+#include "shared/registry.h"
+#include "base/syscall.h"
+#include "base/text.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+#define MIB (UINT64_C(1) << 20)
+#define KEPT_LEAST (32 * MIB)              /* less is not worth the pressure */
+#define STEP_BYTES (128 * MIB)             /* far above the watermarks */
+#define SMALL_STEP_BYTES (16 * MIB)        /* near them: a tenth of what lies between low and min on a DGX Spark */
+#define SWAPPED_MOST (64 * MIB)            /* of others, then it ends */
+#define GAIN_LEAST MIB                     /* less is no progress */
+#define LEASE_NS UINT64_C(3000000000)      /* an announcement that is not renewed is void after this time */
+#define STALL_NS UINT64_C(1000000000)      /* without progress: the pools are empty */
+#define SETTLE_NS UINT64_C(500000000)      /* pages in lists of single processors show late in MemAvailable */
+#define NOT_AGAIN_NS UINT64_C(60000000000) /* after it ended without all that was wanted */
+#define PAUSE_NS 2000000
+#define CONFIRM_NS 20000000
+
+enum { POOLS_UNKNOWN, POOLS_KEEP, POOLS_NONE };
+
+static uint32_t
+    is_machines;       /* (atomic) this process's CUDA memory is the machine's, and the driver may keep pages of it */
+static uint32_t pools; /* (atomic) POOLS_... */
+
+/* ---- how much may be kept ---------------------------------------------------------------------------------------- */
+
+/* The driver lists its options since it has them; the value is a mask of page sizes. Under the decision lock. */
+static bool has_pools(void)
+{
+    uint32_t known = sg_load_relaxed(&pools);
+    if (known == POOLS_UNKNOWN) {
+        const char *parameters = sg_pool_read("/proc/driver/nvidia/params");
+        uint64_t sizes = parameters != NULL ? sg_pool_field(parameters, "EnableSystemMemoryPools:", 0) : 0;
+        known = sizes != 0 ? POOLS_KEEP : POOLS_NONE;
+        sg_store_relaxed(&pools, known);
+    }
+    return known == POOLS_KEEP;
+}
+
+void sg_driver_pages_learn(void)
+{
+    struct sg_lock_state lock;
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_store_relaxed(&is_machines, has_pools() ? 1u : 0u);
+    sg_lock_release(&sg_admission_lock, &lock);
+}
+
+void sg_driver_pages_note_given(uint64_t bytes)
+{
+    if (SG_UNLIKELY(sg_load_relaxed(&is_machines) != 0))
+        sg_fetch_add(&sg_seats_ledger()->ended_bytes, bytes);
+}
+
+void sg_driver_pages_note_taken(uint64_t bytes)
+{
+    if (SG_UNLIKELY(sg_load_relaxed(&is_machines) != 0))
+        (void)sg_sub_clamped(&sg_seats_ledger()->ended_bytes, bytes);
+}
+
+uint64_t sg_driver_pages_counted_bytes(void)
+{
+    return sg_load_relaxed(&pools) == POOLS_KEEP ? sg_load(&sg_seats_ledger()->ended_bytes) : 0;
+}
+
+uint64_t sg_driver_pages_kept_bytes(void)
+{
+    uint64_t kept = sg_load(&sg_seats_ledger()->ended_bytes);
+    if (kept < KEPT_LEAST || !has_pools())
+        return 0;
+    const char *text = sg_pool_read("/proc/meminfo");
+    uint64_t unexplained = text != NULL ? sg_pool_unexplained(text) * 1024 : 0, live = sg_room_live_cuda_bytes();
+    uint64_t most = unexplained > live ? unexplained - live : 0;
+    kept = kept < most ? kept : most;
+    return kept < KEPT_LEAST ? 0 : kept;
+}
+
+/* ---- announcing -------------------------------------------------------------------------------------------------- */
+
+bool sg_driver_pages_is_pressed(void)
+{
+    uint64_t until = sg_load(&sg_seats_ledger()->pressure_until_ns);
+    if (SG_LIKELY(until == 0))
+        return false;
+    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    return until > now && until - now <= LEASE_NS; /* anything may be written there */
+}
+
+uint64_t sg_driver_pages_pressure_bytes(void)
+{
+    return sg_driver_pages_is_pressed() ? sg_load(&sg_seats_ledger()->pressure_bytes) : 0;
+}
+
+/* An announcement is this process's as long as the ledger says until when it is valid as this process wrote it last.
+ * Stopped for longer, the process may find another one's there. */
+struct lease {
+    uint64_t until_ns;
+};
+
+static uint64_t lease_ns; /* (atomic) of this process's last announcement */
+
+static bool announce(struct lease *lease, uint64_t bytes)
+{
+    struct sg_machine_ledger *ledger = sg_seats_ledger();
+    uint64_t next = sg_sys_clock_ns(CLOCK_MONOTONIC) + LEASE_NS, until = lease->until_ns;
+    if (!sg_cas_u64(&ledger->pressure_until_ns, &until, next))
+        return false;
+    lease->until_ns = next;
+    sg_store(&lease_ns, next);
+    sg_store(&ledger->pressure_bytes, bytes);
+    return true;
+}
+
+/* The filling process has given all back; nobody else may be there to say so. */
+static void note_let_go(void)
+{
+    struct sg_machine_ledger *ledger = sg_seats_ledger();
+    if (sg_load(&ledger->pressure_until_ns) == sg_load(&lease_ns))
+        sg_store(&ledger->pressure_bytes, UINT64_C(0));
+}
+
+/* False: somebody else is at it, or has failed not long ago. */
+static bool begin_pressure(struct lease *lease)
+{
+    struct sg_machine_ledger *ledger = sg_seats_ledger();
+    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC), pause_until = sg_load(&ledger->pressure_pause_until_ns);
+    bool is_paused = pause_until > now && pause_until - now <= NOT_AGAIN_NS;
+    lease->until_ns = sg_load(&ledger->pressure_until_ns);
+    bool is_others = lease->until_ns > now && lease->until_ns - now <= LEASE_NS;
+    return !is_paused && !is_others && announce(lease, 0);
+}
+
+static void end_pressure(struct lease *lease)
+{
+    if (announce(lease, 0))
+        (void)sg_cas_u64(&sg_seats_ledger()->pressure_until_ns, &lease->until_ns, 0);
+    sg_seats_advance();
+}
+
+/* ---- zones ------------------------------------------------------------------------------------------------------- */
+
+/* Free memory that a program could be given, above two heights of its zones. */
+struct heights {
+    uint64_t above_low;    /* 0: kswapd is awake */
+    uint64_t above_middle; /* of low and min */
+};
+
+struct zone {
+    uint64_t free, min, low; /* in pages */
+};
+
+static uint64_t above(uint64_t more, uint64_t less)
+{
+    return more > less ? more - less : 0;
+}
+
+static bool begins(const char **line, const char *word)
+{
+    size_t length = strlen(word);
+    if (strncmp(*line, word, length) != 0)
+        return false;
+    *line += length;
+    return true;
+}
+
+/* "        protection: (0, 2910, 23937, 23937)": pages of this zone that are kept for those that can use no higher
+ * one. The line ends what is said of a zone's watermarks. */
+static void end_zone(const struct zone *zone, const char *line, struct heights *heights)
+{
+    uint64_t kept = 0;
+    for (; *line != '\0'; line++)
+        if (*line >= '0' && *line <= '9') {
+            uint64_t pages = sg_text_read_number(&line);
+            kept = pages > kept ? pages : kept;
+            line--;
+        }
+    heights->above_low += above(zone->free, zone->low + kept) * sg_page_bytes();
+    heights->above_middle += above(zone->free, (zone->low + zone->min) / 2 + kept) * sg_page_bytes();
+}
+
+static void read_zone_line(const char *line, struct zone *zone, struct heights *heights)
+{
+    while (*line == ' ')
+        line++;
+    if (begins(&line, "Node "))
+        *zone = (struct zone){0};
+    else if (begins(&line, "pages free "))
+        zone->free = sg_text_read_number(&line);
+    else if (begins(&line, "min "))
+        zone->min = sg_text_read_number(&line);
+    else if (begins(&line, "low "))
+        zone->low = sg_text_read_number(&line);
+    else if (begins(&line, "protection: "))
+        end_zone(zone, line, heights);
+}
+
+/* A line that is longer than the buffer is cut: none that matters is. */
+static bool read_zones(struct heights *heights)
+{
+    char path[SG_PATH_ROOM + 64], part[512] = "", line[160];
+    struct sg_text text = sg_text_begin(path, sizeof path);
+    struct zone zone = {0};
+    size_t length = 0;
+    long got = 0;
+    sg_text_add(&text, sg_options.system_root);
+    sg_text_add(&text, "/proc/zoneinfo");
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    *heights = (struct heights){0};
+    while (fd >= 0 && (got = sg_sys_read((int)fd, part, sizeof part)) > 0)
+        for (long i = 0; i < got; i++) {
+            if (part[i] != '\n' && length < sizeof line - 1) {
+                line[length++] = part[i];
+            } else if (part[i] == '\n') {
+                line[length] = '\0';
+                read_zone_line(line, &zone, heights);
+                length = 0;
+            }
+        }
+    if (fd >= 0)
+        (void)sg_sys_close((int)fd);
+    return fd >= 0 && got == 0;
+}
+
+/* ---- making pressure --------------------------------------------------------------------------------------------- */
+
+struct figures {
+    uint64_t total_bytes;
+    uint64_t available_bytes; /* with what is populated */
+    uint64_t free_bytes;
+    uint64_t swap_free_bytes;
+    uint64_t cgroup_room_bytes; /* above the reserve of every cgroup; UINT64_MAX: none bounds this process */
+};
+
+static struct figures refresh(void)
+{
+    struct sg_lock_state lock;
+    struct figures figures = {0};
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_room_look(0, false);
+    if (sg_room_is_known())
+        figures = (struct figures){sg_room_total_bytes(), sg_room_available_bytes(), sg_room_free_bytes(),
+                                   sg_room_swap_free_bytes(), sg_room_in_cgroups()};
+    sg_lock_release(&sg_admission_lock, &lock);
+    return figures;
+}
+
+static struct heights heights_of(const struct figures *now)
+{
+    enum { LOW_PART = 512, MIDDLE_PART = 1024 }; /* of MemTotal */
+    struct heights heights;
+    if (!read_zones(&heights)) {
+        heights.above_low = above(now->free_bytes, now->total_bytes / LOW_PART);
+        heights.above_middle = above(now->free_bytes, now->total_bytes / MIDDLE_PART);
+    }
+    return heights;
+}
+
+/* How much to populate next; 0: wait for kswapd. */
+static uint64_t next_step(const struct heights *heights, uint64_t left)
+{
+    uint64_t step = heights->above_middle < SMALL_STEP_BYTES ? heights->above_middle : SMALL_STEP_BYTES;
+    if (heights->above_low > SMALL_STEP_BYTES)
+        step = heights->above_low < STEP_BYTES ? heights->above_low : STEP_BYTES;
+    step = step < left ? step : left;
+    return step & ~(uint64_t)(SG_PAGE_MOST - 1);
+}
+
+static void pause_for(long nanoseconds)
+{
+    const struct timespec pause = {0, nanoseconds};
+    (void)sg_syscall(SYS_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
+}
+
+/* Over a made-up machine the memory is real all the same: only where plenty of it is available. */
+static bool is_affordable(uint64_t bytes)
+{
+    char text[256] = ""; /* the third line says it */
+    if (sg_options.system_root[0] == '\0')
+        return true;
+    return sg_text_read_file("/proc/meminfo", text, sizeof text) > 0 &&
+           sg_pool_field(text, "MemAvailable:", 0) >= 2 * bytes / 1024;
+}
+
+enum outcome {
+    OUTCOME_EMPTIED, /* all that was wanted has come, or nothing comes any more */
+    OUTCOME_CUT,     /* it had to end before */
+};
+
+/* How this process makes pressure. */
+struct pressure {
+    struct lease lease;
+    struct figures before;
+    uint64_t wanted_bytes;
+    uint64_t most_bytes; /* to populate */
+    uint64_t populated_bytes;
+    uint64_t gain_bytes; /* that came back */
+    uint32_t filler;     /* filler.h */
+};
+
+/* The populated memory is still there, and other processes know of it. */
+static bool goes_on(struct pressure *pressure, uint64_t more_bytes)
+{
+    return sg_filler_fill(pressure->filler, 0) && announce(&pressure->lease, pressure->populated_bytes + more_bytes) &&
+           (more_bytes == 0 || sg_filler_fill(pressure->filler, more_bytes));
+}
+
+/* Another process is swapped out, takes the populated memory, or is near a cgroup's limit. */
+static bool hurts(const struct figures *before, const struct figures *now)
+{
+    return now->swap_free_bytes + SWAPPED_MOST < before->swap_free_bytes ||
+           now->available_bytes + 2 * STEP_BYTES < before->available_bytes || now->cgroup_room_bytes < 2 * STEP_BYTES;
+}
+
+static enum outcome press(struct pressure *pressure)
+{
+    const struct figures *before = &pressure->before;
+    const uint64_t wanted = pressure->wanted_bytes;
+    uint64_t *gain = &pressure->gain_bytes;
+    uint64_t begin_ns = sg_sys_clock_ns(CLOCK_MONOTONIC), progress_ns = begin_ns, best = 0;
+    uint32_t is_confirmed = 0;
+    for (;;) {
+        if (!goes_on(pressure, 0))
+            return OUTCOME_CUT;
+        struct figures now = refresh();
+        struct heights heights = heights_of(&now);
+        uint64_t now_ns = sg_sys_clock_ns(CLOCK_MONOTONIC);
+        *gain = above(now.available_bytes, before->available_bytes);
+        if (*gain >= wanted && is_confirmed++)
+            return OUTCOME_EMPTIED;
+        if (*gain >= wanted) { /* somebody else may have given memory back for a moment */
+            pause_for(CONFIRM_NS);
+            continue;
+        }
+        is_confirmed = 0;
+        if (now_ns - begin_ns >= SG_PRESSURE_LONGEST_NS || hurts(before, &now))
+            return OUTCOME_CUT;
+        if (heights.above_low != 0 || *gain >= best + GAIN_LEAST) {
+            progress_ns = now_ns;
+            best = *gain;
+        }
+        if (now_ns - progress_ns >= STALL_NS || pressure->populated_bytes == pressure->most_bytes)
+            return OUTCOME_EMPTIED;
+        uint64_t step = next_step(&heights, pressure->most_bytes - pressure->populated_bytes);
+        if (step == 0) {
+            pause_for(PAUSE_NS);
+            continue;
+        }
+        if (!goes_on(pressure, step))
+            return OUTCOME_CUT;
+        pressure->populated_bytes += step;
+    }
+}
+
+/* Dropped memory shows in the kernel's counters at once, except pages in lists of single processors. Memory that does
+ * not show yet stays announced, so that nobody takes the machine to be short of it. */
+static void wait_until_shown(struct pressure *pressure)
+{
+    uint64_t available_bytes = pressure->before.available_bytes + pressure->gain_bytes;
+    uint64_t begin_ns = sg_sys_clock_ns(CLOCK_MONOTONIC), announced = pressure->populated_bytes;
+    while (announce(&pressure->lease, announced)) {
+        uint64_t shown = refresh().available_bytes;
+        shown -= shown < announced ? shown : announced;
+        uint64_t missing = above(available_bytes, shown + SMALL_STEP_BYTES);
+        if (missing == 0 || sg_sys_clock_ns(CLOCK_MONOTONIC) - begin_ns >= SETTLE_NS)
+            return;
+        announced = missing < pressure->populated_bytes ? missing : pressure->populated_bytes;
+        pause_for(PAUSE_NS);
+    }
+}
+
+static enum outcome press_for(struct pressure *pressure)
+{
+    const struct figures *before = &pressure->before;
+    uint64_t needed = before->free_bytes + pressure->wanted_bytes;
+    pressure->most_bytes =
+        (before->available_bytes + pressure->wanted_bytes + SG_PAGE_MOST - 1) & ~(uint64_t)(SG_PAGE_MOST - 1);
+    if (before->total_bytes == 0 || before->cgroup_room_bytes < needed || !is_affordable(needed))
+        return OUTCOME_CUT;
+    pressure->filler = sg_filler_begin(pressure->most_bytes, note_let_go);
+    if (pressure->filler == 0)
+        return OUTCOME_CUT;
+    enum outcome outcome = press(pressure);
+    sg_filler_end(pressure->filler);
+    wait_until_shown(pressure);
+    if (outcome == OUTCOME_CUT)
+        sg_store(&sg_seats_ledger()->pressure_pause_until_ns, sg_sys_clock_ns(CLOCK_MONOTONIC) + NOT_AGAIN_NS);
+    return outcome;
+}
+
+void sg_driver_pages_reclaim(uint64_t bytes)
+{
+    struct pressure pressure = {.wanted_bytes = bytes};
+    if (bytes == 0 || !begin_pressure(&pressure.lease))
+        return;
+    pressure.before = refresh();
+    if (press_for(&pressure) == OUTCOME_EMPTIED)
+        sg_store(&sg_seats_ledger()->ended_bytes, UINT64_C(0));
+    else
+        (void)sg_sub_clamped(&sg_seats_ledger()->ended_bytes, pressure.gain_bytes);
+    end_pressure(&pressure.lease);
+}

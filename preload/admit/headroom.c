@@ -1,0 +1,446 @@
+/*
+ * headroom.c - see headroom.h.
+ */
+#include "admit/headroom.h"
+
+#include "base/atomics.h"
+#include "admit/driver_pages.h"
+#include "account/commits.h"
+#include "account/tmpfs_ranges.h"
+#include "account/tracker.h"
+#include "shared/job.h"
+#include "account/ledger.h"
+#include "admit/managed_pages.h"
+#include "base/options.h"
+#include "admit/snapshot.h"
+#include "shared/same_bytes.h"
+#include "shared/segment.h"
+#include "base/syscall.h"
+#include "account/thread_record.h"
+#include "account/timeline.h"
+
+#include <sys/sysinfo.h>
+
+#define LOOK_AGE_NS UINT64_C(5000000)
+#define SCAN_PAUSE_NS UINT64_C(100000000)
+#define TAKEN_MOST (UINT64_C(1) << 60)
+
+static struct {
+    struct sg_look look;
+    struct sg_tally tally;
+    int64_t slack[2];     /* by enum sg_room_line, of the tightest constraint at the look */
+    int64_t alone_slack;  /* above the floor, if the others' requests came to nothing */
+    uint64_t most[2];     /* (atomic) the same as a place in the order of all requests; 0: below the line */
+    uint64_t look_ns;     /* (atomic) time of the look, 0: none; written after `most` */
+    uint64_t asked;       /* how much had been asked for before the look */
+    uint64_t landed[2];   /* sg_seats_own_landed before the look, by its argument */
+    uint64_t total_bytes; /* (atomic) of the machine */
+    uint64_t scan_ns;     /* when promises were last scanned */
+    uint64_t scan_cost_ns;
+    bool is_blind;         /* "not guarding" was the last event of its kind */
+    bool is_device_hidden; /* SPARKGUARD_UNIFIED=on and a discrete card: MemAvailable never shows device memory */
+} state;
+
+static int32_t unified_known = -1; /* (atomic) apart: a start gets a page for each 4 KiB that begin with something */
+
+int sg_room_unified(void)
+{
+    if (sg_options.unified == SG_UNIFIED_ON)
+        return 1;
+    return sg_options.unified == SG_UNIFIED_OFF ? 0 : sg_load_relaxed(&unified_known);
+}
+
+void sg_room_set_unified(int unified, bool is_hidden)
+{
+    sg_store_relaxed(&unified_known, unified);
+    state.is_device_hidden = is_hidden;
+    sg_own->machine.unified = sg_room_unified();
+    if (sg_own->machine.unified == 1 && !is_hidden) {
+        sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_UNIFIED);
+        sg_fetch_or(&sg_seats_own()->slot.flags, (uint32_t)SG_SLOT_UNIFIED);
+        sg_driver_pages_learn();
+    }
+}
+
+void sg_room_forget(void)
+{
+    sg_store(&state.look_ns, 0);
+    sg_store(&state.most[SG_ROOM_RESERVE], 0);
+    sg_store(&state.most[SG_ROOM_FLOOR], 0);
+}
+
+void sg_room_refork(void)
+{
+    sg_room_forget();
+    state.scan_ns = 0;
+    state.landed[false] = state.landed[true] = 0;
+    state.is_blind = false;
+}
+
+bool sg_room_is_known(void)
+{
+    return state.look.is_valid;
+}
+
+bool sg_room_get_hard(uint32_t constraint, struct sg_room_state *out)
+{
+    struct sg_constraint hard;
+    if (!state.look.is_valid || constraint >= state.look.count)
+        return false;
+    bool is_hard = sg_pool_get_hard(&state.look.at[constraint], constraint == 0, &hard);
+    *out = (struct sg_room_state){.headroom_bytes = hard.headroom_bytes,
+                                  .reserve_bytes = hard.reserve_bytes,
+                                  .floor_bytes = hard.floor_bytes,
+                                  .identity = constraint == 0 ? 0 : sg_seats_own()->level[hard.level],
+                                  .is_hard = is_hard};
+    return true;
+}
+
+const struct sg_tally *sg_room_tally(void)
+{
+    return &state.tally;
+}
+
+uint64_t sg_room_total_bytes(void)
+{
+    return sg_load_relaxed(&state.total_bytes);
+}
+
+uint64_t sg_room_available_bytes(void)
+{
+    return state.look.at[0].headroom_bytes;
+}
+
+uint64_t sg_room_free_bytes(void)
+{
+    return state.look.free_bytes;
+}
+
+uint64_t sg_room_swap_free_bytes(void)
+{
+    return state.look.swap_free_bytes;
+}
+
+uint64_t sg_room_live_cuda_bytes(void)
+{
+    return sg_load_relaxed(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) +
+           sg_load_relaxed(&sg_own->domain[SG_DOMAIN_PINNED].granted_bytes) + state.tally.device_bytes;
+}
+
+static bool is_old(void)
+{
+    uint64_t look_ns = sg_load(&state.look_ns);
+    return look_ns == 0 || sg_sys_clock_ns(CLOCK_MONOTONIC) - look_ns >= LOOK_AGE_NS;
+}
+
+/* MemFree and freeram are the same counter of the kernel (si_meminfo). */
+uint64_t sg_room_measure_free(void)
+{
+    struct sysinfo info = {0};
+    if (sg_options.system_root[0] == '\0' && sg_syscall(SYS_sysinfo, (long)&info, 0, 0, 0, 0, 0) == 0)
+        return (uint64_t)info.freeram * info.mem_unit;
+    sg_room_look(0, false);
+    return state.look.free_bytes;
+}
+
+uint64_t sg_room_available_with(uint64_t free_bytes)
+{
+    if (is_old())
+        sg_room_look(0, false);
+    uint64_t available = sg_room_available_bytes() + free_bytes;
+    return available > state.look.free_bytes ? available - state.look.free_bytes : 0;
+}
+
+uint64_t sg_room_machine_bytes(void)
+{
+    const struct sg_constraint *machine = &state.look.at[0];
+    return machine->limit_bytes > machine->reserve_bytes ? machine->limit_bytes - machine->reserve_bytes : 0;
+}
+
+/* What is gone of a constraint and does not show in the kernel's figures. */
+static uint64_t taken_of(uint32_t constraint, uint32_t parts)
+{
+    bool is_machine = constraint == 0;
+    const struct sg_taken *others =
+        is_machine ? &state.tally.machine : &state.tally.level[state.look.at[constraint].level];
+    uint64_t taken = 0;
+    if ((parts & SG_ROOM_FLIGHT) != 0) { /* before our promises: that is how another thread's bytes move */
+        taken += others->flight_bytes + sg_seats_own_flight(!is_machine);
+        taken += sg_seats_own_landed(!is_machine) - state.landed[!is_machine];
+    } else if ((parts & SG_ROOM_STALLED) != 0) {
+        taken += others->stalled_bytes;
+    }
+    uint64_t promised = sg_load(&sg_own->slot.promised_bytes), touched = state.look.at[constraint].touched_bytes;
+    if ((parts & SG_ROOM_PROMISES) != 0)
+        promised += others->held_bytes;
+    taken += promised > touched ? promised - touched : 0;
+    if ((parts & SG_ROOM_ASKING) != 0)
+        taken += others->asking_bytes;
+    if ((parts & SG_ROOM_BEHIND) != 0)
+        taken += others->behind_bytes;
+    if (is_machine && state.is_device_hidden)
+        taken += sg_load_relaxed(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) + state.tally.device_bytes;
+    return taken < TAKEN_MOST ? taken : TAKEN_MOST; /* observing, absurd sizes may be in flight */
+}
+
+/* Bytes of a constraint that can still be had, before its reserve. */
+static uint64_t usable_of(uint32_t constraint, uint64_t taken)
+{
+    uint64_t headroom = state.look.at[constraint].headroom_bytes;
+    return headroom > taken ? headroom - taken : 0;
+}
+
+static void publish_machine(void)
+{
+    struct sg_machine *machine = &sg_own->machine;
+    const struct sg_constraint *tightest = &state.look.at[0];
+    uint64_t usable = UINT64_MAX, cgroup_limit = SG_UNKNOWN;
+    int64_t least = INT64_MAX;
+    for (uint32_t i = 0; i < state.look.count; i++) {
+        uint64_t here = usable_of(i, taken_of(i, SG_ROOM_PROMISES | SG_ROOM_FLIGHT));
+        int64_t room = (int64_t)here - (int64_t)state.look.at[i].reserve_bytes;
+        if (i != 0 && state.look.at[i].limit_bytes < cgroup_limit)
+            cgroup_limit = state.look.at[i].limit_bytes;
+        if (room < least) {
+            least = room;
+            usable = here;
+            tightest = &state.look.at[i];
+        }
+    }
+    machine->time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME);
+    machine->total_bytes = state.look.total_bytes;
+    machine->available_bytes = state.look.at[0].headroom_bytes;
+    machine->usable_bytes = usable;
+    machine->reserve_bytes = tightest->reserve_bytes;
+    machine->floor_bytes = tightest->floor_bytes;
+    machine->cgroup_limit_bytes = cgroup_limit;
+    machine->unified = sg_room_unified();
+}
+
+/* The flag is the segment's, which may come after the first look; the events tell what has changed since that. */
+static void note_guarding(bool is_guarding)
+{
+    bool has_flag = (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_GUARDING) != 0;
+    if (is_guarding && !has_flag)
+        sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_GUARDING);
+    else if (!is_guarding && has_flag)
+        sg_fetch_and(&sg_own->slot.flags, ~(uint32_t)SG_SLOT_GUARDING);
+    if (is_guarding == state.is_blind)
+        sg_segment_add_event(is_guarding ? "guarding again"
+                                         : "not guarding: neither /proc/meminfo nor sysinfo can be read");
+    state.is_blind = !is_guarding;
+}
+
+static int64_t above(uint64_t usable, uint64_t line)
+{
+    return (int64_t)usable - (int64_t)line;
+}
+
+/* What of the machine's headroom CUDA cannot use. */
+static uint64_t cma_of(uint32_t constraint)
+{
+    return constraint == 0 ? state.look.cma_free_bytes : 0;
+}
+
+static void note_slack(void)
+{
+    int64_t reserve_slack = INT64_MAX, floor_slack = INT64_MAX, alone_slack = INT64_MAX;
+    for (uint32_t i = 0; i < state.look.count; i++) {
+        /* CUDA may ask this slack too, and those behind us may have been admitted by the time it is used. The sums are not
+         * clamped here: how far below the line it stands, a decision may want to know. */
+        uint64_t taken = taken_of(i, SG_ROOM_ALL | SG_ROOM_BEHIND);
+        int64_t left = above(state.look.at[i].headroom_bytes, taken);
+        int64_t above_reserve = left - (int64_t)cma_of(i) - (int64_t)state.look.at[i].reserve_bytes;
+        int64_t above_floor = left - (int64_t)state.look.at[i].floor_bytes;
+        reserve_slack = above_reserve < reserve_slack ? above_reserve : reserve_slack;
+        floor_slack = above_floor < floor_slack ? above_floor : floor_slack;
+        uint64_t lasting =
+            taken_of(i, SG_ROOM_PROMISES | SG_ROOM_STALLED); /* our other threads' requests may come to nothing, too */
+        int64_t above_floor_alone =
+            above(state.look.at[i].headroom_bytes, lasting) - (int64_t)state.look.at[i].floor_bytes;
+        alone_slack = above_floor_alone < alone_slack ? above_floor_alone : alone_slack;
+    }
+    state.alone_slack = alone_slack;
+    state.slack[SG_ROOM_RESERVE] = reserve_slack;
+    state.slack[SG_ROOM_FLOOR] = floor_slack;
+    for (int line = SG_ROOM_RESERVE; line <= SG_ROOM_FLOOR; line++)
+        sg_store(&state.most[line], state.slack[line] > 0 ? state.asked + (uint64_t)state.slack[line] : 0);
+    sg_store(&state.look_ns, state.look.time_ns);
+}
+
+/* Memory populated to make pressure counts as available: it is dropped in a moment. `before`: how much that was
+ * before the look. It may have been dropped, or populated, since. */
+static void add_pressure(struct sg_look *look, uint64_t before)
+{
+    struct sg_constraint *machine = &look->at[0];
+    uint64_t populated = sg_driver_pages_pressure_bytes();
+    populated = populated > before ? populated : before;
+    uint64_t missing = machine->limit_bytes - machine->headroom_bytes;
+    machine->headroom_bytes += populated < missing ? populated : missing;
+}
+
+void sg_room_look(uint64_t device, bool is_closely)
+{
+    uint64_t level[SG_SEAT_LEVELS];
+    sg_seats_set_levels(level, sg_cgroup_find(level));
+    uint64_t ticket = sg_load(&sg_seats_own()->ticket);
+    /* What is being judged counts as asked for since: if it is admitted, it has taken its part of the slack. */
+    state.asked = ticket >= SG_TICKET_FIRST ? ticket - SG_TICKET_FIRST : sg_load(&sg_seats_ledger()->asked_bytes);
+    sg_seats_sum(&state.tally, device, is_closely); /* before the look: see registry.h */
+    state.landed[false] = sg_seats_own_landed(false);
+    state.landed[true] = sg_seats_own_landed(true);
+    sg_job_note_foreign(state.tally.job_foreign_bytes);
+    sg_job_read_mail();
+    uint64_t pressure = sg_driver_pages_pressure_bytes();
+    sg_managed_pages_begin_look(&state.look);
+    sg_pool_look(&state.look);
+    sg_managed_pages_end_look(&state.look);
+    add_pressure(&state.look, pressure);
+    note_guarding(state.look.is_valid);
+    if (!state.look.is_valid) {
+        sg_room_forget();
+        return;
+    }
+    sg_store_relaxed(&state.total_bytes, state.look.at[0].limit_bytes);
+    note_slack();
+    publish_machine();
+    sg_timeline_sample();
+}
+
+int64_t sg_room_slack(enum sg_room_line line)
+{
+    return state.slack[line] - (int64_t)(sg_load(&sg_seats_ledger()->asked_bytes) - state.asked);
+}
+
+bool sg_room_would_be_above_floor(uint64_t bytes)
+{
+    return state.alone_slack >= (int64_t)bytes;
+}
+
+bool sg_room_take(enum sg_room_line line, uint64_t bytes)
+{
+    if (is_old())
+        return false;
+    return sg_seats_take(bytes, &state.most[line]);
+}
+
+void sg_room_scan(void)
+{
+    uint64_t begin = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    sg_files_begin_scan();
+    sg_ledger_begin_scan();
+    uint64_t promised = sg_index_promised_bytes();
+    /* First, see sg_seats_sum. Where memory may grow that nobody promised, growth says nothing of promises. */
+    bool is_all_promised =
+        !sg_index_has_sparse() && !sg_commits_are_on_record() && (sg_load(&sg_own->slot.flags) & SG_SLOT_CUDA) == 0;
+    uint64_t there = sg_index_anonymous_bytes(), more = sg_ledger_credit_bytes() + sg_index_unpromised_bytes();
+    sg_store(&sg_seats_own()->scanned_anonymous_bytes, is_all_promised && there != 0 ? there + more : 0);
+    state.scan_ns = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    state.scan_cost_ns = state.scan_ns - begin;
+    sg_store(&sg_seats_own()->published_ns, state.scan_ns);
+    sg_files_end_scan(promised, sg_index_sparse_bytes());
+    sg_job_note_sparse(sg_index_sparse_bytes());
+    sg_seats_set_heritage(sg_index_heritage_bytes());
+    (void)sg_seats_reconcile();
+}
+
+void sg_room_scan_if_due(void)
+{
+    enum { REAPED_MOST = 64 };
+    uint64_t pause = SCAN_PAUSE_NS > 50 * state.scan_cost_ns ? SCAN_PAUSE_NS : 50 * state.scan_cost_ns;
+    if (sg_sys_clock_ns(CLOCK_MONOTONIC) - state.scan_ns < pause)
+        return;
+    sg_thread_reap(REAPED_MOST);
+    sg_room_scan();
+}
+
+void sg_room_scan_if_old(void)
+{
+    uint64_t pause = LOOK_AGE_NS > 5 * state.scan_cost_ns ? LOOK_AGE_NS : 5 * state.scan_cost_ns;
+    if (sg_sys_clock_ns(CLOCK_MONOTONIC) - state.scan_ns >= pause)
+        sg_room_scan();
+}
+
+static bool is_cuda(enum sg_domain domain)
+{
+    return domain != SG_DOMAIN_HEAP && domain != SG_DOMAIN_MAPPED;
+}
+
+/* What it adds to what is gone: less where old memory goes, or of a memory file that somebody has been promised already. */
+static uint64_t more_of(const struct sg_request *request, uint32_t constraint)
+{
+    uint32_t where = constraint == 0 ? SG_SAME_ON_MACHINE : SG_SAME_IN_LEVEL + state.look.at[constraint].level;
+    uint64_t less = request->replaced_bytes;
+    if (request->shared_begin != 0)
+        less += sg_same_bytes_known(where, request->shared_begin, request->shared_end, request->size_bytes);
+    return request->size_bytes > less ? request->size_bytes - less : 0;
+}
+
+bool sg_room_fits(struct sg_request *request, uint32_t parts)
+{
+    bool is_bounded = request->domain != SG_DOMAIN_DEVICE;
+    bool fits = true;
+    int64_t tightest = INT64_MAX;
+    for (uint32_t i = 0; i < (is_bounded ? state.look.count : 1); i++) {
+        const struct sg_constraint *constraint = &state.look.at[i];
+        uint64_t usable = usable_of(i, taken_of(i, parts) + (is_cuda(request->domain) ? cma_of(i) : 0));
+        usable += i == 0 ? request->expected_bytes : 0;
+        int64_t room = above(usable, constraint->reserve_bytes);
+        uint64_t more = more_of(request, i);
+        if (more != 0 && (room < 0 || more > (uint64_t)room))
+            fits = false;
+        if (room < tightest) {
+            tightest = room;
+            request->usable_bytes = usable;
+            request->kept_bytes = constraint->reserve_bytes;
+            request->cgroup_bytes = i == 0 ? 0 : constraint->limit_bytes;
+        }
+    }
+    request->reason = SG_REASON_RESERVE;
+    return fits;
+}
+
+/* The tightest constraint that is asked for: the machine, and the cgroups if they bound. */
+uint64_t sg_room_for_cuda(bool is_bounded)
+{
+    int64_t least = INT64_MAX;
+    for (uint32_t i = 0; i < (is_bounded ? state.look.count : 1); i++) {
+        int64_t room = above(usable_of(i, taken_of(i, SG_ROOM_ALL) + cma_of(i)), state.look.at[i].reserve_bytes);
+        least = room < least ? room : least;
+    }
+    return state.look.is_valid && least > 0 ? (uint64_t)least : 0;
+}
+
+uint64_t sg_room_in_cgroups(void)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 1; i < state.look.count; i++) {
+        uint64_t usable = usable_of(i, taken_of(i, SG_ROOM_ALL)), reserve = state.look.at[i].reserve_bytes;
+        uint64_t room = usable > reserve ? usable - reserve : 0;
+        least = room < least ? room : least;
+    }
+    return least;
+}
+
+bool sg_room_swaps_nobody(uint64_t bytes)
+{
+    return sg_pool_swaps_nobody(&state.look, bytes);
+}
+
+bool sg_room_is_swapless(void)
+{
+    return state.look.is_valid && (state.look.swap_free_bytes == 0 || sg_cgroup_is_swapless());
+}
+
+uint64_t sg_room_for_all_cuda(void)
+{
+    uint64_t live = sg_load(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) +
+                    sg_load(&sg_own->domain[SG_DOMAIN_PINNED].granted_bytes) +
+                    sg_load(&sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes) + state.tally.cuda_bytes;
+    return usable_of(0, taken_of(0, SG_ROOM_PROMISES | SG_ROOM_FLIGHT)) + live;
+}
+
+uint64_t sg_room_reserve_bytes(void)
+{
+    return state.look.at[0].reserve_bytes;
+}

@@ -1,0 +1,224 @@
+/*
+ * page_cache.c - see page_cache.h.
+ */
+#include "admit/page_cache.h"
+
+#include "admit/admission.h"
+#include "base/atomics.h"
+#include "base/directory.h"
+#include "admit/filler.h"
+#include "base/lock.h"
+#include "base/options.h"
+#include "admit/snapshot.h"
+#include "admit/headroom.h"
+#include "shared/registry.h"
+#include "shared/segment.h"
+#include "base/syscall.h"
+#include "base/text.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/sysinfo.h>
+
+#define MIB (UINT64_C(1) << 20)
+#define LEAST_BYTES (64 * MIB) /* below this the driver's own reclaim does as well */
+#define SPARE_BYTES (8 * MIB)  /* others go on allocating, and the driver needs page tables */
+#define STEP_BYTES (128 * MIB)
+#define LONGEST_NS UINT64_C(3000000000)
+
+#define FILE_STEP_BYTES (1024 * MIB) /* of a file's cache: a fraction of a second */
+
+enum { FADVISE_DONTNEED = 4, POPULATE_WRITE = 23 /* MADV_POPULATE_WRITE, Linux 5.14 */, FILES_MOST = 4096 };
+
+struct figures {
+    uint64_t free_bytes;
+    uint64_t cgroup_room_bytes; /* above the reserve of every cgroup; UINT64_MAX: none bounds us */
+    bool has_room_for_swap;     /* populating swaps nobody out */
+    bool is_swapless;           /* nothing of our cgroup can be swapped out */
+};
+
+static bool is_over(uint64_t until_ns)
+{
+    return sg_sys_clock_ns(CLOCK_MONOTONIC) >= until_ns;
+}
+
+/* As a rule, and then nothing more need be known. */
+static bool is_free(uint64_t bytes)
+{
+    struct sg_lock_state lock;
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    uint64_t free_bytes = sg_room_measure_free();
+    sg_lock_release(&sg_admission_lock, &lock);
+    return free_bytes >= bytes;
+}
+
+static struct figures look(uint64_t bytes)
+{
+    struct sg_lock_state lock;
+    struct figures figures = {0};
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_room_look(0, false);
+    figures.free_bytes = sg_room_is_known() ? sg_room_free_bytes() : UINT64_MAX;
+    figures.cgroup_room_bytes = sg_room_in_cgroups();
+    figures.has_room_for_swap = sg_room_swaps_nobody(bytes);
+    figures.is_swapless = sg_room_is_swapless();
+    sg_lock_release(&sg_admission_lock, &lock);
+    return figures;
+}
+
+/* Opened without blocking: where it is a pipe, nobody may be reading. */
+static int open_cgroup(void)
+{
+    char path[SG_PATH_ROOM + 512];
+    struct sg_lock_state lock;
+    struct sg_text text = sg_text_begin(path, sizeof path);
+    sg_lock_acquire(&sg_admission_lock, &lock);
+    const char *own = sg_cgroup_own();
+    if (own != NULL) {
+        sg_text_add(&text, sg_options.system_root);
+        sg_text_add(&text, own);
+        sg_text_add(&text, "/memory.reclaim");
+    }
+    sg_lock_release(&sg_admission_lock, &lock);
+    return text.length != 0 ? (int)sg_sys_openat((int)SG_AT_FDCWD, path, O_WRONLY | O_CLOEXEC | O_NONBLOCK, 0)
+                            : -ENOENT;
+}
+
+/* The line ends: where it is a pipe, wishes follow each other. */
+static long wish(int fd, uint64_t bytes, bool may_swap)
+{
+    char line[48];
+    struct sg_text text = sg_text_begin(line, sizeof line);
+    sg_text_add_number(&text, bytes);
+    sg_text_add(&text, may_swap ? "\n" : " swappiness=0\n");
+    return sg_sys_write(fd, line, text.length);
+}
+
+/* Of files only. Kernels without commit 68cd9050d871 ("mm: add swappiness= arg to memory.reclaim") answer EINVAL; what they
+ * understand may swap, so they are asked where that cannot be. Any other error (EAGAIN): it gave what it could. */
+static void ask_cgroup(uint64_t bytes, bool is_swapless, uint64_t until_ns)
+{
+    int fd = open_cgroup();
+    if (fd < 0)
+        return;
+    bool may_swap = false;
+    while (bytes != 0 && !is_over(until_ns)) {
+        uint64_t step = bytes < STEP_BYTES ? bytes : STEP_BYTES;
+        long done = wish(fd, step, may_swap);
+        if (done < 0 && (done != -EINVAL || may_swap || !is_swapless))
+            break;
+        may_swap = may_swap || done < 0;
+        bytes -= done < 0 ? 0 : step;
+    }
+    (void)sg_sys_close(fd);
+}
+
+/* Where dropping waits for no server and no other process: these write back to a device of this machine. What is not known
+ * here is left alone. */
+static bool is_local(uint32_t magic)
+{
+    static const uint32_t local[] = {
+        EXT4_SUPER_MAGIC, /* and ext2, ext3 */
+        XFS_SUPER_MAGIC,  BTRFS_SUPER_MAGIC,    F2FS_SUPER_MAGIC,  OVERLAYFS_SUPER_MAGIC,
+        SQUASHFS_MAGIC,   EROFS_SUPER_MAGIC_V1, MSDOS_SUPER_MAGIC, /* vfat */
+        0x2011bab0,                                                /* exfat */
+        0x2fc12fc1,                                                /* zfs */
+        0xca451a4e,                                                /* bcachefs */
+        0x7366746e,                                                /* ntfs3 */
+    };
+    for (size_t i = 0; i < sizeof local / sizeof local[0]; i++)
+        if (local[i] == magic)
+            return true;
+    return false;
+}
+
+static void drop_file(uint32_t fd, uint64_t until_ns)
+{
+    struct stat info = {0};
+    struct statfs system = {0};
+    if (sg_sys_fstat((int)fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size < (off_t)MIB ||
+        sg_sys_fstatfs((int)fd, &system) != 0 || !is_local((uint32_t)system.f_type))
+        return;
+    for (uint64_t at = 0; at < (uint64_t)info.st_size && !is_over(until_ns); at += FILE_STEP_BYTES)
+        (void)sg_syscall(SYS_fadvise64, fd, (long)at, (long)FILE_STEP_BYTES, FADVISE_DONTNEED, 0, 0);
+}
+
+struct open_files {
+    uint64_t until_ns;
+    uint32_t count;
+};
+
+static bool drop_open_file(int directory, const char *name, void *context)
+{
+    struct open_files *files = context;
+    (void)directory;
+    if (*name >= '0' && *name <= '9') {
+        drop_file((uint32_t)sg_text_read_number(&name), files->until_ns);
+        files->count++;
+    }
+    return files->count < FILES_MOST && !is_over(files->until_ns);
+}
+
+static void drop_open_files(uint64_t until_ns)
+{
+    char buffer[4096] = "";
+    struct open_files files = {.until_ns = until_ns};
+    long directory = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (directory < 0)
+        return;
+    if (!is_over(until_ns))
+        sg_directory_visit((int)directory, buffer, sizeof buffer, drop_open_file, &files);
+    (void)sg_sys_close((int)directory);
+}
+
+/* Over a made-up machine the memory is real all the same: only where plenty of it is free. */
+static bool is_affordable(uint64_t bytes)
+{
+    struct sysinfo info = {0};
+    if (sg_options.system_root[0] == '\0')
+        return true;
+    return sg_syscall(SYS_sysinfo, (long)&info, 0, 0, 0, 0, 0) == 0 &&
+           (uint64_t)info.freeram * info.mem_unit >= 2 * bytes;
+}
+
+/* Announced, for MemAvailable falls meanwhile; what is done before this does not show there. It is no more than the
+ * request, which has been granted, so that a stop of the process here takes from nobody. */
+static void populate(uint64_t bytes, uint64_t until_ns)
+{
+    sg_lock_hold_signals(); /* a handler that jumps out would leave it all */
+    char *memory = sg_filler_reserve(bytes);
+    sg_store(&sg_seats_own()->reclaim_until_ns, until_ns);
+    for (uint64_t at = 0; memory != NULL && at < bytes && !is_over(until_ns) && !sg_lock_is_signal_due();
+         at += STEP_BYTES) {
+        uint64_t step = bytes - at < STEP_BYTES ? bytes - at : STEP_BYTES;
+        if (sg_sys_madvise(memory + at, step, POPULATE_WRITE) != 0)
+            break;
+    }
+    if (memory != NULL)
+        (void)sg_sys_munmap(memory, bytes);
+    sg_store(&sg_seats_own()->reclaim_until_ns, 0);
+    sg_seats_advance();
+    sg_lock_let_signals();
+}
+
+void sg_reclaim_for(uint64_t bytes)
+{
+    if (bytes < LEAST_BYTES)
+        return;
+    bytes = ((bytes + SPARE_BYTES) + SG_PAGE_MOST - 1) & ~(uint64_t)(SG_PAGE_MOST - 1);
+    if (is_free(bytes))
+        return;
+    struct figures now = look(bytes);
+    if (now.free_bytes >= bytes)
+        return;
+    uint64_t until_ns = sg_sys_clock_ns(CLOCK_MONOTONIC) + LONGEST_NS;
+    ask_cgroup(bytes - now.free_bytes, now.is_swapless, until_ns);
+    if (look(bytes).free_bytes >= bytes)
+        return;
+    drop_open_files(until_ns);
+    now = look(bytes);
+    if (now.free_bytes >= bytes)
+        return;
+    if (now.cgroup_room_bytes >= bytes && now.has_room_for_swap && is_affordable(bytes))
+        populate(bytes, until_ns);
+}

@@ -1,0 +1,138 @@
+/*
+ * refusal.c - what becomes of a refused request: a count, an entry for the report, a line for the human.
+ */
+#include "admit/admission.h"
+#include "base/atomics.h"
+#include "account/ledger.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "shared/segment.h"
+#include "account/callsites.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "account/timeline.h"
+
+/* What it would have taken more. */
+static uint64_t asked_bytes(const struct sg_request *request)
+{
+    uint64_t replaced = request->replaced_bytes;
+    if (request->asked_bytes != 0)
+        return request->asked_bytes;
+    return request->size_bytes > replaced ? request->size_bytes - replaced : request->size_bytes;
+}
+
+static void say_kept(struct sg_text *text, const struct sg_request *request)
+{
+    if (request->kept_by_driver_bytes == 0)
+        return;
+    sg_text_add(text, "; ");
+    sg_text_add_size(text, request->kept_by_driver_bytes);
+    sg_text_add(text, " freed earlier may still be with the driver (sparkguard-doctor)");
+}
+
+static void say_why(struct sg_text *text, const struct sg_request *request)
+{
+    switch (request->reason) {
+    case SG_REASON_LIMIT:
+        sg_text_add_size(text, request->usable_bytes);
+        sg_text_add(text, " left of the ");
+        sg_text_add_size(text, request->kept_bytes);
+        sg_text_add(text, " this job may hold (SPARKGUARD_LIMIT)");
+        return;
+    case SG_REASON_DEVICE:
+        sg_text_add_size(text, request->usable_bytes);
+        sg_text_add(text, " free on device ");
+        sg_text_add_number(text, request->device);
+        sg_text_add(text, ", ");
+        sg_text_add_size(text, request->kept_bytes);
+        sg_text_add(text, " kept in reserve (SPARKGUARD_DEVICE_RESERVE)");
+        return;
+    case SG_REASON_RESERVE:
+    case SG_REASON_FLOOR:
+        sg_text_add_size(text, request->usable_bytes);
+        sg_text_add(text, " usable");
+        if (request->cgroup_bytes != 0) {
+            sg_text_add(text, " in a cgroup of ");
+            sg_text_add_size(text, request->cgroup_bytes);
+        }
+        sg_text_add(text, ", ");
+        sg_text_add_size(text, request->kept_bytes);
+        sg_text_add(text, " kept in reserve (SPARKGUARD_RESERVE)");
+        say_kept(text, request);
+        return;
+    }
+}
+
+static void say_size(struct sg_text *text, const struct sg_request *request)
+{
+    sg_text_add_size(text, request->block_bytes != 0 ? request->block_bytes : asked_bytes(request));
+    if (request->asked_bytes != 0 && request->size_bytes > request->asked_bytes) {
+        sg_text_add(text, ", for which its pool takes ");
+        sg_text_add_size(text, request->size_bytes);
+    }
+    if (request->block_bytes == 0)
+        return;
+    sg_text_add(text, " (");
+    sg_text_add_size(text, request->growth_bytes);
+    sg_text_add(text, " more)");
+}
+
+/* A block that is large is not refused in silence, however little more it would take. */
+static bool is_large(const struct sg_request *request)
+{
+    return asked_bytes(request) >= sg_options.large_bytes || request->block_bytes >= sg_options.large_bytes;
+}
+
+static void say(const struct sg_request *request)
+{
+    char line[512];
+    struct sg_text text = sg_text_begin(line, sizeof line);
+    sg_text_add(&text, sg_options.mode_observe ? "sparkguard: would have refused " : "sparkguard: refused ");
+    sg_text_add(&text, request->call);
+    sg_text_add(&text, " of ");
+    say_size(&text, request);
+    sg_text_add(&text, ": ");
+    say_why(&text, request);
+    sg_text_add(&text, "; this process holds ");
+    sg_text_add_size(&text, sg_ledger_live_bytes());
+    uint64_t sparse_bytes = sg_load(&sg_own->slot.sparse_bytes);
+    if (request->reason == SG_REASON_LIMIT && sparse_bytes != 0) {
+        sg_text_add(&text, " and ");
+        sg_text_add_size(&text, sparse_bytes);
+        sg_text_add(&text, " of MAP_NORESERVE memory");
+    }
+    sg_text_add(&text, ", peak ");
+    sg_text_add_size(&text, sg_load(&sg_own->peak_seen_bytes));
+    if (sg_segment_is_shared()) {
+        sg_text_add(&text, "; see sparkguard-report ");
+        sg_text_add_number(&text, sg_sys_getpid());
+    }
+    sg_log_line(line);
+}
+
+void sg_refusal_report(const struct sg_request *request)
+{
+    static uint64_t said_ns, small_recorded_ns;
+    struct sg_domain_counters *counters = &sg_own->domain[request->domain];
+    sg_add_relaxed(&counters->refused_count, 1);
+    sg_add_relaxed(&counters->refused_bytes, asked_bytes(request));
+    sg_segment_attach();
+    /* A program that keeps trying small sizes must not push the interesting refusals out of the ring. */
+    if (request->is_small && !sg_log_may_speak(&small_recorded_ns))
+        return;
+    struct sg_refusal entry = {
+        .time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME),
+        .size_bytes = asked_bytes(request),
+        .usable_bytes = request->usable_bytes,
+        .domain = (uint8_t)request->domain,
+        .reason = (uint8_t)request->reason,
+        .observed = sg_options.mode_observe != 0,
+    };
+    struct sg_text call = sg_text_begin(entry.call, sizeof entry.call);
+    sg_text_add(&call, request->call);
+    sg_segment_add_refusal(&entry);
+    sg_sites_keep_refusal();
+    sg_timeline_begin();
+    if (!request->is_small && is_large(request) && sg_log_may_speak(&said_ns))
+        say(request);
+}

@@ -1,0 +1,134 @@
+/*
+ * snapshot.c - see snapshot.h: /proc/meminfo, or sysinfo(2) where it cannot be read (chroot, no descriptors left).
+ */
+#include "admit/snapshot.h"
+
+#include "base/compiler.h"
+#include "base/options.h"
+#include "base/syscall.h"
+#include "base/text.h"
+
+#include <string.h>
+#include <sys/sysinfo.h>
+
+#define MIB (UINT64_C(1) << 20)
+
+static char scratch[8192];
+
+const char *sg_pool_read(const char *path)
+{
+    static char full[SG_PATH_ROOM + 64]; /* large for a stack */
+    struct sg_text text = sg_text_begin(full, sizeof full);
+    sg_text_add(&text, sg_options.system_root);
+    sg_text_add(&text, path);
+    return sg_text_read_file(full, scratch, sizeof scratch) > 0 ? scratch : NULL;
+}
+
+uint64_t sg_pool_field(const char *text, const char *key, uint64_t missing)
+{
+    size_t length = strlen(key);
+    for (const char *line = text; line != NULL && *line != '\0';) {
+        if (strncmp(line, key, length) == 0 && (line[length] == ' ' || line[length] == '\t')) {
+            const char *cursor = line + length;
+            return sg_text_read_number(&cursor);
+        }
+        line = strchr(line, '\n');
+        if (line != NULL)
+            line++;
+    }
+    return missing;
+}
+
+void sg_pool_set_reserve(struct sg_constraint *constraint, bool is_machine)
+{
+    uint64_t limit = constraint->limit_bytes;
+    struct sg_size reserve = sg_options.reserve;
+    uint64_t bytes;
+    if (!reserve.is_set) {
+        bytes = sg_size_of((struct sg_size){.percent_milli = 8000}, limit);
+        if (is_machine && bytes < 512 * MIB)
+            bytes = limit / 4 < 512 * MIB ? limit / 4 : 512 * MIB;
+    } else {
+        bytes = sg_size_of(reserve, limit);
+        if (!is_machine && reserve.percent_milli == 0 && bytes > limit / 4)
+            bytes = limit / 4;
+    }
+    constraint->reserve_bytes = bytes;
+    uint64_t floor_bytes = sg_options.floor.is_set ? sg_size_of(sg_options.floor, limit) : bytes / 4;
+    constraint->floor_bytes = floor_bytes < bytes ? floor_bytes : bytes;
+}
+
+uint64_t sg_pool_ordinary_kib(const char *meminfo)
+{
+    uint64_t total = sg_pool_field(meminfo, "MemTotal:", 0), huge = sg_pool_field(meminfo, "Hugetlb:", 0);
+    if (total > UINT64_MAX / 1024)
+        return 0;
+    return huge < total ? total - huge : total;
+}
+
+/* Memory that drivers take by pages is in no counter: CUDA's on unified memory is. */
+uint64_t sg_pool_unexplained(const char *text)
+{
+    static const char *const explained[] = {
+        "MemFree:", "Buffers:", "Cached:", "AnonPages:", "Slab:", "KernelStack:", "PageTables:", "Hugetlb:"};
+    uint64_t left = sg_pool_field(text, "MemTotal:", 0);
+    for (size_t i = 0; i < SG_ARRAY_LENGTH(explained); i++) {
+        uint64_t part = sg_pool_field(text, explained[i], 0);
+        left -= part < left ? part : left;
+    }
+    return left;
+}
+
+static bool look_at_meminfo(struct sg_look *look)
+{
+    const char *text = sg_pool_read("/proc/meminfo");
+    if (text == NULL)
+        return false;
+    uint64_t ordinary = sg_pool_ordinary_kib(text);
+    uint64_t available = sg_pool_field(text, "MemAvailable:", SG_UNKNOWN);
+    if (ordinary == 0 || available == SG_UNKNOWN)
+        return false;
+    available = available < ordinary ? available : ordinary;
+    uint64_t cma_free = sg_pool_field(text, "CmaFree:", 0);
+    look->total_bytes = sg_pool_field(text, "MemTotal:", 0) * 1024;
+    look->at[0].limit_bytes = ordinary * 1024;
+    look->at[0].headroom_bytes = available * 1024;
+    look->cma_free_bytes = (cma_free < available ? cma_free : available) * 1024;
+    look->free_bytes = sg_pool_field(text, "MemFree:", 0) * 1024;
+    look->idle_cache_bytes = sg_pool_field(text, "Inactive(file):", 0) * 1024;
+    look->swap_free_bytes = sg_pool_field(text, "SwapFree:", 0) * 1024;
+    look->unexplained_bytes = look->has_cuda ? sg_pool_unexplained(text) * 1024 : 0;
+    return true;
+}
+
+static bool look_at_sysinfo(struct sg_look *look)
+{
+    struct sysinfo info = {0};
+    if (sg_syscall(SYS_sysinfo, (long)&info, 0, 0, 0, 0, 0) != 0)
+        return false;
+    look->at[0].limit_bytes = look->total_bytes = (uint64_t)info.totalram * info.mem_unit;
+    look->at[0].headroom_bytes = ((uint64_t)info.freeram + info.bufferram) * info.mem_unit;
+    look->cma_free_bytes = 0;
+    look->free_bytes = (uint64_t)info.freeram * info.mem_unit;
+    look->idle_cache_bytes = 0;
+    look->swap_free_bytes = (uint64_t)info.freeswap * info.mem_unit;
+    look->unexplained_bytes = 0;
+    return true;
+}
+
+bool sg_pool_swaps_nobody(const struct sg_look *look, uint64_t bytes)
+{
+    uint64_t missing = bytes > look->free_bytes ? bytes - look->free_bytes : 0;
+    return look->swap_free_bytes == 0 || missing <= look->idle_cache_bytes / 2;
+}
+
+void sg_pool_look(struct sg_look *look)
+{
+    look->is_valid = look_at_meminfo(look) || look_at_sysinfo(look);
+    look->count = 1;
+    look->time_ns = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    if (!look->is_valid)
+        return;
+    sg_pool_set_reserve(&look->at[0], true);
+    sg_cgroup_look(look);
+}

@@ -1,0 +1,162 @@
+/*
+ * directory.c - see directory.h.
+ */
+#include "base/directory.h"
+
+#include "base/compiler.h"
+#include "base/options.h"
+#include "base/syscall.h"
+#include "base/text.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+/* Without "/" and "/." at its end, which would make the system follow a link there. */
+static void trim(char path[SG_PATH_ROOM], const char *directory)
+{
+    size_t length = strnlen(directory, SG_PATH_ROOM - 1);
+    while (length > 1 &&
+           (directory[length - 1] == '/' || (directory[length - 1] == '.' && directory[length - 2] == '/')))
+        length--;
+    memcpy(path, directory, length);
+    path[length] = '\0';
+}
+
+bool sg_directory_is_trusted(const struct stat *info)
+{
+    uint32_t user = (uint32_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
+    return info->st_uid == user || info->st_uid == 0;
+}
+
+int sg_directory_open(const char *directory, struct stat *info)
+{
+    char path[SG_PATH_ROOM];
+    trim(path, directory);
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+    if (fd < 0)
+        return (int)fd;
+    long result = sg_sys_fstat((int)fd, info);
+    if (result == 0 && (!sg_directory_is_trusted(info) || (info->st_mode & S_IWOTH) != 0))
+        result = -EPERM;
+    if (result == 0)
+        return (int)fd;
+    (void)sg_sys_close((int)fd);
+    return (int)result;
+}
+
+/* The umask may take away even the right to open it; then its descriptor is good for its name only, by which chmod follows no link. */
+static void open_to_owner(const char *path)
+{
+    char link[48];
+    struct stat info = {0};
+    struct sg_text text = sg_text_begin(link, sizeof link);
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+    if (fd < 0)
+        return;
+    if (sg_sys_fstat((int)fd, &info) == 0 && (info.st_mode & 07777) != 0700) {
+        sg_text_add(&text, "/proc/thread-self/fd/"); /* helpers have descriptors of their own */
+        sg_text_add_number(&text, (uint64_t)fd);
+        (void)sg_syscall(SYS_fchmodat, SG_AT_FDCWD, (long)link, 0700, 0, 0, 0);
+    }
+    (void)sg_sys_close((int)fd);
+}
+
+long sg_directory_make(const char *directory)
+{
+    char path[SG_PATH_ROOM];
+    trim(path, directory);
+    long result = sg_sys_mkdirat((int)SG_AT_FDCWD, path, 0700);
+    if (result == 0)
+        open_to_owner(path);
+    return result == -EEXIST ? 0 : result; /* another process may have made it meanwhile */
+}
+
+int sg_directory_open_or_make(const char *directory, struct stat *info)
+{
+    int fd = sg_directory_open(directory, info);
+    if (fd == -ENOENT && sg_directory_make(directory) == 0)
+        fd = sg_directory_open(directory, info);
+    return fd;
+}
+
+unsigned sg_directory_file_mode(const struct stat *info)
+{
+    bool is_group_shared = (info->st_mode & (S_ISGID | S_IWGRP)) == (S_ISGID | S_IWGRP);
+    return is_group_shared ? 0660 : 0600;
+}
+
+const char *sg_directory_error_text(long error)
+{
+    return error == -ENOSPC                       ? ": no space left"
+           : error == -EROFS                      ? ": read-only file system"
+           : error == -ENOENT                     ? ": no such directory"
+           : error == -EACCES                     ? ": permission denied"
+           : error == -EPERM                      ? ": it must belong to you or root and be closed to others"
+           : error == SG_DIRECTORY_FOREIGN        ? ": a folder above it is another user's"
+           : error == -ENOTDIR || error == -ELOOP ? ": not a directory"
+                                                  : ": the system refused";
+}
+
+/* ---- the history ------------------------------------------------------------------------------------------------- */
+
+static void name_parent(char path[SG_PATH_ROOM], int above)
+{
+    memcpy(path, sg_options.history, SG_PATH_ROOM);
+    for (int i = 0; i < above; i++) {
+        char *slash = strrchr(path, '/');
+        if (slash != NULL)
+            slash[slash == path] = '\0'; /* of "/" the slash stays */
+    }
+}
+
+/* Whether a folder, and a link to it, is ours or root's: another user could lead us anywhere, or find what he owns
+ * closed to him. 0 or -errno. */
+static long check_parent(const char *path)
+{
+    const int flags[] = {0x100 /* AT_SYMLINK_NOFOLLOW */, 0};
+    for (unsigned i = 0; i < SG_ARRAY_LENGTH(flags); i++) {
+        struct stat info = {0};
+        long result = sg_syscall(SYS_newfstatat, SG_AT_FDCWD, (long)path, (long)&info, flags[i], 0, 0);
+        if (result != 0 || !sg_directory_is_trusted(&info))
+            return result != 0 ? result : SG_DIRECTORY_FOREIGN;
+    }
+    return 0;
+}
+
+/* Makes what is not there of the history's folders but the last, in a home that is there and ours or root's. 0 or
+ * -errno. */
+static long make_parents(void)
+{
+    char path[SG_PATH_ROOM];
+    long result = 0;
+    for (int above = sg_options.history_depth; above > 0 && result == 0; above--) {
+        name_parent(path, above);
+        result = check_parent(path);
+        if (result == -ENOENT && above < sg_options.history_depth)
+            result = sg_directory_make(path);
+    }
+    return result;
+}
+
+int sg_directory_open_history(struct stat *info)
+{
+    int fd = sg_directory_open(sg_options.history, info);
+    if (fd != -ENOENT)
+        return fd;
+    long made = sg_options.history_depth >= 2 ? make_parents() : 0;
+    return made == 0 ? sg_directory_open_or_make(sg_options.history, info) : (int)made;
+}
+
+void sg_directory_visit(int directory, char *buffer, size_t room,
+                        bool (*visit)(int directory, const char *name, void *context), void *context)
+{
+    (void)sg_syscall(SYS_lseek, directory, 0, 0 /* SEEK_SET */, 0, 0, 0);
+    for (long got; (got = sg_sys_getdents(directory, buffer, room)) > 0;) {
+        for (long at = 0; at < got;) {
+            const struct sg_directory_entry *entry = (const struct sg_directory_entry *)(const void *)(buffer + at);
+            at += entry->length;
+            if (!visit(directory, entry->name, context))
+                return;
+        }
+    }
+}

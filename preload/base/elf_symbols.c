@@ -1,0 +1,234 @@
+/*
+ * elf_symbols.c - see elf_symbols.h. The format is that of the System V ABI ("Dynamic Linking") with GNU's hash table (DT_GNU_HASH)
+ * and symbol versions (LSB, "Symbol Versioning").
+ */
+#include "base/elf_symbols.h"
+
+#include "base/compiler.h"
+
+#include <errno.h>
+#include <gnu/lib-names.h>
+#include <stddef.h>
+#include <sys/auxv.h>
+
+#define VERSION_HIDDEN 0x8000 /* not the default: only who asks for this version gets it */
+
+/* Where a table lies: glibc has turned its offset into an address, nobody does so for the vDSO. */
+static const void *table_at(uintptr_t bias, uintptr_t value)
+{
+    return (const void *)(value < bias ? bias + value : value);
+}
+
+bool sg_symbols_open(struct sg_symbols *symbols, uintptr_t bias, const ElfW(Dyn) * dynamic)
+{
+    *symbols = (struct sg_symbols){.bias = bias};
+    for (const ElfW(Dyn) *entry = dynamic; entry->d_tag != DT_NULL; entry++) {
+        uintptr_t value = entry->d_un.d_ptr;
+        if (entry->d_tag == DT_SYMTAB)
+            symbols->symbol = table_at(bias, value);
+        else if (entry->d_tag == DT_STRTAB)
+            symbols->strings = table_at(bias, value);
+        else if (entry->d_tag == DT_VERSYM)
+            symbols->version = table_at(bias, value);
+        else if (entry->d_tag == DT_GNU_HASH)
+            symbols->gnu_hash = table_at(bias, value);
+        else if (entry->d_tag == DT_HASH)
+            symbols->sysv_hash = table_at(bias, value);
+    }
+    return symbols->symbol != NULL && symbols->strings != NULL &&
+           (symbols->gnu_hash != NULL || symbols->sysv_hash != NULL);
+}
+
+/* strcmp is a sanitizer's, which asks for it here, and cannot do it before it has the answer. */
+static bool is_same(const char *a, const char *b)
+{
+    while (*a != '\0' && *a == *b) {
+        a++;
+        b++;
+    }
+    return *a == *b;
+}
+
+static bool is_symbol(const struct sg_symbols *symbols, uint32_t index, const char *name)
+{
+    const ElfW(Sym) *symbol = &symbols->symbol[index];
+    bool is_version = symbols->version == NULL || symbols->is_any_version || symbols->version[index] < VERSION_HIDDEN;
+    return symbol->st_shndx != SHN_UNDEF && is_version && is_same(symbols->strings + symbol->st_name, name);
+}
+
+static uint32_t hash_of(const char *name)
+{
+    uint32_t hash = 5381;
+    for (; *name != '\0'; name++)
+        hash = hash * 33 + (unsigned char)*name;
+    return hash;
+}
+
+/* The index of a symbol; 0, which is nobody's, if there is none. */
+static uint32_t find_by_hash(const struct sg_symbols *symbols, const char *name)
+{
+    enum { WORD_BITS = 8 * sizeof(uintptr_t) };
+    const uint32_t *header = symbols->gnu_hash;
+    uint32_t buckets = header[0], first = header[1], words = header[2], shift = header[3];
+    const uintptr_t *bloom = (const uintptr_t *)&header[4];
+    const uint32_t *bucket = (const uint32_t *)&bloom[words], *chain = &bucket[buckets];
+    uint32_t hash = hash_of(name);
+    uintptr_t word = bloom[hash / WORD_BITS & (words - 1)];
+    if ((word >> hash % WORD_BITS & word >> (hash >> shift) % WORD_BITS & 1) == 0)
+        return 0;
+    uint32_t index = bucket[hash % buckets];
+    if (index == 0)
+        return 0;
+    for (;; index++) {
+        uint32_t entry = chain[index - first];
+        if ((entry | 1) == (hash | 1) && is_symbol(symbols, index, name))
+            return index;
+        if ((entry & 1) != 0)
+            return 0;
+    }
+}
+
+/* Only old vDSOs have nothing better, and a dozen symbols. */
+static uint32_t find_one_by_one(const struct sg_symbols *symbols, const char *name)
+{
+    uint32_t count = symbols->sysv_hash[1];
+    for (uint32_t index = 1; index < count; index++)
+        if (is_symbol(symbols, index, name))
+            return index;
+    return 0;
+}
+
+bool sg_symbols_find(const struct sg_symbols *symbols, const char *name, void **address)
+{
+    uint32_t index = symbols->gnu_hash != NULL ? find_by_hash(symbols, name) : find_one_by_one(symbols, name);
+    const ElfW(Sym) *symbol = &symbols->symbol[index];
+    bool is_function = index != 0 && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC;
+    *address = is_function ? (void *)(symbols->bias + symbol->st_value) : NULL;
+    return index != 0;
+}
+
+/* One more than the highest index: where the last chain of GNU's table ends. */
+static uint32_t symbol_count(const struct sg_symbols *symbols)
+{
+    if (symbols->gnu_hash == NULL)
+        return symbols->sysv_hash[1];
+    const uint32_t *header = symbols->gnu_hash;
+    uint32_t buckets = header[0], first = header[1], words = header[2], last = 0;
+    const uint32_t *bucket = (const uint32_t *)((const uintptr_t *)&header[4] + words), *chain = &bucket[buckets];
+    for (uint32_t i = 0; i < buckets; i++)
+        last = bucket[i] > last ? bucket[i] : last;
+    while (last >= first && (chain[last - first] & 1) == 0)
+        last++;
+    return last + 1;
+}
+
+const char *sg_symbols_name(const struct sg_symbols *symbols, const void *address)
+{
+    uint32_t count = symbol_count(symbols);
+    for (uint32_t index = 1; index < count; index++) {
+        const ElfW(Sym) *symbol = &symbols->symbol[index];
+        if (symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC &&
+            symbols->bias + symbol->st_value == (uintptr_t)address)
+            return symbols->strings + symbol->st_name;
+    }
+    return NULL;
+}
+
+/* ---- the objects of this process ---------------------------------------------------------------------------------- */
+
+/* The list of all objects as the dynamic linker shows it to debuggers; in the order of the global scope as far as they were
+ * there from the beginning. NULL: the program was started in an unusual way. */
+static const struct link_map *first_object(void)
+{
+    const ElfW(Phdr) *header = (const ElfW(Phdr) *)getauxval(AT_PHDR);
+    const ElfW(Dyn) *dynamic = NULL;
+    uintptr_t count = header != NULL && header[0].p_type == PT_PHDR ? getauxval(AT_PHNUM) : 0;
+    for (uintptr_t i = 1; i < count; i++)
+        if (header[i].p_type == PT_DYNAMIC)
+            dynamic = (const ElfW(Dyn) *)((uintptr_t)header - header[0].p_vaddr + header[i].p_vaddr);
+    for (; dynamic != NULL && dynamic->d_tag != DT_NULL; dynamic++)
+        if (dynamic->d_tag == DT_DEBUG && dynamic->d_un.d_ptr != 0)
+            return ((const struct r_debug *)dynamic->d_un.d_ptr)->r_map;
+    return NULL;
+}
+
+static bool is_libc(const struct link_map *object)
+{
+    const char *name = object->l_name;
+    for (const char *at = name; *at != '\0'; at++)
+        name = *at == '/' ? at + 1 : name;
+    return is_same(name, LIBC_SO);
+}
+
+/* A program asks for the libc's functions by version. Another object's then serve it even where they have no default
+ * version, as those of libc_malloc_debug, glibc's own checking heap. */
+static bool find_as_programs_do(const struct link_map *object, const char *name, void **address)
+{
+    struct sg_symbols symbols;
+    if (!sg_symbols_open(&symbols, object->l_addr, object->l_ld))
+        return false;
+    if (sg_symbols_find(&symbols, name, address))
+        return true;
+    symbols.is_any_version = !is_libc(object);
+    return symbols.is_any_version && sg_symbols_find(&symbols, name, address);
+}
+
+/* Behind the libc others come and go. */
+static void *find_behind_us(const char *name, bool is_libc_asked)
+{
+    const struct link_map *object = first_object();
+    while (object != NULL && object->l_ld != _DYNAMIC) /* ours */
+        object = is_libc(object) ? NULL : object->l_next;
+    while (object != NULL && !is_libc(object)) {
+        void *address;
+        object = object->l_next;
+        if (object != NULL && (is_libc_asked || !is_libc(object)) && find_as_programs_do(object, name, &address))
+            return address;
+    }
+    return NULL;
+}
+
+void *sg_symbols_next(const char *name)
+{
+    return find_behind_us(name, true);
+}
+
+void *sg_symbols_between(const char *name)
+{
+    return find_behind_us(name, false);
+}
+
+enum sg_order sg_symbols_before(const char *name, void **address)
+{
+    const struct link_map *object = first_object();
+    *address = NULL;
+    for (; object != NULL && object->l_ld != _DYNAMIC /* ours */; object = object->l_next) {
+        if (find_as_programs_do(object, name, address))
+            return *address != NULL ? SG_ORDER_BEFORE : SG_ORDER_UNKNOWN;
+    }
+    return object != NULL ? SG_ORDER_OURS : SG_ORDER_UNKNOWN;
+}
+
+void *sg_symbols_vdso(const char *name)
+{
+    int saved_errno = errno;
+    const char *image = (const char *)getauxval(AT_SYSINFO_EHDR);
+    errno = saved_errno; /* which getauxval sets where there is none: under valgrind, qemu-user */
+    if (image == NULL)
+        return NULL;
+    const ElfW(Ehdr) *file = (const ElfW(Ehdr) *)(const void *)image;
+    const ElfW(Phdr) *header = (const ElfW(Phdr) *)(const void *)(image + file->e_phoff);
+    const ElfW(Dyn) *dynamic = NULL;
+    uintptr_t bias = (uintptr_t)image;
+    for (unsigned i = 0; i < file->e_phnum; i++) {
+        if (header[i].p_type == PT_LOAD)
+            bias = (uintptr_t)image + header[i].p_offset - header[i].p_vaddr;
+        else if (header[i].p_type == PT_DYNAMIC)
+            dynamic = (const ElfW(Dyn) *)(const void *)(image + header[i].p_offset);
+    }
+    struct sg_symbols symbols;
+    void *address = NULL;
+    if (dynamic != NULL && sg_symbols_open(&symbols, bias, dynamic))
+        (void)sg_symbols_find(&symbols, name, &address);
+    return address;
+}

@@ -1,0 +1,170 @@
+/*
+ * loaded.c - see loaded.h. dl_iterate_phdr shows the objects of the caller's namespace, so those of others are never
+ * found.
+ */
+#include "base/loaded.h"
+
+#include <string.h>
+
+enum { OBJECTS_MOST = 256 }; /* that a search looks through */
+
+enum search_kind { BY_NAME, BY_ADDRESS, BY_POSITION, BY_PREFIX };
+
+struct search {
+    enum search_kind kind;
+    const char *name; /* for BY_PREFIX the beginning of one */
+    const char *symbol;
+    uintptr_t address;
+    unsigned position; /* of the object that is looked at */
+    struct sg_object *found;
+    void *function;
+};
+
+static const char *file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+static const Elf64_Dyn *dynamic_of(const struct dl_phdr_info *info)
+{
+    for (unsigned i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+            return (const Elf64_Dyn *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+    return NULL;
+}
+
+static bool is_holding(const struct dl_phdr_info *info, uintptr_t address)
+{
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *header = &info->dlpi_phdr[i];
+        if (header->p_type == PT_LOAD && address - info->dlpi_addr - header->p_vaddr < header->p_memsz)
+            return true;
+    }
+    return false;
+}
+
+/* The next text that the object's dynamic section has under `tag`, behind *entry. */
+static const char *next_text(const struct sg_symbols *symbols, const Elf64_Dyn **entry, Elf64_Sxword tag)
+{
+    for (; (*entry)->d_tag != DT_NULL; (*entry)++)
+        if ((*entry)->d_tag == tag)
+            return symbols->strings + (*entry)++->d_un.d_val;
+    return NULL;
+}
+
+static bool has_name(const struct dl_phdr_info *info, const Elf64_Dyn *dynamic, const char *name)
+{
+    struct sg_symbols symbols;
+    const char *soname = NULL;
+    if (strcmp(file_name(info->dlpi_name), file_name(name)) == 0)
+        return true;
+    if (sg_symbols_open(&symbols, info->dlpi_addr, dynamic))
+        soname = next_text(&symbols, &dynamic, DT_SONAME);
+    return soname != NULL && strcmp(soname, name) == 0;
+}
+
+/* A function that the object defines itself. */
+static void *own_function(uintptr_t bias, const Elf64_Dyn *dynamic, const char *symbol)
+{
+    struct sg_symbols symbols;
+    void *function = NULL;
+    if (dynamic != _DYNAMIC && sg_symbols_open(&symbols, bias, dynamic))
+        (void)sg_symbols_find(&symbols, symbol, &function);
+    return function;
+}
+
+static int look(struct dl_phdr_info *info, size_t size, void *data)
+{
+    (void)size;
+    struct search *search = data;
+    const Elf64_Dyn *dynamic = dynamic_of(info);
+    unsigned position = search->position++;
+    bool is_it = false;
+    if (dynamic == NULL)
+        return 0;
+    if (search->kind == BY_NAME)
+        is_it = has_name(info, dynamic, search->name);
+    else if (search->kind == BY_ADDRESS)
+        is_it = is_holding(info, search->address);
+    else if (search->kind == BY_POSITION)
+        is_it = position == search->address;
+    else if (strncmp(file_name(info->dlpi_name), search->name, strlen(search->name)) == 0)
+        is_it = (search->function = own_function(info->dlpi_addr, dynamic, search->symbol)) != NULL;
+    if (is_it && search->found != NULL)
+        *search->found = (struct sg_object){info->dlpi_addr, dynamic, position};
+    return is_it;
+}
+
+bool sg_loaded_named(const char *name, struct sg_object *object)
+{
+    struct search search = {.kind = BY_NAME, .name = name, .found = object};
+    return dl_iterate_phdr(look, &search) != 0;
+}
+
+bool sg_loaded_holding(const void *address, struct sg_object *object)
+{
+    struct search search = {.kind = BY_ADDRESS, .address = (uintptr_t)address, .found = object};
+    return dl_iterate_phdr(look, &search) != 0;
+}
+
+void *sg_loaded_anywhere(const char *prefix, const char *symbol)
+{
+    struct search search = {.kind = BY_PREFIX, .name = prefix, .symbol = symbol};
+    (void)dl_iterate_phdr(look, &search);
+    return search.function;
+}
+
+bool sg_loaded_is_ahead(const struct sg_object *object)
+{
+    struct sg_object ours;
+    return sg_loaded_holding(_DYNAMIC, &ours) && object->position < ours.position;
+}
+
+static bool is_queued(const struct sg_object *queue, unsigned count, const Elf64_Dyn *dynamic)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (queue[i].dynamic == dynamic)
+            return true;
+    return false;
+}
+
+/* The first function that `queue` and what its objects need have; of those that come behind `from` in the linker's
+ * list. */
+static void *find_behind(struct sg_object *queue, unsigned count, const char *symbol, unsigned from)
+{
+    for (unsigned at = 0; at < count; at++) {
+        struct sg_symbols symbols;
+        /* cppcheck-suppress uninitvar ; dl_iterate_phdr has filled the first */
+        const Elf64_Dyn *entry = queue[at].dynamic;
+        const char *needed;
+        void *function = NULL;
+        if (queue[at].position >= from)
+            function = own_function(queue[at].bias, queue[at].dynamic, symbol);
+        if (function != NULL)
+            return function;
+        if (!sg_symbols_open(&symbols, queue[at].bias, queue[at].dynamic))
+            continue;
+        while (count < OBJECTS_MOST && (needed = next_text(&symbols, &entry, DT_NEEDED)) != NULL)
+            if (sg_loaded_named(needed, &queue[count]) && !is_queued(queue, count, queue[count].dynamic))
+                count++;
+    }
+    return NULL;
+}
+
+void *sg_loaded_find(const struct sg_object *object, const char *symbol)
+{
+    struct sg_object queue[OBJECTS_MOST];
+    queue[0] = *object;
+    return find_behind(queue, 1, symbol, 0);
+}
+
+void *sg_loaded_next(const char *symbol)
+{
+    struct sg_object queue[OBJECTS_MOST], ours;
+    struct search search = {.kind = BY_POSITION, .address = 0, .found = &queue[0]};
+    void *function = sg_symbols_next(symbol);
+    if (function == NULL && sg_loaded_holding(_DYNAMIC, &ours) && dl_iterate_phdr(look, &search) != 0)
+        function = find_behind(queue, 1, symbol, ours.position);
+    return function;
+}

@@ -1,0 +1,88 @@
+/*
+ * lock.c - see base/lock.h. The protocol is the classic three-state futex mutex (Drepper, "Futexes Are Tricky", mutex2).
+ */
+#include "base/lock.h"
+
+#include "base/atomics.h"
+#include "base/syscall.h"
+
+#include <linux/futex.h>
+#include <signal.h>
+
+/* Signals are blocked from the first lock of a thread to the last. A handler that runs before the first sees none of it, for it
+ * leaves everything as it found it. */
+static SG_THREAD_LOCAL struct {
+    uint64_t signals; /* the mask to restore */
+    uint32_t depth;   /* locks held, and holds beyond them */
+} blocked;
+
+/* All but SIGSYS, by which a sandbox answers a call of this very thread, and which ends the process where it is blocked. */
+void sg_lock_hold_signals(void)
+{
+    const uint64_t all = ~(UINT64_C(1) << (SIGSYS - 1));
+    if (blocked.depth == 0 && sg_sys_sigprocmask(0 /* SIG_BLOCK */, &all, &blocked.signals) != 0)
+        blocked.signals = 0;
+    blocked.depth++;
+}
+
+void sg_lock_let_signals(void)
+{
+    if (--blocked.depth == 0)
+        (void)sg_sys_sigprocmask(2 /* SIG_SETMASK */, &blocked.signals, NULL);
+}
+
+bool sg_lock_is_signal_due(void)
+{
+    uint64_t pending = 0;
+    return sg_syscall(SYS_rt_sigpending, (long)&pending, sizeof pending, 0, 0, 0, 0) == 0 &&
+           (pending & ~blocked.signals) != 0;
+}
+
+bool sg_lock_acquire_within(struct sg_lock *lock, struct sg_lock_state *state, uint64_t timeout_ns)
+{
+    *state = (struct sg_lock_state){.is_held = true};
+    uint64_t deadline = UINT64_MAX;
+    uint32_t wanted = 1;
+    for (;;) {
+        uint32_t free_word = 0;
+        sg_lock_hold_signals();
+        if (SG_LIKELY(sg_cas_u32(&lock->word, &free_word, wanted)))
+            return true;
+        wanted = 2; /* whoever has waited cannot know that nobody else does */
+        if (sg_exchange(&lock->word, 2u) == 0)
+            return true;
+        sg_lock_let_signals();
+        struct timespec wait = {1, 0};
+        if (timeout_ns != UINT64_MAX) {
+            uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+            if (deadline == UINT64_MAX)
+                deadline = now + timeout_ns;
+            if (now >= deadline) {
+                state->is_held = false;
+                return false;
+            }
+            if (deadline - now < 1000000000u)
+                wait = (struct timespec){0, (long)(deadline - now)};
+        }
+        (void)sg_sys_futex(&lock->word, FUTEX_WAIT_PRIVATE, 2, &wait); /* who waits can be interrupted */
+    }
+}
+
+void sg_lock_acquire(struct sg_lock *lock, struct sg_lock_state *state)
+{
+    (void)sg_lock_acquire_within(lock, state, UINT64_MAX);
+}
+
+void sg_lock_release(struct sg_lock *lock, const struct sg_lock_state *state)
+{
+    if (!state->is_held)
+        return;
+    if (sg_exchange(&lock->word, 0u) == 2)
+        (void)sg_sys_futex(&lock->word, FUTEX_WAKE_PRIVATE, 1, NULL);
+    sg_lock_let_signals();
+}
+
+void sg_lock_reset(struct sg_lock *lock)
+{
+    sg_store(&lock->word, 0u);
+}

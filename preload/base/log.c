@@ -1,0 +1,91 @@
+/*
+ * log.c - see log.h.
+ */
+#include "base/log.h"
+
+#include "base/atomics.h"
+#include "base/seccomp.h"
+#include "base/syscall.h"
+
+#include <asm/ioctls.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+
+static struct {
+    uint32_t is_known;
+    uint32_t is_open;
+    dev_t device;
+    ino_t inode;
+} error_output SG_AT_START;
+
+void sg_log_begin(void)
+{
+    if (error_output.is_known)
+        return;
+    struct stat now = {0};
+    if (sg_sys_fstat(2, &now) == 0) {
+        error_output.is_open = 1;
+        error_output.device = now.st_dev;
+        error_output.inode = now.st_ino;
+    }
+    error_output.is_known = 1;
+}
+
+/* People read there, whatever the program was started with. */
+static bool is_terminal(void)
+{
+    uint64_t settings[16]; /* struct termios of the kernel is smaller */
+    return sg_syscall(SYS_ioctl, 2, TCGETS, (long)settings, 0, 0, 0) == 0;
+}
+
+static bool is_error_output(void)
+{
+    struct stat now = {0};
+    sg_log_begin();
+    if (!error_output.is_open || sg_sys_fstat(2, &now) != 0)
+        return false;
+    if (now.st_dev == error_output.device && now.st_ino == error_output.inode)
+        return true;
+    return S_ISCHR(now.st_mode) && is_terminal();
+}
+
+static bool would_block(void)
+{
+    struct pollfd poll = {.fd = 2, .events = POLLOUT};
+    const struct timespec at_once = {0, 0};
+    return sg_syscall(SYS_ppoll, (long)&poll, 1, (long)&at_once, 0, 8, 0) != 1 || (poll.revents & POLLOUT) == 0;
+}
+
+/* A reader who has gone would otherwise end the program by SIGPIPE, for a line it did not write. */
+static void write_without_sigpipe(const char *bytes, size_t length)
+{
+    const uint64_t pipe_signal = UINT64_C(1) << (SIGPIPE - 1);
+    const struct timespec at_once = {0, 0};
+    uint64_t mask = 0, pending = 0;
+    (void)sg_sys_sigprocmask(0 /* SIG_BLOCK */, &pipe_signal, &mask);
+    if (!sg_sandbox_is_on())
+        (void)sg_syscall(SYS_rt_sigpending, (long)&pending, 8, 0, 0, 0, 0);
+    long written = sg_sys_write(2, bytes, length);
+    if (written == -EPIPE && (pending & pipe_signal) == 0)
+        (void)sg_syscall(SYS_rt_sigtimedwait, (long)&pipe_signal, 0, (long)&at_once, 8, 0, 0);
+    (void)sg_sys_sigprocmask(2 /* SIG_SETMASK */, &mask, NULL);
+}
+
+void sg_log_line(const char *line)
+{
+    char buffer[1026];
+    size_t length = strnlen(line, sizeof buffer - 2);
+    for (size_t i = 0; i < length; i++) /* in a path or a value anything may stand */
+        buffer[i] = (unsigned char)line[i] < ' ' || line[i] == 0x7f ? '?' : line[i];
+    buffer[length++] = '\n';
+    if (is_error_output() && !would_block())
+        write_without_sigpipe(buffer, length);
+}
+
+bool sg_log_may_speak(uint64_t *last_ns)
+{
+    uint64_t last = sg_load_relaxed(last_ns);
+    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    return (last == 0 || now - last >= 1000000000u) && sg_cas_u64(last_ns, &last, now);
+}

@@ -1,0 +1,298 @@
+/*
+ * options.c - see options.h. The environment is walked without the libc's help: getenv may be interposed, and set-up
+ * may come before the libc is ready.
+ */
+#include "base/options.h"
+
+#include "base/atomics.h"
+#include "base/log.h"
+#include "admit/snapshot.h"
+#include "base/syscall.h"
+#include "base/text.h"
+
+#include <sys/auxv.h>
+
+struct sg_options sg_options = {
+    .large_bytes = UINT64_C(1) << 20,
+    .meminfo_honest = 1,
+    .watchdog = SG_WATCHDOG_TERM,
+    .oom_score_adj = INT64_MIN,
+};
+
+static uint32_t is_read SG_AT_START;
+
+static void copy_text(char *to, size_t room, const char *from)
+{
+    struct sg_text text = sg_text_begin(to, room);
+    sg_text_add(&text, from);
+}
+
+/* The value of `name` in an environment string, or NULL if it is another variable's. */
+static const char *value_of(const char *entry, const char *name)
+{
+    while (*name != '\0' && *entry == *name) {
+        entry++;
+        name++;
+    }
+    return *name == '\0' && *entry == '=' ? entry + 1 : NULL;
+}
+
+static void use_history(const char *text)
+{
+    sg_options.is_history_off = strcmp(text, "off") == 0;
+    sg_options.history_depth = 1;
+    copy_text(sg_options.history, sizeof sg_options.history, sg_options.is_history_off ? "" : text);
+}
+
+/* The field of an option that is one of several words. */
+static int *chosen(enum sg_option option)
+{
+    return option == SG_OPTION_MODE       ? &sg_options.mode_observe
+           : option == SG_OPTION_UNIFIED  ? &sg_options.unified
+           : option == SG_OPTION_REPORT   ? &sg_options.report_at_exit
+           : option == SG_OPTION_DISABLE  ? &sg_options.is_disabled
+           : option == SG_OPTION_WATCHDOG ? &sg_options.watchdog
+                                          : &sg_options.deepbind_kept;
+}
+
+static void use(enum sg_option option, const char *text)
+{
+    const struct sg_option_info *info = &sg_option_table[option];
+    struct sg_size size = {0};
+    if (info->kind == SG_KIND_SIZE)
+        (void)sg_parse_size(text, &size);
+    switch (option) {
+    case SG_OPTION_RESERVE:
+        sg_options.reserve = size;
+        break;
+    case SG_OPTION_LIMIT:
+        sg_options.limit = size;
+        break;
+    case SG_OPTION_DEVICE_RESERVE:
+        sg_options.device_reserve = size;
+        break;
+    case SG_OPTION_FLOOR:
+        sg_options.floor = size;
+        break;
+    case SG_OPTION_LARGE:
+        sg_options.large = size;
+        break;
+    case SG_OPTION_WAIT:
+        (void)sg_parse_seconds(text, &sg_options.wait_ns);
+        break;
+    case SG_OPTION_OOM_SCORE_ADJ:
+        (void)sg_parse_number(text, &sg_options.oom_score_adj);
+        break;
+    case SG_OPTION_JOB:
+        copy_text(sg_options.job, sizeof sg_options.job, text);
+        break;
+    case SG_OPTION_DIR:
+        copy_text(sg_options.dir, sizeof sg_options.dir, text);
+        break;
+    case SG_OPTION_SYSTEM_ROOT:
+        copy_text(sg_options.system_root, sizeof sg_options.system_root, text[1] == '\0' ? "" : text);
+        break;
+    case SG_OPTION_MODE:
+    case SG_OPTION_UNIFIED:
+    case SG_OPTION_REPORT:
+    case SG_OPTION_DISABLE:
+    case SG_OPTION_WATCHDOG:
+    case SG_OPTION_DEEPBIND:
+        *chosen(option) = sg_parse_choice(text, info->example);
+        break;
+    case SG_OPTION_MEMINFO:
+        sg_options.meminfo_honest = sg_parse_choice(text, info->example) == 0;
+        break;
+    case SG_OPTION_HISTORY:
+        use_history(text);
+        break;
+    case SG_OPTION_COUNT:
+        break;
+    }
+}
+
+/* The memory that percentages are of; 0: unknown. */
+static uint64_t ordinary_kib(void)
+{
+    char path[SG_PATH_ROOM + 64], meminfo[2048];
+    struct sg_text text = sg_text_begin(path, sizeof path);
+    sg_text_add(&text, sg_options.system_root);
+    sg_text_add(&text, "/proc/meminfo");
+    return sg_text_read_file(path, meminfo, sizeof meminfo) > 0 ? sg_pool_ordinary_kib(meminfo) : 0;
+}
+
+/* In percent: of the machine, of which set-up knows no more than that. A machine that says nothing leaves the
+ * default. */
+static void resolve_large(void)
+{
+    uint64_t total_kib = sg_options.large.percent_milli != 0 ? ordinary_kib() : 0;
+    if (sg_options.large.percent_milli == 0 || total_kib != 0)
+        sg_options.large_bytes = sg_size_of(sg_options.large, total_kib * 1024);
+}
+
+static void complain_value(const struct sg_option_info *info, const char *value)
+{
+    char line[512];
+    struct sg_text text = sg_text_begin(line, sizeof line);
+    sg_text_add(&text, "sparkguard: ");
+    sg_text_add(&text, info->variable);
+    sg_text_add(&text, "=");
+    char shown[128];
+    copy_text(shown, sizeof shown, value);
+    sg_text_add(&text, shown);
+    sg_text_add(&text, " cannot be read; a good value is ");
+    sg_text_add(&text, info->example);
+    sg_text_add(&text, "; using ");
+    const char *otherwise = info == &sg_option_table[SG_OPTION_LIMIT] ? "no limit" : "the default";
+    sg_text_add(&text, info->fallback[0] != '\0' ? info->fallback : otherwise);
+    sg_log_line(line);
+}
+
+/* Good as a value, but hardly meant. */
+static void warn_of_unit(const struct sg_option_info *info, const char *value, char unit)
+{
+    char line[256], letter[2] = {unit, '\0'};
+    struct sg_text text = sg_text_begin(line, sizeof line);
+    sg_text_add(&text, "sparkguard: ");
+    sg_text_add(&text, info->variable);
+    sg_text_add(&text, "=");
+    sg_text_add(&text, value);
+    sg_text_add(&text, " is ");
+    sg_text_add(&text, value);
+    sg_text_add(&text, " bytes; did you mean ");
+    sg_text_add(&text, value);
+    sg_text_add(&text, letter);
+    sg_text_add(&text, "?");
+    sg_log_line(line);
+}
+
+/* A reserve that leaves nothing of the machine. Only where one was given: else nobody has to read about the machine. */
+static void warn_of_reserve(void)
+{
+    char line[256];
+    uint64_t machine = ordinary_kib() * 1024, reserve = sg_size_of(sg_options.reserve, machine);
+    struct sg_text text = sg_text_begin(line, sizeof line);
+    if (machine == 0 || reserve < machine)
+        return;
+    sg_text_add(&text, "sparkguard: SPARKGUARD_RESERVE keeps ");
+    sg_text_add_size(&text, reserve);
+    sg_text_add(&text, " of the ");
+    sg_text_add_size(&text, machine);
+    sg_text_add(&text, " that this machine has: every large request will be refused");
+    sg_log_line(line);
+}
+
+static void complain_name(const char *entry)
+{
+    char name[80], line[256];
+    size_t length = 0;
+    while (entry[length] != '\0' && entry[length] != '=' && length + 1 < sizeof name) {
+        name[length] = entry[length];
+        length++;
+    }
+    name[length] = '\0';
+    struct sg_text text = sg_text_begin(line, sizeof line);
+    sg_text_add(&text, "sparkguard: unknown variable ");
+    sg_text_add(&text, name);
+    sg_text_add(&text, "; did you mean ");
+    sg_text_add(&text, sg_option_table[sg_option_nearest(name)].variable);
+    sg_text_add(&text, "?");
+    sg_log_line(line);
+}
+
+/* What one "SPARKGUARD_..." string says. */
+static void take(const char *entry, bool is_first)
+{
+    enum { PREFIX = sizeof SG_VARIABLE_PREFIX - 1 };
+    for (unsigned i = 0; i < SG_OPTION_COUNT; i++) {
+        const char *value = value_of(entry + PREFIX, sg_option_table[i].variable + PREFIX);
+        if (value == NULL)
+            continue;
+        if (*value == '\0')
+            return; /* set but empty: as good as unset */
+        char unit = sg_missing_unit((enum sg_option)i, value);
+        if (sg_is_valid((enum sg_option)i, value))
+            use((enum sg_option)i, value);
+        else if (is_first)
+            complain_value(&sg_option_table[i], value);
+        if (is_first && unit != '\0')
+            warn_of_unit(&sg_option_table[i], value, unit);
+        return;
+    }
+    if (is_first && value_of(entry, SG_VARIABLE_FIRST) == NULL)
+        complain_name(entry);
+}
+
+void sg_options_default_dir(void)
+{
+    if (!sg_options.has_default_dir)
+        return;
+    struct sg_text text = sg_text_begin(sg_options.dir, sizeof sg_options.dir);
+    sg_text_add(&text, "/dev/shm/sparkguard-");
+    sg_text_add_number(&text, (uint64_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0));
+}
+
+static void default_history(const char *state_home, const char *home)
+{
+    bool has_state_home = state_home != NULL && state_home[0] == '/';
+    if (sg_options.history_depth != 0 || (!has_state_home && (home == NULL || home[0] != '/')))
+        return;
+    struct sg_text text = sg_text_begin(sg_options.history, sizeof sg_options.history);
+    sg_text_add(&text, has_state_home ? state_home : home);
+    sg_text_add(&text, has_state_home ? "/sparkguard" : "/.local/state/sparkguard");
+    sg_options.history_depth = has_state_home ? 2 : 3;
+}
+
+/* "20261120T131742-4711": sorts by time, says who began it. */
+static void name_job(void)
+{
+    struct sg_text text = sg_text_begin(sg_options.job, sizeof sg_options.job);
+    struct timespec now = {0, 0};
+    (void)sg_sys_clock_gettime(CLOCK_REALTIME, &now); /* in the vDSO it would cost the start two pages */
+    sg_text_add_time(&text, (uint64_t)now.tv_sec);
+    sg_text_add(&text, "-");
+    sg_options.named_by = sg_sys_getpid();
+    sg_text_add_number(&text, sg_options.named_by);
+}
+
+bool sg_options_are_read(void)
+{
+    return sg_load_acquire(&is_read) != 0;
+}
+
+void sg_options_read(char *const *environment)
+{
+    uint32_t unread = 0;
+    if (sg_load_acquire(&is_read) != 0 || environment == NULL || !sg_cas_u32(&is_read, &unread, 1))
+        return;
+    if (getauxval(AT_SECURE) != 0) { /* setuid: the environment is not to be trusted */
+        sg_options.is_disabled = 1;
+        return;
+    }
+    const char *first = NULL, *disable = NULL;
+    for (char *const *entry = environment; *entry != NULL; entry++) {
+        first = first != NULL ? first : value_of(*entry, SG_VARIABLE_FIRST);
+        disable = disable != NULL ? disable : value_of(*entry, sg_option_table[SG_OPTION_DISABLE].variable);
+    }
+    bool may_complain = disable == NULL || strcmp(disable, "1") != 0;
+    if (first != NULL)
+        sg_options.first_pid = (uint32_t)sg_text_read_number(&first);
+    const char *state_home = NULL, *home = NULL;
+    for (char *const *entry = environment; *entry != NULL; entry++) {
+        if ((*entry)[0] == 'S' && strncmp(*entry, SG_VARIABLE_PREFIX, sizeof SG_VARIABLE_PREFIX - 1) == 0)
+            take(*entry, may_complain && sg_options.first_pid == 0);
+        else if ((*entry)[0] == 'H' && home == NULL)
+            home = value_of(*entry, "HOME");
+        else if ((*entry)[0] == 'X' && state_home == NULL)
+            state_home = value_of(*entry, "XDG_STATE_HOME");
+    }
+    if (sg_options.large.is_set)
+        resolve_large();
+    if (sg_options.reserve.is_set && may_complain && sg_options.first_pid == 0)
+        warn_of_reserve();
+    if (sg_options.job[0] == '\0' && !sg_options.is_disabled)
+        name_job(); /* here, so that who asks for memory before set-up is in it too */
+    default_history(state_home, home);
+    sg_options.has_default_dir = sg_options.dir[0] == '\0';
+    sg_options_default_dir();
+}

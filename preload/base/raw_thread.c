@@ -1,0 +1,269 @@
+/*
+ * raw_thread.c - see raw_thread.h.
+ *
+ * Its memory, from below: a page that nobody may touch, the stack, and the storage that the thread pointer leads to.
+ * That storage begins as far from the pointer as the variable of ours or the libc's that lies farthest from its
+ * maker's: on x86-64 below it (TLS variant II), on aarch64 above it (variant I; Drepper, "ELF Handling For
+ * Thread-Local Storage").
+ */
+#include "base/raw_thread.h"
+
+#include "base/atomics.h"
+#include "account/mapping_kind.h"
+#include "base/seccomp.h"
+#include "base/syscall.h"
+#include "account/thread_record.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#define STACK_BYTES (UINT64_C(256) << 10)
+#define HEADER_BYTES \
+    UINT64_C(8192)      /* what the libc has at the thread pointer (struct pthread, 2.3 KiB), and the rest of a block */
+#define CONTROL_WORDS 8 /* of the header on x86-64: tcb, dtv, self, two words, stack guard, pointer guard */
+
+/* The flags that glibc's pthread_create has: filters of system calls know no others (Chromium's sandbox). */
+#define THREAD_FLAGS \
+    (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS | \
+     CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)
+
+static char *thread_pointer(void)
+{
+    char *pointer;
+#if defined(__x86_64__)
+    __asm__("movq %%fs:0, %0" : "=r"(pointer));
+#else
+    __asm__("mrs %0, tpidr_el0" : "=r"(pointer));
+#endif
+    return pointer;
+}
+
+static uint64_t farther(uint64_t bytes, const void *variable)
+{
+    const char *pointer = thread_pointer(), *at = variable;
+    uint64_t away = (uint64_t)(at < pointer ? pointer - at : at - pointer);
+    return away > bytes ? away : bytes;
+}
+
+/* How far thread-local storage reaches that the thread may use. */
+static uint64_t storage_bytes(void)
+{
+    return sg_round_up(farther(farther(0, &sg_self), &errno) + HEADER_BYTES, SG_PAGE_MOST);
+}
+
+static bool get_memory(struct sg_raw_thread *thread)
+{
+    if (thread->memory != NULL)
+        return true;
+    uint64_t bytes = SG_PAGE_MOST + STACK_BYTES + storage_bytes() + HEADER_BYTES;
+    char *memory = sg_sys_mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    if (sg_is_error(memory))
+        return false;
+    if (sg_syscall(SYS_mprotect, (long)(memory + SG_PAGE_MOST), (long)(bytes - SG_PAGE_MOST), PROT_READ | PROT_WRITE, 0,
+                   0, 0) != 0) {
+        (void)sg_sys_munmap(memory, bytes);
+        return false;
+    }
+    thread->memory = memory;
+    thread->bytes = bytes;
+    return true;
+}
+
+/* Where the new thread's pointer is to lead: to storage that reads zero. The compiler's stack guard is everybody's. */
+static char *begin_storage(struct sg_raw_thread *thread)
+{
+    char *begin = thread->memory + SG_PAGE_MOST + STACK_BYTES;
+    memset(begin, 0, (size_t)(thread->memory + thread->bytes - begin));
+#if defined(__x86_64__)
+    char *pointer = thread->memory + thread->bytes - HEADER_BYTES;
+    memcpy(pointer, thread_pointer(), CONTROL_WORDS * sizeof(uint64_t));
+    char **header = (char **)(void *)pointer;
+    header[0] = header[2] = pointer; /* what %fs:0 says, and pthread_self */
+    header[1] = NULL;                /* no libraries' storage that is allocated at first use */
+    return pointer;
+#else
+    return begin + HEADER_BYTES;
+#endif
+}
+
+/* A process of its own that has this one's memory, and nothing else of it: no table of open files, no handlers of
+ * signals. Its end is no signal to anybody. */
+#define APART_FLAGS (CLONE_VM | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)
+
+/* A program that runs ahead of all others does not mean us. */
+static void leave_real_time(void)
+{
+    const struct sched_param lowest = {0};
+    long policy = sg_sandbox_is_on() ? SCHED_OTHER : sg_syscall(SYS_sched_getscheduler, 0, 0, 0, 0, 0, 0);
+    if ((policy & ~(long)SCHED_RESET_ON_FORK) == SCHED_FIFO || (policy & ~(long)SCHED_RESET_ON_FORK) == SCHED_RR)
+        (void)sg_syscall(SYS_sched_setscheduler, 0, SCHED_OTHER, (long)&lowest, 0, 0, 0);
+}
+
+/* The new thread's first function: it has a stack with nothing on it, and no caller. */
+static void run_to_end(void (*run)(void *), void *argument)
+{
+    leave_real_time();
+    run(argument);
+    for (;;)
+        (void)sg_syscall(SYS_exit, 0, 0, 0, 0, 0, 0);
+}
+
+typedef void first_function(void (*)(void *), void *);
+
+static long clone_thread(long flags, char *stack, char *storage, struct sg_raw_thread *thread, void (*run)(void *),
+                         void *argument)
+{
+    uint32_t *is_running = &thread->is_running;
+#if defined(__x86_64__)
+    long result;
+    register uint32_t *clear_tid __asm__("r10") = is_running;
+    register char *pointer __asm__("r8") = storage;
+    register first_function *first __asm__("r9") = run_to_end;
+    __asm__ volatile("syscall\n\t"
+                     "testq %%rax, %%rax\n\t"
+                     "jnz 1f\n\t"
+                     ".cfi_remember_state\n\t"
+                     ".cfi_undefined rip\n\t"
+                     "movq %[run], %%rdi\n\t"
+                     "movq %[argument], %%rsi\n\t"
+                     "xorl %%ebp, %%ebp\n\t"
+                     "callq *%[first]\n\t"
+                     ".cfi_restore_state\n"
+                     "1:"
+                     : "=a"(result)
+                     : "a"(SYS_clone), "D"(flags), "S"(stack), "d"(&thread->known), "r"(clear_tid),
+                       "r"(pointer), [run] "r"(run), [argument] "r"(argument), [first] "r"(first)
+                     : "rcx", "r11", "memory", "cc");
+    return result;
+#else
+    register long x8 __asm__("x8") = SYS_clone;
+    register long x0 __asm__("x0") = flags;
+    register char *x1 __asm__("x1") = stack;
+    register uint32_t *x2 __asm__("x2") = &thread->known;
+    register char *x3 __asm__("x3") = storage;
+    register uint32_t *x4 __asm__("x4") = is_running;
+    register first_function *first __asm__("x9") = run_to_end;
+    __asm__ volatile("svc 0\n\t"
+                     "cbnz x0, 1f\n\t"
+                     ".cfi_remember_state\n\t"
+                     ".cfi_undefined x30\n\t"
+                     "mov x0, %[run]\n\t"
+                     "mov x1, %[argument]\n\t"
+                     "mov x29, xzr\n\t"
+                     "mov x30, xzr\n\t"
+                     "blr %[first]\n\t"
+                     ".cfi_restore_state\n"
+                     "1:"
+                     : "+r"(x0)
+                     : "r"(x8), "r"(x1), "r"(x2), "r"(x3),
+                       "r"(x4), [run] "r"(run), [argument] "r"(argument), [first] "r"(first)
+                     : "memory", "cc");
+    return x0;
+#endif
+}
+
+static bool begin(struct sg_raw_thread *thread, long flags, void (*run)(void *), void *argument)
+{
+    const uint64_t all = ~(UINT64_C(1) << (SIGSYS - 1)); /* by which a sandbox answers a call of that very thread */
+    uint64_t before = 0;
+    if (sg_load(&thread->is_running) != 0 || !get_memory(thread))
+        return false;
+    sg_store(&thread->is_running, 1u);
+    char *stack = thread->memory + SG_PAGE_MOST + STACK_BYTES, *storage = begin_storage(thread);
+    (void)sg_sys_sigprocmask(0 /* SIG_BLOCK */, &all, &before);
+    long result = clone_thread(flags, stack, storage, thread, run, argument);
+    (void)sg_sys_sigprocmask(2 /* SIG_SETMASK */, &before, NULL);
+    if (result <= 0)
+        sg_store(&thread->is_running, 0u);
+    return result > 0;
+}
+
+bool sg_raw_thread_begin(struct sg_raw_thread *thread, void (*run)(void *), void *argument)
+{
+    return begin(thread, THREAD_FLAGS, run, argument);
+}
+
+/* A child is born into another namespace of processes after unshare(CLONE_NEWPID): the first one there is its init,
+ * which is the program's to make. */
+static bool has_foreign_children(void)
+{
+    struct stat own = {0}, childrens = {0};
+    return sg_sys_stat("/proc/thread-self/ns/pid", &own) != 0 ||
+           sg_sys_stat("/proc/thread-self/ns/pid_for_children", &childrens) != 0 || own.st_ino != childrens.st_ino;
+}
+
+/* valgrind ends a program that makes such a process. It answers this request, which is nothing to a processor
+ * (valgrind.h). */
+static bool is_under_valgrind(void)
+{
+    const uint64_t request[6] = {0x1001 /* RUNNING_ON_VALGRIND */};
+#if defined(__x86_64__)
+    uint64_t answer = 0;
+    __asm__ volatile("rolq $3, %%rdi\n\trolq $13, %%rdi\n\trolq $61, %%rdi\n\trolq $51, %%rdi\n\t"
+                     "xchgq %%rbx, %%rbx"
+                     : "+d"(answer)
+                     : "a"(request)
+                     : "cc", "memory");
+#else
+    register uint64_t answer __asm__("x3") = 0;
+    register const uint64_t *at __asm__("x4") = request;
+    __asm__ volatile("ror x12, x12, #3\n\tror x12, x12, #13\n\tror x12, x12, #51\n\tror x12, x12, #61\n\t"
+                     "orr x10, x10, x10"
+                     : "+r"(answer)
+                     : "r"(at)
+                     : "cc", "memory", "x12");
+#endif
+    return answer != 0;
+}
+
+bool sg_raw_thread_begin_apart(struct sg_raw_thread *thread, void (*run)(void *), void *argument)
+{
+    return !is_under_valgrind() && !sg_sandbox_bars_processes() && !has_foreign_children() &&
+           begin(thread, APART_FLAGS, run, argument);
+}
+
+/* The kernel clears the number a moment before it counts the thread no more. Then somebody else may get that number. */
+static bool is_counted(uint32_t tid)
+{
+    return tid != 0 && !sg_sandbox_is_on() && sg_syscall(SYS_tgkill, sg_sys_getpid(), tid, 0, 0, 0, 0) == 0;
+}
+
+bool sg_raw_thread_wait(struct sg_raw_thread *thread, unsigned most_ms)
+{
+    const struct timespec step = {0, 1000000}, short_step = {0, 20000};
+    uint32_t known = sg_load(&thread->known);
+    if (known == 0)
+        return false;
+    uint64_t until_ns = sg_sys_clock_ns(CLOCK_MONOTONIC) + most_ms * UINT64_C(1000000);
+    while (sg_load(&thread->is_running) != 0 && sg_load(&thread->known) == known &&
+           sg_sys_clock_ns(CLOCK_MONOTONIC) < until_ns)
+        (void)sg_sys_futex(&thread->is_running, FUTEX_WAIT, 1, &step); /* the kernel's wake is no private one */
+    bool has_ended = sg_load(&thread->is_running) == 0;
+    while (has_ended && is_counted(known) && sg_sys_clock_ns(CLOCK_MONOTONIC) < until_ns)
+        (void)sg_syscall(SYS_nanosleep, (long)&short_step, 0, 0, 0, 0, 0);
+    if (has_ended)
+        (void)sg_cas_u32(&thread->known, &known, 0);
+    return true;
+}
+
+void sg_raw_thread_reap(uint32_t *pid)
+{
+    enum { NOHANG = 1, TRIES = 100 };
+    const struct timespec step = {0, 100000};
+    for (int i = 0; i < TRIES && *pid != 0; i++)
+        if (sg_syscall(SYS_wait4, (long)*pid, 0, NOHANG | 0x80000000L /* __WCLONE */, 0, 0, 0) != 0)
+            *pid = 0;
+        else
+            (void)sg_syscall(SYS_nanosleep, (long)&step, 0, 0, 0, 0, 0);
+}
+
+void sg_raw_thread_refork(struct sg_raw_thread *thread)
+{
+    sg_store(&thread->is_running, 0u);
+    sg_store(&thread->known, 0u);
+}

@@ -1,0 +1,283 @@
+/*
+ * alloc.c - linear device, managed and pinned memory, and arrays, through the driver.
+ *
+ * A pitched allocation is charged what the driver chose; an array what its memory requirements say, where the driver
+ * tells them, else the product of its extents. An unknown pointer given to a free is forwarded untouched.
+ */
+#include "hooks/cuda/array_format.h"
+#include "base/compiler.h"
+#include "hooks/cuda/call.h"
+
+/* The common form: one pointer out, `bytes` in. TYPE is the pointer's type. Where not `is_sound`, the driver is documented
+ * to answer INVALID_VALUE: it is not judged. */
+#define TAKE(name, domain, is_sound, TYPE, out, bytes, ...) \
+    struct sg_cuda_call call; \
+    if ((out) == NULL || (bytes) == 0) \
+        return SG_DRIVER_CALL(name, __VA_ARGS__); \
+    if (!sg_cuda_begin(&call, SG_HOOK_##name, domain, (is_sound) ? (bytes) : 0)) \
+        return call.answer; \
+    CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
+    if (sg_cuda_took(&call, result)) \
+        sg_cuda_record(&call, &sg_index_cuda, (TYPE) * (out), bytes, __builtin_return_address(0)); \
+    sg_cuda_end(&call, result == CUDA_SUCCESS ? (bytes) : 0); \
+    return result
+
+static bool is_attachment(unsigned int flags)
+{
+    return flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST;
+}
+
+#define HOST_FLAGS \
+    ((unsigned int)(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED))
+
+SG_EXPORT CUresult CUDAAPI cuMemAlloc(CUdeviceptr_v1 *dptr, unsigned int bytesize)
+{
+    TAKE(cuMemAlloc, SG_DOMAIN_DEVICE, true, uint64_t, dptr, bytesize, dptr, bytesize);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
+{
+    TAKE(cuMemAlloc_v2, SG_DOMAIN_DEVICE, true, uint64_t, dptr, bytesize, dptr, bytesize);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
+{
+    TAKE(cuMemAllocManaged, SG_DOMAIN_MANAGED, is_attachment(flags), uint64_t, dptr, bytesize, dptr, bytesize, flags);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemAllocHost(void **pp, unsigned int bytesize)
+{
+    TAKE(cuMemAllocHost, SG_DOMAIN_PINNED, true, uintptr_t, pp, bytesize, pp, bytesize);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemAllocHost_v2(void **pp, size_t bytesize)
+{
+    TAKE(cuMemAllocHost_v2, SG_DOMAIN_PINNED, true, uintptr_t, pp, bytesize, pp, bytesize);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
+{
+    TAKE(cuMemHostAlloc, SG_DOMAIN_PINNED, (Flags & ~HOST_FLAGS) == 0, uintptr_t, pp, bytesize, pp, bytesize, Flags);
+}
+
+/* The driver rounds each row up, to 512 bytes as a rule; judged by that, charged by what it chose. */
+#define PITCH_GUESS 512
+
+#define TAKE_PITCHED(name, dptr, pitch, width, height, element, ...) \
+    struct sg_cuda_call call; \
+    uint64_t guess = ((uint64_t)(width) + PITCH_GUESS - 1) / PITCH_GUESS * PITCH_GUESS; \
+    if ((dptr) == NULL || (pitch) == NULL || __builtin_mul_overflow(guess, (uint64_t)(height), &guess) || guess == 0) \
+        return SG_DRIVER_CALL(name, __VA_ARGS__); \
+    bool is_sound = (element) == 4 || (element) == 8 || (element) == 16; \
+    if (!sg_cuda_begin(&call, SG_HOOK_##name, SG_DOMAIN_DEVICE, is_sound ? guess : 0)) \
+        return call.answer; \
+    CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
+    if (sg_cuda_took(&call, result)) \
+        sg_cuda_record(&call, &sg_index_cuda, *(dptr), (uint64_t) * (pitch) * (height), __builtin_return_address(0)); \
+    sg_cuda_end(&call, result == CUDA_SUCCESS ? guess : 0); \
+    return result
+
+SG_EXPORT CUresult CUDAAPI cuMemAllocPitch(CUdeviceptr_v1 *dptr, unsigned int *pPitch, unsigned int WidthInBytes,
+                                           unsigned int Height, unsigned int ElementSizeBytes)
+{
+    TAKE_PITCHED(cuMemAllocPitch, dptr, pPitch, WidthInBytes, Height, ElementSizeBytes, dptr, pPitch, WidthInBytes,
+                 Height, ElementSizeBytes);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
+                                              unsigned int ElementSizeBytes)
+{
+    TAKE_PITCHED(cuMemAllocPitch_v2, dptr, pPitch, WidthInBytes, Height, ElementSizeBytes, dptr, pPitch, WidthInBytes,
+                 Height, ElementSizeBytes);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemFree(CUdeviceptr_v1 dptr)
+{
+    SG_GIVE_BACK(cuMemFree, &sg_index_cuda, dptr, dptr);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr dptr)
+{
+    SG_GIVE_BACK(cuMemFree_v2, &sg_index_cuda, dptr, dptr);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemFreeHost(void *p)
+{
+    SG_GIVE_BACK(cuMemFreeHost, &sg_index_cuda, (uintptr_t)p, p);
+}
+
+/* ---- registered memory: pins what the program has and we count already, so it is shown and not judged ------------- */
+
+static void record_registration(const struct sg_cuda_call *call, uint64_t address, uint64_t bytes)
+{
+    if (!call->is_counted || !call->is_placed)
+        return;
+    uint64_t block = sg_block(bytes, SG_DOMAIN_PINNED, call->device) | (uint64_t)call->context << SG_BLOCK_SLOT_SHIFT;
+    if (sg_table_insert(&sg_index_registered, address, block, NULL) != 0)
+        sg_ledger_count_fault();
+    else
+        sg_fetch_add(&sg_own->registered_bytes, bytes);
+    sg_context_recheck(&sg_index_registered, address, block, call->ends_before);
+}
+
+#define REGISTER(name, p, bytes, flags) \
+    struct sg_cuda_call call; \
+    (void)sg_cuda_begin(&call, SG_HOOK_##name, SG_DOMAIN_PINNED, 0); \
+    CUresult result = SG_DRIVER_CALL(name, p, bytes, flags); \
+    if (sg_cuda_took(&call, result)) \
+        record_registration(&call, (uintptr_t)(p), bytes); \
+    sg_cuda_end(&call, 0); \
+    return result
+
+SG_EXPORT CUresult CUDAAPI cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)
+{
+    REGISTER(cuMemHostRegister, p, bytesize, Flags);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
+{
+    REGISTER(cuMemHostRegister_v2, p, bytesize, Flags);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemHostUnregister(void *p)
+{
+    SG_GIVE_BACK(cuMemHostUnregister, &sg_index_registered, (uintptr_t)p, p);
+}
+
+/* ---- arrays ------------------------------------------------------------------------------------------------------- */
+
+/* The product of the extents, of which unused ones are 0. */
+static uint64_t array_bytes(uint64_t width, uint64_t height, uint64_t depth, unsigned channels, CUarray_format format)
+{
+    uint64_t bits = sg_array_element_bits(format, channels), block = sg_array_is_compressed(format) ? 4 : 1;
+    height = (height != 0 ? height : 1) + block - 1;
+    width += block - 1;
+    if (__builtin_mul_overflow(bits, width / block * block, &bits) ||
+        __builtin_mul_overflow(bits, height / block * block, &bits) ||
+        __builtin_mul_overflow(bits, depth != 0 ? depth : 1, &bits))
+        return 0;
+    return bits / 8 + (bits % 8 != 0);
+}
+
+/* What the driver says an array takes; it tells only for arrays with deferred mapping. */
+static uint64_t required_bytes(CUarray array, uint32_t device, uint64_t computed)
+{
+    SG_DRIVER(get_requirements, cuArrayGetMemoryRequirements);
+    CUDA_ARRAY_MEMORY_REQUIREMENTS requirements = {0};
+    if (get_requirements == NULL || get_requirements(&requirements, array, (CUdevice)device) != CUDA_SUCCESS ||
+        requirements.size == 0)
+        return computed;
+    return requirements.size;
+}
+
+static bool has_channels(unsigned channels, CUarray_format format)
+{
+    return !sg_array_is_plain(format) || channels == 1 || channels == 2 || channels == 4;
+}
+
+#define TAKE_ARRAY(name, handle, descriptor, height, depth, is_empty) \
+    struct sg_cuda_call call; \
+    uint64_t bytes = \
+        (handle) == NULL || (descriptor) == NULL || !sg_cuda_has_begun() \
+            ? 0 \
+            : array_bytes((descriptor)->Width, height, depth, (descriptor)->NumChannels, (descriptor)->Format); \
+    if (bytes == 0 || (is_empty)) \
+        return SG_DRIVER_CALL(name, handle, descriptor); \
+    bool is_sound = has_channels((descriptor)->NumChannels, (descriptor)->Format); \
+    if (!sg_cuda_begin(&call, SG_HOOK_##name, SG_DOMAIN_DEVICE, is_sound ? bytes : 0)) \
+        return call.answer; \
+    CUresult result = SG_DRIVER_CALL(name, handle, descriptor); \
+    if (sg_cuda_took(&call, result)) \
+        sg_cuda_record(&call, &sg_index_arrays, (uintptr_t) * (handle), required_bytes(*(handle), call.device, bytes), \
+                       __builtin_return_address(0)); \
+    sg_cuda_end(&call, result == CUDA_SUCCESS ? bytes : 0); \
+    return result
+
+/* Sparse and deferred arrays have no memory of their own: it is mapped into them. */
+#define IS_EMPTY(descriptor) (((descriptor)->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) != 0)
+
+SG_EXPORT CUresult CUDAAPI cuArrayCreate(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR_v1 *pAllocateArray)
+{
+    TAKE_ARRAY(cuArrayCreate, pHandle, pAllocateArray, pAllocateArray->Height, 0, false);
+}
+
+SG_EXPORT CUresult CUDAAPI cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray)
+{
+    TAKE_ARRAY(cuArrayCreate_v2, pHandle, pAllocateArray, pAllocateArray->Height, 0, false);
+}
+
+SG_EXPORT CUresult CUDAAPI cuArray3DCreate(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *pAllocateArray)
+{
+    TAKE_ARRAY(cuArray3DCreate, pHandle, pAllocateArray, pAllocateArray->Height, pAllocateArray->Depth,
+               IS_EMPTY(pAllocateArray));
+}
+
+SG_EXPORT CUresult CUDAAPI cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pAllocateArray)
+{
+    TAKE_ARRAY(cuArray3DCreate_v2, pHandle, pAllocateArray, pAllocateArray->Height, pAllocateArray->Depth,
+               IS_EMPTY(pAllocateArray));
+}
+
+SG_EXPORT CUresult CUDAAPI cuArrayDestroy(CUarray hArray)
+{
+    SG_GIVE_BACK(cuArrayDestroy, &sg_index_arrays, (uintptr_t)hArray, hArray);
+}
+
+/* ---- mipmapped arrays ---------------------------------------------------------------------------------------------- */
+
+static uint64_t at_level(uint64_t extent, unsigned level)
+{
+    return extent >> level != 0 || extent == 0 ? extent >> level : 1;
+}
+
+/* All levels there can be up to `levels`; the layers of a layered one are as many at each. */
+static uint64_t mipmapped_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned levels)
+{
+    bool is_layered = (shape->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0;
+    uint64_t longest = shape->Width | shape->Height | (is_layered ? 0 : shape->Depth); /* by its highest bit */
+    uint64_t sum = 0;
+    for (unsigned level = 0; level == 0 || (level < levels && longest >> level != 0); level++) {
+        uint64_t depth = is_layered ? shape->Depth : at_level(shape->Depth, level);
+        uint64_t bytes = array_bytes(at_level(shape->Width, level), at_level(shape->Height, level), depth,
+                                     shape->NumChannels, shape->Format);
+        if (bytes == 0 || __builtin_add_overflow(sum, bytes, &sum))
+            return 0;
+    }
+    return sum;
+}
+
+static uint64_t required_mipmapped_bytes(CUmipmappedArray array, uint32_t device, uint64_t computed)
+{
+    SG_DRIVER(get_requirements, cuMipmappedArrayGetMemoryRequirements);
+    CUDA_ARRAY_MEMORY_REQUIREMENTS requirements = {0};
+    if (get_requirements == NULL || get_requirements(&requirements, array, (CUdevice)device) != CUDA_SUCCESS ||
+        requirements.size == 0)
+        return computed;
+    return requirements.size;
+}
+
+SG_EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
+                                                  const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc,
+                                                  unsigned int numMipmapLevels)
+{
+    struct sg_cuda_call call;
+    const CUDA_ARRAY3D_DESCRIPTOR *shape = pMipmappedArrayDesc;
+    uint64_t bytes =
+        pHandle == NULL || shape == NULL || !sg_cuda_has_begun() ? 0 : mipmapped_bytes(shape, numMipmapLevels);
+    if (bytes == 0 || IS_EMPTY(shape))
+        return SG_DRIVER_CALL(cuMipmappedArrayCreate, pHandle, shape, numMipmapLevels);
+    bool is_sound = numMipmapLevels != 0 && has_channels(shape->NumChannels, shape->Format);
+    if (!sg_cuda_begin(&call, SG_HOOK_cuMipmappedArrayCreate, SG_DOMAIN_DEVICE, is_sound ? bytes : 0))
+        return call.answer;
+    CUresult result = SG_DRIVER_CALL(cuMipmappedArrayCreate, pHandle, shape, numMipmapLevels);
+    if (sg_cuda_took(&call, result))
+        sg_cuda_record(&call, &sg_index_arrays, (uintptr_t)*pHandle,
+                       required_mipmapped_bytes(*pHandle, call.device, bytes), __builtin_return_address(0));
+    sg_cuda_end(&call, result == CUDA_SUCCESS ? bytes : 0);
+    return result;
+}
+
+SG_EXPORT CUresult CUDAAPI cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
+{
+    SG_GIVE_BACK(cuMipmappedArrayDestroy, &sg_index_arrays, (uintptr_t)hMipmappedArray, hMipmappedArray);
+}

@@ -1,0 +1,394 @@
+/*
+ * call.c - see call.h.
+ */
+#include "hooks/cuda/call.h"
+
+#include "hooks/cuda/context_end.h"
+#include "base/options.h"
+#include "admit/page_cache.h"
+#include "admit/deferred_frees.h"
+#include "admit/headroom.h"
+#include "shared/registry.h"
+#include "account/callsites.h"
+#include "base/text.h"
+#include "watch/watchdog.h"
+
+static bool has_no_context(CUresult error)
+{
+    return error == CUDA_ERROR_INVALID_CONTEXT || error == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
+           error == CUDA_ERROR_NOT_INITIALIZED || error == CUDA_ERROR_DEINITIALIZED;
+}
+
+bool sg_cuda_has_begun(void)
+{
+    static uint32_t has_begun;
+    CUdevice current = 0;
+    if (SG_UNLIKELY(sg_load_relaxed(&has_begun) == 0)) {
+        SG_DRIVER(get, cuCtxGetDevice);
+        if (get == NULL || get(&current) == CUDA_ERROR_NOT_INITIALIZED)
+            return false;
+        sg_store_relaxed(&has_begun, 1u);
+    }
+    return true;
+}
+
+/* Whether there is a current context; without one the driver refuses by itself, all but cuMemCreate. Where it does not tell, it
+ * is asked in another way (CUDA 13), or the device is the one it told this thread last: what it grants must be counted. */
+static bool has_context(enum sg_hook hook, uint32_t *device)
+{
+    SG_DRIVER(get, cuCtxGetDevice);
+    CUdevice current = 0;
+    CUresult result = get != NULL ? get(&current) : CUDA_ERROR_NOT_INITIALIZED;
+    if (hook == SG_HOOK_cuMemCreate &&
+        (result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_CONTEXT_IS_DESTROYED))
+        return true;
+    if (SG_UNLIKELY(result != CUDA_SUCCESS) && !has_no_context(result)) {
+        SG_DRIVER(get_again, cuCtxGetDevice_v2);
+        result = get_again != NULL ? get_again(&current, NULL) : result;
+    }
+    if (has_no_context(result) || current < 0)
+        return false;
+    if (result == CUDA_SUCCESS)
+        sg_self.device = sg_cuda_device_number(current);
+    *device = sg_self.device;
+    return true;
+}
+
+/* What is free of another device than the current one: told by its primary context, if it has one. */
+static bool get_other_info(CUdevice device, size_t *free_bytes, size_t *total_bytes)
+{
+    SG_DRIVER(get_state, cuDevicePrimaryCtxGetState);
+    SG_DRIVER(push, cuCtxPushCurrent_v2);
+    SG_DRIVER(pop, cuCtxPopCurrent_v2);
+    unsigned int flags = 0;
+    int is_active = 0;
+    CUcontext context = NULL;
+    if (get_state == NULL || push == NULL || pop == NULL || get_state(device, &flags, &is_active) != CUDA_SUCCESS ||
+        is_active == 0 || SG_DRIVER_CALL(cuDevicePrimaryCtxRetain, &context, device) != CUDA_SUCCESS)
+        return false;
+    bool is_told = push(context) == CUDA_SUCCESS;
+    if (is_told) {
+        is_told = SG_DRIVER_CALL(cuMemGetInfo_v2, free_bytes, total_bytes) == CUDA_SUCCESS;
+        (void)pop(&context);
+    }
+    (void)SG_DRIVER_CALL(cuDevicePrimaryCtxRelease_v2, device);
+    return is_told;
+}
+
+/* The last number stands for all devices from there on: then it is the current one of those. */
+static bool get_info(uint32_t device, size_t *free_bytes, size_t *total_bytes)
+{
+    SG_DRIVER(get, cuCtxGetDevice);
+    CUdevice current = -1;
+    bool is_told = get != NULL && get(&current) == CUDA_SUCCESS;
+    if (is_told && current != (CUdevice)device && (device < SG_DEVICE_ROOM - 1 || current < SG_DEVICE_ROOM))
+        return get_other_info((CUdevice)device, free_bytes, total_bytes);
+    return SG_DRIVER_CALL(cuMemGetInfo_v2, free_bytes, total_bytes) == CUDA_SUCCESS;
+}
+
+/* A discrete device's memory is a pool of its own: what the driver says is free of it. It does not say without a context;
+ * then the driver alone judges. */
+static void look_at_device(struct sg_request *request)
+{
+    request->device_epoch = sg_seats_epoch();
+    size_t free_bytes = SIZE_MAX, total_bytes = 0;
+    if (!get_info(request->device, &free_bytes, &total_bytes))
+        free_bytes = SIZE_MAX;
+    request->has_device_pool = true;
+    request->device_identity = sg_cuda_device_identity(request->device);
+    request->device_free_bytes = free_bytes;
+    request->device_total_bytes = total_bytes;
+}
+
+/* Errors after which, says cuda.h, any further work returns the same, or the context cannot be used any more. */
+static bool is_sticky(CUresult error)
+{
+    static const CUresult sticky[] = {CUDA_ERROR_CONTAINED,
+                                      CUDA_ERROR_ILLEGAL_ADDRESS,
+                                      CUDA_ERROR_LAUNCH_TIMEOUT,
+                                      CUDA_ERROR_ASSERT,
+                                      CUDA_ERROR_HARDWARE_STACK_ERROR,
+                                      CUDA_ERROR_ILLEGAL_INSTRUCTION,
+                                      CUDA_ERROR_MISALIGNED_ADDRESS,
+                                      CUDA_ERROR_INVALID_ADDRESS_SPACE,
+                                      CUDA_ERROR_INVALID_PC,
+                                      CUDA_ERROR_LAUNCH_FAILED,
+                                      CUDA_ERROR_TENSOR_MEMORY_LEAK,
+                                      CUDA_ERROR_EXTERNAL_DEVICE};
+    for (size_t i = 0; i < sizeof sticky / sizeof sticky[0]; i++)
+        if (error == sticky[i])
+            return true;
+    return false;
+}
+
+/* A question that takes nothing, waits for nothing, breaks no capture, and "may also return error codes from previous,
+ * asynchronous launches" (cuda.h). */
+static bool is_dead(CUresult *error)
+{
+    SG_DRIVER(ask, cuStreamIsCapturing);
+    CUstreamCaptureStatus status;
+    if (ask != NULL)
+        *error = ask(NULL, &status);
+    return ask != NULL && is_sticky(*error);
+}
+
+bool sg_cuda_look_closely(struct sg_cuda_call *call)
+{
+    CUresult error = CUDA_SUCCESS;
+    call->request.is_behind = false;
+    if (is_dead(&error)) {
+        call->answer = error;
+        return false;
+    }
+    sg_pool_memory_refresh(); /* something may have given back what still counts */
+    return true;
+}
+
+bool sg_cuda_ask(struct sg_cuda_call *call)
+{
+    bool is_admitted;
+    do {
+        if (call->request.domain == SG_DOMAIN_DEVICE && sg_cuda_has_own_pool(call->device))
+            look_at_device(&call->request);
+        is_admitted = sg_admission_ask(&call->request);
+        if (call->is_tentative && call->request.is_short)
+            return false;
+        if (call->request.must_look_again && call->request.is_behind && !sg_cuda_look_closely(call))
+            return false;
+    } while (!is_admitted && call->request.must_look_again);
+    bool is_eager = call->request.domain == SG_DOMAIN_DEVICE || call->request.domain == SG_DOMAIN_PINNED;
+    if (is_admitted && is_eager && !call->has_room && !call->request.is_rare && !call->request.has_device_pool &&
+        sg_room_unified() == 1 && !sg_options.mode_observe)
+        sg_reclaim_for(call->request.size_bytes);
+    return is_admitted;
+}
+
+static void note_cuda(void)
+{
+    if (SG_UNLIKELY((sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_CUDA) == 0))
+        sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_CUDA);
+}
+
+/* On the current device where `device` is -1. */
+static bool begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint64_t growth_bytes,
+                  CUdevice device)
+{
+    *call = (struct sg_cuda_call){
+        .layers = call->layers, .is_counted = call->is_counted, .answer = CUDA_ERROR_OUT_OF_MEMORY};
+    if (!call->is_counted)
+        return true;
+    call->ends_before = sg_load_acquire(&sg_context_ends);
+    call->request.domain = domain;
+    sg_segment_attach();
+    if (has_context(hook, &call->device)) {
+        call->is_placed = true;
+        note_cuda();
+        if (device >= 0)
+            call->device = sg_cuda_device_number(device);
+        (void)sg_cuda_knows_device(call->device);
+        call->context = sg_context_current();
+        call->request.size_bytes = growth_bytes;
+        call->request.growth_bytes = growth_bytes;
+        call->request.call = sg_self.call != NULL ? sg_self.call : sg_hook_table[hook].base;
+        call->request.is_behind = true;
+        call->request.device = call->device;
+        sg_pool_memory_catch_up();
+        if (growth_bytes != 0 && !sg_cuda_ask(call)) {
+            sg_cuda_close(call);
+            return false;
+        }
+    }
+    sg_self.layers |= SG_LAYER_CUDA;
+    return true;
+}
+
+bool sg_cuda_begin_open(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint64_t growth_bytes)
+{
+    return begin(call, hook, domain, growth_bytes, -1);
+}
+
+bool sg_cuda_begin_at_open(struct sg_cuda_call *call, enum sg_hook hook, CUdevice device, uint64_t growth_bytes)
+{
+    return begin(call, hook, SG_DOMAIN_DEVICE, growth_bytes, device);
+}
+
+void sg_cuda_prepare(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint32_t device)
+{
+    *call = (struct sg_cuda_call){.layers = call->layers,
+                                  .answer = CUDA_ERROR_OUT_OF_MEMORY,
+                                  .is_counted = true,
+                                  .is_placed = true,
+                                  .device = device};
+    call->ends_before = sg_load_acquire(&sg_context_ends);
+    sg_segment_attach();
+    note_cuda();
+    (void)sg_cuda_knows_device(device);
+    sg_pool_memory_catch_up();
+    call->context = sg_context_current();
+    call->request = (struct sg_request){.domain = domain,
+                                        .call = sg_self.call != NULL ? sg_self.call : sg_hook_table[hook].base,
+                                        .is_behind = true,
+                                        .device = device};
+}
+
+void sg_cuda_go_on(void)
+{
+    sg_self.layers |= SG_LAYER_CUDA;
+}
+
+bool sg_cuda_begin_on_open(struct sg_cuda_call *call, enum sg_hook hook, CUdevice device, uint64_t growth_bytes)
+{
+    *call = (struct sg_cuda_call){
+        .layers = call->layers, .is_counted = call->is_counted, .answer = CUDA_ERROR_OUT_OF_MEMORY};
+    if (!call->is_counted)
+        return true;
+    if (growth_bytes != 0)
+        sg_segment_attach();
+    if (growth_bytes != 0 && device >= 0 && sg_cuda_knows_device((uint32_t)device) &&
+        !sg_cuda_has_own_pool((uint32_t)device)) {
+        note_cuda();
+        call->device = (uint32_t)device;
+        call->request =
+            (struct sg_request){.domain = SG_DOMAIN_DEVICE,
+                                .size_bytes = growth_bytes, /* no live bytes of the job: nothing of its LIMIT */
+                                .call = sg_hook_table[hook].base,
+                                .is_rare = true,
+                                .device = call->device};
+        if (!sg_cuda_ask(call)) {
+            sg_cuda_close(call);
+            return false;
+        }
+    }
+    sg_self.layers |= SG_LAYER_CUDA;
+    return true;
+}
+
+uint32_t sg_cuda_enter_site(enum sg_domain domain, const void *caller, uint64_t bytes)
+{
+    const void *outer = sg_self.caller;
+    return sg_sites_enter(SG_SITES_CUDA, domain, outer != NULL ? outer : caller, bytes);
+}
+
+static void place(struct sg_cuda_call *call)
+{
+    uint32_t layers = sg_cuda_go_inside();
+    call->ends_before = sg_load_acquire(&sg_context_ends);
+    call->is_placed = has_context(SG_HOOK_COUNT, &call->device);
+    sg_self.layers = layers;
+    if (!call->is_placed)
+        return;
+    note_cuda();
+    (void)sg_cuda_knows_device(call->device);
+    call->context = sg_context_current();
+}
+
+bool sg_cuda_took(struct sg_cuda_call *call, CUresult result)
+{
+    if (result != CUDA_SUCCESS)
+        return false;
+    if (SG_UNLIKELY(!call->is_placed) && call->is_counted)
+        place(call);
+    return true;
+}
+
+/* It went with its context before it could be entered. */
+static void count_gone(enum sg_domain domain)
+{
+    sg_ledger_count_allocation(domain);
+    sg_ledger_count_free(domain);
+}
+
+void sg_cuda_record(const struct sg_cuda_call *call, struct sg_table *table, uint64_t key, uint64_t bytes,
+                    const void *caller)
+{
+    uint64_t stale;
+    enum sg_domain domain = call->request.domain;
+    if (!call->is_counted)
+        return;
+    if (SG_UNLIKELY(!call->is_placed)) {
+        count_gone(domain);
+        return;
+    }
+    uint64_t block = sg_block(bytes, domain, call->device) | (uint64_t)call->context << SG_BLOCK_SLOT_SHIFT;
+    block |= (uint64_t)sg_cuda_enter_site(domain, caller, bytes) << SG_BLOCK_SITE_SHIFT;
+    if (sg_context_is_over(block, call->ends_before) && sg_table_find(table, key) != 0) {
+        sg_sites_leave(SG_SITES_CUDA, sg_block_site(block), bytes); /* the address is another's */
+        count_gone(domain);
+        return;
+    }
+    if (sg_table_insert(table, key, block, &stale) != 0) {
+        sg_ledger_count_fault();
+        sg_sites_leave(SG_SITES_CUDA, sg_block_site(block), bytes);
+        return;
+    }
+    if (stale !=
+        0) { /* it went by a way we did not see; with a context whose slot others share, or just behind the end of its own */
+        sg_cuda_released(table, stale);
+        if ((stale >> SG_BLOCK_SLOT_SHIFT & SG_CONTEXT_SHARED) != SG_CONTEXT_SHARED && !sg_context_is_over(stale, 0))
+            sg_add_relaxed(&sg_own->unmatched_frees, 1);
+    }
+    sg_ledger_charge(domain, bytes);
+    sg_ledger_count_allocation(domain);
+    if (domain == SG_DOMAIN_DEVICE)
+        sg_ledger_charge_device(call->device, (int64_t)bytes);
+    sg_context_recheck(table, key, block, call->ends_before);
+}
+
+void sg_cuda_end(struct sg_cuda_call *call, uint64_t kept_bytes)
+{
+    bool was_judged = call->request.granted_bytes != 0;
+    if (was_judged)
+        sg_admission_settle(&call->request, kept_bytes);
+    sg_cuda_close(call);
+    if (was_judged)
+        sg_watchdog_consider();
+}
+
+uint64_t sg_cuda_returned_bytes(uint64_t block)
+{
+    enum sg_domain domain = sg_block_domain(block);
+    bool is_returned =
+        block != 0 && (block & SG_BLOCK_POOLED) == 0 &&
+        (domain == SG_DOMAIN_PINNED || (domain == SG_DOMAIN_DEVICE && !sg_cuda_has_own_pool(sg_block_device(block))));
+    return is_returned ? sg_block_size(block) : 0;
+}
+
+uint64_t sg_cuda_take_out(struct sg_table *table, uint64_t key)
+{
+    uint64_t block = sg_table_remove(table, key);
+    if (block == 0)
+        block = sg_context_take_ending(table, key);
+    if (table != &sg_index_registered)
+        sg_returns_note_free(sg_cuda_returned_bytes(block));
+    if ((block & SG_BLOCK_POOLED) != 0)
+        sg_pool_begin_free(block, key);
+    return block;
+}
+
+CUresult sg_cuda_given_back(struct sg_table *table, uint64_t key, uint64_t block, uint64_t ends_before, CUresult result)
+{
+    if (block != 0 && (sg_cuda_is_gone(result) || !sg_context_put_back(table, key, block, ends_before)))
+        sg_cuda_released(table, block);
+    if ((block & SG_BLOCK_POOLED) != 0)
+        sg_pool_end_free(block, key, sg_cuda_is_gone(result));
+    return result;
+}
+
+void sg_cuda_released(const struct sg_table *table, uint64_t block)
+{
+    enum sg_domain domain = sg_block_domain(block);
+    if (table == &sg_index_registered) {
+        (void)sg_sub_clamped(&sg_own->registered_bytes, sg_block_size(block));
+        return;
+    }
+    sg_sites_leave(SG_SITES_CUDA, sg_block_site(block), sg_block_size(block));
+    sg_ledger_count_free(domain);
+    if ((block & SG_BLOCK_POOLED) != 0) {
+        sg_pool_block_gone(block);
+        return;
+    }
+    sg_ledger_release(domain, sg_block_size(block));
+    if (domain == SG_DOMAIN_DEVICE)
+        sg_ledger_charge_device(sg_block_device(block), -(int64_t)sg_block_size(block));
+    sg_returns_note_freed(sg_cuda_returned_bytes(block));
+}

@@ -1,0 +1,364 @@
+/*
+ * context_end.c - see context_end.h.
+ */
+#include "hooks/cuda/context_end.h"
+
+#include "base/compiler.h"
+#include "admit/deferred_frees.h"
+#include "hooks/cuda/lock.h"
+
+static struct sg_context_end *endings; /* those under way; under sg_vmm_lock */
+static uint32_t ending_count;          /* (atomic) of them */
+
+uint64_t sg_context_ends;                             /* (atomic) how many have ended */
+static uint64_t slot_ended_at[SG_CONTEXT_SHARED + 1]; /* what it was then; under sg_vmm_lock */
+static uint64_t primary_ended_at[SG_DEVICE_ROOM];     /* the same, by device */
+
+/* Of each device's primary context; under sg_vmm_lock. */
+static struct {
+    unsigned long long id; /* of the last one that was retained, 0: not known */
+    uint64_t retained;     /* (atomic) how often one was */
+    bool is_there;         /* one was retained, and is not known to have ended */
+} primaries[SG_DEVICE_ROOM];
+
+/* What lies in a context. */
+static struct sg_table *const tables[SG_CONTEXT_TABLES] = {&sg_index_cuda, &sg_index_arrays, &sg_index_registered};
+
+/* ---- the end of a context ----------------------------------------------------------------------------------------- */
+
+struct sg_context_end sg_context_end_of(CUcontext context)
+{
+    uint32_t number = sg_context_number(context);
+    return (struct sg_context_end){.number = number, .is_known = number != 0};
+}
+
+/* The last number stands for all devices from there on: where those are several, what is on them stays counted. */
+static bool is_one_device(CUdevice device)
+{
+    SG_DRIVER(get_count, cuDeviceGetCount);
+    int count = 0;
+    if (device != SG_DEVICE_ROOM - 1)
+        return device >= 0 && device < SG_DEVICE_ROOM;
+    return get_count != NULL && get_count(&count) == CUDA_SUCCESS && count == SG_DEVICE_ROOM;
+}
+
+struct sg_context_end sg_context_end_of_primary(CUdevice device)
+{
+    return (struct sg_context_end){.device = (uint32_t)device, .is_known = is_one_device(device)};
+}
+
+static bool is_in(const struct sg_context_end *end, uint64_t block)
+{
+    return (block & SG_BLOCK_POOLED) == 0 &&
+           (uint32_t)(block >> SG_BLOCK_SLOT_SHIFT & SG_CONTEXT_SHARED) == sg_context_slot(end->number) &&
+           (end->number != 0 || sg_block_device(block) == end->device);
+}
+
+struct walk {
+    const struct sg_context_end *end;
+    struct sg_table *table, *taken;
+    uint64_t bytes;
+    CUresult result;
+};
+
+/* As it was seen, or settled since by a scan. */
+static bool remove_seen(struct sg_table *table, uint64_t key, uint64_t value)
+{
+    return sg_table_remove_exact(table, key, value) || sg_table_remove_exact(table, key, value | SG_BLOCK_SETTLED);
+}
+
+static void take_out(void *context, uint64_t key, uint64_t value)
+{
+    struct walk *walk = context;
+    if (!is_in(walk->end, value) || !remove_seen(walk->table, key, value))
+        return;
+    if (walk->table != &sg_index_registered)
+        walk->bytes += sg_cuda_returned_bytes(value);
+    if (sg_table_insert(walk->taken, key, value, NULL) != 0)
+        sg_cuda_released(walk->table, value); /* no memory to remember it by */
+}
+
+/* Under the lock, so that a free finds each entry in one place or the other. How much it will give back. */
+static uint64_t take_all_out(struct sg_context_end *end)
+{
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < SG_CONTEXT_TABLES; i++) {
+        struct walk walk = {.end = end, .table = tables[i], .taken = &end->taken[i]};
+        sg_table_visit(tables[i], take_out, &walk);
+        bytes += walk.bytes;
+    }
+    return bytes;
+}
+
+static void enter_again(void *context, uint64_t key, uint64_t value)
+{
+    const struct walk *walk = context;
+    if (sg_table_insert(walk->table, key, value, NULL) != 0)
+        sg_ledger_count_fault();
+}
+
+static void release(void *context, uint64_t key, uint64_t value)
+{
+    const struct walk *walk = context;
+    (void)key;
+    sg_cuda_released(walk->table, value);
+}
+
+static void empty_pool(void *context, uint64_t key, uint64_t value)
+{
+    (void)context;
+    if ((value & SG_BLOCK_POOLED) != 0 && sg_pool_is_emptied(value) && remove_seen(&sg_index_cuda, key, value))
+        sg_cuda_released(&sg_index_cuda, value);
+}
+
+static void visit_taken(struct sg_context_end *end, void (*visit)(void *, uint64_t, uint64_t))
+{
+    for (unsigned i = 0; i < SG_CONTEXT_TABLES; i++) {
+        struct walk walk = {.table = tables[i]};
+        sg_table_visit(&end->taken[i], visit, &walk);
+    }
+}
+
+void sg_context_take_out(struct sg_context_end *end)
+{
+    struct sg_lock_state lock;
+    if (!end->is_known)
+        return;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    if (end->number != 0)
+        sg_context_set_ending(end->number, true);
+    end->next = endings;
+    endings = end;
+    sg_fetch_add(&ending_count, 1u);
+    uint64_t bytes = sg_context_is_alone(end->number) ? take_all_out(end) : 0;
+    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_returns_note_free(bytes);
+}
+
+/* Under the lock: the driver has ended it. What entered it since it was taken out goes, too: such calls see that it has ended
+ * if they entered theirs later (sg_context_recheck). */
+static void note_ended(struct sg_context_end *end)
+{
+    uint64_t *ended_at =
+        end->number != 0 ? &slot_ended_at[sg_context_slot(end->number)] : &primary_ended_at[end->device];
+    if (sg_context_is_alone(end->number)) {
+        *ended_at = sg_context_ends + 1;
+        sg_store_release(&sg_context_ends, *ended_at); /* pairs with the loads in SG_GIVE_BACK and sg_context_recheck */
+        sg_fence();
+        (void)take_all_out(end);
+    }
+    if (end->number != 0)
+        sg_context_forget(end->number);
+}
+
+static void unlink_end(const struct sg_context_end *end)
+{
+    struct sg_context_end **link = &endings;
+    while (*link != end)
+        link = &(*link)->next;
+    *link = end->next;
+    sg_fetch_sub(&ending_count, 1u);
+}
+
+static void release_taken(struct sg_context_end *end)
+{
+    visit_taken(end, release);
+    for (unsigned i = 0; i < SG_CONTEXT_TABLES; i++)
+        sg_table_destroy(&end->taken[i]);
+}
+
+void sg_context_taken_out(struct sg_context_end *end, CUresult result)
+{
+    struct sg_lock_state lock;
+    if (!end->is_known)
+        return;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    unlink_end(end);
+    if (result != CUDA_SUCCESS)
+        visit_taken(end, enter_again);
+    else if (end->number != 0)
+        note_ended(end);
+    if (result != CUDA_SUCCESS && end->number != 0)
+        sg_context_set_ending(end->number, false);
+    sg_lock_release(&sg_vmm_lock, &lock);
+    if (result == CUDA_SUCCESS)
+        release_taken(end);
+    else
+        for (unsigned i = 0; i < SG_CONTEXT_TABLES; i++)
+            sg_table_destroy(&end->taken[i]);
+    if (end->number == 0 && result == CUDA_SUCCESS)
+        sg_context_check_primary((CUdevice)end->device);
+}
+
+/* The list is whole (lifecycle.c), but made of other threads' stacks. */
+void sg_context_refork(void)
+{
+    endings = NULL;
+    sg_store(&ending_count, 0u);
+}
+
+/* ---- the primary context -------------------------------------------------------------------------------------------- */
+
+enum sg_primary_state sg_context_primary_state(CUdevice device)
+{
+    SG_DRIVER(get_state, cuDevicePrimaryCtxGetState);
+    unsigned int flags = 0;
+    int active = 0;
+    uint32_t layers = sg_cuda_go_inside();
+    bool is_told = get_state != NULL && get_state(device, &flags, &active) == CUDA_SUCCESS;
+    sg_self.layers = layers;
+    return !is_told ? SG_PRIMARY_UNKNOWN : active != 0 ? SG_PRIMARY_ACTIVE : SG_PRIMARY_INACTIVE;
+}
+
+static void empty_pools(uint32_t device, bool has_ended)
+{
+    if (sg_pool_emptied(device, has_ended) != 0)
+        sg_table_visit(&sg_index_cuda, empty_pool, NULL);
+    sg_pool_memory_refresh();
+    sg_graph_memory_refresh();
+}
+
+/* The lock is not held while the driver is asked: an answer that a retain has overtaken may be about the one before. Where none
+ * is known to be there, what is in it is looked for all the same: one may have come and gone whose retain has not returned yet. */
+void sg_context_check_primary(CUdevice device)
+{
+    struct sg_lock_state lock;
+    struct sg_context_end end = sg_context_end_of_primary(device);
+    bool was_there = false, is_overtaken = end.is_known;
+    while (is_overtaken) {
+        uint64_t seen = sg_load_acquire(&primaries[device].retained);
+        if (sg_context_primary_state(device) != SG_PRIMARY_INACTIVE)
+            return;
+        sg_lock_acquire(&sg_vmm_lock, &lock);
+        is_overtaken = seen != primaries[device].retained;
+        if (!is_overtaken) {
+            was_there = primaries[device].is_there;
+            primaries[device].is_there = false;
+            note_ended(&end);
+        }
+        sg_lock_release(&sg_vmm_lock, &lock);
+    }
+    release_taken(&end);
+    if (!is_overtaken && end.is_known)
+        empty_pools(end.device, was_there);
+}
+
+/* Where the check before it found the last one active still, another thread may have ended that meanwhile: it is told by its
+ * number, which drivers have since CUDA 12.0. */
+void sg_context_primary_retained(CUdevice device, CUcontext context)
+{
+    struct sg_lock_state lock;
+    struct sg_context_end end = sg_context_end_of_primary(device);
+    unsigned long long id = 0;
+    SG_DRIVER(get_id, cuCtxGetId);
+    if (!end.is_known)
+        return;
+    if (context == NULL || get_id == NULL || get_id(context, &id) != CUDA_SUCCESS)
+        id = 0;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    bool is_another = primaries[device].is_there && id != 0 && primaries[device].id != 0 && id != primaries[device].id;
+    if (is_another)
+        note_ended(&end);
+    primaries[device].id = id;
+    primaries[device].is_there = true;
+    sg_store_release(&primaries[device].retained, primaries[device].retained + 1);
+    sg_lock_release(&sg_vmm_lock, &lock);
+    release_taken(&end);
+    if (is_another)
+        empty_pools(end.device, true);
+}
+
+/* ---- frees beside it ------------------------------------------------------------------------------------------------ */
+
+static struct sg_table *taken_of(struct sg_context_end *end, const struct sg_table *table)
+{
+    unsigned i = 0;
+    while (i < SG_CONTEXT_TABLES - 1 && tables[i] != table)
+        i++;
+    return &end->taken[i];
+}
+
+uint64_t sg_context_take_ending(struct sg_table *table, uint64_t key)
+{
+    struct sg_lock_state lock;
+    if (SG_LIKELY(sg_load_acquire(&ending_count) == 0))
+        return 0;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    uint64_t block = sg_table_remove(table, key); /* it may have failed to end since */
+    for (struct sg_context_end *end = endings; block == 0 && end != NULL; end = end->next)
+        block = sg_table_remove(taken_of(end, table), key);
+    sg_lock_release(&sg_vmm_lock, &lock);
+    return block;
+}
+
+/* Under the lock. Blocks of pools carry no slot: they may have gone with the primary context of their device. */
+static bool has_ended(uint64_t block, uint64_t ends_before)
+{
+    uint32_t slot = (uint32_t)(block >> SG_BLOCK_SLOT_SHIFT & SG_CONTEXT_SHARED);
+    if ((block & SG_BLOCK_POOLED) != 0 || slot == SG_CONTEXT_PRIMARY)
+        return primary_ended_at[sg_block_device(block)] > ends_before;
+    return slot_ended_at[slot] > ends_before;
+}
+
+bool sg_context_put_back(struct sg_table *table, uint64_t key, uint64_t block, uint64_t ends_before)
+{
+    struct sg_lock_state lock;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    bool is_pooled = (block & SG_BLOCK_POOLED) != 0, is_there = is_pooled || !has_ended(block, ends_before);
+    struct sg_context_end *end = endings;
+    while (end != NULL && !is_in(end, block))
+        end = end->next;
+    if (end != NULL && sg_context_is_alone(end->number))
+        table = taken_of(end, table);
+    if (is_there && sg_table_insert(table, key, block, NULL) != 0)
+        sg_ledger_count_fault();
+    sg_lock_release(&sg_vmm_lock, &lock);
+    if (is_pooled)
+        sg_context_recheck(table, key, block, ends_before);
+    return is_there;
+}
+
+/* ---- allocations beside it ------------------------------------------------------------------------------------------ */
+
+/* The context it was asked for in has ended: whether it is gone, too. Where the driver came to the call, there may have been
+ * another primary context by then. Of arrays it tells nothing. */
+static bool went_with_it(const struct sg_table *table, uint64_t key)
+{
+    SG_DRIVER(ask, cuPointerGetAttribute);
+    CUdeviceptr start = 0;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    uint32_t layers = sg_cuda_go_inside();
+    if (table != &sg_index_arrays && ask != NULL)
+        result = ask(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, key);
+    sg_self.layers = layers;
+    if (result == CUDA_SUCCESS)
+        return start != key; /* it lies in what was allocated since */
+    return result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT ||
+           result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_DEINITIALIZED;
+}
+
+bool sg_context_is_over(uint64_t block, uint64_t ends_before)
+{
+    struct sg_lock_state lock;
+    if (SG_LIKELY(sg_load_acquire(&sg_context_ends) == ends_before))
+        return false;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    bool is_over = has_ended(block, ends_before);
+    sg_lock_release(&sg_vmm_lock, &lock);
+    return is_over;
+}
+
+void sg_context_recheck(struct sg_table *table, uint64_t key, uint64_t block, uint64_t ends_before)
+{
+    sg_fence(); /* pairs with the one in note_ended: that finds the entry, or we find that it has ended */
+    uint64_t ends = sg_load_acquire(&sg_context_ends);
+    while (SG_UNLIKELY(ends != ends_before)) {
+        if (sg_context_is_over(block, ends_before) && went_with_it(table, key)) {
+            if (remove_seen(table, key, block)) /* or the end found it */
+                sg_cuda_released(table, block);
+            return;
+        }
+        ends_before = ends;
+        ends = sg_load_acquire(&sg_context_ends);
+    }
+}

@@ -1,0 +1,314 @@
+/*
+ * context_hooks.c - contexts: they announce nothing and cost GiBs.
+ *
+ * Creating one is a request of the size that the last ones took on this machine, settled by measurement: see
+ * context_estimate.h. What it took is shown as unaccounted until it goes. On a discrete card the driver says nothing before
+ * there is a context, and the machine has nothing to lose: not judged.
+ */
+#include "hooks/cuda/call.h"
+
+#include "base/compiler.h"
+#include "admit/context_estimate.h"
+#include "hooks/cuda/context_end.h"
+#include "admit/driver_pages.h"
+#include "admit/managed_pages.h"
+
+/* What each primary context took; the others' costs are in sg_index_contexts. (atomic) */
+static uint64_t primary_cost[SG_DEVICE_ROOM];
+
+struct making {
+    struct sg_cuda_call call;
+    struct sg_context_look before;
+};
+
+static SG_INLINE bool begin(struct making *making, enum sg_hook hook, CUdevice device, bool is_request)
+{
+    uint64_t expected = is_request && sg_cuda_is_ours() ? sg_context_expected_bytes() : 0;
+    if (!sg_cuda_begin_on(&making->call, hook, device, expected))
+        return false;
+    if (making->call.request.granted_bytes != 0)
+        making->before = sg_context_look(making->call.request.granted_bytes);
+    return true;
+}
+
+/* What it took, 0 if that cannot be told. Noted by the caller, with what will end it. */
+static uint64_t end(struct making *making, CUresult result)
+{
+    uint64_t cost = 0, granted = making->call.request.granted_bytes;
+    if (result == CUDA_SUCCESS && granted != 0) {
+        struct sg_context_look after = sg_context_look(granted);
+        cost = sg_context_learn(&making->before, &after);
+        sg_fetch_add(&sg_own->unaccounted_bytes, cost);
+        sg_driver_pages_note_taken(cost);
+        sg_managed_pages_note_context(cost != 0 ? cost : granted);
+    }
+    sg_cuda_end(&making->call, result == CUDA_SUCCESS ? granted : 0);
+    return cost;
+}
+
+static void note_gone(uint64_t cost)
+{
+    (void)sg_sub_clamped(&sg_own->unaccounted_bytes, cost);
+    sg_driver_pages_note_given(cost);
+    sg_managed_pages_note_context_end(cost);
+}
+
+static void note_context(CUcontext context, uint64_t cost)
+{
+    if (cost != 0 &&
+        sg_table_insert(&sg_index_contexts, (uintptr_t)context, sg_block(cost, SG_DOMAIN_DEVICE, 0), NULL) != 0)
+        sg_ledger_count_fault();
+}
+
+#define MAKE(name, pctx, dev, ...) \
+    struct making making = {0}; \
+    if (!begin(&making, SG_HOOK_##name, dev, (pctx) != NULL)) \
+        return making.call.answer; \
+    CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
+    uint64_t cost = end(&making, result); \
+    if (cost != 0 && (pctx) != NULL) \
+        note_context(*(pctx), cost); \
+    if (result == CUDA_SUCCESS && (pctx) != NULL && making.call.is_counted) \
+        sg_context_enter(*(pctx)); \
+    return result
+
+SG_EXPORT CUresult CUDAAPI cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+    MAKE(cuCtxCreate, pctx, dev, pctx, flags, dev);
+}
+
+SG_EXPORT CUresult CUDAAPI cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+    MAKE(cuCtxCreate_v2, pctx, dev, pctx, flags, dev);
+}
+
+SG_EXPORT CUresult CUDAAPI cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
+                                          unsigned int flags, CUdevice dev)
+{
+    MAKE(cuCtxCreate_v3, pctx, dev, pctx, paramsArray, numParams, flags, dev);
+}
+
+SG_EXPORT CUresult CUDAAPI cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
+                                          CUdevice dev)
+{
+    MAKE(cuCtxCreate_v4, pctx, dev, pctx, ctxCreateParams, flags, dev);
+}
+
+/* Declared here, because cudaGL.h and cudaVDPAU.h ask for the headers of those. A VdpDevice is a 32 bit number. */
+extern CUresult CUDAAPI cuGLCtxCreate(CUcontext *pCtx, unsigned int Flags, CUdevice device);
+extern CUresult CUDAAPI cuGLCtxCreate_v2(CUcontext *pCtx, unsigned int Flags, CUdevice device);
+extern CUresult CUDAAPI cuVDPAUCtxCreate(CUcontext *pCtx, unsigned int flags, CUdevice device, uint32_t vdpDevice,
+                                         void *vdpGetProcAddress);
+extern CUresult CUDAAPI cuVDPAUCtxCreate_v2(CUcontext *pCtx, unsigned int flags, CUdevice device, uint32_t vdpDevice,
+                                            void *vdpGetProcAddress);
+
+SG_EXPORT CUresult CUDAAPI cuGLCtxCreate(CUcontext *pCtx, unsigned int Flags, CUdevice device)
+{
+    MAKE(cuGLCtxCreate, pCtx, device, pCtx, Flags, device);
+}
+
+SG_EXPORT CUresult CUDAAPI cuGLCtxCreate_v2(CUcontext *pCtx, unsigned int Flags, CUdevice device)
+{
+    MAKE(cuGLCtxCreate_v2, pCtx, device, pCtx, Flags, device);
+}
+
+SG_EXPORT CUresult CUDAAPI cuVDPAUCtxCreate(CUcontext *pCtx, unsigned int flags, CUdevice device, uint32_t vdpDevice,
+                                            void *vdpGetProcAddress)
+{
+    MAKE(cuVDPAUCtxCreate, pCtx, device, pCtx, flags, device, vdpDevice, vdpGetProcAddress);
+}
+
+SG_EXPORT CUresult CUDAAPI cuVDPAUCtxCreate_v2(CUcontext *pCtx, unsigned int flags, CUdevice device, uint32_t vdpDevice,
+                                               void *vdpGetProcAddress)
+{
+    MAKE(cuVDPAUCtxCreate_v2, pCtx, device, pCtx, flags, device, vdpDevice, vdpGetProcAddress);
+}
+
+#define DESTROY(name, ctx) \
+    if (!sg_cuda_is_ours()) \
+        return SG_DRIVER_CALL(name, ctx); \
+    uint64_t cost = sg_table_remove(&sg_index_contexts, (uintptr_t)(ctx)); \
+    struct sg_context_end ending = sg_context_end_of(ctx); \
+    sg_context_take_out(&ending); \
+    SG_DRIVER_INSIDE(name, ctx); \
+    sg_context_taken_out(&ending, result); \
+    if (result == CUDA_SUCCESS) \
+        note_gone(sg_block_size(cost)); \
+    else \
+        note_context(ctx, sg_block_size(cost)); \
+    return result
+
+SG_EXPORT CUresult CUDAAPI cuCtxDestroy(CUcontext ctx)
+{
+    DESTROY(cuCtxDestroy, ctx);
+}
+
+SG_EXPORT CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)
+{
+    DESTROY(cuCtxDestroy_v2, ctx);
+}
+
+/* Deprecated: counts who uses a context; the last one to detach destroys it. */
+SG_EXPORT CUresult CUDAAPI cuCtxAttach(CUcontext *pctx, unsigned int flags)
+{
+    SG_DRIVER_THEN(sg_context_attached(*pctx), cuCtxAttach, pctx, flags);
+}
+
+static CUresult detach_last(CUcontext ctx)
+{
+    DESTROY(cuCtxDetach, ctx);
+}
+
+SG_EXPORT CUresult CUDAAPI cuCtxDetach(CUcontext ctx)
+{
+    if (sg_context_is_last(ctx))
+        return detach_last(ctx);
+    SG_DRIVER_THEN(sg_context_detached(ctx), cuCtxDetach, ctx);
+}
+
+/* ---- the primary context: retained and released, there while anybody retains it ---------------------------------- */
+
+static void note_primary(CUdevice device, uint64_t cost)
+{
+    if (cost != 0)
+        sg_fetch_add(&primary_cost[sg_cuda_device_number(device)], cost);
+}
+
+/* After something that may have ended it: whether a release is the last one is known behind it only. */
+static void check_primary(CUdevice device)
+{
+    uint64_t *cost = &primary_cost[sg_cuda_device_number(device)];
+    if (sg_load(cost) != 0 && sg_context_primary_state(device) == SG_PRIMARY_INACTIVE)
+        note_gone(sg_exchange(cost, 0));
+    sg_context_check_primary(device);
+}
+
+/* Before it may be made: whether that is a request. */
+static bool is_to_be_made(CUdevice device)
+{
+    if (sg_context_primary_state(device) == SG_PRIMARY_ACTIVE)
+        return false;
+    if (sg_cuda_is_ours())
+        sg_context_check_primary(device);
+    return true;
+}
+
+SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+{
+    struct making making = {0};
+    if (!begin(&making, SG_HOOK_cuDevicePrimaryCtxRetain, dev, pctx != NULL && is_to_be_made(dev)))
+        return making.call.answer;
+    CUresult result = SG_DRIVER_CALL(cuDevicePrimaryCtxRetain, pctx, dev);
+    if (result == CUDA_SUCCESS && making.call.is_counted && pctx != NULL)
+        sg_context_primary_retained(dev, *pctx);
+    note_primary(dev, end(&making, result));
+    return result;
+}
+
+/* A green context lives in the primary one. */
+SG_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags)
+{
+    struct making making = {0};
+    if (!begin(&making, SG_HOOK_cuGreenCtxCreate, dev, phCtx != NULL && is_to_be_made(dev)))
+        return making.call.answer;
+    CUresult result = SG_DRIVER_CALL(cuGreenCtxCreate, phCtx, desc, dev, flags);
+    if (result == CUDA_SUCCESS && making.call.is_counted)
+        sg_context_primary_retained(dev, NULL);
+    note_primary(dev, end(&making, result));
+    return result;
+}
+
+/* Ends the context whoever retains it. */
+#define RESET(name, dev) \
+    if (!sg_cuda_is_ours()) \
+        return SG_DRIVER_CALL(name, dev); \
+    if (sg_context_primary_state(dev) == \
+        SG_PRIMARY_INACTIVE) { /* nothing ends; what ended beside others' calls has */ \
+        check_primary(dev); \
+        return SG_DRIVER_CALL(name, dev); \
+    } \
+    struct sg_context_end ending = sg_context_end_of_primary(dev); \
+    sg_context_take_out(&ending); \
+    SG_DRIVER_INSIDE(name, dev); \
+    sg_context_taken_out(&ending, result); \
+    check_primary(dev); \
+    return result
+
+SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice dev)
+{
+    SG_DRIVER_THEN(check_primary(dev), cuDevicePrimaryCtxRelease, dev);
+}
+
+SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+    SG_DRIVER_THEN(check_primary(dev), cuDevicePrimaryCtxRelease_v2, dev);
+}
+
+SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice dev)
+{
+    RESET(cuDevicePrimaryCtxReset, dev);
+}
+
+SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice dev)
+{
+    RESET(cuDevicePrimaryCtxReset_v2, dev);
+}
+
+/* ---- what a context takes later ------------------------------------------------------------------------------------ */
+
+/* The others are hints to caches. */
+static bool takes_memory(CUlimit limit)
+{
+    return limit == CU_LIMIT_STACK_SIZE || limit == CU_LIMIT_PRINTF_FIFO_SIZE || limit == CU_LIMIT_MALLOC_HEAP_SIZE ||
+           limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH || limit == CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT;
+}
+
+/* The current context takes so much more than it did, or less: it goes with it. */
+static void note_change(const struct sg_cuda_call *call, uint64_t more, uint64_t less)
+{
+    SG_DRIVER(get_current, cuCtxGetCurrent);
+    CUcontext current = NULL;
+    uint64_t *primary = &primary_cost[call->device];
+    if (call->context == SG_CONTEXT_PRIMARY) {
+        less -= sg_sub_clamped(primary, less);
+        sg_fetch_add(primary, more);
+    } else if (get_current != NULL && get_current(&current) == CUDA_SUCCESS) {
+        uint64_t cost = sg_block_size(sg_table_remove(&sg_index_contexts, (uintptr_t)current));
+        less = less < cost ? less : cost;
+        note_context(current, cost + more - less);
+    }
+    sg_fetch_add(&sg_own->unaccounted_bytes, more);
+    note_gone(less);
+}
+
+/* How much a stack, a queue or a heap of kernels takes, the driver decides: measured, where the memory is the machine's. */
+SG_EXPORT CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)
+{
+    struct sg_cuda_call call;
+    struct sg_context_look before = {0};
+    (void)sg_cuda_begin(&call, SG_HOOK_cuCtxSetLimit, SG_DOMAIN_DEVICE, 0);
+    bool is_measured = call.is_counted && takes_memory(limit) && sg_cuda_knows_device(call.device) &&
+                       !sg_cuda_has_own_pool(call.device);
+    if (is_measured)
+        before = sg_context_look(0);
+    CUresult result = SG_DRIVER_CALL(cuCtxSetLimit, limit, value);
+    if (is_measured && result == CUDA_SUCCESS) {
+        struct sg_context_look after = sg_context_look(0);
+        note_change(&call, sg_context_measure(&before, &after), sg_context_measure(&after, &before));
+    }
+    sg_cuda_end(&call, 0);
+    return result;
+}
+
+/* It does not say on which device it was. */
+static void give_back_primaries(void)
+{
+    for (CUdevice device = 0; device < SG_DEVICE_ROOM; device++)
+        if (sg_load(&primary_cost[device]) != 0 || sg_load_acquire(&sg_own->device[device].is_known) != 0)
+            check_primary(device);
+}
+
+SG_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
+{
+    SG_DRIVER_THEN(give_back_primaries(), cuGreenCtxDestroy, hCtx);
+}

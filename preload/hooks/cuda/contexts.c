@@ -1,0 +1,126 @@
+/*
+ * contexts.c - see contexts.h.
+ */
+#include "hooks/cuda/contexts.h"
+
+#include "hooks/cuda/lock.h"
+
+struct known_context {
+    CUcontext handle;   /* (atomic) NULL: free */
+    uint32_t is_ending; /* (atomic) the driver may give its handle to a new one before the call returns */
+    uint32_t attached;
+};
+
+/* By number. A context of a real device takes 100 MiB and more. Written under sg_vmm_lock. */
+enum { CONTEXT_ROOM = 256 };
+static struct known_context contexts[CONTEXT_ROOM];
+static uint32_t context_top = 1; /* (atomic) above all numbers ever used */
+static uint32_t context_count;   /* (atomic) */
+
+/* The handle is read again behind the mark: in between its end may have been noted, which takes both away. */
+static bool is_that(const struct known_context *known, CUcontext context, uint32_t is_ending)
+{
+    return sg_load_acquire(&known->handle) == context && sg_load_acquire(&known->is_ending) == is_ending &&
+           sg_load_acquire(&known->handle) == context;
+}
+
+static uint32_t find(CUcontext context, uint32_t is_ending)
+{
+    uint32_t top = sg_load_acquire(&context_top);
+    for (uint32_t number = 1; number < top; number++)
+        if (is_that(&contexts[number], context, is_ending))
+            return number;
+    return 0;
+}
+
+uint32_t sg_context_number(CUcontext context)
+{
+    return context != NULL ? find(context, 0) : 0;
+}
+
+uint32_t sg_context_slot(uint32_t number)
+{
+    return number < SG_CONTEXT_SHARED ? number : SG_CONTEXT_SHARED;
+}
+
+uint32_t sg_context_current(void)
+{
+    CUcontext current = NULL;
+    if (sg_load_acquire(&context_count) == 0)
+        return SG_CONTEXT_PRIMARY;
+    SG_DRIVER(get, cuCtxGetCurrent);
+    if (get == NULL || get(&current) != CUDA_SUCCESS || current == NULL)
+        return SG_CONTEXT_PRIMARY;
+    uint32_t number = sg_context_number(current);
+    return sg_context_slot(number != 0 ? number : find(current, 1));
+}
+
+void sg_context_enter(CUcontext context)
+{
+    struct sg_lock_state lock;
+    uint32_t number = 1;
+    if (context == NULL)
+        return;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    while (number < CONTEXT_ROOM && contexts[number].handle != NULL)
+        number++;
+    if (number < CONTEXT_ROOM) {
+        contexts[number].attached = 1;
+        sg_store_release(&contexts[number].handle, context);
+        sg_fetch_add(&context_count, 1u);
+        if (number >= context_top)
+            sg_store_release(&context_top, number + 1);
+    } else {
+        sg_ledger_count_fault();
+    }
+    sg_lock_release(&sg_vmm_lock, &lock);
+}
+
+static void change_attached(CUcontext context, int by)
+{
+    struct sg_lock_state lock;
+    uint32_t number = sg_context_number(context);
+    if (number == 0)
+        return;
+    sg_lock_acquire(&sg_vmm_lock, &lock);
+    contexts[number].attached += (uint32_t)by;
+    sg_lock_release(&sg_vmm_lock, &lock);
+}
+
+void sg_context_attached(CUcontext context)
+{
+    change_attached(context, 1);
+}
+
+void sg_context_detached(CUcontext context)
+{
+    change_attached(context, -1);
+}
+
+bool sg_context_is_last(CUcontext context)
+{
+    uint32_t number = sg_context_number(context);
+    return number != 0 && contexts[number].attached == 1;
+}
+
+void sg_context_set_ending(uint32_t number, bool is_ending)
+{
+    sg_store_release(&contexts[number].is_ending, is_ending ? 1u : 0u);
+}
+
+void sg_context_forget(uint32_t number)
+{
+    sg_store_release(&contexts[number].handle, NULL);
+    sg_context_set_ending(number, false);
+    sg_fetch_sub(&context_count, 1u);
+}
+
+bool sg_context_is_alone(uint32_t number)
+{
+    uint32_t other = SG_CONTEXT_SHARED;
+    if (number < SG_CONTEXT_SHARED)
+        return true;
+    while (other < context_top && (other == number || contexts[other].handle == NULL))
+        other++;
+    return other == context_top;
+}

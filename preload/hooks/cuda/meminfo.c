@@ -1,0 +1,148 @@
+/*
+ * meminfo.c - what the driver says of free and total memory, where that is the machine's (SPARKGUARD_MEMINFO).
+ *
+ * On unified memory the driver's "free" is MemFree: page cache counts as used, and neither reserve, promises nor other
+ * tenants count at all. Programs size themselves by it. So free is the largest request that admission would grant now,
+ * whatever the driver says, and total, fixed at the process's first question, what guarded programs could have in all.
+ * Errors stay the driver's, but for its own OUT_OF_MEMORY: PyTorch asks while it reports one. Below the floor, where
+ * the driver has been seen to hang, it is not asked. A guard that only observes changes no answer.
+ */
+#include "hooks/cuda/meminfo.h"
+
+#include "base/compiler.h"
+#include "hooks/cuda/call.h"
+#include "base/options.h"
+#include "admit/headroom.h"
+
+#define STEP_BYTES \
+    (UINT64_C(2) << 20) /* what is asked for exactly must be granted, though the machine never stands still */
+
+static uint64_t fixed_total; /* (atomic) 0: nobody has asked yet */
+
+bool sg_meminfo_is_honest(void)
+{
+    return sg_cuda_is_ours() && sg_options.meminfo_honest && !sg_options.mode_observe;
+}
+
+/* Whether the device's memory is the machine's. */
+static bool is_unified(CUdevice device)
+{
+    return device >= 0 && sg_cuda_knows_device((uint32_t)device) && !sg_cuda_has_own_pool((uint32_t)device);
+}
+
+/* Cgroups bound managed memory, and not device memory. What this process goes for shows when it has taken the one or the
+ * other; until then it is told what it may have of either. */
+static bool is_bounded_by_cgroups(void)
+{
+    uint64_t device = sg_load(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes);
+    return device <= sg_load(&sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes);
+}
+
+static uint64_t smaller(uint64_t one, uint64_t other)
+{
+    return one < other ? one : other;
+}
+
+/* The bytes that a device of `total` bytes can give: less the reserve where it is much larger than that, and all of
+ * it where it is smaller. */
+static uint64_t of_device(uint64_t total, uint64_t reserve)
+{
+    uint64_t above = total > reserve ? total - reserve : 0, least = smaller(total, reserve);
+    return above > least ? above : least;
+}
+
+/* `device_total`: what the driver says the device has. Never 0: programs divide by it. Where nothing is left now, it
+ * is what could be had of an empty machine. */
+static uint64_t total_of(const struct sg_capacity *capacity, uint64_t device_total)
+{
+    uint64_t known = sg_load(&fixed_total);
+    if (known != 0)
+        return known;
+    uint64_t all = capacity->all_bytes >= STEP_BYTES ? capacity->all_bytes : capacity->most_bytes;
+    uint64_t total = smaller(all, of_device(device_total, capacity->reserve_bytes));
+    total = total >= STEP_BYTES ? total / STEP_BYTES * STEP_BYTES : total != 0 ? total : 1;
+    return sg_cas_u64(&fixed_total, &known, total) ? total : known;
+}
+
+bool sg_meminfo_find(struct sg_meminfo *answer, uint64_t device_total)
+{
+    struct sg_capacity capacity;
+    if (sg_load(&fixed_total) == 0) /* who sizes itself by the answer does so once, at its start */
+        sg_admission_ask_driver();
+    sg_admission_measure(&capacity, is_bounded_by_cgroups());
+    answer->is_below_floor = capacity.is_below_floor;
+    answer->total_bytes = total_of(&capacity, device_total);
+    answer->free_bytes = capacity.largest_bytes / STEP_BYTES * STEP_BYTES;
+    if (answer->free_bytes > answer->total_bytes)
+        answer->free_bytes = answer->total_bytes;
+    return capacity.is_known;
+}
+
+static bool find_answer(struct sg_meminfo *answer, CUdevice device)
+{
+    return sg_meminfo_find(answer, sg_own->device[sg_cuda_device_number(device)].total_bytes);
+}
+
+/* The current context's device, if its memory is the machine's; the driver answers all else. */
+static bool is_ours(CUdevice *device)
+{
+    SG_DRIVER(get_device, cuCtxGetDevice);
+    return sg_meminfo_is_honest() && get_device != NULL && get_device(device) == CUDA_SUCCESS && is_unified(*device);
+}
+
+static bool is_replaced(CUresult result)
+{
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* What the driver says without us. */
+#define PASS(name, ...) \
+    do { \
+        SG_DRIVER_INSIDE(name, __VA_ARGS__); \
+        return result; \
+    } while (0)
+
+#define GET_INFO(name, type, most) \
+    struct sg_meminfo answer; \
+    CUdevice device = 0; \
+    type real_free = 0, real_total = 0; \
+    if (sg_cuda_is_ours()) \
+        sg_pool_memory_refresh(); \
+    if (free == NULL || total == NULL || !is_ours(&device) || !find_answer(&answer, device)) \
+        PASS(name, free, total); \
+    if (!answer.is_below_floor) { \
+        SG_DRIVER_INSIDE(name, &real_free, &real_total); \
+        if (!is_replaced(result)) \
+            return result; \
+    } \
+    *free = (type)(answer.free_bytes < (most) ? answer.free_bytes : (most)); \
+    *total = (type)(answer.total_bytes < (most) ? answer.total_bytes : (most)); \
+    return CUDA_SUCCESS
+
+SG_EXPORT CUresult CUDAAPI cuMemGetInfo(unsigned int *free, unsigned int *total)
+{
+    GET_INFO(cuMemGetInfo, unsigned int, UINT32_MAX);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free, size_t *total)
+{
+    GET_INFO(cuMemGetInfo_v2, size_t, SIZE_MAX);
+}
+
+#define GET_TOTAL(name, type, most) \
+    struct sg_meminfo answer; \
+    SG_DRIVER_INSIDE(name, bytes, dev); \
+    if (result != CUDA_SUCCESS || !sg_meminfo_is_honest() || !is_unified(dev) || !find_answer(&answer, dev)) \
+        return result; \
+    *bytes = (type)(answer.total_bytes < (most) ? answer.total_bytes : (most)); \
+    return result
+
+SG_EXPORT CUresult CUDAAPI cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
+{
+    GET_TOTAL(cuDeviceTotalMem, unsigned int, UINT32_MAX);
+}
+
+SG_EXPORT CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
+{
+    GET_TOTAL(cuDeviceTotalMem_v2, size_t, SIZE_MAX);
+}

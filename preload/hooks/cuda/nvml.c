@@ -1,0 +1,109 @@
+/*
+ * nvml.c - NVML's memory info says what cuMemGetInfo says (SPARKGUARD_MEMINFO; meminfo.c computes it).
+ *
+ * Programs ask NVML before they begin with CUDA (vLLM) or without it (monitors), and may not be made to begin: what
+ * kind of memory a device has is told without cuInit. If the program itself has begun, CUDA knows, and which of its
+ * devices it is, tells the UUID. Else SPARKGUARD_UNIFIED decides, and else NVML does: NOT_SUPPORTED is its answer for
+ * an integrated GPU that shares memory with the system (NVIDIA's nvml_types.h says so; seen on GB10), and that answer is
+ * filled in; a device that answers for itself is believed. All other errors stay. A device found unified is not asked
+ * below the floor, even if NVML has been shut down since.
+ */
+#include "base/compiler.h"
+#include "hooks/cuda/call.h"
+#include "hooks/cuda/meminfo.h"
+#include "hooks/cuda/nvml_types.h"
+#include "base/options.h"
+
+/* Calls what is behind the hook, or answers as where there is no driver. */
+#define NVML_CALL(name, ...) (SG_REAL(name) != NULL ? SG_REAL(name)(__VA_ARGS__) : NVML_ERROR_UNINITIALIZED)
+
+static uint64_t unified[SG_DEVICE_ROOM]; /* (atomic) the handles of devices found to be; NVML's stay the same */
+
+static bool was_unified(nvmlDevice_t device)
+{
+    for (unsigned i = 0; i < SG_DEVICE_ROOM; i++)
+        if (device != NULL && sg_load(&unified[i]) == (uintptr_t)device)
+            return true;
+    return false;
+}
+
+static void note_unified(nvmlDevice_t device)
+{
+    for (unsigned i = 0; i < SG_DEVICE_ROOM; i++) {
+        uint64_t held = 0;
+        if (sg_cas_u64(&unified[i], &held, (uintptr_t)device) || held == (uintptr_t)device)
+            return;
+    }
+}
+
+/* CUDA's number of the device, -1: not known. `memory_info`: NVML's function in question. */
+static int find_in_cuda(nvmlDevice_t device, sg_function memory_info)
+{
+    static sg_function known;
+    sg_function get_uuid = sg_load_acquire(&known);
+    char uuid[NVML_DEVICE_UUID_V2_BUFFER_SIZE] = "";
+    if (get_uuid == NULL) {
+        get_uuid = sg_real_beside(memory_info, "nvmlDeviceGetUUID");
+        sg_store_release(&known, get_uuid);
+    }
+    if (get_uuid == NULL || ((__typeof__(&nvmlDeviceGetUUID))get_uuid)(device, uuid, sizeof uuid) != NVML_SUCCESS)
+        return -1;
+    return sg_cuda_find_device(uuid);
+}
+
+/* Whether NVML's answer is to be replaced, and by what. `total`: what it said the device has. */
+static bool find_answer(struct sg_meminfo *answer, nvmlDevice_t device, sg_function memory_info, nvmlReturn_t result,
+                        uint64_t total)
+{
+    if (result != NVML_SUCCESS && result != NVML_ERROR_NOT_SUPPORTED)
+        return false;
+    int in_cuda = find_in_cuda(device, memory_info);
+    bool is_unified = in_cuda >= 0                            ? !sg_cuda_has_own_pool((uint32_t)in_cuda)
+                      : sg_options.unified == SG_UNIFIED_AUTO ? result == NVML_ERROR_NOT_SUPPORTED
+                                                              : sg_options.unified == SG_UNIFIED_ON;
+    if (!is_unified)
+        return false;
+    if (in_cuda >= 0)
+        total = sg_own->device[in_cuda].total_bytes;
+    else if (result == NVML_ERROR_NOT_SUPPORTED)
+        total = UINT64_MAX;
+    if (!sg_meminfo_find(answer, total))
+        return false;
+    note_unified(device);
+    return true;
+}
+
+/* Leaves the answer that replaces NVML's in `answer`, or returns NVML's. */
+#define GET_INFO(name) \
+    struct sg_meminfo answer; \
+    if (!sg_meminfo_is_honest()) \
+        return NVML_CALL(name, device, memory); \
+    bool is_found = was_unified(device) && sg_meminfo_find(&answer, UINT64_MAX); /* its total is fixed */ \
+    if (!is_found || !answer.is_below_floor) { \
+        nvmlReturn_t result = NVML_CALL(name, device, memory); \
+        if (!find_answer(&answer, device, (sg_function)SG_REAL(name), result, memory->total)) \
+            return result; \
+    }
+
+SG_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
+{
+    if (memory == NULL)
+        return NVML_CALL(nvmlDeviceGetMemoryInfo, device, memory);
+    GET_INFO(nvmlDeviceGetMemoryInfo)
+    memory->total = answer.total_bytes;
+    memory->free = answer.free_bytes;
+    memory->used = answer.total_bytes - answer.free_bytes;
+    return NVML_SUCCESS;
+}
+
+SG_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
+{
+    if (memory == NULL || memory->version != NVML_MEMORY_V2)
+        return NVML_CALL(nvmlDeviceGetMemoryInfo_v2, device, memory);
+    GET_INFO(nvmlDeviceGetMemoryInfo_v2)
+    memory->total = answer.total_bytes;
+    memory->reserved = 0; /* nothing of this total is: what must stay free is not in it */
+    memory->free = answer.free_bytes;
+    memory->used = answer.total_bytes - answer.free_bytes;
+    return NVML_SUCCESS;
+}

@@ -1,0 +1,145 @@
+/*
+ * proc_address.c - the third door: cuGetProcAddress.
+ *
+ * The driver is asked first, with the caller's own version and flags; the pointer it returned is then replaced by
+ * the hook of exactly that function: right for every version and for the per-thread default stream. Which one it is,
+ * is told by comparing with the driver's exports, and where those are other addresses, by the rule the driver goes
+ * by: the newest variant that is not newer than the version asked for. A hook with other arguments would be worse
+ * than none: where there may be a variant that hooks.def does not know, the pointer stays the driver's, and the
+ * report has an event about it.
+ */
+#include "hooks/cuda/call.h"
+
+#include "base/compiler.h"
+#include "base/text.h"
+
+#include <string.h>
+
+/* hooks.def knows the variants of every function up to this version (tests/sim/test_hooks.py). */
+enum { KNOWN_VERSION = 13050 };
+
+/* What a base name stands for from some version on. */
+static const struct variant {
+    char base[SG_HOOK_NAME_ROOM];
+    int version;
+    bool is_ptsz;
+    enum sg_hook hook;
+} variants[] = {
+#define SG_HOOK_LIBC(symbol)
+#define SG_HOOK_DRIVER(symbol, base, version, is_ptsz) {#base, version, is_ptsz, SG_HOOK_##symbol},
+#define SG_HOOK_NVML(symbol)
+#define SG_HOOK_RUNTIME(symbol)
+#define SG_ALSO(base, version, symbol) {#base, version, false, SG_HOOK_##symbol},
+#include "hooks/hooks.def"
+#undef SG_HOOK_LIBC
+#undef SG_HOOK_DRIVER
+#undef SG_HOOK_NVML
+#undef SG_HOOK_RUNTIME
+};
+
+enum { VARIANT_COUNT = sizeof variants / sizeof variants[0] };
+
+static sg_function as_function(void *pointer)
+{
+    sg_function function;
+    memcpy(&function, &pointer, sizeof function);
+    return function;
+}
+
+static enum sg_hook find_by_address(const char *base, sg_function found)
+{
+    for (unsigned i = 0; i < VARIANT_COUNT; i++)
+        if (strcmp(variants[i].base, base) == 0 && sg_real_find(variants[i].hook) == found)
+            return variants[i].hook;
+    return SG_HOOK_COUNT;
+}
+
+/* The first of its variants, VARIANT_COUNT if none is hooked. */
+static unsigned find_base(const char *base)
+{
+    unsigned i = 0;
+    while (i < VARIANT_COUNT && strcmp(variants[i].base, base) != 0)
+        i++;
+    return i;
+}
+
+/* No driver hands out what is newer than itself. */
+static int bound_version(int version)
+{
+    SG_DRIVER(get_version, cuDriverGetVersion);
+    int newest = 0;
+    bool is_told = version > KNOWN_VERSION && get_version != NULL && get_version(&newest) == CUDA_SUCCESS;
+    return is_told && newest < version ? newest : version;
+}
+
+/* Once for each base name. `name`: what the driver exports it as, or NULL. */
+static void note_unknown(unsigned variant, int version, const char *name)
+{
+    static uint32_t is_noted[VARIANT_COUNT];
+    char what[sizeof((struct sg_event *)NULL)->what];
+    uint32_t not_noted = 0;
+    if (!sg_cas_u32(&is_noted[variant], &not_noted, 1))
+        return;
+    struct sg_text text = sg_text_begin(what, sizeof what);
+    sg_text_add(&text, "not guarded: ");
+    sg_text_add(&text, name != NULL ? name : variants[variant].base);
+    sg_text_add(&text, " as of CUDA ");
+    sg_text_add_number(&text, (uint64_t)(version > 0 ? version : 0));
+    sg_text_add(&text, " is newer than this guard");
+    sg_segment_attach();
+    sg_segment_add_event(what);
+}
+
+static enum sg_hook find_by_version(const char *base, int version, bool wants_ptsz)
+{
+    const struct variant *best = NULL;
+    for (unsigned i = 0; i < VARIANT_COUNT && version <= KNOWN_VERSION; i++) {
+        const struct variant *at = &variants[i];
+        if (strcmp(at->base, base) != 0 || at->version > version || (at->is_ptsz && !wants_ptsz))
+            continue;
+        if (best == NULL || at->version > best->version || (at->version == best->version && at->is_ptsz))
+            best = at;
+    }
+    return best != NULL ? best->hook : SG_HOOK_COUNT;
+}
+
+/* Puts the hook where the driver's pointer is, if there is one. */
+static void replace(const char *base, void **pfn, int version, cuuint64_t flags)
+{
+    if (!sg_lifecycle_enter() || base == NULL || pfn == NULL || *pfn == NULL)
+        return;
+    unsigned variant = find_base(base);
+    if (variant == VARIANT_COUNT)
+        return;
+    sg_function found = as_function(*pfn);
+    enum sg_hook hook = find_by_address(base, found);
+    const char *name = hook == SG_HOOK_COUNT ? sg_real_driver_name(*pfn) : NULL;
+    if (hook == SG_HOOK_COUNT && name == NULL)
+        hook =
+            find_by_version(base, bound_version(version), (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0);
+    if (hook == SG_HOOK_COUNT)
+        note_unknown(variant, version, name);
+    if (hook == SG_HOOK_COUNT || found == sg_hook_function(hook))
+        return;
+    if (sg_load_acquire(&sg_real_address[hook]) == NULL)
+        sg_store_release(&sg_real_address[hook], found);
+    sg_function ours = sg_hook_function(hook);
+    memcpy(pfn, &ours, sizeof ours);
+}
+
+SG_EXPORT CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
+{
+    CUresult result = SG_DRIVER_CALL(cuGetProcAddress, symbol, pfn, cudaVersion, flags);
+    if (result == CUDA_SUCCESS)
+        replace(symbol, pfn, cudaVersion, flags);
+    return result;
+}
+
+SG_EXPORT CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
+                                               CUdriverProcAddressQueryResult *symbolStatus)
+{
+    CUresult result = SG_DRIVER_CALL(cuGetProcAddress_v2, symbol, pfn, cudaVersion, flags, symbolStatus);
+    if (result == CUDA_SUCCESS)
+        replace(symbol, pfn, cudaVersion, flags);
+    return result;
+}

@@ -1,0 +1,216 @@
+/*
+ * runtime.c - the runtime's allocating names, so that messages and reports say the caller's own word.
+ *
+ * Nothing is judged here: the runtime makes exactly one driver call for each, and that is where it is refused, so that the
+ * runtime's error state is its own. Several runtimes can live in one process (PyTorch's 12 beside a program's 13); a call
+ * through our export goes to the runtime that the caller's own object would have found, one through dlsym to the runtime
+ * that was asked.
+ */
+#include "base/compiler.h"
+#include "hooks/dlsym.h"
+#include "base/loaded.h"
+#include "hooks/real.h"
+#include "account/thread_record.h"
+
+#include <string.h>
+
+#include <cuda_runtime_api.h>
+
+/* With the per-thread default stream the header renames; these are the exported names. */
+extern cudaError_t CUDARTAPI cudaMallocAsync_ptsz(void **devPtr, size_t size, cudaStream_t hStream);
+extern cudaError_t CUDARTAPI cudaMallocFromPoolAsync_ptsz(void **ptr, size_t size, cudaMemPool_t memPool,
+                                                          cudaStream_t stream);
+
+/* Objects that call our exports, and the runtime function behind each; found once. */
+enum { CALLER_ROOM = 256, RUNTIME_ROOM = 4 };
+
+struct caller {
+    uintptr_t key;         /* page of the calling code, mixed with the hook; written last */
+    sg_function real;      /* (atomic) */
+    uint64_t unload_count; /* (atomic) when it was found; written behind `real` */
+};
+
+static struct caller callers[CALLER_ROOM];
+
+/* Whatever its file is called. A wrapper of what allocates has not all the rest. */
+static bool is_in_runtime(const void *function)
+{
+    struct sg_object object;
+    struct sg_symbols symbols;
+    void *found;
+    return sg_loaded_holding(function, &object) && sg_symbols_open(&symbols, object.bias, object.dynamic) &&
+           sg_symbols_find(&symbols, "cudaGetLastError", &found);
+}
+
+/* What the calling object would have bound to without us: what lies behind us in the global scope, if that is a wrapper and no
+ * runtime of some version; else what it has in its own scope (a library opened RTLD_LOCAL has its own runtime there). */
+static sg_function look_up_for(const void *return_address, enum sg_hook hook)
+{
+    const char *name = sg_hook_table[hook].symbol;
+    struct sg_object caller;
+    void *next = sg_loaded_next(name), *real = NULL;
+    /* The program, or a library preloaded ahead of us, means our function to be the next after its own. */
+    if (sg_loaded_holding(return_address, &caller) && !sg_loaded_is_ahead(&caller) &&
+        (next == NULL || is_in_runtime(next)))
+        real = sg_loaded_find(&caller, name);
+    if (real == NULL)
+        real = next;
+    if (real == NULL) /* the last resort: a tail call out of a library opened RTLD_LOCAL shows its caller's caller */
+        real = sg_loaded_anywhere("libcudart.so", name);
+    sg_function function;
+    memcpy(&function, &real, sizeof function);
+    return function;
+}
+
+static int note_unload_count(struct dl_phdr_info *info, size_t size, void *count)
+{
+    (void)size;
+    *(uint64_t *)count = info->dlpi_subs;
+    return 1;
+}
+
+/* How many objects were ever unloaded: where one was, another can lie since. */
+static uint64_t count_unloads(void)
+{
+    uint64_t count = 0;
+    (void)dl_iterate_phdr(note_unload_count, &count);
+    return count;
+}
+
+static sg_function real_for(const void *return_address, enum sg_hook hook)
+{
+    uintptr_t key = ((uintptr_t)return_address >> 12) * SG_HOOK_COUNT + hook;
+    uint64_t unload_count = count_unloads();
+    for (unsigned i = 0; i < CALLER_ROOM; i++) {
+        struct caller *caller = &callers[(key + i) % CALLER_ROOM];
+        uintptr_t held = sg_load_acquire(&caller->key);
+        if (held == key && sg_load_acquire(&caller->unload_count) == unload_count)
+            return sg_load_acquire(&caller->real);
+        if (held != 0 && held != key)
+            continue;
+        sg_function real = look_up_for(return_address, hook);
+        uint64_t nobody = 0;
+        if (real != NULL && (held == key || sg_cas_u64((uint64_t *)&caller->key, &nobody, 1))) { /* 1: being filled */
+            sg_store_release(&caller->real, real);
+            sg_store_release(&caller->unload_count, unload_count);
+            sg_store_release(&caller->key, key);
+        }
+        return real;
+    }
+    return look_up_for(return_address, hook);
+}
+
+/* FORWARD defines, for one runtime function, the export and RUNTIME_ROOM thunks for pointers handed out by dlsym. `word`
+ * is what the program wrote, and the outermost counts: a runtime may go through its own exports. */
+static sg_function thunk_real[SG_HOOK_COUNT][RUNTIME_ROOM];
+
+/* The runtime function this thread is in: what it calls through our exports is meant for the same runtime. */
+static SG_THREAD_LOCAL sg_function inside;
+
+#define CALLER (inside != NULL ? *(void **)(void *)&inside : __builtin_return_address(0))
+
+/* A runtime function that was left by siglongjmp is none any more. */
+static inline void forget_left(uintptr_t frame)
+{
+    if (SG_UNLIKELY(sg_self.call != NULL) && sg_mark_is_gone(&sg_self.named, frame)) {
+        sg_self.call = NULL;
+        sg_self.caller = NULL;
+    }
+    if (sg_self.call == NULL)
+        inside = NULL;
+}
+
+#define CALL_AS(name, word, real_function, ...) \
+    forget_left((uintptr_t)__builtin_frame_address(0)); \
+    const char *outer = sg_self.call; \
+    const void *outer_caller = sg_self.caller; \
+    sg_function real = (real_function), outside = inside; \
+    if (real == NULL) \
+        return cudaErrorInsufficientDriver; \
+    inside = real; \
+    if (outer == NULL) \
+        sg_self.named = SG_MARK_HERE(); \
+    sg_self.call = outer != NULL ? outer : (word); \
+    sg_self.caller = outer != NULL ? outer_caller : __builtin_return_address(0); \
+    cudaError_t result = ((__typeof__(&name))real)(__VA_ARGS__); \
+    sg_self.call = outer; \
+    sg_self.caller = outer_caller; \
+    inside = outside; \
+    return result
+
+#define THUNK(name, word, number, parameters, ...) \
+    static cudaError_t CUDARTAPI name##_##number parameters \
+    { \
+        CALL_AS(name, word, sg_load_acquire(&thunk_real[SG_HOOK_##name][number]), __VA_ARGS__); \
+    }
+
+#define FORWARD_AS(name, word, parameters, ...) \
+    THUNK(name, word, 0, parameters, __VA_ARGS__) \
+    THUNK(name, word, 1, parameters, __VA_ARGS__) \
+    THUNK(name, word, 2, parameters, __VA_ARGS__) \
+    THUNK(name, word, 3, parameters, __VA_ARGS__) \
+    SG_EXPORT cudaError_t CUDARTAPI name parameters \
+    { \
+        CALL_AS(name, word, real_for(CALLER, SG_HOOK_##name), __VA_ARGS__); \
+    }
+
+#define FORWARD(name, parameters, ...) FORWARD_AS(name, #name, parameters, __VA_ARGS__)
+
+FORWARD(cudaMalloc, (void **devPtr, size_t size), devPtr, size)
+FORWARD(cudaMallocManaged, (void **devPtr, size_t size, unsigned int flags), devPtr, size, flags)
+FORWARD(cudaMallocHost, (void **ptr, size_t size), ptr, size)
+FORWARD(cudaHostAlloc, (void **pHost, size_t size, unsigned int flags), pHost, size, flags)
+FORWARD(cudaMallocPitch, (void **devPtr, size_t *pitch, size_t width, size_t height), devPtr, pitch, width, height)
+FORWARD(cudaMalloc3D, (struct cudaPitchedPtr * pitchedDevPtr, struct cudaExtent extent), pitchedDevPtr, extent)
+FORWARD(cudaMallocArray,
+        (cudaArray_t * array, const struct cudaChannelFormatDesc *desc, size_t width, size_t height,
+         unsigned int flags),
+        array, desc, width, height, flags)
+FORWARD(cudaMalloc3DArray,
+        (cudaArray_t * array, const struct cudaChannelFormatDesc *desc, struct cudaExtent extent, unsigned int flags),
+        array, desc, extent, flags)
+FORWARD(cudaMallocMipmappedArray,
+        (cudaMipmappedArray_t * mipmappedArray, const struct cudaChannelFormatDesc *desc, struct cudaExtent extent,
+         unsigned int numLevels, unsigned int flags),
+        mipmappedArray, desc, extent, numLevels, flags)
+FORWARD(cudaMallocAsync, (void **devPtr, size_t size, cudaStream_t hStream), devPtr, size, hStream)
+FORWARD_AS(cudaMallocAsync_ptsz, "cudaMallocAsync", (void **devPtr, size_t size, cudaStream_t hStream), devPtr, size,
+           hStream)
+FORWARD(cudaMallocFromPoolAsync, (void **ptr, size_t size, cudaMemPool_t memPool, cudaStream_t stream), ptr, size,
+        memPool, stream)
+FORWARD_AS(cudaMallocFromPoolAsync_ptsz, "cudaMallocFromPoolAsync",
+           (void **ptr, size_t size, cudaMemPool_t memPool, cudaStream_t stream), ptr, size, memPool, stream)
+
+/* A switch, for a table of addresses would have to be relocated at the start of every program. */
+static sg_function thunk_of(enum sg_hook hook, unsigned number)
+{
+    switch ((unsigned)hook * RUNTIME_ROOM + number) {
+#define SG_HOOK_LIBC(symbol)
+#define SG_HOOK_DRIVER(symbol, base, version, is_ptsz)
+#define SG_HOOK_NVML(symbol)
+#define SG_ANSWER(symbol, number) \
+    case SG_HOOK_##symbol *RUNTIME_ROOM + number: \
+        return (sg_function)symbol##_##number;
+#define SG_HOOK_RUNTIME(symbol) SG_ANSWER(symbol, 0) SG_ANSWER(symbol, 1) SG_ANSWER(symbol, 2) SG_ANSWER(symbol, 3)
+#include "hooks/hooks.def"
+#undef SG_HOOK_LIBC
+#undef SG_HOOK_DRIVER
+#undef SG_HOOK_NVML
+#undef SG_HOOK_RUNTIME
+    default:
+        return NULL;
+    }
+}
+
+sg_function sg_runtime_thunk(enum sg_hook hook, sg_function real)
+{
+    sg_real_pin(real);
+    for (unsigned i = 0; i < RUNTIME_ROOM; i++) {
+        uint64_t nobody = 0;
+        if (sg_load_acquire(&thunk_real[hook][i]) == real ||
+            sg_cas_u64((uint64_t *)&thunk_real[hook][i], &nobody, (uint64_t)(uintptr_t)real) ||
+            sg_load_acquire(&thunk_real[hook][i]) == real)
+            return thunk_of(hook, i);
+    }
+    return real;
+}

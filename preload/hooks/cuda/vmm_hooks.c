@@ -1,0 +1,97 @@
+/*
+ * vmm_hooks.c - virtual memory management: counted while mapped or referenced (vmm.h).
+ */
+#include "hooks/cuda/vmm.h"
+
+#include "base/compiler.h"
+
+/* Whether the driver can make such a handle at all; if not, it says so itself. */
+static bool is_sound(const CUmemAllocationProp *prop, size_t size, unsigned long long flags)
+{
+    SG_DRIVER(get, cuMemGetAllocationGranularity);
+    size_t granularity = 1;
+    if (flags != 0 || (get != NULL && get(&granularity, prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS))
+        return false;
+    return granularity == 0 || size % granularity == 0;
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
+                                       const CUmemAllocationProp *prop, unsigned long long flags)
+{
+    struct sg_cuda_call call;
+    if (handle == NULL || size == 0 || prop == NULL || !sg_cuda_has_begun())
+        return SG_DRIVER_CALL(cuMemCreate, handle, size, prop, flags);
+    bool is_device = prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    uint64_t growth = is_sound(prop, size, flags) ? size : 0;
+    if (is_device ? !sg_cuda_begin_at(&call, SG_HOOK_cuMemCreate, prop->location.id, growth)
+                  : !sg_cuda_begin(&call, SG_HOOK_cuMemCreate, SG_DOMAIN_PINNED, growth))
+        return call.answer;
+    CUresult result = SG_DRIVER_CALL(cuMemCreate, handle, size, prop, flags);
+    if (result == CUDA_SUCCESS)
+        sg_vmm_enter(&call, *handle, size, __builtin_return_address(0));
+    sg_cuda_end(&call, result == CUDA_SUCCESS ? size : 0);
+    return result;
+}
+
+/* A call that takes one reference more: `held` is the memory it may be to, `end` what is known behind it. */
+#define REFER(held, end, name, ...) \
+    if (!sg_cuda_is_ours() || !sg_cuda_has_begun()) \
+        return SG_DRIVER_CALL(name, __VA_ARGS__); \
+    struct sg_vmm_memory *memory = held; \
+    SG_DRIVER_INSIDE(name, __VA_ARGS__); \
+    end; \
+    return result
+
+SG_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
+{
+    REFER(sg_vmm_hold_address((uintptr_t)addr), sg_vmm_end_refer(memory, result == CUDA_SUCCESS ? *handle : 0, result),
+          cuMemRetainAllocationHandle, handle, addr);
+}
+
+/* Takes nothing new: the exporter counts it. But that may be this process, and then there is one more reference to be
+ * released, under the number it has or under another (cuda.h gives no guarantee either way). */
+SG_EXPORT CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
+                                                          CUmemAllocationHandleType shHandleType)
+{
+    REFER(sg_vmm_hold_exported(osHandle, shHandleType),
+          sg_vmm_end_refer(memory, result == CUDA_SUCCESS ? *handle : 0, result), cuMemImportFromShareableHandle,
+          handle, osHandle, shHandleType);
+}
+
+/* Takes nothing; what is imported is known by what this gives. cuda.h lets the memory live as long as that does, too, which
+ * nobody can see: programs close it before their last release, as PyTorch and NCCL do, or hold that much more than is shown. */
+SG_EXPORT CUresult CUDAAPI cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle,
+                                                        CUmemAllocationHandleType handleType, unsigned long long flags)
+{
+    REFER(sg_vmm_hold_handle(handle), sg_vmm_end_export(memory, shareableHandle, handleType, result),
+          cuMemExportToShareableHandle, shareableHandle, handle, handleType, flags);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                                    unsigned long long flags)
+{
+    REFER(sg_vmm_hold_handle(handle), sg_vmm_end_map(memory, ptr, size, result), cuMemMap, ptr, size, offset, handle,
+          flags);
+}
+
+SG_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    if (!sg_cuda_is_ours())
+        return SG_DRIVER_CALL(cuMemRelease, handle);
+    struct sg_vmm_handle *released = sg_vmm_begin_release(handle);
+    SG_DRIVER_INSIDE(cuMemRelease, handle);
+    sg_vmm_end_release(released, result);
+    return result;
+}
+
+/* One unmap may cover several mappings, each as a whole. The driver may wait for the device in it (cuda.h), so no lock is
+ * held; out of the table before, for the addresses may be mapped anew before it returns. */
+SG_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
+{
+    if (!sg_cuda_is_ours() || size > UINT64_MAX - ptr)
+        return SG_DRIVER_CALL(cuMemUnmap, ptr, size);
+    struct sg_vmm_mapping *mappings = sg_vmm_begin_unmap(ptr, ptr + size);
+    SG_DRIVER_INSIDE(cuMemUnmap, ptr, size);
+    sg_vmm_end_unmap(mappings, result);
+    return result;
+}

@@ -1,0 +1,559 @@
+/*
+ * heap.c - malloc and its family, behind any allocator. The fastest ways are in fast.c.
+ *
+ * A request below LARGE is paid from the thread's credit: no shared memory, no decision. Blocks of SG_TRACKED_BYTES and
+ * more are entered in the index. Everything is counted by the usable size of live blocks, whatever was asked for.
+ *
+ * From inside the next allocator (jemalloc and others call their own family) calls pass through uncounted; the outermost
+ * call counts. Every function may be the first one of the process, come from a signal handler or a dying thread.
+ */
+#include "admit/admission.h"
+#include "base/atomics.h"
+#include "base/bootstrap_alloc.h"
+#include "base/compiler.h"
+#include "hooks/heap/glibc.h"
+#include "hooks/heap/heap.h"
+#include "account/tracker.h"
+#include "account/ledger.h"
+#include "hooks/lifecycle.h"
+#include "account/mapping_kind.h"
+#include "base/options.h"
+#include "hooks/real.h"
+#include "shared/segment.h"
+#include "account/callsites.h"
+#include "base/elf_symbols.h"
+#include "account/thread_record.h"
+#include "watch/watchdog.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What the real heap is asked to do. */
+enum work { WORK_MALLOC, WORK_CALLOC, WORK_ALIGN };
+
+struct order {
+    enum work work;
+    enum sg_hook hook; /* which function's name and address */
+    size_t size;       /* bytes altogether */
+    size_t alignment;
+    const void *caller; /* where the program's call returns to */
+    int *result;        /* of posix_memalign, written if the real one is called */
+};
+
+size_t sg_heap_usable_size(void *ptr)
+{
+    uint32_t layers = sg_self.layers;
+    sg_self.layers = layers | sg_load_relaxed(&sg_heap_inside);
+    size_t usable = SG_REAL(malloc_usable_size)(ptr);
+    sg_self.layers = layers;
+    return usable;
+}
+
+static size_t usable_size(void *ptr)
+{
+    return sg_boot_owns(ptr) ? sg_boot_usable_size(ptr) : sg_heap_usable_size(ptr);
+}
+
+/* The real call. */
+static void *carry_out(const struct order *order)
+{
+    void *ptr = order->work == WORK_MALLOC ? SG_REAL(malloc)(order->size) : NULL;
+    if (order->work == WORK_CALLOC)
+        ptr = SG_REAL(calloc)(1, order->size);
+    if (order->work != WORK_ALIGN)
+        return ptr;
+    if (order->hook == SG_HOOK_valloc)
+        return SG_REAL(valloc)(order->size);
+    if (order->hook == SG_HOOK_pvalloc)
+        return SG_REAL(pvalloc)(order->size);
+    if (order->hook == SG_HOOK_aligned_alloc)
+        return SG_REAL(aligned_alloc)(order->alignment, order->size);
+    if (order->hook == SG_HOOK_memalign)
+        return SG_REAL(memalign)(order->alignment, order->size);
+    *order->result = SG_REAL(posix_memalign)(&ptr, order->alignment, order->size);
+    return *order->result == 0 ? ptr : NULL;
+}
+
+static void *carry_out_inside(const struct order *order)
+{
+    sg_self.layers |= order->work != WORK_ALIGN ? sg_load_relaxed(&sg_heap_inside) : SG_LAYER_HEAP;
+    void *ptr = carry_out(order);
+    sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
+    return ptr;
+}
+
+static void *refused(void)
+{
+    errno = ENOMEM;
+    return NULL;
+}
+
+static void leave_site(uint64_t entry)
+{
+    if (sg_block_site(entry) != 0)
+        sg_sites_leave(SG_SITES_HEAP, sg_block_site(entry), sg_block_size(entry));
+}
+
+/* `caller` NULL, here and below: of a request that was not large. `before`: the entry of the block that it was, or 0. */
+static SG_COLD void enter_tracked(void *ptr, size_t usable, const void *caller, uint64_t before)
+{
+    uint64_t stale = 0, entry = sg_block(usable, SG_DOMAIN_HEAP, 0) | sg_index_seen_of(before);
+    if (caller != NULL)
+        entry |= (uint64_t)sg_sites_enter(SG_SITES_HEAP, SG_DOMAIN_HEAP, caller, usable) << SG_BLOCK_SITE_SHIFT;
+    if (sg_table_insert(&sg_index_blocks, (uintptr_t)ptr, entry, &stale) != 0) {
+        sg_ledger_count_fault();
+        leave_site(entry);
+    }
+    if (stale != 0) { /* the block that was here went through a door we do not see */
+        leave_site(stale);
+        sg_ledger_release(SG_DOMAIN_HEAP, sg_block_size(stale));
+        sg_add_relaxed(&sg_own->unmatched_frees, 1);
+    }
+}
+
+static SG_COLD void mend_credit(struct sg_record *record, int64_t credit)
+{
+    if (credit < 0) /* the allocator rounded up beyond what was asked for */
+        sg_ledger_grant_credit(record, SG_CREDIT_REFILL + (uint64_t)-credit);
+    else
+        sg_ledger_return_credit(record, SG_CREDIT_REFILL);
+}
+
+static SG_COLD void pay_directly(int64_t change)
+{
+    if (change > 0)
+        sg_ledger_charge(SG_DOMAIN_HEAP, (uint64_t)change);
+    else
+        sg_ledger_release(SG_DOMAIN_HEAP, (uint64_t)-change);
+}
+
+/* Heap bytes change by `change`: paid from the thread's credit, or directly where it has none or the change was judged
+ * by itself. */
+static inline void pay(int64_t change, bool is_direct)
+{
+    struct sg_record *record = sg_self.record;
+    if (SG_UNLIKELY(record == NULL || is_direct)) {
+        pay_directly(change);
+        return;
+    }
+    int64_t credit = sg_owner_add(&record->credit_bytes, -change);
+    if (SG_UNLIKELY((uint64_t)credit > SG_CREDIT_MOST))
+        mend_credit(record, credit);
+}
+
+/* Whether a block of this size is in the index. */
+static bool is_tracked(size_t usable)
+{
+    return usable >= SG_TRACKED_BYTES || (sg_load_relaxed(&sg_heap_is_checking) != 0 && usable != 0);
+}
+
+static void count_block(void *ptr, size_t usable, const void *caller)
+{
+    if (SG_UNLIKELY(is_tracked(usable)))
+        enter_tracked(ptr, usable, caller, 0);
+    pay((int64_t)usable, caller != NULL);
+}
+
+static void count_allocation(void)
+{
+    if (SG_LIKELY(sg_self.record != NULL))
+        sg_owner_count(&sg_self.record->allocations);
+    else
+        sg_add_relaxed(&sg_own->record[0].allocations, 1);
+}
+
+static void count_free(void)
+{
+    if (SG_LIKELY(sg_self.record != NULL))
+        sg_owner_count(&sg_self.record->frees);
+    else
+        sg_add_relaxed(&sg_own->record[0].frees, 1);
+}
+
+/* A request of LARGE or more: judged by itself. */
+static void *take_large(const struct order *order)
+{
+    struct sg_request request = {.domain = SG_DOMAIN_HEAP,
+                                 .size_bytes = order->size,
+                                 .growth_bytes = order->size,
+                                 .call = sg_hook_table[order->hook].base};
+    if (!sg_admission_ask(&request))
+        return refused();
+    void *ptr = carry_out_inside(order);
+    size_t usable = ptr != NULL ? usable_size(ptr) : 0;
+    if (ptr != NULL) {
+        int saved_errno = errno;
+        count_block(ptr, usable, order->caller);
+        count_allocation();
+        errno = saved_errno;
+    }
+    sg_admission_settle(&request, usable);
+    sg_watchdog_consider();
+    return ptr;
+}
+
+uint32_t sg_heap_is_checking;
+
+/* Before the first block is counted. The names tell glibc's libc_malloc_debug, hardened_malloc and Scudo. */
+static void consider_checking(void)
+{
+    static const char *const names[] = {"mcheck_check_all", "malloc_object_size", "__scudo_print_stats"};
+    static uint32_t is_considered;
+    if (SG_LIKELY(sg_load_acquire(&is_considered) != 0))
+        return;
+    for (unsigned i = 0; i < SG_ARRAY_LENGTH(names); i++)
+        if (sg_symbols_between(names[i]) != NULL)
+            sg_store_relaxed(&sg_heap_is_checking, 1u);
+    sg_store_release(&is_considered, 1u);
+}
+
+/* Once, when the process has a heap: opens the ways of fast.c. */
+static void consider_fast(void)
+{
+    static uint32_t is_considered;
+    uint32_t no = 0;
+    if (SG_LIKELY(sg_load_relaxed(&is_considered) != 0) || !sg_cas_u32(&is_considered, &no, 1) ||
+        sg_load_relaxed(&sg_heap_is_checking) != 0)
+        return;
+    sg_self.layers |= SG_LAYER_HEAP;
+    bool is_glibcs = sg_glibc_heap_is_next();
+    sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
+    sg_heap_open_fast(is_glibcs);
+}
+
+static void free_inside(void *ptr)
+{
+    sg_self.layers |= sg_load_relaxed(&sg_heap_inside);
+    SG_REAL(free)(ptr);
+    sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
+}
+
+/* The block is there: judges and counts what it has. False: refused, and the block has gone back. */
+static bool admit(void *ptr, size_t usable, enum sg_hook hook)
+{
+    if (!sg_admission_take_credit(usable, sg_hook_table[hook].base)) {
+        free_inside(ptr);
+        return false;
+    }
+    count_block(ptr, usable, NULL);
+    count_allocation();
+    return true;
+}
+
+static void *take(const struct order order)
+{
+    if (sg_real_is_looking()) {
+        void *ptr = sg_boot_allocate(order.size, order.alignment);
+        return ptr != NULL ? ptr : refused();
+    }
+    if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_HEAP) != 0)
+        return carry_out(&order);
+    if (order.size >= SG_ADDRESS_LIMIT)
+        return carry_out_inside(&order);
+    consider_checking();
+    if (order.size >= sg_options.large_bytes)
+        return take_large(&order);
+    if (!sg_admission_take_credit(order.size, sg_hook_table[order.hook].base))
+        return refused();
+    void *ptr = carry_out_inside(&order);
+    if (ptr != NULL && !admit(ptr, usable_size(ptr), order.hook))
+        return refused();
+    consider_fast();
+    sg_watchdog_consider();
+    return ptr;
+}
+
+static void release_tracked(const void *ptr, size_t usable)
+{
+    sg_index_withdraw_block((uintptr_t)ptr, usable);
+    uint64_t entry = sg_table_remove(&sg_index_blocks, (uintptr_t)ptr);
+    if (entry == 0) { /* nobody saw it come */
+        sg_add_relaxed(&sg_own->unmatched_frees, 1);
+        return;
+    }
+    leave_site(entry);
+    pay(-(int64_t)usable, true);
+}
+
+/* Before a block really goes: out of the index and off the ledger. */
+static void release_block(const void *ptr, size_t usable)
+{
+    if (SG_LIKELY(!is_tracked(usable)))
+        pay(-(int64_t)usable, false);
+    else
+        release_tracked(ptr, usable);
+}
+
+void *sg_heap_take(size_t size, enum sg_hook hook, const void *caller)
+{
+    return take((struct order){hook == SG_HOOK_calloc ? WORK_CALLOC : WORK_MALLOC, hook, size, 0, caller, NULL});
+}
+
+void *sg_heap_admit(void *ptr, enum sg_hook hook)
+{
+    size_t usable = sg_heap_usable_size(ptr);
+    if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_HEAP) != 0)
+        return ptr;
+    if (!admit(ptr, usable, hook))
+        return refused();
+    sg_watchdog_consider();
+    return ptr;
+}
+
+/* A free that says how large the block is (C23): both functions of that kind. */
+struct sized {
+    sg_function real; /* the next allocator's own, if it has one */
+    size_t alignment; /* 0: it is not said */
+    size_t size;
+};
+
+static void carry_out_free(void *ptr, const struct sized *sized)
+{
+    if (sized == NULL)
+        SG_REAL(free)(ptr);
+    else if (sized->alignment == 0)
+        ((void (*)(void *, size_t))sized->real)(ptr, sized->size);
+    else
+        ((void (*)(void *, size_t, size_t))sized->real)(ptr, sized->alignment, sized->size);
+}
+
+/* The size of a block that the program gives back or resizes. SIZE_MAX: a heap that checks has given no such block,
+ * and shall judge it itself. */
+static size_t size_of_given(void *ptr)
+{
+    if (sg_load_relaxed(&sg_heap_is_checking) == 0)
+        return sg_heap_usable_size(ptr);
+    uint64_t entry = sg_table_find(&sg_index_blocks, (uintptr_t)ptr);
+    return entry != 0 ? sg_block_size(entry) : SIZE_MAX;
+}
+
+static void give_back(void *ptr, const struct sized *sized)
+{
+    if (ptr == NULL || sg_boot_owns(ptr))
+        return;
+    if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_HEAP) != 0) {
+        carry_out_free(ptr, sized);
+        return;
+    }
+    int saved_errno = errno; /* free keeps errno since glibc 2.33; what we add must not change that */
+    size_t usable = size_of_given(ptr);
+    bool is_ours = usable != SIZE_MAX;
+    struct sg_passage passage = sg_index_begin_passage((uintptr_t)ptr, is_ours ? usable : 0, false);
+    if (is_ours)
+        release_block(ptr, usable);
+    count_free();
+    sg_self.layers |= sg_load_relaxed(&sg_heap_inside);
+    carry_out_free(ptr, sized);
+    sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
+    sg_index_end_passage(passage);
+    errno = saved_errno;
+}
+
+void sg_heap_give_back(void *ptr)
+{
+    give_back(ptr, NULL);
+}
+
+static void *move_from_boot(void *ptr, size_t size)
+{
+    void *moved = malloc(size);
+    size_t old = sg_boot_usable_size(ptr);
+    if (moved != NULL)
+        memcpy(moved, ptr, old < size ? old : size);
+    return moved;
+}
+
+static void *carry_out_realloc(void *ptr, size_t size)
+{
+    sg_self.layers |= sg_load_relaxed(&sg_heap_inside);
+    void *moved = SG_REAL(realloc)(ptr, size);
+    sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
+    return moved;
+}
+
+/* Above this size glibc has every block in a mapping of its own (DEFAULT_MMAP_THRESHOLD_MAX), and grows it by mremap
+ * without a second copy. Below it, or with another allocator, old and new may live side by side for a moment. */
+#define GROWS_IN_PLACE_BYTES ((size_t)32 << 20)
+
+static bool grows_in_place(size_t old)
+{
+    return old >= GROWS_IN_PLACE_BYTES && sg_load_relaxed(&sg_heap_inside) == 0;
+}
+
+/* A mapping of its own grows in whole pages. */
+static size_t growth_of(size_t old, size_t size)
+{
+    if (size <= old)
+        return 0;
+    return old < SG_TRACKED_BYTES ? size - old : sg_round_up(size - old, sg_page_bytes());
+}
+
+/* Bytes of alignment that an allocator may have left at the end of a block. */
+#define TAIL_BYTES 16
+
+/* glibc adds a page to a block with a mapping of its own where it is asked for exactly what the block has: a request
+ * that seems to take nothing. The block is good for such a request as it is. */
+static bool is_large_enough(size_t usable, size_t size)
+{
+    return size != 0 && size <= usable && usable - size < TAIL_BYTES;
+}
+
+/* The real call is done: `old` bytes became those of `moved`. `entry`: of the block as it was, out of the index.
+ * Returns how much more there is. */
+static uint64_t count_resized(void *moved, size_t old, uint64_t entry, const void *caller, bool is_judged)
+{
+    bool is_known = entry != 0 || !is_tracked(old);
+    size_t usable = moved != NULL ? sg_heap_usable_size(moved) : 0;
+    int64_t change = (int64_t)usable - (is_known ? (int64_t)old : 0);
+    if (!is_known)
+        sg_add_relaxed(&sg_own->unmatched_frees, 1);
+    leave_site(entry);
+    if (is_tracked(usable))
+        enter_tracked(moved, usable, usable >= sg_options.large_bytes ? caller : NULL, entry);
+    pay(change, is_judged || (change < 0 && old >= SG_TRACKED_BYTES));
+    return usable > old ? usable - old : 0;
+}
+
+static void *resize(void *ptr, size_t size, const char *call, const void *caller)
+{
+    size_t old = size_of_given(ptr);
+    if (old == SIZE_MAX)
+        return carry_out_realloc(ptr, size);
+    if (is_large_enough(old, size))
+        return ptr;
+    size_t growth = growth_of(old, size);
+    bool is_judged = size >= sg_options.large_bytes && growth != 0;
+    struct sg_request request = {.domain = SG_DOMAIN_HEAP,
+                                 .size_bytes = grows_in_place(old) ? growth : size,
+                                 .growth_bytes = growth,
+                                 .block_bytes = size,
+                                 .call = call};
+    if (is_judged ? !sg_admission_ask(&request) : growth != 0 && !sg_admission_take_credit(growth, call))
+        return refused();
+    struct sg_passage passage = sg_index_begin_passage((uintptr_t)ptr, old, true);
+    uint64_t entry = is_tracked(old) ? sg_table_remove(&sg_index_blocks, (uintptr_t)ptr) : 0;
+    void *moved = carry_out_realloc(ptr, size);
+    int saved_errno = errno;
+    uint64_t taken = 0;
+    if (moved != NULL || size == 0)
+        taken = count_resized(moved, old, entry, caller, is_judged);
+    else if (entry != 0 && sg_table_insert(&sg_index_blocks, (uintptr_t)ptr, entry, NULL) != 0)
+        sg_ledger_count_fault();
+    sg_index_end_passage(passage);
+    if (moved == NULL && size == 0) /* glibc frees; others hand out a small block */
+        count_free();
+    if (is_judged)
+        sg_admission_settle(&request, taken);
+    errno = saved_errno;
+    return moved;
+}
+
+void *sg_heap_resize(void *ptr, size_t size, enum sg_hook hook, const void *caller)
+{
+    if (ptr == NULL)
+        return take((struct order){WORK_MALLOC, hook, size, 0, caller, NULL});
+    if (sg_boot_owns(ptr))
+        return move_from_boot(ptr, size);
+    if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_HEAP) != 0) {
+        void *moved = SG_REAL(realloc)(ptr, size);
+        return moved;
+    }
+    if (size >= SG_ADDRESS_LIMIT) /* it fails */
+        return carry_out_realloc(ptr, size);
+    return resize(ptr, size, sg_hook_table[hook].base, caller);
+}
+
+void sg_heap_settle(int64_t change)
+{
+    pay(change, false);
+}
+
+/* glibc's asks for `realloc` by name, so an allocator that lies before us defines no reallocarray: it gets the call. */
+SG_EXPORT void *reallocarray(void *ptr, size_t count, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes))
+        return refused();
+    void *(*first)(void *, size_t) = SG_FIRST(realloc);
+    if (first != realloc)
+        return first(ptr, bytes);
+    return sg_heap_resize(ptr, bytes, SG_HOOK_reallocarray, __builtin_return_address(0));
+}
+
+/* A refusal leaves errno alone. The next allocator decides what it does in its own failure. */
+SG_EXPORT int posix_memalign(void **out, size_t alignment, size_t size)
+{
+    bool is_valid = alignment % sizeof(void *) == 0 && alignment != 0 && (alignment & (alignment - 1)) == 0;
+    if (!is_valid)
+        return sg_real_is_looking() ? EINVAL : SG_REAL(posix_memalign)(out, alignment, size);
+    int saved_errno = errno, result = -1;
+    void *ptr =
+        take((struct order){WORK_ALIGN, SG_HOOK_posix_memalign, size, alignment, __builtin_return_address(0), &result});
+    if (ptr == NULL && result > 0)
+        return result;
+    errno = saved_errno;
+    if (ptr == NULL)
+        return ENOMEM;
+    *out = ptr;
+    return 0;
+}
+
+SG_EXPORT void *aligned_alloc(size_t alignment, size_t size)
+{
+    return take((struct order){WORK_ALIGN, SG_HOOK_aligned_alloc, size, alignment, __builtin_return_address(0), NULL});
+}
+
+SG_EXPORT void *memalign(size_t alignment, size_t size)
+{
+    return take((struct order){WORK_ALIGN, SG_HOOK_memalign, size, alignment, __builtin_return_address(0), NULL});
+}
+
+SG_EXPORT void *valloc(size_t size)
+{
+    return take((struct order){WORK_ALIGN, SG_HOOK_valloc, size, 0, __builtin_return_address(0), NULL});
+}
+
+SG_EXPORT void *pvalloc(size_t size)
+{
+    return take((struct order){WORK_ALIGN, SG_HOOK_pvalloc, size, 0, __builtin_return_address(0), NULL});
+}
+
+/* ---- frees that say the size: C23, glibc 2.43, and other allocators before it
+ * ------------------------------------------- */
+
+SG_EXPORT void free_sized(void *ptr, size_t size);
+SG_EXPORT void free_aligned_sized(void *ptr, size_t alignment, size_t size);
+
+/* glibc's jump to the global `free`. Only another allocator's own function is worth a call: it may look at the size. */
+static void give_back_sized(void *ptr, const char *name, sg_function *known, struct sized sized)
+{
+    if (SG_FIRST(free) != free) { /* an allocator before us, without this function */
+        SG_FIRST(free)(ptr);
+        return;
+    }
+    if (sg_load_relaxed(&sg_heap_inside) != 0)
+        sized.real = sg_real_unless_libcs(name, known);
+    if (sized.real != NULL)
+        give_back(ptr, &sized);
+    else
+        free(ptr);
+}
+
+SG_EXPORT void free_sized(void *ptr, size_t size)
+{
+    static sg_function known;
+    give_back_sized(ptr, "free_sized", &known, (struct sized){NULL, 0, size});
+}
+
+SG_EXPORT void free_aligned_sized(void *ptr, size_t alignment, size_t size)
+{
+    static sg_function known;
+    give_back_sized(ptr, "free_aligned_sized", &known, (struct sized){NULL, alignment, size});
+}
+
+SG_EXPORT size_t malloc_usable_size(void *ptr)
+{
+    return ptr != NULL ? usable_size(ptr) : 0;
+}

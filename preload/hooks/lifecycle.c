@@ -1,0 +1,263 @@
+/*
+ * lifecycle.c - set-up, fork and end of the process.
+ *
+ * Set-up is lazy: the first heap call of the process comes long before our constructor, which runs after those of all
+ * other libraries. The constructor only reads the options, names the job and registers handlers.
+ */
+#include "hooks/lifecycle.h"
+
+#include "admit/admission.h"
+#include "hooks/cuda/context_end.h"
+#include "admit/filler.h"
+#include "watch/history.h"
+#include "account/tracker.h"
+#include "watch/job_summary.h"
+#include "account/ledger.h"
+#include "base/log.h"
+#include "hooks/mmap/fork.h"
+#include "hooks/mmap/madvise.h"
+#include "account/phases.h"
+#include "hooks/cuda/mempool.h"
+#include "hooks/real.h"
+#include "watch/victim.h"
+#include "shared/segment.h"
+#include "account/callsites.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "account/timeline.h"
+#include "hooks/cuda/lock.h"
+#include "watch/watchdog.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- fork --------------------------------------------------------------------------------------------------------- */
+
+/* No lock is held across a fork: the libc waits there without bound for locks of its own, and their holders may wait
+ * for ours. What another thread is changing at that instant, the child finds half done, and forgets. */
+
+static struct {
+    uint64_t
+        figures_of; /* (atomic) the thread that forks and wrote down the parent's figures, by its sg_self; 0: none */
+    bool is_child_begun; /* a handler that ran before ours in the child has allocated */
+    bool had_segment;    /* its parent */
+} at_fork;
+
+static uint64_t this_thread(void)
+{
+    return (uintptr_t)&sg_self;
+}
+
+static void before_fork(void)
+{
+    uint64_t figures_of = 0;
+    if (!sg_thread_has_been_armed()) /* nothing is counted yet */
+        return;
+    (void)sg_watchdog_end_helpers();
+    sg_self.is_forking = 1;
+    at_fork.is_child_begun = false;
+    sg_index_begin_fork();
+    if (!sg_cas_u64(&at_fork.figures_of, &figures_of, this_thread()) && figures_of != this_thread())
+        return; /* two threads fork at once: this child reads its parent's figures when it begins */
+    sg_ledger_before_fork();
+    sg_sites_before_fork();
+}
+
+static void end_fork(void)
+{
+    uint64_t figures_of = this_thread();
+    sg_index_end_fork();
+    sg_self.is_forking = 0;
+    (void)sg_cas_u64(&at_fork.figures_of, &figures_of, 0);
+}
+
+/* The child's numbers begin with the parent's; everything else about the segment is its own. */
+static void begin_child(void)
+{
+    bool is_map_whole = sg_index_is_whole();
+    if (!sg_segment_refork()) {
+        sg_options.is_disabled = 1; /* the window is still the parent's: keep away from it */
+        return;
+    }
+    sg_thread_refork();
+    sg_watchdog_refork();
+    sg_history_refork();
+    sg_rescue_refork();
+    sg_filler_refork();
+    sg_admission_refork();
+    sg_timeline_refork();
+    sg_phase_refork();
+    sg_sites_refork();
+    sg_index_refork(is_map_whole);
+    sg_map_refork(is_map_whole);
+    sg_pages_refork();
+    sg_ledger_refork();
+    sg_vmm_refork();
+    sg_pool_refork();
+    sg_context_refork();
+}
+
+/* The first to notice is a slow path: after a raw clone, or in another library's handler that runs before ours. */
+void sg_lifecycle_raw_fork(void)
+{
+    if (sg_load(&at_fork.figures_of) != this_thread()) {
+        sg_ledger_before_fork();
+        sg_sites_before_fork();
+    }
+    sg_store(&at_fork.figures_of, 0);
+    at_fork.is_child_begun = true;
+    at_fork.had_segment = sg_segment_is_shared();
+    begin_child();
+}
+
+static void after_fork_in_child(void)
+{
+    if (!sg_thread_has_been_armed())
+        return;
+    if (!at_fork.is_child_begun)
+        sg_lifecycle_raw_fork();
+    sg_self.is_forking = 0;
+    if (at_fork
+            .had_segment) /* where the parent had none, its child is not to try for one before it asks for something */
+        sg_watchdog_begin_child();
+}
+
+/* Those registered first run last before a fork, and first behind it. So must ours: what other libraries' handlers
+ * ask for before the fork is among the figures, and what they ask for in the child is the child's. */
+void sg_lifecycle_register_fork(void)
+{
+    static uint32_t is_done SG_AT_START;
+    uint32_t not_done = 0;
+    if (!sg_options_are_read())
+        sg_options_read(environ);
+    if (!sg_options.is_disabled && sg_cas_u32(&is_done, &not_done, 1))
+        (void)pthread_atfork(before_fork, end_fork, after_fork_in_child);
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------------------ */
+
+static void end(int exit_code, bool may_begin)
+{
+    static uint32_t is_over SG_AT_START;
+    uint32_t pid = sg_sys_getpid(), over = sg_load(&is_over);
+    if (sg_options.is_disabled || over == pid || !sg_cas_u32(&is_over, &over, pid))
+        return; /* by pid: a forked child ends once more */
+    if (sg_options.report_at_exit && sg_options.first_pid == pid)
+        sg_job_summary_print();
+    sg_segment_end(SG_STATE_EXITED, exit_code);
+    sg_history_end(may_begin);
+}
+
+void sg_lifecycle_end(int exit_code)
+{
+    end(exit_code, false);
+}
+
+/* Registered first, so it runs last: after the program's own handlers and all destructors. */
+static void at_exit(int status, void *unused)
+{
+    (void)unused;
+    end(status & 0xff, true);
+}
+
+static int quick_status = -1;
+
+void sg_lifecycle_note_quick_exit(int status)
+{
+    quick_status = status & 0xff;
+}
+
+/* Registered first, too. */
+static void at_quick_end(void)
+{
+    sg_lifecycle_end(quick_status);
+}
+
+/* ---- set-up ------------------------------------------------------------------------------------------------------- */
+
+enum { ENTRIES_MOST = 400 };
+
+/* As setenv does, but in memory of our own: a program that never asks for memory does not begin to because of us, and most start
+ * without a heap, a record, or a page for it. Whatever changes the environment later copies the list first, as it must for the
+ * one that the kernel made. */
+static bool set_variables(const char *const name[], const char *const value[], unsigned count)
+{
+    static char *list[ENTRIES_MOST] SG_AT_START;
+    static char entry[2][SG_JOB_BYTES + 64] SG_AT_START;
+    unsigned kept = 0;
+    for (char **at = environ; at != NULL && *at != NULL; at++) {
+        bool is_ours = false;
+        for (unsigned i = 0; i < count; i++) {
+            size_t length = strlen(name[i]);
+            is_ours = is_ours || (strncmp(*at, name[i], length) == 0 && (*at)[length] == '=');
+        }
+        if (kept + count + 1 >= ENTRIES_MOST)
+            return false;
+        if (!is_ours)
+            list[kept++] = *at;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        struct sg_text text = sg_text_begin(entry[i], sizeof entry[i]);
+        sg_text_add(&text, name[i]);
+        sg_text_add(&text, "=");
+        sg_text_add(&text, value[i]);
+        list[kept++] = entry[i];
+    }
+    environ = list;
+    return true;
+}
+
+/* What children inherit: the job's name, and who was its first process. The only environment changes we make. */
+static void begin_job(void)
+{
+    char number[24];
+    if (sg_options.first_pid != 0)
+        return;
+    sg_options.first_pid = sg_options.named_by != 0 ? sg_options.named_by : sg_sys_getpid();
+    struct sg_text text = sg_text_begin(number, sizeof number);
+    sg_text_add_number(&text, sg_options.first_pid);
+    const char *const name[] = {sg_option_table[SG_OPTION_JOB].variable, SG_VARIABLE_FIRST};
+    const char *const value[] = {sg_options.job, number};
+    for (unsigned i = 0; i < 2 && !set_variables(name, value, 2); i++)
+        (void)setenv(name[i], value[i], 1);
+}
+
+static void set_oom_score(int64_t score)
+{
+    char number[24];
+    struct sg_text text = sg_text_begin(number, sizeof number);
+    if (score < 0)
+        sg_text_add(&text, "-");
+    sg_text_add_number(&text, (uint64_t)(score < 0 ? -score : score));
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC, 0);
+    long written = fd >= 0 ? sg_sys_write((int)fd, number, text.length) : fd;
+    if (fd >= 0)
+        (void)sg_sys_close((int)fd);
+    if (written < 0)
+        sg_log_line("sparkguard: cannot write /proc/self/oom_score_adj (SPARKGUARD_OOM_SCORE_ADJ)");
+}
+
+__attribute__((constructor)) static void set_up(void)
+{
+    int saved_errno = errno;
+    sg_log_begin();
+    sg_real_begin();
+    sg_options_read(environ);
+    if (!sg_options.is_disabled) {
+        (void)on_exit(at_exit, NULL);
+        (void)at_quick_exit(at_quick_end);
+        sg_lifecycle_register_fork();
+        begin_job();
+        if (sg_options.oom_score_adj != INT64_MIN)
+            set_oom_score(sg_options.oom_score_adj);
+    }
+    errno = saved_errno;
+}
+
+/* The linker's start files are left out (Makefile): this word is all that we need of them. It is what handlers are registered
+ * for, and never taken back. */
+extern void *__dso_handle SG_INTERNAL;
+void *__dso_handle = &__dso_handle;

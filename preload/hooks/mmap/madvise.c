@@ -1,0 +1,206 @@
+/*
+ * madvise.c - madvise, mlock and their like: calls that bring the pages of what is mapped all at once, or give
+ * them back.
+ *
+ * Promised memory may come at any time, so it is not judged again. Other memory is judged before it comes: pages of
+ * MAP_NORESERVE mappings, and of shared memory that is only read.
+ */
+#include "base/atomics.h"
+#include "base/compiler.h"
+#include "account/tracker.h"
+#include "hooks/lifecycle.h"
+#include "hooks/mmap/change.h"
+#include "hooks/mmap/fork.h"
+#include "hooks/mmap/madvise.h"
+#include "hooks/real.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "watch/watchdog.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14 */
+#define MADV_POPULATE_WRITE 23
+#endif
+#define DONTNEED_LOCKED 24 /* MADV_DONTNEED_LOCKED, Linux 5.18 */
+
+static uint32_t locks_future; /* (atomic) mlockall(MCL_FUTURE) */
+
+bool sg_pages_come_at_once(void)
+{
+    return SG_UNLIKELY(sg_load_relaxed(&locks_future) != 0);
+}
+
+void sg_pages_refork(void)
+{
+    sg_store_relaxed(&locks_future, 0u);
+}
+
+/* The whole pages that `length` bytes from `address` on lie in, as mlock and madvise take them. */
+static uint64_t pages_of(uintptr_t *begin, uint64_t length)
+{
+    uint64_t page = sg_page_bytes(), end = sg_round_up(*begin + length, page);
+    *begin &= ~(uintptr_t)(page - 1);
+    return length <= SG_MAP_MOST && end > *begin ? end - *begin : 0;
+}
+
+static void add_absent(struct sg_request *request, uintptr_t begin, uint64_t length)
+{
+    if (!sg_map_is_counting() || sg_load_relaxed(&sg_index_maps.chunk_count) == 0)
+        return;
+    uint64_t bytes = pages_of(&begin, length);
+    request->sparse_bytes += bytes != 0 ? sg_map_absent_bytes(begin, bytes) : 0;
+}
+
+/* For sparse_bytes. The call may take minutes, in which a fatal signal ends it: signals are not held. */
+static bool ask(struct sg_request *request, const char *call)
+{
+    request->domain = SG_DOMAIN_MAPPED;
+    request->size_bytes = request->growth_bytes = request->sparse_bytes;
+    request->call = call;
+    return request->sparse_bytes == 0 || sg_map_judge(request);
+}
+
+/* Pages that a failed call has brought all the same show at the next scan. */
+static void settle(struct sg_request *request, bool is_done)
+{
+    if (request->sparse_bytes == 0)
+        return;
+    int saved_errno = errno;
+    sg_map_settle(request, is_done);
+    sg_watchdog_consider();
+    errno = saved_errno;
+}
+
+static ssize_t real_process_madvise(int pidfd, const struct iovec *pieces, size_t count, int advice, unsigned flags)
+{
+    if (SG_REAL(process_madvise) != NULL)
+        return SG_REAL(process_madvise)(pidfd, pieces, count, advice, flags);
+    long answer = sg_syscall(SYS_process_madvise, pidfd, (long)pieces, (long)count, advice, (long)flags, 0);
+    if (answer < 0) /* glibc has the name since 2.36 */
+        errno = (int)-answer;
+    return answer < 0 ? -1 : answer;
+}
+
+static bool is_populating(int advice)
+{
+    return advice == MADV_POPULATE_READ || advice == MADV_POPULATE_WRITE;
+}
+
+static void note_advice(uintptr_t begin, uint64_t length, int advice, bool is_done)
+{
+    bool gives_back =
+        advice == MADV_DONTNEED || advice == MADV_REMOVE || advice == MADV_FREE || advice == DONTNEED_LOCKED;
+    if (is_done && gives_back && length != 0 && sg_map_is_counting())
+        sg_index_give_back(begin, begin + sg_round_up(length, sg_page_bytes()));
+    bool is_of_fork =
+        advice == MADV_DONTFORK || advice == MADV_DOFORK || advice == MADV_WIPEONFORK || advice == MADV_KEEPONFORK;
+    if (is_of_fork && (is_done || errno == ENOMEM) && length != 0 && sg_lifecycle_enter())
+        sg_map_note_advice(begin, begin + sg_round_up(length, sg_page_bytes()), advice);
+}
+
+SG_EXPORT int madvise(void *address, size_t length, int advice)
+{
+    struct sg_request request = {0};
+    bool is_asked = is_populating(advice);
+    if (is_asked)
+        add_absent(&request, (uintptr_t)address, length);
+    if (!ask(&request, "madvise"))
+        return -1;
+    int answer = SG_REAL(madvise)(address, length, advice);
+    settle(&request, answer == 0);
+    note_advice((uintptr_t)address, length, advice, answer == 0);
+    return answer;
+}
+
+/* Whether a descriptor of a process is that of this one: /proc/self/fdinfo has a line "Pid:", a tab and the number.
+ * The negative numbers are those of PIDFD_SELF (Linux 6.14), which was another at first. */
+static bool is_of_this_process(int pidfd)
+{
+    char path[64], info[512] = "", own[32];
+    struct sg_text text = sg_text_begin(path, sizeof path), line = sg_text_begin(own, sizeof own);
+    if (pidfd < 0)
+        return pidfd <= -10000;
+    sg_text_add(&text, "/proc/self/fdinfo/");
+    sg_text_add_number(&text, (uint64_t)pidfd);
+    sg_text_add(&line, "\nPid:\t");
+    sg_text_add_number(&line, sg_sys_getpid());
+    sg_text_add(&line, "\n");
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    long length = fd >= 0 ? sg_sys_read((int)fd, info, sizeof info - 1) : 0;
+    if (fd >= 0)
+        (void)sg_sys_close((int)fd);
+    return length > 0 && strstr(info, own) != NULL;
+}
+
+/* In this process's own memory it may populate and give back since Linux 6.13. It does the pieces in order, up to
+ * the first that fails. */
+SG_EXPORT ssize_t process_madvise(int pidfd, const struct iovec *pieces, size_t count, int advice, unsigned flags)
+{
+    struct sg_request request = {0};
+    bool is_own = is_of_this_process(pidfd), is_asked = is_own && is_populating(advice);
+    for (size_t i = 0; is_asked && i < count && count <= IOV_MAX; i++)
+        add_absent(&request, (uintptr_t)pieces[i].iov_base, pieces[i].iov_len);
+    if (is_asked && !ask(&request, "process_madvise"))
+        return -1;
+    ssize_t answer = real_process_madvise(pidfd, pieces, count, advice, flags);
+    if (is_asked)
+        settle(&request, answer > 0);
+    for (size_t i = 0, left = answer > 0 ? (size_t)answer : 0; is_own && i < count && left != 0; i++) {
+        size_t length = pieces[i].iov_len < left ? pieces[i].iov_len : left;
+        note_advice((uintptr_t)pieces[i].iov_base, length, advice, true);
+        left -= length;
+    }
+    return answer;
+}
+
+SG_EXPORT int mlock(const void *address, size_t length)
+{
+    struct sg_request request = {0};
+    add_absent(&request, (uintptr_t)address, length);
+    if (!ask(&request, "mlock"))
+        return -1;
+    int answer = SG_REAL(mlock)(address, length);
+    settle(&request, answer == 0);
+    return answer;
+}
+
+SG_EXPORT int mlock2(const void *address, size_t length, unsigned flags)
+{
+    struct sg_request request = {0};
+    if ((flags & MLOCK_ONFAULT) == 0)
+        add_absent(&request, (uintptr_t)address, length);
+    if (!ask(&request, "mlock2"))
+        return -1;
+    int answer = SG_REAL(mlock2)(address, length, flags);
+    settle(&request, answer == 0);
+    return answer;
+}
+
+SG_EXPORT int mlockall(int flags)
+{
+    struct sg_request request = {0};
+    if ((flags & MCL_CURRENT) != 0 && (flags & MCL_ONFAULT) == 0)
+        add_absent(&request, 0, SG_MAP_MOST);
+    if (!ask(&request, "mlockall"))
+        return -1;
+    int answer = SG_REAL(mlockall)(flags);
+    settle(&request, answer == 0);
+    if (answer == 0)
+        sg_store_relaxed(&locks_future, (uint32_t)((flags & MCL_FUTURE) != 0 && (flags & MCL_ONFAULT) == 0));
+    return answer;
+}
+
+SG_EXPORT int munlockall(void)
+{
+    int answer = SG_REAL(munlockall)();
+    if (answer == 0)
+        sg_store_relaxed(&locks_future, 0u);
+    return answer;
+}

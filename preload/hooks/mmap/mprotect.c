@@ -1,0 +1,139 @@
+/*
+ * mprotect.c - mprotect and pkey_mprotect: reservations that become writable begin to count. Those made with
+ * MAP_NORESERVE are judged in the same way, and promise nothing. May run in a SIGSEGV handler.
+ */
+#include "base/atomics.h"
+#include "base/compiler.h"
+#include "account/tracker.h"
+#include "account/ledger.h"
+#include "hooks/mmap/change.h"
+#include "hooks/real.h"
+#include "base/syscall.h"
+#include "watch/watchdog.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+
+static bool begin_protect(struct sg_request *request, uintptr_t begin, uint64_t bytes, int prot, const char *call)
+{
+    *request = (struct sg_request){0};
+    if (!sg_map_is_counting() || (prot & PROT_WRITE) == 0 || sg_load_relaxed(&sg_index_maps.chunk_count) == 0 ||
+        !sg_map_describe_commit(request, begin, begin + bytes, call))
+        return true;
+    request->is_commit =
+        request->size_bytes != 0 && request->sparse_bytes == 0 && sg_map_is_own_reservation(begin, bytes);
+    return sg_map_judge(request);
+}
+
+/* The bytes that have become writable. */
+struct committed {
+    uint64_t counted_bytes, sparse_bytes;
+};
+
+static void commit(struct committed *sum, uintptr_t begin, uintptr_t end)
+{
+    struct sg_map_change change;
+    sg_map_change_begin(&change);
+    uint64_t closed = sg_map_closed_bytes(begin, end - begin);
+    int result = sg_ranges_commit(&sg_index_maps, begin, end);
+    sum->counted_bytes += sg_index_maps.counted_bytes - change.before_bytes;
+    sum->sparse_bytes += closed;
+    sg_map_change_end(&change, result);
+}
+
+/* One line of /proc/self/maps, as it is read character by character: "begin-end rights ...". */
+struct line {
+    uint64_t number[2]; /* begin, end */
+    uint32_t field;
+    bool is_writable;
+};
+
+enum { LINE_BEGIN, LINE_END, LINE_RIGHTS, LINE_REST };
+
+static void take_character(struct line *line, char c)
+{
+    if (line->field == LINE_REST)
+        return;
+    if (c == ' ' || (c == '-' && line->field == LINE_BEGIN))
+        line->field++;
+    else if (line->field == LINE_RIGHTS)
+        line->is_writable = line->is_writable || c == 'w';
+    else
+        line->number[line->field] = line->number[line->field] << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+}
+
+/* A call that fails has done what lies before what it failed at. The kernel's list says what that is: what it does not tell is
+ * taken to be writable. */
+static struct committed commit_writable(uintptr_t begin, uintptr_t end)
+{
+    char text[512] = "";
+    struct line line = {0};
+    struct committed committed = {0};
+    long length = 0;
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
+    while (fd >= 0 && begin < end && (length = sg_sys_read((int)fd, text, sizeof text)) > 0)
+        for (long i = 0; i < length; i++) {
+            if (text[i] != '\n') {
+                take_character(&line, text[i]);
+                continue;
+            }
+            uintptr_t from = line.number[LINE_BEGIN] > begin ? line.number[LINE_BEGIN] : begin;
+            uintptr_t to = line.number[LINE_END] < end ? line.number[LINE_END] : end;
+            if (from < to && line.is_writable)
+                commit(&committed, from, to);
+            begin = from < to ? to : line.number[LINE_BEGIN] >= end ? end : begin;
+            line = (struct line){0};
+        }
+    if (fd < 0 || length < 0)
+        commit(&committed, begin, end);
+    if (fd >= 0)
+        (void)sg_sys_close((int)fd);
+    return committed;
+}
+
+static void end_protect(struct sg_request *request, uintptr_t begin, uint64_t bytes, bool is_done)
+{
+    int saved_errno = errno;
+    bool is_asked = request->call != NULL; /* there is something reserved */
+    if (is_asked) {
+        struct committed committed = {0};
+        if (is_done)
+            commit(&committed, begin, begin + bytes);
+        else
+            committed = commit_writable(begin, begin + bytes);
+        uint64_t sum = committed.counted_bytes + committed.sparse_bytes;
+        if (!is_done && sum < request->size_bytes) { /* or more: another thread may have done so at once, too */
+            request->size_bytes = sum;
+            request->sparse_bytes = committed.sparse_bytes;
+        }
+        is_done = is_done || sum != 0;
+    }
+    if (is_done && is_asked)
+        sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
+    sg_map_settle(request, is_done);
+    sg_watchdog_consider();
+    errno = saved_errno;
+}
+
+SG_EXPORT int mprotect(void *address, size_t length, int prot)
+{
+    struct sg_request request;
+    uint64_t bytes = sg_round_up(length, sg_page_bytes());
+    if (!begin_protect(&request, (uintptr_t)address, bytes, prot, "mprotect"))
+        return -1;
+    int answer = SG_REAL(mprotect)(address, length, prot);
+    end_protect(&request, (uintptr_t)address, bytes, answer == 0);
+    return answer;
+}
+
+SG_EXPORT int pkey_mprotect(void *address, size_t length, int prot, int pkey)
+{
+    struct sg_request request;
+    uint64_t bytes = sg_round_up(length, sg_page_bytes());
+    if (!begin_protect(&request, (uintptr_t)address, bytes, prot, "pkey_mprotect"))
+        return -1;
+    int answer = SG_REAL(pkey_mprotect)(address, length, prot, pkey);
+    end_protect(&request, (uintptr_t)address, bytes, answer == 0);
+    return answer;
+}

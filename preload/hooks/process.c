@@ -1,0 +1,221 @@
+/*
+ * process.c - the calls that begin a thread, enter a namespace, end the process or replace its program.
+ *
+ * The handlers of fork (lifecycle.c) find out what kind of child a process is, however it was made.
+ *
+ * A return from main and exit(3) reach us through on_exit; _exit, _Exit, quick_exit and daemon only here. exec marks
+ * the record "replaced" and takes the mark back if it fails; a vfork child, which shares our memory, marks nothing
+ * (sg_segment_is_own compares pids).
+ */
+#include "base/compiler.h"
+#include "admit/filler.h"
+#include "watch/history.h"
+#include "hooks/lifecycle.h"
+#include "hooks/real.h"
+#include "shared/segment.h"
+#include "base/elf_symbols.h"
+#include "base/syscall.h"
+#include "watch/watchdog.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* While there is one thread the record can move into shared memory without losing a count (segment.h). */
+SG_EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *),
+                             void *argument)
+{
+    if (sg_lifecycle_enter())
+        sg_segment_attach();
+    return SG_REAL(pthread_create)(thread, attributes, start, argument);
+}
+
+/* What pthread_atfork calls, which is a part of each program and library. */
+int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *owner);
+
+SG_EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *owner)
+{
+    sg_lifecycle_register_fork();
+    void *found = sg_symbols_next("__register_atfork"); /* not kept: every start asks, and has a page less for it */
+    __typeof__(&__register_atfork) real;
+    memcpy(&real, &found, sizeof real);
+    if (real == NULL)
+        real = SG_REAL(__register_atfork);
+    if (real == NULL) /* the libc lies before us, and this call is our own */
+        real = (__typeof__(real))sg_real_dlsym(RTLD_DEFAULT, "__register_atfork");
+    return real != NULL ? real(prepare, parent, child, owner) : ENOMEM;
+}
+
+/* Some namespaces the kernel gives to processes of one thread only, and says EINVAL or EUSERS to others. The watchdog
+ * and the history's helper are none of the program's: told to end, they are gone a moment later, and come back with a
+ * request. */
+static bool is_worth_another_try(void)
+{
+    if ((errno != EINVAL && errno != EUSERS) || sg_options.is_disabled || !sg_segment_is_own())
+        return false;
+    return sg_watchdog_end_helpers();
+}
+
+SG_EXPORT int unshare(int flags)
+{
+    int saved_errno = errno, answer = SG_REAL(unshare)(flags);
+    if (answer != 0 && is_worth_another_try()) {
+        errno = saved_errno;
+        answer = SG_REAL(unshare)(flags);
+    }
+    return answer;
+}
+
+SG_EXPORT int setns(int fd, int kind)
+{
+    int saved_errno = errno, answer = SG_REAL(setns)(fd, kind);
+    if (answer != 0 && is_worth_another_try()) {
+        errno = saved_errno;
+        answer = SG_REAL(setns)(fd, kind);
+    }
+    return answer;
+}
+
+SG_EXPORT void _exit(int status)
+{
+    sg_lifecycle_end(status & 0xff);
+    ((void (*)(int))sg_real_find(SG_HOOK__exit))(status);
+    __builtin_unreachable();
+}
+
+SG_EXPORT void _Exit(int status)
+{
+    sg_lifecycle_end(status & 0xff);
+    ((void (*)(int))sg_real_find(SG_HOOK__Exit))(status);
+    __builtin_unreachable();
+}
+
+SG_EXPORT void quick_exit(int status)
+{
+    sg_lifecycle_note_quick_exit(status); /* its handlers come first */
+    ((void (*)(int))sg_real_find(SG_HOOK_quick_exit))(status);
+    __builtin_unreachable();
+}
+
+static void exec_begin(void)
+{
+    if (sg_options.is_disabled)
+        return;
+    if (sg_segment_is_own())
+        sg_filler_stop();
+    sg_segment_end(SG_STATE_REPLACED, -1);
+    sg_history_end(false);
+}
+
+static int came_back(int answer)
+{
+    int saved_errno = errno;
+    if (!sg_options.is_disabled)
+        sg_segment_resume();
+    errno = saved_errno;
+    return answer;
+}
+
+SG_EXPORT int execve(const char *path, char *const arguments[], char *const environment[])
+{
+    exec_begin();
+    return came_back(SG_REAL(execve)(path, arguments, environment));
+}
+
+SG_EXPORT int execv(const char *path, char *const arguments[])
+{
+    exec_begin();
+    return came_back(SG_REAL(execv)(path, arguments));
+}
+
+SG_EXPORT int execvp(const char *file, char *const arguments[])
+{
+    exec_begin();
+    return came_back(SG_REAL(execvp)(file, arguments));
+}
+
+SG_EXPORT int execvpe(const char *file, char *const arguments[], char *const environment[])
+{
+    exec_begin();
+    return came_back(SG_REAL(execvpe)(file, arguments, environment));
+}
+
+SG_EXPORT int fexecve(int fd, char *const arguments[], char *const environment[])
+{
+    exec_begin();
+    return came_back(SG_REAL(fexecve)(fd, arguments, environment));
+}
+
+SG_EXPORT int execveat(int directory, const char *path, char *const arguments[], char *const environment[], int flags)
+{
+    exec_begin();
+    return came_back(SG_REAL(execveat)(directory, path, arguments, environment, flags));
+}
+
+enum { LIST_ROOM = 1024 };
+
+/* The libc's daemon() ends the parent by an _exit that passes no hook. Only a parent that could not fork, and the child,
+ * whose record is a new one, come back. */
+SG_EXPORT int daemon(int keep_directory, int keep_output)
+{
+    if (!sg_options.is_disabled) {
+        sg_segment_end(SG_STATE_EXITED, 0);
+        sg_history_end(false);
+    }
+    return came_back(SG_REAL(daemon)(keep_directory, keep_output));
+}
+
+/* The arguments of execl and its like, which end with a NULL, as an array: false if they are too many. An empty list is
+ * against the rules, but the kernel takes it. `listed` then stands behind the NULL. */
+static bool collect(char *vector[LIST_ROOM], const char *first, va_list *listed)
+{
+    size_t count = 0;
+    for (const char *argument = first; argument != NULL; argument = va_arg(*listed, const char *)) {
+        if (count + 1 == LIST_ROOM) {
+            errno = E2BIG;
+            return false;
+        }
+        vector[count++] = (char *)(uintptr_t)argument;
+    }
+    vector[count] = NULL;
+    return true;
+}
+
+SG_EXPORT int execl(const char *path, const char *argument, ...)
+{
+    char *vector[LIST_ROOM];
+    va_list listed;
+    va_start(listed, argument);
+    int answer = collect(vector, argument, &listed) ? execv(path, vector) : -1;
+    va_end(listed);
+    return answer;
+}
+
+SG_EXPORT int execlp(const char *file, const char *argument, ...)
+{
+    char *vector[LIST_ROOM];
+    va_list listed;
+    va_start(listed, argument);
+    int answer = collect(vector, argument, &listed) ? execvp(file, vector) : -1;
+    va_end(listed);
+    return answer;
+}
+
+SG_EXPORT int execle(const char *path, const char *argument, ...)
+{
+    char *vector[LIST_ROOM];
+    va_list listed;
+    va_start(listed, argument);
+    int answer = -1;
+    if (collect(vector, argument, &listed)) {
+        char *const *environment = va_arg(listed, char *const *);
+        answer = execve(path, vector, environment);
+    }
+    va_end(listed);
+    return answer;
+}

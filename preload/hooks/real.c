@@ -1,0 +1,239 @@
+/*
+ * real.c - see real.h.
+ */
+#include "hooks/real.h"
+
+#include "base/atomics.h"
+#include "base/loaded.h"
+#include "base/elf_symbols.h"
+#include "account/thread_record.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <string.h>
+
+const struct sg_hook_info sg_hook_table[SG_HOOK_COUNT] = {
+#define SG_HOOK_LIBC(symbol) {#symbol, #symbol, SG_FAMILY_LIBC, 0, false},
+#define SG_HOOK_DRIVER(symbol, base, version, is_ptsz) {#symbol, #base, SG_FAMILY_DRIVER, version, is_ptsz},
+#define SG_HOOK_NVML(symbol) {#symbol, #symbol, SG_FAMILY_NVML, 0, false},
+#define SG_HOOK_RUNTIME(symbol) {#symbol, #symbol, SG_FAMILY_RUNTIME, 0, false},
+#include "hooks/hooks.def"
+#undef SG_HOOK_LIBC
+#undef SG_HOOK_DRIVER
+#undef SG_HOOK_NVML
+#undef SG_HOOK_RUNTIME
+};
+
+#define FITS(symbol) _Static_assert(sizeof #symbol <= SG_HOOK_NAME_ROOM, "a longer name than there is room for");
+#define SG_HOOK_LIBC(symbol) FITS(symbol)
+#define SG_HOOK_DRIVER(symbol, base, version, is_ptsz) FITS(symbol)
+#define SG_HOOK_NVML(symbol) FITS(symbol)
+#define SG_HOOK_RUNTIME(symbol) FITS(symbol)
+#include "hooks/hooks.def"
+#undef SG_HOOK_LIBC
+#undef SG_HOOK_DRIVER
+#undef SG_HOOK_NVML
+#undef SG_HOOK_RUNTIME
+
+#define DRIVER "libcuda.so.1"
+
+sg_function sg_real_address[SG_HOOK_COUNT];
+sg_function sg_dlsym_next; /* the libc's dlsym, where dlsym.S jumps to */
+
+static SG_THREAD_LOCAL uint32_t looking;
+
+bool sg_real_is_looking(void)
+{
+    return looking != 0;
+}
+
+static sg_function as_function(void *pointer)
+{
+    sg_function function;
+    memcpy(&function, &pointer, sizeof function); /* ISO C has no cast between the two */
+    return function;
+}
+
+/* Our own dlsym is the exported one, so the libc's is asked for by version. */
+static void *find_dlsym(void)
+{
+    void *found = sg_symbols_next("dlsym");
+    return found != NULL ? found : dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
+}
+
+sg_function sg_real_dlsym(void *handle, const char *symbol)
+{
+    int saved_errno = errno;
+    looking++;
+    void *real = NULL;
+    if (SG_UNLIKELY(sg_load_acquire(&sg_dlsym_next) == NULL))
+        sg_store_release(&sg_dlsym_next, as_function(find_dlsym()));
+    if (sg_dlsym_next != NULL)
+        real = ((void *(*)(void *, const char *))sg_dlsym_next)(handle, symbol);
+    looking--;
+    errno = saved_errno;
+    return as_function(real);
+}
+
+/* The tables of libcuda.so.1, once it was seen. It stays loaded from then on: sg_real_keep. */
+static struct sg_symbols driver_known;
+enum { DRIVER_UNSEEN, DRIVER_BEING_NOTED, DRIVER_KNOWN };
+static uint32_t driver_state;
+
+static bool find_driver(struct sg_symbols *symbols)
+{
+    if (sg_load_acquire(&driver_state) == DRIVER_KNOWN) {
+        *symbols = driver_known;
+        return true;
+    }
+    struct sg_object object;
+    if (!sg_loaded_named(DRIVER, &object) || !sg_symbols_open(symbols, object.bias, object.dynamic))
+        return false;
+    uint32_t unseen = DRIVER_UNSEEN;
+    if (sg_cas_u32(&driver_state, &unseen, DRIVER_BEING_NOTED)) {
+        driver_known = *symbols;
+        sg_store_release(&driver_state, (uint32_t)DRIVER_KNOWN);
+    }
+    return true;
+}
+
+sg_function sg_real_driver(const char *symbol)
+{
+    struct sg_symbols symbols;
+    void *address = NULL;
+    if (find_driver(&symbols))
+        (void)sg_symbols_find(&symbols, symbol, &address);
+    return as_function(address);
+}
+
+const char *sg_real_driver_name(const void *address)
+{
+    struct sg_symbols symbols;
+    return find_driver(&symbols) ? sg_symbols_name(&symbols, address) : NULL;
+}
+
+sg_function sg_real_driver_once(sg_function *known, const char *symbol)
+{
+    sg_function function = sg_load_acquire(known);
+    if (SG_UNLIKELY(function == NULL)) {
+        function = sg_real_driver(symbol);
+        sg_store_release(known, function);
+    }
+    return function;
+}
+
+static void *library_of(sg_function function, int flags)
+{
+    Dl_info info;
+    void *address;
+    memcpy(&address, &function, sizeof address);
+    bool is_found = address != NULL && dladdr(address, &info) != 0 && info.dli_fname != NULL;
+    return is_found ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | flags) : NULL;
+}
+
+void sg_real_pin(sg_function function)
+{
+    int saved_errno = errno;
+    (void)library_of(function, RTLD_NODELETE);
+    errno = saved_errno;
+}
+
+sg_function sg_real_beside(sg_function function, const char *symbol)
+{
+    struct sg_object object;
+    void *address, *found = NULL;
+    memcpy(&address, &function, sizeof address);
+    if (address != NULL && sg_loaded_holding(address, &object))
+        found = sg_loaded_find(&object, symbol);
+    return as_function(found);
+}
+
+/* What a caller of our export would have bound to without us; or, out of a plugin that was opened RTLD_LOCAL, what is
+ * loaded under the name that everybody uses. */
+static sg_function find_nvml(const char *symbol)
+{
+    struct sg_object object;
+    void *found = sg_loaded_next(symbol);
+    if (found == NULL && sg_loaded_named("libnvidia-ml.so.1", &object))
+        found = sg_loaded_find(&object, symbol);
+    return as_function(found);
+}
+
+void sg_real_keep(void)
+{
+    static uint32_t is_driver_kept;
+    static sg_function kept[SG_HOOK_COUNT];
+    int saved_errno = errno;
+    if (sg_load_acquire(&is_driver_kept) == 0 && sg_load_acquire(&driver_state) == DRIVER_KNOWN &&
+        dlopen(DRIVER, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE) != NULL)
+        sg_store_release(&is_driver_kept, 1u);
+    for (unsigned hook = 0; hook < SG_HOOK_COUNT; hook++) {
+        sg_function real =
+            sg_hook_table[hook].family == SG_FAMILY_NVML ? sg_load_acquire(&sg_real_address[hook]) : NULL;
+        if (real != NULL && sg_load_acquire(&kept[hook]) != real) {
+            sg_real_pin(real);
+            sg_store_release(&kept[hook], real);
+        }
+    }
+    errno = saved_errno;
+}
+
+sg_function sg_real_look_up(enum sg_hook hook)
+{
+    sg_function real = NULL;
+    switch (sg_hook_table[hook].family) {
+    case SG_FAMILY_LIBC:
+        real = as_function(sg_symbols_next(sg_hook_table[hook].symbol));
+        if (real == NULL)
+            real = sg_real_dlsym(RTLD_NEXT, sg_hook_table[hook].symbol);
+        break;
+    case SG_FAMILY_DRIVER:
+        real = sg_real_driver(sg_hook_table[hook].symbol);
+        break;
+    case SG_FAMILY_NVML:
+        real = find_nvml(sg_hook_table[hook].symbol);
+        break;
+    case SG_FAMILY_RUNTIME: /* depends on the caller: runtime.c */
+        break;
+    }
+    if (real != NULL)
+        sg_store_release(&sg_real_address[hook], real);
+    return real;
+}
+
+sg_function sg_real_first(enum sg_hook hook)
+{
+    static sg_function known[SG_HOOK_COUNT];
+    sg_function first = sg_load_acquire(&known[hook]);
+    if (SG_LIKELY(first != NULL))
+        return first;
+    void *address;
+    const char *name = sg_hook_table[hook].symbol;
+    enum sg_order order = sg_symbols_before(name, &address);
+    first = order == SG_ORDER_UNKNOWN ? sg_real_dlsym(RTLD_DEFAULT, name) : as_function(address);
+    if (first == NULL)
+        first = sg_hook_function(hook);
+    sg_store_release(&known[hook], first);
+    return first;
+}
+
+sg_function sg_real_unless_libcs(const char *name, sg_function *known)
+{
+    sg_function found = sg_load_acquire(known);
+    if (found == NULL) {
+        found = as_function(sg_symbols_between(name));
+        sg_store_release(known, found != NULL ? found : sg_real_begin); /* which stands for none */
+    }
+    return found != sg_real_begin ? found : NULL;
+}
+
+void sg_real_begin(void)
+{
+    if (sg_symbols_next("dlsym") != NULL)
+        return;
+    for (unsigned hook = 0; hook < SG_HOOK_COUNT; hook++)
+        if (sg_hook_table[hook].family == SG_FAMILY_LIBC)
+            (void)sg_real_find((enum sg_hook)hook);
+    (void)sg_real_first(SG_HOOK_realloc);
+    (void)sg_real_first(SG_HOOK_free);
+}

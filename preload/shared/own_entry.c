@@ -1,0 +1,268 @@
+/*
+ * own_entry.c - see registry.h: a process's own sums and its seat, changed in step by any thread, without a lock: a thread may be
+ * parked in the middle of a change (by a stop-the-world collector, a debugger, a signal), and holds up nobody.
+ */
+#include "shared/registry.h"
+
+#include "base/atomics.h"
+#include "shared/segment.h"
+#include "base/syscall.h"
+
+#include <string.h>
+
+static struct {
+    uint64_t part[3];   /* (atomic) what is in flight, from SG_SUM_BOUNDED on */
+    uint64_t landed[2]; /* (atomic) what ever became memory at once, from the same on */
+    uint64_t device;    /* (atomic) of which discrete device, SG_UNKNOWN: several */
+    uint64_t transit;   /* (atomic) see TRANSIT */
+} flight;
+
+static uint64_t *word_of(enum sg_sum sum)
+{
+    switch (sum) {
+    case SG_SUM_GRANTED:
+        return &sg_own->slot.granted_bytes;
+    case SG_SUM_PROMISED:
+        return &sg_own->slot.promised_bytes;
+    case SG_SUM_SPARSE:
+        return &sg_own->slot.sparse_bytes;
+    case SG_SUM_DEVICE:
+        return &sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes;
+    case SG_SUM_FLIGHT:
+        return &sg_own->slot.in_flight_bytes;
+    case SG_SUM_PINNED:
+        return &sg_own->domain[SG_DOMAIN_PINNED].granted_bytes;
+    case SG_SUM_MANAGED:
+        return &sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes;
+    case SG_SUM_BOUNDED:
+    case SG_SUM_UNBOUNDED:
+    case SG_SUM_DISCRETE:
+    case SG_SUM_COUNT:
+        break;
+    }
+    return &flight.part[sum - SG_SUM_BOUNDED];
+}
+
+static uint64_t *seat_word(struct sg_seat *seat, enum sg_sum sum)
+{
+    static const size_t offset[SG_SUM_COUNT] = {
+        [SG_SUM_GRANTED] = offsetof(struct sg_seat, slot.granted_bytes),
+        [SG_SUM_PROMISED] = offsetof(struct sg_seat, slot.promised_bytes),
+        [SG_SUM_SPARSE] = offsetof(struct sg_seat, slot.sparse_bytes),
+        [SG_SUM_DEVICE] = offsetof(struct sg_seat, slot.device_bytes),
+        [SG_SUM_FLIGHT] = offsetof(struct sg_seat, slot.in_flight_bytes),
+        [SG_SUM_BOUNDED] = offsetof(struct sg_seat, bounded_flight_bytes),
+        [SG_SUM_UNBOUNDED] = offsetof(struct sg_seat, unbounded_flight_bytes),
+        [SG_SUM_DISCRETE] = offsetof(struct sg_seat, device_flight_bytes),
+        [SG_SUM_PINNED] = offsetof(struct sg_seat, pinned_bytes),
+        [SG_SUM_MANAGED] = offsetof(struct sg_seat, managed_bytes),
+    };
+    return (uint64_t *)(void *)((char *)seat + offset[sum]);
+}
+
+void sg_seats_set_managed_missing(uint64_t bytes)
+{
+    sg_store(&sg_seats_own()->slot.live_bytes, bytes);
+}
+
+void sg_seats_lower_managed_missing(uint64_t bytes)
+{
+    (void)sg_sub_clamped(&sg_seats_own()->slot.live_bytes, bytes);
+}
+
+/* flight.transit: how many changes are under way (low half), and how many ever began (high half). */
+#define TRANSIT (UINT64_C(1) << 32 | 1)
+#define UNDER_WAY(transit) ((uint32_t)(transit))
+
+static void begin_change(void)
+{
+    sg_fetch_add(&flight.transit, TRANSIT);
+}
+
+static void end_change(void)
+{
+    sg_fetch_sub(&flight.transit, UINT64_C(1));
+}
+
+static uint64_t raise_one(struct sg_seat *seat, enum sg_sum sum, uint64_t bytes)
+{
+    sg_fetch_add(seat_word(seat, sum), bytes);
+    return sg_fetch_add(word_of(sum), bytes) + bytes;
+}
+
+static uint64_t lower_one(struct sg_seat *seat, enum sg_sum sum, uint64_t bytes)
+{
+    uint64_t missing = sg_sub_clamped(word_of(sum), bytes);
+    sg_fetch_sub(seat_word(seat, sum), bytes - missing);
+    return missing;
+}
+
+uint64_t sg_seats_raise(enum sg_sum sum, uint64_t bytes)
+{
+    begin_change();
+    uint64_t now = raise_one(sg_seats_own(), sum, bytes);
+    end_change();
+    return now;
+}
+
+uint64_t sg_seats_lower(enum sg_sum sum, uint64_t bytes)
+{
+    begin_change();
+    uint64_t missing = lower_one(sg_seats_own(), sum, bytes);
+    end_change();
+    return missing;
+}
+
+uint64_t sg_seats_raise_both(enum sg_sum part, enum sg_sum whole, uint64_t bytes, uint64_t *whole_now)
+{
+    begin_change();
+    struct sg_seat *seat = sg_seats_own();
+    uint64_t now = raise_one(seat, part, bytes);
+    *whole_now = raise_one(seat, whole, bytes);
+    end_change();
+    return now;
+}
+
+void sg_seats_lower_both(enum sg_sum part, enum sg_sum whole, uint64_t bytes)
+{
+    begin_change();
+    struct sg_seat *seat = sg_seats_own();
+    (void)lower_one(seat, whole, bytes - lower_one(seat, part, bytes));
+    end_change();
+}
+
+bool sg_seats_exchange(enum sg_sum sum, uint64_t *expected, uint64_t desired)
+{
+    begin_change();
+    uint64_t *shown = seat_word(sg_seats_own(), sum), before = *expected;
+    if (desired > before)
+        sg_fetch_add(shown, desired - before);
+    bool is_done = sg_cas_u64(word_of(sum), expected, desired);
+    if (desired > before && !is_done)
+        sg_fetch_sub(shown, desired - before);
+    else if (desired < before && is_done)
+        sg_fetch_sub(shown, before - desired);
+    end_change();
+    return is_done;
+}
+
+void sg_seats_note_unpromised(uint64_t bytes)
+{
+    uint64_t *expected = &sg_seats_own()->scanned_anonymous_bytes;
+    if (sg_load_relaxed(expected) != 0)
+        sg_fetch_add(expected, bytes);
+}
+
+/* A change that found the old seat when a new one was being filled is in the word and not in the new seat. Where no change is
+ * under way or began meanwhile, the difference is just that. */
+bool sg_seats_reconcile(void)
+{
+    struct sg_seat *seat = sg_seats_own();
+    bool is_compared = true;
+    for (int sum = 0; sum < SG_SUM_COUNT; sum++) {
+        uint64_t before = sg_load(&flight.transit);
+        uint64_t lost = sg_load(word_of((enum sg_sum)sum)) - sg_load(seat_word(seat, (enum sg_sum)sum));
+        if (UNDER_WAY(before) != 0 || sg_load(&flight.transit) != before)
+            is_compared = false;
+        else if (lost != 0)
+            sg_fetch_add(seat_word(seat, (enum sg_sum)sum), lost);
+    }
+    return is_compared;
+}
+
+/* ---- memory files ---------------------------------------------------------------------------------------------------- */
+
+void sg_seats_begin_files(void)
+{
+    uint64_t *version = &sg_seats_own()->files_version;
+    sg_store(version, (sg_load(version) + 1) | 1);
+}
+
+/* Even, also in a seat that this process has taken since the change began. */
+static void end_files(void)
+{
+    uint64_t *version = &sg_seats_own()->files_version;
+    sg_store(version, (sg_load(version) | 1) + 1);
+}
+
+/* Also in the segment, which the tools read. */
+void sg_seats_end_files(const struct sg_memory_file *file, uint32_t count)
+{
+    struct sg_seat *seat = sg_seats_own();
+    for (uint32_t i = 0; i < SG_FILE_ROOM; i++) {
+        const struct sg_memory_file now = i < count ? file[i] : (struct sg_memory_file){0, 0, 0};
+        if (now.begin == 0 && seat->file[i].begin == 0 && sg_own->file[i].begin == 0)
+            break;
+        sg_store(&seat->file[i].begin, now.begin);
+        sg_store(&seat->file[i].end, now.end);
+        sg_store(&seat->file[i].missing_bytes, now.missing_bytes);
+        sg_own->file[i] = now;
+    }
+    end_files();
+}
+
+void sg_seats_set_file_bytes(uint64_t bytes)
+{
+    sg_store(&sg_seats_own()->file_bytes, bytes);
+}
+
+void sg_seats_note_file_change(void)
+{
+    sg_fetch_add(&sg_seats_own()->file_changes, UINT64_C(1));
+}
+
+/* ---- requests in flight ------------------------------------------------------------------------------------------- */
+
+void sg_seats_fly(uint64_t pool, int64_t bytes)
+{
+    enum sg_sum part = pool == SG_POOL_BOUNDED     ? SG_SUM_BOUNDED
+                       : pool == SG_POOL_UNBOUNDED ? SG_SUM_UNBOUNDED
+                                                   : SG_SUM_DISCRETE;
+    if (part == SG_SUM_DISCRETE) {
+        uint64_t before = sg_load(&flight.device);
+        bool is_other = sg_load(word_of(SG_SUM_DISCRETE)) != 0 && before != pool;
+        sg_store(&flight.device, is_other ? SG_UNKNOWN : pool);
+        sg_store(&sg_seats_own()->flight_device, is_other ? SG_UNKNOWN : pool);
+    }
+    if (bytes >= 0) {
+        uint64_t all;
+        (void)sg_seats_raise_both(part, SG_SUM_FLIGHT, (uint64_t)bytes, &all);
+    } else {
+        sg_fetch_add(&sg_seats_own()->slot.landed_count, UINT64_C(1));
+        sg_seats_lower_both(part, SG_SUM_FLIGHT, (uint64_t)-bytes);
+    }
+}
+
+/* First it has landed: whoever sees it in flight no more, and looked before it was there, finds it here. */
+void sg_seats_land(uint64_t pool, uint64_t bytes)
+{
+    if (pool == SG_POOL_BOUNDED || pool == SG_POOL_UNBOUNDED)
+        sg_fetch_add(&flight.landed[pool == SG_POOL_UNBOUNDED], bytes);
+    sg_seats_fly(pool, -(int64_t)bytes);
+}
+
+uint64_t sg_seats_own_landed(bool is_bounded_only)
+{
+    return sg_load(&flight.landed[0]) + (is_bounded_only ? 0 : sg_load(&flight.landed[1]));
+}
+
+uint64_t sg_seats_own_flight(bool is_bounded_only)
+{
+    return sg_load(word_of(SG_SUM_BOUNDED)) + (is_bounded_only ? 0 : sg_load(word_of(SG_SUM_UNBOUNDED)));
+}
+
+uint64_t sg_seats_own_device_flight(uint64_t device)
+{
+    uint64_t flying = sg_load(&flight.device);
+    return flying == device || flying == SG_UNKNOWN ? sg_load(word_of(SG_SUM_DISCRETE)) : 0;
+}
+
+uint64_t sg_seats_flight_device(void)
+{
+    return sg_load(&flight.device);
+}
+
+void sg_seats_refork_sums(void)
+{
+    memset(&flight, 0, sizeof flight);
+}

@@ -1,0 +1,441 @@
+/*
+ * registry.c - see registry.h: the file, the seat in it, and who is alive.
+ */
+#include "shared/registry.h"
+
+#include "base/atomics.h"
+#include "shared/foreign.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "shared/same_bytes.h"
+#include "shared/registry_file.h"
+#include "shared/segment.h"
+#include "base/shared_file.h"
+#include "base/syscall.h"
+#include "base/text.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { UNTRIED, SEATED, ALONE };
+
+/* A watchdog that has looked within this time is alive and not stopped. */
+#define WATCHED_NS UINT64_C(1000000000)
+#define CHECK_NS UINT64_C(500000000)   /* so often a process looks whether others still meet in its ledger */
+#define AHEAD_NS UINT64_C(10000000000) /* of `now`: more is no time of this clock, and would be good for ever */
+
+/* The ledger of a process that decides alone. */
+static union {
+    struct sg_machine_ledger ledger;
+    char bytes[SG_LEDGER_BYTES(1)];
+} alone __attribute__((aligned(64)));
+
+static struct {
+    struct sg_machine_ledger *ledger; /* (atomic) NULL: alone */
+    struct sg_seat *seat;             /* (atomic) NULL: alone */
+    uint32_t standing;                /* (atomic) UNTRIED, SEATED, ALONE */
+    uint64_t retry_ns;
+    uint64_t checked_ns;      /* when the ledger's file was last found in its place */
+    uint32_t tries;           /* to sit down */
+    long reserved;            /* the number of the seat whose byte is locked, plus one; 0: none */
+    struct sg_seat_file file; /* as we have it mapped, also in a forked child */
+    uint64_t claim;           /* of the seat */
+    uint64_t level[SG_SEAT_LEVELS];
+    uint64_t parent_seat, parent_claim; /* of a forked child */
+    struct sg_origin origin[SG_ORIGIN_ROOM];
+} own;
+
+struct sg_machine_ledger *sg_seats_ledger(void)
+{
+    struct sg_machine_ledger *ledger = sg_load(&own.ledger);
+    return ledger != NULL ? ledger : &alone.ledger;
+}
+
+struct sg_seat *sg_seats_own(void)
+{
+    struct sg_seat *seat = sg_load(&own.seat);
+    return seat != NULL ? seat : &alone.ledger.seat[0];
+}
+
+/* ---- the seat ------------------------------------------------------------------------------------------------------ */
+
+static void fill_seat(struct sg_seat *seat)
+{
+    const struct sg_slot *slot = &sg_own->slot;
+    memset((char *)seat + offsetof(struct sg_seat, ticket), 0, sizeof *seat - offsetof(struct sg_seat, ticket));
+    memset(&seat->slot, 0, sizeof seat->slot);
+    seat->slot.abi_version = SG_ABI_VERSION;
+    seat->slot.pid = slot->pid;
+    seat->slot.start_ticks = slot->start_ticks;
+    seat->slot.inherited_bytes = slot->inherited_bytes;
+    seat->slot.limit_bytes = slot->limit_bytes;
+    seat->slot.job_hash = slot->job_hash;
+    seat->slot.flags = slot->flags;
+    seat->slot.heritage_bytes = slot->heritage_bytes;
+    seat->flight_device = sg_seats_flight_device();
+    seat->parent_seat = own.parent_seat;
+    seat->parent_claim = own.parent_claim;
+    for (unsigned i = 0; i < SG_SEAT_LEVELS; i++)
+        seat->level[i] = own.level[i];
+    memcpy(seat->origin, own.origin, sizeof own.origin);
+    memcpy(seat->file, sg_own->file, sizeof seat->file); /* sg_files_show follows: a thread may be changing them */
+    seat->file_bytes = sg_load(&sg_own->shared_bytes);
+}
+
+void sg_seats_set_heritage(uint64_t bytes)
+{
+    sg_store(&sg_own->slot.heritage_bytes, bytes);
+    sg_store(&sg_seats_own()->slot.heritage_bytes, bytes);
+}
+
+void sg_seats_set_levels(const uint64_t *identity, uint32_t count)
+{
+    struct sg_seat *seat = sg_seats_own();
+    for (uint32_t i = 0; i < SG_SEAT_LEVELS; i++) {
+        own.level[i] = i < count ? identity[i] : 0;
+        sg_store(&seat->level[i], own.level[i]);
+    }
+}
+
+/* ---- taking a seat ------------------------------------------------------------------------------------------------ */
+
+/* Locks the first seat nobody has. Its number, or -errno. */
+static long choose_seat(int fd)
+{
+    struct sg_machine_ledger *ledger = own.file.ledger;
+    for (uint32_t i = 0; i < SG_SEAT_ROOM; i++) {
+        if (SG_CLAIM_STATE(sg_load(&ledger->seat[i].claim)) == SG_CLAIM_LIVE)
+            continue;
+        long result = sg_seat_file_lock(fd, i);
+        if (result == 0)
+            return i;
+        if (result != -EAGAIN && result != -EACCES) /* a lock that cannot be had at all */
+            return result;
+    }
+    return -ENOSPC;
+}
+
+/* Makes the seat ours before anybody else counts it. A thread that is in the middle of a change may be parked there, or have left
+ * it for good by a longjmp: after a while its change is taken to be over. */
+static long sit_down(struct sg_seat *seat)
+{
+    enum { TRIES_MOST = 8 }; /* a second each */
+    fill_seat(seat);
+    sg_store(&own.seat, seat);
+    sg_store(&own.ledger, own.file.ledger);
+    bool is_right = false;
+    for (int i = 0; i < 1000 && !(is_right = sg_seats_reconcile()); i++)
+        (void)sg_syscall(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
+    if (is_right || ++own.tries > TRIES_MOST)
+        return 0;
+    sg_store(&own.ledger, NULL);
+    sg_store(&own.seat, NULL);
+    return -EAGAIN;
+}
+
+/* What the seat holds is added to what was ever asked for: looks that others made before do not know of it. In flight first:
+ * from there it moves to the promises. */
+static void go_live(struct sg_seat *seat, uint64_t generation)
+{
+    uint64_t flying = sg_load(&sg_own->slot.in_flight_bytes);
+    sg_seats_count(flying + sg_load(&sg_own->slot.promised_bytes));
+    own.claim = generation << 2 | SG_CLAIM_LIVE;
+    sg_store(&seat->claim, own.claim);
+}
+
+/* The owner's CUDA memory goes with it, into the driver's pools as a rule. The part that a forked child inherited is
+ * not its own. */
+static void note_ended(struct sg_machine_ledger *ledger, const struct sg_seat *seat)
+{
+    uint64_t granted = sg_load(&seat->slot.granted_bytes), inherited = sg_load(&seat->slot.inherited_bytes);
+    uint64_t own_bytes = granted > inherited ? granted - inherited : 0;
+    uint64_t bytes = sg_load(&seat->slot.device_bytes) + sg_load(&seat->pinned_bytes);
+    bytes = bytes < own_bytes ? bytes : own_bytes;
+    if ((sg_load(&seat->slot.flags) & SG_SLOT_UNIFIED) != 0 && bytes != 0)
+        sg_fetch_add(&ledger->ended_bytes, bytes + sg_load(&ledger->context_bytes));
+}
+
+/* Of all jobs, or of one. */
+static uint32_t mark_dead_of(struct sg_machine_ledger *ledger, int fd, const uint64_t *job)
+{
+    uint32_t used = sg_load(&ledger->seat_used), found = 0;
+    for (uint32_t i = 0; i < used && i < SG_SEAT_ROOM; i++) {
+        struct sg_seat *seat = &ledger->seat[i];
+        uint64_t claim = sg_load(&seat->claim);
+        if (seat == sg_load(&own.seat) || SG_CLAIM_STATE(claim) != SG_CLAIM_LIVE)
+            continue;
+        if ((job != NULL && seat->slot.job_hash != *job) || sg_seat_file_has_owner(fd, i))
+            continue;
+        if (sg_cas_u64(&seat->claim, &claim, (claim & ~UINT64_C(3)) | SG_CLAIM_DEAD)) {
+            note_ended(ledger, seat);
+            found++;
+        }
+    }
+    return found;
+}
+
+static uint32_t mark_dead(int fd)
+{
+    return mark_dead_of(own.file.ledger, fd, NULL);
+}
+
+/* This process may move to another ledger meanwhile: locks of that one's file say nothing of this one. */
+void sg_seats_mark_dead_of_job(void)
+{
+    struct sg_machine_ledger *ledger = sg_load(&own.ledger);
+    long fd = ledger != NULL ? sg_seat_file_open(O_RDONLY) : -ENOENT;
+    if (fd < 0)
+        return;
+    if (sg_seat_file_is_same(&own.file, (int)fd) && ledger == sg_load(&own.ledger))
+        (void)mark_dead_of(ledger, (int)fd, &sg_own->slot.job_hash);
+    (void)sg_sys_close((int)fd);
+}
+
+static void stand_up(void)
+{
+    sg_store(&own.ledger, NULL);
+    sg_store(&own.seat, NULL);
+    sg_store(&own.standing, (uint32_t)UNTRIED);
+    sg_fetch_and(&sg_own->slot.flags, ~(uint32_t)SG_SLOT_SHARING);
+    own.retry_ns = 0;
+    own.reserved = 0;
+    own.tries = 0;
+}
+
+/* The number of a seat whose byte is locked for as long as this process lives. It is kept if it cannot be taken at once: a
+ * thread of ours may have seen it and write to it later, when it would be somebody else's. */
+static long reserve_seat(int fd)
+{
+    if (own.reserved != 0)
+        return own.reserved - 1;
+    long number = choose_seat(fd);
+    if (number == -ENOSPC && mark_dead(fd) != 0)
+        number = choose_seat(fd);
+    long result = number >= 0 ? sg_shared_file_keep_open(fd) : number;
+    if (result != 0)
+        return result;
+    own.reserved = number + 1;
+    return number;
+}
+
+static long take_seat(void)
+{
+    long fd = sg_seat_file_open(O_RDWR);
+    if (fd < 0)
+        return fd;
+    bool is_same = sg_seat_file_is_same(&own.file, (int)fd);
+    if (!is_same)
+        own.reserved = 0;
+    long number = is_same ? reserve_seat((int)fd) : -ESTALE;
+    struct sg_seat *seat = number >= 0 ? &own.file.ledger->seat[number] : NULL;
+    long result = seat != NULL ? sit_down(seat) : number;
+    if (result == 0) {
+        uint32_t used = sg_load(&own.file.ledger->seat_used);
+        while (used < (uint32_t)number + 1 && !sg_cas_u32(&own.file.ledger->seat_used, &used, (uint32_t)number + 1))
+            ;
+        go_live(seat, (sg_load(&seat->claim) >> 2) + 1);
+    }
+    (void)sg_sys_close((int)fd);
+    return result;
+}
+
+static void note_alone(long error)
+{
+    char what[112];
+    struct sg_text text = sg_text_begin(what, sizeof what);
+    sg_text_add(&text, "not sharing: ");
+    sg_text_add(&text, error == -ENOSPC   ? "no room in the machine's ledger or in its file system"
+                       : error == -EPROTO ? "the machine's ledger is another version's, whose processes count here"
+                       : error == -EPERM || error == -EACCES ? "the machine's ledger belongs to somebody else"
+                                                             : "the machine's ledger cannot be used; errno ");
+    if (error != -ENOSPC && error != -EPROTO && error != -EPERM && error != -EACCES)
+        sg_text_add_number(&text, (uint64_t)-error);
+    sg_segment_add_event(what);
+}
+
+bool sg_seats_may_join(void)
+{
+    return SG_UNLIKELY(sg_load(&own.standing) == UNTRIED) && sg_segment_is_shared();
+}
+
+static long join_ledger(void)
+{
+    long result = own.file.ledger != NULL ? take_seat() : -ESTALE;
+    if (result != -ESTALE && result != -ENOENT)
+        return result;
+    if (own.file.ledger != NULL) /* somebody has removed the file since */
+        (void)sg_sys_munmap(own.file.ledger, SG_LEDGER_BYTES(SG_SEAT_ROOM));
+    own.file.ledger = NULL;
+    result = sg_seat_file_map(&own.file);
+    return result == 0 ? take_seat() : result;
+}
+
+void sg_seats_join(void)
+{
+    if (own.retry_ns != 0 && sg_sys_clock_ns(CLOCK_MONOTONIC) < own.retry_ns)
+        return;
+    long result = join_ledger();
+    if (result == -EPROTO && !sg_foreign_is_met()) {
+        note_alone(result);
+        sg_foreign_meet();
+        result = join_ledger(); /* the other one */
+    }
+    if (result == 0) {
+        if (!sg_foreign_is_met())
+            sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_SHARING);
+        own.checked_ns = sg_sys_clock_ns(CLOCK_MONOTONIC);
+        sg_store(&own.standing, (uint32_t)SEATED);
+    } else if (result == -EMFILE || result == -ENFILE || result == -ESTALE || result == -EAGAIN) {
+        own.retry_ns = sg_sys_clock_ns(CLOCK_MONOTONIC) + 1000000000u;
+    } else {
+        if (!sg_foreign_is_met())
+            note_alone(result);
+        sg_store(&own.standing, (uint32_t)ALONE);
+    }
+}
+
+void sg_seats_leave(void)
+{
+    struct sg_seat *seat = sg_load(&own.seat);
+    if (seat == NULL)
+        return;
+    note_ended(own.file.ledger, seat);
+    sg_store(&seat->claim, (sg_load(&seat->claim) & ~UINT64_C(3)) | SG_CLAIM_EMPTY);
+    sg_seats_advance();
+}
+
+void sg_seats_note_replaced(void)
+{
+    sg_store(&sg_seats_own()->slot.state, (uint32_t)SG_STATE_REPLACED);
+}
+
+/* The byte was locked all the time, so nobody else has sat down. What is held is added to what was ever asked for, as in
+ * sit_down: looks that others made meanwhile did not see it. */
+void sg_seats_come_back(void)
+{
+    struct sg_seat *seat = sg_load(&own.seat);
+    if (seat == NULL)
+        return;
+    uint64_t claim = sg_load(&seat->claim);
+    sg_store(&seat->slot.state, (uint32_t)SG_STATE_RUNNING);
+    if (SG_CLAIM_STATE(claim) != SG_CLAIM_EMPTY)
+        return;
+    uint64_t flying = sg_load(&sg_own->slot.in_flight_bytes);
+    sg_seats_count(flying + sg_load(&sg_own->slot.promised_bytes));
+    (void)sg_cas_u64(&seat->claim, &claim, claim | SG_CLAIM_LIVE);
+}
+
+/* The file or its whole directory was removed: newcomers meet in another one. The mapping may be in use: it stays. */
+static bool leave_if_gone(long fd)
+{
+    bool is_gone = fd >= 0 ? !sg_seat_file_is_same(&own.file, (int)fd) && sg_seat_file_is_directory_ours()
+                           : fd == -ENOENT && sg_seat_file_is_in_reach(&own.file);
+    own.checked_ns = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    if (!is_gone)
+        return false;
+    sg_seats_leave();
+    own.file.ledger = NULL;
+    stand_up();
+    return true;
+}
+
+bool sg_seats_is_check_due(void)
+{
+    return sg_load(&own.standing) == SEATED && sg_sys_clock_ns(CLOCK_MONOTONIC) - own.checked_ns >= CHECK_NS;
+}
+
+bool sg_seats_check_place(void)
+{
+    long fd = sg_seat_file_open(O_RDONLY);
+    bool is_in_place = !leave_if_gone(fd) && fd >= 0 && sg_seat_file_is_same(&own.file, (int)fd);
+    if (fd >= 0)
+        (void)sg_sys_close((int)fd);
+    return is_in_place;
+}
+
+bool sg_seats_reap(void)
+{
+    if (sg_load(&own.standing) != SEATED)
+        return false;
+    long fd = sg_seat_file_open(O_RDONLY);
+    bool is_gone = leave_if_gone(fd);
+    uint32_t found = fd >= 0 && !is_gone ? mark_dead((int)fd) : 0;
+    if (fd >= 0)
+        (void)sg_sys_close((int)fd);
+    if (found != 0)
+        sg_seats_advance();
+    return found != 0;
+}
+
+bool sg_seats_is_watched(const struct sg_seat *seat, uint64_t now)
+{
+    int64_t ago = (int64_t)(now - sg_load(&seat->watched_ns));
+    return ago < (int64_t)WATCHED_NS && ago > -(int64_t)AHEAD_NS;
+}
+
+bool sg_seats_tell_first(void)
+{
+    if (own.file.ledger == NULL || own.parent_seat == 0 || own.parent_seat > SG_SEAT_ROOM)
+        return true;
+    struct sg_seat *parent = &own.file.ledger->seat[own.parent_seat - 1];
+    return (sg_fetch_or(&parent->slot.flags, (uint32_t)SG_SLOT_TOLD) & SG_SLOT_TOLD) == 0;
+}
+
+void sg_seats_refork(void)
+{
+    struct sg_seat *parent = sg_load(&own.seat);
+    own.parent_seat = parent != NULL ? (uint64_t)(parent - own.file.ledger->seat) + 1 : 0;
+    own.parent_claim = parent != NULL ? own.claim : 0; /* the seat may be somebody else's by now */
+    stand_up();
+    sg_seats_refork_sums();
+    sg_foreign_refork();
+    sg_same_bytes_refork();
+    memset(&alone, 0, sizeof alone);
+}
+
+/* `own` is a copy of the parent's: the list is what the parent has from its own ancestors. Where it is full, the two
+ * farthest become one, which counts when the nearer of them is gone. */
+void sg_seats_inherit(uint64_t bytes, uint32_t parent_pid)
+{
+    if (own.parent_claim != 0) {
+        own.origin[SG_ORIGIN_ROOM - 2].bytes += own.origin[SG_ORIGIN_ROOM - 1].bytes;
+        memmove(&own.origin[1], &own.origin[0], (SG_ORIGIN_ROOM - 1) * sizeof own.origin[0]);
+        own.origin[0] = (struct sg_origin){own.parent_claim, bytes, (uint32_t)own.parent_seat, parent_pid};
+    }
+    memcpy(sg_own->origin, own.origin, sizeof own.origin);
+}
+
+/* ---- requests ----------------------------------------------------------------------------------------------------- */
+
+void sg_seats_announce(uint64_t pool, uint64_t bytes)
+{
+    struct sg_machine_ledger *ledger = sg_seats_ledger();
+    struct sg_seat *seat = sg_seats_own();
+    sg_store(&seat->asking_bytes, bytes);
+    sg_store(&seat->asking_pool, pool);
+    sg_store(&seat->ticket, SG_TICKET_CHOOSING);
+    sg_store(&seat->ticket, sg_fetch_add(&ledger->asked_bytes, bytes) + SG_TICKET_FIRST);
+}
+
+void sg_seats_withdraw(void)
+{
+    sg_store(&sg_seats_own()->ticket, SG_TICKET_NONE);
+}
+
+void sg_seats_count(uint64_t bytes)
+{
+    sg_fetch_add(&sg_seats_ledger()->asked_bytes, bytes);
+}
+
+bool sg_seats_take(uint64_t bytes, const uint64_t *limit)
+{
+    struct sg_machine_ledger *ledger = sg_seats_ledger();
+    uint64_t most = sg_load(limit);
+    if (ledger != sg_seats_ledger()) /* this process is joining: the place is one in the other ledger's order */
+        return false;
+    int64_t left = (int64_t)(most - sg_load(&ledger->asked_bytes)); /* the count may wrap, in some years */
+    if (most == 0 || left <= 0 || bytes > (uint64_t)left / 16)
+        return false;
+    return (int64_t)(most - (sg_fetch_add(&ledger->asked_bytes, bytes) + bytes)) >= 0;
+}

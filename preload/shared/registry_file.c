@@ -1,0 +1,192 @@
+/*
+ * registry_file.c - see registry_file.h.
+ */
+#include "shared/registry_file.h"
+
+#include "base/directory.h"
+#include "base/options.h"
+#include "shared/segment.h"
+#include "base/shared_file.h"
+#include "base/syscall.h"
+#include "base/text.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+static bool has_given_way;
+
+void sg_seat_file_give_way(bool is_foreign_there)
+{
+    has_given_way = is_foreign_there;
+}
+
+static const char *own_name(void)
+{
+    return has_given_way ? SG_LEDGER_SECOND_NAME : SG_LEDGER_NAME;
+}
+
+static void name_file(char path[SG_PATH_ROOM + 80], const char *name, bool is_temporary)
+{
+    struct sg_text text = sg_text_begin(path, SG_PATH_ROOM + 80);
+    sg_text_add(&text, sg_options.dir);
+    sg_text_add(&text, "/");
+    sg_text_add(&text, name);
+    if (!is_temporary)
+        return;
+    sg_text_add(&text, ".");
+    sg_text_add_hex(&text, sg_sys_unique());
+    sg_text_add(&text, SG_UNFINISHED_SUFFIX);
+}
+
+static long open_file(const char *name, int flags)
+{
+    char path[SG_PATH_ROOM + 80];
+    name_file(path, name, false);
+    return sg_sys_openat((int)SG_AT_FDCWD, path, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+}
+
+long sg_seat_file_open_foreign(int flags)
+{
+    return open_file(has_given_way ? SG_LEDGER_NAME : SG_LEDGER_SECOND_NAME, flags);
+}
+
+long sg_seat_file_open(int flags)
+{
+    return open_file(own_name(), flags);
+}
+
+static long lock_byte(int fd, int operation, uint32_t number, short *type)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = 0 /* SEEK_SET */, .l_start = number, .l_len = 1};
+    long result = sg_sys_fcntl(fd, operation, &lock);
+    *type = lock.l_type;
+    return result;
+}
+
+long sg_seat_file_lock(int fd, uint32_t number)
+{
+    short type;
+    return lock_byte(fd, F_OFD_SETLK, number, &type);
+}
+
+bool sg_seat_file_has_owner(int fd, uint32_t number)
+{
+    short type;
+    return lock_byte(fd, F_OFD_GETLK, number, &type) != 0 || type != F_UNLCK;
+}
+
+static long fill_file(int fd)
+{
+    static const struct sg_machine_ledger header = {.magic = SG_LEDGER_MAGIC,
+                                                    .version = SG_LEDGER_VERSION,
+                                                    .seat_bytes = sizeof(struct sg_seat),
+                                                    .seat_room = SG_SEAT_ROOM};
+    long result = sg_sys_fchmod(fd, sg_segment_file_mode());
+    if (result == 0)
+        result = sg_shared_file_allocate(fd, 0, SG_LEDGER_BYTES(SG_SEAT_ROOM));
+    if (result != 0)
+        return result;
+    result = sg_sys_pwrite(fd, &header, sizeof header, 0);
+    return result == (long)sizeof header ? 0 : result < 0 ? result : -EIO;
+}
+
+/* Makes the file without a name, or where that cannot be, under one of its own, and gives it the real one when it is whole;
+ * another process may be first. */
+static long make_file(void)
+{
+    static char path[SG_PATH_ROOM + 80], real_path[SG_PATH_ROOM + 80]; /* under the decision lock: large for a stack */
+    char open_path[48];
+    struct sg_text text = sg_text_begin(open_path, sizeof open_path);
+    name_file(path, own_name(), true);
+    name_file(real_path, own_name(), false);
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, sg_options.dir, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        sg_text_add(&text, "/proc/self/fd/");
+        sg_text_add_number(&text, (uint64_t)fd);
+        long result = fill_file((int)fd);
+        result = result == 0 ? sg_sys_linkat((int)SG_AT_FDCWD, open_path, real_path) : result;
+        (void)sg_sys_close((int)fd);
+        if (result == 0 || result == -EEXIST || result == -ENOSPC)
+            return result == -EEXIST ? 0 : result;
+    }
+    fd = sg_sys_openat((int)SG_AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return fd;
+    long result = fill_file((int)fd);
+    result =
+        result == 0 ? sg_sys_linkat((int)SG_AT_FDCWD, path, real_path) : result; /* unlike rename it replaces nothing */
+    (void)sg_sys_unlinkat((int)SG_AT_FDCWD, path);
+    (void)sg_sys_close((int)fd);
+    return result == -EEXIST ? 0 : result;
+}
+
+/* Whether the file can be mapped and believed: whole, really there, of our version, and not a stranger's. */
+static long check_file(int fd, struct stat *info)
+{
+    static struct sg_machine_ledger header; /* as above */
+    long result = sg_sys_fstat(fd, info);
+    if (result != 0)
+        return result;
+    uint32_t user = (uint32_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
+    bool is_ours = info->st_uid == user || info->st_uid == 0 || sg_segment_file_mode() == 0660;
+    if (!S_ISREG(info->st_mode) || !is_ours)
+        return -EPERM;
+    if (info->st_size < (off_t)SG_LEDGER_BYTES(SG_SEAT_ROOM))
+        return -EPROTO;
+    if (sg_sys_pread(fd, &header, sizeof header, 0) != (long)sizeof header)
+        return -EIO;
+    bool is_known = header.magic == SG_LEDGER_MAGIC && header.version == SG_LEDGER_VERSION &&
+                    header.seat_bytes == sizeof(struct sg_seat) && header.seat_room == SG_SEAT_ROOM;
+    if (!is_known)
+        return -EPROTO;
+    bool is_there = (uint64_t)info->st_blocks * 512 >= SG_LEDGER_BYTES(SG_SEAT_ROOM);
+    return is_there ? 0 : sg_shared_file_reserve(fd, 0, SG_LEDGER_BYTES(SG_SEAT_ROOM));
+}
+
+long sg_seat_file_map(struct sg_seat_file *file)
+{
+    struct stat info = {0};
+    long fd = sg_seat_file_open(O_RDWR);
+    if (fd == -ENOENT) {
+        long result = make_file();
+        fd = result == 0 ? sg_seat_file_open(O_RDWR) : result;
+    }
+    if (fd < 0)
+        return fd;
+    long result = check_file((int)fd, &info);
+    void *mapped = NULL;
+    if (result == 0) {
+        mapped = sg_sys_mmap(NULL, SG_LEDGER_BYTES(SG_SEAT_ROOM), PROT_READ | PROT_WRITE, MAP_SHARED, (int)fd, 0);
+        result = sg_is_error(mapped) ? (long)mapped : 0;
+    }
+    (void)sg_sys_close((int)fd);
+    if (result != 0)
+        return result;
+    file->ledger = mapped;
+    file->device = info.st_dev;
+    file->inode = info.st_ino;
+    file->directory = sg_sys_stat(sg_options.dir, &info) == 0 ? info.st_ino : 0;
+    return 0;
+}
+
+bool sg_seat_file_is_same(const struct sg_seat_file *file, int fd)
+{
+    struct stat info = {0};
+    return sg_sys_fstat(fd, &info) == 0 && info.st_dev == file->device && info.st_ino == file->inode;
+}
+
+/* The file may only be out of reach: behind a chroot, or below a relative SPARKGUARD_DIR. */
+bool sg_seat_file_is_in_reach(const struct sg_seat_file *file)
+{
+    struct stat info = {0};
+    return sg_sys_stat(sg_options.dir, &info) == 0 && info.st_dev == file->device && info.st_ino == file->directory;
+}
+
+bool sg_seat_file_is_directory_ours(void)
+{
+    struct stat info = {0};
+    int fd = sg_directory_open(sg_options.dir, &info);
+    if (fd >= 0)
+        (void)sg_sys_close(fd);
+    return fd >= 0;
+}

@@ -1,0 +1,261 @@
+/*
+ * retention.c - keeps SPARKGUARD_DIR and the history small: evidence of the last dead processes stays, older evidence goes.
+ *
+ * SPARKGUARD_DIR: runs once in a process, when it attaches, with signals blocked, and looks closer only if the directory holds
+ * more than KEEP_MOST files. Removes the oldest dead ones until KEEP_LEAST files are left. What is alive (somebody holds its
+ * lock), is not ours to remove, or is no segment, stays. What was being made when its maker was killed goes after a while,
+ * a time line without a segment at once.
+ *
+ * The history: runs once in the process's own thread for it, and goes by bytes.
+ */
+#include "base/directory.h"
+#include "shared/segment.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "account/timeline.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+
+enum {
+    KEEP_MOST = 128,
+    KEEP_LEAST = 64,
+    NAME_ROOM = 48,
+    TIMELINE_ROOM = NAME_ROOM + sizeof SG_TIMELINE_SUFFIX,
+    BUFFER_BYTES = 32768,
+    CANDIDATES = 4096, /* a history as large as it may be holds fewer */
+    UNFINISHED_SECONDS = 10
+};
+
+struct candidate {
+    int64_t ended_ns;
+    uint64_t bytes;
+    char name[NAME_ROOM];
+};
+
+struct workspace {
+    char buffer[BUFFER_BYTES];
+    uint32_t count; /* of candidates */
+    struct candidate candidate[CANDIDATES];
+};
+
+/* strspn, which would be one more name that each start looks up. */
+static size_t span(const char *text, const char *characters)
+{
+    size_t length = 0;
+    while (text[length] != '\0' && strchr(characters, text[length]) != NULL)
+        length++;
+    return length;
+}
+
+/* Whether a number, as sg_sys_unique makes them, is followed by `suffix` and no more. */
+static bool is_unique(const char *text, const char *suffix)
+{
+    size_t digits = span(text, "0123456789abcdef");
+    return digits == 16 && strcmp(text + digits, suffix) == 0;
+}
+
+/* Whether a process of ours has given the name. What else lies there is somebody's, whatever it ends with. */
+static bool is_of_process(const char *name, const char *suffix)
+{
+    size_t digits = span(name, "0123456789");
+    return digits > 0 && digits <= 10 && name[digits] == '-' && is_unique(name + digits + 1, suffix);
+}
+
+static bool is_segment_name(const char *name)
+{
+    return is_of_process(name, SG_SEGMENT_SUFFIX);
+}
+
+static bool is_unfinished_ledger(const char *name, const char *ledger)
+{
+    size_t length = strlen(ledger);
+    return strncmp(name, ledger, length) == 0 && name[length] == '.' &&
+           is_unique(name + length + 1, SG_UNFINISHED_SUFFIX);
+}
+
+static bool is_unfinished(const char *name)
+{
+    return is_of_process(name, SG_SEGMENT_SUFFIX SG_UNFINISHED_SUFFIX) ||
+           is_of_process(name, SG_TIMELINE_SUFFIX SG_UNFINISHED_SUFFIX) || is_unfinished_ledger(name, SG_LEDGER_NAME) ||
+           is_unfinished_ledger(name, SG_LEDGER_SECOND_NAME);
+}
+
+/* 0 or -errno. */
+static long look_at(int directory, const char *name, struct stat *info)
+{
+    const int flags = 0x100; /* AT_SYMLINK_NOFOLLOW */
+    return sg_syscall(SYS_newfstatat, directory, (long)name, (long)info, flags, 0, 0);
+}
+
+static bool is_regular(int directory, const char *name, struct stat *info)
+{
+    return look_at(directory, name, info) == 0 && S_ISREG(info->st_mode);
+}
+
+/* A file that somebody was making when he was killed: nobody makes one for as long as this. */
+static void remove_unfinished(int directory, const char *name)
+{
+    struct stat info = {0};
+    if (!is_unfinished(name))
+        return;
+    long fd = sg_sys_openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+    if (fd < 0)
+        return;
+    int64_t now = (int64_t)(sg_sys_clock_ns(CLOCK_REALTIME) / 1000000000u);
+    if (sg_sys_fstat((int)fd, &info) == 0 && S_ISREG(info.st_mode) && now - info.st_ctim.tv_sec > UNFINISHED_SECONDS)
+        (void)sg_sys_unlinkat(directory, name);
+    (void)sg_sys_close((int)fd);
+}
+
+/* A time line is made after its segment and removed before it: without one it was left behind, by somebody who removed the
+ * segment by hand, or by a process that ended while another of its threads began a phase. Nobody would ever find it. */
+static void remove_orphan(int directory, const char *name)
+{
+    const size_t suffix = sizeof SG_TIMELINE_SUFFIX - 1;
+    char segment[NAME_ROOM + sizeof SG_SEGMENT_SUFFIX];
+    struct stat info = {0};
+    if (!is_of_process(name, SG_TIMELINE_SUFFIX) || !is_regular(directory, name, &info))
+        return;
+    struct sg_text text = sg_text_begin(segment, sizeof segment);
+    sg_text_add(&text, name);
+    text.length -= suffix;
+    sg_text_add(&text, SG_SEGMENT_SUFFIX);
+    if (look_at(directory, segment, &info) == -ENOENT)
+        (void)sg_sys_unlinkat(directory, name);
+}
+
+static void remove_left_over(int directory, const char *name)
+{
+    remove_unfinished(directory, name);
+    remove_orphan(directory, name);
+}
+
+/* Who may write a file may give it any time: what ns cannot tell is the first time that they can, or the last. */
+static int64_t ended_ns_of(const struct stat *info)
+{
+    const int64_t most = INT64_MAX / 1000000000 - 1;
+    int64_t seconds = info->st_mtim.tv_sec;
+    if (info->st_size == 0) /* says nothing */
+        return 0;
+    seconds = seconds > most ? most : seconds < -most ? -most : seconds;
+    return seconds * 1000000000 + info->st_mtim.tv_nsec;
+}
+
+/* Whether nobody lives behind the file; then also when it ended, as far as the file system knows. */
+static bool is_dead(int directory, const char *name, int64_t *ended_ns)
+{
+    long fd = sg_sys_openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+    if (fd < 0)
+        return false;
+    struct stat info = {0};
+    bool is_free =
+        sg_sys_fstat((int)fd, &info) == 0 && S_ISREG(info.st_mode) && sg_sys_flock((int)fd, LOCK_SH | LOCK_NB) == 0;
+    *ended_ns = ended_ns_of(&info);
+    (void)sg_sys_close((int)fd);
+    return is_free;
+}
+
+static bool count_segment(int directory, const char *name, void *count)
+{
+    if (is_segment_name(name))
+        ++*(uint32_t *)count;
+    else
+        remove_left_over(directory, name);
+    return true;
+}
+
+static void collect(struct workspace *work, const char *name)
+{
+    memcpy(work->candidate[work->count++].name, name, strnlen(name, NAME_ROOM - 1) + 1); /* is_segment_name: it fits */
+}
+
+static bool collect_dead(int directory, const char *name, void *context)
+{
+    struct workspace *work = context;
+    if (is_segment_name(name) && is_dead(directory, name, &work->candidate[work->count].ended_ns))
+        collect(work, name);
+    return work->count < CANDIDATES;
+}
+
+static bool collect_copy(int directory, const char *name, void *context)
+{
+    struct workspace *work = context;
+    char timeline[TIMELINE_ROOM];
+    struct stat info = {0}, timeline_info = {0};
+    if (!is_segment_name(name)) {
+        remove_left_over(directory, name);
+        return true;
+    }
+    if (work->count == CANDIDATES || !is_regular(directory, name, &info))
+        return true;
+    sg_timeline_name(timeline, sizeof timeline, name);
+    if (!is_regular(directory, timeline, &timeline_info))
+        timeline_info.st_blocks = 0;
+    work->candidate[work->count].ended_ns = ended_ns_of(&info);
+    work->candidate[work->count].bytes = (uint64_t)(info.st_blocks + timeline_info.st_blocks) * 512;
+    collect(work, name);
+    return true;
+}
+
+static struct workspace *begin_work(void)
+{
+    void *work =
+        sg_sys_mmap(NULL, sizeof(struct workspace), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return sg_is_error(work) ? NULL : work;
+}
+
+/* Its time line first, which is found by it. */
+static void remove_dead(int directory, const char *name)
+{
+    char timeline[TIMELINE_ROOM];
+    sg_timeline_name(timeline, sizeof timeline, name);
+    (void)sg_sys_unlinkat(directory, timeline);
+    (void)sg_sys_unlinkat(directory, name);
+}
+
+/* What it took there. */
+static uint64_t remove_oldest(int directory, struct workspace *work)
+{
+    uint32_t oldest = 0;
+    for (uint32_t i = 1; i < work->count; i++)
+        if (work->candidate[i].ended_ns < work->candidate[oldest].ended_ns)
+            oldest = i;
+    uint64_t bytes = work->candidate[oldest].bytes;
+    remove_dead(directory, work->candidate[oldest].name);
+    work->candidate[oldest] = work->candidate[--work->count];
+    return bytes;
+}
+
+void sg_reaper_sweep(int directory)
+{
+    static char small[4096]; /* whoever attaches may have little stack, and is alone (segment.c) */
+    uint32_t count = 0;
+    sg_directory_visit(directory, small, sizeof small, count_segment, &count);
+    struct workspace *work = count > KEEP_MOST ? begin_work() : NULL;
+    if (work == NULL)
+        return;
+    sg_directory_visit(directory, work->buffer, sizeof work->buffer, collect_dead, work);
+    for (; count > KEEP_LEAST && work->count > 0; count--)
+        (void)remove_oldest(directory, work);
+    (void)sg_sys_munmap(work, sizeof *work);
+}
+
+/* Where there are more files than candidates, those seen are taken for all: the rest is left to the next who comes. */
+void sg_reaper_trim(int directory, uint64_t bytes_most)
+{
+    uint64_t bytes = 0;
+    struct workspace *work = begin_work();
+    if (work == NULL)
+        return;
+    sg_directory_visit(directory, work->buffer, sizeof work->buffer, collect_copy, work);
+    for (uint32_t i = 0; i < work->count; i++)
+        bytes += work->candidate[i].bytes;
+    while (bytes > bytes_most && work->count > 0)
+        bytes -= remove_oldest(directory, work);
+    (void)sg_sys_munmap(work, sizeof *work);
+}

@@ -1,0 +1,381 @@
+/*
+ * same_bytes.c - see same_bytes.h.
+ *
+ * The union of the ranges is exact. The missing bytes in it are bounded from above: a range adds what is missing of
+ * it, and no more than what no range before it had; those of which most is missing come first. Ranges that are equal
+ * add once.
+ */
+#include "shared/same_bytes.h"
+
+#include "base/atomics.h"
+#include "base/lock.h"
+#include "account/range_map.h"
+#include "shared/registry.h"
+#include "shared/segment.h"
+#include "base/syscall.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+struct row {
+    uint64_t begin, end; /* units of shared memory */
+    uint64_t missing_bytes;
+    uint32_t groups;   /* a bit for each enum of who counts together */
+    uint32_t is_other; /* not of this process */
+};
+
+enum { ROWS_MOST = SG_SEAT_ROOM * SG_FILE_ROOM };
+
+/* The state of a registry entry when it was gathered: while all of this is the same, its ranges are. */
+struct note {
+    uint64_t claim, version;
+    uint64_t missing_bytes, held_bytes;
+    uint32_t groups;
+    uint32_t has_rows;
+};
+
+/* The bytes that children of one process have from it and the process itself still holds. */
+struct origin {
+    uint64_t claim, bytes;
+    uint32_t seat;
+};
+
+enum { ORIGINS_MOST = 256 };
+#define MOST_BYTES (UINT64_C(1) << 52) /* whatever hostile entries say, no sum of these wraps */
+
+/* One for looks, under the decision lock, and one for the job's peak, which any thread may raise. */
+static struct gathering {
+    struct note notes[SG_SEAT_ROOM], own_note;
+    struct row *rows; /* the most missing first */
+    uint32_t row_count;
+    uint64_t promised[SG_SAME_COUNT], held_by_job;
+    struct sg_ranges covered;            /* scratch */
+    struct origin origins[ORIGINS_MOST]; /* scratch */
+} look, peak;
+static struct sg_lock peak_lock;
+
+static uint64_t bytes_of(uint64_t begin, uint64_t end)
+{
+    return (end - begin) * SG_SHARED_UNIT;
+}
+
+static uint32_t groups_of(const struct gathering *g, const struct sg_seat *seat)
+{
+    const struct sg_seat *own = sg_seats_own();
+    bool is_of_job = seat == own || seat->slot.job_hash == sg_own->slot.job_hash;
+    if (g == &peak) /* who becomes another program has a place of its own by then, or will have none */
+        return is_of_job && sg_load(&seat->slot.state) != SG_STATE_REPLACED ? 1u << SG_SAME_IN_JOB : 0;
+    uint32_t groups = 1u << SG_SAME_ON_MACHINE;
+    for (unsigned i = 0; i < SG_SEAT_LEVELS && own->level[i] != 0; i++)
+        if (seat == own || sg_seats_is_member(seat, own->level[i]))
+            groups |= 1u << (SG_SAME_IN_LEVEL + i);
+    return groups | (is_of_job ? 1u << SG_SAME_IN_JOB : 0);
+}
+
+/* Whether the entry's ranges, or who counts them, may have changed. */
+static bool renew(const struct gathering *g, struct note *note, const struct sg_seat *seat, uint64_t claim)
+{
+    bool has_rows = sg_load(&seat->file[0].begin) != 0;
+    struct note now = {.claim = claim, .version = sg_load(&seat->files_version), .has_rows = has_rows};
+    now.groups = has_rows ? groups_of(g, seat) : 0;
+    bool had_rows = note->has_rows != 0, is_same = note->claim == now.claim && note->version == now.version &&
+                                                   note->groups == now.groups && had_rows == has_rows;
+    if (!is_same)
+        *note = now;
+    return !is_same && (has_rows || had_rows);
+}
+
+/* ---- gathering --------------------------------------------------------------------------------------------------- */
+
+static bool has_room(struct gathering *g)
+{
+    if (g->rows == NULL) {
+        void *memory = sg_sys_mmap(NULL, (size_t)ROWS_MOST * sizeof *g->rows, PROT_READ | PROT_WRITE,
+                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (sg_is_error(memory))
+            return false;
+        g->rows = memory;
+    }
+    return g->row_count + SG_FILE_ROOM <= ROWS_MOST;
+}
+
+/* The rows of a seat; none where its owner is in the middle of a change: sg_same_bytes_read tells what they may be. */
+static void gather_seat(struct gathering *g, struct note *note, const struct sg_seat *seat)
+{
+    uint32_t first = g->row_count;
+    note->missing_bytes = note->held_bytes = 0;
+    if (!note->has_rows || note->version % 2 != 0 || !has_room(g))
+        return;
+    for (uint32_t i = 0; i < SG_FILE_ROOM; i++) {
+        struct row row = {sg_load(&seat->file[i].begin), sg_load(&seat->file[i].end),
+                          sg_load(&seat->file[i].missing_bytes), note->groups, seat != sg_seats_own()};
+        if (row.begin == 0)
+            break;
+        if (row.begin >= row.end || row.begin >> SG_SHARED_SHIFT != (row.end - 1) >> SG_SHARED_SHIFT ||
+            row.missing_bytes > bytes_of(row.begin, row.end))
+            continue; /* torn, or written by somebody hostile */
+        note->missing_bytes += row.missing_bytes;
+        note->held_bytes += bytes_of(row.begin, row.end);
+        g->rows[g->row_count++] = row;
+    }
+    if (sg_load(&seat->files_version) == note->version)
+        return;
+    g->row_count = first;
+    note->missing_bytes = note->held_bytes = 0;
+    note->version = UINT64_MAX; /* gathered again by the next look */
+}
+
+static void sift_down(struct gathering *g, uint32_t at, uint32_t count)
+{
+    const struct row row = g->rows[at];
+    for (uint32_t child; (child = 2 * at + 1) < count; at = child) {
+        if (child + 1 < count && g->rows[child + 1].missing_bytes < g->rows[child].missing_bytes)
+            child++;
+        if (row.missing_bytes <= g->rows[child].missing_bytes)
+            break;
+        g->rows[at] = g->rows[child];
+    }
+    g->rows[at] = row;
+}
+
+/* A heap sort, as it needs neither memory nor a deep stack. */
+static void sort_rows(struct gathering *g)
+{
+    for (uint32_t at = g->row_count / 2; at-- > 0;)
+        sift_down(g, at, g->row_count);
+    for (uint32_t count = g->row_count; count-- > 1;) {
+        const struct row least = g->rows[0];
+        g->rows[0] = g->rows[count];
+        g->rows[count] = least;
+        sift_down(g, 0, count);
+    }
+}
+
+/* Adds a range to those that were counted: what is promised of it, that is of none of them. */
+static uint64_t count_row(struct gathering *g, uint64_t begin, uint64_t end, uint64_t missing_bytes)
+{
+    uint64_t fresh = bytes_of(begin, end) - sg_ranges_bytes(&g->covered, begin, end, SG_RANGE_COUNTED) * SG_SHARED_UNIT;
+    if (fresh != 0) /* without memory it counts again */
+        (void)sg_ranges_set(&g->covered, begin, end, SG_RANGE_COUNTED, 0);
+    return missing_bytes < fresh ? missing_bytes : fresh;
+}
+
+static void count_all(struct gathering *g)
+{
+    uint32_t groups = 0;
+    for (uint32_t i = 0; i < g->row_count; i++)
+        groups |= g->rows[i].groups;
+    for (uint32_t where = 0; where < SG_SAME_COUNT; where++) {
+        g->promised[where] = 0;
+        sg_ranges_clear(&g->covered);
+        for (uint32_t i = 0; (groups >> where & 1) != 0 && i < g->row_count; i++)
+            if ((g->rows[i].groups >> where & 1) != 0)
+                g->promised[where] += count_row(g, g->rows[i].begin, g->rows[i].end, g->rows[i].missing_bytes);
+    }
+    g->held_by_job = g->covered.counted_bytes * SG_SHARED_UNIT; /* the job comes last */
+}
+
+static void gather(struct gathering *g)
+{
+    _Static_assert(SG_SAME_IN_JOB == SG_SAME_COUNT - 1, "the job comes last");
+    struct sg_machine_ledger *ledger = sg_seats_ledger();
+    const struct sg_seat *own = sg_seats_own();
+    uint32_t used = sg_load(&ledger->seat_used);
+    bool has_changed = renew(g, &g->own_note, own, 0);
+    for (uint32_t i = 0; i < used && i < SG_SEAT_ROOM; i++) {
+        uint64_t claim = sg_load(&ledger->seat[i].claim);
+        if (&ledger->seat[i] != own && SG_CLAIM_STATE(claim) == SG_CLAIM_LIVE)
+            has_changed |= renew(g, &g->notes[i], &ledger->seat[i], claim);
+        else {
+            has_changed |= g->notes[i].has_rows != 0;
+            g->notes[i] = (struct note){0};
+        }
+    }
+    if (!has_changed)
+        return;
+    g->row_count = 0;
+    gather_seat(g, &g->own_note, own);
+    for (uint32_t i = 0; i < used && i < SG_SEAT_ROOM; i++)
+        if (g->notes[i].has_rows != 0)
+            gather_seat(g, &g->notes[i], &ledger->seat[i]);
+    sort_rows(g);
+    count_all(g);
+}
+
+void sg_same_bytes_gather(void)
+{
+    gather(&look);
+}
+
+/* ---- what it tells ----------------------------------------------------------------------------------------------- */
+
+/* The gathered state of the entry's owner, or NULL. */
+static const struct note *note_of(uint32_t number, const struct sg_seat *seat)
+{
+    static const struct note none;
+    if (seat == sg_seats_own())
+        return &look.own_note;
+    return number < SG_SEAT_ROOM && look.notes[number].claim == sg_load(&seat->claim) ? &look.notes[number] : &none;
+}
+
+static uint64_t smaller_of(uint64_t one, uint64_t other)
+{
+    return one < other ? one : other;
+}
+
+uint64_t sg_same_bytes_read(uint32_t number, const struct sg_seat *seat, struct sg_named *promised,
+                            struct sg_named *granted)
+{
+    const struct note *note = note_of(number, seat);
+    uint64_t version = sg_load(&seat->files_version);
+    *promised = (struct sg_named){.bytes = sg_load(&seat->slot.promised_bytes)};
+    *granted = (struct sg_named){.bytes = sg_load(&seat->slot.granted_bytes)};
+    if (number >= SG_SEAT_ROOM)
+        return 0;
+    uint64_t now = sg_load(&seat->files_version), named = sg_load(&seat->file_bytes);
+    granted->by_name_bytes = smaller_of(note->held_bytes, granted->bytes);
+    if (now == version && note->version == version && version % 2 == 0) {
+        promised->by_name_bytes = smaller_of(note->missing_bytes, promised->bytes);
+        return 0;
+    }
+    promised->in_doubt_bytes = smaller_of(named, promised->bytes);
+    named = smaller_of(named, granted->bytes);
+    granted->in_doubt_bytes = named > granted->by_name_bytes ? named - granted->by_name_bytes : 0;
+    return now;
+}
+
+uint64_t sg_same_bytes_promised(uint32_t where)
+{
+    return look.promised[where] > look.own_note.missing_bytes ? look.promised[where] - look.own_note.missing_bytes : 0;
+}
+
+uint64_t sg_same_bytes_held_by_job(void)
+{
+    return look.held_by_job > look.own_note.held_bytes ? look.held_by_job - look.own_note.held_bytes : 0;
+}
+
+uint64_t sg_same_bytes_known(uint32_t where, uint64_t begin, uint64_t end, uint64_t bytes)
+{
+    struct gathering *g = &look;
+    uint64_t before = 0, after = 0;
+    sg_ranges_clear(&g->covered);
+    for (uint32_t i = 0; i < g->row_count; i++)
+        if ((g->rows[i].groups >> where & 1) != 0 && g->rows[i].begin < end && begin < g->rows[i].end)
+            before += count_row(g, g->rows[i].begin, g->rows[i].end, g->rows[i].missing_bytes);
+    sg_ranges_clear(&g->covered);
+    bool is_counted = false;
+    for (uint32_t i = 0; i < g->row_count; i++) {
+        if ((g->rows[i].groups >> where & 1) == 0 || g->rows[i].begin >= end || begin >= g->rows[i].end)
+            continue;
+        if (!is_counted && g->rows[i].missing_bytes <= bytes) {
+            after += count_row(g, begin, end, bytes);
+            is_counted = true;
+        }
+        after += count_row(g, g->rows[i].begin, g->rows[i].end, g->rows[i].missing_bytes);
+    }
+    if (!is_counted)
+        after += count_row(g, begin, end, bytes);
+    uint64_t more = after > before ? after - before : 0;
+    return bytes > more ? bytes - more : 0;
+}
+
+uint64_t sg_same_bytes_of_job(uint64_t begin, uint64_t end)
+{
+    struct gathering *g = &look;
+    uint64_t own = 0;
+    sg_ranges_clear(&g->covered);
+    for (int is_other = 0; is_other < 2; is_other++) {
+        for (uint32_t i = 0; i < g->row_count; i++)
+            if ((g->rows[i].groups >> SG_SAME_IN_JOB & 1) != 0 && (int)g->rows[i].is_other == is_other)
+                (void)count_row(g, g->rows[i].begin, g->rows[i].end, 0);
+        own = is_other == 0 ? sg_ranges_bytes(&g->covered, begin, end, SG_RANGE_COUNTED) : own;
+    }
+    return (sg_ranges_bytes(&g->covered, begin, end, SG_RANGE_COUNTED) - own) * SG_SHARED_UNIT;
+}
+
+/* ---- memory of parents ------------------------------------------------------------------------------------------- */
+
+static uint64_t private_bytes_of(const struct sg_seat *seat)
+{
+    uint64_t granted = sg_load(&seat->slot.granted_bytes);
+    uint64_t named = sg_load(&seat->slot.inherited_bytes) + sg_load(&seat->file_bytes);
+    return granted > named ? granted - named : 0;
+}
+
+/* The largest of each process's children. Where there are too many, what finds no place stays subtracted, as if the
+ * parent held it. */
+static void note_origin(struct origin *list, uint32_t *count, const struct sg_origin *origin, uint64_t bytes)
+{
+    uint32_t at = 0;
+    while (at < *count && (list[at].claim != origin->claim || list[at].seat != origin->seat))
+        at++;
+    if (at == ORIGINS_MOST)
+        return;
+    if (at == *count)
+        list[(*count)++] = (struct origin){origin->claim, 0, origin->seat};
+    list[at].bytes = list[at].bytes > bytes ? list[at].bytes : bytes;
+}
+
+/* The nearest ancestor's first: a child gives back what it has, and nobody knows whose that was. */
+static void note_origins(struct origin *list, uint32_t *count, const struct sg_seat *seat)
+{
+    uint64_t left = sg_load(&seat->slot.inherited_bytes);
+    for (uint32_t i = 0; i < SG_ORIGIN_ROOM && left != 0 && seat->origin[i].claim != 0; i++) {
+        uint64_t bytes = seat->origin[i].bytes < left ? seat->origin[i].bytes : left;
+        bytes = bytes < MOST_BYTES ? bytes : MOST_BYTES;
+        left -= bytes;
+        note_origin(list, count, &seat->origin[i], bytes);
+    }
+}
+
+static uint64_t inherited_by_job(struct gathering *g)
+{
+    struct origin *list = g->origins;
+    struct sg_machine_ledger *ledger = sg_seats_ledger();
+    uint32_t used = sg_load(&ledger->seat_used), count = 0;
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < used && i < SG_SEAT_ROOM; i++) {
+        const struct sg_seat *seat = &ledger->seat[i];
+        if (SG_CLAIM_STATE(sg_load(&seat->claim)) == SG_CLAIM_LIVE && seat->slot.job_hash == sg_own->slot.job_hash)
+            note_origins(list, &count, seat);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t number = list[i].seat - 1;
+        bool is_alive = number < SG_SEAT_ROOM && SG_CLAIM_STATE(list[i].claim) == SG_CLAIM_LIVE &&
+                        sg_load(&ledger->seat[number].claim) == list[i].claim;
+        uint64_t held = is_alive ? private_bytes_of(&ledger->seat[number]) : 0;
+        sum += list[i].bytes > held ? list[i].bytes - held : 0;
+    }
+    return sum;
+}
+
+uint64_t sg_same_bytes_inherited_by_job(void)
+{
+    return inherited_by_job(&look);
+}
+
+uint64_t sg_same_bytes_of_job_now(void)
+{
+    struct sg_lock_state lock;
+    sg_lock_acquire(&peak_lock, &lock);
+    gather(&peak);
+    uint64_t bytes = peak.held_by_job + inherited_by_job(&peak);
+    sg_lock_release(&peak_lock, &lock);
+    return bytes;
+}
+
+static void forget(struct gathering *g)
+{
+    memset(g->notes, 0, sizeof g->notes);
+    g->own_note = (struct note){0};
+    g->row_count = 0;
+    memset(g->promised, 0, sizeof g->promised);
+    g->held_by_job = 0;
+}
+
+void sg_same_bytes_refork(void)
+{
+    sg_lock_reset(&peak_lock);
+    forget(&look);
+    forget(&peak);
+}

@@ -1,0 +1,551 @@
+/*
+ * segment.c - see segment.h.
+ */
+#include "shared/segment.h"
+
+#include "base/atomics.h"
+#include "base/directory.h"
+#include "shared/job.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "account/mapping_kind.h"
+#include "base/options.h"
+#include "base/procfs.h"
+#include "base/seccomp.h"
+#include "shared/registry.h"
+#include "base/shared_file.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "account/timeline.h"
+#include "shared/told.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+/* The file that was made anew in place of the removed one, which the window is still mapped from; else NULL. */
+struct sg_segment *sg_segment_mirror;
+union sg_window sg_window __attribute__((aligned(SG_PAGE_MOST)));
+
+enum { UNTRIED, SHARED, FAILED };
+
+static uint32_t attachment SG_AT_START;
+static uint64_t retry_ns; /* a passing lack of descriptors: try again after this */
+static struct sg_lock attach_lock;
+static char path[SG_PATH_ROOM + 64];
+static struct {
+    uint64_t device, number;
+} file; /* which it is: in a group-shared directory another tenant may put his own in its place */
+static unsigned file_mode = 0600;
+static uint32_t record_room; /* (atomic) of the file; what it says itself, others may have written */
+static bool is_removed;      /* the file, because nothing was to be left */
+static uint64_t mirror_bytes;
+
+unsigned sg_segment_file_mode(void)
+{
+    return file_mode;
+}
+
+const char *sg_segment_path(void)
+{
+    return path;
+}
+
+bool sg_segment_is_shared(void)
+{
+    return sg_load_acquire(&attachment) == SHARED;
+}
+
+bool sg_segment_is_own(void)
+{
+    if (!sg_segment_is_shared())
+        return false;
+    uint32_t pid = sg_sys_getpid();
+    return sg_own->slot.pid == pid && sg_process_is_owner(pid);
+}
+
+uint32_t sg_segment_record_capacity(void)
+{
+    return sg_segment_is_shared() ? sg_load_acquire(&record_room) : SG_RECORD_LIMIT;
+}
+
+/* In whole pages. */
+static uint64_t bytes_for(uint32_t records)
+{
+    return sg_round_up(SG_SEGMENT_BYTES(records), sg_page_bytes());
+}
+
+/* Publishes it, too. */
+static void set_record_room(uint32_t records)
+{
+    sg_store_release(&record_room, records);
+    sg_store_release(&sg_own->segment_bytes, bytes_for(records));
+    sg_store_release(&sg_own->record_capacity, records);
+}
+
+/* SPARKGUARD_DIR. A descriptor or -errno. */
+static int open_directory(void)
+{
+    struct stat info = {0};
+    int fd = sg_directory_open_or_make(sg_options.dir, &info);
+    file_mode = sg_directory_file_mode(&info);
+    return fd;
+}
+
+/* SG_RUN of the job's first process, 0 if that has ended. Reads /proc, for the pid alone is used again. */
+static uint64_t run_of_job(void)
+{
+    uint32_t first = sg_options.first_pid, own = sg_sys_getpid();
+    bool is_first = first == 0 || first == own;
+    uint64_t ticks = is_first ? sg_own->slot.start_ticks : sg_process_start_ticks(first);
+    return ticks != 0 ? SG_RUN(is_first ? own : first, ticks) : 0;
+}
+
+static void describe_process(void)
+{
+    struct sg_segment *segment = sg_own;
+    segment->slot.abi_version = SG_ABI_VERSION;
+    segment->slot.pid = sg_sys_getpid();
+    segment->slot.start_ticks = sg_process_start_ticks(0);
+    segment->slot.state = SG_STATE_RUNNING;
+    segment->slot.job_hash = sg_hash_text(sg_options.job);
+    sg_fetch_or(&segment->slot.flags, SG_SLOT_GUARDING | (sg_options.mode_observe ? SG_SLOT_OBSERVE : 0u));
+    segment->parent_pid = (uint32_t)sg_syscall(SYS_getppid, 0, 0, 0, 0, 0, 0);
+    segment->uid = (uint32_t)sg_syscall(SYS_getuid, 0, 0, 0, 0, 0, 0);
+    segment->started_time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME);
+    segment->run = run_of_job();
+    segment->exit_code = -1;
+    segment->signal = -1;
+    if (segment->record_used == 0)
+        segment->record_used = 1; /* record 0 is everybody's */
+    struct sg_text version = sg_text_begin(segment->library_version, sizeof segment->library_version);
+    sg_text_add(&version, SG_VERSION_TEXT);
+    struct sg_text job = sg_text_begin(segment->job, sizeof segment->job);
+    sg_text_add(&job, sg_options.job);
+    long length = sg_text_read_file("/proc/self/cmdline", segment->command, sizeof segment->command);
+    for (long i = 0; i + 1 < length; i++)
+        if ((unsigned char)segment->command[i] < ' ') /* the zeros between arguments, and lines within one */
+            segment->command[i] = ' ';
+    for (unsigned i = 0; i < SG_DEVICE_ROOM; i++)
+        if (segment->device[i].total_bytes == 0)
+            segment->device[i].total_bytes = SG_UNKNOWN;
+}
+
+static void name_file(void)
+{
+    struct sg_text text = sg_text_begin(path, sizeof path);
+    sg_text_add(&text, sg_options.dir);
+    sg_text_add(&text, "/");
+    sg_text_add_number(&text, sg_own->slot.pid);
+    sg_text_add(&text, "-");
+    sg_text_add_hex(&text, sg_sys_unique());
+    sg_text_add(&text, SG_SEGMENT_SUFFIX);
+}
+
+static long hold_lock(int fd)
+{
+    long result = sg_sys_flock(fd, LOCK_EX | LOCK_NB);
+    return result != 0 ? result : sg_shared_file_keep_open(fd);
+}
+
+/* Lets the file take the place of [begin, end) of the window, and of no more: conservative collectors and leak checkers
+ * read a library's data to the end, and would die of SIGBUS behind the end of the file. */
+static long map_window(int fd, uint64_t begin, uint64_t end)
+{
+    begin &= ~(uint64_t)(SG_PAGE_MOST - 1);
+    void *window =
+        sg_sys_mmap(sg_window.bytes + begin, end - begin, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, begin);
+    return sg_is_error(window) ? (long)window : 0;
+}
+
+const char *sg_segment_file_name(void)
+{
+    return strrchr(path, '/') + 1;
+}
+
+/* The file is made under a name of its own, and gets the one that readers know when it is whole: a process may be killed
+ * at any instruction. */
+static void name_unfinished(char unfinished[sizeof path + 8])
+{
+    struct sg_text text = sg_text_begin(unfinished, sizeof path + 8);
+    sg_text_add(&text, path);
+    sg_text_add(&text, SG_UNFINISHED_SUFFIX);
+}
+
+/* The file that was made, by its name. -ESTALE: another one has it now. */
+static long open_again(const char *name)
+{
+    struct stat info = {0};
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+    if (fd < 0)
+        return fd;
+    if (sg_sys_fstat((int)fd, &info) == 0 && info.st_dev == file.device && info.st_ino == file.number)
+        return fd;
+    (void)sg_sys_close((int)fd);
+    return -ESTALE;
+}
+
+/* Makes the file, fills it with what the window holds, and lets it take the window's place. */
+static long put_in_place(const char *name, int *lock_fd, int *window_fd)
+{
+    const int directory = (int)SG_AT_FDCWD;
+    long fd = sg_sys_openat(directory, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, file_mode);
+    if (fd < 0)
+        return fd;
+    *lock_fd = (int)fd;
+    (void)sg_sys_fchmod((int)fd, file_mode);
+    struct stat info = {0};
+    long result = sg_sys_fstat((int)fd, &info);
+    if (result != 0)
+        return result;
+    file.device = info.st_dev;
+    file.number = info.st_ino;
+    uint32_t capacity = SG_RECORD_FIRST;
+    while (capacity < sg_own->record_used && capacity < SG_RECORD_LIMIT)
+        capacity = capacity * 4 < SG_RECORD_LIMIT ? capacity * 4 : SG_RECORD_LIMIT;
+    uint64_t bytes = bytes_for(capacity);
+    result = sg_shared_file_allocate((int)fd, 0, bytes);
+    if (result == 0)
+        result = hold_lock((int)fd);
+    if (result != 0)
+        return result;
+    fd = open_again(name);
+    if (fd < 0)
+        return fd;
+    *window_fd = (int)fd;
+    set_record_room(capacity);
+    uint64_t used = SG_SEGMENT_BYTES(sg_own->record_used < capacity ? sg_own->record_used : capacity);
+    result = sg_sys_pwrite((int)fd, &sg_window, used, 0);
+    if (result != (long)used)
+        return result < 0 ? result : -EIO;
+    result = map_window((int)fd, 0, bytes);
+    if (result == 0) {
+        sg_store_release(&sg_own->slot.magic, SG_ABI_MAGIC);
+        result = sg_sys_rename(name, path);
+    }
+    return result;
+}
+
+static void say_failed(long error)
+{
+    static char line[SG_PATH_ROOM + 160];
+    struct sg_text text = sg_text_begin(line, sizeof line);
+    sg_text_add(&text, "sparkguard: cannot keep statistics in ");
+    sg_text_add(&text, sg_options.dir);
+    sg_text_add(&text, sg_directory_error_text(error));
+    sg_text_add(&text, "; sparkguard-report will not show this program (SPARKGUARD_DIR)");
+    sg_log_line(line);
+}
+
+static void attach_locked(void)
+{
+    static char unfinished[sizeof path + 8]; /* large for the stack of a signal's handler */
+    int lock_fd = -1, window_fd = -1;
+    describe_process();
+    sg_options_default_dir();
+    name_file();
+    name_unfinished(unfinished);
+    long result = open_directory();
+    int directory = (int)result;
+    if (directory >= 0) {
+        sg_reaper_sweep(directory);
+        result = put_in_place(unfinished, &lock_fd, &window_fd);
+        if (result != 0 && lock_fd >= 0)
+            (void)sg_sys_unlinkat((int)SG_AT_FDCWD, unfinished);
+    }
+    if (result == 0) {
+        sg_store_release(&attachment, (uint32_t)SHARED);
+    } else if (result == -EMFILE || result == -ENFILE) {
+        retry_ns = sg_sys_clock_ns(CLOCK_MONOTONIC) + 1000000000u;
+    } else {
+        sg_store_release(&attachment, (uint32_t)FAILED);
+        if (sg_told_first())
+            say_failed(result);
+    }
+    for (int i = 0; i < 3; i++) {
+        int fd = i == 0 ? directory : i == 1 ? lock_fd : window_fd;
+        if (fd >= 0)
+            (void)sg_sys_close(fd);
+    }
+}
+
+void sg_segment_attach(void)
+{
+    if (SG_LIKELY(sg_load_acquire(&attachment) != UNTRIED) || sg_options.dir[0] == '\0')
+        return;
+    if (retry_ns != 0 && sg_sys_clock_ns(CLOCK_MONOTONIC) < retry_ns)
+        return;
+    struct sg_lock_state state;
+    if (!sg_lock_acquire_within(&attach_lock, &state, 1000000000u))
+        return;
+    if (sg_load_acquire(&attachment) == UNTRIED && sg_process_owns_memory())
+        attach_locked();
+    sg_lock_release(&attach_lock, &state);
+}
+
+static bool grow_locked(void)
+{
+    uint32_t capacity = sg_segment_record_capacity();
+    if (!sg_segment_is_shared() || capacity >= SG_RECORD_LIMIT || sg_load(&sg_segment_mirror) != NULL)
+        return false;
+    uint32_t wanted = capacity * 4 < SG_RECORD_LIMIT ? capacity * 4 : SG_RECORD_LIMIT;
+    uint64_t before = bytes_for(capacity), bytes = bytes_for(wanted);
+    long fd = open_again(path);
+    if (fd < 0)
+        return false;
+    bool is_grown =
+        bytes == before || /* in pages of 64 KiB */
+        (sg_shared_file_allocate((int)fd, before, bytes - before) == 0 && map_window((int)fd, before, bytes) == 0);
+    (void)sg_sys_close((int)fd);
+    if (is_grown)
+        set_record_room(wanted);
+    return is_grown;
+}
+
+bool sg_segment_grow(uint32_t seen)
+{
+    struct sg_lock_state state;
+    sg_lock_acquire(&attach_lock, &state);
+    bool is_grown = sg_segment_record_capacity() != seen || grow_locked();
+    sg_lock_release(&attach_lock, &state);
+    return is_grown;
+}
+
+/* ---- a file that was removed ------------------------------------------------------------------------------------- */
+
+/* The window cannot take the new file's place while other threads count in it: what they count in that moment would
+ * be lost. So the new file gets what the window holds, again and again. Under attach_lock. */
+static void copy_window(void *to)
+{
+    uint32_t used = sg_load(&sg_own->record_used), capacity = sg_segment_record_capacity();
+    memcpy(to, sg_own, SG_SEGMENT_BYTES(used < capacity ? used : capacity));
+}
+
+static void write_mirror(void)
+{
+    if (sg_load(&sg_segment_mirror) != NULL)
+        copy_window(sg_load(&sg_segment_mirror));
+}
+
+void sg_segment_write_mirror(void)
+{
+    struct sg_lock_state state;
+    if (!sg_segment_is_own() || !sg_lock_acquire_within(&attach_lock, &state, 100000000u))
+        return;
+    write_mirror();
+    sg_lock_release(&attach_lock, &state);
+}
+
+static void let_mirror_go(void)
+{
+    if (sg_load(&sg_segment_mirror) != NULL)
+        (void)sg_sys_munmap(sg_load(&sg_segment_mirror), mirror_bytes);
+    sg_store(&sg_segment_mirror, NULL);
+}
+
+/* No child inherits the mapping, so the lock is this process's alone. */
+static long make_mirror_in(int fd, const char *name)
+{
+    uint32_t capacity = sg_segment_record_capacity(); /* it never grows */
+    capacity = capacity < SG_RECORD_LIMIT / 4 ? capacity * 4 : SG_RECORD_LIMIT;
+    const uint64_t bytes = bytes_for(capacity);
+    struct stat info = {0};
+    (void)sg_sys_fchmod(fd, file_mode);
+    long result = sg_sys_fstat(fd, &info);
+    if (result == 0)
+        result = sg_shared_file_allocate(fd, 0, bytes);
+    if (result == 0)
+        result = sg_sys_flock(fd, LOCK_EX | LOCK_NB);
+    if (result != 0)
+        return result;
+    void *mapped = sg_sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (sg_is_error(mapped))
+        return (long)mapped;
+    result = sg_sys_madvise(mapped, bytes, MADV_DONTFORK);
+    if (result == 0) {
+        copy_window(mapped); /* a process killed just behind the rename has left a whole record */
+        result = sg_sys_rename(name, path);
+    }
+    if (result != 0) {
+        (void)sg_sys_munmap(mapped, bytes);
+        return result;
+    }
+    let_mirror_go();
+    file.device = info.st_dev;
+    file.number = info.st_ino;
+    mirror_bytes = bytes;
+    sg_store(&sg_segment_mirror, mapped);
+    set_record_room(capacity);
+    write_mirror();
+    return 0;
+}
+
+static bool make_mirror(void)
+{
+    static char unfinished[sizeof path + 8]; /* as in attach_locked */
+    struct stat info = {0};
+    int directory = sg_directory_open(sg_options.dir, &info);
+    if (directory < 0)
+        return false;
+    (void)sg_sys_close(directory);
+    file_mode = sg_directory_file_mode(&info);
+    name_unfinished(unfinished);
+    long fd =
+        sg_sys_openat((int)SG_AT_FDCWD, unfinished, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, file_mode);
+    if (fd < 0)
+        return false;
+    long result = make_mirror_in((int)fd, unfinished);
+    if (result != 0)
+        (void)sg_sys_unlinkat((int)SG_AT_FDCWD, unfinished);
+    (void)sg_sys_close((int)fd);
+    return result == 0;
+}
+
+/* 0 if the file that was made has its name still, -errno: -ESTALE if another one has. */
+static long find_file(void)
+{
+    struct stat info = {0};
+    long result = sg_sys_stat(path, &info);
+    return result != 0 ? result : info.st_dev == file.device && info.st_ino == file.number ? 0 : -ESTALE;
+}
+
+bool sg_segment_check_place(void)
+{
+    struct sg_lock_state state;
+    bool is_made = false;
+    if (!sg_segment_is_own() || !sg_lock_acquire_within(&attach_lock, &state, 100000000u))
+        return false;
+    if (sg_load(&sg_own->slot.state) == SG_STATE_RUNNING && !is_removed)
+        is_made = find_file() == -ENOENT && make_mirror();
+    write_mirror();
+    sg_lock_release(&attach_lock, &state);
+    if (is_made)
+        sg_segment_add_event("this record was removed: it is written anew, at most a second behind");
+    return is_made;
+}
+
+/* After the state was set: nobody makes a file anew behind it. */
+static void remove_file(void)
+{
+    struct sg_lock_state state;
+    bool is_held = sg_lock_acquire_within(&attach_lock, &state, 100000000u);
+    sg_timeline_drop(); /* first: it is found by the segment */
+    (void)sg_sys_unlinkat((int)SG_AT_FDCWD, path);
+    is_removed = true;
+    if (is_held)
+        sg_lock_release(&attach_lock, &state);
+}
+
+bool sg_segment_refork(void)
+{
+    sg_store(&sg_segment_mirror, NULL);                  /* it was not inherited */
+    bool is_attaching = sg_load(&attach_lock.word) != 0; /* another thread: the window may be shared by now */
+    sg_lock_reset(&attach_lock);
+    sg_process_refork();
+    if (sg_segment_is_shared() || is_attaching) {
+        void *window = sg_sys_mmap(&sg_window, SG_WINDOW_BYTES, PROT_READ | PROT_WRITE,
+                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        if (sg_is_error(window))
+            return false;
+    } else {
+        memset(&sg_window, 0, SG_SEGMENT_BYTES(sg_own->record_used));
+    }
+    retry_ns = 0;
+    is_removed = false;
+    sg_store_release(&attachment, (uint32_t)UNTRIED);
+    return true;
+}
+
+bool sg_segment_is_evidence(void)
+{
+    uint64_t inherited = sg_load_relaxed(&sg_own->slot.inherited_bytes) + sg_load(&sg_own->inherited_shared_bytes);
+    uint64_t own = sg_load_relaxed(&sg_own->peak_seen_bytes) - inherited;
+    return own >= (UINT64_C(16) << 20) || (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_CUDA) != 0 ||
+           sg_load_relaxed(&sg_own->refusal_count) != 0;
+}
+
+/* A program that replaced itself was there; a child that was forked to become another never was. */
+static bool leaves_nothing(enum sg_state state)
+{
+    return !sg_segment_is_evidence() &&
+           (state == SG_STATE_EXITED || sg_own->slot.inherited_bytes + sg_own->inherited_shared_bytes != 0);
+}
+
+/* The launcher compares this with the largest resident size of all its children. */
+static void note_resident(void)
+{
+    struct rusage usage = {0};
+    if (sg_sandbox_is_on() || sg_syscall(SYS_getrusage, RUSAGE_SELF, (long)&usage, 0, 0, 0, 0) != 0)
+        return;
+    sg_own->max_resident_mib = (uint32_t)((usage.ru_maxrss + 1023) / 1024);
+}
+
+void sg_segment_end(enum sg_state state, int exit_code)
+{
+    if (!sg_segment_is_own())
+        return;
+    if (leaves_nothing(state))
+        sg_job_send_mail();
+    else
+        sg_job_read_mail();
+    sg_own->ended_time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME);
+    note_resident();
+    sg_own->exit_code = exit_code;
+    sg_own->signal = 0;
+    sg_store_release(&sg_own->slot.state, (uint32_t)state);
+    if (state == SG_STATE_EXITED)
+        sg_seats_leave();
+    else
+        sg_seats_note_replaced();
+    if (leaves_nothing(state))
+        remove_file();
+    else
+        sg_segment_write_through();
+}
+
+void sg_segment_resume(void)
+{
+    if (!sg_segment_is_own())
+        return;
+    sg_own->ended_time_ns = 0;
+    sg_own->signal = -1;
+    sg_store_release(&sg_own->slot.state, (uint32_t)SG_STATE_RUNNING);
+    sg_seats_come_back();
+    sg_segment_write_through();
+    if (is_removed) { /* another file, filled from the window, takes its place */
+        struct sg_lock_state lock;
+        is_removed = false;
+        sg_lock_acquire(&attach_lock, &lock);
+        let_mirror_go();
+        sg_lock_release(&attach_lock, &lock);
+        sg_store_release(&attachment, (uint32_t)UNTRIED);
+        sg_segment_attach();
+    }
+}
+
+void sg_segment_add_refusal(const struct sg_refusal *refusal)
+{
+    uint64_t number = sg_fetch_add(&sg_own->refusal_count, UINT64_C(1));
+    struct sg_refusal *entry = &sg_own->refusal[number % SG_REFUSAL_ROOM];
+    sg_store_relaxed(&entry->sequence, 0);
+    sg_fence(); /* nobody sees what follows under the old number */
+    memcpy((char *)entry + sizeof entry->sequence, (const char *)refusal + sizeof refusal->sequence,
+           sizeof *entry - sizeof entry->sequence);
+    sg_store_release(&entry->sequence, number + 1);
+    sg_segment_write_through();
+}
+
+void sg_segment_add_event(const char *what)
+{
+    uint64_t number = sg_fetch_add(&sg_own->event_count, UINT64_C(1));
+    struct sg_event *entry = &sg_own->event[number % SG_EVENT_ROOM];
+    sg_store_relaxed(&entry->sequence, 0);
+    sg_fence(); /* nobody sees what follows under the old number */
+    entry->time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME);
+    struct sg_text text = sg_text_begin(entry->what, sizeof entry->what);
+    sg_text_add(&text, what);
+    sg_store_release(&entry->sequence, number + 1);
+    sg_segment_write_through();
+}

@@ -1,0 +1,219 @@
+/*
+ * history_file.c - see history_file.h.
+ *
+ * A copy is written under another name, brought to the disk, and renamed over the last one; then the directory is brought to
+ * the disk as well. So whenever the power goes, one whole copy is there, in the very format of a live segment, and a disk that
+ * is full costs the new copy only. Two halves of one file written by turns would need one write to the disk less, and a
+ * format, a checksum and a reader of their own.
+ *
+ * The time line is written after the segment, by which it is found, and as the segment has changed whenever there is a new
+ * sample, always with it. What is behind its last sample is not written.
+ *
+ * A copy made at the process's end is not waited for: its blocks are on their way before the rename, so that a file system
+ * that keeps this order (ext4, by default within 5 s) never shows the name without the bytes. XFS and Btrfs take up to 30 s by
+ * default, unless somebody syncs there first: the launcher does as its program has ended (record.c), and every process
+ * that lasts does for the directory, and with it for the names in it, every 4 s.
+ */
+#include "watch/history_file.h"
+
+#include "base/atomics.h"
+#include "base/directory.h"
+#include "base/options.h"
+#include "base/procfs.h"
+#include "shared/segment.h"
+#include "account/callsites.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "account/timeline.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* Of all processes. 4 MiB are left for those that come before the next one tidies up: every process that lasts, and one in
+ * eight of the others, since it takes 4 ms where the history is full (3,000 files; 2-core VM). */
+#define BYTES_MOST (UINT64_C(60) << 20)
+#define REFRESH_NS (UINT64_C(3600) * 1000000000u) /* nobody's who still lives becomes the oldest */
+
+enum { NAME_ROOM = 64, COPIES_MOST = 4 };
+
+static struct {
+    uint64_t hash;     /* of the last copy; 0: there is none */
+    uint64_t saved_ns; /* when it was made; CLOCK_MONOTONIC */
+    bool is_trimmed;   /* the directory */
+} last;
+
+static unsigned file_mode = 0600; /* of the directory that was opened last */
+
+static int open_history(void)
+{
+    struct stat info = {0};
+    int fd = sg_directory_open_history(&info);
+    file_mode = sg_directory_file_mode(&info);
+    return fd;
+}
+
+static uint64_t add_to_hash(uint64_t hash, const void *bytes, uint64_t length)
+{
+    for (const uint64_t *at = bytes, *end = at + length / 8; at < end; at++)
+        hash = (hash ^ *at) * UINT64_C(1099511628211);
+    return hash;
+}
+
+static uint64_t hash_between(uint64_t hash, const void *copy, uint64_t begin, uint64_t end)
+{
+    return add_to_hash(hash, (const char *)copy + begin, end - begin);
+}
+
+/* FNV-1a, by words. The figures of the machine change with every look at it, and the time when the process was last
+ * seen with every second, also where the process does nothing. */
+static uint64_t hash_of(const struct sg_segment *copy, uint64_t length)
+{
+    const uint64_t machine = offsetof(struct sg_segment, machine), seen = offsetof(struct sg_segment, seen_time_ns);
+    uint64_t hash = hash_between(UINT64_C(14695981039346656037), copy, 0, machine);
+    hash = hash_between(hash, copy, machine + sizeof copy->machine, seen);
+    return hash_between(hash, copy, seen + sizeof copy->seen_time_ns, length) | 1;
+}
+
+/* "017cbb0a-cfb7-44ba-907b-59939254ff35" */
+static void read_boot_id(uint64_t id[2])
+{
+    char text[64];
+    unsigned digits = 0;
+    (void)sg_text_read_file("/proc/sys/kernel/random/boot_id", text, sizeof text);
+    for (const char *at = text; *at != '\0' && digits < 32; at++) {
+        const char *digit = strchr("0123456789abcdef", *at);
+        if (digit != NULL) {
+            id[digits / 16] = id[digits / 16] << 4 | (uint64_t)(digit - "0123456789abcdef");
+            digits++;
+        }
+    }
+}
+
+/* As it was in one instant, as far as the program holds still for that. */
+static void copy_still(void *copy, const void *original, uint64_t bytes)
+{
+    for (int i = 0; i < COPIES_MOST; i++) {
+        memcpy(copy, original, bytes);
+        if (memcmp(copy, original, bytes) == 0)
+            break;
+    }
+}
+
+/* What is behind the last record used is not in a copy. */
+static uint64_t copy_segment(struct sg_segment *copy, uint64_t bytes)
+{
+    copy_still(copy, sg_own, bytes);
+    copy->segment_bytes = bytes;
+    copy->record_capacity = (uint32_t)((bytes - sizeof *copy) / sizeof copy->record[0]);
+    return hash_of(copy, bytes);
+}
+
+static long write_all(int fd, const void *bytes, uint64_t length)
+{
+    for (uint64_t done = 0; done < length;) {
+        long written = sg_sys_pwrite(fd, (const char *)bytes + done, length - done, done);
+        if (written <= 0)
+            return written < 0 ? written : -ENOSPC;
+        done += (uint64_t)written;
+    }
+    return 0;
+}
+
+static long write_file(int directory, const char *name, const void *bytes, uint64_t length, bool is_durable)
+{
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    long fd = sg_sys_openat(directory, name, flags, 0600);
+    if (fd == -EEXIST && sg_sys_unlinkat(directory, name) == 0) /* left by an earlier try */
+        fd = sg_sys_openat(directory, name, flags, 0600);
+    if (fd < 0)
+        return fd;
+    (void)sg_sys_fchmod((int)fd, file_mode); /* whatever the umask is */
+    long result = write_all((int)fd, bytes, length);
+    if (result == 0 && is_durable)
+        result = sg_sys_fdatasync((int)fd);
+    else if (result == 0)
+        (void)sg_syscall(SYS_sync_file_range, fd, 0, 0, 2 /* SYNC_FILE_RANGE_WRITE */, 0, 0);
+    long closed = sg_sys_close((int)fd); /* where NFS tells of a disk that is full */
+    return result != 0 ? result : closed;
+}
+
+static long put_in_place(int directory, const char *name, const void *bytes, uint64_t length, bool is_durable)
+{
+    char unfinished[NAME_ROOM];
+    struct sg_text text = sg_text_begin(unfinished, sizeof unfinished);
+    sg_text_add(&text, name);
+    sg_text_add(&text, SG_UNFINISHED_SUFFIX);
+    long result = write_file(directory, unfinished, bytes, length, is_durable);
+    if (result == 0)
+        result = sg_syscall(SYS_renameat2, directory, (long)unfinished, directory, (long)name, 0, 0);
+    if (result != 0)
+        (void)sg_sys_unlinkat(directory, unfinished);
+    return result;
+}
+
+static long save_timeline(int directory, bool is_durable)
+{
+    const struct sg_timeline *line = sg_timeline_current();
+    char name[NAME_ROOM];
+    if (line == NULL)
+        return 0;
+    struct sg_timeline *copy =
+        sg_sys_mmap(NULL, sizeof *copy, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (sg_is_error(copy))
+        return -ENOMEM;
+    sg_timeline_copy(copy, line);
+    sg_timeline_name(name, sizeof name, sg_segment_file_name());
+    long result =
+        put_in_place(directory, name, copy,
+                     offsetof(struct sg_timeline, sample) + copy->sample_count * sizeof copy->sample[0], is_durable);
+    (void)sg_sys_munmap(copy, sizeof *copy);
+    return result;
+}
+
+static long save(struct sg_segment *copy, uint64_t length, bool is_durable)
+{
+    int directory = open_history();
+    if (directory < 0)
+        return directory;
+    copy->saved_time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME);
+    read_boot_id(copy->boot_id);
+    long result = put_in_place(directory, sg_segment_file_name(), copy, length, is_durable);
+    if (result == 0)
+        result = save_timeline(directory, is_durable);
+    if (is_durable)
+        (void)sg_syscall(SYS_fsync, directory, 0, 0, 0, 0, 0);
+    if (!last.is_trimmed && (is_durable || sg_sys_unique() % 8 == 0)) {
+        last.is_trimmed = true;
+        sg_reaper_trim(directory, BYTES_MOST);
+    }
+    (void)sg_sys_close(directory);
+    return result;
+}
+
+long sg_history_save(bool is_durable)
+{
+    uint32_t used = sg_load(&sg_own->record_used), capacity = sg_segment_record_capacity();
+    uint64_t length = SG_SEGMENT_BYTES(used < capacity ? used : capacity);
+    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    struct sg_segment *copy = sg_sys_mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (sg_is_error(copy))
+        return -ENOMEM;
+    sg_sites_name_late();
+    uint64_t hash = copy_segment(copy, length);
+    long result = 0;
+    if (hash != last.hash || now - last.saved_ns >= REFRESH_NS) {
+        result = save(copy, length, is_durable);
+        if (result == 0) {
+            last.hash = hash;
+            last.saved_ns = now;
+        }
+    }
+    (void)sg_sys_munmap(copy, length);
+    return result;
+}
+
+void sg_history_forget(void)
+{
+    memset(&last, 0, sizeof last);
+}

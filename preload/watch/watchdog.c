@@ -1,0 +1,248 @@
+/*
+ * watchdog.c - see watchdog.h.
+ */
+#include "watch/watchdog.h"
+
+#include "admit/admission.h"
+#include "base/atomics.h"
+#include "admit/check.h"
+#include "watch/service_thread.h"
+#include "watch/history.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "watch/victim.h"
+#include "admit/headroom.h"
+#include "shared/registry.h"
+#include "shared/segment.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "account/thread_record.h"
+#include "account/timeline.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#define HOLDS_MUCH (UINT64_C(256) << 20)
+#define STACK_BYTES (256 * 1024)
+#define MEMLOCK_LEAST (UINT64_C(8) << 20) /* a program with less may need all of it */
+
+/* Nothing takes memory faster than the GB10's driver, about 30 GB/s: so much time is left. */
+#define FASTEST_BYTES_PER_MS (UINT64_C(30) << 20)
+#define SHORTEST_NS UINT64_C(5000000)
+#define LONGEST_NS UINT64_C(100000000)
+#define SECOND_NS UINT64_C(1000000000)
+
+/* The cases in which SIGKILL follows SIGTERM early (INTERFACE.md, WATCHDOG). Nothing else shortens the time that a
+ * program has to save its data. */
+#define PATIENCE_NS (5 * SECOND_NS)
+#define LAST_MOMENT_NS UINT64_C(250000000) /* less is left at the rate of a fall that goes on */
+#define SURELY_NS (5 * SECOND_NS)          /* a helper may wait for a disk (identity.c) */
+#define BRINK_NS UINT64_C(100000000)       /* below an eighth of the floor */
+
+/* ---- what it does ------------------------------------------------------------------------------------------------- */
+
+/* Since when we are below the floor and ours to go; 0: not. It outlives the thread, which ends before a fork. */
+static struct {
+    uint64_t warned_ns, term_ns;
+} watch;
+
+static void describe(struct sg_text *text, const char *what, const struct sg_danger *danger)
+{
+    sg_text_add(text, what);
+    sg_text_add(text, ": ");
+    sg_text_add_size(text, danger->left_bytes);
+    sg_text_add(text, " left of ");
+    sg_text_add_size(text, danger->reserve_bytes);
+    sg_text_add(text, " kept, this process holds ");
+    sg_text_add_size(text, danger->holds_bytes);
+}
+
+static void say(const char *what, const struct sg_danger *danger)
+{
+    char line[320], event[112];
+    struct sg_text text = sg_text_begin(line, sizeof line), short_text = sg_text_begin(event, sizeof event);
+    describe(&short_text, what, danger);
+    sg_segment_add_event(event);
+    sg_text_add(&text, "sparkguard: ");
+    describe(&text, what, danger);
+    sg_text_add(&text, " (SPARKGUARD_WATCHDOG)");
+    if (sg_segment_is_shared()) {
+        sg_text_add(&text, "; see sparkguard-report ");
+        sg_text_add_number(&text, sg_sys_getpid());
+    }
+    sg_log_line(line);
+}
+
+/* A container's first process survives its own signals; exit_group it does not survive. */
+static void end_process(const struct sg_danger *danger)
+{
+    say("watchdog: ended", danger);
+    (void)sg_syscall(SYS_kill, sg_sys_getpid(), SIGKILL, 0, 0, 0, 0);
+    (void)sg_syscall(SYS_exit_group, 137, 0, 0, 0, 0, 0);
+}
+
+/* Whether the program has had its time since SIGTERM. */
+static bool is_time_over(const struct sg_danger *danger, uint64_t now)
+{
+    uint64_t waited = now - watch.term_ns;
+    return waited >= PATIENCE_NS || danger->zero_in_ns < LAST_MOMENT_NS ||
+           (danger->left_bytes < danger->floor_bytes / 8 && waited >= BRINK_NS);
+}
+
+static void act(const struct sg_danger *danger, uint64_t now)
+{
+    if (!danger->is_below_floor || !danger->is_ours) {
+        if (watch.term_ns != 0 && !danger->is_below_floor)
+            sg_segment_add_event("watchdog: let live: above the floor again");
+        if (!danger->is_below_floor)
+            watch.warned_ns = watch.term_ns = 0;
+        return;
+    }
+    if (sg_options.watchdog == SG_WATCHDOG_WARN || sg_options.mode_observe) {
+        if (watch.warned_ns == 0)
+            say("watchdog: warned", danger);
+        watch.warned_ns = now;
+    } else if (watch.term_ns == 0) {
+        watch.term_ns = now;
+        say("watchdog: sent SIGTERM", danger);
+        (void)sg_syscall(SYS_kill, sg_sys_getpid(), SIGTERM, 0, 0, 0, 0);
+    } else if (is_time_over(danger, now)) {
+        end_process(danger);
+    }
+}
+
+/* One look; how long the next may wait. A decision that takes long (a large scan) is not waited for. */
+static uint64_t look(void)
+{
+    struct sg_lock_state lock;
+    struct sg_danger danger;
+    if (!sg_lock_acquire_within(&sg_admission_lock, &lock, SHORTEST_NS))
+        return SHORTEST_NS;
+    sg_fit_join();
+    sg_rescue_publish();
+    sg_room_scan_if_due();
+    sg_rescue_look(&danger);
+    sg_lock_release(&sg_admission_lock, &lock);
+    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    act(&danger, now);
+    uint64_t above = danger.left_bytes > danger.floor_bytes ? danger.left_bytes - danger.floor_bytes : 0;
+    uint64_t pause = above / FASTEST_BYTES_PER_MS * 1000000;
+    return pause < SHORTEST_NS ? SHORTEST_NS : pause > LONGEST_NS ? LONGEST_NS : pause;
+}
+
+/* Somebody who is about to be refused wants to know what we promise. */
+static void answer_call(void)
+{
+    struct sg_lock_state lock;
+    if (!sg_lock_acquire_within(&sg_admission_lock, &lock, LONGEST_NS))
+        return;
+    sg_room_scan();
+    sg_lock_release(&sg_admission_lock, &lock);
+    sg_seats_advance();
+}
+
+/* ---- the thread --------------------------------------------------------------------------------------------------- */
+
+static void lock(uintptr_t begin, uintptr_t end)
+{
+    if (begin < end)
+        (void)sg_syscall(SYS_mlock, (long)begin, (long)(end - begin), 0, 0, 0, 0);
+}
+
+static void lock_memory(void)
+{
+    extern const char __ehdr_start[] __attribute__((visibility("hidden")));
+    extern const char _end[] __attribute__((visibility("hidden")));
+    struct rlimit limit = {0, 0};
+    char here;
+    if (sg_syscall(SYS_prlimit64, 0, RLIMIT_MEMLOCK, 0, (long)&limit, 0, 0) != 0 || limit.rlim_cur < MEMLOCK_LEAST)
+        return;
+    uintptr_t stack = ((uintptr_t)&here - STACK_BYTES / 4) & ~(uintptr_t)(SG_PAGE_MOST - 1);
+    lock(stack, (uintptr_t)&here);
+    lock((uintptr_t)&sg_self, (uintptr_t)(&sg_self + 1));
+    uintptr_t library = (uintptr_t)__ehdr_start;
+    uintptr_t window = (uintptr_t)&sg_window; /* most of it is never used */
+    uintptr_t end = (uintptr_t)_end;
+    uintptr_t used = window + sizeof(struct sg_segment), behind = window + sizeof sg_window;
+    lock(library, window < end ? used : end);
+    if (window < end)
+        lock(behind, end);
+    const struct sg_timeline *line = sg_timeline_current(); /* each look is a sample */
+    if (line != NULL)
+        lock((uintptr_t)line, (uintptr_t)(line + 1));
+}
+
+static struct sg_helper watchdog;
+
+static void work(void)
+{
+    uint64_t checked_ns = 0;
+    lock_memory();
+    sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_WATCHED);
+    while (sg_helper_is_wanted(&watchdog)) {
+        uint32_t called = sg_load(&sg_seats_ledger()->call);
+        uint64_t pause = look(), now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+        const struct timespec timeout = {0, (long)pause};
+        if (now - checked_ns >= SECOND_NS) {
+            checked_ns = now;
+            if (sg_helper_is_alone())
+                break;
+        }
+        if (sg_helper_is_wanted(&watchdog) &&
+            sg_sys_futex(&sg_seats_ledger()->call, FUTEX_WAIT, called, &timeout) != -ETIMEDOUT)
+            answer_call();
+    }
+    sg_fetch_and(&sg_own->slot.flags, ~(uint32_t)SG_SLOT_WATCHED);
+    sg_store(&sg_seats_own()->watched_ns, 0);
+}
+
+static struct sg_helper watchdog = {.name = "watchdog", .work = work, .wake = sg_seats_call};
+
+static bool is_worth_it(void)
+{
+    return (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_CUDA) != 0 ||
+           sg_load_relaxed(&sg_own->slot.granted_bytes) >= HOLDS_MUCH;
+}
+
+void sg_watchdog_consider(void)
+{
+    sg_history_consider(); /* it is begun where the watchdog is */
+    if (SG_LIKELY(!is_worth_it() || !sg_helper_is_absent(&watchdog)))
+        return;
+    if (sg_self.layers == 0 && sg_self.is_forking == 0)
+        sg_timeline_begin();
+    if (sg_options.watchdog != SG_WATCHDOG_OFF && sg_helper_is_due(&watchdog))
+        sg_helper_begin(&watchdog);
+}
+
+void sg_watchdog_begin_child(void)
+{
+    if (!is_worth_it() || sg_options.watchdog == SG_WATCHDOG_OFF || sg_self.layers != 0)
+        return;
+    sg_admission_join();
+    sg_watchdog_consider();
+}
+
+bool sg_watchdog_end_helpers(void)
+{
+    bool was_watched = sg_helper_stop(&watchdog, 200);
+    return sg_history_stop() || was_watched;
+}
+
+void sg_watchdog_end_helpers_surely(void)
+{
+    (void)sg_watchdog_end_helpers();
+    uint64_t until_ns = sg_sys_clock_ns(CLOCK_MONOTONIC) + SURELY_NS;
+    sg_helper_await(&watchdog, until_ns);
+    sg_history_await(until_ns);
+}
+
+void sg_watchdog_refork(void)
+{
+    sg_helper_refork(&watchdog);
+    watch.warned_ns = watch.term_ns = 0;
+}

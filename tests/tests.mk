@@ -1,0 +1,216 @@
+# What the tests are built of, and how they are run. Included by the Makefile.
+
+unit_names := $(patsubst tests/unit/%.c,%,$(wildcard tests/unit/test_*.c))
+program_names := $(patsubst tests/preload/programs/%.c,%,$(wildcard tests/preload/programs/*.c))
+EXTRA_tests/unit := -D_GNU_SOURCE -Itools
+
+# ---- simulated CUDA ---------------------------------------------------------------------------------------------------
+
+SIM := $(BUILD)/sim
+sim_flags = $(SG_CFLAGS) $(CFLAGS) $(CPPFLAGS) -isystem $(CUDA_HOME)/include -fPIC -pthread
+sim_sources := tests/sim/cuda_sim.c $(wildcard tests/sim/sim_*.c)
+sim_headers := $(wildcard tests/sim/*.h tests/sim/*.def tests/sim/*.map)
+
+$(SIM)/libcuda.so.1: $(sim_sources) $(sim_headers) | headers
+	$(SAY) SIM $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(sim_flags) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,-z,defs \
+	    -Wl,--version-script=tests/sim/cuda_sim.map -o $@ $(sim_sources)
+
+$(SIM)/libcudart.so.13: tests/sim/cudart_sim.c $(sim_headers) | headers
+	$(SAY) SIM $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(sim_flags) -shared -Wl,-soname,libcudart.so.13 -Wl,-z,defs \
+	    -Wl,--version-script=tests/sim/cudart_sim.map -o $@ $<
+
+$(SIM)/libcudart_static.a: tests/sim/cudart_sim.c $(sim_headers) | headers
+	$(SAY) SIM $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(sim_flags) -c -o $(SIM)/cudart_sim.o $< && rm -f $@ && $(AR) rcs $@ $(SIM)/cudart_sim.o
+
+$(SIM)/libnvidia-ml.so.1: tests/sim/nvml_sim.c tests/sim/nvml_sim.h tests/sim/nvml_sim.map
+	$(SAY) SIM $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(sim_flags) -shared -Wl,-soname,libnvidia-ml.so.1 -Wl,-Bsymbolic -Wl,-z,defs \
+	    -Wl,--version-script=tests/sim/nvml_sim.map -o $@ $< -ldl
+
+$(SIM)/selftest: tests/sim/selftest.c $(SIM)/libcudart.so.13 $(SIM)/libcuda.so.1
+	$(SAY) LINK $@
+	$(Q)$(CC) $(sim_flags) -o $@ $^ '-Wl,-rpath,$$ORIGIN'
+
+$(SIM)/selftest_static: tests/sim/selftest.c $(SIM)/libcudart_static.a $(SIM)/libcuda.so.1
+	$(SAY) LINK $@
+	$(Q)$(CC) $(sim_flags) -o $@ $^ '-Wl,-rpath,$$ORIGIN'
+
+sim: $(SIM)/libcuda.so.1 $(SIM)/libcudart.so.13 $(SIM)/libcudart_static.a $(SIM)/libnvidia-ml.so.1 $(SIM)/selftest $(SIM)/selftest_static
+.PHONY: sim
+
+# ---- test programs ----------------------------------------------------------------------------------------------------
+
+$(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libsparkguard-core.a
+	$(SAY) LINK $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -pthread -o $@ $^ -lcmocka $(UNIT_LIBS)
+$(BUILD)/tests/unit/test_since $(BUILD)/tests/unit/test_timeline $(BUILD)/tests/unit/test_watch: $(BUILD)/libtools.a
+$(BUILD)/tests/unit/test_watch: UNIT_LIBS := -lsmartcols
+
+# Small programs the preload tests run: plain C; one that needs CUDA is named cuda_* and is built three ways.
+program_flags = -std=gnu11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -fno-builtin -Iinclude -pthread
+program_headers := $(wildcard tests/*.h tests/preload/programs/*.h include/*.h include/*.def)
+cuda_programs := $(filter cuda_%,$(program_names))
+plain_programs := $(filter-out cuda_%,$(program_names))
+
+$(plain_programs:%=$(BUILD)/tests/programs/%): $(BUILD)/tests/programs/%: tests/preload/programs/%.c $(program_headers)
+	$(SAY) LINK $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(program_flags) -o $@ $< -ldl
+
+$(cuda_programs:%=$(BUILD)/tests/programs/%): $(BUILD)/tests/programs/%: tests/preload/programs/%.c $(program_headers) sim
+	$(SAY) LINK $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(program_flags) -isystem $(CUDA_HOME)/include -Itests/sim -o $@ $< $(SIM)/libcudart.so.13 \
+	    $(SIM)/libcuda.so.1 -ldl
+	$(Q)$(CC) $(program_flags) -isystem $(CUDA_HOME)/include -Itests/sim -o $@_static $< $(SIM)/libcudart_static.a \
+	    $(SIM)/libcuda.so.1 -ldl
+
+# The library with every system call of its own made to fail on demand.
+fault_objects := $(patsubst $(BUILD)/obj/%,$(BUILD)/fault/obj/%,$(preload_objects)) \
+    $(BUILD)/fault/obj/tests/preload/fault.o
+$(BUILD)/fault/obj/%.o: %.c | headers
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(SG_CPPFLAGS) -DSG_FAULT_INJECTION $(CPPFLAGS) $(SG_CFLAGS) $(PRELOAD_CFLAGS) $(CFLAGS) \
+	    -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<
+$(BUILD)/fault/obj/%.o: %.S
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) -c -o $@ $<
+$(BUILD)/fault/libsparkguard.so: $(fault_objects)
+	$(SAY) LINK $@
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(PRELOAD_LDFLAGS) -o $@ $^
+
+# Fuzz targets: with replay.c they run stored inputs, with libFuzzer (clang) they make new ones.
+fuzz_names := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+EXTRA_tests/fuzz := -D_GNU_SOURCE -Itools
+fuzz_main := $(if $(filter build/fuzzers,$(BUILD)),-fsanitize=fuzzer,$(BUILD)/obj/tests/fuzz/replay.o)
+$(fuzz_names:%=$(BUILD)/fuzz/%): $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(filter %.o,$(fuzz_main)) \
+        $(BUILD)/libtools.a $(BUILD)/libsparkguard-core.a
+	$(SAY) LINK $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -o $@ $^ $(filter -%,$(fuzz_main)) -lsmartcols -lm
+fuzz: $(fuzz_names:%=$(BUILD)/fuzz/%)
+fuzzers:
+	$(Q)$(MAKE) --no-print-directory BUILD=build/fuzzers SAN=address CC=clang CFLAGS='-O1 -g -fsanitize=fuzzer-no-link' fuzz
+.PHONY: fuzz fuzzers
+
+unit: $(unit_names:%=$(BUILD)/tests/unit/%)
+programs: $(program_names:%=$(BUILD)/tests/programs/%) $(BUILD)/fault/libsparkguard.so
+.PHONY: unit programs
+
+##@ Testing
+test: ## install what is missing, build, run every test
+	$(Q)scripts/install-deps build test
+	$(Q)$(MAKE) --no-print-directory all sim unit programs fuzz bench-programs
+	$(Q)BUILD=$(BUILD) tests/run
+
+check: ## formatter, linters, shell checks, structure rules
+	$(Q)scripts/install-deps build check
+	$(Q)$(MAKE) --no-print-directory WERROR=1 BUILD=build/werror all unit
+	$(Q)$(MAKE) --no-print-directory WERROR=1 BUILD=build/werror-clang CC=clang CFLAGS=-O0 all
+	$(Q)$(MAKE) --no-print-directory all $(BUILD)/libsparkguard-core.a
+	$(Q)CUDA_HOME=$(CUDA_HOME) scripts/check
+
+ifeq ($(shell uname -m),aarch64)
+cross: test
+else
+EMULATE := BUILD=build/aarch64 CC=aarch64-linux-gnu-gcc GUARDED_PYTHON=$(CURDIR)/.deps/aarch64/python/bin/python3 tests/emulate
+# The longest first: they mostly wait, and so several run at a time. Of some of it make trust runs more (tests/target.py).
+EMULATED_FIRST := $(addprefix tests/,preload/test_machine.py preload/test_memory_files.py sim/test_counting.py sim/test_reserve.py \
+    preload/test_options.py sim/test_context_race.py)
+# Files that were changed since all of them last ran under the emulator: until they do, they run on the machine itself only.
+NOT_EMULATED := $(addprefix tests/,preload/test_heap.py preload/test_machine.py preload/test_memory_files.py \
+    preload/test_memory_kinds.py preload/test_options.py preload/test_protection.py preload/test_same_bytes.py \
+    preload/test_storm.py preload/test_write_paths.py sim/test_chunks.py sim/test_counting.py \
+    sim/test_gpu_programs.py sim/test_interrupted.py sim/test_kept_pages.py sim/test_loader.py sim/test_managed.py \
+    sim/test_meminfo.py sim/test_pool_threads.py sim/test_pools.py sim/test_refusal.py sim/test_reserve.py \
+    sim/test_spark.py sim/test_uncounted.py)
+EMULATED := $(filter-out $(NOT_EMULATED),$(EMULATED_FIRST) $(filter-out $(EMULATED_FIRST),$(wildcard tests/preload/test_*.py tests/sim/test_*.py))) \
+    tests/trust/test_signals.py
+cross: ## build for aarch64 with warnings as errors; its unit, preload and simulator tests under qemu-user
+	$(Q)scripts/install-deps build test cross
+	$(Q)$(MAKE) --no-print-directory CROSS=aarch64 WERROR=1 all unit sim programs
+	$(Q)$(MAKE) --no-print-directory sim
+	$(Q)scripts/check-structure build/aarch64/libsparkguard.so
+	$(Q)tests/run tests/trust/test_aarch64.py
+	$(Q)$(EMULATE) tests/run --unit
+	$(Q)JOBS=4 $(EMULATE) tests/run $(EMULATED)
+endif
+
+sanitize: ## core and tools under ASan+UBSan, the core under TSan
+	$(Q)scripts/install-deps build test
+	$(Q)$(MAKE) --no-print-directory library
+	$(Q)$(MAKE) --no-print-directory SAN=address tools unit fuzz
+	$(Q)cp build/libsparkguard.so build/address/
+	$(Q)BUILD=build/address tests/run --unit
+	$(Q)BUILD=build/address tests/run tests/cli
+	$(Q)BUILD=build/address tests/run tests/trust/test_fuzz.py
+	$(Q)$(MAKE) --no-print-directory SAN=thread unit
+	$(Q)BUILD=build/thread tests/run --unit
+.PHONY: test check cross sanitize
+
+test-ecosystem: ## packages, clusters and dashboards: installs Debian's debhelper, Slurm, Prometheus and more
+	$(Q)scripts/install-deps build test ecosystem
+	$(Q)$(MAKE) --no-print-directory all sim programs
+	$(Q)BUILD=$(BUILD) tests/run tests/ecosystem
+.PHONY: test-ecosystem
+
+trust: ## the long form of the tests of trust, all points or POINTS="1 7"; writes tests/TRUST.md
+	$(Q)scripts/install-deps build test cross trust $(if $(filter 4,$(or $(POINTS),4)),ecosystem browser) \
+	    $(if $(filter 5,$(or $(POINTS),5)),guest64k) $(if $(filter 9,$(or $(POINTS),9)),foreign)
+	$(Q)$(MAKE) --no-print-directory all sim unit programs fuzz fuzzers
+	$(Q)$(if $(EMULATE),$(MAKE) --no-print-directory CROSS=aarch64 all unit sim programs)
+	$(Q)BUILD=$(BUILD) EMULATE='$(EMULATE)' tests/trust/run $(POINTS)
+.PHONY: trust
+
+test-browser: ## the page of --html in Chromium; leaves pictures of it in build/browser
+	$(Q)scripts/install-deps build test browser
+	$(Q)$(MAKE) --no-print-directory tools
+	$(Q)BUILD=$(BUILD) tests/run tests/browser
+.PHONY: test-browser
+
+test-frameworks: ## client libraries from PyPI under the guard, or FRAMEWORKS="ray torch"; tests/frameworks/RESULTS.md
+	$(Q)scripts/install-deps build test frameworks
+	$(Q)$(MAKE) --no-print-directory all sim
+	$(Q)BUILD=$(BUILD) tests/frameworks/run $(FRAMEWORKS)
+.PHONY: test-frameworks
+
+test-drivers: ## the hooks against later CUDA headers and real drivers' exports: downloads both into .deps
+	$(Q)scripts/install-deps build test drivers
+	$(Q)$(MAKE) --no-print-directory all sim
+	$(Q)BUILD=$(BUILD) tests/run tests/sim/test_hooks.py
+.PHONY: test-drivers
+
+test-gpu: ## CUDA, PyTorch and CuPy on this machine's GPU under the guard; writes tests/gpu/RESULTS.md
+	$(Q)scripts/install-deps build test
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)BUILD=$(BUILD) tests/gpu/run
+.PHONY: test-gpu
+
+bench: ## what the guard costs, in pairs, against the targets; PEERS=1 adds other preloads
+	$(Q)scripts/install-deps build test bench
+	$(Q)$(MAKE) --no-print-directory all sim bench-programs
+	$(Q)BUILD=$(BUILD) scripts/bench
+.PHONY: bench bench-programs
+
+bench_flags := -std=gnu11 -O2 -fno-builtin -Wall -Wextra
+$(BUILD)/bench/pairs: tests/bench/pairs.c
+	$(SAY) LINK $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(bench_flags) -pthread -o $@ $< -ldl
+$(BUILD)/bench/table: tests/bench/table.c $(BUILD)/libsparkguard-core.a
+	$(SAY) LINK $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(bench_flags) -Ipreload -pthread -o $@ $^
+$(BUILD)/bench/%.so: tests/bench/%.c
+	$(SAY) LINK $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(bench_flags) -D_GNU_SOURCE -fPIC -shared -o $@ $<
+bench-programs: $(BUILD)/bench/pairs $(BUILD)/bench/table $(BUILD)/bench/empty.so $(BUILD)/bench/passthrough.so

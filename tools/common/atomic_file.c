@@ -1,0 +1,84 @@
+/*
+ * atomic_file.c - see atomic_file.h.
+ */
+#define _GNU_SOURCE
+#include "common/atomic_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "model/model.h"
+#include "common/text.h"
+
+struct output {
+    void (*put)(FILE *stream, void *content);
+    void *content;
+};
+
+bool report_output_is_in_place(const char *path)
+{
+    struct stat status;
+    return lstat(path, &status) == 0 && !S_ISREG(status.st_mode);
+}
+
+bool report_output_may_write(const char *path, const char *suffix)
+{
+    const size_t ending = strlen(suffix), length = strlen(path);
+    bool is_named_so = length > ending && strcmp(path + length - ending, suffix) == 0;
+    return is_named_so || strcmp(path, "-") == 0 || report_output_is_in_place(path);
+}
+
+/* Ends the stream: 0, or why it did not take everything. */
+static int write_stream(const struct output *output, FILE *stream)
+{
+    if (stream == NULL)
+        return errno;
+    errno = 0;
+    output->put(stream, output->content);
+    int error = 0;
+    if (fflush(stream) != 0 || ferror(stream) != 0)
+        error = errno != 0 ? errno : EIO;
+    return fclose(stream) != 0 && error == 0 ? errno : error;
+}
+
+/* Written beside itself, then renamed: whoever looks at the last one meanwhile, or after a failure, sees a whole one. */
+static int replace_file(const struct output *output, const char *path)
+{
+    char *beside = report_text_format("%s.XXXXXX", path);
+    mode_t mask = umask(0);
+    umask(mask);
+    int fd = mkostemp(beside, O_CLOEXEC);
+    int error = fd < 0 ? errno : 0;
+    if (fd >= 0) {
+        (void)fchmod(fd, 0666 & ~mask);
+        error = write_stream(output, fdopen(fd, "w"));
+        if (error == 0 && rename(beside, path) != 0)
+            error = errno;
+        if (error != 0)
+            (void)unlink(beside);
+    }
+    free(beside);
+    return error;
+}
+
+int report_output_write(const char *path, const char *what, void (*put)(FILE *stream, void *content), void *content)
+{
+    const struct output output = {put, content};
+    int error;
+    if (strcmp(path, "-") == 0)
+        error = write_stream(&output, stdout);
+    else if (report_output_is_in_place(path))
+        error = write_stream(&output, fopen(path, "we"));
+    else
+        error = replace_file(&output, path);
+    if (error == 0 || error == EPIPE) /* a reader that has gone away knows */
+        return REPORT_SHOWN;
+    char *name = report_text_printable(strcmp(path, "-") == 0 ? what : path, false);
+    fprintf(stderr, "sparkguard-report: cannot write %s: %s\n", name, strerror(error));
+    free(name);
+    return REPORT_UNTRUSTED;
+}

@@ -1,0 +1,134 @@
+/*
+ * cgroup.c - see cgroup.h. A level that is not visible (another namespace, a container's mount) bounds us all the same,
+ * but cannot be read; the levels that can be are counted.
+ */
+#define _GNU_SOURCE
+#include "common/cgroup.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/procfs.h"
+#include "sparkguard_abi.h"
+#include "common/text.h"
+
+/* Version 1 spells "no limit" as a number near 2^63 rounded down to a page. */
+#define NO_LIMIT (UINT64_C(1) << 62)
+
+enum { PATH_ROOM = 4096, FILE_ROOM = 65536 };
+
+struct hierarchy {
+    char mount[PATH_ROOM];
+    const char *limit[2]; /* files, the second may be NULL */
+    const char *usage;
+    const char *reclaimable[3]; /* keys of memory.stat, may end with NULL */
+};
+
+struct levels {
+    struct report_constraint *at;
+    size_t count, room;
+};
+
+/* A file that holds one number, or "max". */
+static uint64_t read_number(const char *folder, const char *file)
+{
+    char path[2 * PATH_ROOM + 64], text[64];
+    uint64_t value;
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    if (report_read_text(path, text, sizeof text) <= 0 || text[0] < '0' || text[0] > '9')
+        return SG_UNKNOWN;
+    return sscanf(text, "%" SCNu64, &value) == 1 && value < NO_LIMIT ? value : SG_UNKNOWN;
+}
+
+/* A level without a limit, or whose usage cannot be read, is none, as it is none to the library. */
+static void read_level(const struct hierarchy *hierarchy, const char *folder, struct levels *levels)
+{
+    uint64_t limit = SG_UNKNOWN;
+    for (int i = 0; i < 2 && hierarchy->limit[i] != NULL; i++)
+        limit = report_min(limit, read_number(folder, hierarchy->limit[i]));
+    uint64_t usage = read_number(folder, hierarchy->usage);
+    if (limit == SG_UNKNOWN || usage == SG_UNKNOWN || levels->count == levels->room)
+        return;
+    char path[2 * PATH_ROOM + 64];
+    char *stat = report_allocate(FILE_ROOM, 1);
+    snprintf(path, sizeof path, "%s/memory.stat", folder);
+    if (report_read_text(path, stat, FILE_ROOM) > 0)
+        for (int i = 0; i < 3 && hierarchy->reclaimable[i] != NULL; i++) {
+            uint64_t reclaimable = report_number_after(stat, hierarchy->reclaimable[i]);
+            usage = report_less(usage, reclaimable == SG_UNKNOWN ? 0 : reclaimable);
+        }
+    free(stat);
+    levels->at[levels->count++] = (struct report_constraint){limit, report_less(limit, usage), SG_UNKNOWN, SG_UNKNOWN};
+}
+
+/* Whether a path has a component "..", as a group outside our cgroup namespace is shown. */
+static bool leads_outside(const char *group)
+{
+    for (const char *at = strstr(group, "/.."); at != NULL; at = strstr(at + 1, "/.."))
+        if (at[3] == '/' || at[3] == '\0')
+            return true;
+    return false;
+}
+
+/* From the process's own group up to the mount. */
+static void read_hierarchy(const struct hierarchy *hierarchy, const char *group, struct levels *levels)
+{
+    char folder[2 * PATH_ROOM];
+    size_t mount_length = strlen(hierarchy->mount);
+    snprintf(folder, sizeof folder, "%s%s", hierarchy->mount, leads_outside(group) ? "" : group);
+    for (;;) {
+        read_level(hierarchy, folder, levels);
+        char *slash = strrchr(folder + mount_length, '/');
+        if (slash == NULL)
+            return;
+        *slash = '\0';
+    }
+}
+
+static bool names_controller(const char *list, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *p = list; p != NULL; p = strchr(p, ',')) {
+        p += *p == ',';
+        if (strncmp(p, name, length) == 0 && (p[length] == ',' || p[length] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+size_t report_cgroup_read(const char *root, struct report_constraint *out, size_t room)
+{
+    struct levels levels = {out, 0, room};
+    struct hierarchy second = {.limit = {"memory.max", "memory.high"},
+                               .usage = "memory.current",
+                               .reclaimable = {"active_file", "inactive_file", "slab_reclaimable"}};
+    struct hierarchy beside_first = second; /* "hybrid": version 2 mounted beside version 1 */
+    struct hierarchy first = {.limit = {"memory.limit_in_bytes"},
+                              .usage = "memory.usage_in_bytes",
+                              .reclaimable = {"total_active_file", "total_inactive_file"}};
+    snprintf(second.mount, sizeof second.mount, "%s/sys/fs/cgroup", root);
+    snprintf(beside_first.mount, sizeof beside_first.mount, "%s/sys/fs/cgroup/unified", root);
+    snprintf(first.mount, sizeof first.mount, "%s/sys/fs/cgroup/memory", root);
+    char path[PATH_ROOM], text[FILE_ROOM], *rest = NULL;
+    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    if (report_read_text(path, text, sizeof text) <= 0)
+        return 0;
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
+        char *controllers = strchr(line, ':');
+        char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
+        if (group == NULL || strlen(group) >= PATH_ROOM)
+            continue;
+        *group++ = '\0';
+        if (strcmp(group, "/") == 0)
+            group++;
+        if (controllers[1] == '\0') {
+            read_hierarchy(&second, group, &levels);
+            read_hierarchy(&beside_first, group, &levels);
+        } else if (names_controller(controllers + 1, "memory")) {
+            read_hierarchy(&first, group, &levels);
+        }
+    }
+    return levels.count;
+}

@@ -1,0 +1,22 @@
+/*
+ * csv.h - rows of comma-separated values, quoted as RFC 4180 has it; a row ends with a newline alone.
+ */
+#ifndef SG_TOOLS_COMMON_CSV_H
+#define SG_TOOLS_COMMON_CSV_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct report_csv {
+    FILE *stream;
+    bool has_cells; /* in this row */
+};
+
+/* The text as it is; NULL: an empty cell. */
+void report_csv_text(struct report_csv *csv, const char *text);
+/* A plain number; SG_UNKNOWN: an empty cell. */
+void report_csv_number(struct report_csv *csv, uint64_t number);
+void report_csv_end_row(struct report_csv *csv);
+
+#endif

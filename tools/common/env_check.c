@@ -1,0 +1,50 @@
+/*
+ * env_check.c - see env_check.h.
+ */
+#define _GNU_SOURCE
+#include "common/env_check.h"
+
+#include <stdlib.h>
+
+#include "common/text.h"
+
+static const char *const kind_words[] = {
+    [SG_KIND_SIZE] = "not a size",           [SG_KIND_SECONDS] = "not a number of seconds",
+    [SG_KIND_CHOICE] = "not one of them",    [SG_KIND_TEXT] = "not a name",
+    [SG_KIND_PATH] = "not an absolute path", [SG_KIND_NUMBER] = "not a number from -1000 to 1000",
+};
+
+const char *report_variable_fault(enum sg_option option, const char *value)
+{
+    if (sg_option_table[option].kind == SG_KIND_SIZE && sg_is_beyond_all(value))
+        return "more than 100%";
+    return kind_words[sg_option_table[option].kind];
+}
+
+/* The option that an environment entry "NAME=value" names, or -1. */
+static int find_variable(const char *entry)
+{
+    for (int i = 0; i < SG_OPTION_COUNT; i++) {
+        size_t length = strlen(sg_option_table[i].variable);
+        if (strncmp(entry, sg_option_table[i].variable, length) == 0 && entry[length] == '=')
+            return i;
+    }
+    return -1;
+}
+
+enum report_variable report_variable_judge(const char *entry, enum sg_option *option)
+{
+    const char *equals = strchr(entry, '=');
+    if (strncmp(entry, SG_VARIABLE_PREFIX, sizeof SG_VARIABLE_PREFIX - 1) != 0 || equals == NULL)
+        return REPORT_VARIABLE_OTHER;
+    int found = find_variable(entry);
+    if (found >= 0) {
+        *option = (enum sg_option)found;
+        return equals[1] == '\0' || sg_is_valid(*option, equals + 1) ? REPORT_VARIABLE_GOOD : REPORT_VARIABLE_BAD;
+    }
+    char *name = report_text_copy(entry, (size_t)(equals - entry));
+    bool is_own = strcmp(name, SG_VARIABLE_FIRST) == 0;
+    *option = sg_option_nearest(name);
+    free(name);
+    return is_own ? REPORT_VARIABLE_OTHER : REPORT_VARIABLE_UNKNOWN;
+}

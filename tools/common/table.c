@@ -1,0 +1,115 @@
+/*
+ * table.c - see table.h. libsmartcols fails for want of memory only.
+ */
+#define _GNU_SOURCE
+#include "common/table.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/text.h"
+
+enum { COMMAND_COLUMNS = 48 };
+
+void report_table_begin(struct report_table *table, const struct report_style *style,
+                        const struct report_column *columns, size_t count)
+{
+    *table = (struct report_table){.table = scols_new_table(), .style = style};
+    scols_table_set_stream(table->table, style->stream);
+    scols_table_enable_colors(table->table, style->has_colour);
+    scols_table_enable_ascii(table->table, !style->is_utf8);
+    scols_table_enable_noencoding(table->table, 1); /* cells are escaped by report_text_printable() */
+    scols_table_set_termforce(table->table, style->is_terminal ? SCOLS_TERMFORCE_ALWAYS : SCOLS_TERMFORCE_NEVER);
+    if (style->is_terminal)
+        scols_table_set_termwidth(table->table, style->columns);
+    for (size_t i = 0; i < count; i++) {
+        static const int flags[] = {[REPORT_NUMBERS] = SCOLS_FL_RIGHT,
+                                    [REPORT_WORDS] = 0,
+                                    [REPORT_TREE] = SCOLS_FL_TREE | SCOLS_FL_TRUNC,
+                                    [REPORT_CUT] = SCOLS_FL_TRUNC};
+        struct libscols_column *column =
+            scols_table_new_column(table->table, columns[i].heading, 0.1, flags[columns[i].kind]);
+        scols_cell_set_color(scols_column_get_header(column), "\033[2m");
+    }
+}
+
+struct libscols_line *report_table_line(struct report_table *table, struct libscols_line *parent)
+{
+    table->line = scols_table_new_line(table->table, parent);
+    table->cell = 0;
+    return table->line;
+}
+
+void report_table_cell(struct report_table *table, const char *text, enum report_colour colour)
+{
+    scols_line_set_data(table->line, table->cell, text);
+    if (table->style->has_colour && colour != REPORT_PLAIN)
+        scols_cell_set_color(scols_line_get_cell(table->line, table->cell), report_colour_on(table->style, colour));
+    table->cell++;
+}
+
+void report_table_bytes(struct report_table *table, uint64_t bytes)
+{
+    char text[REPORT_SIZE_TEXT];
+    report_table_cell(table, report_size_text(text, bytes), bytes == 0 ? REPORT_DIM : REPORT_PLAIN);
+}
+
+void report_table_count(struct report_table *table, uint64_t count, enum report_colour colour_if_any)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRIu64, count);
+    report_table_cell(table, text, count > 0 ? colour_if_any : REPORT_DIM);
+}
+
+void report_table_text(struct report_table *table, const char *raw_text)
+{
+    char *text = report_text_printable(raw_text, table->style->is_utf8);
+    report_table_cell(table, text, REPORT_PLAIN);
+    free(text);
+}
+
+/* Without the directories of its first word: a program is known by its name, and the column is narrow. */
+static const char *without_directories(const char *command)
+{
+    const char *name = command;
+    for (const char *at = command; *at != '\0' && *at != ' '; at++)
+        if (at[0] == '/' && at[1] != '\0' && at[1] != ' ')
+            name = at + 1;
+    return name;
+}
+
+void report_table_command(struct report_table *table, const char *prefix, const char *raw_text)
+{
+    char *command = report_text_printable(raw_text[0] ? without_directories(raw_text) : "-", table->style->is_utf8);
+    char *text = report_text_format("%s%s", prefix, command);
+    if (!table->style->is_terminal)
+        report_text_shorten(text, COMMAND_COLUMNS);
+    report_table_cell(table, text, REPORT_PLAIN);
+    free(text);
+    free(command);
+}
+
+/* Where no terminal is, libsmartcols fills the last column with blanks; a file or a diff shows them. */
+static void print_without_blanks(struct report_table *table)
+{
+    char *text = NULL;
+    scols_print_table_to_string(table->table, &text);
+    for (char *rest = text, *line; (line = strsep(&rest, "\n")) != NULL && *line != '\0';) {
+        size_t length = strlen(line);
+        while (length > 0 && line[length - 1] == ' ')
+            length--;
+        fprintf(table->style->stream, "%.*s\n", (int)length, line);
+    }
+    free(text);
+}
+
+void report_table_end(struct report_table *table)
+{
+    if (table->style->is_terminal)
+        scols_print_table(table->table);
+    else
+        print_without_blanks(table);
+    scols_unref_table(table->table);
+    table->table = NULL;
+}

@@ -1,0 +1,29 @@
+/*
+ * xml_escape.c - see xml_escape.h.
+ */
+#include "common/xml_escape.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/text.h"
+
+void report_markup_text(FILE *stream, const char *text)
+{
+    char *printable = report_text_printable(text, true); /* no control characters, nothing that is no UTF-8 */
+    size_t left = strlen(printable);
+    for (const char *p = printable; left > 0;) {
+        uint32_t code;
+        size_t length = report_utf8_next(p, left, &code);
+        if (code == '&' || code == '<' || code == '>' || code == '"' || code == '\'')
+            fprintf(stream, "&#%u;", (unsigned)code);
+        else if (code == 0xfffe || code == 0xffff)
+            fprintf(stream, "\\u%04x", (unsigned)code); /* no characters of XML */
+        else
+            fwrite(p, 1, length, stream);
+        p += length;
+        left -= length;
+    }
+    free(printable);
+}

@@ -1,0 +1,354 @@
+/*
+ * check_cuda.c - driver, toolkit, architecture, and whether CPU and GPU share one memory: from files alone. CUDA is not
+ * initialised, which would take memory, and could hang where a driver is stuck.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <dirent.h>
+#include <glob.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+#include "doctor/doctor.h"
+#include "common/text.h"
+
+#define VERSION_FILE "/proc/driver/nvidia/version"
+
+/* CUDA 13 needs it; the Spark's GPU needs CUDA 13. */
+#define DRIVER_LEAST 580
+#define RUNTIME_LEAST 13
+/* From here on the driver keeps freed pages in a pool of its own. */
+#define DRIVER_POOLS 590
+
+/* Names of GPUs without memory of their own, as the driver spells them, and of machines that have one. */
+static const char *const unified_gpus[] = {"GB10", "Orin", "Thor", "Xavier", "Tegra"};
+static const char *const unified_machines[] = {"DGX Spark", "DGX_Spark", "DGX-Spark", "Jetson"};
+
+/* The first word of the list that is part of the text. */
+static const char *find_word(const char *text, const char *const *words, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcasestr(text, words[i]) != NULL)
+            return words[i];
+    return NULL;
+}
+
+/* The GPU's name in the driver's own files: "NVIDIA GB10". The first that is unified, else the first. */
+static bool read_gpu(const struct doctor *doctor, char name[128], bool *is_unified)
+{
+    char *pattern = report_text_format("%s/proc/driver/nvidia/gpus/*/information", doctor->root), text[4096];
+    glob_t found = {0};
+    bool is_found = false;
+    *is_unified = false;
+    if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0)
+        for (size_t i = 0; i < found.gl_pathc && !*is_unified; i++) {
+            long length = doctor_read(doctor, found.gl_pathv[i] + strlen(doctor->root), text, sizeof text);
+            const char *model = length > 0 ? strstr(text, "Model:") : NULL;
+            if (model == NULL)
+                continue;
+            model += sizeof "Model:" - 1;
+            model += strspn(model, " \t");
+            char *line = report_text_copy(model, report_min(strcspn(model, "\n"), 100));
+            *is_unified = find_word(line, unified_gpus, sizeof unified_gpus / sizeof unified_gpus[0]) != NULL;
+            if (!is_found || *is_unified)
+                snprintf(name, 128, "%s", line);
+            is_found = true;
+            free(line);
+        }
+    globfree(&found);
+    free(pattern);
+    return is_found;
+}
+
+/* The machine's name, from its firmware. */
+static bool read_product(const struct doctor *doctor, char name[128])
+{
+    static const char *const files[] = {"/sys/class/dmi/id/product_name", "/proc/device-tree/model"};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        if (doctor_read(doctor, files[i], name, 128) > 0) {
+            name[strcspn(name, "\n")] = '\0';
+            return true;
+        }
+    return false;
+}
+
+void doctor_learn_unified(struct doctor *doctor)
+{
+    char gpu[128] = "", product[128] = "";
+    const char *variable = getenv("SPARKGUARD_UNIFIED");
+    bool is_gpu_unified, has_gpu = read_gpu(doctor, gpu, &is_gpu_unified);
+    bool has_product =
+        read_product(doctor, product) &&
+        find_word(product, unified_machines, sizeof unified_machines / sizeof unified_machines[0]) != NULL;
+    doctor->has_driver = doctor_exists(doctor, VERSION_FILE);
+    doctor->unified = doctor->report->machine.unified;
+    if (doctor->unified >= 0)
+        doctor->how = report_text_copy("as the driver told a guarded process that runs", 64);
+    else if (has_gpu && is_gpu_unified)
+        doctor->how = report_text_format("by the GPU's name, %s", gpu);
+    else if (has_product)
+        doctor->how = report_text_format("by the machine's name, %s", product);
+    else if (has_gpu)
+        doctor->how = report_text_format("by the GPU's name, %s, which is none of those that share", gpu);
+    else
+        doctor->how = report_text_copy("", 0);
+    if (doctor->unified < 0)
+        doctor->unified = (has_gpu && is_gpu_unified) || has_product ? 1 : has_gpu ? 0 : -1;
+    bool is_on = variable != NULL && strcmp(variable, "on") == 0;
+    bool is_off = variable != NULL && strcmp(variable, "off") == 0;
+    doctor->is_forced = (is_on && doctor->unified == 0) || (is_off && doctor->unified == 1);
+}
+
+void doctor_check_unified(struct doctor *doctor)
+{
+    static const char id[] = "unified";
+    struct doctor_finding *finding;
+    if (doctor->is_forced) {
+        finding = doctor_add(doctor, id, doctor->unified == 1 ? DOCTOR_DANGER : DOCTOR_WARNING,
+                             "SPARKGUARD_UNIFIED says that CPU and GPU %s one memory, against what was found (%s).",
+                             doctor->unified == 1 ? "do not share" : "share", doctor->how);
+        finding->mend = report_text_copy("unset SPARKGUARD_UNIFIED", 64);
+    } else if (doctor->unified == 1) {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "CPU and GPU share one memory, %s.", doctor->how);
+    } else if (doctor->unified == 0) {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "The GPU has memory of its own, %s.", doctor->how);
+    } else if (doctor->has_driver) {
+        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "Nothing says whether CPU and GPU share one memory.");
+        finding->mend =
+            report_text_copy("sparkguard python3 -c 'import torch; torch.zeros(1).cuda()'  # asks the driver", 96);
+    } else {
+        finding =
+            doctor_add(doctor, id, DOCTOR_FINE, "No NVIDIA driver is loaded: there is no device memory to share.");
+    }
+    finding->why = "On one memory a job's cudaMalloc takes the pages that SSH needs; the guard asks the driver "
+                   "(CU_DEVICE_ATTRIBUTE_INTEGRATED) and needs no help with it.";
+}
+
+/* True where the PCI bus can be read and has no NVIDIA device. A Spark's GPU is on the bus as well. */
+static bool has_no_gpu(const struct doctor *doctor)
+{
+    static const char bus[] = "/sys/bus/pci/devices";
+    char *path = report_text_format("%s%s", doctor->root, bus);
+    DIR *stream = opendir(path);
+    const struct dirent *entry;
+    bool is_found = stream == NULL;
+    while (!is_found && (entry = readdir(stream)) != NULL) {
+        char vendor[16];
+        char *file = report_text_format("%s/%s/vendor", bus, entry->d_name);
+        is_found = entry->d_name[0] != '.' && doctor_read(doctor, file, vendor, sizeof vendor) > 0 &&
+                   strncmp(vendor, "0x10de", 6) == 0;
+        free(file);
+    }
+    if (stream != NULL)
+        closedir(stream);
+    free(path);
+    return !is_found;
+}
+
+/* The driver's version and its first number; 0 where it cannot be read. */
+static unsigned read_driver_version(const struct doctor *doctor, char version[32])
+{
+    char text[1024] = "";
+    long length = doctor_read(doctor, VERSION_FILE, text, sizeof text);
+    unsigned major = 0;
+    version[0] = '\0';
+    text[strcspn(text, "\n")] = '\0'; /* the next line is the compiler's version */
+    /* "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05  Release Build ..." */
+    for (const char *at = text; length > 0 && major == 0 && (at = strpbrk(at, "0123456789")) != NULL;
+         at += strspn(at, "0123456789."))
+        if ((at == text || at[-1] == ' ') && sscanf(at, "%4u.%*u", &major) == 1 && at[strspn(at, "0123456789")] == '.')
+            sscanf(at, "%31[0123456789.]", version);
+        else
+            major = 0;
+    return major;
+}
+
+void doctor_check_driver(struct doctor *doctor)
+{
+    static const char id[] = "driver";
+    char version[32];
+    unsigned major = read_driver_version(doctor, version);
+    struct doctor_finding *finding;
+    if (!doctor->has_driver && has_no_gpu(doctor)) {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "No NVIDIA GPU is here: the guard bounds heap and mappings.");
+    } else if (!doctor->has_driver) {
+        finding = doctor_add(doctor, id, DOCTOR_WARNING, "No NVIDIA driver is loaded.");
+        finding->mend = report_text_copy("sudo modprobe nvidia", 64);
+    } else if (major == 0) {
+        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "The version of the NVIDIA driver cannot be read.");
+        finding->mend = report_text_copy("cat " VERSION_FILE, 64);
+    } else if (major < DRIVER_LEAST) {
+        finding =
+            doctor_add(doctor, id, DOCTOR_WARNING, "The NVIDIA driver is %s; CUDA 13 needs %d.", version, DRIVER_LEAST);
+        finding->mend = report_text_format("sudo apt install nvidia-driver-%d-open", DRIVER_LEAST);
+    } else {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "The NVIDIA driver is %s.", version);
+    }
+    finding->why =
+        "Without a driver that knows the GPU no CUDA program starts; sparkguard itself serves any, from CUDA 11 "
+        "on.";
+    doctor_figure(finding, "driver_major", major != 0 ? major : SG_UNKNOWN);
+}
+
+/* Memory that no counter of the kernel explains: what CUDA programs hold, and what the driver keeps of what they
+ * held. */
+static uint64_t unexplained_bytes(const struct doctor *doctor)
+{
+    static const char *const explained[] = {"MemFree", "Buffers",     "Cached",     "AnonPages",
+                                            "Slab",    "KernelStack", "PageTables", "Hugetlb"};
+    uint64_t left = doctor_meminfo(doctor, "MemTotal");
+    for (size_t i = 0; i < sizeof explained / sizeof explained[0] && left != SG_UNKNOWN; i++) {
+        uint64_t bytes = doctor_meminfo(doctor, explained[i]);
+        if (bytes != SG_UNKNOWN)
+            left -= report_min(bytes, left);
+    }
+    return left;
+}
+
+/* NVreg_EnableSystemMemoryPools, a mask of page sizes: 0 where the driver has no such option, SG_UNKNOWN where it
+ * does not tell. */
+static uint64_t read_pools(const struct doctor *doctor)
+{
+    static const char key[] = "EnableSystemMemoryPools:";
+    char text[8192] = "", version[32];
+    unsigned major = read_driver_version(doctor, version);
+    if (doctor_read(doctor, "/proc/driver/nvidia/params", text, sizeof text) <= 0)
+        return major != 0 && major < DRIVER_POOLS ? 0 : SG_UNKNOWN;
+    const char *at = strstr(text, key);
+    return at != NULL ? strtoull(at + sizeof key - 1, NULL, 10) : 0;
+}
+
+void doctor_check_driver_pools(struct doctor *doctor)
+{
+    static const char id[] = "driver-pools";
+    char unexplained_text[REPORT_SIZE_TEXT];
+    uint64_t pools = doctor->has_driver ? read_pools(doctor) : 0, unexplained = unexplained_bytes(doctor);
+    struct doctor_finding *finding;
+    report_size_text(unexplained_text, unexplained);
+    if (!doctor->has_driver || doctor->unified == 0) {
+        finding =
+            doctor_add(doctor, id, DOCTOR_FINE, "No device memory is the machine's, so the driver keeps none of it.");
+    } else if (pools == 0) {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "The driver gives freed pages back to the machine at once.");
+    } else if (pools == SG_UNKNOWN) {
+        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "Nothing says whether the driver keeps freed pages.");
+        finding->mend = report_text_copy("sudo cat /proc/driver/nvidia/params", 64);
+    } else {
+        finding =
+            doctor_add(doctor, id, DOCTOR_WARNING,
+                       "The driver keeps freed pages for itself; %s of the machine are in no counter of the kernel.",
+                       unexplained_text);
+        finding->mend =
+            report_text_copy("echo 'options nvidia NVreg_EnableSystemMemoryPools=0' | sudo tee "
+                             "/etc/modprobe.d/sparkguard-pools.conf && sudo update-initramfs -u  # then reboot",
+                             256);
+        finding->script = "put 'options nvidia NVreg_EnableSystemMemoryPools=0' /etc/modprobe.d/sparkguard-pools.conf\n"
+                          "act update-initramfs -u\n";
+        finding->undo = "rm /etc/modprobe.d/sparkguard-pools.conf; update-initramfs -u; both take a reboot";
+    }
+    finding->why =
+        "After a CUDA program ends, MemAvailable stays low by what it held, and programs that size themselves by it "
+        "do not start. The guard makes the kernel take the pages back before it refuses, which takes seconds. The "
+        "option costs time instead: each allocation is then cleared when it is made, most of all while a model loads.";
+    doctor_figure(finding, "driver_pools_mask", pools);
+    doctor_figure(finding, "unexplained_bytes", unexplained);
+}
+
+/* The highest N of libNAME.so.N in the folders that the dynamic linker and CUDA's installer use; 0: none. */
+static unsigned find_soname(const struct doctor *doctor, const char *name)
+{
+    static const char *const folders[] = {
+        "/usr/lib/*-linux-gnu",
+        "/lib/*-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib",
+        "/usr/local/cuda/lib64",
+        "/usr/local/cuda*/targets/*/lib",
+        "/usr/local/cuda*/lib64",
+        "/usr/lib/*-linux-gnu/nvidia",
+        "/usr/lib/*-linux-gnu/tegra",
+        "/usr/lib/wsl/lib",
+    };
+    unsigned highest = 0;
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        char *pattern = report_text_format("%s%s/%s.so.*", doctor->root, folders[i], name);
+        glob_t found = {0};
+        if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0)
+            for (size_t k = 0; k < found.gl_pathc; k++) {
+                const char *number = strrchr(found.gl_pathv[k], '/') + strlen(name) + sizeof "/.so." - 1;
+                unsigned value = (unsigned)strtoul(number, NULL, 10);
+                highest = value < 1000 && value > highest ? value : highest;
+            }
+        globfree(&found);
+        free(pattern);
+    }
+    return highest;
+}
+
+/* The toolkit's own file: {"cuda": {"name": "CUDA SDK", "version": "13.0.2"}, ...}; "" where it is not there. */
+static void read_toolkit(const struct doctor *doctor, char version[32])
+{
+    char text[1024];
+    version[0] = '\0';
+    long length = doctor_read(doctor, "/usr/local/cuda/version.json", text, sizeof text);
+    const char *at = length > 0 ? strstr(text, "\"cuda\"") : NULL;
+    at = at != NULL ? strstr(at, "\"version\"") : NULL;
+    if (at != NULL)
+        sscanf(at + sizeof "\"version\"" - 1, " : \"%31[0-9.]", version);
+}
+
+void doctor_check_toolkit(struct doctor *doctor)
+{
+    static const char id[] = "toolkit";
+    char version[32];
+    read_toolkit(doctor, version);
+    const char *name = version[0] != '\0' ? ", toolkit " : "";
+    unsigned driver = find_soname(doctor, "libcuda"), runtime = find_soname(doctor, "libcudart");
+    struct doctor_finding *finding;
+    if (driver == 0 && doctor->has_driver) {
+        finding = doctor_add(doctor, id, DOCTOR_WARNING, "The driver is loaded, but libcuda.so.1 was not found.");
+        finding->mend = report_text_format("sudo apt install libnvidia-compute-%d", DRIVER_LEAST);
+    } else if (runtime >= RUNTIME_LEAST) {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "libcudart.so.%u was found%s%s%s.", runtime,
+                             driver != 0 ? ", and libcuda.so.1" : "", name, version);
+    } else if (runtime > 0) {
+        finding = doctor_add(doctor, id, doctor->unified == 1 ? DOCTOR_WARNING : DOCTOR_FINE,
+                             "libcudart.so.%u was found, none of CUDA %d%s%s.", runtime, RUNTIME_LEAST, name, version);
+        if (finding->state == DOCTOR_WARNING)
+            finding->mend = report_text_format("sudo apt install cuda-toolkit-%d-0", RUNTIME_LEAST);
+    } else {
+        finding = doctor_add(doctor, id, doctor->has_driver ? DOCTOR_UNKNOWN : DOCTOR_FINE,
+                             "No libcudart.so was found; Python wheels bring their own.");
+        if (doctor->has_driver)
+            finding->mend = report_text_copy("pip list | grep -i cuda", 64);
+    }
+    finding->why =
+        "The Spark's GPU is known from CUDA 13 on: programs built against CUDA 12 look for libcudart.so.12 and "
+        "do not start.";
+    doctor_figure(finding, "libcuda_soname", driver != 0 ? driver : SG_UNKNOWN);
+    doctor_figure(finding, "libcudart_soname", runtime != 0 ? runtime : SG_UNKNOWN);
+}
+
+void doctor_check_architecture(struct doctor *doctor)
+{
+    static const char id[] = "architecture";
+    char name[64] = "";
+    struct utsname own;
+    struct doctor_finding *finding;
+    if (doctor_read(doctor, "/proc/sys/kernel/arch", name, sizeof name) <= 0 && doctor->root[0] == '\0' &&
+        uname(&own) == 0)
+        snprintf(name, sizeof name, "%.63s", own.machine);
+    name[strcspn(name, "\n")] = '\0';
+    if (name[0] == '\0') {
+        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/sys/kernel/arch cannot be read.");
+        finding->mend = report_text_copy("uname -m", 64);
+    } else if (strcmp(name, "aarch64") == 0 || strcmp(name, "x86_64") == 0) {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "The machine is %s.", name);
+    } else {
+        finding = doctor_add(doctor, id, DOCTOR_WARNING, "The machine is %s, for which sparkguard is not made.", name);
+        finding->mend = report_text_copy("make test  # says whether it works there", 64);
+    }
+    finding->why = "sparkguard is built and tested for aarch64 and x86-64.";
+}

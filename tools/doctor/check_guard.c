@@ -1,0 +1,252 @@
+/*
+ * check_guard.c - the guard itself: is the library there, do its settings mean something, do its tenants share one
+ * ledger; and the memory jail, the second layer, with what it does not see.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/cgroup.h"
+#include "doctor/doctor.h"
+#include "doctor/library.h"
+#include "common/text.h"
+#include "common/env_check.h"
+
+enum { LEVELS = 24 };
+
+void doctor_check_library(struct doctor *doctor)
+{
+    static const char id[] = "library";
+    char *path = doctor_library_find(doctor);
+    enum doctor_library verdict = path != NULL ? doctor_library_judge(doctor, path) : DOCTOR_LIBRARY_BAD;
+    struct doctor_finding *finding;
+    if (path == NULL) {
+        finding = doctor_add(doctor, id, DOCTOR_DANGER, "libsparkguard.so was found nowhere: nothing can be guarded.");
+        finding->mend = report_text_copy("make && sudo make install", 64);
+    } else if (verdict == DOCTOR_LIBRARY_GOOD) {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "%s can be preloaded.", path);
+    } else if (verdict == DOCTOR_LIBRARY_UNKNOWN) {
+        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "%s cannot be read.", path);
+        finding->mend = report_text_copy("make && sudo make install", 64);
+    } else {
+        finding = doctor_add(
+            doctor, id, DOCTOR_DANGER, "%s cannot be preloaded %s: programs would run unguarded.", path,
+            verdict == DOCTOR_LIBRARY_FOREIGN ? "here, it is for another architecture" : "by the dynamic linker");
+        finding->mend = report_text_copy("make && sudo make install", 64);
+    }
+    finding->why =
+        "Where the dynamic linker cannot preload the library it says so in one line and starts the program all "
+        "the same.";
+    free(path);
+}
+
+/* The first setting that is wrong, as "NAME=value", and what would be right. */
+struct faults {
+    uint64_t count;
+    char *sentence;
+    char *mend;
+};
+
+static void take_fault(struct faults *faults, const char *entry, enum report_variable verdict, enum sg_option option)
+{
+    const struct sg_option_info *info = &sg_option_table[option];
+    char *name = report_text_copy(entry, strcspn(entry, "="));
+    if (faults->count++ == 0 && verdict == REPORT_VARIABLE_BAD) {
+        faults->sentence =
+            report_text_format("%.120s: %s", entry, report_variable_fault(option, strchr(entry, '=') + 1));
+        char *good = report_text_copy(info->example, strcspn(info->example, "|"));
+        faults->mend = report_text_format("export %s=%s", info->variable, good);
+        free(good);
+    } else if (faults->count == 1) {
+        faults->sentence = report_text_format("%.120s is no variable of sparkguard", name);
+        faults->mend = report_text_format("export %s=...  # was this meant?", info->variable);
+    }
+    free(name);
+}
+
+static bool is_set_to(enum sg_option option, const char *value)
+{
+    const char *text = getenv(sg_option_table[option].variable);
+    return text != NULL && strcmp(text, value) == 0;
+}
+
+void doctor_check_settings(struct doctor *doctor)
+{
+    static const char id[] = "settings";
+    struct faults faults = {0};
+    uint64_t set = 0;
+    struct doctor_finding *finding;
+    for (char **entry = environ; *entry != NULL; entry++) {
+        enum sg_option option;
+        enum report_variable verdict = report_variable_judge(*entry, &option);
+        set += verdict == REPORT_VARIABLE_GOOD;
+        if (verdict == REPORT_VARIABLE_BAD || verdict == REPORT_VARIABLE_UNKNOWN)
+            take_fault(&faults, *entry, verdict, option);
+    }
+    if (is_set_to(SG_OPTION_DISABLE, "1")) {
+        finding = doctor_add(doctor, id, DOCTOR_DANGER, "SPARKGUARD_DISABLE=1: the guard lets everything through.");
+        finding->mend = report_text_copy("unset SPARKGUARD_DISABLE", 64);
+    } else if (faults.count > 0) {
+        finding = doctor_add(doctor, id, DOCTOR_WARNING, "%" PRIu64 " setting%s that the guard cannot use; %s.",
+                             faults.count, faults.count == 1 ? "" : "s", faults.sentence);
+        finding->mend = report_text_copy(faults.mend, 256);
+    } else if (is_set_to(SG_OPTION_MODE, "observe")) {
+        finding = doctor_add(doctor, id, DOCTOR_WARNING, "SPARKGUARD_MODE=observe: the guard refuses nothing.");
+        finding->mend = report_text_copy("unset SPARKGUARD_MODE", 64);
+    } else if (is_set_to(SG_OPTION_WATCHDOG, "off")) {
+        finding =
+            doctor_add(doctor, id, DOCTOR_WARNING, "SPARKGUARD_WATCHDOG=off: nobody acts on what no call announces.");
+        finding->mend = report_text_copy("unset SPARKGUARD_WATCHDOG", 64);
+    } else {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "%" PRIu64 " SPARKGUARD_ variable%s set, and can be used.", set,
+                             set == 1 ? " is" : "s are");
+    }
+    finding->why = "A value that cannot be read is replaced by the default, and a name that is misspelt does nothing.";
+    doctor_figure(finding, "set_count", set);
+    doctor_figure(finding, "fault_count", faults.count);
+    free(faults.sentence);
+    free(faults.mend);
+}
+
+/* Why the directory's ledger cannot be used, as far as files tell; NULL if it can. As the library judges it. */
+static const char *ledger_fault(int directory, bool *is_there)
+{
+    struct stat status;
+    struct sg_machine_ledger header;
+    *is_there = false;
+    if (fstat(directory, &status) != 0)
+        return "its directory cannot be looked at";
+    if ((status.st_mode & S_IWOTH) != 0)
+        return "its directory is world-writable";
+    if (status.st_uid != geteuid() && status.st_uid != 0)
+        return "its directory is somebody else's";
+    if (fstatat(directory, SG_LEDGER_NAME, &status, AT_SYMLINK_NOFOLLOW) != 0)
+        return errno == ENOENT ? NULL : "it cannot be looked at";
+    *is_there = true;
+    if (!S_ISREG(status.st_mode))
+        return "it is no regular file";
+    int fd = openat(directory, SG_LEDGER_NAME, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return "it cannot be opened";
+    ssize_t length = pread(fd, &header, sizeof header, 0);
+    close(fd);
+    const off_t least = sizeof header + SG_SEAT_ROOM * SG_SEAT_FROZEN_BYTES;
+    if (length != (ssize_t)sizeof header || status.st_size < least)
+        return "it is too short";
+    bool is_known = header.magic == SG_LEDGER_MAGIC && header.version == SG_LEDGER_VERSION &&
+                    header.seat_bytes == sizeof(struct sg_seat) && header.seat_room == SG_SEAT_ROOM;
+    if (!is_known)
+        return "it is another version's, or no ledger";
+    return status.st_size < (off_t)SG_LEDGER_BYTES(SG_SEAT_ROOM) ? "it is too short" : NULL;
+}
+
+static uint64_t count_alone(const struct report *report)
+{
+    const struct report_job *job;
+    const struct report_process *process;
+    uint64_t count = 0;
+    DL_FOREACH (report->jobs, job)
+        DL_FOREACH (job->processes, process)
+            count += report_process_is_alone(process);
+    return count;
+}
+
+void doctor_check_ledger(struct doctor *doctor)
+{
+    static const char id[] = "ledger";
+    static const char mend[] = "export SPARKGUARD_DIR=/dev/shm/sparkguard  # made by sparkguard-doctor --fix-script";
+    const struct report *report = doctor->report;
+    const char *path = report->directories[0].path;
+    uint64_t alone = count_alone(report);
+    bool is_there = false;
+    int directory = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int failure = directory < 0 ? errno : 0;
+    const char *fault = directory < 0 ? NULL : ledger_fault(directory, &is_there);
+    struct doctor_finding *finding;
+    if (directory >= 0)
+        close(directory);
+    if (failure != 0 && failure != ENOENT) {
+        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "%s cannot be read: %s.", path, strerror(failure));
+        finding->mend = report_text_copy("ls -ld /dev/shm/sparkguard*", 64);
+    } else if (fault != NULL) {
+        finding = doctor_add(doctor, id, DOCTOR_DANGER, "%s/" SG_LEDGER_NAME " cannot be used: %s.", path, fault);
+        finding->mend = report_text_copy("ls -la \"${SPARKGUARD_DIR:-/dev/shm/sparkguard-$(id -u)}\"", 96);
+    } else if (report->live_neighbour_count > 0) {
+        finding = doctor_add(doctor, id, DOCTOR_WARNING,
+                             "%zu more director%s of guarded programs beside %s: %s%s; what runs there is not counted.",
+                             report->live_neighbour_count, report->live_neighbour_count == 1 ? "y" : "ies", path,
+                             report->live_neighbour, report->live_neighbour_count > 1 ? ", ..." : "");
+        finding->mend = report_text_copy(mend, sizeof mend);
+        finding->script = "act groupadd -f sparkguard\n"
+                          "put 'd /dev/shm/sparkguard 2770 root sparkguard -' /etc/tmpfiles.d/sparkguard.conf\n"
+                          "act systemd-tmpfiles --create sparkguard.conf\n"
+                          "say 'add each tenant with: usermod -aG sparkguard NAME; each sets SPARKGUARD_DIR'\n";
+        finding->undo = "rm /etc/tmpfiles.d/sparkguard.conf; groupdel sparkguard";
+    } else if (alone > 0) {
+        finding = doctor_add(doctor, id, DOCTOR_WARNING, "%" PRIu64 " guarded process%s without the others.", alone,
+                             alone == 1 ? " decides" : "es decide");
+        finding->mend = report_text_copy("sparkguard-report  # says why each does", 64);
+    } else {
+        finding = doctor_add(doctor, id, DOCTOR_FINE,
+                             is_there ? "All guarded programs share %s/" SG_LEDGER_NAME "."
+                                      : "No ledger yet; the first guarded program makes %s/" SG_LEDGER_NAME ".",
+                             path);
+    }
+    finding->why =
+        "Tenants that do not share a ledger do not see what the others were promised, and may be granted the "
+        "same memory twice.";
+    doctor_figure(finding, "neighbour_count", report->neighbour_count);
+    doctor_figure(finding, "alone_count", alone);
+}
+
+/* Whether systemd runs the machine: sparkguard --jail asks it for a scope. */
+static bool has_systemd(const struct doctor *doctor)
+{
+    const struct doctor_process *process = doctor_process_named(doctor, "systemd");
+    return doctor_exists(doctor, "/run/systemd/system") || (process != NULL && process->pid == 1);
+}
+
+void doctor_check_jail(struct doctor *doctor)
+{
+    static const char id[] = "jail";
+    char limit_text[REPORT_SIZE_TEXT], total_text[REPORT_SIZE_TEXT], group[4096];
+    struct report_constraint level[LEVELS];
+    uint64_t total = doctor->report->machine.total_bytes, limit = SG_UNKNOWN;
+    bool is_readable = doctor_read(doctor, "/proc/self/cgroup", group, sizeof group) > 0;
+    size_t count = report_cgroup_read(doctor->root, level, LEVELS);
+    struct doctor_finding *finding;
+    for (size_t i = 0; i < count; i++)
+        limit = report_min(limit, level[i].limit_bytes);
+    report_size_text(limit_text, limit);
+    report_size_text(total_text, total);
+    if (!is_readable) {
+        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/self/cgroup cannot be read.");
+        finding->mend = report_text_copy("cat /proc/self/cgroup", 64);
+    } else if (limit != SG_UNKNOWN && (total == SG_UNKNOWN || limit < total)) {
+        finding =
+            doctor_add(doctor, id, DOCTOR_FINE,
+                       "A cgroup holds what is started here to %s of malloc, mmap and managed memory; it does not "
+                       "see cudaMalloc%s.",
+                       limit_text, doctor->unified == 0 ? "" : ", whose pages are charged to no cgroup");
+    } else {
+        finding = doctor_add(doctor, id, DOCTOR_WARNING,
+                             "No cgroup limits what is started here; and one would not see cudaMalloc%s.",
+                             doctor->unified == 0 ? "" : ", whose pages are charged to none");
+        uint64_t gib = total == SG_UNKNOWN ? 100 : report_max(total / 100 * 84 >> 30, 1); /* 100 of a Spark's 120 */
+        if (has_systemd(doctor))
+            finding->mend = report_text_format("sparkguard --jail=%" PRIu64 "G PROGRAM", gib);
+        else /* a container, or another init: the limit belongs to whatever starts the programs */
+            finding->mend =
+                report_text_format("docker run --memory=%" PRIu64 "g IMAGE  # no systemd here for --jail", gib);
+    }
+    finding->why =
+        "A jail ends one job instead of another for the memory of the CPU; for the GPU's on unified memory it "
+        "does nothing, which is what the guard is for.";
+    doctor_figure(finding, "cgroup_limit_bytes", limit);
+}

@@ -1,0 +1,197 @@
+/*
+ * check_history.c - whether what a process did survives it and a power cut: the history's folder as the library judges it, with
+ * room on a disk that is this machine's own.
+ *
+ * The folder may be missing: the library makes it, and of the default one what is above it as far as the home.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <mntent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "doctor/doctor.h"
+#include "common/text.h"
+
+#define ROOM_LEAST (UINT64_C(64) << 20) /* what the history takes at most */
+
+#define FOLDER "\"${SPARKGUARD_HISTORY:-${XDG_STATE_HOME:-$HOME/.local/state}/sparkguard}\""
+
+/* What is wrong, and a command that mends it. */
+struct fault {
+    const char *text, *mend;
+};
+
+static const char elsewhere[] =
+    "export SPARKGUARD_HISTORY=/var/tmp/sparkguard-$(id -u)  # or another local folder of yours";
+
+static bool is_chosen(void)
+{
+    const char *history = getenv("SPARKGUARD_HISTORY");
+    return history != NULL && history[0] != '\0';
+}
+
+/* How many folders at the end of the path the library would make. */
+static int count_makeable(void)
+{
+    const char *state = getenv("XDG_STATE_HOME");
+    if (is_chosen())
+        return 1;
+    return state != NULL && state[0] == '/' ? 2 : 3;
+}
+
+/* Cuts `path` down to what is there. 0, or why that cannot be said: ENOENT where more is missing than would be made. */
+static int find_existing(char *path, struct stat *status, bool *is_whole)
+{
+    int makeable = count_makeable();
+    *is_whole = true;
+    while (lstat(path, status) != 0) {
+        char *slash = strrchr(path, '/');
+        if (errno != ENOENT || slash == NULL || makeable-- == 0)
+            return errno;
+        *is_whole = false;
+        *(slash == path ? slash + 1 : slash) = '\0';
+    }
+    return 0;
+}
+
+/* As the library does (history_file.c). `is_whole`: it is the folder itself, else the last one above it that is there. */
+static struct fault judge_folder(const char *path, const struct stat *status, bool is_whole)
+{
+    if (is_whole && !S_ISDIR(status->st_mode))
+        return (struct fault){"it is no directory", "ls -ld " FOLDER};
+    bool is_foreign = status->st_uid != geteuid() && status->st_uid != 0;
+    if (is_whole && is_foreign)
+        return (struct fault){"it is somebody else's", "sudo chown \"$(id -u)\" " FOLDER};
+    if (is_foreign && !is_chosen())
+        return (struct fault){"it is not there, and a folder above it is another user's", elsewhere};
+    if (is_whole && (status->st_mode & S_IWOTH) != 0)
+        return (struct fault){"it is world-writable", "chmod o-w " FOLDER};
+    if (faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) == 0)
+        return (struct fault){NULL, NULL};
+    if (errno == EROFS)
+        return (struct fault){"the file system is read-only", elsewhere};
+    return (struct fault){is_whole ? "it cannot be written to" : "it is not there and cannot be made", elsewhere};
+}
+
+/* The type of the file system with that path, "" where it cannot be told. The caller frees. */
+static char *file_system_of(const struct doctor *doctor, const char *path)
+{
+    char *mounts = report_text_format("%s/proc/self/mounts", doctor->root), *type = report_text_copy("", 0);
+    char *real = realpath(path, NULL), *root = realpath(doctor->root[0] != '\0' ? doctor->root : "/", NULL);
+    size_t cut = root != NULL && root[1] != '\0' ? strlen(root) : 0, longest = 0;
+    const char *below = real != NULL && strlen(real) >= cut ? real + cut : "";
+    struct stat status;
+    bool is_file = stat(mounts, &status) == 0 && S_ISREG(status.st_mode); /* nothing else: open(2) wakes devices */
+    FILE *stream = is_file ? setmntent(mounts, "re") : NULL;
+    struct mntent entry;
+    char line[PATH_MAX + 1024];
+    while (stream != NULL && getmntent_r(stream, &entry, line, sizeof line) != NULL) {
+        size_t length = strlen(entry.mnt_dir);
+        bool is_above = strncmp(entry.mnt_dir, below, length) == 0 &&
+                        (below[length] == '/' || below[length] == '\0' || length == 1);
+        if (!is_above || length < longest) /* of several on one place the last covers the others */
+            continue;
+        longest = length;
+        free(type);
+        type = report_text_copy(entry.mnt_type, strlen(entry.mnt_type));
+    }
+    if (stream != NULL)
+        endmntent(stream);
+    free(mounts);
+    free(real);
+    free(root);
+    return type;
+}
+
+static bool is_one_of(const char *type, const char *const *list)
+{
+    for (; *list != NULL; list++)
+        if (strcmp(type, *list) == 0)
+            return true;
+    return false;
+}
+
+static struct fault judge_file_system(const char *type)
+{
+    static const char *const in_memory[] = {"tmpfs", "ramfs", NULL};
+    static const char *const network[] = {
+        "nfs",  "nfs4",   "cifs",   "smb3",       "smbfs",          "9p",        "ceph", "afs",
+        "gpfs", "lustre", "beegfs", "fuse.sshfs", "fuse.glusterfs", "glusterfs", NULL};
+    if (is_one_of(type, in_memory))
+        return (struct fault){"it lies in memory, and is gone with the power", elsewhere};
+    if (is_one_of(type, network))
+        return (struct fault){
+            "it is on a network file system, and a server that does not answer holds up what is saved, "
+            "and a killed process's memory with it",
+            elsewhere};
+    return (struct fault){NULL, NULL};
+}
+
+static struct doctor_finding *add_folder(struct doctor *doctor, const char *folder, uint64_t *free_bytes)
+{
+    static const char id[] = "history";
+    char free_text[REPORT_SIZE_TEXT];
+    char *path = report_text_format("%s%s", doctor->root, folder), *existing = report_text_copy(path, strlen(path));
+    struct stat status;
+    struct statvfs disk;
+    bool is_whole;
+    struct doctor_finding *finding;
+    int failure = find_existing(existing, &status, &is_whole);
+    char *type = failure == 0 ? file_system_of(doctor, existing) : report_text_copy("", 0);
+    struct fault fault = {NULL, NULL};
+    if (failure == ENOENT)
+        fault = (struct fault){"the folder above it is not there", "mkdir -p -m 700 " FOLDER};
+    else if (failure == 0)
+        fault = judge_folder(existing, &status, is_whole);
+    if (failure == 0 && fault.text == NULL)
+        fault = judge_file_system(type);
+    if (failure == 0 && statvfs(existing, &disk) == 0)
+        *free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize;
+    if (fault.text != NULL) {
+        finding = doctor_add(doctor, id, DOCTOR_WARNING, "No history in %s: %s.", path, fault.text);
+        finding->mend = report_text_copy(fault.mend, 160);
+    } else if (failure != 0 || type[0] == '\0') {
+        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "%s cannot be judged: %s.", path,
+                             failure != 0 ? strerror(failure) : "/proc/self/mounts does not name its file system");
+        finding->mend = report_text_copy("ls -ld " FOLDER "; cat /proc/self/mounts", 160);
+    } else if (*free_bytes < ROOM_LEAST) {
+        finding =
+            doctor_add(doctor, id, DOCTOR_WARNING, "Only %s of the 64 MiB that the history may take are free at %s.",
+                       report_size_text(free_text, *free_bytes), path);
+        finding->mend = report_text_copy("df -h ~  # and make room, or set SPARKGUARD_HISTORY=FOLDER", 64);
+    } else {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "What processes did is kept in %s%s.", path,
+                             is_whole ? "" : ", which the first one makes");
+    }
+    free(existing);
+    free(path);
+    free(type);
+    return finding;
+}
+
+void doctor_check_history(struct doctor *doctor)
+{
+    static const char id[] = "history";
+    const char *setting = getenv("SPARKGUARD_HISTORY");
+    char *folder = report_history_directory();
+    uint64_t free_bytes = SG_UNKNOWN;
+    struct doctor_finding *finding;
+    if (folder == NULL && setting != NULL && setting[0] != '\0') {
+        finding = doctor_add(doctor, id, DOCTOR_WARNING, "SPARKGUARD_HISTORY=off: no history is kept.");
+        finding->mend = report_text_copy("unset SPARKGUARD_HISTORY", 64);
+    } else if (folder == NULL) {
+        finding = doctor_add(doctor, id, DOCTOR_WARNING, "HOME is not set: no history is kept.");
+        finding->mend = report_text_copy(elsewhere, sizeof elsewhere);
+    } else {
+        finding = add_folder(doctor, folder, &free_bytes);
+    }
+    finding->why = "After a freeze and a power cut the history alone says which job it was, and what it held.";
+    doctor_figure(finding, "disk_free_bytes", free_bytes);
+    free(folder);
+}

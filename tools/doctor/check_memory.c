@@ -1,0 +1,185 @@
+/*
+ * check_memory.c - the memory itself: how much is there now, what of it is page cache, set aside as huge pages, or in
+ * pieces too small for the GPU. The pre-flight check and the fifth layer.
+ */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "doctor/doctor.h"
+#include "common/procfs.h"
+#include "common/text.h"
+
+/* The GPU's large pages. On unified memory each is one block of the kernel's buddy allocator, with no smaller fallback. */
+#define LARGE_BLOCK (UINT64_C(2) << 20)
+/* Below it the first few large requests of a job find no block. */
+#define LARGE_LEAST (UINT64_C(1) << 30)
+
+void doctor_check_memory(struct doctor *doctor)
+{
+    static const char id[] = "memory";
+    char text[3][REPORT_SIZE_TEXT];
+    const struct report_machine *machine = &doctor->report->machine;
+    uint64_t usable = machine->usable_bytes, reserve = machine->reserve_bytes, total = machine->total_bytes;
+    struct doctor_finding *finding;
+    report_size_text(text[0], usable);
+    report_size_text(text[1], total);
+    report_size_text(text[2], reserve);
+    if (usable == SG_UNKNOWN || reserve == SG_UNKNOWN) {
+        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/meminfo does not say what is available.");
+        finding->mend = report_text_copy("cat /proc/meminfo", 64);
+    } else if (usable <= reserve) {
+        finding = doctor_add(doctor, id, DOCTOR_DANGER, "%s of %s can be had, all of it kept in reserve (%s).", text[0],
+                             text[1], text[2]);
+    } else if (usable < total / 3 * 2) { /* people who profile ask for 80 of 120 GiB before they start */
+        finding = doctor_add(doctor, id, DOCTOR_WARNING, "%s of %s can be had, of which %s are kept in reserve.",
+                             text[0], text[1], text[2]);
+    } else {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "%s of %s can be had, of which %s are kept in reserve.", text[0],
+                             text[1], text[2]);
+    }
+    if (finding->state == DOCTOR_DANGER || finding->state == DOCTOR_WARNING)
+        finding->mend = report_text_copy("sparkguard-report  # shows who holds it", 64);
+    finding->why = "A job that starts on a machine that is half full meets its limit where an empty one would not.";
+    doctor_figure(finding, "total_bytes", total);
+    doctor_figure(finding, "usable_bytes", usable);
+    doctor_figure(finding, "reserve_bytes", reserve);
+}
+
+void doctor_check_page_cache(struct doctor *doctor)
+{
+    static const char id[] = "page-cache";
+    char cache_text[REPORT_SIZE_TEXT], free_text[REPORT_SIZE_TEXT];
+    uint64_t active = doctor_meminfo(doctor, "Active(file)"), inactive = doctor_meminfo(doctor, "Inactive(file)");
+    uint64_t total = doctor_meminfo(doctor, "MemTotal"), unused = doctor_meminfo(doctor, "MemFree");
+    bool is_known = active != SG_UNKNOWN && inactive != SG_UNKNOWN && total != SG_UNKNOWN && unused != SG_UNKNOWN;
+    uint64_t cache = is_known ? active + inactive : SG_UNKNOWN;
+    struct doctor_finding *finding;
+    report_size_text(cache_text, cache);
+    report_size_text(free_text, unused);
+    if (!is_known) {
+        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/meminfo does not say how much page cache there is.");
+        finding->mend = report_text_copy("free -h", 64);
+    } else if (doctor->unified == 0) {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "%s of page cache, which the GPU's own memory does not feel.",
+                             cache_text);
+    } else if (cache > unused && cache > total / 10) {
+        finding = doctor_add(doctor, id, DOCTOR_WARNING, "%s of page cache and %s free.", cache_text, free_text);
+        finding->mend = report_text_copy("sync && echo 1 | sudo tee /proc/sys/vm/drop_caches", 64);
+        finding->script = "act sync\nput 1 /proc/sys/vm/drop_caches\n";
+        finding->undo = "nothing to undo: files are read from the disk again";
+    } else {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "%s of page cache and %s free.", cache_text, free_text);
+    }
+    finding->why =
+        "On unified memory cudaMemGetInfo calls only free pages free, and the driver has failed with 20 GiB of "
+        "page cache left; under the guard it is reclaimed first.";
+    doctor_figure(finding, "page_cache_bytes", cache);
+    doctor_figure(finding, "free_bytes", unused);
+}
+
+void doctor_check_huge_pages(struct doctor *doctor)
+{
+    static const char id[] = "huge-pages";
+    char pool_text[REPORT_SIZE_TEXT], free_text[REPORT_SIZE_TEXT];
+    uint64_t pages = report_number_after(doctor->meminfo, "HugePages_Total");
+    uint64_t unused = report_number_after(doctor->meminfo, "HugePages_Free");
+    uint64_t size = doctor_meminfo(doctor, "Hugepagesize"), all = doctor_meminfo(doctor, "Hugetlb");
+    uint64_t total = doctor_meminfo(doctor, "MemTotal"), pool, free_bytes;
+    struct doctor_finding *finding;
+    bool is_known = pages != SG_UNKNOWN && size != SG_UNKNOWN && !__builtin_mul_overflow(pages, size, &pool);
+    if (!is_known)
+        pool = SG_UNKNOWN;
+    else if (all != SG_UNKNOWN) /* of all sizes, where the kernel says so; the other is the default size's */
+        pool = report_max(pool, all);
+    if (!is_known || unused == SG_UNKNOWN || __builtin_mul_overflow(unused, size, &free_bytes))
+        free_bytes = SG_UNKNOWN;
+    report_size_text(pool_text, pool);
+    report_size_text(free_text, free_bytes);
+    if (!is_known) {
+        finding =
+            doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/meminfo does not say how many huge pages are reserved.");
+        finding->mend = report_text_copy("grep -i huge /proc/meminfo", 64);
+    } else if (pool == 0) {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "No huge pages are reserved.");
+    } else {
+        bool is_much = total != SG_UNKNOWN && pool > total / 4;
+        finding = doctor_add(doctor, id, is_much ? DOCTOR_DANGER : DOCTOR_WARNING,
+                             "%s are set aside as huge pages, %s of the default size unused.", pool_text, free_text);
+        finding->mend = report_text_copy("echo 0 | sudo tee /sys/kernel/mm/hugepages/*/nr_hugepages", 64);
+        finding->script = "for pool in \"$root\"/sys/kernel/mm/hugepages/*/nr_hugepages; do\n"
+                          "    put 0 \"${pool#\"$root\"}\"\n"
+                          "done\n";
+        finding->undo =
+            "sysctl vm.nr_hugepages=N; they come back at boot where sysctl.conf or the kernel's command line "
+            "asks for them";
+    }
+    finding->why = "Nobody but programs written for them can use these pages, CUDA not at all, and MemAvailable leaves "
+                   "them out.";
+    doctor_figure(finding, "huge_page_bytes", pool);
+    doctor_figure(finding, "huge_page_free_bytes", free_bytes);
+}
+
+/* Bytes in blocks of at least LARGE_BLOCK over all zones; false where nothing of the kind is there. */
+static bool read_blocks(const struct doctor *doctor, uint64_t *large_bytes, uint64_t *all_bytes)
+{
+    char *text = report_allocate(DOCTOR_TEXT_ROOM, 1), *rest = NULL;
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    bool is_known = false;
+    *large_bytes = *all_bytes = 0;
+    (void)doctor_read(doctor, "/proc/buddyinfo", text, DOCTOR_TEXT_ROOM);
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
+        char *at = strstr(line, " zone ");
+        if (strncmp(line, "Node ", 5) != 0 || at == NULL)
+            continue;
+        at += sizeof " zone " - 1;
+        at += strspn(at, " ");
+        at += strcspn(at, " ");
+        uint64_t block = page;
+        for (char *end; block <= UINT64_C(1) << 40; block *= 2, at = end) {
+            unsigned long long count = strtoull(at, &end, 10);
+            uint64_t bytes;
+            if (end == at || at[strspn(at, " ")] == '-' || __builtin_mul_overflow(count, block, &bytes))
+                break;
+            is_known = true;
+            *all_bytes = report_add(*all_bytes, bytes);
+            if (block >= LARGE_BLOCK)
+                *large_bytes = report_add(*large_bytes, bytes);
+        }
+    }
+    free(text);
+    return is_known;
+}
+
+void doctor_check_fragmentation(struct doctor *doctor)
+{
+    static const char id[] = "fragmentation";
+    char large_text[REPORT_SIZE_TEXT], all_text[REPORT_SIZE_TEXT];
+    uint64_t large, all;
+    struct doctor_finding *finding;
+    bool is_known = read_blocks(doctor, &large, &all);
+    report_size_text(large_text, large);
+    report_size_text(all_text, all);
+    if (!is_known) {
+        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/buddyinfo cannot be read.");
+        finding->mend = report_text_copy("sudo cat /proc/buddyinfo", 64);
+        large = all = SG_UNKNOWN;
+    } else if (large >= report_min(LARGE_LEAST, all / 2)) {
+        finding =
+            doctor_add(doctor, id, DOCTOR_FINE, "%s of %s free lie in blocks of 2 MiB and more.", large_text, all_text);
+    } else {
+        finding = doctor_add(doctor, id, large == 0 && doctor_is_at_risk(doctor) ? DOCTOR_DANGER : DOCTOR_WARNING,
+                             "Only %s of %s free lie in blocks of 2 MiB and more.", large_text, all_text);
+        finding->mend =
+            report_text_copy("sync && echo 1 | sudo tee /proc/sys/vm/drop_caches /proc/sys/vm/compact_memory", 128);
+        finding->script = "act sync\nput 1 /proc/sys/vm/drop_caches\nput 1 /proc/sys/vm/compact_memory\n";
+        finding->undo = "nothing to undo";
+    }
+    finding->why =
+        "The GPU's pages of 2 MiB have no smaller fallback: with all blocks in pieces cudaMalloc fails however "
+        "much is available.";
+    doctor_figure(finding, "large_block_bytes", large);
+    doctor_figure(finding, "free_bytes", all);
+}

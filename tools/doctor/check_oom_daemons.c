@@ -1,0 +1,105 @@
+/*
+ * check_oom_daemons.c - daemons that end processes when memory runs low, the fourth layer as distributions ship it, and why
+ * they would not act in time: neither sees device memory, which is in no process's size and in no cgroup.
+ */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "doctor/doctor.h"
+#include "common/text.h"
+
+/* earlyoom's default: it acts when less than this part of swap is free, and less than the same of memory. */
+#define SWAP_PERCENT 10
+
+enum { ARGUMENTS_MOST = 64 };
+
+/* The percentage that an argument such as "100,50" or "1048576" of an option asks for, or -1. */
+static long first_number(const char *argument)
+{
+    char *end;
+    long value = strtol(argument, &end, 10);
+    return end == argument || value < 0 ? -1 : value;
+}
+
+/* At how much free swap the earlyoom that runs begins to act, in percent. -1: not known, that is in KiB. */
+static long swap_percent(const struct doctor *doctor, uint32_t pid)
+{
+    char text[4096], path[64];
+    long percent = SWAP_PERCENT;
+    snprintf(path, sizeof path, "/proc/%" PRIu32 "/cmdline", pid);
+    long length = doctor_read(doctor, path, text, sizeof text);
+    if (length <= 0)
+        return -1;
+    for (const char *at = text; at < text + length; at += strlen(at) + 1) {
+        const char *next = at + strlen(at) + 1;
+        if (at[0] != '-' || (at[1] != 's' && at[1] != 'S'))
+            continue;
+        if (at[2] == '\0' && next >= text + length)
+            continue;
+        percent = at[1] == 'S' ? -1 : first_number(at[2] != '\0' ? at + 2 : next);
+    }
+    return percent;
+}
+
+void doctor_check_earlyoom(struct doctor *doctor)
+{
+    static const char id[] = "earlyoom";
+    char swap_text[REPORT_SIZE_TEXT];
+    uint64_t swap = doctor_meminfo(doctor, "SwapTotal");
+    const struct doctor_process *process = doctor_process_named(doctor, "earlyoom");
+    long percent = process != NULL ? swap_percent(doctor, process->pid) : -1;
+    struct doctor_finding *finding;
+    report_size_text(swap_text, swap);
+    if (!doctor->has_processes) {
+        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc cannot be listed.");
+        finding->mend = report_text_copy("systemctl status earlyoom", 64);
+    } else if (process == NULL) {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "earlyoom does not run.");
+    } else if (swap == SG_UNKNOWN || (swap > 0 && percent < 0)) {
+        finding =
+            doctor_add(doctor, id, DOCTOR_UNKNOWN, "earlyoom runs; whether it waits for swap to run low is not known.");
+        finding->mend = report_text_format("tr '\\0' ' ' </proc/%" PRIu32 "/cmdline", process->pid);
+    } else if (swap > 0 && percent < 100) {
+        finding =
+            doctor_add(doctor, id, DOCTOR_WARNING,
+                       "earlyoom runs and would not fire: it waits until less than %ld %% of %s of swap is free as "
+                       "well.",
+                       percent, swap_text);
+        finding->mend = report_text_copy("sudo swapoff -a  # or earlyoom -s 100, which looks at memory alone", 96);
+    } else {
+        finding =
+            doctor_add(doctor, id, DOCTOR_FINE, "earlyoom runs and looks at memory alone, at most ten times a second.");
+    }
+    finding->why = "It looks between requests, and 30 GB can go in one second; then it ends whoever has the largest "
+                   "resident size, in which device memory does not count.";
+    doctor_figure_signed(finding, "swap_percent", percent < 0 ? INT64_MIN : percent);
+}
+
+void doctor_check_oomd(struct doctor *doctor)
+{
+    static const char id[] = "systemd-oomd";
+    const struct doctor_process *process = doctor_process_named(doctor, "systemd-oomd");
+    struct doctor_finding *finding;
+    if (!doctor->has_processes) {
+        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc cannot be listed.");
+        finding->mend = report_text_copy("systemctl status systemd-oomd", 64);
+    } else if (process == NULL) {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "systemd-oomd does not run.");
+    } else {
+        bool is_at_risk = doctor_is_at_risk(doctor);
+        finding = doctor_add(doctor, id, is_at_risk ? DOCTOR_WARNING : DOCTOR_FINE,
+                             "systemd-oomd runs (%" PRIu32 "): it acts on the pressure and swap of cgroups, and device "
+                             "memory is in none.",
+                             process->pid);
+        if (is_at_risk) {
+            finding->mend = report_text_copy("sudo systemctl disable --now systemd-oomd.service", 64);
+            finding->script = "act systemctl disable --now systemd-oomd.service\n";
+            finding->undo = "systemctl enable --now systemd-oomd.service";
+        }
+    }
+    finding->why =
+        "A cudaMalloc raises the pressure of others only when it is too late, and then the whole cgroup that "
+        "suffers is ended: often the login session, not the job.";
+}

@@ -1,0 +1,189 @@
+/*
+ * check_ssh.c - whether the way back in survives: the third layer. The kernel must not end sshd, and must not take the
+ * memory that it works with; and what is started from a shell that is protected itself must not inherit that.
+ */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "doctor/doctor.h"
+#include "sparkguard_options.h"
+#include "common/text.h"
+
+/* sshd's listener sets -1000 for itself; from here on the kernel takes next to anybody else. */
+#define SCORE_SAFE (-900)
+/* Less than it needs to fork a session; the setup that people use gives it 512 MiB. */
+#define MEMORY_LEAST (INT64_C(64) << 20)
+
+/* Debian and Ubuntu call the unit ssh, others sshd. */
+static const char *ssh_unit(const struct doctor *doctor)
+{
+    char value[64];
+    bool is_other = doctor_unit_value(doctor, "ssh.service", "ExecStart", value) == DOCTOR_UNIT_ABSENT &&
+                    doctor_unit_value(doctor, "sshd.service", "ExecStart", value) != DOCTOR_UNIT_ABSENT;
+    return is_other ? "sshd.service" : "ssh.service";
+}
+
+static bool has_server(const struct doctor *doctor)
+{
+    return doctor_process_named(doctor, "sshd") != NULL;
+}
+
+/* The listener's: of all processes called sshd, sessions among them, the one that the kernel would take last. */
+static bool listener_score(const struct doctor *doctor, int64_t *score)
+{
+    bool is_known = false;
+    for (size_t i = 0; i < doctor->process_count; i++) {
+        char path[64];
+        int64_t value;
+        snprintf(path, sizeof path, "/proc/%" PRIu32 "/oom_score_adj", doctor->processes[i].pid);
+        if (strcmp(doctor->processes[i].name, "sshd") != 0 || !doctor_read_number(doctor, path, &value))
+            continue;
+        *score = is_known && *score < value ? *score : value;
+        is_known = true;
+    }
+    return is_known;
+}
+
+/* Both findings are mended by the same lines. The names sort behind those of others, which gives them the last word. */
+#define SCRIPT_FOR(unit) \
+    "put '[Service]\nOOMScoreAdjust=-1000\nMemoryMin=512M' /etc/systemd/system/" unit ".d/sparkguard.conf\n" \
+    "put '[Slice]\nMemoryMin=512M' /etc/systemd/system/system.slice.d/sparkguard.conf\n" \
+    "act systemctl daemon-reload\n" \
+    "act systemctl try-restart " unit "\n"
+#define UNDO_FOR(unit) \
+    "rm /etc/systemd/system/" unit ".d/sparkguard.conf " \
+    "/etc/systemd/system/system.slice.d/sparkguard.conf; systemctl daemon-reload"
+
+static void mend_ssh(struct doctor_finding *finding, const char *unit)
+{
+    bool is_ssh = strcmp(unit, "ssh.service") == 0;
+    finding->script = is_ssh ? SCRIPT_FOR("ssh.service") : SCRIPT_FOR("sshd.service");
+    finding->undo = is_ssh ? UNDO_FOR("ssh.service") : UNDO_FOR("sshd.service");
+}
+
+void doctor_check_ssh_oom(struct doctor *doctor)
+{
+    static const char id[] = "ssh-oom";
+    char value[64] = "";
+    const char *unit = ssh_unit(doctor);
+    bool is_running = has_server(doctor);
+    enum doctor_unit state = doctor_unit_value(doctor, unit, "OOMScoreAdjust", value);
+    int64_t score = 0, setting = 0;
+    bool has_score = listener_score(doctor, &score);
+    bool has_setting = state == DOCTOR_UNIT_SET && sg_parse_number(value, &setting) == 0;
+    struct doctor_finding *finding;
+    if (!is_running && state == DOCTOR_UNIT_ABSENT) {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "No SSH server is set up here.");
+    } else if (has_score && score <= SCORE_SAFE) {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "sshd runs with an oom_score_adj of %" PRId64 ".", score);
+    } else if (!has_score && has_setting && setting <= SCORE_SAFE) {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "%s sets OOMScoreAdjust to %" PRId64 ".", unit, setting);
+    } else if (state == DOCTOR_UNIT_UNREADABLE || (is_running && !has_score)) {
+        finding =
+            doctor_add(doctor, id, DOCTOR_UNKNOWN, "The files of %s, or sshd's oom_score_adj, cannot be read.", unit);
+        finding->mend = report_text_format("systemctl show -p OOMScoreAdjust %s", unit);
+    } else if (has_score) {
+        finding = doctor_add(doctor, id, DOCTOR_WARNING, "sshd runs with an oom_score_adj of %" PRId64 ".", score);
+    } else {
+        finding = doctor_add(doctor, id, DOCTOR_WARNING, "%s does not set OOMScoreAdjust to -1000.", unit);
+    }
+    if (finding->state == DOCTOR_WARNING) {
+        finding->mend = report_text_format(
+            "d=/etc/systemd/system/%s.d && sudo mkdir -p $d && printf '[Service]\\nOOMScoreAdjust=-1000\\n' | "
+            "sudo tee $d/sparkguard.conf && sudo systemctl daemon-reload && sudo systemctl restart %s",
+            unit, unit);
+        mend_ssh(finding, unit);
+    }
+    finding->why =
+        "If the kernel's OOM killer takes sshd, nobody can come to help; but what is started in a session may "
+        "inherit the score: start jobs with sparkguard --oom-score-adj=500.";
+    doctor_figure_signed(finding, "oom_score_adj", has_score ? score : INT64_MIN);
+}
+
+/* What MemoryMin of a unit comes to: from the kernel where the group is there, else from the files. */
+static enum doctor_unit protected_bytes(const struct doctor *doctor, const char *group, const char *unit,
+                                        int64_t *bytes)
+{
+    char value[64] = "", *path = report_text_format("/sys/fs/cgroup/%s/memory.min", group);
+    bool is_from_kernel = doctor_read_number(doctor, path, bytes);
+    bool is_there = doctor_exists(doctor, path);
+    struct sg_size size;
+    free(path);
+    if (is_from_kernel)
+        return DOCTOR_UNIT_SET;
+    *bytes = 0;
+    enum doctor_unit state = doctor_unit_value(doctor, unit, "MemoryMin", value);
+    if (is_there && state != DOCTOR_UNIT_SET)
+        return DOCTOR_UNIT_UNREADABLE;
+    if (state == DOCTOR_UNIT_SET && strcmp(value, "infinity") == 0)
+        *bytes = INT64_MAX;
+    else if (state == DOCTOR_UNIT_SET && sg_parse_size(value, &size) == 0)
+        *bytes = (int64_t)report_min(sg_size_of(size, doctor->report->machine.total_bytes), INT64_MAX);
+    return state;
+}
+
+void doctor_check_ssh_memory(struct doctor *doctor)
+{
+    static const char id[] = "ssh-memory";
+    char own_text[REPORT_SIZE_TEXT], slice_text[REPORT_SIZE_TEXT];
+    const char *unit = ssh_unit(doctor);
+    char *group = report_text_format("system.slice/%s", unit);
+    int64_t own, slice;
+    enum doctor_unit state = protected_bytes(doctor, group, unit, &own);
+    enum doctor_unit slice_state = protected_bytes(doctor, "system.slice", "system.slice", &slice);
+    struct doctor_finding *finding;
+    free(group);
+    report_size_text(own_text, (uint64_t)own);
+    report_size_text(slice_text, (uint64_t)slice);
+    if (state == DOCTOR_UNIT_ABSENT && !has_server(doctor)) {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "No SSH server is set up here.");
+    } else if (state == DOCTOR_UNIT_UNREADABLE || slice_state == DOCTOR_UNIT_UNREADABLE) {
+        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "MemoryMin of %s or of its slice cannot be read.", unit);
+        finding->mend = report_text_format("systemctl show -p MemoryMin %s system.slice", unit);
+        own = slice = -1;
+    } else if (own < MEMORY_LEAST) {
+        finding =
+            doctor_add(doctor, id, DOCTOR_WARNING, "%s keeps %s of memory for itself (MemoryMin).", unit, own_text);
+    } else if (slice < MEMORY_LEAST) {
+        finding = doctor_add(doctor, id, DOCTOR_WARNING,
+                             "%s has a MemoryMin of %s, which has no effect: system.slice above it has %s.", unit,
+                             own_text, slice_text);
+    } else {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "%s keeps %s of memory, its slice %s (MemoryMin).", unit,
+                             own_text, slice_text);
+    }
+    if (finding->state == DOCTOR_WARNING) {
+        finding->mend = report_text_format("sudo systemctl set-property system.slice MemoryMin=512M && "
+                                           "sudo systemctl set-property %s MemoryMin=512M",
+                                           unit);
+        mend_ssh(finding, unit);
+    }
+    finding->why =
+        "sshd that is swapped out or reclaimed answers too late to be of use; the kernel heeds MemoryMin only "
+        "as far as every group above grants as much.";
+    doctor_figure(finding, "memory_min_bytes", own < 0 ? SG_UNKNOWN : (uint64_t)own);
+    doctor_figure(finding, "slice_memory_min_bytes", slice < 0 ? SG_UNKNOWN : (uint64_t)slice);
+}
+
+void doctor_check_oom_score(struct doctor *doctor)
+{
+    static const char id[] = "oom-score";
+    int64_t score;
+    struct doctor_finding *finding;
+    if (!doctor_read_number(doctor, "/proc/self/oom_score_adj", &score)) {
+        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/self/oom_score_adj cannot be read.");
+        finding->mend = report_text_copy("cat /proc/self/oom_score_adj", 64);
+        score = INT64_MIN;
+    } else if (score < 0) {
+        finding = doctor_add(doctor, id, DOCTOR_WARNING,
+                             "Programs started here inherit an oom_score_adj of %" PRId64 ".", score);
+        finding->mend = report_text_copy("sparkguard --oom-score-adj=500 PROGRAM", 64);
+    } else {
+        finding =
+            doctor_add(doctor, id, DOCTOR_FINE, "Programs started here have an oom_score_adj of %" PRId64 ".", score);
+    }
+    finding->why = "The kernel, if it must end somebody, then ends everyone else before the job that is to blame.";
+    doctor_figure_signed(finding, "oom_score_adj", score);
+}

@@ -1,0 +1,123 @@
+/*
+ * check_swap.c - swap now, swap after the next boot, and how eagerly the kernel uses it: the first of the five layers.
+ *
+ * CUDA's pages on unified memory are never swapped, so what swap buys is that everyone else is put out first: SSH, the
+ * shell, the desktop. Swap is never headroom for a job.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "doctor/doctor.h"
+#include "common/text.h"
+
+/* Above it the kernel swaps programs out although page cache could go instead; 60 is the kernel's default. */
+#define SWAPPINESS_MOST 10
+
+void doctor_check_swap(struct doctor *doctor)
+{
+    static const char id[] = "swap";
+    char total_text[REPORT_SIZE_TEXT], used_text[REPORT_SIZE_TEXT];
+    uint64_t total = doctor_meminfo(doctor, "SwapTotal"), left = doctor_meminfo(doctor, "SwapFree");
+    uint64_t used = total == SG_UNKNOWN || left == SG_UNKNOWN ? SG_UNKNOWN : report_less(total, left);
+    uint64_t available = doctor_meminfo(doctor, "MemAvailable");
+    struct doctor_finding *finding;
+    if (total == SG_UNKNOWN) {
+        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/meminfo does not say how much swap there is.");
+        finding->mend = report_text_copy("swapon --show", 64);
+    } else if (total == 0) {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "No swap is on.");
+    } else {
+        finding = doctor_add(doctor, id, doctor_is_at_risk(doctor) ? DOCTOR_DANGER : DOCTOR_WARNING,
+                             "%s of swap is on, %s of it used.", report_size_text(total_text, total),
+                             report_size_text(used_text, used));
+        bool is_too_much = used == SG_UNKNOWN || available == SG_UNKNOWN || used > available / 2;
+        if (is_too_much)
+            finding->mend =
+                report_text_copy("sparkguard-report  # first end what holds memory, then: sudo swapoff -a", 128);
+        else
+            finding->mend = report_text_copy("sudo swapoff -a", 64);
+        finding->script = is_too_much ? NULL : "act swapoff -a\n";
+        finding->undo = "swapon -a";
+    }
+    finding->why = "When memory runs out the kernel swaps out everyone else, SSH first, while CUDA's pages stay: the "
+                   "machine freezes and no job fails.";
+    doctor_figure(finding, "swap_total_bytes", total);
+    doctor_figure(finding, "swap_used_bytes", used);
+}
+
+/* Whether a line of fstab(5) turns swap on: its third field says so. */
+static bool is_swap_line(const char *line)
+{
+    static const char blank[] = " \t";
+    const char *field = line + strspn(line, blank);
+    if (*field == '#')
+        return false;
+    for (int i = 0; i < 2; i++) {
+        field += strcspn(field, blank);
+        field += strspn(field, blank);
+    }
+    return strncmp(field, "swap", 4) == 0 && (field[4] == '\0' || strchr(blank, field[4]) != NULL);
+}
+
+void doctor_check_swap_at_boot(struct doctor *doctor)
+{
+    static const char id[] = "swap-at-boot";
+    char *text = report_allocate(DOCTOR_TEXT_ROOM, 1), *rest = NULL;
+    long length = doctor_read(doctor, "/etc/fstab", text, DOCTOR_TEXT_ROOM);
+    struct doctor_finding *finding;
+    uint64_t count = 0;
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
+        count += is_swap_line(line);
+    free(text);
+    if (length < 0 && length != -ENOENT) {
+        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/etc/fstab cannot be read: %s.", strerror((int)-length));
+        finding->mend = report_text_copy("grep swap /etc/fstab", 64);
+        count = SG_UNKNOWN;
+    } else if (count == 0) {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "/etc/fstab turns no swap on.");
+    } else {
+        finding =
+            doctor_add(doctor, id, DOCTOR_WARNING, "%" PRIu64 " line%s of /etc/fstab turn%s swap on at each boot.",
+                       count, count == 1 ? "" : "s", count == 1 ? "s" : "");
+        finding->mend =
+            report_text_copy("sudo sed -i.sparkguard -E 's/^[^#]\\S*\\s+\\S+\\s+swap(\\s|$)/#&/' /etc/fstab", 128);
+        finding->script = "keep /etc/fstab\n"
+                          "sed -i -E 's/^[[:space:]]*[^#[:space:]][^[:space:]]*[[:space:]]+[^[:space:]]+[[:space:]]+"
+                          "swap([[:space:]]|$)/#&/' \\\n    \"$root/etc/fstab\"\n";
+        finding->undo = "mv /etc/fstab.sparkguard /etc/fstab";
+    }
+    finding->why = "Swap that was turned off by hand is back after the next power cycle, just when it is needed least.";
+    doctor_figure(finding, "fstab_swap_count", count);
+}
+
+void doctor_check_swappiness(struct doctor *doctor)
+{
+    static const char id[] = "swappiness";
+    uint64_t total = doctor_meminfo(doctor, "SwapTotal");
+    int64_t swappiness;
+    struct doctor_finding *finding;
+    if (!doctor_read_number(doctor, "/proc/sys/vm/swappiness", &swappiness) || swappiness < 0) {
+        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/sys/vm/swappiness cannot be read.");
+        finding->mend = report_text_copy("sysctl vm.swappiness", 64);
+        swappiness = -1;
+    } else if (total == 0) {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "vm.swappiness is %" PRId64 ", and there is no swap to use.",
+                             swappiness);
+    } else if (swappiness <= SWAPPINESS_MOST) {
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "vm.swappiness is %" PRId64 ".", swappiness);
+    } else {
+        finding =
+            doctor_add(doctor, id, DOCTOR_WARNING,
+                       "vm.swappiness is %" PRId64 ": the kernel swaps programs out to keep page cache.", swappiness);
+        finding->mend = report_text_copy("sudo sysctl vm.swappiness=1", 64);
+        finding->script = "put 1 /proc/sys/vm/swappiness\n"
+                          "put 'vm.swappiness = 1' /etc/sysctl.d/90-sparkguard.conf\n";
+        finding->undo = "rm /etc/sysctl.d/90-sparkguard.conf; sysctl vm.swappiness=60, or what it was";
+    }
+    finding->why = "Where swap stays on, a low swappiness makes the kernel give up page cache before it puts programs "
+                   "out.";
+    doctor_figure(finding, "swappiness", swappiness < 0 ? SG_UNKNOWN : (uint64_t)swappiness);
+}

@@ -1,0 +1,146 @@
+/*
+ * dev_shm.c - see dev_shm.h. Which files processes have is read from /proc/PID/maps and /proc/PID/fd by name: as
+ * the kernel spells it, a path below /dev/shm. Folders, among them the guard's own, are not looked into.
+ */
+#define _GNU_SOURCE
+#include "doctor/dev_shm.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <uthash.h>
+
+#include "common/text.h"
+
+#define FOLDER "/dev/shm/"
+
+enum { FILES_MOST = 4096 };
+
+/* Below it a file is not worth a word: semaphores and the like. */
+#define FILE_LEAST (UINT64_C(1) << 20)
+
+struct file {
+    uint64_t bytes;
+    bool is_held;
+    UT_hash_handle hh;
+    char name[NAME_MAX + 1];
+};
+
+static void hold(struct file *files, const char *path)
+{
+    struct file *file;
+    if (strncmp(path, FOLDER, sizeof FOLDER - 1) != 0)
+        return;
+    HASH_FIND_STR(files, path + sizeof FOLDER - 1, file);
+    if (file != NULL)
+        file->is_held = true;
+}
+
+/* False where the process would not tell. One that has ended meanwhile holds nothing. */
+static bool hold_mapped(const char *process, struct file *files)
+{
+    char *path = report_text_format("%s/maps", process), *line = NULL;
+    FILE *stream = fopen(path, "re");
+    int failure = stream == NULL ? errno : 0;
+    size_t room = 0;
+    while (stream != NULL && getline(&line, &room, stream) > 0) {
+        char *name = strstr(line, FOLDER);
+        if (name != NULL) {
+            name[strcspn(name, "\n")] = '\0';
+            hold(files, name);
+        }
+    }
+    if (stream != NULL && ferror(stream))
+        failure = EIO;
+    if (stream != NULL)
+        fclose(stream);
+    free(line);
+    free(path);
+    return failure == 0 || failure == ENOENT || failure == ESRCH;
+}
+
+static bool hold_open(const char *process, struct file *files)
+{
+    char *path = report_text_format("%s/fd", process), target[PATH_MAX];
+    DIR *stream = opendir(path);
+    int failure = stream == NULL ? errno : 0;
+    const struct dirent *entry;
+    while (stream != NULL && (entry = readdir(stream)) != NULL) {
+        ssize_t length = readlinkat(dirfd(stream), entry->d_name, target, sizeof target - 1);
+        if (length > 0) {
+            target[length] = '\0';
+            hold(files, target);
+        }
+    }
+    if (stream != NULL)
+        closedir(stream);
+    free(path);
+    return failure == 0 || failure == ENOENT || failure == ESRCH;
+}
+
+static struct file *list_files(const struct doctor *doctor, bool *is_readable)
+{
+    char *path = report_text_format("%s" FOLDER, doctor->root);
+    DIR *stream = opendir(path);
+    const struct dirent *entry;
+    struct file *files = NULL, *file;
+    struct stat status;
+    *is_readable = stream != NULL;
+    free(path);
+    while (stream != NULL && HASH_COUNT(files) < FILES_MOST && (entry = readdir(stream)) != NULL) {
+        if (fstatat(dirfd(stream), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode) ||
+            (uint64_t)status.st_blocks * 512 < FILE_LEAST)
+            continue;
+        file = report_allocate(1, sizeof *file);
+        file->bytes = (uint64_t)status.st_blocks * 512;
+        snprintf(file->name, sizeof file->name, "%s", entry->d_name);
+        HASH_ADD_STR(files, name, file);
+    }
+    if (stream != NULL)
+        closedir(stream);
+    return files;
+}
+
+void doctor_shm_look(const struct doctor *doctor, struct doctor_shm *out)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+    *out = (struct doctor_shm){.is_certain = doctor->has_processes};
+    struct file *files = list_files(doctor, &out->is_readable), *file, *next;
+    const struct file *largest = NULL;
+    for (size_t i = 0; files != NULL && i < doctor->process_count; i++) {
+        if (doctor->processes[i].state == 'Z')
+            continue; /* it has given its files back, and does not let us look */
+        char *process = report_text_format("%s/proc/%" PRIu32, doctor->root, doctor->processes[i].pid);
+        bool is_mapped_known = hold_mapped(process, files), is_open_known = hold_open(process, files);
+        out->is_certain = out->is_certain && is_mapped_known && is_open_known;
+        free(process);
+    }
+    for (file = files; file != NULL; file = file->hh.next) {
+        if (file->is_held)
+            continue;
+        out->orphan_count++;
+        out->orphan_bytes = report_add(out->orphan_bytes, file->bytes);
+        if (largest == NULL || file->bytes > largest->bytes)
+            largest = file;
+    }
+    out->name = report_text_copy(largest != NULL ? largest->name : "", NAME_MAX);
+    out->is_name_plain = out->name[0] != '-' && strspn(out->name, plain) == strlen(out->name);
+    file = files;
+    HASH_CLEAR(hh, files);
+    for (; file != NULL; file = next) {
+        next = file->hh.next;
+        free(file);
+    }
+}
+
+void doctor_shm_free(struct doctor_shm *shm)
+{
+    free(shm->name);
+}

@@ -1,0 +1,119 @@
+/*
+ * facts.c - files below the root, and what several checks want to know of the machine.
+ *
+ * A file may be missing, closed, a directory, a pipe or full of anything: what cannot be read as it should is unknown.
+ */
+#define _GNU_SOURCE
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "doctor/doctor.h"
+#include "common/procfs.h"
+#include "common/text.h"
+
+enum { PROCESSES_MOST = 65536 };
+
+long doctor_read(const struct doctor *doctor, const char *path, char *text, size_t room)
+{
+    struct stat status;
+    char *full = report_text_format("%s%s", doctor->root, path);
+    long length = stat(full, &status) != 0 ? -errno : -EINVAL;
+    if (length == -EINVAL && S_ISREG(status.st_mode)) /* nothing else: open(2) wakes devices, and pipes say nothing */
+        length = report_read_text(full, text, room);
+    else if (length == -EINVAL && S_ISCHR(status.st_mode) && status.st_rdev == makedev(1, 3))
+        length = 0; /* a link to /dev/null is how systemd masks a file */
+    if (length <= 0)
+        text[0] = '\0';
+    free(full);
+    return length;
+}
+
+bool doctor_read_number(const struct doctor *doctor, const char *path, int64_t *value)
+{
+    char text[64], rest;
+    if (doctor_read(doctor, path, text, sizeof text) <= 0)
+        return false;
+    *value = INT64_MAX;
+    text[strcspn(text, "\n")] = '\0';
+    return strcmp(text, "max") == 0 || sscanf(text, "%" SCNd64 "%c", value, &rest) == 1;
+}
+
+bool doctor_exists(const struct doctor *doctor, const char *path)
+{
+    struct stat status;
+    char *full = report_text_format("%s%s", doctor->root, path);
+    bool exists = stat(full, &status) == 0;
+    free(full);
+    return exists;
+}
+
+uint64_t doctor_meminfo(const struct doctor *doctor, const char *key)
+{
+    return report_kib(report_number_after(doctor->meminfo, key));
+}
+
+/* One process from its status file; false where it has ended or says nothing. */
+static bool read_process(const struct doctor *doctor, const char *number, struct doctor_process *process)
+{
+    char text[4096], *path = report_text_format("/proc/%s/status", number);
+    long length = doctor_read(doctor, path, text, sizeof text);
+    const char *state = strstr(text, "\nState:");
+    uint64_t parent = report_number_after(text, "PPid");
+    free(path);
+    if (length <= 0 || strncmp(text, "Name:\t", 6) != 0)
+        return false;
+    *process = (struct doctor_process){(uint32_t)strtoul(number, NULL, 10), 0, '?', ""};
+    process->parent_pid = parent <= INT32_MAX ? (uint32_t)parent : 0;
+    if (state != NULL)
+        sscanf(state + sizeof "\nState:" - 1, " %c", &process->state);
+    size_t name_length = strcspn(text + 6, "\n");
+    snprintf(process->name, sizeof process->name, "%.*s", (int)report_min(name_length, 63), text + 6);
+    return true;
+}
+
+static int compare_processes(const void *a, const void *b)
+{
+    const struct doctor_process *first = a, *second = b;
+    return first->pid < second->pid ? -1 : first->pid > second->pid;
+}
+
+static void list_processes(struct doctor *doctor)
+{
+    char *path = report_text_format("%s/proc", doctor->root);
+    DIR *stream = opendir(path);
+    const struct dirent *entry;
+    size_t room = 0;
+    free(path);
+    while (stream != NULL && doctor->process_count < PROCESSES_MOST && (entry = readdir(stream)) != NULL) {
+        if (!isdigit((unsigned char)entry->d_name[0]))
+            continue;
+        if (doctor->process_count == room) {
+            room = room ? 2 * room : 256;
+            struct doctor_process *more = report_allocate(room, sizeof *more);
+            if (doctor->process_count > 0)
+                memcpy(more, doctor->processes, doctor->process_count * sizeof *more);
+            free(doctor->processes);
+            doctor->processes = more;
+        }
+        doctor->process_count += read_process(doctor, entry->d_name, &doctor->processes[doctor->process_count]);
+    }
+    if (stream != NULL)
+        closedir(stream);
+    doctor->has_processes = doctor->process_count > 0;
+    if (doctor->has_processes)
+        qsort(doctor->processes, doctor->process_count, sizeof *doctor->processes, compare_processes);
+}
+
+void doctor_learn_machine(struct doctor *doctor)
+{
+    doctor->meminfo = report_allocate(DOCTOR_TEXT_ROOM, 1);
+    (void)doctor_read(doctor, "/proc/meminfo", doctor->meminfo, DOCTOR_TEXT_ROOM);
+    list_processes(doctor);
+}

@@ -1,0 +1,119 @@
+/*
+ * fix_script.c - what a script can mend, as a shell script to read and run: each step with what was found, what it
+ * does and how to undo it. What a person has to decide stays a comment.
+ *
+ * No command holds a text from outside; sentences do, and stand in comments, escaped, so that none leaves its line.
+ * SPARKGUARD_SYSTEM_ROOT makes the script work on a tree of files: there it writes files and only names commands.
+ */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+
+#include "doctor/doctor.h"
+#include "sparkguard_abi.h"
+#include "common/text.h"
+
+static const char begin[] =
+    "#!/bin/sh\n"
+    "# Made by sparkguard-doctor " SG_VERSION_TEXT ". Read it, take out what you do not want, run it as root.\n"
+    "# Each file that it replaces is kept beside it as FILE.sparkguard, as it was before the first time.\n"
+    "set -eu\n"
+    "\n"
+    "failed=\n"
+    "root=${SPARKGUARD_SYSTEM_ROOT:-}  # a tree of files to try it on: commands are only named there\n"
+    "[ \"$root\" != / ] || root=\n"
+    "if [ -z \"$root\" ] && [ \"$(id -u)\" -ne 0 ]; then\n"
+    "    echo 'run this as root: sudo sh FILE' >&2\n"
+    "    exit 1\n"
+    "fi\n";
+
+/* Only what the steps use: shellcheck finds functions that nothing calls. */
+static const struct helper {
+    const char *word, *text;
+} helpers[] = {
+    {"say ", "\nsay() { printf '%s\\n' \"$*\"; }\n"},
+    {"act ", "\nact() {\n"
+             "    if [ -n \"$root\" ]; then\n"
+             "        echo \"not run below $root: $*\"\n"
+             "    else\n"
+             "        \"$@\" || failed=\"$failed$* (exit $?); \"\n"
+             "    fi\n"
+             "}\n"},
+    {"keep ", "\nkeep() {\n"
+              "    [ ! -e \"$root$1\" ] || [ -e \"$root$1.sparkguard\" ] || cp -p \"$root$1\" \"$root$1.sparkguard\"\n"
+              "}\n"},
+    {"put ", "\nput() { # TEXT FILE; a file of /proc or /sys is a switch, any other is kept\n"
+             "    case $2 in\n"
+             "    /proc/* | /sys/*)\n"
+             "        [ -w \"$root$2\" ] || { failed=\"$failed$2 is not there to write to; \"; return; }\n"
+             "        ;;\n"
+             "    *)\n"
+             "        mkdir -p \"$root${2%/*}\"\n"
+             "        keep \"$2\"\n"
+             "        ;;\n"
+             "    esac\n"
+             "    printf '%s\\n' \"$1\" >\"$root$2\" || failed=\"$failed$2 was not written; \"\n"
+             "}\n"},
+};
+
+/* A step that another finding has put already is not put again. */
+static bool is_repeated(const struct doctor *doctor, size_t place)
+{
+    for (size_t i = 0; i < place; i++)
+        if (doctor->finding[i].script != NULL && strcmp(doctor->finding[i].script, doctor->finding[place].script) == 0)
+            return true;
+    return false;
+}
+
+static bool uses(const struct doctor *doctor, const char *word)
+{
+    for (size_t i = 0; i < doctor->count; i++) {
+        const char *script = doctor->finding[i].script;
+        if (script == NULL)
+            continue;
+        for (const char *at = strstr(script, word); at != NULL; at = strstr(at + 1, word))
+            if (at == script || at[-1] == '\n' || at[-1] == ' ')
+                return true;
+    }
+    return false;
+}
+
+static void put_comment(FILE *stream, const char *label, const char *text)
+{
+    const struct report_style style = {.stream = stream, .columns = 100, .is_terminal = false};
+    char *printable = report_text_printable(text, false);
+    fprintf(stream, "# %s", label);
+    report_words(&style, 0, REPORT_PLAIN, printable);
+    free(printable);
+}
+
+static void put_step(const struct doctor *doctor, size_t place, FILE *stream)
+{
+    const struct doctor_finding *finding = &doctor->finding[place];
+    fprintf(stream, "\n# ---- %s: %s\n", doctor_state_name[finding->state], finding->id);
+    put_comment(stream, "", finding->sentence);
+    put_comment(stream, "Why: ", finding->why);
+    if (finding->script == NULL) {
+        put_comment(stream, "For you to decide: ", finding->mend != NULL ? finding->mend : "no command mends it");
+    } else if (is_repeated(doctor, place)) {
+        fputs("# Mended above.\n", stream);
+    } else {
+        put_comment(stream, "Undo: ", finding->undo);
+        fputs(finding->script, stream);
+    }
+}
+
+void doctor_render_script(const struct doctor *doctor, FILE *stream)
+{
+    bool has_put = uses(doctor, "put ");
+    fputs(begin, stream);
+    for (size_t i = 0; i < sizeof helpers / sizeof helpers[0]; i++)
+        if (uses(doctor, helpers[i].word) || (has_put && strcmp(helpers[i].word, "keep ") == 0))
+            fputs(helpers[i].text, stream);
+    for (size_t i = 0; i < doctor->count; i++)
+        if (doctor->finding[i].state != DOCTOR_FINE)
+            put_step(doctor, i, stream);
+    fputs("\nif [ -n \"$failed\" ]; then\n    echo \"not done: $failed\" >&2\n    exit 1\nfi\n"
+          "echo 'done; sparkguard-doctor says what is left'\n",
+          stream);
+}

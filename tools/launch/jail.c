@@ -1,0 +1,205 @@
+/*
+ * jail.c - --jail=SIZE: the program in a scope of systemd whose memory the kernel bounds.
+ *
+ * The child becomes systemd-run(1), which makes the scope around itself and becomes this tool once more; that looks
+ * whether the limit is really there and becomes the program. So the program keeps the child's pid, parent, process group
+ * and signals, and the launcher stays outside, to tell how it ended. What systemd-run says goes into a pipe until then,
+ * so that a failure is one sentence.
+ *
+ * The program's words go through a file of their own, not through systemd-run's command line: from 254 on that has an option to
+ * expand variables in it, by default off in scopes and said to be on in a later version; older ones know no option against it.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/cgroup.h"
+#include "launch/launch.h"
+#include "common/procfs.h"
+#include "sparkguard_abi.h"
+#include "common/text.h"
+
+#define INSIDE_OPTION "--in-jail="
+
+/* What comes through the failure pipe before the program's own errno. */
+enum { JAIL_IS_THERE = 0, JAIL_HAS_NO_LIMIT = -1, JAIL_NOT_TRIED = -2 };
+
+enum { LEVELS = 16 };
+
+/* As report_machine_fill's: before /proc/meminfo, /proc/self/cgroup and /sys/fs/cgroup. */
+static const char *system_root(void)
+{
+    const char *root = getenv("SPARKGUARD_SYSTEM_ROOT");
+    return root == NULL || strcmp(root, "/") == 0 ? "" : root;
+}
+
+uint64_t launch_machine_bytes(void)
+{
+    char path[REPORT_PATH_ROOM], meminfo[4096];
+    snprintf(path, sizeof path, "%s/proc/meminfo", system_root());
+    uint64_t bytes = report_read_text(path, meminfo, sizeof meminfo) > 0 ? report_ordinary_bytes(meminfo) : 0;
+    return bytes == SG_UNKNOWN ? 0 : bytes;
+}
+
+bool launch_jail_take(struct launch *launch, const char *text)
+{
+    struct sg_size size;
+    if (sg_parse_size(text, &size) != 0)
+        return false;
+    launch->jail_bytes = sg_size_of(size, size.percent_milli != 0 ? launch_machine_bytes() : 0);
+    return launch->jail_bytes != 0;
+}
+
+static void say(int failure_pipe, int what)
+{
+    while (write(failure_pipe, &what, sizeof what) < 0 && errno == EINTR)
+        continue;
+}
+
+bool launch_jail_prepare(struct launch *launch)
+{
+    if (pipe2(launch->jail_words, O_CLOEXEC) == 0)
+        return true;
+    fprintf(stderr, "sparkguard: cannot make a pipe: %s\n", strerror(errno));
+    return false;
+}
+
+/* A descriptor of a file with the words, each with its end; -1. */
+static int write_words(char *const *program)
+{
+    int words = memfd_create("sparkguard", 0);
+    for (; words >= 0 && *program != NULL; program++) {
+        const ssize_t length = (ssize_t)strlen(*program) + 1;
+        if (write(words, *program, (size_t)length) != length)
+            return -1;
+    }
+    return words;
+}
+
+/* The words of such a file as an array that ends with NULL; NULL. */
+static char **read_program(int words)
+{
+    struct stat status;
+    if (fstat(words, &status) != 0 || status.st_size <= 0)
+        return NULL;
+    size_t length = (size_t)status.st_size, count = 0;
+    char *text = report_allocate(length + 1, 1);
+    if (pread(words, text, length, 0) != (ssize_t)length)
+        return NULL;
+    char **program = report_allocate(length + 1, sizeof *program);
+    for (size_t at = 0; at < length; at += strlen(text + at) + 1)
+        program[count++] = text + at;
+    return program;
+}
+
+void launch_jail_enter(const struct launch *launch, int failure_pipe)
+{
+    char self[PATH_MAX] = "", inside[96], limit[64];
+    char *name = report_text_printable(launch->program[0], false);
+    char *description = report_text_format("--description=sparkguard --jail: %s", name);
+    int words = write_words(launch->program), saved_stderr = fcntl(STDERR_FILENO, F_DUPFD, 3);
+    if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0)
+        snprintf(self, sizeof self, "sparkguard");
+    snprintf(inside, sizeof inside, INSIDE_OPTION "%d,%d,%d,%" PRIu64 ",%d", failure_pipe, saved_stderr, words,
+             launch->jail_bytes, launch->is_quiet);
+    snprintf(limit, sizeof limit, "MemoryMax=%" PRIu64, launch->jail_bytes);
+    char *const arguments[] = {"systemd-run",
+                               geteuid() == 0 ? "--system" : "--user",
+                               "--scope",
+                               "--quiet",
+                               "--collect",
+                               "--no-ask-password",
+                               description,
+                               "-p",
+                               limit,
+                               "-p",
+                               "MemorySwapMax=0",
+                               "--",
+                               self,
+                               inside,
+                               NULL};
+    fcntl(failure_pipe, F_SETFD, 0);
+    dup2(launch->jail_words[1], STDERR_FILENO);
+    if (words >= 0)
+        execvp(arguments[0], arguments);
+    dprintf(STDERR_FILENO, "%s\n", errno == ENOENT ? "there is no such program" : strerror(errno));
+    _exit(LAUNCH_FAILED);
+}
+
+/* The first line of what systemd-run said, without control characters. */
+static char *read_words(int words)
+{
+    char text[512] = "";
+    fcntl(words, F_SETFL, O_NONBLOCK);
+    ssize_t length = read(words, text, sizeof text - 1);
+    text[length > 0 ? length : 0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    return report_text_printable(text[0] != '\0' ? text : "it does not say why", false);
+}
+
+bool launch_jail_wait(struct launch *launch, int failure_pipe)
+{
+    int what = JAIL_NOT_TRIED;
+    close(launch->jail_words[1]);
+    while (read(failure_pipe, &what, sizeof what) < 0 && errno == EINTR)
+        continue;
+    if (what == JAIL_HAS_NO_LIMIT) {
+        fputs("sparkguard: --jail: systemd made the scope, but no memory limit came with it (no memory controller?); "
+              "nothing was started\n",
+              stderr);
+    } else if (what != JAIL_IS_THERE) {
+        char *words = read_words(launch->jail_words[0]);
+        fprintf(stderr, "sparkguard: --jail: systemd-run made no scope: %s; nothing was started\n", words);
+        free(words);
+    }
+    close(launch->jail_words[0]);
+    return what == JAIL_IS_THERE;
+}
+
+static bool is_bounded(uint64_t bytes)
+{
+    struct report_constraint level[LEVELS];
+    size_t count = report_cgroup_read(system_root(), level, LEVELS);
+    for (size_t i = 0; i < count; i++)
+        if (level[i].limit_bytes <= bytes)
+            return true;
+    return false;
+}
+
+void launch_jail_inside(char **argv)
+{
+    int failure_pipe, saved_stderr, words, is_quiet;
+    uint64_t bytes;
+    char size[REPORT_SIZE_TEXT];
+    if (argv[1] == NULL || sscanf(argv[1], INSIDE_OPTION "%d,%d,%d,%" SCNu64 ",%d", &failure_pipe, &saved_stderr,
+                                  &words, &bytes, &is_quiet) != 5)
+        return;
+    char **program = read_program(words);
+    if (program == NULL)
+        return;
+    close(words);
+    fcntl(failure_pipe, F_SETFD, FD_CLOEXEC);
+    dup2(saved_stderr, STDERR_FILENO);
+    close(saved_stderr);
+    if (!is_bounded(bytes)) {
+        say(failure_pipe, JAIL_HAS_NO_LIMIT);
+        _exit(LAUNCH_FAILED);
+    }
+    if (!is_quiet)
+        fprintf(
+            stderr,
+            "sparkguard: jail of %s: the kernel bounds heap, mapped, pinned and managed memory by it; device memory "
+            "(cudaMalloc) it does not see, that is the guard's\n",
+            report_size_text(size, bytes));
+    say(failure_pipe, JAIL_IS_THERE);
+    execvp(program[0], program);
+    say(failure_pipe, errno);
+    _exit(LAUNCH_NOT_FOUND);
+}

@@ -1,0 +1,65 @@
+/*
+ * sparkguard - runs a program under the guard: puts options into its environment and libsparkguard.so into its
+ * LD_PRELOAD, passes on signals and exit status, and says at the end what it came to.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launch/launch.h"
+#include "sparkguard_abi.h"
+#include "sparkguard_options.h"
+#include "common/text.h"
+
+const char *argp_program_version = "sparkguard " SG_VERSION_TEXT;
+
+/* Records the end and prints the summary, in a child: the launcher may be guarded itself and no memory be left.
+ * The program's status is passed on whatever happens there. */
+static void finish(const struct launch *launch)
+{
+    pid_t child = fork();
+    if (child < 0)
+        fprintf(stderr, "sparkguard: cannot start a process for the summary: %s\n", strerror(errno));
+    if (child == 0) {
+        launch_record(launch);
+        if (!launch->is_quiet)
+            launch_summarize(launch);
+        exit(0);
+    }
+    while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
+        continue;
+}
+
+int main(int argc, char **argv)
+{
+    struct launch launch = {0};
+    report_name_tool(argv);
+    argp_err_exit_status = LAUNCH_USAGE;
+    setlocale(LC_CTYPE, "");
+    launch_jail_inside(argv);
+    launch_parse(&launch, argc, argv);
+    launch_check_environment(&launch);
+    if (launch.complaints > 0)
+        return LAUNCH_USAGE;
+    char *library = launch_find_library(&launch);
+    if (library == NULL)
+        return LAUNCH_FAILED;
+    launch.children.library_name = strrchr(library, '/') + 1;
+    launch_export(&launch);
+    const char *disabled = getenv(sg_option_table[SG_OPTION_DISABLE].variable);
+    bool is_disabled = disabled != NULL && strcmp(disabled, "1") == 0;
+    launch.is_guarded = launch_check_program(launch.program[0], library) && !is_disabled;
+    int failure = launch_preload(library) ? launch_run(&launch) : LAUNCH_FAILED;
+    free(library);
+    if (failure == 0)
+        finish(&launch);
+    free(launch.directory);
+    if (failure != 0)
+        return failure;
+    launch_end_like(launch.wait_status);
+}

@@ -1,0 +1,236 @@
+/*
+ * options.c - the launcher's options grow from options.def: one --name for each SPARKGUARD_NAME.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launch/launch.h"
+#include "model/model.h"
+#include "common/text.h"
+#include "common/env_check.h"
+
+enum { KEY_QUIET = 'q', KEY_OPTION = 256, KEY_LIBRARY = KEY_OPTION + SG_OPTION_COUNT, KEY_JAIL };
+
+/* "16.000 GiB of nothing" is easier to mend with a good value before one's eyes. */
+static void complain(struct launch *launch, enum sg_option option, const char *what, const char *value)
+{
+    const struct sg_option_info *info = &sg_option_table[option];
+    char *printable = report_text_printable(value, false);
+    fprintf(stderr, "sparkguard: %s=%s: %s; ", what, printable, report_variable_fault(option, value));
+    fprintf(stderr, info->kind == SG_KIND_CHOICE ? "one of %s\n" : "a good one: %s\n", info->example);
+    free(printable);
+    launch->complaints++;
+}
+
+/* The library says the same, but leaves it to a launcher. */
+static void warn(enum sg_option option, const char *what, const char *value)
+{
+    char unit = sg_missing_unit(option, value), kept[REPORT_SIZE_TEXT], all[REPORT_SIZE_TEXT];
+    struct sg_size size = {0};
+    if (unit != '\0')
+        fprintf(stderr, "sparkguard: %s=%s is %s bytes; did you mean %s%c?\n", what, value, value, value, unit);
+    if (option != SG_OPTION_RESERVE || sg_parse_size(value, &size) != 0)
+        return;
+    uint64_t machine = launch_machine_bytes();
+    if (machine != 0 && sg_size_of(size, machine) >= machine)
+        fprintf(stderr,
+                "sparkguard: %s=%s keeps %s of the %s that this machine has: every large request will be refused\n",
+                what, value, report_size_text(kept, sg_size_of(size, machine)), report_size_text(all, machine));
+}
+
+static void take_option(struct launch *launch, enum sg_option option, char *value)
+{
+    launch->value[option] = value;
+    char *name = report_text_format("--%s", sg_option_table[option].name);
+    if (sg_is_valid(option, value))
+        warn(option, name, value);
+    else
+        complain(launch, option, name, value);
+    free(name);
+}
+
+static void take_jail(struct launch *launch, const char *value)
+{
+    if (launch_jail_take(launch, value))
+        return;
+    char *printable = report_text_printable(value, false);
+    fprintf(stderr, "sparkguard: --jail=%s: %s; a good one: 100G\n", printable,
+            report_variable_fault(SG_OPTION_LIMIT, value));
+    free(printable);
+    launch->complaints++;
+}
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    static char one[] = "1";
+    struct launch *launch = state->input;
+    switch (key) {
+    case KEY_QUIET:
+        launch->is_quiet = true;
+        return 0;
+    case KEY_LIBRARY:
+        launch->library = argument;
+        return 0;
+    case KEY_JAIL:
+        take_jail(launch, argument);
+        return 0;
+    case ARGP_KEY_INIT:
+        state->err_stream = NULL; /* getopt's line on what is wrong is enough, without argp's two on --help */
+        return 0;
+    case ARGP_KEY_ARG: /* the program: all that follows is its own */
+        launch->program = state->argv + state->next - 1;
+        state->next = state->argc;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        fputs("sparkguard: which program? for example: sparkguard python3 train.py\n", stderr);
+        return EINVAL;
+    default:
+        if (key < KEY_OPTION || key >= KEY_LIBRARY)
+            return ARGP_ERR_UNKNOWN;
+        take_option(launch, (enum sg_option)(key - KEY_OPTION), argument != NULL ? argument : one);
+        return 0;
+    }
+}
+
+static const char *argument_word(const struct sg_option_info *info)
+{
+    switch (info->kind) {
+    case SG_KIND_SIZE:
+        return "SIZE";
+    case SG_KIND_SECONDS:
+        return "SECONDS";
+    case SG_KIND_CHOICE:
+        return info->example;
+    case SG_KIND_TEXT:
+        return "NAME";
+    case SG_KIND_PATH:
+        return "DIR";
+    case SG_KIND_NUMBER:
+        return "NUMBER";
+    }
+    return "VALUE";
+}
+
+/* Of the first option that is none: which one is spelt most like it, if any is. */
+static void suggest_option(const struct argp_option *options, char **argv)
+{
+    for (char **argument = argv + 1; *argument != NULL; argument++) {
+        char *name =
+            strncmp(*argument, "--", 2) == 0 ? report_text_copy(*argument + 2, strcspn(*argument + 2, "=")) : NULL;
+        const char *best = NULL;
+        unsigned least = 3; /* changes; of more, nothing is like it */
+        bool is_known = name == NULL || name[0] == '\0' || strcmp(name, "help") == 0;
+        for (const struct argp_option *option = options; option->name != NULL && !is_known; option++) {
+            unsigned changes = sg_edit_distance(name, option->name);
+            is_known = strncmp(option->name, name, strlen(name)) == 0; /* getopt takes what it begins with */
+            best = changes < least ? option->name : best;
+            least = changes < least ? changes : least;
+        }
+        free(name);
+        if (is_known)
+            continue;
+        if (best != NULL)
+            fprintf(stderr, "sparkguard: did you mean --%s?\n", best);
+        return;
+    }
+}
+
+void launch_parse(struct launch *launch, int argc, char **argv)
+{
+    enum { OWN_COUNT = 3 };
+    struct argp_option options[SG_OPTION_COUNT + OWN_COUNT + 1] = {0};
+    char *help[SG_OPTION_COUNT];
+    for (int i = 0; i < SG_OPTION_COUNT; i++) {
+        const struct sg_option_info *info = &sg_option_table[i];
+        const char *fallback = i == SG_OPTION_REPORT ? "exit" : info->fallback; /* a launcher is there to tell */
+        help[i] = fallback[0] ? report_text_format("%s (%s)", info->help, fallback)
+                              : report_text_copy(info->help, strlen(info->help));
+        options[i] = (struct argp_option){
+            info->name, KEY_OPTION + i, argument_word(info), i == SG_OPTION_DISABLE ? OPTION_ARG_OPTIONAL : 0, help[i],
+            1};
+    }
+    options[SG_OPTION_COUNT] = (struct argp_option){
+        "library", KEY_LIBRARY, "FILE", 0, "preload FILE instead of the libsparkguard.so that belongs to this launcher",
+        2};
+    options[SG_OPTION_COUNT + 1] = (struct argp_option){"quiet", KEY_QUIET, NULL, 0, "no summary at the end", 2};
+    options[SG_OPTION_COUNT + 2] = (struct argp_option){
+        "jail",
+        KEY_JAIL,
+        "SIZE",
+        0,
+        "in a scope of systemd with MemoryMax=SIZE and without swap: the kernel then bounds heap, mapped, pinned and "
+        "managed memory; device memory (cudaMalloc) it does not see, that is the guard's",
+        2};
+    const struct argp parser = {
+        .options = options,
+        .parser = parse_option,
+        .args_doc = "PROGRAM [ARGUMENT...]",
+        .doc = "Runs a program under the guard: memory requests that would take the machine down are refused by the "
+               "call that makes them. Each option sets the variable SPARKGUARD_NAME.\v"
+               "SIZE: 12G, 512M, 64KiB (powers of 1024), 12GB (of 1000), bytes, or 10% of the machine's memory.\n"
+               "Exit status: the program's; 125 the launcher failed, 126 the program cannot be run, 127 it is not "
+               "there, 2 usage.",
+    };
+    if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, launch) != 0) { /* said why */
+        suggest_option(options, argv);
+        exit(LAUNCH_USAGE);
+    }
+    for (int i = 0; i < SG_OPTION_COUNT; i++)
+        free(help[i]);
+}
+
+static bool is_disabled(const struct launch *launch)
+{
+    const char *value = launch->value[SG_OPTION_DISABLE];
+    value = value != NULL ? value : getenv(sg_option_table[SG_OPTION_DISABLE].variable);
+    return value != NULL && strcmp(value, "1") == 0;
+}
+
+void launch_check_environment(struct launch *launch)
+{
+    if (is_disabled(launch))
+        return;
+    for (char **entry = environ; *entry != NULL; entry++) {
+        enum sg_option option;
+        enum report_variable verdict = report_variable_judge(*entry, &option);
+        const char *equals = strchr(*entry, '=');
+        if (verdict == REPORT_VARIABLE_BAD && launch->value[option] == NULL)
+            complain(launch, option, sg_option_table[option].variable, equals + 1);
+        if (verdict == REPORT_VARIABLE_GOOD && launch->value[option] == NULL)
+            warn(option, sg_option_table[option].variable, equals + 1);
+        if (verdict != REPORT_VARIABLE_UNKNOWN)
+            continue;
+        char *raw = report_text_copy(*entry, (size_t)(equals - *entry));
+        char *name = report_text_printable(raw, false);
+        fprintf(stderr, "sparkguard: %s is no variable of sparkguard; did you mean %s?\n", name,
+                sg_option_table[option].variable);
+        free(name);
+        free(raw);
+    }
+}
+
+void launch_export(struct launch *launch)
+{
+    const char *report = launch->value[SG_OPTION_REPORT];
+    if (report == NULL)
+        report = getenv(sg_option_table[SG_OPTION_REPORT].variable);
+    launch->is_quiet = launch->is_quiet || (report != NULL && strcmp(report, "off") == 0);
+    for (int i = 0; i < SG_OPTION_COUNT; i++)
+        if (launch->value[i] != NULL)
+            setenv(sg_option_table[i].variable, launch->value[i], 1);
+    if (launch->jail_bytes != 0) /* a scope takes no OOMScoreAdjust= */
+        setenv(sg_option_table[SG_OPTION_OOM_SCORE_ADJ].variable, "500", 0);
+    setenv(sg_option_table[SG_OPTION_REPORT].variable, "off", 1); /* the launcher tells, so the library need not */
+
+    /* A launcher inside a job starts one more of its processes, unless it is given another name. */
+    const char *job = getenv(sg_option_table[SG_OPTION_JOB].variable);
+    if (job != NULL && job[0] != '\0')
+        snprintf(launch->job, sizeof launch->job, "%s", job);
+    launch->is_new_job =
+        launch->value[SG_OPTION_JOB] != NULL || launch->job[0] == '\0' || getenv(SG_VARIABLE_FIRST) == NULL;
+    launch->directory = report_default_directory();
+}

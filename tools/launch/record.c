@@ -1,0 +1,108 @@
+/*
+ * record.c - writes into the child's segment how it ended, where it could not write that itself, and into the copy that
+ * the history has of it; and brings that to the disk.
+ *
+ * The only place where a tool writes to a segment. It does so only if the file is a regular one of ours, of our version,
+ * of this very process (pid and start), without an owner, and the fields are those of its end.
+ *
+ * The child does not wait for the disk when it ends, since all its memory would wait with it; the launcher holds none.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "launch/launch.h"
+#include "model/segment_reader.h"
+#include "sparkguard_abi.h"
+#include "common/text.h"
+
+/* The kernel lets go of the lock while the process ends; should somebody still look at its memory, a moment later. */
+enum { LOCK_TRIES = 20 };
+
+static bool is_abandoned(int fd)
+{
+    for (int i = 0; i < LOCK_TRIES && report_is_locked(fd); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    return !report_is_locked(fd);
+}
+
+static void put_field(int fd, size_t offset, const void *value, size_t bytes)
+{
+    while (pwrite(fd, value, bytes, (off_t)offset) < 0 && errno == EINTR)
+        continue;
+}
+
+/* A process that was dying of a signal may have got as far as "exited" in its exit handlers. */
+static void write_end(int fd, const struct launch *launch, uint32_t state)
+{
+    bool is_killed = WIFSIGNALED(launch->wait_status);
+    const int64_t now_ns = report_now_ns();
+    const int32_t number = is_killed ? WTERMSIG(launch->wait_status) : WEXITSTATUS(launch->wait_status);
+    const uint32_t end = is_killed ? SG_STATE_KILLED : SG_STATE_EXITED;
+    if (state != SG_STATE_RUNNING && !(state == SG_STATE_EXITED && is_killed))
+        return;
+    put_field(fd, is_killed ? offsetof(struct sg_segment, signal) : offsetof(struct sg_segment, exit_code), &number,
+              sizeof number);
+    put_field(fd, offsetof(struct sg_segment, ended_time_ns), &now_ns, sizeof now_ns);
+    put_field(fd, offsetof(struct sg_slot, state), &end, sizeof end); /* last: readers go by it */
+}
+
+/* True if that file is the child's. */
+static bool record_in(int directory, const char *name, const struct launch *launch)
+{
+    bool is_childs = false;
+    struct stat status;
+    struct sg_slot slot;
+    int fd = openat(directory, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+        status.st_size >= (off_t)sizeof(struct sg_segment) &&
+        pread(fd, &slot, sizeof slot, 0) == (ssize_t)sizeof slot && slot.magic == SG_ABI_MAGIC &&
+        slot.abi_version == SG_ABI_VERSION && slot.pid == (uint32_t)launch->child &&
+        slot.start_ticks == launch->child_ticks && is_abandoned(fd)) {
+        is_childs = true;
+        write_end(fd, launch, slot.state);
+        (void)fdatasync(fd);
+    }
+    close(fd);
+    return is_childs;
+}
+
+static void record_below(const char *path, const struct launch *launch)
+{
+    char prefix[16], **names = NULL;
+    bool is_found = false;
+    int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0)
+        return;
+    long count = report_segment_names(directory, &names);
+    snprintf(prefix, sizeof prefix, "%d-", (int)launch->child);
+    for (long i = 0; i < count; i++)
+        if (strncmp(names[i], prefix, strlen(prefix)) == 0)
+            is_found = record_in(directory, names[i], launch) || is_found;
+    if (count >= 0)
+        report_segment_names_free(names, count);
+    if (is_found)
+        (void)fsync(directory); /* the name that the child gave its last copy */
+    close(directory);
+}
+
+void launch_record(const struct launch *launch)
+{
+    char *history = report_history_directory();
+    if (launch->child_ticks != 0) {
+        record_below(launch->directory, launch);
+        if (history != NULL)
+            record_below(history, launch);
+    }
+    free(history);
+}

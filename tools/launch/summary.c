@@ -1,0 +1,282 @@
+/*
+ * summary.c - what this run of the job came to, in one to seven lines on stderr; the figures are the report's
+ * own.
+ *
+ * A job name may be used again: processes of other runs are left out.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launch/launch.h"
+#include "common/procfs.h"
+#include "report/render.h"
+#include "model/model.h"
+#include "sparkguard_abi.h"
+#include "common/text.h"
+
+/* The processes of this run, added up. */
+struct outcome {
+    const struct report_process *largest;
+    const struct report_process *refused; /* the last that was refused something */
+    const struct report_process *ended;   /* the first that its watchdog ended */
+    const struct report_refusal *last;    /* the last refusal */
+    size_t process_count;
+    size_t ended_count;
+    uint64_t peak_bytes;       /* of all processes at one time */
+    uint64_t limit_peak_bytes; /* the same with resident MAP_NORESERVE memory, as far as one process had it */
+    uint64_t limit_bytes;
+    uint64_t refused_count;
+    uint64_t resident_bytes; /* the largest resident size that is on record; SG_UNKNOWN: cannot be told */
+    bool is_observing;
+};
+
+/* The child, and what names it as its first process. A launcher inside a job adds to the run of its caller: there,
+ * and where the first process had ended, what began before the child is left out. */
+static bool is_of_this_run(const struct launch *launch, const struct report_process *process)
+{
+    if (process->pid == (uint32_t)launch->child && process->start_ticks == launch->child_ticks)
+        return true;
+    if (launch->is_new_job && process->run_key != 0)
+        return process->run_key == SG_RUN((uint64_t)launch->child, launch->child_ticks);
+    return process->started_ns >= launch->started_ns;
+}
+
+/* A process that was killed did not note its resident size; then nothing can be said of its siblings. */
+static void take_resident(struct outcome *outcome, const struct report_process *process)
+{
+    uint64_t resident_bytes = (uint64_t)process->max_resident_mib << 20;
+    if (process->max_resident_mib == 0)
+        outcome->resident_bytes = SG_UNKNOWN;
+    else if (outcome->resident_bytes != SG_UNKNOWN)
+        outcome->resident_bytes = report_max(outcome->resident_bytes, resident_bytes);
+}
+
+static void take_process(struct outcome *outcome, const struct report_process *process)
+{
+    outcome->process_count++;
+    outcome->is_observing = outcome->is_observing || process->is_observing;
+    outcome->refused_count = report_add(outcome->refused_count, process->refused_count);
+    outcome->limit_bytes = report_min(outcome->limit_bytes, process->limit_bytes);
+    outcome->peak_bytes = report_max(outcome->peak_bytes, report_max(process->peak_bytes, process->job_peak_bytes));
+    outcome->limit_peak_bytes = report_max(outcome->limit_peak_bytes, process->limit_peak_bytes);
+    take_resident(outcome, process);
+    if (outcome->largest == NULL || process->peak_bytes > outcome->largest->peak_bytes)
+        outcome->largest = process;
+    if (process->fate != NULL && outcome->ended_count++ == 0)
+        outcome->ended = process;
+    if (process->refusal_count == 0)
+        return;
+    const struct report_refusal *last = &process->refusals[process->refusal_count - 1];
+    if (outcome->last == NULL || last->time_ns >= outcome->last->time_ns) {
+        outcome->last = last;
+        outcome->refused = process;
+    }
+}
+
+/* Why the library keeps no records in that directory, judged as the library does; NULL: it does. */
+static const char *directory_fault(const char *path)
+{
+    struct stat status;
+    struct statvfs system;
+    if (lstat(path, &status) != 0) {
+        char *copy = report_text_copy(path, strlen(path));
+        bool can_be_made = errno == ENOENT && access(dirname(copy), W_OK | X_OK) == 0;
+        int failure = errno;
+        free(copy);
+        return can_be_made ? NULL : strerror(failure);
+    }
+    if (!S_ISDIR(status.st_mode))
+        return "not a directory";
+    if ((status.st_uid != geteuid() && status.st_uid != 0) || (status.st_mode & S_IWOTH) != 0)
+        return "it must belong to you or root and be closed to others";
+    if (access(path, R_OK | W_OK | X_OK) != 0)
+        return strerror(errno);
+    bool is_full = statvfs(path, &system) == 0 && system.f_blocks > 0 &&
+                   system.f_bavail * system.f_frsize < sizeof(struct sg_segment);
+    return is_full ? "no space left" : NULL;
+}
+
+static void put_no_record(const struct launch *launch)
+{
+    const char *fault = directory_fault(launch->directory);
+    if (fault == NULL) {
+        fputs("; nothing on record (small programs leave none)", stderr);
+        return;
+    }
+    char *path = report_text_printable(launch->directory, false);
+    fprintf(stderr, "; nothing on record: %s: %s (SPARKGUARD_DIR)", path, fault);
+    free(path);
+}
+
+static void put_end(const struct launch *launch, bool has_record)
+{
+    char lasted[REPORT_TIME_TEXT], signal_text[REPORT_TIME_TEXT];
+    fprintf(stderr, "sparkguard: job %s ran %s, ", launch->job,
+            report_duration_text(lasted, report_now_ns() - launch->started_ns));
+    if (WIFSIGNALED(launch->wait_status))
+        fprintf(stderr, "killed by %s", report_signal_text(signal_text, WTERMSIG(launch->wait_status)));
+    else
+        fprintf(stderr, "exit status %d", WEXITSTATUS(launch->wait_status));
+    if (!launch->is_guarded)
+        fputs("; not guarded", stderr);
+    else if (!has_record)
+        put_no_record(launch);
+    fputc('\n', stderr);
+}
+
+/* The job's peak beside its limit, and what the largest process's own peak was made of. */
+static void put_peak(const struct outcome *outcome)
+{
+    char size[REPORT_SIZE_TEXT], limit[REPORT_SIZE_TEXT], peak[REPORT_SIZE_TEXT];
+    char *parts = report_peak_text(outcome->largest);
+    report_size_text(peak, outcome->peak_bytes);
+    report_size_text(limit, outcome->limit_bytes);
+    if (outcome->limit_bytes == SG_UNKNOWN)
+        fprintf(stderr, "sparkguard: peak %s", peak);
+    else if (outcome->limit_peak_bytes <= outcome->peak_bytes)
+        fprintf(stderr, "sparkguard: peak %s of the %s limit", peak, limit);
+    else
+        fprintf(stderr, "sparkguard: peak %s of the %s limit, MAP_NORESERVE mappings included; without them %s",
+                report_size_text(size, outcome->limit_peak_bytes), limit, peak);
+    if (outcome->process_count > 1)
+        fprintf(stderr, "; the largest of %zu processes, %" PRIu32 ": %s", outcome->process_count,
+                outcome->largest->pid, report_size_text(size, outcome->largest->peak_bytes));
+    if (parts[0] != '\0')
+        fprintf(stderr, outcome->process_count > 1 ? " (%s)" : ": %s", parts);
+    fputc('\n', stderr);
+    free(parts);
+}
+
+static void put_refusals(const struct outcome *outcome)
+{
+    char size[REPORT_SIZE_TEXT], left[REPORT_SIZE_TEXT];
+    const struct report_refusal *last = outcome->last;
+    if (outcome->refused_count == 0)
+        return;
+    fprintf(stderr, "sparkguard: %" PRIu64 " request%s %srefused", outcome->refused_count,
+            outcome->refused_count == 1 ? "" : "s", outcome->is_observing ? "would have been " : "");
+    if (last != NULL) {
+        char *call = report_text_printable(last->call, false);
+        fprintf(stderr, "; the last: %s of %s, %s %s (%s)", call, report_size_text(size, last->size_bytes),
+                report_size_text(left, last->usable_bytes), report_room_word(last->reason),
+                report_reason_name[last->reason]);
+        free(call);
+    }
+    fputc('\n', stderr);
+}
+
+/* The first that its watchdog ended, and how many more. */
+static void put_ended(const struct outcome *outcome)
+{
+    if (outcome->ended == NULL)
+        return;
+    char *text = report_fate_text(outcome->ended, false);
+    fprintf(stderr, "sparkguard: process %s", text);
+    free(text);
+    if (outcome->ended_count > 1)
+        fprintf(stderr, "; %zu more by theirs", outcome->ended_count - 1);
+    fputc('\n', stderr);
+}
+
+uint64_t launch_oom_kills(void)
+{
+    const char *root = getenv("SPARKGUARD_SYSTEM_ROOT");
+    char path[4096], text[16384];
+    snprintf(path, sizeof path, "%s/proc/vmstat", root != NULL ? root : "");
+    return report_read_text(path, text, sizeof text) > 0 ? report_number_after(text, "oom_kill") : SG_UNKNOWN;
+}
+
+/* The killer's signal is SIGKILL like any other, and whom it ended is in the kernel's log only. A shell turns it into
+ * a status. */
+static void put_oom_kills(const struct launch *launch)
+{
+    bool is_killed = WIFSIGNALED(launch->wait_status) ? WTERMSIG(launch->wait_status) == SIGKILL
+                                                      : WEXITSTATUS(launch->wait_status) == 128 + SIGKILL;
+    uint64_t now = is_killed ? launch_oom_kills() : SG_UNKNOWN;
+    if (now == SG_UNKNOWN || launch->oom_kills == SG_UNKNOWN || now <= launch->oom_kills)
+        return;
+    uint64_t count = now - launch->oom_kills;
+    fprintf(stderr,
+            "sparkguard: meanwhile the kernel's out-of-memory killer ended %" PRIu64
+            " process%s of this machine; journalctl -k names %s\n",
+            count, count == 1 ? "" : "es", count == 1 ? "it" : "them");
+}
+
+/* What ran unguarded. */
+struct unguarded {
+    uint64_t seen_bytes;    /* of the process that was seen; 0: none */
+    uint64_t unknown_bytes; /* of a process that was not seen and left no record; 0: none */
+};
+
+/* The kernel knows the largest resident size of all descendants that were waited for. Where that exceeds every guarded
+ * process, it is of the unguarded process that was seen, which may have grown since, or of one that was not seen. */
+static struct unguarded find_unguarded(const struct launch *launch, const struct outcome *outcome)
+{
+    const struct launch_children *children = &launch->children;
+    uint64_t largest_bytes = launch->children_bytes, seen_bytes = children->unguarded_bytes;
+    uint64_t guarded_bytes = report_max(children->guarded_bytes, outcome->resident_bytes);
+    struct unguarded none = {.seen_bytes = seen_bytes};
+    if (!launch->is_guarded || outcome->resident_bytes == SG_UNKNOWN || largest_bytes == SG_UNKNOWN ||
+        largest_bytes < report_add(guarded_bytes, LAUNCH_UNGUARDED_BYTES))
+        return none;
+    if (seen_bytes == 0 || largest_bytes >= seen_bytes + LAUNCH_UNGUARDED_BYTES)
+        return (struct unguarded){seen_bytes, largest_bytes};
+    return (struct unguarded){report_max(seen_bytes, largest_bytes), 0};
+}
+
+#define NOT_REACHED "because LD_PRELOAD did not reach it (env -i, sudo, su, a static program)"
+
+static void put_unguarded(const struct launch *launch, const struct unguarded *unguarded)
+{
+    char size[REPORT_SIZE_TEXT];
+    if (unguarded->seen_bytes != 0) {
+        char *name = report_text_printable(launch->children.unguarded_name, false);
+        fprintf(stderr, "sparkguard: process %" PRIu32 " (%s) held %s resident and ran unguarded, " NOT_REACHED "\n",
+                launch->children.unguarded_pid, name, report_size_text(size, unguarded->seen_bytes));
+        free(name);
+    }
+    if (unguarded->unknown_bytes != 0)
+        fprintf(stderr,
+                "sparkguard: a child held %s resident and left no record: either it mapped files, or it ran "
+                "unguarded, " NOT_REACHED "\n",
+                report_size_text(size, unguarded->unknown_bytes));
+}
+
+void launch_summarize(const struct launch *launch)
+{
+    const struct report_scope scope = {.directories = &launch->directory, .directory_count = 1, .job = launch->job};
+    struct report *report = report_build(&scope);
+    struct outcome outcome = {.limit_bytes = SG_UNKNOWN};
+    const struct report_job *job;
+    const struct report_process *process;
+    DL_FOREACH (report->jobs, job)
+        DL_FOREACH (job->processes, process)
+            if (is_of_this_run(launch, process))
+                take_process(&outcome, process);
+    const struct unguarded unguarded = find_unguarded(launch, &outcome);
+    put_end(launch, outcome.process_count > 0 || unguarded.seen_bytes != 0 || unguarded.unknown_bytes != 0);
+    if (outcome.process_count > 0) {
+        put_peak(&outcome);
+        put_refusals(&outcome);
+        put_ended(&outcome);
+    }
+    put_oom_kills(launch);
+    put_unguarded(launch, &unguarded);
+    if (outcome.process_count > 0) {
+        const struct report_process *asked = outcome.ended != NULL     ? outcome.ended
+                                             : outcome.refused != NULL ? outcome.refused
+                                                                       : outcome.largest;
+        fprintf(stderr, "sparkguard: see sparkguard-report %" PRIu32 "\n", asked->pid);
+    }
+    report_free(report);
+}

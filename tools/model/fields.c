@@ -1,0 +1,46 @@
+/*
+ * fields.c - see fields.h.
+ */
+#include "model/fields.h"
+
+void report_process_fields(const struct report_process *process, const struct report_fields *fields)
+{
+    void *out = fields->out;
+    fields->number(out, "pid", process->pid);
+    fields->number(out, "parent_pid", process->parent_pid == 0 ? SG_UNKNOWN : process->parent_pid);
+    fields->number(out, "start_ticks", process->start_ticks);
+    fields->number(out, "run", process->run + 1);
+    fields->text(out, "command", process->command);
+    fields->text(out, "state", report_state_name[process->state]);
+    fields->time(out, "started", process->started_ns);
+    fields->time(out, "ended", process->ended_ns);
+    fields->time(out, "last_seen", process->last_seen_ns);
+    fields->flag(out, "guarding", process->is_guarding);
+    fields->text(out, "mode", process->is_observing ? "observe" : "enforce");
+    fields->flag(out, "sharing", process->is_sharing);
+    fields->flag(out, "watched", process->is_watched);
+    fields->number(out, "exit_code", process->exit_code < 0 ? SG_UNKNOWN : (uint64_t)process->exit_code);
+    fields->number(out, "signal", process->signal == 0 ? SG_UNKNOWN : (uint64_t)process->signal);
+    fields->text(out, "ended_by", process->fate != NULL ? "watchdog" : NULL);
+    fields->number(out, "live_bytes", process->live_bytes);
+    fields->number(out, "peak_bytes", process->peak_bytes);
+    fields->time(out, "peak_time", process->peak_ns);
+    fields->number(out, "promised_bytes", process->promised_bytes);
+    fields->number(out, "refused_count", process->refused_count);
+    fields->number(out, "refused_bytes", process->refused_bytes);
+    fields->number(out, "inherited_bytes", process->inherited_bytes);
+    fields->number(out, "registered_bytes", process->registered_bytes);
+    fields->number(out, "sparse_resident_bytes", process->sparse_resident_bytes);
+    fields->number(out, "unaccounted_bytes", process->unaccounted_bytes);
+    fields->number(out, "unmatched_frees", process->unmatched_frees);
+    fields->number(out, "internal_faults", process->faults);
+}
+
+void report_domain_fields(const struct report_domain *domain, const struct report_fields *fields)
+{
+    fields->number(fields->out, "live_bytes", domain->live_bytes);
+    fields->number(fields->out, "peak_bytes", domain->peak_bytes);
+    fields->number(fields->out, "allocations", domain->allocations);
+    fields->number(fields->out, "frees", domain->frees);
+    fields->number(fields->out, "refused_count", domain->refused_count);
+}

@@ -1,0 +1,291 @@
+/*
+ * model.h - the model: machine -> jobs -> processes, every figure computed once, rendered as text or as JSON.
+ *
+ * Bytes are SG_UNKNOWN where unknown. Texts are the raw bytes of the segments, ended with NUL; renderers escape them.
+ * Only report_build() and what it calls write to a model.
+ */
+#ifndef SG_TOOLS_MODEL_MODEL_H
+#define SG_TOOLS_MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uthash.h>
+#include <utlist.h>
+
+#include "model/segment_reader.h"
+#include "sparkguard_abi.h"
+
+/* Exit codes of the tools, part of the interface. */
+enum { REPORT_SHOWN = 0, REPORT_NO_MATCH = 1, REPORT_USAGE = 2, REPORT_UNTRUSTED = 3 };
+
+struct report_domain {
+    uint64_t live_bytes;
+    uint64_t peak_bytes;
+    uint64_t at_peak_bytes; /* its part of the process's peak */
+    uint64_t allocations;
+    uint64_t frees;
+    uint64_t refused_count;
+};
+
+struct report_refusal {
+    uint64_t sequence;
+    int64_t time_ns;
+    uint64_t size_bytes;
+    uint64_t usable_bytes;
+    enum sg_domain domain;
+    enum sg_reason reason;
+    char call[SG_CALL_BYTES + 1];
+};
+
+struct report_phase {
+    uint64_t sequence;
+    int64_t time_ns;
+    uint64_t live_bytes;
+    uint64_t peak_bytes;
+    char name[sizeof((struct sg_phase *)0)->name + 1];
+};
+
+struct report_event {
+    uint64_t sequence;
+    int64_t time_ns;
+    char what[sizeof((struct sg_event *)0)->what + 1];
+};
+
+/* Where large blocks were asked for that are live, or were at the process's peak or at its last refusal. */
+struct report_site {
+    bool is_named;
+    int domain; /* enum sg_domain; -1: several */
+    uint64_t offset;
+    uint64_t live_bytes;
+    uint64_t live_count;
+    uint64_t peak_bytes;       /* the highest of its own */
+    uint64_t at_peak_bytes;    /* when the process held most */
+    uint64_t at_refusal_bytes; /* when a request was last refused */
+    char library[SG_SITE_NAME_BYTES + 1];
+};
+
+/* What a process's own watchdog did about its end. */
+enum report_watchdog { REPORT_NO_WATCHDOG, REPORT_SENT_TERM, REPORT_SENT_KILL, REPORT_ENDED_IT };
+
+struct report_process {
+    uint32_t pid;
+    uint32_t parent_pid;
+    uint64_t start_ticks;
+    enum sg_state state;
+    bool is_guarding;
+    bool is_observing;
+    bool is_sharing; /* others count it, and it counts them */
+    bool is_watched;
+    enum report_watchdog watchdog;   /* if it ended by it */
+    const struct report_event *fate; /* that event, else NULL */
+    const char *fate_detail;         /* what it says beyond that, "" if nothing */
+    int exit_code;                   /* -1 unknown */
+    int signal;                      /* 0 none or unknown */
+    int64_t started_ns;
+    int64_t ended_ns;     /* 0 running or unknown */
+    int64_t last_seen_ns; /* the last evidence that it lived; ended_ns where that is known. Never 0 */
+    uint64_t live_bytes;
+    uint64_t peak_bytes;
+    int64_t peak_ns;
+    uint64_t job_peak_bytes;   /* the most that its job held at one time, as far as it saw */
+    uint64_t limit_peak_bytes; /* the same with its own resident MAP_NORESERVE bytes; 0: it had none */
+    uint64_t promised_bytes;
+    struct sg_memory_file file[SG_FILE_ROOM]; /* shared memory that it maps, and what of it is missing */
+    struct sg_origin origin[SG_ORIGIN_ROOM];  /* whom it has its private inherited bytes from */
+    uint64_t heritage_bytes;                  /* missing of what its parent was promised: counts when that is gone */
+    uint64_t in_flight_bytes;
+    uint64_t inherited_bytes;
+    uint64_t inherited_device_bytes; /* part of inherited_bytes */
+    uint64_t inherited_shared_bytes; /* part of inherited_bytes */
+    uint64_t limit_bytes;            /* SG_UNKNOWN: none */
+    uint64_t refused_count;
+    uint64_t refused_bytes;
+    uint64_t registered_bytes;
+    uint64_t sparse_resident_bytes;
+    uint64_t unaccounted_bytes; /* taken without asking, as measured; SG_UNKNOWN without CUDA */
+    uint64_t unmatched_frees;
+    uint64_t faults;
+    struct report_domain domain[SG_DOMAIN_COUNT];
+    struct report_refusal *refusals; /* oldest first */
+    struct report_phase *phases;
+    struct report_event *events;
+    struct report_site *sites; /* the largest first, live or at the peak */
+    size_t refusal_count, phase_count, event_count, site_count;
+    struct sg_machine machine; /* as the process last saw it */
+    struct sg_device device[SG_DEVICE_ROOM];
+    uint64_t run_key;          /* SG_RUN of its run of the job; 0: unknown */
+    size_t run;                /* its run: a place in the job's runs, from 0 */
+    uint32_t max_resident_mib; /* the kernel's figure, noted at the end; 0: unknown */
+    char *command;
+    char *job;
+    char library_version[sizeof((struct sg_segment *)0)->library_version + 1];
+    char *segment_path;                 /* of the file that it was read from */
+    struct report_process *prev, *next; /* utlist, by start */
+    struct report_process *parent;      /* of those shown; NULL: none */
+    UT_hash_handle hh;                  /* by pid, while the parents are looked for */
+    void *line;                         /* for renderers */
+    bool is_folded;                     /* has no line of its own: see report_fold() */
+};
+
+/* One run of a job: processes that have the same first process, or that lived at one time. */
+struct report_run {
+    int64_t started_ns;
+    int64_t last_seen_ns;
+    uint32_t first_pid;   /* of the earliest process on record */
+    uint64_t limit_bytes; /* the smallest of its processes; SG_UNKNOWN: none */
+    uint64_t peak_bytes;  /* of all its processes at one time: the highest that one of them saw, or now */
+    uint64_t refused_count;
+    size_t process_count;
+    size_t running_count;
+};
+
+struct report_job {
+    char *name;
+    const char *directory; /* in which its processes meet; another one's job of the same name is another job */
+    uint64_t limit_bytes;  /* the smallest of its running processes, of all where none runs; SG_UNKNOWN: none */
+    uint64_t live_bytes;   /* running processes; of forked ones what exceeds what they inherited */
+    uint64_t peak_bytes;   /* of all its processes at one time: the highest that one of them saw, or now */
+    uint64_t refused_count;
+    size_t process_count;
+    size_t running_count;
+    int64_t started_ns;
+    int64_t last_seen_ns;
+    struct report_run *runs; /* by start; never none */
+    size_t run_count;
+    struct report_process *processes;
+    struct report_job *prev, *next; /* utlist, by start */
+    UT_hash_handle hh;              /* by name */
+};
+
+struct report_device {
+    bool is_known;
+    uint64_t total_bytes;
+    uint64_t live_bytes;
+    uint64_t reserve_bytes; /* of memory of its own; SG_UNKNOWN */
+    char name[sizeof((struct sg_device *)0)->name + 1];
+};
+
+struct report_machine {
+    int unified;     /* 1, 0, or -1: not known */
+    bool is_sharing; /* every guarded process that runs is known, counted by the others, and counts them */
+    uint64_t total_bytes;
+    uint64_t ordinary_bytes; /* the same less the pool of huge pages: what percentages are of */
+    uint64_t available_bytes;
+    uint64_t usable_bytes; /* before the reserve; with reserve and floor of the constraint that leaves least room */
+    uint64_t reserve_bytes;
+    uint64_t floor_bytes;
+    uint64_t promised_bytes;
+    uint64_t guarded_bytes;     /* live bytes of all running processes that are the machine's memory */
+    uint64_t unaccounted_bytes; /* SG_UNKNOWN: nobody has measured any */
+    uint64_t swap_total_bytes;
+    uint64_t swap_used_bytes;
+    uint64_t cgroup_limit_bytes; /* the smallest of those above us */
+    struct report_device device[SG_DEVICE_ROOM];
+};
+
+struct report_unguarded {
+    uint32_t pid;
+    uint64_t resident_bytes;
+    char *command;
+};
+
+enum { REPORT_UNGUARDED_ROOM = 5, REPORT_NEIGHBOUR_ROOM = 4 };
+
+/* What to show. Without a filter: what runs now, and the job that ended last. */
+struct report_scope {
+    char *const *directories; /* names or patterns; where there are none, the reader's own */
+    size_t directory_count;
+    uint32_t pid;    /* 0: any */
+    const char *job; /* NULL: any */
+    bool is_all;
+    bool is_last;
+    int64_t since_ns;     /* 0: any time; else jobs of which something is known at or after it */
+    bool wants_unguarded; /* look for unguarded processes as well */
+    bool wants_history;   /* read what is kept of ended processes of the first directory, too */
+};
+
+/* Why a directory is read: nobody said which, it was named, or a pattern found it. */
+enum report_origin { REPORT_DEFAULT, REPORT_NAMED, REPORT_MATCHED };
+
+struct report_directory {
+    char *path;
+    enum report_origin origin;
+    int error;              /* errno of opening it, 0 */
+    size_t complaint_count; /* of its files, and of the history if that is read with it */
+    bool is_there;          /* then it is known by these: */
+    uid_t owner;
+    dev_t device;
+    ino_t inode;
+};
+
+struct report {
+    struct report_directory *directories;
+    size_t directory_count;
+    char *history; /* the directory of it; NULL: not asked for, or there is none */
+    int history_error;
+    struct report_machine machine;
+    struct report_job *jobs;    /* shown */
+    struct report_job *by_name; /* those of one directory in a hash, while it is read */
+    size_t hidden_jobs;         /* in the directory, left out by the scope */
+    size_t hidden_namesakes;    /* earlier processes with the pid asked for */
+    struct report_unguarded unguarded[REPORT_UNGUARDED_ROOM];
+    size_t unguarded_count;
+    char *neighbours[REPORT_NEIGHBOUR_ROOM]; /* directories whose programs are not counted here, the first by name */
+    size_t neighbour_count;                  /* of all, also of those that found no room */
+    char *live_neighbour;                    /* the first by name in which a process may live; NULL: none */
+    size_t live_neighbour_count;
+    size_t veiled_count; /* files not believed though a running process may own them */
+    char **complaints;   /* "FILE: why" of each file that was not believed */
+    size_t complaint_count;
+    size_t said_count; /* of them, the first that were said */
+};
+
+struct report *report_build(const struct report_scope *scope);
+void report_free(struct report *report);
+/* Folds the smallest of very many processes of a job, of those that run or of those that have ended: how many. */
+size_t report_fold(const struct report_job *job, bool is_running);
+
+/* Says on stderr which files were not believed, each once. */
+void report_say_complaints(struct report *report);
+/* The same in one line: how many, and the first. */
+void report_say_complaints_shortly(const struct report *report);
+
+/* Parts of the building, one file each. */
+struct report_process *report_process_from(const struct report_segment *segment);
+void report_process_free(struct report_process *process);
+void report_select(struct report *report, const struct report_scope *scope);
+/* Whether something was asked for that may not be there. */
+bool report_scope_is_narrow(const struct report_scope *scope);
+void report_machine_fill(struct report *report);
+void report_unguarded_fill(struct report *report);
+void report_neighbours_fill(struct report *report);
+void report_directories_fill(struct report *report, const struct report_scope *scope);
+void report_directories_free(struct report *report);
+/* Whether each could be. */
+bool report_directories_are_read(const struct report *report);
+/* Whether something is amiss, but only in directories that a pattern found, which may be anybody's. */
+bool report_directories_found_amiss(const struct report *report);
+/* Whether one could not, though it was named or is there. */
+bool report_directory_is_faulty(const struct report_directory *directory);
+/* The one that it is; NULL: it is not read. */
+const struct report_directory *report_directory_find(const struct report *report, dev_t device, ino_t inode);
+void report_parents_fill(struct report *report);
+
+/* runs.c: fills the runs of a job whose processes are sorted by start, and each process's run. */
+void report_runs_fill(struct report_job *job);
+/* Whether its watchdog ended it; puts the state right. Once all else is known of it. */
+void report_process_judge_end(struct report_process *process);
+void report_job_free(struct report_job *job);
+
+/* Whether it guards and decides alone: it runs, without a seat among the others. Why, as its events say: "not sharing:
+ * no room ...", or "not sharing". */
+bool report_process_is_alone(const struct report_process *process);
+const char *report_process_alone_reason(const struct report_process *process);
+
+extern const char *const report_domain_name[SG_DOMAIN_COUNT];
+extern const char *const report_state_name[SG_STATE_KILLED + 1];
+extern const char *const report_reason_name[SG_REASON_DEVICE + 1];
+
+#endif

@@ -1,0 +1,149 @@
+/*
+ * other_directories.c - directories of other users' guarded programs, which the processes shown neither count nor are counted by.
+ *
+ * By default each user's programs meet in /dev/shm/sparkguard-UID. Others of that kind are known by their names: what is
+ * in them may be closed to us, is not read, and may be left by programs that have ended. Anybody can make such a
+ * directory; all that comes of it is a line in the report.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/procfs.h"
+#include "model/model.h"
+#include "common/text.h"
+
+#define COMMON "/dev/shm/"
+#define PREFIX "sparkguard-"
+
+/* Whether a directory is one of the kind: then the others are neighbours of it. */
+static bool is_of_the_kind(const char *directory)
+{
+    size_t root_length = strlen(report_live_root);
+    if (strncmp(directory, report_live_root, root_length) != 0 ||
+        strncmp(directory + root_length, COMMON PREFIX, strlen(COMMON PREFIX)) != 0)
+        return false;
+    directory += root_length;
+    const char *name = directory + strlen(COMMON);
+    return name[strcspn(name, "/") + strspn(name + strcspn(name, "/"), "/")] == '\0';
+}
+
+/* A ledger, or anything that is named like a segment. A directory that is closed to us may hold both. */
+static bool has_records(int common, const char *name)
+{
+    struct stat status;
+    char **segments = NULL;
+    int fd = openat(common, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return errno == EACCES || errno == EPERM;
+    bool has_any = fstatat(fd, SG_LEDGER_NAME, &status, AT_SYMLINK_NOFOLLOW) == 0;
+    long count = has_any ? 0 : report_segment_names(fd, &segments);
+    report_segment_names_free(segments, count);
+    close(fd);
+    return has_any || count > 0;
+}
+
+/* Whether any process runs as that user. */
+static bool has_processes(uid_t user)
+{
+    char *path = report_text_format("%s/proc", report_live_root);
+    DIR *stream = opendir(path);
+    const struct dirent *entry;
+    struct stat status;
+    bool is_found = stream == NULL;
+    while (!is_found && (entry = readdir(stream)) != NULL)
+        is_found = entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
+                   fstatat(dirfd(stream), entry->d_name, &status, 0) == 0 && status.st_uid == user;
+    if (stream != NULL)
+        closedir(stream);
+    free(path);
+    return is_found;
+}
+
+/* Whether a segment has an owner, or cannot be looked at. */
+static bool has_owner(int directory, const char *name)
+{
+    int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return errno != ENOENT && errno != ELOOP;
+    bool is_locked = report_is_locked(fd);
+    close(fd);
+    return is_locked;
+}
+
+/* Whether a guarded process may live there. A directory that is closed to us is judged by its owner's processes. */
+static bool may_have_processes(int common, const char *name, const struct stat *status)
+{
+    char **segments = NULL;
+    int fd = openat(common, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return has_processes(status->st_uid);
+    bool has_any = false;
+    long count = report_segment_names(fd, &segments);
+    for (long i = 0; i < count && !has_any; i++)
+        has_any = has_owner(fd, segments[i]);
+    report_segment_names_free(segments, count);
+    close(fd);
+    return has_any;
+}
+
+static void keep_live(struct report *report, const char *name)
+{
+    char *path = report_text_format("%s" COMMON "%s", report_live_root, name);
+    bool is_first = report->live_neighbour == NULL || strcmp(path, report->live_neighbour) < 0;
+    report->live_neighbour_count++;
+    free(is_first ? report->live_neighbour : path);
+    if (is_first)
+        report->live_neighbour = path;
+}
+
+static const char *name_of(const char *neighbour)
+{
+    return neighbour + strlen(report_live_root) + strlen(COMMON);
+}
+
+/* Keeps the first by name. */
+static void keep(struct report *report, const char *name)
+{
+    size_t place = report_min(report->neighbour_count++, REPORT_NEIGHBOUR_ROOM);
+    while (place > 0 && strcmp(name_of(report->neighbours[place - 1]), name) > 0)
+        place--;
+    if (place == REPORT_NEIGHBOUR_ROOM)
+        return;
+    free(report->neighbours[REPORT_NEIGHBOUR_ROOM - 1]);
+    memmove(&report->neighbours[place + 1], &report->neighbours[place],
+            (REPORT_NEIGHBOUR_ROOM - 1 - place) * sizeof report->neighbours[0]);
+    report->neighbours[place] = report_text_format("%s" COMMON "%s", report_live_root, name);
+}
+
+void report_neighbours_fill(struct report *report)
+{
+    struct stat status;
+    bool is_any = false;
+    for (size_t i = 0; i < report->directory_count; i++)
+        is_any = is_any || is_of_the_kind(report->directories[i].path);
+    if (!is_any)
+        return;
+    char *common = report_text_format("%s" COMMON, report_live_root);
+    DIR *stream = opendir(common);
+    free(common);
+    const struct dirent *entry;
+    while (stream != NULL && (entry = readdir(stream)) != NULL) {
+        if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0 ||
+            fstatat(dirfd(stream), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
+            continue;
+        bool is_read = report_directory_find(report, status.st_dev, status.st_ino) != NULL;
+        if (is_read || !has_records(dirfd(stream), entry->d_name))
+            continue;
+        keep(report, entry->d_name);
+        if (may_have_processes(dirfd(stream), entry->d_name, &status))
+            keep_live(report, entry->d_name);
+    }
+    if (stream != NULL)
+        closedir(stream);
+}

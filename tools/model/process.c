@@ -1,0 +1,339 @@
+/*
+ * process.c - one verified segment becomes one process of the model.
+ *
+ * Counters with the top bit set went below zero (frees of blocks nobody saw allocated) and count as zero.
+ */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/procfs.h"
+#include "model/model.h"
+#include "common/text.h"
+
+const char *const report_domain_name[SG_DOMAIN_COUNT] = {
+#define SG_DOMAIN(ID, name, bounded, help) #name,
+#include "domains.def"
+#undef SG_DOMAIN
+};
+
+const char *const report_state_name[] = {"-", "running", "exited", "replaced", "killed"};
+const char *const report_reason_name[] = {"-", "reserve", "limit", "floor", "device"};
+
+static uint64_t not_below_zero(uint64_t bytes)
+{
+    return bytes > INT64_MAX ? 0 : bytes;
+}
+
+/* Before 1970 nothing was noted: unknown. Differences of what is left do not overflow. */
+static int64_t known_time(int64_t time_ns)
+{
+    return time_ns > 0 ? time_ns : 0;
+}
+
+/* A copy kept as history, of a process that ran before the machine was last started. */
+static bool is_of_another_boot(const struct sg_segment *content)
+{
+    uint64_t now[2];
+    return content->saved_time_ns != 0 && (content->boot_id[0] | content->boot_id[1]) != 0 && report_boot_id(now) &&
+           (content->boot_id[0] != now[0] || content->boot_id[1] != now[1]);
+}
+
+/* RUNNING without an owner: the process is another program now if it still lives, but for a copy of what it has mapped, and was killed
+ * if not. */
+static enum sg_state conclude_state(const struct report_segment *segment)
+{
+    const struct sg_segment *content = segment->content;
+    const struct sg_slot *slot = &content->slot;
+    struct report_process_stat stat;
+    if (slot->state != SG_STATE_RUNNING || segment->has_owner)
+        return (enum sg_state)slot->state;
+    if (is_of_another_boot(content))
+        return SG_STATE_KILLED;
+    if (report_process_stat(slot->pid, &stat) == 0 && stat.start_ticks == slot->start_ticks && !stat.is_ending)
+        return report_process_maps(slot->pid, segment->name) ? SG_STATE_RUNNING : SG_STATE_REPLACED;
+    return SG_STATE_KILLED;
+}
+
+static void fill_domains(struct report_process *process, const struct sg_segment *content, uint32_t record_count)
+{
+    int64_t credit_bytes = 0;
+    struct report_domain *heap = &process->domain[SG_DOMAIN_HEAP];
+    for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
+        const struct sg_domain_counters *counters = &content->domain[i];
+        struct report_domain *domain = &process->domain[i];
+        domain->live_bytes = not_below_zero(counters->granted_bytes);
+        domain->peak_bytes = not_below_zero(counters->peak_bytes);
+        domain->allocations = counters->allocations;
+        domain->frees = counters->frees;
+        domain->refused_count = counters->refused_count;
+        process->refused_count = report_add(process->refused_count, counters->refused_count);
+        process->refused_bytes = report_add(process->refused_bytes, counters->refused_bytes);
+    }
+    for (uint32_t i = 0; i < record_count; i++) {
+        credit_bytes += content->record[i].credit_bytes; /* bounded by the reader: no overflow */
+        heap->allocations = report_add(heap->allocations, content->record[i].allocations);
+        heap->frees = report_add(heap->frees, content->record[i].frees);
+    }
+    int64_t heap_bytes = (int64_t)heap->live_bytes - credit_bytes;
+    heap->live_bytes = heap_bytes > 0 ? (uint64_t)heap_bytes : 0;
+    for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
+        process->live_bytes += process->domain[i].live_bytes;
+        process->domain[i].peak_bytes = report_max(process->domain[i].peak_bytes, process->domain[i].live_bytes);
+    }
+}
+
+/* A process notes its promises on its slow path only: one that has touched its memory since cannot be owed more than
+ * what it holds less what /proc shows to be there. Sparse and pinned memory may be resident and was never promised. */
+static uint64_t still_promised(const struct report_process *process, uint64_t published_bytes)
+{
+    uint64_t resident = published_bytes > 0 ? report_process_resident_bytes(process->pid, process->start_ticks) : 0;
+    if (resident == SG_UNKNOWN || process->sparse_resident_bytes == SG_UNKNOWN)
+        return published_bytes;
+    const struct report_domain *domain = process->domain;
+    uint64_t held =
+        domain[SG_DOMAIN_HEAP].live_bytes + domain[SG_DOMAIN_MAPPED].live_bytes + domain[SG_DOMAIN_MANAGED].live_bytes;
+    uint64_t others = report_add(process->sparse_resident_bytes, domain[SG_DOMAIN_PINNED].live_bytes);
+    return report_min(published_bytes, report_less(held, report_less(resident, others)));
+}
+
+/* The parts of a peak add up to it: what is missing, or too much, is the largest part's. A process that died between
+ * noting a peak and writing down what it was made of leaves the parts of an earlier one. */
+static void match_parts(struct report_process *process)
+{
+    uint64_t sum_bytes = 0;
+    int largest = 0;
+    for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
+        sum_bytes += process->domain[i].at_peak_bytes;
+        if (process->domain[i].at_peak_bytes > process->domain[largest].at_peak_bytes)
+            largest = i;
+    }
+    uint64_t *part = &process->domain[largest].at_peak_bytes;
+    if (sum_bytes <= process->peak_bytes)
+        *part += process->peak_bytes - sum_bytes;
+    else if (sum_bytes - process->peak_bytes <= *part)
+        *part -= sum_bytes - process->peak_bytes;
+}
+
+/* The recorded peak, but never below what is held now: then now is the peak, and its parts are today's. */
+static void fill_peak(struct report_process *process, const struct sg_segment *content)
+{
+    const struct sg_peak *peak = &content->peak[content->peak_index];
+    uint64_t recorded_bytes = report_max(not_below_zero(peak->total_bytes), not_below_zero(content->peak_seen_bytes));
+    bool is_older = not_below_zero(peak->total_bytes) < recorded_bytes;
+    bool is_now = process->live_bytes > recorded_bytes;
+    process->peak_bytes = is_now ? process->live_bytes : recorded_bytes;
+    process->job_peak_bytes = not_below_zero(content->job_peak_bytes);
+    process->limit_peak_bytes = not_below_zero(content->limit_peak_bytes);
+    process->peak_ns = is_now && process->state == SG_STATE_RUNNING ? report_now_ns() : known_time(peak->time_ns);
+    for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
+        struct report_domain *domain = &process->domain[i];
+        uint64_t part_bytes = is_older ? content->domain[i].granted_bytes : peak->domain_bytes[i];
+        domain->at_peak_bytes = is_now ? domain->live_bytes : not_below_zero(part_bytes);
+    }
+    match_parts(process);
+    for (int i = 0; i < SG_DOMAIN_COUNT; i++)
+        process->domain[i].peak_bytes = report_max(process->domain[i].peak_bytes, process->domain[i].at_peak_bytes);
+}
+
+/* Every entry starts with its sequence: oldest first. */
+static int compare_sequences(const void *a, const void *b)
+{
+    uint64_t first, second;
+    memcpy(&first, a, sizeof first);
+    memcpy(&second, b, sizeof second);
+    return (first > second) - (first < second);
+}
+
+static void fill_refusals(struct report_process *process, const struct sg_segment *content)
+{
+    process->refusals = report_allocate(SG_REFUSAL_ROOM, sizeof *process->refusals);
+    for (int i = 0; i < SG_REFUSAL_ROOM; i++) {
+        const struct sg_refusal *entry = &content->refusal[i];
+        if (entry->sequence == 0)
+            continue;
+        struct report_refusal *refusal = &process->refusals[process->refusal_count++];
+        *refusal = (struct report_refusal){.sequence = entry->sequence,
+                                           .time_ns = known_time(entry->time_ns),
+                                           .size_bytes = entry->size_bytes,
+                                           .usable_bytes = entry->usable_bytes,
+                                           .domain = (enum sg_domain)entry->domain,
+                                           .reason = (enum sg_reason)entry->reason};
+        memcpy(refusal->call, entry->call, sizeof entry->call);
+    }
+    qsort(process->refusals, process->refusal_count, sizeof *process->refusals, compare_sequences);
+}
+
+static void fill_phases(struct report_process *process, const struct sg_segment *content)
+{
+    process->phases = report_allocate(SG_PHASE_ROOM, sizeof *process->phases);
+    for (int i = 0; i < SG_PHASE_ROOM; i++) {
+        const struct sg_phase *entry = &content->phase[i];
+        if (entry->sequence == 0)
+            continue;
+        struct report_phase *phase = &process->phases[process->phase_count++];
+        *phase = (struct report_phase){.sequence = entry->sequence,
+                                       .time_ns = known_time(entry->time_ns),
+                                       .live_bytes = not_below_zero(entry->live_bytes),
+                                       .peak_bytes = not_below_zero(entry->peak_bytes)};
+        memcpy(phase->name, entry->name, sizeof entry->name);
+        if (entry->sequence != content->phase_count)
+            continue;
+        phase->live_bytes = process->live_bytes; /* the present one, or that in which the process ended */
+        uint64_t peak_bytes = report_max(phase->peak_bytes, not_below_zero(content->phase_peak_bytes));
+        phase->peak_bytes = report_max(peak_bytes, phase->live_bytes);
+    }
+    qsort(process->phases, process->phase_count, sizeof *process->phases, compare_sequences);
+}
+
+static void fill_events(struct report_process *process, const struct sg_segment *content)
+{
+    process->events = report_allocate(SG_EVENT_ROOM, sizeof *process->events);
+    for (int i = 0; i < SG_EVENT_ROOM; i++) {
+        const struct sg_event *entry = &content->event[i];
+        if (entry->sequence == 0)
+            continue;
+        struct report_event *event = &process->events[process->event_count++];
+        *event = (struct report_event){.sequence = entry->sequence, .time_ns = known_time(entry->time_ns)};
+        memcpy(event->what, entry->what, sizeof entry->what);
+    }
+    qsort(process->events, process->event_count, sizeof *process->events, compare_sequences);
+}
+
+static int compare_sites(const void *a, const void *b)
+{
+    const struct report_site *first = a, *second = b;
+    uint64_t first_bytes = report_max(first->live_bytes, first->at_peak_bytes);
+    uint64_t second_bytes = report_max(second->live_bytes, second->at_peak_bytes);
+    if (first_bytes != second_bytes)
+        return first_bytes < second_bytes ? 1 : -1;
+    return (first->offset > second->offset) - (first->offset < second->offset);
+}
+
+static void fill_sites(struct report_process *process, const struct sg_segment *content)
+{
+    static const int domain_of[] = {
+        [SG_SITES_HEAP] = SG_DOMAIN_HEAP, [SG_SITES_MAPPED] = SG_DOMAIN_MAPPED, [SG_SITES_CUDA] = -1};
+    bool is_peak_live = content->sites_peak_state == SG_SITES_PEAK_LIVE;
+    process->sites = report_allocate((size_t)SG_SITE_CLASSES * SG_SITE_ROOM, sizeof *process->sites);
+    for (int class = 0; class < SG_SITE_CLASSES; class ++)
+        for (int number = SG_SITE_OTHER; number < SG_SITE_ROOM; number++) {
+            const struct sg_site *entry = &content->site[class][number];
+            bool is_one = number >= SG_SITE_FIRST;
+            int domain = is_one ? (int)(entry->key & 7) : domain_of[class];
+            uint64_t live_bytes = not_below_zero(entry->live_bytes);
+            uint64_t at_peak_bytes = is_peak_live ? live_bytes : not_below_zero(entry->at_peak_bytes);
+            uint64_t at_refusal_bytes = process->refusal_count > 0 ? not_below_zero(entry->at_refusal_bytes) : 0;
+            bool is_empty = (live_bytes | at_peak_bytes | at_refusal_bytes) == 0;
+            if (is_empty || (is_one && entry->key == 0) || domain >= SG_DOMAIN_COUNT)
+                continue;
+            struct report_site *site = &process->sites[process->site_count++];
+            *site = (struct report_site){.is_named = is_one && entry->is_named == 1,
+                                         .domain = domain,
+                                         .offset = entry->offset,
+                                         .live_bytes = live_bytes,
+                                         .live_count = not_below_zero(entry->live_count),
+                                         .peak_bytes = report_max(not_below_zero(entry->peak_bytes), live_bytes),
+                                         .at_peak_bytes = at_peak_bytes,
+                                         .at_refusal_bytes = at_refusal_bytes};
+            memcpy(site->library, entry->library, sizeof entry->library);
+        }
+    qsort(process->sites, process->site_count, sizeof *process->sites, compare_sites);
+}
+
+static void see(struct report_process *process, int64_t time_ns)
+{
+    if (time_ns > process->last_seen_ns)
+        process->last_seen_ns = time_ns;
+}
+
+static void fill_times(struct report_process *process, const struct report_segment *segment)
+{
+    const struct sg_segment *content = segment->content;
+    process->started_ns = known_time(content->started_time_ns);
+    process->ended_ns = process->state == SG_STATE_RUNNING ? 0 : known_time(content->ended_time_ns);
+    see(process, process->started_ns);
+    see(process, process->peak_ns);
+    see(process, content->machine.time_ns);
+    see(process, content->saved_time_ns);
+    see(process, content->seen_time_ns);
+    if (process->refusal_count > 0)
+        see(process, process->refusals[process->refusal_count - 1].time_ns);
+    if (process->phase_count > 0)
+        see(process, process->phases[process->phase_count - 1].time_ns);
+    if (process->event_count > 0)
+        see(process, process->events[process->event_count - 1].time_ns);
+    if (process->last_seen_ns == 0) /* nothing in the record tells a time */
+        process->last_seen_ns = segment->modified_ns > 0 ? segment->modified_ns : 1;
+    if (process->ended_ns > 0)
+        process->last_seen_ns = process->ended_ns;
+}
+
+static void fill_flags(struct report_process *process, const struct sg_segment *content)
+{
+    uint32_t flags = content->slot.flags;
+    process->is_guarding = (flags & SG_SLOT_GUARDING) != 0;
+    process->is_observing = (flags & SG_SLOT_OBSERVE) != 0;
+    process->is_sharing = (flags & SG_SLOT_SHARING) != 0;
+    process->is_watched = (flags & SG_SLOT_WATCHED) != 0;
+    bool has_measured = (flags & SG_SLOT_CUDA) != 0 && content->unaccounted_bytes != SG_UNKNOWN;
+    process->unaccounted_bytes = has_measured ? not_below_zero(content->unaccounted_bytes) : SG_UNKNOWN;
+}
+
+struct report_process *report_process_from(const struct report_segment *segment)
+{
+    const struct sg_segment *content = segment->content;
+    const struct sg_slot *slot = &content->slot;
+    struct report_process *process = report_allocate(1, sizeof *process);
+    process->pid = slot->pid;
+    process->parent_pid = content->parent_pid;
+    process->start_ticks = slot->start_ticks;
+    process->state = conclude_state(segment);
+    fill_flags(process, content);
+    bool is_killed = process->state == SG_STATE_KILLED, is_exited = process->state == SG_STATE_EXITED;
+    process->exit_code = is_exited && content->exit_code >= 0 ? content->exit_code : -1;
+    process->signal = is_killed && content->signal > 0 && content->signal <= 64 ? content->signal : 0;
+    bool is_running = process->state == SG_STATE_RUNNING; /* what a dead process was promised, nobody owes it */
+    process->in_flight_bytes = is_running ? not_below_zero(slot->in_flight_bytes) : 0;
+    process->heritage_bytes = is_running ? not_below_zero(slot->heritage_bytes) : 0;
+    process->inherited_shared_bytes = not_below_zero(content->inherited_shared_bytes);
+    process->inherited_bytes = report_add(not_below_zero(slot->inherited_bytes), process->inherited_shared_bytes);
+    process->inherited_device_bytes =
+        report_min(not_below_zero(content->inherited_domain_bytes[SG_DOMAIN_DEVICE]), process->inherited_bytes);
+    process->limit_bytes = slot->limit_bytes == 0 ? SG_UNKNOWN : slot->limit_bytes == 1 ? 0 : slot->limit_bytes;
+    process->run_key = content->run;
+    process->max_resident_mib = content->max_resident_mib;
+    process->registered_bytes = content->registered_bytes;
+    process->sparse_resident_bytes = content->sparse_resident_bytes;
+    process->unmatched_frees = content->unmatched_frees;
+    process->faults = content->faults;
+    process->machine = content->machine;
+    memcpy(process->device, content->device, sizeof process->device);
+    memcpy(process->file, content->file, sizeof process->file);
+    memcpy(process->origin, content->origin, sizeof process->origin);
+    memcpy(process->library_version, content->library_version, sizeof content->library_version);
+    process->job = report_text_copy(content->job, sizeof content->job);
+    process->command = report_text_copy(content->command, sizeof content->command);
+    fill_domains(process, content, segment->record_count);
+    process->promised_bytes = is_running ? still_promised(process, not_below_zero(slot->promised_bytes)) : 0;
+    fill_peak(process, content);
+    fill_refusals(process, content);
+    fill_phases(process, content);
+    fill_events(process, content);
+    fill_sites(process, content);
+    fill_times(process, segment);
+    report_process_judge_end(process);
+    return process;
+}
+
+void report_process_free(struct report_process *process)
+{
+    free(process->refusals);
+    free(process->phases);
+    free(process->events);
+    free(process->sites);
+    free(process->command);
+    free(process->job);
+    free(process->segment_path);
+    free(process);
+}

@@ -1,0 +1,58 @@
+/*
+ * runs.c - tells the runs of a job apart. A name given by --job or SPARKGUARD_JOB may be used again.
+ *
+ * Two processes belong to one run if they name the same first process, or if they lived at one time: the ranks of a
+ * distributed job that were started by hand share a name, a limit and a run.
+ */
+#include <stdlib.h>
+
+#include "model/model.h"
+#include "common/text.h"
+
+static int64_t lived_until_ns(const struct report_process *process)
+{
+    return process->state == SG_STATE_RUNNING ? INT64_MAX : process->last_seen_ns;
+}
+
+/* The run of a process that is later in the list than all of `job->runs`, or run_count if it begins one. */
+static size_t run_of(const struct report_job *job, const struct report_process *process)
+{
+    const struct report_process *earlier;
+    size_t run = job->run_count;
+    DL_FOREACH (job->processes, earlier) {
+        if (earlier == process)
+            break;
+        if (process->run_key != 0 && earlier->run_key == process->run_key)
+            return earlier->run;
+        if (lived_until_ns(earlier) >= process->started_ns)
+            run = earlier->run;
+    }
+    return run;
+}
+
+static void add_to_run(struct report_run *run, const struct report_process *process)
+{
+    bool is_running = process->state == SG_STATE_RUNNING;
+    run->process_count++;
+    run->running_count += is_running;
+    run->limit_bytes = report_min(run->limit_bytes, process->limit_bytes);
+    run->refused_count = report_add(run->refused_count, process->refused_count);
+    run->peak_bytes = report_max(run->peak_bytes, report_max(process->peak_bytes, process->job_peak_bytes));
+    if (process->last_seen_ns > run->last_seen_ns)
+        run->last_seen_ns = process->last_seen_ns;
+}
+
+void report_runs_fill(struct report_job *job)
+{
+    struct report_process *process;
+    size_t count;
+    DL_COUNT(job->processes, process, count);
+    job->runs = report_allocate(count, sizeof *job->runs);
+    DL_FOREACH (job->processes, process) {
+        process->run = run_of(job, process);
+        if (process->run == job->run_count)
+            job->runs[job->run_count++] = (struct report_run){
+                .started_ns = process->started_ns, .first_pid = process->pid, .limit_bytes = SG_UNKNOWN};
+        add_to_run(&job->runs[process->run], process);
+    }
+}

@@ -1,0 +1,231 @@
+/*
+ * tmpfs_usage.c - see tmpfs_usage.h. The library decides by the same rules (preload/shared/same_bytes.c).
+ */
+#include "model/tmpfs_usage.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+
+#include "common/text.h"
+
+/* Units of shared memory that were counted: no two ranges touch, in order. */
+struct covered {
+    struct sg_memory_file *range; /* has room for all that are to be counted */
+    size_t count;
+};
+
+/* The bytes that the children of one process have from it. */
+struct origin {
+    struct {
+        uint64_t claim, seat;
+    } key;
+    uint64_t bytes; /* of the child that has most */
+    uint32_t pid;
+    UT_hash_handle hh;
+};
+
+void report_same_bytes_add(struct report_same_bytes *sum, const struct report_process *process)
+{
+    if (sum->count == sum->room) {
+        const struct report_process **before = sum->process;
+        sum->room = sum->room == 0 ? 64 : 2 * sum->room;
+        sum->process = report_allocate(sum->room, sizeof(struct report_process *));
+        if (before != NULL)
+            memcpy(sum->process, before, sum->count * sizeof(struct report_process *));
+        free(before);
+    }
+    sum->process[sum->count++] = process;
+}
+
+void report_same_bytes_free(struct report_same_bytes *sum)
+{
+    free(sum->process);
+    *sum = (struct report_same_bytes){0};
+}
+
+/* ---- shared memory ----------------------------------------------------------------------------------------------- */
+
+static uint64_t bytes_of(const struct sg_memory_file *file)
+{
+    return (file->end - file->begin) * SG_FILE_UNIT_BYTES;
+}
+
+/* A file that somebody has damaged may say anything. */
+static bool is_whole(const struct sg_memory_file *file)
+{
+    return file->begin != 0 && file->begin < file->end && file->begin >> 32 == (file->end - 1) >> 32 &&
+           file->missing_bytes <= bytes_of(file);
+}
+
+static int compare_missing(const void *left, const void *right)
+{
+    const struct sg_memory_file *a = left, *b = right;
+    return a->missing_bytes != b->missing_bytes
+               ? (a->missing_bytes < b->missing_bytes) - (a->missing_bytes > b->missing_bytes)
+               : (a->begin > b->begin) - (a->begin < b->begin);
+}
+
+/* The ranges of all, those with most missing first. */
+static struct sg_memory_file *collect(const struct report_same_bytes *sum, size_t *count)
+{
+    struct sg_memory_file *files = report_allocate(sum->count * SG_FILE_ROOM + 1, sizeof *files);
+    *count = 0;
+    for (size_t i = 0; i < sum->count; i++)
+        for (int j = 0; j < SG_FILE_ROOM; j++)
+            if (is_whole(&sum->process[i]->file[j]))
+                files[(*count)++] = sum->process[i]->file[j];
+    qsort(files, *count, sizeof *files, compare_missing);
+    return files;
+}
+
+/* The first range that ends at `unit` or behind it. */
+static size_t find(const struct covered *covered, uint64_t unit)
+{
+    size_t low = 0, high = covered->count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (covered->range[middle].end >= unit)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* How many bytes of the range had not been counted. */
+static uint64_t cover(struct covered *covered, struct sg_memory_file file)
+{
+    uint64_t fresh = bytes_of(&file);
+    size_t first = find(covered, file.begin), last = first;
+    for (; last < covered->count && covered->range[last].begin <= file.end; last++) {
+        const struct sg_memory_file *other = &covered->range[last];
+        struct sg_memory_file both = {.begin = report_max(file.begin, other->begin),
+                                      .end = report_min(file.end, other->end)};
+        fresh -= bytes_of(&both);
+    }
+    if (last > first) {
+        file.begin = report_min(file.begin, covered->range[first].begin);
+        file.end = report_max(file.end, covered->range[last - 1].end);
+    }
+    memmove(&covered->range[first + 1], &covered->range[last], (covered->count - last) * sizeof *covered->range);
+    covered->count = covered->count - (last - first) + 1;
+    covered->range[first] = file;
+    return fresh;
+}
+
+/* ---- memory of parents ------------------------------------------------------------------------------------------- */
+
+static uint64_t shared_bytes(const struct report_process *process)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < SG_FILE_ROOM; i++)
+        if (is_whole(&process->file[i]))
+            bytes = report_add(bytes, bytes_of(&process->file[i]));
+    return bytes;
+}
+
+/* The bytes that no other process counts. */
+static uint64_t private_bytes(const struct report_process *process)
+{
+    uint64_t inherited = report_less(process->inherited_bytes, process->inherited_shared_bytes);
+    return report_less(report_less(process->live_bytes, shared_bytes(process)), inherited);
+}
+
+static const struct report_process *running_process(const struct report *report, uint32_t pid)
+{
+    const struct report_job *job;
+    const struct report_process *process;
+    DL_FOREACH (report->jobs, job)
+        DL_FOREACH (job->processes, process)
+            if (process->pid == pid && process->state == SG_STATE_RUNNING)
+                return process;
+    return NULL;
+}
+
+static void note(struct origin **origins, uint64_t claim, uint32_t seat, uint32_t pid, uint64_t bytes)
+{
+    struct origin *entry, wanted;
+    memset(&wanted, 0, sizeof wanted); /* the linters follow no initialiser into the hash */
+    wanted.key.claim = claim;
+    wanted.key.seat = seat;
+    HASH_FIND(hh, *origins, &wanted.key, sizeof wanted.key, entry);
+    if (entry == NULL) {
+        entry = report_allocate(1, sizeof *entry);
+        entry->key = wanted.key;
+        entry->pid = pid;
+        HASH_ADD(hh, *origins, key, sizeof entry->key, entry);
+    }
+    entry->bytes = report_max(entry->bytes, bytes);
+}
+
+/* The rest after the bytes that living parents count themselves; forgets them. */
+static uint64_t take_orphaned(struct origin *origins, const struct report *report, bool is_promise)
+{
+    struct origin *entry, *next;
+    uint64_t sum = 0;
+    HASH_ITER (hh, origins, entry, next) {
+        const struct report_process *parent = running_process(report, entry->pid);
+        uint64_t counted = parent == NULL ? 0 : is_promise ? entry->bytes : private_bytes(parent);
+        sum = report_add(sum, report_less(entry->bytes, counted));
+        HASH_DEL(origins, entry);
+        free(entry);
+    }
+    return sum;
+}
+
+/* The nearest ancestor's first, as the library does. */
+static void note_inherited(struct origin **origins, const struct report_process *process)
+{
+    uint64_t left = report_less(process->inherited_bytes, process->inherited_shared_bytes);
+    for (int i = 0; i < SG_ORIGIN_ROOM && left != 0 && process->origin[i].claim != 0; i++) {
+        const struct sg_origin *origin = &process->origin[i];
+        uint64_t bytes = report_min(origin->bytes, left);
+        left -= bytes;
+        note(origins, origin->claim, origin->seat, origin->pid, bytes);
+    }
+}
+
+/* ---- the sums ---------------------------------------------------------------------------------------------------- */
+
+uint64_t report_same_bytes_live(const struct report_same_bytes *sum, const struct report *report)
+{
+    size_t count;
+    struct sg_memory_file *files = collect(sum, &count);
+    struct covered covered = {.range = report_allocate(count + 1, sizeof *covered.range)};
+    struct origin *origins = NULL;
+    uint64_t live = 0;
+    for (size_t i = 0; i < sum->count; i++) {
+        live = report_add(live, private_bytes(sum->process[i]));
+        note_inherited(&origins, sum->process[i]);
+    }
+    for (size_t i = 0; i < count; i++)
+        live = report_add(live, cover(&covered, files[i]));
+    free(files);
+    free(covered.range);
+    return report_add(live, take_orphaned(origins, report, false));
+}
+
+uint64_t report_same_bytes_promised(const struct report_same_bytes *sum, const struct report *report)
+{
+    size_t count;
+    struct sg_memory_file *files = collect(sum, &count);
+    struct covered covered = {.range = report_allocate(count + 1, sizeof *covered.range)};
+    struct origin *origins = NULL;
+    uint64_t promised = 0, missing = 0;
+    for (size_t i = 0; i < sum->count; i++) {
+        const struct report_process *process = sum->process[i];
+        for (int j = 0; j < SG_FILE_ROOM; j++)
+            if (is_whole(&process->file[j]))
+                missing = report_add(missing, process->file[j].missing_bytes);
+        promised = report_add(promised, process->promised_bytes);
+        if (process->heritage_bytes != 0)
+            note(&origins, 0, process->parent_pid, process->parent_pid, process->heritage_bytes);
+    }
+    promised = report_less(promised, missing);
+    for (size_t i = 0; i < count; i++)
+        promised = report_add(promised, report_min(cover(&covered, files[i]), files[i].missing_bytes));
+    free(files);
+    free(covered.range);
+    return report_add(promised, take_orphaned(origins, report, true));
+}

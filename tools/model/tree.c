@@ -1,0 +1,60 @@
+/*
+ * tree.c - how the processes of a job hang together, and which of very many are shown.
+ */
+#include <stdlib.h>
+
+#include "model/model.h"
+#include "common/text.h"
+
+/* Of the processes of a job an overview shows the largest, of those that run and of those that have ended; a build or a
+ * data loader may have thousands. */
+enum { RUNNING_SHOWN = 48, ENDED_SHOWN = 16 };
+
+/* A parent is the youngest earlier process of the job with that pid. */
+void report_parents_fill(struct report *report)
+{
+    struct report_job *job;
+    DL_FOREACH (report->jobs, job) {
+        struct report_process *process, *known, *by_pid = NULL;
+        DL_FOREACH (job->processes, process) {
+            HASH_FIND(hh, by_pid, &process->parent_pid, sizeof process->parent_pid, process->parent);
+            if (process->parent != NULL && process->parent->run != process->run)
+                process->parent = NULL; /* the pid was another process's in an earlier run */
+            HASH_REPLACE(hh, by_pid, pid, sizeof process->pid, process, known);
+        }
+        HASH_CLEAR(hh, by_pid);
+    }
+}
+
+/* The largest first: of the running by what they hold, of the ended by their peak; of equals the older. */
+static int compare_sizes(const void *a, const void *b)
+{
+    const struct report_process *first = *(struct report_process *const *)a;
+    const struct report_process *second = *(struct report_process *const *)b;
+    bool is_running = first->state == SG_STATE_RUNNING;
+    uint64_t first_bytes = is_running ? first->live_bytes : first->peak_bytes;
+    uint64_t second_bytes = is_running ? second->live_bytes : second->peak_bytes;
+    if (first_bytes != second_bytes)
+        return first_bytes < second_bytes ? 1 : -1;
+    if (first->started_ns != second->started_ns)
+        return first->started_ns > second->started_ns ? 1 : -1;
+    return (first->pid > second->pid) - (first->pid < second->pid);
+}
+
+size_t report_fold(const struct report_job *job, bool is_running)
+{
+    struct report_process *process;
+    size_t count = 0, total = is_running ? job->running_count : job->process_count - job->running_count;
+    size_t shown = is_running ? RUNNING_SHOWN : ENDED_SHOWN;
+    if (total <= shown)
+        return 0;
+    struct report_process **list = report_allocate(total, sizeof(struct report_process *));
+    DL_FOREACH (job->processes, process)
+        if ((process->state == SG_STATE_RUNNING) == is_running)
+            list[count++] = process;
+    qsort(list, count, sizeof(struct report_process *), compare_sizes);
+    for (size_t i = shown; i < count; i++)
+        list[i]->is_folded = true;
+    free(list);
+    return total - shown;
+}

@@ -1,0 +1,98 @@
+/*
+ * unguarded.c - the largest processes that run without the guard: what no promise and no limit of ours covers.
+ *
+ * A process is guarded if a running segment has its pid and start, or the pid that it has in its own PID namespace.
+ */
+#define _GNU_SOURCE
+#include <ctype.h>
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/procfs.h"
+#include "model/model.h"
+#include "common/text.h"
+
+/* Shown from 1 % of the machine on, but nothing below 64 MiB. */
+#define LEAST_BYTES (UINT64_C(64) << 20)
+
+static bool is_guarded(const struct report *report, uint32_t pid, const char *status)
+{
+    struct report_process_stat stat;
+    const struct report_job *job;
+    const struct report_process *process;
+    uint32_t inner_pid = pid;
+    const char *line = strstr(status, "\nNSpid:");
+    if (line != NULL) {
+        const char *end = strchrnul(line + 1, '\n');
+        while (end > line && isdigit((unsigned char)end[-1]))
+            end--;
+        inner_pid = (uint32_t)strtoul(end, NULL, 10);
+    }
+    if (report_process_stat(pid, &stat) != 0)
+        return true; /* it has ended meanwhile */
+    DL_FOREACH (report->jobs, job)
+        DL_FOREACH (job->processes, process)
+            if (process->state == SG_STATE_RUNNING && process->start_ticks == stat.start_ticks &&
+                (process->pid == pid || process->pid == inner_pid))
+                return true;
+    return false;
+}
+
+static char *read_command(uint32_t pid, const char *status)
+{
+    char path[REPORT_PATH_ROOM], text[SG_COMMAND_BYTES];
+    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/cmdline", report_live_root, pid);
+    long length = report_read_text(path, text, sizeof text);
+    while (length > 0 && text[length - 1] == '\0')
+        length--;
+    for (long i = 0; i < length; i++)
+        if (text[i] == '\0')
+            text[i] = ' ';
+    if (length > 0)
+        return report_text_copy(text, (size_t)length);
+    if (strncmp(status, "Name:\t", 6) != 0)
+        return report_text_copy("-", 1);
+    return report_text_copy(status + 6, (size_t)(strchrnul(status, '\n') - status - 6));
+}
+
+/* Inserts by size; what falls off the end is forgotten. */
+static void keep(struct report *report, uint32_t pid, uint64_t resident_bytes, const char *status)
+{
+    size_t place = report->unguarded_count;
+    while (place > 0 && report->unguarded[place - 1].resident_bytes < resident_bytes)
+        place--;
+    if (place == REPORT_UNGUARDED_ROOM || is_guarded(report, pid, status))
+        return;
+    if (report->unguarded_count == REPORT_UNGUARDED_ROOM)
+        free(report->unguarded[--report->unguarded_count].command);
+    memmove(&report->unguarded[place + 1], &report->unguarded[place],
+            (report->unguarded_count - place) * sizeof report->unguarded[0]);
+    report->unguarded[place] = (struct report_unguarded){pid, resident_bytes, read_command(pid, status)};
+    report->unguarded_count++;
+}
+
+void report_unguarded_fill(struct report *report)
+{
+    uint64_t total = report->machine.total_bytes;
+    uint64_t least = total == SG_UNKNOWN ? LEAST_BYTES : report_max(total / 100, LEAST_BYTES);
+    char path[REPORT_PATH_ROOM], status[8192];
+    snprintf(path, sizeof path, "%s/proc", report_live_root);
+    DIR *stream = opendir(path);
+    const struct dirent *entry;
+    while (stream != NULL && (entry = readdir(stream)) != NULL) {
+        if (!isdigit((unsigned char)entry->d_name[0]))
+            continue;
+        snprintf(path, sizeof path, "%s/proc/%s/status", report_live_root, entry->d_name);
+        if (report_read_text(path, status, sizeof status) <= 0)
+            continue;
+        uint64_t resident_bytes = report_kib(report_number_after(status, "VmRSS"));
+        if (resident_bytes == SG_UNKNOWN || resident_bytes < least)
+            continue;
+        keep(report, (uint32_t)strtoul(entry->d_name, NULL, 10), resident_bytes, status);
+    }
+    if (stream != NULL)
+        closedir(stream);
+}

@@ -1,0 +1,177 @@
+/*
+ * machine.c - the machine on a page: its memory as a bar, its figures, and what sparkguard-doctor finds of it.
+ */
+#define _GNU_SOURCE
+#include <gnu/libc-version.h>
+#include <stdlib.h>
+#include <sys/utsname.h>
+
+#include "report/html/html.h"
+#include "report/html/html_page.h"
+#include "common/xml_escape.h"
+#include "report/render.h"
+#include "common/text.h"
+
+/* What a part is filled with: a ground, and lines that differ. */
+static const struct {
+    const char *ground, *lines;
+} fillings[REPORT_PART_COUNT] = {
+    [REPORT_PART_GUARDED] = {"#4f9d63", "M0 0"},          [REPORT_PART_OTHER] = {"#6f93b5", "M0 4h8"},
+    [REPORT_PART_PROMISED] = {"#d9b65c", "M2 2h2M6 6h2"}, [REPORT_PART_ROOM] = {"none", "M0 0"},
+    [REPORT_PART_RESERVE] = {"#c4c4c4", "M0 8l8 -8"},     [REPORT_PART_FLOOR] = {"#cf6a61", "M0 8l8 -8M0 0l8 8"},
+};
+
+static void put_patterns(FILE *stream)
+{
+    fputs("<defs>", stream);
+    for (int i = 0; i < REPORT_PART_COUNT; i++)
+        fprintf(stream,
+                "<pattern id=\"part-%s\" width=\"8\" height=\"8\" patternUnits=\"userSpaceOnUse\"><rect width=\"8\" "
+                "height=\"8\" fill=\"%s\"/><path d=\"%s\" stroke=\"#333\"/></pattern>\n",
+                report_part_name[i], fillings[i].ground, fillings[i].lines);
+    fputs("</defs>", stream);
+}
+
+static void put_bar(FILE *stream, const struct report_machine *machine, const struct report_part *part)
+{
+    double total = (double)machine->total_bytes;
+    uint64_t kept = part[REPORT_PART_RESERVE].shown_bytes + part[REPORT_PART_FLOOR].shown_bytes, at = 0;
+    fputs("<svg class=\"bar\" role=\"img\" width=\"100%\" height=\"30\"><title>The memory of the machine, its parts as "
+          "listed below</title>",
+          stream);
+    put_patterns(stream);
+    for (int i = 0; i < REPORT_PART_COUNT; i++) {
+        if (i == REPORT_PART_RESERVE) /* at the right end */
+            at = machine->total_bytes - kept;
+        fprintf(stream,
+                "<rect x=\"%.2f%%\" width=\"%.2f%%\" height=\"30\" fill=\"url(#part-%s)\"><title>%s</title></rect>\n",
+                100 * (double)at / total, 100 * (double)part[i].shown_bytes / total, report_part_name[i],
+                report_part_name[i]);
+        at += part[i].shown_bytes;
+    }
+    fputs("</svg>\n<ul class=\"legend\">\n", stream);
+    for (int i = 0; i < REPORT_PART_COUNT; i++) {
+        char size[REPORT_SIZE_TEXT];
+        fprintf(stream,
+                "<li><svg class=\"swatch\" width=\"24\" height=\"14\" aria-hidden=\"true\"><rect width=\"24\" "
+                "height=\"14\" "
+                "fill=\"url(#part-%s)\"/></svg> %s %s</li>\n",
+                report_part_name[i], report_part_name[i], report_size_text(size, part[i].bytes));
+    }
+    fputs("</ul>\n", stream);
+}
+
+static void put_software(FILE *stream)
+{
+    struct report_html_table table;
+    struct utsname name;
+    report_html_table_begin(&table, stream, "Software", NULL, 0);
+    if (uname(&name) == 0) {
+        char *kernel = report_text_format("%s %s", name.sysname, name.release);
+        report_html_fact(&table, "Kernel", kernel);
+        report_html_fact(&table, "Architecture", name.machine);
+        free(kernel);
+    }
+    report_html_fact(&table, "C library", gnu_get_libc_version());
+    report_html_fact(&table, "sparkguard-report", SG_VERSION_TEXT);
+    report_html_table_end(&table);
+}
+
+static void put_figures(FILE *stream, const struct report_machine *machine)
+{
+    struct report_html_table table;
+    report_html_table_begin(&table, stream, "Memory", NULL, 0);
+    report_html_fact_bytes(&table, "Total (MemTotal)", machine->total_bytes);
+    report_html_fact_bytes(&table, "Available (MemAvailable)", machine->available_bytes);
+    report_html_fact_bytes(&table, "Usable, before the reserve", machine->usable_bytes);
+    report_html_fact_bytes(&table, "Reserve", machine->reserve_bytes);
+    report_html_fact_bytes(&table, "Floor", machine->floor_bytes);
+    report_html_fact_bytes(&table, "Promised, not there yet", machine->promised_bytes);
+    report_html_fact_bytes(&table, "Unaccounted (CUDA contexts and the like)", machine->unaccounted_bytes);
+    report_html_fact_bytes(&table, "Swap", machine->swap_total_bytes);
+    report_html_fact_bytes(&table, "Swap used", machine->swap_used_bytes);
+    report_html_fact_bytes(&table, "Smallest cgroup limit", machine->cgroup_limit_bytes);
+    report_html_fact(&table, "Unified memory", machine->unified < 0 ? "-" : machine->unified == 1 ? "yes" : "no");
+    report_html_fact(&table, "All guarded processes decide as one", machine->is_sharing ? "yes" : "no");
+    report_html_table_end(&table);
+}
+
+static void put_devices(FILE *stream, const struct report_machine *machine)
+{
+    static const struct report_html_column columns[] = {
+        {"Device", REPORT_HTML_NAME},
+        {"Name", REPORT_HTML_WORDS},
+        {"Held by guarded processes", REPORT_HTML_NUMBERS},
+        {"Total", REPORT_HTML_NUMBERS},
+    };
+    struct report_html_table table = {0};
+    for (int i = 0; i < SG_DEVICE_ROOM; i++) {
+        const struct report_device *device = &machine->device[i];
+        if (!device->is_known)
+            continue;
+        if (table.stream == NULL)
+            report_html_table_begin(&table, stream, "Devices that guarded processes use", columns,
+                                    sizeof columns / sizeof columns[0]);
+        report_html_row(&table, "");
+        report_html_cell_count(&table, (uint64_t)i);
+        report_html_cell(&table, device->name);
+        report_html_cell_bytes(&table, device->live_bytes);
+        report_html_cell_bytes(&table, device->total_bytes);
+    }
+    if (table.stream != NULL)
+        report_html_table_end(&table);
+}
+
+static void put_neighbours(FILE *stream, const struct report *report)
+{
+    if (report->neighbour_count == 0)
+        return;
+    fputs("<p class=\"warn\">Guarded programs of other users are not counted here: ", stream);
+    for (size_t i = 0; i < REPORT_NEIGHBOUR_ROOM && report->neighbours[i] != NULL; i++) {
+        fputs(i > 0 ? ", " : "", stream);
+        report_html_element(stream, "bdi", "", report->neighbours[i]);
+    }
+    if (report->neighbour_count > REPORT_NEIGHBOUR_ROOM)
+        fprintf(stream, ", %zu more", report->neighbour_count - REPORT_NEIGHBOUR_ROOM);
+    fputs(".</p>\n", stream);
+}
+
+void report_html_machine(FILE *stream, const struct report *report)
+{
+    struct report_part part[REPORT_PART_COUNT];
+    fputs("<section id=\"machine\">\n<h2>Machine</h2>\n", stream);
+    if (report_machine_parts(&report->machine, part))
+        put_bar(stream, &report->machine, part);
+    put_neighbours(stream, report);
+    fputs("<div class=\"pair\">\n", stream);
+    put_figures(stream, &report->machine);
+    put_software(stream);
+    fputs("</div>\n", stream);
+    put_devices(stream, &report->machine);
+    fputs("</section>\n", stream);
+}
+
+void report_html_checks(FILE *stream, const struct doctor *doctor)
+{
+    static const struct report_html_column columns[] = {
+        {"Check", REPORT_HTML_NAME}, {"State", REPORT_HTML_WORDS}, {"Finding", REPORT_HTML_WORDS}};
+    static const char *const classes[DOCTOR_STATE_COUNT] = {"class=\"good\"", "class=\"dim\"", "class=\"warn\"",
+                                                            "class=\"bad\""};
+    struct report_html_table table;
+    fputs("<section id=\"checks\">\n<h2>Checks</h2>\n", stream);
+    report_html_table_begin(&table, stream, "What sparkguard-doctor finds of this machine", columns,
+                            sizeof columns / sizeof columns[0]);
+    for (int state = DOCTOR_DANGER; state >= DOCTOR_FINE; state--)
+        for (size_t i = 0; i < doctor->count; i++) {
+            if ((int)doctor->finding[i].state != state)
+                continue;
+            report_html_row(&table, "");
+            report_html_cell(&table, doctor->finding[i].id);
+            report_html_cell_begin(&table, classes[state]);
+            fputs(doctor_state_name[state], stream);
+            report_html_cell_end(&table);
+            report_html_cell(&table, doctor->finding[i].sentence);
+        }
+    report_html_table_end(&table);
+    fputs("</section>\n", stream);
+}

@@ -1,0 +1,267 @@
+/*
+ * page.c - the model as one page for a bug report: needs no network and no script.
+ */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "report/html/html.h"
+#include "report/html/html_page.h"
+#include "common/xml_escape.h"
+#include "common/atomic_file.h"
+#include "common/procfs.h"
+#include "report/render.h"
+#include "common/text.h"
+
+/* ---- head ------------------------------------------------------------------------------------------------------------ */
+
+/* Whatever a text might do to a reader's browser: nothing is loaded, and no script runs. */
+static const char head[] = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
+                           "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+                           "'unsafe-inline'; img-src data:\"/>\n"
+                           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
+                           "<meta name=\"generator\" content=\"sparkguard-report " SG_VERSION_TEXT "\"/>\n"
+                           "<link rel=\"icon\" href=\"data:,\"/>\n";
+
+static char *title_of(const struct report_html_page *page)
+{
+    const struct report_job *jobs = page->report->jobs;
+    const char *name = jobs != NULL && jobs->next == NULL && jobs->name[0] ? jobs->name : NULL;
+    if (page->scope->pid != 0)
+        return report_text_format("sparkguard report: process %" PRIu32, page->scope->pid);
+    return name != NULL ? report_text_format("sparkguard report: job %s", name)
+                        : report_text_format("sparkguard report");
+}
+
+static void put_contents(FILE *stream, const struct report *report)
+{
+    const struct report_job *job;
+    size_t number = 0;
+    fputs("<nav aria-label=\"Contents\"><ul>\n<li><a href=\"#machine\">Machine</a></li>\n", stream);
+    DL_FOREACH (report->jobs, job) {
+        fprintf(stream, "<li><a href=\"#job-%zu\">Job ", ++number);
+        report_html_element(stream, "bdi", "", job->name[0] ? job->name : "-");
+        fputs("</a></li>\n", stream);
+    }
+    if (report->unguarded_count > 0)
+        fputs("<li><a href=\"#unguarded\">Unguarded processes</a></li>\n", stream);
+    if (report->complaint_count > 0)
+        fputs("<li><a href=\"#untrusted\">Files not trusted</a></li>\n", stream);
+    fputs("<li><a href=\"#checks\">Checks</a></li>\n<li><a href=\"#origin\">Where this is from</a></li>\n</ul></nav>\n",
+          stream);
+}
+
+static void put_head(FILE *stream, const struct report_html_page *page)
+{
+    char *title = title_of(page), zone[16] = "";
+    time_t now = time(NULL);
+    struct tm parts;
+    if (localtime_r(&now, &parts) != NULL)
+        strftime(zone, sizeof zone, "UTC%z", &parts);
+    fputs(head, stream);
+    report_html_element(stream, "title", "", title);
+    fprintf(stream, "\n<style>\n%s</style>\n</head>\n<body>\n<header>\n", report_html_style);
+    report_html_element(stream, "h1", "", title);
+    fputs("\n<p>Written ", stream);
+    report_html_time(stream, report_now_ns());
+    fprintf(
+        stream,
+        " by sparkguard-report " SG_VERSION_TEXT "; times are those of %s. What is not known is shown as “-”.</p>\n"
+        "<p class=\"dim\">This page holds command lines, the names of jobs, libraries and folders, and variables that "
+        "begin with SPARKGUARD_. Look through it before you show it to others.</p>\n",
+        zone);
+    put_contents(stream, page->report);
+    fputs("</header>\n<main>\n", stream);
+    free(title);
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------------------------------ */
+
+static void put_job_figures(FILE *stream, const struct report_job *job)
+{
+    struct report_html_table table;
+    char size[REPORT_SIZE_TEXT];
+    char *running = report_text_format("%zu, %zu of them running", job->process_count, job->running_count);
+    report_html_table_begin(&table, stream, "Figures of the job", NULL, 0);
+    report_html_fact(&table, "Processes on record", running);
+    report_html_fact_time(&table, "Started", job->started_ns);
+    report_html_fact_time(&table, "Last seen", job->running_count > 0 ? report_now_ns() : job->last_seen_ns);
+    report_html_fact_bytes(&table, "Live, of those that run", job->live_bytes);
+    report_html_fact_bytes(&table, "Peak", job->peak_bytes);
+    report_html_fact(&table, "Limit",
+                     job->limit_bytes == SG_UNKNOWN ? "none" : report_size_text(size, job->limit_bytes));
+    report_html_fact_count(&table, "Refused requests", job->refused_count);
+    report_html_table_end(&table);
+    free(running);
+}
+
+static void put_state(struct report_html_table *table, const struct report_process *process)
+{
+    report_html_cell_begin(table, report_html_state_class(process));
+    fprintf(table->stream, "%s%s%s%s%s", report_state_name[process->state],
+            process->fate != NULL ? ", by its watchdog" : "", process->is_guarding ? "" : ", not guarding",
+            report_process_is_alone(process) ? ", decides alone" : "", process->is_observing ? ", observed" : "");
+    report_html_cell_end(table);
+}
+
+/* Children are indented; who hears the table read knows them by the parent's number. */
+static void put_line(struct report_html_table *table, const struct report_html_page *page,
+                     const struct report_html_entry *entry)
+{
+    enum { DEPTH_MOST = 10 };
+    const struct report_process *process = entry->process;
+    char attributes[64];
+    snprintf(attributes, sizeof attributes, "class=\"command\" style=\"padding-left:%zuem\"",
+             entry->depth < DEPTH_MOST ? entry->depth : DEPTH_MOST);
+    report_html_row(table, "");
+    report_html_cell_begin(table, "");
+    fprintf(table->stream, "<a href=\"#process-%zu\">%" PRIu32 "</a>", (size_t)(entry - page->entries) + 1,
+            process->pid);
+    report_html_cell_end(table);
+    report_html_cell_begin(table, attributes);
+    fputs(entry->depth > 0 ? "└ " : "", table->stream);
+    report_html_element(table->stream, "bdi", "", process->command[0] ? process->command : "-");
+    report_html_cell_end(table);
+    put_state(table, process);
+    report_html_cell_bytes(table, process->live_bytes);
+    report_html_cell_bytes(table, process->peak_bytes);
+    report_html_cell_bytes(table, process->state == SG_STATE_RUNNING ? process->promised_bytes : SG_UNKNOWN);
+    report_html_cell_count(table, process->refused_count);
+}
+
+static void put_tree(FILE *stream, const struct report_html_page *page, const struct report_job *job)
+{
+    static const struct report_html_column columns[] = {
+        {"PID", REPORT_HTML_NAME},        {"Command", REPORT_HTML_WORDS}, {"State", REPORT_HTML_WORDS},
+        {"Live", REPORT_HTML_NUMBERS},    {"Peak", REPORT_HTML_NUMBERS},  {"Promised", REPORT_HTML_NUMBERS},
+        {"Refused", REPORT_HTML_NUMBERS},
+    };
+    struct report_html_table table;
+    const struct report_process *process;
+    size_t folded = 0;
+    report_html_table_begin(&table, stream, "Processes, children below their parents", columns,
+                            sizeof columns / sizeof columns[0]);
+    const struct report_html_entry *entry = report_html_first(page, job);
+    for (; entry != NULL; entry = report_html_next(entry))
+        put_line(&table, page, entry);
+    report_html_table_end(&table);
+    DL_FOREACH (job->processes, process)
+        folded += process->is_folded;
+    if (folded > 0)
+        fprintf(stream, "<p>%zu smaller processes are left out; sparkguard-report --html FILE --all shows them.</p>\n",
+                folded);
+}
+
+static void put_jobs(FILE *stream, const struct report_html_page *page)
+{
+    const struct report_job *job;
+    size_t number = 0;
+    DL_FOREACH (page->report->jobs, job) {
+        fprintf(stream, "<section id=\"job-%zu\">\n<h2>Job ", ++number);
+        report_html_element(stream, "bdi", "", job->name[0] ? job->name : "-");
+        fputs("</h2>\n", stream);
+        put_job_figures(stream, job);
+        put_tree(stream, page, job);
+        const struct report_html_entry *entry = report_html_first(page, job);
+        for (; entry != NULL; entry = report_html_next(entry))
+            report_html_process(stream, page, entry);
+        fputs("</section>\n", stream);
+    }
+    if (number == 0)
+        fputs("<p>Nothing that ran under the guard is on record.</p>\n", stream);
+    if (page->report->hidden_jobs > 0)
+        fprintf(stream, "<p>%zu more jobs are on record; sparkguard-report --html FILE --all shows them.</p>\n",
+                page->report->hidden_jobs);
+}
+
+/* ---- the rest -------------------------------------------------------------------------------------------------------- */
+
+static void put_unguarded(FILE *stream, const struct report *report)
+{
+    static const struct report_html_column columns[] = {
+        {"PID", REPORT_HTML_NAME}, {"Command", REPORT_HTML_WORDS}, {"Resident", REPORT_HTML_NUMBERS}};
+    struct report_html_table table;
+    if (report->unguarded_count == 0)
+        return;
+    fputs("<section id=\"unguarded\">\n<h2>Unguarded processes</h2>\n", stream);
+    report_html_table_begin(&table, stream, "The largest that run without the guard", columns,
+                            sizeof columns / sizeof columns[0]);
+    for (size_t i = 0; i < report->unguarded_count; i++) {
+        report_html_row(&table, "");
+        report_html_cell_count(&table, report->unguarded[i].pid);
+        report_html_cell_begin(&table, "class=\"command\"");
+        report_html_element(stream, "bdi", "", report->unguarded[i].command);
+        report_html_cell_end(&table);
+        report_html_cell_bytes(&table, report->unguarded[i].resident_bytes);
+    }
+    report_html_table_end(&table);
+    fputs("</section>\n", stream);
+}
+
+static void put_untrusted(FILE *stream, const struct report *report)
+{
+    if (report->complaint_count == 0)
+        return;
+    fputs("<section id=\"untrusted\">\n<h2>Files not trusted</h2>\n<ul>\n", stream);
+    for (size_t i = 0; i < report->complaint_count; i++) {
+        report_html_element(stream, "li", "", report->complaints[i]);
+        fputc('\n', stream);
+    }
+    fputs("</ul>\n</section>\n", stream);
+}
+
+/* The folder, and why it could not be read. */
+static void put_folder(struct report_html_table *table, const char *name, const char *path, int error)
+{
+    char *text = path == NULL
+                     ? report_text_copy("", 0)
+                     : report_text_format("%s%s%s", path, error != 0 ? ": " : "", error != 0 ? strerror(error) : "");
+    report_html_fact(table, name, text);
+    free(text);
+}
+
+/* Folders, and of the environment what is meant for sparkguard and nothing else. */
+static void put_origin(FILE *stream, const struct report *report)
+{
+    struct report_html_table table;
+    fputs("<section id=\"origin\">\n<h2>Where this is from</h2>\n", stream);
+    report_html_table_begin(&table, stream, "Folders read, and the environment of sparkguard-report", NULL, 0);
+    for (size_t i = 0; i < report->directory_count; i++)
+        put_folder(&table, "Live statistics", report->directories[i].path, report->directories[i].error);
+    put_folder(&table, "History", report->history, report->history_error);
+    for (char **entry = environ; *entry != NULL; entry++)
+        report_html_variable(&table, *entry);
+    report_html_table_end(&table);
+    fputs("</section>\n", stream);
+}
+
+static void put_page(FILE *stream, void *content)
+{
+    const struct report_html_page *page = content;
+    put_head(stream, page);
+    report_html_machine(stream, page->report);
+    put_jobs(stream, page);
+    put_unguarded(stream, page->report);
+    put_untrusted(stream, page->report);
+    report_html_checks(stream, page->doctor);
+    put_origin(stream, page->report);
+    fputs("</main>\n</body>\n</html>\n", stream);
+}
+
+int report_html_file(const struct report *report, const struct report_scope *scope, const char *path)
+{
+    const char *live_root = report_live_root;
+    struct doctor *doctor = doctor_examine();
+    report_live_root = live_root; /* the doctor examines whole trees, here processes are the real ones */
+    struct report_html_page page = {.report = report, .scope = scope, .doctor = doctor};
+    report_html_lay_out(&page);
+    int status = report_output_write(path, "the page", put_page, &page);
+    if (status == REPORT_SHOWN && page.has_complained)
+        status = REPORT_UNTRUSTED;
+    report_html_clear(&page);
+    doctor_free(doctor);
+    return status;
+}

@@ -1,0 +1,103 @@
+/*
+ * tree.c - the processes of a page in their order, and which of them are drawn.
+ */
+#include <stdlib.h>
+
+#include "report/html/html_page.h"
+#include "report/plot/plot.h"
+#include "common/text.h"
+
+enum { DRAWN_MOST = 16 }; /* some 100 KiB each */
+
+/* Below its parent, a child of one without a line in its place. */
+static void add(struct report_html_page *page, const struct report_job *job, struct report_process *process,
+                struct report_html_entry **last_root)
+{
+    struct report_html_entry *parent = process->parent != NULL ? process->parent->line : NULL;
+    process->line = parent;
+    if (process->is_folded)
+        return;
+    struct report_html_entry *entry = &page->entries[page->entry_count++];
+    *entry = (struct report_html_entry){.job = job, .process = process, .parent = parent};
+    struct report_html_entry **last = parent != NULL ? &parent->last_child : last_root;
+    if (*last != NULL)
+        (*last)->next = entry;
+    else if (parent != NULL)
+        parent->first_child = entry;
+    *last = entry;
+    entry->depth = parent != NULL ? parent->depth + 1 : 0;
+    process->line = entry;
+}
+
+const struct report_html_entry *report_html_first(const struct report_html_page *page, const struct report_job *job)
+{
+    const struct report_html_entry *entry = page->entries, *end = page->entries + page->entry_count;
+    while (entry < end && entry->job != job)
+        entry++;
+    return entry < end ? entry : NULL;
+}
+
+const struct report_html_entry *report_html_next(const struct report_html_entry *entry)
+{
+    if (entry->first_child != NULL)
+        return entry->first_child;
+    while (entry->next == NULL && entry->parent != NULL)
+        entry = entry->parent;
+    return entry->next;
+}
+
+static int compare_peaks(const void *a, const void *b)
+{
+    const struct report_html_entry *first = *(struct report_html_entry *const *)a;
+    const struct report_html_entry *second = *(struct report_html_entry *const *)b;
+    if (first->process->peak_bytes != second->process->peak_bytes)
+        return first->process->peak_bytes < second->process->peak_bytes ? 1 : -1;
+    return (first > second) - (first < second);
+}
+
+static void read_timeline(struct report_html_page *page, struct report_html_entry *entry)
+{
+    enum report_verdict verdict = plot_timeline(&entry->timeline, entry->process);
+    if (verdict == REPORT_GOOD) {
+        entry->drawing = REPORT_HTML_DRAWN;
+        plot_add_known(&entry->timeline, entry->process);
+        page->drawn_count++;
+    } else {
+        entry->drawing = verdict == REPORT_BAD ? REPORT_HTML_BAD_TIMELINE : REPORT_HTML_NO_TIMELINE;
+        page->has_complained = page->has_complained || verdict == REPORT_BAD;
+    }
+}
+
+void report_html_lay_out(struct report_html_page *page)
+{
+    struct report_job *job;
+    size_t room = 0;
+    DL_FOREACH (page->report->jobs, job) {
+        room += job->process_count;
+        if (!page->scope->is_all && page->scope->pid == 0) {
+            report_fold(job, true);
+            report_fold(job, false);
+        }
+    }
+    page->entries = report_allocate(room, sizeof *page->entries);
+    DL_FOREACH (page->report->jobs, job) {
+        struct report_process *process;
+        struct report_html_entry *last_root = NULL;
+        DL_FOREACH (job->processes, process)
+            add(page, job, process, &last_root);
+    }
+    struct report_html_entry **by_peak = report_allocate(page->entry_count, sizeof(struct report_html_entry *));
+    for (size_t i = 0; i < page->entry_count; i++)
+        by_peak[i] = &page->entries[i];
+    qsort(by_peak, page->entry_count, sizeof(struct report_html_entry *), compare_peaks);
+    for (size_t i = 0; i < page->entry_count && page->drawn_count < DRAWN_MOST; i++)
+        read_timeline(page, by_peak[i]);
+    free(by_peak);
+}
+
+void report_html_clear(struct report_html_page *page)
+{
+    for (size_t i = 0; i < page->entry_count; i++)
+        free(page->entries[i].timeline.samples);
+    free(page->entries);
+}

@@ -1,0 +1,316 @@
+/*
+ * sparkguard-report - shows what runs under the guard, what ran, and what was refused. Data on stdout, talk on stderr.
+ * Exit status: 0 shown, 1 nothing matches, 2 usage, 3 a file that cannot be trusted (the others are shown all the same)
+ * or output that cannot be written.
+ */
+#define _GNU_SOURCE
+#include <argp.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report/html/html_page.h"
+#include "common/atomic_file.h"
+#include "report/plot/plot.h"
+#include "report/prometheus.h"
+#include "report/render.h"
+#include "model/model.h"
+#include "report/since.h"
+#include "common/text.h"
+#include "report/watch/watch.h"
+
+const char *argp_program_version = "sparkguard-report " SG_VERSION_TEXT;
+
+struct request {
+    struct report_scope scope;
+    char **directories;      /* of the scope, with room for as many as there are arguments */
+    int64_t watch_ns;        /* the interval; 0: once */
+    unsigned forms;          /* asked for: at most one */
+    const char *plot_path;   /* NULL: no plot */
+    const char *html_path;   /* NULL: no page */
+    const char *output_path; /* NULL: stdout */
+};
+
+enum { FORM_JSON = 1, FORM_CSV = 2, FORM_PROMETHEUS = 4 };
+
+enum {
+    KEY_JSON = 256,
+    KEY_CSV,
+    KEY_PROMETHEUS,
+    KEY_OUTPUT,
+    KEY_JOB,
+    KEY_ALL,
+    KEY_LAST,
+    KEY_SINCE,
+    KEY_DIR,
+    KEY_WATCH,
+    KEY_PLOT,
+    KEY_HTML
+};
+
+static const struct argp_option options[] = {
+    {"json", KEY_JSON, NULL, 0, "print JSON, for programs", 0},
+    {"csv", KEY_CSV, NULL, 0, "print CSV, a row for each process", 0},
+    {"prometheus", KEY_PROMETHEUS, NULL, 0, "print metrics for node_exporter's textfile collector", 0},
+    {"output", KEY_OUTPUT, "FILE", 0, "write FILE, which has its name only when it is whole", 0},
+    {"job", KEY_JOB, "NAME", 0, "one job, running or ended", 0},
+    {"last", KEY_LAST, NULL, 0, "the job that was started last", 0},
+    {"since", KEY_SINCE, "WHEN", 0, "jobs from WHEN on: 2h, 30min, 13:06, yesterday, 2026-11-20T13:06, @EPOCH", 0},
+    {"all", KEY_ALL, NULL, 0, "every job and process on record", 0},
+    {"watch", KEY_WATCH, "SECONDS", OPTION_ARG_OPTIONAL, "live view, new every SECONDS (1)", 0},
+    {"dir", KEY_DIR, "DIR", 0, "read DIR: another user's, a container's, a copy; may be repeated, or a pattern", 0},
+    {"plot", KEY_PLOT, "FILE.svg", 0, "draw the time line of one process", 0},
+    {"html", KEY_HTML, "FILE.html", 0, "write all that as one page, for a bug report", 0},
+    {0},
+};
+
+static error_t refuse(const char *argument, const char *why)
+{
+    char *printable = report_text_printable(argument, false);
+    fprintf(stderr, "sparkguard-report: %s %s\n", printable, why);
+    free(printable);
+    return EINVAL;
+}
+
+/* "--watch 5" as well as "--watch=5", but "--watch 4711" is about that process: after a blank a minute is the most. */
+static error_t parse_interval(const char *argument, struct argp_state *state, int64_t *interval_ns)
+{
+    char *end;
+    const char *next = argument == NULL && state->next < state->argc ? state->argv[state->next] : "";
+    if (next[0] != '\0' && strspn(next, ".0123456789") == strlen(next) && strtod(next, &end) <= 60) {
+        argument = next;
+        state->next++;
+    }
+    double seconds = argument != NULL ? strtod(argument, &end) : 1;
+    if (argument != NULL && (end == argument || *end != '\0' || !(seconds >= 0.1 && seconds <= 3600)))
+        return refuse(argument, "is no interval of 0.1 to 3600 seconds; a good one: --watch=2");
+    *interval_ns = (int64_t)(seconds * 1e9);
+    return 0;
+}
+
+static error_t parse_pid(const char *argument, uint32_t *pid)
+{
+    char *end;
+    errno = 0;
+    unsigned long number = strtoul(argument, &end, 10);
+    if (*pid != 0)
+        return refuse(argument, "is one PID too many; one at a time");
+    if (argument[0] < '0' || argument[0] > '9' || *end != '\0' || errno != 0 || number == 0 || number > INT32_MAX)
+        return refuse(argument, "is no process number; a good one: sparkguard-report 4711");
+    *pid = (uint32_t)number;
+    return 0;
+}
+
+static error_t check_forms(const struct request *request)
+{
+    bool is_watch = request->watch_ns != 0, is_plot = request->plot_path != NULL, is_page = request->html_path != NULL;
+    if (__builtin_popcount(request->forms) + is_watch + is_plot + is_page > 1)
+        return refuse("--json, --csv, --prometheus, --watch, --plot and --html", "exclude each other");
+    if (request->output_path != NULL && (is_watch || is_plot || is_page))
+        return refuse("--output", "is for neither --watch nor --plot nor --html");
+    return 0;
+}
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    struct request *request = state->input;
+    switch (key) {
+    case KEY_JSON:
+        request->forms |= FORM_JSON;
+        return 0;
+    case KEY_CSV:
+        request->forms |= FORM_CSV;
+        return 0;
+    case KEY_PROMETHEUS:
+        request->forms |= FORM_PROMETHEUS;
+        return 0;
+    case KEY_OUTPUT:
+        if (argument[0] == '\0')
+            return refuse("nothing", "is no name of a file; a good one: --output=report.json");
+        request->output_path = argument;
+        return 0;
+    case KEY_JOB:
+        request->scope.job = argument;
+        return 0;
+    case KEY_ALL:
+        request->scope.is_all = true;
+        return 0;
+    case KEY_LAST:
+        request->scope.is_last = true;
+        return 0;
+    case KEY_WATCH:
+        return parse_interval(argument, state, &request->watch_ns);
+    case KEY_SINCE:
+        if (!report_since_parse(argument, report_now_ns(), &request->scope.since_ns))
+            return refuse(argument,
+                          "is no time; good ones: 2h, 30min, 13:06, yesterday, 2026-11-20T13:06, @1795180000");
+        return 0;
+    case KEY_DIR:
+        request->directories[request->scope.directory_count++] = argument;
+        return 0;
+    case KEY_PLOT:
+        if (!report_plot_may_write(argument))
+            return refuse(argument[0] != '\0' ? argument : "nothing",
+                          "is no name of a drawing; a good one: --plot=run.svg, or - for the standard output");
+        request->plot_path = argument;
+        return 0;
+    case KEY_HTML:
+        if (!report_output_may_write(argument, ".html"))
+            return refuse(argument[0] != '\0' ? argument : "nothing",
+                          "is no name of a page; a good one: --html=report.html, or - for the standard output");
+        request->html_path = argument;
+        return 0;
+    case ARGP_KEY_ARG:
+        return parse_pid(argument, &request->scope.pid);
+    case ARGP_KEY_INIT:
+        state->err_stream = NULL; /* getopt's line on what is wrong is enough, without argp's two on --help */
+        return 0;
+    case ARGP_KEY_END:
+        return check_forms(request);
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp parser = {
+    .options = options,
+    .parser = parse_option,
+    .args_doc = "[PID]",
+    .doc = "Shows what runs under sparkguard now and what ran last, or one process in depth, alive or dead.\v"
+           "Exit status: 0 shown, 1 nothing matches, 2 usage, 3 a file cannot be trusted or the output "
+           "not written.",
+};
+
+static void say_nothing_matches(const struct report *report, const struct report_scope *scope)
+{
+    fputs("sparkguard-report: ", stderr);
+    if (scope->pid != 0)
+        fprintf(stderr, "no process %" PRIu32, scope->pid);
+    else
+        fputs("no job", stderr);
+    if (scope->job != NULL)
+        fprintf(stderr, scope->pid != 0 ? " of a job %s" : " %s", scope->job);
+    fprintf(stderr, "%s on record in %s%s%s; sparkguard-report --all shows what is\n",
+            scope->since_ns != 0 ? " since then" : "",
+            scope->directory_count > 0 ? scope->directories[0] : report->directories[0].path,
+            scope->directory_count > 1 ? " and the others"
+            : report->history != NULL  ? " or "
+                                       : "",
+            report->history != NULL ? report->history : "");
+}
+
+/* What came of it, as an exit status; talks where there is something to say. */
+static int conclude(struct report *report, const struct report_scope *scope)
+{
+    report_say_complaints(report);
+    bool is_missing = false, is_unread = false;
+    for (size_t i = 0; i < report->directory_count; i++) {
+        const struct report_directory *directory = &report->directories[i];
+        if (!report_directory_is_faulty(directory))
+            continue;
+        char *path = report_text_printable(directory->path, false);
+        fprintf(stderr, "sparkguard-report: %s: %s\n", path, strerror(directory->error));
+        free(path);
+        is_missing = true;
+        is_unread = is_unread || directory->error != ENOENT;
+    }
+    if (!is_missing && report->jobs == NULL && report_scope_is_narrow(scope))
+        say_nothing_matches(report, scope);
+    bool has_no_history = report->history_error != 0 && report->history_error != ENOENT;
+    if (has_no_history)
+        fprintf(stderr, "sparkguard-report: %s: %s\n", report->history, strerror(report->history_error));
+    if (report->complaint_count > 0 || is_unread || has_no_history)
+        return REPORT_UNTRUSTED;
+    if (is_missing || (report->jobs == NULL && report_scope_is_narrow(scope)))
+        return REPORT_NO_MATCH;
+    return REPORT_SHOWN;
+}
+
+static struct report *gather(const struct request *request)
+{
+    struct report_scope scope = request->scope;
+    if (request->watch_ns != 0)
+        return report_watch(&request->scope, request->watch_ns);
+    if (request->forms & FORM_PROMETHEUS) { /* counters are of all */
+        scope.pid = 0;
+        scope.job = NULL;
+        scope.is_last = false;
+        scope.since_ns = 0;
+        scope.is_all = true;
+    }
+    return report_build(&scope);
+}
+
+struct shown {
+    struct report *report;
+    const struct request *request;
+};
+
+static void put_report(FILE *stream, void *content)
+{
+    const struct shown *shown = content;
+    const struct request *request = shown->request;
+    const struct report_scope *scope = &request->scope;
+    struct report *report = shown->report;
+    if (request->forms & FORM_JSON) {
+        report_render_json(report, stream);
+    } else if (request->forms & FORM_CSV) {
+        report_render_csv(report, stream);
+    } else if (request->forms & FORM_PROMETHEUS) {
+        report_render_prometheus(report, scope, request->output_path, stream);
+    } else if (request->watch_ns == 0 && (report->jobs != NULL || !report_scope_is_narrow(scope))) {
+        struct report_style style = report_style_of(stream);
+        report_render_text(report, scope, &style);
+    }
+}
+
+static int write_report(struct report *report, const struct request *request)
+{
+    struct shown shown = {report, request};
+    const char *path = request->output_path != NULL ? request->output_path : "-";
+    int written = report_output_write(path, "the report", put_report, &shown), status = REPORT_SHOWN;
+    /* Or a stranger could make whoever collects for all users fail, and fill the journal: it is a figure among the metrics. */
+    if ((request->forms & FORM_PROMETHEUS) && report_directories_found_amiss(report))
+        report_say_complaints_shortly(report);
+    else
+        status = conclude(report, &request->scope);
+    return written != REPORT_SHOWN ? written : status;
+}
+
+/* What is written into a file of its own; a page also says what could not be read. */
+static int write_document(struct report *report, const struct request *request)
+{
+    int status = conclude(report, &request->scope), written = REPORT_SHOWN;
+    if (request->html_path != NULL && status != REPORT_NO_MATCH)
+        written = report_html_file(report, &request->scope, request->html_path);
+    else if (request->plot_path != NULL && (report->jobs != NULL || status == REPORT_SHOWN))
+        written = report_plot_file(report, &request->scope, request->plot_path);
+    return written != REPORT_SHOWN ? written : status;
+}
+
+int main(int argc, char **argv)
+{
+    struct request request = {.scope.wants_unguarded = true};
+    report_name_tool(argv);
+    argp_err_exit_status = REPORT_USAGE;
+    report_memory_status = REPORT_UNTRUSTED;
+    signal(SIGPIPE, SIG_DFL); /* a reader that goes away ends us quietly, also below one who ignores the signal */
+    setlocale(LC_ALL, "");
+    setlocale(LC_NUMERIC, "C");
+    request.directories = report_allocate((size_t)argc, sizeof *request.directories);
+    request.scope.directories = request.directories;
+    if (argp_parse(&parser, argc, argv, 0, NULL, &request) != 0) {
+        free(request.directories);
+        return REPORT_USAGE;
+    }
+    request.scope.wants_history = request.scope.directory_count == 0 && request.watch_ns == 0;
+    struct report *report = gather(&request);
+    bool is_document = request.plot_path != NULL || request.html_path != NULL;
+    int status = is_document ? write_document(report, &request) : write_report(report, &request);
+    report_free(report);
+    free(request.directories);
+    return status;
+}

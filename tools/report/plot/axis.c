@@ -1,0 +1,110 @@
+/*
+ * axis.c - where things are in a field of a plot, and its scales.
+ */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report/plot/plot.h"
+#include "report/plot/svg.h"
+#include "common/text.h"
+
+double plot_x(const struct plot_field *field, int64_t time_ns)
+{
+    double part = (double)(time_ns - field->begin_ns) / (double)(field->end_ns - field->begin_ns);
+    part = part < 0 ? 0 : part > 1 ? 1 : part;
+    return field->left + part * (field->right - field->left);
+}
+
+double plot_y(const struct plot_field *field, uint64_t bytes)
+{
+    double part = (double)bytes / (double)field->most_bytes;
+    part = part > 1 ? 1 : part;
+    return field->bottom - part * (field->bottom - field->top);
+}
+
+/* "16 GiB" rather than "16.0 GiB". */
+static void name_size(char text[REPORT_SIZE_TEXT], uint64_t bytes)
+{
+    report_size_text(text, bytes);
+    char *tenth = strstr(text, ".0 ");
+    if (tenth != NULL)
+        memmove(tenth, tenth + 2, strlen(tenth + 2) + 1);
+}
+
+/* Steps are powers of two, so that they are round in KiB, MiB and GiB. */
+void plot_size_axis(const struct plot_field *field)
+{
+    enum { LINES_MOST = 5 };
+    uint64_t step = 1;
+    char text[REPORT_SIZE_TEXT];
+    while (field->most_bytes / step > LINES_MOST)
+        step *= 2;
+    for (uint64_t bytes = 0; bytes <= field->most_bytes; bytes += step) {
+        double y = plot_y(field, bytes);
+        fprintf(field->stream, "<path d=\"M%.1f %.1fH%.1f\" stroke=\"%s\"/>\n", field->left, y, field->right,
+                bytes == 0 ? "#333" : "#ddd");
+        name_size(text, bytes);
+        report_svg_text(field->stream, field->left - 8, y + 4, "text-anchor=\"end\"", bytes == 0 ? "0" : text);
+    }
+}
+
+#define SECOND_NS INT64_C(1000000000)
+#define MINUTE_NS (60 * SECOND_NS)
+#define HOUR_NS (60 * MINUTE_NS)
+#define DAY_NS (24 * HOUR_NS)
+
+static int64_t choose_step(int64_t span_ns)
+{
+    enum { STEPS_MOST = 9 };
+    static const int64_t round_ns[] = {
+        SECOND_NS / 1000, SECOND_NS / 500, SECOND_NS / 200, SECOND_NS / 100, SECOND_NS / 50, SECOND_NS / 20,
+        SECOND_NS / 10,   SECOND_NS / 5,   SECOND_NS / 2,   SECOND_NS,       2 * SECOND_NS,  5 * SECOND_NS,
+        10 * SECOND_NS,   15 * SECOND_NS,  30 * SECOND_NS,  MINUTE_NS,       2 * MINUTE_NS,  5 * MINUTE_NS,
+        10 * MINUTE_NS,   15 * MINUTE_NS,  30 * MINUTE_NS,  HOUR_NS,         2 * HOUR_NS,    3 * HOUR_NS,
+        6 * HOUR_NS,      12 * HOUR_NS,    DAY_NS,          2 * DAY_NS,
+    };
+    for (size_t i = 0; i < sizeof round_ns / sizeof round_ns[0]; i++)
+        if (span_ns / round_ns[i] <= STEPS_MOST)
+            return round_ns[i];
+    return (span_ns / STEPS_MOST / DAY_NS + 1) * DAY_NS;
+}
+
+/* "200 ms", "1.5 s", "40 s", "1 min 30 s", "2 h 30 min", "3 d 12 h": no part that is zero. */
+static char *name_time(int64_t time_ns, int64_t step_ns)
+{
+    int64_t seconds = time_ns / SECOND_NS, minutes = time_ns / MINUTE_NS, hours = time_ns / HOUR_NS;
+    const char *unit[2] = {"d", "h"};
+    int64_t part[2] = {time_ns / DAY_NS, hours % 24};
+    if (time_ns == 0)
+        return report_text_format("0");
+    if (step_ns < SECOND_NS)
+        return seconds == 0 ? report_text_format("%" PRId64 " ms", time_ns / 1000000)
+                            : report_text_format("%g s", (double)time_ns / 1e9);
+    if (minutes == 0)
+        return report_text_format("%" PRId64 " s", seconds);
+    if (hours == 0)
+        part[0] = minutes, part[1] = seconds % 60, unit[0] = "min", unit[1] = "s";
+    else if (time_ns < DAY_NS)
+        part[0] = hours, part[1] = minutes % 60, unit[0] = "h", unit[1] = "min";
+    if (part[1] == 0)
+        return report_text_format("%" PRId64 " %s", part[0], unit[0]);
+    return report_text_format("%" PRId64 " %s %" PRId64 " %s", part[0], unit[0], part[1], unit[1]);
+}
+
+void plot_time_axis(const struct plot_field *field, double lowest)
+{
+    int64_t span_ns = field->end_ns - field->begin_ns, step_ns = choose_step(span_ns);
+    char started[REPORT_TIME_TEXT];
+    for (int64_t at_ns = 0; at_ns <= span_ns; at_ns += step_ns) {
+        double x = plot_x(field, field->begin_ns + at_ns);
+        char *name = name_time(at_ns, step_ns);
+        fprintf(field->stream, "<path d=\"M%.1f %.1fv5\" stroke=\"#333\"/>\n", x, lowest);
+        report_svg_text(field->stream, x, lowest + 18, "text-anchor=\"middle\"", name);
+        free(name);
+    }
+    char *title = report_text_format("time since %s", report_time_local(started, field->begin_ns));
+    report_svg_text(field->stream, (field->left + field->right) / 2, lowest + 38, "text-anchor=\"middle\"", title);
+    free(title);
+}

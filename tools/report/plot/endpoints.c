@@ -1,0 +1,52 @@
+/*
+ * endpoints.c - what the segment knows and the time line does not: the peak, and what is live in the end. Samples are
+ * taken by looks at the machine, before requests are granted; small requests make for none.
+ */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+
+#include "report/plot/plot.h"
+#include "common/text.h"
+
+/* Behind all samples that are no later; the machine is as it was in the one before. */
+static struct sg_sample *insert(struct report_timeline *timeline, int64_t time_ns)
+{
+    struct sg_sample *samples = timeline->samples, fresh = {.time_ns = time_ns};
+    size_t at = timeline->count;
+    while (at > 0 && samples[at - 1].time_ns > time_ns)
+        at--;
+    fresh.usable_bytes = at > 0 ? samples[at - 1].usable_bytes : SG_UNKNOWN;
+    fresh.reserve_bytes = at > 0 ? samples[at - 1].reserve_bytes : SG_UNKNOWN;
+    fresh.floor_bytes = at > 0 ? samples[at - 1].floor_bytes : SG_UNKNOWN;
+    memmove(&samples[at + 1], &samples[at], (timeline->count - at) * sizeof *samples);
+    timeline->count++;
+    samples[at] = fresh;
+    return &samples[at];
+}
+
+/* Not before the last sample. */
+static int64_t end_of(const struct report_process *process, const struct report_timeline *timeline)
+{
+    int64_t end_ns = process->state == SG_STATE_RUNNING ? report_now_ns() : process->last_seen_ns;
+    int64_t last_ns = timeline->samples[timeline->count - 1].time_ns;
+    return end_ns > last_ns ? end_ns : last_ns;
+}
+
+void plot_add_known(struct report_timeline *timeline, const struct report_process *process)
+{
+    enum { KNOWN = 2 };
+    int64_t end_ns = end_of(process, timeline);
+    struct sg_sample *longer = report_allocate(timeline->count + KNOWN, sizeof *longer);
+    memcpy(longer, timeline->samples, timeline->count * sizeof *longer);
+    free(timeline->samples);
+    timeline->samples = longer;
+    if (process->peak_ns > 0 && process->peak_ns <= end_ns) {
+        struct sg_sample *peak = insert(timeline, process->peak_ns);
+        for (int i = 0; i < SG_DOMAIN_COUNT; i++)
+            peak->live_bytes[i] = process->domain[i].at_peak_bytes;
+    }
+    struct sg_sample *end = insert(timeline, end_ns);
+    for (int i = 0; i < SG_DOMAIN_COUNT; i++)
+        end->live_bytes[i] = process->domain[i].live_bytes;
+}

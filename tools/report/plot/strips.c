@@ -1,0 +1,171 @@
+/*
+ * strips.c - phases and refusals: strips above a plot that name them, and lines down through it.
+ */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "report/plot/plot.h"
+#include "report/plot/svg.h"
+#include "common/text.h"
+
+enum {
+    LINES_APART = 5,
+    SCALE_APART = 6, /* the scale's highest number may stand beside the field's upper edge */
+};
+
+static uint64_t phase_total(const struct report_process *process)
+{
+    return process->phase_count > 0 ? process->phases[process->phase_count - 1].sequence : 0;
+}
+
+static uint64_t refusal_total(const struct report_process *process)
+{
+    size_t count = process->refusal_count;
+    return count > 0 ? report_max(process->refusals[count - 1].sequence, process->refused_count) : 0;
+}
+
+/* A row of its own, above the strips, if there were more phases or refusals than are still known. */
+static bool is_cut(const struct report_process *process)
+{
+    return phase_total(process) > process->phase_count || refusal_total(process) > process->refusal_count;
+}
+
+double plot_strips_height(const struct report_process *process)
+{
+    int rows = is_cut(process) + (process->phase_count > 0) + (process->refusal_count > 0);
+    return rows > 0 ? rows * PLOT_STRIP + SCALE_APART : 0;
+}
+
+static char *cut_text(uint64_t total, const char *what, size_t count)
+{
+    return total > count ? report_text_format("%" PRIu64 " %s, the last %zu marked", total, what, count)
+                         : report_text_copy("", 0);
+}
+
+static void put_cut(const struct plot_field *field, const struct report_process *process, double top)
+{
+    char *phases = cut_text(phase_total(process), "phases", process->phase_count);
+    char *refusals = cut_text(refusal_total(process), process->is_observing ? "would be refused" : "refused",
+                              process->refusal_count);
+    char *both = report_text_format("%s%s%s", phases, phases[0] && refusals[0] ? "; " : "", refusals);
+    report_svg_text(field->stream, field->left, top + 12, "", both);
+    free(phases);
+    free(refusals);
+    free(both);
+}
+
+/* Past the legends between the fields. */
+static void put_line(const struct plot_field *field, size_t count, double x, double top, const char *attributes)
+{
+    fprintf(field->stream, "<path d=\"M%.1f %.1fV%.1f", x, top, field->bottom);
+    for (size_t i = 1; i < count; i++)
+        fprintf(field->stream, "M%.1f %.1fV%.1f", x, field[i].top, field[i].bottom);
+    fprintf(field->stream, "\" %s/>\n", attributes);
+}
+
+static void put_phase_title(FILE *stream, const struct report_phase *phase)
+{
+    char began[REPORT_TIME_TEXT], live[REPORT_SIZE_TEXT], peak[REPORT_SIZE_TEXT];
+    char *title = report_text_format(
+        "phase %s, from %s: %s live in the end, %s at most", phase->name, report_time_local(began, phase->time_ns),
+        report_size_text(live, phase->live_bytes), report_size_text(peak, phase->peak_bytes));
+    report_svg_title(stream, title);
+    free(title);
+}
+
+static void put_refusal_title(FILE *stream, const struct report_refusal *refusal, bool is_observing)
+{
+    char at[REPORT_TIME_TEXT], size[REPORT_SIZE_TEXT], usable[REPORT_SIZE_TEXT];
+    char *title =
+        report_text_format("%s of %s %s %s at %s: %s; usable %s", refusal->call,
+                           report_size_text(size, refusal->size_bytes), report_domain_name[refusal->domain],
+                           is_observing ? "would be refused" : "refused", report_time_local(at, refusal->time_ns),
+                           report_reason_name[refusal->reason], report_size_text(usable, refusal->usable_bytes));
+    report_svg_title(stream, title);
+    free(title);
+}
+
+/* Each phase as far as the next one; its name where it fits, and a line where there is room between two. */
+static void put_phases(const struct plot_field *field, size_t count, const struct report_process *process, double top)
+{
+    report_svg_text(field->stream, field->left - 8, top + 13, "text-anchor=\"end\"", "phase");
+    for (size_t i = 0; i < process->phase_count; i++) {
+        const struct report_phase *phase = &process->phases[i];
+        double x = plot_x(field, phase->time_ns);
+        double end = i + 1 < process->phase_count ? plot_x(field, phase[1].time_ns) : field->right;
+        double width = end > x ? end - x : 0;
+        fprintf(field->stream, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" fill=\"%s\" stroke=\"#999\">",
+                x, top, width, PLOT_STRIP - 2, i % 2 == 0 ? "#f4f4f4" : "#e4e4e4");
+        put_phase_title(field->stream, phase);
+        fputs("</rect>\n", field->stream);
+        if (width >= LINES_APART || i == 0)
+            put_line(field, count, x, top + PLOT_STRIP - 2, "stroke=\"#777\" stroke-dasharray=\"8 4\"");
+        char *name = report_svg_fit(phase->name, width - 8);
+        if (name[0] != '\0')
+            report_svg_text(field->stream, x + 4, top + 12, "", name);
+        free(name);
+    }
+}
+
+/* Call, size and reason right of the mark, where there is room before the next one, or left of the last; else the reason
+ * alone. Where what is written ends. */
+static double put_refusal_words(const struct plot_field *field, const struct report_refusal *refusal, double y,
+                                double left, double right)
+{
+    char size[REPORT_SIZE_TEXT];
+    double x = plot_x(field, refusal->time_ns);
+    const char *reason = report_reason_name[refusal->reason];
+    char *whole = report_text_format("%s %s, %s", refusal->call, report_size_text(size, refusal->size_bytes), reason);
+    const char *words[] = {whole, reason};
+    double end = 0;
+    for (size_t i = 0; i < sizeof words / sizeof words[0] && end == 0; i++) {
+        double width = report_svg_width(words[i]);
+        if (x + 8 >= left && x + 8 + width <= right) {
+            end = x + 8 + width;
+            report_svg_text(field->stream, x + 8, y, "", words[i]);
+        } else if (right >= field->right && x - 8 - width >= left) {
+            end = x + 8;
+            report_svg_text(field->stream, x - 8, y, "text-anchor=\"end\"", words[i]);
+        }
+    }
+    free(whole);
+    return end > 0 ? end : left > x + 8 ? left : x + 8;
+}
+
+/* Lines as close as teeth of a comb would hide what is below them. */
+static void put_refusals(const struct plot_field *field, size_t count, const struct report_process *process, double top)
+{
+    double taken = field->left, last_line = field->left - LINES_APART;
+    report_svg_text(field->stream, field->left - 8, top + 13, "text-anchor=\"end\"",
+                    process->is_observing ? "observed" : "refused");
+    for (size_t i = 0; i < process->refusal_count; i++) {
+        const struct report_refusal *refusal = &process->refusals[i];
+        bool is_last = i + 1 == process->refusal_count;
+        double x = plot_x(field, refusal->time_ns);
+        fprintf(field->stream, "<path d=\"M%.1f %.1fl-4 -9h8z\" fill=\"#b00\">", x, top + 13);
+        put_refusal_title(field->stream, refusal, process->is_observing);
+        fputs("</path>\n", field->stream);
+        if (x - last_line >= LINES_APART) {
+            put_line(field, count, x, top + 13, "stroke=\"#b00\" stroke-dasharray=\"1 3\"");
+            last_line = x;
+        }
+        taken = put_refusal_words(field, refusal, top + 13, taken,
+                                  is_last ? field->right : plot_x(field, refusal[1].time_ns) - 8);
+    }
+}
+
+void plot_strips(const struct plot_field *field, size_t count, const struct report_process *process)
+{
+    double top = field->top - plot_strips_height(process);
+    if (is_cut(process)) {
+        put_cut(field, process, top);
+        top += PLOT_STRIP;
+    }
+    if (process->phase_count > 0) {
+        put_phases(field, count, process, top);
+        top += PLOT_STRIP;
+    }
+    if (process->refusal_count > 0)
+        put_refusals(field, count, process, top);
+}

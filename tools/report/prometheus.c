@@ -1,0 +1,360 @@
+/*
+ * prometheus.c - see prometheus.h. What is unknown has no series: absent is not 0.
+ *
+ * Series are many years of somebody's disk, so there are few: of the machine, of each job shown, and of those running
+ * processes alone that hold 1 % of the machine. Who writes segments chooses how many jobs there are: but the largest are one. Prometheus sets a label "job" itself, so ours is "sparkguard_job".
+ */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report/prometheus.h"
+#include "common/text.h"
+
+/* A process has series of its own from 1 % of the machine on, but not below 64 MiB. */
+#define LEAST_BYTES (UINT64_C(64) << 20)
+
+/* A job that has ended is shown for as long as this, so that its last figures are scraped. */
+#define RECENT_NS (300 * INT64_C(1000000000))
+
+/* Jobs that have series of their own, and processes. */
+enum { JOBS_MOST = 100, PROCESSES_MOST = 100 };
+
+/* Of the other jobs together. No job is in such a directory. */
+#define OTHERS "{sparkguard_job=\"other jobs\",directory=\"\"}"
+
+/* A command is known by its beginning, and may hold at its end what is nobody's business. */
+enum { COMMAND_COLUMNS = 48 };
+
+struct family {
+    FILE *stream;
+    const char *name, *type, *help;
+    bool has_series; /* then name, type and help have been put */
+};
+
+static void put(struct family *family, const char *labels, uint64_t value)
+{
+    if (value == SG_UNKNOWN)
+        return;
+    if (!family->has_series)
+        fprintf(family->stream, "# HELP %s %s\n# TYPE %s %s\n", family->name, family->help, family->name, family->type);
+    family->has_series = true;
+    fprintf(family->stream, "%s%s %" PRIu64 "\n", family->name, labels, value);
+}
+
+char *prometheus_label(const char *text)
+{
+    size_t left = strlen(text);
+    char *label = report_allocate(left * strlen("\\\\x5c") + 1, 1), *out = label;
+    while (left > 0) {
+        uint32_t code;
+        size_t length = report_utf8_next(text, left, &code);
+        if (code == REPORT_NO_CODE || report_is_control(code) || code == '\\')
+            for (size_t i = 0; i < length; i++)
+                out += sprintf(out, "\\\\x%02x", (unsigned char)text[i]);
+        else if (code == '"')
+            out = stpcpy(out, "\\\"");
+        else
+            out = mempcpy(out, text, length);
+        text += length;
+        left -= length;
+    }
+    *out = '\0';
+    return label;
+}
+
+char *prometheus_job_labels(const struct report_job *job)
+{
+    char *name = prometheus_label(job->name), *directory = prometheus_label(job->directory);
+    char *labels = report_text_format("{sparkguard_job=\"%s\",directory=\"%s\"}", name, directory);
+    free(name);
+    free(directory);
+    return labels;
+}
+
+static void put_one(FILE *stream, const char *name, const char *help, const char *labels, uint64_t value)
+{
+    struct family family = {stream, name, "gauge", help, false};
+    put(&family, labels, value);
+}
+
+struct bytes_field {
+    const char *name, *help;
+    size_t offset;
+};
+
+static uint64_t field_of(const void *object, const struct bytes_field *field)
+{
+    uint64_t value;
+    memcpy(&value, (const char *)object + field->offset, sizeof value);
+    return value;
+}
+
+#define MACHINE(member, help) \
+    { \
+        "sparkguard_machine_" #member, help, offsetof(struct report_machine, member) \
+    }
+#define JOB(member, help) \
+    { \
+        "sparkguard_job_" #member, help, offsetof(struct report_job, member) \
+    }
+#define PROCESS(member, help) \
+    { \
+        "sparkguard_process_" #member, help, offsetof(struct report_process, member) \
+    }
+
+static void put_headroom(FILE *stream, const struct report_machine *machine)
+{
+    static const char name[] = "sparkguard_machine_headroom_bytes";
+    if (machine->usable_bytes == SG_UNKNOWN || machine->reserve_bytes == SG_UNKNOWN)
+        return;
+    fprintf(stream,
+            "# HELP %s Usable memory less the reserve: what requests may still get; below 0 they are refused.\n"
+            "# TYPE %s gauge\n%s %" PRId64 "\n",
+            name, name, name, (int64_t)machine->usable_bytes - (int64_t)machine->reserve_bytes);
+}
+
+static void put_machine(FILE *stream, const struct report *report, const struct prometheus_totals *totals)
+{
+    static const struct bytes_field fields[] = {
+        MACHINE(total_bytes, "Memory of the machine."),
+        MACHINE(available_bytes, "Memory that the kernel says is available."),
+        MACHINE(usable_bytes, "Memory that could be had now, before the reserve."),
+        MACHINE(reserve_bytes, "Memory that stays usable after every granted request."),
+        MACHINE(floor_bytes, "Where small requests begin to be refused, too."),
+        MACHINE(promised_bytes, "Memory that was granted to guarded processes and is not there yet."),
+        MACHINE(guarded_bytes, "Live bytes of all running guarded processes."),
+        MACHINE(unaccounted_bytes, "Memory that CUDA contexts and the like took without asking, as measured."),
+        MACHINE(swap_total_bytes, "Swap space."),
+        MACHINE(swap_used_bytes, "Swap space in use."),
+        MACHINE(cgroup_limit_bytes, "Smallest limit of the memory cgroups above the report itself."),
+    };
+    const struct report_machine *machine = &report->machine;
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+        put_one(stream, fields[i].name, fields[i].help, "", field_of(machine, &fields[i]));
+    put_headroom(stream, machine);
+    put_one(stream, "sparkguard_machine_unified", "1 if CPU and GPU share the memory.", "",
+            machine->unified < 0 ? SG_UNKNOWN : (uint64_t)machine->unified);
+    put_one(stream, "sparkguard_machine_sharing", "1 if all running guarded processes count each other.", "",
+            machine->is_sharing);
+    put_one(stream, "sparkguard_machine_guarded_processes", "Guarded processes that run.", "", totals->running_count);
+    put_one(stream, "sparkguard_machine_other_jobs",
+            "Jobs that have no series of their own, for there are larger ones.", "", totals->other_count);
+    put_one(stream, "sparkguard_machine_uncounted_directories",
+            "Directories of other users' guarded programs that are not read.", "", report->neighbour_count);
+    put_one(stream, "sparkguard_machine_untrusted_files", "Files that were not believed.", "", report->complaint_count);
+}
+
+static void put_devices(FILE *stream, const struct report_machine *machine)
+{
+    static const struct bytes_field fields[] = {
+        {"sparkguard_device_total_bytes", "Memory of a CUDA device.", offsetof(struct report_device, total_bytes)},
+        {"sparkguard_device_live_bytes", "What running guarded processes hold of a CUDA device.",
+         offsetof(struct report_device, live_bytes)},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        struct family family = {stream, fields[i].name, "gauge", fields[i].help, false};
+        for (int index = 0; index < SG_DEVICE_ROOM; index++) {
+            const struct report_device *device = &machine->device[index];
+            char *name = prometheus_label(device->name);
+            char *labels = report_text_format("{device=\"%d\",name=\"%s\"}", index, name);
+            if (device->is_known)
+                put(&family, labels, field_of(device, &fields[i]));
+            free(labels);
+            free(name);
+        }
+    }
+}
+
+static void put_refusals(FILE *stream, const struct prometheus_totals *totals)
+{
+    struct family count = {stream, "sparkguard_refusals_total", "counter",
+                           "Refused requests of all guarded processes; in observe mode they were let through.", false};
+    struct family bytes = {stream, "sparkguard_refused_bytes_total", "counter", "Size of the refused requests.", false};
+    for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
+        char *labels = report_text_format("{domain=\"%s\"}", report_domain_name[i]);
+        put(&count, labels, totals->refused_count[i]);
+        free(labels);
+    }
+    put(&bytes, "", totals->refused_bytes);
+}
+
+static void put_jobs(FILE *stream, const struct prometheus_totals *totals)
+{
+    static const struct bytes_field fields[] = {
+        JOB(live_bytes, "What the running processes of a job hold."),
+        JOB(peak_bytes, "The most that the processes of a job held at one time."),
+        JOB(limit_bytes, "The most that a job may hold."),
+    };
+    const struct prometheus_job *job;
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        struct family family = {stream, fields[i].name, "gauge", fields[i].help, false};
+        for (job = totals->jobs; job != NULL; job = job->hh.next)
+            if (job->shown != NULL)
+                put(&family, job->labels, field_of(job->shown, &fields[i]));
+        if (fields[i].offset == offsetof(struct report_job, live_bytes) && totals->other_count > 0)
+            put(&family, OTHERS, totals->others.live_bytes);
+    }
+    struct family running = {stream, "sparkguard_job_running_processes", "gauge", "Processes of a job that run.",
+                             false};
+    struct family refused = {stream, "sparkguard_job_refusals_total", "counter", "Refused requests of a job.", false};
+    for (job = totals->jobs; job != NULL; job = job->hh.next)
+        if (job->shown != NULL)
+            put(&running, job->labels, job->shown->running_count);
+    if (totals->other_count > 0)
+        put(&running, OTHERS, totals->others.running_count);
+    for (job = totals->jobs; job != NULL; job = job->hh.next)
+        if (job->shown != NULL)
+            put(&refused, job->labels, job->refused_count);
+}
+
+static char *command_label(const char *command)
+{
+    char *beginning = report_text_copy(command, strlen(command));
+    report_text_shorten(beginning, COMMAND_COLUMNS);
+    char *label = prometheus_label(beginning);
+    free(beginning);
+    return label;
+}
+
+/* By its segment, for containers on one directory may have processes of one number. */
+static void put_process(struct family *family, const char *job_labels, const struct report_process *process,
+                        const struct bytes_field *field)
+{
+    char *command = command_label(process->command);
+    char *segment = prometheus_label(strrchr(process->segment_path, '/') + 1);
+    char *labels = report_text_format("%.*s,pid=\"%" PRIu32 "\",segment=\"%s\",command=\"%s\"}",
+                                      (int)strlen(job_labels) - 1, job_labels, process->pid, segment, command);
+    put(family, labels, field_of(process, field));
+    free(labels);
+    free(segment);
+    free(command);
+}
+
+static int compare_bytes(const void *a, const void *b)
+{
+    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+    return left > right ? -1 : left < right;
+}
+
+/* From how many live bytes on a process has series of its own. */
+static uint64_t least_bytes(const struct report *report, const struct prometheus_totals *totals)
+{
+    uint64_t total = report->machine.total_bytes;
+    uint64_t least = total == SG_UNKNOWN ? LEAST_BYTES : report_max(total / 100, LEAST_BYTES);
+    uint64_t *sizes = report_allocate(totals->running_count + 1, sizeof *sizes);
+    size_t count = 0;
+    const struct report_process *process;
+    for (const struct prometheus_job *job = totals->jobs; job != NULL; job = job->hh.next)
+        if (job->shown != NULL)
+            DL_FOREACH (job->shown->processes, process)
+                if (process->state == SG_STATE_RUNNING)
+                    sizes[count++] = process->live_bytes;
+    qsort(sizes, count, sizeof *sizes, compare_bytes);
+    if (count > PROCESSES_MOST)
+        least = report_max(least, sizes[PROCESSES_MOST - 1]);
+    free(sizes);
+    return least;
+}
+
+static void put_processes(FILE *stream, const struct report *report, const struct prometheus_totals *totals)
+{
+    static const struct bytes_field fields[] = {
+        PROCESS(live_bytes, "What a running process holds that holds 1 % of the machine."),
+        PROCESS(peak_bytes, "The most that such a process held at one time."),
+    };
+    uint64_t least = least_bytes(report, totals);
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        struct family family = {stream, fields[i].name, "gauge", fields[i].help, false};
+        const struct report_process *process;
+        size_t left = PROCESSES_MOST; /* there may be many of one size */
+        for (const struct prometheus_job *job = totals->jobs; job != NULL; job = job->hh.next) {
+            if (job->shown == NULL)
+                continue;
+            DL_FOREACH (job->shown->processes, process) {
+                if (process->state != SG_STATE_RUNNING || process->live_bytes < least || left == 0)
+                    continue;
+                put_process(&family, job->labels, process, &fields[i]);
+                left--;
+            }
+        }
+    }
+}
+
+static void put_unguarded(FILE *stream, const struct report *report)
+{
+    struct family family = {stream, "sparkguard_unguarded_resident_bytes", "gauge",
+                            "What the largest processes have that run without the guard.", false};
+    for (size_t i = 0; i < report->unguarded_count; i++) {
+        char *command = command_label(report->unguarded[i].command);
+        char *labels = report_text_format("{pid=\"%" PRIu32 "\",command=\"%s\"}", report->unguarded[i].pid, command);
+        put(&family, labels, report->unguarded[i].resident_bytes);
+        free(labels);
+        free(command);
+    }
+}
+
+static void choose_jobs(struct prometheus_totals *totals, const struct report *report)
+{
+    const struct report_job *job;
+    struct prometheus_job *found;
+    DL_FOREACH (report->jobs, job) {
+        char *labels = prometheus_job_labels(job);
+        HASH_FIND_STR(totals->jobs, labels, found);
+        if (found != NULL)
+            found->shown = job;
+        free(labels);
+    }
+}
+
+/* The largest first; of those that hold nothing, the last that were there. */
+static int compare_shown(const void *a, const void *b)
+{
+    const struct report_job *left = (*(struct prometheus_job *const *)a)->shown;
+    const struct report_job *right = (*(struct prometheus_job *const *)b)->shown;
+    if (left->live_bytes != right->live_bytes)
+        return left->live_bytes > right->live_bytes ? -1 : 1;
+    return left->last_seen_ns > right->last_seen_ns ? -1 : left->last_seen_ns < right->last_seen_ns;
+}
+
+static void keep_largest(struct prometheus_totals *totals)
+{
+    struct prometheus_job **shown = report_allocate(HASH_COUNT(totals->jobs) + 1, sizeof(void *));
+    size_t count = 0;
+    for (struct prometheus_job *job = totals->jobs; job != NULL; job = job->hh.next)
+        if (job->shown != NULL)
+            shown[count++] = job;
+    qsort(shown, count, sizeof(void *), compare_shown);
+    for (size_t i = JOBS_MOST; i < count; i++) {
+        totals->others.live_bytes = report_add(totals->others.live_bytes, shown[i]->shown->live_bytes);
+        totals->others.running_count += shown[i]->shown->running_count;
+        totals->other_count++;
+        shown[i]->shown = NULL;
+    }
+    free(shown);
+}
+
+void report_render_prometheus(struct report *report, const struct report_scope *scope, const char *path, FILE *stream)
+{
+    struct prometheus_totals totals;
+    struct report_scope chosen = *scope;
+    bool is_usual = !report_scope_is_narrow(scope) && !scope->is_all;
+    if (is_usual)
+        chosen.since_ns = report_now_ns() - RECENT_NS;
+    prometheus_totals_begin(&totals, report, path);
+    report_select(report, &chosen);
+    choose_jobs(&totals, report);
+    if (is_usual)
+        keep_largest(&totals);
+    put_one(stream, "sparkguard_build_info", "The version of sparkguard-report.", "{version=\"" SG_VERSION_TEXT "\"}",
+            1);
+    put_machine(stream, report, &totals);
+    put_devices(stream, &report->machine);
+    put_refusals(stream, &totals);
+    put_jobs(stream, &totals);
+    put_processes(stream, report, &totals);
+    put_unguarded(stream, report);
+    prometheus_totals_put(&totals, stream);
+    prometheus_totals_end(&totals);
+}

@@ -1,0 +1,224 @@
+/*
+ * prometheus_counters.c - counters that only grow, though the record of ended processes is kept for a while only.
+ *
+ *   # counted HEAP MAPPED PINNED MANAGED DEVICE BYTES RUNS FILE    refused to the process of that segment, as counted so
+ *                                                                far, and for how many runs it has been off the record
+ *   # kept SERIES NUMBER                                           a job's counter that is not shown at present
+ *
+ * A segment that cannot be read this once is not counted again when it can. A job of which nothing is on record begins
+ * anew, and so does all that a damaged file does not say.
+ */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/atomic_file.h"
+#include "report/prometheus.h"
+#include "common/text.h"
+
+#define COUNTED "# counted "
+#define KEPT "# kept "
+
+/* Counters are doubles over there: beyond this they stand still. */
+#define MOST (UINT64_C(1) << 53)
+
+enum { BYTES = SG_DOMAIN_COUNT, COUNTS };
+
+/* Segments are remembered for as many runs off the record, an hour of them at 15 s. */
+enum { ABSENT_RUNS_MOST = 240 };
+
+/* A series that the last file had. */
+struct prometheus_past {
+    char *series;
+    uint64_t value;
+    UT_hash_handle hh;
+};
+
+/* What has been refused to one process: when the file was written, and now. */
+struct prometheus_counted {
+    char *segment; /* as a label */
+    uint64_t before[COUNTS];
+    uint64_t now[COUNTS];
+    uint64_t absent_runs;
+    UT_hash_handle hh;
+};
+
+static struct prometheus_counted *find_counted(struct prometheus_totals *totals, const char *segment)
+{
+    struct prometheus_counted *counted;
+    HASH_FIND_STR(totals->counted, segment, counted);
+    if (counted == NULL) {
+        counted = report_allocate(1, sizeof *counted);
+        counted->segment = report_text_copy(segment, strlen(segment));
+        HASH_ADD_KEYPTR(hh, totals->counted, counted->segment, strlen(counted->segment), counted);
+    }
+    return counted;
+}
+
+static void read_counted(struct prometheus_totals *totals, char *line)
+{
+    uint64_t counts[COUNTS + 1];
+    for (int i = 0; i < COUNTS + 1; i++) {
+        char *end;
+        counts[i] = report_min(strtoull(line, &end, 10), MOST);
+        if (end == line || *end != ' ')
+            return;
+        line = end + 1;
+    }
+    struct prometheus_counted *counted = find_counted(totals, line);
+    memcpy(counted->before, counts, sizeof counted->before);
+    memcpy(counted->now, counts, sizeof counted->now);
+    counted->absent_runs = counts[COUNTS] + 1;
+}
+
+static void read_series(struct prometheus_totals *totals, char *line)
+{
+    struct prometheus_past *past;
+    char *blank = strrchr(line, ' '), *end;
+    if (blank == NULL)
+        return;
+    *blank = '\0';
+    uint64_t value = report_min(strtoull(blank + 1, &end, 10), MOST);
+    HASH_FIND_STR(totals->past, line, past);
+    if (past != NULL || end == blank + 1 || *end != '\0')
+        return;
+    past = report_allocate(1, sizeof *past);
+    past->series = report_text_copy(line, strlen(line));
+    past->value = value;
+    HASH_ADD_KEYPTR(hh, totals->past, past->series, strlen(past->series), past);
+}
+
+static void read_past(struct prometheus_totals *totals, const char *path)
+{
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t length;
+    FILE *stream = report_output_is_in_place(path) ? NULL : fopen(path, "re"); /* a terminal would have us wait */
+    while (stream != NULL && (length = getline(&line, &room, stream)) > 0) {
+        if (line[length - 1] == '\n')
+            line[length - 1] = '\0';
+        if (strncmp(line, COUNTED, strlen(COUNTED)) == 0)
+            read_counted(totals, line + strlen(COUNTED));
+        else if (strncmp(line, KEPT, strlen(KEPT)) == 0)
+            read_series(totals, line + strlen(KEPT));
+        else if (strncmp(line, "sparkguard_", strlen("sparkguard_")) == 0 && strstr(line, "_total") != NULL)
+            read_series(totals, line);
+    }
+    free(line);
+    if (stream != NULL)
+        fclose(stream);
+}
+
+/* A counter: what the last file had and what came since; where it had none, all that is on record. */
+static uint64_t grown(const struct prometheus_totals *totals, const char *series, uint64_t all, uint64_t since)
+{
+    struct prometheus_past *past;
+    HASH_FIND_STR(totals->past, series, past);
+    return report_min(past != NULL ? report_add(past->value, since) : all, MOST);
+}
+
+/* A file may move to the history and be some seconds older there: what was counted stays counted. */
+static void count_process(struct prometheus_totals *totals, const struct report_job *job,
+                          const struct report_process *process, uint64_t all[COUNTS], uint64_t since[COUNTS])
+{
+    char *path = report_text_format("%s%s", job->directory, strrchr(process->segment_path, '/'));
+    char *segment = prometheus_label(path);
+    struct prometheus_counted *counted = find_counted(totals, segment);
+    counted->absent_runs = 0;
+    for (int i = 0; i < COUNTS; i++) {
+        uint64_t now = i == BYTES ? process->refused_bytes : process->domain[i].refused_count;
+        counted->now[i] = report_max(report_min(now, MOST), counted->before[i]);
+        all[i] = report_add(all[i], counted->now[i]);
+        since[i] = report_add(since[i], counted->now[i] - counted->before[i]);
+    }
+    free(segment);
+    free(path);
+}
+
+static uint64_t sum(const uint64_t counts[COUNTS])
+{
+    uint64_t count = 0;
+    for (int i = 0; i < SG_DOMAIN_COUNT; i++)
+        count = report_add(count, counts[i]);
+    return count;
+}
+
+static void add_job(struct prometheus_totals *totals, char *labels, uint64_t all, uint64_t since)
+{
+    struct prometheus_job *job = report_allocate(1, sizeof *job);
+    char *series = report_text_format("sparkguard_job_refusals_total%s", labels);
+    job->labels = labels;
+    job->refused_count = grown(totals, series, all, since);
+    HASH_ADD_KEYPTR(hh, totals->jobs, job->labels, strlen(job->labels), job);
+    free(series);
+}
+
+void prometheus_totals_begin(struct prometheus_totals *totals, const struct report *report, const char *path)
+{
+    uint64_t all[COUNTS] = {0}, since[COUNTS] = {0};
+    const struct report_job *job;
+    const struct report_process *process;
+    *totals = (struct prometheus_totals){0};
+    if (path != NULL)
+        read_past(totals, path);
+    DL_FOREACH (report->jobs, job) {
+        uint64_t job_all[COUNTS] = {0}, job_since[COUNTS] = {0};
+        DL_FOREACH (job->processes, process)
+            count_process(totals, job, process, job_all, job_since);
+        add_job(totals, prometheus_job_labels(job), sum(job_all), sum(job_since));
+        totals->running_count += job->running_count;
+        for (int i = 0; i < COUNTS; i++) {
+            all[i] = report_add(all[i], job_all[i]);
+            since[i] = report_add(since[i], job_since[i]);
+        }
+    }
+    for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
+        char *series = report_text_format("sparkguard_refusals_total{domain=\"%s\"}", report_domain_name[i]);
+        totals->refused_count[i] = grown(totals, series, all[i], since[i]);
+        free(series);
+    }
+    totals->refused_bytes = grown(totals, "sparkguard_refused_bytes_total", all[BYTES], since[BYTES]);
+}
+
+void prometheus_totals_put(const struct prometheus_totals *totals, FILE *stream)
+{
+    const struct prometheus_counted *counted;
+    const struct prometheus_job *job;
+    for (job = totals->jobs; job != NULL; job = job->hh.next)
+        if (job->shown == NULL && job->refused_count > 0)
+            fprintf(stream, KEPT "sparkguard_job_refusals_total%s %" PRIu64 "\n", job->labels, job->refused_count);
+    for (counted = totals->counted; counted != NULL; counted = counted->hh.next) {
+        if (counted->absent_runs > ABSENT_RUNS_MOST || sum(counted->now) == 0)
+            continue;
+        fputs(COUNTED, stream);
+        for (int i = 0; i < COUNTS; i++)
+            fprintf(stream, "%" PRIu64 " ", counted->now[i]);
+        fprintf(stream, "%" PRIu64 " %s\n", counted->absent_runs, counted->segment);
+    }
+}
+
+void prometheus_totals_end(struct prometheus_totals *totals)
+{
+    struct prometheus_past *past = totals->past, *next_past;
+    struct prometheus_counted *counted = totals->counted, *next_counted;
+    struct prometheus_job *job = totals->jobs, *next_job;
+    HASH_CLEAR(hh, totals->past);
+    HASH_CLEAR(hh, totals->counted);
+    HASH_CLEAR(hh, totals->jobs);
+    for (; past != NULL; past = next_past) {
+        next_past = past->hh.next;
+        free(past->series);
+        free(past);
+    }
+    for (; counted != NULL; counted = next_counted) {
+        next_counted = counted->hh.next;
+        free(counted->segment);
+        free(counted);
+    }
+    for (; job != NULL; job = next_job) {
+        next_job = job->hh.next;
+        free(job->labels);
+        free(job);
+    }
+}

@@ -1,0 +1,61 @@
+/*
+ * lines.c - the watch where no screen is: a line for each sample, of a width that does not change.
+ */
+#define _GNU_SOURCE
+#include <inttypes.h>
+
+#include "report/watch/watch.h"
+
+/* Of what is in the scope, added up. */
+struct sum {
+    uint64_t live_bytes;
+    uint64_t refused_count;
+    size_t running_count;
+    int64_t rate;
+    int64_t wall_ns; /* the nearest */
+};
+
+static void add(struct sum *sum, uint64_t live_bytes, int64_t rate, int64_t wall_ns)
+{
+    sum->live_bytes = report_add(sum->live_bytes, live_bytes);
+    if (rate != WATCH_NO_RATE)
+        sum->rate = sum->rate == WATCH_NO_RATE ? rate : sum->rate + rate;
+    if (wall_ns != WATCH_NEVER && (sum->wall_ns == WATCH_NEVER || wall_ns < sum->wall_ns))
+        sum->wall_ns = wall_ns;
+}
+
+static struct sum add_up(const struct watch *watch)
+{
+    struct sum sum = {.rate = WATCH_NO_RATE, .wall_ns = WATCH_NEVER};
+    const struct report_job *job;
+    const struct report_process *process;
+    DL_FOREACH (watch->report->jobs, job) {
+        int64_t rate = watch_job_rate(watch, job);
+        if (watch->scope->pid == 0 && job->running_count > 0)
+            add(&sum, job->live_bytes, rate, watch_wall_ns(watch, job, rate));
+        DL_FOREACH (job->processes, process) {
+            if (process->state != SG_STATE_RUNNING)
+                continue;
+            rate = watch_process_rate(watch, process);
+            if (watch->scope->pid != 0)
+                add(&sum, process->live_bytes, rate, watch_wall_ns(watch, job, rate));
+            sum.running_count++;
+            sum.refused_count = report_add(sum.refused_count, process->refused_count);
+        }
+    }
+    return sum;
+}
+
+void watch_put_line(const struct watch *watch, bool is_first)
+{
+    char clock[REPORT_TIME_TEXT], usable[REPORT_SIZE_TEXT], usable_rate[WATCH_RATE_TEXT], live[REPORT_SIZE_TEXT],
+        rate[WATCH_RATE_TEXT], wall[REPORT_TIME_TEXT];
+    struct sum sum = add_up(watch);
+    if (is_first)
+        printf("%8s %10s %12s %10s %12s %10s %4s %7s\n", "TIME", "USABLE", "RATE", "LIVE", "RATE", "WALL IN", "RUN",
+               "REFUSED");
+    printf("%8s %10s %12s %10s %12s %10s %4zu %7" PRIu64 "\n", report_clock_local(clock, report_now_ns()),
+           report_size_text(usable, watch->report->machine.usable_bytes),
+           watch_rate_text(usable_rate, watch_trend_rate(&watch->usable)), report_size_text(live, sum.live_bytes),
+           watch_rate_text(rate, sum.rate), watch_wall_text(wall, sum.wall_ns), sum.running_count, sum.refused_count);
+}

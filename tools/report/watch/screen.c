@@ -1,0 +1,314 @@
+/*
+ * screen.c - one screen: the machine on top, the list that scrolls, the largest unguarded processes, the keys. All
+ * that a line holds is what the other views say too; here it is only cut to the screen.
+ */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report/watch/terminal.h"
+#include "common/text.h"
+#include "report/watch/watch.h"
+
+/* ---- where things go --------------------------------------------------------------------------------------------- */
+
+/* The list is what the screen is for: the head leaves it a third, and the foot is there only if it keeps eight lines. */
+struct watch_layout watch_lay_out(size_t rows, size_t head, size_t list, size_t foot, size_t scroll)
+{
+    enum { LIST_LEAST = 8 };
+    struct watch_layout layout = {0};
+    size_t left = rows > 1 ? rows - 1 : 0;
+    layout.head = report_min(head, left - left / 3);
+    left -= layout.head;
+    size_t kept = report_min(list, LIST_LEAST);
+    layout.foot = left >= kept + foot ? foot : 0;
+    layout.list = report_min(list, left - layout.foot);
+    layout.first = report_min(scroll, list - layout.list);
+    return layout;
+}
+
+/* ---- text as lines ----------------------------------------------------------------------------------------------- */
+
+struct lines {
+    char *text;
+    char **line;
+    size_t count;
+    size_t bytes;
+};
+
+static FILE *begin_lines(struct lines *lines)
+{
+    *lines = (struct lines){0};
+    FILE *stream = open_memstream(&lines->text, &lines->bytes);
+    if (stream == NULL)
+        report_allocate(SIZE_MAX, 1); /* says so, and ends */
+    return stream;
+}
+
+static void end_lines(struct lines *lines, FILE *stream)
+{
+    fclose(stream);
+    size_t room = 1;
+    for (const char *at = lines->text; *at != '\0'; at++)
+        room += *at == '\n';
+    lines->line = report_allocate(room, sizeof *lines->line);
+    for (char *rest = lines->text, *line; rest != NULL && *rest != '\0';) {
+        line = strsep(&rest, "\n");
+        lines->line[lines->count++] = line;
+    }
+}
+
+static void free_lines(struct lines *lines)
+{
+    free(lines->line);
+    free(lines->text);
+}
+
+/* As much of a line as the screen is wide; what steers colours takes no room. */
+static void put_cut(const char *line, const struct report_style *style)
+{
+    size_t column = 0, left = strlen(line);
+    fputs("\033[2K", style->stream); /* first: behind a full row it would take the last character */
+    while (left > 0) {
+        uint32_t code;
+        size_t length = report_utf8_next(line, left, &code);
+        if (code == '\033') {
+            length = strcspn(line, "m");
+            length += length < left;
+        } else if (column++ >= style->columns) {
+            break;
+        }
+        fwrite(line, 1, length, style->stream);
+        line += length;
+        left -= length;
+    }
+    fprintf(style->stream, "%s\r\n", style->has_colour ? "\033[0m" : "");
+}
+
+/* ---- what the head says beyond the report's ---------------------------------------------------------------------- */
+
+const char *watch_rate_text(char text[WATCH_RATE_TEXT], int64_t rate)
+{
+    char size[REPORT_SIZE_TEXT];
+    if (rate == WATCH_NO_RATE)
+        return "-";
+    uint64_t bytes = rate < 0 ? (uint64_t)-rate : (uint64_t)rate;
+    const char *sign = rate > 0 ? "+" : rate < 0 ? "-" : "";
+    report_size_text(size, bytes);
+    char *tenths = strchr(size, '.');
+    if (tenths != NULL && tenths - size > 3)
+        memmove(tenths, tenths + 2, strlen(tenths + 2) + 1);
+    snprintf(text, WATCH_RATE_TEXT, "%s%s/s", sign, size);
+    return text;
+}
+
+const char *watch_wall_text(char text[REPORT_TIME_TEXT], int64_t time_ns)
+{
+    int64_t seconds = time_ns / 1000000000, minutes = seconds / 60;
+    if (time_ns < 0)
+        return "-";
+    if (minutes < 1)
+        snprintf(text, REPORT_TIME_TEXT, "%" PRId64 " s", seconds);
+    else if (minutes < 10)
+        snprintf(text, REPORT_TIME_TEXT, "%" PRId64 " min %" PRId64 " s", minutes, seconds % 60);
+    else if (minutes < 60)
+        snprintf(text, REPORT_TIME_TEXT, "%" PRId64 " min", minutes);
+    else if (minutes < 600 || (minutes >= 1440 && minutes < 14400))
+        return report_duration_text(text, time_ns);
+    else
+        snprintf(text, REPORT_TIME_TEXT, minutes < 1440 ? "%" PRId64 " h" : "%" PRId64 " d",
+                 minutes / (minutes < 1440 ? 60 : 1440));
+    return text;
+}
+
+static void put_wall(const struct watch *watch, const struct report_style *style, size_t *column, const char *word,
+                     uint64_t left_bytes)
+{
+    char text[REPORT_TIME_TEXT];
+    uint64_t usable_bytes = watch->report->machine.usable_bytes;
+    int64_t wall_ns = watch_machine_wall_ns(watch, left_bytes);
+    bool is_behind = usable_bytes <= left_bytes;
+    if (!is_behind && wall_ns == WATCH_NEVER)
+        return;
+    bool is_near = is_behind || (wall_ns >= 0 && wall_ns < INT64_C(60000000000));
+    char *piece = is_behind ? report_text_format("%s reached", word)
+                            : report_text_format("to %s %s", word, watch_wall_text(text, wall_ns));
+    report_flow(style, column, ", ", is_near ? REPORT_RED : REPORT_PLAIN, piece);
+    free(piece);
+}
+
+/* How fast usable memory goes, and when the reserve, the floor and the last byte are met, if they are. */
+static void put_pace(const struct watch *watch, const struct report_style *style)
+{
+    char rate[WATCH_RATE_TEXT];
+    const struct report_machine *machine = &watch->report->machine;
+    size_t column = 0;
+    if (machine->usable_bytes == SG_UNKNOWN || machine->reserve_bytes == SG_UNKNOWN)
+        return;
+    char *piece = report_text_format("usable %s", watch_rate_text(rate, watch_trend_rate(&watch->usable)));
+    report_flow(style, &column, "", REPORT_BOLD, piece);
+    free(piece);
+    put_wall(watch, style, &column, "reserve", machine->reserve_bytes);
+    put_wall(watch, style, &column, "floor", machine->floor_bytes);
+    if (machine->usable_bytes <= machine->reserve_bytes)
+        put_wall(watch, style, &column, "zero", 0);
+    fputc('\n', style->stream);
+}
+
+static void put_last_refusal(const struct watch *watch, const struct report_style *style)
+{
+    char size[REPORT_SIZE_TEXT], left[REPORT_SIZE_TEXT], age[REPORT_TIME_TEXT];
+    const struct report_job *job;
+    const struct report_process *process, *refused = NULL;
+    const struct report_refusal *last = NULL;
+    DL_FOREACH (watch->report->jobs, job)
+        DL_FOREACH (job->processes, process)
+            if (process->refusal_count > 0 && watch_is_shown(watch, process) &&
+                (last == NULL || process->refusals[process->refusal_count - 1].time_ns > last->time_ns)) {
+                last = &process->refusals[process->refusal_count - 1];
+                refused = process;
+            }
+    if (last == NULL)
+        return;
+    char *call = report_text_printable(last->call, style->is_utf8);
+    int64_t age_ns = report_now_ns() - last->time_ns;
+    fprintf(style->stream, "%s%srefused %s ago: %s of %s in %" PRIu32 ", %s %s (%s)%s\n",
+            report_colour_on(style, REPORT_YELLOW), refused->is_observing ? "would have been " : "",
+            watch_wall_text(age, age_ns > 0 ? age_ns : 0), call, report_size_text(size, last->size_bytes), refused->pid,
+            report_size_text(left, last->usable_bytes), report_room_word(last->reason),
+            report_reason_name[last->reason], report_colour_off(style, REPORT_YELLOW));
+    free(call);
+}
+
+static void put_complaints(const struct report *report, const struct report_style *style)
+{
+    if (report->complaint_count == 0)
+        return;
+    char *first = report_text_printable(report->complaints[0], style->is_utf8);
+    fprintf(style->stream, "%snot believed, %zu in all: %s%s\n", report_colour_on(style, REPORT_YELLOW),
+            report->complaint_count, first, report_colour_off(style, REPORT_YELLOW));
+    free(first);
+}
+
+/* A table without lines prints no heading either. */
+static void put_list(const struct watch *watch, const struct report_style *style)
+{
+    long before = ftell(style->stream);
+    watch_put_table(watch, style);
+    if (ftell(style->stream) == before)
+        fputs("nothing runs under the guard now; try: sparkguard python3 train.py\n", style->stream);
+}
+
+/* What a line of the list says beyond the page: the bar, of what the job may hold, the rate, and when a wall is met. */
+static void put_held(const struct watch *watch, const struct report_job *job, const struct report_process *process,
+                     const struct report_style *style)
+{
+    char size[REPORT_SIZE_TEXT], rate_text[WATCH_RATE_TEXT], wall[REPORT_TIME_TEXT];
+    uint64_t total_bytes = report_min(watch->report->machine.total_bytes, job->limit_bytes);
+    int64_t rate = watch_process_rate(watch, process), wall_ns = watch_wall_ns(watch, job, rate);
+    if (process->state != SG_STATE_RUNNING)
+        return;
+    char *bar = watch_bar(style->columns / 3, process->live_bytes, process->peak_bytes, total_bytes, style->is_utf8);
+    fprintf(style->stream, "held [%s%s%s] of %s, %s%s%s\n", report_colour_on(style, REPORT_GREEN), bar,
+            report_colour_off(style, REPORT_GREEN), report_size_text(size, total_bytes),
+            watch_rate_text(rate_text, rate), wall_ns == WATCH_NEVER ? "" : ", wall in ",
+            wall_ns == WATCH_NEVER ? "" : watch_wall_text(wall, wall_ns));
+    free(bar);
+}
+
+/* One process in depth needs no list. */
+static void put_parts(const struct watch *watch, struct report_style style, struct lines *head, struct lines *list,
+                      struct lines *foot)
+{
+    const struct report_job *job;
+    const struct report_process *process;
+    bool is_one = watch->scope->pid != 0;
+    style.stream = begin_lines(head);
+    report_render_machine(watch->report, &style);
+    put_pace(watch, &style);
+    put_last_refusal(watch, &style);
+    put_complaints(watch->report, &style);
+    if (!is_one)
+        fputc('\n', style.stream);
+    DL_FOREACH (watch->report->jobs, job)
+        DL_FOREACH (job->processes, process)
+            if (is_one)
+                put_held(watch, job, process, &style);
+    end_lines(head, style.stream);
+    style.stream = begin_lines(list);
+    if (!is_one)
+        put_list(watch, &style);
+    DL_FOREACH (watch->report->jobs, job)
+        DL_FOREACH (job->processes, process)
+            if (is_one) {
+                fputc('\n', style.stream);
+                report_render_process(job, process, &style);
+            }
+    end_lines(list, style.stream);
+    style.stream = begin_lines(foot);
+    if (!is_one)
+        report_render_unguarded(watch->report, &style);
+    end_lines(foot, style.stream);
+}
+
+/* ---- the frame --------------------------------------------------------------------------------------------------- */
+
+/* The keys, where in the list we are if it does not fit, and at the right end the time if there is room for it. */
+static void put_help(const struct watch *watch, const struct watch_layout *layout, size_t list,
+                     const struct report_style *style)
+{
+    char clock[REPORT_TIME_TEXT];
+    const char *keys =
+        watch->scope->pid != 0 ? "q quit" : "q quit  t tree  sort by: l live p peak r rate x refused n pid";
+    char *place = layout->list < list ? report_text_format("  %s %zu-%zu/%zu", style->is_utf8 ? "↑↓" : "at",
+                                                           layout->first + 1, layout->first + layout->list, list)
+                                      : report_text_copy("", 0);
+    char *text = report_text_format("%s%s", terminal_has_keys() ? keys : "Ctrl-C ends this", place);
+    size_t length = mbstowcs(NULL, text, 0);
+    report_text_shorten(text, style->columns);
+    fprintf(style->stream, "\033[2K%s%s", report_colour_on(style, REPORT_DIM), text);
+    if (length + 10 <= style->columns)
+        fprintf(style->stream, "%*s", (int)(style->columns - length), report_clock_local(clock, report_now_ns()));
+    fputs(report_colour_off(style, REPORT_DIM), style->stream);
+    free(text);
+    free(place);
+}
+
+static void put_frame(struct watch *watch, const struct report_style *style, const struct lines *head,
+                      const struct lines *list, const struct lines *foot)
+{
+    size_t rows = terminal_rows(), heading = watch->scope->pid == 0 && list->count > 0;
+    struct watch_layout layout =
+        watch_lay_out(rows, head->count + heading, list->count - heading, foot->count, watch->scroll);
+    watch->scroll = layout.first;
+    watch->page = layout.list;
+    fputs("\033[?2026h\033[H", style->stream);
+    for (size_t i = 0; i < layout.head; i++)
+        put_cut(i < head->count ? head->line[i] : list->line[0], style);
+    for (size_t i = 0; i < layout.list; i++)
+        put_cut(list->line[heading + layout.first + i], style);
+    for (size_t i = layout.head + layout.list + layout.foot; i + 1 < rows; i++)
+        put_cut("", style);
+    for (size_t i = 0; i < layout.foot; i++)
+        put_cut(foot->line[i], style);
+    put_help(watch, &layout, list->count - heading, style);
+    fputs("\033[?2026l", style->stream);
+}
+
+/* In one piece: terminals that know mode 2026 show a frame when it is whole, others at least get it at once. */
+void watch_draw(struct watch *watch)
+{
+    struct lines head, list, foot, frame;
+    struct report_style style = report_style_of(stdout);
+    put_parts(watch, style, &head, &list, &foot);
+    style.stream = begin_lines(&frame);
+    put_frame(watch, &style, &head, &list, &foot);
+    fclose(style.stream);
+    fwrite(frame.text, 1, frame.bytes, stdout);
+    fflush(stdout);
+    free(frame.text);
+    free_lines(&head);
+    free_lines(&list);
+    free_lines(&foot);
+}

@@ -1,0 +1,364 @@
+/*
+ * table.c - the list of the live screen: jobs as trees of processes or all processes in a row, the first by the key
+ * chosen on top. Columns do not move from one sample to the next.
+ */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/table.h"
+#include "common/text.h"
+#include "report/watch/watch.h"
+
+enum {
+    COLUMN_PID,
+    COLUMN_COMMAND,
+    COLUMN_BAR,
+    COLUMN_LIVE,
+    COLUMN_PEAK,
+    COLUMN_RATE,
+    COLUMN_WALL,
+    COLUMN_REFUSED,
+    COLUMNS
+};
+
+/* From WIDE on there is room for the peak as a figure; below, the bar shows it. Too narrow for a bar, figures come first. */
+enum { WIDE = 100, NARROW = 74 };
+
+struct row {
+    struct report_process *process;
+    const struct report_job *job;
+    size_t job_place; /* in the report */
+    struct row *parent;
+    struct libscols_line *line;
+    uint64_t key; /* the largest first */
+};
+
+struct list {
+    struct row *rows;
+    size_t count, jobs;
+};
+
+struct drawing {
+    const struct watch *watch;
+    struct report_table table;
+    const struct report_style *style;
+    size_t command_cells, bar_cells;
+};
+
+/* Before the name, which may be cut: what is refused there was let through. */
+static const char observe_mark[] = "observe: ";
+
+char *watch_bar(size_t cells, uint64_t live_bytes, uint64_t peak_bytes, uint64_t total_bytes, bool is_utf8)
+{
+    static const char *const eighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+    bool is_known = total_bytes != 0 && total_bytes != SG_UNKNOWN;
+    double scale = is_known ? (double)cells * 8 / (double)total_bytes : 0;
+    double live_exact = (double)live_bytes * scale + 0.5, peak_exact = (double)peak_bytes * scale + 0.5;
+    size_t live = live_exact < (double)cells * 8 ? (size_t)live_exact : cells * 8;
+    size_t peak = peak_exact < (double)cells * 8 ? (size_t)peak_exact : cells * 8;
+    char *text = report_allocate(cells * 3 + 1, 1), *out = text;
+    if (!is_utf8)
+        live = (live + 4) / 8 * 8;
+    for (size_t cell = 0; cell < cells; cell++) {
+        const char *glyph = " ";
+        if (live >= cell * 8 + 8)
+            glyph = is_utf8 ? "█" : "#";
+        else if (live > cell * 8)
+            glyph = eighths[live - cell * 8];
+        else if (peak >= cell * 8 + 4)
+            glyph = is_utf8 ? "░" : "-";
+        out = stpcpy(out, glyph);
+    }
+    return text;
+}
+
+/* ---- which, and in which order ----------------------------------------------------------------------------------- */
+
+static uint64_t key_of(const struct watch *watch, const struct report_process *process)
+{
+    int64_t rate;
+    switch (watch->sort) {
+    case WATCH_BY_LIVE:
+        return process->live_bytes;
+    case WATCH_BY_PEAK:
+        return process->peak_bytes;
+    case WATCH_BY_RATE:
+        rate = watch_process_rate(watch, process); /* WATCH_NO_RATE is the smallest */
+        return (uint64_t)rate ^ UINT64_C(1) << 63;
+    case WATCH_BY_REFUSED:
+        return process->refused_count;
+    case WATCH_BY_PID:
+        return UINT32_MAX - process->pid;
+    }
+    return 0;
+}
+
+static int compare_rows(const void *a, const void *b)
+{
+    const struct row *first = *(struct row *const *)a, *second = *(struct row *const *)b;
+    if (first->key != second->key)
+        return first->key < second->key ? 1 : -1;
+    if (first->process->live_bytes != second->process->live_bytes)
+        return first->process->live_bytes < second->process->live_bytes ? 1 : -1;
+    return (first > second) - (first < second); /* by their start */
+}
+
+/* The rows of all jobs, the oldest first, each with the nearest of its ancestors that has a row. */
+static struct list list_rows(const struct watch *watch)
+{
+    struct list list = {NULL, 0, 0};
+    struct report_job *job;
+    size_t room = 0;
+    DL_FOREACH (watch->report->jobs, job)
+        room += job->process_count;
+    list.rows = report_allocate(room, sizeof *list.rows);
+    DL_FOREACH (watch->report->jobs, job) {
+        struct report_process *process;
+        DL_FOREACH (job->processes, process) {
+            process->line = process->parent != NULL ? process->parent->line : NULL;
+            if (watch_is_shown(watch, process)) {
+                struct row *row = &list.rows[list.count++];
+                *row = (struct row){process, job, list.jobs, process->line, NULL, key_of(watch, process)};
+                process->line = row;
+            }
+        }
+        list.jobs++;
+    }
+    return list;
+}
+
+/* ---- columns ----------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    struct report_column column;
+    size_t width; /* 0: of what the others leave */
+} column_table[COLUMNS] = {
+    [COLUMN_PID] = {{"PID", REPORT_NUMBERS}, 7},
+    [COLUMN_COMMAND] = {{"COMMAND", REPORT_TREE}, 0},
+    [COLUMN_BAR] = {{"HELD", REPORT_WORDS}, 0},
+    [COLUMN_LIVE] = {{"LIVE", REPORT_NUMBERS}, 10},
+    [COLUMN_PEAK] = {{"PEAK", REPORT_NUMBERS}, 10},
+    [COLUMN_RATE] = {{"RATE", REPORT_NUMBERS}, WATCH_RATE_CELLS},
+    [COLUMN_WALL] = {{"WALL IN", REPORT_NUMBERS}, WATCH_WALL_CELLS},
+    [COLUMN_REFUSED] = {{"REFUSED", REPORT_NUMBERS}, 8},
+};
+
+static bool has_column(const struct drawing *drawing, int column)
+{
+    size_t columns = drawing->style->columns;
+    return column == COLUMN_PEAK ? columns >= WIDE : column == COLUMN_BAR ? columns >= NARROW : true;
+}
+
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
+
+static void put_rate(struct drawing *drawing, int64_t rate)
+{
+    char text[WATCH_RATE_TEXT];
+    enum report_colour colour = rate == WATCH_NO_RATE || rate == 0 ? REPORT_DIM : REPORT_PLAIN;
+    report_table_cell(&drawing->table, watch_rate_text(text, rate), colour);
+}
+
+/* Near: what a person can still act upon. */
+static void put_wall(struct drawing *drawing, int64_t wall_ns)
+{
+    char text[REPORT_TIME_TEXT];
+    enum report_colour colour = wall_ns == WATCH_NEVER ? REPORT_DIM : REPORT_PLAIN;
+    if (wall_ns >= 0 && wall_ns < INT64_C(600000000000))
+        colour = wall_ns < INT64_C(60000000000) ? REPORT_RED : REPORT_YELLOW;
+    report_table_cell(&drawing->table, watch_wall_text(text, wall_ns), colour);
+}
+
+static void put_figures(struct drawing *drawing, uint64_t live_bytes, uint64_t peak_bytes)
+{
+    report_table_bytes(&drawing->table, live_bytes);
+    if (has_column(drawing, COLUMN_PEAK))
+        report_table_bytes(&drawing->table, peak_bytes);
+}
+
+/* Full is what the job may hold: its limit, else the machine. */
+static void put_bar(struct drawing *drawing, const struct report_job *job, uint64_t live_bytes, uint64_t peak_bytes,
+                    enum report_colour colour)
+{
+    if (!has_column(drawing, COLUMN_BAR))
+        return;
+    uint64_t total_bytes = report_min(drawing->watch->report->machine.total_bytes, job->limit_bytes);
+    char *bar = watch_bar(drawing->bar_cells, live_bytes, peak_bytes, total_bytes, drawing->style->is_utf8);
+    report_table_cell(&drawing->table, bar, colour);
+    free(bar);
+}
+
+/* Made up of a time and a process number, "20261122T020601-13863": such names differ at their end. */
+static bool is_made_up(const char *name)
+{
+    static const char digits[] = "0123456789";
+    return strspn(name, digits) == 8 && name[8] == 'T' && strspn(name + 9, digits) == 6 && name[15] == '-';
+}
+
+static bool is_observing(const struct watch *watch, const struct report_job *job)
+{
+    const struct report_process *process;
+    DL_FOREACH (job->processes, process)
+        if (process->is_observing && watch_is_shown(watch, process))
+            return true;
+    return false;
+}
+
+/* Of its name and limit as much as has room. The limit is whole or not there: the bar shows it as well. The caller frees. */
+static char *job_text(const struct drawing *drawing, const struct report_job *job)
+{
+    char limit[REPORT_SIZE_TEXT];
+    size_t cells = drawing->command_cells, shown = 0;
+    const char *cut = drawing->style->is_utf8 ? "…" : "...";
+    char *name = report_text_printable(job->name[0] ? job->name : "-", drawing->style->is_utf8);
+    size_t cut_cells = drawing->style->is_utf8 ? 1 : strlen(cut), kept;
+    const char *mark = is_observing(drawing->watch, job) ? observe_mark : "";
+    kept = report_less(cells, strlen(mark) + cut_cells);
+    report_size_text(limit, job->limit_bytes);
+    char *shape[] = {
+        job->limit_bytes == SG_UNKNOWN ? report_text_format("%sjob %s", mark, name)
+                                       : report_text_format("%sjob %s, limit %s", mark, name, limit),
+        report_text_format("%sjob %s", mark, name),
+        report_text_format("%s%s", mark, name),
+        report_text_format("%s%s%s", mark, cut, name + report_less(strlen(name), kept)),
+    };
+    size_t last = is_made_up(name) ? 3 : 2;
+    while (shown < last && mbstowcs(NULL, shape[shown], 0) > cells)
+        shown++;
+    for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++)
+        if (i != shown)
+            free(shape[i]);
+    free(name);
+    return shape[shown];
+}
+
+static struct libscols_line *put_job(struct drawing *drawing, const struct report_job *job)
+{
+    struct report_table *table = &drawing->table;
+    struct libscols_line *line = report_table_line(table, NULL);
+    int64_t rate = watch_job_rate(drawing->watch, job);
+    char *text = job_text(drawing, job);
+    report_table_cell(table, "", REPORT_PLAIN);
+    report_table_cell(table, text, REPORT_BOLD);
+    const struct report_run *run = &job->runs[job->run_count - 1]; /* a name may have been used before */
+    put_bar(drawing, job, job->live_bytes, run->peak_bytes, REPORT_CYAN);
+    put_figures(drawing, job->live_bytes, run->peak_bytes);
+    put_rate(drawing, rate);
+    put_wall(drawing, watch_wall_ns(drawing->watch, job, rate));
+    report_table_count(table, run->refused_count, REPORT_RED);
+    free(text);
+    return line;
+}
+
+/* One that has ended says how where others have their bar. */
+static void put_process(struct drawing *drawing, struct row *row, struct libscols_line *parent)
+{
+    char pid[16];
+    const struct report_process *process = row->process;
+    int64_t rate = watch_process_rate(drawing->watch, process);
+    row->line = report_table_line(&drawing->table, parent);
+    snprintf(pid, sizeof pid, "%" PRIu32, process->pid);
+    report_table_cell(&drawing->table, pid, REPORT_BOLD);
+    bool is_marked = process->is_observing && !drawing->watch->is_tree; /* else its job is */
+    report_table_command(&drawing->table, is_marked ? observe_mark : "", process->command);
+    if (process->state == SG_STATE_RUNNING)
+        put_bar(drawing, row->job, process->live_bytes, process->peak_bytes, REPORT_GREEN);
+    else if (has_column(drawing, COLUMN_BAR))
+        report_table_cell(&drawing->table, report_state_name[process->state], report_state_colour(process->state));
+    put_figures(drawing, process->live_bytes, process->peak_bytes);
+    put_rate(drawing, rate);
+    put_wall(drawing, watch_wall_ns(drawing->watch, row->job, rate));
+    report_table_count(&drawing->table, process->refused_count, REPORT_RED);
+}
+
+/* A row below its ancestors, which come first, and its job's line, which is there from its first row on. */
+static void put_row(struct drawing *drawing, struct row *row, struct libscols_line **job)
+{
+    while (row->line == NULL) {
+        struct row *top = row;
+        while (top->parent != NULL && top->parent->line == NULL)
+            top = top->parent;
+        if (*job == NULL)
+            *job = put_job(drawing, row->job);
+        put_process(drawing, top, top->parent != NULL ? top->parent->line : *job);
+    }
+}
+
+static void put_rows(struct drawing *drawing, const struct list *list)
+{
+    struct row **order = report_allocate(list->count, sizeof(struct row *));
+    struct libscols_line **jobs = report_allocate(list->jobs, sizeof(struct libscols_line *));
+    for (size_t i = 0; i < list->count; i++)
+        order[i] = &list->rows[i];
+    qsort(order, list->count, sizeof(struct row *), compare_rows);
+    for (size_t i = 0; i < list->count; i++) {
+        if (drawing->watch->is_tree)
+            put_row(drawing, order[i], &jobs[order[i]->job_place]);
+        else
+            put_process(drawing, order[i], NULL);
+    }
+    free(jobs);
+    free(order);
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+/* What the figures leave is shared between command and bar. */
+static void share_width(struct drawing *drawing)
+{
+    size_t taken = 0;
+    for (int i = 0; i < COLUMNS; i++)
+        if (has_column(drawing, i))
+            taken += column_table[i].width + 1;
+    size_t left = report_less(drawing->style->columns + 1, taken);
+    drawing->bar_cells = has_column(drawing, COLUMN_BAR) ? left * 2 / 5 : 0;
+    drawing->command_cells = left - drawing->bar_cells;
+}
+
+/* Filled up to the width of the column, which libsmartcols then keeps; the one by which the list is sorted has a mark. */
+static char *heading_of(const struct drawing *drawing, int column, bool is_sorted)
+{
+    const char *mark = !is_sorted ? "" : drawing->style->is_utf8 ? "▾" : "*";
+    const char *text = column_table[column].column.heading;
+    size_t width = column_table[column].width, length = strlen(text) + is_sorted;
+    if (column == COLUMN_COMMAND)
+        width = drawing->command_cells;
+    if (column == COLUMN_BAR)
+        width = drawing->bar_cells;
+    int blanks = (int)report_less(width, length);
+    return column_table[column].column.kind == REPORT_NUMBERS ? report_text_format("%*s%s%s", blanks, "", mark, text)
+                                                              : report_text_format("%s%*s", text, blanks, "");
+}
+
+static void begin_table(struct drawing *drawing)
+{
+    static const int sorted[] = {
+        [WATCH_BY_LIVE] = COLUMN_LIVE,       [WATCH_BY_PEAK] = COLUMN_PEAK, [WATCH_BY_RATE] = COLUMN_RATE,
+        [WATCH_BY_REFUSED] = COLUMN_REFUSED, [WATCH_BY_PID] = COLUMN_PID,
+    };
+    struct report_column shown[COLUMNS];
+    char *heading[COLUMNS];
+    size_t count = 0;
+    share_width(drawing);
+    for (int i = 0; i < COLUMNS; i++) {
+        if (!has_column(drawing, i))
+            continue;
+        heading[count] = heading_of(drawing, i, i == sorted[drawing->watch->sort]);
+        shown[count] = (struct report_column){heading[count], column_table[i].column.kind};
+        count++;
+    }
+    report_table_begin(&drawing->table, drawing->style, shown, count);
+    while (count > 0)
+        free(heading[--count]);
+}
+
+void watch_put_table(const struct watch *watch, const struct report_style *style)
+{
+    struct drawing drawing = {.watch = watch, .style = style};
+    struct list list = list_rows(watch);
+    begin_table(&drawing);
+    put_rows(&drawing, &list);
+    report_table_end(&drawing.table);
+    free(list.rows);
+}

@@ -1,0 +1,238 @@
+/*
+ * terminal.c - see terminal.h.
+ */
+#define _GNU_SOURCE
+#include "report/watch/terminal.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/signalfd.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The alternate screen, no cursor, no wrapping; and back, the colours too. */
+static const char enter_text[] = "\033[?1049h\033[?25l\033[?7l\033[2J";
+static const char leave_text[] = "\033[0m\033[?7h\033[?25h\033[?1049l";
+
+static const int taken_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH};
+
+static struct {
+    bool is_up;
+    bool has_keys;
+    int signals; /* descriptor of those taken */
+    struct termios before;
+    struct terminal_keys keys;
+    unsigned char input[64];
+    size_t input_used, input_count;
+} screen = {.signals = -1};
+
+int64_t terminal_clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
+
+static int key_of_number(unsigned number)
+{
+    switch (number) {
+    case 1:
+    case 7:
+        return TERMINAL_HOME;
+    case 4:
+    case 8:
+        return TERMINAL_END;
+    case 5:
+        return TERMINAL_PAGE_UP;
+    case 6:
+        return TERMINAL_PAGE_DOWN;
+    default:
+        return TERMINAL_NOTHING;
+    }
+}
+
+static int key_of_letter(unsigned char letter)
+{
+    switch (letter) {
+    case 'A':
+        return TERMINAL_UP;
+    case 'B':
+        return TERMINAL_DOWN;
+    case 'H':
+        return TERMINAL_HOME;
+    case 'F':
+        return TERMINAL_END;
+    default:
+        return TERMINAL_NOTHING;
+    }
+}
+
+/* ESC [ A, ESC O A, ESC [ 5 ~, ESC [ 1 ; 5 A: what stands between the first number and the letter is of no interest. */
+int terminal_key(struct terminal_keys *keys, unsigned char byte)
+{
+    char before = keys->state;
+    if (byte == '\033') {
+        *keys = (struct terminal_keys){.state = '\033'};
+        return TERMINAL_NOTHING;
+    }
+    if (before == '\033' && (byte == '[' || byte == 'O')) {
+        keys->state = '[';
+        return TERMINAL_NOTHING;
+    }
+    if (before == '[' && byte >= 0x20 && byte < 0x40) {
+        if (byte >= '0' && byte <= '9' && keys->number < 1000)
+            keys->number = keys->number * 10 + byte - '0';
+        else
+            keys->state = ';';
+        return TERMINAL_NOTHING;
+    }
+    if (before == ';' && byte >= 0x20 && byte < 0x40)
+        return TERMINAL_NOTHING;
+    keys->state = '\0';
+    if (before == '[' || before == ';')
+        return byte == '~' ? key_of_number(keys->number) : key_of_letter(byte);
+    return before == '\033' ? TERMINAL_NOTHING : byte;
+}
+
+/* The next key of what was read, reading once where nothing is left. */
+static int next_key(void)
+{
+    for (;;) {
+        while (screen.input_used < screen.input_count) {
+            int key = terminal_key(&screen.keys, screen.input[screen.input_used++]);
+            if (key != TERMINAL_NOTHING)
+                return key;
+        }
+        struct pollfd ready = {.fd = STDIN_FILENO, .events = POLLIN};
+        if (poll(&ready, 1, 0) != 1)
+            return TERMINAL_NOTHING;
+        ssize_t count = read(STDIN_FILENO, screen.input, sizeof screen.input);
+        if (count <= 0)
+            return count < 0 && errno == EINTR ? TERMINAL_NOTHING : TERMINAL_GONE;
+        screen.input_used = 0;
+        screen.input_count = (size_t)count;
+    }
+}
+
+/* ---- the screen -------------------------------------------------------------------------------------------------- */
+
+/* Again too, after another program had the terminal while this one stood still. */
+static void enter(void)
+{
+    struct termios mode;
+    if (screen.has_keys && (screen.is_up || tcgetattr(STDIN_FILENO, &screen.before) == 0)) {
+        mode = screen.before;
+        mode.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+        mode.c_cc[VMIN] = 1;
+        mode.c_cc[VTIME] = 0;
+        tcsetattr(STDIN_FILENO, TCSANOW, &mode);
+    }
+    fputs(enter_text, stdout);
+    fflush(stdout);
+    screen.is_up = true;
+}
+
+void terminal_end(void)
+{
+    if (!screen.is_up)
+        return;
+    screen.is_up = false;
+    fputs(leave_text, stdout);
+    fflush(stdout);
+    if (screen.has_keys) {
+        tcsetattr(STDIN_FILENO, TCSANOW, &screen.before);
+        tcflush(STDIN_FILENO, TCIFLUSH); /* keys not taken are nobody's */
+    }
+}
+
+bool terminal_can_draw(void)
+{
+    const char *kind = getenv("TERM");
+    return isatty(STDOUT_FILENO) == 1 && kind != NULL && kind[0] != '\0' && strcmp(kind, "dumb") != 0;
+}
+
+void terminal_begin(void)
+{
+    sigset_t taken;
+    sigemptyset(&taken);
+    for (size_t i = 0; i < sizeof taken_signals / sizeof taken_signals[0]; i++)
+        sigaddset(&taken, taken_signals[i]);
+    sigprocmask(SIG_BLOCK, &taken, NULL);
+    screen.signals = signalfd(screen.signals, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
+    screen.has_keys = isatty(STDIN_FILENO) == 1;
+    atexit(terminal_end); /* also where memory ends */
+    enter();
+}
+
+bool terminal_has_keys(void)
+{
+    return screen.has_keys;
+}
+
+size_t terminal_rows(void)
+{
+    struct winsize size;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 ? size.ws_row : 24;
+}
+
+/* ---- signals ----------------------------------------------------------------------------------------------------- */
+
+static bool is_ignored(int number)
+{
+    struct sigaction action;
+    return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+/* Lets a signal that we hold back do what it does by itself: end us, or stop us until SIGCONT. */
+static void let_happen(int number)
+{
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, number);
+    raise(number);
+    sigprocmask(SIG_UNBLOCK, &only, NULL);
+    sigprocmask(SIG_BLOCK, &only, NULL);
+}
+
+static int take_signal(void)
+{
+    struct signalfd_siginfo info;
+    if (read(screen.signals, &info, sizeof info) != (ssize_t)sizeof info)
+        return TERMINAL_NOTHING;
+    int number = (int)info.ssi_signo;
+    if (is_ignored(number))
+        return TERMINAL_NOTHING;
+    if (number != SIGWINCH && number != SIGCONT) {
+        terminal_end();
+        let_happen(number);
+    }
+    if (number != SIGWINCH)
+        enter();
+    return TERMINAL_REDRAW;
+}
+
+int terminal_wait(int64_t deadline_ns)
+{
+    for (;;) {
+        int event = screen.has_keys ? next_key() : TERMINAL_NOTHING;
+        if (event != TERMINAL_NOTHING)
+            return event;
+        int64_t left_ns = deadline_ns - terminal_clock_ns();
+        struct pollfd ready[] = {{.fd = screen.signals, .events = POLLIN},
+                                 {.fd = screen.has_keys ? STDIN_FILENO : -1, .events = POLLIN}};
+        struct timespec left = {left_ns > 0 ? left_ns / 1000000000 : 0, left_ns > 0 ? left_ns % 1000000000 : 0};
+        int count = ppoll(ready, 2, &left, NULL);
+        if (count > 0 && ready[0].revents != 0 && (event = take_signal()) != TERMINAL_NOTHING)
+            return event;
+        if (count == 0)
+            return TERMINAL_NOTHING;
+    }
+}

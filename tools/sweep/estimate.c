@@ -1,0 +1,112 @@
+/*
+ * estimate.c - the formulas that go about for the memory of a training run, beside what was measured. Units are
+ * theirs: GB of 10^9 bytes, parameters in thousand millions, the machine 119 GB.
+ *
+ *   SFT    6 * parameters + batch * seq * hidden * 4 / 10^9   (weights, optimizer and gradients; activations)
+ *   DPO    1.8 * SFT, as the methodology has it; 1.3 * SFT, as the setup guide has it
+ *   GRPO   SFT + vllm_gpu_memory_utilization * 119
+ */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sweep/sweep.h"
+#include "common/table.h"
+#include "common/text.h"
+
+#define MACHINE_GB 119
+
+enum { SFT, DPO_METHODOLOGY, DPO_SETUP, GRPO };
+
+const char *const sweep_formula_name[SWEEP_FORMULAS] = {
+    [SFT] = "SFT",
+    [DPO_METHODOLOGY] = "DPO, 1.8 SFT",
+    [DPO_SETUP] = "DPO, 1.3 SFT",
+    [GRPO] = "GRPO",
+};
+static const char *const kind_of[SWEEP_FORMULAS] = {"sft", "dpo", "dpo", "grpo"};
+
+/* The value of the first parameter that has a word in its name; `given` where it was given, 0 unknown. */
+static double value_of(const struct sweep *sweep, const struct sweep_run *run, const char *word, double given)
+{
+    for (size_t i = 0; given == 0 && i < sweep->parameter_count; i++)
+        if (sweep->parameter[i].is_number && strstr(sweep->parameter[i].name, word) != NULL)
+            return sweep->parameter[i].number[run->place[i]];
+    return given;
+}
+
+static double activations_gb(const struct sweep *sweep, const struct sweep_run *run)
+{
+    double batch = value_of(sweep, run, "batch", sweep->estimate.batch);
+    double sequence = value_of(sweep, run, "seq", sweep->estimate.sequence);
+    return batch * sequence * sweep->estimate.hidden * 4 / 1e9;
+}
+
+bool sweep_estimate(const struct sweep *sweep, const struct sweep_run *run, int formula, double *gb)
+{
+    double sft = 6 * sweep->estimate.parameters + activations_gb(sweep, run);
+    double gpu = value_of(sweep, run, "util", sweep->estimate.gpu);
+    double estimate[SWEEP_FORMULAS] = {sft, 1.8 * sft, 1.3 * sft, sft + gpu * MACHINE_GB};
+    if ((sweep->estimate.kind != NULL && strcmp(sweep->estimate.kind, kind_of[formula]) != 0) ||
+        (formula == GRPO && gpu == 0))
+        return false;
+    *gb = estimate[formula];
+    return true;
+}
+
+static const char *gb_text(char text[REPORT_SIZE_TEXT], double gb)
+{
+    snprintf(text, REPORT_SIZE_TEXT, "%.*f GB", gb < 1 ? 3 : 1, gb);
+    return text;
+}
+
+/* How far an estimate lies above or below what was measured. */
+static const char *off_text(char text[32], double gb, const struct sweep_run *run)
+{
+    double measured = (double)run->peak_bytes / 1e9;
+    if (run->status != SWEEP_OK || run->peak_bytes == SG_UNKNOWN || run->peak_bytes == 0)
+        return "-";
+    snprintf(text, 32, "%+.0f %%", (gb - measured) / measured * 100);
+    return text;
+}
+
+static void put_lines(struct report_table *table, const struct sweep *sweep, const struct sweep_run *run)
+{
+    char size[REPORT_SIZE_TEXT], off[32];
+    double gb;
+    bool is_first = true, is_measured = run->status == SWEEP_OK && run->peak_bytes != SG_UNKNOWN;
+    char *title = sweep_run_text(sweep, run);
+    for (int formula = 0; formula < SWEEP_FORMULAS; formula++) {
+        if (!sweep_estimate(sweep, run, formula, &gb))
+            continue;
+        report_table_line(table, NULL);
+        report_table_cell(table, is_first ? title : "", REPORT_PLAIN);
+        is_first = false;
+        report_table_cell(table, sweep_formula_name[formula], REPORT_PLAIN);
+        report_table_cell(table, gb_text(size, gb), REPORT_PLAIN);
+        report_table_cell(table, is_measured ? gb_text(size, (double)run->peak_bytes / 1e9) : "-", REPORT_PLAIN);
+        report_table_cell(table, off_text(off, gb, run), REPORT_PLAIN);
+    }
+    free(title);
+}
+
+void sweep_render_estimate(const struct sweep *sweep, const struct report_style *style)
+{
+    static const struct report_column columns[] = {{"CONFIGURATION", REPORT_WORDS},
+                                                   {"FORMULA", REPORT_WORDS},
+                                                   {"ESTIMATE", REPORT_NUMBERS},
+                                                   {"MEASURED", REPORT_NUMBERS},
+                                                   {"OFF", REPORT_NUMBERS}};
+    struct report_table table;
+    report_table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
+    for (size_t i = 0; i < sweep->run_count; i++)
+        put_lines(&table, sweep, &sweep->run[i]);
+    report_table_end(&table);
+    fputc('\n', style->stream);
+    if (activations_gb(sweep, &sweep->run[0]) == 0)
+        report_words(style, 0, REPORT_PLAIN,
+                     "without activations: say hidden=, seq= and batch= as well, or sweep over seq and batch");
+    report_words(style, 0, REPORT_PLAIN,
+                 "GB are 10^9 bytes, as in the formulas; off: how far they lie above or below what was measured");
+}

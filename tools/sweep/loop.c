@@ -1,0 +1,190 @@
+/*
+ * loop.c - all that is pending, one after the other: wait for a clean machine, look, predict, run, record.
+ *
+ * The record says that a run is under way before it is started, and what came of it before the next is.
+ */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "sweep/sweep.h"
+#include "common/text.h"
+
+#define SECOND_NS INT64_C(1000000000)
+#define LOOK_NS (SECOND_NS / 5)
+#define STILL_BYTES (UINT64_C(16) << 20) /* room that grows by less is no longer growing */
+enum { STILL_LOOKS = 15 }; /* three seconds, as long as a request waits for returns (preload/admit/deferred_frees.c) */
+
+/* Waits until nobody is in the way; false when the time is up or a signal came. */
+static bool wait_for_clean(const struct sweep *sweep, struct sweep_progress *progress, int *ended_by)
+{
+    const int64_t began_ns = report_now_ns();
+    bool is_said = false;
+    for (;;) {
+        char *obstacle = sweep->is_unclean_welcome ? report_text_copy("", 0) : sweep_in_the_way(sweep);
+        if (obstacle[0] == '\0') {
+            free(obstacle);
+            return true;
+        }
+        char left[REPORT_TIME_TEXT];
+        int64_t left_ns = sweep->clean_ns - (report_now_ns() - began_ns);
+        bool is_over = left_ns <= 0;
+        if (is_over)
+            sweep_progress_say(
+                progress, "sparkguard-sweep: the machine is not clean: %s; end it, or start with --unclean", obstacle);
+        else if (!is_said && !progress->style.is_terminal)
+            sweep_progress_say(progress, "waiting up to %s for a clean machine: %s",
+                               report_duration_text(left, left_ns), obstacle);
+        char *line = report_text_format("waiting for a clean machine: %s; %s left", obstacle,
+                                        report_duration_text(left, left_ns));
+        if (!is_over)
+            sweep_progress_show(progress, line);
+        free(line);
+        free(obstacle);
+        is_said = true;
+        if (is_over || (*ended_by = sweep_signal_within(SECOND_NS / 2)) != 0)
+            return false;
+    }
+}
+
+/* The room once what the last run had is back. Drivers return pages late, and those that keep freed ones in a pool of their own
+ * (590 and later) all at once after a time in which nothing moves: with less room than that run found, stillness means nothing
+ * before it has lasted. Counted in looks, not by the clock: a tool that did not run meanwhile has not seen anything still. */
+static struct sweep_look look_when_still(const struct sweep *sweep, int *ended_by)
+{
+    const int64_t until_ns = report_now_ns() + sweep->clean_ns;
+    uint64_t grown_bytes = sweep_look(NULL).room_bytes;
+    for (unsigned still = 0;;) {
+        *ended_by = sweep_signal_within(LOOK_NS);
+        struct sweep_look now = sweep_look(NULL);
+        if (*ended_by != 0 || now.room_bytes == SG_UNKNOWN || report_now_ns() >= until_ns)
+            return now;
+        if (now.room_bytes > report_add(grown_bytes, STILL_BYTES)) {
+            grown_bytes = now.room_bytes;
+            still = 0;
+        } else {
+            still++;
+        }
+        bool is_back = report_add(now.room_bytes, STILL_BYTES) >= sweep->found_bytes;
+        if (still >= (is_back ? 1 : STILL_LOOKS))
+            return now;
+    }
+}
+
+/* "from 3 points, grows with batch^2.0" */
+static char *basis_text(const struct sweep *sweep, const struct sweep_prediction *prediction)
+{
+    const char *name = sweep->parameter[prediction->parameter].name;
+    if (prediction->points == 1)
+        return report_text_format("a smaller %s needed it", name);
+    if (prediction->points == 2)
+        return report_text_format("two points, even if it grows only in line with %s", name);
+    return report_text_format("%zu points, grows with %s^%.1f", prediction->points, name, prediction->exponent);
+}
+
+/* Whether it would not fit, as far as is known; notes what is expected. */
+static bool would_not_fit(const struct sweep *sweep, struct sweep_run *run)
+{
+    char need[REPORT_SIZE_TEXT], room[REPORT_SIZE_TEXT];
+    struct sweep_prediction prediction = sweep_predict(sweep, run);
+    run->predicted_bytes = prediction.likely_bytes;
+    uint64_t need_bytes = prediction.likely_bytes != SG_UNKNOWN ? prediction.likely_bytes : prediction.least_bytes;
+    uint64_t room_bytes = report_less(run->room_bytes, sweep_margin_bytes(sweep));
+    if (prediction.points == 0 || run->room_bytes == SG_UNKNOWN || need_bytes <= room_bytes)
+        return false;
+    char *basis = basis_text(sweep, &prediction);
+    run->predicted_bytes = need_bytes;
+    run->status = SWEEP_TOO_LARGE;
+    sweep_set_note(run, report_text_format("would need %s, %s left (%s)", report_size_text(need, need_bytes),
+                                           report_size_text(room, room_bytes), basis));
+    free(basis);
+    return true;
+}
+
+/* On a terminal in the line that shows the run, else in one of its own. */
+static void say_prediction(const struct sweep *sweep, const struct sweep_run *run, struct sweep_progress *progress)
+{
+    char least[REPORT_SIZE_TEXT], most[REPORT_SIZE_TEXT];
+    struct sweep_prediction prediction = sweep_predict(sweep, run);
+    const char *name = sweep->parameter[prediction.parameter].name;
+    char *expected = NULL, *basis = NULL;
+    free(progress->expected);
+    progress->expected = NULL;
+    if (prediction.points == 0)
+        return;
+    (void)report_size_text(least, prediction.least_bytes);
+    if (prediction.points == 1) {
+        expected = report_text_format(" at least %s", least);
+        basis = report_text_copy("one point is too few to predict", 64);
+    } else if (prediction.points == 2) {
+        expected = report_text_format(" %s to %s", least, report_size_text(most, prediction.most_bytes));
+        basis = report_text_format("two points do not say how fast it grows with %s", name);
+    } else {
+        expected = report_text_format(" about %s", report_size_text(most, prediction.likely_bytes));
+        basis = basis_text(sweep, &prediction);
+    }
+    progress->expected = expected;
+    if (!progress->style.is_terminal)
+        sweep_progress_say(progress, "%s: starting, expecting to need%s (%s)", progress->title, expected, basis);
+    free(basis);
+}
+
+/* One configuration; 0, or an exit status that ends the sweep. */
+static int take_turn(struct sweep *sweep, struct sweep_run *run, struct sweep_progress *progress, int *ended_by)
+{
+    const struct sweep_run *wall = sweep_find_wall(sweep, run);
+    if (wall != NULL) {
+        char *text = sweep_run_text(sweep, wall);
+        run->status = SWEEP_SKIPPED;
+        sweep_set_note(run, report_text_format("%s %s%s", text, wall->status == SWEEP_OK ? "" : "was ",
+                                               sweep_status_name[wall->status]));
+        free(text);
+        sweep_progress_end_of(progress, sweep, run);
+        return 0;
+    }
+    sweep_progress_name(progress, sweep, run);
+    if (!wait_for_clean(sweep, progress, ended_by))
+        return *ended_by != 0 ? 0 : SWEEP_NOT_CLEAN;
+    struct sweep_look seen = look_when_still(sweep, ended_by);
+    if (*ended_by != 0)
+        return 0;
+    run->room_bytes = seen.room_bytes;
+    sweep->total_bytes = seen.total_bytes;
+    sweep->reserve_bytes = seen.reserve_bytes;
+    if (would_not_fit(sweep, run)) {
+        sweep_progress_end_of(progress, sweep, run);
+        return 0;
+    }
+    sweep->found_bytes = seen.room_bytes != SG_UNKNOWN ? seen.room_bytes : 0;
+    say_prediction(sweep, run, progress);
+    run->status = SWEEP_UNDER_WAY;
+    run->attempts++;
+    sweep_set_note(run, report_text_copy("", 0));
+    if (!sweep_state_write(sweep))
+        return SWEEP_UNTRUSTED;
+    int failure = sweep_execute(sweep, run, progress, ended_by);
+    if (failure != 0) {
+        run->status = SWEEP_PENDING;
+        return failure;
+    }
+    sweep_progress_end_of(progress, sweep, run);
+    return 0;
+}
+
+int sweep_all(struct sweep *sweep, struct sweep_progress *progress, int *ended_by)
+{
+    for (size_t i = 0; i < sweep->run_count; i++) {
+        struct sweep_run *run = &sweep->run[i];
+        if (run->status != SWEEP_PENDING && run->status != SWEEP_INTERRUPTED)
+            continue;
+        int status = take_turn(sweep, run, progress, ended_by);
+        bool has_started = run->status > SWEEP_UNDER_WAY && run->status < SWEEP_LOST;
+        if ((status != 0 || *ended_by != 0 || has_started) && !sweep_state_write(sweep))
+            return SWEEP_UNTRUSTED;
+        if (status != 0 || *ended_by != 0)
+            return status;
+    }
+    sweep->is_complete = true;
+    return sweep_state_write(sweep) ? 0 : SWEEP_UNTRUSTED;
+}

@@ -1,0 +1,136 @@
+/*
+ * sparkguard-sweep - finds the largest configuration of a program that is safe: runs it under the guard with growing
+ * values, starts none that would not fit, records each as it ends and goes on where it was ended. The table on stdout,
+ * talk on stderr.
+ */
+#define _GNU_SOURCE
+#include <argp.h>
+#include <errno.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "sweep/sweep.h"
+#include "common/text.h"
+
+const char *argp_program_version = "sparkguard-sweep " SG_VERSION_TEXT;
+
+static bool is_on(enum sg_option option, const char *word)
+{
+    const char *value = getenv(sg_option_table[option].variable);
+    return value != NULL && strcmp(value, word) == 0;
+}
+
+/* A sweep drives programs into the wall on purpose: never without the guard. */
+static int prepare_guard(struct sweep *sweep)
+{
+    struct launch launch = {.library = sweep->library, .program = sweep->command};
+    launch_check_environment(&launch);
+    if (launch.complaints > 0)
+        return SWEEP_USAGE;
+    if (is_on(SG_OPTION_DISABLE, "1") || is_on(SG_OPTION_MODE, "observe")) {
+        fputs("sparkguard-sweep: SPARKGUARD_DISABLE and SPARKGUARD_MODE=observe let a sweep take the machine down; "
+              "unset them\n",
+              stderr);
+        return SWEEP_USAGE;
+    }
+    char *library = launch_find_library(&launch);
+    if (library == NULL)
+        return LAUNCH_FAILED;
+    /* The program as the first configuration has it: its name may be a parameter too. */
+    char **words = sweep_command_of(sweep, &sweep->run[0]);
+    bool is_guarded = launch_check_program(words[0], library) && launch_preload(library);
+    sweep_command_free(words);
+    free(library);
+    if (!is_guarded)
+        fputs("sparkguard-sweep: nothing was started: a sweep without the guard would take the machine down\n", stderr);
+    setenv(sg_option_table[SG_OPTION_REPORT].variable, "off", 1);
+    return is_guarded ? 0 : LAUNCH_FAILED;
+}
+
+static int show(const struct sweep *sweep)
+{
+    struct report_style style = report_style_of(stdout);
+    int status = 0;
+    if (sweep->is_json)
+        sweep_render_json(sweep, stdout);
+    else if (sweep->command[0] != NULL)
+        sweep_render_text(sweep, &style);
+    if (sweep->estimate.is_wanted && !sweep->is_json) {
+        if (sweep->command[0] != NULL)
+            fputc('\n', stdout);
+        sweep_render_estimate(sweep, &style);
+    }
+    for (size_t i = 0; i < sweep->export_count; i++)
+        if (!sweep_export(sweep, sweep->export_file[i]))
+            status = SWEEP_UNTRUSTED;
+    return status;
+}
+
+/* Ends stdout: `status`, or 3 if it did not take everything. */
+static int finish(int status)
+{
+    bool has_failed = ferror(stdout) != 0;
+    errno = 0;
+    if ((fclose(stdout) == 0 && !has_failed) || errno == EPIPE)
+        return status;
+    fprintf(stderr, "sparkguard-sweep: cannot write the table: %s\n", strerror(errno != 0 ? errno : EIO));
+    return SWEEP_UNTRUSTED;
+}
+
+static int run_sweep(struct sweep *sweep, int *ended_by)
+{
+    struct sweep_progress progress;
+    int status = 0;
+    if (!(sweep->wants_resume && sweep->is_complete)) {
+        status = prepare_guard(sweep);
+        if (status != 0)
+            return status;
+        sweep_signals_begin();
+        sweep_progress_begin(&progress);
+        status = sweep_all(sweep, &progress, ended_by);
+        sweep_progress_end(&progress);
+        if (*ended_by != 0 && sweep->state != NULL)
+            fprintf(stderr, "sparkguard-sweep: ended by %s; the same command goes on where it was ended\n",
+                    *ended_by == SIGINT ? "^C" : "a signal");
+    }
+    if (status >= LAUNCH_FAILED)
+        return status;
+    int shown = show(sweep);
+    if (status == 0)
+        status = shown;
+    return status == 0 && sweep_recommend(sweep) == NULL ? SWEEP_NOTHING_FITS : status;
+}
+
+int main(int argc, char **argv)
+{
+    struct sweep sweep;
+    struct report_style style;
+    int ended_by = 0, status;
+    report_name_tool(argv);
+    argp_err_exit_status = SWEEP_USAGE;
+    signal(SIGPIPE, SIG_DFL); /* a reader that goes away ends us quietly, also below one who ignores the signal */
+    setlocale(LC_ALL, "");
+    setlocale(LC_NUMERIC, "C");
+    sweep_parse(&sweep, argc, argv);
+    if (sweep.command[0] == NULL) {
+        status = show(&sweep);
+    } else {
+        status = sweep_state_open(&sweep);
+        if (status == 0 && sweep.is_dry) {
+            style = report_style_of(stdout);
+            sweep_render_plan(&sweep, &style);
+        } else if (status == 0) {
+            status = run_sweep(&sweep, &ended_by);
+        }
+    }
+    sweep_state_close(&sweep);
+    sweep_free(&sweep);
+    status = finish(status);
+    if (ended_by != 0)
+        launch_end_like(W_EXITCODE(0, ended_by));
+    return status;
+}

@@ -1,0 +1,203 @@
+/*
+ * measure.c - the machine and the job as sparkguard-report sees them: the figures are the report's own.
+ *
+ * What a run needed is the job's peak and what it took without asking, as the guard counted them; predictions rest on it
+ * alone. By how much the room above the reserve was smaller during the run than before it also has what others took: it
+ * says how much was left, and where it is much more, that somebody else was there. A discrete GPU's memory is not the
+ * machine's: there only the rest of the peak counts.
+ */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/procfs.h"
+#include "sweep/sweep.h"
+#include "common/text.h"
+
+/* Guarded programs below this leave no record either: a shell, not a neighbour. */
+#define GUARDED_LEAST (UINT64_C(16) << 20)
+/* A machine at work gains and loses as much by itself: file pages that are written back, tables, daemons. */
+#define OTHERS_LEAST (UINT64_C(256) << 20)
+
+/* What the job may hold at all, SG_UNKNOWN: as much as there is. */
+static uint64_t limit_of(const struct report_machine *machine)
+{
+    struct sg_size limit = {0};
+    const char *text = getenv(sg_option_table[SG_OPTION_LIMIT].variable);
+    if (text == NULL || sg_parse_size(text, &limit) != 0)
+        return SG_UNKNOWN;
+    return sg_size_of(limit, report_less(machine->ordinary_bytes, machine->reserve_bytes));
+}
+
+static uint64_t room_of(const struct report_machine *machine)
+{
+    if (machine->usable_bytes == SG_UNKNOWN || machine->reserve_bytes == SG_UNKNOWN)
+        return SG_UNKNOWN;
+    return report_min(report_less(machine->usable_bytes, machine->reserve_bytes), limit_of(machine));
+}
+
+struct sweep_look sweep_look(const char *job)
+{
+    const struct report_scope scope = {.job = job};
+    struct report *report = report_build(&scope);
+    struct sweep_look look = {room_of(&report->machine), report->machine.ordinary_bytes, report->machine.reserve_bytes,
+                              0};
+    if (job != NULL && report->jobs != NULL)
+        look.held_bytes = report->jobs->live_bytes;
+    report_free(report);
+    return look;
+}
+
+struct sum {
+    uint64_t peak_bytes;    /* of the largest process */
+    uint64_t machine_bytes; /* of it what is the machine's memory */
+    uint64_t unaccounted_bytes;
+    bool is_watchdogs, is_unguarded;
+    const struct report_refusal *refusal; /* the last */
+};
+
+static struct sum sum_job(const struct report_job *job, int unified)
+{
+    struct sum sum = {.refusal = NULL};
+    const struct report_process *process;
+    DL_FOREACH (job->processes, process) {
+        uint64_t device = unified == 0 ? process->domain[SG_DOMAIN_DEVICE].at_peak_bytes : 0;
+        sum.peak_bytes = report_max(sum.peak_bytes, process->peak_bytes);
+        sum.machine_bytes = report_max(sum.machine_bytes, report_less(process->peak_bytes, device));
+        if (process->unaccounted_bytes != SG_UNKNOWN)
+            sum.unaccounted_bytes = report_add(sum.unaccounted_bytes, process->unaccounted_bytes);
+        sum.is_watchdogs = sum.is_watchdogs || process->watchdog != REPORT_NO_WATCHDOG;
+        sum.is_unguarded = sum.is_unguarded || !process->is_guarding;
+        for (size_t i = 0; i < process->refusal_count; i++)
+            if (sum.refusal == NULL || process->refusals[i].time_ns >= sum.refusal->time_ns)
+                sum.refusal = &process->refusals[i];
+    }
+    return sum;
+}
+
+static char *refusal_text(const struct sum *sum, int wait_status)
+{
+    char size[REPORT_SIZE_TEXT];
+    const char *went_on = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0 ? "; it went on" : "";
+    if (sum->refusal == NULL)
+        return report_text_format("refused%s", went_on);
+    return report_text_format("%s of %s refused (%s)%s", sum->refusal->call,
+                              report_size_text(size, sum->refusal->size_bytes),
+                              report_reason_name[sum->refusal->reason], went_on);
+}
+
+/* By the worst that is known: a run that was refused something is no maximum, even if it went on. */
+static void judge(struct sweep_run *run, const struct sum *sum, int wait_status)
+{
+    char text[REPORT_TIME_TEXT];
+    char *last = report_text_copy(run->note, SIZE_MAX); /* of its output */
+    run->exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
+    run->signal = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
+    if (run->status == SWEEP_TIMED_OUT || run->status == SWEEP_INTERRUPTED) {
+        run->note[0] = '\0';
+    } else if (sum->is_watchdogs) {
+        run->status = SWEEP_KILLED;
+        sweep_set_note(run, report_text_copy("ended by its watchdog", 64));
+    } else if (run->refused_count > 0) {
+        run->status = SWEEP_REFUSED;
+        sweep_set_note(run, refusal_text(sum, wait_status));
+    } else if (WIFSIGNALED(wait_status)) {
+        run->status = SWEEP_KILLED;
+        sweep_set_note(run, report_text_copy(report_signal_text(text, WTERMSIG(wait_status)), sizeof text));
+    } else if (WEXITSTATUS(wait_status) != 0) {
+        run->status = SWEEP_FAILED;
+        sweep_set_note(run,
+                       report_text_format("exit status %d%s%s", WEXITSTATUS(wait_status), last[0] ? ": " : "", last));
+    } else {
+        run->status = SWEEP_OK;
+        sweep_set_note(run, report_text_copy(sum->is_unguarded ? "not all of it was guarded" : "", 64));
+    }
+    free(last);
+}
+
+/* What the machine lost beyond what the job took. */
+static void note_others(struct sweep_run *run, uint64_t bytes)
+{
+    char size[REPORT_SIZE_TEXT];
+    if (bytes < report_max(OTHERS_LEAST, run->needed_bytes / 8))
+        return;
+    sweep_set_note(run, report_text_format("%s%sthe machine lost %s more than the job took: another program", run->note,
+                                           run->note[0] != '\0' ? "; " : "", report_size_text(size, bytes)));
+}
+
+void sweep_measure(struct sweep_run *run, const struct launch *launch, uint64_t least_room, uint64_t most_held)
+{
+    const struct report_scope scope = {.directories = &launch->directory, .directory_count = 1, .job = launch->job};
+    struct report *report = report_build(&scope);
+    struct sum sum = {.refusal = NULL};
+    uint64_t lost = 0;
+    run->peak_bytes = run->needed_bytes = run->headroom_bytes = SG_UNKNOWN;
+    run->refused_count = 0;
+    if (report->jobs != NULL && report->jobs->processes != NULL) {
+        sum = sum_job(report->jobs, report->machine.unified);
+        run->refused_count = report->jobs->refused_count;
+        run->peak_bytes = report_max(sum.peak_bytes, most_held);
+        lost = least_room != SG_UNKNOWN ? report_less(run->room_bytes, least_room) : 0;
+        uint64_t counted = report_max(sum.machine_bytes, report->machine.unified == 0 ? 0 : most_held);
+        run->needed_bytes = report_add(counted, sum.unaccounted_bytes);
+        if (run->room_bytes != SG_UNKNOWN)
+            run->headroom_bytes = report_less(run->room_bytes, report_max(run->needed_bytes, lost));
+    }
+    judge(run, &sum, launch->wait_status);
+    if (run->needed_bytes != SG_UNKNOWN)
+        note_others(run, report_less(lost, run->needed_bytes));
+    report_free(report);
+}
+
+/* Whether a process is this one or one that it descends from: a guarded shell is no neighbour. */
+static bool is_ancestor(uint32_t pid)
+{
+    struct report_process_stat stat;
+    uint32_t at = (uint32_t)getpid();
+    for (int depth = 0; depth < 64 && at > 1; depth++) {
+        if (at == pid)
+            return true;
+        if (report_process_stat(at, &stat) != 0)
+            return false;
+        at = stat.parent_pid;
+    }
+    return false;
+}
+
+static char *neighbour_text(const char *kind, uint32_t pid, const char *command, uint64_t bytes)
+{
+    char size[REPORT_SIZE_TEXT];
+    char *printable = report_text_printable(command, false);
+    report_text_shorten(printable, 40);
+    char *text =
+        report_text_format("%s process %" PRIu32 " (%s) holds %s", kind, pid, printable, report_size_text(size, bytes));
+    free(printable);
+    return text;
+}
+
+char *sweep_in_the_way(const struct sweep *sweep)
+{
+    const struct report_scope scope = {.wants_unguarded = true};
+    struct report *report = report_build(&scope);
+    const struct report_job *job;
+    const struct report_process *process;
+    char *text = NULL;
+    uint64_t large =
+        sg_size_of(sweep->large, report->machine.ordinary_bytes != SG_UNKNOWN ? report->machine.ordinary_bytes : 0);
+    DL_FOREACH (report->jobs, job)
+        DL_FOREACH (job->processes, process)
+            if (text == NULL && process->state == SG_STATE_RUNNING && process->live_bytes >= GUARDED_LEAST &&
+                !is_ancestor(process->pid))
+                text = neighbour_text("guarded", process->pid, process->command, process->live_bytes);
+    for (size_t i = 0; text == NULL && i < report->unguarded_count; i++) {
+        const struct report_unguarded *other = &report->unguarded[i];
+        if (other->resident_bytes >= large && !is_ancestor(other->pid))
+            text = neighbour_text("unguarded", other->pid, other->command, other->resident_bytes);
+    }
+    report_free(report);
+    return text != NULL ? text : report_text_copy("", 0);
+}

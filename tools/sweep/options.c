@@ -1,0 +1,185 @@
+/*
+ * options.c - the command line of sparkguard-sweep.
+ */
+#define _GNU_SOURCE
+#include <argp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sweep/sweep.h"
+#include "common/text.h"
+
+enum {
+    KEY_ESTIMATE = 256,
+    KEY_EXPORT,
+    KEY_JSON,
+    KEY_DRY,
+    KEY_TIMEOUT,
+    KEY_MARGIN,
+    KEY_CLEAN,
+    KEY_UNCLEAN,
+    KEY_LARGE,
+    KEY_RESUME,
+    KEY_FRESH,
+    KEY_RETRY,
+    KEY_STATE,
+    KEY_OUTPUT,
+    KEY_LIBRARY
+};
+
+static const struct argp_option options[] = {
+    {"param", 'p', "NAME=A,B,...", 0,
+     "values to put where the command has {NAME}; numbers are tried from the smallest on", 1},
+    {"timeout", KEY_TIMEOUT, "TIME", 0, "end a run after 90s, 15m, 2h", 1},
+    {"margin", KEY_MARGIN, "SIZE", 0, "leave this above the reserve (0)", 1},
+    {"dry-run", KEY_DRY, NULL, 0, "say what would be run, and run nothing", 1},
+    {"export", KEY_EXPORT, "FILE", 0, "write the table; .md, .csv or .json say how", 2},
+    {"json", KEY_JSON, NULL, 0, "print JSON, for programs", 2},
+    {"estimate", KEY_ESTIMATE, "0.6B,...", 0,
+     "the documents' formulas beside what was measured; hidden=1024, seq=1024, batch=8, gpu=0.3, sft, dpo, grpo", 2},
+    {"show-output", KEY_OUTPUT, NULL, 0, "let the program write to the terminal, not to STATE.log", 2},
+    {"resume", KEY_RESUME, NULL, 0, "go on, or show what was measured; nothing is begun anew", 3},
+    {"fresh", KEY_FRESH, NULL, 0, "forget what was measured and begin anew", 3},
+    {"retry", KEY_RETRY, NULL, 0, "run again what did not end well or was not started", 3},
+    {"state", KEY_STATE, "FILE", 0, "keep the record in FILE", 3},
+    {"clean-wait", KEY_CLEAN, "TIME", 0, "wait so long for a clean machine (60s)", 4},
+    {"unclean", KEY_UNCLEAN, NULL, 0, "do not wait for a clean machine", 4},
+    {"large", KEY_LARGE, "SIZE", 0, "what an unguarded process may hold on a clean machine (5%)", 4},
+    {"library", KEY_LIBRARY, "FILE", 0, "preload FILE instead of the libsparkguard.so that belongs to this tool", 4},
+    {0},
+};
+
+/* One line, where argp would print three. */
+__attribute__((noreturn, format(printf, 1, 2))) static void refuse(const char *format, ...)
+{
+    va_list arguments;
+    fputs("sparkguard-sweep: ", stderr);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+    exit(SWEEP_USAGE);
+}
+
+static void take_size(const char *name, const char *text, struct sg_size *size)
+{
+    if (sg_parse_size(text, size) != 0)
+        refuse("%s=%s: not a size; a good one: 4G", name, text);
+}
+
+static void take_duration(const char *name, const char *text, int64_t *duration_ns)
+{
+    if (!sweep_take_duration(text, duration_ns))
+        refuse("%s=%s: not a time; a good one: 15m", name, text);
+}
+
+static void take_export(struct sweep *sweep, const char *path)
+{
+    if (!sweep_export_is_known(path))
+        refuse("--export=%s: .md, .csv or .json say how to write it", path);
+    if (sweep->export_count == SWEEP_EXPORTS)
+        refuse("--export can be given 8 times");
+    sweep->export_file[sweep->export_count++] = path;
+}
+
+/* Texts that are cut to pieces: told whole if they are wrong. */
+static void take_pieces(struct sweep *sweep, int key, const char *argument)
+{
+    if (sweep->text_count == SWEEP_TEXTS)
+        refuse("--param and --estimate can be given 32 times");
+    char *text = report_text_copy(argument, SIZE_MAX);
+    sweep->text[sweep->text_count++] = text;
+    const char *wrong = key == 'p' ? sweep_take_parameter(sweep, text) : sweep_take_estimate(&sweep->estimate, text);
+    if (wrong != NULL)
+        refuse("--%s=%s: %s; a good one: %s", key == 'p' ? "param" : "estimate", argument, wrong,
+               key == 'p' ? "batch=1,2,4,8" : "0.6B,hidden=1024,seq=1024");
+}
+
+static error_t take_flag(struct sweep *sweep, int key)
+{
+    bool *flag = key == KEY_JSON      ? &sweep->is_json
+                 : key == KEY_DRY     ? &sweep->is_dry
+                 : key == KEY_UNCLEAN ? &sweep->is_unclean_welcome
+                 : key == KEY_RESUME  ? &sweep->wants_resume
+                 : key == KEY_FRESH   ? &sweep->is_fresh
+                 : key == KEY_RETRY   ? &sweep->wants_retry
+                 : key == KEY_OUTPUT  ? &sweep->is_showing_output
+                                      : NULL;
+    if (flag == NULL)
+        return ARGP_ERR_UNKNOWN;
+    *flag = true;
+    return 0;
+}
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    struct sweep *sweep = state->input;
+    switch (key) {
+    case 'p':
+    case KEY_ESTIMATE:
+        take_pieces(sweep, key, argument);
+        return 0;
+    case KEY_EXPORT:
+        take_export(sweep, argument);
+        return 0;
+    case KEY_TIMEOUT:
+        take_duration("--timeout", argument, &sweep->timeout_ns);
+        return 0;
+    case KEY_CLEAN:
+        take_duration("--clean-wait", argument, &sweep->clean_ns);
+        return 0;
+    case KEY_MARGIN:
+        take_size("--margin", argument, &sweep->margin);
+        return 0;
+    case KEY_LARGE:
+        take_size("--large", argument, &sweep->large);
+        return 0;
+    case KEY_STATE:
+        sweep->state_file = argument;
+        return 0;
+    case KEY_LIBRARY:
+        sweep->library = argument;
+        return 0;
+    case ARGP_KEY_INIT:
+        state->err_stream = NULL; /* no "Try --help" behind it */
+        return 0;
+    case ARGP_KEY_ARG: /* the program: all that follows is its own */
+        sweep->command = state->argv + state->next - 1;
+        state->next = state->argc;
+        return 0;
+    default:
+        return take_flag(sweep, key);
+    }
+}
+
+static const struct argp parser = {
+    .options = options,
+    .parser = parse_option,
+    .args_doc = "PROGRAM [ARGUMENT...]",
+    .doc = "Finds the largest configuration of a program that is safe: runs it under the guard with growing values, "
+           "starts none that would not fit, and goes on where it was ended.\n\n"
+           "  sparkguard-sweep --param batch=1,2,4,8 -- python train.py --batch {batch}\v"
+           "Exit status: 0 a maximum was found, 1 nothing fits, 2 usage, 3 a record cannot be trusted or an output not "
+           "written, 4 the machine did not become clean, 125 the tool failed, 126 the program cannot be run, 127 it is "
+           "not there.",
+};
+
+void sweep_parse(struct sweep *sweep, int argc, char **argv)
+{
+    *sweep = (struct sweep){
+        .clean_ns = INT64_C(60) * 1000000000, .lock_fd = -1, .total_bytes = SG_UNKNOWN, .reserve_bytes = SG_UNKNOWN};
+    (void)sg_parse_size("5%", &sweep->large);
+    if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, sweep) != 0)
+        exit(SWEEP_USAGE); /* getopt(3) has said why */
+    if (sweep->is_fresh && (sweep->wants_resume || sweep->wants_retry))
+        refuse("--fresh forgets what --resume and --retry go on with");
+    if (sweep->command == NULL && !(sweep->estimate.is_wanted && !sweep->wants_resume))
+        refuse("which program? for example: sparkguard-sweep -p batch=1,2,4 -- python train.py {batch}");
+    if (sweep->command != NULL && sweep->parameter_count == 0)
+        refuse("which values? for example: --param batch=1,2,4,8");
+    const char *wrong = sweep_plan(sweep);
+    if (wrong != NULL)
+        refuse("%s", wrong);
+}

@@ -1,0 +1,206 @@
+/*
+ * plan.c - from parameters to configurations and commands.
+ *
+ * The first parameter runs fastest, as the methodology has it: first the batch, then the accumulation. {NAME} stands for
+ * a value anywhere in the command; braces around anything else are the program's own.
+ */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sweep/sweep.h"
+#include "common/text.h"
+
+const char *const sweep_status_name[SWEEP_STATUS_COUNT] = {
+    [SWEEP_PENDING] = "pending",       [SWEEP_UNDER_WAY] = "under way", [SWEEP_OK] = "ok",
+    [SWEEP_REFUSED] = "refused",       [SWEEP_FAILED] = "failed",       [SWEEP_KILLED] = "killed",
+    [SWEEP_TIMED_OUT] = "timed out",   [SWEEP_LOST] = "lost",           [SWEEP_INTERRUPTED] = "interrupted",
+    [SWEEP_TOO_LARGE] = "not started", [SWEEP_SKIPPED] = "skipped",
+};
+
+static char *join(char *text, const char *more, size_t length)
+{
+    char *copy = report_text_copy(more, length);
+    char *longer = report_text_format("%s%s", text, copy);
+    free(copy);
+    free(text);
+    return longer;
+}
+
+/* The parameter that "{NAME}" at the start of a text names, or NULL. */
+static const struct sweep_parameter *parameter_at(const struct sweep *sweep, const char *text)
+{
+    const char *end = text[0] == '{' ? strchr(text, '}') : NULL;
+    for (size_t i = 0; end != NULL && i < sweep->parameter_count; i++) {
+        const char *name = sweep->parameter[i].name;
+        if (strlen(name) == (size_t)(end - text - 1) && strncmp(name, text + 1, strlen(name)) == 0)
+            return &sweep->parameter[i];
+    }
+    return NULL;
+}
+
+static char *expand(const struct sweep *sweep, const struct sweep_run *run, const char *template)
+{
+    char *text = report_text_copy("", 0);
+    while (template[0] != '\0') {
+        const struct sweep_parameter *parameter = parameter_at(sweep, template);
+        if (parameter != NULL) {
+            const char *value = parameter->value[run->place[parameter - sweep->parameter]];
+            text = join(text, value, strlen(value));
+            template += strlen(parameter->name) + 2;
+            continue;
+        }
+        size_t plain = 1 + strcspn(template + 1, "{");
+        text = join(text, template, plain);
+        template += plain;
+    }
+    return text;
+}
+
+char **sweep_command_of(const struct sweep *sweep, const struct sweep_run *run)
+{
+    size_t count = 0;
+    while (sweep->command[count] != NULL)
+        count++;
+    char **command = report_allocate(count + 1, sizeof *command);
+    for (size_t i = 0; i < count; i++)
+        command[i] = expand(sweep, run, sweep->command[i]);
+    return command;
+}
+
+void sweep_command_free(char **command)
+{
+    for (char **word = command; *word != NULL; word++)
+        free(*word);
+    free(command);
+}
+
+static char *quote(const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%{}";
+    char *text;
+    if (word[0] != '\0' && word[strspn(word, plain)] == '\0')
+        return report_text_copy(word, SIZE_MAX);
+    text = report_text_copy("'", 1);
+    for (const char *end; (end = strchr(word, '\'')) != NULL; word = end + 1) {
+        text = join(text, word, (size_t)(end - word));
+        text = join(text, "'\\''", 4);
+    }
+    text = join(text, word, strlen(word));
+    return join(text, "'", 1);
+}
+
+char *sweep_command_text(char *const *command)
+{
+    char *text = report_text_copy("", 0);
+    for (size_t i = 0; command[i] != NULL; i++) {
+        char *word = quote(command[i]);
+        if (i > 0)
+            text = join(text, " ", 1);
+        text = join(text, word, strlen(word));
+        free(word);
+    }
+    char *printable = report_text_printable(text, false);
+    free(text);
+    return printable;
+}
+
+char *sweep_run_text(const struct sweep *sweep, const struct sweep_run *run)
+{
+    char *text = report_text_copy("", 0);
+    for (size_t i = 0; i < sweep->parameter_count; i++) {
+        char *piece = report_text_format("%s%s=%s", i > 0 ? " " : "", sweep->parameter[i].name,
+                                         sweep->parameter[i].value[run->place[i]]);
+        text = join(text, piece, strlen(piece));
+        free(piece);
+    }
+    char *printable = report_text_printable(text, false);
+    free(text);
+    return printable;
+}
+
+void sweep_set_note(struct sweep_run *run, char *note)
+{
+    free(run->note);
+    run->note = report_text_printable(note, false);
+    free(note);
+}
+
+/* What must be the same for a record to be of this sweep. */
+static char *identify(const struct sweep *sweep)
+{
+    char *folder = getcwd(NULL, 0), *command = sweep_command_text(sweep->command);
+    char *text = report_text_format("%s:", folder != NULL ? folder : "?");
+    for (size_t i = 0; i < sweep->parameter_count; i++) {
+        const struct sweep_parameter *parameter = &sweep->parameter[i];
+        for (size_t j = 0; j < parameter->count; j++) {
+            char *piece = j == 0 ? report_text_format(" %s=%s", parameter->name, parameter->value[j])
+                                 : report_text_format(",%s", parameter->value[j]);
+            text = join(text, piece, strlen(piece));
+            free(piece);
+        }
+    }
+    char *whole = report_text_format("%s: %s", text, command);
+    char *printable = report_text_printable(whole, false);
+    free(whole);
+    free(command);
+    free(text);
+    free(folder);
+    return printable;
+}
+
+static bool is_in_command(const struct sweep *sweep, const struct sweep_parameter *parameter)
+{
+    for (char *const *word = sweep->command; *word != NULL; word++)
+        for (const char *at = *word; (at = strchr(at, '{')) != NULL; at++)
+            if (parameter_at(sweep, at) == parameter)
+                return true;
+    return false;
+}
+
+const char *sweep_plan(struct sweep *sweep)
+{
+    static char *none[] = {NULL};
+    size_t count = 1;
+    if (sweep->command == NULL)
+        sweep->command = none;
+    for (size_t i = 0; i < sweep->parameter_count; i++) {
+        count *= sweep->parameter[i].count;
+        if (count > SWEEP_CONFIGURATIONS)
+            return "more than 4096 configurations";
+        if (sweep->command[0] != NULL && !is_in_command(sweep, &sweep->parameter[i]))
+            return report_text_format("{%s} is nowhere in the command, so all its values would be the same",
+                                      sweep->parameter[i].name);
+    }
+    sweep->run = report_allocate(count, sizeof *sweep->run);
+    sweep->run_count = count;
+    for (size_t i = 0; i < count; i++) {
+        struct sweep_run *run = &sweep->run[i];
+        *run = (struct sweep_run){.peak_bytes = SG_UNKNOWN,
+                                  .needed_bytes = SG_UNKNOWN,
+                                  .headroom_bytes = SG_UNKNOWN,
+                                  .room_bytes = SG_UNKNOWN,
+                                  .predicted_bytes = SG_UNKNOWN,
+                                  .duration_ns = -1,
+                                  .exit_code = -1,
+                                  .note = report_text_copy("", 0)};
+        for (size_t j = 0, rest = i; j < sweep->parameter_count; j++) {
+            run->place[j] = rest % sweep->parameter[j].count;
+            rest /= sweep->parameter[j].count;
+        }
+    }
+    sweep->identity = identify(sweep);
+    return NULL;
+}
+
+void sweep_free(struct sweep *sweep)
+{
+    for (size_t i = 0; i < sweep->run_count; i++)
+        free(sweep->run[i].note);
+    for (size_t i = 0; i < sweep->text_count; i++)
+        free(sweep->text[i]);
+    free(sweep->run);
+    free(sweep->identity);
+    free(sweep->state);
+}

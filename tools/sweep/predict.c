@@ -1,0 +1,176 @@
+/*
+ * predict.c - what the next configuration will need, from those seen along one parameter.
+ *
+ * Peaks grow faster than linear as often as not: attention grows with the square of the sequence, and the methodology's
+ * own figures (21.1, 29.0, 46.8, 80.9 GB for a batch of 2, 4, 8, 16) more than double their steps. With three points
+ * y = a + b x^p is fitted through the last three, 1 <= p <= 3: below, memory is not known to grow; above, three points
+ * are noise rather than a law. With two points nothing is known of p: what is said is the range from the straight line
+ * to the square, and only what would not fit even on the straight line is not started. With one, nothing but that a
+ * larger one needs no less.
+ *
+ * Being wrong costs a refusal at most: what is started runs under the guard.
+ */
+#define _GNU_SOURCE
+#include <math.h>
+#include <string.h>
+
+#include "sweep/sweep.h"
+#include "common/text.h"
+
+enum { EXPONENT_MOST = 3, BISECTIONS = 60 };
+
+struct point {
+    double x, y;
+};
+
+static bool is_wall(enum sweep_status status)
+{
+    return status == SWEEP_REFUSED || status == SWEEP_FAILED || status == SWEEP_KILLED || status == SWEEP_TIMED_OUT ||
+           status == SWEEP_LOST || status == SWEEP_TOO_LARGE;
+}
+
+/* The same in all parameters but one. */
+static bool is_on_line(const struct sweep *sweep, const struct sweep_run *a, const struct sweep_run *b, size_t along)
+{
+    for (size_t i = 0; i < sweep->parameter_count; i++)
+        if (i != along && a->place[i] != b->place[i])
+            return false;
+    return true;
+}
+
+/* The last three smaller ones along a parameter, the largest first; how many there are in all. */
+static size_t collect(const struct sweep *sweep, const struct sweep_run *run, size_t along, struct point point[3])
+{
+    size_t count = 0;
+    for (size_t place = run->place[along]; place-- > 0;)
+        for (size_t i = 0; i < sweep->run_count; i++) {
+            const struct sweep_run *seen = &sweep->run[i];
+            if (seen->place[along] != place || seen->status != SWEEP_OK || seen->needed_bytes == SG_UNKNOWN ||
+                !is_on_line(sweep, seen, run, along))
+                continue;
+            if (count < 3)
+                point[count] = (struct point){sweep->parameter[along].number[place], (double)seen->needed_bytes};
+            count++;
+        }
+    return count;
+}
+
+/* How much steeper the second step is, if y grows with x^p. */
+static double steepness(const struct point point[3], double p)
+{
+    double x1 = pow(point[2].x, p), x2 = pow(point[1].x, p), x3 = pow(point[0].x, p);
+    return (x3 - x2) / (x2 - x1);
+}
+
+/* Grows with p for points above zero. */
+static double find_exponent(const struct point point[3])
+{
+    double first = point[1].y - point[2].y, second = point[0].y - point[1].y, low = 1, high = EXPONENT_MOST;
+    if (second <= 0 || point[2].x < 0)
+        return low;
+    if (first <= 0 || second / first >= steepness(point, high))
+        return high;
+    for (int i = 0; i < BISECTIONS; i++) {
+        double middle = (low + high) / 2;
+        if (steepness(point, middle) < second / first)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* On through the last two points with an exponent; memory that seems to shrink is taken to stay. */
+static uint64_t extend(const struct point *point, double x, double p)
+{
+    double slope = (point[0].y - point[1].y) / (pow(point[0].x, p) - pow(point[1].x, p));
+    double y = point[0].y + (slope > 0 ? slope * (pow(x, p) - pow(point[0].x, p)) : 0);
+    return y >= 0x1p62 ? UINT64_C(1) << 62 : (uint64_t)y;
+}
+
+static struct sweep_prediction predict_along(const struct sweep *sweep, const struct sweep_run *run, size_t along)
+{
+    struct point point[3];
+    double x = sweep->parameter[along].number[run->place[along]];
+    struct sweep_prediction found = {SG_UNKNOWN, SG_UNKNOWN, SG_UNKNOWN, 0, collect(sweep, run, along, point), along};
+    if (found.points == 0)
+        return found;
+    bool is_positive = point[found.points > 2 ? 2 : found.points - 1].x >= 0;
+    found.least_bytes = found.points == 1 ? (uint64_t)point[0].y : extend(point, x, 1);
+    if (found.points == 2)
+        found.most_bytes = extend(point, x, is_positive ? 2 : 1);
+    if (found.points > 2) {
+        found.exponent = find_exponent(point);
+        found.likely_bytes = extend(point, x, found.exponent);
+    }
+    return found;
+}
+
+/* What decides: the likely figure where there is one. */
+static uint64_t weight(const struct sweep_prediction *prediction)
+{
+    return prediction->likely_bytes != SG_UNKNOWN ? prediction->likely_bytes : prediction->least_bytes;
+}
+
+struct sweep_prediction sweep_predict(const struct sweep *sweep, const struct sweep_run *run)
+{
+    struct sweep_prediction best = {SG_UNKNOWN, SG_UNKNOWN, SG_UNKNOWN, 0, 0, 0};
+    for (size_t i = 0; i < sweep->parameter_count; i++) {
+        if (!sweep->parameter[i].is_number)
+            continue;
+        struct sweep_prediction found = predict_along(sweep, run, i);
+        if (found.points > 0 && (best.points == 0 || weight(&found) > weight(&best)))
+            best = found;
+    }
+    return best;
+}
+
+const struct sweep_run *sweep_find_wall(const struct sweep *sweep, const struct sweep_run *run)
+{
+    for (size_t i = 0; i < sweep->run_count; i++) {
+        const struct sweep_run *wall = &sweep->run[i];
+        bool is_smaller = wall != run && is_wall(wall->status);
+        for (size_t j = 0; is_smaller && j < sweep->parameter_count; j++)
+            is_smaller =
+                sweep->parameter[j].is_number ? wall->place[j] <= run->place[j] : wall->place[j] == run->place[j];
+        if (is_smaller)
+            return wall;
+    }
+    return NULL;
+}
+
+/* Batch times accumulation: what a step is worth. */
+static double worth(const struct sweep *sweep, const struct sweep_run *run)
+{
+    double product = 1;
+    for (size_t i = 0; i < sweep->parameter_count; i++)
+        if (sweep->parameter[i].is_number)
+            product *= sweep->parameter[i].number[run->place[i]];
+    return product;
+}
+
+/* The same product with less memory is the better way to it. */
+static bool is_better(const struct sweep *sweep, const struct sweep_run *run, const struct sweep_run *best)
+{
+    double more = worth(sweep, run) - worth(sweep, best);
+    return more > 0 || (more == 0 && run->needed_bytes < best->needed_bytes);
+}
+
+uint64_t sweep_margin_bytes(const struct sweep *sweep)
+{
+    return sg_size_of(sweep->margin, sweep->total_bytes != SG_UNKNOWN ? sweep->total_bytes : 0);
+}
+
+const struct sweep_run *sweep_recommend(const struct sweep *sweep)
+{
+    const struct sweep_run *best = NULL;
+    const uint64_t margin_bytes = sweep_margin_bytes(sweep);
+    for (size_t i = 0; i < sweep->run_count; i++) {
+        const struct sweep_run *run = &sweep->run[i];
+        if (run->status != SWEEP_OK || (run->headroom_bytes != SG_UNKNOWN && run->headroom_bytes < margin_bytes))
+            continue;
+        if (best == NULL || is_better(sweep, run, best))
+            best = run;
+    }
+    return best;
+}

@@ -1,0 +1,254 @@
+/*
+ * run.c - one run to its end, in a process group of its own, so that all of it can be ended: by a signal to the
+ * sweep, by its time limit, or, should the sweep itself be killed, by the kernel (the program gets SIGTERM).
+ *
+ * What it writes goes to STATE.log, its last line into the note of a run that failed. Signals are blocked and taken with
+ * sigtimedwait(2): no handlers, no races with SIGCHLD.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/procfs.h"
+#include "sweep/sweep.h"
+#include "common/text.h"
+
+#define SECOND_NS INT64_C(1000000000)
+#define LOOK_EVERY_NS SECOND_NS
+#define TICK_NS (SECOND_NS / 4)
+#define GRACE_NS (10 * SECOND_NS) /* between SIGTERM and SIGKILL: to save */
+
+static sigset_t taken, mask_before;
+
+/* What the caller has us ignore, as nohup(1) does, stays ignored: blocked it would be taken. */
+void sweep_signals_begin(void)
+{
+    static const int ending[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    const struct sigaction plain = {.sa_handler = SIG_DFL};
+    struct sigaction before;
+    sigemptyset(&taken);
+    sigaddset(&taken, SIGCHLD);
+    for (size_t i = 0; i < sizeof ending / sizeof ending[0]; i++)
+        if (sigaction(ending[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaddset(&taken, ending[i]);
+    sigprocmask(SIG_BLOCK, &taken, &mask_before);
+    sigaction(SIGCHLD, &plain, NULL); /* it may come to us ignored, and waitpid(2) must work */
+}
+
+int sweep_signal_within(int64_t wait_ns)
+{
+    const struct timespec wait = {.tv_sec = wait_ns / SECOND_NS, .tv_nsec = wait_ns % SECOND_NS};
+    int number = sigtimedwait(&taken, NULL, &wait);
+    return number < 0 || number == SIGCHLD ? 0 : number;
+}
+
+struct attempt {
+    struct sweep *sweep;
+    struct sweep_run *run;
+    struct sweep_progress *progress;
+    struct launch launch;
+    int log;
+    off_t log_start;
+    uint64_t least_room, most_held, held;
+    int64_t looked_ns, ending_ns; /* when it was told to end, 0 */
+};
+
+static int64_t clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * SECOND_NS + now.tv_nsec;
+}
+
+static void open_log(struct attempt *attempt)
+{
+    struct stat status;
+    char *path = attempt->sweep->state != NULL ? report_text_format("%s.log", attempt->sweep->state)
+                                               : report_text_copy("/tmp", 4);
+    int flags = attempt->sweep->state != NULL ? O_CREAT | O_NOFOLLOW : O_TMPFILE;
+    attempt->log = attempt->sweep->is_showing_output
+                       ? -1
+                       : open(path, flags | O_RDWR | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
+    free(path);
+    if (attempt->log < 0)
+        return;
+    char *title = sweep_run_text(attempt->sweep, attempt->run);
+    dprintf(attempt->log, "=== %s, attempt %u\n", title, attempt->run->attempts);
+    free(title);
+    attempt->log_start = fstat(attempt->log, &status) == 0 ? status.st_size : 0;
+}
+
+/* The last line of its output that says anything, as the run's note. */
+static void note_last_line(struct attempt *attempt)
+{
+    char text[4096];
+    struct stat status;
+    if (attempt->log < 0 || fstat(attempt->log, &status) != 0)
+        return;
+    off_t start = status.st_size - (off_t)sizeof text + 1;
+    if (start < attempt->log_start)
+        start = attempt->log_start;
+    ssize_t length = pread(attempt->log, text, sizeof text - 1, start);
+    while (length > 0 && (text[length - 1] == '\n' || text[length - 1] == ' ' || text[length - 1] == '\r'))
+        length--;
+    if (length <= 0)
+        return;
+    text[length] = '\0';
+    const char *line = memrchr(text, '\n', (size_t)length);
+    char *note = report_text_printable(line != NULL ? line + 1 : text, false);
+    report_text_shorten(note, 100);
+    sweep_set_note(attempt->run, note);
+}
+
+/* The child until exec; what keeps it from that goes through the pipe as an errno. */
+static void become_program(const struct attempt *attempt, pid_t parent, int failure_pipe)
+{
+    char first[16];
+    int nothing = open("/dev/null", O_RDONLY);
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent)
+        _exit(LAUNCH_FAILED);
+    snprintf(first, sizeof first, "%d", (int)getpid());
+    setenv(sg_option_table[SG_OPTION_JOB].variable, attempt->launch.job, 1);
+    setenv(SG_VARIABLE_FIRST, first, 1);
+    dup2(nothing, STDIN_FILENO);
+    int output = attempt->log >= 0 ? attempt->log : attempt->sweep->is_showing_output ? STDERR_FILENO : nothing;
+    dup2(output, STDOUT_FILENO);
+    dup2(output, STDERR_FILENO);
+    if (nothing > STDERR_FILENO)
+        close(nothing);
+    sigprocmask(SIG_SETMASK, &mask_before, NULL);
+    execvp(attempt->launch.program[0], attempt->launch.program);
+    int failure = errno;
+    while (write(failure_pipe, &failure, sizeof failure) < 0 && errno == EINTR)
+        continue;
+    _exit(LAUNCH_NOT_FOUND);
+}
+
+static int start(struct attempt *attempt)
+{
+    int ends[2], failure = 0;
+    struct report_process_stat stat = {0};
+    const pid_t self = getpid();
+    struct launch *launch = &attempt->launch;
+    snprintf(launch->job, sizeof launch->job, "sweep-%" PRId64 "-%zu", report_now_ns() / 1000000,
+             (size_t)(attempt->run - attempt->sweep->run));
+    if (pipe2(ends, O_CLOEXEC) != 0 || (launch->child = fork()) < 0) {
+        fprintf(stderr, "sparkguard-sweep: cannot start a process: %s\n", strerror(errno));
+        return LAUNCH_FAILED;
+    }
+    if (launch->child == 0)
+        become_program(attempt, self, ends[1]);
+    close(ends[1]);
+    setpgid(launch->child, launch->child);
+    launch->started_ns = report_now_ns();
+    if (report_process_stat((uint32_t)launch->child, &stat) == 0)
+        launch->child_ticks = stat.start_ticks;
+    while (read(ends[0], &failure, sizeof failure) < 0 && errno == EINTR)
+        continue;
+    close(ends[0]);
+    if (failure == 0)
+        return 0;
+    waitpid(launch->child, NULL, 0);
+    fprintf(stderr, "sparkguard-sweep: cannot run %s: %s\n", launch->program[0], strerror(failure));
+    return failure == ENOENT ? LAUNCH_NOT_FOUND : LAUNCH_NOT_EXECUTABLE;
+}
+
+/* One that is left over would cut the next wait short. */
+static void forget_news_of_children(void)
+{
+    const struct timespec at_once = {0};
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    while (sigtimedwait(&child, NULL, &at_once) == SIGCHLD)
+        continue;
+}
+
+static bool has_ended(pid_t child)
+{
+    siginfo_t info = {0};
+    return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == child;
+}
+
+/* SIGTERM at first, SIGKILL when asked again. */
+static void end_group(struct attempt *attempt, int64_t now_ns)
+{
+    kill(-attempt->launch.child, attempt->ending_ns == 0 ? SIGTERM : SIGKILL);
+    kill(-attempt->launch.child, SIGCONT);
+    attempt->ending_ns = now_ns;
+}
+
+static void look(struct attempt *attempt, int64_t now_ns)
+{
+    if (now_ns - attempt->looked_ns < LOOK_EVERY_NS)
+        return;
+    struct sweep_look seen = sweep_look(attempt->launch.job);
+    attempt->looked_ns = now_ns;
+    attempt->held = seen.held_bytes;
+    attempt->least_room = report_min(attempt->least_room, seen.room_bytes);
+    attempt->most_held = report_max(attempt->most_held, seen.held_bytes);
+}
+
+static void wait_for_end(struct attempt *attempt, int *ended_by)
+{
+    const int64_t began_ns = clock_ns(), timeout_ns = attempt->sweep->timeout_ns;
+    attempt->looked_ns = began_ns - LOOK_EVERY_NS + TICK_NS; /* soon for the first time */
+    while (!has_ended(attempt->launch.child)) {
+        int number = sweep_signal_within(TICK_NS);
+        int64_t now_ns = clock_ns();
+        if (number != 0) {
+            *ended_by = *ended_by == 0 ? number : *ended_by;
+            attempt->run->status = SWEEP_INTERRUPTED;
+            end_group(attempt, now_ns);
+        } else if (attempt->ending_ns == 0 && timeout_ns > 0 && now_ns - began_ns >= timeout_ns) {
+            attempt->run->status = SWEEP_TIMED_OUT;
+            end_group(attempt, now_ns);
+        } else if (attempt->ending_ns > 0 && now_ns - attempt->ending_ns >= GRACE_NS) {
+            end_group(attempt, now_ns);
+        }
+        look(attempt, now_ns);
+        sweep_progress_run(attempt->progress, attempt->sweep, attempt->run, now_ns - began_ns, attempt->held);
+    }
+    attempt->run->duration_ns = clock_ns() - began_ns;
+    kill(-attempt->launch.child, SIGKILL); /* what it left behind; the group's number is its own until it is reaped */
+    while (waitpid(attempt->launch.child, &attempt->launch.wait_status, 0) < 0 && errno == EINTR)
+        continue;
+    forget_news_of_children();
+}
+
+int sweep_execute(struct sweep *sweep, struct sweep_run *run, struct sweep_progress *progress, int *ended_by)
+{
+    struct attempt attempt = {
+        .sweep = sweep,
+        .run = run,
+        .progress = progress,
+        .least_room = SG_UNKNOWN,
+        .launch = {.program = sweep_command_of(sweep, run), .directory = report_default_directory()},
+    };
+    open_log(&attempt);
+    int failure = start(&attempt);
+    run->started_ns = attempt.launch.started_ns;
+    if (failure == 0) {
+        wait_for_end(&attempt, ended_by);
+        launch_record(&attempt.launch);
+        note_last_line(&attempt);
+        sweep_measure(run, &attempt.launch, attempt.least_room, attempt.most_held);
+    }
+    if (attempt.log >= 0)
+        close(attempt.log);
+    sweep_command_free(attempt.launch.program);
+    free(attempt.launch.directory);
+    return failure;
+}

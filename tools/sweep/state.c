@@ -1,0 +1,260 @@
+/*
+ * state.c - the record of a sweep, which outlives it and the machine's power.
+ *
+ * A text of lines, replaced as a whole: written beside itself, synced, renamed, and the folder synced. So what is there
+ * is always one that was complete, at most one run old. A lock on a file beside it keeps a second sweep away.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/procfs.h"
+#include "sweep/sweep.h"
+#include "common/text.h"
+
+void sweep_boot_id(char boot[64])
+{
+    if (report_read_text("/proc/sys/kernel/random/boot_id", boot, 64) < 0)
+        boot[0] = '\0';
+    boot[strcspn(boot, " \n")] = '\0';
+}
+
+/* FNV-1a: names a file, proves nothing; the record holds the whole identity. */
+static uint64_t hash_of(const char *text)
+{
+    uint64_t hash = UINT64_C(14695981039346656037);
+    for (; *text != '\0'; text++)
+        hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
+    return hash;
+}
+
+static void make_folders(char *path)
+{
+    for (char *slash = path + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
+        *slash = '\0';
+        (void)mkdir(path, 0700);
+        *slash = '/';
+    }
+}
+
+static void find_path(struct sweep *sweep)
+{
+    if (sweep->state_file != NULL) {
+        sweep->state = report_text_copy(sweep->state_file, SIZE_MAX);
+        return;
+    }
+    char *folder = report_history_directory();
+    if (folder == NULL)
+        return;
+    sweep->state = report_text_format("%s/sweep-%016" PRIx64, folder, hash_of(sweep->identity));
+    free(folder);
+    if (!sweep->is_dry)
+        make_folders(sweep->state);
+}
+
+static bool lock(struct sweep *sweep)
+{
+    char *path = report_text_format("%s.lock", sweep->state);
+    sweep->lock_fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+    int failure = sweep->lock_fd < 0 || flock(sweep->lock_fd, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
+    if (failure == EWOULDBLOCK)
+        fprintf(stderr, "sparkguard-sweep: another sparkguard-sweep is at this (its record is %s)\n", sweep->state);
+    else if (failure != 0)
+        fprintf(stderr, "sparkguard-sweep: %s: %s; name another place with --state=FILE\n", path, strerror(failure));
+    free(path);
+    return failure == 0;
+}
+
+void sweep_state_forget(struct sweep *sweep)
+{
+    for (size_t i = 0; i < sweep->run_count; i++) {
+        struct sweep_run *run = &sweep->run[i], old = *run;
+        *run = (struct sweep_run){.peak_bytes = SG_UNKNOWN,
+                                  .needed_bytes = SG_UNKNOWN,
+                                  .headroom_bytes = SG_UNKNOWN,
+                                  .room_bytes = SG_UNKNOWN,
+                                  .predicted_bytes = SG_UNKNOWN,
+                                  .duration_ns = -1,
+                                  .exit_code = -1,
+                                  .note = old.note};
+        memcpy(run->place, old.place, sizeof old.place);
+        run->note[0] = '\0';
+    }
+    sweep->is_complete = false;
+    sweep->begun_ns = sweep->session_ns;
+}
+
+/* What is to be run again: what was cut short; what was not started may fit now; with --retry all that did not end well. */
+static void reopen(struct sweep *sweep)
+{
+    for (size_t i = 0; i < sweep->run_count; i++) {
+        struct sweep_run *run = &sweep->run[i];
+        bool is_unstarted = run->status == SWEEP_TOO_LARGE || run->status == SWEEP_SKIPPED;
+        if (is_unstarted || (sweep->wants_retry && run->status != SWEEP_OK)) {
+            run->status = SWEEP_PENDING;
+            run->note[0] = '\0';
+        }
+    }
+    sweep->is_complete = false;
+}
+
+static void say_cut_short(const struct sweep *sweep, const struct sweep_run *run)
+{
+    if (sweep->is_dry || (run->status != SWEEP_INTERRUPTED && run->status != SWEEP_LOST))
+        return;
+    bool is_again = run->status == SWEEP_INTERRUPTED || sweep->wants_retry;
+    char *text = sweep_run_text(sweep, run);
+    fprintf(stderr, "sparkguard-sweep: %s was under way when %s; %s\n", text,
+            run->status == SWEEP_LOST ? "the machine went down" : "the sweep ended",
+            is_again ? "it is run again" : "it is not run again without --retry");
+    free(text);
+}
+
+/* What earlier sweeps of the command wrote. */
+static void drop_log(const struct sweep *sweep)
+{
+    char *path = report_text_format("%s.log", sweep->state);
+    if (!sweep->is_dry)
+        (void)unlink(path);
+    free(path);
+}
+
+/* Goes on with a record, or forgets it. */
+static void take_up(struct sweep *sweep)
+{
+    size_t measured = 0;
+    for (size_t i = 0; i < sweep->run_count; i++)
+        measured += sweep->run[i].status >= SWEEP_OK && sweep->run[i].status <= SWEEP_TIMED_OUT;
+    if (sweep->is_complete && !sweep->wants_resume && !sweep->wants_retry) {
+        if (!sweep->is_dry)
+            fputs("sparkguard-sweep: measuring anew what was measured before; --resume shows that instead\n", stderr);
+        sweep_state_forget(sweep);
+        drop_log(sweep);
+    } else if (!sweep->is_complete || sweep->wants_retry) {
+        char began[REPORT_TIME_TEXT];
+        if (!sweep->is_dry)
+            fprintf(stderr, "sparkguard-sweep: going on with the sweep of %s: %zu of %zu measured\n",
+                    report_time_local(began, sweep->begun_ns), measured, sweep->run_count);
+        for (size_t i = 0; i < sweep->run_count; i++)
+            say_cut_short(sweep, &sweep->run[i]);
+        reopen(sweep);
+    }
+}
+
+int sweep_state_open(struct sweep *sweep)
+{
+    char boot[64], why[SWEEP_WHY_ROOM] = "";
+    sweep->session_ns = sweep->begun_ns = report_now_ns();
+    find_path(sweep);
+    if (sweep->state == NULL && sweep->wants_resume) {
+        fputs("sparkguard-sweep: no record is kept (SPARKGUARD_HISTORY=off), so there is nothing to resume\n", stderr);
+        return SWEEP_NOTHING_FITS;
+    }
+    if (sweep->state == NULL)
+        return 0;
+    if (!sweep->is_dry && !lock(sweep))
+        return SWEEP_UNTRUSTED;
+    sweep_boot_id(boot);
+    int result = sweep->is_fresh ? -ENOENT : sweep_state_read(sweep, sweep->state, boot, why);
+    if (result == 0) {
+        take_up(sweep);
+        return 0;
+    }
+    if (result == -ENOENT && sweep->wants_resume) {
+        fprintf(stderr, "sparkguard-sweep: nothing to resume: %s is not there\n", sweep->state);
+        return SWEEP_NOTHING_FITS;
+    }
+    if (result == -ENOENT) {
+        drop_log(sweep);
+        return 0;
+    }
+    fprintf(stderr, "sparkguard-sweep: %s: %s; --fresh begins anew\n", sweep->state, why);
+    return SWEEP_UNTRUSTED;
+}
+
+static void put_bytes(FILE *stream, uint64_t bytes)
+{
+    if (bytes == SG_UNKNOWN)
+        fputs(" -", stream);
+    else
+        fprintf(stream, " %" PRIu64, bytes);
+}
+
+static void put_run(FILE *stream, size_t index, const struct sweep_run *run)
+{
+    fprintf(stream, "run %zu %d %u", index, (int)run->status, run->attempts);
+    put_bytes(stream, run->peak_bytes);
+    put_bytes(stream, run->needed_bytes);
+    put_bytes(stream, run->headroom_bytes);
+    put_bytes(stream, run->room_bytes);
+    put_bytes(stream, run->predicted_bytes);
+    put_bytes(stream, run->refused_count);
+    fprintf(stream, " %" PRId64 " %" PRId64 " %d %d %s\n", run->started_ns, run->duration_ns, run->exit_code,
+            run->signal, run->note);
+}
+
+static bool put_all(const struct sweep *sweep, FILE *stream)
+{
+    char boot[64];
+    size_t count = 0;
+    sweep_boot_id(boot);
+    fprintf(stream, "sparkguard-sweep 1\nidentity %s\nboot %s\nbegun %" PRId64 "\ncomplete %d\nmachine",
+            sweep->identity, boot, sweep->begun_ns, sweep->is_complete);
+    put_bytes(stream, sweep->total_bytes);
+    put_bytes(stream, sweep->reserve_bytes);
+    fputc('\n', stream);
+    for (size_t i = 0; i < sweep->run_count; i++)
+        if (sweep->run[i].status != SWEEP_PENDING) {
+            put_run(stream, i, &sweep->run[i]);
+            count++;
+        }
+    fprintf(stream, "end %zu\n", count);
+    return fflush(stream) == 0 && ferror(stream) == 0 && fsync(fileno(stream)) == 0;
+}
+
+static bool sync_folder(const char *path)
+{
+    char *copy = report_text_copy(path, SIZE_MAX);
+    int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool is_synced = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL); /* some file systems have nothing to sync */
+    if (fd >= 0)
+        close(fd);
+    free(copy);
+    return is_synced;
+}
+
+bool sweep_state_write(const struct sweep *sweep)
+{
+    if (sweep->state == NULL)
+        return true;
+    char *beside = report_text_format("%s.new", sweep->state);
+    (void)unlink(beside); /* of one that was killed while it wrote: the lock is ours */
+    int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    FILE *stream = fd >= 0 ? fdopen(fd, "w") : NULL;
+    bool is_written = stream != NULL && put_all(sweep, stream);
+    int failure = is_written ? 0 : errno;
+    if (stream != NULL)
+        fclose(stream);
+    is_written = is_written && rename(beside, sweep->state) == 0 && sync_folder(sweep->state);
+    if (!is_written) {
+        fprintf(stderr, "sparkguard-sweep: cannot write the record %s: %s\n", sweep->state,
+                strerror(failure != 0 ? failure : errno));
+        (void)unlink(beside);
+    }
+    free(beside);
+    return is_written;
+}
+
+void sweep_state_close(struct sweep *sweep)
+{
+    if (sweep->lock_fd >= 0)
+        close(sweep->lock_fd);
+}

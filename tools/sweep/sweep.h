@@ -1,0 +1,215 @@
+/*
+ * sweep.h - the parts of sparkguard-sweep(1): a plan of configurations, what was measured of each, what is predicted of
+ * the next, and the record that outlives the tool.
+ *
+ * Bytes are SG_UNKNOWN where unknown. One thread. Functions that return char * return memory that the caller frees.
+ */
+#ifndef SG_TOOLS_SWEEP_SWEEP_H
+#define SG_TOOLS_SWEEP_SWEEP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "launch/launch.h"
+#include "report/render.h"
+#include "model/model.h"
+
+/* Exit codes, part of the interface; LAUNCH_... of launch.h for programs that cannot be run. */
+enum { SWEEP_DONE = 0, SWEEP_NOTHING_FITS = 1, SWEEP_USAGE = 2, SWEEP_UNTRUSTED = 3, SWEEP_NOT_CLEAN = 4 };
+
+enum { SWEEP_PARAMETERS = 8, SWEEP_VALUES = 64, SWEEP_CONFIGURATIONS = 4096, SWEEP_EXPORTS = 8, SWEEP_TEXTS = 32 };
+
+enum sweep_status {
+    SWEEP_PENDING,
+    SWEEP_UNDER_WAY,
+    SWEEP_OK,
+    SWEEP_REFUSED,
+    SWEEP_FAILED,
+    SWEEP_KILLED,
+    SWEEP_TIMED_OUT,
+    SWEEP_INTERRUPTED, /* the sweep was ended, and the run with it: repeated */
+    SWEEP_LOST,        /* the machine went down under it: not repeated */
+    SWEEP_TOO_LARGE,   /* predicted, not started */
+    SWEEP_SKIPPED,     /* a smaller one ended a parameter, not started */
+    SWEEP_STATUS_COUNT
+};
+
+extern const char *const sweep_status_name[SWEEP_STATUS_COUNT];
+
+struct sweep_parameter {
+    const char *name;
+    const char *value[SWEEP_VALUES]; /* numbers: from the smallest on */
+    double number[SWEEP_VALUES];
+    size_t count;
+    bool is_number; /* of words none is larger than another */
+};
+
+/* What of a peak the points seen allow to say. */
+struct sweep_prediction {
+    uint64_t least_bytes;  /* if it grows as a straight line, SG_UNKNOWN: nothing is known */
+    uint64_t likely_bytes; /* if it goes on as it grew; SG_UNKNOWN with less than three points */
+    uint64_t most_bytes;   /* with two points: if it grows with the square */
+    double exponent;       /* it grew with parameter^exponent; 0 unknown */
+    size_t points;
+    size_t parameter; /* along which */
+};
+
+/* One configuration and what came of it. */
+struct sweep_run {
+    size_t place[SWEEP_PARAMETERS]; /* of its values */
+    enum sweep_status status;
+    unsigned attempts;
+    uint64_t peak_bytes;     /* the job's highest live bytes */
+    uint64_t needed_bytes;   /* of the machine: the peak and what no call announced, whatever others took meanwhile */
+    uint64_t headroom_bytes; /* what was left above the reserve at the least */
+    uint64_t room_bytes;     /* above the reserve at its start */
+    uint64_t predicted_bytes;
+    uint64_t refused_count;
+    int64_t started_ns;
+    int64_t duration_ns; /* -1 unknown */
+    int exit_code;       /* -1 unknown */
+    int signal;          /* 0 none */
+    char *note;          /* printable ASCII, never NULL */
+};
+
+struct sweep_estimate {
+    bool is_wanted;
+    double parameters; /* of the model, in thousand millions */
+    double hidden;     /* 0 unknown */
+    double sequence;   /* 0 unknown: taken from a parameter with "seq" in its name */
+    double gpu;        /* vllm_gpu_memory_utilization; 0 unknown */
+    double batch;      /* 0 unknown: taken from a parameter with "batch" in its name */
+    const char *kind;  /* "sft", "dpo", "grpo", NULL: all */
+};
+
+struct sweep {
+    struct sweep_parameter parameter[SWEEP_PARAMETERS];
+    size_t parameter_count;
+    char **command; /* the template, NULL behind the last */
+    struct sweep_run *run;
+    size_t run_count;
+
+    char *text[SWEEP_TEXTS]; /* what names and values point into */
+    size_t text_count;
+    const char *export_file[SWEEP_EXPORTS];
+    size_t export_count;
+    const char *state_file; /* given, else NULL */
+    const char *library;
+    struct sweep_estimate estimate;
+    struct sg_size margin, large;
+    int64_t timeout_ns; /* 0 none */
+    int64_t clean_ns;
+    bool is_unclean_welcome;
+    bool is_dry, is_json, is_fresh, wants_resume, wants_retry, is_showing_output;
+
+    char *identity; /* folder, parameters and command as printable ASCII */
+    char *state;    /* path of the record, NULL: none is kept */
+    int lock_fd;
+    bool is_complete; /* nothing is pending any more */
+    int64_t begun_ns;
+    int64_t session_ns;     /* when this process began */
+    uint64_t total_bytes;   /* of the machine, less the pool of huge pages */
+    uint64_t reserve_bytes; /* as last seen */
+    uint64_t found_bytes;   /* of room by the last run that was started, 0: none was */
+};
+
+/* sweep/options.c: exits 2 on bad usage, 0 after --help. */
+void sweep_parse(struct sweep *sweep, int argc, char **argv);
+/* values.c: "batch=1,2,4"; a sentence about what is wrong with it, or NULL. Cuts `text` to pieces. */
+const char *sweep_take_parameter(struct sweep *sweep, char *text);
+/* "0.6B,hidden=1024"; the same. */
+const char *sweep_take_estimate(struct sweep_estimate *estimate, char *text);
+/* "90", "90s", "15m", "2h" in ns; false if it is none. */
+bool sweep_take_duration(const char *text, int64_t *duration_ns);
+
+/* plan.c: all configurations, the first parameter running fastest; a sentence about what is wrong, or NULL. */
+const char *sweep_plan(struct sweep *sweep);
+/* The command with {name} replaced; NULL behind the last. */
+char **sweep_command_of(const struct sweep *sweep, const struct sweep_run *run);
+void sweep_command_free(char **command);
+/* A command as one line, quoted where a shell needs it; printable ASCII. */
+char *sweep_command_text(char *const *command);
+/* "batch=4 accum=1", printable. */
+char *sweep_run_text(const struct sweep *sweep, const struct sweep_run *run);
+void sweep_set_note(struct sweep_run *run, char *note);
+void sweep_free(struct sweep *sweep);
+
+/* state.c: finds, locks and reads the record; 0, or an exit status after saying why. */
+int sweep_state_open(struct sweep *sweep);
+/* Writes it, whole or not at all, and waits until it is on the disk; false after saying why. */
+bool sweep_state_write(const struct sweep *sweep);
+/* Begins anew: whatever the record says is forgotten. */
+void sweep_state_forget(struct sweep *sweep);
+void sweep_state_close(struct sweep *sweep);
+/* state_read.c: 0, -ENOENT, or -EINVAL with a sentence in why. */
+enum { SWEEP_WHY_ROOM = 200 };
+int sweep_state_read(struct sweep *sweep, const char *path, const char *boot, char why[SWEEP_WHY_ROOM]);
+void sweep_boot_id(char boot[64]);
+
+/* predict.c */
+struct sweep_prediction sweep_predict(const struct sweep *sweep, const struct sweep_run *run);
+/* The run that is no larger in any parameter and did not end well, or NULL. */
+const struct sweep_run *sweep_find_wall(const struct sweep *sweep, const struct sweep_run *run);
+/* What is to be left above the reserve. */
+uint64_t sweep_margin_bytes(const struct sweep *sweep);
+/* The largest that went well and left the margin, or NULL. */
+const struct sweep_run *sweep_recommend(const struct sweep *sweep);
+
+/* measure.c: the machine before, during and after a run. */
+struct sweep_look {
+    uint64_t room_bytes; /* above the reserve and below the limit, now */
+    uint64_t total_bytes, reserve_bytes;
+    uint64_t held_bytes; /* by the job */
+};
+struct sweep_look sweep_look(const char *job);
+/* Fills peak, needed, headroom, refusals, status and note of a run that has ended. */
+void sweep_measure(struct sweep_run *run, const struct launch *launch, uint64_t least_room, uint64_t most_held);
+/* What is in the way of a clean machine, "" if nothing. The caller frees. */
+char *sweep_in_the_way(const struct sweep *sweep);
+
+/* run.c: one run to its end. `tick` is called several times a second. 0, or LAUNCH_... after saying why. */
+struct sweep_progress;
+int sweep_execute(struct sweep *sweep, struct sweep_run *run, struct sweep_progress *progress, int *ended_by);
+/* Takes the signals that end a sweep; the one that came within the time, 0 for none. */
+void sweep_signals_begin(void);
+int sweep_signal_within(int64_t wait_ns);
+
+/* progress.c: on stderr; one line that is rewritten on a terminal, else a line for each run. */
+struct sweep_progress {
+    struct report_style style;
+    bool is_line_up;
+    char *title;
+    char *expected; /* " about 12.0 GiB", NULL */
+};
+void sweep_progress_begin(struct sweep_progress *progress);
+void sweep_progress_name(struct sweep_progress *progress, const struct sweep *sweep, const struct sweep_run *run);
+void sweep_progress_show(struct sweep_progress *progress, const char *text);
+void sweep_progress_run(struct sweep_progress *progress, const struct sweep *sweep, const struct sweep_run *run,
+                        int64_t elapsed_ns, uint64_t held_bytes);
+/* A line that stays. */
+void sweep_progress_say(struct sweep_progress *progress, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void sweep_progress_end_of(struct sweep_progress *progress, const struct sweep *sweep, const struct sweep_run *run);
+void sweep_progress_end(struct sweep_progress *progress);
+
+/* loop.c: all that is pending; 0, or an exit status; *ended_by a signal that ended it. */
+int sweep_all(struct sweep *sweep, struct sweep_progress *progress, int *ended_by);
+
+/* sweep/table.c, export.c, estimate.c */
+void sweep_render_text(const struct sweep *sweep, const struct report_style *style);
+void sweep_render_plan(const struct sweep *sweep, const struct report_style *style);
+void sweep_render_json(const struct sweep *sweep, FILE *stream);
+/* What the document's table says in its last column. */
+char *sweep_remark(const struct sweep *sweep, const struct sweep_run *run);
+/* Whether a file's suffix says how to write it. */
+bool sweep_export_is_known(const char *path);
+bool sweep_export(const struct sweep *sweep, const char *path);
+/* What a formula of the documents says of one configuration, in GB of 10^9 bytes; false where the model's kind is
+ * another, or what it needs is not known. */
+enum { SWEEP_FORMULAS = 4 };
+extern const char *const sweep_formula_name[SWEEP_FORMULAS];
+bool sweep_estimate(const struct sweep *sweep, const struct sweep_run *run, int formula, double *gb);
+void sweep_render_estimate(const struct sweep *sweep, const struct report_style *style);
+
+#endif
