@@ -4,8 +4,9 @@
  * The truth is in a file beside the fake meminfo, MEMINFO.machine, mapped by all: what the machine had at first, and a
  * place for each process with what it holds. MemFree, MemAvailable and Cached are the first figures less the sum,
  * written to the meminfo after each change; so one store is one change, and a process killed or stopped between two of
- * them leaves nothing wrong behind. The meminfo file is locked (flock) meanwhile; a lock not had within 200 ms belongs
- * to a stopped process, and is passed over: figures are written again until they agree with the sum.
+ * them leaves nothing wrong behind. The meminfo file is locked (flock) meanwhile. A process that is stopped while it
+ * holds the lock is passed over, and figures are written again until they agree with the sum; a process that only waits
+ * for a processor is waited for.
  *
  * A process is alive while it holds the (open file description) lock on the byte of its place, which it keeps by its
  * mapping alone, with MADV_DONTFORK: nothing it does to its descriptors, no PID namespace and no fork changes that.
@@ -14,6 +15,7 @@
 #include "sim_books.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -22,9 +24,10 @@
 #include <unistd.h>
 
 #define MAGIC UINT64_C(0x3148434d4d495347)
-#define LOCK_PATIENCE_NS INT64_C(200000000)
-#define LOW_PART 256 /* of MemTotal */
-#define BATCH 16     /* a shrinker gives pages back in batches */
+#define LOCK_PATIENCE_NS INT64_C(200000000) /* before the holder is looked at, and each time again */
+#define LOCK_MAX_NS INT64_C(5000000000)     /* a holder of another PID namespace cannot be looked at */
+#define LOW_PART 256                        /* of MemTotal */
+#define BATCH 16                            /* a shrinker gives pages back in batches */
 
 int64_t sgsim_now_ns(void)
 {
@@ -168,13 +171,33 @@ struct sgsim_figures sgsim_books_settle(const struct sgsim_books *books)
 
 /* ---- opening it ---- */
 
-static void lock_meminfo(int file)
+/* Whether a thread is stopped, by a signal or by a debugger. */
+static bool is_stopped(int64_t thread)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)thread);
+    int file = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    long length = file < 0 ? -1 : syscall(SYS_read, file, text, sizeof text - 1);
+    if (file >= 0)
+        syscall(SYS_close, file);
+    text[length > 0 ? length : 0] = '\0';
+    const char *name_end = strrchr(text, ')');
+    return name_end && (name_end[2] == 'T' || name_end[2] == 't');
+}
+
+/* Locks the meminfo file, or passes over the lock of a stopped thread. */
+static void lock_meminfo(int file, struct sgsim_machine *machine)
 {
     const struct timespec moment = {0, 20000};
-    for (int64_t deadline = sgsim_now_ns() + LOCK_PATIENCE_NS; sgsim_now_ns() < deadline;
-         syscall(SYS_nanosleep, &moment, NULL))
-        if (syscall(SYS_flock, file, LOCK_EX | LOCK_NB) == 0)
+    int64_t begin = sgsim_now_ns(), look = begin + LOCK_PATIENCE_NS, now = begin;
+    while (syscall(SYS_flock, file, LOCK_EX | LOCK_NB) != 0) {
+        syscall(SYS_nanosleep, &moment, NULL);
+        now = sgsim_now_ns();
+        if (now >= begin + LOCK_MAX_NS || (now >= look && is_stopped(machine->holder)))
             return;
+        look = now >= look ? now + LOCK_PATIENCE_NS : look;
+    }
+    machine->holder = syscall(SYS_gettid);
 }
 
 static struct sgsim_machine *map_books(int file)
@@ -217,7 +240,6 @@ bool sgsim_books_open(struct sgsim_books *books, const char *meminfo, struct sgs
     if (books->meminfo < 0)
         return false;
     books->file = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    lock_meminfo(books->meminfo);
     books->is_mapped = !mapped;
     books->machine = mapped;
     books->own = NULL;
@@ -229,6 +251,7 @@ bool sgsim_books_open(struct sgsim_books *books, const char *meminfo, struct sgs
         sgsim_books_close(books);
         return false;
     }
+    lock_meminfo(books->meminfo, books->machine);
     if (books->machine->magic != MAGIC)
         begin_books(books);
     return true;

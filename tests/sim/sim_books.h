@@ -36,7 +36,8 @@ struct sgsim_machine {
     uint64_t used;    /* places ever used */
     int64_t low_kib;  /* below this much free memory the kernel asks the driver for its pool */
     int64_t kept_kib; /* freed, and in the driver's pool */
-    uint64_t padding[119];
+    int64_t holder;   /* the thread that took the lock last */
+    uint64_t padding[118];
     struct sgsim_place place[SGSIM_PLACES];
 };
 
