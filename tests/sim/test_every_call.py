@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-HOOKS = Path(__file__).resolve().parents[2] / "preload" / "hooks.def"
+HOOKS = Path(__file__).resolve().parents[2] / "preload" / "hooks" / "hooks.def"
 DOORS = {"cuGetProcAddress", "cuGetProcAddress_v2"}  # take nothing: test_doors.py
 
 # round() calls each hooked function at least once, takes what it is given back, and keeps nothing, whatever fails.
