@@ -52,7 +52,7 @@ static enum sg_hook find_door(const char *name)
 /* The answer "not there", with the dlerror() that belongs to it. */
 static void *absent(const char *name)
 {
-    void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+    void *libc = SG_REAL(dlopen)("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
     if (libc != NULL)
         (void)sg_real_dlsym(libc, name);
     return SG_DLSYM_ABSENT;
@@ -63,7 +63,7 @@ static void *answer_global(enum sg_hook hook, const char *name)
 {
     sg_function real =
         sg_hook_table[hook].family == SG_FAMILY_DRIVER ? sg_real_find(hook) : sg_real_dlsym(RTLD_NEXT, name);
-    return real != NULL ? as_pointer(sg_hook_function(hook)) : absent(name);
+    return real != NULL ? as_pointer(sg_real_ours(hook)) : absent(name);
 }
 
 /* Whether that is what lies behind the hook. Another library may have a function of the same name that wraps it: were both led
@@ -89,7 +89,7 @@ void *sg_dlsym_filter(void *handle, const char *name)
         return NULL;
     enum sg_hook door = find_door(name);
     if (door != SG_HOOK_COUNT && sg_real_dlsym(handle, name) == sg_real_find(door))
-        return as_pointer(sg_hook_function(door)); /* who asks the libc for it goes by what it gave */
+        return as_pointer(sg_real_ours(door)); /* who asks the libc for it goes by what it gave */
     if (!is_worth_a_look(name))
         return NULL;
     enum sg_hook hook = find_hook(name);
@@ -98,11 +98,11 @@ void *sg_dlsym_filter(void *handle, const char *name)
     sg_function found = sg_real_dlsym(handle, name);
     if (found == NULL)
         return NULL; /* the jump repeats the look-up and leaves its error */
-    if (found == sg_hook_function(hook))
+    if (found == sg_real_ours(hook))
         return answer_global(hook, name);
     if (sg_hook_table[hook].family == SG_FAMILY_RUNTIME)
         return as_pointer(sg_runtime_thunk(hook, found));
-    return is_real(hook, found) ? as_pointer(sg_hook_function(hook)) : NULL;
+    return is_real(hook, found) ? as_pointer(sg_real_ours(hook)) : NULL;
 }
 
 /* A library opened RTLD_DEEPBIND takes its functions of its own dependencies first: of the libc, the driver, not of

@@ -132,7 +132,7 @@ dlsym:
     OPEN dlopen, sg_dlopen_filter, w1
     OPEN dlmopen, sg_dlmopen_filter, w2
 #else
-#error "doors.S is written for x86-64 and aarch64"
+#error "entry_points.S is written for x86-64 and aarch64"
 #endif
 
 /* Without this note in every object the linker marks the library as unprotected, and the kernel then protects none of it:

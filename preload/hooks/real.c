@@ -38,7 +38,7 @@ const struct sg_hook_info sg_hook_table[SG_HOOK_COUNT] = {
 #define DRIVER "libcuda.so.1"
 
 sg_function sg_real_address[SG_HOOK_COUNT];
-sg_function sg_dlsym_next; /* the libc's dlsym, where dlsym.S jumps to */
+sg_function sg_dlsym_next; /* the libc's dlsym, where entry_points.S jumps to */
 
 static SG_THREAD_LOCAL uint32_t looking;
 
@@ -128,7 +128,7 @@ static void *library_of(sg_function function, int flags)
     void *address;
     memcpy(&address, &function, sizeof address);
     bool is_found = address != NULL && dladdr(address, &info) != 0 && info.dli_fname != NULL;
-    return is_found ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | flags) : NULL;
+    return is_found ? SG_REAL(dlopen)(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | flags) : NULL;
 }
 
 void sg_real_pin(sg_function function)
@@ -165,7 +165,7 @@ void sg_real_keep(void)
     static sg_function kept[SG_HOOK_COUNT];
     int saved_errno = errno;
     if (sg_load_acquire(&is_driver_kept) == 0 && sg_load_acquire(&driver_state) == DRIVER_KNOWN &&
-        dlopen(DRIVER, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE) != NULL)
+        SG_REAL(dlopen)(DRIVER, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE) != NULL)
         sg_store_release(&is_driver_kept, 1u);
     for (unsigned hook = 0; hook < SG_HOOK_COUNT; hook++) {
         sg_function real =
@@ -201,7 +201,17 @@ sg_function sg_real_look_up(enum sg_hook hook)
     return real;
 }
 
-sg_function sg_real_first(enum sg_hook hook)
+sg_function sg_real_ours(enum sg_hook hook)
+{
+    extern const char __ehdr_start[] SG_INTERNAL; /* of the linker: where this library begins */
+    struct sg_symbols symbols;
+    void *address = NULL;
+    if (sg_symbols_open(&symbols, (uintptr_t)__ehdr_start, _DYNAMIC))
+        (void)sg_symbols_find(&symbols, sg_hook_table[hook].symbol, &address);
+    return as_function(address);
+}
+
+sg_function sg_real_first(enum sg_hook hook, sg_function ours)
 {
     static sg_function known[SG_HOOK_COUNT];
     sg_function first = sg_load_acquire(&known[hook]);
@@ -212,7 +222,7 @@ sg_function sg_real_first(enum sg_hook hook)
     enum sg_order order = sg_symbols_before(name, &address);
     first = order == SG_ORDER_UNKNOWN ? sg_real_dlsym(RTLD_DEFAULT, name) : as_function(address);
     if (first == NULL)
-        first = sg_hook_function(hook);
+        first = ours;
     sg_store_release(&known[hook], first);
     return first;
 }
@@ -234,6 +244,6 @@ void sg_real_begin(void)
     for (unsigned hook = 0; hook < SG_HOOK_COUNT; hook++)
         if (sg_hook_table[hook].family == SG_FAMILY_LIBC)
             (void)sg_real_find((enum sg_hook)hook);
-    (void)sg_real_first(SG_HOOK_realloc);
-    (void)sg_real_first(SG_HOOK_free);
+    (void)sg_real_first(SG_HOOK_realloc, NULL);
+    (void)sg_real_first(SG_HOOK_free, NULL);
 }

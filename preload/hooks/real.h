@@ -61,9 +61,9 @@ static inline sg_function sg_real_find(enum sg_hook hook)
 
 #define SG_REAL(name) ((__typeof__(&name))sg_real_find(SG_HOOK_##name))
 
-/* The function that everybody calls by a hook's name: ours, or that of an object before us. */
-sg_function sg_real_first(enum sg_hook hook);
-#define SG_FIRST(name) ((__typeof__(&name))sg_real_first(SG_HOOK_##name))
+/* The function that everybody calls by a hook's name: `ours`, or that of an object before us. */
+sg_function sg_real_first(enum sg_hook hook, sg_function ours);
+#define SG_FIRST(name) ((__typeof__(&name))sg_real_first(SG_HOOK_##name, (sg_function)(name)))
 
 /* The function `name` of an object behind us that lies before the libc, or NULL. Kept in *known. */
 sg_function sg_real_unless_libcs(const char *name, sg_function *known);
@@ -97,7 +97,7 @@ sg_function sg_real_dlsym(void *handle, const char *symbol);
 /* Whether this thread is inside a look-up: the heap then serves from the boot buffer. */
 bool sg_real_is_looking(void);
 
-/* The exported function of a hook (ours). */
-sg_function sg_hook_function(enum sg_hook hook);
+/* The function that this library exports for a hook, by its own table of symbols. So no table here names all hooks. */
+sg_function sg_real_ours(enum sg_hook hook);
 
 #endif

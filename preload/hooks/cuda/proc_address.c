@@ -119,11 +119,11 @@ static void replace(const char *base, void **pfn, int version, cuuint64_t flags)
             find_by_version(base, bound_version(version), (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0);
     if (hook == SG_HOOK_COUNT)
         note_unknown(variant, version, name);
-    if (hook == SG_HOOK_COUNT || found == sg_hook_function(hook))
+    if (hook == SG_HOOK_COUNT || found == sg_real_ours(hook))
         return;
     if (sg_load_acquire(&sg_real_address[hook]) == NULL)
         sg_store_release(&sg_real_address[hook], found);
-    sg_function ours = sg_hook_function(hook);
+    sg_function ours = sg_real_ours(hook);
     memcpy(pfn, &ours, sizeof ours);
 }
 
