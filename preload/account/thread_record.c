@@ -166,22 +166,23 @@ static bool is_readable(uintptr_t address)
     return sg_syscall(SYS_rt_sigprocmask, NOTHING_KNOWN, (long)address, 0, 8, 0, 0) != -EFAULT;
 }
 
-/* The stack grows downwards, so a call out of a frame lies below it. Below may also lie what came after the frame
- * was left: then something else has been written where it kept its return address. That may be another stack by now,
- * or nothing. */
-bool sg_mark_is_gone(const struct sg_mark *mark, uintptr_t frame)
+/* The stack grows downwards, so a call out of a frame lies below all of it. Below may also lie what came after the
+ * frame was left: then something else has been written where it kept its return address. That may be another stack by
+ * now, or nothing. Some kernels, and qemu, have no process_vm_readv. */
+bool sg_mark_is_gone(const struct sg_mark *mark, uintptr_t frame_end)
 {
     if (mark->frame == 0)
         return false;
     bool is_sandboxed = sg_sandbox_is_on();
-    if (frame >= mark->frame)
+    if (frame_end > mark->frame)
         return is_sandboxed || !is_on_another_stack(mark);
-    uintptr_t found = 0;
-    struct iovec to = {&found, sizeof found}, from = {(char *)mark->frame + sizeof found, sizeof found};
-    if (is_sandboxed)
-        return !is_readable(mark->frame + sizeof found) || ((const uintptr_t *)mark->frame)[1] != mark->returns_to;
-    long got = sg_syscall(SYS_process_vm_readv, (long)sg_sys_getpid(), (long)&to, 1, (long)&from, 1, 0);
-    return got == (long)sizeof found ? found != mark->returns_to : got == -EFAULT;
+    uintptr_t found = 0, place = mark->frame + sizeof found;
+    struct iovec to = {&found, sizeof found}, from = {(void *)place, sizeof found};
+    long got = is_sandboxed ? -ENOSYS
+                            : sg_syscall(SYS_process_vm_readv, (long)sg_sys_getpid(), (long)&to, 1, (long)&from, 1, 0);
+    if (got == -EFAULT || (got < 0 && !is_readable(place)))
+        return true;
+    return (got == (long)sizeof found ? found : *(const uintptr_t *)place) != mark->returns_to;
 }
 
 /* Whether this thread ends at cancellation points only. One that may be cancelled asynchronously may call nothing

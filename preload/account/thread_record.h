@@ -22,14 +22,22 @@ enum sg_layer { SG_LAYER_HEAP = 1u << 0, SG_LAYER_CUDA = 1u << 1, SG_LAYER_CALL 
 /* A stack frame, and what it returns to: where somebody is inside a call, as long as the frame is there. A program
  * may leave by siglongjmp, as interactive languages do on Ctrl-C; then nobody tells us, and the frame is gone. */
 struct sg_mark {
-    uintptr_t frame; /* 0: nobody's */
+    uintptr_t frame; /* the address of its record: the caller's frame pointer, and the return address; 0: nobody's */
     uintptr_t returns_to;
 };
 
-/* Of the function that this is written in, or inlined in. The return address lies behind the frame's own on both
+/* Of the function that this is written in, or inlined in. The frame pointer is the record's address on both
  * architectures. */
 #define SG_MARK_HERE() \
     ((struct sg_mark){(uintptr_t)__builtin_frame_address(0), ((const uintptr_t *)__builtin_frame_address(0))[1]})
+
+/* The upper end of that function's frame. On x86-64 the record is next to it. On aarch64 gcc puts the record at the
+ * lower end, below what else the frame holds. */
+#if defined(__aarch64__) && !defined(__clang__)
+#define SG_FRAME_END() ((uintptr_t)__builtin_dwarf_cfa())
+#else
+#define SG_FRAME_END() ((uintptr_t)__builtin_frame_address(0) + 2 * sizeof(uintptr_t))
+#endif
 
 /* The CUDA call of the program that this thread is in, and what others would wait for if it were left. open_call.h
  * undoes all of it. A request in flight is noted here right after the sum that all threads share: a handler that
@@ -99,9 +107,9 @@ void sg_thread_enter(void);
 /* From here on a fast way of the heap is open, to the threads that have a record. */
 void sg_thread_open_fast(enum sg_fast_way way, const struct sg_fast_limits *limits);
 
-/* Whether the frame of a mark is gone, seen from `frame` on the same thread. Costs a system call where `frame` lies
- * below it. */
-bool sg_mark_is_gone(const struct sg_mark *mark, uintptr_t frame);
+/* Whether the frame of a mark is gone, seen from a frame of the same thread that ends at `frame_end` (SG_FRAME_END).
+ * Costs a system call where that lies below it. */
+bool sg_mark_is_gone(const struct sg_mark *mark, uintptr_t frame_end);
 
 /* Ends all that sg_thread_hold_cancel began. */
 void sg_thread_let_all_cancels(void);

@@ -462,7 +462,7 @@ static bool is_gone_in_handler = true;
 static void look_at_mark(int signal)
 {
     (void)signal;
-    is_gone_in_handler = sg_mark_is_gone(&interrupted, (uintptr_t)__builtin_frame_address(0));
+    is_gone_in_handler = sg_mark_is_gone(&interrupted, SG_FRAME_END());
 }
 
 static void *be_interrupted(void *above)
@@ -472,6 +472,26 @@ static void *be_interrupted(void *above)
     interrupted = SG_MARK_HERE();
     CHECK(sigaltstack(&stack, NULL) == 0 && sigaction(SIGUSR1, &action, NULL) == 0 && raise(SIGUSR1) == 0);
     return NULL;
+}
+
+static __attribute__((noinline)) void mark_a_small_frame(struct sg_mark *mark)
+{
+    *mark = SG_MARK_HERE();
+}
+
+static __attribute__((noinline)) bool is_gone_seen_from_a_large_frame(const struct sg_mark *mark)
+{
+    volatile char unwritten[4096];
+    unwritten[0] = sg_mark_is_gone(mark, SG_FRAME_END());
+    return unwritten[0] != 0;
+}
+
+/* The large frame has the small one's return address in it as it was: nothing is written there. */
+CHILD_TEST(mark_of_a_call_that_was_left_is_gone_for_the_next_call_whatever_frame_that_has)
+{
+    struct sg_mark left;
+    mark_a_small_frame(&left);
+    CHECK(is_gone_seen_from_a_large_frame(&left));
 }
 
 CHILD_TEST(a_handler_on_a_stack_above_the_threads_own_does_not_take_its_call_for_left)
@@ -587,6 +607,7 @@ int main(void)
         cmocka_unit_test(every_thread_has_a_record_of_its_own),
         cmocka_unit_test(credit_of_threads_that_have_ended_is_given_back_and_that_of_others_is_not),
         cmocka_unit_test(a_handler_on_a_stack_above_the_threads_own_does_not_take_its_call_for_left),
+        cmocka_unit_test(mark_of_a_call_that_was_left_is_gone_for_the_next_call_whatever_frame_that_has),
         cmocka_unit_test(record_of_a_process_that_shares_the_memory_stays_its_own_while_that_lives),
     };
     return cmocka_run_group_tests_name("ledger", tests, NULL, NULL);

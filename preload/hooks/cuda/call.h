@@ -49,8 +49,8 @@ struct sg_cuda_call {
  * itself, or inlined there, for the hook's frame tells whether the call that the thread is marked to be in was left. */
 static SG_INLINE bool sg_cuda_is_ours(void)
 {
-    return sg_lifecycle_enter() && (SG_LIKELY((sg_self.layers & SG_LAYER_CALL) == 0) ||
-                                    sg_open_call_was_left((uintptr_t)__builtin_frame_address(0)));
+    return sg_lifecycle_enter() &&
+           (SG_LIKELY((sg_self.layers & SG_LAYER_CALL) == 0) || sg_open_call_was_left(SG_FRAME_END()));
 }
 
 /* Whether the program has called cuInit. Before that the driver looks at no argument, and so may nobody here. */

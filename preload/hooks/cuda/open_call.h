@@ -13,10 +13,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* This thread is marked as inside CUDA. True: it is not, seen from `frame`, for the call was left. All of it is
+/* This thread is marked as inside CUDA. True: it is not, seen from `frame_end`, for the call was left. All of it is
  * undone: what is in flight, what it counts on in a memory pool or a store for graphs, its turn, its question, its
  * hold on cancellation, the mark. */
-bool sg_open_call_was_left(uintptr_t frame);
+bool sg_open_call_was_left(uintptr_t frame_end);
 
 /* Ends what the open call has in a memory pool or a store for graphs. */
 void sg_open_call_give_up(void);

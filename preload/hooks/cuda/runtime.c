@@ -110,9 +110,9 @@ static SG_THREAD_LOCAL sg_function inside;
 #define CALLER (inside != NULL ? *(void **)(void *)&inside : __builtin_return_address(0))
 
 /* A runtime function that was left by siglongjmp is none any more. */
-static inline void forget_left(uintptr_t frame)
+static inline void forget_left(uintptr_t frame_end)
 {
-    if (SG_UNLIKELY(sg_self.call != NULL) && sg_mark_is_gone(&sg_self.named, frame)) {
+    if (SG_UNLIKELY(sg_self.call != NULL) && sg_mark_is_gone(&sg_self.named, frame_end)) {
         sg_self.call = NULL;
         sg_self.caller = NULL;
     }
@@ -121,7 +121,7 @@ static inline void forget_left(uintptr_t frame)
 }
 
 #define CALL_AS(name, word, real_function, ...) \
-    forget_left((uintptr_t)__builtin_frame_address(0)); \
+    forget_left(SG_FRAME_END()); \
     const char *outer = sg_self.call; \
     const void *outer_caller = sg_self.caller; \
     sg_function real = (real_function), outside = inside; \

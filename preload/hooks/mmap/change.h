@@ -19,9 +19,8 @@
  * itself, or inlined there (SG_MARK_HERE). */
 static SG_INLINE bool sg_map_is_counting(void)
 {
-    return sg_lifecycle_enter() &&
-           (SG_LIKELY(sg_self.layers == 0) ||
-            ((sg_self.layers & SG_LAYER_HEAP) == 0 && sg_open_call_was_left((uintptr_t)__builtin_frame_address(0))));
+    return sg_lifecycle_enter() && (SG_LIKELY(sg_self.layers == 0) ||
+                                    ((sg_self.layers & SG_LAYER_HEAP) == 0 && sg_open_call_was_left(SG_FRAME_END())));
 }
 
 /* One change of sg_index_maps, between begin and end under its lock; end charges or releases what it made of the sum. `result`:

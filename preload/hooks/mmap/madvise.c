@@ -50,7 +50,7 @@ static uint64_t pages_of(uintptr_t *begin, uint64_t length)
     return length <= SG_MAP_MOST && end > *begin ? end - *begin : 0;
 }
 
-static void add_absent(struct sg_request *request, uintptr_t begin, uint64_t length)
+static SG_INLINE void add_absent(struct sg_request *request, uintptr_t begin, uint64_t length)
 {
     if (!sg_map_is_counting() || sg_load_relaxed(&sg_index_maps.chunk_count) == 0)
         return;
@@ -93,7 +93,7 @@ static bool is_populating(int advice)
     return advice == MADV_POPULATE_READ || advice == MADV_POPULATE_WRITE;
 }
 
-static void note_advice(uintptr_t begin, uint64_t length, int advice, bool is_done)
+static SG_INLINE void note_advice(uintptr_t begin, uint64_t length, int advice, bool is_done)
 {
     bool gives_back =
         advice == MADV_DONTNEED || advice == MADV_REMOVE || advice == MADV_FREE || advice == DONTNEED_LOCKED;

@@ -71,7 +71,7 @@ static struct sg_request request_of(const struct sg_map_shape *shape, uintptr_t 
     return request;
 }
 
-static void *map(void *address, size_t length, int prot, int flags, int fd, off_t offset, const void *caller)
+static SG_INLINE void *map(void *address, size_t length, int prot, int flags, int fd, off_t offset, const void *caller)
 {
     if (sg_real_is_looking()) /* the loader's own mappings are not the program's */
         return sg_sys_mmap(address, length, prot, flags, fd, (uint64_t)offset);

@@ -15,7 +15,8 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-static bool begin_protect(struct sg_request *request, uintptr_t begin, uint64_t bytes, int prot, const char *call)
+static SG_INLINE bool begin_protect(struct sg_request *request, uintptr_t begin, uint64_t bytes, int prot,
+                                    const char *call)
 {
     *request = (struct sg_request){0};
     if (!sg_map_is_counting() || (prot & PROT_WRITE) == 0 || sg_load_relaxed(&sg_index_maps.chunk_count) == 0 ||
