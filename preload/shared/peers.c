@@ -23,7 +23,7 @@
 /* Stacks and the like grow without a promise: so much for each thread. */
 #define UNPROMISED_BYTES (UINT64_C(1) << 20)
 
-/* So long a flight is waited for: DESIGN.md, property 4. */
+/* How long a request in flight is waited for: then its owner is stopped, or its driver hangs. */
 #define STALLED_NS UINT64_C(3000000000)
 
 static void add(uint64_t *sum, uint64_t bytes)

@@ -36,7 +36,7 @@
 #define LONGEST_NS UINT64_C(100000000)
 #define SECOND_NS UINT64_C(1000000000)
 
-/* The cases in which SIGKILL follows SIGTERM early (INTERFACE.md, WATCHDOG). Nothing else shortens the time that a
+/* The cases in which SIGKILL follows SIGTERM early (libsparkguard(7), SPARKGUARD_WATCHDOG). Nothing else shortens the time that a
  * program has to save its data. */
 #define PATIENCE_NS (5 * SECOND_NS)
 #define LAST_MOMENT_NS UINT64_C(250000000) /* less is left at the rate of a fall that goes on */

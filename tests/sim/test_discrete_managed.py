@@ -1,4 +1,4 @@
-"""Managed memory beside a discrete card draws on the machine's memory, device memory on the card's own (CUDA.md, section 3).
+"""Managed memory beside a discrete card draws on the machine's memory, device memory on the card's own.
 
 Its pages may lie on either side: the card may evict each of them to the machine. So the whole of it is promised by the machine.
 """

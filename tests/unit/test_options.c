@@ -1,5 +1,5 @@
 /*
- * test_options.c - what the environment variables may say (INTERFACE.md, section 3), and what is made of it.
+ * test_options.c - what the environment variables may say (libsparkguard(7), ENVIRONMENT), and what is made of it.
  */
 #include "fixture.h"
 

@@ -16,7 +16,7 @@
 enum { BLOCKS = 512, FLOATS = 96, ARENA = 256, FLOAT_MOST = 64, THREADS_MOST = 8 };
 enum { READ_WRITE = PROT_READ | PROT_WRITE, ANONYMOUS = MAP_PRIVATE | MAP_ANONYMOUS, DONTUNMAP = 4 };
 
-/* What a page of the program is, by the rules of INTERFACE.md. */
+/* What a page of the program is, by the rules of libsparkguard(7). */
 enum page { HOLE, RESERVED, COUNTED, SPARSE, IN_FILE };
 
 struct floating {
