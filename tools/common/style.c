@@ -1,17 +1,14 @@
 /*
- * style.c - how text for people looks where it goes: width, colour, characters; and the words that the overview and the
- * view of one process share.
+ * style.c - see style.h.
  */
 #define _GNU_SOURCE
-#include <inttypes.h>
 #include <langinfo.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "report/render.h"
+#include "common/style.h"
 #include "common/text.h"
 
 struct report_style report_style_of(FILE *stream)
@@ -84,85 +81,4 @@ void report_words(const struct report_style *style, size_t indent, enum report_c
         free(word);
     }
     fprintf(style->stream, "%s\n", report_colour_off(style, colour));
-}
-
-const char *report_room_word(enum sg_reason reason)
-{
-    return reason == SG_REASON_LIMIT ? "left" : "usable";
-}
-
-enum report_colour report_state_colour(enum sg_state state)
-{
-    switch (state) {
-    case SG_STATE_RUNNING:
-        return REPORT_GREEN;
-    case SG_STATE_KILLED:
-        return REPORT_RED;
-    case SG_STATE_EXITED:
-    case SG_STATE_REPLACED:
-        return REPORT_DIM;
-    }
-    return REPORT_PLAIN;
-}
-
-const char *report_end_text(const struct report_process *process, char text[REPORT_END_TEXT])
-{
-    static const char *const after[] = {
-        [REPORT_NO_WATCHDOG] = "",
-        [REPORT_SENT_TERM] = " after its own watchdog sent SIGTERM",
-        [REPORT_SENT_KILL] = " after its own watchdog sent SIGKILL",
-        [REPORT_ENDED_IT] = ": ended by its own watchdog",
-    };
-    static const int sent[] = {[REPORT_SENT_TERM] = SIGTERM, [REPORT_SENT_KILL] = SIGKILL, [REPORT_ENDED_IT] = 0};
-    char word[48], signal_text[REPORT_TIME_TEXT];
-    bool is_exited = process->state == SG_STATE_EXITED;
-    bool is_its_signal = !is_exited && process->signal != 0 && process->signal == sent[process->watchdog];
-    if (process->state == SG_STATE_RUNNING)
-        return "running";
-    if (process->state == SG_STATE_REPLACED)
-        return "replaced by another program";
-    if (is_exited && process->exit_code >= 0)
-        snprintf(word, sizeof word, "exited with status %d", process->exit_code);
-    else if (!is_exited && process->signal != 0 && process->watchdog != REPORT_ENDED_IT)
-        snprintf(word, sizeof word, "killed by %s", report_signal_text(signal_text, process->signal));
-    else if (!is_exited && process->watchdog == REPORT_NO_WATCHDOG)
-        snprintf(word, sizeof word, "killed (signal not recorded)");
-    else
-        snprintf(word, sizeof word, "%s", report_state_name[process->state]);
-    snprintf(text, REPORT_END_TEXT, "%s%s", word, is_its_signal ? " from its own watchdog" : after[process->watchdog]);
-    return text;
-}
-
-char *report_fate_text(const struct report_process *process, bool is_utf8)
-{
-    char room[REPORT_END_TEXT], clock[REPORT_TIME_TEXT];
-    bool is_ended = process->watchdog == REPORT_ENDED_IT;
-    const char *end = is_ended ? "ended by its own watchdog" : report_end_text(process, room);
-    char *detail = report_text_printable(process->fate_detail, is_utf8);
-    char *text =
-        report_text_format("%" PRIu32 " %s at %s%s%s", process->pid, end,
-                           report_clock_local(clock, process->fate->time_ns), detail[0] != '\0' ? ": " : "", detail);
-    free(detail);
-    return text;
-}
-
-char *report_peak_text(const struct report_process *process)
-{
-    char *text = report_text_copy("", 0);
-    bool is_taken[SG_DOMAIN_COUNT] = {false};
-    for (;;) {
-        int largest = -1;
-        for (int i = 0; i < SG_DOMAIN_COUNT; i++)
-            if (!is_taken[i] && process->domain[i].at_peak_bytes > 0 &&
-                (largest < 0 || process->domain[i].at_peak_bytes > process->domain[largest].at_peak_bytes))
-                largest = i;
-        if (largest < 0)
-            return text;
-        is_taken[largest] = true;
-        char size[REPORT_SIZE_TEXT];
-        char *longer = report_text_format("%s%s%s %s", text, text[0] ? ", " : "", report_domain_name[largest],
-                                          report_size_text(size, process->domain[largest].at_peak_bytes));
-        free(text);
-        text = longer;
-    }
 }

@@ -5,8 +5,9 @@
 #define SG_TOOLS_COMMON_TABLE_H
 
 #include <libsmartcols/libsmartcols.h>
+#include <stdint.h>
 
-#include "report/render.h"
+#include "common/style.h"
 
 enum report_column_kind {
     REPORT_NUMBERS, /* to the right */

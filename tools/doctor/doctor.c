@@ -1,5 +1,5 @@
 /*
- * doctor.c - see doctor.h: runs the checks, keeps what they found, and what it comes to.
+ * doctor.c - see doctor.h: keeps what the checks found, and what it comes to.
  */
 #define _GNU_SOURCE
 #include "doctor/doctor.h"
@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/procfs.h"
 #include "common/text.h"
 
 const char *const doctor_state_name[DOCTOR_STATE_COUNT] = {
@@ -17,17 +16,6 @@ const char *const doctor_state_name[DOCTOR_STATE_COUNT] = {
     [DOCTOR_WARNING] = "warning",
     [DOCTOR_DANGER] = "danger",
 };
-
-static void (*const checks[])(struct doctor *) = {
-    doctor_check_library,    doctor_check_settings,     doctor_check_memory,        doctor_check_swap,
-    doctor_check_swappiness, doctor_check_swap_at_boot, doctor_check_ssh_oom,       doctor_check_ssh_memory,
-    doctor_check_oom_score,  doctor_check_jail,         doctor_check_earlyoom,      doctor_check_oomd,
-    doctor_check_page_cache, doctor_check_huge_pages,   doctor_check_fragmentation, doctor_check_unguarded,
-    doctor_check_zombies,    doctor_check_leftovers,    doctor_check_ledger,        doctor_check_unified,
-    doctor_check_driver,     doctor_check_driver_pools, doctor_check_toolkit,       doctor_check_architecture,
-    doctor_check_history,
-};
-_Static_assert(sizeof checks / sizeof checks[0] <= DOCTOR_FINDING_ROOM, "each check adds one finding");
 
 struct doctor_finding *doctor_add(struct doctor *doctor, const char *id, enum doctor_state state, const char *format,
                                   ...)
@@ -66,21 +54,6 @@ const struct doctor_process *doctor_process_named(const struct doctor *doctor, c
         if (strcmp(doctor->processes[i].name, name) == 0)
             return &doctor->processes[i];
     return NULL;
-}
-
-struct doctor *doctor_examine(void)
-{
-    struct doctor *doctor = report_allocate(1, sizeof *doctor);
-    const struct report_scope scope = {.is_all = true, .wants_unguarded = true};
-    const char *root = getenv("SPARKGUARD_SYSTEM_ROOT");
-    doctor->root = root == NULL || strcmp(root, "/") == 0 ? "" : root;
-    report_live_root = doctor->root;
-    doctor->report = report_build(&scope);
-    doctor_learn_machine(doctor);
-    doctor_learn_unified(doctor);
-    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
-        checks[i](doctor);
-    return doctor;
 }
 
 void doctor_free(struct doctor *doctor)

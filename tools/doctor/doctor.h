@@ -3,7 +3,7 @@
  *
  * A check looks at files below `root` and adds findings; it changes nothing. Sentences may hold names that others made
  * up: renderers escape them. What goes into the script never holds any. Each check is one function of the list in
- * doctor.c, which also is the order within a state.
+ * examine.c, which also is the order within a state.
  */
 #ifndef SG_TOOLS_DOCTOR_DOCTOR_H
 #define SG_TOOLS_DOCTOR_DOCTOR_H
@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "report/render.h"
+#include "common/style.h"
 #include "model/model.h"
 
 /* Exit codes, part of the interface. What cannot be known is not known to be fine: as a warning. */
@@ -62,6 +62,7 @@ struct doctor {
     size_t count;
 };
 
+/* examine.c: runs all checks. */
 struct doctor *doctor_examine(void);
 void doctor_free(struct doctor *doctor);
 size_t doctor_count(const struct doctor *doctor, enum doctor_state state);

@@ -19,7 +19,6 @@
 
 #include "launch/launch.h"
 #include "common/procfs.h"
-#include "report/render.h"
 #include "model/model.h"
 #include "sparkguard_abi.h"
 #include "common/text.h"

@@ -1,8 +1,10 @@
 /*
  * breakdown.c - what the memory of the machine is made of, as a bar shows it.
  */
-#include "report/render.h"
+#include <stdlib.h>
+
 #include "common/text.h"
+#include "model/model.h"
 
 const char *const report_part_name[REPORT_PART_COUNT] = {
     [REPORT_PART_GUARDED] = "guarded", [REPORT_PART_OTHER] = "other",     [REPORT_PART_PROMISED] = "promised",
@@ -38,4 +40,25 @@ bool report_machine_parts(const struct report_machine *machine, struct report_pa
         left -= part[order[i]].shown_bytes;
     }
     return true;
+}
+
+char *report_peak_text(const struct report_process *process)
+{
+    char *text = report_text_copy("", 0);
+    bool is_taken[SG_DOMAIN_COUNT] = {false};
+    for (;;) {
+        int largest = -1;
+        for (int i = 0; i < SG_DOMAIN_COUNT; i++)
+            if (!is_taken[i] && process->domain[i].at_peak_bytes > 0 &&
+                (largest < 0 || process->domain[i].at_peak_bytes > process->domain[largest].at_peak_bytes))
+                largest = i;
+        if (largest < 0)
+            return text;
+        is_taken[largest] = true;
+        char size[REPORT_SIZE_TEXT];
+        char *longer = report_text_format("%s%s%s %s", text, text[0] ? ", " : "", report_domain_name[largest],
+                                          report_size_text(size, process->domain[largest].at_peak_bytes));
+        free(text);
+        text = longer;
+    }
 }

@@ -278,16 +278,6 @@ struct report *report_build(const struct report_scope *scope)
     return report;
 }
 
-void report_job_free(struct report_job *job)
-{
-    struct report_process *process, *next;
-    DL_FOREACH_SAFE (job->processes, process, next)
-        report_process_free(process);
-    free(job->runs);
-    free(job->name);
-    free(job);
-}
-
 void report_free(struct report *report)
 {
     struct report_job *job, *next;

@@ -284,6 +284,39 @@ void report_job_free(struct report_job *job);
 bool report_process_is_alone(const struct report_process *process);
 const char *report_process_alone_reason(const struct report_process *process);
 
+/* The memory of the machine from the left to the right: what guarded processes hold, what else is in use, what was promised,
+ * what admission would grant now, and the reserve, of which the floor. */
+enum report_part_kind {
+    REPORT_PART_GUARDED,
+    REPORT_PART_OTHER,
+    REPORT_PART_PROMISED,
+    REPORT_PART_ROOM,
+    REPORT_PART_RESERVE,
+    REPORT_PART_FLOOR,
+    REPORT_PART_COUNT,
+};
+struct report_part {
+    uint64_t bytes;
+    uint64_t shown_bytes; /* what a bar shows of it, and of nothing else; reserve and floor stand at its right end */
+};
+extern const char *const report_part_name[REPORT_PART_COUNT];
+/* False where the kernel did not say. */
+bool report_machine_parts(const struct report_machine *machine, struct report_part part[REPORT_PART_COUNT]);
+
+/* What a process's peak was made of: "device 60.0 GiB, heap 8.0 GiB"; "" if nothing. The caller frees. */
+char *report_peak_text(const struct report_process *process);
+
+/* "exited with status 0", "killed by SIGKILL", "killed by SIGTERM from its own watchdog", "running". */
+enum { REPORT_END_TEXT = 96 };
+const char *report_end_text(const struct report_process *process, char text[REPORT_END_TEXT]);
+
+/* Of a process that its watchdog ended: "4711 ended by its own watchdog at 13:07:42: " and what it noted. The caller
+ * frees. */
+char *report_fate_text(const struct report_process *process, bool is_utf8);
+
+/* What a refusal found too small: "usable" memory, or what was "left" of a limit. */
+const char *report_room_word(enum sg_reason reason);
+
 extern const char *const report_domain_name[SG_DOMAIN_COUNT];
 extern const char *const report_state_name[SG_STATE_KILLED + 1];
 extern const char *const report_reason_name[SG_REASON_DEVICE + 1];

@@ -1,9 +1,13 @@
 /*
  * outcome.c - what a process's events say of its standing: whether its own watchdog ended it, why it decides alone.
  */
+#include <inttypes.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "common/text.h"
 #include "model/model.h"
 
 #define NOT_SHARING "not sharing"
@@ -76,4 +80,45 @@ const char *report_process_alone_reason(const struct report_process *process)
         if (begins_with(process->events[i - 1].what, NOT_SHARING))
             return process->events[i - 1].what;
     return NOT_SHARING;
+}
+
+const char *report_end_text(const struct report_process *process, char text[REPORT_END_TEXT])
+{
+    static const char *const after[] = {
+        [REPORT_NO_WATCHDOG] = "",
+        [REPORT_SENT_TERM] = " after its own watchdog sent SIGTERM",
+        [REPORT_SENT_KILL] = " after its own watchdog sent SIGKILL",
+        [REPORT_ENDED_IT] = ": ended by its own watchdog",
+    };
+    static const int sent[] = {[REPORT_SENT_TERM] = SIGTERM, [REPORT_SENT_KILL] = SIGKILL, [REPORT_ENDED_IT] = 0};
+    char word[48], signal_text[REPORT_TIME_TEXT];
+    bool is_exited = process->state == SG_STATE_EXITED;
+    bool is_its_signal = !is_exited && process->signal != 0 && process->signal == sent[process->watchdog];
+    if (process->state == SG_STATE_RUNNING)
+        return "running";
+    if (process->state == SG_STATE_REPLACED)
+        return "replaced by another program";
+    if (is_exited && process->exit_code >= 0)
+        snprintf(word, sizeof word, "exited with status %d", process->exit_code);
+    else if (!is_exited && process->signal != 0 && process->watchdog != REPORT_ENDED_IT)
+        snprintf(word, sizeof word, "killed by %s", report_signal_text(signal_text, process->signal));
+    else if (!is_exited && process->watchdog == REPORT_NO_WATCHDOG)
+        snprintf(word, sizeof word, "killed (signal not recorded)");
+    else
+        snprintf(word, sizeof word, "%s", report_state_name[process->state]);
+    snprintf(text, REPORT_END_TEXT, "%s%s", word, is_its_signal ? " from its own watchdog" : after[process->watchdog]);
+    return text;
+}
+
+char *report_fate_text(const struct report_process *process, bool is_utf8)
+{
+    char room[REPORT_END_TEXT], clock[REPORT_TIME_TEXT];
+    bool is_ended = process->watchdog == REPORT_ENDED_IT;
+    const char *end = is_ended ? "ended by its own watchdog" : report_end_text(process, room);
+    char *detail = report_text_printable(process->fate_detail, is_utf8);
+    char *text =
+        report_text_format("%" PRIu32 " %s at %s%s%s", process->pid, end,
+                           report_clock_local(clock, process->fate->time_ns), detail[0] != '\0' ? ": " : "", detail);
+    free(detail);
+    return text;
 }

@@ -11,15 +11,6 @@
 #include "model/model.h"
 #include "common/text.h"
 
-const char *const report_domain_name[SG_DOMAIN_COUNT] = {
-#define SG_DOMAIN(ID, name, bounded, help) #name,
-#include "domains.def"
-#undef SG_DOMAIN
-};
-
-const char *const report_state_name[] = {"-", "running", "exited", "replaced", "killed"};
-const char *const report_reason_name[] = {"-", "reserve", "limit", "floor", "device"};
-
 static uint64_t not_below_zero(uint64_t bytes)
 {
     return bytes > INT64_MAX ? 0 : bytes;
@@ -336,4 +327,14 @@ void report_process_free(struct report_process *process)
     free(process->job);
     free(process->segment_path);
     free(process);
+}
+
+void report_job_free(struct report_job *job)
+{
+    struct report_process *process, *next;
+    DL_FOREACH_SAFE (job->processes, process, next)
+        report_process_free(process);
+    free(job->runs);
+    free(job->name);
+    free(job);
 }

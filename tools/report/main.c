@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "report/html/html_page.h"
-#include "common/atomic_file.h"
+#include "report/atomic_file.h"
 #include "report/plot/plot.h"
 #include "report/prometheus.h"
 #include "report/render.h"

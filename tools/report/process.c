@@ -11,6 +11,20 @@
 #include "common/table.h"
 #include "common/text.h"
 
+enum report_colour report_state_colour(enum sg_state state)
+{
+    switch (state) {
+    case SG_STATE_RUNNING:
+        return REPORT_GREEN;
+    case SG_STATE_KILLED:
+        return REPORT_RED;
+    case SG_STATE_EXITED:
+    case SG_STATE_REPLACED:
+        return REPORT_DIM;
+    }
+    return REPORT_PLAIN;
+}
+
 enum { SHARE_CELLS = 20, SITES_SHOWN = 10 };
 
 /* One piece of a line; frees it. */

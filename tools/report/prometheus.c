@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "report/prometheus.h"
+#include "report/prometheus_counters.h"
 #include "common/text.h"
 
 /* A process has series of its own from 1 % of the machine on, but not below 64 MiB. */
@@ -41,36 +42,6 @@ static void put(struct family *family, const char *labels, uint64_t value)
         fprintf(family->stream, "# HELP %s %s\n# TYPE %s %s\n", family->name, family->help, family->name, family->type);
     family->has_series = true;
     fprintf(family->stream, "%s%s %" PRIu64 "\n", family->name, labels, value);
-}
-
-char *prometheus_label(const char *text)
-{
-    size_t left = strlen(text);
-    char *label = report_allocate(left * strlen("\\\\x5c") + 1, 1), *out = label;
-    while (left > 0) {
-        uint32_t code;
-        size_t length = report_utf8_next(text, left, &code);
-        if (code == REPORT_NO_CODE || report_is_control(code) || code == '\\')
-            for (size_t i = 0; i < length; i++)
-                out += sprintf(out, "\\\\x%02x", (unsigned char)text[i]);
-        else if (code == '"')
-            out = stpcpy(out, "\\\"");
-        else
-            out = mempcpy(out, text, length);
-        text += length;
-        left -= length;
-    }
-    *out = '\0';
-    return label;
-}
-
-char *prometheus_job_labels(const struct report_job *job)
-{
-    char *name = prometheus_label(job->name), *directory = prometheus_label(job->directory);
-    char *labels = report_text_format("{sparkguard_job=\"%s\",directory=\"%s\"}", name, directory);
-    free(name);
-    free(directory);
-    return labels;
 }
 
 static void put_one(FILE *stream, const char *name, const char *help, const char *labels, uint64_t value)

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/atomic_file.h"
-#include "report/prometheus.h"
+#include "report/atomic_file.h"
+#include "report/prometheus_counters.h"
 #include "common/text.h"
 
 #define COUNTED "# counted "
@@ -43,6 +43,36 @@ struct prometheus_counted {
     uint64_t absent_runs;
     UT_hash_handle hh;
 };
+
+char *prometheus_label(const char *text)
+{
+    size_t left = strlen(text);
+    char *label = report_allocate(left * strlen("\\\\x5c") + 1, 1), *out = label;
+    while (left > 0) {
+        uint32_t code;
+        size_t length = report_utf8_next(text, left, &code);
+        if (code == REPORT_NO_CODE || report_is_control(code) || code == '\\')
+            for (size_t i = 0; i < length; i++)
+                out += sprintf(out, "\\\\x%02x", (unsigned char)text[i]);
+        else if (code == '"')
+            out = stpcpy(out, "\\\"");
+        else
+            out = mempcpy(out, text, length);
+        text += length;
+        left -= length;
+    }
+    *out = '\0';
+    return label;
+}
+
+char *prometheus_job_labels(const struct report_job *job)
+{
+    char *name = prometheus_label(job->name), *directory = prometheus_label(job->directory);
+    char *labels = report_text_format("{sparkguard_job=\"%s\",directory=\"%s\"}", name, directory);
+    free(name);
+    free(directory);
+    return labels;
+}
 
 static struct prometheus_counted *find_counted(struct prometheus_totals *totals, const char *segment)
 {

@@ -13,7 +13,7 @@
 #include <sys/types.h>
 
 #include "launch/launch.h"
-#include "report/render.h"
+#include "common/style.h"
 #include "model/model.h"
 
 /* Exit codes, part of the interface; LAUNCH_... of launch.h for programs that cannot be run. */

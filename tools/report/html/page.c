@@ -11,7 +11,7 @@
 #include "report/html/html.h"
 #include "report/html/html_page.h"
 #include "common/xml_escape.h"
-#include "common/atomic_file.h"
+#include "report/atomic_file.h"
 #include "common/procfs.h"
 #include "report/render.h"
 #include "common/text.h"

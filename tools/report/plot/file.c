@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/atomic_file.h"
+#include "report/atomic_file.h"
 #include "report/plot/plot.h"
 #include "common/text.h"
 

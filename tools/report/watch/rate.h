@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/text.h"
+
 enum { WATCH_SAMPLE_ROOM = 16 };
 
 /* A rate is the mean over the samples of the last five seconds: long enough for a training step that takes and gives
@@ -33,5 +35,11 @@ int64_t watch_trend_rate(const struct watch_trend *trend);
 
 /* Nanoseconds until `room_bytes` are taken; 0 where none are left, WATCH_NEVER where nothing is taken or that is unknown. */
 int64_t watch_time_to(uint64_t room_bytes, int64_t taken_per_second);
+
+/* "+1.2 GiB/s", "-" where unknown; at most WATCH_RATE_CELLS: from 1000 of a unit on without tenths. */
+enum { WATCH_RATE_TEXT = 24, WATCH_RATE_CELLS = 12, WATCH_WALL_CELLS = 10 };
+const char *watch_rate_text(char text[WATCH_RATE_TEXT], int64_t rate);
+/* As report_duration_text, without tenths and in at most WATCH_WALL_CELLS: from ten hours on the largest unit tells. */
+const char *watch_wall_text(char text[REPORT_TIME_TEXT], int64_t time_ns);
 
 #endif

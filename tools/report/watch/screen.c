@@ -86,42 +86,6 @@ static void put_cut(const char *line, const struct report_style *style)
     fprintf(style->stream, "%s\r\n", style->has_colour ? "\033[0m" : "");
 }
 
-/* ---- what the head says beyond the report's ---------------------------------------------------------------------- */
-
-const char *watch_rate_text(char text[WATCH_RATE_TEXT], int64_t rate)
-{
-    char size[REPORT_SIZE_TEXT];
-    if (rate == WATCH_NO_RATE)
-        return "-";
-    uint64_t bytes = rate < 0 ? (uint64_t)-rate : (uint64_t)rate;
-    const char *sign = rate > 0 ? "+" : rate < 0 ? "-" : "";
-    report_size_text(size, bytes);
-    char *tenths = strchr(size, '.');
-    if (tenths != NULL && tenths - size > 3)
-        memmove(tenths, tenths + 2, strlen(tenths + 2) + 1);
-    snprintf(text, WATCH_RATE_TEXT, "%s%s/s", sign, size);
-    return text;
-}
-
-const char *watch_wall_text(char text[REPORT_TIME_TEXT], int64_t time_ns)
-{
-    int64_t seconds = time_ns / 1000000000, minutes = seconds / 60;
-    if (time_ns < 0)
-        return "-";
-    if (minutes < 1)
-        snprintf(text, REPORT_TIME_TEXT, "%" PRId64 " s", seconds);
-    else if (minutes < 10)
-        snprintf(text, REPORT_TIME_TEXT, "%" PRId64 " min %" PRId64 " s", minutes, seconds % 60);
-    else if (minutes < 60)
-        snprintf(text, REPORT_TIME_TEXT, "%" PRId64 " min", minutes);
-    else if (minutes < 600 || (minutes >= 1440 && minutes < 14400))
-        return report_duration_text(text, time_ns);
-    else
-        snprintf(text, REPORT_TIME_TEXT, minutes < 1440 ? "%" PRId64 " h" : "%" PRId64 " d",
-                 minutes / (minutes < 1440 ? 60 : 1440));
-    return text;
-}
-
 static void put_wall(const struct watch *watch, const struct report_style *style, size_t *column, const char *word,
                      uint64_t left_bytes)
 {

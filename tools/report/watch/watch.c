@@ -1,5 +1,5 @@
 /*
- * watch.c - see watch.h: the samples, what is known of each process over time, and the loop.
+ * watch.c - see watch.h: the loop.
  */
 #define _GNU_SOURCE
 #include "report/watch/watch.h"
@@ -12,159 +12,6 @@
 
 #include "report/watch/terminal.h"
 #include "common/text.h"
-
-/* How long a process that has ended stays in the list, beyond one interval. */
-#define LINGER_NS INT64_C(10000000000)
-
-/* ---- samples ----------------------------------------------------------------------------------------------------- */
-
-static struct watch_trace *find(const struct watch *watch, const struct watch_key *key)
-{
-    struct watch_trace *trace;
-    HASH_FIND(hh, watch->traces, key, sizeof *key, trace);
-    return trace;
-}
-
-static struct watch_key key_of_job(const struct report_job *job)
-{
-    struct watch_key key = {.pid = 0};
-    snprintf(key.job, sizeof key.job, "%s", job->name);
-    return key;
-}
-
-static struct watch_key key_of_process(const struct report_process *process)
-{
-    return (struct watch_key){.pid = process->pid, .start_ticks = process->start_ticks};
-}
-
-static void note(struct watch *watch, struct watch_key key, uint64_t live_bytes)
-{
-    struct watch_trace *trace = find(watch, &key);
-    if (trace == NULL) {
-        trace = report_allocate(1, sizeof *trace);
-        trace->key = key;
-        HASH_ADD(hh, watch->traces, key, sizeof trace->key, trace);
-    }
-    watch_trend_add(&trace->live, watch->sampled_ns, live_bytes);
-    trace->seen_ns = watch->sampled_ns;
-}
-
-/* Puts those that are remembered into a new table; the order of the old one outlives it. */
-static void forget(struct watch *watch, int64_t before_ns)
-{
-    struct watch_trace *trace = watch->traces, *next;
-    HASH_CLEAR(hh, watch->traces);
-    for (; trace != NULL; trace = next) {
-        next = trace->hh.next;
-        if (trace->seen_ns < before_ns)
-            free(trace);
-        else
-            HASH_ADD(hh, watch->traces, key, sizeof trace->key, trace);
-    }
-}
-
-void watch_sample(struct watch *watch)
-{
-    const struct report_job *job;
-    const struct report_process *process;
-    if (watch->report != NULL)
-        report_free(watch->report);
-    watch->report = report_build(watch->scope);
-    watch->sampled_ns = terminal_clock_ns();
-    const struct report_machine *machine = &watch->report->machine;
-    watch_trend_add(&watch->usable, watch->sampled_ns, machine->usable_bytes);
-    for (int i = 0; i < SG_DEVICE_ROOM; i++)
-        watch_trend_add(&watch->device[i], watch->sampled_ns,
-                        machine->device[i].is_known ? machine->device[i].live_bytes : SG_UNKNOWN);
-    DL_FOREACH (watch->report->jobs, job) {
-        if (job->running_count > 0)
-            note(watch, key_of_job(job), job->live_bytes);
-        DL_FOREACH (job->processes, process)
-            if (process->state == SG_STATE_RUNNING)
-                note(watch, key_of_process(process), process->live_bytes);
-    }
-    forget(watch, watch->sampled_ns - watch->interval_ns - LINGER_NS);
-}
-
-bool watch_is_shown(const struct watch *watch, const struct report_process *process)
-{
-    struct watch_key key = key_of_process(process);
-    if (process->state == SG_STATE_RUNNING || watch->scope->pid != 0 || watch->scope->is_all)
-        return true;
-    const struct watch_trace *trace = find(watch, &key);
-    return process->state != SG_STATE_REPLACED && trace != NULL && trace->seen_ns != watch->sampled_ns;
-}
-
-/* ---- figures ----------------------------------------------------------------------------------------------------- */
-
-static int64_t rate_of(const struct watch *watch, struct watch_key key)
-{
-    const struct watch_trace *trace = find(watch, &key);
-    bool is_running = trace != NULL && trace->seen_ns == watch->sampled_ns;
-    return is_running ? watch_trend_rate(&trace->live) : WATCH_NO_RATE;
-}
-
-int64_t watch_process_rate(const struct watch *watch, const struct report_process *process)
-{
-    return process->state == SG_STATE_RUNNING ? rate_of(watch, key_of_process(process)) : WATCH_NO_RATE;
-}
-
-int64_t watch_job_rate(const struct watch *watch, const struct report_job *job)
-{
-    return rate_of(watch, key_of_job(job));
-}
-
-int64_t watch_machine_wall_ns(const struct watch *watch, uint64_t left_bytes)
-{
-    uint64_t usable_bytes = watch->report->machine.usable_bytes;
-    int64_t rate = watch_trend_rate(&watch->usable);
-    if (usable_bytes == SG_UNKNOWN || left_bytes == SG_UNKNOWN || rate == WATCH_NO_RATE)
-        return WATCH_NEVER;
-    return watch_time_to(report_less(usable_bytes, left_bytes), -rate);
-}
-
-static bool uses_device(const struct report_job *job, int device)
-{
-    const struct report_process *process;
-    DL_FOREACH (job->processes, process)
-        if (process->state == SG_STATE_RUNNING && process->device[device].is_known == 1 &&
-            process->device[device].live_bytes > 0)
-            return true;
-    return false;
-}
-
-/* What programs without the guard hold of a device is not known: it may be met sooner. */
-static int64_t device_wall_ns(const struct watch *watch, int device)
-{
-    const struct report_device *own = &watch->report->machine.device[device];
-    if (watch->report->machine.unified != 0 || own->total_bytes == SG_UNKNOWN || own->reserve_bytes == SG_UNKNOWN)
-        return WATCH_NEVER;
-    uint64_t most_bytes = report_less(own->total_bytes, own->reserve_bytes);
-    return watch_time_to(report_less(most_bytes, own->live_bytes), watch_trend_rate(&watch->device[device]));
-}
-
-static int64_t nearer(int64_t one_ns, int64_t other_ns)
-{
-    if (one_ns == WATCH_NEVER || other_ns == WATCH_NEVER)
-        return one_ns == WATCH_NEVER ? other_ns : one_ns;
-    return one_ns < other_ns ? one_ns : other_ns;
-}
-
-int64_t watch_wall_ns(const struct watch *watch, const struct report_job *job, int64_t rate)
-{
-    if (rate == WATCH_NO_RATE || rate <= 0)
-        return WATCH_NEVER;
-    int64_t wall_ns = watch_machine_wall_ns(watch, watch->report->machine.reserve_bytes);
-    if (job->limit_bytes != SG_UNKNOWN)
-        wall_ns =
-            nearer(wall_ns, watch_time_to(report_less(job->limit_bytes, job->live_bytes), watch_job_rate(watch, job)));
-    for (int i = 0; i < SG_DEVICE_ROOM; i++)
-        if (uses_device(job, i))
-            wall_ns = nearer(wall_ns, device_wall_ns(watch, i));
-    return wall_ns;
-}
-
-/* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
 static void scroll(struct watch *watch, size_t up, size_t down)
 {
@@ -281,6 +128,6 @@ struct report *report_watch(const struct report_scope *scope, int64_t interval_n
         watch_on_screen(&watch);
     else
         watch_by_lines(&watch);
-    forget(&watch, INT64_MAX);
+    watch_forget(&watch, INT64_MAX);
     return watch.report;
 }

@@ -47,6 +47,8 @@ struct watch {
 
 /* Reads all anew. */
 void watch_sample(struct watch *watch);
+/* Forgets the processes and jobs that ran last before `before_ns`. */
+void watch_forget(struct watch *watch, int64_t before_ns);
 
 /* Whether the list has it: it runs, was asked for, or ended a moment ago. */
 bool watch_is_shown(const struct watch *watch, const struct report_process *process);
@@ -59,12 +61,6 @@ int64_t watch_wall_ns(const struct watch *watch, const struct report_job *job, i
 
 /* Nanoseconds until usable memory is down to `left_bytes`. */
 int64_t watch_machine_wall_ns(const struct watch *watch, uint64_t left_bytes);
-
-/* "+1.2 GiB/s", "-" where unknown; at most WATCH_RATE_CELLS: from 1000 of a unit on without tenths. */
-enum { WATCH_RATE_TEXT = 24, WATCH_RATE_CELLS = 12, WATCH_WALL_CELLS = 10 };
-const char *watch_rate_text(char text[WATCH_RATE_TEXT], int64_t rate);
-/* As report_duration_text, without tenths and in at most WATCH_WALL_CELLS: from ten hours on the largest unit tells. */
-const char *watch_wall_text(char text[REPORT_TIME_TEXT], int64_t time_ns);
 
 /* Lines of the screen: of the head, of the list from `first` on, of the foot; and the help in the last. */
 struct watch_layout {

@@ -2,7 +2,7 @@
  * atomic_file.c - see atomic_file.h.
  */
 #define _GNU_SOURCE
-#include "common/atomic_file.h"
+#include "report/atomic_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /*
  * atomic_file.h - a document that the user wants in a file: whole under its name, or not there at all.
  */
-#ifndef SG_TOOLS_COMMON_ATOMIC_FILE_H
-#define SG_TOOLS_COMMON_ATOMIC_FILE_H
+#ifndef SG_TOOLS_REPORT_ATOMIC_FILE_H
+#define SG_TOOLS_REPORT_ATOMIC_FILE_H
 
 #include <stdbool.h>
 #include <stdio.h>
