@@ -8,25 +8,17 @@
 #include "account/range_map.h"
 #include "base/seccomp.h"
 #include "base/syscall.h"
+#include "base/pages.h"
 
 #include <linux/fcntl.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/sysmacros.h>
-#include <sys/auxv.h>
 
 #ifndef MAP_HUGE_SHIFT
 #define MAP_HUGE_SHIFT 26
 #endif
-
-uint64_t sg_page_bytes(void)
-{
-    static uint64_t page;
-    if (SG_UNLIKELY(page == 0))
-        page = getauxval(AT_PAGESZ);
-    return page;
-}
 
 /* Pages larger than usual are of hugetlbfs, or of a tmpfs that is mounted with huge=. Filters that list what is allowed may end
  * the process at fstatfs. */

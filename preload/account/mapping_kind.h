@@ -22,13 +22,4 @@ struct sg_map_shape sg_map_shape_of(size_t length, int prot, int flags, int fd, 
 /* Of a System V segment that is to be attached; of kind SG_RANGE_NONE where the kernel tells nothing about it. */
 struct sg_map_shape sg_map_shape_of_segment(int id, int flags);
 
-/* The kernel's page size. */
-uint64_t sg_page_bytes(void);
-
-/* The next multiple of `unit`, a power of two. */
-static inline uint64_t sg_round_up(uint64_t bytes, uint64_t unit)
-{
-    return (bytes + unit - 1) & ~(unit - 1);
-}
-
 #endif

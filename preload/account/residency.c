@@ -5,8 +5,8 @@
 
 #include "base/atomics.h"
 #include "base/compiler.h"
-#include "account/mapping_kind.h"
 #include "base/syscall.h"
+#include "base/pages.h"
 
 #include <fcntl.h>
 #include <sys/ioctl.h>

@@ -8,7 +8,6 @@
 #include "base/compiler.h"
 #include "account/tmpfs_ranges.h"
 #include "account/ledger.h"
-#include "account/mapping_kind.h"
 #include "base/procfs.h"
 #include "account/residency.h"
 #include "base/seccomp.h"
@@ -17,6 +16,7 @@
 #include "base/syscall.h"
 #include "account/thread_record.h"
 #include "account/transit.h"
+#include "base/pages.h"
 
 #include <sys/mman.h>
 

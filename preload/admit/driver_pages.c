@@ -18,13 +18,13 @@
 #include "base/atomics.h"
 #include "base/compiler.h"
 #include "admit/filler.h"
-#include "account/mapping_kind.h"
 #include "base/options.h"
 #include "admit/snapshot.h"
 #include "admit/headroom.h"
 #include "shared/registry.h"
 #include "base/syscall.h"
 #include "base/text.h"
+#include "base/pages.h"
 
 #include <fcntl.h>
 #include <string.h>

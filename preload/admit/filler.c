@@ -5,7 +5,6 @@
 
 #include "base/atomics.h"
 #include "base/lock.h"
-#include "account/mapping_kind.h"
 #include "base/raw_thread.h"
 #include "base/syscall.h"
 

@@ -4,9 +4,9 @@
 #include "base/procfs.h"
 
 #include "base/atomics.h"
-#include "account/mapping_kind.h"
 #include "base/syscall.h"
 #include "base/text.h"
+#include "base/pages.h"
 
 #include <pthread.h>
 #include <string.h>

@@ -9,10 +9,10 @@
 #include "base/raw_thread.h"
 
 #include "base/atomics.h"
-#include "account/mapping_kind.h"
 #include "base/seccomp.h"
 #include "base/syscall.h"
 #include "account/thread_record.h"
+#include "base/pages.h"
 
 #include <errno.h>
 #include <linux/futex.h>

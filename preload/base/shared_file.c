@@ -3,9 +3,9 @@
  */
 #include "base/shared_file.h"
 
-#include "account/mapping_kind.h"
 #include "base/seccomp.h"
 #include "base/syscall.h"
+#include "base/pages.h"
 
 #include <signal.h>
 #include <stdbool.h>

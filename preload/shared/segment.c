@@ -8,7 +8,6 @@
 #include "shared/job.h"
 #include "base/lock.h"
 #include "base/log.h"
-#include "account/mapping_kind.h"
 #include "base/options.h"
 #include "base/procfs.h"
 #include "base/seccomp.h"
@@ -18,6 +17,7 @@
 #include "base/text.h"
 #include "account/timeline.h"
 #include "shared/told.h"
+#include "base/pages.h"
 
 #include <fcntl.h>
 #include <string.h>

@@ -8,7 +8,6 @@
 #include "base/atomics.h"
 #include "watch/fall.h"
 #include "account/ledger.h"
-#include "account/mapping_kind.h"
 #include "base/options.h"
 #include "admit/snapshot.h"
 #include "base/procfs.h"
@@ -16,6 +15,7 @@
 #include "shared/registry.h"
 #include "shared/segment.h"
 #include "base/syscall.h"
+#include "base/pages.h"
 
 #include <string.h>
 

@@ -16,7 +16,6 @@
 #include "account/tracker.h"
 #include "account/ledger.h"
 #include "hooks/lifecycle.h"
-#include "account/mapping_kind.h"
 #include "base/options.h"
 #include "hooks/real.h"
 #include "shared/segment.h"
@@ -24,6 +23,7 @@
 #include "base/elf_symbols.h"
 #include "account/thread_record.h"
 #include "watch/watchdog.h"
+#include "base/pages.h"
 
 #include <errno.h>
 #include <malloc.h>

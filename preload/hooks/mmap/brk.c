@@ -13,6 +13,7 @@
 #include "hooks/mmap/change.h"
 #include "hooks/real.h"
 #include "watch/watchdog.h"
+#include "base/pages.h"
 
 #include <errno.h>
 #include <sys/mman.h>

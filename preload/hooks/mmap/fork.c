@@ -7,10 +7,10 @@
 #include "account/tmpfs_ranges.h"
 #include "account/tracker.h"
 #include "account/ledger.h"
-#include "account/mapping_kind.h"
 #include "base/seccomp.h"
 #include "account/callsites.h"
 #include "base/syscall.h"
+#include "base/pages.h"
 
 #include <sys/mman.h>
 

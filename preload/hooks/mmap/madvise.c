@@ -16,6 +16,7 @@
 #include "base/syscall.h"
 #include "base/text.h"
 #include "watch/watchdog.h"
+#include "base/pages.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -28,6 +28,7 @@
 #include "base/syscall.h"
 #include "account/thread_record.h"
 #include "watch/watchdog.h"
+#include "base/pages.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -10,6 +10,7 @@
 #include "hooks/real.h"
 #include "base/syscall.h"
 #include "watch/watchdog.h"
+#include "base/pages.h"
 
 #include <errno.h>
 #include <fcntl.h>
