@@ -158,9 +158,9 @@ static uint64_t unexplained_of(const char *text)
 {
     static const char *const explained[] = {"slab",           "kernel_stack", "pagetables",
                                             "sec_pagetables", "percpu",       "vmalloc"};
-    uint64_t left = sg_pool_field(text, "kernel", 0);
+    uint64_t left = sg_text_read_field(text, "kernel", 0);
     for (size_t i = 0; i < SG_ARRAY_LENGTH(explained); i++) {
-        uint64_t part = sg_pool_field(text, explained[i], 0);
+        uint64_t part = sg_text_read_field(text, explained[i], 0);
         left -= part < left ? part : left;
     }
     return left;
@@ -180,10 +180,10 @@ static bool read_used(struct level *level)
     uint64_t cache = 0;
     text = read_file(level->path, "memory.stat");
     if (text != NULL && level->is_v2)
-        cache = sg_pool_field(text, "active_file", 0) + sg_pool_field(text, "inactive_file", 0) +
-                sg_pool_field(text, "slab_reclaimable", 0);
+        cache = sg_text_read_field(text, "active_file", 0) + sg_text_read_field(text, "inactive_file", 0) +
+                sg_text_read_field(text, "slab_reclaimable", 0);
     else if (text != NULL)
-        cache = sg_pool_field(text, "total_active_file", 0) + sg_pool_field(text, "total_inactive_file", 0);
+        cache = sg_text_read_field(text, "total_active_file", 0) + sg_text_read_field(text, "total_inactive_file", 0);
     level->used_bytes = used > cache ? used - cache : 0;
     level->unexplained_bytes = text != NULL && level->is_v2 ? unexplained_of(text) : 0;
     level->granted_bytes = granted;

@@ -56,7 +56,7 @@ static bool has_pools(void)
     uint32_t known = sg_load_relaxed(&pools);
     if (known == POOLS_UNKNOWN) {
         const char *parameters = sg_pool_read("/proc/driver/nvidia/params");
-        uint64_t sizes = parameters != NULL ? sg_pool_field(parameters, "EnableSystemMemoryPools:", 0) : 0;
+        uint64_t sizes = parameters != NULL ? sg_text_read_field(parameters, "EnableSystemMemoryPools:", 0) : 0;
         known = sizes != 0 ? POOLS_KEEP : POOLS_NONE;
         sg_store_relaxed(&pools, known);
     }
@@ -303,7 +303,7 @@ static bool is_affordable(uint64_t bytes)
     if (sg_options.system_root[0] == '\0')
         return true;
     return sg_text_read_file("/proc/meminfo", text, sizeof text) > 0 &&
-           sg_pool_field(text, "MemAvailable:", 0) >= 2 * bytes / 1024;
+           sg_text_read_field(text, "MemAvailable:", 0) >= 2 * bytes / 1024;
 }
 
 enum outcome {

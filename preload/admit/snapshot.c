@@ -7,6 +7,7 @@
 #include "base/options.h"
 #include "base/syscall.h"
 #include "base/text.h"
+#include "base/procfs.h"
 
 #include <string.h>
 #include <sys/sysinfo.h>
@@ -22,21 +23,6 @@ const char *sg_pool_read(const char *path)
     sg_text_add(&text, sg_options.system_root);
     sg_text_add(&text, path);
     return sg_text_read_file(full, scratch, sizeof scratch) > 0 ? scratch : NULL;
-}
-
-uint64_t sg_pool_field(const char *text, const char *key, uint64_t missing)
-{
-    size_t length = strlen(key);
-    for (const char *line = text; line != NULL && *line != '\0';) {
-        if (strncmp(line, key, length) == 0 && (line[length] == ' ' || line[length] == '\t')) {
-            const char *cursor = line + length;
-            return sg_text_read_number(&cursor);
-        }
-        line = strchr(line, '\n');
-        if (line != NULL)
-            line++;
-    }
-    return missing;
 }
 
 void sg_pool_set_reserve(struct sg_constraint *constraint, bool is_machine)
@@ -58,22 +44,14 @@ void sg_pool_set_reserve(struct sg_constraint *constraint, bool is_machine)
     constraint->floor_bytes = floor_bytes < bytes ? floor_bytes : bytes;
 }
 
-uint64_t sg_pool_ordinary_kib(const char *meminfo)
-{
-    uint64_t total = sg_pool_field(meminfo, "MemTotal:", 0), huge = sg_pool_field(meminfo, "Hugetlb:", 0);
-    if (total > UINT64_MAX / 1024)
-        return 0;
-    return huge < total ? total - huge : total;
-}
-
 /* Memory that drivers take by pages is in no counter: CUDA's on unified memory is. */
 uint64_t sg_pool_unexplained(const char *text)
 {
     static const char *const explained[] = {
         "MemFree:", "Buffers:", "Cached:", "AnonPages:", "Slab:", "KernelStack:", "PageTables:", "Hugetlb:"};
-    uint64_t left = sg_pool_field(text, "MemTotal:", 0);
+    uint64_t left = sg_text_read_field(text, "MemTotal:", 0);
     for (size_t i = 0; i < SG_ARRAY_LENGTH(explained); i++) {
-        uint64_t part = sg_pool_field(text, explained[i], 0);
+        uint64_t part = sg_text_read_field(text, explained[i], 0);
         left -= part < left ? part : left;
     }
     return left;
@@ -84,19 +62,19 @@ static bool look_at_meminfo(struct sg_look *look)
     const char *text = sg_pool_read("/proc/meminfo");
     if (text == NULL)
         return false;
-    uint64_t ordinary = sg_pool_ordinary_kib(text);
-    uint64_t available = sg_pool_field(text, "MemAvailable:", SG_UNKNOWN);
+    uint64_t ordinary = sg_meminfo_ordinary_kib(text);
+    uint64_t available = sg_text_read_field(text, "MemAvailable:", SG_UNKNOWN);
     if (ordinary == 0 || available == SG_UNKNOWN)
         return false;
     available = available < ordinary ? available : ordinary;
-    uint64_t cma_free = sg_pool_field(text, "CmaFree:", 0);
-    look->total_bytes = sg_pool_field(text, "MemTotal:", 0) * 1024;
+    uint64_t cma_free = sg_text_read_field(text, "CmaFree:", 0);
+    look->total_bytes = sg_text_read_field(text, "MemTotal:", 0) * 1024;
     look->at[0].limit_bytes = ordinary * 1024;
     look->at[0].headroom_bytes = available * 1024;
     look->cma_free_bytes = (cma_free < available ? cma_free : available) * 1024;
-    look->free_bytes = sg_pool_field(text, "MemFree:", 0) * 1024;
-    look->idle_cache_bytes = sg_pool_field(text, "Inactive(file):", 0) * 1024;
-    look->swap_free_bytes = sg_pool_field(text, "SwapFree:", 0) * 1024;
+    look->free_bytes = sg_text_read_field(text, "MemFree:", 0) * 1024;
+    look->idle_cache_bytes = sg_text_read_field(text, "Inactive(file):", 0) * 1024;
+    look->swap_free_bytes = sg_text_read_field(text, "SwapFree:", 0) * 1024;
     look->unexplained_bytes = look->has_cuda ? sg_pool_unexplained(text) * 1024 : 0;
     return true;
 }

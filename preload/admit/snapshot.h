@@ -73,13 +73,6 @@ bool sg_cgroup_is_swapless(void);
 /* Of the text of a meminfo, in its units: what of MemTotal no counter explains. */
 uint64_t sg_pool_unexplained(const char *text);
 
-/* The number behind `key` (a whole word at the start of a line), or `missing`. */
-uint64_t sg_pool_field(const char *text, const char *key, uint64_t missing);
-
-/* The memory that percentages are of, in KiB: MemTotal minus the pool of huge pages, which only requests for huge
- * pages get. 0: unknown. */
-uint64_t sg_pool_ordinary_kib(const char *meminfo);
-
 /* Sets reserve and floor of a constraint from the options. */
 void sg_pool_set_reserve(struct sg_constraint *constraint, bool is_machine);
 

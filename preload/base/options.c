@@ -6,9 +6,9 @@
 
 #include "base/atomics.h"
 #include "base/log.h"
-#include "admit/snapshot.h"
 #include "base/syscall.h"
 #include "base/text.h"
+#include "base/procfs.h"
 
 #include <sys/auxv.h>
 
@@ -118,7 +118,7 @@ static uint64_t ordinary_kib(void)
     struct sg_text text = sg_text_begin(path, sizeof path);
     sg_text_add(&text, sg_options.system_root);
     sg_text_add(&text, "/proc/meminfo");
-    return sg_text_read_file(path, meminfo, sizeof meminfo) > 0 ? sg_pool_ordinary_kib(meminfo) : 0;
+    return sg_text_read_file(path, meminfo, sizeof meminfo) > 0 ? sg_meminfo_ordinary_kib(meminfo) : 0;
 }
 
 /* In percent: of the machine, of which set-up knows no more than that. A machine that says nothing leaves the

@@ -163,3 +163,11 @@ void sg_process_refork(void)
     sg_store(&owner_pid, 0u);
     (void)set_owner(sg_sys_getpid());
 }
+
+uint64_t sg_meminfo_ordinary_kib(const char *meminfo)
+{
+    uint64_t total = sg_text_read_field(meminfo, "MemTotal:", 0), huge = sg_text_read_field(meminfo, "Hugetlb:", 0);
+    if (total > UINT64_MAX / 1024)
+        return 0;
+    return huge < total ? total - huge : total;
+}

@@ -1,5 +1,6 @@
 /*
  * procfs.h - what the kernel says of a process. Always the real /proc, whatever SPARKGUARD_SYSTEM_ROOT says. Any thread.
+ * One function reads the text of a /proc/meminfo that the caller has read from anywhere.
  */
 #ifndef SG_PRELOAD_BASE_PROCFS_H
 #define SG_PRELOAD_BASE_PROCFS_H
@@ -39,5 +40,9 @@ void sg_process_refork(void);
 /* Of this process's anonymous memory, what no other process has too: at least and at most. False if unknown. Reads smaps_rollup,
  * which goes through all page tables: 4 to 11 ms for each GiB in 4 KiB pages, 0.02 ms in huge ones (2-core VM, Linux 6.18). */
 bool sg_process_private_bytes(uint64_t *least_bytes, uint64_t *most_bytes);
+
+/* Of the text of a /proc/meminfo: the memory that percentages are of, in KiB. That is MemTotal minus the pool of huge
+ * pages, which only requests for huge pages get. 0: unknown. */
+uint64_t sg_meminfo_ordinary_kib(const char *meminfo);
 
 #endif

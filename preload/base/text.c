@@ -6,6 +6,7 @@
 #include "sparkguard_options.h"
 #include "base/syscall.h"
 
+#include <string.h>
 #include <fcntl.h>
 
 struct sg_text sg_text_begin(char *buffer, size_t room)
@@ -106,4 +107,19 @@ long sg_text_read_file(const char *path, char *buffer, size_t room)
     (void)sg_sys_close((int)fd);
     buffer[length] = '\0';
     return got < 0 ? got : (long)length;
+}
+
+uint64_t sg_text_read_field(const char *text, const char *key, uint64_t missing)
+{
+    size_t length = strlen(key);
+    for (const char *line = text; line != NULL && *line != '\0';) {
+        if (strncmp(line, key, length) == 0 && (line[length] == ' ' || line[length] == '\t')) {
+            const char *cursor = line + length;
+            return sg_text_read_number(&cursor);
+        }
+        line = strchr(line, '\n');
+        if (line != NULL)
+            line++;
+    }
+    return missing;
 }

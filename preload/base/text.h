@@ -29,6 +29,9 @@ void sg_text_add_time(struct sg_text *text, uint64_t seconds);
 /* Reads a decimal number at *cursor, skipping blanks before it and moving behind it; 0 if there is none. */
 uint64_t sg_text_read_number(const char **cursor);
 
+/* The number behind `key` (a whole word at the start of a line, as in /proc/meminfo), or `missing`. */
+uint64_t sg_text_read_field(const char *text, const char *key, uint64_t missing);
+
 /* Reads a whole small file into `buffer` and terminates it: its length, or -errno. A longer file is cut. */
 long sg_text_read_file(const char *path, char *buffer, size_t room);
 
