@@ -5,7 +5,7 @@
 
 #include "base/atomics.h"
 #include "base/lock.h"
-#include "base/raw_thread.h"
+#include "admit/raw_thread.h"
 #include "base/syscall.h"
 
 #include <linux/futex.h>

@@ -6,7 +6,7 @@
  * maker's: on x86-64 below it (TLS variant II), on aarch64 above it (variant I; Drepper, "ELF Handling For
  * Thread-Local Storage").
  */
-#include "base/raw_thread.h"
+#include "admit/raw_thread.h"
 
 #include "base/atomics.h"
 #include "base/seccomp.h"

@@ -11,8 +11,8 @@
  * and processors that its maker has at that moment, but never its real-time scheduling: it must not keep the program
  * waiting.
  */
-#ifndef SG_PRELOAD_BASE_RAW_THREAD_H
-#define SG_PRELOAD_BASE_RAW_THREAD_H
+#ifndef SG_PRELOAD_ADMIT_RAW_THREAD_H
+#define SG_PRELOAD_ADMIT_RAW_THREAD_H
 
 #include <stdbool.h>
 #include <stdint.h>
