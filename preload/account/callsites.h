@@ -13,7 +13,7 @@
 #define SG_PRELOAD_ACCOUNT_CALLSITES_H
 
 #include "base/atomics.h"
-#include "account/range_map.h"
+#include "base/range_map.h"
 #include "shared/segment.h"
 
 /* The number of a site, never 0; `key` as in struct sg_site, `number` where it may be. */

@@ -5,7 +5,7 @@
 
 #include "base/atomics.h"
 #include "base/compiler.h"
-#include "account/range_map.h"
+#include "base/range_map.h"
 #include "base/seccomp.h"
 #include "base/syscall.h"
 #include "base/pages.h"

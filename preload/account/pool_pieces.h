@@ -15,7 +15,7 @@
 #ifndef SG_PRELOAD_ACCOUNT_POOL_PIECES_H
 #define SG_PRELOAD_ACCOUNT_POOL_PIECES_H
 
-#include "account/range_map.h"
+#include "base/range_map.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -10,7 +10,7 @@
 #ifndef SG_PRELOAD_ACCOUNT_TMPFS_RANGES_H
 #define SG_PRELOAD_ACCOUNT_TMPFS_RANGES_H
 
-#include "account/range_map.h"
+#include "base/range_map.h"
 
 #include <stdint.h>
 

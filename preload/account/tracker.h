@@ -17,7 +17,7 @@
 #include "base/atomics.h"
 #include "base/compiler.h"
 #include "base/lock.h"
-#include "account/range_map.h"
+#include "base/range_map.h"
 #include "sparkguard_abi.h"
 #include "account/block_table.h"
 

@@ -9,7 +9,7 @@
 
 #include "base/atomics.h"
 #include "base/lock.h"
-#include "account/range_map.h"
+#include "base/range_map.h"
 #include "shared/registry.h"
 #include "shared/segment.h"
 #include "base/syscall.h"

@@ -3,7 +3,7 @@
  */
 #include "fixture.h"
 
-#include "account/range_map.h"
+#include "base/range_map.h"
 
 enum { PAGES = 512, OPERATIONS = 100000, SITES = 4, UNITS = 64, FILES = 3 };
 

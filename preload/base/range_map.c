@@ -5,7 +5,7 @@
  * Everything is built from three primitives: insert one range, erase one range, and split at an address; the last makes
  * every operation one on whole ranges.
  */
-#include "account/range_map.h"
+#include "base/range_map.h"
 
 #include "base/compiler.h"
 #include "base/syscall.h"

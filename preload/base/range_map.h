@@ -12,8 +12,8 @@
  * Not thread-safe: every call under one struct sg_lock (hook_map's), which blocks signals. Memory: one lazily touched
  * mapping, no malloc. Cost: two binary searches and a memmove of at most one 4 KiB chunk; for shared memory twice that.
  */
-#ifndef SG_PRELOAD_ACCOUNT_RANGE_MAP_H
-#define SG_PRELOAD_ACCOUNT_RANGE_MAP_H
+#ifndef SG_PRELOAD_BASE_RANGE_MAP_H
+#define SG_PRELOAD_BASE_RANGE_MAP_H
 
 #include "sparkguard_abi.h"
 
