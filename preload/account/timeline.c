@@ -7,7 +7,6 @@
  */
 #include "account/timeline.h"
 
-#include "admit/admission.h"
 #include "base/atomics.h"
 #include "account/ledger.h"
 #include "base/lock.h"
@@ -16,6 +15,7 @@
 #include "base/shared_file.h"
 #include "base/syscall.h"
 #include "base/text.h"
+#include "shared/decision_lock.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -179,10 +179,10 @@ static long make(const struct sg_timeline *before)
 static void take_first_sample(void)
 {
     struct sg_lock_state state;
-    if (!sg_lock_acquire_within(&sg_admission_lock, &state, PATIENCE_NS))
+    if (!sg_lock_acquire_within(&sg_decision_lock, &state, PATIENCE_NS))
         return;
     sg_timeline_sample();
-    sg_lock_release(&sg_admission_lock, &state);
+    sg_lock_release(&sg_decision_lock, &state);
 }
 
 void sg_timeline_begin(void)

@@ -24,6 +24,7 @@
 #include "base/syscall.h"
 #include "account/thread_record.h"
 #include "account/timeline.h"
+#include "shared/decision_lock.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define SAMPLED_BYTES (64 * MIB) /* a grant of this much is seen in the time line before the next look */
@@ -35,8 +36,6 @@
 
 enum { REAPED_AT_REFILL = 4 };
 
-struct sg_lock sg_admission_lock;
-
 static struct {
     uint32_t is_below_floor;      /* a small request has met the floor, and no look has shown it crossed since */
     uint64_t floor_granted_bytes; /* what this process had been granted when it did */
@@ -46,7 +45,7 @@ static struct {
 
 void sg_admission_refork(void)
 {
-    sg_lock_reset(&sg_admission_lock);
+    sg_lock_reset(&sg_decision_lock);
     sg_seats_refork();
     sg_room_refork();
     sg_returns_refork();
@@ -230,11 +229,11 @@ static enum sg_verdict judge(struct sg_request *request)
     struct sg_lock_state lock;
     if (takes_of_young_look(request))
         return SG_ADMIT;
-    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_lock_acquire(&sg_decision_lock, &lock);
     enum sg_verdict verdict = decide(request);
     if (is_granted(verdict))
         sg_room_scan_if_due();
-    sg_lock_release(&sg_admission_lock, &lock);
+    sg_lock_release(&sg_decision_lock, &lock);
     return verdict;
 }
 
@@ -325,7 +324,7 @@ void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes)
     /* A decision must see the flight to a device of its own, or by the epoch that it ended behind the driver's figure. */
     bool is_locked = request->has_device_pool || request->shared_begin != 0 || is_sampled;
     if (is_locked)
-        sg_lock_acquire(&sg_admission_lock, &lock);
+        sg_lock_acquire(&sg_decision_lock, &lock);
     if (is_lazy && kept_bytes != 0) /* first: seen twice for a moment, never not at all */
         promise(request, kept_bytes);
     else if (kept_bytes != 0)
@@ -341,7 +340,7 @@ void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes)
     if (is_sampled)
         sg_timeline_sample();
     if (is_locked)
-        sg_lock_release(&sg_admission_lock, &lock);
+        sg_lock_release(&sg_decision_lock, &lock);
     request->granted_bytes = 0;
     let_signals(request);
     sg_thread_let_cancel();
@@ -422,11 +421,11 @@ static enum sg_verdict judge_small(struct sg_request *request)
     enum sg_verdict verdict = SG_ADMIT;
     if (has_limit() || !sg_room_take(SG_ROOM_FLOOR, request->size_bytes)) {
         struct sg_lock_state lock;
-        sg_lock_acquire(&sg_admission_lock, &lock);
+        sg_lock_acquire(&sg_decision_lock, &lock);
         verdict = decide_small(request);
         if (verdict == SG_ADMIT)
             sg_room_scan_if_due();
-        sg_lock_release(&sg_admission_lock, &lock);
+        sg_lock_release(&sg_decision_lock, &lock);
     }
     return verdict;
 }

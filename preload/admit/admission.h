@@ -109,8 +109,6 @@ void sg_admission_ask_driver(void);
 /* Takes the seat among the others if there is one to be had: before the machine's ledger is asked anything. */
 void sg_admission_join(void);
 
-extern struct sg_lock sg_admission_lock;
-
 /* fork: the decision state of the parent means nothing in the child. */
 void sg_admission_refork(void);
 

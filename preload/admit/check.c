@@ -14,6 +14,7 @@
 #include "shared/registry.h"
 #include "shared/segment.h"
 #include "account/timeline.h"
+#include "shared/decision_lock.h"
 
 static bool has_inherited; /* forked, and nothing was decided since */
 
@@ -45,9 +46,9 @@ void sg_admission_join(void)
 {
     struct sg_lock_state lock;
     sg_segment_attach();
-    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_lock_acquire(&sg_decision_lock, &lock);
     sg_fit_join();
-    sg_lock_release(&sg_admission_lock, &lock);
+    sg_lock_release(&sg_decision_lock, &lock);
 }
 
 /* ---- does it fit? Under the lock, by the last look ---------------------------------------------------------------- */
@@ -202,12 +203,12 @@ void sg_admission_ask_driver(void)
 {
     struct sg_lock_state lock;
     sg_segment_attach();
-    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_lock_acquire(&sg_decision_lock, &lock);
     sg_fit_join();
     sg_fit_take_out_the_dead(NULL);
     sg_room_look(0, true);
     uint64_t kept = sg_options.mode_observe ? 0 : sg_driver_pages_kept_bytes();
-    sg_lock_release(&sg_admission_lock, &lock);
+    sg_lock_release(&sg_decision_lock, &lock);
     sg_driver_pages_reclaim(kept);
 }
 
@@ -217,7 +218,7 @@ void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgrou
 {
     struct sg_lock_state lock;
     sg_segment_attach();
-    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_lock_acquire(&sg_decision_lock, &lock);
     sg_fit_join();
     sg_fit_take_out_the_dead(NULL);
     sg_room_scan();
@@ -235,5 +236,5 @@ void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgrou
         capacity->all_bytes = capacity->all_bytes < limit ? capacity->all_bytes : limit;
         capacity->most_bytes = capacity->most_bytes < limit ? capacity->most_bytes : limit;
     }
-    sg_lock_release(&sg_admission_lock, &lock);
+    sg_lock_release(&sg_decision_lock, &lock);
 }

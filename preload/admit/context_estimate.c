@@ -8,6 +8,7 @@
 #include "admit/headroom.h"
 #include "shared/registry.h"
 #include "shared/segment.h"
+#include "shared/decision_lock.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define PATIENCE_NS UINT64_C(100000000) /* a context takes longer; 100 ms is how old what others say may be anyway */
@@ -42,7 +43,7 @@ struct sg_context_look sg_context_look(uint64_t own_flight)
     struct sg_lock_state lock;
     struct sg_context_look now;
     sg_seats_call_and_wait(PATIENCE_NS);
-    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_lock_acquire(&sg_decision_lock, &lock);
     now.asked_bytes = sg_load(&sg_seats_ledger()->asked_bytes);
     sg_room_scan();
     uint64_t granted = sg_load(&sg_own->slot.granted_bytes), promised = sg_load(&sg_own->slot.promised_bytes);
@@ -51,7 +52,7 @@ struct sg_context_look sg_context_look(uint64_t own_flight)
     now.promised_bytes = sg_room_tally()->machine.held_bytes;
     now.available_bytes = sg_room_available_bytes();
     now.is_quiet = sg_room_tally()->machine.flight_bytes == 0 && sg_seats_own_flight(false) <= own_flight;
-    sg_lock_release(&sg_admission_lock, &lock);
+    sg_lock_release(&sg_decision_lock, &lock);
     return now;
 }
 

@@ -3,10 +3,10 @@
  */
 #include "admit/deferred_frees.h"
 
-#include "admit/admission.h"
 #include "base/atomics.h"
 #include "admit/headroom.h"
 #include "base/syscall.h"
+#include "shared/decision_lock.h"
 
 #include <stdbool.h>
 
@@ -30,7 +30,7 @@ void sg_returns_note_free(uint64_t bytes)
     struct sg_lock_state lock;
     if (bytes < RETURN_BYTES)
         return;
-    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_lock_acquire(&sg_decision_lock, &lock);
     uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
     if (late.last_ns == 0 || now - late.last_ns >= RETURN_NS) {
         late.bytes = 0;
@@ -39,7 +39,7 @@ void sg_returns_note_free(uint64_t bytes)
     }
     late.last_ns = now != 0 ? now : 1;
     late.bytes += bytes;
-    sg_lock_release(&sg_admission_lock, &lock);
+    sg_lock_release(&sg_decision_lock, &lock);
 }
 
 void sg_returns_note_freed(uint64_t bytes)
@@ -47,10 +47,10 @@ void sg_returns_note_freed(uint64_t bytes)
     struct sg_lock_state lock;
     if (bytes < RETURN_BYTES)
         return;
-    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_lock_acquire(&sg_decision_lock, &lock);
     if (late.last_ns != 0 && sg_room_measure_free() >= late.free_before + late.bytes - late.bytes / 8)
         late.last_ns = 0; /* it is there */
-    sg_lock_release(&sg_admission_lock, &lock);
+    sg_lock_release(&sg_decision_lock, &lock);
 }
 
 void sg_returns_note_taken(void)

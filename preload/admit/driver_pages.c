@@ -14,7 +14,6 @@
  */
 #include "admit/driver_pages.h"
 
-#include "admit/admission.h"
 #include "base/atomics.h"
 #include "base/compiler.h"
 #include "admit/filler.h"
@@ -25,6 +24,7 @@
 #include "base/syscall.h"
 #include "base/text.h"
 #include "base/pages.h"
+#include "shared/decision_lock.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -66,9 +66,9 @@ static bool has_pools(void)
 void sg_driver_pages_learn(void)
 {
     struct sg_lock_state lock;
-    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_lock_acquire(&sg_decision_lock, &lock);
     sg_store_relaxed(&is_machines, has_pools() ? 1u : 0u);
-    sg_lock_release(&sg_admission_lock, &lock);
+    sg_lock_release(&sg_decision_lock, &lock);
 }
 
 void sg_driver_pages_note_given(uint64_t bytes)
@@ -260,12 +260,12 @@ static struct figures refresh(void)
 {
     struct sg_lock_state lock;
     struct figures figures = {0};
-    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_lock_acquire(&sg_decision_lock, &lock);
     sg_room_look(0, false);
     if (sg_room_is_known())
         figures = (struct figures){sg_room_total_bytes(), sg_room_available_bytes(), sg_room_free_bytes(),
                                    sg_room_swap_free_bytes(), sg_room_in_cgroups()};
-    sg_lock_release(&sg_admission_lock, &lock);
+    sg_lock_release(&sg_decision_lock, &lock);
     return figures;
 }
 

@@ -3,7 +3,6 @@
  */
 #include "admit/page_cache.h"
 
-#include "admit/admission.h"
 #include "base/atomics.h"
 #include "base/directory.h"
 #include "admit/filler.h"
@@ -15,6 +14,7 @@
 #include "shared/segment.h"
 #include "base/syscall.h"
 #include "base/text.h"
+#include "shared/decision_lock.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -46,9 +46,9 @@ static bool is_over(uint64_t until_ns)
 static bool is_free(uint64_t bytes)
 {
     struct sg_lock_state lock;
-    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_lock_acquire(&sg_decision_lock, &lock);
     uint64_t free_bytes = sg_room_measure_free();
-    sg_lock_release(&sg_admission_lock, &lock);
+    sg_lock_release(&sg_decision_lock, &lock);
     return free_bytes >= bytes;
 }
 
@@ -56,13 +56,13 @@ static struct figures look(uint64_t bytes)
 {
     struct sg_lock_state lock;
     struct figures figures = {0};
-    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_lock_acquire(&sg_decision_lock, &lock);
     sg_room_look(0, false);
     figures.free_bytes = sg_room_is_known() ? sg_room_free_bytes() : UINT64_MAX;
     figures.cgroup_room_bytes = sg_room_in_cgroups();
     figures.has_room_for_swap = sg_room_swaps_nobody(bytes);
     figures.is_swapless = sg_room_is_swapless();
-    sg_lock_release(&sg_admission_lock, &lock);
+    sg_lock_release(&sg_decision_lock, &lock);
     return figures;
 }
 
@@ -72,14 +72,14 @@ static int open_cgroup(void)
     char path[SG_PATH_ROOM + 512];
     struct sg_lock_state lock;
     struct sg_text text = sg_text_begin(path, sizeof path);
-    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_lock_acquire(&sg_decision_lock, &lock);
     const char *own = sg_cgroup_own();
     if (own != NULL) {
         sg_text_add(&text, sg_options.system_root);
         sg_text_add(&text, own);
         sg_text_add(&text, "/memory.reclaim");
     }
-    sg_lock_release(&sg_admission_lock, &lock);
+    sg_lock_release(&sg_decision_lock, &lock);
     return text.length != 0 ? (int)sg_sys_openat((int)SG_AT_FDCWD, path, O_WRONLY | O_CLOEXEC | O_NONBLOCK, 0)
                             : -ENOENT;
 }

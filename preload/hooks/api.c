@@ -11,6 +11,7 @@
 #include "admit/headroom.h"
 #include "shared/segment.h"
 #include "account/timeline.h"
+#include "shared/decision_lock.h"
 
 _Static_assert(SG_DOMAIN_COUNT == 5, "struct sparkguard_stats has a member for each domain");
 
@@ -40,12 +41,12 @@ static void look_at_machine(struct sg_machine *machine)
 {
     struct sg_lock_state lock;
     sg_admission_join();
-    sg_lock_acquire(&sg_admission_lock, &lock);
+    sg_lock_acquire(&sg_decision_lock, &lock);
     sg_room_look(0, false);
     *machine = sg_own->machine;
     if (!sg_room_is_known())
         machine->usable_bytes = machine->reserve_bytes = SG_UNKNOWN;
-    sg_lock_release(&sg_admission_lock, &lock);
+    sg_lock_release(&sg_decision_lock, &lock);
 }
 
 SG_EXPORT int(sparkguard_active)(void)

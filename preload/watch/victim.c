@@ -4,7 +4,6 @@
  */
 #include "watch/victim.h"
 
-#include "admit/admission.h"
 #include "base/atomics.h"
 #include "watch/fall.h"
 #include "account/ledger.h"

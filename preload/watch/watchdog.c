@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "account/thread_record.h"
 #include "account/timeline.h"
+#include "shared/decision_lock.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -120,13 +121,13 @@ static uint64_t look(void)
 {
     struct sg_lock_state lock;
     struct sg_danger danger;
-    if (!sg_lock_acquire_within(&sg_admission_lock, &lock, SHORTEST_NS))
+    if (!sg_lock_acquire_within(&sg_decision_lock, &lock, SHORTEST_NS))
         return SHORTEST_NS;
     sg_fit_join();
     sg_rescue_publish();
     sg_room_scan_if_due();
     sg_rescue_look(&danger);
-    sg_lock_release(&sg_admission_lock, &lock);
+    sg_lock_release(&sg_decision_lock, &lock);
     uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
     act(&danger, now);
     uint64_t above = danger.left_bytes > danger.floor_bytes ? danger.left_bytes - danger.floor_bytes : 0;
@@ -138,10 +139,10 @@ static uint64_t look(void)
 static void answer_call(void)
 {
     struct sg_lock_state lock;
-    if (!sg_lock_acquire_within(&sg_admission_lock, &lock, LONGEST_NS))
+    if (!sg_lock_acquire_within(&sg_decision_lock, &lock, LONGEST_NS))
         return;
     sg_room_scan();
-    sg_lock_release(&sg_admission_lock, &lock);
+    sg_lock_release(&sg_decision_lock, &lock);
     sg_seats_advance();
 }
 

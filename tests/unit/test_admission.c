@@ -13,6 +13,7 @@
 #include "shared/registry.h"
 #include "shared/segment.h"
 #include "account/thread_record.h"
+#include "shared/decision_lock.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -844,7 +845,7 @@ CHILD_TEST(a_forked_child_decides_anew)
     begin(10 * GIB);
     CHECK(would_get(SG_DOMAIN_HEAP, GIB));
     struct sg_lock_state state;
-    sg_lock_acquire(&sg_admission_lock, &state); /* somebody in the parent held it */
+    sg_lock_acquire(&sg_decision_lock, &state); /* somebody in the parent held it */
     sg_admission_refork();
     put_available(2 * GIB);
     CHECK(!would_get(SG_DOMAIN_HEAP, 100 * MIB + GIB));
