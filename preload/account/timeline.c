@@ -16,6 +16,7 @@
 #include "base/syscall.h"
 #include "base/text.h"
 #include "shared/decision_lock.h"
+#include "base/directory.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -135,14 +136,6 @@ const struct sg_timeline *sg_timeline_current(void)
 
 /* ---- the file ----------------------------------------------------------------------------------------------------- */
 
-void sg_timeline_name(char *name, size_t room, const char *segment)
-{
-    struct sg_text text = sg_text_begin(name, room);
-    sg_text_add(&text, segment);
-    text.length -= sizeof SG_SEGMENT_SUFFIX - 1;
-    sg_text_add(&text, SG_TIMELINE_SUFFIX);
-}
-
 static long make_in(int fd, const struct sg_timeline *before)
 {
     (void)sg_sys_fchmod(fd, sg_segment_file_mode());
@@ -164,7 +157,7 @@ static long make_in(int fd, const struct sg_timeline *before)
 /* `before`: its samples are the first of the new one. */
 static long make(const struct sg_timeline *before)
 {
-    sg_timeline_name(timeline.path, sizeof timeline.path, sg_segment_path());
+    sg_directory_name_timeline(timeline.path, sizeof timeline.path, sg_segment_path());
     long fd = sg_sys_openat((int)SG_AT_FDCWD, timeline.path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                             sg_segment_file_mode());
     if (fd < 0)

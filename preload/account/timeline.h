@@ -22,9 +22,6 @@ void sg_timeline_sample(void);
 /* This process's, as it is written to; NULL: none. It stays mapped until a fork, in the child. */
 const struct sg_timeline *sg_timeline_current(void);
 
-/* The name, or the path, of the file beside a segment's. */
-void sg_timeline_name(char *name, size_t room, const char *segment);
-
 /* One more sample; `line` has sample_count of them and an interval. One thread at a time. */
 void sg_timeline_add(struct sg_timeline *line, const struct sg_sample *sample);
 

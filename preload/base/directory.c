@@ -7,6 +7,7 @@
 #include "base/options.h"
 #include "base/syscall.h"
 #include "base/text.h"
+#include "sparkguard_abi.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -159,4 +160,12 @@ void sg_directory_visit(int directory, char *buffer, size_t room,
                 return;
         }
     }
+}
+
+void sg_directory_name_timeline(char *name, size_t room, const char *segment)
+{
+    struct sg_text text = sg_text_begin(name, room);
+    sg_text_add(&text, segment);
+    text.length -= sizeof SG_SEGMENT_SUFFIX - 1;
+    sg_text_add(&text, SG_TIMELINE_SUFFIX);
 }

@@ -33,6 +33,9 @@ bool sg_directory_is_trusted(const struct stat *info);
 /* The mode of files in it: 0600, or 0660 where it is shared by a group (2770). */
 unsigned sg_directory_file_mode(const struct stat *info);
 
+/* The name, or the path, of the time line beside a segment with that name or path. */
+void sg_directory_name_timeline(char *name, size_t room, const char *segment);
+
 /* An error for those who look at the folders above. */
 #define SG_DIRECTORY_FOREIGN (-EXDEV)
 

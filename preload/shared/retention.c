@@ -12,7 +12,6 @@
 #include "shared/segment.h"
 #include "base/syscall.h"
 #include "base/text.h"
-#include "account/timeline.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -193,7 +192,7 @@ static bool collect_copy(int directory, const char *name, void *context)
     }
     if (work->count == CANDIDATES || !is_regular(directory, name, &info))
         return true;
-    sg_timeline_name(timeline, sizeof timeline, name);
+    sg_directory_name_timeline(timeline, sizeof timeline, name);
     if (!is_regular(directory, timeline, &timeline_info))
         timeline_info.st_blocks = 0;
     work->candidate[work->count].ended_ns = ended_ns_of(&info);
@@ -213,7 +212,7 @@ static struct workspace *begin_work(void)
 static void remove_dead(int directory, const char *name)
 {
     char timeline[TIMELINE_ROOM];
-    sg_timeline_name(timeline, sizeof timeline, name);
+    sg_directory_name_timeline(timeline, sizeof timeline, name);
     (void)sg_sys_unlinkat(directory, timeline);
     (void)sg_sys_unlinkat(directory, name);
 }

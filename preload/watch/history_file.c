@@ -163,7 +163,7 @@ static long save_timeline(int directory, bool is_durable)
     if (sg_is_error(copy))
         return -ENOMEM;
     sg_timeline_copy(copy, line);
-    sg_timeline_name(name, sizeof name, sg_segment_file_name());
+    sg_directory_name_timeline(name, sizeof name, sg_segment_file_name());
     long result =
         put_in_place(directory, name, copy,
                      offsetof(struct sg_timeline, sample) + copy->sample_count * sizeof copy->sample[0], is_durable);
