@@ -27,6 +27,7 @@
 #include "account/timeline.h"
 #include "hooks/cuda/lock.h"
 #include "watch/watchdog.h"
+#include "account/lifetime.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -147,7 +148,7 @@ static void end(int exit_code, bool may_begin)
         return; /* by pid: a forked child ends once more */
     if (sg_options.report_at_exit && sg_options.first_pid == pid)
         sg_job_summary_print();
-    sg_segment_end(SG_STATE_EXITED, exit_code);
+    sg_lifetime_end(SG_STATE_EXITED, exit_code);
     sg_history_end(may_begin);
 }
 

@@ -16,6 +16,7 @@
 #include "base/elf_symbols.h"
 #include "base/syscall.h"
 #include "watch/watchdog.h"
+#include "account/lifetime.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -108,7 +109,7 @@ static void exec_begin(void)
         return;
     if (sg_segment_is_own())
         sg_filler_stop();
-    sg_segment_end(SG_STATE_REPLACED, -1);
+    sg_lifetime_end(SG_STATE_REPLACED, -1);
     sg_history_end(false);
 }
 
@@ -116,7 +117,7 @@ static int came_back(int answer)
 {
     int saved_errno = errno;
     if (!sg_options.is_disabled)
-        sg_segment_resume();
+        sg_lifetime_resume();
     errno = saved_errno;
     return answer;
 }
@@ -164,7 +165,7 @@ enum { LIST_ROOM = 1024 };
 SG_EXPORT int daemon(int keep_directory, int keep_output)
 {
     if (!sg_options.is_disabled) {
-        sg_segment_end(SG_STATE_EXITED, 0);
+        sg_lifetime_end(SG_STATE_EXITED, 0);
         sg_history_end(false);
     }
     return came_back(SG_REAL(daemon)(keep_directory, keep_output));

@@ -5,17 +5,13 @@
 
 #include "base/atomics.h"
 #include "base/directory.h"
-#include "shared/job.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/procfs.h"
-#include "base/seccomp.h"
-#include "shared/registry.h"
 #include "base/shared_file.h"
 #include "base/syscall.h"
 #include "base/text.h"
-#include "account/timeline.h"
 #include "shared/told.h"
 #include "base/pages.h"
 
@@ -23,7 +19,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 /* The file that was made anew in place of the removed one, which the window is still mapped from; else NULL. */
 struct sg_segment *sg_segment_mirror;
@@ -426,16 +421,28 @@ bool sg_segment_check_place(void)
     return is_made;
 }
 
-/* After the state was set: nobody makes a file anew behind it. */
-static void remove_file(void)
+void sg_segment_remove(void)
 {
     struct sg_lock_state state;
     bool is_held = sg_lock_acquire_within(&attach_lock, &state, 100000000u);
-    sg_timeline_drop(); /* first: it is found by the segment */
     (void)sg_sys_unlinkat((int)SG_AT_FDCWD, path);
     is_removed = true;
     if (is_held)
         sg_lock_release(&attach_lock, &state);
+}
+
+/* Another file, filled from the window, takes the place of the removed one. */
+void sg_segment_restore(void)
+{
+    struct sg_lock_state lock;
+    if (!is_removed)
+        return;
+    is_removed = false;
+    sg_lock_acquire(&attach_lock, &lock);
+    let_mirror_go();
+    sg_lock_release(&attach_lock, &lock);
+    sg_store_release(&attachment, (uint32_t)UNTRIED);
+    sg_segment_attach();
 }
 
 bool sg_segment_refork(void)
@@ -464,65 +471,6 @@ bool sg_segment_is_evidence(void)
     uint64_t own = sg_load_relaxed(&sg_own->peak_seen_bytes) - inherited;
     return own >= (UINT64_C(16) << 20) || (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_CUDA) != 0 ||
            sg_load_relaxed(&sg_own->refusal_count) != 0;
-}
-
-/* A program that replaced itself was there; a child that was forked to become another never was. */
-static bool leaves_nothing(enum sg_state state)
-{
-    return !sg_segment_is_evidence() &&
-           (state == SG_STATE_EXITED || sg_own->slot.inherited_bytes + sg_own->inherited_shared_bytes != 0);
-}
-
-/* The launcher compares this with the largest resident size of all its children. */
-static void note_resident(void)
-{
-    struct rusage usage = {0};
-    if (sg_sandbox_is_on() || sg_syscall(SYS_getrusage, RUSAGE_SELF, (long)&usage, 0, 0, 0, 0) != 0)
-        return;
-    sg_own->max_resident_mib = (uint32_t)((usage.ru_maxrss + 1023) / 1024);
-}
-
-void sg_segment_end(enum sg_state state, int exit_code)
-{
-    if (!sg_segment_is_own())
-        return;
-    if (leaves_nothing(state))
-        sg_job_send_mail();
-    else
-        sg_job_read_mail();
-    sg_own->ended_time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME);
-    note_resident();
-    sg_own->exit_code = exit_code;
-    sg_own->signal = 0;
-    sg_store_release(&sg_own->slot.state, (uint32_t)state);
-    if (state == SG_STATE_EXITED)
-        sg_seats_leave();
-    else
-        sg_seats_note_replaced();
-    if (leaves_nothing(state))
-        remove_file();
-    else
-        sg_segment_write_through();
-}
-
-void sg_segment_resume(void)
-{
-    if (!sg_segment_is_own())
-        return;
-    sg_own->ended_time_ns = 0;
-    sg_own->signal = -1;
-    sg_store_release(&sg_own->slot.state, (uint32_t)SG_STATE_RUNNING);
-    sg_seats_come_back();
-    sg_segment_write_through();
-    if (is_removed) { /* another file, filled from the window, takes its place */
-        struct sg_lock_state lock;
-        is_removed = false;
-        sg_lock_acquire(&attach_lock, &lock);
-        let_mirror_go();
-        sg_lock_release(&attach_lock, &lock);
-        sg_store_release(&attachment, (uint32_t)UNTRIED);
-        sg_segment_attach();
-    }
 }
 
 void sg_segment_add_refusal(const struct sg_refusal *refusal)

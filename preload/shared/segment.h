@@ -52,11 +52,11 @@ bool sg_segment_grow(uint32_t seen);
  * nothing may be written to it. */
 bool sg_segment_refork(void);
 
-/* Marks the end: state, and exit code or -1. Removes the file if the process leaves nothing worth keeping. */
-void sg_segment_end(enum sg_state state, int exit_code);
+/* The process ends and leaves nothing: removes the file, and nobody makes it anew. After the state was set. */
+void sg_segment_remove(void);
 
-/* Takes back sg_segment_end: exec, or the fork of daemon(3), has failed. */
-void sg_segment_resume(void);
+/* Makes the file anew if sg_segment_remove has removed it. */
+void sg_segment_restore(void);
 
 /* Whether this process leaves something worth keeping however it ends: it took 16 MiB of its own, used CUDA or was refused. */
 bool sg_segment_is_evidence(void);

@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "shared/segment.h"
 #include "account/thread_record.h"
+#include "account/lifetime.h"
 
 #include <dirent.h>
 #include <pthread.h>
@@ -483,7 +484,7 @@ CHILD_TEST(a_child_that_shares_the_window_does_not_end_it)
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        sg_segment_end(SG_STATE_EXITED, 3);
+        sg_lifetime_end(SG_STATE_EXITED, 3);
         _exit(0);
     }
     int status = 0;
@@ -499,7 +500,7 @@ CHILD_TEST(a_small_program_leaves_nothing)
     use_folder("dir");
     sg_segment_attach();
     sg_ledger_charge(SG_DOMAIN_HEAP, 16 * MIB - 1);
-    sg_segment_end(SG_STATE_EXITED, 0);
+    sg_lifetime_end(SG_STATE_EXITED, 0);
     CHECK_EQUAL(count_segments(), 0);
 }
 
@@ -510,7 +511,7 @@ CHILD_TEST(a_larger_program_leaves_its_end)
     sg_segment_attach();
     sg_ledger_charge(SG_DOMAIN_HEAP, 16 * MIB);
     sg_ledger_release(SG_DOMAIN_HEAP, 16 * MIB);
-    sg_segment_end(SG_STATE_EXITED, 3);
+    sg_lifetime_end(SG_STATE_EXITED, 3);
     const struct sg_segment *segment = read_segment(open_segment(), &info);
     CHECK_EQUAL(segment->slot.state, SG_STATE_EXITED);
     CHECK_EQUAL(segment->exit_code, 3);
@@ -526,7 +527,7 @@ CHILD_TEST(what_was_inherited_does_not_make_a_program_large)
     CHECK(sg_segment_refork());
     sg_ledger_refork();
     sg_segment_attach();
-    sg_segment_end(SG_STATE_EXITED, 0);
+    sg_lifetime_end(SG_STATE_EXITED, 0);
     CHECK_EQUAL(count_segments(), 0);
 }
 
@@ -535,7 +536,7 @@ CHILD_TEST(a_cuda_program_leaves_its_end)
     use_folder("dir");
     sg_segment_attach();
     sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_CUDA);
-    sg_segment_end(SG_STATE_EXITED, 0);
+    sg_lifetime_end(SG_STATE_EXITED, 0);
     CHECK_EQUAL(count_segments(), 1);
 }
 
@@ -544,7 +545,7 @@ CHILD_TEST(a_refused_program_leaves_its_end)
     use_folder("dir");
     sg_segment_attach();
     sg_segment_add_refusal(&(struct sg_refusal){.size_bytes = 1});
-    sg_segment_end(SG_STATE_EXITED, 0);
+    sg_lifetime_end(SG_STATE_EXITED, 0);
     CHECK_EQUAL(count_segments(), 1);
 }
 
@@ -553,10 +554,10 @@ CHILD_TEST(a_failed_exec_takes_the_end_back)
     struct stat info;
     use_folder("dir");
     sg_segment_attach();
-    sg_segment_end(SG_STATE_REPLACED, -1);
+    sg_lifetime_end(SG_STATE_REPLACED, -1);
     int fd = open_segment();
     CHECK_EQUAL(read_segment(fd, &info)->slot.state, SG_STATE_REPLACED);
-    sg_segment_resume();
+    sg_lifetime_resume();
     const struct sg_segment *segment = read_segment(fd, &info);
     CHECK_EQUAL(segment->slot.state, SG_STATE_RUNNING);
     CHECK_EQUAL(segment->ended_time_ns, 0);

@@ -10,6 +10,7 @@
 #include "shared/segment.h"
 #include "account/timeline.h"
 #include "model/timeline_reader.h"
+#include "account/lifetime.h"
 
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -237,7 +238,7 @@ CHILD_TEST(it_goes_where_nothing_is_to_be_left)
     attach();
     sg_timeline_begin();
     (void)read_line();
-    sg_segment_end(SG_STATE_EXITED, 0);
+    sg_lifetime_end(SG_STATE_EXITED, 0);
     CHECK(access(path_of_line(), F_OK) != 0);
     sg_timeline_sample();
 }
