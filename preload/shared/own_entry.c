@@ -10,12 +10,63 @@
 
 #include <string.h>
 
+/* The ledger of a process that decides alone. */
+static union {
+    struct sg_machine_ledger ledger;
+    char bytes[SG_LEDGER_BYTES(1)];
+} alone __attribute__((aligned(64)));
+
+static struct {
+    struct sg_machine_ledger *ledger; /* (atomic) NULL: alone */
+    struct sg_seat *seat;             /* (atomic) NULL: alone */
+} own;
+
 static struct {
     uint64_t part[3];   /* (atomic) what is in flight, from SG_SUM_BOUNDED on */
     uint64_t landed[2]; /* (atomic) what ever became memory at once, from the same on */
     uint64_t device;    /* (atomic) of which discrete device, SG_UNKNOWN: several */
     uint64_t transit;   /* (atomic) see TRANSIT */
 } flight;
+
+struct sg_machine_ledger *sg_seats_shared_ledger(void)
+{
+    return sg_load(&own.ledger);
+}
+
+struct sg_seat *sg_seats_shared_own(void)
+{
+    return sg_load(&own.seat);
+}
+
+void sg_seats_set_ledger(struct sg_machine_ledger *ledger)
+{
+    sg_store(&own.ledger, ledger);
+}
+
+void sg_seats_set_own(struct sg_seat *seat)
+{
+    sg_store(&own.seat, seat);
+}
+
+struct sg_machine_ledger *sg_seats_ledger(void)
+{
+    struct sg_machine_ledger *ledger = sg_load(&own.ledger);
+    return ledger != NULL ? ledger : &alone.ledger;
+}
+
+struct sg_seat *sg_seats_own(void)
+{
+    struct sg_seat *seat = sg_load(&own.seat);
+    return seat != NULL ? seat : &alone.ledger.seat[0];
+}
+
+bool sg_seats_is_member(const struct sg_seat *seat, uint64_t level)
+{
+    bool is_member = false;
+    for (unsigned i = 0; i < SG_SEAT_LEVELS; i++)
+        is_member |= sg_load_relaxed(&seat->level[i]) == level;
+    return is_member;
+}
 
 static uint64_t *word_of(enum sg_sum sum)
 {
@@ -265,4 +316,5 @@ uint64_t sg_seats_flight_device(void)
 void sg_seats_refork_sums(void)
 {
     memset(&flight, 0, sizeof flight);
+    memset(&alone, 0, sizeof alone);
 }

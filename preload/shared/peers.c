@@ -17,6 +17,10 @@
 /* Larger than any machine: sums of what hostile or torn seats say stay far from wrapping. */
 #define MOST_BYTES (UINT64_C(1) << 52)
 
+/* A watchdog that has looked within this time is alive and not stopped. */
+#define WATCHED_NS UINT64_C(1000000000)
+#define AHEAD_NS UINT64_C(10000000000) /* of `now`: more is no time of this clock, and would be good for ever */
+
 /* Promises below this are believed as they stand. */
 #define WORTH_A_LOOK (UINT64_C(1) << 20)
 
@@ -92,14 +96,6 @@ static struct other read_seat(uint32_t number, struct sg_seat *seat, uint64_t mi
     other.discrete_bytes = sg_load(&seat->device_flight_bytes);
     other.changing_version = sg_same_bytes_read(number, seat, &other.promised, &other.granted);
     return other;
-}
-
-bool sg_seats_is_member(const struct sg_seat *seat, uint64_t level)
-{
-    bool is_member = false;
-    for (unsigned i = 0; i < SG_SEAT_LEVELS; i++)
-        is_member |= sg_load_relaxed(&seat->level[i]) == level;
-    return is_member;
 }
 
 /* Counts it, and returns what of it had not been counted before. */
@@ -352,6 +348,12 @@ void sg_seats_sum_cuda(uint64_t level, struct sg_cuda_sum *sum)
             (level == 0 || sg_seats_is_member(seat, level)))
             add_cuda(sum, seat, level == 0);
     }
+}
+
+bool sg_seats_is_watched(const struct sg_seat *seat, uint64_t now)
+{
+    int64_t ago = (int64_t)(now - sg_load(&seat->watched_ns));
+    return ago < (int64_t)WATCHED_NS && ago > -(int64_t)AHEAD_NS;
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------------------------ */

@@ -13,6 +13,7 @@
 #include "base/shared_file.h"
 #include "base/syscall.h"
 #include "base/text.h"
+#include "shared/told.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -20,21 +21,10 @@
 
 enum { UNTRIED, SEATED, ALONE };
 
-/* A watchdog that has looked within this time is alive and not stopped. */
-#define WATCHED_NS UINT64_C(1000000000)
-#define CHECK_NS UINT64_C(500000000)   /* so often a process looks whether others still meet in its ledger */
-#define AHEAD_NS UINT64_C(10000000000) /* of `now`: more is no time of this clock, and would be good for ever */
-
-/* The ledger of a process that decides alone. */
-static union {
-    struct sg_machine_ledger ledger;
-    char bytes[SG_LEDGER_BYTES(1)];
-} alone __attribute__((aligned(64)));
+#define CHECK_NS UINT64_C(500000000) /* so often a process looks whether others still meet in its ledger */
 
 static struct {
-    struct sg_machine_ledger *ledger; /* (atomic) NULL: alone */
-    struct sg_seat *seat;             /* (atomic) NULL: alone */
-    uint32_t standing;                /* (atomic) UNTRIED, SEATED, ALONE */
+    uint32_t standing; /* (atomic) UNTRIED, SEATED, ALONE */
     uint64_t retry_ns;
     uint64_t checked_ns;      /* when the ledger's file was last found in its place */
     uint32_t tries;           /* to sit down */
@@ -45,18 +35,6 @@ static struct {
     uint64_t parent_seat, parent_claim; /* of a forked child */
     struct sg_origin origin[SG_ORIGIN_ROOM];
 } own;
-
-struct sg_machine_ledger *sg_seats_ledger(void)
-{
-    struct sg_machine_ledger *ledger = sg_load(&own.ledger);
-    return ledger != NULL ? ledger : &alone.ledger;
-}
-
-struct sg_seat *sg_seats_own(void)
-{
-    struct sg_seat *seat = sg_load(&own.seat);
-    return seat != NULL ? seat : &alone.ledger.seat[0];
-}
 
 /* ---- the seat ------------------------------------------------------------------------------------------------------ */
 
@@ -122,15 +100,15 @@ static long sit_down(struct sg_seat *seat)
 {
     enum { TRIES_MOST = 8 }; /* a second each */
     fill_seat(seat);
-    sg_store(&own.seat, seat);
-    sg_store(&own.ledger, own.file.ledger);
+    sg_seats_set_own(seat);
+    sg_seats_set_ledger(own.file.ledger);
     bool is_right = false;
     for (int i = 0; i < 1000 && !(is_right = sg_seats_reconcile()); i++)
         (void)sg_syscall(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
     if (is_right || ++own.tries > TRIES_MOST)
         return 0;
-    sg_store(&own.ledger, NULL);
-    sg_store(&own.seat, NULL);
+    sg_seats_set_ledger(NULL);
+    sg_seats_set_own(NULL);
     return -EAGAIN;
 }
 
@@ -163,7 +141,7 @@ static uint32_t mark_dead_of(struct sg_machine_ledger *ledger, int fd, const uin
     for (uint32_t i = 0; i < used && i < SG_SEAT_ROOM; i++) {
         struct sg_seat *seat = &ledger->seat[i];
         uint64_t claim = sg_load(&seat->claim);
-        if (seat == sg_load(&own.seat) || SG_CLAIM_STATE(claim) != SG_CLAIM_LIVE)
+        if (seat == sg_seats_shared_own() || SG_CLAIM_STATE(claim) != SG_CLAIM_LIVE)
             continue;
         if ((job != NULL && seat->slot.job_hash != *job) || sg_seat_file_has_owner(fd, i))
             continue;
@@ -183,19 +161,19 @@ static uint32_t mark_dead(int fd)
 /* This process may move to another ledger meanwhile: locks of that one's file say nothing of this one. */
 void sg_seats_mark_dead_of_job(void)
 {
-    struct sg_machine_ledger *ledger = sg_load(&own.ledger);
+    struct sg_machine_ledger *ledger = sg_seats_shared_ledger();
     long fd = ledger != NULL ? sg_seat_file_open(O_RDONLY) : -ENOENT;
     if (fd < 0)
         return;
-    if (sg_seat_file_is_same(&own.file, (int)fd) && ledger == sg_load(&own.ledger))
+    if (sg_seat_file_is_same(&own.file, (int)fd) && ledger == sg_seats_shared_ledger())
         (void)mark_dead_of(ledger, (int)fd, &sg_own->slot.job_hash);
     (void)sg_sys_close((int)fd);
 }
 
 static void stand_up(void)
 {
-    sg_store(&own.ledger, NULL);
-    sg_store(&own.seat, NULL);
+    sg_seats_set_ledger(NULL);
+    sg_seats_set_own(NULL);
     sg_store(&own.standing, (uint32_t)UNTRIED);
     sg_fetch_and(&sg_own->slot.flags, ~(uint32_t)SG_SLOT_SHARING);
     own.retry_ns = 0;
@@ -264,6 +242,7 @@ static long join_ledger(void)
     long result = own.file.ledger != NULL ? take_seat() : -ESTALE;
     if (result != -ESTALE && result != -ENOENT)
         return result;
+    sg_told_set_parent(NULL);    /* its entry is in the ledger that goes */
     if (own.file.ledger != NULL) /* somebody has removed the file since */
         (void)sg_sys_munmap(own.file.ledger, SG_LEDGER_BYTES(SG_SEAT_ROOM));
     own.file.ledger = NULL;
@@ -297,7 +276,7 @@ void sg_seats_join(void)
 
 void sg_seats_leave(void)
 {
-    struct sg_seat *seat = sg_load(&own.seat);
+    struct sg_seat *seat = sg_seats_shared_own();
     if (seat == NULL)
         return;
     note_ended(own.file.ledger, seat);
@@ -314,7 +293,7 @@ void sg_seats_note_replaced(void)
  * sit_down: looks that others made meanwhile did not see it. */
 void sg_seats_come_back(void)
 {
-    struct sg_seat *seat = sg_load(&own.seat);
+    struct sg_seat *seat = sg_seats_shared_own();
     if (seat == NULL)
         return;
     uint64_t claim = sg_load(&seat->claim);
@@ -368,30 +347,16 @@ bool sg_seats_reap(void)
     return found != 0;
 }
 
-bool sg_seats_is_watched(const struct sg_seat *seat, uint64_t now)
-{
-    int64_t ago = (int64_t)(now - sg_load(&seat->watched_ns));
-    return ago < (int64_t)WATCHED_NS && ago > -(int64_t)AHEAD_NS;
-}
-
-bool sg_seats_tell_first(void)
-{
-    if (own.file.ledger == NULL || own.parent_seat == 0 || own.parent_seat > SG_SEAT_ROOM)
-        return true;
-    struct sg_seat *parent = &own.file.ledger->seat[own.parent_seat - 1];
-    return (sg_fetch_or(&parent->slot.flags, (uint32_t)SG_SLOT_TOLD) & SG_SLOT_TOLD) == 0;
-}
-
 void sg_seats_refork(void)
 {
-    struct sg_seat *parent = sg_load(&own.seat);
+    struct sg_seat *parent = sg_seats_shared_own();
     own.parent_seat = parent != NULL ? (uint64_t)(parent - own.file.ledger->seat) + 1 : 0;
     own.parent_claim = parent != NULL ? own.claim : 0; /* the seat may be somebody else's by now */
+    sg_told_set_parent(parent != NULL ? &parent->slot.flags : NULL);
     stand_up();
     sg_seats_refork_sums();
     sg_foreign_refork();
     sg_same_bytes_refork();
-    memset(&alone, 0, sizeof alone);
 }
 
 /* `own` is a copy of the parent's: the list is what the parent has from its own ancestors. Where it is full, the two

@@ -71,6 +71,12 @@ void sg_seats_refork(void);
 struct sg_machine_ledger *sg_seats_ledger(void);
 struct sg_seat *sg_seats_own(void);
 
+/* The same, or NULL in a process that decides alone. And what the registry makes them. */
+struct sg_machine_ledger *sg_seats_shared_ledger(void);
+struct sg_seat *sg_seats_shared_own(void);
+void sg_seats_set_ledger(struct sg_machine_ledger *ledger);
+void sg_seats_set_own(struct sg_seat *seat);
+
 /* The sums that a seat shows, and the word of this process that each follows. */
 enum sg_sum {
     SG_SUM_GRANTED,   /* slot.granted_bytes */
@@ -132,7 +138,7 @@ struct sg_cuda_sum {
 };
 void sg_seats_sum_cuda(uint64_t level, struct sg_cuda_sum *sum);
 
-/* In a forked child: nothing is in flight. */
+/* In a forked child: nothing is in flight, and the process decides alone. After both were set to NULL. */
 void sg_seats_refork_sums(void);
 
 /* In a forked child, after sg_seats_refork: `bytes` were its parent's own, besides what that had from its parents. */
@@ -159,10 +165,6 @@ bool sg_seats_reap(void);
 
 /* The same for the entries of this process's job, however many there are. Any thread, any time. */
 void sg_seats_mark_dead_of_job(void);
-
-/* In a forked child that was given no registry entry: whether it is the first of its siblings to ask; true where
- * nothing is known of the parent. */
-bool sg_seats_tell_first(void);
 
 /* ---- requests ---- */
 

@@ -4,9 +4,10 @@
 #include "shared/told.h"
 
 #include "base/options.h"
-#include "shared/registry.h"
 #include "base/syscall.h"
 #include "base/text.h"
+#include "sparkguard_abi.h"
+#include "base/atomics.h"
 
 #include <fcntl.h>
 #include <stdint.h>
@@ -23,7 +24,8 @@ struct told {
     uint64_t key[JOBS_MOST];
 };
 
-static bool is_said; /* by this process, or by one that it was forked from */
+static bool is_said;           /* by this process, or by one that it was forked from */
+static uint32_t *parent_flags; /* (atomic) NULL: unknown */
 
 /* A name may be used again for another run. */
 static uint64_t key_of_job(void)
@@ -91,9 +93,20 @@ static bool is_first_in_file(void)
     return is_first;
 }
 
+void sg_told_set_parent(uint32_t *flags)
+{
+    sg_store(&parent_flags, flags);
+}
+
+static bool is_first_of_siblings(void)
+{
+    uint32_t *flags = sg_load(&parent_flags);
+    return flags == NULL || (sg_fetch_or(flags, (uint32_t)SG_SLOT_TOLD) & SG_SLOT_TOLD) == 0;
+}
+
 bool sg_told_first(void)
 {
-    bool is_first = !is_said && sg_seats_tell_first() && is_first_in_file();
+    bool is_first = !is_said && is_first_of_siblings() && is_first_in_file();
     is_said = true;
     return is_first;
 }

@@ -5,6 +5,7 @@
 #define SG_PRELOAD_SHARED_TOLD_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* Whether this process is the job's first to ask; true where that cannot be found out. With signals blocked.
  *
@@ -13,5 +14,9 @@
  * `.sparkguard-UID.jobs`, in /dev/shm or else /tmp. Without either, or where another user made that file, each
  * process is the first. */
 bool sg_told_first(void);
+
+/* In a forked child: the flags of its parent's registry entry; NULL: the parent had none, or the registry that it is in
+ * is not mapped any more. */
+void sg_told_set_parent(uint32_t *flags);
 
 #endif
