@@ -10,13 +10,13 @@
 
 #include "base/atomics.h"
 #include "base/compiler.h"
-#include "admit/driver_pages.h"
 #include "shared/job.h"
 #include "shared/registry.h"
 #include "shared/segment.h"
 #include "account/callsites.h"
 #include "base/syscall.h"
 #include "account/transit.h"
+#include "account/driver_pool.h"
 
 #include <string.h>
 
@@ -124,7 +124,7 @@ void sg_ledger_charge(enum sg_domain domain, uint64_t bytes)
     uint64_t granted, total;
     if (sum != SG_SUM_COUNT) {
         if (domain != SG_DOMAIN_MANAGED)
-            sg_driver_pages_note_taken(bytes);
+            sg_driver_pool_note_taken(bytes);
         granted = sg_seats_raise_both(sum, SG_SUM_GRANTED, bytes, &total);
     } else {
         granted = sg_fetch_add(&counters->granted_bytes, bytes) + bytes;
@@ -185,7 +185,7 @@ void sg_ledger_release(enum sg_domain domain, uint64_t bytes)
     if (domain == SG_DOMAIN_MANAGED)
         sg_seats_lower_managed_missing(bytes);
     else if (sum != SG_SUM_COUNT)
-        sg_driver_pages_note_given(bytes);
+        sg_driver_pool_note_given(bytes);
     if (sum != SG_SUM_COUNT)
         sg_seats_lower_both(sum, SG_SUM_GRANTED, bytes);
     else

@@ -25,6 +25,7 @@
 #include "account/thread_record.h"
 #include "account/timeline.h"
 #include "shared/decision_lock.h"
+#include "account/driver_pool.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define SAMPLED_BYTES (64 * MIB) /* a grant of this much is seen in the time line before the next look */
@@ -193,7 +194,7 @@ static enum sg_verdict decide(struct sg_request *request)
         sg_seats_announce(sg_fit_pool(request), request->size_bytes);
     sg_room_look(request->has_device_pool ? request->device_identity : 0, false);
     sg_store(&state.has_limit, sg_fit_limit_bytes() != 0);
-    if (!request->has_device_pool && !sg_options.mode_observe && sg_driver_pages_is_pressed()) {
+    if (!request->has_device_pool && !sg_options.mode_observe && sg_driver_pool_is_pressed()) {
         sg_seats_withdraw();
         return SG_WAIT_FOR_PRESSURE;
     }

@@ -1,11 +1,13 @@
 /*
- * cgroup.c - the memory cgroups above this process, v1 and v2, at every level that can be seen.
+ * cgroup.c - see cgroup.h: the memory cgroups above this process, v1 and v2, at every level that can be seen.
  *
  * Headroom of a level = min(max, high) - (current - active_file - inactive_file - slab_reclaimable): clean page
  * cache fills memory.current but goes when it is asked for. high bounds what is admitted, and ends nobody: beyond it
  * the kernel only slows the group down. v1 uses the hierarchical totals (total_...) and has no figure for
  * reclaimable slab. Levels and limits are looked up once a second, usage at every look. Under the decision lock.
  */
+#include "admit/cgroup.h"
+
 #include "base/atomics.h"
 #include "base/options.h"
 #include "admit/snapshot.h"
@@ -191,7 +193,7 @@ static bool read_used(struct level *level)
     return true;
 }
 
-bool sg_pool_get_hard(const struct sg_constraint *constraint, bool is_machine, struct sg_constraint *out)
+bool sg_cgroup_get_hard(const struct sg_constraint *constraint, bool is_machine, struct sg_constraint *out)
 {
     *out = *constraint;
     if (is_machine)
@@ -244,7 +246,7 @@ uint32_t sg_cgroup_find(uint64_t identity[SG_CONSTRAINT_ROOM - 1])
 
 void sg_cgroup_look(struct sg_look *look)
 {
-    for (uint32_t i = 0; i < level_count; i++) {
+    for (uint32_t i = 0; look->is_valid && i < level_count; i++) {
         struct sg_constraint *constraint = &look->at[look->count];
         if (!look_at_level(&levels[i], constraint))
             continue;

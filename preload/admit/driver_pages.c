@@ -25,6 +25,7 @@
 #include "base/text.h"
 #include "base/pages.h"
 #include "shared/decision_lock.h"
+#include "account/driver_pool.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -35,63 +36,18 @@
 #define SMALL_STEP_BYTES (16 * MIB)        /* near them: a tenth of what lies between low and min on a DGX Spark */
 #define SWAPPED_MOST (64 * MIB)            /* of others, then it ends */
 #define GAIN_LEAST MIB                     /* less is no progress */
-#define LEASE_NS UINT64_C(3000000000)      /* an announcement that is not renewed is void after this time */
 #define STALL_NS UINT64_C(1000000000)      /* without progress: the pools are empty */
 #define SETTLE_NS UINT64_C(500000000)      /* pages in lists of single processors show late in MemAvailable */
 #define NOT_AGAIN_NS UINT64_C(60000000000) /* after it ended without all that was wanted */
 #define PAUSE_NS 2000000
 #define CONFIRM_NS 20000000
 
-enum { POOLS_UNKNOWN, POOLS_KEEP, POOLS_NONE };
-
-static uint32_t
-    is_machines;       /* (atomic) this process's CUDA memory is the machine's, and the driver may keep pages of it */
-static uint32_t pools; /* (atomic) POOLS_... */
-
 /* ---- how much may be kept ---------------------------------------------------------------------------------------- */
-
-/* The driver lists its options since it has them; the value is a mask of page sizes. Under the decision lock. */
-static bool has_pools(void)
-{
-    uint32_t known = sg_load_relaxed(&pools);
-    if (known == POOLS_UNKNOWN) {
-        const char *parameters = sg_pool_read("/proc/driver/nvidia/params");
-        uint64_t sizes = parameters != NULL ? sg_text_read_field(parameters, "EnableSystemMemoryPools:", 0) : 0;
-        known = sizes != 0 ? POOLS_KEEP : POOLS_NONE;
-        sg_store_relaxed(&pools, known);
-    }
-    return known == POOLS_KEEP;
-}
-
-void sg_driver_pages_learn(void)
-{
-    struct sg_lock_state lock;
-    sg_lock_acquire(&sg_decision_lock, &lock);
-    sg_store_relaxed(&is_machines, has_pools() ? 1u : 0u);
-    sg_lock_release(&sg_decision_lock, &lock);
-}
-
-void sg_driver_pages_note_given(uint64_t bytes)
-{
-    if (SG_UNLIKELY(sg_load_relaxed(&is_machines) != 0))
-        sg_fetch_add(&sg_seats_ledger()->ended_bytes, bytes);
-}
-
-void sg_driver_pages_note_taken(uint64_t bytes)
-{
-    if (SG_UNLIKELY(sg_load_relaxed(&is_machines) != 0))
-        (void)sg_sub_clamped(&sg_seats_ledger()->ended_bytes, bytes);
-}
-
-uint64_t sg_driver_pages_counted_bytes(void)
-{
-    return sg_load_relaxed(&pools) == POOLS_KEEP ? sg_load(&sg_seats_ledger()->ended_bytes) : 0;
-}
 
 uint64_t sg_driver_pages_kept_bytes(void)
 {
     uint64_t kept = sg_load(&sg_seats_ledger()->ended_bytes);
-    if (kept < KEPT_LEAST || !has_pools())
+    if (kept < KEPT_LEAST || !sg_driver_pool_is_used())
         return 0;
     const char *text = sg_pool_read("/proc/meminfo");
     uint64_t unexplained = text != NULL ? sg_pool_unexplained(text) * 1024 : 0, live = sg_room_live_cuda_bytes();
@@ -101,20 +57,6 @@ uint64_t sg_driver_pages_kept_bytes(void)
 }
 
 /* ---- announcing -------------------------------------------------------------------------------------------------- */
-
-bool sg_driver_pages_is_pressed(void)
-{
-    uint64_t until = sg_load(&sg_seats_ledger()->pressure_until_ns);
-    if (SG_LIKELY(until == 0))
-        return false;
-    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
-    return until > now && until - now <= LEASE_NS; /* anything may be written there */
-}
-
-uint64_t sg_driver_pages_pressure_bytes(void)
-{
-    return sg_driver_pages_is_pressed() ? sg_load(&sg_seats_ledger()->pressure_bytes) : 0;
-}
 
 /* An announcement is this process's as long as the ledger says until when it is valid as this process wrote it last.
  * Stopped for longer, the process may find another one's there. */
@@ -127,7 +69,7 @@ static uint64_t lease_ns; /* (atomic) of this process's last announcement */
 static bool announce(struct lease *lease, uint64_t bytes)
 {
     struct sg_machine_ledger *ledger = sg_seats_ledger();
-    uint64_t next = sg_sys_clock_ns(CLOCK_MONOTONIC) + LEASE_NS, until = lease->until_ns;
+    uint64_t next = sg_sys_clock_ns(CLOCK_MONOTONIC) + SG_DRIVER_POOL_LEASE_NS, until = lease->until_ns;
     if (!sg_cas_u64(&ledger->pressure_until_ns, &until, next))
         return false;
     lease->until_ns = next;
@@ -151,7 +93,7 @@ static bool begin_pressure(struct lease *lease)
     uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC), pause_until = sg_load(&ledger->pressure_pause_until_ns);
     bool is_paused = pause_until > now && pause_until - now <= NOT_AGAIN_NS;
     lease->until_ns = sg_load(&ledger->pressure_until_ns);
-    bool is_others = lease->until_ns > now && lease->until_ns - now <= LEASE_NS;
+    bool is_others = lease->until_ns > now && lease->until_ns - now <= SG_DRIVER_POOL_LEASE_NS;
     return !is_paused && !is_others && announce(lease, 0);
 }
 

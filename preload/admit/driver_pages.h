@@ -20,25 +20,9 @@
 /* The longest that pressure is made, and what a request waits at most while another process makes it. */
 #define SG_PRESSURE_LONGEST_NS UINT64_C(10000000000)
 
-/* This process's CUDA memory is the machine's: from now on it is counted. Any thread, without the decision lock. */
-void sg_driver_pages_learn(void);
-
-/* CUDA memory of the machine (device or pinned) that this process took or gave back. Any thread. */
-void sg_driver_pages_note_taken(uint64_t bytes);
-void sg_driver_pages_note_given(uint64_t bytes);
-
 /* At most so much is in the driver's pools: 0 where the driver has none, or nothing is known of any. Under the
  * decision lock. */
 uint64_t sg_driver_pages_kept_bytes(void);
-
-/* Bytes given back and not taken since, where the driver has pools; else 0. Any thread. */
-uint64_t sg_driver_pages_counted_bytes(void);
-
-/* Bytes that any process has populated now to make pressure and is about to drop. Any thread. */
-uint64_t sg_driver_pages_pressure_bytes(void);
-
-/* Whether somebody is making pressure now. Any thread. */
-bool sg_driver_pages_is_pressed(void);
 
 /* Makes the kernel shrink the driver's pools by `bytes`, for SG_PRESSURE_LONGEST_NS at most. Does nothing where
  * somebody else is at it, or has failed within the last minute, or where pressure would swap others out or break a

@@ -4,7 +4,6 @@
 #include "admit/headroom.h"
 
 #include "base/atomics.h"
-#include "admit/driver_pages.h"
 #include "account/commits.h"
 #include "account/tmpfs_ranges.h"
 #include "account/tracker.h"
@@ -18,6 +17,8 @@
 #include "base/syscall.h"
 #include "account/thread_record.h"
 #include "account/timeline.h"
+#include "account/driver_pool.h"
+#include "admit/cgroup.h"
 
 #include <sys/sysinfo.h>
 
@@ -58,7 +59,7 @@ void sg_room_set_unified(int unified, bool is_hidden)
     if (sg_own->machine.unified == 1 && !is_hidden) {
         sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_UNIFIED);
         sg_fetch_or(&sg_seats_own()->slot.flags, (uint32_t)SG_SLOT_UNIFIED);
-        sg_driver_pages_learn();
+        sg_driver_pool_learn();
     }
 }
 
@@ -87,7 +88,7 @@ bool sg_room_get_hard(uint32_t constraint, struct sg_room_state *out)
     struct sg_constraint hard;
     if (!state.look.is_valid || constraint >= state.look.count)
         return false;
-    bool is_hard = sg_pool_get_hard(&state.look.at[constraint], constraint == 0, &hard);
+    bool is_hard = sg_cgroup_get_hard(&state.look.at[constraint], constraint == 0, &hard);
     *out = (struct sg_room_state){.headroom_bytes = hard.headroom_bytes,
                                   .reserve_bytes = hard.reserve_bytes,
                                   .floor_bytes = hard.floor_bytes,
@@ -273,7 +274,7 @@ static void note_slack(void)
 static void add_pressure(struct sg_look *look, uint64_t before)
 {
     struct sg_constraint *machine = &look->at[0];
-    uint64_t populated = sg_driver_pages_pressure_bytes();
+    uint64_t populated = sg_driver_pool_pressure_bytes();
     populated = populated > before ? populated : before;
     uint64_t missing = machine->limit_bytes - machine->headroom_bytes;
     machine->headroom_bytes += populated < missing ? populated : missing;
@@ -291,9 +292,10 @@ void sg_room_look(uint64_t device, bool is_closely)
     state.landed[true] = sg_seats_own_landed(true);
     sg_job_note_foreign(state.tally.job_foreign_bytes);
     sg_job_read_mail();
-    uint64_t pressure = sg_driver_pages_pressure_bytes();
+    uint64_t pressure = sg_driver_pool_pressure_bytes();
     sg_managed_pages_begin_look(&state.look);
     sg_pool_look(&state.look);
+    sg_cgroup_look(&state.look);
     sg_managed_pages_end_look(&state.look);
     add_pressure(&state.look, pressure);
     note_guarding(state.look.is_valid);

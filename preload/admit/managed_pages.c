@@ -8,9 +8,9 @@
 #include "admit/managed_pages.h"
 
 #include "base/atomics.h"
-#include "admit/driver_pages.h"
 #include "shared/registry.h"
 #include "shared/segment.h"
+#include "account/driver_pool.h"
 
 static struct sg_cuda_sum before[1 + SG_SEAT_LEVELS];
 
@@ -63,7 +63,7 @@ static uint64_t find_base(uint64_t unexplained, uint64_t known, bool is_quiet)
 static uint64_t touched_on_machine(const struct sg_look *look)
 {
     struct sg_cuda_sum now, *first = &before[0];
-    uint64_t pooled = sg_driver_pages_counted_bytes();
+    uint64_t pooled = sg_driver_pool_counted_bytes();
     sg_seats_sum_cuda(0, &now);
     if (look->unexplained_bytes == 0)
         return 0;

@@ -15,6 +15,7 @@
 #include "base/syscall.h"
 #include "base/text.h"
 #include "shared/decision_lock.h"
+#include "admit/cgroup.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>

@@ -108,5 +108,4 @@ void sg_pool_look(struct sg_look *look)
     if (!look->is_valid)
         return;
     sg_pool_set_reserve(&look->at[0], true);
-    sg_cgroup_look(look);
 }

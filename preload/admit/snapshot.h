@@ -1,5 +1,5 @@
 /*
- * snapshot.h - what the machine still has: one look at the kernel's counters and at every memory cgroup above us.
+ * snapshot.h - what the machine still has: one look at the kernel's counters. cgroup.h adds every memory cgroup above us.
  *
  * A look opens, reads and closes (no kept descriptors: programs close and reuse numbers): about 9 us for the machine and
  * 15 to 25 us for each cgroup level that has a limit. Not thread-safe: under the decision lock only (admission.c),
@@ -44,18 +44,8 @@ struct sg_look {
     uint64_t unexplained_bytes; /* of MemTotal what no counter explains: CUDA's memory is a part; 0: not told */
 };
 
-/* What the levels found last say, and the machine. */
+/* What the machine says: its constraint alone (cgroup.h adds others). */
 void sg_pool_look(struct sg_look *look);
-
-/* admit/cgroup.c: finds the levels that bound memory, once a second; their number, and their identities. */
-uint32_t sg_cgroup_find(uint64_t identity[SG_CONSTRAINT_ROOM - 1]);
-
-/* Fills at[1..] and count with the levels found last. */
-void sg_cgroup_look(struct sg_look *look);
-
-/* The same constraint with its hard limit only: what no process may pass. False: it has none (a cgroup with
- * memory.high alone). */
-bool sg_pool_get_hard(const struct sg_constraint *constraint, bool is_machine, struct sg_constraint *out);
 
 /* Reads `path` below SPARKGUARD_SYSTEM_ROOT into the static scratch buffer: its text, or NULL. */
 const char *sg_pool_read(const char *path);
@@ -63,12 +53,6 @@ const char *sg_pool_read(const char *path);
 /* Whether `bytes` could be populated without anybody being swapped out, as far as the last look knows: there is no swap, or
  * so much idle page cache that the kernel takes nothing else. */
 bool sg_pool_swaps_nobody(const struct sg_look *look, uint64_t bytes);
-
-/* The cgroup this process is in, below SPARKGUARD_SYSTEM_ROOT, if it is a v2 one that bounds memory; else NULL. */
-const char *sg_cgroup_own(void);
-
-/* Whether that one may use no swap at all (memory.swap.max). */
-bool sg_cgroup_is_swapless(void);
 
 /* Of the text of a meminfo, in its units: what of MemTotal no counter explains. */
 uint64_t sg_pool_unexplained(const char *text);

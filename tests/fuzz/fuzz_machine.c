@@ -5,6 +5,7 @@
 #include "admit/snapshot.h"
 #include "common/procfs.h"
 #include "model/model.h"
+#include "admit/cgroup.h"
 
 static const char *const file[] = {
     "proc/meminfo",
@@ -29,6 +30,7 @@ static void look_as_library(void)
     uint32_t count = sg_cgroup_find(identity);
     fuzz_need(count < SG_CONSTRAINT_ROOM, "more levels than there is room for");
     sg_pool_look(&look);
+    sg_cgroup_look(&look);
     fuzz_need(look.count <= SG_CONSTRAINT_ROOM, "more constraints than there is room for");
     for (uint32_t i = 0; look.is_valid && i < look.count; i++)
         fuzz_need(look.at[i].headroom_bytes <= look.at[i].limit_bytes &&

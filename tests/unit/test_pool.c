@@ -6,6 +6,7 @@
 
 #include "base/options.h"
 #include "admit/snapshot.h"
+#include "admit/cgroup.h"
 
 #include <inttypes.h>
 #include <sys/sysinfo.h>
@@ -31,6 +32,7 @@ static void look_at_fake(void)
     use_fake_root();
     (void)sg_cgroup_find(level);
     sg_pool_look(&look);
+    sg_cgroup_look(&look);
 }
 
 static void check_is_sysinfo(void)

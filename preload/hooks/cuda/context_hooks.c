@@ -10,8 +10,8 @@
 #include "base/compiler.h"
 #include "admit/context_estimate.h"
 #include "hooks/cuda/context_end.h"
-#include "admit/driver_pages.h"
 #include "admit/managed_pages.h"
+#include "account/driver_pool.h"
 
 /* What each primary context took; the others' costs are in sg_index_contexts. (atomic) */
 static uint64_t primary_cost[SG_DEVICE_ROOM];
@@ -39,7 +39,7 @@ static uint64_t end(struct making *making, CUresult result)
         struct sg_context_look after = sg_context_look(granted);
         cost = sg_context_learn(&making->before, &after);
         sg_fetch_add(&sg_own->unaccounted_bytes, cost);
-        sg_driver_pages_note_taken(cost);
+        sg_driver_pool_note_taken(cost);
         sg_managed_pages_note_context(cost != 0 ? cost : granted);
     }
     sg_cuda_end(&making->call, result == CUDA_SUCCESS ? granted : 0);
@@ -49,7 +49,7 @@ static uint64_t end(struct making *making, CUresult result)
 static void note_gone(uint64_t cost)
 {
     (void)sg_sub_clamped(&sg_own->unaccounted_bytes, cost);
-    sg_driver_pages_note_given(cost);
+    sg_driver_pool_note_given(cost);
     sg_managed_pages_note_context_end(cost);
 }
 

@@ -1,0 +1,78 @@
+/*
+ * driver_pool.c - see driver_pool.h.
+ */
+#include "account/driver_pool.h"
+
+#include "base/atomics.h"
+#include "base/compiler.h"
+#include "base/options.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "shared/decision_lock.h"
+#include "shared/registry.h"
+
+enum { POOLS_UNKNOWN, POOLS_KEEP, POOLS_NONE };
+
+static uint32_t
+    is_machines;       /* (atomic) this process's CUDA memory is the machine's, and the driver may keep pages of it */
+static uint32_t pools; /* (atomic) POOLS_... */
+
+/* The driver lists its options since it has pools; the value is a mask of page sizes. */
+static bool is_listed(void)
+{
+    static char path[SG_PATH_ROOM + 64], parameters[8192]; /* under the decision lock: large for a stack */
+    struct sg_text text = sg_text_begin(path, sizeof path);
+    sg_text_add(&text, sg_options.system_root);
+    sg_text_add(&text, "/proc/driver/nvidia/params");
+    return sg_text_read_file(path, parameters, sizeof parameters) > 0 &&
+           sg_text_read_field(parameters, "EnableSystemMemoryPools:", 0) != 0;
+}
+
+bool sg_driver_pool_is_used(void)
+{
+    uint32_t known = sg_load_relaxed(&pools);
+    if (known == POOLS_UNKNOWN) {
+        known = is_listed() ? POOLS_KEEP : POOLS_NONE;
+        sg_store_relaxed(&pools, known);
+    }
+    return known == POOLS_KEEP;
+}
+
+void sg_driver_pool_learn(void)
+{
+    struct sg_lock_state lock;
+    sg_lock_acquire(&sg_decision_lock, &lock);
+    sg_store_relaxed(&is_machines, sg_driver_pool_is_used() ? 1u : 0u);
+    sg_lock_release(&sg_decision_lock, &lock);
+}
+
+void sg_driver_pool_note_given(uint64_t bytes)
+{
+    if (SG_UNLIKELY(sg_load_relaxed(&is_machines) != 0))
+        sg_fetch_add(&sg_seats_ledger()->ended_bytes, bytes);
+}
+
+void sg_driver_pool_note_taken(uint64_t bytes)
+{
+    if (SG_UNLIKELY(sg_load_relaxed(&is_machines) != 0))
+        (void)sg_sub_clamped(&sg_seats_ledger()->ended_bytes, bytes);
+}
+
+uint64_t sg_driver_pool_counted_bytes(void)
+{
+    return sg_load_relaxed(&pools) == POOLS_KEEP ? sg_load(&sg_seats_ledger()->ended_bytes) : 0;
+}
+
+bool sg_driver_pool_is_pressed(void)
+{
+    uint64_t until = sg_load(&sg_seats_ledger()->pressure_until_ns);
+    if (SG_LIKELY(until == 0))
+        return false;
+    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    return until > now && until - now <= SG_DRIVER_POOL_LEASE_NS; /* anything may be written there */
+}
+
+uint64_t sg_driver_pool_pressure_bytes(void)
+{
+    return sg_driver_pool_is_pressed() ? sg_load(&sg_seats_ledger()->pressure_bytes) : 0;
+}
