@@ -4,7 +4,6 @@
 #include "account/tmpfs_ranges.h"
 
 #include "base/atomics.h"
-#include "account/tracker.h"
 #include "shared/job.h"
 #include "account/ledger.h"
 #include "shared/registry.h"
@@ -12,6 +11,7 @@
 
 #include <string.h>
 
+struct sg_lock sg_index_maps_lock;
 struct sg_ranges sg_files_mapped;
 
 static struct sg_memory_file shown[SG_FILE_ROOM];

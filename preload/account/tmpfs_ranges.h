@@ -10,9 +10,14 @@
 #ifndef SG_PRELOAD_ACCOUNT_TMPFS_RANGES_H
 #define SG_PRELOAD_ACCOUNT_TMPFS_RANGES_H
 
+#include "base/lock.h"
 #include "base/range_map.h"
 
 #include <stdint.h>
+
+/* Guards the map of this process's mappings, sg_index_maps (tracker.h), and of what they map here: both change
+ * together. */
+extern struct sg_lock sg_index_maps_lock;
 
 /* The shared memory that COUNTED ranges of sg_index_maps map. Under sg_index_maps_lock. */
 extern struct sg_ranges sg_files_mapped;

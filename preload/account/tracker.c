@@ -6,7 +6,6 @@
 #include "base/atomics.h"
 #include "account/commits.h"
 #include "base/compiler.h"
-#include "account/tmpfs_ranges.h"
 #include "account/ledger.h"
 #include "base/procfs.h"
 #include "account/residency.h"
@@ -26,7 +25,6 @@ struct sg_table sg_index_arrays;
 struct sg_table sg_index_registered;
 struct sg_table sg_index_contexts;
 struct sg_ranges sg_index_maps;
-struct sg_lock sg_index_maps_lock;
 struct sg_index_changes sg_index_changes;
 
 /* Beyond this much address space, counting what is resident of MAP_NORESERVE mappings would cost too much (a sanitizer

@@ -20,6 +20,7 @@
 #include "base/range_map.h"
 #include "sparkguard_abi.h"
 #include "account/block_table.h"
+#include "account/tmpfs_ranges.h"
 
 enum { SG_TRACKED_BYTES = 64 * 1024, SG_PROMISE_BYTES = 1024 * 1024 };
 
@@ -29,7 +30,6 @@ extern struct sg_table sg_index_arrays;
 extern struct sg_table sg_index_registered;
 extern struct sg_table sg_index_contexts;
 extern struct sg_ranges sg_index_maps;
-extern struct sg_lock sg_index_maps_lock;
 
 /* A table value: 43 bits of size (no machine has 8 TiB for one block), the number of the call site (callsites.h), and what
  * else must be known when the block goes. */
