@@ -15,7 +15,6 @@
 #include "account/ledger.h"
 #include "base/log.h"
 #include "hooks/mmap/fork.h"
-#include "hooks/mmap/madvise.h"
 #include "account/phases.h"
 #include "hooks/cuda/mempool.h"
 #include "hooks/real.h"
@@ -94,7 +93,6 @@ static void begin_child(void)
     sg_sites_refork();
     sg_index_refork(is_map_whole);
     sg_map_refork(is_map_whole);
-    sg_pages_refork();
     sg_ledger_refork();
     sg_vmm_refork();
     sg_pool_refork();

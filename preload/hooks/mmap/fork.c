@@ -5,6 +5,8 @@
 
 #include "hooks/mmap/sysv_attachments.h"
 #include "account/tmpfs_ranges.h"
+#include "base/atomics.h"
+#include "base/compiler.h"
 #include "account/tracker.h"
 #include "account/ledger.h"
 #include "base/seccomp.h"
@@ -23,6 +25,8 @@ static struct {
     uintptr_t by;       /* what lies before goes so far from where it came from, if has_wanted */
     bool has_wanted;
 } move[PLACES];
+
+static uint32_t locks_future; /* (atomic) mlockall(MCL_FUTURE) */
 
 static uintptr_t place_at(unsigned place)
 {
@@ -119,10 +123,21 @@ static int settle_all(void)
     return result | forget_unforked();
 }
 
+void sg_map_lock_future(bool is_locked)
+{
+    sg_store_relaxed(&locks_future, is_locked ? 1u : 0u);
+}
+
+bool sg_map_locks_future(void)
+{
+    return SG_UNLIKELY(sg_load_relaxed(&locks_future) != 0);
+}
+
 void sg_map_refork(bool is_map_whole)
 {
     struct sg_lock_state lock;
     int result = 0;
+    sg_map_lock_future(false);
     sg_lock_acquire(&sg_index_maps_lock, &lock);
     if (is_map_whole) {
         result = settle_all();

@@ -21,7 +21,13 @@ int sg_map_unpark(uintptr_t parked, uintptr_t begin, uint64_t bytes);
 /* What madvise was told of [begin, end), and has done: whether a forked child has it. */
 void sg_map_note_advice(uintptr_t begin, uintptr_t end, int advice);
 
-/* In a forked child. A whole index keeps what the child has. Of a torn one nothing is left, and the figures say so. */
+/* mlockall(MCL_FUTURE) has succeeded, or munlockall. While it holds, the pages of each new mapping come with the call that makes
+ * the mapping. */
+void sg_map_lock_future(bool is_locked);
+bool sg_map_locks_future(void);
+
+/* In a forked child. A whole index keeps what the child has. Of a torn one nothing is left, and the figures say so. Nothing locks
+ * the child's memory. */
 void sg_map_refork(bool is_map_whole);
 
 #endif

@@ -11,7 +11,6 @@
 #include "hooks/lifecycle.h"
 #include "hooks/mmap/change.h"
 #include "hooks/mmap/fork.h"
-#include "hooks/mmap/madvise.h"
 #include "hooks/real.h"
 #include "base/syscall.h"
 #include "base/text.h"
@@ -30,18 +29,6 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 #define DONTNEED_LOCKED 24 /* MADV_DONTNEED_LOCKED, Linux 5.18 */
-
-static uint32_t locks_future; /* (atomic) mlockall(MCL_FUTURE) */
-
-bool sg_pages_come_at_once(void)
-{
-    return SG_UNLIKELY(sg_load_relaxed(&locks_future) != 0);
-}
-
-void sg_pages_refork(void)
-{
-    sg_store_relaxed(&locks_future, 0u);
-}
 
 /* The whole pages that `length` bytes from `address` on lie in, as mlock and madvise take them. */
 static uint64_t pages_of(uintptr_t *begin, uint64_t length)
@@ -194,7 +181,7 @@ SG_EXPORT int mlockall(int flags)
     int answer = SG_REAL(mlockall)(flags);
     settle(&request, answer == 0);
     if (answer == 0)
-        sg_store_relaxed(&locks_future, (uint32_t)((flags & MCL_FUTURE) != 0 && (flags & MCL_ONFAULT) == 0));
+        sg_map_lock_future((flags & MCL_FUTURE) != 0 && (flags & MCL_ONFAULT) == 0);
     return answer;
 }
 
@@ -202,6 +189,6 @@ SG_EXPORT int munlockall(void)
 {
     int answer = SG_REAL(munlockall)();
     if (answer == 0)
-        sg_store_relaxed(&locks_future, 0u);
+        sg_map_lock_future(false);
     return answer;
 }

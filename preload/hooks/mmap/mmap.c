@@ -21,7 +21,6 @@
 #include "account/ledger.h"
 #include "hooks/lifecycle.h"
 #include "hooks/mmap/fork.h"
-#include "hooks/mmap/madvise.h"
 #include "hooks/real.h"
 #include "base/seccomp.h"
 #include "shared/segment.h"
@@ -42,7 +41,7 @@ static void *real_mmap(void *address, size_t length, int prot, int flags, int fd
 /* Whether the pages come with the call. It may take minutes then, in which a fatal signal ends it. */
 static bool populates(int flags)
 {
-    return (flags & (MAP_POPULATE | MAP_LOCKED)) != 0 || sg_pages_come_at_once();
+    return (flags & (MAP_POPULATE | MAP_LOCKED)) != 0 || sg_map_locks_future();
 }
 
 /* What does not count replaces what did. */
