@@ -25,24 +25,6 @@
 #include <malloc.h>
 #include <stdlib.h>
 
-/* A block of a request below it has no entry in the index: the heap rounds up by less than this. */
-#define ROUNDING_MOST 64
-
-uint32_t sg_heap_inside = SG_LAYER_HEAP;
-
-void sg_heap_open_fast(bool is_glibcs)
-{
-    const uint64_t untracked = SG_TRACKED_BYTES - ROUNDING_MOST;
-    const struct sg_fast_limits limits = {sg_options.large_bytes < untracked ? sg_options.large_bytes : untracked,
-                                          SG_ADDRESS_LIMIT};
-    if (is_glibcs)
-        sg_store_relaxed(&sg_heap_inside, 0u);
-    else if (SG_REAL(malloc) == NULL || SG_REAL(calloc) == NULL || SG_REAL(free) == NULL ||
-             SG_REAL(malloc_usable_size) == NULL)
-        return;
-    sg_thread_open_fast(is_glibcs ? SG_FAST_GLIBC : SG_FAST_OTHER, &limits);
-}
-
 /* Takes back what has been done to the purse. */
 static void undo(struct sg_record *purse, int64_t change)
 {

@@ -1,5 +1,5 @@
 /*
- * heap.c - malloc and its family, behind any allocator. The fastest ways are in fast.c.
+ * heap.c - malloc and its family, behind any allocator. fast.c has the fastest ways, derived.c what glibc makes of realloc and free.
  *
  * A request below LARGE is paid from the thread's credit: no shared memory, no decision. Blocks of SG_TRACKED_BYTES and
  * more are entered in the index. Everything is counted by the usable size of live blocks, whatever was asked for.
@@ -29,6 +29,9 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+
+uint32_t sg_heap_inside = SG_LAYER_HEAP;
+uint32_t sg_heap_is_checking;
 
 /* What the real heap is asked to do. */
 enum work { WORK_MALLOC, WORK_CALLOC, WORK_ALIGN };
@@ -194,8 +197,6 @@ static void *take_large(const struct order *order)
     return ptr;
 }
 
-uint32_t sg_heap_is_checking;
-
 /* Before the first block is counted. The names tell glibc's libc_malloc_debug, hardened_malloc and Scudo. */
 static void consider_checking(void)
 {
@@ -209,6 +210,23 @@ static void consider_checking(void)
     sg_store_release(&is_considered, 1u);
 }
 
+/* A block of a request below it has no entry in the index: the heap rounds up by less than this. */
+#define ROUNDING_MOST 64
+
+/* Opens the fast ways. `is_glibcs`: the next allocator is glibc's, and its blocks are as we know them. */
+static void open_fast(bool is_glibcs)
+{
+    const uint64_t untracked = SG_TRACKED_BYTES - ROUNDING_MOST;
+    const struct sg_fast_limits limits = {sg_options.large_bytes < untracked ? sg_options.large_bytes : untracked,
+                                          SG_ADDRESS_LIMIT};
+    if (is_glibcs)
+        sg_store_relaxed(&sg_heap_inside, 0u);
+    else if (SG_REAL(malloc) == NULL || SG_REAL(calloc) == NULL || SG_REAL(free) == NULL ||
+             SG_REAL(malloc_usable_size) == NULL)
+        return;
+    sg_thread_open_fast(is_glibcs ? SG_FAST_GLIBC : SG_FAST_OTHER, &limits);
+}
+
 /* Once, when the process has a heap: opens the ways of fast.c. */
 static void consider_fast(void)
 {
@@ -220,7 +238,7 @@ static void consider_fast(void)
     sg_self.layers |= SG_LAYER_HEAP;
     bool is_glibcs = sg_glibc_heap_is_next();
     sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
-    sg_heap_open_fast(is_glibcs);
+    open_fast(is_glibcs);
 }
 
 static void free_inside(void *ptr)
@@ -302,14 +320,7 @@ void *sg_heap_admit(void *ptr, enum sg_hook hook)
     return ptr;
 }
 
-/* A free that says how large the block is (C23): both functions of that kind. */
-struct sized {
-    sg_function real; /* the next allocator's own, if it has one */
-    size_t alignment; /* 0: it is not said */
-    size_t size;
-};
-
-static void carry_out_free(void *ptr, const struct sized *sized)
+static void carry_out_free(void *ptr, const struct sg_heap_sized *sized)
 {
     if (sized == NULL)
         SG_REAL(free)(ptr);
@@ -329,7 +340,7 @@ static size_t size_of_given(void *ptr)
     return entry != 0 ? sg_block_size(entry) : SIZE_MAX;
 }
 
-static void give_back(void *ptr, const struct sized *sized)
+static void give_back(void *ptr, const struct sg_heap_sized *sized)
 {
     if (ptr == NULL || sg_boot_owns(ptr))
         return;
@@ -356,9 +367,14 @@ void sg_heap_give_back(void *ptr)
     give_back(ptr, NULL);
 }
 
-static void *move_from_boot(void *ptr, size_t size)
+void sg_heap_give_back_sized(void *ptr, const struct sg_heap_sized *sized)
 {
-    void *moved = malloc(size);
+    give_back(ptr, sized);
+}
+
+static void *move_from_boot(void *ptr, size_t size, const void *caller)
+{
+    void *moved = sg_heap_take(size, SG_HOOK_malloc, caller);
     size_t old = sg_boot_usable_size(ptr);
     if (moved != NULL)
         memcpy(moved, ptr, old < size ? old : size);
@@ -455,7 +471,7 @@ void *sg_heap_resize(void *ptr, size_t size, enum sg_hook hook, const void *call
     if (ptr == NULL)
         return take((struct order){WORK_MALLOC, hook, size, 0, caller, NULL});
     if (sg_boot_owns(ptr))
-        return move_from_boot(ptr, size);
+        return move_from_boot(ptr, size, caller);
     if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_HEAP) != 0) {
         void *moved = SG_REAL(realloc)(ptr, size);
         return moved;
@@ -468,18 +484,6 @@ void *sg_heap_resize(void *ptr, size_t size, enum sg_hook hook, const void *call
 void sg_heap_settle(int64_t change)
 {
     pay(change, false);
-}
-
-/* glibc's asks for `realloc` by name, so an allocator that lies before us defines no reallocarray: it gets the call. */
-SG_EXPORT void *reallocarray(void *ptr, size_t count, size_t size)
-{
-    size_t bytes;
-    if (__builtin_mul_overflow(count, size, &bytes))
-        return refused();
-    void *(*first)(void *, size_t) = SG_FIRST(realloc);
-    if (first != realloc)
-        return first(ptr, bytes);
-    return sg_heap_resize(ptr, bytes, SG_HOOK_reallocarray, __builtin_return_address(0));
 }
 
 /* A refusal leaves errno alone. The next allocator decides what it does in its own failure. */
@@ -518,39 +522,6 @@ SG_EXPORT void *valloc(size_t size)
 SG_EXPORT void *pvalloc(size_t size)
 {
     return take((struct order){WORK_ALIGN, SG_HOOK_pvalloc, size, 0, __builtin_return_address(0), NULL});
-}
-
-/* ---- frees that say the size: C23, glibc 2.43, and other allocators before it
- * ------------------------------------------- */
-
-SG_EXPORT void free_sized(void *ptr, size_t size);
-SG_EXPORT void free_aligned_sized(void *ptr, size_t alignment, size_t size);
-
-/* glibc's jump to the global `free`. Only another allocator's own function is worth a call: it may look at the size. */
-static void give_back_sized(void *ptr, const char *name, sg_function *known, struct sized sized)
-{
-    if (SG_FIRST(free) != free) { /* an allocator before us, without this function */
-        SG_FIRST(free)(ptr);
-        return;
-    }
-    if (sg_load_relaxed(&sg_heap_inside) != 0)
-        sized.real = sg_real_unless_libcs(name, known);
-    if (sized.real != NULL)
-        give_back(ptr, &sized);
-    else
-        free(ptr);
-}
-
-SG_EXPORT void free_sized(void *ptr, size_t size)
-{
-    static sg_function known;
-    give_back_sized(ptr, "free_sized", &known, (struct sized){NULL, 0, size});
-}
-
-SG_EXPORT void free_aligned_sized(void *ptr, size_t alignment, size_t size)
-{
-    static sg_function known;
-    give_back_sized(ptr, "free_aligned_sized", &known, (struct sized){NULL, alignment, size});
 }
 
 SG_EXPORT size_t malloc_usable_size(void *ptr)

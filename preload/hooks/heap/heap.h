@@ -1,5 +1,5 @@
 /*
- * heap.h - what fast.c leaves to heap.c: whatever is not usual, and everything behind other allocators than
+ * heap.h - what fast.c and derived.c leave to heap.c: whatever is not usual, and everything behind other allocators than
  * glibc's.
  *
  * Any thread, any time, also in signal handlers.
@@ -35,13 +35,18 @@ size_t sg_heap_usable_size(void *ptr);
 /* free. */
 void sg_heap_give_back(void *ptr);
 
+/* A free that says how large the block is (C23): both functions of that kind. */
+struct sg_heap_sized {
+    sg_function real; /* the next allocator's own */
+    size_t alignment; /* 0: it is not said */
+    size_t size;
+};
+void sg_heap_give_back_sized(void *ptr, const struct sg_heap_sized *sized);
+
 /* realloc or reallocarray. */
 void *sg_heap_resize(void *ptr, size_t size, enum sg_hook hook, const void *caller);
 
 /* This thread's untracked blocks have grown by `change` bytes. */
 void sg_heap_settle(int64_t change);
-
-/* Opens the fast ways: `is_glibcs`: the next allocator is glibc's, and its blocks are as we know them. */
-void sg_heap_open_fast(bool is_glibcs);
 
 #endif
