@@ -214,5 +214,5 @@ def test_proc_address_knows_every_version_that_the_toolkit_names(folder):
     variants = set(re.findall(r"\*PFN_(cu\w+?)_v(\d+)(_ptsz|_ptds)?\)", names))
     known = {(base, version, "_ptsz" if is_ptsz == "1" else "") for _, base, version, is_ptsz in hook_rows()}
     assert {v for v in variants if v[0] in {base for base, *_ in known}} == known
-    door = (ROOT / "preload" / "hooks" / "cuda" / "proc_address.c").read_text()
+    door = (ROOT / "preload" / "hooks" / "proc_address.c").read_text()
     assert int(re.search(r"KNOWN_VERSION = (\d+)", door)[1]) >= version_of(folder), "read the new header, then raise it"

@@ -24,7 +24,7 @@
 #include "account/tracker.h"
 #include "account/ledger.h"
 #include "hooks/lifecycle.h"
-#include "hooks/cuda/open_call.h"
+#include "hooks/open_call.h"
 #include "hooks/real.h"
 #include "shared/segment.h"
 #include "account/thread_record.h"

@@ -9,7 +9,7 @@
 #include "hooks/lifecycle.h"
 #include "base/lock.h"
 #include "account/mapping_kind.h"
-#include "hooks/cuda/open_call.h"
+#include "hooks/open_call.h"
 #include "account/thread_record.h"
 
 #include <stdbool.h>

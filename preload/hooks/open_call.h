@@ -4,8 +4,8 @@
  * The library is not told of that. The hook's frame is gone then (struct sg_mark), which the thread's next call of a
  * hook finds.
  */
-#ifndef SG_PRELOAD_HOOKS_CUDA_OPEN_CALL_H
-#define SG_PRELOAD_HOOKS_CUDA_OPEN_CALL_H
+#ifndef SG_PRELOAD_HOOKS_OPEN_CALL_H
+#define SG_PRELOAD_HOOKS_OPEN_CALL_H
 
 #include "base/compiler.h"
 #include "account/thread_record.h"

@@ -1,7 +1,7 @@
 /*
  * open_call.c - see open_call.h.
  */
-#include "hooks/cuda/open_call.h"
+#include "hooks/open_call.h"
 
 #include "admit/admission.h"
 #include "hooks/cuda/mempool.h"
