@@ -46,6 +46,9 @@ extern struct sg_ranges sg_index_maps;
 #define SG_BLOCK_POOLED (UINT64_C(1) << 55)
 #define SG_BLOCK_POOLED_UNIT UINT64_C(512) /* as the driver rounds them */
 
+/* Of a CUDA block, five bits: the slot of the context it was allocated in, or else the upper ones of its pool's number. */
+#define SG_BLOCK_SLOT_SHIFT 56
+
 static inline uint64_t sg_block(uint64_t size_bytes, enum sg_domain domain, uint32_t device)
 {
     return (size_bytes & SG_BLOCK_SIZE_MASK) | (uint64_t)domain << 48 | (uint64_t)(device & 7) << 51;

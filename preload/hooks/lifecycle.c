@@ -24,7 +24,7 @@
 #include "base/syscall.h"
 #include "base/text.h"
 #include "account/timeline.h"
-#include "hooks/cuda/lock.h"
+#include "hooks/cuda/vmm.h"
 #include "watch/watchdog.h"
 #include "account/lifetime.h"
 

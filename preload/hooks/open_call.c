@@ -4,6 +4,7 @@
 #include "hooks/open_call.h"
 
 #include "admit/admission.h"
+#include "hooks/cuda/graph.h"
 #include "hooks/cuda/mempool.h"
 
 void sg_open_call_give_up(void)

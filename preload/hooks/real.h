@@ -74,11 +74,6 @@ sg_function sg_real_driver(const char *symbol);
 /* The same, looked up until it is found and then kept in *known. */
 sg_function sg_real_driver_once(sg_function *known, const char *symbol);
 
-/* Declares `pointer`: the driver's function `name`, which we do not hook, or NULL. Looked up once for each place. */
-#define SG_DRIVER(pointer, name) \
-    static sg_function pointer##_known; \
-    __typeof__(&name) pointer = (__typeof__(&name))sg_real_driver_once(&pointer##_known, #name)
-
 /* The name under which the driver exports the function at that address, or NULL. */
 const char *sg_real_driver_name(const void *address);
 

@@ -5,7 +5,7 @@
 #define SG_PRELOAD_HOOKS_CUDA_ARRAY_FORMAT_H
 
 /* Includes cuda.h the way all hooks do. */
-#include "hooks/cuda/call.h"
+#include "hooks/cuda/driver.h"
 
 /* Formats of 8, 16 or 32 bits a channel, which come in 1, 2 or 4 channels; what the others take is the driver's to know. */
 bool sg_array_is_plain(CUarray_format format);

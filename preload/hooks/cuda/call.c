@@ -3,7 +3,8 @@
  */
 #include "hooks/cuda/call.h"
 
-#include "hooks/cuda/context_end.h"
+#include "hooks/cuda/contexts.h"
+#include "hooks/cuda/mempool.h"
 #include "base/options.h"
 #include "admit/page_cache.h"
 #include "admit/deferred_frees.h"
@@ -263,12 +264,6 @@ bool sg_cuda_begin_on_open(struct sg_cuda_call *call, enum sg_hook hook, CUdevic
     return true;
 }
 
-uint32_t sg_cuda_enter_site(enum sg_domain domain, const void *caller, uint64_t bytes)
-{
-    const void *outer = sg_self.caller;
-    return sg_sites_enter(SG_SITES_CUDA, domain, outer != NULL ? outer : caller, bytes);
-}
-
 static void place(struct sg_cuda_call *call)
 {
     uint32_t layers = sg_cuda_go_inside();
@@ -344,15 +339,6 @@ void sg_cuda_end(struct sg_cuda_call *call, uint64_t kept_bytes)
         sg_watchdog_consider();
 }
 
-uint64_t sg_cuda_returned_bytes(uint64_t block)
-{
-    enum sg_domain domain = sg_block_domain(block);
-    bool is_returned =
-        block != 0 && (block & SG_BLOCK_POOLED) == 0 &&
-        (domain == SG_DOMAIN_PINNED || (domain == SG_DOMAIN_DEVICE && !sg_cuda_has_own_pool(sg_block_device(block))));
-    return is_returned ? sg_block_size(block) : 0;
-}
-
 uint64_t sg_cuda_take_out(struct sg_table *table, uint64_t key)
 {
     uint64_t block = sg_table_remove(table, key);
@@ -372,23 +358,4 @@ CUresult sg_cuda_given_back(struct sg_table *table, uint64_t key, uint64_t block
     if ((block & SG_BLOCK_POOLED) != 0)
         sg_pool_end_free(block, key, sg_cuda_is_gone(result));
     return result;
-}
-
-void sg_cuda_released(const struct sg_table *table, uint64_t block)
-{
-    enum sg_domain domain = sg_block_domain(block);
-    if (table == &sg_index_registered) {
-        (void)sg_sub_clamped(&sg_own->registered_bytes, sg_block_size(block));
-        return;
-    }
-    sg_sites_leave(SG_SITES_CUDA, sg_block_site(block), sg_block_size(block));
-    sg_ledger_count_free(domain);
-    if ((block & SG_BLOCK_POOLED) != 0) {
-        sg_pool_block_gone(block);
-        return;
-    }
-    sg_ledger_release(domain, sg_block_size(block));
-    if (domain == SG_DOMAIN_DEVICE)
-        sg_ledger_charge_device(sg_block_device(block), -(int64_t)sg_block_size(block));
-    sg_returns_note_freed(sg_cuda_returned_bytes(block));
 }

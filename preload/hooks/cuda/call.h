@@ -14,13 +14,12 @@
 #ifndef SG_PRELOAD_HOOKS_CUDA_CALL_H
 #define SG_PRELOAD_HOOKS_CUDA_CALL_H
 
-/* The header's own switch for declaring all variants of a function side by side instead of renaming them. */
-#define __CUDA_API_VERSION_INTERNAL
-#include <cuda.h>
-
 #include "admit/admission.h"
 #include "base/atomics.h"
+#include "hooks/cuda/blocks.h"
+#include "hooks/cuda/context_end.h"
 #include "hooks/cuda/device.h"
+#include "hooks/cuda/driver.h"
 #include "account/tracker.h"
 #include "account/ledger.h"
 #include "hooks/lifecycle.h"
@@ -42,9 +41,6 @@ struct sg_cuda_call {
     CUresult answer;      /* to the program if it is refused: out of memory, or what else the driver has to tell it */
 };
 
-/* Calls `real`, or answers as a machine without a driver does. */
-#define SG_DRIVER_CALL(name, ...) (SG_REAL(name) != NULL ? SG_REAL(name)(__VA_ARGS__) : CUDA_ERROR_NOT_INITIALIZED)
-
 /* Whether the call comes from the program: a driver may call its own exports, and counts then once only. In the hook
  * itself, or inlined there, for the hook's frame tells whether the call that the thread is marked to be in was left. */
 static SG_INLINE bool sg_cuda_is_ours(void)
@@ -55,16 +51,6 @@ static SG_INLINE bool sg_cuda_is_ours(void)
 
 /* Whether the program has called cuInit. Before that the driver looks at no argument, and so may nobody here. */
 bool sg_cuda_has_begun(void);
-
-/* Before the real call; what sg_self.layers is to be again behind it. Where no call is open, this is one. */
-static SG_INLINE uint32_t sg_cuda_go_inside(void)
-{
-    uint32_t outside = sg_self.layers;
-    if ((outside & SG_LAYER_CALL) == 0)
-        sg_self.open.mark = SG_MARK_HERE();
-    sg_self.layers = outside | SG_LAYER_CALL | SG_LAYER_CUDA;
-    return outside;
-}
 
 /* Opens a call, if it is the program's: first of all, in the hook itself or inlined there. sg_cuda_begin* does, and
  * closes it where the call is refused; sg_cuda_end closes it. */
@@ -85,12 +71,6 @@ static inline void sg_cuda_close(const struct sg_cuda_call *call)
     sg_open_call_end();
     sg_self.layers = call->layers;
 }
-
-/* Declares `result`: what the real function answers. What the driver calls of its own exports meanwhile does not count. */
-#define SG_DRIVER_INSIDE(name, ...) \
-    uint32_t layers = sg_cuda_go_inside(); \
-    CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
-    sg_self.layers = layers
 
 /* A hook that takes nothing: makes the call, and if that succeeded does `then`. */
 #define SG_DRIVER_THEN(then, name, ...) \
@@ -139,17 +119,8 @@ bool sg_cuda_took(struct sg_cuda_call *call, CUresult result);
 void sg_cuda_record(const struct sg_cuda_call *call, struct sg_table *table, uint64_t key, uint64_t bytes,
                     const void *caller);
 
-/* The call site of a block (callsites.h): that of the runtime's function that the program called, else `caller`. Enters it. */
-uint32_t sg_cuda_enter_site(enum sg_domain domain, const void *caller, uint64_t bytes);
-
 /* After the call; `kept_bytes` is what it took, 0 if it failed. */
 void sg_cuda_end(struct sg_cuda_call *call, uint64_t kept_bytes);
-
-/* What a free answers when there is nothing to free any more, because it did so or the driver is shutting down. */
-static inline bool sg_cuda_is_gone(CUresult result)
-{
-    return result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED;
-}
 
 /* Frees, if they are the program's: take the entry out before the real call, put it back if that fails, else release
  * it. */
@@ -163,48 +134,5 @@ CUresult sg_cuda_given_back(struct sg_table *table, uint64_t key, uint64_t block
     uint64_t block = sg_cuda_is_ours() ? sg_cuda_take_out(table, key) : 0; \
     SG_DRIVER_INSIDE(name, __VA_ARGS__); \
     return sg_cuda_given_back(table, key, block, ends_before, result)
-
-/* What was taken out of `table` is gone. */
-void sg_cuda_released(const struct sg_table *table, uint64_t block);
-
-/* How much memory that will give back to the machine, sooner or later. */
-uint64_t sg_cuda_returned_bytes(uint64_t block);
-
-/* context_end.c: how many contexts have ended (atomic); whether that of a block has, of a call that began when `ends_before`
- * had ended; gives back what such a call has just entered, if it has gone with its context since; an entry that one which is
- * ending has taken out, or 0; and puts back what was taken out when `ends_before` had ended: false if its context has ended
- * since. */
-extern uint64_t sg_context_ends;
-bool sg_context_is_over(uint64_t block, uint64_t ends_before);
-void sg_context_recheck(struct sg_table *table, uint64_t key, uint64_t block, uint64_t ends_before);
-uint64_t sg_context_take_ending(struct sg_table *table, uint64_t key);
-bool sg_context_put_back(struct sg_table *table, uint64_t key, uint64_t block, uint64_t ends_before);
-
-/* Five bits of a table value: the context it was allocated in, or else the upper ones of its pool's number. */
-#define SG_BLOCK_SLOT_SHIFT 56
-
-/* mempool.c: brings the ledger in step with what every such pool has reserved; asks the driver once for each. */
-void sg_pool_memory_refresh(void);
-
-/* mempool.c: the same where a query failed before; else one load. */
-void sg_pool_memory_catch_up(void);
-
-/* mempool.c: a block of a pool has been freed; a destroyed pool goes with its last one. */
-void sg_pool_block_gone(uint64_t block);
-
-/* mempool.c: a block at that address is about to be freed, and it has been, or that failed. */
-void sg_pool_begin_free(uint64_t block, uint64_t address);
-void sg_pool_end_free(uint64_t block, uint64_t address, bool is_freed);
-
-/* mempool.c: how many pools have lost their blocks with the primary context of a device, which has ended, or was not known to
- * be there (not `has_ended`); and whether the pool of a block is one of those. */
-uint32_t sg_pool_emptied(uint32_t device, bool has_ended);
-bool sg_pool_is_emptied(uint64_t block);
-
-/* graph.c: the open call counts on no room of a store any more. */
-void sg_graph_end_claim(void);
-
-/* graph.c: as sg_pool_memory_refresh, for what the devices hold for graphs. */
-void sg_graph_memory_refresh(void);
 
 #endif

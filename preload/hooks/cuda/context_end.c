@@ -3,9 +3,15 @@
  */
 #include "hooks/cuda/context_end.h"
 
-#include "base/compiler.h"
+#include "account/ledger.h"
+#include "account/tracker.h"
 #include "admit/deferred_frees.h"
+#include "base/atomics.h"
+#include "base/compiler.h"
+#include "hooks/cuda/blocks.h"
+#include "hooks/cuda/graph.h"
 #include "hooks/cuda/lock.h"
+#include "hooks/cuda/mempool.h"
 
 static struct sg_context_end *endings; /* those under way; under sg_vmm_lock */
 static uint32_t ending_count;          /* (atomic) of them */

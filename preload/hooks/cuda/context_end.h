@@ -18,7 +18,9 @@
 #ifndef SG_PRELOAD_HOOKS_CUDA_CONTEXT_END_H
 #define SG_PRELOAD_HOOKS_CUDA_CONTEXT_END_H
 
+#include "account/block_table.h"
 #include "hooks/cuda/contexts.h"
+#include "sparkguard_abi.h"
 
 /* What will end: one context, or the primary one of a device. What was taken out is kept here and not in a
  * table for all: as soon as the driver has freed an address, it can lie in another context that ends. */
@@ -50,6 +52,23 @@ void sg_context_take_out(struct sg_context_end *end);
 
 /* The driver said `result`: gives all of it back, or enters it again. */
 void sg_context_taken_out(struct sg_context_end *end, CUresult result);
+
+/* ---- frees and allocations beside it ---- */
+
+/* How many contexts have ended. (atomic) */
+extern uint64_t sg_context_ends;
+
+/* Whether the context of a block has ended, of a call that began when `ends_before` had ended. */
+bool sg_context_is_over(uint64_t block, uint64_t ends_before);
+
+/* Gives back what such a call has just entered, if it has gone with its context since. */
+void sg_context_recheck(struct sg_table *table, uint64_t key, uint64_t block, uint64_t ends_before);
+
+/* The entry that an end under way has taken out, or 0. */
+uint64_t sg_context_take_ending(struct sg_table *table, uint64_t key);
+
+/* Puts back what was taken out when `ends_before` had ended. False: its context has ended since. */
+bool sg_context_put_back(struct sg_table *table, uint64_t key, uint64_t block, uint64_t ends_before);
 
 /* In a forked child: no end is under way there. What those had taken out stays counted. */
 void sg_context_refork(void);

@@ -9,7 +9,6 @@
 
 #include "base/compiler.h"
 #include "admit/context_estimate.h"
-#include "hooks/cuda/context_end.h"
 #include "admit/managed_pages.h"
 #include "account/driver_pool.h"
 

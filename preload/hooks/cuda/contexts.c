@@ -3,6 +3,8 @@
  */
 #include "hooks/cuda/contexts.h"
 
+#include "account/ledger.h"
+#include "base/atomics.h"
 #include "hooks/cuda/lock.h"
 
 struct known_context {

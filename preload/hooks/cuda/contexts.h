@@ -6,7 +6,7 @@
 #ifndef SG_PRELOAD_HOOKS_CUDA_CONTEXTS_H
 #define SG_PRELOAD_HOOKS_CUDA_CONTEXTS_H
 
-#include "hooks/cuda/call.h"
+#include "hooks/cuda/driver.h"
 
 enum { SG_CONTEXT_PRIMARY = 0, SG_CONTEXT_SHARED = 31 };
 

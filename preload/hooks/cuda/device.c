@@ -3,11 +3,12 @@
  */
 #include "hooks/cuda/device.h"
 
-#include "hooks/cuda/call.h"
+#include "hooks/cuda/driver.h"
 #include "admit/check.h"
 #include "base/options.h"
 #include "admit/headroom.h"
 #include "shared/registry.h"
+#include "shared/segment.h"
 #include "base/text.h"
 
 uint32_t sg_cuda_device_kind[SG_DEVICE_ROOM];

@@ -1,18 +1,11 @@
 /*
- * graph.c - the memory of CUDA graphs.
- *
- * Allocation nodes take nothing while a graph is made; memory comes when it is uploaded or launched, out of a store that
- * each device keeps for its graphs and that shrinks only when it is trimmed. So an executable graph is entered with what
- * its allocation nodes ask for together; before an upload or a launch that sum is judged as far as the store does not
- * hold it; after the call the store counts by the driver's own counter (cuDeviceGetGraphMemAttribute). Nodes that use the
- * same memory one after the other have the same address (CUDA C++ Programming Guide, "Graph Memory Nodes"), and an address counts
- * once. Graphs without
- * such nodes, the usual ones, are not entered: their launch costs one load, or one look-up where others have some.
- *
- * Graphs are of one device as a rule; one with nodes on several is judged on that of one of them, and counts on each.
+ * graph.c - see graph.h.
  */
-#include "hooks/cuda/call.h"
+#include "hooks/cuda/graph.h"
 
+#include "account/ledger.h"
+#include "base/range_map.h"
+#include "account/tracker.h"
 #include "base/compiler.h"
 #include "base/syscall.h"
 #include "hooks/cuda/lock.h"
@@ -23,7 +16,7 @@
 /* Executable graphs with memory of their own. SG_BLOCK_SETTLED: it has been there once. Then `behind` has what its device's
  * store held after it. */
 static struct sg_table executables, behind;
-static uint32_t executable_count; /* (atomic) ever entered: until then nothing needs to be looked up */
+uint32_t sg_graph_count;
 
 static uint64_t store_bytes[SG_DEVICE_ROOM];   /* as charged; under sg_vmm_lock */
 static uint32_t store_changes[SG_DEVICE_ROOM]; /* (atomic) how often that changed */
@@ -169,12 +162,7 @@ static uint64_t growth_of(CUgraphExec exec, uint64_t block)
     return growth < lost ? growth : lost;
 }
 
-/*
- * The room of a store goes to one open call at a time: who counts on what another call counts on waits until that is
- * over, and asks the store anew. After three seconds it is judged by all that it needs. Answers what the store
- * grows.
- */
-static uint64_t begin_claim(CUgraphExec exec, uint64_t block)
+uint64_t sg_graph_begin_claim(CUgraphExec exec, uint64_t block)
 {
     const struct timespec step = {0, 100000000};
     uint64_t deadline = sg_sys_clock_ns(CLOCK_MONOTONIC) + UINT64_C(3000000000);
@@ -216,11 +204,12 @@ void sg_graph_end_claim(void)
     (void)sg_sys_futex(&calls_over, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL);
 }
 
-/* After a successful upload or launch. */
-static void note_store(CUgraphExec exec, uint64_t block)
+void sg_graph_was_there(CUgraphExec exec, uint64_t block)
 {
     uint64_t reserved;
     uint32_t device = sg_block_device(block);
+    if ((block & SG_BLOCK_SETTLED) == 0)
+        (void)sg_table_mark(&executables, (uintptr_t)exec, block, SG_BLOCK_SETTLED);
     if (get_attribute(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &reserved) && reserved != 0 &&
         sg_table_insert(&behind, (uintptr_t)exec, sg_block(reserved, SG_DOMAIN_DEVICE, device), NULL) != 0)
         sg_ledger_count_fault();
@@ -228,8 +217,7 @@ static void note_store(CUgraphExec exec, uint64_t block)
 
 /* ---- executable graphs -------------------------------------------------------------------------------------------- */
 
-/* 0: takes no memory of its own, or is not for us to look at. */
-static uint64_t block_of(CUgraph graph)
+uint64_t sg_graph_block_of(CUgraph graph)
 {
     struct demand demand = {NULL, 0, 0};
     if (graph == NULL)
@@ -239,129 +227,34 @@ static uint64_t block_of(CUgraph graph)
     return bytes == 0 ? 0 : sg_block(bytes, SG_DOMAIN_DEVICE, demand.device);
 }
 
-static void enter(CUgraphExec exec, uint64_t block)
+void sg_graph_enter(CUgraphExec exec, uint64_t block)
 {
-    if (block == 0 && sg_load_acquire(&executable_count) == 0)
+    if (block == 0 && sg_load_acquire(&sg_graph_count) == 0)
         return;
     (void)sg_table_remove(&executables, (uintptr_t)exec); /* of one that went with its context */
     (void)sg_table_remove(&behind, (uintptr_t)exec);
     if (block == 0)
         return;
-    sg_fetch_add(&executable_count, 1u);
+    sg_fetch_add(&sg_graph_count, 1u);
     if (sg_table_insert(&executables, (uintptr_t)exec, block, NULL) != 0)
         sg_ledger_count_fault();
 }
 
-#define INSTANTIATE(name, exec, graph, is_uploaded, ...) \
-    struct sg_cuda_call call; \
-    sg_cuda_open(&call); \
-    uint64_t block = (exec) != NULL && call.is_counted ? block_of(graph) : 0; \
-    uint64_t growth = block != 0 && (is_uploaded) ? begin_claim(NULL, block) : 0; \
-    if (!sg_cuda_begin_at_open(&call, SG_HOOK_##name, (CUdevice)sg_block_device(block), growth)) \
-        return call.answer; \
-    CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
-    if (result == CUDA_SUCCESS && (exec) != NULL) \
-        enter(*(exec), block | ((is_uploaded) && block != 0 ? SG_BLOCK_SETTLED : 0)); \
-    sg_graph_memory_refresh(); \
-    sg_cuda_end(&call, result == CUDA_SUCCESS ? growth : 0); \
-    return result
-
-SG_EXPORT CUresult CUDAAPI cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
-                                              char *logBuffer, size_t bufferSize)
+uint64_t sg_graph_look_up(CUgraphExec exec)
 {
-    INSTANTIATE(cuGraphInstantiate, phGraphExec, hGraph, false, phGraphExec, hGraph, phErrorNode, logBuffer,
-                bufferSize);
+    return sg_table_find(&executables, (uintptr_t)exec);
 }
 
-SG_EXPORT CUresult CUDAAPI cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
-                                                 char *logBuffer, size_t bufferSize)
+uint64_t sg_graph_take_out(CUgraphExec exec)
 {
-    INSTANTIATE(cuGraphInstantiate_v2, phGraphExec, hGraph, false, phGraphExec, hGraph, phErrorNode, logBuffer,
-                bufferSize);
+    return sg_table_remove(&executables, (uintptr_t)exec);
 }
 
-SG_EXPORT CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
-                                                       unsigned long long flags)
+void sg_graph_taken_out(CUgraphExec exec, uint64_t block, CUresult result)
 {
-    INSTANTIATE(cuGraphInstantiateWithFlags, phGraphExec, hGraph, false, phGraphExec, hGraph, flags);
-}
-
-#define IS_UPLOADED(params) ((params) != NULL && ((params)->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0)
-
-SG_EXPORT CUresult CUDAAPI cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
-                                                        CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
-{
-    INSTANTIATE(cuGraphInstantiateWithParams, phGraphExec, hGraph, IS_UPLOADED(instantiateParams), phGraphExec, hGraph,
-                instantiateParams);
-}
-
-SG_EXPORT CUresult CUDAAPI cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph,
-                                                             CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
-{
-    INSTANTIATE(cuGraphInstantiateWithParams_ptsz, phGraphExec, hGraph, IS_UPLOADED(instantiateParams), phGraphExec,
-                hGraph, instantiateParams);
-}
-
-#define UPLOAD(name, exec, stream) \
-    uint64_t block = sg_load_acquire(&executable_count) == 0 ? 0 : sg_table_find(&executables, (uintptr_t)(exec)); \
-    if (block == 0) { \
-        SG_DRIVER_INSIDE(name, exec, stream); \
-        return result; \
-    } \
-    struct sg_cuda_call call; \
-    sg_cuda_open(&call); \
-    if (!call.is_counted) \
-        return SG_DRIVER_CALL(name, exec, stream); \
-    uint64_t growth = begin_claim(exec, block); \
-    if (!sg_cuda_begin_at_open(&call, SG_HOOK_##name, (CUdevice)sg_block_device(block), growth)) \
-        return call.answer; \
-    CUresult result = SG_DRIVER_CALL(name, exec, stream); \
-    if (result == CUDA_SUCCESS && (block & SG_BLOCK_SETTLED) == 0) \
-        (void)sg_table_mark(&executables, (uintptr_t)(exec), block, SG_BLOCK_SETTLED); \
-    if (result == CUDA_SUCCESS) \
-        note_store(exec, block); \
-    sg_graph_memory_refresh(); \
-    sg_cuda_end(&call, result == CUDA_SUCCESS ? growth : 0); \
-    return result
-
-SG_EXPORT CUresult CUDAAPI cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
-{
-    UPLOAD(cuGraphUpload, hGraphExec, hStream);
-}
-
-SG_EXPORT CUresult CUDAAPI cuGraphUpload_ptsz(CUgraphExec hGraphExec, CUstream hStream)
-{
-    UPLOAD(cuGraphUpload_ptsz, hGraphExec, hStream);
-}
-
-SG_EXPORT CUresult CUDAAPI cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
-{
-    UPLOAD(cuGraphLaunch, hGraphExec, hStream);
-}
-
-SG_EXPORT CUresult CUDAAPI cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream)
-{
-    UPLOAD(cuGraphLaunch_ptsz, hGraphExec, hStream);
-}
-
-/* The store keeps what the graph had, until it is trimmed. */
-SG_EXPORT CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec hGraphExec)
-{
-    bool is_ours = sg_load_acquire(&executable_count) != 0 && sg_cuda_is_ours();
-    uint64_t block = is_ours ? sg_table_remove(&executables, (uintptr_t)hGraphExec) : 0;
-    SG_DRIVER_INSIDE(cuGraphExecDestroy, hGraphExec);
-    if (block == 0)
-        return result;
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED &&
-        sg_table_insert(&executables, (uintptr_t)hGraphExec, block, NULL) != 0)
+    if (!sg_cuda_is_gone(result) && sg_table_insert(&executables, (uintptr_t)exec, block, NULL) != 0)
         sg_ledger_count_fault();
     if (result == CUDA_SUCCESS)
-        (void)sg_table_remove(&behind, (uintptr_t)hGraphExec);
+        (void)sg_table_remove(&behind, (uintptr_t)exec);
     sg_graph_memory_refresh();
-    return result;
-}
-
-SG_EXPORT CUresult CUDAAPI cuDeviceGraphMemTrim(CUdevice device)
-{
-    SG_DRIVER_THEN(sg_graph_memory_refresh(), cuDeviceGraphMemTrim, device);
 }

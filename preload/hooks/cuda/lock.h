@@ -1,5 +1,5 @@
 /*
- * lock.h - the lock for what CUDA's rarer calls keep in lists: VMM handles and mappings (vmm.c), pools (mempool.c).
+ * lock.h - the lock for what CUDA's rarer calls keep in lists: VMM handles and mappings (vmm.c), pools (mempool.c), contexts, graphs.
  * Those calls take microseconds to milliseconds; a lock is cheap beside them. The driver is never called under it: it may wait
  * there for another thread, which may be on its way to us.
  */
@@ -9,8 +9,5 @@
 #include "base/lock.h"
 
 extern struct sg_lock sg_vmm_lock;
-
-/* In a forked child: CUDA does not survive fork, the lists stay as they are. */
-void sg_vmm_refork(void);
 
 #endif

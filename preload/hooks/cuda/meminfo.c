@@ -11,6 +11,7 @@
 
 #include "base/compiler.h"
 #include "hooks/cuda/call.h"
+#include "hooks/cuda/mempool.h"
 #include "base/options.h"
 #include "admit/headroom.h"
 

@@ -3,6 +3,8 @@
  */
 #include "hooks/cuda/mempool.h"
 
+#include "account/ledger.h"
+#include "account/tracker.h"
 #include "base/compiler.h"
 #include "account/pool_pieces.h"
 #include "base/syscall.h"

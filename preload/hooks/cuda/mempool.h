@@ -8,7 +8,8 @@
 #ifndef SG_PRELOAD_HOOKS_CUDA_MEMPOOL_H
 #define SG_PRELOAD_HOOKS_CUDA_MEMPOOL_H
 
-#include "hooks/cuda/call.h"
+#include "admit/admission.h"
+#include "hooks/cuda/driver.h"
 
 /* What is known of a pool; all zero of one that is not known. */
 struct sg_pool_view {
@@ -107,6 +108,24 @@ uint64_t sg_pool_add_block(const struct sg_pool_flight *flight, uint64_t address
 /* A pool that is to be destroyed may not be asked any more, and who is asking has got the answer: 0 if it is not known, else what to tell when it has been. */
 uint32_t sg_pool_begin_destroy(CUmemoryPool handle);
 void sg_pool_end_destroy(uint32_t number, CUmemoryPool handle, CUresult result);
+
+/* Brings the ledger in step with what every such pool has reserved; asks the driver once for each. */
+void sg_pool_memory_refresh(void);
+
+/* The same where a query failed before; else one load. */
+void sg_pool_memory_catch_up(void);
+
+/* A block of a pool has been freed; a destroyed pool goes with its last one. */
+void sg_pool_block_gone(uint64_t block);
+
+/* A block at that address is about to be freed, and it has been, or that failed. */
+void sg_pool_begin_free(uint64_t block, uint64_t address);
+void sg_pool_end_free(uint64_t block, uint64_t address, bool is_freed);
+
+/* How many pools have lost their blocks with the primary context of a device, which has ended, or was not known to be there (not
+ * `has_ended`); and whether the pool of a block is one of those. */
+uint32_t sg_pool_emptied(uint32_t device, bool has_ended);
+bool sg_pool_is_emptied(uint64_t block);
 
 /* In a forked child: nobody is asking, and nothing is under way. */
 void sg_pool_refork(void);

@@ -9,6 +9,7 @@
  * the stream's device, or the one that was named.
  */
 #include "base/compiler.h"
+#include "hooks/cuda/call.h"
 #include "hooks/cuda/contexts.h"
 #include "base/options.h"
 #include "hooks/cuda/mempool.h"

@@ -4,7 +4,7 @@
  * Programs ask NVML before they begin with CUDA (vLLM) or without it (monitors), and may not be made to begin: what
  * kind of memory a device has is told without cuInit. If the program itself has begun, CUDA knows, and which of its
  * devices it is, tells the UUID. Else SPARKGUARD_UNIFIED decides, and else NVML does: NOT_SUPPORTED is its answer for
- * an integrated GPU that shares memory with the system (NVIDIA's nvml_types.h says so; seen on GB10), and that answer is
+ * an integrated GPU that shares memory with the system (NVIDIA's nvml.h says so; seen on GB10), and that answer is
  * filled in; a device that answers for itself is believed. All other errors stay. A device found unified is not asked
  * below the floor, even if NVML has been shut down since.
  */

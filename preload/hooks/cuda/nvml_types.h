@@ -1,7 +1,7 @@
 /*
  * nvml_types.h - what we need of NVML, which has its header in another package than CUDA's.
  *
- * Layouts and values were compared with NVIDIA's nvml_types.h (nvidia-nvml-dev 13.5.37) and NVIDIA's own Python client
+ * Layouts and values were compared with NVIDIA's nvml.h (nvidia-nvml-dev 13.5.37) and NVIDIA's own Python client
  * (nvidia-ml-py 13.615).
  */
 #ifndef SG_PRELOAD_HOOKS_CUDA_NVML_TYPES_H

@@ -3,16 +3,17 @@
  */
 #include "hooks/cuda/vmm.h"
 
+#include "account/ledger.h"
 #include "base/atomics.h"
 #include "base/compiler.h"
 #include "account/callsites.h"
+#include "hooks/cuda/blocks.h"
+#include "shared/segment.h"
 #include "base/syscall.h"
 #include "hooks/cuda/lock.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
-
-struct sg_lock sg_vmm_lock;
 
 struct sg_vmm_memory {
     uint64_t bytes;
@@ -163,13 +164,10 @@ static struct sg_vmm_memory *hold(struct sg_vmm_memory *memory)
 
 /* ---- taking ---------------------------------------------------------------------------------------------------------- */
 
-void sg_vmm_enter(const struct sg_cuda_call *call, uint64_t number, uint64_t bytes, const void *caller)
+void sg_vmm_enter(enum sg_domain domain, uint32_t device, uint64_t number, uint64_t bytes, const void *caller)
 {
     struct sg_lock_state lock;
-    if (!call->is_counted)
-        return;
-    enum sg_domain domain = call->request.domain;
-    uint32_t device = call->device, site = sg_cuda_enter_site(domain, caller, bytes);
+    uint32_t site = sg_cuda_enter_site(domain, caller, bytes);
     sg_lock_acquire(&sg_vmm_lock, &lock);
     struct sg_vmm_memory *memory = slab_take(&memory_slab, sizeof *memory);
     bool is_entered = false;

@@ -16,14 +16,15 @@
 #ifndef SG_PRELOAD_HOOKS_CUDA_VMM_H
 #define SG_PRELOAD_HOOKS_CUDA_VMM_H
 
-#include "hooks/cuda/call.h"
+#include "hooks/cuda/driver.h"
+#include "sparkguard_abi.h"
 
 struct sg_vmm_memory;
 struct sg_vmm_handle;
 struct sg_vmm_mapping;
 
-/* cuMemCreate gave `number`: charges it. */
-void sg_vmm_enter(const struct sg_cuda_call *call, uint64_t number, uint64_t bytes, const void *caller);
+/* cuMemCreate gave `number`: charges it. `device` counts where the domain is that of devices. */
+void sg_vmm_enter(enum sg_domain domain, uint32_t device, uint64_t number, uint64_t bytes, const void *caller);
 
 struct sg_vmm_memory *sg_vmm_hold_handle(uint64_t number);
 struct sg_vmm_memory *sg_vmm_hold_address(uint64_t address);
@@ -42,5 +43,8 @@ void sg_vmm_end_release(struct sg_vmm_handle *handle, CUresult result);
 /* The same for all mappings in a range. */
 struct sg_vmm_mapping *sg_vmm_begin_unmap(uint64_t begin, uint64_t end);
 void sg_vmm_end_unmap(struct sg_vmm_mapping *mappings, CUresult result);
+
+/* In a forked child: CUDA does not survive fork, the lists stay as they are. Resets sg_vmm_lock. */
+void sg_vmm_refork(void);
 
 #endif

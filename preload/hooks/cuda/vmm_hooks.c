@@ -4,6 +4,7 @@
 #include "hooks/cuda/vmm.h"
 
 #include "base/compiler.h"
+#include "hooks/cuda/call.h"
 
 /* Whether the driver can make such a handle at all; if not, it says so itself. */
 static bool is_sound(const CUmemAllocationProp *prop, size_t size, unsigned long long flags)
@@ -27,8 +28,8 @@ SG_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, siz
                   : !sg_cuda_begin(&call, SG_HOOK_cuMemCreate, SG_DOMAIN_PINNED, growth))
         return call.answer;
     CUresult result = SG_DRIVER_CALL(cuMemCreate, handle, size, prop, flags);
-    if (result == CUDA_SUCCESS)
-        sg_vmm_enter(&call, *handle, size, __builtin_return_address(0));
+    if (result == CUDA_SUCCESS && call.is_counted)
+        sg_vmm_enter(call.request.domain, call.device, *handle, size, __builtin_return_address(0));
     sg_cuda_end(&call, result == CUDA_SUCCESS ? size : 0);
     return result;
 }

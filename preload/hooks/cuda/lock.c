@@ -1,0 +1,6 @@
+/*
+ * lock.c - see lock.h.
+ */
+#include "hooks/cuda/lock.h"
+
+struct sg_lock sg_vmm_lock;
