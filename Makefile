@@ -57,9 +57,7 @@ PRELOAD_CFLAGS := -D_GNU_SOURCE -fPIC -fvisibility=hidden -ftls-model=initial-ex
 # no DT_SYMBOLIC, by which it would look for each function of the libc in this library first.
 PRELOAD_LDFLAGS := -shared -nostartfiles -Wl,-soname,libsparkguard.so -Wl,-z,defs,-z,relro,-z,now,-z,nodelete,-z,noseparate-code \
     -Wl,-Bsymbolic-functions -Wl,--version-script=preload/hooks/exports.map -Wl,--build-id
-# A process keeps shadow stacks, and one day branch targets, only if every library is marked for them. Shadow stacks ask nothing of
-# code like ours, so the mark is always there. The linker would leave both out where libc_nonshared.a has none (Debian's): of
-# that come pthread_atfork and at_quick_exit, which are called directly.
+# A process keeps shadow stacks and branch targets only if every library is marked for them. Ours have what both ask for.
 ifneq ($(findstring x86_64,$(MACHINE)),)
 PRELOAD_LDFLAGS += -Wl,-z,shstk $(if $(filter -fcf-protection -fcf-protection=full,$(CFLAGS)),-Wl$(comma)-z$(comma)ibt)
 endif
@@ -114,9 +112,21 @@ $(BUILD)/libsparkguard-core.a: $(core_objects)
 	$(SAY) AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
-$(BUILD)/libsparkguard.so: $(preload_objects) preload/hooks/exports.map
+# The linker leaves the mark out for libgcc's atomic functions where these have none (Debian's), though they begin with a place to
+# branch to. A copy is marked. That nothing else of libgcc is in the library, tests/trust/test_aarch64.py shows.
+ifneq ($(findstring aarch64,$(MACHINE)),)
+MARKED := $(if $(shell readelf -n $$($(CC) -print-libgcc-file-name) 2>/dev/null | grep -m1 BTI),,$(BUILD)/libgcc-marked.a)
+endif
+OBJCOPY = $(if $(CROSS),$(CROSS)-linux-gnu-)objcopy
+$(BUILD)/libgcc-marked.a: $(BUILD)/obj/preload/hooks/entry_points.o
+	$(SAY) AR $@
+	$(Q)$(OBJCOPY) -O binary --only-section=.note.gnu.property $< $@.note
+	$(Q)$(OBJCOPY) --add-section .note.gnu.property=$@.note --set-section-flags .note.gnu.property=alloc,readonly,data \
+	    --set-section-alignment .note.gnu.property=8 $$($(CC) -print-libgcc-file-name) $@
+
+$(BUILD)/libsparkguard.so: $(preload_objects) $(MARKED) preload/hooks/exports.map
 	$(SAY) LINK $@
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(PRELOAD_LDFLAGS) -o $@ $(preload_objects)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(PRELOAD_LDFLAGS) -o $@ $(preload_objects) $(MARKED)
 
 $(BUILD)/libtools.a: $(tool_objects)
 	$(SAY) AR $@

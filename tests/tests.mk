@@ -83,7 +83,7 @@ $(BUILD)/fault/obj/%.o: %.c | headers
 $(BUILD)/fault/obj/%.o: %.S
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) -c -o $@ $<
-$(BUILD)/fault/libsparkguard.so: $(fault_objects)
+$(BUILD)/fault/libsparkguard.so: $(fault_objects) $(MARKED)
 	$(SAY) LINK $@
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(PRELOAD_LDFLAGS) -o $@ $^
 

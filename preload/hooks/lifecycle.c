@@ -28,6 +28,7 @@
 #include "watch/watchdog.h"
 #include "account/lifetime.h"
 
+#include <sys/auxv.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -124,6 +125,12 @@ static void after_fork_in_child(void)
         sg_watchdog_begin_child();
 }
 
+/* What pthread_atfork and at_quick_exit call, which are parts of each program and library. Debian 12's parts have no place
+ * to branch to (aarch64), and no mark of shadow stacks (x86-64). */
+extern void *__dso_handle SG_INTERNAL;
+int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *owner);
+int __cxa_at_quick_exit(void (*handler)(void *), void *owner);
+
 /* Those registered first run last before a fork, and first behind it. So must ours: what other libraries' handlers
  * ask for before the fork is among the figures, and what they ask for in the child is the child's. */
 void sg_lifecycle_register_fork(void)
@@ -133,7 +140,7 @@ void sg_lifecycle_register_fork(void)
     if (!sg_options_are_read())
         sg_options_read(environ);
     if (!sg_options.is_disabled && sg_cas_u32(&is_done, &not_done, 1))
-        (void)pthread_atfork(before_fork, end_fork, after_fork_in_child);
+        (void)__register_atfork(before_fork, end_fork, after_fork_in_child, &__dso_handle);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------------------ */
@@ -170,8 +177,9 @@ void sg_lifecycle_note_quick_exit(int status)
 }
 
 /* Registered first, too. */
-static void at_quick_end(void)
+static void at_quick_end(void *unused)
 {
+    (void)unused;
     sg_lifecycle_end(quick_status);
 }
 
@@ -247,7 +255,7 @@ __attribute__((constructor)) static void set_up(void)
     sg_options_read(environ);
     if (!sg_options.is_disabled) {
         (void)on_exit(at_exit, NULL);
-        (void)at_quick_exit(at_quick_end);
+        (void)__cxa_at_quick_exit(at_quick_end, &__dso_handle);
         sg_lifecycle_register_fork();
         begin_job();
         if (sg_options.oom_score_adj != INT64_MIN)
@@ -258,5 +266,16 @@ __attribute__((constructor)) static void set_up(void)
 
 /* The linker's start files are left out (Makefile): this word is all that we need of them. It is what handlers are registered
  * for, and never taken back. */
-extern void *__dso_handle SG_INTERNAL;
 void *__dso_handle = &__dso_handle;
+
+#if defined(__aarch64__)
+/* libgcc's own word and constructor for its atomic functions. Debian 12's constructor has no place to branch to, and the
+ * dynamic linker calls it by its address: the processor would end the program there. This one has. */
+extern bool __aarch64_have_lse_atomics SG_INTERNAL;
+bool __aarch64_have_lse_atomics;
+
+__attribute__((constructor(101))) static void choose_atomics(void)
+{
+    __aarch64_have_lse_atomics = (getauxval(AT_HWCAP) & HWCAP_ATOMICS) != 0;
+}
+#endif

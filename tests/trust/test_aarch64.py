@@ -17,6 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / (os.environ.get("BUILD", "build") if platform.machine() == "aarch64" else "build/aarch64")
 LIBRARY = FOLDER / "libsparkguard.so"
+CROSS = "" if platform.machine() == "aarch64" else "aarch64-linux-gnu-"
 PAGE_MOST = 64 << 10  # the largest pages of Linux on aarch64
 EMULATED_DEPS = ROOT / ".deps/aarch64"
 QEMU = EMULATED_DEPS / "bin/qemu-aarch64-static"
@@ -31,8 +32,7 @@ def read(option, *more):
 
 def disassembly(function):
     """Its instructions, one a line: name, blank, operands."""
-    cross = "" if platform.machine() == "aarch64" else "aarch64-linux-gnu-"
-    command = [f"{cross}objdump", "-d", "--no-show-raw-insn", f"--disassemble={function}", LIBRARY]
+    command = [f"{CROSS}objdump", "-d", "--no-show-raw-insn", f"--disassemble={function}", LIBRARY]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     return [" ".join(line.split()[1:]) for line in lines if re.match(r" +[0-9a-f]+:\t", line)]
 
@@ -49,10 +49,23 @@ def test_atomics_choose_by_the_processor_at_run_time():
 
 
 def test_branches_and_returns_are_marked_as_protected_in_every_object():
-    """The linker marks the library if every object is: ours are. Debian 12's libgcc is not, Ubuntu's is."""
-    objects = sorted((FOLDER / "obj/preload").glob("*.o"))
+    """The linker marks the library if every object is: ours are. Debian 12's libgcc is not, Ubuntu's is. A marked copy is linked there."""
+    objects = sorted((FOLDER / "obj/preload").rglob("*.o"))
     notes = {path.name: subprocess.run(["readelf", "-n", path], capture_output=True, text=True).stdout for path in objects}
     assert [name for name, text in notes.items() if "AArch64 feature: BTI, PAC" not in text] == [] and len(objects) > 50
+
+
+def test_whatever_is_called_by_its_address_begins_with_a_place_to_branch_to():
+    """Else the processor ends the program there: the library is marked. What others give us is in it, too: libgcc, parts of the libc."""
+    exported = re.findall(r"([0-9a-f]{16}) +\d+ FUNC +GLOBAL +DEFAULT +\d+ ", read("--dyn-syms"))
+    pointed_at = re.findall(r"R_AARCH64_RELATIVE +([0-9a-f]+)", read("-r"))
+    command = [f"{CROSS}objdump", "-d", "--no-show-raw-insn", LIBRARY]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    begins = re.findall(r"^([0-9a-f]{16}) <(\w+)>:\n +[0-9a-f]+:\t(.*)", listing, re.MULTILINE)
+    called = {int(address, 16) for address in (*exported, *pointed_at)}
+    assert len(called & {int(address, 16) for address, _, _ in begins}) > 100
+    bad = [name for address, name, first in begins if int(address, 16) in called and not re.match(r"bti\s+j?c|paciasp", first)]
+    assert bad == []
 
 
 def test_segments_are_apart_by_the_largest_page():
