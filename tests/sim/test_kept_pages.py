@@ -11,13 +11,12 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import MIB, NATIVE, OUT_OF_MEMORY
+from conftest import MIB, NATIVE, NATIVE_PYTHON, OUT_OF_MEMORY
 from ledger import Ledger
 from target import IS_SLOW, SLOWER
 
@@ -49,7 +48,7 @@ def machine(sim, keeps=True, **sizes):
 @contextlib.contextmanager
 def kernel(sim, pid):
     """Takes from the fake machine what a process has resident beyond what it had; `.populated` says how much at most."""
-    command = [sys.executable, Path(__file__).with_name("play_kernel.py"), NATIVE / "sim/libcuda.so.1", sim.meminfo, str(pid)]
+    command = [NATIVE_PYTHON, Path(__file__).with_name("play_kernel.py"), NATIVE / "sim/libcuda.so.1", sim.meminfo, str(pid)]
     player = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert player.stdout.readline() == "ready\n"
     said = SimpleNamespace(populated=None)
