@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     (void)setenv("SPARKGUARD_SYSTEM_ROOT", fuzz_folder(), 1);
     fuzz_put_texts(file, FILES, data, size);
     struct doctor *doctor = doctor_examine();
-    const struct report_style style = {.stream = fuzz_nowhere(), .columns = 80};
+    const struct style style = {.stream = fuzz_nowhere(), .columns = 80};
     doctor_render_text(doctor, &style);
     doctor_render_json(doctor, fuzz_nowhere());
     doctor_render_script(doctor, fuzz_nowhere());

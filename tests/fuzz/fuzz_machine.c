@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_put_texts(file, FILES, data, size);
     look_as_library();
     char *nowhere = (char[]){"/nonexistent"};
-    const struct report_scope scope = {.directories = &nowhere, .directory_count = 1};
-    report_free(report_build(&scope));
+    const struct model_scope scope = {.directories = &nowhere, .directory_count = 1};
+    model_free(model_build(&scope));
     return 0;
 }

@@ -48,8 +48,8 @@ static void name_site(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     uint64_t least, most;
-    struct report report = {0};
-    report_live_root = fuzz_folder();
+    struct model model = {0};
+    procfs_live_root = fuzz_folder();
     fuzz_put_texts(file, FILES, data, size);
     (void)sg_process_anonymous_bytes(7);
     (void)sg_process_start_ticks(7);
@@ -58,10 +58,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     (void)sg_process_is_left_to(1);
     if (sg_process_private_bytes(&least, &most))
         fuzz_need(least <= most, "the least is more than the most");
-    report.machine.total_bytes = SG_UNKNOWN;
-    report_unguarded_fill(&report);
-    for (size_t i = 0; i < report.unguarded_count; i++)
-        free(report.unguarded[i].command);
+    model.machine.total_bytes = SG_UNKNOWN;
+    model_unguarded_fill(&model);
+    for (size_t i = 0; i < model.unguarded_count; i++)
+        free(model.unguarded[i].command);
     name_site(data, size);
     return 0;
 }

@@ -5,11 +5,11 @@
 #include <locale.h>
 #include <sys/file.h>
 
-#include "report/html/html_page.h"
+#include "report/html/html.h"
 #include "report/plot/plot.h"
 #include "common/procfs.h"
-#include "report/prometheus.h"
-#include "report/render.h"
+#include "report/prometheus/prometheus.h"
+#include "report/report.h"
 
 #define LIVE "live/4711-0000000000001267.segment"
 #define PAST "past/4711-0000000000001267.segment"
@@ -54,27 +54,27 @@ static void make_long(void)
     file.segment.record_capacity = file.segment.record_used = SG_RECORD_LIMIT;
 }
 
-static void show(const struct report_scope *scope)
+static void show(const struct model_scope *scope)
 {
-    struct report *report = report_build(scope);
-    const struct report_style style = report_style_of(fuzz_nowhere());
-    report_render_text(report, scope, &style);
-    report_render_json(report, fuzz_nowhere());
-    report_render_csv(report, fuzz_nowhere());
-    report_render_prometheus(report, scope, NULL, fuzz_nowhere());
-    (void)report_html_file(report, scope, "/dev/null");
-    const struct report_job *job;
-    const struct report_process *process;
-    DL_FOREACH (report->jobs, job)
+    struct model *model = model_build(scope);
+    const struct style style = style_of(fuzz_nowhere());
+    report_render_text(model, scope, &style);
+    report_render_json(model, fuzz_nowhere());
+    report_render_csv(model, fuzz_nowhere());
+    report_render_prometheus(model, scope, NULL, fuzz_nowhere());
+    (void)report_html_file(model, scope, "/dev/null");
+    const struct model_job *job;
+    const struct model_process *process;
+    DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process) {
             report_render_process(job, process, &style);
-            struct report_timeline line = {calloc(1, sizeof *line.samples), 1};
+            struct model_timeline line = {calloc(1, sizeof *line.samples), 1};
             line.samples[0].time_ns = 1;
             plot_add_known(&line, process);
             report_plot(fuzz_nowhere(), process, &line, NULL);
             free(line.samples);
         }
-    report_free(report);
+    model_free(model);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -84,7 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_put("root/proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n", 46);
         (void)setenv("SPARKGUARD_SYSTEM_ROOT", fuzz_path("root"), 1);
         (void)setlocale(LC_ALL, "C.UTF-8"); /* texts are escaped for one, or for none */
-        report_live_root = strdup(fuzz_path("root"));
+        procfs_live_root = strdup(fuzz_path("root"));
         live = strdup(fuzz_path(LIVE));
         past = strdup(fuzz_path(PAST));
         (void)setenv("SPARKGUARD_DIR", fuzz_path("live"), 1);
@@ -108,7 +108,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int owner = open(is_past ? past : live, O_RDONLY | O_CLOEXEC);
     if (data[0] & IS_OWNED)
         (void)flock(owner, LOCK_EX);
-    show(&(struct report_scope){.is_all = true, .wants_history = true});
+    show(&(struct model_scope){.is_all = true, .wants_history = true});
     (void)close(owner);
     return 0;
 }

@@ -1,7 +1,7 @@
 /* The record of a sweep, from the file to the tables that are made of it. */
 #include "fuzz.h"
 
-#include "report/render.h"
+#include "report/report.h"
 #include "sweep/sweep.h"
 
 FUZZ_ROOM(4 << 20); /* FILE_LIMIT of tools/sweep/state_read.c */
@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char parameter[] = "batch=1,2,4,8", why[SWEEP_WHY_ROOM];
     char *command[] = {strdup("python"), strdup("{batch}"), NULL};
     struct sweep sweep = {.command = command, .lock_fd = -1};
-    const struct report_style style = {.stream = fuzz_nowhere(), .columns = 80};
+    const struct style style = {.stream = fuzz_nowhere(), .columns = 80};
     fuzz_need(sweep_take_parameter(&sweep, parameter) == NULL && sweep_plan(&sweep) == NULL, "plan");
     free(sweep.identity); /* it names the folder that this was started in */
     sweep.identity = strdup("/tmp python");

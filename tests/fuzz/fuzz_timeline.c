@@ -29,9 +29,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct sg_timeline file;
     static char *segment_path;
-    struct report_process process = {.pid = 1, .command = (char *)(uintptr_t) "a", .job = (char *)(uintptr_t) "b"};
-    struct report_timeline line = {0};
-    char why[REPORT_WHY_ROOM];
+    struct model_process process = {.pid = 1, .command = (char *)(uintptr_t) "a", .job = (char *)(uintptr_t) "b"};
+    struct model_timeline line = {0};
+    char why[MODEL_WHY_ROOM];
     if (segment_path == NULL)
         segment_path = strdup(fuzz_path(SEGMENT));
     if (size == 0)
@@ -45,7 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (data[0] >> 4 == TOO_LONG)
         fuzz_need(truncate(fuzz_path(TIMELINE), sizeof file + 1) == 0, "truncate");
-    if (report_timeline_read(&line, segment_path, why) == REPORT_GOOD) {
+    if (model_timeline_read(&line, segment_path, why) == MODEL_GOOD) {
         plot_add_known(&line, &process);
         report_plot(fuzz_nowhere(), &process, &line, NULL);
     }

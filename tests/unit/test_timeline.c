@@ -121,9 +121,9 @@ static pid_t begin_writer(const char *path, unsigned pause_us)
 
 static size_t check_samples(const char *segment)
 {
-    char why[REPORT_WHY_ROOM];
-    struct report_timeline read = {0};
-    if (report_timeline_read(&read, segment, why) != REPORT_GOOD)
+    char why[MODEL_WHY_ROOM];
+    struct model_timeline read = {0};
+    if (model_timeline_read(&read, segment, why) != MODEL_GOOD)
         return 0;
     for (size_t i = 0; i < read.count; i++) {
         const struct sg_sample *sample = &read.samples[i];

@@ -67,7 +67,7 @@ PLAIN_TEST(a_wall_is_met_only_by_what_grows)
 
 PLAIN_TEST(figures_as_text)
 {
-    char rate[WATCH_RATE_TEXT], wall[REPORT_TIME_TEXT];
+    char rate[WATCH_RATE_TEXT], wall[TEXT_TIME_CAPACITY];
     assert_string_equal(watch_rate_text(rate, WATCH_NO_RATE), "-");
     assert_string_equal(watch_rate_text(rate, 0), "0 B/s");
     assert_string_equal(watch_rate_text(rate, 3 * (int64_t)GIB / 2), "+1.5 GiB/s");
@@ -86,7 +86,7 @@ PLAIN_TEST(figures_as_text)
 /* The columns count on it. */
 PLAIN_TEST(no_rate_and_no_time_is_longer_than_its_column)
 {
-    char rate[WATCH_RATE_TEXT], wall[REPORT_TIME_TEXT];
+    char rate[WATCH_RATE_TEXT], wall[TEXT_TIME_CAPACITY];
     for (uint64_t bytes = 1; bytes < UINT64_C(1) << 50; bytes += bytes / 200 + 1)
         assert_in_range(strlen(watch_rate_text(rate, -(int64_t)bytes)), 5, WATCH_RATE_CELLS);
     for (int64_t seconds = 0; seconds < 9 * SECOND; seconds += seconds / 200 + 1)
@@ -155,10 +155,10 @@ PLAIN_TEST(a_bar_shows_what_is_held_and_the_peak)
 
 /* A job whose processes have gained these bytes within the last second. */
 struct sample {
-    struct report report;
-    struct report_scope scope;
-    struct report_job job;
-    struct report_process process[2];
+    struct model model;
+    struct model_scope scope;
+    struct model_job job;
+    struct model_process process[2];
     struct watch_trace trace[2];
     struct watch watch;
 };
@@ -168,9 +168,9 @@ static void make_sample(struct sample *sample, int64_t first_bytes, int64_t seco
     const int64_t gained[] = {first_bytes, second_bytes};
     static char name[] = "train", command[] = "python3";
     *sample = (struct sample){.job = {.name = name, .limit_bytes = SG_UNKNOWN, .process_count = 2}};
-    sample->watch = (struct watch){.scope = &sample->scope, .report = &sample->report, .sampled_ns = SECOND};
+    sample->watch = (struct watch){.scope = &sample->scope, .model = &sample->model, .sampled_ns = SECOND};
     for (size_t i = 0; i < 2; i++) {
-        struct report_process *process = &sample->process[i];
+        struct model_process *process = &sample->process[i];
         struct watch_trace *trace = &sample->trace[i];
         process->pid = 1234567;
         process->start_ticks = i;
@@ -183,8 +183,8 @@ static void make_sample(struct sample *sample, int64_t first_bytes, int64_t seco
         DL_APPEND(sample->job.processes, process);
         HASH_ADD(hh, sample->watch.traces, key, sizeof trace->key, trace);
     }
-    sample->report.machine = (struct report_machine){.usable_bytes = SG_UNKNOWN, .total_bytes = 128 * GIB};
-    DL_APPEND(sample->report.jobs, &sample->job);
+    sample->model.machine = (struct model_machine){.usable_bytes = SG_UNKNOWN, .total_bytes = 128 * GIB};
+    DL_APPEND(sample->model.jobs, &sample->job);
 }
 
 /* What the table shows, 80 columns wide. The caller frees. */
@@ -192,7 +192,7 @@ static char *table_text(struct watch *watch)
 {
     char *text;
     size_t bytes;
-    struct report_style style = {.stream = open_memstream(&text, &bytes), .columns = 80, .is_terminal = true};
+    struct style style = {.stream = open_memstream(&text, &bytes), .columns = 80, .is_terminal = true};
     watch_put_table(watch, &style);
     fclose(style.stream);
     return text;

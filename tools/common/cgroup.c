@@ -12,7 +12,9 @@
 
 #include "common/procfs.h"
 #include "sparkguard_abi.h"
+#include "common/bytes.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 /* Version 1 spells "no limit" as a number near 2^63 rounded down to a page. */
 #define NO_LIMIT (UINT64_C(1) << 62)
@@ -27,7 +29,7 @@ struct hierarchy {
 };
 
 struct levels {
-    struct report_constraint *at;
+    struct cgroup_constraint *at;
     size_t count, room;
 };
 
@@ -37,7 +39,7 @@ static uint64_t read_number(const char *folder, const char *file)
     char path[2 * PATH_ROOM + 64], text[64];
     uint64_t value;
     snprintf(path, sizeof path, "%s/%s", folder, file);
-    if (report_read_text(path, text, sizeof text) <= 0 || text[0] < '0' || text[0] > '9')
+    if (procfs_read_text(path, text, sizeof text) <= 0 || text[0] < '0' || text[0] > '9')
         return SG_UNKNOWN;
     return sscanf(text, "%" SCNu64, &value) == 1 && value < NO_LIMIT ? value : SG_UNKNOWN;
 }
@@ -47,20 +49,20 @@ static void read_level(const struct hierarchy *hierarchy, const char *folder, st
 {
     uint64_t limit = SG_UNKNOWN;
     for (int i = 0; i < 2 && hierarchy->limit[i] != NULL; i++)
-        limit = report_min(limit, read_number(folder, hierarchy->limit[i]));
+        limit = bytes_min(limit, read_number(folder, hierarchy->limit[i]));
     uint64_t usage = read_number(folder, hierarchy->usage);
     if (limit == SG_UNKNOWN || usage == SG_UNKNOWN || levels->count == levels->room)
         return;
     char path[2 * PATH_ROOM + 64];
-    char *stat = report_allocate(FILE_ROOM, 1);
+    char *stat = tool_allocate(FILE_ROOM, 1);
     snprintf(path, sizeof path, "%s/memory.stat", folder);
-    if (report_read_text(path, stat, FILE_ROOM) > 0)
+    if (procfs_read_text(path, stat, FILE_ROOM) > 0)
         for (int i = 0; i < 3 && hierarchy->reclaimable[i] != NULL; i++) {
-            uint64_t reclaimable = report_number_after(stat, hierarchy->reclaimable[i]);
-            usage = report_less(usage, reclaimable == SG_UNKNOWN ? 0 : reclaimable);
+            uint64_t reclaimable = procfs_number_after(stat, hierarchy->reclaimable[i]);
+            usage = bytes_less(usage, reclaimable == SG_UNKNOWN ? 0 : reclaimable);
         }
     free(stat);
-    levels->at[levels->count++] = (struct report_constraint){limit, report_less(limit, usage), SG_UNKNOWN, SG_UNKNOWN};
+    levels->at[levels->count++] = (struct cgroup_constraint){limit, bytes_less(limit, usage), SG_UNKNOWN, SG_UNKNOWN};
 }
 
 /* Whether a path has a component "..", as a group outside our cgroup namespace is shown. */
@@ -98,7 +100,7 @@ static bool names_controller(const char *list, const char *name)
     return false;
 }
 
-size_t report_cgroup_read(const char *root, struct report_constraint *out, size_t room)
+size_t cgroup_read(const char *root, struct cgroup_constraint *out, size_t room)
 {
     struct levels levels = {out, 0, room};
     struct hierarchy second = {.limit = {"memory.max", "memory.high"},
@@ -113,7 +115,7 @@ size_t report_cgroup_read(const char *root, struct report_constraint *out, size_
     snprintf(first.mount, sizeof first.mount, "%s/sys/fs/cgroup/memory", root);
     char path[PATH_ROOM], text[FILE_ROOM], *rest = NULL;
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    if (report_read_text(path, text, sizeof text) <= 0)
+    if (procfs_read_text(path, text, sizeof text) <= 0)
         return 0;
     for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
         char *controllers = strchr(line, ':');

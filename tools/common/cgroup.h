@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* Something that bounds memory and keeps its own reserve: the machine, or one level of cgroups that has a limit. */
-struct report_constraint {
+struct cgroup_constraint {
     uint64_t limit_bytes;
     uint64_t headroom_bytes; /* what is left of it, before promises */
     uint64_t reserve_bytes;
@@ -17,6 +17,6 @@ struct report_constraint {
 
 /* Fills limit and headroom of at most `room` levels, and returns how many. `root` is the prefix of /proc and /sys
  * (SPARKGUARD_SYSTEM_ROOT), "" for none. */
-size_t report_cgroup_read(const char *root, struct report_constraint *out, size_t room);
+size_t cgroup_read(const char *root, struct cgroup_constraint *out, size_t room);
 
 #endif

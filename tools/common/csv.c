@@ -8,14 +8,14 @@
 
 #include "sparkguard_abi.h"
 
-static void begin_cell(struct report_csv *csv)
+static void begin_cell(struct csv *csv)
 {
     if (csv->has_cells)
         fputc(',', csv->stream);
     csv->has_cells = true;
 }
 
-void report_csv_text(struct report_csv *csv, const char *text)
+void csv_text(struct csv *csv, const char *text)
 {
     begin_cell(csv);
     if (text == NULL || strpbrk(text, "\",\n\r") == NULL) {
@@ -31,14 +31,14 @@ void report_csv_text(struct report_csv *csv, const char *text)
     fputc('"', csv->stream);
 }
 
-void report_csv_number(struct report_csv *csv, uint64_t number)
+void csv_number(struct csv *csv, uint64_t number)
 {
     begin_cell(csv);
     if (number != SG_UNKNOWN)
         fprintf(csv->stream, "%" PRIu64, number);
 }
 
-void report_csv_end_row(struct report_csv *csv)
+void csv_end_row(struct csv *csv)
 {
     fputc('\n', csv->stream);
     csv->has_cells = false;

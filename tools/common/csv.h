@@ -8,15 +8,15 @@
 #include <stdint.h>
 #include <stdio.h>
 
-struct report_csv {
+struct csv {
     FILE *stream;
     bool has_cells; /* in this row */
 };
 
 /* The text as it is; NULL: an empty cell. */
-void report_csv_text(struct report_csv *csv, const char *text);
+void csv_text(struct csv *csv, const char *text);
 /* A plain number; SG_UNKNOWN: an empty cell. */
-void report_csv_number(struct report_csv *csv, uint64_t number);
-void report_csv_end_row(struct report_csv *csv);
+void csv_number(struct csv *csv, uint64_t number);
+void csv_end_row(struct csv *csv);
 
 #endif

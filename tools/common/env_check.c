@@ -14,7 +14,7 @@ static const char *const kind_words[] = {
     [SG_KIND_PATH] = "not an absolute path", [SG_KIND_NUMBER] = "not a number from -1000 to 1000",
 };
 
-const char *report_variable_fault(enum sg_option option, const char *value)
+const char *env_check_fault(enum sg_option option, const char *value)
 {
     if (sg_option_table[option].kind == SG_KIND_SIZE && sg_is_beyond_all(value))
         return "more than 100%";
@@ -32,19 +32,19 @@ static int find_variable(const char *entry)
     return -1;
 }
 
-enum report_variable report_variable_judge(const char *entry, enum sg_option *option)
+enum env_check env_check_judge(const char *entry, enum sg_option *option)
 {
     const char *equals = strchr(entry, '=');
     if (strncmp(entry, SG_VARIABLE_PREFIX, sizeof SG_VARIABLE_PREFIX - 1) != 0 || equals == NULL)
-        return REPORT_VARIABLE_OTHER;
+        return ENV_CHECK_OTHER;
     int found = find_variable(entry);
     if (found >= 0) {
         *option = (enum sg_option)found;
-        return equals[1] == '\0' || sg_is_valid(*option, equals + 1) ? REPORT_VARIABLE_GOOD : REPORT_VARIABLE_BAD;
+        return equals[1] == '\0' || sg_is_valid(*option, equals + 1) ? ENV_CHECK_GOOD : ENV_CHECK_BAD;
     }
-    char *name = report_text_copy(entry, (size_t)(equals - entry));
+    char *name = text_copy(entry, (size_t)(equals - entry));
     bool is_own = strcmp(name, SG_VARIABLE_FIRST) == 0;
     *option = sg_option_nearest(name);
     free(name);
-    return is_own ? REPORT_VARIABLE_OTHER : REPORT_VARIABLE_UNKNOWN;
+    return is_own ? ENV_CHECK_OTHER : ENV_CHECK_UNKNOWN;
 }

@@ -6,17 +6,17 @@
 
 #include "sparkguard_options.h"
 
-enum report_variable {
-    REPORT_VARIABLE_OTHER,   /* not SPARKGUARD_..., or set by the guard itself */
-    REPORT_VARIABLE_GOOD,    /* or empty, which is unset */
-    REPORT_VARIABLE_BAD,     /* a value that cannot be read */
-    REPORT_VARIABLE_UNKNOWN, /* a name that is none of ours */
+enum env_check {
+    ENV_CHECK_OTHER,   /* not SPARKGUARD_..., or set by the guard itself */
+    ENV_CHECK_GOOD,    /* or empty, which is unset */
+    ENV_CHECK_BAD,     /* a value that cannot be read */
+    ENV_CHECK_UNKNOWN, /* a name that is none of ours */
 };
 
 /* Judges "NAME=value"; `option` is which, and of an unknown name the one that is spelt most like it. */
-enum report_variable report_variable_judge(const char *entry, enum sg_option *option);
+enum env_check env_check_judge(const char *entry, enum sg_option *option);
 
 /* "not a size": what is wrong with a value that cannot be read. */
-const char *report_variable_fault(enum sg_option option, const char *value);
+const char *env_check_fault(enum sg_option option, const char *value);
 
 #endif

@@ -15,10 +15,10 @@ static void put_text(FILE *stream, const char *text)
     fputc('"', stream);
     while (left > 0) {
         uint32_t code;
-        size_t length = report_utf8_next(text, left, &code);
-        if (code == REPORT_NO_CODE)
+        size_t length = text_utf8_next(text, left, &code);
+        if (code == TEXT_NO_CODE)
             fputs("\\ufffd", stream);
-        else if (report_is_control(code))
+        else if (text_is_control(code))
             fprintf(stream, "\\u%04" PRIx32, code); /* all of them are below 0x10000 */
         else if (code == '"' || code == '\\')
             fprintf(stream, "\\%c", (int)code);
@@ -30,12 +30,12 @@ static void put_text(FILE *stream, const char *text)
     fputc('"', stream);
 }
 
-static void put_indent(const struct report_json *json)
+static void put_indent(const struct json *json)
 {
     fprintf(json->stream, "\n%*s", (int)(2 * json->depth), "");
 }
 
-static void begin_value(struct report_json *json, const char *key)
+static void begin_value(struct json *json, const char *key)
 {
     if (json->has_members)
         fputc(',', json->stream);
@@ -48,7 +48,7 @@ static void begin_value(struct report_json *json, const char *key)
     }
 }
 
-void report_json_open(struct report_json *json, const char *key, char bracket)
+void json_open(struct json *json, const char *key, char bracket)
 {
     begin_value(json, key);
     fputc(bracket, json->stream);
@@ -56,7 +56,7 @@ void report_json_open(struct report_json *json, const char *key, char bracket)
     json->has_members = false;
 }
 
-void report_json_close(struct report_json *json, char bracket)
+void json_close(struct json *json, char bracket)
 {
     json->depth--;
     if (json->has_members)
@@ -67,25 +67,25 @@ void report_json_close(struct report_json *json, char bracket)
         fputc('\n', json->stream);
 }
 
-void report_json_text(struct report_json *json, const char *key, const char *text)
+void json_text(struct json *json, const char *key, const char *text)
 {
     begin_value(json, key);
     put_text(json->stream, text);
 }
 
-void report_json_integer(struct report_json *json, const char *key, int64_t value)
+void json_integer(struct json *json, const char *key, int64_t value)
 {
     begin_value(json, key);
     fprintf(json->stream, "%" PRId64, value);
 }
 
-void report_json_number(struct report_json *json, const char *key, double value)
+void json_number(struct json *json, const char *key, double value)
 {
     begin_value(json, key);
     fprintf(json->stream, "%.15g", value);
 }
 
-void report_json_bytes(struct report_json *json, const char *key, uint64_t bytes)
+void json_bytes(struct json *json, const char *key, uint64_t bytes)
 {
     begin_value(json, key);
     if (bytes == SG_UNKNOWN)
@@ -94,23 +94,23 @@ void report_json_bytes(struct report_json *json, const char *key, uint64_t bytes
         fprintf(json->stream, "%" PRIu64, bytes);
 }
 
-void report_json_bool(struct report_json *json, const char *key, bool value)
+void json_bool(struct json *json, const char *key, bool value)
 {
     begin_value(json, key);
     fputs(value ? "true" : "false", json->stream);
 }
 
-void report_json_null(struct report_json *json, const char *key)
+void json_null(struct json *json, const char *key)
 {
     begin_value(json, key);
     fputs("null", json->stream);
 }
 
-void report_json_time(struct report_json *json, const char *key, int64_t time_ns)
+void json_time(struct json *json, const char *key, int64_t time_ns)
 {
-    char text[REPORT_TIME_TEXT];
-    if (report_time_rfc3339(text, time_ns))
-        report_json_text(json, key, text);
+    char text[TEXT_TIME_CAPACITY];
+    if (text_time_rfc3339(text, time_ns))
+        json_text(json, key, text);
     else
-        report_json_null(json, key);
+        json_null(json, key);
 }

@@ -11,25 +11,25 @@
 #include <stdint.h>
 #include <stdio.h>
 
-struct report_json {
+struct json {
     FILE *stream;
     unsigned depth;
     bool has_members; /* in the object or array that is open */
 };
 
-void report_json_open(struct report_json *json, const char *key, char bracket);
-void report_json_close(struct report_json *json, char bracket);
-void report_json_text(struct report_json *json, const char *key, const char *text);
-void report_json_integer(struct report_json *json, const char *key, int64_t value);
+void json_open(struct json *json, const char *key, char bracket);
+void json_close(struct json *json, char bracket);
+void json_text(struct json *json, const char *key, const char *text);
+void json_integer(struct json *json, const char *key, int64_t value);
 /* Finite. */
-void report_json_number(struct report_json *json, const char *key, double value);
-void report_json_bool(struct report_json *json, const char *key, bool value);
-void report_json_null(struct report_json *json, const char *key);
+void json_number(struct json *json, const char *key, double value);
+void json_bool(struct json *json, const char *key, bool value);
+void json_null(struct json *json, const char *key);
 
 /* null for SG_UNKNOWN. */
-void report_json_bytes(struct report_json *json, const char *key, uint64_t bytes);
+void json_bytes(struct json *json, const char *key, uint64_t bytes);
 
 /* RFC 3339 in UTC, null for a time that is unknown. */
-void report_json_time(struct report_json *json, const char *key, int64_t time_ns);
+void json_time(struct json *json, const char *key, int64_t time_ns);
 
 #endif

@@ -17,9 +17,9 @@
 /* PF_EXITING of linux/sched.h, in field 9. An ending process has let go of its segment before it becomes a zombie. */
 #define TASK_EXITING 0x4u
 
-const char *report_live_root = "";
+const char *procfs_live_root = "";
 
-long report_read_text(const char *path, char *text, unsigned long room)
+long procfs_read_text(const char *path, char *text, unsigned long room)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
@@ -34,7 +34,7 @@ long report_read_text(const char *path, char *text, unsigned long room)
     return failure ? -failure : (long)length;
 }
 
-uint64_t report_number_after(const char *text, const char *key)
+uint64_t procfs_number_after(const char *text, const char *key)
 {
     size_t length = strlen(key);
     for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
@@ -47,17 +47,17 @@ uint64_t report_number_after(const char *text, const char *key)
     return SG_UNKNOWN;
 }
 
-uint64_t report_kib(uint64_t kib)
+uint64_t procfs_kib(uint64_t kib)
 {
     return kib > (UINT64_C(1) << 50) ? SG_UNKNOWN : kib * 1024;
 }
 
-int report_process_stat(uint32_t pid, struct report_process_stat *out)
+int procfs_stat(uint32_t pid, struct procfs_stat *out)
 {
-    char path[REPORT_PATH_ROOM], text[1024], state;
+    char path[PROCFS_PATH_ROOM], text[1024], state;
     unsigned flags;
-    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/stat", report_live_root, pid);
-    long length = report_read_text(path, text, sizeof text);
+    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/stat", procfs_live_root, pid);
+    long length = procfs_read_text(path, text, sizeof text);
     if (length < 0)
         return (int)length;
     const char *rest = strrchr(text, ')'); /* the name before it may hold blanks and parentheses */
@@ -69,13 +69,13 @@ int report_process_stat(uint32_t pid, struct report_process_stat *out)
     return 0;
 }
 
-bool report_process_maps(uint32_t pid, const char *name)
+bool procfs_maps(uint32_t pid, const char *name)
 {
     static const char deleted[] = " (deleted)"; /* replaced by another version while the program runs */
-    char path[REPORT_PATH_ROOM], *line = NULL;
+    char path[PROCFS_PATH_ROOM], *line = NULL;
     size_t room = 0, length = strlen(name);
     bool is_there = false;
-    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/maps", report_live_root, pid);
+    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/maps", procfs_live_root, pid);
     FILE *maps = fopen(path, "re");
     for (ssize_t got; maps != NULL && !is_there && (got = getline(&line, &room, maps)) > 0;) {
         const char *end = line + got - (line[got - 1] == '\n');
@@ -90,12 +90,12 @@ bool report_process_maps(uint32_t pid, const char *name)
     return is_there;
 }
 
-bool report_boot_id(uint64_t id[2])
+bool procfs_boot_id(uint64_t id[2])
 {
-    char path[REPORT_PATH_ROOM], text[64];
+    char path[PROCFS_PATH_ROOM], text[64];
     uint64_t part[5];
-    snprintf(path, sizeof path, "%s/proc/sys/kernel/random/boot_id", report_live_root);
-    if (report_read_text(path, text, sizeof text) <= 0 ||
+    snprintf(path, sizeof path, "%s/proc/sys/kernel/random/boot_id", procfs_live_root);
+    if (procfs_read_text(path, text, sizeof text) <= 0 ||
         sscanf(text, "%8" SCNx64 "-%4" SCNx64 "-%4" SCNx64 "-%4" SCNx64 "-%12" SCNx64, &part[0], &part[1], &part[2],
                &part[3], &part[4]) != 5)
         return false;
@@ -104,22 +104,22 @@ bool report_boot_id(uint64_t id[2])
     return true;
 }
 
-uint64_t report_process_resident_bytes(uint32_t pid, uint64_t start_ticks)
+uint64_t procfs_resident_bytes(uint32_t pid, uint64_t start_ticks)
 {
-    char path[REPORT_PATH_ROOM], text[8192] = "";
-    struct report_process_stat stat;
-    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/status", report_live_root, pid);
-    if (report_read_text(path, text, sizeof text) <= 0 || report_process_stat(pid, &stat) != 0 ||
+    char path[PROCFS_PATH_ROOM], text[8192] = "";
+    struct procfs_stat stat;
+    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/status", procfs_live_root, pid);
+    if (procfs_read_text(path, text, sizeof text) <= 0 || procfs_stat(pid, &stat) != 0 ||
         stat.start_ticks != start_ticks || stat.is_ending)
         return SG_UNKNOWN;
-    uint64_t anonymous = report_kib(report_number_after(text, "RssAnon"));
-    uint64_t shared = report_kib(report_number_after(text, "RssShmem"));
+    uint64_t anonymous = procfs_kib(procfs_number_after(text, "RssAnon"));
+    uint64_t shared = procfs_kib(procfs_number_after(text, "RssShmem"));
     return anonymous == SG_UNKNOWN || shared == SG_UNKNOWN ? SG_UNKNOWN : anonymous + shared;
 }
 
-uint64_t report_ordinary_bytes(const char *meminfo)
+uint64_t procfs_ordinary_bytes(const char *meminfo)
 {
-    uint64_t total = report_kib(report_number_after(meminfo, "MemTotal"));
-    uint64_t huge = report_kib(report_number_after(meminfo, "Hugetlb"));
+    uint64_t total = procfs_kib(procfs_number_after(meminfo, "MemTotal"));
+    uint64_t huge = procfs_kib(procfs_number_after(meminfo, "Hugetlb"));
     return total == SG_UNKNOWN || huge == SG_UNKNOWN || huge >= total ? total : total - huge;
 }

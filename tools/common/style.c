@@ -11,11 +11,11 @@
 #include "common/style.h"
 #include "common/text.h"
 
-struct report_style report_style_of(FILE *stream)
+struct style style_of(FILE *stream)
 {
     struct winsize size;
     const char *no_colour = getenv("NO_COLOR"), *terminal = getenv("TERM");
-    struct report_style style = {.stream = stream, .columns = 80, .is_terminal = isatty(fileno(stream)) == 1};
+    struct style style = {.stream = stream, .columns = 80, .is_terminal = isatty(fileno(stream)) == 1};
     if (style.is_terminal && ioctl(fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
         style.columns = size.ws_col < 40 ? 40 : size.ws_col;
     style.has_colour = style.is_terminal && (no_colour == NULL || no_colour[0] == '\0') && terminal != NULL &&
@@ -24,19 +24,18 @@ struct report_style report_style_of(FILE *stream)
     return style;
 }
 
-const char *report_colour_on(const struct report_style *style, enum report_colour colour)
+const char *style_colour_on(const struct style *style, enum style_colour colour)
 {
     static const char *const sequences[] = {
-        [REPORT_PLAIN] = "",        [REPORT_BOLD] = "\033[1m",   [REPORT_DIM] = "\033[2m",
-        [REPORT_RED] = "\033[31m",  [REPORT_GREEN] = "\033[32m", [REPORT_YELLOW] = "\033[33m",
-        [REPORT_CYAN] = "\033[36m",
+        [STYLE_PLAIN] = "",         [STYLE_BOLD] = "\033[1m",    [STYLE_DIM] = "\033[2m",   [STYLE_RED] = "\033[31m",
+        [STYLE_GREEN] = "\033[32m", [STYLE_YELLOW] = "\033[33m", [STYLE_CYAN] = "\033[36m",
     };
     return style->has_colour ? sequences[colour] : "";
 }
 
-const char *report_colour_off(const struct report_style *style, enum report_colour colour)
+const char *style_colour_off(const struct style *style, enum style_colour colour)
 {
-    return style->has_colour && colour != REPORT_PLAIN ? "\033[0m" : "";
+    return style->has_colour && colour != STYLE_PLAIN ? "\033[0m" : "";
 }
 
 static size_t columns_of(const char *text)
@@ -47,8 +46,8 @@ static size_t columns_of(const char *text)
     return count;
 }
 
-void report_flow(const struct report_style *style, size_t *column, const char *separator, enum report_colour colour,
-                 const char *piece)
+void style_flow(const struct style *style, size_t *column, const char *separator, enum style_colour colour,
+                const char *piece)
 {
     static const char indent[] = "  ";
     size_t length = columns_of(piece);
@@ -59,17 +58,17 @@ void report_flow(const struct report_style *style, size_t *column, const char *s
         fputs(separator, style->stream);
         *column += strlen(separator);
     }
-    fprintf(style->stream, "%s%s%s", report_colour_on(style, colour), piece, report_colour_off(style, colour));
+    fprintf(style->stream, "%s%s%s", style_colour_on(style, colour), piece, style_colour_off(style, colour));
     *column += length;
 }
 
-void report_words(const struct report_style *style, size_t indent, enum report_colour colour, const char *text)
+void style_words(const struct style *style, size_t indent, enum style_colour colour, const char *text)
 {
     size_t column = indent;
-    fputs(report_colour_on(style, colour), style->stream);
+    fputs(style_colour_on(style, colour), style->stream);
     while (*text != '\0') {
         size_t bytes = strspn(text, " ") + strcspn(text + strspn(text, " "), " ");
-        char *word = report_text_copy(text, bytes); /* with the blanks before it */
+        char *word = text_copy(text, bytes); /* with the blanks before it */
         if (style->is_terminal && column > indent && column + columns_of(word) > style->columns) {
             fprintf(style->stream, "\n%*s%s", (int)indent, "", word + strspn(word, " "));
             column = indent + columns_of(word + strspn(word, " "));
@@ -80,5 +79,5 @@ void report_words(const struct report_style *style, size_t indent, enum report_c
         text += bytes;
         free(word);
     }
-    fprintf(style->stream, "%s\n", report_colour_off(style, colour));
+    fprintf(style->stream, "%s\n", style_colour_off(style, colour));
 }

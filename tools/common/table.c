@@ -12,60 +12,59 @@
 
 enum { COMMAND_COLUMNS = 48 };
 
-void report_table_begin(struct report_table *table, const struct report_style *style,
-                        const struct report_column *columns, size_t count)
+void table_begin(struct table *table, const struct style *style, const struct table_column *columns, size_t count)
 {
-    *table = (struct report_table){.table = scols_new_table(), .style = style};
+    *table = (struct table){.table = scols_new_table(), .style = style};
     scols_table_set_stream(table->table, style->stream);
     scols_table_enable_colors(table->table, style->has_colour);
     scols_table_enable_ascii(table->table, !style->is_utf8);
-    scols_table_enable_noencoding(table->table, 1); /* cells are escaped by report_text_printable() */
+    scols_table_enable_noencoding(table->table, 1); /* cells are escaped by text_printable() */
     scols_table_set_termforce(table->table, style->is_terminal ? SCOLS_TERMFORCE_ALWAYS : SCOLS_TERMFORCE_NEVER);
     if (style->is_terminal)
         scols_table_set_termwidth(table->table, style->columns);
     for (size_t i = 0; i < count; i++) {
-        static const int flags[] = {[REPORT_NUMBERS] = SCOLS_FL_RIGHT,
-                                    [REPORT_WORDS] = 0,
-                                    [REPORT_TREE] = SCOLS_FL_TREE | SCOLS_FL_TRUNC,
-                                    [REPORT_CUT] = SCOLS_FL_TRUNC};
+        static const int flags[] = {[TABLE_NUMBERS] = SCOLS_FL_RIGHT,
+                                    [TABLE_WORDS] = 0,
+                                    [TABLE_TREE] = SCOLS_FL_TREE | SCOLS_FL_TRUNC,
+                                    [TABLE_CUT] = SCOLS_FL_TRUNC};
         struct libscols_column *column =
             scols_table_new_column(table->table, columns[i].heading, 0.1, flags[columns[i].kind]);
         scols_cell_set_color(scols_column_get_header(column), "\033[2m");
     }
 }
 
-struct libscols_line *report_table_line(struct report_table *table, struct libscols_line *parent)
+struct libscols_line *table_line(struct table *table, struct libscols_line *parent)
 {
     table->line = scols_table_new_line(table->table, parent);
     table->cell = 0;
     return table->line;
 }
 
-void report_table_cell(struct report_table *table, const char *text, enum report_colour colour)
+void table_cell(struct table *table, const char *text, enum style_colour colour)
 {
     scols_line_set_data(table->line, table->cell, text);
-    if (table->style->has_colour && colour != REPORT_PLAIN)
-        scols_cell_set_color(scols_line_get_cell(table->line, table->cell), report_colour_on(table->style, colour));
+    if (table->style->has_colour && colour != STYLE_PLAIN)
+        scols_cell_set_color(scols_line_get_cell(table->line, table->cell), style_colour_on(table->style, colour));
     table->cell++;
 }
 
-void report_table_bytes(struct report_table *table, uint64_t bytes)
+void table_bytes(struct table *table, uint64_t bytes)
 {
-    char text[REPORT_SIZE_TEXT];
-    report_table_cell(table, report_size_text(text, bytes), bytes == 0 ? REPORT_DIM : REPORT_PLAIN);
+    char text[TEXT_SIZE_CAPACITY];
+    table_cell(table, text_size(text, bytes), bytes == 0 ? STYLE_DIM : STYLE_PLAIN);
 }
 
-void report_table_count(struct report_table *table, uint64_t count, enum report_colour colour_if_any)
+void table_count(struct table *table, uint64_t count, enum style_colour colour_if_any)
 {
     char text[24];
     snprintf(text, sizeof text, "%" PRIu64, count);
-    report_table_cell(table, text, count > 0 ? colour_if_any : REPORT_DIM);
+    table_cell(table, text, count > 0 ? colour_if_any : STYLE_DIM);
 }
 
-void report_table_text(struct report_table *table, const char *raw_text)
+void table_text(struct table *table, const char *raw_text)
 {
-    char *text = report_text_printable(raw_text, table->style->is_utf8);
-    report_table_cell(table, text, REPORT_PLAIN);
+    char *text = text_printable(raw_text, table->style->is_utf8);
+    table_cell(table, text, STYLE_PLAIN);
     free(text);
 }
 
@@ -79,19 +78,19 @@ static const char *without_directories(const char *command)
     return name;
 }
 
-void report_table_command(struct report_table *table, const char *prefix, const char *raw_text)
+void table_command(struct table *table, const char *prefix, const char *raw_text)
 {
-    char *command = report_text_printable(raw_text[0] ? without_directories(raw_text) : "-", table->style->is_utf8);
-    char *text = report_text_format("%s%s", prefix, command);
+    char *command = text_printable(raw_text[0] ? without_directories(raw_text) : "-", table->style->is_utf8);
+    char *text = text_format("%s%s", prefix, command);
     if (!table->style->is_terminal)
-        report_text_shorten(text, COMMAND_COLUMNS);
-    report_table_cell(table, text, REPORT_PLAIN);
+        text_shorten(text, COMMAND_COLUMNS);
+    table_cell(table, text, STYLE_PLAIN);
     free(text);
     free(command);
 }
 
 /* Where no terminal is, libsmartcols fills the last column with blanks; a file or a diff shows them. */
-static void print_without_blanks(struct report_table *table)
+static void print_without_blanks(struct table *table)
 {
     char *text = NULL;
     scols_print_table_to_string(table->table, &text);
@@ -104,7 +103,7 @@ static void print_without_blanks(struct report_table *table)
     free(text);
 }
 
-void report_table_end(struct report_table *table)
+void table_end(struct table *table)
 {
     if (table->style->is_terminal)
         scols_print_table(table->table);

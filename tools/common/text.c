@@ -3,6 +3,7 @@
  */
 #define _GNU_SOURCE
 #include "common/text.h"
+#include "common/tool.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -14,58 +15,31 @@
 #include "sparkguard_abi.h"
 #include "sparkguard_options.h"
 
-int report_memory_status = 125;
-
-static void end_of_memory(void)
-{
-    fprintf(stderr, "%s: out of memory\n", program_invocation_short_name);
-    exit(report_memory_status);
-}
-
-void *report_allocate(size_t count, size_t bytes_each)
-{
-    void *ptr = calloc(count ? count : 1, bytes_each);
-    if (ptr == NULL)
-        end_of_memory();
-    return ptr;
-}
-
-char *report_text_copy(const char *bytes, size_t room)
+char *text_copy(const char *bytes, size_t room)
 {
     char *copy = strndup(bytes, room);
     if (copy == NULL)
-        end_of_memory();
+        tool_end_without_memory();
     return copy;
 }
 
-char *report_text_format(const char *format, ...)
+char *text_format(const char *format, ...)
 {
     char *text;
     va_list arguments;
     va_start(arguments, format);
     if (vasprintf(&text, format, arguments) < 0)
-        end_of_memory();
+        tool_end_without_memory();
     va_end(arguments);
     return text;
 }
 
-const char *report_typed_name;
-
-void report_name_tool(char **argv)
-{
-    bool is_relative = argv[0] != NULL && argv[0][0] != '/' && strchr(argv[0], '/') != NULL;
-    report_typed_name = is_relative ? argv[0] : NULL;
-    program_invocation_name = program_invocation_short_name;
-    if (argv[0] != NULL)
-        argv[0] = program_invocation_name;
-}
-
-size_t report_utf8_next(const char *bytes, size_t left, uint32_t *code)
+size_t text_utf8_next(const char *bytes, size_t left, uint32_t *code)
 {
     const unsigned char *p = (const unsigned char *)bytes;
     size_t length = p[0] < 0x80 ? 1 : p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : p[0] >= 0xe0 ? 3 : p[0] >= 0xc2 ? 2 : 0;
     static const uint32_t lowest[] = {0, 0, 0x80, 0x800, 0x10000};
-    *code = REPORT_NO_CODE;
+    *code = TEXT_NO_CODE;
     if (length == 1)
         *code = p[0];
     if (length <= 1 || length > left || p[0] >= 0xf5)
@@ -82,23 +56,23 @@ size_t report_utf8_next(const char *bytes, size_t left, uint32_t *code)
     return length;
 }
 
-bool report_is_control(uint32_t code)
+bool text_is_control(uint32_t code)
 {
     return code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x200e && code <= 0x200f) ||
            (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069) || code == 0x061c || code == 0xfeff;
 }
 
-char *report_text_printable(const char *text, bool is_utf8)
+char *text_printable(const char *text, bool is_utf8)
 {
     size_t left = strlen(text);
-    char *printable = report_allocate(left * 10 + 1, 1);
+    char *printable = tool_allocate(left * 10 + 1, 1);
     char *out = printable;
     while (left > 0) {
         uint32_t code;
-        size_t length = report_utf8_next(text, left, &code);
-        if (code == REPORT_NO_CODE || (code < 0x100 && report_is_control(code)))
-            out += sprintf(out, "\\x%02x", code == REPORT_NO_CODE ? (unsigned char)*text : (unsigned)code);
-        else if (report_is_control(code) || (code >= 0x80 && !is_utf8))
+        size_t length = text_utf8_next(text, left, &code);
+        if (code == TEXT_NO_CODE || (code < 0x100 && text_is_control(code)))
+            out += sprintf(out, "\\x%02x", code == TEXT_NO_CODE ? (unsigned char)*text : (unsigned)code);
+        else if (text_is_control(code) || (code >= 0x80 && !is_utf8))
             out += sprintf(out, code > 0xffff ? "\\U%08" PRIx32 : "\\u%04" PRIx32, code);
         else
             out = mempcpy(out, text, length);
@@ -109,13 +83,13 @@ char *report_text_printable(const char *text, bool is_utf8)
     return printable;
 }
 
-void report_text_shorten(char *text, size_t columns)
+void text_shorten(char *text, size_t columns)
 {
     size_t left = strlen(text), count = 0;
     char *cut = text;
     for (char *p = text; left > 0; count++) {
         uint32_t code;
-        size_t length = report_utf8_next(p, left, &code);
+        size_t length = text_utf8_next(p, left, &code);
         if (count + 3 <= columns)
             cut = p;
         p += length;
@@ -125,7 +99,7 @@ void report_text_shorten(char *text, size_t columns)
         memcpy(cut, "...", sizeof "...");
 }
 
-const char *report_size_text(char text[REPORT_SIZE_TEXT], uint64_t bytes)
+const char *text_size(char text[TEXT_SIZE_CAPACITY], uint64_t bytes)
 {
     if (bytes == SG_UNKNOWN)
         return "-";
@@ -141,63 +115,56 @@ static bool split_time(int64_t time_ns, bool is_local, struct tm *parts)
     return (is_local ? localtime_r(&seconds, parts) : gmtime_r(&seconds, parts)) != NULL && parts->tm_year < 8100;
 }
 
-bool report_time_rfc3339(char text[REPORT_TIME_TEXT], int64_t time_ns)
+bool text_time_rfc3339(char text[TEXT_TIME_CAPACITY], int64_t time_ns)
 {
     struct tm parts;
     if (!split_time(time_ns, false, &parts))
         return false;
-    size_t length = strftime(text, REPORT_TIME_TEXT - 8, "%Y-%m-%dT%H:%M:%S", &parts);
-    snprintf(text + length, REPORT_TIME_TEXT - length, ".%03dZ", (int)(time_ns / 1000000 % 1000));
+    size_t length = strftime(text, TEXT_TIME_CAPACITY - 8, "%Y-%m-%dT%H:%M:%S", &parts);
+    snprintf(text + length, TEXT_TIME_CAPACITY - length, ".%03dZ", (int)(time_ns / 1000000 % 1000));
     return true;
 }
 
-const char *report_time_local(char text[REPORT_TIME_TEXT], int64_t time_ns)
+const char *text_time_local(char text[TEXT_TIME_CAPACITY], int64_t time_ns)
 {
     struct tm parts;
     if (!split_time(time_ns, true, &parts))
         return "-";
-    strftime(text, REPORT_TIME_TEXT, "%Y-%m-%d %H:%M:%S", &parts);
+    strftime(text, TEXT_TIME_CAPACITY, "%Y-%m-%d %H:%M:%S", &parts);
     return text;
 }
 
-const char *report_clock_local(char text[REPORT_TIME_TEXT], int64_t time_ns)
+const char *text_clock_local(char text[TEXT_TIME_CAPACITY], int64_t time_ns)
 {
     struct tm parts;
     if (!split_time(time_ns, true, &parts))
         return "-";
-    strftime(text, REPORT_TIME_TEXT, "%H:%M:%S", &parts);
+    strftime(text, TEXT_TIME_CAPACITY, "%H:%M:%S", &parts);
     return text;
 }
 
-const char *report_duration_text(char text[REPORT_TIME_TEXT], int64_t duration_ns)
+const char *text_duration(char text[TEXT_TIME_CAPACITY], int64_t duration_ns)
 {
     int64_t seconds = duration_ns / 1000000000;
     if (duration_ns < 0)
         return "-";
     if (seconds < 60)
-        snprintf(text, REPORT_TIME_TEXT, "%" PRId64 ".%" PRId64 " s", seconds, duration_ns / 100000000 % 10);
+        snprintf(text, TEXT_TIME_CAPACITY, "%" PRId64 ".%" PRId64 " s", seconds, duration_ns / 100000000 % 10);
     else if (seconds < 3600)
-        snprintf(text, REPORT_TIME_TEXT, "%" PRId64 " min %" PRId64 " s", seconds / 60, seconds % 60);
+        snprintf(text, TEXT_TIME_CAPACITY, "%" PRId64 " min %" PRId64 " s", seconds / 60, seconds % 60);
     else if (seconds < 86400)
-        snprintf(text, REPORT_TIME_TEXT, "%" PRId64 " h %" PRId64 " min", seconds / 3600, seconds / 60 % 60);
+        snprintf(text, TEXT_TIME_CAPACITY, "%" PRId64 " h %" PRId64 " min", seconds / 3600, seconds / 60 % 60);
     else
-        snprintf(text, REPORT_TIME_TEXT, "%" PRId64 " d %" PRId64 " h", seconds / 86400, seconds / 3600 % 24);
+        snprintf(text, TEXT_TIME_CAPACITY, "%" PRId64 " d %" PRId64 " h", seconds / 86400, seconds / 3600 % 24);
     return text;
 }
 
-const char *report_signal_text(char text[REPORT_TIME_TEXT], int number)
+const char *text_signal(char text[TEXT_TIME_CAPACITY], int number)
 {
     const char *name = sigabbrev_np(number);
     if (name != NULL)
-        snprintf(text, REPORT_TIME_TEXT, "SIG%s", name);
+        snprintf(text, TEXT_TIME_CAPACITY, "SIG%s", name);
     else
-        snprintf(text, REPORT_TIME_TEXT, "signal %d", number);
+        snprintf(text, TEXT_TIME_CAPACITY, "signal %d", number);
     return text;
-}
-
-int64_t report_now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }

@@ -9,13 +9,13 @@
 
 #include "common/text.h"
 
-void report_markup_text(FILE *stream, const char *text)
+void xml_escape_text(FILE *stream, const char *text)
 {
-    char *printable = report_text_printable(text, true); /* no control characters, nothing that is no UTF-8 */
+    char *printable = text_printable(text, true); /* no control characters, nothing that is no UTF-8 */
     size_t left = strlen(printable);
     for (const char *p = printable; left > 0;) {
         uint32_t code;
-        size_t length = report_utf8_next(p, left, &code);
+        size_t length = text_utf8_next(p, left, &code);
         if (code == '&' || code == '<' || code == '>' || code == '"' || code == '\'')
             fprintf(stream, "&#%u;", (unsigned)code);
         else if (code == 0xfffe || code == 0xffff)

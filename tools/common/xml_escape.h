@@ -7,6 +7,6 @@
 #include <stdio.h>
 
 /* Puts a text, escaped; what XML cannot hold, steers or reorders is spelt out. */
-void report_markup_text(FILE *stream, const char *text);
+void xml_escape_text(FILE *stream, const char *text);
 
 #endif

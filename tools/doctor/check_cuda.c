@@ -12,6 +12,7 @@
 #include <sys/utsname.h>
 
 #include "doctor/doctor.h"
+#include "common/bytes.h"
 #include "common/text.h"
 
 #define VERSION_FILE "/proc/driver/nvidia/version"
@@ -38,7 +39,7 @@ static const char *find_word(const char *text, const char *const *words, size_t 
 /* The GPU's name in the driver's own files: "NVIDIA GB10". The first that is unified, else the first. */
 static bool read_gpu(const struct doctor *doctor, char name[128], bool *is_unified)
 {
-    char *pattern = report_text_format("%s/proc/driver/nvidia/gpus/*/information", doctor->root), text[4096];
+    char *pattern = text_format("%s/proc/driver/nvidia/gpus/*/information", doctor->root), text[4096];
     glob_t found = {0};
     bool is_found = false;
     *is_unified = false;
@@ -50,7 +51,7 @@ static bool read_gpu(const struct doctor *doctor, char name[128], bool *is_unifi
                 continue;
             model += sizeof "Model:" - 1;
             model += strspn(model, " \t");
-            char *line = report_text_copy(model, report_min(strcspn(model, "\n"), 100));
+            char *line = text_copy(model, bytes_min(strcspn(model, "\n"), 100));
             *is_unified = find_word(line, unified_gpus, sizeof unified_gpus / sizeof unified_gpus[0]) != NULL;
             if (!is_found || *is_unified)
                 snprintf(name, 128, "%s", line);
@@ -83,17 +84,17 @@ void doctor_learn_unified(struct doctor *doctor)
         read_product(doctor, product) &&
         find_word(product, unified_machines, sizeof unified_machines / sizeof unified_machines[0]) != NULL;
     doctor->has_driver = doctor_exists(doctor, VERSION_FILE);
-    doctor->unified = doctor->report->machine.unified;
+    doctor->unified = doctor->model->machine.unified;
     if (doctor->unified >= 0)
-        doctor->how = report_text_copy("as the driver told a guarded process that runs", 64);
+        doctor->how = text_copy("as the driver told a guarded process that runs", 64);
     else if (has_gpu && is_gpu_unified)
-        doctor->how = report_text_format("by the GPU's name, %s", gpu);
+        doctor->how = text_format("by the GPU's name, %s", gpu);
     else if (has_product)
-        doctor->how = report_text_format("by the machine's name, %s", product);
+        doctor->how = text_format("by the machine's name, %s", product);
     else if (has_gpu)
-        doctor->how = report_text_format("by the GPU's name, %s, which is none of those that share", gpu);
+        doctor->how = text_format("by the GPU's name, %s, which is none of those that share", gpu);
     else
-        doctor->how = report_text_copy("", 0);
+        doctor->how = text_copy("", 0);
     if (doctor->unified < 0)
         doctor->unified = (has_gpu && is_gpu_unified) || has_product ? 1 : has_gpu ? 0 : -1;
     bool is_on = variable != NULL && strcmp(variable, "on") == 0;
@@ -109,15 +110,14 @@ void doctor_check_unified(struct doctor *doctor)
         finding = doctor_add(doctor, id, doctor->unified == 1 ? DOCTOR_DANGER : DOCTOR_WARNING,
                              "SPARKGUARD_UNIFIED says that CPU and GPU %s one memory, against what was found (%s).",
                              doctor->unified == 1 ? "do not share" : "share", doctor->how);
-        finding->mend = report_text_copy("unset SPARKGUARD_UNIFIED", 64);
+        finding->mend = text_copy("unset SPARKGUARD_UNIFIED", 64);
     } else if (doctor->unified == 1) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "CPU and GPU share one memory, %s.", doctor->how);
     } else if (doctor->unified == 0) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "The GPU has memory of its own, %s.", doctor->how);
     } else if (doctor->has_driver) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "Nothing says whether CPU and GPU share one memory.");
-        finding->mend =
-            report_text_copy("sparkguard python3 -c 'import torch; torch.zeros(1).cuda()'  # asks the driver", 96);
+        finding->mend = text_copy("sparkguard python3 -c 'import torch; torch.zeros(1).cuda()'  # asks the driver", 96);
     } else {
         finding =
             doctor_add(doctor, id, DOCTOR_FINE, "No NVIDIA driver is loaded: there is no device memory to share.");
@@ -130,13 +130,13 @@ void doctor_check_unified(struct doctor *doctor)
 static bool has_no_gpu(const struct doctor *doctor)
 {
     static const char bus[] = "/sys/bus/pci/devices";
-    char *path = report_text_format("%s%s", doctor->root, bus);
+    char *path = text_format("%s%s", doctor->root, bus);
     DIR *stream = opendir(path);
     const struct dirent *entry;
     bool is_found = stream == NULL;
     while (!is_found && (entry = readdir(stream)) != NULL) {
         char vendor[16];
-        char *file = report_text_format("%s/%s/vendor", bus, entry->d_name);
+        char *file = text_format("%s/%s/vendor", bus, entry->d_name);
         is_found = entry->d_name[0] != '.' && doctor_read(doctor, file, vendor, sizeof vendor) > 0 &&
                    strncmp(vendor, "0x10de", 6) == 0;
         free(file);
@@ -175,14 +175,14 @@ void doctor_check_driver(struct doctor *doctor)
         finding = doctor_add(doctor, id, DOCTOR_FINE, "No NVIDIA GPU is here: the guard bounds heap and mappings.");
     } else if (!doctor->has_driver) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "No NVIDIA driver is loaded.");
-        finding->mend = report_text_copy("sudo modprobe nvidia", 64);
+        finding->mend = text_copy("sudo modprobe nvidia", 64);
     } else if (major == 0) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "The version of the NVIDIA driver cannot be read.");
-        finding->mend = report_text_copy("cat " VERSION_FILE, 64);
+        finding->mend = text_copy("cat " VERSION_FILE, 64);
     } else if (major < DRIVER_LEAST) {
         finding =
             doctor_add(doctor, id, DOCTOR_WARNING, "The NVIDIA driver is %s; CUDA 13 needs %d.", version, DRIVER_LEAST);
-        finding->mend = report_text_format("sudo apt install nvidia-driver-%d-open", DRIVER_LEAST);
+        finding->mend = text_format("sudo apt install nvidia-driver-%d-open", DRIVER_LEAST);
     } else {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "The NVIDIA driver is %s.", version);
     }
@@ -202,7 +202,7 @@ static uint64_t unexplained_bytes(const struct doctor *doctor)
     for (size_t i = 0; i < sizeof explained / sizeof explained[0] && left != SG_UNKNOWN; i++) {
         uint64_t bytes = doctor_meminfo(doctor, explained[i]);
         if (bytes != SG_UNKNOWN)
-            left -= report_min(bytes, left);
+            left -= bytes_min(bytes, left);
     }
     return left;
 }
@@ -223,10 +223,10 @@ static uint64_t read_pools(const struct doctor *doctor)
 void doctor_check_driver_pools(struct doctor *doctor)
 {
     static const char id[] = "driver-pools";
-    char unexplained_text[REPORT_SIZE_TEXT];
+    char unexplained_text[TEXT_SIZE_CAPACITY];
     uint64_t pools = doctor->has_driver ? read_pools(doctor) : 0, unexplained = unexplained_bytes(doctor);
     struct doctor_finding *finding;
-    report_size_text(unexplained_text, unexplained);
+    text_size(unexplained_text, unexplained);
     if (!doctor->has_driver || doctor->unified == 0) {
         finding =
             doctor_add(doctor, id, DOCTOR_FINE, "No device memory is the machine's, so the driver keeps none of it.");
@@ -234,16 +234,15 @@ void doctor_check_driver_pools(struct doctor *doctor)
         finding = doctor_add(doctor, id, DOCTOR_FINE, "The driver gives freed pages back to the machine at once.");
     } else if (pools == SG_UNKNOWN) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "Nothing says whether the driver keeps freed pages.");
-        finding->mend = report_text_copy("sudo cat /proc/driver/nvidia/params", 64);
+        finding->mend = text_copy("sudo cat /proc/driver/nvidia/params", 64);
     } else {
         finding =
             doctor_add(doctor, id, DOCTOR_WARNING,
                        "The driver keeps freed pages for itself; %s of the machine are in no counter of the kernel.",
                        unexplained_text);
-        finding->mend =
-            report_text_copy("echo 'options nvidia NVreg_EnableSystemMemoryPools=0' | sudo tee "
-                             "/etc/modprobe.d/sparkguard-pools.conf && sudo update-initramfs -u  # then reboot",
-                             256);
+        finding->mend = text_copy("echo 'options nvidia NVreg_EnableSystemMemoryPools=0' | sudo tee "
+                                  "/etc/modprobe.d/sparkguard-pools.conf && sudo update-initramfs -u  # then reboot",
+                                  256);
         finding->script = "put 'options nvidia NVreg_EnableSystemMemoryPools=0' /etc/modprobe.d/sparkguard-pools.conf\n"
                           "act update-initramfs -u\n";
         finding->undo = "rm /etc/modprobe.d/sparkguard-pools.conf; update-initramfs -u; both take a reboot";
@@ -273,7 +272,7 @@ static unsigned find_soname(const struct doctor *doctor, const char *name)
     };
     unsigned highest = 0;
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
-        char *pattern = report_text_format("%s%s/%s.so.*", doctor->root, folders[i], name);
+        char *pattern = text_format("%s%s/%s.so.*", doctor->root, folders[i], name);
         glob_t found = {0};
         if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0)
             for (size_t k = 0; k < found.gl_pathc; k++) {
@@ -309,7 +308,7 @@ void doctor_check_toolkit(struct doctor *doctor)
     struct doctor_finding *finding;
     if (driver == 0 && doctor->has_driver) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "The driver is loaded, but libcuda.so.1 was not found.");
-        finding->mend = report_text_format("sudo apt install libnvidia-compute-%d", DRIVER_LEAST);
+        finding->mend = text_format("sudo apt install libnvidia-compute-%d", DRIVER_LEAST);
     } else if (runtime >= RUNTIME_LEAST) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "libcudart.so.%u was found%s%s%s.", runtime,
                              driver != 0 ? ", and libcuda.so.1" : "", name, version);
@@ -317,12 +316,12 @@ void doctor_check_toolkit(struct doctor *doctor)
         finding = doctor_add(doctor, id, doctor->unified == 1 ? DOCTOR_WARNING : DOCTOR_FINE,
                              "libcudart.so.%u was found, none of CUDA %d%s%s.", runtime, RUNTIME_LEAST, name, version);
         if (finding->state == DOCTOR_WARNING)
-            finding->mend = report_text_format("sudo apt install cuda-toolkit-%d-0", RUNTIME_LEAST);
+            finding->mend = text_format("sudo apt install cuda-toolkit-%d-0", RUNTIME_LEAST);
     } else {
         finding = doctor_add(doctor, id, doctor->has_driver ? DOCTOR_UNKNOWN : DOCTOR_FINE,
                              "No libcudart.so was found; Python wheels bring their own.");
         if (doctor->has_driver)
-            finding->mend = report_text_copy("pip list | grep -i cuda", 64);
+            finding->mend = text_copy("pip list | grep -i cuda", 64);
     }
     finding->why =
         "The Spark's GPU is known from CUDA 13 on: programs built against CUDA 12 look for libcudart.so.12 and "
@@ -343,12 +342,12 @@ void doctor_check_architecture(struct doctor *doctor)
     name[strcspn(name, "\n")] = '\0';
     if (name[0] == '\0') {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/sys/kernel/arch cannot be read.");
-        finding->mend = report_text_copy("uname -m", 64);
+        finding->mend = text_copy("uname -m", 64);
     } else if (strcmp(name, "aarch64") == 0 || strcmp(name, "x86_64") == 0) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "The machine is %s.", name);
     } else {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "The machine is %s, for which sparkguard is not made.", name);
-        finding->mend = report_text_copy("make test  # says whether it works there", 64);
+        finding->mend = text_copy("make test  # says whether it works there", 64);
     }
     finding->why = "sparkguard is built and tested for aarch64 and x86-64.";
 }

@@ -15,6 +15,7 @@
 #include "common/cgroup.h"
 #include "doctor/doctor.h"
 #include "doctor/library.h"
+#include "common/bytes.h"
 #include "common/text.h"
 #include "common/env_check.h"
 
@@ -28,17 +29,17 @@ void doctor_check_library(struct doctor *doctor)
     struct doctor_finding *finding;
     if (path == NULL) {
         finding = doctor_add(doctor, id, DOCTOR_DANGER, "libsparkguard.so was found nowhere: nothing can be guarded.");
-        finding->mend = report_text_copy("make && sudo make install", 64);
+        finding->mend = text_copy("make && sudo make install", 64);
     } else if (verdict == DOCTOR_LIBRARY_GOOD) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "%s can be preloaded.", path);
     } else if (verdict == DOCTOR_LIBRARY_UNKNOWN) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "%s cannot be read.", path);
-        finding->mend = report_text_copy("make && sudo make install", 64);
+        finding->mend = text_copy("make && sudo make install", 64);
     } else {
         finding = doctor_add(
             doctor, id, DOCTOR_DANGER, "%s cannot be preloaded %s: programs would run unguarded.", path,
             verdict == DOCTOR_LIBRARY_FOREIGN ? "here, it is for another architecture" : "by the dynamic linker");
-        finding->mend = report_text_copy("make && sudo make install", 64);
+        finding->mend = text_copy("make && sudo make install", 64);
     }
     finding->why =
         "Where the dynamic linker cannot preload the library it says so in one line and starts the program all "
@@ -53,19 +54,18 @@ struct faults {
     char *mend;
 };
 
-static void take_fault(struct faults *faults, const char *entry, enum report_variable verdict, enum sg_option option)
+static void take_fault(struct faults *faults, const char *entry, enum env_check verdict, enum sg_option option)
 {
     const struct sg_option_info *info = &sg_option_table[option];
-    char *name = report_text_copy(entry, strcspn(entry, "="));
-    if (faults->count++ == 0 && verdict == REPORT_VARIABLE_BAD) {
-        faults->sentence =
-            report_text_format("%.120s: %s", entry, report_variable_fault(option, strchr(entry, '=') + 1));
-        char *good = report_text_copy(info->example, strcspn(info->example, "|"));
-        faults->mend = report_text_format("export %s=%s", info->variable, good);
+    char *name = text_copy(entry, strcspn(entry, "="));
+    if (faults->count++ == 0 && verdict == ENV_CHECK_BAD) {
+        faults->sentence = text_format("%.120s: %s", entry, env_check_fault(option, strchr(entry, '=') + 1));
+        char *good = text_copy(info->example, strcspn(info->example, "|"));
+        faults->mend = text_format("export %s=%s", info->variable, good);
         free(good);
     } else if (faults->count == 1) {
-        faults->sentence = report_text_format("%.120s is no variable of sparkguard", name);
-        faults->mend = report_text_format("export %s=...  # was this meant?", info->variable);
+        faults->sentence = text_format("%.120s is no variable of sparkguard", name);
+        faults->mend = text_format("export %s=...  # was this meant?", info->variable);
     }
     free(name);
 }
@@ -84,25 +84,25 @@ void doctor_check_settings(struct doctor *doctor)
     struct doctor_finding *finding;
     for (char **entry = environ; *entry != NULL; entry++) {
         enum sg_option option;
-        enum report_variable verdict = report_variable_judge(*entry, &option);
-        set += verdict == REPORT_VARIABLE_GOOD;
-        if (verdict == REPORT_VARIABLE_BAD || verdict == REPORT_VARIABLE_UNKNOWN)
+        enum env_check verdict = env_check_judge(*entry, &option);
+        set += verdict == ENV_CHECK_GOOD;
+        if (verdict == ENV_CHECK_BAD || verdict == ENV_CHECK_UNKNOWN)
             take_fault(&faults, *entry, verdict, option);
     }
     if (is_set_to(SG_OPTION_DISABLE, "1")) {
         finding = doctor_add(doctor, id, DOCTOR_DANGER, "SPARKGUARD_DISABLE=1: the guard lets everything through.");
-        finding->mend = report_text_copy("unset SPARKGUARD_DISABLE", 64);
+        finding->mend = text_copy("unset SPARKGUARD_DISABLE", 64);
     } else if (faults.count > 0) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "%" PRIu64 " setting%s that the guard cannot use; %s.",
                              faults.count, faults.count == 1 ? "" : "s", faults.sentence);
-        finding->mend = report_text_copy(faults.mend, 256);
+        finding->mend = text_copy(faults.mend, 256);
     } else if (is_set_to(SG_OPTION_MODE, "observe")) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "SPARKGUARD_MODE=observe: the guard refuses nothing.");
-        finding->mend = report_text_copy("unset SPARKGUARD_MODE", 64);
+        finding->mend = text_copy("unset SPARKGUARD_MODE", 64);
     } else if (is_set_to(SG_OPTION_WATCHDOG, "off")) {
         finding =
             doctor_add(doctor, id, DOCTOR_WARNING, "SPARKGUARD_WATCHDOG=off: nobody acts on what no call announces.");
-        finding->mend = report_text_copy("unset SPARKGUARD_WATCHDOG", 64);
+        finding->mend = text_copy("unset SPARKGUARD_WATCHDOG", 64);
     } else {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "%" PRIu64 " SPARKGUARD_ variable%s set, and can be used.", set,
                              set == 1 ? " is" : "s are");
@@ -146,14 +146,14 @@ static const char *ledger_fault(int directory, bool *is_there)
     return status.st_size < (off_t)SG_LEDGER_BYTES(SG_SEAT_ROOM) ? "it is too short" : NULL;
 }
 
-static uint64_t count_alone(const struct report *report)
+static uint64_t count_alone(const struct model *model)
 {
-    const struct report_job *job;
-    const struct report_process *process;
+    const struct model_job *job;
+    const struct model_process *process;
     uint64_t count = 0;
-    DL_FOREACH (report->jobs, job)
+    DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process)
-            count += report_process_is_alone(process);
+            count += model_process_is_alone(process);
     return count;
 }
 
@@ -161,9 +161,9 @@ void doctor_check_ledger(struct doctor *doctor)
 {
     static const char id[] = "ledger";
     static const char mend[] = "export SPARKGUARD_DIR=/dev/shm/sparkguard  # made by sparkguard-doctor --fix-script";
-    const struct report *report = doctor->report;
-    const char *path = report->directories[0].path;
-    uint64_t alone = count_alone(report);
+    const struct model *model = doctor->model;
+    const char *path = model->directories[0].path;
+    uint64_t alone = count_alone(model);
     bool is_there = false;
     int directory = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     int failure = directory < 0 ? errno : 0;
@@ -173,16 +173,16 @@ void doctor_check_ledger(struct doctor *doctor)
         close(directory);
     if (failure != 0 && failure != ENOENT) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "%s cannot be read: %s.", path, strerror(failure));
-        finding->mend = report_text_copy("ls -ld /dev/shm/sparkguard*", 64);
+        finding->mend = text_copy("ls -ld /dev/shm/sparkguard*", 64);
     } else if (fault != NULL) {
         finding = doctor_add(doctor, id, DOCTOR_DANGER, "%s/" SG_LEDGER_NAME " cannot be used: %s.", path, fault);
-        finding->mend = report_text_copy("ls -la \"${SPARKGUARD_DIR:-/dev/shm/sparkguard-$(id -u)}\"", 96);
-    } else if (report->live_neighbour_count > 0) {
+        finding->mend = text_copy("ls -la \"${SPARKGUARD_DIR:-/dev/shm/sparkguard-$(id -u)}\"", 96);
+    } else if (model->live_neighbour_count > 0) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING,
                              "%zu more director%s of guarded programs beside %s: %s%s; what runs there is not counted.",
-                             report->live_neighbour_count, report->live_neighbour_count == 1 ? "y" : "ies", path,
-                             report->live_neighbour, report->live_neighbour_count > 1 ? ", ..." : "");
-        finding->mend = report_text_copy(mend, sizeof mend);
+                             model->live_neighbour_count, model->live_neighbour_count == 1 ? "y" : "ies", path,
+                             model->live_neighbour, model->live_neighbour_count > 1 ? ", ..." : "");
+        finding->mend = text_copy(mend, sizeof mend);
         finding->script = "act groupadd -f sparkguard\n"
                           "put 'd /dev/shm/sparkguard 2770 root sparkguard -' /etc/tmpfiles.d/sparkguard.conf\n"
                           "act systemd-tmpfiles --create sparkguard.conf\n"
@@ -191,7 +191,7 @@ void doctor_check_ledger(struct doctor *doctor)
     } else if (alone > 0) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "%" PRIu64 " guarded process%s without the others.", alone,
                              alone == 1 ? " decides" : "es decide");
-        finding->mend = report_text_copy("sparkguard-report  # says why each does", 64);
+        finding->mend = text_copy("sparkguard-report  # says why each does", 64);
     } else {
         finding = doctor_add(doctor, id, DOCTOR_FINE,
                              is_there ? "All guarded programs share %s/" SG_LEDGER_NAME "."
@@ -201,7 +201,7 @@ void doctor_check_ledger(struct doctor *doctor)
     finding->why =
         "Tenants that do not share a ledger do not see what the others were promised, and may be granted the "
         "same memory twice.";
-    doctor_figure(finding, "neighbour_count", report->neighbour_count);
+    doctor_figure(finding, "neighbour_count", model->neighbour_count);
     doctor_figure(finding, "alone_count", alone);
 }
 
@@ -215,19 +215,19 @@ static bool has_systemd(const struct doctor *doctor)
 void doctor_check_jail(struct doctor *doctor)
 {
     static const char id[] = "jail";
-    char limit_text[REPORT_SIZE_TEXT], total_text[REPORT_SIZE_TEXT], group[4096];
-    struct report_constraint level[LEVELS];
-    uint64_t total = doctor->report->machine.total_bytes, limit = SG_UNKNOWN;
+    char limit_text[TEXT_SIZE_CAPACITY], total_text[TEXT_SIZE_CAPACITY], group[4096];
+    struct cgroup_constraint level[LEVELS];
+    uint64_t total = doctor->model->machine.total_bytes, limit = SG_UNKNOWN;
     bool is_readable = doctor_read(doctor, "/proc/self/cgroup", group, sizeof group) > 0;
-    size_t count = report_cgroup_read(doctor->root, level, LEVELS);
+    size_t count = cgroup_read(doctor->root, level, LEVELS);
     struct doctor_finding *finding;
     for (size_t i = 0; i < count; i++)
-        limit = report_min(limit, level[i].limit_bytes);
-    report_size_text(limit_text, limit);
-    report_size_text(total_text, total);
+        limit = bytes_min(limit, level[i].limit_bytes);
+    text_size(limit_text, limit);
+    text_size(total_text, total);
     if (!is_readable) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/self/cgroup cannot be read.");
-        finding->mend = report_text_copy("cat /proc/self/cgroup", 64);
+        finding->mend = text_copy("cat /proc/self/cgroup", 64);
     } else if (limit != SG_UNKNOWN && (total == SG_UNKNOWN || limit < total)) {
         finding =
             doctor_add(doctor, id, DOCTOR_FINE,
@@ -238,12 +238,11 @@ void doctor_check_jail(struct doctor *doctor)
         finding = doctor_add(doctor, id, DOCTOR_WARNING,
                              "No cgroup limits what is started here; and one would not see cudaMalloc%s.",
                              doctor->unified == 0 ? "" : ", whose pages are charged to none");
-        uint64_t gib = total == SG_UNKNOWN ? 100 : report_max(total / 100 * 84 >> 30, 1); /* 100 of a Spark's 120 */
+        uint64_t gib = total == SG_UNKNOWN ? 100 : bytes_max(total / 100 * 84 >> 30, 1); /* 100 of a Spark's 120 */
         if (has_systemd(doctor))
-            finding->mend = report_text_format("sparkguard --jail=%" PRIu64 "G PROGRAM", gib);
+            finding->mend = text_format("sparkguard --jail=%" PRIu64 "G PROGRAM", gib);
         else /* a container, or another init: the limit belongs to whatever starts the programs */
-            finding->mend =
-                report_text_format("docker run --memory=%" PRIu64 "g IMAGE  # no systemd here for --jail", gib);
+            finding->mend = text_format("docker run --memory=%" PRIu64 "g IMAGE  # no systemd here for --jail", gib);
     }
     finding->why =
         "A jail ends one job instead of another for the memory of the CPU; for the GPU's on unified memory it "

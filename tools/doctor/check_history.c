@@ -82,7 +82,7 @@ static struct fault judge_folder(const char *path, const struct stat *status, bo
 /* The type of the file system with that path, "" where it cannot be told. The caller frees. */
 static char *file_system_of(const struct doctor *doctor, const char *path)
 {
-    char *mounts = report_text_format("%s/proc/self/mounts", doctor->root), *type = report_text_copy("", 0);
+    char *mounts = text_format("%s/proc/self/mounts", doctor->root), *type = text_copy("", 0);
     char *real = realpath(path, NULL), *root = realpath(doctor->root[0] != '\0' ? doctor->root : "/", NULL);
     size_t cut = root != NULL && root[1] != '\0' ? strlen(root) : 0, longest = 0;
     const char *below = real != NULL && strlen(real) >= cut ? real + cut : "";
@@ -99,7 +99,7 @@ static char *file_system_of(const struct doctor *doctor, const char *path)
             continue;
         longest = length;
         free(type);
-        type = report_text_copy(entry.mnt_type, strlen(entry.mnt_type));
+        type = text_copy(entry.mnt_type, strlen(entry.mnt_type));
     }
     if (stream != NULL)
         endmntent(stream);
@@ -136,14 +136,14 @@ static struct fault judge_file_system(const char *type)
 static struct doctor_finding *add_folder(struct doctor *doctor, const char *folder, uint64_t *free_bytes)
 {
     static const char id[] = "history";
-    char free_text[REPORT_SIZE_TEXT];
-    char *path = report_text_format("%s%s", doctor->root, folder), *existing = report_text_copy(path, strlen(path));
+    char free_text[TEXT_SIZE_CAPACITY];
+    char *path = text_format("%s%s", doctor->root, folder), *existing = text_copy(path, strlen(path));
     struct stat status;
     struct statvfs disk;
     bool is_whole;
     struct doctor_finding *finding;
     int failure = find_existing(existing, &status, &is_whole);
-    char *type = failure == 0 ? file_system_of(doctor, existing) : report_text_copy("", 0);
+    char *type = failure == 0 ? file_system_of(doctor, existing) : text_copy("", 0);
     struct fault fault = {NULL, NULL};
     if (failure == ENOENT)
         fault = (struct fault){"the folder above it is not there", "mkdir -p -m 700 " FOLDER};
@@ -155,16 +155,16 @@ static struct doctor_finding *add_folder(struct doctor *doctor, const char *fold
         *free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize;
     if (fault.text != NULL) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "No history in %s: %s.", path, fault.text);
-        finding->mend = report_text_copy(fault.mend, 160);
+        finding->mend = text_copy(fault.mend, 160);
     } else if (failure != 0 || type[0] == '\0') {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "%s cannot be judged: %s.", path,
                              failure != 0 ? strerror(failure) : "/proc/self/mounts does not name its file system");
-        finding->mend = report_text_copy("ls -ld " FOLDER "; cat /proc/self/mounts", 160);
+        finding->mend = text_copy("ls -ld " FOLDER "; cat /proc/self/mounts", 160);
     } else if (*free_bytes < ROOM_LEAST) {
         finding =
             doctor_add(doctor, id, DOCTOR_WARNING, "Only %s of the 64 MiB that the history may take are free at %s.",
-                       report_size_text(free_text, *free_bytes), path);
-        finding->mend = report_text_copy("df -h ~  # and make room, or set SPARKGUARD_HISTORY=FOLDER", 64);
+                       text_size(free_text, *free_bytes), path);
+        finding->mend = text_copy("df -h ~  # and make room, or set SPARKGUARD_HISTORY=FOLDER", 64);
     } else {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "What processes did is kept in %s%s.", path,
                              is_whole ? "" : ", which the first one makes");
@@ -179,15 +179,15 @@ void doctor_check_history(struct doctor *doctor)
 {
     static const char id[] = "history";
     const char *setting = getenv("SPARKGUARD_HISTORY");
-    char *folder = report_history_directory();
+    char *folder = model_history_directory();
     uint64_t free_bytes = SG_UNKNOWN;
     struct doctor_finding *finding;
     if (folder == NULL && setting != NULL && setting[0] != '\0') {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "SPARKGUARD_HISTORY=off: no history is kept.");
-        finding->mend = report_text_copy("unset SPARKGUARD_HISTORY", 64);
+        finding->mend = text_copy("unset SPARKGUARD_HISTORY", 64);
     } else if (folder == NULL) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "HOME is not set: no history is kept.");
-        finding->mend = report_text_copy(elsewhere, sizeof elsewhere);
+        finding->mend = text_copy(elsewhere, sizeof elsewhere);
     } else {
         finding = add_folder(doctor, folder, &free_bytes);
     }

@@ -10,7 +10,9 @@
 
 #include "doctor/doctor.h"
 #include "common/procfs.h"
+#include "common/bytes.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 /* The GPU's large pages. On unified memory each is one block of the kernel's buddy allocator, with no smaller fallback. */
 #define LARGE_BLOCK (UINT64_C(2) << 20)
@@ -20,16 +22,16 @@
 void doctor_check_memory(struct doctor *doctor)
 {
     static const char id[] = "memory";
-    char text[3][REPORT_SIZE_TEXT];
-    const struct report_machine *machine = &doctor->report->machine;
+    char text[3][TEXT_SIZE_CAPACITY];
+    const struct model_machine *machine = &doctor->model->machine;
     uint64_t usable = machine->usable_bytes, reserve = machine->reserve_bytes, total = machine->total_bytes;
     struct doctor_finding *finding;
-    report_size_text(text[0], usable);
-    report_size_text(text[1], total);
-    report_size_text(text[2], reserve);
+    text_size(text[0], usable);
+    text_size(text[1], total);
+    text_size(text[2], reserve);
     if (usable == SG_UNKNOWN || reserve == SG_UNKNOWN) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/meminfo does not say what is available.");
-        finding->mend = report_text_copy("cat /proc/meminfo", 64);
+        finding->mend = text_copy("cat /proc/meminfo", 64);
     } else if (usable <= reserve) {
         finding = doctor_add(doctor, id, DOCTOR_DANGER, "%s of %s can be had, all of it kept in reserve (%s).", text[0],
                              text[1], text[2]);
@@ -41,7 +43,7 @@ void doctor_check_memory(struct doctor *doctor)
                              text[1], text[2]);
     }
     if (finding->state == DOCTOR_DANGER || finding->state == DOCTOR_WARNING)
-        finding->mend = report_text_copy("sparkguard-report  # shows who holds it", 64);
+        finding->mend = text_copy("sparkguard-report  # shows who holds it", 64);
     finding->why = "A job that starts on a machine that is half full meets its limit where an empty one would not.";
     doctor_figure(finding, "total_bytes", total);
     doctor_figure(finding, "usable_bytes", usable);
@@ -51,23 +53,23 @@ void doctor_check_memory(struct doctor *doctor)
 void doctor_check_page_cache(struct doctor *doctor)
 {
     static const char id[] = "page-cache";
-    char cache_text[REPORT_SIZE_TEXT], free_text[REPORT_SIZE_TEXT];
+    char cache_text[TEXT_SIZE_CAPACITY], free_text[TEXT_SIZE_CAPACITY];
     uint64_t active = doctor_meminfo(doctor, "Active(file)"), inactive = doctor_meminfo(doctor, "Inactive(file)");
     uint64_t total = doctor_meminfo(doctor, "MemTotal"), unused = doctor_meminfo(doctor, "MemFree");
     bool is_known = active != SG_UNKNOWN && inactive != SG_UNKNOWN && total != SG_UNKNOWN && unused != SG_UNKNOWN;
     uint64_t cache = is_known ? active + inactive : SG_UNKNOWN;
     struct doctor_finding *finding;
-    report_size_text(cache_text, cache);
-    report_size_text(free_text, unused);
+    text_size(cache_text, cache);
+    text_size(free_text, unused);
     if (!is_known) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/meminfo does not say how much page cache there is.");
-        finding->mend = report_text_copy("free -h", 64);
+        finding->mend = text_copy("free -h", 64);
     } else if (doctor->unified == 0) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "%s of page cache, which the GPU's own memory does not feel.",
                              cache_text);
     } else if (cache > unused && cache > total / 10) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "%s of page cache and %s free.", cache_text, free_text);
-        finding->mend = report_text_copy("sync && echo 1 | sudo tee /proc/sys/vm/drop_caches", 64);
+        finding->mend = text_copy("sync && echo 1 | sudo tee /proc/sys/vm/drop_caches", 64);
         finding->script = "act sync\nput 1 /proc/sys/vm/drop_caches\n";
         finding->undo = "nothing to undo: files are read from the disk again";
     } else {
@@ -83,9 +85,9 @@ void doctor_check_page_cache(struct doctor *doctor)
 void doctor_check_huge_pages(struct doctor *doctor)
 {
     static const char id[] = "huge-pages";
-    char pool_text[REPORT_SIZE_TEXT], free_text[REPORT_SIZE_TEXT];
-    uint64_t pages = report_number_after(doctor->meminfo, "HugePages_Total");
-    uint64_t unused = report_number_after(doctor->meminfo, "HugePages_Free");
+    char pool_text[TEXT_SIZE_CAPACITY], free_text[TEXT_SIZE_CAPACITY];
+    uint64_t pages = procfs_number_after(doctor->meminfo, "HugePages_Total");
+    uint64_t unused = procfs_number_after(doctor->meminfo, "HugePages_Free");
     uint64_t size = doctor_meminfo(doctor, "Hugepagesize"), all = doctor_meminfo(doctor, "Hugetlb");
     uint64_t total = doctor_meminfo(doctor, "MemTotal"), pool, free_bytes;
     struct doctor_finding *finding;
@@ -93,22 +95,22 @@ void doctor_check_huge_pages(struct doctor *doctor)
     if (!is_known)
         pool = SG_UNKNOWN;
     else if (all != SG_UNKNOWN) /* of all sizes, where the kernel says so; the other is the default size's */
-        pool = report_max(pool, all);
+        pool = bytes_max(pool, all);
     if (!is_known || unused == SG_UNKNOWN || __builtin_mul_overflow(unused, size, &free_bytes))
         free_bytes = SG_UNKNOWN;
-    report_size_text(pool_text, pool);
-    report_size_text(free_text, free_bytes);
+    text_size(pool_text, pool);
+    text_size(free_text, free_bytes);
     if (!is_known) {
         finding =
             doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/meminfo does not say how many huge pages are reserved.");
-        finding->mend = report_text_copy("grep -i huge /proc/meminfo", 64);
+        finding->mend = text_copy("grep -i huge /proc/meminfo", 64);
     } else if (pool == 0) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "No huge pages are reserved.");
     } else {
         bool is_much = total != SG_UNKNOWN && pool > total / 4;
         finding = doctor_add(doctor, id, is_much ? DOCTOR_DANGER : DOCTOR_WARNING,
                              "%s are set aside as huge pages, %s of the default size unused.", pool_text, free_text);
-        finding->mend = report_text_copy("echo 0 | sudo tee /sys/kernel/mm/hugepages/*/nr_hugepages", 64);
+        finding->mend = text_copy("echo 0 | sudo tee /sys/kernel/mm/hugepages/*/nr_hugepages", 64);
         finding->script = "for pool in \"$root\"/sys/kernel/mm/hugepages/*/nr_hugepages; do\n"
                           "    put 0 \"${pool#\"$root\"}\"\n"
                           "done\n";
@@ -125,7 +127,7 @@ void doctor_check_huge_pages(struct doctor *doctor)
 /* Bytes in blocks of at least LARGE_BLOCK over all zones; false where nothing of the kind is there. */
 static bool read_blocks(const struct doctor *doctor, uint64_t *large_bytes, uint64_t *all_bytes)
 {
-    char *text = report_allocate(DOCTOR_TEXT_ROOM, 1), *rest = NULL;
+    char *text = tool_allocate(DOCTOR_TEXT_ROOM, 1), *rest = NULL;
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     bool is_known = false;
     *large_bytes = *all_bytes = 0;
@@ -144,9 +146,9 @@ static bool read_blocks(const struct doctor *doctor, uint64_t *large_bytes, uint
             if (end == at || at[strspn(at, " ")] == '-' || __builtin_mul_overflow(count, block, &bytes))
                 break;
             is_known = true;
-            *all_bytes = report_add(*all_bytes, bytes);
+            *all_bytes = bytes_add(*all_bytes, bytes);
             if (block >= LARGE_BLOCK)
-                *large_bytes = report_add(*large_bytes, bytes);
+                *large_bytes = bytes_add(*large_bytes, bytes);
         }
     }
     free(text);
@@ -156,24 +158,24 @@ static bool read_blocks(const struct doctor *doctor, uint64_t *large_bytes, uint
 void doctor_check_fragmentation(struct doctor *doctor)
 {
     static const char id[] = "fragmentation";
-    char large_text[REPORT_SIZE_TEXT], all_text[REPORT_SIZE_TEXT];
+    char large_text[TEXT_SIZE_CAPACITY], all_text[TEXT_SIZE_CAPACITY];
     uint64_t large, all;
     struct doctor_finding *finding;
     bool is_known = read_blocks(doctor, &large, &all);
-    report_size_text(large_text, large);
-    report_size_text(all_text, all);
+    text_size(large_text, large);
+    text_size(all_text, all);
     if (!is_known) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/buddyinfo cannot be read.");
-        finding->mend = report_text_copy("sudo cat /proc/buddyinfo", 64);
+        finding->mend = text_copy("sudo cat /proc/buddyinfo", 64);
         large = all = SG_UNKNOWN;
-    } else if (large >= report_min(LARGE_LEAST, all / 2)) {
+    } else if (large >= bytes_min(LARGE_LEAST, all / 2)) {
         finding =
             doctor_add(doctor, id, DOCTOR_FINE, "%s of %s free lie in blocks of 2 MiB and more.", large_text, all_text);
     } else {
         finding = doctor_add(doctor, id, large == 0 && doctor_is_at_risk(doctor) ? DOCTOR_DANGER : DOCTOR_WARNING,
                              "Only %s of %s free lie in blocks of 2 MiB and more.", large_text, all_text);
         finding->mend =
-            report_text_copy("sync && echo 1 | sudo tee /proc/sys/vm/drop_caches /proc/sys/vm/compact_memory", 128);
+            text_copy("sync && echo 1 | sudo tee /proc/sys/vm/drop_caches /proc/sys/vm/compact_memory", 128);
         finding->script = "act sync\nput 1 /proc/sys/vm/drop_caches\nput 1 /proc/sys/vm/compact_memory\n";
         finding->undo = "nothing to undo";
     }

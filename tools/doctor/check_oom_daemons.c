@@ -46,28 +46,28 @@ static long swap_percent(const struct doctor *doctor, uint32_t pid)
 void doctor_check_earlyoom(struct doctor *doctor)
 {
     static const char id[] = "earlyoom";
-    char swap_text[REPORT_SIZE_TEXT];
+    char swap_text[TEXT_SIZE_CAPACITY];
     uint64_t swap = doctor_meminfo(doctor, "SwapTotal");
     const struct doctor_process *process = doctor_process_named(doctor, "earlyoom");
     long percent = process != NULL ? swap_percent(doctor, process->pid) : -1;
     struct doctor_finding *finding;
-    report_size_text(swap_text, swap);
+    text_size(swap_text, swap);
     if (!doctor->has_processes) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc cannot be listed.");
-        finding->mend = report_text_copy("systemctl status earlyoom", 64);
+        finding->mend = text_copy("systemctl status earlyoom", 64);
     } else if (process == NULL) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "earlyoom does not run.");
     } else if (swap == SG_UNKNOWN || (swap > 0 && percent < 0)) {
         finding =
             doctor_add(doctor, id, DOCTOR_UNKNOWN, "earlyoom runs; whether it waits for swap to run low is not known.");
-        finding->mend = report_text_format("tr '\\0' ' ' </proc/%" PRIu32 "/cmdline", process->pid);
+        finding->mend = text_format("tr '\\0' ' ' </proc/%" PRIu32 "/cmdline", process->pid);
     } else if (swap > 0 && percent < 100) {
         finding =
             doctor_add(doctor, id, DOCTOR_WARNING,
                        "earlyoom runs and would not fire: it waits until less than %ld %% of %s of swap is free as "
                        "well.",
                        percent, swap_text);
-        finding->mend = report_text_copy("sudo swapoff -a  # or earlyoom -s 100, which looks at memory alone", 96);
+        finding->mend = text_copy("sudo swapoff -a  # or earlyoom -s 100, which looks at memory alone", 96);
     } else {
         finding =
             doctor_add(doctor, id, DOCTOR_FINE, "earlyoom runs and looks at memory alone, at most ten times a second.");
@@ -84,7 +84,7 @@ void doctor_check_oomd(struct doctor *doctor)
     struct doctor_finding *finding;
     if (!doctor->has_processes) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc cannot be listed.");
-        finding->mend = report_text_copy("systemctl status systemd-oomd", 64);
+        finding->mend = text_copy("systemctl status systemd-oomd", 64);
     } else if (process == NULL) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "systemd-oomd does not run.");
     } else {
@@ -94,7 +94,7 @@ void doctor_check_oomd(struct doctor *doctor)
                              "memory is in none.",
                              process->pid);
         if (is_at_risk) {
-            finding->mend = report_text_copy("sudo systemctl disable --now systemd-oomd.service", 64);
+            finding->mend = text_copy("sudo systemctl disable --now systemd-oomd.service", 64);
             finding->script = "act systemctl disable --now systemd-oomd.service\n";
             finding->undo = "systemctl enable --now systemd-oomd.service";
         }

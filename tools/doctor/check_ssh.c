@@ -9,6 +9,7 @@
 
 #include "doctor/doctor.h"
 #include "sparkguard_options.h"
+#include "common/bytes.h"
 #include "common/text.h"
 
 /* sshd's listener sets -1000 for itself; from here on the kernel takes next to anybody else. */
@@ -83,14 +84,14 @@ void doctor_check_ssh_oom(struct doctor *doctor)
     } else if (state == DOCTOR_UNIT_UNREADABLE || (is_running && !has_score)) {
         finding =
             doctor_add(doctor, id, DOCTOR_UNKNOWN, "The files of %s, or sshd's oom_score_adj, cannot be read.", unit);
-        finding->mend = report_text_format("systemctl show -p OOMScoreAdjust %s", unit);
+        finding->mend = text_format("systemctl show -p OOMScoreAdjust %s", unit);
     } else if (has_score) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "sshd runs with an oom_score_adj of %" PRId64 ".", score);
     } else {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "%s does not set OOMScoreAdjust to -1000.", unit);
     }
     if (finding->state == DOCTOR_WARNING) {
-        finding->mend = report_text_format(
+        finding->mend = text_format(
             "d=/etc/systemd/system/%s.d && sudo mkdir -p $d && printf '[Service]\\nOOMScoreAdjust=-1000\\n' | "
             "sudo tee $d/sparkguard.conf && sudo systemctl daemon-reload && sudo systemctl restart %s",
             unit, unit);
@@ -106,7 +107,7 @@ void doctor_check_ssh_oom(struct doctor *doctor)
 static enum doctor_unit protected_bytes(const struct doctor *doctor, const char *group, const char *unit,
                                         int64_t *bytes)
 {
-    char value[64] = "", *path = report_text_format("/sys/fs/cgroup/%s/memory.min", group);
+    char value[64] = "", *path = text_format("/sys/fs/cgroup/%s/memory.min", group);
     bool is_from_kernel = doctor_read_number(doctor, path, bytes);
     bool is_there = doctor_exists(doctor, path);
     struct sg_size size;
@@ -120,28 +121,28 @@ static enum doctor_unit protected_bytes(const struct doctor *doctor, const char 
     if (state == DOCTOR_UNIT_SET && strcmp(value, "infinity") == 0)
         *bytes = INT64_MAX;
     else if (state == DOCTOR_UNIT_SET && sg_parse_size(value, &size) == 0)
-        *bytes = (int64_t)report_min(sg_size_of(size, doctor->report->machine.total_bytes), INT64_MAX);
+        *bytes = (int64_t)bytes_min(sg_size_of(size, doctor->model->machine.total_bytes), INT64_MAX);
     return state;
 }
 
 void doctor_check_ssh_memory(struct doctor *doctor)
 {
     static const char id[] = "ssh-memory";
-    char own_text[REPORT_SIZE_TEXT], slice_text[REPORT_SIZE_TEXT];
+    char own_text[TEXT_SIZE_CAPACITY], slice_text[TEXT_SIZE_CAPACITY];
     const char *unit = ssh_unit(doctor);
-    char *group = report_text_format("system.slice/%s", unit);
+    char *group = text_format("system.slice/%s", unit);
     int64_t own, slice;
     enum doctor_unit state = protected_bytes(doctor, group, unit, &own);
     enum doctor_unit slice_state = protected_bytes(doctor, "system.slice", "system.slice", &slice);
     struct doctor_finding *finding;
     free(group);
-    report_size_text(own_text, (uint64_t)own);
-    report_size_text(slice_text, (uint64_t)slice);
+    text_size(own_text, (uint64_t)own);
+    text_size(slice_text, (uint64_t)slice);
     if (state == DOCTOR_UNIT_ABSENT && !has_server(doctor)) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "No SSH server is set up here.");
     } else if (state == DOCTOR_UNIT_UNREADABLE || slice_state == DOCTOR_UNIT_UNREADABLE) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "MemoryMin of %s or of its slice cannot be read.", unit);
-        finding->mend = report_text_format("systemctl show -p MemoryMin %s system.slice", unit);
+        finding->mend = text_format("systemctl show -p MemoryMin %s system.slice", unit);
         own = slice = -1;
     } else if (own < MEMORY_LEAST) {
         finding =
@@ -155,9 +156,9 @@ void doctor_check_ssh_memory(struct doctor *doctor)
                              own_text, slice_text);
     }
     if (finding->state == DOCTOR_WARNING) {
-        finding->mend = report_text_format("sudo systemctl set-property system.slice MemoryMin=512M && "
-                                           "sudo systemctl set-property %s MemoryMin=512M",
-                                           unit);
+        finding->mend = text_format("sudo systemctl set-property system.slice MemoryMin=512M && "
+                                    "sudo systemctl set-property %s MemoryMin=512M",
+                                    unit);
         mend_ssh(finding, unit);
     }
     finding->why =
@@ -174,12 +175,12 @@ void doctor_check_oom_score(struct doctor *doctor)
     struct doctor_finding *finding;
     if (!doctor_read_number(doctor, "/proc/self/oom_score_adj", &score)) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/self/oom_score_adj cannot be read.");
-        finding->mend = report_text_copy("cat /proc/self/oom_score_adj", 64);
+        finding->mend = text_copy("cat /proc/self/oom_score_adj", 64);
         score = INT64_MIN;
     } else if (score < 0) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING,
                              "Programs started here inherit an oom_score_adj of %" PRId64 ".", score);
-        finding->mend = report_text_copy("sparkguard --oom-score-adj=500 PROGRAM", 64);
+        finding->mend = text_copy("sparkguard --oom-score-adj=500 PROGRAM", 64);
     } else {
         finding =
             doctor_add(doctor, id, DOCTOR_FINE, "Programs started here have an oom_score_adj of %" PRId64 ".", score);

@@ -11,7 +11,9 @@
 #include <string.h>
 
 #include "doctor/doctor.h"
+#include "common/bytes.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 /* Above it the kernel swaps programs out although page cache could go instead; 60 is the kernel's default. */
 #define SWAPPINESS_MOST 10
@@ -19,26 +21,25 @@
 void doctor_check_swap(struct doctor *doctor)
 {
     static const char id[] = "swap";
-    char total_text[REPORT_SIZE_TEXT], used_text[REPORT_SIZE_TEXT];
+    char total_text[TEXT_SIZE_CAPACITY], used_text[TEXT_SIZE_CAPACITY];
     uint64_t total = doctor_meminfo(doctor, "SwapTotal"), left = doctor_meminfo(doctor, "SwapFree");
-    uint64_t used = total == SG_UNKNOWN || left == SG_UNKNOWN ? SG_UNKNOWN : report_less(total, left);
+    uint64_t used = total == SG_UNKNOWN || left == SG_UNKNOWN ? SG_UNKNOWN : bytes_less(total, left);
     uint64_t available = doctor_meminfo(doctor, "MemAvailable");
     struct doctor_finding *finding;
     if (total == SG_UNKNOWN) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/meminfo does not say how much swap there is.");
-        finding->mend = report_text_copy("swapon --show", 64);
+        finding->mend = text_copy("swapon --show", 64);
     } else if (total == 0) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "No swap is on.");
     } else {
-        finding = doctor_add(doctor, id, doctor_is_at_risk(doctor) ? DOCTOR_DANGER : DOCTOR_WARNING,
-                             "%s of swap is on, %s of it used.", report_size_text(total_text, total),
-                             report_size_text(used_text, used));
+        finding =
+            doctor_add(doctor, id, doctor_is_at_risk(doctor) ? DOCTOR_DANGER : DOCTOR_WARNING,
+                       "%s of swap is on, %s of it used.", text_size(total_text, total), text_size(used_text, used));
         bool is_too_much = used == SG_UNKNOWN || available == SG_UNKNOWN || used > available / 2;
         if (is_too_much)
-            finding->mend =
-                report_text_copy("sparkguard-report  # first end what holds memory, then: sudo swapoff -a", 128);
+            finding->mend = text_copy("sparkguard-report  # first end what holds memory, then: sudo swapoff -a", 128);
         else
-            finding->mend = report_text_copy("sudo swapoff -a", 64);
+            finding->mend = text_copy("sudo swapoff -a", 64);
         finding->script = is_too_much ? NULL : "act swapoff -a\n";
         finding->undo = "swapon -a";
     }
@@ -65,7 +66,7 @@ static bool is_swap_line(const char *line)
 void doctor_check_swap_at_boot(struct doctor *doctor)
 {
     static const char id[] = "swap-at-boot";
-    char *text = report_allocate(DOCTOR_TEXT_ROOM, 1), *rest = NULL;
+    char *text = tool_allocate(DOCTOR_TEXT_ROOM, 1), *rest = NULL;
     long length = doctor_read(doctor, "/etc/fstab", text, DOCTOR_TEXT_ROOM);
     struct doctor_finding *finding;
     uint64_t count = 0;
@@ -74,7 +75,7 @@ void doctor_check_swap_at_boot(struct doctor *doctor)
     free(text);
     if (length < 0 && length != -ENOENT) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/etc/fstab cannot be read: %s.", strerror((int)-length));
-        finding->mend = report_text_copy("grep swap /etc/fstab", 64);
+        finding->mend = text_copy("grep swap /etc/fstab", 64);
         count = SG_UNKNOWN;
     } else if (count == 0) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "/etc/fstab turns no swap on.");
@@ -82,8 +83,7 @@ void doctor_check_swap_at_boot(struct doctor *doctor)
         finding =
             doctor_add(doctor, id, DOCTOR_WARNING, "%" PRIu64 " line%s of /etc/fstab turn%s swap on at each boot.",
                        count, count == 1 ? "" : "s", count == 1 ? "s" : "");
-        finding->mend =
-            report_text_copy("sudo sed -i.sparkguard -E 's/^[^#]\\S*\\s+\\S+\\s+swap(\\s|$)/#&/' /etc/fstab", 128);
+        finding->mend = text_copy("sudo sed -i.sparkguard -E 's/^[^#]\\S*\\s+\\S+\\s+swap(\\s|$)/#&/' /etc/fstab", 128);
         finding->script = "keep /etc/fstab\n"
                           "sed -i -E 's/^[[:space:]]*[^#[:space:]][^[:space:]]*[[:space:]]+[^[:space:]]+[[:space:]]+"
                           "swap([[:space:]]|$)/#&/' \\\n    \"$root/etc/fstab\"\n";
@@ -101,7 +101,7 @@ void doctor_check_swappiness(struct doctor *doctor)
     struct doctor_finding *finding;
     if (!doctor_read_number(doctor, "/proc/sys/vm/swappiness", &swappiness) || swappiness < 0) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/sys/vm/swappiness cannot be read.");
-        finding->mend = report_text_copy("sysctl vm.swappiness", 64);
+        finding->mend = text_copy("sysctl vm.swappiness", 64);
         swappiness = -1;
     } else if (total == 0) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "vm.swappiness is %" PRId64 ", and there is no swap to use.",
@@ -112,7 +112,7 @@ void doctor_check_swappiness(struct doctor *doctor)
         finding =
             doctor_add(doctor, id, DOCTOR_WARNING,
                        "vm.swappiness is %" PRId64 ": the kernel swaps programs out to keep page cache.", swappiness);
-        finding->mend = report_text_copy("sudo sysctl vm.swappiness=1", 64);
+        finding->mend = text_copy("sudo sysctl vm.swappiness=1", 64);
         finding->script = "put 1 /proc/sys/vm/swappiness\n"
                           "put 'vm.swappiness = 1' /etc/sysctl.d/90-sparkguard.conf\n";
         finding->undo = "rm /etc/sysctl.d/90-sparkguard.conf; sysctl vm.swappiness=60, or what it was";

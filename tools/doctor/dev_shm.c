@@ -17,7 +17,9 @@
 #include <unistd.h>
 #include <uthash.h>
 
+#include "common/bytes.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 #define FOLDER "/dev/shm/"
 
@@ -46,7 +48,7 @@ static void hold(struct file *files, const char *path)
 /* False where the process would not tell. One that has ended meanwhile holds nothing. */
 static bool hold_mapped(const char *process, struct file *files)
 {
-    char *path = report_text_format("%s/maps", process), *line = NULL;
+    char *path = text_format("%s/maps", process), *line = NULL;
     FILE *stream = fopen(path, "re");
     int failure = stream == NULL ? errno : 0;
     size_t room = 0;
@@ -68,7 +70,7 @@ static bool hold_mapped(const char *process, struct file *files)
 
 static bool hold_open(const char *process, struct file *files)
 {
-    char *path = report_text_format("%s/fd", process), target[PATH_MAX];
+    char *path = text_format("%s/fd", process), target[PATH_MAX];
     DIR *stream = opendir(path);
     int failure = stream == NULL ? errno : 0;
     const struct dirent *entry;
@@ -87,7 +89,7 @@ static bool hold_open(const char *process, struct file *files)
 
 static struct file *list_files(const struct doctor *doctor, bool *is_readable)
 {
-    char *path = report_text_format("%s" FOLDER, doctor->root);
+    char *path = text_format("%s" FOLDER, doctor->root);
     DIR *stream = opendir(path);
     const struct dirent *entry;
     struct file *files = NULL, *file;
@@ -98,7 +100,7 @@ static struct file *list_files(const struct doctor *doctor, bool *is_readable)
         if (fstatat(dirfd(stream), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode) ||
             (uint64_t)status.st_blocks * 512 < FILE_LEAST)
             continue;
-        file = report_allocate(1, sizeof *file);
+        file = tool_allocate(1, sizeof *file);
         file->bytes = (uint64_t)status.st_blocks * 512;
         snprintf(file->name, sizeof file->name, "%s", entry->d_name);
         HASH_ADD_STR(files, name, file);
@@ -117,7 +119,7 @@ void doctor_shm_look(const struct doctor *doctor, struct doctor_shm *out)
     for (size_t i = 0; files != NULL && i < doctor->process_count; i++) {
         if (doctor->processes[i].state == 'Z')
             continue; /* it has given its files back, and does not let us look */
-        char *process = report_text_format("%s/proc/%" PRIu32, doctor->root, doctor->processes[i].pid);
+        char *process = text_format("%s/proc/%" PRIu32, doctor->root, doctor->processes[i].pid);
         bool is_mapped_known = hold_mapped(process, files), is_open_known = hold_open(process, files);
         out->is_certain = out->is_certain && is_mapped_known && is_open_known;
         free(process);
@@ -126,11 +128,11 @@ void doctor_shm_look(const struct doctor *doctor, struct doctor_shm *out)
         if (file->is_held)
             continue;
         out->orphan_count++;
-        out->orphan_bytes = report_add(out->orphan_bytes, file->bytes);
+        out->orphan_bytes = bytes_add(out->orphan_bytes, file->bytes);
         if (largest == NULL || file->bytes > largest->bytes)
             largest = file;
     }
-    out->name = report_text_copy(largest != NULL ? largest->name : "", NAME_MAX);
+    out->name = text_copy(largest != NULL ? largest->name : "", NAME_MAX);
     out->is_name_plain = out->name[0] != '-' && strspn(out->name, plain) == strlen(out->name);
     file = files;
     HASH_CLEAR(hh, files);

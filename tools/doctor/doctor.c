@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/bytes.h"
 #include "common/text.h"
 
 const char *const doctor_state_name[DOCTOR_STATE_COUNT] = {
@@ -28,7 +29,7 @@ struct doctor_finding *doctor_add(struct doctor *doctor, const char *id, enum do
     va_end(arguments);
     finding->id = id;
     finding->state = state;
-    finding->sentence = length < 0 ? report_text_copy("", 0) : sentence;
+    finding->sentence = length < 0 ? text_copy("", 0) : sentence;
     return finding;
 }
 
@@ -40,7 +41,7 @@ void doctor_figure_signed(struct doctor_finding *finding, const char *key, int64
 
 void doctor_figure(struct doctor_finding *finding, const char *key, uint64_t value)
 {
-    doctor_figure_signed(finding, key, value == SG_UNKNOWN ? INT64_MIN : (int64_t)report_min(value, INT64_MAX));
+    doctor_figure_signed(finding, key, value == SG_UNKNOWN ? INT64_MIN : (int64_t)bytes_min(value, INT64_MAX));
 }
 
 bool doctor_is_at_risk(const struct doctor *doctor)
@@ -62,7 +63,7 @@ void doctor_free(struct doctor *doctor)
         free(doctor->finding[i].sentence);
         free(doctor->finding[i].mend);
     }
-    report_free(doctor->report);
+    model_free(doctor->model);
     free(doctor->processes);
     free(doctor->meminfo);
     free(doctor->how);

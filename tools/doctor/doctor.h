@@ -49,7 +49,7 @@ struct doctor_process {
 
 struct doctor {
     const char *root; /* "" for the machine's own */
-    struct report *report;
+    struct model *model;
     char *meminfo;  /* "" where it cannot be read */
     int unified;    /* 1, 0, or -1: not known */
     char *how;      /* that was found */
@@ -123,7 +123,7 @@ void doctor_check_history(struct doctor *doctor);
 void doctor_check_settings(struct doctor *doctor);
 
 /* What came of it: for people, for programs, as a shell script. */
-void doctor_render_text(const struct doctor *doctor, const struct report_style *style);
+void doctor_render_text(const struct doctor *doctor, const struct style *style);
 void doctor_render_json(const struct doctor *doctor, FILE *stream);
 void doctor_render_script(const struct doctor *doctor, FILE *stream);
 

@@ -6,6 +6,7 @@
 
 #include "common/procfs.h"
 #include "common/text.h"
+#include "common/tool.h"
 #include "doctor/doctor.h"
 
 static void (*const checks[])(struct doctor *) = {
@@ -21,12 +22,12 @@ _Static_assert(sizeof checks / sizeof checks[0] <= DOCTOR_FINDING_ROOM, "each ch
 
 struct doctor *doctor_examine(void)
 {
-    struct doctor *doctor = report_allocate(1, sizeof *doctor);
-    const struct report_scope scope = {.is_all = true, .wants_unguarded = true};
+    struct doctor *doctor = tool_allocate(1, sizeof *doctor);
+    const struct model_scope scope = {.is_all = true, .wants_unguarded = true};
     const char *root = getenv("SPARKGUARD_SYSTEM_ROOT");
     doctor->root = root == NULL || strcmp(root, "/") == 0 ? "" : root;
-    report_live_root = doctor->root;
-    doctor->report = report_build(&scope);
+    procfs_live_root = doctor->root;
+    doctor->model = model_build(&scope);
     doctor_learn_machine(doctor);
     doctor_learn_unified(doctor);
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)

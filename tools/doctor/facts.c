@@ -16,17 +16,19 @@
 
 #include "doctor/doctor.h"
 #include "common/procfs.h"
+#include "common/bytes.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 enum { PROCESSES_MOST = 65536 };
 
 long doctor_read(const struct doctor *doctor, const char *path, char *text, size_t room)
 {
     struct stat status;
-    char *full = report_text_format("%s%s", doctor->root, path);
+    char *full = text_format("%s%s", doctor->root, path);
     long length = stat(full, &status) != 0 ? -errno : -EINVAL;
     if (length == -EINVAL && S_ISREG(status.st_mode)) /* nothing else: open(2) wakes devices, and pipes say nothing */
-        length = report_read_text(full, text, room);
+        length = procfs_read_text(full, text, room);
     else if (length == -EINVAL && S_ISCHR(status.st_mode) && status.st_rdev == makedev(1, 3))
         length = 0; /* a link to /dev/null is how systemd masks a file */
     if (length <= 0)
@@ -48,7 +50,7 @@ bool doctor_read_number(const struct doctor *doctor, const char *path, int64_t *
 bool doctor_exists(const struct doctor *doctor, const char *path)
 {
     struct stat status;
-    char *full = report_text_format("%s%s", doctor->root, path);
+    char *full = text_format("%s%s", doctor->root, path);
     bool exists = stat(full, &status) == 0;
     free(full);
     return exists;
@@ -56,16 +58,16 @@ bool doctor_exists(const struct doctor *doctor, const char *path)
 
 uint64_t doctor_meminfo(const struct doctor *doctor, const char *key)
 {
-    return report_kib(report_number_after(doctor->meminfo, key));
+    return procfs_kib(procfs_number_after(doctor->meminfo, key));
 }
 
 /* One process from its status file; false where it has ended or says nothing. */
 static bool read_process(const struct doctor *doctor, const char *number, struct doctor_process *process)
 {
-    char text[4096], *path = report_text_format("/proc/%s/status", number);
+    char text[4096], *path = text_format("/proc/%s/status", number);
     long length = doctor_read(doctor, path, text, sizeof text);
     const char *state = strstr(text, "\nState:");
-    uint64_t parent = report_number_after(text, "PPid");
+    uint64_t parent = procfs_number_after(text, "PPid");
     free(path);
     if (length <= 0 || strncmp(text, "Name:\t", 6) != 0)
         return false;
@@ -74,7 +76,7 @@ static bool read_process(const struct doctor *doctor, const char *number, struct
     if (state != NULL)
         sscanf(state + sizeof "\nState:" - 1, " %c", &process->state);
     size_t name_length = strcspn(text + 6, "\n");
-    snprintf(process->name, sizeof process->name, "%.*s", (int)report_min(name_length, 63), text + 6);
+    snprintf(process->name, sizeof process->name, "%.*s", (int)bytes_min(name_length, 63), text + 6);
     return true;
 }
 
@@ -86,7 +88,7 @@ static int compare_processes(const void *a, const void *b)
 
 static void list_processes(struct doctor *doctor)
 {
-    char *path = report_text_format("%s/proc", doctor->root);
+    char *path = text_format("%s/proc", doctor->root);
     DIR *stream = opendir(path);
     const struct dirent *entry;
     size_t room = 0;
@@ -96,7 +98,7 @@ static void list_processes(struct doctor *doctor)
             continue;
         if (doctor->process_count == room) {
             room = room ? 2 * room : 256;
-            struct doctor_process *more = report_allocate(room, sizeof *more);
+            struct doctor_process *more = tool_allocate(room, sizeof *more);
             if (doctor->process_count > 0)
                 memcpy(more, doctor->processes, doctor->process_count * sizeof *more);
             free(doctor->processes);
@@ -113,7 +115,7 @@ static void list_processes(struct doctor *doctor)
 
 void doctor_learn_machine(struct doctor *doctor)
 {
-    doctor->meminfo = report_allocate(DOCTOR_TEXT_ROOM, 1);
+    doctor->meminfo = tool_allocate(DOCTOR_TEXT_ROOM, 1);
     (void)doctor_read(doctor, "/proc/meminfo", doctor->meminfo, DOCTOR_TEXT_ROOM);
     list_processes(doctor);
 }

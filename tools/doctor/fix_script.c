@@ -80,10 +80,10 @@ static bool uses(const struct doctor *doctor, const char *word)
 
 static void put_comment(FILE *stream, const char *label, const char *text)
 {
-    const struct report_style style = {.stream = stream, .columns = 100, .is_terminal = false};
-    char *printable = report_text_printable(text, false);
+    const struct style style = {.stream = stream, .columns = 100, .is_terminal = false};
+    char *printable = text_printable(text, false);
     fprintf(stream, "# %s", label);
-    report_words(&style, 0, REPORT_PLAIN, printable);
+    style_words(&style, 0, STYLE_PLAIN, printable);
     free(printable);
 }
 

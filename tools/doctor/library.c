@@ -26,7 +26,7 @@ char *doctor_library_find(const struct doctor *doctor)
     char folder[PATH_MAX];
     if (doctor->root[0] == '\0')
         return launch_own_library(folder);
-    char *path = report_text_format("%s" SG_LIBDIR "/libsparkguard.so", doctor->root);
+    char *path = text_format("%s" SG_LIBDIR "/libsparkguard.so", doctor->root);
     if (access(path, F_OK) == 0)
         return path;
     free(path);

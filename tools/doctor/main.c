@@ -13,6 +13,7 @@
 
 #include "doctor/doctor.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 const char *argp_program_version = "sparkguard-doctor " SG_VERSION_TEXT;
 
@@ -43,7 +44,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         state->err_stream = NULL; /* getopt's line on what is wrong is enough, without argp's two on --help */
         return 0;
     case ARGP_KEY_ARG:
-        printable = report_text_printable(argument, false);
+        printable = text_printable(argument, false);
         fprintf(stderr, "sparkguard-doctor: nothing to do with %s; see --help\n", printable);
         free(printable);
         return EINVAL;
@@ -68,9 +69,9 @@ int main(int argc, char **argv)
 {
     enum { UNWRITTEN = 3 };
     struct request request = {0};
-    report_name_tool(argv);
+    tool_set_name(argv);
     argp_err_exit_status = DOCTOR_EXIT_USAGE;
-    report_memory_status = UNWRITTEN;
+    tool_memory_status = UNWRITTEN;
     signal(SIGPIPE, SIG_DFL); /* a reader that goes away ends us quietly, also below one who ignores the signal */
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");
@@ -83,7 +84,7 @@ int main(int argc, char **argv)
     } else if (request.is_json) {
         doctor_render_json(doctor, stdout);
     } else {
-        struct report_style style = report_style_of(stdout);
+        struct style style = style_of(stdout);
         doctor_render_text(doctor, &style);
     }
     doctor_free(doctor);

@@ -10,7 +10,9 @@
 #include <string.h>
 
 #include "doctor/doctor.h"
+#include "common/bytes.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 /* The later has more say: systemd.unit(5). */
 static const char *const folders[] = {
@@ -43,7 +45,7 @@ static void read_key(const char *text, const char *key, bool *is_set, char value
             continue;
         behind += 1 + strspn(behind + 1, " \t");
         size_t room = strcspn(behind, "\r\n \t");
-        snprintf(value, 64, "%.*s", (int)report_min(room, 63), behind);
+        snprintf(value, 64, "%.*s", (int)bytes_min(room, 63), behind);
         *is_set = room > 0;
     }
 }
@@ -77,15 +79,15 @@ static bool list_drop_ins(const struct doctor *doctor, const char *unit, struct 
 {
     bool is_whole = true;
     for (int i = 0; i < FOLDERS; i++) {
-        char *folder = report_text_format("%s/%s.d", folders[i], unit);
-        char *full = report_text_format("%s%s", doctor->root, folder);
+        char *folder = text_format("%s/%s.d", folders[i], unit);
+        char *full = text_format("%s%s", doctor->root, folder);
         DIR *stream = opendir(full);
         const struct dirent *entry;
         is_whole = is_whole && (stream != NULL || errno == ENOENT);
         while (stream != NULL && (entry = readdir(stream)) != NULL) {
             size_t length = strlen(entry->d_name);
             if (length > 5 && strcmp(entry->d_name + length - 5, ".conf") == 0)
-                take_drop_in(list, report_text_format("%s/%s", folder, entry->d_name));
+                take_drop_in(list, text_format("%s/%s", folder, entry->d_name));
         }
         if (stream != NULL)
             closedir(stream);
@@ -101,7 +103,7 @@ static bool list_drop_ins(const struct doctor *doctor, const char *unit, struct 
 static int read_unit(const struct doctor *doctor, const char *unit, char *text)
 {
     for (int i = FOLDERS - 1; i >= 0; i--) {
-        char *path = report_text_format("%s/%s", folders[i], unit);
+        char *path = text_format("%s/%s", folders[i], unit);
         long length = doctor_read(doctor, path, text, DOCTOR_TEXT_ROOM);
         free(path);
         if (length >= 0)
@@ -115,7 +117,7 @@ static int read_unit(const struct doctor *doctor, const char *unit, char *text)
 enum doctor_unit doctor_unit_value(const struct doctor *doctor, const char *unit, const char *key, char value[64])
 {
     struct drop_ins list = {.count = 0};
-    char *text = report_allocate(DOCTOR_TEXT_ROOM, 1);
+    char *text = tool_allocate(DOCTOR_TEXT_ROOM, 1);
     bool is_set = false;
     int own = read_unit(doctor, unit, text);
     bool is_read = own >= 0;

@@ -7,29 +7,30 @@
 #include <string.h>
 
 #include "doctor/doctor.h"
+#include "common/bytes.h"
 #include "common/text.h"
 
 enum { INDENT = 9 }; /* behind "warning" */
 
-static const enum report_colour colour_of[DOCTOR_STATE_COUNT] = {
-    [DOCTOR_FINE] = REPORT_GREEN,
-    [DOCTOR_UNKNOWN] = REPORT_CYAN,
-    [DOCTOR_WARNING] = REPORT_YELLOW,
-    [DOCTOR_DANGER] = REPORT_RED,
+static const enum style_colour colour_of[DOCTOR_STATE_COUNT] = {
+    [DOCTOR_FINE] = STYLE_GREEN,
+    [DOCTOR_UNKNOWN] = STYLE_CYAN,
+    [DOCTOR_WARNING] = STYLE_YELLOW,
+    [DOCTOR_DANGER] = STYLE_RED,
 };
 
-static void put_state(const struct report_style *style, enum doctor_state state)
+static void put_state(const struct style *style, enum doctor_state state)
 {
-    fprintf(style->stream, "%s%-*s%s", report_colour_on(style, colour_of[state]), INDENT, doctor_state_name[state],
-            report_colour_off(style, colour_of[state]));
+    fprintf(style->stream, "%s%-*s%s", style_colour_on(style, colour_of[state]), INDENT, doctor_state_name[state],
+            style_colour_off(style, colour_of[state]));
 }
 
 /* One text at the indent, escaped and wrapped. */
-static void put_words(const struct report_style *style, enum report_colour colour, const char *text)
+static void put_words(const struct style *style, enum style_colour colour, const char *text)
 {
-    char *printable = report_text_printable(text, style->is_utf8);
+    char *printable = text_printable(text, style->is_utf8);
     fprintf(style->stream, "%*s", INDENT, "");
-    report_words(style, INDENT, colour, printable);
+    style_words(style, INDENT, colour, printable);
     free(printable);
 }
 
@@ -42,11 +43,11 @@ static size_t piece_length(const char *command)
 }
 
 /* What is copied from a terminal must be the command: lines end only where the shell goes on reading. */
-static void put_command(const struct report_style *style, const char *command)
+static void put_command(const struct style *style, const char *command)
 {
-    char *printable = report_text_printable(command, style->is_utf8);
+    char *printable = text_printable(command, style->is_utf8);
     size_t column = INDENT + 2, length;
-    fprintf(style->stream, "%*s$ %s", INDENT, "", report_colour_on(style, REPORT_BOLD));
+    fprintf(style->stream, "%*s$ %s", INDENT, "", style_colour_on(style, STYLE_BOLD));
     for (const char *at = printable; *at != '\0'; at += length, column += length) {
         length = piece_length(at);
         if (style->is_terminal && at != printable && column + length > style->columns) {
@@ -55,33 +56,33 @@ static void put_command(const struct report_style *style, const char *command)
         }
         fprintf(style->stream, "%.*s", (int)length, at);
     }
-    fprintf(style->stream, "%s\n", report_colour_off(style, REPORT_BOLD));
+    fprintf(style->stream, "%s\n", style_colour_off(style, STYLE_BOLD));
     free(printable);
 }
 
-static void put_problem(const struct report_style *style, const struct doctor_finding *finding)
+static void put_problem(const struct style *style, const struct doctor_finding *finding)
 {
     put_state(style, finding->state);
-    fprintf(style->stream, "%s%s%s\n", report_colour_on(style, REPORT_BOLD), finding->id,
-            report_colour_off(style, REPORT_BOLD));
-    put_words(style, REPORT_PLAIN, finding->sentence);
-    put_words(style, REPORT_DIM, finding->why);
+    fprintf(style->stream, "%s%s%s\n", style_colour_on(style, STYLE_BOLD), finding->id,
+            style_colour_off(style, STYLE_BOLD));
+    put_words(style, STYLE_PLAIN, finding->sentence);
+    put_words(style, STYLE_DIM, finding->why);
     if (finding->mend != NULL)
         put_command(style, finding->mend);
     fputc('\n', style->stream);
 }
 
-static void put_fine(const struct report_style *style, const struct doctor_finding *finding, size_t id_width)
+static void put_fine(const struct style *style, const struct doctor_finding *finding, size_t id_width)
 {
-    char *printable = report_text_printable(finding->sentence, style->is_utf8);
+    char *printable = text_printable(finding->sentence, style->is_utf8);
     put_state(style, finding->state);
     fprintf(style->stream, "%-*s", (int)id_width + 2, finding->id);
-    report_words(style, INDENT + id_width + 2, REPORT_PLAIN, printable);
+    style_words(style, INDENT + id_width + 2, STYLE_PLAIN, printable);
     free(printable);
 }
 
 /* "2 dangers, 1 warning, 12 fine". */
-static void put_summary(const struct doctor *doctor, const struct report_style *style)
+static void put_summary(const struct doctor *doctor, const struct style *style)
 {
     static const char *const many[] = {"fine", "unknown", "warnings", "dangers"};
     const char *separator = "sparkguard-doctor: ";
@@ -89,15 +90,15 @@ static void put_summary(const struct doctor *doctor, const struct report_style *
         size_t count = doctor_count(doctor, (enum doctor_state)state);
         if (count == 0)
             continue;
-        enum report_colour colour = colour_of[state];
-        fprintf(style->stream, "%s%s%zu %s%s", separator, report_colour_on(style, colour), count,
-                count == 1 ? doctor_state_name[state] : many[state], report_colour_off(style, colour));
+        enum style_colour colour = colour_of[state];
+        fprintf(style->stream, "%s%s%zu %s%s", separator, style_colour_on(style, colour), count,
+                count == 1 ? doctor_state_name[state] : many[state], style_colour_off(style, colour));
         separator = ", ";
     }
     fputs("\n\n", style->stream);
 }
 
-void doctor_render_text(const struct doctor *doctor, const struct report_style *style)
+void doctor_render_text(const struct doctor *doctor, const struct style *style)
 {
     size_t id_width = 0;
     bool has_script = false;
@@ -105,7 +106,7 @@ void doctor_render_text(const struct doctor *doctor, const struct report_style *
     for (size_t i = 0; i < doctor->count; i++) {
         const struct doctor_finding *finding = &doctor->finding[i];
         if (finding->state == DOCTOR_FINE)
-            id_width = report_max(id_width, strlen(finding->id));
+            id_width = bytes_max(id_width, strlen(finding->id));
         has_script = has_script || finding->script != NULL;
     }
     for (int state = DOCTOR_DANGER; state > DOCTOR_FINE; state--)

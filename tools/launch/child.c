@@ -23,6 +23,7 @@
 #include "common/procfs.h"
 #include "sparkguard_abi.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 static const int signals_taken[] = {SIGTERM, SIGINT,   SIGHUP,  SIGQUIT, SIGUSR1,
                                     SIGUSR2, SIGWINCH, SIGCONT, SIGTSTP, SIGCHLD};
@@ -78,9 +79,9 @@ static void become_program(struct launch *launch, const struct watch *watch, int
 /* Whether a process is the child or descends from it. A sender may have ended since: then nothing is known of it. */
 static bool is_of_child(pid_t child, pid_t pid)
 {
-    struct report_process_stat stat;
+    struct procfs_stat stat;
     for (int depth = 0; pid != child; depth++) {
-        if (pid <= 1 || depth == GENERATIONS || report_process_stat((uint32_t)pid, &stat) != 0)
+        if (pid <= 1 || depth == GENERATIONS || procfs_stat((uint32_t)pid, &stat) != 0)
             return false;
         pid = (pid_t)stat.parent_pid;
     }
@@ -171,7 +172,7 @@ int launch_run(struct launch *launch)
 {
     int ends[2];
     struct watch watch;
-    struct report_process_stat stat = {0};
+    struct procfs_stat stat = {0};
     if (pipe2(ends, O_CLOEXEC) != 0) {
         fprintf(stderr, "sparkguard: cannot make a pipe: %s\n", strerror(errno));
         return LAUNCH_FAILED;
@@ -179,7 +180,7 @@ int launch_run(struct launch *launch)
     if (launch->jail_bytes != 0 && !launch_jail_prepare(launch))
         return LAUNCH_FAILED;
     begin_watch(&watch);
-    launch->started_ns = report_now_ns();
+    launch->started_ns = tool_now_ns();
     launch->oom_kills = launch_oom_kills();
     launch->child = fork();
     if (launch->child == 0)
@@ -190,7 +191,7 @@ int launch_run(struct launch *launch)
     }
     close(ends[1]);
     name_job(launch, launch->child);
-    if (report_process_stat((uint32_t)launch->child, &stat) == 0)
+    if (procfs_stat((uint32_t)launch->child, &stat) == 0)
         launch->child_ticks = stat.start_ticks;
     if (launch->jail_bytes != 0 && !launch_jail_wait(launch, ends[0])) {
         waitpid(launch->child, NULL, 0);

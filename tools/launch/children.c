@@ -23,6 +23,7 @@
 #include "launch/launch.h"
 #include "common/procfs.h"
 #include "sparkguard_abi.h"
+#include "common/bytes.h"
 #include "common/text.h"
 
 #define LEAST_NS INT64_C(250000000) /* between two readings, which take at most a hundredth of one processor */
@@ -90,10 +91,10 @@ static void read_all(const struct launch *launch, struct processes *all)
     DIR *stream = opendir("/proc");
     const struct dirent *entry;
     while (stream != NULL && (entry = readdir(stream)) != NULL) {
-        struct report_process_stat stat;
+        struct procfs_stat stat;
         struct process process = {.pid = (uint32_t)strtoul(entry->d_name, NULL, 10)};
         if (!isdigit((unsigned char)entry->d_name[0]) || process.pid == (uint32_t)getpid() ||
-            report_process_stat(process.pid, &stat) != 0 || stat.is_ending || stat.start_ticks < launch->child_ticks)
+            procfs_stat(process.pid, &stat) != 0 || stat.is_ending || stat.start_ticks < launch->child_ticks)
             continue;
         process.parent_pid = stat.parent_pid;
         process.start_ticks = stat.start_ticks;
@@ -134,7 +135,7 @@ static void take_unguarded(struct launch_children *children, const struct proces
     snprintf(path, sizeof path, "/proc/%" PRIu32 "/comm", process->pid);
     children->unguarded_bytes = bytes;
     children->unguarded_pid = process->pid;
-    if (report_read_text(path, children->unguarded_name, sizeof children->unguarded_name) < 0)
+    if (procfs_read_text(path, children->unguarded_name, sizeof children->unguarded_name) < 0)
         children->unguarded_name[0] = '\0';
     children->unguarded_name[strcspn(children->unguarded_name, "\n")] = '\0';
 }
@@ -148,7 +149,7 @@ static bool may_be_judged(uint32_t pid, const char *status)
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd >= 0)
         close(fd);
-    return fd >= 0 || report_number_after(status, "Uid") != getuid();
+    return fd >= 0 || procfs_number_after(status, "Uid") != getuid();
 }
 
 /* The memory is read after the mappings: the process may have become another program, or have ended, meanwhile. */
@@ -156,15 +157,15 @@ static void look_at(struct launch_children *children, const struct process *proc
 {
     char path[64], status[8192];
     snprintf(path, sizeof path, "/proc/%" PRIu32 "/status", process->pid);
-    if (report_read_text(path, status, sizeof status) <= 0)
+    if (procfs_read_text(path, status, sizeof status) <= 0)
         return;
-    uint64_t highest_bytes = report_kib(report_number_after(status, "VmHWM"));
+    uint64_t highest_bytes = procfs_kib(procfs_number_after(status, "VmHWM"));
     if (highest_bytes == SG_UNKNOWN || highest_bytes < LAUNCH_UNGUARDED_BYTES || !may_be_judged(process->pid, status))
         return;
-    bool is_guarded = report_process_maps(process->pid, children->library_name);
-    uint64_t own_bytes = report_process_resident_bytes(process->pid, process->start_ticks);
+    bool is_guarded = procfs_maps(process->pid, children->library_name);
+    uint64_t own_bytes = procfs_resident_bytes(process->pid, process->start_ticks);
     if (is_guarded)
-        children->guarded_bytes = report_max(children->guarded_bytes, highest_bytes);
+        children->guarded_bytes = bytes_max(children->guarded_bytes, highest_bytes);
     else if (own_bytes != SG_UNKNOWN && own_bytes >= LAUNCH_UNGUARDED_BYTES)
         take_unguarded(children, process, own_bytes);
 }

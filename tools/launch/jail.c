@@ -25,6 +25,7 @@
 #include "common/procfs.h"
 #include "sparkguard_abi.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 #define INSIDE_OPTION "--in-jail="
 
@@ -33,7 +34,7 @@ enum { JAIL_IS_THERE = 0, JAIL_HAS_NO_LIMIT = -1, JAIL_NOT_TRIED = -2 };
 
 enum { LEVELS = 16 };
 
-/* As report_machine_fill's: before /proc/meminfo, /proc/self/cgroup and /sys/fs/cgroup. */
+/* As model_machine_fill's: before /proc/meminfo, /proc/self/cgroup and /sys/fs/cgroup. */
 static const char *system_root(void)
 {
     const char *root = getenv("SPARKGUARD_SYSTEM_ROOT");
@@ -42,9 +43,9 @@ static const char *system_root(void)
 
 uint64_t launch_machine_bytes(void)
 {
-    char path[REPORT_PATH_ROOM], meminfo[4096];
+    char path[PROCFS_PATH_ROOM], meminfo[4096];
     snprintf(path, sizeof path, "%s/proc/meminfo", system_root());
-    uint64_t bytes = report_read_text(path, meminfo, sizeof meminfo) > 0 ? report_ordinary_bytes(meminfo) : 0;
+    uint64_t bytes = procfs_read_text(path, meminfo, sizeof meminfo) > 0 ? procfs_ordinary_bytes(meminfo) : 0;
     return bytes == SG_UNKNOWN ? 0 : bytes;
 }
 
@@ -90,10 +91,10 @@ static char **read_program(int words)
     if (fstat(words, &status) != 0 || status.st_size <= 0)
         return NULL;
     size_t length = (size_t)status.st_size, count = 0;
-    char *text = report_allocate(length + 1, 1);
+    char *text = tool_allocate(length + 1, 1);
     if (pread(words, text, length, 0) != (ssize_t)length)
         return NULL;
-    char **program = report_allocate(length + 1, sizeof *program);
+    char **program = tool_allocate(length + 1, sizeof *program);
     for (size_t at = 0; at < length; at += strlen(text + at) + 1)
         program[count++] = text + at;
     return program;
@@ -102,8 +103,8 @@ static char **read_program(int words)
 void launch_jail_enter(const struct launch *launch, int failure_pipe)
 {
     char self[PATH_MAX] = "", inside[96], limit[64];
-    char *name = report_text_printable(launch->program[0], false);
-    char *description = report_text_format("--description=sparkguard --jail: %s", name);
+    char *name = text_printable(launch->program[0], false);
+    char *description = text_format("--description=sparkguard --jail: %s", name);
     int words = write_words(launch->program), saved_stderr = fcntl(STDERR_FILENO, F_DUPFD, 3);
     if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0)
         snprintf(self, sizeof self, "sparkguard");
@@ -141,7 +142,7 @@ static char *read_words(int words)
     ssize_t length = read(words, text, sizeof text - 1);
     text[length > 0 ? length : 0] = '\0';
     text[strcspn(text, "\n")] = '\0';
-    return report_text_printable(text[0] != '\0' ? text : "it does not say why", false);
+    return text_printable(text[0] != '\0' ? text : "it does not say why", false);
 }
 
 bool launch_jail_wait(struct launch *launch, int failure_pipe)
@@ -165,8 +166,8 @@ bool launch_jail_wait(struct launch *launch, int failure_pipe)
 
 static bool is_bounded(uint64_t bytes)
 {
-    struct report_constraint level[LEVELS];
-    size_t count = report_cgroup_read(system_root(), level, LEVELS);
+    struct cgroup_constraint level[LEVELS];
+    size_t count = cgroup_read(system_root(), level, LEVELS);
     for (size_t i = 0; i < count; i++)
         if (level[i].limit_bytes <= bytes)
             return true;
@@ -177,7 +178,7 @@ void launch_jail_inside(char **argv)
 {
     int failure_pipe, saved_stderr, words, is_quiet;
     uint64_t bytes;
-    char size[REPORT_SIZE_TEXT];
+    char size[TEXT_SIZE_CAPACITY];
     if (argv[1] == NULL || sscanf(argv[1], INSIDE_OPTION "%d,%d,%d,%" SCNu64 ",%d", &failure_pipe, &saved_stderr,
                                   &words, &bytes, &is_quiet) != 5)
         return;
@@ -197,7 +198,7 @@ void launch_jail_inside(char **argv)
             stderr,
             "sparkguard: jail of %s: the kernel bounds heap, mapped, pinned and managed memory by it; device memory "
             "(cudaMalloc) it does not see, that is the guard's\n",
-            report_size_text(size, bytes));
+            text_size(size, bytes));
     say(failure_pipe, JAIL_IS_THERE);
     execvp(program[0], program);
     say(failure_pipe, errno);

@@ -66,7 +66,7 @@ static bool read_facts(const char *path, struct elf_facts *facts)
 /* `folder`/libsparkguard.so as an absolute path, or NULL. */
 static char *library_in(const char *folder)
 {
-    char *path = report_text_format("%s/%s", folder, library_name);
+    char *path = text_format("%s/%s", folder, library_name);
     char *absolute = realpath(path, NULL);
     free(path);
     return absolute;
@@ -125,8 +125,8 @@ bool launch_preload(const char *library)
         if ((p == before || p[-1] == ':' || p[-1] == ' ') &&
             (p[length] == '\0' || p[length] == ':' || p[length] == ' '))
             return true; /* a launcher under a launcher */
-    char *all = before != NULL && before[0] != '\0' ? report_text_format("%s:%s", library, before)
-                                                    : report_text_copy(library, length);
+    char *all =
+        before != NULL && before[0] != '\0' ? text_format("%s:%s", library, before) : text_copy(library, length);
     setenv("LD_PRELOAD", all, 1);
     free(all);
     return true;
@@ -139,11 +139,11 @@ static char *find_program(const char *program)
     struct stat status;
     const char *path = getenv("PATH");
     if (strchr(program, '/') != NULL)
-        return report_text_copy(program, PATH_MAX);
-    folders = report_text_copy(path != NULL ? path : "/bin:/usr/bin", SIZE_MAX);
+        return text_copy(program, PATH_MAX);
+    folders = text_copy(path != NULL ? path : "/bin:/usr/bin", SIZE_MAX);
     rest = folders;
     for (char *folder; found == NULL && (folder = strsep(&rest, ":")) != NULL;) {
-        found = report_text_format("%s/%s", folder[0] ? folder : ".", program);
+        found = text_format("%s/%s", folder[0] ? folder : ".", program);
         if (access(found, X_OK) == 0 && stat(found, &status) == 0 && S_ISREG(status.st_mode))
             continue;
         free(found);
@@ -181,7 +181,7 @@ bool launch_check_program(const char *program, const char *library)
             break;
         }
         free(path);
-        path = report_text_copy(facts.script_interpreter, sizeof facts.script_interpreter);
+        path = text_copy(facts.script_interpreter, sizeof facts.script_interpreter);
     }
     if (why != NULL)
         fprintf(stderr, "sparkguard: %s %s, so nothing can be preloaded: it runs unguarded\n", path, why);

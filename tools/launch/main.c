@@ -15,6 +15,7 @@
 #include "sparkguard_abi.h"
 #include "sparkguard_options.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 const char *argp_program_version = "sparkguard " SG_VERSION_TEXT;
 
@@ -38,7 +39,7 @@ static void finish(const struct launch *launch)
 int main(int argc, char **argv)
 {
     struct launch launch = {0};
-    report_name_tool(argv);
+    tool_set_name(argv);
     argp_err_exit_status = LAUNCH_USAGE;
     setlocale(LC_CTYPE, "");
     launch_jail_inside(argv);

@@ -19,8 +19,8 @@ enum { KEY_QUIET = 'q', KEY_OPTION = 256, KEY_LIBRARY = KEY_OPTION + SG_OPTION_C
 static void complain(struct launch *launch, enum sg_option option, const char *what, const char *value)
 {
     const struct sg_option_info *info = &sg_option_table[option];
-    char *printable = report_text_printable(value, false);
-    fprintf(stderr, "sparkguard: %s=%s: %s; ", what, printable, report_variable_fault(option, value));
+    char *printable = text_printable(value, false);
+    fprintf(stderr, "sparkguard: %s=%s: %s; ", what, printable, env_check_fault(option, value));
     fprintf(stderr, info->kind == SG_KIND_CHOICE ? "one of %s\n" : "a good one: %s\n", info->example);
     free(printable);
     launch->complaints++;
@@ -29,7 +29,7 @@ static void complain(struct launch *launch, enum sg_option option, const char *w
 /* The library says the same, but leaves it to a launcher. */
 static void warn(enum sg_option option, const char *what, const char *value)
 {
-    char unit = sg_missing_unit(option, value), kept[REPORT_SIZE_TEXT], all[REPORT_SIZE_TEXT];
+    char unit = sg_missing_unit(option, value), kept[TEXT_SIZE_CAPACITY], all[TEXT_SIZE_CAPACITY];
     struct sg_size size = {0};
     if (unit != '\0')
         fprintf(stderr, "sparkguard: %s=%s is %s bytes; did you mean %s%c?\n", what, value, value, value, unit);
@@ -39,13 +39,13 @@ static void warn(enum sg_option option, const char *what, const char *value)
     if (machine != 0 && sg_size_of(size, machine) >= machine)
         fprintf(stderr,
                 "sparkguard: %s=%s keeps %s of the %s that this machine has: every large request will be refused\n",
-                what, value, report_size_text(kept, sg_size_of(size, machine)), report_size_text(all, machine));
+                what, value, text_size(kept, sg_size_of(size, machine)), text_size(all, machine));
 }
 
 static void take_option(struct launch *launch, enum sg_option option, char *value)
 {
     launch->value[option] = value;
-    char *name = report_text_format("--%s", sg_option_table[option].name);
+    char *name = text_format("--%s", sg_option_table[option].name);
     if (sg_is_valid(option, value))
         warn(option, name, value);
     else
@@ -57,9 +57,9 @@ static void take_jail(struct launch *launch, const char *value)
 {
     if (launch_jail_take(launch, value))
         return;
-    char *printable = report_text_printable(value, false);
+    char *printable = text_printable(value, false);
     fprintf(stderr, "sparkguard: --jail=%s: %s; a good one: 100G\n", printable,
-            report_variable_fault(SG_OPTION_LIMIT, value));
+            env_check_fault(SG_OPTION_LIMIT, value));
     free(printable);
     launch->complaints++;
 }
@@ -119,8 +119,7 @@ static const char *argument_word(const struct sg_option_info *info)
 static void suggest_option(const struct argp_option *options, char **argv)
 {
     for (char **argument = argv + 1; *argument != NULL; argument++) {
-        char *name =
-            strncmp(*argument, "--", 2) == 0 ? report_text_copy(*argument + 2, strcspn(*argument + 2, "=")) : NULL;
+        char *name = strncmp(*argument, "--", 2) == 0 ? text_copy(*argument + 2, strcspn(*argument + 2, "=")) : NULL;
         const char *best = NULL;
         unsigned least = 3; /* changes; of more, nothing is like it */
         bool is_known = name == NULL || name[0] == '\0' || strcmp(name, "help") == 0;
@@ -147,8 +146,8 @@ void launch_parse(struct launch *launch, int argc, char **argv)
     for (int i = 0; i < SG_OPTION_COUNT; i++) {
         const struct sg_option_info *info = &sg_option_table[i];
         const char *fallback = i == SG_OPTION_REPORT ? "exit" : info->fallback; /* a launcher is there to tell */
-        help[i] = fallback[0] ? report_text_format("%s (%s)", info->help, fallback)
-                              : report_text_copy(info->help, strlen(info->help));
+        help[i] =
+            fallback[0] ? text_format("%s (%s)", info->help, fallback) : text_copy(info->help, strlen(info->help));
         options[i] = (struct argp_option){
             info->name, KEY_OPTION + i, argument_word(info), i == SG_OPTION_DISABLE ? OPTION_ARG_OPTIONAL : 0, help[i],
             1};
@@ -196,16 +195,16 @@ void launch_check_environment(struct launch *launch)
         return;
     for (char **entry = environ; *entry != NULL; entry++) {
         enum sg_option option;
-        enum report_variable verdict = report_variable_judge(*entry, &option);
+        enum env_check verdict = env_check_judge(*entry, &option);
         const char *equals = strchr(*entry, '=');
-        if (verdict == REPORT_VARIABLE_BAD && launch->value[option] == NULL)
+        if (verdict == ENV_CHECK_BAD && launch->value[option] == NULL)
             complain(launch, option, sg_option_table[option].variable, equals + 1);
-        if (verdict == REPORT_VARIABLE_GOOD && launch->value[option] == NULL)
+        if (verdict == ENV_CHECK_GOOD && launch->value[option] == NULL)
             warn(option, sg_option_table[option].variable, equals + 1);
-        if (verdict != REPORT_VARIABLE_UNKNOWN)
+        if (verdict != ENV_CHECK_UNKNOWN)
             continue;
-        char *raw = report_text_copy(*entry, (size_t)(equals - *entry));
-        char *name = report_text_printable(raw, false);
+        char *raw = text_copy(*entry, (size_t)(equals - *entry));
+        char *name = text_printable(raw, false);
         fprintf(stderr, "sparkguard: %s is no variable of sparkguard; did you mean %s?\n", name,
                 sg_option_table[option].variable);
         free(name);
@@ -215,10 +214,10 @@ void launch_check_environment(struct launch *launch)
 
 void launch_export(struct launch *launch)
 {
-    const char *report = launch->value[SG_OPTION_REPORT];
-    if (report == NULL)
-        report = getenv(sg_option_table[SG_OPTION_REPORT].variable);
-    launch->is_quiet = launch->is_quiet || (report != NULL && strcmp(report, "off") == 0);
+    const char *model = launch->value[SG_OPTION_REPORT];
+    if (model == NULL)
+        model = getenv(sg_option_table[SG_OPTION_REPORT].variable);
+    launch->is_quiet = launch->is_quiet || (model != NULL && strcmp(model, "off") == 0);
     for (int i = 0; i < SG_OPTION_COUNT; i++)
         if (launch->value[i] != NULL)
             setenv(sg_option_table[i].variable, launch->value[i], 1);
@@ -232,5 +231,5 @@ void launch_export(struct launch *launch)
         snprintf(launch->job, sizeof launch->job, "%s", job);
     launch->is_new_job =
         launch->value[SG_OPTION_JOB] != NULL || launch->job[0] == '\0' || getenv(SG_VARIABLE_FIRST) == NULL;
-    launch->directory = report_default_directory();
+    launch->directory = model_default_directory();
 }

@@ -23,15 +23,16 @@
 #include "model/segment_reader.h"
 #include "sparkguard_abi.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 /* The kernel lets go of the lock while the process ends; should somebody still look at its memory, a moment later. */
 enum { LOCK_TRIES = 20 };
 
 static bool is_abandoned(int fd)
 {
-    for (int i = 0; i < LOCK_TRIES && report_is_locked(fd); i++)
+    for (int i = 0; i < LOCK_TRIES && model_is_locked(fd); i++)
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
-    return !report_is_locked(fd);
+    return !model_is_locked(fd);
 }
 
 static void put_field(int fd, size_t offset, const void *value, size_t bytes)
@@ -44,7 +45,7 @@ static void put_field(int fd, size_t offset, const void *value, size_t bytes)
 static void write_end(int fd, const struct launch *launch, uint32_t state)
 {
     bool is_killed = WIFSIGNALED(launch->wait_status);
-    const int64_t now_ns = report_now_ns();
+    const int64_t now_ns = tool_now_ns();
     const int32_t number = is_killed ? WTERMSIG(launch->wait_status) : WEXITSTATUS(launch->wait_status);
     const uint32_t end = is_killed ? SG_STATE_KILLED : SG_STATE_EXITED;
     if (state != SG_STATE_RUNNING && !(state == SG_STATE_EXITED && is_killed))
@@ -84,13 +85,13 @@ static void record_below(const char *path, const struct launch *launch)
     int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0)
         return;
-    long count = report_segment_names(directory, &names);
+    long count = model_segment_names(directory, &names);
     snprintf(prefix, sizeof prefix, "%d-", (int)launch->child);
     for (long i = 0; i < count; i++)
         if (strncmp(names[i], prefix, strlen(prefix)) == 0)
             is_found = record_in(directory, names[i], launch) || is_found;
     if (count >= 0)
-        report_segment_names_free(names, count);
+        model_segment_names_free(names, count);
     if (is_found)
         (void)fsync(directory); /* the name that the child gave its last copy */
     close(directory);
@@ -98,7 +99,7 @@ static void record_below(const char *path, const struct launch *launch)
 
 void launch_record(const struct launch *launch)
 {
-    char *history = report_history_directory();
+    char *history = model_history_directory();
     if (launch->child_ticks != 0) {
         record_below(launch->directory, launch);
         if (history != NULL)

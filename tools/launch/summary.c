@@ -21,14 +21,16 @@
 #include "common/procfs.h"
 #include "model/model.h"
 #include "sparkguard_abi.h"
+#include "common/bytes.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 /* The processes of this run, added up. */
 struct outcome {
-    const struct report_process *largest;
-    const struct report_process *refused; /* the last that was refused something */
-    const struct report_process *ended;   /* the first that its watchdog ended */
-    const struct report_refusal *last;    /* the last refusal */
+    const struct model_process *largest;
+    const struct model_process *refused; /* the last that was refused something */
+    const struct model_process *ended;   /* the first that its watchdog ended */
+    const struct model_refusal *last;    /* the last refusal */
     size_t process_count;
     size_t ended_count;
     uint64_t peak_bytes;       /* of all processes at one time */
@@ -41,7 +43,7 @@ struct outcome {
 
 /* The child, and what names it as its first process. A launcher inside a job adds to the run of its caller: there,
  * and where the first process had ended, what began before the child is left out. */
-static bool is_of_this_run(const struct launch *launch, const struct report_process *process)
+static bool is_of_this_run(const struct launch *launch, const struct model_process *process)
 {
     if (process->pid == (uint32_t)launch->child && process->start_ticks == launch->child_ticks)
         return true;
@@ -51,23 +53,23 @@ static bool is_of_this_run(const struct launch *launch, const struct report_proc
 }
 
 /* A process that was killed did not note its resident size; then nothing can be said of its siblings. */
-static void take_resident(struct outcome *outcome, const struct report_process *process)
+static void take_resident(struct outcome *outcome, const struct model_process *process)
 {
     uint64_t resident_bytes = (uint64_t)process->max_resident_mib << 20;
     if (process->max_resident_mib == 0)
         outcome->resident_bytes = SG_UNKNOWN;
     else if (outcome->resident_bytes != SG_UNKNOWN)
-        outcome->resident_bytes = report_max(outcome->resident_bytes, resident_bytes);
+        outcome->resident_bytes = bytes_max(outcome->resident_bytes, resident_bytes);
 }
 
-static void take_process(struct outcome *outcome, const struct report_process *process)
+static void take_process(struct outcome *outcome, const struct model_process *process)
 {
     outcome->process_count++;
     outcome->is_observing = outcome->is_observing || process->is_observing;
-    outcome->refused_count = report_add(outcome->refused_count, process->refused_count);
-    outcome->limit_bytes = report_min(outcome->limit_bytes, process->limit_bytes);
-    outcome->peak_bytes = report_max(outcome->peak_bytes, report_max(process->peak_bytes, process->job_peak_bytes));
-    outcome->limit_peak_bytes = report_max(outcome->limit_peak_bytes, process->limit_peak_bytes);
+    outcome->refused_count = bytes_add(outcome->refused_count, process->refused_count);
+    outcome->limit_bytes = bytes_min(outcome->limit_bytes, process->limit_bytes);
+    outcome->peak_bytes = bytes_max(outcome->peak_bytes, bytes_max(process->peak_bytes, process->job_peak_bytes));
+    outcome->limit_peak_bytes = bytes_max(outcome->limit_peak_bytes, process->limit_peak_bytes);
     take_resident(outcome, process);
     if (outcome->largest == NULL || process->peak_bytes > outcome->largest->peak_bytes)
         outcome->largest = process;
@@ -75,7 +77,7 @@ static void take_process(struct outcome *outcome, const struct report_process *p
         outcome->ended = process;
     if (process->refusal_count == 0)
         return;
-    const struct report_refusal *last = &process->refusals[process->refusal_count - 1];
+    const struct model_refusal *last = &process->refusals[process->refusal_count - 1];
     if (outcome->last == NULL || last->time_ns >= outcome->last->time_ns) {
         outcome->last = last;
         outcome->refused = process;
@@ -88,7 +90,7 @@ static const char *directory_fault(const char *path)
     struct stat status;
     struct statvfs system;
     if (lstat(path, &status) != 0) {
-        char *copy = report_text_copy(path, strlen(path));
+        char *copy = text_copy(path, strlen(path));
         bool can_be_made = errno == ENOENT && access(dirname(copy), W_OK | X_OK) == 0;
         int failure = errno;
         free(copy);
@@ -112,18 +114,18 @@ static void put_no_record(const struct launch *launch)
         fputs("; nothing on record (small programs leave none)", stderr);
         return;
     }
-    char *path = report_text_printable(launch->directory, false);
+    char *path = text_printable(launch->directory, false);
     fprintf(stderr, "; nothing on record: %s: %s (SPARKGUARD_DIR)", path, fault);
     free(path);
 }
 
 static void put_end(const struct launch *launch, bool has_record)
 {
-    char lasted[REPORT_TIME_TEXT], signal_text[REPORT_TIME_TEXT];
+    char lasted[TEXT_TIME_CAPACITY], signal_text[TEXT_TIME_CAPACITY];
     fprintf(stderr, "sparkguard: job %s ran %s, ", launch->job,
-            report_duration_text(lasted, report_now_ns() - launch->started_ns));
+            text_duration(lasted, tool_now_ns() - launch->started_ns));
     if (WIFSIGNALED(launch->wait_status))
-        fprintf(stderr, "killed by %s", report_signal_text(signal_text, WTERMSIG(launch->wait_status)));
+        fprintf(stderr, "killed by %s", text_signal(signal_text, WTERMSIG(launch->wait_status)));
     else
         fprintf(stderr, "exit status %d", WEXITSTATUS(launch->wait_status));
     if (!launch->is_guarded)
@@ -136,20 +138,20 @@ static void put_end(const struct launch *launch, bool has_record)
 /* The job's peak beside its limit, and what the largest process's own peak was made of. */
 static void put_peak(const struct outcome *outcome)
 {
-    char size[REPORT_SIZE_TEXT], limit[REPORT_SIZE_TEXT], peak[REPORT_SIZE_TEXT];
-    char *parts = report_peak_text(outcome->largest);
-    report_size_text(peak, outcome->peak_bytes);
-    report_size_text(limit, outcome->limit_bytes);
+    char size[TEXT_SIZE_CAPACITY], limit[TEXT_SIZE_CAPACITY], peak[TEXT_SIZE_CAPACITY];
+    char *parts = model_peak_text(outcome->largest);
+    text_size(peak, outcome->peak_bytes);
+    text_size(limit, outcome->limit_bytes);
     if (outcome->limit_bytes == SG_UNKNOWN)
         fprintf(stderr, "sparkguard: peak %s", peak);
     else if (outcome->limit_peak_bytes <= outcome->peak_bytes)
         fprintf(stderr, "sparkguard: peak %s of the %s limit", peak, limit);
     else
         fprintf(stderr, "sparkguard: peak %s of the %s limit, MAP_NORESERVE mappings included; without them %s",
-                report_size_text(size, outcome->limit_peak_bytes), limit, peak);
+                text_size(size, outcome->limit_peak_bytes), limit, peak);
     if (outcome->process_count > 1)
         fprintf(stderr, "; the largest of %zu processes, %" PRIu32 ": %s", outcome->process_count,
-                outcome->largest->pid, report_size_text(size, outcome->largest->peak_bytes));
+                outcome->largest->pid, text_size(size, outcome->largest->peak_bytes));
     if (parts[0] != '\0')
         fprintf(stderr, outcome->process_count > 1 ? " (%s)" : ": %s", parts);
     fputc('\n', stderr);
@@ -158,17 +160,16 @@ static void put_peak(const struct outcome *outcome)
 
 static void put_refusals(const struct outcome *outcome)
 {
-    char size[REPORT_SIZE_TEXT], left[REPORT_SIZE_TEXT];
-    const struct report_refusal *last = outcome->last;
+    char size[TEXT_SIZE_CAPACITY], left[TEXT_SIZE_CAPACITY];
+    const struct model_refusal *last = outcome->last;
     if (outcome->refused_count == 0)
         return;
     fprintf(stderr, "sparkguard: %" PRIu64 " request%s %srefused", outcome->refused_count,
             outcome->refused_count == 1 ? "" : "s", outcome->is_observing ? "would have been " : "");
     if (last != NULL) {
-        char *call = report_text_printable(last->call, false);
-        fprintf(stderr, "; the last: %s of %s, %s %s (%s)", call, report_size_text(size, last->size_bytes),
-                report_size_text(left, last->usable_bytes), report_room_word(last->reason),
-                report_reason_name[last->reason]);
+        char *call = text_printable(last->call, false);
+        fprintf(stderr, "; the last: %s of %s, %s %s (%s)", call, text_size(size, last->size_bytes),
+                text_size(left, last->usable_bytes), model_room_word(last->reason), model_reason_name[last->reason]);
         free(call);
     }
     fputc('\n', stderr);
@@ -179,7 +180,7 @@ static void put_ended(const struct outcome *outcome)
 {
     if (outcome->ended == NULL)
         return;
-    char *text = report_fate_text(outcome->ended, false);
+    char *text = model_fate_text(outcome->ended, false);
     fprintf(stderr, "sparkguard: process %s", text);
     free(text);
     if (outcome->ended_count > 1)
@@ -192,7 +193,7 @@ uint64_t launch_oom_kills(void)
     const char *root = getenv("SPARKGUARD_SYSTEM_ROOT");
     char path[4096], text[16384];
     snprintf(path, sizeof path, "%s/proc/vmstat", root != NULL ? root : "");
-    return report_read_text(path, text, sizeof text) > 0 ? report_number_after(text, "oom_kill") : SG_UNKNOWN;
+    return procfs_read_text(path, text, sizeof text) > 0 ? procfs_number_after(text, "oom_kill") : SG_UNKNOWN;
 }
 
 /* The killer's signal is SIGKILL like any other, and whom it ended is in the kernel's log only. A shell turns it into
@@ -223,42 +224,42 @@ static struct unguarded find_unguarded(const struct launch *launch, const struct
 {
     const struct launch_children *children = &launch->children;
     uint64_t largest_bytes = launch->children_bytes, seen_bytes = children->unguarded_bytes;
-    uint64_t guarded_bytes = report_max(children->guarded_bytes, outcome->resident_bytes);
+    uint64_t guarded_bytes = bytes_max(children->guarded_bytes, outcome->resident_bytes);
     struct unguarded none = {.seen_bytes = seen_bytes};
     if (!launch->is_guarded || outcome->resident_bytes == SG_UNKNOWN || largest_bytes == SG_UNKNOWN ||
-        largest_bytes < report_add(guarded_bytes, LAUNCH_UNGUARDED_BYTES))
+        largest_bytes < bytes_add(guarded_bytes, LAUNCH_UNGUARDED_BYTES))
         return none;
     if (seen_bytes == 0 || largest_bytes >= seen_bytes + LAUNCH_UNGUARDED_BYTES)
         return (struct unguarded){seen_bytes, largest_bytes};
-    return (struct unguarded){report_max(seen_bytes, largest_bytes), 0};
+    return (struct unguarded){bytes_max(seen_bytes, largest_bytes), 0};
 }
 
 #define NOT_REACHED "because LD_PRELOAD did not reach it (env -i, sudo, su, a static program)"
 
 static void put_unguarded(const struct launch *launch, const struct unguarded *unguarded)
 {
-    char size[REPORT_SIZE_TEXT];
+    char size[TEXT_SIZE_CAPACITY];
     if (unguarded->seen_bytes != 0) {
-        char *name = report_text_printable(launch->children.unguarded_name, false);
+        char *name = text_printable(launch->children.unguarded_name, false);
         fprintf(stderr, "sparkguard: process %" PRIu32 " (%s) held %s resident and ran unguarded, " NOT_REACHED "\n",
-                launch->children.unguarded_pid, name, report_size_text(size, unguarded->seen_bytes));
+                launch->children.unguarded_pid, name, text_size(size, unguarded->seen_bytes));
         free(name);
     }
     if (unguarded->unknown_bytes != 0)
         fprintf(stderr,
                 "sparkguard: a child held %s resident and left no record: either it mapped files, or it ran "
                 "unguarded, " NOT_REACHED "\n",
-                report_size_text(size, unguarded->unknown_bytes));
+                text_size(size, unguarded->unknown_bytes));
 }
 
 void launch_summarize(const struct launch *launch)
 {
-    const struct report_scope scope = {.directories = &launch->directory, .directory_count = 1, .job = launch->job};
-    struct report *report = report_build(&scope);
+    const struct model_scope scope = {.directories = &launch->directory, .directory_count = 1, .job = launch->job};
+    struct model *model = model_build(&scope);
     struct outcome outcome = {.limit_bytes = SG_UNKNOWN};
-    const struct report_job *job;
-    const struct report_process *process;
-    DL_FOREACH (report->jobs, job)
+    const struct model_job *job;
+    const struct model_process *process;
+    DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process)
             if (is_of_this_run(launch, process))
                 take_process(&outcome, process);
@@ -272,10 +273,10 @@ void launch_summarize(const struct launch *launch)
     put_oom_kills(launch);
     put_unguarded(launch, &unguarded);
     if (outcome.process_count > 0) {
-        const struct report_process *asked = outcome.ended != NULL     ? outcome.ended
-                                             : outcome.refused != NULL ? outcome.refused
-                                                                       : outcome.largest;
+        const struct model_process *asked = outcome.ended != NULL     ? outcome.ended
+                                            : outcome.refused != NULL ? outcome.refused
+                                                                      : outcome.largest;
         fprintf(stderr, "sparkguard: see sparkguard-report %" PRIu32 "\n", asked->pid);
     }
-    report_free(report);
+    model_free(model);
 }

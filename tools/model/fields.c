@@ -3,7 +3,7 @@
  */
 #include "model/fields.h"
 
-void report_process_fields(const struct report_process *process, const struct report_fields *fields)
+void model_process_fields(const struct model_process *process, const struct model_fields *fields)
 {
     void *out = fields->out;
     fields->number(out, "pid", process->pid);
@@ -11,7 +11,7 @@ void report_process_fields(const struct report_process *process, const struct re
     fields->number(out, "start_ticks", process->start_ticks);
     fields->number(out, "run", process->run + 1);
     fields->text(out, "command", process->command);
-    fields->text(out, "state", report_state_name[process->state]);
+    fields->text(out, "state", model_state_name[process->state]);
     fields->time(out, "started", process->started_ns);
     fields->time(out, "ended", process->ended_ns);
     fields->time(out, "last_seen", process->last_seen_ns);
@@ -36,7 +36,7 @@ void report_process_fields(const struct report_process *process, const struct re
     fields->number(out, "internal_faults", process->faults);
 }
 
-void report_domain_fields(const struct report_domain *domain, const struct report_fields *fields)
+void model_domain_fields(const struct model_domain *domain, const struct model_fields *fields)
 {
     fields->number(fields->out, "live_bytes", domain->live_bytes);
     fields->number(fields->out, "peak_bytes", domain->peak_bytes);

@@ -7,7 +7,7 @@
 #include "model/model.h"
 
 /* Where fields go. What is unknown comes as NULL, SG_UNKNOWN or no time. */
-struct report_fields {
+struct model_fields {
     void (*text)(void *out, const char *key, const char *text);
     void (*number)(void *out, const char *key, uint64_t number);
     void (*time)(void *out, const char *key, int64_t time_ns);
@@ -15,7 +15,7 @@ struct report_fields {
     void *out;
 };
 
-void report_process_fields(const struct report_process *process, const struct report_fields *fields);
-void report_domain_fields(const struct report_domain *domain, const struct report_fields *fields);
+void model_process_fields(const struct model_process *process, const struct model_fields *fields);
+void model_domain_fields(const struct model_domain *domain, const struct model_fields *fields);
 
 #endif

@@ -25,31 +25,32 @@
 #include "model/model.h"
 #include "model/tmpfs_usage.h"
 #include "sparkguard_options.h"
+#include "common/bytes.h"
 #include "common/text.h"
 
 #define RESERVE_LEAST (UINT64_C(512) << 20)
 
 struct constraints {
-    struct report_constraint at[24]; /* at[0] is the machine */
+    struct cgroup_constraint at[24]; /* at[0] is the machine */
     size_t count;
 };
 
-static void read_meminfo(struct report_machine *machine, const char *root)
+static void read_meminfo(struct model_machine *machine, const char *root)
 {
     char path[4096], text[16384];
     snprintf(path, sizeof path, "%s/proc/meminfo", root);
-    if (report_read_text(path, text, sizeof text) < 0)
+    if (procfs_read_text(path, text, sizeof text) < 0)
         text[0] = '\0';
-    machine->total_bytes = report_kib(report_number_after(text, "MemTotal"));
-    machine->available_bytes = report_kib(report_number_after(text, "MemAvailable"));
-    machine->ordinary_bytes = report_ordinary_bytes(text);
+    machine->total_bytes = procfs_kib(procfs_number_after(text, "MemTotal"));
+    machine->available_bytes = procfs_kib(procfs_number_after(text, "MemAvailable"));
+    machine->ordinary_bytes = procfs_ordinary_bytes(text);
     if (machine->available_bytes != SG_UNKNOWN)
-        machine->available_bytes = report_min(machine->available_bytes, machine->ordinary_bytes);
-    machine->swap_total_bytes = report_kib(report_number_after(text, "SwapTotal"));
-    uint64_t swap_free = report_kib(report_number_after(text, "SwapFree"));
+        machine->available_bytes = bytes_min(machine->available_bytes, machine->ordinary_bytes);
+    machine->swap_total_bytes = procfs_kib(procfs_number_after(text, "SwapTotal"));
+    uint64_t swap_free = procfs_kib(procfs_number_after(text, "SwapFree"));
     machine->swap_used_bytes = machine->swap_total_bytes == SG_UNKNOWN || swap_free == SG_UNKNOWN
                                    ? SG_UNKNOWN
-                                   : report_less(machine->swap_total_bytes, swap_free);
+                                   : bytes_less(machine->swap_total_bytes, swap_free);
 }
 
 static struct sg_size option_size(enum sg_option option)
@@ -62,7 +63,7 @@ static struct sg_size option_size(enum sg_option option)
 /* What a process started with this environment would keep. A reserve in percent, and the default, is of the limit; the
  * default on a machine is at least 512 MiB, but of a small one a quarter; one in bytes is at most a quarter of a
  * cgroup's limit. */
-static void set_reserve(struct report_constraint *constraint, bool is_machine)
+static void set_reserve(struct cgroup_constraint *constraint, bool is_machine)
 {
     uint64_t limit = constraint->limit_bytes, bytes;
     struct sg_size reserve = option_size(SG_OPTION_RESERVE), floor = option_size(SG_OPTION_FLOOR);
@@ -70,37 +71,36 @@ static void set_reserve(struct report_constraint *constraint, bool is_machine)
         return;
     if (!reserve.is_set) {
         (void)sg_parse_size(sg_option_table[SG_OPTION_RESERVE].fallback, &reserve);
-        bytes = report_max(sg_size_of(reserve, limit), is_machine ? report_min(RESERVE_LEAST, limit / 4) : 0);
+        bytes = bytes_max(sg_size_of(reserve, limit), is_machine ? bytes_min(RESERVE_LEAST, limit / 4) : 0);
     } else {
         bytes = sg_size_of(reserve, limit);
         if (!is_machine && reserve.percent_milli == 0)
-            bytes = report_min(bytes, limit / 4);
+            bytes = bytes_min(bytes, limit / 4);
     }
-    constraint->reserve_bytes = report_min(bytes, INT64_MAX);
-    constraint->floor_bytes =
-        report_min(constraint->reserve_bytes, floor.is_set ? sg_size_of(floor, limit) : bytes / 4);
+    constraint->reserve_bytes = bytes_min(bytes, INT64_MAX);
+    constraint->floor_bytes = bytes_min(constraint->reserve_bytes, floor.is_set ? sg_size_of(floor, limit) : bytes / 4);
 }
 
-static void find_constraints(struct constraints *constraints, struct report_machine *machine, const char *root)
+static void find_constraints(struct constraints *constraints, struct model_machine *machine, const char *root)
 {
-    struct report_constraint *at = constraints->at;
-    at[0] = (struct report_constraint){machine->ordinary_bytes, machine->available_bytes, SG_UNKNOWN, SG_UNKNOWN};
-    constraints->count = 1 + report_cgroup_read(root, at + 1, sizeof constraints->at / sizeof *at - 1);
+    struct cgroup_constraint *at = constraints->at;
+    at[0] = (struct cgroup_constraint){machine->ordinary_bytes, machine->available_bytes, SG_UNKNOWN, SG_UNKNOWN};
+    constraints->count = 1 + cgroup_read(root, at + 1, sizeof constraints->at / sizeof *at - 1);
     machine->cgroup_limit_bytes = SG_UNKNOWN;
     for (size_t i = 0; i < constraints->count; i++) {
         set_reserve(&at[i], i == 0);
         if (i > 0)
-            machine->cgroup_limit_bytes = report_min(machine->cgroup_limit_bytes, at[i].limit_bytes);
+            machine->cgroup_limit_bytes = bytes_min(machine->cgroup_limit_bytes, at[i].limit_bytes);
     }
 }
 
 /* Processes publish reserve and floor of the constraint with the least headroom. If those are none of ours, they run
  * with other options; a reserve beyond a cgroup's limit is another constraint's, from before the headrooms changed. */
-static void take_settings(struct constraints *constraints, const struct report_constraint *published)
+static void take_settings(struct constraints *constraints, const struct cgroup_constraint *published)
 {
-    struct report_constraint *least = &constraints->at[0];
+    struct cgroup_constraint *least = &constraints->at[0];
     for (size_t i = 0; i < constraints->count; i++) {
-        struct report_constraint *constraint = &constraints->at[i];
+        struct cgroup_constraint *constraint = &constraints->at[i];
         if (constraint->reserve_bytes == published->reserve_bytes && constraint->floor_bytes == published->floor_bytes)
             return;
         if (constraint->headroom_bytes < least->headroom_bytes)
@@ -114,39 +114,39 @@ static void take_settings(struct constraints *constraints, const struct report_c
 }
 
 /* Whether a process is in a cgroup of ours with this limit, as far as is known: then its smallest limit is no larger. */
-static bool may_be_within(const struct report_process *process, uint64_t limit_bytes)
+static bool may_be_within(const struct model_process *process, uint64_t limit_bytes)
 {
     return process->machine.time_ns <= 0 || process->machine.cgroup_limit_bytes <= limit_bytes;
 }
 
 /* What running processes have of a constraint that the kernel does not show yet. */
-static uint64_t taken_of(const struct report *report, const struct report_constraint *constraint, bool is_machine)
+static uint64_t taken_of(const struct model *model, const struct cgroup_constraint *constraint, bool is_machine)
 {
-    const struct report_job *job;
-    const struct report_process *process;
-    struct report_same_bytes promised = {0};
+    const struct model_job *job;
+    const struct model_process *process;
+    struct model_same_bytes promised = {0};
     uint64_t taken = 0;
-    DL_FOREACH (report->jobs, job)
+    DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process)
             if (process->state == SG_STATE_RUNNING && (is_machine || may_be_within(process, constraint->limit_bytes))) {
-                report_same_bytes_add(&promised, process);
-                taken = report_add(taken, process->in_flight_bytes);
+                model_same_bytes_add(&promised, process);
+                taken = bytes_add(taken, process->in_flight_bytes);
             }
-    taken = report_add(taken, report_same_bytes_promised(&promised, report));
-    report_same_bytes_free(&promised);
+    taken = bytes_add(taken, model_same_bytes_promised(&promised, model));
+    model_same_bytes_free(&promised);
     return taken;
 }
 
 /* Fills in the constraint that leaves least. */
-static void choose_tightest(const struct report *report, const struct constraints *constraints,
-                            struct report_machine *machine)
+static void choose_tightest(const struct model *model, const struct constraints *constraints,
+                            struct model_machine *machine)
 {
-    const struct report_constraint *tightest = &constraints->at[0];
+    const struct cgroup_constraint *tightest = &constraints->at[0];
     int64_t least = INT64_MAX;
     bool is_known = machine->total_bytes != SG_UNKNOWN && machine->available_bytes != SG_UNKNOWN;
     for (size_t i = 0; is_known && i < constraints->count; i++) {
-        const struct report_constraint *constraint = &constraints->at[i];
-        uint64_t usable = report_less(constraint->headroom_bytes, taken_of(report, constraint, i == 0));
+        const struct cgroup_constraint *constraint = &constraints->at[i];
+        uint64_t usable = bytes_less(constraint->headroom_bytes, taken_of(model, constraint, i == 0));
         int64_t room = (int64_t)usable - (int64_t)constraint->reserve_bytes;
         if (room < least) {
             least = room;
@@ -159,12 +159,12 @@ static void choose_tightest(const struct report *report, const struct constraint
 }
 
 /* A forked child's figures begin with its parent's; which devices those are of is not noted, so they go first. */
-static void add_device(struct report_device *sum, const struct sg_device *device, uint64_t *inherited_bytes)
+static void add_device(struct model_device *sum, const struct sg_device *device, uint64_t *inherited_bytes)
 {
     if (device->is_known != 1)
         return;
     if (!sum->is_known) {
-        *sum = (struct report_device){.is_known = true, .total_bytes = SG_UNKNOWN, .reserve_bytes = SG_UNKNOWN};
+        *sum = (struct model_device){.is_known = true, .total_bytes = SG_UNKNOWN, .reserve_bytes = SG_UNKNOWN};
         memcpy(sum->name, device->name, sizeof device->name);
     }
     if (device->total_bytes != SG_UNKNOWN)
@@ -173,20 +173,19 @@ static void add_device(struct report_device *sum, const struct sg_device *device
     if (reserve_bytes != 0 && (sum->reserve_bytes == SG_UNKNOWN || reserve_bytes > sum->reserve_bytes))
         sum->reserve_bytes = reserve_bytes;
     if (device->live_bytes <= INT64_MAX) {
-        sum->live_bytes = report_add(sum->live_bytes, report_less(device->live_bytes, *inherited_bytes));
-        *inherited_bytes = report_less(*inherited_bytes, device->live_bytes);
+        sum->live_bytes = bytes_add(sum->live_bytes, bytes_less(device->live_bytes, *inherited_bytes));
+        *inherited_bytes = bytes_less(*inherited_bytes, device->live_bytes);
     }
 }
 
 /* What the running processes know of the machine: settings of the one that keeps most of those bounded as we are,
  * detection by the latest look. */
-static void ask_processes(const struct report *report, struct report_machine *machine,
-                          struct report_constraint *published)
+static void ask_processes(const struct model *model, struct model_machine *machine, struct cgroup_constraint *published)
 {
-    const struct report_job *job;
-    const struct report_process *process;
+    const struct model_job *job;
+    const struct model_process *process;
     int64_t latest_ns = -1;
-    DL_FOREACH (report->jobs, job)
+    DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process) {
             const struct sg_machine *seen = &process->machine;
             if (process->state != SG_STATE_RUNNING)
@@ -194,7 +193,7 @@ static void ask_processes(const struct report *report, struct report_machine *ma
             if (seen->reserve_bytes <= INT64_MAX && seen->cgroup_limit_bytes == machine->cgroup_limit_bytes &&
                 (published->reserve_bytes == SG_UNKNOWN || seen->reserve_bytes > published->reserve_bytes)) {
                 published->reserve_bytes = seen->reserve_bytes;
-                published->floor_bytes = report_min(seen->floor_bytes, seen->reserve_bytes);
+                published->floor_bytes = bytes_min(seen->floor_bytes, seen->reserve_bytes);
             }
             if ((seen->unified == 0 || seen->unified == 1) && seen->time_ns > latest_ns) {
                 machine->unified = seen->unified;
@@ -207,57 +206,55 @@ static void ask_processes(const struct report *report, struct report_machine *ma
 }
 
 /* The bytes that a process holds of a discrete GPU's memory, and not of the machine's. */
-static uint64_t bytes_of_device(const struct report_process *process, int unified)
+static uint64_t bytes_of_device(const struct model_process *process, int unified)
 {
-    return unified == 0 ? report_less(process->domain[SG_DOMAIN_DEVICE].live_bytes, process->inherited_device_bytes)
-                        : 0;
+    return unified == 0 ? bytes_less(process->domain[SG_DOMAIN_DEVICE].live_bytes, process->inherited_device_bytes) : 0;
 }
 
-static void sum_processes(const struct report *report, struct report_machine *machine)
+static void sum_processes(const struct model *model, struct model_machine *machine)
 {
-    struct report_same_bytes running = {0};
-    const struct report_job *job;
-    const struct report_process *process;
+    struct model_same_bytes running = {0};
+    const struct model_job *job;
+    const struct model_process *process;
     const char *directory = NULL;
     uint64_t device = 0;
-    DL_FOREACH (report->jobs, job)
+    DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process) {
             if (process->state != SG_STATE_RUNNING)
                 continue;
             uint64_t unaccounted = process->unaccounted_bytes, sum = machine->unaccounted_bytes;
-            report_same_bytes_add(&running, process);
-            device = report_add(device, bytes_of_device(process, machine->unified));
+            model_same_bytes_add(&running, process);
+            device = bytes_add(device, bytes_of_device(process, machine->unified));
             if (unaccounted != SG_UNKNOWN)
-                machine->unaccounted_bytes = sum == SG_UNKNOWN ? unaccounted : report_add(sum, unaccounted);
-            if (report_process_is_alone(process) || (directory != NULL && directory != job->directory))
+                machine->unaccounted_bytes = sum == SG_UNKNOWN ? unaccounted : bytes_add(sum, unaccounted);
+            if (model_process_is_alone(process) || (directory != NULL && directory != job->directory))
                 machine->is_sharing = false;
             directory = job->directory;
         }
-    machine->guarded_bytes = report_less(report_same_bytes_live(&running, report), device);
-    machine->promised_bytes = report_same_bytes_promised(&running, report);
-    report_same_bytes_free(&running);
+    machine->guarded_bytes = bytes_less(model_same_bytes_live(&running, model), device);
+    machine->promised_bytes = model_same_bytes_promised(&running, model);
+    model_same_bytes_free(&running);
 }
 
-void report_machine_fill(struct report *report)
+void model_machine_fill(struct model *model)
 {
-    struct report_machine *machine = &report->machine;
+    struct model_machine *machine = &model->machine;
     const char *root = getenv("SPARKGUARD_SYSTEM_ROOT");
     if (root == NULL || strcmp(root, "/") == 0)
         root = "";
-    *machine =
-        (struct report_machine){.unified = -1,
-                                .is_sharing = report->directory_count > 0 && report_directories_are_read(report) &&
-                                              report->neighbour_count == 0 && report->veiled_count == 0,
-                                .unaccounted_bytes = SG_UNKNOWN,
-                                .usable_bytes = SG_UNKNOWN,
-                                .reserve_bytes = SG_UNKNOWN,
-                                .floor_bytes = SG_UNKNOWN};
+    *machine = (struct model_machine){.unified = -1,
+                                      .is_sharing = model->directory_count > 0 && model_directories_are_read(model) &&
+                                                    model->neighbour_count == 0 && model->veiled_count == 0,
+                                      .unaccounted_bytes = SG_UNKNOWN,
+                                      .usable_bytes = SG_UNKNOWN,
+                                      .reserve_bytes = SG_UNKNOWN,
+                                      .floor_bytes = SG_UNKNOWN};
     read_meminfo(machine, root);
     struct constraints constraints;
-    struct report_constraint published = {SG_UNKNOWN, SG_UNKNOWN, SG_UNKNOWN, SG_UNKNOWN};
+    struct cgroup_constraint published = {SG_UNKNOWN, SG_UNKNOWN, SG_UNKNOWN, SG_UNKNOWN};
     find_constraints(&constraints, machine, root);
-    ask_processes(report, machine, &published);
+    ask_processes(model, machine, &published);
     take_settings(&constraints, &published);
-    sum_processes(report, machine);
-    choose_tightest(report, &constraints, machine);
+    sum_processes(model, machine);
+    choose_tightest(model, &constraints, machine);
 }

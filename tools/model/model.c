@@ -13,7 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/bytes.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 /* Files that are read of a directory that a pattern found. The library keeps at most 128 of ended processes in one. */
 enum { FOUND_MOST = 4096 };
@@ -24,64 +26,64 @@ struct seen {
     size_t count;
 };
 
-static void complain(struct report *report, const char *directory, const char *name, const char *why)
+static void complain(struct model *model, const char *directory, const char *name, const char *why)
 {
-    if ((report->complaint_count & (report->complaint_count - 1)) == 0) {
-        size_t room = report->complaint_count ? 2 * report->complaint_count : 1;
-        char **longer = report_allocate(room, sizeof *longer);
-        if (report->complaint_count > 0)
-            memcpy(longer, report->complaints, report->complaint_count * sizeof *longer);
-        free(report->complaints);
-        report->complaints = longer;
+    if ((model->complaint_count & (model->complaint_count - 1)) == 0) {
+        size_t room = model->complaint_count ? 2 * model->complaint_count : 1;
+        char **longer = tool_allocate(room, sizeof *longer);
+        if (model->complaint_count > 0)
+            memcpy(longer, model->complaints, model->complaint_count * sizeof *longer);
+        free(model->complaints);
+        model->complaints = longer;
     }
-    report->complaints[report->complaint_count++] = report_text_format("%s/%s: %s", directory, name, why);
+    model->complaints[model->complaint_count++] = text_format("%s/%s: %s", directory, name, why);
 }
 
-void report_say_complaints(struct report *report)
+void model_say_complaints(struct model *model)
 {
-    for (; report->said_count < report->complaint_count; report->said_count++) {
-        char *complaint = report_text_printable(report->complaints[report->said_count], false);
+    for (; model->said_count < model->complaint_count; model->said_count++) {
+        char *complaint = text_printable(model->complaints[model->said_count], false);
         fprintf(stderr, "sparkguard-report: %s\n", complaint);
         free(complaint);
     }
 }
 
-void report_say_complaints_shortly(const struct report *report)
+void model_say_complaints_shortly(const struct model *model)
 {
-    if (report->complaint_count == 0)
+    if (model->complaint_count == 0)
         return;
-    char *first = report_text_printable(report->complaints[0], false);
-    fprintf(stderr, "sparkguard-report: %zu file%s not believed, the first: %s\n", report->complaint_count,
-            report->complaint_count == 1 ? " is" : "s are", first);
+    char *first = text_printable(model->complaints[0], false);
+    fprintf(stderr, "sparkguard-report: %zu file%s not believed, the first: %s\n", model->complaint_count,
+            model->complaint_count == 1 ? " is" : "s are", first);
     free(first);
 }
 
 /* `home`: of its job; `directory`: where its file is. */
-static void add_process(struct report *report, struct report_process *process, const char *home, const char *directory,
+static void add_process(struct model *model, struct model_process *process, const char *home, const char *directory,
                         const char *name)
 {
-    struct report_job *job;
-    process->segment_path = report_text_format("%s/%s", directory, name);
-    HASH_FIND_STR(report->by_name, process->job, job);
+    struct model_job *job;
+    process->segment_path = text_format("%s/%s", directory, name);
+    HASH_FIND_STR(model->by_name, process->job, job);
     if (job == NULL) {
-        job = report_allocate(1, sizeof *job);
-        job->name = report_text_copy(process->job, SG_JOB_BYTES);
+        job = tool_allocate(1, sizeof *job);
+        job->name = text_copy(process->job, SG_JOB_BYTES);
         job->directory = home;
         job->limit_bytes = SG_UNKNOWN;
-        HASH_ADD_KEYPTR(hh, report->by_name, job->name, strlen(job->name), job);
-        DL_APPEND(report->jobs, job);
+        HASH_ADD_KEYPTR(hh, model->by_name, job->name, strlen(job->name), job);
+        DL_APPEND(model->jobs, job);
     }
     DL_APPEND(job->processes, process);
 }
 
-static int compare_processes(const struct report_process *a, const struct report_process *b)
+static int compare_processes(const struct model_process *a, const struct model_process *b)
 {
     if (a->started_ns != b->started_ns)
         return a->started_ns < b->started_ns ? -1 : 1;
     return a->pid < b->pid ? -1 : a->pid > b->pid;
 }
 
-static int compare_jobs(const struct report_job *a, const struct report_job *b)
+static int compare_jobs(const struct model_job *a, const struct model_job *b)
 {
     if (a->started_ns != b->started_ns)
         return a->started_ns < b->started_ns ? -1 : 1;
@@ -89,30 +91,30 @@ static int compare_jobs(const struct report_job *a, const struct report_job *b)
     return order != 0 ? order : strcmp(a->directory, b->directory);
 }
 
-static void sum_job(struct report_job *job, const struct report *report)
+static void sum_job(struct model_job *job, const struct model *model)
 {
-    const struct report_process *process;
-    struct report_same_bytes running = {0};
+    const struct model_process *process;
+    struct model_same_bytes running = {0};
     job->started_ns = INT64_MAX;
     DL_FOREACH (job->processes, process) {
         job->process_count++;
         if (process->started_ns < job->started_ns)
             job->started_ns = process->started_ns;
-        job->refused_count = report_add(job->refused_count, process->refused_count);
-        job->peak_bytes = report_max(job->peak_bytes, report_max(process->peak_bytes, process->job_peak_bytes));
+        job->refused_count = bytes_add(job->refused_count, process->refused_count);
+        job->peak_bytes = bytes_max(job->peak_bytes, bytes_max(process->peak_bytes, process->job_peak_bytes));
         if (process->last_seen_ns > job->last_seen_ns)
             job->last_seen_ns = process->last_seen_ns;
         if (process->state != SG_STATE_RUNNING)
             continue;
         job->running_count++;
-        job->limit_bytes = report_min(job->limit_bytes, process->limit_bytes);
-        report_same_bytes_add(&running, process);
+        job->limit_bytes = bytes_min(job->limit_bytes, process->limit_bytes);
+        model_same_bytes_add(&running, process);
     }
-    job->live_bytes = report_same_bytes_live(&running, report);
-    report_same_bytes_free(&running);
+    job->live_bytes = model_same_bytes_live(&running, model);
+    model_same_bytes_free(&running);
     if (job->running_count == 0) /* that of the last run: a name may be used again with another limit */
         job->limit_bytes = job->runs[job->run_count - 1].limit_bytes;
-    job->peak_bytes = report_max(job->peak_bytes, job->live_bytes);
+    job->peak_bytes = bytes_max(job->peak_bytes, job->live_bytes);
 }
 
 static int compare_seen(const void *name, const void *seen)
@@ -126,38 +128,38 @@ static bool is_seen(const struct seen *seen, const char *name)
 }
 
 /* A copy of a process that goes on is no history: it is shown where it shares its figures. */
-static bool is_still_there(const struct report_segment *segment, const struct report_process *process)
+static bool is_still_there(const struct model_segment *segment, const struct model_process *process)
 {
     return segment->content->slot.state == SG_STATE_RUNNING && process->state != SG_STATE_KILLED;
 }
 
-static void read_live(struct report *report, struct report_segment *segment, int directory, const char *path,
+static void read_live(struct model *model, struct model_segment *segment, int directory, const char *path,
                       const char *name, struct seen *seen)
 {
-    char why[REPORT_WHY_ROOM];
-    enum report_verdict verdict = report_segment_read(segment, directory, name, why);
-    if (verdict == REPORT_GOOD) {
-        add_process(report, report_process_from(segment), path, path, name);
-        seen->names[seen->count++] = report_text_copy(name, strlen(name));
-    } else if (verdict == REPORT_BAD) {
-        complain(report, path, name, why);
-        report->veiled_count += segment->has_owner;
+    char why[MODEL_WHY_ROOM];
+    enum model_verdict verdict = model_segment_read(segment, directory, name, why);
+    if (verdict == MODEL_GOOD) {
+        add_process(model, model_process_from(segment), path, path, name);
+        seen->names[seen->count++] = text_copy(name, strlen(name));
+    } else if (verdict == MODEL_BAD) {
+        complain(model, path, name, why);
+        model->veiled_count += segment->has_owner;
     }
 }
 
-static void read_past(struct report *report, struct report_segment *segment, int directory, const char *name)
+static void read_past(struct model *model, struct model_segment *segment, int directory, const char *name)
 {
-    char why[REPORT_WHY_ROOM];
-    enum report_verdict verdict = report_segment_read(segment, directory, name, why);
-    if (verdict == REPORT_BAD)
-        complain(report, report->history, name, why);
-    if (verdict != REPORT_GOOD)
+    char why[MODEL_WHY_ROOM];
+    enum model_verdict verdict = model_segment_read(segment, directory, name, why);
+    if (verdict == MODEL_BAD)
+        complain(model, model->history, name, why);
+    if (verdict != MODEL_GOOD)
         return;
-    struct report_process *process = report_process_from(segment);
+    struct model_process *process = model_process_from(segment);
     if (is_still_there(segment, process))
-        report_process_free(process);
+        model_process_free(process);
     else
-        add_process(report, process, report->directories[0].path, report->history, name);
+        add_process(model, process, model->directories[0].path, model->history, name);
 }
 
 /* Why a file cannot be the ledger of whichever version; NULL if it can, or is not there. */
@@ -177,121 +179,121 @@ static const char *ledger_fault(int directory, const char *name)
     return length == (ssize_t)sizeof magic && magic == SG_LEDGER_MAGIC ? NULL : "no ledger of the machine";
 }
 
-static void check_ledgers(struct report *report, int directory, const char *path)
+static void check_ledgers(struct model *model, int directory, const char *path)
 {
     static const char *const names[] = {SG_LEDGER_NAME, SG_LEDGER_SECOND_NAME};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *why = ledger_fault(directory, names[i]);
         if (why == NULL)
             continue;
-        complain(report, path, names[i], why);
-        report->veiled_count++; /* nobody is counted there */
+        complain(model, path, names[i], why);
+        model->veiled_count++; /* nobody is counted there */
     }
 }
 
 /* 0, or the errno of opening it. `is_found`: by a pattern, so it may be a stranger's. */
-static int read_directory(struct report *report, struct report_segment *segment, const char *path, bool is_found,
+static int read_directory(struct model *model, struct model_segment *segment, const char *path, bool is_found,
                           bool is_history, struct seen *seen)
 {
     char **names = NULL;
     int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (is_found ? O_NOFOLLOW : 0));
-    long count = directory < 0 ? -errno : report_segment_names(directory, &names);
+    long count = directory < 0 ? -errno : model_segment_names(directory, &names);
     if (count < 0) {
         if (directory >= 0)
             close(directory);
         return (int)-count;
     }
     if (!is_history)
-        seen->names = report_allocate((size_t)count + 1, sizeof *seen->names);
+        seen->names = tool_allocate((size_t)count + 1, sizeof *seen->names);
     long read_count = is_found && count > FOUND_MOST ? FOUND_MOST : count;
     if (names != NULL && read_count < count)
-        complain(report, path, names[read_count], "is not read, nor is any behind it: they are too many");
+        complain(model, path, names[read_count], "is not read, nor is any behind it: they are too many");
     for (long i = 0; names != NULL && i < read_count; i++) {
         if (!is_history)
-            read_live(report, segment, directory, path, names[i], seen);
+            read_live(model, segment, directory, path, names[i], seen);
         else if (!is_seen(seen, names[i]))
-            read_past(report, segment, directory, names[i]);
+            read_past(model, segment, directory, names[i]);
     }
-    report_segment_names_free(names, count);
+    model_segment_names_free(names, count);
     if (!is_history)
-        check_ledgers(report, directory, path);
+        check_ledgers(model, directory, path);
     close(directory);
     return 0;
 }
 
 /* Anybody may make the default directory of another user first. The files there are then not to be believed. */
-static bool is_squatted(const struct report_directory *directory)
+static bool is_squatted(const struct model_directory *directory)
 {
     const char *named = getenv("SPARKGUARD_DIR");
     struct stat info;
-    bool is_by_default = directory->origin == REPORT_DEFAULT && (named == NULL || named[0] == '\0');
+    bool is_by_default = directory->origin == MODEL_DEFAULT && (named == NULL || named[0] == '\0');
     return is_by_default && lstat(directory->path, &info) == 0 &&
            ((info.st_uid != geteuid() && info.st_uid != 0) || S_ISLNK(info.st_mode));
 }
 
-static int read_found(struct report *report, struct report_segment *segment, const struct report_directory *directory,
+static int read_found(struct model *model, struct model_segment *segment, const struct model_directory *directory,
                       struct seen *seen)
 {
     if (!is_squatted(directory))
-        return read_directory(report, segment, directory->path, directory->origin == REPORT_MATCHED, false, seen);
-    complain(report, directory->path, "", "it belongs to another user, so nothing in it is believed");
+        return read_directory(model, segment, directory->path, directory->origin == MODEL_MATCHED, false, seen);
+    complain(model, directory->path, "", "it belongs to another user, so nothing in it is believed");
     return EPERM;
 }
 
-static void read_all(struct report *report)
+static void read_all(struct model *model)
 {
-    struct report_segment segment;
-    report_segment_begin(&segment);
-    for (size_t i = 0; i < report->directory_count; i++) {
-        struct report_directory *directory = &report->directories[i];
+    struct model_segment segment;
+    model_segment_begin(&segment);
+    for (size_t i = 0; i < model->directory_count; i++) {
+        struct model_directory *directory = &model->directories[i];
         struct seen seen = {0};
-        size_t complaints = report->complaint_count;
-        directory->error = read_found(report, &segment, directory, &seen);
-        if (report->history != NULL && i == 0)
-            report->history_error = read_directory(report, &segment, report->history, false, true, &seen);
-        directory->complaint_count = report->complaint_count - complaints;
-        report_segment_names_free(seen.names, (long)seen.count);
-        HASH_CLEAR(hh, report->by_name);
+        size_t complaints = model->complaint_count;
+        directory->error = read_found(model, &segment, directory, &seen);
+        if (model->history != NULL && i == 0)
+            model->history_error = read_directory(model, &segment, model->history, false, true, &seen);
+        directory->complaint_count = model->complaint_count - complaints;
+        model_segment_names_free(seen.names, (long)seen.count);
+        HASH_CLEAR(hh, model->by_name);
     }
-    report_segment_end(&segment);
+    model_segment_end(&segment);
 }
 
-struct report *report_build(const struct report_scope *scope)
+struct model *model_build(const struct model_scope *scope)
 {
-    struct report *report = report_allocate(1, sizeof *report);
-    report_directories_fill(report, scope);
-    report->history = scope->wants_history ? report_history_directory() : NULL;
-    read_all(report);
-    struct report_job *job;
-    DL_FOREACH (report->jobs, job) {
+    struct model *model = tool_allocate(1, sizeof *model);
+    model_directories_fill(model, scope);
+    model->history = scope->wants_history ? model_history_directory() : NULL;
+    read_all(model);
+    struct model_job *job;
+    DL_FOREACH (model->jobs, job) {
         DL_SORT(job->processes, compare_processes);
-        report_runs_fill(job);
-        sum_job(job, report);
+        model_runs_fill(job);
+        sum_job(job, model);
     }
-    DL_SORT(report->jobs, compare_jobs);
-    report_neighbours_fill(report);
-    report_machine_fill(report);
+    DL_SORT(model->jobs, compare_jobs);
+    model_neighbours_fill(model);
+    model_machine_fill(model);
     if (scope->wants_unguarded)
-        report_unguarded_fill(report);
-    report_select(report, scope);
-    report_parents_fill(report);
-    return report;
+        model_unguarded_fill(model);
+    model_select(model, scope);
+    model_parents_fill(model);
+    return model;
 }
 
-void report_free(struct report *report)
+void model_free(struct model *model)
 {
-    struct report_job *job, *next;
-    DL_FOREACH_SAFE (report->jobs, job, next)
-        report_job_free(job);
-    for (size_t i = 0; i < report->unguarded_count; i++)
-        free(report->unguarded[i].command);
-    for (size_t i = 0; i < REPORT_NEIGHBOUR_ROOM; i++)
-        free(report->neighbours[i]);
-    free(report->live_neighbour);
-    for (size_t i = 0; i < report->complaint_count; i++)
-        free(report->complaints[i]);
-    free(report->complaints);
-    report_directories_free(report);
-    free(report->history);
-    free(report);
+    struct model_job *job, *next;
+    DL_FOREACH_SAFE (model->jobs, job, next)
+        model_job_free(job);
+    for (size_t i = 0; i < model->unguarded_count; i++)
+        free(model->unguarded[i].command);
+    for (size_t i = 0; i < MODEL_NEIGHBOUR_ROOM; i++)
+        free(model->neighbours[i]);
+    free(model->live_neighbour);
+    for (size_t i = 0; i < model->complaint_count; i++)
+        free(model->complaints[i]);
+    free(model->complaints);
+    model_directories_free(model);
+    free(model->history);
+    free(model);
 }

@@ -2,7 +2,7 @@
  * model.h - the model: machine -> jobs -> processes, every figure computed once, rendered as text or as JSON.
  *
  * Bytes are SG_UNKNOWN where unknown. Texts are the raw bytes of the segments, ended with NUL; renderers escape them.
- * Only report_build() and what it calls write to a model.
+ * Only model_build() and what it calls write to a model.
  */
 #ifndef SG_TOOLS_MODEL_MODEL_H
 #define SG_TOOLS_MODEL_MODEL_H
@@ -17,10 +17,7 @@
 #include "model/segment_reader.h"
 #include "sparkguard_abi.h"
 
-/* Exit codes of the tools, part of the interface. */
-enum { REPORT_SHOWN = 0, REPORT_NO_MATCH = 1, REPORT_USAGE = 2, REPORT_UNTRUSTED = 3 };
-
-struct report_domain {
+struct model_domain {
     uint64_t live_bytes;
     uint64_t peak_bytes;
     uint64_t at_peak_bytes; /* its part of the process's peak */
@@ -29,7 +26,7 @@ struct report_domain {
     uint64_t refused_count;
 };
 
-struct report_refusal {
+struct model_refusal {
     uint64_t sequence;
     int64_t time_ns;
     uint64_t size_bytes;
@@ -39,7 +36,7 @@ struct report_refusal {
     char call[SG_CALL_BYTES + 1];
 };
 
-struct report_phase {
+struct model_phase {
     uint64_t sequence;
     int64_t time_ns;
     uint64_t live_bytes;
@@ -47,14 +44,14 @@ struct report_phase {
     char name[sizeof((struct sg_phase *)0)->name + 1];
 };
 
-struct report_event {
+struct model_event {
     uint64_t sequence;
     int64_t time_ns;
     char what[sizeof((struct sg_event *)0)->what + 1];
 };
 
 /* Where large blocks were asked for that are live, or were at the process's peak or at its last refusal. */
-struct report_site {
+struct model_site {
     bool is_named;
     int domain; /* enum sg_domain; -1: several */
     uint64_t offset;
@@ -67,9 +64,9 @@ struct report_site {
 };
 
 /* What a process's own watchdog did about its end. */
-enum report_watchdog { REPORT_NO_WATCHDOG, REPORT_SENT_TERM, REPORT_SENT_KILL, REPORT_ENDED_IT };
+enum model_watchdog { MODEL_NO_WATCHDOG, MODEL_SENT_TERM, MODEL_SENT_KILL, MODEL_ENDED_IT };
 
-struct report_process {
+struct model_process {
     uint32_t pid;
     uint32_t parent_pid;
     uint64_t start_ticks;
@@ -78,11 +75,11 @@ struct report_process {
     bool is_observing;
     bool is_sharing; /* others count it, and it counts them */
     bool is_watched;
-    enum report_watchdog watchdog;   /* if it ended by it */
-    const struct report_event *fate; /* that event, else NULL */
-    const char *fate_detail;         /* what it says beyond that, "" if nothing */
-    int exit_code;                   /* -1 unknown */
-    int signal;                      /* 0 none or unknown */
+    enum model_watchdog watchdog;   /* if it ended by it */
+    const struct model_event *fate; /* that event, else NULL */
+    const char *fate_detail;        /* what it says beyond that, "" if nothing */
+    int exit_code;                  /* -1 unknown */
+    int signal;                     /* 0 none or unknown */
     int64_t started_ns;
     int64_t ended_ns;     /* 0 running or unknown */
     int64_t last_seen_ns; /* the last evidence that it lived; ended_ns where that is known. Never 0 */
@@ -107,11 +104,11 @@ struct report_process {
     uint64_t unaccounted_bytes; /* taken without asking, as measured; SG_UNKNOWN without CUDA */
     uint64_t unmatched_frees;
     uint64_t faults;
-    struct report_domain domain[SG_DOMAIN_COUNT];
-    struct report_refusal *refusals; /* oldest first */
-    struct report_phase *phases;
-    struct report_event *events;
-    struct report_site *sites; /* the largest first, live or at the peak */
+    struct model_domain domain[SG_DOMAIN_COUNT];
+    struct model_refusal *refusals; /* oldest first */
+    struct model_phase *phases;
+    struct model_event *events;
+    struct model_site *sites; /* the largest first, live or at the peak */
     size_t refusal_count, phase_count, event_count, site_count;
     struct sg_machine machine; /* as the process last saw it */
     struct sg_device device[SG_DEVICE_ROOM];
@@ -121,16 +118,16 @@ struct report_process {
     char *command;
     char *job;
     char library_version[sizeof((struct sg_segment *)0)->library_version + 1];
-    char *segment_path;                 /* of the file that it was read from */
-    struct report_process *prev, *next; /* utlist, by start */
-    struct report_process *parent;      /* of those shown; NULL: none */
-    UT_hash_handle hh;                  /* by pid, while the parents are looked for */
-    void *line;                         /* for renderers */
-    bool is_folded;                     /* has no line of its own: see report_fold() */
+    char *segment_path;                /* of the file that it was read from */
+    struct model_process *prev, *next; /* utlist, by start */
+    struct model_process *parent;      /* of those shown; NULL: none */
+    UT_hash_handle hh;                 /* by pid, while the parents are looked for */
+    void *line;                        /* for renderers */
+    bool is_folded;                    /* has no line of its own: see model_fold() */
 };
 
 /* One run of a job: processes that have the same first process, or that lived at one time. */
-struct report_run {
+struct model_run {
     int64_t started_ns;
     int64_t last_seen_ns;
     uint32_t first_pid;   /* of the earliest process on record */
@@ -141,7 +138,7 @@ struct report_run {
     size_t running_count;
 };
 
-struct report_job {
+struct model_job {
     char *name;
     const char *directory; /* in which its processes meet; another one's job of the same name is another job */
     uint64_t limit_bytes;  /* the smallest of its running processes, of all where none runs; SG_UNKNOWN: none */
@@ -152,14 +149,14 @@ struct report_job {
     size_t running_count;
     int64_t started_ns;
     int64_t last_seen_ns;
-    struct report_run *runs; /* by start; never none */
+    struct model_run *runs; /* by start; never none */
     size_t run_count;
-    struct report_process *processes;
-    struct report_job *prev, *next; /* utlist, by start */
-    UT_hash_handle hh;              /* by name */
+    struct model_process *processes;
+    struct model_job *prev, *next; /* utlist, by start */
+    UT_hash_handle hh;             /* by name */
 };
 
-struct report_device {
+struct model_device {
     bool is_known;
     uint64_t total_bytes;
     uint64_t live_bytes;
@@ -167,7 +164,7 @@ struct report_device {
     char name[sizeof((struct sg_device *)0)->name + 1];
 };
 
-struct report_machine {
+struct model_machine {
     int unified;     /* 1, 0, or -1: not known */
     bool is_sharing; /* every guarded process that runs is known, counted by the others, and counts them */
     uint64_t total_bytes;
@@ -182,19 +179,19 @@ struct report_machine {
     uint64_t swap_total_bytes;
     uint64_t swap_used_bytes;
     uint64_t cgroup_limit_bytes; /* the smallest of those above us */
-    struct report_device device[SG_DEVICE_ROOM];
+    struct model_device device[SG_DEVICE_ROOM];
 };
 
-struct report_unguarded {
+struct model_unguarded {
     uint32_t pid;
     uint64_t resident_bytes;
     char *command;
 };
 
-enum { REPORT_UNGUARDED_ROOM = 5, REPORT_NEIGHBOUR_ROOM = 4 };
+enum { MODEL_UNGUARDED_ROOM = 5, MODEL_NEIGHBOUR_ROOM = 4 };
 
 /* What to show. Without a filter: what runs now, and the job that ended last. */
-struct report_scope {
+struct model_scope {
     char *const *directories; /* names or patterns; where there are none, the reader's own */
     size_t directory_count;
     uint32_t pid;    /* 0: any */
@@ -207,11 +204,11 @@ struct report_scope {
 };
 
 /* Why a directory is read: nobody said which, it was named, or a pattern found it. */
-enum report_origin { REPORT_DEFAULT, REPORT_NAMED, REPORT_MATCHED };
+enum model_origin { MODEL_DEFAULT, MODEL_NAMED, MODEL_MATCHED };
 
-struct report_directory {
+struct model_directory {
     char *path;
-    enum report_origin origin;
+    enum model_origin origin;
     int error;              /* errno of opening it, 0 */
     size_t complaint_count; /* of its files, and of the history if that is read with it */
     bool is_there;          /* then it is known by these: */
@@ -220,21 +217,21 @@ struct report_directory {
     ino_t inode;
 };
 
-struct report {
-    struct report_directory *directories;
+struct model {
+    struct model_directory *directories;
     size_t directory_count;
     char *history; /* the directory of it; NULL: not asked for, or there is none */
     int history_error;
-    struct report_machine machine;
-    struct report_job *jobs;    /* shown */
-    struct report_job *by_name; /* those of one directory in a hash, while it is read */
-    size_t hidden_jobs;         /* in the directory, left out by the scope */
-    size_t hidden_namesakes;    /* earlier processes with the pid asked for */
-    struct report_unguarded unguarded[REPORT_UNGUARDED_ROOM];
+    struct model_machine machine;
+    struct model_job *jobs;    /* shown */
+    struct model_job *by_name; /* those of one directory in a hash, while it is read */
+    size_t hidden_jobs;        /* in the directory, left out by the scope */
+    size_t hidden_namesakes;   /* earlier processes with the pid asked for */
+    struct model_unguarded unguarded[MODEL_UNGUARDED_ROOM];
     size_t unguarded_count;
-    char *neighbours[REPORT_NEIGHBOUR_ROOM]; /* directories whose programs are not counted here, the first by name */
-    size_t neighbour_count;                  /* of all, also of those that found no room */
-    char *live_neighbour;                    /* the first by name in which a process may live; NULL: none */
+    char *neighbours[MODEL_NEIGHBOUR_ROOM]; /* directories whose programs are not counted here, the first by name */
+    size_t neighbour_count;                 /* of all, also of those that found no room */
+    char *live_neighbour;                   /* the first by name in which a process may live; NULL: none */
     size_t live_neighbour_count;
     size_t veiled_count; /* files not believed though a running process may own them */
     char **complaints;   /* "FILE: why" of each file that was not believed */
@@ -242,83 +239,83 @@ struct report {
     size_t said_count; /* of them, the first that were said */
 };
 
-struct report *report_build(const struct report_scope *scope);
-void report_free(struct report *report);
+struct model *model_build(const struct model_scope *scope);
+void model_free(struct model *model);
 /* Folds the smallest of very many processes of a job, of those that run or of those that have ended: how many. */
-size_t report_fold(const struct report_job *job, bool is_running);
+size_t model_fold(const struct model_job *job, bool is_running);
 
 /* Says on stderr which files were not believed, each once. */
-void report_say_complaints(struct report *report);
+void model_say_complaints(struct model *model);
 /* The same in one line: how many, and the first. */
-void report_say_complaints_shortly(const struct report *report);
+void model_say_complaints_shortly(const struct model *model);
 
 /* Parts of the building, one file each. */
-struct report_process *report_process_from(const struct report_segment *segment);
-void report_process_free(struct report_process *process);
-void report_select(struct report *report, const struct report_scope *scope);
+struct model_process *model_process_from(const struct model_segment *segment);
+void model_process_free(struct model_process *process);
+void model_select(struct model *model, const struct model_scope *scope);
 /* Whether something was asked for that may not be there. */
-bool report_scope_is_narrow(const struct report_scope *scope);
-void report_machine_fill(struct report *report);
-void report_unguarded_fill(struct report *report);
-void report_neighbours_fill(struct report *report);
-void report_directories_fill(struct report *report, const struct report_scope *scope);
-void report_directories_free(struct report *report);
+bool model_scope_is_narrow(const struct model_scope *scope);
+void model_machine_fill(struct model *model);
+void model_unguarded_fill(struct model *model);
+void model_neighbours_fill(struct model *model);
+void model_directories_fill(struct model *model, const struct model_scope *scope);
+void model_directories_free(struct model *model);
 /* Whether each could be. */
-bool report_directories_are_read(const struct report *report);
+bool model_directories_are_read(const struct model *model);
 /* Whether something is amiss, but only in directories that a pattern found, which may be anybody's. */
-bool report_directories_found_amiss(const struct report *report);
+bool model_directories_found_amiss(const struct model *model);
 /* Whether one could not, though it was named or is there. */
-bool report_directory_is_faulty(const struct report_directory *directory);
+bool model_directory_is_faulty(const struct model_directory *directory);
 /* The one that it is; NULL: it is not read. */
-const struct report_directory *report_directory_find(const struct report *report, dev_t device, ino_t inode);
-void report_parents_fill(struct report *report);
+const struct model_directory *model_directory_find(const struct model *model, dev_t device, ino_t inode);
+void model_parents_fill(struct model *model);
 
 /* runs.c: fills the runs of a job whose processes are sorted by start, and each process's run. */
-void report_runs_fill(struct report_job *job);
+void model_runs_fill(struct model_job *job);
 /* Whether its watchdog ended it; puts the state right. Once all else is known of it. */
-void report_process_judge_end(struct report_process *process);
-void report_job_free(struct report_job *job);
+void model_process_judge_end(struct model_process *process);
+void model_job_free(struct model_job *job);
 
 /* Whether it guards and decides alone: it runs, without a seat among the others. Why, as its events say: "not sharing:
  * no room ...", or "not sharing". */
-bool report_process_is_alone(const struct report_process *process);
-const char *report_process_alone_reason(const struct report_process *process);
+bool model_process_is_alone(const struct model_process *process);
+const char *model_process_alone_reason(const struct model_process *process);
 
 /* The memory of the machine from the left to the right: what guarded processes hold, what else is in use, what was promised,
  * what admission would grant now, and the reserve, of which the floor. */
-enum report_part_kind {
-    REPORT_PART_GUARDED,
-    REPORT_PART_OTHER,
-    REPORT_PART_PROMISED,
-    REPORT_PART_ROOM,
-    REPORT_PART_RESERVE,
-    REPORT_PART_FLOOR,
-    REPORT_PART_COUNT,
+enum model_part_kind {
+    MODEL_PART_GUARDED,
+    MODEL_PART_OTHER,
+    MODEL_PART_PROMISED,
+    MODEL_PART_ROOM,
+    MODEL_PART_RESERVE,
+    MODEL_PART_FLOOR,
+    MODEL_PART_COUNT,
 };
-struct report_part {
+struct model_part {
     uint64_t bytes;
     uint64_t shown_bytes; /* what a bar shows of it, and of nothing else; reserve and floor stand at its right end */
 };
-extern const char *const report_part_name[REPORT_PART_COUNT];
+extern const char *const model_part_name[MODEL_PART_COUNT];
 /* False where the kernel did not say. */
-bool report_machine_parts(const struct report_machine *machine, struct report_part part[REPORT_PART_COUNT]);
+bool model_machine_parts(const struct model_machine *machine, struct model_part part[MODEL_PART_COUNT]);
 
 /* What a process's peak was made of: "device 60.0 GiB, heap 8.0 GiB"; "" if nothing. The caller frees. */
-char *report_peak_text(const struct report_process *process);
+char *model_peak_text(const struct model_process *process);
 
 /* "exited with status 0", "killed by SIGKILL", "killed by SIGTERM from its own watchdog", "running". */
-enum { REPORT_END_TEXT = 96 };
-const char *report_end_text(const struct report_process *process, char text[REPORT_END_TEXT]);
+enum { MODEL_END_TEXT = 96 };
+const char *model_end_text(const struct model_process *process, char text[MODEL_END_TEXT]);
 
 /* Of a process that its watchdog ended: "4711 ended by its own watchdog at 13:07:42: " and what it noted. The caller
  * frees. */
-char *report_fate_text(const struct report_process *process, bool is_utf8);
+char *model_fate_text(const struct model_process *process, bool is_utf8);
 
 /* What a refusal found too small: "usable" memory, or what was "left" of a limit. */
-const char *report_room_word(enum sg_reason reason);
+const char *model_room_word(enum sg_reason reason);
 
-extern const char *const report_domain_name[SG_DOMAIN_COUNT];
-extern const char *const report_state_name[SG_STATE_KILLED + 1];
-extern const char *const report_reason_name[SG_REASON_DEVICE + 1];
+extern const char *const model_domain_name[SG_DOMAIN_COUNT];
+extern const char *const model_state_name[SG_STATE_KILLED + 1];
+extern const char *const model_reason_name[SG_REASON_DEVICE + 1];
 
 #endif

@@ -16,6 +16,7 @@
 
 #include "common/procfs.h"
 #include "model/model.h"
+#include "common/bytes.h"
 #include "common/text.h"
 
 #define COMMON "/dev/shm/"
@@ -24,8 +25,8 @@
 /* Whether a directory is one of the kind: then the others are neighbours of it. */
 static bool is_of_the_kind(const char *directory)
 {
-    size_t root_length = strlen(report_live_root);
-    if (strncmp(directory, report_live_root, root_length) != 0 ||
+    size_t root_length = strlen(procfs_live_root);
+    if (strncmp(directory, procfs_live_root, root_length) != 0 ||
         strncmp(directory + root_length, COMMON PREFIX, strlen(COMMON PREFIX)) != 0)
         return false;
     directory += root_length;
@@ -42,8 +43,8 @@ static bool has_records(int common, const char *name)
     if (fd < 0)
         return errno == EACCES || errno == EPERM;
     bool has_any = fstatat(fd, SG_LEDGER_NAME, &status, AT_SYMLINK_NOFOLLOW) == 0;
-    long count = has_any ? 0 : report_segment_names(fd, &segments);
-    report_segment_names_free(segments, count);
+    long count = has_any ? 0 : model_segment_names(fd, &segments);
+    model_segment_names_free(segments, count);
     close(fd);
     return has_any || count > 0;
 }
@@ -51,7 +52,7 @@ static bool has_records(int common, const char *name)
 /* Whether any process runs as that user. */
 static bool has_processes(uid_t user)
 {
-    char *path = report_text_format("%s/proc", report_live_root);
+    char *path = text_format("%s/proc", procfs_live_root);
     DIR *stream = opendir(path);
     const struct dirent *entry;
     struct stat status;
@@ -71,7 +72,7 @@ static bool has_owner(int directory, const char *name)
     int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return errno != ENOENT && errno != ELOOP;
-    bool is_locked = report_is_locked(fd);
+    bool is_locked = model_is_locked(fd);
     close(fd);
     return is_locked;
 }
@@ -84,52 +85,52 @@ static bool may_have_processes(int common, const char *name, const struct stat *
     if (fd < 0)
         return has_processes(status->st_uid);
     bool has_any = false;
-    long count = report_segment_names(fd, &segments);
+    long count = model_segment_names(fd, &segments);
     for (long i = 0; i < count && !has_any; i++)
         has_any = has_owner(fd, segments[i]);
-    report_segment_names_free(segments, count);
+    model_segment_names_free(segments, count);
     close(fd);
     return has_any;
 }
 
-static void keep_live(struct report *report, const char *name)
+static void keep_live(struct model *model, const char *name)
 {
-    char *path = report_text_format("%s" COMMON "%s", report_live_root, name);
-    bool is_first = report->live_neighbour == NULL || strcmp(path, report->live_neighbour) < 0;
-    report->live_neighbour_count++;
-    free(is_first ? report->live_neighbour : path);
+    char *path = text_format("%s" COMMON "%s", procfs_live_root, name);
+    bool is_first = model->live_neighbour == NULL || strcmp(path, model->live_neighbour) < 0;
+    model->live_neighbour_count++;
+    free(is_first ? model->live_neighbour : path);
     if (is_first)
-        report->live_neighbour = path;
+        model->live_neighbour = path;
 }
 
 static const char *name_of(const char *neighbour)
 {
-    return neighbour + strlen(report_live_root) + strlen(COMMON);
+    return neighbour + strlen(procfs_live_root) + strlen(COMMON);
 }
 
 /* Keeps the first by name. */
-static void keep(struct report *report, const char *name)
+static void keep(struct model *model, const char *name)
 {
-    size_t place = report_min(report->neighbour_count++, REPORT_NEIGHBOUR_ROOM);
-    while (place > 0 && strcmp(name_of(report->neighbours[place - 1]), name) > 0)
+    size_t place = bytes_min(model->neighbour_count++, MODEL_NEIGHBOUR_ROOM);
+    while (place > 0 && strcmp(name_of(model->neighbours[place - 1]), name) > 0)
         place--;
-    if (place == REPORT_NEIGHBOUR_ROOM)
+    if (place == MODEL_NEIGHBOUR_ROOM)
         return;
-    free(report->neighbours[REPORT_NEIGHBOUR_ROOM - 1]);
-    memmove(&report->neighbours[place + 1], &report->neighbours[place],
-            (REPORT_NEIGHBOUR_ROOM - 1 - place) * sizeof report->neighbours[0]);
-    report->neighbours[place] = report_text_format("%s" COMMON "%s", report_live_root, name);
+    free(model->neighbours[MODEL_NEIGHBOUR_ROOM - 1]);
+    memmove(&model->neighbours[place + 1], &model->neighbours[place],
+            (MODEL_NEIGHBOUR_ROOM - 1 - place) * sizeof model->neighbours[0]);
+    model->neighbours[place] = text_format("%s" COMMON "%s", procfs_live_root, name);
 }
 
-void report_neighbours_fill(struct report *report)
+void model_neighbours_fill(struct model *model)
 {
     struct stat status;
     bool is_any = false;
-    for (size_t i = 0; i < report->directory_count; i++)
-        is_any = is_any || is_of_the_kind(report->directories[i].path);
+    for (size_t i = 0; i < model->directory_count; i++)
+        is_any = is_any || is_of_the_kind(model->directories[i].path);
     if (!is_any)
         return;
-    char *common = report_text_format("%s" COMMON, report_live_root);
+    char *common = text_format("%s" COMMON, procfs_live_root);
     DIR *stream = opendir(common);
     free(common);
     const struct dirent *entry;
@@ -137,12 +138,12 @@ void report_neighbours_fill(struct report *report)
         if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0 ||
             fstatat(dirfd(stream), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
             continue;
-        bool is_read = report_directory_find(report, status.st_dev, status.st_ino) != NULL;
+        bool is_read = model_directory_find(model, status.st_dev, status.st_ino) != NULL;
         if (is_read || !has_records(dirfd(stream), entry->d_name))
             continue;
-        keep(report, entry->d_name);
+        keep(model, entry->d_name);
         if (may_have_processes(dirfd(stream), entry->d_name, &status))
-            keep_live(report, entry->d_name);
+            keep_live(model, entry->d_name);
     }
     if (stream != NULL)
         closedir(stream);

@@ -22,25 +22,25 @@ static bool begins_with(const char *text, const char *prefix)
 
 /* How the library's events of an end begin. */
 static const char *const watchdog_event[] = {
-    [REPORT_SENT_TERM] = "watchdog: sent SIGTERM",
-    [REPORT_SENT_KILL] = "watchdog: sent SIGKILL",
-    [REPORT_ENDED_IT] = "watchdog: ended",
+    [MODEL_SENT_TERM] = "watchdog: sent SIGTERM",
+    [MODEL_SENT_KILL] = "watchdog: sent SIGKILL",
+    [MODEL_ENDED_IT] = "watchdog: ended",
 };
 
-static enum report_watchdog what_it_did(const struct report_event *event)
+static enum model_watchdog what_it_did(const struct model_event *event)
 {
-    for (int i = REPORT_SENT_TERM; i <= REPORT_ENDED_IT; i++)
+    for (int i = MODEL_SENT_TERM; i <= MODEL_ENDED_IT; i++)
         if (begins_with(event->what, watchdog_event[i]))
-            return (enum report_watchdog)i;
-    return REPORT_NO_WATCHDOG;
+            return (enum model_watchdog)i;
+    return MODEL_NO_WATCHDOG;
 }
 
 /* The end as the watchdog's own event describes it, where no parent noted it. SIGKILL and exit_group(137) take
  * effect at once, so their event is a witness of the end. SIGTERM may be handled: its event names the signal, not
  * the time of the end. */
-static void take_end_from_event(struct report_process *process, const struct report_event *event)
+static void take_end_from_event(struct model_process *process, const struct model_event *event)
 {
-    bool is_at_once = process->watchdog == REPORT_ENDED_IT || process->watchdog == REPORT_SENT_KILL;
+    bool is_at_once = process->watchdog == MODEL_ENDED_IT || process->watchdog == MODEL_SENT_KILL;
     if (process->state != SG_STATE_KILLED)
         return;
     if (process->signal == 0)
@@ -51,30 +51,30 @@ static void take_end_from_event(struct report_process *process, const struct rep
 
 /* The last event decides: a process that was let live notes something after it. Where signals do not reach a process the
  * watchdog exits in its name; who waits for it sees an exit. */
-void report_process_judge_end(struct report_process *process)
+void model_process_judge_end(struct model_process *process)
 {
     if (process->event_count == 0 || (process->state != SG_STATE_KILLED && process->state != SG_STATE_EXITED))
         return;
-    const struct report_event *last = &process->events[process->event_count - 1];
-    enum report_watchdog watchdog = what_it_did(last);
+    const struct model_event *last = &process->events[process->event_count - 1];
+    enum model_watchdog watchdog = what_it_did(last);
     bool has_lived_on = process->last_seen_ns - last->time_ns > AFTERMATH_NS;
-    if (watchdog == REPORT_NO_WATCHDOG || (watchdog != REPORT_ENDED_IT && has_lived_on))
+    if (watchdog == MODEL_NO_WATCHDOG || (watchdog != MODEL_ENDED_IT && has_lived_on))
         return;
     process->watchdog = watchdog;
     process->fate = last;
     process->fate_detail = last->what + strlen(watchdog_event[watchdog]);
     process->fate_detail += strspn(process->fate_detail, " ,:;");
-    if (watchdog == REPORT_ENDED_IT)
+    if (watchdog == MODEL_ENDED_IT)
         process->state = SG_STATE_KILLED;
     take_end_from_event(process, last);
 }
 
-bool report_process_is_alone(const struct report_process *process)
+bool model_process_is_alone(const struct model_process *process)
 {
     return process->state == SG_STATE_RUNNING && process->is_guarding && !process->is_sharing;
 }
 
-const char *report_process_alone_reason(const struct report_process *process)
+const char *model_process_alone_reason(const struct model_process *process)
 {
     for (size_t i = process->event_count; i > 0; i--)
         if (begins_with(process->events[i - 1].what, NOT_SHARING))
@@ -82,16 +82,16 @@ const char *report_process_alone_reason(const struct report_process *process)
     return NOT_SHARING;
 }
 
-const char *report_end_text(const struct report_process *process, char text[REPORT_END_TEXT])
+const char *model_end_text(const struct model_process *process, char text[MODEL_END_TEXT])
 {
     static const char *const after[] = {
-        [REPORT_NO_WATCHDOG] = "",
-        [REPORT_SENT_TERM] = " after its own watchdog sent SIGTERM",
-        [REPORT_SENT_KILL] = " after its own watchdog sent SIGKILL",
-        [REPORT_ENDED_IT] = ": ended by its own watchdog",
+        [MODEL_NO_WATCHDOG] = "",
+        [MODEL_SENT_TERM] = " after its own watchdog sent SIGTERM",
+        [MODEL_SENT_KILL] = " after its own watchdog sent SIGKILL",
+        [MODEL_ENDED_IT] = ": ended by its own watchdog",
     };
-    static const int sent[] = {[REPORT_SENT_TERM] = SIGTERM, [REPORT_SENT_KILL] = SIGKILL, [REPORT_ENDED_IT] = 0};
-    char word[48], signal_text[REPORT_TIME_TEXT];
+    static const int sent[] = {[MODEL_SENT_TERM] = SIGTERM, [MODEL_SENT_KILL] = SIGKILL, [MODEL_ENDED_IT] = 0};
+    char word[48], signal_text[TEXT_TIME_CAPACITY];
     bool is_exited = process->state == SG_STATE_EXITED;
     bool is_its_signal = !is_exited && process->signal != 0 && process->signal == sent[process->watchdog];
     if (process->state == SG_STATE_RUNNING)
@@ -100,25 +100,24 @@ const char *report_end_text(const struct report_process *process, char text[REPO
         return "replaced by another program";
     if (is_exited && process->exit_code >= 0)
         snprintf(word, sizeof word, "exited with status %d", process->exit_code);
-    else if (!is_exited && process->signal != 0 && process->watchdog != REPORT_ENDED_IT)
-        snprintf(word, sizeof word, "killed by %s", report_signal_text(signal_text, process->signal));
-    else if (!is_exited && process->watchdog == REPORT_NO_WATCHDOG)
+    else if (!is_exited && process->signal != 0 && process->watchdog != MODEL_ENDED_IT)
+        snprintf(word, sizeof word, "killed by %s", text_signal(signal_text, process->signal));
+    else if (!is_exited && process->watchdog == MODEL_NO_WATCHDOG)
         snprintf(word, sizeof word, "killed (signal not recorded)");
     else
-        snprintf(word, sizeof word, "%s", report_state_name[process->state]);
-    snprintf(text, REPORT_END_TEXT, "%s%s", word, is_its_signal ? " from its own watchdog" : after[process->watchdog]);
+        snprintf(word, sizeof word, "%s", model_state_name[process->state]);
+    snprintf(text, MODEL_END_TEXT, "%s%s", word, is_its_signal ? " from its own watchdog" : after[process->watchdog]);
     return text;
 }
 
-char *report_fate_text(const struct report_process *process, bool is_utf8)
+char *model_fate_text(const struct model_process *process, bool is_utf8)
 {
-    char room[REPORT_END_TEXT], clock[REPORT_TIME_TEXT];
-    bool is_ended = process->watchdog == REPORT_ENDED_IT;
-    const char *end = is_ended ? "ended by its own watchdog" : report_end_text(process, room);
-    char *detail = report_text_printable(process->fate_detail, is_utf8);
-    char *text =
-        report_text_format("%" PRIu32 " %s at %s%s%s", process->pid, end,
-                           report_clock_local(clock, process->fate->time_ns), detail[0] != '\0' ? ": " : "", detail);
+    char room[MODEL_END_TEXT], clock[TEXT_TIME_CAPACITY];
+    bool is_ended = process->watchdog == MODEL_ENDED_IT;
+    const char *end = is_ended ? "ended by its own watchdog" : model_end_text(process, room);
+    char *detail = text_printable(process->fate_detail, is_utf8);
+    char *text = text_format("%" PRIu32 " %s at %s%s%s", process->pid, end,
+                             text_clock_local(clock, process->fate->time_ns), detail[0] != '\0' ? ": " : "", detail);
     free(detail);
     return text;
 }

@@ -9,7 +9,9 @@
 
 #include "common/procfs.h"
 #include "model/model.h"
+#include "common/bytes.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 static uint64_t not_below_zero(uint64_t bytes)
 {
@@ -26,71 +28,71 @@ static int64_t known_time(int64_t time_ns)
 static bool is_of_another_boot(const struct sg_segment *content)
 {
     uint64_t now[2];
-    return content->saved_time_ns != 0 && (content->boot_id[0] | content->boot_id[1]) != 0 && report_boot_id(now) &&
+    return content->saved_time_ns != 0 && (content->boot_id[0] | content->boot_id[1]) != 0 && procfs_boot_id(now) &&
            (content->boot_id[0] != now[0] || content->boot_id[1] != now[1]);
 }
 
 /* RUNNING without an owner: the process is another program now if it still lives, but for a copy of what it has mapped, and was killed
  * if not. */
-static enum sg_state conclude_state(const struct report_segment *segment)
+static enum sg_state conclude_state(const struct model_segment *segment)
 {
     const struct sg_segment *content = segment->content;
     const struct sg_slot *slot = &content->slot;
-    struct report_process_stat stat;
+    struct procfs_stat stat;
     if (slot->state != SG_STATE_RUNNING || segment->has_owner)
         return (enum sg_state)slot->state;
     if (is_of_another_boot(content))
         return SG_STATE_KILLED;
-    if (report_process_stat(slot->pid, &stat) == 0 && stat.start_ticks == slot->start_ticks && !stat.is_ending)
-        return report_process_maps(slot->pid, segment->name) ? SG_STATE_RUNNING : SG_STATE_REPLACED;
+    if (procfs_stat(slot->pid, &stat) == 0 && stat.start_ticks == slot->start_ticks && !stat.is_ending)
+        return procfs_maps(slot->pid, segment->name) ? SG_STATE_RUNNING : SG_STATE_REPLACED;
     return SG_STATE_KILLED;
 }
 
-static void fill_domains(struct report_process *process, const struct sg_segment *content, uint32_t record_count)
+static void fill_domains(struct model_process *process, const struct sg_segment *content, uint32_t record_count)
 {
     int64_t credit_bytes = 0;
-    struct report_domain *heap = &process->domain[SG_DOMAIN_HEAP];
+    struct model_domain *heap = &process->domain[SG_DOMAIN_HEAP];
     for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
         const struct sg_domain_counters *counters = &content->domain[i];
-        struct report_domain *domain = &process->domain[i];
+        struct model_domain *domain = &process->domain[i];
         domain->live_bytes = not_below_zero(counters->granted_bytes);
         domain->peak_bytes = not_below_zero(counters->peak_bytes);
         domain->allocations = counters->allocations;
         domain->frees = counters->frees;
         domain->refused_count = counters->refused_count;
-        process->refused_count = report_add(process->refused_count, counters->refused_count);
-        process->refused_bytes = report_add(process->refused_bytes, counters->refused_bytes);
+        process->refused_count = bytes_add(process->refused_count, counters->refused_count);
+        process->refused_bytes = bytes_add(process->refused_bytes, counters->refused_bytes);
     }
     for (uint32_t i = 0; i < record_count; i++) {
         credit_bytes += content->record[i].credit_bytes; /* bounded by the reader: no overflow */
-        heap->allocations = report_add(heap->allocations, content->record[i].allocations);
-        heap->frees = report_add(heap->frees, content->record[i].frees);
+        heap->allocations = bytes_add(heap->allocations, content->record[i].allocations);
+        heap->frees = bytes_add(heap->frees, content->record[i].frees);
     }
     int64_t heap_bytes = (int64_t)heap->live_bytes - credit_bytes;
     heap->live_bytes = heap_bytes > 0 ? (uint64_t)heap_bytes : 0;
     for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
         process->live_bytes += process->domain[i].live_bytes;
-        process->domain[i].peak_bytes = report_max(process->domain[i].peak_bytes, process->domain[i].live_bytes);
+        process->domain[i].peak_bytes = bytes_max(process->domain[i].peak_bytes, process->domain[i].live_bytes);
     }
 }
 
 /* A process notes its promises on its slow path only: one that has touched its memory since cannot be owed more than
  * what it holds less what /proc shows to be there. Sparse and pinned memory may be resident and was never promised. */
-static uint64_t still_promised(const struct report_process *process, uint64_t published_bytes)
+static uint64_t still_promised(const struct model_process *process, uint64_t published_bytes)
 {
-    uint64_t resident = published_bytes > 0 ? report_process_resident_bytes(process->pid, process->start_ticks) : 0;
+    uint64_t resident = published_bytes > 0 ? procfs_resident_bytes(process->pid, process->start_ticks) : 0;
     if (resident == SG_UNKNOWN || process->sparse_resident_bytes == SG_UNKNOWN)
         return published_bytes;
-    const struct report_domain *domain = process->domain;
+    const struct model_domain *domain = process->domain;
     uint64_t held =
         domain[SG_DOMAIN_HEAP].live_bytes + domain[SG_DOMAIN_MAPPED].live_bytes + domain[SG_DOMAIN_MANAGED].live_bytes;
-    uint64_t others = report_add(process->sparse_resident_bytes, domain[SG_DOMAIN_PINNED].live_bytes);
-    return report_min(published_bytes, report_less(held, report_less(resident, others)));
+    uint64_t others = bytes_add(process->sparse_resident_bytes, domain[SG_DOMAIN_PINNED].live_bytes);
+    return bytes_min(published_bytes, bytes_less(held, bytes_less(resident, others)));
 }
 
 /* The parts of a peak add up to it: what is missing, or too much, is the largest part's. A process that died between
  * noting a peak and writing down what it was made of leaves the parts of an earlier one. */
-static void match_parts(struct report_process *process)
+static void match_parts(struct model_process *process)
 {
     uint64_t sum_bytes = 0;
     int largest = 0;
@@ -107,24 +109,24 @@ static void match_parts(struct report_process *process)
 }
 
 /* The recorded peak, but never below what is held now: then now is the peak, and its parts are today's. */
-static void fill_peak(struct report_process *process, const struct sg_segment *content)
+static void fill_peak(struct model_process *process, const struct sg_segment *content)
 {
     const struct sg_peak *peak = &content->peak[content->peak_index];
-    uint64_t recorded_bytes = report_max(not_below_zero(peak->total_bytes), not_below_zero(content->peak_seen_bytes));
+    uint64_t recorded_bytes = bytes_max(not_below_zero(peak->total_bytes), not_below_zero(content->peak_seen_bytes));
     bool is_older = not_below_zero(peak->total_bytes) < recorded_bytes;
     bool is_now = process->live_bytes > recorded_bytes;
     process->peak_bytes = is_now ? process->live_bytes : recorded_bytes;
     process->job_peak_bytes = not_below_zero(content->job_peak_bytes);
     process->limit_peak_bytes = not_below_zero(content->limit_peak_bytes);
-    process->peak_ns = is_now && process->state == SG_STATE_RUNNING ? report_now_ns() : known_time(peak->time_ns);
+    process->peak_ns = is_now && process->state == SG_STATE_RUNNING ? tool_now_ns() : known_time(peak->time_ns);
     for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
-        struct report_domain *domain = &process->domain[i];
+        struct model_domain *domain = &process->domain[i];
         uint64_t part_bytes = is_older ? content->domain[i].granted_bytes : peak->domain_bytes[i];
         domain->at_peak_bytes = is_now ? domain->live_bytes : not_below_zero(part_bytes);
     }
     match_parts(process);
     for (int i = 0; i < SG_DOMAIN_COUNT; i++)
-        process->domain[i].peak_bytes = report_max(process->domain[i].peak_bytes, process->domain[i].at_peak_bytes);
+        process->domain[i].peak_bytes = bytes_max(process->domain[i].peak_bytes, process->domain[i].at_peak_bytes);
 }
 
 /* Every entry starts with its sequence: oldest first. */
@@ -136,56 +138,56 @@ static int compare_sequences(const void *a, const void *b)
     return (first > second) - (first < second);
 }
 
-static void fill_refusals(struct report_process *process, const struct sg_segment *content)
+static void fill_refusals(struct model_process *process, const struct sg_segment *content)
 {
-    process->refusals = report_allocate(SG_REFUSAL_ROOM, sizeof *process->refusals);
+    process->refusals = tool_allocate(SG_REFUSAL_ROOM, sizeof *process->refusals);
     for (int i = 0; i < SG_REFUSAL_ROOM; i++) {
         const struct sg_refusal *entry = &content->refusal[i];
         if (entry->sequence == 0)
             continue;
-        struct report_refusal *refusal = &process->refusals[process->refusal_count++];
-        *refusal = (struct report_refusal){.sequence = entry->sequence,
-                                           .time_ns = known_time(entry->time_ns),
-                                           .size_bytes = entry->size_bytes,
-                                           .usable_bytes = entry->usable_bytes,
-                                           .domain = (enum sg_domain)entry->domain,
-                                           .reason = (enum sg_reason)entry->reason};
+        struct model_refusal *refusal = &process->refusals[process->refusal_count++];
+        *refusal = (struct model_refusal){.sequence = entry->sequence,
+                                          .time_ns = known_time(entry->time_ns),
+                                          .size_bytes = entry->size_bytes,
+                                          .usable_bytes = entry->usable_bytes,
+                                          .domain = (enum sg_domain)entry->domain,
+                                          .reason = (enum sg_reason)entry->reason};
         memcpy(refusal->call, entry->call, sizeof entry->call);
     }
     qsort(process->refusals, process->refusal_count, sizeof *process->refusals, compare_sequences);
 }
 
-static void fill_phases(struct report_process *process, const struct sg_segment *content)
+static void fill_phases(struct model_process *process, const struct sg_segment *content)
 {
-    process->phases = report_allocate(SG_PHASE_ROOM, sizeof *process->phases);
+    process->phases = tool_allocate(SG_PHASE_ROOM, sizeof *process->phases);
     for (int i = 0; i < SG_PHASE_ROOM; i++) {
         const struct sg_phase *entry = &content->phase[i];
         if (entry->sequence == 0)
             continue;
-        struct report_phase *phase = &process->phases[process->phase_count++];
-        *phase = (struct report_phase){.sequence = entry->sequence,
-                                       .time_ns = known_time(entry->time_ns),
-                                       .live_bytes = not_below_zero(entry->live_bytes),
-                                       .peak_bytes = not_below_zero(entry->peak_bytes)};
+        struct model_phase *phase = &process->phases[process->phase_count++];
+        *phase = (struct model_phase){.sequence = entry->sequence,
+                                      .time_ns = known_time(entry->time_ns),
+                                      .live_bytes = not_below_zero(entry->live_bytes),
+                                      .peak_bytes = not_below_zero(entry->peak_bytes)};
         memcpy(phase->name, entry->name, sizeof entry->name);
         if (entry->sequence != content->phase_count)
             continue;
         phase->live_bytes = process->live_bytes; /* the present one, or that in which the process ended */
-        uint64_t peak_bytes = report_max(phase->peak_bytes, not_below_zero(content->phase_peak_bytes));
-        phase->peak_bytes = report_max(peak_bytes, phase->live_bytes);
+        uint64_t peak_bytes = bytes_max(phase->peak_bytes, not_below_zero(content->phase_peak_bytes));
+        phase->peak_bytes = bytes_max(peak_bytes, phase->live_bytes);
     }
     qsort(process->phases, process->phase_count, sizeof *process->phases, compare_sequences);
 }
 
-static void fill_events(struct report_process *process, const struct sg_segment *content)
+static void fill_events(struct model_process *process, const struct sg_segment *content)
 {
-    process->events = report_allocate(SG_EVENT_ROOM, sizeof *process->events);
+    process->events = tool_allocate(SG_EVENT_ROOM, sizeof *process->events);
     for (int i = 0; i < SG_EVENT_ROOM; i++) {
         const struct sg_event *entry = &content->event[i];
         if (entry->sequence == 0)
             continue;
-        struct report_event *event = &process->events[process->event_count++];
-        *event = (struct report_event){.sequence = entry->sequence, .time_ns = known_time(entry->time_ns)};
+        struct model_event *event = &process->events[process->event_count++];
+        *event = (struct model_event){.sequence = entry->sequence, .time_ns = known_time(entry->time_ns)};
         memcpy(event->what, entry->what, sizeof entry->what);
     }
     qsort(process->events, process->event_count, sizeof *process->events, compare_sequences);
@@ -193,20 +195,20 @@ static void fill_events(struct report_process *process, const struct sg_segment 
 
 static int compare_sites(const void *a, const void *b)
 {
-    const struct report_site *first = a, *second = b;
-    uint64_t first_bytes = report_max(first->live_bytes, first->at_peak_bytes);
-    uint64_t second_bytes = report_max(second->live_bytes, second->at_peak_bytes);
+    const struct model_site *first = a, *second = b;
+    uint64_t first_bytes = bytes_max(first->live_bytes, first->at_peak_bytes);
+    uint64_t second_bytes = bytes_max(second->live_bytes, second->at_peak_bytes);
     if (first_bytes != second_bytes)
         return first_bytes < second_bytes ? 1 : -1;
     return (first->offset > second->offset) - (first->offset < second->offset);
 }
 
-static void fill_sites(struct report_process *process, const struct sg_segment *content)
+static void fill_sites(struct model_process *process, const struct sg_segment *content)
 {
     static const int domain_of[] = {
         [SG_SITES_HEAP] = SG_DOMAIN_HEAP, [SG_SITES_MAPPED] = SG_DOMAIN_MAPPED, [SG_SITES_CUDA] = -1};
     bool is_peak_live = content->sites_peak_state == SG_SITES_PEAK_LIVE;
-    process->sites = report_allocate((size_t)SG_SITE_CLASSES * SG_SITE_ROOM, sizeof *process->sites);
+    process->sites = tool_allocate((size_t)SG_SITE_CLASSES * SG_SITE_ROOM, sizeof *process->sites);
     for (int class = 0; class < SG_SITE_CLASSES; class ++)
         for (int number = SG_SITE_OTHER; number < SG_SITE_ROOM; number++) {
             const struct sg_site *entry = &content->site[class][number];
@@ -218,27 +220,27 @@ static void fill_sites(struct report_process *process, const struct sg_segment *
             bool is_empty = (live_bytes | at_peak_bytes | at_refusal_bytes) == 0;
             if (is_empty || (is_one && entry->key == 0) || domain >= SG_DOMAIN_COUNT)
                 continue;
-            struct report_site *site = &process->sites[process->site_count++];
-            *site = (struct report_site){.is_named = is_one && entry->is_named == 1,
-                                         .domain = domain,
-                                         .offset = entry->offset,
-                                         .live_bytes = live_bytes,
-                                         .live_count = not_below_zero(entry->live_count),
-                                         .peak_bytes = report_max(not_below_zero(entry->peak_bytes), live_bytes),
-                                         .at_peak_bytes = at_peak_bytes,
-                                         .at_refusal_bytes = at_refusal_bytes};
+            struct model_site *site = &process->sites[process->site_count++];
+            *site = (struct model_site){.is_named = is_one && entry->is_named == 1,
+                                        .domain = domain,
+                                        .offset = entry->offset,
+                                        .live_bytes = live_bytes,
+                                        .live_count = not_below_zero(entry->live_count),
+                                        .peak_bytes = bytes_max(not_below_zero(entry->peak_bytes), live_bytes),
+                                        .at_peak_bytes = at_peak_bytes,
+                                        .at_refusal_bytes = at_refusal_bytes};
             memcpy(site->library, entry->library, sizeof entry->library);
         }
     qsort(process->sites, process->site_count, sizeof *process->sites, compare_sites);
 }
 
-static void see(struct report_process *process, int64_t time_ns)
+static void see(struct model_process *process, int64_t time_ns)
 {
     if (time_ns > process->last_seen_ns)
         process->last_seen_ns = time_ns;
 }
 
-static void fill_times(struct report_process *process, const struct report_segment *segment)
+static void fill_times(struct model_process *process, const struct model_segment *segment)
 {
     const struct sg_segment *content = segment->content;
     process->started_ns = known_time(content->started_time_ns);
@@ -260,7 +262,7 @@ static void fill_times(struct report_process *process, const struct report_segme
         process->last_seen_ns = process->ended_ns;
 }
 
-static void fill_flags(struct report_process *process, const struct sg_segment *content)
+static void fill_flags(struct model_process *process, const struct sg_segment *content)
 {
     uint32_t flags = content->slot.flags;
     process->is_guarding = (flags & SG_SLOT_GUARDING) != 0;
@@ -271,11 +273,11 @@ static void fill_flags(struct report_process *process, const struct sg_segment *
     process->unaccounted_bytes = has_measured ? not_below_zero(content->unaccounted_bytes) : SG_UNKNOWN;
 }
 
-struct report_process *report_process_from(const struct report_segment *segment)
+struct model_process *model_process_from(const struct model_segment *segment)
 {
     const struct sg_segment *content = segment->content;
     const struct sg_slot *slot = &content->slot;
-    struct report_process *process = report_allocate(1, sizeof *process);
+    struct model_process *process = tool_allocate(1, sizeof *process);
     process->pid = slot->pid;
     process->parent_pid = content->parent_pid;
     process->start_ticks = slot->start_ticks;
@@ -288,9 +290,9 @@ struct report_process *report_process_from(const struct report_segment *segment)
     process->in_flight_bytes = is_running ? not_below_zero(slot->in_flight_bytes) : 0;
     process->heritage_bytes = is_running ? not_below_zero(slot->heritage_bytes) : 0;
     process->inherited_shared_bytes = not_below_zero(content->inherited_shared_bytes);
-    process->inherited_bytes = report_add(not_below_zero(slot->inherited_bytes), process->inherited_shared_bytes);
+    process->inherited_bytes = bytes_add(not_below_zero(slot->inherited_bytes), process->inherited_shared_bytes);
     process->inherited_device_bytes =
-        report_min(not_below_zero(content->inherited_domain_bytes[SG_DOMAIN_DEVICE]), process->inherited_bytes);
+        bytes_min(not_below_zero(content->inherited_domain_bytes[SG_DOMAIN_DEVICE]), process->inherited_bytes);
     process->limit_bytes = slot->limit_bytes == 0 ? SG_UNKNOWN : slot->limit_bytes == 1 ? 0 : slot->limit_bytes;
     process->run_key = content->run;
     process->max_resident_mib = content->max_resident_mib;
@@ -303,8 +305,8 @@ struct report_process *report_process_from(const struct report_segment *segment)
     memcpy(process->file, content->file, sizeof process->file);
     memcpy(process->origin, content->origin, sizeof process->origin);
     memcpy(process->library_version, content->library_version, sizeof content->library_version);
-    process->job = report_text_copy(content->job, sizeof content->job);
-    process->command = report_text_copy(content->command, sizeof content->command);
+    process->job = text_copy(content->job, sizeof content->job);
+    process->command = text_copy(content->command, sizeof content->command);
     fill_domains(process, content, segment->record_count);
     process->promised_bytes = is_running ? still_promised(process, not_below_zero(slot->promised_bytes)) : 0;
     fill_peak(process, content);
@@ -313,11 +315,11 @@ struct report_process *report_process_from(const struct report_segment *segment)
     fill_events(process, content);
     fill_sites(process, content);
     fill_times(process, segment);
-    report_process_judge_end(process);
+    model_process_judge_end(process);
     return process;
 }
 
-void report_process_free(struct report_process *process)
+void model_process_free(struct model_process *process)
 {
     free(process->refusals);
     free(process->phases);
@@ -329,11 +331,11 @@ void report_process_free(struct report_process *process)
     free(process);
 }
 
-void report_job_free(struct report_job *job)
+void model_job_free(struct model_job *job)
 {
-    struct report_process *process, *next;
+    struct model_process *process, *next;
     DL_FOREACH_SAFE (job->processes, process, next)
-        report_process_free(process);
+        model_process_free(process);
     free(job->runs);
     free(job->name);
     free(job);

@@ -7,17 +7,19 @@
 #include <stdlib.h>
 
 #include "model/model.h"
+#include "common/bytes.h"
 #include "common/text.h"
+#include "common/tool.h"
 
-static int64_t lived_until_ns(const struct report_process *process)
+static int64_t lived_until_ns(const struct model_process *process)
 {
     return process->state == SG_STATE_RUNNING ? INT64_MAX : process->last_seen_ns;
 }
 
 /* The run of a process that is later in the list than all of `job->runs`, or run_count if it begins one. */
-static size_t run_of(const struct report_job *job, const struct report_process *process)
+static size_t run_of(const struct model_job *job, const struct model_process *process)
 {
-    const struct report_process *earlier;
+    const struct model_process *earlier;
     size_t run = job->run_count;
     DL_FOREACH (job->processes, earlier) {
         if (earlier == process)
@@ -30,28 +32,28 @@ static size_t run_of(const struct report_job *job, const struct report_process *
     return run;
 }
 
-static void add_to_run(struct report_run *run, const struct report_process *process)
+static void add_to_run(struct model_run *run, const struct model_process *process)
 {
     bool is_running = process->state == SG_STATE_RUNNING;
     run->process_count++;
     run->running_count += is_running;
-    run->limit_bytes = report_min(run->limit_bytes, process->limit_bytes);
-    run->refused_count = report_add(run->refused_count, process->refused_count);
-    run->peak_bytes = report_max(run->peak_bytes, report_max(process->peak_bytes, process->job_peak_bytes));
+    run->limit_bytes = bytes_min(run->limit_bytes, process->limit_bytes);
+    run->refused_count = bytes_add(run->refused_count, process->refused_count);
+    run->peak_bytes = bytes_max(run->peak_bytes, bytes_max(process->peak_bytes, process->job_peak_bytes));
     if (process->last_seen_ns > run->last_seen_ns)
         run->last_seen_ns = process->last_seen_ns;
 }
 
-void report_runs_fill(struct report_job *job)
+void model_runs_fill(struct model_job *job)
 {
-    struct report_process *process;
+    struct model_process *process;
     size_t count;
     DL_COUNT(job->processes, process, count);
-    job->runs = report_allocate(count, sizeof *job->runs);
+    job->runs = tool_allocate(count, sizeof *job->runs);
     DL_FOREACH (job->processes, process) {
         process->run = run_of(job, process);
         if (process->run == job->run_count)
-            job->runs[job->run_count++] = (struct report_run){
+            job->runs[job->run_count++] = (struct model_run){
                 .started_ns = process->started_ns, .first_pid = process->pid, .limit_bytes = SG_UNKNOWN};
         add_to_run(&job->runs[process->run], process);
     }

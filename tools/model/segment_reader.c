@@ -19,7 +19,9 @@
 
 #include "common/procfs.h"
 #include "model/segment_version_1.h"
+#include "common/bytes.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 /* No machine holds 64 PiB, no thread is lent 256 TiB: more than that was not written by a library of ours. Values with
  * the top bit set are counters that went below zero, which a reader takes as zero (model/process.c). */
@@ -33,29 +35,29 @@ enum { READS = 4 };
 /* Waits of 5 ms in all, for all files together. */
 enum { WAITS_MOST = 64 };
 
-void report_segment_begin(struct report_segment *segment)
+void model_segment_begin(struct model_segment *segment)
 {
-    *segment = (struct report_segment){.content = report_allocate(1, 2 * (FILE_ROOM + 1))};
+    *segment = (struct model_segment){.content = tool_allocate(1, 2 * (FILE_ROOM + 1))};
 }
 
-void report_segment_end(struct report_segment *segment)
+void model_segment_end(struct model_segment *segment)
 {
     free(segment->content);
     segment->content = NULL;
 }
 
-bool report_is_segment_name(const char *name)
+bool model_is_segment_name(const char *name)
 {
     size_t length = strlen(name), suffix = strlen(SG_SEGMENT_SUFFIX);
     return name[0] != '.' && length > suffix && strcmp(name + length - suffix, SG_SEGMENT_SUFFIX) == 0;
 }
 
-char *report_default_directory(void)
+char *model_default_directory(void)
 {
     const char *directory = getenv("SPARKGUARD_DIR");
     if (directory != NULL && directory[0] != '\0')
-        return report_text_copy(directory, strlen(directory));
-    return report_text_format("%s/dev/shm/sparkguard-%u", report_live_root, (unsigned)geteuid());
+        return text_copy(directory, strlen(directory));
+    return text_format("%s/dev/shm/sparkguard-%u", procfs_live_root, (unsigned)geteuid());
 }
 
 static bool is_set(const char *text)
@@ -63,14 +65,14 @@ static bool is_set(const char *text)
     return text != NULL && text[0] != '\0';
 }
 
-char *report_history_directory(void)
+char *model_history_directory(void)
 {
     const char *history = getenv("SPARKGUARD_HISTORY"), *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     if (is_set(history))
-        return strcmp(history, "off") == 0 ? NULL : report_text_copy(history, strlen(history));
+        return strcmp(history, "off") == 0 ? NULL : text_copy(history, strlen(history));
     if (is_set(state) && state[0] == '/')
-        return report_text_format("%s/sparkguard", state);
-    return is_set(home) ? report_text_format("%s/.local/state/sparkguard", home) : NULL;
+        return text_format("%s/sparkguard", state);
+    return is_set(home) ? text_format("%s/.local/state/sparkguard", home) : NULL;
 }
 
 static int compare_names(const void *a, const void *b)
@@ -78,25 +80,25 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-long report_segment_names(int directory, char ***names)
+long model_segment_names(int directory, char ***names)
 {
     int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
     if (stream == NULL)
         return -errno;
     size_t count = 0, room = 64;
-    char **list = report_allocate(room, sizeof *list);
+    char **list = tool_allocate(room, sizeof *list);
     const struct dirent *entry;
     while ((entry = readdir(stream)) != NULL) {
-        if (!report_is_segment_name(entry->d_name))
+        if (!model_is_segment_name(entry->d_name))
             continue;
         if (count == room) {
-            char **longer = report_allocate(room *= 2, sizeof *longer);
+            char **longer = tool_allocate(room *= 2, sizeof *longer);
             memcpy(longer, list, count * sizeof *list);
             free(list);
             list = longer;
         }
-        list[count++] = report_text_copy(entry->d_name, sizeof entry->d_name);
+        list[count++] = text_copy(entry->d_name, sizeof entry->d_name);
     }
     closedir(stream);
     qsort(list, count, sizeof *list, compare_names);
@@ -104,14 +106,14 @@ long report_segment_names(int directory, char ***names)
     return (long)count;
 }
 
-void report_segment_names_free(char **names, long count)
+void model_segment_names_free(char **names, long count)
 {
     for (long i = 0; i < count; i++)
         free(names[i]);
     free(names);
 }
 
-bool report_is_locked(int fd)
+bool model_is_locked(int fd)
 {
     if (flock(fd, LOCK_SH | LOCK_NB) != 0)
         return errno == EWOULDBLOCK;
@@ -137,16 +139,16 @@ static ssize_t read_whole(int fd, char *bytes, size_t room)
 }
 
 /* Writes down what is wrong; false, so that a check can return it. */
-__attribute__((format(printf, 2, 3))) static bool blame(char why[REPORT_WHY_ROOM], const char *format, ...)
+__attribute__((format(printf, 2, 3))) static bool blame(char why[MODEL_WHY_ROOM], const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(why, REPORT_WHY_ROOM, format, arguments);
+    vsnprintf(why, MODEL_WHY_ROOM, format, arguments);
     va_end(arguments);
     return false;
 }
 
-static bool check_size(const struct sg_segment *content, size_t bytes, char why[REPORT_WHY_ROOM])
+static bool check_size(const struct sg_segment *content, size_t bytes, char why[MODEL_WHY_ROOM])
 {
     if (bytes > FILE_ROOM)
         return blame(why, "longer than any segment can be (%zu bytes)", (size_t)FILE_ROOM);
@@ -180,7 +182,7 @@ static bool is_absurd(uint64_t bytes)
     return bytes >= BYTES_LIMIT && bytes <= INT64_MAX;
 }
 
-static bool check_slot(const struct sg_slot *slot, char why[REPORT_WHY_ROOM])
+static bool check_slot(const struct sg_slot *slot, char why[MODEL_WHY_ROOM])
 {
     if (slot->pid == 0 || slot->pid > INT32_MAX)
         return blame(why, "no process has the pid %" PRIu32, slot->pid);
@@ -198,7 +200,7 @@ static uint32_t usable_records(const struct sg_segment *content)
     return content->record_used < content->record_capacity ? content->record_used : content->record_capacity;
 }
 
-static bool check_sites(const struct sg_segment *content, char why[REPORT_WHY_ROOM])
+static bool check_sites(const struct sg_segment *content, char why[MODEL_WHY_ROOM])
 {
     for (int i = 0; i < SG_SITE_CLASSES * SG_SITE_ROOM; i++) {
         const struct sg_site *site = &content->site[i / SG_SITE_ROOM][i % SG_SITE_ROOM];
@@ -209,14 +211,14 @@ static bool check_sites(const struct sg_segment *content, char why[REPORT_WHY_RO
     return true;
 }
 
-static bool check_bytes(const struct sg_segment *content, char why[REPORT_WHY_ROOM])
+static bool check_bytes(const struct sg_segment *content, char why[MODEL_WHY_ROOM])
 {
     if (content->peak_index > 1)
         return blame(why, "there is no peak number %" PRIu32, content->peak_index);
     const struct sg_peak *peak = &content->peak[content->peak_index];
     if (is_absurd(content->peak_seen_bytes) || is_absurd(peak->total_bytes))
-        return blame(why, "absurd peak of %" PRIu64 " bytes", report_max(content->peak_seen_bytes, peak->total_bytes));
-    uint64_t job_peak_bytes = report_max(content->job_peak_bytes, content->limit_peak_bytes);
+        return blame(why, "absurd peak of %" PRIu64 " bytes", bytes_max(content->peak_seen_bytes, peak->total_bytes));
+    uint64_t job_peak_bytes = bytes_max(content->job_peak_bytes, content->limit_peak_bytes);
     if (is_absurd(job_peak_bytes))
         return blame(why, "absurd peak of the job: %" PRIu64 " bytes", job_peak_bytes);
     if (is_absurd(content->unaccounted_bytes))
@@ -235,7 +237,7 @@ static bool check_bytes(const struct sg_segment *content, char why[REPORT_WHY_RO
     return true;
 }
 
-static bool check_rings(const struct sg_segment *content, char why[REPORT_WHY_ROOM])
+static bool check_rings(const struct sg_segment *content, char why[MODEL_WHY_ROOM])
 {
     for (unsigned i = 0; i < SG_REFUSAL_ROOM; i++) {
         const struct sg_refusal *refusal = &content->refusal[i];
@@ -257,7 +259,7 @@ static bool check_rings(const struct sg_segment *content, char why[REPORT_WHY_RO
     return true;
 }
 
-static bool check(const struct sg_segment *content, size_t bytes, char why[REPORT_WHY_ROOM])
+static bool check(const struct sg_segment *content, size_t bytes, char why[MODEL_WHY_ROOM])
 {
     return check_size(content, bytes, why) && check_slot(&content->slot, why) && check_bytes(content, why) &&
            check_sites(content, why) && check_rings(content, why);
@@ -266,24 +268,24 @@ static bool check(const struct sg_segment *content, size_t bytes, char why[REPOR
 /* Reads until the content is good and, with an owner who may write meanwhile, two copies are the same. The lock is asked
  * before the bytes: what a dead process left is then final. A file without an owner and without its magic may be one
  * whose owner is about to lock it, so it gets a second look. */
-static enum report_verdict read_settled(struct report_segment *segment, int fd, char why[REPORT_WHY_ROOM])
+static enum model_verdict read_settled(struct model_segment *segment, int fd, char why[MODEL_WHY_ROOM])
 {
     char *bytes = (char *)segment->content, *before = bytes + FILE_ROOM + 1;
     ssize_t length_before = -1;
     bool is_good = false;
     for (int reads = 0; reads < READS; reads++) {
-        segment->has_owner = report_is_locked(fd);
+        segment->has_owner = model_is_locked(fd);
         ssize_t length = read_whole(fd, bytes, FILE_ROOM);
         if (length < 0) {
             blame(why, "cannot be read: %s", strerror((int)-length));
-            return REPORT_BAD;
+            return MODEL_BAD;
         }
-        length = (ssize_t)report_segment_from_version_1(bytes, (size_t)length, FILE_ROOM);
+        length = (ssize_t)model_segment_from_version_1(bytes, (size_t)length, FILE_ROOM);
         is_good = check(segment->content, (size_t)length, why);
         bool is_set_up = (size_t)length >= sizeof segment->content->slot && segment->content->slot.magic != 0;
         if (!is_set_up) {
             if (reads == READS - 1 || segment->waited == WAITS_MOST)
-                return segment->has_owner ? REPORT_GONE : REPORT_BAD;
+                return segment->has_owner ? MODEL_GONE : MODEL_BAD;
             segment->waited++;
             nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
         } else if (!segment->has_owner) {
@@ -295,11 +297,11 @@ static enum report_verdict read_settled(struct report_segment *segment, int fd, 
         length_before = length;
     }
     segment->record_count = is_good ? usable_records(segment->content) : 0;
-    return is_good ? REPORT_GOOD : REPORT_BAD;
+    return is_good ? MODEL_GOOD : MODEL_BAD;
 }
 
-enum report_verdict report_segment_read(struct report_segment *segment, int directory, const char *name,
-                                        char why[REPORT_WHY_ROOM])
+enum model_verdict model_segment_read(struct model_segment *segment, int directory, const char *name,
+                                      char why[MODEL_WHY_ROOM])
 {
     struct stat status;
     segment->name = name;
@@ -307,20 +309,20 @@ enum report_verdict report_segment_read(struct report_segment *segment, int dire
     if (fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
         bool is_gone = errno == ENOENT;
         blame(why, "cannot be read: %s", strerror(errno));
-        return is_gone ? REPORT_GONE : REPORT_BAD;
+        return is_gone ? MODEL_GONE : MODEL_BAD;
     }
     if (!S_ISREG(status.st_mode)) { /* before open(2), which would wake a device */
         blame(why, "not a regular file");
-        return REPORT_BAD;
+        return MODEL_BAD;
     }
     int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0) {
         bool is_gone = errno == ENOENT;
         blame(why, "cannot be opened: %s", strerror(errno));
         segment->has_owner = !is_gone;
-        return is_gone ? REPORT_GONE : REPORT_BAD;
+        return is_gone ? MODEL_GONE : MODEL_BAD;
     }
-    enum report_verdict verdict = REPORT_BAD;
+    enum model_verdict verdict = MODEL_BAD;
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
         blame(why, "not a regular file");
     else

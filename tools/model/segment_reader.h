@@ -15,15 +15,15 @@
 
 #include "sparkguard_abi.h"
 
-enum { REPORT_WHY_ROOM = 192 };
+enum { MODEL_WHY_ROOM = 192 };
 
-enum report_verdict {
-    REPORT_GOOD,
-    REPORT_GONE, /* it went away, or its owner is still making it: nothing to say */
-    REPORT_BAD,  /* `why` says in words what is wrong */
+enum model_verdict {
+    MODEL_GOOD,
+    MODEL_GONE, /* it went away, or its owner is still making it: nothing to say */
+    MODEL_BAD,  /* `why` says in words what is wrong */
 };
 
-struct report_segment {
+struct model_segment {
     struct sg_segment *content; /* with record_count records behind it */
     const char *name;           /* the file's */
     int64_t modified_ns;        /* when the file was last written to by a system call */
@@ -33,25 +33,25 @@ struct report_segment {
 };
 
 /* Memory for one file at a time; good until the next read. */
-void report_segment_begin(struct report_segment *segment);
-void report_segment_end(struct report_segment *segment);
-enum report_verdict report_segment_read(struct report_segment *segment, int directory, const char *name,
-                                        char why[REPORT_WHY_ROOM]);
+void model_segment_begin(struct model_segment *segment);
+void model_segment_end(struct model_segment *segment);
+enum model_verdict model_segment_read(struct model_segment *segment, int directory, const char *name,
+                                      char why[MODEL_WHY_ROOM]);
 
 /* Whether a file name is a segment's: "<anything>.segment", not hidden. */
-bool report_is_segment_name(const char *name);
+bool model_is_segment_name(const char *name);
 
 /* The names of a directory's segments, sorted, and how many; -errno where it cannot be read. */
-long report_segment_names(int directory, char ***names);
-void report_segment_names_free(char **names, long count);
+long model_segment_names(int directory, char ***names);
+void model_segment_names_free(char **names, long count);
 
 /* The lock on an open segment: true if somebody else holds it. */
-bool report_is_locked(int fd);
+bool model_is_locked(int fd);
 
 /* SPARKGUARD_DIR, else /dev/shm/sparkguard-UID. The caller frees. */
-char *report_default_directory(void);
+char *model_default_directory(void);
 
 /* SPARKGUARD_HISTORY, else the user's folder for it; NULL where there is none. The caller frees. */
-char *report_history_directory(void);
+char *model_history_directory(void);
 
 #endif

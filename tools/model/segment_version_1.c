@@ -34,7 +34,7 @@ static void move_site(struct sg_site *site)
     memcpy(site->library, name, sizeof name);
 }
 
-size_t report_segment_from_version_1(char *bytes, size_t length, size_t room)
+size_t model_segment_from_version_1(char *bytes, size_t length, size_t room)
 {
     struct sg_segment *segment = (struct sg_segment *)bytes;
     char moved[MOVED_BYTES];

@@ -12,6 +12,6 @@
 
 /* Turns the first `length` of `room` bytes into a segment of this version, if they are a whole one of version 1.
  * Returns the length of the result. */
-size_t report_segment_from_version_1(char *bytes, size_t length, size_t room);
+size_t model_segment_from_version_1(char *bytes, size_t length, size_t room);
 
 #endif

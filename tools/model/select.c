@@ -13,93 +13,93 @@
 
 #include "model/model.h"
 
-static void drop_job(struct report *report, struct report_job *job)
+static void drop_job(struct model *model, struct model_job *job)
 {
-    DL_DELETE(report->jobs, job);
-    report_job_free(job);
-    report->hidden_jobs++;
+    DL_DELETE(model->jobs, job);
+    model_job_free(job);
+    model->hidden_jobs++;
 }
 
-static void keep_named(struct report *report, const char *name)
+static void keep_named(struct model *model, const char *name)
 {
-    struct report_job *job, *next;
-    DL_FOREACH_SAFE (report->jobs, job, next)
+    struct model_job *job, *next;
+    DL_FOREACH_SAFE (model->jobs, job, next)
         if (strcmp(job->name, name) != 0)
-            drop_job(report, job);
+            drop_job(model, job);
 }
 
-static void keep_since(struct report *report, int64_t since_ns)
+static void keep_since(struct model *model, int64_t since_ns)
 {
-    struct report_job *job, *next;
-    DL_FOREACH_SAFE (report->jobs, job, next)
+    struct model_job *job, *next;
+    DL_FOREACH_SAFE (model->jobs, job, next)
         if (job->running_count == 0 && job->last_seen_ns < since_ns)
-            drop_job(report, job);
+            drop_job(model, job);
 }
 
-static void keep_last(struct report *report)
+static void keep_last(struct model *model)
 {
-    while (report->jobs != NULL && report->jobs->next != NULL)
-        drop_job(report, report->jobs); /* jobs are sorted by their start */
+    while (model->jobs != NULL && model->jobs->next != NULL)
+        drop_job(model, model->jobs); /* jobs are sorted by their start */
 }
 
-static void keep_present(struct report *report)
+static void keep_present(struct model *model)
 {
-    struct report_job *job, *next;
-    const struct report_job *last = NULL;
-    DL_FOREACH (report->jobs, job)
+    struct model_job *job, *next;
+    const struct model_job *last = NULL;
+    DL_FOREACH (model->jobs, job)
         if (job->running_count == 0 && (last == NULL || job->last_seen_ns >= last->last_seen_ns))
             last = job;
-    DL_FOREACH_SAFE (report->jobs, job, next)
+    DL_FOREACH_SAFE (model->jobs, job, next)
         if (job->running_count == 0 && job != last)
-            drop_job(report, job);
+            drop_job(model, job);
 }
 
 /* The youngest process with the pid, over all jobs. */
-static const struct report_process *find_youngest(const struct report *report, uint32_t pid)
+static const struct model_process *find_youngest(const struct model *model, uint32_t pid)
 {
-    const struct report_process *youngest = NULL, *process;
-    const struct report_job *job;
-    DL_FOREACH (report->jobs, job)
+    const struct model_process *youngest = NULL, *process;
+    const struct model_job *job;
+    DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process)
             if (process->pid == pid && (youngest == NULL || process->started_ns >= youngest->started_ns))
                 youngest = process;
     return youngest;
 }
 
-static void keep_pid(struct report *report, uint32_t pid, bool is_all)
+static void keep_pid(struct model *model, uint32_t pid, bool is_all)
 {
-    const struct report_process *youngest = find_youngest(report, pid);
+    const struct model_process *youngest = find_youngest(model, pid);
     uint64_t start_ticks = youngest != NULL ? youngest->start_ticks : 0;
-    struct report_job *job, *next_job;
-    struct report_process *process, *next;
-    DL_FOREACH_SAFE (report->jobs, job, next_job) {
+    struct model_job *job, *next_job;
+    struct model_process *process, *next;
+    DL_FOREACH_SAFE (model->jobs, job, next_job) {
         DL_FOREACH_SAFE (job->processes, process, next) {
             if (process->pid == pid && (is_all || process->start_ticks == start_ticks))
                 continue;
-            report->hidden_namesakes += process->pid == pid;
+            model->hidden_namesakes += process->pid == pid;
             DL_DELETE(job->processes, process);
-            report_process_free(process);
+            model_process_free(process);
         }
         if (job->processes == NULL)
-            drop_job(report, job);
+            drop_job(model, job);
     }
 }
 
-bool report_scope_is_narrow(const struct report_scope *scope)
+bool model_scope_is_narrow(const struct model_scope *scope)
 {
     return scope->pid != 0 || scope->job != NULL || scope->is_last || scope->since_ns != 0;
 }
 
-void report_select(struct report *report, const struct report_scope *scope)
+void model_select(struct model *model, const struct model_scope *scope)
 {
     if (scope->job != NULL)
-        keep_named(report, scope->job);
+        keep_named(model, scope->job);
     if (scope->since_ns != 0)
-        keep_since(report, scope->since_ns);
+        keep_since(model, scope->since_ns);
     if (scope->is_last)
-        keep_last(report);
+        keep_last(model);
     if (scope->pid != 0)
-        keep_pid(report, scope->pid, scope->is_all);
-    else if (!report_scope_is_narrow(scope) && !scope->is_all)
-        keep_present(report);
+        keep_pid(model, scope->pid, scope->is_all);
+    else if (!model_scope_is_narrow(scope) && !scope->is_all)
+        keep_present(model);
 }

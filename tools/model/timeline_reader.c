@@ -14,16 +14,17 @@
 #include <unistd.h>
 
 #include "common/text.h"
+#include "common/tool.h"
 
 #define BYTES_LIMIT (UINT64_C(1) << 56) /* as segment_reader.c: no machine has more */
 
-static enum report_verdict blame(char why[REPORT_WHY_ROOM], const char *text)
+static enum model_verdict blame(char why[MODEL_WHY_ROOM], const char *text)
 {
-    snprintf(why, REPORT_WHY_ROOM, "%s", text);
-    return REPORT_BAD;
+    snprintf(why, MODEL_WHY_ROOM, "%s", text);
+    return MODEL_BAD;
 }
 
-static enum report_verdict read_file(struct sg_timeline *line, int fd, char why[REPORT_WHY_ROOM])
+static enum model_verdict read_file(struct sg_timeline *line, int fd, char why[MODEL_WHY_ROOM])
 {
     struct stat status;
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
@@ -34,7 +35,7 @@ static enum report_verdict read_file(struct sg_timeline *line, int fd, char why[
     if (got < status.st_size)
         return blame(why, got < 0 ? strerror(errno) : "cut short");
     if (line->magic == 0)
-        return REPORT_GONE;
+        return MODEL_GONE;
     if (line->magic != SG_TIMELINE_MAGIC)
         return blame(why, "not a time line (wrong magic number)");
     if (line->version != SG_TIMELINE_VERSION)
@@ -43,18 +44,18 @@ static enum report_verdict read_file(struct sg_timeline *line, int fd, char why[
         return blame(why, "says it has more samples than there is room for");
     if ((size_t)got < offsetof(struct sg_timeline, sample) + line->sample_count * sizeof line->sample[0])
         return blame(why, "cut short");
-    return line->sample_count == 0 ? REPORT_GONE : REPORT_GOOD;
+    return line->sample_count == 0 ? MODEL_GONE : MODEL_GOOD;
 }
 
 /* Leaves of it what two readings agree on. A process that runs writes meanwhile: to its last sample all the time, to all of them
  * while it thins. */
-static enum report_verdict read_still(struct sg_timeline *line, int fd, char why[REPORT_WHY_ROOM])
+static enum model_verdict read_still(struct sg_timeline *line, int fd, char why[MODEL_WHY_ROOM])
 {
     enum { READINGS_MOST = 32 };
-    struct sg_timeline *again = report_allocate(1, sizeof *again);
-    enum report_verdict verdict = read_file(again, fd, why);
+    struct sg_timeline *again = tool_allocate(1, sizeof *again);
+    enum model_verdict verdict = read_file(again, fd, why);
     uint32_t count = 1, agreed = 0;
-    for (int i = 0; verdict == REPORT_GOOD && (agreed == 0 || agreed + 1 < count) && i < READINGS_MOST; i++) {
+    for (int i = 0; verdict == MODEL_GOOD && (agreed == 0 || agreed + 1 < count) && i < READINGS_MOST; i++) {
         *line = *again;
         verdict = read_file(again, fd, why);
         count = line->sample_count < again->sample_count ? line->sample_count : again->sample_count;
@@ -84,36 +85,36 @@ static int compare_times(const void *a, const void *b)
     return (first->time_ns > second->time_ns) - (first->time_ns < second->time_ns);
 }
 
-enum report_verdict report_timeline_read(struct report_timeline *timeline, const char *segment_path,
-                                         char why[REPORT_WHY_ROOM])
+enum model_verdict model_timeline_read(struct model_timeline *timeline, const char *segment_path,
+                                       char why[MODEL_WHY_ROOM])
 {
     size_t stem = strlen(segment_path) - strlen(SG_SEGMENT_SUFFIX);
-    char *path = report_text_format("%.*s%s", (int)stem, segment_path, SG_TIMELINE_SUFFIX);
+    char *path = text_format("%.*s%s", (int)stem, segment_path, SG_TIMELINE_SUFFIX);
     int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     int error = errno;
     free(path);
     if (fd < 0) {
         blame(why, strerror(error));
-        return error == ENOENT ? REPORT_GONE : REPORT_BAD;
+        return error == ENOENT ? MODEL_GONE : MODEL_BAD;
     }
-    struct sg_timeline *line = report_allocate(1, sizeof *line);
-    enum report_verdict verdict = read_still(line, fd, why);
+    struct sg_timeline *line = tool_allocate(1, sizeof *line);
+    enum model_verdict verdict = read_still(line, fd, why);
     close(fd);
-    for (uint32_t i = 0; verdict == REPORT_GOOD && i < line->sample_count; i++)
+    for (uint32_t i = 0; verdict == MODEL_GOOD && i < line->sample_count; i++)
         if (is_absurd(&line->sample[i]))
             verdict = blame(why, "absurd figures in the time line");
-    if (verdict == REPORT_GOOD) {
+    if (verdict == MODEL_GOOD) {
         timeline->count = 0;
-        timeline->samples = report_allocate(line->sample_count + 1, sizeof *timeline->samples);
+        timeline->samples = tool_allocate(line->sample_count + 1, sizeof *timeline->samples);
         for (uint32_t i = 0; i < line->sample_count; i++)
             if (line->sample[i].time_ns != 0) /* else it was being written */
                 timeline->samples[timeline->count++] = line->sample[i];
         qsort(timeline->samples, timeline->count, sizeof *timeline->samples, compare_times);
     }
     free(line);
-    if (verdict != REPORT_GOOD || timeline->count > 0)
+    if (verdict != MODEL_GOOD || timeline->count > 0)
         return verdict;
     free(timeline->samples);
     timeline->samples = NULL;
-    return REPORT_GONE;
+    return MODEL_GONE;
 }

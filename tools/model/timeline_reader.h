@@ -6,13 +6,13 @@
 
 #include "model/segment_reader.h"
 
-struct report_timeline {
+struct model_timeline {
     struct sg_sample *samples; /* the caller frees */
     size_t count;
 };
 
 /* The file beside that segment. GONE: there is none, or nothing in it yet. */
-enum report_verdict report_timeline_read(struct report_timeline *timeline, const char *segment_path,
-                                         char why[REPORT_WHY_ROOM]);
+enum model_verdict model_timeline_read(struct model_timeline *timeline, const char *segment_path,
+                                       char why[MODEL_WHY_ROOM]);
 
 #endif

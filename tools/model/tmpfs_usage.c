@@ -7,7 +7,9 @@
 #include <string.h>
 #include <uthash.h>
 
+#include "common/bytes.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 /* Units of shared memory that were counted: no two ranges touch, in order. */
 struct covered {
@@ -25,23 +27,23 @@ struct origin {
     UT_hash_handle hh;
 };
 
-void report_same_bytes_add(struct report_same_bytes *sum, const struct report_process *process)
+void model_same_bytes_add(struct model_same_bytes *sum, const struct model_process *process)
 {
     if (sum->count == sum->room) {
-        const struct report_process **before = sum->process;
+        const struct model_process **before = sum->process;
         sum->room = sum->room == 0 ? 64 : 2 * sum->room;
-        sum->process = report_allocate(sum->room, sizeof(struct report_process *));
+        sum->process = tool_allocate(sum->room, sizeof(struct model_process *));
         if (before != NULL)
-            memcpy(sum->process, before, sum->count * sizeof(struct report_process *));
+            memcpy(sum->process, before, sum->count * sizeof(struct model_process *));
         free(before);
     }
     sum->process[sum->count++] = process;
 }
 
-void report_same_bytes_free(struct report_same_bytes *sum)
+void model_same_bytes_free(struct model_same_bytes *sum)
 {
     free(sum->process);
-    *sum = (struct report_same_bytes){0};
+    *sum = (struct model_same_bytes){0};
 }
 
 /* ---- shared memory ----------------------------------------------------------------------------------------------- */
@@ -67,9 +69,9 @@ static int compare_missing(const void *left, const void *right)
 }
 
 /* The ranges of all, those with most missing first. */
-static struct sg_memory_file *collect(const struct report_same_bytes *sum, size_t *count)
+static struct sg_memory_file *collect(const struct model_same_bytes *sum, size_t *count)
 {
-    struct sg_memory_file *files = report_allocate(sum->count * SG_FILE_ROOM + 1, sizeof *files);
+    struct sg_memory_file *files = tool_allocate(sum->count * SG_FILE_ROOM + 1, sizeof *files);
     *count = 0;
     for (size_t i = 0; i < sum->count; i++)
         for (int j = 0; j < SG_FILE_ROOM; j++)
@@ -100,13 +102,13 @@ static uint64_t cover(struct covered *covered, struct sg_memory_file file)
     size_t first = find(covered, file.begin), last = first;
     for (; last < covered->count && covered->range[last].begin <= file.end; last++) {
         const struct sg_memory_file *other = &covered->range[last];
-        struct sg_memory_file both = {.begin = report_max(file.begin, other->begin),
-                                      .end = report_min(file.end, other->end)};
+        struct sg_memory_file both = {.begin = bytes_max(file.begin, other->begin),
+                                      .end = bytes_min(file.end, other->end)};
         fresh -= bytes_of(&both);
     }
     if (last > first) {
-        file.begin = report_min(file.begin, covered->range[first].begin);
-        file.end = report_max(file.end, covered->range[last - 1].end);
+        file.begin = bytes_min(file.begin, covered->range[first].begin);
+        file.end = bytes_max(file.end, covered->range[last - 1].end);
     }
     memmove(&covered->range[first + 1], &covered->range[last], (covered->count - last) * sizeof *covered->range);
     covered->count = covered->count - (last - first) + 1;
@@ -116,27 +118,27 @@ static uint64_t cover(struct covered *covered, struct sg_memory_file file)
 
 /* ---- memory of parents ------------------------------------------------------------------------------------------- */
 
-static uint64_t shared_bytes(const struct report_process *process)
+static uint64_t shared_bytes(const struct model_process *process)
 {
     uint64_t bytes = 0;
     for (int i = 0; i < SG_FILE_ROOM; i++)
         if (is_whole(&process->file[i]))
-            bytes = report_add(bytes, bytes_of(&process->file[i]));
+            bytes = bytes_add(bytes, bytes_of(&process->file[i]));
     return bytes;
 }
 
 /* The bytes that no other process counts. */
-static uint64_t private_bytes(const struct report_process *process)
+static uint64_t private_bytes(const struct model_process *process)
 {
-    uint64_t inherited = report_less(process->inherited_bytes, process->inherited_shared_bytes);
-    return report_less(report_less(process->live_bytes, shared_bytes(process)), inherited);
+    uint64_t inherited = bytes_less(process->inherited_bytes, process->inherited_shared_bytes);
+    return bytes_less(bytes_less(process->live_bytes, shared_bytes(process)), inherited);
 }
 
-static const struct report_process *running_process(const struct report *report, uint32_t pid)
+static const struct model_process *running_process(const struct model *model, uint32_t pid)
 {
-    const struct report_job *job;
-    const struct report_process *process;
-    DL_FOREACH (report->jobs, job)
+    const struct model_job *job;
+    const struct model_process *process;
+    DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process)
             if (process->pid == pid && process->state == SG_STATE_RUNNING)
                 return process;
@@ -151,23 +153,23 @@ static void note(struct origin **origins, uint64_t claim, uint32_t seat, uint32_
     wanted.key.seat = seat;
     HASH_FIND(hh, *origins, &wanted.key, sizeof wanted.key, entry);
     if (entry == NULL) {
-        entry = report_allocate(1, sizeof *entry);
+        entry = tool_allocate(1, sizeof *entry);
         entry->key = wanted.key;
         entry->pid = pid;
         HASH_ADD(hh, *origins, key, sizeof entry->key, entry);
     }
-    entry->bytes = report_max(entry->bytes, bytes);
+    entry->bytes = bytes_max(entry->bytes, bytes);
 }
 
 /* The rest after the bytes that living parents count themselves; forgets them. */
-static uint64_t take_orphaned(struct origin *origins, const struct report *report, bool is_promise)
+static uint64_t take_orphaned(struct origin *origins, const struct model *model, bool is_promise)
 {
     struct origin *entry, *next;
     uint64_t sum = 0;
     HASH_ITER (hh, origins, entry, next) {
-        const struct report_process *parent = running_process(report, entry->pid);
+        const struct model_process *parent = running_process(model, entry->pid);
         uint64_t counted = parent == NULL ? 0 : is_promise ? entry->bytes : private_bytes(parent);
-        sum = report_add(sum, report_less(entry->bytes, counted));
+        sum = bytes_add(sum, bytes_less(entry->bytes, counted));
         HASH_DEL(origins, entry);
         free(entry);
     }
@@ -175,12 +177,12 @@ static uint64_t take_orphaned(struct origin *origins, const struct report *repor
 }
 
 /* The nearest ancestor's first, as the library does. */
-static void note_inherited(struct origin **origins, const struct report_process *process)
+static void note_inherited(struct origin **origins, const struct model_process *process)
 {
-    uint64_t left = report_less(process->inherited_bytes, process->inherited_shared_bytes);
+    uint64_t left = bytes_less(process->inherited_bytes, process->inherited_shared_bytes);
     for (int i = 0; i < SG_ORIGIN_ROOM && left != 0 && process->origin[i].claim != 0; i++) {
         const struct sg_origin *origin = &process->origin[i];
-        uint64_t bytes = report_min(origin->bytes, left);
+        uint64_t bytes = bytes_min(origin->bytes, left);
         left -= bytes;
         note(origins, origin->claim, origin->seat, origin->pid, bytes);
     }
@@ -188,44 +190,44 @@ static void note_inherited(struct origin **origins, const struct report_process 
 
 /* ---- the sums ---------------------------------------------------------------------------------------------------- */
 
-uint64_t report_same_bytes_live(const struct report_same_bytes *sum, const struct report *report)
+uint64_t model_same_bytes_live(const struct model_same_bytes *sum, const struct model *model)
 {
     size_t count;
     struct sg_memory_file *files = collect(sum, &count);
-    struct covered covered = {.range = report_allocate(count + 1, sizeof *covered.range)};
+    struct covered covered = {.range = tool_allocate(count + 1, sizeof *covered.range)};
     struct origin *origins = NULL;
     uint64_t live = 0;
     for (size_t i = 0; i < sum->count; i++) {
-        live = report_add(live, private_bytes(sum->process[i]));
+        live = bytes_add(live, private_bytes(sum->process[i]));
         note_inherited(&origins, sum->process[i]);
     }
     for (size_t i = 0; i < count; i++)
-        live = report_add(live, cover(&covered, files[i]));
+        live = bytes_add(live, cover(&covered, files[i]));
     free(files);
     free(covered.range);
-    return report_add(live, take_orphaned(origins, report, false));
+    return bytes_add(live, take_orphaned(origins, model, false));
 }
 
-uint64_t report_same_bytes_promised(const struct report_same_bytes *sum, const struct report *report)
+uint64_t model_same_bytes_promised(const struct model_same_bytes *sum, const struct model *model)
 {
     size_t count;
     struct sg_memory_file *files = collect(sum, &count);
-    struct covered covered = {.range = report_allocate(count + 1, sizeof *covered.range)};
+    struct covered covered = {.range = tool_allocate(count + 1, sizeof *covered.range)};
     struct origin *origins = NULL;
     uint64_t promised = 0, missing = 0;
     for (size_t i = 0; i < sum->count; i++) {
-        const struct report_process *process = sum->process[i];
+        const struct model_process *process = sum->process[i];
         for (int j = 0; j < SG_FILE_ROOM; j++)
             if (is_whole(&process->file[j]))
-                missing = report_add(missing, process->file[j].missing_bytes);
-        promised = report_add(promised, process->promised_bytes);
+                missing = bytes_add(missing, process->file[j].missing_bytes);
+        promised = bytes_add(promised, process->promised_bytes);
         if (process->heritage_bytes != 0)
             note(&origins, 0, process->parent_pid, process->parent_pid, process->heritage_bytes);
     }
-    promised = report_less(promised, missing);
+    promised = bytes_less(promised, missing);
     for (size_t i = 0; i < count; i++)
-        promised = report_add(promised, report_min(cover(&covered, files[i]), files[i].missing_bytes));
+        promised = bytes_add(promised, bytes_min(cover(&covered, files[i]), files[i].missing_bytes));
     free(files);
     free(covered.range);
-    return report_add(promised, take_orphaned(origins, report, true));
+    return bytes_add(promised, take_orphaned(origins, model, true));
 }

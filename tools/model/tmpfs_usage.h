@@ -8,17 +8,17 @@
 #include "model/model.h"
 
 /* A sum. All zero is one of nobody. */
-struct report_same_bytes {
-    const struct report_process **process;
+struct model_same_bytes {
+    const struct model_process **process;
     size_t count, room;
 };
 
-void report_same_bytes_add(struct report_same_bytes *sum, const struct report_process *process);
+void model_same_bytes_add(struct model_same_bytes *sum, const struct model_process *process);
 
-/* The bytes that they hold and were promised, together. `report`: where parents are looked for. */
-uint64_t report_same_bytes_live(const struct report_same_bytes *sum, const struct report *report);
-uint64_t report_same_bytes_promised(const struct report_same_bytes *sum, const struct report *report);
+/* The bytes that they hold and were promised, together. `model`: where parents are looked for. */
+uint64_t model_same_bytes_live(const struct model_same_bytes *sum, const struct model *model);
+uint64_t model_same_bytes_promised(const struct model_same_bytes *sum, const struct model *model);
 
-void report_same_bytes_free(struct report_same_bytes *sum);
+void model_same_bytes_free(struct model_same_bytes *sum);
 
 #endif

@@ -5,17 +5,18 @@
 
 #include "model/model.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 /* Of the processes of a job an overview shows the largest, of those that run and of those that have ended; a build or a
  * data loader may have thousands. */
 enum { RUNNING_SHOWN = 48, ENDED_SHOWN = 16 };
 
 /* A parent is the youngest earlier process of the job with that pid. */
-void report_parents_fill(struct report *report)
+void model_parents_fill(struct model *model)
 {
-    struct report_job *job;
-    DL_FOREACH (report->jobs, job) {
-        struct report_process *process, *known, *by_pid = NULL;
+    struct model_job *job;
+    DL_FOREACH (model->jobs, job) {
+        struct model_process *process, *known, *by_pid = NULL;
         DL_FOREACH (job->processes, process) {
             HASH_FIND(hh, by_pid, &process->parent_pid, sizeof process->parent_pid, process->parent);
             if (process->parent != NULL && process->parent->run != process->run)
@@ -29,8 +30,8 @@ void report_parents_fill(struct report *report)
 /* The largest first: of the running by what they hold, of the ended by their peak; of equals the older. */
 static int compare_sizes(const void *a, const void *b)
 {
-    const struct report_process *first = *(struct report_process *const *)a;
-    const struct report_process *second = *(struct report_process *const *)b;
+    const struct model_process *first = *(struct model_process *const *)a;
+    const struct model_process *second = *(struct model_process *const *)b;
     bool is_running = first->state == SG_STATE_RUNNING;
     uint64_t first_bytes = is_running ? first->live_bytes : first->peak_bytes;
     uint64_t second_bytes = is_running ? second->live_bytes : second->peak_bytes;
@@ -41,18 +42,18 @@ static int compare_sizes(const void *a, const void *b)
     return (first->pid > second->pid) - (first->pid < second->pid);
 }
 
-size_t report_fold(const struct report_job *job, bool is_running)
+size_t model_fold(const struct model_job *job, bool is_running)
 {
-    struct report_process *process;
+    struct model_process *process;
     size_t count = 0, total = is_running ? job->running_count : job->process_count - job->running_count;
     size_t shown = is_running ? RUNNING_SHOWN : ENDED_SHOWN;
     if (total <= shown)
         return 0;
-    struct report_process **list = report_allocate(total, sizeof(struct report_process *));
+    struct model_process **list = tool_allocate(total, sizeof(struct model_process *));
     DL_FOREACH (job->processes, process)
         if ((process->state == SG_STATE_RUNNING) == is_running)
             list[count++] = process;
-    qsort(list, count, sizeof(struct report_process *), compare_sizes);
+    qsort(list, count, sizeof(struct model_process *), compare_sizes);
     for (size_t i = shown; i < count; i++)
         list[i]->is_folded = true;
     free(list);

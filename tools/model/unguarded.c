@@ -13,16 +13,17 @@
 
 #include "common/procfs.h"
 #include "model/model.h"
+#include "common/bytes.h"
 #include "common/text.h"
 
 /* Shown from 1 % of the machine on, but nothing below 64 MiB. */
 #define LEAST_BYTES (UINT64_C(64) << 20)
 
-static bool is_guarded(const struct report *report, uint32_t pid, const char *status)
+static bool is_guarded(const struct model *model, uint32_t pid, const char *status)
 {
-    struct report_process_stat stat;
-    const struct report_job *job;
-    const struct report_process *process;
+    struct procfs_stat stat;
+    const struct model_job *job;
+    const struct model_process *process;
     uint32_t inner_pid = pid;
     const char *line = strstr(status, "\nNSpid:");
     if (line != NULL) {
@@ -31,9 +32,9 @@ static bool is_guarded(const struct report *report, uint32_t pid, const char *st
             end--;
         inner_pid = (uint32_t)strtoul(end, NULL, 10);
     }
-    if (report_process_stat(pid, &stat) != 0)
+    if (procfs_stat(pid, &stat) != 0)
         return true; /* it has ended meanwhile */
-    DL_FOREACH (report->jobs, job)
+    DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process)
             if (process->state == SG_STATE_RUNNING && process->start_ticks == stat.start_ticks &&
                 (process->pid == pid || process->pid == inner_pid))
@@ -43,55 +44,55 @@ static bool is_guarded(const struct report *report, uint32_t pid, const char *st
 
 static char *read_command(uint32_t pid, const char *status)
 {
-    char path[REPORT_PATH_ROOM], text[SG_COMMAND_BYTES];
-    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/cmdline", report_live_root, pid);
-    long length = report_read_text(path, text, sizeof text);
+    char path[PROCFS_PATH_ROOM], text[SG_COMMAND_BYTES];
+    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/cmdline", procfs_live_root, pid);
+    long length = procfs_read_text(path, text, sizeof text);
     while (length > 0 && text[length - 1] == '\0')
         length--;
     for (long i = 0; i < length; i++)
         if (text[i] == '\0')
             text[i] = ' ';
     if (length > 0)
-        return report_text_copy(text, (size_t)length);
+        return text_copy(text, (size_t)length);
     if (strncmp(status, "Name:\t", 6) != 0)
-        return report_text_copy("-", 1);
-    return report_text_copy(status + 6, (size_t)(strchrnul(status, '\n') - status - 6));
+        return text_copy("-", 1);
+    return text_copy(status + 6, (size_t)(strchrnul(status, '\n') - status - 6));
 }
 
 /* Inserts by size; what falls off the end is forgotten. */
-static void keep(struct report *report, uint32_t pid, uint64_t resident_bytes, const char *status)
+static void keep(struct model *model, uint32_t pid, uint64_t resident_bytes, const char *status)
 {
-    size_t place = report->unguarded_count;
-    while (place > 0 && report->unguarded[place - 1].resident_bytes < resident_bytes)
+    size_t place = model->unguarded_count;
+    while (place > 0 && model->unguarded[place - 1].resident_bytes < resident_bytes)
         place--;
-    if (place == REPORT_UNGUARDED_ROOM || is_guarded(report, pid, status))
+    if (place == MODEL_UNGUARDED_ROOM || is_guarded(model, pid, status))
         return;
-    if (report->unguarded_count == REPORT_UNGUARDED_ROOM)
-        free(report->unguarded[--report->unguarded_count].command);
-    memmove(&report->unguarded[place + 1], &report->unguarded[place],
-            (report->unguarded_count - place) * sizeof report->unguarded[0]);
-    report->unguarded[place] = (struct report_unguarded){pid, resident_bytes, read_command(pid, status)};
-    report->unguarded_count++;
+    if (model->unguarded_count == MODEL_UNGUARDED_ROOM)
+        free(model->unguarded[--model->unguarded_count].command);
+    memmove(&model->unguarded[place + 1], &model->unguarded[place],
+            (model->unguarded_count - place) * sizeof model->unguarded[0]);
+    model->unguarded[place] = (struct model_unguarded){pid, resident_bytes, read_command(pid, status)};
+    model->unguarded_count++;
 }
 
-void report_unguarded_fill(struct report *report)
+void model_unguarded_fill(struct model *model)
 {
-    uint64_t total = report->machine.total_bytes;
-    uint64_t least = total == SG_UNKNOWN ? LEAST_BYTES : report_max(total / 100, LEAST_BYTES);
-    char path[REPORT_PATH_ROOM], status[8192];
-    snprintf(path, sizeof path, "%s/proc", report_live_root);
+    uint64_t total = model->machine.total_bytes;
+    uint64_t least = total == SG_UNKNOWN ? LEAST_BYTES : bytes_max(total / 100, LEAST_BYTES);
+    char path[PROCFS_PATH_ROOM], status[8192];
+    snprintf(path, sizeof path, "%s/proc", procfs_live_root);
     DIR *stream = opendir(path);
     const struct dirent *entry;
     while (stream != NULL && (entry = readdir(stream)) != NULL) {
         if (!isdigit((unsigned char)entry->d_name[0]))
             continue;
-        snprintf(path, sizeof path, "%s/proc/%s/status", report_live_root, entry->d_name);
-        if (report_read_text(path, status, sizeof status) <= 0)
+        snprintf(path, sizeof path, "%s/proc/%s/status", procfs_live_root, entry->d_name);
+        if (procfs_read_text(path, status, sizeof status) <= 0)
             continue;
-        uint64_t resident_bytes = report_kib(report_number_after(status, "VmRSS"));
+        uint64_t resident_bytes = procfs_kib(procfs_number_after(status, "VmRSS"));
         if (resident_bytes == SG_UNKNOWN || resident_bytes < least)
             continue;
-        keep(report, (uint32_t)strtoul(entry->d_name, NULL, 10), resident_bytes, status);
+        keep(model, (uint32_t)strtoul(entry->d_name, NULL, 10), resident_bytes, status);
     }
     if (stream != NULL)
         closedir(stream);

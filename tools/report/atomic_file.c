@@ -13,6 +13,7 @@
 
 #include "model/model.h"
 #include "common/text.h"
+#include "report/report.h"
 
 struct output {
     void (*put)(FILE *stream, void *content);
@@ -48,7 +49,7 @@ static int write_stream(const struct output *output, FILE *stream)
 /* Written beside itself, then renamed: whoever looks at the last one meanwhile, or after a failure, sees a whole one. */
 static int replace_file(const struct output *output, const char *path)
 {
-    char *beside = report_text_format("%s.XXXXXX", path);
+    char *beside = text_format("%s.XXXXXX", path);
     mode_t mask = umask(0);
     umask(mask);
     int fd = mkostemp(beside, O_CLOEXEC);
@@ -77,7 +78,7 @@ int report_output_write(const char *path, const char *what, void (*put)(FILE *st
         error = replace_file(&output, path);
     if (error == 0 || error == EPIPE) /* a reader that has gone away knows */
         return REPORT_SHOWN;
-    char *name = report_text_printable(strcmp(path, "-") == 0 ? what : path, false);
+    char *name = text_printable(strcmp(path, "-") == 0 ? what : path, false);
     fprintf(stderr, "sparkguard-report: cannot write %s: %s\n", name, strerror(error));
     free(name);
     return REPORT_UNTRUSTED;

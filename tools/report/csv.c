@@ -7,19 +7,19 @@
 
 #include "common/csv.h"
 #include "model/fields.h"
-#include "report/render.h"
+#include "report/report.h"
 #include "common/text.h"
 
 struct row {
-    struct report_csv csv;
+    struct csv csv;
     const char *prefix; /* of the keys */
     bool is_heading;    /* keys, not values */
 };
 
 static void put_key(struct row *row, const char *key)
 {
-    char *whole = report_text_format("%s%s", row->prefix, key);
-    report_csv_text(&row->csv, whole);
+    char *whole = text_format("%s%s", row->prefix, key);
+    csv_text(&row->csv, whole);
     free(whole);
 }
 
@@ -30,8 +30,8 @@ static void put_text(void *out, const char *key, const char *text)
         put_key(row, key);
         return;
     }
-    char *printable = text != NULL ? report_text_printable(text, true) : NULL;
-    report_csv_text(&row->csv, printable);
+    char *printable = text != NULL ? text_printable(text, true) : NULL;
+    csv_text(&row->csv, printable);
     free(printable);
 }
 
@@ -41,13 +41,13 @@ static void put_number(void *out, const char *key, uint64_t number)
     if (row->is_heading)
         put_key(row, key);
     else
-        report_csv_number(&row->csv, number);
+        csv_number(&row->csv, number);
 }
 
 static void put_time(void *out, const char *key, int64_t time_ns)
 {
-    char text[REPORT_TIME_TEXT];
-    put_text(out, key, report_time_rfc3339(text, time_ns) ? text : NULL);
+    char text[TEXT_TIME_CAPACITY];
+    put_text(out, key, text_time_rfc3339(text, time_ns) ? text : NULL);
 }
 
 static void put_flag(void *out, const char *key, bool is_set)
@@ -55,35 +55,35 @@ static void put_flag(void *out, const char *key, bool is_set)
     put_text(out, key, is_set ? "true" : "false");
 }
 
-static void put_row(struct row *row, const struct report_job *job, const struct report_process *process)
+static void put_row(struct row *row, const struct model_job *job, const struct model_process *process)
 {
-    const struct report_fields fields = {put_text, put_number, put_time, put_flag, row};
+    const struct model_fields fields = {put_text, put_number, put_time, put_flag, row};
     row->prefix = "";
     put_text(row, "job", job->name);
     put_text(row, "directory", job->directory);
-    report_process_fields(process, &fields);
+    model_process_fields(process, &fields);
     for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
-        char *prefix = report_text_format("domains.%s.", report_domain_name[i]);
+        char *prefix = text_format("domains.%s.", model_domain_name[i]);
         row->prefix = prefix;
-        report_domain_fields(&process->domain[i], &fields);
+        model_domain_fields(&process->domain[i], &fields);
         free(prefix);
     }
     row->prefix = "peak_domains.";
     for (int i = 0; i < SG_DOMAIN_COUNT; i++)
-        put_number(row, report_domain_name[i], process->domain[i].at_peak_bytes);
-    report_csv_end_row(&row->csv);
+        put_number(row, model_domain_name[i], process->domain[i].at_peak_bytes);
+    csv_end_row(&row->csv);
 }
 
-void report_render_csv(const struct report *report, FILE *stream)
+void report_render_csv(const struct model *model, FILE *stream)
 {
-    static const struct report_job no_job;
-    static const struct report_process no_process;
-    const struct report_job *job;
-    const struct report_process *process;
+    static const struct model_job no_job;
+    static const struct model_process no_process;
+    const struct model_job *job;
+    const struct model_process *process;
     struct row row = {.csv = {.stream = stream}, .is_heading = true};
     put_row(&row, &no_job, &no_process);
     row.is_heading = false;
-    DL_FOREACH (report->jobs, job)
+    DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process)
             put_row(&row, job, process);
 }

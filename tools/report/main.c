@@ -12,20 +12,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "report/html/html_page.h"
+#include "report/html/html.h"
 #include "report/atomic_file.h"
 #include "report/plot/plot.h"
-#include "report/prometheus.h"
-#include "report/render.h"
+#include "report/prometheus/prometheus.h"
+#include "report/report.h"
 #include "model/model.h"
 #include "report/since.h"
 #include "common/text.h"
+#include "common/tool.h"
 #include "report/watch/watch.h"
 
 const char *argp_program_version = "sparkguard-report " SG_VERSION_TEXT;
 
 struct request {
-    struct report_scope scope;
+    struct model_scope scope;
     char **directories;      /* of the scope, with room for as many as there are arguments */
     int64_t watch_ns;        /* the interval; 0: once */
     unsigned forms;          /* asked for: at most one */
@@ -69,7 +70,7 @@ static const struct argp_option options[] = {
 
 static error_t refuse(const char *argument, const char *why)
 {
-    char *printable = report_text_printable(argument, false);
+    char *printable = text_printable(argument, false);
     fprintf(stderr, "sparkguard-report: %s %s\n", printable, why);
     free(printable);
     return EINVAL;
@@ -144,7 +145,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case KEY_WATCH:
         return parse_interval(argument, state, &request->watch_ns);
     case KEY_SINCE:
-        if (!report_since_parse(argument, report_now_ns(), &request->scope.since_ns))
+        if (!report_since_parse(argument, tool_now_ns(), &request->scope.since_ns))
             return refuse(argument,
                           "is no time; good ones: 2h, 30min, 13:06, yesterday, 2026-11-20T13:06, @1795180000");
         return 0;
@@ -184,7 +185,7 @@ static const struct argp parser = {
            "not written.",
 };
 
-static void say_nothing_matches(const struct report *report, const struct report_scope *scope)
+static void say_nothing_matches(const struct model *model, const struct model_scope *scope)
 {
     fputs("sparkguard-report: ", stderr);
     if (scope->pid != 0)
@@ -195,43 +196,43 @@ static void say_nothing_matches(const struct report *report, const struct report
         fprintf(stderr, scope->pid != 0 ? " of a job %s" : " %s", scope->job);
     fprintf(stderr, "%s on record in %s%s%s; sparkguard-report --all shows what is\n",
             scope->since_ns != 0 ? " since then" : "",
-            scope->directory_count > 0 ? scope->directories[0] : report->directories[0].path,
+            scope->directory_count > 0 ? scope->directories[0] : model->directories[0].path,
             scope->directory_count > 1 ? " and the others"
-            : report->history != NULL  ? " or "
+            : model->history != NULL   ? " or "
                                        : "",
-            report->history != NULL ? report->history : "");
+            model->history != NULL ? model->history : "");
 }
 
 /* What came of it, as an exit status; talks where there is something to say. */
-static int conclude(struct report *report, const struct report_scope *scope)
+static int conclude(struct model *model, const struct model_scope *scope)
 {
-    report_say_complaints(report);
+    model_say_complaints(model);
     bool is_missing = false, is_unread = false;
-    for (size_t i = 0; i < report->directory_count; i++) {
-        const struct report_directory *directory = &report->directories[i];
-        if (!report_directory_is_faulty(directory))
+    for (size_t i = 0; i < model->directory_count; i++) {
+        const struct model_directory *directory = &model->directories[i];
+        if (!model_directory_is_faulty(directory))
             continue;
-        char *path = report_text_printable(directory->path, false);
+        char *path = text_printable(directory->path, false);
         fprintf(stderr, "sparkguard-report: %s: %s\n", path, strerror(directory->error));
         free(path);
         is_missing = true;
         is_unread = is_unread || directory->error != ENOENT;
     }
-    if (!is_missing && report->jobs == NULL && report_scope_is_narrow(scope))
-        say_nothing_matches(report, scope);
-    bool has_no_history = report->history_error != 0 && report->history_error != ENOENT;
+    if (!is_missing && model->jobs == NULL && model_scope_is_narrow(scope))
+        say_nothing_matches(model, scope);
+    bool has_no_history = model->history_error != 0 && model->history_error != ENOENT;
     if (has_no_history)
-        fprintf(stderr, "sparkguard-report: %s: %s\n", report->history, strerror(report->history_error));
-    if (report->complaint_count > 0 || is_unread || has_no_history)
+        fprintf(stderr, "sparkguard-report: %s: %s\n", model->history, strerror(model->history_error));
+    if (model->complaint_count > 0 || is_unread || has_no_history)
         return REPORT_UNTRUSTED;
-    if (is_missing || (report->jobs == NULL && report_scope_is_narrow(scope)))
+    if (is_missing || (model->jobs == NULL && model_scope_is_narrow(scope)))
         return REPORT_NO_MATCH;
     return REPORT_SHOWN;
 }
 
-static struct report *gather(const struct request *request)
+static struct model *gather(const struct request *request)
 {
-    struct report_scope scope = request->scope;
+    struct model_scope scope = request->scope;
     if (request->watch_ns != 0)
         return report_watch(&request->scope, request->watch_ns);
     if (request->forms & FORM_PROMETHEUS) { /* counters are of all */
@@ -241,11 +242,11 @@ static struct report *gather(const struct request *request)
         scope.since_ns = 0;
         scope.is_all = true;
     }
-    return report_build(&scope);
+    return model_build(&scope);
 }
 
 struct shown {
-    struct report *report;
+    struct model *model;
     const struct request *request;
 };
 
@@ -253,64 +254,64 @@ static void put_report(FILE *stream, void *content)
 {
     const struct shown *shown = content;
     const struct request *request = shown->request;
-    const struct report_scope *scope = &request->scope;
-    struct report *report = shown->report;
+    const struct model_scope *scope = &request->scope;
+    struct model *model = shown->model;
     if (request->forms & FORM_JSON) {
-        report_render_json(report, stream);
+        report_render_json(model, stream);
     } else if (request->forms & FORM_CSV) {
-        report_render_csv(report, stream);
+        report_render_csv(model, stream);
     } else if (request->forms & FORM_PROMETHEUS) {
-        report_render_prometheus(report, scope, request->output_path, stream);
-    } else if (request->watch_ns == 0 && (report->jobs != NULL || !report_scope_is_narrow(scope))) {
-        struct report_style style = report_style_of(stream);
-        report_render_text(report, scope, &style);
+        report_render_prometheus(model, scope, request->output_path, stream);
+    } else if (request->watch_ns == 0 && (model->jobs != NULL || !model_scope_is_narrow(scope))) {
+        struct style style = style_of(stream);
+        report_render_text(model, scope, &style);
     }
 }
 
-static int write_report(struct report *report, const struct request *request)
+static int write_report(struct model *model, const struct request *request)
 {
-    struct shown shown = {report, request};
+    struct shown shown = {model, request};
     const char *path = request->output_path != NULL ? request->output_path : "-";
     int written = report_output_write(path, "the report", put_report, &shown), status = REPORT_SHOWN;
     /* Or a stranger could make whoever collects for all users fail, and fill the journal: it is a figure among the metrics. */
-    if ((request->forms & FORM_PROMETHEUS) && report_directories_found_amiss(report))
-        report_say_complaints_shortly(report);
+    if ((request->forms & FORM_PROMETHEUS) && model_directories_found_amiss(model))
+        model_say_complaints_shortly(model);
     else
-        status = conclude(report, &request->scope);
+        status = conclude(model, &request->scope);
     return written != REPORT_SHOWN ? written : status;
 }
 
 /* What is written into a file of its own; a page also says what could not be read. */
-static int write_document(struct report *report, const struct request *request)
+static int write_document(struct model *model, const struct request *request)
 {
-    int status = conclude(report, &request->scope), written = REPORT_SHOWN;
+    int status = conclude(model, &request->scope), written = REPORT_SHOWN;
     if (request->html_path != NULL && status != REPORT_NO_MATCH)
-        written = report_html_file(report, &request->scope, request->html_path);
-    else if (request->plot_path != NULL && (report->jobs != NULL || status == REPORT_SHOWN))
-        written = report_plot_file(report, &request->scope, request->plot_path);
+        written = report_html_file(model, &request->scope, request->html_path);
+    else if (request->plot_path != NULL && (model->jobs != NULL || status == REPORT_SHOWN))
+        written = report_plot_file(model, &request->scope, request->plot_path);
     return written != REPORT_SHOWN ? written : status;
 }
 
 int main(int argc, char **argv)
 {
     struct request request = {.scope.wants_unguarded = true};
-    report_name_tool(argv);
+    tool_set_name(argv);
     argp_err_exit_status = REPORT_USAGE;
-    report_memory_status = REPORT_UNTRUSTED;
+    tool_memory_status = REPORT_UNTRUSTED;
     signal(SIGPIPE, SIG_DFL); /* a reader that goes away ends us quietly, also below one who ignores the signal */
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");
-    request.directories = report_allocate((size_t)argc, sizeof *request.directories);
+    request.directories = tool_allocate((size_t)argc, sizeof *request.directories);
     request.scope.directories = request.directories;
     if (argp_parse(&parser, argc, argv, 0, NULL, &request) != 0) {
         free(request.directories);
         return REPORT_USAGE;
     }
     request.scope.wants_history = request.scope.directory_count == 0 && request.watch_ns == 0;
-    struct report *report = gather(&request);
+    struct model *model = gather(&request);
     bool is_document = request.plot_path != NULL || request.html_path != NULL;
-    int status = is_document ? write_document(report, &request) : write_report(report, &request);
-    report_free(report);
+    int status = is_document ? write_document(model, &request) : write_report(model, &request);
+    model_free(model);
     free(request.directories);
     return status;
 }

@@ -7,129 +7,125 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "report/render.h"
+#include "report/report.h"
 #include "common/table.h"
 #include "common/text.h"
+#include "common/tool.h"
 
-enum report_colour report_state_colour(enum sg_state state)
+enum style_colour report_state_colour(enum sg_state state)
 {
     switch (state) {
     case SG_STATE_RUNNING:
-        return REPORT_GREEN;
+        return STYLE_GREEN;
     case SG_STATE_KILLED:
-        return REPORT_RED;
+        return STYLE_RED;
     case SG_STATE_EXITED:
     case SG_STATE_REPLACED:
-        return REPORT_DIM;
+        return STYLE_DIM;
     }
-    return REPORT_PLAIN;
+    return STYLE_PLAIN;
 }
 
 enum { SHARE_CELLS = 20, SITES_SHOWN = 10 };
 
 /* One piece of a line; frees it. */
-static void put_piece(const struct report_style *style, size_t *column, enum report_colour colour, char *piece)
+static void put_piece(const struct style *style, size_t *column, enum style_colour colour, char *piece)
 {
-    report_flow(style, column, *column > 2 ? ", " : "", colour, piece);
+    style_flow(style, column, *column > 2 ? ", " : "", colour, piece);
     free(piece);
 }
 
-static void put_life(const struct report_job *job, const struct report_process *process,
-                     const struct report_style *style)
+static void put_life(const struct model_job *job, const struct model_process *process, const struct style *style)
 {
-    char end[REPORT_END_TEXT], started[REPORT_TIME_TEXT], lasted[REPORT_TIME_TEXT];
-    char *name = report_text_printable(job->name[0] ? job->name : "-", style->is_utf8);
-    enum report_colour colour = process->fate != NULL ? REPORT_RED : report_state_colour(process->state);
-    int64_t until_ns = process->state == SG_STATE_RUNNING ? report_now_ns() : process->ended_ns;
+    char end[MODEL_END_TEXT], started[TEXT_TIME_CAPACITY], lasted[TEXT_TIME_CAPACITY];
+    char *name = text_printable(job->name[0] ? job->name : "-", style->is_utf8);
+    enum style_colour colour = process->fate != NULL ? STYLE_RED : report_state_colour(process->state);
+    int64_t until_ns = process->state == SG_STATE_RUNNING ? tool_now_ns() : process->ended_ns;
     size_t column = 2;
     fputs("  ", style->stream);
-    put_piece(style, &column, colour, report_text_format("%s", report_end_text(process, end)));
-    put_piece(style, &column, REPORT_PLAIN,
-              report_text_format("started %s", report_time_local(started, process->started_ns)));
+    put_piece(style, &column, colour, text_format("%s", model_end_text(process, end)));
+    put_piece(style, &column, STYLE_PLAIN, text_format("started %s", text_time_local(started, process->started_ns)));
     if (until_ns > 0)
-        put_piece(style, &column, REPORT_PLAIN,
-                  report_text_format(process->state == SG_STATE_RUNNING ? "%s ago" : "ran %s",
-                                     report_duration_text(lasted, until_ns - process->started_ns)));
+        put_piece(style, &column, STYLE_PLAIN,
+                  text_format(process->state == SG_STATE_RUNNING ? "%s ago" : "ran %s",
+                              text_duration(lasted, until_ns - process->started_ns)));
     else
-        put_piece(style, &column, REPORT_PLAIN,
-                  report_text_format("last seen %s", report_time_local(lasted, process->last_seen_ns)));
-    put_piece(style, &column, REPORT_PLAIN, report_text_format("job %s", name));
+        put_piece(style, &column, STYLE_PLAIN,
+                  text_format("last seen %s", text_time_local(lasted, process->last_seen_ns)));
+    put_piece(style, &column, STYLE_PLAIN, text_format("job %s", name));
     fputc('\n', style->stream);
     free(name);
 }
 
-static void put_standing(const struct report_process *process, const struct report_style *style)
+static void put_standing(const struct model_process *process, const struct style *style)
 {
     size_t column = 2;
     fputs("  ", style->stream);
-    report_flow(style, &column, "", process->is_guarding ? REPORT_PLAIN : REPORT_YELLOW,
-                process->is_guarding ? "guarding" : "not guarding");
-    report_flow(style, &column, ", ", REPORT_PLAIN,
-                process->is_observing ? "observe: nothing is refused, only recorded" : "enforce");
+    style_flow(style, &column, "", process->is_guarding ? STYLE_PLAIN : STYLE_YELLOW,
+               process->is_guarding ? "guarding" : "not guarding");
+    style_flow(style, &column, ", ", STYLE_PLAIN,
+               process->is_observing ? "observe: nothing is refused, only recorded" : "enforce");
     if (process->is_sharing)
-        report_flow(style, &column, ", ", REPORT_PLAIN, "sharing");
+        style_flow(style, &column, ", ", STYLE_PLAIN, "sharing");
     if (process->is_watched)
-        report_flow(style, &column, ", ", REPORT_PLAIN, "watched");
+        style_flow(style, &column, ", ", STYLE_PLAIN, "watched");
     if (process->limit_bytes != SG_UNKNOWN) {
-        char limit[REPORT_SIZE_TEXT];
-        put_piece(style, &column, REPORT_PLAIN,
-                  report_text_format("limit %s", report_size_text(limit, process->limit_bytes)));
+        char limit[TEXT_SIZE_CAPACITY];
+        put_piece(style, &column, STYLE_PLAIN, text_format("limit %s", text_size(limit, process->limit_bytes)));
     }
     fputc('\n', style->stream);
-    if (report_process_is_alone(process)) {
-        char *reason = report_text_printable(report_process_alone_reason(process), style->is_utf8);
-        char *text = report_text_format("decides alone: %s", reason);
+    if (model_process_is_alone(process)) {
+        char *reason = text_printable(model_process_alone_reason(process), style->is_utf8);
+        char *text = text_format("decides alone: %s", reason);
         fputs("  ", style->stream);
-        report_words(style, 2, REPORT_YELLOW, text);
+        style_words(style, 2, STYLE_YELLOW, text);
         free(text);
         free(reason);
     }
 }
 
 /* Nobody tells a parent of the out-of-memory killer, and its signal is SIGKILL like any other. */
-static void put_other_cause(const struct report_process *process, const struct report_style *style)
+static void put_other_cause(const struct model_process *process, const struct style *style)
 {
-    bool may_be = process->state == SG_STATE_KILLED && process->watchdog == REPORT_NO_WATCHDOG &&
+    bool may_be = process->state == SG_STATE_KILLED && process->watchdog == MODEL_NO_WATCHDOG &&
                   (process->signal == 0 || process->signal == SIGKILL);
     if (!may_be)
         return;
     fputs("  ", style->stream);
-    report_words(
-        style, 2, REPORT_PLAIN,
+    style_words(
+        style, 2, STYLE_PLAIN,
         "not by its own watchdog; if the kernel's out-of-memory killer ended it, its log says so: journalctl -k");
 }
 
-static void put_identity(const struct report_job *job, const struct report_process *process,
-                         const struct report_style *style)
+static void put_identity(const struct model_job *job, const struct model_process *process, const struct style *style)
 {
-    char *command = report_text_printable(process->command[0] ? process->command : "-", style->is_utf8);
-    fprintf(style->stream, "%s%" PRIu32 "%s  %s\n", report_colour_on(style, REPORT_BOLD), process->pid,
-            report_colour_off(style, REPORT_BOLD), command);
+    char *command = text_printable(process->command[0] ? process->command : "-", style->is_utf8);
+    fprintf(style->stream, "%s%" PRIu32 "%s  %s\n", style_colour_on(style, STYLE_BOLD), process->pid,
+            style_colour_off(style, STYLE_BOLD), command);
     free(command);
-    struct report_style lines = *style; /* they wrap on a terminal only */
+    struct style lines = *style; /* they wrap on a terminal only */
     lines.columns = style->is_terminal ? style->columns : SIZE_MAX;
     put_life(job, process, &lines);
     put_standing(process, &lines);
     put_other_cause(process, &lines);
 }
 
-static void put_figures(const struct report_process *process, const struct report_style *style)
+static void put_figures(const struct model_process *process, const struct style *style)
 {
-    char size[REPORT_SIZE_TEXT], when[REPORT_TIME_TEXT];
-    char *parts = report_peak_text(process), *rest = NULL;
+    char size[TEXT_SIZE_CAPACITY], when[TEXT_TIME_CAPACITY];
+    char *parts = model_peak_text(process), *rest = NULL;
     bool is_running = process->state == SG_STATE_RUNNING;
     size_t column = 0;
-    fprintf(style->stream, "\n%s %s%s%s\n", is_running ? "live" : "held at its end",
-            report_colour_on(style, REPORT_BOLD), report_size_text(size, process->live_bytes),
-            report_colour_off(style, REPORT_BOLD));
-    const char *time_text = report_time_local(when, process->peak_ns);
-    char *piece = report_text_format("peak %s%s%s", report_size_text(size, process->peak_bytes),
-                                     process->peak_ns > 0 ? " at " : "", process->peak_ns > 0 ? time_text : "");
-    report_flow(style, &column, "", REPORT_BOLD, piece);
+    fprintf(style->stream, "\n%s %s%s%s\n", is_running ? "live" : "held at its end", style_colour_on(style, STYLE_BOLD),
+            text_size(size, process->live_bytes), style_colour_off(style, STYLE_BOLD));
+    const char *time_text = text_time_local(when, process->peak_ns);
+    char *piece = text_format("peak %s%s%s", text_size(size, process->peak_bytes), process->peak_ns > 0 ? " at " : "",
+                              process->peak_ns > 0 ? time_text : "");
+    style_flow(style, &column, "", STYLE_BOLD, piece);
     free(piece);
     for (char *part = strtok_r(parts, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest))
-        report_flow(style, &column, part == parts ? ": " : ", ", REPORT_PLAIN, part + (part[0] == ' '));
-    fprintf(style->stream, "\nunaccounted %s%s\n", report_size_text(size, process->unaccounted_bytes),
+        style_flow(style, &column, part == parts ? ": " : ", ", STYLE_PLAIN, part + (part[0] == ' '));
+    fprintf(style->stream, "\nunaccounted %s%s\n", text_size(size, process->unaccounted_bytes),
             process->unaccounted_bytes != SG_UNKNOWN ? " (CUDA contexts and the like, taken without asking)" : "");
     free(parts);
     const struct {
@@ -143,13 +139,13 @@ static void put_figures(const struct report_process *process, const struct repor
     };
     for (size_t i = 0; i < sizeof extras / sizeof extras[0]; i++)
         if (extras[i].bytes != 0 && extras[i].bytes != SG_UNKNOWN)
-            fprintf(style->stream, "%s %s\n", report_size_text(size, extras[i].bytes), extras[i].words);
+            fprintf(style->stream, "%s %s\n", text_size(size, extras[i].bytes), extras[i].words);
     if (process->unmatched_frees > 0)
         fprintf(style->stream, "%" PRIu64 " frees of blocks that were allocated past the guard\n",
                 process->unmatched_frees);
     if (process->faults > 0)
         fprintf(style->stream, "%s%" PRIu64 " internal faults%s: those calls were let through uncounted\n",
-                report_colour_on(style, REPORT_YELLOW), process->faults, report_colour_off(style, REPORT_YELLOW));
+                style_colour_on(style, STYLE_YELLOW), process->faults, style_colour_off(style, STYLE_YELLOW));
 }
 
 /* A domain's part of the peak as a bar: "██████████████        70 %". */
@@ -160,139 +156,137 @@ static char *share_text(uint64_t part, uint64_t whole, bool is_utf8)
     char bar[SHARE_CELLS * 3 + 1] = "", *end = bar;
     for (size_t i = 0; i < SHARE_CELLS && i < cells; i++)
         end = stpcpy(end, is_utf8 ? "█" : "#");
-    return part == 0 ? report_text_copy("", 0)
-                     : report_text_format("%s %.0f %%", bar, share >= 1 ? 100.0 : share * 100.0);
+    return part == 0 ? text_copy("", 0) : text_format("%s %.0f %%", bar, share >= 1 ? 100.0 : share * 100.0);
 }
 
-static void put_domains(const struct report_process *process, const struct report_style *style)
+static void put_domains(const struct model_process *process, const struct style *style)
 {
-    static const struct report_column columns[] = {
-        {"DOMAIN", REPORT_WORDS},         {"LIVE", REPORT_NUMBERS},  {"PEAK", REPORT_NUMBERS},
-        {"ALLOCATIONS", REPORT_NUMBERS},  {"FREES", REPORT_NUMBERS}, {"REFUSED", REPORT_NUMBERS},
-        {"PART OF THE PEAK", REPORT_CUT},
+    static const struct table_column columns[] = {
+        {"DOMAIN", TABLE_WORDS},         {"LIVE", TABLE_NUMBERS},  {"PEAK", TABLE_NUMBERS},
+        {"ALLOCATIONS", TABLE_NUMBERS},  {"FREES", TABLE_NUMBERS}, {"REFUSED", TABLE_NUMBERS},
+        {"PART OF THE PEAK", TABLE_CUT},
     };
-    struct report_table table;
+    struct table table;
     fputc('\n', style->stream);
-    report_table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
+    table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
     for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
-        const struct report_domain *domain = &process->domain[i];
+        const struct model_domain *domain = &process->domain[i];
         char *share = share_text(domain->at_peak_bytes, process->peak_bytes, style->is_utf8);
-        report_table_line(&table, NULL);
-        report_table_cell(&table, report_domain_name[i], REPORT_PLAIN);
-        report_table_bytes(&table, domain->live_bytes);
-        report_table_bytes(&table, domain->peak_bytes);
-        report_table_count(&table, domain->allocations, REPORT_PLAIN);
-        report_table_count(&table, domain->frees, REPORT_PLAIN);
-        report_table_count(&table, domain->refused_count, REPORT_RED);
-        report_table_cell(&table, share, REPORT_GREEN);
+        table_line(&table, NULL);
+        table_cell(&table, model_domain_name[i], STYLE_PLAIN);
+        table_bytes(&table, domain->live_bytes);
+        table_bytes(&table, domain->peak_bytes);
+        table_count(&table, domain->allocations, STYLE_PLAIN);
+        table_count(&table, domain->frees, STYLE_PLAIN);
+        table_count(&table, domain->refused_count, STYLE_RED);
+        table_cell(&table, share, STYLE_GREEN);
         free(share);
     }
-    report_table_end(&table);
+    table_end(&table);
 }
 
-static void put_sites(const struct report_process *process, const struct report_style *style)
+static void put_sites(const struct model_process *process, const struct style *style)
 {
-    static const struct report_column columns[] = {{"LARGE BLOCKS ASKED FOR AT", REPORT_CUT},
-                                                   {"DOMAIN", REPORT_WORDS},
-                                                   {"LIVE", REPORT_NUMBERS},
-                                                   {"BLOCKS", REPORT_NUMBERS},
-                                                   {"AT THE PEAK", REPORT_NUMBERS},
-                                                   {"AT REFUSAL", REPORT_NUMBERS}};
+    static const struct table_column columns[] = {{"LARGE BLOCKS ASKED FOR AT", TABLE_CUT},
+                                                  {"DOMAIN", TABLE_WORDS},
+                                                  {"LIVE", TABLE_NUMBERS},
+                                                  {"BLOCKS", TABLE_NUMBERS},
+                                                  {"AT THE PEAK", TABLE_NUMBERS},
+                                                  {"AT REFUSAL", TABLE_NUMBERS}};
     size_t columns_shown = sizeof columns / sizeof columns[0] - (process->refusal_count == 0);
-    struct report_table table;
+    struct table table;
     size_t shown = process->site_count < SITES_SHOWN ? process->site_count : SITES_SHOWN;
     if (shown == 0)
         return;
     fputc('\n', style->stream);
-    report_table_begin(&table, style, columns, columns_shown);
+    table_begin(&table, style, columns, columns_shown);
     for (size_t i = 0; i < shown; i++) {
-        const struct report_site *site = &process->sites[i];
-        char *place = site->is_named ? report_text_format("%s+0x%" PRIx64, site->library, site->offset)
-                                     : report_text_copy("elsewhere", 16);
-        report_table_line(&table, NULL);
-        report_table_text(&table, place);
-        report_table_cell(&table, site->domain >= 0 ? report_domain_name[site->domain] : "-", REPORT_PLAIN);
-        report_table_bytes(&table, site->live_bytes);
-        report_table_count(&table, site->live_count, REPORT_PLAIN);
-        report_table_bytes(&table, site->at_peak_bytes);
+        const struct model_site *site = &process->sites[i];
+        char *place =
+            site->is_named ? text_format("%s+0x%" PRIx64, site->library, site->offset) : text_copy("elsewhere", 16);
+        table_line(&table, NULL);
+        table_text(&table, place);
+        table_cell(&table, site->domain >= 0 ? model_domain_name[site->domain] : "-", STYLE_PLAIN);
+        table_bytes(&table, site->live_bytes);
+        table_count(&table, site->live_count, STYLE_PLAIN);
+        table_bytes(&table, site->at_peak_bytes);
         if (process->refusal_count > 0)
-            report_table_bytes(&table, site->at_refusal_bytes);
+            table_bytes(&table, site->at_refusal_bytes);
         free(place);
     }
-    report_table_end(&table);
+    table_end(&table);
 }
 
-static void put_refusals(const struct report_process *process, const struct report_style *style)
+static void put_refusals(const struct model_process *process, const struct style *style)
 {
-    static const struct report_column columns[] = {
-        {"TIME", REPORT_WORDS},   {"REFUSED", REPORT_WORDS}, {"DOMAIN", REPORT_WORDS},
-        {"SIZE", REPORT_NUMBERS}, {"REASON", REPORT_WORDS},  {"LEFT THEN", REPORT_NUMBERS},
+    static const struct table_column columns[] = {
+        {"TIME", TABLE_WORDS},   {"REFUSED", TABLE_WORDS}, {"DOMAIN", TABLE_WORDS},
+        {"SIZE", TABLE_NUMBERS}, {"REASON", TABLE_WORDS},  {"LEFT THEN", TABLE_NUMBERS},
     };
-    struct report_table table;
-    char size[REPORT_SIZE_TEXT], clock[REPORT_TIME_TEXT];
+    struct table table;
+    char size[TEXT_SIZE_CAPACITY], clock[TEXT_TIME_CAPACITY];
     if (process->refused_count == 0 && process->refusal_count == 0)
         return;
-    fprintf(style->stream, "\n%s%" PRIu64 " request%s refused%s, %s in all%s", report_colour_on(style, REPORT_RED),
-            process->refused_count, process->refused_count == 1 ? "" : "s", report_colour_off(style, REPORT_RED),
-            report_size_text(size, process->refused_bytes), process->is_observing ? " (observed, let through)" : "");
+    fprintf(style->stream, "\n%s%" PRIu64 " request%s refused%s, %s in all%s", style_colour_on(style, STYLE_RED),
+            process->refused_count, process->refused_count == 1 ? "" : "s", style_colour_off(style, STYLE_RED),
+            text_size(size, process->refused_bytes), process->is_observing ? " (observed, let through)" : "");
     if (process->refused_count > process->refusal_count)
         fprintf(style->stream, "; the last %zu", process->refusal_count);
     fputs(":\n", style->stream);
-    report_table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
+    table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < process->refusal_count; i++) {
-        const struct report_refusal *refusal = &process->refusals[i];
-        report_table_line(&table, NULL);
-        report_table_cell(&table, report_clock_local(clock, refusal->time_ns), REPORT_PLAIN);
-        report_table_text(&table, refusal->call);
-        report_table_cell(&table, report_domain_name[refusal->domain], REPORT_PLAIN);
-        report_table_bytes(&table, refusal->size_bytes);
-        report_table_cell(&table, report_reason_name[refusal->reason], REPORT_YELLOW);
-        report_table_bytes(&table, refusal->usable_bytes);
+        const struct model_refusal *refusal = &process->refusals[i];
+        table_line(&table, NULL);
+        table_cell(&table, text_clock_local(clock, refusal->time_ns), STYLE_PLAIN);
+        table_text(&table, refusal->call);
+        table_cell(&table, model_domain_name[refusal->domain], STYLE_PLAIN);
+        table_bytes(&table, refusal->size_bytes);
+        table_cell(&table, model_reason_name[refusal->reason], STYLE_YELLOW);
+        table_bytes(&table, refusal->usable_bytes);
     }
-    report_table_end(&table);
+    table_end(&table);
 }
 
-static void put_phases(const struct report_process *process, const struct report_style *style)
+static void put_phases(const struct model_process *process, const struct style *style)
 {
-    static const struct report_column columns[] = {
-        {"TIME", REPORT_WORDS}, {"PHASE", REPORT_CUT}, {"LIVE", REPORT_NUMBERS}, {"PEAK", REPORT_NUMBERS}};
-    struct report_table table;
-    char clock[REPORT_TIME_TEXT];
+    static const struct table_column columns[] = {
+        {"TIME", TABLE_WORDS}, {"PHASE", TABLE_CUT}, {"LIVE", TABLE_NUMBERS}, {"PEAK", TABLE_NUMBERS}};
+    struct table table;
+    char clock[TEXT_TIME_CAPACITY];
     if (process->phase_count == 0)
         return;
     fputc('\n', style->stream);
-    report_table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
+    table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < process->phase_count; i++) {
-        const struct report_phase *phase = &process->phases[i];
-        report_table_line(&table, NULL);
-        report_table_cell(&table, report_clock_local(clock, phase->time_ns), REPORT_PLAIN);
-        report_table_text(&table, phase->name);
-        report_table_bytes(&table, phase->live_bytes);
-        report_table_bytes(&table, phase->peak_bytes);
+        const struct model_phase *phase = &process->phases[i];
+        table_line(&table, NULL);
+        table_cell(&table, text_clock_local(clock, phase->time_ns), STYLE_PLAIN);
+        table_text(&table, phase->name);
+        table_bytes(&table, phase->live_bytes);
+        table_bytes(&table, phase->peak_bytes);
     }
-    report_table_end(&table);
+    table_end(&table);
 }
 
 /* Sentences rather than cells: a table would put long ones below their times. */
-static void put_events(const struct report_process *process, const struct report_style *style)
+static void put_events(const struct model_process *process, const struct style *style)
 {
     enum { CLOCK_COLUMNS = 8 };
-    char clock[REPORT_TIME_TEXT];
+    char clock[TEXT_TIME_CAPACITY];
     if (process->event_count == 0)
         return;
-    fprintf(style->stream, "\n%s%-*s EVENT%s\n", report_colour_on(style, REPORT_DIM), CLOCK_COLUMNS, "TIME",
-            report_colour_off(style, REPORT_DIM));
+    fprintf(style->stream, "\n%s%-*s EVENT%s\n", style_colour_on(style, STYLE_DIM), CLOCK_COLUMNS, "TIME",
+            style_colour_off(style, STYLE_DIM));
     for (size_t i = 0; i < process->event_count; i++) {
-        char *what = report_text_printable(process->events[i].what, style->is_utf8);
+        char *what = text_printable(process->events[i].what, style->is_utf8);
         bool is_fate = process->fate != NULL && i + 1 == process->event_count;
-        fprintf(style->stream, "%-*s ", CLOCK_COLUMNS, report_clock_local(clock, process->events[i].time_ns));
-        report_words(style, CLOCK_COLUMNS + 1, is_fate ? REPORT_RED : REPORT_PLAIN, what);
+        fprintf(style->stream, "%-*s ", CLOCK_COLUMNS, text_clock_local(clock, process->events[i].time_ns));
+        style_words(style, CLOCK_COLUMNS + 1, is_fate ? STYLE_RED : STYLE_PLAIN, what);
         free(what);
     }
 }
 
-void report_render_process(const struct report_job *job, const struct report_process *process,
-                           const struct report_style *style)
+void report_render_process(const struct model_job *job, const struct model_process *process, const struct style *style)
 {
     put_identity(job, process, style);
     put_figures(process, style);

@@ -8,112 +8,112 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "report/render.h"
+#include "report/report.h"
 #include "common/table.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 /* Of the processes that something is to be said about, the first. */
 enum { NOTES_SHOWN = 8 };
 
-static void put_process(struct report_table *table, const struct report_process *process)
+static void put_process(struct table *table, const struct model_process *process)
 {
     char pid[16];
     snprintf(pid, sizeof pid, "%" PRIu32, process->pid);
-    report_table_cell(table, pid, REPORT_BOLD);
-    report_table_command(table, "", process->command);
-    report_table_cell(table, report_state_name[process->state], report_state_colour(process->state));
-    report_table_bytes(table, process->live_bytes);
-    report_table_bytes(table, process->peak_bytes);
-    report_table_bytes(table, process->state == SG_STATE_RUNNING ? process->promised_bytes : SG_UNKNOWN);
-    report_table_count(table, process->refused_count, REPORT_RED);
+    table_cell(table, pid, STYLE_BOLD);
+    table_command(table, "", process->command);
+    table_cell(table, model_state_name[process->state], report_state_colour(process->state));
+    table_bytes(table, process->live_bytes);
+    table_bytes(table, process->peak_bytes);
+    table_bytes(table, process->state == SG_STATE_RUNNING ? process->promised_bytes : SG_UNKNOWN);
+    table_count(table, process->refused_count, STYLE_RED);
 }
 
 /* Children stand below their parents; those of a folded one in its place. */
-static void put_processes(struct report_job *job, size_t run, const struct report_style *style)
+static void put_processes(struct model_job *job, size_t run, const struct style *style)
 {
-    static const struct report_column columns[] = {
-        {"PID", REPORT_NUMBERS},  {"COMMAND", REPORT_TREE},     {"STATE", REPORT_WORDS},     {"LIVE", REPORT_NUMBERS},
-        {"PEAK", REPORT_NUMBERS}, {"PROMISED", REPORT_NUMBERS}, {"REFUSED", REPORT_NUMBERS},
+    static const struct table_column columns[] = {
+        {"PID", TABLE_NUMBERS},  {"COMMAND", TABLE_TREE},     {"STATE", TABLE_WORDS},     {"LIVE", TABLE_NUMBERS},
+        {"PEAK", TABLE_NUMBERS}, {"PROMISED", TABLE_NUMBERS}, {"REFUSED", TABLE_NUMBERS},
     };
-    struct report_table table;
-    struct report_process *process;
-    report_table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
+    struct table table;
+    struct model_process *process;
+    table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
     DL_FOREACH (job->processes, process) {
         if (process->run != run)
             continue;
         process->line = process->parent != NULL ? process->parent->line : NULL;
         if (!process->is_folded) {
-            process->line = report_table_line(&table, process->line);
+            process->line = table_line(&table, process->line);
             put_process(&table, process);
         }
     }
-    report_table_end(&table);
+    table_end(&table);
 }
 
-static void put_piece(const struct report_style *style, size_t *column, enum report_colour colour, char *piece)
+static void put_piece(const struct style *style, size_t *column, enum style_colour colour, char *piece)
 {
-    report_flow(style, column, colour == REPORT_BOLD ? "" : ", ", colour, piece);
+    style_flow(style, column, colour == STYLE_BOLD ? "" : ", ", colour, piece);
     free(piece);
 }
 
-static bool shows_runs(const struct report_job *job, const struct report_scope *scope)
+static bool shows_runs(const struct model_job *job, const struct model_scope *scope)
 {
     return job->run_count > 1 && (scope->is_all || scope->job != NULL);
 }
 
-static void put_run_figures(const struct report_run *run, size_t *column, const struct report_style *style)
+static void put_run_figures(const struct model_run *run, size_t *column, const struct style *style)
 {
-    char size[REPORT_SIZE_TEXT];
-    put_piece(style, column, REPORT_PLAIN, report_text_format("peak %s", report_size_text(size, run->peak_bytes)));
+    char size[TEXT_SIZE_CAPACITY];
+    put_piece(style, column, STYLE_PLAIN, text_format("peak %s", text_size(size, run->peak_bytes)));
     if (run->limit_bytes != SG_UNKNOWN)
-        put_piece(style, column, REPORT_PLAIN,
-                  report_text_format("limit %s", report_size_text(size, run->limit_bytes)));
+        put_piece(style, column, STYLE_PLAIN, text_format("limit %s", text_size(size, run->limit_bytes)));
     if (run->refused_count > 0)
-        put_piece(style, column, REPORT_RED, report_text_format("%" PRIu64 " refused", run->refused_count));
+        put_piece(style, column, STYLE_RED, text_format("%" PRIu64 " refused", run->refused_count));
     fputc('\n', style->stream);
 }
 
-static void put_run_headline(const struct report_job *job, size_t number, const struct report_style *style)
+static void put_run_headline(const struct model_job *job, size_t number, const struct style *style)
 {
-    char when[REPORT_TIME_TEXT], lasted[REPORT_TIME_TEXT];
-    const struct report_run *run = &job->runs[number];
-    int64_t until_ns = run->running_count > 0 ? report_now_ns() : run->last_seen_ns;
+    char when[TEXT_TIME_CAPACITY], lasted[TEXT_TIME_CAPACITY];
+    const struct model_run *run = &job->runs[number];
+    int64_t until_ns = run->running_count > 0 ? tool_now_ns() : run->last_seen_ns;
     size_t column = 0;
     fputc('\n', style->stream);
-    put_piece(style, &column, REPORT_BOLD, report_text_format("run %zu of %zu", number + 1, job->run_count));
-    put_piece(style, &column, REPORT_PLAIN, report_text_format("started %s", report_time_local(when, run->started_ns)));
-    put_piece(style, &column, run->running_count > 0 ? REPORT_GREEN : REPORT_DIM,
-              report_text_format("%s %s", run->running_count > 0 ? "running for" : "seen for",
-                                 report_duration_text(lasted, until_ns - run->started_ns)));
-    put_piece(style, &column, REPORT_PLAIN, report_text_format("process %" PRIu32, run->first_pid));
+    put_piece(style, &column, STYLE_BOLD, text_format("run %zu of %zu", number + 1, job->run_count));
+    put_piece(style, &column, STYLE_PLAIN, text_format("started %s", text_time_local(when, run->started_ns)));
+    put_piece(style, &column, run->running_count > 0 ? STYLE_GREEN : STYLE_DIM,
+              text_format("%s %s", run->running_count > 0 ? "running for" : "seen for",
+                          text_duration(lasted, until_ns - run->started_ns)));
+    put_piece(style, &column, STYLE_PLAIN, text_format("process %" PRIu32, run->first_pid));
     put_run_figures(run, &column, style);
 }
 
 /* The figures of the last run, which is the only one in most jobs; of all runs where each has a line of its own. */
-static void put_job_headline(const struct report_job *job, bool names_directory, bool names_runs,
-                             const struct report_style *style)
+static void put_job_headline(const struct model_job *job, bool names_directory, bool names_runs,
+                             const struct style *style)
 {
-    const struct report_run *run = &job->runs[job->run_count - 1];
-    char first[REPORT_TIME_TEXT], second[REPORT_TIME_TEXT], size[REPORT_SIZE_TEXT];
-    char *name = report_text_printable(job->name[0] ? job->name : "-", style->is_utf8);
+    const struct model_run *run = &job->runs[job->run_count - 1];
+    char first[TEXT_TIME_CAPACITY], second[TEXT_TIME_CAPACITY], size[TEXT_SIZE_CAPACITY];
+    char *name = text_printable(job->name[0] ? job->name : "-", style->is_utf8);
     size_t column = 0;
-    put_piece(style, &column, REPORT_BOLD, report_text_format("job %s", name));
+    put_piece(style, &column, STYLE_BOLD, text_format("job %s", name));
     free(name);
     if (names_directory) {
-        char *directory = report_text_printable(job->directory, style->is_utf8);
-        put_piece(style, &column, REPORT_PLAIN, report_text_format("in %s", directory));
+        char *directory = text_printable(job->directory, style->is_utf8);
+        put_piece(style, &column, STYLE_PLAIN, text_format("in %s", directory));
         free(directory);
     }
     if (names_runs)
-        put_piece(style, &column, REPORT_PLAIN, report_text_format("%zu runs", job->run_count));
+        put_piece(style, &column, STYLE_PLAIN, text_format("%zu runs", job->run_count));
     if (job->running_count > 0) {
-        put_piece(style, &column, REPORT_GREEN,
-                  report_text_format("running for %s", report_duration_text(first, report_now_ns() - run->started_ns)));
-        put_piece(style, &column, REPORT_PLAIN, report_text_format("live %s", report_size_text(size, job->live_bytes)));
+        put_piece(style, &column, STYLE_GREEN,
+                  text_format("running for %s", text_duration(first, tool_now_ns() - run->started_ns)));
+        put_piece(style, &column, STYLE_PLAIN, text_format("live %s", text_size(size, job->live_bytes)));
     } else {
-        put_piece(style, &column, REPORT_DIM,
-                  report_text_format("last seen %s after %s", report_time_local(first, job->last_seen_ns),
-                                     report_duration_text(second, run->last_seen_ns - run->started_ns)));
+        put_piece(style, &column, STYLE_DIM,
+                  text_format("last seen %s after %s", text_time_local(first, job->last_seen_ns),
+                              text_duration(second, run->last_seen_ns - run->started_ns)));
     }
     if (names_runs)
         fputc('\n', style->stream);
@@ -122,37 +122,37 @@ static void put_job_headline(const struct report_job *job, bool names_directory,
 }
 
 /* One line, cut where the terminal ends; frees it. */
-static void put_note(const struct report_style *style, enum report_colour colour, char *text)
+static void put_note(const struct style *style, enum style_colour colour, char *text)
 {
     if (style->is_terminal)
-        report_text_shorten(text, style->columns - 2);
-    fprintf(style->stream, "  %s%s%s\n", report_colour_on(style, colour), text, report_colour_off(style, colour));
+        text_shorten(text, style->columns - 2);
+    fprintf(style->stream, "  %s%s%s\n", style_colour_on(style, colour), text, style_colour_off(style, colour));
     free(text);
 }
 
 /* A line for each process that its own watchdog ended, and then for each that decides alone. */
-static void put_process_notes(const struct report_job *job, const struct report_style *style)
+static void put_process_notes(const struct model_job *job, const struct style *style)
 {
-    const struct report_process *process;
+    const struct model_process *process;
     size_t ended = 0, alone = 0;
     DL_FOREACH (job->processes, process)
         if (process->fate != NULL && ended++ < NOTES_SHOWN)
-            put_note(style, REPORT_RED, report_fate_text(process, style->is_utf8));
+            put_note(style, STYLE_RED, model_fate_text(process, style->is_utf8));
     if (ended > NOTES_SHOWN)
-        put_note(style, REPORT_RED, report_text_format("and %zu more by theirs", ended - NOTES_SHOWN));
+        put_note(style, STYLE_RED, text_format("and %zu more by theirs", ended - NOTES_SHOWN));
     DL_FOREACH (job->processes, process)
-        if (report_process_is_alone(process) && alone++ < NOTES_SHOWN) {
-            char *reason = report_text_printable(report_process_alone_reason(process), style->is_utf8);
-            put_note(style, REPORT_YELLOW, report_text_format("%" PRIu32 " decides alone: %s", process->pid, reason));
+        if (model_process_is_alone(process) && alone++ < NOTES_SHOWN) {
+            char *reason = text_printable(model_process_alone_reason(process), style->is_utf8);
+            put_note(style, STYLE_YELLOW, text_format("%" PRIu32 " decides alone: %s", process->pid, reason));
             free(reason);
         }
     if (alone > NOTES_SHOWN)
-        put_note(style, REPORT_YELLOW, report_text_format("and so do %zu more", alone - NOTES_SHOWN));
+        put_note(style, STYLE_YELLOW, text_format("and so do %zu more", alone - NOTES_SHOWN));
 }
 
-static void put_notes(const struct report_job *job, const struct report_style *style)
+static void put_notes(const struct model_job *job, const struct style *style)
 {
-    const struct report_process *process;
+    const struct model_process *process;
     size_t unguarded = 0, observing = 0;
     put_process_notes(job, style);
     DL_FOREACH (job->processes, process) {
@@ -161,13 +161,13 @@ static void put_notes(const struct report_job *job, const struct report_style *s
     }
     if (unguarded > 0)
         fprintf(style->stream, "  %s%zu of %zu not guarding%s: sparkguard-report PID says why\n",
-                report_colour_on(style, REPORT_YELLOW), unguarded, job->process_count,
-                report_colour_off(style, REPORT_YELLOW));
+                style_colour_on(style, STYLE_YELLOW), unguarded, job->process_count,
+                style_colour_off(style, STYLE_YELLOW));
     if (observing > 0)
         fputs("  observe mode: refusals are recorded, the requests were let through\n", style->stream);
 }
 
-static void put_runs(struct report_job *job, bool names_runs, const struct report_style *style)
+static void put_runs(struct model_job *job, bool names_runs, const struct style *style)
 {
     if (!names_runs)
         put_processes(job, job->run_count - 1, style);
@@ -176,22 +176,22 @@ static void put_runs(struct report_job *job, bool names_runs, const struct repor
         put_processes(job, i, style);
     }
     if (!names_runs && job->run_count > 1) {
-        char *name = report_text_printable(job->name, style->is_utf8);
+        char *name = text_printable(job->name, style->is_utf8);
         fprintf(style->stream, "  and %zu earlier run%s of this job: sparkguard-report --job '%s'\n",
                 job->run_count - 1, job->run_count > 2 ? "s" : "", name);
         free(name);
     }
 }
 
-static void put_jobs(const struct report *report, const struct report_scope *scope, const struct report_style *style)
+static void put_jobs(const struct model *model, const struct model_scope *scope, const struct style *style)
 {
-    struct report_job *job;
-    DL_FOREACH (report->jobs, job) {
+    struct model_job *job;
+    DL_FOREACH (model->jobs, job) {
         bool is_all = scope->is_all, names_runs = shows_runs(job, scope);
-        size_t running = is_all ? 0 : report_fold(job, true);
-        size_t ended = is_all ? 0 : report_fold(job, false);
+        size_t running = is_all ? 0 : model_fold(job, true);
+        size_t ended = is_all ? 0 : model_fold(job, false);
         fputc('\n', style->stream);
-        put_job_headline(job, report->directory_count > 1, names_runs, style);
+        put_job_headline(job, model->directory_count > 1, names_runs, style);
         put_runs(job, names_runs, style);
         if (running > 0)
             fprintf(style->stream, "  and %zu smaller ones that run; --all shows them\n", running);
@@ -201,28 +201,28 @@ static void put_jobs(const struct report *report, const struct report_scope *sco
     }
 }
 
-void report_render_unguarded(const struct report *report, const struct report_style *style)
+void report_render_unguarded(const struct model *model, const struct style *style)
 {
-    static const struct report_column columns[] = {
-        {"PID", REPORT_NUMBERS}, {"UNGUARDED PROCESS", REPORT_CUT}, {"RESIDENT", REPORT_NUMBERS}};
-    struct report_table table;
-    if (report->unguarded_count == 0)
+    static const struct table_column columns[] = {
+        {"PID", TABLE_NUMBERS}, {"UNGUARDED PROCESS", TABLE_CUT}, {"RESIDENT", TABLE_NUMBERS}};
+    struct table table;
+    if (model->unguarded_count == 0)
         return;
     fputc('\n', style->stream);
-    report_table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
-    for (size_t i = 0; i < report->unguarded_count; i++) {
+    table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
+    for (size_t i = 0; i < model->unguarded_count; i++) {
         char pid[16];
-        report_table_line(&table, NULL);
-        snprintf(pid, sizeof pid, "%" PRIu32, report->unguarded[i].pid);
-        report_table_cell(&table, pid, REPORT_PLAIN);
-        report_table_command(&table, "", report->unguarded[i].command);
-        report_table_bytes(&table, report->unguarded[i].resident_bytes);
+        table_line(&table, NULL);
+        snprintf(pid, sizeof pid, "%" PRIu32, model->unguarded[i].pid);
+        table_cell(&table, pid, STYLE_PLAIN);
+        table_command(&table, "", model->unguarded[i].command);
+        table_bytes(&table, model->unguarded[i].resident_bytes);
     }
-    report_table_end(&table);
+    table_end(&table);
 }
 
 /* Whether a reader is likelier to ask about this process: ended by its watchdog, then refused most, then the largest. */
-static bool is_more_interesting(const struct report_process *process, const struct report_process *best)
+static bool is_more_interesting(const struct model_process *process, const struct model_process *best)
 {
     if (best == NULL || (process->fate != NULL) != (best->fate != NULL))
         return best == NULL || process->fate != NULL;
@@ -231,11 +231,11 @@ static bool is_more_interesting(const struct report_process *process, const stru
     return process->peak_bytes > best->peak_bytes;
 }
 
-static const struct report_process *find_interesting(const struct report *report)
+static const struct model_process *find_interesting(const struct model *model)
 {
-    const struct report_process *best = NULL, *process;
-    const struct report_job *job;
-    DL_FOREACH (report->jobs, job)
+    const struct model_process *best = NULL, *process;
+    const struct model_job *job;
+    DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process)
             if (process->run == job->run_count - 1 && is_more_interesting(process, best))
                 best = process;
@@ -243,26 +243,26 @@ static const struct report_process *find_interesting(const struct report *report
 }
 
 /* A directory that the library does not use, whoever runs the programs. The caller frees. */
-static char *find_open_directory(const struct report *report)
+static char *find_open_directory(const struct model *model)
 {
     struct stat status;
-    for (size_t i = 0; i < report->directory_count; i++) {
-        const char *path = report->directories[i].path;
+    for (size_t i = 0; i < model->directory_count; i++) {
+        const char *path = model->directories[i].path;
         if (stat(path, &status) == 0 && S_ISDIR(status.st_mode) && (status.st_mode & S_IWOTH) != 0)
-            return report_text_printable(path, false);
+            return text_printable(path, false);
     }
     return NULL;
 }
 
 /* How to call the report again for the same records: the name as it was typed, and the directories that were named. */
-static char *report_command(const struct report *report)
+static char *report_command(const struct model *model)
 {
-    char *command = report_text_copy(report_typed_name != NULL ? report_typed_name : "sparkguard-report", PATH_MAX);
-    for (size_t i = 0; i < report->directory_count; i++) {
-        if (report->directories[i].origin != REPORT_NAMED)
+    char *command = text_copy(tool_typed_name != NULL ? tool_typed_name : "sparkguard-report", PATH_MAX);
+    for (size_t i = 0; i < model->directory_count; i++) {
+        if (model->directories[i].origin != MODEL_NAMED)
             continue;
-        char *path = report_text_printable(report->directories[i].path, false);
-        char *longer = report_text_format("%s --dir '%s'", command, path);
+        char *path = text_printable(model->directories[i].path, false);
+        char *longer = text_format("%s --dir '%s'", command, path);
         free(path);
         free(command);
         command = longer;
@@ -270,23 +270,23 @@ static char *report_command(const struct report *report)
     return command;
 }
 
-static bool has_faulty_directory(const struct report *report)
+static bool has_faulty_directory(const struct model *model)
 {
-    for (size_t i = 0; i < report->directory_count; i++)
-        if (report_directory_is_faulty(&report->directories[i]))
+    for (size_t i = 0; i < model->directory_count; i++)
+        if (model_directory_is_faulty(&model->directories[i]))
             return true;
     return false;
 }
 
 /* Nothing where a directory could not be read: the message on stderr says why, and what ran is not known. */
-static void put_advice(const struct report *report, const struct report_style *style)
+static void put_advice(const struct model *model, const struct style *style)
 {
-    const struct report_process *process = find_interesting(report);
-    if (process == NULL && has_faulty_directory(report))
+    const struct model_process *process = find_interesting(model);
+    if (process == NULL && has_faulty_directory(model))
         return;
-    char *open_directory = find_open_directory(report);
-    char *command = report_command(report);
-    fprintf(style->stream, "\n%s", report_colour_on(style, REPORT_DIM));
+    char *open_directory = find_open_directory(model);
+    char *command = report_command(model);
+    fprintf(style->stream, "\n%s", style_colour_on(style, STYLE_DIM));
     if (process != NULL)
         fprintf(style->stream, "one process in depth: %s %" PRIu32, command, process->pid);
     else if (open_directory != NULL)
@@ -297,33 +297,33 @@ static void put_advice(const struct report *report, const struct report_style *s
               "  sparkguard python3 train.py\n"
               "  LD_PRELOAD=libsparkguard.so python3 train.py",
               style->stream);
-    if (process != NULL && report->hidden_jobs > 0)
-        fprintf(style->stream, "; %zu more job%s: --all", report->hidden_jobs, report->hidden_jobs > 1 ? "s" : "");
-    fprintf(style->stream, "%s\n", report_colour_off(style, REPORT_DIM));
+    if (process != NULL && model->hidden_jobs > 0)
+        fprintf(style->stream, "; %zu more job%s: --all", model->hidden_jobs, model->hidden_jobs > 1 ? "s" : "");
+    fprintf(style->stream, "%s\n", style_colour_off(style, STYLE_DIM));
     free(command);
     free(open_directory);
 }
 
-void report_render_text(const struct report *report, const struct report_scope *scope, const struct report_style *style)
+void report_render_text(const struct model *model, const struct model_scope *scope, const struct style *style)
 {
-    const struct report_job *job;
-    const struct report_process *process;
+    const struct model_job *job;
+    const struct model_process *process;
     bool is_first = true;
     if (scope->pid == 0) {
-        report_render_machine(report, style);
-        put_jobs(report, scope, style);
-        report_render_unguarded(report, style);
-        put_advice(report, style);
+        report_render_machine(model, style);
+        put_jobs(model, scope, style);
+        report_render_unguarded(model, style);
+        put_advice(model, style);
         return;
     }
-    DL_FOREACH (report->jobs, job)
+    DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process) {
             if (!is_first)
                 fputc('\n', style->stream);
             is_first = false;
             report_render_process(job, process, style);
         }
-    if (report->hidden_namesakes > 0)
+    if (model->hidden_namesakes > 0)
         fprintf(style->stream, "\n%searlier processes had this pid too: sparkguard-report --all %" PRIu32 "%s\n",
-                report_colour_on(style, REPORT_DIM), scope->pid, report_colour_off(style, REPORT_DIM));
+                style_colour_on(style, STYLE_DIM), scope->pid, style_colour_off(style, STYLE_DIM));
 }

@@ -55,9 +55,9 @@ bool sweep_estimate(const struct sweep *sweep, const struct sweep_run *run, int 
     return true;
 }
 
-static const char *gb_text(char text[REPORT_SIZE_TEXT], double gb)
+static const char *gb_text(char text[TEXT_SIZE_CAPACITY], double gb)
 {
-    snprintf(text, REPORT_SIZE_TEXT, "%.*f GB", gb < 1 ? 3 : 1, gb);
+    snprintf(text, TEXT_SIZE_CAPACITY, "%.*f GB", gb < 1 ? 3 : 1, gb);
     return text;
 }
 
@@ -71,42 +71,42 @@ static const char *off_text(char text[32], double gb, const struct sweep_run *ru
     return text;
 }
 
-static void put_lines(struct report_table *table, const struct sweep *sweep, const struct sweep_run *run)
+static void put_lines(struct table *table, const struct sweep *sweep, const struct sweep_run *run)
 {
-    char size[REPORT_SIZE_TEXT], off[32];
+    char size[TEXT_SIZE_CAPACITY], off[32];
     double gb;
     bool is_first = true, is_measured = run->status == SWEEP_OK && run->peak_bytes != SG_UNKNOWN;
     char *title = sweep_run_text(sweep, run);
     for (int formula = 0; formula < SWEEP_FORMULAS; formula++) {
         if (!sweep_estimate(sweep, run, formula, &gb))
             continue;
-        report_table_line(table, NULL);
-        report_table_cell(table, is_first ? title : "", REPORT_PLAIN);
+        table_line(table, NULL);
+        table_cell(table, is_first ? title : "", STYLE_PLAIN);
         is_first = false;
-        report_table_cell(table, sweep_formula_name[formula], REPORT_PLAIN);
-        report_table_cell(table, gb_text(size, gb), REPORT_PLAIN);
-        report_table_cell(table, is_measured ? gb_text(size, (double)run->peak_bytes / 1e9) : "-", REPORT_PLAIN);
-        report_table_cell(table, off_text(off, gb, run), REPORT_PLAIN);
+        table_cell(table, sweep_formula_name[formula], STYLE_PLAIN);
+        table_cell(table, gb_text(size, gb), STYLE_PLAIN);
+        table_cell(table, is_measured ? gb_text(size, (double)run->peak_bytes / 1e9) : "-", STYLE_PLAIN);
+        table_cell(table, off_text(off, gb, run), STYLE_PLAIN);
     }
     free(title);
 }
 
-void sweep_render_estimate(const struct sweep *sweep, const struct report_style *style)
+void sweep_render_estimate(const struct sweep *sweep, const struct style *style)
 {
-    static const struct report_column columns[] = {{"CONFIGURATION", REPORT_WORDS},
-                                                   {"FORMULA", REPORT_WORDS},
-                                                   {"ESTIMATE", REPORT_NUMBERS},
-                                                   {"MEASURED", REPORT_NUMBERS},
-                                                   {"OFF", REPORT_NUMBERS}};
-    struct report_table table;
-    report_table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
+    static const struct table_column columns[] = {{"CONFIGURATION", TABLE_WORDS},
+                                                  {"FORMULA", TABLE_WORDS},
+                                                  {"ESTIMATE", TABLE_NUMBERS},
+                                                  {"MEASURED", TABLE_NUMBERS},
+                                                  {"OFF", TABLE_NUMBERS}};
+    struct table table;
+    table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < sweep->run_count; i++)
         put_lines(&table, sweep, &sweep->run[i]);
-    report_table_end(&table);
+    table_end(&table);
     fputc('\n', style->stream);
     if (activations_gb(sweep, &sweep->run[0]) == 0)
-        report_words(style, 0, REPORT_PLAIN,
-                     "without activations: say hidden=, seq= and batch= as well, or sweep over seq and batch");
-    report_words(style, 0, REPORT_PLAIN,
-                 "GB are 10^9 bytes, as in the formulas; off: how far they lie above or below what was measured");
+        style_words(style, 0, STYLE_PLAIN,
+                    "without activations: say hidden=, seq= and batch= as well, or sweep over seq and batch");
+    style_words(style, 0, STYLE_PLAIN,
+                "GB are 10^9 bytes, as in the formulas; off: how far they lie above or below what was measured");
 }

@@ -36,7 +36,7 @@ static void put_gb(FILE *stream, uint64_t bytes, const char *unit, bool is_whole
 
 static void put_markdown_text(FILE *stream, const char *text)
 {
-    char *printable = report_text_printable(text, true);
+    char *printable = text_printable(text, true);
     for (const char *p = printable; *p != '\0'; p++) {
         if (strchr("|\\`*_<[", *p) != NULL)
             fputc('\\', stream);
@@ -90,110 +90,110 @@ static void put_markdown(const struct sweep *sweep, FILE *stream)
 
 static void put_csv(const struct sweep *sweep, FILE *stream)
 {
-    struct report_csv csv = {.stream = stream};
+    struct csv csv = {.stream = stream};
     static const char *const columns[] = {"peak_bytes", "needed_bytes",     "headroom_bytes", "predicted_bytes",
                                           "status",     "duration_seconds", "refused_count",  "notes"};
     for (size_t i = 0; i < sweep->parameter_count; i++)
-        report_csv_text(&csv, sweep->parameter[i].name);
+        csv_text(&csv, sweep->parameter[i].name);
     for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++)
-        report_csv_text(&csv, columns[i]);
-    report_csv_end_row(&csv);
+        csv_text(&csv, columns[i]);
+    csv_end_row(&csv);
     for (size_t i = 0; i < sweep->run_count; i++) {
         const struct sweep_run *run = &sweep->run[i];
         char *remark = sweep_remark(sweep, run), seconds[32] = "";
         if (run->duration_ns >= 0)
             snprintf(seconds, sizeof seconds, "%.3f", (double)run->duration_ns / 1e9);
         for (size_t j = 0; j < sweep->parameter_count; j++)
-            report_csv_text(&csv, sweep->parameter[j].value[run->place[j]]);
-        report_csv_number(&csv, run->peak_bytes);
-        report_csv_number(&csv, run->needed_bytes);
-        report_csv_number(&csv, run->headroom_bytes);
-        report_csv_number(&csv, run->predicted_bytes);
-        report_csv_text(&csv, sweep_status_name[run->status]);
-        report_csv_text(&csv, seconds);
-        report_csv_number(&csv, run->refused_count);
-        report_csv_text(&csv, remark);
-        report_csv_end_row(&csv);
+            csv_text(&csv, sweep->parameter[j].value[run->place[j]]);
+        csv_number(&csv, run->peak_bytes);
+        csv_number(&csv, run->needed_bytes);
+        csv_number(&csv, run->headroom_bytes);
+        csv_number(&csv, run->predicted_bytes);
+        csv_text(&csv, sweep_status_name[run->status]);
+        csv_text(&csv, seconds);
+        csv_number(&csv, run->refused_count);
+        csv_text(&csv, remark);
+        csv_end_row(&csv);
         free(remark);
     }
 }
 
-static void put_json_values(struct report_json *json, const struct sweep *sweep, const struct sweep_run *run)
+static void put_json_values(struct json *json, const struct sweep *sweep, const struct sweep_run *run)
 {
-    report_json_open(json, "values", '{');
+    json_open(json, "values", '{');
     for (size_t i = 0; i < sweep->parameter_count; i++)
         if (sweep->parameter[i].is_number)
-            report_json_number(json, sweep->parameter[i].name, sweep->parameter[i].number[run->place[i]]);
+            json_number(json, sweep->parameter[i].name, sweep->parameter[i].number[run->place[i]]);
         else
-            report_json_text(json, sweep->parameter[i].name, sweep->parameter[i].value[run->place[i]]);
-    report_json_close(json, '}');
+            json_text(json, sweep->parameter[i].name, sweep->parameter[i].value[run->place[i]]);
+    json_close(json, '}');
 }
 
-static void put_json_estimates(struct report_json *json, const struct sweep *sweep, const struct sweep_run *run)
+static void put_json_estimates(struct json *json, const struct sweep *sweep, const struct sweep_run *run)
 {
     double gb;
-    report_json_open(json, "estimates", '[');
+    json_open(json, "estimates", '[');
     for (int formula = 0; formula < SWEEP_FORMULAS; formula++) {
         if (!sweep_estimate(sweep, run, formula, &gb))
             continue;
-        report_json_open(json, NULL, '{');
-        report_json_text(json, "formula", sweep_formula_name[formula]);
-        report_json_integer(json, "estimated_bytes", (int64_t)(gb * 1e9));
-        report_json_close(json, '}');
+        json_open(json, NULL, '{');
+        json_text(json, "formula", sweep_formula_name[formula]);
+        json_integer(json, "estimated_bytes", (int64_t)(gb * 1e9));
+        json_close(json, '}');
     }
-    report_json_close(json, ']');
+    json_close(json, ']');
 }
 
-static void put_json_run(struct report_json *json, const struct sweep *sweep, const struct sweep_run *run)
+static void put_json_run(struct json *json, const struct sweep *sweep, const struct sweep_run *run)
 {
     char *remark = sweep_remark(sweep, run);
-    report_json_open(json, NULL, '{');
+    json_open(json, NULL, '{');
     put_json_values(json, sweep, run);
-    report_json_text(json, "status", sweep_status_name[run->status]);
-    report_json_bytes(json, "peak_bytes", run->peak_bytes);
-    report_json_bytes(json, "needed_bytes", run->needed_bytes);
-    report_json_bytes(json, "headroom_bytes", run->headroom_bytes);
-    report_json_bytes(json, "room_bytes", run->room_bytes);
-    report_json_bytes(json, "predicted_bytes", run->predicted_bytes);
-    report_json_integer(json, "refused_count", (int64_t)run->refused_count);
-    report_json_time(json, "started", run->started_ns);
-    report_json_bytes(json, "duration_ms", run->duration_ns < 0 ? SG_UNKNOWN : (uint64_t)run->duration_ns / 1000000);
-    report_json_bytes(json, "exit_code", run->exit_code < 0 ? SG_UNKNOWN : (uint64_t)run->exit_code);
-    report_json_bytes(json, "signal", run->signal == 0 ? SG_UNKNOWN : (uint64_t)run->signal);
-    report_json_integer(json, "attempts", run->attempts);
-    report_json_text(json, "notes", remark);
+    json_text(json, "status", sweep_status_name[run->status]);
+    json_bytes(json, "peak_bytes", run->peak_bytes);
+    json_bytes(json, "needed_bytes", run->needed_bytes);
+    json_bytes(json, "headroom_bytes", run->headroom_bytes);
+    json_bytes(json, "room_bytes", run->room_bytes);
+    json_bytes(json, "predicted_bytes", run->predicted_bytes);
+    json_integer(json, "refused_count", (int64_t)run->refused_count);
+    json_time(json, "started", run->started_ns);
+    json_bytes(json, "duration_ms", run->duration_ns < 0 ? SG_UNKNOWN : (uint64_t)run->duration_ns / 1000000);
+    json_bytes(json, "exit_code", run->exit_code < 0 ? SG_UNKNOWN : (uint64_t)run->exit_code);
+    json_bytes(json, "signal", run->signal == 0 ? SG_UNKNOWN : (uint64_t)run->signal);
+    json_integer(json, "attempts", run->attempts);
+    json_text(json, "notes", remark);
     if (sweep->estimate.is_wanted)
         put_json_estimates(json, sweep, run);
-    report_json_close(json, '}');
+    json_close(json, '}');
     free(remark);
 }
 
 void sweep_render_json(const struct sweep *sweep, FILE *stream)
 {
-    struct report_json json = {.stream = stream};
+    struct json json = {.stream = stream};
     const struct sweep_run *best = sweep_recommend(sweep);
-    report_json_open(&json, NULL, '{');
-    report_json_integer(&json, "schema", 1);
-    report_json_open(&json, "command", '[');
+    json_open(&json, NULL, '{');
+    json_integer(&json, "schema", 1);
+    json_open(&json, "command", '[');
     for (char **word = sweep->command; *word != NULL; word++)
-        report_json_text(&json, NULL, *word);
-    report_json_close(&json, ']');
-    report_json_time(&json, "begun", sweep->begun_ns);
-    report_json_bool(&json, "complete", sweep->is_complete);
-    report_json_bytes(&json, "total_bytes", sweep->total_bytes);
-    report_json_bytes(&json, "reserve_bytes", sweep->reserve_bytes);
+        json_text(&json, NULL, *word);
+    json_close(&json, ']');
+    json_time(&json, "begun", sweep->begun_ns);
+    json_bool(&json, "complete", sweep->is_complete);
+    json_bytes(&json, "total_bytes", sweep->total_bytes);
+    json_bytes(&json, "reserve_bytes", sweep->reserve_bytes);
     if (best == NULL)
-        report_json_null(&json, "recommended");
+        json_null(&json, "recommended");
     else {
-        report_json_open(&json, "recommended", '{');
+        json_open(&json, "recommended", '{');
         put_json_values(&json, sweep, best);
-        report_json_close(&json, '}');
+        json_close(&json, '}');
     }
-    report_json_open(&json, "runs", '[');
+    json_open(&json, "runs", '[');
     for (size_t i = 0; i < sweep->run_count; i++)
         put_json_run(&json, sweep, &sweep->run[i]);
-    report_json_close(&json, ']');
-    report_json_close(&json, '}');
+    json_close(&json, ']');
+    json_close(&json, '}');
 }
 
 bool sweep_export(const struct sweep *sweep, const char *path)

@@ -9,7 +9,9 @@
 #include <stdlib.h>
 
 #include "sweep/sweep.h"
+#include "common/bytes.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 #define SECOND_NS INT64_C(1000000000)
 #define LOOK_NS (SECOND_NS / 5)
@@ -19,25 +21,24 @@ enum { STILL_LOOKS = 15 }; /* three seconds, as long as a request waits for retu
 /* Waits until nobody is in the way; false when the time is up or a signal came. */
 static bool wait_for_clean(const struct sweep *sweep, struct sweep_progress *progress, int *ended_by)
 {
-    const int64_t began_ns = report_now_ns();
+    const int64_t began_ns = tool_now_ns();
     bool is_said = false;
     for (;;) {
-        char *obstacle = sweep->is_unclean_welcome ? report_text_copy("", 0) : sweep_in_the_way(sweep);
+        char *obstacle = sweep->is_unclean_welcome ? text_copy("", 0) : sweep_in_the_way(sweep);
         if (obstacle[0] == '\0') {
             free(obstacle);
             return true;
         }
-        char left[REPORT_TIME_TEXT];
-        int64_t left_ns = sweep->clean_ns - (report_now_ns() - began_ns);
+        char left[TEXT_TIME_CAPACITY];
+        int64_t left_ns = sweep->clean_ns - (tool_now_ns() - began_ns);
         bool is_over = left_ns <= 0;
         if (is_over)
             sweep_progress_say(
                 progress, "sparkguard-sweep: the machine is not clean: %s; end it, or start with --unclean", obstacle);
         else if (!is_said && !progress->style.is_terminal)
-            sweep_progress_say(progress, "waiting up to %s for a clean machine: %s",
-                               report_duration_text(left, left_ns), obstacle);
-        char *line = report_text_format("waiting for a clean machine: %s; %s left", obstacle,
-                                        report_duration_text(left, left_ns));
+            sweep_progress_say(progress, "waiting up to %s for a clean machine: %s", text_duration(left, left_ns),
+                               obstacle);
+        char *line = text_format("waiting for a clean machine: %s; %s left", obstacle, text_duration(left, left_ns));
         if (!is_over)
             sweep_progress_show(progress, line);
         free(line);
@@ -53,20 +54,20 @@ static bool wait_for_clean(const struct sweep *sweep, struct sweep_progress *pro
  * before it has lasted. Counted in looks, not by the clock: a tool that did not run meanwhile has not seen anything still. */
 static struct sweep_look look_when_still(const struct sweep *sweep, int *ended_by)
 {
-    const int64_t until_ns = report_now_ns() + sweep->clean_ns;
+    const int64_t until_ns = tool_now_ns() + sweep->clean_ns;
     uint64_t grown_bytes = sweep_look(NULL).room_bytes;
     for (unsigned still = 0;;) {
         *ended_by = sweep_signal_within(LOOK_NS);
         struct sweep_look now = sweep_look(NULL);
-        if (*ended_by != 0 || now.room_bytes == SG_UNKNOWN || report_now_ns() >= until_ns)
+        if (*ended_by != 0 || now.room_bytes == SG_UNKNOWN || tool_now_ns() >= until_ns)
             return now;
-        if (now.room_bytes > report_add(grown_bytes, STILL_BYTES)) {
+        if (now.room_bytes > bytes_add(grown_bytes, STILL_BYTES)) {
             grown_bytes = now.room_bytes;
             still = 0;
         } else {
             still++;
         }
-        bool is_back = report_add(now.room_bytes, STILL_BYTES) >= sweep->found_bytes;
+        bool is_back = bytes_add(now.room_bytes, STILL_BYTES) >= sweep->found_bytes;
         if (still >= (is_back ? 1 : STILL_LOOKS))
             return now;
     }
@@ -77,27 +78,27 @@ static char *basis_text(const struct sweep *sweep, const struct sweep_prediction
 {
     const char *name = sweep->parameter[prediction->parameter].name;
     if (prediction->points == 1)
-        return report_text_format("a smaller %s needed it", name);
+        return text_format("a smaller %s needed it", name);
     if (prediction->points == 2)
-        return report_text_format("two points, even if it grows only in line with %s", name);
-    return report_text_format("%zu points, grows with %s^%.1f", prediction->points, name, prediction->exponent);
+        return text_format("two points, even if it grows only in line with %s", name);
+    return text_format("%zu points, grows with %s^%.1f", prediction->points, name, prediction->exponent);
 }
 
 /* Whether it would not fit, as far as is known; notes what is expected. */
 static bool would_not_fit(const struct sweep *sweep, struct sweep_run *run)
 {
-    char need[REPORT_SIZE_TEXT], room[REPORT_SIZE_TEXT];
+    char need[TEXT_SIZE_CAPACITY], room[TEXT_SIZE_CAPACITY];
     struct sweep_prediction prediction = sweep_predict(sweep, run);
     run->predicted_bytes = prediction.likely_bytes;
     uint64_t need_bytes = prediction.likely_bytes != SG_UNKNOWN ? prediction.likely_bytes : prediction.least_bytes;
-    uint64_t room_bytes = report_less(run->room_bytes, sweep_margin_bytes(sweep));
+    uint64_t room_bytes = bytes_less(run->room_bytes, sweep_margin_bytes(sweep));
     if (prediction.points == 0 || run->room_bytes == SG_UNKNOWN || need_bytes <= room_bytes)
         return false;
     char *basis = basis_text(sweep, &prediction);
     run->predicted_bytes = need_bytes;
     run->status = SWEEP_TOO_LARGE;
-    sweep_set_note(run, report_text_format("would need %s, %s left (%s)", report_size_text(need, need_bytes),
-                                           report_size_text(room, room_bytes), basis));
+    sweep_set_note(run, text_format("would need %s, %s left (%s)", text_size(need, need_bytes),
+                                    text_size(room, room_bytes), basis));
     free(basis);
     return true;
 }
@@ -105,7 +106,7 @@ static bool would_not_fit(const struct sweep *sweep, struct sweep_run *run)
 /* On a terminal in the line that shows the run, else in one of its own. */
 static void say_prediction(const struct sweep *sweep, const struct sweep_run *run, struct sweep_progress *progress)
 {
-    char least[REPORT_SIZE_TEXT], most[REPORT_SIZE_TEXT];
+    char least[TEXT_SIZE_CAPACITY], most[TEXT_SIZE_CAPACITY];
     struct sweep_prediction prediction = sweep_predict(sweep, run);
     const char *name = sweep->parameter[prediction.parameter].name;
     char *expected = NULL, *basis = NULL;
@@ -113,15 +114,15 @@ static void say_prediction(const struct sweep *sweep, const struct sweep_run *ru
     progress->expected = NULL;
     if (prediction.points == 0)
         return;
-    (void)report_size_text(least, prediction.least_bytes);
+    (void)text_size(least, prediction.least_bytes);
     if (prediction.points == 1) {
-        expected = report_text_format(" at least %s", least);
-        basis = report_text_copy("one point is too few to predict", 64);
+        expected = text_format(" at least %s", least);
+        basis = text_copy("one point is too few to predict", 64);
     } else if (prediction.points == 2) {
-        expected = report_text_format(" %s to %s", least, report_size_text(most, prediction.most_bytes));
-        basis = report_text_format("two points do not say how fast it grows with %s", name);
+        expected = text_format(" %s to %s", least, text_size(most, prediction.most_bytes));
+        basis = text_format("two points do not say how fast it grows with %s", name);
     } else {
-        expected = report_text_format(" about %s", report_size_text(most, prediction.likely_bytes));
+        expected = text_format(" about %s", text_size(most, prediction.likely_bytes));
         basis = basis_text(sweep, &prediction);
     }
     progress->expected = expected;
@@ -137,8 +138,8 @@ static int take_turn(struct sweep *sweep, struct sweep_run *run, struct sweep_pr
     if (wall != NULL) {
         char *text = sweep_run_text(sweep, wall);
         run->status = SWEEP_SKIPPED;
-        sweep_set_note(run, report_text_format("%s %s%s", text, wall->status == SWEEP_OK ? "" : "was ",
-                                               sweep_status_name[wall->status]));
+        sweep_set_note(
+            run, text_format("%s %s%s", text, wall->status == SWEEP_OK ? "" : "was ", sweep_status_name[wall->status]));
         free(text);
         sweep_progress_end_of(progress, sweep, run);
         return 0;
@@ -160,7 +161,7 @@ static int take_turn(struct sweep *sweep, struct sweep_run *run, struct sweep_pr
     say_prediction(sweep, run, progress);
     run->status = SWEEP_UNDER_WAY;
     run->attempts++;
-    sweep_set_note(run, report_text_copy("", 0));
+    sweep_set_note(run, text_copy("", 0));
     if (!sweep_state_write(sweep))
         return SWEEP_UNTRUSTED;
     int failure = sweep_execute(sweep, run, progress, ended_by);

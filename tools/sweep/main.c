@@ -15,6 +15,7 @@
 
 #include "sweep/sweep.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 const char *argp_program_version = "sparkguard-sweep " SG_VERSION_TEXT;
 
@@ -53,7 +54,7 @@ static int prepare_guard(struct sweep *sweep)
 
 static int show(const struct sweep *sweep)
 {
-    struct report_style style = report_style_of(stdout);
+    struct style style = style_of(stdout);
     int status = 0;
     if (sweep->is_json)
         sweep_render_json(sweep, stdout);
@@ -108,9 +109,9 @@ static int run_sweep(struct sweep *sweep, int *ended_by)
 int main(int argc, char **argv)
 {
     struct sweep sweep;
-    struct report_style style;
+    struct style style;
     int ended_by = 0, status;
-    report_name_tool(argv);
+    tool_set_name(argv);
     argp_err_exit_status = SWEEP_USAGE;
     signal(SIGPIPE, SIG_DFL); /* a reader that goes away ends us quietly, also below one who ignores the signal */
     setlocale(LC_ALL, "");
@@ -121,7 +122,7 @@ int main(int argc, char **argv)
     } else {
         status = sweep_state_open(&sweep);
         if (status == 0 && sweep.is_dry) {
-            style = report_style_of(stdout);
+            style = style_of(stdout);
             sweep_render_plan(&sweep, &style);
         } else if (status == 0) {
             status = run_sweep(&sweep, &ended_by);

@@ -16,6 +16,7 @@
 
 #include "common/procfs.h"
 #include "sweep/sweep.h"
+#include "common/bytes.h"
 #include "common/text.h"
 
 /* Guarded programs below this leave no record either: a shell, not a neighbour. */
@@ -24,31 +25,30 @@
 #define OTHERS_LEAST (UINT64_C(256) << 20)
 
 /* What the job may hold at all, SG_UNKNOWN: as much as there is. */
-static uint64_t limit_of(const struct report_machine *machine)
+static uint64_t limit_of(const struct model_machine *machine)
 {
     struct sg_size limit = {0};
     const char *text = getenv(sg_option_table[SG_OPTION_LIMIT].variable);
     if (text == NULL || sg_parse_size(text, &limit) != 0)
         return SG_UNKNOWN;
-    return sg_size_of(limit, report_less(machine->ordinary_bytes, machine->reserve_bytes));
+    return sg_size_of(limit, bytes_less(machine->ordinary_bytes, machine->reserve_bytes));
 }
 
-static uint64_t room_of(const struct report_machine *machine)
+static uint64_t room_of(const struct model_machine *machine)
 {
     if (machine->usable_bytes == SG_UNKNOWN || machine->reserve_bytes == SG_UNKNOWN)
         return SG_UNKNOWN;
-    return report_min(report_less(machine->usable_bytes, machine->reserve_bytes), limit_of(machine));
+    return bytes_min(bytes_less(machine->usable_bytes, machine->reserve_bytes), limit_of(machine));
 }
 
 struct sweep_look sweep_look(const char *job)
 {
-    const struct report_scope scope = {.job = job};
-    struct report *report = report_build(&scope);
-    struct sweep_look look = {room_of(&report->machine), report->machine.ordinary_bytes, report->machine.reserve_bytes,
-                              0};
-    if (job != NULL && report->jobs != NULL)
-        look.held_bytes = report->jobs->live_bytes;
-    report_free(report);
+    const struct model_scope scope = {.job = job};
+    struct model *model = model_build(&scope);
+    struct sweep_look look = {room_of(&model->machine), model->machine.ordinary_bytes, model->machine.reserve_bytes, 0};
+    if (job != NULL && model->jobs != NULL)
+        look.held_bytes = model->jobs->live_bytes;
+    model_free(model);
     return look;
 }
 
@@ -57,20 +57,20 @@ struct sum {
     uint64_t machine_bytes; /* of it what is the machine's memory */
     uint64_t unaccounted_bytes;
     bool is_watchdogs, is_unguarded;
-    const struct report_refusal *refusal; /* the last */
+    const struct model_refusal *refusal; /* the last */
 };
 
-static struct sum sum_job(const struct report_job *job, int unified)
+static struct sum sum_job(const struct model_job *job, int unified)
 {
     struct sum sum = {.refusal = NULL};
-    const struct report_process *process;
+    const struct model_process *process;
     DL_FOREACH (job->processes, process) {
         uint64_t device = unified == 0 ? process->domain[SG_DOMAIN_DEVICE].at_peak_bytes : 0;
-        sum.peak_bytes = report_max(sum.peak_bytes, process->peak_bytes);
-        sum.machine_bytes = report_max(sum.machine_bytes, report_less(process->peak_bytes, device));
+        sum.peak_bytes = bytes_max(sum.peak_bytes, process->peak_bytes);
+        sum.machine_bytes = bytes_max(sum.machine_bytes, bytes_less(process->peak_bytes, device));
         if (process->unaccounted_bytes != SG_UNKNOWN)
-            sum.unaccounted_bytes = report_add(sum.unaccounted_bytes, process->unaccounted_bytes);
-        sum.is_watchdogs = sum.is_watchdogs || process->watchdog != REPORT_NO_WATCHDOG;
+            sum.unaccounted_bytes = bytes_add(sum.unaccounted_bytes, process->unaccounted_bytes);
+        sum.is_watchdogs = sum.is_watchdogs || process->watchdog != MODEL_NO_WATCHDOG;
         sum.is_unguarded = sum.is_unguarded || !process->is_guarding;
         for (size_t i = 0; i < process->refusal_count; i++)
             if (sum.refusal == NULL || process->refusals[i].time_ns >= sum.refusal->time_ns)
@@ -81,40 +81,38 @@ static struct sum sum_job(const struct report_job *job, int unified)
 
 static char *refusal_text(const struct sum *sum, int wait_status)
 {
-    char size[REPORT_SIZE_TEXT];
+    char size[TEXT_SIZE_CAPACITY];
     const char *went_on = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0 ? "; it went on" : "";
     if (sum->refusal == NULL)
-        return report_text_format("refused%s", went_on);
-    return report_text_format("%s of %s refused (%s)%s", sum->refusal->call,
-                              report_size_text(size, sum->refusal->size_bytes),
-                              report_reason_name[sum->refusal->reason], went_on);
+        return text_format("refused%s", went_on);
+    return text_format("%s of %s refused (%s)%s", sum->refusal->call, text_size(size, sum->refusal->size_bytes),
+                       model_reason_name[sum->refusal->reason], went_on);
 }
 
 /* By the worst that is known: a run that was refused something is no maximum, even if it went on. */
 static void judge(struct sweep_run *run, const struct sum *sum, int wait_status)
 {
-    char text[REPORT_TIME_TEXT];
-    char *last = report_text_copy(run->note, SIZE_MAX); /* of its output */
+    char text[TEXT_TIME_CAPACITY];
+    char *last = text_copy(run->note, SIZE_MAX); /* of its output */
     run->exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
     run->signal = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
     if (run->status == SWEEP_TIMED_OUT || run->status == SWEEP_INTERRUPTED) {
         run->note[0] = '\0';
     } else if (sum->is_watchdogs) {
         run->status = SWEEP_KILLED;
-        sweep_set_note(run, report_text_copy("ended by its watchdog", 64));
+        sweep_set_note(run, text_copy("ended by its watchdog", 64));
     } else if (run->refused_count > 0) {
         run->status = SWEEP_REFUSED;
         sweep_set_note(run, refusal_text(sum, wait_status));
     } else if (WIFSIGNALED(wait_status)) {
         run->status = SWEEP_KILLED;
-        sweep_set_note(run, report_text_copy(report_signal_text(text, WTERMSIG(wait_status)), sizeof text));
+        sweep_set_note(run, text_copy(text_signal(text, WTERMSIG(wait_status)), sizeof text));
     } else if (WEXITSTATUS(wait_status) != 0) {
         run->status = SWEEP_FAILED;
-        sweep_set_note(run,
-                       report_text_format("exit status %d%s%s", WEXITSTATUS(wait_status), last[0] ? ": " : "", last));
+        sweep_set_note(run, text_format("exit status %d%s%s", WEXITSTATUS(wait_status), last[0] ? ": " : "", last));
     } else {
         run->status = SWEEP_OK;
-        sweep_set_note(run, report_text_copy(sum->is_unguarded ? "not all of it was guarded" : "", 64));
+        sweep_set_note(run, text_copy(sum->is_unguarded ? "not all of it was guarded" : "", 64));
     }
     free(last);
 }
@@ -122,46 +120,46 @@ static void judge(struct sweep_run *run, const struct sum *sum, int wait_status)
 /* What the machine lost beyond what the job took. */
 static void note_others(struct sweep_run *run, uint64_t bytes)
 {
-    char size[REPORT_SIZE_TEXT];
-    if (bytes < report_max(OTHERS_LEAST, run->needed_bytes / 8))
+    char size[TEXT_SIZE_CAPACITY];
+    if (bytes < bytes_max(OTHERS_LEAST, run->needed_bytes / 8))
         return;
-    sweep_set_note(run, report_text_format("%s%sthe machine lost %s more than the job took: another program", run->note,
-                                           run->note[0] != '\0' ? "; " : "", report_size_text(size, bytes)));
+    sweep_set_note(run, text_format("%s%sthe machine lost %s more than the job took: another program", run->note,
+                                    run->note[0] != '\0' ? "; " : "", text_size(size, bytes)));
 }
 
 void sweep_measure(struct sweep_run *run, const struct launch *launch, uint64_t least_room, uint64_t most_held)
 {
-    const struct report_scope scope = {.directories = &launch->directory, .directory_count = 1, .job = launch->job};
-    struct report *report = report_build(&scope);
+    const struct model_scope scope = {.directories = &launch->directory, .directory_count = 1, .job = launch->job};
+    struct model *model = model_build(&scope);
     struct sum sum = {.refusal = NULL};
     uint64_t lost = 0;
     run->peak_bytes = run->needed_bytes = run->headroom_bytes = SG_UNKNOWN;
     run->refused_count = 0;
-    if (report->jobs != NULL && report->jobs->processes != NULL) {
-        sum = sum_job(report->jobs, report->machine.unified);
-        run->refused_count = report->jobs->refused_count;
-        run->peak_bytes = report_max(sum.peak_bytes, most_held);
-        lost = least_room != SG_UNKNOWN ? report_less(run->room_bytes, least_room) : 0;
-        uint64_t counted = report_max(sum.machine_bytes, report->machine.unified == 0 ? 0 : most_held);
-        run->needed_bytes = report_add(counted, sum.unaccounted_bytes);
+    if (model->jobs != NULL && model->jobs->processes != NULL) {
+        sum = sum_job(model->jobs, model->machine.unified);
+        run->refused_count = model->jobs->refused_count;
+        run->peak_bytes = bytes_max(sum.peak_bytes, most_held);
+        lost = least_room != SG_UNKNOWN ? bytes_less(run->room_bytes, least_room) : 0;
+        uint64_t counted = bytes_max(sum.machine_bytes, model->machine.unified == 0 ? 0 : most_held);
+        run->needed_bytes = bytes_add(counted, sum.unaccounted_bytes);
         if (run->room_bytes != SG_UNKNOWN)
-            run->headroom_bytes = report_less(run->room_bytes, report_max(run->needed_bytes, lost));
+            run->headroom_bytes = bytes_less(run->room_bytes, bytes_max(run->needed_bytes, lost));
     }
     judge(run, &sum, launch->wait_status);
     if (run->needed_bytes != SG_UNKNOWN)
-        note_others(run, report_less(lost, run->needed_bytes));
-    report_free(report);
+        note_others(run, bytes_less(lost, run->needed_bytes));
+    model_free(model);
 }
 
 /* Whether a process is this one or one that it descends from: a guarded shell is no neighbour. */
 static bool is_ancestor(uint32_t pid)
 {
-    struct report_process_stat stat;
+    struct procfs_stat stat;
     uint32_t at = (uint32_t)getpid();
     for (int depth = 0; depth < 64 && at > 1; depth++) {
         if (at == pid)
             return true;
-        if (report_process_stat(at, &stat) != 0)
+        if (procfs_stat(at, &stat) != 0)
             return false;
         at = stat.parent_pid;
     }
@@ -170,34 +168,33 @@ static bool is_ancestor(uint32_t pid)
 
 static char *neighbour_text(const char *kind, uint32_t pid, const char *command, uint64_t bytes)
 {
-    char size[REPORT_SIZE_TEXT];
-    char *printable = report_text_printable(command, false);
-    report_text_shorten(printable, 40);
-    char *text =
-        report_text_format("%s process %" PRIu32 " (%s) holds %s", kind, pid, printable, report_size_text(size, bytes));
+    char size[TEXT_SIZE_CAPACITY];
+    char *printable = text_printable(command, false);
+    text_shorten(printable, 40);
+    char *text = text_format("%s process %" PRIu32 " (%s) holds %s", kind, pid, printable, text_size(size, bytes));
     free(printable);
     return text;
 }
 
 char *sweep_in_the_way(const struct sweep *sweep)
 {
-    const struct report_scope scope = {.wants_unguarded = true};
-    struct report *report = report_build(&scope);
-    const struct report_job *job;
-    const struct report_process *process;
+    const struct model_scope scope = {.wants_unguarded = true};
+    struct model *model = model_build(&scope);
+    const struct model_job *job;
+    const struct model_process *process;
     char *text = NULL;
     uint64_t large =
-        sg_size_of(sweep->large, report->machine.ordinary_bytes != SG_UNKNOWN ? report->machine.ordinary_bytes : 0);
-    DL_FOREACH (report->jobs, job)
+        sg_size_of(sweep->large, model->machine.ordinary_bytes != SG_UNKNOWN ? model->machine.ordinary_bytes : 0);
+    DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process)
             if (text == NULL && process->state == SG_STATE_RUNNING && process->live_bytes >= GUARDED_LEAST &&
                 !is_ancestor(process->pid))
                 text = neighbour_text("guarded", process->pid, process->command, process->live_bytes);
-    for (size_t i = 0; text == NULL && i < report->unguarded_count; i++) {
-        const struct report_unguarded *other = &report->unguarded[i];
+    for (size_t i = 0; text == NULL && i < model->unguarded_count; i++) {
+        const struct model_unguarded *other = &model->unguarded[i];
         if (other->resident_bytes >= large && !is_ancestor(other->pid))
             text = neighbour_text("unguarded", other->pid, other->command, other->resident_bytes);
     }
-    report_free(report);
-    return text != NULL ? text : report_text_copy("", 0);
+    model_free(model);
+    return text != NULL ? text : text_copy("", 0);
 }

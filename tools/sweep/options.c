@@ -89,7 +89,7 @@ static void take_pieces(struct sweep *sweep, int key, const char *argument)
 {
     if (sweep->text_count == SWEEP_TEXTS)
         refuse("--param and --estimate can be given 32 times");
-    char *text = report_text_copy(argument, SIZE_MAX);
+    char *text = text_copy(argument, SIZE_MAX);
     sweep->text[sweep->text_count++] = text;
     const char *wrong = key == 'p' ? sweep_take_parameter(sweep, text) : sweep_take_estimate(&sweep->estimate, text);
     if (wrong != NULL)

@@ -11,6 +11,7 @@
 
 #include "sweep/sweep.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 const char *const sweep_status_name[SWEEP_STATUS_COUNT] = {
     [SWEEP_PENDING] = "pending",       [SWEEP_UNDER_WAY] = "under way", [SWEEP_OK] = "ok",
@@ -21,8 +22,8 @@ const char *const sweep_status_name[SWEEP_STATUS_COUNT] = {
 
 static char *join(char *text, const char *more, size_t length)
 {
-    char *copy = report_text_copy(more, length);
-    char *longer = report_text_format("%s%s", text, copy);
+    char *copy = text_copy(more, length);
+    char *longer = text_format("%s%s", text, copy);
     free(copy);
     free(text);
     return longer;
@@ -42,7 +43,7 @@ static const struct sweep_parameter *parameter_at(const struct sweep *sweep, con
 
 static char *expand(const struct sweep *sweep, const struct sweep_run *run, const char *template)
 {
-    char *text = report_text_copy("", 0);
+    char *text = text_copy("", 0);
     while (template[0] != '\0') {
         const struct sweep_parameter *parameter = parameter_at(sweep, template);
         if (parameter != NULL) {
@@ -63,7 +64,7 @@ char **sweep_command_of(const struct sweep *sweep, const struct sweep_run *run)
     size_t count = 0;
     while (sweep->command[count] != NULL)
         count++;
-    char **command = report_allocate(count + 1, sizeof *command);
+    char **command = tool_allocate(count + 1, sizeof *command);
     for (size_t i = 0; i < count; i++)
         command[i] = expand(sweep, run, sweep->command[i]);
     return command;
@@ -81,8 +82,8 @@ static char *quote(const char *word)
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%{}";
     char *text;
     if (word[0] != '\0' && word[strspn(word, plain)] == '\0')
-        return report_text_copy(word, SIZE_MAX);
-    text = report_text_copy("'", 1);
+        return text_copy(word, SIZE_MAX);
+    text = text_copy("'", 1);
     for (const char *end; (end = strchr(word, '\'')) != NULL; word = end + 1) {
         text = join(text, word, (size_t)(end - word));
         text = join(text, "'\\''", 4);
@@ -93,7 +94,7 @@ static char *quote(const char *word)
 
 char *sweep_command_text(char *const *command)
 {
-    char *text = report_text_copy("", 0);
+    char *text = text_copy("", 0);
     for (size_t i = 0; command[i] != NULL; i++) {
         char *word = quote(command[i]);
         if (i > 0)
@@ -101,21 +102,21 @@ char *sweep_command_text(char *const *command)
         text = join(text, word, strlen(word));
         free(word);
     }
-    char *printable = report_text_printable(text, false);
+    char *printable = text_printable(text, false);
     free(text);
     return printable;
 }
 
 char *sweep_run_text(const struct sweep *sweep, const struct sweep_run *run)
 {
-    char *text = report_text_copy("", 0);
+    char *text = text_copy("", 0);
     for (size_t i = 0; i < sweep->parameter_count; i++) {
-        char *piece = report_text_format("%s%s=%s", i > 0 ? " " : "", sweep->parameter[i].name,
-                                         sweep->parameter[i].value[run->place[i]]);
+        char *piece = text_format("%s%s=%s", i > 0 ? " " : "", sweep->parameter[i].name,
+                                  sweep->parameter[i].value[run->place[i]]);
         text = join(text, piece, strlen(piece));
         free(piece);
     }
-    char *printable = report_text_printable(text, false);
+    char *printable = text_printable(text, false);
     free(text);
     return printable;
 }
@@ -123,7 +124,7 @@ char *sweep_run_text(const struct sweep *sweep, const struct sweep_run *run)
 void sweep_set_note(struct sweep_run *run, char *note)
 {
     free(run->note);
-    run->note = report_text_printable(note, false);
+    run->note = text_printable(note, false);
     free(note);
 }
 
@@ -131,18 +132,18 @@ void sweep_set_note(struct sweep_run *run, char *note)
 static char *identify(const struct sweep *sweep)
 {
     char *folder = getcwd(NULL, 0), *command = sweep_command_text(sweep->command);
-    char *text = report_text_format("%s:", folder != NULL ? folder : "?");
+    char *text = text_format("%s:", folder != NULL ? folder : "?");
     for (size_t i = 0; i < sweep->parameter_count; i++) {
         const struct sweep_parameter *parameter = &sweep->parameter[i];
         for (size_t j = 0; j < parameter->count; j++) {
-            char *piece = j == 0 ? report_text_format(" %s=%s", parameter->name, parameter->value[j])
-                                 : report_text_format(",%s", parameter->value[j]);
+            char *piece = j == 0 ? text_format(" %s=%s", parameter->name, parameter->value[j])
+                                 : text_format(",%s", parameter->value[j]);
             text = join(text, piece, strlen(piece));
             free(piece);
         }
     }
-    char *whole = report_text_format("%s: %s", text, command);
-    char *printable = report_text_printable(whole, false);
+    char *whole = text_format("%s: %s", text, command);
+    char *printable = text_printable(whole, false);
     free(whole);
     free(command);
     free(text);
@@ -170,10 +171,10 @@ const char *sweep_plan(struct sweep *sweep)
         if (count > SWEEP_CONFIGURATIONS)
             return "more than 4096 configurations";
         if (sweep->command[0] != NULL && !is_in_command(sweep, &sweep->parameter[i]))
-            return report_text_format("{%s} is nowhere in the command, so all its values would be the same",
-                                      sweep->parameter[i].name);
+            return text_format("{%s} is nowhere in the command, so all its values would be the same",
+                               sweep->parameter[i].name);
     }
-    sweep->run = report_allocate(count, sizeof *sweep->run);
+    sweep->run = tool_allocate(count, sizeof *sweep->run);
     sweep->run_count = count;
     for (size_t i = 0; i < count; i++) {
         struct sweep_run *run = &sweep->run[i];
@@ -184,7 +185,7 @@ const char *sweep_plan(struct sweep *sweep)
                                   .predicted_bytes = SG_UNKNOWN,
                                   .duration_ns = -1,
                                   .exit_code = -1,
-                                  .note = report_text_copy("", 0)};
+                                  .note = text_copy("", 0)};
         for (size_t j = 0, rest = i; j < sweep->parameter_count; j++) {
             run->place[j] = rest % sweep->parameter[j].count;
             rest /= sweep->parameter[j].count;

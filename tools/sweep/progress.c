@@ -13,14 +13,14 @@
 
 void sweep_progress_begin(struct sweep_progress *progress)
 {
-    *progress = (struct sweep_progress){.style = report_style_of(stderr)};
+    *progress = (struct sweep_progress){.style = style_of(stderr)};
 }
 
 void sweep_progress_name(struct sweep_progress *progress, const struct sweep *sweep, const struct sweep_run *run)
 {
     char *text = sweep_run_text(sweep, run);
     free(progress->title);
-    progress->title = report_text_format("[%zu/%zu] %s", (size_t)(run - sweep->run) + 1, sweep->run_count, text);
+    progress->title = text_format("[%zu/%zu] %s", (size_t)(run - sweep->run) + 1, sweep->run_count, text);
     free(text);
 }
 
@@ -35,12 +35,12 @@ void sweep_progress_show(struct sweep_progress *progress, const char *text)
 {
     if (!progress->style.is_terminal)
         return;
-    struct report_style now = report_style_of(stderr); /* it may have been resized */
-    char *line = report_text_copy(text, SIZE_MAX);
-    report_text_shorten(line, now.columns - 1);
+    struct style now = style_of(stderr); /* it may have been resized */
+    char *line = text_copy(text, SIZE_MAX);
+    text_shorten(line, now.columns - 1);
     clear(progress);
-    fprintf(stderr, "%s%s%s", report_colour_on(&progress->style, REPORT_DIM), line,
-            report_colour_off(&progress->style, REPORT_DIM));
+    fprintf(stderr, "%s%s%s", style_colour_on(&progress->style, STYLE_DIM), line,
+            style_colour_off(&progress->style, STYLE_DIM));
     fflush(stderr);
     progress->is_line_up = true;
     free(line);
@@ -66,15 +66,14 @@ static int64_t remaining_ns(const struct sweep *sweep, const struct sweep_run *r
 void sweep_progress_run(struct sweep_progress *progress, const struct sweep *sweep, const struct sweep_run *run,
                         int64_t elapsed_ns, uint64_t held_bytes)
 {
-    char elapsed[REPORT_TIME_TEXT], left[REPORT_TIME_TEXT], held[REPORT_SIZE_TEXT];
+    char elapsed[TEXT_TIME_CAPACITY], left[TEXT_TIME_CAPACITY], held[TEXT_SIZE_CAPACITY];
     if (!progress->style.is_terminal)
         return;
     int64_t left_ns = remaining_ns(sweep, run, elapsed_ns);
-    char *rest = left_ns < 0 ? report_text_copy("", 0)
-                             : report_text_format(", about %s left", report_duration_text(left, left_ns));
-    char *line = report_text_format("%s: %s%s; %s held%s%s", progress->title, report_duration_text(elapsed, elapsed_ns),
-                                    rest, report_size_text(held, held_bytes), progress->expected != NULL ? " of" : "",
-                                    progress->expected != NULL ? progress->expected : "");
+    char *rest = left_ns < 0 ? text_copy("", 0) : text_format(", about %s left", text_duration(left, left_ns));
+    char *line = text_format("%s: %s%s; %s held%s%s", progress->title, text_duration(elapsed, elapsed_ns), rest,
+                             text_size(held, held_bytes), progress->expected != NULL ? " of" : "",
+                             progress->expected != NULL ? progress->expected : "");
     sweep_progress_show(progress, line);
     free(line);
     free(rest);
@@ -90,24 +89,24 @@ void sweep_progress_say(struct sweep_progress *progress, const char *format, ...
     fputc('\n', stderr);
 }
 
-static enum report_colour colour_of(enum sweep_status status)
+static enum style_colour colour_of(enum sweep_status status)
 {
-    return status == SWEEP_OK ? REPORT_GREEN : status >= SWEEP_TOO_LARGE ? REPORT_YELLOW : REPORT_RED;
+    return status == SWEEP_OK ? STYLE_GREEN : status >= SWEEP_TOO_LARGE ? STYLE_YELLOW : STYLE_RED;
 }
 
 void sweep_progress_end_of(struct sweep_progress *progress, const struct sweep *sweep, const struct sweep_run *run)
 {
-    char peak[REPORT_SIZE_TEXT], headroom[REPORT_SIZE_TEXT], lasted[REPORT_TIME_TEXT];
-    const struct report_style *style = &progress->style;
-    enum report_colour colour = colour_of(run->status);
-    char *figures = run->status >= SWEEP_LOST
-                        ? report_text_copy("", 0)
-                        : report_text_format(", peak %s, headroom %s, %s", report_size_text(peak, run->peak_bytes),
-                                             report_size_text(headroom, run->headroom_bytes),
-                                             report_duration_text(lasted, run->duration_ns));
+    char peak[TEXT_SIZE_CAPACITY], headroom[TEXT_SIZE_CAPACITY], lasted[TEXT_TIME_CAPACITY];
+    const struct style *style = &progress->style;
+    enum style_colour colour = colour_of(run->status);
+    char *figures =
+        run->status >= SWEEP_LOST
+            ? text_copy("", 0)
+            : text_format(", peak %s, headroom %s, %s", text_size(peak, run->peak_bytes),
+                          text_size(headroom, run->headroom_bytes), text_duration(lasted, run->duration_ns));
     sweep_progress_name(progress, sweep, run);
-    sweep_progress_say(progress, "%s: %s%s%s%s%s%s", progress->title, report_colour_on(style, colour),
-                       sweep_status_name[run->status], report_colour_off(style, colour), figures,
+    sweep_progress_say(progress, "%s: %s%s%s%s%s%s", progress->title, style_colour_on(style, colour),
+                       sweep_status_name[run->status], style_colour_off(style, colour), figures,
                        run->note[0] != '\0' ? ": " : "", run->note);
     free(figures);
 }

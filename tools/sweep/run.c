@@ -21,7 +21,9 @@
 
 #include "common/procfs.h"
 #include "sweep/sweep.h"
+#include "common/bytes.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 #define SECOND_NS INT64_C(1000000000)
 #define LOOK_EVERY_NS SECOND_NS
@@ -73,8 +75,7 @@ static int64_t clock_ns(void)
 static void open_log(struct attempt *attempt)
 {
     struct stat status;
-    char *path = attempt->sweep->state != NULL ? report_text_format("%s.log", attempt->sweep->state)
-                                               : report_text_copy("/tmp", 4);
+    char *path = attempt->sweep->state != NULL ? text_format("%s.log", attempt->sweep->state) : text_copy("/tmp", 4);
     int flags = attempt->sweep->state != NULL ? O_CREAT | O_NOFOLLOW : O_TMPFILE;
     attempt->log = attempt->sweep->is_showing_output
                        ? -1
@@ -105,8 +106,8 @@ static void note_last_line(struct attempt *attempt)
         return;
     text[length] = '\0';
     const char *line = memrchr(text, '\n', (size_t)length);
-    char *note = report_text_printable(line != NULL ? line + 1 : text, false);
-    report_text_shorten(note, 100);
+    char *note = text_printable(line != NULL ? line + 1 : text, false);
+    text_shorten(note, 100);
     sweep_set_note(attempt->run, note);
 }
 
@@ -139,10 +140,10 @@ static void become_program(const struct attempt *attempt, pid_t parent, int fail
 static int start(struct attempt *attempt)
 {
     int ends[2], failure = 0;
-    struct report_process_stat stat = {0};
+    struct procfs_stat stat = {0};
     const pid_t self = getpid();
     struct launch *launch = &attempt->launch;
-    snprintf(launch->job, sizeof launch->job, "sweep-%" PRId64 "-%zu", report_now_ns() / 1000000,
+    snprintf(launch->job, sizeof launch->job, "sweep-%" PRId64 "-%zu", tool_now_ns() / 1000000,
              (size_t)(attempt->run - attempt->sweep->run));
     if (pipe2(ends, O_CLOEXEC) != 0 || (launch->child = fork()) < 0) {
         fprintf(stderr, "sparkguard-sweep: cannot start a process: %s\n", strerror(errno));
@@ -152,8 +153,8 @@ static int start(struct attempt *attempt)
         become_program(attempt, self, ends[1]);
     close(ends[1]);
     setpgid(launch->child, launch->child);
-    launch->started_ns = report_now_ns();
-    if (report_process_stat((uint32_t)launch->child, &stat) == 0)
+    launch->started_ns = tool_now_ns();
+    if (procfs_stat((uint32_t)launch->child, &stat) == 0)
         launch->child_ticks = stat.start_ticks;
     while (read(ends[0], &failure, sizeof failure) < 0 && errno == EINTR)
         continue;
@@ -197,8 +198,8 @@ static void look(struct attempt *attempt, int64_t now_ns)
     struct sweep_look seen = sweep_look(attempt->launch.job);
     attempt->looked_ns = now_ns;
     attempt->held = seen.held_bytes;
-    attempt->least_room = report_min(attempt->least_room, seen.room_bytes);
-    attempt->most_held = report_max(attempt->most_held, seen.held_bytes);
+    attempt->least_room = bytes_min(attempt->least_room, seen.room_bytes);
+    attempt->most_held = bytes_max(attempt->most_held, seen.held_bytes);
 }
 
 static void wait_for_end(struct attempt *attempt, int *ended_by)
@@ -235,7 +236,7 @@ int sweep_execute(struct sweep *sweep, struct sweep_run *run, struct sweep_progr
         .run = run,
         .progress = progress,
         .least_room = SG_UNKNOWN,
-        .launch = {.program = sweep_command_of(sweep, run), .directory = report_default_directory()},
+        .launch = {.program = sweep_command_of(sweep, run), .directory = model_default_directory()},
     };
     open_log(&attempt);
     int failure = start(&attempt);

@@ -19,10 +19,11 @@
 #include "common/procfs.h"
 #include "sweep/sweep.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 void sweep_boot_id(char boot[64])
 {
-    if (report_read_text("/proc/sys/kernel/random/boot_id", boot, 64) < 0)
+    if (procfs_read_text("/proc/sys/kernel/random/boot_id", boot, 64) < 0)
         boot[0] = '\0';
     boot[strcspn(boot, " \n")] = '\0';
 }
@@ -48,13 +49,13 @@ static void make_folders(char *path)
 static void find_path(struct sweep *sweep)
 {
     if (sweep->state_file != NULL) {
-        sweep->state = report_text_copy(sweep->state_file, SIZE_MAX);
+        sweep->state = text_copy(sweep->state_file, SIZE_MAX);
         return;
     }
-    char *folder = report_history_directory();
+    char *folder = model_history_directory();
     if (folder == NULL)
         return;
-    sweep->state = report_text_format("%s/sweep-%016" PRIx64, folder, hash_of(sweep->identity));
+    sweep->state = text_format("%s/sweep-%016" PRIx64, folder, hash_of(sweep->identity));
     free(folder);
     if (!sweep->is_dry)
         make_folders(sweep->state);
@@ -62,7 +63,7 @@ static void find_path(struct sweep *sweep)
 
 static bool lock(struct sweep *sweep)
 {
-    char *path = report_text_format("%s.lock", sweep->state);
+    char *path = text_format("%s.lock", sweep->state);
     sweep->lock_fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
     int failure = sweep->lock_fd < 0 || flock(sweep->lock_fd, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
     if (failure == EWOULDBLOCK)
@@ -121,7 +122,7 @@ static void say_cut_short(const struct sweep *sweep, const struct sweep_run *run
 /* What earlier sweeps of the command wrote. */
 static void drop_log(const struct sweep *sweep)
 {
-    char *path = report_text_format("%s.log", sweep->state);
+    char *path = text_format("%s.log", sweep->state);
     if (!sweep->is_dry)
         (void)unlink(path);
     free(path);
@@ -139,10 +140,10 @@ static void take_up(struct sweep *sweep)
         sweep_state_forget(sweep);
         drop_log(sweep);
     } else if (!sweep->is_complete || sweep->wants_retry) {
-        char began[REPORT_TIME_TEXT];
+        char began[TEXT_TIME_CAPACITY];
         if (!sweep->is_dry)
             fprintf(stderr, "sparkguard-sweep: going on with the sweep of %s: %zu of %zu measured\n",
-                    report_time_local(began, sweep->begun_ns), measured, sweep->run_count);
+                    text_time_local(began, sweep->begun_ns), measured, sweep->run_count);
         for (size_t i = 0; i < sweep->run_count; i++)
             say_cut_short(sweep, &sweep->run[i]);
         reopen(sweep);
@@ -152,7 +153,7 @@ static void take_up(struct sweep *sweep)
 int sweep_state_open(struct sweep *sweep)
 {
     char boot[64], why[SWEEP_WHY_ROOM] = "";
-    sweep->session_ns = sweep->begun_ns = report_now_ns();
+    sweep->session_ns = sweep->begun_ns = tool_now_ns();
     find_path(sweep);
     if (sweep->state == NULL && sweep->wants_resume) {
         fputs("sparkguard-sweep: no record is kept (SPARKGUARD_HISTORY=off), so there is nothing to resume\n", stderr);
@@ -222,7 +223,7 @@ static bool put_all(const struct sweep *sweep, FILE *stream)
 
 static bool sync_folder(const char *path)
 {
-    char *copy = report_text_copy(path, SIZE_MAX);
+    char *copy = text_copy(path, SIZE_MAX);
     int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool is_synced = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL); /* some file systems have nothing to sync */
     if (fd >= 0)
@@ -235,7 +236,7 @@ bool sweep_state_write(const struct sweep *sweep)
 {
     if (sweep->state == NULL)
         return true;
-    char *beside = report_text_format("%s.new", sweep->state);
+    char *beside = text_format("%s.new", sweep->state);
     (void)unlink(beside); /* of one that was killed while it wrote: the lock is ours */
     int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     FILE *stream = fd >= 0 ? fdopen(fd, "w") : NULL;

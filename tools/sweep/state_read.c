@@ -14,6 +14,7 @@
 
 #include "sweep/sweep.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 /* 4096 runs with notes of a few hundred bytes; and no machine holds 64 PiB. */
 #define FILE_LIMIT ((off_t)4 << 20)
@@ -75,7 +76,7 @@ static void judge(const struct reader *reader, struct sweep_run *run)
     if (run->status != SWEEP_UNDER_WAY)
         return;
     run->status = reader->is_same_boot ? SWEEP_INTERRUPTED : SWEEP_LOST;
-    sweep_set_note(run, report_text_copy(reader->is_same_boot ? "the sweep was killed" : "the machine went down", 64));
+    sweep_set_note(run, text_copy(reader->is_same_boot ? "the sweep was killed" : "the machine went down", 64));
 }
 
 static bool read_run(struct reader *reader, char *text)
@@ -108,7 +109,7 @@ static bool read_run(struct reader *reader, char *text)
     run->attempts = (unsigned)attempts;
     run->exit_code = (int)exit_code;
     run->signal = (int)signal;
-    sweep_set_note(run, report_text_copy(text, 400));
+    sweep_set_note(run, text_copy(text, 400));
     judge(reader, run);
     reader->runs++;
     return true;
@@ -184,7 +185,7 @@ static bool read_file(struct reader *reader, int fd)
         return blame(reader, "belongs to another user");
     if (status.st_size > FILE_LIMIT)
         return blame(reader, "is larger than any record");
-    char *text = report_allocate((size_t)status.st_size + 1, 1);
+    char *text = tool_allocate((size_t)status.st_size + 1, 1);
     ssize_t length = read(fd, text, (size_t)status.st_size);
     bool is_good = length >= 0 ? strlen(text) == (size_t)length || blame(reader, "is no text")
                                : blame(reader, "cannot be read: %s", strerror(errno));

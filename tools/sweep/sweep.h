@@ -178,7 +178,7 @@ int sweep_signal_within(int64_t wait_ns);
 
 /* progress.c: on stderr; one line that is rewritten on a terminal, else a line for each run. */
 struct sweep_progress {
-    struct report_style style;
+    struct style style;
     bool is_line_up;
     char *title;
     char *expected; /* " about 12.0 GiB", NULL */
@@ -197,8 +197,8 @@ void sweep_progress_end(struct sweep_progress *progress);
 int sweep_all(struct sweep *sweep, struct sweep_progress *progress, int *ended_by);
 
 /* sweep/table.c, export.c, estimate.c */
-void sweep_render_text(const struct sweep *sweep, const struct report_style *style);
-void sweep_render_plan(const struct sweep *sweep, const struct report_style *style);
+void sweep_render_text(const struct sweep *sweep, const struct style *style);
+void sweep_render_plan(const struct sweep *sweep, const struct style *style);
 void sweep_render_json(const struct sweep *sweep, FILE *stream);
 /* What the document's table says in its last column. */
 char *sweep_remark(const struct sweep *sweep, const struct sweep_run *run);
@@ -210,6 +210,6 @@ bool sweep_export(const struct sweep *sweep, const char *path);
 enum { SWEEP_FORMULAS = 4 };
 extern const char *const sweep_formula_name[SWEEP_FORMULAS];
 bool sweep_estimate(const struct sweep *sweep, const struct sweep_run *run, int formula, double *gb);
-void sweep_render_estimate(const struct sweep *sweep, const struct report_style *style);
+void sweep_render_estimate(const struct sweep *sweep, const struct style *style);
 
 #endif

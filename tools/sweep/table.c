@@ -10,13 +10,13 @@
 #include "common/table.h"
 #include "common/text.h"
 
-static enum report_colour colour_of(const struct sweep_run *run)
+static enum style_colour colour_of(const struct sweep_run *run)
 {
-    static const enum report_colour colours[SWEEP_STATUS_COUNT] = {
-        [SWEEP_PENDING] = REPORT_DIM,      [SWEEP_UNDER_WAY] = REPORT_YELLOW, [SWEEP_OK] = REPORT_GREEN,
-        [SWEEP_REFUSED] = REPORT_RED,      [SWEEP_FAILED] = REPORT_RED,       [SWEEP_KILLED] = REPORT_RED,
-        [SWEEP_TIMED_OUT] = REPORT_RED,    [SWEEP_LOST] = REPORT_RED,         [SWEEP_INTERRUPTED] = REPORT_YELLOW,
-        [SWEEP_TOO_LARGE] = REPORT_YELLOW, [SWEEP_SKIPPED] = REPORT_DIM,
+    static const enum style_colour colours[SWEEP_STATUS_COUNT] = {
+        [SWEEP_PENDING] = STYLE_DIM,      [SWEEP_UNDER_WAY] = STYLE_YELLOW, [SWEEP_OK] = STYLE_GREEN,
+        [SWEEP_REFUSED] = STYLE_RED,      [SWEEP_FAILED] = STYLE_RED,       [SWEEP_KILLED] = STYLE_RED,
+        [SWEEP_TIMED_OUT] = STYLE_RED,    [SWEEP_LOST] = STYLE_RED,         [SWEEP_INTERRUPTED] = STYLE_YELLOW,
+        [SWEEP_TOO_LARGE] = STYLE_YELLOW, [SWEEP_SKIPPED] = STYLE_DIM,
     };
     return colours[run->status];
 }
@@ -35,42 +35,42 @@ char *sweep_remark(const struct sweep *sweep, const struct sweep_run *run)
     else if (run->status == SWEEP_OK && is_near)
         remark = "approaching limit";
     if (run->status == SWEEP_OK && run->peak_bytes == SG_UNKNOWN && run->note[0] == '\0')
-        return report_text_format("%s%stoo small to leave a record", remark, remark[0] != '\0' ? "; " : "");
-    return report_text_format("%s%s%s", remark, remark[0] != '\0' && run->note[0] != '\0' ? "; " : "", run->note);
+        return text_format("%s%stoo small to leave a record", remark, remark[0] != '\0' ? "; " : "");
+    return text_format("%s%s%s", remark, remark[0] != '\0' && run->note[0] != '\0' ? "; " : "", run->note);
 }
 
-static void put_head(const struct sweep *sweep, const struct report_style *style)
+static void put_head(const struct sweep *sweep, const struct style *style)
 {
-    char total[REPORT_SIZE_TEXT], reserve[REPORT_SIZE_TEXT];
+    char total[TEXT_SIZE_CAPACITY], reserve[TEXT_SIZE_CAPACITY];
     char *command = sweep_command_text(sweep->command);
-    report_words(style, 0, REPORT_BOLD, command);
+    style_words(style, 0, STYLE_BOLD, command);
     if (sweep->total_bytes != SG_UNKNOWN)
-        fprintf(style->stream, "%s%s of memory, %s of it kept in reserve%s\n", report_colour_on(style, REPORT_DIM),
-                report_size_text(total, sweep->total_bytes), report_size_text(reserve, sweep->reserve_bytes),
-                report_colour_off(style, REPORT_DIM));
+        fprintf(style->stream, "%s%s of memory, %s of it kept in reserve%s\n", style_colour_on(style, STYLE_DIM),
+                text_size(total, sweep->total_bytes), text_size(reserve, sweep->reserve_bytes),
+                style_colour_off(style, STYLE_DIM));
     fputc('\n', style->stream);
     free(command);
 }
 
-static void begin_table(struct report_table *table, const struct sweep *sweep, const struct report_style *style,
-                        const struct report_column *rest, size_t count)
+static void begin_table(struct table *table, const struct sweep *sweep, const struct style *style,
+                        const struct table_column *rest, size_t count)
 {
-    struct report_column columns[SWEEP_PARAMETERS + 8];
+    struct table_column columns[SWEEP_PARAMETERS + 8];
     for (size_t i = 0; i < sweep->parameter_count; i++)
-        columns[i] = (struct report_column){sweep->parameter[i].name,
-                                            sweep->parameter[i].is_number ? REPORT_NUMBERS : REPORT_WORDS};
+        columns[i] = (struct table_column){sweep->parameter[i].name,
+                                           sweep->parameter[i].is_number ? TABLE_NUMBERS : TABLE_WORDS};
     memcpy(columns + sweep->parameter_count, rest, count * sizeof *rest);
-    report_table_begin(table, style, columns, sweep->parameter_count + count);
+    table_begin(table, style, columns, sweep->parameter_count + count);
 }
 
-static void put_values(struct report_table *table, const struct sweep *sweep, const struct sweep_run *run)
+static void put_values(struct table *table, const struct sweep *sweep, const struct sweep_run *run)
 {
-    report_table_line(table, NULL);
+    table_line(table, NULL);
     for (size_t i = 0; i < sweep->parameter_count; i++)
-        report_table_text(table, sweep->parameter[i].value[run->place[i]]);
+        table_text(table, sweep->parameter[i].value[run->place[i]]);
 }
 
-static void put_recommendation(const struct sweep *sweep, const struct report_style *style)
+static void put_recommendation(const struct sweep *sweep, const struct style *style)
 {
     const struct sweep_run *best = sweep_recommend(sweep);
     size_t pending = 0;
@@ -82,9 +82,9 @@ static void put_recommendation(const struct sweep *sweep, const struct report_st
         char **words = sweep_command_of(sweep, best);
         char *command = sweep_command_text(words);
         fprintf(style->stream, "%s: %s%s%s\n", sweep->is_complete ? "recommended maximum" : "largest so far",
-                report_colour_on(style, REPORT_GREEN), title, report_colour_off(style, REPORT_GREEN));
+                style_colour_on(style, STYLE_GREEN), title, style_colour_off(style, STYLE_GREEN));
         fputs("  ", style->stream);
-        report_words(style, 2, REPORT_PLAIN, command);
+        style_words(style, 2, STYLE_PLAIN, command);
         free(command);
         sweep_command_free(words);
         free(title);
@@ -96,46 +96,46 @@ static void put_recommendation(const struct sweep *sweep, const struct report_st
         fprintf(style->stream, "%zu of %zu not done yet; the same command goes on\n", pending, sweep->run_count);
 }
 
-void sweep_render_text(const struct sweep *sweep, const struct report_style *style)
+void sweep_render_text(const struct sweep *sweep, const struct style *style)
 {
-    static const struct report_column rest[] = {{"PEAK", REPORT_NUMBERS},
-                                                {"HEADROOM", REPORT_NUMBERS},
-                                                {"STATUS", REPORT_WORDS},
-                                                {"TIME", REPORT_NUMBERS},
-                                                {"NOTES", REPORT_CUT}};
-    struct report_table table;
-    char lasted[REPORT_TIME_TEXT];
+    static const struct table_column rest[] = {{"PEAK", TABLE_NUMBERS},
+                                               {"HEADROOM", TABLE_NUMBERS},
+                                               {"STATUS", TABLE_WORDS},
+                                               {"TIME", TABLE_NUMBERS},
+                                               {"NOTES", TABLE_CUT}};
+    struct table table;
+    char lasted[TEXT_TIME_CAPACITY];
     put_head(sweep, style);
     begin_table(&table, sweep, style, rest, sizeof rest / sizeof rest[0]);
     for (size_t i = 0; i < sweep->run_count; i++) {
         const struct sweep_run *run = &sweep->run[i];
         char *remark = sweep_remark(sweep, run);
         put_values(&table, sweep, run);
-        report_table_bytes(&table, run->peak_bytes);
-        report_table_bytes(&table, run->headroom_bytes);
-        report_table_cell(&table, sweep_status_name[run->status], colour_of(run));
-        report_table_cell(&table, report_duration_text(lasted, run->duration_ns), REPORT_PLAIN);
-        report_table_text(&table, remark);
+        table_bytes(&table, run->peak_bytes);
+        table_bytes(&table, run->headroom_bytes);
+        table_cell(&table, sweep_status_name[run->status], colour_of(run));
+        table_cell(&table, text_duration(lasted, run->duration_ns), STYLE_PLAIN);
+        table_text(&table, remark);
         free(remark);
     }
-    report_table_end(&table);
+    table_end(&table);
     put_recommendation(sweep, style);
 }
 
-void sweep_render_plan(const struct sweep *sweep, const struct report_style *style)
+void sweep_render_plan(const struct sweep *sweep, const struct style *style)
 {
-    static const struct report_column rest[] = {{"STATUS", REPORT_WORDS}, {"COMMAND", REPORT_CUT}};
-    struct report_table table;
+    static const struct table_column rest[] = {{"STATUS", TABLE_WORDS}, {"COMMAND", TABLE_CUT}};
+    struct table table;
     begin_table(&table, sweep, style, rest, sizeof rest / sizeof rest[0]);
     for (size_t i = 0; i < sweep->run_count; i++) {
         const struct sweep_run *run = &sweep->run[i];
         char **words = sweep_command_of(sweep, run);
         char *command = sweep_command_text(words);
         put_values(&table, sweep, run);
-        report_table_cell(&table, sweep_status_name[run->status], colour_of(run));
-        report_table_text(&table, command);
+        table_cell(&table, sweep_status_name[run->status], colour_of(run));
+        table_text(&table, command);
         free(command);
         sweep_command_free(words);
     }
-    report_table_end(&table);
+    table_end(&table);
 }

@@ -16,15 +16,15 @@ static const struct report_html_column facts[] = {{NULL, REPORT_HTML_NAME}, {NUL
 void report_html_element(FILE *stream, const char *tag, const char *attributes, const char *text)
 {
     fprintf(stream, "<%s%s%s>", tag, attributes[0] ? " " : "", attributes);
-    report_markup_text(stream, text);
+    xml_escape_text(stream, text);
     fprintf(stream, "</%s>", tag);
 }
 
 void report_html_time(FILE *stream, int64_t time_ns)
 {
-    char utc[REPORT_TIME_TEXT], local[REPORT_TIME_TEXT];
-    if (report_time_rfc3339(utc, time_ns))
-        fprintf(stream, "<time datetime=\"%s\">%s</time>", utc, report_time_local(local, time_ns));
+    char utc[TEXT_TIME_CAPACITY], local[TEXT_TIME_CAPACITY];
+    if (text_time_rfc3339(utc, time_ns))
+        fprintf(stream, "<time datetime=\"%s\">%s</time>", utc, text_time_local(local, time_ns));
     else
         fputc('-', stream);
 }
@@ -76,18 +76,18 @@ void report_html_cell_end(struct report_html_table *table)
 void report_html_cell(struct report_html_table *table, const char *text)
 {
     report_html_cell_begin(table, "");
-    report_markup_text(table->stream, text);
+    xml_escape_text(table->stream, text);
     report_html_cell_end(table);
 }
 
 /* The whole number for who rests the pointer on it. */
 void report_html_cell_bytes(struct report_html_table *table, uint64_t bytes)
 {
-    char attributes[40] = "", text[REPORT_SIZE_TEXT];
+    char attributes[40] = "", text[TEXT_SIZE_CAPACITY];
     if (bytes != SG_UNKNOWN && bytes >= 1024)
         snprintf(attributes, sizeof attributes, "title=\"%" PRIu64 " B\"", bytes);
     report_html_cell_begin(table, attributes);
-    fputs(report_size_text(text, bytes), table->stream);
+    fputs(text_size(text, bytes), table->stream);
     report_html_cell_end(table);
 }
 
@@ -148,7 +148,7 @@ void report_html_variable(struct report_html_table *table, const char *entry)
     const char *equals = strchr(entry, '=');
     if (strncmp(entry, SG_VARIABLE_PREFIX, sizeof SG_VARIABLE_PREFIX - 1) != 0 || equals == NULL)
         return;
-    char *name = report_text_copy(entry, (size_t)(equals - entry));
+    char *name = text_copy(entry, (size_t)(equals - entry));
     report_html_fact(table, name, equals + 1);
     free(name);
 }

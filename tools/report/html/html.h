@@ -1,5 +1,6 @@
 /*
- * html.h - what a page is put together from: texts that cannot break out, times, tables. What comes out is XML as well.
+ * html.h - the report as a page. html.c has its parts: texts that cannot break out, times, tables. What comes out is XML
+ * as well.
  */
 #ifndef SG_TOOLS_REPORT_HTML_HTML_H
 #define SG_TOOLS_REPORT_HTML_HTML_H
@@ -8,7 +9,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "doctor/doctor.h"
 #include "model/model.h"
+#include "model/timeline_reader.h"
 
 enum report_html_kind {
     REPORT_HTML_NAME, /* of the row */
@@ -55,5 +58,52 @@ void report_html_fact_count(struct report_html_table *table, const char *name, u
 void report_html_fact_time(struct report_html_table *table, const char *name, int64_t time_ns);
 /* A row for an entry of an environment, "NAME=value", if its name begins with SPARKGUARD_; of others nothing is told. */
 void report_html_variable(struct report_html_table *table, const char *entry);
+
+/* What became of the time line of a process. */
+enum report_html_drawing {
+    REPORT_HTML_LEFT_OUT, /* others have a higher peak */
+    REPORT_HTML_DRAWN,
+    REPORT_HTML_NO_TIMELINE,
+    REPORT_HTML_BAD_TIMELINE,
+};
+
+/* A process with a line and a section of its own. */
+struct report_html_entry {
+    const struct model_job *job;
+    const struct model_process *process;
+    struct report_html_entry *parent, *first_child, *last_child, *next;
+    size_t depth;
+    enum report_html_drawing drawing;
+    struct model_timeline timeline; /* where it is drawn */
+};
+
+struct report_html_page {
+    const struct model *model;
+    const struct model_scope *scope;
+    const struct doctor *doctor;
+    struct report_html_entry *entries; /* the number of one names it in the page */
+    size_t entry_count;
+    size_t drawn_count;
+    bool has_complained; /* of a time line that cannot be trusted */
+};
+
+/* Lays out the processes, folds what is too many, and reads the time lines of those that held most. */
+void report_html_lay_out(struct report_html_page *page);
+void report_html_clear(struct report_html_page *page);
+
+/* The first process of a job, and the one behind it: children below their parents. NULL: no more. */
+const struct report_html_entry *report_html_first(const struct report_html_page *page, const struct model_job *job);
+const struct report_html_entry *report_html_next(const struct report_html_entry *entry);
+
+/* The sections of the machine, of what was found of it, and of one process. */
+void report_html_machine(FILE *stream, const struct model *model);
+void report_html_checks(FILE *stream, const struct doctor *doctor);
+void report_html_process(FILE *stream, const struct report_html_page *page, const struct report_html_entry *entry);
+
+/* The attribute that says how the state of a process looks. */
+const char *report_html_state_class(const struct model_process *process);
+
+/* Writes what `model` shows into a file. Exit status of the tool; talks on stderr. */
+int report_html_file(const struct model *model, const struct model_scope *scope, const char *path);
 
 #endif

@@ -7,56 +7,55 @@
 #include <sys/utsname.h>
 
 #include "report/html/html.h"
-#include "report/html/html_page.h"
 #include "common/xml_escape.h"
-#include "report/render.h"
+#include "report/report.h"
 #include "common/text.h"
 
 /* What a part is filled with: a ground, and lines that differ. */
 static const struct {
     const char *ground, *lines;
-} fillings[REPORT_PART_COUNT] = {
-    [REPORT_PART_GUARDED] = {"#4f9d63", "M0 0"},          [REPORT_PART_OTHER] = {"#6f93b5", "M0 4h8"},
-    [REPORT_PART_PROMISED] = {"#d9b65c", "M2 2h2M6 6h2"}, [REPORT_PART_ROOM] = {"none", "M0 0"},
-    [REPORT_PART_RESERVE] = {"#c4c4c4", "M0 8l8 -8"},     [REPORT_PART_FLOOR] = {"#cf6a61", "M0 8l8 -8M0 0l8 8"},
+} fillings[MODEL_PART_COUNT] = {
+    [MODEL_PART_GUARDED] = {"#4f9d63", "M0 0"},          [MODEL_PART_OTHER] = {"#6f93b5", "M0 4h8"},
+    [MODEL_PART_PROMISED] = {"#d9b65c", "M2 2h2M6 6h2"}, [MODEL_PART_ROOM] = {"none", "M0 0"},
+    [MODEL_PART_RESERVE] = {"#c4c4c4", "M0 8l8 -8"},     [MODEL_PART_FLOOR] = {"#cf6a61", "M0 8l8 -8M0 0l8 8"},
 };
 
 static void put_patterns(FILE *stream)
 {
     fputs("<defs>", stream);
-    for (int i = 0; i < REPORT_PART_COUNT; i++)
+    for (int i = 0; i < MODEL_PART_COUNT; i++)
         fprintf(stream,
                 "<pattern id=\"part-%s\" width=\"8\" height=\"8\" patternUnits=\"userSpaceOnUse\"><rect width=\"8\" "
                 "height=\"8\" fill=\"%s\"/><path d=\"%s\" stroke=\"#333\"/></pattern>\n",
-                report_part_name[i], fillings[i].ground, fillings[i].lines);
+                model_part_name[i], fillings[i].ground, fillings[i].lines);
     fputs("</defs>", stream);
 }
 
-static void put_bar(FILE *stream, const struct report_machine *machine, const struct report_part *part)
+static void put_bar(FILE *stream, const struct model_machine *machine, const struct model_part *part)
 {
     double total = (double)machine->total_bytes;
-    uint64_t kept = part[REPORT_PART_RESERVE].shown_bytes + part[REPORT_PART_FLOOR].shown_bytes, at = 0;
+    uint64_t kept = part[MODEL_PART_RESERVE].shown_bytes + part[MODEL_PART_FLOOR].shown_bytes, at = 0;
     fputs("<svg class=\"bar\" role=\"img\" width=\"100%\" height=\"30\"><title>The memory of the machine, its parts as "
           "listed below</title>",
           stream);
     put_patterns(stream);
-    for (int i = 0; i < REPORT_PART_COUNT; i++) {
-        if (i == REPORT_PART_RESERVE) /* at the right end */
+    for (int i = 0; i < MODEL_PART_COUNT; i++) {
+        if (i == MODEL_PART_RESERVE) /* at the right end */
             at = machine->total_bytes - kept;
         fprintf(stream,
                 "<rect x=\"%.2f%%\" width=\"%.2f%%\" height=\"30\" fill=\"url(#part-%s)\"><title>%s</title></rect>\n",
-                100 * (double)at / total, 100 * (double)part[i].shown_bytes / total, report_part_name[i],
-                report_part_name[i]);
+                100 * (double)at / total, 100 * (double)part[i].shown_bytes / total, model_part_name[i],
+                model_part_name[i]);
         at += part[i].shown_bytes;
     }
     fputs("</svg>\n<ul class=\"legend\">\n", stream);
-    for (int i = 0; i < REPORT_PART_COUNT; i++) {
-        char size[REPORT_SIZE_TEXT];
+    for (int i = 0; i < MODEL_PART_COUNT; i++) {
+        char size[TEXT_SIZE_CAPACITY];
         fprintf(stream,
                 "<li><svg class=\"swatch\" width=\"24\" height=\"14\" aria-hidden=\"true\"><rect width=\"24\" "
                 "height=\"14\" "
                 "fill=\"url(#part-%s)\"/></svg> %s %s</li>\n",
-                report_part_name[i], report_part_name[i], report_size_text(size, part[i].bytes));
+                model_part_name[i], model_part_name[i], text_size(size, part[i].bytes));
     }
     fputs("</ul>\n", stream);
 }
@@ -67,7 +66,7 @@ static void put_software(FILE *stream)
     struct utsname name;
     report_html_table_begin(&table, stream, "Software", NULL, 0);
     if (uname(&name) == 0) {
-        char *kernel = report_text_format("%s %s", name.sysname, name.release);
+        char *kernel = text_format("%s %s", name.sysname, name.release);
         report_html_fact(&table, "Kernel", kernel);
         report_html_fact(&table, "Architecture", name.machine);
         free(kernel);
@@ -77,7 +76,7 @@ static void put_software(FILE *stream)
     report_html_table_end(&table);
 }
 
-static void put_figures(FILE *stream, const struct report_machine *machine)
+static void put_figures(FILE *stream, const struct model_machine *machine)
 {
     struct report_html_table table;
     report_html_table_begin(&table, stream, "Memory", NULL, 0);
@@ -96,7 +95,7 @@ static void put_figures(FILE *stream, const struct report_machine *machine)
     report_html_table_end(&table);
 }
 
-static void put_devices(FILE *stream, const struct report_machine *machine)
+static void put_devices(FILE *stream, const struct model_machine *machine)
 {
     static const struct report_html_column columns[] = {
         {"Device", REPORT_HTML_NAME},
@@ -106,7 +105,7 @@ static void put_devices(FILE *stream, const struct report_machine *machine)
     };
     struct report_html_table table = {0};
     for (int i = 0; i < SG_DEVICE_ROOM; i++) {
-        const struct report_device *device = &machine->device[i];
+        const struct model_device *device = &machine->device[i];
         if (!device->is_known)
             continue;
         if (table.stream == NULL)
@@ -122,32 +121,32 @@ static void put_devices(FILE *stream, const struct report_machine *machine)
         report_html_table_end(&table);
 }
 
-static void put_neighbours(FILE *stream, const struct report *report)
+static void put_neighbours(FILE *stream, const struct model *model)
 {
-    if (report->neighbour_count == 0)
+    if (model->neighbour_count == 0)
         return;
     fputs("<p class=\"warn\">Guarded programs of other users are not counted here: ", stream);
-    for (size_t i = 0; i < REPORT_NEIGHBOUR_ROOM && report->neighbours[i] != NULL; i++) {
+    for (size_t i = 0; i < MODEL_NEIGHBOUR_ROOM && model->neighbours[i] != NULL; i++) {
         fputs(i > 0 ? ", " : "", stream);
-        report_html_element(stream, "bdi", "", report->neighbours[i]);
+        report_html_element(stream, "bdi", "", model->neighbours[i]);
     }
-    if (report->neighbour_count > REPORT_NEIGHBOUR_ROOM)
-        fprintf(stream, ", %zu more", report->neighbour_count - REPORT_NEIGHBOUR_ROOM);
+    if (model->neighbour_count > MODEL_NEIGHBOUR_ROOM)
+        fprintf(stream, ", %zu more", model->neighbour_count - MODEL_NEIGHBOUR_ROOM);
     fputs(".</p>\n", stream);
 }
 
-void report_html_machine(FILE *stream, const struct report *report)
+void report_html_machine(FILE *stream, const struct model *model)
 {
-    struct report_part part[REPORT_PART_COUNT];
+    struct model_part part[MODEL_PART_COUNT];
     fputs("<section id=\"machine\">\n<h2>Machine</h2>\n", stream);
-    if (report_machine_parts(&report->machine, part))
-        put_bar(stream, &report->machine, part);
-    put_neighbours(stream, report);
+    if (model_machine_parts(&model->machine, part))
+        put_bar(stream, &model->machine, part);
+    put_neighbours(stream, model);
     fputs("<div class=\"pair\">\n", stream);
-    put_figures(stream, &report->machine);
+    put_figures(stream, &model->machine);
     put_software(stream);
     fputs("</div>\n", stream);
-    put_devices(stream, &report->machine);
+    put_devices(stream, &model->machine);
     fputs("</section>\n", stream);
 }
 

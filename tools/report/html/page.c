@@ -9,12 +9,12 @@
 #include <unistd.h>
 
 #include "report/html/html.h"
-#include "report/html/html_page.h"
 #include "common/xml_escape.h"
 #include "report/atomic_file.h"
 #include "common/procfs.h"
-#include "report/render.h"
+#include "report/report.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 /* ---- head ------------------------------------------------------------------------------------------------------------ */
 
@@ -28,27 +28,26 @@ static const char head[] = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta c
 
 static char *title_of(const struct report_html_page *page)
 {
-    const struct report_job *jobs = page->report->jobs;
+    const struct model_job *jobs = page->model->jobs;
     const char *name = jobs != NULL && jobs->next == NULL && jobs->name[0] ? jobs->name : NULL;
     if (page->scope->pid != 0)
-        return report_text_format("sparkguard report: process %" PRIu32, page->scope->pid);
-    return name != NULL ? report_text_format("sparkguard report: job %s", name)
-                        : report_text_format("sparkguard report");
+        return text_format("sparkguard report: process %" PRIu32, page->scope->pid);
+    return name != NULL ? text_format("sparkguard report: job %s", name) : text_format("sparkguard report");
 }
 
-static void put_contents(FILE *stream, const struct report *report)
+static void put_contents(FILE *stream, const struct model *model)
 {
-    const struct report_job *job;
+    const struct model_job *job;
     size_t number = 0;
     fputs("<nav aria-label=\"Contents\"><ul>\n<li><a href=\"#machine\">Machine</a></li>\n", stream);
-    DL_FOREACH (report->jobs, job) {
+    DL_FOREACH (model->jobs, job) {
         fprintf(stream, "<li><a href=\"#job-%zu\">Job ", ++number);
         report_html_element(stream, "bdi", "", job->name[0] ? job->name : "-");
         fputs("</a></li>\n", stream);
     }
-    if (report->unguarded_count > 0)
+    if (model->unguarded_count > 0)
         fputs("<li><a href=\"#unguarded\">Unguarded processes</a></li>\n", stream);
-    if (report->complaint_count > 0)
+    if (model->complaint_count > 0)
         fputs("<li><a href=\"#untrusted\">Files not trusted</a></li>\n", stream);
     fputs("<li><a href=\"#checks\">Checks</a></li>\n<li><a href=\"#origin\">Where this is from</a></li>\n</ul></nav>\n",
           stream);
@@ -66,44 +65,43 @@ static void put_head(FILE *stream, const struct report_html_page *page)
     fprintf(stream, "\n<style>\n%s</style>\n</head>\n<body>\n<header>\n", report_html_style);
     report_html_element(stream, "h1", "", title);
     fputs("\n<p>Written ", stream);
-    report_html_time(stream, report_now_ns());
+    report_html_time(stream, tool_now_ns());
     fprintf(
         stream,
         " by sparkguard-report " SG_VERSION_TEXT "; times are those of %s. What is not known is shown as “-”.</p>\n"
         "<p class=\"dim\">This page holds command lines, the names of jobs, libraries and folders, and variables that "
         "begin with SPARKGUARD_. Look through it before you show it to others.</p>\n",
         zone);
-    put_contents(stream, page->report);
+    put_contents(stream, page->model);
     fputs("</header>\n<main>\n", stream);
     free(title);
 }
 
 /* ---- jobs ------------------------------------------------------------------------------------------------------------ */
 
-static void put_job_figures(FILE *stream, const struct report_job *job)
+static void put_job_figures(FILE *stream, const struct model_job *job)
 {
     struct report_html_table table;
-    char size[REPORT_SIZE_TEXT];
-    char *running = report_text_format("%zu, %zu of them running", job->process_count, job->running_count);
+    char size[TEXT_SIZE_CAPACITY];
+    char *running = text_format("%zu, %zu of them running", job->process_count, job->running_count);
     report_html_table_begin(&table, stream, "Figures of the job", NULL, 0);
     report_html_fact(&table, "Processes on record", running);
     report_html_fact_time(&table, "Started", job->started_ns);
-    report_html_fact_time(&table, "Last seen", job->running_count > 0 ? report_now_ns() : job->last_seen_ns);
+    report_html_fact_time(&table, "Last seen", job->running_count > 0 ? tool_now_ns() : job->last_seen_ns);
     report_html_fact_bytes(&table, "Live, of those that run", job->live_bytes);
     report_html_fact_bytes(&table, "Peak", job->peak_bytes);
-    report_html_fact(&table, "Limit",
-                     job->limit_bytes == SG_UNKNOWN ? "none" : report_size_text(size, job->limit_bytes));
+    report_html_fact(&table, "Limit", job->limit_bytes == SG_UNKNOWN ? "none" : text_size(size, job->limit_bytes));
     report_html_fact_count(&table, "Refused requests", job->refused_count);
     report_html_table_end(&table);
     free(running);
 }
 
-static void put_state(struct report_html_table *table, const struct report_process *process)
+static void put_state(struct report_html_table *table, const struct model_process *process)
 {
     report_html_cell_begin(table, report_html_state_class(process));
-    fprintf(table->stream, "%s%s%s%s%s", report_state_name[process->state],
+    fprintf(table->stream, "%s%s%s%s%s", model_state_name[process->state],
             process->fate != NULL ? ", by its watchdog" : "", process->is_guarding ? "" : ", not guarding",
-            report_process_is_alone(process) ? ", decides alone" : "", process->is_observing ? ", observed" : "");
+            model_process_is_alone(process) ? ", decides alone" : "", process->is_observing ? ", observed" : "");
     report_html_cell_end(table);
 }
 
@@ -112,7 +110,7 @@ static void put_line(struct report_html_table *table, const struct report_html_p
                      const struct report_html_entry *entry)
 {
     enum { DEPTH_MOST = 10 };
-    const struct report_process *process = entry->process;
+    const struct model_process *process = entry->process;
     char attributes[64];
     snprintf(attributes, sizeof attributes, "class=\"command\" style=\"padding-left:%zuem\"",
              entry->depth < DEPTH_MOST ? entry->depth : DEPTH_MOST);
@@ -132,7 +130,7 @@ static void put_line(struct report_html_table *table, const struct report_html_p
     report_html_cell_count(table, process->refused_count);
 }
 
-static void put_tree(FILE *stream, const struct report_html_page *page, const struct report_job *job)
+static void put_tree(FILE *stream, const struct report_html_page *page, const struct model_job *job)
 {
     static const struct report_html_column columns[] = {
         {"PID", REPORT_HTML_NAME},        {"Command", REPORT_HTML_WORDS}, {"State", REPORT_HTML_WORDS},
@@ -140,7 +138,7 @@ static void put_tree(FILE *stream, const struct report_html_page *page, const st
         {"Refused", REPORT_HTML_NUMBERS},
     };
     struct report_html_table table;
-    const struct report_process *process;
+    const struct model_process *process;
     size_t folded = 0;
     report_html_table_begin(&table, stream, "Processes, children below their parents", columns,
                             sizeof columns / sizeof columns[0]);
@@ -157,9 +155,9 @@ static void put_tree(FILE *stream, const struct report_html_page *page, const st
 
 static void put_jobs(FILE *stream, const struct report_html_page *page)
 {
-    const struct report_job *job;
+    const struct model_job *job;
     size_t number = 0;
-    DL_FOREACH (page->report->jobs, job) {
+    DL_FOREACH (page->model->jobs, job) {
         fprintf(stream, "<section id=\"job-%zu\">\n<h2>Job ", ++number);
         report_html_element(stream, "bdi", "", job->name[0] ? job->name : "-");
         fputs("</h2>\n", stream);
@@ -172,42 +170,42 @@ static void put_jobs(FILE *stream, const struct report_html_page *page)
     }
     if (number == 0)
         fputs("<p>Nothing that ran under the guard is on record.</p>\n", stream);
-    if (page->report->hidden_jobs > 0)
+    if (page->model->hidden_jobs > 0)
         fprintf(stream, "<p>%zu more jobs are on record; sparkguard-report --html FILE --all shows them.</p>\n",
-                page->report->hidden_jobs);
+                page->model->hidden_jobs);
 }
 
 /* ---- the rest -------------------------------------------------------------------------------------------------------- */
 
-static void put_unguarded(FILE *stream, const struct report *report)
+static void put_unguarded(FILE *stream, const struct model *model)
 {
     static const struct report_html_column columns[] = {
         {"PID", REPORT_HTML_NAME}, {"Command", REPORT_HTML_WORDS}, {"Resident", REPORT_HTML_NUMBERS}};
     struct report_html_table table;
-    if (report->unguarded_count == 0)
+    if (model->unguarded_count == 0)
         return;
     fputs("<section id=\"unguarded\">\n<h2>Unguarded processes</h2>\n", stream);
     report_html_table_begin(&table, stream, "The largest that run without the guard", columns,
                             sizeof columns / sizeof columns[0]);
-    for (size_t i = 0; i < report->unguarded_count; i++) {
+    for (size_t i = 0; i < model->unguarded_count; i++) {
         report_html_row(&table, "");
-        report_html_cell_count(&table, report->unguarded[i].pid);
+        report_html_cell_count(&table, model->unguarded[i].pid);
         report_html_cell_begin(&table, "class=\"command\"");
-        report_html_element(stream, "bdi", "", report->unguarded[i].command);
+        report_html_element(stream, "bdi", "", model->unguarded[i].command);
         report_html_cell_end(&table);
-        report_html_cell_bytes(&table, report->unguarded[i].resident_bytes);
+        report_html_cell_bytes(&table, model->unguarded[i].resident_bytes);
     }
     report_html_table_end(&table);
     fputs("</section>\n", stream);
 }
 
-static void put_untrusted(FILE *stream, const struct report *report)
+static void put_untrusted(FILE *stream, const struct model *model)
 {
-    if (report->complaint_count == 0)
+    if (model->complaint_count == 0)
         return;
     fputs("<section id=\"untrusted\">\n<h2>Files not trusted</h2>\n<ul>\n", stream);
-    for (size_t i = 0; i < report->complaint_count; i++) {
-        report_html_element(stream, "li", "", report->complaints[i]);
+    for (size_t i = 0; i < model->complaint_count; i++) {
+        report_html_element(stream, "li", "", model->complaints[i]);
         fputc('\n', stream);
     }
     fputs("</ul>\n</section>\n", stream);
@@ -216,22 +214,21 @@ static void put_untrusted(FILE *stream, const struct report *report)
 /* The folder, and why it could not be read. */
 static void put_folder(struct report_html_table *table, const char *name, const char *path, int error)
 {
-    char *text = path == NULL
-                     ? report_text_copy("", 0)
-                     : report_text_format("%s%s%s", path, error != 0 ? ": " : "", error != 0 ? strerror(error) : "");
+    char *text = path == NULL ? text_copy("", 0)
+                              : text_format("%s%s%s", path, error != 0 ? ": " : "", error != 0 ? strerror(error) : "");
     report_html_fact(table, name, text);
     free(text);
 }
 
 /* Folders, and of the environment what is meant for sparkguard and nothing else. */
-static void put_origin(FILE *stream, const struct report *report)
+static void put_origin(FILE *stream, const struct model *model)
 {
     struct report_html_table table;
     fputs("<section id=\"origin\">\n<h2>Where this is from</h2>\n", stream);
     report_html_table_begin(&table, stream, "Folders read, and the environment of sparkguard-report", NULL, 0);
-    for (size_t i = 0; i < report->directory_count; i++)
-        put_folder(&table, "Live statistics", report->directories[i].path, report->directories[i].error);
-    put_folder(&table, "History", report->history, report->history_error);
+    for (size_t i = 0; i < model->directory_count; i++)
+        put_folder(&table, "Live statistics", model->directories[i].path, model->directories[i].error);
+    put_folder(&table, "History", model->history, model->history_error);
     for (char **entry = environ; *entry != NULL; entry++)
         report_html_variable(&table, *entry);
     report_html_table_end(&table);
@@ -242,21 +239,21 @@ static void put_page(FILE *stream, void *content)
 {
     const struct report_html_page *page = content;
     put_head(stream, page);
-    report_html_machine(stream, page->report);
+    report_html_machine(stream, page->model);
     put_jobs(stream, page);
-    put_unguarded(stream, page->report);
-    put_untrusted(stream, page->report);
+    put_unguarded(stream, page->model);
+    put_untrusted(stream, page->model);
     report_html_checks(stream, page->doctor);
-    put_origin(stream, page->report);
+    put_origin(stream, page->model);
     fputs("</main>\n</body>\n</html>\n", stream);
 }
 
-int report_html_file(const struct report *report, const struct report_scope *scope, const char *path)
+int report_html_file(const struct model *model, const struct model_scope *scope, const char *path)
 {
-    const char *live_root = report_live_root;
+    const char *live_root = procfs_live_root;
     struct doctor *doctor = doctor_examine();
-    report_live_root = live_root; /* the doctor examines whole trees, here processes are the real ones */
-    struct report_html_page page = {.report = report, .scope = scope, .doctor = doctor};
+    procfs_live_root = live_root; /* the doctor examines whole trees, here processes are the real ones */
+    struct report_html_page page = {.model = model, .scope = scope, .doctor = doctor};
     report_html_lay_out(&page);
     int status = report_output_write(path, "the page", put_page, &page);
     if (status == REPORT_SHOWN && page.has_complained)

@@ -7,14 +7,14 @@
 #include <string.h>
 
 #include "report/html/html.h"
-#include "report/html/html_page.h"
 #include "common/xml_escape.h"
 #include "report/plot/plot.h"
 #include "common/procfs.h"
-#include "report/render.h"
+#include "report/report.h"
 #include "common/text.h"
+#include "common/tool.h"
 
-const char *report_html_state_class(const struct report_process *process)
+const char *report_html_state_class(const struct model_process *process)
 {
     if (process->fate != NULL || process->state == SG_STATE_KILLED)
         return "class=\"bad\"";
@@ -34,21 +34,19 @@ static void put_note(FILE *stream, const char *attributes, char *text)
     free(text);
 }
 
-static void put_notes(FILE *stream, const struct report_process *process)
+static void put_notes(FILE *stream, const struct model_process *process)
 {
     if (process->fate != NULL)
-        put_note(stream, "class=\"bad\"", report_fate_text(process, true));
-    if (report_process_is_alone(process))
-        put_note(stream, "class=\"warn\"",
-                 report_text_format("Decides alone: %s.", report_process_alone_reason(process)));
+        put_note(stream, "class=\"bad\"", model_fate_text(process, true));
+    if (model_process_is_alone(process))
+        put_note(stream, "class=\"warn\"", text_format("Decides alone: %s.", model_process_alone_reason(process)));
     if (!process->is_guarding)
-        put_note(stream, "class=\"warn\"", report_text_format("Not guarding: its requests were let through."));
+        put_note(stream, "class=\"warn\"", text_format("Not guarding: its requests were let through."));
     if (process->is_observing)
-        put_note(stream, "", report_text_format("Observe mode: nothing was refused, only recorded."));
+        put_note(stream, "", text_format("Observe mode: nothing was refused, only recorded."));
     if (process->faults > 0)
         put_note(stream, "class=\"warn\"",
-                 report_text_format("%" PRIu64 " internal faults: those calls were let through uncounted.",
-                                    process->faults));
+                 text_format("%" PRIu64 " internal faults: those calls were let through uncounted.", process->faults));
 }
 
 static void put_drawing(FILE *stream, const struct report_html_entry *entry, size_t number)
@@ -63,39 +61,39 @@ static void put_drawing(FILE *stream, const struct report_html_entry *entry, siz
         return;
     case REPORT_HTML_LEFT_OUT:
         put_note(stream, "class=\"dim\"",
-                 report_text_format("Not drawn, as others held more; sparkguard-report --plot run.svg %" PRIu32
-                                    " draws its time line if it has one.",
-                                    entry->process->pid));
+                 text_format("Not drawn, as others held more; sparkguard-report --plot run.svg %" PRIu32
+                             " draws its time line if it has one.",
+                             entry->process->pid));
         return;
     case REPORT_HTML_NO_TIMELINE:
         put_note(stream, "class=\"dim\"",
-                 report_text_format("No time line: one begins with CUDA, 256 MiB, a phase or a refusal."));
+                 text_format("No time line: one begins with CUDA, 256 MiB, a phase or a refusal."));
         return;
     case REPORT_HTML_BAD_TIMELINE:
-        put_note(stream, "class=\"bad\"", report_text_format("Its time line cannot be trusted, and is not drawn."));
+        put_note(stream, "class=\"bad\"", text_format("Its time line cannot be trusted, and is not drawn."));
     }
 }
 
 /* ---- what it held, and under which options -------------------------------------------------------------------------- */
 
-static void put_figures(FILE *stream, const struct report_process *process)
+static void put_figures(FILE *stream, const struct model_process *process)
 {
     struct report_html_table table;
-    char room[REPORT_END_TEXT], lasted[REPORT_TIME_TEXT], size[REPORT_SIZE_TEXT];
+    char room[MODEL_END_TEXT], lasted[TEXT_TIME_CAPACITY], size[TEXT_SIZE_CAPACITY];
     bool is_running = process->state == SG_STATE_RUNNING;
-    int64_t until_ns = is_running ? report_now_ns() : process->ended_ns;
+    int64_t until_ns = is_running ? tool_now_ns() : process->ended_ns;
     bool has_span = process->started_ns > 0 && until_ns >= process->started_ns;
     report_html_table_begin(&table, stream, "Figures", NULL, 0);
-    report_html_fact(&table, "State", report_end_text(process, room));
+    report_html_fact(&table, "State", model_end_text(process, room));
     report_html_fact_time(&table, "Started", process->started_ns);
     report_html_fact_time(&table, "Ended", process->ended_ns);
     report_html_fact_time(&table, "Last seen", is_running ? 0 : process->last_seen_ns);
-    report_html_fact(&table, "Duration", has_span ? report_duration_text(lasted, until_ns - process->started_ns) : "-");
+    report_html_fact(&table, "Duration", has_span ? text_duration(lasted, until_ns - process->started_ns) : "-");
     report_html_fact_bytes(&table, is_running ? "Live" : "Held at its end", process->live_bytes);
     report_html_fact_bytes(&table, "Peak", process->peak_bytes);
     report_html_fact_time(&table, "Time of the peak", process->peak_ns);
-    char *refused = report_text_format("%" PRIu64 ", %s in all", process->refused_count,
-                                       report_size_text(size, process->refused_bytes));
+    char *refused =
+        text_format("%" PRIu64 ", %s in all", process->refused_count, text_size(size, process->refused_bytes));
     report_html_fact(&table, process->is_observing ? "Would be refused" : "Refused requests", refused);
     free(refused);
     report_html_fact_bytes(&table, "Promised, not there yet", is_running ? process->promised_bytes : SG_UNKNOWN);
@@ -108,26 +106,26 @@ static void put_figures(FILE *stream, const struct report_process *process)
 }
 
 /* Those that a running process was started with; ended ones take theirs along. */
-static void put_variables(struct report_html_table *table, const struct report_process *process)
+static void put_variables(struct report_html_table *table, const struct model_process *process)
 {
     enum { ENVIRONMENT_ROOM = 1 << 18 };
-    struct report_process_stat stat;
-    if (process->state != SG_STATE_RUNNING || report_process_stat(process->pid, &stat) != 0 ||
+    struct procfs_stat stat;
+    if (process->state != SG_STATE_RUNNING || procfs_stat(process->pid, &stat) != 0 ||
         stat.start_ticks != process->start_ticks)
         return;
-    char *text = report_allocate(ENVIRONMENT_ROOM, 1);
-    char *path = report_text_format("/proc/%" PRIu32 "/environ", process->pid);
-    long length = report_read_text(path, text, ENVIRONMENT_ROOM);
+    char *text = tool_allocate(ENVIRONMENT_ROOM, 1);
+    char *path = text_format("/proc/%" PRIu32 "/environ", process->pid);
+    long length = procfs_read_text(path, text, ENVIRONMENT_ROOM);
     for (const char *entry = text; entry - text < length; entry += strlen(entry) + 1)
         report_html_variable(table, entry);
     free(path);
     free(text);
 }
 
-static void put_settings(FILE *stream, const struct report_process *process)
+static void put_settings(FILE *stream, const struct model_process *process)
 {
     struct report_html_table table;
-    char size[REPORT_SIZE_TEXT], parent[16] = "-";
+    char size[TEXT_SIZE_CAPACITY], parent[16] = "-";
     const struct sg_machine *seen = &process->machine;
     bool has_looked = seen->time_ns > 0;
     if (process->parent_pid != 0)
@@ -139,7 +137,7 @@ static void put_settings(FILE *stream, const struct report_process *process)
     report_html_fact(&table, "Guarding", yes_or_no(process->is_guarding));
     report_html_fact(&table, "Mode", process->is_observing ? "observe" : "enforce");
     report_html_fact(&table, "Limit of the job",
-                     process->limit_bytes == SG_UNKNOWN ? "none" : report_size_text(size, process->limit_bytes));
+                     process->limit_bytes == SG_UNKNOWN ? "none" : text_size(size, process->limit_bytes));
     report_html_fact_bytes(&table, "Reserve", has_looked ? seen->reserve_bytes : SG_UNKNOWN);
     report_html_fact_bytes(&table, "Floor", has_looked ? seen->floor_bytes : SG_UNKNOWN);
     report_html_fact_bytes(&table, "Smallest cgroup limit", has_looked ? seen->cgroup_limit_bytes : SG_UNKNOWN);
@@ -151,7 +149,7 @@ static void put_settings(FILE *stream, const struct report_process *process)
     report_html_table_end(&table);
 }
 
-static void put_domains(FILE *stream, const struct report_process *process)
+static void put_domains(FILE *stream, const struct model_process *process)
 {
     static const struct report_html_column columns[] = {
         {"Domain", REPORT_HTML_NAME},         {"Live", REPORT_HTML_NUMBERS},      {"Peak", REPORT_HTML_NUMBERS},
@@ -161,11 +159,11 @@ static void put_domains(FILE *stream, const struct report_process *process)
     struct report_html_table table;
     report_html_table_begin(&table, stream, "Memory by domain", columns, sizeof columns / sizeof columns[0]);
     for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
-        const struct report_domain *domain = &process->domain[i];
+        const struct model_domain *domain = &process->domain[i];
         double part = process->peak_bytes == 0 ? 0 : (double)domain->at_peak_bytes / (double)process->peak_bytes;
         int percent = (int)((part < 1 ? part : 1) * 100 + 0.5);
         report_html_row(&table, "");
-        report_html_cell(&table, report_domain_name[i]);
+        report_html_cell(&table, model_domain_name[i]);
         report_html_cell_bytes(&table, domain->live_bytes);
         report_html_cell_bytes(&table, domain->peak_bytes);
         report_html_cell_bytes(&table, domain->at_peak_bytes);
@@ -182,7 +180,7 @@ static void put_domains(FILE *stream, const struct report_process *process)
     report_html_table_end(&table);
 }
 
-static void put_sites(FILE *stream, const struct report_process *process)
+static void put_sites(FILE *stream, const struct model_process *process)
 {
     static const struct report_html_column columns[] = {
         {"Place in the code", REPORT_HTML_NAME}, {"Domain", REPORT_HTML_WORDS},
@@ -195,14 +193,14 @@ static void put_sites(FILE *stream, const struct report_process *process)
     report_html_table_begin(&table, stream, "Where large blocks were asked for", columns,
                             sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < process->site_count; i++) {
-        const struct report_site *site = &process->sites[i];
-        char *place = site->is_named ? report_text_format("%s+0x%" PRIx64, site->library, site->offset)
-                                     : report_text_format("elsewhere");
+        const struct model_site *site = &process->sites[i];
+        char *place =
+            site->is_named ? text_format("%s+0x%" PRIx64, site->library, site->offset) : text_format("elsewhere");
         report_html_row(&table, "");
         report_html_cell_begin(&table, "");
         report_html_element(stream, site->is_named ? "code" : "span", "", place);
         report_html_cell_end(&table);
-        report_html_cell(&table, site->domain >= 0 ? report_domain_name[site->domain] : "-");
+        report_html_cell(&table, site->domain >= 0 ? model_domain_name[site->domain] : "-");
         report_html_cell_bytes(&table, site->live_bytes);
         report_html_cell_count(&table, site->live_count);
         report_html_cell_bytes(&table, site->at_peak_bytes);
@@ -214,7 +212,7 @@ static void put_sites(FILE *stream, const struct report_process *process)
 
 /* ---- what happened to it -------------------------------------------------------------------------------------------- */
 
-static void put_refusals(FILE *stream, const struct report_process *process)
+static void put_refusals(FILE *stream, const struct model_process *process)
 {
     static const struct report_html_column columns[] = {
         {"Time", REPORT_HTML_NAME},    {"Call", REPORT_HTML_WORDS},   {"Domain", REPORT_HTML_WORDS},
@@ -227,26 +225,26 @@ static void put_refusals(FILE *stream, const struct report_process *process)
         return;
     char *caption =
         process->refused_count > process->refusal_count
-            ? report_text_format("%s: the last %zu of %" PRIu64, words, process->refusal_count, process->refused_count)
-            : report_text_format("%s", words);
+            ? text_format("%s: the last %zu of %" PRIu64, words, process->refusal_count, process->refused_count)
+            : text_format("%s", words);
     report_html_table_begin(&table, stream, caption, columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < process->refusal_count; i++) {
-        const struct report_refusal *refusal = &process->refusals[i];
+        const struct model_refusal *refusal = &process->refusals[i];
         report_html_row(&table, "");
         report_html_cell_time(&table, refusal->time_ns);
         report_html_cell_begin(&table, "");
         report_html_element(stream, "code", "", refusal->call);
         report_html_cell_end(&table);
-        report_html_cell(&table, report_domain_name[refusal->domain]);
+        report_html_cell(&table, model_domain_name[refusal->domain]);
         report_html_cell_bytes(&table, refusal->size_bytes);
-        report_html_cell(&table, report_reason_name[refusal->reason]);
+        report_html_cell(&table, model_reason_name[refusal->reason]);
         report_html_cell_bytes(&table, refusal->usable_bytes);
     }
     report_html_table_end(&table);
     free(caption);
 }
 
-static void put_phases(FILE *stream, const struct report_process *process)
+static void put_phases(FILE *stream, const struct model_process *process)
 {
     static const struct report_html_column columns[] = {{"Began", REPORT_HTML_NAME},
                                                         {"Phase", REPORT_HTML_WORDS},
@@ -257,7 +255,7 @@ static void put_phases(FILE *stream, const struct report_process *process)
         return;
     report_html_table_begin(&table, stream, "Phases", columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < process->phase_count; i++) {
-        const struct report_phase *phase = &process->phases[i];
+        const struct model_phase *phase = &process->phases[i];
         report_html_row(&table, "");
         report_html_cell_time(&table, phase->time_ns);
         report_html_cell(&table, phase->name);
@@ -267,7 +265,7 @@ static void put_phases(FILE *stream, const struct report_process *process)
     report_html_table_end(&table);
 }
 
-static void put_events(FILE *stream, const struct report_process *process)
+static void put_events(FILE *stream, const struct model_process *process)
 {
     static const struct report_html_column columns[] = {{"Time", REPORT_HTML_NAME}, {"Event", REPORT_HTML_WORDS}};
     struct report_html_table table;
@@ -283,7 +281,7 @@ static void put_events(FILE *stream, const struct report_process *process)
 }
 
 /* What has no table. */
-static void put_absences(FILE *stream, const struct report_process *process)
+static void put_absences(FILE *stream, const struct model_process *process)
 {
     const struct {
         size_t count;
@@ -305,7 +303,7 @@ static void put_absences(FILE *stream, const struct report_process *process)
 
 void report_html_process(FILE *stream, const struct report_html_page *page, const struct report_html_entry *entry)
 {
-    const struct report_process *process = entry->process;
+    const struct model_process *process = entry->process;
     size_t number = (size_t)(entry - page->entries) + 1;
     fprintf(stream, "<section id=\"process-%zu\">\n<h3>Process %" PRIu32 ": ", number, process->pid);
     report_html_element(stream, "bdi", "", process->command[0] ? process->command : "-");

@@ -3,14 +3,15 @@
  */
 #include <stdlib.h>
 
-#include "report/html/html_page.h"
+#include "report/html/html.h"
 #include "report/plot/plot.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 enum { DRAWN_MOST = 16 }; /* some 100 KiB each */
 
 /* Below its parent, a child of one without a line in its place. */
-static void add(struct report_html_page *page, const struct report_job *job, struct report_process *process,
+static void add(struct report_html_page *page, const struct model_job *job, struct model_process *process,
                 struct report_html_entry **last_root)
 {
     struct report_html_entry *parent = process->parent != NULL ? process->parent->line : NULL;
@@ -29,7 +30,7 @@ static void add(struct report_html_page *page, const struct report_job *job, str
     process->line = entry;
 }
 
-const struct report_html_entry *report_html_first(const struct report_html_page *page, const struct report_job *job)
+const struct report_html_entry *report_html_first(const struct report_html_page *page, const struct model_job *job)
 {
     const struct report_html_entry *entry = page->entries, *end = page->entries + page->entry_count;
     while (entry < end && entry->job != job)
@@ -57,36 +58,36 @@ static int compare_peaks(const void *a, const void *b)
 
 static void read_timeline(struct report_html_page *page, struct report_html_entry *entry)
 {
-    enum report_verdict verdict = plot_timeline(&entry->timeline, entry->process);
-    if (verdict == REPORT_GOOD) {
+    enum model_verdict verdict = plot_timeline(&entry->timeline, entry->process);
+    if (verdict == MODEL_GOOD) {
         entry->drawing = REPORT_HTML_DRAWN;
         plot_add_known(&entry->timeline, entry->process);
         page->drawn_count++;
     } else {
-        entry->drawing = verdict == REPORT_BAD ? REPORT_HTML_BAD_TIMELINE : REPORT_HTML_NO_TIMELINE;
-        page->has_complained = page->has_complained || verdict == REPORT_BAD;
+        entry->drawing = verdict == MODEL_BAD ? REPORT_HTML_BAD_TIMELINE : REPORT_HTML_NO_TIMELINE;
+        page->has_complained = page->has_complained || verdict == MODEL_BAD;
     }
 }
 
 void report_html_lay_out(struct report_html_page *page)
 {
-    struct report_job *job;
+    struct model_job *job;
     size_t room = 0;
-    DL_FOREACH (page->report->jobs, job) {
+    DL_FOREACH (page->model->jobs, job) {
         room += job->process_count;
         if (!page->scope->is_all && page->scope->pid == 0) {
-            report_fold(job, true);
-            report_fold(job, false);
+            model_fold(job, true);
+            model_fold(job, false);
         }
     }
-    page->entries = report_allocate(room, sizeof *page->entries);
-    DL_FOREACH (page->report->jobs, job) {
-        struct report_process *process;
+    page->entries = tool_allocate(room, sizeof *page->entries);
+    DL_FOREACH (page->model->jobs, job) {
+        struct model_process *process;
         struct report_html_entry *last_root = NULL;
         DL_FOREACH (job->processes, process)
             add(page, job, process, &last_root);
     }
-    struct report_html_entry **by_peak = report_allocate(page->entry_count, sizeof(struct report_html_entry *));
+    struct report_html_entry **by_peak = tool_allocate(page->entry_count, sizeof(struct report_html_entry *));
     for (size_t i = 0; i < page->entry_count; i++)
         by_peak[i] = &page->entries[i];
     qsort(by_peak, page->entry_count, sizeof(struct report_html_entry *), compare_peaks);

@@ -25,9 +25,9 @@ double plot_y(const struct plot_field *field, uint64_t bytes)
 }
 
 /* "16 GiB" rather than "16.0 GiB". */
-static void name_size(char text[REPORT_SIZE_TEXT], uint64_t bytes)
+static void name_size(char text[TEXT_SIZE_CAPACITY], uint64_t bytes)
 {
-    report_size_text(text, bytes);
+    text_size(text, bytes);
     char *tenth = strstr(text, ".0 ");
     if (tenth != NULL)
         memmove(tenth, tenth + 2, strlen(tenth + 2) + 1);
@@ -38,7 +38,7 @@ void plot_size_axis(const struct plot_field *field)
 {
     enum { LINES_MOST = 5 };
     uint64_t step = 1;
-    char text[REPORT_SIZE_TEXT];
+    char text[TEXT_SIZE_CAPACITY];
     while (field->most_bytes / step > LINES_MOST)
         step *= 2;
     for (uint64_t bytes = 0; bytes <= field->most_bytes; bytes += step) {
@@ -78,25 +78,25 @@ static char *name_time(int64_t time_ns, int64_t step_ns)
     const char *unit[2] = {"d", "h"};
     int64_t part[2] = {time_ns / DAY_NS, hours % 24};
     if (time_ns == 0)
-        return report_text_format("0");
+        return text_format("0");
     if (step_ns < SECOND_NS)
-        return seconds == 0 ? report_text_format("%" PRId64 " ms", time_ns / 1000000)
-                            : report_text_format("%g s", (double)time_ns / 1e9);
+        return seconds == 0 ? text_format("%" PRId64 " ms", time_ns / 1000000)
+                            : text_format("%g s", (double)time_ns / 1e9);
     if (minutes == 0)
-        return report_text_format("%" PRId64 " s", seconds);
+        return text_format("%" PRId64 " s", seconds);
     if (hours == 0)
         part[0] = minutes, part[1] = seconds % 60, unit[0] = "min", unit[1] = "s";
     else if (time_ns < DAY_NS)
         part[0] = hours, part[1] = minutes % 60, unit[0] = "h", unit[1] = "min";
     if (part[1] == 0)
-        return report_text_format("%" PRId64 " %s", part[0], unit[0]);
-    return report_text_format("%" PRId64 " %s %" PRId64 " %s", part[0], unit[0], part[1], unit[1]);
+        return text_format("%" PRId64 " %s", part[0], unit[0]);
+    return text_format("%" PRId64 " %s %" PRId64 " %s", part[0], unit[0], part[1], unit[1]);
 }
 
 void plot_time_axis(const struct plot_field *field, double lowest)
 {
     int64_t span_ns = field->end_ns - field->begin_ns, step_ns = choose_step(span_ns);
-    char started[REPORT_TIME_TEXT];
+    char started[TEXT_TIME_CAPACITY];
     for (int64_t at_ns = 0; at_ns <= span_ns; at_ns += step_ns) {
         double x = plot_x(field, field->begin_ns + at_ns);
         char *name = name_time(at_ns, step_ns);
@@ -104,7 +104,7 @@ void plot_time_axis(const struct plot_field *field, double lowest)
         report_svg_text(field->stream, x, lowest + 18, "text-anchor=\"middle\"", name);
         free(name);
     }
-    char *title = report_text_format("time since %s", report_time_local(started, field->begin_ns));
+    char *title = text_format("time since %s", text_time_local(started, field->begin_ns));
     report_svg_text(field->stream, (field->left + field->right) / 2, lowest + 38, "text-anchor=\"middle\"", title);
     free(title);
 }

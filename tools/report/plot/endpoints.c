@@ -8,9 +8,10 @@
 
 #include "report/plot/plot.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 /* Behind all samples that are no later; the machine is as it was in the one before. */
-static struct sg_sample *insert(struct report_timeline *timeline, int64_t time_ns)
+static struct sg_sample *insert(struct model_timeline *timeline, int64_t time_ns)
 {
     struct sg_sample *samples = timeline->samples, fresh = {.time_ns = time_ns};
     size_t at = timeline->count;
@@ -26,18 +27,18 @@ static struct sg_sample *insert(struct report_timeline *timeline, int64_t time_n
 }
 
 /* Not before the last sample. */
-static int64_t end_of(const struct report_process *process, const struct report_timeline *timeline)
+static int64_t end_of(const struct model_process *process, const struct model_timeline *timeline)
 {
-    int64_t end_ns = process->state == SG_STATE_RUNNING ? report_now_ns() : process->last_seen_ns;
+    int64_t end_ns = process->state == SG_STATE_RUNNING ? tool_now_ns() : process->last_seen_ns;
     int64_t last_ns = timeline->samples[timeline->count - 1].time_ns;
     return end_ns > last_ns ? end_ns : last_ns;
 }
 
-void plot_add_known(struct report_timeline *timeline, const struct report_process *process)
+void plot_add_known(struct model_timeline *timeline, const struct model_process *process)
 {
     enum { KNOWN = 2 };
     int64_t end_ns = end_of(process, timeline);
-    struct sg_sample *longer = report_allocate(timeline->count + KNOWN, sizeof *longer);
+    struct sg_sample *longer = tool_allocate(timeline->count + KNOWN, sizeof *longer);
     memcpy(longer, timeline->samples, timeline->count * sizeof *longer);
     free(timeline->samples);
     timeline->samples = longer;

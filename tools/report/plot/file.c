@@ -8,32 +8,33 @@
 #include "report/atomic_file.h"
 #include "report/plot/plot.h"
 #include "common/text.h"
+#include "report/report.h"
 
 struct choice {
-    const struct report_process *process; /* NULL: none has a time line */
-    struct report_timeline timeline;
+    const struct model_process *process; /* NULL: none has a time line */
+    struct model_timeline timeline;
     size_t others; /* that have one too */
     bool has_complained;
 };
 
-enum report_verdict plot_timeline(struct report_timeline *timeline, const struct report_process *process)
+enum model_verdict plot_timeline(struct model_timeline *timeline, const struct model_process *process)
 {
-    char why[REPORT_WHY_ROOM];
-    enum report_verdict verdict = report_timeline_read(timeline, process->segment_path, why);
-    if (verdict == REPORT_BAD) {
-        char *path = report_text_printable(process->segment_path, false);
+    char why[MODEL_WHY_ROOM];
+    enum model_verdict verdict = model_timeline_read(timeline, process->segment_path, why);
+    if (verdict == MODEL_BAD) {
+        char *path = text_printable(process->segment_path, false);
         fprintf(stderr, "sparkguard-report: %s: its time line: %s\n", path, why);
         free(path);
     }
     return verdict;
 }
 
-static void consider(struct choice *choice, const struct report_process *process)
+static void consider(struct choice *choice, const struct model_process *process)
 {
-    struct report_timeline timeline = {0};
-    enum report_verdict verdict = plot_timeline(&timeline, process);
-    choice->has_complained = choice->has_complained || verdict == REPORT_BAD;
-    if (verdict != REPORT_GOOD)
+    struct model_timeline timeline = {0};
+    enum model_verdict verdict = plot_timeline(&timeline, process);
+    choice->has_complained = choice->has_complained || verdict == MODEL_BAD;
+    if (verdict != MODEL_GOOD)
         return;
     choice->others += choice->process != NULL;
     if (choice->process != NULL && process->peak_bytes < choice->process->peak_bytes) {
@@ -56,7 +57,7 @@ static void draw(FILE *stream, void *content)
     report_plot(stream, choice->process, &choice->timeline, NULL);
 }
 
-static void say_nothing_to_draw(const struct report_scope *scope)
+static void say_nothing_to_draw(const struct model_scope *scope)
 {
     fputs("sparkguard-report: nothing to draw: ", stderr);
     if (scope->pid != 0)
@@ -67,12 +68,12 @@ static void say_nothing_to_draw(const struct report_scope *scope)
     fputs("; one begins with CUDA, 256 MiB, a phase or a refusal\n", stderr);
 }
 
-int report_plot_file(const struct report *report, const struct report_scope *scope, const char *path)
+int report_plot_file(const struct model *model, const struct model_scope *scope, const char *path)
 {
     struct choice choice = {0};
-    const struct report_job *job;
-    const struct report_process *process;
-    DL_FOREACH (report->jobs, job)
+    const struct model_job *job;
+    const struct model_process *process;
+    DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process)
             consider(&choice, process);
     int status = choice.has_complained ? REPORT_UNTRUSTED : REPORT_NO_MATCH;

@@ -7,8 +7,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "report/render.h"
+#include "report/report.h"
 #include "report/plot/svg.h"
+#include "common/bytes.h"
 #include "common/text.h"
 
 enum { WIDTH = 960, LEFT = 84, RIGHT = 916, LIVE_HEIGHT = 230, MACHINE_HEIGHT = 120 };
@@ -33,7 +34,7 @@ static void put_patterns(FILE *stream, const char *name)
                 "<pattern id=\"%s%s\" width=\"8\" height=\"8\" patternUnits=\"userSpaceOnUse\">"
                 "<rect width=\"8\" height=\"8\" fill=\"%s\"/><path d=\"%s\" stroke=\"#666\" "
                 "stroke-width=\"0.8\"/></pattern>\n",
-                name, report_domain_name[i], hatchings[i].ground, hatchings[i].lines[0] ? hatchings[i].lines : "M0 0");
+                name, model_domain_name[i], hatchings[i].ground, hatchings[i].lines[0] ? hatchings[i].lines : "M0 0");
     fputs("</defs>\n", stream);
 }
 
@@ -79,7 +80,7 @@ static uint64_t stacked_of(const struct sg_sample *sample, int domain)
     return sum;
 }
 
-static uint64_t highest(const struct report_timeline *timeline, value_of *value, int domain)
+static uint64_t highest(const struct model_timeline *timeline, value_of *value, int domain)
 {
     uint64_t most = 0;
     for (size_t i = 0; i < timeline->count; i++) {
@@ -89,13 +90,13 @@ static uint64_t highest(const struct report_timeline *timeline, value_of *value,
     return most;
 }
 
-static int64_t end_of(const struct plot_field *field, const struct report_timeline *timeline, size_t i)
+static int64_t end_of(const struct plot_field *field, const struct model_timeline *timeline, size_t i)
 {
     return i + 1 < timeline->count ? timeline->samples[i + 1].time_ns : field->end_ns;
 }
 
 /* A sample stands until the next one: a line of steps, with gaps where nothing is known. */
-static void put_steps(const struct plot_field *field, const struct report_timeline *timeline, value_of *value,
+static void put_steps(const struct plot_field *field, const struct model_timeline *timeline, value_of *value,
                       const char *attributes)
 {
     bool is_drawing = false;
@@ -117,10 +118,10 @@ static void put_steps(const struct plot_field *field, const struct report_timeli
 }
 
 /* Between the sums with the domain and without it. */
-static void put_area(const struct plot_field *field, const struct report_timeline *timeline, int domain)
+static void put_area(const struct plot_field *field, const struct model_timeline *timeline, int domain)
 {
     fprintf(field->stream, "<path fill=\"url(#%s%s)\" stroke=\"#555\" stroke-width=\"0.5\" d=\"", field->name,
-            report_domain_name[domain]);
+            model_domain_name[domain]);
     for (size_t i = 0; i < timeline->count; i++)
         fprintf(field->stream, "%c%.1f %.1fH%.1f", i == 0 ? 'M' : 'L', plot_x(field, timeline->samples[i].time_ns),
                 plot_y(field, stacked_of(&timeline->samples[i], domain)), plot_x(field, end_of(field, timeline, i)));
@@ -156,22 +157,22 @@ static void put_area_item(struct legend *legend, int domain)
 {
     fprintf(legend->stream,
             "<rect x=\"%.1f\" y=\"%.1f\" width=\"22\" height=\"12\" fill=\"url(#%s%s)\" stroke=\"#555\"/>\n", legend->x,
-            legend->y - 10, legend->name, report_domain_name[domain]);
-    end_item(legend, report_domain_name[domain]);
+            legend->y - 10, legend->name, model_domain_name[domain]);
+    end_item(legend, model_domain_name[domain]);
 }
 
 static void put_line_item(struct legend *legend, const char *attributes, const char *words, uint64_t bytes)
 {
-    char size[REPORT_SIZE_TEXT];
-    char *text = report_text_format("%s %s", words, report_size_text(size, bytes));
+    char size[TEXT_SIZE_CAPACITY];
+    char *text = text_format("%s %s", words, text_size(size, bytes));
     fprintf(legend->stream, "<path d=\"M%.1f %.1fh22\" fill=\"none\" %s/>\n", legend->x, legend->y - 4, attributes);
     end_item(legend, text);
     free(text);
 }
 
-static void put_peak(struct legend *legend, const struct plot_field *field, const struct report_process *process)
+static void put_peak(struct legend *legend, const struct plot_field *field, const struct model_process *process)
 {
-    char size[REPORT_SIZE_TEXT];
+    char size[TEXT_SIZE_CAPACITY];
     if (process->peak_ns < field->begin_ns || process->peak_ns > field->end_ns)
         return;
     const double places[2][2] = {{plot_x(field, process->peak_ns), plot_y(field, process->peak_bytes)},
@@ -180,24 +181,23 @@ static void put_peak(struct legend *legend, const struct plot_field *field, cons
         fprintf(legend->stream,
                 "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"#fff\" stroke=\"#000\" stroke-width=\"1.5\"/>\n",
                 places[i][0], places[i][1]);
-    char *text = report_text_format("peak %s", report_size_text(size, process->peak_bytes));
+    char *text = text_format("peak %s", text_size(size, process->peak_bytes));
     end_item(legend, text);
     free(text);
 }
 
 /* ---- the drawing ---------------------------------------------------------------------------------------------------- */
 
-static void put_titles(FILE *stream, const struct report_process *process)
+static void put_titles(FILE *stream, const struct model_process *process)
 {
-    char end[REPORT_END_TEXT], lasted[REPORT_TIME_TEXT];
+    char end[MODEL_END_TEXT], lasted[TEXT_TIME_CAPACITY];
     char *command = report_svg_fit(process->command[0] ? process->command : "-", (RIGHT - 24) / 1.6);
     char *job = report_svg_fit(process->job[0] ? process->job : "-", process->is_observing ? 180 : 300);
     bool has_lasted = process->ended_ns > process->started_ns && process->started_ns > 0;
-    char *life =
-        report_text_format("process %" PRIu32 " of job %s, %s%s%s%s", process->pid, job, report_end_text(process, end),
-                           has_lasted ? ", ran " : "",
-                           has_lasted ? report_duration_text(lasted, process->ended_ns - process->started_ns) : "",
-                           process->is_observing ? "; observe: nothing was refused" : "");
+    char *life = text_format("process %" PRIu32 " of job %s, %s%s%s%s", process->pid, job, model_end_text(process, end),
+                             has_lasted ? ", ran " : "",
+                             has_lasted ? text_duration(lasted, process->ended_ns - process->started_ns) : "",
+                             process->is_observing ? "; observe: nothing was refused" : "");
     report_svg_text(stream, 24, 28, "font-size=\"16\" font-weight=\"bold\"", command);
     report_svg_text(stream, 24, 48, "font-size=\"12\"", life);
     free(command);
@@ -206,8 +206,8 @@ static void put_titles(FILE *stream, const struct report_process *process)
 }
 
 /* From the start, if that is known to be before the first sample; to the last one. */
-static void set_span(struct plot_field *field, const struct report_process *process,
-                     const struct report_timeline *timeline)
+static void set_span(struct plot_field *field, const struct model_process *process,
+                     const struct model_timeline *timeline)
 {
     int64_t first_ns = timeline->samples[0].time_ns;
     field->begin_ns = process->started_ns > 0 && process->started_ns < first_ns ? process->started_ns : first_ns;
@@ -222,8 +222,8 @@ static uint64_t headroom(uint64_t bytes)
     return bytes < 4096 ? 4096 : bytes + bytes / 16;
 }
 
-static void put_live(const struct plot_field *field, const struct report_process *process,
-                     const struct report_timeline *timeline, double legend_y)
+static void put_live(const struct plot_field *field, const struct model_process *process,
+                     const struct model_timeline *timeline, double legend_y)
 {
     struct legend legend;
     begin_legend(&legend, field, legend_y, "Live bytes of the process");
@@ -237,7 +237,7 @@ static void put_live(const struct plot_field *field, const struct report_process
     put_peak(&legend, field, process);
 }
 
-static void put_machine(const struct plot_field *field, const struct report_timeline *timeline, double legend_y)
+static void put_machine(const struct plot_field *field, const struct model_timeline *timeline, double legend_y)
 {
     static const char usable[] = "stroke=\"#000\" stroke-width=\"1.5\"";
     static const char reserve[] = "stroke=\"#a40\" stroke-width=\"1.5\" stroke-dasharray=\"8 3\"";
@@ -262,7 +262,7 @@ struct devices {
 };
 
 /* None where their memory is the machine's. */
-static struct devices devices_of(const struct report_process *process)
+static struct devices devices_of(const struct model_process *process)
 {
     struct devices devices = {0};
     for (int i = 0; process->machine.unified == 0 && i < SG_DEVICE_ROOM; i++) {
@@ -271,26 +271,26 @@ static struct devices devices_of(const struct report_process *process)
             continue;
         devices.count++;
         devices.name = device->name;
-        devices.total_bytes = report_add(devices.total_bytes, device->total_bytes);
+        devices.total_bytes = bytes_add(devices.total_bytes, device->total_bytes);
         devices.reserve_bytes += (uint64_t)device->reserve_mib << 20;
     }
     return devices;
 }
 
 /* What others hold there is not in the time line of this process. */
-static void put_devices(const struct plot_field *field, const struct report_timeline *timeline,
+static void put_devices(const struct plot_field *field, const struct model_timeline *timeline,
                         const struct devices *devices, double legend_y)
 {
     enum { TITLE_WIDTH = 200 };
     static const char live[] = "stroke=\"#000\" stroke-width=\"1.5\"";
     static const char total[] = "stroke=\"#333\" stroke-width=\"1.5\" stroke-dasharray=\"12 2 2 2\"";
     static const char least[] = "stroke=\"#a40\" stroke-width=\"1.5\" stroke-dasharray=\"8 3\"";
-    const uint64_t most_bytes = report_less(devices->total_bytes, devices->reserve_bytes);
+    const uint64_t most_bytes = bytes_less(devices->total_bytes, devices->reserve_bytes);
     const char *stripes[] = {total, least};
     const uint64_t levels[] = {devices->total_bytes, most_bytes};
     struct legend legend;
-    char *name = devices->count > 1 ? report_text_format("%zu devices, together", devices->count)
-                                    : report_text_printable(devices->name, true);
+    char *name =
+        devices->count > 1 ? text_format("%zu devices, together", devices->count) : text_printable(devices->name, true);
     char *title = report_svg_fit(name, TITLE_WIDTH);
     begin_legend(&legend, field, legend_y, title[0] != '\0' ? title : "Device");
     plot_size_axis(field);
@@ -316,7 +316,7 @@ static struct plot_field field_below(const struct plot_field *field, uint64_t mo
     return below;
 }
 
-static void begin_drawing(FILE *stream, const struct report_process *process, double height, const char *name)
+static void begin_drawing(FILE *stream, const struct model_process *process, double height, const char *name)
 {
     if (name == NULL)
         fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n", stream);
@@ -331,7 +331,7 @@ static void begin_drawing(FILE *stream, const struct report_process *process, do
     fputs("<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n", stream);
 }
 
-void report_plot(FILE *stream, const struct report_process *process, const struct report_timeline *timeline,
+void report_plot(FILE *stream, const struct model_process *process, const struct model_timeline *timeline,
                  const char *name)
 {
     struct plot_field field[PLOT_FIELDS] = {
@@ -342,9 +342,9 @@ void report_plot(FILE *stream, const struct report_process *process, const struc
     set_span(live, process, timeline);
     live->top += plot_strips_height(process);
     live->bottom = live->top + LIVE_HEIGHT;
-    live->most_bytes = headroom(report_max(highest(timeline, stacked_of, 0), process->peak_bytes));
-    field[1] = field_below(live, report_max(highest(timeline, usable_of, 0), highest(timeline, reserve_of, 0)));
-    field[2] = field_below(&field[1], report_max(highest(timeline, device_of, 0), devices.total_bytes));
+    live->most_bytes = headroom(bytes_max(highest(timeline, stacked_of, 0), process->peak_bytes));
+    field[1] = field_below(live, bytes_max(highest(timeline, usable_of, 0), highest(timeline, reserve_of, 0)));
+    field[2] = field_below(&field[1], bytes_max(highest(timeline, device_of, 0), devices.total_bytes));
     begin_drawing(stream, process, field[fields - 1].bottom + 52, name);
     put_titles(stream, process);
     put_live(live, process, timeline, 74);

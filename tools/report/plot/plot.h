@@ -32,24 +32,24 @@ void plot_time_axis(const struct plot_field *field, double lowest);
 
 /* Strips above the first of some fields that name phases and refusals, with lines down through all; how high they are together. */
 enum { PLOT_STRIP = 18 };
-double plot_strips_height(const struct report_process *process);
-void plot_strips(const struct plot_field *field, size_t count, const struct report_process *process);
+double plot_strips_height(const struct model_process *process);
+void plot_strips(const struct plot_field *field, size_t count, const struct model_process *process);
 
 /* Reads the time line of a process, and says on stderr why it cannot be trusted. */
-enum report_verdict plot_timeline(struct report_timeline *timeline, const struct report_process *process);
+enum model_verdict plot_timeline(struct model_timeline *timeline, const struct model_process *process);
 
 /* Adds the peak as a sample, and as the last one what is live in the end: now, or when the process was seen last. */
-void plot_add_known(struct report_timeline *timeline, const struct report_process *process);
+void plot_add_known(struct model_timeline *timeline, const struct model_process *process);
 
 /* The whole drawing: a file of its own, or where `name` is not NULL a part of a page in which no other drawing has that name. */
-void report_plot(FILE *stream, const struct report_process *process, const struct report_timeline *timeline,
+void report_plot(FILE *stream, const struct model_process *process, const struct model_timeline *timeline,
                  const char *name);
 
 /* Whether a name may be drawn to: "FILE.svg", "-" for stdout, or something there that is no regular file, as /dev/stdout. */
 bool report_plot_may_write(const char *path);
 
-/* Draws what `report` shows into a file: of its processes that have a time line the one whose peak was highest. Exit status of
+/* Draws what `model` shows into a file: of its processes that have a time line the one whose peak was highest. Exit status of
  * the tool; talks on stderr. */
-int report_plot_file(const struct report *report, const struct report_scope *scope, const char *path);
+int report_plot_file(const struct model *model, const struct model_scope *scope, const char *path);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "report/plot/plot.h"
 #include "report/plot/svg.h"
+#include "common/bytes.h"
 #include "common/text.h"
 
 enum {
@@ -14,24 +15,24 @@ enum {
     SCALE_APART = 6, /* the scale's highest number may stand beside the field's upper edge */
 };
 
-static uint64_t phase_total(const struct report_process *process)
+static uint64_t phase_total(const struct model_process *process)
 {
     return process->phase_count > 0 ? process->phases[process->phase_count - 1].sequence : 0;
 }
 
-static uint64_t refusal_total(const struct report_process *process)
+static uint64_t refusal_total(const struct model_process *process)
 {
     size_t count = process->refusal_count;
-    return count > 0 ? report_max(process->refusals[count - 1].sequence, process->refused_count) : 0;
+    return count > 0 ? bytes_max(process->refusals[count - 1].sequence, process->refused_count) : 0;
 }
 
 /* A row of its own, above the strips, if there were more phases or refusals than are still known. */
-static bool is_cut(const struct report_process *process)
+static bool is_cut(const struct model_process *process)
 {
     return phase_total(process) > process->phase_count || refusal_total(process) > process->refusal_count;
 }
 
-double plot_strips_height(const struct report_process *process)
+double plot_strips_height(const struct model_process *process)
 {
     int rows = is_cut(process) + (process->phase_count > 0) + (process->refusal_count > 0);
     return rows > 0 ? rows * PLOT_STRIP + SCALE_APART : 0;
@@ -39,16 +40,15 @@ double plot_strips_height(const struct report_process *process)
 
 static char *cut_text(uint64_t total, const char *what, size_t count)
 {
-    return total > count ? report_text_format("%" PRIu64 " %s, the last %zu marked", total, what, count)
-                         : report_text_copy("", 0);
+    return total > count ? text_format("%" PRIu64 " %s, the last %zu marked", total, what, count) : text_copy("", 0);
 }
 
-static void put_cut(const struct plot_field *field, const struct report_process *process, double top)
+static void put_cut(const struct plot_field *field, const struct model_process *process, double top)
 {
     char *phases = cut_text(phase_total(process), "phases", process->phase_count);
     char *refusals = cut_text(refusal_total(process), process->is_observing ? "would be refused" : "refused",
                               process->refusal_count);
-    char *both = report_text_format("%s%s%s", phases, phases[0] && refusals[0] ? "; " : "", refusals);
+    char *both = text_format("%s%s%s", phases, phases[0] && refusals[0] ? "; " : "", refusals);
     report_svg_text(field->stream, field->left, top + 12, "", both);
     free(phases);
     free(refusals);
@@ -64,34 +64,33 @@ static void put_line(const struct plot_field *field, size_t count, double x, dou
     fprintf(field->stream, "\" %s/>\n", attributes);
 }
 
-static void put_phase_title(FILE *stream, const struct report_phase *phase)
+static void put_phase_title(FILE *stream, const struct model_phase *phase)
 {
-    char began[REPORT_TIME_TEXT], live[REPORT_SIZE_TEXT], peak[REPORT_SIZE_TEXT];
-    char *title = report_text_format(
-        "phase %s, from %s: %s live in the end, %s at most", phase->name, report_time_local(began, phase->time_ns),
-        report_size_text(live, phase->live_bytes), report_size_text(peak, phase->peak_bytes));
+    char began[TEXT_TIME_CAPACITY], live[TEXT_SIZE_CAPACITY], peak[TEXT_SIZE_CAPACITY];
+    char *title = text_format("phase %s, from %s: %s live in the end, %s at most", phase->name,
+                              text_time_local(began, phase->time_ns), text_size(live, phase->live_bytes),
+                              text_size(peak, phase->peak_bytes));
     report_svg_title(stream, title);
     free(title);
 }
 
-static void put_refusal_title(FILE *stream, const struct report_refusal *refusal, bool is_observing)
+static void put_refusal_title(FILE *stream, const struct model_refusal *refusal, bool is_observing)
 {
-    char at[REPORT_TIME_TEXT], size[REPORT_SIZE_TEXT], usable[REPORT_SIZE_TEXT];
-    char *title =
-        report_text_format("%s of %s %s %s at %s: %s; usable %s", refusal->call,
-                           report_size_text(size, refusal->size_bytes), report_domain_name[refusal->domain],
-                           is_observing ? "would be refused" : "refused", report_time_local(at, refusal->time_ns),
-                           report_reason_name[refusal->reason], report_size_text(usable, refusal->usable_bytes));
+    char at[TEXT_TIME_CAPACITY], size[TEXT_SIZE_CAPACITY], usable[TEXT_SIZE_CAPACITY];
+    char *title = text_format("%s of %s %s %s at %s: %s; usable %s", refusal->call,
+                              text_size(size, refusal->size_bytes), model_domain_name[refusal->domain],
+                              is_observing ? "would be refused" : "refused", text_time_local(at, refusal->time_ns),
+                              model_reason_name[refusal->reason], text_size(usable, refusal->usable_bytes));
     report_svg_title(stream, title);
     free(title);
 }
 
 /* Each phase as far as the next one; its name where it fits, and a line where there is room between two. */
-static void put_phases(const struct plot_field *field, size_t count, const struct report_process *process, double top)
+static void put_phases(const struct plot_field *field, size_t count, const struct model_process *process, double top)
 {
     report_svg_text(field->stream, field->left - 8, top + 13, "text-anchor=\"end\"", "phase");
     for (size_t i = 0; i < process->phase_count; i++) {
-        const struct report_phase *phase = &process->phases[i];
+        const struct model_phase *phase = &process->phases[i];
         double x = plot_x(field, phase->time_ns);
         double end = i + 1 < process->phase_count ? plot_x(field, phase[1].time_ns) : field->right;
         double width = end > x ? end - x : 0;
@@ -110,13 +109,13 @@ static void put_phases(const struct plot_field *field, size_t count, const struc
 
 /* Call, size and reason right of the mark, where there is room before the next one, or left of the last; else the reason
  * alone. Where what is written ends. */
-static double put_refusal_words(const struct plot_field *field, const struct report_refusal *refusal, double y,
+static double put_refusal_words(const struct plot_field *field, const struct model_refusal *refusal, double y,
                                 double left, double right)
 {
-    char size[REPORT_SIZE_TEXT];
+    char size[TEXT_SIZE_CAPACITY];
     double x = plot_x(field, refusal->time_ns);
-    const char *reason = report_reason_name[refusal->reason];
-    char *whole = report_text_format("%s %s, %s", refusal->call, report_size_text(size, refusal->size_bytes), reason);
+    const char *reason = model_reason_name[refusal->reason];
+    char *whole = text_format("%s %s, %s", refusal->call, text_size(size, refusal->size_bytes), reason);
     const char *words[] = {whole, reason};
     double end = 0;
     for (size_t i = 0; i < sizeof words / sizeof words[0] && end == 0; i++) {
@@ -134,13 +133,13 @@ static double put_refusal_words(const struct plot_field *field, const struct rep
 }
 
 /* Lines as close as teeth of a comb would hide what is below them. */
-static void put_refusals(const struct plot_field *field, size_t count, const struct report_process *process, double top)
+static void put_refusals(const struct plot_field *field, size_t count, const struct model_process *process, double top)
 {
     double taken = field->left, last_line = field->left - LINES_APART;
     report_svg_text(field->stream, field->left - 8, top + 13, "text-anchor=\"end\"",
                     process->is_observing ? "observed" : "refused");
     for (size_t i = 0; i < process->refusal_count; i++) {
-        const struct report_refusal *refusal = &process->refusals[i];
+        const struct model_refusal *refusal = &process->refusals[i];
         bool is_last = i + 1 == process->refusal_count;
         double x = plot_x(field, refusal->time_ns);
         fprintf(field->stream, "<path d=\"M%.1f %.1fl-4 -9h8z\" fill=\"#b00\">", x, top + 13);
@@ -155,7 +154,7 @@ static void put_refusals(const struct plot_field *field, size_t count, const str
     }
 }
 
-void plot_strips(const struct plot_field *field, size_t count, const struct report_process *process)
+void plot_strips(const struct plot_field *field, size_t count, const struct model_process *process)
 {
     double top = field->top - plot_strips_height(process);
     if (is_cut(process)) {

@@ -16,25 +16,25 @@
 void report_svg_text(FILE *stream, double x, double y, const char *attributes, const char *text)
 {
     fprintf(stream, "<text x=\"%.1f\" y=\"%.1f\"%s%s>", x, y, attributes[0] ? " " : "", attributes);
-    report_markup_text(stream, text);
+    xml_escape_text(stream, text);
     fputs("</text>\n", stream);
 }
 
 void report_svg_title(FILE *stream, const char *text)
 {
     fputs("<title>", stream);
-    report_markup_text(stream, text);
+    xml_escape_text(stream, text);
     fputs("</title>", stream);
 }
 
 /* Scripts of East Asia take two columns. */
 double report_svg_width(const char *text)
 {
-    char *printable = report_text_printable(text, true);
+    char *printable = text_printable(text, true);
     size_t left = strlen(printable), columns = 0;
     for (const char *p = printable; left > 0;) {
         uint32_t code;
-        size_t length = report_utf8_next(p, left, &code);
+        size_t length = text_utf8_next(p, left, &code);
         columns += code >= 0x1100 ? 2 : 1;
         p += length;
         left -= length;
@@ -45,10 +45,10 @@ double report_svg_width(const char *text)
 
 char *report_svg_fit(const char *text, double width)
 {
-    char *cut = report_text_printable(text, true);
+    char *cut = text_printable(text, true);
     size_t columns = width > 0 ? (size_t)(width / COLUMN) : 0;
     if (report_svg_width(cut) > width)
-        report_text_shorten(cut, report_svg_width(cut) > (double)strlen(cut) * COLUMN ? columns / 2 : columns);
+        text_shorten(cut, report_svg_width(cut) > (double)strlen(cut) * COLUMN ? columns / 2 : columns);
     if (report_svg_width(cut) > width || (columns < 5 && strcmp(cut, text) != 0))
         cut[0] = '\0';
     return cut;

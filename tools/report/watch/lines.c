@@ -5,6 +5,8 @@
 #include <inttypes.h>
 
 #include "report/watch/watch.h"
+#include "common/bytes.h"
+#include "common/tool.h"
 
 /* Of what is in the scope, added up. */
 struct sum {
@@ -17,7 +19,7 @@ struct sum {
 
 static void add(struct sum *sum, uint64_t live_bytes, int64_t rate, int64_t wall_ns)
 {
-    sum->live_bytes = report_add(sum->live_bytes, live_bytes);
+    sum->live_bytes = bytes_add(sum->live_bytes, live_bytes);
     if (rate != WATCH_NO_RATE)
         sum->rate = sum->rate == WATCH_NO_RATE ? rate : sum->rate + rate;
     if (wall_ns != WATCH_NEVER && (sum->wall_ns == WATCH_NEVER || wall_ns < sum->wall_ns))
@@ -27,9 +29,9 @@ static void add(struct sum *sum, uint64_t live_bytes, int64_t rate, int64_t wall
 static struct sum add_up(const struct watch *watch)
 {
     struct sum sum = {.rate = WATCH_NO_RATE, .wall_ns = WATCH_NEVER};
-    const struct report_job *job;
-    const struct report_process *process;
-    DL_FOREACH (watch->report->jobs, job) {
+    const struct model_job *job;
+    const struct model_process *process;
+    DL_FOREACH (watch->model->jobs, job) {
         int64_t rate = watch_job_rate(watch, job);
         if (watch->scope->pid == 0 && job->running_count > 0)
             add(&sum, job->live_bytes, rate, watch_wall_ns(watch, job, rate));
@@ -40,7 +42,7 @@ static struct sum add_up(const struct watch *watch)
             if (watch->scope->pid != 0)
                 add(&sum, process->live_bytes, rate, watch_wall_ns(watch, job, rate));
             sum.running_count++;
-            sum.refused_count = report_add(sum.refused_count, process->refused_count);
+            sum.refused_count = bytes_add(sum.refused_count, process->refused_count);
         }
     }
     return sum;
@@ -48,14 +50,14 @@ static struct sum add_up(const struct watch *watch)
 
 void watch_put_line(const struct watch *watch, bool is_first)
 {
-    char clock[REPORT_TIME_TEXT], usable[REPORT_SIZE_TEXT], usable_rate[WATCH_RATE_TEXT], live[REPORT_SIZE_TEXT],
-        rate[WATCH_RATE_TEXT], wall[REPORT_TIME_TEXT];
+    char clock[TEXT_TIME_CAPACITY], usable[TEXT_SIZE_CAPACITY], usable_rate[WATCH_RATE_TEXT], live[TEXT_SIZE_CAPACITY],
+        rate[WATCH_RATE_TEXT], wall[TEXT_TIME_CAPACITY];
     struct sum sum = add_up(watch);
     if (is_first)
         printf("%8s %10s %12s %10s %12s %10s %4s %7s\n", "TIME", "USABLE", "RATE", "LIVE", "RATE", "WALL IN", "RUN",
                "REFUSED");
-    printf("%8s %10s %12s %10s %12s %10s %4zu %7" PRIu64 "\n", report_clock_local(clock, report_now_ns()),
-           report_size_text(usable, watch->report->machine.usable_bytes),
-           watch_rate_text(usable_rate, watch_trend_rate(&watch->usable)), report_size_text(live, sum.live_bytes),
+    printf("%8s %10s %12s %10s %12s %10s %4zu %7" PRIu64 "\n", text_clock_local(clock, tool_now_ns()),
+           text_size(usable, watch->model->machine.usable_bytes),
+           watch_rate_text(usable_rate, watch_trend_rate(&watch->usable)), text_size(live, sum.live_bytes),
            watch_rate_text(rate, sum.rate), watch_wall_text(wall, sum.wall_ns), sum.running_count, sum.refused_count);
 }

@@ -50,12 +50,12 @@ int64_t watch_time_to(uint64_t room_bytes, int64_t taken_per_second)
 
 const char *watch_rate_text(char text[WATCH_RATE_TEXT], int64_t rate)
 {
-    char size[REPORT_SIZE_TEXT];
+    char size[TEXT_SIZE_CAPACITY];
     if (rate == WATCH_NO_RATE)
         return "-";
     uint64_t bytes = rate < 0 ? (uint64_t)-rate : (uint64_t)rate;
     const char *sign = rate > 0 ? "+" : rate < 0 ? "-" : "";
-    report_size_text(size, bytes);
+    text_size(size, bytes);
     char *tenths = strchr(size, '.');
     if (tenths != NULL && tenths - size > 3)
         memmove(tenths, tenths + 2, strlen(tenths + 2) + 1);
@@ -63,21 +63,21 @@ const char *watch_rate_text(char text[WATCH_RATE_TEXT], int64_t rate)
     return text;
 }
 
-const char *watch_wall_text(char text[REPORT_TIME_TEXT], int64_t time_ns)
+const char *watch_wall_text(char text[TEXT_TIME_CAPACITY], int64_t time_ns)
 {
     int64_t seconds = time_ns / 1000000000, minutes = seconds / 60;
     if (time_ns < 0)
         return "-";
     if (minutes < 1)
-        snprintf(text, REPORT_TIME_TEXT, "%" PRId64 " s", seconds);
+        snprintf(text, TEXT_TIME_CAPACITY, "%" PRId64 " s", seconds);
     else if (minutes < 10)
-        snprintf(text, REPORT_TIME_TEXT, "%" PRId64 " min %" PRId64 " s", minutes, seconds % 60);
+        snprintf(text, TEXT_TIME_CAPACITY, "%" PRId64 " min %" PRId64 " s", minutes, seconds % 60);
     else if (minutes < 60)
-        snprintf(text, REPORT_TIME_TEXT, "%" PRId64 " min", minutes);
+        snprintf(text, TEXT_TIME_CAPACITY, "%" PRId64 " min", minutes);
     else if (minutes < 600 || (minutes >= 1440 && minutes < 14400))
-        return report_duration_text(text, time_ns);
+        return text_duration(text, time_ns);
     else
-        snprintf(text, REPORT_TIME_TEXT, minutes < 1440 ? "%" PRId64 " h" : "%" PRId64 " d",
+        snprintf(text, TEXT_TIME_CAPACITY, minutes < 1440 ? "%" PRId64 " h" : "%" PRId64 " d",
                  minutes / (minutes < 1440 ? 60 : 1440));
     return text;
 }

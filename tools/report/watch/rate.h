@@ -39,7 +39,7 @@ int64_t watch_time_to(uint64_t room_bytes, int64_t taken_per_second);
 /* "+1.2 GiB/s", "-" where unknown; at most WATCH_RATE_CELLS: from 1000 of a unit on without tenths. */
 enum { WATCH_RATE_TEXT = 24, WATCH_RATE_CELLS = 12, WATCH_WALL_CELLS = 10 };
 const char *watch_rate_text(char text[WATCH_RATE_TEXT], int64_t rate);
-/* As report_duration_text, without tenths and in at most WATCH_WALL_CELLS: from ten hours on the largest unit tells. */
-const char *watch_wall_text(char text[REPORT_TIME_TEXT], int64_t time_ns);
+/* As text_duration, without tenths and in at most WATCH_WALL_CELLS: from ten hours on the largest unit tells. */
+const char *watch_wall_text(char text[TEXT_TIME_CAPACITY], int64_t time_ns);
 
 #endif

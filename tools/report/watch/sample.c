@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/bytes.h"
 #include "common/text.h"
+#include "common/tool.h"
 #include "report/watch/terminal.h"
 #include "report/watch/watch.h"
 
@@ -21,14 +23,14 @@ static struct watch_trace *find(const struct watch *watch, const struct watch_ke
     return trace;
 }
 
-static struct watch_key key_of_job(const struct report_job *job)
+static struct watch_key key_of_job(const struct model_job *job)
 {
     struct watch_key key = {.pid = 0};
     snprintf(key.job, sizeof key.job, "%s", job->name);
     return key;
 }
 
-static struct watch_key key_of_process(const struct report_process *process)
+static struct watch_key key_of_process(const struct model_process *process)
 {
     return (struct watch_key){.pid = process->pid, .start_ticks = process->start_ticks};
 }
@@ -37,7 +39,7 @@ static void note(struct watch *watch, struct watch_key key, uint64_t live_bytes)
 {
     struct watch_trace *trace = find(watch, &key);
     if (trace == NULL) {
-        trace = report_allocate(1, sizeof *trace);
+        trace = tool_allocate(1, sizeof *trace);
         trace->key = key;
         HASH_ADD(hh, watch->traces, key, sizeof trace->key, trace);
     }
@@ -61,18 +63,18 @@ void watch_forget(struct watch *watch, int64_t before_ns)
 
 void watch_sample(struct watch *watch)
 {
-    const struct report_job *job;
-    const struct report_process *process;
-    if (watch->report != NULL)
-        report_free(watch->report);
-    watch->report = report_build(watch->scope);
+    const struct model_job *job;
+    const struct model_process *process;
+    if (watch->model != NULL)
+        model_free(watch->model);
+    watch->model = model_build(watch->scope);
     watch->sampled_ns = terminal_clock_ns();
-    const struct report_machine *machine = &watch->report->machine;
+    const struct model_machine *machine = &watch->model->machine;
     watch_trend_add(&watch->usable, watch->sampled_ns, machine->usable_bytes);
     for (int i = 0; i < SG_DEVICE_ROOM; i++)
         watch_trend_add(&watch->device[i], watch->sampled_ns,
                         machine->device[i].is_known ? machine->device[i].live_bytes : SG_UNKNOWN);
-    DL_FOREACH (watch->report->jobs, job) {
+    DL_FOREACH (watch->model->jobs, job) {
         if (job->running_count > 0)
             note(watch, key_of_job(job), job->live_bytes);
         DL_FOREACH (job->processes, process)
@@ -82,7 +84,7 @@ void watch_sample(struct watch *watch)
     watch_forget(watch, watch->sampled_ns - watch->interval_ns - LINGER_NS);
 }
 
-bool watch_is_shown(const struct watch *watch, const struct report_process *process)
+bool watch_is_shown(const struct watch *watch, const struct model_process *process)
 {
     struct watch_key key = key_of_process(process);
     if (process->state == SG_STATE_RUNNING || watch->scope->pid != 0 || watch->scope->is_all)
@@ -100,28 +102,28 @@ static int64_t rate_of(const struct watch *watch, struct watch_key key)
     return is_running ? watch_trend_rate(&trace->live) : WATCH_NO_RATE;
 }
 
-int64_t watch_process_rate(const struct watch *watch, const struct report_process *process)
+int64_t watch_process_rate(const struct watch *watch, const struct model_process *process)
 {
     return process->state == SG_STATE_RUNNING ? rate_of(watch, key_of_process(process)) : WATCH_NO_RATE;
 }
 
-int64_t watch_job_rate(const struct watch *watch, const struct report_job *job)
+int64_t watch_job_rate(const struct watch *watch, const struct model_job *job)
 {
     return rate_of(watch, key_of_job(job));
 }
 
 int64_t watch_machine_wall_ns(const struct watch *watch, uint64_t left_bytes)
 {
-    uint64_t usable_bytes = watch->report->machine.usable_bytes;
+    uint64_t usable_bytes = watch->model->machine.usable_bytes;
     int64_t rate = watch_trend_rate(&watch->usable);
     if (usable_bytes == SG_UNKNOWN || left_bytes == SG_UNKNOWN || rate == WATCH_NO_RATE)
         return WATCH_NEVER;
-    return watch_time_to(report_less(usable_bytes, left_bytes), -rate);
+    return watch_time_to(bytes_less(usable_bytes, left_bytes), -rate);
 }
 
-static bool uses_device(const struct report_job *job, int device)
+static bool uses_device(const struct model_job *job, int device)
 {
-    const struct report_process *process;
+    const struct model_process *process;
     DL_FOREACH (job->processes, process)
         if (process->state == SG_STATE_RUNNING && process->device[device].is_known == 1 &&
             process->device[device].live_bytes > 0)
@@ -132,11 +134,11 @@ static bool uses_device(const struct report_job *job, int device)
 /* What programs without the guard hold of a device is not known: it may be met sooner. */
 static int64_t device_wall_ns(const struct watch *watch, int device)
 {
-    const struct report_device *own = &watch->report->machine.device[device];
-    if (watch->report->machine.unified != 0 || own->total_bytes == SG_UNKNOWN || own->reserve_bytes == SG_UNKNOWN)
+    const struct model_device *own = &watch->model->machine.device[device];
+    if (watch->model->machine.unified != 0 || own->total_bytes == SG_UNKNOWN || own->reserve_bytes == SG_UNKNOWN)
         return WATCH_NEVER;
-    uint64_t most_bytes = report_less(own->total_bytes, own->reserve_bytes);
-    return watch_time_to(report_less(most_bytes, own->live_bytes), watch_trend_rate(&watch->device[device]));
+    uint64_t most_bytes = bytes_less(own->total_bytes, own->reserve_bytes);
+    return watch_time_to(bytes_less(most_bytes, own->live_bytes), watch_trend_rate(&watch->device[device]));
 }
 
 static int64_t nearer(int64_t one_ns, int64_t other_ns)
@@ -146,14 +148,14 @@ static int64_t nearer(int64_t one_ns, int64_t other_ns)
     return one_ns < other_ns ? one_ns : other_ns;
 }
 
-int64_t watch_wall_ns(const struct watch *watch, const struct report_job *job, int64_t rate)
+int64_t watch_wall_ns(const struct watch *watch, const struct model_job *job, int64_t rate)
 {
     if (rate == WATCH_NO_RATE || rate <= 0)
         return WATCH_NEVER;
-    int64_t wall_ns = watch_machine_wall_ns(watch, watch->report->machine.reserve_bytes);
+    int64_t wall_ns = watch_machine_wall_ns(watch, watch->model->machine.reserve_bytes);
     if (job->limit_bytes != SG_UNKNOWN)
         wall_ns =
-            nearer(wall_ns, watch_time_to(report_less(job->limit_bytes, job->live_bytes), watch_job_rate(watch, job)));
+            nearer(wall_ns, watch_time_to(bytes_less(job->limit_bytes, job->live_bytes), watch_job_rate(watch, job)));
     for (int i = 0; i < SG_DEVICE_ROOM; i++)
         if (uses_device(job, i))
             wall_ns = nearer(wall_ns, device_wall_ns(watch, i));

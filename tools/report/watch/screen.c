@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "report/watch/terminal.h"
+#include "common/bytes.h"
 #include "common/text.h"
+#include "common/tool.h"
 #include "report/watch/watch.h"
 
 /* ---- where things go --------------------------------------------------------------------------------------------- */
@@ -19,12 +21,12 @@ struct watch_layout watch_lay_out(size_t rows, size_t head, size_t list, size_t 
     enum { LIST_LEAST = 8 };
     struct watch_layout layout = {0};
     size_t left = rows > 1 ? rows - 1 : 0;
-    layout.head = report_min(head, left - left / 3);
+    layout.head = bytes_min(head, left - left / 3);
     left -= layout.head;
-    size_t kept = report_min(list, LIST_LEAST);
+    size_t kept = bytes_min(list, LIST_LEAST);
     layout.foot = left >= kept + foot ? foot : 0;
-    layout.list = report_min(list, left - layout.foot);
-    layout.first = report_min(scroll, list - layout.list);
+    layout.list = bytes_min(list, left - layout.foot);
+    layout.first = bytes_min(scroll, list - layout.list);
     return layout;
 }
 
@@ -42,7 +44,7 @@ static FILE *begin_lines(struct lines *lines)
     *lines = (struct lines){0};
     FILE *stream = open_memstream(&lines->text, &lines->bytes);
     if (stream == NULL)
-        report_allocate(SIZE_MAX, 1); /* says so, and ends */
+        tool_allocate(SIZE_MAX, 1); /* says so, and ends */
     return stream;
 }
 
@@ -52,7 +54,7 @@ static void end_lines(struct lines *lines, FILE *stream)
     size_t room = 1;
     for (const char *at = lines->text; *at != '\0'; at++)
         room += *at == '\n';
-    lines->line = report_allocate(room, sizeof *lines->line);
+    lines->line = tool_allocate(room, sizeof *lines->line);
     for (char *rest = lines->text, *line; rest != NULL && *rest != '\0';) {
         line = strsep(&rest, "\n");
         lines->line[lines->count++] = line;
@@ -66,13 +68,13 @@ static void free_lines(struct lines *lines)
 }
 
 /* As much of a line as the screen is wide; what steers colours takes no room. */
-static void put_cut(const char *line, const struct report_style *style)
+static void put_cut(const char *line, const struct style *style)
 {
     size_t column = 0, left = strlen(line);
     fputs("\033[2K", style->stream); /* first: behind a full row it would take the last character */
     while (left > 0) {
         uint32_t code;
-        size_t length = report_utf8_next(line, left, &code);
+        size_t length = text_utf8_next(line, left, &code);
         if (code == '\033') {
             length = strcspn(line, "m");
             length += length < left;
@@ -86,32 +88,32 @@ static void put_cut(const char *line, const struct report_style *style)
     fprintf(style->stream, "%s\r\n", style->has_colour ? "\033[0m" : "");
 }
 
-static void put_wall(const struct watch *watch, const struct report_style *style, size_t *column, const char *word,
+static void put_wall(const struct watch *watch, const struct style *style, size_t *column, const char *word,
                      uint64_t left_bytes)
 {
-    char text[REPORT_TIME_TEXT];
-    uint64_t usable_bytes = watch->report->machine.usable_bytes;
+    char text[TEXT_TIME_CAPACITY];
+    uint64_t usable_bytes = watch->model->machine.usable_bytes;
     int64_t wall_ns = watch_machine_wall_ns(watch, left_bytes);
     bool is_behind = usable_bytes <= left_bytes;
     if (!is_behind && wall_ns == WATCH_NEVER)
         return;
     bool is_near = is_behind || (wall_ns >= 0 && wall_ns < INT64_C(60000000000));
-    char *piece = is_behind ? report_text_format("%s reached", word)
-                            : report_text_format("to %s %s", word, watch_wall_text(text, wall_ns));
-    report_flow(style, column, ", ", is_near ? REPORT_RED : REPORT_PLAIN, piece);
+    char *piece =
+        is_behind ? text_format("%s reached", word) : text_format("to %s %s", word, watch_wall_text(text, wall_ns));
+    style_flow(style, column, ", ", is_near ? STYLE_RED : STYLE_PLAIN, piece);
     free(piece);
 }
 
 /* How fast usable memory goes, and when the reserve, the floor and the last byte are met, if they are. */
-static void put_pace(const struct watch *watch, const struct report_style *style)
+static void put_pace(const struct watch *watch, const struct style *style)
 {
     char rate[WATCH_RATE_TEXT];
-    const struct report_machine *machine = &watch->report->machine;
+    const struct model_machine *machine = &watch->model->machine;
     size_t column = 0;
     if (machine->usable_bytes == SG_UNKNOWN || machine->reserve_bytes == SG_UNKNOWN)
         return;
-    char *piece = report_text_format("usable %s", watch_rate_text(rate, watch_trend_rate(&watch->usable)));
-    report_flow(style, &column, "", REPORT_BOLD, piece);
+    char *piece = text_format("usable %s", watch_rate_text(rate, watch_trend_rate(&watch->usable)));
+    style_flow(style, &column, "", STYLE_BOLD, piece);
     free(piece);
     put_wall(watch, style, &column, "reserve", machine->reserve_bytes);
     put_wall(watch, style, &column, "floor", machine->floor_bytes);
@@ -120,13 +122,13 @@ static void put_pace(const struct watch *watch, const struct report_style *style
     fputc('\n', style->stream);
 }
 
-static void put_last_refusal(const struct watch *watch, const struct report_style *style)
+static void put_last_refusal(const struct watch *watch, const struct style *style)
 {
-    char size[REPORT_SIZE_TEXT], left[REPORT_SIZE_TEXT], age[REPORT_TIME_TEXT];
-    const struct report_job *job;
-    const struct report_process *process, *refused = NULL;
-    const struct report_refusal *last = NULL;
-    DL_FOREACH (watch->report->jobs, job)
+    char size[TEXT_SIZE_CAPACITY], left[TEXT_SIZE_CAPACITY], age[TEXT_TIME_CAPACITY];
+    const struct model_job *job;
+    const struct model_process *process, *refused = NULL;
+    const struct model_refusal *last = NULL;
+    DL_FOREACH (watch->model->jobs, job)
         DL_FOREACH (job->processes, process)
             if (process->refusal_count > 0 && watch_is_shown(watch, process) &&
                 (last == NULL || process->refusals[process->refusal_count - 1].time_ns > last->time_ns)) {
@@ -135,28 +137,28 @@ static void put_last_refusal(const struct watch *watch, const struct report_styl
             }
     if (last == NULL)
         return;
-    char *call = report_text_printable(last->call, style->is_utf8);
-    int64_t age_ns = report_now_ns() - last->time_ns;
+    char *call = text_printable(last->call, style->is_utf8);
+    int64_t age_ns = tool_now_ns() - last->time_ns;
     fprintf(style->stream, "%s%srefused %s ago: %s of %s in %" PRIu32 ", %s %s (%s)%s\n",
-            report_colour_on(style, REPORT_YELLOW), refused->is_observing ? "would have been " : "",
-            watch_wall_text(age, age_ns > 0 ? age_ns : 0), call, report_size_text(size, last->size_bytes), refused->pid,
-            report_size_text(left, last->usable_bytes), report_room_word(last->reason),
-            report_reason_name[last->reason], report_colour_off(style, REPORT_YELLOW));
+            style_colour_on(style, STYLE_YELLOW), refused->is_observing ? "would have been " : "",
+            watch_wall_text(age, age_ns > 0 ? age_ns : 0), call, text_size(size, last->size_bytes), refused->pid,
+            text_size(left, last->usable_bytes), model_room_word(last->reason), model_reason_name[last->reason],
+            style_colour_off(style, STYLE_YELLOW));
     free(call);
 }
 
-static void put_complaints(const struct report *report, const struct report_style *style)
+static void put_complaints(const struct model *model, const struct style *style)
 {
-    if (report->complaint_count == 0)
+    if (model->complaint_count == 0)
         return;
-    char *first = report_text_printable(report->complaints[0], style->is_utf8);
-    fprintf(style->stream, "%snot believed, %zu in all: %s%s\n", report_colour_on(style, REPORT_YELLOW),
-            report->complaint_count, first, report_colour_off(style, REPORT_YELLOW));
+    char *first = text_printable(model->complaints[0], style->is_utf8);
+    fprintf(style->stream, "%snot believed, %zu in all: %s%s\n", style_colour_on(style, STYLE_YELLOW),
+            model->complaint_count, first, style_colour_off(style, STYLE_YELLOW));
     free(first);
 }
 
 /* A table without lines prints no heading either. */
-static void put_list(const struct watch *watch, const struct report_style *style)
+static void put_list(const struct watch *watch, const struct style *style)
 {
     long before = ftell(style->stream);
     watch_put_table(watch, style);
@@ -165,37 +167,36 @@ static void put_list(const struct watch *watch, const struct report_style *style
 }
 
 /* What a line of the list says beyond the page: the bar, of what the job may hold, the rate, and when a wall is met. */
-static void put_held(const struct watch *watch, const struct report_job *job, const struct report_process *process,
-                     const struct report_style *style)
+static void put_held(const struct watch *watch, const struct model_job *job, const struct model_process *process,
+                     const struct style *style)
 {
-    char size[REPORT_SIZE_TEXT], rate_text[WATCH_RATE_TEXT], wall[REPORT_TIME_TEXT];
-    uint64_t total_bytes = report_min(watch->report->machine.total_bytes, job->limit_bytes);
+    char size[TEXT_SIZE_CAPACITY], rate_text[WATCH_RATE_TEXT], wall[TEXT_TIME_CAPACITY];
+    uint64_t total_bytes = bytes_min(watch->model->machine.total_bytes, job->limit_bytes);
     int64_t rate = watch_process_rate(watch, process), wall_ns = watch_wall_ns(watch, job, rate);
     if (process->state != SG_STATE_RUNNING)
         return;
     char *bar = watch_bar(style->columns / 3, process->live_bytes, process->peak_bytes, total_bytes, style->is_utf8);
-    fprintf(style->stream, "held [%s%s%s] of %s, %s%s%s\n", report_colour_on(style, REPORT_GREEN), bar,
-            report_colour_off(style, REPORT_GREEN), report_size_text(size, total_bytes),
-            watch_rate_text(rate_text, rate), wall_ns == WATCH_NEVER ? "" : ", wall in ",
-            wall_ns == WATCH_NEVER ? "" : watch_wall_text(wall, wall_ns));
+    fprintf(style->stream, "held [%s%s%s] of %s, %s%s%s\n", style_colour_on(style, STYLE_GREEN), bar,
+            style_colour_off(style, STYLE_GREEN), text_size(size, total_bytes), watch_rate_text(rate_text, rate),
+            wall_ns == WATCH_NEVER ? "" : ", wall in ", wall_ns == WATCH_NEVER ? "" : watch_wall_text(wall, wall_ns));
     free(bar);
 }
 
 /* One process in depth needs no list. */
-static void put_parts(const struct watch *watch, struct report_style style, struct lines *head, struct lines *list,
+static void put_parts(const struct watch *watch, struct style style, struct lines *head, struct lines *list,
                       struct lines *foot)
 {
-    const struct report_job *job;
-    const struct report_process *process;
+    const struct model_job *job;
+    const struct model_process *process;
     bool is_one = watch->scope->pid != 0;
     style.stream = begin_lines(head);
-    report_render_machine(watch->report, &style);
+    report_render_machine(watch->model, &style);
     put_pace(watch, &style);
     put_last_refusal(watch, &style);
-    put_complaints(watch->report, &style);
+    put_complaints(watch->model, &style);
     if (!is_one)
         fputc('\n', style.stream);
-    DL_FOREACH (watch->report->jobs, job)
+    DL_FOREACH (watch->model->jobs, job)
         DL_FOREACH (job->processes, process)
             if (is_one)
                 put_held(watch, job, process, &style);
@@ -203,7 +204,7 @@ static void put_parts(const struct watch *watch, struct report_style style, stru
     style.stream = begin_lines(list);
     if (!is_one)
         put_list(watch, &style);
-    DL_FOREACH (watch->report->jobs, job)
+    DL_FOREACH (watch->model->jobs, job)
         DL_FOREACH (job->processes, process)
             if (is_one) {
                 fputc('\n', style.stream);
@@ -212,7 +213,7 @@ static void put_parts(const struct watch *watch, struct report_style style, stru
     end_lines(list, style.stream);
     style.stream = begin_lines(foot);
     if (!is_one)
-        report_render_unguarded(watch->report, &style);
+        report_render_unguarded(watch->model, &style);
     end_lines(foot, style.stream);
 }
 
@@ -220,26 +221,26 @@ static void put_parts(const struct watch *watch, struct report_style style, stru
 
 /* The keys, where in the list we are if it does not fit, and at the right end the time if there is room for it. */
 static void put_help(const struct watch *watch, const struct watch_layout *layout, size_t list,
-                     const struct report_style *style)
+                     const struct style *style)
 {
-    char clock[REPORT_TIME_TEXT];
+    char clock[TEXT_TIME_CAPACITY];
     const char *keys =
         watch->scope->pid != 0 ? "q quit" : "q quit  t tree  sort by: l live p peak r rate x refused n pid";
-    char *place = layout->list < list ? report_text_format("  %s %zu-%zu/%zu", style->is_utf8 ? "↑↓" : "at",
-                                                           layout->first + 1, layout->first + layout->list, list)
-                                      : report_text_copy("", 0);
-    char *text = report_text_format("%s%s", terminal_has_keys() ? keys : "Ctrl-C ends this", place);
+    char *place = layout->list < list ? text_format("  %s %zu-%zu/%zu", style->is_utf8 ? "↑↓" : "at", layout->first + 1,
+                                                    layout->first + layout->list, list)
+                                      : text_copy("", 0);
+    char *text = text_format("%s%s", terminal_has_keys() ? keys : "Ctrl-C ends this", place);
     size_t length = mbstowcs(NULL, text, 0);
-    report_text_shorten(text, style->columns);
-    fprintf(style->stream, "\033[2K%s%s", report_colour_on(style, REPORT_DIM), text);
+    text_shorten(text, style->columns);
+    fprintf(style->stream, "\033[2K%s%s", style_colour_on(style, STYLE_DIM), text);
     if (length + 10 <= style->columns)
-        fprintf(style->stream, "%*s", (int)(style->columns - length), report_clock_local(clock, report_now_ns()));
-    fputs(report_colour_off(style, REPORT_DIM), style->stream);
+        fprintf(style->stream, "%*s", (int)(style->columns - length), text_clock_local(clock, tool_now_ns()));
+    fputs(style_colour_off(style, STYLE_DIM), style->stream);
     free(text);
     free(place);
 }
 
-static void put_frame(struct watch *watch, const struct report_style *style, const struct lines *head,
+static void put_frame(struct watch *watch, const struct style *style, const struct lines *head,
                       const struct lines *list, const struct lines *foot)
 {
     size_t rows = terminal_rows(), heading = watch->scope->pid == 0 && list->count > 0;
@@ -264,7 +265,7 @@ static void put_frame(struct watch *watch, const struct report_style *style, con
 void watch_draw(struct watch *watch)
 {
     struct lines head, list, foot, frame;
-    struct report_style style = report_style_of(stdout);
+    struct style style = style_of(stdout);
     put_parts(watch, style, &head, &list, &foot);
     style.stream = begin_lines(&frame);
     put_frame(watch, &style, &head, &list, &foot);

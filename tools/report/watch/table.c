@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "common/table.h"
+#include "common/bytes.h"
 #include "common/text.h"
+#include "common/tool.h"
 #include "report/watch/watch.h"
 
 enum {
@@ -27,8 +29,8 @@ enum {
 enum { WIDE = 100, NARROW = 74 };
 
 struct row {
-    struct report_process *process;
-    const struct report_job *job;
+    struct model_process *process;
+    const struct model_job *job;
     size_t job_place; /* in the report */
     struct row *parent;
     struct libscols_line *line;
@@ -42,8 +44,8 @@ struct list {
 
 struct drawing {
     const struct watch *watch;
-    struct report_table table;
-    const struct report_style *style;
+    struct table table;
+    const struct style *style;
     size_t command_cells, bar_cells;
 };
 
@@ -58,7 +60,7 @@ char *watch_bar(size_t cells, uint64_t live_bytes, uint64_t peak_bytes, uint64_t
     double live_exact = (double)live_bytes * scale + 0.5, peak_exact = (double)peak_bytes * scale + 0.5;
     size_t live = live_exact < (double)cells * 8 ? (size_t)live_exact : cells * 8;
     size_t peak = peak_exact < (double)cells * 8 ? (size_t)peak_exact : cells * 8;
-    char *text = report_allocate(cells * 3 + 1, 1), *out = text;
+    char *text = tool_allocate(cells * 3 + 1, 1), *out = text;
     if (!is_utf8)
         live = (live + 4) / 8 * 8;
     for (size_t cell = 0; cell < cells; cell++) {
@@ -76,7 +78,7 @@ char *watch_bar(size_t cells, uint64_t live_bytes, uint64_t peak_bytes, uint64_t
 
 /* ---- which, and in which order ----------------------------------------------------------------------------------- */
 
-static uint64_t key_of(const struct watch *watch, const struct report_process *process)
+static uint64_t key_of(const struct watch *watch, const struct model_process *process)
 {
     int64_t rate;
     switch (watch->sort) {
@@ -109,13 +111,13 @@ static int compare_rows(const void *a, const void *b)
 static struct list list_rows(const struct watch *watch)
 {
     struct list list = {NULL, 0, 0};
-    struct report_job *job;
+    struct model_job *job;
     size_t room = 0;
-    DL_FOREACH (watch->report->jobs, job)
+    DL_FOREACH (watch->model->jobs, job)
         room += job->process_count;
-    list.rows = report_allocate(room, sizeof *list.rows);
-    DL_FOREACH (watch->report->jobs, job) {
-        struct report_process *process;
+    list.rows = tool_allocate(room, sizeof *list.rows);
+    DL_FOREACH (watch->model->jobs, job) {
+        struct model_process *process;
         DL_FOREACH (job->processes, process) {
             process->line = process->parent != NULL ? process->parent->line : NULL;
             if (watch_is_shown(watch, process)) {
@@ -132,17 +134,17 @@ static struct list list_rows(const struct watch *watch)
 /* ---- columns ----------------------------------------------------------------------------------------------------- */
 
 static const struct {
-    struct report_column column;
+    struct table_column column;
     size_t width; /* 0: of what the others leave */
 } column_table[COLUMNS] = {
-    [COLUMN_PID] = {{"PID", REPORT_NUMBERS}, 7},
-    [COLUMN_COMMAND] = {{"COMMAND", REPORT_TREE}, 0},
-    [COLUMN_BAR] = {{"HELD", REPORT_WORDS}, 0},
-    [COLUMN_LIVE] = {{"LIVE", REPORT_NUMBERS}, 10},
-    [COLUMN_PEAK] = {{"PEAK", REPORT_NUMBERS}, 10},
-    [COLUMN_RATE] = {{"RATE", REPORT_NUMBERS}, WATCH_RATE_CELLS},
-    [COLUMN_WALL] = {{"WALL IN", REPORT_NUMBERS}, WATCH_WALL_CELLS},
-    [COLUMN_REFUSED] = {{"REFUSED", REPORT_NUMBERS}, 8},
+    [COLUMN_PID] = {{"PID", TABLE_NUMBERS}, 7},
+    [COLUMN_COMMAND] = {{"COMMAND", TABLE_TREE}, 0},
+    [COLUMN_BAR] = {{"HELD", TABLE_WORDS}, 0},
+    [COLUMN_LIVE] = {{"LIVE", TABLE_NUMBERS}, 10},
+    [COLUMN_PEAK] = {{"PEAK", TABLE_NUMBERS}, 10},
+    [COLUMN_RATE] = {{"RATE", TABLE_NUMBERS}, WATCH_RATE_CELLS},
+    [COLUMN_WALL] = {{"WALL IN", TABLE_NUMBERS}, WATCH_WALL_CELLS},
+    [COLUMN_REFUSED] = {{"REFUSED", TABLE_NUMBERS}, 8},
 };
 
 static bool has_column(const struct drawing *drawing, int column)
@@ -156,36 +158,36 @@ static bool has_column(const struct drawing *drawing, int column)
 static void put_rate(struct drawing *drawing, int64_t rate)
 {
     char text[WATCH_RATE_TEXT];
-    enum report_colour colour = rate == WATCH_NO_RATE || rate == 0 ? REPORT_DIM : REPORT_PLAIN;
-    report_table_cell(&drawing->table, watch_rate_text(text, rate), colour);
+    enum style_colour colour = rate == WATCH_NO_RATE || rate == 0 ? STYLE_DIM : STYLE_PLAIN;
+    table_cell(&drawing->table, watch_rate_text(text, rate), colour);
 }
 
 /* Near: what a person can still act upon. */
 static void put_wall(struct drawing *drawing, int64_t wall_ns)
 {
-    char text[REPORT_TIME_TEXT];
-    enum report_colour colour = wall_ns == WATCH_NEVER ? REPORT_DIM : REPORT_PLAIN;
+    char text[TEXT_TIME_CAPACITY];
+    enum style_colour colour = wall_ns == WATCH_NEVER ? STYLE_DIM : STYLE_PLAIN;
     if (wall_ns >= 0 && wall_ns < INT64_C(600000000000))
-        colour = wall_ns < INT64_C(60000000000) ? REPORT_RED : REPORT_YELLOW;
-    report_table_cell(&drawing->table, watch_wall_text(text, wall_ns), colour);
+        colour = wall_ns < INT64_C(60000000000) ? STYLE_RED : STYLE_YELLOW;
+    table_cell(&drawing->table, watch_wall_text(text, wall_ns), colour);
 }
 
 static void put_figures(struct drawing *drawing, uint64_t live_bytes, uint64_t peak_bytes)
 {
-    report_table_bytes(&drawing->table, live_bytes);
+    table_bytes(&drawing->table, live_bytes);
     if (has_column(drawing, COLUMN_PEAK))
-        report_table_bytes(&drawing->table, peak_bytes);
+        table_bytes(&drawing->table, peak_bytes);
 }
 
 /* Full is what the job may hold: its limit, else the machine. */
-static void put_bar(struct drawing *drawing, const struct report_job *job, uint64_t live_bytes, uint64_t peak_bytes,
-                    enum report_colour colour)
+static void put_bar(struct drawing *drawing, const struct model_job *job, uint64_t live_bytes, uint64_t peak_bytes,
+                    enum style_colour colour)
 {
     if (!has_column(drawing, COLUMN_BAR))
         return;
-    uint64_t total_bytes = report_min(drawing->watch->report->machine.total_bytes, job->limit_bytes);
+    uint64_t total_bytes = bytes_min(drawing->watch->model->machine.total_bytes, job->limit_bytes);
     char *bar = watch_bar(drawing->bar_cells, live_bytes, peak_bytes, total_bytes, drawing->style->is_utf8);
-    report_table_cell(&drawing->table, bar, colour);
+    table_cell(&drawing->table, bar, colour);
     free(bar);
 }
 
@@ -196,9 +198,9 @@ static bool is_made_up(const char *name)
     return strspn(name, digits) == 8 && name[8] == 'T' && strspn(name + 9, digits) == 6 && name[15] == '-';
 }
 
-static bool is_observing(const struct watch *watch, const struct report_job *job)
+static bool is_observing(const struct watch *watch, const struct model_job *job)
 {
-    const struct report_process *process;
+    const struct model_process *process;
     DL_FOREACH (job->processes, process)
         if (process->is_observing && watch_is_shown(watch, process))
             return true;
@@ -206,22 +208,22 @@ static bool is_observing(const struct watch *watch, const struct report_job *job
 }
 
 /* Of its name and limit as much as has room. The limit is whole or not there: the bar shows it as well. The caller frees. */
-static char *job_text(const struct drawing *drawing, const struct report_job *job)
+static char *job_text(const struct drawing *drawing, const struct model_job *job)
 {
-    char limit[REPORT_SIZE_TEXT];
+    char limit[TEXT_SIZE_CAPACITY];
     size_t cells = drawing->command_cells, shown = 0;
     const char *cut = drawing->style->is_utf8 ? "…" : "...";
-    char *name = report_text_printable(job->name[0] ? job->name : "-", drawing->style->is_utf8);
+    char *name = text_printable(job->name[0] ? job->name : "-", drawing->style->is_utf8);
     size_t cut_cells = drawing->style->is_utf8 ? 1 : strlen(cut), kept;
     const char *mark = is_observing(drawing->watch, job) ? observe_mark : "";
-    kept = report_less(cells, strlen(mark) + cut_cells);
-    report_size_text(limit, job->limit_bytes);
+    kept = bytes_less(cells, strlen(mark) + cut_cells);
+    text_size(limit, job->limit_bytes);
     char *shape[] = {
-        job->limit_bytes == SG_UNKNOWN ? report_text_format("%sjob %s", mark, name)
-                                       : report_text_format("%sjob %s, limit %s", mark, name, limit),
-        report_text_format("%sjob %s", mark, name),
-        report_text_format("%s%s", mark, name),
-        report_text_format("%s%s%s", mark, cut, name + report_less(strlen(name), kept)),
+        job->limit_bytes == SG_UNKNOWN ? text_format("%sjob %s", mark, name)
+                                       : text_format("%sjob %s, limit %s", mark, name, limit),
+        text_format("%sjob %s", mark, name),
+        text_format("%s%s", mark, name),
+        text_format("%s%s%s", mark, cut, name + bytes_less(strlen(name), kept)),
     };
     size_t last = is_made_up(name) ? 3 : 2;
     while (shown < last && mbstowcs(NULL, shape[shown], 0) > cells)
@@ -233,20 +235,20 @@ static char *job_text(const struct drawing *drawing, const struct report_job *jo
     return shape[shown];
 }
 
-static struct libscols_line *put_job(struct drawing *drawing, const struct report_job *job)
+static struct libscols_line *put_job(struct drawing *drawing, const struct model_job *job)
 {
-    struct report_table *table = &drawing->table;
-    struct libscols_line *line = report_table_line(table, NULL);
+    struct table *table = &drawing->table;
+    struct libscols_line *line = table_line(table, NULL);
     int64_t rate = watch_job_rate(drawing->watch, job);
     char *text = job_text(drawing, job);
-    report_table_cell(table, "", REPORT_PLAIN);
-    report_table_cell(table, text, REPORT_BOLD);
-    const struct report_run *run = &job->runs[job->run_count - 1]; /* a name may have been used before */
-    put_bar(drawing, job, job->live_bytes, run->peak_bytes, REPORT_CYAN);
+    table_cell(table, "", STYLE_PLAIN);
+    table_cell(table, text, STYLE_BOLD);
+    const struct model_run *run = &job->runs[job->run_count - 1]; /* a name may have been used before */
+    put_bar(drawing, job, job->live_bytes, run->peak_bytes, STYLE_CYAN);
     put_figures(drawing, job->live_bytes, run->peak_bytes);
     put_rate(drawing, rate);
     put_wall(drawing, watch_wall_ns(drawing->watch, job, rate));
-    report_table_count(table, run->refused_count, REPORT_RED);
+    table_count(table, run->refused_count, STYLE_RED);
     free(text);
     return line;
 }
@@ -255,21 +257,21 @@ static struct libscols_line *put_job(struct drawing *drawing, const struct repor
 static void put_process(struct drawing *drawing, struct row *row, struct libscols_line *parent)
 {
     char pid[16];
-    const struct report_process *process = row->process;
+    const struct model_process *process = row->process;
     int64_t rate = watch_process_rate(drawing->watch, process);
-    row->line = report_table_line(&drawing->table, parent);
+    row->line = table_line(&drawing->table, parent);
     snprintf(pid, sizeof pid, "%" PRIu32, process->pid);
-    report_table_cell(&drawing->table, pid, REPORT_BOLD);
+    table_cell(&drawing->table, pid, STYLE_BOLD);
     bool is_marked = process->is_observing && !drawing->watch->is_tree; /* else its job is */
-    report_table_command(&drawing->table, is_marked ? observe_mark : "", process->command);
+    table_command(&drawing->table, is_marked ? observe_mark : "", process->command);
     if (process->state == SG_STATE_RUNNING)
-        put_bar(drawing, row->job, process->live_bytes, process->peak_bytes, REPORT_GREEN);
+        put_bar(drawing, row->job, process->live_bytes, process->peak_bytes, STYLE_GREEN);
     else if (has_column(drawing, COLUMN_BAR))
-        report_table_cell(&drawing->table, report_state_name[process->state], report_state_colour(process->state));
+        table_cell(&drawing->table, model_state_name[process->state], report_state_colour(process->state));
     put_figures(drawing, process->live_bytes, process->peak_bytes);
     put_rate(drawing, rate);
     put_wall(drawing, watch_wall_ns(drawing->watch, row->job, rate));
-    report_table_count(&drawing->table, process->refused_count, REPORT_RED);
+    table_count(&drawing->table, process->refused_count, STYLE_RED);
 }
 
 /* A row below its ancestors, which come first, and its job's line, which is there from its first row on. */
@@ -287,8 +289,8 @@ static void put_row(struct drawing *drawing, struct row *row, struct libscols_li
 
 static void put_rows(struct drawing *drawing, const struct list *list)
 {
-    struct row **order = report_allocate(list->count, sizeof(struct row *));
-    struct libscols_line **jobs = report_allocate(list->jobs, sizeof(struct libscols_line *));
+    struct row **order = tool_allocate(list->count, sizeof(struct row *));
+    struct libscols_line **jobs = tool_allocate(list->jobs, sizeof(struct libscols_line *));
     for (size_t i = 0; i < list->count; i++)
         order[i] = &list->rows[i];
     qsort(order, list->count, sizeof(struct row *), compare_rows);
@@ -311,7 +313,7 @@ static void share_width(struct drawing *drawing)
     for (int i = 0; i < COLUMNS; i++)
         if (has_column(drawing, i))
             taken += column_table[i].width + 1;
-    size_t left = report_less(drawing->style->columns + 1, taken);
+    size_t left = bytes_less(drawing->style->columns + 1, taken);
     drawing->bar_cells = has_column(drawing, COLUMN_BAR) ? left * 2 / 5 : 0;
     drawing->command_cells = left - drawing->bar_cells;
 }
@@ -326,9 +328,9 @@ static char *heading_of(const struct drawing *drawing, int column, bool is_sorte
         width = drawing->command_cells;
     if (column == COLUMN_BAR)
         width = drawing->bar_cells;
-    int blanks = (int)report_less(width, length);
-    return column_table[column].column.kind == REPORT_NUMBERS ? report_text_format("%*s%s%s", blanks, "", mark, text)
-                                                              : report_text_format("%s%*s", text, blanks, "");
+    int blanks = (int)bytes_less(width, length);
+    return column_table[column].column.kind == TABLE_NUMBERS ? text_format("%*s%s%s", blanks, "", mark, text)
+                                                             : text_format("%s%*s", text, blanks, "");
 }
 
 static void begin_table(struct drawing *drawing)
@@ -337,7 +339,7 @@ static void begin_table(struct drawing *drawing)
         [WATCH_BY_LIVE] = COLUMN_LIVE,       [WATCH_BY_PEAK] = COLUMN_PEAK, [WATCH_BY_RATE] = COLUMN_RATE,
         [WATCH_BY_REFUSED] = COLUMN_REFUSED, [WATCH_BY_PID] = COLUMN_PID,
     };
-    struct report_column shown[COLUMNS];
+    struct table_column shown[COLUMNS];
     char *heading[COLUMNS];
     size_t count = 0;
     share_width(drawing);
@@ -345,20 +347,20 @@ static void begin_table(struct drawing *drawing)
         if (!has_column(drawing, i))
             continue;
         heading[count] = heading_of(drawing, i, i == sorted[drawing->watch->sort]);
-        shown[count] = (struct report_column){heading[count], column_table[i].column.kind};
+        shown[count] = (struct table_column){heading[count], column_table[i].column.kind};
         count++;
     }
-    report_table_begin(&drawing->table, drawing->style, shown, count);
+    table_begin(&drawing->table, drawing->style, shown, count);
     while (count > 0)
         free(heading[--count]);
 }
 
-void watch_put_table(const struct watch *watch, const struct report_style *style)
+void watch_put_table(const struct watch *watch, const struct style *style)
 {
     struct drawing drawing = {.watch = watch, .style = style};
     struct list list = list_rows(watch);
     begin_table(&drawing);
     put_rows(&drawing, &list);
-    report_table_end(&drawing.table);
+    table_end(&drawing.table);
     free(list.rows);
 }

@@ -11,11 +11,12 @@
 #include <unistd.h>
 
 #include "report/watch/terminal.h"
+#include "common/bytes.h"
 #include "common/text.h"
 
 static void scroll(struct watch *watch, size_t up, size_t down)
 {
-    watch->scroll = report_less(watch->scroll, up) + down; /* watch_draw() knows where the list ends */
+    watch->scroll = bytes_less(watch->scroll, up) + down; /* watch_draw() knows where the list ends */
 }
 
 /* False where the key ends the watch. */
@@ -80,10 +81,10 @@ static void wait_for_pipe(int64_t deadline_ns)
 
 static bool has_ended(const struct watch *watch)
 {
-    const struct report_job *job;
+    const struct model_job *job;
     size_t running = 0;
-    DL_FOREACH (watch->report->jobs, job) {
-        const struct report_process *process;
+    DL_FOREACH (watch->model->jobs, job) {
+        const struct model_process *process;
         DL_FOREACH (job->processes, process)
             running += process->state == SG_STATE_RUNNING;
     }
@@ -95,9 +96,9 @@ static void watch_by_lines(struct watch *watch)
     int64_t due_ns = watch->sampled_ns;
     size_t said = 0;
     for (bool is_first = true;; is_first = false) {
-        watch->report->said_count = report_min(said, watch->report->complaint_count);
-        report_say_complaints(watch->report);
-        said = report_max(said, watch->report->said_count);
+        watch->model->said_count = bytes_min(said, watch->model->complaint_count);
+        model_say_complaints(watch->model);
+        said = bytes_max(said, watch->model->said_count);
         watch_put_line(watch, is_first);
         if (fflush(stdout) != 0 || has_ended(watch))
             return;
@@ -110,24 +111,24 @@ static void watch_by_lines(struct watch *watch)
 /* What can be said at once: what was asked for is not there, or cannot be read. That nothing runs yet is worth watching. */
 static bool has_nothing(const struct watch *watch)
 {
-    const struct report_scope *scope = watch->scope;
+    const struct model_scope *scope = watch->scope;
     bool is_asked_for = scope->pid != 0 || scope->job != NULL || scope->is_last;
-    for (size_t i = 0; i < watch->report->directory_count; i++)
-        if (report_directory_is_faulty(&watch->report->directories[i]))
+    for (size_t i = 0; i < watch->model->directory_count; i++)
+        if (model_directory_is_faulty(&watch->model->directories[i]))
             return true;
-    return is_asked_for && watch->report->jobs == NULL;
+    return is_asked_for && watch->model->jobs == NULL;
 }
 
-struct report *report_watch(const struct report_scope *scope, int64_t interval_ns)
+struct model *report_watch(const struct model_scope *scope, int64_t interval_ns)
 {
     struct watch watch = {.scope = scope, .interval_ns = interval_ns, .is_tree = true};
     watch_sample(&watch);
     if (has_nothing(&watch))
-        return watch.report;
+        return watch.model;
     if (terminal_can_draw())
         watch_on_screen(&watch);
     else
         watch_by_lines(&watch);
     watch_forget(&watch, INT64_MAX);
-    return watch.report;
+    return watch.model;
 }

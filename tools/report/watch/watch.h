@@ -4,14 +4,14 @@
 #ifndef SG_TOOLS_REPORT_WATCH_WATCH_H
 #define SG_TOOLS_REPORT_WATCH_WATCH_H
 
-#include "report/render.h"
+#include "report/report.h"
 #include "model/model.h"
 #include "common/text.h"
 #include "report/watch/rate.h"
 
 /* Shows the scope every interval until a key, a signal or a closed pipe ends it; at once where nothing matches. Returns
  * the last report, for whoever says what came of it; the caller frees. */
-struct report *report_watch(const struct report_scope *scope, int64_t interval_ns);
+struct model *report_watch(const struct model_scope *scope, int64_t interval_ns);
 
 /* ---- for the files of this module -------------------------------------------------------------------------------- */
 
@@ -32,10 +32,10 @@ struct watch_trace {
 };
 
 struct watch {
-    const struct report_scope *scope;
+    const struct model_scope *scope;
     int64_t interval_ns;
-    struct report *report; /* the last sample */
-    int64_t sampled_ns;    /* and its time, CLOCK_MONOTONIC */
+    struct model *model; /* the last sample */
+    int64_t sampled_ns;  /* and its time, CLOCK_MONOTONIC */
     struct watch_trend usable;
     struct watch_trend device[SG_DEVICE_ROOM]; /* live bytes of all guarded processes */
     struct watch_trace *traces;
@@ -51,13 +51,13 @@ void watch_sample(struct watch *watch);
 void watch_forget(struct watch *watch, int64_t before_ns);
 
 /* Whether the list has it: it runs, was asked for, or ended a moment ago. */
-bool watch_is_shown(const struct watch *watch, const struct report_process *process);
+bool watch_is_shown(const struct watch *watch, const struct model_process *process);
 
 /* How fast live bytes grow, and when they meet the first wall at the present rates: the machine's reserve, the job's
  * limit, or the reserve of a discrete device that the job uses. Only what grows meets one. */
-int64_t watch_process_rate(const struct watch *watch, const struct report_process *process);
-int64_t watch_job_rate(const struct watch *watch, const struct report_job *job);
-int64_t watch_wall_ns(const struct watch *watch, const struct report_job *job, int64_t rate);
+int64_t watch_process_rate(const struct watch *watch, const struct model_process *process);
+int64_t watch_job_rate(const struct watch *watch, const struct model_job *job);
+int64_t watch_wall_ns(const struct watch *watch, const struct model_job *job, int64_t rate);
 
 /* Nanoseconds until usable memory is down to `left_bytes`. */
 int64_t watch_machine_wall_ns(const struct watch *watch, uint64_t left_bytes);
@@ -72,7 +72,7 @@ struct watch_layout watch_lay_out(size_t rows, size_t head, size_t list, size_t 
 char *watch_bar(size_t cells, uint64_t live_bytes, uint64_t peak_bytes, uint64_t total_bytes, bool is_utf8);
 
 /* The table of what is shown, its heading first. */
-void watch_put_table(const struct watch *watch, const struct report_style *style);
+void watch_put_table(const struct watch *watch, const struct style *style);
 
 void watch_draw(struct watch *watch);
 /* The line for this sample, below a heading if it is the first. */

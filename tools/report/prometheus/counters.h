@@ -1,5 +1,5 @@
 /*
- * prometheus_counters.h - sums of what was refused that never fall, and the labels that name their series.
+ * counters.h - sums of what was refused that never fall, and the labels that name their series.
  */
 #ifndef SG_TOOLS_REPORT_PROMETHEUS_COUNTERS_H
 #define SG_TOOLS_REPORT_PROMETHEUS_COUNTERS_H
@@ -12,7 +12,7 @@
 struct prometheus_job {
     char *labels; /* in braces, its key */
     uint64_t refused_count;
-    const struct report_job *shown; /* NULL: not to be shown */
+    const struct model_job *shown; /* NULL: not to be shown */
     UT_hash_handle hh;
 };
 
@@ -23,13 +23,13 @@ struct prometheus_totals {
     struct prometheus_job *jobs;
     uint64_t refused_count[SG_DOMAIN_COUNT];
     uint64_t refused_bytes;
-    size_t running_count;     /* processes */
-    struct report_job others; /* sums of the jobs that have no series of their own for they are too many */
+    size_t running_count;    /* processes */
+    struct model_job others; /* sums of the jobs that have no series of their own for they are too many */
     size_t other_count;
 };
 
-/* Sums over all that `report` has; `path` is the file written last, NULL: the sums are of the record alone. */
-void prometheus_totals_begin(struct prometheus_totals *totals, const struct report *report, const char *path);
+/* Sums over all that `model` has; `path` is the file written last, NULL: the sums are of the record alone. */
+void prometheus_totals_begin(struct prometheus_totals *totals, const struct model *model, const char *path);
 /* The comments for the next time. */
 void prometheus_totals_put(const struct prometheus_totals *totals, FILE *stream);
 void prometheus_totals_end(struct prometheus_totals *totals);
@@ -38,6 +38,6 @@ void prometheus_totals_end(struct prometheus_totals *totals);
  * collector the whole file. The caller frees. */
 char *prometheus_label(const char *text);
 /* The labels of a job, in braces. The caller frees. */
-char *prometheus_job_labels(const struct report_job *job);
+char *prometheus_job_labels(const struct model_job *job);
 
 #endif

@@ -9,9 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "report/prometheus.h"
-#include "report/prometheus_counters.h"
+#include "report/prometheus/prometheus.h"
+#include "report/prometheus/counters.h"
+#include "common/bytes.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 /* A process has series of its own from 1 % of the machine on, but not below 64 MiB. */
 #define LEAST_BYTES (UINT64_C(64) << 20)
@@ -64,18 +66,18 @@ static uint64_t field_of(const void *object, const struct bytes_field *field)
 
 #define MACHINE(member, help) \
     { \
-        "sparkguard_machine_" #member, help, offsetof(struct report_machine, member) \
+        "sparkguard_machine_" #member, help, offsetof(struct model_machine, member) \
     }
 #define JOB(member, help) \
     { \
-        "sparkguard_job_" #member, help, offsetof(struct report_job, member) \
+        "sparkguard_job_" #member, help, offsetof(struct model_job, member) \
     }
 #define PROCESS(member, help) \
     { \
-        "sparkguard_process_" #member, help, offsetof(struct report_process, member) \
+        "sparkguard_process_" #member, help, offsetof(struct model_process, member) \
     }
 
-static void put_headroom(FILE *stream, const struct report_machine *machine)
+static void put_headroom(FILE *stream, const struct model_machine *machine)
 {
     static const char name[] = "sparkguard_machine_headroom_bytes";
     if (machine->usable_bytes == SG_UNKNOWN || machine->reserve_bytes == SG_UNKNOWN)
@@ -86,7 +88,7 @@ static void put_headroom(FILE *stream, const struct report_machine *machine)
             name, name, name, (int64_t)machine->usable_bytes - (int64_t)machine->reserve_bytes);
 }
 
-static void put_machine(FILE *stream, const struct report *report, const struct prometheus_totals *totals)
+static void put_machine(FILE *stream, const struct model *model, const struct prometheus_totals *totals)
 {
     static const struct bytes_field fields[] = {
         MACHINE(total_bytes, "Memory of the machine."),
@@ -101,7 +103,7 @@ static void put_machine(FILE *stream, const struct report *report, const struct 
         MACHINE(swap_used_bytes, "Swap space in use."),
         MACHINE(cgroup_limit_bytes, "Smallest limit of the memory cgroups above the report itself."),
     };
-    const struct report_machine *machine = &report->machine;
+    const struct model_machine *machine = &model->machine;
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
         put_one(stream, fields[i].name, fields[i].help, "", field_of(machine, &fields[i]));
     put_headroom(stream, machine);
@@ -113,23 +115,23 @@ static void put_machine(FILE *stream, const struct report *report, const struct 
     put_one(stream, "sparkguard_machine_other_jobs",
             "Jobs that have no series of their own, for there are larger ones.", "", totals->other_count);
     put_one(stream, "sparkguard_machine_uncounted_directories",
-            "Directories of other users' guarded programs that are not read.", "", report->neighbour_count);
-    put_one(stream, "sparkguard_machine_untrusted_files", "Files that were not believed.", "", report->complaint_count);
+            "Directories of other users' guarded programs that are not read.", "", model->neighbour_count);
+    put_one(stream, "sparkguard_machine_untrusted_files", "Files that were not believed.", "", model->complaint_count);
 }
 
-static void put_devices(FILE *stream, const struct report_machine *machine)
+static void put_devices(FILE *stream, const struct model_machine *machine)
 {
     static const struct bytes_field fields[] = {
-        {"sparkguard_device_total_bytes", "Memory of a CUDA device.", offsetof(struct report_device, total_bytes)},
+        {"sparkguard_device_total_bytes", "Memory of a CUDA device.", offsetof(struct model_device, total_bytes)},
         {"sparkguard_device_live_bytes", "What running guarded processes hold of a CUDA device.",
-         offsetof(struct report_device, live_bytes)},
+         offsetof(struct model_device, live_bytes)},
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         struct family family = {stream, fields[i].name, "gauge", fields[i].help, false};
         for (int index = 0; index < SG_DEVICE_ROOM; index++) {
-            const struct report_device *device = &machine->device[index];
+            const struct model_device *device = &machine->device[index];
             char *name = prometheus_label(device->name);
-            char *labels = report_text_format("{device=\"%d\",name=\"%s\"}", index, name);
+            char *labels = text_format("{device=\"%d\",name=\"%s\"}", index, name);
             if (device->is_known)
                 put(&family, labels, field_of(device, &fields[i]));
             free(labels);
@@ -144,7 +146,7 @@ static void put_refusals(FILE *stream, const struct prometheus_totals *totals)
                            "Refused requests of all guarded processes; in observe mode they were let through.", false};
     struct family bytes = {stream, "sparkguard_refused_bytes_total", "counter", "Size of the refused requests.", false};
     for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
-        char *labels = report_text_format("{domain=\"%s\"}", report_domain_name[i]);
+        char *labels = text_format("{domain=\"%s\"}", model_domain_name[i]);
         put(&count, labels, totals->refused_count[i]);
         free(labels);
     }
@@ -164,7 +166,7 @@ static void put_jobs(FILE *stream, const struct prometheus_totals *totals)
         for (job = totals->jobs; job != NULL; job = job->hh.next)
             if (job->shown != NULL)
                 put(&family, job->labels, field_of(job->shown, &fields[i]));
-        if (fields[i].offset == offsetof(struct report_job, live_bytes) && totals->other_count > 0)
+        if (fields[i].offset == offsetof(struct model_job, live_bytes) && totals->other_count > 0)
             put(&family, OTHERS, totals->others.live_bytes);
     }
     struct family running = {stream, "sparkguard_job_running_processes", "gauge", "Processes of a job that run.",
@@ -182,21 +184,21 @@ static void put_jobs(FILE *stream, const struct prometheus_totals *totals)
 
 static char *command_label(const char *command)
 {
-    char *beginning = report_text_copy(command, strlen(command));
-    report_text_shorten(beginning, COMMAND_COLUMNS);
+    char *beginning = text_copy(command, strlen(command));
+    text_shorten(beginning, COMMAND_COLUMNS);
     char *label = prometheus_label(beginning);
     free(beginning);
     return label;
 }
 
 /* By its segment, for containers on one directory may have processes of one number. */
-static void put_process(struct family *family, const char *job_labels, const struct report_process *process,
+static void put_process(struct family *family, const char *job_labels, const struct model_process *process,
                         const struct bytes_field *field)
 {
     char *command = command_label(process->command);
     char *segment = prometheus_label(strrchr(process->segment_path, '/') + 1);
-    char *labels = report_text_format("%.*s,pid=\"%" PRIu32 "\",segment=\"%s\",command=\"%s\"}",
-                                      (int)strlen(job_labels) - 1, job_labels, process->pid, segment, command);
+    char *labels = text_format("%.*s,pid=\"%" PRIu32 "\",segment=\"%s\",command=\"%s\"}", (int)strlen(job_labels) - 1,
+                               job_labels, process->pid, segment, command);
     put(family, labels, field_of(process, field));
     free(labels);
     free(segment);
@@ -210,13 +212,13 @@ static int compare_bytes(const void *a, const void *b)
 }
 
 /* From how many live bytes on a process has series of its own. */
-static uint64_t least_bytes(const struct report *report, const struct prometheus_totals *totals)
+static uint64_t least_bytes(const struct model *model, const struct prometheus_totals *totals)
 {
-    uint64_t total = report->machine.total_bytes;
-    uint64_t least = total == SG_UNKNOWN ? LEAST_BYTES : report_max(total / 100, LEAST_BYTES);
-    uint64_t *sizes = report_allocate(totals->running_count + 1, sizeof *sizes);
+    uint64_t total = model->machine.total_bytes;
+    uint64_t least = total == SG_UNKNOWN ? LEAST_BYTES : bytes_max(total / 100, LEAST_BYTES);
+    uint64_t *sizes = tool_allocate(totals->running_count + 1, sizeof *sizes);
     size_t count = 0;
-    const struct report_process *process;
+    const struct model_process *process;
     for (const struct prometheus_job *job = totals->jobs; job != NULL; job = job->hh.next)
         if (job->shown != NULL)
             DL_FOREACH (job->shown->processes, process)
@@ -224,21 +226,21 @@ static uint64_t least_bytes(const struct report *report, const struct prometheus
                     sizes[count++] = process->live_bytes;
     qsort(sizes, count, sizeof *sizes, compare_bytes);
     if (count > PROCESSES_MOST)
-        least = report_max(least, sizes[PROCESSES_MOST - 1]);
+        least = bytes_max(least, sizes[PROCESSES_MOST - 1]);
     free(sizes);
     return least;
 }
 
-static void put_processes(FILE *stream, const struct report *report, const struct prometheus_totals *totals)
+static void put_processes(FILE *stream, const struct model *model, const struct prometheus_totals *totals)
 {
     static const struct bytes_field fields[] = {
         PROCESS(live_bytes, "What a running process holds that holds 1 % of the machine."),
         PROCESS(peak_bytes, "The most that such a process held at one time."),
     };
-    uint64_t least = least_bytes(report, totals);
+    uint64_t least = least_bytes(model, totals);
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         struct family family = {stream, fields[i].name, "gauge", fields[i].help, false};
-        const struct report_process *process;
+        const struct model_process *process;
         size_t left = PROCESSES_MOST; /* there may be many of one size */
         for (const struct prometheus_job *job = totals->jobs; job != NULL; job = job->hh.next) {
             if (job->shown == NULL)
@@ -253,24 +255,24 @@ static void put_processes(FILE *stream, const struct report *report, const struc
     }
 }
 
-static void put_unguarded(FILE *stream, const struct report *report)
+static void put_unguarded(FILE *stream, const struct model *model)
 {
     struct family family = {stream, "sparkguard_unguarded_resident_bytes", "gauge",
                             "What the largest processes have that run without the guard.", false};
-    for (size_t i = 0; i < report->unguarded_count; i++) {
-        char *command = command_label(report->unguarded[i].command);
-        char *labels = report_text_format("{pid=\"%" PRIu32 "\",command=\"%s\"}", report->unguarded[i].pid, command);
-        put(&family, labels, report->unguarded[i].resident_bytes);
+    for (size_t i = 0; i < model->unguarded_count; i++) {
+        char *command = command_label(model->unguarded[i].command);
+        char *labels = text_format("{pid=\"%" PRIu32 "\",command=\"%s\"}", model->unguarded[i].pid, command);
+        put(&family, labels, model->unguarded[i].resident_bytes);
         free(labels);
         free(command);
     }
 }
 
-static void choose_jobs(struct prometheus_totals *totals, const struct report *report)
+static void choose_jobs(struct prometheus_totals *totals, const struct model *model)
 {
-    const struct report_job *job;
+    const struct model_job *job;
     struct prometheus_job *found;
-    DL_FOREACH (report->jobs, job) {
+    DL_FOREACH (model->jobs, job) {
         char *labels = prometheus_job_labels(job);
         HASH_FIND_STR(totals->jobs, labels, found);
         if (found != NULL)
@@ -282,8 +284,8 @@ static void choose_jobs(struct prometheus_totals *totals, const struct report *r
 /* The largest first; of those that hold nothing, the last that were there. */
 static int compare_shown(const void *a, const void *b)
 {
-    const struct report_job *left = (*(struct prometheus_job *const *)a)->shown;
-    const struct report_job *right = (*(struct prometheus_job *const *)b)->shown;
+    const struct model_job *left = (*(struct prometheus_job *const *)a)->shown;
+    const struct model_job *right = (*(struct prometheus_job *const *)b)->shown;
     if (left->live_bytes != right->live_bytes)
         return left->live_bytes > right->live_bytes ? -1 : 1;
     return left->last_seen_ns > right->last_seen_ns ? -1 : left->last_seen_ns < right->last_seen_ns;
@@ -291,14 +293,14 @@ static int compare_shown(const void *a, const void *b)
 
 static void keep_largest(struct prometheus_totals *totals)
 {
-    struct prometheus_job **shown = report_allocate(HASH_COUNT(totals->jobs) + 1, sizeof(void *));
+    struct prometheus_job **shown = tool_allocate(HASH_COUNT(totals->jobs) + 1, sizeof(void *));
     size_t count = 0;
     for (struct prometheus_job *job = totals->jobs; job != NULL; job = job->hh.next)
         if (job->shown != NULL)
             shown[count++] = job;
     qsort(shown, count, sizeof(void *), compare_shown);
     for (size_t i = JOBS_MOST; i < count; i++) {
-        totals->others.live_bytes = report_add(totals->others.live_bytes, shown[i]->shown->live_bytes);
+        totals->others.live_bytes = bytes_add(totals->others.live_bytes, shown[i]->shown->live_bytes);
         totals->others.running_count += shown[i]->shown->running_count;
         totals->other_count++;
         shown[i]->shown = NULL;
@@ -306,26 +308,26 @@ static void keep_largest(struct prometheus_totals *totals)
     free(shown);
 }
 
-void report_render_prometheus(struct report *report, const struct report_scope *scope, const char *path, FILE *stream)
+void report_render_prometheus(struct model *model, const struct model_scope *scope, const char *path, FILE *stream)
 {
     struct prometheus_totals totals;
-    struct report_scope chosen = *scope;
-    bool is_usual = !report_scope_is_narrow(scope) && !scope->is_all;
+    struct model_scope chosen = *scope;
+    bool is_usual = !model_scope_is_narrow(scope) && !scope->is_all;
     if (is_usual)
-        chosen.since_ns = report_now_ns() - RECENT_NS;
-    prometheus_totals_begin(&totals, report, path);
-    report_select(report, &chosen);
-    choose_jobs(&totals, report);
+        chosen.since_ns = tool_now_ns() - RECENT_NS;
+    prometheus_totals_begin(&totals, model, path);
+    model_select(model, &chosen);
+    choose_jobs(&totals, model);
     if (is_usual)
         keep_largest(&totals);
     put_one(stream, "sparkguard_build_info", "The version of sparkguard-report.", "{version=\"" SG_VERSION_TEXT "\"}",
             1);
-    put_machine(stream, report, &totals);
-    put_devices(stream, &report->machine);
+    put_machine(stream, model, &totals);
+    put_devices(stream, &model->machine);
     put_refusals(stream, &totals);
     put_jobs(stream, &totals);
-    put_processes(stream, report, &totals);
-    put_unguarded(stream, report);
+    put_processes(stream, model, &totals);
+    put_unguarded(stream, model);
     prometheus_totals_put(&totals, stream);
     prometheus_totals_end(&totals);
 }

@@ -5,8 +5,8 @@
  * that for a new start and counts all of it again. So the file that is to be replaced is read first, and what it says of
  * each counter grows by what has been refused since. It remembers in comments what it has counted of which process.
  */
-#ifndef SG_TOOLS_REPORT_PROMETHEUS_H
-#define SG_TOOLS_REPORT_PROMETHEUS_H
+#ifndef SG_TOOLS_REPORT_PROMETHEUS_PROMETHEUS_H
+#define SG_TOOLS_REPORT_PROMETHEUS_PROMETHEUS_H
 
 #include <stdio.h>
 
@@ -14,6 +14,6 @@
 
 /* Puts a whole record (is_all) and narrows it to `scope`, which bounds the series of jobs and processes only: without a
  * filter to jobs that run, or ran in the last five minutes, and of those to the largest. */
-void report_render_prometheus(struct report *report, const struct report_scope *scope, const char *path, FILE *stream);
+void report_render_prometheus(struct model *model, const struct model_scope *scope, const char *path, FILE *stream);
 
 #endif

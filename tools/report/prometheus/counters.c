@@ -1,5 +1,5 @@
 /*
- * prometheus_counters.c - counters that only grow, though the record of ended processes is kept for a while only.
+ * counters.c - counters that only grow, though the record of ended processes is kept for a while only.
  *
  *   # counted HEAP MAPPED PINNED MANAGED DEVICE BYTES RUNS FILE    refused to the process of that segment, as counted so
  *                                                                far, and for how many runs it has been off the record
@@ -14,8 +14,10 @@
 #include <string.h>
 
 #include "report/atomic_file.h"
-#include "report/prometheus_counters.h"
+#include "report/prometheus/counters.h"
+#include "common/bytes.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 #define COUNTED "# counted "
 #define KEPT "# kept "
@@ -47,11 +49,11 @@ struct prometheus_counted {
 char *prometheus_label(const char *text)
 {
     size_t left = strlen(text);
-    char *label = report_allocate(left * strlen("\\\\x5c") + 1, 1), *out = label;
+    char *label = tool_allocate(left * strlen("\\\\x5c") + 1, 1), *out = label;
     while (left > 0) {
         uint32_t code;
-        size_t length = report_utf8_next(text, left, &code);
-        if (code == REPORT_NO_CODE || report_is_control(code) || code == '\\')
+        size_t length = text_utf8_next(text, left, &code);
+        if (code == TEXT_NO_CODE || text_is_control(code) || code == '\\')
             for (size_t i = 0; i < length; i++)
                 out += sprintf(out, "\\\\x%02x", (unsigned char)text[i]);
         else if (code == '"')
@@ -65,10 +67,10 @@ char *prometheus_label(const char *text)
     return label;
 }
 
-char *prometheus_job_labels(const struct report_job *job)
+char *prometheus_job_labels(const struct model_job *job)
 {
     char *name = prometheus_label(job->name), *directory = prometheus_label(job->directory);
-    char *labels = report_text_format("{sparkguard_job=\"%s\",directory=\"%s\"}", name, directory);
+    char *labels = text_format("{sparkguard_job=\"%s\",directory=\"%s\"}", name, directory);
     free(name);
     free(directory);
     return labels;
@@ -79,8 +81,8 @@ static struct prometheus_counted *find_counted(struct prometheus_totals *totals,
     struct prometheus_counted *counted;
     HASH_FIND_STR(totals->counted, segment, counted);
     if (counted == NULL) {
-        counted = report_allocate(1, sizeof *counted);
-        counted->segment = report_text_copy(segment, strlen(segment));
+        counted = tool_allocate(1, sizeof *counted);
+        counted->segment = text_copy(segment, strlen(segment));
         HASH_ADD_KEYPTR(hh, totals->counted, counted->segment, strlen(counted->segment), counted);
     }
     return counted;
@@ -91,7 +93,7 @@ static void read_counted(struct prometheus_totals *totals, char *line)
     uint64_t counts[COUNTS + 1];
     for (int i = 0; i < COUNTS + 1; i++) {
         char *end;
-        counts[i] = report_min(strtoull(line, &end, 10), MOST);
+        counts[i] = bytes_min(strtoull(line, &end, 10), MOST);
         if (end == line || *end != ' ')
             return;
         line = end + 1;
@@ -109,12 +111,12 @@ static void read_series(struct prometheus_totals *totals, char *line)
     if (blank == NULL)
         return;
     *blank = '\0';
-    uint64_t value = report_min(strtoull(blank + 1, &end, 10), MOST);
+    uint64_t value = bytes_min(strtoull(blank + 1, &end, 10), MOST);
     HASH_FIND_STR(totals->past, line, past);
     if (past != NULL || end == blank + 1 || *end != '\0')
         return;
-    past = report_allocate(1, sizeof *past);
-    past->series = report_text_copy(line, strlen(line));
+    past = tool_allocate(1, sizeof *past);
+    past->series = text_copy(line, strlen(line));
     past->value = value;
     HASH_ADD_KEYPTR(hh, totals->past, past->series, strlen(past->series), past);
 }
@@ -145,22 +147,22 @@ static uint64_t grown(const struct prometheus_totals *totals, const char *series
 {
     struct prometheus_past *past;
     HASH_FIND_STR(totals->past, series, past);
-    return report_min(past != NULL ? report_add(past->value, since) : all, MOST);
+    return bytes_min(past != NULL ? bytes_add(past->value, since) : all, MOST);
 }
 
 /* A file may move to the history and be some seconds older there: what was counted stays counted. */
-static void count_process(struct prometheus_totals *totals, const struct report_job *job,
-                          const struct report_process *process, uint64_t all[COUNTS], uint64_t since[COUNTS])
+static void count_process(struct prometheus_totals *totals, const struct model_job *job,
+                          const struct model_process *process, uint64_t all[COUNTS], uint64_t since[COUNTS])
 {
-    char *path = report_text_format("%s%s", job->directory, strrchr(process->segment_path, '/'));
+    char *path = text_format("%s%s", job->directory, strrchr(process->segment_path, '/'));
     char *segment = prometheus_label(path);
     struct prometheus_counted *counted = find_counted(totals, segment);
     counted->absent_runs = 0;
     for (int i = 0; i < COUNTS; i++) {
         uint64_t now = i == BYTES ? process->refused_bytes : process->domain[i].refused_count;
-        counted->now[i] = report_max(report_min(now, MOST), counted->before[i]);
-        all[i] = report_add(all[i], counted->now[i]);
-        since[i] = report_add(since[i], counted->now[i] - counted->before[i]);
+        counted->now[i] = bytes_max(bytes_min(now, MOST), counted->before[i]);
+        all[i] = bytes_add(all[i], counted->now[i]);
+        since[i] = bytes_add(since[i], counted->now[i] - counted->before[i]);
     }
     free(segment);
     free(path);
@@ -170,41 +172,41 @@ static uint64_t sum(const uint64_t counts[COUNTS])
 {
     uint64_t count = 0;
     for (int i = 0; i < SG_DOMAIN_COUNT; i++)
-        count = report_add(count, counts[i]);
+        count = bytes_add(count, counts[i]);
     return count;
 }
 
 static void add_job(struct prometheus_totals *totals, char *labels, uint64_t all, uint64_t since)
 {
-    struct prometheus_job *job = report_allocate(1, sizeof *job);
-    char *series = report_text_format("sparkguard_job_refusals_total%s", labels);
+    struct prometheus_job *job = tool_allocate(1, sizeof *job);
+    char *series = text_format("sparkguard_job_refusals_total%s", labels);
     job->labels = labels;
     job->refused_count = grown(totals, series, all, since);
     HASH_ADD_KEYPTR(hh, totals->jobs, job->labels, strlen(job->labels), job);
     free(series);
 }
 
-void prometheus_totals_begin(struct prometheus_totals *totals, const struct report *report, const char *path)
+void prometheus_totals_begin(struct prometheus_totals *totals, const struct model *model, const char *path)
 {
     uint64_t all[COUNTS] = {0}, since[COUNTS] = {0};
-    const struct report_job *job;
-    const struct report_process *process;
+    const struct model_job *job;
+    const struct model_process *process;
     *totals = (struct prometheus_totals){0};
     if (path != NULL)
         read_past(totals, path);
-    DL_FOREACH (report->jobs, job) {
+    DL_FOREACH (model->jobs, job) {
         uint64_t job_all[COUNTS] = {0}, job_since[COUNTS] = {0};
         DL_FOREACH (job->processes, process)
             count_process(totals, job, process, job_all, job_since);
         add_job(totals, prometheus_job_labels(job), sum(job_all), sum(job_since));
         totals->running_count += job->running_count;
         for (int i = 0; i < COUNTS; i++) {
-            all[i] = report_add(all[i], job_all[i]);
-            since[i] = report_add(since[i], job_since[i]);
+            all[i] = bytes_add(all[i], job_all[i]);
+            since[i] = bytes_add(since[i], job_since[i]);
         }
     }
     for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
-        char *series = report_text_format("sparkguard_refusals_total{domain=\"%s\"}", report_domain_name[i]);
+        char *series = text_format("sparkguard_refusals_total{domain=\"%s\"}", model_domain_name[i]);
         totals->refused_count[i] = grown(totals, series, all[i], since[i]);
         free(series);
     }
