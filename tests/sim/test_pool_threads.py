@@ -249,7 +249,7 @@ say(answers=words(sorted(together(8, lambda number: cuda.cuGraphLaunch(graphs[nu
 
 
 def storm(sim, seed, room, threads=8, **variables):
-    command = [sim.program("cuda_pools"), seed, threads, 400 // min(STORMS, 4), 4, room]  # of 50 steps, the one that is alone has none refused
+    command = [sim.program("cuda_pools"), seed, threads, 400 // min(STORMS, 2), 4, room]  # of 100 steps, the one that is alone has too few refused
     done = sim.values(command, SGSIM_DAWDLE=40, **variables)
     assert done.held == live(done.process) == 0
     assert done.wrong == 0, done.stderr
