@@ -9,7 +9,7 @@
 #include "base/syscall.h"
 #include "base/text.h"
 #include "shared/decision_lock.h"
-#include "shared/registry.h"
+#include "shared/own_entry.h"
 
 enum { POOLS_UNKNOWN, POOLS_KEEP, POOLS_NONE };
 

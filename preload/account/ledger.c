@@ -11,6 +11,7 @@
 #include "base/atomics.h"
 #include "base/compiler.h"
 #include "shared/job.h"
+#include "shared/own_entry.h"
 #include "shared/registry.h"
 #include "shared/segment.h"
 #include "account/callsites.h"

@@ -6,7 +6,7 @@
 #include "base/atomics.h"
 #include "shared/job.h"
 #include "account/ledger.h"
-#include "shared/registry.h"
+#include "shared/own_entry.h"
 #include "shared/segment.h"
 
 #include <string.h>

@@ -10,7 +10,7 @@
 #include "base/procfs.h"
 #include "account/residency.h"
 #include "base/seccomp.h"
-#include "shared/registry.h"
+#include "shared/own_entry.h"
 #include "shared/segment.h"
 #include "base/syscall.h"
 #include "account/thread_record.h"

@@ -19,6 +19,8 @@
 #include "admit/wait.h"
 #include "admit/deferred_frees.h"
 #include "admit/headroom.h"
+#include "shared/own_entry.h"
+#include "shared/peers.h"
 #include "shared/registry.h"
 #include "shared/segment.h"
 #include "base/syscall.h"

@@ -11,6 +11,8 @@
 #include "account/ledger.h"
 #include "base/options.h"
 #include "shared/same_bytes.h"
+#include "shared/own_entry.h"
+#include "shared/peers.h"
 #include "shared/registry.h"
 #include "shared/segment.h"
 #include "account/timeline.h"

@@ -6,7 +6,8 @@
 #include "admit/admission.h"
 #include "base/atomics.h"
 #include "admit/headroom.h"
-#include "shared/registry.h"
+#include "shared/own_entry.h"
+#include "shared/peers.h"
 #include "shared/segment.h"
 #include "shared/decision_lock.h"
 

@@ -19,6 +19,9 @@
 #include "account/timeline.h"
 #include "account/driver_pool.h"
 #include "admit/cgroup.h"
+#include "shared/own_entry.h"
+#include "shared/registry.h"
+#include "shared/peers.h"
 
 #include <sys/sysinfo.h>
 

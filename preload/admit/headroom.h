@@ -12,7 +12,7 @@
 #define SG_PRELOAD_ADMIT_HEADROOM_H
 
 #include "admit/admission.h"
-#include "shared/registry.h"
+#include "shared/peers.h"
 
 #include <stdbool.h>
 #include <stdint.h>

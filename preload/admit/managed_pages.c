@@ -8,7 +8,8 @@
 #include "admit/managed_pages.h"
 
 #include "base/atomics.h"
-#include "shared/registry.h"
+#include "shared/own_entry.h"
+#include "shared/peers.h"
 #include "shared/segment.h"
 #include "account/driver_pool.h"
 

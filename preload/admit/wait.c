@@ -5,7 +5,7 @@
 
 #include "admit/driver_pages.h"
 #include "base/options.h"
-#include "shared/registry.h"
+#include "shared/peers.h"
 #include "base/syscall.h"
 #include "account/thread_record.h"
 

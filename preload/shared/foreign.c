@@ -5,7 +5,7 @@
 
 #include "base/atomics.h"
 #include "shared/registry_file.h"
-#include "shared/registry.h"
+#include "shared/own_entry.h"
 #include "base/syscall.h"
 
 #include <fcntl.h>

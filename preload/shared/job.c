@@ -7,6 +7,7 @@
 #include "base/compiler.h"
 #include "shared/same_bytes.h"
 #include "base/seccomp.h"
+#include "shared/own_entry.h"
 #include "shared/registry.h"
 #include "shared/segment.h"
 #include "base/syscall.h"

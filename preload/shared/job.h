@@ -10,7 +10,7 @@
 #define SG_PRELOAD_SHARED_JOB_H
 
 #include "base/atomics.h"
-#include "shared/registry.h"
+#include "shared/own_entry.h"
 #include "shared/segment.h"
 
 /* Adds up what all processes of the job hold now. */

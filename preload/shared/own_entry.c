@@ -1,8 +1,8 @@
 /*
- * own_entry.c - see registry.h: a process's own sums and its seat, changed in step by any thread, without a lock: a thread may be
+ * own_entry.c - see own_entry.h: a process's own sums and its seat, changed in step by any thread, without a lock: a thread may be
  * parked in the middle of a change (by a stop-the-world collector, a debugger, a signal), and holds up nobody.
  */
-#include "shared/registry.h"
+#include "shared/own_entry.h"
 
 #include "base/atomics.h"
 #include "shared/segment.h"
@@ -109,6 +109,12 @@ static uint64_t *seat_word(struct sg_seat *seat, enum sg_sum sum)
         [SG_SUM_MANAGED] = offsetof(struct sg_seat, managed_bytes),
     };
     return (uint64_t *)(void *)((char *)seat + offset[sum]);
+}
+
+void sg_seats_set_heritage(uint64_t bytes)
+{
+    sg_store(&sg_own->slot.heritage_bytes, bytes);
+    sg_store(&sg_seats_own()->slot.heritage_bytes, bytes);
 }
 
 void sg_seats_set_managed_missing(uint64_t bytes)

@@ -1,7 +1,7 @@
 /*
- * peers.c - see registry.h: what all the others have, and waiting for them.
+ * peers.c - see peers.h.
  */
-#include "shared/registry.h"
+#include "shared/peers.h"
 
 #include "base/atomics.h"
 #include "base/compiler.h"
@@ -10,6 +10,7 @@
 #include "shared/same_bytes.h"
 #include "shared/segment.h"
 #include "base/syscall.h"
+#include "shared/own_entry.h"
 
 #include <linux/futex.h>
 #include <string.h>

@@ -14,6 +14,8 @@
 #include "base/syscall.h"
 #include "base/text.h"
 #include "shared/told.h"
+#include "shared/own_entry.h"
+#include "shared/peers.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -59,12 +61,6 @@ static void fill_seat(struct sg_seat *seat)
     memcpy(seat->origin, own.origin, sizeof own.origin);
     memcpy(seat->file, sg_own->file, sizeof seat->file); /* sg_files_show follows: a thread may be changing them */
     seat->file_bytes = sg_load(&sg_own->shared_bytes);
-}
-
-void sg_seats_set_heritage(uint64_t bytes)
-{
-    sg_store(&sg_own->slot.heritage_bytes, bytes);
-    sg_store(&sg_seats_own()->slot.heritage_bytes, bytes);
 }
 
 void sg_seats_set_levels(const uint64_t *identity, uint32_t count)

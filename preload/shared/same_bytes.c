@@ -10,7 +10,7 @@
 #include "base/atomics.h"
 #include "base/lock.h"
 #include "base/range_map.h"
-#include "shared/registry.h"
+#include "shared/own_entry.h"
 #include "shared/segment.h"
 #include "base/syscall.h"
 

@@ -16,6 +16,8 @@
 #include "watch/victim.h"
 #include "admit/headroom.h"
 #include "shared/registry_file.h"
+#include "shared/own_entry.h"
+#include "shared/peers.h"
 #include "shared/registry.h"
 #include "shared/segment.h"
 

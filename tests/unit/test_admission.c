@@ -10,7 +10,7 @@
 #include "account/ledger.h"
 #include "base/options.h"
 #include "admit/headroom.h"
-#include "shared/registry.h"
+#include "shared/peers.h"
 #include "shared/segment.h"
 #include "account/thread_record.h"
 #include "shared/decision_lock.h"

@@ -5,7 +5,7 @@
 
 #include "admit/context_estimate.h"
 #include "base/options.h"
-#include "shared/registry.h"
+#include "shared/own_entry.h"
 #include "shared/segment.h"
 
 #define GUESS (512 * MIB)

@@ -5,7 +5,7 @@
 
 #include "base/atomics.h"
 #include "account/ledger.h"
-#include "shared/registry.h"
+#include "shared/own_entry.h"
 #include "shared/segment.h"
 #include "account/thread_record.h"
 

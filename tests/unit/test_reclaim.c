@@ -9,7 +9,7 @@
 #include "base/atomics.h"
 #include "base/options.h"
 #include "admit/page_cache.h"
-#include "shared/registry.h"
+#include "shared/own_entry.h"
 #include "base/syscall.h"
 
 #include <inttypes.h>

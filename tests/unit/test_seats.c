@@ -8,6 +8,8 @@
 #include "account/ledger.h"
 #include "base/options.h"
 #include "base/procfs.h"
+#include "shared/own_entry.h"
+#include "shared/peers.h"
 #include "shared/registry.h"
 #include "shared/segment.h"
 #include "account/thread_record.h"

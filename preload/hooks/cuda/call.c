@@ -9,7 +9,7 @@
 #include "admit/page_cache.h"
 #include "admit/deferred_frees.h"
 #include "admit/headroom.h"
-#include "shared/registry.h"
+#include "shared/peers.h"
 #include "account/callsites.h"
 #include "base/text.h"
 #include "watch/watchdog.h"

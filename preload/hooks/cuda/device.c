@@ -7,7 +7,6 @@
 #include "admit/check.h"
 #include "base/options.h"
 #include "admit/headroom.h"
-#include "shared/registry.h"
 #include "shared/segment.h"
 #include "base/text.h"
 
