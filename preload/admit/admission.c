@@ -28,6 +28,7 @@
 #include "account/timeline.h"
 #include "shared/decision_lock.h"
 #include "account/driver_pool.h"
+#include "admit/refusal.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define SAMPLED_BYTES (64 * MIB) /* a grant of this much is seen in the time line before the next look */
@@ -500,4 +501,53 @@ bool sg_admission_take_credit(uint64_t bytes, const char *call)
         sg_ledger_grant_credit(record, refill.size_bytes);
     sg_admission_settle_small(refill.size_bytes, refill.size_bytes);
     return true;
+}
+
+/* ---- what could be had -------------------------------------------------------------------------------------------- */
+
+void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgroups)
+{
+    struct sg_lock_state lock;
+    sg_segment_attach();
+    sg_lock_acquire(&sg_decision_lock, &lock);
+    sg_fit_join();
+    sg_fit_take_out_the_dead(NULL);
+    sg_room_scan();
+    sg_room_look(0, true);
+    uint64_t limit = sg_fit_limit_bytes(), all = sg_room_for_all_cuda(), reserve = sg_room_reserve_bytes();
+    *capacity = (struct sg_capacity){.largest_bytes = sg_room_for_cuda(is_bounded_by_cgroups),
+                                     .all_bytes = all > reserve ? all - reserve : 0,
+                                     .reserve_bytes = reserve,
+                                     .most_bytes = sg_room_machine_bytes(),
+                                     .is_known = sg_room_is_known(),
+                                     .is_below_floor = sg_room_slack(SG_ROOM_FLOOR) < 0};
+    if (limit != 0) {
+        uint64_t held = sg_fit_job_bytes(SG_ROOM_ALL), left = limit > held ? limit - held : 0;
+        capacity->largest_bytes = capacity->largest_bytes < left ? capacity->largest_bytes : left;
+        capacity->all_bytes = capacity->all_bytes < limit ? capacity->all_bytes : limit;
+        capacity->most_bytes = capacity->most_bytes < limit ? capacity->most_bytes : limit;
+    }
+    sg_lock_release(&sg_decision_lock, &lock);
+}
+
+void sg_admission_ask_driver(void)
+{
+    struct sg_lock_state lock;
+    sg_segment_attach();
+    sg_lock_acquire(&sg_decision_lock, &lock);
+    sg_fit_join();
+    sg_fit_take_out_the_dead(NULL);
+    sg_room_look(0, true);
+    uint64_t kept = sg_options.mode_observe ? 0 : sg_driver_pages_kept_bytes();
+    sg_lock_release(&sg_decision_lock, &lock);
+    sg_driver_pages_reclaim(kept);
+}
+
+void sg_admission_join(void)
+{
+    struct sg_lock_state lock;
+    sg_segment_attach();
+    sg_lock_acquire(&sg_decision_lock, &lock);
+    sg_fit_join();
+    sg_lock_release(&sg_decision_lock, &lock);
 }

@@ -112,7 +112,4 @@ void sg_admission_join(void);
 /* fork: the decision state of the parent means nothing in the child. */
 void sg_admission_refork(void);
 
-/* refusal.c: counts, records and says what has been refused (or would have been, in observe mode). */
-void sg_refusal_report(const struct sg_request *request);
-
 #endif

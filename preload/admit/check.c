@@ -44,15 +44,6 @@ void sg_fit_join(void)
     sg_files_show();
 }
 
-void sg_admission_join(void)
-{
-    struct sg_lock_state lock;
-    sg_segment_attach();
-    sg_lock_acquire(&sg_decision_lock, &lock);
-    sg_fit_join();
-    sg_lock_release(&sg_decision_lock, &lock);
-}
-
 /* ---- does it fit? Under the lock, by the last look ---------------------------------------------------------------- */
 
 static bool is_nothing_allowed(void)
@@ -76,7 +67,7 @@ uint64_t sg_fit_limit_bytes(void)
 }
 
 /* What the job holds against its limit, and of what is under way `parts`. */
-static uint64_t job_holds(uint32_t parts)
+uint64_t sg_fit_job_bytes(uint32_t parts)
 {
     const struct sg_taken *others = &sg_room_tally()->job;
     uint64_t held = others->held_bytes;
@@ -117,7 +108,7 @@ bool sg_fit_limit(struct sg_request *request, uint64_t grace_bytes, uint32_t par
     uint64_t most = sg_fit_limit_bytes();
     if (most == 0)
         return true;
-    uint64_t held = job_holds(parts);
+    uint64_t held = sg_fit_job_bytes(parts);
     uint64_t limit = most + grace_bytes, growth = request->growth_bytes;
     if (request->shared_begin != 0) {
         uint64_t others = sg_same_bytes_of_job(request->shared_begin, request->shared_end);
@@ -199,44 +190,4 @@ void sg_fit_take_out_the_dead(const struct sg_request *request)
     sg_fit_join();
     if (seat != sg_seats_own() && request != NULL) /* we sit elsewhere now */
         sg_seats_announce(sg_fit_pool(request), request->size_bytes);
-}
-
-void sg_admission_ask_driver(void)
-{
-    struct sg_lock_state lock;
-    sg_segment_attach();
-    sg_lock_acquire(&sg_decision_lock, &lock);
-    sg_fit_join();
-    sg_fit_take_out_the_dead(NULL);
-    sg_room_look(0, true);
-    uint64_t kept = sg_options.mode_observe ? 0 : sg_driver_pages_kept_bytes();
-    sg_lock_release(&sg_decision_lock, &lock);
-    sg_driver_pages_reclaim(kept);
-}
-
-/* ---- what could be had -------------------------------------------------------------------------------------------- */
-
-void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgroups)
-{
-    struct sg_lock_state lock;
-    sg_segment_attach();
-    sg_lock_acquire(&sg_decision_lock, &lock);
-    sg_fit_join();
-    sg_fit_take_out_the_dead(NULL);
-    sg_room_scan();
-    sg_room_look(0, true);
-    uint64_t limit = sg_fit_limit_bytes(), all = sg_room_for_all_cuda(), reserve = sg_room_reserve_bytes();
-    *capacity = (struct sg_capacity){.largest_bytes = sg_room_for_cuda(is_bounded_by_cgroups),
-                                     .all_bytes = all > reserve ? all - reserve : 0,
-                                     .reserve_bytes = reserve,
-                                     .most_bytes = sg_room_machine_bytes(),
-                                     .is_known = sg_room_is_known(),
-                                     .is_below_floor = sg_room_slack(SG_ROOM_FLOOR) < 0};
-    if (limit != 0) {
-        uint64_t held = job_holds(SG_ROOM_ALL), left = limit > held ? limit - held : 0;
-        capacity->largest_bytes = capacity->largest_bytes < left ? capacity->largest_bytes : left;
-        capacity->all_bytes = capacity->all_bytes < limit ? capacity->all_bytes : limit;
-        capacity->most_bytes = capacity->most_bytes < limit ? capacity->most_bytes : limit;
-    }
-    sg_lock_release(&sg_decision_lock, &lock);
 }

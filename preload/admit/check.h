@@ -18,6 +18,10 @@ void sg_fit_refork(void);
 /* The smallest limit of the job's processes, 0: none. */
 uint64_t sg_fit_limit_bytes(void);
 
+/* What the job holds that counts against its limit: this process and the others by the last look. `parts`: enum
+ * sg_room_part. */
+uint64_t sg_fit_job_bytes(uint32_t parts);
+
 /* Whether the request fits the limit of the job, which may be passed by `grace_bytes`; else the answer is in it. `parts`:
  * enum sg_room_part. */
 bool sg_fit_limit(struct sg_request *request, uint64_t grace_bytes, uint32_t parts);

@@ -1,7 +1,8 @@
 /*
- * refusal.c - what becomes of a refused request: a count, an entry for the report, a line for the human.
+ * refusal.c - see refusal.h: a count, an entry for the report, a line for the human.
  */
-#include "admit/admission.h"
+#include "admit/refusal.h"
+
 #include "base/atomics.h"
 #include "account/ledger.h"
 #include "base/log.h"

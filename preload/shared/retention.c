@@ -1,5 +1,5 @@
 /*
- * retention.c - keeps SPARKGUARD_DIR and the history small: evidence of the last dead processes stays, older evidence goes.
+ * retention.c - see retention.h: keeps SPARKGUARD_DIR and the history small: evidence of the last dead processes stays, older evidence goes.
  *
  * SPARKGUARD_DIR: runs once in a process, when it attaches, with signals blocked, and looks closer only if the directory holds
  * more than KEEP_MOST files. Removes the oldest dead ones until KEEP_LEAST files are left. What is alive (somebody holds its
@@ -8,6 +8,8 @@
  *
  * The history: runs once in the process's own thread for it, and goes by bytes.
  */
+#include "shared/retention.h"
+
 #include "base/directory.h"
 #include "shared/segment.h"
 #include "base/syscall.h"
@@ -230,7 +232,7 @@ static uint64_t remove_oldest(int directory, struct workspace *work)
     return bytes;
 }
 
-void sg_reaper_sweep(int directory)
+void sg_retention_sweep(int directory)
 {
     static char small[4096]; /* whoever attaches may have little stack, and is alone (segment.c) */
     uint32_t count = 0;
@@ -245,7 +247,7 @@ void sg_reaper_sweep(int directory)
 }
 
 /* Where there are more files than candidates, those seen are taken for all: the rest is left to the next who comes. */
-void sg_reaper_trim(int directory, uint64_t bytes_most)
+void sg_retention_trim(int directory, uint64_t bytes_most)
 {
     uint64_t bytes = 0;
     struct workspace *work = begin_work();

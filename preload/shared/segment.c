@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "shared/told.h"
 #include "base/pages.h"
+#include "shared/retention.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -245,7 +246,7 @@ static void attach_locked(void)
     long result = open_directory();
     int directory = (int)result;
     if (directory >= 0) {
-        sg_reaper_sweep(directory);
+        sg_retention_sweep(directory);
         result = put_in_place(unfinished, &lock_fd, &window_fd);
         if (result != 0 && lock_fd >= 0)
             (void)sg_sys_unlinkat((int)SG_AT_FDCWD, unfinished);

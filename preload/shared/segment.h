@@ -81,10 +81,4 @@ bool sg_segment_is_own(void);
 void sg_segment_add_refusal(const struct sg_refusal *refusal);
 void sg_segment_add_event(const char *what);
 
-/* retention.c: removes what dead processes left, if there is much of it. */
-void sg_reaper_sweep(int directory);
-
-/* The same of a directory of copies, which nobody locks: the oldest go until all together take no more than `bytes_most`. */
-void sg_reaper_trim(int directory, uint64_t bytes_most);
-
 #endif

@@ -25,6 +25,7 @@
 #include "base/syscall.h"
 #include "base/text.h"
 #include "account/timeline.h"
+#include "shared/retention.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -185,7 +186,7 @@ static long save(struct sg_segment *copy, uint64_t length, bool is_durable)
         (void)sg_syscall(SYS_fsync, directory, 0, 0, 0, 0, 0);
     if (!last.is_trimmed && (is_durable || sg_sys_unique() % 8 == 0)) {
         last.is_trimmed = true;
-        sg_reaper_trim(directory, BYTES_MOST);
+        sg_retention_trim(directory, BYTES_MOST);
     }
     (void)sg_sys_close(directory);
     return result;

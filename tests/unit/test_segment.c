@@ -10,6 +10,7 @@
 #include "shared/segment.h"
 #include "account/thread_record.h"
 #include "account/lifetime.h"
+#include "shared/retention.h"
 
 #include <dirent.h>
 #include <pthread.h>
@@ -624,7 +625,7 @@ static void sweep(void)
     use_folder("dir");
     int directory = open(sg_options.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     CHECK(directory >= 0);
-    sg_reaper_sweep(directory);
+    sg_retention_sweep(directory);
     CHECK(close(directory) == 0);
 }
 
@@ -717,7 +718,7 @@ CHILD_TEST(the_history_keeps_no_time_line_without_a_segment)
     put_time_lines();
     use_folder("dir");
     int directory = open(sg_options.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    sg_reaper_trim(directory, MIB);
+    sg_retention_trim(directory, MIB);
     check_time_lines();
     CHECK(close(directory) == 0);
 }
