@@ -4,7 +4,6 @@
 #include "account/mapping_kind.h"
 
 #include "base/atomics.h"
-#include "base/compiler.h"
 #include "base/range_map.h"
 #include "base/seccomp.h"
 #include "base/syscall.h"

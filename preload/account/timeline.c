@@ -14,7 +14,6 @@
 #include "shared/segment.h"
 #include "base/shared_file.h"
 #include "base/syscall.h"
-#include "base/text.h"
 #include "shared/decision_lock.h"
 #include "base/directory.h"
 

@@ -16,7 +16,6 @@
 #ifndef SG_PRELOAD_ADMIT_ADMISSION_H
 #define SG_PRELOAD_ADMIT_ADMISSION_H
 
-#include "base/lock.h"
 #include "sparkguard_abi.h"
 
 #include <stdbool.h>

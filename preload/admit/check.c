@@ -4,7 +4,6 @@
 #include "admit/check.h"
 
 #include "base/atomics.h"
-#include "admit/driver_pages.h"
 #include "account/tmpfs_ranges.h"
 #include "shared/foreign.h"
 #include "account/tracker.h"
@@ -16,7 +15,6 @@
 #include "shared/registry.h"
 #include "shared/segment.h"
 #include "account/timeline.h"
-#include "shared/decision_lock.h"
 
 static bool has_inherited; /* forked, and nothing was decided since */
 

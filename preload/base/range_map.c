@@ -7,7 +7,6 @@
  */
 #include "base/range_map.h"
 
-#include "base/compiler.h"
 #include "base/syscall.h"
 
 #include <string.h>

@@ -6,7 +6,6 @@
 
 #include "base/atomics.h"
 #include "shared/segment.h"
-#include "base/syscall.h"
 
 #include <string.h>
 

@@ -5,8 +5,6 @@
 
 #include "base/atomics.h"
 #include "shared/foreign.h"
-#include "base/log.h"
-#include "base/options.h"
 #include "shared/same_bytes.h"
 #include "shared/registry_file.h"
 #include "shared/segment.h"

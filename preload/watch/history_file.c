@@ -18,8 +18,6 @@
 
 #include "base/atomics.h"
 #include "base/directory.h"
-#include "base/options.h"
-#include "base/procfs.h"
 #include "shared/segment.h"
 #include "account/callsites.h"
 #include "base/syscall.h"

@@ -6,7 +6,6 @@
 
 #include "base/atomics.h"
 #include "watch/fall.h"
-#include "account/ledger.h"
 #include "base/options.h"
 #include "admit/snapshot.h"
 #include "base/procfs.h"
