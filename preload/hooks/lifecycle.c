@@ -21,6 +21,8 @@
 #include "watch/victim.h"
 #include "shared/segment.h"
 #include "account/callsites.h"
+#include "base/compiler.h"
+#include "base/elf_symbols.h"
 #include "base/syscall.h"
 #include "base/text.h"
 #include "account/timeline.h"
@@ -29,6 +31,8 @@
 #include "account/lifetime.h"
 
 #include <sys/auxv.h>
+#include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -133,7 +137,7 @@ int __cxa_at_quick_exit(void (*handler)(void *), void *owner);
 
 /* Those registered first run last before a fork, and first behind it. So must ours: what other libraries' handlers
  * ask for before the fork is among the figures, and what they ask for in the child is the child's. */
-void sg_lifecycle_register_fork(void)
+static void register_fork(void)
 {
     static uint32_t is_done SG_AT_START;
     uint32_t not_done = 0;
@@ -141,6 +145,19 @@ void sg_lifecycle_register_fork(void)
         sg_options_read(environ);
     if (!sg_options.is_disabled && sg_cas_u32(&is_done, &not_done, 1))
         (void)__register_atfork(before_fork, end_fork, after_fork_in_child, &__dso_handle);
+}
+
+SG_EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *owner)
+{
+    register_fork();
+    void *found = sg_symbols_next("__register_atfork"); /* not kept: every start asks, and has a page less for it */
+    __typeof__(&__register_atfork) real;
+    memcpy(&real, &found, sizeof real);
+    if (real == NULL)
+        real = SG_REAL(__register_atfork);
+    if (real == NULL) /* the libc lies before us, and this call is our own */
+        real = (__typeof__(real))sg_real_dlsym(RTLD_DEFAULT, "__register_atfork");
+    return real != NULL ? real(prepare, parent, child, owner) : ENOMEM;
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------------------ */
@@ -256,7 +273,7 @@ __attribute__((constructor)) static void set_up(void)
     if (!sg_options.is_disabled) {
         (void)on_exit(at_exit, NULL);
         (void)__cxa_at_quick_exit(at_quick_end, &__dso_handle);
-        sg_lifecycle_register_fork();
+        register_fork();
         begin_job();
         if (sg_options.oom_score_adj != INT64_MIN)
             set_oom_score(sg_options.oom_score_adj);

@@ -26,9 +26,6 @@ static inline bool sg_lifecycle_enter(void)
     return true;
 }
 
-/* Registers our handlers of fork, before anybody else's. Once; later calls do nothing. */
-void sg_lifecycle_register_fork(void);
-
 /* The process is about to end by itself. Once; later calls do nothing. */
 void sg_lifecycle_end(int exit_code);
 

@@ -13,12 +13,10 @@
 #include "hooks/lifecycle.h"
 #include "hooks/real.h"
 #include "shared/segment.h"
-#include "base/elf_symbols.h"
 #include "base/syscall.h"
 #include "watch/watchdog.h"
 #include "account/lifetime.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -34,22 +32,6 @@ SG_EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes
     if (sg_lifecycle_enter())
         sg_segment_attach();
     return SG_REAL(pthread_create)(thread, attributes, start, argument);
-}
-
-/* What pthread_atfork calls, which is a part of each program and library. */
-int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *owner);
-
-SG_EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *owner)
-{
-    sg_lifecycle_register_fork();
-    void *found = sg_symbols_next("__register_atfork"); /* not kept: every start asks, and has a page less for it */
-    __typeof__(&__register_atfork) real;
-    memcpy(&real, &found, sizeof real);
-    if (real == NULL)
-        real = SG_REAL(__register_atfork);
-    if (real == NULL) /* the libc lies before us, and this call is our own */
-        real = (__typeof__(real))sg_real_dlsym(RTLD_DEFAULT, "__register_atfork");
-    return real != NULL ? real(prepare, parent, child, owner) : ENOMEM;
 }
 
 /* Some namespaces the kernel gives to processes of one thread only, and says EINVAL or EUSERS to others. The watchdog
