@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 MIB = 1 << 20
-TOOLS = Path(__file__).resolve().parents[2] / "tools"
+TOOLS = Path(__file__).resolve().parents[2] / "tools/python"
 HOLD = "import sys; data = bytearray({} << 20); print('held', flush=True); sys.stdin.read(1)"
 
 
