@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { STREAM_BITS = 0xffff }; /* of a piece's flags; those above are call sites elsewhere (range_map.h) */
+enum { STREAM_BITS = 0xffff, FREE_SHIFT = 16 }; /* of a piece's flags; COUNTED ones have nothing above (range_map.h) */
 
 enum { STREAMS = 1024 };
 static struct {
@@ -27,10 +27,11 @@ uint32_t sg_stream_number(uint64_t key, bool is_new)
     return stream_count;
 }
 
-void sg_stream_count_free(uint32_t number)
+static void count_free(uint32_t number)
 {
-    streams[0].frees++;
-    if (number != 0 && number < STREAMS)
+    if (number != SG_STREAM_DONE)
+        streams[0].frees++;
+    if (number != SG_STREAM_DONE && number < STREAMS)
         streams[number].frees++;
 }
 
@@ -75,15 +76,16 @@ static void set(struct sg_pieces *pieces, struct sg_ranges **ranges, const struc
         sg_pieces_forget(pieces);
 }
 
-/* Joins what a block lies across. */
-static void extend(struct sg_pieces *pieces, uintptr_t begin, uintptr_t end)
+/* Joins what a block lies across. `kind`: COUNTED, if the pool has grown by just this. */
+static void extend(struct sg_pieces *pieces, uintptr_t begin, uintptr_t end, uint32_t kind)
 {
-    struct sg_range piece, joined = {begin, end, SG_RANGE_RESERVED, 0, 0};
+    struct sg_range piece, joined = {begin, end, kind, 0, 0};
     if (pieces->extents == NULL && !is_made(&pieces->extents))
         return;
     for (uintptr_t at = begin; sg_ranges_next(pieces->extents, at, &piece) && piece.begin < end; at = piece.end) {
         if (piece.begin <= begin && piece.end >= end)
             return;
+        joined.kind = SG_RANGE_RESERVED;
         joined.begin = piece.begin < joined.begin ? piece.begin : joined.begin;
         joined.end = piece.end > joined.end ? piece.end : joined.end;
     }
@@ -92,15 +94,13 @@ static void extend(struct sg_pieces *pieces, uintptr_t begin, uintptr_t end)
     set(pieces, &pieces->extents, &joined);
 }
 
-bool sg_pieces_take(struct sg_pieces *pieces, uintptr_t begin, uint64_t bytes, uint64_t extent_bytes)
+void sg_pieces_take(struct sg_pieces *pieces, uintptr_t begin, uint64_t bytes, uint64_t grown_bytes)
 {
     uint64_t size = whole(bytes);
-    bool was_free =
-        pieces->free != NULL && sg_ranges_bytes(pieces->free, begin, begin + size, SG_RANGE_COUNTED) == size;
-    extend(pieces, begin, begin + (extent_bytes > size ? extent_bytes : size));
+    bool has_grown = grown_bytes >= size;
+    extend(pieces, begin, begin + (has_grown ? grown_bytes : size), has_grown ? SG_RANGE_COUNTED : SG_RANGE_RESERVED);
     if (pieces->free != NULL)
         set(pieces, &pieces->free, &(struct sg_range){begin, begin + size, SG_RANGE_NONE, 0, 0});
-    return was_free;
 }
 
 void sg_pieces_add(struct sg_pieces *pieces, uintptr_t begin, uint64_t bytes)
@@ -108,14 +108,18 @@ void sg_pieces_add(struct sg_pieces *pieces, uintptr_t begin, uint64_t bytes)
     set(pieces, &pieces->free, &(struct sg_range){begin, begin + bytes, SG_RANGE_COUNTED, SG_STREAM_DONE, 0});
 }
 
-void sg_pieces_begin_free(struct sg_pieces *pieces, uintptr_t begin, uint64_t bytes, uint32_t stream)
+uint32_t sg_pieces_begin_free(struct sg_pieces *pieces, uintptr_t begin, uint64_t bytes, uint32_t stream)
 {
-    extend(pieces, begin, begin + whole(bytes)); /* the extent it was allocated in may have been forgotten */
-    set(pieces, &pieces->free,
-        &(struct sg_range){begin, begin + whole(bytes), SG_RANGE_RESERVED, stream & STREAM_BITS, 0});
+    static uint32_t frees;
+    frees = frees % (UINT16_MAX - 1) + 1;
+    uint32_t begun = frees << FREE_SHIFT | (stream & STREAM_BITS);
+    /* The extent it was allocated in may have been forgotten. */
+    extend(pieces, begin, begin + whole(bytes), SG_RANGE_RESERVED);
+    set(pieces, &pieces->free, &(struct sg_range){begin, begin + whole(bytes), SG_RANGE_RESERVED, begun, 0});
+    return begun;
 }
 
-void sg_pieces_end_free(struct sg_pieces *pieces, uintptr_t begin, uint64_t bytes, bool is_freed)
+void sg_pieces_end_free(struct sg_pieces *pieces, uintptr_t begin, uint64_t bytes, uint32_t begun, bool is_freed)
 {
     struct sg_range piece;
     uintptr_t end = begin + whole(bytes);
@@ -123,8 +127,11 @@ void sg_pieces_end_free(struct sg_pieces *pieces, uintptr_t begin, uint64_t byte
         return;
     for (uintptr_t at = begin; pieces->free != NULL && sg_ranges_within(pieces->free, at, end, &piece);
          at = piece.end) {
-        if (piece.kind != SG_RANGE_RESERVED)
+        if (piece.kind != SG_RANGE_RESERVED || piece.flags != begun)
             continue;
+        piece.flags &= STREAM_BITS;
+        if (is_freed)
+            count_free(piece.flags);
         piece.kind = is_freed ? SG_RANGE_COUNTED : SG_RANGE_NONE;
         set(pieces, &pieces->free, &piece);
     }
@@ -200,6 +207,30 @@ void sg_pieces_forget_empty(struct sg_pieces *pieces, bool is_for_all)
         if (pieces->extents != NULL)
             set(pieces, &pieces->extents, &(struct sg_range){extent.begin, extent.end, SG_RANGE_NONE, 0, 0});
     }
+}
+
+uint64_t sg_pieces_sure_bytes(const struct sg_pieces *pieces)
+{
+    struct sg_range extent;
+    uint64_t sure = 0;
+    if (pieces->free == NULL || pieces->extents == NULL)
+        return 0;
+    for (uintptr_t at = 0; sg_ranges_next(pieces->extents, at, &extent); at = extent.end)
+        if (extent.kind == SG_RANGE_COUNTED && is_empty(pieces->free, &extent, true))
+            sure += extent.end - extent.begin;
+    return sure;
+}
+
+uint64_t sg_pieces_least_empty_bytes(const struct sg_pieces *pieces)
+{
+    struct sg_range extent;
+    uint64_t least = UINT64_MAX;
+    if (pieces->free == NULL || pieces->extents == NULL)
+        return least;
+    for (uintptr_t at = 0; sg_ranges_next(pieces->extents, at, &extent); at = extent.end)
+        if (extent.end - extent.begin < least && is_empty(pieces->free, &extent, false))
+            least = extent.end - extent.begin;
+    return least;
 }
 
 uint64_t sg_pieces_bytes(const struct sg_pieces *pieces)

@@ -49,6 +49,7 @@ struct sg_open_call {
     uint64_t room_bytes;       /* of a store for graphs, that it counts on (graph.c), */
     uint32_t room_device;      /* and whose */
     uint32_t pool, asked_pool; /* by number: that it is counted in; that it asks the driver about. 0: none */
+    uint32_t free_begun;       /* of a block of a pool (pool_pieces.h) */
     bool has_turn, is_syncing; /* among those that wait to be alone in a pool; struct sg_pool_sync */
     uint32_t cancel_holds;     /* while the thread is not cancelled; they nest */
     int cancel_state;          /* the thread's own, or SG_CANCEL_AS_IT_IS */

@@ -122,6 +122,41 @@ say(refused=sum(together(8, work)), held=live("device"))
     assert done.held <= 800 * MIB
 
 
+def test_free_under_way_is_not_seen_done_by_a_synchronisation_beside_it(sim):
+    """The thread that frees is inside the driver, which has not begun, while another one synchronises the stream."""
+    done = sim.script(
+        THREADS
+        + """
+start()
+keep(own_pool(), 64 * GIB)
+s, other, begun, synchronised, freed = stream(), stream(), *(threading.Event() for _ in range(3))
+def await_synchronisation():
+    begun.set()
+    synchronised.wait()
+def await_free():
+    synchronised.set()
+    freed.wait()
+works = [ctypes.CFUNCTYPE(None)(work) for work in (await_synchronisation, await_free)]
+cuda.sgsim_inside(b"cuMemFreeAsync", 1, works[0])
+cuda.sgsim_behind(b"cuStreamSynchronize", 1, works[1])
+p = take("cuMemAllocAsync", 300 * MIB, s)[1]
+def work(number):
+    if number == 0:
+        free(p, s)
+        freed.set()
+    else:
+        begun.wait()
+        ok(cuda.cuStreamSynchronize(s))
+together(2, work)
+say(other=take("cuMemAllocAsync", 300 * MIB, other)[0], same=take("cuMemAllocAsync", 300 * MIB, s)[0])
+""",
+        SGSIM_STREAMS="busy",
+        SPARKGUARD_LIMIT="400M",
+    )
+    assert (done.other, done.same) == (OUT_OF_MEMORY, 0)
+    assert sim.books()["peak_bytes"]["device"] == 300 * MIB
+
+
 # ---- one thread -------------------------------------------------------------------------------------------------------
 
 IN_PIECES = (
@@ -207,6 +242,35 @@ say(held=live("device"))
         SPARKGUARD_LIMIT="1000M",
     )
     assert done.held == live(done.process) == 800 * MIB
+
+
+def test_room_that_went_back_is_no_room_though_as_much_is_left(sim):
+    """Before the trim the pool holds 262 MiB. Of these, 130 MiB are known to be free, and go back; 131 MiB are free in two pieces
+    that are not known."""
+    done = sim.script(
+        POOLS
+        + """
+start()
+keep(own_pool(), 64 * GIB)
+def spare(size):
+    p = take("cuMemAllocAsync", size * MIB, None)[1]
+    return lambda: free(p)
+def spare_one_of(*blocks):
+    for block in blocks:
+        block()
+    ok(cuda.cuMemPoolTrimTo(own_pool(), c_size_t(262 * MIB)))
+last = spare(130)
+spare_one_of(spare(132), spare(132))
+first, middle = spare(65), spare(1)
+spare_one_of(first, spare(132))
+last()
+say(large=take("cuMemAllocAsync", 300 * MIB, None)[0], held=live("device"), linear=take("cuMemAlloc_v2", 200 * MIB)[0])
+say(gone=take("cuMemAllocAsync", 130 * MIB, None)[0])
+""",
+        SPARKGUARD_LIMIT="400M",
+    )
+    assert (done.large, done.held, done.linear, done.gone) == (OUT_OF_MEMORY, 132 * MIB, 0, OUT_OF_MEMORY)
+    assert sim.books()["peak_bytes"]["device"] == (130 + 132 + 132) * MIB
 
 
 def test_small_blocks_fill_the_last_step_of_a_pool(sim):

@@ -21,21 +21,21 @@ struct pool {
     uint64_t landed_bytes; /* of what is reserved, what came by allocations that are over */
     uint64_t judged_bytes; /* so much it may grow by those under way */
     uint64_t blocks;
-    uint64_t used_bytes; /* by them */
-    uint64_t flights;    /* allocations ever begun */
-    uint64_t questions;  /* ever begun; each has its number */
-    uint64_t answered;   /* the latest of them whose answer is charged */
-    uint64_t bookings;   /* allocations from it */
-    uint32_t asking;     /* questions under way */
-    uint32_t flying;     /* allocations under way */
+    uint64_t used_bytes;    /* by them */
+    uint64_t flights;       /* allocations ever begun */
+    uint64_t questions;     /* ever begun; each has its number */
+    uint64_t answered;      /* the latest of them whose answer is charged */
+    uint64_t bookings;      /* allocations from it */
+    uint64_t trimmed_bytes; /* sg_pool_begin_trim: at most so much is reserved when it is over; 0: none is under way */
+    uint32_t asking;        /* questions under way */
+    uint32_t flying;        /* allocations under way */
     uint32_t device;
     enum sg_domain domain; /* since CUDA 13 a pool may be managed, or sit on the host */
     bool is_used;
-    bool is_active;   /* something was allocated from it */
-    bool is_mute;     /* its driver does not tell what it has reserved: its blocks count one by one */
-    bool has_told;    /* it has answered before */
-    bool is_emptied;  /* sg_pool_emptied */
-    bool is_trimming; /* sg_pool_begin_trim */
+    bool is_active;  /* something was allocated from it */
+    bool is_mute;    /* its driver does not tell what it has reserved: its blocks count one by one */
+    bool has_told;   /* it has answered before */
+    bool is_emptied; /* sg_pool_emptied */
     struct sg_pieces pieces;
 };
 
@@ -58,7 +58,7 @@ static uint64_t steps[SG_DEVICE_ROOM];
 /* One request at a time, of all pools. Under sg_vmm_lock. */
 static struct {
     bool is_taken;
-    uint32_t clears;  /* the pool it waits to be alone in, 0: none */
+    uint32_t clears;  /* the pool it waits to be alone in, or is; 0: none */
     uint32_t waiting; /* who waits for a change */
     uint32_t changes; /* (atomic) futex */
 } turn;
@@ -70,18 +70,6 @@ _Static_assert(SG_BLOCK_POOLED_UNIT == LOW_MASK + 1 && SG_PIECES_UNIT == LOW_MAS
 static uint32_t number_in(uint64_t block)
 {
     return (uint32_t)(block >> SG_BLOCK_SLOT_SHIFT & 31) << LOW_BITS | (uint32_t)(block & LOW_MASK);
-}
-
-CUresult sg_pool_ask(CUmemoryPool handle, CUmemPool_attribute attribute, uint64_t *bytes)
-{
-    SG_DRIVER(get, cuMemPoolGetAttribute);
-    cuuint64_t value = 0;
-    uint32_t layers = sg_cuda_go_inside();
-    CUresult result = get != NULL ? get(handle, attribute, &value) : CUDA_ERROR_NOT_SUPPORTED;
-    sg_self.layers = layers;
-    if (result == CUDA_SUCCESS)
-        *bytes = value;
-    return result;
 }
 
 /* ---- the list; all under the lock -------------------------------------------------------------------------------- */
@@ -140,13 +128,13 @@ static bool is_sound(const struct pool *pool)
     return pool->used_bytes + sg_pieces_bytes(&pool->pieces) <= pool->reserved_bytes;
 }
 
-/* After it has given memory back. If it was to give back all it can, and what is left is all known, then what busy
- * streams have freed is still there. */
+/* After it has given memory back. If it was to give back all it can, and what it gave back beyond what is certain is
+ * less than any extent without a block, then what busy streams have freed is still there. */
 static void forget_pieces(struct pool *pool)
 {
     sg_pieces_forget_empty(&pool->pieces, true);
-    uint64_t known = pool->used_bytes + sg_pieces_bytes(&pool->pieces);
-    if (pool->is_trimming && known <= pool->reserved_bytes && pool->reserved_bytes - known < GRANULE_BYTES)
+    if (pool->trimmed_bytes != 0 && pool->trimmed_bytes >= pool->reserved_bytes &&
+        pool->trimmed_bytes - pool->reserved_bytes < sg_pieces_least_empty_bytes(&pool->pieces))
         return;
     sg_pieces_forget_empty(&pool->pieces, false);
     if (!is_sound(pool))
@@ -204,13 +192,19 @@ static void end_question(void)
  * destroyed (await_answers). */
 static CUresult ask(uint32_t number, CUmemPool_attribute attribute, struct sg_lock_state *lock, uint64_t *bytes)
 {
+    SG_DRIVER(get, cuMemPoolGetAttribute);
     CUmemoryPool handle = pools[number].handle;
+    cuuint64_t value = 0;
     pools[number].asking++;
     sg_self.open.asked_pool = number;
     sg_lock_release(&sg_vmm_lock, lock);
-    CUresult result = sg_pool_ask(handle, attribute, bytes);
+    uint32_t layers = sg_cuda_go_inside();
+    CUresult result = get != NULL ? get(handle, attribute, &value) : CUDA_ERROR_NOT_SUPPORTED;
+    sg_self.layers = layers;
     sg_lock_acquire(&sg_vmm_lock, lock);
     end_question();
+    if (result == CUDA_SUCCESS)
+        *bytes = value;
     return result;
 }
 
@@ -253,7 +247,7 @@ void sg_pool_refork(void)
 {
     for (uint32_t number = 1; number < pool_room; number++) { /* those threads are the parent's */
         pools[number].asking = pools[number].flying = 0;
-        pools[number].judged_bytes = 0;
+        pools[number].judged_bytes = pools[number].trimmed_bytes = 0;
     }
     syncs = 0;
     turn.is_taken = false;
@@ -269,10 +263,7 @@ struct sg_pool_view sg_pool_memory_of(CUmemoryPool handle)
     uint32_t number = find(handle);
     struct sg_pool_view view = {.domain = SG_DOMAIN_DEVICE};
     if (number != 0)
-        view = (struct sg_pool_view){.domain = pools[number].domain,
-                                     .device = pools[number].device,
-                                     .is_known = true,
-                                     .unwanted_bytes = pools[number].unwanted_bytes};
+        view = (struct sg_pool_view){pools[number].domain, pools[number].device, true, pools[number].unwanted_bytes};
     sg_lock_release(&sg_vmm_lock, &lock);
     return view;
 }
@@ -421,7 +412,6 @@ static void land(void)
 bool sg_pool_begin_turn(struct sg_pool_flight *flight, struct sg_request *request)
 {
     struct sg_lock_state lock;
-    bool is_there = false;
     if (flight->number == 0)
         return false;
     sg_lock_acquire(&sg_vmm_lock, &lock);
@@ -436,13 +426,13 @@ bool sg_pool_begin_turn(struct sg_pool_flight *flight, struct sg_request *reques
         turn.clears = flight->number;
         while (turn.clears != 0 && pools[turn.clears].flying != 0 && await_change(&lock, deadline))
             continue;
-        turn.clears = 0;
     }
     flight->number = find(flight->handle);
     if (flight->number != 0)
         take_off(flight);
-    if (flight->number != 0 && has_turn)
-        is_there = fly_alone(flight, request, &lock);
+    if (has_turn && (flight->number == 0 || !flight->is_alone))
+        turn.clears = 0; /* it is too late, or the pool is gone */
+    bool is_there = flight->number != 0 && has_turn && fly_alone(flight, request, &lock);
     tell_change();
     sg_lock_release(&sg_vmm_lock, &lock);
     return is_there;
@@ -468,8 +458,12 @@ bool sg_pool_begin_trim(const struct sg_pool_flight *flight)
     struct pool *pool = &pools[flight->number];
     bool has_spare =
         flight->number != 0 && pool->handle != NULL && !pool->is_mute && pool->reserved_bytes > pool->used_bytes;
-    if (has_spare)
-        pool->is_trimming = sg_self.open.has_turn && flight->is_alone;
+    if (has_spare && sg_self.open.has_turn && flight->is_alone && pool->flying == 1) {
+        pool->trimmed_bytes = pool->reserved_bytes - sg_pieces_sure_bytes(&pool->pieces);
+    } else if (has_spare) { /* as a synchronisation: growth may hide what it gives back */
+        syncs += !sg_self.open.is_syncing;
+        sg_self.open.is_syncing = true;
+    }
     sg_lock_release(&sg_vmm_lock, &lock);
     return has_spare;
 }
@@ -482,7 +476,7 @@ static void end_turn(void)
     turn.is_taken = false;
     turn.clears = 0;
     if (sg_self.open.pool != 0)
-        pools[sg_self.open.pool].is_trimming = false;
+        pools[sg_self.open.pool].trimmed_bytes = 0;
     tell_change();
 }
 
@@ -542,34 +536,46 @@ void sg_pool_book(struct sg_pool_flight *flight)
     sg_lock_release(&sg_vmm_lock, &lock);
 }
 
-/* A block of this flight lies there: it, and the rest of what the pool has grown for it. If the pool may have given
- * back as much meanwhile as it has grown, it shows neither. */
-static void note_place(struct pool *pool, const struct sg_pool_flight *flight, uint64_t address, uint64_t size)
+/* Whether no other thread has made pools give back since the flight began: then growth hides nothing that has gone. */
+static bool is_steady(const struct sg_pool_flight *flight)
 {
-    if (pool->handle == NULL)
-        return;
-    bool was_free = sg_pieces_take(&pool->pieces, address, size, flight->grown_bytes);
-    if (!was_free && (syncs != 0 || syncs_ended != flight->syncs_ended))
-        sg_pieces_forget_empty(&pool->pieces, false);
-    if (flight->grown_bytes > size)
-        sg_pieces_add(&pool->pieces, address + size, flight->grown_bytes - size);
+    return syncs == sg_self.open.is_syncing && syncs_ended == flight->syncs_ended;
 }
 
+/* A block of this flight lies there: it, and the rest of what the pool has grown for it. If the pool may have given
+ * back as much meanwhile as it has grown, it shows neither: then what is empty may be gone, even where the block lies. */
+static void note_place(struct pool *pool, const struct sg_pool_flight *flight, uint64_t address, uint64_t size)
+{
+    uint64_t grown = is_steady(flight) ? flight->grown_bytes : 0;
+    if (pool->handle == NULL)
+        return;
+    if (!is_steady(flight))
+        sg_pieces_forget_empty(&pool->pieces, false);
+    sg_pieces_take(&pool->pieces, address, size, grown);
+    if (grown > size)
+        sg_pieces_add(&pool->pieces, address + size, grown - size);
+}
+
+/* Its room is known only if it is certain that nothing of the pool has gone since it grew for this block. */
 void sg_pool_book_refused(const struct sg_pool_flight *flight, uint64_t address)
 {
     struct sg_lock_state lock;
     uint64_t reserved, size = (flight->size_bytes + LOW_MASK) & ~(uint64_t)LOW_MASK;
+    uint64_t grown = flight->before_bytes + flight->taken_bytes + flight->excess_bytes;
     uint32_t number = flight->number;
     sg_lock_acquire(&sg_vmm_lock, &lock);
-    if (number != 0) {
-        note_place(&pools[number], flight, address, size);
-        sg_pieces_begin_free(&pools[number].pieces, address, size, flight->stream);
-        sg_pieces_end_free(&pools[number].pieces, address, size, true);
+    bool has_told = number != 0 && ask_reserve(number, &lock, &reserved);
+    struct pool *pool = &pools[number];
+    if (has_told)
+        recharge(pool, reserved);
+    if (has_told && reserved == grown && flight->grown_bytes != 0 && pool->flights == flight->flights &&
+        is_steady(flight)) {
+        note_place(pool, flight, address, size);
+        uint32_t begun = sg_pieces_begin_free(&pool->pieces, address, size, flight->stream);
+        sg_pieces_end_free(&pool->pieces, address, size, begun, true);
     }
-    if (number != 0 && ask_reserve(number, &lock, &reserved))
-        recharge(&pools[number], reserved);
-    if (number != 0 && pools[number].reserved_bytes > flight->before_bytes)
-        pools[number].unwanted_bytes += pools[number].reserved_bytes - flight->before_bytes;
+    if (number != 0 && pool->reserved_bytes > flight->before_bytes)
+        pool->unwanted_bytes += pool->reserved_bytes - flight->before_bytes;
     sg_lock_release(&sg_vmm_lock, &lock);
 }
 
@@ -601,10 +607,8 @@ void sg_pool_end(void)
     end_question();
     end_turn();
     land();
-    if (open->is_syncing) {
-        syncs--;
-        syncs_ended++;
-    }
+    syncs -= open->is_syncing;
+    syncs_ended += open->is_syncing;
     open->is_syncing = false;
     sg_lock_release(&sg_vmm_lock, &lock);
 }
@@ -624,7 +628,7 @@ void sg_pool_begin_free(uint64_t block, uint64_t address)
     sg_lock_acquire(&sg_vmm_lock, &lock);
     struct pool *pool = pool_with_room(block);
     if (pool != NULL)
-        sg_pieces_begin_free(&pool->pieces, address, sg_block_size(block), SG_STREAM_DONE);
+        sg_self.open.free_begun = sg_pieces_begin_free(&pool->pieces, address, sg_block_size(block), SG_STREAM_DONE);
     sg_lock_release(&sg_vmm_lock, &lock);
 }
 
@@ -635,8 +639,7 @@ void sg_pool_free_in(uint64_t block, uint64_t address, uint64_t key)
     struct pool *pool = pool_with_room(block);
     uint32_t stream = sg_stream_number(key, true);
     if (pool != NULL)
-        sg_pieces_begin_free(&pool->pieces, address, sg_block_size(block), stream);
-    sg_stream_count_free(stream);
+        sg_self.open.free_begun = sg_pieces_begin_free(&pool->pieces, address, sg_block_size(block), stream);
     sg_lock_release(&sg_vmm_lock, &lock);
 }
 
@@ -646,7 +649,7 @@ void sg_pool_end_free(uint64_t block, uint64_t address, bool is_freed)
     sg_lock_acquire(&sg_vmm_lock, &lock);
     struct pool *pool = pool_with_room(block);
     if (pool != NULL)
-        sg_pieces_end_free(&pool->pieces, address, sg_block_size(block), is_freed);
+        sg_pieces_end_free(&pool->pieces, address, sg_block_size(block), sg_self.open.free_begun, is_freed);
     sg_lock_release(&sg_vmm_lock, &lock);
 }
 
@@ -659,13 +662,13 @@ struct sg_pool_sync sg_pool_begin_sync(uint64_t key)
     sg_lock_acquire(&sg_vmm_lock, &lock);
     uint32_t stream = key != SG_SYNC_CONTEXT ? sg_stream_number(key, false) : 0;
     sync.frees = sg_stream_frees(stream);
+    syncs += !sg_self.open.is_syncing;
     sg_self.open.is_syncing = true;
-    syncs++;
     sg_lock_release(&sg_vmm_lock, &lock);
     return sync;
 }
 
-/* Blocks that another thread has freed meanwhile may still be in use, and are not told apart. */
+/* Blocks that another thread has freed meanwhile may still be in use, whenever it began, and are not told apart. */
 static void see_done(const struct sg_pool_sync *sync, uint32_t device)
 {
     uint32_t stream = sync->key != SG_SYNC_CONTEXT ? sg_stream_number(sync->key, false) : 0;
@@ -751,8 +754,7 @@ void sg_pool_block_gone(uint64_t block)
         ask_reserve(number, &lock, &reserved)) /* while the block holds the number */
         recharge(&pools[number], reserved);
     struct pool *pool = &pools[number];
-    if (pool->blocks != 0)
-        pool->blocks--;
+    pool->blocks -= pool->blocks != 0;
     pool->used_bytes -= size < pool->used_bytes ? size : pool->used_bytes;
     if (pool->is_mute && pool->blocks == 0) /* it told once, and no more */
         recharge(pool, 0);

@@ -24,9 +24,6 @@ struct sg_pool_view sg_pool_memory_of(CUmemoryPool handle);
 /* The program was given this pool. */
 void sg_pool_learn(CUmemoryPool handle, uint32_t device, enum sg_domain domain);
 
-/* What the pool says of itself. */
-CUresult sg_pool_ask(CUmemoryPool handle, CUmemPool_attribute attribute, uint64_t *bytes);
-
 /*
  * One allocation from a pool, from before it is judged until its memory is counted. Its growth is judged before it
  * happens:
@@ -62,7 +59,8 @@ bool sg_pool_begin(struct sg_pool_flight *flight, struct sg_request *request);
 /* Its growth has been judged, and is in flight. */
 void sg_pool_judged(struct sg_pool_flight *flight);
 
-/* Waits for its turn, at most three seconds, with nothing in flight. True: as above. */
+/* Waits for its turn, at most three seconds, with nothing in flight. It stays alone until the turn ends, at most for as
+ * long as others wait. True: as above. */
 bool sg_pool_begin_turn(struct sg_pool_flight *flight, struct sg_request *request);
 
 /* Whether it is alone, less than a step of its pool, and as much as that is free: then it passes what may be had by

@@ -195,12 +195,12 @@ static bool judge_alone(struct taking *taking)
     if (is_there && unwanted == 0)
         return true;
     stop_flight(taking);
-    if (is_there)
-        return ask(taking, taking->size_bytes < unwanted ? taking->size_bytes : unwanted, 0, false);
-    if (sg_pool_may_pass(&taking->pool) && ask(taking, 1, 0, true)) {
+    bool is_granted = is_there ? ask(taking, taking->size_bytes < unwanted ? taking->size_bytes : unwanted, 0, false)
+                               : sg_pool_may_pass(&taking->pool) && ask(taking, 1, 0, true);
+    if (is_granted)
         sg_admission_fly(request, taking->pool.growth_bytes);
-        return true;
-    }
+    if (is_granted || is_there)
+        return is_granted;
     if (sg_pool_begin_trim(&taking->pool)) {
         trim(taking->pool.handle, 0);
         sg_pool_memory_refresh();
@@ -265,9 +265,11 @@ static bool may_keep(struct taking *taking)
 }
 
 /* After a block that may not be kept was freed: what the pool cannot let go of, because a free counts as outstanding
- * until it is seen to be done (cuda.h of cuMemPoolTrimTo), is counted, and is no room for the next request. */
+ * until it is seen to be done (cuda.h of cuMemPoolTrimTo), is counted, and is no room for the next request. What other
+ * threads make the pool grow meanwhile may hide what it gives back, as with a synchronisation. */
 static void drop_growth(const struct taking *taking, CUdeviceptr block)
 {
+    (void)sg_pool_begin_sync(SG_SYNC_NOTHING);
     trim(taking->pool.handle, taking->pool.before_bytes);
     sg_pool_book_refused(&taking->pool, block);
 }
