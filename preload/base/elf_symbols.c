@@ -4,7 +4,6 @@
  */
 #include "base/elf_symbols.h"
 
-
 #include <errno.h>
 #include <gnu/lib-names.h>
 #include <stddef.h>
