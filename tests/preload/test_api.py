@@ -11,7 +11,8 @@ from target import CC
 
 MIB = 1 << 20
 SLACK = 2 * MIB  # the credit of a thread, and what the libc takes for itself
-TOOLS = Path(__file__).resolve().parents[2] / "tools"
+ROOT = Path(__file__).resolve().parents[2]
+TOOLS = ROOT / "tools/python"
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ def test_the_header_needs_nothing_else(tmp_path, compiler, standard):
         pytest.skip(f"no {compiler}")
     source = tmp_path / ("program.c" if compiler == "cc" else "program.cc")
     source.write_text('#include "sparkguard.h"\nint main(void) { return sparkguard_mark("x") == 0; }\n')
-    flags = ["-std=" + standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-I", str(TOOLS.parent / "include")]
+    flags = ["-std=" + standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-I", str(ROOT / "include")]
     subprocess.run([compiler, *flags, str(source), "-o", str(tmp_path / "program")], check=True)
     subprocess.run([tmp_path / "program"], check=True)
 
@@ -111,7 +112,7 @@ def test_the_header_needs_nothing_else(tmp_path, compiler, standard):
 @pytest.mark.parametrize("level", ["-O0", "-O2"])
 def test_the_guard_is_found_wherever_the_code_lies(guard, tmp_path, position, level):
     (tmp_path / "a.c").write_text('#include "sparkguard.h"\nint main(void) { return 10 + sparkguard_active(); }\n')
-    flags = [level, *position.split(), "-I", str(TOOLS.parent / "include")]
+    flags = [level, *position.split(), "-I", str(ROOT / "include")]
     subprocess.run([CC, *flags, str(tmp_path / "a.c"), "-o", str(tmp_path / "a")], check=True)
     assert guard.run([tmp_path / "a"]).returncode == 11
     assert guard.run([tmp_path / "a"], env={"LD_PRELOAD": None}).returncode == 10
