@@ -3,14 +3,15 @@
  *
  *     sparkguard_mark("epoch 3");
  *
- * Nothing is linked: the functions are weak and come with LD_PRELOAD=libsparkguard.so. Without the guard they may be called all
- * the same: sparkguard_active() says 0 and the others -ENOSYS. (Called by these names; the address of one is then NULL. In what
- * clang compiles with -fno-pie for x86-64 it is NULL under the guard too: there, look them up by dlsym(3).)
+ * Nothing is linked: the functions are weak and come with LD_PRELOAD=libsparkguard.so. Without the guard they may be
+ * called all the same: sparkguard_active() says 0 and the others -ENOSYS. (Called by these names; the address of one is
+ * then NULL. In what clang compiles with -fno-pie for x86-64 it is NULL under the guard too: there, look them up by
+ * dlsym(3).)
  *
- * Results are 0 or a negative number of errno.h; errno itself stays. Any thread, also in signal handlers. A mark costs a look
- * at the machine, tens of microseconds: for steps of a program, not for each of its loops.
- * Sizes are bytes. Live figures are exact while no other thread allocates; peaks are never too low, and for each thread at most
- * 1 MiB too high. A forked child begins with its parent's figures, and without a phase.
+ * Results are 0 or a negative number of errno.h; errno itself stays. Any thread, also in signal handlers. A mark costs
+ * a look at the machine, tens of microseconds: for steps of a program, not for each of its loops.
+ * Sizes are bytes. Live figures are exact while no other thread allocates; peaks are never too low, and for each thread
+ * at most 1 MiB too high. A forked child begins with its parent's figures, and without a phase.
  */
 #ifndef SPARKGUARD_H
 #define SPARKGUARD_H
@@ -26,8 +27,8 @@ extern "C" {
 
 #define SPARKGUARD_UNKNOWN UINT64_MAX
 
-/* noplt: looked up when the program starts, also by code that is not position-independent, where the linker would else take a
- * weak function that it does not see for NULL for ever. clang has no such attribute. */
+/* noplt: looked up when the program starts, also by code that is not position-independent, where the linker would else
+ * take a weak function that it does not see for NULL for ever. clang has no such attribute. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define SPARKGUARD_WEAK __attribute__((weak, noplt))
 #else
@@ -59,8 +60,8 @@ struct sparkguard_stats {
 /* 1 under the guard, 0 without it or with SPARKGUARD_DISABLE. */
 int sparkguard_active(void) SPARKGUARD_WEAK;
 
-/* Ends the present phase and begins another. The report keeps the last 64, each with live bytes at its end and peak bytes. Of
- * the name it keeps 63 bytes, in whole characters of UTF-8. -EINVAL: no name. */
+/* Ends the present phase and begins another. The report keeps the last 64, each with live bytes at its end and peak
+ * bytes. Of the name it keeps 63 bytes, in whole characters of UTF-8. -EINVAL: no name. */
 int sparkguard_mark(const char *name) SPARKGUARD_WEAK;
 
 /* Fills in the figures of this process, and the machine's by a look of now. -EINVAL: `size` holds not even itself. */
@@ -69,7 +70,7 @@ int sparkguard_stats(struct sparkguard_stats *out) SPARKGUARD_WEAK;
 /* The peaks that sparkguard_stats and the present phase show become what is live; the report's own peak stays. */
 int sparkguard_reset_peak(void) SPARKGUARD_WEAK;
 
-/* ---- calls that need no guard ------------------------------------------------------------------------------------- */
+/* ---- calls that need no guard ------------------------------------------------------------------------------------ */
 
 static inline int sparkguard_call_active(void)
 {

@@ -7,8 +7,8 @@
  * Promises
  *   - The first 128 bytes (struct sg_slot) are frozen for ever, so that two versions of the library on one machine
  *     can count each other. Everything behind them belongs to SG_ABI_VERSION: a field that moves, grows or goes raises
- *     it. The tools read version 1, too (tools/model/segment_version_1.h); of a version they do not know they say so and
- *     believe nothing.
+ *     it. The tools read version 1, too (tools/model/segment_version_1.h); of a version they do not know they say so
+ *     and believe nothing.
  *   - All numbers are host-endian, naturally aligned, of fixed width; no pointers, no size_t, no semaphores.
  *   - Readers read() the file, never trust a length or an index in it, and treat every text as unterminated.
  *   - A process is alive while somebody holds an exclusive flock on its file (see "Liveness").
@@ -45,17 +45,17 @@ enum sg_domain {
 };
 
 enum {
-    SG_DOMAIN_ROOM = 8, /* places for domains in the layout */
-    SG_REFUSAL_ROOM = 64,
-    SG_PHASE_ROOM = 64,
-    SG_EVENT_ROOM = 32,
-    SG_DEVICE_ROOM = 8,
-    SG_SITE_ROOM = 32, /* numbers of call sites in a class: 0 is none */
-    SG_SITE_OTHER = 1, /* all that found no place */
-    SG_SITE_FIRST = 2, /* from here on one each */
-    SG_SITE_NAME_BYTES = 64,
-    SG_FILE_ROOM = 64,       /* ranges of shared memory that a process shows */
-    SG_ORIGIN_ROOM = 4,      /* processes that it has memory from by fork: its parent, the parent's parent and so on */
+    SG_DOMAIN_CAPACITY = 8, /* places for domains in the layout */
+    SG_REFUSAL_CAPACITY = 64,
+    SG_PHASE_CAPACITY = 64,
+    SG_EVENT_CAPACITY = 32,
+    SG_DEVICE_CAPACITY = 8,
+    SG_CALLSITE_CAPACITY = 32, /* numbers of call sites in a class: 0 is none */
+    SG_CALLSITE_OTHER = 1,     /* all that found no place */
+    SG_CALLSITE_FIRST = 2,     /* from here on one each */
+    SG_CALLSITE_NAME_BYTES = 64,
+    SG_FILE_CAPACITY = 64,   /* ranges of shared memory that a process shows */
+    SG_ORIGIN_CAPACITY = 4,  /* processes that it has memory from by fork: its parent, the parent's parent and so on */
     SG_RECORD_FIRST = 64,    /* thread records a new segment has room for */
     SG_RECORD_LIMIT = 15360, /* and the most it grows to; further threads share record 0 */
     SG_RECORD_REAPED = INT32_MAX, /* in place of a thread, which never has that number */
@@ -74,7 +74,7 @@ enum sg_slot_flag {
     SG_SLOT_GUARDING = 1u << 0, /* decisions are made on figures the kernel gave */
     SG_SLOT_OBSERVE = 1u << 1,  /* SPARKGUARD_MODE=observe */
     SG_SLOT_CUDA = 1u << 2,     /* the process has made a CUDA allocation */
-    SG_SLOT_SHARING = 1u << 3,  /* it has a seat in the machine's ledger: others count it, and it counts them */
+    SG_SLOT_SHARING = 1u << 3,  /* it has a registry entry in the registry: others count it, and it counts them */
     SG_SLOT_WATCHED = 1u << 4,  /* its watchdog thread runs */
     SG_SLOT_UNIFIED = 1u << 5,  /* its device memory is the machine's */
     SG_SLOT_TOLD = 1u << 6,     /* in a registry entry: a child of its owner has said that it cannot share */
@@ -88,19 +88,20 @@ struct sg_slot {
     uint32_t pid;             /* in the owner's own PID namespace */
     uint64_t start_ticks;     /* /proc/PID/stat field 22: clock ticks since boot */
     uint64_t granted_bytes;   /* (atomic) admitted and not given back: live bytes and the threads' unused credit */
-    uint64_t promised_bytes;  /* (atomic) granted, and by the last look not yet resident */
+    uint64_t promised_bytes;  /* (atomic) granted, and by the last snapshot not yet resident */
     uint64_t in_flight_bytes; /* (atomic) admitted, the real call has not returned yet */
     uint64_t live_bytes;      /* (atomic) granted_bytes less credit, as of the last slow path; exact: see records. In a
-                               * seat: managed memory that the CPU's page tables do not show */
+                               * registry entry: managed memory that the CPU's page tables do not show */
     uint64_t inherited_bytes; /* (atomic) private memory it was forked with and may have; sums take the rest */
     uint64_t limit_bytes;     /* SPARKGUARD_LIMIT in bytes; 0: none, 1: nothing at all */
     uint64_t job_hash;        /* FNV-1a of the job's name */
     uint32_t state;           /* enum sg_state */
     uint32_t flags;           /* (atomic) enum sg_slot_flag */
-    uint64_t device_bytes;    /* (atomic) in a seat: the part of granted_bytes that is device memory */
-    uint64_t landed_count;    /* (atomic) in a seat: how many requests in flight have ended */
-    uint64_t heritage_bytes;  /* (atomic) missing of what the parent was promised: counts when that is gone */
-    uint64_t sparse_bytes; /* (atomic) resident of MAP_NORESERVE mappings by the last look, and made writable since */
+    uint64_t device_bytes;    /* (atomic) in a registry entry: the part of granted_bytes that is device memory */
+    uint64_t landed_count;    /* (atomic) in a registry entry: how many requests in flight have ended */
+    uint64_t inherited_promise_bytes; /* (atomic) missing of what the parent was promised: counts when that is gone */
+    /* (atomic) resident of MAP_NORESERVE mappings by the last snapshot, and made writable since */
+    uint64_t sparse_bytes;
     uint64_t told_peak_bytes; /* (atomic) in a registry entry: the job's peak, by processes that left no record */
 };
 _Static_assert(sizeof(struct sg_slot) == 128, "the slot is frozen at 128 bytes");
@@ -140,7 +141,7 @@ _Static_assert(sizeof(struct sg_domain_counters) == 64, "layout");
 struct sg_peak {
     int64_t time_ns;
     uint64_t total_bytes; /* the sum of domain_bytes */
-    uint64_t domain_bytes[SG_DOMAIN_ROOM];
+    uint64_t domain_bytes[SG_DOMAIN_CAPACITY];
 };
 
 /* Entries of the three rings: number n (from 0) sits at index n % ROOM and carries sequence n + 1, written last. */
@@ -208,34 +209,34 @@ struct sg_memory_file {
 struct sg_origin {
     uint64_t claim; /* of that process's registry entry; 0: none */
     uint64_t bytes; /* at most */
-    uint32_t seat;  /* the number of the registry entry, plus one */
+    uint32_t entry; /* the number of the registry entry, plus one */
     uint32_t pid;
 };
 
 /* Whether the sites' at_peak_bytes belong to the present peak. While the sites still hold what they held at it, that
  * is noted only. */
-enum sg_sites_peak_state {
-    SG_SITES_PEAK_KEPT = 0,    /* at_peak_bytes are of the peak */
-    SG_SITES_PEAK_LIVE = 1,    /* live_bytes are */
-    SG_SITES_PEAK_KEEPING = 2, /* being copied */
+enum sg_callsites_peak_state {
+    SG_CALLSITES_PEAK_KEPT = 0,    /* at_peak_bytes are of the peak */
+    SG_CALLSITES_PEAK_LIVE = 1,    /* live_bytes are */
+    SG_CALLSITES_PEAK_KEEPING = 2, /* being copied */
 };
 
 /* Sites are numbered by class: a number must fit in what is known of a block. */
-enum sg_site_class { SG_SITES_HEAP, SG_SITES_MAPPED, SG_SITES_CUDA, SG_SITE_CLASSES };
+enum sg_callsite_class { SG_CALLSITES_HEAP, SG_CALLSITES_MAPPED, SG_CALLSITES_CUDA, SG_CALLSITE_CLASSES };
 
 /* Where large blocks were asked for: the address that the program's own call returns to. */
-struct sg_site {
-    uint64_t key;                     /* (atomic) that address << 3 | enum sg_domain; 0: none */
-    uint64_t live_bytes;              /* (atomic) */
-    uint64_t live_count;              /* (atomic) blocks; of mappings the contiguous pieces */
-    uint64_t peak_bytes;              /* (atomic) highest live_bytes */
-    uint64_t offset;                  /* of the address in that library, as its symbol table counts */
-    uint64_t is_named;                /* (atomic) 1: offset and library are whole, written once */
-    uint64_t at_peak_bytes;           /* (atomic) live_bytes at the process's peak; see sites_peak_state */
-    uint64_t at_refusal_bytes;        /* (atomic) live_bytes at the last refusal that was recorded */
-    char library[SG_SITE_NAME_BYTES]; /* the file's name without folders */
+struct sg_callsite {
+    uint64_t key;                         /* (atomic) that address << 3 | enum sg_domain; 0: none */
+    uint64_t live_bytes;                  /* (atomic) */
+    uint64_t live_count;                  /* (atomic) blocks; of mappings the contiguous pieces */
+    uint64_t peak_bytes;                  /* (atomic) highest live_bytes */
+    uint64_t offset;                      /* of the address in that library, as its symbol table counts */
+    uint64_t is_named;                    /* (atomic) 1: offset and library are whole, written once */
+    uint64_t at_peak_bytes;               /* (atomic) live_bytes at the process's peak; see sites_peak_state */
+    uint64_t at_refusal_bytes;            /* (atomic) live_bytes at the last refusal that was recorded */
+    char library[SG_CALLSITE_NAME_BYTES]; /* the file's name without folders */
 };
-_Static_assert(sizeof(struct sg_site) == 128, "layout");
+_Static_assert(sizeof(struct sg_callsite) == 128, "layout");
 _Static_assert((int)SG_DOMAIN_COUNT <= 8, "a domain has three bits of a site's key");
 
 struct sg_segment {
@@ -255,9 +256,9 @@ struct sg_segment {
     char command[SG_COMMAND_BYTES]; /* arguments separated by one space */
 
     struct sg_machine machine;
-    struct sg_device device[SG_DEVICE_ROOM];
+    struct sg_device device[SG_DEVICE_CAPACITY];
 
-    struct sg_domain_counters domain[SG_DOMAIN_ROOM];
+    struct sg_domain_counters domain[SG_DOMAIN_CAPACITY];
     uint64_t peak_seen_bytes; /* (atomic) highest granted_bytes ever seen, never too low */
     uint32_t peak_index;      /* (atomic) which copy of peak is whole */
     uint32_t
@@ -266,39 +267,40 @@ struct sg_segment {
     uint64_t unmatched_frees;       /* (atomic) frees of large blocks nobody saw allocated */
     uint64_t faults;                /* (atomic) internal faults: the call was let through, not counted */
     uint64_t registered_bytes;      /* (atomic) cudaHostRegister: pins what is counted elsewhere */
-    uint64_t sparse_resident_bytes; /* resident bytes of MAP_NORESERVE mappings, as of the last look */
-    uint64_t inherited_domain_bytes[SG_DOMAIN_ROOM];
+    uint64_t sparse_resident_bytes; /* resident bytes of MAP_NORESERVE mappings, as of the last snapshot */
+    uint64_t inherited_domain_bytes[SG_DOMAIN_CAPACITY];
 
     uint64_t refusal_count; /* (atomic) */
     uint64_t phase_count;   /* (atomic) */
     uint64_t event_count;   /* (atomic) */
-    struct sg_refusal refusal[SG_REFUSAL_ROOM];
-    struct sg_phase phase[SG_PHASE_ROOM];
-    struct sg_event event[SG_EVENT_ROOM];
+    struct sg_refusal refusal[SG_REFUSAL_CAPACITY];
+    struct sg_phase phase[SG_PHASE_CAPACITY];
+    struct sg_event event[SG_EVENT_CAPACITY];
 
-    uint64_t unaccounted_bytes;               /* (atomic) what contexts and the like took without asking, as measured */
-    struct sg_memory_file file[SG_FILE_ROOM]; /* as in the registry entry */
-    struct sg_origin origin[SG_ORIGIN_ROOM];  /* as in the registry entry */
+    uint64_t unaccounted_bytes; /* (atomic) what contexts and the like took without asking, as measured */
+    struct sg_memory_file file[SG_FILE_CAPACITY]; /* as in the registry entry */
+    struct sg_origin origin[SG_ORIGIN_CAPACITY];  /* as in the registry entry */
     uint64_t shared_bytes; /* (atomic) the sum of `file`: a part of granted_bytes, and never of inherited_bytes */
     uint64_t inherited_shared_bytes; /* (atomic) of shared_bytes, what it was forked with and still may have */
     uint64_t phase_peak_bytes;       /* (atomic) highest granted_bytes since the present phase began, if one has */
-    /* In a copy that is kept as history; 0 in a live one: when it was made, and since which start of the machine it ran. */
+    /* In a copy that is kept as history; 0 in a live one: when it was made, and since which start of the machine it
+     * ran. */
     int64_t saved_time_ns;
     uint64_t boot_id[2];     /* /proc/sys/kernel/random/boot_id, its first 16 digits in the first; 0: unknown */
     uint64_t job_peak_bytes; /* (atomic) the most that all processes of the job held at one time, as this one saw it */
     uint64_t run; /* SG_RUN of the job's first process: tells runs of one job name apart; 0: it had ended already */
-    uint32_t sites_peak_state; /* (atomic) enum sg_sites_peak_state */
+    uint32_t sites_peak_state; /* (atomic) enum sg_callsites_peak_state */
     uint32_t padding_limit;
     /* (atomic) job_peak_bytes with this process's resident MAP_NORESERVE bytes, by its scans: what SPARKGUARD_LIMIT
      * bounds. 0: it has had none. */
     uint64_t limit_peak_bytes;
     int64_t seen_time_ns; /* (atomic) when the helper that keeps the history last ran, each second; 0: it never has */
     uint32_t padding[6];
-    struct sg_site site[SG_SITE_CLASSES][SG_SITE_ROOM];
+    struct sg_callsite site[SG_CALLSITE_CLASSES][SG_CALLSITE_CAPACITY];
     struct sg_record record[]; /* record 0 is shared by threads that found no place of their own */
 };
 _Static_assert(offsetof(struct sg_segment, record) % 64 == 0, "records sit on cache lines of their own");
-_Static_assert((int)SG_DOMAIN_COUNT <= (int)SG_DOMAIN_ROOM, "the layout has room for every domain");
+_Static_assert((int)SG_DOMAIN_COUNT <= (int)SG_DOMAIN_CAPACITY, "the layout has room for every domain");
 
 /* A run of a job: its first process by pid and start. Linux has at most 2^22 pids. */
 #define SG_RUN(pid, start_ticks) ((uint64_t)(start_ticks) << 22 | (uint64_t)(pid))
@@ -308,23 +310,24 @@ _Static_assert((int)SG_DOMAIN_COUNT <= (int)SG_DOMAIN_ROOM, "the layout has room
 /* ---- the time line ----------------------------------------------------------------------------------------------- */
 
 /*
- * A file beside the segment, of the same name with another suffix, for processes that use CUDA, held 256 MiB, marked a phase or
- * were refused something. Always of this size, but for a copy kept as history, which ends with its last sample: samples closer together than the interval are one, and when there is no room left
- * neighbours become one and the interval doubles. Readers sort by time: whoever is killed while thinning leaves samples of both
- * kinds, all of them true.
+ * A file beside the segment, of the same name with another suffix, for processes that use CUDA, held 256 MiB, marked a
+ * phase or were refused something. Always of this size, but for a copy kept as history, which ends with its last
+ * sample: samples closer together than the interval are one, and when there is no room left neighbours become one and
+ * the interval doubles. Readers sort by time: whoever is killed while thinning leaves samples of both kinds, all of
+ * them true.
  */
 #define SG_TIMELINE_SUFFIX ".timeline"
 #define SG_TIMELINE_MAGIC UINT64_C(0x4c454d4954475053) /* "SPGTIMEL" in memory order */
 #define SG_TIMELINE_VERSION 1u
 
-enum { SG_SAMPLE_ROOM = 682 };
+enum { SG_SAMPLE_CAPACITY = 682 };
 
 struct sg_sample {
     int64_t time_ns; /* (atomic) when it began; it stands until the next one. 0: it is being written, and is none */
     uint64_t usable_bytes; /* the least there was, and the reserve and floor of that moment; as in struct sg_machine */
     uint64_t reserve_bytes;
     uint64_t floor_bytes;
-    uint64_t live_bytes[SG_DOMAIN_ROOM]; /* when their sum was highest */
+    uint64_t live_bytes[SG_DOMAIN_CAPACITY]; /* when their sum was highest */
 };
 
 struct sg_timeline {
@@ -333,52 +336,55 @@ struct sg_timeline {
     uint32_t sample_count; /* (atomic) */
     uint64_t interval_ns;
     uint64_t reserved[5]; /* zero */
-    struct sg_sample sample[SG_SAMPLE_ROOM];
+    struct sg_sample sample[SG_SAMPLE_CAPACITY];
 };
 _Static_assert(sizeof(struct sg_timeline) == 65536, "64 KiB, however long the run");
-_Static_assert(SG_SAMPLE_ROOM % 2 == 0, "neighbours become one");
+_Static_assert(SG_SAMPLE_CAPACITY % 2 == 0, "neighbours become one");
 
-/* ---- the machine's ledger --------------------------------------------------------------------------------------- */
+/* ---- the registry --------------------------------------------------------------------------------------- */
 
 /*
  * One file in SPARKGUARD_DIR, mapped by every guarded process that shares it: what each has promised, has in flight and
- * is asking for, so that all decide as one. Frozen for ever, like the slot. Evidence is not kept here: a seat is taken
- * over by the next process.
+ * is asking for, so that all decide as one. Frozen for ever, like the slot. Evidence is not kept here: a registry entry
+ * is taken over by the next process.
  *
- * A seat belongs to whoever holds the open-file-description lock (F_OFD_SETLK) on the one byte of this file whose offset
- * is the seat's number, kept alive as a segment's is. The kernel lets go at death; whoever finds the byte unlocked may turn
- * the claim from LIVE to DEAD by compare-and-swap. Only a seat whose claim is not LIVE is taken over.
+ * A registry entry belongs to whoever holds the open-file-description lock (F_OFD_SETLK) on the one byte of this file
+ * whose offset is the registry entry's number, kept alive as a segment's is. The kernel lets go at death; whoever finds
+ * the byte unlocked may turn the claim from LIVE to DEAD by compare-and-swap. Only a registry entry whose claim is not
+ * LIVE is taken over.
  */
-#define SG_LEDGER_NAME "machine.ledger"
-#define SG_LEDGER_SECOND_NAME "machine-1.ledger"     /* while another version has the first */
-#define SG_LEDGER_MAGIC UINT64_C(0x524744454c475053) /* "SPGLEDGR" in memory order */
-#define SG_LEDGER_VERSION 2u
+#define SG_REGISTRY_NAME "machine.ledger"
+#define SG_LEDGER_SECOND_NAME "machine-1.ledger"       /* while another version has the first */
+#define SG_REGISTRY_MAGIC UINT64_C(0x524744454c475053) /* "SPGLEDGR" in memory order */
+#define SG_REGISTRY_VERSION 2u
 
 enum {
-    SG_SEAT_ROOM = 1024,        /* processes at a time; further ones decide alone, and say so */
-    SG_SEAT_LEVELS = 8,         /* cgroups above a process that bound memory */
-    SG_SEAT_FROZEN_BYTES = 512, /* of a seat that every version writes and reads alike, however large its own is */
+    SG_ENTRY_CAPACITY = 1024, /* processes at a time; further ones decide alone, and say so */
+    SG_ENTRY_LEVELS = 8,      /* cgroups above a process that bound memory */
+    /* of a registry entry that every version writes and reads alike, however large its own is */
+    SG_ENTRY_FROZEN_BYTES = 512,
 };
 
 /* The lowest two bits of a claim; the rest is a generation that no two owners share. */
 enum sg_claim { SG_CLAIM_EMPTY = 0, SG_CLAIM_LIVE = 1, SG_CLAIM_DEAD = 2 };
 #define SG_CLAIM_STATE(claim) ((claim)&3u)
 
-/* sg_seat.ticket: no request is being judged; it is, and its place in the order is not known yet; else the place. */
+/* sg_registry_entry.ticket: no request is being judged; it is, and its place in the order is not known yet; else the
+ * place. */
 #define SG_TICKET_NONE UINT64_C(0)
 #define SG_TICKET_CHOOSING UINT64_C(1)
 #define SG_TICKET_FIRST UINT64_C(2)
 
-/* sg_seat.asking_pool: memory of the machine, bounded by cgroups or not; or else that of one discrete device. */
+/* sg_registry_entry.queued_source: memory of the machine, bounded by cgroups or not; or else that of one discrete device. */
 #define SG_POOL_BOUNDED UINT64_C(0)
 #define SG_POOL_UNBOUNDED UINT64_C(1)
 
-struct sg_seat {
+struct sg_registry_entry {
     struct sg_slot slot;              /* as in the segment; magic and state are not used, magic is 0 */
     uint64_t claim;                   /* (atomic) generation << 2 | enum sg_claim */
     uint64_t ticket;                  /* (atomic) of the request being judged */
-    uint64_t asking_bytes;            /* (atomic) its size; means something while there is a ticket */
-    uint64_t asking_pool;             /* (atomic) */
+    uint64_t queued_bytes;            /* (atomic) its size; means something while there is a ticket */
+    uint64_t queued_source;           /* (atomic) */
     uint64_t bounded_flight_bytes;    /* (atomic) the part of slot.in_flight_bytes that cgroups bound */
     uint64_t device_flight_bytes;     /* (atomic) the part of it that is memory of discrete devices */
     uint64_t flight_device;           /* (atomic) which: an identity common to all processes; SG_UNKNOWN: several */
@@ -390,32 +396,35 @@ struct sg_seat {
     uint64_t scanned_anonymous_bytes; /* (atomic) RssAnon and unused credit when promises were last looked at */
     uint64_t pinned_bytes;            /* (atomic) live, of the CUDA domains besides slot.device_bytes */
     uint64_t managed_bytes;           /* (atomic) */
-    uint64_t level[SG_SEAT_LEVELS];   /* (atomic) identities of its cgroups that bound memory, 0: no more */
-    uint64_t parent_seat;             /* of a forked child: the number of its parent's seat plus one, 0 if unknown */
-    uint64_t parent_claim;            /* and the claim it had */
-    uint64_t shared_bytes;            /* (atomic) anonymous memory it still shares with its parent */
+    uint64_t level[SG_ENTRY_LEVELS];  /* (atomic) identities of its cgroups that bound memory, 0: no more */
+    /* of a forked child: the number of its parent's registry entry plus one, 0 if unknown */
+    uint64_t parent_entry;
+    uint64_t parent_claim;           /* and the claim it had */
+    uint64_t shared_bytes;           /* (atomic) anonymous memory it still shares with its parent */
     uint64_t unbounded_flight_bytes; /* (atomic) the part of slot.in_flight_bytes drawn from the machine past cgroups */
     uint64_t files_version;          /* (atomic) odd while the files are changed with promised_bytes or granted_bytes */
     uint64_t version_1_files[20];    /* version 1 shows memory files of its own kind here; later versions show zeros */
-    struct sg_memory_file file[SG_FILE_ROOM];
-    uint64_t file_bytes;                     /* (atomic) their sum, a part of granted_bytes */
-    uint64_t file_changes;                   /* (atomic) how often the ranges have changed */
-    struct sg_origin origin[SG_ORIGIN_ROOM]; /* the parent first */
+    struct sg_memory_file file[SG_FILE_CAPACITY];
+    uint64_t file_bytes;                         /* (atomic) their sum, a part of granted_bytes */
+    uint64_t file_changes;                       /* (atomic) how often the ranges have changed */
+    struct sg_origin origin[SG_ORIGIN_CAPACITY]; /* the parent first */
     uint64_t padding[2];
 };
-_Static_assert(sizeof(struct sg_seat) % 64 == 0, "seats share no cache line");
-_Static_assert(offsetof(struct sg_seat, claim) == 128, "frozen");
-_Static_assert(offsetof(struct sg_seat, level) == 248, "frozen");
-_Static_assert(offsetof(struct sg_seat, version_1_files) == 352, "frozen");
-_Static_assert(offsetof(struct sg_seat, file) >= SG_SEAT_FROZEN_BYTES, "each version shows files in its own way");
+_Static_assert(sizeof(struct sg_registry_entry) % 64 == 0, "seats share no cache line");
+_Static_assert(offsetof(struct sg_registry_entry, claim) == 128, "frozen");
+_Static_assert(offsetof(struct sg_registry_entry, level) == 248, "frozen");
+_Static_assert(offsetof(struct sg_registry_entry, version_1_files) == 352, "frozen");
+_Static_assert(offsetof(struct sg_registry_entry, file) >= SG_ENTRY_FROZEN_BYTES,
+               "each version shows files in its own way");
 
-struct sg_machine_ledger {
-    uint64_t magic; /* SG_LEDGER_MAGIC; the file gets its name when all of it is written */
+struct sg_registry {
+    uint64_t magic; /* SG_REGISTRY_MAGIC; the file gets its name when all of it is written */
     uint32_t version;
-    uint32_t seat_bytes;
-    uint32_t seat_room;
-    uint32_t seat_used;   /* (atomic) highest seat ever used, plus one */
-    uint32_t epoch;       /* (atomic, futex) changes when a request is settled, withdrawn or a seat found dead */
+    uint32_t entry_bytes;
+    uint32_t entry_capacity;
+    uint32_t entry_used; /* (atomic) highest registry entry ever used, plus one */
+    /* (atomic, futex) changes when a request is settled, withdrawn or a registry entry found dead */
+    uint32_t epoch;
     uint32_t call;        /* (atomic, futex) changes when somebody wants promises looked at now */
     uint64_t asked_bytes; /* (atomic) everything ever asked for: a request's place in the order is the sum before it */
     uint64_t waiting_until_ns;          /* (atomic) somebody may wait for the epoch until then; CLOCK_MONOTONIC */
@@ -428,10 +437,10 @@ struct sg_machine_ledger {
     uint64_t pressure_pause_until_ns; /* (atomic) it failed: not again before that */
     uint64_t unexplained_base_bytes;  /* (atomic) memory that no counter explains, without CUDA's; 0: not known */
     uint64_t reserved[497];           /* zero */
-    struct sg_seat seat[];
+    struct sg_registry_entry entry[];
 };
-_Static_assert(offsetof(struct sg_machine_ledger, seat) == 4096, "frozen");
+_Static_assert(offsetof(struct sg_registry, entry) == 4096, "frozen");
 
-#define SG_LEDGER_BYTES(seats) (sizeof(struct sg_machine_ledger) + (size_t)(seats) * sizeof(struct sg_seat))
+#define SG_REGISTRY_BYTES(entries) (sizeof(struct sg_registry) + (size_t)(entries) * sizeof(struct sg_registry_entry))
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * call_filter.h - for tests: one system call of this thread, and of those that it makes from here on, is answered by a filter.
+ * call_filter.h - for tests: one system call of this thread, and of those that it makes from here on, is answered by a
+ * filter.
  */
 #ifndef CALL_FILTER_H
 #define CALL_FILTER_H

@@ -20,7 +20,7 @@ HEADER = (Path(__file__).resolve().parent.parent / "include/sparkguard_abi.h").r
 EMPTY, LIVE, DEAD = 0, 1, 2
 NO_TICKET, CHOOSING, FIRST = 0, 1, 2
 SHARING = 1 << 3  # sg_slot.flags
-VERSION = int(re.search(r"SG_LEDGER_VERSION (\d+)u", HEADER)[1])
+VERSION = int(re.search(r"SG_REGISTRY_VERSION (\d+)u", HEADER)[1])
 ROOM, SEAT_BYTES, BEGIN = 1024, 2176, 4096
 FILE_BYTES = BEGIN + ROOM * SEAT_BYTES
 FLOCK = "hhqqi4x"  # struct flock: type, whence, start, len, pid
@@ -51,9 +51,9 @@ def fields_of(name):
     return fields
 
 
-SEAT, LEDGER = fields_of("sg_seat"), fields_of("sg_machine_ledger")
+SEAT, LEDGER = fields_of("sg_registry_entry"), fields_of("sg_registry")
 assert SEAT["claim"][0] == 128 and LEDGER["asked_bytes"][0] == 32
-assert SEAT["heritage_bytes"][0] == 104, "every field of the header was seen"
+assert SEAT["inherited_promise_bytes"][0] == 104, "every field of the header was seen"
 
 
 class Ledger:
@@ -102,7 +102,7 @@ class Ledger:
 
     def taken(self):
         """The numbers of the seats of living processes."""
-        used = min(self.get("seat_used"), ROOM)
+        used = min(self.get("entry_used"), ROOM)
         return [i for i in range(used) if self.get("claim", i) & 3 == LIVE and self.is_locked(i)]
 
     def of(self, pid):
@@ -124,13 +124,13 @@ class Ledger:
         """What the children of parents that are gone have from them, once for each parent."""
         left = {}
         for i in self.taken():
-            parent = self.get("parent_seat", i), self.get("parent_claim", i)
+            parent = self.get("parent_entry", i), self.get("parent_claim", i)
             if parent[0] == 0 or self.get("claim", parent[0] - 1) != parent[1] or not self.is_locked(parent[0] - 1):
-                left[parent] = max(left.get(parent, 0), self.get("heritage_bytes", i))
+                left[parent] = max(left.get(parent, 0), self.get("inherited_promise_bytes", i))
         return sum(left.values())
 
     def asking(self, number):
-        return self.get("asking_bytes", number) if self.get("ticket", number) != NO_TICKET else 0
+        return self.get("queued_bytes", number) if self.get("ticket", number) != NO_TICKET else 0
 
     def flying(self, number):
         """By the sum or by its parts: who has stopped between them shows one and not yet the other."""
@@ -156,5 +156,5 @@ class Ledger:
             for field, value in fields.items():
                 self.put(field, value, number)
             self.put("claim", 1 << 2 | LIVE, number)
-            self.put("seat_used", max(self.get("seat_used"), number + 1))
+            self.put("entry_used", max(self.get("entry_used"), number + 1))
             yield self

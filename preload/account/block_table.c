@@ -17,31 +17,33 @@
  * Why an entry is never lost and never doubled
  *   1. Only the inserter of k knows k until insert returns (the allocator has just handed it out), so nobody looks for
  *      a key that is being filled: (k, 0) reads as "not here".
- *   2. Remove wins by a single CAS (v -> 0, v|FROZEN -> v|FROZEN|DEAD or r|COPY -> r|COPY|DEAD): one caller gets v. A slot
- *      may be freed and filled with another key between the reads of its key and its value, so the key is read again.
- *      (Two who remove the same key at once, as a double free does, or who do not own it, may still hit a new entry of equal value.)
+ *   2. Remove wins by a single CAS (v -> 0, v|FROZEN -> v|FROZEN|DEAD or r|COPY -> r|COPY|DEAD): one caller gets v. A
+ *      slot may be freed and filled with another key between the reads of its key and its value, so the key is read
+ *      again. (Two who remove the same key at once, as a double free does, or who do not own it, may still hit a new
+ *      entry of equal value.)
  *   3. A move belongs to who froze the entry. It puts (k, r|COPY) into the newest generation, then
- *      v|FROZEN -> v|MOVED, then r|COPY -> v. If a remover came before the second step (DEAD), the mover clears its copy.
- *      So nobody waits for a mover, dead or stopped: until the second step the original answers, after it the copy. A
- *      search goes from old to new. A copy whose original died stays invalid however long its mover is stopped and
- *      whatever became of the key since: r is its alone, for what has been frozen leaves its slot for good. If r's
+ *      v|FROZEN -> v|MOVED, then r|COPY -> v. If a remover came before the second step (DEAD), the mover clears its
+ *      copy. So nobody waits for a mover, dead or stopped: until the second step the original answers, after it the
+ *      copy. A search goes from old to new. A copy whose original died stays invalid however long its mover is stopped
+ *      and whatever became of the key since: r is its alone, for what has been frozen leaves its slot for good. If r's
  *      generation was retired (zeros), the copy has been confirmed, and is read again.
  *   4. Inserters and growth: an inserter stores its value, then loads `newest` (both seq_cst). Growth publishes
  *      `newest`, then movers scan the slots (seq_cst). Either the scan sees the value, or the inserter sees the new
  *      generation and moves its own slot by rule 3 (a store-load pairing as in Dekker's algorithm). A mover does the
  *      same for its copy after confirming it.
- *   5. A generation that is not the newest is retired when as many entries have gone from it as have entered. One has entered
- *      before its inserter looks whether the generation is still the newest; it has gone when nobody is to write to its slot
- *      any more: removed, moved and its copy confirmed, or never put. Both only grow, and what has gone is read first, so that
- *      they are equal only if at one instant between the readings nothing was there nor on its way. The pages then go back by
- *      MADV_DONTNEED while the mapping stays: a late search reads zeros there, that is "not here", and goes on to the next
- *      generation, where the entry is; so does an inserter who finds out late that there is one.
+ *   5. A generation that is not the newest is retired when as many entries have gone from it as have entered. One has
+ *      entered before its inserter looks whether the generation is still the newest; it has gone when nobody is to
+ *      write to its slot any more: removed, moved and its copy confirmed, or never put. Both only grow, and what has
+ *      gone is read first, so that they are equal only if at one instant between the readings nothing was there nor on
+ *      its way. The pages then go back by MADV_DONTNEED while the mapping stays: a late search reads zeros there, that
+ *      is "not here", and goes on to the next generation, where the entry is; so does an inserter who finds out late
+ *      that there is one.
  *
  * Progress: find and remove are wait-free but for generations made meanwhile; insert is lock-free. Growth stops
- * nobody: each insert and remove moves at most MOVE_BATCH slots. A hit needs no terminator: GONE slots are reused by the
- * first inserter that meets them, and how far an entry may lie from its place is bounded by `reach`.
+ * nobody: each insert and remove moves at most MOVE_BATCH slots. A hit needs no terminator: GONE slots are reused by
+ * the first inserter that meets them, and how far an entry may lie from its place is bounded by `reach`.
  *
- * Load: a generation is full at 3/4 (or when an insert finds no slot within PROBE_MOST); the next has twice the slots.
+ * Load: a generation is full at 3/4 (or when an insert finds no slot within PROBE_MAX); the next has twice the slots.
  * At the moment of growth that is 16 * (1 + 2) / 0.75 = 64 bytes per entry, most of the new ones not touched yet.
  */
 #include "account/block_table.h"
@@ -62,7 +64,7 @@
 enum {
     FIRST_SLOTS = 256,
     MOVE_BATCH = 16,
-    PROBE_MOST = 512,
+    PROBE_MAX = 512,
     EXACT_SLOTS = 4096, /* in a larger generation only every so many inserts look whether it is full */
     INSERTS_A_LOOK = 16,
 };
@@ -74,7 +76,7 @@ struct stripe {
     uint64_t reserved[6];
 };
 
-struct sg_table_array {
+struct sg_block_table_array {
     uint64_t slots; /* a power of two */
     uint64_t bytes;
     uint32_t shift;  /* 64 - log2(slots) */
@@ -83,46 +85,46 @@ struct sg_table_array {
     uint64_t longest_step;
     uint64_t number; /* of the generation */
     uint64_t reserved[2];
-    struct stripe stripe[SG_TABLE_STRIPES];
-    struct sg_table_slot slot[];
+    struct stripe stripe[SG_BLOCK_TABLE_STRIPES];
+    struct sg_block_table_slot slot[];
 };
 _Static_assert(sizeof(struct stripe) == 64, "a stripe has a cache line of its own");
 _Static_assert(FIRST_SLOTS % MOVE_BATCH == 0, "scans end on a batch");
 
 /* Where an entry has been put. */
 struct spot {
-    struct sg_table_array *array;
+    struct sg_block_table_array *array;
     uint64_t index;
     uint32_t count; /* `newest` when it was put */
 };
 
-static void move_slot(struct sg_table *table, struct sg_table_array *from, uint64_t index);
+static void move_slot(struct sg_block_table *table, struct sg_block_table_array *from, uint64_t index);
 
-static uint64_t place_of(const struct sg_table_array *array, uint64_t key)
+static uint64_t place_of(const struct sg_block_table_array *array, uint64_t key)
 {
     /* Fibonacci hashing; the fold brings high bits of the address into the product's top. */
     return ((key ^ (key >> 29)) * UINT64_C(0x9e3779b97f4a7c15)) >> array->shift;
 }
 
 /* Always the same one for a thread. */
-static struct stripe *stripe_of(struct sg_table_array *array)
+static struct stripe *stripe_of(struct sg_block_table_array *array)
 {
     static SG_THREAD_LOCAL char here;
-    return &array->stripe[((uintptr_t)&here >> 12) % SG_TABLE_STRIPES];
+    return &array->stripe[((uintptr_t)&here >> 12) % SG_BLOCK_TABLE_STRIPES];
 }
 
 /* Entries there or on their way. 0: at some instant of this call there were none (rule 5). */
-static uint64_t used_of(const struct sg_table_array *array)
+static uint64_t used_of(const struct sg_block_table_array *array)
 {
     uint64_t gone = 0, entered = 0;
-    for (int i = 0; i < SG_TABLE_STRIPES; i++)
+    for (int i = 0; i < SG_BLOCK_TABLE_STRIPES; i++)
         gone += sg_load(&array->stripe[i].gone);
-    for (int i = 0; i < SG_TABLE_STRIPES; i++)
+    for (int i = 0; i < SG_BLOCK_TABLE_STRIPES; i++)
         entered += sg_load(&array->stripe[i].entered);
     return entered - gone;
 }
 
-static bool is_full(struct sg_table_array *array)
+static bool is_full(struct sg_block_table_array *array)
 {
     if (array->slots > EXACT_SLOTS && sg_load_relaxed(&stripe_of(array)->entered) % INSERTS_A_LOOK != 0)
         return false;
@@ -130,21 +132,22 @@ static bool is_full(struct sg_table_array *array)
 }
 
 /* One that entered is no longer there, and whoever counts it here has written to its slot for the last time. */
-static void leave(struct sg_table_array *array)
+static void leave(struct sg_block_table_array *array)
 {
     sg_fetch_add(&stripe_of(array)->gone, UINT64_C(1));
 }
 
-static void note_step(struct sg_table_array *array, uint64_t steps)
+static void note_step(struct sg_block_table_array *array, uint64_t steps)
 {
     if (SG_UNLIKELY(steps > sg_load_relaxed(&array->longest_step)))
         sg_raise_to(&array->longest_step, steps);
 }
 
-static struct sg_table_array *array_make(uint64_t slots, uint32_t number)
+static struct sg_block_table_array *array_make(uint64_t slots, uint32_t number)
 {
-    size_t bytes = sizeof(struct sg_table_array) + slots * sizeof(struct sg_table_slot);
-    struct sg_table_array *array = sg_sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    size_t bytes = sizeof(struct sg_block_table_array) + slots * sizeof(struct sg_block_table_slot);
+    struct sg_block_table_array *array =
+        sg_sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (sg_is_error(array))
         return NULL;
     array->slots = slots;
@@ -155,13 +158,13 @@ static struct sg_table_array *array_make(uint64_t slots, uint32_t number)
 }
 
 /* Sees to it that there is a generation after the `count` ones the caller saw. Two may try; one array wins. */
-static int grow(struct sg_table *table, uint32_t count)
+static int grow(struct sg_block_table *table, uint32_t count)
 {
-    if (count >= SG_TABLE_GENERATIONS)
+    if (count >= SG_BLOCK_TABLE_GENERATIONS)
         return -ENOMEM;
     if (sg_load_acquire(&table->generation[count]) == NULL) {
         uint64_t slots = count == 0 ? FIRST_SLOTS : table->generation[count - 1]->slots * 2;
-        struct sg_table_array *array = array_make(slots, count);
+        struct sg_block_table_array *array = array_make(slots, count);
         if (array == NULL)
             return -ENOMEM;
         uint64_t none = 0;
@@ -173,19 +176,19 @@ static int grow(struct sg_table *table, uint32_t count)
     return 0;
 }
 
-/* Claims a slot for `key` and fills it: its index, or UINT64_MAX if there is none within reach. An older entry of the same key
- * that is replaced has entered itself. */
-static uint64_t claim(struct sg_table_array *array, uint64_t key, uint64_t value, uint64_t *stale)
+/* Claims a slot for `key` and fills it: its index, or UINT64_MAX if there is none within reach. An older entry of the
+ * same key that is replaced has entered itself. */
+static uint64_t claim(struct sg_block_table_array *array, uint64_t key, uint64_t value, uint64_t *stale)
 {
     uint64_t mask = array->slots - 1;
     uint64_t place = place_of(array, key);
-    uint32_t most = array->slots < PROBE_MOST ? (uint32_t)array->slots : PROBE_MOST;
+    uint32_t most = array->slots < PROBE_MAX ? (uint32_t)array->slots : PROBE_MAX;
     for (uint32_t step = 0; step < most; step++) {
         uint64_t index = (place + step) & mask;
-        struct sg_table_slot *slot = &array->slot[index];
+        struct sg_block_table_slot *slot = &array->slot[index];
         uint64_t held = sg_load_acquire(&slot->key);
         if (SG_UNLIKELY(held == key) &&
-            (value & STATE_BITS) == 0) { /* its block was freed through a door we do not see */
+            (value & STATE_BITS) == 0) { /* its block was freed through a entry point we do not see */
             uint64_t old = sg_load(&slot->value);
             bool is_entry = old != 0 && (old & STATE_BITS) == 0;
             /* read again behind the value: the slot may have been emptied and taken for another key between the two */
@@ -210,18 +213,18 @@ static uint64_t claim(struct sg_table_array *array, uint64_t key, uint64_t value
 }
 
 /* Empties a slot whose entry the caller has just taken. */
-static void free_slot(struct sg_table_array *array, struct sg_table_slot *slot)
+static void free_slot(struct sg_block_table_array *array, struct sg_block_table_slot *slot)
 {
     sg_store_release(&slot->key, KEY_GONE);
     leave(array);
 }
 
 /* Puts an entry into the newest generation, growing where needed. */
-static int put(struct sg_table *table, uint64_t key, uint64_t value, uint64_t *stale, struct spot *spot)
+static int put(struct sg_block_table *table, uint64_t key, uint64_t value, uint64_t *stale, struct spot *spot)
 {
     for (;;) {
         uint32_t count = sg_load(&table->newest);
-        struct sg_table_array *array = count != 0 ? sg_load_acquire(&table->generation[count - 1]) : NULL;
+        struct sg_block_table_array *array = count != 0 ? sg_load_acquire(&table->generation[count - 1]) : NULL;
         if (array == NULL || SG_UNLIKELY(is_full(array))) {
             int grown = grow(table, count);
             if (grown == 0)
@@ -245,9 +248,9 @@ static int put(struct sg_table *table, uint64_t key, uint64_t value, uint64_t *s
 }
 
 /* Rule 3, for the entry in slot `index`, if there is one. For want of memory it stays. */
-static void move_slot(struct sg_table *table, struct sg_table_array *from, uint64_t index)
+static void move_slot(struct sg_block_table *table, struct sg_block_table_array *from, uint64_t index)
 {
-    struct sg_table_slot *slot = &from->slot[index];
+    struct sg_block_table_slot *slot = &from->slot[index];
     uint64_t value = sg_load(&slot->value);
     do {
         if (value == 0 || (value & STATE_BITS) != 0)
@@ -265,7 +268,7 @@ static void move_slot(struct sg_table *table, struct sg_table_array *from, uint6
         }
         return;
     }
-    struct sg_table_slot *copy = &spot.array->slot[spot.index];
+    struct sg_block_table_slot *copy = &spot.array->slot[spot.index];
     bool is_alive = sg_cas_u64(&slot->value, &original, value | MOVED);
     bool is_confirmed = is_alive && sg_cas_u64(&copy->value, &reference, value);
     if (!is_confirmed) { /* removed from the original or from the copy */
@@ -278,20 +281,20 @@ static void move_slot(struct sg_table *table, struct sg_table_array *from, uint6
 }
 
 /* Gives the oldest generation back when rule 5 allows it. */
-static void retire(struct sg_table *table, uint32_t first, struct sg_table_array *array)
+static void retire(struct sg_block_table *table, uint32_t first, struct sg_block_table_array *array)
 {
     if (used_of(array) != 0 || !sg_cas_u32(&table->first, &first, first + 1))
         return;
-    uintptr_t begin = ((uintptr_t)&array->slot[0] + SG_PAGE_MOST - 1) & ~(uintptr_t)(SG_PAGE_MOST - 1);
-    uintptr_t end = ((uintptr_t)array + array->bytes) & ~(uintptr_t)(SG_PAGE_MOST - 1);
+    uintptr_t begin = ((uintptr_t)&array->slot[0] + SG_PAGE_MAX - 1) & ~(uintptr_t)(SG_PAGE_MAX - 1);
+    uintptr_t end = ((uintptr_t)array + array->bytes) & ~(uintptr_t)(SG_PAGE_MAX - 1);
     if (end > begin)
         (void)sg_sys_madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
 /* One operation's share of an ongoing growth out of generation `first`. */
-static SG_APART void move_some(struct sg_table *table, uint32_t first)
+static SG_APART void move_some(struct sg_block_table *table, uint32_t first)
 {
-    struct sg_table_array *array = table->generation[first];
+    struct sg_block_table_array *array = table->generation[first];
     if (sg_load(&array->cursor) >= array->slots) {
         retire(table, first, array);
         return;
@@ -302,7 +305,7 @@ static SG_APART void move_some(struct sg_table *table, uint32_t first)
     note_step(array, MOVE_BATCH);
 }
 
-static inline void help_growth(struct sg_table *table)
+static inline void help_growth(struct sg_block_table *table)
 {
     uint32_t first = sg_load_acquire(&table->first);
     if (SG_UNLIKELY(first + 1 < sg_load_acquire(&table->newest)))
@@ -310,16 +313,16 @@ static inline void help_growth(struct sg_table *table)
 }
 
 /* An entry's line is seldom in a cache, and what is done before it is written to takes as long as a part of its way. */
-static inline void fetch_place(const struct sg_table *table, uint64_t key)
+static inline void fetch_place(const struct sg_block_table *table, uint64_t key)
 {
     uint32_t count = sg_load_acquire(&table->newest);
     if (SG_UNLIKELY(count == 0))
         return;
-    const struct sg_table_array *array = sg_load_acquire(&table->generation[count - 1]);
+    const struct sg_block_table_array *array = sg_load_acquire(&table->generation[count - 1]);
     SG_WILL_WRITE(&array->slot[place_of(array, key)]);
 }
 
-int sg_table_insert(struct sg_table *table, uint64_t key, uint64_t value, uint64_t *stale)
+int sg_block_table_insert(struct sg_block_table *table, uint64_t key, uint64_t value, uint64_t *stale)
 {
     uint64_t ignored;
     if (stale == NULL)
@@ -339,13 +342,13 @@ int sg_table_insert(struct sg_table *table, uint64_t key, uint64_t value, uint64
 }
 
 /* The next slot in `array` that holds `key`, from *step on; NULL at the end of what must be searched. */
-static SG_INLINE struct sg_table_slot *next_slot(struct sg_table_array *array, uint64_t key, uint32_t *step)
+static SG_INLINE struct sg_block_table_slot *next_slot(struct sg_block_table_array *array, uint64_t key, uint32_t *step)
 {
     uint64_t mask = array->slots - 1;
     uint64_t place = place_of(array, key);
     uint32_t reach = sg_load_acquire(&array->reach);
     while (*step <= reach) {
-        struct sg_table_slot *slot = &array->slot[(place + (*step)++) & mask];
+        struct sg_block_table_slot *slot = &array->slot[(place + (*step)++) & mask];
         uint64_t held = sg_load_acquire(&slot->key);
         if (held == key)
             return slot;
@@ -356,21 +359,21 @@ static SG_INLINE struct sg_table_slot *next_slot(struct sg_table_array *array, u
 }
 
 /* The caller's value that a slot in this state holds, or 0. */
-static SG_INLINE uint64_t value_in(const struct sg_table *table, uint64_t state)
+static SG_INLINE uint64_t value_in(const struct sg_block_table *table, uint64_t state)
 {
-    uint64_t bits = state & SG_TABLE_VALUE_MASK;
+    uint64_t bits = state & SG_BLOCK_TABLE_VALUE_MASK;
     if ((state & STATE_BITS) == 0 || (state & STATE_BITS) == FROZEN)
         return bits;
     if ((state & STATE_BITS) != COPY)
         return 0;
-    const struct sg_table_array *from = sg_load_acquire(&table->generation[bits >> INDEX_BITS]);
+    const struct sg_block_table_array *from = sg_load_acquire(&table->generation[bits >> INDEX_BITS]);
     uint64_t original = sg_load(&from->slot[bits & ((UINT64_C(1) << INDEX_BITS) - 1)].value);
-    return (original & STATE_BITS) == MOVED ? original & SG_TABLE_VALUE_MASK : 0;
+    return (original & STATE_BITS) == MOVED ? original & SG_BLOCK_TABLE_VALUE_MASK : 0;
 }
 
 /* What a slot holds of `key` now: the caller's value, or 0. *state is the word that says so. */
-static SG_INLINE uint64_t read_slot(const struct sg_table *table, const struct sg_table_slot *slot, uint64_t key,
-                                    uint64_t *state)
+static SG_INLINE uint64_t read_slot(const struct sg_block_table *table, const struct sg_block_table_slot *slot,
+                                    uint64_t key, uint64_t *state)
 {
     for (;;) {
         *state = sg_load(&slot->value);
@@ -384,9 +387,10 @@ static SG_INLINE uint64_t read_slot(const struct sg_table *table, const struct s
 
 enum wish { WISH_FIND, WISH_REMOVE };
 
-/* Serves find and remove in one slot: the value, or 0 to go on. Of a value that is not `only` (0: any) nothing is there. */
-static SG_INLINE uint64_t serve(const struct sg_table *table, struct sg_table_array *array, struct sg_table_slot *slot,
-                                uint64_t key, enum wish wish, uint64_t only)
+/* Serves find and remove in one slot: the value, or 0 to go on. Of a value that is not `only` (0: any) nothing is
+ * there. */
+static SG_INLINE uint64_t serve(const struct sg_block_table *table, struct sg_block_table_array *array,
+                                struct sg_block_table_slot *slot, uint64_t key, enum wish wish, uint64_t only)
 {
     for (;;) {
         uint64_t state;
@@ -404,13 +408,13 @@ static SG_INLINE uint64_t serve(const struct sg_table *table, struct sg_table_ar
     }
 }
 
-static SG_INLINE uint64_t search(struct sg_table *table, uint64_t key, enum wish wish, uint64_t only)
+static SG_INLINE uint64_t search(struct sg_block_table *table, uint64_t key, enum wish wish, uint64_t only)
 {
     if (key == 0 || key >= KEY_GONE)
         return 0;
     for (uint32_t g = sg_load_acquire(&table->first); g < sg_load(&table->newest); g++) {
-        struct sg_table_array *array = sg_load_acquire(&table->generation[g]);
-        struct sg_table_slot *slot;
+        struct sg_block_table_array *array = sg_load_acquire(&table->generation[g]);
+        struct sg_block_table_slot *slot;
         uint32_t step = 0;
         while ((slot = next_slot(array, key, &step)) != NULL) {
             uint64_t value = serve(table, array, slot, key, wish, only);
@@ -421,42 +425,42 @@ static SG_INLINE uint64_t search(struct sg_table *table, uint64_t key, enum wish
     return 0;
 }
 
-uint64_t sg_table_find(const struct sg_table *table, uint64_t key)
+uint64_t sg_block_table_find(const struct sg_block_table *table, uint64_t key)
 {
-    return search((struct sg_table *)(uintptr_t)table, key, WISH_FIND, 0);
+    return search((struct sg_block_table *)(uintptr_t)table, key, WISH_FIND, 0);
 }
 
-uint64_t sg_table_remove(struct sg_table *table, uint64_t key)
+uint64_t sg_block_table_remove(struct sg_block_table *table, uint64_t key)
 {
     help_growth(table);
     return search(table, key, WISH_REMOVE, 0);
 }
 
-bool sg_table_remove_exact(struct sg_table *table, uint64_t key, uint64_t value)
+bool sg_block_table_remove_exact(struct sg_block_table *table, uint64_t key, uint64_t value)
 {
     help_growth(table);
     return search(table, key, WISH_REMOVE, value) != 0;
 }
 
-bool sg_table_mark(struct sg_table *table, uint64_t key, uint64_t value, uint64_t bits)
+bool sg_block_table_mark(struct sg_block_table *table, uint64_t key, uint64_t value, uint64_t bits)
 {
     for (uint32_t g = sg_load_acquire(&table->first); g < sg_load(&table->newest); g++) {
-        struct sg_table_slot *slot;
+        struct sg_block_table_slot *slot;
         uint32_t step = 0;
         while ((slot = next_slot(sg_load_acquire(&table->generation[g]), key, &step)) != NULL) {
             uint64_t expected = value;
-            if (sg_cas_u64(&slot->value, &expected, value | (bits & SG_TABLE_VALUE_MASK)))
+            if (sg_cas_u64(&slot->value, &expected, value | (bits & SG_BLOCK_TABLE_VALUE_MASK)))
                 return true;
         }
     }
     return false;
 }
 
-void sg_table_visit(const struct sg_table *table, void (*visit)(void *context, uint64_t key, uint64_t value),
-                    void *context)
+void sg_block_table_visit(const struct sg_block_table *table,
+                          void (*visit)(void *context, uint64_t key, uint64_t value), void *context)
 {
     for (uint32_t g = sg_load_acquire(&table->first); g < sg_load(&table->newest); g++) {
-        const struct sg_table_array *array = sg_load_acquire(&table->generation[g]);
+        const struct sg_block_table_array *array = sg_load_acquire(&table->generation[g]);
         for (uint64_t i = 0; i < array->slots; i++) {
             uint64_t key = sg_load_acquire(&array->slot[i].key);
             uint64_t state;
@@ -467,7 +471,7 @@ void sg_table_visit(const struct sg_table *table, void (*visit)(void *context, u
     }
 }
 
-uint64_t sg_table_longest_step(const struct sg_table *table)
+uint64_t sg_block_table_longest_step(const struct sg_block_table *table)
 {
     uint64_t longest = 0;
     for (uint32_t g = 0; g < sg_load(&table->newest); g++) {
@@ -477,9 +481,9 @@ uint64_t sg_table_longest_step(const struct sg_table *table)
     return longest;
 }
 
-void sg_table_destroy(struct sg_table *table)
+void sg_block_table_destroy(struct sg_block_table *table)
 {
     for (uint32_t g = 0; g < table->newest; g++)
         (void)sg_sys_munmap(table->generation[g], table->generation[g]->bytes);
-    *table = (struct sg_table){0};
+    *table = (struct sg_block_table){0};
 }

@@ -1,6 +1,6 @@
 /*
- * callsites.c - see callsites.h. A class is a small open hash that only grows: a number is claimed by compare-and-swap of its key
- * and is never given up, so a number that is found stays the site's.
+ * callsites.c - see callsites.h. A class is a small open hash that only grows: a number is claimed by compare-and-swap
+ * of its key and is never given up, so a number that is found stays the site's.
  */
 #include "account/callsites.h"
 
@@ -10,17 +10,17 @@
 #include <fcntl.h>
 #include <string.h>
 
-static struct sg_site before_fork[SG_SITE_CLASSES][SG_SITE_ROOM];
+static struct sg_callsite before_fork[SG_CALLSITE_CLASSES][SG_CALLSITE_CAPACITY];
 static uint32_t has_sites; /* (atomic) until then nobody pays for the pages above */
 
-/* ---- the name: library and offset ---------------------------------------------------------------------------------- */
+/* ---- the name: library and offset -------------------------------------------------------------------------------- */
 
 /* One line of /proc/self/maps, as it is read character by character: "begin-end perms offset dev inode  path". */
 struct line {
     uint64_t number[4]; /* begin, end, offset, and what tells files apart */
     uint32_t field;     /* 0 to 6 */
     size_t name_length;
-    char name[SG_SITE_NAME_BYTES];
+    char name[SG_CALLSITE_NAME_BYTES];
     bool is_readable;
 };
 
@@ -73,7 +73,7 @@ static uint64_t bias_of(const struct module *module)
 }
 
 /* A whole line: true if the address lies there, and then the site has its name. */
-static bool take_line(struct line *line, struct module *module, uint64_t address, struct sg_site *site)
+static bool take_line(struct line *line, struct module *module, uint64_t address, struct sg_callsite *site)
 {
     static const char anonymous[] = "[anonymous]";
     bool is_file = line->number[LINE_FILE] != 0;
@@ -96,7 +96,7 @@ static bool take_line(struct line *line, struct module *module, uint64_t address
     return true;
 }
 
-static void name(struct sg_site *site, uint64_t address)
+static void name(struct sg_callsite *site, uint64_t address)
 {
     char text[1024] = "";
     struct line line = {0};
@@ -118,13 +118,13 @@ static void name(struct sg_site *site, uint64_t address)
     (void)sg_sys_close((int)fd);
 }
 
-void sg_sites_name_late(void)
+void sg_callsites_name_late(void)
 {
-    static uint32_t tried[SG_SITE_CLASSES];
-    _Static_assert(SG_SITE_ROOM <= 32, "a bit for each");
-    for (uint32_t class = 0; class < SG_SITE_CLASSES; class ++)
-        for (uint32_t number = SG_SITE_FIRST; number < SG_SITE_ROOM; number++) {
-            struct sg_site *site = &sg_own->site[class][number];
+    static uint32_t tried[SG_CALLSITE_CLASSES];
+    _Static_assert(SG_CALLSITE_CAPACITY <= 32, "a bit for each");
+    for (uint32_t class = 0; class < SG_CALLSITE_CLASSES; class ++)
+        for (uint32_t number = SG_CALLSITE_FIRST; number < SG_CALLSITE_CAPACITY; number++) {
+            struct sg_callsite *site = &sg_own->site[class][number];
             uint64_t key = sg_load_relaxed(&site->key);
             if (key == 0 || sg_load_acquire(&site->is_named) != 0 || (tried[class] & 1u << number) != 0)
                 continue;
@@ -133,14 +133,14 @@ void sg_sites_name_late(void)
         }
 }
 
-/* ---- the numbers ---------------------------------------------------------------------------------------------------- */
+/* ---- the numbers ------------------------------------------------------------------------------------------------- */
 
-uint32_t sg_sites_find_farther(enum sg_site_class class, uint64_t key, uint32_t number)
+uint32_t sg_callsites_find_farther(enum sg_callsite_class class, uint64_t key, uint32_t number)
 {
-    struct sg_site *sites = sg_own->site[class];
-    for (uint32_t i = 0; i < SG_SITE_ROOM; i++, number = (number + 1) % SG_SITE_ROOM) {
+    struct sg_callsite *sites = sg_own->site[class];
+    for (uint32_t i = 0; i < SG_CALLSITE_CAPACITY; i++, number = (number + 1) % SG_CALLSITE_CAPACITY) {
         uint64_t held = sg_load_relaxed(&sites[number].key);
-        if (number < SG_SITE_FIRST)
+        if (number < SG_CALLSITE_FIRST)
             continue;
         if (held == 0 && sg_cas_u64(&sites[number].key, &held, key)) {
             sg_store_relaxed(&has_sites, 1u);
@@ -150,31 +150,31 @@ uint32_t sg_sites_find_farther(enum sg_site_class class, uint64_t key, uint32_t 
         if (held == key)
             return number;
     }
-    return SG_SITE_OTHER;
+    return SG_CALLSITE_OTHER;
 }
 
-SG_COLD uint32_t sg_sites_enter_farther(enum sg_site_class class, uint64_t key, uint32_t number, uint64_t bytes)
+SG_COLD uint32_t sg_callsites_enter_farther(enum sg_callsite_class class, uint64_t key, uint32_t number, uint64_t bytes)
 {
-    return sg_sites_add(class, sg_sites_find_farther(class, key, number), bytes);
+    return sg_callsites_add(class, sg_callsites_find_farther(class, key, number), bytes);
 }
 
 /* Whether one of the sites that changed is about to lose bytes. */
-static bool loses_bytes(const struct sg_ranges *ranges)
+static bool loses_bytes(const struct sg_range_map *ranges)
 {
     for (uint32_t changed = ranges->changed_sites; changed != 0; changed &= changed - 1) {
         unsigned number = (unsigned)__builtin_ctz(changed);
-        if (ranges->site[number].bytes < sg_load_relaxed(&sg_own->site[SG_SITES_MAPPED][number].live_bytes))
+        if (ranges->site[number].bytes < sg_load_relaxed(&sg_own->site[SG_CALLSITES_MAPPED][number].live_bytes))
             return true;
     }
     return false;
 }
 
-/* Copies live_bytes of all sites to the field of struct sg_site at `offset`. */
+/* Copies live_bytes of all sites to the field of struct sg_callsite at `offset`. */
 static void copy_live_to(size_t offset)
 {
-    for (unsigned class = 0; class < SG_SITE_CLASSES; class ++)
-        for (unsigned number = 0; number < SG_SITE_ROOM; number++) {
-            struct sg_site *site = &sg_own->site[class][number];
+    for (unsigned class = 0; class < SG_CALLSITE_CLASSES; class ++)
+        for (unsigned number = 0; number < SG_CALLSITE_CAPACITY; number++) {
+            struct sg_callsite *site = &sg_own->site[class][number];
             uint64_t *kept = (uint64_t *)(void *)((char *)site + offset);
             uint64_t live_bytes = sg_load_relaxed(&site->live_bytes);
             if (sg_load_relaxed(kept) != live_bytes) /* most are 0 forever: their pages stay untouched */
@@ -184,29 +184,29 @@ static void copy_live_to(size_t offset)
 
 /* One thread copies, and others go on: blocks that they free meanwhile may be missing. A higher peak in between is
  * due again. */
-SG_COLD void sg_sites_keep_peak(void)
+SG_COLD void sg_callsites_keep_peak(void)
 {
-    uint32_t due = SG_SITES_PEAK_LIVE, keeping = SG_SITES_PEAK_KEEPING;
+    uint32_t due = SG_CALLSITES_PEAK_LIVE, keeping = SG_CALLSITES_PEAK_KEEPING;
     if (!sg_cas_u32(&sg_own->sites_peak_state, &due, keeping))
         return;
-    copy_live_to(offsetof(struct sg_site, at_peak_bytes));
-    (void)sg_cas_u32(&sg_own->sites_peak_state, &keeping, SG_SITES_PEAK_KEPT);
+    copy_live_to(offsetof(struct sg_callsite, at_peak_bytes));
+    (void)sg_cas_u32(&sg_own->sites_peak_state, &keeping, SG_CALLSITES_PEAK_KEPT);
 }
 
-void sg_sites_keep_refusal(void)
+void sg_callsites_keep_refusal(void)
 {
     if (sg_load_relaxed(&has_sites) != 0)
-        copy_live_to(offsetof(struct sg_site, at_refusal_bytes));
+        copy_live_to(offsetof(struct sg_callsite, at_refusal_bytes));
 }
 
-void sg_sites_publish_ranges(struct sg_ranges *ranges)
+void sg_callsites_publish_ranges(struct sg_range_map *ranges)
 {
-    if (ranges->changed_sites != 0 && sg_load_relaxed(&sg_own->sites_peak_state) == SG_SITES_PEAK_LIVE &&
+    if (ranges->changed_sites != 0 && sg_load_relaxed(&sg_own->sites_peak_state) == SG_CALLSITES_PEAK_LIVE &&
         loses_bytes(ranges))
-        sg_sites_keep_peak();
+        sg_callsites_keep_peak();
     for (uint32_t changed = ranges->changed_sites; changed != 0; changed &= changed - 1) {
         unsigned number = (unsigned)__builtin_ctz(changed);
-        struct sg_site *site = &sg_own->site[SG_SITES_MAPPED][number];
+        struct sg_callsite *site = &sg_own->site[SG_CALLSITES_MAPPED][number];
         sg_store_relaxed(&site->live_bytes, ranges->site[number].bytes);
         sg_store_relaxed(&site->live_count, (uint64_t)ranges->site[number].count);
         sg_raise_to(&site->peak_bytes, ranges->site[number].bytes);
@@ -214,19 +214,19 @@ void sg_sites_publish_ranges(struct sg_ranges *ranges)
     ranges->changed_sites = 0;
 }
 
-void sg_sites_before_fork(void)
+void sg_callsites_before_fork(void)
 {
     if (sg_load_relaxed(&has_sites) != 0)
         memcpy(before_fork, sg_own->site, sizeof before_fork);
 }
 
-void sg_sites_refork(void)
+void sg_callsites_refork(void)
 {
     if (sg_load_relaxed(&has_sites) == 0)
         return;
     memcpy(sg_own->site, before_fork, sizeof before_fork);
-    for (unsigned class = 0; class < SG_SITE_CLASSES; class ++)
-        for (unsigned number = 0; number < SG_SITE_ROOM; number++)
+    for (unsigned class = 0; class < SG_CALLSITE_CLASSES; class ++)
+        for (unsigned number = 0; number < SG_CALLSITE_CAPACITY; number++)
             sg_own->site[class][number].at_refusal_bytes = 0; /* the child has been refused nothing */
-    sg_sites_note_peak();
+    sg_callsites_note_peak();
 }

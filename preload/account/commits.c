@@ -63,7 +63,7 @@ uint64_t sg_commits_end_scan(void)
 {
     state.touched = state.counted;
     state.untouched = state.counted_untouched;
-    note_age(sg_sys_clock_ns(CLOCK_MONOTONIC));
+    note_age(sg_clock_ns(CLOCK_MONOTONIC));
     uint64_t promised = promise_of(state.untouched);
     if (promised == state.untouched)
         sg_store(&state.is_on_record, 0u);

@@ -20,7 +20,7 @@ static uint32_t pools; /* (atomic) POOLS_... */
 /* The driver lists its options since it has pools; the value is a mask of page sizes. */
 static bool is_listed(void)
 {
-    static char path[SG_PATH_ROOM + 64], parameters[8192]; /* under the decision lock: large for a stack */
+    static char path[SG_PATH_CAPACITY + 64], parameters[8192]; /* under the decision lock: large for a stack */
     struct sg_text text = sg_text_begin(path, sizeof path);
     sg_text_add(&text, sg_options.system_root);
     sg_text_add(&text, "/proc/driver/nvidia/params");
@@ -49,30 +49,30 @@ void sg_driver_pool_learn(void)
 void sg_driver_pool_note_given(uint64_t bytes)
 {
     if (SG_UNLIKELY(sg_load_relaxed(&is_machines) != 0))
-        sg_fetch_add(&sg_seats_ledger()->ended_bytes, bytes);
+        sg_fetch_add(&sg_entry_registry()->ended_bytes, bytes);
 }
 
 void sg_driver_pool_note_taken(uint64_t bytes)
 {
     if (SG_UNLIKELY(sg_load_relaxed(&is_machines) != 0))
-        (void)sg_sub_clamped(&sg_seats_ledger()->ended_bytes, bytes);
+        (void)sg_sub_clamped(&sg_entry_registry()->ended_bytes, bytes);
 }
 
 uint64_t sg_driver_pool_counted_bytes(void)
 {
-    return sg_load_relaxed(&pools) == POOLS_KEEP ? sg_load(&sg_seats_ledger()->ended_bytes) : 0;
+    return sg_load_relaxed(&pools) == POOLS_KEEP ? sg_load(&sg_entry_registry()->ended_bytes) : 0;
 }
 
 bool sg_driver_pool_is_pressed(void)
 {
-    uint64_t until = sg_load(&sg_seats_ledger()->pressure_until_ns);
+    uint64_t until = sg_load(&sg_entry_registry()->pressure_until_ns);
     if (SG_LIKELY(until == 0))
         return false;
-    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
     return until > now && until - now <= SG_DRIVER_POOL_LEASE_NS; /* anything may be written there */
 }
 
 uint64_t sg_driver_pool_pressure_bytes(void)
 {
-    return sg_driver_pool_is_pressed() ? sg_load(&sg_seats_ledger()->pressure_bytes) : 0;
+    return sg_driver_pool_is_pressed() ? sg_load(&sg_entry_registry()->pressure_bytes) : 0;
 }

@@ -2,7 +2,7 @@
  * driver_pool.h - counts the pages that may be in the driver's own pools, for all processes of the machine.
  *
  * NVIDIA's driver from 590 on puts freed pages of the machine into pools of its own (NVreg_EnableSystemMemoryPools).
- * They are in no counter of /proc/meminfo. The machine's ledger counts what guarded programs gave back, or ended with,
+ * They are in no counter of /proc/meminfo. The registry counts what guarded programs gave back, or ended with,
  * and nobody has taken since: an upper bound of what is in the pools. It also says how much memory somebody populates
  * to make the driver give pages back (admit/driver_pages.h).
  */

@@ -1,10 +1,10 @@
 /*
  * ledger.c - see ledger.h.
  *
- * The peak. Each charge raises peak_seen_bytes first, then whoever gets the small lock writes down what the peak is made
- * of, into the copy that is not current, and switches. Who does not get it leaves: its figure is in peak_seen_bytes, and
- * the holder looks again after letting go (seq_cst on both sides: either the holder sees the new figure or the other one
- * gets the lock). A holder that dies leaves the current copy whole.
+ * The peak. Each charge raises peak_seen_bytes first, then whoever gets the small lock writes down what the peak is
+ * made of, into the copy that is not current, and switches. Who does not get it leaves: its figure is in
+ * peak_seen_bytes, and the holder looks again after letting go (seq_cst on both sides: either the holder sees the new
+ * figure or the other one gets the lock). A holder that dies leaves the current copy whole.
  */
 #include "account/ledger.h"
 
@@ -31,8 +31,8 @@ static struct sg_transit sparse;   /* what was opened of MAP_NORESERVE memory */
 static uint64_t sparse_look;
 
 static struct {
-    uint64_t domain[SG_DOMAIN_ROOM]; /* live */
-    uint64_t device[SG_DEVICE_ROOM];
+    uint64_t domain[SG_DOMAIN_CAPACITY]; /* live */
+    uint64_t device[SG_DEVICE_CAPACITY];
     struct sg_machine machine;
     uint64_t promised_bytes; /* and what itself had from its parent */
     uint64_t inherited_bytes;
@@ -60,9 +60,9 @@ static void write_peak(uint64_t total)
     else
         total = sum; /* cannot be while one charge is smaller than what is held; keep the sum true in any case */
     sg_store_relaxed(&peak->total_bytes, total);
-    sg_store_relaxed(&peak->time_ns, (int64_t)sg_sys_clock_ns(CLOCK_REALTIME));
+    sg_store_relaxed(&peak->time_ns, (int64_t)sg_clock_ns(CLOCK_REALTIME));
     sg_store(&sg_own->peak_index, next);
-    sg_sites_note_peak();
+    sg_callsites_note_peak();
 }
 
 static void note_peak(uint64_t total)
@@ -83,9 +83,9 @@ static void note_peak(uint64_t total)
 }
 
 /*
- * The peaks that begin anew. They are never above those for ever, so they alone are asked first. A turn sets one to zero, then
- * raises both to what it finds granted: a charge either is found, or, being later, finds the zero or what came of it (seq_cst
- * on both sides), and is never lost.
+ * The peaks that begin anew. They are never above those for ever, so they alone are asked first. A turn sets one to
+ * zero, then raises both to what it finds granted: a charge either is found, or, being later, finds the zero or what
+ * came of it (seq_cst on both sides), and is never lost.
  */
 uint64_t sg_ledger_turn_peak(void)
 {
@@ -126,10 +126,10 @@ void sg_ledger_charge(enum sg_domain domain, uint64_t bytes)
     if (sum != SG_SUM_COUNT) {
         if (domain != SG_DOMAIN_MANAGED)
             sg_driver_pool_note_taken(bytes);
-        granted = sg_seats_raise_both(sum, SG_SUM_GRANTED, bytes, &total);
+        granted = sg_entry_raise_both(sum, SG_SUM_GRANTED, bytes, &total);
     } else {
         granted = sg_fetch_add(&counters->granted_bytes, bytes) + bytes;
-        total = sg_seats_raise(SG_SUM_GRANTED, bytes);
+        total = sg_entry_raise(SG_SUM_GRANTED, bytes);
     }
     if (granted > sg_load(&counters->recent_peak_bytes)) {
         sg_raise_to(&counters->recent_peak_bytes, granted);
@@ -142,7 +142,8 @@ void sg_ledger_charge(enum sg_domain domain, uint64_t bytes)
     sg_job_note_peak(total);
 }
 
-/* Whether more is promised than is held, and by how much. The promise is read first: what is promised later was charged later. */
+/* Whether more is promised than is held, and by how much. The promise is read first: what is promised later was charged
+ * later. */
 static bool is_beyond(uint64_t *promised, uint64_t *lazy)
 {
     *promised = sg_load(&sg_own->slot.promised_bytes);
@@ -152,8 +153,9 @@ static bool is_beyond(uint64_t *promised, uint64_t *lazy)
     return *promised > *lazy;
 }
 
-/* What is promised is part of what is held: the upper bound of the last scan comes down with the bytes it bounded. Not beside the
- * end of a scan or a withdrawal: that may lower the figure, and a new promise raise it, to what was read before either. */
+/* What is promised is part of what is held: the upper bound of the last scan comes down with the bytes it bounded. Not
+ * beside the end of a scan or a withdrawal: that may lower the figure, and a new promise raise it, to what was read
+ * before either. */
 static void bound_promises(void)
 {
     struct sg_lock_state lock;
@@ -161,7 +163,7 @@ static void bound_promises(void)
     if (SG_LIKELY(!is_beyond(&promised, &lazy)))
         return;
     sg_lock_acquire(&sg_promises_lock, &lock);
-    while (is_beyond(&promised, &lazy) && !sg_seats_exchange(SG_SUM_PROMISED, &promised, lazy))
+    while (is_beyond(&promised, &lazy) && !sg_entry_exchange(SG_SUM_PROMISED, &promised, lazy))
         ;
     sg_lock_release(&sg_promises_lock, &lock);
 }
@@ -177,22 +179,22 @@ static void bound_inheritance(void)
     while (most < inherited && !sg_cas_u64(&sg_own->slot.inherited_bytes, &inherited, most))
         ;
     if (most < inherited)
-        sg_store(&sg_seats_own()->slot.inherited_bytes, most);
+        sg_store(&sg_entry_own()->slot.inherited_bytes, most);
 }
 
 void sg_ledger_release(enum sg_domain domain, uint64_t bytes)
 {
     enum sg_sum sum = sum_of(domain);
     if (domain == SG_DOMAIN_MANAGED)
-        sg_seats_lower_managed_missing(bytes);
+        sg_entry_lower_managed_missing(bytes);
     else if (sum != SG_SUM_COUNT)
         sg_driver_pool_note_given(bytes);
     if (sum != SG_SUM_COUNT)
-        sg_seats_lower_both(sum, SG_SUM_GRANTED, bytes);
+        sg_entry_lower_both(sum, SG_SUM_GRANTED, bytes);
     else
-        (void)sg_seats_lower(SG_SUM_GRANTED, bytes - sg_sub_clamped(&sg_own->domain[domain].granted_bytes, bytes));
+        (void)sg_entry_lower(SG_SUM_GRANTED, bytes - sg_sub_clamped(&sg_own->domain[domain].granted_bytes, bytes));
     if (domain == SG_DOMAIN_HEAP || domain == SG_DOMAIN_MAPPED)
-        sg_seats_note_unpromised(bytes); /* its promise has gone with it, its pages may be here still */
+        sg_entry_note_unpromised(bytes); /* its promise has gone with it, its pages may be here still */
     bound_inheritance();
     bound_promises();
 }
@@ -200,21 +202,21 @@ void sg_ledger_release(enum sg_domain domain, uint64_t bytes)
 void sg_ledger_promise(uint64_t bytes)
 {
     sg_transit_note(&promises, bytes); /* first: a scan that ends now may count it twice, never not at all */
-    (void)sg_seats_raise(SG_SUM_PROMISED, bytes);
+    (void)sg_entry_raise(SG_SUM_PROMISED, bytes);
 }
 
 void sg_ledger_open_sparse(uint64_t bytes)
 {
     sg_transit_note(&sparse, bytes);
-    (void)sg_seats_raise(SG_SUM_SPARSE, bytes);
-    sg_seats_note_unpromised(bytes);
+    (void)sg_entry_raise(SG_SUM_SPARSE, bytes);
+    sg_entry_note_unpromised(bytes);
 }
 
 uint64_t sg_ledger_withdraw(uint64_t bytes)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_promises_lock, &lock);
-    uint64_t withdrawn = bytes - sg_seats_lower(SG_SUM_PROMISED, bytes);
+    uint64_t withdrawn = bytes - sg_entry_lower(SG_SUM_PROMISED, bytes);
     sg_lock_release(&sg_promises_lock, &lock);
     return withdrawn;
 }
@@ -242,7 +244,7 @@ static void end_scan_of_sparse(uint64_t bytes)
     uint64_t before = sg_load(&sg_own->slot.sparse_bytes), now;
     do
         now = bytes + sg_transit_since(&sparse, sparse_look);
-    while (now != before && !sg_seats_exchange(SG_SUM_SPARSE, &before, now));
+    while (now != before && !sg_entry_exchange(SG_SUM_SPARSE, &before, now));
 }
 
 void sg_ledger_end_scan(uint64_t bytes, uint64_t sparse_bytes)
@@ -252,7 +254,7 @@ void sg_ledger_end_scan(uint64_t bytes, uint64_t sparse_bytes)
     uint64_t before = sg_load(&sg_own->slot.promised_bytes), since;
     do
         since = sg_transit_since(&promises, promises_look);
-    while (!sg_seats_exchange(SG_SUM_PROMISED, &before, bytes + since));
+    while (!sg_entry_exchange(SG_SUM_PROMISED, &before, bytes + since));
     sg_lock_release(&sg_promises_lock, &lock);
     end_scan_of_sparse(sparse_bytes);
     bound_promises();
@@ -270,7 +272,7 @@ void sg_ledger_count_free(enum sg_domain domain)
 
 void sg_ledger_charge_device(uint32_t device, int64_t bytes)
 {
-    if (device >= SG_DEVICE_ROOM)
+    if (device >= SG_DEVICE_CAPACITY)
         return;
     if (bytes > 0)
         sg_fetch_add(&sg_own->device[device].live_bytes, (uint64_t)bytes);
@@ -344,12 +346,12 @@ void sg_ledger_before_fork(void)
     for (unsigned i = 0; i < SG_DOMAIN_COUNT; i++)
         before_fork.domain[i] = sg_load(&sg_own->domain[i].granted_bytes);
     before_fork.domain[SG_DOMAIN_HEAP] = sg_ledger_live_heap_bytes();
-    for (unsigned i = 0; i < SG_DEVICE_ROOM; i++)
+    for (unsigned i = 0; i < SG_DEVICE_CAPACITY; i++)
         before_fork.device[i] = sg_load(&sg_own->device[i].live_bytes);
     before_fork.machine = sg_own->machine;
     before_fork.inherited_bytes = sg_load(&sg_own->slot.inherited_bytes);
     before_fork.pid = sg_own->slot.pid;
-    before_fork.promised_bytes = sg_load(&sg_own->slot.promised_bytes) + sg_load(&sg_own->slot.heritage_bytes);
+    before_fork.promised_bytes = sg_load(&sg_own->slot.promised_bytes) + sg_load(&sg_own->slot.inherited_promise_bytes);
 }
 
 void sg_ledger_set_mapped_before_fork(uint64_t bytes)
@@ -370,14 +372,14 @@ void sg_ledger_refork(void)
         sg_own->inherited_domain_bytes[i] = before_fork.domain[i];
         sg_ledger_charge((enum sg_domain)i, before_fork.domain[i]);
     }
-    for (unsigned i = 0; i < SG_DEVICE_ROOM; i++)
+    for (unsigned i = 0; i < SG_DEVICE_CAPACITY; i++)
         sg_own->device[i].live_bytes = before_fork.device[i];
     uint64_t shared = sg_load(&sg_own->shared_bytes), own = before_fork.inherited_bytes + shared;
     sg_own->slot.inherited_bytes = inherited > shared ? inherited - shared : 0;
     sg_own->inherited_shared_bytes = shared;
-    sg_seats_inherit(inherited > own ? inherited - own : 0, before_fork.pid);
+    sg_registry_inherit(inherited > own ? inherited - own : 0, before_fork.pid);
     uint64_t lazy = before_fork.domain[SG_DOMAIN_HEAP] + before_fork.domain[SG_DOMAIN_MAPPED] +
                     before_fork.domain[SG_DOMAIN_MANAGED]; /* no more can be missing here */
-    sg_own->slot.heritage_bytes = before_fork.promised_bytes < lazy ? before_fork.promised_bytes : lazy;
+    sg_own->slot.inherited_promise_bytes = before_fork.promised_bytes < lazy ? before_fork.promised_bytes : lazy;
     sg_own->machine = before_fork.machine;
 }

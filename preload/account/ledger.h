@@ -1,11 +1,11 @@
 /*
  * ledger.h - bytes per domain, their peaks, and the threads' heap credit.
  *
- * granted = live + credit not yet used. The heap is charged in advance: a thread holds up to SG_CREDIT_MOST bytes of
+ * granted = live + credit not yet used. The heap is charged in advance: a thread holds up to SG_CREDIT_MAX bytes of
  * credit and pays from it without touching shared memory. So live bytes are right to the byte whenever nothing moves
  * (granted less all credit), and peaks, taken of granted, are never too low and at most 1 MiB per thread too high.
- * Any thread, also in signal handlers. No locks but sg_promises_lock: where a promise is withdrawn, found by a scan to be less, or
- * more than what is held.
+ * Any thread, also in signal handlers. No locks but sg_promises_lock: where a promise is withdrawn, found by a scan to
+ * be less, or more than what is held.
  */
 #ifndef SG_PRELOAD_ACCOUNT_LEDGER_H
 #define SG_PRELOAD_ACCOUNT_LEDGER_H
@@ -16,7 +16,7 @@
 #include <stdbool.h>
 
 enum {
-    SG_CREDIT_MOST = 1 << 20,   /* a thread gives back what it has above this */
+    SG_CREDIT_MAX = 1 << 20,    /* a thread gives back what it has above this */
     SG_CREDIT_REFILL = 1 << 18, /* and has this much after a refill or a return */
 };
 
@@ -40,8 +40,8 @@ uint64_t sg_ledger_withdraw(uint64_t bytes);
  * there. */
 void sg_ledger_open_sparse(uint64_t bytes);
 
-/* `bytes` that are promised are at no address for a while, for they are being moved. From before a scan could miss them until after it
- * can find them again; a scan beside it may count them twice, never not at all. */
+/* `bytes` that are promised are at no address for a while, for they are being moved. From before a scan could miss them
+ * until after it can find them again; a scan beside it may count them twice, never not at all. */
 void sg_ledger_begin_move(uint64_t bytes);
 void sg_ledger_end_move(uint64_t bytes);
 
@@ -72,8 +72,8 @@ uint64_t sg_ledger_own_bytes(void);
 /* An error of ours that was let through. */
 void sg_ledger_count_fault(void);
 
-/* fork. before: in the parent, remembers the sums. refork: in the child, whose window is zero again, begins with them; before
- * that, what of the mappings it has. */
+/* fork. before: in the parent, remembers the sums. refork: in the child, whose window is zero again, begins with them;
+ * before that, what of the mappings it has. */
 void sg_ledger_before_fork(void);
 void sg_ledger_set_mapped_before_fork(uint64_t bytes);
 void sg_ledger_refork(void);

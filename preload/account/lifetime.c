@@ -24,7 +24,7 @@ static bool leaves_nothing(enum sg_state state)
 static void note_resident(void)
 {
     struct rusage usage = {0};
-    if (sg_sandbox_is_on() || sg_syscall(SYS_getrusage, RUSAGE_SELF, (long)&usage, 0, 0, 0, 0) != 0)
+    if (sg_seccomp_is_on() || sg_syscall(SYS_getrusage, RUSAGE_SELF, (long)&usage, 0, 0, 0, 0) != 0)
         return;
     sg_own->max_resident_mib = (uint32_t)((usage.ru_maxrss + 1023) / 1024);
 }
@@ -37,15 +37,15 @@ void sg_lifetime_end(enum sg_state state, int exit_code)
         sg_job_send_mail();
     else
         sg_job_read_mail();
-    sg_own->ended_time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME);
+    sg_own->ended_time_ns = (int64_t)sg_clock_ns(CLOCK_REALTIME);
     note_resident();
     sg_own->exit_code = exit_code;
     sg_own->signal = 0;
     sg_store_release(&sg_own->slot.state, (uint32_t)state);
     if (state == SG_STATE_EXITED)
-        sg_seats_leave();
+        sg_registry_leave();
     else
-        sg_seats_note_replaced();
+        sg_registry_note_replaced();
     if (leaves_nothing(state)) {
         sg_timeline_drop(); /* first: readers find it by the segment */
         sg_segment_remove();
@@ -61,7 +61,7 @@ void sg_lifetime_resume(void)
     sg_own->ended_time_ns = 0;
     sg_own->signal = -1;
     sg_store_release(&sg_own->slot.state, (uint32_t)SG_STATE_RUNNING);
-    sg_seats_come_back();
+    sg_registry_come_back();
     sg_segment_write_through();
     sg_segment_restore();
 }

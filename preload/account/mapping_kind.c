@@ -19,17 +19,17 @@
 #define MAP_HUGE_SHIFT 26
 #endif
 
-/* Pages larger than usual are of hugetlbfs, or of a tmpfs that is mounted with huge=. Filters that list what is allowed may end
- * the process at fstatfs. */
+/* Pages larger than usual are of hugetlbfs, or of a tmpfs that is mounted with huge=. Filters that list what is allowed
+ * may end the process at fstatfs. */
 static bool is_huge_file(int fd, const struct stat *info)
 {
     struct statfs file_system = {0};
-    return (uint64_t)info->st_blksize > sg_page_bytes() && !sg_sandbox_is_on() &&
+    return (uint64_t)info->st_blksize > sg_page_bytes() && !sg_seccomp_is_on() &&
            sg_sys_fstatfs(fd, &file_system) == 0 && (uint64_t)file_system.f_type == HUGETLBFS_MAGIC;
 }
 
-/* Whether a descriptor's pages are memory: tmpfs, memfd, /dev/zero. Only such files have seals, and the question is one that
- * sandboxes allow. */
+/* Whether a descriptor's pages are memory: tmpfs, memfd, /dev/zero. Only such files have seals, and the question is one
+ * that sandboxes allow. */
 static bool is_memory_file(int fd, bool *is_huge, struct stat *info)
 {
     bool has_seals = sg_sys_fcntl(fd, F_GET_SEALS, NULL) >= 0;
@@ -63,7 +63,7 @@ static uint64_t fresh_identity(void)
 {
     static uint64_t last_number;
     uint64_t number = sg_fetch_add(&last_number, UINT64_C(1));
-    return mix(mix(mix(3, sg_sys_getpid()), number), sg_sys_clock_ns(CLOCK_REALTIME));
+    return mix(mix(mix(3, sg_sys_getpid()), number), sg_clock_ns(CLOCK_REALTIME));
 }
 
 /* Where the rest of the file lies does not matter: no more can be missing here than in all of it. */
@@ -78,7 +78,7 @@ static uint64_t missing_of_file(const struct stat *info, uint64_t offset, uint64
 }
 
 /* Pages out of the huge page pool, which MemAvailable does not contain. */
-static void describe_huge(struct sg_map_shape *shape, size_t length, int flags, const struct stat *info)
+static void describe_huge(struct sg_mapping_kind *shape, size_t length, int flags, const struct stat *info)
 {
     unsigned log2 = (unsigned)flags >> MAP_HUGE_SHIFT & 63;
     uint64_t usual = sg_page_bytes() * (sg_page_bytes() / 8); /* what one page of page table entries maps */
@@ -91,9 +91,9 @@ static void describe_huge(struct sg_map_shape *shape, size_t length, int flags, 
     shape->is_judged = false;
 }
 
-struct sg_map_shape sg_map_shape_of(size_t length, int prot, int flags, int fd, uint64_t offset)
+struct sg_mapping_kind sg_mapping_kind_of(size_t length, int prot, int flags, int fd, uint64_t offset)
 {
-    struct sg_map_shape shape = {SG_RANGE_NONE, 0, sg_round_up(length, sg_page_bytes()), true, 0, 0};
+    struct sg_mapping_kind shape = {SG_RANGE_NONE, 0, sg_round_up(length, sg_page_bytes()), true, 0, 0};
     struct stat info = {0};
     bool is_huge = (flags & MAP_HUGETLB) != 0, is_shared = (flags & MAP_TYPE) != MAP_PRIVATE;
     if ((flags & MAP_ANONYMOUS) == 0 && !is_memory_file(fd, &is_huge, &info))
@@ -127,9 +127,9 @@ static uint64_t missing_of_segments(void)
     return all.shm_tot > there ? (all.shm_tot - there) * sg_page_bytes() : 0;
 }
 
-struct sg_map_shape sg_map_shape_of_segment(int id, int flags)
+struct sg_mapping_kind sg_mapping_kind_of_segment(int id, int flags)
 {
-    struct sg_map_shape shape = {.kind = SG_RANGE_NONE};
+    struct sg_mapping_kind shape = {.kind = SG_RANGE_NONE};
     struct shmid_ds info = {0};
     if (sg_syscall(SYS_shmctl, id, IPC_STAT, (long)&info, 0, 0, 0) < 0)
         return shape;

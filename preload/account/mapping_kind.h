@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct sg_map_shape {
+struct sg_mapping_kind {
     uint32_t kind;          /* enum sg_range_kind */
     uint32_t flags;         /* enum sg_range_flag */
     uint64_t bytes;         /* in whole pages, of the size that is used */
@@ -17,9 +17,9 @@ struct sg_map_shape {
     uint64_t missing_bytes; /* at most so much of it is not there yet */
 };
 
-struct sg_map_shape sg_map_shape_of(size_t length, int prot, int flags, int fd, uint64_t offset);
+struct sg_mapping_kind sg_mapping_kind_of(size_t length, int prot, int flags, int fd, uint64_t offset);
 
 /* Of a System V segment that is to be attached; of kind SG_RANGE_NONE where the kernel tells nothing about it. */
-struct sg_map_shape sg_map_shape_of_segment(int id, int flags);
+struct sg_mapping_kind sg_mapping_kind_of_segment(int id, int flags);
 
 #endif

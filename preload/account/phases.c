@@ -37,7 +37,7 @@ static size_t fitting_bytes(const char *name, size_t room)
 /* The peak is in the entry before it leaves phase_peak_bytes: readers take the higher one. */
 static void end_present(uint64_t count)
 {
-    struct sg_phase *present = count != 0 ? &sg_own->phase[(count - 1) % SG_PHASE_ROOM] : NULL;
+    struct sg_phase *present = count != 0 ? &sg_own->phase[(count - 1) % SG_PHASE_CAPACITY] : NULL;
     if (present != NULL) {
         sg_store(&present->live_bytes, sg_ledger_live_bytes());
         sg_store(&present->peak_bytes, sg_load(&sg_own->phase_peak_bytes));
@@ -49,30 +49,30 @@ static void end_present(uint64_t count)
         sg_raise_to(&present->peak_bytes, peak);
 }
 
-void sg_phase_begin(const char *name)
+void sg_phases_begin(const char *name)
 {
     struct sg_lock_state state;
     sg_lock_acquire(&lock, &state);
     uint64_t count = sg_load(&sg_own->phase_count);
     end_present(count);
-    struct sg_phase *phase = &sg_own->phase[count % SG_PHASE_ROOM];
+    struct sg_phase *phase = &sg_own->phase[count % SG_PHASE_CAPACITY];
     sg_store_relaxed(&phase->sequence, 0);
     sg_fence(); /* nobody sees what follows under the old number */
     memset((char *)phase + sizeof phase->sequence, 0, sizeof *phase - sizeof phase->sequence);
-    phase->time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME);
+    phase->time_ns = (int64_t)sg_clock_ns(CLOCK_REALTIME);
     memcpy(phase->name, name, fitting_bytes(name, sizeof phase->name));
     sg_store_release(&phase->sequence, count + 1);
     sg_store(&sg_own->phase_count, count + 1);
     sg_lock_release(&lock, &state);
 }
 
-uint64_t sg_phase_peak_bytes(void)
+uint64_t sg_phases_peak_bytes(void)
 {
     uint64_t earlier = sg_load(&earlier_peak_bytes), present = sg_load(&sg_own->phase_peak_bytes);
     return earlier > present ? earlier : present;
 }
 
-void sg_phase_reset_peak(void)
+void sg_phases_reset_peak(void)
 {
     struct sg_lock_state state;
     sg_lock_acquire(&lock, &state);
@@ -83,7 +83,7 @@ void sg_phase_reset_peak(void)
     sg_lock_release(&lock, &state);
 }
 
-void sg_phase_refork(void)
+void sg_phases_refork(void)
 {
     sg_lock_reset(&lock);
     sg_store(&earlier_peak_bytes, 0);

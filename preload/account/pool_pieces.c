@@ -45,7 +45,7 @@ static uint64_t whole(uint64_t bytes)
     return (bytes + SG_PIECES_UNIT - 1) & ~(SG_PIECES_UNIT - 1);
 }
 
-static bool is_made(struct sg_ranges **ranges)
+static bool is_made(struct sg_range_map **ranges)
 {
     if (*ranges == NULL) {
         void *fresh = sg_sys_mmap(NULL, sizeof **ranges, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -54,11 +54,11 @@ static bool is_made(struct sg_ranges **ranges)
     return *ranges != NULL;
 }
 
-static void drop(struct sg_ranges **ranges)
+static void drop(struct sg_range_map **ranges)
 {
     if (*ranges == NULL)
         return;
-    sg_ranges_destroy(*ranges);
+    sg_range_map_destroy(*ranges);
     (void)sg_sys_munmap(*ranges, sizeof **ranges);
     *ranges = NULL;
 }
@@ -70,9 +70,9 @@ void sg_pieces_forget(struct sg_pieces *pieces)
 }
 
 /* Sets a range of one of the two. Without the memory for that nothing is known any more. */
-static void set(struct sg_pieces *pieces, struct sg_ranges **ranges, const struct sg_range *range)
+static void set(struct sg_pieces *pieces, struct sg_range_map **ranges, const struct sg_range *range)
 {
-    if (!is_made(ranges) || sg_ranges_set(*ranges, range->begin, range->end, range->kind, range->flags) != 0)
+    if (!is_made(ranges) || sg_range_map_set(*ranges, range->begin, range->end, range->kind, range->flags) != 0)
         sg_pieces_forget(pieces);
 }
 
@@ -82,7 +82,7 @@ static void extend(struct sg_pieces *pieces, uintptr_t begin, uintptr_t end, uin
     struct sg_range piece, joined = {begin, end, kind, 0, 0};
     if (pieces->extents == NULL && !is_made(&pieces->extents))
         return;
-    for (uintptr_t at = begin; sg_ranges_next(pieces->extents, at, &piece) && piece.begin < end; at = piece.end) {
+    for (uintptr_t at = begin; sg_range_map_next(pieces->extents, at, &piece) && piece.begin < end; at = piece.end) {
         if (piece.begin <= begin && piece.end >= end)
             return;
         joined.kind = SG_RANGE_RESERVED;
@@ -125,7 +125,7 @@ void sg_pieces_end_free(struct sg_pieces *pieces, uintptr_t begin, uint64_t byte
     uintptr_t end = begin + whole(bytes);
     if (pieces->free == NULL)
         return;
-    for (uintptr_t at = begin; pieces->free != NULL && sg_ranges_within(pieces->free, at, end, &piece);
+    for (uintptr_t at = begin; pieces->free != NULL && sg_range_map_within(pieces->free, at, end, &piece);
          at = piece.end) {
         if (piece.kind != SG_RANGE_RESERVED || piece.flags != begun)
             continue;
@@ -140,7 +140,7 @@ void sg_pieces_end_free(struct sg_pieces *pieces, uintptr_t begin, uint64_t byte
 void sg_pieces_see_done(struct sg_pieces *pieces, uint32_t stream)
 {
     struct sg_range piece;
-    for (uintptr_t at = 0; pieces->free != NULL && sg_ranges_next(pieces->free, at, &piece); at = piece.end) {
+    for (uintptr_t at = 0; pieces->free != NULL && sg_range_map_next(pieces->free, at, &piece); at = piece.end) {
         bool is_meant = piece.flags == stream || stream == SG_STREAM_UNKNOWN;
         if (piece.kind != SG_RANGE_COUNTED || piece.flags == SG_STREAM_DONE || !is_meant)
             continue;
@@ -155,11 +155,11 @@ static bool is_for(const struct sg_range *piece, uint32_t stream)
            (piece->flags == SG_STREAM_DONE || (piece->flags == stream && stream != SG_STREAM_UNKNOWN));
 }
 
-static bool has_within(const struct sg_ranges *free, const struct sg_range *extent, uint64_t bytes, uint32_t stream)
+static bool has_within(const struct sg_range_map *free, const struct sg_range *extent, uint64_t bytes, uint32_t stream)
 {
     struct sg_range piece;
     uintptr_t begin = 0, end = 0; /* of what is free in a row */
-    for (uintptr_t at = extent->begin; sg_ranges_within(free, at, extent->end, &piece); at = piece.end) {
+    for (uintptr_t at = extent->begin; sg_range_map_within(free, at, extent->end, &piece); at = piece.end) {
         if (!is_for(&piece, stream)) {
             begin = end = 0;
             continue;
@@ -178,18 +178,18 @@ bool sg_pieces_has(const struct sg_pieces *pieces, uint64_t bytes, uint32_t stre
     uint64_t size = whole(bytes);
     if (size < bytes || sg_pieces_bytes(pieces) < size || pieces->extents == NULL)
         return false;
-    for (uintptr_t at = 0; sg_ranges_next(pieces->extents, at, &extent); at = extent.end)
+    for (uintptr_t at = 0; sg_range_map_next(pieces->extents, at, &extent); at = extent.end)
         if (extent.end - extent.begin >= size && has_within(pieces->free, &extent, size, stream))
             return true;
     return false;
 }
 
 /* A block that is being freed may be free already, and a stream may be done though the library has not seen it. */
-static bool is_empty(const struct sg_ranges *free, const struct sg_range *extent, bool is_for_all)
+static bool is_empty(const struct sg_range_map *free, const struct sg_range *extent, bool is_for_all)
 {
     struct sg_range piece;
     uintptr_t at = extent->begin;
-    while (sg_ranges_within(free, at, extent->end, &piece) && piece.begin == at &&
+    while (sg_range_map_within(free, at, extent->end, &piece) && piece.begin == at &&
            (!is_for_all || piece.flags == SG_STREAM_DONE))
         at = piece.end;
     return at == extent->end;
@@ -199,7 +199,7 @@ void sg_pieces_forget_empty(struct sg_pieces *pieces, bool is_for_all)
 {
     struct sg_range extent;
     for (uintptr_t at = 0;
-         pieces->free != NULL && pieces->extents != NULL && sg_ranges_next(pieces->extents, at, &extent);
+         pieces->free != NULL && pieces->extents != NULL && sg_range_map_next(pieces->extents, at, &extent);
          at = extent.end) {
         if (!is_empty(pieces->free, &extent, is_for_all))
             continue;
@@ -215,7 +215,7 @@ uint64_t sg_pieces_sure_bytes(const struct sg_pieces *pieces)
     uint64_t sure = 0;
     if (pieces->free == NULL || pieces->extents == NULL)
         return 0;
-    for (uintptr_t at = 0; sg_ranges_next(pieces->extents, at, &extent); at = extent.end)
+    for (uintptr_t at = 0; sg_range_map_next(pieces->extents, at, &extent); at = extent.end)
         if (extent.kind == SG_RANGE_COUNTED && is_empty(pieces->free, &extent, true))
             sure += extent.end - extent.begin;
     return sure;
@@ -227,7 +227,7 @@ uint64_t sg_pieces_least_empty_bytes(const struct sg_pieces *pieces)
     uint64_t least = UINT64_MAX;
     if (pieces->free == NULL || pieces->extents == NULL)
         return least;
-    for (uintptr_t at = 0; sg_ranges_next(pieces->extents, at, &extent); at = extent.end)
+    for (uintptr_t at = 0; sg_range_map_next(pieces->extents, at, &extent); at = extent.end)
         if (extent.end - extent.begin < least && is_empty(pieces->free, &extent, false))
             least = extent.end - extent.begin;
     return least;

@@ -33,22 +33,23 @@ uint64_t sg_stream_frees(uint32_t number);
 
 /* All zero: nothing is known. */
 struct sg_pieces {
-    struct sg_ranges *free;    /* COUNTED: free, the flags are the stream's number; RESERVED: being freed, as the flags
+    struct sg_range_map *free; /* COUNTED: free, the flags are the stream's number; RESERVED: being freed, as the flags
                                 * tell (sg_pieces_begin_free) */
-    struct sg_ranges *extents; /* that lie in one piece of the pool's memory, COUNTED: that are all of one; the flags
+    struct sg_range_map *extents; /* that lie in one piece of the pool's memory, COUNTED: that are all of one; the flags
                                 * tell those apart that touch */
     uint32_t extent_number;
 };
 
-/* A block of the pool is at this address: all of it is taken. `grown_bytes`: the pool has grown by so much for it, in one
- * piece that begins there; 0: nobody knows. */
+/* A block of the pool is at this address: all of it is taken. `grown_bytes`: the pool has grown by so much for it, in
+ * one piece that begins there; 0: nobody knows. */
 void sg_pieces_take(struct sg_pieces *pieces, uintptr_t begin, uint64_t bytes, uint64_t grown_bytes);
 
 /* The room behind a new block is free for all, because the pool has just grown by it. */
 void sg_pieces_add(struct sg_pieces *pieces, uintptr_t begin, uint64_t bytes);
 
 /* A block is about to be freed in a stream; it has been, or that failed. Room that another block has taken meanwhile
- * stays taken, also while that one is being freed: the answer, which 65534 frees later is given again, tells them apart. */
+ * stays taken, also while that one is being freed: the answer, which 65534 frees later is given again, tells them
+ * apart. */
 uint32_t sg_pieces_begin_free(struct sg_pieces *pieces, uintptr_t begin, uint64_t bytes, uint32_t stream);
 void sg_pieces_end_free(struct sg_pieces *pieces, uintptr_t begin, uint64_t bytes, uint32_t begun, bool is_freed);
 

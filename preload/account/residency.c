@@ -28,8 +28,8 @@ struct page_scan {
 
 #define PAGE_SCAN _IOWR('f', 16, struct page_scan)
 
-/* Which pages are meant, in the bits of an entry, and the same as categories of PAGE_SCAN. Entries do not tell the page of zeros that
- * reading puts everywhere from a page of one's own. */
+/* Which pages are meant, in the bits of an entry, and the same as categories of PAGE_SCAN. Entries do not tell the page
+ * of zeros that reading puts everywhere from a page of one's own. */
 struct kind {
     uint64_t any_of, none_of;
     uint64_t any_category, inverted_category;
@@ -93,7 +93,7 @@ static bool count_pages(uintptr_t begin, uintptr_t end, const struct kind *kind,
     return is_told;
 }
 
-bool sg_resident_is_cheap(void)
+bool sg_residency_is_cheap(void)
 {
     enum { UNTRIED, NO, YES };
     static uint32_t answer; /* (atomic) */
@@ -106,12 +106,12 @@ bool sg_resident_is_cheap(void)
     return known == YES;
 }
 
-bool sg_resident_taken_bytes(uintptr_t begin, uintptr_t end, uint64_t *bytes)
+bool sg_residency_taken_bytes(uintptr_t begin, uintptr_t end, uint64_t *bytes)
 {
     return count_pages(begin, end, &taken, false, bytes);
 }
 
-uint64_t sg_resident_cached_bytes(uintptr_t begin, uintptr_t end, bool is_sandboxed)
+uint64_t sg_residency_cached_bytes(uintptr_t begin, uintptr_t end, bool is_sandboxed)
 {
     unsigned char pages[1024] = {0};
     uint64_t page = sg_page_bytes(), count = 0;
@@ -129,12 +129,12 @@ uint64_t sg_resident_cached_bytes(uintptr_t begin, uintptr_t end, bool is_sandbo
     return count * page;
 }
 
-uint64_t sg_resident_bytes(uintptr_t begin, uintptr_t end, bool is_sandboxed)
+uint64_t sg_residency_bytes(uintptr_t begin, uintptr_t end, bool is_sandboxed)
 {
     uint64_t page = sg_page_bytes(), bytes;
     begin = sg_round_up(begin, page);
     end &= ~(page - 1);
     if (begin >= end)
         return 0;
-    return count_pages(begin, end, &own, true, &bytes) ? bytes : sg_resident_cached_bytes(begin, end, is_sandboxed);
+    return count_pages(begin, end, &own, true, &bytes) ? bytes : sg_residency_cached_bytes(begin, end, is_sandboxed);
 }

@@ -17,7 +17,7 @@
 
 struct sg_record sg_thread_no_purse = {.credit_bytes = SG_NO_CREDIT};
 SG_THREAD_LOCAL struct sg_thread sg_self = {.purse = &sg_thread_no_purse};
-union sg_wipe_page sg_wipe __attribute__((aligned(SG_PAGE_MOST)));
+union sg_fork_page sg_wipe __attribute__((aligned(SG_PAGE_MAX)));
 
 static uint32_t has_been_armed;
 static struct sg_fast_limits fast[SG_FAST_WAYS]; /* what the page is armed with */
@@ -36,7 +36,7 @@ enum may_ask { NOT_KNOWN, MAY_ASK, MAY_NOT_ASK };
 static bool may_ask(enum may_ask *answer)
 {
     if (*answer == NOT_KNOWN)
-        *answer = sg_sandbox_is_on() ? MAY_NOT_ASK : MAY_ASK;
+        *answer = sg_seccomp_is_on() ? MAY_NOT_ASK : MAY_ASK;
     return *answer == MAY_ASK;
 }
 
@@ -86,13 +86,13 @@ static bool take_over(struct sg_record *record, uint32_t tid, enum may_ask *aski
 
 static struct sg_record *claim_record(uint32_t tid, uint32_t capacity)
 {
-    enum { ASKED_MOST = 8 };
+    enum { ASKED_MAX = 8 };
     enum may_ask asking = NOT_KNOWN;
     uint32_t begin = sg_load_relaxed(&search_from);
     for (uint32_t i = 0; i < capacity; i++) {
         uint32_t index = 1 + (begin - 1 + i) % (capacity - 1);
         struct sg_record *record = &sg_own->record[index];
-        if (!take_over(record, tid, i < ASKED_MOST ? &asking : NULL))
+        if (!take_over(record, tid, i < ASKED_MAX ? &asking : NULL))
             continue;
         uint32_t used = sg_load_relaxed(&sg_own->record_used);
         while (used < index + 1 && !sg_cas_u32(&sg_own->record_used, &used, index + 1))
@@ -125,7 +125,7 @@ void sg_thread_enter(void)
     if (sg_self.record != NULL)
         return;
     arm();
-    uint32_t tid = sg_process_thread();
+    uint32_t tid = sg_procfs_thread();
     struct sg_record *record = NULL;
     uint32_t capacity;
     do {
@@ -173,7 +173,7 @@ bool sg_mark_is_gone(const struct sg_mark *mark, uintptr_t frame_end)
 {
     if (mark->frame == 0)
         return false;
-    bool is_sandboxed = sg_sandbox_is_on();
+    bool is_sandboxed = sg_seccomp_is_on();
     if (frame_end > mark->frame)
         return is_sandboxed || !is_on_another_stack(mark);
     uintptr_t found = 0, place = mark->frame + sizeof found;

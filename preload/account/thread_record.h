@@ -1,5 +1,6 @@
 /*
- * thread_record.h - what each thread carries: the address of its record in the segment, and which layers it is inside of.
+ * thread_record.h - what each thread carries: the address of its record in the segment, and which layers it is inside
+ * of.
  *
  * A thread gets its record on its first slow path and keeps it until it ends. The record stays, with its sums and
  * its credit; the next new thread takes it over, or a slow path gives the credit back (sg_thread_reap). Threads that
@@ -46,11 +47,11 @@ struct sg_open_call {
     struct sg_mark mark; /* the hook */
     uint64_t flight_bytes, flight_pool;
     uint64_t judged_bytes;     /* growth of a memory pool that it was granted (mempool.c) */
-    uint64_t room_bytes;       /* of a store for graphs, that it counts on (graph.c), */
+    uint64_t headroom_bytes;   /* of a store for graphs, that it counts on (graph.c), */
     uint32_t room_device;      /* and whose */
     uint32_t pool, asked_pool; /* by number: that it is counted in; that it asks the driver about. 0: none */
     uint32_t free_begun;       /* of a block of a pool (pool_pieces.h) */
-    bool has_turn, is_syncing; /* among those that wait to be alone in a pool; struct sg_pool_sync */
+    bool has_turn, is_syncing; /* among those that wait to be alone in a pool; struct sg_mempool_sync */
     uint32_t cancel_holds;     /* while the thread is not cancelled; they nest */
     int cancel_state;          /* the thread's own, or SG_CANCEL_AS_IT_IS */
 };
@@ -82,20 +83,20 @@ enum sg_fast_way { SG_FAST_GLIBC, SG_FAST_OTHER, SG_FAST_WAYS };
 
 /* A page of its own that reads zero in a forked child (MADV_WIPEONFORK), even one made by a raw clone(2): there the
  * thread's record is still the parent's. A child that shares the address space (vfork, threads) sees it armed. */
-union sg_wipe_page {
+union sg_fork_page {
     struct {
         uint32_t is_armed;
         struct sg_fast_limits fast[SG_FAST_WAYS];
     };
-    char bytes[SG_PAGE_MOST];
+    char bytes[SG_PAGE_MAX];
 };
-extern SG_INTERNAL union sg_wipe_page sg_wipe;
+extern SG_INTERNAL union sg_fork_page sg_wipe;
 
 /* Whether the page was armed: before that nothing is counted. */
 bool sg_thread_has_been_armed(void);
 
-/* Arms the page, which no process needs before its first slow path. False: it was armed and has been wiped, so this is an
- * unannounced child. */
+/* Arms the page, which no process needs before its first slow path. False: it was armed and has been wiped, so this is
+ * an unannounced child. */
 bool sg_thread_arm(void);
 
 /* Frees the records of threads that have ended, and gives their credit back. Looks at `most` of them, each time at

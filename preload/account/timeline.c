@@ -1,9 +1,10 @@
 /*
  * timeline.c - see timeline.h.
  *
- * A process may be killed at any instruction: the magic is written last, a sample before it counts, and thinning goes from the
- * oldest to the youngest, so that in between there are samples too many, never too few. Readers sort them by time. While a sample
- * is written its time is 0, and it is none: what it is made of is still there behind it, but where it is the first or the last.
+ * A process may be killed at any instruction: the magic is written last, a sample before it counts, and thinning goes
+ * from the oldest to the youngest, so that in between there are samples too many, never too few. Readers sort them by
+ * time. While a sample is written its time is 0, and it is none: what it is made of is still there behind it, but where
+ * it is the first or the last.
  */
 #include "account/timeline.h"
 
@@ -30,13 +31,13 @@ static struct {
     struct sg_lock lock;
     uint32_t state;           /* (atomic) */
     struct sg_timeline *line; /* (atomic) NULL: none */
-    char path[SG_PATH_ROOM + 64];
+    char path[SG_PATH_CAPACITY + 64];
 } timeline;
 
 static uint64_t live_of(const struct sg_sample *sample)
 {
     uint64_t sum = 0;
-    for (unsigned i = 0; i < SG_DOMAIN_ROOM; i++)
+    for (unsigned i = 0; i < SG_DOMAIN_CAPACITY; i++)
         sum += sample->live_bytes[i];
     return sum;
 }
@@ -67,12 +68,12 @@ static void put(struct sg_sample *place, const struct sg_sample *sample)
 
 static void thin(struct sg_timeline *line)
 {
-    for (uint32_t i = 0; i < SG_SAMPLE_ROOM / 2; i++) {
+    for (uint32_t i = 0; i < SG_SAMPLE_CAPACITY / 2; i++) {
         struct sg_sample pair = line->sample[2 * i];
         (void)merge(&pair, &line->sample[2 * i + 1]);
         put(&line->sample[i], &pair);
     }
-    sg_store_release(&line->sample_count, (uint32_t)(SG_SAMPLE_ROOM / 2));
+    sg_store_release(&line->sample_count, (uint32_t)(SG_SAMPLE_CAPACITY / 2));
     line->interval_ns *= 2;
 }
 
@@ -80,7 +81,7 @@ static void thin(struct sg_timeline *line)
 void sg_timeline_add(struct sg_timeline *line, const struct sg_sample *sample)
 {
     uint32_t count = sg_load_relaxed(&line->sample_count);
-    if (count > SG_SAMPLE_ROOM) /* somebody else has written to the file */
+    if (count > SG_SAMPLE_CAPACITY) /* somebody else has written to the file */
         return;
     if (count != 0 && sample->time_ns - line->sample[count - 1].time_ns < (int64_t)line->interval_ns) {
         struct sg_sample last = line->sample[count - 1];
@@ -88,9 +89,9 @@ void sg_timeline_add(struct sg_timeline *line, const struct sg_sample *sample)
             put(&line->sample[count - 1], &last);
         return;
     }
-    if (count == SG_SAMPLE_ROOM) {
+    if (count == SG_SAMPLE_CAPACITY) {
         thin(line);
-        count = SG_SAMPLE_ROOM / 2;
+        count = SG_SAMPLE_CAPACITY / 2;
     }
     put(&line->sample[count], sample);
     sg_store_release(&line->sample_count, count + 1);
@@ -98,11 +99,11 @@ void sg_timeline_add(struct sg_timeline *line, const struct sg_sample *sample)
 
 void sg_timeline_copy(struct sg_timeline *copy, const struct sg_timeline *line)
 {
-    enum { COPIES_MOST = 4 };
-    for (int i = 0; i < COPIES_MOST; i++) {
+    enum { COPIES_MAX = 4 };
+    for (int i = 0; i < COPIES_MAX; i++) {
         memcpy(copy, line, sizeof *copy);
         sg_fence(); /* what follows looks again */
-        copy->sample_count = copy->sample_count < SG_SAMPLE_ROOM ? copy->sample_count : SG_SAMPLE_ROOM;
+        copy->sample_count = copy->sample_count < SG_SAMPLE_CAPACITY ? copy->sample_count : SG_SAMPLE_CAPACITY;
         uint32_t last = copy->sample_count > 0 ? copy->sample_count - 1 : 0;
         bool is_still = memcmp(copy->sample, line->sample, last * sizeof copy->sample[0]) == 0;
         if (memcmp(&copy->sample[last], &line->sample[last], sizeof copy->sample[0]) != 0)
@@ -133,7 +134,7 @@ const struct sg_timeline *sg_timeline_current(void)
     return sg_load_acquire(&timeline.line);
 }
 
-/* ---- the file ----------------------------------------------------------------------------------------------------- */
+/* ---- the file ---------------------------------------------------------------------------------------------------- */
 
 static long make_in(int fd, const struct sg_timeline *before)
 {

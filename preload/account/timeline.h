@@ -1,12 +1,13 @@
 /*
  * timeline.h - how usable memory and live bytes went: a file beside the segment, of one size however long the run.
  *
- * It thins itself: samples closer than the interval are one, and when there is no room for another, neighbours become one and
- * the interval doubles. What is kept of several is the least usable memory, and the most that was live with what it was made of.
+ * It thins itself: samples closer than the interval are one, and when there is no room for another, neighbours become
+ * one and the interval doubles. What is kept of several is the least usable memory, and the most that was live with
+ * what it was made of.
  *
- * It begins when a process becomes worth it (256 MiB or CUDA), marks a phase or is refused something; from then on every look at
- * the machine is a sample: the watchdog's, those of decisions, marks and refusals. What a large request took is added to it.
- * Nothing is done for malloc and free.
+ * It begins when a process becomes worth it (256 MiB or CUDA), marks a phase or is refused something; from then on
+ * every look at the machine is a sample: the watchdog's, those of decisions, marks and refusals. What a large request
+ * took is added to it. Nothing is done for malloc and free.
  */
 #ifndef SG_PRELOAD_ACCOUNT_TIMELINE_H
 #define SG_PRELOAD_ACCOUNT_TIMELINE_H
@@ -16,7 +17,7 @@
 /* Begins it, once: a load where it has begun or could not. Any thread, outside the decision lock. */
 void sg_timeline_begin(void);
 
-/* What the last look at the machine saw is a sample. Under the decision lock. */
+/* What the last snapshot at the machine saw is a sample. Under the decision lock. */
 void sg_timeline_sample(void);
 
 /* This process's, as it is written to; NULL: none. It stays mapped until a fork, in the child. */

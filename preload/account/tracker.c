@@ -19,37 +19,37 @@
 
 #include <sys/mman.h>
 
-struct sg_table sg_index_blocks;
-struct sg_table sg_index_cuda;
-struct sg_table sg_index_arrays;
-struct sg_table sg_index_registered;
-struct sg_table sg_index_contexts;
-struct sg_ranges sg_index_maps;
-struct sg_index_changes sg_index_changes;
+struct sg_block_table sg_tracker_blocks;
+struct sg_block_table sg_tracker_cuda;
+struct sg_block_table sg_tracker_arrays;
+struct sg_block_table sg_tracker_registered;
+struct sg_block_table sg_tracker_contexts;
+struct sg_range_map sg_tracker_maps;
+struct sg_tracker_changes sg_tracker_changes;
 
 /* Beyond this much address space, counting what is resident of MAP_NORESERVE mappings would cost too much (a sanitizer
  * reserves terabytes). */
-#define SPARSE_MOST (UINT64_C(16) << 30)
+#define SPARSE_MAX (UINT64_C(16) << 30)
 /* More than any machine has, granted where the guard only observes: nobody looks how much of it is there. */
-#define COUNTED_MOST (UINT64_C(4) << 40)
+#define COUNTED_MAX (UINT64_C(4) << 40)
 #define SLICE_BYTES (UINT64_C(64) << 20)
 #define FORK_NS UINT64_C(1000000)
 
-static uint64_t anonymous_bytes;  /* of this process, at the last look */
-static bool has_sparse;           /* at the last look */
-static uint64_t sparse_bytes;     /* at the last look, what is not inherited */
-static uint64_t sparse_room;      /* (atomic) address space that may have such pages */
-static uint64_t heritage_bytes;   /* at the last look */
-static uint64_t unpromised_bytes; /* (atomic) never less */
-static uint32_t has_unforked;     /* (atomic) sg_index_note_unforked */
-static uint64_t fork_until_ns;    /* (atomic) until then changes wait for a fork; 0: there is none */
+static uint64_t anonymous_bytes;         /* of this process, at the last snapshot */
+static bool has_sparse;                  /* at the last snapshot */
+static uint64_t sparse_bytes;            /* at the last snapshot, what is not inherited */
+static uint64_t sparse_room;             /* (atomic) address space that may have such pages */
+static uint64_t inherited_promise_bytes; /* at the last snapshot */
+static uint64_t unpromised_bytes;        /* (atomic) never less */
+static uint32_t has_unforked;            /* (atomic) sg_tracker_note_unforked */
+static uint64_t fork_until_ns;           /* (atomic) until then changes wait for a fork; 0: there is none */
 
-static struct sg_ranges looked_at; /* units of shared memory, by the last look */
+static struct sg_range_map looked_at; /* units of shared memory, by the last snapshot */
 
 static struct sg_transit passing; /* what is in no index, and was or will be */
 
 struct scan {
-    struct sg_table *table;
+    struct sg_block_table *table;
     uint64_t page;
     bool is_sandboxed;
     uint64_t promised;
@@ -66,16 +66,16 @@ struct scan {
 static uint64_t there_of(bool is_sandboxed, const struct sg_range *range, uintptr_t begin, uintptr_t end)
 {
     if ((range->flags & SG_RANGE_SHARED) != 0)
-        return sg_resident_cached_bytes(begin, end, is_sandboxed);
-    return sg_resident_bytes(begin, end, is_sandboxed);
+        return sg_residency_cached_bytes(begin, end, is_sandboxed);
+    return sg_residency_bytes(begin, end, is_sandboxed);
 }
 
-uint64_t sg_index_absent_bytes(const struct sg_range *range)
+uint64_t sg_tracker_absent_bytes(const struct sg_range *range)
 {
     uint64_t whole = range->end - range->begin;
-    if (whole > COUNTED_MOST)
+    if (whole > COUNTED_MAX)
         return whole;
-    uint64_t there = there_of(sg_sandbox_is_on(), range, range->begin, range->end);
+    uint64_t there = there_of(sg_seccomp_is_on(), range, range->begin, range->end);
     return whole > there ? whole - there : 0;
 }
 
@@ -86,8 +86,8 @@ static uint64_t whole_pages(uintptr_t begin, uintptr_t end, uint64_t page)
     return end > begin ? end - begin : 0;
 }
 
-/* More than these shares of a block have been there: the bits of SG_BLOCK_SEEN. Coarse above, for what was hardly touched is
- * given up before it is used. */
+/* More than these shares of a block have been there: the bits of SG_BLOCK_SEEN. Coarse above, for what was hardly
+ * touched is given up before it is used. */
 static const uint32_t seen_64ths[] = {0, 1, 4, 16, 32};
 
 static uint64_t seen_bits(uint64_t resident, uint64_t whole)
@@ -99,8 +99,8 @@ static uint64_t seen_bits(uint64_t resident, uint64_t whole)
     return bits;
 }
 
-/* What is promised of a block at least, as of any look at it. Pages may go again (to swap, or given back in part): what is
- * missing now may be more. */
+/* What is promised of a block at least, as of any look at it. Pages may go again (to swap, or given back in part): what
+ * is missing now may be more. */
 static uint64_t promised_least(uint64_t seen, uint64_t whole)
 {
     uint32_t i = 0;
@@ -119,14 +119,14 @@ static void scan_block(void *context, uint64_t key, uint64_t value)
     uint64_t whole = whole_pages(key, key + size, scan->page);
     uint64_t resident = whole;
     if ((value & SG_BLOCK_SETTLED) == 0) {
-        resident = size > COUNTED_MOST ? 0 : sg_resident_bytes(key, key + size, scan->is_sandboxed);
+        resident = size > COUNTED_MAX ? 0 : sg_residency_bytes(key, key + size, scan->is_sandboxed);
         *(domain == SG_DOMAIN_HEAP && (value & SG_BLOCK_INHERITED) != 0 ? &scan->inherited : &scan->promised) +=
             whole - resident;
         scan->managed_missing += domain == SG_DOMAIN_MANAGED ? whole - resident : 0;
         uint64_t marks = domain == SG_DOMAIN_HEAP ? seen_bits(resident, whole) << SG_BLOCK_SEEN_SHIFT : 0;
         marks |= resident == whole ? SG_BLOCK_SETTLED : 0;
         if ((value | marks) != value)
-            (void)sg_table_mark(scan->table, key, value, marks);
+            (void)sg_block_table_mark(scan->table, key, value, marks);
     }
     if (domain == SG_DOMAIN_HEAP) {
         scan->tracked_heap += size;
@@ -141,7 +141,7 @@ static uint64_t missing_of_shared(const struct scan *scan, const struct sg_range
     struct sg_range seen;
     uint64_t missing = 0, last = sg_range_source_at(range, end), next;
     for (uint64_t at = sg_range_source_at(range, begin); at < last; at = next) {
-        bool has_seen = sg_ranges_within(&looked_at, at, last, &seen);
+        bool has_seen = sg_range_map_within(&looked_at, at, last, &seen);
         next = !has_seen ? last : seen.begin > at ? seen.begin : seen.end;
         if (has_seen && seen.begin == at) {
             *is_all = false;
@@ -150,8 +150,9 @@ static uint64_t missing_of_shared(const struct scan *scan, const struct sg_range
         uintptr_t from = range->begin + (at - range->source) * SG_SHARED_UNIT;
         uint64_t bytes = (next - at) * SG_SHARED_UNIT,
                  here = bytes - there_of(scan->is_sandboxed, range, from, from + bytes);
-        sg_files_add_missing(at, next, here);
-        (void)sg_ranges_set(&looked_at, at, next, SG_RANGE_COUNTED, 0); /* without memory: it is looked at once more */
+        sg_tmpfs_add_missing(at, next, here);
+        (void)sg_range_map_set(&looked_at, at, next, SG_RANGE_COUNTED,
+                               0); /* without memory: it is looked at once more */
         missing += here;
     }
     return missing;
@@ -168,7 +169,7 @@ static void scan_counted(struct scan *scan, const struct sg_range *range, uintpt
 {
     uint64_t bytes = end - begin, missing = 0;
     bool is_settled = (range->flags & SG_RANGE_SETTLED) != 0, is_all = true;
-    if (!is_settled && range->end - range->begin > COUNTED_MOST)
+    if (!is_settled && range->end - range->begin > COUNTED_MAX)
         missing = bytes;
     else if (!is_settled && range->source != 0)
         missing = missing_of_shared(scan, range, begin, end, &is_all);
@@ -184,9 +185,9 @@ static void scan_counted(struct scan *scan, const struct sg_range *range, uintpt
         *((range->flags & SG_RANGE_INHERITED) != 0 ? &scan->inherited : &scan->promised) += missing;
     if (missing != 0 || !is_all)
         return;
-    sg_index_begin_change();
-    (void)sg_ranges_flag(&sg_index_maps, begin, end, SG_RANGE_SETTLED);
-    sg_index_end_change();
+    sg_tracker_begin_change();
+    (void)sg_range_map_flag(&sg_tracker_maps, begin, end, SG_RANGE_SETTLED);
+    sg_tracker_end_change();
 }
 
 /* Memory that was reserved and never writable has no pages of its own. */
@@ -196,7 +197,7 @@ static void scan_sparse(struct scan *scan, const struct sg_range *range, uintptr
     if ((range->flags & (SG_RANGE_COMMITTED | SG_RANGE_SHARED)) == 0)
         return;
     scan->sparse_room += end - begin;
-    if (scan->sparse_room > SPARSE_MOST && !sg_resident_is_cheap())
+    if (scan->sparse_room > SPARSE_MAX && !sg_residency_is_cheap())
         return;
     uint64_t resident = there_of(scan->is_sandboxed, range, begin, end);
     scan->sparse_resident += resident;
@@ -217,13 +218,13 @@ static uint64_t slice_of(const struct sg_range *range)
 static void scan_maps(struct scan *scan)
 {
     struct sg_range range;
-    sg_ranges_clear(&looked_at);
+    sg_range_map_clear(&looked_at);
     for (uintptr_t at = 0;;) {
         struct sg_lock_state state;
-        sg_lock_acquire(&sg_index_maps_lock, &state);
-        bool has_more = sg_ranges_next(&sg_index_maps, at, &range);
+        sg_lock_acquire(&sg_tracker_maps_lock, &state);
+        bool has_more = sg_range_map_next(&sg_tracker_maps, at, &range);
         uintptr_t begin = has_more && range.begin > at ? range.begin : at;
-        bool is_beyond = has_more && range.end - range.begin > COUNTED_MOST;
+        bool is_beyond = has_more && range.end - range.begin > COUNTED_MAX;
         bool is_cut =
             has_more && range.end - begin > slice_of(&range) && (!is_beyond || range.kind != SG_RANGE_COUNTED);
         uintptr_t end = is_cut ? begin + slice_of(&range) : range.end;
@@ -232,7 +233,7 @@ static void scan_maps(struct scan *scan)
         } else if (has_more && range.kind == SG_RANGE_SPARSE) {
             scan_sparse(scan, &range, begin, end);
         }
-        sg_lock_release(&sg_index_maps_lock, &state);
+        sg_lock_release(&sg_tracker_maps_lock, &state);
         if (!has_more)
             break;
         at = end;
@@ -240,71 +241,72 @@ static void scan_maps(struct scan *scan)
     has_sparse = scan->has_sparse;
     sparse_bytes = scan->sparse_own;
     sg_store_relaxed(&sparse_room, scan->sparse_room);
-    if (scan->sparse_room > SPARSE_MOST && !sg_resident_is_cheap())
+    if (scan->sparse_room > SPARSE_MAX && !sg_residency_is_cheap())
         scan->sparse_resident = SG_UNKNOWN;
 }
 
-bool sg_index_has_sparse(void)
+bool sg_tracker_has_sparse(void)
 {
     return has_sparse;
 }
 
-uint64_t sg_index_sparse_room_bytes(void)
+uint64_t sg_tracker_sparse_room_bytes(void)
 {
     return sg_load_relaxed(&sparse_room);
 }
 
-void sg_index_add_sparse_room(uint64_t bytes)
+void sg_tracker_add_sparse_room(uint64_t bytes)
 {
     sg_fetch_add(&sparse_room, bytes);
 }
 
-uint64_t sg_index_sparse_bytes(void)
+uint64_t sg_tracker_sparse_bytes(void)
 {
     return sparse_bytes;
 }
 
-uint64_t sg_index_unpromised_bytes(void)
+uint64_t sg_tracker_unpromised_bytes(void)
 {
     return sg_load(&unpromised_bytes);
 }
 
-void sg_index_add_unpromised(uint64_t bytes)
+void sg_tracker_add_unpromised(uint64_t bytes)
 {
     sg_fetch_add(&unpromised_bytes, bytes);
-    sg_seats_note_unpromised(bytes);
+    sg_entry_note_unpromised(bytes);
 }
 
-uint64_t sg_index_heritage_bytes(void)
+uint64_t sg_tracker_inherited_bytes(void)
 {
-    return heritage_bytes;
+    return inherited_promise_bytes;
 }
 
-uint64_t sg_index_anonymous_bytes(void)
+uint64_t sg_tracker_anonymous_bytes(void)
 {
     return anonymous_bytes;
 }
 
-uint64_t sg_index_promised_bytes(void)
+uint64_t sg_tracker_promised_bytes(void)
 {
-    struct scan scan = {.table = &sg_index_blocks, .page = sg_page_bytes()};
-    scan.is_sandboxed = sg_sandbox_is_on();
+    struct scan scan = {.table = &sg_tracker_blocks, .page = sg_page_bytes()};
+    scan.is_sandboxed = sg_seccomp_is_on();
     uint64_t look = sg_transit_begin_look(&passing);
-    sg_table_visit(&sg_index_blocks, scan_block, &scan);
-    scan.table = &sg_index_cuda;
-    sg_table_visit(&sg_index_cuda, scan_block, &scan);
-    sg_seats_set_managed_missing(scan.managed_missing);
+    sg_block_table_visit(&sg_tracker_blocks, scan_block, &scan);
+    scan.table = &sg_tracker_cuda;
+    sg_block_table_visit(&sg_tracker_cuda, scan_block, &scan);
+    sg_entry_set_managed_missing(scan.managed_missing);
     sg_commits_begin_scan();
     scan_maps(&scan);
     scan.promised += sg_commits_end_scan();
-    heritage_bytes = scan.inherited;
+    inherited_promise_bytes = scan.inherited;
     sg_store_relaxed(&sg_own->sparse_resident_bytes, scan.sparse_resident);
-    /* Small heap blocks: what exceeds the anonymous memory that is there and is nobody else's. A block that passes may have been looked
-     * at and be off the ledger by now, or found in both of its places, or be there without having been looked at. */
+    /* Small heap blocks: what exceeds the anonymous memory that is there and is nobody else's. A block that passes may
+     * have been looked at and be off the ledger by now, or found in both of its places, or be there without having been
+     * looked at. */
     uint64_t heap = sg_ledger_live_heap_bytes();
     heap += sg_transit_since(&passing, look); /* behind the ledger */
     uint64_t small = heap > scan.tracked_heap ? heap - scan.tracked_heap : 0;
-    anonymous_bytes = sg_process_anonymous_bytes(0);
+    anonymous_bytes = sg_procfs_anonymous_bytes(0);
     uint64_t there = anonymous_bytes;
     there = there > scan.resident_private ? there - scan.resident_private : 0;
     return scan.promised + (small > there ? small - there : 0);
@@ -312,8 +314,8 @@ uint64_t sg_index_promised_bytes(void)
 
 #define WITHDRAW_BYTES (UINT64_C(32) << 20)
 
-/* What has come is no part of what is promised, and may be swapped out since. The dear question only where the cheap one does not tell
- * that all is there. */
+/* What has come is no part of what is promised, and may be swapped out since. The dear question only where the cheap
+ * one does not tell that all is there. */
 static void withdraw(uintptr_t begin, uintptr_t end, uint64_t most)
 {
     uint64_t page = sg_page_bytes(), taken = 0;
@@ -321,26 +323,27 @@ static void withdraw(uintptr_t begin, uintptr_t end, uint64_t most)
     end &= ~(page - 1);
     if (end <= begin)
         return;
-    bool is_looked_at = end - begin <= COUNTED_MOST;
-    if (is_looked_at && !sg_sandbox_is_on() && sg_resident_cached_bytes(begin, end, false) == end - begin)
+    bool is_looked_at = end - begin <= COUNTED_MAX;
+    if (is_looked_at && !sg_seccomp_is_on() && sg_residency_cached_bytes(begin, end, false) == end - begin)
         return;
-    if (is_looked_at && !sg_resident_taken_bytes(begin, end, &taken))
+    if (is_looked_at && !sg_residency_taken_bytes(begin, end, &taken))
         return;
     uint64_t missing = end - begin - taken;
     (void)sg_ledger_withdraw(missing < most ? missing : most);
 }
 
-void sg_index_withdraw_block(uintptr_t begin, uint64_t bytes)
+void sg_tracker_withdraw_block(uintptr_t begin, uint64_t bytes)
 {
     if (bytes < WITHDRAW_BYTES)
         return;
-    uint64_t entry = sg_table_find(&sg_index_blocks, begin), seen = sg_index_seen_of(entry) >> SG_BLOCK_SEEN_SHIFT;
+    uint64_t entry = sg_block_table_find(&sg_tracker_blocks, begin),
+             seen = sg_tracker_seen_of(entry) >> SG_BLOCK_SEEN_SHIFT;
     uint64_t least = promised_least(seen, whole_pages(begin, begin + bytes, sg_page_bytes()));
     if (entry != 0 && least != 0)
         withdraw(begin, begin + bytes, least);
 }
 
-void sg_index_withdraw_range(const struct sg_range *range)
+void sg_tracker_withdraw_range(const struct sg_range *range)
 {
     /* Of what is shared nothing tells what was swapped out. */
     uint32_t others = SG_RANGE_SETTLED | SG_RANGE_INHERITED | SG_RANGE_SHARED;
@@ -350,9 +353,9 @@ void sg_index_withdraw_range(const struct sg_range *range)
         withdraw(range->begin, range->end, UINT64_MAX);
 }
 
-struct sg_passage sg_index_begin_large_passage(uintptr_t begin, uint64_t bytes, bool stays)
+struct sg_passage sg_tracker_begin_large_passage(uintptr_t begin, uint64_t bytes, bool stays)
 {
-    uint64_t entry = stays ? sg_table_find(&sg_index_blocks, begin) : 0;
+    uint64_t entry = stays ? sg_block_table_find(&sg_tracker_blocks, begin) : 0;
     struct sg_passage passage = {.bytes = bytes};
     passage.promised_bytes = entry != 0 && (entry & SG_BLOCK_SETTLED) == 0 ? bytes : 0;
     sg_ledger_begin_move(passage.promised_bytes);
@@ -360,13 +363,13 @@ struct sg_passage sg_index_begin_large_passage(uintptr_t begin, uint64_t bytes, 
     return passage;
 }
 
-void sg_index_end_large_passage(struct sg_passage passage)
+void sg_tracker_end_large_passage(struct sg_passage passage)
 {
     sg_transit_end(&passing, passage.bytes);
     sg_ledger_end_move(passage.promised_bytes);
 }
 
-uint64_t sg_index_seen_of(uint64_t entry)
+uint64_t sg_tracker_seen_of(uint64_t entry)
 {
     bool is_nothing_promised = (entry & (SG_BLOCK_SETTLED | SG_BLOCK_INHERITED)) != 0;
     return is_nothing_promised ? SG_BLOCK_SEEN_MASK : entry & SG_BLOCK_SEEN_MASK;
@@ -379,31 +382,31 @@ static void give_back_block(void *context, uint64_t key, uint64_t value)
     if (size >= SG_PROMISE_BYTES && key < range->end && key + size > range->begin &&
         range->begin <= key + sg_page_bytes() && key + size <= range->end + sg_page_bytes())
         while (value != 0 && (value & SG_BLOCK_SETTLED) == 0 &&
-               !sg_table_mark(&sg_index_blocks, key, value, SG_BLOCK_SETTLED))
-            value = sg_table_find(&sg_index_blocks, key); /* a look has marked it, too */
+               !sg_block_table_mark(&sg_tracker_blocks, key, value, SG_BLOCK_SETTLED))
+            value = sg_block_table_find(&sg_tracker_blocks, key); /* a look has marked it, too */
 }
 
-void sg_index_give_back(uintptr_t begin, uintptr_t end)
+void sg_tracker_give_back(uintptr_t begin, uintptr_t end)
 {
     struct sg_lock_state state;
-    sg_index_add_unpromised(end - begin);
-    sg_index_wait_for_fork();
-    sg_lock_acquire(&sg_index_maps_lock, &state);
-    bool is_mapped = sg_ranges_bytes(&sg_index_maps, begin, end, SG_RANGE_COUNTED) != 0;
+    sg_tracker_add_unpromised(end - begin);
+    sg_tracker_wait_for_fork();
+    sg_lock_acquire(&sg_tracker_maps_lock, &state);
+    bool is_mapped = sg_range_map_bytes(&sg_tracker_maps, begin, end, SG_RANGE_COUNTED) != 0;
     if (is_mapped) {
-        sg_index_begin_change();
-        if (sg_ranges_flag(&sg_index_maps, begin, end, SG_RANGE_SETTLED) != 0)
+        sg_tracker_begin_change();
+        if (sg_range_map_flag(&sg_tracker_maps, begin, end, SG_RANGE_SETTLED) != 0)
             sg_ledger_count_fault();
-        sg_index_end_change();
+        sg_tracker_end_change();
     }
-    sg_lock_release(&sg_index_maps_lock, &state);
+    sg_lock_release(&sg_tracker_maps_lock, &state);
     if (is_mapped || end - begin < SG_PROMISE_BYTES / 2)
         return;
     struct sg_range range = {.begin = begin, .end = end};
-    sg_table_visit(&sg_index_blocks, give_back_block, &range);
+    sg_block_table_visit(&sg_tracker_blocks, give_back_block, &range);
 }
 
-void sg_index_note_unforked(void)
+void sg_tracker_note_unforked(void)
 {
     sg_store_relaxed(&has_unforked, 1u);
 }
@@ -413,33 +416,33 @@ static bool is_unforked(uint64_t key, uint64_t value)
 {
     uint64_t page = sg_page_bytes(), begin = sg_round_up(key, page), end = (key + sg_block_size(value)) & ~(page - 1);
     return sg_load_relaxed(&has_unforked) != 0 && (value & SG_BLOCK_SETTLED) == 0 && end > begin &&
-           !sg_sandbox_is_on() && sg_sys_msync(begin, end - begin, MS_ASYNC) == -ENOMEM;
+           !sg_seccomp_is_on() && sg_sys_msync(begin, end - begin, MS_ASYNC) == -ENOMEM;
 }
 
 static void inherit_block(void *context, uint64_t key, uint64_t value)
 {
-    struct sg_table *table = context;
+    struct sg_block_table *table = context;
     uint64_t mark =
-        table == &sg_index_blocks ? SG_BLOCK_INHERITED : SG_BLOCK_SETTLED; /* CUDA's is of no use to a child */
+        table == &sg_tracker_blocks ? SG_BLOCK_INHERITED : SG_BLOCK_SETTLED; /* CUDA's is of no use to a child */
     if (sg_block_size(value) >= SG_PROMISE_BYTES && is_unforked(key, value))
         mark |= SG_BLOCK_SETTLED;
     if (sg_block_size(value) >= SG_PROMISE_BYTES)
-        (void)sg_table_mark(table, key, value, mark);
+        (void)sg_block_table_mark(table, key, value, mark);
 }
 
 /* The missing bytes of shared memory are kept apart from the parent's. */
-void sg_index_inherit(void)
+void sg_tracker_inherit(void)
 {
     struct sg_lock_state state;
     struct sg_range range;
-    sg_table_visit(&sg_index_blocks, inherit_block, &sg_index_blocks);
-    sg_table_visit(&sg_index_cuda, inherit_block, &sg_index_cuda);
-    sg_lock_acquire(&sg_index_maps_lock, &state);
-    for (uintptr_t at = 0; sg_ranges_next(&sg_index_maps, at, &range); at = range.end)
+    sg_block_table_visit(&sg_tracker_blocks, inherit_block, &sg_tracker_blocks);
+    sg_block_table_visit(&sg_tracker_cuda, inherit_block, &sg_tracker_cuda);
+    sg_lock_acquire(&sg_tracker_maps_lock, &state);
+    for (uintptr_t at = 0; sg_range_map_next(&sg_tracker_maps, at, &range); at = range.end)
         if ((range.kind == SG_RANGE_COUNTED || range.kind == SG_RANGE_SPARSE) && range.source == 0 &&
-            sg_ranges_flag(&sg_index_maps, range.begin, range.end, SG_RANGE_INHERITED) != 0)
+            sg_range_map_flag(&sg_tracker_maps, range.begin, range.end, SG_RANGE_INHERITED) != 0)
             sg_ledger_count_fault();
-    sg_lock_release(&sg_index_maps_lock, &state);
+    sg_lock_release(&sg_tracker_maps_lock, &state);
 }
 
 static void nap(void)
@@ -448,36 +451,36 @@ static void nap(void)
     (void)sg_syscall(SYS_nanosleep, (long)&step, 0, 0, 0, 0, 0);
 }
 
-void sg_index_begin_fork(void)
+void sg_tracker_begin_fork(void)
 {
-    uint64_t until_ns = sg_sys_clock_ns(CLOCK_MONOTONIC) + FORK_NS;
+    uint64_t until_ns = sg_clock_ns(CLOCK_MONOTONIC) + FORK_NS;
     sg_store(&fork_until_ns, until_ns);
-    while (!sg_index_is_whole() && sg_sys_clock_ns(CLOCK_MONOTONIC) < until_ns)
+    while (!sg_tracker_is_whole() && sg_clock_ns(CLOCK_MONOTONIC) < until_ns)
         nap();
 }
 
-void sg_index_end_fork(void)
+void sg_tracker_end_fork(void)
 {
     sg_store(&fork_until_ns, UINT64_C(0));
 }
 
-void sg_index_wait_for_fork(void)
+void sg_tracker_wait_for_fork(void)
 {
     while (SG_UNLIKELY(sg_load_relaxed(&fork_until_ns) != 0) && sg_self.is_forking == 0 &&
-           sg_sys_clock_ns(CLOCK_MONOTONIC) < sg_load(&fork_until_ns))
+           sg_clock_ns(CLOCK_MONOTONIC) < sg_load(&fork_until_ns))
         nap();
 }
 
-void sg_index_refork(bool is_map_whole)
+void sg_tracker_refork(bool is_map_whole)
 {
     sg_store(&fork_until_ns, UINT64_C(0));
-    sg_store(&sg_index_changes.ended, sg_load(&sg_index_changes.begun)); /* whoever was at it does not exist here */
-    sg_lock_reset(&sg_index_maps_lock);
+    sg_store(&sg_tracker_changes.ended, sg_load(&sg_tracker_changes.begun)); /* whoever was at it does not exist here */
+    sg_lock_reset(&sg_tracker_maps_lock);
     sg_transit_refork(&passing);
     sg_commits_refork();
-    sg_files_refork(is_map_whole);
+    sg_tmpfs_refork(is_map_whole);
     if (is_map_whole)
         return;
-    sg_index_maps = (struct sg_ranges){0}; /* its memory is lost to the child; better than a torn list */
+    sg_tracker_maps = (struct sg_range_map){0}; /* its memory is lost to the child; better than a torn list */
     sg_ledger_count_fault();
 }

@@ -1,10 +1,10 @@
 /*
- * transit.h - bytes that go from one place to another, of which a look that reads place after place would miss them, or leave them in
- * places that it has read.
+ * transit.h - bytes that go from one place to another, of which a look that reads place after place would miss them, or
+ * leave them in places that it has read.
  *
- * Who moves bytes says so from before they leave until after they have arrived; who looks learns how many were on their way at any time
- * of the look, some of them perhaps found all the same: too much, never too little (tests/model/scan.pml). Any thread, any time, also in
- * signal handlers.
+ * Who moves bytes says so from before they leave until after they have arrived; who looks learns how many were on their
+ * way at any time of the look, some of them perhaps found all the same: too much, never too little
+ * (tests/model/scan.pml). Any thread, any time, also in signal handlers.
  */
 #ifndef SG_PRELOAD_ACCOUNT_TRANSIT_H
 #define SG_PRELOAD_ACCOUNT_TRANSIT_H

@@ -1,10 +1,10 @@
 /*
  * admission.c - see admission.h.
  *
- * The order of a large decision: a young look, if the request is small beside what it showed (without the lock, and once
- * more under it, for another thread may have looked); then a ticket and a fresh look; then, before anything is refused,
- * whoever is dead is taken out, our own promises are scanned, and another look; then it waits for what may still change.
- * See headroom.h and registry.h.
+ * The order of a large decision: a cached snapshot, if the request is small beside what it showed (without the lock,
+ * and once more under it, for another thread may have looked); then a ticket and a fresh look; then, before anything is
+ * refused, whoever is dead is taken out, our own promises are scanned, and another look; then it waits for what may
+ * still change. See headroom.h and registry.h.
  */
 #include "admit/admission.h"
 
@@ -50,15 +50,15 @@ static struct {
 void sg_admission_refork(void)
 {
     sg_lock_reset(&sg_decision_lock);
-    sg_seats_refork();
-    sg_room_refork();
-    sg_returns_refork();
-    sg_fit_refork();
+    sg_registry_refork();
+    sg_headroom_refork();
+    sg_deferred_frees_refork();
+    sg_check_refork();
     state.is_below_floor = 0;
     state.has_begun = 0;
 }
 
-/* ---- a request that is judged by itself --------------------------------------------------------------------------- */
+/* ---- a request that is judged by itself -------------------------------------------------------------------------- */
 
 /* Small requests are judged, too. */
 static bool has_limit(void)
@@ -75,8 +75,8 @@ static bool is_cuda(const struct sg_request *request)
 
 static void fly(const struct sg_request *request, uint64_t bytes)
 {
-    uint64_t pool = sg_fit_pool(request);
-    sg_seats_fly(pool, (int64_t)bytes);
+    uint64_t pool = sg_check_source(request);
+    sg_entry_flight_add(pool, (int64_t)bytes);
     if (is_cuda(request)) {
         sg_self.open.flight_pool = pool;
         sg_self.open.flight_bytes += bytes;
@@ -93,17 +93,17 @@ static void forget_flight(const struct sg_request *request, uint64_t bytes)
 static void stop(const struct sg_request *request, uint64_t bytes)
 {
     forget_flight(request, bytes);
-    sg_seats_fly(sg_fit_pool(request), -(int64_t)bytes);
+    sg_entry_flight_add(sg_check_source(request), -(int64_t)bytes);
 }
 
-/* A young look may do, with or without the lock. The request is in flight before it is counted: whoever does not see it there,
- * sees the count. */
+/* A cached snapshot may do, with or without the lock. The request is in flight before it is counted: whoever does not
+ * see it there, sees the count. */
 static bool takes_of_young_look(const struct sg_request *request)
 {
-    if (request->has_device_pool || request->is_rare || has_limit() || request->size_bytes > sg_room_total_bytes())
+    if (request->has_device_pool || request->is_rare || has_limit() || request->size_bytes > sg_headroom_total_bytes())
         return false;
     fly(request, request->size_bytes);
-    if (sg_room_take(SG_ROOM_RESERVE, request->size_bytes))
+    if (sg_headroom_take(SG_HEADROOM_RESERVE, request->size_bytes))
         return true;
     stop(request, request->size_bytes);
     return false;
@@ -112,8 +112,8 @@ static bool takes_of_young_look(const struct sg_request *request)
 /* Whether somebody's promises may be older than the request: it begins to wait now, or has not waited for them. */
 static bool is_news_due(const struct sg_request *request)
 {
-    uint64_t since = request->asked_ns != 0 ? request->asked_ns : sg_sys_clock_ns(CLOCK_MONOTONIC);
-    return !sg_seats_have_looked(since);
+    uint64_t since = request->asked_ns != 0 ? request->asked_ns : sg_clock_ns(CLOCK_MONOTONIC);
+    return !sg_peers_have_looked(since);
 }
 
 /* A request that would be refused, and fits with the pages that the driver keeps after a free. */
@@ -123,7 +123,7 @@ static enum sg_verdict ask_driver(struct sg_request *request, enum sg_verdict ve
     request->kept_by_driver_bytes = request->has_device_pool ? 0 : sg_driver_pages_kept_bytes();
     with_pages.expected_bytes = request->kept_by_driver_bytes;
     if (with_pages.expected_bytes == 0 || request->has_pressed || sg_options.mode_observe ||
-        !sg_fit(&with_pages, SG_ROOM_PROMISES | SG_ROOM_STALLED))
+        !sg_check_fits(&with_pages, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED))
         return verdict;
     return SG_ASK_DRIVER;
 }
@@ -133,14 +133,14 @@ static bool fits_on_record(struct sg_request *request)
 {
     uint64_t whole = request->size_bytes;
     bool is_watched = sg_options.watchdog == SG_WATCHDOG_TERM && (sg_load(&sg_own->slot.flags) & SG_SLOT_WATCHED) != 0;
-    if (!request->is_commit || !is_watched || sg_options.mode_observe || whole > sg_room_total_bytes() ||
+    if (!request->is_commit || !is_watched || sg_options.mode_observe || whole > sg_headroom_total_bytes() ||
         !sg_commits_have_record())
         return false;
     bool was_on_record = sg_commits_set_on_record(true);
     if (!was_on_record)
-        sg_room_scan();
+        sg_headroom_scan();
     request->size_bytes = sg_commits_expected_bytes(whole);
-    if (sg_fit(request, SG_ROOM_ALL)) {
+    if (sg_check_fits(request, SG_HEADROOM_ALL)) {
         if (!was_on_record)
             sg_segment_add_event("commits more address space than fits: judged by what it touched of it so far");
         return true;
@@ -148,7 +148,7 @@ static bool fits_on_record(struct sg_request *request)
     request->size_bytes = whole;
     if (!was_on_record) {
         (void)sg_commits_set_on_record(false);
-        sg_room_scan();
+        sg_headroom_scan();
     }
     return false;
 }
@@ -157,26 +157,27 @@ static bool fits_on_record(struct sg_request *request)
 static enum sg_verdict decide_in_need(struct sg_request *request)
 {
     uint64_t device = request->has_device_pool ? request->device_identity : 0;
-    sg_fit_take_out_the_dead(request);
-    sg_room_scan();
-    sg_room_look(device, true);
-    if (sg_fit(request, SG_ROOM_ALL) || fits_on_record(request))
+    sg_check_take_out_the_dead(request);
+    sg_headroom_scan();
+    sg_headroom_refresh(device, true);
+    if (sg_check_fits(request, SG_HEADROOM_ALL) || fits_on_record(request))
         return SG_ADMIT;
     enum sg_verdict verdict = SG_REFUSE;
-    uint64_t until_ns, returning = sg_returns_due_bytes(&until_ns);
+    uint64_t until_ns, returning = sg_deferred_frees_due_bytes(&until_ns);
     struct sg_request smaller = *request;
     smaller.size_bytes -= returning < smaller.size_bytes ? returning : smaller.size_bytes;
-    if (sg_fit(request, SG_ROOM_PROMISES | SG_ROOM_FLIGHT))
+    if (sg_check_fits(request, SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT))
         verdict = SG_WAIT_FOR_TURN;
-    else if (sg_fit(request, SG_ROOM_PROMISES | SG_ROOM_STALLED) || sg_room_tally()->is_reclaiming)
+    else if (sg_check_fits(request, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED) || sg_headroom_tally()->is_reclaiming)
         verdict = SG_WAIT_FOR_FLIGHT;
-    else if (returning != 0 && !request->has_device_pool && sg_fit(&smaller, SG_ROOM_PROMISES | SG_ROOM_STALLED))
+    else if (returning != 0 && !request->has_device_pool &&
+             sg_check_fits(&smaller, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED))
         verdict = SG_WAIT_FOR_RETURNS;
-    else if (is_news_due(request) && sg_fit(request, SG_ROOM_STALLED))
+    else if (is_news_due(request) && sg_check_fits(request, SG_HEADROOM_STALLED))
         verdict = SG_WAIT_FOR_NEWS;
     if (verdict == SG_REFUSE || verdict == SG_WAIT_FOR_RETURNS)
         verdict = ask_driver(request, verdict);
-    (void)sg_fit(request, SG_ROOM_ALL); /* the answer that people are told */
+    (void)sg_check_fits(request, SG_HEADROOM_ALL); /* the answer that people are told */
     return verdict;
 }
 
@@ -184,44 +185,45 @@ static enum sg_verdict decide_in_need(struct sg_request *request)
 static enum sg_verdict decide(struct sg_request *request)
 {
     const uint64_t whole = request->size_bytes;
-    enum { LOOKS_MOST = 16 }; /* a machine that settles something all the time must not keep us asking the driver */
-    sg_fit_join();
+    enum { LOOKS_MAX = 16 }; /* a machine that settles something all the time must not keep us asking the driver */
+    sg_check_join();
     if (takes_of_young_look(request))
         return SG_ADMIT;
-    if (sg_fit_is_beyond_own_limit(request, 0))
+    if (sg_check_is_beyond_own_limit(request, 0))
         return SG_REFUSE;
-    if (request->has_device_pool && request->device_epoch != sg_seats_epoch() && request->looks++ < LOOKS_MOST)
+    if (request->has_device_pool && request->device_epoch != sg_peers_epoch() && request->looks++ < LOOKS_MAX)
         return SG_LOOK_AGAIN;
-    uint64_t most = request->has_device_pool ? request->device_total_bytes : sg_room_total_bytes();
-    if (!sg_room_is_known() || request->size_bytes <= most) /* what can never be had is not worth a place */
-        sg_seats_announce(sg_fit_pool(request), request->size_bytes);
-    sg_room_look(request->has_device_pool ? request->device_identity : 0, false);
-    sg_store(&state.has_limit, sg_fit_limit_bytes() != 0);
+    uint64_t most = request->has_device_pool ? request->device_total_bytes : sg_headroom_total_bytes();
+    if (!sg_headroom_is_known() || request->size_bytes <= most) /* what can never be had is not worth a place */
+        sg_registry_announce(sg_check_source(request), request->size_bytes);
+    sg_headroom_refresh(request->has_device_pool ? request->device_identity : 0, false);
+    sg_store(&state.has_limit, sg_check_limit_bytes() != 0);
     if (!request->has_device_pool && !sg_options.mode_observe && sg_driver_pool_is_pressed()) {
-        sg_seats_withdraw();
+        sg_registry_withdraw();
         return SG_WAIT_FOR_PRESSURE;
     }
-    if (sg_fit_is_sparse_near(request))
-        sg_room_scan();
-    bool is_fit = sg_fit(request, SG_ROOM_ALL);
+    if (sg_check_is_sparse_near(request))
+        sg_headroom_scan();
+    bool is_fit = sg_check_fits(request, SG_HEADROOM_ALL);
     if (!is_fit && request->is_behind) {
-        sg_seats_withdraw();
+        sg_registry_withdraw();
         request->is_short = true;
         return SG_LOOK_AGAIN;
     }
     enum sg_verdict verdict = is_fit ? SG_ADMIT : decide_in_need(request);
     if (verdict == SG_ADMIT || sg_options.mode_observe)
         fly(request, request->size_bytes);
-    if (verdict == SG_ADMIT && !sg_options.mode_observe && sg_fit_is_overtaken(request)) {
+    if (verdict == SG_ADMIT && !sg_options.mode_observe && sg_check_is_overtaken(request)) {
         stop(request, request->size_bytes);
         request->size_bytes = whole;
         verdict = SG_WAIT_FOR_TURN;
     }
-    sg_seats_withdraw(); /* nobody is woken for that: those who wait would keep waking each other */
+    sg_registry_withdraw(); /* nobody is woken for that: those who wait would keep waking each other */
     return verdict;
 }
 
-/* To observe is not to wait, nor to say that it would have been refused: what others have in flight may have gone another way. */
+/* To observe is not to wait, nor to say that it would have been refused: what others have in flight may have gone
+ * another way. */
 static bool is_granted(enum sg_verdict verdict)
 {
     return verdict == SG_ADMIT || (verdict != SG_LOOK_AGAIN && sg_options.mode_observe);
@@ -236,7 +238,7 @@ static enum sg_verdict judge(struct sg_request *request)
     sg_lock_acquire(&sg_decision_lock, &lock);
     enum sg_verdict verdict = decide(request);
     if (is_granted(verdict))
-        sg_room_scan_if_due();
+        sg_headroom_scan_if_due();
     sg_lock_release(&sg_decision_lock, &lock);
     return verdict;
 }
@@ -257,13 +259,13 @@ static void let_signals(const struct sg_request *request)
 static void report_observed(const struct sg_request *request)
 {
     if (request->holds_signals) {
-        sg_seats_fly(sg_fit_pool(request), -(int64_t)request->granted_bytes);
+        sg_entry_flight_add(sg_check_source(request), -(int64_t)request->granted_bytes);
         sg_lock_let_signals();
     }
     sg_refusal_report(request);
     if (request->holds_signals) {
         sg_lock_hold_signals();
-        sg_seats_fly(sg_fit_pool(request), (int64_t)request->granted_bytes);
+        sg_entry_flight_add(sg_check_source(request), (int64_t)request->granted_bytes);
     }
 }
 
@@ -273,7 +275,7 @@ bool sg_admission_ask(struct sg_request *request)
     request->must_look_again = false;
     request->is_short = false;
     for (;;) {
-        uint32_t seen = sg_seats_epoch();
+        uint32_t seen = sg_peers_epoch();
         hold_signals(request);
         enum sg_verdict verdict = judge(request);
         if (is_granted(verdict)) {
@@ -292,13 +294,13 @@ bool sg_admission_ask(struct sg_request *request)
             sg_driver_pages_reclaim(request->kept_by_driver_bytes);
             continue;
         }
-        if (!sg_patience_wait(request, seen, verdict))
+        if (!sg_wait_for_change(request, seen, verdict))
             break;
         request->must_look_again = request->has_device_pool;
         if (request->must_look_again)
             return false;
     }
-    sg_seats_advance(); /* who waited for us need not any more */
+    sg_peers_advance(); /* who waited for us need not any more */
     sg_refusal_report(request);
     return false;
 }
@@ -314,7 +316,7 @@ void sg_admission_fly(struct sg_request *request, uint64_t bytes)
 static void promise(const struct sg_request *request, uint64_t bytes)
 {
     if (request->shared_begin != 0)
-        sg_files_promise(request->shared_begin, request->shared_end, bytes);
+        sg_tmpfs_promise(request->shared_begin, request->shared_end, bytes);
     else
         sg_ledger_promise(bytes);
 }
@@ -332,14 +334,14 @@ void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes)
     if (is_lazy && kept_bytes != 0) /* first: seen twice for a moment, never not at all */
         promise(request, kept_bytes);
     else if (kept_bytes != 0)
-        sg_returns_note_taken();
+        sg_deferred_frees_note_taken();
     forget_flight(request, request->granted_bytes);
     if (!is_lazy && kept_bytes != 0)
-        sg_seats_land(sg_fit_pool(request), request->granted_bytes);
+        sg_entry_flight_complete(sg_check_source(request), request->granted_bytes);
     else
-        sg_seats_fly(sg_fit_pool(request), -(int64_t)request->granted_bytes);
+        sg_entry_flight_add(sg_check_source(request), -(int64_t)request->granted_bytes);
     sg_store(&sg_own->slot.live_bytes, sg_ledger_live_bytes());
-    sg_seats_advance();
+    sg_peers_advance();
     sg_segment_write_through();
     if (is_sampled)
         sg_timeline_sample();
@@ -355,41 +357,41 @@ void sg_admission_abandon(void)
     uint64_t bytes = sg_self.open.flight_bytes;
     sg_self.open.flight_bytes = 0;
     if (bytes != 0) {
-        sg_seats_fly(sg_self.open.flight_pool, -(int64_t)bytes);
-        sg_seats_advance();
+        sg_entry_flight_add(sg_self.open.flight_pool, -(int64_t)bytes);
+        sg_peers_advance();
     }
     sg_thread_let_all_cancels();
 }
 
-/* ---- small requests ----------------------------------------------------------------------------------------------- */
+/* ---- small requests ---------------------------------------------------------------------------------------------- */
 
-/* Property 6: small requests below the floor, and the same grace above LIMIT. Under the lock. What is asked for is in flight
- * already: it comes on top of nothing. */
+/* Property 6: small requests below the floor, and the same grace above LIMIT. Under the lock. What is asked for is in
+ * flight already: it comes on top of nothing. */
 static enum sg_verdict decide_small(struct sg_request *request)
 {
     struct sg_request nothing = *request;
     nothing.growth_bytes = 0;
-    sg_fit_join();
-    if (sg_fit_is_beyond_own_limit(request, GRACE_BYTES))
+    sg_check_join();
+    if (sg_check_is_beyond_own_limit(request, GRACE_BYTES))
         return SG_REFUSE;
-    sg_seats_count(request->size_bytes); /* after it is in flight and before the look */
-    sg_room_look(0, false);
-    sg_store(&state.has_limit, sg_fit_limit_bytes() != 0);
-    if (sg_fit_is_sparse_near(request))
-        sg_room_scan_if_old();
-    bool is_within = sg_fit_limit(&nothing, GRACE_BYTES, SG_ROOM_FLIGHT);
-    if (!is_within || (sg_room_is_known() && sg_room_slack(SG_ROOM_FLOOR) < 0)) {
-        sg_fit_take_out_the_dead(NULL);
-        sg_room_scan(); /* what was promised may long be there, and would count twice */
-        sg_room_look(0, true);
-        is_within = sg_fit_limit(&nothing, GRACE_BYTES, SG_ROOM_FLIGHT);
+    sg_registry_count(request->size_bytes); /* after it is in flight and before the look */
+    sg_headroom_refresh(0, false);
+    sg_store(&state.has_limit, sg_check_limit_bytes() != 0);
+    if (sg_check_is_sparse_near(request))
+        sg_headroom_scan_if_old();
+    bool is_within = sg_check_limit(&nothing, GRACE_BYTES, SG_HEADROOM_FLIGHT);
+    if (!is_within || (sg_headroom_is_known() && sg_headroom_slack(SG_HEADROOM_FLOOR) < 0)) {
+        sg_check_take_out_the_dead(NULL);
+        sg_headroom_scan(); /* what was promised may long be there, and would count twice */
+        sg_headroom_refresh(0, true);
+        is_within = sg_check_limit(&nothing, GRACE_BYTES, SG_HEADROOM_FLIGHT);
     }
     if (!is_within)
-        return sg_fit_limit(request, GRACE_BYTES, SG_ROOM_STALLED) ? SG_WAIT_FOR_FLIGHT : SG_REFUSE;
-    if (!sg_room_is_known())
+        return sg_check_limit(request, GRACE_BYTES, SG_HEADROOM_STALLED) ? SG_WAIT_FOR_FLIGHT : SG_REFUSE;
+    if (!sg_headroom_is_known())
         return SG_ADMIT;
     uint64_t granted = sg_load(&sg_own->slot.granted_bytes);
-    if (sg_room_slack(SG_ROOM_FLOOR) >= 0) {
+    if (sg_headroom_slack(SG_HEADROOM_FLOOR) >= 0) {
         state.is_below_floor = 0;
         return SG_ADMIT;
     }
@@ -399,9 +401,9 @@ static enum sg_verdict decide_small(struct sg_request *request)
     }
     if (granted < SHELL_BYTES || granted + request->size_bytes <= state.floor_granted_bytes + GRACE_BYTES)
         return SG_ADMIT;
-    if (sg_room_would_be_above_floor(request->size_bytes))
+    if (sg_headroom_would_be_above_floor(request->size_bytes))
         return SG_WAIT_FOR_FLIGHT;
-    (void)sg_room_fits(request, SG_ROOM_ALL);
+    (void)sg_headroom_fits(request, SG_HEADROOM_ALL);
     request->reason = SG_REASON_FLOOR;
     return SG_REFUSE;
 }
@@ -410,12 +412,12 @@ static enum sg_verdict decide_small(struct sg_request *request)
 static void begin_flight(uint64_t bytes)
 {
     sg_lock_hold_signals();
-    sg_seats_fly(SG_POOL_BOUNDED, (int64_t)bytes);
+    sg_entry_flight_add(SG_POOL_BOUNDED, (int64_t)bytes);
 }
 
 static void end_flight(uint64_t bytes)
 {
-    sg_seats_fly(SG_POOL_BOUNDED, -(int64_t)bytes);
+    sg_entry_flight_add(SG_POOL_BOUNDED, -(int64_t)bytes);
     sg_lock_let_signals();
 }
 
@@ -423,12 +425,12 @@ static void end_flight(uint64_t bytes)
 static enum sg_verdict judge_small(struct sg_request *request)
 {
     enum sg_verdict verdict = SG_ADMIT;
-    if (has_limit() || !sg_room_take(SG_ROOM_FLOOR, request->size_bytes)) {
+    if (has_limit() || !sg_headroom_take(SG_HEADROOM_FLOOR, request->size_bytes)) {
         struct sg_lock_state lock;
         sg_lock_acquire(&sg_decision_lock, &lock);
         verdict = decide_small(request);
         if (verdict == SG_ADMIT)
-            sg_room_scan_if_due();
+            sg_headroom_scan_if_due();
         sg_lock_release(&sg_decision_lock, &lock);
     }
     return verdict;
@@ -443,13 +445,13 @@ static struct sg_request small_request(enum sg_domain domain, uint64_t bytes, co
 bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *call)
 {
     struct sg_request request = small_request(domain, bytes, call);
-    uint32_t seen = sg_seats_epoch();
+    uint32_t seen = sg_peers_epoch();
     begin_flight(bytes);
     enum sg_verdict verdict = judge_small(&request);
-    while (verdict == SG_WAIT_FOR_FLIGHT && !sg_patience_may_be_own_flight()) {
+    while (verdict == SG_WAIT_FOR_FLIGHT && !sg_wait_may_be_own_flight()) {
         end_flight(bytes); /* two that wait must not wait for each other */
-        bool is_patient = sg_patience_wait(&request, seen, verdict);
-        seen = sg_seats_epoch();
+        bool is_patient = sg_wait_for_change(&request, seen, verdict);
+        seen = sg_peers_epoch();
         begin_flight(bytes);
         if (!is_patient)
             break;
@@ -478,7 +480,7 @@ bool sg_admission_take_credit(uint64_t bytes, const char *call)
         sg_thread_enter();
         uint32_t no_one = 0;
         if (sg_self.record != NULL && sg_cas_u32(&state.has_begun, &no_one, 1))
-            sg_ledger_grant_credit(sg_self.record, SG_CREDIT_MOST); /* what a process may have before it is looked at */
+            sg_ledger_grant_credit(sg_self.record, SG_CREDIT_MAX); /* what a process may have before it is looked at */
     }
     struct sg_record *record = sg_self.record;
     int64_t credit = record != NULL ? sg_load_relaxed(&record->credit_bytes) : 0;
@@ -503,26 +505,26 @@ bool sg_admission_take_credit(uint64_t bytes, const char *call)
     return true;
 }
 
-/* ---- what could be had -------------------------------------------------------------------------------------------- */
+/* ---- what could be had ------------------------------------------------------------------------------------------- */
 
 void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgroups)
 {
     struct sg_lock_state lock;
     sg_segment_attach();
     sg_lock_acquire(&sg_decision_lock, &lock);
-    sg_fit_join();
-    sg_fit_take_out_the_dead(NULL);
-    sg_room_scan();
-    sg_room_look(0, true);
-    uint64_t limit = sg_fit_limit_bytes(), all = sg_room_for_all_cuda(), reserve = sg_room_reserve_bytes();
-    *capacity = (struct sg_capacity){.largest_bytes = sg_room_for_cuda(is_bounded_by_cgroups),
+    sg_check_join();
+    sg_check_take_out_the_dead(NULL);
+    sg_headroom_scan();
+    sg_headroom_refresh(0, true);
+    uint64_t limit = sg_check_limit_bytes(), all = sg_headroom_for_all_cuda(), reserve = sg_headroom_reserve_bytes();
+    *capacity = (struct sg_capacity){.largest_bytes = sg_headroom_for_cuda(is_bounded_by_cgroups),
                                      .all_bytes = all > reserve ? all - reserve : 0,
                                      .reserve_bytes = reserve,
-                                     .most_bytes = sg_room_machine_bytes(),
-                                     .is_known = sg_room_is_known(),
-                                     .is_below_floor = sg_room_slack(SG_ROOM_FLOOR) < 0};
+                                     .most_bytes = sg_headroom_machine_bytes(),
+                                     .is_known = sg_headroom_is_known(),
+                                     .is_below_floor = sg_headroom_slack(SG_HEADROOM_FLOOR) < 0};
     if (limit != 0) {
-        uint64_t held = sg_fit_job_bytes(SG_ROOM_ALL), left = limit > held ? limit - held : 0;
+        uint64_t held = sg_check_job_bytes(SG_HEADROOM_ALL), left = limit > held ? limit - held : 0;
         capacity->largest_bytes = capacity->largest_bytes < left ? capacity->largest_bytes : left;
         capacity->all_bytes = capacity->all_bytes < limit ? capacity->all_bytes : limit;
         capacity->most_bytes = capacity->most_bytes < limit ? capacity->most_bytes : limit;
@@ -535,9 +537,9 @@ void sg_admission_ask_driver(void)
     struct sg_lock_state lock;
     sg_segment_attach();
     sg_lock_acquire(&sg_decision_lock, &lock);
-    sg_fit_join();
-    sg_fit_take_out_the_dead(NULL);
-    sg_room_look(0, true);
+    sg_check_join();
+    sg_check_take_out_the_dead(NULL);
+    sg_headroom_refresh(0, true);
     uint64_t kept = sg_options.mode_observe ? 0 : sg_driver_pages_kept_bytes();
     sg_lock_release(&sg_decision_lock, &lock);
     sg_driver_pages_reclaim(kept);
@@ -548,6 +550,6 @@ void sg_admission_join(void)
     struct sg_lock_state lock;
     sg_segment_attach();
     sg_lock_acquire(&sg_decision_lock, &lock);
-    sg_fit_join();
+    sg_check_join();
     sg_lock_release(&sg_decision_lock, &lock);
 }

@@ -2,8 +2,8 @@
  * admission.h - the decision: may this process take these bytes now?
  *
  * Needs no CUDA, no malloc, no stdio. Decisions of one process follow each other under one lock that blocks signals;
- * nothing under it waits for another process: how those of different processes do, is in registry.h. Any thread, any time
- * after the options were read.
+ * nothing under it waits for another process: how those of different processes do, is in registry.h. Any thread, any
+ * time after the options were read.
  *
  *   large requests   sg_admission_ask, the real call, sg_admission_settle
  *   small ones       sg_admission_take_credit: paid from the thread's heap credit, judged when it is filled up
@@ -38,8 +38,8 @@ struct sg_request {
      * anybody was promised of them needs no more room. */
     uint64_t shared_begin, shared_end;
 
-    /* Blocked from the flight to settle, so that no handler leaves it by a longjmp. Only where the real call is short: a fatal
-     * signal waits, too. */
+    /* Blocked from the flight to settle, so that no handler leaves it by a longjmp. Only where the real call is short:
+     * a fatal signal waits, too. */
     bool holds_signals;
 
     /* Device memory of a discrete GPU: what the driver said before the decision; unused if has_device_pool is false. */
@@ -48,7 +48,7 @@ struct sg_request {
     uint64_t device_identity; /* the same in every process; more than SG_POOL_UNBOUNDED */
     uint64_t device_free_bytes;
     uint64_t device_total_bytes;
-    uint32_t device_epoch;   /* sg_seats_epoch() before the driver was asked */
+    uint32_t device_epoch;   /* sg_peers_epoch() before the driver was asked */
     uint64_t asked_ns;       /* when it was asked for first, 0 at first */
     uint64_t expected_bytes; /* of the machine's memory: what the driver's pools would give back */
     bool has_pressed;        /* they have been made to, for this request */
@@ -81,8 +81,8 @@ void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes);
  * cancelled. */
 void sg_admission_abandon(void);
 
-/* A request for host memory below LARGE that is not paid by credit. True: go on; `bytes` are in flight and signals are held,
- * and sg_admission_settle_small must follow when `kept_bytes` of them are charged. */
+/* A request for host memory below LARGE that is not paid by credit. True: go on; `bytes` are in flight and signals are
+ * held, and sg_admission_settle_small must follow when `kept_bytes` of them are charged. */
 bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *call);
 void sg_admission_settle_small(uint64_t bytes, uint64_t kept_bytes);
 
@@ -105,7 +105,7 @@ void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgrou
  * SG_PRESSURE_LONGEST_NS. */
 void sg_admission_ask_driver(void);
 
-/* Takes the seat among the others if there is one to be had: before the machine's ledger is asked anything. */
+/* Takes the registry entry among the others if there is one to be had: before the registry is asked anything. */
 void sg_admission_join(void);
 
 /* fork: the decision state of the parent means nothing in the child. */

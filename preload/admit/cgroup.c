@@ -31,7 +31,7 @@ struct level {
     bool is_v2, has_been_read;
 };
 
-static struct level levels[SG_CONSTRAINT_ROOM - 1];
+static struct level levels[SG_CONSTRAINT_CAPACITY - 1];
 static uint32_t level_count;
 static uint64_t discovered_ns;
 
@@ -42,7 +42,7 @@ static const char *read_file(const char *directory, const char *name)
     sg_text_add(&text, directory);
     sg_text_add(&text, "/");
     sg_text_add(&text, name);
-    return sg_pool_read(path);
+    return sg_snapshot_read(path);
 }
 
 /* The number in a file; "max" and what cannot be read are UNLIMITED. */
@@ -58,7 +58,7 @@ static uint64_t read_limit(const char *directory, const char *name)
 /* The directory's file system and inode: containers see the same cgroup under other names. Never 0. */
 static uint64_t identity_of(const char *directory)
 {
-    static char path[SG_PATH_ROOM + 512]; /* large for a stack */
+    static char path[SG_PATH_CAPACITY + 512]; /* large for a stack */
     struct stat info = {0};
     struct sg_text text = sg_text_begin(path, sizeof path);
     sg_text_add(&text, sg_options.system_root);
@@ -132,7 +132,7 @@ static bool names_memory(const char *list, const char *end)
 static void discover(void)
 {
     static char own[4096];
-    const char *text = sg_pool_read("/proc/self/cgroup");
+    const char *text = sg_snapshot_read("/proc/self/cgroup");
     if (text == NULL) /* no descriptor left, or a chroot: we are where we were */
         return;
     level_count = 0;
@@ -202,7 +202,7 @@ bool sg_cgroup_get_hard(const struct sg_constraint *constraint, bool is_machine,
         return false;
     out->limit_bytes = constraint->hard_limit_bytes;
     out->headroom_bytes = out->limit_bytes > constraint->used_bytes ? out->limit_bytes - constraint->used_bytes : 0;
-    sg_pool_set_reserve(out, false);
+    sg_snapshot_set_reserve(out, false);
     return true;
 }
 
@@ -216,7 +216,7 @@ static bool look_at_level(struct level *level, struct sg_constraint *out)
     out->hard_limit_bytes = level->hard_limit_bytes;
     out->used_bytes = used;
     out->unexplained_bytes = level->unexplained_bytes;
-    sg_pool_set_reserve(out, false);
+    sg_snapshot_set_reserve(out, false);
     return true;
 }
 
@@ -232,9 +232,9 @@ bool sg_cgroup_is_swapless(void)
     return own != NULL && read_limit(own, "memory.swap.max") == 0;
 }
 
-uint32_t sg_cgroup_find(uint64_t identity[SG_CONSTRAINT_ROOM - 1])
+uint32_t sg_cgroup_find(uint64_t identity[SG_CONSTRAINT_CAPACITY - 1])
 {
-    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
     if (discovered_ns == 0 || now - discovered_ns > 1000000000u) {
         discover();
         discovered_ns = now;
@@ -244,7 +244,7 @@ uint32_t sg_cgroup_find(uint64_t identity[SG_CONSTRAINT_ROOM - 1])
     return level_count;
 }
 
-void sg_cgroup_look(struct sg_look *look)
+void sg_cgroup_look(struct sg_snapshot *look)
 {
     for (uint32_t i = 0; look->is_valid && i < level_count; i++) {
         struct sg_constraint *constraint = &look->at[look->count];

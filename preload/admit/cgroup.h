@@ -7,10 +7,10 @@
 #include "admit/snapshot.h"
 
 /* Finds the levels that bound memory, once a second; their number, and their identities. */
-uint32_t sg_cgroup_find(uint64_t identity[SG_CONSTRAINT_ROOM - 1]);
+uint32_t sg_cgroup_find(uint64_t identity[SG_CONSTRAINT_CAPACITY - 1]);
 
-/* Adds the levels found last behind the constraints of a look that is valid. After sg_pool_look. */
-void sg_cgroup_look(struct sg_look *look);
+/* Adds the levels found last behind the constraints of a look that is valid. After sg_snapshot_refresh. */
+void sg_cgroup_look(struct sg_snapshot *look);
 
 /* The same constraint with its hard limit only: what no process may pass. False: it has none (a cgroup with
  * memory.high alone). */

@@ -18,31 +18,31 @@
 
 static bool has_inherited; /* forked, and nothing was decided since */
 
-void sg_fit_refork(void)
+void sg_check_refork(void)
 {
     has_inherited = true;
 }
 
 /* Under the lock. */
-void sg_fit_join(void)
+void sg_check_join(void)
 {
     if (SG_UNLIKELY(has_inherited)) { /* what the parent had promised is its promise as long as it lives */
         has_inherited = 0;
-        sg_index_inherit();
+        sg_tracker_inherit();
     }
-    if (sg_seats_is_check_due()) {
-        sg_room_forget();
-        if (sg_seats_check_place() && sg_segment_check_place())
+    if (sg_registry_is_check_due()) {
+        sg_headroom_forget();
+        if (sg_registry_check_place() && sg_segment_check_place())
             sg_timeline_make_anew();
     }
-    if (!sg_seats_may_join())
+    if (!sg_registry_may_join())
         return;
-    sg_room_forget();
-    sg_seats_join();
-    sg_files_show();
+    sg_headroom_forget();
+    sg_registry_join();
+    sg_tmpfs_show();
 }
 
-/* ---- does it fit? Under the lock, by the last look ---------------------------------------------------------------- */
+/* ---- does it fit? Under the lock, by the last snapshot ----------------------------------------------------------- */
 
 static bool is_nothing_allowed(void)
 {
@@ -50,32 +50,32 @@ static bool is_nothing_allowed(void)
 }
 
 /* The smallest limit of the job's processes, 0: none. */
-uint64_t sg_fit_limit_bytes(void)
+uint64_t sg_check_limit_bytes(void)
 {
-    uint64_t others = sg_room_tally()->job_limit_bytes;
+    uint64_t others = sg_headroom_tally()->job_limit_bytes;
     if (!sg_options.limit.is_set)
         return others;
     if (sg_own->slot.limit_bytes == 0) {
         sg_own->slot.limit_bytes =
-            is_nothing_allowed() ? 1 : sg_size_of(sg_options.limit, sg_room_machine_bytes()); /* 0: none */
-        sg_store(&sg_seats_own()->slot.limit_bytes, sg_own->slot.limit_bytes);
+            is_nothing_allowed() ? 1 : sg_size_of(sg_options.limit, sg_headroom_machine_bytes()); /* 0: none */
+        sg_store(&sg_entry_own()->slot.limit_bytes, sg_own->slot.limit_bytes);
     }
     uint64_t own = sg_own->slot.limit_bytes;
     return others != 0 && others < own ? others : own;
 }
 
 /* What the job holds against its limit, and of what is under way `parts`. */
-uint64_t sg_fit_job_bytes(uint32_t parts)
+uint64_t sg_check_job_bytes(uint32_t parts)
 {
-    const struct sg_taken *others = &sg_room_tally()->job;
+    const struct sg_peer_sums *others = &sg_headroom_tally()->job;
     uint64_t held = others->held_bytes;
-    if ((parts & SG_ROOM_FLIGHT) != 0) /* before what we hold: that is how another thread's bytes move */
+    if ((parts & SG_HEADROOM_FLIGHT) != 0) /* before what we hold: that is how another thread's bytes move */
         held += sg_load(&sg_own->slot.in_flight_bytes) + others->flight_bytes;
-    else if ((parts & SG_ROOM_STALLED) != 0)
+    else if ((parts & SG_HEADROOM_STALLED) != 0)
         held += others->stalled_bytes;
-    held += sg_ledger_own_bytes() + sg_load(&sg_own->slot.sparse_bytes) + sg_room_tally()->job_sparse_bytes;
-    if ((parts & SG_ROOM_ASKING) != 0)
-        held += others->asking_bytes;
+    held += sg_ledger_own_bytes() + sg_load(&sg_own->slot.sparse_bytes) + sg_headroom_tally()->job_sparse_bytes;
+    if ((parts & SG_HEADROOM_QUEUED_BEFORE) != 0)
+        held += others->queued_before_bytes;
     return held;
 }
 
@@ -87,7 +87,7 @@ static void answer_by_limit(struct sg_request *request, uint64_t limit, uint64_t
     request->usable_bytes = limit > held ? limit - held : 0;
 }
 
-bool sg_fit_is_beyond_own_limit(struct sg_request *request, uint64_t grace_bytes)
+bool sg_check_is_beyond_own_limit(struct sg_request *request, uint64_t grace_bytes)
 {
     uint64_t limit = sg_own->slot.limit_bytes; /* 0: none, or it is not resolved yet */
     bool may_shrink =
@@ -101,12 +101,12 @@ bool sg_fit_is_beyond_own_limit(struct sg_request *request, uint64_t grace_bytes
     return true;
 }
 
-bool sg_fit_limit(struct sg_request *request, uint64_t grace_bytes, uint32_t parts)
+bool sg_check_limit(struct sg_request *request, uint64_t grace_bytes, uint32_t parts)
 {
-    uint64_t most = sg_fit_limit_bytes();
+    uint64_t most = sg_check_limit_bytes();
     if (most == 0)
         return true;
-    uint64_t held = sg_fit_job_bytes(parts);
+    uint64_t held = sg_check_job_bytes(parts);
     uint64_t limit = most + grace_bytes, growth = request->growth_bytes;
     if (request->shared_begin != 0) {
         uint64_t others = sg_same_bytes_of_job(request->shared_begin, request->shared_end);
@@ -118,17 +118,17 @@ bool sg_fit_limit(struct sg_request *request, uint64_t grace_bytes, uint32_t par
     return false;
 }
 
-bool sg_fit_is_sparse_near(const struct sg_request *request)
+bool sg_check_is_sparse_near(const struct sg_request *request)
 {
-    uint64_t room = sg_index_sparse_room_bytes(), known = sg_load(&sg_own->slot.sparse_bytes);
+    uint64_t room = sg_tracker_sparse_room_bytes(), known = sg_load(&sg_own->slot.sparse_bytes);
     struct sg_request more = *request;
-    if (room <= known || sg_fit_limit_bytes() == 0)
+    if (room <= known || sg_check_limit_bytes() == 0)
         return false;
-    more.growth_bytes += room - known < sg_fit_limit_bytes() ? room - known : sg_fit_limit_bytes();
-    return !sg_fit_limit(&more, 0, SG_ROOM_ALL);
+    more.growth_bytes += room - known < sg_check_limit_bytes() ? room - known : sg_check_limit_bytes();
+    return !sg_check_limit(&more, 0, SG_HEADROOM_ALL);
 }
 
-uint64_t sg_fit_device_reserve(uint64_t total_bytes)
+uint64_t sg_check_device_reserve(uint64_t total_bytes)
 {
     const struct sg_size by_default = {.percent_milli = 2000}, *kept = &sg_options.device_reserve;
     return sg_size_of(kept->is_set ? *kept : by_default, total_bytes);
@@ -137,14 +137,14 @@ uint64_t sg_fit_device_reserve(uint64_t total_bytes)
 /* What is in flight may be in the driver's figure or not; what was settled since it was asked is not. */
 static bool fits_device(struct sg_request *request, uint32_t parts)
 {
-    uint64_t reserve = sg_fit_device_reserve(request->device_total_bytes), taken = 0;
-    const struct sg_taken *others = &sg_room_tally()->device;
-    if ((parts & SG_ROOM_FLIGHT) != 0)
-        taken += others->flight_bytes + sg_seats_own_device_flight(request->device_identity);
-    else if ((parts & SG_ROOM_STALLED) != 0)
+    uint64_t reserve = sg_check_device_reserve(request->device_total_bytes), taken = 0;
+    const struct sg_peer_sums *others = &sg_headroom_tally()->device;
+    if ((parts & SG_HEADROOM_FLIGHT) != 0)
+        taken += others->flight_bytes + sg_entry_own_device_flight(request->device_identity);
+    else if ((parts & SG_HEADROOM_STALLED) != 0)
         taken += others->stalled_bytes;
-    if ((parts & SG_ROOM_ASKING) != 0)
-        taken += others->asking_bytes;
+    if ((parts & SG_HEADROOM_QUEUED_BEFORE) != 0)
+        taken += others->queued_before_bytes;
     uint64_t usable = request->device_free_bytes > taken ? request->device_free_bytes - taken : 0;
     request->usable_bytes = usable;
     request->kept_bytes = reserve;
@@ -152,27 +152,27 @@ static bool fits_device(struct sg_request *request, uint32_t parts)
     return usable > reserve && request->size_bytes <= usable - reserve;
 }
 
-bool sg_fit(struct sg_request *request, uint32_t parts)
+bool sg_check_fits(struct sg_request *request, uint32_t parts)
 {
-    if (!sg_fit_limit(request, 0, parts))
+    if (!sg_check_limit(request, 0, parts))
         return false;
     if (request->has_device_pool)
         return fits_device(request, parts);
-    return !sg_room_is_known() || sg_room_fits(request, parts);
+    return !sg_headroom_is_known() || sg_headroom_fits(request, parts);
 }
 
-bool sg_fit_is_overtaken(const struct sg_request *request)
+bool sg_check_is_overtaken(const struct sg_request *request)
 {
     if (!sg_foreign_is_met())
         return false;
-    sg_fence(); /* pairs with the read of our seats by them, after they have asked */
-    uint64_t then = sg_room_tally()->foreign_bytes, now = sg_foreign_bytes();
+    sg_fence(); /* pairs with the read of our registry entries by them, after they have asked */
+    uint64_t then = sg_headroom_tally()->foreign_bytes, now = sg_foreign_bytes();
     uint64_t gone = request->kept_bytes + request->size_bytes;
-    uint64_t left = request->usable_bytes > gone && sg_fit_limit_bytes() == 0 ? request->usable_bytes - gone : 0;
+    uint64_t left = request->usable_bytes > gone && sg_check_limit_bytes() == 0 ? request->usable_bytes - gone : 0;
     return now > then && now - then > left;
 }
 
-uint64_t sg_fit_pool(const struct sg_request *request)
+uint64_t sg_check_source(const struct sg_request *request)
 {
     if (request->has_device_pool)
         return request->device_identity;
@@ -180,12 +180,12 @@ uint64_t sg_fit_pool(const struct sg_request *request)
 }
 
 /* `request`: one that is announced, or NULL. */
-void sg_fit_take_out_the_dead(const struct sg_request *request)
+void sg_check_take_out_the_dead(const struct sg_request *request)
 {
-    const struct sg_seat *seat = sg_seats_own();
-    sg_room_forget();
-    (void)sg_seats_reap();
-    sg_fit_join();
-    if (seat != sg_seats_own() && request != NULL) /* we sit elsewhere now */
-        sg_seats_announce(sg_fit_pool(request), request->size_bytes);
+    const struct sg_registry_entry *entry = sg_entry_own();
+    sg_headroom_forget();
+    (void)sg_registry_reap();
+    sg_check_join();
+    if (entry != sg_entry_own() && request != NULL) /* we sit elsewhere now */
+        sg_registry_announce(sg_check_source(request), request->size_bytes);
 }

@@ -14,11 +14,11 @@
 #define MIB (UINT64_C(1) << 20)
 #define PATIENCE_NS UINT64_C(100000000) /* a context takes longer; 100 ms is how old what others say may be anyway */
 #define FIRST_GUESS (512 * MIB)
-#define LEAST_COST (8 * MIB)    /* less than that is noise */
-#define OTHERS_MOST (128 * MIB) /* asked for meanwhile, by the driver itself as a rule */
+#define LEAST_COST (8 * MIB)   /* less than that is noise */
+#define OTHERS_MAX (128 * MIB) /* asked for meanwhile, by the driver itself as a rule */
 
-/* More than that is never a context: 2.6 to 2.7 GiB were seen on a DGX Spark (llamastash#80). Smaller machines have smaller
- * devices, and a figure that is wrong must leave them room for a context at all. */
+/* More than that is never a context: 2.6 to 2.7 GiB were seen on a DGX Spark (llamastash#80). Smaller machines have
+ * smaller devices, and a figure that is wrong must leave them room for a context at all. */
 #define MOST_COST (4096 * MIB)
 #define MOST_PART 16 /* of MemTotal */
 
@@ -30,29 +30,29 @@ static uint64_t most_believed(void)
 }
 
 /* The ledger may hold anything: bounded as a measurement is. */
-uint64_t sg_context_expected_bytes(void)
+uint64_t sg_context_estimate_expected_bytes(void)
 {
     sg_admission_join();
-    uint64_t expected = sg_load(&sg_seats_ledger()->context_bytes), most = most_believed();
+    uint64_t expected = sg_load(&sg_entry_registry()->context_bytes), most = most_believed();
     if (expected == 0)
         return FIRST_GUESS;
     return expected < most ? expected : most;
 }
 
-struct sg_context_look sg_context_look(uint64_t own_flight)
+struct sg_context_estimate_look sg_context_estimate_look(uint64_t own_flight)
 {
     struct sg_lock_state lock;
-    struct sg_context_look now;
-    sg_seats_call_and_wait(PATIENCE_NS);
+    struct sg_context_estimate_look now;
+    sg_peers_call_and_wait(PATIENCE_NS);
     sg_lock_acquire(&sg_decision_lock, &lock);
-    now.asked_bytes = sg_load(&sg_seats_ledger()->asked_bytes);
-    sg_room_scan();
+    now.asked_bytes = sg_load(&sg_entry_registry()->asked_bytes);
+    sg_headroom_scan();
     uint64_t granted = sg_load(&sg_own->slot.granted_bytes), promised = sg_load(&sg_own->slot.promised_bytes);
     now.own_bytes = granted > promised ? granted - promised : 0;
-    sg_room_look(0, true);
-    now.promised_bytes = sg_room_tally()->machine.held_bytes;
-    now.available_bytes = sg_room_available_bytes();
-    now.is_quiet = sg_room_tally()->machine.flight_bytes == 0 && sg_seats_own_flight(false) <= own_flight;
+    sg_headroom_refresh(0, true);
+    now.promised_bytes = sg_headroom_tally()->machine.held_bytes;
+    now.available_bytes = sg_headroom_available_bytes();
+    now.is_quiet = sg_headroom_tally()->machine.flight_bytes == 0 && sg_entry_own_flight(false) <= own_flight;
     sg_lock_release(&sg_decision_lock, &lock);
     return now;
 }
@@ -63,9 +63,10 @@ static uint64_t above(uint64_t more, uint64_t less)
 }
 
 /* What the driver took through malloc, and what anybody touched of a promise, is in the books already. */
-uint64_t sg_context_measure(const struct sg_context_look *before, const struct sg_context_look *after)
+uint64_t sg_context_estimate_measure(const struct sg_context_estimate_look *before,
+                                     const struct sg_context_estimate_look *after)
 {
-    if (!before->is_quiet || !after->is_quiet || after->asked_bytes - before->asked_bytes > OTHERS_MOST)
+    if (!before->is_quiet || !after->is_quiet || after->asked_bytes - before->asked_bytes > OTHERS_MAX)
         return 0;
     uint64_t fall = above(before->available_bytes, after->available_bytes);
     uint64_t booked = above(after->own_bytes, before->own_bytes) + above(before->promised_bytes, after->promised_bytes);
@@ -81,10 +82,10 @@ static uint64_t median(uint64_t a, uint64_t b, uint64_t c)
 }
 
 /*
- * Too high a figure refuses contexts that would fit, and no measurement would ever mend it, for none is made; too low a one
- * lets a context slip below the reserve, and many at once far below. So no single figure counts, neither way: of the last
- * three the one in the middle, the first guess standing in for the third. Only the very first counts at once: it is all
- * there is.
+ * Too high a figure refuses contexts that would fit, and no measurement would ever mend it, for none is made; too low a
+ * one lets a context slip below the reserve, and many at once far below. So no single figure counts, neither way: of
+ * the last three the one in the middle, the first guess standing in for the third. Only the very first counts at once:
+ * it is all there is.
  */
 static uint64_t expect(const uint64_t last[3])
 {
@@ -94,12 +95,13 @@ static uint64_t expect(const uint64_t last[3])
 }
 
 /* Of two that measure at the same time one may be forgotten; what is left was measured all the same. */
-uint64_t sg_context_learn(const struct sg_context_look *before, const struct sg_context_look *after)
+uint64_t sg_context_estimate_learn(const struct sg_context_estimate_look *before,
+                                   const struct sg_context_estimate_look *after)
 {
-    uint64_t cost = sg_context_measure(before, after);
+    uint64_t cost = sg_context_estimate_measure(before, after);
     if (cost == 0)
         return 0;
-    struct sg_machine_ledger *ledger = sg_seats_ledger();
+    struct sg_registry *ledger = sg_entry_registry();
     uint64_t *words = ledger->measured_context_bytes;
     uint64_t last[3] = {cost, sg_load(&words[0]), sg_load(&words[1])};
     sg_store(&words[0], last[0]);

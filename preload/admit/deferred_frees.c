@@ -20,51 +20,51 @@ static struct {
     uint64_t available_before;
 } late;
 
-void sg_returns_refork(void)
+void sg_deferred_frees_refork(void)
 {
     late.last_ns = 0;
 }
 
-void sg_returns_note_free(uint64_t bytes)
+void sg_deferred_frees_note_free(uint64_t bytes)
 {
     struct sg_lock_state lock;
     if (bytes < RETURN_BYTES)
         return;
     sg_lock_acquire(&sg_decision_lock, &lock);
-    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
     if (late.last_ns == 0 || now - late.last_ns >= RETURN_NS) {
         late.bytes = 0;
-        late.free_before = sg_room_measure_free();
-        late.available_before = sg_room_available_with(late.free_before);
+        late.free_before = sg_headroom_measure_free();
+        late.available_before = sg_headroom_available_with(late.free_before);
     }
     late.last_ns = now != 0 ? now : 1;
     late.bytes += bytes;
     sg_lock_release(&sg_decision_lock, &lock);
 }
 
-void sg_returns_note_freed(uint64_t bytes)
+void sg_deferred_frees_note_freed(uint64_t bytes)
 {
     struct sg_lock_state lock;
     if (bytes < RETURN_BYTES)
         return;
     sg_lock_acquire(&sg_decision_lock, &lock);
-    if (late.last_ns != 0 && sg_room_measure_free() >= late.free_before + late.bytes - late.bytes / 8)
+    if (late.last_ns != 0 && sg_headroom_measure_free() >= late.free_before + late.bytes - late.bytes / 8)
         late.last_ns = 0; /* it is there */
     sg_lock_release(&sg_decision_lock, &lock);
 }
 
-void sg_returns_note_taken(void)
+void sg_deferred_frees_note_taken(void)
 {
     if (sg_load_relaxed(&late.last_ns) != 0)
         sg_store_relaxed(&late.last_ns, UINT64_C(0));
 }
 
-uint64_t sg_returns_due_bytes(uint64_t *until_ns)
+uint64_t sg_deferred_frees_due_bytes(uint64_t *until_ns)
 {
     *until_ns = late.last_ns + RETURN_NS;
-    if (late.last_ns == 0 || sg_sys_clock_ns(CLOCK_MONOTONIC) >= *until_ns)
+    if (late.last_ns == 0 || sg_clock_ns(CLOCK_MONOTONIC) >= *until_ns)
         return 0;
-    uint64_t available = sg_room_available_bytes(), before = late.available_before;
+    uint64_t available = sg_headroom_available_bytes(), before = late.available_before;
     uint64_t shown = available > before ? available - before : 0;
     return late.bytes > shown ? late.bytes - shown : 0;
 }

@@ -35,7 +35,7 @@
 #define KEPT_LEAST (32 * MIB)              /* less is not worth the pressure */
 #define STEP_BYTES (128 * MIB)             /* far above the watermarks */
 #define SMALL_STEP_BYTES (16 * MIB)        /* near them: a tenth of what lies between low and min on a DGX Spark */
-#define SWAPPED_MOST (64 * MIB)            /* of others, then it ends */
+#define SWAPPED_MAX (64 * MIB)             /* of others, then it ends */
 #define GAIN_LEAST MIB                     /* less is no progress */
 #define STALL_NS UINT64_C(1000000000)      /* without progress: the pools are empty */
 #define SETTLE_NS UINT64_C(500000000)      /* pages in lists of single processors show late in MemAvailable */
@@ -47,11 +47,12 @@
 
 uint64_t sg_driver_pages_kept_bytes(void)
 {
-    uint64_t kept = sg_load(&sg_seats_ledger()->ended_bytes);
+    uint64_t kept = sg_load(&sg_entry_registry()->ended_bytes);
     if (kept < KEPT_LEAST || !sg_driver_pool_is_used())
         return 0;
-    const char *text = sg_pool_read("/proc/meminfo");
-    uint64_t unexplained = text != NULL ? sg_pool_unexplained(text) * 1024 : 0, live = sg_room_live_cuda_bytes();
+    const char *text = sg_snapshot_read("/proc/meminfo");
+    uint64_t unexplained = text != NULL ? sg_snapshot_unexplained(text) * 1024 : 0,
+             live = sg_headroom_live_cuda_bytes();
     uint64_t most = unexplained > live ? unexplained - live : 0;
     kept = kept < most ? kept : most;
     return kept < KEPT_LEAST ? 0 : kept;
@@ -69,8 +70,8 @@ static uint64_t lease_ns; /* (atomic) of this process's last announcement */
 
 static bool announce(struct lease *lease, uint64_t bytes)
 {
-    struct sg_machine_ledger *ledger = sg_seats_ledger();
-    uint64_t next = sg_sys_clock_ns(CLOCK_MONOTONIC) + SG_DRIVER_POOL_LEASE_NS, until = lease->until_ns;
+    struct sg_registry *ledger = sg_entry_registry();
+    uint64_t next = sg_clock_ns(CLOCK_MONOTONIC) + SG_DRIVER_POOL_LEASE_NS, until = lease->until_ns;
     if (!sg_cas_u64(&ledger->pressure_until_ns, &until, next))
         return false;
     lease->until_ns = next;
@@ -82,7 +83,7 @@ static bool announce(struct lease *lease, uint64_t bytes)
 /* The filling process has given all back; nobody else may be there to say so. */
 static void note_let_go(void)
 {
-    struct sg_machine_ledger *ledger = sg_seats_ledger();
+    struct sg_registry *ledger = sg_entry_registry();
     if (sg_load(&ledger->pressure_until_ns) == sg_load(&lease_ns))
         sg_store(&ledger->pressure_bytes, UINT64_C(0));
 }
@@ -90,8 +91,8 @@ static void note_let_go(void)
 /* False: somebody else is at it, or has failed not long ago. */
 static bool begin_pressure(struct lease *lease)
 {
-    struct sg_machine_ledger *ledger = sg_seats_ledger();
-    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC), pause_until = sg_load(&ledger->pressure_pause_until_ns);
+    struct sg_registry *ledger = sg_entry_registry();
+    uint64_t now = sg_clock_ns(CLOCK_MONOTONIC), pause_until = sg_load(&ledger->pressure_pause_until_ns);
     bool is_paused = pause_until > now && pause_until - now <= NOT_AGAIN_NS;
     lease->until_ns = sg_load(&ledger->pressure_until_ns);
     bool is_others = lease->until_ns > now && lease->until_ns - now <= SG_DRIVER_POOL_LEASE_NS;
@@ -101,8 +102,8 @@ static bool begin_pressure(struct lease *lease)
 static void end_pressure(struct lease *lease)
 {
     if (announce(lease, 0))
-        (void)sg_cas_u64(&sg_seats_ledger()->pressure_until_ns, &lease->until_ns, 0);
-    sg_seats_advance();
+        (void)sg_cas_u64(&sg_entry_registry()->pressure_until_ns, &lease->until_ns, 0);
+    sg_peers_advance();
 }
 
 /* ---- zones ------------------------------------------------------------------------------------------------------- */
@@ -165,7 +166,7 @@ static void read_zone_line(const char *line, struct zone *zone, struct heights *
 /* A line that is longer than the buffer is cut: none that matters is. */
 static bool read_zones(struct heights *heights)
 {
-    char path[SG_PATH_ROOM + 64], part[512] = "", line[160];
+    char path[SG_PATH_CAPACITY + 64], part[512] = "", line[160];
     struct sg_text text = sg_text_begin(path, sizeof path);
     struct zone zone = {0};
     size_t length = 0;
@@ -204,10 +205,10 @@ static struct figures refresh(void)
     struct sg_lock_state lock;
     struct figures figures = {0};
     sg_lock_acquire(&sg_decision_lock, &lock);
-    sg_room_look(0, false);
-    if (sg_room_is_known())
-        figures = (struct figures){sg_room_total_bytes(), sg_room_available_bytes(), sg_room_free_bytes(),
-                                   sg_room_swap_free_bytes(), sg_room_in_cgroups()};
+    sg_headroom_refresh(0, false);
+    if (sg_headroom_is_known())
+        figures = (struct figures){sg_headroom_total_bytes(), sg_headroom_available_bytes(), sg_headroom_free_bytes(),
+                                   sg_headroom_swap_free_bytes(), sg_headroom_in_cgroups()};
     sg_lock_release(&sg_decision_lock, &lock);
     return figures;
 }
@@ -230,7 +231,7 @@ static uint64_t next_step(const struct heights *heights, uint64_t left)
     if (heights->above_low > SMALL_STEP_BYTES)
         step = heights->above_low < STEP_BYTES ? heights->above_low : STEP_BYTES;
     step = step < left ? step : left;
-    return step & ~(uint64_t)(SG_PAGE_MOST - 1);
+    return step & ~(uint64_t)(SG_PAGE_MAX - 1);
 }
 
 static void pause_for(long nanoseconds)
@@ -275,7 +276,7 @@ static bool goes_on(struct pressure *pressure, uint64_t more_bytes)
 /* Another process is swapped out, takes the populated memory, or is near a cgroup's limit. */
 static bool hurts(const struct figures *before, const struct figures *now)
 {
-    return now->swap_free_bytes + SWAPPED_MOST < before->swap_free_bytes ||
+    return now->swap_free_bytes + SWAPPED_MAX < before->swap_free_bytes ||
            now->available_bytes + 2 * STEP_BYTES < before->available_bytes || now->cgroup_room_bytes < 2 * STEP_BYTES;
 }
 
@@ -284,14 +285,14 @@ static enum outcome press(struct pressure *pressure)
     const struct figures *before = &pressure->before;
     const uint64_t wanted = pressure->wanted_bytes;
     uint64_t *gain = &pressure->gain_bytes;
-    uint64_t begin_ns = sg_sys_clock_ns(CLOCK_MONOTONIC), progress_ns = begin_ns, best = 0;
+    uint64_t begin_ns = sg_clock_ns(CLOCK_MONOTONIC), progress_ns = begin_ns, best = 0;
     uint32_t is_confirmed = 0;
     for (;;) {
         if (!goes_on(pressure, 0))
             return OUTCOME_CUT;
         struct figures now = refresh();
         struct heights heights = heights_of(&now);
-        uint64_t now_ns = sg_sys_clock_ns(CLOCK_MONOTONIC);
+        uint64_t now_ns = sg_clock_ns(CLOCK_MONOTONIC);
         *gain = above(now.available_bytes, before->available_bytes);
         if (*gain >= wanted && is_confirmed++)
             return OUTCOME_EMPTIED;
@@ -324,12 +325,12 @@ static enum outcome press(struct pressure *pressure)
 static void wait_until_shown(struct pressure *pressure)
 {
     uint64_t available_bytes = pressure->before.available_bytes + pressure->gain_bytes;
-    uint64_t begin_ns = sg_sys_clock_ns(CLOCK_MONOTONIC), announced = pressure->populated_bytes;
+    uint64_t begin_ns = sg_clock_ns(CLOCK_MONOTONIC), announced = pressure->populated_bytes;
     while (announce(&pressure->lease, announced)) {
         uint64_t shown = refresh().available_bytes;
         shown -= shown < announced ? shown : announced;
         uint64_t missing = above(available_bytes, shown + SMALL_STEP_BYTES);
-        if (missing == 0 || sg_sys_clock_ns(CLOCK_MONOTONIC) - begin_ns >= SETTLE_NS)
+        if (missing == 0 || sg_clock_ns(CLOCK_MONOTONIC) - begin_ns >= SETTLE_NS)
             return;
         announced = missing < pressure->populated_bytes ? missing : pressure->populated_bytes;
         pause_for(PAUSE_NS);
@@ -341,7 +342,7 @@ static enum outcome press_for(struct pressure *pressure)
     const struct figures *before = &pressure->before;
     uint64_t needed = before->free_bytes + pressure->wanted_bytes;
     pressure->most_bytes =
-        (before->available_bytes + pressure->wanted_bytes + SG_PAGE_MOST - 1) & ~(uint64_t)(SG_PAGE_MOST - 1);
+        (before->available_bytes + pressure->wanted_bytes + SG_PAGE_MAX - 1) & ~(uint64_t)(SG_PAGE_MAX - 1);
     if (before->total_bytes == 0 || before->cgroup_room_bytes < needed || !is_affordable(needed))
         return OUTCOME_CUT;
     pressure->filler = sg_filler_begin(pressure->most_bytes, note_let_go);
@@ -351,7 +352,7 @@ static enum outcome press_for(struct pressure *pressure)
     sg_filler_end(pressure->filler);
     wait_until_shown(pressure);
     if (outcome == OUTCOME_CUT)
-        sg_store(&sg_seats_ledger()->pressure_pause_until_ns, sg_sys_clock_ns(CLOCK_MONOTONIC) + NOT_AGAIN_NS);
+        sg_store(&sg_entry_registry()->pressure_pause_until_ns, sg_clock_ns(CLOCK_MONOTONIC) + NOT_AGAIN_NS);
     return outcome;
 }
 
@@ -362,8 +363,8 @@ void sg_driver_pages_reclaim(uint64_t bytes)
         return;
     pressure.before = refresh();
     if (press_for(&pressure) == OUTCOME_EMPTIED)
-        sg_store(&sg_seats_ledger()->ended_bytes, UINT64_C(0));
+        sg_store(&sg_entry_registry()->ended_bytes, UINT64_C(0));
     else
-        (void)sg_sub_clamped(&sg_seats_ledger()->ended_bytes, pressure.gain_bytes);
+        (void)sg_sub_clamped(&sg_entry_registry()->ended_bytes, pressure.gain_bytes);
     end_pressure(&pressure.lease);
 }

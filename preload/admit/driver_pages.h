@@ -5,7 +5,7 @@
  * They are in no counter of /proc/meminfo: MemAvailable stays low after a CUDA program has ended. The driver serves new
  * allocations from the pools first, and gives pages back when the kernel shrinks its caches, under memory pressure.
  *
- * The machine's ledger counts what guarded programs gave back, or ended with, and nobody has taken since: an upper
+ * The registry counts what guarded programs gave back, or ended with, and nobody has taken since: an upper
  * bound of what is in the pools. Before a request is refused that fits with these pages, this process makes the
  * kernel shrink the pools: it populates free memory until the kernel wakes its reclaim thread (kswapd). The
  * populated memory is announced in the ledger while it is there: other processes count it as available, and let

@@ -63,7 +63,7 @@ static void run(void *unused)
 {
     const struct timespec nap = {0, NAP_NS};
     uint32_t done = sg_load(&filler.done);
-    uint64_t filled = 0, heard_ns = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    uint64_t filled = 0, heard_ns = sg_clock_ns(CLOCK_MONOTONIC);
     long parent_at_first = parent();
     (void)unused;
     (void)sg_syscall(SYS_prctl, 15 /* PR_SET_NAME */, (long)"sparkguard", 0, 0, 0, 0);
@@ -76,8 +76,8 @@ static void run(void *unused)
             done = order;
             sg_store(&filler.done, done);
             (void)sg_sys_futex(&filler.done, FUTEX_WAKE_PRIVATE, 1, NULL);
-            heard_ns = sg_sys_clock_ns(CLOCK_MONOTONIC);
-        } else if (sg_sys_clock_ns(CLOCK_MONOTONIC) - heard_ns >= LEFT_ALONE_NS) {
+            heard_ns = sg_clock_ns(CLOCK_MONOTONIC);
+        } else if (sg_clock_ns(CLOCK_MONOTONIC) - heard_ns >= LEFT_ALONE_NS) {
             break;
         } else {
             (void)sg_sys_futex(&filler.order, FUTEX_WAIT_PRIVATE, done, &nap);
@@ -169,12 +169,12 @@ static bool give_order(uint32_t number, uint64_t more_bytes, bool is_last, uint3
 bool sg_filler_fill(uint32_t number, uint64_t bytes)
 {
     const struct timespec nap = {0, NAP_NS};
-    uint64_t until_ns = sg_sys_clock_ns(CLOCK_MONOTONIC) + FILL_LONGEST_NS;
+    uint64_t until_ns = sg_clock_ns(CLOCK_MONOTONIC) + FILL_LONGEST_NS;
     uint32_t order, done;
     if (!give_order(number, bytes, false, &order))
         return false;
     while (bytes != 0 && (done = sg_load(&filler.done)) != order) {
-        if (sg_load(&filler.filling.is_running) == 0 || sg_sys_clock_ns(CLOCK_MONOTONIC) >= until_ns)
+        if (sg_load(&filler.filling.is_running) == 0 || sg_clock_ns(CLOCK_MONOTONIC) >= until_ns)
             return false;
         (void)sg_sys_futex(&filler.done, FUTEX_WAIT_PRIVATE, done, &nap);
     }

@@ -27,17 +27,17 @@
 
 #define LOOK_AGE_NS UINT64_C(5000000)
 #define SCAN_PAUSE_NS UINT64_C(100000000)
-#define TAKEN_MOST (UINT64_C(1) << 60)
+#define TAKEN_MAX (UINT64_C(1) << 60)
 
 static struct {
-    struct sg_look look;
-    struct sg_tally tally;
-    int64_t slack[2];     /* by enum sg_room_line, of the tightest constraint at the look */
+    struct sg_snapshot look;
+    struct sg_peers peers;
+    int64_t slack[2];     /* by enum sg_headroom_line, of the tightest constraint at the look */
     int64_t alone_slack;  /* above the floor, if the others' requests came to nothing */
     uint64_t most[2];     /* (atomic) the same as a place in the order of all requests; 0: below the line */
     uint64_t look_ns;     /* (atomic) time of the look, 0: none; written after `most` */
     uint64_t asked;       /* how much had been asked for before the look */
-    uint64_t landed[2];   /* sg_seats_own_landed before the look, by its argument */
+    uint64_t landed[2];   /* sg_entry_own_landed before the look, by its argument */
     uint64_t total_bytes; /* (atomic) of the machine */
     uint64_t scan_ns;     /* when promises were last scanned */
     uint64_t scan_cost_ns;
@@ -47,115 +47,115 @@ static struct {
 
 static int32_t unified_known = -1; /* (atomic) apart: a start gets a page for each 4 KiB that begin with something */
 
-int sg_room_unified(void)
+int sg_headroom_unified(void)
 {
     if (sg_options.unified == SG_UNIFIED_ON)
         return 1;
     return sg_options.unified == SG_UNIFIED_OFF ? 0 : sg_load_relaxed(&unified_known);
 }
 
-void sg_room_set_unified(int unified, bool is_hidden)
+void sg_headroom_set_unified(int unified, bool is_hidden)
 {
     sg_store_relaxed(&unified_known, unified);
     state.is_device_hidden = is_hidden;
-    sg_own->machine.unified = sg_room_unified();
+    sg_own->machine.unified = sg_headroom_unified();
     if (sg_own->machine.unified == 1 && !is_hidden) {
         sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_UNIFIED);
-        sg_fetch_or(&sg_seats_own()->slot.flags, (uint32_t)SG_SLOT_UNIFIED);
+        sg_fetch_or(&sg_entry_own()->slot.flags, (uint32_t)SG_SLOT_UNIFIED);
         sg_driver_pool_learn();
     }
 }
 
-void sg_room_forget(void)
+void sg_headroom_forget(void)
 {
     sg_store(&state.look_ns, 0);
-    sg_store(&state.most[SG_ROOM_RESERVE], 0);
-    sg_store(&state.most[SG_ROOM_FLOOR], 0);
+    sg_store(&state.most[SG_HEADROOM_RESERVE], 0);
+    sg_store(&state.most[SG_HEADROOM_FLOOR], 0);
 }
 
-void sg_room_refork(void)
+void sg_headroom_refork(void)
 {
-    sg_room_forget();
+    sg_headroom_forget();
     state.scan_ns = 0;
     state.landed[false] = state.landed[true] = 0;
     state.is_blind = false;
 }
 
-bool sg_room_is_known(void)
+bool sg_headroom_is_known(void)
 {
     return state.look.is_valid;
 }
 
-bool sg_room_get_hard(uint32_t constraint, struct sg_room_state *out)
+bool sg_headroom_get_hard(uint32_t constraint, struct sg_headroom_state *out)
 {
     struct sg_constraint hard;
     if (!state.look.is_valid || constraint >= state.look.count)
         return false;
     bool is_hard = sg_cgroup_get_hard(&state.look.at[constraint], constraint == 0, &hard);
-    *out = (struct sg_room_state){.headroom_bytes = hard.headroom_bytes,
-                                  .reserve_bytes = hard.reserve_bytes,
-                                  .floor_bytes = hard.floor_bytes,
-                                  .identity = constraint == 0 ? 0 : sg_seats_own()->level[hard.level],
-                                  .is_hard = is_hard};
+    *out = (struct sg_headroom_state){.headroom_bytes = hard.headroom_bytes,
+                                      .reserve_bytes = hard.reserve_bytes,
+                                      .floor_bytes = hard.floor_bytes,
+                                      .identity = constraint == 0 ? 0 : sg_entry_own()->level[hard.level],
+                                      .is_hard = is_hard};
     return true;
 }
 
-const struct sg_tally *sg_room_tally(void)
+const struct sg_peers *sg_headroom_tally(void)
 {
-    return &state.tally;
+    return &state.peers;
 }
 
-uint64_t sg_room_total_bytes(void)
+uint64_t sg_headroom_total_bytes(void)
 {
     return sg_load_relaxed(&state.total_bytes);
 }
 
-uint64_t sg_room_available_bytes(void)
+uint64_t sg_headroom_available_bytes(void)
 {
     return state.look.at[0].headroom_bytes;
 }
 
-uint64_t sg_room_free_bytes(void)
+uint64_t sg_headroom_free_bytes(void)
 {
     return state.look.free_bytes;
 }
 
-uint64_t sg_room_swap_free_bytes(void)
+uint64_t sg_headroom_swap_free_bytes(void)
 {
     return state.look.swap_free_bytes;
 }
 
-uint64_t sg_room_live_cuda_bytes(void)
+uint64_t sg_headroom_live_cuda_bytes(void)
 {
     return sg_load_relaxed(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) +
-           sg_load_relaxed(&sg_own->domain[SG_DOMAIN_PINNED].granted_bytes) + state.tally.device_bytes;
+           sg_load_relaxed(&sg_own->domain[SG_DOMAIN_PINNED].granted_bytes) + state.peers.device_bytes;
 }
 
 static bool is_old(void)
 {
     uint64_t look_ns = sg_load(&state.look_ns);
-    return look_ns == 0 || sg_sys_clock_ns(CLOCK_MONOTONIC) - look_ns >= LOOK_AGE_NS;
+    return look_ns == 0 || sg_clock_ns(CLOCK_MONOTONIC) - look_ns >= LOOK_AGE_NS;
 }
 
 /* MemFree and freeram are the same counter of the kernel (si_meminfo). */
-uint64_t sg_room_measure_free(void)
+uint64_t sg_headroom_measure_free(void)
 {
     struct sysinfo info = {0};
     if (sg_options.system_root[0] == '\0' && sg_syscall(SYS_sysinfo, (long)&info, 0, 0, 0, 0, 0) == 0)
         return (uint64_t)info.freeram * info.mem_unit;
-    sg_room_look(0, false);
+    sg_headroom_refresh(0, false);
     return state.look.free_bytes;
 }
 
-uint64_t sg_room_available_with(uint64_t free_bytes)
+uint64_t sg_headroom_available_with(uint64_t free_bytes)
 {
     if (is_old())
-        sg_room_look(0, false);
-    uint64_t available = sg_room_available_bytes() + free_bytes;
+        sg_headroom_refresh(0, false);
+    uint64_t available = sg_headroom_available_bytes() + free_bytes;
     return available > state.look.free_bytes ? available - state.look.free_bytes : 0;
 }
 
-uint64_t sg_room_machine_bytes(void)
+uint64_t sg_headroom_machine_bytes(void)
 {
     const struct sg_constraint *machine = &state.look.at[0];
     return machine->limit_bytes > machine->reserve_bytes ? machine->limit_bytes - machine->reserve_bytes : 0;
@@ -165,26 +165,26 @@ uint64_t sg_room_machine_bytes(void)
 static uint64_t taken_of(uint32_t constraint, uint32_t parts)
 {
     bool is_machine = constraint == 0;
-    const struct sg_taken *others =
-        is_machine ? &state.tally.machine : &state.tally.level[state.look.at[constraint].level];
+    const struct sg_peer_sums *others =
+        is_machine ? &state.peers.machine : &state.peers.level[state.look.at[constraint].level];
     uint64_t taken = 0;
-    if ((parts & SG_ROOM_FLIGHT) != 0) { /* before our promises: that is how another thread's bytes move */
-        taken += others->flight_bytes + sg_seats_own_flight(!is_machine);
-        taken += sg_seats_own_landed(!is_machine) - state.landed[!is_machine];
-    } else if ((parts & SG_ROOM_STALLED) != 0) {
+    if ((parts & SG_HEADROOM_FLIGHT) != 0) { /* before our promises: that is how another thread's bytes move */
+        taken += others->flight_bytes + sg_entry_own_flight(!is_machine);
+        taken += sg_entry_own_landed(!is_machine) - state.landed[!is_machine];
+    } else if ((parts & SG_HEADROOM_STALLED) != 0) {
         taken += others->stalled_bytes;
     }
     uint64_t promised = sg_load(&sg_own->slot.promised_bytes), touched = state.look.at[constraint].touched_bytes;
-    if ((parts & SG_ROOM_PROMISES) != 0)
+    if ((parts & SG_HEADROOM_PROMISES) != 0)
         promised += others->held_bytes;
     taken += promised > touched ? promised - touched : 0;
-    if ((parts & SG_ROOM_ASKING) != 0)
-        taken += others->asking_bytes;
-    if ((parts & SG_ROOM_BEHIND) != 0)
-        taken += others->behind_bytes;
+    if ((parts & SG_HEADROOM_QUEUED_BEFORE) != 0)
+        taken += others->queued_before_bytes;
+    if ((parts & SG_HEADROOM_QUEUED_AFTER) != 0)
+        taken += others->queued_after_bytes;
     if (is_machine && state.is_device_hidden)
-        taken += sg_load_relaxed(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) + state.tally.device_bytes;
-    return taken < TAKEN_MOST ? taken : TAKEN_MOST; /* observing, absurd sizes may be in flight */
+        taken += sg_load_relaxed(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) + state.peers.device_bytes;
+    return taken < TAKEN_MAX ? taken : TAKEN_MAX; /* observing, absurd sizes may be in flight */
 }
 
 /* Bytes of a constraint that can still be had, before its reserve. */
@@ -201,7 +201,7 @@ static void publish_machine(void)
     uint64_t usable = UINT64_MAX, cgroup_limit = SG_UNKNOWN;
     int64_t least = INT64_MAX;
     for (uint32_t i = 0; i < state.look.count; i++) {
-        uint64_t here = usable_of(i, taken_of(i, SG_ROOM_PROMISES | SG_ROOM_FLIGHT));
+        uint64_t here = usable_of(i, taken_of(i, SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT));
         int64_t room = (int64_t)here - (int64_t)state.look.at[i].reserve_bytes;
         if (i != 0 && state.look.at[i].limit_bytes < cgroup_limit)
             cgroup_limit = state.look.at[i].limit_bytes;
@@ -211,14 +211,14 @@ static void publish_machine(void)
             tightest = &state.look.at[i];
         }
     }
-    machine->time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME);
+    machine->time_ns = (int64_t)sg_clock_ns(CLOCK_REALTIME);
     machine->total_bytes = state.look.total_bytes;
     machine->available_bytes = state.look.at[0].headroom_bytes;
     machine->usable_bytes = usable;
     machine->reserve_bytes = tightest->reserve_bytes;
     machine->floor_bytes = tightest->floor_bytes;
     machine->cgroup_limit_bytes = cgroup_limit;
-    machine->unified = sg_room_unified();
+    machine->unified = sg_headroom_unified();
 }
 
 /* The flag is the segment's, which may come after the first look; the events tell what has changed since that. */
@@ -250,31 +250,31 @@ static void note_slack(void)
 {
     int64_t reserve_slack = INT64_MAX, floor_slack = INT64_MAX, alone_slack = INT64_MAX;
     for (uint32_t i = 0; i < state.look.count; i++) {
-        /* CUDA may ask this slack too, and those behind us may have been admitted by the time it is used. The sums are not
-         * clamped here: how far below the line it stands, a decision may want to know. */
-        uint64_t taken = taken_of(i, SG_ROOM_ALL | SG_ROOM_BEHIND);
+        /* CUDA may ask this slack too, and those behind us may have been admitted by the time it is used. The sums are
+         * not clamped here: how far below the line it stands, a decision may want to know. */
+        uint64_t taken = taken_of(i, SG_HEADROOM_ALL | SG_HEADROOM_QUEUED_AFTER);
         int64_t left = above(state.look.at[i].headroom_bytes, taken);
         int64_t above_reserve = left - (int64_t)cma_of(i) - (int64_t)state.look.at[i].reserve_bytes;
         int64_t above_floor = left - (int64_t)state.look.at[i].floor_bytes;
         reserve_slack = above_reserve < reserve_slack ? above_reserve : reserve_slack;
         floor_slack = above_floor < floor_slack ? above_floor : floor_slack;
-        uint64_t lasting =
-            taken_of(i, SG_ROOM_PROMISES | SG_ROOM_STALLED); /* our other threads' requests may come to nothing, too */
+        uint64_t lasting = taken_of(
+            i, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED); /* our other threads' requests may come to nothing, too */
         int64_t above_floor_alone =
             above(state.look.at[i].headroom_bytes, lasting) - (int64_t)state.look.at[i].floor_bytes;
         alone_slack = above_floor_alone < alone_slack ? above_floor_alone : alone_slack;
     }
     state.alone_slack = alone_slack;
-    state.slack[SG_ROOM_RESERVE] = reserve_slack;
-    state.slack[SG_ROOM_FLOOR] = floor_slack;
-    for (int line = SG_ROOM_RESERVE; line <= SG_ROOM_FLOOR; line++)
+    state.slack[SG_HEADROOM_RESERVE] = reserve_slack;
+    state.slack[SG_HEADROOM_FLOOR] = floor_slack;
+    for (int line = SG_HEADROOM_RESERVE; line <= SG_HEADROOM_FLOOR; line++)
         sg_store(&state.most[line], state.slack[line] > 0 ? state.asked + (uint64_t)state.slack[line] : 0);
     sg_store(&state.look_ns, state.look.time_ns);
 }
 
 /* Memory populated to make pressure counts as available: it is dropped in a moment. `before`: how much that was
  * before the look. It may have been dropped, or populated, since. */
-static void add_pressure(struct sg_look *look, uint64_t before)
+static void add_pressure(struct sg_snapshot *look, uint64_t before)
 {
     struct sg_constraint *machine = &look->at[0];
     uint64_t populated = sg_driver_pool_pressure_bytes();
@@ -283,27 +283,27 @@ static void add_pressure(struct sg_look *look, uint64_t before)
     machine->headroom_bytes += populated < missing ? populated : missing;
 }
 
-void sg_room_look(uint64_t device, bool is_closely)
+void sg_headroom_refresh(uint64_t device, bool is_closely)
 {
-    uint64_t level[SG_SEAT_LEVELS];
-    sg_seats_set_levels(level, sg_cgroup_find(level));
-    uint64_t ticket = sg_load(&sg_seats_own()->ticket);
+    uint64_t level[SG_ENTRY_LEVELS];
+    sg_registry_set_levels(level, sg_cgroup_find(level));
+    uint64_t ticket = sg_load(&sg_entry_own()->ticket);
     /* What is being judged counts as asked for since: if it is admitted, it has taken its part of the slack. */
-    state.asked = ticket >= SG_TICKET_FIRST ? ticket - SG_TICKET_FIRST : sg_load(&sg_seats_ledger()->asked_bytes);
-    sg_seats_sum(&state.tally, device, is_closely); /* before the look: see registry.h */
-    state.landed[false] = sg_seats_own_landed(false);
-    state.landed[true] = sg_seats_own_landed(true);
-    sg_job_note_foreign(state.tally.job_foreign_bytes);
+    state.asked = ticket >= SG_TICKET_FIRST ? ticket - SG_TICKET_FIRST : sg_load(&sg_entry_registry()->asked_bytes);
+    sg_peers_sum(&state.peers, device, is_closely); /* before the look: see registry.h */
+    state.landed[false] = sg_entry_own_landed(false);
+    state.landed[true] = sg_entry_own_landed(true);
+    sg_job_note_foreign(state.peers.job_foreign_bytes);
     sg_job_read_mail();
     uint64_t pressure = sg_driver_pool_pressure_bytes();
     sg_managed_pages_begin_look(&state.look);
-    sg_pool_look(&state.look);
+    sg_snapshot_refresh(&state.look);
     sg_cgroup_look(&state.look);
     sg_managed_pages_end_look(&state.look);
     add_pressure(&state.look, pressure);
     note_guarding(state.look.is_valid);
     if (!state.look.is_valid) {
-        sg_room_forget();
+        sg_headroom_forget();
         return;
     }
     sg_store_relaxed(&state.total_bytes, state.look.at[0].limit_bytes);
@@ -312,58 +312,58 @@ void sg_room_look(uint64_t device, bool is_closely)
     sg_timeline_sample();
 }
 
-int64_t sg_room_slack(enum sg_room_line line)
+int64_t sg_headroom_slack(enum sg_headroom_line line)
 {
-    return state.slack[line] - (int64_t)(sg_load(&sg_seats_ledger()->asked_bytes) - state.asked);
+    return state.slack[line] - (int64_t)(sg_load(&sg_entry_registry()->asked_bytes) - state.asked);
 }
 
-bool sg_room_would_be_above_floor(uint64_t bytes)
+bool sg_headroom_would_be_above_floor(uint64_t bytes)
 {
     return state.alone_slack >= (int64_t)bytes;
 }
 
-bool sg_room_take(enum sg_room_line line, uint64_t bytes)
+bool sg_headroom_take(enum sg_headroom_line line, uint64_t bytes)
 {
     if (is_old())
         return false;
-    return sg_seats_take(bytes, &state.most[line]);
+    return sg_registry_take(bytes, &state.most[line]);
 }
 
-void sg_room_scan(void)
+void sg_headroom_scan(void)
 {
-    uint64_t begin = sg_sys_clock_ns(CLOCK_MONOTONIC);
-    sg_files_begin_scan();
+    uint64_t begin = sg_clock_ns(CLOCK_MONOTONIC);
+    sg_tmpfs_begin_scan();
     sg_ledger_begin_scan();
-    uint64_t promised = sg_index_promised_bytes();
-    /* First, see sg_seats_sum. Where memory may grow that nobody promised, growth says nothing of promises. */
+    uint64_t promised = sg_tracker_promised_bytes();
+    /* First, see sg_peers_sum. Where memory may grow that nobody promised, growth says nothing of promises. */
     bool is_all_promised =
-        !sg_index_has_sparse() && !sg_commits_are_on_record() && (sg_load(&sg_own->slot.flags) & SG_SLOT_CUDA) == 0;
-    uint64_t there = sg_index_anonymous_bytes(), more = sg_ledger_credit_bytes() + sg_index_unpromised_bytes();
-    sg_store(&sg_seats_own()->scanned_anonymous_bytes, is_all_promised && there != 0 ? there + more : 0);
-    state.scan_ns = sg_sys_clock_ns(CLOCK_MONOTONIC);
+        !sg_tracker_has_sparse() && !sg_commits_are_on_record() && (sg_load(&sg_own->slot.flags) & SG_SLOT_CUDA) == 0;
+    uint64_t there = sg_tracker_anonymous_bytes(), more = sg_ledger_credit_bytes() + sg_tracker_unpromised_bytes();
+    sg_store(&sg_entry_own()->scanned_anonymous_bytes, is_all_promised && there != 0 ? there + more : 0);
+    state.scan_ns = sg_clock_ns(CLOCK_MONOTONIC);
     state.scan_cost_ns = state.scan_ns - begin;
-    sg_store(&sg_seats_own()->published_ns, state.scan_ns);
-    sg_files_end_scan(promised, sg_index_sparse_bytes());
-    sg_job_note_sparse(sg_index_sparse_bytes());
-    sg_seats_set_heritage(sg_index_heritage_bytes());
-    (void)sg_seats_reconcile();
+    sg_store(&sg_entry_own()->published_ns, state.scan_ns);
+    sg_tmpfs_end_scan(promised, sg_tracker_sparse_bytes());
+    sg_job_note_sparse(sg_tracker_sparse_bytes());
+    sg_entry_set_inherited(sg_tracker_inherited_bytes());
+    (void)sg_entry_reconcile();
 }
 
-void sg_room_scan_if_due(void)
+void sg_headroom_scan_if_due(void)
 {
-    enum { REAPED_MOST = 64 };
+    enum { REAPED_MAX = 64 };
     uint64_t pause = SCAN_PAUSE_NS > 50 * state.scan_cost_ns ? SCAN_PAUSE_NS : 50 * state.scan_cost_ns;
-    if (sg_sys_clock_ns(CLOCK_MONOTONIC) - state.scan_ns < pause)
+    if (sg_clock_ns(CLOCK_MONOTONIC) - state.scan_ns < pause)
         return;
-    sg_thread_reap(REAPED_MOST);
-    sg_room_scan();
+    sg_thread_reap(REAPED_MAX);
+    sg_headroom_scan();
 }
 
-void sg_room_scan_if_old(void)
+void sg_headroom_scan_if_old(void)
 {
     uint64_t pause = LOOK_AGE_NS > 5 * state.scan_cost_ns ? LOOK_AGE_NS : 5 * state.scan_cost_ns;
-    if (sg_sys_clock_ns(CLOCK_MONOTONIC) - state.scan_ns >= pause)
-        sg_room_scan();
+    if (sg_clock_ns(CLOCK_MONOTONIC) - state.scan_ns >= pause)
+        sg_headroom_scan();
 }
 
 static bool is_cuda(enum sg_domain domain)
@@ -371,7 +371,8 @@ static bool is_cuda(enum sg_domain domain)
     return domain != SG_DOMAIN_HEAP && domain != SG_DOMAIN_MAPPED;
 }
 
-/* What it adds to what is gone: less where old memory goes, or of a memory file that somebody has been promised already. */
+/* What it adds to what is gone: less where old memory goes, or of a memory file that somebody has been promised
+ * already. */
 static uint64_t more_of(const struct sg_request *request, uint32_t constraint)
 {
     uint32_t where = constraint == 0 ? SG_SAME_ON_MACHINE : SG_SAME_IN_LEVEL + state.look.at[constraint].level;
@@ -381,7 +382,7 @@ static uint64_t more_of(const struct sg_request *request, uint32_t constraint)
     return request->size_bytes > less ? request->size_bytes - less : 0;
 }
 
-bool sg_room_fits(struct sg_request *request, uint32_t parts)
+bool sg_headroom_fits(struct sg_request *request, uint32_t parts)
 {
     bool is_bounded = request->domain != SG_DOMAIN_DEVICE;
     bool fits = true;
@@ -406,46 +407,46 @@ bool sg_room_fits(struct sg_request *request, uint32_t parts)
 }
 
 /* The tightest constraint that is asked for: the machine, and the cgroups if they bound. */
-uint64_t sg_room_for_cuda(bool is_bounded)
+uint64_t sg_headroom_for_cuda(bool is_bounded)
 {
     int64_t least = INT64_MAX;
     for (uint32_t i = 0; i < (is_bounded ? state.look.count : 1); i++) {
-        int64_t room = above(usable_of(i, taken_of(i, SG_ROOM_ALL) + cma_of(i)), state.look.at[i].reserve_bytes);
+        int64_t room = above(usable_of(i, taken_of(i, SG_HEADROOM_ALL) + cma_of(i)), state.look.at[i].reserve_bytes);
         least = room < least ? room : least;
     }
     return state.look.is_valid && least > 0 ? (uint64_t)least : 0;
 }
 
-uint64_t sg_room_in_cgroups(void)
+uint64_t sg_headroom_in_cgroups(void)
 {
     uint64_t least = UINT64_MAX;
     for (uint32_t i = 1; i < state.look.count; i++) {
-        uint64_t usable = usable_of(i, taken_of(i, SG_ROOM_ALL)), reserve = state.look.at[i].reserve_bytes;
+        uint64_t usable = usable_of(i, taken_of(i, SG_HEADROOM_ALL)), reserve = state.look.at[i].reserve_bytes;
         uint64_t room = usable > reserve ? usable - reserve : 0;
         least = room < least ? room : least;
     }
     return least;
 }
 
-bool sg_room_swaps_nobody(uint64_t bytes)
+bool sg_headroom_swaps_nobody(uint64_t bytes)
 {
-    return sg_pool_swaps_nobody(&state.look, bytes);
+    return sg_snapshot_swaps_nobody(&state.look, bytes);
 }
 
-bool sg_room_is_swapless(void)
+bool sg_headroom_is_swapless(void)
 {
     return state.look.is_valid && (state.look.swap_free_bytes == 0 || sg_cgroup_is_swapless());
 }
 
-uint64_t sg_room_for_all_cuda(void)
+uint64_t sg_headroom_for_all_cuda(void)
 {
     uint64_t live = sg_load(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) +
                     sg_load(&sg_own->domain[SG_DOMAIN_PINNED].granted_bytes) +
-                    sg_load(&sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes) + state.tally.cuda_bytes;
-    return usable_of(0, taken_of(0, SG_ROOM_PROMISES | SG_ROOM_FLIGHT)) + live;
+                    sg_load(&sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes) + state.peers.cuda_bytes;
+    return usable_of(0, taken_of(0, SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT)) + live;
 }
 
-uint64_t sg_room_reserve_bytes(void)
+uint64_t sg_headroom_reserve_bytes(void)
 {
     return state.look.at[0].reserve_bytes;
 }

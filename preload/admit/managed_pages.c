@@ -13,21 +13,21 @@
 #include "shared/segment.h"
 #include "account/driver_pool.h"
 
-static struct sg_cuda_sum before[1 + SG_SEAT_LEVELS];
+static struct sg_cuda_sum before[1 + SG_ENTRY_LEVELS];
 
 static uint64_t level_of(uint32_t place)
 {
-    return place == 0 ? 0 : sg_load(&sg_seats_own()->level[place - 1]);
+    return place == 0 ? 0 : sg_load(&sg_entry_own()->level[place - 1]);
 }
 
-void sg_managed_pages_begin_look(struct sg_look *look)
+void sg_managed_pages_begin_look(struct sg_snapshot *look)
 {
-    sg_seats_sum_cuda(0, &before[0]);
+    sg_peers_sum_cuda(0, &before[0]);
     look->has_cuda =
         before[0].managed_bytes != 0 || (sg_load_relaxed(&sg_own->slot.flags) & (uint32_t)SG_SLOT_UNIFIED) != 0;
-    for (uint32_t i = 1; i <= SG_SEAT_LEVELS && before[0].managed_bytes != 0; i++)
+    for (uint32_t i = 1; i <= SG_ENTRY_LEVELS && before[0].managed_bytes != 0; i++)
         if (level_of(i) != 0)
-            sg_seats_sum_cuda(level_of(i), &before[i]);
+            sg_peers_sum_cuda(level_of(i), &before[i]);
 }
 
 static uint64_t known_of(const struct sg_cuda_sum *sum)
@@ -53,7 +53,7 @@ static uint64_t larger(uint64_t one, uint64_t other)
  * not. */
 static uint64_t find_base(uint64_t unexplained, uint64_t known, bool is_quiet)
 {
-    uint64_t *base = &sg_seats_ledger()->unexplained_base_bytes, last = sg_load(base);
+    uint64_t *base = &sg_entry_registry()->unexplained_base_bytes, last = sg_load(base);
     if (!is_quiet && last != 0)
         return last;
     last = unexplained > known ? unexplained - known : 1;
@@ -61,11 +61,11 @@ static uint64_t find_base(uint64_t unexplained, uint64_t known, bool is_quiet)
     return last;
 }
 
-static uint64_t touched_on_machine(const struct sg_look *look)
+static uint64_t touched_on_machine(const struct sg_snapshot *look)
 {
     struct sg_cuda_sum now, *first = &before[0];
     uint64_t pooled = sg_driver_pool_counted_bytes();
-    sg_seats_sum_cuda(0, &now);
+    sg_peers_sum_cuda(0, &now);
     if (look->unexplained_bytes == 0)
         return 0;
     bool is_quiet = (first->managed_bytes | now.managed_bytes | first->flight_bytes | now.flight_bytes) == 0;
@@ -80,11 +80,11 @@ static uint64_t touched_in_cgroup(const struct sg_constraint *constraint)
     uint64_t identity = level_of(1 + constraint->level);
     if (identity == 0)
         return 0;
-    sg_seats_sum_cuda(identity, &now);
+    sg_peers_sum_cuda(identity, &now);
     return touched_of(constraint->unexplained_bytes, 0, larger(known_of(first), known_of(&now)), first, &now);
 }
 
-void sg_managed_pages_end_look(struct sg_look *look)
+void sg_managed_pages_end_look(struct sg_snapshot *look)
 {
     for (uint32_t i = 0; i < look->count; i++)
         look->at[i].touched_bytes = 0;
@@ -97,14 +97,14 @@ void sg_managed_pages_end_look(struct sg_look *look)
 
 void sg_managed_pages_note_context(uint64_t bytes)
 {
-    uint64_t *base = &sg_seats_ledger()->unexplained_base_bytes;
+    uint64_t *base = &sg_entry_registry()->unexplained_base_bytes;
     if (sg_load(base) != 0)
         sg_fetch_add(base, bytes);
 }
 
 void sg_managed_pages_note_context_end(uint64_t bytes)
 {
-    uint64_t *base = &sg_seats_ledger()->unexplained_base_bytes;
+    uint64_t *base = &sg_entry_registry()->unexplained_base_bytes;
     uint64_t now = sg_load(base);
     while (now != 0 && !sg_cas_u64(base, &now, now > bytes ? now - bytes : 1))
         ;

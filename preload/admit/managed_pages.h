@@ -20,9 +20,9 @@
 
 #include "admit/snapshot.h"
 
-/* Around sg_pool_look: fills in touched_bytes of each constraint. */
-void sg_managed_pages_begin_look(struct sg_look *look);
-void sg_managed_pages_end_look(struct sg_look *look);
+/* Around sg_snapshot_refresh: fills in touched_bytes of each constraint. */
+void sg_managed_pages_begin_look(struct sg_snapshot *look);
+void sg_managed_pages_end_look(struct sg_snapshot *look);
 
 /* A context takes, or gives back, memory that no counter explains. Any thread, without the lock. */
 void sg_managed_pages_note_context(uint64_t bytes);

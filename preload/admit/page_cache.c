@@ -28,7 +28,7 @@
 
 #define FILE_STEP_BYTES (1024 * MIB) /* of a file's cache: a fraction of a second */
 
-enum { FADVISE_DONTNEED = 4, POPULATE_WRITE = 23 /* MADV_POPULATE_WRITE, Linux 5.14 */, FILES_MOST = 4096 };
+enum { FADVISE_DONTNEED = 4, POPULATE_WRITE = 23 /* MADV_POPULATE_WRITE, Linux 5.14 */, FILES_MAX = 4096 };
 
 struct figures {
     uint64_t free_bytes;
@@ -39,7 +39,7 @@ struct figures {
 
 static bool is_over(uint64_t until_ns)
 {
-    return sg_sys_clock_ns(CLOCK_MONOTONIC) >= until_ns;
+    return sg_clock_ns(CLOCK_MONOTONIC) >= until_ns;
 }
 
 /* As a rule, and then nothing more need be known. */
@@ -47,7 +47,7 @@ static bool is_free(uint64_t bytes)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_decision_lock, &lock);
-    uint64_t free_bytes = sg_room_measure_free();
+    uint64_t free_bytes = sg_headroom_measure_free();
     sg_lock_release(&sg_decision_lock, &lock);
     return free_bytes >= bytes;
 }
@@ -57,11 +57,11 @@ static struct figures look(uint64_t bytes)
     struct sg_lock_state lock;
     struct figures figures = {0};
     sg_lock_acquire(&sg_decision_lock, &lock);
-    sg_room_look(0, false);
-    figures.free_bytes = sg_room_is_known() ? sg_room_free_bytes() : UINT64_MAX;
-    figures.cgroup_room_bytes = sg_room_in_cgroups();
-    figures.has_room_for_swap = sg_room_swaps_nobody(bytes);
-    figures.is_swapless = sg_room_is_swapless();
+    sg_headroom_refresh(0, false);
+    figures.free_bytes = sg_headroom_is_known() ? sg_headroom_free_bytes() : UINT64_MAX;
+    figures.cgroup_room_bytes = sg_headroom_in_cgroups();
+    figures.has_room_for_swap = sg_headroom_swaps_nobody(bytes);
+    figures.is_swapless = sg_headroom_is_swapless();
     sg_lock_release(&sg_decision_lock, &lock);
     return figures;
 }
@@ -69,7 +69,7 @@ static struct figures look(uint64_t bytes)
 /* Opened without blocking: where it is a pipe, nobody may be reading. */
 static int open_cgroup(void)
 {
-    char path[SG_PATH_ROOM + 512];
+    char path[SG_PATH_CAPACITY + 512];
     struct sg_lock_state lock;
     struct sg_text text = sg_text_begin(path, sizeof path);
     sg_lock_acquire(&sg_decision_lock, &lock);
@@ -94,8 +94,8 @@ static long wish(int fd, uint64_t bytes, bool may_swap)
     return sg_sys_write(fd, line, text.length);
 }
 
-/* Of files only. Kernels without commit 68cd9050d871 ("mm: add swappiness= arg to memory.reclaim") answer EINVAL; what they
- * understand may swap, so they are asked where that cannot be. Any other error (EAGAIN): it gave what it could. */
+/* Of files only. Kernels without commit 68cd9050d871 ("mm: add swappiness= arg to memory.reclaim") answer EINVAL; what
+ * they understand may swap, so they are asked where that cannot be. Any other error (EAGAIN): it gave what it could. */
 static void ask_cgroup(uint64_t bytes, bool is_swapless, uint64_t until_ns)
 {
     int fd = open_cgroup();
@@ -113,8 +113,8 @@ static void ask_cgroup(uint64_t bytes, bool is_swapless, uint64_t until_ns)
     (void)sg_sys_close(fd);
 }
 
-/* Where dropping waits for no server and no other process: these write back to a device of this machine. What is not known
- * here is left alone. */
+/* Where dropping waits for no server and no other process: these write back to a device of this machine. What is not
+ * known here is left alone. */
 static bool is_local(uint32_t magic)
 {
     static const uint32_t local[] = {
@@ -156,7 +156,7 @@ static bool drop_open_file(int directory, const char *name, void *context)
         drop_file((uint32_t)sg_text_read_number(&name), files->until_ns);
         files->count++;
     }
-    return files->count < FILES_MOST && !is_over(files->until_ns);
+    return files->count < FILES_MAX && !is_over(files->until_ns);
 }
 
 static void drop_open_files(uint64_t until_ns)
@@ -187,7 +187,7 @@ static void populate(uint64_t bytes, uint64_t until_ns)
 {
     sg_lock_hold_signals(); /* a handler that jumps out would leave it all */
     char *memory = sg_filler_reserve(bytes);
-    sg_store(&sg_seats_own()->reclaim_until_ns, until_ns);
+    sg_store(&sg_entry_own()->reclaim_until_ns, until_ns);
     for (uint64_t at = 0; memory != NULL && at < bytes && !is_over(until_ns) && !sg_lock_is_signal_due();
          at += STEP_BYTES) {
         uint64_t step = bytes - at < STEP_BYTES ? bytes - at : STEP_BYTES;
@@ -196,22 +196,22 @@ static void populate(uint64_t bytes, uint64_t until_ns)
     }
     if (memory != NULL)
         (void)sg_sys_munmap(memory, bytes);
-    sg_store(&sg_seats_own()->reclaim_until_ns, 0);
-    sg_seats_advance();
+    sg_store(&sg_entry_own()->reclaim_until_ns, 0);
+    sg_peers_advance();
     sg_lock_let_signals();
 }
 
-void sg_reclaim_for(uint64_t bytes)
+void sg_page_cache_reclaim(uint64_t bytes)
 {
     if (bytes < LEAST_BYTES)
         return;
-    bytes = ((bytes + SPARE_BYTES) + SG_PAGE_MOST - 1) & ~(uint64_t)(SG_PAGE_MOST - 1);
+    bytes = ((bytes + SPARE_BYTES) + SG_PAGE_MAX - 1) & ~(uint64_t)(SG_PAGE_MAX - 1);
     if (is_free(bytes))
         return;
     struct figures now = look(bytes);
     if (now.free_bytes >= bytes)
         return;
-    uint64_t until_ns = sg_sys_clock_ns(CLOCK_MONOTONIC) + LONGEST_NS;
+    uint64_t until_ns = sg_clock_ns(CLOCK_MONOTONIC) + LONGEST_NS;
     ask_cgroup(bytes - now.free_bytes, now.is_swapless, until_ns);
     if (look(bytes).free_bytes >= bytes)
         return;

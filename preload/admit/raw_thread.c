@@ -53,18 +53,18 @@ static uint64_t farther(uint64_t bytes, const void *variable)
 /* How far thread-local storage reaches that the thread may use. */
 static uint64_t storage_bytes(void)
 {
-    return sg_round_up(farther(farther(0, &sg_self), &errno) + HEADER_BYTES, SG_PAGE_MOST);
+    return sg_round_up(farther(farther(0, &sg_self), &errno) + HEADER_BYTES, SG_PAGE_MAX);
 }
 
 static bool get_memory(struct sg_raw_thread *thread)
 {
     if (thread->memory != NULL)
         return true;
-    uint64_t bytes = SG_PAGE_MOST + STACK_BYTES + storage_bytes() + HEADER_BYTES;
+    uint64_t bytes = SG_PAGE_MAX + STACK_BYTES + storage_bytes() + HEADER_BYTES;
     char *memory = sg_sys_mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
     if (sg_is_error(memory))
         return false;
-    if (sg_syscall(SYS_mprotect, (long)(memory + SG_PAGE_MOST), (long)(bytes - SG_PAGE_MOST), PROT_READ | PROT_WRITE, 0,
+    if (sg_syscall(SYS_mprotect, (long)(memory + SG_PAGE_MAX), (long)(bytes - SG_PAGE_MAX), PROT_READ | PROT_WRITE, 0,
                    0, 0) != 0) {
         (void)sg_sys_munmap(memory, bytes);
         return false;
@@ -77,7 +77,7 @@ static bool get_memory(struct sg_raw_thread *thread)
 /* Where the new thread's pointer is to lead: to storage that reads zero. The compiler's stack guard is everybody's. */
 static char *begin_storage(struct sg_raw_thread *thread)
 {
-    char *begin = thread->memory + SG_PAGE_MOST + STACK_BYTES;
+    char *begin = thread->memory + SG_PAGE_MAX + STACK_BYTES;
     memset(begin, 0, (size_t)(thread->memory + thread->bytes - begin));
 #if defined(__x86_64__)
     char *pointer = thread->memory + thread->bytes - HEADER_BYTES;
@@ -99,7 +99,7 @@ static char *begin_storage(struct sg_raw_thread *thread)
 static void leave_real_time(void)
 {
     const struct sched_param lowest = {0};
-    long policy = sg_sandbox_is_on() ? SCHED_OTHER : sg_syscall(SYS_sched_getscheduler, 0, 0, 0, 0, 0, 0);
+    long policy = sg_seccomp_is_on() ? SCHED_OTHER : sg_syscall(SYS_sched_getscheduler, 0, 0, 0, 0, 0, 0);
     if ((policy & ~(long)SCHED_RESET_ON_FORK) == SCHED_FIFO || (policy & ~(long)SCHED_RESET_ON_FORK) == SCHED_RR)
         (void)sg_syscall(SYS_sched_setscheduler, 0, SCHED_OTHER, (long)&lowest, 0, 0, 0);
 }
@@ -174,7 +174,7 @@ static bool begin(struct sg_raw_thread *thread, long flags, void (*run)(void *),
     if (sg_load(&thread->is_running) != 0 || !get_memory(thread))
         return false;
     sg_store(&thread->is_running, 1u);
-    char *stack = thread->memory + SG_PAGE_MOST + STACK_BYTES, *storage = begin_storage(thread);
+    char *stack = thread->memory + SG_PAGE_MAX + STACK_BYTES, *storage = begin_storage(thread);
     (void)sg_sys_sigprocmask(0 /* SIG_BLOCK */, &all, &before);
     long result = clone_thread(flags, stack, storage, thread, run, argument);
     (void)sg_sys_sigprocmask(2 /* SIG_SETMASK */, &before, NULL);
@@ -223,14 +223,14 @@ static bool is_under_valgrind(void)
 
 bool sg_raw_thread_begin_apart(struct sg_raw_thread *thread, void (*run)(void *), void *argument)
 {
-    return !is_under_valgrind() && !sg_sandbox_bars_processes() && !has_foreign_children() &&
+    return !is_under_valgrind() && !sg_seccomp_bars_processes() && !has_foreign_children() &&
            begin(thread, APART_FLAGS, run, argument);
 }
 
 /* The kernel clears the number a moment before it counts the thread no more. Then somebody else may get that number. */
 static bool is_counted(uint32_t tid)
 {
-    return tid != 0 && !sg_sandbox_is_on() && sg_syscall(SYS_tgkill, sg_sys_getpid(), tid, 0, 0, 0, 0) == 0;
+    return tid != 0 && !sg_seccomp_is_on() && sg_syscall(SYS_tgkill, sg_sys_getpid(), tid, 0, 0, 0, 0) == 0;
 }
 
 bool sg_raw_thread_wait(struct sg_raw_thread *thread, unsigned most_ms)
@@ -239,12 +239,12 @@ bool sg_raw_thread_wait(struct sg_raw_thread *thread, unsigned most_ms)
     uint32_t known = sg_load(&thread->known);
     if (known == 0)
         return false;
-    uint64_t until_ns = sg_sys_clock_ns(CLOCK_MONOTONIC) + most_ms * UINT64_C(1000000);
+    uint64_t until_ns = sg_clock_ns(CLOCK_MONOTONIC) + most_ms * UINT64_C(1000000);
     while (sg_load(&thread->is_running) != 0 && sg_load(&thread->known) == known &&
-           sg_sys_clock_ns(CLOCK_MONOTONIC) < until_ns)
+           sg_clock_ns(CLOCK_MONOTONIC) < until_ns)
         (void)sg_sys_futex(&thread->is_running, FUTEX_WAIT, 1, &step); /* the kernel's wake is no private one */
     bool has_ended = sg_load(&thread->is_running) == 0;
-    while (has_ended && is_counted(known) && sg_sys_clock_ns(CLOCK_MONOTONIC) < until_ns)
+    while (has_ended && is_counted(known) && sg_clock_ns(CLOCK_MONOTONIC) < until_ns)
         (void)sg_syscall(SYS_nanosleep, (long)&short_step, 0, 0, 0, 0, 0);
     if (has_ended)
         (void)sg_cas_u32(&thread->known, &known, 0);

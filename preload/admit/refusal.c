@@ -122,7 +122,7 @@ void sg_refusal_report(const struct sg_request *request)
     if (request->is_small && !sg_log_may_speak(&small_recorded_ns))
         return;
     struct sg_refusal entry = {
-        .time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME),
+        .time_ns = (int64_t)sg_clock_ns(CLOCK_REALTIME),
         .size_bytes = asked_bytes(request),
         .usable_bytes = request->usable_bytes,
         .domain = (uint8_t)request->domain,
@@ -132,7 +132,7 @@ void sg_refusal_report(const struct sg_request *request)
     struct sg_text call = sg_text_begin(entry.call, sizeof entry.call);
     sg_text_add(&call, request->call);
     sg_segment_add_refusal(&entry);
-    sg_sites_keep_refusal();
+    sg_callsites_keep_refusal();
     sg_timeline_begin();
     if (!request->is_small && is_large(request) && sg_log_may_speak(&said_ns))
         say(request);

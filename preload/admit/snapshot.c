@@ -16,16 +16,16 @@
 
 static char scratch[8192];
 
-const char *sg_pool_read(const char *path)
+const char *sg_snapshot_read(const char *path)
 {
-    static char full[SG_PATH_ROOM + 64]; /* large for a stack */
+    static char full[SG_PATH_CAPACITY + 64]; /* large for a stack */
     struct sg_text text = sg_text_begin(full, sizeof full);
     sg_text_add(&text, sg_options.system_root);
     sg_text_add(&text, path);
     return sg_text_read_file(full, scratch, sizeof scratch) > 0 ? scratch : NULL;
 }
 
-void sg_pool_set_reserve(struct sg_constraint *constraint, bool is_machine)
+void sg_snapshot_set_reserve(struct sg_constraint *constraint, bool is_machine)
 {
     uint64_t limit = constraint->limit_bytes;
     struct sg_size reserve = sg_options.reserve;
@@ -45,7 +45,7 @@ void sg_pool_set_reserve(struct sg_constraint *constraint, bool is_machine)
 }
 
 /* Memory that drivers take by pages is in no counter: CUDA's on unified memory is. */
-uint64_t sg_pool_unexplained(const char *text)
+uint64_t sg_snapshot_unexplained(const char *text)
 {
     static const char *const explained[] = {
         "MemFree:", "Buffers:", "Cached:", "AnonPages:", "Slab:", "KernelStack:", "PageTables:", "Hugetlb:"};
@@ -57,9 +57,9 @@ uint64_t sg_pool_unexplained(const char *text)
     return left;
 }
 
-static bool look_at_meminfo(struct sg_look *look)
+static bool look_at_meminfo(struct sg_snapshot *look)
 {
-    const char *text = sg_pool_read("/proc/meminfo");
+    const char *text = sg_snapshot_read("/proc/meminfo");
     if (text == NULL)
         return false;
     uint64_t ordinary = sg_meminfo_ordinary_kib(text);
@@ -75,11 +75,11 @@ static bool look_at_meminfo(struct sg_look *look)
     look->free_bytes = sg_text_read_field(text, "MemFree:", 0) * 1024;
     look->idle_cache_bytes = sg_text_read_field(text, "Inactive(file):", 0) * 1024;
     look->swap_free_bytes = sg_text_read_field(text, "SwapFree:", 0) * 1024;
-    look->unexplained_bytes = look->has_cuda ? sg_pool_unexplained(text) * 1024 : 0;
+    look->unexplained_bytes = look->has_cuda ? sg_snapshot_unexplained(text) * 1024 : 0;
     return true;
 }
 
-static bool look_at_sysinfo(struct sg_look *look)
+static bool look_at_sysinfo(struct sg_snapshot *look)
 {
     struct sysinfo info = {0};
     if (sg_syscall(SYS_sysinfo, (long)&info, 0, 0, 0, 0, 0) != 0)
@@ -94,18 +94,18 @@ static bool look_at_sysinfo(struct sg_look *look)
     return true;
 }
 
-bool sg_pool_swaps_nobody(const struct sg_look *look, uint64_t bytes)
+bool sg_snapshot_swaps_nobody(const struct sg_snapshot *look, uint64_t bytes)
 {
     uint64_t missing = bytes > look->free_bytes ? bytes - look->free_bytes : 0;
     return look->swap_free_bytes == 0 || missing <= look->idle_cache_bytes / 2;
 }
 
-void sg_pool_look(struct sg_look *look)
+void sg_snapshot_refresh(struct sg_snapshot *look)
 {
     look->is_valid = look_at_meminfo(look) || look_at_sysinfo(look);
     look->count = 1;
-    look->time_ns = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    look->time_ns = sg_clock_ns(CLOCK_MONOTONIC);
     if (!look->is_valid)
         return;
-    sg_pool_set_reserve(&look->at[0], true);
+    sg_snapshot_set_reserve(&look->at[0], true);
 }

@@ -23,11 +23,12 @@ enum sg_verdict {
     SG_WAIT_FOR_RETURNS,  /* it fits with what this process has given back and the kernel does not show yet */
 };
 
-/* Whether what is in flight may be of the very call that this thread is inside of: a driver's own call cannot wait for it. */
-bool sg_patience_may_be_own_flight(void);
+/* Whether what is in flight may be of the very call that this thread is inside of: a driver's own call cannot wait for
+ * it. */
+bool sg_wait_may_be_own_flight(void);
 
-/* Sleeps until something settles behind the epoch `seen` (peers.h) or the step is over: false if the request's time is up. Steps
- * grow from 1 to 50 ms. */
-bool sg_patience_wait(struct sg_request *request, uint32_t seen, enum sg_verdict verdict);
+/* Sleeps until something settles behind the epoch `seen` (peers.h) or the step is over: false if the request's time is
+ * up. Steps grow from 1 to 50 ms. */
+bool sg_wait_for_change(struct sg_request *request, uint32_t seen, enum sg_verdict verdict);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * bootstrap_alloc.c - see bootstrap_alloc.h. Each block is preceded by its size, times 8, plus the mark of a block that glibc would have in a mapping
- * of its own: what looks at glibc's headers (glibc.h) takes it for nothing usual.
+ * bootstrap_alloc.c - see bootstrap_alloc.h. Each block is preceded by its size, times 8, plus the mark of a block that
+ * glibc would have in a mapping of its own: what looks at glibc's headers (glibc.h) takes it for nothing usual.
  */
 #include "base/bootstrap_alloc.h"
 
@@ -10,25 +10,25 @@
 
 enum { BLOCK_MARK = 2 };
 
-_Alignas(16) char sg_boot_buffer[SG_BOOT_BYTES];
+_Alignas(16) char sg_bootstrap_buffer[SG_BOOTSTRAP_BYTES];
 static uint64_t used;
 
-void *sg_boot_allocate(size_t size, size_t alignment)
+void *sg_bootstrap_allocate(size_t size, size_t alignment)
 {
     if (alignment < 16)
         alignment = 16;
-    if (size > SG_BOOT_BYTES || alignment > SG_BOOT_BYTES)
+    if (size > SG_BOOTSTRAP_BYTES || alignment > SG_BOOTSTRAP_BYTES)
         return NULL;
     uint64_t need = size + alignment + 16;
     uint64_t begin = sg_fetch_add(&used, need);
-    if (begin + need > SG_BOOT_BYTES)
+    if (begin + need > SG_BOOTSTRAP_BYTES)
         return NULL;
-    uintptr_t block = ((uintptr_t)sg_boot_buffer + begin + 16 + alignment - 1) & ~(uintptr_t)(alignment - 1);
+    uintptr_t block = ((uintptr_t)sg_bootstrap_buffer + begin + 16 + alignment - 1) & ~(uintptr_t)(alignment - 1);
     ((uint64_t *)block)[-1] = size << 3 | BLOCK_MARK;
     return (void *)block;
 }
 
-size_t sg_boot_usable_size(const void *ptr)
+size_t sg_bootstrap_usable_size(const void *ptr)
 {
     return (size_t)(((const uint64_t *)ptr)[-1] >> 3);
 }

@@ -1,5 +1,6 @@
 /*
- * clock.c - the time, as the kernel keeps it: read in its vDSO, or asked for where that has no clock (valgrind shows none).
+ * clock.c - the time, as the kernel keeps it: read in its vDSO, or asked for where that has no clock (valgrind shows
+ * none).
  */
 #include "base/atomics.h"
 #include "base/elf_symbols.h"
@@ -19,9 +20,9 @@ static gettime_function *find(void)
 #if defined(SG_FAULT_INJECTION)
     void *address = NULL; /* every reading is to fail on demand */
 #elif defined(__x86_64__)
-    void *address = sg_symbols_vdso("__vdso_clock_gettime");
+    void *address = sg_elf_symbols_vdso("__vdso_clock_gettime");
 #else
-    void *address = sg_symbols_vdso("__kernel_clock_gettime");
+    void *address = sg_elf_symbols_vdso("__kernel_clock_gettime");
 #endif
     gettime_function *gettime = ask_kernel;
     if (address != NULL)
@@ -29,7 +30,7 @@ static gettime_function *find(void)
     return gettime;
 }
 
-uint64_t sg_sys_clock_ns(int clock)
+uint64_t sg_clock_ns(int clock)
 {
     static gettime_function *known;
     gettime_function *gettime = sg_load_relaxed(&known); /* whoever comes first finds the same */

@@ -18,9 +18,9 @@
 
 /* The largest page size the architecture's kernels use: what must not share a page is aligned to this. */
 #if defined(__x86_64__)
-#define SG_PAGE_MOST 4096
+#define SG_PAGE_MAX 4096
 #elif defined(__aarch64__)
-#define SG_PAGE_MOST 65536
+#define SG_PAGE_MAX 65536
 #else
 #error "sparkguard is written for x86-64 and aarch64"
 #endif

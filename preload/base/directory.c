@@ -13,9 +13,9 @@
 #include <string.h>
 
 /* Without "/" and "/." at its end, which would make the system follow a link there. */
-static void trim(char path[SG_PATH_ROOM], const char *directory)
+static void trim(char path[SG_PATH_CAPACITY], const char *directory)
 {
-    size_t length = strnlen(directory, SG_PATH_ROOM - 1);
+    size_t length = strnlen(directory, SG_PATH_CAPACITY - 1);
     while (length > 1 &&
            (directory[length - 1] == '/' || (directory[length - 1] == '.' && directory[length - 2] == '/')))
         length--;
@@ -31,7 +31,7 @@ bool sg_directory_is_trusted(const struct stat *info)
 
 int sg_directory_open(const char *directory, struct stat *info)
 {
-    char path[SG_PATH_ROOM];
+    char path[SG_PATH_CAPACITY];
     trim(path, directory);
     long fd = sg_sys_openat((int)SG_AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
     if (fd < 0)
@@ -45,7 +45,8 @@ int sg_directory_open(const char *directory, struct stat *info)
     return (int)result;
 }
 
-/* The umask may take away even the right to open it; then its descriptor is good for its name only, by which chmod follows no link. */
+/* The umask may take away even the right to open it; then its descriptor is good for its name only, by which chmod
+ * follows no link. */
 static void open_to_owner(const char *path)
 {
     char link[48];
@@ -64,7 +65,7 @@ static void open_to_owner(const char *path)
 
 long sg_directory_make(const char *directory)
 {
-    char path[SG_PATH_ROOM];
+    char path[SG_PATH_CAPACITY];
     trim(path, directory);
     long result = sg_sys_mkdirat((int)SG_AT_FDCWD, path, 0700);
     if (result == 0)
@@ -100,9 +101,9 @@ const char *sg_directory_error_text(long error)
 
 /* ---- the history ------------------------------------------------------------------------------------------------- */
 
-static void name_parent(char path[SG_PATH_ROOM], int above)
+static void name_parent(char path[SG_PATH_CAPACITY], int above)
 {
-    memcpy(path, sg_options.history, SG_PATH_ROOM);
+    memcpy(path, sg_options.history, SG_PATH_CAPACITY);
     for (int i = 0; i < above; i++) {
         char *slash = strrchr(path, '/');
         if (slash != NULL)
@@ -128,7 +129,7 @@ static long check_parent(const char *path)
  * -errno. */
 static long make_parents(void)
 {
-    char path[SG_PATH_ROOM];
+    char path[SG_PATH_CAPACITY];
     long result = 0;
     for (int above = sg_options.history_depth; above > 0 && result == 0; above--) {
         name_parent(path, above);

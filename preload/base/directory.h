@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <sys/stat.h>
 
-/* Opens a directory; what it is goes to `info`. A descriptor or -errno; -EPERM: it belongs to neither us nor root, or is open to all.
- * A link in its place is not followed, however the path is spelt. */
+/* Opens a directory; what it is goes to `info`. A descriptor or -errno; -EPERM: it belongs to neither us nor root, or
+ * is open to all. A link in its place is not followed, however the path is spelt. */
 int sg_directory_open(const char *directory, struct stat *info);
 
 /* The same, making its last component if it is not there. */

@@ -1,6 +1,6 @@
 /*
- * elf_symbols.c - see elf_symbols.h. The format is that of the System V ABI ("Dynamic Linking") with GNU's hash table (DT_GNU_HASH)
- * and symbol versions (LSB, "Symbol Versioning").
+ * elf_symbols.c - see elf_symbols.h. The format is that of the System V ABI ("Dynamic Linking") with GNU's hash table
+ * (DT_GNU_HASH) and symbol versions (LSB, "Symbol Versioning").
  */
 #include "base/elf_symbols.h"
 
@@ -17,9 +17,9 @@ static const void *table_at(uintptr_t bias, uintptr_t value)
     return (const void *)(value < bias ? bias + value : value);
 }
 
-bool sg_symbols_open(struct sg_symbols *symbols, uintptr_t bias, const ElfW(Dyn) * dynamic)
+bool sg_elf_symbols_open(struct sg_elf_symbols *symbols, uintptr_t bias, const ElfW(Dyn) * dynamic)
 {
-    *symbols = (struct sg_symbols){.bias = bias};
+    *symbols = (struct sg_elf_symbols){.bias = bias};
     for (const ElfW(Dyn) *entry = dynamic; entry->d_tag != DT_NULL; entry++) {
         uintptr_t value = entry->d_un.d_ptr;
         if (entry->d_tag == DT_SYMTAB)
@@ -47,7 +47,7 @@ static bool is_same(const char *a, const char *b)
     return *a == *b;
 }
 
-static bool is_symbol(const struct sg_symbols *symbols, uint32_t index, const char *name)
+static bool is_symbol(const struct sg_elf_symbols *symbols, uint32_t index, const char *name)
 {
     const ElfW(Sym) *symbol = &symbols->symbol[index];
     bool is_version = symbols->version == NULL || symbols->is_any_version || symbols->version[index] < VERSION_HIDDEN;
@@ -63,7 +63,7 @@ static uint32_t hash_of(const char *name)
 }
 
 /* The index of a symbol; 0, which is nobody's, if there is none. */
-static uint32_t find_by_hash(const struct sg_symbols *symbols, const char *name)
+static uint32_t find_by_hash(const struct sg_elf_symbols *symbols, const char *name)
 {
     enum { WORD_BITS = 8 * sizeof(uintptr_t) };
     const uint32_t *header = symbols->gnu_hash;
@@ -87,7 +87,7 @@ static uint32_t find_by_hash(const struct sg_symbols *symbols, const char *name)
 }
 
 /* Only old vDSOs have nothing better, and a dozen symbols. */
-static uint32_t find_one_by_one(const struct sg_symbols *symbols, const char *name)
+static uint32_t find_one_by_one(const struct sg_elf_symbols *symbols, const char *name)
 {
     uint32_t count = symbols->sysv_hash[1];
     for (uint32_t index = 1; index < count; index++)
@@ -96,7 +96,7 @@ static uint32_t find_one_by_one(const struct sg_symbols *symbols, const char *na
     return 0;
 }
 
-bool sg_symbols_find(const struct sg_symbols *symbols, const char *name, void **address)
+bool sg_elf_symbols_find(const struct sg_elf_symbols *symbols, const char *name, void **address)
 {
     uint32_t index = symbols->gnu_hash != NULL ? find_by_hash(symbols, name) : find_one_by_one(symbols, name);
     const ElfW(Sym) *symbol = &symbols->symbol[index];
@@ -106,7 +106,7 @@ bool sg_symbols_find(const struct sg_symbols *symbols, const char *name, void **
 }
 
 /* One more than the highest index: where the last chain of GNU's table ends. */
-static uint32_t symbol_count(const struct sg_symbols *symbols)
+static uint32_t symbol_count(const struct sg_elf_symbols *symbols)
 {
     if (symbols->gnu_hash == NULL)
         return symbols->sysv_hash[1];
@@ -120,7 +120,7 @@ static uint32_t symbol_count(const struct sg_symbols *symbols)
     return last + 1;
 }
 
-const char *sg_symbols_name(const struct sg_symbols *symbols, const void *address)
+const char *sg_elf_symbols_name(const struct sg_elf_symbols *symbols, const void *address)
 {
     uint32_t count = symbol_count(symbols);
     for (uint32_t index = 1; index < count; index++) {
@@ -132,10 +132,10 @@ const char *sg_symbols_name(const struct sg_symbols *symbols, const void *addres
     return NULL;
 }
 
-/* ---- the objects of this process ---------------------------------------------------------------------------------- */
+/* ---- the objects of this process --------------------------------------------------------------------------------- */
 
-/* The list of all objects as the dynamic linker shows it to debuggers; in the order of the global scope as far as they were
- * there from the beginning. NULL: the program was started in an unusual way. */
+/* The list of all objects as the dynamic linker shows it to debuggers; in the order of the global scope as far as they
+ * were there from the beginning. NULL: the program was started in an unusual way. */
 static const struct link_map *first_object(void)
 {
     const ElfW(Phdr) *header = (const ElfW(Phdr) *)getauxval(AT_PHDR);
@@ -162,13 +162,13 @@ static bool is_libc(const struct link_map *object)
  * version, as those of libc_malloc_debug, glibc's own checking heap. */
 static bool find_as_programs_do(const struct link_map *object, const char *name, void **address)
 {
-    struct sg_symbols symbols;
-    if (!sg_symbols_open(&symbols, object->l_addr, object->l_ld))
+    struct sg_elf_symbols symbols;
+    if (!sg_elf_symbols_open(&symbols, object->l_addr, object->l_ld))
         return false;
-    if (sg_symbols_find(&symbols, name, address))
+    if (sg_elf_symbols_find(&symbols, name, address))
         return true;
     symbols.is_any_version = !is_libc(object);
-    return symbols.is_any_version && sg_symbols_find(&symbols, name, address);
+    return symbols.is_any_version && sg_elf_symbols_find(&symbols, name, address);
 }
 
 /* Behind the libc others come and go. */
@@ -186,17 +186,17 @@ static void *find_behind_us(const char *name, bool is_libc_asked)
     return NULL;
 }
 
-void *sg_symbols_next(const char *name)
+void *sg_elf_symbols_next(const char *name)
 {
     return find_behind_us(name, true);
 }
 
-void *sg_symbols_between(const char *name)
+void *sg_elf_symbols_between(const char *name)
 {
     return find_behind_us(name, false);
 }
 
-enum sg_order sg_symbols_before(const char *name, void **address)
+enum sg_order sg_elf_symbols_before(const char *name, void **address)
 {
     const struct link_map *object = first_object();
     *address = NULL;
@@ -207,7 +207,7 @@ enum sg_order sg_symbols_before(const char *name, void **address)
     return object != NULL ? SG_ORDER_OURS : SG_ORDER_UNKNOWN;
 }
 
-void *sg_symbols_vdso(const char *name)
+void *sg_elf_symbols_vdso(const char *name)
 {
     int saved_errno = errno;
     const char *image = (const char *)getauxval(AT_SYSINFO_EHDR);
@@ -224,9 +224,9 @@ void *sg_symbols_vdso(const char *name)
         else if (header[i].p_type == PT_DYNAMIC)
             dynamic = (const ElfW(Dyn) *)(const void *)(image + header[i].p_offset);
     }
-    struct sg_symbols symbols;
+    struct sg_elf_symbols symbols;
     void *address = NULL;
-    if (dynamic != NULL && sg_symbols_open(&symbols, bias, dynamic))
-        (void)sg_symbols_find(&symbols, name, &address);
+    if (dynamic != NULL && sg_elf_symbols_open(&symbols, bias, dynamic))
+        (void)sg_elf_symbols_find(&symbols, name, &address);
     return address;
 }

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { OBJECTS_MOST = 256 }; /* that a search looks through */
+enum { OBJECTS_MAX = 256 }; /* that a search looks through */
 
 enum search_kind { BY_NAME, BY_ADDRESS, BY_POSITION, BY_PREFIX };
 
@@ -45,7 +45,7 @@ static bool is_holding(const struct dl_phdr_info *info, uintptr_t address)
 }
 
 /* The next text that the object's dynamic section has under `tag`, behind *entry. */
-static const char *next_text(const struct sg_symbols *symbols, const Elf64_Dyn **entry, Elf64_Sxword tag)
+static const char *next_text(const struct sg_elf_symbols *symbols, const Elf64_Dyn **entry, Elf64_Sxword tag)
 {
     for (; (*entry)->d_tag != DT_NULL; (*entry)++)
         if ((*entry)->d_tag == tag)
@@ -55,11 +55,11 @@ static const char *next_text(const struct sg_symbols *symbols, const Elf64_Dyn *
 
 static bool has_name(const struct dl_phdr_info *info, const Elf64_Dyn *dynamic, const char *name)
 {
-    struct sg_symbols symbols;
+    struct sg_elf_symbols symbols;
     const char *soname = NULL;
     if (strcmp(file_name(info->dlpi_name), file_name(name)) == 0)
         return true;
-    if (sg_symbols_open(&symbols, info->dlpi_addr, dynamic))
+    if (sg_elf_symbols_open(&symbols, info->dlpi_addr, dynamic))
         soname = next_text(&symbols, &dynamic, DT_SONAME);
     return soname != NULL && strcmp(soname, name) == 0;
 }
@@ -67,10 +67,10 @@ static bool has_name(const struct dl_phdr_info *info, const Elf64_Dyn *dynamic, 
 /* A function that the object defines itself. */
 static void *own_function(uintptr_t bias, const Elf64_Dyn *dynamic, const char *symbol)
 {
-    struct sg_symbols symbols;
+    struct sg_elf_symbols symbols;
     void *function = NULL;
-    if (dynamic != _DYNAMIC && sg_symbols_open(&symbols, bias, dynamic))
-        (void)sg_symbols_find(&symbols, symbol, &function);
+    if (dynamic != _DYNAMIC && sg_elf_symbols_open(&symbols, bias, dynamic))
+        (void)sg_elf_symbols_find(&symbols, symbol, &function);
     return function;
 }
 
@@ -134,7 +134,7 @@ static bool is_queued(const struct sg_object *queue, unsigned count, const Elf64
 static void *find_behind(struct sg_object *queue, unsigned count, const char *symbol, unsigned from)
 {
     for (unsigned at = 0; at < count; at++) {
-        struct sg_symbols symbols;
+        struct sg_elf_symbols symbols;
         /* cppcheck-suppress uninitvar ; dl_iterate_phdr has filled the first */
         const Elf64_Dyn *entry = queue[at].dynamic;
         const char *needed;
@@ -143,9 +143,9 @@ static void *find_behind(struct sg_object *queue, unsigned count, const char *sy
             function = own_function(queue[at].bias, queue[at].dynamic, symbol);
         if (function != NULL)
             return function;
-        if (!sg_symbols_open(&symbols, queue[at].bias, queue[at].dynamic))
+        if (!sg_elf_symbols_open(&symbols, queue[at].bias, queue[at].dynamic))
             continue;
-        while (count < OBJECTS_MOST && (needed = next_text(&symbols, &entry, DT_NEEDED)) != NULL)
+        while (count < OBJECTS_MAX && (needed = next_text(&symbols, &entry, DT_NEEDED)) != NULL)
             if (sg_loaded_named(needed, &queue[count]) && !is_queued(queue, count, queue[count].dynamic))
                 count++;
     }
@@ -154,16 +154,16 @@ static void *find_behind(struct sg_object *queue, unsigned count, const char *sy
 
 void *sg_loaded_find(const struct sg_object *object, const char *symbol)
 {
-    struct sg_object queue[OBJECTS_MOST];
+    struct sg_object queue[OBJECTS_MAX];
     queue[0] = *object;
     return find_behind(queue, 1, symbol, 0);
 }
 
 void *sg_loaded_next(const char *symbol)
 {
-    struct sg_object queue[OBJECTS_MOST], ours;
+    struct sg_object queue[OBJECTS_MAX], ours;
     struct search search = {.kind = BY_POSITION, .address = 0, .found = &queue[0]};
-    void *function = sg_symbols_next(symbol);
+    void *function = sg_elf_symbols_next(symbol);
     if (function == NULL && sg_loaded_holding(_DYNAMIC, &ours) && dl_iterate_phdr(look, &search) != 0)
         function = find_behind(queue, 1, symbol, ours.position);
     return function;

@@ -1,5 +1,6 @@
 /*
- * lock.c - see base/lock.h. The protocol is the classic three-state futex mutex (Drepper, "Futexes Are Tricky", mutex2).
+ * lock.c - see base/lock.h. The protocol is the classic three-state futex mutex (Drepper, "Futexes Are Tricky",
+ * mutex2).
  */
 #include "base/lock.h"
 
@@ -9,14 +10,15 @@
 #include <linux/futex.h>
 #include <signal.h>
 
-/* Signals are blocked from the first lock of a thread to the last. A handler that runs before the first sees none of it, for it
- * leaves everything as it found it. */
+/* Signals are blocked from the first lock of a thread to the last. A handler that runs before the first sees none of
+ * it, for it leaves everything as it found it. */
 static SG_THREAD_LOCAL struct {
     uint64_t signals; /* the mask to restore */
     uint32_t depth;   /* locks held, and holds beyond them */
 } blocked;
 
-/* All but SIGSYS, by which a sandbox answers a call of this very thread, and which ends the process where it is blocked. */
+/* All but SIGSYS, by which a sandbox answers a call of this very thread, and which ends the process where it is
+ * blocked. */
 void sg_lock_hold_signals(void)
 {
     const uint64_t all = ~(UINT64_C(1) << (SIGSYS - 1));
@@ -54,7 +56,7 @@ bool sg_lock_acquire_within(struct sg_lock *lock, struct sg_lock_state *state, u
         sg_lock_let_signals();
         struct timespec wait = {1, 0};
         if (timeout_ns != UINT64_MAX) {
-            uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+            uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
             if (deadline == UINT64_MAX)
                 deadline = now + timeout_ns;
             if (now >= deadline) {

@@ -25,8 +25,9 @@ struct sg_lock_state {
 void sg_lock_acquire(struct sg_lock *lock, struct sg_lock_state *state);
 void sg_lock_release(struct sg_lock *lock, const struct sg_lock_state *state);
 
-/* Signals stay blocked beyond the locks of this thread, until they are let go of: where what a lock guards is half done when it is
- * released, and a handler that leaves by a longjmp would leave it so. Under a lock it costs no system call. Pairs, which nest. */
+/* Signals stay blocked beyond the locks of this thread, until they are let go of: where what a lock guards is half done
+ * when it is released, and a handler that leaves by a longjmp would leave it so. Under a lock it costs no system call.
+ * Pairs, which nest. */
 void sg_lock_hold_signals(void);
 void sg_lock_let_signals(void);
 

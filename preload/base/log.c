@@ -64,7 +64,7 @@ static void write_without_sigpipe(const char *bytes, size_t length)
     const struct timespec at_once = {0, 0};
     uint64_t mask = 0, pending = 0;
     (void)sg_sys_sigprocmask(0 /* SIG_BLOCK */, &pipe_signal, &mask);
-    if (!sg_sandbox_is_on())
+    if (!sg_seccomp_is_on())
         (void)sg_syscall(SYS_rt_sigpending, (long)&pending, 8, 0, 0, 0, 0);
     long written = sg_sys_write(2, bytes, length);
     if (written == -EPIPE && (pending & pipe_signal) == 0)
@@ -86,6 +86,6 @@ void sg_log_line(const char *line)
 bool sg_log_may_speak(uint64_t *last_ns)
 {
     uint64_t last = sg_load_relaxed(last_ns);
-    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
     return (last == 0 || now - last >= 1000000000u) && sg_cas_u64(last_ns, &last, now);
 }

@@ -114,7 +114,7 @@ static void use(enum sg_option option, const char *text)
 /* The memory that percentages are of; 0: unknown. */
 static uint64_t ordinary_kib(void)
 {
-    char path[SG_PATH_ROOM + 64], meminfo[2048];
+    char path[SG_PATH_CAPACITY + 64], meminfo[2048];
     struct sg_text text = sg_text_begin(path, sizeof path);
     sg_text_add(&text, sg_options.system_root);
     sg_text_add(&text, "/proc/meminfo");

@@ -12,7 +12,7 @@
 
 enum sg_unified_choice { SG_UNIFIED_AUTO, SG_UNIFIED_ON, SG_UNIFIED_OFF };
 enum sg_watchdog_choice { SG_WATCHDOG_OFF, SG_WATCHDOG_WARN, SG_WATCHDOG_TERM };
-enum { SG_PATH_ROOM = 1024 };
+enum { SG_PATH_CAPACITY = 1024 };
 
 struct sg_options {
     struct sg_size reserve;
@@ -31,14 +31,14 @@ struct sg_options {
     int is_disabled;        /* 1: pass everything through */
     int64_t oom_score_adj;  /* INT64_MIN if unset */
     char job[SG_JOB_BYTES]; /* made up if it was not given */
-    char dir[SG_PATH_ROOM];
-    char system_root[SG_PATH_ROOM]; /* without a slash at the end: "" for "/" */
-    char history[SG_PATH_ROOM];     /* "": there is no place for one */
-    int is_history_off;             /* 1: none is wanted */
-    int history_depth;              /* how many of its last folders may be made */
-    int has_default_dir;            /* dir follows the effective user */
-    uint32_t named_by;              /* the process that made up the job's name; 0: nobody did */
-    uint32_t first_pid;             /* the job's first process; 0: that is this one, and nobody has said so yet */
+    char dir[SG_PATH_CAPACITY];
+    char system_root[SG_PATH_CAPACITY]; /* without a slash at the end: "" for "/" */
+    char history[SG_PATH_CAPACITY];     /* "": there is no place for one */
+    int is_history_off;                 /* 1: none is wanted */
+    int history_depth;                  /* how many of its last folders may be made */
+    int has_default_dir;                /* dir follows the effective user */
+    uint32_t named_by;                  /* the process that made up the job's name; 0: nobody did */
+    uint32_t first_pid;                 /* the job's first process; 0: that is this one, and nobody has said so yet */
 };
 
 extern struct sg_options sg_options;

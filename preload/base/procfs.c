@@ -27,7 +27,7 @@ static long read_file(uint32_t pid, const char *name, char *buffer, size_t room)
     return sg_text_read_file(path, buffer, room);
 }
 
-uint64_t sg_process_anonymous_bytes(uint32_t pid)
+uint64_t sg_procfs_anonymous_bytes(uint32_t pid)
 {
     char content[256];
     if (read_file(pid, "/statm", content, sizeof content) <= 0)
@@ -51,17 +51,17 @@ static uint64_t read_stat(uint32_t pid, int wanted)
     return cursor != NULL ? sg_text_read_number(&cursor) : 0;
 }
 
-uint64_t sg_process_start_ticks(uint32_t pid)
+uint64_t sg_procfs_start_ticks(uint32_t pid)
 {
     return read_stat(pid, 22);
 }
 
-uint64_t sg_process_minor_faults(uint32_t pid)
+uint64_t sg_procfs_minor_faults(uint32_t pid)
 {
     return read_stat(pid, 10);
 }
 
-uint64_t sg_process_threads(uint32_t pid)
+uint64_t sg_procfs_threads(uint32_t pid)
 {
     return read_stat(pid, 20);
 }
@@ -76,9 +76,9 @@ static bool has_first_thread_ended(void)
     return behind != NULL && behind[1] == ' ' && behind[2] == 'Z';
 }
 
-bool sg_process_is_left_to(uint32_t threads)
+bool sg_procfs_is_left_to(uint32_t threads)
 {
-    return has_first_thread_ended() && sg_process_threads(0) <= 1 + threads; /* that one, and they */
+    return has_first_thread_ended() && sg_procfs_threads(0) <= 1 + threads; /* that one, and they */
 }
 
 /* `label` with the line break before it. */
@@ -93,9 +93,9 @@ static uint64_t less(uint64_t bytes, uint64_t taken)
     return bytes > taken ? bytes - taken : 0;
 }
 
-/* Private pages are of files too. Pss divides each page by the number of processes that have it, so it holds all of the private
- * ones and, of those shared, at most half. */
-bool sg_process_private_bytes(uint64_t *least_bytes, uint64_t *most_bytes)
+/* Private pages are of files too. Pss divides each page by the number of processes that have it, so it holds all of the
+ * private ones and, of those shared, at most half. */
+bool sg_procfs_private_bytes(uint64_t *least_bytes, uint64_t *most_bytes)
 {
     char content[2048];
     if (read_file(0, "/smaps_rollup", content, sizeof content) <= 0 || strstr(content, "\nPss_Anon:") == NULL)
@@ -137,28 +137,28 @@ static bool set_owner(uint32_t pid)
     return sg_cas_u32(&owner_pid, &nobody, pid);
 }
 
-bool sg_process_is_owner(uint32_t pid)
+bool sg_procfs_is_owner(uint32_t pid)
 {
     uint32_t owner = sg_load(&owner_pid);
     return pid == owner && (pid != 1 || shown_pid() == sg_load(&owner_shown_pid));
 }
 
-bool sg_process_owns_memory(void)
+bool sg_procfs_owns_memory(void)
 {
     uint32_t pid = sg_sys_getpid();
     if (sg_load(&owner_pid) == 0 && sg_sys_gettid() == noted_thread())
         (void)set_owner(pid);
-    return sg_process_is_owner(pid);
+    return sg_procfs_is_owner(pid);
 }
 
-uint32_t sg_process_thread(void)
+uint32_t sg_procfs_thread(void)
 {
     uint32_t thread = sg_sys_gettid(), noted = noted_thread();
     bool is_borrowed = noted != 0 && noted != thread && sg_load(&owner_pid) != sg_sys_getpid();
     return is_borrowed ? noted : thread;
 }
 
-void sg_process_refork(void)
+void sg_procfs_refork(void)
 {
     sg_store(&owner_pid, 0u);
     (void)set_owner(sg_sys_getpid());

@@ -1,6 +1,6 @@
 /*
- * range_map.c - see range_map.h. A two-level sorted list: `order` names the chunks in ascending order, each chunk holds its
- * ranges in ascending order and is never empty while it is in `order`.
+ * range_map.c - see range_map.h. A two-level sorted list: `order` names the chunks in ascending order, each chunk holds
+ * its ranges in ascending order and is never empty while it is in `order`.
  *
  * Everything is built from three primitives: insert one range, erase one range, and split at an address; the last makes
  * every operation one on whole ranges.
@@ -12,12 +12,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { CHUNK_BYTES = 4096, CHUNK_ROOM = (CHUNK_BYTES - 8) / (int)sizeof(struct sg_range) };
+enum { CHUNK_BYTES = 4096, CHUNK_CAPACITY = (CHUNK_BYTES - 8) / (int)sizeof(struct sg_range) };
 
 struct sg_range_chunk {
     uint32_t count;
     uint32_t reserved;
-    struct sg_range item[CHUNK_ROOM];
+    struct sg_range item[CHUNK_CAPACITY];
 };
 _Static_assert(sizeof(struct sg_range_chunk) <= CHUNK_BYTES, "a chunk is at most a page");
 
@@ -27,23 +27,23 @@ struct place {
     uint32_t item;
 };
 
-static struct sg_range_chunk *chunk_at(const struct sg_ranges *ranges, uint32_t chunk)
+static struct sg_range_chunk *chunk_at(const struct sg_range_map *ranges, uint32_t chunk)
 {
     return &ranges->pool[ranges->order[chunk]];
 }
 
-static bool is_end(const struct sg_ranges *ranges, struct place place)
+static bool is_end(const struct sg_range_map *ranges, struct place place)
 {
     return place.chunk >= ranges->chunk_count;
 }
 
-static struct sg_range *range_at(const struct sg_ranges *ranges, struct place place)
+static struct sg_range *range_at(const struct sg_range_map *ranges, struct place place)
 {
     return &chunk_at(ranges, place.chunk)->item[place.item];
 }
 
 /* The first range that ends behind `address`. */
-static struct place find(const struct sg_ranges *ranges, uintptr_t address)
+static struct place find(const struct sg_range_map *ranges, uintptr_t address)
 {
     uint32_t low = 0, high = ranges->chunk_count;
     while (low < high) { /* the first chunk whose last range ends behind the address */
@@ -75,10 +75,10 @@ static int64_t length_of(const struct sg_range *range)
     return (int64_t)(range->end - range->begin);
 }
 
-static int64_t cover(struct sg_ranges *shared, uint64_t begin, uint64_t end, int by);
+static int64_t cover(struct sg_range_map *shared, uint64_t begin, uint64_t end, int by);
 
 /* A piece of a COUNTED range has come (sign: 1) or gone (-1); with it `count` whole ranges. */
-static void account(struct sg_ranges *ranges, const struct sg_range *piece, int sign, int count)
+static void account(struct sg_range_map *ranges, const struct sg_range *piece, int sign, int count)
 {
     uint32_t site = piece->flags >> SG_RANGE_SITE_SHIFT & (SG_RANGE_SITES - 1);
     if (piece->kind != SG_RANGE_COUNTED)
@@ -95,7 +95,7 @@ static void account(struct sg_ranges *ranges, const struct sg_range *piece, int 
 }
 
 /* A fresh chunk at `position` in the order: false if there is none left. */
-static bool add_chunk(struct sg_ranges *ranges, uint32_t position)
+static bool add_chunk(struct sg_range_map *ranges, uint32_t position)
 {
     if (ranges->pool == NULL) {
         void *pool = sg_sys_mmap(NULL, (size_t)SG_RANGE_CHUNKS * sizeof(struct sg_range_chunk), PROT_READ | PROT_WRITE,
@@ -119,7 +119,7 @@ static bool add_chunk(struct sg_ranges *ranges, uint32_t position)
     return true;
 }
 
-static void erase(struct sg_ranges *ranges, struct place place)
+static void erase(struct sg_range_map *ranges, struct place place)
 {
     struct sg_range_chunk *chunk = chunk_at(ranges, place.chunk);
     const struct sg_range *range = &chunk->item[place.item];
@@ -136,7 +136,7 @@ static void erase(struct sg_ranges *ranges, struct place place)
 }
 
 /* Where nothing overlaps it. */
-static int insert(struct sg_ranges *ranges, struct sg_range range)
+static int insert(struct sg_range_map *ranges, struct sg_range range)
 {
     struct place place = find(ranges, range.begin);
     if (is_end(ranges, place)) { /* behind all: at the end of the last chunk */
@@ -146,12 +146,12 @@ static int insert(struct sg_ranges *ranges, struct sg_range range)
         place.item = chunk_at(ranges, place.chunk)->count;
     }
     struct sg_range_chunk *chunk = chunk_at(ranges, place.chunk);
-    if (chunk->count == CHUNK_ROOM) {
+    if (chunk->count == CHUNK_CAPACITY) {
         if (!add_chunk(ranges, place.chunk + 1))
             return -ENOMEM;
         struct sg_range_chunk *right = chunk_at(ranges, place.chunk + 1);
-        uint32_t keep = CHUNK_ROOM / 2;
-        right->count = CHUNK_ROOM - keep;
+        uint32_t keep = CHUNK_CAPACITY / 2;
+        right->count = CHUNK_CAPACITY - keep;
         memcpy(right->item, &chunk->item[keep], right->count * sizeof right->item[0]);
         chunk->count = keep;
         if (place.item > keep) {
@@ -168,7 +168,7 @@ static int insert(struct sg_ranges *ranges, struct sg_range range)
 }
 
 /* Sees to it that no range reaches across `address`. */
-static int split(struct sg_ranges *ranges, uintptr_t address)
+static int split(struct sg_range_map *ranges, uintptr_t address)
 {
     struct place place = find(ranges, address);
     if (is_end(ranges, place) || range_at(ranges, place)->begin >= address)
@@ -183,7 +183,7 @@ static int split(struct sg_ranges *ranges, uintptr_t address)
 }
 
 /* Joins the range that begins at `address` with the one that ends there, if they are alike. */
-static void join(struct sg_ranges *ranges, uintptr_t address)
+static void join(struct sg_range_map *ranges, uintptr_t address)
 {
     struct place at = find(ranges, address);
     if (address == 0 || is_end(ranges, at) || range_at(ranges, at)->begin != address)
@@ -199,7 +199,7 @@ static void join(struct sg_ranges *ranges, uintptr_t address)
     account(ranges, &right, 1, 0);
 }
 
-static int cut(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end)
+static int cut(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end)
 {
     struct place first = find(ranges, begin);
     if (is_end(ranges, first) || range_at(ranges, first)->begin >= end)
@@ -219,13 +219,13 @@ static int cut(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end)
     return result;
 }
 
-int sg_ranges_set(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, uint32_t kind, uint32_t flags)
+int sg_range_map_set(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, uint32_t kind, uint32_t flags)
 {
-    return sg_ranges_set_shared(ranges, begin, end, kind, flags, 0);
+    return sg_range_map_set_shared(ranges, begin, end, kind, flags, 0);
 }
 
-int sg_ranges_set_shared(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, uint32_t kind, uint32_t flags,
-                         uint64_t source)
+int sg_range_map_set_shared(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, uint32_t kind, uint32_t flags,
+                            uint64_t source)
 {
     if (begin >= end)
         return 0;
@@ -241,7 +241,7 @@ int sg_ranges_set_shared(struct sg_ranges *ranges, uintptr_t begin, uintptr_t en
 }
 
 /* Changes whole ranges of [begin, end): RESERVED ones to COUNTED if `is_commit`, and takes flags away and adds some. */
-static int change(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, bool is_commit, uint32_t without,
+static int change(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, bool is_commit, uint32_t without,
                   uint32_t with)
 {
     int result = split(ranges, begin);
@@ -270,7 +270,7 @@ static int change(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, bool
 
 /* Units [begin, end) are mapped `by` times more (1 or -1). The bytes that are mapped for the first time, or not any
  * more. A unit that found no memory counts neither now nor when it goes. */
-static int64_t cover(struct sg_ranges *shared, uint64_t begin, uint64_t end, int by)
+static int64_t cover(struct sg_range_map *shared, uint64_t begin, uint64_t end, int by)
 {
     int64_t units = 0;
     if (split(shared, begin) != 0 || split(shared, end) != 0)
@@ -296,29 +296,29 @@ static int64_t cover(struct sg_ranges *shared, uint64_t begin, uint64_t end, int
     return units * (int64_t)SG_SHARED_UNIT;
 }
 
-uint64_t sg_ranges_unmapped_bytes(const struct sg_ranges *ranges, uint64_t begin, uint64_t end)
+uint64_t sg_range_map_unmapped_bytes(const struct sg_range_map *ranges, uint64_t begin, uint64_t end)
 {
     uint64_t units = end - begin;
     if (ranges->shared != NULL)
-        units -= sg_ranges_bytes(ranges->shared, begin, end, SG_RANGE_COUNTED);
+        units -= sg_range_map_bytes(ranges->shared, begin, end, SG_RANGE_COUNTED);
     return units * SG_SHARED_UNIT;
 }
 
 /* Units that are mapped once. */
-static uint64_t mapped_once(const struct sg_ranges *shared, uint64_t begin, uint64_t end)
+static uint64_t mapped_once(const struct sg_range_map *shared, uint64_t begin, uint64_t end)
 {
     struct sg_range range;
     uint64_t units = 0;
-    for (uint64_t at = begin; sg_ranges_within(shared, at, end, &range); at = range.end)
+    for (uint64_t at = begin; sg_range_map_within(shared, at, end, &range); at = range.end)
         units += range.flags == 1 ? range.end - range.begin : 0;
     return units;
 }
 
-uint64_t sg_ranges_leaving_bytes(const struct sg_ranges *ranges, uintptr_t begin, uintptr_t end)
+uint64_t sg_range_map_leaving_bytes(const struct sg_range_map *ranges, uintptr_t begin, uintptr_t end)
 {
     struct sg_range range;
     uint64_t bytes = 0;
-    for (uintptr_t at = begin; sg_ranges_within(ranges, at, end, &range); at = range.end)
+    for (uintptr_t at = begin; sg_range_map_within(ranges, at, end, &range); at = range.end)
         if (range.kind == SG_RANGE_COUNTED && (range.source == 0 || ranges->shared == NULL))
             bytes += range.end - range.begin;
         else if (range.kind == SG_RANGE_COUNTED)
@@ -326,34 +326,34 @@ uint64_t sg_ranges_leaving_bytes(const struct sg_ranges *ranges, uintptr_t begin
     return bytes;
 }
 
-uint64_t sg_ranges_coming_bytes(const struct sg_ranges *ranges, uintptr_t begin, uintptr_t end)
+uint64_t sg_range_map_coming_bytes(const struct sg_range_map *ranges, uintptr_t begin, uintptr_t end)
 {
     struct sg_range range;
     uint64_t bytes = 0;
-    for (uintptr_t at = begin; sg_ranges_within(ranges, at, end, &range); at = range.end)
+    for (uintptr_t at = begin; sg_range_map_within(ranges, at, end, &range); at = range.end)
         if (range.kind == SG_RANGE_RESERVED && range.source == 0)
             bytes += range.end - range.begin;
         else if (range.kind == SG_RANGE_RESERVED)
-            bytes += sg_ranges_unmapped_bytes(ranges, range.source, sg_range_source_at(&range, range.end));
+            bytes += sg_range_map_unmapped_bytes(ranges, range.source, sg_range_source_at(&range, range.end));
     return bytes;
 }
 
-int sg_ranges_commit(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end)
+int sg_range_map_commit(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end)
 {
     return change(ranges, begin, end, true, 0, 0);
 }
 
-int sg_ranges_flag(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, uint32_t flags)
+int sg_range_map_flag(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, uint32_t flags)
 {
     return change(ranges, begin, end, false, 0, flags);
 }
 
-int sg_ranges_unflag(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, uint32_t flags)
+int sg_range_map_unflag(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, uint32_t flags)
 {
     return change(ranges, begin, end, false, flags, 0);
 }
 
-int sg_ranges_move(struct sg_ranges *ranges, uintptr_t from, uintptr_t to, uintptr_t bytes, bool is_copy)
+int sg_range_map_move(struct sg_range_map *ranges, uintptr_t from, uintptr_t to, uintptr_t bytes, bool is_copy)
 {
     int result = split(ranges, from);
     if (result == 0)
@@ -379,17 +379,17 @@ int sg_ranges_move(struct sg_ranges *ranges, uintptr_t from, uintptr_t to, uintp
     return result;
 }
 
-uint64_t sg_ranges_bytes(const struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, uint32_t kind)
+uint64_t sg_range_map_bytes(const struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, uint32_t kind)
 {
     uint64_t bytes = 0;
     struct sg_range range;
-    for (uintptr_t at = begin; sg_ranges_within(ranges, at, end, &range); at = range.end)
+    for (uintptr_t at = begin; sg_range_map_within(ranges, at, end, &range); at = range.end)
         if (range.kind == kind)
             bytes += range.end - range.begin;
     return bytes;
 }
 
-bool sg_ranges_next(const struct sg_ranges *ranges, uintptr_t address, struct sg_range *out)
+bool sg_range_map_next(const struct sg_range_map *ranges, uintptr_t address, struct sg_range *out)
 {
     struct place place = find(ranges, address);
     if (is_end(ranges, place))
@@ -398,9 +398,9 @@ bool sg_ranges_next(const struct sg_ranges *ranges, uintptr_t address, struct sg
     return true;
 }
 
-bool sg_ranges_within(const struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, struct sg_range *out)
+bool sg_range_map_within(const struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, struct sg_range *out)
 {
-    if (begin >= end || !sg_ranges_next(ranges, begin, out) || out->begin >= end)
+    if (begin >= end || !sg_range_map_next(ranges, begin, out) || out->begin >= end)
         return false;
     if (out->begin < begin) {
         out->source = sg_range_source_at(out, begin);
@@ -410,13 +410,13 @@ bool sg_ranges_within(const struct sg_ranges *ranges, uintptr_t begin, uintptr_t
     return true;
 }
 
-void sg_ranges_clear(struct sg_ranges *ranges)
+void sg_range_map_clear(struct sg_range_map *ranges)
 {
     ranges->counted_bytes = 0;
     ranges->chunk_count = ranges->pool_used = ranges->free_count = 0;
 }
 
-void sg_ranges_destroy(struct sg_ranges *ranges)
+void sg_range_map_destroy(struct sg_range_map *ranges)
 {
     if (ranges->pool != NULL)
         (void)sg_sys_munmap(ranges->pool, (size_t)SG_RANGE_CHUNKS * sizeof(struct sg_range_chunk));

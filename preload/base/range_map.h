@@ -55,10 +55,10 @@ struct sg_range_chunk;
 enum { SG_RANGE_CHUNKS = 8192 };
 
 /* All zero is a valid empty index. */
-struct sg_ranges {
+struct sg_range_map {
     struct sg_range_chunk *pool;
-    struct sg_ranges *shared; /* units of shared memory that COUNTED ranges map, or NULL */
-    uint64_t counted_bytes;   /* sum of the COUNTED ranges, of shared memory each unit once */
+    struct sg_range_map *shared; /* units of shared memory that COUNTED ranges map, or NULL */
+    uint64_t counted_bytes;      /* sum of the COUNTED ranges, of shared memory each unit once */
     struct {
         uint64_t bytes;
         uint32_t count;
@@ -75,18 +75,18 @@ struct sg_ranges {
 /* What follows returns 0, or -ENOMEM when no chunk is left: the index may then lack a piece it should hold. */
 
 /* Makes [begin, end) what `kind` and `flags` say, whatever was there; NONE: forgets it. */
-int sg_ranges_set(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, uint32_t kind, uint32_t flags);
+int sg_range_map_set(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, uint32_t kind, uint32_t flags);
 
 /* The same for a range of shared memory. Nothing else has the index `shared` of `ranges`. */
-int sg_ranges_set_shared(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, uint32_t kind, uint32_t flags,
-                         uint64_t source);
+int sg_range_map_set_shared(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, uint32_t kind, uint32_t flags,
+                            uint64_t source);
 
 /* How much less would count if [begin, end) were forgotten, and how much more if its RESERVED parts were COUNTED. */
-uint64_t sg_ranges_leaving_bytes(const struct sg_ranges *ranges, uintptr_t begin, uintptr_t end);
-uint64_t sg_ranges_coming_bytes(const struct sg_ranges *ranges, uintptr_t begin, uintptr_t end);
+uint64_t sg_range_map_leaving_bytes(const struct sg_range_map *ranges, uintptr_t begin, uintptr_t end);
+uint64_t sg_range_map_coming_bytes(const struct sg_range_map *ranges, uintptr_t begin, uintptr_t end);
 
 /* Of the units [begin, end) of shared memory those that no COUNTED range maps, in bytes. */
-uint64_t sg_ranges_unmapped_bytes(const struct sg_ranges *ranges, uint64_t begin, uint64_t end);
+uint64_t sg_range_map_unmapped_bytes(const struct sg_range_map *ranges, uint64_t begin, uint64_t end);
 
 /* Where in its file the byte at `address` of the range lies. */
 static inline uint64_t sg_range_source_at(const struct sg_range *range, uintptr_t address)
@@ -95,29 +95,29 @@ static inline uint64_t sg_range_source_at(const struct sg_range *range, uintptr_
 }
 
 /* Turns the RESERVED parts of [begin, end) into COUNTED ones, and marks these and the SPARSE ones as COMMITTED. */
-int sg_ranges_commit(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end);
+int sg_range_map_commit(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end);
 
 /* Adds flags to all that is known in [begin, end). */
-int sg_ranges_flag(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, uint32_t flags);
+int sg_range_map_flag(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, uint32_t flags);
 
 /* Takes them away. */
-int sg_ranges_unflag(struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, uint32_t flags);
+int sg_range_map_unflag(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, uint32_t flags);
 
 /* Carries what is known of [from, from + bytes) to `to`, over whatever was there; it stays at `from` too if `is_copy`. */
-int sg_ranges_move(struct sg_ranges *ranges, uintptr_t from, uintptr_t to, uintptr_t bytes, bool is_copy);
+int sg_range_map_move(struct sg_range_map *ranges, uintptr_t from, uintptr_t to, uintptr_t bytes, bool is_copy);
 
 /* Bytes of one kind in [begin, end). */
-uint64_t sg_ranges_bytes(const struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, uint32_t kind);
+uint64_t sg_range_map_bytes(const struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, uint32_t kind);
 
 /* The first range that ends behind `address`; false if there is none. */
-bool sg_ranges_next(const struct sg_ranges *ranges, uintptr_t address, struct sg_range *out);
+bool sg_range_map_next(const struct sg_range_map *ranges, uintptr_t address, struct sg_range *out);
 
 /* The first piece of what is known in [begin, end), cut to it; false if there is none. The next one is behind its end. */
-bool sg_ranges_within(const struct sg_ranges *ranges, uintptr_t begin, uintptr_t end, struct sg_range *out);
+bool sg_range_map_within(const struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, struct sg_range *out);
 
 /* Forgets everything and keeps the memory. Of an index without call sites. */
-void sg_ranges_clear(struct sg_ranges *ranges);
+void sg_range_map_clear(struct sg_range_map *ranges);
 
-void sg_ranges_destroy(struct sg_ranges *ranges);
+void sg_range_map_destroy(struct sg_range_map *ranges);
 
 #endif

@@ -39,15 +39,15 @@ static int status_digit(const char *name)
     return got < 0 ? (int)got : mode;
 }
 
-/* Without a file system, or without a number for a file, the kernel has answered and no filter. Neither has one where a policy
- * lets nobody look (EACCES, of a security module), unless this process once could. */
+/* Without a file system, or without a number for a file, the kernel has answered and no filter. Neither has one where a
+ * policy lets nobody look (EACCES, of a security module), unless this process once could. */
 static bool is_silence(int error)
 {
     return error == -EACCES ? sg_load_relaxed(&was_told) != 0
                             : error != -ENOENT && error != -EMFILE && error != -ENFILE;
 }
 
-bool sg_sandbox_is_on(void)
+bool sg_seccomp_is_on(void)
 {
     if (sg_load_relaxed(&filtered) != 0)
         return true;
@@ -61,7 +61,7 @@ bool sg_sandbox_is_on(void)
     return mode != '0';
 }
 
-bool sg_sandbox_bars_processes(void)
+bool sg_seccomp_bars_processes(void)
 {
-    return sg_sandbox_is_on() && status_digit("\nNoNewPrivs:\t") != '0';
+    return sg_seccomp_is_on() && status_digit("\nNoNewPrivs:\t") != '0';
 }

@@ -24,14 +24,14 @@ static long fill(int fd, uint64_t offset, uint64_t bytes, bool is_in_use)
     return 0;
 }
 
-/* The same under a limit on file sizes (ulimit -f): its signal would end the program for a file it did not write. Callers
- * hold a lock, so the signal is blocked and can be taken back here. */
+/* The same under a limit on file sizes (ulimit -f): its signal would end the program for a file it did not write.
+ * Callers hold a lock, so the signal is blocked and can be taken back here. */
 static long fill_without_signal(int fd, uint64_t offset, uint64_t bytes, bool is_in_use)
 {
     const uint64_t size_signal = UINT64_C(1) << (SIGXFSZ - 1);
     const struct timespec at_once = {0, 0};
     uint64_t pending = 0;
-    if (!sg_sandbox_is_on()) /* sandboxes may not know the question */
+    if (!sg_seccomp_is_on()) /* sandboxes may not know the question */
         (void)sg_syscall(SYS_rt_sigpending, (long)&pending, 8, 0, 0, 0, 0);
     long result = fill(fd, offset, bytes, is_in_use);
     if (result == -EFBIG && (pending & size_signal) == 0)

@@ -1,5 +1,6 @@
 /*
- * shared_file.h - what the files in SPARKGUARD_DIR have in common, which processes map and find each other by. Any thread.
+ * shared_file.h - what the files in SPARKGUARD_DIR have in common, which processes map and find each other by. Any
+ * thread.
  */
 #ifndef SG_PRELOAD_BASE_SHARED_FILE_H
 #define SG_PRELOAD_BASE_SHARED_FILE_H

@@ -23,7 +23,8 @@ long sg_fault_next(long number); /* 0, or the -errno with which this call is to 
 #endif
 
 #ifdef __SANITIZE_THREAD__
-/* ThreadSanitizer sees no call that is made directly: of what one thread gives back and another one gets, the kernel is the order. */
+/* ThreadSanitizer sees no call that is made directly: of what one thread gives back and another one gets, the kernel is
+ * the order. */
 #include <sanitizer/tsan_interface.h>
 __attribute__((weak)) char sg_order_of_mappings;
 #define SG_GIVES_BACK() __tsan_release(&sg_order_of_mappings)
@@ -240,6 +241,6 @@ static inline uint64_t sg_sys_unique(void)
 
 /* Nanoseconds of a clock; 0 if the kernel refuses. Read in the vDSO where there is one (clock.c), but not by the libc:
  * libfaketime and its like interpose that. */
-uint64_t sg_sys_clock_ns(int clock);
+uint64_t sg_clock_ns(int clock);
 
 #endif

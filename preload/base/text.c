@@ -49,8 +49,8 @@ void sg_text_add_hex(struct sg_text *text, uint64_t number)
     sg_text_add(text, digits);
 }
 
-/* The calendar counted in years from March on, so that the leap day is the last (H. Hinnant, chrono-compatible low-level date
- * algorithms, civil_from_days). */
+/* The calendar counted in years from March on, so that the leap day is the last (H. Hinnant, chrono-compatible
+ * low-level date algorithms, civil_from_days). */
 void sg_text_add_time(struct sg_text *text, uint64_t seconds)
 {
     uint64_t days = seconds / 86400 + 719468, rest = seconds % 86400; /* since 1 March of the year 0 */

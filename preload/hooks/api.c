@@ -33,7 +33,7 @@ static void fill_process(struct sparkguard_stats *stats)
         stats->refused_count += sg_load(&sg_own->domain[i].refused_count);
         stats->refused_bytes += sg_load(&sg_own->domain[i].refused_bytes);
     }
-    uint64_t peak = sg_phase_peak_bytes();
+    uint64_t peak = sg_phases_peak_bytes();
     stats->peak_bytes = peak > stats->live_bytes ? peak : stats->live_bytes;
 }
 
@@ -42,9 +42,9 @@ static void look_at_machine(struct sg_machine *machine)
     struct sg_lock_state lock;
     sg_admission_join();
     sg_lock_acquire(&sg_decision_lock, &lock);
-    sg_room_look(0, false);
+    sg_headroom_refresh(0, false);
     *machine = sg_own->machine;
-    if (!sg_room_is_known())
+    if (!sg_headroom_is_known())
         machine->usable_bytes = machine->reserve_bytes = SG_UNKNOWN;
     sg_lock_release(&sg_decision_lock, &lock);
 }
@@ -63,7 +63,7 @@ SG_EXPORT int(sparkguard_mark)(const char *name)
         return -EINVAL;
     look_at_machine(&machine); /* a sample of the time line */
     sg_timeline_begin();
-    sg_phase_begin(name);
+    sg_phases_begin(name);
     return 0;
 }
 
@@ -79,7 +79,7 @@ SG_EXPORT int(sparkguard_stats)(struct sparkguard_stats *out)
         .size = out->size < sizeof stats ? out->size : sizeof stats,
         .usable_bytes = machine.usable_bytes,
         .reserve_bytes = machine.reserve_bytes,
-        .unified = sg_room_unified(),
+        .unified = sg_headroom_unified(),
     };
     fill_process(&stats);
     memcpy(out, &stats, stats.size);
@@ -90,6 +90,6 @@ SG_EXPORT int(sparkguard_reset_peak)(void)
 {
     if (!sg_lifecycle_enter())
         return -ENOSYS;
-    sg_phase_reset_peak();
+    sg_phases_reset_peak();
     return 0;
 }

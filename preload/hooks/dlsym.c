@@ -1,6 +1,6 @@
 /*
- * dlsym.c - the second door: dlsym. Beside it dlopen, whose RTLD_DEEPBIND would lead past every door, and dlclose,
- * before which the libraries are kept that we hold addresses of.
+ * dlsym.c - the second entry point: dlsym. Beside it dlopen, whose RTLD_DEEPBIND would lead past every entry point, and
+ * dlclose, before which the libraries are kept that we hold addresses of.
  *
  * The exported dlsym is a few instructions of assembly (entry_points.S): it asks sg_dlsym_filter, and where that has no
  * answer it jumps to the libc's dlsym with the caller's return address in place, because RTLD_NEXT and RTLD_DEFAULT
@@ -39,7 +39,7 @@ static bool is_worth_a_look(const char *name)
     return (name[0] == 'c' && name[1] == 'u') || (name[0] == 'n' && name[1] == 'v');
 }
 
-/* The libc's own doors. */
+/* The libc's own entry points. */
 static enum sg_hook find_door(const char *name)
 {
     static const enum sg_hook door[] = {SG_HOOK_dlsym, SG_HOOK_dlopen, SG_HOOK_dlmopen, SG_HOOK_dlclose};
@@ -66,9 +66,9 @@ static void *answer_global(enum sg_hook hook, const char *name)
     return real != NULL ? as_pointer(sg_real_ours(hook)) : absent(name);
 }
 
-/* Whether that is what lies behind the hook. Another library may have a function of the same name that wraps it: were both led
- * through the hook, the wrapper would call itself. Or it is the driver of another namespace (dlmopen), which is not ours to ask.
- * Programs close NVML and go on with what they found there. */
+/* Whether that is what lies behind the hook. Another library may have a function of the same name that wraps it: were
+ * both led through the hook, the wrapper would call itself. Or it is the driver of another namespace (dlmopen), which
+ * is not ours to ask. Programs close NVML and go on with what they found there. */
 static bool is_real(enum sg_hook hook, sg_function found)
 {
     if (sg_hook_table[hook].family == SG_FAMILY_DRIVER)

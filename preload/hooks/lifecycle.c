@@ -39,7 +39,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- fork --------------------------------------------------------------------------------------------------------- */
+/* ---- fork -------------------------------------------------------------------------------------------------------- */
 
 /* No lock is held across a fork: the libc waits there without bound for locks of its own, and their holders may wait
  * for ours. What another thread is changing at that instant, the child finds half done, and forgets. */
@@ -64,17 +64,17 @@ static void before_fork(void)
     (void)sg_watchdog_end_helpers();
     sg_self.is_forking = 1;
     at_fork.is_child_begun = false;
-    sg_index_begin_fork();
+    sg_tracker_begin_fork();
     if (!sg_cas_u64(&at_fork.figures_of, &figures_of, this_thread()) && figures_of != this_thread())
         return; /* two threads fork at once: this child reads its parent's figures when it begins */
     sg_ledger_before_fork();
-    sg_sites_before_fork();
+    sg_callsites_before_fork();
 }
 
 static void end_fork(void)
 {
     uint64_t figures_of = this_thread();
-    sg_index_end_fork();
+    sg_tracker_end_fork();
     sg_self.is_forking = 0;
     (void)sg_cas_u64(&at_fork.figures_of, &figures_of, 0);
 }
@@ -82,7 +82,7 @@ static void end_fork(void)
 /* The child's numbers begin with the parent's; everything else about the segment is its own. */
 static void begin_child(void)
 {
-    bool is_map_whole = sg_index_is_whole();
+    bool is_map_whole = sg_tracker_is_whole();
     if (!sg_segment_refork()) {
         sg_options.is_disabled = 1; /* the window is still the parent's: keep away from it */
         return;
@@ -90,17 +90,17 @@ static void begin_child(void)
     sg_thread_refork();
     sg_watchdog_refork();
     sg_history_refork();
-    sg_rescue_refork();
+    sg_victim_refork();
     sg_filler_refork();
     sg_admission_refork();
     sg_timeline_refork();
-    sg_phase_refork();
-    sg_sites_refork();
-    sg_index_refork(is_map_whole);
+    sg_phases_refork();
+    sg_callsites_refork();
+    sg_tracker_refork(is_map_whole);
     sg_map_refork(is_map_whole);
     sg_ledger_refork();
     sg_vmm_refork();
-    sg_pool_refork();
+    sg_mempool_refork();
     sg_context_refork();
 }
 
@@ -109,7 +109,7 @@ void sg_lifecycle_raw_fork(void)
 {
     if (sg_load(&at_fork.figures_of) != this_thread()) {
         sg_ledger_before_fork();
-        sg_sites_before_fork();
+        sg_callsites_before_fork();
     }
     sg_store(&at_fork.figures_of, 0);
     at_fork.is_child_begun = true;
@@ -129,8 +129,8 @@ static void after_fork_in_child(void)
         sg_watchdog_begin_child();
 }
 
-/* What pthread_atfork and at_quick_exit call, which are parts of each program and library. Debian 12's parts have no place
- * to branch to (aarch64), and no mark of shadow stacks (x86-64). */
+/* What pthread_atfork and at_quick_exit call, which are parts of each program and library. Debian 12's parts have no
+ * place to branch to (aarch64), and no mark of shadow stacks (x86-64). */
 extern void *__dso_handle SG_INTERNAL;
 int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *owner);
 int __cxa_at_quick_exit(void (*handler)(void *), void *owner);
@@ -150,7 +150,7 @@ static void register_fork(void)
 SG_EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *owner)
 {
     register_fork();
-    void *found = sg_symbols_next("__register_atfork"); /* not kept: every start asks, and has a page less for it */
+    void *found = sg_elf_symbols_next("__register_atfork"); /* not kept: every start asks, and has a page less for it */
     __typeof__(&__register_atfork) real;
     memcpy(&real, &found, sizeof real);
     if (real == NULL)
@@ -160,7 +160,7 @@ SG_EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), voi
     return real != NULL ? real(prepare, parent, child, owner) : ENOMEM;
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------------------ */
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
 
 static void end(int exit_code, bool may_begin)
 {
@@ -200,16 +200,16 @@ static void at_quick_end(void *unused)
     sg_lifecycle_end(quick_status);
 }
 
-/* ---- set-up ------------------------------------------------------------------------------------------------------- */
+/* ---- set-up ------------------------------------------------------------------------------------------------------ */
 
-enum { ENTRIES_MOST = 400 };
+enum { ENTRIES_MAX = 400 };
 
-/* As setenv does, but in memory of our own: a program that never asks for memory does not begin to because of us, and most start
- * without a heap, a record, or a page for it. Whatever changes the environment later copies the list first, as it must for the
- * one that the kernel made. */
+/* As setenv does, but in memory of our own: a program that never asks for memory does not begin to because of us, and
+ * most start without a heap, a record, or a page for it. Whatever changes the environment later copies the list first,
+ * as it must for the one that the kernel made. */
 static bool set_variables(const char *const name[], const char *const value[], unsigned count)
 {
-    static char *list[ENTRIES_MOST] SG_AT_START;
+    static char *list[ENTRIES_MAX] SG_AT_START;
     static char entry[2][SG_JOB_BYTES + 64] SG_AT_START;
     unsigned kept = 0;
     for (char **at = environ; at != NULL && *at != NULL; at++) {
@@ -218,7 +218,7 @@ static bool set_variables(const char *const name[], const char *const value[], u
             size_t length = strlen(name[i]);
             is_ours = is_ours || (strncmp(*at, name[i], length) == 0 && (*at)[length] == '=');
         }
-        if (kept + count + 1 >= ENTRIES_MOST)
+        if (kept + count + 1 >= ENTRIES_MAX)
             return false;
         if (!is_ours)
             list[kept++] = *at;
@@ -281,13 +281,13 @@ __attribute__((constructor)) static void set_up(void)
     errno = saved_errno;
 }
 
-/* The linker's start files are left out (Makefile): this word is all that we need of them. It is what handlers are registered
- * for, and never taken back. */
+/* The linker's start files are left out (Makefile): this word is all that we need of them. It is what handlers are
+ * registered for, and never taken back. */
 void *__dso_handle = &__dso_handle;
 
 #if defined(__aarch64__)
-/* libgcc's own word and constructor for its atomic functions. Debian 12's constructor has no place to branch to, and the
- * dynamic linker calls it by its address: the processor would end the program there. This one has. */
+/* libgcc's own word and constructor for its atomic functions. Debian 12's constructor has no place to branch to, and
+ * the dynamic linker calls it by its address: the processor would end the program there. This one has. */
 extern bool __aarch64_have_lse_atomics SG_INTERNAL;
 bool __aarch64_have_lse_atomics;
 

@@ -10,7 +10,7 @@
 void sg_open_call_give_up(void)
 {
     sg_graph_end_claim();
-    sg_pool_end();
+    sg_mempool_end();
 }
 
 bool sg_open_call_was_left(uintptr_t frame_end)

@@ -25,7 +25,7 @@ void sg_open_call_give_up(void);
 static inline void sg_open_call_end(void)
 {
     const struct sg_open_call *open = &sg_self.open;
-    if (SG_UNLIKELY((open->room_bytes | open->pool | open->asked_pool) != 0 || open->has_turn || open->is_syncing))
+    if (SG_UNLIKELY((open->headroom_bytes | open->pool | open->asked_pool) != 0 || open->has_turn || open->is_syncing))
         sg_open_call_give_up();
 }
 

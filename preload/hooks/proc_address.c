@@ -1,5 +1,5 @@
 /*
- * proc_address.c - the third door: cuGetProcAddress.
+ * proc_address.c - the third entry point: cuGetProcAddress.
  *
  * The driver is asked first, with the caller's own version and flags; the pointer it returned is then replaced by
  * the hook of exactly that function: right for every version and for the per-thread default stream. Which one it is,
@@ -20,7 +20,7 @@ enum { KNOWN_VERSION = 13050 };
 
 /* What a base name stands for from some version on. */
 static const struct variant {
-    char base[SG_HOOK_NAME_ROOM];
+    char base[SG_HOOK_NAME_CAPACITY];
     int version;
     bool is_ptsz;
     enum sg_hook hook;

@@ -140,10 +140,10 @@ SG_EXPORT int execveat(int directory, const char *path, char *const arguments[],
     return came_back(SG_REAL(execveat)(directory, path, arguments, environment, flags));
 }
 
-enum { LIST_ROOM = 1024 };
+enum { LIST_CAPACITY = 1024 };
 
-/* The libc's daemon() ends the parent by an _exit that passes no hook. Only a parent that could not fork, and the child,
- * whose record is a new one, come back. */
+/* The libc's daemon() ends the parent by an _exit that passes no hook. Only a parent that could not fork, and the
+ * child, whose record is a new one, come back. */
 SG_EXPORT int daemon(int keep_directory, int keep_output)
 {
     if (!sg_options.is_disabled) {
@@ -155,11 +155,11 @@ SG_EXPORT int daemon(int keep_directory, int keep_output)
 
 /* The arguments of execl and its like, which end with a NULL, as an array: false if they are too many. An empty list is
  * against the rules, but the kernel takes it. `listed` then stands behind the NULL. */
-static bool collect(char *vector[LIST_ROOM], const char *first, va_list *listed)
+static bool collect(char *vector[LIST_CAPACITY], const char *first, va_list *listed)
 {
     size_t count = 0;
     for (const char *argument = first; argument != NULL; argument = va_arg(*listed, const char *)) {
-        if (count + 1 == LIST_ROOM) {
+        if (count + 1 == LIST_CAPACITY) {
             errno = E2BIG;
             return false;
         }
@@ -171,7 +171,7 @@ static bool collect(char *vector[LIST_ROOM], const char *first, va_list *listed)
 
 SG_EXPORT int execl(const char *path, const char *argument, ...)
 {
-    char *vector[LIST_ROOM];
+    char *vector[LIST_CAPACITY];
     va_list listed;
     va_start(listed, argument);
     int answer = collect(vector, argument, &listed) ? execv(path, vector) : -1;
@@ -181,7 +181,7 @@ SG_EXPORT int execl(const char *path, const char *argument, ...)
 
 SG_EXPORT int execlp(const char *file, const char *argument, ...)
 {
-    char *vector[LIST_ROOM];
+    char *vector[LIST_CAPACITY];
     va_list listed;
     va_start(listed, argument);
     int answer = collect(vector, argument, &listed) ? execvp(file, vector) : -1;
@@ -191,7 +191,7 @@ SG_EXPORT int execlp(const char *file, const char *argument, ...)
 
 SG_EXPORT int execle(const char *path, const char *argument, ...)
 {
-    char *vector[LIST_ROOM];
+    char *vector[LIST_CAPACITY];
     va_list listed;
     va_start(listed, argument);
     int answer = -1;

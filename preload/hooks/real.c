@@ -24,7 +24,7 @@ const struct sg_hook_info sg_hook_table[SG_HOOK_COUNT] = {
 #undef SG_HOOK_RUNTIME
 };
 
-#define FITS(symbol) _Static_assert(sizeof #symbol <= SG_HOOK_NAME_ROOM, "a longer name than there is room for");
+#define FITS(symbol) _Static_assert(sizeof #symbol <= SG_HOOK_NAME_CAPACITY, "a longer name than there is room for");
 #define SG_HOOK_LIBC(symbol) FITS(symbol)
 #define SG_HOOK_DRIVER(symbol, base, version, is_ptsz) FITS(symbol)
 #define SG_HOOK_NVML(symbol) FITS(symbol)
@@ -57,7 +57,7 @@ static sg_function as_function(void *pointer)
 /* Our own dlsym is the exported one, so the libc's is asked for by version. */
 static void *find_dlsym(void)
 {
-    void *found = sg_symbols_next("dlsym");
+    void *found = sg_elf_symbols_next("dlsym");
     return found != NULL ? found : dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
 }
 
@@ -76,18 +76,18 @@ sg_function sg_real_dlsym(void *handle, const char *symbol)
 }
 
 /* The tables of libcuda.so.1, once it was seen. It stays loaded from then on: sg_real_keep. */
-static struct sg_symbols driver_known;
+static struct sg_elf_symbols driver_known;
 enum { DRIVER_UNSEEN, DRIVER_BEING_NOTED, DRIVER_KNOWN };
 static uint32_t driver_state;
 
-static bool find_driver(struct sg_symbols *symbols)
+static bool find_driver(struct sg_elf_symbols *symbols)
 {
     if (sg_load_acquire(&driver_state) == DRIVER_KNOWN) {
         *symbols = driver_known;
         return true;
     }
     struct sg_object object;
-    if (!sg_loaded_named(DRIVER, &object) || !sg_symbols_open(symbols, object.bias, object.dynamic))
+    if (!sg_loaded_named(DRIVER, &object) || !sg_elf_symbols_open(symbols, object.bias, object.dynamic))
         return false;
     uint32_t unseen = DRIVER_UNSEEN;
     if (sg_cas_u32(&driver_state, &unseen, DRIVER_BEING_NOTED)) {
@@ -99,17 +99,17 @@ static bool find_driver(struct sg_symbols *symbols)
 
 sg_function sg_real_driver(const char *symbol)
 {
-    struct sg_symbols symbols;
+    struct sg_elf_symbols symbols;
     void *address = NULL;
     if (find_driver(&symbols))
-        (void)sg_symbols_find(&symbols, symbol, &address);
+        (void)sg_elf_symbols_find(&symbols, symbol, &address);
     return as_function(address);
 }
 
 const char *sg_real_driver_name(const void *address)
 {
-    struct sg_symbols symbols;
-    return find_driver(&symbols) ? sg_symbols_name(&symbols, address) : NULL;
+    struct sg_elf_symbols symbols;
+    return find_driver(&symbols) ? sg_elf_symbols_name(&symbols, address) : NULL;
 }
 
 sg_function sg_real_driver_once(sg_function *known, const char *symbol)
@@ -183,7 +183,7 @@ sg_function sg_real_look_up(enum sg_hook hook)
     sg_function real = NULL;
     switch (sg_hook_table[hook].family) {
     case SG_FAMILY_LIBC:
-        real = as_function(sg_symbols_next(sg_hook_table[hook].symbol));
+        real = as_function(sg_elf_symbols_next(sg_hook_table[hook].symbol));
         if (real == NULL)
             real = sg_real_dlsym(RTLD_NEXT, sg_hook_table[hook].symbol);
         break;
@@ -204,10 +204,10 @@ sg_function sg_real_look_up(enum sg_hook hook)
 sg_function sg_real_ours(enum sg_hook hook)
 {
     extern const char __ehdr_start[] SG_INTERNAL; /* of the linker: where this library begins */
-    struct sg_symbols symbols;
+    struct sg_elf_symbols symbols;
     void *address = NULL;
-    if (sg_symbols_open(&symbols, (uintptr_t)__ehdr_start, _DYNAMIC))
-        (void)sg_symbols_find(&symbols, sg_hook_table[hook].symbol, &address);
+    if (sg_elf_symbols_open(&symbols, (uintptr_t)__ehdr_start, _DYNAMIC))
+        (void)sg_elf_symbols_find(&symbols, sg_hook_table[hook].symbol, &address);
     return as_function(address);
 }
 
@@ -219,7 +219,7 @@ sg_function sg_real_first(enum sg_hook hook, sg_function ours)
         return first;
     void *address;
     const char *name = sg_hook_table[hook].symbol;
-    enum sg_order order = sg_symbols_before(name, &address);
+    enum sg_order order = sg_elf_symbols_before(name, &address);
     first = order == SG_ORDER_UNKNOWN ? sg_real_dlsym(RTLD_DEFAULT, name) : as_function(address);
     if (first == NULL)
         first = ours;
@@ -231,7 +231,7 @@ sg_function sg_real_unless_libcs(const char *name, sg_function *known)
 {
     sg_function found = sg_load_acquire(known);
     if (found == NULL) {
-        found = as_function(sg_symbols_between(name));
+        found = as_function(sg_elf_symbols_between(name));
         sg_store_release(known, found != NULL ? found : sg_real_begin); /* which stands for none */
     }
     return found != sg_real_begin ? found : NULL;
@@ -239,7 +239,7 @@ sg_function sg_real_unless_libcs(const char *name, sg_function *known)
 
 void sg_real_begin(void)
 {
-    if (sg_symbols_next("dlsym") != NULL)
+    if (sg_elf_symbols_next("dlsym") != NULL)
         return;
     for (unsigned hook = 0; hook < SG_HOOK_COUNT; hook++)
         if (sg_hook_table[hook].family == SG_FAMILY_LIBC)

@@ -31,12 +31,13 @@ typedef void (*sg_function)(void);
 
 enum sg_family { SG_FAMILY_LIBC, SG_FAMILY_DRIVER, SG_FAMILY_NVML, SG_FAMILY_RUNTIME };
 
-/* Names lie in the table itself: a pointer to each would be for the dynamic linker to set, at the start of every program. */
-enum { SG_HOOK_NAME_ROOM = 40 };
+/* Names lie in the table itself: a pointer to each would be for the dynamic linker to set, at the start of every
+ * program. */
+enum { SG_HOOK_NAME_CAPACITY = 40 };
 
 struct sg_hook_info {
-    char symbol[SG_HOOK_NAME_ROOM];
-    char base[SG_HOOK_NAME_ROOM]; /* the name people know it by: no version suffix */
+    char symbol[SG_HOOK_NAME_CAPACITY];
+    char base[SG_HOOK_NAME_CAPACITY]; /* the name people know it by: no version suffix */
     enum sg_family family;
     int version;
     bool is_ptsz;
@@ -46,11 +47,12 @@ extern const struct sg_hook_info sg_hook_table[SG_HOOK_COUNT];
 extern sg_function sg_real_address[SG_HOOK_COUNT];
 extern sg_function sg_dlsym_next;
 
-/* The real function behind a hook, or NULL if there is none (a CUDA function without a driver, one of NVML without NVML). */
+/* The real function behind a hook, or NULL if there is none (a CUDA function without a driver, one of NVML without
+ * NVML). */
 sg_function sg_real_look_up(enum sg_hook hook);
 
-/* Set-up. Where only dlsym can tell, everything of the libc is looked up now, before the program could be between its dlopen
- * and its dlerror. */
+/* Set-up. Where only dlsym can tell, everything of the libc is looked up now, before the program could be between its
+ * dlopen and its dlerror. */
 void sg_real_begin(void);
 
 static inline sg_function sg_real_find(enum sg_hook hook)

@@ -1,10 +1,10 @@
 /*
  * runtime.c - the runtime's allocating names, so that messages and reports say the caller's own word.
  *
- * Nothing is judged here: the runtime makes exactly one driver call for each, and that is where it is refused, so that the
- * runtime's error state is its own. Several runtimes can live in one process (PyTorch's 12 beside a program's 13); a call
- * through our export goes to the runtime that the caller's own object would have found, one through dlsym to the runtime
- * that was asked.
+ * Nothing is judged here: the runtime makes exactly one driver call for each, and that is where it is refused, so that
+ * the runtime's error state is its own. Several runtimes can live in one process (PyTorch's 12 beside a program's 13);
+ * a call through our export goes to the runtime that the caller's own object would have found, one through dlsym to the
+ * runtime that was asked.
  */
 #include "base/compiler.h"
 #include "hooks/dlsym.h"
@@ -22,7 +22,7 @@ extern cudaError_t CUDARTAPI cudaMallocFromPoolAsync_ptsz(void **ptr, size_t siz
                                                           cudaStream_t stream);
 
 /* Objects that call our exports, and the runtime function behind each; found once. */
-enum { CALLER_ROOM = 256, RUNTIME_ROOM = 4 };
+enum { CALLER_CAPACITY = 256, RUNTIME_CAPACITY = 4 };
 
 struct caller {
     uintptr_t key;         /* page of the calling code, mixed with the hook; written last */
@@ -30,20 +30,21 @@ struct caller {
     uint64_t unload_count; /* (atomic) when it was found; written behind `real` */
 };
 
-static struct caller callers[CALLER_ROOM];
+static struct caller callers[CALLER_CAPACITY];
 
 /* Whatever its file is called. A wrapper of what allocates has not all the rest. */
 static bool is_in_runtime(const void *function)
 {
     struct sg_object object;
-    struct sg_symbols symbols;
+    struct sg_elf_symbols symbols;
     void *found;
-    return sg_loaded_holding(function, &object) && sg_symbols_open(&symbols, object.bias, object.dynamic) &&
-           sg_symbols_find(&symbols, "cudaGetLastError", &found);
+    return sg_loaded_holding(function, &object) && sg_elf_symbols_open(&symbols, object.bias, object.dynamic) &&
+           sg_elf_symbols_find(&symbols, "cudaGetLastError", &found);
 }
 
-/* What the calling object would have bound to without us: what lies behind us in the global scope, if that is a wrapper and no
- * runtime of some version; else what it has in its own scope (a library opened RTLD_LOCAL has its own runtime there). */
+/* What the calling object would have bound to without us: what lies behind us in the global scope, if that is a wrapper
+ * and no runtime of some version; else what it has in its own scope (a library opened RTLD_LOCAL has its own runtime
+ * there). */
 static sg_function look_up_for(const void *return_address, enum sg_hook hook)
 {
     const char *name = sg_hook_table[hook].symbol;
@@ -81,8 +82,8 @@ static sg_function real_for(const void *return_address, enum sg_hook hook)
 {
     uintptr_t key = ((uintptr_t)return_address >> 12) * SG_HOOK_COUNT + hook;
     uint64_t unload_count = count_unloads();
-    for (unsigned i = 0; i < CALLER_ROOM; i++) {
-        struct caller *caller = &callers[(key + i) % CALLER_ROOM];
+    for (unsigned i = 0; i < CALLER_CAPACITY; i++) {
+        struct caller *caller = &callers[(key + i) % CALLER_CAPACITY];
         uintptr_t held = sg_load_acquire(&caller->key);
         if (held == key && sg_load_acquire(&caller->unload_count) == unload_count)
             return sg_load_acquire(&caller->real);
@@ -100,9 +101,9 @@ static sg_function real_for(const void *return_address, enum sg_hook hook)
     return look_up_for(return_address, hook);
 }
 
-/* FORWARD defines, for one runtime function, the export and RUNTIME_ROOM thunks for pointers handed out by dlsym. `word`
- * is what the program wrote, and the outermost counts: a runtime may go through its own exports. */
-static sg_function thunk_real[SG_HOOK_COUNT][RUNTIME_ROOM];
+/* FORWARD defines, for one runtime function, the export and RUNTIME_CAPACITY thunks for pointers handed out by dlsym.
+ * `word` is what the program wrote, and the outermost counts: a runtime may go through its own exports. */
+static sg_function thunk_real[SG_HOOK_COUNT][RUNTIME_CAPACITY];
 
 /* The runtime function this thread is in: what it calls through our exports is meant for the same runtime. */
 static SG_THREAD_LOCAL sg_function inside;
@@ -184,12 +185,12 @@ FORWARD_AS(cudaMallocFromPoolAsync_ptsz, "cudaMallocFromPoolAsync",
 /* A switch, for a table of addresses would have to be relocated at the start of every program. */
 static sg_function thunk_of(enum sg_hook hook, unsigned number)
 {
-    switch ((unsigned)hook * RUNTIME_ROOM + number) {
+    switch ((unsigned)hook * RUNTIME_CAPACITY + number) {
 #define SG_HOOK_LIBC(symbol)
 #define SG_HOOK_DRIVER(symbol, base, version, is_ptsz)
 #define SG_HOOK_NVML(symbol)
 #define SG_ANSWER(symbol, number) \
-    case SG_HOOK_##symbol *RUNTIME_ROOM + number: \
+    case SG_HOOK_##symbol *RUNTIME_CAPACITY + number: \
         return (sg_function)symbol##_##number;
 #define SG_HOOK_RUNTIME(symbol) SG_ANSWER(symbol, 0) SG_ANSWER(symbol, 1) SG_ANSWER(symbol, 2) SG_ANSWER(symbol, 3)
 #include "hooks/hooks.def"
@@ -205,7 +206,7 @@ static sg_function thunk_of(enum sg_hook hook, unsigned number)
 sg_function sg_runtime_thunk(enum sg_hook hook, sg_function real)
 {
     sg_real_pin(real);
-    for (unsigned i = 0; i < RUNTIME_ROOM; i++) {
+    for (unsigned i = 0; i < RUNTIME_CAPACITY; i++) {
         uint64_t nobody = 0;
         if (sg_load_acquire(&thunk_real[hook][i]) == real ||
             sg_cas_u64((uint64_t *)&thunk_real[hook][i], &nobody, (uint64_t)(uintptr_t)real) ||

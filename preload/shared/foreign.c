@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { SEATS_MOST = 65536, SEAT_BYTES_MOST = 65536 };
+enum { SEATS_MAX = 65536, SEAT_BYTES_MAX = 65536 };
 
 static bool has_met;
 
@@ -24,88 +24,88 @@ bool sg_foreign_is_met(void)
 void sg_foreign_refork(void)
 {
     has_met = false;
-    sg_seat_file_give_way(false);
+    sg_registry_file_give_way(false);
 }
 
-/* Whether the seats can be found: what is frozen must be there. */
-static bool read_header(int fd, struct sg_machine_ledger *header)
+/* Whether the registry entries can be found: what is frozen must be there. */
+static bool read_header(int fd, struct sg_registry *header)
 {
-    if (sg_sys_pread(fd, header, sizeof *header, 0) != (long)sizeof *header || header->magic != SG_LEDGER_MAGIC)
+    if (sg_sys_pread(fd, header, sizeof *header, 0) != (long)sizeof *header || header->magic != SG_REGISTRY_MAGIC)
         return false;
-    return header->seat_bytes >= SG_SEAT_FROZEN_BYTES && header->seat_bytes <= SEAT_BYTES_MOST &&
-           header->seat_bytes % sizeof(uint64_t) == 0 && header->seat_room <= SEATS_MOST;
+    return header->entry_bytes >= SG_ENTRY_FROZEN_BYTES && header->entry_bytes <= SEAT_BYTES_MAX &&
+           header->entry_bytes % sizeof(uint64_t) == 0 && header->entry_capacity <= SEATS_MAX;
 }
 
 /* Before anything is asked for: who looks at our ledger from then on sees us, who looked before is seen by us. */
 static void tell_them(void)
 {
-    static struct sg_machine_ledger header;
+    static struct sg_registry header;
     const uint64_t yes = 1;
-    long fd = sg_seat_file_open_foreign(O_RDWR);
+    long fd = sg_registry_file_open_foreign(O_RDWR);
     if (fd < 0)
         return;
-    if (read_header((int)fd, &header) && header.version != SG_LEDGER_VERSION)
-        (void)sg_sys_pwrite((int)fd, &yes, sizeof yes, offsetof(struct sg_machine_ledger, has_second));
+    if (read_header((int)fd, &header) && header.version != SG_REGISTRY_VERSION)
+        (void)sg_sys_pwrite((int)fd, &yes, sizeof yes, offsetof(struct sg_registry, has_second));
     (void)sg_sys_close((int)fd);
 }
 
 void sg_foreign_meet(void)
 {
     has_met = true;
-    sg_seat_file_give_way(true);
+    sg_registry_file_give_way(true);
     tell_them();
 }
 
-static bool read_seat(int fd, const struct sg_machine_ledger *header, uint64_t number, struct sg_seat *seat)
+static bool read_seat(int fd, const struct sg_registry *header, uint64_t number, struct sg_registry_entry *entry)
 {
-    const uint64_t at = sizeof *header + number * header->seat_bytes;
-    return sg_sys_pread(fd, seat, SG_SEAT_FROZEN_BYTES, at) == SG_SEAT_FROZEN_BYTES;
+    const uint64_t at = sizeof *header + number * header->entry_bytes;
+    return sg_sys_pread(fd, entry, SG_ENTRY_FROZEN_BYTES, at) == SG_ENTRY_FROZEN_BYTES;
 }
 
-/* What a child has from its parent counts when that is gone, and only there can it be seen: a number of their seats says nothing
- * in our ledger, so the parent is named as a dead one. */
-static void settle_heritage(int fd, const struct sg_machine_ledger *header, struct sg_seat *seat)
+/* What a child has from its parent counts when that is gone, and only there can it be seen: a number of their registry
+ * entries says nothing in our ledger, so the parent is named as a dead one. */
+static void settle_heritage(int fd, const struct sg_registry *header, struct sg_registry_entry *entry)
 {
-    static struct sg_seat parent; /* large for a stack, of which only what is frozen is read */
-    uint64_t number = seat->parent_seat, claim = seat->parent_claim;
-    if (number != 0 && number <= header->seat_room && SG_CLAIM_STATE(claim) == SG_CLAIM_LIVE &&
+    static struct sg_registry_entry parent; /* large for a stack, of which only what is frozen is read */
+    uint64_t number = entry->parent_entry, claim = entry->parent_claim;
+    if (number != 0 && number <= header->entry_capacity && SG_CLAIM_STATE(claim) == SG_CLAIM_LIVE &&
         read_seat(fd, header, number - 1, &parent) && parent.claim == claim &&
-        sg_seat_file_has_owner(fd, (uint32_t)number - 1))
-        seat->slot.heritage_bytes = 0;
-    seat->parent_claim = (claim & ~UINT64_C(3)) | SG_CLAIM_DEAD;
+        sg_registry_file_has_owner(fd, (uint32_t)number - 1))
+        entry->slot.inherited_promise_bytes = 0;
+    entry->parent_claim = (claim & ~UINT64_C(3)) | SG_CLAIM_DEAD;
 }
 
-void sg_foreign_visit(void (*visit)(void *context, uint32_t number, struct sg_seat *seat), void *context)
+void sg_foreign_visit(void (*visit)(void *context, uint32_t number, struct sg_registry_entry *entry), void *context)
 {
-    static struct sg_machine_ledger header; /* large for a stack */
-    static struct sg_seat seat;
-    if (!has_met && sg_load(&sg_seats_ledger()->has_second) == 0)
+    static struct sg_registry header; /* large for a stack */
+    static struct sg_registry_entry entry;
+    if (!has_met && sg_load(&sg_entry_registry()->has_second) == 0)
         return;
-    long fd = sg_seat_file_open_foreign(O_RDONLY);
+    long fd = sg_registry_file_open_foreign(O_RDONLY);
     if (fd < 0)
         return;
-    uint32_t room = read_header((int)fd, &header) ? header.seat_room : 0;
-    for (uint32_t i = 0; i < room && i < header.seat_used; i++) {
-        if (!read_seat((int)fd, &header, i, &seat))
+    uint32_t room = read_header((int)fd, &header) ? header.entry_capacity : 0;
+    for (uint32_t i = 0; i < room && i < header.entry_used; i++) {
+        if (!read_seat((int)fd, &header, i, &entry))
             break;
-        if (SG_CLAIM_STATE(seat.claim) != SG_CLAIM_LIVE || !sg_seat_file_has_owner((int)fd, i))
+        if (SG_CLAIM_STATE(entry.claim) != SG_CLAIM_LIVE || !sg_registry_file_has_owner((int)fd, i))
             continue;
-        settle_heritage((int)fd, &header, &seat);
-        visit(context, i, &seat);
+        settle_heritage((int)fd, &header, &entry);
+        visit(context, i, &entry);
     }
     (void)sg_sys_close((int)fd);
 }
 
-uint64_t sg_foreign_bytes_of(const struct sg_seat *seat)
+uint64_t sg_foreign_bytes_of(const struct sg_registry_entry *entry)
 {
-    uint64_t asking = seat->ticket != SG_TICKET_NONE ? seat->asking_bytes : 0;
-    return asking + seat->slot.in_flight_bytes + seat->slot.promised_bytes;
+    uint64_t asking = entry->ticket != SG_TICKET_NONE ? entry->queued_bytes : 0;
+    return asking + entry->slot.in_flight_bytes + entry->slot.promised_bytes;
 }
 
-static void add_bytes(void *sum, uint32_t number, struct sg_seat *seat)
+static void add_bytes(void *sum, uint32_t number, struct sg_registry_entry *entry)
 {
     (void)number;
-    *(uint64_t *)sum += sg_foreign_bytes_of(seat);
+    *(uint64_t *)sum += sg_foreign_bytes_of(entry);
 }
 
 uint64_t sg_foreign_bytes(void)

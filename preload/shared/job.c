@@ -20,45 +20,45 @@ static uint64_t not_before_ns; /* (atomic) when the dead may be looked for again
 
 /* The bytes that a process has beyond those it was forked with and those that others may have by another name
  * (same_bytes.h). */
-static uint64_t own_part(const struct sg_slot *slot, const struct sg_seat *seat, bool *has_names)
+static uint64_t own_part(const struct sg_slot *slot, const struct sg_registry_entry *entry, bool *has_names)
 {
     uint64_t granted = sg_load(&slot->granted_bytes), inherited = sg_load(&slot->inherited_bytes);
-    uint64_t named = inherited + sg_load(&seat->file_bytes);
+    uint64_t named = inherited + sg_load(&entry->file_bytes);
     *has_names = *has_names || named != 0;
     return granted > named ? granted - named : 0;
 }
 
 /* Of the job, alive, and not about to become another program: that has a place of its own. */
-static bool is_another_of_the_job(const struct sg_seat *seat)
+static bool is_another_of_the_job(const struct sg_registry_entry *entry)
 {
-    return seat->slot.job_hash == sg_own->slot.job_hash && seat != sg_seats_own() &&
-           SG_CLAIM_STATE(sg_load(&seat->claim)) == SG_CLAIM_LIVE && sg_load(&seat->slot.state) != SG_STATE_REPLACED;
+    return entry->slot.job_hash == sg_own->slot.job_hash && entry != sg_entry_own() &&
+           SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE && sg_load(&entry->slot.state) != SG_STATE_REPLACED;
 }
 
-static uint32_t seats_in_use(const struct sg_machine_ledger *ledger)
+static uint32_t seats_in_use(const struct sg_registry *ledger)
 {
-    uint32_t used = sg_load(&ledger->seat_used);
-    return used < SG_SEAT_ROOM ? used : SG_SEAT_ROOM;
+    uint32_t used = sg_load(&ledger->entry_used);
+    return used < SG_ENTRY_CAPACITY ? used : SG_ENTRY_CAPACITY;
 }
 
 static uint64_t sum_of_others(bool *has_names)
 {
-    struct sg_machine_ledger *ledger = sg_seats_ledger();
+    struct sg_registry *ledger = sg_entry_registry();
     uint64_t sum = sg_load_relaxed(&foreign_bytes);
     for (uint32_t i = 0, used = seats_in_use(ledger); i < used; i++)
-        if (SG_UNLIKELY(is_another_of_the_job(&ledger->seat[i])))
-            sum += own_part(&ledger->seat[i].slot, &ledger->seat[i], has_names);
+        if (SG_UNLIKELY(is_another_of_the_job(&ledger->entry[i])))
+            sum += own_part(&ledger->entry[i].slot, &ledger->entry[i], has_names);
     return sum;
 }
 
 /* At most a tenth of the time goes there: it asks the kernel about each process. */
 static void take_out_the_dead(void)
 {
-    uint64_t begin = sg_sys_clock_ns(CLOCK_MONOTONIC);
-    if (begin < sg_load_relaxed(&not_before_ns) || sg_sandbox_is_on())
+    uint64_t begin = sg_clock_ns(CLOCK_MONOTONIC);
+    if (begin < sg_load_relaxed(&not_before_ns) || sg_seccomp_is_on())
         return;
-    sg_seats_mark_dead_of_job();
-    uint64_t end = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    sg_registry_mark_dead_of_job();
+    uint64_t end = sg_clock_ns(CLOCK_MONOTONIC);
     sg_store_relaxed(&not_before_ns, end + 10 * (end - begin));
 }
 
@@ -66,7 +66,7 @@ static uint64_t sum_up(uint64_t *others)
 {
     bool has_names = false;
     *others = sum_of_others(&has_names);
-    uint64_t sum = own_part(&sg_own->slot, sg_seats_own(), &has_names) + *others;
+    uint64_t sum = own_part(&sg_own->slot, sg_entry_own(), &has_names) + *others;
     return has_names ? sum + sg_same_bytes_of_job_now() : sum;
 }
 
@@ -115,14 +115,14 @@ void sg_job_refork(void)
 
 void sg_job_read_mail(void)
 {
-    sg_raise_to(&sg_own->job_peak_bytes, sg_load_relaxed(&sg_seats_own()->slot.told_peak_bytes));
+    sg_raise_to(&sg_own->job_peak_bytes, sg_load_relaxed(&sg_entry_own()->slot.told_peak_bytes));
 }
 
 void sg_job_send_mail(void)
 {
-    struct sg_machine_ledger *ledger = sg_seats_ledger();
+    struct sg_registry *ledger = sg_entry_registry();
     sg_job_read_mail();
     for (uint32_t i = 0, used = seats_in_use(ledger); i < used; i++)
-        if (is_another_of_the_job(&ledger->seat[i]))
-            sg_raise_to(&ledger->seat[i].slot.told_peak_bytes, sg_load_relaxed(&sg_own->job_peak_bytes));
+        if (is_another_of_the_job(&ledger->entry[i]))
+            sg_raise_to(&ledger->entry[i].slot.told_peak_bytes, sg_load_relaxed(&sg_own->job_peak_bytes));
 }

@@ -21,7 +21,7 @@ void sg_job_add_up(void);
 static SG_INLINE void sg_job_note_peak(uint64_t granted_bytes)
 {
     if (granted_bytes > sg_load_relaxed(&sg_own->job_peak_bytes) || sg_load_relaxed(&sg_own->slot.sparse_bytes) != 0 ||
-        sg_load(&sg_seats_ledger()->seat_used) > 1)
+        sg_load(&sg_entry_registry()->entry_used) > 1)
         sg_job_add_up();
 }
 

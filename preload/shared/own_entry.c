@@ -1,6 +1,7 @@
 /*
- * own_entry.c - see own_entry.h: a process's own sums and its seat, changed in step by any thread, without a lock: a thread may be
- * parked in the middle of a change (by a stop-the-world collector, a debugger, a signal), and holds up nobody.
+ * own_entry.c - see own_entry.h: a process's own sums and its registry entry, changed in step by any thread, without a
+ * lock: a thread may be parked in the middle of a change (by a stop-the-world collector, a debugger, a signal), and
+ * holds up nobody.
  */
 #include "shared/own_entry.h"
 
@@ -11,13 +12,13 @@
 
 /* The ledger of a process that decides alone. */
 static union {
-    struct sg_machine_ledger ledger;
-    char bytes[SG_LEDGER_BYTES(1)];
+    struct sg_registry ledger;
+    char bytes[SG_REGISTRY_BYTES(1)];
 } alone __attribute__((aligned(64)));
 
 static struct {
-    struct sg_machine_ledger *ledger; /* (atomic) NULL: alone */
-    struct sg_seat *seat;             /* (atomic) NULL: alone */
+    struct sg_registry *ledger;      /* (atomic) NULL: alone */
+    struct sg_registry_entry *entry; /* (atomic) NULL: alone */
 } own;
 
 static struct {
@@ -27,43 +28,43 @@ static struct {
     uint64_t transit;   /* (atomic) see TRANSIT */
 } flight;
 
-struct sg_machine_ledger *sg_seats_shared_ledger(void)
+struct sg_registry *sg_entry_shared_registry(void)
 {
     return sg_load(&own.ledger);
 }
 
-struct sg_seat *sg_seats_shared_own(void)
+struct sg_registry_entry *sg_entry_shared_own(void)
 {
-    return sg_load(&own.seat);
+    return sg_load(&own.entry);
 }
 
-void sg_seats_set_ledger(struct sg_machine_ledger *ledger)
+void sg_entry_set_registry(struct sg_registry *ledger)
 {
     sg_store(&own.ledger, ledger);
 }
 
-void sg_seats_set_own(struct sg_seat *seat)
+void sg_entry_set_own(struct sg_registry_entry *entry)
 {
-    sg_store(&own.seat, seat);
+    sg_store(&own.entry, entry);
 }
 
-struct sg_machine_ledger *sg_seats_ledger(void)
+struct sg_registry *sg_entry_registry(void)
 {
-    struct sg_machine_ledger *ledger = sg_load(&own.ledger);
+    struct sg_registry *ledger = sg_load(&own.ledger);
     return ledger != NULL ? ledger : &alone.ledger;
 }
 
-struct sg_seat *sg_seats_own(void)
+struct sg_registry_entry *sg_entry_own(void)
 {
-    struct sg_seat *seat = sg_load(&own.seat);
-    return seat != NULL ? seat : &alone.ledger.seat[0];
+    struct sg_registry_entry *entry = sg_load(&own.entry);
+    return entry != NULL ? entry : &alone.ledger.entry[0];
 }
 
-bool sg_seats_is_member(const struct sg_seat *seat, uint64_t level)
+bool sg_entry_is_member(const struct sg_registry_entry *entry, uint64_t level)
 {
     bool is_member = false;
-    for (unsigned i = 0; i < SG_SEAT_LEVELS; i++)
-        is_member |= sg_load_relaxed(&seat->level[i]) == level;
+    for (unsigned i = 0; i < SG_ENTRY_LEVELS; i++)
+        is_member |= sg_load_relaxed(&entry->level[i]) == level;
     return is_member;
 }
 
@@ -93,37 +94,37 @@ static uint64_t *word_of(enum sg_sum sum)
     return &flight.part[sum - SG_SUM_BOUNDED];
 }
 
-static uint64_t *seat_word(struct sg_seat *seat, enum sg_sum sum)
+static uint64_t *seat_word(struct sg_registry_entry *entry, enum sg_sum sum)
 {
     static const size_t offset[SG_SUM_COUNT] = {
-        [SG_SUM_GRANTED] = offsetof(struct sg_seat, slot.granted_bytes),
-        [SG_SUM_PROMISED] = offsetof(struct sg_seat, slot.promised_bytes),
-        [SG_SUM_SPARSE] = offsetof(struct sg_seat, slot.sparse_bytes),
-        [SG_SUM_DEVICE] = offsetof(struct sg_seat, slot.device_bytes),
-        [SG_SUM_FLIGHT] = offsetof(struct sg_seat, slot.in_flight_bytes),
-        [SG_SUM_BOUNDED] = offsetof(struct sg_seat, bounded_flight_bytes),
-        [SG_SUM_UNBOUNDED] = offsetof(struct sg_seat, unbounded_flight_bytes),
-        [SG_SUM_DISCRETE] = offsetof(struct sg_seat, device_flight_bytes),
-        [SG_SUM_PINNED] = offsetof(struct sg_seat, pinned_bytes),
-        [SG_SUM_MANAGED] = offsetof(struct sg_seat, managed_bytes),
+        [SG_SUM_GRANTED] = offsetof(struct sg_registry_entry, slot.granted_bytes),
+        [SG_SUM_PROMISED] = offsetof(struct sg_registry_entry, slot.promised_bytes),
+        [SG_SUM_SPARSE] = offsetof(struct sg_registry_entry, slot.sparse_bytes),
+        [SG_SUM_DEVICE] = offsetof(struct sg_registry_entry, slot.device_bytes),
+        [SG_SUM_FLIGHT] = offsetof(struct sg_registry_entry, slot.in_flight_bytes),
+        [SG_SUM_BOUNDED] = offsetof(struct sg_registry_entry, bounded_flight_bytes),
+        [SG_SUM_UNBOUNDED] = offsetof(struct sg_registry_entry, unbounded_flight_bytes),
+        [SG_SUM_DISCRETE] = offsetof(struct sg_registry_entry, device_flight_bytes),
+        [SG_SUM_PINNED] = offsetof(struct sg_registry_entry, pinned_bytes),
+        [SG_SUM_MANAGED] = offsetof(struct sg_registry_entry, managed_bytes),
     };
-    return (uint64_t *)(void *)((char *)seat + offset[sum]);
+    return (uint64_t *)(void *)((char *)entry + offset[sum]);
 }
 
-void sg_seats_set_heritage(uint64_t bytes)
+void sg_entry_set_inherited(uint64_t bytes)
 {
-    sg_store(&sg_own->slot.heritage_bytes, bytes);
-    sg_store(&sg_seats_own()->slot.heritage_bytes, bytes);
+    sg_store(&sg_own->slot.inherited_promise_bytes, bytes);
+    sg_store(&sg_entry_own()->slot.inherited_promise_bytes, bytes);
 }
 
-void sg_seats_set_managed_missing(uint64_t bytes)
+void sg_entry_set_managed_missing(uint64_t bytes)
 {
-    sg_store(&sg_seats_own()->slot.live_bytes, bytes);
+    sg_store(&sg_entry_own()->slot.live_bytes, bytes);
 }
 
-void sg_seats_lower_managed_missing(uint64_t bytes)
+void sg_entry_lower_managed_missing(uint64_t bytes)
 {
-    (void)sg_sub_clamped(&sg_seats_own()->slot.live_bytes, bytes);
+    (void)sg_sub_clamped(&sg_entry_own()->slot.live_bytes, bytes);
 }
 
 /* flight.transit: how many changes are under way (low half), and how many ever began (high half). */
@@ -140,57 +141,57 @@ static void end_change(void)
     sg_fetch_sub(&flight.transit, UINT64_C(1));
 }
 
-static uint64_t raise_one(struct sg_seat *seat, enum sg_sum sum, uint64_t bytes)
+static uint64_t raise_one(struct sg_registry_entry *entry, enum sg_sum sum, uint64_t bytes)
 {
-    sg_fetch_add(seat_word(seat, sum), bytes);
+    sg_fetch_add(seat_word(entry, sum), bytes);
     return sg_fetch_add(word_of(sum), bytes) + bytes;
 }
 
-static uint64_t lower_one(struct sg_seat *seat, enum sg_sum sum, uint64_t bytes)
+static uint64_t lower_one(struct sg_registry_entry *entry, enum sg_sum sum, uint64_t bytes)
 {
     uint64_t missing = sg_sub_clamped(word_of(sum), bytes);
-    sg_fetch_sub(seat_word(seat, sum), bytes - missing);
+    sg_fetch_sub(seat_word(entry, sum), bytes - missing);
     return missing;
 }
 
-uint64_t sg_seats_raise(enum sg_sum sum, uint64_t bytes)
+uint64_t sg_entry_raise(enum sg_sum sum, uint64_t bytes)
 {
     begin_change();
-    uint64_t now = raise_one(sg_seats_own(), sum, bytes);
+    uint64_t now = raise_one(sg_entry_own(), sum, bytes);
     end_change();
     return now;
 }
 
-uint64_t sg_seats_lower(enum sg_sum sum, uint64_t bytes)
+uint64_t sg_entry_lower(enum sg_sum sum, uint64_t bytes)
 {
     begin_change();
-    uint64_t missing = lower_one(sg_seats_own(), sum, bytes);
+    uint64_t missing = lower_one(sg_entry_own(), sum, bytes);
     end_change();
     return missing;
 }
 
-uint64_t sg_seats_raise_both(enum sg_sum part, enum sg_sum whole, uint64_t bytes, uint64_t *whole_now)
+uint64_t sg_entry_raise_both(enum sg_sum part, enum sg_sum whole, uint64_t bytes, uint64_t *whole_now)
 {
     begin_change();
-    struct sg_seat *seat = sg_seats_own();
-    uint64_t now = raise_one(seat, part, bytes);
-    *whole_now = raise_one(seat, whole, bytes);
+    struct sg_registry_entry *entry = sg_entry_own();
+    uint64_t now = raise_one(entry, part, bytes);
+    *whole_now = raise_one(entry, whole, bytes);
     end_change();
     return now;
 }
 
-void sg_seats_lower_both(enum sg_sum part, enum sg_sum whole, uint64_t bytes)
+void sg_entry_lower_both(enum sg_sum part, enum sg_sum whole, uint64_t bytes)
 {
     begin_change();
-    struct sg_seat *seat = sg_seats_own();
-    (void)lower_one(seat, whole, bytes - lower_one(seat, part, bytes));
+    struct sg_registry_entry *entry = sg_entry_own();
+    (void)lower_one(entry, whole, bytes - lower_one(entry, part, bytes));
     end_change();
 }
 
-bool sg_seats_exchange(enum sg_sum sum, uint64_t *expected, uint64_t desired)
+bool sg_entry_exchange(enum sg_sum sum, uint64_t *expected, uint64_t desired)
 {
     begin_change();
-    uint64_t *shown = seat_word(sg_seats_own(), sum), before = *expected;
+    uint64_t *shown = seat_word(sg_entry_own(), sum), before = *expected;
     if (desired > before)
         sg_fetch_add(shown, desired - before);
     bool is_done = sg_cas_u64(word_of(sum), expected, desired);
@@ -202,74 +203,74 @@ bool sg_seats_exchange(enum sg_sum sum, uint64_t *expected, uint64_t desired)
     return is_done;
 }
 
-void sg_seats_note_unpromised(uint64_t bytes)
+void sg_entry_note_unpromised(uint64_t bytes)
 {
-    uint64_t *expected = &sg_seats_own()->scanned_anonymous_bytes;
+    uint64_t *expected = &sg_entry_own()->scanned_anonymous_bytes;
     if (sg_load_relaxed(expected) != 0)
         sg_fetch_add(expected, bytes);
 }
 
-/* A change that found the old seat when a new one was being filled is in the word and not in the new seat. Where no change is
- * under way or began meanwhile, the difference is just that. */
-bool sg_seats_reconcile(void)
+/* A change that found the old registry entry when a new one was being filled is in the word and not in the new registry
+ * entry. Where no change is under way or began meanwhile, the difference is just that. */
+bool sg_entry_reconcile(void)
 {
-    struct sg_seat *seat = sg_seats_own();
+    struct sg_registry_entry *entry = sg_entry_own();
     bool is_compared = true;
     for (int sum = 0; sum < SG_SUM_COUNT; sum++) {
         uint64_t before = sg_load(&flight.transit);
-        uint64_t lost = sg_load(word_of((enum sg_sum)sum)) - sg_load(seat_word(seat, (enum sg_sum)sum));
+        uint64_t lost = sg_load(word_of((enum sg_sum)sum)) - sg_load(seat_word(entry, (enum sg_sum)sum));
         if (UNDER_WAY(before) != 0 || sg_load(&flight.transit) != before)
             is_compared = false;
         else if (lost != 0)
-            sg_fetch_add(seat_word(seat, (enum sg_sum)sum), lost);
+            sg_fetch_add(seat_word(entry, (enum sg_sum)sum), lost);
     }
     return is_compared;
 }
 
-/* ---- memory files ---------------------------------------------------------------------------------------------------- */
+/* ---- memory files ------------------------------------------------------------------------------------------------ */
 
-void sg_seats_begin_files(void)
+void sg_entry_begin_files(void)
 {
-    uint64_t *version = &sg_seats_own()->files_version;
+    uint64_t *version = &sg_entry_own()->files_version;
     sg_store(version, (sg_load(version) + 1) | 1);
 }
 
-/* Even, also in a seat that this process has taken since the change began. */
+/* Even, also in a registry entry that this process has taken since the change began. */
 static void end_files(void)
 {
-    uint64_t *version = &sg_seats_own()->files_version;
+    uint64_t *version = &sg_entry_own()->files_version;
     sg_store(version, (sg_load(version) | 1) + 1);
 }
 
 /* Also in the segment, which the tools read. */
-void sg_seats_end_files(const struct sg_memory_file *file, uint32_t count)
+void sg_entry_end_files(const struct sg_memory_file *file, uint32_t count)
 {
-    struct sg_seat *seat = sg_seats_own();
-    for (uint32_t i = 0; i < SG_FILE_ROOM; i++) {
+    struct sg_registry_entry *entry = sg_entry_own();
+    for (uint32_t i = 0; i < SG_FILE_CAPACITY; i++) {
         const struct sg_memory_file now = i < count ? file[i] : (struct sg_memory_file){0, 0, 0};
-        if (now.begin == 0 && seat->file[i].begin == 0 && sg_own->file[i].begin == 0)
+        if (now.begin == 0 && entry->file[i].begin == 0 && sg_own->file[i].begin == 0)
             break;
-        sg_store(&seat->file[i].begin, now.begin);
-        sg_store(&seat->file[i].end, now.end);
-        sg_store(&seat->file[i].missing_bytes, now.missing_bytes);
+        sg_store(&entry->file[i].begin, now.begin);
+        sg_store(&entry->file[i].end, now.end);
+        sg_store(&entry->file[i].missing_bytes, now.missing_bytes);
         sg_own->file[i] = now;
     }
     end_files();
 }
 
-void sg_seats_set_file_bytes(uint64_t bytes)
+void sg_entry_set_file_bytes(uint64_t bytes)
 {
-    sg_store(&sg_seats_own()->file_bytes, bytes);
+    sg_store(&sg_entry_own()->file_bytes, bytes);
 }
 
-void sg_seats_note_file_change(void)
+void sg_entry_note_file_change(void)
 {
-    sg_fetch_add(&sg_seats_own()->file_changes, UINT64_C(1));
+    sg_fetch_add(&sg_entry_own()->file_changes, UINT64_C(1));
 }
 
-/* ---- requests in flight ------------------------------------------------------------------------------------------- */
+/* ---- requests in flight ------------------------------------------------------------------------------------------ */
 
-void sg_seats_fly(uint64_t pool, int64_t bytes)
+void sg_entry_flight_add(uint64_t pool, int64_t bytes)
 {
     enum sg_sum part = pool == SG_POOL_BOUNDED     ? SG_SUM_BOUNDED
                        : pool == SG_POOL_UNBOUNDED ? SG_SUM_UNBOUNDED
@@ -278,47 +279,47 @@ void sg_seats_fly(uint64_t pool, int64_t bytes)
         uint64_t before = sg_load(&flight.device);
         bool is_other = sg_load(word_of(SG_SUM_DISCRETE)) != 0 && before != pool;
         sg_store(&flight.device, is_other ? SG_UNKNOWN : pool);
-        sg_store(&sg_seats_own()->flight_device, is_other ? SG_UNKNOWN : pool);
+        sg_store(&sg_entry_own()->flight_device, is_other ? SG_UNKNOWN : pool);
     }
     if (bytes >= 0) {
         uint64_t all;
-        (void)sg_seats_raise_both(part, SG_SUM_FLIGHT, (uint64_t)bytes, &all);
+        (void)sg_entry_raise_both(part, SG_SUM_FLIGHT, (uint64_t)bytes, &all);
     } else {
-        sg_fetch_add(&sg_seats_own()->slot.landed_count, UINT64_C(1));
-        sg_seats_lower_both(part, SG_SUM_FLIGHT, (uint64_t)-bytes);
+        sg_fetch_add(&sg_entry_own()->slot.landed_count, UINT64_C(1));
+        sg_entry_lower_both(part, SG_SUM_FLIGHT, (uint64_t)-bytes);
     }
 }
 
 /* First it has landed: whoever sees it in flight no more, and looked before it was there, finds it here. */
-void sg_seats_land(uint64_t pool, uint64_t bytes)
+void sg_entry_flight_complete(uint64_t pool, uint64_t bytes)
 {
     if (pool == SG_POOL_BOUNDED || pool == SG_POOL_UNBOUNDED)
         sg_fetch_add(&flight.landed[pool == SG_POOL_UNBOUNDED], bytes);
-    sg_seats_fly(pool, -(int64_t)bytes);
+    sg_entry_flight_add(pool, -(int64_t)bytes);
 }
 
-uint64_t sg_seats_own_landed(bool is_bounded_only)
+uint64_t sg_entry_own_landed(bool is_bounded_only)
 {
     return sg_load(&flight.landed[0]) + (is_bounded_only ? 0 : sg_load(&flight.landed[1]));
 }
 
-uint64_t sg_seats_own_flight(bool is_bounded_only)
+uint64_t sg_entry_own_flight(bool is_bounded_only)
 {
     return sg_load(word_of(SG_SUM_BOUNDED)) + (is_bounded_only ? 0 : sg_load(word_of(SG_SUM_UNBOUNDED)));
 }
 
-uint64_t sg_seats_own_device_flight(uint64_t device)
+uint64_t sg_entry_own_device_flight(uint64_t device)
 {
     uint64_t flying = sg_load(&flight.device);
     return flying == device || flying == SG_UNKNOWN ? sg_load(word_of(SG_SUM_DISCRETE)) : 0;
 }
 
-uint64_t sg_seats_flight_device(void)
+uint64_t sg_entry_flight_device(void)
 {
     return sg_load(&flight.device);
 }
 
-void sg_seats_refork_sums(void)
+void sg_entry_refork_sums(void)
 {
     memset(&flight, 0, sizeof flight);
     memset(&alone, 0, sizeof alone);

@@ -15,19 +15,19 @@
 
 static bool has_given_way;
 
-void sg_seat_file_give_way(bool is_foreign_there)
+void sg_registry_file_give_way(bool is_foreign_there)
 {
     has_given_way = is_foreign_there;
 }
 
 static const char *own_name(void)
 {
-    return has_given_way ? SG_LEDGER_SECOND_NAME : SG_LEDGER_NAME;
+    return has_given_way ? SG_LEDGER_SECOND_NAME : SG_REGISTRY_NAME;
 }
 
-static void name_file(char path[SG_PATH_ROOM + 80], const char *name, bool is_temporary)
+static void name_file(char path[SG_PATH_CAPACITY + 80], const char *name, bool is_temporary)
 {
-    struct sg_text text = sg_text_begin(path, SG_PATH_ROOM + 80);
+    struct sg_text text = sg_text_begin(path, SG_PATH_CAPACITY + 80);
     sg_text_add(&text, sg_options.dir);
     sg_text_add(&text, "/");
     sg_text_add(&text, name);
@@ -40,17 +40,17 @@ static void name_file(char path[SG_PATH_ROOM + 80], const char *name, bool is_te
 
 static long open_file(const char *name, int flags)
 {
-    char path[SG_PATH_ROOM + 80];
+    char path[SG_PATH_CAPACITY + 80];
     name_file(path, name, false);
     return sg_sys_openat((int)SG_AT_FDCWD, path, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 }
 
-long sg_seat_file_open_foreign(int flags)
+long sg_registry_file_open_foreign(int flags)
 {
-    return open_file(has_given_way ? SG_LEDGER_NAME : SG_LEDGER_SECOND_NAME, flags);
+    return open_file(has_given_way ? SG_REGISTRY_NAME : SG_LEDGER_SECOND_NAME, flags);
 }
 
-long sg_seat_file_open(int flags)
+long sg_registry_file_open(int flags)
 {
     return open_file(own_name(), flags);
 }
@@ -63,13 +63,13 @@ static long lock_byte(int fd, int operation, uint32_t number, short *type)
     return result;
 }
 
-long sg_seat_file_lock(int fd, uint32_t number)
+long sg_registry_file_lock(int fd, uint32_t number)
 {
     short type;
     return lock_byte(fd, F_OFD_SETLK, number, &type);
 }
 
-bool sg_seat_file_has_owner(int fd, uint32_t number)
+bool sg_registry_file_has_owner(int fd, uint32_t number)
 {
     short type;
     return lock_byte(fd, F_OFD_GETLK, number, &type) != 0 || type != F_UNLCK;
@@ -77,24 +77,25 @@ bool sg_seat_file_has_owner(int fd, uint32_t number)
 
 static long fill_file(int fd)
 {
-    static const struct sg_machine_ledger header = {.magic = SG_LEDGER_MAGIC,
-                                                    .version = SG_LEDGER_VERSION,
-                                                    .seat_bytes = sizeof(struct sg_seat),
-                                                    .seat_room = SG_SEAT_ROOM};
+    static const struct sg_registry header = {.magic = SG_REGISTRY_MAGIC,
+                                              .version = SG_REGISTRY_VERSION,
+                                              .entry_bytes = sizeof(struct sg_registry_entry),
+                                              .entry_capacity = SG_ENTRY_CAPACITY};
     long result = sg_sys_fchmod(fd, sg_segment_file_mode());
     if (result == 0)
-        result = sg_shared_file_allocate(fd, 0, SG_LEDGER_BYTES(SG_SEAT_ROOM));
+        result = sg_shared_file_allocate(fd, 0, SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY));
     if (result != 0)
         return result;
     result = sg_sys_pwrite(fd, &header, sizeof header, 0);
     return result == (long)sizeof header ? 0 : result < 0 ? result : -EIO;
 }
 
-/* Makes the file without a name, or where that cannot be, under one of its own, and gives it the real one when it is whole;
- * another process may be first. */
+/* Makes the file without a name, or where that cannot be, under one of its own, and gives it the real one when it is
+ * whole; another process may be first. */
 static long make_file(void)
 {
-    static char path[SG_PATH_ROOM + 80], real_path[SG_PATH_ROOM + 80]; /* under the decision lock: large for a stack */
+    static char path[SG_PATH_CAPACITY + 80],
+        real_path[SG_PATH_CAPACITY + 80]; /* under the decision lock: large for a stack */
     char open_path[48];
     struct sg_text text = sg_text_begin(open_path, sizeof open_path);
     name_file(path, own_name(), true);
@@ -123,7 +124,7 @@ static long make_file(void)
 /* Whether the file can be mapped and believed: whole, really there, of our version, and not a stranger's. */
 static long check_file(int fd, struct stat *info)
 {
-    static struct sg_machine_ledger header; /* as above */
+    static struct sg_registry header; /* as above */
     long result = sg_sys_fstat(fd, info);
     if (result != 0)
         return result;
@@ -131,32 +132,34 @@ static long check_file(int fd, struct stat *info)
     bool is_ours = info->st_uid == user || info->st_uid == 0 || sg_segment_file_mode() == 0660;
     if (!S_ISREG(info->st_mode) || !is_ours)
         return -EPERM;
-    if (info->st_size < (off_t)SG_LEDGER_BYTES(SG_SEAT_ROOM))
+    if (info->st_size < (off_t)SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY))
         return -EPROTO;
     if (sg_sys_pread(fd, &header, sizeof header, 0) != (long)sizeof header)
         return -EIO;
-    bool is_known = header.magic == SG_LEDGER_MAGIC && header.version == SG_LEDGER_VERSION &&
-                    header.seat_bytes == sizeof(struct sg_seat) && header.seat_room == SG_SEAT_ROOM;
+    bool is_known = header.magic == SG_REGISTRY_MAGIC && header.version == SG_REGISTRY_VERSION &&
+                    header.entry_bytes == sizeof(struct sg_registry_entry) &&
+                    header.entry_capacity == SG_ENTRY_CAPACITY;
     if (!is_known)
         return -EPROTO;
-    bool is_there = (uint64_t)info->st_blocks * 512 >= SG_LEDGER_BYTES(SG_SEAT_ROOM);
-    return is_there ? 0 : sg_shared_file_reserve(fd, 0, SG_LEDGER_BYTES(SG_SEAT_ROOM));
+    bool is_there = (uint64_t)info->st_blocks * 512 >= SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY);
+    return is_there ? 0 : sg_shared_file_reserve(fd, 0, SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY));
 }
 
-long sg_seat_file_map(struct sg_seat_file *file)
+long sg_registry_file_map(struct sg_registry_file *file)
 {
     struct stat info = {0};
-    long fd = sg_seat_file_open(O_RDWR);
+    long fd = sg_registry_file_open(O_RDWR);
     if (fd == -ENOENT) {
         long result = make_file();
-        fd = result == 0 ? sg_seat_file_open(O_RDWR) : result;
+        fd = result == 0 ? sg_registry_file_open(O_RDWR) : result;
     }
     if (fd < 0)
         return fd;
     long result = check_file((int)fd, &info);
     void *mapped = NULL;
     if (result == 0) {
-        mapped = sg_sys_mmap(NULL, SG_LEDGER_BYTES(SG_SEAT_ROOM), PROT_READ | PROT_WRITE, MAP_SHARED, (int)fd, 0);
+        mapped =
+            sg_sys_mmap(NULL, SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY), PROT_READ | PROT_WRITE, MAP_SHARED, (int)fd, 0);
         result = sg_is_error(mapped) ? (long)mapped : 0;
     }
     (void)sg_sys_close((int)fd);
@@ -169,20 +172,20 @@ long sg_seat_file_map(struct sg_seat_file *file)
     return 0;
 }
 
-bool sg_seat_file_is_same(const struct sg_seat_file *file, int fd)
+bool sg_registry_file_is_same(const struct sg_registry_file *file, int fd)
 {
     struct stat info = {0};
     return sg_sys_fstat(fd, &info) == 0 && info.st_dev == file->device && info.st_ino == file->inode;
 }
 
 /* The file may only be out of reach: behind a chroot, or below a relative SPARKGUARD_DIR. */
-bool sg_seat_file_is_in_reach(const struct sg_seat_file *file)
+bool sg_registry_file_is_in_reach(const struct sg_registry_file *file)
 {
     struct stat info = {0};
     return sg_sys_stat(sg_options.dir, &info) == 0 && info.st_dev == file->device && info.st_ino == file->directory;
 }
 
-bool sg_seat_file_is_directory_ours(void)
+bool sg_registry_file_is_directory_ours(void)
 {
     struct stat info = {0};
     int fd = sg_directory_open(sg_options.dir, &info);

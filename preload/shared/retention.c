@@ -1,10 +1,11 @@
 /*
- * retention.c - see retention.h: keeps SPARKGUARD_DIR and the history small: evidence of the last dead processes stays, older evidence goes.
+ * retention.c - see retention.h: keeps SPARKGUARD_DIR and the history small: evidence of the last dead processes stays,
+ * older evidence goes.
  *
- * SPARKGUARD_DIR: runs once in a process, when it attaches, with signals blocked, and looks closer only if the directory holds
- * more than KEEP_MOST files. Removes the oldest dead ones until KEEP_LEAST files are left. What is alive (somebody holds its
- * lock), is not ours to remove, or is no segment, stays. What was being made when its maker was killed goes after a while,
- * a time line without a segment at once.
+ * SPARKGUARD_DIR: runs once in a process, when it attaches, with signals blocked, and looks closer only if the
+ * directory holds more than KEEP_MAX files. Removes the oldest dead ones until KEEP_LEAST files are left. What is alive
+ * (somebody holds its lock), is not ours to remove, or is no segment, stays. What was being made when its maker was
+ * killed goes after a while, a time line without a segment at once.
  *
  * The history: runs once in the process's own thread for it, and goes by bytes.
  */
@@ -23,10 +24,10 @@
 #include <sys/mman.h>
 
 enum {
-    KEEP_MOST = 128,
+    KEEP_MAX = 128,
     KEEP_LEAST = 64,
-    NAME_ROOM = 48,
-    TIMELINE_ROOM = NAME_ROOM + sizeof SG_TIMELINE_SUFFIX,
+    NAME_CAPACITY = 48,
+    TIMELINE_CAPACITY = NAME_CAPACITY + sizeof SG_TIMELINE_SUFFIX,
     BUFFER_BYTES = 32768,
     CANDIDATES = 4096, /* a history as large as it may be holds fewer */
     UNFINISHED_SECONDS = 10
@@ -35,7 +36,7 @@ enum {
 struct candidate {
     int64_t ended_ns;
     uint64_t bytes;
-    char name[NAME_ROOM];
+    char name[NAME_CAPACITY];
 };
 
 struct workspace {
@@ -82,8 +83,8 @@ static bool is_unfinished_ledger(const char *name, const char *ledger)
 static bool is_unfinished(const char *name)
 {
     return is_of_process(name, SG_SEGMENT_SUFFIX SG_UNFINISHED_SUFFIX) ||
-           is_of_process(name, SG_TIMELINE_SUFFIX SG_UNFINISHED_SUFFIX) || is_unfinished_ledger(name, SG_LEDGER_NAME) ||
-           is_unfinished_ledger(name, SG_LEDGER_SECOND_NAME);
+           is_of_process(name, SG_TIMELINE_SUFFIX SG_UNFINISHED_SUFFIX) ||
+           is_unfinished_ledger(name, SG_REGISTRY_NAME) || is_unfinished_ledger(name, SG_LEDGER_SECOND_NAME);
 }
 
 /* 0 or -errno. */
@@ -107,18 +108,19 @@ static void remove_unfinished(int directory, const char *name)
     long fd = sg_sys_openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
     if (fd < 0)
         return;
-    int64_t now = (int64_t)(sg_sys_clock_ns(CLOCK_REALTIME) / 1000000000u);
+    int64_t now = (int64_t)(sg_clock_ns(CLOCK_REALTIME) / 1000000000u);
     if (sg_sys_fstat((int)fd, &info) == 0 && S_ISREG(info.st_mode) && now - info.st_ctim.tv_sec > UNFINISHED_SECONDS)
         (void)sg_sys_unlinkat(directory, name);
     (void)sg_sys_close((int)fd);
 }
 
-/* A time line is made after its segment and removed before it: without one it was left behind, by somebody who removed the
- * segment by hand, or by a process that ended while another of its threads began a phase. Nobody would ever find it. */
+/* A time line is made after its segment and removed before it: without one it was left behind, by somebody who removed
+ * the segment by hand, or by a process that ended while another of its threads began a phase. Nobody would ever find
+ * it. */
 static void remove_orphan(int directory, const char *name)
 {
     const size_t suffix = sizeof SG_TIMELINE_SUFFIX - 1;
-    char segment[NAME_ROOM + sizeof SG_SEGMENT_SUFFIX];
+    char segment[NAME_CAPACITY + sizeof SG_SEGMENT_SUFFIX];
     struct stat info = {0};
     if (!is_of_process(name, SG_TIMELINE_SUFFIX) || !is_regular(directory, name, &info))
         return;
@@ -172,7 +174,8 @@ static bool count_segment(int directory, const char *name, void *count)
 
 static void collect(struct workspace *work, const char *name)
 {
-    memcpy(work->candidate[work->count++].name, name, strnlen(name, NAME_ROOM - 1) + 1); /* is_segment_name: it fits */
+    memcpy(work->candidate[work->count++].name, name,
+           strnlen(name, NAME_CAPACITY - 1) + 1); /* is_segment_name: it fits */
 }
 
 static bool collect_dead(int directory, const char *name, void *context)
@@ -186,7 +189,7 @@ static bool collect_dead(int directory, const char *name, void *context)
 static bool collect_copy(int directory, const char *name, void *context)
 {
     struct workspace *work = context;
-    char timeline[TIMELINE_ROOM];
+    char timeline[TIMELINE_CAPACITY];
     struct stat info = {0}, timeline_info = {0};
     if (!is_segment_name(name)) {
         remove_left_over(directory, name);
@@ -213,7 +216,7 @@ static struct workspace *begin_work(void)
 /* Its time line first, which is found by it. */
 static void remove_dead(int directory, const char *name)
 {
-    char timeline[TIMELINE_ROOM];
+    char timeline[TIMELINE_CAPACITY];
     sg_directory_name_timeline(timeline, sizeof timeline, name);
     (void)sg_sys_unlinkat(directory, timeline);
     (void)sg_sys_unlinkat(directory, name);
@@ -237,7 +240,7 @@ void sg_retention_sweep(int directory)
     static char small[4096]; /* whoever attaches may have little stack, and is alone (segment.c) */
     uint32_t count = 0;
     sg_directory_visit(directory, small, sizeof small, count_segment, &count);
-    struct workspace *work = count > KEEP_MOST ? begin_work() : NULL;
+    struct workspace *work = count > KEEP_MAX ? begin_work() : NULL;
     if (work == NULL)
         return;
     sg_directory_visit(directory, work->buffer, sizeof work->buffer, collect_dead, work);

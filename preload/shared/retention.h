@@ -9,7 +9,8 @@
 /* Removes what dead processes left in SPARKGUARD_DIR, if there is much of it. With signals blocked. */
 void sg_retention_sweep(int directory);
 
-/* The same of a directory of copies, which nobody locks: the oldest go until all together take no more than `bytes_most`. */
+/* The same of a directory of copies, which nobody locks: the oldest go until all together take no more than
+ * `bytes_most`. */
 void sg_retention_trim(int directory, uint64_t bytes_most);
 
 #endif

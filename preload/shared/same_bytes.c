@@ -24,7 +24,7 @@ struct row {
     uint32_t is_other; /* not of this process */
 };
 
-enum { ROWS_MOST = SG_SEAT_ROOM * SG_FILE_ROOM };
+enum { ROWS_MAX = SG_ENTRY_CAPACITY * SG_FILE_CAPACITY };
 
 /* The state of a registry entry when it was gathered: while all of this is the same, its ranges are. */
 struct note {
@@ -37,20 +37,20 @@ struct note {
 /* The bytes that children of one process have from it and the process itself still holds. */
 struct origin {
     uint64_t claim, bytes;
-    uint32_t seat;
+    uint32_t entry;
 };
 
-enum { ORIGINS_MOST = 256 };
+enum { ORIGINS_MAX = 256 };
 #define MOST_BYTES (UINT64_C(1) << 52) /* whatever hostile entries say, no sum of these wraps */
 
 /* One for looks, under the decision lock, and one for the job's peak, which any thread may raise. */
 static struct gathering {
-    struct note notes[SG_SEAT_ROOM], own_note;
+    struct note notes[SG_ENTRY_CAPACITY], own_note;
     struct row *rows; /* the most missing first */
     uint32_t row_count;
     uint64_t promised[SG_SAME_COUNT], held_by_job;
-    struct sg_ranges covered;            /* scratch */
-    struct origin origins[ORIGINS_MOST]; /* scratch */
+    struct sg_range_map covered;        /* scratch */
+    struct origin origins[ORIGINS_MAX]; /* scratch */
 } look, peak;
 static struct sg_lock peak_lock;
 
@@ -59,25 +59,25 @@ static uint64_t bytes_of(uint64_t begin, uint64_t end)
     return (end - begin) * SG_SHARED_UNIT;
 }
 
-static uint32_t groups_of(const struct gathering *g, const struct sg_seat *seat)
+static uint32_t groups_of(const struct gathering *g, const struct sg_registry_entry *entry)
 {
-    const struct sg_seat *own = sg_seats_own();
-    bool is_of_job = seat == own || seat->slot.job_hash == sg_own->slot.job_hash;
+    const struct sg_registry_entry *own = sg_entry_own();
+    bool is_of_job = entry == own || entry->slot.job_hash == sg_own->slot.job_hash;
     if (g == &peak) /* who becomes another program has a place of its own by then, or will have none */
-        return is_of_job && sg_load(&seat->slot.state) != SG_STATE_REPLACED ? 1u << SG_SAME_IN_JOB : 0;
+        return is_of_job && sg_load(&entry->slot.state) != SG_STATE_REPLACED ? 1u << SG_SAME_IN_JOB : 0;
     uint32_t groups = 1u << SG_SAME_ON_MACHINE;
-    for (unsigned i = 0; i < SG_SEAT_LEVELS && own->level[i] != 0; i++)
-        if (seat == own || sg_seats_is_member(seat, own->level[i]))
+    for (unsigned i = 0; i < SG_ENTRY_LEVELS && own->level[i] != 0; i++)
+        if (entry == own || sg_entry_is_member(entry, own->level[i]))
             groups |= 1u << (SG_SAME_IN_LEVEL + i);
     return groups | (is_of_job ? 1u << SG_SAME_IN_JOB : 0);
 }
 
 /* Whether the entry's ranges, or who counts them, may have changed. */
-static bool renew(const struct gathering *g, struct note *note, const struct sg_seat *seat, uint64_t claim)
+static bool renew(const struct gathering *g, struct note *note, const struct sg_registry_entry *entry, uint64_t claim)
 {
-    bool has_rows = sg_load(&seat->file[0].begin) != 0;
-    struct note now = {.claim = claim, .version = sg_load(&seat->files_version), .has_rows = has_rows};
-    now.groups = has_rows ? groups_of(g, seat) : 0;
+    bool has_rows = sg_load(&entry->file[0].begin) != 0;
+    struct note now = {.claim = claim, .version = sg_load(&entry->files_version), .has_rows = has_rows};
+    now.groups = has_rows ? groups_of(g, entry) : 0;
     bool had_rows = note->has_rows != 0, is_same = note->claim == now.claim && note->version == now.version &&
                                                    note->groups == now.groups && had_rows == has_rows;
     if (!is_same)
@@ -87,28 +87,29 @@ static bool renew(const struct gathering *g, struct note *note, const struct sg_
 
 /* ---- gathering --------------------------------------------------------------------------------------------------- */
 
-static bool has_room(struct gathering *g)
+static bool has_headroom(struct gathering *g)
 {
     if (g->rows == NULL) {
-        void *memory = sg_sys_mmap(NULL, (size_t)ROWS_MOST * sizeof *g->rows, PROT_READ | PROT_WRITE,
+        void *memory = sg_sys_mmap(NULL, (size_t)ROWS_MAX * sizeof *g->rows, PROT_READ | PROT_WRITE,
                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (sg_is_error(memory))
             return false;
         g->rows = memory;
     }
-    return g->row_count + SG_FILE_ROOM <= ROWS_MOST;
+    return g->row_count + SG_FILE_CAPACITY <= ROWS_MAX;
 }
 
-/* The rows of a seat; none where its owner is in the middle of a change: sg_same_bytes_read tells what they may be. */
-static void gather_seat(struct gathering *g, struct note *note, const struct sg_seat *seat)
+/* The rows of a registry entry; none where its owner is in the middle of a change: sg_same_bytes_read tells what they
+ * may be. */
+static void gather_seat(struct gathering *g, struct note *note, const struct sg_registry_entry *entry)
 {
     uint32_t first = g->row_count;
     note->missing_bytes = note->held_bytes = 0;
-    if (!note->has_rows || note->version % 2 != 0 || !has_room(g))
+    if (!note->has_rows || note->version % 2 != 0 || !has_headroom(g))
         return;
-    for (uint32_t i = 0; i < SG_FILE_ROOM; i++) {
-        struct row row = {sg_load(&seat->file[i].begin), sg_load(&seat->file[i].end),
-                          sg_load(&seat->file[i].missing_bytes), note->groups, seat != sg_seats_own()};
+    for (uint32_t i = 0; i < SG_FILE_CAPACITY; i++) {
+        struct row row = {sg_load(&entry->file[i].begin), sg_load(&entry->file[i].end),
+                          sg_load(&entry->file[i].missing_bytes), note->groups, entry != sg_entry_own()};
         if (row.begin == 0)
             break;
         if (row.begin >= row.end || row.begin >> SG_SHARED_SHIFT != (row.end - 1) >> SG_SHARED_SHIFT ||
@@ -118,7 +119,7 @@ static void gather_seat(struct gathering *g, struct note *note, const struct sg_
         note->held_bytes += bytes_of(row.begin, row.end);
         g->rows[g->row_count++] = row;
     }
-    if (sg_load(&seat->files_version) == note->version)
+    if (sg_load(&entry->files_version) == note->version)
         return;
     g->row_count = first;
     note->missing_bytes = note->held_bytes = 0;
@@ -154,9 +155,10 @@ static void sort_rows(struct gathering *g)
 /* Adds a range to those that were counted: what is promised of it, that is of none of them. */
 static uint64_t count_row(struct gathering *g, uint64_t begin, uint64_t end, uint64_t missing_bytes)
 {
-    uint64_t fresh = bytes_of(begin, end) - sg_ranges_bytes(&g->covered, begin, end, SG_RANGE_COUNTED) * SG_SHARED_UNIT;
+    uint64_t fresh =
+        bytes_of(begin, end) - sg_range_map_bytes(&g->covered, begin, end, SG_RANGE_COUNTED) * SG_SHARED_UNIT;
     if (fresh != 0) /* without memory it counts again */
-        (void)sg_ranges_set(&g->covered, begin, end, SG_RANGE_COUNTED, 0);
+        (void)sg_range_map_set(&g->covered, begin, end, SG_RANGE_COUNTED, 0);
     return missing_bytes < fresh ? missing_bytes : fresh;
 }
 
@@ -167,7 +169,7 @@ static void count_all(struct gathering *g)
         groups |= g->rows[i].groups;
     for (uint32_t where = 0; where < SG_SAME_COUNT; where++) {
         g->promised[where] = 0;
-        sg_ranges_clear(&g->covered);
+        sg_range_map_clear(&g->covered);
         for (uint32_t i = 0; (groups >> where & 1) != 0 && i < g->row_count; i++)
             if ((g->rows[i].groups >> where & 1) != 0)
                 g->promised[where] += count_row(g, g->rows[i].begin, g->rows[i].end, g->rows[i].missing_bytes);
@@ -178,14 +180,14 @@ static void count_all(struct gathering *g)
 static void gather(struct gathering *g)
 {
     _Static_assert(SG_SAME_IN_JOB == SG_SAME_COUNT - 1, "the job comes last");
-    struct sg_machine_ledger *ledger = sg_seats_ledger();
-    const struct sg_seat *own = sg_seats_own();
-    uint32_t used = sg_load(&ledger->seat_used);
+    struct sg_registry *ledger = sg_entry_registry();
+    const struct sg_registry_entry *own = sg_entry_own();
+    uint32_t used = sg_load(&ledger->entry_used);
     bool has_changed = renew(g, &g->own_note, own, 0);
-    for (uint32_t i = 0; i < used && i < SG_SEAT_ROOM; i++) {
-        uint64_t claim = sg_load(&ledger->seat[i].claim);
-        if (&ledger->seat[i] != own && SG_CLAIM_STATE(claim) == SG_CLAIM_LIVE)
-            has_changed |= renew(g, &g->notes[i], &ledger->seat[i], claim);
+    for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
+        uint64_t claim = sg_load(&ledger->entry[i].claim);
+        if (&ledger->entry[i] != own && SG_CLAIM_STATE(claim) == SG_CLAIM_LIVE)
+            has_changed |= renew(g, &g->notes[i], &ledger->entry[i], claim);
         else {
             has_changed |= g->notes[i].has_rows != 0;
             g->notes[i] = (struct note){0};
@@ -195,9 +197,9 @@ static void gather(struct gathering *g)
         return;
     g->row_count = 0;
     gather_seat(g, &g->own_note, own);
-    for (uint32_t i = 0; i < used && i < SG_SEAT_ROOM; i++)
+    for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++)
         if (g->notes[i].has_rows != 0)
-            gather_seat(g, &g->notes[i], &ledger->seat[i]);
+            gather_seat(g, &g->notes[i], &ledger->entry[i]);
     sort_rows(g);
     count_all(g);
 }
@@ -210,12 +212,13 @@ void sg_same_bytes_gather(void)
 /* ---- what it tells ----------------------------------------------------------------------------------------------- */
 
 /* The gathered state of the entry's owner, or NULL. */
-static const struct note *note_of(uint32_t number, const struct sg_seat *seat)
+static const struct note *note_of(uint32_t number, const struct sg_registry_entry *entry)
 {
     static const struct note none;
-    if (seat == sg_seats_own())
+    if (entry == sg_entry_own())
         return &look.own_note;
-    return number < SG_SEAT_ROOM && look.notes[number].claim == sg_load(&seat->claim) ? &look.notes[number] : &none;
+    return number < SG_ENTRY_CAPACITY && look.notes[number].claim == sg_load(&entry->claim) ? &look.notes[number]
+                                                                                            : &none;
 }
 
 static uint64_t smaller_of(uint64_t one, uint64_t other)
@@ -223,16 +226,16 @@ static uint64_t smaller_of(uint64_t one, uint64_t other)
     return one < other ? one : other;
 }
 
-uint64_t sg_same_bytes_read(uint32_t number, const struct sg_seat *seat, struct sg_named *promised,
+uint64_t sg_same_bytes_read(uint32_t number, const struct sg_registry_entry *entry, struct sg_named *promised,
                             struct sg_named *granted)
 {
-    const struct note *note = note_of(number, seat);
-    uint64_t version = sg_load(&seat->files_version);
-    *promised = (struct sg_named){.bytes = sg_load(&seat->slot.promised_bytes)};
-    *granted = (struct sg_named){.bytes = sg_load(&seat->slot.granted_bytes)};
-    if (number >= SG_SEAT_ROOM)
+    const struct note *note = note_of(number, entry);
+    uint64_t version = sg_load(&entry->files_version);
+    *promised = (struct sg_named){.bytes = sg_load(&entry->slot.promised_bytes)};
+    *granted = (struct sg_named){.bytes = sg_load(&entry->slot.granted_bytes)};
+    if (number >= SG_ENTRY_CAPACITY)
         return 0;
-    uint64_t now = sg_load(&seat->files_version), named = sg_load(&seat->file_bytes);
+    uint64_t now = sg_load(&entry->files_version), named = sg_load(&entry->file_bytes);
     granted->by_name_bytes = smaller_of(note->held_bytes, granted->bytes);
     if (now == version && note->version == version && version % 2 == 0) {
         promised->by_name_bytes = smaller_of(note->missing_bytes, promised->bytes);
@@ -258,11 +261,11 @@ uint64_t sg_same_bytes_known(uint32_t where, uint64_t begin, uint64_t end, uint6
 {
     struct gathering *g = &look;
     uint64_t before = 0, after = 0;
-    sg_ranges_clear(&g->covered);
+    sg_range_map_clear(&g->covered);
     for (uint32_t i = 0; i < g->row_count; i++)
         if ((g->rows[i].groups >> where & 1) != 0 && g->rows[i].begin < end && begin < g->rows[i].end)
             before += count_row(g, g->rows[i].begin, g->rows[i].end, g->rows[i].missing_bytes);
-    sg_ranges_clear(&g->covered);
+    sg_range_map_clear(&g->covered);
     bool is_counted = false;
     for (uint32_t i = 0; i < g->row_count; i++) {
         if ((g->rows[i].groups >> where & 1) == 0 || g->rows[i].begin >= end || begin >= g->rows[i].end)
@@ -283,22 +286,22 @@ uint64_t sg_same_bytes_of_job(uint64_t begin, uint64_t end)
 {
     struct gathering *g = &look;
     uint64_t own = 0;
-    sg_ranges_clear(&g->covered);
+    sg_range_map_clear(&g->covered);
     for (int is_other = 0; is_other < 2; is_other++) {
         for (uint32_t i = 0; i < g->row_count; i++)
             if ((g->rows[i].groups >> SG_SAME_IN_JOB & 1) != 0 && (int)g->rows[i].is_other == is_other)
                 (void)count_row(g, g->rows[i].begin, g->rows[i].end, 0);
-        own = is_other == 0 ? sg_ranges_bytes(&g->covered, begin, end, SG_RANGE_COUNTED) : own;
+        own = is_other == 0 ? sg_range_map_bytes(&g->covered, begin, end, SG_RANGE_COUNTED) : own;
     }
-    return (sg_ranges_bytes(&g->covered, begin, end, SG_RANGE_COUNTED) - own) * SG_SHARED_UNIT;
+    return (sg_range_map_bytes(&g->covered, begin, end, SG_RANGE_COUNTED) - own) * SG_SHARED_UNIT;
 }
 
 /* ---- memory of parents ------------------------------------------------------------------------------------------- */
 
-static uint64_t private_bytes_of(const struct sg_seat *seat)
+static uint64_t private_bytes_of(const struct sg_registry_entry *entry)
 {
-    uint64_t granted = sg_load(&seat->slot.granted_bytes);
-    uint64_t named = sg_load(&seat->slot.inherited_bytes) + sg_load(&seat->file_bytes);
+    uint64_t granted = sg_load(&entry->slot.granted_bytes);
+    uint64_t named = sg_load(&entry->slot.inherited_bytes) + sg_load(&entry->file_bytes);
     return granted > named ? granted - named : 0;
 }
 
@@ -307,43 +310,43 @@ static uint64_t private_bytes_of(const struct sg_seat *seat)
 static void note_origin(struct origin *list, uint32_t *count, const struct sg_origin *origin, uint64_t bytes)
 {
     uint32_t at = 0;
-    while (at < *count && (list[at].claim != origin->claim || list[at].seat != origin->seat))
+    while (at < *count && (list[at].claim != origin->claim || list[at].entry != origin->entry))
         at++;
-    if (at == ORIGINS_MOST)
+    if (at == ORIGINS_MAX)
         return;
     if (at == *count)
-        list[(*count)++] = (struct origin){origin->claim, 0, origin->seat};
+        list[(*count)++] = (struct origin){origin->claim, 0, origin->entry};
     list[at].bytes = list[at].bytes > bytes ? list[at].bytes : bytes;
 }
 
 /* The nearest ancestor's first: a child gives back what it has, and nobody knows whose that was. */
-static void note_origins(struct origin *list, uint32_t *count, const struct sg_seat *seat)
+static void note_origins(struct origin *list, uint32_t *count, const struct sg_registry_entry *entry)
 {
-    uint64_t left = sg_load(&seat->slot.inherited_bytes);
-    for (uint32_t i = 0; i < SG_ORIGIN_ROOM && left != 0 && seat->origin[i].claim != 0; i++) {
-        uint64_t bytes = seat->origin[i].bytes < left ? seat->origin[i].bytes : left;
+    uint64_t left = sg_load(&entry->slot.inherited_bytes);
+    for (uint32_t i = 0; i < SG_ORIGIN_CAPACITY && left != 0 && entry->origin[i].claim != 0; i++) {
+        uint64_t bytes = entry->origin[i].bytes < left ? entry->origin[i].bytes : left;
         bytes = bytes < MOST_BYTES ? bytes : MOST_BYTES;
         left -= bytes;
-        note_origin(list, count, &seat->origin[i], bytes);
+        note_origin(list, count, &entry->origin[i], bytes);
     }
 }
 
 static uint64_t inherited_by_job(struct gathering *g)
 {
     struct origin *list = g->origins;
-    struct sg_machine_ledger *ledger = sg_seats_ledger();
-    uint32_t used = sg_load(&ledger->seat_used), count = 0;
+    struct sg_registry *ledger = sg_entry_registry();
+    uint32_t used = sg_load(&ledger->entry_used), count = 0;
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < used && i < SG_SEAT_ROOM; i++) {
-        const struct sg_seat *seat = &ledger->seat[i];
-        if (SG_CLAIM_STATE(sg_load(&seat->claim)) == SG_CLAIM_LIVE && seat->slot.job_hash == sg_own->slot.job_hash)
-            note_origins(list, &count, seat);
+    for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
+        const struct sg_registry_entry *entry = &ledger->entry[i];
+        if (SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE && entry->slot.job_hash == sg_own->slot.job_hash)
+            note_origins(list, &count, entry);
     }
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t number = list[i].seat - 1;
-        bool is_alive = number < SG_SEAT_ROOM && SG_CLAIM_STATE(list[i].claim) == SG_CLAIM_LIVE &&
-                        sg_load(&ledger->seat[number].claim) == list[i].claim;
-        uint64_t held = is_alive ? private_bytes_of(&ledger->seat[number]) : 0;
+        uint32_t number = list[i].entry - 1;
+        bool is_alive = number < SG_ENTRY_CAPACITY && SG_CLAIM_STATE(list[i].claim) == SG_CLAIM_LIVE &&
+                        sg_load(&ledger->entry[number].claim) == list[i].claim;
+        uint64_t held = is_alive ? private_bytes_of(&ledger->entry[number]) : 0;
         sum += list[i].bytes > held ? list[i].bytes - held : 0;
     }
     return sum;

@@ -4,7 +4,7 @@
  *
  * Each registry entry tells what of its sums has another name. A look gathers these names and finds, for the
  * machine, for each of our cgroups and for our job, how much all processes hold or promise together under all names.
- * Under the decision lock. Cost: for each process a load; where names have changed since the last look, a sort of
+ * Under the decision lock. Cost: for each process a load; where names have changed since the last snapshot, a sort of
  * all of them.
  */
 #ifndef SG_PRELOAD_SHARED_SAME_BYTES_H
@@ -14,28 +14,28 @@
 
 #include <stdbool.h>
 
-/* The groups that count together: the machine, our cgroups in the order of sg_tally.level, our job. */
+/* The groups that count together: the machine, our cgroups in the order of sg_peers.level, our job. */
 enum {
     SG_SAME_ON_MACHINE = 0,
     SG_SAME_IN_LEVEL = 1,
-    SG_SAME_IN_JOB = SG_SAME_IN_LEVEL + SG_SEAT_LEVELS,
+    SG_SAME_IN_JOB = SG_SAME_IN_LEVEL + SG_ENTRY_LEVELS,
     SG_SAME_COUNT
 };
 
 /* Gathers what the entries show. Before their sums are read. */
 void sg_same_bytes_gather(void);
 
-/* What a seat shows as promised or as granted. */
+/* What a registry entry shows as promised or as granted. */
 struct sg_named {
     uint64_t bytes;
     uint64_t by_name_bytes;  /* the part that was gathered by another name */
     uint64_t in_doubt_bytes; /* the part that may be gathered by another name when the owner has finished its change */
 };
 
-/* Reads both, which change together with the seat's ranges. Returns 0 if they belong to the ranges that were gathered,
- * else the version of the ranges that is being made, or has been made since. A seat in another ledger (number
- * SG_SEAT_ROOM and more) has no names. */
-uint64_t sg_same_bytes_read(uint32_t number, const struct sg_seat *seat, struct sg_named *promised,
+/* Reads both, which change together with the registry entry's ranges. Returns 0 if they belong to the ranges that were
+ * gathered, else the version of the ranges that is being made, or has been made since. A registry entry in another
+ * ledger (number SG_ENTRY_CAPACITY and more) has no names. */
+uint64_t sg_same_bytes_read(uint32_t number, const struct sg_registry_entry *entry, struct sg_named *promised,
                             struct sg_named *granted);
 
 /* The bytes that all of them together are promised or hold by those names, beyond this process's own. */

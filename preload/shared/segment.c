@@ -23,14 +23,14 @@
 
 /* The file that was made anew in place of the removed one, which the window is still mapped from; else NULL. */
 struct sg_segment *sg_segment_mirror;
-union sg_window sg_window __attribute__((aligned(SG_PAGE_MOST)));
+union sg_segment_mapping sg_segment_mapping __attribute__((aligned(SG_PAGE_MAX)));
 
 enum { UNTRIED, SHARED, FAILED };
 
 static uint32_t attachment SG_AT_START;
 static uint64_t retry_ns; /* a passing lack of descriptors: try again after this */
 static struct sg_lock attach_lock;
-static char path[SG_PATH_ROOM + 64];
+static char path[SG_PATH_CAPACITY + 64];
 static struct {
     uint64_t device, number;
 } file; /* which it is: in a group-shared directory another tenant may put his own in its place */
@@ -59,7 +59,7 @@ bool sg_segment_is_own(void)
     if (!sg_segment_is_shared())
         return false;
     uint32_t pid = sg_sys_getpid();
-    return sg_own->slot.pid == pid && sg_process_is_owner(pid);
+    return sg_own->slot.pid == pid && sg_procfs_is_owner(pid);
 }
 
 uint32_t sg_segment_record_capacity(void)
@@ -95,7 +95,7 @@ static uint64_t run_of_job(void)
 {
     uint32_t first = sg_options.first_pid, own = sg_sys_getpid();
     bool is_first = first == 0 || first == own;
-    uint64_t ticks = is_first ? sg_own->slot.start_ticks : sg_process_start_ticks(first);
+    uint64_t ticks = is_first ? sg_own->slot.start_ticks : sg_procfs_start_ticks(first);
     return ticks != 0 ? SG_RUN(is_first ? own : first, ticks) : 0;
 }
 
@@ -104,13 +104,13 @@ static void describe_process(void)
     struct sg_segment *segment = sg_own;
     segment->slot.abi_version = SG_ABI_VERSION;
     segment->slot.pid = sg_sys_getpid();
-    segment->slot.start_ticks = sg_process_start_ticks(0);
+    segment->slot.start_ticks = sg_procfs_start_ticks(0);
     segment->slot.state = SG_STATE_RUNNING;
     segment->slot.job_hash = sg_hash_text(sg_options.job);
     sg_fetch_or(&segment->slot.flags, SG_SLOT_GUARDING | (sg_options.mode_observe ? SG_SLOT_OBSERVE : 0u));
     segment->parent_pid = (uint32_t)sg_syscall(SYS_getppid, 0, 0, 0, 0, 0, 0);
     segment->uid = (uint32_t)sg_syscall(SYS_getuid, 0, 0, 0, 0, 0, 0);
-    segment->started_time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME);
+    segment->started_time_ns = (int64_t)sg_clock_ns(CLOCK_REALTIME);
     segment->run = run_of_job();
     segment->exit_code = -1;
     segment->signal = -1;
@@ -124,7 +124,7 @@ static void describe_process(void)
     for (long i = 0; i + 1 < length; i++)
         if ((unsigned char)segment->command[i] < ' ') /* the zeros between arguments, and lines within one */
             segment->command[i] = ' ';
-    for (unsigned i = 0; i < SG_DEVICE_ROOM; i++)
+    for (unsigned i = 0; i < SG_DEVICE_CAPACITY; i++)
         if (segment->device[i].total_bytes == 0)
             segment->device[i].total_bytes = SG_UNKNOWN;
 }
@@ -150,9 +150,9 @@ static long hold_lock(int fd)
  * read a library's data to the end, and would die of SIGBUS behind the end of the file. */
 static long map_window(int fd, uint64_t begin, uint64_t end)
 {
-    begin &= ~(uint64_t)(SG_PAGE_MOST - 1);
-    void *window =
-        sg_sys_mmap(sg_window.bytes + begin, end - begin, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, begin);
+    begin &= ~(uint64_t)(SG_PAGE_MAX - 1);
+    void *window = sg_sys_mmap(sg_segment_mapping.bytes + begin, end - begin, PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_FIXED, fd, begin);
     return sg_is_error(window) ? (long)window : 0;
 }
 
@@ -161,8 +161,8 @@ const char *sg_segment_file_name(void)
     return strrchr(path, '/') + 1;
 }
 
-/* The file is made under a name of its own, and gets the one that readers know when it is whole: a process may be killed
- * at any instruction. */
+/* The file is made under a name of its own, and gets the one that readers know when it is whole: a process may be
+ * killed at any instruction. */
 static void name_unfinished(char unfinished[sizeof path + 8])
 {
     struct sg_text text = sg_text_begin(unfinished, sizeof path + 8);
@@ -213,7 +213,7 @@ static long put_in_place(const char *name, int *lock_fd, int *window_fd)
     *window_fd = (int)fd;
     set_record_room(capacity);
     uint64_t used = SG_SEGMENT_BYTES(sg_own->record_used < capacity ? sg_own->record_used : capacity);
-    result = sg_sys_pwrite((int)fd, &sg_window, used, 0);
+    result = sg_sys_pwrite((int)fd, &sg_segment_mapping, used, 0);
     if (result != (long)used)
         return result < 0 ? result : -EIO;
     result = map_window((int)fd, 0, bytes);
@@ -226,7 +226,7 @@ static long put_in_place(const char *name, int *lock_fd, int *window_fd)
 
 static void say_failed(long error)
 {
-    static char line[SG_PATH_ROOM + 160];
+    static char line[SG_PATH_CAPACITY + 160];
     struct sg_text text = sg_text_begin(line, sizeof line);
     sg_text_add(&text, "sparkguard: cannot keep statistics in ");
     sg_text_add(&text, sg_options.dir);
@@ -254,7 +254,7 @@ static void attach_locked(void)
     if (result == 0) {
         sg_store_release(&attachment, (uint32_t)SHARED);
     } else if (result == -EMFILE || result == -ENFILE) {
-        retry_ns = sg_sys_clock_ns(CLOCK_MONOTONIC) + 1000000000u;
+        retry_ns = sg_clock_ns(CLOCK_MONOTONIC) + 1000000000u;
     } else {
         sg_store_release(&attachment, (uint32_t)FAILED);
         if (sg_told_first())
@@ -271,12 +271,12 @@ void sg_segment_attach(void)
 {
     if (SG_LIKELY(sg_load_acquire(&attachment) != UNTRIED) || sg_options.dir[0] == '\0')
         return;
-    if (retry_ns != 0 && sg_sys_clock_ns(CLOCK_MONOTONIC) < retry_ns)
+    if (retry_ns != 0 && sg_clock_ns(CLOCK_MONOTONIC) < retry_ns)
         return;
     struct sg_lock_state state;
     if (!sg_lock_acquire_within(&attach_lock, &state, 1000000000u))
         return;
-    if (sg_load_acquire(&attachment) == UNTRIED && sg_process_owns_memory())
+    if (sg_load_acquire(&attachment) == UNTRIED && sg_procfs_owns_memory())
         attach_locked();
     sg_lock_release(&attach_lock, &state);
 }
@@ -451,14 +451,14 @@ bool sg_segment_refork(void)
     sg_store(&sg_segment_mirror, NULL);                  /* it was not inherited */
     bool is_attaching = sg_load(&attach_lock.word) != 0; /* another thread: the window may be shared by now */
     sg_lock_reset(&attach_lock);
-    sg_process_refork();
+    sg_procfs_refork();
     if (sg_segment_is_shared() || is_attaching) {
-        void *window = sg_sys_mmap(&sg_window, SG_WINDOW_BYTES, PROT_READ | PROT_WRITE,
+        void *window = sg_sys_mmap(&sg_segment_mapping, SG_WINDOW_BYTES, PROT_READ | PROT_WRITE,
                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
         if (sg_is_error(window))
             return false;
     } else {
-        memset(&sg_window, 0, SG_SEGMENT_BYTES(sg_own->record_used));
+        memset(&sg_segment_mapping, 0, SG_SEGMENT_BYTES(sg_own->record_used));
     }
     retry_ns = 0;
     is_removed = false;
@@ -477,7 +477,7 @@ bool sg_segment_is_evidence(void)
 void sg_segment_add_refusal(const struct sg_refusal *refusal)
 {
     uint64_t number = sg_fetch_add(&sg_own->refusal_count, UINT64_C(1));
-    struct sg_refusal *entry = &sg_own->refusal[number % SG_REFUSAL_ROOM];
+    struct sg_refusal *entry = &sg_own->refusal[number % SG_REFUSAL_CAPACITY];
     sg_store_relaxed(&entry->sequence, 0);
     sg_fence(); /* nobody sees what follows under the old number */
     memcpy((char *)entry + sizeof entry->sequence, (const char *)refusal + sizeof refusal->sequence,
@@ -489,10 +489,10 @@ void sg_segment_add_refusal(const struct sg_refusal *refusal)
 void sg_segment_add_event(const char *what)
 {
     uint64_t number = sg_fetch_add(&sg_own->event_count, UINT64_C(1));
-    struct sg_event *entry = &sg_own->event[number % SG_EVENT_ROOM];
+    struct sg_event *entry = &sg_own->event[number % SG_EVENT_CAPACITY];
     sg_store_relaxed(&entry->sequence, 0);
     sg_fence(); /* nobody sees what follows under the old number */
-    entry->time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME);
+    entry->time_ns = (int64_t)sg_clock_ns(CLOCK_REALTIME);
     struct sg_text text = sg_text_begin(entry->what, sizeof entry->what);
     sg_text_add(&text, what);
     sg_store_release(&entry->sequence, number + 1);

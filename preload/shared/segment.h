@@ -1,9 +1,9 @@
 /*
  * segment.h - this process's part of the shared memory: where all its numbers live.
  *
- * The window has one address for the life of the library. At first it is private zero memory; on the first slow path that
- * deserves it a file in SPARKGUARD_DIR takes its place, contents and all, so no pointer into it ever changes. If no file
- * can be made it stays private: decisions go on, only the report cannot show them.
+ * The window has one address for the life of the library. At first it is private zero memory; on the first slow path
+ * that deserves it a file in SPARKGUARD_DIR takes its place, contents and all, so no pointer into it ever changes. If
+ * no file can be made it stays private: decisions go on, only the report cannot show them.
  */
 #ifndef SG_PRELOAD_SHARED_SEGMENT_H
 #define SG_PRELOAD_SHARED_SEGMENT_H
@@ -19,14 +19,14 @@ enum { SG_WINDOW_BYTES = 1 << 20 };
 /* Behind the name of a file that is being made. */
 #define SG_UNFINISHED_SUFFIX ".new"
 
-union sg_window {
+union sg_segment_mapping {
     struct sg_segment segment;
     char bytes[SG_WINDOW_BYTES];
 };
 _Static_assert(SG_SEGMENT_BYTES(SG_RECORD_LIMIT) <= SG_WINDOW_BYTES, "the window has room for every record");
 
-extern union sg_window sg_window;
-#define sg_own (&sg_window.segment)
+extern union sg_segment_mapping sg_segment_mapping;
+#define sg_own (&sg_segment_mapping.segment)
 
 /* Puts the file in place, once; later calls cost one load. Call it while the process has a single thread wherever
  * possible: what other threads count in the instant of the change may be lost. */
@@ -58,7 +58,8 @@ void sg_segment_remove(void);
 /* Makes the file anew if sg_segment_remove has removed it. */
 void sg_segment_restore(void);
 
-/* Whether this process leaves something worth keeping however it ends: it took 16 MiB of its own, used CUDA or was refused. */
+/* Whether this process leaves something worth keeping however it ends: it took 16 MiB of its own, used CUDA or was
+ * refused. */
 bool sg_segment_is_evidence(void);
 
 /* Where the file was removed with its directory, makes it anew in the directory that is there now: from then on it

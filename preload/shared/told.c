@@ -16,12 +16,12 @@
 
 #define WAIT_NS 1000000 /* between two tries for the file's lock, which is held only briefly */
 
-enum { JOBS_MOST = 62, TRIES_MOST = 20 };
+enum { JOBS_MAX = 62, TRIES_MAX = 20 };
 
 /* The file: the last jobs that a message was printed for. Each job's key is in it at most once. */
 struct told {
     uint64_t count; /* ever written */
-    uint64_t key[JOBS_MOST];
+    uint64_t key[JOBS_MAX];
 };
 
 static bool is_said;           /* by this process, or by one that it was forked from */
@@ -38,10 +38,10 @@ static bool add_key(int fd, uint64_t key)
 {
     struct told told = {0};
     (void)sg_sys_pread(fd, &told, sizeof told, 0);
-    for (unsigned i = 0; i < JOBS_MOST; i++)
+    for (unsigned i = 0; i < JOBS_MAX; i++)
         if (told.key[i] == key)
             return false;
-    told.key[told.count++ % JOBS_MOST] = key;
+    told.key[told.count++ % JOBS_MAX] = key;
     (void)sg_sys_pwrite(fd, &told, sizeof told, 0);
     return true;
 }
@@ -49,7 +49,7 @@ static bool add_key(int fd, uint64_t key)
 static bool lock(int fd)
 {
     const struct timespec pause = {0, WAIT_NS};
-    for (int i = 0; i < TRIES_MOST; i++) {
+    for (int i = 0; i < TRIES_MAX; i++) {
         if (sg_sys_flock(fd, LOCK_EX | LOCK_NB) == 0)
             return true;
         (void)sg_syscall(SYS_nanosleep, (long)&pause, 0, 0, 0, 0, 0);

@@ -60,7 +60,7 @@ static bool is_memory_short(void)
 static void save(bool is_durable)
 {
     uint32_t asked = sg_load(&history.asked);
-    sg_store(&history.busy_ns, sg_sys_clock_ns(CLOCK_MONOTONIC));
+    sg_store(&history.busy_ns, sg_clock_ns(CLOCK_MONOTONIC));
     long result = sg_history_save(is_durable);
     sg_store(&history.busy_ns, 0u);
     if (result != 0)
@@ -69,13 +69,13 @@ static void save(bool is_durable)
     (void)sg_sys_futex(&history.answered, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL);
 }
 
-static struct sg_helper keeper;
+static struct sg_service_thread keeper;
 
 static void wait_for_bell(uint32_t heard, uint64_t now)
 {
     uint64_t left = history.due_ns > now ? history.due_ns - now : LOOK_NS; /* it is due, and memory is short */
     const struct timespec timeout = {0, (long)(left < LOOK_NS ? left : LOOK_NS - 1)};
-    if (sg_load(&history.asked) == sg_load(&history.answered) && sg_helper_is_wanted(&keeper))
+    if (sg_load(&history.asked) == sg_load(&history.answered) && sg_service_thread_is_wanted(&keeper))
         (void)sg_sys_futex(&history.bell, FUTEX_WAIT_PRIVATE, heard, &timeout);
 }
 
@@ -89,27 +89,27 @@ static void work(void)
     }
     bool is_slow = false;
     if (history.due_ns == 0)
-        history.due_ns = sg_sys_clock_ns(CLOCK_MONOTONIC) + FIRST_NS;
-    while (result == 0 && sg_helper_is_wanted(&keeper)) {
-        sg_store(&sg_own->seen_time_ns, (int64_t)sg_sys_clock_ns(CLOCK_REALTIME));
+        history.due_ns = sg_clock_ns(CLOCK_MONOTONIC) + FIRST_NS;
+    while (result == 0 && sg_service_thread_is_wanted(&keeper)) {
+        sg_store(&sg_own->seen_time_ns, (int64_t)sg_clock_ns(CLOCK_REALTIME));
         sg_segment_write_through();
         uint32_t heard = sg_load(&history.bell);
-        uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+        uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
         bool is_due = now >= history.due_ns && !is_memory_short();
         if (is_due || sg_load(&history.asked) != sg_load(&history.answered)) {
             save(is_due && !is_slow);
-            uint64_t took = sg_sys_clock_ns(CLOCK_MONOTONIC) - now;
+            uint64_t took = sg_clock_ns(CLOCK_MONOTONIC) - now;
             is_slow = took >= SLOW_NS && !is_slow;
             if (is_due)
                 history.due_ns = now + (PERIOD_NS > 10 * took ? PERIOD_NS : 10 * took);
         }
         wait_for_bell(heard, now);
-        if (sg_helper_is_alone())
+        if (sg_service_thread_is_alone())
             break;
     }
 }
 
-static struct sg_helper keeper = {.name = "history", .work = work, .wake = ring};
+static struct sg_service_thread keeper = {.name = "history", .work = work, .wake = ring};
 
 static bool is_wanted(void)
 {
@@ -122,8 +122,8 @@ static bool is_wanted(void)
 
 void sg_history_consider(void)
 {
-    if (SG_UNLIKELY(sg_helper_is_absent(&keeper) && is_wanted() && sg_helper_is_due(&keeper)))
-        sg_helper_begin(&keeper);
+    if (SG_UNLIKELY(sg_service_thread_is_absent(&keeper) && is_wanted() && sg_service_thread_is_due(&keeper)))
+        sg_service_thread_begin(&keeper);
 }
 
 void sg_history_end(bool may_begin)
@@ -132,34 +132,34 @@ void sg_history_end(bool may_begin)
     if (!sg_segment_is_own() || !is_wanted())
         return;
     if (may_begin)
-        sg_helper_begin(&keeper);
-    uint64_t busy_ns = sg_load(&history.busy_ns), begun_ns = sg_sys_clock_ns(CLOCK_MONOTONIC);
+        sg_service_thread_begin(&keeper);
+    uint64_t busy_ns = sg_load(&history.busy_ns), begun_ns = sg_clock_ns(CLOCK_MONOTONIC);
     bool is_stuck = busy_ns != 0 && begun_ns - busy_ns >= PATIENCE_MS * MS_NS;
-    if (is_stuck || sg_load(&keeper.presence) != SG_HELPER_RUNNING)
+    if (is_stuck || sg_load(&keeper.presence) != SG_SERVICE_THREAD_RUNNING)
         return;
     uint32_t asked = sg_fetch_add(&history.asked, 1u) + 1;
     ring();
     for (uint32_t answered = sg_load(&history.answered);
-         (int32_t)(answered - asked) < 0 && sg_sys_clock_ns(CLOCK_MONOTONIC) - begun_ns < PATIENCE_MS * MS_NS;
+         (int32_t)(answered - asked) < 0 && sg_clock_ns(CLOCK_MONOTONIC) - begun_ns < PATIENCE_MS * MS_NS;
          answered = sg_load(&history.answered))
         (void)sg_sys_futex(&history.answered, FUTEX_WAIT_PRIVATE, answered, &step);
 }
 
 void sg_history_await(uint64_t until_ns)
 {
-    sg_helper_await(&keeper, until_ns);
+    sg_service_thread_await(&keeper, until_ns);
 }
 
 bool sg_history_stop(void)
 {
     uint64_t busy_ns = sg_load(&history.busy_ns);
-    bool is_stuck = busy_ns != 0 && sg_sys_clock_ns(CLOCK_MONOTONIC) - busy_ns >= FORK_PATIENCE_MS * MS_NS;
-    return sg_helper_stop(&keeper, is_stuck ? 0 : FORK_PATIENCE_MS);
+    bool is_stuck = busy_ns != 0 && sg_clock_ns(CLOCK_MONOTONIC) - busy_ns >= FORK_PATIENCE_MS * MS_NS;
+    return sg_service_thread_stop(&keeper, is_stuck ? 0 : FORK_PATIENCE_MS);
 }
 
 void sg_history_refork(void)
 {
-    sg_helper_refork(&keeper);
+    sg_service_thread_refork(&keeper);
     history = (__typeof__(history)){0};
     sg_history_forget();
 }

@@ -1,18 +1,18 @@
 /*
  * history_file.c - see history_file.h.
  *
- * A copy is written under another name, brought to the disk, and renamed over the last one; then the directory is brought to
- * the disk as well. So whenever the power goes, one whole copy is there, in the very format of a live segment, and a disk that
- * is full costs the new copy only. Two halves of one file written by turns would need one write to the disk less, and a
- * format, a checksum and a reader of their own.
+ * A copy is written under another name, brought to the disk, and renamed over the last one; then the directory is
+ * brought to the disk as well. So whenever the power goes, one whole copy is there, in the very format of a live
+ * segment, and a disk that is full costs the new copy only. Two halves of one file written by turns would need one
+ * write to the disk less, and a format, a checksum and a reader of their own.
  *
- * The time line is written after the segment, by which it is found, and as the segment has changed whenever there is a new
- * sample, always with it. What is behind its last sample is not written.
+ * The time line is written after the segment, by which it is found, and as the segment has changed whenever there is a
+ * new sample, always with it. What is behind its last sample is not written.
  *
- * A copy made at the process's end is not waited for: its blocks are on their way before the rename, so that a file system
- * that keeps this order (ext4, by default within 5 s) never shows the name without the bytes. XFS and Btrfs take up to 30 s by
- * default, unless somebody syncs there first: the launcher does as its program has ended (record.c), and every process
- * that lasts does for the directory, and with it for the names in it, every 4 s.
+ * A copy made at the process's end is not waited for: its blocks are on their way before the rename, so that a file
+ * system that keeps this order (ext4, by default within 5 s) never shows the name without the bytes. XFS and Btrfs take
+ * up to 30 s by default, unless somebody syncs there first: the launcher does as its program has ended (record.c), and
+ * every process that lasts does for the directory, and with it for the names in it, every 4 s.
  */
 #include "watch/history_file.h"
 
@@ -29,12 +29,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Of all processes. 4 MiB are left for those that come before the next one tidies up: every process that lasts, and one in
- * eight of the others, since it takes 4 ms where the history is full (3,000 files; 2-core VM). */
-#define BYTES_MOST (UINT64_C(60) << 20)
+/* Of all processes. 4 MiB are left for those that come before the next one tidies up: every process that lasts, and one
+ * in eight of the others, since it takes 4 ms where the history is full (3,000 files; 2-core VM). */
+#define BYTES_MAX (UINT64_C(60) << 20)
 #define REFRESH_NS (UINT64_C(3600) * 1000000000u) /* nobody's who still lives becomes the oldest */
 
-enum { NAME_ROOM = 64, COPIES_MOST = 4 };
+enum { NAME_CAPACITY = 64, COPIES_MAX = 4 };
 
 static struct {
     uint64_t hash;     /* of the last copy; 0: there is none */
@@ -92,7 +92,7 @@ static void read_boot_id(uint64_t id[2])
 /* As it was in one instant, as far as the program holds still for that. */
 static void copy_still(void *copy, const void *original, uint64_t bytes)
 {
-    for (int i = 0; i < COPIES_MOST; i++) {
+    for (int i = 0; i < COPIES_MAX; i++) {
         memcpy(copy, original, bytes);
         if (memcmp(copy, original, bytes) == 0)
             break;
@@ -139,7 +139,7 @@ static long write_file(int directory, const char *name, const void *bytes, uint6
 
 static long put_in_place(int directory, const char *name, const void *bytes, uint64_t length, bool is_durable)
 {
-    char unfinished[NAME_ROOM];
+    char unfinished[NAME_CAPACITY];
     struct sg_text text = sg_text_begin(unfinished, sizeof unfinished);
     sg_text_add(&text, name);
     sg_text_add(&text, SG_UNFINISHED_SUFFIX);
@@ -154,7 +154,7 @@ static long put_in_place(int directory, const char *name, const void *bytes, uin
 static long save_timeline(int directory, bool is_durable)
 {
     const struct sg_timeline *line = sg_timeline_current();
-    char name[NAME_ROOM];
+    char name[NAME_CAPACITY];
     if (line == NULL)
         return 0;
     struct sg_timeline *copy =
@@ -175,7 +175,7 @@ static long save(struct sg_segment *copy, uint64_t length, bool is_durable)
     int directory = open_history();
     if (directory < 0)
         return directory;
-    copy->saved_time_ns = (int64_t)sg_sys_clock_ns(CLOCK_REALTIME);
+    copy->saved_time_ns = (int64_t)sg_clock_ns(CLOCK_REALTIME);
     read_boot_id(copy->boot_id);
     long result = put_in_place(directory, sg_segment_file_name(), copy, length, is_durable);
     if (result == 0)
@@ -184,7 +184,7 @@ static long save(struct sg_segment *copy, uint64_t length, bool is_durable)
         (void)sg_syscall(SYS_fsync, directory, 0, 0, 0, 0, 0);
     if (!last.is_trimmed && (is_durable || sg_sys_unique() % 8 == 0)) {
         last.is_trimmed = true;
-        sg_retention_trim(directory, BYTES_MOST);
+        sg_retention_trim(directory, BYTES_MAX);
     }
     (void)sg_sys_close(directory);
     return result;
@@ -194,11 +194,11 @@ long sg_history_save(bool is_durable)
 {
     uint32_t used = sg_load(&sg_own->record_used), capacity = sg_segment_record_capacity();
     uint64_t length = SG_SEGMENT_BYTES(used < capacity ? used : capacity);
-    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
     struct sg_segment *copy = sg_sys_mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (sg_is_error(copy))
         return -ENOMEM;
-    sg_sites_name_late();
+    sg_callsites_name_late();
     uint64_t hash = copy_segment(copy, length);
     long result = 0;
     if (hash != last.hash || now - last.saved_ns >= REFRESH_NS) {

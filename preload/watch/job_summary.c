@@ -44,7 +44,7 @@ static void add_limit(struct sums *sums, uint64_t limit_bytes)
 static void add_own(struct sums *sums)
 {
     uint64_t peak_bytes = sg_own->peak[sg_load(&sg_own->peak_index) % 2].total_bytes;
-    *sums = (struct sums){.run = SG_RUN(sg_sys_getpid(), sg_process_start_ticks(0)),
+    *sums = (struct sums){.run = SG_RUN(sg_sys_getpid(), sg_procfs_start_ticks(0)),
                           .peak_bytes = larger(peak_bytes, sg_load(&sg_own->job_peak_bytes)),
                           .limit_peak_bytes = sg_load(&sg_own->limit_peak_bytes),
                           .process_count = 1,
@@ -63,7 +63,7 @@ static bool read_at(long fd, void *value, size_t bytes, size_t offset)
 static void add_record(struct sums *sums, long fd)
 {
     struct sg_slot slot = {0};
-    struct sg_domain_counters domain[SG_DOMAIN_ROOM];
+    struct sg_domain_counters domain[SG_DOMAIN_CAPACITY];
     uint64_t run = 0, peak_bytes = 0, job_peak_bytes = 0, limit_peak_bytes = 0;
     if (!read_at(fd, &slot, sizeof slot, 0) || slot.magic != SG_ABI_MAGIC || slot.abi_version != SG_ABI_VERSION ||
         !read_at(fd, &run, sizeof run, offsetof(struct sg_segment, run)) || run != sums->run ||

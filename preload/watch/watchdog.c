@@ -38,14 +38,14 @@
 #define LONGEST_NS UINT64_C(100000000)
 #define SECOND_NS UINT64_C(1000000000)
 
-/* The cases in which SIGKILL follows SIGTERM early (libsparkguard(7), SPARKGUARD_WATCHDOG). Nothing else shortens the time that a
- * program has to save its data. */
+/* The cases in which SIGKILL follows SIGTERM early (libsparkguard(7), SPARKGUARD_WATCHDOG). Nothing else shortens the
+ * time that a program has to save its data. */
 #define PATIENCE_NS (5 * SECOND_NS)
 #define LAST_MOMENT_NS UINT64_C(250000000) /* less is left at the rate of a fall that goes on */
 #define SURELY_NS (5 * SECOND_NS)          /* a helper may wait for a disk (identity.c) */
 #define BRINK_NS UINT64_C(100000000)       /* below an eighth of the floor */
 
-/* ---- what it does ------------------------------------------------------------------------------------------------- */
+/* ---- what it does ------------------------------------------------------------------------------------------------ */
 
 /* Since when we are below the floor and ours to go; 0: not. It outlives the thread, which ends before a fork. */
 static struct {
@@ -124,12 +124,12 @@ static uint64_t look(void)
     struct sg_danger danger;
     if (!sg_lock_acquire_within(&sg_decision_lock, &lock, SHORTEST_NS))
         return SHORTEST_NS;
-    sg_fit_join();
-    sg_rescue_publish();
-    sg_room_scan_if_due();
-    sg_rescue_look(&danger);
+    sg_check_join();
+    sg_victim_publish();
+    sg_headroom_scan_if_due();
+    sg_victim_look(&danger);
     sg_lock_release(&sg_decision_lock, &lock);
-    uint64_t now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
     act(&danger, now);
     uint64_t above = danger.left_bytes > danger.floor_bytes ? danger.left_bytes - danger.floor_bytes : 0;
     uint64_t pause = above / FASTEST_BYTES_PER_MS * 1000000;
@@ -142,12 +142,12 @@ static void answer_call(void)
     struct sg_lock_state lock;
     if (!sg_lock_acquire_within(&sg_decision_lock, &lock, LONGEST_NS))
         return;
-    sg_room_scan();
+    sg_headroom_scan();
     sg_lock_release(&sg_decision_lock, &lock);
-    sg_seats_advance();
+    sg_peers_advance();
 }
 
-/* ---- the thread --------------------------------------------------------------------------------------------------- */
+/* ---- the thread -------------------------------------------------------------------------------------------------- */
 
 static void lock(uintptr_t begin, uintptr_t end)
 {
@@ -163,13 +163,13 @@ static void lock_memory(void)
     char here;
     if (sg_syscall(SYS_prlimit64, 0, RLIMIT_MEMLOCK, 0, (long)&limit, 0, 0) != 0 || limit.rlim_cur < MEMLOCK_LEAST)
         return;
-    uintptr_t stack = ((uintptr_t)&here - STACK_BYTES / 4) & ~(uintptr_t)(SG_PAGE_MOST - 1);
+    uintptr_t stack = ((uintptr_t)&here - STACK_BYTES / 4) & ~(uintptr_t)(SG_PAGE_MAX - 1);
     lock(stack, (uintptr_t)&here);
     lock((uintptr_t)&sg_self, (uintptr_t)(&sg_self + 1));
     uintptr_t library = (uintptr_t)__ehdr_start;
-    uintptr_t window = (uintptr_t)&sg_window; /* most of it is never used */
+    uintptr_t window = (uintptr_t)&sg_segment_mapping; /* most of it is never used */
     uintptr_t end = (uintptr_t)_end;
-    uintptr_t used = window + sizeof(struct sg_segment), behind = window + sizeof sg_window;
+    uintptr_t used = window + sizeof(struct sg_segment), behind = window + sizeof sg_segment_mapping;
     lock(library, window < end ? used : end);
     if (window < end)
         lock(behind, end);
@@ -178,31 +178,31 @@ static void lock_memory(void)
         lock((uintptr_t)line, (uintptr_t)(line + 1));
 }
 
-static struct sg_helper watchdog;
+static struct sg_service_thread watchdog;
 
 static void work(void)
 {
     uint64_t checked_ns = 0;
     lock_memory();
     sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_WATCHED);
-    while (sg_helper_is_wanted(&watchdog)) {
-        uint32_t called = sg_load(&sg_seats_ledger()->call);
-        uint64_t pause = look(), now = sg_sys_clock_ns(CLOCK_MONOTONIC);
+    while (sg_service_thread_is_wanted(&watchdog)) {
+        uint32_t called = sg_load(&sg_entry_registry()->call);
+        uint64_t pause = look(), now = sg_clock_ns(CLOCK_MONOTONIC);
         const struct timespec timeout = {0, (long)pause};
         if (now - checked_ns >= SECOND_NS) {
             checked_ns = now;
-            if (sg_helper_is_alone())
+            if (sg_service_thread_is_alone())
                 break;
         }
-        if (sg_helper_is_wanted(&watchdog) &&
-            sg_sys_futex(&sg_seats_ledger()->call, FUTEX_WAIT, called, &timeout) != -ETIMEDOUT)
+        if (sg_service_thread_is_wanted(&watchdog) &&
+            sg_sys_futex(&sg_entry_registry()->call, FUTEX_WAIT, called, &timeout) != -ETIMEDOUT)
             answer_call();
     }
     sg_fetch_and(&sg_own->slot.flags, ~(uint32_t)SG_SLOT_WATCHED);
-    sg_store(&sg_seats_own()->watched_ns, 0);
+    sg_store(&sg_entry_own()->watched_ns, 0);
 }
 
-static struct sg_helper watchdog = {.name = "watchdog", .work = work, .wake = sg_seats_call};
+static struct sg_service_thread watchdog = {.name = "watchdog", .work = work, .wake = sg_peers_call};
 
 static bool is_worth_it(void)
 {
@@ -213,12 +213,12 @@ static bool is_worth_it(void)
 void sg_watchdog_consider(void)
 {
     sg_history_consider(); /* it is begun where the watchdog is */
-    if (SG_LIKELY(!is_worth_it() || !sg_helper_is_absent(&watchdog)))
+    if (SG_LIKELY(!is_worth_it() || !sg_service_thread_is_absent(&watchdog)))
         return;
     if (sg_self.layers == 0 && sg_self.is_forking == 0)
         sg_timeline_begin();
-    if (sg_options.watchdog != SG_WATCHDOG_OFF && sg_helper_is_due(&watchdog))
-        sg_helper_begin(&watchdog);
+    if (sg_options.watchdog != SG_WATCHDOG_OFF && sg_service_thread_is_due(&watchdog))
+        sg_service_thread_begin(&watchdog);
 }
 
 void sg_watchdog_begin_child(void)
@@ -231,20 +231,20 @@ void sg_watchdog_begin_child(void)
 
 bool sg_watchdog_end_helpers(void)
 {
-    bool was_watched = sg_helper_stop(&watchdog, 200);
+    bool was_watched = sg_service_thread_stop(&watchdog, 200);
     return sg_history_stop() || was_watched;
 }
 
 void sg_watchdog_end_helpers_surely(void)
 {
     (void)sg_watchdog_end_helpers();
-    uint64_t until_ns = sg_sys_clock_ns(CLOCK_MONOTONIC) + SURELY_NS;
-    sg_helper_await(&watchdog, until_ns);
+    uint64_t until_ns = sg_clock_ns(CLOCK_MONOTONIC) + SURELY_NS;
+    sg_service_thread_await(&watchdog, until_ns);
     sg_history_await(until_ns);
 }
 
 void sg_watchdog_refork(void)
 {
-    sg_helper_refork(&watchdog);
+    sg_service_thread_refork(&watchdog);
     watch.warned_ns = watch.term_ns = 0;
 }

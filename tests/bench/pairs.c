@@ -43,7 +43,7 @@ static void map(size_t size)
         munmap(mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), size);
 }
 
-/* ---- a program that does little but malloc ------------------------------------------------------------------------ */
+/* ---- a program that does little but malloc ----------------------------------------------------------------------- */
 
 struct node {
     struct node *left, *right;

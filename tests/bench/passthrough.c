@@ -1,4 +1,5 @@
-/* passthrough.c - a preloaded library that hands malloc, free, mmap and munmap on: what interposing costs whoever does it. */
+/* passthrough.c - a preloaded library that hands malloc, free, mmap and munmap on: what interposing costs whoever does
+ * it. */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <sys/mman.h>

@@ -20,7 +20,7 @@ PAIR_BEHIND = 74  # of malloc and free behind another allocator than glibc's, wh
 # every 5 ms: how many of those there are is a matter of time. Each also makes the request that it is taken for dearer, by what
 # comes to 0 to 16 a pair between an idle machine and a load of 50. Some 50 of them are for the call site.
 CUDA_PAIR = 2230  # 2,130 to 2,160 were counted
-LOOK = "sg_room_look"
+LOOK = "sg_headroom_refresh"
 LARGE_LOOKS = 4000  # in them, of a pair of 64 MiB over the real /proc: some 80 to 800 as time goes by, 8,000 for each one
 MACHINE = "MemTotal: 125829120 kB\nMemFree: 104857600 kB\nMemAvailable: 104857600 kB\n"  # no cgroups: each is looked through
 

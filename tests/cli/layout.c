@@ -62,15 +62,15 @@ int main(void)
     FIELD(sg_segment, site);
     FIELD(sg_segment, sites_peak_state);
     FIELD(sg_segment, run);
-    FIELD(sg_site, key);
-    FIELD(sg_site, live_bytes);
-    FIELD(sg_site, live_count);
-    FIELD(sg_site, peak_bytes);
-    FIELD(sg_site, offset);
-    FIELD(sg_site, is_named);
-    FIELD(sg_site, library);
-    FIELD(sg_site, at_peak_bytes);
-    FIELD(sg_site, at_refusal_bytes);
+    FIELD(sg_callsite, key);
+    FIELD(sg_callsite, live_bytes);
+    FIELD(sg_callsite, live_count);
+    FIELD(sg_callsite, peak_bytes);
+    FIELD(sg_callsite, offset);
+    FIELD(sg_callsite, is_named);
+    FIELD(sg_callsite, library);
+    FIELD(sg_callsite, at_peak_bytes);
+    FIELD(sg_callsite, at_refusal_bytes);
     FIELD(sg_machine, time_ns);
     FIELD(sg_machine, usable_bytes);
     FIELD(sg_machine, reserve_bytes);
@@ -78,7 +78,7 @@ int main(void)
     FIELD(sg_machine, cgroup_limit_bytes);
     FIELD(sg_machine, unified);
     FIELD(sg_segment, file);
-    FIELD(sg_segment, slot.heritage_bytes);
+    FIELD(sg_segment, slot.inherited_promise_bytes);
     FIELD(sg_segment, origin);
     FIELD(sg_segment, inherited_shared_bytes);
     FIELD(sg_memory_file, begin);
@@ -86,7 +86,7 @@ int main(void)
     FIELD(sg_memory_file, missing_bytes);
     FIELD(sg_origin, claim);
     FIELD(sg_origin, bytes);
-    FIELD(sg_origin, seat);
+    FIELD(sg_origin, entry);
     FIELD(sg_origin, pid);
     FIELD(sg_device, total_bytes);
     FIELD(sg_device, live_bytes);
@@ -133,7 +133,7 @@ int main(void)
 #define SG_DOMAIN(ID, name, bounded, help) printf("  \"domain.%s\": [%d, 1],\n", #name, SG_DOMAIN_##ID);
 #include "domains.def"
 #undef SG_DOMAIN
-    printf("  \"ledger.bytes\": [0, %zu],\n", SG_LEDGER_BYTES(SG_SEAT_ROOM));
+    printf("  \"ledger.bytes\": [0, %zu],\n", SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY));
     printf("  \"sizeof.sg_memory_file\": [0, %zu],\n", sizeof(struct sg_memory_file));
     printf("  \"sizeof.sg_origin\": [0, %zu],\n", sizeof(struct sg_origin));
     printf("  \"sizeof.sg_device\": [0, %zu],\n", sizeof(struct sg_device));
@@ -144,7 +144,7 @@ int main(void)
     printf("  \"sizeof.sg_event\": [0, %zu],\n", sizeof(struct sg_event));
     printf("  \"sizeof.sg_timeline\": [0, %zu],\n", sizeof(struct sg_timeline));
     printf("  \"sizeof.sg_sample\": [0, %zu],\n", sizeof(struct sg_sample));
-    printf("  \"sizeof.sg_site\": [0, %zu],\n", sizeof(struct sg_site));
+    printf("  \"sizeof.sg_callsite\": [0, %zu],\n", sizeof(struct sg_callsite));
     printf("  \"sizeof.sg_record\": [0, %zu],\n", sizeof(struct sg_record));
     printf("  \"sizeof.sg_segment\": [0, %zu]\n", sizeof(struct sg_segment));
     puts("}");

@@ -187,7 +187,7 @@ class Segment:
             "library": library,
         }
         for member, value in members.items():
-            self.put("site", number, "sg_site", member, value)
+            self.put("site", number, "sg_callsite", member, value)
         return self
 
     def write(self, directory):

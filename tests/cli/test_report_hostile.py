@@ -81,8 +81,8 @@ def test_fields_that_cannot_be(make, report, field, value, why):
         ("event", "sg_event", 31, "sequence", UNKNOWN - 1, "at place 31"),
         ("domain", "sg_domain_counters", 4, "granted_bytes", 2**60, "domain 4"),
         ("peak", "sg_peak", 0, "total_bytes", 2**60, "absurd peak"),
-        ("site", "sg_site", 95, "live_bytes", 2**60, "absurd call site 95"),
-        ("site", "sg_site", 3, "key", 5, "domain 5"),
+        ("site", "sg_callsite", 95, "live_bytes", 2**60, "absurd call site 95"),
+        ("site", "sg_callsite", 3, "key", 5, "domain 5"),
     ],
 )
 def test_entries_that_cannot_be(make, report, array, struct, index, member, value, why):

@@ -328,7 +328,7 @@ def test_ranges_that_cannot_be_are_not_believed(make, report, damage):
 
 
 def with_origin(child, claim, seat, pid, bytes_):
-    for field, value in (("claim", claim), ("bytes", bytes_), ("seat", seat), ("pid", pid)):
+    for field, value in (("claim", claim), ("bytes", bytes_), ("entry", seat), ("pid", pid)):
         child.put("origin", 0, "sg_origin", field, value)
     return child
 
@@ -348,7 +348,7 @@ def test_memory_that_children_have_from_a_parent_counts_once_when_the_parent_is_
 
 def test_promise_of_a_parent_that_is_gone_is_its_childrens(make, report):
     parent = make(pid=1, state="running", **{"slot.promised_bytes": 3 * GIB}).domain("mapped", granted=3 * GIB)
-    children = [make(pid=pid, state="running", parent_pid=1, **{"slot.heritage_bytes": 3 * GIB}) for pid in (2, 3)]
+    children = [make(pid=pid, state="running", parent_pid=1, **{"slot.inherited_promise_bytes": 3 * GIB}) for pid in (2, 3)]
     with contextlib.ExitStack() as stack:
         for child in children:
             stack.enter_context(child.domain("mapped", granted=3 * GIB).write_live(report.directory))

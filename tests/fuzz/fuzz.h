@@ -1,6 +1,6 @@
 /*
- * fuzz.h - what the fuzz targets share. Each is a LLVMFuzzerTestOneInput() for one reader of ours: `make fuzz` links it to
- * replay.c, which runs stored inputs; `make fuzzers` links it to clang's libFuzzer, which makes new ones.
+ * fuzz.h - what the fuzz targets share. Each is a LLVMFuzzerTestOneInput() for one reader of ours: `make fuzz` links it
+ * to replay.c, which runs stored inputs; `make fuzzers` links it to clang's libFuzzer, which makes new ones.
  *
  * Readers read files, so a target has a folder of its own in TMPDIR (/dev/shm). Whoever runs it removes that.
  */
@@ -23,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* The most bytes that a reader of the target's takes of an input, or of one text of it: inputs are to be longer, too. */
 extern const size_t fuzz_room;
-#define FUZZ_ROOM(bytes) const size_t fuzz_room = (bytes)
+#define FUZZ_CAPACITY(bytes) const size_t fuzz_room = (bytes)
 
 /* By a signal: that is what libFuzzer keeps an input for. */
 FUZZ void fuzz_need(bool is_so, const char *what)

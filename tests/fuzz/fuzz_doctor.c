@@ -20,7 +20,7 @@ static const char *const file[] = {
 
 enum { FILES = sizeof file / sizeof file[0] };
 
-FUZZ_ROOM(DOCTOR_TEXT_ROOM);
+FUZZ_CAPACITY(DOCTOR_TEXT_CAPACITY);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

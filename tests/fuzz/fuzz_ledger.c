@@ -1,7 +1,7 @@
 /*
- * The seats of other processes as the library adds them up and as its watchdog ranks them: hostile seats in our own ledger, or,
- * with FUZZ_FOREIGN, in another version's, while no ledger of ours can be had. Whatever they say, sums stay within what a sum
- * may be, and this process's own figures are its own.
+ * The registry entries of other processes as the library adds them up and as its watchdog ranks them: hostile registry
+ * entries in our own ledger, or, with FUZZ_FOREIGN, in another version's, while no ledger of ours can be had. Whatever
+ * they say, sums stay within what a sum may be, and this process's own figures are its own.
  */
 #ifndef FUZZ_FOREIGN
 #define FUZZ_FOREIGN 0
@@ -25,28 +25,28 @@ enum { SEATS = 8 };
 #define MOST_BYTES (UINT64_C(1) << 53) /* a saturated sum of sums */
 
 static union {
-    struct sg_machine_ledger ledger;
-    char bytes[SG_LEDGER_BYTES(SEATS)];
+    struct sg_registry ledger;
+    char bytes[SG_REGISTRY_BYTES(SEATS)];
 } foreign __attribute__((aligned(64)));
 
-FUZZ_ROOM(sizeof foreign);
+FUZZ_CAPACITY(sizeof foreign);
 
-/* Nobody but us frees the seats of owners that do not live: they are held. */
+/* Nobody but us frees the registry entries of owners that do not live: they are held. */
 static void lock_seats(unsigned first)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = first, .l_len = SEATS};
-    int fd = open(fuzz_path("live/" SG_LEDGER_NAME), O_RDWR | O_CLOEXEC);
+    int fd = open(fuzz_path("live/" SG_REGISTRY_NAME), O_RDWR | O_CLOEXEC);
     fuzz_need(fd >= 0 && fcntl(fd, F_OFD_SETLK, &lock) == 0, "lock");
 }
 
 static void put_foreign(void)
 {
-    foreign.ledger.magic = SG_LEDGER_MAGIC;
-    foreign.ledger.version = SG_LEDGER_VERSION + 1;
-    foreign.ledger.seat_bytes = sizeof(struct sg_seat);
-    foreign.ledger.seat_room = foreign.ledger.seat_used = SEATS;
+    foreign.ledger.magic = SG_REGISTRY_MAGIC;
+    foreign.ledger.version = SG_REGISTRY_VERSION + 1;
+    foreign.ledger.entry_bytes = sizeof(struct sg_registry_entry);
+    foreign.ledger.entry_capacity = foreign.ledger.entry_used = SEATS;
     for (unsigned i = 0; i < SEATS; i++)
-        foreign.ledger.seat[i].claim = 1 << 2 | SG_CLAIM_LIVE;
+        foreign.ledger.entry[i].claim = 1 << 2 | SG_CLAIM_LIVE;
 }
 
 static void begin(void)
@@ -57,57 +57,57 @@ static void begin(void)
     (void)mkdir(sg_options.dir, 0700);
     if (FUZZ_FOREIGN) {
         put_foreign();
-        fuzz_put("live/" SG_LEDGER_NAME, &foreign, sizeof foreign);
+        fuzz_put("live/" SG_REGISTRY_NAME, &foreign, sizeof foreign);
         (void)mkdir(fuzz_path("live/" SG_LEDGER_SECOND_NAME), 0700);
     }
     sg_segment_attach();
-    sg_seats_join();
+    sg_registry_join();
     lock_seats(FUZZ_FOREIGN ? 0 : 1);
 }
 
 static void hurt(const uint8_t *data, size_t size)
 {
-    struct sg_machine_ledger *ledger = sg_seats_ledger();
+    struct sg_registry *ledger = sg_entry_registry();
     if (FUZZ_FOREIGN) {
-        memset(foreign.ledger.seat, 0, SEATS * sizeof foreign.ledger.seat[0]);
+        memset(foreign.ledger.entry, 0, SEATS * sizeof foreign.ledger.entry[0]);
         put_foreign();
         fuzz_patch(&foreign, sizeof foreign, data, size);
-        fuzz_put("live/" SG_LEDGER_NAME, &foreign, sizeof foreign);
+        fuzz_put("live/" SG_REGISTRY_NAME, &foreign, sizeof foreign);
         return;
     }
-    memset(&ledger->seat[1], 0, SEATS * sizeof ledger->seat[1]);
+    memset(&ledger->entry[1], 0, SEATS * sizeof ledger->entry[1]);
     for (unsigned i = 1; i <= SEATS; i++)
-        ledger->seat[i].claim = 1 << 2 | SG_CLAIM_LIVE;
-    ledger->seat_used = SEATS + 1;
-    fuzz_patch(&ledger->seat[1], SEATS * sizeof ledger->seat[1], data, size);
+        ledger->entry[i].claim = 1 << 2 | SG_CLAIM_LIVE;
+    ledger->entry_used = SEATS + 1;
+    fuzz_patch(&ledger->entry[1], SEATS * sizeof ledger->entry[1], data, size);
     if (size > 4 && data[3] % 4 == 0)
-        ledger->seat_used = UINT32_MAX >> (data[4] % 32); /* also beyond all seats */
+        ledger->entry_used = UINT32_MAX >> (data[4] % 32); /* also beyond all registry entries */
 }
 
-static void check(const struct sg_taken *taken)
+static void check(const struct sg_peer_sums *taken)
 {
     fuzz_need(taken->held_bytes < MOST_BYTES && taken->flight_bytes < MOST_BYTES && taken->stalled_bytes < MOST_BYTES &&
-                  taken->asking_bytes < MOST_BYTES && taken->behind_bytes < MOST_BYTES,
+                  taken->queued_before_bytes < MOST_BYTES && taken->queued_after_bytes < MOST_BYTES,
               "a sum without bound");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static bool has_begun;
-    struct sg_tally tally;
+    struct sg_peers peers;
     struct sg_danger danger;
     if (!has_begun)
         begin();
     has_begun = true;
     uint64_t granted = sg_own->slot.granted_bytes;
     hurt(data, size);
-    sg_seats_sum(&tally, 2, true);
-    check(&tally.machine);
-    check(&tally.device);
-    check(&tally.job);
-    for (unsigned i = 0; i < SG_SEAT_LEVELS; i++)
-        check(&tally.level[i]);
-    sg_rescue_look(&danger);
+    sg_peers_sum(&peers, 2, true);
+    check(&peers.machine);
+    check(&peers.device);
+    check(&peers.job);
+    for (unsigned i = 0; i < SG_ENTRY_LEVELS; i++)
+        check(&peers.level[i]);
+    sg_victim_look(&danger);
     fuzz_need(sg_own->slot.granted_bytes == granted, "own figures changed");
     return 0;
 }

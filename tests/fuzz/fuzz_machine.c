@@ -21,17 +21,17 @@ static const char *const file[] = {
 
 enum { FILES = sizeof file / sizeof file[0] };
 
-FUZZ_ROOM(65536); /* FILE_ROOM of tools/common/cgroup.c; the library's own scratch has 8192 */
+FUZZ_CAPACITY(65536); /* FILE_CAPACITY of tools/common/cgroup.c; the library's own scratch has 8192 */
 
 static void look_as_library(void)
 {
-    uint64_t identity[SG_CONSTRAINT_ROOM - 1];
-    struct sg_look look = {0};
+    uint64_t identity[SG_CONSTRAINT_CAPACITY - 1];
+    struct sg_snapshot look = {0};
     uint32_t count = sg_cgroup_find(identity);
-    fuzz_need(count < SG_CONSTRAINT_ROOM, "more levels than there is room for");
-    sg_pool_look(&look);
+    fuzz_need(count < SG_CONSTRAINT_CAPACITY, "more levels than there is room for");
+    sg_snapshot_refresh(&look);
     sg_cgroup_look(&look);
-    fuzz_need(look.count <= SG_CONSTRAINT_ROOM, "more constraints than there is room for");
+    fuzz_need(look.count <= SG_CONSTRAINT_CAPACITY, "more constraints than there is room for");
     for (uint32_t i = 0; look.is_valid && i < look.count; i++)
         fuzz_need(look.at[i].headroom_bytes <= look.at[i].limit_bytes &&
                       look.at[i].floor_bytes <= look.at[i].reserve_bytes,

@@ -1,5 +1,5 @@
-/* What people write: variables of the environment as the library reads them, sizes, seconds and numbers, times for --since,
- * parameters, durations and models for the sweep. The input is texts that end with NUL, each an "NAME=value". */
+/* What people write: variables of the environment as the library reads them, sizes, seconds and numbers, times for
+ * --since, parameters, durations and models for the sweep. The input is texts that end with NUL, each an "NAME=value". */
 #include "fuzz.h"
 
 #include "../../preload/base/log.h"
@@ -11,7 +11,7 @@
 #include "sweep/sweep.h"
 
 enum { TEXTS = 16 };
-FUZZ_ROOM(SG_PATH_ROOM);
+FUZZ_CAPACITY(SG_PATH_CAPACITY);
 
 static void read_as_library(char *const *environment)
 {

@@ -1,5 +1,5 @@
-/* What the kernel says of processes: stat, statm, smaps_rollup and maps as the library reads them, stat and status as the tools
- * do. A program chooses its own name, which is in the midst of them. */
+/* What the kernel says of processes: stat, statm, smaps_rollup and maps as the library reads them, stat and status as
+ * the tools do. A program chooses its own name, which is in the midst of them. */
 #include "fuzz.h"
 
 #include "../../preload/base/text.h"
@@ -19,7 +19,7 @@ static const char *const file[] = {"proc/7/stat", "proc/7/statm", "proc/7/smaps_
 
 enum { FILES = sizeof file / sizeof file[0] };
 
-FUZZ_ROOM(8192); /* of a status in tools/model/unguarded.c and tools/common/procfs.c */
+FUZZ_CAPACITY(8192); /* of a status in tools/model/unguarded.c and tools/common/procfs.c */
 
 /* The library's own reading, from the target's folder. */
 static long fuzz_read_file(const char *path, char *buffer, size_t room)
@@ -33,7 +33,7 @@ static void name_site(const uint8_t *data, size_t size)
 {
     struct line line = {0};
     struct module module = {0};
-    struct sg_site site = {0};
+    struct sg_callsite site = {0};
     for (size_t i = 0; i < size; i++) {
         if (data[i] != '\n') {
             take_character(&line, (char)data[i]);
@@ -51,12 +51,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct model model = {0};
     procfs_live_root = fuzz_folder();
     fuzz_put_texts(file, FILES, data, size);
-    (void)sg_process_anonymous_bytes(7);
-    (void)sg_process_start_ticks(7);
-    (void)sg_process_minor_faults(7);
-    (void)sg_process_threads(7);
-    (void)sg_process_is_left_to(1);
-    if (sg_process_private_bytes(&least, &most))
+    (void)sg_procfs_anonymous_bytes(7);
+    (void)sg_procfs_start_ticks(7);
+    (void)sg_procfs_minor_faults(7);
+    (void)sg_procfs_threads(7);
+    (void)sg_procfs_is_left_to(1);
+    if (sg_procfs_private_bytes(&least, &most))
         fuzz_need(least <= most, "the least is more than the most");
     model.machine.total_bytes = SG_UNKNOWN;
     model_unguarded_fill(&model);

@@ -1,4 +1,5 @@
-/* The launcher's note of how its child ended: it finds the child's segment among whatever lies there, and writes to no other. */
+/* The launcher's note of how its child ended: it finds the child's segment among whatever lies there, and writes to no
+ * other. */
 #include "fuzz.h"
 
 #include "launch/launch.h"
@@ -7,7 +8,7 @@
 #define NAME "live/4711-0000000000001267.segment"
 
 enum { BYTES = sizeof(struct sg_segment) };
-FUZZ_ROOM(BYTES);
+FUZZ_CAPACITY(BYTES);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -1,5 +1,6 @@
 /* Segments, live ones and copies kept as history, from the file to every way of showing them. First byte: which it is,
- * whether the file is all of the input or a well made one with changes, and whether that is as long as any can be, or longer. */
+ * whether the file is all of the input or a well made one with changes, and whether that is as long as any can be, or
+ * longer. */
 #include "fuzz.h"
 
 #include <locale.h>
@@ -17,7 +18,7 @@
 enum { RECORDS = 2, IS_PAST = 1, IS_OWNED = 2, IS_WHOLE = 4 };
 enum { LONG = 0x6, TOO_LONG = 0xe }; /* the upper half of that byte */
 enum { BYTES = SG_SEGMENT_BYTES(RECORDS), MOST = (SG_SEGMENT_BYTES(SG_RECORD_LIMIT) + 65535) / 65536 * 65536 };
-FUZZ_ROOM(BYTES);
+FUZZ_CAPACITY(BYTES);
 
 static union {
     struct sg_segment segment;
@@ -42,8 +43,8 @@ static void make_well(void)
     segment->refusal[0] = (struct sg_refusal){.sequence = 1, .reason = SG_REASON_LIMIT, .call = "malloc"};
     segment->phase[0] = (struct sg_phase){.sequence = 1, .name = "epoch 1"};
     segment->event[0] = (struct sg_event){.sequence = 1, .what = "watchdog: ends this process: 1.0 GiB left"};
-    segment->site[0][SG_SITE_FIRST] =
-        (struct sg_site){.key = 4096, .live_bytes = 1 << 20, .is_named = 1, .library = "libc.so.6"};
+    segment->site[0][SG_CALLSITE_FIRST] =
+        (struct sg_callsite){.key = 4096, .live_bytes = 1 << 20, .is_named = 1, .library = "libc.so.6"};
     segment->saved_time_ns = segment->started_time_ns + 1;
 }
 

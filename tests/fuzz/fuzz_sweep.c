@@ -4,13 +4,13 @@
 #include "report/report.h"
 #include "sweep/sweep.h"
 
-FUZZ_ROOM(4 << 20); /* FILE_LIMIT of tools/sweep/state_read.c */
+FUZZ_CAPACITY(4 << 20); /* FILE_LIMIT of tools/sweep/state_read.c */
 
 #define BOOT "017cbb0a-cfb7-44ba-907b-59939254ff35"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char parameter[] = "batch=1,2,4,8", why[SWEEP_WHY_ROOM];
+    char parameter[] = "batch=1,2,4,8", why[SWEEP_WHY_CAPACITY];
     char *command[] = {strdup("python"), strdup("{batch}"), NULL};
     struct sweep sweep = {.command = command, .lock_fd = -1};
     const struct style style = {.stream = fuzz_nowhere(), .columns = 80};

@@ -1,5 +1,5 @@
-/* Time lines, from the file to the drawing. First byte: whether the file is all of the input or a well made one with changes, and
- * whether that is whole, or longer than any. */
+/* Time lines, from the file to the drawing. First byte: whether the file is all of the input or a well made one with
+ * changes, and whether that is whole, or longer than any. */
 #include "fuzz.h"
 
 #include "report/plot/plot.h"
@@ -9,7 +9,7 @@
 
 enum { SAMPLES = 4, BYTES = offsetof(struct sg_timeline, sample) + SAMPLES * sizeof(struct sg_sample) };
 enum { TOO_LONG = 0xe }; /* the upper half of that byte */
-FUZZ_ROOM(sizeof(struct sg_timeline));
+FUZZ_CAPACITY(sizeof(struct sg_timeline));
 
 static void make_well(struct sg_timeline *line)
 {
@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static char *segment_path;
     struct model_process process = {.pid = 1, .command = (char *)(uintptr_t) "a", .job = (char *)(uintptr_t) "b"};
     struct model_timeline line = {0};
-    char why[MODEL_WHY_ROOM];
+    char why[MODEL_WHY_CAPACITY];
     if (segment_path == NULL)
         segment_path = strdup(fuzz_path(SEGMENT));
     if (size == 0)

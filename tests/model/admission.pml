@@ -2,38 +2,38 @@
  * admission.pml - a model of how guarded processes share one machine: announce, look, judge, settle.
  *
  * Checked by tests/model/run, which lists the configurations. Every statement below is one access to shared memory
- * or to the kernel, in the order in which preload/admit/admission.c, check.c, headroom.c, registry.c, own_entry.c, peers.c and
- * ledger.c make it (all seq_cst, see preload/base/atomics.h). Who reorders two accesses there changes them here, and runs
- * the models.
+ * or to the kernel, in the order in which preload/admit/admission.c, check.c, headroom.c, registry.c, own_entry.c,
+ * peers.c and ledger.c make it (all seq_cst, see preload/base/atomics.h). Who reorders two accesses there changes them
+ * here, and runs the models.
  *
  * The ledger that all processes share, and what it is here:
  *     asked             asked_bytes: ever asked for; only grows. A request's place: its value before the request
  *     is_advanced[t]    the epoch, one bit per thread: "advanced since the thread last read it"
- *     is_live[s]        the seat's claim is LIVE; the other states and the generations are in claim.pml
+ *     is_live[s]        the registry entry's claim is LIVE; the other states and the generations are in claim.pml
  *     ticket[s]         NONE, CHOOSING, or FIRST + the place of the large request that is being judged
- *     asking[s]         asking_bytes
- *     flight[s]         in_flight_bytes. How the seat is kept in step with the process's own slot is in seat.pml
- *     promised[s]       promised_bytes
- *     most[s]           private to the process: state.most of headroom.c, the last look as a place; 0: forgotten
+ *     asking[s]         queued_bytes
+ *     flight[s]         in_flight_bytes. How the registry entry is kept in step with the process's own slot is in
+ *     registry entry.pml promised[s]       promised_bytes
+ *     most[s]           private to the process: state.most of headroom.c, the last snapshot as a place; 0: forgotten
  *     available         what the kernel shows, less the line. The model has one line for small and large requests, and
  *                       none of the grace and of the sixteenth that soften what small requests meet: it is stricter
  *
  * Properties
  *     safety            the bytes that live processes hold or may still touch never exceed the room above the line
  *     exactness         (nobody dies or stops) when all requests have ended, none was refused that would still fit
- *     frugality         (nobody dies or stops) a request is judged no more than LOOKS_MOST times
+ *     frugality         (nobody dies or stops) a request is judged no more than LOOKS_MAX times
  *     liveness          every request of a process that neither dies nor stops ends, admitted or refused
  *     wakeups           (WAKEUPS) and without the steps of a wait: whoever must be woken is woken by the epoch
- *     reaping           what a process left that was dead before the last look costs nobody a refusal
+ *     reaping           what a process left that was dead before the last snapshot costs nobody a refusal
  *
  * Parameters (-D)
  *     PROCESSES ROOM    how many processes; bytes above the line
  *     MACHINE           bytes of the machine: a larger request is not announced
  *     S00 S01 S10 ...   bytes of request 0 and 1 of process 0, 1, 2; 0 if there is none
  *     SMALL             bit 2 * process + request: it is a small one
- *     YOUNG             the same bits: a large one that tries a young look first
- *     BEHIND            the same bits: a large one of CUDA whose books may be behind the driver's: when it does not fit at the first
- *                       look, it gives its place back, the books are brought up, and it is asked for again
+ *     YOUNG             the same bits: a large one that tries a cached snapshot first
+ *     BEHIND            the same bits: a large one of CUDA whose books may be behind the driver's: when it does not fit
+ *                       at the first look, it gives its place back, the books are brought up, and it is asked for again
  *     KINDS             what a large admitted call may turn out to be: 1 eager, 2 lazy, 4 failing (a bit mask)
  *     TOUCH FREE        lazy memory may be touched and found by a scan; memory may be given back
  *     DEATH STOP        bit masks of processes: may be killed, may stop for ever, at any step
@@ -42,7 +42,7 @@
  *     WAKEUPS           EXACT, and no wait ends by its step
  *     NESTED            process 1's second request is made from inside the real call of its first one, and has no
  *                       patience for what is in flight (patience_of)
- *     SIBLINGS          processes 0 and 1 are two threads of one process: one seat, one lock
+ *     SIBLINGS          processes 0 and 1 are two threads of one process: one registry entry, one lock
  *     LOOKED            every process has looked at the start, and its look stays young
  *     REAPING           checks that property; of two processes with a request that fits alone
  *     BREAK_...         swaps or leaves out one thing; tests/model/run expects a violation from each
@@ -97,8 +97,8 @@
 #ifndef STEPS
 #define STEPS 1
 #endif
-#ifndef LOOKS_MOST
-#define LOOKS_MOST 12
+#ifndef LOOKS_MAX
+#define LOOKS_MAX 12
 #endif
 #if defined(WAKEUPS) && !defined(EXACT)
 #define EXACT
@@ -153,7 +153,7 @@ short available = ROOM;
 byte taken[PROCESSES];     /* bytes the kernel has given */
 byte committed[PROCESSES]; /* taken, may still be touched, or admitted and not called yet */
 byte last;                 /* whose step was over last when nothing moved */
-byte waiting;              /* processes that sleep in sg_seats_wait */
+byte waiting;              /* processes that sleep in sg_peers_wait */
 bool is_killed[PROCESSES];
 bool is_stopped[PROCESSES];
 bool is_done[PROCESSES];
@@ -173,25 +173,25 @@ byte refused[PROCESSES];   /* bytes of a refused request */
 
 #ifdef SIBLINGS
 #define SEAT(p) (p < 2 -> 0 : p)
-#define LOCK atomic { !is_locked[seat] -> is_locked[seat] = true }
-#define UNLOCK is_locked[seat] = false
+#define LOCK atomic { !is_locked[entry] -> is_locked[entry] = true }
+#define UNLOCK is_locked[entry] = false
 #else
 #define SEAT(p) p
 #define LOCK skip
 #define UNLOCK skip
 #endif
 
-/* sg_seats_advance() */
+/* sg_peers_advance() */
 #if PROCESSES == 2
 #define ADVANCE d_step { is_advanced[0] = true; is_advanced[1] = true }
 #else
 #define ADVANCE d_step { is_advanced[0] = true; is_advanced[1] = true; is_advanced[2] = true }
 #endif
 
-/* ---- a look, sg_room_look(): what was asked, then the seats, then the kernel, then what is our own ---- */
+/* ---- a look, sg_headroom_refresh(): what was asked, then the registry entries, then the kernel, then what is our o */
 
-#define IS_OTHER(j) (j < PROCESSES && is_live[j] && SEAT(j) == j && j != seat)
-#define IS_SKIPPED(j) (j < PROCESSES && (SEAT(j) != j || !is_live[j] || j == seat))
+#define IS_OTHER(j) (j < PROCESSES && is_live[j] && SEAT(j) == j && j != entry)
+#define IS_SKIPPED(j) (j < PROCESSES && (SEAT(j) != j || !is_live[j] || j == entry))
 
 /* read_ticket() and is_before(): who is choosing is read again some times, and then stands before us. Without a ticket
  * (`mine` is NONE) all do. */
@@ -223,7 +223,7 @@ inline read_asking()
     }
 }
 
-/* sg_seats_sum(), read_seat(). A request moves asking -> in flight -> promised -> the kernel, and enters the next
+/* sg_peers_sum(), read_seat(). A request moves asking -> in flight -> promised -> the kernel, and enters the next
  * before it leaves the last: read in that order it may be seen twice, never missed. */
 inline sum()
 {
@@ -249,24 +249,24 @@ inline sum()
     od
 }
 
-/* taken_of(), our own part: a sibling's request moves without the lock, from in flight to promised, or to what has landed, of
- * which the look may not know. */
+/* taken_of(), our own part: a sibling's request moves without the lock, from in flight to promised, or to what has
+ * landed, of which the look may not know. */
 inline read_own()
 {
 #ifdef SIBLINGS
 #ifdef BREAK_OWN_PROMISE_READ_FIRST
-    own_held = promised[seat];
-    own_flying = flight[seat];
+    own_held = promised[entry];
+    own_flying = flight[entry];
 #else
-    own_flying = flight[seat];
+    own_flying = flight[entry];
 #ifndef BREAK_NO_LANDED
-    own_flying = own_flying + landed[seat] - landed_before;
+    own_flying = own_flying + landed[entry] - landed_before;
 #endif
-    own_held = promised[seat];
+    own_held = promised[entry];
 #endif
 #else
-    own_flying = flight[seat];
-    own_held = promised[seat];
+    own_flying = flight[entry];
+    own_held = promised[entry];
 #endif
 }
 
@@ -284,12 +284,12 @@ inline note_slack()
         slack = SLACK;
 #if SMALL || YOUNG
 #ifdef BREAK_TORN
-        slack_at[seat] = (slack > 0 -> slack : 0);
-        most[seat] = 1
+        slack_at[entry] = (slack > 0 -> slack : 0);
+        most[entry] = 1
     };
-    asked_at[seat] = from;
+    asked_at[entry] = from;
 #else
-        most[seat] = (slack > 0 -> from + slack : 0)
+        most[entry] = (slack > 0 -> from + slack : 0)
     };
 #endif
 #else
@@ -319,14 +319,14 @@ inline look_at_kernel()
 {
 #ifdef SIBLINGS
 #ifndef BREAK_LANDED_READ_LATE
-    landed_before = landed[seat];
+    landed_before = landed[entry];
 #endif
 #endif
 #ifndef BREAK_KERNEL_READ_FIRST
     room = available;
 #endif
 #ifdef BREAK_LANDED_READ_LATE
-    landed_before = landed[seat];
+    landed_before = landed[entry];
 #endif
 #ifdef BREAK_ASKED_READ_LATE
     from = asked;
@@ -362,28 +362,29 @@ inline forget_sums()
 
 /* ---- judging ---- */
 
-/* sg_seats_announce(): the place is taken while CHOOSING shows, and before the seats are read. */
+/* sg_registry_announce(): the place is taken while CHOOSING shows, and before the registry entries are read. */
 inline announce()
 {
-    asking[seat] = bytes;
-    ticket[seat] = CHOOSING;
+    asking[entry] = bytes;
+    ticket[entry] = CHOOSING;
 #ifdef BREAK_PLACE_LATE
     mine = FIRST + asked;
-    ticket[seat] = mine;
+    ticket[entry] = mine;
 #else
     atomic { mine = FIRST + asked; asked = asked + bytes };
-    ticket[seat] = mine;
+    ticket[entry] = mine;
 #endif
 }
 
-/* sg_room_take(), sg_seats_take(): it may also decline, when the look is old or the slack is not large beside it. */
+/* sg_headroom_take(), sg_registry_take(): it may also decline, when the look is old or the slack is not large beside
+ * it. */
 inline take()
 {
 #ifdef BREAK_TORN
-    limit = slack_at[seat];
-    limit = limit + asked_at[seat];
+    limit = slack_at[entry];
+    limit = limit + asked_at[entry];
 #else
-    limit = most[seat];
+    limit = most[entry];
 #endif
     atomic {
         if
@@ -399,7 +400,7 @@ inline take()
     }
 }
 
-/* sg_seats_reap(), mark_dead() */
+/* sg_registry_reap(), mark_dead() */
 inline reap()
 {
     atomic {
@@ -427,7 +428,7 @@ inline reap()
 #define FITS_BUT_BEFORE (room >= bytes + TAKEN - before)
 #define FITS_BUT_FLIGHT (room >= bytes + held + own_held)
 
-/* sg_room_would_be_above_floor(): a small request that is judged is in flight itself. */
+/* sg_headroom_would_be_above_floor(): a small request that is judged is in flight itself. */
 #ifdef BREAK_OWN_FLIGHT_LASTS
 #define FITS_ALONE (room >= held + own_held + own_flying)
 #else
@@ -457,7 +458,7 @@ inline commit()
     assert(COMMITTED <= ROOM) /* safety */
 }
 
-/* sg_seats_wait(): the epoch, the step, or the end of the 3 s, after which it is judged once more. When all wait,
+/* sg_peers_wait(): the epoch, the step, or the end of the 3 s, after which it is judged once more. When all wait,
  * the steps are over one after the other: they are many, and differ. */
 inline wait()
 {
@@ -481,15 +482,15 @@ inline take_of_young_look()
 #ifdef BREAK_YOUNG_FLIGHT_LATE
     take();
     if
-    :: is_admitted -> flight[seat] = flight[seat] + bytes
+    :: is_admitted -> flight[entry] = flight[entry] + bytes
     :: else
     fi
 #else
-    flight[seat] = flight[seat] + bytes;
+    flight[entry] = flight[entry] + bytes;
     take();
     if
     :: is_admitted -> skip
-    :: else -> flight[seat] = flight[seat] - bytes
+    :: else -> flight[entry] = flight[entry] - bytes
     fi
 #endif
 }
@@ -497,7 +498,7 @@ inline take_of_young_look()
 /* One process, or with SIBLINGS one thread. */
 proctype Process(byte me)
 {
-    byte seat = SEAT(me);
+    byte entry = SEAT(me);
     byte k;     /* which request */
     byte bytes; /* of it */
     byte outer; /* bytes of the request whose real call makes this one (NESTED) */
@@ -507,7 +508,7 @@ proctype Process(byte me)
     byte steps;
     bool is_out_of_time;
     bool is_reaped;
-    bool is_dead_ignored; /* somebody was dead before the last look */
+    bool is_dead_ignored; /* somebody was dead before the last snapshot */
 #if BEHIND
     bool has_caught_up;
 #endif
@@ -549,11 +550,11 @@ proctype Process(byte me)
             is_advanced[me] = false;
 ask_small:
 #ifndef BREAK_SMALL_FLIGHT_LATE
-            flight[seat] = flight[seat] + bytes;
+            flight[entry] = flight[entry] + bytes;
 #endif
             take();
 #ifdef BREAK_SMALL_FLIGHT_LATE
-            flight[seat] = flight[seat] + bytes;
+            flight[entry] = flight[entry] + bytes;
 #endif
             if
             :: is_admitted -> goto settle_small
@@ -566,17 +567,17 @@ ask_small:
 #endif
 look_small:
             LOOK;
-            atomic { /* sg_room_slack() */
+            atomic { /* sg_headroom_slack() */
                 LOOK_REST;
                 slack = slack - (asked - from);
 #ifdef EXACT
                 looks++;
-                assert(looks <= LOOKS_MOST); /* frugality */
+                assert(looks <= LOOKS_MAX); /* frugality */
 #endif
                 if
                 :: slack >= 0 -> is_admitted = true; commit()
                 :: slack < 0 && !is_reaped ->
-                    forget_sums(); reap(); is_reaped = true; most[seat] = 0; goto look_small
+                    forget_sums(); reap(); is_reaped = true; most[entry] = 0; goto look_small
 #ifndef BREAK_SMALL_IS_NOT_PATIENT
                 :: slack < 0 && is_reaped && !is_out_of_time && FITS_ALONE -> verdict = WAIT_FOR_FLIGHT
 #endif
@@ -587,21 +588,21 @@ look_small:
             UNLOCK;
             if
             :: verdict == WAIT_FOR_FLIGHT ->
-                flight[seat] = flight[seat] - bytes; /* two that wait must not wait for each other */
+                flight[entry] = flight[entry] - bytes; /* two that wait must not wait for each other */
                 wait();
                 is_advanced[me] = false;
                 goto ask_small
             :: verdict == REFUSE ->
                 refused[me] = bytes;
-                flight[seat] = flight[seat] - bytes
+                flight[entry] = flight[entry] - bytes
             :: is_admitted ->
 settle_small:   /* sg_admission_settle_small(): no lock, and nobody is woken */
 #ifdef BREAK_SMALL_PROMISE_LATE
-                flight[seat] = flight[seat] - bytes;
-                promised[seat] = promised[seat] + bytes;
+                flight[entry] = flight[entry] - bytes;
+                promised[entry] = promised[entry] + bytes;
 #else
-                promised[seat] = promised[seat] + bytes;
-                flight[seat] = flight[seat] - bytes;
+                promised[entry] = promised[entry] + bytes;
+                flight[entry] = flight[entry] - bytes;
 #endif
                 atomic { is_reaped = false; kind = 2; goto granted }
             fi;
@@ -658,7 +659,7 @@ look_large:
 #endif
 #ifdef EXACT
                 looks++;
-                assert(looks <= LOOKS_MOST); /* frugality */
+                assert(looks <= LOOKS_MAX); /* frugality */
 #endif
                 judge();
                 if
@@ -668,7 +669,7 @@ look_large:
 #else
                 :: verdict != ADMIT && !is_reaped -> /* decide_in_need() */
 #endif
-                    forget_sums(); reap(); is_reaped = true; most[seat] = 0; verdict = NO_VERDICT; goto look_large
+                    forget_sums(); reap(); is_reaped = true; most[entry] = 0; verdict = NO_VERDICT; goto look_large
                 :: else
                 fi;
                 forget_sums()
@@ -676,24 +677,24 @@ look_large:
             if
             :: verdict == ADMIT ->
 #ifdef BREAK_ADMIT_ORDER
-                ticket[seat] = NONE;
+                ticket[entry] = NONE;
 #endif
-                atomic { flight[seat] = flight[seat] + bytes; is_admitted = true; commit() }
+                atomic { flight[entry] = flight[entry] + bytes; is_admitted = true; commit() }
 #ifdef BREAK_SPEND_LATE
 #ifndef BREAK_NO_SPEND
                 /* after a sibling could use the look */
-                most[seat] = (most[seat] > bytes -> most[seat] - bytes : 0)
+                most[entry] = (most[entry] > bytes -> most[entry] - bytes : 0)
 #endif
 #endif
             :: else
             fi;
 #ifdef BREAK_WITHDRAW
             if
-            :: verdict == ADMIT || verdict == REFUSE -> ticket[seat] = NONE
+            :: verdict == ADMIT || verdict == REFUSE -> ticket[entry] = NONE
             :: else
             fi;
 #else
-            ticket[seat] = NONE; /* sg_seats_withdraw() */
+            ticket[entry] = NONE; /* sg_registry_withdraw() */
 #endif
 #ifdef BREAK_WITHDRAWAL_WAKES
             ADVANCE;
@@ -764,30 +765,30 @@ settle:
 #ifdef SIBLINGS
 #ifndef BREAK_LANDED_LATE
             if
-            :: kind == 1 -> landed[seat] = landed[seat] + bytes
+            :: kind == 1 -> landed[entry] = landed[entry] + bytes
             :: else
             fi;
 #endif
 #endif
 #ifndef BREAK_PROMISE_LATE
             if
-            :: kind == 2 -> promised[seat] = promised[seat] + bytes
+            :: kind == 2 -> promised[entry] = promised[entry] + bytes
             :: else
             fi;
 #endif
 #ifdef BREAK_EPOCH_FIRST
             ADVANCE;
 #endif
-            flight[seat] = flight[seat] - bytes;
+            flight[entry] = flight[entry] - bytes;
 #ifdef BREAK_PROMISE_LATE
             if
-            :: kind == 2 -> promised[seat] = promised[seat] + bytes
+            :: kind == 2 -> promised[entry] = promised[entry] + bytes
             :: else
             fi;
 #endif
 #ifdef BREAK_LANDED_LATE
             if
-            :: kind == 1 -> landed[seat] = landed[seat] + bytes
+            :: kind == 1 -> landed[entry] = landed[entry] + bytes
             :: else
             fi;
 #endif
@@ -800,16 +801,16 @@ granted:    /* -- later: lazy memory is touched, then found by a scan; memory is
             if
             :: kind == 2 ->
 #ifdef BREAK_TOUCH_ORDER
-                promised[seat] = promised[seat] - bytes;
+                promised[entry] = promised[entry] - bytes;
 #endif
                 atomic { available = available - bytes; taken[me] = taken[me] + bytes };
 #ifndef BREAK_TOUCH_ORDER
-                /* sg_room_scan(): under the lock, for a sibling's look reads its own promises after the kernel */
+                /* sg_headroom_scan(): under the lock, for a sibling's look reads its own promises after the kernel */
 #ifdef BREAK_SCAN_UNLOCKED
-                promised[seat] = promised[seat] - bytes;
+                promised[entry] = promised[entry] - bytes;
 #else
                 LOCK;
-                promised[seat] = promised[seat] - bytes;
+                promised[entry] = promised[entry] - bytes;
                 UNLOCK;
 #endif
 #endif
@@ -827,11 +828,11 @@ granted:    /* -- later: lazy memory is touched, then found by a scan; memory is
                 }
             :: kind == 2 ->
 #ifdef BREAK_FREE_ORDER
-                promised[seat] = promised[seat] - bytes;
+                promised[entry] = promised[entry] - bytes;
                 committed[me] = committed[me] - bytes
 #else
                 committed[me] = committed[me] - bytes;
-                promised[seat] = promised[seat] - bytes
+                promised[entry] = promised[entry] - bytes
 #endif
             :: true
             fi;

@@ -1,14 +1,14 @@
 /*
- * claim.pml - a model of how a seat of the machine's ledger changes hands.
+ * claim.pml - a model of how a registry entry of the registry changes hands.
  *
  * Checked by tests/model/run. Every statement is one access to shared memory or to the kernel, in the order in which
- * preload/shared/registry.c makes it: choose_seat, keep_lock and sit_down (Newcomer), sg_seats_leave and sg_seats_come_back (Owner),
- * mark_dead (Reaper).
+ * preload/shared/registry.c makes it: choose_seat, keep_lock and sit_down (Newcomer), sg_registry_leave and
+ * sg_registry_come_back (Owner), mark_dead (Reaper).
  *
  *     claim             generation << 2 | EMPTY, LIVE or DEAD
- *     holder            who holds the open-file-description lock on the seat's byte; the kernel lets go at his death
- *     owner             who believes that the seat is his: from sit_down until he dies or is gone
- *     word              one word of the rest of the seat: whose it was filled for
+ *     holder            who holds the open-file-description lock on the registry entry's byte; the kernel lets go at
+ *     his death owner             who believes that the registry entry is his: from sit_down until he dies or is gone
+ *     word              one word of the rest of the registry entry: whose it was filled for
  *
  * That choose_seat leaves alone what is LIVE only saves it asking the kernel; no property rests on it.
  *
@@ -18,8 +18,9 @@
  * Properties
  *     one-owner         nobody sits down where a live owner sits
  *     marked            no reaper turns the claim of a live owner, who has not left, into DEAD
- *     own-words         the seat of a live owner is filled for him, and nobody else's once he sits there
- *     recovery          when nothing moves any more, a seat whose holder is dead can be taken over or marked dead
+ *     own-words         the registry entry of a live owner is filled for him, and nobody else's once he sits there
+ *     recovery          when nothing moves any more, a registry entry whose holder is dead can be taken over or marked
+ *     dead
  *
  * Parameters (-D)
  *     STOP              bit mask of processes that may stop: 1 and 2 the newcomers, 3 the reaper
@@ -28,8 +29,8 @@
  *     TRIES             how often newcomers and the reaper try (2)
  *     STOPPED_AT_LOCK   recovery is checked also if a newcomer stopped between getting the byte and sitting down,
  *                       and the owner before had sat down and died since the newcomer read the claim. Then it does
- *                       not hold: that seat stays as it is until the stopped process goes on or dies. Nothing wrong
- *                       is decided by it
+ *                       not hold: that registry entry stays as it is until the stopped process goes on or dies. Nothing
+ *                       wrong is decided by it
  *     BREAK_...         swaps or leaves out one thing; tests/model/run expects a violation from each
  */
 
@@ -63,7 +64,7 @@ bool is_done[PROCESSES];
 inline sit_down()
 {
     generation = (claim >> 2) + 1;
-    word = me; /* fill_seat(), sg_seats_reconcile() */
+    word = me; /* fill_seat(), sg_entry_reconcile() */
     atomic {
         assert(owner == NOBODY || is_killed[owner]); /* one-owner */
         owner = me;
@@ -126,14 +127,14 @@ proctype Owner(byte me)
     byte seen;
     {
 #ifdef LEAVES
-        /* sg_seats_leave(): the byte stays locked, so nobody else sits down before we are gone */
+        /* sg_registry_leave(): the byte stays locked, so nobody else sits down before we are gone */
         atomic { claim = (claim >> 2) << 2 | EMPTY; is_here = false };
 #ifdef BREAK_UNLOCK_AT_LEAVE
         holder = NOBODY;
 #endif
         assert(word == me); /* own-words */
 #ifdef RETURNS
-        /* sg_seats_come_back() */
+        /* sg_registry_come_back() */
         seen = claim;
         if
         :: STATE(seen) == EMPTY ->
@@ -213,7 +214,8 @@ proctype Fate()
     od
 }
 
-/* When nothing moves any more: whoever comes now, undisturbed, can mark the seat of a dead owner, or take it over. */
+/* When nothing moves any more: whoever comes now, undisturbed, can mark the registry entry of a dead owner, or take it
+ * over. */
 #define IS_STUCK (is_killed[owner] && holder != NOBODY && (is_killed[holder] || STATE(claim) == LIVE))
 
 proctype Monitor()

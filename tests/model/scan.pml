@@ -1,11 +1,12 @@
 /*
- * scan.pml - a model of one look at all that a process was promised, beside threads that move what was promised from place to place
- * (realloc, mremap). seat.pml takes for granted what is shown here: that a look misses nothing.
+ * scan.pml - a model of one look at all that a process was promised, beside threads that move what was promised from
+ * place to place (realloc, mremap). registry entry.pml takes for granted what is shown here: that a look misses
+ * nothing.
  *
- * Checked by tests/model/run. Every statement is one access to shared memory, in the order in which preload/account/transit.h, for
- * ledger.c (sg_ledger_begin_move, _end_move, _begin_scan, _end_scan), heap.c (resize) and headroom.c (sg_room_scan) make it.
- * A mapping differs in that it goes from place to place at once (mmap.c: park, follow_mremap, each under the lock of the
- * maps).
+ * Checked by tests/model/run. Every statement is one access to shared memory, in the order in which
+ * preload/account/transit.h, for ledger.c (sg_ledger_begin_move, _end_move, _begin_scan, _end_scan), heap.c (resize)
+ * and headroom.c (sg_headroom_scan) make it. A mapping differs in that it goes from place to place at once (mmap.c:
+ * park, follow_mremap, each under the lock of the maps).
  *
  *     place         what a scan reads one after the other: slots of the table, or ranges
  *     ever moving   promises.ever_bytes, promises.now_bytes (transit.h)

@@ -1,5 +1,6 @@
 /*
- * table.pml - a model of preload/account/block_table.c: insert, find, remove, growth and retirement, each access one step.
+ * table.pml - a model of preload/account/block_table.c: insert, find, remove, growth and retirement, each access one
+ * step.
  *
  * Checked by tests/model/run, which lists the configurations. The inlines bear the names of the C functions and make
  * the same accesses in the same order (all as seq_cst; the acquire loads of keys are the model's only simplification).
@@ -113,7 +114,7 @@ inline claim(g, key, word, at)
             fi
         };
         if
-        :: held == key -> /* its block was freed through a door we do not see */
+        :: held == key -> /* its block was freed through a entry point we do not see */
             old = word_of[at];
 #ifndef BREAK_STALE_KEY_READ_AGAIN
             atomic {
@@ -503,7 +504,8 @@ proctype Monitor()
         assert(ended == OWNERS + MOVERS + READERS + STRAYS);
         do
         :: i < SLOTS ->
-            assert(word_of[i] == 0 || STATE(word_of[i]) == MOVED || STATE(word_of[i]) == FROZEN_DEAD || MAY_STAY(i)); /* end */
+            /* end */
+            assert(word_of[i] == 0 || STATE(word_of[i]) == MOVED || STATE(word_of[i]) == FROZEN_DEAD || MAY_STAY(i));
             i++
         :: else -> break
         od;

@@ -4,7 +4,8 @@
  *   SG_FAULT=N[:ERRNO]            the Nth call of each process fails once
  *   SG_FAULT=NUMBER@N[:ERRNO]     the Nth call of system call NUMBER fails once
  *   SG_FAULT=NUMBER@N:hang        it never returns
- *   SG_FAULT_LOG=FILE             FILE becomes a struct fault_log: how many calls, which, and whether one was made to fail
+ *   SG_FAULT_LOG=FILE             FILE becomes a struct fault_log: how many calls, which, and whether one was made to
+ *   fail
  *
  * A forked child goes on counting where its parent was; a new program begins anew. Without ERRNO each call fails with
  * what the kernel would most likely say. Calls that no kernel refuses (getpid and its like) are passed over.
@@ -21,12 +22,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { LOG_ROOM = 4088 };
+enum { LOG_CAPACITY = 4088 };
 
 struct fault_log {
     uint64_t calls; /* of the process that made most */
     uint64_t faults;
-    uint16_t number[LOG_ROOM]; /* of the first calls, by whoever came last */
+    uint16_t number[LOG_CAPACITY]; /* of the first calls, by whoever came last */
 };
 
 long sg_fault_next(long number);
@@ -125,7 +126,7 @@ long sg_fault_next(long number)
     uint64_t all = sg_fetch_add(&fault.all_calls, UINT64_C(1)) + 1;
     if (fault.log != NULL) {
         sg_raise_to(&fault.log->calls, all);
-        if (all <= LOG_ROOM)
+        if (all <= LOG_CAPACITY)
             fault.log->number[all - 1] = (uint16_t)number;
     }
     if (fault.fail_at == 0 || (fault.only >= 0 && fault.only != number))

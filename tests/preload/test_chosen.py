@@ -45,7 +45,7 @@ def sit_down(place, stack, number=THEIRS, holds=0, shared=0, job="job", watched_
     stack.enter_context(place.ledger.seat(number, **fields))
     if shared != 0:
         claim = place.ledger.get("claim", number)
-        child = {"parent_seat": number + 1, "parent_claim": claim, "shared_bytes": shared, "job_hash": hash_of(job)}
+        child = {"parent_entry": number + 1, "parent_claim": claim, "shared_bytes": shared, "job_hash": hash_of(job)}
         stack.enter_context(place.ledger.seat(CHILD, **child))
 
 

@@ -513,7 +513,7 @@ def test_seats_are_taken_over_and_nothing_of_their_last_owner_is_left(place):
     for _ in range(20):
         place.holder("malloc 1G").kill()
     tenant = place.holder("malloc 1M")
-    assert place.ledger.get("seat_used") <= 21
+    assert place.ledger.get("entry_used") <= 21
     place.assert_left(LEFT - MIB)
     tenant.end()
     assert place.ledger.taken() == [] and place.ledger.gone() == 0
@@ -835,9 +835,9 @@ def test_users_with_a_group_shared_directory_take_part(place, tmp_path, owner):
 
 def well_made(**header):
     content = bytearray(FILE_BYTES)
-    words = {"magic": 0x524744454C475053, "version": VERSION, "seat_bytes": SEAT_BYTES, "seat_room": ROOM, **header}
+    words = {"magic": 0x524744454C475053, "version": VERSION, "entry_bytes": SEAT_BYTES, "entry_capacity": ROOM, **header}
     content[:8] = words["magic"].to_bytes(8, "little")
-    for offset, name in ((8, "version"), (12, "seat_bytes"), (16, "seat_room")):
+    for offset, name in ((8, "version"), (12, "entry_bytes"), (16, "entry_capacity")):
         content[offset : offset + 4] = words[name].to_bytes(4, "little")
     return bytes(content)
 
@@ -848,8 +848,8 @@ UNUSABLE = {
     "cut_by_a_byte": well_made()[:-1],
     "no_magic": well_made(magic=0),
     "next_version": well_made(version=VERSION + 1),
-    "larger_seats": well_made(seat_bytes=1024),
-    "no_seats": well_made(seat_room=0),
+    "larger_seats": well_made(entry_bytes=1024),
+    "no_seats": well_made(entry_capacity=0),
     "all_ones": b"\xff" * FILE_BYTES,
 }
 
@@ -1127,26 +1127,26 @@ def test_who_finds_a_ledger_that_cannot_be_used_in_the_place_of_his_says_so(plac
     tenant.end()
 
 
-def put_foreign(place, seat_bytes, parent_seat=0, **header):
+def put_foreign(place, entry_bytes, parent_entry=0, **header):
     """A ledger of the next version: of its three seats the second is somebody's who has been promised 2 GiB, and has 1 GiB in flight
-    or, with `parent_seat`, from its parent there."""
+    or, with `parent_entry`, from its parent there."""
     content = bytearray(BEGIN + 3 * 1024)
-    content[:BEGIN] = well_made(version=VERSION + 1, seat_bytes=seat_bytes, seat_room=3, **header)[:BEGIN]
-    content[20:24] = (3).to_bytes(4, "little")  # seat_used
+    content[:BEGIN] = well_made(version=VERSION + 1, entry_bytes=entry_bytes, entry_capacity=3, **header)[:BEGIN]
+    content[20:24] = (3).to_bytes(4, "little")  # entry_used
     live = {"claim": 1 << 2 | LIVE}
-    child = {"parent_seat": parent_seat, "parent_claim": 1 << 2 | LIVE, "heritage_bytes": GIB}
+    child = {"parent_entry": parent_entry, "parent_claim": 1 << 2 | LIVE, "inherited_promise_bytes": GIB}
     flying = {"in_flight_bytes": GIB, "bounded_flight_bytes": GIB}
-    for number, values in ((1, live | {"promised_bytes": 2 * GIB} | (child if parent_seat else flying)), (0, live)):
+    for number, values in ((1, live | {"promised_bytes": 2 * GIB} | (child if parent_entry else flying)), (0, live)):
         for field, value in values.items():
             offset, size = SEAT[field]
-            at = BEGIN + number * seat_bytes + offset
+            at = BEGIN + number * entry_bytes + offset
             content[at : at + size] = value.to_bytes(size, "little")
     put(place, content)
 
 
-@pytest.mark.parametrize("seat_bytes", [512, 1024])
-def test_processes_of_another_version_count(place, seat_bytes):
-    put_foreign(place, seat_bytes)
+@pytest.mark.parametrize("entry_bytes", [512, 1024])
+def test_processes_of_another_version_count(place, entry_bytes):
+    put_foreign(place, entry_bytes)
     with place.ledger.locked(1):
         tenant = place.holder("malloc 4G malloc 2G")
         assert tenant.answers == ["ok", "ENOMEM"]
@@ -1159,7 +1159,7 @@ def test_processes_of_another_version_count(place, seat_bytes):
 
 @pytest.mark.parametrize("has_second", [True, False])
 def test_what_a_child_of_another_version_has_from_its_parent_counts_when_that_is_gone(place, has_second):
-    put_foreign(place, 512, parent_seat=1)
+    put_foreign(place, 512, parent_entry=1)
     if not has_second:  # ours cannot be made: whoever comes decides alone
         place.ledger.path.with_name("machine-1.ledger").mkdir()
     with place.ledger.locked(1):
@@ -1168,15 +1168,15 @@ def test_what_a_child_of_another_version_has_from_its_parent_counts_when_that_is
         place.assert_left(LEFT - 3 * GIB)
 
 
-@pytest.mark.parametrize("parent_seat", [4, 1024, 1 << 40, (1 << 64) - 1])
-def test_parent_where_no_seat_is_ends_nobody(place, parent_seat):
-    put_foreign(place, 512, parent_seat)
+@pytest.mark.parametrize("parent_entry", [4, 1024, 1 << 40, (1 << 64) - 1])
+def test_parent_where_no_seat_is_ends_nobody(place, parent_entry):
+    put_foreign(place, 512, parent_entry)
     place.ledger.path.with_name("machine-1.ledger").mkdir()
     with place.ledger.locked(1):
         place.assert_left(LEFT - 3 * GIB)
 
 
-@pytest.mark.parametrize("header", [{"seat_bytes": 8}, {"seat_bytes": 513}, {"magic": 7}], ids=str)
+@pytest.mark.parametrize("header", [{"entry_bytes": 8}, {"entry_bytes": 513}, {"magic": 7}], ids=str)
 def test_seats_that_cannot_be_found_do_not_count(place, header):
     put_foreign(place, 512)
     content = bytearray(place.ledger.path.read_bytes())
@@ -1229,13 +1229,13 @@ def test_random_ledger_under_running_processes_ends_nobody(place, seed):
     place.take("malloc 1M")
     tenants = [place.tenant([place.admit_take, *commands * 3, "wait"]) for _ in range(2)]
     deadline = time.monotonic() + 0.5
-    fields = ["seat_used", "epoch", "call", "asked_bytes", "waiting_until_ns", "context_bytes"]
+    fields = ["entry_used", "epoch", "call", "asked_bytes", "waiting_until_ns", "context_bytes"]
     with place.ledger.seat(9, content=draw.randbytes(SEAT_BYTES)):
         while time.monotonic() < deadline:
             place.ledger.put(draw.choice(fields), draw.choice([draw.getrandbits(64), (1 << 64) - 1, 0]))
     for number in range(9, ROOM):
         place.ledger.put("claim", draw.getrandbits(64), number)
-    place.ledger.put("seat_used", 0xFFFFFFFF)
+    place.ledger.put("entry_used", 0xFFFFFFFF)
     for tenant in tenants:
         tenant.ready()
         tenant.end()
@@ -1261,7 +1261,7 @@ def test_when_all_seats_are_taken_the_next_process_decides_alone_and_says_so(pla
     with place.ledger.locked(0, ROOM):
         for number in range(ROOM):
             place.ledger.put("claim", 1 << 2 | LIVE, number)
-        place.ledger.put("seat_used", ROOM)
+        place.ledger.put("entry_used", ROOM)
         place.ledger.put("promised_bytes", 3 * GIB, 77)
         tenant = place.holder("malloc 64M malloc 16G small 1K 1M")
         assert tenant.answers == ["ok", "ENOMEM", MIB]
@@ -1277,7 +1277,7 @@ def test_seats_of_the_dead_are_free(place):
     for number in range(ROOM):
         place.ledger.put("claim", 1 << 2 | LIVE, number)
         place.ledger.put("promised_bytes", GIB, number)
-    place.ledger.put("seat_used", ROOM)
+    place.ledger.put("entry_used", ROOM)
     tenant = place.holder("malloc 64M")
     assert tenant.answers == ["ok"] and place.flags(tenant.pid) & SHARING
     place.assert_left(LEFT - 64 * MIB)
@@ -1299,8 +1299,8 @@ def test_seats_whose_owners_have_left_are_not_taken_from_under_them(place):
 @pytest.mark.parametrize(
     "fields",
     [
-        {"ticket": CHOOSING, "asking_bytes": 20 * GIB},
-        {"ticket": FIRST, "asking_bytes": 20 * GIB},
+        {"ticket": CHOOSING, "queued_bytes": 20 * GIB},
+        {"ticket": FIRST, "queued_bytes": 20 * GIB},
         {"in_flight_bytes": 20 * GIB, "bounded_flight_bytes": 20 * GIB},
     ],
     ids=["choosing", "first", "in_flight"],
@@ -1319,7 +1319,7 @@ def test_who_has_stopped_in_a_request_holds_up_others_for_three_seconds(place, f
 
 @pytest.mark.parametrize(
     "fields",
-    [{"ticket": FIRST, "asking_bytes": 20 * GIB}, {"in_flight_bytes": 20 * GIB, "bounded_flight_bytes": 20 * GIB}],
+    [{"ticket": FIRST, "queued_bytes": 20 * GIB}, {"in_flight_bytes": 20 * GIB, "bounded_flight_bytes": 20 * GIB}],
     ids=["asking", "in_flight"],
 )
 def test_who_stands_still_is_waited_for_once(place, fields):
@@ -1341,7 +1341,7 @@ def test_who_stands_still_is_waited_for_once(place, fields):
 
 def test_who_stands_behind_holds_up_nobody(place):
     place.take("malloc 1M")
-    with place.ledger.seat(500, ticket=1 << 50, asking_bytes=20 * GIB):
+    with place.ledger.seat(500, ticket=1 << 50, queued_bytes=20 * GIB):
         begin = time.monotonic()
         place.assert_left(LEFT)
         assert time.monotonic() - begin < AT_ONCE

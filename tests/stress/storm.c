@@ -1,7 +1,7 @@
 /*
- * storm SEED - allocates, maps, frees, forks, execs and begins threads until it is killed. At most a few hundred MiB at a
- * time are promised, and hardly any of it is touched. Its children do the same for a while and end in one way or another;
- * they die with their parent.
+ * storm SEED - allocates, maps, frees, forks, execs and begins threads until it is killed. At most a few hundred MiB at
+ * a time are promised, and hardly any of it is touched. Its children do the same for a while and end in one way or
+ * another; they die with their parent.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PLACES = 12, CHILDREN_MOST = 2, DEPTH_MOST = 2 };
+enum { PLACES = 12, CHILDREN_MAX = 2, DEPTH_MAX = 2 };
 
 struct part {
     unsigned long state;
@@ -105,7 +105,7 @@ static void have_child(struct part *part)
 {
     unsigned long seed = next(part);
     pid_t parent = getpid();
-    if (children >= CHILDREN_MOST || depth >= DEPTH_MOST)
+    if (children >= CHILDREN_MAX || depth >= DEPTH_MAX)
         return;
     pid_t child = next(part) % 4 == 0 ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : fork();
     children += child > 0;

@@ -159,9 +159,9 @@ class Field:
         return done.stdout.split()
 
     def all_seats(self):
-        fields = ("claim", "pid", "promised_bytes", "in_flight_bytes", "bounded_flight_bytes", "ticket", "asking_bytes")
-        fields += ("parent_seat", "parent_claim", "heritage_bytes", "scanned_anonymous_bytes", "published_ns")
-        used = range(self.ledger.get("seat_used"))
+        fields = ("claim", "pid", "promised_bytes", "in_flight_bytes", "bounded_flight_bytes", "ticket", "queued_bytes")
+        fields += ("parent_entry", "parent_claim", "inherited_promise_bytes", "scanned_anonymous_bytes", "published_ns")
+        used = range(self.ledger.get("entry_used"))
         return [f"{i} {self.ledger.is_locked(i)} " + " ".join(f"{f}={self.ledger.get(f, i)}" for f in fields) for i in used]
 
     def explain(self, left, before):
@@ -228,7 +228,7 @@ def test_ledger_is_right_after_sigkill_at_any_instant(guard, tmp_path, subreaper
         field.check_quiet()
         strays = [file.name for file in guard.directory.iterdir() if file.name.startswith("machine.ledger.")]
         assert strays == []
-        assert field.ledger.get("seat_used") < 200
+        assert field.ledger.get("entry_used") < 200
 
 
 def test_what_was_killed_in_its_set_up_pushes_no_evidence_out(guard):

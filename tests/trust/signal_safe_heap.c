@@ -1,8 +1,10 @@
 /*
- * signal_safe_heap.c - a heap that a signal handler may use wherever it came from: for tests only, to be preloaded behind the guard.
+ * signal_safe_heap.c - a heap that a signal handler may use wherever it came from: for tests only, to be preloaded
+ * behind the guard.
  *
- * It looks like glibc's: its sizes, its headers, its names, so the guard's fastest ways are open. No locks: a block is taken out
- * of a place and put back into one by a single exchange; what finds no place is lost. Above 64 KiB each has a mapping of its own.
+ * It looks like glibc's: its sizes, its headers, its names, so the guard's fastest ways are open. No locks: a block is
+ * taken out of a place and put back into one by a single exchange; what finds no place is lost. Above 64 KiB each has a
+ * mapping of its own.
  */
 #define _GNU_SOURCE
 #include <errno.h>

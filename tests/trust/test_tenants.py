@@ -149,7 +149,7 @@ def test_false_figures_can_have_requests_refused_for_as_long_as_they_are_there(p
 
 
 def test_a_place_in_the_queue_that_is_never_left_makes_others_wait_and_no_more(place):
-    with place.holder(ONE, "malloc 1M"), false_seat(place, ticket=2, asking_bytes=1 * GIB):
+    with place.holder(ONE, "malloc 1M"), false_seat(place, ticket=2, queued_bytes=1 * GIB):
         assert place.answers(ONE, "malloc 2G") == ["ok"]
         begin = time.monotonic()
         assert place.answers(ONE, "malloc 7500M") == ["ENOMEM"]
@@ -206,7 +206,7 @@ def wait_for_looks(ledger, pid, count, between=lambda: time.sleep(0.005)):
 
 def test_false_figures_end_nobody_while_the_kernel_shows_room(place):
     with place.holder(ONE, HOLDS_MUCH, **RESERVE) as one:
-        with false_seat(place, in_flight_bytes=1 << 60, promised_bytes=1 << 60, heritage_bytes=1 << 60) as ledger:
+        with false_seat(place, in_flight_bytes=1 << 60, promised_bytes=1 << 60, inherited_promise_bytes=1 << 60) as ledger:
             ledger.put("holds_bounded_bytes", 1 << 60, ledger.of(one.pid))
             wait_for_looks(ledger, one.pid, 30)
             assert one.poll() is None
@@ -288,7 +288,7 @@ def test_symbolic_link_to_a_good_ledger_is_not_followed(place, name):
         (place.directory / name).symlink_to(elsewhere / "machine.ledger")
         assert place.answers(ONE, "malloc 3G malloc 9G") == ["ok", "ENOMEM"]
         with Ledger(elsewhere) as ledger:
-            assert ledger.get("seat_used") == 1, "nobody else sat down there"
+            assert ledger.get("entry_used") == 1, "nobody else sat down there"
 
 
 # ---- random words ------------------------------------------------------------------------------------------------------------

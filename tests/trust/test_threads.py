@@ -14,7 +14,7 @@ from target import CC, SLOWER
 
 HERE = Path(__file__).parent
 MIB = 1 << 20
-SEATS = 1024  # SG_SEAT_ROOM
+SEATS = 1024  # SG_ENTRY_CAPACITY
 KEPT = 30  # of the records of the dead that many are there at least, with their time lines (preload/shared/retention.c)
 LONGEST_SECONDS = 10  # a request waits for others 3 s at most; the rest is for a slow machine
 

@@ -23,9 +23,9 @@ VERSION_1 = "6301e4d5730ddff31de323d563ff22677ca6c068"
 CHANGES = {
     '#define SG_VERSION_TEXT "0.1.0"': '#define SG_VERSION_TEXT "0.9.0"',
     f"#define SG_ABI_VERSION {VERSION}u": f"#define SG_ABI_VERSION {VERSION + 1}u",
-    f"#define SG_LEDGER_VERSION {VERSION}u": f"#define SG_LEDGER_VERSION {VERSION + 1}u",
-    "    struct sg_memory_file file[SG_FILE_ROOM];\n    uint64_t file_bytes;": "    uint64_t news[64];\n"
-    "    struct sg_memory_file file[SG_FILE_ROOM];\n    uint64_t file_bytes;",
+    f"#define SG_REGISTRY_VERSION {VERSION}u": f"#define SG_REGISTRY_VERSION {VERSION + 1}u",
+    "    struct sg_memory_file file[SG_FILE_CAPACITY];\n    uint64_t file_bytes;": "    uint64_t news[64];\n"
+    "    struct sg_memory_file file[SG_FILE_CAPACITY];\n    uint64_t file_bytes;",
     "    struct sg_slot slot;\n\n    uint64_t segment_bytes;": "    struct sg_slot slot;\n    uint64_t news[8];\n    uint64_t segment_bytes;",
 }
 
@@ -172,7 +172,7 @@ def is_judged(directory, process):
     """Whether a request of the process has a place in the order of either ledger."""
     for file in directory.glob("machine*.ledger"):
         content = file.read_bytes()
-        size = int.from_bytes(content[LEDGER["seat_bytes"][0] :][:4], "little")
+        size = int.from_bytes(content[LEDGER["entry_bytes"][0] :][:4], "little")
         for at in range(BEGIN, len(content), size):
             pid, ticket = (int.from_bytes(content[at + SEAT[f][0] :][: SEAT[f][1]], "little") for f in ("pid", "ticket"))
             if pid == process.pid and ticket != 0:

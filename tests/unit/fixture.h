@@ -1,5 +1,6 @@
 /*
- * fixture.h - what the unit tests share: tests in a process of their own, a folder of their own, a machine of their own.
+ * fixture.h - what the unit tests share: tests in a process of their own, a folder of their own, a machine of their
+ * own.
  *
  * The core keeps its state in static variables and reads its options once, so a test that touches them runs in a forked
  * child: CHILD_TEST(name) { ... }. There CHECK takes the place of cmocka's assertions, which only work in the parent;
@@ -85,7 +86,7 @@ FIXTURE void fixture_run(void (*body)(void))
     (void)fflush(NULL);
     static bool is_registered;
     if (!is_registered) /* as the library does: a forked child's memory is its own */
-        assert_int_equal(pthread_atfork(NULL, NULL, sg_process_refork), 0);
+        assert_int_equal(pthread_atfork(NULL, NULL, sg_procfs_refork), 0);
     is_registered = true;
     pid_t child = fork();
     assert_true(child >= 0);
@@ -120,7 +121,7 @@ FIXTURE void fixture_run(void (*body)(void))
 
 #define PLAIN_TEST(name) static void name(void **unused __attribute__((unused)))
 
-/* ---- files -------------------------------------------------------------------------------------------------------- */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 
 /* The path of `name` in the test's folder; valid until the 8th next call. */
 FIXTURE const char *in_folder(const char *name)
@@ -153,7 +154,7 @@ __attribute__((format(printf, 2, 3))) FIXTURE void put_file(const char *name, co
     CHECK(rename(fresh, path) == 0);
 }
 
-/* ---- what a test may need to know --------------------------------------------------------------------------------- */
+/* ---- what a test may need to know -------------------------------------------------------------------------------- */
 
 FIXTURE uint64_t clock_ns(void)
 {

@@ -21,7 +21,7 @@
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 
-/* ---- a machine of 64 GiB that keeps 1 GiB, floor 256 MiB ------------------------------------------------------------ */
+/* ---- a machine of 64 GiB that keeps 1 GiB, floor 256 MiB --------------------------------------------------------- */
 
 #define RESERVE GIB
 #define FLOOR (256 * MIB)
@@ -79,16 +79,16 @@ static void let_the_look_age(void)
 static const struct sg_refusal *last_refusal(void)
 {
     CHECK(sg_own->refusal_count > 0);
-    return &sg_own->refusal[(sg_own->refusal_count - 1) % SG_REFUSAL_ROOM];
+    return &sg_own->refusal[(sg_own->refusal_count - 1) % SG_REFUSAL_CAPACITY];
 }
 
-/* ---- large requests ----------------------------------------------------------------------------------------------- */
+/* ---- large requests ---------------------------------------------------------------------------------------------- */
 
 /* As one thread's decision would find it that has looked already, whatever the others do. */
 static bool would_fit_by_the_last_look(enum sg_domain domain, uint64_t bytes)
 {
     struct sg_request request = request_of(domain, bytes);
-    return sg_room_fits(&request, SG_ROOM_ALL);
+    return sg_headroom_fits(&request, SG_HEADROOM_ALL);
 }
 
 CHILD_TEST(what_lands_behind_a_look_is_gone_by_that_look)
@@ -104,13 +104,13 @@ CHILD_TEST(what_lands_behind_a_look_is_gone_by_that_look)
     for (size_t i = 0; i < sizeof landing / sizeof landing[0]; i++) {
         struct sg_request request = request_of(landing[i].domain, 4 * GIB);
         CHECK(sg_admission_ask(&request));
-        sg_room_look(0, false);
+        sg_headroom_refresh(0, false);
         CHECK(would_fit_by_the_last_look(SG_DOMAIN_MAPPED, 5 * GIB));
         CHECK(!would_fit_by_the_last_look(SG_DOMAIN_MAPPED, 5 * GIB + 1));
         sg_admission_settle(&request, landing[i].kept_bytes); /* the look was before the driver's own taking */
         CHECK(would_fit_by_the_last_look(SG_DOMAIN_MAPPED, landing[i].left_bytes));
         CHECK(!would_fit_by_the_last_look(SG_DOMAIN_MAPPED, landing[i].left_bytes + 1));
-        sg_room_look(0, false); /* from here on the machine's figure is believed */
+        sg_headroom_refresh(0, false); /* from here on the machine's figure is believed */
         if (landing[i].domain != SG_DOMAIN_MAPPED)
             CHECK(would_fit_by_the_last_look(SG_DOMAIN_MAPPED, 9 * GIB));
     }
@@ -171,14 +171,15 @@ static void *enter_block(uint64_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     CHECK(memory != MAP_FAILED);
-    CHECK_EQUAL(sg_table_insert(&sg_index_blocks, (uintptr_t)memory, sg_block(bytes, SG_DOMAIN_HEAP, 0), NULL), 0);
+    CHECK_EQUAL(sg_block_table_insert(&sg_tracker_blocks, (uintptr_t)memory, sg_block(bytes, SG_DOMAIN_HEAP, 0), NULL),
+                0);
     sg_ledger_charge(SG_DOMAIN_HEAP, bytes);
     return memory;
 }
 
 static void leave_block(void *memory, uint64_t bytes)
 {
-    CHECK(sg_table_remove(&sg_index_blocks, (uintptr_t)memory) != 0);
+    CHECK(sg_block_table_remove(&sg_tracker_blocks, (uintptr_t)memory) != 0);
     sg_ledger_release(SG_DOMAIN_HEAP, bytes);
     CHECK(munmap(memory, bytes) == 0);
 }
@@ -213,7 +214,7 @@ CHILD_TEST(only_memory_that_comes_later_is_promised)
     }
 }
 
-/* ---- two at once -------------------------------------------------------------------------------------------------- */
+/* ---- two at once ------------------------------------------------------------------------------------------------- */
 
 enum { ROUNDS = 200 };
 static pthread_barrier_t barrier;
@@ -349,7 +350,7 @@ CHILD_TEST(the_wait_option_ends)
     CHECK(waited >= 120000000 && waited < 3000000000);
 }
 
-/* ---- a young look ------------------------------------------------------------------------------------------------- */
+/* ---- a cached snapshot ------------------------------------------------------------------------------------------- */
 
 static bool ask_small(uint64_t bytes)
 {
@@ -385,12 +386,12 @@ CHILD_TEST(a_look_is_never_spent_twice)
 {
     begin(RESERVE + 64 * MIB);
     CHECK(ask_small(4096));
-    int64_t slack = sg_room_slack(SG_ROOM_RESERVE);
+    int64_t slack = sg_headroom_slack(SG_HEADROOM_RESERVE);
     uint64_t taken = 0;
-    while (sg_room_take(SG_ROOM_RESERVE, MIB))
+    while (sg_headroom_take(SG_HEADROOM_RESERVE, MIB))
         taken += MIB;
     CHECK((int64_t)taken <= slack);
-    CHECK_EQUAL(sg_room_slack(SG_ROOM_RESERVE), slack - (int64_t)taken);
+    CHECK_EQUAL(sg_headroom_slack(SG_HEADROOM_RESERVE), slack - (int64_t)taken);
 }
 
 CHILD_TEST(a_request_large_beside_the_slack_looks_again)
@@ -402,7 +403,7 @@ CHILD_TEST(a_request_large_beside_the_slack_looks_again)
     CHECK_EQUAL(sg_own->machine.available_bytes, 10 * GIB);
 }
 
-/* ---- grades ------------------------------------------------------------------------------------------------------- */
+/* ---- grades ------------------------------------------------------------------------------------------------------ */
 
 CHILD_TEST(between_reserve_and_floor_small_requests_pass)
 {
@@ -460,7 +461,7 @@ CHILD_TEST(a_shell_may_always_take_small_pieces)
     CHECK(!would_get(SG_DOMAIN_MAPPED, MIB));
 }
 
-/* ---- LIMIT -------------------------------------------------------------------------------------------------------- */
+/* ---- LIMIT ------------------------------------------------------------------------------------------------------- */
 
 CHILD_TEST(the_limit_is_exact_for_large_requests)
 {
@@ -533,7 +534,7 @@ CHILD_TEST(a_request_in_flight_counts_against_the_limit)
     CHECK_EQUAL(last_refusal()->reason, SG_REASON_LIMIT);
 }
 
-/* ---- what bounds which domain ------------------------------------------------------------------------------------- */
+/* ---- what bounds which domain ------------------------------------------------------------------------------------ */
 
 static void put_cgroup(uint64_t limit, uint64_t used)
 {
@@ -577,7 +578,7 @@ CHILD_TEST(cma_is_there_for_the_host_but_not_for_cuda)
     put_file("proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 2097152 kB\nCmaFree: 1048576 kB\n");
     let_the_look_age();
     CHECK(would_get(SG_DOMAIN_HEAP, 200 * MIB)); /* looks */
-    CHECK(!would_get(SG_DOMAIN_DEVICE, MIB));    /* nor out of the slack of a young look */
+    CHECK(!would_get(SG_DOMAIN_DEVICE, MIB));    /* nor out of the slack of a cached snapshot */
 }
 
 /* A request of a card of 100 GiB whose driver has just said what is free. */
@@ -588,7 +589,7 @@ static struct sg_request card_request(uint64_t bytes, uint64_t free_bytes)
     request.device_identity = 4711;
     request.device_total_bytes = 100 * GIB;
     request.device_free_bytes = free_bytes;
-    request.device_epoch = sg_seats_epoch();
+    request.device_epoch = sg_peers_epoch();
     return request;
 }
 
@@ -624,7 +625,7 @@ CHILD_TEST(an_outdated_word_of_the_driver_is_asked_for_again)
     CHECK(!sg_admission_ask(&second));
     CHECK(second.must_look_again);
     CHECK_EQUAL(sg_own->refusal_count, 0);
-    second.device_epoch = sg_seats_epoch();
+    second.device_epoch = sg_peers_epoch();
     CHECK(sg_admission_ask(&second) && !second.must_look_again);
 }
 
@@ -646,14 +647,14 @@ CHILD_TEST(device_memory_that_meminfo_never_shows_stays_subtracted)
 {
     begin(10 * GIB);
     sg_options.unified = SG_UNIFIED_ON;
-    sg_room_set_unified(0, true);
-    CHECK_EQUAL(sg_room_unified(), 1);
+    sg_headroom_set_unified(0, true);
+    CHECK_EQUAL(sg_headroom_unified(), 1);
     sg_ledger_charge(SG_DOMAIN_DEVICE, 4 * GIB);
     CHECK(!would_get(SG_DOMAIN_HEAP, 5 * GIB + 1));
     CHECK(would_get(SG_DOMAIN_HEAP, 5 * GIB));
 }
 
-/* ---- observe, and no look ----------------------------------------------------------------------------------------- */
+/* ---- observe, and no look ---------------------------------------------------------------------------------------- */
 
 CHILD_TEST(a_refusal_below_large_is_recorded_and_not_said)
 {
@@ -758,26 +759,26 @@ CHILD_TEST(who_was_blind_before_there_is_a_segment_tells_so_once)
     CHECK(strncmp(sg_own->event[0].what, "not guarding", 12) == 0);
 }
 
-/* ---- credit ------------------------------------------------------------------------------------------------------- */
+/* ---- credit ------------------------------------------------------------------------------------------------------ */
 
 CHILD_TEST(a_thread_pays_from_credit_without_a_look)
 {
     begin(10 * GIB);
     CHECK(sg_admission_take_credit(1000, "malloc"));
-    CHECK_EQUAL(sg_self.record->credit_bytes, SG_CREDIT_MOST);
+    CHECK_EQUAL(sg_self.record->credit_bytes, SG_CREDIT_MAX);
     CHECK_EQUAL(sg_own->machine.time_ns, 0);
-    (void)sg_owner_add(&sg_self.record->credit_bytes, -SG_CREDIT_MOST); /* used up */
+    (void)sg_owner_add(&sg_self.record->credit_bytes, -SG_CREDIT_MAX); /* used up */
     CHECK(sg_admission_take_credit(1000, "malloc"));
     CHECK_EQUAL(sg_self.record->credit_bytes, 1000 + SG_CREDIT_REFILL);
     CHECK(sg_own->machine.time_ns != 0);
-    CHECK_EQUAL(sg_ledger_live_bytes(), SG_CREDIT_MOST);
+    CHECK_EQUAL(sg_ledger_live_bytes(), SG_CREDIT_MAX);
 }
 
 CHILD_TEST(a_debt_is_refilled_too)
 {
     begin(10 * GIB);
     CHECK(sg_admission_take_credit(1, "malloc"));
-    (void)sg_owner_add(&sg_self.record->credit_bytes, -SG_CREDIT_MOST - 5000);
+    (void)sg_owner_add(&sg_self.record->credit_bytes, -SG_CREDIT_MAX - 5000);
     CHECK(sg_admission_take_credit(1000, "malloc"));
     CHECK_EQUAL(sg_self.record->credit_bytes, 1000 + SG_CREDIT_REFILL);
 }
@@ -787,7 +788,7 @@ CHILD_TEST(near_the_end_of_the_grace_a_thread_gets_what_it_needs_and_no_more)
     begin(0);
     sg_ledger_charge(SG_DOMAIN_MAPPED, 64 * MIB);
     CHECK(sg_admission_take_credit(1, "malloc"));
-    (void)sg_owner_add(&sg_self.record->credit_bytes, -SG_CREDIT_MOST);
+    (void)sg_owner_add(&sg_self.record->credit_bytes, -SG_CREDIT_MAX);
     uint64_t taken = 0;
     while (taken < 100 * MIB && sg_admission_take_credit(64 * KIB, "malloc")) {
         (void)sg_owner_add(&sg_self.record->credit_bytes, -(int64_t)(64 * KIB));
@@ -798,7 +799,7 @@ CHILD_TEST(near_the_end_of_the_grace_a_thread_gets_what_it_needs_and_no_more)
     CHECK(sg_own->domain[SG_DOMAIN_HEAP].refused_count >= 1);
 }
 
-/* ---- refusals ----------------------------------------------------------------------------------------------------- */
+/* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
 static int count_lines(const char *text)
 {

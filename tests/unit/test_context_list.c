@@ -1,6 +1,6 @@
 /*
- * test_context_list.c - the numbers of contexts. The list is included as source, so that another thread can come between
- * two of its loads.
+ * test_context_list.c - the numbers of contexts. The list is included as source, so that another thread can come
+ * between two of its loads.
  */
 #include "fixture.h"
 

@@ -1,8 +1,8 @@
 /*
  * test_layout.c - the shared-memory layout, written down a second time: whoever moves a field of the frozen slot breaks
  * every other version on the machine; whoever moves another one, or lets a record grow, must raise SG_ABI_VERSION or
- * SG_LEDGER_VERSION, add a line to the table of all versions below, and store bytes of the new version beside those in
- * tests/trust. The lines and the bytes of the versions before stay as they are.
+ * SG_REGISTRY_VERSION, add a line to the table of all versions below, and store bytes of the new version beside those
+ * in tests/trust. The lines and the bytes of the versions before stay as they are.
  */
 #include "fixture.h"
 
@@ -32,8 +32,8 @@ static void check(const struct field *fields, size_t count)
 static const struct {
     size_t segment_bytes; /* without records */
     size_t record_bytes, site_bytes, peak_bytes, refusal_bytes, phase_bytes, event_bytes, device_bytes, machine_bytes;
-    size_t frozen_seat_bytes, seat_bytes, ledger_header_bytes;
-    size_t seats;
+    size_t frozen_seat_bytes, entry_bytes, ledger_header_bytes;
+    size_t entries;
 } versions[] = {
     [1] = {29760, 64, 128, 80, 80, 96, 128, 64, 64, 512, 512, 4096, 1024},
     [2] = {31296, 64, 128, 80, 80, 96, 128, 64, 64, 512, 2176, 4096, 1024},
@@ -42,22 +42,22 @@ static const struct {
 PLAIN_TEST(what_grows_has_another_version)
 {
     assert_int_equal(SG_ABI_VERSION, SG_ARRAY_LENGTH(versions) - 1);
-    assert_int_equal(SG_LEDGER_VERSION, SG_ARRAY_LENGTH(versions) - 1);
+    assert_int_equal(SG_REGISTRY_VERSION, SG_ARRAY_LENGTH(versions) - 1);
     assert_int_equal(sizeof(struct sg_segment), versions[SG_ABI_VERSION].segment_bytes);
     assert_int_equal(sizeof(struct sg_record), versions[SG_ABI_VERSION].record_bytes);
-    assert_int_equal(sizeof(struct sg_site), versions[SG_ABI_VERSION].site_bytes);
+    assert_int_equal(sizeof(struct sg_callsite), versions[SG_ABI_VERSION].site_bytes);
     assert_int_equal(sizeof(struct sg_peak), versions[SG_ABI_VERSION].peak_bytes);
     assert_int_equal(sizeof(struct sg_refusal), versions[SG_ABI_VERSION].refusal_bytes);
     assert_int_equal(sizeof(struct sg_phase), versions[SG_ABI_VERSION].phase_bytes);
     assert_int_equal(sizeof(struct sg_event), versions[SG_ABI_VERSION].event_bytes);
     assert_int_equal(sizeof(struct sg_device), versions[SG_ABI_VERSION].device_bytes);
     assert_int_equal(sizeof(struct sg_machine), versions[SG_ABI_VERSION].machine_bytes);
-    assert_int_equal(SG_SEAT_FROZEN_BYTES, versions[SG_LEDGER_VERSION].frozen_seat_bytes);
-    assert_int_equal(sizeof(struct sg_seat), versions[SG_LEDGER_VERSION].seat_bytes);
-    assert_int_equal(sizeof(struct sg_machine_ledger), versions[SG_LEDGER_VERSION].ledger_header_bytes);
-    assert_int_equal(SG_SEAT_ROOM, versions[SG_LEDGER_VERSION].seats);
+    assert_int_equal(SG_ENTRY_FROZEN_BYTES, versions[SG_REGISTRY_VERSION].frozen_seat_bytes);
+    assert_int_equal(sizeof(struct sg_registry_entry), versions[SG_REGISTRY_VERSION].entry_bytes);
+    assert_int_equal(sizeof(struct sg_registry), versions[SG_REGISTRY_VERSION].ledger_header_bytes);
+    assert_int_equal(SG_ENTRY_CAPACITY, versions[SG_REGISTRY_VERSION].entries);
     for (size_t i = 1; i < SG_ARRAY_LENGTH(versions); i++)
-        assert_int_equal(SG_SEAT_FROZEN_BYTES, versions[i].frozen_seat_bytes);
+        assert_int_equal(SG_ENTRY_FROZEN_BYTES, versions[i].frozen_seat_bytes);
 }
 
 PLAIN_TEST(the_slot_is_frozen_for_ever)
@@ -78,7 +78,7 @@ PLAIN_TEST(the_slot_is_frozen_for_ever)
         FIELD(sg_slot, flags, 84, 4),
         FIELD(sg_slot, device_bytes, 88, 8),
         FIELD(sg_slot, landed_count, 96, 8),
-        FIELD(sg_slot, heritage_bytes, 104, 8),
+        FIELD(sg_slot, inherited_promise_bytes, 104, 8),
         FIELD(sg_slot, sparse_bytes, 112, 8),
         FIELD(sg_slot, told_peak_bytes, 120, 8),
     };
@@ -93,51 +93,51 @@ PLAIN_TEST(the_slot_is_frozen_for_ever)
 PLAIN_TEST(the_machines_ledger_is_frozen_for_ever)
 {
     static const struct field fields[] = {
-        FIELD(sg_machine_ledger, magic, 0, 8),
-        FIELD(sg_machine_ledger, version, 8, 4),
-        FIELD(sg_machine_ledger, seat_bytes, 12, 4),
-        FIELD(sg_machine_ledger, seat_room, 16, 4),
-        FIELD(sg_machine_ledger, seat_used, 20, 4),
-        FIELD(sg_machine_ledger, epoch, 24, 4),
-        FIELD(sg_machine_ledger, call, 28, 4),
-        FIELD(sg_machine_ledger, asked_bytes, 32, 8),
-        FIELD(sg_machine_ledger, waiting_until_ns, 40, 8),
-        FIELD(sg_machine_ledger, context_bytes, 48, 8),
-        FIELD(sg_machine_ledger, measured_context_bytes, 56, 16),
-        FIELD(sg_machine_ledger, has_second, 72, 8),
-        FIELD(sg_machine_ledger, ended_bytes, 80, 8),
-        FIELD(sg_machine_ledger, pressure_until_ns, 88, 8),
-        FIELD(sg_machine_ledger, pressure_bytes, 96, 8),
-        FIELD(sg_machine_ledger, pressure_pause_until_ns, 104, 8),
-        FIELD(sg_machine_ledger, unexplained_base_bytes, 112, 8),
-        FIELD(sg_seat, slot, 0, 128),
-        FIELD(sg_seat, claim, 128, 8),
-        FIELD(sg_seat, ticket, 136, 8),
-        FIELD(sg_seat, asking_bytes, 144, 8),
-        FIELD(sg_seat, asking_pool, 152, 8),
-        FIELD(sg_seat, bounded_flight_bytes, 160, 8),
-        FIELD(sg_seat, device_flight_bytes, 168, 8),
-        FIELD(sg_seat, flight_device, 176, 8),
-        FIELD(sg_seat, published_ns, 184, 8),
-        FIELD(sg_seat, watched_ns, 192, 8),
-        FIELD(sg_seat, holds_bounded_bytes, 200, 8),
-        FIELD(sg_seat, holds_unbounded_bytes, 208, 8),
-        FIELD(sg_seat, reclaim_until_ns, 216, 8),
-        FIELD(sg_seat, scanned_anonymous_bytes, 224, 8),
-        FIELD(sg_seat, pinned_bytes, 232, 8),
-        FIELD(sg_seat, managed_bytes, 240, 8),
-        FIELD(sg_seat, level, 248, 64),
-        FIELD(sg_seat, parent_seat, 312, 8),
-        FIELD(sg_seat, parent_claim, 320, 8),
-        FIELD(sg_seat, shared_bytes, 328, 8),
-        FIELD(sg_seat, unbounded_flight_bytes, 336, 8),
-        FIELD(sg_seat, files_version, 344, 8),
-        FIELD(sg_seat, version_1_files, 352, 160),
+        FIELD(sg_registry, magic, 0, 8),
+        FIELD(sg_registry, version, 8, 4),
+        FIELD(sg_registry, entry_bytes, 12, 4),
+        FIELD(sg_registry, entry_capacity, 16, 4),
+        FIELD(sg_registry, entry_used, 20, 4),
+        FIELD(sg_registry, epoch, 24, 4),
+        FIELD(sg_registry, call, 28, 4),
+        FIELD(sg_registry, asked_bytes, 32, 8),
+        FIELD(sg_registry, waiting_until_ns, 40, 8),
+        FIELD(sg_registry, context_bytes, 48, 8),
+        FIELD(sg_registry, measured_context_bytes, 56, 16),
+        FIELD(sg_registry, has_second, 72, 8),
+        FIELD(sg_registry, ended_bytes, 80, 8),
+        FIELD(sg_registry, pressure_until_ns, 88, 8),
+        FIELD(sg_registry, pressure_bytes, 96, 8),
+        FIELD(sg_registry, pressure_pause_until_ns, 104, 8),
+        FIELD(sg_registry, unexplained_base_bytes, 112, 8),
+        FIELD(sg_registry_entry, slot, 0, 128),
+        FIELD(sg_registry_entry, claim, 128, 8),
+        FIELD(sg_registry_entry, ticket, 136, 8),
+        FIELD(sg_registry_entry, queued_bytes, 144, 8),
+        FIELD(sg_registry_entry, queued_source, 152, 8),
+        FIELD(sg_registry_entry, bounded_flight_bytes, 160, 8),
+        FIELD(sg_registry_entry, device_flight_bytes, 168, 8),
+        FIELD(sg_registry_entry, flight_device, 176, 8),
+        FIELD(sg_registry_entry, published_ns, 184, 8),
+        FIELD(sg_registry_entry, watched_ns, 192, 8),
+        FIELD(sg_registry_entry, holds_bounded_bytes, 200, 8),
+        FIELD(sg_registry_entry, holds_unbounded_bytes, 208, 8),
+        FIELD(sg_registry_entry, reclaim_until_ns, 216, 8),
+        FIELD(sg_registry_entry, scanned_anonymous_bytes, 224, 8),
+        FIELD(sg_registry_entry, pinned_bytes, 232, 8),
+        FIELD(sg_registry_entry, managed_bytes, 240, 8),
+        FIELD(sg_registry_entry, level, 248, 64),
+        FIELD(sg_registry_entry, parent_entry, 312, 8),
+        FIELD(sg_registry_entry, parent_claim, 320, 8),
+        FIELD(sg_registry_entry, shared_bytes, 328, 8),
+        FIELD(sg_registry_entry, unbounded_flight_bytes, 336, 8),
+        FIELD(sg_registry_entry, files_version, 344, 8),
+        FIELD(sg_registry_entry, version_1_files, 352, 160),
     };
     check(fields, SG_ARRAY_LENGTH(fields));
-    assert_int_equal(SG_SEAT_FROZEN_BYTES, 512);
-    assert_int_equal(offsetof(struct sg_machine_ledger, seat), 4096);
-    assert_memory_equal(&(uint64_t){SG_LEDGER_MAGIC}, "SPGLEDGR", 8);
+    assert_int_equal(SG_ENTRY_FROZEN_BYTES, 512);
+    assert_int_equal(offsetof(struct sg_registry, entry), 4096);
+    assert_memory_equal(&(uint64_t){SG_REGISTRY_MAGIC}, "SPGLEDGR", 8);
     assert_true(SG_CLAIM_EMPTY == 0 && SG_CLAIM_LIVE == 1 && SG_CLAIM_DEAD == 2);
     assert_true(SG_TICKET_NONE == 0 && SG_TICKET_CHOOSING == 1 && SG_POOL_BOUNDED == 0 && SG_POOL_UNBOUNDED == 1);
 }
@@ -145,12 +145,12 @@ PLAIN_TEST(the_machines_ledger_is_frozen_for_ever)
 PLAIN_TEST(version_2_of_the_ledger_stays_as_it_is)
 {
     static const struct field fields[] = {
-        FIELD(sg_seat, file, 512, 1536),
-        FIELD(sg_seat, file_bytes, 2048, 8),
-        FIELD(sg_seat, file_changes, 2056, 8),
-        FIELD(sg_seat, origin, 2064, 96),
+        FIELD(sg_registry_entry, file, 512, 1536),
+        FIELD(sg_registry_entry, file_bytes, 2048, 8),
+        FIELD(sg_registry_entry, file_changes, 2056, 8),
+        FIELD(sg_registry_entry, origin, 2064, 96),
     };
-    assert_int_equal(SG_LEDGER_VERSION, 2);
+    assert_int_equal(SG_REGISTRY_VERSION, 2);
     check(fields, SG_ARRAY_LENGTH(fields));
 }
 
@@ -250,17 +250,17 @@ PLAIN_TEST(version_2_stays_as_it_is)
         FIELD(sg_memory_file, missing_bytes, 16, 8),
         FIELD(sg_origin, claim, 0, 8),
         FIELD(sg_origin, bytes, 8, 8),
-        FIELD(sg_origin, seat, 16, 4),
+        FIELD(sg_origin, entry, 16, 4),
         FIELD(sg_origin, pid, 20, 4),
-        FIELD(sg_site, key, 0, 8),
-        FIELD(sg_site, live_bytes, 8, 8),
-        FIELD(sg_site, live_count, 16, 8),
-        FIELD(sg_site, peak_bytes, 24, 8),
-        FIELD(sg_site, offset, 32, 8),
-        FIELD(sg_site, is_named, 40, 8),
-        FIELD(sg_site, at_peak_bytes, 48, 8),
-        FIELD(sg_site, at_refusal_bytes, 56, 8),
-        FIELD(sg_site, library, 64, 64),
+        FIELD(sg_callsite, key, 0, 8),
+        FIELD(sg_callsite, live_bytes, 8, 8),
+        FIELD(sg_callsite, live_count, 16, 8),
+        FIELD(sg_callsite, peak_bytes, 24, 8),
+        FIELD(sg_callsite, offset, 32, 8),
+        FIELD(sg_callsite, is_named, 40, 8),
+        FIELD(sg_callsite, at_peak_bytes, 48, 8),
+        FIELD(sg_callsite, at_refusal_bytes, 56, 8),
+        FIELD(sg_callsite, library, 64, 64),
     };
     assert_int_equal(SG_ABI_VERSION, 2);
     check(fields, SG_ARRAY_LENGTH(fields));
@@ -269,9 +269,11 @@ PLAIN_TEST(version_2_stays_as_it_is)
     assert_int_equal(sizeof(struct sg_record), 64);
     assert_int_equal(sizeof(struct sg_peak), 80);
     assert_int_equal(sizeof(struct sg_machine), 64);
-    assert_true(SG_SITES_HEAP == 0 && SG_SITES_MAPPED == 1 && SG_SITES_CUDA == 2 && SG_SITE_ROOM == 32);
-    assert_true(SG_REFUSAL_ROOM == 64 && SG_PHASE_ROOM == 64 && SG_EVENT_ROOM == 32 && SG_DEVICE_ROOM == 8);
-    assert_true(SG_DOMAIN_ROOM == 8 && SG_RECORD_FIRST == 64 && SG_RECORD_LIMIT == 15360);
+    assert_true(SG_CALLSITES_HEAP == 0 && SG_CALLSITES_MAPPED == 1 && SG_CALLSITES_CUDA == 2 &&
+                SG_CALLSITE_CAPACITY == 32);
+    assert_true(SG_REFUSAL_CAPACITY == 64 && SG_PHASE_CAPACITY == 64 && SG_EVENT_CAPACITY == 32 &&
+                SG_DEVICE_CAPACITY == 8);
+    assert_true(SG_DOMAIN_CAPACITY == 8 && SG_RECORD_FIRST == 64 && SG_RECORD_LIMIT == 15360);
 }
 
 PLAIN_TEST(version_1_of_the_time_line_stays_as_it_is)

@@ -24,12 +24,12 @@ static const struct sg_peak *peak_now(void)
 static uint64_t sum_of(const struct sg_peak *peak)
 {
     uint64_t sum = 0;
-    for (unsigned i = 0; i < SG_DOMAIN_ROOM; i++)
+    for (unsigned i = 0; i < SG_DOMAIN_CAPACITY; i++)
         sum += sg_load_relaxed(&peak->domain_bytes[i]);
     return sum;
 }
 
-/* ---- one thread --------------------------------------------------------------------------------------------------- */
+/* ---- one thread -------------------------------------------------------------------------------------------------- */
 
 CHILD_TEST(charge_and_release)
 {
@@ -59,7 +59,7 @@ CHILD_TEST(a_peak_that_begins_anew_begins_with_what_is_held)
     CHECK_EQUAL(sg_own->domain[SG_DOMAIN_MAPPED].peak_bytes, 100);
     CHECK_EQUAL(sg_own->peak_seen_bytes, 100);
     CHECK_EQUAL(peak_now()->total_bytes, 100);
-    (void)sg_seats_raise(SG_SUM_GRANTED, 30); /* a charge that another thread has only begun */
+    (void)sg_entry_raise(SG_SUM_GRANTED, 30); /* a charge that another thread has only begun */
     (void)sg_ledger_turn_peak();
     CHECK_EQUAL(sg_own->phase_peak_bytes, 120);
     CHECK_EQUAL(sg_own->peak_seen_bytes, 120);
@@ -181,7 +181,7 @@ CHILD_TEST(device_bytes_per_device_end_at_zero)
 {
     sg_ledger_charge_device(1, 100);
     sg_ledger_charge_device(0, 10);
-    sg_ledger_charge_device(SG_DEVICE_ROOM, 7); /* no place of its own: in the domain's sum only */
+    sg_ledger_charge_device(SG_DEVICE_CAPACITY, 7); /* no place of its own: in the domain's sum only */
     CHECK_EQUAL(sg_own->device[1].live_bytes, 100);
     sg_ledger_charge_device(1, -1000);
     CHECK_EQUAL(sg_own->device[1].live_bytes, 0);
@@ -192,11 +192,11 @@ CHILD_TEST(what_is_device_memory_the_others_see)
 {
     sg_ledger_charge(SG_DOMAIN_HEAP, 30);
     sg_ledger_charge(SG_DOMAIN_DEVICE, 117);
-    CHECK_EQUAL(sg_seats_own()->slot.device_bytes, 117);
-    CHECK_EQUAL(sg_seats_own()->slot.granted_bytes, 147);
+    CHECK_EQUAL(sg_entry_own()->slot.device_bytes, 117);
+    CHECK_EQUAL(sg_entry_own()->slot.granted_bytes, 147);
     sg_ledger_release(SG_DOMAIN_DEVICE, 1000);
-    CHECK_EQUAL(sg_seats_own()->slot.device_bytes, 0);
-    CHECK_EQUAL(sg_seats_own()->slot.granted_bytes, 30);
+    CHECK_EQUAL(sg_entry_own()->slot.device_bytes, 0);
+    CHECK_EQUAL(sg_entry_own()->slot.granted_bytes, 30);
 }
 
 CHILD_TEST(credit_is_granted_but_not_live)
@@ -247,7 +247,7 @@ CHILD_TEST(own_bytes_are_what_exceeds_the_inherited)
     CHECK_EQUAL(sg_ledger_own_bytes(), 20);
 }
 
-/* ---- several threads ---------------------------------------------------------------------------------------------- */
+/* ---- several threads --------------------------------------------------------------------------------------------- */
 
 enum { THREADS = 8, ROUNDS = 20000 };
 
@@ -340,7 +340,7 @@ static void *pay_from_credit(void *context)
         int64_t credit = sg_owner_add(&record->credit_bytes, -bytes);
         if (credit < 0)
             sg_ledger_grant_credit(record, SG_CREDIT_REFILL + (uint64_t)-credit);
-        else if (credit > SG_CREDIT_MOST)
+        else if (credit > SG_CREDIT_MAX)
             sg_ledger_return_credit(record, SG_CREDIT_REFILL);
         sg_owner_count(bytes > 0 ? &record->allocations : &record->frees);
     }
@@ -370,7 +370,7 @@ CHILD_TEST(live_is_exact_when_quiet_whatever_credit_is_held)
     CHECK_EQUAL(calls, THREADS * ROUNDS);
 }
 
-/* ---- records ------------------------------------------------------------------------------------------------------ */
+/* ---- records ----------------------------------------------------------------------------------------------------- */
 
 static void *enter(void *unused)
 {
@@ -531,7 +531,7 @@ CHILD_TEST(record_of_a_process_that_shares_the_memory_stays_its_own_while_that_l
     CHECK_EQUAL(others->credit_bytes, 0);
 }
 
-/* ---- signals ------------------------------------------------------------------------------------------------------ */
+/* ---- signals ----------------------------------------------------------------------------------------------------- */
 
 enum { SIGNALS = 3000 };
 

@@ -7,7 +7,7 @@
 
 #include "base/compiler.h"
 
-/* ---- values ------------------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 static void expect_bytes(const char *text, uint64_t bytes)
 {
@@ -270,7 +270,7 @@ PLAIN_TEST(sizes_for_people)
     }
 }
 
-/* ---- the environment ---------------------------------------------------------------------------------------------- */
+/* ---- the environment --------------------------------------------------------------------------------------------- */
 
 /* Reads the environment in this child with standard error going into a file; what was said is in `said`. */
 static char said[4096];

@@ -18,7 +18,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-/* ---- seen from outside -------------------------------------------------------------------------------------------- */
+/* ---- seen from outside ------------------------------------------------------------------------------------------- */
 
 static void use_folder(const char *name)
 {
@@ -155,7 +155,7 @@ CHILD_TEST(observe_mode_is_in_the_flags)
     CHECK_EQUAL(sg_own->slot.flags, SG_SLOT_GUARDING | SG_SLOT_OBSERVE);
 }
 
-/* ---- liveness ----------------------------------------------------------------------------------------------------- */
+/* ---- liveness ---------------------------------------------------------------------------------------------------- */
 
 CHILD_TEST(the_lock_is_gone_with_the_owner_though_its_child_lives)
 {
@@ -213,7 +213,7 @@ CHILD_TEST(the_lock_is_gone_after_exec)
     CHECK(kill(owner, SIGKILL) == 0 && waitpid(owner, NULL, 0) == owner);
 }
 
-/* ---- the directory ------------------------------------------------------------------------------------------------ */
+/* ---- the directory ----------------------------------------------------------------------------------------------- */
 
 /* Attaches with standard error in a file; what was said comes back. */
 static const char *attach_and_listen(void)
@@ -328,7 +328,7 @@ CHILD_TEST(a_passing_lack_of_descriptors_is_not_final)
     CHECK(sg_segment_is_shared());
 }
 
-/* ---- records ------------------------------------------------------------------------------------------------------ */
+/* ---- records ----------------------------------------------------------------------------------------------------- */
 
 static pthread_barrier_t all_are_in;
 
@@ -396,7 +396,7 @@ CHILD_TEST(records_of_a_process_that_attaches_late_all_fit)
 static void read_window(void)
 {
     for (size_t i = 0; i < SG_WINDOW_BYTES; i += 4096)
-        (void)*(volatile const char *)(sg_window.bytes + i);
+        (void)*(volatile const char *)(sg_segment_mapping.bytes + i);
 }
 
 CHILD_TEST(the_whole_window_can_be_read)
@@ -423,7 +423,7 @@ CHILD_TEST(the_highest_record_fits_into_the_file_too)
     CHECK_EQUAL(sg_own->record[SG_RECORD_LIMIT - 1].credit_bytes, 7);
 }
 
-/* ---- fork --------------------------------------------------------------------------------------------------------- */
+/* ---- fork -------------------------------------------------------------------------------------------------------- */
 
 CHILD_TEST(a_forked_child_begins_with_a_file_of_its_own_and_what_it_inherited)
 {
@@ -494,7 +494,7 @@ CHILD_TEST(a_child_that_shares_the_window_does_not_end_it)
     CHECK_EQUAL(count_segments(), 1);
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------------------ */
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
 
 CHILD_TEST(a_small_program_leaves_nothing)
 {
@@ -566,7 +566,7 @@ CHILD_TEST(a_failed_exec_takes_the_end_back)
     CHECK_EQUAL(segment->signal, -1);
 }
 
-/* ---- rings -------------------------------------------------------------------------------------------------------- */
+/* ---- rings ------------------------------------------------------------------------------------------------------- */
 
 CHILD_TEST(the_last_64_refusals_stay)
 {
@@ -578,8 +578,8 @@ CHILD_TEST(the_last_64_refusals_stay)
         sg_segment_add_refusal(&refusal);
     }
     CHECK_EQUAL(sg_own->refusal_count, 100);
-    for (uint64_t i = 100 - SG_REFUSAL_ROOM; i < 100; i++) {
-        const struct sg_refusal *entry = &sg_own->refusal[i % SG_REFUSAL_ROOM];
+    for (uint64_t i = 100 - SG_REFUSAL_CAPACITY; i < 100; i++) {
+        const struct sg_refusal *entry = &sg_own->refusal[i % SG_REFUSAL_CAPACITY];
         CHECK_EQUAL(entry->sequence, i + 1);
         CHECK_EQUAL(entry->size_bytes, i);
         CHECK_EQUAL(entry->usable_bytes, 2 * i);
@@ -596,13 +596,13 @@ CHILD_TEST(the_last_32_events_stay)
                                        "there is room for in the layout of version 1"
                                      : "one");
     CHECK_EQUAL(sg_own->event_count, 50);
-    for (uint64_t i = 50 - SG_EVENT_ROOM; i < 50; i++)
-        CHECK_EQUAL(sg_own->event[i % SG_EVENT_ROOM].sequence, i + 1);
-    CHECK_EQUAL(strlen(sg_own->event[49 % SG_EVENT_ROOM].what), 111);
+    for (uint64_t i = 50 - SG_EVENT_CAPACITY; i < 50; i++)
+        CHECK_EQUAL(sg_own->event[i % SG_EVENT_CAPACITY].sequence, i + 1);
+    CHECK_EQUAL(strlen(sg_own->event[49 % SG_EVENT_CAPACITY].what), 111);
     CHECK(sg_own->event[0].time_ns != 0);
 }
 
-/* ---- the reaper --------------------------------------------------------------------------------------------------- */
+/* ---- the reaper -------------------------------------------------------------------------------------------------- */
 
 static void put_dead_segments(int count)
 {

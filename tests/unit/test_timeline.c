@@ -1,6 +1,6 @@
 /*
- * test_timeline.c - the time line: that it stays of one size and forgets neither the least usable nor the most live, and the
- * life of its file.
+ * test_timeline.c - the time line: that it stays of one size and forgets neither the least usable nor the most live,
+ * and the life of its file.
  */
 #include "fixture.h"
 
@@ -35,7 +35,7 @@ static uint64_t live_of(const struct sg_sample *sample)
     return sample->live_bytes[SG_DOMAIN_HEAP] + sample->live_bytes[SG_DOMAIN_DEVICE];
 }
 
-/* ---- thinning ----------------------------------------------------------------------------------------------------- */
+/* ---- thinning ---------------------------------------------------------------------------------------------------- */
 
 CHILD_TEST(samples_closer_than_the_interval_are_one)
 {
@@ -55,7 +55,7 @@ CHILD_TEST(a_month_keeps_its_extremes_in_the_same_room)
     const int64_t seconds = INT64_C(31) * 86400, worst = seconds / 3;
     for (int64_t i = 0; i < seconds; i++)
         add(START_NS + i * SECOND_NS, i == worst ? 7 : 1000 + (uint64_t)i % 10, 100, i == worst + 1 ? 5000 : 100);
-    CHECK(line.sample_count <= SG_SAMPLE_ROOM && line.sample_count > SG_SAMPLE_ROOM / 2);
+    CHECK(line.sample_count <= SG_SAMPLE_CAPACITY && line.sample_count > SG_SAMPLE_CAPACITY / 2);
     CHECK(line.sample[0].time_ns == START_NS);
     int troughs = 0, peaks = 0;
     for (uint32_t i = 0; i < line.sample_count; i++) {
@@ -80,30 +80,31 @@ CHILD_TEST(a_clock_set_back_makes_no_younger_sample)
 
 CHILD_TEST(a_count_that_somebody_else_wrote_is_not_followed)
 {
-    line.sample_count = SG_SAMPLE_ROOM + 1;
+    line.sample_count = SG_SAMPLE_CAPACITY + 1;
     add(START_NS, 80, 5, 5);
-    CHECK_EQUAL(line.sample_count, SG_SAMPLE_ROOM + 1);
+    CHECK_EQUAL(line.sample_count, SG_SAMPLE_CAPACITY + 1);
 }
 
-/* ---- read meanwhile ------------------------------------------------------------------------------------------------- */
+/* ---- read meanwhile ---------------------------------------------------------------------------------------------- */
 
 static void write_until_killed(struct sg_timeline *shared, unsigned pause_us)
 {
     CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0); /* with a test that fails */
     for (int64_t now = 1;; now++) {
         struct sg_sample sample = {.time_ns = now, .usable_bytes = 1};
-        for (int i = 0; i < SG_DOMAIN_ROOM; i++)
+        for (int i = 0; i < SG_DOMAIN_CAPACITY; i++)
             sample.live_bytes[i] = (uint64_t)now;
         shared->interval_ns = now % 4 == 0 ? 2 : 1; /* some are merged with the last */
-        bool is_full = shared->sample_count == SG_SAMPLE_ROOM;
+        bool is_full = shared->sample_count == SG_SAMPLE_CAPACITY;
         sg_timeline_add(shared, &sample);
         if (is_full && pause_us > 0)
             usleep(pause_us); /* else it does nothing but thin */
     }
 }
 
-/* A file with a time line in it, which a child adds to until it is killed: samples of one nanosecond, of which all figures are the
- * time. So what they are merged to has in its live bytes when it ended, and begins where the one before ended. */
+/* A file with a time line in it, which a child adds to until it is killed: samples of one nanosecond, of which all
+ * figures are the time. So what they are merged to has in its live bytes when it ended, and begins where the one before
+ * ended. */
 static pid_t begin_writer(const char *path, unsigned pause_us)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
@@ -121,13 +122,13 @@ static pid_t begin_writer(const char *path, unsigned pause_us)
 
 static size_t check_samples(const char *segment)
 {
-    char why[MODEL_WHY_ROOM];
+    char why[MODEL_WHY_CAPACITY];
     struct model_timeline read = {0};
     if (model_timeline_read(&read, segment, why) != MODEL_GOOD)
         return 0;
     for (size_t i = 0; i < read.count; i++) {
         const struct sg_sample *sample = &read.samples[i];
-        for (int domain = 0; domain < SG_DOMAIN_ROOM; domain++)
+        for (int domain = 0; domain < SG_DOMAIN_CAPACITY; domain++)
             CHECK(sample->live_bytes[domain] == sample->live_bytes[0]);
         CHECK(sample->live_bytes[0] >= (uint64_t)sample->time_ns);
         CHECK(i + 1 == read.count || (uint64_t)sample[1].time_ns <= sample->live_bytes[0] + 1); /* none is missing */
@@ -150,7 +151,7 @@ CHILD_TEST(a_reader_sees_whole_samples_while_they_are_thinned)
     for (int i = 0; i < 2000; i++)
         (void)check_samples(segment);
     end_writer(writer);
-    CHECK(check_samples(segment) > SG_SAMPLE_ROOM / 2 - 2);
+    CHECK(check_samples(segment) > SG_SAMPLE_CAPACITY / 2 - 2);
 }
 
 CHILD_TEST(a_kill_at_any_instruction_leaves_whole_samples)
@@ -165,7 +166,7 @@ CHILD_TEST(a_kill_at_any_instruction_leaves_whole_samples)
     }
 }
 
-/* ---- the file ----------------------------------------------------------------------------------------------------- */
+/* ---- the file ---------------------------------------------------------------------------------------------------- */
 
 static void attach(void)
 {

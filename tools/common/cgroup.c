@@ -19,10 +19,10 @@
 /* Version 1 spells "no limit" as a number near 2^63 rounded down to a page. */
 #define NO_LIMIT (UINT64_C(1) << 62)
 
-enum { PATH_ROOM = 4096, FILE_ROOM = 65536 };
+enum { PATH_CAPACITY = 4096, FILE_CAPACITY = 65536 };
 
 struct hierarchy {
-    char mount[PATH_ROOM];
+    char mount[PATH_CAPACITY];
     const char *limit[2]; /* files, the second may be NULL */
     const char *usage;
     const char *reclaimable[3]; /* keys of memory.stat, may end with NULL */
@@ -36,7 +36,7 @@ struct levels {
 /* A file that holds one number, or "max". */
 static uint64_t read_number(const char *folder, const char *file)
 {
-    char path[2 * PATH_ROOM + 64], text[64];
+    char path[2 * PATH_CAPACITY + 64], text[64];
     uint64_t value;
     snprintf(path, sizeof path, "%s/%s", folder, file);
     if (procfs_read_text(path, text, sizeof text) <= 0 || text[0] < '0' || text[0] > '9')
@@ -53,10 +53,10 @@ static void read_level(const struct hierarchy *hierarchy, const char *folder, st
     uint64_t usage = read_number(folder, hierarchy->usage);
     if (limit == SG_UNKNOWN || usage == SG_UNKNOWN || levels->count == levels->room)
         return;
-    char path[2 * PATH_ROOM + 64];
-    char *stat = tool_allocate(FILE_ROOM, 1);
+    char path[2 * PATH_CAPACITY + 64];
+    char *stat = tool_allocate(FILE_CAPACITY, 1);
     snprintf(path, sizeof path, "%s/memory.stat", folder);
-    if (procfs_read_text(path, stat, FILE_ROOM) > 0)
+    if (procfs_read_text(path, stat, FILE_CAPACITY) > 0)
         for (int i = 0; i < 3 && hierarchy->reclaimable[i] != NULL; i++) {
             uint64_t reclaimable = procfs_number_after(stat, hierarchy->reclaimable[i]);
             usage = bytes_less(usage, reclaimable == SG_UNKNOWN ? 0 : reclaimable);
@@ -77,7 +77,7 @@ static bool leads_outside(const char *group)
 /* From the process's own group up to the mount. */
 static void read_hierarchy(const struct hierarchy *hierarchy, const char *group, struct levels *levels)
 {
-    char folder[2 * PATH_ROOM];
+    char folder[2 * PATH_CAPACITY];
     size_t mount_length = strlen(hierarchy->mount);
     snprintf(folder, sizeof folder, "%s%s", hierarchy->mount, leads_outside(group) ? "" : group);
     for (;;) {
@@ -113,14 +113,14 @@ size_t cgroup_read(const char *root, struct cgroup_constraint *out, size_t room)
     snprintf(second.mount, sizeof second.mount, "%s/sys/fs/cgroup", root);
     snprintf(beside_first.mount, sizeof beside_first.mount, "%s/sys/fs/cgroup/unified", root);
     snprintf(first.mount, sizeof first.mount, "%s/sys/fs/cgroup/memory", root);
-    char path[PATH_ROOM], text[FILE_ROOM], *rest = NULL;
+    char path[PATH_CAPACITY], text[FILE_CAPACITY], *rest = NULL;
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     if (procfs_read_text(path, text, sizeof text) <= 0)
         return 0;
     for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
         char *controllers = strchr(line, ':');
         char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
-        if (group == NULL || strlen(group) >= PATH_ROOM)
+        if (group == NULL || strlen(group) >= PATH_CAPACITY)
             continue;
         *group++ = '\0';
         if (strcmp(group, "/") == 0)

@@ -54,7 +54,7 @@ uint64_t procfs_kib(uint64_t kib)
 
 int procfs_stat(uint32_t pid, struct procfs_stat *out)
 {
-    char path[PROCFS_PATH_ROOM], text[1024], state;
+    char path[PROCFS_PATH_CAPACITY], text[1024], state;
     unsigned flags;
     snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/stat", procfs_live_root, pid);
     long length = procfs_read_text(path, text, sizeof text);
@@ -72,7 +72,7 @@ int procfs_stat(uint32_t pid, struct procfs_stat *out)
 bool procfs_maps(uint32_t pid, const char *name)
 {
     static const char deleted[] = " (deleted)"; /* replaced by another version while the program runs */
-    char path[PROCFS_PATH_ROOM], *line = NULL;
+    char path[PROCFS_PATH_CAPACITY], *line = NULL;
     size_t room = 0, length = strlen(name);
     bool is_there = false;
     snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/maps", procfs_live_root, pid);
@@ -92,7 +92,7 @@ bool procfs_maps(uint32_t pid, const char *name)
 
 bool procfs_boot_id(uint64_t id[2])
 {
-    char path[PROCFS_PATH_ROOM], text[64];
+    char path[PROCFS_PATH_CAPACITY], text[64];
     uint64_t part[5];
     snprintf(path, sizeof path, "%s/proc/sys/kernel/random/boot_id", procfs_live_root);
     if (procfs_read_text(path, text, sizeof text) <= 0 ||
@@ -106,7 +106,7 @@ bool procfs_boot_id(uint64_t id[2])
 
 uint64_t procfs_resident_bytes(uint32_t pid, uint64_t start_ticks)
 {
-    char path[PROCFS_PATH_ROOM], text[8192] = "";
+    char path[PROCFS_PATH_CAPACITY], text[8192] = "";
     struct procfs_stat stat;
     snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/status", procfs_live_root, pid);
     if (procfs_read_text(path, text, sizeof text) <= 0 || procfs_stat(pid, &stat) != 0 ||

@@ -7,12 +7,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What stands before /proc/PID and /dev/shm. "": processes are the real ones, whatever SPARKGUARD_SYSTEM_ROOT says; only
- * sparkguard-doctor, which examines whole trees, sets another, before anything is read. */
+/* What stands before /proc/PID and /dev/shm. "": processes are the real ones, whatever SPARKGUARD_SYSTEM_ROOT says;
+ * only sparkguard-doctor, which examines whole trees, sets another, before anything is read. */
 extern const char *procfs_live_root;
 
 /* Room for a path below it. */
-enum { PROCFS_PATH_ROOM = 4608 };
+enum { PROCFS_PATH_CAPACITY = 4608 };
 
 struct procfs_stat {
     uint64_t start_ticks; /* field 22: with the pid, the identity of a process since boot */

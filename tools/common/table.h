@@ -36,7 +36,8 @@ void table_cell(struct table *table, const char *text, enum style_colour colour)
 void table_bytes(struct table *table, uint64_t bytes);
 void table_count(struct table *table, uint64_t count, enum style_colour colour_if_any);
 void table_text(struct table *table, const char *raw_text);
-/* The same for a command line, without its program's directories and behind a printable prefix; where no terminal cuts the column, it is shortened. */
+/* The same for a command line, without its program's directories and behind a printable prefix; where no terminal cuts
+ * the column, it is shortened. */
 void table_command(struct table *table, const char *prefix, const char *raw_text);
 /* Prints and frees. */
 void table_end(struct table *table);

@@ -118,7 +118,7 @@ void doctor_check_settings(struct doctor *doctor)
 static const char *ledger_fault(int directory, bool *is_there)
 {
     struct stat status;
-    struct sg_machine_ledger header;
+    struct sg_registry header;
     *is_there = false;
     if (fstat(directory, &status) != 0)
         return "its directory cannot be looked at";
@@ -126,24 +126,25 @@ static const char *ledger_fault(int directory, bool *is_there)
         return "its directory is world-writable";
     if (status.st_uid != geteuid() && status.st_uid != 0)
         return "its directory is somebody else's";
-    if (fstatat(directory, SG_LEDGER_NAME, &status, AT_SYMLINK_NOFOLLOW) != 0)
+    if (fstatat(directory, SG_REGISTRY_NAME, &status, AT_SYMLINK_NOFOLLOW) != 0)
         return errno == ENOENT ? NULL : "it cannot be looked at";
     *is_there = true;
     if (!S_ISREG(status.st_mode))
         return "it is no regular file";
-    int fd = openat(directory, SG_LEDGER_NAME, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    int fd = openat(directory, SG_REGISTRY_NAME, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return "it cannot be opened";
     ssize_t length = pread(fd, &header, sizeof header, 0);
     close(fd);
-    const off_t least = sizeof header + SG_SEAT_ROOM * SG_SEAT_FROZEN_BYTES;
+    const off_t least = sizeof header + SG_ENTRY_CAPACITY * SG_ENTRY_FROZEN_BYTES;
     if (length != (ssize_t)sizeof header || status.st_size < least)
         return "it is too short";
-    bool is_known = header.magic == SG_LEDGER_MAGIC && header.version == SG_LEDGER_VERSION &&
-                    header.seat_bytes == sizeof(struct sg_seat) && header.seat_room == SG_SEAT_ROOM;
+    bool is_known = header.magic == SG_REGISTRY_MAGIC && header.version == SG_REGISTRY_VERSION &&
+                    header.entry_bytes == sizeof(struct sg_registry_entry) &&
+                    header.entry_capacity == SG_ENTRY_CAPACITY;
     if (!is_known)
         return "it is another version's, or no ledger";
-    return status.st_size < (off_t)SG_LEDGER_BYTES(SG_SEAT_ROOM) ? "it is too short" : NULL;
+    return status.st_size < (off_t)SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY) ? "it is too short" : NULL;
 }
 
 static uint64_t count_alone(const struct model *model)
@@ -175,7 +176,7 @@ void doctor_check_ledger(struct doctor *doctor)
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "%s cannot be read: %s.", path, strerror(failure));
         finding->mend = text_copy("ls -ld /dev/shm/sparkguard*", 64);
     } else if (fault != NULL) {
-        finding = doctor_add(doctor, id, DOCTOR_DANGER, "%s/" SG_LEDGER_NAME " cannot be used: %s.", path, fault);
+        finding = doctor_add(doctor, id, DOCTOR_DANGER, "%s/" SG_REGISTRY_NAME " cannot be used: %s.", path, fault);
         finding->mend = text_copy("ls -la \"${SPARKGUARD_DIR:-/dev/shm/sparkguard-$(id -u)}\"", 96);
     } else if (model->live_neighbour_count > 0) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING,
@@ -194,8 +195,8 @@ void doctor_check_ledger(struct doctor *doctor)
         finding->mend = text_copy("sparkguard-report  # says why each does", 64);
     } else {
         finding = doctor_add(doctor, id, DOCTOR_FINE,
-                             is_there ? "All guarded programs share %s/" SG_LEDGER_NAME "."
-                                      : "No ledger yet; the first guarded program makes %s/" SG_LEDGER_NAME ".",
+                             is_there ? "All guarded programs share %s/" SG_REGISTRY_NAME "."
+                                      : "No ledger yet; the first guarded program makes %s/" SG_REGISTRY_NAME ".",
                              path);
     }
     finding->why =

@@ -1,6 +1,6 @@
 /*
- * check_history.c - whether what a process did survives it and a power cut: the history's folder as the library judges it, with
- * room on a disk that is this machine's own.
+ * check_history.c - whether what a process did survives it and a power cut: the history's folder as the library judges
+ * it, with room on a disk that is this machine's own.
  *
  * The folder may be missing: the library makes it, and of the default one what is above it as far as the home.
  */

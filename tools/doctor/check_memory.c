@@ -127,11 +127,11 @@ void doctor_check_huge_pages(struct doctor *doctor)
 /* Bytes in blocks of at least LARGE_BLOCK over all zones; false where nothing of the kind is there. */
 static bool read_blocks(const struct doctor *doctor, uint64_t *large_bytes, uint64_t *all_bytes)
 {
-    char *text = tool_allocate(DOCTOR_TEXT_ROOM, 1), *rest = NULL;
+    char *text = tool_allocate(DOCTOR_TEXT_CAPACITY, 1), *rest = NULL;
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     bool is_known = false;
     *large_bytes = *all_bytes = 0;
-    (void)doctor_read(doctor, "/proc/buddyinfo", text, DOCTOR_TEXT_ROOM);
+    (void)doctor_read(doctor, "/proc/buddyinfo", text, DOCTOR_TEXT_CAPACITY);
     for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
         char *at = strstr(line, " zone ");
         if (strncmp(line, "Node ", 5) != 0 || at == NULL)

@@ -1,6 +1,6 @@
 /*
- * check_oom_daemons.c - daemons that end processes when memory runs low, the fourth layer as distributions ship it, and why
- * they would not act in time: neither sees device memory, which is in no process's size and in no cgroup.
+ * check_oom_daemons.c - daemons that end processes when memory runs low, the fourth layer as distributions ship it, and
+ * why they would not act in time: neither sees device memory, which is in no process's size and in no cgroup.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 /* earlyoom's default: it acts when less than this part of swap is free, and less than the same of memory. */
 #define SWAP_PERCENT 10
 
-enum { ARGUMENTS_MOST = 64 };
+enum { ARGUMENTS_MAX = 64 };
 
 /* The percentage that an argument such as "100,50" or "1048576" of an option asks for, or -1. */
 static long first_number(const char *argument)

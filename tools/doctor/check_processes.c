@@ -15,7 +15,7 @@
 /* Of the machine; smaller ones are a desktop's and a shell's. */
 #define MUCH_PERCENT 5
 
-enum { NAMED_MOST = 3 };
+enum { NAMED_MAX = 3 };
 
 /* "a, b", and so on; frees and replaces the list. */
 static void append(char **list, char *item)
@@ -39,7 +39,7 @@ void doctor_check_zombies(struct doctor *doctor)
             continue;
         if (count++ == 0)
             parent = process->parent_pid;
-        if (count <= NAMED_MOST)
+        if (count <= NAMED_MAX)
             append(&names, text_format("%s %" PRIu32 " of %" PRIu32, process->name, process->pid, process->parent_pid));
     }
     if (!doctor->has_processes) {
@@ -51,7 +51,7 @@ void doctor_check_zombies(struct doctor *doctor)
     } else {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "%" PRIu64 " zombie%s (%s%s).", count,
                              count == 1 ? " waits for its parent" : "s wait for their parents", names,
-                             count > NAMED_MOST ? ", ..." : "");
+                             count > NAMED_MAX ? ", ..." : "");
         if (parent > 1)
             finding->mend = text_format("kill -TERM %" PRIu32 "  # ends the parent that does not collect", parent);
         else

@@ -16,7 +16,7 @@
 #include "common/tool.h"
 
 /* Above it the kernel swaps programs out although page cache could go instead; 60 is the kernel's default. */
-#define SWAPPINESS_MOST 10
+#define SWAPPINESS_MAX 10
 
 void doctor_check_swap(struct doctor *doctor)
 {
@@ -66,8 +66,8 @@ static bool is_swap_line(const char *line)
 void doctor_check_swap_at_boot(struct doctor *doctor)
 {
     static const char id[] = "swap-at-boot";
-    char *text = tool_allocate(DOCTOR_TEXT_ROOM, 1), *rest = NULL;
-    long length = doctor_read(doctor, "/etc/fstab", text, DOCTOR_TEXT_ROOM);
+    char *text = tool_allocate(DOCTOR_TEXT_CAPACITY, 1), *rest = NULL;
+    long length = doctor_read(doctor, "/etc/fstab", text, DOCTOR_TEXT_CAPACITY);
     struct doctor_finding *finding;
     uint64_t count = 0;
     for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
@@ -106,7 +106,7 @@ void doctor_check_swappiness(struct doctor *doctor)
     } else if (total == 0) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "vm.swappiness is %" PRId64 ", and there is no swap to use.",
                              swappiness);
-    } else if (swappiness <= SWAPPINESS_MOST) {
+    } else if (swappiness <= SWAPPINESS_MAX) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "vm.swappiness is %" PRId64 ".", swappiness);
     } else {
         finding =

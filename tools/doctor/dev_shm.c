@@ -23,7 +23,7 @@
 
 #define FOLDER "/dev/shm/"
 
-enum { FILES_MOST = 4096 };
+enum { FILES_MAX = 4096 };
 
 /* Below it a file is not worth a word: semaphores and the like. */
 #define FILE_LEAST (UINT64_C(1) << 20)
@@ -96,7 +96,7 @@ static struct file *list_files(const struct doctor *doctor, bool *is_readable)
     struct stat status;
     *is_readable = stream != NULL;
     free(path);
-    while (stream != NULL && HASH_COUNT(files) < FILES_MOST && (entry = readdir(stream)) != NULL) {
+    while (stream != NULL && HASH_COUNT(files) < FILES_MAX && (entry = readdir(stream)) != NULL) {
         if (fstatat(dirfd(stream), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode) ||
             (uint64_t)status.st_blocks * 512 < FILE_LEAST)
             continue;

@@ -35,7 +35,7 @@ struct doctor_finding *doctor_add(struct doctor *doctor, const char *id, enum do
 
 void doctor_figure_signed(struct doctor_finding *finding, const char *key, int64_t value)
 {
-    if (finding->figure_count < DOCTOR_FIGURE_ROOM)
+    if (finding->figure_count < DOCTOR_FIGURE_CAPACITY)
         finding->figure[finding->figure_count++] = (struct doctor_figure){key, value};
 }
 

@@ -22,7 +22,7 @@ enum { DOCTOR_EXIT_FINE = 0, DOCTOR_EXIT_WARNINGS = 1, DOCTOR_EXIT_USAGE = 2, DO
 enum doctor_state { DOCTOR_FINE, DOCTOR_UNKNOWN, DOCTOR_WARNING, DOCTOR_DANGER, DOCTOR_STATE_COUNT };
 extern const char *const doctor_state_name[DOCTOR_STATE_COUNT];
 
-enum { DOCTOR_FIGURE_ROOM = 6, DOCTOR_FINDING_ROOM = 32, DOCTOR_TEXT_ROOM = 65536 };
+enum { DOCTOR_FIGURE_CAPACITY = 6, DOCTOR_FINDING_CAPACITY = 32, DOCTOR_TEXT_CAPACITY = 65536 };
 
 struct doctor_figure {
     const char *key; /* with its unit: "swap_total_bytes" */
@@ -37,7 +37,7 @@ struct doctor_finding {
     char *mend;         /* a command, NULL where there is nothing to mend or no command for it */
     const char *script; /* shell that does it, NULL: a person has to */
     const char *undo;   /* of the script, in words */
-    struct doctor_figure figure[DOCTOR_FIGURE_ROOM];
+    struct doctor_figure figure[DOCTOR_FIGURE_CAPACITY];
     size_t figure_count;
 };
 
@@ -58,7 +58,7 @@ struct doctor {
     bool has_processes; /* /proc could be listed */
     struct doctor_process *processes;
     size_t process_count;
-    struct doctor_finding finding[DOCTOR_FINDING_ROOM];
+    struct doctor_finding finding[DOCTOR_FINDING_CAPACITY];
     size_t count;
 };
 

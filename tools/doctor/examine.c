@@ -18,7 +18,7 @@ static void (*const checks[])(struct doctor *) = {
     doctor_check_driver,     doctor_check_driver_pools, doctor_check_toolkit,       doctor_check_architecture,
     doctor_check_history,
 };
-_Static_assert(sizeof checks / sizeof checks[0] <= DOCTOR_FINDING_ROOM, "each check adds one finding");
+_Static_assert(sizeof checks / sizeof checks[0] <= DOCTOR_FINDING_CAPACITY, "each check adds one finding");
 
 struct doctor *doctor_examine(void)
 {

@@ -20,7 +20,7 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-enum { PROCESSES_MOST = 65536 };
+enum { PROCESSES_MAX = 65536 };
 
 long doctor_read(const struct doctor *doctor, const char *path, char *text, size_t room)
 {
@@ -93,7 +93,7 @@ static void list_processes(struct doctor *doctor)
     const struct dirent *entry;
     size_t room = 0;
     free(path);
-    while (stream != NULL && doctor->process_count < PROCESSES_MOST && (entry = readdir(stream)) != NULL) {
+    while (stream != NULL && doctor->process_count < PROCESSES_MAX && (entry = readdir(stream)) != NULL) {
         if (!isdigit((unsigned char)entry->d_name[0]))
             continue;
         if (doctor->process_count == room) {
@@ -115,7 +115,7 @@ static void list_processes(struct doctor *doctor)
 
 void doctor_learn_machine(struct doctor *doctor)
 {
-    doctor->meminfo = tool_allocate(DOCTOR_TEXT_ROOM, 1);
-    (void)doctor_read(doctor, "/proc/meminfo", doctor->meminfo, DOCTOR_TEXT_ROOM);
+    doctor->meminfo = tool_allocate(DOCTOR_TEXT_CAPACITY, 1);
+    (void)doctor_read(doctor, "/proc/meminfo", doctor->meminfo, DOCTOR_TEXT_CAPACITY);
     list_processes(doctor);
 }

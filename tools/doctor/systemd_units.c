@@ -1,7 +1,7 @@
 /*
- * systemd_units.c - what systemd's files say about a unit, read without systemctl: the unit's file of the folder with most
- * say, then the drop-ins of all folders by name, where a folder with more say hides a drop-in of the same name. The last
- * assignment holds, an empty one takes it back.
+ * systemd_units.c - what systemd's files say about a unit, read without systemctl: the unit's file of the folder with
+ * most say, then the drop-ins of all folders by name, where a folder with more say hides a drop-in of the same name.
+ * The last assignment holds, an empty one takes it back.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -20,10 +20,10 @@ static const char *const folders[] = {
     "/etc/systemd/system", "/run/systemd/system.control", "/etc/systemd/system.control",
 };
 
-enum { FOLDERS = sizeof folders / sizeof folders[0], DROP_INS_MOST = 64 };
+enum { FOLDERS = sizeof folders / sizeof folders[0], DROP_INS_MAX = 64 };
 
 struct drop_ins {
-    char *path[DROP_INS_MOST];
+    char *path[DROP_INS_MAX];
     size_t count;
 };
 
@@ -68,7 +68,7 @@ static void take_drop_in(struct drop_ins *list, char *path)
             list->path[i] = path;
             return;
         }
-    if (list->count < DROP_INS_MOST)
+    if (list->count < DROP_INS_MAX)
         list->path[list->count++] = path;
     else
         free(path);
@@ -104,7 +104,7 @@ static int read_unit(const struct doctor *doctor, const char *unit, char *text)
 {
     for (int i = FOLDERS - 1; i >= 0; i--) {
         char *path = text_format("%s/%s", folders[i], unit);
-        long length = doctor_read(doctor, path, text, DOCTOR_TEXT_ROOM);
+        long length = doctor_read(doctor, path, text, DOCTOR_TEXT_CAPACITY);
         free(path);
         if (length >= 0)
             return 1;
@@ -117,7 +117,7 @@ static int read_unit(const struct doctor *doctor, const char *unit, char *text)
 enum doctor_unit doctor_unit_value(const struct doctor *doctor, const char *unit, const char *key, char value[64])
 {
     struct drop_ins list = {.count = 0};
-    char *text = tool_allocate(DOCTOR_TEXT_ROOM, 1);
+    char *text = tool_allocate(DOCTOR_TEXT_CAPACITY, 1);
     bool is_set = false;
     int own = read_unit(doctor, unit, text);
     bool is_read = own >= 0;
@@ -125,7 +125,7 @@ enum doctor_unit doctor_unit_value(const struct doctor *doctor, const char *unit
         read_key(text, key, &is_set, value);
     is_read = list_drop_ins(doctor, unit, &list) && is_read;
     for (size_t i = 0; i < list.count; i++) {
-        long length = doctor_read(doctor, list.path[i], text, DOCTOR_TEXT_ROOM);
+        long length = doctor_read(doctor, list.path[i], text, DOCTOR_TEXT_CAPACITY);
         is_read = is_read && (length >= 0 || length == -ENOENT);
         read_key(text, key, &is_set, value);
         free(list.path[i]);

@@ -28,7 +28,7 @@
 
 #define LEAST_NS INT64_C(250000000) /* between two readings, which take at most a hundredth of one processor */
 
-enum { COST_FACTOR = 100, FIRST_ROOM = 512 };
+enum { COST_FACTOR = 100, FIRST_CAPACITY = 512 };
 
 struct process {
     uint32_t pid, parent_pid;
@@ -53,7 +53,7 @@ static int64_t clock_ns(clockid_t clock)
 static bool add(struct processes *all, const struct process *process)
 {
     if (all->count == all->room) {
-        size_t room = all->room == 0 ? FIRST_ROOM : 2 * all->room;
+        size_t room = all->room == 0 ? FIRST_CAPACITY : 2 * all->room;
         struct process *larger = realloc(all->at, room * sizeof *larger);
         if (larger == NULL)
             return false;

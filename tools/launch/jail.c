@@ -2,12 +2,13 @@
  * jail.c - --jail=SIZE: the program in a scope of systemd whose memory the kernel bounds.
  *
  * The child becomes systemd-run(1), which makes the scope around itself and becomes this tool once more; that looks
- * whether the limit is really there and becomes the program. So the program keeps the child's pid, parent, process group
- * and signals, and the launcher stays outside, to tell how it ended. What systemd-run says goes into a pipe until then,
- * so that a failure is one sentence.
+ * whether the limit is really there and becomes the program. So the program keeps the child's pid, parent, process
+ * group and signals, and the launcher stays outside, to tell how it ended. What systemd-run says goes into a pipe until
+ * then, so that a failure is one sentence.
  *
- * The program's words go through a file of their own, not through systemd-run's command line: from 254 on that has an option to
- * expand variables in it, by default off in scopes and said to be on in a later version; older ones know no option against it.
+ * The program's words go through a file of their own, not through systemd-run's command line: from 254 on that has an
+ * option to expand variables in it, by default off in scopes and said to be on in a later version; older ones know no
+ * option against it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -43,7 +44,7 @@ static const char *system_root(void)
 
 uint64_t launch_machine_bytes(void)
 {
-    char path[PROCFS_PATH_ROOM], meminfo[4096];
+    char path[PROCFS_PATH_CAPACITY], meminfo[4096];
     snprintf(path, sizeof path, "%s/proc/meminfo", system_root());
     uint64_t bytes = procfs_read_text(path, meminfo, sizeof meminfo) > 0 ? procfs_ordinary_bytes(meminfo) : 0;
     return bytes == SG_UNKNOWN ? 0 : bytes;

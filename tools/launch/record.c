@@ -2,8 +2,8 @@
  * record.c - writes into the child's segment how it ended, where it could not write that itself, and into the copy that
  * the history has of it; and brings that to the disk.
  *
- * The only place where a tool writes to a segment. It does so only if the file is a regular one of ours, of our version,
- * of this very process (pid and start), without an owner, and the fields are those of its end.
+ * The only place where a tool writes to a segment. It does so only if the file is a regular one of ours, of our
+ * version, of this very process (pid and start), without an owner, and the fields are those of its end.
  *
  * The child does not wait for the disk when it ends, since all its memory would wait with it; the launcher holds none.
  */

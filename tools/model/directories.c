@@ -2,8 +2,8 @@
  * directories.c - which directories of segments are read: those that were named, else the reader's own.
  *
  * A name that is no file may be a pattern as glob(7) has it. What a pattern finds is read if it is a directory and no
- * link, for anybody can make one in /dev/shm, and of one owner but root a few; that it finds none is the state of a machine on
- * which nothing has run.
+ * link, for anybody can make one in /dev/shm, and of one owner but root a few; that it finds none is the state of a
+ * machine on which nothing has run.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -17,14 +17,14 @@
 #include "common/tool.h"
 
 /* A user has one, and one more in each of a few groups or jails. */
-enum { FOUND_OF_ONE_MOST = 16 };
+enum { FOUND_OF_ONE_MAX = 16 };
 
 static bool has_too_many(const struct model *model, uid_t owner)
 {
     size_t count = 0;
     for (size_t i = 0; i < model->directory_count; i++)
         count += model->directories[i].origin == MODEL_MATCHED && model->directories[i].owner == owner;
-    return owner != 0 && count >= FOUND_OF_ONE_MOST;
+    return owner != 0 && count >= FOUND_OF_ONE_MAX;
 }
 
 /* Adds a directory unless it is there, by this or another name. */

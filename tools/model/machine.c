@@ -8,8 +8,8 @@
  * What was promised and is in flight is taken off as the library does it, but by what the segments alone say:
  *   - A cgroup is charged with the processes in it. The report knows its own cgroups only and no other process's, so it
  *     takes a process to be in one of them unless it has noted that no limit above it is as small as that cgroup's.
- *   - In flight counts in full, also where it is device memory, which no cgroup bounds, or that of a discrete GPU, which
- *     is not the machine's: for as long as the call takes, too little is shown as usable, never too much.
+ *   - In flight counts in full, also where it is device memory, which no cgroup bounds, or that of a discrete GPU,
+ *     which is not the machine's: for as long as the call takes, too little is shown as usable, never too much.
  *   - Device memory of a discrete GPU under SPARKGUARD_UNIFIED=on, which the library takes off too, is not.
  * Promises of forked children are their own: what they inherited is promised to the parent.
  *
@@ -200,7 +200,7 @@ static void ask_processes(const struct model *model, struct model_machine *machi
                 latest_ns = seen->time_ns;
             }
             uint64_t inherited_bytes = process->inherited_device_bytes;
-            for (int i = 0; i < SG_DEVICE_ROOM; i++)
+            for (int i = 0; i < SG_DEVICE_CAPACITY; i++)
                 add_device(&machine->device[i], &process->device[i], &inherited_bytes);
         }
 }

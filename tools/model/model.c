@@ -18,7 +18,7 @@
 #include "common/tool.h"
 
 /* Files that are read of a directory that a pattern found. The library keeps at most 128 of ended processes in one. */
-enum { FOUND_MOST = 4096 };
+enum { FOUND_MAX = 4096 };
 
 /* The names that were read in SPARKGUARD_DIR, sorted: what the history holds of the same is older. */
 struct seen {
@@ -136,7 +136,7 @@ static bool is_still_there(const struct model_segment *segment, const struct mod
 static void read_live(struct model *model, struct model_segment *segment, int directory, const char *path,
                       const char *name, struct seen *seen)
 {
-    char why[MODEL_WHY_ROOM];
+    char why[MODEL_WHY_CAPACITY];
     enum model_verdict verdict = model_segment_read(segment, directory, name, why);
     if (verdict == MODEL_GOOD) {
         add_process(model, model_process_from(segment), path, path, name);
@@ -149,7 +149,7 @@ static void read_live(struct model *model, struct model_segment *segment, int di
 
 static void read_past(struct model *model, struct model_segment *segment, int directory, const char *name)
 {
-    char why[MODEL_WHY_ROOM];
+    char why[MODEL_WHY_CAPACITY];
     enum model_verdict verdict = model_segment_read(segment, directory, name, why);
     if (verdict == MODEL_BAD)
         complain(model, model->history, name, why);
@@ -176,12 +176,12 @@ static const char *ledger_fault(int directory, const char *name)
         return NULL; /* others' files may be closed to us */
     ssize_t length = pread(file, &magic, sizeof magic, 0);
     close(file);
-    return length == (ssize_t)sizeof magic && magic == SG_LEDGER_MAGIC ? NULL : "no ledger of the machine";
+    return length == (ssize_t)sizeof magic && magic == SG_REGISTRY_MAGIC ? NULL : "no ledger of the machine";
 }
 
 static void check_ledgers(struct model *model, int directory, const char *path)
 {
-    static const char *const names[] = {SG_LEDGER_NAME, SG_LEDGER_SECOND_NAME};
+    static const char *const names[] = {SG_REGISTRY_NAME, SG_LEDGER_SECOND_NAME};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *why = ledger_fault(directory, names[i]);
         if (why == NULL)
@@ -205,7 +205,7 @@ static int read_directory(struct model *model, struct model_segment *segment, co
     }
     if (!is_history)
         seen->names = tool_allocate((size_t)count + 1, sizeof *seen->names);
-    long read_count = is_found && count > FOUND_MOST ? FOUND_MOST : count;
+    long read_count = is_found && count > FOUND_MAX ? FOUND_MAX : count;
     if (names != NULL && read_count < count)
         complain(model, path, names[read_count], "is not read, nor is any behind it: they are too many");
     for (long i = 0; names != NULL && i < read_count; i++) {
@@ -287,7 +287,7 @@ void model_free(struct model *model)
         model_job_free(job);
     for (size_t i = 0; i < model->unguarded_count; i++)
         free(model->unguarded[i].command);
-    for (size_t i = 0; i < MODEL_NEIGHBOUR_ROOM; i++)
+    for (size_t i = 0; i < MODEL_NEIGHBOUR_CAPACITY; i++)
         free(model->neighbours[i]);
     free(model->live_neighbour);
     for (size_t i = 0; i < model->complaint_count; i++)

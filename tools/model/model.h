@@ -60,7 +60,7 @@ struct model_site {
     uint64_t peak_bytes;       /* the highest of its own */
     uint64_t at_peak_bytes;    /* when the process held most */
     uint64_t at_refusal_bytes; /* when a request was last refused */
-    char library[SG_SITE_NAME_BYTES + 1];
+    char library[SG_CALLSITE_NAME_BYTES + 1];
 };
 
 /* What a process's own watchdog did about its end. */
@@ -89,9 +89,9 @@ struct model_process {
     uint64_t job_peak_bytes;   /* the most that its job held at one time, as far as it saw */
     uint64_t limit_peak_bytes; /* the same with its own resident MAP_NORESERVE bytes; 0: it had none */
     uint64_t promised_bytes;
-    struct sg_memory_file file[SG_FILE_ROOM]; /* shared memory that it maps, and what of it is missing */
-    struct sg_origin origin[SG_ORIGIN_ROOM];  /* whom it has its private inherited bytes from */
-    uint64_t heritage_bytes;                  /* missing of what its parent was promised: counts when that is gone */
+    struct sg_memory_file file[SG_FILE_CAPACITY]; /* shared memory that it maps, and what of it is missing */
+    struct sg_origin origin[SG_ORIGIN_CAPACITY];  /* whom it has its private inherited bytes from */
+    uint64_t inherited_promise_bytes; /* missing of what its parent was promised: counts when that is gone */
     uint64_t in_flight_bytes;
     uint64_t inherited_bytes;
     uint64_t inherited_device_bytes; /* part of inherited_bytes */
@@ -111,7 +111,7 @@ struct model_process {
     struct model_site *sites; /* the largest first, live or at the peak */
     size_t refusal_count, phase_count, event_count, site_count;
     struct sg_machine machine; /* as the process last saw it */
-    struct sg_device device[SG_DEVICE_ROOM];
+    struct sg_device device[SG_DEVICE_CAPACITY];
     uint64_t run_key;          /* SG_RUN of its run of the job; 0: unknown */
     size_t run;                /* its run: a place in the job's runs, from 0 */
     uint32_t max_resident_mib; /* the kernel's figure, noted at the end; 0: unknown */
@@ -179,7 +179,7 @@ struct model_machine {
     uint64_t swap_total_bytes;
     uint64_t swap_used_bytes;
     uint64_t cgroup_limit_bytes; /* the smallest of those above us */
-    struct model_device device[SG_DEVICE_ROOM];
+    struct model_device device[SG_DEVICE_CAPACITY];
 };
 
 struct model_unguarded {
@@ -188,7 +188,7 @@ struct model_unguarded {
     char *command;
 };
 
-enum { MODEL_UNGUARDED_ROOM = 5, MODEL_NEIGHBOUR_ROOM = 4 };
+enum { MODEL_UNGUARDED_CAPACITY = 5, MODEL_NEIGHBOUR_CAPACITY = 4 };
 
 /* What to show. Without a filter: what runs now, and the job that ended last. */
 struct model_scope {
@@ -227,11 +227,11 @@ struct model {
     struct model_job *by_name; /* those of one directory in a hash, while it is read */
     size_t hidden_jobs;        /* in the directory, left out by the scope */
     size_t hidden_namesakes;   /* earlier processes with the pid asked for */
-    struct model_unguarded unguarded[MODEL_UNGUARDED_ROOM];
+    struct model_unguarded unguarded[MODEL_UNGUARDED_CAPACITY];
     size_t unguarded_count;
-    char *neighbours[MODEL_NEIGHBOUR_ROOM]; /* directories whose programs are not counted here, the first by name */
-    size_t neighbour_count;                 /* of all, also of those that found no room */
-    char *live_neighbour;                   /* the first by name in which a process may live; NULL: none */
+    char *neighbours[MODEL_NEIGHBOUR_CAPACITY]; /* directories whose programs are not counted here, the first by name */
+    size_t neighbour_count;                     /* of all, also of those that found no room */
+    char *live_neighbour;                       /* the first by name in which a process may live; NULL: none */
     size_t live_neighbour_count;
     size_t veiled_count; /* files not believed though a running process may own them */
     char **complaints;   /* "FILE: why" of each file that was not believed */
@@ -276,18 +276,18 @@ void model_runs_fill(struct model_job *job);
 void model_process_judge_end(struct model_process *process);
 void model_job_free(struct model_job *job);
 
-/* Whether it guards and decides alone: it runs, without a seat among the others. Why, as its events say: "not sharing:
- * no room ...", or "not sharing". */
+/* Whether it guards and decides alone: it runs, without a registry entry among the others. Why, as its events say: "not
+ * sharing: no room ...", or "not sharing". */
 bool model_process_is_alone(const struct model_process *process);
 const char *model_process_alone_reason(const struct model_process *process);
 
-/* The memory of the machine from the left to the right: what guarded processes hold, what else is in use, what was promised,
- * what admission would grant now, and the reserve, of which the floor. */
+/* The memory of the machine from the left to the right: what guarded processes hold, what else is in use, what was
+ * promised, what admission would grant now, and the reserve, of which the floor. */
 enum model_part_kind {
     MODEL_PART_GUARDED,
     MODEL_PART_OTHER,
     MODEL_PART_PROMISED,
-    MODEL_PART_ROOM,
+    MODEL_PART_CAPACITY,
     MODEL_PART_RESERVE,
     MODEL_PART_FLOOR,
     MODEL_PART_COUNT,

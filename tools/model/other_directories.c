@@ -1,8 +1,9 @@
 /*
- * other_directories.c - directories of other users' guarded programs, which the processes shown neither count nor are counted by.
+ * other_directories.c - directories of other users' guarded programs, which the processes shown neither count nor are
+ * counted by.
  *
- * By default each user's programs meet in /dev/shm/sparkguard-UID. Others of that kind are known by their names: what is
- * in them may be closed to us, is not read, and may be left by programs that have ended. Anybody can make such a
+ * By default each user's programs meet in /dev/shm/sparkguard-UID. Others of that kind are known by their names: what
+ * is in them may be closed to us, is not read, and may be left by programs that have ended. Anybody can make such a
  * directory; all that comes of it is a line in the report.
  */
 #define _GNU_SOURCE
@@ -42,7 +43,7 @@ static bool has_records(int common, const char *name)
     int fd = openat(common, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return errno == EACCES || errno == EPERM;
-    bool has_any = fstatat(fd, SG_LEDGER_NAME, &status, AT_SYMLINK_NOFOLLOW) == 0;
+    bool has_any = fstatat(fd, SG_REGISTRY_NAME, &status, AT_SYMLINK_NOFOLLOW) == 0;
     long count = has_any ? 0 : model_segment_names(fd, &segments);
     model_segment_names_free(segments, count);
     close(fd);
@@ -111,14 +112,14 @@ static const char *name_of(const char *neighbour)
 /* Keeps the first by name. */
 static void keep(struct model *model, const char *name)
 {
-    size_t place = bytes_min(model->neighbour_count++, MODEL_NEIGHBOUR_ROOM);
+    size_t place = bytes_min(model->neighbour_count++, MODEL_NEIGHBOUR_CAPACITY);
     while (place > 0 && strcmp(name_of(model->neighbours[place - 1]), name) > 0)
         place--;
-    if (place == MODEL_NEIGHBOUR_ROOM)
+    if (place == MODEL_NEIGHBOUR_CAPACITY)
         return;
-    free(model->neighbours[MODEL_NEIGHBOUR_ROOM - 1]);
+    free(model->neighbours[MODEL_NEIGHBOUR_CAPACITY - 1]);
     memmove(&model->neighbours[place + 1], &model->neighbours[place],
-            (MODEL_NEIGHBOUR_ROOM - 1 - place) * sizeof model->neighbours[0]);
+            (MODEL_NEIGHBOUR_CAPACITY - 1 - place) * sizeof model->neighbours[0]);
     model->neighbours[place] = text_format("%s" COMMON "%s", procfs_live_root, name);
 }
 

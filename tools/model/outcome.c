@@ -49,8 +49,8 @@ static void take_end_from_event(struct model_process *process, const struct mode
         process->ended_ns = process->last_seen_ns = event->time_ns;
 }
 
-/* The last event decides: a process that was let live notes something after it. Where signals do not reach a process the
- * watchdog exits in its name; who waits for it sees an exit. */
+/* The last event decides: a process that was let live notes something after it. Where signals do not reach a process
+ * the watchdog exits in its name; who waits for it sees an exit. */
 void model_process_judge_end(struct model_process *process)
 {
     if (process->event_count == 0 || (process->state != SG_STATE_KILLED && process->state != SG_STATE_EXITED))

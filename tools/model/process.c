@@ -32,8 +32,8 @@ static bool is_of_another_boot(const struct sg_segment *content)
            (content->boot_id[0] != now[0] || content->boot_id[1] != now[1]);
 }
 
-/* RUNNING without an owner: the process is another program now if it still lives, but for a copy of what it has mapped, and was killed
- * if not. */
+/* RUNNING without an owner: the process is another program now if it still lives, but for a copy of what it has mapped,
+ * and was killed if not. */
 static enum sg_state conclude_state(const struct model_segment *segment)
 {
     const struct sg_segment *content = segment->content;
@@ -140,8 +140,8 @@ static int compare_sequences(const void *a, const void *b)
 
 static void fill_refusals(struct model_process *process, const struct sg_segment *content)
 {
-    process->refusals = tool_allocate(SG_REFUSAL_ROOM, sizeof *process->refusals);
-    for (int i = 0; i < SG_REFUSAL_ROOM; i++) {
+    process->refusals = tool_allocate(SG_REFUSAL_CAPACITY, sizeof *process->refusals);
+    for (int i = 0; i < SG_REFUSAL_CAPACITY; i++) {
         const struct sg_refusal *entry = &content->refusal[i];
         if (entry->sequence == 0)
             continue;
@@ -159,8 +159,8 @@ static void fill_refusals(struct model_process *process, const struct sg_segment
 
 static void fill_phases(struct model_process *process, const struct sg_segment *content)
 {
-    process->phases = tool_allocate(SG_PHASE_ROOM, sizeof *process->phases);
-    for (int i = 0; i < SG_PHASE_ROOM; i++) {
+    process->phases = tool_allocate(SG_PHASE_CAPACITY, sizeof *process->phases);
+    for (int i = 0; i < SG_PHASE_CAPACITY; i++) {
         const struct sg_phase *entry = &content->phase[i];
         if (entry->sequence == 0)
             continue;
@@ -181,8 +181,8 @@ static void fill_phases(struct model_process *process, const struct sg_segment *
 
 static void fill_events(struct model_process *process, const struct sg_segment *content)
 {
-    process->events = tool_allocate(SG_EVENT_ROOM, sizeof *process->events);
-    for (int i = 0; i < SG_EVENT_ROOM; i++) {
+    process->events = tool_allocate(SG_EVENT_CAPACITY, sizeof *process->events);
+    for (int i = 0; i < SG_EVENT_CAPACITY; i++) {
         const struct sg_event *entry = &content->event[i];
         if (entry->sequence == 0)
             continue;
@@ -206,13 +206,13 @@ static int compare_sites(const void *a, const void *b)
 static void fill_sites(struct model_process *process, const struct sg_segment *content)
 {
     static const int domain_of[] = {
-        [SG_SITES_HEAP] = SG_DOMAIN_HEAP, [SG_SITES_MAPPED] = SG_DOMAIN_MAPPED, [SG_SITES_CUDA] = -1};
-    bool is_peak_live = content->sites_peak_state == SG_SITES_PEAK_LIVE;
-    process->sites = tool_allocate((size_t)SG_SITE_CLASSES * SG_SITE_ROOM, sizeof *process->sites);
-    for (int class = 0; class < SG_SITE_CLASSES; class ++)
-        for (int number = SG_SITE_OTHER; number < SG_SITE_ROOM; number++) {
-            const struct sg_site *entry = &content->site[class][number];
-            bool is_one = number >= SG_SITE_FIRST;
+        [SG_CALLSITES_HEAP] = SG_DOMAIN_HEAP, [SG_CALLSITES_MAPPED] = SG_DOMAIN_MAPPED, [SG_CALLSITES_CUDA] = -1};
+    bool is_peak_live = content->sites_peak_state == SG_CALLSITES_PEAK_LIVE;
+    process->sites = tool_allocate((size_t)SG_CALLSITE_CLASSES * SG_CALLSITE_CAPACITY, sizeof *process->sites);
+    for (int class = 0; class < SG_CALLSITE_CLASSES; class ++)
+        for (int number = SG_CALLSITE_OTHER; number < SG_CALLSITE_CAPACITY; number++) {
+            const struct sg_callsite *entry = &content->site[class][number];
+            bool is_one = number >= SG_CALLSITE_FIRST;
             int domain = is_one ? (int)(entry->key & 7) : domain_of[class];
             uint64_t live_bytes = not_below_zero(entry->live_bytes);
             uint64_t at_peak_bytes = is_peak_live ? live_bytes : not_below_zero(entry->at_peak_bytes);
@@ -288,7 +288,7 @@ struct model_process *model_process_from(const struct model_segment *segment)
     process->signal = is_killed && content->signal > 0 && content->signal <= 64 ? content->signal : 0;
     bool is_running = process->state == SG_STATE_RUNNING; /* what a dead process was promised, nobody owes it */
     process->in_flight_bytes = is_running ? not_below_zero(slot->in_flight_bytes) : 0;
-    process->heritage_bytes = is_running ? not_below_zero(slot->heritage_bytes) : 0;
+    process->inherited_promise_bytes = is_running ? not_below_zero(slot->inherited_promise_bytes) : 0;
     process->inherited_shared_bytes = not_below_zero(content->inherited_shared_bytes);
     process->inherited_bytes = bytes_add(not_below_zero(slot->inherited_bytes), process->inherited_shared_bytes);
     process->inherited_device_bytes =

@@ -27,17 +27,17 @@
  * the top bit set are counters that went below zero, which a reader takes as zero (model/process.c). */
 #define BYTES_LIMIT (UINT64_C(1) << 56)
 #define CREDIT_LIMIT (INT64_C(1) << 48)
-#define FILE_ROOM ((SG_SEGMENT_BYTES(SG_RECORD_LIMIT) + 65535) & ~(size_t)65535) /* writers fill whole pages */
+#define FILE_CAPACITY ((SG_SEGMENT_BYTES(SG_RECORD_LIMIT) + 65535) & ~(size_t)65535) /* writers fill whole pages */
 
 /* A running process is read again until two copies agree, but not for long. */
 enum { READS = 4 };
 
 /* Waits of 5 ms in all, for all files together. */
-enum { WAITS_MOST = 64 };
+enum { WAITS_MAX = 64 };
 
 void model_segment_begin(struct model_segment *segment)
 {
-    *segment = (struct model_segment){.content = tool_allocate(1, 2 * (FILE_ROOM + 1))};
+    *segment = (struct model_segment){.content = tool_allocate(1, 2 * (FILE_CAPACITY + 1))};
 }
 
 void model_segment_end(struct model_segment *segment)
@@ -139,19 +139,19 @@ static ssize_t read_whole(int fd, char *bytes, size_t room)
 }
 
 /* Writes down what is wrong; false, so that a check can return it. */
-__attribute__((format(printf, 2, 3))) static bool blame(char why[MODEL_WHY_ROOM], const char *format, ...)
+__attribute__((format(printf, 2, 3))) static bool blame(char why[MODEL_WHY_CAPACITY], const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(why, MODEL_WHY_ROOM, format, arguments);
+    vsnprintf(why, MODEL_WHY_CAPACITY, format, arguments);
     va_end(arguments);
     return false;
 }
 
-static bool check_size(const struct sg_segment *content, size_t bytes, char why[MODEL_WHY_ROOM])
+static bool check_size(const struct sg_segment *content, size_t bytes, char why[MODEL_WHY_CAPACITY])
 {
-    if (bytes > FILE_ROOM)
-        return blame(why, "longer than any segment can be (%zu bytes)", (size_t)FILE_ROOM);
+    if (bytes > FILE_CAPACITY)
+        return blame(why, "longer than any segment can be (%zu bytes)", (size_t)FILE_CAPACITY);
     if (bytes < sizeof content->slot)
         return blame(why, "too short for a segment (%zu bytes)", bytes);
     if (content->slot.magic == 0)
@@ -182,14 +182,14 @@ static bool is_absurd(uint64_t bytes)
     return bytes >= BYTES_LIMIT && bytes <= INT64_MAX;
 }
 
-static bool check_slot(const struct sg_slot *slot, char why[MODEL_WHY_ROOM])
+static bool check_slot(const struct sg_slot *slot, char why[MODEL_WHY_CAPACITY])
 {
     if (slot->pid == 0 || slot->pid > INT32_MAX)
         return blame(why, "no process has the pid %" PRIu32, slot->pid);
     if (slot->state < SG_STATE_RUNNING || slot->state > SG_STATE_KILLED)
         return blame(why, "no process is in state %" PRIu32, slot->state);
     if (is_absurd(slot->promised_bytes) || is_absurd(slot->in_flight_bytes) || is_absurd(slot->inherited_bytes) ||
-        is_absurd(slot->heritage_bytes))
+        is_absurd(slot->inherited_promise_bytes))
         return blame(why, "absurd figures: %" PRIu64 " bytes promised, %" PRIu64 " in flight, %" PRIu64 " inherited",
                      slot->promised_bytes, slot->in_flight_bytes, slot->inherited_bytes);
     return true;
@@ -200,10 +200,10 @@ static uint32_t usable_records(const struct sg_segment *content)
     return content->record_used < content->record_capacity ? content->record_used : content->record_capacity;
 }
 
-static bool check_sites(const struct sg_segment *content, char why[MODEL_WHY_ROOM])
+static bool check_sites(const struct sg_segment *content, char why[MODEL_WHY_CAPACITY])
 {
-    for (int i = 0; i < SG_SITE_CLASSES * SG_SITE_ROOM; i++) {
-        const struct sg_site *site = &content->site[i / SG_SITE_ROOM][i % SG_SITE_ROOM];
+    for (int i = 0; i < SG_CALLSITE_CLASSES * SG_CALLSITE_CAPACITY; i++) {
+        const struct sg_callsite *site = &content->site[i / SG_CALLSITE_CAPACITY][i % SG_CALLSITE_CAPACITY];
         if (is_absurd(site->live_bytes) || is_absurd(site->peak_bytes) || (site->key & 7) >= SG_DOMAIN_COUNT)
             return blame(why, "absurd call site %d: %" PRIu64 " bytes live, domain %" PRIu64, i, site->live_bytes,
                          site->key & 7);
@@ -211,7 +211,7 @@ static bool check_sites(const struct sg_segment *content, char why[MODEL_WHY_ROO
     return true;
 }
 
-static bool check_bytes(const struct sg_segment *content, char why[MODEL_WHY_ROOM])
+static bool check_bytes(const struct sg_segment *content, char why[MODEL_WHY_CAPACITY])
 {
     if (content->peak_index > 1)
         return blame(why, "there is no peak number %" PRIu32, content->peak_index);
@@ -237,54 +237,54 @@ static bool check_bytes(const struct sg_segment *content, char why[MODEL_WHY_ROO
     return true;
 }
 
-static bool check_rings(const struct sg_segment *content, char why[MODEL_WHY_ROOM])
+static bool check_rings(const struct sg_segment *content, char why[MODEL_WHY_CAPACITY])
 {
-    for (unsigned i = 0; i < SG_REFUSAL_ROOM; i++) {
+    for (unsigned i = 0; i < SG_REFUSAL_CAPACITY; i++) {
         const struct sg_refusal *refusal = &content->refusal[i];
         if (refusal->sequence == 0)
             continue;
-        if ((refusal->sequence - 1) % SG_REFUSAL_ROOM != i)
+        if ((refusal->sequence - 1) % SG_REFUSAL_CAPACITY != i)
             return blame(why, "refusal %" PRIu64 " is at place %u", refusal->sequence, i);
         if (refusal->domain >= SG_DOMAIN_COUNT || refusal->reason < SG_REASON_RESERVE ||
             refusal->reason > SG_REASON_DEVICE)
             return blame(why, "refusal %" PRIu64 " has domain %u and reason %u", refusal->sequence,
                          (unsigned)refusal->domain, (unsigned)refusal->reason);
     }
-    for (unsigned i = 0; i < SG_PHASE_ROOM; i++)
-        if (content->phase[i].sequence != 0 && (content->phase[i].sequence - 1) % SG_PHASE_ROOM != i)
+    for (unsigned i = 0; i < SG_PHASE_CAPACITY; i++)
+        if (content->phase[i].sequence != 0 && (content->phase[i].sequence - 1) % SG_PHASE_CAPACITY != i)
             return blame(why, "phase %" PRIu64 " is at place %u", content->phase[i].sequence, i);
-    for (unsigned i = 0; i < SG_EVENT_ROOM; i++)
-        if (content->event[i].sequence != 0 && (content->event[i].sequence - 1) % SG_EVENT_ROOM != i)
+    for (unsigned i = 0; i < SG_EVENT_CAPACITY; i++)
+        if (content->event[i].sequence != 0 && (content->event[i].sequence - 1) % SG_EVENT_CAPACITY != i)
             return blame(why, "event %" PRIu64 " is at place %u", content->event[i].sequence, i);
     return true;
 }
 
-static bool check(const struct sg_segment *content, size_t bytes, char why[MODEL_WHY_ROOM])
+static bool check(const struct sg_segment *content, size_t bytes, char why[MODEL_WHY_CAPACITY])
 {
     return check_size(content, bytes, why) && check_slot(&content->slot, why) && check_bytes(content, why) &&
            check_sites(content, why) && check_rings(content, why);
 }
 
-/* Reads until the content is good and, with an owner who may write meanwhile, two copies are the same. The lock is asked
- * before the bytes: what a dead process left is then final. A file without an owner and without its magic may be one
- * whose owner is about to lock it, so it gets a second look. */
-static enum model_verdict read_settled(struct model_segment *segment, int fd, char why[MODEL_WHY_ROOM])
+/* Reads until the content is good and, with an owner who may write meanwhile, two copies are the same. The lock is
+ * asked before the bytes: what a dead process left is then final. A file without an owner and without its magic may be
+ * one whose owner is about to lock it, so it gets a second look. */
+static enum model_verdict read_settled(struct model_segment *segment, int fd, char why[MODEL_WHY_CAPACITY])
 {
-    char *bytes = (char *)segment->content, *before = bytes + FILE_ROOM + 1;
+    char *bytes = (char *)segment->content, *before = bytes + FILE_CAPACITY + 1;
     ssize_t length_before = -1;
     bool is_good = false;
     for (int reads = 0; reads < READS; reads++) {
         segment->has_owner = model_is_locked(fd);
-        ssize_t length = read_whole(fd, bytes, FILE_ROOM);
+        ssize_t length = read_whole(fd, bytes, FILE_CAPACITY);
         if (length < 0) {
             blame(why, "cannot be read: %s", strerror((int)-length));
             return MODEL_BAD;
         }
-        length = (ssize_t)model_segment_from_version_1(bytes, (size_t)length, FILE_ROOM);
+        length = (ssize_t)model_segment_from_version_1(bytes, (size_t)length, FILE_CAPACITY);
         is_good = check(segment->content, (size_t)length, why);
         bool is_set_up = (size_t)length >= sizeof segment->content->slot && segment->content->slot.magic != 0;
         if (!is_set_up) {
-            if (reads == READS - 1 || segment->waited == WAITS_MOST)
+            if (reads == READS - 1 || segment->waited == WAITS_MAX)
                 return segment->has_owner ? MODEL_GONE : MODEL_BAD;
             segment->waited++;
             nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
@@ -301,7 +301,7 @@ static enum model_verdict read_settled(struct model_segment *segment, int fd, ch
 }
 
 enum model_verdict model_segment_read(struct model_segment *segment, int directory, const char *name,
-                                      char why[MODEL_WHY_ROOM])
+                                      char why[MODEL_WHY_CAPACITY])
 {
     struct stat status;
     segment->name = name;

@@ -15,7 +15,7 @@
 
 #include "sparkguard_abi.h"
 
-enum { MODEL_WHY_ROOM = 192 };
+enum { MODEL_WHY_CAPACITY = 192 };
 
 enum model_verdict {
     MODEL_GOOD,
@@ -36,7 +36,7 @@ struct model_segment {
 void model_segment_begin(struct model_segment *segment);
 void model_segment_end(struct model_segment *segment);
 enum model_verdict model_segment_read(struct model_segment *segment, int directory, const char *name,
-                                      char why[MODEL_WHY_ROOM]);
+                                      char why[MODEL_WHY_CAPACITY]);
 
 /* Whether a file name is a segment's: "<anything>.segment", not hidden. */
 bool model_is_segment_name(const char *name);

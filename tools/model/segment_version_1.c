@@ -17,18 +17,18 @@ enum {
 };
 
 enum {
-    SITES = SG_SITE_CLASSES * SG_SITE_ROOM,
+    SITES = SG_CALLSITE_CLASSES * SG_CALLSITE_CAPACITY,
     GROWN_BYTES = (int)offsetof(struct sg_segment, record) - RECORDS_AT,
     MOVED_BYTES = (int)offsetof(struct sg_segment, run) - (int)offsetof(struct sg_segment, phase_peak_bytes),
 };
 _Static_assert(offsetof(struct sg_segment, file) == FILES_AT, "what is before has not moved");
-_Static_assert(sizeof(struct sg_site) == 128 && RECORDS_AT - SITES_AT == SITES * 128, "sites have their size");
+_Static_assert(sizeof(struct sg_callsite) == 128 && RECORDS_AT - SITES_AT == SITES * 128, "sites have their size");
 _Static_assert(MOVED_BYTES == SITES_AT - PHASE_PEAK_AT - 8, "of these nothing but the place has changed");
 
-static void move_site(struct sg_site *site)
+static void move_site(struct sg_callsite *site)
 {
     const char *bytes = (const char *)site;
-    char name[SG_SITE_NAME_BYTES];
+    char name[SG_CALLSITE_NAME_BYTES];
     memcpy(name, bytes + SITE_NAME_AT, sizeof name);
     site->at_peak_bytes = site->at_refusal_bytes = 0;
     memcpy(site->library, name, sizeof name);
@@ -48,7 +48,7 @@ size_t model_segment_from_version_1(char *bytes, size_t length, size_t room)
     memset(bytes + FILES_AT, 0, offsetof(struct sg_segment, site) - FILES_AT);
     memcpy(&segment->phase_peak_bytes, moved, sizeof moved);
     for (int i = 0; i < SITES; i++)
-        move_site(&segment->site[i / SG_SITE_ROOM][i % SG_SITE_ROOM]);
+        move_site(&segment->site[i / SG_CALLSITE_CAPACITY][i % SG_CALLSITE_CAPACITY]);
     segment->segment_bytes += GROWN_BYTES;
     segment->slot.abi_version = SG_ABI_VERSION;
     return sizeof *segment + records;

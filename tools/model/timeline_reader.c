@@ -18,13 +18,13 @@
 
 #define BYTES_LIMIT (UINT64_C(1) << 56) /* as segment_reader.c: no machine has more */
 
-static enum model_verdict blame(char why[MODEL_WHY_ROOM], const char *text)
+static enum model_verdict blame(char why[MODEL_WHY_CAPACITY], const char *text)
 {
-    snprintf(why, MODEL_WHY_ROOM, "%s", text);
+    snprintf(why, MODEL_WHY_CAPACITY, "%s", text);
     return MODEL_BAD;
 }
 
-static enum model_verdict read_file(struct sg_timeline *line, int fd, char why[MODEL_WHY_ROOM])
+static enum model_verdict read_file(struct sg_timeline *line, int fd, char why[MODEL_WHY_CAPACITY])
 {
     struct stat status;
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
@@ -40,22 +40,22 @@ static enum model_verdict read_file(struct sg_timeline *line, int fd, char why[M
         return blame(why, "not a time line (wrong magic number)");
     if (line->version != SG_TIMELINE_VERSION)
         return blame(why, "a time line of another version; use the report of that version");
-    if (line->sample_count > SG_SAMPLE_ROOM)
+    if (line->sample_count > SG_SAMPLE_CAPACITY)
         return blame(why, "says it has more samples than there is room for");
     if ((size_t)got < offsetof(struct sg_timeline, sample) + line->sample_count * sizeof line->sample[0])
         return blame(why, "cut short");
     return line->sample_count == 0 ? MODEL_GONE : MODEL_GOOD;
 }
 
-/* Leaves of it what two readings agree on. A process that runs writes meanwhile: to its last sample all the time, to all of them
- * while it thins. */
-static enum model_verdict read_still(struct sg_timeline *line, int fd, char why[MODEL_WHY_ROOM])
+/* Leaves of it what two readings agree on. A process that runs writes meanwhile: to its last sample all the time, to
+ * all of them while it thins. */
+static enum model_verdict read_still(struct sg_timeline *line, int fd, char why[MODEL_WHY_CAPACITY])
 {
-    enum { READINGS_MOST = 32 };
+    enum { READINGS_MAX = 32 };
     struct sg_timeline *again = tool_allocate(1, sizeof *again);
     enum model_verdict verdict = read_file(again, fd, why);
     uint32_t count = 1, agreed = 0;
-    for (int i = 0; verdict == MODEL_GOOD && (agreed == 0 || agreed + 1 < count) && i < READINGS_MOST; i++) {
+    for (int i = 0; verdict == MODEL_GOOD && (agreed == 0 || agreed + 1 < count) && i < READINGS_MAX; i++) {
         *line = *again;
         verdict = read_file(again, fd, why);
         count = line->sample_count < again->sample_count ? line->sample_count : again->sample_count;
@@ -74,7 +74,7 @@ static bool is_absurd(const struct sg_sample *sample)
     const uint64_t of_machine[] = {sample->usable_bytes, sample->reserve_bytes, sample->floor_bytes};
     for (size_t i = 0; i < sizeof of_machine / sizeof of_machine[0]; i++)
         is_wrong = is_wrong || (of_machine[i] >= BYTES_LIMIT && of_machine[i] != SG_UNKNOWN);
-    for (int i = 0; i < SG_DOMAIN_ROOM; i++)
+    for (int i = 0; i < SG_DOMAIN_CAPACITY; i++)
         is_wrong = is_wrong || sample->live_bytes[i] >= BYTES_LIMIT;
     return is_wrong;
 }
@@ -86,7 +86,7 @@ static int compare_times(const void *a, const void *b)
 }
 
 enum model_verdict model_timeline_read(struct model_timeline *timeline, const char *segment_path,
-                                       char why[MODEL_WHY_ROOM])
+                                       char why[MODEL_WHY_CAPACITY])
 {
     size_t stem = strlen(segment_path) - strlen(SG_SEGMENT_SUFFIX);
     char *path = text_format("%.*s%s", (int)stem, segment_path, SG_TIMELINE_SUFFIX);

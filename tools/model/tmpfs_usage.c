@@ -20,7 +20,7 @@ struct covered {
 /* The bytes that the children of one process have from it. */
 struct origin {
     struct {
-        uint64_t claim, seat;
+        uint64_t claim, entry;
     } key;
     uint64_t bytes; /* of the child that has most */
     uint32_t pid;
@@ -71,10 +71,10 @@ static int compare_missing(const void *left, const void *right)
 /* The ranges of all, those with most missing first. */
 static struct sg_memory_file *collect(const struct model_same_bytes *sum, size_t *count)
 {
-    struct sg_memory_file *files = tool_allocate(sum->count * SG_FILE_ROOM + 1, sizeof *files);
+    struct sg_memory_file *files = tool_allocate(sum->count * SG_FILE_CAPACITY + 1, sizeof *files);
     *count = 0;
     for (size_t i = 0; i < sum->count; i++)
-        for (int j = 0; j < SG_FILE_ROOM; j++)
+        for (int j = 0; j < SG_FILE_CAPACITY; j++)
             if (is_whole(&sum->process[i]->file[j]))
                 files[(*count)++] = sum->process[i]->file[j];
     qsort(files, *count, sizeof *files, compare_missing);
@@ -121,7 +121,7 @@ static uint64_t cover(struct covered *covered, struct sg_memory_file file)
 static uint64_t shared_bytes(const struct model_process *process)
 {
     uint64_t bytes = 0;
-    for (int i = 0; i < SG_FILE_ROOM; i++)
+    for (int i = 0; i < SG_FILE_CAPACITY; i++)
         if (is_whole(&process->file[i]))
             bytes = bytes_add(bytes, bytes_of(&process->file[i]));
     return bytes;
@@ -145,33 +145,33 @@ static const struct model_process *running_process(const struct model *model, ui
     return NULL;
 }
 
-static void note(struct origin **origins, uint64_t claim, uint32_t seat, uint32_t pid, uint64_t bytes)
+static void note(struct origin **origins, uint64_t claim, uint32_t entry, uint32_t pid, uint64_t bytes)
 {
-    struct origin *entry, wanted;
+    struct origin *item, wanted;
     memset(&wanted, 0, sizeof wanted); /* the linters follow no initialiser into the hash */
     wanted.key.claim = claim;
-    wanted.key.seat = seat;
-    HASH_FIND(hh, *origins, &wanted.key, sizeof wanted.key, entry);
-    if (entry == NULL) {
-        entry = tool_allocate(1, sizeof *entry);
-        entry->key = wanted.key;
-        entry->pid = pid;
-        HASH_ADD(hh, *origins, key, sizeof entry->key, entry);
+    wanted.key.entry = entry;
+    HASH_FIND(hh, *origins, &wanted.key, sizeof wanted.key, item);
+    if (item == NULL) {
+        item = tool_allocate(1, sizeof *item);
+        item->key = wanted.key;
+        item->pid = pid;
+        HASH_ADD(hh, *origins, key, sizeof item->key, item);
     }
-    entry->bytes = bytes_max(entry->bytes, bytes);
+    item->bytes = bytes_max(item->bytes, bytes);
 }
 
 /* The rest after the bytes that living parents count themselves; forgets them. */
 static uint64_t take_orphaned(struct origin *origins, const struct model *model, bool is_promise)
 {
-    struct origin *entry, *next;
+    struct origin *item, *next;
     uint64_t sum = 0;
-    HASH_ITER (hh, origins, entry, next) {
-        const struct model_process *parent = running_process(model, entry->pid);
-        uint64_t counted = parent == NULL ? 0 : is_promise ? entry->bytes : private_bytes(parent);
-        sum = bytes_add(sum, bytes_less(entry->bytes, counted));
-        HASH_DEL(origins, entry);
-        free(entry);
+    HASH_ITER (hh, origins, item, next) {
+        const struct model_process *parent = running_process(model, item->pid);
+        uint64_t counted = parent == NULL ? 0 : is_promise ? item->bytes : private_bytes(parent);
+        sum = bytes_add(sum, bytes_less(item->bytes, counted));
+        HASH_DEL(origins, item);
+        free(item);
     }
     return sum;
 }
@@ -180,11 +180,11 @@ static uint64_t take_orphaned(struct origin *origins, const struct model *model,
 static void note_inherited(struct origin **origins, const struct model_process *process)
 {
     uint64_t left = bytes_less(process->inherited_bytes, process->inherited_shared_bytes);
-    for (int i = 0; i < SG_ORIGIN_ROOM && left != 0 && process->origin[i].claim != 0; i++) {
+    for (int i = 0; i < SG_ORIGIN_CAPACITY && left != 0 && process->origin[i].claim != 0; i++) {
         const struct sg_origin *origin = &process->origin[i];
         uint64_t bytes = bytes_min(origin->bytes, left);
         left -= bytes;
-        note(origins, origin->claim, origin->seat, origin->pid, bytes);
+        note(origins, origin->claim, origin->entry, origin->pid, bytes);
     }
 }
 
@@ -217,12 +217,12 @@ uint64_t model_same_bytes_promised(const struct model_same_bytes *sum, const str
     uint64_t promised = 0, missing = 0;
     for (size_t i = 0; i < sum->count; i++) {
         const struct model_process *process = sum->process[i];
-        for (int j = 0; j < SG_FILE_ROOM; j++)
+        for (int j = 0; j < SG_FILE_CAPACITY; j++)
             if (is_whole(&process->file[j]))
                 missing = bytes_add(missing, process->file[j].missing_bytes);
         promised = bytes_add(promised, process->promised_bytes);
-        if (process->heritage_bytes != 0)
-            note(&origins, 0, process->parent_pid, process->parent_pid, process->heritage_bytes);
+        if (process->inherited_promise_bytes != 0)
+            note(&origins, 0, process->parent_pid, process->parent_pid, process->inherited_promise_bytes);
     }
     promised = bytes_less(promised, missing);
     for (size_t i = 0; i < count; i++)

@@ -44,7 +44,7 @@ static bool is_guarded(const struct model *model, uint32_t pid, const char *stat
 
 static char *read_command(uint32_t pid, const char *status)
 {
-    char path[PROCFS_PATH_ROOM], text[SG_COMMAND_BYTES];
+    char path[PROCFS_PATH_CAPACITY], text[SG_COMMAND_BYTES];
     snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/cmdline", procfs_live_root, pid);
     long length = procfs_read_text(path, text, sizeof text);
     while (length > 0 && text[length - 1] == '\0')
@@ -65,9 +65,9 @@ static void keep(struct model *model, uint32_t pid, uint64_t resident_bytes, con
     size_t place = model->unguarded_count;
     while (place > 0 && model->unguarded[place - 1].resident_bytes < resident_bytes)
         place--;
-    if (place == MODEL_UNGUARDED_ROOM || is_guarded(model, pid, status))
+    if (place == MODEL_UNGUARDED_CAPACITY || is_guarded(model, pid, status))
         return;
-    if (model->unguarded_count == MODEL_UNGUARDED_ROOM)
+    if (model->unguarded_count == MODEL_UNGUARDED_CAPACITY)
         free(model->unguarded[--model->unguarded_count].command);
     memmove(&model->unguarded[place + 1], &model->unguarded[place],
             (model->unguarded_count - place) * sizeof model->unguarded[0]);
@@ -79,7 +79,7 @@ void model_unguarded_fill(struct model *model)
 {
     uint64_t total = model->machine.total_bytes;
     uint64_t least = total == SG_UNKNOWN ? LEAST_BYTES : bytes_max(total / 100, LEAST_BYTES);
-    char path[PROCFS_PATH_ROOM], status[8192];
+    char path[PROCFS_PATH_CAPACITY], status[8192];
     snprintf(path, sizeof path, "%s/proc", procfs_live_root);
     DIR *stream = opendir(path);
     const struct dirent *entry;

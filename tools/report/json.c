@@ -25,11 +25,11 @@ static void put_machine(struct json *json, const struct model *model)
     json_bytes(json, "cgroup_limit_bytes", machine->cgroup_limit_bytes);
     json_bool(json, "sharing", machine->is_sharing);
     json_open(json, "not_counted", '[');
-    for (size_t i = 0; i < MODEL_NEIGHBOUR_ROOM && model->neighbours[i] != NULL; i++)
+    for (size_t i = 0; i < MODEL_NEIGHBOUR_CAPACITY && model->neighbours[i] != NULL; i++)
         json_text(json, NULL, model->neighbours[i]);
     json_close(json, ']');
     json_open(json, "devices", '[');
-    for (int i = 0; i < SG_DEVICE_ROOM; i++) {
+    for (int i = 0; i < SG_DEVICE_CAPACITY; i++) {
         const struct model_device *device = &machine->device[i];
         if (!device->is_known)
             continue;

@@ -18,7 +18,7 @@ static const struct look {
     enum style_colour colour;
 } looks[] = {
     [MODEL_PART_GUARDED] = {"█", "#", STYLE_GREEN},   [MODEL_PART_OTHER] = {"▓", "%", STYLE_CYAN},
-    [MODEL_PART_PROMISED] = {"▒", "+", STYLE_YELLOW}, [MODEL_PART_ROOM] = {"·", ".", STYLE_PLAIN},
+    [MODEL_PART_PROMISED] = {"▒", "+", STYLE_YELLOW}, [MODEL_PART_CAPACITY] = {"·", ".", STYLE_PLAIN},
     [MODEL_PART_RESERVE] = {"╱", "/", STYLE_DIM},     [MODEL_PART_FLOOR] = {"╳", "x", STYLE_RED},
 };
 
@@ -57,7 +57,7 @@ static void put_legend(const struct model_part part[MODEL_PART_COUNT], const str
             continue;
         char *piece = text_format("%s %s %s", style->is_utf8 ? looks[i].glyph : looks[i].ascii_glyph,
                                   model_part_name[i], text_size(size, part[i].bytes));
-        bool is_full = i == MODEL_PART_ROOM && part[i].bytes == 0;
+        bool is_full = i == MODEL_PART_CAPACITY && part[i].bytes == 0;
         style_flow(style, &column, "  ", is_full ? STYLE_RED : looks[i].colour, piece);
         free(piece);
     }
@@ -104,14 +104,14 @@ static void put_neighbours(const struct model *model, const struct style *style)
     if (model->neighbour_count == 0)
         return;
     style_flow(style, &column, "", STYLE_YELLOW, "guarded programs of other users are not counted here:");
-    for (size_t i = 0; i < MODEL_NEIGHBOUR_ROOM && model->neighbours[i] != NULL; i++) {
+    for (size_t i = 0; i < MODEL_NEIGHBOUR_CAPACITY && model->neighbours[i] != NULL; i++) {
         char *name = text_printable(model->neighbours[i], style->is_utf8);
         text_shorten(name, style->columns - 4);
         style_flow(style, &column, i == 0 ? " " : ", ", STYLE_PLAIN, name);
         free(name);
     }
-    if (model->neighbour_count > MODEL_NEIGHBOUR_ROOM) {
-        char *rest = text_format("%zu more", model->neighbour_count - MODEL_NEIGHBOUR_ROOM);
+    if (model->neighbour_count > MODEL_NEIGHBOUR_CAPACITY) {
+        char *rest = text_format("%zu more", model->neighbour_count - MODEL_NEIGHBOUR_CAPACITY);
         style_flow(style, &column, ", ", STYLE_PLAIN, rest);
         free(rest);
     }
@@ -129,7 +129,7 @@ static void put_unaccounted(const struct model_machine *machine, const struct st
 
 static void put_devices(const struct model_machine *machine, const struct style *style)
 {
-    for (int i = 0; i < SG_DEVICE_ROOM; i++) {
+    for (int i = 0; i < SG_DEVICE_CAPACITY; i++) {
         char live[TEXT_SIZE_CAPACITY], total[TEXT_SIZE_CAPACITY];
         const struct model_device *device = &machine->device[i];
         if (!device->is_known)

@@ -273,7 +273,8 @@ static int write_report(struct model *model, const struct request *request)
     struct shown shown = {model, request};
     const char *path = request->output_path != NULL ? request->output_path : "-";
     int written = report_output_write(path, "the report", put_report, &shown), status = REPORT_SHOWN;
-    /* Or a stranger could make whoever collects for all users fail, and fill the journal: it is a figure among the metrics. */
+    /* Or a stranger could make whoever collects for all users fail, and fill the journal: it is a figure among the
+     * metrics. */
     if ((request->forms & FORM_PROMETHEUS) && model_directories_found_amiss(model))
         model_say_complaints_shortly(model);
     else

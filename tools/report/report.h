@@ -1,6 +1,6 @@
 /*
- * report.h - a model as text for people, or as JSON or CSV for programs. Renderers compute nothing that a reader could want from
- * the other form as well: that belongs to the model.
+ * report.h - a model as text for people, or as JSON or CSV for programs. Renderers compute nothing that a reader could
+ * want from the other form as well: that belongs to the model.
  */
 #ifndef SG_TOOLS_REPORT_REPORT_H
 #define SG_TOOLS_REPORT_REPORT_H

@@ -49,9 +49,10 @@ static bool wait_for_clean(const struct sweep *sweep, struct sweep_progress *pro
     }
 }
 
-/* The room once what the last run had is back. Drivers return pages late, and those that keep freed ones in a pool of their own
- * (590 and later) all at once after a time in which nothing moves: with less room than that run found, stillness means nothing
- * before it has lasted. Counted in looks, not by the clock: a tool that did not run meanwhile has not seen anything still. */
+/* The room once what the last run had is back. Drivers return pages late, and those that keep freed ones in a pool of
+ * their own (590 and later) all at once after a time in which nothing moves: with less room than that run found,
+ * stillness means nothing before it has lasted. Counted in looks, not by the clock: a tool that did not run meanwhile
+ * has not seen anything still. */
 static struct sweep_look look_when_still(const struct sweep *sweep, int *ended_by)
 {
     const int64_t until_ns = tool_now_ns() + sweep->clean_ns;

@@ -1,10 +1,10 @@
 /*
  * measure.c - the machine and the job as sparkguard-report sees them: the figures are the report's own.
  *
- * What a run needed is the job's peak and what it took without asking, as the guard counted them; predictions rest on it
- * alone. By how much the room above the reserve was smaller during the run than before it also has what others took: it
- * says how much was left, and where it is much more, that somebody else was there. A discrete GPU's memory is not the
- * machine's: there only the rest of the peak counts.
+ * What a run needed is the job's peak and what it took without asking, as the guard counted them; predictions rest on
+ * it alone. By how much the room above the reserve was smaller during the run than before it also has what others took:
+ * it says how much was left, and where it is much more, that somebody else was there. A discrete GPU's memory is not
+ * the machine's: there only the rest of the peak counts.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 /*
  * plan.c - from parameters to configurations and commands.
  *
- * The first parameter runs fastest, as the methodology has it: first the batch, then the accumulation. {NAME} stands for
- * a value anywhere in the command; braces around anything else are the program's own.
+ * The first parameter runs fastest, as the methodology has it: first the batch, then the accumulation. {NAME} stands
+ * for a value anywhere in the command; braces around anything else are the program's own.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>

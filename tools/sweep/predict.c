@@ -17,7 +17,7 @@
 #include "sweep/sweep.h"
 #include "common/text.h"
 
-enum { EXPONENT_MOST = 3, BISECTIONS = 60 };
+enum { EXPONENT_MAX = 3, BISECTIONS = 60 };
 
 struct point {
     double x, y;
@@ -65,7 +65,7 @@ static double steepness(const struct point point[3], double p)
 /* Grows with p for points above zero. */
 static double find_exponent(const struct point point[3])
 {
-    double first = point[1].y - point[2].y, second = point[0].y - point[1].y, low = 1, high = EXPONENT_MOST;
+    double first = point[1].y - point[2].y, second = point[0].y - point[1].y, low = 1, high = EXPONENT_MAX;
     if (second <= 0 || point[2].x < 0)
         return low;
     if (first <= 0 || second / first >= steepness(point, high))

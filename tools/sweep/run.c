@@ -2,8 +2,8 @@
  * run.c - one run to its end, in a process group of its own, so that all of it can be ended: by a signal to the
  * sweep, by its time limit, or, should the sweep itself be killed, by the kernel (the program gets SIGTERM).
  *
- * What it writes goes to STATE.log, its last line into the note of a run that failed. Signals are blocked and taken with
- * sigtimedwait(2): no handlers, no races with SIGCHLD.
+ * What it writes goes to STATE.log, its last line into the note of a run that failed. Signals are blocked and taken
+ * with sigtimedwait(2): no handlers, no races with SIGCHLD.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -93,7 +93,8 @@ void sweep_state_forget(struct sweep *sweep)
     sweep->begun_ns = sweep->session_ns;
 }
 
-/* What is to be run again: what was cut short; what was not started may fit now; with --retry all that did not end well. */
+/* What is to be run again: what was cut short; what was not started may fit now; with --retry all that did not end
+ * well. */
 static void reopen(struct sweep *sweep)
 {
     for (size_t i = 0; i < sweep->run_count; i++) {
@@ -152,7 +153,7 @@ static void take_up(struct sweep *sweep)
 
 int sweep_state_open(struct sweep *sweep)
 {
-    char boot[64], why[SWEEP_WHY_ROOM] = "";
+    char boot[64], why[SWEEP_WHY_CAPACITY] = "";
     sweep->session_ns = sweep->begun_ns = tool_now_ns();
     find_path(sweep);
     if (sweep->state == NULL && sweep->wants_resume) {

@@ -35,7 +35,7 @@ __attribute__((format(printf, 2, 3))) static bool blame(struct reader *reader, c
 {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(reader->why, SWEEP_WHY_ROOM, format, arguments);
+    vsnprintf(reader->why, SWEEP_WHY_CAPACITY, format, arguments);
     va_end(arguments);
     return false;
 }
@@ -194,7 +194,7 @@ static bool read_file(struct reader *reader, int fd)
     return is_good;
 }
 
-int sweep_state_read(struct sweep *sweep, const char *path, const char *boot, char why[SWEEP_WHY_ROOM])
+int sweep_state_read(struct sweep *sweep, const char *path, const char *boot, char why[SWEEP_WHY_CAPACITY])
 {
     struct reader reader = {.sweep = sweep, .boot = boot, .why = why};
     int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);

@@ -8,8 +8,8 @@
 #include "base/compiler.h"
 #include "hooks/cuda/call.h"
 
-/* The common form: one pointer out, `bytes` in. TYPE is the pointer's type. Where not `is_sound`, the driver is documented
- * to answer INVALID_VALUE: it is not judged. */
+/* The common form: one pointer out, `bytes` in. TYPE is the pointer's type. Where not `is_sound`, the driver is
+ * documented to answer INVALID_VALUE: it is not judged. */
 #define TAKE(name, domain, is_sound, TYPE, out, bytes, ...) \
     struct sg_cuda_call call; \
     if ((out) == NULL || (bytes) == 0) \
@@ -18,7 +18,7 @@
         return call.answer; \
     CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
     if (sg_cuda_took(&call, result)) \
-        sg_cuda_record(&call, &sg_index_cuda, (TYPE) * (out), bytes, __builtin_return_address(0)); \
+        sg_cuda_record(&call, &sg_tracker_cuda, (TYPE) * (out), bytes, __builtin_return_address(0)); \
     sg_cuda_end(&call, result == CUDA_SUCCESS ? (bytes) : 0); \
     return result
 
@@ -73,7 +73,8 @@ SG_EXPORT CUresult CUDAAPI cuMemHostAlloc(void **pp, size_t bytesize, unsigned i
         return call.answer; \
     CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
     if (sg_cuda_took(&call, result)) \
-        sg_cuda_record(&call, &sg_index_cuda, *(dptr), (uint64_t) * (pitch) * (height), __builtin_return_address(0)); \
+        sg_cuda_record(&call, &sg_tracker_cuda, *(dptr), (uint64_t) * (pitch) * (height), \
+                       __builtin_return_address(0)); \
     sg_cuda_end(&call, result == CUDA_SUCCESS ? guess : 0); \
     return result
 
@@ -93,31 +94,31 @@ SG_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch,
 
 SG_EXPORT CUresult CUDAAPI cuMemFree(CUdeviceptr_v1 dptr)
 {
-    SG_GIVE_BACK(cuMemFree, &sg_index_cuda, dptr, dptr);
+    SG_GIVE_BACK(cuMemFree, &sg_tracker_cuda, dptr, dptr);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr dptr)
 {
-    SG_GIVE_BACK(cuMemFree_v2, &sg_index_cuda, dptr, dptr);
+    SG_GIVE_BACK(cuMemFree_v2, &sg_tracker_cuda, dptr, dptr);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemFreeHost(void *p)
 {
-    SG_GIVE_BACK(cuMemFreeHost, &sg_index_cuda, (uintptr_t)p, p);
+    SG_GIVE_BACK(cuMemFreeHost, &sg_tracker_cuda, (uintptr_t)p, p);
 }
 
-/* ---- registered memory: pins what the program has and we count already, so it is shown and not judged ------------- */
+/* ---- registered memory: pins what the program has and we count already, so it is shown and not judged ------------ */
 
 static void record_registration(const struct sg_cuda_call *call, uint64_t address, uint64_t bytes)
 {
     if (!call->is_counted || !call->is_placed)
         return;
     uint64_t block = sg_block(bytes, SG_DOMAIN_PINNED, call->device) | (uint64_t)call->context << SG_BLOCK_SLOT_SHIFT;
-    if (sg_table_insert(&sg_index_registered, address, block, NULL) != 0)
+    if (sg_block_table_insert(&sg_tracker_registered, address, block, NULL) != 0)
         sg_ledger_count_fault();
     else
         sg_fetch_add(&sg_own->registered_bytes, bytes);
-    sg_context_recheck(&sg_index_registered, address, block, call->ends_before);
+    sg_context_recheck(&sg_tracker_registered, address, block, call->ends_before);
 }
 
 #define REGISTER(name, p, bytes, flags) \
@@ -141,10 +142,10 @@ SG_EXPORT CUresult CUDAAPI cuMemHostRegister_v2(void *p, size_t bytesize, unsign
 
 SG_EXPORT CUresult CUDAAPI cuMemHostUnregister(void *p)
 {
-    SG_GIVE_BACK(cuMemHostUnregister, &sg_index_registered, (uintptr_t)p, p);
+    SG_GIVE_BACK(cuMemHostUnregister, &sg_tracker_registered, (uintptr_t)p, p);
 }
 
-/* ---- arrays ------------------------------------------------------------------------------------------------------- */
+/* ---- arrays ------------------------------------------------------------------------------------------------------ */
 
 /* The product of the extents, of which unused ones are 0. */
 static uint64_t array_bytes(uint64_t width, uint64_t height, uint64_t depth, unsigned channels, CUarray_format format)
@@ -188,8 +189,8 @@ static bool has_channels(unsigned channels, CUarray_format format)
         return call.answer; \
     CUresult result = SG_DRIVER_CALL(name, handle, descriptor); \
     if (sg_cuda_took(&call, result)) \
-        sg_cuda_record(&call, &sg_index_arrays, (uintptr_t) * (handle), required_bytes(*(handle), call.device, bytes), \
-                       __builtin_return_address(0)); \
+        sg_cuda_record(&call, &sg_tracker_arrays, (uintptr_t) * (handle), \
+                       required_bytes(*(handle), call.device, bytes), __builtin_return_address(0)); \
     sg_cuda_end(&call, result == CUDA_SUCCESS ? bytes : 0); \
     return result
 
@@ -220,10 +221,10 @@ SG_EXPORT CUresult CUDAAPI cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY
 
 SG_EXPORT CUresult CUDAAPI cuArrayDestroy(CUarray hArray)
 {
-    SG_GIVE_BACK(cuArrayDestroy, &sg_index_arrays, (uintptr_t)hArray, hArray);
+    SG_GIVE_BACK(cuArrayDestroy, &sg_tracker_arrays, (uintptr_t)hArray, hArray);
 }
 
-/* ---- mipmapped arrays ---------------------------------------------------------------------------------------------- */
+/* ---- mipmapped arrays -------------------------------------------------------------------------------------------- */
 
 static uint64_t at_level(uint64_t extent, unsigned level)
 {
@@ -271,7 +272,7 @@ SG_EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
         return call.answer;
     CUresult result = SG_DRIVER_CALL(cuMipmappedArrayCreate, pHandle, shape, numMipmapLevels);
     if (sg_cuda_took(&call, result))
-        sg_cuda_record(&call, &sg_index_arrays, (uintptr_t)*pHandle,
+        sg_cuda_record(&call, &sg_tracker_arrays, (uintptr_t)*pHandle,
                        required_mipmapped_bytes(*pHandle, call.device, bytes), __builtin_return_address(0));
     sg_cuda_end(&call, result == CUDA_SUCCESS ? bytes : 0);
     return result;
@@ -279,5 +280,5 @@ SG_EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
 
 SG_EXPORT CUresult CUDAAPI cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
 {
-    SG_GIVE_BACK(cuMipmappedArrayDestroy, &sg_index_arrays, (uintptr_t)hMipmappedArray, hMipmappedArray);
+    SG_GIVE_BACK(cuMipmappedArrayDestroy, &sg_tracker_arrays, (uintptr_t)hMipmappedArray, hMipmappedArray);
 }

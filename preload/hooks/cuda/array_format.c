@@ -1,7 +1,7 @@
 /*
- * array_format.c - see array_format.h. Sizes by what cuda.h says beside each CU_AD_FORMAT: channels and bits; 4:2:0 video
- * has half as many samples of colour as of light, 4:2:2 as many, 4:4:4 twice as many; 10 and 12 bits lie in 16. A block of
- * BC1 and BC4 has 8 bytes, of the other compressed formats 16.
+ * array_format.c - see array_format.h. Sizes by what cuda.h says beside each CU_AD_FORMAT: channels and bits; 4:2:0
+ * video has half as many samples of colour as of light, 4:2:2 as many, 4:4:4 twice as many; 10 and 12 bits lie in 16. A
+ * block of BC1 and BC4 has 8 bytes, of the other compressed formats 16.
  */
 #include "hooks/cuda/array_format.h"
 

@@ -7,7 +7,8 @@
 /* Includes cuda.h the way all hooks do. */
 #include "hooks/cuda/driver.h"
 
-/* Formats of 8, 16 or 32 bits a channel, which come in 1, 2 or 4 channels; what the others take is the driver's to know. */
+/* Formats of 8, 16 or 32 bits a channel, which come in 1, 2 or 4 channels; what the others take is the driver's to
+ * know. */
 bool sg_array_is_plain(CUarray_format format);
 
 /* Bits of one element, all channels together; those of video formats on the average. */

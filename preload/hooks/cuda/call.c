@@ -33,8 +33,9 @@ bool sg_cuda_has_begun(void)
     return true;
 }
 
-/* Whether there is a current context; without one the driver refuses by itself, all but cuMemCreate. Where it does not tell, it
- * is asked in another way (CUDA 13), or the device is the one it told this thread last: what it grants must be counted. */
+/* Whether there is a current context; without one the driver refuses by itself, all but cuMemCreate. Where it does not
+ * tell, it is asked in another way (CUDA 13), or the device is the one it told this thread last: what it grants must be
+ * counted. */
 static bool has_context(enum sg_hook hook, uint32_t *device)
 {
     SG_DRIVER(get, cuCtxGetDevice);
@@ -82,16 +83,16 @@ static bool get_info(uint32_t device, size_t *free_bytes, size_t *total_bytes)
     SG_DRIVER(get, cuCtxGetDevice);
     CUdevice current = -1;
     bool is_told = get != NULL && get(&current) == CUDA_SUCCESS;
-    if (is_told && current != (CUdevice)device && (device < SG_DEVICE_ROOM - 1 || current < SG_DEVICE_ROOM))
+    if (is_told && current != (CUdevice)device && (device < SG_DEVICE_CAPACITY - 1 || current < SG_DEVICE_CAPACITY))
         return get_other_info((CUdevice)device, free_bytes, total_bytes);
     return SG_DRIVER_CALL(cuMemGetInfo_v2, free_bytes, total_bytes) == CUDA_SUCCESS;
 }
 
-/* A discrete device's memory is a pool of its own: what the driver says is free of it. It does not say without a context;
- * then the driver alone judges. */
+/* A discrete device's memory is a pool of its own: what the driver says is free of it. It does not say without a
+ * context; then the driver alone judges. */
 static void look_at_device(struct sg_request *request)
 {
-    request->device_epoch = sg_seats_epoch();
+    request->device_epoch = sg_peers_epoch();
     size_t free_bytes = SIZE_MAX, total_bytes = 0;
     if (!get_info(request->device, &free_bytes, &total_bytes))
         free_bytes = SIZE_MAX;
@@ -141,7 +142,7 @@ bool sg_cuda_look_closely(struct sg_cuda_call *call)
         call->answer = error;
         return false;
     }
-    sg_pool_memory_refresh(); /* something may have given back what still counts */
+    sg_mempool_memory_refresh(); /* something may have given back what still counts */
     return true;
 }
 
@@ -158,9 +159,9 @@ bool sg_cuda_ask(struct sg_cuda_call *call)
             return false;
     } while (!is_admitted && call->request.must_look_again);
     bool is_eager = call->request.domain == SG_DOMAIN_DEVICE || call->request.domain == SG_DOMAIN_PINNED;
-    if (is_admitted && is_eager && !call->has_room && !call->request.is_rare && !call->request.has_device_pool &&
-        sg_room_unified() == 1 && !sg_options.mode_observe)
-        sg_reclaim_for(call->request.size_bytes);
+    if (is_admitted && is_eager && !call->has_headroom && !call->request.is_rare && !call->request.has_device_pool &&
+        sg_headroom_unified() == 1 && !sg_options.mode_observe)
+        sg_page_cache_reclaim(call->request.size_bytes);
     return is_admitted;
 }
 
@@ -193,7 +194,7 @@ static bool begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain d
         call->request.call = sg_self.call != NULL ? sg_self.call : sg_hook_table[hook].base;
         call->request.is_behind = true;
         call->request.device = call->device;
-        sg_pool_memory_catch_up();
+        sg_mempool_memory_catch_up();
         if (growth_bytes != 0 && !sg_cuda_ask(call)) {
             sg_cuda_close(call);
             return false;
@@ -224,7 +225,7 @@ void sg_cuda_prepare(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domai
     sg_segment_attach();
     note_cuda();
     (void)sg_cuda_knows_device(device);
-    sg_pool_memory_catch_up();
+    sg_mempool_memory_catch_up();
     call->context = sg_context_current();
     call->request = (struct sg_request){.domain = domain,
                                         .call = sg_self.call != NULL ? sg_self.call : sg_hook_table[hook].base,
@@ -293,7 +294,7 @@ static void count_gone(enum sg_domain domain)
     sg_ledger_count_free(domain);
 }
 
-void sg_cuda_record(const struct sg_cuda_call *call, struct sg_table *table, uint64_t key, uint64_t bytes,
+void sg_cuda_record(const struct sg_cuda_call *call, struct sg_block_table *table, uint64_t key, uint64_t bytes,
                     const void *caller)
 {
     uint64_t stale;
@@ -306,18 +307,19 @@ void sg_cuda_record(const struct sg_cuda_call *call, struct sg_table *table, uin
     }
     uint64_t block = sg_block(bytes, domain, call->device) | (uint64_t)call->context << SG_BLOCK_SLOT_SHIFT;
     block |= (uint64_t)sg_cuda_enter_site(domain, caller, bytes) << SG_BLOCK_SITE_SHIFT;
-    if (sg_context_is_over(block, call->ends_before) && sg_table_find(table, key) != 0) {
-        sg_sites_leave(SG_SITES_CUDA, sg_block_site(block), bytes); /* the address is another's */
+    if (sg_context_is_over(block, call->ends_before) && sg_block_table_find(table, key) != 0) {
+        sg_callsites_leave(SG_CALLSITES_CUDA, sg_block_site(block), bytes); /* the address is another's */
         count_gone(domain);
         return;
     }
-    if (sg_table_insert(table, key, block, &stale) != 0) {
+    if (sg_block_table_insert(table, key, block, &stale) != 0) {
         sg_ledger_count_fault();
-        sg_sites_leave(SG_SITES_CUDA, sg_block_site(block), bytes);
+        sg_callsites_leave(SG_CALLSITES_CUDA, sg_block_site(block), bytes);
         return;
     }
     if (stale !=
-        0) { /* it went by a way we did not see; with a context whose slot others share, or just behind the end of its own */
+        /* it went by a way we did not see; with a context whose slot others share, or just behind the end of its own */
+        0) {
         sg_cuda_released(table, stale);
         if ((stale >> SG_BLOCK_SLOT_SHIFT & SG_CONTEXT_SHARED) != SG_CONTEXT_SHARED && !sg_context_is_over(stale, 0))
             sg_add_relaxed(&sg_own->unmatched_frees, 1);
@@ -339,23 +341,24 @@ void sg_cuda_end(struct sg_cuda_call *call, uint64_t kept_bytes)
         sg_watchdog_consider();
 }
 
-uint64_t sg_cuda_take_out(struct sg_table *table, uint64_t key)
+uint64_t sg_cuda_take_out(struct sg_block_table *table, uint64_t key)
 {
-    uint64_t block = sg_table_remove(table, key);
+    uint64_t block = sg_block_table_remove(table, key);
     if (block == 0)
         block = sg_context_take_ending(table, key);
-    if (table != &sg_index_registered)
-        sg_returns_note_free(sg_cuda_returned_bytes(block));
+    if (table != &sg_tracker_registered)
+        sg_deferred_frees_note_free(sg_cuda_returned_bytes(block));
     if ((block & SG_BLOCK_POOLED) != 0)
-        sg_pool_begin_free(block, key);
+        sg_mempool_begin_free(block, key);
     return block;
 }
 
-CUresult sg_cuda_given_back(struct sg_table *table, uint64_t key, uint64_t block, uint64_t ends_before, CUresult result)
+CUresult sg_cuda_given_back(struct sg_block_table *table, uint64_t key, uint64_t block, uint64_t ends_before,
+                            CUresult result)
 {
     if (block != 0 && (sg_cuda_is_gone(result) || !sg_context_put_back(table, key, block, ends_before)))
         sg_cuda_released(table, block);
     if ((block & SG_BLOCK_POOLED) != 0)
-        sg_pool_end_free(block, key, sg_cuda_is_gone(result));
+        sg_mempool_end_free(block, key, sg_cuda_is_gone(result));
     return result;
 }

@@ -37,7 +37,7 @@ struct sg_cuda_call {
     bool is_counted;      /* false: from inside another hook, or disabled */
     bool is_placed;       /* device and context are known; false: there was no context when it began */
     bool is_tentative;    /* sg_cuda_ask comes back before it looks closer: the request may be served in another way */
-    bool has_room;        /* what is asked for need not grow anything: no page cache goes for it */
+    bool has_headroom;    /* what is asked for need not grow anything: no page cache goes for it */
     CUresult answer;      /* to the program if it is refused: out of memory, or what else the driver has to tell it */
 };
 
@@ -82,8 +82,8 @@ static inline void sg_cuda_close(const struct sg_cuda_call *call)
     return result
 
 /* False: refused, recorded and said, unless the context is dead, of which call->answer tells. True: make the call;
- * sg_cuda_end must follow. `growth_bytes` is what is asked of the machine; 0 is always admitted: so callers pass it for what
- * the driver is documented to answer with an error. */
+ * sg_cuda_end must follow. `growth_bytes` is what is asked of the machine; 0 is always admitted: so callers pass it for
+ * what the driver is documented to answer with an error. */
 bool sg_cuda_begin_open(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint64_t growth_bytes);
 
 /* The same for device memory of `device`, whichever device is the current one. */
@@ -111,12 +111,12 @@ bool sg_cuda_ask(struct sg_cuda_call *call);
 /* Finds out all that a refusal needs. False: the context is dead, and call->answer is the error. */
 bool sg_cuda_look_closely(struct sg_cuda_call *call);
 
-/* Behind the call: whether it took what it asked for. Where it began without a context, another thread has made one since, or
- * made it anew: what it took lies there. */
+/* Behind the call: whether it took what it asked for. Where it began without a context, another thread has made one
+ * since, or made it anew: what it took lies there. */
 bool sg_cuda_took(struct sg_cuda_call *call, CUresult result);
 
 /* The call succeeded and gave `key`: enters it, charges `bytes`. `caller`: where the program's call returns to. */
-void sg_cuda_record(const struct sg_cuda_call *call, struct sg_table *table, uint64_t key, uint64_t bytes,
+void sg_cuda_record(const struct sg_cuda_call *call, struct sg_block_table *table, uint64_t key, uint64_t bytes,
                     const void *caller);
 
 /* After the call; `kept_bytes` is what it took, 0 if it failed. */
@@ -124,8 +124,8 @@ void sg_cuda_end(struct sg_cuda_call *call, uint64_t kept_bytes);
 
 /* Frees, if they are the program's: take the entry out before the real call, put it back if that fails, else release
  * it. */
-uint64_t sg_cuda_take_out(struct sg_table *table, uint64_t key);
-CUresult sg_cuda_given_back(struct sg_table *table, uint64_t key, uint64_t block, uint64_t ends_before,
+uint64_t sg_cuda_take_out(struct sg_block_table *table, uint64_t key);
+CUresult sg_cuda_given_back(struct sg_block_table *table, uint64_t key, uint64_t block, uint64_t ends_before,
                             CUresult result);
 
 /* The hook of a free as a whole. */

@@ -18,19 +18,20 @@ static uint32_t ending_count;          /* (atomic) of them */
 
 uint64_t sg_context_ends;                             /* (atomic) how many have ended */
 static uint64_t slot_ended_at[SG_CONTEXT_SHARED + 1]; /* what it was then; under sg_vmm_lock */
-static uint64_t primary_ended_at[SG_DEVICE_ROOM];     /* the same, by device */
+static uint64_t primary_ended_at[SG_DEVICE_CAPACITY]; /* the same, by device */
 
 /* Of each device's primary context; under sg_vmm_lock. */
 static struct {
     unsigned long long id; /* of the last one that was retained, 0: not known */
     uint64_t retained;     /* (atomic) how often one was */
     bool is_there;         /* one was retained, and is not known to have ended */
-} primaries[SG_DEVICE_ROOM];
+} primaries[SG_DEVICE_CAPACITY];
 
 /* What lies in a context. */
-static struct sg_table *const tables[SG_CONTEXT_TABLES] = {&sg_index_cuda, &sg_index_arrays, &sg_index_registered};
+static struct sg_block_table *const tables[SG_CONTEXT_TABLES] = {&sg_tracker_cuda, &sg_tracker_arrays,
+                                                                 &sg_tracker_registered};
 
-/* ---- the end of a context ----------------------------------------------------------------------------------------- */
+/* ---- the end of a context ---------------------------------------------------------------------------------------- */
 
 struct sg_context_end sg_context_end_of(CUcontext context)
 {
@@ -43,9 +44,9 @@ static bool is_one_device(CUdevice device)
 {
     SG_DRIVER(get_count, cuDeviceGetCount);
     int count = 0;
-    if (device != SG_DEVICE_ROOM - 1)
-        return device >= 0 && device < SG_DEVICE_ROOM;
-    return get_count != NULL && get_count(&count) == CUDA_SUCCESS && count == SG_DEVICE_ROOM;
+    if (device != SG_DEVICE_CAPACITY - 1)
+        return device >= 0 && device < SG_DEVICE_CAPACITY;
+    return get_count != NULL && get_count(&count) == CUDA_SUCCESS && count == SG_DEVICE_CAPACITY;
 }
 
 struct sg_context_end sg_context_end_of_primary(CUdevice device)
@@ -62,15 +63,16 @@ static bool is_in(const struct sg_context_end *end, uint64_t block)
 
 struct walk {
     const struct sg_context_end *end;
-    struct sg_table *table, *taken;
+    struct sg_block_table *table, *taken;
     uint64_t bytes;
     CUresult result;
 };
 
 /* As it was seen, or settled since by a scan. */
-static bool remove_seen(struct sg_table *table, uint64_t key, uint64_t value)
+static bool remove_seen(struct sg_block_table *table, uint64_t key, uint64_t value)
 {
-    return sg_table_remove_exact(table, key, value) || sg_table_remove_exact(table, key, value | SG_BLOCK_SETTLED);
+    return sg_block_table_remove_exact(table, key, value) ||
+           sg_block_table_remove_exact(table, key, value | SG_BLOCK_SETTLED);
 }
 
 static void take_out(void *context, uint64_t key, uint64_t value)
@@ -78,9 +80,9 @@ static void take_out(void *context, uint64_t key, uint64_t value)
     struct walk *walk = context;
     if (!is_in(walk->end, value) || !remove_seen(walk->table, key, value))
         return;
-    if (walk->table != &sg_index_registered)
+    if (walk->table != &sg_tracker_registered)
         walk->bytes += sg_cuda_returned_bytes(value);
-    if (sg_table_insert(walk->taken, key, value, NULL) != 0)
+    if (sg_block_table_insert(walk->taken, key, value, NULL) != 0)
         sg_cuda_released(walk->table, value); /* no memory to remember it by */
 }
 
@@ -90,7 +92,7 @@ static uint64_t take_all_out(struct sg_context_end *end)
     uint64_t bytes = 0;
     for (unsigned i = 0; i < SG_CONTEXT_TABLES; i++) {
         struct walk walk = {.end = end, .table = tables[i], .taken = &end->taken[i]};
-        sg_table_visit(tables[i], take_out, &walk);
+        sg_block_table_visit(tables[i], take_out, &walk);
         bytes += walk.bytes;
     }
     return bytes;
@@ -99,7 +101,7 @@ static uint64_t take_all_out(struct sg_context_end *end)
 static void enter_again(void *context, uint64_t key, uint64_t value)
 {
     const struct walk *walk = context;
-    if (sg_table_insert(walk->table, key, value, NULL) != 0)
+    if (sg_block_table_insert(walk->table, key, value, NULL) != 0)
         sg_ledger_count_fault();
 }
 
@@ -113,15 +115,15 @@ static void release(void *context, uint64_t key, uint64_t value)
 static void empty_pool(void *context, uint64_t key, uint64_t value)
 {
     (void)context;
-    if ((value & SG_BLOCK_POOLED) != 0 && sg_pool_is_emptied(value) && remove_seen(&sg_index_cuda, key, value))
-        sg_cuda_released(&sg_index_cuda, value);
+    if ((value & SG_BLOCK_POOLED) != 0 && sg_mempool_is_emptied(value) && remove_seen(&sg_tracker_cuda, key, value))
+        sg_cuda_released(&sg_tracker_cuda, value);
 }
 
 static void visit_taken(struct sg_context_end *end, void (*visit)(void *, uint64_t, uint64_t))
 {
     for (unsigned i = 0; i < SG_CONTEXT_TABLES; i++) {
         struct walk walk = {.table = tables[i]};
-        sg_table_visit(&end->taken[i], visit, &walk);
+        sg_block_table_visit(&end->taken[i], visit, &walk);
     }
 }
 
@@ -138,11 +140,11 @@ void sg_context_take_out(struct sg_context_end *end)
     sg_fetch_add(&ending_count, 1u);
     uint64_t bytes = sg_context_is_alone(end->number) ? take_all_out(end) : 0;
     sg_lock_release(&sg_vmm_lock, &lock);
-    sg_returns_note_free(bytes);
+    sg_deferred_frees_note_free(bytes);
 }
 
-/* Under the lock: the driver has ended it. What entered it since it was taken out goes, too: such calls see that it has ended
- * if they entered theirs later (sg_context_recheck). */
+/* Under the lock: the driver has ended it. What entered it since it was taken out goes, too: such calls see that it has
+ * ended if they entered theirs later (sg_context_recheck). */
 static void note_ended(struct sg_context_end *end)
 {
     uint64_t *ended_at =
@@ -170,7 +172,7 @@ static void release_taken(struct sg_context_end *end)
 {
     visit_taken(end, release);
     for (unsigned i = 0; i < SG_CONTEXT_TABLES; i++)
-        sg_table_destroy(&end->taken[i]);
+        sg_block_table_destroy(&end->taken[i]);
 }
 
 void sg_context_taken_out(struct sg_context_end *end, CUresult result)
@@ -191,7 +193,7 @@ void sg_context_taken_out(struct sg_context_end *end, CUresult result)
         release_taken(end);
     else
         for (unsigned i = 0; i < SG_CONTEXT_TABLES; i++)
-            sg_table_destroy(&end->taken[i]);
+            sg_block_table_destroy(&end->taken[i]);
     if (end->number == 0 && result == CUDA_SUCCESS)
         sg_context_check_primary((CUdevice)end->device);
 }
@@ -203,7 +205,7 @@ void sg_context_refork(void)
     sg_store(&ending_count, 0u);
 }
 
-/* ---- the primary context -------------------------------------------------------------------------------------------- */
+/* ---- the primary context ----------------------------------------------------------------------------------------- */
 
 enum sg_primary_state sg_context_primary_state(CUdevice device)
 {
@@ -218,14 +220,15 @@ enum sg_primary_state sg_context_primary_state(CUdevice device)
 
 static void empty_pools(uint32_t device, bool has_ended)
 {
-    if (sg_pool_emptied(device, has_ended) != 0)
-        sg_table_visit(&sg_index_cuda, empty_pool, NULL);
-    sg_pool_memory_refresh();
+    if (sg_mempool_emptied(device, has_ended) != 0)
+        sg_block_table_visit(&sg_tracker_cuda, empty_pool, NULL);
+    sg_mempool_memory_refresh();
     sg_graph_memory_refresh();
 }
 
-/* The lock is not held while the driver is asked: an answer that a retain has overtaken may be about the one before. Where none
- * is known to be there, what is in it is looked for all the same: one may have come and gone whose retain has not returned yet. */
+/* The lock is not held while the driver is asked: an answer that a retain has overtaken may be about the one before.
+ * Where none is known to be there, what is in it is looked for all the same: one may have come and gone whose retain
+ * has not returned yet. */
 void sg_context_check_primary(CUdevice device)
 {
     struct sg_lock_state lock;
@@ -249,8 +252,8 @@ void sg_context_check_primary(CUdevice device)
         empty_pools(end.device, was_there);
 }
 
-/* Where the check before it found the last one active still, another thread may have ended that meanwhile: it is told by its
- * number, which drivers have since CUDA 12.0. */
+/* Where the check before it found the last one active still, another thread may have ended that meanwhile: it is told
+ * by its number, which drivers have since CUDA 12.0. */
 void sg_context_primary_retained(CUdevice device, CUcontext context)
 {
     struct sg_lock_state lock;
@@ -274,9 +277,9 @@ void sg_context_primary_retained(CUdevice device, CUcontext context)
         empty_pools(end.device, true);
 }
 
-/* ---- frees beside it ------------------------------------------------------------------------------------------------ */
+/* ---- frees beside it --------------------------------------------------------------------------------------------- */
 
-static struct sg_table *taken_of(struct sg_context_end *end, const struct sg_table *table)
+static struct sg_block_table *taken_of(struct sg_context_end *end, const struct sg_block_table *table)
 {
     unsigned i = 0;
     while (i < SG_CONTEXT_TABLES - 1 && tables[i] != table)
@@ -284,15 +287,15 @@ static struct sg_table *taken_of(struct sg_context_end *end, const struct sg_tab
     return &end->taken[i];
 }
 
-uint64_t sg_context_take_ending(struct sg_table *table, uint64_t key)
+uint64_t sg_context_take_ending(struct sg_block_table *table, uint64_t key)
 {
     struct sg_lock_state lock;
     if (SG_LIKELY(sg_load_acquire(&ending_count) == 0))
         return 0;
     sg_lock_acquire(&sg_vmm_lock, &lock);
-    uint64_t block = sg_table_remove(table, key); /* it may have failed to end since */
+    uint64_t block = sg_block_table_remove(table, key); /* it may have failed to end since */
     for (struct sg_context_end *end = endings; block == 0 && end != NULL; end = end->next)
-        block = sg_table_remove(taken_of(end, table), key);
+        block = sg_block_table_remove(taken_of(end, table), key);
     sg_lock_release(&sg_vmm_lock, &lock);
     return block;
 }
@@ -306,7 +309,7 @@ static bool has_ended(uint64_t block, uint64_t ends_before)
     return slot_ended_at[slot] > ends_before;
 }
 
-bool sg_context_put_back(struct sg_table *table, uint64_t key, uint64_t block, uint64_t ends_before)
+bool sg_context_put_back(struct sg_block_table *table, uint64_t key, uint64_t block, uint64_t ends_before)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_vmm_lock, &lock);
@@ -316,7 +319,7 @@ bool sg_context_put_back(struct sg_table *table, uint64_t key, uint64_t block, u
         end = end->next;
     if (end != NULL && sg_context_is_alone(end->number))
         table = taken_of(end, table);
-    if (is_there && sg_table_insert(table, key, block, NULL) != 0)
+    if (is_there && sg_block_table_insert(table, key, block, NULL) != 0)
         sg_ledger_count_fault();
     sg_lock_release(&sg_vmm_lock, &lock);
     if (is_pooled)
@@ -324,17 +327,17 @@ bool sg_context_put_back(struct sg_table *table, uint64_t key, uint64_t block, u
     return is_there;
 }
 
-/* ---- allocations beside it ------------------------------------------------------------------------------------------ */
+/* ---- allocations beside it --------------------------------------------------------------------------------------- */
 
-/* The context it was asked for in has ended: whether it is gone, too. Where the driver came to the call, there may have been
- * another primary context by then. Of arrays it tells nothing. */
-static bool went_with_it(const struct sg_table *table, uint64_t key)
+/* The context it was asked for in has ended: whether it is gone, too. Where the driver came to the call, there may have
+ * been another primary context by then. Of arrays it tells nothing. */
+static bool went_with_it(const struct sg_block_table *table, uint64_t key)
 {
     SG_DRIVER(ask, cuPointerGetAttribute);
     CUdeviceptr start = 0;
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     uint32_t layers = sg_cuda_go_inside();
-    if (table != &sg_index_arrays && ask != NULL)
+    if (table != &sg_tracker_arrays && ask != NULL)
         result = ask(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, key);
     sg_self.layers = layers;
     if (result == CUDA_SUCCESS)
@@ -354,7 +357,7 @@ bool sg_context_is_over(uint64_t block, uint64_t ends_before)
     return is_over;
 }
 
-void sg_context_recheck(struct sg_table *table, uint64_t key, uint64_t block, uint64_t ends_before)
+void sg_context_recheck(struct sg_block_table *table, uint64_t key, uint64_t block, uint64_t ends_before)
 {
     sg_fence(); /* pairs with the one in note_ended: that finds the entry, or we find that it has ended */
     uint64_t ends = sg_load_acquire(&sg_context_ends);

@@ -2,8 +2,8 @@
  * context_hooks.c - contexts: they announce nothing and cost GiBs.
  *
  * Creating one is a request of the size that the last ones took on this machine, settled by measurement: see
- * context_estimate.h. What it took is shown as unaccounted until it goes. On a discrete card the driver says nothing before
- * there is a context, and the machine has nothing to lose: not judged.
+ * context_estimate.h. What it took is shown as unaccounted until it goes. On a discrete card the driver says nothing
+ * before there is a context, and the machine has nothing to lose: not judged.
  */
 #include "hooks/cuda/call.h"
 
@@ -12,21 +12,21 @@
 #include "admit/managed_pages.h"
 #include "account/driver_pool.h"
 
-/* What each primary context took; the others' costs are in sg_index_contexts. (atomic) */
-static uint64_t primary_cost[SG_DEVICE_ROOM];
+/* What each primary context took; the others' costs are in sg_tracker_contexts. (atomic) */
+static uint64_t primary_cost[SG_DEVICE_CAPACITY];
 
 struct making {
     struct sg_cuda_call call;
-    struct sg_context_look before;
+    struct sg_context_estimate_look before;
 };
 
 static SG_INLINE bool begin(struct making *making, enum sg_hook hook, CUdevice device, bool is_request)
 {
-    uint64_t expected = is_request && sg_cuda_is_ours() ? sg_context_expected_bytes() : 0;
+    uint64_t expected = is_request && sg_cuda_is_ours() ? sg_context_estimate_expected_bytes() : 0;
     if (!sg_cuda_begin_on(&making->call, hook, device, expected))
         return false;
     if (making->call.request.granted_bytes != 0)
-        making->before = sg_context_look(making->call.request.granted_bytes);
+        making->before = sg_context_estimate_look(making->call.request.granted_bytes);
     return true;
 }
 
@@ -35,8 +35,8 @@ static uint64_t end(struct making *making, CUresult result)
 {
     uint64_t cost = 0, granted = making->call.request.granted_bytes;
     if (result == CUDA_SUCCESS && granted != 0) {
-        struct sg_context_look after = sg_context_look(granted);
-        cost = sg_context_learn(&making->before, &after);
+        struct sg_context_estimate_look after = sg_context_estimate_look(granted);
+        cost = sg_context_estimate_learn(&making->before, &after);
         sg_fetch_add(&sg_own->unaccounted_bytes, cost);
         sg_driver_pool_note_taken(cost);
         sg_managed_pages_note_context(cost != 0 ? cost : granted);
@@ -55,7 +55,7 @@ static void note_gone(uint64_t cost)
 static void note_context(CUcontext context, uint64_t cost)
 {
     if (cost != 0 &&
-        sg_table_insert(&sg_index_contexts, (uintptr_t)context, sg_block(cost, SG_DOMAIN_DEVICE, 0), NULL) != 0)
+        sg_block_table_insert(&sg_tracker_contexts, (uintptr_t)context, sg_block(cost, SG_DOMAIN_DEVICE, 0), NULL) != 0)
         sg_ledger_count_fault();
 }
 
@@ -126,7 +126,7 @@ SG_EXPORT CUresult CUDAAPI cuVDPAUCtxCreate_v2(CUcontext *pCtx, unsigned int fla
 #define DESTROY(name, ctx) \
     if (!sg_cuda_is_ours()) \
         return SG_DRIVER_CALL(name, ctx); \
-    uint64_t cost = sg_table_remove(&sg_index_contexts, (uintptr_t)(ctx)); \
+    uint64_t cost = sg_block_table_remove(&sg_tracker_contexts, (uintptr_t)(ctx)); \
     struct sg_context_end ending = sg_context_end_of(ctx); \
     sg_context_take_out(&ending); \
     SG_DRIVER_INSIDE(name, ctx); \
@@ -253,7 +253,7 @@ SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice dev)
     RESET(cuDevicePrimaryCtxReset_v2, dev);
 }
 
-/* ---- what a context takes later ------------------------------------------------------------------------------------ */
+/* ---- what a context takes later ---------------------------------------------------------------------------------- */
 
 /* The others are hints to caches. */
 static bool takes_memory(CUlimit limit)
@@ -272,7 +272,7 @@ static void note_change(const struct sg_cuda_call *call, uint64_t more, uint64_t
         less -= sg_sub_clamped(primary, less);
         sg_fetch_add(primary, more);
     } else if (get_current != NULL && get_current(&current) == CUDA_SUCCESS) {
-        uint64_t cost = sg_block_size(sg_table_remove(&sg_index_contexts, (uintptr_t)current));
+        uint64_t cost = sg_block_size(sg_block_table_remove(&sg_tracker_contexts, (uintptr_t)current));
         less = less < cost ? less : cost;
         note_context(current, cost + more - less);
     }
@@ -280,20 +280,21 @@ static void note_change(const struct sg_cuda_call *call, uint64_t more, uint64_t
     note_gone(less);
 }
 
-/* How much a stack, a queue or a heap of kernels takes, the driver decides: measured, where the memory is the machine's. */
+/* How much a stack, a queue or a heap of kernels takes, the driver decides: measured, where the memory is the
+ * machine's. */
 SG_EXPORT CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)
 {
     struct sg_cuda_call call;
-    struct sg_context_look before = {0};
+    struct sg_context_estimate_look before = {0};
     (void)sg_cuda_begin(&call, SG_HOOK_cuCtxSetLimit, SG_DOMAIN_DEVICE, 0);
     bool is_measured = call.is_counted && takes_memory(limit) && sg_cuda_knows_device(call.device) &&
                        !sg_cuda_has_own_pool(call.device);
     if (is_measured)
-        before = sg_context_look(0);
+        before = sg_context_estimate_look(0);
     CUresult result = SG_DRIVER_CALL(cuCtxSetLimit, limit, value);
     if (is_measured && result == CUDA_SUCCESS) {
-        struct sg_context_look after = sg_context_look(0);
-        note_change(&call, sg_context_measure(&before, &after), sg_context_measure(&after, &before));
+        struct sg_context_estimate_look after = sg_context_estimate_look(0);
+        note_change(&call, sg_context_estimate_measure(&before, &after), sg_context_estimate_measure(&after, &before));
     }
     sg_cuda_end(&call, 0);
     return result;
@@ -302,7 +303,7 @@ SG_EXPORT CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)
 /* It does not say on which device it was. */
 static void give_back_primaries(void)
 {
-    for (CUdevice device = 0; device < SG_DEVICE_ROOM; device++)
+    for (CUdevice device = 0; device < SG_DEVICE_CAPACITY; device++)
         if (sg_load(&primary_cost[device]) != 0 || sg_load_acquire(&sg_own->device[device].is_known) != 0)
             check_primary(device);
 }

@@ -14,8 +14,8 @@ struct known_context {
 };
 
 /* By number. A context of a real device takes 100 MiB and more. Written under sg_vmm_lock. */
-enum { CONTEXT_ROOM = 256 };
-static struct known_context contexts[CONTEXT_ROOM];
+enum { CONTEXT_CAPACITY = 256 };
+static struct known_context contexts[CONTEXT_CAPACITY];
 static uint32_t context_top = 1; /* (atomic) above all numbers ever used */
 static uint32_t context_count;   /* (atomic) */
 
@@ -64,9 +64,9 @@ void sg_context_enter(CUcontext context)
     if (context == NULL)
         return;
     sg_lock_acquire(&sg_vmm_lock, &lock);
-    while (number < CONTEXT_ROOM && contexts[number].handle != NULL)
+    while (number < CONTEXT_CAPACITY && contexts[number].handle != NULL)
         number++;
-    if (number < CONTEXT_ROOM) {
+    if (number < CONTEXT_CAPACITY) {
         contexts[number].attached = 1;
         sg_store_release(&contexts[number].handle, context);
         sg_fetch_add(&context_count, 1u);

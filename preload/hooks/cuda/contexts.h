@@ -1,5 +1,6 @@
 /*
- * contexts.h - the contexts that the program made: each has a number, and what is allocated in it a slot (context_end.h).
+ * contexts.h - the contexts that the program made: each has a number, and what is allocated in it a slot
+ * (context_end.h).
  *
  * Numbers go from 1 on; those from SG_CONTEXT_SHARED on share that slot. Any thread; what says so under sg_vmm_lock.
  */

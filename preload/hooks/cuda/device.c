@@ -10,8 +10,8 @@
 #include "shared/segment.h"
 #include "base/text.h"
 
-uint32_t sg_cuda_device_kind[SG_DEVICE_ROOM];
-static uint64_t device_identity[SG_DEVICE_ROOM];
+uint32_t sg_cuda_device_kind[SG_DEVICE_CAPACITY];
+static uint64_t device_identity[SG_DEVICE_CAPACITY];
 
 /* Of an instance of a card (MIG) its own, which only the second variant tells (cuda.h): each has memory of its own. */
 static bool get_uuid(CUuuid *uuid, uint32_t device)
@@ -56,13 +56,13 @@ static void learn_device(uint32_t device)
     if (result == CUDA_SUCCESS)
         known->total_bytes = total;
     sg_store_release(&known->is_known, 1u);
-    bool is_unified = is_integrated != 0 || sg_room_unified() == 1; /* of the machine: one such device is enough */
-    sg_room_set_unified(is_unified, is_integrated == 0 && sg_options.unified == SG_UNIFIED_ON);
+    bool is_unified = is_integrated != 0 || sg_headroom_unified() == 1; /* of the machine: one such device is enough */
+    sg_headroom_set_unified(is_unified, is_integrated == 0 && sg_options.unified == SG_UNIFIED_ON);
     device_identity[device] = identify_device(device);
     sg_store_release(&sg_cuda_device_kind[device],
                      (uint32_t)(is_integrated != 0 ? SG_DEVICE_INTEGRATED : SG_DEVICE_DISCRETE));
     if (sg_cuda_has_own_pool(device))
-        known->reserve_mib = (uint32_t)((sg_fit_device_reserve(total) + (1u << 20) - 1) >> 20);
+        known->reserve_mib = (uint32_t)((sg_check_device_reserve(total) + (1u << 20) - 1) >> 20);
 }
 
 /* "GPU-", or "MIG-" for an instance of a card, and the bytes in groups of 4, 2, 2, 2 and 6: so NVML's documentation of
@@ -86,7 +86,7 @@ static bool is_spelled(const char *nvml_uuid, const CUuuid *uuid)
 int sg_cuda_find_device(const char *nvml_uuid)
 {
     CUuuid uuid;
-    for (int device = 0; device < SG_DEVICE_ROOM; device++) {
+    for (int device = 0; device < SG_DEVICE_CAPACITY; device++) {
         if (!get_uuid(&uuid, (uint32_t)device)) /* no more devices, or no cuInit */
             return -1;
         if (is_spelled(nvml_uuid, &uuid))
@@ -97,7 +97,7 @@ int sg_cuda_find_device(const char *nvml_uuid)
 
 bool sg_cuda_knows_device(uint32_t device)
 {
-    if (device >= SG_DEVICE_ROOM)
+    if (device >= SG_DEVICE_CAPACITY)
         return false;
     if (SG_UNLIKELY(sg_load_acquire(&sg_cuda_device_kind[device]) == SG_DEVICE_UNKNOWN))
         learn_device(device);

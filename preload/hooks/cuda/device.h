@@ -12,17 +12,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The number that our figures have a device under: those from the eighth on share one. Of a device the driver has given, not -1. */
+/* The number that our figures have a device under: those from the eighth on share one. Of a device the driver has
+ * given, not -1. */
 static inline uint32_t sg_cuda_device_number(int64_t device)
 {
-    return (uint64_t)device < SG_DEVICE_ROOM ? (uint32_t)device : SG_DEVICE_ROOM - 1;
+    return (uint64_t)device < SG_DEVICE_CAPACITY ? (uint32_t)device : SG_DEVICE_CAPACITY - 1;
 }
 
 /* (atomic) What each device is, once the driver has told. */
 enum { SG_DEVICE_UNKNOWN = 0, SG_DEVICE_DISCRETE = 1, SG_DEVICE_INTEGRATED = 2 };
 extern SG_INTERNAL uint32_t sg_cuda_device_kind[];
 
-/* Whether the driver has told what kind of device it is (asked if need be), and whether its memory is a pool of its own. */
+/* Whether the driver has told what kind of device it is (asked if need be), and whether its memory is a pool of its
+ * own. */
 bool sg_cuda_knows_device(uint32_t device);
 static inline bool sg_cuda_has_own_pool(uint32_t device)
 {
@@ -34,8 +36,8 @@ static inline bool sg_cuda_has_own_pool(uint32_t device)
 /* Of a known device: the same in every process, whatever number it has there. */
 uint64_t sg_cuda_device_identity(uint32_t device);
 
-/* The device that NVML and nvidia-smi call "GPU-...", once the program itself has begun with CUDA; else, or if CUDA does not
- * have it, -1. */
+/* The device that NVML and nvidia-smi call "GPU-...", once the program itself has begun with CUDA; else, or if CUDA
+ * does not have it, -1. */
 int sg_cuda_find_device(const char *nvml_uuid);
 
 #endif

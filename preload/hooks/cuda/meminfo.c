@@ -31,8 +31,8 @@ static bool is_unified(CUdevice device)
     return device >= 0 && sg_cuda_knows_device((uint32_t)device) && !sg_cuda_has_own_pool((uint32_t)device);
 }
 
-/* Cgroups bound managed memory, and not device memory. What this process goes for shows when it has taken the one or the
- * other; until then it is told what it may have of either. */
+/* Cgroups bound managed memory, and not device memory. What this process goes for shows when it has taken the one or
+ * the other; until then it is told what it may have of either. */
 static bool is_bounded_by_cgroups(void)
 {
     uint64_t device = sg_load(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes);
@@ -108,7 +108,7 @@ static bool is_replaced(CUresult result)
     CUdevice device = 0; \
     type real_free = 0, real_total = 0; \
     if (sg_cuda_is_ours()) \
-        sg_pool_memory_refresh(); \
+        sg_mempool_memory_refresh(); \
     if (free == NULL || total == NULL || !is_ours(&device) || !find_answer(&answer, device)) \
         PASS(name, free, total); \
     if (!answer.is_below_floor) { \

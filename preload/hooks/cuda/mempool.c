@@ -26,7 +26,7 @@ struct pool {
     uint64_t questions;     /* ever begun; each has its number */
     uint64_t answered;      /* the latest of them whose answer is charged */
     uint64_t bookings;      /* allocations from it */
-    uint64_t trimmed_bytes; /* sg_pool_begin_trim: at most so much is reserved when it is over; 0: none is under way */
+    uint64_t trimmed_bytes; /* at most so much is reserved when a trim is over (sg_mempool_begin_trim); 0: none */
     uint32_t asking;        /* questions under way */
     uint32_t flying;        /* allocations under way */
     uint32_t device;
@@ -35,7 +35,7 @@ struct pool {
     bool is_active;  /* something was allocated from it */
     bool is_mute;    /* its driver does not tell what it has reserved: its blocks count one by one */
     bool has_told;   /* it has answered before */
-    bool is_emptied; /* sg_pool_emptied */
+    bool is_emptied; /* sg_mempool_emptied */
     struct sg_pieces pieces;
 };
 
@@ -44,12 +44,12 @@ static struct pool *pools;
 static uint32_t pool_room;
 static uint32_t active_count; /* (atomic) pools that something was allocated from */
 static uint32_t is_behind;    /* (atomic) a query failed: the books of some pool may be out of date */
-static uint32_t syncs;        /* calls under way by which pools give back (struct sg_pool_sync) */
+static uint32_t syncs;        /* calls under way by which pools give back (struct sg_mempool_sync) */
 static uint64_t syncs_ended;  /* those that are over */
 static uint32_t last_answers; /* (atomic) futex: counts the answers of pools that are being destroyed */
 
 /* The step by which a pool of a device grows; 0: as real drivers are known to do. Under sg_vmm_lock. */
-static uint64_t steps[SG_DEVICE_ROOM];
+static uint64_t steps[SG_DEVICE_CAPACITY];
 #define FIRST_STEP_BYTES (UINT64_C(32) << 20)
 #define GRANULE_BYTES (UINT64_C(2) << 20)
 
@@ -121,8 +121,7 @@ static void activate(struct pool *pool)
     pool->is_active = true;
 }
 
-/* Of all that is known to be free the pool must have as much as it says: else it has given back and grown again
- * unseen. */
+/* Whether the pool has as much as is known to be free: else it has given back and grown again unseen. */
 static bool is_sound(const struct pool *pool)
 {
     return pool->used_bytes + sg_pieces_bytes(&pool->pieces) <= pool->reserved_bytes;
@@ -188,8 +187,7 @@ static void end_question(void)
     }
 }
 
-/* The lock is let go while the driver is asked. The pool keeps its number meanwhile, though the list may move, and is not
- * destroyed (await_answers). */
+/* Releases the lock while the driver is asked. The pool keeps its number and is not destroyed (await_answers). */
 static CUresult ask(uint32_t number, CUmemPool_attribute attribute, struct sg_lock_state *lock, uint64_t *bytes)
 {
     SG_DRIVER(get, cuMemPoolGetAttribute);
@@ -208,8 +206,9 @@ static CUresult ask(uint32_t number, CUmemPool_attribute attribute, struct sg_lo
     return result;
 }
 
-/* What it has reserved. Of several who ask at once the one who asked last is told: all that was done before is in that answer, and
- * whoever does more asks once more; the others get what is charged by then. False: it did not tell, and is to be asked again. */
+/* What it has reserved. Of several who ask at once the one who asked last is told: all that was done before is in that
+ * answer, and whoever does more asks once more; the others get what is charged by then. False: it did not tell, and is
+ * to be asked again. */
 static bool ask_reserve(uint32_t number, struct sg_lock_state *lock, uint64_t *reserved)
 {
     uint64_t question = ++pools[number].questions;
@@ -230,12 +229,12 @@ static bool ask_reserve(uint32_t number, struct sg_lock_state *lock, uint64_t *r
     return result == CUDA_SUCCESS;
 }
 
-/* Others may be asking a pool that the program destroys. Not without bound: what they wait for in the driver may wait for us. */
+/* Waits, for a bounded time, for questions to a pool that the program destroys: the driver may make them wait for us. */
 static void await_answers(uint32_t number, struct sg_lock_state *lock)
 {
-    const uint64_t deadline = sg_sys_clock_ns(CLOCK_MONOTONIC) + UINT64_C(5000000000);
+    const uint64_t deadline = sg_clock_ns(CLOCK_MONOTONIC) + UINT64_C(5000000000);
     const struct timespec step = {0, 100000000};
-    while (pools[number].asking != 0 && sg_sys_clock_ns(CLOCK_MONOTONIC) < deadline) {
+    while (pools[number].asking != 0 && sg_clock_ns(CLOCK_MONOTONIC) < deadline) {
         uint32_t seen = sg_load(&last_answers);
         sg_lock_release(&sg_vmm_lock, lock);
         (void)sg_sys_futex(&last_answers, FUTEX_WAIT_PRIVATE, seen, &step);
@@ -243,7 +242,7 @@ static void await_answers(uint32_t number, struct sg_lock_state *lock)
     }
 }
 
-void sg_pool_refork(void)
+void sg_mempool_refork(void)
 {
     for (uint32_t number = 1; number < pool_room; number++) { /* those threads are the parent's */
         pools[number].asking = pools[number].flying = 0;
@@ -256,19 +255,19 @@ void sg_pool_refork(void)
 
 /* ---- for hooks --------------------------------------------------------------------------------------------------- */
 
-struct sg_pool_view sg_pool_memory_of(CUmemoryPool handle)
+struct sg_mempool_view sg_mempool_memory_of(CUmemoryPool handle)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_vmm_lock, &lock);
     uint32_t number = find(handle);
-    struct sg_pool_view view = {.domain = SG_DOMAIN_DEVICE};
+    struct sg_mempool_view view = {.domain = SG_DOMAIN_DEVICE};
     if (number != 0)
-        view = (struct sg_pool_view){pools[number].domain, pools[number].device, true, pools[number].unwanted_bytes};
+        view = (struct sg_mempool_view){pools[number].domain, pools[number].device, true, pools[number].unwanted_bytes};
     sg_lock_release(&sg_vmm_lock, &lock);
     return view;
 }
 
-void sg_pool_learn(CUmemoryPool handle, uint32_t device, enum sg_domain domain)
+void sg_mempool_learn(CUmemoryPool handle, uint32_t device, enum sg_domain domain)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_vmm_lock, &lock);
@@ -285,7 +284,7 @@ static uint64_t step_of(uint32_t device)
     return steps[device] != 0 ? steps[device] : FIRST_STEP_BYTES;
 }
 
-static uint64_t most_growth(const struct sg_pool_flight *flight)
+static uint64_t most_growth(const struct sg_mempool_flight *flight)
 {
     uint64_t size = flight->size_bytes, step = step_of(flight->device);
     if (flight->number == 0 || pools[flight->number].is_mute) /* counted block by block */
@@ -295,7 +294,7 @@ static uint64_t most_growth(const struct sg_pool_flight *flight)
 }
 
 /* Whether its room is there. The lock is let go for a question. */
-static bool has_room(const struct sg_pool_flight *flight, struct sg_lock_state *lock)
+static bool has_headroom(const struct sg_mempool_flight *flight, struct sg_lock_state *lock)
 {
     uint64_t reserved;
     const struct pool *pool = &pools[flight->number];
@@ -321,7 +320,7 @@ static void tell_change(void)
 static bool await_change(struct sg_lock_state *lock, uint64_t deadline)
 {
     const struct timespec step = {0, 100000000};
-    if (sg_sys_clock_ns(CLOCK_MONOTONIC) >= deadline)
+    if (sg_clock_ns(CLOCK_MONOTONIC) >= deadline)
         return false;
     uint32_t seen = sg_load(&turn.changes);
     turn.waiting++;
@@ -333,7 +332,7 @@ static bool await_change(struct sg_lock_state *lock, uint64_t deadline)
 }
 
 /* From here on it is under way. */
-static void take_off(struct sg_pool_flight *flight)
+static void take_off(struct sg_mempool_flight *flight)
 {
     struct pool *pool = &pools[flight->number];
     sg_thread_hold_cancel();
@@ -348,21 +347,21 @@ static void take_off(struct sg_pool_flight *flight)
 }
 
 /* Before anybody else can be judged who might take its room. True: that is there. */
-static bool fly_alone(struct sg_pool_flight *flight, struct sg_request *request, struct sg_lock_state *lock)
+static bool fly_alone(struct sg_mempool_flight *flight, struct sg_request *request, struct sg_lock_state *lock)
 {
     if (!flight->is_alone || pools[flight->number].is_mute ||
         !sg_pieces_has(&pools[flight->number].pieces, flight->size_bytes, flight->stream))
         return false;
     sg_admission_fly(request, flight->growth_bytes);
-    return has_room(flight, lock);
+    return has_headroom(flight, lock);
 }
 
-bool sg_pool_begin(struct sg_pool_flight *flight, struct sg_request *request)
+bool sg_mempool_begin(struct sg_mempool_flight *flight, struct sg_request *request)
 {
     struct sg_lock_state lock;
     bool is_there = false;
     sg_lock_acquire(&sg_vmm_lock, &lock);
-    uint64_t deadline = sg_sys_clock_ns(CLOCK_MONOTONIC) + TURN_NS;
+    uint64_t deadline = sg_clock_ns(CLOCK_MONOTONIC) + TURN_NS;
     flight->number = find(flight->handle);
     if (flight->number == 0)
         flight->number = add(flight->handle, flight->device, flight->domain);
@@ -375,13 +374,13 @@ bool sg_pool_begin(struct sg_pool_flight *flight, struct sg_request *request)
         if (pools[flight->number].unwanted_bytes == 0)
             is_there = fly_alone(flight, request, &lock);
         const struct pool *pool = &pools[flight->number];
-        flight->has_room = !flight->is_alone && sg_pieces_has(&pool->pieces, flight->size_bytes, flight->stream);
+        flight->has_headroom = !flight->is_alone && sg_pieces_has(&pool->pieces, flight->size_bytes, flight->stream);
     }
     sg_lock_release(&sg_vmm_lock, &lock);
     return is_there;
 }
 
-void sg_pool_judged(struct sg_pool_flight *flight)
+void sg_mempool_judged(struct sg_mempool_flight *flight)
 {
     struct sg_lock_state lock;
     flight->taken_bytes = flight->growth_bytes;
@@ -409,13 +408,13 @@ static void land(void)
     sg_thread_let_cancel();
 }
 
-bool sg_pool_begin_turn(struct sg_pool_flight *flight, struct sg_request *request)
+bool sg_mempool_begin_turn(struct sg_mempool_flight *flight, struct sg_request *request)
 {
     struct sg_lock_state lock;
     if (flight->number == 0)
         return false;
     sg_lock_acquire(&sg_vmm_lock, &lock);
-    uint64_t deadline = sg_sys_clock_ns(CLOCK_MONOTONIC) + TURN_NS;
+    uint64_t deadline = sg_clock_ns(CLOCK_MONOTONIC) + TURN_NS;
     land(); /* two that wait to be alone must not wait for each other */
     while (turn.is_taken && await_change(&lock, deadline))
         continue;
@@ -438,7 +437,7 @@ bool sg_pool_begin_turn(struct sg_pool_flight *flight, struct sg_request *reques
     return is_there;
 }
 
-bool sg_pool_may_pass(const struct sg_pool_flight *flight)
+bool sg_mempool_may_pass(const struct sg_mempool_flight *flight)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_vmm_lock, &lock);
@@ -451,7 +450,7 @@ bool sg_pool_may_pass(const struct sg_pool_flight *flight)
     return may_pass;
 }
 
-bool sg_pool_begin_trim(const struct sg_pool_flight *flight)
+bool sg_mempool_begin_trim(const struct sg_mempool_flight *flight)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_vmm_lock, &lock);
@@ -480,7 +479,7 @@ static void end_turn(void)
     tell_change();
 }
 
-void sg_pool_end_turn(void)
+void sg_mempool_end_turn(void)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_vmm_lock, &lock);
@@ -488,16 +487,15 @@ void sg_pool_end_turn(void)
     sg_lock_release(&sg_vmm_lock, &lock);
 }
 
-/* A step is learned from what a small block made its pool grow. Of what is reserved and judged by others, nothing is
- * this one's. */
-static void learn_step(const struct sg_pool_flight *flight)
+/* Learns the step from what a small block made its pool grow, without what is reserved or judged by others. */
+static void learn_step(const struct sg_mempool_flight *flight)
 {
     uint64_t size = flight->size_bytes, grown = flight->grown_bytes;
     if (grown >= size && (size < step_of(flight->device) || grown / 2 >= size))
         steps[flight->device] = grown;
 }
 
-static void book(struct sg_pool_flight *flight, struct sg_lock_state *lock)
+static void book(struct sg_mempool_flight *flight, struct sg_lock_state *lock)
 {
     uint64_t reserved;
     uint32_t number = flight->number;
@@ -526,7 +524,7 @@ static void book(struct sg_pool_flight *flight, struct sg_lock_state *lock)
 }
 
 /* At once, though it may still be too much: others may ask the pool meanwhile, and would book it as well. */
-void sg_pool_book(struct sg_pool_flight *flight)
+void sg_mempool_book(struct sg_mempool_flight *flight)
 {
     struct sg_lock_state lock;
     flight->excess_bytes = flight->grown_bytes = 0;
@@ -537,14 +535,14 @@ void sg_pool_book(struct sg_pool_flight *flight)
 }
 
 /* Whether no other thread has made pools give back since the flight began: then growth hides nothing that has gone. */
-static bool is_steady(const struct sg_pool_flight *flight)
+static bool is_steady(const struct sg_mempool_flight *flight)
 {
     return syncs == sg_self.open.is_syncing && syncs_ended == flight->syncs_ended;
 }
 
 /* A block of this flight lies there: it, and the rest of what the pool has grown for it. If the pool may have given
  * back as much meanwhile as it has grown, it shows neither: then what is empty may be gone, even where the block lies. */
-static void note_place(struct pool *pool, const struct sg_pool_flight *flight, uint64_t address, uint64_t size)
+static void note_place(struct pool *pool, const struct sg_mempool_flight *flight, uint64_t address, uint64_t size)
 {
     uint64_t grown = is_steady(flight) ? flight->grown_bytes : 0;
     if (pool->handle == NULL)
@@ -557,7 +555,7 @@ static void note_place(struct pool *pool, const struct sg_pool_flight *flight, u
 }
 
 /* Its room is known only if it is certain that nothing of the pool has gone since it grew for this block. */
-void sg_pool_book_refused(const struct sg_pool_flight *flight, uint64_t address)
+void sg_mempool_book_refused(const struct sg_mempool_flight *flight, uint64_t address)
 {
     struct sg_lock_state lock;
     uint64_t reserved, size = (flight->size_bytes + LOW_MASK) & ~(uint64_t)LOW_MASK;
@@ -579,7 +577,7 @@ void sg_pool_book_refused(const struct sg_pool_flight *flight, uint64_t address)
     sg_lock_release(&sg_vmm_lock, &lock);
 }
 
-uint64_t sg_pool_add_block(const struct sg_pool_flight *flight, uint64_t address)
+uint64_t sg_mempool_add_block(const struct sg_mempool_flight *flight, uint64_t address)
 {
     struct sg_lock_state lock;
     uint64_t block = 0, size = (flight->size_bytes + LOW_MASK) & ~(uint64_t)LOW_MASK;
@@ -597,7 +595,7 @@ uint64_t sg_pool_add_block(const struct sg_pool_flight *flight, uint64_t address
     return block;
 }
 
-void sg_pool_end(void)
+void sg_mempool_end(void)
 {
     struct sg_open_call *open = &sg_self.open;
     struct sg_lock_state lock;
@@ -622,7 +620,7 @@ static struct pool *pool_with_room(uint64_t block)
     return (block & SG_BLOCK_POOLED) != 0 && pool->is_used && pool->handle != NULL && !pool->is_mute ? pool : NULL;
 }
 
-void sg_pool_begin_free(uint64_t block, uint64_t address)
+void sg_mempool_begin_free(uint64_t block, uint64_t address)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_vmm_lock, &lock);
@@ -632,7 +630,7 @@ void sg_pool_begin_free(uint64_t block, uint64_t address)
     sg_lock_release(&sg_vmm_lock, &lock);
 }
 
-void sg_pool_free_in(uint64_t block, uint64_t address, uint64_t key)
+void sg_mempool_free_in(uint64_t block, uint64_t address, uint64_t key)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_vmm_lock, &lock);
@@ -643,7 +641,7 @@ void sg_pool_free_in(uint64_t block, uint64_t address, uint64_t key)
     sg_lock_release(&sg_vmm_lock, &lock);
 }
 
-void sg_pool_end_free(uint64_t block, uint64_t address, bool is_freed)
+void sg_mempool_end_free(uint64_t block, uint64_t address, bool is_freed)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_vmm_lock, &lock);
@@ -653,9 +651,9 @@ void sg_pool_end_free(uint64_t block, uint64_t address, bool is_freed)
     sg_lock_release(&sg_vmm_lock, &lock);
 }
 
-struct sg_pool_sync sg_pool_begin_sync(uint64_t key)
+struct sg_mempool_sync sg_mempool_begin_sync(uint64_t key)
 {
-    struct sg_pool_sync sync = {.key = key};
+    struct sg_mempool_sync sync = {.key = key};
     struct sg_lock_state lock;
     if (sg_load_acquire(&active_count) == 0)
         return sync;
@@ -669,7 +667,7 @@ struct sg_pool_sync sg_pool_begin_sync(uint64_t key)
 }
 
 /* Blocks that another thread has freed meanwhile may still be in use, whenever it began, and are not told apart. */
-static void see_done(const struct sg_pool_sync *sync, uint32_t device)
+static void see_done(const struct sg_mempool_sync *sync, uint32_t device)
 {
     uint32_t stream = sync->key != SG_SYNC_CONTEXT ? sg_stream_number(sync->key, false) : 0;
     bool is_seen =
@@ -679,7 +677,7 @@ static void see_done(const struct sg_pool_sync *sync, uint32_t device)
             sg_pieces_see_done(&pools[number].pieces, stream != 0 ? stream : SG_STREAM_UNKNOWN);
 }
 
-void sg_pool_end_sync(const struct sg_pool_sync *sync, uint32_t device, bool is_done)
+void sg_mempool_end_sync(const struct sg_mempool_sync *sync, uint32_t device, bool is_done)
 {
     struct sg_lock_state lock;
     if (sg_self.open.is_syncing) {
@@ -689,12 +687,12 @@ void sg_pool_end_sync(const struct sg_pool_sync *sync, uint32_t device, bool is_
         sg_lock_release(&sg_vmm_lock, &lock);
     }
     if (is_done)
-        sg_pool_memory_refresh();
-    sg_pool_end();
+        sg_mempool_memory_refresh();
+    sg_mempool_end();
 }
 
 /* The handle is forgotten before the call: the driver may give it to a new pool before that returns. */
-uint32_t sg_pool_begin_destroy(CUmemoryPool handle)
+uint32_t sg_mempool_begin_destroy(CUmemoryPool handle)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_vmm_lock, &lock);
@@ -708,7 +706,7 @@ uint32_t sg_pool_begin_destroy(CUmemoryPool handle)
     return number;
 }
 
-void sg_pool_end_destroy(uint32_t number, CUmemoryPool handle, CUresult result)
+void sg_mempool_end_destroy(uint32_t number, CUmemoryPool handle, CUresult result)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_vmm_lock, &lock);
@@ -721,7 +719,7 @@ void sg_pool_end_destroy(uint32_t number, CUmemoryPool handle, CUresult result)
 
 /* ---- for everybody ----------------------------------------------------------------------------------------------- */
 
-void sg_pool_memory_refresh(void)
+void sg_mempool_memory_refresh(void)
 {
     struct sg_lock_state lock;
     if (sg_load_acquire(&active_count) == 0)
@@ -738,13 +736,13 @@ void sg_pool_memory_refresh(void)
     sg_lock_release(&sg_vmm_lock, &lock);
 }
 
-void sg_pool_memory_catch_up(void)
+void sg_mempool_memory_catch_up(void)
 {
     if (SG_UNLIKELY(sg_load_acquire(&is_behind) != 0))
-        sg_pool_memory_refresh();
+        sg_mempool_memory_refresh();
 }
 
-void sg_pool_block_gone(uint64_t block)
+void sg_mempool_block_gone(uint64_t block)
 {
     struct sg_lock_state lock;
     uint64_t reserved, size = sg_block_size(block);
@@ -776,7 +774,7 @@ static bool is_emptied(uint32_t number, uint32_t device, bool has_ended, struct 
            pools[number].bookings == bookings;
 }
 
-uint32_t sg_pool_emptied(uint32_t device, bool has_ended)
+uint32_t sg_mempool_emptied(uint32_t device, bool has_ended)
 {
     struct sg_lock_state lock;
     uint32_t emptied = 0;
@@ -792,7 +790,7 @@ uint32_t sg_pool_emptied(uint32_t device, bool has_ended)
     return emptied;
 }
 
-bool sg_pool_is_emptied(uint64_t block)
+bool sg_mempool_is_emptied(uint64_t block)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_vmm_lock, &lock);

@@ -58,7 +58,7 @@ static CUresult device_of(CUstream stream, CUdevice *device)
 /* The last answer stands in for one that fails. */
 static CUmemoryPool current_pool(uint32_t device)
 {
-    static CUmemoryPool known[SG_DEVICE_ROOM]; /* (atomic) */
+    static CUmemoryPool known[SG_DEVICE_CAPACITY]; /* (atomic) */
     SG_DRIVER(get, cuDeviceGetMemPool);
     CUmemoryPool handle = NULL;
     CUmemoryPool *last = &known[sg_cuda_device_number(device)];
@@ -68,12 +68,13 @@ static CUmemoryPool current_pool(uint32_t device)
     return handle;
 }
 
-/* The device whose own pool that is, or `otherwise`: a pool whose making we did not see is a device's. Asked once a pool. */
+/* The device whose own pool that is, or `otherwise`: a pool whose making we did not see is a device's. Asked once a
+ * pool. */
 static uint32_t owner_of(CUmemoryPool handle, uint32_t otherwise)
 {
     SG_DRIVER(get, cuDeviceGetDefaultMemPool);
     CUmemoryPool own = NULL;
-    for (uint32_t device = 0; get != NULL && device < SG_DEVICE_ROOM; device++)
+    for (uint32_t device = 0; get != NULL && device < SG_DEVICE_CAPACITY; device++)
         if (get(&own, (CUdevice)device) != CUDA_SUCCESS)
             break;
         else if (own == handle)
@@ -109,18 +110,18 @@ static bool is_captured(CUstream stream, bool is_ptsz)
 
 struct taking {
     struct sg_cuda_call call;
-    struct sg_pool_flight pool;
+    struct sg_mempool_flight pool;
     uint64_t size_bytes;
     CUstream stream;
     const void *caller; /* where the program's call returns to */
-    struct sg_pool_view view;
+    struct sg_mempool_view view;
     enum sg_hook hook;
     bool is_ptsz;
     bool is_judged; /* false: its stream has no context, or it is not for us to look at */
 };
 
-/* Finds the pool that the call names, or that is current where its stream is. Of a stream without a context there is none: the
- * driver refuses by itself, unless it is made by another thread meanwhile. */
+/* Finds the pool that the call names, or that is current where its stream is. Of a stream without a context there is
+ * none: the driver refuses by itself, unless it is made by another thread meanwhile. */
 static bool find_pool(struct taking *taking, const CUmemoryPool *named)
 {
     CUdevice current = 0;
@@ -131,7 +132,7 @@ static bool find_pool(struct taking *taking, const CUmemoryPool *named)
         return false;
     uint32_t device = found == CUDA_SUCCESS && current >= 0 ? (uint32_t)current : sg_self.device;
     taking->pool.handle = named != NULL ? *named : current_pool(device);
-    taking->view = sg_pool_memory_of(taking->pool.handle);
+    taking->view = sg_mempool_memory_of(taking->pool.handle);
     if (!taking->view.is_known)
         taking->view.device = named != NULL ? owner_of(*named, device) : device;
     taking->pool.device = sg_cuda_device_number(taking->view.device);
@@ -173,7 +174,7 @@ static bool ask_for_growth(struct taking *taking, bool is_tentative)
 {
     if (!ask(taking, taking->pool.growth_bytes, taking->pool.growth_bytes, is_tentative))
         return false;
-    sg_pool_judged(&taking->pool);
+    sg_mempool_judged(&taking->pool);
     return true;
 }
 
@@ -188,33 +189,33 @@ static void stop_flight(struct taking *taking)
 static bool judge_alone(struct taking *taking)
 {
     struct sg_request *request = &taking->call.request;
-    uint64_t unwanted = sg_pool_memory_of(taking->pool.handle).unwanted_bytes;
+    uint64_t unwanted = sg_mempool_memory_of(taking->pool.handle).unwanted_bytes;
     if (!sg_cuda_look_closely(&taking->call))
         return false;
-    bool is_there = sg_pool_begin_turn(&taking->pool, request);
+    bool is_there = sg_mempool_begin_turn(&taking->pool, request);
     if (is_there && unwanted == 0)
         return true;
     stop_flight(taking);
     bool is_granted = is_there ? ask(taking, taking->size_bytes < unwanted ? taking->size_bytes : unwanted, 0, false)
-                               : sg_pool_may_pass(&taking->pool) && ask(taking, 1, 0, true);
+                               : sg_mempool_may_pass(&taking->pool) && ask(taking, 1, 0, true);
     if (is_granted)
         sg_admission_fly(request, taking->pool.growth_bytes);
     if (is_granted || is_there)
         return is_granted;
-    if (sg_pool_begin_trim(&taking->pool)) {
+    if (sg_mempool_begin_trim(&taking->pool)) {
         trim(taking->pool.handle, 0);
-        sg_pool_memory_refresh();
+        sg_mempool_memory_refresh();
     }
-    sg_pool_end_turn();
+    sg_mempool_end_turn();
     return ask_for_growth(taking, false);
 }
 
 static bool judge(struct taking *taking)
 {
-    if (sg_pool_begin(&taking->pool, &taking->call.request))
+    if (sg_mempool_begin(&taking->pool, &taking->call.request))
         return true;
     stop_flight(taking);
-    taking->call.has_room = taking->pool.has_room;
+    taking->call.has_headroom = taking->pool.has_headroom;
     if (ask_for_growth(taking, !sg_options.mode_observe))
         return true;
     return taking->call.is_tentative && taking->call.request.is_short && judge_alone(taking);
@@ -256,11 +257,11 @@ static bool may_keep(struct taking *taking)
 {
     if (taking->pool.handle == NULL)
         return true;
-    sg_pool_book(&taking->pool);
+    sg_mempool_book(&taking->pool);
     if (taking->pool.excess_bytes == 0)
         return true;
     stop_flight(taking); /* or the next question would wait for this one */
-    taking->call.has_room = true;
+    taking->call.has_headroom = true;
     return ask(taking, taking->pool.excess_bytes, 0, false);
 }
 
@@ -269,28 +270,28 @@ static bool may_keep(struct taking *taking)
  * threads make the pool grow meanwhile may hide what it gives back, as with a synchronisation. */
 static void drop_growth(const struct taking *taking, CUdeviceptr block)
 {
-    (void)sg_pool_begin_sync(SG_SYNC_NOTHING);
+    (void)sg_mempool_begin_sync(SG_SYNC_NOTHING);
     trim(taking->pool.handle, taking->pool.before_bytes);
-    sg_pool_book_refused(&taking->pool, block);
+    sg_mempool_book_refused(&taking->pool, block);
 }
 
 static void record_block(const struct taking *taking, CUdeviceptr ptr)
 {
-    uint64_t stale, block = sg_pool_add_block(&taking->pool, ptr);
+    uint64_t stale, block = sg_mempool_add_block(&taking->pool, ptr);
     if (block == 0) {
-        sg_cuda_record(&taking->call, &sg_index_cuda, ptr, taking->size_bytes, taking->caller);
+        sg_cuda_record(&taking->call, &sg_tracker_cuda, ptr, taking->size_bytes, taking->caller);
         return;
     }
     uint32_t site = sg_cuda_enter_site(taking->pool.domain, taking->caller, sg_block_size(block));
     block |= (uint64_t)site << SG_BLOCK_SITE_SHIFT;
-    if (sg_table_insert(&sg_index_cuda, ptr, block, &stale) != 0) {
+    if (sg_block_table_insert(&sg_tracker_cuda, ptr, block, &stale) != 0) {
         sg_ledger_count_fault();
-        sg_sites_leave(SG_SITES_CUDA, site, sg_block_size(block));
+        sg_callsites_leave(SG_CALLSITES_CUDA, site, sg_block_size(block));
     } else if (stale != 0) { /* entered just behind the end of its context */
-        sg_cuda_released(&sg_index_cuda, stale);
+        sg_cuda_released(&sg_tracker_cuda, stale);
     }
     sg_ledger_count_allocation(taking->pool.domain);
-    sg_context_recheck(&sg_index_cuda, ptr, block, taking->call.ends_before);
+    sg_context_recheck(&sg_tracker_cuda, ptr, block, taking->call.ends_before);
 }
 
 /* The stream has got a context since. It is judged as what a pool takes beyond what was asked for is. */
@@ -303,7 +304,7 @@ static void judge_late(struct taking *taking, const CUmemoryPool *named)
         return;
     sg_cuda_prepare(&taking->call, taking->hook, taking->view.domain, taking->pool.device);
     taking->pool.size_bytes = taking->size_bytes;
-    (void)sg_pool_begin(&taking->pool, &taking->call.request);
+    (void)sg_mempool_begin(&taking->pool, &taking->call.request);
     sg_cuda_go_on();
 }
 
@@ -372,11 +373,11 @@ SG_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_
 
 #define FREE_ASYNC(name, dptr, stream) \
     uint64_t ends_before = sg_load_acquire(&sg_context_ends); \
-    uint64_t block = sg_cuda_is_ours() ? sg_cuda_take_out(&sg_index_cuda, dptr) : 0; \
+    uint64_t block = sg_cuda_is_ours() ? sg_cuda_take_out(&sg_tracker_cuda, dptr) : 0; \
     if ((block & SG_BLOCK_POOLED) != 0) \
-        sg_pool_free_in(block, dptr, key_of(stream, sg_hook_table[SG_HOOK_##name].is_ptsz)); \
+        sg_mempool_free_in(block, dptr, key_of(stream, sg_hook_table[SG_HOOK_##name].is_ptsz)); \
     SG_DRIVER_INSIDE(name, dptr, stream); \
-    return sg_cuda_given_back(&sg_index_cuda, dptr, block, ends_before, result)
+    return sg_cuda_given_back(&sg_tracker_cuda, dptr, block, ends_before, result)
 
 SG_EXPORT CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
@@ -391,12 +392,12 @@ SG_EXPORT CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStrea
 /* ---- what gives back
  * ------------------------------------------------------------------------------------------------- */
 
-static void end_sync(const struct sg_pool_sync *sync, bool is_done)
+static void end_sync(const struct sg_mempool_sync *sync, bool is_done)
 {
     CUdevice device = 0;
     if (sg_self.open.is_syncing && sync->key == SG_SYNC_CONTEXT)
         (void)current_device(&device);
-    sg_pool_end_sync(sync, sg_cuda_device_number((uint32_t)device), is_done);
+    sg_mempool_end_sync(sync, sg_cuda_device_number((uint32_t)device), is_done);
 }
 
 /* Synchronisations and their like give back what a pool holds above its release threshold. Others of the job must
@@ -405,7 +406,7 @@ static void end_sync(const struct sg_pool_sync *sync, bool is_done)
     if (!sg_cuda_is_ours()) \
         return SG_DRIVER_CALL(name, __VA_ARGS__); \
     uint32_t outside = sg_cuda_go_inside(); \
-    struct sg_pool_sync sync = sg_pool_begin_sync(key); \
+    struct sg_mempool_sync sync = sg_mempool_begin_sync(key); \
     CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
     end_sync(&sync, result == CUDA_SUCCESS); \
     sg_self.layers = outside; \
@@ -421,7 +422,7 @@ static void learn_pool(CUmemoryPool handle, const CUmemLocation *location, CUmem
     if (type == CU_MEM_ALLOCATION_TYPE_MANAGED)
         domain = SG_DOMAIN_MANAGED;
     uint32_t device = is_device ? (uint32_t)location->id : 0;
-    sg_pool_learn(handle, sg_cuda_device_number(device), domain);
+    sg_mempool_learn(handle, sg_cuda_device_number(device), domain);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
@@ -453,10 +454,10 @@ SG_EXPORT CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToK
 
 SG_EXPORT CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool)
 {
-    uint32_t number = sg_cuda_is_ours() ? sg_pool_begin_destroy(pool) : 0;
+    uint32_t number = sg_cuda_is_ours() ? sg_mempool_begin_destroy(pool) : 0;
     SG_DRIVER_INSIDE(cuMemPoolDestroy, pool);
     if (number != 0)
-        sg_pool_end_destroy(number, pool, result);
+        sg_mempool_end_destroy(number, pool, result);
     return result;
 }
 

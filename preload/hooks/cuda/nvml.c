@@ -17,11 +17,11 @@
 /* Calls what is behind the hook, or answers as where there is no driver. */
 #define NVML_CALL(name, ...) (SG_REAL(name) != NULL ? SG_REAL(name)(__VA_ARGS__) : NVML_ERROR_UNINITIALIZED)
 
-static uint64_t unified[SG_DEVICE_ROOM]; /* (atomic) the handles of devices found to be; NVML's stay the same */
+static uint64_t unified[SG_DEVICE_CAPACITY]; /* (atomic) the handles of devices found to be; NVML's stay the same */
 
 static bool was_unified(nvmlDevice_t device)
 {
-    for (unsigned i = 0; i < SG_DEVICE_ROOM; i++)
+    for (unsigned i = 0; i < SG_DEVICE_CAPACITY; i++)
         if (device != NULL && sg_load(&unified[i]) == (uintptr_t)device)
             return true;
     return false;
@@ -29,7 +29,7 @@ static bool was_unified(nvmlDevice_t device)
 
 static void note_unified(nvmlDevice_t device)
 {
-    for (unsigned i = 0; i < SG_DEVICE_ROOM; i++) {
+    for (unsigned i = 0; i < SG_DEVICE_CAPACITY; i++) {
         uint64_t held = 0;
         if (sg_cas_u64(&unified[i], &held, (uintptr_t)device) || held == (uintptr_t)device)
             return;

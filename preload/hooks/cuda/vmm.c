@@ -40,10 +40,10 @@ struct sg_vmm_mapping {
 };
 
 /* By number, by address, by what a shareable counterpart is known by; the values are addresses of the above. */
-static struct sg_table handles, mapped, exported;
+static struct sg_block_table handles, mapped, exported;
 
-/* Slabs of equal items, never given back: 32 bytes for each memory, handle or mapping ever live at once. A free item holds
- * the address of the next. */
+/* Slabs of equal items, never given back: 32 bytes for each memory, handle or mapping ever live at once. A free item
+ * holds the address of the next. */
 struct slab {
     void *free_items;
     char *unused;
@@ -60,7 +60,7 @@ void sg_vmm_refork(void)
     sg_lock_reset(&sg_vmm_lock);
 }
 
-/* ---- all under the lock ---------------------------------------------------------------------------------------------- */
+/* ---- all under the lock ------------------------------------------------------------------------------------------ */
 
 static void *slab_take(struct slab *slab, size_t bytes)
 {
@@ -89,15 +89,15 @@ static void slab_give(struct slab *slab, void *item)
     slab->free_items = item;
 }
 
-static void *find(const struct sg_table *table, uint64_t key)
+static void *find(const struct sg_block_table *table, uint64_t key)
 {
-    return (void *)(uintptr_t)sg_table_find(table, key);
+    return (void *)(uintptr_t)sg_block_table_find(table, key);
 }
 
 static void forget_export(void *memory, uint64_t key, uint64_t value)
 {
     if (value == (uintptr_t)memory)
-        (void)sg_table_remove(&exported, key);
+        (void)sg_block_table_remove(&exported, key);
 }
 
 /* One use less: gives the memory back when nothing uses it any more. */
@@ -106,8 +106,8 @@ static void leave(struct sg_vmm_memory *memory)
     if (--memory->uses != 0)
         return;
     if (memory->is_exported)
-        sg_table_visit(&exported, forget_export, memory);
-    sg_sites_leave(SG_SITES_CUDA, memory->site, memory->bytes);
+        sg_block_table_visit(&exported, forget_export, memory);
+    sg_callsites_leave(SG_CALLSITES_CUDA, memory->site, memory->bytes);
     sg_ledger_release((enum sg_domain)memory->domain, memory->bytes);
     sg_ledger_count_free((enum sg_domain)memory->domain);
     if (memory->domain == SG_DOMAIN_DEVICE)
@@ -127,7 +127,7 @@ static bool refer(struct sg_vmm_memory *memory, uint64_t number)
     if (handle == NULL)
         return false;
     *handle = (struct sg_vmm_handle){.memory = memory, .number = number, .references = 1};
-    if (sg_table_insert(&handles, number, (uintptr_t)handle, NULL) != 0) {
+    if (sg_block_table_insert(&handles, number, (uintptr_t)handle, NULL) != 0) {
         slab_give(&handle_slab, handle);
         return false;
     }
@@ -149,7 +149,7 @@ static void drop_stale(uint64_t number)
     struct sg_vmm_handle *stale = find(&handles, number);
     if (stale == NULL)
         return;
-    (void)sg_table_remove(&handles, number);
+    (void)sg_block_table_remove(&handles, number);
     stale->references = 0;
     drop_if_unused(stale);
     sg_add_relaxed(&sg_own->unmatched_frees, 1);
@@ -162,7 +162,7 @@ static struct sg_vmm_memory *hold(struct sg_vmm_memory *memory)
     return memory;
 }
 
-/* ---- taking ---------------------------------------------------------------------------------------------------------- */
+/* ---- taking ------------------------------------------------------------------------------------------------------ */
 
 void sg_vmm_enter(enum sg_domain domain, uint32_t device, uint64_t number, uint64_t bytes, const void *caller)
 {
@@ -181,7 +181,7 @@ void sg_vmm_enter(enum sg_domain domain, uint32_t device, uint64_t number, uint6
     sg_lock_release(&sg_vmm_lock, &lock);
     if (!is_entered) {
         sg_ledger_count_fault();
-        sg_sites_leave(SG_SITES_CUDA, site, bytes);
+        sg_callsites_leave(SG_CALLSITES_CUDA, site, bytes);
         return;
     }
     sg_ledger_charge(domain, bytes);
@@ -220,18 +220,19 @@ struct sg_vmm_memory *sg_vmm_hold_address(uint64_t address)
     sg_lock_acquire(&sg_vmm_lock, &lock);
     struct search search = {address, find(&mapped, address)};
     if (search.found == NULL)
-        sg_table_visit(&mapped, look_inside, &search);
+        sg_block_table_visit(&mapped, look_inside, &search);
     struct sg_vmm_memory *held = hold(search.found != NULL ? search.found->memory : NULL);
     sg_lock_release(&sg_vmm_lock, &lock);
     return held;
 }
 
 /*
- * What a shareable counterpart is known by, or 0. A fabric handle is its bytes. Of a descriptor the number says nothing, for
- * programs close it and are sent another under it; nor does its inode, which may be the driver's device for all of them. So
- * the open file is marked at the export: this process becomes the receiver of signals that are never asked for (fcntl(2):
- * F_SETOWN without O_ASYNC), which F_GETOWN shows. Without a mark (kcmp, epoll) it takes a descriptor that we keep: a duplicate
- * holds the memory, and any may be closed by the program. Nothing tells when the last one is closed: an open one is no use.
+ * What a shareable counterpart is known by, or 0. A fabric handle is its bytes. Of a descriptor the number says
+ * nothing, for programs close it and are sent another under it; nor does its inode, which may be the driver's device
+ * for all of them. So the open file is marked at the export: this process becomes the receiver of signals that are
+ * never asked for (fcntl(2): F_SETOWN without O_ASYNC), which F_GETOWN shows. Without a mark (kcmp, epoll) it takes a
+ * descriptor that we keep: a duplicate holds the memory, and any may be closed by the program. Nothing tells when the
+ * last one is closed: an open one is no use.
  */
 static uint64_t export_key(const void *shareable, CUmemAllocationHandleType type, bool is_new)
 {
@@ -268,7 +269,7 @@ void sg_vmm_end_export(struct sg_vmm_memory *held, const void *shareable, CUmemA
     if (held == NULL)
         return;
     sg_lock_acquire(&sg_vmm_lock, &lock);
-    bool is_entered = key == 0 || sg_table_insert(&exported, key, (uintptr_t)held, NULL) == 0;
+    bool is_entered = key == 0 || sg_block_table_insert(&exported, key, (uintptr_t)held, NULL) == 0;
     held->is_exported = held->is_exported || (key != 0 && is_entered);
     leave(held);
     sg_lock_release(&sg_vmm_lock, &lock);
@@ -300,7 +301,7 @@ void sg_vmm_end_map(struct sg_vmm_memory *held, uint64_t address, uint64_t bytes
         mapping = slab_take(&mapping_slab, sizeof *mapping);
     if (mapping != NULL) {
         *mapping = (struct sg_vmm_mapping){.memory = held, .address = address, .bytes = bytes};
-        if (sg_table_insert(&mapped, address, (uintptr_t)mapping, &stale) == 0)
+        if (sg_block_table_insert(&mapped, address, (uintptr_t)mapping, &stale) == 0)
             held->uses++;
         else
             mapping = NULL; /* lost: no memory is left anyway */
@@ -317,7 +318,7 @@ void sg_vmm_end_map(struct sg_vmm_memory *held, uint64_t address, uint64_t bytes
         sg_ledger_count_fault();
 }
 
-/* ---- giving back ----------------------------------------------------------------------------------------------------- */
+/* ---- giving back ------------------------------------------------------------------------------------------------- */
 
 /* The driver may hand the number to another thread before it returns. */
 struct sg_vmm_handle *sg_vmm_begin_release(uint64_t number)
@@ -328,7 +329,7 @@ struct sg_vmm_handle *sg_vmm_begin_release(uint64_t number)
     if (handle != NULL) {
         handle->releases++;
         if (--handle->references == 0)
-            (void)sg_table_remove(&handles, number);
+            (void)sg_block_table_remove(&handles, number);
     }
     sg_lock_release(&sg_vmm_lock, &lock);
     return handle;
@@ -359,13 +360,14 @@ static void take_mapping(void *context, uint64_t key, uint64_t value)
 {
     struct range *range = context;
     struct sg_vmm_mapping *mapping = (struct sg_vmm_mapping *)(uintptr_t)value;
-    if (key < range->begin || key >= range->end || sg_table_remove(&mapped, key) == 0)
+    if (key < range->begin || key >= range->end || sg_block_table_remove(&mapped, key) == 0)
         return;
     mapping->next = range->found;
     range->found = mapping;
 }
 
-/* Side by side as a rule. Between them there can be others that we do not count, of imported memory: then all are looked at. */
+/* Side by side as a rule. Between them there can be others that we do not count, of imported memory: then all are
+ * looked at. */
 struct sg_vmm_mapping *sg_vmm_begin_unmap(uint64_t begin, uint64_t end)
 {
     struct sg_lock_state lock;
@@ -380,7 +382,7 @@ struct sg_vmm_mapping *sg_vmm_begin_unmap(uint64_t begin, uint64_t end)
         range.begin += bytes;
     }
     if (range.begin < end)
-        sg_table_visit(&mapped, take_mapping, &range);
+        sg_block_table_visit(&mapped, take_mapping, &range);
     sg_lock_release(&sg_vmm_lock, &lock);
     return range.found;
 }
@@ -393,7 +395,7 @@ void sg_vmm_end_unmap(struct sg_vmm_mapping *mappings, CUresult result)
     while (mappings != NULL) {
         struct sg_vmm_mapping *mapping = mappings;
         mappings = mapping->next;
-        if (!is_gone && sg_table_insert(&mapped, mapping->address, (uintptr_t)mapping, NULL) != 0)
+        if (!is_gone && sg_block_table_insert(&mapped, mapping->address, (uintptr_t)mapping, NULL) != 0)
             sg_ledger_count_fault();
         if (is_gone) {
             leave(mapping->memory);

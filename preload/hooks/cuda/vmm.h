@@ -11,7 +11,8 @@
  *     ... the driver ...
  *     sg_vmm_end_...(held, ..., result);
  *
- * Any thread; under sg_vmm_lock inside. Memory of other processes is not known here: held is NULL then, and stays uncounted.
+ * Any thread; under sg_vmm_lock inside. Memory of other processes is not known here: held is NULL then, and stays
+ * uncounted.
  */
 #ifndef SG_PRELOAD_HOOKS_CUDA_VMM_H
 #define SG_PRELOAD_HOOKS_CUDA_VMM_H
@@ -30,7 +31,8 @@ struct sg_vmm_memory *sg_vmm_hold_handle(uint64_t number);
 struct sg_vmm_memory *sg_vmm_hold_address(uint64_t address);
 struct sg_vmm_memory *sg_vmm_hold_exported(const void *shareable, CUmemAllocationHandleType type);
 
-/* The driver gave `number` as one more reference; mapped it; wrote its shareable counterpart. Otherwise nothing happened. */
+/* The driver gave `number` as one more reference; mapped it; wrote its shareable counterpart. Otherwise nothing
+ * happened. */
 void sg_vmm_end_refer(struct sg_vmm_memory *held, uint64_t number, CUresult result);
 void sg_vmm_end_map(struct sg_vmm_memory *held, uint64_t address, uint64_t bytes, CUresult result);
 void sg_vmm_end_export(struct sg_vmm_memory *held, const void *shareable, CUmemAllocationHandleType type,

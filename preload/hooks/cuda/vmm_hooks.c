@@ -59,8 +59,9 @@ SG_EXPORT CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocation
           handle, osHandle, shHandleType);
 }
 
-/* Takes nothing; what is imported is known by what this gives. cuda.h lets the memory live as long as that does, too, which
- * nobody can see: programs close it before their last release, as PyTorch and NCCL do, or hold that much more than is shown. */
+/* Takes nothing; what is imported is known by what this gives. cuda.h lets the memory live as long as that does, too,
+ * which nobody can see: programs close it before their last release, as PyTorch and NCCL do, or hold that much more
+ * than is shown. */
 SG_EXPORT CUresult CUDAAPI cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle,
                                                         CUmemAllocationHandleType handleType, unsigned long long flags)
 {
@@ -85,8 +86,8 @@ SG_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
     return result;
 }
 
-/* One unmap may cover several mappings, each as a whole. The driver may wait for the device in it (cuda.h), so no lock is
- * held; out of the table before, for the addresses may be mapped anew before it returns. */
+/* One unmap may cover several mappings, each as a whole. The driver may wait for the device in it (cuda.h), so no lock
+ * is held; out of the table before, for the addresses may be mapped anew before it returns. */
 SG_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
     if (!sg_cuda_is_ours() || size > UINT64_MAX - ptr)

@@ -1,6 +1,6 @@
 /*
- * derived.c - reallocarray and the frees that say the size (C23, glibc 2.43, and other allocators before it): glibc makes them of
- * the global realloc and free, and so does this.
+ * derived.c - reallocarray and the frees that say the size (C23, glibc 2.43, and other allocators before it): glibc
+ * makes them of the global realloc and free, and so does this.
  */
 #include "base/atomics.h"
 #include "base/compiler.h"
@@ -10,7 +10,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* An allocator that lies before us need not define reallocarray, because glibc's asks for `realloc` by name: it gets the call. */
+/* An allocator that lies before us need not define reallocarray, because glibc's asks for `realloc` by name: it gets
+ * the call. */
 SG_EXPORT void *reallocarray(void *ptr, size_t count, size_t size)
 {
     size_t bytes;

@@ -1,14 +1,15 @@
 /*
- * fast.c - malloc, calloc, realloc and free where nothing is unusual: the next allocator is glibc's and known (glibc.h), the
- * block small, the thread has a record and credit enough.
+ * fast.c - malloc, calloc, realloc and free where nothing is unusual: the next allocator is glibc's and known
+ * (glibc.h), the block small, the thread has a record and credit enough.
  *
- * Every instruction counts here, so one comparison asks for as much as it can, and what it finds unusual goes further: behind another
- * allocator, which is asked for the size, or to heap.c:
- * - The limits lie in the page that reads 0 in a forked child, and are 0 until the next allocator is known. So "is it small"
- *   and "is it above address 0" also ask whether this process may at all.
- * - A thread without a record, and one whose calls do not count, pays from a purse that is always short and always beyond.
- * - A small block is taken before it is paid: where the credit does not reach, it goes back if it is refused. Nobody has
- *   written on it by then.
+ * Every instruction counts here, so one comparison asks for as much as it can, and what it finds unusual goes further:
+ * behind another allocator, which is asked for the size, or to heap.c:
+ * - The limits lie in the page that reads 0 in a forked child, and are 0 until the next allocator is known. So "is it
+ *   small" and "is it above address 0" also ask whether this process may at all.
+ * - A thread without a record, and one whose calls do not count, pays from a credit that is always short and always
+ * beyond.
+ * - A small block is taken before it is paid: where the credit does not reach, it goes back if it is refused. Nobody
+ *   has written on it by then.
  * - glibc's heap does not call malloc, so no layer is noted around the call; and free leaves by a jump.
  */
 #include "base/atomics.h"
@@ -25,7 +26,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 
-/* Takes back what has been done to the purse. */
+/* Takes back what has been done to the credit. */
 static void undo(struct sg_record *purse, int64_t change)
 {
     if (purse == &sg_thread_no_purse)
@@ -65,7 +66,7 @@ static inline void *pay_glibcs(void *ptr, enum sg_hook hook)
     return pay(ptr, sg_glibc_usable(header), hook);
 }
 
-/* ---- medium blocks, and the first ones ---------------------------------------------------------------------------------- */
+/* ---- medium blocks, and the first ones --------------------------------------------------------------------------- */
 
 static inline bool is_open(size_t size)
 {
@@ -97,7 +98,7 @@ static SG_APART void *take_medium(size_t size, enum sg_hook hook, const void *ca
 static SG_APART void give_back_medium(void *ptr)
 {
     struct sg_record *record = sg_self.record;
-    if (ptr == NULL || sg_boot_owns(ptr) || !is_open(0)) {
+    if (ptr == NULL || sg_bootstrap_owns(ptr) || !is_open(0)) {
         sg_heap_give_back(ptr);
         return;
     }
@@ -106,7 +107,7 @@ static SG_APART void give_back_medium(void *ptr)
         sg_heap_give_back(ptr);
         return;
     }
-    if (SG_UNLIKELY(sg_owner_add_is_beyond(&record->credit_bytes, (int64_t)usable, SG_CREDIT_MOST))) {
+    if (SG_UNLIKELY(sg_owner_add_is_beyond(&record->credit_bytes, (int64_t)usable, SG_CREDIT_MAX))) {
         give_back_late(ptr, record, usable);
         return;
     }
@@ -116,7 +117,8 @@ static SG_APART void give_back_medium(void *ptr)
     sg_self.layers = 0;
 }
 
-/* ---- behind another allocator --------------------------------------------------------------------------------------------
+/* ---- behind another allocator
+ * --------------------------------------------------------------------------------------------
  *
  * It is asked for the size of each block. Its functions are known since this way is open.
  */
@@ -155,8 +157,8 @@ static SG_APART void *realloc_behind(size_t size, const void *caller)
 
 static SG_APART void give_back_behind(void *ptr)
 {
-    if (SG_UNLIKELY((uintptr_t)ptr - 1 >= sg_load_acquire(&sg_wipe.fast[SG_FAST_OTHER].address) || sg_boot_owns(ptr) ||
-                    sg_self.layers != 0)) {
+    if (SG_UNLIKELY((uintptr_t)ptr - 1 >= sg_load_acquire(&sg_wipe.fast[SG_FAST_OTHER].address) ||
+                    sg_bootstrap_owns(ptr) || sg_self.layers != 0)) {
         give_back_medium(ptr);
         return;
     }
@@ -168,7 +170,7 @@ static SG_APART void give_back_behind(void *ptr)
         return;
     }
     struct sg_record *purse = sg_self.purse;
-    if (SG_UNLIKELY(sg_owner_add_is_beyond(&purse->credit_bytes, (int64_t)usable, SG_CREDIT_MOST))) {
+    if (SG_UNLIKELY(sg_owner_add_is_beyond(&purse->credit_bytes, (int64_t)usable, SG_CREDIT_MAX))) {
         sg_self.layers = 0;
         give_back_late(ptr, purse, usable);
         return;
@@ -178,7 +180,7 @@ static SG_APART void give_back_behind(void *ptr)
     sg_self.layers = 0;
 }
 
-/* ---- the exports -------------------------------------------------------------------------------------------------------- */
+/* ---- the exports ------------------------------------------------------------------------------------------------- */
 
 static inline void *take(size_t size, enum sg_hook hook)
 {
@@ -230,7 +232,7 @@ SG_EXPORT void free(void *ptr)
     }
     uint64_t usable = sg_glibc_usable(header);
     struct sg_record *purse = sg_self.purse;
-    if (SG_UNLIKELY(sg_owner_add_is_beyond(&purse->credit_bytes, (int64_t)usable, SG_CREDIT_MOST))) {
+    if (SG_UNLIKELY(sg_owner_add_is_beyond(&purse->credit_bytes, (int64_t)usable, SG_CREDIT_MAX))) {
         give_back_late(ptr, purse, usable);
         return;
     }
@@ -255,7 +257,7 @@ SG_EXPORT void *realloc(void *ptr, size_t size)
     uint64_t header = sg_glibc_header(moved);
     uint64_t usable = SG_LIKELY(is_usual(header)) ? sg_glibc_usable(header) : malloc_usable_size(moved);
     int64_t change = (int64_t)(usable - old), credit = sg_owner_add(&purse->credit_bytes, -change);
-    if (SG_UNLIKELY((uint64_t)credit > SG_CREDIT_MOST)) {
+    if (SG_UNLIKELY((uint64_t)credit > SG_CREDIT_MAX)) {
         (void)sg_owner_add(&purse->credit_bytes, change);
         sg_heap_settle(change);
     }

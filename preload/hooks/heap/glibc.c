@@ -18,8 +18,8 @@ static bool is_glibcs(size_t size, uint64_t usable)
     return usable == expected || usable == expected + SG_GLIBC_STEP;
 }
 
-/* The header is read only when malloc_usable_size has answered as glibc's does: valgrind's, the sanitizers' and glibc's own with
- * memory tags do not. */
+/* The header is read only when malloc_usable_size has answered as glibc's does: valgrind's, the sanitizers' and glibc's
+ * own with memory tags do not. */
 static bool is_block_as_known(size_t size)
 {
     void *ptr = sg_glibc_malloc(size);

@@ -1,11 +1,12 @@
 /*
  * glibc.h - glibc's malloc by its own name, and the size that it writes before a block.
  *
- * malloc_usable_size costs a call for every block; the word before the block says the same (malloc/malloc.c of glibc, unchanged
- * since 2.3: the size of the chunk, and in its lowest three bits whether the chunk before it is in use, whether this one has a
- * mapping of its own, and whether it is of another arena than the main one). That is so only where the next allocator is
- * glibc's, nothing between us and it, and nothing in it switched on that moves the header: sg_glibc_heap_is_next tells, and
- * nobody may look at a header before. Reading any thread's own block: any time, also in signal handlers.
+ * malloc_usable_size costs a call for every block; the word before the block says the same (malloc/malloc.c of glibc,
+ * unchanged since 2.3: the size of the chunk, and in its lowest three bits whether the chunk before it is in use,
+ * whether this one has a mapping of its own, and whether it is of another arena than the main one). That is so only
+ * where the next allocator is glibc's, nothing between us and it, and nothing in it switched on that moves the header:
+ * sg_glibc_heap_is_next tells, and nobody may look at a header before. Reading any thread's own block: any time, also
+ * in signal handlers.
  */
 #ifndef SG_PRELOAD_HOOKS_HEAP_GLIBC_H
 #define SG_PRELOAD_HOOKS_HEAP_GLIBC_H
@@ -16,8 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* By these names no other library's are taken: glibc exports them for allocators that replace a part of its own. Weak, and what
- * they are is compared with what the hooks found. */
+/* By these names no other library's are taken: glibc exports them for allocators that replace a part of its own. Weak,
+ * and what they are is compared with what the hooks found. */
 #define SG_GLIBC(type, name, ...) \
     extern type sg_glibc_##name(__VA_ARGS__) __asm__("__libc_" #name) __attribute__((weak))
 SG_GLIBC(void *, malloc, size_t);
@@ -44,7 +45,8 @@ static inline uint64_t sg_glibc_usable(uint64_t header)
     return (header & ~(uint64_t)SG_GLIBC_FLAGS) - SG_GLIBC_OVERHEAD;
 }
 
-/* Asks the real heap for a few blocks and looks whether all is as written above. Where it is not, no header is looked at. */
+/* Asks the real heap for a few blocks and looks whether all is as written above. Where it is not, no header is looked
+ * at. */
 bool sg_glibc_heap_is_next(void);
 
 #endif

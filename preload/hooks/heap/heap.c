@@ -1,11 +1,13 @@
 /*
- * heap.c - malloc and its family, behind any allocator. fast.c has the fastest ways, derived.c what glibc makes of realloc and free.
+ * heap.c - malloc and its family, behind any allocator. fast.c has the fastest ways, derived.c what glibc makes of
+ * realloc and free.
  *
  * A request below LARGE is paid from the thread's credit: no shared memory, no decision. Blocks of SG_TRACKED_BYTES and
  * more are entered in the index. Everything is counted by the usable size of live blocks, whatever was asked for.
  *
- * From inside the next allocator (jemalloc and others call their own family) calls pass through uncounted; the outermost
- * call counts. Every function may be the first one of the process, come from a signal handler or a dying thread.
+ * From inside the next allocator (jemalloc and others call their own family) calls pass through uncounted; the
+ * outermost call counts. Every function may be the first one of the process, come from a signal handler or a dying
+ * thread.
  */
 #include "admit/admission.h"
 #include "base/atomics.h"
@@ -56,7 +58,7 @@ size_t sg_heap_usable_size(void *ptr)
 
 static size_t usable_size(void *ptr)
 {
-    return sg_boot_owns(ptr) ? sg_boot_usable_size(ptr) : sg_heap_usable_size(ptr);
+    return sg_bootstrap_owns(ptr) ? sg_bootstrap_usable_size(ptr) : sg_heap_usable_size(ptr);
 }
 
 /* The real call. */
@@ -96,20 +98,20 @@ static void *refused(void)
 static void leave_site(uint64_t entry)
 {
     if (sg_block_site(entry) != 0)
-        sg_sites_leave(SG_SITES_HEAP, sg_block_site(entry), sg_block_size(entry));
+        sg_callsites_leave(SG_CALLSITES_HEAP, sg_block_site(entry), sg_block_size(entry));
 }
 
 /* `caller` NULL, here and below: of a request that was not large. `before`: the entry of the block that it was, or 0. */
 static SG_COLD void enter_tracked(void *ptr, size_t usable, const void *caller, uint64_t before)
 {
-    uint64_t stale = 0, entry = sg_block(usable, SG_DOMAIN_HEAP, 0) | sg_index_seen_of(before);
+    uint64_t stale = 0, entry = sg_block(usable, SG_DOMAIN_HEAP, 0) | sg_tracker_seen_of(before);
     if (caller != NULL)
-        entry |= (uint64_t)sg_sites_enter(SG_SITES_HEAP, SG_DOMAIN_HEAP, caller, usable) << SG_BLOCK_SITE_SHIFT;
-    if (sg_table_insert(&sg_index_blocks, (uintptr_t)ptr, entry, &stale) != 0) {
+        entry |= (uint64_t)sg_callsites_enter(SG_CALLSITES_HEAP, SG_DOMAIN_HEAP, caller, usable) << SG_BLOCK_SITE_SHIFT;
+    if (sg_block_table_insert(&sg_tracker_blocks, (uintptr_t)ptr, entry, &stale) != 0) {
         sg_ledger_count_fault();
         leave_site(entry);
     }
-    if (stale != 0) { /* the block that was here went through a door we do not see */
+    if (stale != 0) { /* the block that was here went through a entry point we do not see */
         leave_site(stale);
         sg_ledger_release(SG_DOMAIN_HEAP, sg_block_size(stale));
         sg_add_relaxed(&sg_own->unmatched_frees, 1);
@@ -142,7 +144,7 @@ static inline void pay(int64_t change, bool is_direct)
         return;
     }
     int64_t credit = sg_owner_add(&record->credit_bytes, -change);
-    if (SG_UNLIKELY((uint64_t)credit > SG_CREDIT_MOST))
+    if (SG_UNLIKELY((uint64_t)credit > SG_CREDIT_MAX))
         mend_credit(record, credit);
 }
 
@@ -205,18 +207,18 @@ static void consider_checking(void)
     if (SG_LIKELY(sg_load_acquire(&is_considered) != 0))
         return;
     for (unsigned i = 0; i < SG_ARRAY_LENGTH(names); i++)
-        if (sg_symbols_between(names[i]) != NULL)
+        if (sg_elf_symbols_between(names[i]) != NULL)
             sg_store_relaxed(&sg_heap_is_checking, 1u);
     sg_store_release(&is_considered, 1u);
 }
 
 /* A block of a request below it has no entry in the index: the heap rounds up by less than this. */
-#define ROUNDING_MOST 64
+#define ROUNDING_MAX 64
 
 /* Opens the fast ways. `is_glibcs`: the next allocator is glibc's, and its blocks are as we know them. */
 static void open_fast(bool is_glibcs)
 {
-    const uint64_t untracked = SG_TRACKED_BYTES - ROUNDING_MOST;
+    const uint64_t untracked = SG_TRACKED_BYTES - ROUNDING_MAX;
     const struct sg_fast_limits limits = {sg_options.large_bytes < untracked ? sg_options.large_bytes : untracked,
                                           SG_ADDRESS_LIMIT};
     if (is_glibcs)
@@ -263,7 +265,7 @@ static bool admit(void *ptr, size_t usable, enum sg_hook hook)
 static void *take(const struct order order)
 {
     if (sg_real_is_looking()) {
-        void *ptr = sg_boot_allocate(order.size, order.alignment);
+        void *ptr = sg_bootstrap_allocate(order.size, order.alignment);
         return ptr != NULL ? ptr : refused();
     }
     if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_HEAP) != 0)
@@ -285,8 +287,8 @@ static void *take(const struct order order)
 
 static void release_tracked(const void *ptr, size_t usable)
 {
-    sg_index_withdraw_block((uintptr_t)ptr, usable);
-    uint64_t entry = sg_table_remove(&sg_index_blocks, (uintptr_t)ptr);
+    sg_tracker_withdraw_block((uintptr_t)ptr, usable);
+    uint64_t entry = sg_block_table_remove(&sg_tracker_blocks, (uintptr_t)ptr);
     if (entry == 0) { /* nobody saw it come */
         sg_add_relaxed(&sg_own->unmatched_frees, 1);
         return;
@@ -336,13 +338,13 @@ static size_t size_of_given(void *ptr)
 {
     if (sg_load_relaxed(&sg_heap_is_checking) == 0)
         return sg_heap_usable_size(ptr);
-    uint64_t entry = sg_table_find(&sg_index_blocks, (uintptr_t)ptr);
+    uint64_t entry = sg_block_table_find(&sg_tracker_blocks, (uintptr_t)ptr);
     return entry != 0 ? sg_block_size(entry) : SIZE_MAX;
 }
 
 static void give_back(void *ptr, const struct sg_heap_sized *sized)
 {
-    if (ptr == NULL || sg_boot_owns(ptr))
+    if (ptr == NULL || sg_bootstrap_owns(ptr))
         return;
     if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_HEAP) != 0) {
         carry_out_free(ptr, sized);
@@ -351,14 +353,14 @@ static void give_back(void *ptr, const struct sg_heap_sized *sized)
     int saved_errno = errno; /* free keeps errno since glibc 2.33; what we add must not change that */
     size_t usable = size_of_given(ptr);
     bool is_ours = usable != SIZE_MAX;
-    struct sg_passage passage = sg_index_begin_passage((uintptr_t)ptr, is_ours ? usable : 0, false);
+    struct sg_passage passage = sg_tracker_begin_passage((uintptr_t)ptr, is_ours ? usable : 0, false);
     if (is_ours)
         release_block(ptr, usable);
     count_free();
     sg_self.layers |= sg_load_relaxed(&sg_heap_inside);
     carry_out_free(ptr, sized);
     sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
-    sg_index_end_passage(passage);
+    sg_tracker_end_passage(passage);
     errno = saved_errno;
 }
 
@@ -375,7 +377,7 @@ void sg_heap_give_back_sized(void *ptr, const struct sg_heap_sized *sized)
 static void *move_from_boot(void *ptr, size_t size, const void *caller)
 {
     void *moved = sg_heap_take(size, SG_HOOK_malloc, caller);
-    size_t old = sg_boot_usable_size(ptr);
+    size_t old = sg_bootstrap_usable_size(ptr);
     if (moved != NULL)
         memcpy(moved, ptr, old < size ? old : size);
     return moved;
@@ -448,16 +450,16 @@ static void *resize(void *ptr, size_t size, const char *call, const void *caller
                                  .call = call};
     if (is_judged ? !sg_admission_ask(&request) : growth != 0 && !sg_admission_take_credit(growth, call))
         return refused();
-    struct sg_passage passage = sg_index_begin_passage((uintptr_t)ptr, old, true);
-    uint64_t entry = is_tracked(old) ? sg_table_remove(&sg_index_blocks, (uintptr_t)ptr) : 0;
+    struct sg_passage passage = sg_tracker_begin_passage((uintptr_t)ptr, old, true);
+    uint64_t entry = is_tracked(old) ? sg_block_table_remove(&sg_tracker_blocks, (uintptr_t)ptr) : 0;
     void *moved = carry_out_realloc(ptr, size);
     int saved_errno = errno;
     uint64_t taken = 0;
     if (moved != NULL || size == 0)
         taken = count_resized(moved, old, entry, caller, is_judged);
-    else if (entry != 0 && sg_table_insert(&sg_index_blocks, (uintptr_t)ptr, entry, NULL) != 0)
+    else if (entry != 0 && sg_block_table_insert(&sg_tracker_blocks, (uintptr_t)ptr, entry, NULL) != 0)
         sg_ledger_count_fault();
-    sg_index_end_passage(passage);
+    sg_tracker_end_passage(passage);
     if (moved == NULL && size == 0) /* glibc frees; others hand out a small block */
         count_free();
     if (is_judged)
@@ -470,7 +472,7 @@ void *sg_heap_resize(void *ptr, size_t size, enum sg_hook hook, const void *call
 {
     if (ptr == NULL)
         return take((struct order){WORK_MALLOC, hook, size, 0, caller, NULL});
-    if (sg_boot_owns(ptr))
+    if (sg_bootstrap_owns(ptr))
         return move_from_boot(ptr, size, caller);
     if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_HEAP) != 0) {
         void *moved = SG_REAL(realloc)(ptr, size);

@@ -1,6 +1,6 @@
 /*
- * heap.h - what fast.c and derived.c leave to heap.c: whatever is not usual, and everything behind other allocators than
- * glibc's.
+ * heap.h - what fast.c and derived.c leave to heap.c: whatever is not usual, and everything behind other allocators
+ * than glibc's.
  *
  * Any thread, any time, also in signal handlers.
  */
@@ -13,9 +13,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a thread notes of itself (enum sg_layer) while it is in the next allocator's malloc, calloc, realloc or free. Nothing
- * once they are known to be glibc's, which ask nobody else: then what a signal handler takes that interrupts them counts, and
- * one that leaves them by a longjmp leaves no note behind, by which all that the thread asks for later would pass unseen. */
+/* What a thread notes of itself (enum sg_layer) while it is in the next allocator's malloc, calloc, realloc or free.
+ * Nothing once they are known to be glibc's, which ask nobody else: then what a signal handler takes that interrupts
+ * them counts, and one that leaves them by a longjmp leaves no note behind, by which all that the thread asks for later
+ * would pass unseen. */
 extern SG_INTERNAL uint32_t sg_heap_inside;
 
 /* The next allocator checks what it is given, and ends the process over a bad block: its malloc_usable_size must not

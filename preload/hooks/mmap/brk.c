@@ -30,22 +30,22 @@ static void forget(uintptr_t begin, uintptr_t end)
 {
     struct sg_map_change change;
     sg_map_change_begin(&change);
-    int result = sg_ranges_set(&sg_index_maps, begin, end, SG_RANGE_NONE, 0);
-    bool has_counted = sg_index_maps.counted_bytes < change.before_bytes;
+    int result = sg_range_map_set(&sg_tracker_maps, begin, end, SG_RANGE_NONE, 0);
+    bool has_counted = sg_tracker_maps.counted_bytes < change.before_bytes;
     sg_map_change_end(&change, result);
     if (has_counted)
         sg_ledger_count_free(SG_DOMAIN_MAPPED);
 }
 
 /* The end has moved. Pages that it shares with what was there before are entered with that, or are the heap's. */
-static void follow(uintptr_t before, uintptr_t now, struct sg_map_shape *shape)
+static void follow(uintptr_t before, uintptr_t now, struct sg_mapping_kind *shape)
 {
     uintptr_t begin = page_end(before), end = page_end(now);
     if (end > begin) {
         shape->bytes = end - begin;
         sg_map_set(begin, shape);
         sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
-    } else if (end < begin && sg_load_relaxed(&sg_index_maps.chunk_count) != 0) {
+    } else if (end < begin && sg_load_relaxed(&sg_tracker_maps.chunk_count) != 0) {
         forget(end, begin);
     }
 }
@@ -60,7 +60,8 @@ static void *move(intptr_t increment, void *wanted, const char *call, const void
         increment = (intptr_t)((uintptr_t)wanted - (uintptr_t)before);
     uintptr_t old_end = page_end((uintptr_t)before), new_end = page_end((uintptr_t)before + (uintptr_t)increment);
     uint64_t growth = before != NOWHERE && increment > 0 && new_end > old_end ? new_end - old_end : 0;
-    struct sg_map_shape shape = {.kind = SG_RANGE_COUNTED, .bytes = growth, .is_judged = true, .missing_bytes = growth};
+    struct sg_mapping_kind shape = {
+        .kind = SG_RANGE_COUNTED, .bytes = growth, .is_judged = true, .missing_bytes = growth};
     struct sg_request request;
     sg_map_name_site(&shape, caller);
     if (!sg_map_ask(&request, growth, 0, call))

@@ -18,22 +18,22 @@
 
 void sg_map_change_begin(struct sg_map_change *change)
 {
-    sg_index_wait_for_fork();
-    sg_lock_acquire(&sg_index_maps_lock, &change->lock);
+    sg_tracker_wait_for_fork();
+    sg_lock_acquire(&sg_tracker_maps_lock, &change->lock);
     sg_lock_hold_signals();
-    sg_index_begin_change();
-    change->before_bytes = sg_index_maps.counted_bytes;
+    sg_tracker_begin_change();
+    change->before_bytes = sg_tracker_maps.counted_bytes;
 }
 
 void sg_map_change_end(struct sg_map_change *change, int result)
 {
-    int64_t growth = (int64_t)(sg_index_maps.counted_bytes - change->before_bytes);
-    bool has_files = sg_files_mapped.is_changed;
-    sg_sites_publish_ranges(&sg_index_maps);
+    int64_t growth = (int64_t)(sg_tracker_maps.counted_bytes - change->before_bytes);
+    bool has_files = sg_tmpfs_mapped.is_changed;
+    sg_callsites_publish_ranges(&sg_tracker_maps);
     if (has_files)
-        sg_files_show_changes(growth);
-    sg_index_end_change();
-    sg_lock_release(&sg_index_maps_lock, &change->lock);
+        sg_tmpfs_show_changes(growth);
+    sg_tracker_end_change();
+    sg_lock_release(&sg_tracker_maps_lock, &change->lock);
     if (!has_files && growth > 0)
         sg_ledger_charge(SG_DOMAIN_MAPPED, (uint64_t)growth);
     else if (!has_files && growth < 0)
@@ -43,11 +43,11 @@ void sg_map_change_end(struct sg_map_change *change, int result)
     sg_lock_let_signals();
 }
 
-void sg_map_name_site(struct sg_map_shape *shape, const void *caller)
+void sg_map_name_site(struct sg_mapping_kind *shape, const void *caller)
 {
     bool may_count = shape->kind == SG_RANGE_COUNTED || shape->kind == SG_RANGE_RESERVED;
     if (may_count && shape->bytes >= sg_options.large_bytes)
-        shape->flags |= sg_sites_find(SG_SITES_MAPPED, SG_DOMAIN_MAPPED, caller) << SG_RANGE_SITE_SHIFT;
+        shape->flags |= sg_callsites_find(SG_CALLSITES_MAPPED, SG_DOMAIN_MAPPED, caller) << SG_RANGE_SITE_SHIFT;
 }
 
 static bool is_closed(const struct sg_range *range)
@@ -65,7 +65,7 @@ uint64_t sg_map_closed_bytes(uintptr_t address, uint64_t bytes)
 {
     struct sg_range range;
     uint64_t closed = 0;
-    for (uintptr_t at = address; sg_ranges_within(&sg_index_maps, at, address + bytes, &range); at = range.end)
+    for (uintptr_t at = address; sg_range_map_within(&sg_tracker_maps, at, address + bytes, &range); at = range.end)
         if (is_closed(&range) && !is_huge(&range))
             closed += range.end - range.begin;
     return closed;
@@ -76,12 +76,12 @@ bool sg_map_is_own_reservation(uintptr_t address, uint64_t bytes)
     struct sg_lock_state lock;
     struct sg_range range;
     uint64_t reserved = 0;
-    sg_lock_acquire(&sg_index_maps_lock, &lock);
-    for (uintptr_t at = address; sg_ranges_within(&sg_index_maps, at, address + bytes, &range); at = range.end)
+    sg_lock_acquire(&sg_tracker_maps_lock, &lock);
+    for (uintptr_t at = address; sg_range_map_within(&sg_tracker_maps, at, address + bytes, &range); at = range.end)
         if ((range.flags & SG_RANGE_SHARED) == 0 &&
             (range.kind == SG_RANGE_RESERVED || is_closed(&range) || (range.flags & SG_RANGE_COMMITTED) != 0))
             reserved += range.end - range.begin;
-    sg_lock_release(&sg_index_maps_lock, &lock);
+    sg_lock_release(&sg_tracker_maps_lock, &lock);
     return reserved == bytes;
 }
 
@@ -92,14 +92,14 @@ uint64_t sg_map_absent_bytes(uintptr_t address, uint64_t bytes)
     uint64_t absent = 0;
     for (uintptr_t at = address, end = address + bytes;;) {
         struct sg_lock_state lock;
-        sg_lock_acquire(&sg_index_maps_lock, &lock);
-        bool has_more = sg_ranges_within(&sg_index_maps, at, end, &range);
+        sg_lock_acquire(&sg_tracker_maps_lock, &lock);
+        bool has_more = sg_range_map_within(&sg_tracker_maps, at, end, &range);
         bool is_shared = (range.flags & SG_RANGE_SHARED) != 0;
         bool comes = has_more && (range.kind == SG_RANGE_SPARSE || (range.kind == SG_RANGE_RESERVED && is_shared)) &&
                      (is_shared || !is_closed(&range)) && !is_huge(&range);
         if (comes)
-            absent += sg_index_absent_bytes(&range);
-        sg_lock_release(&sg_index_maps_lock, &lock);
+            absent += sg_tracker_absent_bytes(&range);
+        sg_lock_release(&sg_tracker_maps_lock, &lock);
         if (!has_more)
             return absent;
         at = range.end;
@@ -111,30 +111,30 @@ static uint64_t counted_without(uintptr_t begin, uintptr_t end, uint32_t flags)
 {
     struct sg_range range;
     uint64_t bytes = 0;
-    for (uintptr_t at = begin; sg_ranges_within(&sg_index_maps, at, end, &range); at = range.end)
+    for (uintptr_t at = begin; sg_range_map_within(&sg_tracker_maps, at, end, &range); at = range.end)
         if (range.kind == SG_RANGE_COUNTED && (range.flags & flags) == 0)
             bytes += range.end - range.begin;
     return bytes;
 }
 
 /* The room of what is replaced comes back at once only where nobody else has its pages. */
-void sg_map_describe(struct sg_request *request, const struct sg_map_shape *shape, uintptr_t replaced)
+void sg_map_describe(struct sg_request *request, const struct sg_mapping_kind *shape, uintptr_t replaced)
 {
     struct sg_lock_state lock;
     uint64_t end = replaced + shape->bytes, coming = shape->bytes, leaving = 0;
     if (shape->kind != SG_RANGE_COUNTED || !shape->is_judged)
         return;
-    sg_lock_acquire(&sg_index_maps_lock, &lock);
+    sg_lock_acquire(&sg_tracker_maps_lock, &lock);
     if (shape->source != 0) {
         request->shared_begin = shape->source;
         request->shared_end = shape->source + shape->bytes / SG_SHARED_UNIT;
-        coming = sg_ranges_unmapped_bytes(&sg_index_maps, request->shared_begin, request->shared_end);
+        coming = sg_range_map_unmapped_bytes(&sg_tracker_maps, request->shared_begin, request->shared_end);
     }
     if (replaced != 0) {
-        leaving = sg_ranges_leaving_bytes(&sg_index_maps, replaced, end);
+        leaving = sg_range_map_leaving_bytes(&sg_tracker_maps, replaced, end);
         request->replaced_bytes = counted_without(replaced, end, SG_RANGE_SHARED | SG_RANGE_INHERITED);
     }
-    sg_lock_release(&sg_index_maps_lock, &lock);
+    sg_lock_release(&sg_tracker_maps_lock, &lock);
     request->size_bytes = coming < shape->missing_bytes ? coming : shape->missing_bytes;
     request->growth_bytes = coming > leaving ? coming - leaving : 0;
 }
@@ -147,9 +147,9 @@ bool sg_map_describe_commit(struct sg_request *request, uintptr_t begin, uintptr
     struct sg_range range;
     uint64_t reserved = 0, closed = 0, count = 0;
     *request = (struct sg_request){.domain = SG_DOMAIN_MAPPED, .call = call, .holds_signals = true};
-    sg_lock_acquire(&sg_index_maps_lock, &lock);
-    request->size_bytes = request->growth_bytes = sg_ranges_coming_bytes(&sg_index_maps, begin, end);
-    for (uintptr_t at = begin; sg_ranges_within(&sg_index_maps, at, end, &range); at = range.end) {
+    sg_lock_acquire(&sg_tracker_maps_lock, &lock);
+    request->size_bytes = request->growth_bytes = sg_range_map_coming_bytes(&sg_tracker_maps, begin, end);
+    for (uintptr_t at = begin; sg_range_map_within(&sg_tracker_maps, at, end, &range); at = range.end) {
         closed += is_closed(&range) && !is_huge(&range) ? range.end - range.begin : 0;
         if (range.kind != SG_RANGE_RESERVED)
             continue;
@@ -157,7 +157,7 @@ bool sg_map_describe_commit(struct sg_request *request, uintptr_t begin, uintptr
         request->shared_begin = count++ == 0 ? range.source : 0;
         request->shared_end = sg_range_source_at(&range, range.end);
     }
-    sg_lock_release(&sg_index_maps_lock, &lock);
+    sg_lock_release(&sg_tracker_maps_lock, &lock);
     if (closed != 0)
         request->shared_begin = 0;
     if (reserved == 0 && closed == 0)
@@ -173,16 +173,16 @@ uint64_t sg_map_unsettled_bytes(uintptr_t begin, uintptr_t end)
     return counted_without(begin, end, SG_RANGE_SETTLED);
 }
 
-int sg_map_enter(uintptr_t address, const struct sg_map_shape *shape)
+int sg_map_enter(uintptr_t address, const struct sg_mapping_kind *shape)
 {
     uintptr_t end = address + shape->bytes;
-    sg_attached_cut(address, end);
+    sg_sysv_attached_cut(address, end);
     if (shape->source != 0)
-        sg_index_maps.shared = &sg_files_mapped;
-    return sg_ranges_set_shared(&sg_index_maps, address, end, shape->kind, shape->flags, shape->source);
+        sg_tracker_maps.shared = &sg_tmpfs_mapped;
+    return sg_range_map_set_shared(&sg_tracker_maps, address, end, shape->kind, shape->flags, shape->source);
 }
 
-void sg_map_set(uintptr_t address, const struct sg_map_shape *shape)
+void sg_map_set(uintptr_t address, const struct sg_mapping_kind *shape)
 {
     struct sg_map_change change;
     sg_map_change_begin(&change);
@@ -204,7 +204,7 @@ bool sg_map_judge(struct sg_request *request)
     } else if (growth == 0) {
         is_admitted = true;
     } else {
-        if (!sg_segment_is_shared() && sg_ledger_own_bytes() + growth >= SG_CREDIT_MOST) /* less may stay unseen */
+        if (!sg_segment_is_shared() && sg_ledger_own_bytes() + growth >= SG_CREDIT_MAX) /* less may stay unseen */
             sg_segment_attach();
         is_admitted = sg_admission_ask_small(SG_DOMAIN_MAPPED, growth, request->call);
     }

@@ -1,6 +1,6 @@
 /*
- * change.h - what the hooks of mmap and its like share: a change of the index of mappings with the ledger in step, and the
- * request that comes before one. Any thread.
+ * change.h - what the hooks of mmap and its like share: a change of the index of mappings with the ledger in step, and
+ * the request that comes before one. Any thread.
  */
 #ifndef SG_PRELOAD_HOOKS_MMAP_CHANGE_H
 #define SG_PRELOAD_HOOKS_MMAP_CHANGE_H
@@ -23,8 +23,8 @@ static SG_INLINE bool sg_map_is_counting(void)
                                     ((sg_self.layers & SG_LAYER_HEAP) == 0 && sg_open_call_was_left(SG_FRAME_END())));
 }
 
-/* One change of sg_index_maps, between begin and end under its lock; end charges or releases what it made of the sum. `result`:
- * of the functions that changed it. Signals are blocked until both are in step. */
+/* One change of sg_tracker_maps, between begin and end under its lock; end charges or releases what it made of the sum.
+ * `result`: of the functions that changed it. Signals are blocked until both are in step. */
 struct sg_map_change {
     struct sg_lock_state lock;
     uint64_t before_bytes;
@@ -32,14 +32,15 @@ struct sg_map_change {
 void sg_map_change_begin(struct sg_map_change *change);
 void sg_map_change_end(struct sg_map_change *change, int result);
 
-/* Names the call site of a mapping that is about to be made, if it is worth one. Reads files: not while signals are held. */
-void sg_map_name_site(struct sg_map_shape *shape, const void *caller);
+/* Names the call site of a mapping that is about to be made, if it is worth one. Reads files: not while signals are
+ * held. */
+void sg_map_name_site(struct sg_mapping_kind *shape, const void *caller);
 
 /* A change by itself: what is known of the shape's bytes from `address` on. */
-void sg_map_set(uintptr_t address, const struct sg_map_shape *shape);
+void sg_map_set(uintptr_t address, const struct sg_mapping_kind *shape);
 
 /* The request for a mapping of this kind. replaced: where it takes the place of others, or 0. */
-void sg_map_describe(struct sg_request *request, const struct sg_map_shape *shape, uintptr_t replaced);
+void sg_map_describe(struct sg_request *request, const struct sg_mapping_kind *shape, uintptr_t replaced);
 
 /* The same for what is reserved in [begin, end) and is to become writable. False: nothing is. */
 bool sg_map_describe_commit(struct sg_request *request, uintptr_t begin, uintptr_t end, const char *call);
@@ -58,7 +59,7 @@ uint64_t sg_map_absent_bytes(uintptr_t address, uint64_t bytes);
 uint64_t sg_map_unsettled_bytes(uintptr_t begin, uintptr_t end);
 
 /* The index knows of the shape from `address` on, instead of what it did. Under the lock, inside a change. */
-int sg_map_enter(uintptr_t address, const struct sg_map_shape *shape);
+int sg_map_enter(uintptr_t address, const struct sg_mapping_kind *shape);
 
 /* Asks for growth_bytes more of mappings, of which size_bytes are not there yet: false if refused (errno is set).
  * ask: for `growth` bytes (as request has them) of which none are there, and sparse_bytes of them are of

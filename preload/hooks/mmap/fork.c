@@ -16,8 +16,8 @@
 
 #include <sys/mman.h>
 
-/* What is parked at place n comes from where its address says, less place_at(n). One call has a place to itself, but that all that
- * find none share the last: they meet there only if one got the addresses that another has let go of. */
+/* What is parked at place n comes from where its address says, less place_at(n). One call has a place to itself, but
+ * that all that find none share the last: they meet there only if one got the addresses that another has let go of. */
 enum { PLACES = 16, PLACE_SHIFT = 58 };
 
 static struct {
@@ -37,40 +37,40 @@ int sg_map_park(uintptr_t begin, uint64_t bytes, uint64_t kept_bytes, uintptr_t 
 {
     struct sg_range range;
     unsigned place = 0;
-    while (place + 1 < PLACES && sg_ranges_within(&sg_index_maps, place_at(place), place_at(place + 1), &range))
+    while (place + 1 < PLACES && sg_range_map_within(&sg_tracker_maps, place_at(place), place_at(place + 1), &range))
         place++;
     *parked = place_at(place) + begin;
     move[place].kept_end = *parked + (kept_bytes < bytes ? kept_bytes : bytes);
     move[place].by = wanted - begin;
     move[place].has_wanted = wanted != 0;
-    sg_attached_move(begin, *parked, bytes, false);
-    return sg_ranges_move(&sg_index_maps, begin, *parked, bytes, false);
+    sg_sysv_attached_move(begin, *parked, bytes, false);
+    return sg_range_map_move(&sg_tracker_maps, begin, *parked, bytes, false);
 }
 
 int sg_map_unpark(uintptr_t parked, uintptr_t begin, uint64_t bytes)
 {
-    sg_attached_move(parked, begin, bytes, false);
-    return sg_ranges_move(&sg_index_maps, parked, begin, bytes, false);
+    sg_sysv_attached_move(parked, begin, bytes, false);
+    return sg_range_map_move(&sg_tracker_maps, parked, begin, bytes, false);
 }
 
 /* Where nothing tells, it is. */
 static bool is_mapped(uintptr_t address)
 {
-    return sg_sandbox_is_on() || sg_sys_msync(address, sg_page_bytes(), MS_ASYNC) != -ENOMEM;
+    return sg_seccomp_is_on() || sg_sys_msync(address, sg_page_bytes(), MS_ASYNC) != -ENOMEM;
 }
 
-/* The call was done or not, as a whole, when the kernel copied the mappings. What it has moved to where it chose, the child has
- * and does not know of: what is unmapped unknown changes nothing. */
+/* The call was done or not, as a whole, when the kernel copied the mappings. What it has moved to where it chose, the
+ * child has and does not know of: what is unmapped unknown changes nothing. */
 static int settle_parked(unsigned place, uintptr_t begin, uintptr_t end)
 {
     struct sg_range range;
     uintptr_t from = begin - place_at(place), to = from + move[place].by;
-    if (is_mapped(from) && !sg_ranges_within(&sg_index_maps, from, from + (end - begin), &range))
+    if (is_mapped(from) && !sg_range_map_within(&sg_tracker_maps, from, from + (end - begin), &range))
         return sg_map_unpark(begin, from, end - begin);
     if (move[place].has_wanted && end <= move[place].kept_end && is_mapped(to))
         return sg_map_unpark(begin, to, end - begin);
-    sg_attached_cut(begin, end);
-    return sg_ranges_set(&sg_index_maps, begin, end, SG_RANGE_NONE, 0);
+    sg_sysv_attached_cut(begin, end);
+    return sg_range_map_set(&sg_tracker_maps, begin, end, SG_RANGE_NONE, 0);
 }
 
 void sg_map_note_advice(uintptr_t begin, uintptr_t end, int advice)
@@ -79,18 +79,18 @@ void sg_map_note_advice(uintptr_t begin, uintptr_t end, int advice)
     struct sg_range range;
     uint32_t flag = advice == MADV_DONTFORK || advice == MADV_DOFORK ? SG_RANGE_UNFORKED : SG_RANGE_WIPED;
     bool is_set = advice == MADV_DONTFORK || advice == MADV_WIPEONFORK;
-    sg_index_wait_for_fork();
-    sg_lock_acquire(&sg_index_maps_lock, &lock);
-    sg_index_begin_change();
-    int result =
-        is_set ? sg_ranges_flag(&sg_index_maps, begin, end, flag) : sg_ranges_unflag(&sg_index_maps, begin, end, flag);
-    sg_index_end_change();
-    bool is_known = sg_ranges_within(&sg_index_maps, begin, end, &range);
-    sg_lock_release(&sg_index_maps_lock, &lock);
+    sg_tracker_wait_for_fork();
+    sg_lock_acquire(&sg_tracker_maps_lock, &lock);
+    sg_tracker_begin_change();
+    int result = is_set ? sg_range_map_flag(&sg_tracker_maps, begin, end, flag)
+                        : sg_range_map_unflag(&sg_tracker_maps, begin, end, flag);
+    sg_tracker_end_change();
+    bool is_known = sg_range_map_within(&sg_tracker_maps, begin, end, &range);
+    sg_lock_release(&sg_tracker_maps_lock, &lock);
     if (result != 0)
         sg_ledger_count_fault();
     if (is_set && !is_known)
-        sg_index_note_unforked();
+        sg_tracker_note_unforked();
 }
 
 /* Of what is flagged. Without its pages a mapping promises again what it did at first. */
@@ -98,12 +98,12 @@ static int forget_unforked(void)
 {
     struct sg_range range;
     int result = 0;
-    for (uintptr_t at = 0; sg_ranges_within(&sg_index_maps, at, place_at(0), &range); at = range.end) {
+    for (uintptr_t at = 0; sg_range_map_within(&sg_tracker_maps, at, place_at(0), &range); at = range.end) {
         if ((range.flags & SG_RANGE_UNFORKED) != 0) {
-            sg_attached_cut(range.begin, range.end);
-            result |= sg_ranges_set(&sg_index_maps, range.begin, range.end, SG_RANGE_NONE, 0);
+            sg_sysv_attached_cut(range.begin, range.end);
+            result |= sg_range_map_set(&sg_tracker_maps, range.begin, range.end, SG_RANGE_NONE, 0);
         } else if ((range.flags & SG_RANGE_WIPED) != 0) {
-            result |= sg_ranges_unflag(&sg_index_maps, range.begin, range.end, SG_RANGE_SETTLED);
+            result |= sg_range_map_unflag(&sg_tracker_maps, range.begin, range.end, SG_RANGE_SETTLED);
         }
     }
     return result;
@@ -114,8 +114,8 @@ static int settle_all(void)
     struct sg_range range;
     int result = 0;
     for (unsigned place = 0; place < PLACES; place++)
-        for (uintptr_t at = place_at(place), end; sg_ranges_within(&sg_index_maps, at, place_at(place + 1), &range);
-             at = end) {
+        for (uintptr_t at = place_at(place), end;
+             sg_range_map_within(&sg_tracker_maps, at, place_at(place + 1), &range); at = end) {
             uintptr_t kept_end = move[place].kept_end;
             end = range.begin < kept_end && range.end > kept_end ? kept_end : range.end;
             result |= settle_parked(place, range.begin, end);
@@ -138,18 +138,18 @@ void sg_map_refork(bool is_map_whole)
     struct sg_lock_state lock;
     int result = 0;
     sg_map_lock_future(false);
-    sg_lock_acquire(&sg_index_maps_lock, &lock);
+    sg_lock_acquire(&sg_tracker_maps_lock, &lock);
     if (is_map_whole) {
         result = settle_all();
     } else {
-        sg_attached_forget();
-        sg_index_maps.changed_sites = UINT32_MAX;
+        sg_sysv_attached_forget();
+        sg_tracker_maps.changed_sites = UINT32_MAX;
     }
-    sg_sites_publish_ranges(&sg_index_maps);
-    sg_files_mapped.is_changed = true;
-    sg_files_show_changes(0);
-    sg_ledger_set_mapped_before_fork(sg_index_maps.counted_bytes);
-    sg_lock_release(&sg_index_maps_lock, &lock);
+    sg_callsites_publish_ranges(&sg_tracker_maps);
+    sg_tmpfs_mapped.is_changed = true;
+    sg_tmpfs_show_changes(0);
+    sg_ledger_set_mapped_before_fork(sg_tracker_maps.counted_bytes);
+    sg_lock_release(&sg_tracker_maps_lock, &lock);
     if (result != 0)
         sg_ledger_count_fault();
 }

@@ -35,12 +35,12 @@ static uint64_t pages_of(uintptr_t *begin, uint64_t length)
 {
     uint64_t page = sg_page_bytes(), end = sg_round_up(*begin + length, page);
     *begin &= ~(uintptr_t)(page - 1);
-    return length <= SG_MAP_MOST && end > *begin ? end - *begin : 0;
+    return length <= SG_MAP_MAX && end > *begin ? end - *begin : 0;
 }
 
 static SG_INLINE void add_absent(struct sg_request *request, uintptr_t begin, uint64_t length)
 {
-    if (!sg_map_is_counting() || sg_load_relaxed(&sg_index_maps.chunk_count) == 0)
+    if (!sg_map_is_counting() || sg_load_relaxed(&sg_tracker_maps.chunk_count) == 0)
         return;
     uint64_t bytes = pages_of(&begin, length);
     request->sparse_bytes += bytes != 0 ? sg_map_absent_bytes(begin, bytes) : 0;
@@ -86,7 +86,7 @@ static SG_INLINE void note_advice(uintptr_t begin, uint64_t length, int advice, 
     bool gives_back =
         advice == MADV_DONTNEED || advice == MADV_REMOVE || advice == MADV_FREE || advice == DONTNEED_LOCKED;
     if (is_done && gives_back && length != 0 && sg_map_is_counting())
-        sg_index_give_back(begin, begin + sg_round_up(length, sg_page_bytes()));
+        sg_tracker_give_back(begin, begin + sg_round_up(length, sg_page_bytes()));
     bool is_of_fork =
         advice == MADV_DONTFORK || advice == MADV_DOFORK || advice == MADV_WIPEONFORK || advice == MADV_KEEPONFORK;
     if (is_of_fork && (is_done || errno == ENOMEM) && length != 0 && sg_lifecycle_enter())
@@ -175,7 +175,7 @@ SG_EXPORT int mlockall(int flags)
 {
     struct sg_request request = {0};
     if ((flags & MCL_CURRENT) != 0 && (flags & MCL_ONFAULT) == 0)
-        add_absent(&request, 0, SG_MAP_MOST);
+        add_absent(&request, 0, SG_MAP_MAX);
     if (!ask(&request, "mlockall"))
         return -1;
     int answer = SG_REAL(mlockall)(flags);

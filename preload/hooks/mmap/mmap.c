@@ -45,20 +45,20 @@ static bool populates(int flags)
 }
 
 /* What does not count replaces what did. */
-static bool may_be_noted(const struct sg_map_shape *shape)
+static bool may_be_noted(const struct sg_mapping_kind *shape)
 {
-    return shape->kind != SG_RANGE_NONE || sg_load_relaxed(&sg_index_maps.chunk_count) != 0;
+    return shape->kind != SG_RANGE_NONE || sg_load_relaxed(&sg_tracker_maps.chunk_count) != 0;
 }
 
 /* The bytes of the mapping that come with the call although it promises nothing. */
-static uint64_t unpromised_growth(const struct sg_map_shape *shape, int flags)
+static uint64_t unpromised_growth(const struct sg_mapping_kind *shape, int flags)
 {
     bool is_sparse = shape->kind == SG_RANGE_SPARSE && (shape->flags & (SG_RANGE_COMMITTED | SG_RANGE_SHARED)) != 0;
     bool is_only_read = shape->kind == SG_RANGE_RESERVED && (shape->flags & SG_RANGE_SHARED) != 0;
     return shape->is_judged && populates(flags) && (is_sparse || is_only_read) ? shape->bytes : 0;
 }
 
-static struct sg_request request_of(const struct sg_map_shape *shape, uintptr_t address, int flags)
+static struct sg_request request_of(const struct sg_mapping_kind *shape, uintptr_t address, int flags)
 {
     uint64_t unpromised = unpromised_growth(shape, flags);
     struct sg_request request = {.domain = SG_DOMAIN_MAPPED, .call = "mmap", .holds_signals = !populates(flags)};
@@ -78,7 +78,7 @@ static SG_INLINE void *map(void *address, size_t length, int prot, int flags, in
     if (!sg_map_is_counting() || length == 0 || length > PTRDIFF_MAX)
         return real_mmap(address, length, prot, flags, fd, offset);
     int saved_errno = errno;
-    struct sg_map_shape shape = sg_map_shape_of(length, prot, flags, fd, (uint64_t)offset);
+    struct sg_mapping_kind shape = sg_mapping_kind_of(length, prot, flags, fd, (uint64_t)offset);
     bool is_private = shape.kind == SG_RANGE_COUNTED && (shape.flags & SG_RANGE_SHARED) == 0;
     if ((flags & MAP_FIXED) != 0 && is_private && sg_map_is_own_reservation((uintptr_t)address, shape.bytes))
         shape.flags |= SG_RANGE_COMMITTED;
@@ -95,13 +95,13 @@ static SG_INLINE void *map(void *address, size_t length, int prot, int flags, in
     if (mapped != MAP_FAILED && may_be_noted(&shape)) {
         sg_map_set((uintptr_t)mapped, &shape);
         if (shape.kind == SG_RANGE_SPARSE && (prot & PROT_WRITE) != 0)
-            sg_index_add_sparse_room(shape.bytes);
+            sg_tracker_add_sparse_room(shape.bytes);
         if (shape.kind == SG_RANGE_COUNTED)
             sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
     }
     if (mapped != MAP_FAILED && shape.kind == SG_RANGE_NONE && (flags & MAP_TYPE) == MAP_PRIVATE &&
         (prot & PROT_WRITE) != 0)
-        sg_index_add_unpromised(shape.bytes); /* a file's pages, copied when they are written to */
+        sg_tracker_add_unpromised(shape.bytes); /* a file's pages, copied when they are written to */
     sg_map_settle(&request, mapped != MAP_FAILED);
     if (is_held)
         sg_lock_let_signals();
@@ -130,7 +130,7 @@ static void save_ranges(uintptr_t begin, uintptr_t end, struct saved_ranges *sav
 {
     saved->count = 0;
     while (saved->count < SG_ARRAY_LENGTH(saved->range) &&
-           sg_ranges_within(&sg_index_maps, begin, end, &saved->range[saved->count]))
+           sg_range_map_within(&sg_tracker_maps, begin, end, &saved->range[saved->count]))
         begin = saved->range[saved->count++].end;
 }
 
@@ -141,8 +141,8 @@ static void take_back(uintptr_t begin, uintptr_t end, uintptr_t parked, const st
     sg_map_change_begin(&change);
     int result = parked != 0 ? sg_map_unpark(parked, begin, end - begin) : 0;
     for (unsigned i = 0; parked == 0 && i < saved->count; i++)
-        result |= sg_ranges_set_shared(&sg_index_maps, saved->range[i].begin, saved->range[i].end, saved->range[i].kind,
-                                       saved->range[i].flags, saved->range[i].source);
+        result |= sg_range_map_set_shared(&sg_tracker_maps, saved->range[i].begin, saved->range[i].end,
+                                          saved->range[i].kind, saved->range[i].flags, saved->range[i].source);
     uint64_t promised = sg_map_unsettled_bytes(begin, end);
     sg_map_change_end(&change, result);
     if (promised != 0) /* until the next look, all of it: one that was made meanwhile has not found it */
@@ -153,16 +153,16 @@ static void forget_parked(uintptr_t parked, uint64_t bytes)
 {
     struct sg_map_change change;
     sg_map_change_begin(&change);
-    sg_attached_cut(parked, parked + bytes);
-    sg_map_change_end(&change, sg_ranges_set(&sg_index_maps, parked, parked + bytes, SG_RANGE_NONE, 0));
+    sg_sysv_attached_cut(parked, parked + bytes);
+    sg_map_change_end(&change, sg_range_map_set(&sg_tracker_maps, parked, parked + bytes, SG_RANGE_NONE, 0));
 }
 
-/* What may have pages there that a look has found, or not: no address space that was only reserved, unless by MAP_NORESERVE. Under
- * the lock. */
+/* What may have pages there that a look has found, or not: no address space that was only reserved, unless by
+ * MAP_NORESERVE. Under the lock. */
 static uint64_t bytes_with_pages(uintptr_t begin, uintptr_t end)
 {
-    return sg_ranges_bytes(&sg_index_maps, begin, end, SG_RANGE_COUNTED) +
-           sg_ranges_bytes(&sg_index_maps, begin, end, SG_RANGE_SPARSE);
+    return sg_range_map_bytes(&sg_tracker_maps, begin, end, SG_RANGE_COUNTED) +
+           sg_range_map_bytes(&sg_tracker_maps, begin, end, SG_RANGE_SPARSE);
 }
 
 SG_EXPORT int munmap(void *address, size_t length)
@@ -170,8 +170,8 @@ SG_EXPORT int munmap(void *address, size_t length)
     uintptr_t begin = (uintptr_t)address;
     if (sg_real_is_looking())
         return (int)sg_sys_munmap(address, length);
-    if (!sg_lifecycle_enter() || length == 0 || begin % sg_page_bytes() != 0 || length > SG_MAP_MOST ||
-        begin > SG_MAP_MOST || sg_load_relaxed(&sg_index_maps.chunk_count) == 0)
+    if (!sg_lifecycle_enter() || length == 0 || begin % sg_page_bytes() != 0 || length > SG_MAP_MAX ||
+        begin > SG_MAP_MAX || sg_load_relaxed(&sg_tracker_maps.chunk_count) == 0)
         return SG_REAL(munmap)(address, length);
     uintptr_t end = begin + sg_round_up(length, sg_page_bytes()), parked = 0;
     struct saved_ranges saved;
@@ -179,17 +179,17 @@ SG_EXPORT int munmap(void *address, size_t length)
     sg_map_change_begin(&change);
     sg_lock_hold_signals(); /* until the index is as the kernel has it: no handler may jump out of this */
     save_ranges(begin, end, &saved);
-    struct sg_passage passage = sg_index_begin_passage(begin, bytes_with_pages(begin, end), false);
+    struct sg_passage passage = sg_tracker_begin_passage(begin, bytes_with_pages(begin, end), false);
     for (unsigned i = 0; i < saved.count; i++)
-        sg_index_withdraw_range(&saved.range[i]);
+        sg_tracker_withdraw_range(&saved.range[i]);
     int result = 0;
     if (saved.count == SG_ARRAY_LENGTH(saved.range)) /* perhaps not all */
         result = sg_map_park(begin, end - begin, 0, 0, &parked);
     else if (saved.count != 0)
-        result = sg_ranges_set(&sg_index_maps, begin, end, SG_RANGE_NONE, 0);
+        result = sg_range_map_set(&sg_tracker_maps, begin, end, SG_RANGE_NONE, 0);
     sg_map_change_end(&change, result);
     int answer = SG_REAL(munmap)(address, length);
-    sg_index_end_passage(passage);
+    sg_tracker_end_passage(passage);
     if (answer == 0 && saved.count != 0 && saved.range[0].kind == SG_RANGE_COUNTED)
         sg_ledger_count_free(SG_DOMAIN_MAPPED);
     if (answer != 0)
@@ -215,16 +215,18 @@ static uint32_t flags_of_new(const struct sg_range *last)
     return last->flags & ~((uint32_t)SG_RANGE_SETTLED | (uint32_t)SG_RANGE_INHERITED);
 }
 
-/* The old place of a copy: its own pages have gone and may come anew, of what is shared nothing has, and the new place tells. */
+/* The old place of a copy: its own pages have gone and may come anew, of what is shared nothing has, and the new place
+ * tells. */
 static int leave_empty(uintptr_t begin, uintptr_t end)
 {
     struct sg_range range;
     int result = 0;
-    for (uintptr_t at = begin; sg_ranges_within(&sg_index_maps, at, end, &range); at = range.end)
+    for (uintptr_t at = begin; sg_range_map_within(&sg_tracker_maps, at, end, &range); at = range.end)
         if ((range.flags & SG_RANGE_SHARED) != 0)
-            result |= sg_ranges_flag(&sg_index_maps, range.begin, range.end, SG_RANGE_SETTLED);
+            result |= sg_range_map_flag(&sg_tracker_maps, range.begin, range.end, SG_RANGE_SETTLED);
         else
-            result |= sg_ranges_unflag(&sg_index_maps, range.begin, range.end, SG_RANGE_SETTLED | SG_RANGE_INHERITED);
+            result |=
+                sg_range_map_unflag(&sg_tracker_maps, range.begin, range.end, SG_RANGE_SETTLED | SG_RANGE_INHERITED);
     return result;
 }
 
@@ -235,26 +237,27 @@ static int follow_mremap(const struct remap *remap, uintptr_t to)
     uint64_t old_bytes = remap->old_bytes, new_bytes = remap->new_bytes;
     uintptr_t from = remap->parked;
     uint64_t kept = old_bytes < new_bytes && old_bytes != 0 ? old_bytes : new_bytes;
-    sg_attached_move(from, to, kept, remap->is_copy || old_bytes == 0);
-    sg_attached_grow(to + kept, to + new_bytes);
+    sg_sysv_attached_move(from, to, kept, remap->is_copy || old_bytes == 0);
+    sg_sysv_attached_grow(to + kept, to + new_bytes);
     if (kept < old_bytes && !remap->is_copy)
-        sg_attached_cut(from + kept, from + old_bytes);
+        sg_sysv_attached_cut(from + kept, from + old_bytes);
     if (old_bytes == 0) { /* a second view of a shared mapping */
-        if (!sg_ranges_next(&sg_index_maps, from, &last) || last.begin > from)
-            return sg_ranges_set(&sg_index_maps, to, to + new_bytes, SG_RANGE_NONE, 0);
-        return sg_ranges_set_shared(&sg_index_maps, to, to + new_bytes, last.kind, flags_of_new(&last),
-                                    sg_range_source_at(&last, from));
+        if (!sg_range_map_next(&sg_tracker_maps, from, &last) || last.begin > from)
+            return sg_range_map_set(&sg_tracker_maps, to, to + new_bytes, SG_RANGE_NONE, 0);
+        return sg_range_map_set_shared(&sg_tracker_maps, to, to + new_bytes, last.kind, flags_of_new(&last),
+                                       sg_range_source_at(&last, from));
     }
-    bool is_known = sg_ranges_next(&sg_index_maps, from + old_bytes - 1, &last) && last.begin < from + old_bytes;
+    bool is_known = sg_range_map_next(&sg_tracker_maps, from + old_bytes - 1, &last) && last.begin < from + old_bytes;
     uint64_t source = is_known ? sg_range_source_at(&last, from + old_bytes) : 0;
-    int result = sg_ranges_move(&sg_index_maps, from, to, kept, remap->is_copy);
+    int result = sg_range_map_move(&sg_tracker_maps, from, to, kept, remap->is_copy);
     if (remap->is_copy)
         result |= leave_empty(from, from + old_bytes);
     else if (kept < old_bytes)
-        result |= sg_ranges_set(&sg_index_maps, from + kept, from + old_bytes, SG_RANGE_NONE, 0);
+        result |= sg_range_map_set(&sg_tracker_maps, from + kept, from + old_bytes, SG_RANGE_NONE, 0);
     if (new_bytes > kept)
-        result |= sg_ranges_set_shared(&sg_index_maps, to + kept, to + new_bytes, is_known ? last.kind : SG_RANGE_NONE,
-                                       is_known ? flags_of_new(&last) : 0, source);
+        result |=
+            sg_range_map_set_shared(&sg_tracker_maps, to + kept, to + new_bytes, is_known ? last.kind : SG_RANGE_NONE,
+                                    is_known ? flags_of_new(&last) : 0, source);
     return result;
 }
 
@@ -263,19 +266,19 @@ static int forget_gone(uintptr_t begin, uintptr_t end)
 {
     struct sg_range range;
     int result = 0;
-    if (sg_sandbox_is_on())
+    if (sg_seccomp_is_on())
         return 0;
-    for (uintptr_t at = begin; sg_ranges_within(&sg_index_maps, at, end, &range); at = range.end) {
+    for (uintptr_t at = begin; sg_range_map_within(&sg_tracker_maps, at, end, &range); at = range.end) {
         if (sg_sys_msync(range.begin, sg_page_bytes(), MS_ASYNC) != -ENOMEM)
             continue;
-        sg_attached_cut(range.begin, range.end);
-        result |= sg_ranges_set(&sg_index_maps, range.begin, range.end, SG_RANGE_NONE, 0);
+        sg_sysv_attached_cut(range.begin, range.end);
+        result |= sg_range_map_set(&sg_tracker_maps, range.begin, range.end, SG_RANGE_NONE, 0);
     }
     return result;
 }
 
-/* The index after a failed one. To a fixed place: before Linux 6.1 finds that it cannot move, it has let go of what was there, and of
- * what the old place had more than the new one; 6.18 looks first. */
+/* The index after a failed one. To a fixed place: before Linux 6.1 finds that it cannot move, it has let go of what was
+ * there, and of what the old place had more than the new one; 6.18 looks first. */
 static int follow_failed_mremap(const struct remap *remap, uintptr_t fixed)
 {
     int result = 0;
@@ -297,16 +300,16 @@ static void describe_mremap(struct sg_request *request, const struct remap *rema
     uint64_t kept = is_second ? 0 : remap->old_bytes, more = remap->new_bytes > kept ? remap->new_bytes - kept : 0;
     uintptr_t last = remap->from + (remap->old_bytes != 0 ? remap->old_bytes - 1 : 0);
     *request = (struct sg_request){.domain = SG_DOMAIN_MAPPED, .call = "mremap", .holds_signals = true};
-    sg_lock_acquire(&sg_index_maps_lock, &lock);
-    bool is_known = sg_ranges_next(&sg_index_maps, last, &range) && range.begin <= last && sg_self.layers == 0;
+    sg_lock_acquire(&sg_tracker_maps_lock, &lock);
+    bool is_known = sg_range_map_next(&sg_tracker_maps, last, &range) && range.begin <= last && sg_self.layers == 0;
     bool counts = is_known && range.kind == SG_RANGE_COUNTED;
     bool is_sparse = is_known && range.kind == SG_RANGE_SPARSE && (range.flags & SG_RANGE_COMMITTED) != 0;
     if (counts && more != 0 && range.source != 0 && range.begin <= remap->from + kept) {
         request->shared_begin = sg_range_source_at(&range, remap->from + kept);
         request->shared_end = request->shared_begin + more / SG_SHARED_UNIT;
-        more = sg_ranges_unmapped_bytes(&sg_index_maps, request->shared_begin, request->shared_end);
+        more = sg_range_map_unmapped_bytes(&sg_tracker_maps, request->shared_begin, request->shared_end);
     }
-    sg_lock_release(&sg_index_maps_lock, &lock);
+    sg_lock_release(&sg_tracker_maps_lock, &lock);
     if (is_sparse && !remap->is_copy)
         request->sparse_bytes = more;
     request->size_bytes = request->growth_bytes = counts ? more : request->sparse_bytes;
@@ -324,8 +327,8 @@ SG_EXPORT void *mremap(void *address, size_t old_length, size_t new_length, int 
     struct remap remap = {(uintptr_t)address, sg_round_up(old_length, sg_page_bytes()),
                           sg_round_up(new_length, sg_page_bytes()), is_copy, (uintptr_t)address};
     if (sg_real_is_looking() || !sg_lifecycle_enter() || new_length == 0 || remap.from % sg_page_bytes() != 0 ||
-        old_length > SG_MAP_MOST || new_length > SG_MAP_MOST || remap.from > SG_MAP_MOST ||
-        sg_load_relaxed(&sg_index_maps.chunk_count) == 0)
+        old_length > SG_MAP_MAX || new_length > SG_MAP_MAX || remap.from > SG_MAP_MAX ||
+        sg_load_relaxed(&sg_tracker_maps.chunk_count) == 0)
         return SG_REAL(mremap)(address, old_length, new_length, flags, wanted);
     int saved_errno = errno;
     struct sg_request request;

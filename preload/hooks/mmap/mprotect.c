@@ -20,7 +20,7 @@ static SG_INLINE bool begin_protect(struct sg_request *request, uintptr_t begin,
                                     const char *call)
 {
     *request = (struct sg_request){0};
-    if (!sg_map_is_counting() || (prot & PROT_WRITE) == 0 || sg_load_relaxed(&sg_index_maps.chunk_count) == 0 ||
+    if (!sg_map_is_counting() || (prot & PROT_WRITE) == 0 || sg_load_relaxed(&sg_tracker_maps.chunk_count) == 0 ||
         !sg_map_describe_commit(request, begin, begin + bytes, call))
         return true;
     request->is_commit =
@@ -38,8 +38,8 @@ static void commit(struct committed *sum, uintptr_t begin, uintptr_t end)
     struct sg_map_change change;
     sg_map_change_begin(&change);
     uint64_t closed = sg_map_closed_bytes(begin, end - begin);
-    int result = sg_ranges_commit(&sg_index_maps, begin, end);
-    sum->counted_bytes += sg_index_maps.counted_bytes - change.before_bytes;
+    int result = sg_range_map_commit(&sg_tracker_maps, begin, end);
+    sum->counted_bytes += sg_tracker_maps.counted_bytes - change.before_bytes;
     sum->sparse_bytes += closed;
     sg_map_change_end(&change, result);
 }
@@ -65,8 +65,8 @@ static void take_character(struct line *line, char c)
         line->number[line->field] = line->number[line->field] << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
 }
 
-/* A call that fails has done what lies before what it failed at. The kernel's list says what that is: what it does not tell is
- * taken to be writable. */
+/* A call that fails has done what lies before what it failed at. The kernel's list says what that is: what it does not
+ * tell is taken to be writable. */
 static struct committed commit_writable(uintptr_t begin, uintptr_t end)
 {
     char text[512] = "";

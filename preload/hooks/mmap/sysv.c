@@ -5,8 +5,8 @@
  * has is seen in MemAvailable only. The pages of one made with SHM_HUGETLB lie in the pool of huge pages, which
  * shmctl does not tell: they are judged as if they did not.
  *
- * shmdt is told no size: sysv_attachments.h knows what it takes. The index changes before the real shmdt and after the real
- * shmat, as with mmap.
+ * shmdt is told no size: sysv_attachments.h knows what it takes. The index changes before the real shmdt and after the
+ * real shmat, as with mmap.
  */
 #include "hooks/mmap/sysv_attachments.h"
 #include "base/compiler.h"
@@ -23,15 +23,15 @@
 
 #define NOWHERE ((void *)-1)
 
-static void enter(uintptr_t address, const struct sg_map_shape *shape)
+static void enter(uintptr_t address, const struct sg_mapping_kind *shape)
 {
     struct sg_map_change change;
     uintptr_t end = address + shape->bytes;
     sg_map_change_begin(&change);
     int result = sg_map_enter(address, shape);
-    bool is_known = sg_attached_add(address, end);
+    bool is_known = sg_sysv_attached_add(address, end);
     if (!is_known) /* better not counted than counted forever */
-        result = sg_ranges_set(&sg_index_maps, address, end, SG_RANGE_NONE, 0);
+        result = sg_range_map_set(&sg_tracker_maps, address, end, SG_RANGE_NONE, 0);
     sg_map_change_end(&change, is_known ? result : -ENOMEM);
     if (is_known && shape->kind == SG_RANGE_COUNTED)
         sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
@@ -39,9 +39,9 @@ static void enter(uintptr_t address, const struct sg_map_shape *shape)
 
 SG_EXPORT void *shmat(int id, const void *address, int flags)
 {
-    struct sg_map_shape shape = {.kind = SG_RANGE_NONE};
+    struct sg_mapping_kind shape = {.kind = SG_RANGE_NONE};
     if (sg_lifecycle_enter() && sg_self.layers == 0)
-        shape = sg_map_shape_of_segment(id, flags);
+        shape = sg_mapping_kind_of_segment(id, flags);
     if (shape.kind == SG_RANGE_NONE)
         return SG_REAL(shmat)(id, address, flags);
     int saved_errno = errno;
@@ -68,14 +68,15 @@ SG_EXPORT void *shmat(int id, const void *address, int flags)
 static bool forget(uintptr_t base)
 {
     struct sg_map_change change;
-    struct sg_attached piece;
+    struct sg_sysv_attached piece;
     uint64_t number = 0;
     int result = 0;
     sg_map_change_begin(&change);
     bool has_counted = false;
-    while (sg_attached_take(base, &number, &piece)) {
-        has_counted = has_counted || sg_ranges_bytes(&sg_index_maps, piece.begin, piece.end, SG_RANGE_COUNTED) != 0;
-        result |= sg_ranges_set(&sg_index_maps, piece.begin, piece.end, SG_RANGE_NONE, 0);
+    while (sg_sysv_attached_take(base, &number, &piece)) {
+        has_counted =
+            has_counted || sg_range_map_bytes(&sg_tracker_maps, piece.begin, piece.end, SG_RANGE_COUNTED) != 0;
+        result |= sg_range_map_set(&sg_tracker_maps, piece.begin, piece.end, SG_RANGE_NONE, 0);
     }
     sg_map_change_end(&change, result);
     return has_counted;

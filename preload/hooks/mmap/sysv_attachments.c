@@ -9,17 +9,17 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static struct sg_attached *pieces; /* in no order */
+static struct sg_sysv_attached *pieces; /* in no order */
 static uint32_t piece_count, piece_room;
 
 static bool grow(void)
 {
     uint32_t room = piece_room != 0 ? 2 * piece_room : 128;
-    struct sg_attached *list =
+    struct sg_sysv_attached *list =
         sg_sys_mmap(NULL, room * sizeof *list, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (sg_is_error(list))
         return false;
-    struct sg_attached *old = pieces;
+    struct sg_sysv_attached *old = pieces;
     if (old != NULL)
         memcpy(list, old, piece_room * sizeof *list);
     pieces = list;
@@ -29,9 +29,9 @@ static bool grow(void)
     return true;
 }
 
-static bool add(const struct sg_attached *piece)
+static bool add(const struct sg_sysv_attached *piece)
 {
-    struct sg_attached copy = *piece; /* it may be in the list */
+    struct sg_sysv_attached copy = *piece; /* it may be in the list */
     if (copy.begin >= copy.end)
         return true;
     if (piece_count == piece_room && !grow())
@@ -41,41 +41,41 @@ static bool add(const struct sg_attached *piece)
 }
 
 /* What of a piece lies in [begin, end). */
-static struct sg_attached part_of(const struct sg_attached *piece, uintptr_t begin, uintptr_t end)
+static struct sg_sysv_attached part_of(const struct sg_sysv_attached *piece, uintptr_t begin, uintptr_t end)
 {
-    struct sg_attached part = *piece;
+    struct sg_sysv_attached part = *piece;
     part.begin = part.begin > begin ? part.begin : begin;
     part.end = part.end < end ? part.end : end;
     return part;
 }
 
-bool sg_attached_add(uintptr_t begin, uintptr_t end)
+bool sg_sysv_attached_add(uintptr_t begin, uintptr_t end)
 {
     static uint64_t last_number;
-    return add(&(struct sg_attached){begin, end, begin, ++last_number});
+    return add(&(struct sg_sysv_attached){begin, end, begin, ++last_number});
 }
 
-void sg_attached_cut(uintptr_t begin, uintptr_t end)
+void sg_sysv_attached_cut(uintptr_t begin, uintptr_t end)
 {
     for (uint32_t i = piece_count; i-- > 0;) {
-        struct sg_attached piece = pieces[i];
+        struct sg_sysv_attached piece = pieces[i];
         if (piece.begin >= end || piece.end <= begin)
             continue;
-        struct sg_attached below = part_of(&piece, 0, begin), above = part_of(&piece, end, UINTPTR_MAX);
+        struct sg_sysv_attached below = part_of(&piece, 0, begin), above = part_of(&piece, end, UINTPTR_MAX);
         pieces[i] = pieces[--piece_count];
         if (!add(&below) || !add(&above)) /* stays counted until it is unmapped otherwise */
             sg_ledger_count_fault();
     }
 }
 
-void sg_attached_move(uintptr_t from, uintptr_t to, uint64_t bytes, bool is_copy)
+void sg_sysv_attached_move(uintptr_t from, uintptr_t to, uint64_t bytes, bool is_copy)
 {
     uintptr_t by = to - from;
     if (piece_count == 0 || by == 0)
         return;
-    sg_attached_cut(to, to + bytes);
+    sg_sysv_attached_cut(to, to + bytes);
     for (uint32_t i = 0, count = piece_count; i < count; i++) {
-        struct sg_attached moved = part_of(&pieces[i], from, from + bytes);
+        struct sg_sysv_attached moved = part_of(&pieces[i], from, from + bytes);
         if (moved.begin >= moved.end)
             continue;
         moved.begin += by;
@@ -85,20 +85,20 @@ void sg_attached_move(uintptr_t from, uintptr_t to, uint64_t bytes, bool is_copy
             sg_ledger_count_fault();
     }
     if (!is_copy)
-        sg_attached_cut(from, from + bytes);
+        sg_sysv_attached_cut(from, from + bytes);
 }
 
-void sg_attached_grow(uintptr_t begin, uintptr_t end)
+void sg_sysv_attached_grow(uintptr_t begin, uintptr_t end)
 {
     if (begin >= end)
         return;
-    sg_attached_cut(begin, end);
+    sg_sysv_attached_cut(begin, end);
     for (uint32_t i = 0; i < piece_count; i++)
         if (pieces[i].end == begin)
             pieces[i].end = end;
 }
 
-bool sg_attached_take(uintptr_t base, uint64_t *number, struct sg_attached *out)
+bool sg_sysv_attached_take(uintptr_t base, uint64_t *number, struct sg_sysv_attached *out)
 {
     uint32_t lowest = piece_count;
     for (uint32_t i = 0; i < piece_count; i++)
@@ -113,7 +113,7 @@ bool sg_attached_take(uintptr_t base, uint64_t *number, struct sg_attached *out)
     return true;
 }
 
-void sg_attached_forget(void)
+void sg_sysv_attached_forget(void)
 {
     pieces = NULL;
     piece_count = piece_room = 0;

@@ -1,6 +1,7 @@
 /*
  * gpu.h - what the programs of tests/gpu share. They use the public runtime, and the driver through it, so that one
- * source runs over the real shared runtime, the static one and the stand-ins of tests/sim. They print "key value" lines.
+ * source runs over the real shared runtime, the static one and the stand-ins of tests/sim. They print "key value"
+ * lines.
  */
 #ifndef SGTEST_GPU_H
 #define SGTEST_GPU_H

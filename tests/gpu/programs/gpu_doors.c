@@ -1,5 +1,5 @@
 /*
- * gpu_doors.c - cuMemAlloc through one door to the driver.
+ * gpu_doors.c - cuMemAlloc through one entry point to the driver.
  *
  *     gpu_doors DOOR LARGE SMALL
  *

@@ -3,8 +3,8 @@
  *
  *     gpu_room [SIZE]     SIZE: instead of what cudaMemGetInfo says is free
  *
- * Prints free N and total N of cudaMemGetInfo, exact N, which is what cudaMalloc of that much answered (given back), and
- * more N, what 64 MiB more answered.
+ * Prints free N and total N of cudaMemGetInfo, exact N, which is what cudaMalloc of that much answered (given back),
+ * and more N, what 64 MiB more answered.
  */
 #include "gpu.h"
 

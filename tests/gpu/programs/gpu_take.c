@@ -5,8 +5,8 @@
  *
  * First SMALL is taken and given back, so that what the driver keeps for itself is there. Then it prints
  *   large N, get N, again N    what the large request answered, and cudaGetLastError() after it, twice
- *   small N, works N           what the small one answered; 1 if what was written there can be read (-1: nothing to write to)
- *   took N                     by how much the driver's free memory has shrunk
+ *   small N, works N           what the small one answered; 1 if what was written there can be read (-1: nothing to
+ *   write to) took N                     by how much the driver's free memory has shrunk
  * and rests three times: before the large request, while the small one is held, and after it was given back.
  */
 #define __CUDA_API_VERSION_INTERNAL

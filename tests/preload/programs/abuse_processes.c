@@ -182,8 +182,8 @@ static void *leave(void *unused)
     return unused;
 }
 
-/* A child each, that holds enough to leave a record: exit by a thread, handlers and destructors that allocate, storms that nobody
- * ends. */
+/* A child each, that holds enough to leave a record: exit by a thread, handlers and destructors that allocate, storms
+ * that nobody ends. */
 CASE(exit_in_a_storm)
 {
     for (unsigned i = 0; i < amount; i++) {

@@ -1,8 +1,9 @@
 /*
  * abuse_signals CASE AMOUNT [unseen] - signal handlers that use the heap and mappings, and what becomes of the counts.
  *
- * POSIX lets no handler allocate that interrupted the heap itself; with an allocator behind the guard that does not mind
- * (tests/trust/signal_safe_heap.c) every instruction of ours may be interrupted, and each byte must still be found.
+ * POSIX lets no handler allocate that interrupted the heap itself; with an allocator behind the guard that does not
+ * mind (tests/trust/signal_safe_heap.c) every instruction of ours may be interrupted, and each byte must still be
+ * found.
  */
 #include "heap_case.h"
 
@@ -151,8 +152,8 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* How long five steps take that took so long since then, but at least so long: under an emulator a signal that is due sooner comes
- * before the first of them. */
+/* How long five steps take that took so long since then, but at least so long: under an emulator a signal that is due
+ * sooner comes before the first of them. */
 static unsigned few_steps_ns(uint64_t since_ns, unsigned steps, unsigned least_ns)
 {
     uint64_t ns = (now_ns() - since_ns) * 5 / steps;
@@ -233,8 +234,8 @@ static void storm_of_mappings(uint64_t *random)
     CHECK_EQUAL(munmap(moved, more * PAGE), 0);
 }
 
-/* What a program may do over every heap: its handlers allocate, but interrupt no heap, neither by each other. They interrupt
- * mappings, where the guard must use nothing that they cannot have. Other threads use the heap meanwhile. */
+/* What a program may do over every heap: its handlers allocate, but interrupt no heap, neither by each other. They
+ * interrupt mappings, where the guard must use nothing that they cannot have. Other threads use the heap meanwhile. */
 CASE(handlers_beside_mappings)
 {
     uint64_t random = 6, heap = 0, mapped = 0, usable_bytes = 0, maps = 0;
@@ -421,7 +422,8 @@ CASE(fault_handlers_that_jump_away)
 
 /* ---- a small alternate stack ---- */
 
-/* 8 KiB beside what the kernel itself puts there: SIGSTKSZ, as programs have it compiled in. The segment, too, is opened on it. */
+/* 8 KiB beside what the kernel itself puts there: SIGSTKSZ, as programs have it compiled in. The segment, too, is
+ * opened on it. */
 CASE(handlers_on_a_small_stack)
 {
     size_t size = (size_t)sysconf(_SC_MINSIGSTKSZ) + 8192, room = (size + 2 * PAGE - 1) / PAGE * PAGE;

@@ -123,8 +123,8 @@ static void clean_up(void *argument)
     free(kept);
 }
 
-/* The request to end is there already: nothing of what follows is a cancellation point before the last call, so all of it is
- * done, whatever files the guard opens meanwhile. */
+/* The request to end is there already: nothing of what follows is a cancellation point before the last call, so all of
+ * it is done, whatever files the guard opens meanwhile. */
 static void *be_cancelled(void *unused)
 {
     const struct timespec long_time = {1000, 0};

@@ -1,14 +1,14 @@
 /*
- * admit_race ROUNDS room COUNT SIZE_MIB FIT   COUNT threads ask for SIZE at once, FIT of which there is room for: each time exactly
- *                                             as many get it, whoever they are
- * admit_race ROUNDS limit MIB MIB             two threads take and give back blocks that fit the limit together, a third small
- *                                             ones: nobody is ever refused
+ * admit_race ROUNDS room COUNT SIZE_MIB FIT   COUNT threads ask for SIZE at once, FIT of which there is room for: each
+ *                                             time exactly as many get it, whoever they are
+ * admit_race ROUNDS limit MIB MIB             two threads take and give back blocks that fit the limit together, a
+ *                                             third small ones: nobody is ever refused
  */
 #include "heap_case.h"
 
 #include <pthread.h>
 
-enum { THREADS_MOST = 16 };
+enum { THREADS_MAX = 16 };
 
 static pthread_barrier_t start, taken, over;
 static size_t size[2];
@@ -53,7 +53,7 @@ static void *take_small_ones(void *unused)
 
 int main(int count, char **arguments)
 {
-    pthread_t thread[THREADS_MOST];
+    pthread_t thread[THREADS_MAX];
     rounds = atoi(arguments[1]);
     if (count == 6) {
         unsigned threads = (unsigned)atoi(arguments[3]), fit = (unsigned)atoi(arguments[5]);

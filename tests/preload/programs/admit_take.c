@@ -1,8 +1,8 @@
 /*
  * admit_take COMMAND... - does what it is told, one answer a line: "ok", "ENOMEM", or a number of bytes.
  *
- *     malloc SIZE | mmap SIZE | sparse SIZE | shared SIZE   takes memory, untouched (sparse: MAP_NORESERVE; shared: MAP_SHARED),
- *                           numbered from 0
+ *     malloc SIZE | mmap SIZE | sparse SIZE | shared SIZE   takes memory, untouched (sparse: MAP_NORESERVE; shared:
+ *                           MAP_SHARED), numbered from 0
  *     touch N | free N | dontneed N           one of them
  *     half N                touches its first half
  *     look                  is refused more than any machine has, which makes the guard look at all that is promised

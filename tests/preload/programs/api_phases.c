@@ -1,5 +1,5 @@
-/* Names phases and prints what it is told, one word and numbers a line. What is printed with the guard and without is the
- * test's to judge; every call is made in both cases. */
+/* Names phases and prints what it is told, one word and numbers a line. What is printed with the guard and without is
+ * the test's to judge; every call is made in both cases. */
 #include "sparkguard.h"
 
 #include <pthread.h>

@@ -1,9 +1,10 @@
 /*
- * cuda_calls.c - one allocating CUDA call, through one door, as tests/sim asks for it.
+ * cuda_calls.c - one allocating CUDA call, through one entry point, as tests/sim asks for it.
  *
  *     cuda_calls list                             the calls, one a line: name, driver symbol behind it
  *     cuda_calls refuse DOOR CALL LARGE SMALL     LARGE bytes, which somebody is to refuse, then SMALL, then its free
- *     cuda_calls fill   DOOR CALL STEP MOST       STEP bytes again and again until refused, at most MOST times; frees all
+ *     cuda_calls fill   DOOR CALL STEP MOST       STEP bytes again and again until refused, at most MOST times; frees
+ *     all
  *
  * DOOR is how a driver function is reached: linked, dlsym (on a handle of its own), address4 or address5
  * (cuGetProcAddress with four arguments, _v2 with five). Calls of the runtime are always linked.
@@ -185,7 +186,7 @@ static const struct call calls[] = {
     DRIVER_CALL(cuArray3DCreate_v2, cuArray3DCreate, 3020, 0, array),
 };
 
-/* ---- doors ---- */
+/* ---- entry points ---- */
 
 static void fail(const char *what)
 {

@@ -1,6 +1,6 @@
 /*
- * cuda_cancel AMOUNT - threads that are cancelled while they take CUDA memory: the request to end waits until they let it, so
- * nothing is lost of what they were given.
+ * cuda_cancel AMOUNT - threads that are cancelled while they take CUDA memory: the request to end waits until they let
+ * it, so nothing is lost of what they were given.
  */
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>

@@ -1,5 +1,5 @@
 /*
- * cuda_meminfo.c - asks how much memory there is, through one door, and then for exactly that.
+ * cuda_meminfo.c - asks how much memory there is, through one entry point, and then for exactly that.
  *
  *     cuda_meminfo DOOR KIND
  *

@@ -37,7 +37,7 @@
 #include <unistd.h>
 #include <pthread.h>
 
-#define PLAYERS_MOST 64
+#define PLAYERS_MAX 64
 #define STUCK_NS INT64_C(60000000000)
 #define SKIPPED 77
 
@@ -52,7 +52,7 @@ struct player {
 /* Shared by all. Every word that somebody waits for is a futex. */
 static struct board {
     unsigned go, answers;
-    struct player player[PLAYERS_MOST];
+    struct player player[PLAYERS_MAX];
 } * board;
 
 struct range {
@@ -62,7 +62,7 @@ struct range {
 static const char *call;
 static size_t size;
 static int count, fit, rounds, is_cuda;
-static pid_t pids[PLAYERS_MOST];
+static pid_t pids[PLAYERS_MAX];
 static int64_t slowest_ns;
 static int others;
 static CUcontext context;
@@ -240,7 +240,7 @@ static void widen(struct range *range, int value)
 
 static void select_all(int *who)
 {
-    for (int i = 0; i < PLAYERS_MOST; i++)
+    for (int i = 0; i < PLAYERS_MAX; i++)
         who[i] = i < count;
 }
 
@@ -272,7 +272,7 @@ static void pause_at_random(void)
 
 static void round_killed(struct range *again, struct range *hurt)
 {
-    int who[PLAYERS_MOST];
+    int who[PLAYERS_MAX];
     for (int i = 0; i < count; i++)
         who[i] = !board->player[i].has;
     int dead = pick(1);
@@ -300,7 +300,7 @@ static int64_t taken_bytes(void)
 
 static void round_stopped(struct range *again, struct range *hurt)
 {
-    int who[PLAYERS_MOST], stopped = pick(1);
+    int who[PLAYERS_MAX], stopped = pick(1);
     kill(pids[stopped], SIGSTOP);
     select_all(who);
     who[stopped] = 0;
@@ -328,13 +328,13 @@ static void round_stopped(struct range *again, struct range *hurt)
 
 int main(int argc, char **argv)
 {
-    int who[PLAYERS_MOST];
-    struct range all = {PLAYERS_MOST, 0}, again = {PLAYERS_MOST, -PLAYERS_MOST}, hurt = {PLAYERS_MOST, 0};
+    int who[PLAYERS_MAX];
+    struct range all = {PLAYERS_MAX, 0}, again = {PLAYERS_MAX, -PLAYERS_MAX}, hurt = {PLAYERS_MAX, 0};
     if (argc != 7)
         return 2;
     call = argv[2];
     is_cuda = strcmp(call, "malloc") != 0;
-    count = atoi(argv[3]) < PLAYERS_MOST ? atoi(argv[3]) : PLAYERS_MOST;
+    count = atoi(argv[3]) < PLAYERS_MAX ? atoi(argv[3]) : PLAYERS_MAX;
     size = strtoull(argv[4], NULL, 0);
     fit = atoi(argv[5]);
     rounds = atoi(argv[6]);

@@ -4,10 +4,11 @@
  *     cuda_storm SEED THREADS CALLS PHASES
  *
  * Each phase every thread makes CALLS calls; then all rest, and the simulator's own books are printed:
- *     device N / pinned N / managed N / registered N / taken N / given N / pools N / blocked N, then "quiet", and one line of
- *     stdin is awaited.
- * At the end everything is freed and the books are printed once more. Where there is a second device, threads allocate in its
- * primary context, from its pool and in graphs that are on both, while others reset it, let go of it and make it anew.
+ *     device N / pinned N / managed N / registered N / taken N / given N / pools N / blocked N, then "quiet", and one
+ *     line of stdin is awaited.
+ * At the end everything is freed and the books are printed once more. Where there is a second device, threads allocate
+ * in its primary context, from its pool and in graphs that are on both, while others reset it, let go of it and make it
+ * anew.
  */
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>

@@ -1,5 +1,5 @@
-/* Allocates, maps, grows and frees in three threads, at most 48 MiB at a time, until a timer of argv[1] microseconds kills
- * the process by SIGKILL, wherever it is. argv[2] seeds it. */
+/* Allocates, maps, grows and frees in three threads, at most 48 MiB at a time, until a timer of argv[1] microseconds
+ * kills the process by SIGKILL, wherever it is. argv[2] seeds it. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Holds argv[1] MiB in argv[2] threads (default: the first one only), says "ready", waits for standard input to end. With one more
- * argument it first holds 20 MiB by itself, says "waiting" and waits for a byte. */
+/* Holds argv[1] MiB in argv[2] threads (default: the first one only), says "ready", waits for standard input to end.
+ * With one more argument it first holds 20 MiB by itself, says "waiting" and waits for a byte. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

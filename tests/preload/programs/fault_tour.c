@@ -1,6 +1,7 @@
-/* Goes once through everything that makes the guard call the kernel, and prints the same whether or not one of those calls
- * failed: heap, large heap, mappings, a System V segment, a refusal, threads, fork, raw clone, exec of itself ("again"). A
- * request may be answered by ENOMEM, nothing else may happen; only the 8 TiB one must be refused while the guard is sound. */
+/* Goes once through everything that makes the guard call the kernel, and prints the same whether or not one of those
+ * calls failed: heap, large heap, mappings, a System V segment, a refusal, threads, fork, raw clone, exec of itself
+ * ("again"). A request may be answered by ENOMEM, nothing else may happen; only the 8 TiB one must be refused while the
+ * guard is sound. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>

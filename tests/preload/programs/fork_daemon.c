@@ -1,5 +1,5 @@
-/* Holds 24 MiB, becomes a daemon (its parent leaves by _exit), takes 20 MiB more, writes its pid to standard output, which
- * it keeps, and returns 4. */
+/* Holds 24 MiB, becomes a daemon (its parent leaves by _exit), takes 20 MiB more, writes its pid to standard output,
+ * which it keeps, and returns 4. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-/* The parent holds 64 MiB. Its child gives half of it back and takes 48 MiB; the grandchild takes 16 more and ends. Each
- * prints its pid when it has done so; all but the grandchild wait for standard input to end. */
+/* The parent holds 64 MiB. Its child gives half of it back and takes 48 MiB; the grandchild takes 16 more and ends.
+ * Each prints its pid when it has done so; all but the grandchild wait for standard input to end. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
-/* The parent holds 300 MiB and forks; the child makes a grandchild by a raw clone at once, before it asks for anything, which
- * takes 40 MiB more. Each prints its pid when it has done so and waits for standard input to end. */
+/* The parent holds 300 MiB and forks; the child makes a grandchild by a raw clone at once, before it asks for anything,
+ * which takes 40 MiB more. Each prints its pid when it has done so and waits for standard input to end. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <signal.h>

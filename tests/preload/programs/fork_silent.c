@@ -1,6 +1,6 @@
 /*
- * fork_silent HOW MIB - holds MIB and makes a child that asks for nothing: it says its pid and waits for standard input to
- * end, as its parent does.
+ * fork_silent HOW MIB - holds MIB and makes a child that asks for nothing: it says its pid and waits for standard input
+ * to end, as its parent does.
  *
  *     fork      by fork; the parent says its own pid after it
  *     daemon    by daemon(3); the parent is gone

@@ -25,13 +25,13 @@ static void say(const char *when)
 
 int main(int count, char **arguments)
 {
-    enum { BLOCKS_MOST = 1000, FIRST = 140000 };
-    static unsigned char *block[BLOCKS_MOST];
+    enum { BLOCKS_MAX = 1000, FIRST = 140000 };
+    static unsigned char *block[BLOCKS_MAX];
     if (count < 4)
         return 2;
     size_t step = strtoull(arguments[1], NULL, 10), blocks = strtoull(arguments[2], NULL, 10);
     size_t most = strtoull(arguments[3], NULL, 10) * MIB;
-    CHECK(blocks > 0 && blocks <= BLOCKS_MOST);
+    CHECK(blocks > 0 && blocks <= BLOCKS_MAX);
     say("_at_first");
     for (size_t i = 0; i < blocks; i++)
         CHECK((block[i] = calloc(1, FIRST)) != NULL);

@@ -1,5 +1,6 @@
 /* Closes every descriptor from 3 on, by hand (argv[1] "loop") or at once ("range"), before and after it allocates, then
- * uses the numbers for files of its own: nothing but its own bytes may arrive there. Waits for its standard input to end. */
+ * uses the numbers for files of its own: nothing but its own bytes may arrive there. Waits for its standard input to
+ * end. */
 #include <fcntl.h>
 #include <malloc.h>
 #include <stdio.h>

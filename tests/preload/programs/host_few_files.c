@@ -1,5 +1,5 @@
-/* Sets RLIMIT_NOFILE to 3 and goes on allocating, before (argv[1] "early") or after it was first noticed. Then lifts the
- * limit again and waits for its standard input to end. */
+/* Sets RLIMIT_NOFILE to 3 and goes on allocating, before (argv[1] "early") or after it was first noticed. Then lifts
+ * the limit again and waits for its standard input to end. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Prints whether the preload of test_transparent.py, which wraps malloc by dlsym(RTLD_NEXT), saw this program's calls, and
- * whether dlsym(RTLD_DEFAULT) and a direct call agree. */
+/* Prints whether the preload of test_transparent.py, which wraps malloc by dlsym(RTLD_NEXT), saw this program's calls,
+ * and whether dlsym(RTLD_DEFAULT) and a direct call agree. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Opens argv[1] for its data, which becomes descriptor argv[2] when that was closed at its start (or is put there by dup2
- * if argv[3] says "dup"), has a request refused, and writes its data. */
+/* Opens argv[1] for its data, which becomes descriptor argv[2] when that was closed at its start (or is put there by
+ * dup2 if argv[3] says "dup"), has a request refused, and writes its data. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

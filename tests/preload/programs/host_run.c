@@ -1,5 +1,6 @@
 /*
- * host_run [COMMAND... [\; COMMAND...]...] - runs one after the other, as a shell does. Exit: 0 if all of them did, else 1.
+ * host_run [COMMAND... [\; COMMAND...]...] - runs one after the other, as a shell does. Exit: 0 if all of them did,
+ * else 1.
  */
 #include <spawn.h>
 #include <string.h>

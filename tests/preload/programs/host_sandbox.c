@@ -1,7 +1,7 @@
 /*
- * host_sandbox.c - enters a sandbox whose filter ends the process at calls that few programs need, then takes and touches memory of
- * every kind: half of 64 MiB of heap, all of 32 MiB of a memfd. Says "quiet" and waits for a line, so that it can be looked at.
- * "host_sandbox blind": the filter answers every openat with EPERM as well.
+ * host_sandbox.c - enters a sandbox whose filter ends the process at calls that few programs need, then takes and
+ * touches memory of every kind: half of 64 MiB of heap, all of 32 MiB of a memfd. Says "quiet" and waits for a line, so
+ * that it can be looked at. "host_sandbox blind": the filter answers every openat with EPERM as well.
  */
 #include <errno.h>
 #include <linux/filter.h>

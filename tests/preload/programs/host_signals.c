@@ -1,5 +1,5 @@
-/* The signal mask and what is pending are the same after every kind of slow path; handlers of a timer that fires all the
- * time allocate and free. */
+/* The signal mask and what is pending are the same after every kind of slow path; handlers of a timer that fires all
+ * the time allocate and free. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>

@@ -165,7 +165,7 @@ CASE(reservations_do_not_count)
     CHECK_MAPPED(0);
 }
 
-/* What is resident of them is reported instead, as of the last look: a refused request looks. */
+/* What is resident of them is reported instead, as of the last snapshot: a refused request looks. */
 CASE(noreserve_is_sparse)
 {
     void *volatile refused;
@@ -561,10 +561,10 @@ static void check_left_in_child(char *ptr)
 {
     look();
     uint64_t before = segment->slot.promised_bytes;
-    CHECK_EQUAL(segment->slot.heritage_bytes, 8 * MIB);
+    CHECK_EQUAL(segment->slot.inherited_promise_bytes, 8 * MIB);
     (void)leave_and_move(ptr, 8 * MIB);
     CHECK_EQUAL(segment->slot.promised_bytes - before, 8 * MIB);
-    CHECK_EQUAL(segment->slot.heritage_bytes, 8 * MIB);
+    CHECK_EQUAL(segment->slot.inherited_promise_bytes, 8 * MIB);
 }
 
 CASE(mremap_dontunmap_of_an_inherited_mapping_promises_the_old_place)
@@ -703,7 +703,8 @@ CASE(a_forked_child_knows_what_it_has_mapped_already)
     CHECK_MAPPED(4 * MIB);
 }
 
-/* Linux 6.1 has unmapped the fixed place by then, and what the old one has too much; 6.18 has not. What is left is what counts. */
+/* Linux 6.1 has unmapped the fixed place by then, and what the old one has too much; 6.18 has not. What is left is what
+ * counts. */
 CASE(failing_mremap_to_a_fixed_place_counts_what_is_left)
 {
     char *hole = map_pages(60, READ_WRITE, ANONYMOUS), *fixed = map_pages(60, READ_WRITE, ANONYMOUS);
@@ -810,9 +811,9 @@ static void check_300_pages(char *ptr)
 {
     CHECK_MAPPED(300 * PAGE);
     CHECK_EQUAL(segment->inherited_domain_bytes[SG_DOMAIN_MAPPED], base + 300 * PAGE);
-    CHECK(segment->slot.heritage_bytes <= base + 300 * PAGE + 4 * MIB);
+    CHECK(segment->slot.inherited_promise_bytes <= base + 300 * PAGE + 4 * MIB);
     look();
-    CHECK(segment->slot.heritage_bytes <= 300 * PAGE);
+    CHECK(segment->slot.inherited_promise_bytes <= 300 * PAGE);
     munmap(ptr, 200 * PAGE);
     munmap(ptr + 600 * PAGE, 100 * PAGE);
     CHECK_MAPPED(0);
@@ -836,9 +837,9 @@ static void check_none(char *ptr)
 {
     (void)ptr;
     CHECK_MAPPED(0);
-    CHECK(segment->slot.heritage_bytes < 4 * MIB);
+    CHECK(segment->slot.inherited_promise_bytes < 4 * MIB);
     look();
-    CHECK(segment->slot.heritage_bytes < MIB);
+    CHECK(segment->slot.inherited_promise_bytes < MIB);
 }
 
 CASE(forked_child_counts_no_moved_mapping_that_was_not_forked)
@@ -874,7 +875,7 @@ CASE(forked_child_is_promised_no_block_that_was_not_forked)
     if (child == 0) {
         live_begin();
         look();
-        CHECK(segment->slot.heritage_bytes < MIB);
+        CHECK(segment->slot.inherited_promise_bytes < MIB);
         _exit(0);
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0);
@@ -885,10 +886,10 @@ static void check_wiped(char *ptr)
 {
     CHECK_MAPPED(8 * MIB);
     look();
-    CHECK_EQUAL(segment->slot.heritage_bytes, 4 * MIB);
+    CHECK_EQUAL(segment->slot.inherited_promise_bytes, 4 * MIB);
     memset(ptr, 1, 8 * MIB);
     look();
-    CHECK_EQUAL(segment->slot.heritage_bytes, 0);
+    CHECK_EQUAL(segment->slot.inherited_promise_bytes, 0);
 }
 
 /* What has come was settled for ever; in the child it may come again. */

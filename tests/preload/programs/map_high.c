@@ -1,6 +1,6 @@
 /*
- * map_high CASE - mappings at addresses above 48 bits, which a program gets only if it asks for them: counted to the byte.
- * Exit 77 where there are none (processors without them, kernels that were not told of them).
+ * map_high CASE - mappings at addresses above 48 bits, which a program gets only if it asks for them: counted to the
+ * byte. Exit 77 where there are none (processors without them, kernels that were not told of them).
  */
 #include "heap_case.h"
 

@@ -1,6 +1,7 @@
 /*
- * map_inside CASE - what becomes of a mapping when this thread is called away, or another one forks or looks, while mmap, mprotect,
- * mremap or munmap is inside the real call: the preload of test_map.py, which is the next one, tells us.
+ * map_inside CASE - what becomes of a mapping when this thread is called away, or another one forks or looks, while
+ * mmap, mprotect, mremap or munmap is inside the real call: the preload of test_map.py, which is the next one, tells
+ * us.
  */
 #include "../../call_filter.h"
 #include "heap_case.h"
@@ -54,7 +55,7 @@ static void check_nothing_left(void)
 {
     CHECK_MAPPED(0);
     look();
-    CHECK(segment->slot.promised_bytes < MIB && segment->slot.heritage_bytes < MIB);
+    CHECK(segment->slot.promised_bytes < MIB && segment->slot.inherited_promise_bytes < MIB);
     CHECK_EQUAL(segment->slot.in_flight_bytes, 0);
 }
 
@@ -65,7 +66,8 @@ static char *map(size_t bytes, int prot)
     return ptr;
 }
 
-/* Where there is room for `bytes` and for nothing that grows, once what is there goes: else the next thread's stack would take it. */
+/* Where there is room for `bytes` and for nothing that grows, once what is there goes: else the next thread's stack
+ * would take it. */
 static char *place(size_t bytes)
 {
     return map(bytes, PROT_NONE);
@@ -354,7 +356,8 @@ static size_t left_bytes(void)
     return order.to == NULL && order.new_bytes < order.old_bytes ? order.new_bytes : 0;
 }
 
-/* In the child `counted` bytes count, and none when it has unmapped them; in the parent, `counted_after` when the call is over. */
+/* In the child `counted` bytes count, and none when it has unmapped them; in the parent, `counted_after` when the call
+ * is over. */
 static void fork_inside(uint64_t counted, uint64_t counted_after)
 {
     pthread_t thread;

@@ -1,6 +1,7 @@
 /*
- * map_moves SECONDS - a mapping of 1 GiB, of which nothing is there, moves between two places while another thread is refused what is
- * more than there is, which looks at everything: of the mapping nothing may be missed. Says the least that was promised, in MiB.
+ * map_moves SECONDS - a mapping of 1 GiB, of which nothing is there, moves between two places while another thread is
+ * refused what is more than there is, which looks at everything: of the mapping nothing may be missed. Says the least
+ * that was promised, in MiB.
  */
 #include "heap_case.h"
 

@@ -1,6 +1,6 @@
 /*
- * start_pages.c - says how much of the library's writable segment there is in a program that has asked for nothing yet: pages with
- * something in the file, and pages beyond it (.bss) that somebody has touched.
+ * start_pages.c - says how much of the library's writable segment there is in a program that has asked for nothing yet:
+ * pages with something in the file, and pages beyond it (.bss) that somebody has touched.
  */
 #include <link.h>
 #include <stdint.h>

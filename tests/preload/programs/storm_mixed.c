@@ -13,7 +13,7 @@
 #include <malloc.h>
 #include <pthread.h>
 
-enum { BLOCKS = 512, FLOATS = 96, ARENA = 256, FLOAT_MOST = 64, THREADS_MOST = 8 };
+enum { BLOCKS = 512, FLOATS = 96, ARENA = 256, FLOAT_MAX = 64, THREADS_MAX = 8 };
 enum { READ_WRITE = PROT_READ | PROT_WRITE, ANONYMOUS = MAP_PRIVATE | MAP_ANONYMOUS, DONTUNMAP = 4 };
 
 /* What a page of the program is, by the rules of libsparkguard(7). */
@@ -22,7 +22,7 @@ enum page { HOLE, RESERVED, COUNTED, SPARSE, IN_FILE };
 struct floating {
     char *address;
     size_t pages;
-    unsigned char page[FLOAT_MOST];
+    unsigned char page[FLOAT_MAX];
 };
 
 /* What a page of the arena shows: of which shared object, 0 is none, which page. */
@@ -41,7 +41,7 @@ struct worker {
 
 static void *block[BLOCKS];
 static struct floating *place[FLOATS];
-static struct worker worker[THREADS_MOST];
+static struct worker worker[THREADS_MAX];
 static pthread_barrier_t quiet, go;
 static unsigned threads, rounds, steps;
 static int file;
@@ -123,7 +123,7 @@ static struct floating *float_new(struct worker *self)
                  {READ_WRITE, ANONYMOUS | MAP_NORESERVE, SPARSE}};
     unsigned kind = draw(self, 4);
     struct floating *it = malloc(sizeof *it);
-    it->pages = 1 + draw(self, FLOAT_MOST);
+    it->pages = 1 + draw(self, FLOAT_MAX);
     it->address = mmap(NULL, it->pages * PAGE - draw(self, PAGE), kinds[kind].prot, kinds[kind].flags, -1, 0);
     CHECK(it->address != MAP_FAILED);
     memset(it->page, kinds[kind].page, it->pages);
@@ -139,7 +139,7 @@ static void float_end(struct floating *it)
 /* Shrinks, grows, mostly moves. Across different pages the kernel refuses it. */
 static void float_resize(struct worker *self, struct floating *it)
 {
-    size_t pages = 1 + draw(self, FLOAT_MOST);
+    size_t pages = 1 + draw(self, FLOAT_MAX);
     char *moved = mremap(it->address, it->pages * PAGE, pages * PAGE, MREMAP_MAYMOVE);
     if (moved == MAP_FAILED)
         return;
@@ -225,7 +225,8 @@ static void arena_look(struct worker *self, size_t begin, size_t end)
             self->page[i] = HOLE;
 }
 
-/* The kernel says whether it can be done; if so, this is what it means. If not, Linux 6.1 may have made room for it all the same. */
+/* The kernel says whether it can be done; if so, this is what it means. If not, Linux 6.1 may have made room for it all
+ * the same. */
 static void arena_move(struct worker *self, size_t from, size_t old, size_t to, size_t new)
 {
     int keeps = draw(self, 3) == 0 && old == new;
@@ -366,7 +367,7 @@ int main(int count, char **arguments)
     threads = (unsigned)atoi(arguments[2]);
     rounds = (unsigned)atoi(arguments[3]);
     steps = (unsigned)atoi(arguments[4]);
-    CHECK(threads <= THREADS_MOST);
+    CHECK(threads <= THREADS_MAX);
     file = mkstemp(name);
     CHECK(file >= 0 && unlink(name) == 0 && ftruncate(file, ARENA * PAGE) == 0);
     pthread_barrier_init(&quiet, NULL, threads + 1);

@@ -1,7 +1,7 @@
 /*
- * tenant_churn - a busy program for others to disturb. A round for each line it reads, then "round": two threads take and free
- * blocks and a mapping, a phase is marked, figures are asked for, a child is forked that allocates. Refusals are
- * all right. At the end of input, how long the slowest single call took, in ms.
+ * tenant_churn - a busy program for others to disturb. A round for each line it reads, then "round": two threads take
+ * and free blocks and a mapping, a phase is marked, figures are asked for, a child is forked that allocates. Refusals
+ * are all right. At the end of input, how long the slowest single call took, in ms.
  */
 #include <pthread.h>
 #include <stdbool.h>

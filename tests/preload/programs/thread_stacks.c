@@ -1,6 +1,6 @@
 /*
- * thread_stacks - has been promised 200 MiB that it does not touch, and has looked: "ready". Then 64 threads, which were there before,
- * take 768 KiB of their stacks each: "ready". A line ends either wait.
+ * thread_stacks - has been promised 200 MiB that it does not touch, and has looked: "ready". Then 64 threads, which
+ * were there before, take 768 KiB of their stacks each: "ready". A line ends either wait.
  */
 #include "heap_case.h"
 

@@ -29,7 +29,7 @@ void report_html_time(FILE *stream, int64_t time_ns)
         fputc('-', stream);
 }
 
-/* ---- tables ---------------------------------------------------------------------------------------------------------- */
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
 
 static const char *tag_of(const struct report_html_table *table)
 {
@@ -111,7 +111,7 @@ void report_html_table_end(struct report_html_table *table)
     fputs("\n</tbody></table></div>\n", table->stream);
 }
 
-/* ---- tables of names and values ---------------------------------------------------------------------------------------- */
+/* ---- tables of names and values ---------------------------------------------------------------------------------- */
 
 static void begin_fact(struct report_html_table *table, const char *name)
 {

@@ -1,6 +1,6 @@
 /*
- * html.h - the report as a page. html.c has its parts: texts that cannot break out, times, tables. What comes out is XML
- * as well.
+ * html.h - the report as a page. html.c has its parts: texts that cannot break out, times, tables. What comes out is
+ * XML as well.
  */
 #ifndef SG_TOOLS_REPORT_HTML_HTML_H
 #define SG_TOOLS_REPORT_HTML_HTML_H

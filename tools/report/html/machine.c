@@ -16,7 +16,7 @@ static const struct {
     const char *ground, *lines;
 } fillings[MODEL_PART_COUNT] = {
     [MODEL_PART_GUARDED] = {"#4f9d63", "M0 0"},          [MODEL_PART_OTHER] = {"#6f93b5", "M0 4h8"},
-    [MODEL_PART_PROMISED] = {"#d9b65c", "M2 2h2M6 6h2"}, [MODEL_PART_ROOM] = {"none", "M0 0"},
+    [MODEL_PART_PROMISED] = {"#d9b65c", "M2 2h2M6 6h2"}, [MODEL_PART_CAPACITY] = {"none", "M0 0"},
     [MODEL_PART_RESERVE] = {"#c4c4c4", "M0 8l8 -8"},     [MODEL_PART_FLOOR] = {"#cf6a61", "M0 8l8 -8M0 0l8 8"},
 };
 
@@ -104,7 +104,7 @@ static void put_devices(FILE *stream, const struct model_machine *machine)
         {"Total", REPORT_HTML_NUMBERS},
     };
     struct report_html_table table = {0};
-    for (int i = 0; i < SG_DEVICE_ROOM; i++) {
+    for (int i = 0; i < SG_DEVICE_CAPACITY; i++) {
         const struct model_device *device = &machine->device[i];
         if (!device->is_known)
             continue;
@@ -126,12 +126,12 @@ static void put_neighbours(FILE *stream, const struct model *model)
     if (model->neighbour_count == 0)
         return;
     fputs("<p class=\"warn\">Guarded programs of other users are not counted here: ", stream);
-    for (size_t i = 0; i < MODEL_NEIGHBOUR_ROOM && model->neighbours[i] != NULL; i++) {
+    for (size_t i = 0; i < MODEL_NEIGHBOUR_CAPACITY && model->neighbours[i] != NULL; i++) {
         fputs(i > 0 ? ", " : "", stream);
         report_html_element(stream, "bdi", "", model->neighbours[i]);
     }
-    if (model->neighbour_count > MODEL_NEIGHBOUR_ROOM)
-        fprintf(stream, ", %zu more", model->neighbour_count - MODEL_NEIGHBOUR_ROOM);
+    if (model->neighbour_count > MODEL_NEIGHBOUR_CAPACITY)
+        fprintf(stream, ", %zu more", model->neighbour_count - MODEL_NEIGHBOUR_CAPACITY);
     fputs(".</p>\n", stream);
 }
 

@@ -16,7 +16,7 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-/* ---- head ------------------------------------------------------------------------------------------------------------ */
+/* ---- head -------------------------------------------------------------------------------------------------------- */
 
 /* Whatever a text might do to a reader's browser: nothing is loaded, and no script runs. */
 static const char head[] = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
@@ -77,7 +77,7 @@ static void put_head(FILE *stream, const struct report_html_page *page)
     free(title);
 }
 
-/* ---- jobs ------------------------------------------------------------------------------------------------------------ */
+/* ---- jobs -------------------------------------------------------------------------------------------------------- */
 
 static void put_job_figures(FILE *stream, const struct model_job *job)
 {
@@ -109,11 +109,11 @@ static void put_state(struct report_html_table *table, const struct model_proces
 static void put_line(struct report_html_table *table, const struct report_html_page *page,
                      const struct report_html_entry *entry)
 {
-    enum { DEPTH_MOST = 10 };
+    enum { DEPTH_MAX = 10 };
     const struct model_process *process = entry->process;
     char attributes[64];
     snprintf(attributes, sizeof attributes, "class=\"command\" style=\"padding-left:%zuem\"",
-             entry->depth < DEPTH_MOST ? entry->depth : DEPTH_MOST);
+             entry->depth < DEPTH_MAX ? entry->depth : DEPTH_MAX);
     report_html_row(table, "");
     report_html_cell_begin(table, "");
     fprintf(table->stream, "<a href=\"#process-%zu\">%" PRIu32 "</a>", (size_t)(entry - page->entries) + 1,
@@ -175,7 +175,7 @@ static void put_jobs(FILE *stream, const struct report_html_page *page)
                 page->model->hidden_jobs);
 }
 
-/* ---- the rest -------------------------------------------------------------------------------------------------------- */
+/* ---- the rest ---------------------------------------------------------------------------------------------------- */
 
 static void put_unguarded(FILE *stream, const struct model *model)
 {

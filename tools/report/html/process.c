@@ -74,7 +74,7 @@ static void put_drawing(FILE *stream, const struct report_html_entry *entry, siz
     }
 }
 
-/* ---- what it held, and under which options -------------------------------------------------------------------------- */
+/* ---- what it held, and under which options ----------------------------------------------------------------------- */
 
 static void put_figures(FILE *stream, const struct model_process *process)
 {
@@ -108,14 +108,14 @@ static void put_figures(FILE *stream, const struct model_process *process)
 /* Those that a running process was started with; ended ones take theirs along. */
 static void put_variables(struct report_html_table *table, const struct model_process *process)
 {
-    enum { ENVIRONMENT_ROOM = 1 << 18 };
+    enum { ENVIRONMENT_CAPACITY = 1 << 18 };
     struct procfs_stat stat;
     if (process->state != SG_STATE_RUNNING || procfs_stat(process->pid, &stat) != 0 ||
         stat.start_ticks != process->start_ticks)
         return;
-    char *text = tool_allocate(ENVIRONMENT_ROOM, 1);
+    char *text = tool_allocate(ENVIRONMENT_CAPACITY, 1);
     char *path = text_format("/proc/%" PRIu32 "/environ", process->pid);
-    long length = procfs_read_text(path, text, ENVIRONMENT_ROOM);
+    long length = procfs_read_text(path, text, ENVIRONMENT_CAPACITY);
     for (const char *entry = text; entry - text < length; entry += strlen(entry) + 1)
         report_html_variable(table, entry);
     free(path);
@@ -210,7 +210,7 @@ static void put_sites(FILE *stream, const struct model_process *process)
     report_html_table_end(&table);
 }
 
-/* ---- what happened to it -------------------------------------------------------------------------------------------- */
+/* ---- what happened to it ----------------------------------------------------------------------------------------- */
 
 static void put_refusals(FILE *stream, const struct model_process *process)
 {

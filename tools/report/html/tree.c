@@ -8,7 +8,7 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-enum { DRAWN_MOST = 16 }; /* some 100 KiB each */
+enum { DRAWN_MAX = 16 }; /* some 100 KiB each */
 
 /* Below its parent, a child of one without a line in its place. */
 static void add(struct report_html_page *page, const struct model_job *job, struct model_process *process,
@@ -91,7 +91,7 @@ void report_html_lay_out(struct report_html_page *page)
     for (size_t i = 0; i < page->entry_count; i++)
         by_peak[i] = &page->entries[i];
     qsort(by_peak, page->entry_count, sizeof(struct report_html_entry *), compare_peaks);
-    for (size_t i = 0; i < page->entry_count && page->drawn_count < DRAWN_MOST; i++)
+    for (size_t i = 0; i < page->entry_count && page->drawn_count < DRAWN_MAX; i++)
         read_timeline(page, by_peak[i]);
     free(by_peak);
 }

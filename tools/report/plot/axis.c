@@ -36,10 +36,10 @@ static void name_size(char text[TEXT_SIZE_CAPACITY], uint64_t bytes)
 /* Steps are powers of two, so that they are round in KiB, MiB and GiB. */
 void plot_size_axis(const struct plot_field *field)
 {
-    enum { LINES_MOST = 5 };
+    enum { LINES_MAX = 5 };
     uint64_t step = 1;
     char text[TEXT_SIZE_CAPACITY];
-    while (field->most_bytes / step > LINES_MOST)
+    while (field->most_bytes / step > LINES_MAX)
         step *= 2;
     for (uint64_t bytes = 0; bytes <= field->most_bytes; bytes += step) {
         double y = plot_y(field, bytes);
@@ -57,7 +57,7 @@ void plot_size_axis(const struct plot_field *field)
 
 static int64_t choose_step(int64_t span_ns)
 {
-    enum { STEPS_MOST = 9 };
+    enum { STEPS_MAX = 9 };
     static const int64_t round_ns[] = {
         SECOND_NS / 1000, SECOND_NS / 500, SECOND_NS / 200, SECOND_NS / 100, SECOND_NS / 50, SECOND_NS / 20,
         SECOND_NS / 10,   SECOND_NS / 5,   SECOND_NS / 2,   SECOND_NS,       2 * SECOND_NS,  5 * SECOND_NS,
@@ -66,9 +66,9 @@ static int64_t choose_step(int64_t span_ns)
         6 * HOUR_NS,      12 * HOUR_NS,    DAY_NS,          2 * DAY_NS,
     };
     for (size_t i = 0; i < sizeof round_ns / sizeof round_ns[0]; i++)
-        if (span_ns / round_ns[i] <= STEPS_MOST)
+        if (span_ns / round_ns[i] <= STEPS_MAX)
             return round_ns[i];
-    return (span_ns / STEPS_MOST / DAY_NS + 1) * DAY_NS;
+    return (span_ns / STEPS_MAX / DAY_NS + 1) * DAY_NS;
 }
 
 /* "200 ms", "1.5 s", "40 s", "1 min 30 s", "2 h 30 min", "3 d 12 h": no part that is zero. */

@@ -19,7 +19,7 @@ struct choice {
 
 enum model_verdict plot_timeline(struct model_timeline *timeline, const struct model_process *process)
 {
-    char why[MODEL_WHY_ROOM];
+    char why[MODEL_WHY_CAPACITY];
     enum model_verdict verdict = model_timeline_read(timeline, process->segment_path, why);
     if (verdict == MODEL_BAD) {
         char *path = text_printable(process->segment_path, false);

@@ -38,7 +38,7 @@ static void put_patterns(FILE *stream, const char *name)
     fputs("</defs>\n", stream);
 }
 
-/* ---- one field ------------------------------------------------------------------------------------------------------ */
+/* ---- one field --------------------------------------------------------------------------------------------------- */
 
 typedef uint64_t value_of(const struct sg_sample *sample, int domain);
 
@@ -132,7 +132,7 @@ static void put_area(const struct plot_field *field, const struct model_timeline
     fputs("z\"/>\n", field->stream);
 }
 
-/* ---- legends -------------------------------------------------------------------------------------------------------- */
+/* ---- legends ----------------------------------------------------------------------------------------------------- */
 
 struct legend {
     FILE *stream;
@@ -186,7 +186,7 @@ static void put_peak(struct legend *legend, const struct plot_field *field, cons
     free(text);
 }
 
-/* ---- the drawing ---------------------------------------------------------------------------------------------------- */
+/* ---- the drawing ------------------------------------------------------------------------------------------------- */
 
 static void put_titles(FILE *stream, const struct model_process *process)
 {
@@ -265,7 +265,7 @@ struct devices {
 static struct devices devices_of(const struct model_process *process)
 {
     struct devices devices = {0};
-    for (int i = 0; process->machine.unified == 0 && i < SG_DEVICE_ROOM; i++) {
+    for (int i = 0; process->machine.unified == 0 && i < SG_DEVICE_CAPACITY; i++) {
         const struct sg_device *device = &process->device[i];
         if (device->is_known != 1 || device->total_bytes == SG_UNKNOWN || device->total_bytes == 0)
             continue;

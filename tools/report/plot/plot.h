@@ -1,6 +1,7 @@
 /*
- * plot.h - the time line of one process as a drawing: live bytes by domain above, the machine's memory below, a discrete GPU's own
- * below that, phases and refusals over all. Read without colour: areas differ by their hatching, lines by their dashes.
+ * plot.h - the time line of one process as a drawing: live bytes by domain above, the machine's memory below, a
+ * discrete GPU's own below that, phases and refusals over all. Read without colour: areas differ by their hatching,
+ * lines by their dashes.
  */
 #ifndef SG_TOOLS_REPORT_PLOT_PLOT_H
 #define SG_TOOLS_REPORT_PLOT_PLOT_H
@@ -30,7 +31,8 @@ double plot_y(const struct plot_field *field, uint64_t bytes);
 void plot_size_axis(const struct plot_field *field);
 void plot_time_axis(const struct plot_field *field, double lowest);
 
-/* Strips above the first of some fields that name phases and refusals, with lines down through all; how high they are together. */
+/* Strips above the first of some fields that name phases and refusals, with lines down through all; how high they are
+ * together. */
 enum { PLOT_STRIP = 18 };
 double plot_strips_height(const struct model_process *process);
 void plot_strips(const struct plot_field *field, size_t count, const struct model_process *process);
@@ -41,15 +43,17 @@ enum model_verdict plot_timeline(struct model_timeline *timeline, const struct m
 /* Adds the peak as a sample, and as the last one what is live in the end: now, or when the process was seen last. */
 void plot_add_known(struct model_timeline *timeline, const struct model_process *process);
 
-/* The whole drawing: a file of its own, or where `name` is not NULL a part of a page in which no other drawing has that name. */
+/* The whole drawing: a file of its own, or where `name` is not NULL a part of a page in which no other drawing has that
+ * name. */
 void report_plot(FILE *stream, const struct model_process *process, const struct model_timeline *timeline,
                  const char *name);
 
-/* Whether a name may be drawn to: "FILE.svg", "-" for stdout, or something there that is no regular file, as /dev/stdout. */
+/* Whether a name may be drawn to: "FILE.svg", "-" for stdout, or something there that is no regular file, as
+ * /dev/stdout. */
 bool report_plot_may_write(const char *path);
 
-/* Draws what `model` shows into a file: of its processes that have a time line the one whose peak was highest. Exit status of
- * the tool; talks on stderr. */
+/* Draws what `model` shows into a file: of its processes that have a time line the one whose peak was highest. Exit
+ * status of the tool; talks on stderr. */
 int report_plot_file(const struct model *model, const struct model_scope *scope, const char *path);
 
 #endif

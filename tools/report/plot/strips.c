@@ -107,8 +107,8 @@ static void put_phases(const struct plot_field *field, size_t count, const struc
     }
 }
 
-/* Call, size and reason right of the mark, where there is room before the next one, or left of the last; else the reason
- * alone. Where what is written ends. */
+/* Call, size and reason right of the mark, where there is room before the next one, or left of the last; else the
+ * reason alone. Where what is written ends. */
 static double put_refusal_words(const struct plot_field *field, const struct model_refusal *refusal, double y,
                                 double left, double right)
 {

@@ -1,8 +1,9 @@
 /*
  * counters.c - counters that only grow, though the record of ended processes is kept for a while only.
  *
- *   # counted HEAP MAPPED PINNED MANAGED DEVICE BYTES RUNS FILE    refused to the process of that segment, as counted so
- *                                                                far, and for how many runs it has been off the record
+ *   # counted HEAP MAPPED PINNED MANAGED DEVICE BYTES RUNS FILE    refused to the process of that segment, as counted
+ *                                                                so far, and for how many runs it has been off the
+ *                                                                record
  *   # kept SERIES NUMBER                                           a job's counter that is not shown at present
  *
  * A segment that cannot be read this once is not counted again when it can. A job of which nothing is on record begins
@@ -28,7 +29,7 @@
 enum { BYTES = SG_DOMAIN_COUNT, COUNTS };
 
 /* Segments are remembered for as many runs off the record, an hour of them at 15 s. */
-enum { ABSENT_RUNS_MOST = 240 };
+enum { ABSENT_RUNS_MAX = 240 };
 
 /* A series that the last file had. */
 struct prometheus_past {
@@ -221,7 +222,7 @@ void prometheus_totals_put(const struct prometheus_totals *totals, FILE *stream)
         if (job->shown == NULL && job->refused_count > 0)
             fprintf(stream, KEPT "sparkguard_job_refusals_total%s %" PRIu64 "\n", job->labels, job->refused_count);
     for (counted = totals->counted; counted != NULL; counted = counted->hh.next) {
-        if (counted->absent_runs > ABSENT_RUNS_MOST || sum(counted->now) == 0)
+        if (counted->absent_runs > ABSENT_RUNS_MAX || sum(counted->now) == 0)
             continue;
         fputs(COUNTED, stream);
         for (int i = 0; i < COUNTS; i++)

@@ -2,7 +2,8 @@
  * prometheus.c - see prometheus.h. What is unknown has no series: absent is not 0.
  *
  * Series are many years of somebody's disk, so there are few: of the machine, of each job shown, and of those running
- * processes alone that hold 1 % of the machine. Who writes segments chooses how many jobs there are: but the largest are one. Prometheus sets a label "job" itself, so ours is "sparkguard_job".
+ * processes alone that hold 1 % of the machine. Who writes segments chooses how many jobs there are: but the largest
+ * are one. Prometheus sets a label "job" itself, so ours is "sparkguard_job".
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -22,7 +23,7 @@
 #define RECENT_NS (300 * INT64_C(1000000000))
 
 /* Jobs that have series of their own, and processes. */
-enum { JOBS_MOST = 100, PROCESSES_MOST = 100 };
+enum { JOBS_MAX = 100, PROCESSES_MAX = 100 };
 
 /* Of the other jobs together. No job is in such a directory. */
 #define OTHERS "{sparkguard_job=\"other jobs\",directory=\"\"}"
@@ -128,7 +129,7 @@ static void put_devices(FILE *stream, const struct model_machine *machine)
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         struct family family = {stream, fields[i].name, "gauge", fields[i].help, false};
-        for (int index = 0; index < SG_DEVICE_ROOM; index++) {
+        for (int index = 0; index < SG_DEVICE_CAPACITY; index++) {
             const struct model_device *device = &machine->device[index];
             char *name = prometheus_label(device->name);
             char *labels = text_format("{device=\"%d\",name=\"%s\"}", index, name);
@@ -225,8 +226,8 @@ static uint64_t least_bytes(const struct model *model, const struct prometheus_t
                 if (process->state == SG_STATE_RUNNING)
                     sizes[count++] = process->live_bytes;
     qsort(sizes, count, sizeof *sizes, compare_bytes);
-    if (count > PROCESSES_MOST)
-        least = bytes_max(least, sizes[PROCESSES_MOST - 1]);
+    if (count > PROCESSES_MAX)
+        least = bytes_max(least, sizes[PROCESSES_MAX - 1]);
     free(sizes);
     return least;
 }
@@ -241,7 +242,7 @@ static void put_processes(FILE *stream, const struct model *model, const struct 
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         struct family family = {stream, fields[i].name, "gauge", fields[i].help, false};
         const struct model_process *process;
-        size_t left = PROCESSES_MOST; /* there may be many of one size */
+        size_t left = PROCESSES_MAX; /* there may be many of one size */
         for (const struct prometheus_job *job = totals->jobs; job != NULL; job = job->hh.next) {
             if (job->shown == NULL)
                 continue;
@@ -299,7 +300,7 @@ static void keep_largest(struct prometheus_totals *totals)
         if (job->shown != NULL)
             shown[count++] = job;
     qsort(shown, count, sizeof(void *), compare_shown);
-    for (size_t i = JOBS_MOST; i < count; i++) {
+    for (size_t i = JOBS_MAX; i < count; i++) {
         totals->others.live_bytes = bytes_add(totals->others.live_bytes, shown[i]->shown->live_bytes);
         totals->others.running_count += shown[i]->shown->running_count;
         totals->other_count++;

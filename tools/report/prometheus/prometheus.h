@@ -2,8 +2,8 @@
  * prometheus.h - a model as metrics in Prometheus' text format 0.0.4, for node_exporter's textfile collector.
  *
  * What was refused to a process goes from the record with the process, but a counter must not fall: Prometheus takes
- * that for a new start and counts all of it again. So the file that is to be replaced is read first, and what it says of
- * each counter grows by what has been refused since. It remembers in comments what it has counted of which process.
+ * that for a new start and counts all of it again. So the file that is to be replaced is read first, and what it says
+ * of each counter grows by what has been refused since. It remembers in comments what it has counted of which process.
  */
 #ifndef SG_TOOLS_REPORT_PROMETHEUS_PROMETHEUS_H
 #define SG_TOOLS_REPORT_PROMETHEUS_PROMETHEUS_H

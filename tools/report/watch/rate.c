@@ -20,7 +20,7 @@ void watch_trend_add(struct watch_trend *trend, int64_t time_ns, uint64_t bytes)
         trend->count = 0;
         return;
     }
-    while (trend->count == WATCH_SAMPLE_ROOM ||
+    while (trend->count == WATCH_SAMPLE_CAPACITY ||
            (trend->count > 1 && time_ns - trend->sample[0].time_ns > WATCH_WINDOW_NS))
         drop_oldest(trend);
     trend->sample[trend->count].time_ns = time_ns;

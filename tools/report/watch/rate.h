@@ -10,7 +10,7 @@
 
 #include "common/text.h"
 
-enum { WATCH_SAMPLE_ROOM = 16 };
+enum { WATCH_SAMPLE_CAPACITY = 16 };
 
 /* A rate is the mean over the samples of the last five seconds: long enough for a training step that takes and gives
  * back, short enough to be the present. Of samples that lie farther apart it is the mean between the last two. */
@@ -23,7 +23,7 @@ struct watch_trend {
     struct {
         int64_t time_ns;
         uint64_t bytes;
-    } sample[WATCH_SAMPLE_ROOM]; /* the oldest first */
+    } sample[WATCH_SAMPLE_CAPACITY]; /* the oldest first */
     size_t count;
 };
 
@@ -33,7 +33,8 @@ void watch_trend_add(struct watch_trend *trend, int64_t time_ns, uint64_t bytes)
 /* Bytes per second, negative where it falls; WATCH_NO_RATE of fewer than two samples. */
 int64_t watch_trend_rate(const struct watch_trend *trend);
 
-/* Nanoseconds until `room_bytes` are taken; 0 where none are left, WATCH_NEVER where nothing is taken or that is unknown. */
+/* Nanoseconds until `headroom_bytes` are taken; 0 where none are left, WATCH_NEVER where nothing is taken or that is
+ * unknown. */
 int64_t watch_time_to(uint64_t room_bytes, int64_t taken_per_second);
 
 /* "+1.2 GiB/s", "-" where unknown; at most WATCH_RATE_CELLS: from 1000 of a unit on without tenths. */

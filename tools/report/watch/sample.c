@@ -71,7 +71,7 @@ void watch_sample(struct watch *watch)
     watch->sampled_ns = terminal_clock_ns();
     const struct model_machine *machine = &watch->model->machine;
     watch_trend_add(&watch->usable, watch->sampled_ns, machine->usable_bytes);
-    for (int i = 0; i < SG_DEVICE_ROOM; i++)
+    for (int i = 0; i < SG_DEVICE_CAPACITY; i++)
         watch_trend_add(&watch->device[i], watch->sampled_ns,
                         machine->device[i].is_known ? machine->device[i].live_bytes : SG_UNKNOWN);
     DL_FOREACH (watch->model->jobs, job) {
@@ -156,7 +156,7 @@ int64_t watch_wall_ns(const struct watch *watch, const struct model_job *job, in
     if (job->limit_bytes != SG_UNKNOWN)
         wall_ns =
             nearer(wall_ns, watch_time_to(bytes_less(job->limit_bytes, job->live_bytes), watch_job_rate(watch, job)));
-    for (int i = 0; i < SG_DEVICE_ROOM; i++)
+    for (int i = 0; i < SG_DEVICE_CAPACITY; i++)
         if (uses_device(job, i))
             wall_ns = nearer(wall_ns, device_wall_ns(watch, i));
     return wall_ns;

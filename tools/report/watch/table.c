@@ -25,7 +25,8 @@ enum {
     COLUMNS
 };
 
-/* From WIDE on there is room for the peak as a figure; below, the bar shows it. Too narrow for a bar, figures come first. */
+/* From WIDE on there is room for the peak as a figure; below, the bar shows it. Too narrow for a bar, figures come
+ * first. */
 enum { WIDE = 100, NARROW = 74 };
 
 struct row {
@@ -207,7 +208,8 @@ static bool is_observing(const struct watch *watch, const struct model_job *job)
     return false;
 }
 
-/* Of its name and limit as much as has room. The limit is whole or not there: the bar shows it as well. The caller frees. */
+/* Of its name and limit as much as has room. The limit is whole or not there: the bar shows it as well. The caller
+ * frees. */
 static char *job_text(const struct drawing *drawing, const struct model_job *job)
 {
     char limit[TEXT_SIZE_CAPACITY];

@@ -1,6 +1,6 @@
 /*
- * terminal.h - the terminal as a screen: drawn over, with keys that come one by one, and given back as it was, whatever ends
- * the program short of SIGKILL or a crash.
+ * terminal.h - the terminal as a screen: drawn over, with keys that come one by one, and given back as it was, whatever
+ * ends the program short of SIGKILL or a crash.
  *
  * The sequences are those that every terminal since the VT220 understands, and xterm's alternate screen, which others
  * ignore. One screen at a time, one thread.
@@ -36,8 +36,8 @@ int terminal_key(struct terminal_keys *keys, unsigned char byte);
 /* Whether stdout is a terminal that a screen can be drawn on. */
 bool terminal_can_draw(void);
 
-/* Takes the terminal of stdout, and the keys of stdin if that is a terminal too. From then on SIGINT, SIGTERM and the like
- * wait for terminal_wait(). */
+/* Takes the terminal of stdout, and the keys of stdin if that is a terminal too. From then on SIGINT, SIGTERM and the
+ * like wait for terminal_wait(). */
 void terminal_begin(void);
 /* Gives it back. */
 void terminal_end(void);
@@ -45,8 +45,8 @@ void terminal_end(void);
 bool terminal_has_keys(void);
 size_t terminal_rows(void);
 
-/* Waits for a key or another event until `deadline_ns` (CLOCK_MONOTONIC). A signal that ends programs gives the terminal
- * back and ends this one; SIGTSTP gives it back and stops. */
+/* Waits for a key or another event until `deadline_ns` (CLOCK_MONOTONIC). A signal that ends programs gives the
+ * terminal back and ends this one; SIGTSTP gives it back and stops. */
 int terminal_wait(int64_t deadline_ns);
 
 int64_t terminal_clock_ns(void);

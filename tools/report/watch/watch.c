@@ -108,7 +108,8 @@ static void watch_by_lines(struct watch *watch)
     }
 }
 
-/* What can be said at once: what was asked for is not there, or cannot be read. That nothing runs yet is worth watching. */
+/* What can be said at once: what was asked for is not there, or cannot be read. That nothing runs yet is worth
+ * watching. */
 static bool has_nothing(const struct watch *watch)
 {
     const struct model_scope *scope = watch->scope;

@@ -37,7 +37,7 @@ struct watch {
     struct model *model; /* the last sample */
     int64_t sampled_ns;  /* and its time, CLOCK_MONOTONIC */
     struct watch_trend usable;
-    struct watch_trend device[SG_DEVICE_ROOM]; /* live bytes of all guarded processes */
+    struct watch_trend device[SG_DEVICE_CAPACITY]; /* live bytes of all guarded processes */
     struct watch_trace *traces;
     enum watch_sort sort;
     bool is_tree;

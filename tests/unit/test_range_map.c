@@ -1,5 +1,5 @@
 /*
- * test_ranges.c - the ordered index of mappings, against a model: one element per page of a small address space.
+ * test_range_map.c - the ordered index of mappings, against a model: one element per page of a small address space.
  */
 #include "fixture.h"
 
@@ -15,14 +15,14 @@ struct page {
     uint64_t source;
 };
 
-static struct sg_ranges ranges, shared;
+static struct sg_range_map ranges, shared;
 static struct page model[PAGES];
 
 static int empty_ranges(void **unused)
 {
     (void)unused;
-    sg_ranges_destroy(&ranges);
-    sg_ranges_destroy(&shared);
+    sg_range_map_destroy(&ranges);
+    sg_range_map_destroy(&shared);
     memset(model, 0, sizeof model);
     return 0;
 }
@@ -36,12 +36,12 @@ static uint32_t count_ranges(void)
 {
     uint32_t count = 0;
     struct sg_range range;
-    for (uintptr_t address = 0; sg_ranges_next(&ranges, address, &range); address = range.end)
+    for (uintptr_t address = 0; sg_range_map_next(&ranges, address, &range); address = range.end)
         count++;
     return count;
 }
 
-/* ---- the model ---------------------------------------------------------------------------------------------------- */
+/* ---- the model --------------------------------------------------------------------------------------------------- */
 
 static void model_change(uint64_t begin, uint64_t end, bool is_commit, uint32_t flags)
 {
@@ -101,7 +101,7 @@ static bool is_like_model(void)
 {
     struct sg_range range, before = {0, 0, 0, 0, 0};
     uint64_t page = 0;
-    for (uintptr_t address = 0; sg_ranges_next(&ranges, address, &range); address = range.end) {
+    for (uintptr_t address = 0; sg_range_map_next(&ranges, address, &range); address = range.end) {
         if (range.begin < before.end || range.end <= range.begin || range.kind == SG_RANGE_NONE)
             return false;
         if (range.begin == before.end && range.kind == before.kind && range.flags == before.flags &&
@@ -128,7 +128,7 @@ static bool are_sites_right(void)
     uint64_t bytes[SITES] = {0};
     uint32_t count[SITES] = {0};
     struct sg_range range;
-    for (uintptr_t address = 0; sg_ranges_next(&ranges, address, &range); address = range.end)
+    for (uintptr_t address = 0; sg_range_map_next(&ranges, address, &range); address = range.end)
         if (range.kind == SG_RANGE_COUNTED) {
             bytes[range.flags >> SG_RANGE_SITE_SHIFT] += range.end - range.begin;
             count[range.flags >> SG_RANGE_SITE_SHIFT]++;
@@ -153,19 +153,19 @@ static int random_operation(uint64_t *seed)
     switch (next_random(seed) % 6) {
     case 0:
         model_change(begin, end, true, 0);
-        return sg_ranges_commit(&ranges, at(begin), at(end));
+        return sg_range_map_commit(&ranges, at(begin), at(end));
     case 1:
         model_change(begin, end, false, flags);
-        return sg_ranges_flag(&ranges, at(begin), at(end), flags);
+        return sg_range_map_flag(&ranges, at(begin), at(end), flags);
     case 2:
         if (to + pages > PAGES || (to < end && begin < to + pages))
             return 0; /* mremap knows no overlap */
         model_move(begin, to, pages, is_copy);
-        return sg_ranges_move(&ranges, at(begin), at(to), pages * 4096, is_copy);
+        return sg_range_map_move(&ranges, at(begin), at(to), pages * 4096, is_copy);
     case 3:
         for (uint64_t i = begin; i < end; i++)
             model[i].flags &= ~flags;
-        return sg_ranges_unflag(&ranges, at(begin), at(end), flags);
+        return sg_range_map_unflag(&ranges, at(begin), at(end), flags);
     default:
         break;
     }
@@ -175,7 +175,7 @@ static int random_operation(uint64_t *seed)
     for (uint64_t i = begin; i < end; i++)
         model[i] = kind == SG_RANGE_NONE ? (struct page){0, 0, 0}
                                          : (struct page){kind, flags, source != 0 ? source + (i - begin) : 0};
-    return sg_ranges_set_shared(&ranges, at(begin), at(end), kind, flags, source);
+    return sg_range_map_set_shared(&ranges, at(begin), at(end), kind, flags, source);
 }
 
 /* How much [begin, end) would take away, and bring if it became COUNTED, where no unit is in it twice. */
@@ -187,8 +187,8 @@ static void check_what_comes_and_goes(uint64_t begin, uint64_t end)
         leaving += model[i].kind == SG_RANGE_COUNTED && (model[i].source == 0 || times == 1);
         coming += model[i].kind == SG_RANGE_RESERVED && times == 0;
     }
-    assert_int_equal(sg_ranges_leaving_bytes(&ranges, at(begin), at(end)), leaving * 4096);
-    assert_int_equal(sg_ranges_coming_bytes(&ranges, at(begin), at(end)), coming * 4096);
+    assert_int_equal(sg_range_map_leaving_bytes(&ranges, at(begin), at(end)), leaving * 4096);
+    assert_int_equal(sg_range_map_coming_bytes(&ranges, at(begin), at(end)), coming * 4096);
 }
 
 PLAIN_TEST(random_operations_agree_with_the_model)
@@ -207,42 +207,42 @@ PLAIN_TEST(random_operations_agree_with_the_model)
         uint32_t kind = 1 + (uint32_t)(next_random(&seed) % 3);
         uint64_t bytes = model_bytes(begin, end, kind);
         if (i % 16 == 0)
-            assert_int_equal(sg_ranges_bytes(&ranges, at(begin), at(end), kind), bytes);
+            assert_int_equal(sg_range_map_bytes(&ranges, at(begin), at(end), kind), bytes);
         if (i % 256 == 0)
             check_what_comes_and_goes(begin, end);
     }
-    assert_int_equal(sg_ranges_set(&ranges, at(0), at(PAGES), SG_RANGE_NONE, 0), 0);
+    assert_int_equal(sg_range_map_set(&ranges, at(0), at(PAGES), SG_RANGE_NONE, 0), 0);
     assert_int_equal(ranges.counted_bytes, 0);
     assert_int_equal(shared.chunk_count, 0);
 }
 
-/* ---- one behaviour each ------------------------------------------------------------------------------------------- */
+/* ---- one behaviour each ------------------------------------------------------------------------------------------ */
 
 PLAIN_TEST(neighbours_of_equal_attributes_are_one_range)
 {
-    assert_int_equal(sg_ranges_set(&ranges, at(0), at(2), SG_RANGE_COUNTED, 0), 0);
-    assert_int_equal(sg_ranges_set(&ranges, at(4), at(6), SG_RANGE_COUNTED, 0), 0);
+    assert_int_equal(sg_range_map_set(&ranges, at(0), at(2), SG_RANGE_COUNTED, 0), 0);
+    assert_int_equal(sg_range_map_set(&ranges, at(4), at(6), SG_RANGE_COUNTED, 0), 0);
     assert_int_equal(count_ranges(), 2);
-    assert_int_equal(sg_ranges_set(&ranges, at(2), at(4), SG_RANGE_COUNTED, 0), 0);
+    assert_int_equal(sg_range_map_set(&ranges, at(2), at(4), SG_RANGE_COUNTED, 0), 0);
     assert_int_equal(count_ranges(), 1);
-    assert_int_equal(sg_ranges_set(&ranges, at(6), at(8), SG_RANGE_RESERVED, SG_RANGE_SHARED), 0);
-    assert_int_equal(sg_ranges_commit(&ranges, at(6), at(8)), 0);
-    assert_int_equal(sg_ranges_set(&ranges, at(8), at(9), SG_RANGE_RESERVED, SG_RANGE_SHARED), 0);
+    assert_int_equal(sg_range_map_set(&ranges, at(6), at(8), SG_RANGE_RESERVED, SG_RANGE_SHARED), 0);
+    assert_int_equal(sg_range_map_commit(&ranges, at(6), at(8)), 0);
+    assert_int_equal(sg_range_map_set(&ranges, at(8), at(9), SG_RANGE_RESERVED, SG_RANGE_SHARED), 0);
     assert_int_equal(count_ranges(), 3);
-    assert_int_equal(sg_ranges_commit(&ranges, at(8), at(9)), 0);
+    assert_int_equal(sg_range_map_commit(&ranges, at(8), at(9)), 0);
     assert_int_equal(count_ranges(), 2);
     assert_int_equal(ranges.counted_bytes, 9 * 4096);
 }
 
 PLAIN_TEST(a_hole_splits_a_range)
 {
-    assert_int_equal(sg_ranges_set(&ranges, at(0), at(10), SG_RANGE_COUNTED, SG_RANGE_SETTLED), 0);
-    assert_int_equal(sg_ranges_set(&ranges, at(3), at(5), SG_RANGE_NONE, 0), 0);
+    assert_int_equal(sg_range_map_set(&ranges, at(0), at(10), SG_RANGE_COUNTED, SG_RANGE_SETTLED), 0);
+    assert_int_equal(sg_range_map_set(&ranges, at(3), at(5), SG_RANGE_NONE, 0), 0);
     struct sg_range range;
-    assert_true(sg_ranges_next(&ranges, at(3), &range));
+    assert_true(sg_range_map_next(&ranges, at(3), &range));
     assert_true(range.begin == at(5) && range.end == at(10) && range.flags == SG_RANGE_SETTLED);
     assert_int_equal(ranges.counted_bytes, 8 * 4096);
-    assert_int_equal(sg_ranges_bytes(&ranges, at(2), at(6), SG_RANGE_COUNTED), 2 * 4096);
+    assert_int_equal(sg_range_map_bytes(&ranges, at(2), at(6), SG_RANGE_COUNTED), 2 * 4096);
 }
 
 PLAIN_TEST(shared_memory_counts_once_however_often_it_is_mapped)
@@ -251,22 +251,22 @@ PLAIN_TEST(shared_memory_counts_once_however_often_it_is_mapped)
     ranges.shared = &shared;
     for (uint64_t i = 0; i < 3; i++)
         assert_int_equal(
-            sg_ranges_set_shared(&ranges, at(100 * i), at(100 * i + 50), SG_RANGE_COUNTED, 0, file + 10 * i), 0);
+            sg_range_map_set_shared(&ranges, at(100 * i), at(100 * i + 50), SG_RANGE_COUNTED, 0, file + 10 * i), 0);
     assert_int_equal(ranges.counted_bytes, 70 * 4096);
-    assert_int_equal(sg_ranges_unmapped_bytes(&ranges, file + 60, file + 80), 10 * 4096);
-    assert_int_equal(sg_ranges_set(&ranges, at(100), at(150), SG_RANGE_NONE, 0), 0);
+    assert_int_equal(sg_range_map_unmapped_bytes(&ranges, file + 60, file + 80), 10 * 4096);
+    assert_int_equal(sg_range_map_set(&ranges, at(100), at(150), SG_RANGE_NONE, 0), 0);
     assert_int_equal(ranges.counted_bytes, 70 * 4096);
-    assert_int_equal(sg_ranges_set(&ranges, at(0), at(50), SG_RANGE_NONE, 0), 0);
+    assert_int_equal(sg_range_map_set(&ranges, at(0), at(50), SG_RANGE_NONE, 0), 0);
     assert_int_equal(ranges.counted_bytes, 50 * 4096);
 }
 
 PLAIN_TEST(neighbours_in_the_address_space_that_are_none_in_their_file_stay_two_ranges)
 {
     const uint64_t file = UINT64_C(7) << SG_SHARED_SHIFT;
-    assert_int_equal(sg_ranges_set_shared(&ranges, at(0), at(2), SG_RANGE_COUNTED, 0, file), 0);
-    assert_int_equal(sg_ranges_set_shared(&ranges, at(2), at(4), SG_RANGE_COUNTED, 0, file), 0);
+    assert_int_equal(sg_range_map_set_shared(&ranges, at(0), at(2), SG_RANGE_COUNTED, 0, file), 0);
+    assert_int_equal(sg_range_map_set_shared(&ranges, at(2), at(4), SG_RANGE_COUNTED, 0, file), 0);
     assert_int_equal(count_ranges(), 2);
-    assert_int_equal(sg_ranges_set_shared(&ranges, at(2), at(4), SG_RANGE_COUNTED, 0, file + 2), 0);
+    assert_int_equal(sg_range_map_set_shared(&ranges, at(2), at(4), SG_RANGE_COUNTED, 0, file + 2), 0);
     assert_int_equal(count_ranges(), 1);
 }
 
@@ -283,16 +283,16 @@ PLAIN_TEST(sixty_thousand_ranges)
         order[other] = one;
     }
     for (uint32_t i = 0; i < MANY; i++)
-        assert_int_equal(sg_ranges_set(&ranges, at(2 * order[i]), at(2 * order[i] + 1), SG_RANGE_COUNTED, 0), 0);
+        assert_int_equal(sg_range_map_set(&ranges, at(2 * order[i]), at(2 * order[i] + 1), SG_RANGE_COUNTED, 0), 0);
     assert_int_equal(count_ranges(), MANY);
     assert_int_equal(ranges.counted_bytes, MANY * UINT64_C(4096));
     for (uint32_t i = 0; i < MANY; i += 2)
-        assert_int_equal(sg_ranges_set(&ranges, at(2 * order[i]), at(2 * order[i] + 1), SG_RANGE_NONE, 0), 0);
+        assert_int_equal(sg_range_map_set(&ranges, at(2 * order[i]), at(2 * order[i] + 1), SG_RANGE_NONE, 0), 0);
     for (uint32_t i = 1; i < MANY; i += 2)
-        expected += sg_ranges_bytes(&ranges, at(2 * order[i]), at(2 * order[i] + 1), SG_RANGE_COUNTED) == 4096;
+        expected += sg_range_map_bytes(&ranges, at(2 * order[i]), at(2 * order[i] + 1), SG_RANGE_COUNTED) == 4096;
     assert_int_equal(expected, MANY / 2);
     assert_int_equal(count_ranges(), MANY / 2);
-    assert_int_equal(sg_ranges_set(&ranges, 0, UINTPTR_MAX, SG_RANGE_NONE, 0), 0);
+    assert_int_equal(sg_range_map_set(&ranges, 0, UINTPTR_MAX, SG_RANGE_NONE, 0), 0);
     assert_int_equal(ranges.counted_bytes, 0);
     assert_int_equal(ranges.chunk_count, 0);
 }
@@ -301,8 +301,8 @@ PLAIN_TEST(chunks_are_used_again)
 {
     for (int round = 0; round < 20; round++) {
         for (uint64_t i = 0; i < 40000; i++)
-            assert_int_equal(sg_ranges_set(&ranges, at(2 * i), at(2 * i + 1), SG_RANGE_COUNTED, 0), 0);
-        assert_int_equal(sg_ranges_set(&ranges, at(0), at(100000), SG_RANGE_NONE, 0), 0);
+            assert_int_equal(sg_range_map_set(&ranges, at(2 * i), at(2 * i + 1), SG_RANGE_COUNTED, 0), 0);
+        assert_int_equal(sg_range_map_set(&ranges, at(0), at(100000), SG_RANGE_NONE, 0), 0);
     }
     assert_true(ranges.pool_used < 1000);
 }
@@ -312,45 +312,45 @@ PLAIN_TEST(a_full_index_says_so_and_stays_true)
     uint64_t held = 0, walked = 0;
     int result = 0;
     while (result == 0 && held < 2 * 4096 * 170) {
-        result = sg_ranges_set(&ranges, at(2 * held), at(2 * held + 1), SG_RANGE_COUNTED, 0);
+        result = sg_range_map_set(&ranges, at(2 * held), at(2 * held + 1), SG_RANGE_COUNTED, 0);
         held += result == 0;
     }
     assert_int_equal(result, -ENOMEM);
     assert_true(held > 300000);
     struct sg_range range;
-    for (uintptr_t address = 0; sg_ranges_next(&ranges, address, &range); address = range.end)
+    for (uintptr_t address = 0; sg_range_map_next(&ranges, address, &range); address = range.end)
         walked += range.end - range.begin;
     assert_int_equal(walked, held * 4096);
     assert_int_equal(ranges.counted_bytes, walked);
-    assert_int_equal(sg_ranges_set(&ranges, at(0), at(1000), SG_RANGE_NONE, 0), 0);
-    assert_int_equal(sg_ranges_set(&ranges, at(2), at(3), SG_RANGE_COUNTED, 0), 0);
+    assert_int_equal(sg_range_map_set(&ranges, at(0), at(1000), SG_RANGE_NONE, 0), 0);
+    assert_int_equal(sg_range_map_set(&ranges, at(2), at(3), SG_RANGE_COUNTED, 0), 0);
     assert_int_equal(ranges.counted_bytes, (held - 500 + 1) * 4096);
 }
 
 PLAIN_TEST(addresses_of_52_bits_are_told_from_those_of_48)
 {
     const uintptr_t high = ((uintptr_t)1 << 52) - 65536, low = high & (((uintptr_t)1 << 48) - 1);
-    assert_int_equal(sg_ranges_set(&ranges, high, high + 65536, SG_RANGE_COUNTED, 0), 0);
-    assert_int_equal(sg_ranges_bytes(&ranges, low, low + 65536, SG_RANGE_COUNTED), 0);
-    assert_int_equal(sg_ranges_set(&ranges, low, low + 65536, SG_RANGE_COUNTED, 0), 0);
+    assert_int_equal(sg_range_map_set(&ranges, high, high + 65536, SG_RANGE_COUNTED, 0), 0);
+    assert_int_equal(sg_range_map_bytes(&ranges, low, low + 65536, SG_RANGE_COUNTED), 0);
+    assert_int_equal(sg_range_map_set(&ranges, low, low + 65536, SG_RANGE_COUNTED, 0), 0);
     assert_int_equal(count_ranges(), 2);
-    assert_int_equal(sg_ranges_set(&ranges, high, high + 4096, SG_RANGE_NONE, 0), 0);
-    assert_int_equal(sg_ranges_bytes(&ranges, 0, UINTPTR_MAX, SG_RANGE_COUNTED), 2 * 65536 - 4096);
+    assert_int_equal(sg_range_map_set(&ranges, high, high + 4096, SG_RANGE_NONE, 0), 0);
+    assert_int_equal(sg_range_map_bytes(&ranges, 0, UINTPTR_MAX, SG_RANGE_COUNTED), 2 * 65536 - 4096);
     struct sg_range range;
-    assert_true(sg_ranges_next(&ranges, low + 65536, &range));
+    assert_true(sg_range_map_next(&ranges, low + 65536, &range));
     assert_int_equal(range.begin, high + 4096);
 }
 
 PLAIN_TEST(the_end_of_the_address_space_is_an_address_like_others)
 {
     uintptr_t end = UINTPTR_MAX & ~(uintptr_t)4095;
-    assert_int_equal(sg_ranges_set(&ranges, end - 4096, end, SG_RANGE_COUNTED, 0), 0);
-    assert_int_equal(sg_ranges_set(&ranges, 0, 4096, SG_RANGE_COUNTED, 0), 0);
-    assert_int_equal(sg_ranges_bytes(&ranges, 0, UINTPTR_MAX, SG_RANGE_COUNTED), 8192);
-    assert_int_equal(sg_ranges_set(&ranges, 0, 4096, SG_RANGE_COUNTED, SG_RANGE_SETTLED), 0);
+    assert_int_equal(sg_range_map_set(&ranges, end - 4096, end, SG_RANGE_COUNTED, 0), 0);
+    assert_int_equal(sg_range_map_set(&ranges, 0, 4096, SG_RANGE_COUNTED, 0), 0);
+    assert_int_equal(sg_range_map_bytes(&ranges, 0, UINTPTR_MAX, SG_RANGE_COUNTED), 8192);
+    assert_int_equal(sg_range_map_set(&ranges, 0, 4096, SG_RANGE_COUNTED, SG_RANGE_SETTLED), 0);
     assert_int_equal(count_ranges(), 2);
     struct sg_range range;
-    assert_false(sg_ranges_next(&ranges, end, &range));
+    assert_false(sg_range_map_next(&ranges, end, &range));
 }
 
 int main(void)

@@ -15,21 +15,21 @@ static const char vdso_clock[] = "__vdso_clock_gettime";
 static const char vdso_clock[] = "__kernel_clock_gettime";
 #endif
 
-static const struct sg_symbols *open_libc(void **handle)
+static const struct sg_elf_symbols *open_libc(void **handle)
 {
-    static struct sg_symbols symbols;
+    static struct sg_elf_symbols symbols;
     const struct link_map *map;
     *handle = dlopen(LIBC_SO, RTLD_LAZY | RTLD_NOLOAD);
     assert_non_null(*handle);
     assert_int_equal(dlinfo(*handle, RTLD_DI_LINKMAP, &map), 0);
-    assert_true(sg_symbols_open(&symbols, map->l_addr, map->l_ld));
+    assert_true(sg_elf_symbols_open(&symbols, map->l_addr, map->l_ld));
     return &symbols;
 }
 
 PLAIN_TEST(every_function_of_the_libc_is_where_dlsym_says)
 {
     void *handle, *address;
-    const struct sg_symbols *symbols = open_libc(&handle);
+    const struct sg_elf_symbols *symbols = open_libc(&handle);
     unsigned functions = 0, chosen = 0;
     const char *end = symbols->strings; /* they follow the symbols in every glibc */
     for (unsigned i = 1; (const char *)(symbols->symbol + i + 1) <= end; i++) {
@@ -40,7 +40,7 @@ PLAIN_TEST(every_function_of_the_libc_is_where_dlsym_says)
         if (!is_default || expected == NULL)
             continue;
         unsigned type = ELF64_ST_TYPE(symbol->st_info);
-        assert_true(sg_symbols_find(symbols, name, &address));
+        assert_true(sg_elf_symbols_find(symbols, name, &address));
         assert_ptr_equal(address, type == STT_FUNC ? expected : NULL);
         functions += type == STT_FUNC;
         chosen += type == STT_GNU_IFUNC;
@@ -51,21 +51,21 @@ PLAIN_TEST(every_function_of_the_libc_is_where_dlsym_says)
 PLAIN_TEST(what_is_not_there_is_not_found)
 {
     void *handle, *address;
-    const struct sg_symbols *symbols = open_libc(&handle);
-    assert_false(sg_symbols_find(symbols, "sg_no_such_function", &address));
-    assert_false(sg_symbols_find(symbols, "", &address));
-    assert_null(sg_symbols_next("sg_no_such_function"));
-    assert_null(sg_symbols_vdso("sg_no_such_function"));
+    const struct sg_elf_symbols *symbols = open_libc(&handle);
+    assert_false(sg_elf_symbols_find(symbols, "sg_no_such_function", &address));
+    assert_false(sg_elf_symbols_find(symbols, "", &address));
+    assert_null(sg_elf_symbols_next("sg_no_such_function"));
+    assert_null(sg_elf_symbols_vdso("sg_no_such_function"));
 }
 
 PLAIN_TEST(next_is_what_rtld_next_finds)
 {
     static const char *const names[] = {"malloc", "mmap", "pthread_create", "dlsym", "_exit"};
     for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
-        void *expected = dlsym(RTLD_NEXT, names[i]), *found = sg_symbols_next(names[i]);
+        void *expected = dlsym(RTLD_NEXT, names[i]), *found = sg_elf_symbols_next(names[i]);
         assert_true(found == expected || found == NULL); /* NULL: a sanitizer's, or one that is chosen */
     }
-    assert_non_null(sg_symbols_next("dlsym"));
+    assert_non_null(sg_elf_symbols_next("dlsym"));
 }
 
 static void skip_for(const char *test, const char *why)
@@ -77,7 +77,7 @@ static void skip_for(const char *test, const char *why)
 PLAIN_TEST(the_vdso_tells_the_time)
 {
     struct timespec before, now, after;
-    void *address = sg_symbols_vdso(vdso_clock);
+    void *address = sg_elf_symbols_vdso(vdso_clock);
     if (address == NULL)
         skip_for(__func__, "no vDSO here, as under valgrind and old emulators");
     int (*gettime)(clockid_t, struct timespec *);
@@ -91,14 +91,14 @@ PLAIN_TEST(the_vdso_tells_the_time)
 PLAIN_TEST(without_a_hash_of_gnus_symbols_are_counted_by_the_old_one)
 {
     void *handle, *expected, *address;
-    struct sg_symbols symbols = *open_libc(&handle);
+    struct sg_elf_symbols symbols = *open_libc(&handle);
     if (symbols.sysv_hash == NULL)
         skip_for(__func__, "the libc has GNU's hash alone, as some distributions build it");
-    assert_true(sg_symbols_find(&symbols, "malloc", &expected));
+    assert_true(sg_elf_symbols_find(&symbols, "malloc", &expected));
     symbols.gnu_hash = NULL;
-    assert_true(sg_symbols_find(&symbols, "malloc", &address));
+    assert_true(sg_elf_symbols_find(&symbols, "malloc", &address));
     assert_ptr_equal(address, expected);
-    assert_false(sg_symbols_find(&symbols, "sg_no_such_function", &address));
+    assert_false(sg_elf_symbols_find(&symbols, "sg_no_such_function", &address));
 }
 
 int main(void)

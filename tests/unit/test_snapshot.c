@@ -1,5 +1,5 @@
 /*
- * test_pool.c - what the machine and the cgroups above us still have, over fake trees (SPARKGUARD_SYSTEM_ROOT), and the
+ * test_snapshot.c - what the machine and the cgroups above us still have, over fake trees (SPARKGUARD_SYSTEM_ROOT), and the
  * reserve and floor that each of them keeps.
  */
 #include "fixture.h"
@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <sys/sysinfo.h>
 
-static struct sg_look look;
+static struct sg_snapshot look;
 
 static void use_fake_root(void)
 {
@@ -28,10 +28,10 @@ static void put_meminfo(uint64_t total, uint64_t available)
 
 static void look_at_fake(void)
 {
-    uint64_t level[SG_SEAT_LEVELS];
+    uint64_t level[SG_ENTRY_LEVELS];
     use_fake_root();
     (void)sg_cgroup_find(level);
-    sg_pool_look(&look);
+    sg_snapshot_refresh(&look);
     sg_cgroup_look(&look);
 }
 
@@ -43,7 +43,7 @@ static void check_is_sysinfo(void)
     CHECK(look.at[0].headroom_bytes > 0 && look.at[0].headroom_bytes <= look.at[0].limit_bytes);
 }
 
-/* ---- the machine -------------------------------------------------------------------------------------------------- */
+/* ---- the machine ------------------------------------------------------------------------------------------------- */
 
 CHILD_TEST(meminfo_is_read_in_bytes)
 {
@@ -117,12 +117,12 @@ CHILD_TEST(a_huge_cma_figure_takes_no_more_than_there_is)
     CHECK_EQUAL(look.cma_free_bytes, 512 * KIB);
 }
 
-/* ---- reserve and floor -------------------------------------------------------------------------------------------- */
+/* ---- reserve and floor ------------------------------------------------------------------------------------------- */
 
 static struct sg_constraint kept(uint64_t limit_bytes, bool is_machine)
 {
     struct sg_constraint constraint = {.limit_bytes = limit_bytes};
-    sg_pool_set_reserve(&constraint, is_machine);
+    sg_snapshot_set_reserve(&constraint, is_machine);
     return constraint;
 }
 
@@ -186,7 +186,7 @@ CHILD_TEST(a_reserve_of_nothing_is_nothing)
     CHECK_EQUAL(kept(128 * GIB, true).floor_bytes, 0);
 }
 
-/* ---- cgroups ------------------------------------------------------------------------------------------------------ */
+/* ---- cgroups ----------------------------------------------------------------------------------------------------- */
 
 static void put_v2(const char *group, const char *max, const char *high, uint64_t current, uint64_t file, uint64_t slab)
 {
@@ -346,7 +346,7 @@ CHILD_TEST(more_levels_than_there_is_room_for_are_survived)
     }
     put_file("proc/self/cgroup", "0::%s\n", group);
     look_at_fake();
-    CHECK_EQUAL(look.count, SG_CONSTRAINT_ROOM);
+    CHECK_EQUAL(look.count, SG_CONSTRAINT_CAPACITY);
 }
 
 CHILD_TEST(usage_is_read_at_every_look)

@@ -1,5 +1,5 @@
 /*
- * test_index.c - what is promised: granted, and not resident yet.
+ * test_tracker.c - what is promised: granted, and not resident yet.
  */
 #include "fixture.h"
 
@@ -29,7 +29,7 @@ static void touch(char *memory, size_t bytes)
 static char *enter_block(size_t bytes, enum sg_domain domain)
 {
     char *memory = map_fresh(bytes);
-    CHECK_EQUAL(sg_table_insert(&sg_index_blocks, (uintptr_t)memory, sg_block(bytes, domain, 0), NULL), 0);
+    CHECK_EQUAL(sg_block_table_insert(&sg_tracker_blocks, (uintptr_t)memory, sg_block(bytes, domain, 0), NULL), 0);
     sg_ledger_charge(domain, bytes);
     return memory;
 }
@@ -42,7 +42,7 @@ CHILD_TEST(a_block_value_keeps_what_it_was_made_of)
     CHECK_EQUAL(sg_block_site(block), 31);
     CHECK_EQUAL(sg_block_domain(block), SG_DOMAIN_DEVICE);
     CHECK_EQUAL(sg_block_device(block), 5);
-    CHECK((block & SG_BLOCK_SETTLED) == 0 && (block & ~SG_TABLE_VALUE_MASK) == 0);
+    CHECK((block & SG_BLOCK_SETTLED) == 0 && (block & ~SG_BLOCK_TABLE_VALUE_MASK) == 0);
     CHECK(sg_block_size(block | SG_BLOCK_SETTLED) == sg_block_size(block));
     CHECK_EQUAL(sg_block_device(block | SG_BLOCK_SETTLED), 5);
     CHECK_EQUAL(sg_block_site(sg_block(most, SG_DOMAIN_HEAP, 7)), 0);
@@ -50,101 +50,101 @@ CHILD_TEST(a_block_value_keeps_what_it_was_made_of)
 
 CHILD_TEST(nothing_held_is_nothing_promised)
 {
-    CHECK_EQUAL(sg_index_promised_bytes(), 0);
+    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
 }
 
 CHILD_TEST(a_block_promises_what_is_not_resident)
 {
     char *memory = enter_block(8 * MIB, SG_DOMAIN_HEAP);
-    CHECK_EQUAL(sg_index_promised_bytes(), 8 * MIB);
+    CHECK_EQUAL(sg_tracker_promised_bytes(), 8 * MIB);
     touch(memory, 4 * MIB);
-    CHECK_EQUAL(sg_index_promised_bytes(), 4 * MIB);
+    CHECK_EQUAL(sg_tracker_promised_bytes(), 4 * MIB);
     touch(memory, 8 * MIB);
-    CHECK_EQUAL(sg_index_promised_bytes(), 0);
+    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
 }
 
 CHILD_TEST(of_a_block_that_moves_what_it_promises_is_on_its_way)
 {
     char *memory = enter_block(4 * MIB, SG_DOMAIN_HEAP);
-    struct sg_passage passage = sg_index_begin_large_passage((uintptr_t)memory, 4 * MIB, false);
+    struct sg_passage passage = sg_tracker_begin_large_passage((uintptr_t)memory, 4 * MIB, false);
     CHECK_EQUAL(passage.promised_bytes, 0); /* it goes: nothing of it is promised again elsewhere */
-    sg_index_end_large_passage(passage);
-    passage = sg_index_begin_large_passage((uintptr_t)memory, 4 * MIB, true);
+    sg_tracker_end_large_passage(passage);
+    passage = sg_tracker_begin_large_passage((uintptr_t)memory, 4 * MIB, true);
     CHECK_EQUAL(passage.promised_bytes, 4 * MIB);
-    sg_index_end_large_passage(passage);
+    sg_tracker_end_large_passage(passage);
     touch(memory, 4 * MIB);
-    CHECK_EQUAL(sg_index_promised_bytes(), 0);
-    passage = sg_index_begin_large_passage((uintptr_t)memory, 4 * MIB, true);
+    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
+    passage = sg_tracker_begin_large_passage((uintptr_t)memory, 4 * MIB, true);
     CHECK_EQUAL(passage.promised_bytes, 0);
-    sg_index_end_large_passage(passage);
+    sg_tracker_end_large_passage(passage);
 }
 
 CHILD_TEST(a_block_that_was_there_once_promises_nothing_again)
 {
     char *memory = enter_block(4 * MIB, SG_DOMAIN_HEAP);
     touch(memory, 4 * MIB);
-    CHECK_EQUAL(sg_index_promised_bytes(), 0);
-    CHECK((sg_table_find(&sg_index_blocks, (uintptr_t)memory) & SG_BLOCK_SETTLED) != 0);
+    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
+    CHECK((sg_block_table_find(&sg_tracker_blocks, (uintptr_t)memory) & SG_BLOCK_SETTLED) != 0);
     CHECK(madvise(memory, 4 * MIB, MADV_DONTNEED) == 0);
-    CHECK_EQUAL(sg_index_promised_bytes(), 0);
+    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
 }
 
 CHILD_TEST(device_memory_promises_nothing_but_managed_memory_does)
 {
     (void)enter_block(8 * MIB, SG_DOMAIN_DEVICE);
-    CHECK_EQUAL(sg_index_promised_bytes(), 0);
+    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
     (void)enter_block(4 * MIB, SG_DOMAIN_MANAGED);
-    CHECK_EQUAL(sg_index_promised_bytes(), 4 * MIB);
+    CHECK_EQUAL(sg_tracker_promised_bytes(), 4 * MIB);
 }
 
 CHILD_TEST(small_heap_promises_what_exceeds_the_memory_that_is_there)
 {
     sg_ledger_charge(SG_DOMAIN_HEAP, 64 * GIB);
-    uint64_t promised = sg_index_promised_bytes();
+    uint64_t promised = sg_tracker_promised_bytes();
     CHECK(promised <= 64 * GIB && promised > 60 * GIB);
     sg_ledger_release(SG_DOMAIN_HEAP, 64 * GIB - 4096); /* less than this program has resident */
-    CHECK_EQUAL(sg_index_promised_bytes(), 0);
+    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
 }
 
 CHILD_TEST(a_mapping_promises_what_is_not_resident)
 {
     char *memory = map_fresh(8 * MIB);
     uintptr_t begin = (uintptr_t)memory;
-    CHECK_EQUAL(sg_ranges_set(&sg_index_maps, begin, begin + 8 * MIB, SG_RANGE_COUNTED, 0), 0);
-    CHECK_EQUAL(sg_index_promised_bytes(), 8 * MIB);
+    CHECK_EQUAL(sg_range_map_set(&sg_tracker_maps, begin, begin + 8 * MIB, SG_RANGE_COUNTED, 0), 0);
+    CHECK_EQUAL(sg_tracker_promised_bytes(), 8 * MIB);
     touch(memory, 2 * MIB);
-    CHECK_EQUAL(sg_index_promised_bytes(), 6 * MIB);
+    CHECK_EQUAL(sg_tracker_promised_bytes(), 6 * MIB);
     touch(memory, 8 * MIB);
-    CHECK_EQUAL(sg_index_promised_bytes(), 0);
+    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
     struct sg_range range;
-    CHECK(sg_ranges_next(&sg_index_maps, begin, &range) && range.flags == SG_RANGE_SETTLED);
+    CHECK(sg_range_map_next(&sg_tracker_maps, begin, &range) && range.flags == SG_RANGE_SETTLED);
 }
 
 CHILD_TEST(a_reserved_mapping_promises_nothing_until_it_is_committed)
 {
     uintptr_t begin = (uintptr_t)map_fresh(4 * MIB);
-    CHECK_EQUAL(sg_ranges_set(&sg_index_maps, begin, begin + 4 * MIB, SG_RANGE_RESERVED, 0), 0);
-    CHECK_EQUAL(sg_index_promised_bytes(), 0);
-    CHECK_EQUAL(sg_ranges_commit(&sg_index_maps, begin, begin + 2 * MIB), 0);
-    CHECK_EQUAL(sg_index_promised_bytes(), 2 * MIB);
+    CHECK_EQUAL(sg_range_map_set(&sg_tracker_maps, begin, begin + 4 * MIB, SG_RANGE_RESERVED, 0), 0);
+    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
+    CHECK_EQUAL(sg_range_map_commit(&sg_tracker_maps, begin, begin + 2 * MIB), 0);
+    CHECK_EQUAL(sg_tracker_promised_bytes(), 2 * MIB);
 }
 
 CHILD_TEST(a_sparse_mapping_promises_nothing_and_shows_what_is_resident)
 {
     char *memory = map_fresh(8 * MIB);
     uintptr_t begin = (uintptr_t)memory;
-    CHECK_EQUAL(sg_ranges_set(&sg_index_maps, begin, begin + 8 * MIB, SG_RANGE_SPARSE, SG_RANGE_COMMITTED), 0);
+    CHECK_EQUAL(sg_range_map_set(&sg_tracker_maps, begin, begin + 8 * MIB, SG_RANGE_SPARSE, SG_RANGE_COMMITTED), 0);
     touch(memory, 4 * MIB);
-    CHECK_EQUAL(sg_index_promised_bytes(), 0);
+    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
     CHECK_EQUAL(sg_own->sparse_resident_bytes, 4 * MIB);
 }
 
 CHILD_TEST(sparse_terabytes_that_were_never_writable_are_not_looked_at)
 {
-    CHECK_EQUAL(sg_ranges_set(&sg_index_maps, (uintptr_t)GIB, (uintptr_t)(1000 * GIB), SG_RANGE_SPARSE, 0), 0);
-    CHECK_EQUAL(sg_index_promised_bytes(), 0);
+    CHECK_EQUAL(sg_range_map_set(&sg_tracker_maps, (uintptr_t)GIB, (uintptr_t)(1000 * GIB), SG_RANGE_SPARSE, 0), 0);
+    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
     CHECK_EQUAL(sg_own->sparse_resident_bytes, 0);
-    CHECK(sg_index_has_sparse());
+    CHECK(sg_tracker_has_sparse());
 }
 
 /* Only a kernel that tells what is there at a cost of that (Linux 6.7) is asked about terabytes: by mincore it takes
@@ -155,13 +155,15 @@ CHILD_TEST(writable_sparse_terabytes_are_looked_at_where_that_is_cheap)
     uintptr_t middle = (uintptr_t)memory;
     touch(memory, 4 * MIB);
     CHECK_EQUAL(
-        sg_ranges_set(&sg_index_maps, middle - 100 * GIB, middle + 8 * MIB, SG_RANGE_SPARSE, SG_RANGE_COMMITTED), 0);
-    CHECK_EQUAL(
-        sg_ranges_set(&sg_index_maps, (uintptr_t)GIB, (uintptr_t)(1000 * GIB), SG_RANGE_SPARSE, SG_RANGE_COMMITTED), 0);
+        sg_range_map_set(&sg_tracker_maps, middle - 100 * GIB, middle + 8 * MIB, SG_RANGE_SPARSE, SG_RANGE_COMMITTED),
+        0);
+    CHECK_EQUAL(sg_range_map_set(&sg_tracker_maps, (uintptr_t)GIB, (uintptr_t)(1000 * GIB), SG_RANGE_SPARSE,
+                                 SG_RANGE_COMMITTED),
+                0);
     uint64_t begin = clock_ns();
-    CHECK_EQUAL(sg_index_promised_bytes(), 0);
+    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
     CHECK(clock_ns() - begin < 20000000000);
-    if (sg_resident_is_cheap())
+    if (sg_residency_is_cheap())
         CHECK(sg_own->sparse_resident_bytes >= 4 * MIB && sg_own->sparse_resident_bytes < GIB);
     else
         CHECK(sg_own->sparse_resident_bytes == SG_UNKNOWN);
@@ -171,34 +173,34 @@ CHILD_TEST(what_is_given_back_promises_nothing)
 {
     char *block = enter_block(4 * MIB, SG_DOMAIN_HEAP);
     uintptr_t mapping = (uintptr_t)map_fresh(4 * MIB);
-    CHECK_EQUAL(sg_ranges_set(&sg_index_maps, mapping, mapping + 4 * MIB, SG_RANGE_COUNTED, 0), 0);
-    CHECK_EQUAL(sg_index_promised_bytes(), 8 * MIB);
-    sg_index_give_back(mapping, mapping + 2 * MIB);
-    CHECK_EQUAL(sg_index_promised_bytes(), 6 * MIB);
-    sg_index_give_back((uintptr_t)block, (uintptr_t)block + 4 * MIB);
-    CHECK_EQUAL(sg_index_promised_bytes(), 2 * MIB);
+    CHECK_EQUAL(sg_range_map_set(&sg_tracker_maps, mapping, mapping + 4 * MIB, SG_RANGE_COUNTED, 0), 0);
+    CHECK_EQUAL(sg_tracker_promised_bytes(), 8 * MIB);
+    sg_tracker_give_back(mapping, mapping + 2 * MIB);
+    CHECK_EQUAL(sg_tracker_promised_bytes(), 6 * MIB);
+    sg_tracker_give_back((uintptr_t)block, (uintptr_t)block + 4 * MIB);
+    CHECK_EQUAL(sg_tracker_promised_bytes(), 2 * MIB);
 }
 
 CHILD_TEST(giving_back_a_part_of_a_block_leaves_its_promise)
 {
     char *block = enter_block(8 * MIB, SG_DOMAIN_HEAP);
-    sg_index_give_back((uintptr_t)block, (uintptr_t)block + 4 * MIB);
-    CHECK_EQUAL(sg_index_promised_bytes(), 8 * MIB);
+    sg_tracker_give_back((uintptr_t)block, (uintptr_t)block + 4 * MIB);
+    CHECK_EQUAL(sg_tracker_promised_bytes(), 8 * MIB);
 }
 
 CHILD_TEST(a_child_keeps_a_whole_map_and_forgets_a_torn_one)
 {
-    CHECK_EQUAL(sg_ranges_set(&sg_index_maps, 4096, 8192, SG_RANGE_RESERVED, 0), 0);
+    CHECK_EQUAL(sg_range_map_set(&sg_tracker_maps, 4096, 8192, SG_RANGE_RESERVED, 0), 0);
     struct sg_lock_state state;
-    sg_lock_acquire(&sg_index_maps_lock, &state);
-    sg_index_refork(true);
+    sg_lock_acquire(&sg_tracker_maps_lock, &state);
+    sg_tracker_refork(true);
     struct sg_range range;
-    CHECK(sg_ranges_next(&sg_index_maps, 0, &range));
-    CHECK(sg_lock_acquire_within(&sg_index_maps_lock, &state, 0));
-    sg_index_refork(false);
-    CHECK(!sg_ranges_next(&sg_index_maps, 0, &range));
+    CHECK(sg_range_map_next(&sg_tracker_maps, 0, &range));
+    CHECK(sg_lock_acquire_within(&sg_tracker_maps_lock, &state, 0));
+    sg_tracker_refork(false);
+    CHECK(!sg_range_map_next(&sg_tracker_maps, 0, &range));
     CHECK_EQUAL(sg_own->faults, 1);
-    CHECK_EQUAL(sg_ranges_set(&sg_index_maps, 4096, 8192, SG_RANGE_COUNTED, 0), 0);
+    CHECK_EQUAL(sg_range_map_set(&sg_tracker_maps, 4096, 8192, SG_RANGE_COUNTED, 0), 0);
 }
 
 CHILD_TEST(a_block_keeps_its_size_whatever_it_is_marked_as)
@@ -216,28 +218,28 @@ CHILD_TEST(a_block_keeps_its_size_whatever_it_is_marked_as)
 CHILD_TEST(a_map_that_is_looked_at_is_whole_and_one_that_is_changed_is_not)
 {
     struct sg_lock_state lock;
-    sg_lock_acquire(&sg_index_maps_lock, &lock);
-    CHECK(sg_index_is_whole());
-    sg_index_begin_change();
-    CHECK(!sg_index_is_whole());
-    sg_index_end_change();
-    CHECK(sg_index_is_whole());
-    sg_index_begin_change();
-    sg_index_refork(sg_index_is_whole()); /* a child's: whoever was at it does not exist there */
-    CHECK(sg_index_is_whole());
+    sg_lock_acquire(&sg_tracker_maps_lock, &lock);
+    CHECK(sg_tracker_is_whole());
+    sg_tracker_begin_change();
+    CHECK(!sg_tracker_is_whole());
+    sg_tracker_end_change();
+    CHECK(sg_tracker_is_whole());
+    sg_tracker_begin_change();
+    sg_tracker_refork(sg_tracker_is_whole()); /* a child's: whoever was at it does not exist there */
+    CHECK(sg_tracker_is_whole());
 }
 
 CHILD_TEST(a_fork_and_a_change_wait_for_each_other_but_not_for_ever)
 {
-    sg_index_begin_change();
-    sg_index_begin_fork(); /* nobody ends the change */
-    CHECK(!sg_index_is_whole());
-    sg_index_end_change();
-    sg_index_begin_fork();
-    sg_index_wait_for_fork(); /* nobody ends the fork */
-    sg_index_end_fork();
-    sg_index_wait_for_fork();
-    CHECK(sg_index_is_whole());
+    sg_tracker_begin_change();
+    sg_tracker_begin_fork(); /* nobody ends the change */
+    CHECK(!sg_tracker_is_whole());
+    sg_tracker_end_change();
+    sg_tracker_begin_fork();
+    sg_tracker_wait_for_fork(); /* nobody ends the fork */
+    sg_tracker_end_fork();
+    sg_tracker_wait_for_fork();
+    CHECK(sg_tracker_is_whole());
 }
 
 int main(void)

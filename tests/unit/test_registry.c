@@ -1,6 +1,6 @@
 /*
- * test_seats.c - a seat among all guarded processes: taking it, losing it, what the others' add up to, and waiting for
- * them.
+ * test_registry.c - a registry entry among all guarded processes: taking it, losing it, what the others' add up to, and
+ * waiting for them.
  */
 #include "fixture.h"
 
@@ -20,7 +20,7 @@
 
 #define MOST (UINT64_C(1) << 52) /* what any sum may be */
 
-/* ---- joining ------------------------------------------------------------------------------------------------------ */
+/* ---- joining ----------------------------------------------------------------------------------------------------- */
 
 static void use_folder(void)
 {
@@ -37,30 +37,30 @@ static void join(void)
 {
     use_folder();
     sg_segment_attach();
-    CHECK(sg_seats_may_join());
-    sg_seats_join();
+    CHECK(sg_registry_may_join());
+    sg_registry_join();
 }
 
 static void join_shared(void)
 {
     join();
     CHECK(is_sharing());
-    CHECK(!sg_seats_may_join());
+    CHECK(!sg_registry_may_join());
 }
 
 static const char *ledger_path(void)
 {
-    return in_folder("live/" SG_LEDGER_NAME);
+    return in_folder("live/" SG_REGISTRY_NAME);
 }
 
-static struct sg_seat *seat_at(unsigned number)
+static struct sg_registry_entry *seat_at(unsigned number)
 {
-    return &sg_seats_ledger()->seat[number];
+    return &sg_entry_registry()->entry[number];
 }
 
 static unsigned own_number(void)
 {
-    return (unsigned)(sg_seats_own() - sg_seats_ledger()->seat);
+    return (unsigned)(sg_entry_own() - sg_entry_registry()->entry);
 }
 
 static bool is_locked(unsigned number)
@@ -71,7 +71,7 @@ static bool is_locked(unsigned number)
     return lock.l_type != F_UNLCK;
 }
 
-/* Locks some seats as living owners do, until the descriptor is closed. */
+/* Locks some registry entries as living owners do, until the descriptor is closed. */
 static int lock_seats(unsigned first, unsigned count)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = first, .l_len = count};
@@ -83,7 +83,7 @@ static int lock_seats(unsigned first, unsigned count)
 static const char *last_event(void)
 {
     uint64_t count = sg_own->event_count;
-    return count == 0 ? "" : sg_own->event[(count - 1) % SG_EVENT_ROOM].what;
+    return count == 0 ? "" : sg_own->event[(count - 1) % SG_EVENT_CAPACITY].what;
 }
 
 /* A forked child, as the library's fork handlers make it: it runs `body` and ends without cleaning up. */
@@ -97,7 +97,7 @@ static pid_t fork_guarded(void (*body)(void))
     (void)alarm(60);
     CHECK(sg_segment_refork());
     sg_thread_refork();
-    sg_seats_refork();
+    sg_registry_refork();
     sg_ledger_refork();
     body();
     _exit(0);
@@ -112,16 +112,16 @@ static void wait_for(pid_t child)
 
 CHILD_TEST(without_a_segment_a_process_decides_alone)
 {
-    struct sg_tally tally;
-    CHECK(!sg_seats_may_join());
-    sg_seats_announce(SG_POOL_BOUNDED, GIB);
-    sg_seats_sum(&tally, 0, true);
-    CHECK_EQUAL(tally.machine.asking_bytes, 0);
-    CHECK_EQUAL(tally.machine.behind_bytes, 0);
-    sg_seats_withdraw();
-    CHECK(!sg_seats_reap());
-    sg_seats_leave();
-    CHECK_EQUAL(sg_seats_ledger()->asked_bytes, GIB);
+    struct sg_peers peers;
+    CHECK(!sg_registry_may_join());
+    sg_registry_announce(SG_POOL_BOUNDED, GIB);
+    sg_peers_sum(&peers, 0, true);
+    CHECK_EQUAL(peers.machine.queued_before_bytes, 0);
+    CHECK_EQUAL(peers.machine.queued_after_bytes, 0);
+    sg_registry_withdraw();
+    CHECK(!sg_registry_reap());
+    sg_registry_leave();
+    CHECK_EQUAL(sg_entry_registry()->asked_bytes, GIB);
     CHECK(access(ledger_path(), F_OK) != 0);
 }
 
@@ -129,62 +129,62 @@ CHILD_TEST(the_first_one_makes_the_ledger_and_takes_the_first_seat)
 {
     struct stat info;
     join_shared();
-    struct sg_machine_ledger *ledger = sg_seats_ledger();
+    struct sg_registry *ledger = sg_entry_registry();
     CHECK(stat(ledger_path(), &info) == 0);
-    CHECK_EQUAL(info.st_size, SG_LEDGER_BYTES(SG_SEAT_ROOM));
+    CHECK_EQUAL(info.st_size, SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY));
     CHECK_EQUAL(info.st_mode & 07777, 0600);
     CHECK_EQUAL(info.st_nlink, 1);
-    CHECK((uint64_t)info.st_blocks * 512 >= SG_LEDGER_BYTES(SG_SEAT_ROOM));
-    CHECK_EQUAL(ledger->magic, SG_LEDGER_MAGIC);
-    CHECK_EQUAL(ledger->version, SG_LEDGER_VERSION);
-    CHECK_EQUAL(ledger->seat_room, SG_SEAT_ROOM);
-    CHECK_EQUAL(ledger->seat_used, 1);
+    CHECK((uint64_t)info.st_blocks * 512 >= SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY));
+    CHECK_EQUAL(ledger->magic, SG_REGISTRY_MAGIC);
+    CHECK_EQUAL(ledger->version, SG_REGISTRY_VERSION);
+    CHECK_EQUAL(ledger->entry_capacity, SG_ENTRY_CAPACITY);
+    CHECK_EQUAL(ledger->entry_used, 1);
     CHECK_EQUAL(own_number(), 0);
-    const struct sg_seat *seat = sg_seats_own();
-    CHECK_EQUAL(seat->claim, 1 << 2 | SG_CLAIM_LIVE);
-    CHECK_EQUAL(seat->slot.magic, 0);
-    CHECK_EQUAL(seat->slot.pid, getpid());
-    CHECK_EQUAL(seat->slot.start_ticks, sg_own->slot.start_ticks);
-    CHECK_EQUAL(seat->slot.job_hash, sg_own->slot.job_hash);
+    const struct sg_registry_entry *entry = sg_entry_own();
+    CHECK_EQUAL(entry->claim, 1 << 2 | SG_CLAIM_LIVE);
+    CHECK_EQUAL(entry->slot.magic, 0);
+    CHECK_EQUAL(entry->slot.pid, getpid());
+    CHECK_EQUAL(entry->slot.start_ticks, sg_own->slot.start_ticks);
+    CHECK_EQUAL(entry->slot.job_hash, sg_own->slot.job_hash);
     CHECK(is_locked(0) && !is_locked(1));
 }
 
 CHILD_TEST(what_was_there_before_the_seat_is_in_it)
 {
     sg_own->slot.promised_bytes = 3 * MIB;
-    sg_seats_fly(SG_POOL_UNBOUNDED, GIB);
-    sg_seats_fly(SG_POOL_BOUNDED, 2 * GIB);
+    sg_entry_flight_add(SG_POOL_UNBOUNDED, GIB);
+    sg_entry_flight_add(SG_POOL_BOUNDED, 2 * GIB);
     const uint64_t level[] = {11, 12};
-    sg_seats_set_levels(level, 2);
+    sg_registry_set_levels(level, 2);
     join_shared();
-    const struct sg_seat *seat = sg_seats_own();
-    CHECK_EQUAL(seat->slot.promised_bytes, 3 * MIB);
-    CHECK_EQUAL(seat->slot.in_flight_bytes, 3 * GIB);
-    CHECK_EQUAL(seat->bounded_flight_bytes, 2 * GIB);
-    CHECK_EQUAL(seat->level[0], 11);
-    CHECK_EQUAL(seat->level[1], 12);
-    CHECK_EQUAL(seat->level[2], 0);
+    const struct sg_registry_entry *entry = sg_entry_own();
+    CHECK_EQUAL(entry->slot.promised_bytes, 3 * MIB);
+    CHECK_EQUAL(entry->slot.in_flight_bytes, 3 * GIB);
+    CHECK_EQUAL(entry->bounded_flight_bytes, 2 * GIB);
+    CHECK_EQUAL(entry->level[0], 11);
+    CHECK_EQUAL(entry->level[1], 12);
+    CHECK_EQUAL(entry->level[2], 0);
 }
 
 CHILD_TEST(nothing_of_the_last_owner_is_left_in_a_seat)
 {
     join_shared();
-    struct sg_seat *seat = seat_at(1);
-    memset(seat, 0xff, sizeof *seat);
-    seat->claim = 7 << 2 | SG_CLAIM_DEAD;
+    struct sg_registry_entry *entry = seat_at(1);
+    memset(entry, 0xff, sizeof *entry);
+    entry->claim = 7 << 2 | SG_CLAIM_DEAD;
     pid_t child = fork_guarded(join_shared);
     wait_for(child);
-    CHECK_EQUAL(seat->claim, 8 << 2 | SG_CLAIM_LIVE);
-    CHECK_EQUAL(seat->slot.pid, child);
-    CHECK_EQUAL(seat->slot.magic, 0);
-    CHECK_EQUAL(seat->slot.promised_bytes, 0);
-    CHECK_EQUAL(seat->slot.limit_bytes, 0);
-    CHECK_EQUAL(seat->ticket, SG_TICKET_NONE);
-    for (const uint64_t *word = &seat->asking_bytes; word < seat->level + SG_SEAT_LEVELS; word++)
+    CHECK_EQUAL(entry->claim, 8 << 2 | SG_CLAIM_LIVE);
+    CHECK_EQUAL(entry->slot.pid, child);
+    CHECK_EQUAL(entry->slot.magic, 0);
+    CHECK_EQUAL(entry->slot.promised_bytes, 0);
+    CHECK_EQUAL(entry->slot.limit_bytes, 0);
+    CHECK_EQUAL(entry->ticket, SG_TICKET_NONE);
+    for (const uint64_t *word = &entry->queued_bytes; word < entry->level + SG_ENTRY_LEVELS; word++)
         CHECK_EQUAL(*word, 0);
 }
 
-/* ---- leaving ------------------------------------------------------------------------------------------------------ */
+/* ---- leaving ----------------------------------------------------------------------------------------------------- */
 
 static void expect_seat_1(void)
 {
@@ -195,10 +195,10 @@ static void expect_seat_1(void)
 CHILD_TEST(who_leaves_counts_no_more_but_keeps_others_from_the_seat)
 {
     join_shared();
-    uint32_t epoch = sg_seats_epoch();
-    sg_seats_leave();
-    CHECK_EQUAL(sg_seats_own()->claim, 1 << 2 | SG_CLAIM_EMPTY);
-    CHECK(sg_seats_epoch() != epoch);
+    uint32_t epoch = sg_peers_epoch();
+    sg_registry_leave();
+    CHECK_EQUAL(sg_entry_own()->claim, 1 << 2 | SG_CLAIM_EMPTY);
+    CHECK(sg_peers_epoch() != epoch);
     CHECK(is_locked(0));
     wait_for(fork_guarded(expect_seat_1));
 }
@@ -209,54 +209,54 @@ CHILD_TEST(a_generation_never_comes_again)
     for (uint64_t generation = 1; generation < 20; generation++) {
         wait_for(fork_guarded(expect_seat_1));
         CHECK_EQUAL(seat_at(1)->claim, generation << 2 | SG_CLAIM_LIVE);
-        CHECK(sg_seats_reap());
+        CHECK(sg_registry_reap());
         CHECK_EQUAL(seat_at(1)->claim, generation << 2 | SG_CLAIM_DEAD);
-        CHECK(!sg_seats_reap());
+        CHECK(!sg_registry_reap());
     }
-    CHECK_EQUAL(sg_seats_ledger()->seat_used, 2);
+    CHECK_EQUAL(sg_entry_registry()->entry_used, 2);
 }
 
-/* ---- fork --------------------------------------------------------------------------------------------------------- */
+/* ---- fork -------------------------------------------------------------------------------------------------------- */
 
 static void change_everything(void)
 {
     CHECK(!is_sharing());
-    sg_seats_fly(SG_POOL_BOUNDED, 5 * GIB);
+    sg_entry_flight_add(SG_POOL_BOUNDED, 5 * GIB);
     sg_ledger_charge(SG_DOMAIN_HEAP, 5 * GIB);
     sg_ledger_promise(5 * GIB);
-    sg_seats_announce(SG_POOL_BOUNDED, 5 * GIB);
-    sg_seats_count(GIB);
-    sg_seats_leave();
-    CHECK(!sg_seats_reap());
-    sg_seats_refork();
-    CHECK_EQUAL(sg_seats_own()->ticket, SG_TICKET_NONE);
-    CHECK_EQUAL(sg_seats_own_flight(true), 0);
+    sg_registry_announce(SG_POOL_BOUNDED, 5 * GIB);
+    sg_registry_count(GIB);
+    sg_registry_leave();
+    CHECK(!sg_registry_reap());
+    sg_registry_refork();
+    CHECK_EQUAL(sg_entry_own()->ticket, SG_TICKET_NONE);
+    CHECK_EQUAL(sg_entry_own_flight(true), 0);
 }
 
 CHILD_TEST(a_childs_seat_is_not_its_parents)
 {
     join_shared();
     sg_ledger_charge(SG_DOMAIN_HEAP, 7 * MIB);
-    sg_seats_fly(SG_POOL_UNBOUNDED, MIB);
-    sg_seats_announce(SG_POOL_BOUNDED, 9 * MIB);
-    struct sg_seat before = *sg_seats_own();
-    uint64_t asked = sg_seats_ledger()->asked_bytes;
+    sg_entry_flight_add(SG_POOL_UNBOUNDED, MIB);
+    sg_registry_announce(SG_POOL_BOUNDED, 9 * MIB);
+    struct sg_registry_entry before = *sg_entry_own();
+    uint64_t asked = sg_entry_registry()->asked_bytes;
     wait_for(fork_guarded(change_everything));
-    CHECK(memcmp(&before, sg_seats_own(), sizeof before) == 0);
-    CHECK_EQUAL(sg_seats_ledger()->asked_bytes, asked);
+    CHECK(memcmp(&before, sg_entry_own(), sizeof before) == 0);
+    CHECK_EQUAL(sg_entry_registry()->asked_bytes, asked);
 }
 
 static void say_parent(void)
 {
     join_shared();
-    CHECK_EQUAL(sg_seats_own()->parent_seat, 1);
-    CHECK_EQUAL(sg_seats_own()->parent_claim, 1 << 2 | SG_CLAIM_LIVE);
+    CHECK_EQUAL(sg_entry_own()->parent_entry, 1);
+    CHECK_EQUAL(sg_entry_own()->parent_claim, 1 << 2 | SG_CLAIM_LIVE);
 }
 
 CHILD_TEST(a_childs_parent_is_who_forked_it_though_somebody_else_sits_there_by_now)
 {
     join_shared();
-    sg_seats_own()->claim = 2 << 2 | SG_CLAIM_LIVE;
+    sg_entry_own()->claim = 2 << 2 | SG_CLAIM_LIVE;
     wait_for(fork_guarded(say_parent));
 }
 
@@ -264,25 +264,25 @@ CHILD_TEST(a_childs_parent_is_who_forked_it_though_somebody_else_sits_there_by_n
 CHILD_TEST(a_childs_parent_may_have_left_for_a_while)
 {
     join_shared();
-    sg_seats_leave();
+    sg_registry_leave();
     wait_for(fork_guarded(say_parent));
-    sg_seats_come_back();
-    CHECK_EQUAL(sg_seats_own()->claim, 1 << 2 | SG_CLAIM_LIVE);
+    sg_registry_come_back();
+    CHECK_EQUAL(sg_entry_own()->claim, 1 << 2 | SG_CLAIM_LIVE);
 }
 
 static void say_inherited(void)
 {
     join_shared();
-    CHECK_EQUAL(sg_seats_own()->slot.inherited_bytes, 7 * MIB);
-    CHECK_EQUAL(sg_seats_own()->slot.granted_bytes, 7 * MIB);
-    CHECK_EQUAL(sg_seats_own()->slot.in_flight_bytes, 0);
+    CHECK_EQUAL(sg_entry_own()->slot.inherited_bytes, 7 * MIB);
+    CHECK_EQUAL(sg_entry_own()->slot.granted_bytes, 7 * MIB);
+    CHECK_EQUAL(sg_entry_own()->slot.in_flight_bytes, 0);
 }
 
 CHILD_TEST(a_child_sits_down_with_what_it_inherited)
 {
     join_shared();
     sg_ledger_charge(SG_DOMAIN_HEAP, 7 * MIB);
-    sg_seats_fly(SG_POOL_BOUNDED, MIB);
+    sg_entry_flight_add(SG_POOL_BOUNDED, MIB);
     wait_for(fork_guarded(say_inherited));
 }
 
@@ -311,12 +311,12 @@ CHILD_TEST(a_child_that_lives_on_does_not_keep_its_parents_seat)
     pid_t child = fork_guarded(die_before_child);
     CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
     CHECK(!is_locked(1));
-    CHECK(sg_seats_reap());
+    CHECK(sg_registry_reap());
     CHECK_EQUAL(SG_CLAIM_STATE(seat_at(1)->claim), SG_CLAIM_DEAD);
     (void)close(hold_pipe[1]);
 }
 
-/* ---- who is dead -------------------------------------------------------------------------------------------------- */
+/* ---- who is dead ------------------------------------------------------------------------------------------------- */
 
 CHILD_TEST(only_unlocked_seats_are_found_dead)
 {
@@ -324,38 +324,38 @@ CHILD_TEST(only_unlocked_seats_are_found_dead)
     for (unsigned i = 1; i < 6; i++)
         seat_at(i)->claim = (uint64_t)i << 2 | SG_CLAIM_LIVE;
     seat_at(4)->claim = 4 << 2 | SG_CLAIM_EMPTY;
-    sg_store(&sg_seats_ledger()->seat_used, 5u);
+    sg_store(&sg_entry_registry()->entry_used, 5u);
     int fd = lock_seats(2, 1);
-    uint32_t epoch = sg_seats_epoch();
-    CHECK(sg_seats_reap());
-    CHECK(sg_seats_epoch() != epoch);
-    CHECK_EQUAL(sg_seats_own()->claim, 1 << 2 | SG_CLAIM_LIVE);
+    uint32_t epoch = sg_peers_epoch();
+    CHECK(sg_registry_reap());
+    CHECK(sg_peers_epoch() != epoch);
+    CHECK_EQUAL(sg_entry_own()->claim, 1 << 2 | SG_CLAIM_LIVE);
     CHECK_EQUAL(seat_at(1)->claim, 1 << 2 | SG_CLAIM_DEAD);
     CHECK_EQUAL(seat_at(2)->claim, 2 << 2 | SG_CLAIM_LIVE);
     CHECK_EQUAL(seat_at(3)->claim, 3 << 2 | SG_CLAIM_DEAD);
     CHECK_EQUAL(seat_at(4)->claim, 4 << 2 | SG_CLAIM_EMPTY);
     CHECK_EQUAL(seat_at(5)->claim, 5 << 2 | SG_CLAIM_LIVE); /* behind what is used */
-    CHECK(!sg_seats_reap());
+    CHECK(!sg_registry_reap());
     CHECK(close(fd) == 0);
-    CHECK(sg_seats_reap());
+    CHECK(sg_registry_reap());
     CHECK_EQUAL(seat_at(2)->claim, 2 << 2 | SG_CLAIM_DEAD);
 }
 
 CHILD_TEST(who_finds_the_ledger_removed_joins_a_new_one)
 {
     join_shared();
-    struct sg_machine_ledger *old = sg_seats_ledger();
-    struct sg_seat *seat = sg_seats_own();
-    sg_seats_fly(SG_POOL_BOUNDED, MIB);
+    struct sg_registry *old = sg_entry_registry();
+    struct sg_registry_entry *entry = sg_entry_own();
+    sg_entry_flight_add(SG_POOL_BOUNDED, MIB);
     CHECK(unlink(ledger_path()) == 0);
-    CHECK(!sg_seats_reap());
-    CHECK_EQUAL(SG_CLAIM_STATE(seat->claim), SG_CLAIM_EMPTY);
-    CHECK(sg_seats_ledger() != old && sg_seats_may_join());
-    sg_seats_join();
-    CHECK(is_sharing() && sg_seats_ledger() != old && sg_seats_own() != seat);
-    CHECK_EQUAL(sg_seats_own()->slot.in_flight_bytes, MIB);
+    CHECK(!sg_registry_reap());
+    CHECK_EQUAL(SG_CLAIM_STATE(entry->claim), SG_CLAIM_EMPTY);
+    CHECK(sg_entry_registry() != old && sg_registry_may_join());
+    sg_registry_join();
+    CHECK(is_sharing() && sg_entry_registry() != old && sg_entry_own() != entry);
+    CHECK_EQUAL(sg_entry_own()->slot.in_flight_bytes, MIB);
     CHECK(access(ledger_path(), F_OK) == 0 && is_locked(0));
-    CHECK(!sg_seats_reap() && !sg_seats_may_join());
+    CHECK(!sg_registry_reap() && !sg_registry_may_join());
 }
 
 CHILD_TEST(who_finds_another_file_in_the_place_of_the_ledger_goes_there)
@@ -364,31 +364,31 @@ CHILD_TEST(who_finds_another_file_in_the_place_of_the_ledger_goes_there)
     const char *away = in_folder("live/away");
     CHECK(rename(ledger_path(), away) == 0);
     wait_for(fork_guarded(join_shared));
-    CHECK(!sg_seats_reap());
-    CHECK(sg_seats_may_join());
-    sg_seats_join();
+    CHECK(!sg_registry_reap());
+    CHECK(sg_registry_may_join());
+    sg_registry_join();
     CHECK(is_sharing());
-    CHECK_EQUAL(sg_seats_ledger()->seat_used, 2); /* the dead child's seat has not been reaped */
+    CHECK_EQUAL(sg_entry_registry()->entry_used, 2); /* the dead child's registry entry has not been reaped */
 }
 
-/* ---- no seat ------------------------------------------------------------------------------------------------------ */
+/* ---- no registry entry ------------------------------------------------------------------------------------------- */
 
 static void fill_ledger(uint64_t claim)
 {
-    for (unsigned i = 0; i < SG_SEAT_ROOM; i++)
+    for (unsigned i = 0; i < SG_ENTRY_CAPACITY; i++)
         seat_at(i)->claim = claim;
-    sg_store(&sg_seats_ledger()->seat_used, (uint32_t)SG_SEAT_ROOM);
+    sg_store(&sg_entry_registry()->entry_used, (uint32_t)SG_ENTRY_CAPACITY);
 }
 
 static void expect_no_seat(void)
 {
     join();
     CHECK(!is_sharing());
-    CHECK(!sg_seats_may_join());
+    CHECK(!sg_registry_may_join());
     CHECK(strstr(last_event(), "not sharing: no room") == last_event());
-    CHECK(sg_seats_ledger()->seat_used == 0);
-    sg_seats_fly(SG_POOL_BOUNDED, GIB);
-    CHECK(!sg_seats_reap());
+    CHECK(sg_entry_registry()->entry_used == 0);
+    sg_entry_flight_add(SG_POOL_BOUNDED, GIB);
+    CHECK(!sg_registry_reap());
 }
 
 static void expect_a_seat(void)
@@ -399,7 +399,7 @@ static void expect_a_seat(void)
 CHILD_TEST(who_finds_all_seats_taken_decides_alone)
 {
     join_shared();
-    int fd = lock_seats(1, SG_SEAT_ROOM - 1);
+    int fd = lock_seats(1, SG_ENTRY_CAPACITY - 1);
     fill_ledger(1 << 2 | SG_CLAIM_LIVE);
     wait_for(fork_guarded(expect_no_seat));
     fill_ledger(1 << 2 | SG_CLAIM_EMPTY); /* they have left, and not ended yet */
@@ -408,19 +408,19 @@ CHILD_TEST(who_finds_all_seats_taken_decides_alone)
     CHECK(close(fd) == 0);
     wait_for(fork_guarded(expect_a_seat)); /* of the dead */
     CHECK_EQUAL(SG_CLAIM_STATE(seat_at(0)->claim), SG_CLAIM_LIVE);
-    CHECK_EQUAL(SG_CLAIM_STATE(seat_at(SG_SEAT_ROOM - 1)->claim), SG_CLAIM_DEAD);
+    CHECK_EQUAL(SG_CLAIM_STATE(seat_at(SG_ENTRY_CAPACITY - 1)->claim), SG_CLAIM_DEAD);
 }
 
 static void expect_alone(const char *why)
 {
     join();
     CHECK(!is_sharing());
-    CHECK(!sg_seats_may_join());
+    CHECK(!sg_registry_may_join());
     CHECK(strstr(last_event(), "not sharing: ") == last_event());
     CHECK(strstr(last_event(), why) != NULL);
 }
 
-static void put_ledger(const struct sg_machine_ledger *header, off_t bytes)
+static void put_ledger(const struct sg_registry *header, off_t bytes)
 {
     CHECK(mkdir(in_folder("live"), 0700) == 0);
     int fd = open(ledger_path(), O_RDWR | O_CREAT | O_EXCL, 0600);
@@ -429,40 +429,40 @@ static void put_ledger(const struct sg_machine_ledger *header, off_t bytes)
     CHECK(close(fd) == 0);
 }
 
-static const struct sg_machine_ledger good = {.magic = SG_LEDGER_MAGIC,
-                                              .version = SG_LEDGER_VERSION,
-                                              .seat_bytes = sizeof(struct sg_seat),
-                                              .seat_room = SG_SEAT_ROOM};
+static const struct sg_registry good = {.magic = SG_REGISTRY_MAGIC,
+                                        .version = SG_REGISTRY_VERSION,
+                                        .entry_bytes = sizeof(struct sg_registry_entry),
+                                        .entry_capacity = SG_ENTRY_CAPACITY};
 
 CHILD_TEST(another_versions_ledger_is_left_alone)
 {
-    struct sg_machine_ledger header = good;
+    struct sg_registry header = good;
     header.version++;
-    put_ledger(&header, SG_LEDGER_BYTES(SG_SEAT_ROOM));
+    put_ledger(&header, SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY));
     expect_alone("another version");
 }
 
 CHILD_TEST(a_ledger_with_other_seats_is_left_alone)
 {
-    struct sg_machine_ledger header = good;
-    header.seat_bytes *= 2;
-    put_ledger(&header, SG_LEDGER_BYTES(SG_SEAT_ROOM));
+    struct sg_registry header = good;
+    header.entry_bytes *= 2;
+    put_ledger(&header, SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY));
     expect_alone("another version");
 }
 
 CHILD_TEST(a_short_ledger_is_left_alone)
 {
-    put_ledger(&good, SG_LEDGER_BYTES(SG_SEAT_ROOM) - 1);
+    put_ledger(&good, SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY) - 1);
     expect_alone("");
 }
 
 CHILD_TEST(a_sparse_ledger_is_filled_up)
 {
     struct stat info;
-    put_ledger(&good, SG_LEDGER_BYTES(SG_SEAT_ROOM));
+    put_ledger(&good, SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY));
     join_shared();
     CHECK(stat(ledger_path(), &info) == 0);
-    CHECK((uint64_t)info.st_blocks * 512 >= SG_LEDGER_BYTES(SG_SEAT_ROOM));
+    CHECK((uint64_t)info.st_blocks * 512 >= SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY));
 }
 
 CHILD_TEST(a_link_is_not_followed)
@@ -487,7 +487,7 @@ static void join_at_once(void)
     sg_fetch_add(&crowd->here, 1u);
     while (!sg_load(&crowd->may_join))
         ;
-    sg_seats_join();
+    sg_registry_join();
     CHECK(is_sharing());
     CHECK(is_locked(own_number()));
     while (!sg_load(&crowd->may_end))
@@ -514,16 +514,16 @@ static void meet(void)
     unsigned live = 0;
     for (uint64_t deadline = clock_ns() + 20 * UINT64_C(1000000000); live != CROWD + 1 && clock_ns() < deadline;) {
         live = 0;
-        for (unsigned i = 0; i < SG_SEAT_ROOM; i++)
+        for (unsigned i = 0; i < SG_ENTRY_CAPACITY; i++)
             live += SG_CLAIM_STATE(sg_load(&seat_at(i)->claim)) == SG_CLAIM_LIVE;
     }
     CHECK_EQUAL(live, CROWD + 1);
     sg_store(&crowd->may_end, 1u);
     for (int i = 0; i < CROWD; i++) {
-        unsigned seats = 0;
-        for (unsigned j = 0; j < SG_SEAT_ROOM; j++)
-            seats += seat_at(j)->slot.pid == (uint32_t)child[i];
-        CHECK_EQUAL(seats, 1);
+        unsigned entries = 0;
+        for (unsigned j = 0; j < SG_ENTRY_CAPACITY; j++)
+            entries += seat_at(j)->slot.pid == (uint32_t)child[i];
+        CHECK_EQUAL(entries, 1);
         wait_for(child[i]);
     }
 }
@@ -548,32 +548,32 @@ CHILD_TEST(those_who_come_at_once_meet_in_one_ledger_on_different_seats)
     }
 }
 
-/* ---- what the others have ----------------------------------------------------------------------------------------- */
+/* ---- what the others have ---------------------------------------------------------------------------------------- */
 
-/* A seat of somebody else; it is locked by nobody, which sums do not care about. */
-static struct sg_seat *sit(unsigned number)
+/* A registry entry of somebody else; it is locked by nobody, which sums do not care about. */
+static struct sg_registry_entry *sit(unsigned number)
 {
-    struct sg_seat *seat = seat_at(number);
-    memset(seat, 0, sizeof *seat);
-    seat->claim = 1 << 2 | SG_CLAIM_LIVE;
-    if (sg_load(&sg_seats_ledger()->seat_used) < number + 1)
-        sg_store(&sg_seats_ledger()->seat_used, number + 1);
-    return seat;
+    struct sg_registry_entry *entry = seat_at(number);
+    memset(entry, 0, sizeof *entry);
+    entry->claim = 1 << 2 | SG_CLAIM_LIVE;
+    if (sg_load(&sg_entry_registry()->entry_used) < number + 1)
+        sg_store(&sg_entry_registry()->entry_used, number + 1);
+    return entry;
 }
 
-static struct sg_tally sum_for(uint64_t device)
+static struct sg_peers sum_for(uint64_t device)
 {
-    struct sg_tally tally;
-    memset(&tally, 0xff, sizeof tally);
-    sg_seats_sum(&tally, device, false);
-    return tally;
+    struct sg_peers peers;
+    memset(&peers, 0xff, sizeof peers);
+    sg_peers_sum(&peers, device, false);
+    return peers;
 }
 
-static void ask_from(struct sg_seat *seat, uint64_t ticket, uint64_t pool, uint64_t bytes)
+static void ask_from(struct sg_registry_entry *entry, uint64_t ticket, uint64_t pool, uint64_t bytes)
 {
-    seat->asking_bytes = bytes;
-    seat->asking_pool = pool;
-    seat->ticket = ticket;
+    entry->queued_bytes = bytes;
+    entry->queued_source = pool;
+    entry->ticket = ticket;
 }
 
 CHILD_TEST(the_sum_is_of_the_living_and_without_ourselves)
@@ -589,72 +589,72 @@ CHILD_TEST(the_sum_is_of_the_living_and_without_ourselves)
     CHECK_EQUAL(sum_for(0).machine.held_bytes, 1101);
     seat_at(3)->claim = 1 << 2 | SG_CLAIM_EMPTY;
     CHECK_EQUAL(sum_for(0).machine.held_bytes, 1001);
-    sg_store(&sg_seats_ledger()->seat_used, 10u);
+    sg_store(&sg_entry_registry()->entry_used, 10u);
     CHECK_EQUAL(sum_for(0).machine.held_bytes, 1);
-    sg_store(&sg_seats_ledger()->seat_used, UINT32_MAX);
+    sg_store(&sg_entry_registry()->entry_used, UINT32_MAX);
     CHECK_EQUAL(sum_for(0).machine.held_bytes, 1001);
 }
 
 CHILD_TEST(who_asks_stands_before_or_behind)
 {
     join_shared();
-    sg_store(&sg_seats_ledger()->asked_bytes, 1000u);
+    sg_store(&sg_entry_registry()->asked_bytes, 1000u);
     ask_from(sit(1), 900, SG_POOL_BOUNDED, 1);
     ask_from(sit(2), 1100, SG_POOL_UNBOUNDED, 10);
     ask_from(sit(3), SG_TICKET_CHOOSING, SG_POOL_BOUNDED, 100);
     ask_from(sit(4), SG_TICKET_NONE, SG_POOL_BOUNDED, 1000);
     ask_from(sit(5), 900, 4711, 10000); /* of a device */
-    sg_seats_announce(SG_POOL_BOUNDED, 50);
-    CHECK_EQUAL(sg_seats_own()->ticket, 1000 + SG_TICKET_FIRST);
-    CHECK_EQUAL(sg_seats_own()->asking_bytes, 50);
-    CHECK_EQUAL(sg_seats_ledger()->asked_bytes, 1050);
-    struct sg_tally tally = sum_for(4711);
-    CHECK_EQUAL(tally.machine.asking_bytes, 101);
-    CHECK_EQUAL(tally.machine.behind_bytes, 10);
-    CHECK_EQUAL(tally.device.asking_bytes, 10000);
-    sg_seats_withdraw();
-    CHECK_EQUAL(sg_seats_own()->ticket, SG_TICKET_NONE);
-    tally = sum_for(0); /* without a ticket of our own all stand before us */
-    CHECK_EQUAL(tally.machine.asking_bytes, 111);
-    CHECK_EQUAL(tally.machine.behind_bytes, 0);
-    CHECK_EQUAL(tally.device.asking_bytes, 0);
+    sg_registry_announce(SG_POOL_BOUNDED, 50);
+    CHECK_EQUAL(sg_entry_own()->ticket, 1000 + SG_TICKET_FIRST);
+    CHECK_EQUAL(sg_entry_own()->queued_bytes, 50);
+    CHECK_EQUAL(sg_entry_registry()->asked_bytes, 1050);
+    struct sg_peers peers = sum_for(4711);
+    CHECK_EQUAL(peers.machine.queued_before_bytes, 101);
+    CHECK_EQUAL(peers.machine.queued_after_bytes, 10);
+    CHECK_EQUAL(peers.device.queued_before_bytes, 10000);
+    sg_registry_withdraw();
+    CHECK_EQUAL(sg_entry_own()->ticket, SG_TICKET_NONE);
+    peers = sum_for(0); /* without a ticket of our own all stand before us */
+    CHECK_EQUAL(peers.machine.queued_before_bytes, 111);
+    CHECK_EQUAL(peers.machine.queued_after_bytes, 0);
+    CHECK_EQUAL(peers.device.queued_before_bytes, 0);
 }
 
 CHILD_TEST(the_order_goes_on_where_the_count_wraps)
 {
     join_shared();
-    sg_store(&sg_seats_ledger()->asked_bytes, UINT64_MAX - 100);
+    sg_store(&sg_entry_registry()->asked_bytes, UINT64_MAX - 100);
     ask_from(sit(1), UINT64_MAX - 300, SG_POOL_BOUNDED, 1);
     ask_from(sit(2), 500, SG_POOL_BOUNDED, 10);
     ask_from(sit(3), SG_TICKET_CHOOSING, SG_POOL_BOUNDED, 100);
-    sg_seats_announce(SG_POOL_BOUNDED, 1000);
-    CHECK_EQUAL(sg_seats_ledger()->asked_bytes, 899);
-    struct sg_tally tally = sum_for(0);
-    CHECK_EQUAL(tally.machine.asking_bytes, 101);
-    CHECK_EQUAL(tally.machine.behind_bytes, 10);
+    sg_registry_announce(SG_POOL_BOUNDED, 1000);
+    CHECK_EQUAL(sg_entry_registry()->asked_bytes, 899);
+    struct sg_peers peers = sum_for(0);
+    CHECK_EQUAL(peers.machine.queued_before_bytes, 101);
+    CHECK_EQUAL(peers.machine.queued_after_bytes, 10);
 }
 
 static void fly_everywhere(void)
 {
     const uint64_t levels[] = {99, 77};
     join_shared();
-    sg_seats_set_levels(levels, 2);
-    sg_seats_fly(SG_POOL_BOUNDED, 1);
-    sg_seats_fly(SG_POOL_UNBOUNDED, 10);
-    sg_seats_fly(4711, 100);
+    sg_registry_set_levels(levels, 2);
+    sg_entry_flight_add(SG_POOL_BOUNDED, 1);
+    sg_entry_flight_add(SG_POOL_UNBOUNDED, 10);
+    sg_entry_flight_add(4711, 100);
 }
 
 CHILD_TEST(what_flies_is_of_the_machine_its_groups_or_a_device)
 {
     const uint64_t levels[] = {77};
     join_shared();
-    sg_seats_set_levels(levels, 1);
+    sg_registry_set_levels(levels, 1);
     wait_for(fork_guarded(fly_everywhere));
-    struct sg_tally tally = sum_for(4711);
-    CHECK_EQUAL(tally.machine.flight_bytes, 11);
-    CHECK_EQUAL(tally.level[0].flight_bytes, 1);
-    CHECK_EQUAL(tally.device.flight_bytes, 100);
-    CHECK_EQUAL(tally.job.flight_bytes, 111);
+    struct sg_peers peers = sum_for(4711);
+    CHECK_EQUAL(peers.machine.flight_bytes, 11);
+    CHECK_EQUAL(peers.level[0].flight_bytes, 1);
+    CHECK_EQUAL(peers.device.flight_bytes, 100);
+    CHECK_EQUAL(peers.job.flight_bytes, 111);
     CHECK_EQUAL(sum_for(4712).device.flight_bytes, 0);
     seat_at(1)->flight_device = SG_UNKNOWN;
     CHECK_EQUAL(sum_for(4712).device.flight_bytes, 100);
@@ -667,26 +667,26 @@ CHILD_TEST(promises_count_in_the_groups_both_are_in)
 {
     join_shared();
     const uint64_t levels[] = {70, 60, 50};
-    sg_seats_set_levels(levels, 3);
-    CHECK_EQUAL(sg_seats_own()->level[2], 50);
+    sg_registry_set_levels(levels, 3);
+    CHECK_EQUAL(sg_entry_own()->level[2], 50);
     const uint64_t theirs[][3] = {{70, 60, 50}, {71, 60, 50}, {50}, {99, 50}, {0}, {SG_UNKNOWN}};
     uint64_t bytes = 1;
     for (unsigned i = 0; i < 6; i++, bytes *= 10) {
-        struct sg_seat *seat = sit(i + 1);
-        memcpy(seat->level, theirs[i], sizeof theirs[i]);
-        seat->slot.promised_bytes = bytes;
-        ask_from(seat, 1 + SG_TICKET_FIRST, i == 1 ? SG_POOL_UNBOUNDED : SG_POOL_BOUNDED, bytes);
+        struct sg_registry_entry *entry = sit(i + 1);
+        memcpy(entry->level, theirs[i], sizeof theirs[i]);
+        entry->slot.promised_bytes = bytes;
+        ask_from(entry, 1 + SG_TICKET_FIRST, i == 1 ? SG_POOL_UNBOUNDED : SG_POOL_BOUNDED, bytes);
     }
-    struct sg_tally tally = sum_for(0);
-    CHECK_EQUAL(tally.machine.held_bytes, 111111);
-    CHECK_EQUAL(tally.level[0].held_bytes, 1);
-    CHECK_EQUAL(tally.level[1].held_bytes, 11);
-    CHECK_EQUAL(tally.level[2].held_bytes, 1111);
-    CHECK_EQUAL(tally.level[3].held_bytes, 0);
-    CHECK_EQUAL(tally.level[1].asking_bytes, 1); /* what no group bounds is not asked of one */
-    CHECK_EQUAL(tally.level[2].asking_bytes, 1101);
-    sg_seats_set_levels(levels, 1);
-    CHECK_EQUAL(sg_seats_own()->level[1], 0);
+    struct sg_peers peers = sum_for(0);
+    CHECK_EQUAL(peers.machine.held_bytes, 111111);
+    CHECK_EQUAL(peers.level[0].held_bytes, 1);
+    CHECK_EQUAL(peers.level[1].held_bytes, 11);
+    CHECK_EQUAL(peers.level[2].held_bytes, 1111);
+    CHECK_EQUAL(peers.level[3].held_bytes, 0);
+    CHECK_EQUAL(peers.level[1].queued_before_bytes, 1); /* what no group bounds is not asked of one */
+    CHECK_EQUAL(peers.level[2].queued_before_bytes, 1101);
+    sg_registry_set_levels(levels, 1);
+    CHECK_EQUAL(sg_entry_own()->level[1], 0);
     CHECK_EQUAL(sum_for(0).level[1].held_bytes, 0);
 }
 
@@ -695,19 +695,19 @@ CHILD_TEST(a_job_is_what_its_processes_hold_of_their_own)
     join_shared();
     const uint64_t limit[] = {0, 500, 300, 1};
     for (unsigned i = 0; i < 4; i++) {
-        struct sg_seat *seat = sit(i + 1);
-        seat->slot.job_hash = sg_own->slot.job_hash + (i == 3);
-        seat->slot.granted_bytes = 100;
-        seat->slot.inherited_bytes = i == 0 ? 0 : i == 1 ? 60 : 200;
-        seat->slot.in_flight_bytes = 7;
-        seat->slot.limit_bytes = limit[i];
-        ask_from(seat, SG_TICKET_FIRST, i == 0 ? 4711 : SG_POOL_BOUNDED, 10);
+        struct sg_registry_entry *entry = sit(i + 1);
+        entry->slot.job_hash = sg_own->slot.job_hash + (i == 3);
+        entry->slot.granted_bytes = 100;
+        entry->slot.inherited_bytes = i == 0 ? 0 : i == 1 ? 60 : 200;
+        entry->slot.in_flight_bytes = 7;
+        entry->slot.limit_bytes = limit[i];
+        ask_from(entry, SG_TICKET_FIRST, i == 0 ? 4711 : SG_POOL_BOUNDED, 10);
     }
-    struct sg_tally tally = sum_for(0);
-    CHECK_EQUAL(tally.job.held_bytes, 140);
-    CHECK_EQUAL(tally.job.flight_bytes, 21);
-    CHECK_EQUAL(tally.job.asking_bytes, 30);
-    CHECK_EQUAL(tally.job_limit_bytes, 300);
+    struct sg_peers peers = sum_for(0);
+    CHECK_EQUAL(peers.job.held_bytes, 140);
+    CHECK_EQUAL(peers.job.flight_bytes, 21);
+    CHECK_EQUAL(peers.job.queued_before_bytes, 30);
+    CHECK_EQUAL(peers.job_limit_bytes, 300);
     seat_at(2)->claim = seat_at(3)->claim = 1 << 2 | SG_CLAIM_DEAD;
     CHECK_EQUAL(sum_for(0).job_limit_bytes, 0);
 }
@@ -716,55 +716,55 @@ CHILD_TEST(no_sum_wraps_whatever_the_seats_say)
 {
     join_shared();
     const uint64_t levels[] = {SG_UNKNOWN};
-    sg_seats_set_levels(levels, 1);
-    for (unsigned i = 1; i < SG_SEAT_ROOM; i++) {
-        struct sg_seat *seat = sit(i);
-        memset(seat, 0xff, sizeof *seat);
-        seat->slot.job_hash = sg_own->slot.job_hash;
-        seat->slot.inherited_bytes = 0;
-        seat->device_flight_bytes = 1;
-        seat->ticket = i % 2 == 0 ? SG_TICKET_CHOOSING : UINT64_C(1) << 60;
-        seat->asking_pool = SG_POOL_BOUNDED;
-        seat->files_version -= i % 2; /* half of them are in the middle of a change */
-        seat->claim = UINT64_MAX << 2 | SG_CLAIM_LIVE;
+    sg_registry_set_levels(levels, 1);
+    for (unsigned i = 1; i < SG_ENTRY_CAPACITY; i++) {
+        struct sg_registry_entry *entry = sit(i);
+        memset(entry, 0xff, sizeof *entry);
+        entry->slot.job_hash = sg_own->slot.job_hash;
+        entry->slot.inherited_bytes = 0;
+        entry->device_flight_bytes = 1;
+        entry->ticket = i % 2 == 0 ? SG_TICKET_CHOOSING : UINT64_C(1) << 60;
+        entry->queued_source = SG_POOL_BOUNDED;
+        entry->files_version -= i % 2; /* half of them are in the middle of a change */
+        entry->claim = UINT64_MAX << 2 | SG_CLAIM_LIVE;
     }
-    sg_seats_announce(SG_POOL_BOUNDED, 1);
-    struct sg_tally tally = sum_for(SG_UNKNOWN);
-    const struct sg_taken *sums[] = {&tally.machine, &tally.level[0], &tally.job};
+    sg_registry_announce(SG_POOL_BOUNDED, 1);
+    struct sg_peers peers = sum_for(SG_UNKNOWN);
+    const struct sg_peer_sums *sums[] = {&peers.machine, &peers.level[0], &peers.job};
     for (int i = 0; i < 3; i++) {
         CHECK_EQUAL(sums[i]->held_bytes, MOST);
         CHECK_EQUAL(sums[i]->flight_bytes, MOST);
-        CHECK_EQUAL(sums[i]->asking_bytes, MOST);
-        CHECK_EQUAL(sums[i]->behind_bytes, MOST);
+        CHECK_EQUAL(sums[i]->queued_before_bytes, MOST);
+        CHECK_EQUAL(sums[i]->queued_after_bytes, MOST);
     }
-    CHECK_EQUAL(tally.device.flight_bytes, SG_SEAT_ROOM - 1);
-    CHECK_EQUAL(tally.cuda_bytes, MOST);
-    CHECK(tally.is_reclaiming);
+    CHECK_EQUAL(peers.device.flight_bytes, SG_ENTRY_CAPACITY - 1);
+    CHECK_EQUAL(peers.cuda_bytes, MOST);
+    CHECK(peers.is_reclaiming);
 }
 
 CHILD_TEST(reclaiming_and_watching_are_of_this_moment)
 {
     join_shared();
-    struct sg_seat *seat = sit(1);
-    CHECK(!sum_for(0).is_reclaiming && sg_seats_have_looked(clock_ns()));
-    seat->reclaim_until_ns = clock_ns() - 1;
-    seat->watched_ns = clock_ns();
+    struct sg_registry_entry *entry = sit(1);
+    CHECK(!sum_for(0).is_reclaiming && sg_peers_have_looked(clock_ns()));
+    entry->reclaim_until_ns = clock_ns() - 1;
+    entry->watched_ns = clock_ns();
     CHECK(!sum_for(0).is_reclaiming);
-    CHECK(sg_seats_have_looked(clock_ns())); /* who has promised nothing has nothing to look at */
-    seat->slot.promised_bytes = MIB;
-    seat->reclaim_until_ns = clock_ns() + 1000000000;
-    CHECK(sum_for(0).is_reclaiming && !sg_seats_have_looked(clock_ns()));
-    seat->watched_ns = clock_ns() - 2000000000;
-    CHECK(sg_seats_have_looked(clock_ns()));
-    seat->watched_ns = 0;
-    CHECK(sg_seats_have_looked(clock_ns()));
+    CHECK(sg_peers_have_looked(clock_ns())); /* who has promised nothing has nothing to look at */
+    entry->slot.promised_bytes = MIB;
+    entry->reclaim_until_ns = clock_ns() + 1000000000;
+    CHECK(sum_for(0).is_reclaiming && !sg_peers_have_looked(clock_ns()));
+    entry->watched_ns = clock_ns() - 2000000000;
+    CHECK(sg_peers_have_looked(clock_ns()));
+    entry->watched_ns = 0;
+    CHECK(sg_peers_have_looked(clock_ns()));
 }
 
 static uint64_t closely(void)
 {
-    struct sg_tally tally;
-    sg_seats_sum(&tally, 0, true);
-    return tally.machine.held_bytes;
+    struct sg_peers peers;
+    sg_peers_sum(&peers, 0, true);
+    return peers.machine.held_bytes;
 }
 
 static int ready_pipe[2];
@@ -786,105 +786,105 @@ CHILD_TEST(a_close_look_sees_what_of_a_promise_is_there_by_now)
     CHECK(pipe(ready_pipe) == 0);
     pid_t child = fork_guarded(hold_memory);
     CHECK(read(ready_pipe[0], &byte, 1) == 1);
-    uint64_t now = sg_process_anonymous_bytes((uint32_t)child);
+    uint64_t now = sg_procfs_anonymous_bytes((uint32_t)child);
     CHECK(now >= 32 * MIB);
-    struct sg_seat *seat = sit(1);
-    seat->slot.pid = (uint32_t)child;
-    seat->slot.start_ticks = sg_process_start_ticks((uint32_t)child);
-    seat->slot.promised_bytes = 100 * MIB;
-    seat->scanned_anonymous_bytes = now - 20 * MIB;
+    struct sg_registry_entry *entry = sit(1);
+    entry->slot.pid = (uint32_t)child;
+    entry->slot.start_ticks = sg_procfs_start_ticks((uint32_t)child);
+    entry->slot.promised_bytes = 100 * MIB;
+    entry->scanned_anonymous_bytes = now - 20 * MIB;
     CHECK_EQUAL(sum_for(0).machine.held_bytes, 100 * MIB);
     uint64_t stacks =
-        sg_process_threads((uint32_t)child) * MIB; /* an emulator and a sanitizer have threads of their own */
+        sg_procfs_threads((uint32_t)child) * MIB; /* an emulator and a sanitizer have threads of their own */
     CHECK(stacks != 0);
     CHECK_EQUAL(closely(), 80 * MIB + stacks);
-    seat->slot.promised_bytes = 5 * MIB;
+    entry->slot.promised_bytes = 5 * MIB;
     CHECK_EQUAL(closely(), 0);
-    seat->slot.promised_bytes = 512 * KIB; /* not worth a look */
+    entry->slot.promised_bytes = 512 * KIB; /* not worth a look */
     CHECK_EQUAL(closely(), 512 * KIB);
-    seat->slot.promised_bytes = 100 * MIB;
-    seat->scanned_anonymous_bytes = now + MIB; /* it has less than then */
+    entry->slot.promised_bytes = 100 * MIB;
+    entry->scanned_anonymous_bytes = now + MIB; /* it has less than then */
     CHECK_EQUAL(closely(), 100 * MIB);
-    seat->scanned_anonymous_bytes = 0; /* never looked at */
+    entry->scanned_anonymous_bytes = 0; /* never looked at */
     CHECK_EQUAL(closely(), 100 * MIB);
-    seat->scanned_anonymous_bytes = now - 20 * MIB;
-    seat->slot.start_ticks++; /* another process of that number, as in another PID namespace */
+    entry->scanned_anonymous_bytes = now - 20 * MIB;
+    entry->slot.start_ticks++; /* another process of that number, as in another PID namespace */
     CHECK_EQUAL(closely(), 100 * MIB);
-    seat->slot.start_ticks = 0;
+    entry->slot.start_ticks = 0;
     CHECK_EQUAL(closely(), 100 * MIB);
     CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
-    seat->slot.start_ticks = sg_own->slot.start_ticks;
+    entry->slot.start_ticks = sg_own->slot.start_ticks;
     CHECK_EQUAL(closely(), 100 * MIB);
 }
 
-/* ---- requests ----------------------------------------------------------------------------------------------------- */
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
 
 CHILD_TEST(what_is_in_flight_is_kept_by_pool)
 {
     join_shared();
-    const struct sg_seat *seat = sg_seats_own();
-    sg_seats_fly(SG_POOL_BOUNDED, 100);
-    sg_seats_fly(SG_POOL_UNBOUNDED, 10);
-    sg_seats_fly(4711, 1000);
-    CHECK_EQUAL(seat->slot.in_flight_bytes, 1110);
-    CHECK_EQUAL(seat->bounded_flight_bytes, 100);
-    CHECK_EQUAL(seat->device_flight_bytes, 1000);
-    CHECK_EQUAL(seat->flight_device, 4711);
-    CHECK_EQUAL(sg_seats_own_flight(false), 110);
-    CHECK_EQUAL(sg_seats_own_flight(true), 100);
-    CHECK_EQUAL(sg_seats_own_device_flight(4711), 1000);
-    CHECK_EQUAL(sg_seats_own_device_flight(4712), 0);
-    sg_seats_fly(4712, 1);
-    CHECK_EQUAL(seat->flight_device, SG_UNKNOWN);
-    CHECK_EQUAL(sg_seats_own_device_flight(4712), 1001);
-    sg_seats_fly(4711, -1000);
-    sg_seats_fly(4712, -1);
-    sg_seats_fly(4712, 5);
-    CHECK_EQUAL(seat->flight_device, 4712);
-    sg_seats_fly(4712, -5);
-    sg_seats_fly(SG_POOL_BOUNDED, -100);
-    sg_seats_fly(SG_POOL_UNBOUNDED, -11); /* never below nothing */
-    CHECK_EQUAL(seat->slot.in_flight_bytes, 0);
-    CHECK_EQUAL(seat->bounded_flight_bytes, 0);
-    CHECK_EQUAL(sg_seats_own_flight(false), 0);
+    const struct sg_registry_entry *entry = sg_entry_own();
+    sg_entry_flight_add(SG_POOL_BOUNDED, 100);
+    sg_entry_flight_add(SG_POOL_UNBOUNDED, 10);
+    sg_entry_flight_add(4711, 1000);
+    CHECK_EQUAL(entry->slot.in_flight_bytes, 1110);
+    CHECK_EQUAL(entry->bounded_flight_bytes, 100);
+    CHECK_EQUAL(entry->device_flight_bytes, 1000);
+    CHECK_EQUAL(entry->flight_device, 4711);
+    CHECK_EQUAL(sg_entry_own_flight(false), 110);
+    CHECK_EQUAL(sg_entry_own_flight(true), 100);
+    CHECK_EQUAL(sg_entry_own_device_flight(4711), 1000);
+    CHECK_EQUAL(sg_entry_own_device_flight(4712), 0);
+    sg_entry_flight_add(4712, 1);
+    CHECK_EQUAL(entry->flight_device, SG_UNKNOWN);
+    CHECK_EQUAL(sg_entry_own_device_flight(4712), 1001);
+    sg_entry_flight_add(4711, -1000);
+    sg_entry_flight_add(4712, -1);
+    sg_entry_flight_add(4712, 5);
+    CHECK_EQUAL(entry->flight_device, 4712);
+    sg_entry_flight_add(4712, -5);
+    sg_entry_flight_add(SG_POOL_BOUNDED, -100);
+    sg_entry_flight_add(SG_POOL_UNBOUNDED, -11); /* never below nothing */
+    CHECK_EQUAL(entry->slot.in_flight_bytes, 0);
+    CHECK_EQUAL(entry->bounded_flight_bytes, 0);
+    CHECK_EQUAL(sg_entry_own_flight(false), 0);
 }
 
 CHILD_TEST(what_has_landed_is_no_more_in_flight)
 {
-    sg_seats_fly(SG_POOL_BOUNDED, 100);
-    sg_seats_fly(SG_POOL_UNBOUNDED, 10);
-    sg_seats_fly(4711, 1);
-    sg_seats_land(SG_POOL_BOUNDED, 70);
-    sg_seats_land(SG_POOL_UNBOUNDED, 10);
-    sg_seats_land(4711, 1); /* no memory of the machine */
-    CHECK_EQUAL(sg_seats_own_flight(false), 30);
-    CHECK_EQUAL(sg_seats_own_landed(true), 70);
-    CHECK_EQUAL(sg_seats_own_landed(false), 80);
-    CHECK_EQUAL(sg_seats_own_device_flight(4711), 0);
+    sg_entry_flight_add(SG_POOL_BOUNDED, 100);
+    sg_entry_flight_add(SG_POOL_UNBOUNDED, 10);
+    sg_entry_flight_add(4711, 1);
+    sg_entry_flight_complete(SG_POOL_BOUNDED, 70);
+    sg_entry_flight_complete(SG_POOL_UNBOUNDED, 10);
+    sg_entry_flight_complete(4711, 1); /* no memory of the machine */
+    CHECK_EQUAL(sg_entry_own_flight(false), 30);
+    CHECK_EQUAL(sg_entry_own_landed(true), 70);
+    CHECK_EQUAL(sg_entry_own_landed(false), 80);
+    CHECK_EQUAL(sg_entry_own_device_flight(4711), 0);
 }
 
 CHILD_TEST(a_young_look_serves_what_is_small_beside_it)
 {
-    uint64_t *asked = &sg_seats_ledger()->asked_bytes;
+    uint64_t *asked = &sg_entry_registry()->asked_bytes;
     join_shared();
     for (int i = 0; i < 2; i++) { /* the second time the count wraps */
         uint64_t begin = i == 0 ? 1000 : UINT64_MAX - 800, most = begin + 1600;
-        asked = &sg_seats_ledger()->asked_bytes;
+        asked = &sg_entry_registry()->asked_bytes;
         sg_store(asked, begin);
-        CHECK(!sg_seats_take(101, &most)); /* more than 1/16 of what is left */
+        CHECK(!sg_registry_take(101, &most)); /* more than 1/16 of what is left */
         CHECK_EQUAL(*asked, begin);
-        CHECK(sg_seats_take(100, &most));
+        CHECK(sg_registry_take(100, &most));
         CHECK_EQUAL(*asked, begin + 100);
         sg_store(asked, begin + 1584);
-        CHECK(sg_seats_take(1, &most));
+        CHECK(sg_registry_take(1, &most));
         sg_store(asked, begin + 1600);
-        CHECK(!sg_seats_take(0, &most));
+        CHECK(!sg_registry_take(0, &most));
         sg_store(asked, begin + 1601); /* others have taken more than there was */
-        CHECK(!sg_seats_take(1, &most));
+        CHECK(!sg_registry_take(1, &most));
     }
     const uint64_t none = 0;
     sg_store(asked, UINT64_MAX - 1600);
-    CHECK(!sg_seats_take(1, &none));
+    CHECK(!sg_registry_take(1, &none));
 }
 
 static uint64_t shared_most;
@@ -893,7 +893,7 @@ static uint64_t taken;
 static void *take_while_it_lasts(void *unused)
 {
     (void)unused;
-    while (sg_seats_take(64, &shared_most))
+    while (sg_registry_take(64, &shared_most))
         sg_fetch_add(&taken, UINT64_C(64));
     return NULL;
 }
@@ -905,7 +905,7 @@ CHILD_TEST(what_many_take_together_stays_within_the_look)
     join_shared();
     for (int round = 0; round < 20; round++) {
         taken = 0;
-        shared_most = sg_seats_ledger()->asked_bytes + 1000000;
+        shared_most = sg_entry_registry()->asked_bytes + 1000000;
         for (int i = 0; i < THREADS; i++)
             CHECK(pthread_create(&thread[i], NULL, take_while_it_lasts, NULL) == 0);
         for (int i = 0; i < THREADS; i++)
@@ -923,15 +923,15 @@ static void *change_slot(void *number)
     for (int round = 0; round < 3000; round++) {
         (void)pthread_barrier_wait(&barrier);
         for (int i = 0; i < 10; i++) {
-            sg_seats_fly(SG_POOL_BOUNDED, (int64_t)bytes);
+            sg_entry_flight_add(SG_POOL_BOUNDED, (int64_t)bytes);
             sg_ledger_charge(SG_DOMAIN_DEVICE, bytes);
             sg_ledger_release(SG_DOMAIN_DEVICE, bytes);
-            sg_seats_fly(SG_POOL_BOUNDED, -(int64_t)bytes);
+            sg_entry_flight_add(SG_POOL_BOUNDED, -(int64_t)bytes);
         }
         (void)pthread_barrier_wait(&barrier); /* all is quiet */
-        CHECK_EQUAL(sg_seats_own()->slot.granted_bytes, 0);
-        CHECK_EQUAL(sg_seats_own()->slot.in_flight_bytes, 0);
-        CHECK_EQUAL(sg_seats_own()->bounded_flight_bytes, 0);
+        CHECK_EQUAL(sg_entry_own()->slot.granted_bytes, 0);
+        CHECK_EQUAL(sg_entry_own()->slot.in_flight_bytes, 0);
+        CHECK_EQUAL(sg_entry_own()->bounded_flight_bytes, 0);
     }
     return NULL;
 }
@@ -947,54 +947,54 @@ CHILD_TEST(the_seat_says_what_the_slot_says_when_all_is_quiet)
         CHECK(pthread_join(thread[i], NULL) == 0);
 }
 
-/* ---- waiting ------------------------------------------------------------------------------------------------------ */
+/* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
 CHILD_TEST(waiting_ends_with_its_time)
 {
     join_shared();
     uint64_t begin = clock_ns();
-    sg_seats_wait(sg_seats_epoch(), 50000000);
+    sg_peers_wait(sg_peers_epoch(), 50000000);
     uint64_t took = clock_ns() - begin;
     CHECK(took >= 49000000 && took < 2000000000);
     begin = clock_ns();
-    sg_seats_wait(sg_seats_epoch() - 1, 900000000); /* something has happened since */
+    sg_peers_wait(sg_peers_epoch() - 1, 900000000); /* something has happened since */
     CHECK(clock_ns() - begin < 500000000);
 }
 
 static void advance_soon(void)
 {
-    struct sg_machine_ledger *ledger;
+    struct sg_registry *ledger;
     join_shared();
-    ledger = sg_seats_ledger();
+    ledger = sg_entry_registry();
     while (sg_load(&ledger->waiting_until_ns) == 0)
         (void)usleep(100);
     (void)usleep(20000);
-    sg_seats_advance();
+    sg_peers_advance();
 }
 
 CHILD_TEST(who_waits_is_woken_from_another_process)
 {
     join_shared();
-    uint32_t seen = sg_seats_epoch();
+    uint32_t seen = sg_peers_epoch();
     pid_t child = fork_guarded(advance_soon);
     uint64_t begin = clock_ns();
-    while (sg_seats_epoch() == seen && clock_ns() - begin < 10 * UINT64_C(1000000000))
-        sg_seats_wait(seen, 900000000);
-    CHECK(sg_seats_epoch() != seen);
+    while (sg_peers_epoch() == seen && clock_ns() - begin < 10 * UINT64_C(1000000000))
+        sg_peers_wait(seen, 900000000);
+    CHECK(sg_peers_epoch() != seen);
     wait_for(child);
 }
 
 CHILD_TEST(nobody_is_woken_when_nobody_waits)
 {
     join_shared();
-    struct sg_machine_ledger *ledger = sg_seats_ledger();
-    sg_seats_wait(sg_seats_epoch(), 1000000);
+    struct sg_registry *ledger = sg_entry_registry();
+    sg_peers_wait(sg_peers_epoch(), 1000000);
     CHECK(ledger->waiting_until_ns != 0);
     (void)usleep(2000);
-    sg_seats_advance(); /* its time is over: forgotten */
+    sg_peers_advance(); /* its time is over: forgotten */
     CHECK_EQUAL(ledger->waiting_until_ns, 0);
     uint32_t call = ledger->call;
-    sg_seats_call();
+    sg_peers_call();
     CHECK_EQUAL(ledger->call, call + 1);
 }
 

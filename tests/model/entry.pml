@@ -1,25 +1,27 @@
 /*
- * seat.pml - a model of one process's seat: how its threads keep it in step with the process's own words, how it is
- * taken while they go on, and what another process reads there. admission.pml takes for granted what is shown here.
+ * registry entry.pml - a model of one process's registry entry: how its threads keep it in step with the process's own
+ * words, how it is taken while they go on, and what another process reads there. admission.pml takes for granted what
+ * is shown here.
  *
- * Checked by tests/model/run. Every statement is one access to shared memory, in the order in which preload/account/ledger.c,
- * own_entry.c (sg_seats_raise, _lower, _exchange, _reconcile), registry.c (sit_down, sg_seats_take), headroom.c (sg_room_scan)
- * and peers.c (sg_seats_sum, read_seat, growth_of) make it.
+ * Checked by tests/model/run. Every statement is one access to shared memory, in the order in which
+ * preload/account/ledger.c, own_entry.c (sg_entry_raise, _lower, _exchange, _reconcile), registry.c (sit_down,
+ * sg_registry_take), headroom.c (sg_headroom_scan) and peers.c (sg_peers_sum, read_seat, growth_of) make it.
  *
  *     flight promised charged    the process's words: in_flight_bytes, promised_bytes, granted_bytes of lazy domains
  *     ever                       promises.ever_bytes
  *     seat_flight seat_promised  what the others see of it. Below zero is what C sees as more than there can be
  *     under_way began            transit: changes under way, and how many ever began
- *     is_seated is_switched      own.seat and own.ledger: the new ones. Nobody reads the old seat: it is not modelled
- *     resident untouched         RssAnon, and what a look at the index finds to be charged and not there
- *     scanned scans              the seat's scanned_anonymous_bytes, and what is different after each scan
+ *     is_seated is_switched      own.registry entry and own.ledger: the new ones. Nobody reads the old registry entry:
+ *     it is not modelled resident untouched         RssAnon, and what a look at the index finds to be charged and not
+ *     there scanned scans              the registry entry's scanned_anonymous_bytes, and what is different after each
+ *     scan
  *
  * Properties
  *     seen              what was admitted before a look, and is not freed during it, is in what the look sums up: in
  *                       flight, promised, or by then in the kernel's figures
- *     shown             a live seat never shows less than the process's words
- *     counted           when the seat is live, what the process was admitted and is not there has been added to
- *                       asked_bytes: looks that others made before know of it
+ *     shown             a live registry entry never shows less than the process's words
+ *     counted           when the registry entry is live, what the process was admitted and is not there has been added
+ *                       to asked_bytes: looks that others made before know of it
  *
  * Parameters (-D)
  *     HELD              bytes of a block that thread 1 has, promised and not touched
@@ -27,11 +29,11 @@
  *     TOUCHED           the same, but of another block, which is there
  *     CLOSELY           what thread 0 takes is touched and found by a scan, while the other process looks closely
  *     SCAN              what thread 0 takes is not touched, and a scan finds it missing
- *     THREE             a third thread takes a byte, while thread 0 frees one that is there and that no scan has found yet
- *     JOIN              a third thread takes the seat meanwhile; the other process looks once it is live
+ *     THREE             a third thread takes a byte, while thread 0 frees one that is there and that no scan has found
+ *     yet JOIN              a third thread takes the registry entry meanwhile; the other process looks once it is live
  *     BREAK_... FLAW_   as in admission.pml
- *     BREAK_BOUND_UNLOCKED  bound_promises() takes the figure that it read for the same though it was lowered by a scan and raised
- *                       again since: what was promised meanwhile is not shown until the next scan
+ *     BREAK_BOUND_UNLOCKED  bound_promises() takes the figure that it read for the same though it was lowered by a scan
+ *                       and raised again since: what was promised meanwhile is not shown until the next scan
  *     BREAK_WITHDRAW_UNLOCKED  the same by a withdrawal
  */
 
@@ -92,7 +94,7 @@ byte freed;
 
 /* ---- changes ---- */
 
-/* By `bytes`, which may be less than nothing, where own.seat pointed. */
+/* By `bytes`, which may be less than nothing, where own.registry entry pointed. */
 inline change(shown, bytes)
 {
     is_ours = is_seated;
@@ -105,7 +107,7 @@ inline change(shown, bytes)
     }
 }
 
-/* sg_seats_raise() */
+/* sg_entry_raise() */
 inline raise(word, shown, bytes)
 {
     BEGIN_CHANGE;
@@ -119,7 +121,7 @@ inline raise(word, shown, bytes)
     END_CHANGE
 }
 
-/* sg_seats_lower() */
+/* sg_entry_lower() */
 inline lower(word, shown, bytes)
 {
     BEGIN_CHANGE;
@@ -134,7 +136,7 @@ inline lower(word, shown, bytes)
     END_CHANGE
 }
 
-/* sg_seats_exchange(): `is_done`, else what is there in `expected` */
+/* sg_entry_exchange(): `is_done`, else what is there in `expected` */
 inline exchange(word, shown, expected, desired)
 {
     BEGIN_CHANGE;
@@ -169,7 +171,7 @@ inline exchange(word, shown, expected, desired)
     END_CHANGE
 }
 
-/* sg_seats_reconcile(), one sum: `is_quiet` if nothing changed meanwhile. */
+/* sg_entry_reconcile(), one sum: `is_quiet` if nothing changed meanwhile. */
 inline reconcile_sum(word, shown)
 {
     atomic { is_quiet = (under_way == 0); began_before = began };
@@ -235,7 +237,7 @@ inline take()
 {
     raise(flight, seat_flight, 1);
 #ifdef JOIN
-    /* sg_seats_take(): in the old ledger if that is the process's; else it is counted in the new one */
+    /* sg_registry_take(): in the old ledger if that is the process's; else it is counted in the new one */
     if
     :: is_switched -> asked++
     :: !is_switched
@@ -256,7 +258,7 @@ inline take()
 #endif
 }
 
-/* sg_room_scan(): what it finds is there is promised no more. */
+/* sg_headroom_scan(): what it finds is there is promised no more. */
 inline scan()
 {
     at_scan = ever;
@@ -330,12 +332,12 @@ proctype Thread(byte me)
 #ifdef BREAK_WITHDRAW_UNLOCKED
         :: lower(promised, seat_promised, HELD)
 #else
-        :: LOCK; lower(promised, seat_promised, HELD); UNLOCK /* sg_index_withdraw_block() */
+        :: LOCK; lower(promised, seat_promised, HELD); UNLOCK /* sg_tracker_withdraw_block() */
 #endif
         :: true
         fi;
 #ifndef BREAK_WITHDRAW_LATE
-        untouched = untouched - HELD; /* sg_table_remove() */
+        untouched = untouched - HELD; /* sg_block_table_remove() */
 #endif
         charged = charged - HELD; /* sg_ledger_release() */
         bound()

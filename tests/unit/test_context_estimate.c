@@ -1,5 +1,5 @@
 /*
- * test_context_cost.c - what is believed of a context's cost, and what the next one is asked for.
+ * test_context_estimate.c - what is believed of a context's cost, and what the next one is asked for.
  */
 #include "fixture.h"
 
@@ -10,15 +10,15 @@
 
 #define GUESS (512 * MIB)
 
-static const struct sg_context_look before = {
+static const struct sg_context_estimate_look before = {
     .available_bytes = 100 * GIB, .asked_bytes = GIB, .own_bytes = GIB, .promised_bytes = 10 * GIB, .is_quiet = true};
 
 /* A context that shows as a fall of so much. */
 static uint64_t learn(uint64_t fall)
 {
-    struct sg_context_look after = before;
+    struct sg_context_estimate_look after = before;
     after.available_bytes -= fall;
-    return sg_context_learn(&before, &after);
+    return sg_context_estimate_learn(&before, &after);
 }
 
 static void begin(uint64_t total)
@@ -30,9 +30,9 @@ static void begin(uint64_t total)
 CHILD_TEST(the_first_cost_counts_at_once)
 {
     begin(120 * GIB);
-    CHECK_EQUAL(sg_context_expected_bytes(), GUESS);
+    CHECK_EQUAL(sg_context_estimate_expected_bytes(), GUESS);
     CHECK_EQUAL(learn(2662 * MIB), 2662 * MIB);
-    CHECK_EQUAL(sg_context_expected_bytes(), 2662 * MIB);
+    CHECK_EQUAL(sg_context_estimate_expected_bytes(), 2662 * MIB);
 }
 
 CHILD_TEST(the_next_one_is_asked_for_the_median_of_the_last_three)
@@ -42,7 +42,7 @@ CHILD_TEST(the_next_one_is_asked_for_the_median_of_the_last_three)
     begin(120 * GIB);
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
         CHECK_EQUAL(learn(steps[i][0] * MIB), steps[i][0] * MIB);
-        CHECK_EQUAL(sg_context_expected_bytes(), steps[i][1] * MIB);
+        CHECK_EQUAL(sg_context_estimate_expected_bytes(), steps[i][1] * MIB);
     }
 }
 
@@ -51,7 +51,7 @@ CHILD_TEST(of_two_one_that_is_absurd_leaves_the_other)
     begin(120 * GIB);
     CHECK_EQUAL(learn(50 * GIB), 4 * GIB);
     CHECK_EQUAL(learn(2662 * MIB), 2662 * MIB);
-    CHECK_EQUAL(sg_context_expected_bytes(), 2662 * MIB);
+    CHECK_EQUAL(sg_context_estimate_expected_bytes(), 2662 * MIB);
 }
 
 CHILD_TEST(what_is_believed_goes_by_the_machine)
@@ -63,44 +63,44 @@ CHILD_TEST(what_is_believed_goes_by_the_machine)
         sg_own->machine.total_bytes = most[i][0] * GIB;
         CHECK_EQUAL(learn(50 * GIB), most[i][1] * MIB);
     }
-    sg_seats_ledger()->context_bytes = UINT64_MAX;
-    CHECK_EQUAL(sg_context_expected_bytes(), 512 * MIB);
+    sg_entry_registry()->context_bytes = UINT64_MAX;
+    CHECK_EQUAL(sg_context_estimate_expected_bytes(), 512 * MIB);
 }
 
 CHILD_TEST(what_is_in_the_books_is_not_the_contexts)
 {
-    struct sg_context_look after = before;
+    struct sg_context_estimate_look after = before;
     begin(120 * GIB);
     after.available_bytes -= 3 * GIB;
     after.own_bytes += GIB;
-    CHECK_EQUAL(sg_context_learn(&before, &after), 2 * GIB);
+    CHECK_EQUAL(sg_context_estimate_learn(&before, &after), 2 * GIB);
     after.promised_bytes -= GIB;
-    CHECK_EQUAL(sg_context_learn(&before, &after), GIB);
+    CHECK_EQUAL(sg_context_estimate_learn(&before, &after), GIB);
     after.promised_bytes -= 8 * GIB;
-    CHECK_EQUAL(sg_context_learn(&before, &after), 0);
+    CHECK_EQUAL(sg_context_estimate_learn(&before, &after), 0);
     after = before;
     after.available_bytes -= 3 * GIB;
     after.own_bytes = 0;
     after.promised_bytes += GIB;
-    CHECK_EQUAL(sg_context_learn(&before, &after), 3 * GIB);
+    CHECK_EQUAL(sg_context_estimate_learn(&before, &after), 3 * GIB);
 }
 
 CHILD_TEST(what_cannot_be_told_is_not_learned)
 {
-    struct sg_context_look after = before, unquiet = before;
+    struct sg_context_estimate_look after = before, unquiet = before;
     begin(120 * GIB);
     CHECK_EQUAL(learn(8 * MIB - 1), 0); /* noise */
     after.available_bytes += GIB;
-    CHECK_EQUAL(sg_context_learn(&before, &after), 0);
+    CHECK_EQUAL(sg_context_estimate_learn(&before, &after), 0);
     after.available_bytes -= 3 * GIB;
     after.asked_bytes += 128 * MIB + 1;
-    CHECK_EQUAL(sg_context_learn(&before, &after), 0);
+    CHECK_EQUAL(sg_context_estimate_learn(&before, &after), 0);
     after.asked_bytes = before.asked_bytes;
     unquiet.is_quiet = false;
-    CHECK_EQUAL(sg_context_learn(&unquiet, &after), 0);
+    CHECK_EQUAL(sg_context_estimate_learn(&unquiet, &after), 0);
     after.is_quiet = false;
-    CHECK_EQUAL(sg_context_learn(&before, &after), 0);
-    CHECK_EQUAL(sg_context_expected_bytes(), GUESS);
+    CHECK_EQUAL(sg_context_estimate_learn(&before, &after), 0);
+    CHECK_EQUAL(sg_context_estimate_expected_bytes(), GUESS);
 }
 
 int main(void)

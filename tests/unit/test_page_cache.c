@@ -1,8 +1,8 @@
 /*
- * test_reclaim.c - what the kernel is asked for before the driver is called, and when that ends.
+ * test_page_cache.c - what the kernel is asked for before the driver is called, and when that ends.
  *
- * The system calls that matter are answered here: a filter turns them into SIGSYS, and the handler notes them and plays the
- * kernel: an old one, a slow one, one whose files lie on a server. The rest is real.
+ * The system calls that matter are answered here: a filter turns them into SIGSYS, and the handler notes them and plays
+ * the kernel: an old one, a slow one, one whose files lie on a server. The rest is real.
  */
 #include "fixture.h"
 
@@ -21,15 +21,15 @@
 #include <sys/vfs.h>
 #include <ucontext.h>
 
-enum { POPULATE_WRITE = 23, WISHES_MOST = 64, WISH_ROOM = 48 };
+enum { POPULATE_WRITE = 23, WISHES_MAX = 64, WISH_CAPACITY = 48 };
 #define REQUEST (512 * MIB)
 #define FREE (100 * MIB)
 #define NEEDED (REQUEST + 8 * MIB - FREE) /* with what is spared for others */
 
 static struct {
-    char wish[WISHES_MOST][WISH_ROOM];
+    char wish[WISHES_MAX][WISH_CAPACITY];
     uint64_t wished_bytes, dropped, populated_bytes;
-    uint64_t announced_ns; /* in the seat, while anything but populating was going on */
+    uint64_t announced_ns; /* in the registry entry, while anything but populating was going on */
     uint64_t now_ns;       /* the clock: time passes in calls only */
     uint64_t call_ns;      /* that each takes */
     uint32_t wishes, identified;
@@ -39,7 +39,7 @@ static struct {
 } kernel = {.file_system = EXT4_SUPER_MAGIC};
 
 /* In the place of the library's, which reads the vDSO: there nobody can answer for the kernel. */
-uint64_t sg_sys_clock_ns(int clock)
+uint64_t sg_clock_ns(int clock)
 {
     struct timespec now = {0, 0};
     (void)sg_sys_clock_gettime(clock, &now);
@@ -48,8 +48,8 @@ uint64_t sg_sys_clock_ns(int clock)
 
 static long take_wish(const char *text, size_t length)
 {
-    char *wish = kernel.wish[kernel.wishes++ % WISHES_MOST];
-    memcpy(wish, text, length < WISH_ROOM ? length : WISH_ROOM - 1);
+    char *wish = kernel.wish[kernel.wishes++ % WISHES_MAX];
+    memcpy(wish, text, length < WISH_CAPACITY ? length : WISH_CAPACITY - 1);
     if (kernel.is_old && strstr(wish, "swappiness") != NULL)
         return -EINVAL;
     kernel.wished_bytes += strtoull(wish, NULL, 10);
@@ -70,7 +70,7 @@ static long answer(long number, long second, long third)
             (void)raise(SIGUSR1);
         return 0;
     }
-    kernel.announced_ns |= sg_load(&sg_seats_own()->reclaim_until_ns);
+    kernel.announced_ns |= sg_load(&sg_entry_own()->reclaim_until_ns);
     if (number == SYS_write)
         return take_wish((const char *)second, (size_t)third);
     kernel.dropped += number == SYS_fadvise64;
@@ -92,8 +92,8 @@ static void handle(int signal, siginfo_t *info, void *context)
 #endif
 }
 
-/* From now on the kernel is ours: what is written anywhere but to the standard streams is a wish. The clock is read under
- * the decision lock too, where SIGSYS must not be blocked. */
+/* From now on the kernel is ours: what is written anywhere but to the standard streams is a wish. The clock is read
+ * under the decision lock too, where SIGSYS must not be blocked. */
 static bool play_kernel(void)
 {
     struct sock_filter code[] = {
@@ -144,11 +144,11 @@ static uint64_t reclaim_for(uint64_t bytes)
         SKIP("no seccomp here (qemu-user)");
     uint64_t begin_ns = kernel.now_ns;
     kernel.identified = 0;
-    sg_reclaim_for(bytes);
+    sg_page_cache_reclaim(bytes);
     return kernel.now_ns - begin_ns;
 }
 
-/* ---- memory.reclaim ----------------------------------------------------------------------------------------------- */
+/* ---- memory.reclaim ---------------------------------------------------------------------------------------------- */
 
 CHILD_TEST(the_cgroup_is_asked_for_files_only_and_in_steps)
 {
@@ -193,7 +193,7 @@ CHILD_TEST(an_old_kernel_that_may_swap_is_not_asked)
     CHECK(kernel.dropped != 0);
 }
 
-/* ---- the files of this process ------------------------------------------------------------------------------------ */
+/* ---- the files of this process ----------------------------------------------------------------------------------- */
 
 CHILD_TEST(the_cache_of_files_on_local_file_systems_goes)
 {
@@ -227,7 +227,7 @@ CHILD_TEST(files_that_are_memory_are_left_alone)
     check_left_alone(TMPFS_MAGIC);
 }
 
-/* ---- how long it takes: 3 s, and the call under way then ---------------------------------------------------------- */
+/* ---- how long it takes: 3 s, and the call under way then --------------------------------------------------------- */
 
 #define CALL_NS UINT64_C(400000000)
 #define LONGEST_NS (8 * CALL_NS)
@@ -271,7 +271,7 @@ CHILD_TEST(the_three_seconds_are_for_all_of_it)
     CHECK_EQUAL(kernel.wishes, 4);
     CHECK_EQUAL(kernel.dropped, 1);
     CHECK_EQUAL(kernel.populated_bytes, 256 * MIB);
-    CHECK_EQUAL(sg_load(&sg_seats_own()->reclaim_until_ns), 0);
+    CHECK_EQUAL(sg_load(&sg_entry_own()->reclaim_until_ns), 0);
 }
 
 /* Nothing is to be left by a handler that jumps out, and none is to be late: it runs as soon as all has been given
@@ -285,7 +285,7 @@ CHILD_TEST(a_signal_ends_populating_with_the_step)
     kernel.is_interrupting = true;
     (void)reclaim_for(REQUEST);
     CHECK_EQUAL(kernel.populated_bytes, 128 * MIB);
-    CHECK_EQUAL(sg_load(&sg_seats_own()->reclaim_until_ns), 0);
+    CHECK_EQUAL(sg_load(&sg_entry_own()->reclaim_until_ns), 0);
 }
 
 int main(void)
