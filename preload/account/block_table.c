@@ -163,7 +163,7 @@ static int grow(struct sg_block_table *table, uint32_t count)
     if (count >= SG_BLOCK_TABLE_GENERATIONS)
         return -ENOMEM;
     if (sg_load_acquire(&table->generation[count]) == NULL) {
-        uint64_t slots = count == 0 ? FIRST_SLOTS : table->generation[count - 1]->slots * 2;
+        uint64_t slots = count == 0 ? FIRST_SLOTS : sg_load_acquire(&table->generation[count - 1])->slots * 2;
         struct sg_block_table_array *array = array_make(slots, count);
         if (array == NULL)
             return -ENOMEM;
@@ -294,7 +294,7 @@ static void retire(struct sg_block_table *table, uint32_t first, struct sg_block
 /* One operation's share of an ongoing growth out of generation `first`. */
 static SG_APART void move_some(struct sg_block_table *table, uint32_t first)
 {
-    struct sg_block_table_array *array = table->generation[first];
+    struct sg_block_table_array *array = sg_load_acquire(&table->generation[first]);
     if (sg_load(&array->cursor) >= array->slots) {
         retire(table, first, array);
         return;
