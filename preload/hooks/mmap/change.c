@@ -43,11 +43,11 @@ void sg_map_change_end(struct sg_map_change *change, int result)
     sg_lock_let_signals();
 }
 
-void sg_map_name_site(struct sg_mapping_kind *shape, const void *caller)
+void sg_map_name_site(struct sg_mapping_kind *mapping, const void *caller)
 {
-    bool may_count = shape->kind == SG_RANGE_COUNTED || shape->kind == SG_RANGE_RESERVED;
-    if (may_count && shape->bytes >= sg_options.large_bytes)
-        shape->flags |= sg_callsites_find(SG_CALLSITES_MAPPED, SG_DOMAIN_MAPPED, caller) << SG_RANGE_SITE_SHIFT;
+    bool may_count = mapping->kind == SG_RANGE_COUNTED || mapping->kind == SG_RANGE_RESERVED;
+    if (may_count && mapping->bytes >= sg_options.large_bytes)
+        mapping->flags |= sg_callsites_find(SG_CALLSITES_MAPPED, SG_DOMAIN_MAPPED, caller) << SG_RANGE_SITE_SHIFT;
 }
 
 static bool is_closed(const struct sg_range *range)
@@ -55,7 +55,7 @@ static bool is_closed(const struct sg_range *range)
     return range->kind == SG_RANGE_SPARSE && (range->flags & SG_RANGE_COMMITTED) == 0;
 }
 
-/* Pages out of the huge page pool, which MemAvailable does not contain (mapping_kind.c). */
+/* Shared pages of the huge page pool, which MemAvailable does not contain (mapping_kind.c). */
 static bool is_huge(const struct sg_range *range)
 {
     return (range->flags & SG_RANGE_SETTLED) != 0 && (range->flags & SG_RANGE_SHARED) != 0;
@@ -85,7 +85,7 @@ bool sg_map_is_own_reservation(uintptr_t address, uint64_t bytes)
     return reserved == bytes;
 }
 
-/* One range at a time under the lock. */
+/* Holds the lock for one range at a time: sg_tracker_absent_bytes asks the kernel. */
 uint64_t sg_map_absent_bytes(uintptr_t address, uint64_t bytes)
 {
     struct sg_range range;
@@ -106,7 +106,7 @@ uint64_t sg_map_absent_bytes(uintptr_t address, uint64_t bytes)
     }
 }
 
-/* Of what counts, without any of these flags. */
+/* Returns the counted bytes of ranges that have none of these flags. Under the maps lock. */
 static uint64_t counted_without(uintptr_t begin, uintptr_t end, uint32_t flags)
 {
     struct sg_range range;
@@ -117,17 +117,17 @@ static uint64_t counted_without(uintptr_t begin, uintptr_t end, uint32_t flags)
     return bytes;
 }
 
-/* The room of what is replaced comes back at once only where nobody else has its pages. */
-void sg_map_describe(struct sg_request *request, const struct sg_mapping_kind *shape, uintptr_t replaced)
+/* Only private memory that is not inherited makes room at once when it is replaced: no other process has its pages. */
+void sg_map_describe(struct sg_request *request, const struct sg_mapping_kind *mapping, uintptr_t replaced)
 {
     struct sg_lock_state lock;
-    uint64_t end = replaced + shape->bytes, coming = shape->bytes, leaving = 0;
-    if (shape->kind != SG_RANGE_COUNTED || !shape->is_judged)
+    uint64_t end = replaced + mapping->bytes, coming = mapping->bytes, leaving = 0;
+    if (mapping->kind != SG_RANGE_COUNTED || !mapping->is_judged)
         return;
     sg_lock_acquire(&sg_tracker_maps_lock, &lock);
-    if (shape->source != 0) {
-        request->shared_begin = shape->source;
-        request->shared_end = shape->source + shape->bytes / SG_SHARED_UNIT;
+    if (mapping->source != 0) {
+        request->shared_begin = mapping->source;
+        request->shared_end = mapping->source + mapping->bytes / SG_SHARED_UNIT;
         coming = sg_range_map_unmapped_bytes(&sg_tracker_maps, request->shared_begin, request->shared_end);
     }
     if (replaced != 0) {
@@ -135,12 +135,12 @@ void sg_map_describe(struct sg_request *request, const struct sg_mapping_kind *s
         request->replaced_bytes = counted_without(replaced, end, SG_RANGE_SHARED | SG_RANGE_INHERITED);
     }
     sg_lock_release(&sg_tracker_maps_lock, &lock);
-    request->size_bytes = coming < shape->missing_bytes ? coming : shape->missing_bytes;
+    request->size_bytes = coming < mapping->missing_bytes ? coming : mapping->missing_bytes;
     request->growth_bytes = coming > leaving ? coming - leaving : 0;
 }
 
-/* Of shared memory one range can be named, where nothing else is asked for: else none is, and all of it counts as
- * new. */
+/* A request can name one range of shared memory, and only if it asks for nothing else. In all other cases it names
+ * none, and all bytes count as new. */
 bool sg_map_describe_commit(struct sg_request *request, uintptr_t begin, uintptr_t end, const char *call)
 {
     struct sg_lock_state lock;
@@ -173,20 +173,20 @@ uint64_t sg_map_unsettled_bytes(uintptr_t begin, uintptr_t end)
     return counted_without(begin, end, SG_RANGE_SETTLED);
 }
 
-int sg_map_enter(uintptr_t address, const struct sg_mapping_kind *shape)
+int sg_map_enter(uintptr_t address, const struct sg_mapping_kind *mapping)
 {
-    uintptr_t end = address + shape->bytes;
+    uintptr_t end = address + mapping->bytes;
     sg_sysv_attached_cut(address, end);
-    if (shape->source != 0)
+    if (mapping->source != 0)
         sg_tracker_maps.shared = &sg_tmpfs_mapped;
-    return sg_range_map_set_shared(&sg_tracker_maps, address, end, shape->kind, shape->flags, shape->source);
+    return sg_range_map_set_shared(&sg_tracker_maps, address, end, mapping->kind, mapping->flags, mapping->source);
 }
 
-void sg_map_set(uintptr_t address, const struct sg_mapping_kind *shape)
+void sg_map_set(uintptr_t address, const struct sg_mapping_kind *mapping)
 {
     struct sg_map_change change;
     sg_map_change_begin(&change);
-    sg_map_change_end(&change, sg_map_enter(address, shape));
+    sg_map_change_end(&change, sg_map_enter(address, mapping));
 }
 
 static bool is_large(const struct sg_request *request)
@@ -204,7 +204,7 @@ bool sg_map_judge(struct sg_request *request)
     } else if (growth == 0) {
         is_admitted = true;
     } else {
-        if (!sg_segment_is_shared() && sg_ledger_own_bytes() + growth >= SG_CREDIT_MAX) /* less may stay unseen */
+        if (!sg_segment_is_shared() && sg_ledger_own_bytes() + growth >= SG_CREDIT_MAX) /* less may stay unpublished */
             sg_segment_attach();
         is_admitted = sg_admission_ask_small(SG_DOMAIN_MAPPED, growth, request->call);
     }
@@ -233,12 +233,12 @@ void sg_map_settle(struct sg_request *request, bool is_done)
 {
     uint64_t sparse = request->sparse_bytes < request->size_bytes ? request->sparse_bytes : request->size_bytes;
     uint64_t kept = is_done ? request->size_bytes - sparse : 0;
-    if (is_done && sparse != 0) /* before it is no more in flight */
+    if (is_done && sparse != 0) /* before the bytes leave flight, so that they are always counted */
         sg_ledger_open_sparse(sparse);
     if (is_large(request))
         sg_admission_settle(request, kept);
     else if (request->growth_bytes != 0)
         sg_admission_settle_small(request->growth_bytes, kept);
-    else if (kept != 0) /* in place of what was there */
+    else if (kept != 0) /* the mapping replaced others: nothing was put in flight */
         sg_ledger_promise(kept);
 }

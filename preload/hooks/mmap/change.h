@@ -1,6 +1,11 @@
 /*
- * change.h - what the hooks of mmap and its like share: a change of the index of mappings with the ledger in step, and
- * the request that comes before one. Any thread.
+ * change.h - requests for mappings, and changes of the range map (sg_tracker_maps).
+ *
+ * The hooks of mmap, mremap, mprotect, madvise, sbrk and shmat share these functions. A hook first asks for admission,
+ * then calls the real function and changes the range map, and then settles the request. The ledger stays in step with
+ * the range map. Any thread may call them.
+ *
+ * The "maps lock" below is sg_tracker_maps_lock.
  */
 #ifndef SG_PRELOAD_HOOKS_MMAP_CHANGE_H
 #define SG_PRELOAD_HOOKS_MMAP_CHANGE_H
@@ -15,16 +20,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Whether what this thread maps now counts by itself: not what backs a heap's block or CUDA memory. In the hook
- * itself, or inlined there (SG_MARK_HERE). */
+/* Returns whether a mapping that this thread makes now counts by itself. A mapping that the heap or CUDA makes for its
+ * own blocks does not: those blocks are counted instead. Call this only in the hook itself or in a function inlined
+ * there: SG_FRAME_END must give the frame of the hook. */
 static SG_INLINE bool sg_map_is_counting(void)
 {
     return sg_lifecycle_enter() && (SG_LIKELY(sg_self.layers == 0) ||
                                     ((sg_self.layers & SG_LAYER_HEAP) == 0 && sg_open_call_was_left(SG_FRAME_END())));
 }
 
-/* One change of sg_tracker_maps, between begin and end under its lock; end charges or releases what it made of the sum.
- * `result`: of the functions that changed it. Signals are blocked until both are in step. */
+/* One change of sg_tracker_maps. Begin takes the maps lock and blocks signals. End charges the ledger with the change
+ * of counted bytes, or releases them, and lets signals in once the map and the ledger agree. `result` is the sum of the
+ * results of the functions that changed the map; other than 0 is counted as a fault of the record. */
 struct sg_map_change {
     struct sg_lock_state lock;
     uint64_t before_bytes;
@@ -32,42 +39,57 @@ struct sg_map_change {
 void sg_map_change_begin(struct sg_map_change *change);
 void sg_map_change_end(struct sg_map_change *change, int result);
 
-/* Names the call site of a mapping that is about to be made, if it is worth one. Reads files: not while signals are
- * held. */
-void sg_map_name_site(struct sg_mapping_kind *shape, const void *caller);
+/* Stores the call site of a mapping that is about to be made in mapping->flags. Only a mapping of LARGE or more that
+ * counts or may count later gets one. The search reads files, so signals must not be blocked. */
+void sg_map_name_site(struct sg_mapping_kind *mapping, const void *caller);
 
-/* A change by itself: what is known of the shape's bytes from `address` on. */
-void sg_map_set(uintptr_t address, const struct sg_mapping_kind *shape);
+/* Does one whole change: enters `mapping` at `address`. Takes the maps lock. */
+void sg_map_set(uintptr_t address, const struct sg_mapping_kind *mapping);
 
-/* The request for a mapping of this kind. replaced: where it takes the place of others, or 0. */
-void sg_map_describe(struct sg_request *request, const struct sg_mapping_kind *shape, uintptr_t replaced);
+/* Fills in the sizes of a request for this mapping; a mapping that does not count or is not judged leaves them 0.
+ * `replaced` is the start address of what the mapping replaces (MAP_FIXED), or 0. Takes the maps lock. */
+void sg_map_describe(struct sg_request *request, const struct sg_mapping_kind *mapping, uintptr_t replaced);
 
-/* The same for what is reserved in [begin, end) and is to become writable. False: nothing is. */
+/* Fills in a request to make the reserved memory of [begin, end) writable. Returns false if nothing is reserved there.
+ * Takes the maps lock. */
 bool sg_map_describe_commit(struct sg_request *request, uintptr_t begin, uintptr_t end, const char *call);
 
-/* Bytes of MAP_NORESERVE mappings that no call has made writable yet. Under the lock. */
+/* Returns the bytes of MAP_NORESERVE mappings that no call has made writable yet. Under the maps lock. */
 uint64_t sg_map_closed_bytes(uintptr_t address, uint64_t bytes);
 
-/* Whether all of it is address space that this process had reserved, none of it shared. */
+/* Returns whether all `bytes` at `address` are private address space that this process had reserved. Takes the maps
+ * lock. */
 bool sg_map_is_own_reservation(uintptr_t address, uint64_t bytes);
 
-/* Bytes that come if all pages are made to, and that nobody promised: of MAP_NORESERVE mappings, and of memory files
- * and their like that this process only reads. */
+/* Returns the bytes that would become resident if every page were brought in, and that no promise covers. These are
+ * pages of MAP_NORESERVE mappings, and pages of shared memory (tmpfs files, for example) that this process only reads.
+ * Takes the maps lock for one range at a time. */
 uint64_t sg_map_absent_bytes(uintptr_t address, uint64_t bytes);
 
-/* Bytes of what counts there and may not all have come yet. Under the lock. */
+/* Returns the counted bytes that may not all be resident yet (no SG_RANGE_SETTLED). Under the maps lock. */
 uint64_t sg_map_unsettled_bytes(uintptr_t begin, uintptr_t end);
 
-/* The index knows of the shape from `address` on, instead of what it did. Under the lock, inside a change. */
-int sg_map_enter(uintptr_t address, const struct sg_mapping_kind *shape);
+/* Enters `mapping` at `address` in the range map, in place of what was there. Under the maps lock, inside a change.
+ * Returns 0, or an error for sg_map_change_end. */
+int sg_map_enter(uintptr_t address, const struct sg_mapping_kind *mapping);
 
-/* Asks for growth_bytes more of mappings, of which size_bytes are not there yet: false if refused (errno is set).
- * ask: for `growth` bytes (as request has them) of which none are there, and sparse_bytes of them are of
- * MAP_NORESERVE mappings. settle follows, whatever became of the real call; until then signals are held where
- * anything is in flight, of judge's large requests those that say so. */
+/* Asks for admission of a mapping. Returns false and sets errno to ENOMEM if the request is refused. After true, call
+ * sg_map_settle, whatever the real call returned.
+ *
+ * The request is filled in: growth_bytes more of mappings, of which size_bytes are not resident.
+ *
+ * Signals are blocked from an admission that puts bytes in flight until sg_map_settle. A large request blocks them only
+ * if it says so (holds_signals). */
 bool sg_map_judge(struct sg_request *request);
+
+/* Returns a request for `growth` bytes of mappings, none of them resident. `sparse_bytes` of them belong to
+ * MAP_NORESERVE mappings. */
 struct sg_request sg_map_request(uint64_t growth, uint64_t sparse_bytes, const char *call);
+
+/* Fills in a request as sg_map_request does, and judges it. */
 bool sg_map_ask(struct sg_request *request, uint64_t growth, uint64_t sparse_bytes, const char *call);
+
+/* Ends a request after the real call: the admitted bytes become a promise if `is_done`, and are given up otherwise. */
 void sg_map_settle(struct sg_request *request, bool is_done);
 
 #endif

@@ -16,15 +16,16 @@
 
 #include <sys/mman.h>
 
-/* What is parked at place n comes from where its address says, less place_at(n). One call has a place to itself, but
- * that all that find none share the last: they meet there only if one got the addresses that another has let go of. */
+/* A range parked at place n was mapped at its parked address less place_at(n). Each call has a place of its own. If
+ * no place is free, calls share the last one; they collide only if one of them got addresses that another has just
+ * freed. */
 enum { PLACES = 16, PLACE_SHIFT = 58 };
 
 static struct {
-    uintptr_t kept_end; /* parked: what lies behind goes */
-    uintptr_t by;       /* what lies before goes so far from where it came from, if has_wanted */
+    uintptr_t kept_end; /* parked address; the call unmaps what lies above */
+    uintptr_t distance; /* distance that the call moves what lies below kept_end, if has_wanted */
     bool has_wanted;
-} move[PLACES];
+} parking[PLACES];
 
 static uint32_t locks_future; /* (atomic) mlockall(MCL_FUTURE) */
 
@@ -40,9 +41,9 @@ int sg_map_park(uintptr_t begin, uint64_t bytes, uint64_t kept_bytes, uintptr_t 
     while (place + 1 < PLACES && sg_range_map_within(&sg_tracker_maps, place_at(place), place_at(place + 1), &range))
         place++;
     *parked = place_at(place) + begin;
-    move[place].kept_end = *parked + (kept_bytes < bytes ? kept_bytes : bytes);
-    move[place].by = wanted - begin;
-    move[place].has_wanted = wanted != 0;
+    parking[place].kept_end = *parked + (kept_bytes < bytes ? kept_bytes : bytes);
+    parking[place].distance = wanted - begin;
+    parking[place].has_wanted = wanted != 0;
     sg_sysv_attached_move(begin, *parked, bytes, false);
     return sg_range_map_move(&sg_tracker_maps, begin, *parked, bytes, false);
 }
@@ -53,21 +54,23 @@ int sg_map_unpark(uintptr_t parked, uintptr_t begin, uint64_t bytes)
     return sg_range_map_move(&sg_tracker_maps, parked, begin, bytes, false);
 }
 
-/* Where nothing tells, it is. */
+/* Asks the kernel whether the page at `address` is mapped. Under a seccomp filter the answer is always true. */
 static bool is_mapped(uintptr_t address)
 {
     return sg_seccomp_is_on() || sg_sys_msync(address, sg_page_bytes(), MS_ASYNC) != -ENOMEM;
 }
 
-/* The call was done or not, as a whole, when the kernel copied the mappings. What it has moved to where it chose, the
- * child has and does not know of: what is unmapped unknown changes nothing. */
+/* Settles one parked range in a forked child. When the kernel copied the mappings, the parent's call was either done as
+ * a whole or not at all. Not done: the range goes back. Done, and moved to the address that was wanted: the range goes
+ * there. Done, and moved to an address that the kernel chose: the child has the mapping and does not know where. It is
+ * dropped; a later munmap of memory that the range map does not know changes nothing. */
 static int settle_parked(unsigned place, uintptr_t begin, uintptr_t end)
 {
     struct sg_range range;
-    uintptr_t from = begin - place_at(place), to = from + move[place].by;
+    uintptr_t from = begin - place_at(place), to = from + parking[place].distance;
     if (is_mapped(from) && !sg_range_map_within(&sg_tracker_maps, from, from + (end - begin), &range))
         return sg_map_unpark(begin, from, end - begin);
-    if (move[place].has_wanted && end <= move[place].kept_end && is_mapped(to))
+    if (parking[place].has_wanted && end <= parking[place].kept_end && is_mapped(to))
         return sg_map_unpark(begin, to, end - begin);
     sg_sysv_attached_cut(begin, end);
     return sg_range_map_set(&sg_tracker_maps, begin, end, SG_RANGE_NONE, 0);
@@ -93,7 +96,8 @@ void sg_map_note_advice(uintptr_t begin, uintptr_t end, int advice)
         sg_tracker_note_unforked();
 }
 
-/* Of what is flagged. Without its pages a mapping promises again what it did at first. */
+/* Drops the ranges that the child does not have (MADV_DONTFORK). A range without its pages (MADV_WIPEONFORK) promises
+ * all its bytes again. */
 static int forget_unforked(void)
 {
     struct sg_range range;
@@ -116,7 +120,7 @@ static int settle_all(void)
     for (unsigned place = 0; place < PLACES; place++)
         for (uintptr_t at = place_at(place), end;
              sg_range_map_within(&sg_tracker_maps, at, place_at(place + 1), &range); at = end) {
-            uintptr_t kept_end = move[place].kept_end;
+            uintptr_t kept_end = parking[place].kept_end;
             end = range.begin < kept_end && range.end > kept_end ? kept_end : range.end;
             result |= settle_parked(place, range.begin, end);
         }

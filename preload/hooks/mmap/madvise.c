@@ -1,9 +1,9 @@
 /*
- * madvise.c - madvise, mlock and their like: calls that bring the pages of what is mapped all at once, or give
- * them back.
+ * madvise.c - the hooks of madvise, process_madvise, mlock and mlockall: calls that make all pages of a mapping
+ * resident at once, or give them back.
  *
- * Promised memory may come at any time, so it is not judged again. Other memory is judged before it comes: pages of
- * MAP_NORESERVE mappings, and of shared memory that is only read.
+ * Promised memory may become resident at any time, so it is not judged again. Other memory is judged before it becomes
+ * resident: pages of MAP_NORESERVE mappings, and pages of shared memory that is only read.
  */
 #include "base/atomics.h"
 #include "base/compiler.h"
@@ -30,7 +30,8 @@
 #endif
 #define DONTNEED_LOCKED 24 /* MADV_DONTNEED_LOCKED, Linux 5.18 */
 
-/* The whole pages that `length` bytes from `address` on lie in, as mlock and madvise take them. */
+/* Rounds *begin down to a page and returns the bytes of the whole pages that `length` bytes from there touch, as mlock
+ * and madvise count them. Returns 0 if the length is 0 or beyond the address space. */
 static uint64_t pages_of(uintptr_t *begin, uint64_t length)
 {
     uint64_t page = sg_page_bytes(), end = sg_round_up(*begin + length, page);
@@ -38,6 +39,7 @@ static uint64_t pages_of(uintptr_t *begin, uint64_t length)
     return length <= SG_MAP_MAX && end > *begin ? end - *begin : 0;
 }
 
+/* Adds the bytes that would become resident without a promise to the request. */
 static SG_INLINE void add_absent(struct sg_request *request, uintptr_t begin, uint64_t length)
 {
     if (!sg_map_is_counting() || sg_load_relaxed(&sg_tracker_maps.chunk_count) == 0)
@@ -46,7 +48,8 @@ static SG_INLINE void add_absent(struct sg_request *request, uintptr_t begin, ui
     request->sparse_bytes += bytes != 0 ? sg_map_absent_bytes(begin, bytes) : 0;
 }
 
-/* For sparse_bytes. The call may take minutes, in which a fatal signal ends it: signals are not held. */
+/* Asks for admission of request->sparse_bytes. The real call may take minutes, and a fatal signal must be able to end
+ * it: signals are not blocked for a large request. */
 static bool ask(struct sg_request *request, const char *call)
 {
     request->domain = SG_DOMAIN_MAPPED;
@@ -55,7 +58,7 @@ static bool ask(struct sg_request *request, const char *call)
     return request->sparse_bytes == 0 || sg_map_judge(request);
 }
 
-/* Pages that a failed call has brought all the same show at the next scan. */
+/* Settles the request. A failed call may have made some pages resident; the next scan finds them. */
 static void settle(struct sg_request *request, bool is_done)
 {
     if (request->sparse_bytes == 0)
@@ -71,7 +74,7 @@ static ssize_t real_process_madvise(int pidfd, const struct iovec *pieces, size_
     if (SG_REAL(process_madvise) != NULL)
         return SG_REAL(process_madvise)(pidfd, pieces, count, advice, flags);
     long answer = sg_syscall(SYS_process_madvise, pidfd, (long)pieces, (long)count, advice, (long)flags, 0);
-    if (answer < 0) /* glibc has the name since 2.36 */
+    if (answer < 0) /* glibc older than 2.36 has no process_madvise */
         errno = (int)-answer;
     return answer < 0 ? -1 : answer;
 }
@@ -81,6 +84,8 @@ static bool is_populating(int advice)
     return advice == MADV_POPULATE_READ || advice == MADV_POPULATE_WRITE;
 }
 
+/* Follows an advice that gives pages back, or that says whether a forked child has the range. madvise does all that is
+ * mapped before it fails with ENOMEM, so such a failure counts as done for the latter. */
 static SG_INLINE void note_advice(uintptr_t begin, uint64_t length, int advice, bool is_done)
 {
     bool gives_back =
@@ -107,8 +112,9 @@ SG_EXPORT int madvise(void *address, size_t length, int advice)
     return answer;
 }
 
-/* Whether a descriptor of a process is that of this one: /proc/self/fdinfo has a line "Pid:", a tab and the number.
- * The negative numbers are those of PIDFD_SELF (Linux 6.14), which was another at first. */
+/* Returns whether a process descriptor (pidfd) means this process. /proc/self/fdinfo has a line "Pid:", a tab and the
+ * number. A negative number may be PIDFD_SELF (Linux 6.14), whose value was another at first: -10000 and everything
+ * below are taken for it. */
 static bool is_of_this_process(int pidfd)
 {
     char path[64], info[512] = "", own[32];
@@ -127,8 +133,8 @@ static bool is_of_this_process(int pidfd)
     return length > 0 && strstr(info, own) != NULL;
 }
 
-/* In this process's own memory it may populate and give back since Linux 6.13. It does the pieces in order, up to
- * the first that fails. */
+/* Since Linux 6.13 process_madvise may populate and give back memory of the calling process. The kernel does the pieces
+ * in order, up to the first that fails. */
 SG_EXPORT ssize_t process_madvise(int pidfd, const struct iovec *pieces, size_t count, int advice, unsigned flags)
 {
     struct sg_request request = {0};

@@ -1,17 +1,17 @@
 /*
- * mmap.c - mmap, munmap and mremap; mprotect is in mprotect.c, madvise and mlock are in madvise.c, sbrk
+ * mmap.c - the hooks of mmap, munmap and mremap. mprotect is in mprotect.c, madvise and mlock are in madvise.c, sbrk is
  * in brk.c.
  *
- * What counts (domain "mapped"): writable private, shared anonymous and tmpfs mappings, in whole pages, as the
- * kernel's own commit accounting does. A reservation (PROT_NONE or read-only) counts from the moment mprotect makes
- * it writable, and like the kernel's it stays counted when it is made unwritable again: its pages are still there.
- * MAP_NORESERVE mappings promise nothing; what is resident of them is reported and counts in LIMIT. A call that
- * makes them writable, larger or resident is judged like any other. Mappings of ordinary files and devices never
- * count.
+ * These mappings count (domain "mapped"), in whole pages: writable private, shared anonymous and tmpfs mappings. The
+ * kernel's own commit accounting counts the same. A reservation (PROT_NONE or read-only) counts from the moment
+ * mprotect makes it writable. It stays counted when it is made unwritable again, as in the kernel: its pages are still
+ * there. MAP_NORESERVE mappings promise nothing; their resident pages are reported and count in LIMIT. A call that
+ * makes them writable, larger or resident is judged like any other. Mappings of ordinary files and devices never count.
  *
- * Mappings made inside a heap or CUDA hook back what is counted there and are not entered; what they unmap is taken out
- * all the same. The index changes before the real unmap and after the real map, so that an address that another thread
- * gets meanwhile is never taken from it; what an mremap takes along waits outside the address space (park).
+ * A mapping made inside a heap or CUDA hook holds blocks that are counted there, and is not entered. An unmapping
+ * inside such a hook is taken out of the range map all the same. The range map changes before the real unmap and after
+ * the real map, so that ranges that another thread maps at the same addresses meanwhile are never taken out. Ranges
+ * that an mremap moves are parked outside the address space during the call (fork.h).
  */
 #include "hooks/mmap/change.h"
 #include "base/atomics.h"
@@ -38,34 +38,37 @@ static void *real_mmap(void *address, size_t length, int prot, int flags, int fd
     return SG_REAL(mmap)(address, length, prot, flags, fd, offset);
 }
 
-/* Whether the pages come with the call. It may take minutes then, in which a fatal signal ends it. */
+/* Returns whether the pages become resident within the call. The call may then take minutes, and a fatal signal must be
+ * able to end it: signals are not blocked. */
 static bool populates(int flags)
 {
     return (flags & (MAP_POPULATE | MAP_LOCKED)) != 0 || sg_map_locks_future();
 }
 
-/* What does not count replaces what did. */
-static bool may_be_noted(const struct sg_mapping_kind *shape)
+/* Returns whether the mapping must be entered in the range map. A mapping that does not count must be entered too where
+ * it may replace one that does. */
+static bool may_be_entered(const struct sg_mapping_kind *mapping)
 {
-    return shape->kind != SG_RANGE_NONE || sg_load_relaxed(&sg_tracker_maps.chunk_count) != 0;
+    return mapping->kind != SG_RANGE_NONE || sg_load_relaxed(&sg_tracker_maps.chunk_count) != 0;
 }
 
-/* The bytes of the mapping that come with the call although it promises nothing. */
-static uint64_t unpromised_growth(const struct sg_mapping_kind *shape, int flags)
+/* Returns the bytes of the mapping that become resident within the call although the mapping promises nothing. */
+static uint64_t unpromised_bytes(const struct sg_mapping_kind *mapping, int flags)
 {
-    bool is_sparse = shape->kind == SG_RANGE_SPARSE && (shape->flags & (SG_RANGE_COMMITTED | SG_RANGE_SHARED)) != 0;
-    bool is_only_read = shape->kind == SG_RANGE_RESERVED && (shape->flags & SG_RANGE_SHARED) != 0;
-    return shape->is_judged && populates(flags) && (is_sparse || is_only_read) ? shape->bytes : 0;
+    bool is_sparse = mapping->kind == SG_RANGE_SPARSE && (mapping->flags & (SG_RANGE_COMMITTED | SG_RANGE_SHARED)) != 0;
+    bool is_only_read = mapping->kind == SG_RANGE_RESERVED && (mapping->flags & SG_RANGE_SHARED) != 0;
+    return mapping->is_judged && populates(flags) && (is_sparse || is_only_read) ? mapping->bytes : 0;
 }
 
-static struct sg_request request_of(const struct sg_mapping_kind *shape, uintptr_t address, int flags)
+static struct sg_request request_of(const struct sg_mapping_kind *mapping, uintptr_t address, int flags)
 {
-    uint64_t unpromised = unpromised_growth(shape, flags);
+    uint64_t unpromised = unpromised_bytes(mapping, flags);
     struct sg_request request = {.domain = SG_DOMAIN_MAPPED, .call = "mmap", .holds_signals = !populates(flags)};
-    sg_map_describe(&request, shape, (flags & MAP_FIXED) != 0 ? address : 0);
-    request.is_commit = (shape->flags & SG_RANGE_COMMITTED) != 0 && shape->kind == SG_RANGE_COUNTED && shape->is_judged;
+    sg_map_describe(&request, mapping, (flags & MAP_FIXED) != 0 ? address : 0);
+    request.is_commit =
+        (mapping->flags & SG_RANGE_COMMITTED) != 0 && mapping->kind == SG_RANGE_COUNTED && mapping->is_judged;
     if (unpromised != 0) {
-        request.size_bytes = unpromised < shape->missing_bytes ? unpromised : shape->missing_bytes;
+        request.size_bytes = unpromised < mapping->missing_bytes ? unpromised : mapping->missing_bytes;
         request.growth_bytes = request.sparse_bytes = unpromised;
     }
     return request;
@@ -73,35 +76,35 @@ static struct sg_request request_of(const struct sg_mapping_kind *shape, uintptr
 
 static SG_INLINE void *map(void *address, size_t length, int prot, int flags, int fd, off_t offset, const void *caller)
 {
-    if (sg_real_is_looking()) /* the loader's own mappings are not the program's */
+    if (sg_real_is_looking()) /* mappings of the dynamic linker are not the program's */
         return sg_sys_mmap(address, length, prot, flags, fd, (uint64_t)offset);
     if (!sg_map_is_counting() || length == 0 || length > PTRDIFF_MAX)
         return real_mmap(address, length, prot, flags, fd, offset);
     int saved_errno = errno;
-    struct sg_mapping_kind shape = sg_mapping_kind_of(length, prot, flags, fd, (uint64_t)offset);
-    bool is_private = shape.kind == SG_RANGE_COUNTED && (shape.flags & SG_RANGE_SHARED) == 0;
-    if ((flags & MAP_FIXED) != 0 && is_private && sg_map_is_own_reservation((uintptr_t)address, shape.bytes))
-        shape.flags |= SG_RANGE_COMMITTED;
-    struct sg_request request = request_of(&shape, (uintptr_t)address, flags);
-    sg_map_name_site(&shape, caller);
+    struct sg_mapping_kind mapping = sg_mapping_kind_of(length, prot, flags, fd, (uint64_t)offset);
+    bool is_private = mapping.kind == SG_RANGE_COUNTED && (mapping.flags & SG_RANGE_SHARED) == 0;
+    if ((flags & MAP_FIXED) != 0 && is_private && sg_map_is_own_reservation((uintptr_t)address, mapping.bytes))
+        mapping.flags |= SG_RANGE_COMMITTED;
+    struct sg_request request = request_of(&mapping, (uintptr_t)address, flags);
+    sg_map_name_site(&mapping, caller);
     if (!sg_map_judge(&request))
         return MAP_FAILED;
-    bool is_held = !populates(flags) && may_be_noted(&shape);
-    if (is_held) /* until the index is as the kernel has it, as munmap does */
+    bool is_held = !populates(flags) && may_be_entered(&mapping);
+    if (is_held) /* until the range map agrees with the kernel, as in munmap */
         sg_lock_hold_signals();
     void *mapped = real_mmap(address, length, prot, flags, fd, offset);
     if (mapped == MAP_FAILED)
         saved_errno = errno;
-    if (mapped != MAP_FAILED && may_be_noted(&shape)) {
-        sg_map_set((uintptr_t)mapped, &shape);
-        if (shape.kind == SG_RANGE_SPARSE && (prot & PROT_WRITE) != 0)
-            sg_tracker_add_sparse_room(shape.bytes);
-        if (shape.kind == SG_RANGE_COUNTED)
+    if (mapped != MAP_FAILED && may_be_entered(&mapping)) {
+        sg_map_set((uintptr_t)mapped, &mapping);
+        if (mapping.kind == SG_RANGE_SPARSE && (prot & PROT_WRITE) != 0)
+            sg_tracker_add_sparse_room(mapping.bytes);
+        if (mapping.kind == SG_RANGE_COUNTED)
             sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
     }
-    if (mapped != MAP_FAILED && shape.kind == SG_RANGE_NONE && (flags & MAP_TYPE) == MAP_PRIVATE &&
+    if (mapped != MAP_FAILED && mapping.kind == SG_RANGE_NONE && (flags & MAP_TYPE) == MAP_PRIVATE &&
         (prot & PROT_WRITE) != 0)
-        sg_tracker_add_unpromised(shape.bytes); /* a file's pages, copied when they are written to */
+        sg_tracker_add_unpromised(mapping.bytes); /* pages of a file are copied when they are written to */
     sg_map_settle(&request, mapped != MAP_FAILED);
     if (is_held)
         sg_lock_let_signals();
@@ -120,7 +123,7 @@ SG_EXPORT void *mmap64(void *address, size_t length, int prot, int flags, int fd
     return map(address, length, prot, flags, fd, offset, __builtin_return_address(0));
 }
 
-/* What lies in [begin, begin + bytes), so that it can be put back if the real call fails. */
+/* Copy of the ranges in [begin, end), from which they are restored if the real call fails. */
 struct saved_ranges {
     struct sg_range range[32];
     unsigned count;
@@ -134,8 +137,8 @@ static void save_ranges(uintptr_t begin, uintptr_t end, struct saved_ranges *sav
         begin = saved->range[saved->count++].end;
 }
 
-/* Nothing was unmapped: everything is as it was. */
-static void take_back(uintptr_t begin, uintptr_t end, uintptr_t parked, const struct saved_ranges *saved)
+/* Restores the ranges after a real munmap that failed: nothing was unmapped. */
+static void restore_ranges(uintptr_t begin, uintptr_t end, uintptr_t parked, const struct saved_ranges *saved)
 {
     struct sg_map_change change;
     sg_map_change_begin(&change);
@@ -145,7 +148,7 @@ static void take_back(uintptr_t begin, uintptr_t end, uintptr_t parked, const st
                                           saved->range[i].kind, saved->range[i].flags, saved->range[i].source);
     uint64_t promised = sg_map_unsettled_bytes(begin, end);
     sg_map_change_end(&change, result);
-    if (promised != 0) /* until the next look, all of it: one that was made meanwhile has not found it */
+    if (promised != 0) /* promise all bytes until the next scan: the last one may have missed them */
         sg_ledger_promise(promised);
 }
 
@@ -157,8 +160,8 @@ static void forget_parked(uintptr_t parked, uint64_t bytes)
     sg_map_change_end(&change, sg_range_map_set(&sg_tracker_maps, parked, parked + bytes, SG_RANGE_NONE, 0));
 }
 
-/* What may have pages there that a look has found, or not: no address space that was only reserved, unless by
- * MAP_NORESERVE. Under the lock. */
+/* Returns the bytes that may have resident pages, which a scan may or may not have found. Reserved address space has
+ * none, unless it is of MAP_NORESERVE. Under the maps lock. */
 static uint64_t bytes_with_pages(uintptr_t begin, uintptr_t end)
 {
     return sg_range_map_bytes(&sg_tracker_maps, begin, end, SG_RANGE_COUNTED) +
@@ -177,13 +180,13 @@ SG_EXPORT int munmap(void *address, size_t length)
     struct saved_ranges saved;
     struct sg_map_change change;
     sg_map_change_begin(&change);
-    sg_lock_hold_signals(); /* until the index is as the kernel has it: no handler may jump out of this */
+    sg_lock_hold_signals(); /* until the range map agrees with the kernel: a handler must not longjmp out before */
     save_ranges(begin, end, &saved);
     struct sg_passage passage = sg_tracker_begin_passage(begin, bytes_with_pages(begin, end), false);
     for (unsigned i = 0; i < saved.count; i++)
         sg_tracker_withdraw_range(&saved.range[i]);
     int result = 0;
-    if (saved.count == SG_ARRAY_LENGTH(saved.range)) /* perhaps not all */
+    if (saved.count == SG_ARRAY_LENGTH(saved.range)) /* more ranges than can be saved, perhaps */
         result = sg_map_park(begin, end - begin, 0, 0, &parked);
     else if (saved.count != 0)
         result = sg_range_map_set(&sg_tracker_maps, begin, end, SG_RANGE_NONE, 0);
@@ -193,30 +196,30 @@ SG_EXPORT int munmap(void *address, size_t length)
     if (answer == 0 && saved.count != 0 && saved.range[0].kind == SG_RANGE_COUNTED)
         sg_ledger_count_free(SG_DOMAIN_MAPPED);
     if (answer != 0)
-        take_back(begin, end, parked, &saved);
+        restore_ranges(begin, end, parked, &saved);
     else if (parked != 0)
         forget_parked(parked, end - begin);
     sg_lock_let_signals();
     return answer;
 }
 
-/* One mremap: what it was asked, and where the index keeps what was there meanwhile. */
+/* One call of mremap: its arguments, and where its ranges are parked meanwhile. */
 struct remap {
     uintptr_t from;
     uint64_t old_bytes;
     uint64_t new_bytes;
-    bool is_copy;     /* MREMAP_DONTUNMAP, Linux 5.7: the old place stays, empty */
-    uintptr_t parked; /* `from` if nothing goes from there */
+    bool is_copy;     /* MREMAP_DONTUNMAP, Linux 5.7: the old range stays mapped, without pages */
+    uintptr_t parked; /* `from` if nothing is parked */
 };
 
-/* The growth of a mapping is promised anew, by this process. */
+/* Returns the flags of the part by which a mapping grows: this process promises it anew. */
 static uint32_t flags_of_new(const struct sg_range *last)
 {
     return last->flags & ~((uint32_t)SG_RANGE_SETTLED | (uint32_t)SG_RANGE_INHERITED);
 }
 
-/* The old place of a copy: its own pages have gone and may come anew, of what is shared nothing has, and the new place
- * tells. */
+/* Updates the old range after MREMAP_DONTUNMAP. Its private pages have moved, and it promises new ones. Shared pages
+ * have not gone; only the new range tells how many of them are missing. */
 static int leave_empty(uintptr_t begin, uintptr_t end)
 {
     struct sg_range range;
@@ -230,7 +233,7 @@ static int leave_empty(uintptr_t begin, uintptr_t end)
     return result;
 }
 
-/* The index after a successful mremap. */
+/* Updates the range map after a successful mremap to `to`. */
 static int follow_mremap(const struct remap *remap, uintptr_t to)
 {
     struct sg_range last;
@@ -261,7 +264,8 @@ static int follow_mremap(const struct remap *remap, uintptr_t to)
     return result;
 }
 
-/* Ranges of which the kernel has nothing any more are none. */
+/* Drops the ranges of [begin, end) that are no longer mapped, by asking the kernel. Does nothing under a seccomp
+ * filter. */
 static int forget_gone(uintptr_t begin, uintptr_t end)
 {
     struct sg_range range;
@@ -277,8 +281,9 @@ static int forget_gone(uintptr_t begin, uintptr_t end)
     return result;
 }
 
-/* The index after a failed one. To a fixed place: before Linux 6.1 finds that it cannot move, it has let go of what was
- * there, and of what the old place had more than the new one; 6.18 looks first. */
+/* Updates the range map after a failed mremap. With a fixed address, kernels before Linux 6.1 find out late that they
+ * cannot move: by then they have unmapped what was at the fixed address, and the end of an old range that shrinks.
+ * Linux 6.18 checks first. */
 static int follow_failed_mremap(const struct remap *remap, uintptr_t fixed)
 {
     int result = 0;
@@ -291,13 +296,13 @@ static int follow_failed_mremap(const struct remap *remap, uintptr_t fixed)
     return result | forget_gone(fixed, fixed + remap->new_bytes);
 }
 
-/* The request of this mremap: how much more would count, or may come without a promise. */
+/* Fills in the request of this mremap: the bytes that would count in addition, or become resident without a promise. */
 static void describe_mremap(struct sg_request *request, const struct remap *remap)
 {
     struct sg_range range;
     struct sg_lock_state lock;
-    bool is_second = remap->is_copy || remap->old_bytes == 0; /* the old place stays */
-    uint64_t kept = is_second ? 0 : remap->old_bytes, more = remap->new_bytes > kept ? remap->new_bytes - kept : 0;
+    bool stays_mapped = remap->is_copy || remap->old_bytes == 0;
+    uint64_t kept = stays_mapped ? 0 : remap->old_bytes, more = remap->new_bytes > kept ? remap->new_bytes - kept : 0;
     uintptr_t last = remap->from + (remap->old_bytes != 0 ? remap->old_bytes - 1 : 0);
     *request = (struct sg_request){.domain = SG_DOMAIN_MAPPED, .call = "mremap", .holds_signals = true};
     sg_lock_acquire(&sg_tracker_maps_lock, &lock);
@@ -319,8 +324,8 @@ SG_EXPORT void *mremap(void *address, size_t old_length, size_t new_length, int 
 {
     va_list arguments;
     bool is_copy = (flags & 4 /* MREMAP_DONTUNMAP */) != 0;
-    va_start(arguments,
-             flags); /* the kernel reads the address with both flags: with MREMAP_DONTUNMAP alone it is a hint */
+    va_start(arguments, flags);
+    /* The kernel reads the address with both flags; with MREMAP_DONTUNMAP alone it is a hint. */
     void *wanted = (flags & MREMAP_FIXED) != 0 || is_copy ? va_arg(arguments, void *) : NULL;
     va_end(arguments);
     uintptr_t fixed = (flags & MREMAP_FIXED) != 0 ? (uintptr_t)wanted : 0;
@@ -340,7 +345,7 @@ SG_EXPORT void *mremap(void *address, size_t old_length, size_t new_length, int 
     bool is_parked = !is_copy && remap.old_bytes != 0;
     if (is_parked) {
         sg_map_change_begin(&change);
-        sg_lock_hold_signals(); /* as munmap does */
+        sg_lock_hold_signals(); /* as in munmap */
         result = sg_map_park(remap.from, remap.old_bytes, remap.new_bytes, fixed, &remap.parked);
         sg_map_change_end(&change, result);
     }
@@ -353,7 +358,8 @@ SG_EXPORT void *mremap(void *address, size_t old_length, size_t new_length, int 
         sg_map_change_begin(&change);
         if (!is_parked)
             sg_lock_hold_signals();
-        /* A scan may be behind the new place and not yet at the parked one. */
+        /* Count the bytes as moving: a scan that has passed the new address and not yet reached the parked one would
+         * miss them. */
         uint64_t moving = sg_map_unsettled_bytes(remap.parked, remap.parked + remap.old_bytes);
         sg_ledger_begin_move(moving);
         result = moved != MAP_FAILED ? follow_mremap(&remap, to) : follow_failed_mremap(&remap, to);

@@ -1,6 +1,6 @@
 /*
- * mprotect.c - mprotect and pkey_mprotect: reservations that become writable begin to count. Those made with
- * MAP_NORESERVE are judged in the same way, and promise nothing. May run in a SIGSEGV handler.
+ * mprotect.c - the hooks of mprotect and pkey_mprotect. A reservation begins to count when it becomes writable. A
+ * MAP_NORESERVE reservation is judged in the same way, but promises nothing. The hooks may run in a SIGSEGV handler.
  */
 #include "base/atomics.h"
 #include "base/compiler.h"
@@ -28,7 +28,7 @@ static SG_INLINE bool begin_protect(struct sg_request *request, uintptr_t begin,
     return sg_map_judge(request);
 }
 
-/* The bytes that have become writable. */
+/* Bytes that have become writable. */
 struct committed {
     uint64_t counted_bytes, sparse_bytes;
 };
@@ -44,7 +44,7 @@ static void commit(struct committed *sum, uintptr_t begin, uintptr_t end)
     sg_map_change_end(&change, result);
 }
 
-/* One line of /proc/self/maps, as it is read character by character: "begin-end rights ...". */
+/* One line of /proc/self/maps, "begin-end rights ...", read character by character. */
 struct line {
     uint64_t number[2]; /* begin, end */
     uint32_t field;
@@ -53,7 +53,7 @@ struct line {
 
 enum { LINE_BEGIN, LINE_END, LINE_RIGHTS, LINE_REST };
 
-static void take_character(struct line *line, char c)
+static void read_character(struct line *line, char c)
 {
     if (line->field == LINE_REST)
         return;
@@ -65,8 +65,8 @@ static void take_character(struct line *line, char c)
         line->number[line->field] = line->number[line->field] << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
 }
 
-/* A call that fails has done what lies before what it failed at. The kernel's list says what that is: what it does not
- * tell is taken to be writable. */
+/* A failed mprotect has changed all pages below the one that it failed at. Commits those that /proc/self/maps shows as
+ * writable. If that file cannot be read, everything is taken to be writable. */
 static struct committed commit_writable(uintptr_t begin, uintptr_t end)
 {
     char text[512] = "";
@@ -77,7 +77,7 @@ static struct committed commit_writable(uintptr_t begin, uintptr_t end)
     while (fd >= 0 && begin < end && (length = sg_sys_read((int)fd, text, sizeof text)) > 0)
         for (long i = 0; i < length; i++) {
             if (text[i] != '\n') {
-                take_character(&line, text[i]);
+                read_character(&line, text[i]);
                 continue;
             }
             uintptr_t from = line.number[LINE_BEGIN] > begin ? line.number[LINE_BEGIN] : begin;
@@ -97,7 +97,7 @@ static struct committed commit_writable(uintptr_t begin, uintptr_t end)
 static void end_protect(struct sg_request *request, uintptr_t begin, uint64_t bytes, bool is_done)
 {
     int saved_errno = errno;
-    bool is_asked = request->call != NULL; /* there is something reserved */
+    bool is_asked = request->call != NULL; /* sg_map_describe_commit found reserved memory */
     if (is_asked) {
         struct committed committed = {0};
         if (is_done)
@@ -105,7 +105,7 @@ static void end_protect(struct sg_request *request, uintptr_t begin, uint64_t by
         else
             committed = commit_writable(begin, begin + bytes);
         uint64_t sum = committed.counted_bytes + committed.sparse_bytes;
-        if (!is_done && sum < request->size_bytes) { /* or more: another thread may have done so at once, too */
+        if (!is_done && sum < request->size_bytes) { /* larger if another thread committed it, too */
             request->size_bytes = sum;
             request->sparse_bytes = committed.sparse_bytes;
         }

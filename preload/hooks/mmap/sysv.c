@@ -1,12 +1,14 @@
 /*
- * sysv.c - shmat and shmdt: a System V segment counts while it is attached for writing, once however often it
- * is, as a tmpfs file does that is mapped shared, for that is what the kernel makes it; what is missing of it is
- * promised once on the machine. shmget takes no memory. A segment outlives those who attached it: one that nobody
- * has is seen in MemAvailable only. The pages of one made with SHM_HUGETLB lie in the pool of huge pages, which
- * shmctl does not tell: they are judged as if they did not.
+ * sysv.c - the hooks of shmat and shmdt.
  *
- * shmdt is told no size: sysv_attachments.h knows what it takes. The index changes before the real shmdt and after the
- * real shmat, as with mmap.
+ * A System V segment counts while it is attached for writing, once however often it is attached. The kernel makes it of
+ * tmpfs, so it counts as a tmpfs file does that is mapped shared: its missing pages are promised once on the machine.
+ * shmget takes no memory. A segment outlives the processes that attached it; a segment that no process has attached
+ * shows only in MemAvailable. The pages of a segment made with SHM_HUGETLB lie in the pool of huge pages. shmctl does
+ * not show that flag, so such a segment is judged like any other.
+ *
+ * shmdt gets no size; sysv_attachments.h knows what it detaches. The range map changes before the real shmdt and after
+ * the real shmat, as with munmap and mmap.
  */
 #include "hooks/mmap/sysv_attachments.h"
 #include "base/compiler.h"
@@ -23,31 +25,31 @@
 
 #define NOWHERE ((void *)-1)
 
-static void enter(uintptr_t address, const struct sg_mapping_kind *shape)
+static void enter_segment(uintptr_t address, const struct sg_mapping_kind *mapping)
 {
     struct sg_map_change change;
-    uintptr_t end = address + shape->bytes;
+    uintptr_t end = address + mapping->bytes;
     sg_map_change_begin(&change);
-    int result = sg_map_enter(address, shape);
+    int result = sg_map_enter(address, mapping);
     bool is_known = sg_sysv_attached_add(address, end);
-    if (!is_known) /* better not counted than counted forever */
+    if (!is_known) /* shmdt would not find the segment, and it would stay counted forever */
         result = sg_range_map_set(&sg_tracker_maps, address, end, SG_RANGE_NONE, 0);
     sg_map_change_end(&change, is_known ? result : -ENOMEM);
-    if (is_known && shape->kind == SG_RANGE_COUNTED)
+    if (is_known && mapping->kind == SG_RANGE_COUNTED)
         sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
 }
 
 SG_EXPORT void *shmat(int id, const void *address, int flags)
 {
-    struct sg_mapping_kind shape = {.kind = SG_RANGE_NONE};
+    struct sg_mapping_kind mapping = {.kind = SG_RANGE_NONE};
     if (sg_lifecycle_enter() && sg_self.layers == 0)
-        shape = sg_mapping_kind_of_segment(id, flags);
-    if (shape.kind == SG_RANGE_NONE)
+        mapping = sg_mapping_kind_of_segment(id, flags);
+    if (mapping.kind == SG_RANGE_NONE)
         return SG_REAL(shmat)(id, address, flags);
     int saved_errno = errno;
     struct sg_request request = {.domain = SG_DOMAIN_MAPPED, .call = "shmat", .holds_signals = true};
-    sg_map_describe(&request, &shape, 0);
-    sg_map_name_site(&shape, __builtin_return_address(0));
+    sg_map_describe(&request, &mapping, 0);
+    sg_map_name_site(&mapping, __builtin_return_address(0));
     if (!sg_map_judge(&request))
         return NOWHERE;
     sg_lock_hold_signals();
@@ -56,7 +58,7 @@ SG_EXPORT void *shmat(int id, const void *address, int flags)
     if (!is_done)
         saved_errno = errno;
     if (is_done)
-        enter((uintptr_t)mapped, &shape);
+        enter_segment((uintptr_t)mapped, &mapping);
     sg_map_settle(&request, is_done);
     sg_lock_let_signals();
     sg_watchdog_consider();
@@ -64,8 +66,8 @@ SG_EXPORT void *shmat(int id, const void *address, int flags)
     return mapped;
 }
 
-/* Whether it counted. */
-static bool forget(uintptr_t base)
+/* Takes the segment at `base` out of the range map. Returns whether it counted. */
+static bool forget_segment(uintptr_t base)
 {
     struct sg_map_change change;
     struct sg_sysv_attached piece;
@@ -84,7 +86,8 @@ static bool forget(uintptr_t base)
 
 SG_EXPORT int shmdt(const void *address)
 {
-    bool has_counted = sg_lifecycle_enter() && forget((uintptr_t)address); /* does not fail, then */
+    bool has_counted =
+        sg_lifecycle_enter() && forget_segment((uintptr_t)address); /* shmdt of a listed one does not fail */
     int answer = SG_REAL(shmdt)(address);
     if (has_counted && answer == 0)
         sg_ledger_count_free(SG_DOMAIN_MAPPED);

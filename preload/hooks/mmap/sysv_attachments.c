@@ -10,37 +10,37 @@
 #include <sys/mman.h>
 
 static struct sg_sysv_attached *pieces; /* in no order */
-static uint32_t piece_count, piece_room;
+static uint32_t piece_count, piece_capacity;
 
 static bool grow(void)
 {
-    uint32_t room = piece_room != 0 ? 2 * piece_room : 128;
+    uint32_t capacity = piece_capacity != 0 ? 2 * piece_capacity : 128;
     struct sg_sysv_attached *list =
-        sg_sys_mmap(NULL, room * sizeof *list, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        sg_sys_mmap(NULL, capacity * sizeof *list, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (sg_is_error(list))
         return false;
     struct sg_sysv_attached *old = pieces;
     if (old != NULL)
-        memcpy(list, old, piece_room * sizeof *list);
+        memcpy(list, old, piece_capacity * sizeof *list);
     pieces = list;
     if (old != NULL)
-        (void)sg_sys_munmap(old, piece_room * sizeof *list);
-    piece_room = room;
+        (void)sg_sys_munmap(old, piece_capacity * sizeof *list);
+    piece_capacity = capacity;
     return true;
 }
 
 static bool add(const struct sg_sysv_attached *piece)
 {
-    struct sg_sysv_attached copy = *piece; /* it may be in the list */
+    struct sg_sysv_attached copy = *piece; /* `piece` may point into the list, which grow() replaces */
     if (copy.begin >= copy.end)
         return true;
-    if (piece_count == piece_room && !grow())
+    if (piece_count == piece_capacity && !grow())
         return false;
     pieces[piece_count++] = copy;
     return true;
 }
 
-/* What of a piece lies in [begin, end). */
+/* Returns the part of a piece that lies in [begin, end). */
 static struct sg_sysv_attached part_of(const struct sg_sysv_attached *piece, uintptr_t begin, uintptr_t end)
 {
     struct sg_sysv_attached part = *piece;
@@ -63,7 +63,7 @@ void sg_sysv_attached_cut(uintptr_t begin, uintptr_t end)
             continue;
         struct sg_sysv_attached below = part_of(&piece, 0, begin), above = part_of(&piece, end, UINTPTR_MAX);
         pieces[i] = pieces[--piece_count];
-        if (!add(&below) || !add(&above)) /* stays counted until it is unmapped otherwise */
+        if (!add(&below) || !add(&above)) /* stays counted until unmapped in another way */
             sg_ledger_count_fault();
     }
 }
@@ -116,5 +116,5 @@ bool sg_sysv_attached_take(uintptr_t base, uint64_t *number, struct sg_sysv_atta
 void sg_sysv_attached_forget(void)
 {
     pieces = NULL;
-    piece_count = piece_room = 0;
+    piece_count = piece_capacity = 0;
 }

@@ -1,13 +1,13 @@
 /*
- * sysv_attachments.h - where System V segments are attached, as the kernel finds it out for shmdt, which is told no
- * size.
+ * sysv_attachments.h - the list of attached System V segments. shmdt gets no size; this list finds what it detaches, as
+ * the kernel does.
  *
- * An attachment is known by the address of its first byte, whether that is still mapped or not: shmdt(base) takes all
- * pieces that lie as far behind `base` as they do in the segment, of the attachment that has the lowest of them. mremap
- * moves pieces, with a base of their own then; what is mapped over one cuts it. What was unmapped otherwise may still
- * be listed: nothing is there.
+ * An attachment is known by its base, the address of its first byte, mapped or not. shmdt(base) detaches all pieces
+ * that lie at the same distance from `base` as from the start of the segment. If several attachments have that base, it
+ * takes the one with the lowest piece. mremap moves pieces and gives them a new base. A mapping placed over a piece
+ * cuts it. A piece that was unmapped in another way may still be listed; the range map has nothing there.
  *
- * Every call under sg_tracker_maps_lock. Cost: nothing without attachments, else a walk over all pieces.
+ * Call all functions under sg_tracker_maps_lock. Without attachments they cost nothing; otherwise they walk the list.
  */
 #ifndef SG_PRELOAD_HOOKS_MMAP_SYSV_ATTACHMENTS_H
 #define SG_PRELOAD_HOOKS_MMAP_SYSV_ATTACHMENTS_H
@@ -19,26 +19,27 @@ struct sg_sysv_attached {
     uintptr_t begin;
     uintptr_t end;
     uintptr_t base;
-    uint64_t number; /* of the shmat */
+    uint64_t number; /* counts the calls of shmat */
 };
 
-/* A new attachment at [begin, end). False: no memory to remember it by. */
+/* Adds an attachment at [begin, end). Returns false if there is no memory for the list. */
 bool sg_sysv_attached_add(uintptr_t begin, uintptr_t end);
 
-/* Something else is at [begin, end) now. */
+/* Removes [begin, end) from the list: something else is mapped there now. */
 void sg_sysv_attached_cut(uintptr_t begin, uintptr_t end);
 
-/* What is known of [from, from + bytes) is at `to`, over whatever was there; at `from` too if `is_copy`. */
+/* Moves the pieces of [from, from + bytes) to `to`, in place of what was listed there. With `is_copy` they also stay at
+ * `from`. */
 void sg_sysv_attached_move(uintptr_t from, uintptr_t to, uint64_t bytes, bool is_copy);
 
-/* What ends at `begin` goes on to `end` now, over whatever was there. */
+/* Extends the pieces that end at `begin` up to `end`, in place of what was listed there. */
 void sg_sysv_attached_grow(uintptr_t begin, uintptr_t end);
 
-/* In a forked child whose parent was changing the list: it is lost. */
+/* Drops the list, in a forked child whose parent was changing it at the fork. The memory of the list is not freed. */
 void sg_sysv_attached_forget(void);
 
-/* The next piece that shmdt(base) detaches, which is forgotten by that; false if there is none. *number: 0 for the
- * first. */
+/* Removes the next piece that shmdt(base) detaches from the list and stores it in *out. Returns false if there is none.
+ * Set *number to 0 before the first call; it then holds the attachment's number. */
 bool sg_sysv_attached_take(uintptr_t base, uint64_t *number, struct sg_sysv_attached *out);
 
 #endif
