@@ -1,6 +1,6 @@
 /*
- * derived.c - reallocarray and the frees that say the size (C23, glibc 2.43, and other allocators before it): glibc
- * makes them of the global realloc and free, and so does this.
+ * derived.c - reallocarray, free_sized and free_aligned_sized. glibc makes them of the global realloc and free, and so
+ * does this file. The sized frees are of C23; glibc has them since 2.43, other allocators had them before.
  */
 #include "base/atomics.h"
 #include "base/compiler.h"
@@ -10,8 +10,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* An allocator that lies before us need not define reallocarray, because glibc's asks for `realloc` by name: it gets
- * the call. */
+/* An allocator loaded before this library need not define reallocarray, because glibc's calls `realloc` by name. Such
+ * an allocator gets the call. */
 SG_EXPORT void *reallocarray(void *ptr, size_t count, size_t size)
 {
     size_t bytes;
@@ -28,15 +28,16 @@ SG_EXPORT void *reallocarray(void *ptr, size_t count, size_t size)
 SG_EXPORT void free_sized(void *ptr, size_t size);
 SG_EXPORT void free_aligned_sized(void *ptr, size_t alignment, size_t size);
 
-/* Only another allocator's own function is worth a call: it may look at the size. */
-static void give_back_sized(void *ptr, const char *name, sg_function *known, struct sg_heap_sized sized)
+/* Frees by the allocator's own function if another allocator than glibc has one: it may check the size. Otherwise by
+ * free. */
+static void free_by_size(void *ptr, const char *name, sg_function *address, struct sg_heap_sized sized)
 {
-    if (SG_FIRST(free) != free) { /* an allocator before us, without this function */
+    if (SG_FIRST(free) != free) { /* an allocator loaded before this library, without this function */
         SG_FIRST(free)(ptr);
         return;
     }
     if (sg_load_relaxed(&sg_heap_inside) != 0)
-        sized.real = sg_real_unless_libcs(name, known);
+        sized.real = sg_real_unless_libcs(name, address);
     if (sized.real != NULL)
         sg_heap_give_back_sized(ptr, &sized);
     else
@@ -45,12 +46,12 @@ static void give_back_sized(void *ptr, const char *name, sg_function *known, str
 
 SG_EXPORT void free_sized(void *ptr, size_t size)
 {
-    static sg_function known;
-    give_back_sized(ptr, "free_sized", &known, (struct sg_heap_sized){NULL, 0, size});
+    static sg_function address;
+    free_by_size(ptr, "free_sized", &address, (struct sg_heap_sized){NULL, 0, size});
 }
 
 SG_EXPORT void free_aligned_sized(void *ptr, size_t alignment, size_t size)
 {
-    static sg_function known;
-    give_back_sized(ptr, "free_aligned_sized", &known, (struct sg_heap_sized){NULL, alignment, size});
+    static sg_function address;
+    free_by_size(ptr, "free_aligned_sized", &address, (struct sg_heap_sized){NULL, alignment, size});
 }

@@ -8,8 +8,9 @@
 #include <malloc.h>
 #include <stdlib.h>
 
-/* What glibc gives for `size`, or one step more where the rest would be too small to be a block. */
-static bool is_glibcs(size_t size, uint64_t usable)
+/* Returns whether glibc gives `usable` bytes for a request of `size`. glibc adds one step where the rest of a chunk
+ * would be too small to be a block. */
+static bool is_size_of_glibc(size_t size, uint64_t usable)
 {
     uint64_t expected =
         (size + SG_GLIBC_OVERHEAD + SG_GLIBC_STEP - 1) / SG_GLIBC_STEP * SG_GLIBC_STEP - SG_GLIBC_OVERHEAD;
@@ -18,15 +19,15 @@ static bool is_glibcs(size_t size, uint64_t usable)
     return usable == expected || usable == expected + SG_GLIBC_STEP;
 }
 
-/* The header is read only when malloc_usable_size has answered as glibc's does: valgrind's, the sanitizers' and glibc's
- * own with memory tags do not. */
-static bool is_block_as_known(size_t size)
+/* Allocates a block and compares its header with malloc_usable_size. The header is read only if malloc_usable_size has
+ * answered as glibc does. valgrind, the sanitizers and glibc with memory tags answer otherwise. */
+static bool is_header_as_known(size_t size)
 {
     void *ptr = sg_glibc_malloc(size);
     if (ptr == NULL)
         return false;
     uint64_t usable = SG_REAL(malloc_usable_size)(ptr);
-    bool is_known = is_glibcs(size, usable);
+    bool is_known = is_size_of_glibc(size, usable);
     if (is_known) {
         uint64_t header = sg_glibc_header(ptr);
         is_known = (header & SG_GLIBC_MAPPED) == 0 && sg_glibc_usable(header) == usable;
@@ -42,7 +43,7 @@ bool sg_glibc_heap_is_next(void)
         SG_REAL(realloc) != sg_glibc_realloc || SG_REAL(free) != sg_glibc_free || SG_REAL(malloc_usable_size) == NULL)
         return false;
     for (unsigned i = 0; i < SG_ARRAY_LENGTH(sizes); i++)
-        if (!is_block_as_known(sizes[i]))
+        if (!is_header_as_known(sizes[i]))
             return false;
     return true;
 }

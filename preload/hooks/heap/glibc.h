@@ -1,12 +1,14 @@
 /*
- * glibc.h - glibc's malloc by its own name, and the size that it writes before a block.
+ * glibc.h - glibc's malloc by its own names, and the size that it writes before each block.
  *
- * malloc_usable_size costs a call for every block; the word before the block says the same (malloc/malloc.c of glibc,
- * unchanged since 2.3: the size of the chunk, and in its lowest three bits whether the chunk before it is in use,
- * whether this one has a mapping of its own, and whether it is of another arena than the main one). That is so only
- * where the next allocator is glibc's, nothing between us and it, and nothing in it switched on that moves the header:
- * sg_glibc_heap_is_next tells, and nobody may look at a header before. Reading any thread's own block: any time, also
- * in signal handlers.
+ * malloc_usable_size costs a call for every block. The word before the block (its header) says the same: the size of
+ * the chunk, and in its lowest three bits whether the chunk before it is in use, whether this chunk has a mapping of
+ * its own, and whether it belongs to another arena than the main one. glibc's malloc/malloc.c has had this layout since
+ * 2.3.
+ *
+ * The header may be read only if the next allocator is glibc's, if nothing lies between glibc and this library, and if
+ * no option of glibc that moves the header is on. sg_glibc_heap_is_next finds out; nothing may read a header before.
+ * After that, any thread may read the header of a block that it owns at any time, also in a signal handler.
  */
 #ifndef SG_PRELOAD_HOOKS_HEAP_GLIBC_H
 #define SG_PRELOAD_HOOKS_HEAP_GLIBC_H
@@ -17,8 +19,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* By these names no other library's are taken: glibc exports them for allocators that replace a part of its own. Weak,
- * and what they are is compared with what the hooks found. */
+/* These names are always glibc's own functions: glibc exports them for allocators that replace a part of its own. They
+ * are weak, and their addresses are compared with what the hooks found. */
 #define SG_GLIBC(type, name, ...) \
     extern type sg_glibc_##name(__VA_ARGS__) __asm__("__libc_" #name) __attribute__((weak))
 SG_GLIBC(void *, malloc, size_t);
@@ -27,26 +29,27 @@ SG_GLIBC(void *, realloc, void *, size_t);
 SG_GLIBC(void, free, void *);
 
 enum {
-    SG_GLIBC_MAPPED = 2, /* a mapping of its own: another header, and not usual for a small block */
+    SG_GLIBC_MAPPED = 2, /* the block has a mapping of its own: another header, and not usual for a small block */
     SG_GLIBC_FLAGS = 7,
-    SG_GLIBC_OVERHEAD = 8, /* of a block without one */
+    SG_GLIBC_OVERHEAD = 8, /* bytes of a chunk that are not usable, without a mapping of its own */
     SG_GLIBC_STEP = 16,
     SG_GLIBC_LEAST = 24, /* usable bytes of the smallest block */
 };
 
+/* Returns the header of a block of glibc's heap. */
 static inline uint64_t sg_glibc_header(const void *ptr)
 {
     return ((const uint64_t *)ptr)[-1];
 }
 
-/* Usable bytes of a block without a mapping of its own. */
+/* Returns the usable bytes of a block without a mapping of its own. */
 static inline uint64_t sg_glibc_usable(uint64_t header)
 {
     return (header & ~(uint64_t)SG_GLIBC_FLAGS) - SG_GLIBC_OVERHEAD;
 }
 
-/* Asks the real heap for a few blocks and looks whether all is as written above. Where it is not, no header is looked
- * at. */
+/* Allocates a few blocks from the real heap and checks that their headers are as described above. Returns false if any
+ * is not: then no header may be read. */
 bool sg_glibc_heap_is_next(void);
 
 #endif

@@ -1,13 +1,14 @@
 /*
- * heap.c - malloc and its family, behind any allocator. fast.c has the fastest ways, derived.c what glibc makes of
- * realloc and free.
+ * heap.c - the slow path of malloc and its family, for every allocator. fast.c has the fast path; derived.c has the
+ * functions that glibc makes of realloc and free.
  *
- * A request below LARGE is paid from the thread's credit: no shared memory, no decision. Blocks of SG_TRACKED_BYTES and
- * more are entered in the index. Everything is counted by the usable size of live blocks, whatever was asked for.
+ * A request below LARGE is paid from the thread's credit, without shared memory and without a decision. Blocks of
+ * SG_TRACKED_BYTES and more are entered in the block table. All counts are of the usable size of live blocks, whatever
+ * size was requested.
  *
- * From inside the next allocator (jemalloc and others call their own family) calls pass through uncounted; the
- * outermost call counts. Every function may be the first one of the process, come from a signal handler or a dying
- * thread.
+ * Calls from inside the next allocator (jemalloc and others call their own family) pass through uncounted; the
+ * outermost call counts. Every function may be the first one that the process calls, and may come from a signal handler
+ * or a thread that ends.
  */
 #include "admit/admission.h"
 #include "base/atomics.h"
@@ -35,16 +36,16 @@
 uint32_t sg_heap_inside = SG_LAYER_HEAP;
 uint32_t sg_heap_is_checking;
 
-/* What the real heap is asked to do. */
-enum work { WORK_MALLOC, WORK_CALLOC, WORK_ALIGN };
+/* Function of the real heap, by its kind. */
+enum operation { OPERATION_MALLOC, OPERATION_CALLOC, OPERATION_ALIGN };
 
-struct order {
-    enum work work;
-    enum sg_hook hook; /* which function's name and address */
+struct alloc_request {
+    enum operation operation;
+    enum sg_hook hook; /* gives the name and the address of the function */
     size_t size;       /* bytes altogether */
     size_t alignment;
-    const void *caller; /* where the program's call returns to */
-    int *result;        /* of posix_memalign, written if the real one is called */
+    const void *caller; /* return address of the program's call */
+    int *result;        /* result of posix_memalign, written only if the real function is called */
 };
 
 size_t sg_heap_usable_size(void *ptr)
@@ -61,30 +62,30 @@ static size_t usable_size(void *ptr)
     return sg_bootstrap_owns(ptr) ? sg_bootstrap_usable_size(ptr) : sg_heap_usable_size(ptr);
 }
 
-/* The real call. */
-static void *carry_out(const struct order *order)
+/* Calls the real function. */
+static void *call_real(const struct alloc_request *wanted)
 {
-    void *ptr = order->work == WORK_MALLOC ? SG_REAL(malloc)(order->size) : NULL;
-    if (order->work == WORK_CALLOC)
-        ptr = SG_REAL(calloc)(1, order->size);
-    if (order->work != WORK_ALIGN)
+    void *ptr = wanted->operation == OPERATION_MALLOC ? SG_REAL(malloc)(wanted->size) : NULL;
+    if (wanted->operation == OPERATION_CALLOC)
+        ptr = SG_REAL(calloc)(1, wanted->size);
+    if (wanted->operation != OPERATION_ALIGN)
         return ptr;
-    if (order->hook == SG_HOOK_valloc)
-        return SG_REAL(valloc)(order->size);
-    if (order->hook == SG_HOOK_pvalloc)
-        return SG_REAL(pvalloc)(order->size);
-    if (order->hook == SG_HOOK_aligned_alloc)
-        return SG_REAL(aligned_alloc)(order->alignment, order->size);
-    if (order->hook == SG_HOOK_memalign)
-        return SG_REAL(memalign)(order->alignment, order->size);
-    *order->result = SG_REAL(posix_memalign)(&ptr, order->alignment, order->size);
-    return *order->result == 0 ? ptr : NULL;
+    if (wanted->hook == SG_HOOK_valloc)
+        return SG_REAL(valloc)(wanted->size);
+    if (wanted->hook == SG_HOOK_pvalloc)
+        return SG_REAL(pvalloc)(wanted->size);
+    if (wanted->hook == SG_HOOK_aligned_alloc)
+        return SG_REAL(aligned_alloc)(wanted->alignment, wanted->size);
+    if (wanted->hook == SG_HOOK_memalign)
+        return SG_REAL(memalign)(wanted->alignment, wanted->size);
+    *wanted->result = SG_REAL(posix_memalign)(&ptr, wanted->alignment, wanted->size);
+    return *wanted->result == 0 ? ptr : NULL;
 }
 
-static void *carry_out_inside(const struct order *order)
+static void *call_real_inside(const struct alloc_request *wanted)
 {
-    sg_self.layers |= order->work != WORK_ALIGN ? sg_load_relaxed(&sg_heap_inside) : SG_LAYER_HEAP;
-    void *ptr = carry_out(order);
+    sg_self.layers |= wanted->operation != OPERATION_ALIGN ? sg_load_relaxed(&sg_heap_inside) : SG_LAYER_HEAP;
+    void *ptr = call_real(wanted);
     sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
     return ptr;
 }
@@ -101,7 +102,8 @@ static void leave_site(uint64_t entry)
         sg_callsites_leave(SG_CALLSITES_HEAP, sg_block_site(entry), sg_block_size(entry));
 }
 
-/* `caller` NULL, here and below: of a request that was not large. `before`: the entry of the block that it was, or 0. */
+/* Enters a block in the block table. `caller` is NULL here and below for a request below LARGE. `before` is the table
+ * entry of the block that was resized, or 0. */
 static SG_COLD void enter_tracked(void *ptr, size_t usable, const void *caller, uint64_t before)
 {
     uint64_t stale = 0, entry = sg_block(usable, SG_DOMAIN_HEAP, 0) | sg_tracker_seen_of(before);
@@ -111,16 +113,16 @@ static SG_COLD void enter_tracked(void *ptr, size_t usable, const void *caller, 
         sg_ledger_count_fault();
         leave_site(entry);
     }
-    if (stale != 0) { /* the block that was here went through a entry point we do not see */
+    if (stale != 0) { /* the block that was here was freed through an entry point that is not hooked */
         leave_site(stale);
         sg_ledger_release(SG_DOMAIN_HEAP, sg_block_size(stale));
         sg_add_relaxed(&sg_own->unmatched_frees, 1);
     }
 }
 
-static SG_COLD void mend_credit(struct sg_record *record, int64_t credit)
+static SG_COLD void correct_credit(struct sg_record *record, int64_t credit)
 {
-    if (credit < 0) /* the allocator rounded up beyond what was asked for */
+    if (credit < 0) /* the allocator rounded the size up beyond the credit */
         sg_ledger_grant_credit(record, SG_CREDIT_REFILL + (uint64_t)-credit);
     else
         sg_ledger_return_credit(record, SG_CREDIT_REFILL);
@@ -134,8 +136,8 @@ static SG_COLD void pay_directly(int64_t change)
         sg_ledger_release(SG_DOMAIN_HEAP, (uint64_t)-change);
 }
 
-/* Heap bytes change by `change`: paid from the thread's credit, or directly where it has none or the change was judged
- * by itself. */
+/* Counts `change` more heap bytes. The thread's credit pays for them. They are charged directly if the thread has no
+ * record, or if the change was judged by itself (`is_direct`). */
 static inline void pay(int64_t change, bool is_direct)
 {
     struct sg_record *record = sg_self.record;
@@ -145,10 +147,10 @@ static inline void pay(int64_t change, bool is_direct)
     }
     int64_t credit = sg_owner_add(&record->credit_bytes, -change);
     if (SG_UNLIKELY((uint64_t)credit > SG_CREDIT_MAX))
-        mend_credit(record, credit);
+        correct_credit(record, credit);
 }
 
-/* Whether a block of this size is in the index. */
+/* Returns whether a block of this size is in the block table. */
 static bool is_tracked(size_t usable)
 {
     return usable >= SG_TRACKED_BYTES || (sg_load_relaxed(&sg_heap_is_checking) != 0 && usable != 0);
@@ -177,20 +179,20 @@ static void count_free(void)
         sg_add_relaxed(&sg_own->record[0].frees, 1);
 }
 
-/* A request of LARGE or more: judged by itself. */
-static void *take_large(const struct order *order)
+/* Allocates a block of LARGE or more, which is a request of its own. */
+static void *allocate_large(const struct alloc_request *wanted)
 {
     struct sg_request request = {.domain = SG_DOMAIN_HEAP,
-                                 .size_bytes = order->size,
-                                 .growth_bytes = order->size,
-                                 .call = sg_hook_table[order->hook].base};
+                                 .size_bytes = wanted->size,
+                                 .growth_bytes = wanted->size,
+                                 .call = sg_hook_table[wanted->hook].base};
     if (!sg_admission_ask(&request))
         return refused();
-    void *ptr = carry_out_inside(order);
+    void *ptr = call_real_inside(wanted);
     size_t usable = ptr != NULL ? usable_size(ptr) : 0;
     if (ptr != NULL) {
         int saved_errno = errno;
-        count_block(ptr, usable, order->caller);
+        count_block(ptr, usable, wanted->caller);
         count_allocation();
         errno = saved_errno;
     }
@@ -199,8 +201,9 @@ static void *take_large(const struct order *order)
     return ptr;
 }
 
-/* Before the first block is counted. The names tell glibc's libc_malloc_debug, hardened_malloc and Scudo. */
-static void consider_checking(void)
+/* Finds out whether the next allocator checks blocks (sg_heap_is_checking), before the first block is counted. The
+ * names are exports of glibc's libc_malloc_debug, of hardened_malloc and of Scudo. */
+static void find_checking_heap(void)
 {
     static const char *const names[] = {"mcheck_check_all", "malloc_object_size", "__scudo_print_stats"};
     static uint32_t is_considered;
@@ -212,10 +215,11 @@ static void consider_checking(void)
     sg_store_release(&is_considered, 1u);
 }
 
-/* A block of a request below it has no entry in the index: the heap rounds up by less than this. */
+/* The heap rounds a request up by less than this. A request below SG_TRACKED_BYTES less this is never in the block
+ * table. */
 #define ROUNDING_MAX 64
 
-/* Opens the fast ways. `is_glibcs`: the next allocator is glibc's, and its blocks are as we know them. */
+/* Opens the fast path. `is_glibcs` says that the next allocator is glibc's, with blocks as glibc.h describes them. */
 static void open_fast(bool is_glibcs)
 {
     const uint64_t untracked = SG_TRACKED_BYTES - ROUNDING_MAX;
@@ -229,8 +233,8 @@ static void open_fast(bool is_glibcs)
     sg_thread_open_fast(is_glibcs ? SG_FAST_GLIBC : SG_FAST_OTHER, &limits);
 }
 
-/* Once, when the process has a heap: opens the ways of fast.c. */
-static void consider_fast(void)
+/* Opens the fast path of fast.c, once, when the process has a heap. */
+static void open_fast_once(void)
 {
     static uint32_t is_considered;
     uint32_t no = 0;
@@ -250,7 +254,7 @@ static void free_inside(void *ptr)
     sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
 }
 
-/* The block is there: judges and counts what it has. False: refused, and the block has gone back. */
+/* Judges and counts a block that is already allocated. Returns false if it is refused; it has then been freed. */
 static bool admit(void *ptr, size_t usable, enum sg_hook hook)
 {
     if (!sg_admission_take_credit(usable, sg_hook_table[hook].base)) {
@@ -262,25 +266,25 @@ static bool admit(void *ptr, size_t usable, enum sg_hook hook)
     return true;
 }
 
-static void *take(const struct order order)
+static void *allocate(const struct alloc_request wanted)
 {
     if (sg_real_is_looking()) {
-        void *ptr = sg_bootstrap_allocate(order.size, order.alignment);
+        void *ptr = sg_bootstrap_allocate(wanted.size, wanted.alignment);
         return ptr != NULL ? ptr : refused();
     }
     if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_HEAP) != 0)
-        return carry_out(&order);
-    if (order.size >= SG_ADDRESS_LIMIT)
-        return carry_out_inside(&order);
-    consider_checking();
-    if (order.size >= sg_options.large_bytes)
-        return take_large(&order);
-    if (!sg_admission_take_credit(order.size, sg_hook_table[order.hook].base))
+        return call_real(&wanted);
+    if (wanted.size >= SG_ADDRESS_LIMIT)
+        return call_real_inside(&wanted);
+    find_checking_heap();
+    if (wanted.size >= sg_options.large_bytes)
+        return allocate_large(&wanted);
+    if (!sg_admission_take_credit(wanted.size, sg_hook_table[wanted.hook].base))
         return refused();
-    void *ptr = carry_out_inside(&order);
-    if (ptr != NULL && !admit(ptr, usable_size(ptr), order.hook))
+    void *ptr = call_real_inside(&wanted);
+    if (ptr != NULL && !admit(ptr, usable_size(ptr), wanted.hook))
         return refused();
-    consider_fast();
+    open_fast_once();
     sg_watchdog_consider();
     return ptr;
 }
@@ -289,7 +293,7 @@ static void release_tracked(const void *ptr, size_t usable)
 {
     sg_tracker_withdraw_block((uintptr_t)ptr, usable);
     uint64_t entry = sg_block_table_remove(&sg_tracker_blocks, (uintptr_t)ptr);
-    if (entry == 0) { /* nobody saw it come */
+    if (entry == 0) { /* allocated through an entry point that is not hooked */
         sg_add_relaxed(&sg_own->unmatched_frees, 1);
         return;
     }
@@ -297,7 +301,7 @@ static void release_tracked(const void *ptr, size_t usable)
     pay(-(int64_t)usable, true);
 }
 
-/* Before a block really goes: out of the index and off the ledger. */
+/* Takes a block out of the block table and off the ledger, before it is really freed. */
 static void release_block(const void *ptr, size_t usable)
 {
     if (SG_LIKELY(!is_tracked(usable)))
@@ -308,7 +312,8 @@ static void release_block(const void *ptr, size_t usable)
 
 void *sg_heap_take(size_t size, enum sg_hook hook, const void *caller)
 {
-    return take((struct order){hook == SG_HOOK_calloc ? WORK_CALLOC : WORK_MALLOC, hook, size, 0, caller, NULL});
+    return allocate((struct alloc_request){hook == SG_HOOK_calloc ? OPERATION_CALLOC : OPERATION_MALLOC, hook, size, 0,
+                                           caller, NULL});
 }
 
 void *sg_heap_admit(void *ptr, enum sg_hook hook)
@@ -322,7 +327,7 @@ void *sg_heap_admit(void *ptr, enum sg_hook hook)
     return ptr;
 }
 
-static void carry_out_free(void *ptr, const struct sg_heap_sized *sized)
+static void call_real_free(void *ptr, const struct sg_heap_sized *sized)
 {
     if (sized == NULL)
         SG_REAL(free)(ptr);
@@ -332,8 +337,8 @@ static void carry_out_free(void *ptr, const struct sg_heap_sized *sized)
         ((void (*)(void *, size_t, size_t))sized->real)(ptr, sized->alignment, sized->size);
 }
 
-/* The size of a block that the program gives back or resizes. SIZE_MAX: a heap that checks has given no such block,
- * and shall judge it itself. */
+/* Returns the size of a block that the program frees or resizes. Returns SIZE_MAX if the next allocator checks blocks
+ * and has not allocated this one: that allocator shall judge the block itself. */
 static size_t size_of_given(void *ptr)
 {
     if (sg_load_relaxed(&sg_heap_is_checking) == 0)
@@ -342,15 +347,15 @@ static size_t size_of_given(void *ptr)
     return entry != 0 ? sg_block_size(entry) : SIZE_MAX;
 }
 
-static void give_back(void *ptr, const struct sg_heap_sized *sized)
+static void count_and_free(void *ptr, const struct sg_heap_sized *sized)
 {
     if (ptr == NULL || sg_bootstrap_owns(ptr))
         return;
     if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_HEAP) != 0) {
-        carry_out_free(ptr, sized);
+        call_real_free(ptr, sized);
         return;
     }
-    int saved_errno = errno; /* free keeps errno since glibc 2.33; what we add must not change that */
+    int saved_errno = errno; /* free keeps errno since glibc 2.33, and so must this hook */
     size_t usable = size_of_given(ptr);
     bool is_ours = usable != SIZE_MAX;
     struct sg_passage passage = sg_tracker_begin_passage((uintptr_t)ptr, is_ours ? usable : 0, false);
@@ -358,7 +363,7 @@ static void give_back(void *ptr, const struct sg_heap_sized *sized)
         release_block(ptr, usable);
     count_free();
     sg_self.layers |= sg_load_relaxed(&sg_heap_inside);
-    carry_out_free(ptr, sized);
+    call_real_free(ptr, sized);
     sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
     sg_tracker_end_passage(passage);
     errno = saved_errno;
@@ -366,15 +371,15 @@ static void give_back(void *ptr, const struct sg_heap_sized *sized)
 
 void sg_heap_give_back(void *ptr)
 {
-    give_back(ptr, NULL);
+    count_and_free(ptr, NULL);
 }
 
 void sg_heap_give_back_sized(void *ptr, const struct sg_heap_sized *sized)
 {
-    give_back(ptr, sized);
+    count_and_free(ptr, sized);
 }
 
-static void *move_from_boot(void *ptr, size_t size, const void *caller)
+static void *move_from_bootstrap(void *ptr, size_t size, const void *caller)
 {
     void *moved = sg_heap_take(size, SG_HOOK_malloc, caller);
     size_t old = sg_bootstrap_usable_size(ptr);
@@ -383,7 +388,7 @@ static void *move_from_boot(void *ptr, size_t size, const void *caller)
     return moved;
 }
 
-static void *carry_out_realloc(void *ptr, size_t size)
+static void *call_real_realloc(void *ptr, size_t size)
 {
     sg_self.layers |= sg_load_relaxed(&sg_heap_inside);
     void *moved = SG_REAL(realloc)(ptr, size);
@@ -391,8 +396,8 @@ static void *carry_out_realloc(void *ptr, size_t size)
     return moved;
 }
 
-/* Above this size glibc has every block in a mapping of its own (DEFAULT_MMAP_THRESHOLD_MAX), and grows it by mremap
- * without a second copy. Below it, or with another allocator, old and new may live side by side for a moment. */
+/* From this size on, glibc gives every block a mapping of its own (DEFAULT_MMAP_THRESHOLD_MAX) and grows it by mremap,
+ * without a second copy. Below it, or with another allocator, old and new block may exist side by side for a moment. */
 #define GROWS_IN_PLACE_BYTES ((size_t)32 << 20)
 
 static bool grows_in_place(size_t old)
@@ -400,7 +405,7 @@ static bool grows_in_place(size_t old)
     return old >= GROWS_IN_PLACE_BYTES && sg_load_relaxed(&sg_heap_inside) == 0;
 }
 
-/* A mapping of its own grows in whole pages. */
+/* Returns by how many bytes a block grows. A block with a mapping of its own grows in whole pages. */
 static size_t growth_of(size_t old, size_t size)
 {
     if (size <= old)
@@ -408,18 +413,18 @@ static size_t growth_of(size_t old, size_t size)
     return old < SG_TRACKED_BYTES ? size - old : sg_round_up(size - old, sg_page_bytes());
 }
 
-/* Bytes of alignment that an allocator may have left at the end of a block. */
+/* Bytes of alignment that an allocator may have left at the end of a block, at most. */
 #define TAIL_BYTES 16
 
-/* glibc adds a page to a block with a mapping of its own where it is asked for exactly what the block has: a request
- * that seems to take nothing. The block is good for such a request as it is. */
+/* Returns whether a block is good for the request as it is. glibc would add a page to a block with a mapping of its own
+ * that is asked for exactly its usable size: a request that seems to take nothing would grow the process. */
 static bool is_large_enough(size_t usable, size_t size)
 {
     return size != 0 && size <= usable && usable - size < TAIL_BYTES;
 }
 
-/* The real call is done: `old` bytes became those of `moved`. `entry`: of the block as it was, out of the index.
- * Returns how much more there is. */
+/* Counts a real realloc that has returned: `old` bytes became those of `moved`. `entry` is the old block's table entry,
+ * which was taken out. Returns how many more bytes the block has. */
 static uint64_t count_resized(void *moved, size_t old, uint64_t entry, const void *caller, bool is_judged)
 {
     bool is_known = entry != 0 || !is_tracked(old);
@@ -438,7 +443,7 @@ static void *resize(void *ptr, size_t size, const char *call, const void *caller
 {
     size_t old = size_of_given(ptr);
     if (old == SIZE_MAX)
-        return carry_out_realloc(ptr, size);
+        return call_real_realloc(ptr, size);
     if (is_large_enough(old, size))
         return ptr;
     size_t growth = growth_of(old, size);
@@ -452,18 +457,18 @@ static void *resize(void *ptr, size_t size, const char *call, const void *caller
         return refused();
     struct sg_passage passage = sg_tracker_begin_passage((uintptr_t)ptr, old, true);
     uint64_t entry = is_tracked(old) ? sg_block_table_remove(&sg_tracker_blocks, (uintptr_t)ptr) : 0;
-    void *moved = carry_out_realloc(ptr, size);
+    void *moved = call_real_realloc(ptr, size);
     int saved_errno = errno;
-    uint64_t taken = 0;
+    uint64_t grown_bytes = 0;
     if (moved != NULL || size == 0)
-        taken = count_resized(moved, old, entry, caller, is_judged);
+        grown_bytes = count_resized(moved, old, entry, caller, is_judged);
     else if (entry != 0 && sg_block_table_insert(&sg_tracker_blocks, (uintptr_t)ptr, entry, NULL) != 0)
         sg_ledger_count_fault();
     sg_tracker_end_passage(passage);
-    if (moved == NULL && size == 0) /* glibc frees; others hand out a small block */
+    if (moved == NULL && size == 0) /* glibc frees the block; other allocators return a small one */
         count_free();
     if (is_judged)
-        sg_admission_settle(&request, taken);
+        sg_admission_settle(&request, grown_bytes);
     errno = saved_errno;
     return moved;
 }
@@ -471,15 +476,15 @@ static void *resize(void *ptr, size_t size, const char *call, const void *caller
 void *sg_heap_resize(void *ptr, size_t size, enum sg_hook hook, const void *caller)
 {
     if (ptr == NULL)
-        return take((struct order){WORK_MALLOC, hook, size, 0, caller, NULL});
+        return allocate((struct alloc_request){OPERATION_MALLOC, hook, size, 0, caller, NULL});
     if (sg_bootstrap_owns(ptr))
-        return move_from_boot(ptr, size, caller);
+        return move_from_bootstrap(ptr, size, caller);
     if (!sg_lifecycle_enter() || (sg_self.layers & SG_LAYER_HEAP) != 0) {
         void *moved = SG_REAL(realloc)(ptr, size);
         return moved;
     }
-    if (size >= SG_ADDRESS_LIMIT) /* it fails */
-        return carry_out_realloc(ptr, size);
+    if (size >= SG_ADDRESS_LIMIT) /* the real call fails */
+        return call_real_realloc(ptr, size);
     return resize(ptr, size, sg_hook_table[hook].base, caller);
 }
 
@@ -488,15 +493,15 @@ void sg_heap_settle(int64_t change)
     pay(change, false);
 }
 
-/* A refusal leaves errno alone. The next allocator decides what it does in its own failure. */
+/* A refusal leaves errno alone. If the real function fails, errno is as the next allocator leaves it. */
 SG_EXPORT int posix_memalign(void **out, size_t alignment, size_t size)
 {
     bool is_valid = alignment % sizeof(void *) == 0 && alignment != 0 && (alignment & (alignment - 1)) == 0;
     if (!is_valid)
         return sg_real_is_looking() ? EINVAL : SG_REAL(posix_memalign)(out, alignment, size);
     int saved_errno = errno, result = -1;
-    void *ptr =
-        take((struct order){WORK_ALIGN, SG_HOOK_posix_memalign, size, alignment, __builtin_return_address(0), &result});
+    void *ptr = allocate((struct alloc_request){OPERATION_ALIGN, SG_HOOK_posix_memalign, size, alignment,
+                                                __builtin_return_address(0), &result});
     if (ptr == NULL && result > 0)
         return result;
     errno = saved_errno;
@@ -508,22 +513,26 @@ SG_EXPORT int posix_memalign(void **out, size_t alignment, size_t size)
 
 SG_EXPORT void *aligned_alloc(size_t alignment, size_t size)
 {
-    return take((struct order){WORK_ALIGN, SG_HOOK_aligned_alloc, size, alignment, __builtin_return_address(0), NULL});
+    return allocate((struct alloc_request){OPERATION_ALIGN, SG_HOOK_aligned_alloc, size, alignment,
+                                           __builtin_return_address(0), NULL});
 }
 
 SG_EXPORT void *memalign(size_t alignment, size_t size)
 {
-    return take((struct order){WORK_ALIGN, SG_HOOK_memalign, size, alignment, __builtin_return_address(0), NULL});
+    return allocate(
+        (struct alloc_request){OPERATION_ALIGN, SG_HOOK_memalign, size, alignment, __builtin_return_address(0), NULL});
 }
 
 SG_EXPORT void *valloc(size_t size)
 {
-    return take((struct order){WORK_ALIGN, SG_HOOK_valloc, size, 0, __builtin_return_address(0), NULL});
+    return allocate(
+        (struct alloc_request){OPERATION_ALIGN, SG_HOOK_valloc, size, 0, __builtin_return_address(0), NULL});
 }
 
 SG_EXPORT void *pvalloc(size_t size)
 {
-    return take((struct order){WORK_ALIGN, SG_HOOK_pvalloc, size, 0, __builtin_return_address(0), NULL});
+    return allocate(
+        (struct alloc_request){OPERATION_ALIGN, SG_HOOK_pvalloc, size, 0, __builtin_return_address(0), NULL});
 }
 
 SG_EXPORT size_t malloc_usable_size(void *ptr)

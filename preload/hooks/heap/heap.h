@@ -1,8 +1,7 @@
 /*
- * heap.h - what fast.c and derived.c leave to heap.c: whatever is not usual, and everything behind other allocators
- * than glibc's.
+ * heap.h - the slow path of the heap: every case that fast.c and derived.c do not handle themselves.
  *
- * Any thread, any time, also in signal handlers.
+ * Any thread may call these functions at any time, also in a signal handler.
  */
 #ifndef SG_PRELOAD_HOOKS_HEAP_HEAP_H
 #define SG_PRELOAD_HOOKS_HEAP_HEAP_H
@@ -13,41 +12,45 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a thread notes of itself (enum sg_layer) while it is in the next allocator's malloc, calloc, realloc or free.
- * Nothing once they are known to be glibc's, which ask nobody else: then what a signal handler takes that interrupts
- * them counts, and one that leaves them by a longjmp leaves no note behind, by which all that the thread asks for later
- * would pass unseen. */
+/* The layer (enum sg_layer) that a thread sets while it is in malloc, calloc, realloc or free of the next allocator. It
+ * is 0 once the next allocator is known to be glibc's, which calls no other allocator. Then allocations of a signal
+ * handler that interrupts glibc are counted. A handler that leaves glibc by a longjmp leaves no layer set, so that
+ * later allocations of the thread are still counted. */
 extern SG_INTERNAL uint32_t sg_heap_inside;
 
-/* The next allocator checks what it is given, and ends the process over a bad block: its malloc_usable_size must not
- * be the first to see one. The size of each of its blocks is in the index, and no fast way is open. */
+/* Not 0 if the next allocator checks each block that it is given and ends the process over a bad one. Its
+ * malloc_usable_size must not be the first function to see a bad block. Therefore the size of each block is kept in the
+ * block table, and no fast path is open. */
 extern SG_INTERNAL uint32_t sg_heap_is_checking;
 
-/* malloc or calloc of `size` bytes altogether. `caller`: where the program's call returns to. */
+/* Allocates `size` bytes in all by malloc or calloc. `caller` is the return address of the program's call. Returns NULL
+ * with errno ENOMEM if the request is refused. */
 void *sg_heap_take(size_t size, enum sg_hook hook, const void *caller);
 
-/* Judges and counts a small block that the real heap has already given. NULL: refused, and the block has gone back. */
+/* Judges and counts a small block that the real heap has already allocated. Returns NULL with errno ENOMEM if the block
+ * is refused; it has then been freed. */
 void *sg_heap_admit(void *ptr, enum sg_hook hook);
 
-/* The usable size of a block, by the next allocator. It may allocate to find out (tcmalloc's first answer does):
- * none of that is the program's. */
+/* Returns the usable size of a block, as the next allocator gives it. The allocator may allocate to answer (tcmalloc
+ * does at its first answer); such blocks are not counted as the program's. */
 size_t sg_heap_usable_size(void *ptr);
 
-/* free. */
+/* Counts and frees a block. NULL is allowed. Keeps errno. */
 void sg_heap_give_back(void *ptr);
 
-/* A free that says how large the block is (C23): both functions of that kind. */
+/* Frees a block whose size the program says: free_sized and free_aligned_sized (C23). */
 struct sg_heap_sized {
-    sg_function real; /* the next allocator's own */
-    size_t alignment; /* 0: it is not said */
+    sg_function real; /* the function of the next allocator */
+    size_t alignment; /* 0 for free_sized */
     size_t size;
 };
 void sg_heap_give_back_sized(void *ptr, const struct sg_heap_sized *sized);
 
-/* realloc or reallocarray. */
+/* Resizes a block by realloc, for realloc and reallocarray (`hook`). Returns NULL with errno ENOMEM if the request is
+ * refused; the block then stays as it was. */
 void *sg_heap_resize(void *ptr, size_t size, enum sg_hook hook, const void *caller);
 
-/* This thread's untracked blocks have grown by `change` bytes. */
+/* Counts that this thread's blocks outside the block table have grown by `change` bytes. */
 void sg_heap_settle(int64_t change);
 
 #endif
