@@ -1,5 +1,5 @@
 /*
- * api.c - see include/sparkguard.h: what a program may tell and ask the guard.
+ * api.c - the C API of include/sparkguard.h.
  */
 #include "sparkguard.h"
 
@@ -37,7 +37,7 @@ static void fill_process(struct sparkguard_stats *stats)
     stats->peak_bytes = peak > stats->live_bytes ? peak : stats->live_bytes;
 }
 
-static void look_at_machine(struct sg_machine *machine)
+static void read_machine(struct sg_machine *machine)
 {
     struct sg_lock_state lock;
     sg_admission_join();
@@ -61,7 +61,7 @@ SG_EXPORT int(sparkguard_mark)(const char *name)
         return -ENOSYS;
     if (name == NULL || name[0] == '\0')
         return -EINVAL;
-    look_at_machine(&machine); /* a sample of the time line */
+    read_machine(&machine); /* adds a sample to the time line */
     sg_timeline_begin();
     sg_phases_begin(name);
     return 0;
@@ -74,7 +74,7 @@ SG_EXPORT int(sparkguard_stats)(struct sparkguard_stats *out)
         return -ENOSYS;
     if (out == NULL || out->size < sizeof out->size)
         return -EINVAL;
-    look_at_machine(&machine);
+    read_machine(&machine);
     struct sparkguard_stats stats = {
         .size = out->size < sizeof stats ? out->size : sizeof stats,
         .usable_bytes = machine.usable_bytes,

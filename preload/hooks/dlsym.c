@@ -1,10 +1,12 @@
 /*
- * dlsym.c - the second entry point: dlsym. Beside it dlopen, whose RTLD_DEEPBIND would lead past every entry point, and
- * dlclose, before which the libraries are kept that we hold addresses of.
+ * dlsym.c - the second entry point: dlsym, and the hooks of dlopen and dlclose.
  *
- * The exported dlsym is a few instructions of assembly (entry_points.S): it asks sg_dlsym_filter, and where that has no
- * answer it jumps to the libc's dlsym with the caller's return address in place, because RTLD_NEXT and RTLD_DEFAULT
- * depend on it.
+ * dlopen with RTLD_DEEPBIND would lead a library past every entry point, so the flag is removed. Before a dlclose, the
+ * libraries whose addresses are kept are pinned.
+ *
+ * The exported dlsym is a few instructions of assembly (entry_points.S). It asks sg_dlsym_filter. If the filter has no
+ * answer, it jumps to the libc's dlsym with the caller's return address in place, because RTLD_NEXT and RTLD_DEFAULT
+ * depend on that address.
  */
 #include "hooks/dlsym.h"
 
@@ -24,7 +26,7 @@ static void *as_pointer(sg_function function)
     return pointer;
 }
 
-/* Only whole names count: a prefix test would also catch cudnn, cublas and curl. */
+/* Only whole names are compared: a prefix test would also catch names of cudnn, cublas and curl. */
 static enum sg_hook find_hook(const char *name)
 {
     for (unsigned hook = 0; hook < SG_HOOK_COUNT; hook++)
@@ -33,23 +35,23 @@ static enum sg_hook find_hook(const char *name)
     return SG_HOOK_COUNT;
 }
 
-/* What all our names but the libc's begin with: cu, cuda or nvml. Almost everything that is asked for ends here. */
-static bool is_worth_a_look(const char *name)
+/* All hooked names but the libc's begin with cu, cuda or nvml. Almost every look-up ends at this test. */
+static bool may_be_hooked(const char *name)
 {
     return (name[0] == 'c' && name[1] == 'u') || (name[0] == 'n' && name[1] == 'v');
 }
 
-/* The libc's own entry points. */
-static enum sg_hook find_door(const char *name)
+/* Finds the hook of one of the libc's own entry points. */
+static enum sg_hook find_entry_point(const char *name)
 {
-    static const enum sg_hook door[] = {SG_HOOK_dlsym, SG_HOOK_dlopen, SG_HOOK_dlmopen, SG_HOOK_dlclose};
-    for (size_t i = 0; name[0] == 'd' && name[1] == 'l' && i < SG_ARRAY_LENGTH(door); i++)
-        if (strcmp(name, sg_hook_table[door[i]].symbol) == 0)
-            return door[i];
+    static const enum sg_hook entry_point[] = {SG_HOOK_dlsym, SG_HOOK_dlopen, SG_HOOK_dlmopen, SG_HOOK_dlclose};
+    for (size_t i = 0; name[0] == 'd' && name[1] == 'l' && i < SG_ARRAY_LENGTH(entry_point); i++)
+        if (strcmp(name, sg_hook_table[entry_point[i]].symbol) == 0)
+            return entry_point[i];
     return SG_HOOK_COUNT;
 }
 
-/* The answer "not there", with the dlerror() that belongs to it. */
+/* Returns the answer "not there", and leaves the dlerror() that belongs to it. */
 static void *absent(const char *name)
 {
     void *libc = SG_REAL(dlopen)("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
@@ -58,7 +60,8 @@ static void *absent(const char *name)
     return SG_DLSYM_ABSENT;
 }
 
-/* Our exports stand in the global scope even where no CUDA is: a probe must not take them for a driver. */
+/* Answers a look-up that found this library's export. The exports stand in the global scope even where CUDA is not
+ * installed; a program that probes for a driver must not take them for one. */
 static void *answer_global(enum sg_hook hook, const char *name)
 {
     sg_function real =
@@ -66,9 +69,10 @@ static void *answer_global(enum sg_hook hook, const char *name)
     return real != NULL ? as_pointer(sg_real_ours(hook)) : absent(name);
 }
 
-/* Whether that is what lies behind the hook. Another library may have a function of the same name that wraps it: were
- * both led through the hook, the wrapper would call itself. Or it is the driver of another namespace (dlmopen), which
- * is not ours to ask. Programs close NVML and go on with what they found there. */
+/* Returns whether `found` is the real function of the hook. It may also be a function of another library that wraps the
+ * real one: if both were led through the hook, the wrapper would call itself. Or it is the driver of another namespace
+ * (dlmopen), which this library cannot ask. Programs may close NVML and go on with what they found there, so its
+ * library is pinned. */
 static bool is_real(enum sg_hook hook, sg_function found)
 {
     if (sg_hook_table[hook].family == SG_FAMILY_DRIVER)
@@ -87,17 +91,17 @@ void *sg_dlsym_filter(void *handle, const char *name)
         (void)sg_real_dlsym(RTLD_NEXT, "dlsym");
     if (name == NULL || handle == RTLD_NEXT || sg_options.is_disabled)
         return NULL;
-    enum sg_hook door = find_door(name);
-    if (door != SG_HOOK_COUNT && sg_real_dlsym(handle, name) == sg_real_find(door))
-        return as_pointer(sg_real_ours(door)); /* who asks the libc for it goes by what it gave */
-    if (!is_worth_a_look(name))
+    enum sg_hook entry_point = find_entry_point(name);
+    if (entry_point != SG_HOOK_COUNT && sg_real_dlsym(handle, name) == sg_real_find(entry_point))
+        return as_pointer(sg_real_ours(entry_point)); /* asking the libc by handle must not lead past it */
+    if (!may_be_hooked(name))
         return NULL;
     enum sg_hook hook = find_hook(name);
     if (hook == SG_HOOK_COUNT)
         return NULL;
     sg_function found = sg_real_dlsym(handle, name);
     if (found == NULL)
-        return NULL; /* the jump repeats the look-up and leaves its error */
+        return NULL; /* the libc repeats the look-up and leaves its error */
     if (found == sg_real_ours(hook))
         return answer_global(hook, name);
     if (sg_hook_table[hook].family == SG_FAMILY_RUNTIME)
@@ -105,29 +109,29 @@ void *sg_dlsym_filter(void *handle, const char *name)
     return is_real(hook, found) ? as_pointer(sg_real_ours(hook)) : NULL;
 }
 
-/* A library opened RTLD_DEEPBIND takes its functions of its own dependencies first: of the libc, the driver, not of
- * us. */
-static int judge_mode(int mode)
+/* Returns the mode without RTLD_DEEPBIND, unless an option keeps it. A library opened RTLD_DEEPBIND binds to the
+ * functions of its own dependencies first: to the libc and the driver, not to the hooks. */
+static int allowed_mode(int mode)
 {
     if ((mode & RTLD_DEEPBIND) == 0)
         return mode;
     if (!sg_options_are_read())
-        sg_options_read(environ); /* another library's constructor is ahead of ours */
+        sg_options_read(environ); /* the constructor of another library runs before ours */
     return sg_options.is_disabled || sg_options.deepbind_kept ? mode : mode & ~RTLD_DEEPBIND;
 }
 
 struct sg_dlopen_answer sg_dlopen_filter(const char *file, int mode)
 {
     (void)file;
-    return (struct sg_dlopen_answer){sg_real_find(SG_HOOK_dlopen), (uint32_t)judge_mode(mode)};
+    return (struct sg_dlopen_answer){sg_real_find(SG_HOOK_dlopen), (uint32_t)allowed_mode(mode)};
 }
 
-/* In another namespace than the program's there is no preload to come first. */
+/* A namespace other than the program's has no preloaded library that could come first, so the mode stays there. */
 struct sg_dlopen_answer sg_dlmopen_filter(long space, const char *file, int mode)
 {
     (void)file;
     return (struct sg_dlopen_answer){sg_real_find(SG_HOOK_dlmopen),
-                                     (uint32_t)(space == LM_ID_BASE ? judge_mode(mode) : mode)};
+                                     (uint32_t)(space == LM_ID_BASE ? allowed_mode(mode) : mode)};
 }
 
 SG_EXPORT int dlclose(void *handle)

@@ -1,17 +1,19 @@
 /*
- * dlsym.h - what entry_points.S, dlsym.c and runtime.c say to each other.
+ * dlsym.h - the interface between entry_points.S, dlsym.c and runtime.c.
  */
 #ifndef SG_PRELOAD_HOOKS_DLSYM_H
 #define SG_PRELOAD_HOOKS_DLSYM_H
 
 #include "hooks/real.h"
 
-/* The answer of dlsym: a pointer; SG_DLSYM_ABSENT for NULL; or NULL: ask the libc. Called from entry_points.S. */
+/* Decides the answer of dlsym. Returns the pointer to answer, SG_DLSYM_ABSENT to answer NULL, or NULL to ask the libc's
+ * dlsym. Called from entry_points.S, by any thread. */
 void *sg_dlsym_filter(void *handle, const char *name);
 
 #define SG_DLSYM_ABSENT ((void *)-1)
 
-/* Where dlopen and dlmopen are to jump to, and with which mode. Returned in two registers. Called from entry_points.S. */
+/* Return the real dlopen or dlmopen, and the mode to call it with; the result comes in two registers. Called from
+ * entry_points.S, by any thread. */
 struct sg_dlopen_answer {
     sg_function real;
     uint64_t mode;
@@ -19,8 +21,8 @@ struct sg_dlopen_answer {
 struct sg_dlopen_answer sg_dlopen_filter(const char *file, int mode);
 struct sg_dlopen_answer sg_dlmopen_filter(long space, const char *file, int mode);
 
-/* A function that lends the runtime function's name to what happens below `real`, or `real` itself if there are more
- * runtimes in the process than we keep apart. */
+/* Returns a function that calls `real`, a function of a CUDA runtime, and records its name as the program's call for
+ * the duration. Returns `real` itself if the process has more runtimes than are told apart. Any thread. */
 sg_function sg_runtime_thunk(enum sg_hook hook, sg_function real);
 
 #endif

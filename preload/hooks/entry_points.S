@@ -1,9 +1,10 @@
 /*
  * entry_points.S - the exported dlsym, dlopen and dlmopen. See dlsym.c.
  *
- * The libc goes by the return address: dlsym's RTLD_NEXT means "after the caller", and dlopen searches the caller's RUNPATH and
- * opens in the caller's namespace. Plain C would put its own return address there (at -O0 and -O1 always), and the libc would
- * take us for the caller. So each of these asks a filter in C and then jumps to the libc's function.
+ * The libc uses the return address of a call: for dlsym, RTLD_NEXT means "after the caller", and dlopen searches the
+ * caller's RUNPATH and opens in the caller's namespace. A hook in plain C would put its own return address there
+ * (always at -O0 and -O1), and the libc would take this library for the caller. Therefore each function here asks a
+ * filter in C and then jumps to the libc's function.
  */
     .text
     .globl dlsym
@@ -17,7 +18,7 @@ dlsym:
     .cfi_adjust_cfa_offset 8
     pushq %rsi
     .cfi_adjust_cfa_offset 8
-    subq $8, %rsp /* the stack was 8 off at entry: now it is aligned for a call */
+    subq $8, %rsp /* the stack is 8 bytes off at entry; now it is aligned for a call */
     .cfi_adjust_cfa_offset 8
     call sg_dlsym_filter
     addq $8, %rsp
@@ -37,7 +38,7 @@ dlsym:
     .cfi_endproc
     .size dlsym, . - dlsym
 
-/* The filter answers with the function to jump to, and with the mode that this is to get. */
+/* The filter returns the function to jump to, and the mode to pass to it. */
 .macro OPEN name, filter, mode
     .globl \name
     .type \name, %function
@@ -70,7 +71,7 @@ dlsym:
     .p2align 2
 dlsym:
     .cfi_startproc
-    hint #25 /* paciasp, also a place to branch to: signs x30, where the processor can */
+    hint #25 /* paciasp, also a landing pad for branches: signs x30 if the processor can */
     .cfi_negate_ra_state
     stp x29, x30, [sp, #-32]!
     .cfi_adjust_cfa_offset 32
@@ -97,7 +98,7 @@ dlsym:
     .cfi_endproc
     .size dlsym, . - dlsym
 
-/* The filter answers with the function to jump to, and with the mode that this is to get. */
+/* The filter returns the function to jump to, and the mode to pass to it. */
 .macro OPEN name, filter, mode
     .globl \name
     .type \name, %function
@@ -135,7 +136,7 @@ dlsym:
 #error "entry_points.S is written for x86-64 and aarch64"
 #endif
 
-/* Without this note in every object the linker marks the library as unprotected, and the kernel then protects none of it:
+/* If one object lacks this note, the linker marks the library as unprotected, and the kernel then protects none of it:
  * branch targets and return addresses on aarch64, branch targets and shadow stacks on x86-64. */
 #if defined(__aarch64__)
 #define PROTECTION 0xc0000000 /* GNU_PROPERTY_AARCH64_FEATURE_1_AND: BTI, PAC */
@@ -144,7 +145,7 @@ dlsym:
 #endif
     .section .note.gnu.property, "a"
     .p2align 3
-    .long 4, 16, 5 /* bytes of the name, bytes of what follows it, NT_GNU_PROPERTY_TYPE_0 */
+    .long 4, 16, 5 /* bytes of the name, bytes of the descriptor, NT_GNU_PROPERTY_TYPE_0 */
     .asciz "GNU"
-    .long PROTECTION, 4, 3, 0 /* its kind, its bytes, both features, padding */
+    .long PROTECTION, 4, 3, 0 /* type of the property, its bytes, both features, padding */
     .section .note.GNU-stack, "", %progbits

@@ -1,8 +1,8 @@
 /*
  * lifecycle.c - set-up, fork and end of the process.
  *
- * Set-up is lazy: the first heap call of the process comes long before our constructor, which runs after those of all
- * other libraries. The constructor only reads the options, names the job and registers handlers.
+ * Set-up is lazy: the first heap call of the process comes long before this library's constructor, which runs after
+ * those of all other libraries. The constructor only reads the options, names the job and registers handlers.
  */
 #include "hooks/lifecycle.h"
 
@@ -41,14 +41,14 @@
 
 /* ---- fork -------------------------------------------------------------------------------------------------------- */
 
-/* No lock is held across a fork: the libc waits there without bound for locks of its own, and their holders may wait
- * for ours. What another thread is changing at that instant, the child finds half done, and forgets. */
+/* No lock is held across a fork. The libc waits there without bound for locks of its own, and their holders may wait
+ * for this library's. The child finds half done whatever another thread is changing at that instant, and drops it. */
 
 static struct {
-    uint64_t
-        figures_of; /* (atomic) the thread that forks and wrote down the parent's figures, by its sg_self; 0: none */
-    bool is_child_begun; /* a handler that ran before ours in the child has allocated */
-    bool had_segment;    /* its parent */
+    /* (atomic) &sg_self of the forking thread that noted the parent's figures; 0: none */
+    uint64_t figures_of;
+    bool is_child_begun; /* the child was begun by a handler of another library that ran first and allocated */
+    bool had_segment;    /* the parent had a shared segment */
 } at_fork;
 
 static uint64_t this_thread(void)
@@ -59,14 +59,14 @@ static uint64_t this_thread(void)
 static void before_fork(void)
 {
     uint64_t figures_of = 0;
-    if (!sg_thread_has_been_armed()) /* nothing is counted yet */
+    if (!sg_thread_has_been_armed()) /* nothing has been counted yet */
         return;
     (void)sg_watchdog_end_helpers();
     sg_self.is_forking = 1;
     at_fork.is_child_begun = false;
     sg_tracker_begin_fork();
     if (!sg_cas_u64(&at_fork.figures_of, &figures_of, this_thread()) && figures_of != this_thread())
-        return; /* two threads fork at once: this child reads its parent's figures when it begins */
+        return; /* two threads fork at once: this child notes the parent's figures when it begins */
     sg_ledger_before_fork();
     sg_callsites_before_fork();
 }
@@ -79,12 +79,13 @@ static void end_fork(void)
     (void)sg_cas_u64(&at_fork.figures_of, &figures_of, 0);
 }
 
-/* The child's numbers begin with the parent's; everything else about the segment is its own. */
+/* Begins the child in every module. The child's figures start with the parent's; everything else about the segment is
+ * its own. */
 static void begin_child(void)
 {
     bool is_map_whole = sg_tracker_is_whole();
     if (!sg_segment_refork()) {
-        sg_options.is_disabled = 1; /* the window is still the parent's: keep away from it */
+        sg_options.is_disabled = 1; /* the mapping is still the parent's segment, and must not be written to */
         return;
     }
     sg_thread_refork();
@@ -104,7 +105,8 @@ static void begin_child(void)
     sg_context_refork();
 }
 
-/* The first to notice is a slow path: after a raw clone, or in another library's handler that runs before ours. */
+/* Begins a child that a slow path noticed first: a child of a raw clone, or one in which a handler of another library
+ * ran before ours and allocated. */
 void sg_lifecycle_raw_fork(void)
 {
     if (sg_load(&at_fork.figures_of) != this_thread()) {
@@ -124,19 +126,21 @@ static void after_fork_in_child(void)
     if (!at_fork.is_child_begun)
         sg_lifecycle_raw_fork();
     sg_self.is_forking = 0;
-    if (at_fork
-            .had_segment) /* where the parent had none, its child is not to try for one before it asks for something */
+    /* a child of a parent without a segment tries for one only when it asks for something */
+    if (at_fork.had_segment)
         sg_watchdog_begin_child();
 }
 
-/* What pthread_atfork and at_quick_exit call, which are parts of each program and library. Debian 12's parts have no
- * place to branch to (aarch64), and no mark of shadow stacks (x86-64). */
+/* pthread_atfork and at_quick_exit call these functions. They themselves are linked into each program and library. The
+ * versions of Debian 12 have no landing pad for branches (aarch64) and no mark of shadow stacks (x86-64), so they are
+ * not used. */
 extern void *__dso_handle SG_INTERNAL;
 int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *owner);
 int __cxa_at_quick_exit(void (*handler)(void *), void *owner);
 
-/* Those registered first run last before a fork, and first behind it. So must ours: what other libraries' handlers
- * ask for before the fork is among the figures, and what they ask for in the child is the child's. */
+/* Registers the fork handlers before all others. The handlers registered first run last before a fork and first after
+ * it. Therefore requests that other libraries' handlers make before the fork are among the parent's figures, and
+ * requests that they make in the child are the child's. */
 static void register_fork(void)
 {
     static uint32_t is_done SG_AT_START;
@@ -150,12 +154,12 @@ static void register_fork(void)
 SG_EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *owner)
 {
     register_fork();
-    void *found = sg_elf_symbols_next("__register_atfork"); /* not kept: every start asks, and has a page less for it */
+    void *found = sg_elf_symbols_next("__register_atfork"); /* not kept: that would cost each start a page */
     __typeof__(&__register_atfork) real;
     memcpy(&real, &found, sizeof real);
     if (real == NULL)
         real = SG_REAL(__register_atfork);
-    if (real == NULL) /* the libc lies before us, and this call is our own */
+    if (real == NULL) /* the libc is loaded before this library, and this call is the library's own */
         real = (__typeof__(real))sg_real_dlsym(RTLD_DEFAULT, "__register_atfork");
     return real != NULL ? real(prepare, parent, child, owner) : ENOMEM;
 }
@@ -167,7 +171,7 @@ static void end(int exit_code, bool may_begin)
     static uint32_t is_over SG_AT_START;
     uint32_t pid = sg_sys_getpid(), over = sg_load(&is_over);
     if (sg_options.is_disabled || over == pid || !sg_cas_u32(&is_over, &over, pid))
-        return; /* by pid: a forked child ends once more */
+        return; /* compared by PID: a forked child ends once more */
     if (sg_options.report_at_exit && sg_options.first_pid == pid)
         sg_job_summary_print();
     sg_lifetime_end(SG_STATE_EXITED, exit_code);
@@ -179,7 +183,8 @@ void sg_lifecycle_end(int exit_code)
     end(exit_code, false);
 }
 
-/* Registered first, so it runs last: after the program's own handlers and all destructors. */
+/* Runs at exit. The handler is registered first, so it runs last: after the program's own handlers and all
+ * destructors. */
 static void at_exit(int status, void *unused)
 {
     (void)unused;
@@ -193,7 +198,7 @@ void sg_lifecycle_note_quick_exit(int status)
     quick_status = status & 0xff;
 }
 
-/* Registered first, too. */
+/* Runs at quick_exit. The handler is registered first as well, so it runs last. */
 static void at_quick_end(void *unused)
 {
     (void)unused;
@@ -204,9 +209,9 @@ static void at_quick_end(void *unused)
 
 enum { ENTRIES_MAX = 400 };
 
-/* As setenv does, but in memory of our own: a program that never asks for memory does not begin to because of us, and
- * most start without a heap, a record, or a page for it. Whatever changes the environment later copies the list first,
- * as it must for the one that the kernel made. */
+/* Sets environment variables as setenv does, but in static memory. A program that never allocates must not begin to
+ * because of this library; most processes start without a heap, a record, or a page for it. Code that changes the
+ * environment later copies the list first, as it must for the list that the kernel made. */
 static bool set_variables(const char *const name[], const char *const value[], unsigned count)
 {
     static char *list[ENTRIES_MAX] SG_AT_START;
@@ -234,7 +239,8 @@ static bool set_variables(const char *const name[], const char *const value[], u
     return true;
 }
 
-/* What children inherit: the job's name, and who was its first process. The only environment changes we make. */
+/* Puts the job's name and the PID of its first process into the environment, for child processes. These are the only
+ * changes of the environment. */
 static void begin_job(void)
 {
     char number[24];
@@ -281,13 +287,14 @@ __attribute__((constructor)) static void set_up(void)
     errno = saved_errno;
 }
 
-/* The linker's start files are left out (Makefile): this word is all that we need of them. It is what handlers are
- * registered for, and never taken back. */
+/* The library is linked without the linker's start files (Makefile), of which it needs only this word. Handlers are
+ * registered under its address, and never removed. */
 void *__dso_handle = &__dso_handle;
 
 #if defined(__aarch64__)
-/* libgcc's own word and constructor for its atomic functions. Debian 12's constructor has no place to branch to, and
- * the dynamic linker calls it by its address: the processor would end the program there. This one has. */
+/* This variable and this constructor replace libgcc's for its atomic functions. The constructor of Debian 12 has no
+ * landing pad for branches. The dynamic linker calls it by its address, and a processor with BTI would end the program
+ * there. */
 extern bool __aarch64_have_lse_atomics SG_INTERNAL;
 bool __aarch64_have_lse_atomics;
 

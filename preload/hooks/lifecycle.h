@@ -11,14 +11,15 @@
 #include <stdbool.h>
 #include <unistd.h>
 
-/* In a child made by a raw clone(2): begins a new life, as the handlers of fork do. */
+/* Starts the bookkeeping of a forked child anew, as the handlers of fork do, in a child made by a raw clone(2). */
 void sg_lifecycle_raw_fork(void);
 
-/* Every slow path begins here. False: pass through, nothing is judged or counted. */
+/* Begins a slow path; every slow path calls this first. Returns false if the call must pass through unjudged and
+ * uncounted. Any thread. */
 static inline bool sg_lifecycle_enter(void)
 {
     if (SG_UNLIKELY(!sg_options_are_read()))
-        sg_options_read(environ); /* another library's constructor is ahead of ours */
+        sg_options_read(environ); /* the constructor of another library runs before ours */
     if (SG_UNLIKELY(sg_options.is_disabled))
         return false;
     if (SG_UNLIKELY(sg_load_relaxed(&sg_wipe.is_armed) == 0 && !sg_thread_arm()))
@@ -26,10 +27,10 @@ static inline bool sg_lifecycle_enter(void)
     return true;
 }
 
-/* The process is about to end by itself. Once; later calls do nothing. */
+/* Notes that the process ends by itself, with this exit code. Only the first call of a process has an effect. */
 void sg_lifecycle_end(int exit_code);
 
-/* quick_exit was called with `status`: the end comes behind its handlers. */
+/* Notes the status of quick_exit. The process ends after the handlers of quick_exit, when this library's own runs. */
 void sg_lifecycle_note_quick_exit(int status);
 
 #endif

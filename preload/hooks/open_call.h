@@ -1,8 +1,8 @@
 /*
- * open_call.h - the CUDA call that a thread is in (struct sg_open_call), once the program has left it by siglongjmp.
+ * open_call.h - ending an open CUDA call (struct sg_open_call) that the program has left by siglongjmp.
  *
- * The library is not told of that. The hook's frame is gone then (struct sg_mark), which the thread's next call of a
- * hook finds.
+ * Nothing tells the library of a siglongjmp. But the stack frame of the hook is gone then (struct sg_mark), and the
+ * next call of a hook by the same thread finds that out.
  */
 #ifndef SG_PRELOAD_HOOKS_OPEN_CALL_H
 #define SG_PRELOAD_HOOKS_OPEN_CALL_H
@@ -13,15 +13,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* This thread is marked as inside CUDA. True: it is not, seen from `frame_end`, for the call was left. All of it is
- * undone: what is in flight, what it counts on in a memory pool or a store for graphs, its turn, its question, its
- * hold on cancellation, the mark. */
+/* Finds out whether this thread, which is marked as inside CUDA, has left that call, seen from the frame that ends at
+ * `frame_end`. If so, returns true after undoing all that the call held: bytes in flight, bytes that it counts on in a
+ * memory pool or a graph pool, its turn, its question to the driver, its hold on cancellation, and the mark. A mark
+ * that stayed would let all later calls pass uncounted. */
 bool sg_open_call_was_left(uintptr_t frame_end);
 
-/* Ends what the open call has in a memory pool or a store for graphs. */
+/* Gives up what the open call has in a memory pool or a graph pool. */
 void sg_open_call_give_up(void);
 
-/* The open call is over, and nothing is in flight: ends what else it has. */
+/* Ends an open call that has no bytes in flight: gives up what else it has. */
 static inline void sg_open_call_end(void)
 {
     const struct sg_open_call *open = &sg_self.open;

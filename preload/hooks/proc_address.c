@@ -1,12 +1,12 @@
 /*
  * proc_address.c - the third entry point: cuGetProcAddress.
  *
- * The driver is asked first, with the caller's own version and flags; the pointer it returned is then replaced by
- * the hook of exactly that function: right for every version and for the per-thread default stream. Which one it is,
- * is told by comparing with the driver's exports, and where those are other addresses, by the rule the driver goes
- * by: the newest variant that is not newer than the version asked for. A hook with other arguments would be worse
- * than none: where there may be a variant that hooks.def does not know, the pointer stays the driver's, and the
- * report has an event about it.
+ * The driver is asked first, with the caller's own version and flags. If the pointer that it returns is a hooked
+ * function, the pointer is replaced by the hook of exactly that variant, so it is right for every version and for the
+ * per-thread default stream. The variant is found by comparing with the addresses of the driver's exports. If none
+ * matches, it is found by the driver's own rule: the newest variant that is not newer than the version asked for. A
+ * hook with other arguments would be worse than none. Therefore where hooks.def may not know the variant, the driver's
+ * pointer stays, and the record gets an event about it.
  */
 #include "hooks/cuda/call.h"
 
@@ -15,10 +15,10 @@
 
 #include <string.h>
 
-/* hooks.def knows the variants of every function up to this version (tests/sim/test_hooks.py). */
+/* CUDA version up to which hooks.def knows the variants of every function (checked by tests/sim/test_hooks.py). */
 enum { KNOWN_VERSION = 13050 };
 
-/* What a base name stands for from some version on. */
+/* A variant that a base name stands for from `version` on. */
 static const struct variant {
     char base[SG_HOOK_NAME_CAPACITY];
     int version;
@@ -54,7 +54,7 @@ static enum sg_hook find_by_address(const char *base, sg_function found)
     return SG_HOOK_COUNT;
 }
 
-/* The first of its variants, VARIANT_COUNT if none is hooked. */
+/* Returns the index of the first variant of a base name, or VARIANT_COUNT if none is hooked. */
 static unsigned find_base(const char *base)
 {
     unsigned i = 0;
@@ -63,31 +63,32 @@ static unsigned find_base(const char *base)
     return i;
 }
 
-/* No driver hands out what is newer than itself. */
+/* Returns `version`, or the driver's own version if that is lower: no driver returns a variant newer than itself. */
 static int bound_version(int version)
 {
     SG_DRIVER(get_version, cuDriverGetVersion);
     int newest = 0;
-    bool is_told = version > KNOWN_VERSION && get_version != NULL && get_version(&newest) == CUDA_SUCCESS;
-    return is_told && newest < version ? newest : version;
+    bool is_bounded = version > KNOWN_VERSION && get_version != NULL && get_version(&newest) == CUDA_SUCCESS;
+    return is_bounded && newest < version ? newest : version;
 }
 
-/* Once for each base name. `name`: what the driver exports it as, or NULL. */
+/* Adds an event to the record about a function that is not guarded, once for each base name. `name` is the name under
+ * which the driver exports it, or NULL. */
 static void note_unknown(unsigned variant, int version, const char *name)
 {
     static uint32_t is_noted[VARIANT_COUNT];
-    char what[sizeof((struct sg_event *)NULL)->what];
+    char text_buffer[sizeof((struct sg_event *)NULL)->what];
     uint32_t not_noted = 0;
     if (!sg_cas_u32(&is_noted[variant], &not_noted, 1))
         return;
-    struct sg_text text = sg_text_begin(what, sizeof what);
+    struct sg_text text = sg_text_begin(text_buffer, sizeof text_buffer);
     sg_text_add(&text, "not guarded: ");
     sg_text_add(&text, name != NULL ? name : variants[variant].base);
     sg_text_add(&text, " as of CUDA ");
     sg_text_add_number(&text, (uint64_t)(version > 0 ? version : 0));
     sg_text_add(&text, " is newer than this guard");
     sg_segment_attach();
-    sg_segment_add_event(what);
+    sg_segment_add_event(text_buffer);
 }
 
 static enum sg_hook find_by_version(const char *base, int version, bool wants_ptsz)
@@ -103,7 +104,7 @@ static enum sg_hook find_by_version(const char *base, int version, bool wants_pt
     return best != NULL ? best->hook : SG_HOOK_COUNT;
 }
 
-/* Puts the hook where the driver's pointer is, if there is one. */
+/* Replaces the driver's pointer in *pfn by the hook of the same variant, if there is one. */
 static void replace(const char *base, void **pfn, int version, cuuint64_t flags)
 {
     if (!sg_lifecycle_enter() || base == NULL || pfn == NULL || *pfn == NULL)

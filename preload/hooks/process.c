@@ -1,11 +1,11 @@
 /*
- * process.c - the calls that begin a thread, enter a namespace, end the process or replace its program.
+ * process.c - the calls that start a thread, enter a namespace, end the process or replace its program.
  *
- * The handlers of fork (lifecycle.c) find out what kind of child a process is, however it was made.
+ * The fork handlers (lifecycle.c) find out what kind of child a process is, however it was made.
  *
- * A return from main and exit(3) reach us through on_exit; _exit, _Exit, quick_exit and daemon only here. exec marks
- * the record "replaced" and takes the mark back if it fails; a vfork child, which shares our memory, marks nothing
- * (sg_segment_is_own compares pids).
+ * A return from main and exit(3) reach the library through on_exit; _exit, _Exit, quick_exit and daemon are hooked
+ * here. exec marks the record "replaced", and takes the mark back if it fails. A vfork child shares the parent's memory
+ * and marks nothing (sg_segment_is_own compares PIDs).
  */
 #include "base/compiler.h"
 #include "admit/filler.h"
@@ -25,7 +25,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* While there is one thread the record can move into shared memory without losing a count (segment.h). */
+/* While the process has one thread, its record can move into shared memory without losing a count (segment.h). */
 SG_EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *),
                              void *argument)
 {
@@ -34,9 +34,9 @@ SG_EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes
     return SG_REAL(pthread_create)(thread, attributes, start, argument);
 }
 
-/* Some namespaces the kernel gives to processes of one thread only, and says EINVAL or EUSERS to others. The watchdog
- * and the history's helper are none of the program's: told to end, they are gone a moment later, and come back with a
- * request. */
+/* Returns whether unshare or setns may succeed now. The kernel gives some namespaces only to processes of one thread,
+ * and fails with EINVAL or EUSERS otherwise. The watchdog and the history thread are not the program's threads. They
+ * are told to end, are gone a moment later, and start again with a request. */
 static bool is_worth_another_try(void)
 {
     if ((errno != EINVAL && errno != EUSERS) || sg_options.is_disabled || !sg_segment_is_own())
@@ -80,7 +80,7 @@ SG_EXPORT void _Exit(int status)
 
 SG_EXPORT void quick_exit(int status)
 {
-    sg_lifecycle_note_quick_exit(status); /* its handlers come first */
+    sg_lifecycle_note_quick_exit(status); /* the handlers of quick_exit run before the process ends */
     ((void (*)(int))sg_real_find(SG_HOOK_quick_exit))(status);
     __builtin_unreachable();
 }
@@ -142,8 +142,8 @@ SG_EXPORT int execveat(int directory, const char *path, char *const arguments[],
 
 enum { LIST_CAPACITY = 1024 };
 
-/* The libc's daemon() ends the parent by an _exit that passes no hook. Only a parent that could not fork, and the
- * child, whose record is a new one, come back. */
+/* The libc's daemon() ends the parent by an _exit that reaches no hook, so the record is ended before. The call returns
+ * only in a parent that could not fork, and in the child, whose record is a new one. */
 SG_EXPORT int daemon(int keep_directory, int keep_output)
 {
     if (!sg_options.is_disabled) {
@@ -153,8 +153,9 @@ SG_EXPORT int daemon(int keep_directory, int keep_output)
     return came_back(SG_REAL(daemon)(keep_directory, keep_output));
 }
 
-/* The arguments of execl and its like, which end with a NULL, as an array: false if they are too many. An empty list is
- * against the rules, but the kernel takes it. `listed` then stands behind the NULL. */
+/* Copies the arguments of execl and its like, which end with a NULL, to an array. Returns false with errno E2BIG if
+ * they are too many. An empty list is against the rules, but the kernel accepts it. `listed` stands behind the NULL
+ * afterwards. */
 static bool collect(char *vector[LIST_CAPACITY], const char *first, va_list *listed)
 {
     size_t count = 0;

@@ -38,23 +38,23 @@ const struct sg_hook_info sg_hook_table[SG_HOOK_COUNT] = {
 #define DRIVER "libcuda.so.1"
 
 sg_function sg_real_address[SG_HOOK_COUNT];
-sg_function sg_dlsym_next; /* the libc's dlsym, where entry_points.S jumps to */
+sg_function sg_dlsym_next; /* the libc's dlsym, to which entry_points.S jumps */
 
-static SG_THREAD_LOCAL uint32_t looking;
+static SG_THREAD_LOCAL uint32_t look_up_depth;
 
 bool sg_real_is_looking(void)
 {
-    return looking != 0;
+    return look_up_depth != 0;
 }
 
 static sg_function as_function(void *pointer)
 {
     sg_function function;
-    memcpy(&function, &pointer, sizeof function); /* ISO C has no cast between the two */
+    memcpy(&function, &pointer, sizeof function); /* ISO C has no cast between object and function pointers */
     return function;
 }
 
-/* Our own dlsym is the exported one, so the libc's is asked for by version. */
+/* Finds the libc's dlsym. The exported dlsym is this library's own, so the libc's is asked for by version. */
 static void *find_dlsym(void)
 {
     void *found = sg_elf_symbols_next("dlsym");
@@ -64,18 +64,18 @@ static void *find_dlsym(void)
 sg_function sg_real_dlsym(void *handle, const char *symbol)
 {
     int saved_errno = errno;
-    looking++;
+    look_up_depth++;
     void *real = NULL;
     if (SG_UNLIKELY(sg_load_acquire(&sg_dlsym_next) == NULL))
         sg_store_release(&sg_dlsym_next, as_function(find_dlsym()));
     if (sg_dlsym_next != NULL)
         real = ((void *(*)(void *, const char *))sg_dlsym_next)(handle, symbol);
-    looking--;
+    look_up_depth--;
     errno = saved_errno;
     return as_function(real);
 }
 
-/* The tables of libcuda.so.1, once it was seen. It stays loaded from then on: sg_real_keep. */
+/* The symbol tables of libcuda.so.1, once it was seen. It stays loaded from then on (sg_real_keep). */
 static struct sg_elf_symbols driver_known;
 enum { DRIVER_UNSEEN, DRIVER_BEING_NOTED, DRIVER_KNOWN };
 static uint32_t driver_state;
@@ -122,6 +122,7 @@ sg_function sg_real_driver_once(sg_function *known, const char *symbol)
     return function;
 }
 
+/* Opens the library that contains `function`, which is loaded already, with more flags. Returns its handle, or NULL. */
 static void *library_of(sg_function function, int flags)
 {
     Dl_info info;
@@ -148,8 +149,8 @@ sg_function sg_real_beside(sg_function function, const char *symbol)
     return as_function(found);
 }
 
-/* What a caller of our export would have bound to without us; or, out of a plugin that was opened RTLD_LOCAL, what is
- * loaded under the name that everybody uses. */
+/* Finds the NVML function that a caller of the export would have bound to without this library. A plugin opened
+ * RTLD_LOCAL may have loaded NVML outside the global scope; then NVML is found by its usual file name. */
 static sg_function find_nvml(const char *symbol)
 {
     struct sg_object object;
@@ -193,7 +194,7 @@ sg_function sg_real_look_up(enum sg_hook hook)
     case SG_FAMILY_NVML:
         real = find_nvml(sg_hook_table[hook].symbol);
         break;
-    case SG_FAMILY_RUNTIME: /* depends on the caller: runtime.c */
+    case SG_FAMILY_RUNTIME: /* the function depends on the caller (runtime.c) */
         break;
     }
     if (real != NULL)
@@ -203,7 +204,7 @@ sg_function sg_real_look_up(enum sg_hook hook)
 
 sg_function sg_real_ours(enum sg_hook hook)
 {
-    extern const char __ehdr_start[] SG_INTERNAL; /* of the linker: where this library begins */
+    extern const char __ehdr_start[] SG_INTERNAL; /* set by the linker: the start of this library */
     struct sg_elf_symbols symbols;
     void *address = NULL;
     if (sg_elf_symbols_open(&symbols, (uintptr_t)__ehdr_start, _DYNAMIC))
@@ -232,7 +233,7 @@ sg_function sg_real_unless_libcs(const char *name, sg_function *known)
     sg_function found = sg_load_acquire(known);
     if (found == NULL) {
         found = as_function(sg_elf_symbols_between(name));
-        sg_store_release(known, found != NULL ? found : sg_real_begin); /* which stands for none */
+        sg_store_release(known, found != NULL ? found : sg_real_begin); /* sg_real_begin stands for "there is none" */
     }
     return found != sg_real_begin ? found : NULL;
 }

@@ -1,10 +1,11 @@
 /*
- * runtime.c - the runtime's allocating names, so that messages and reports say the caller's own word.
+ * runtime.c - hooks of the CUDA runtime's allocating functions, so that messages and reports name the function that the
+ * program called.
  *
- * Nothing is judged here: the runtime makes exactly one driver call for each, and that is where it is refused, so that
- * the runtime's error state is its own. Several runtimes can live in one process (PyTorch's 12 beside a program's 13);
- * a call through our export goes to the runtime that the caller's own object would have found, one through dlsym to the
- * runtime that was asked.
+ * Nothing is judged here. The runtime makes exactly one driver call for each of these functions, and that call is
+ * refused, so that the runtime's error state is its own. Several runtimes can live in one process (PyTorch's 12 beside
+ * a program's 13). A call through this library's export goes to the runtime that the caller's own object would have
+ * found. A call through dlsym goes to the runtime that dlsym was asked for.
  */
 #include "base/compiler.h"
 #include "hooks/dlsym.h"
@@ -16,23 +17,24 @@
 
 #include <cuda_runtime_api.h>
 
-/* With the per-thread default stream the header renames; these are the exported names. */
+/* The header renames these functions if the per-thread default stream is on. These are the names of the exports. */
 extern cudaError_t CUDARTAPI cudaMallocAsync_ptsz(void **devPtr, size_t size, cudaStream_t hStream);
 extern cudaError_t CUDARTAPI cudaMallocFromPoolAsync_ptsz(void **ptr, size_t size, cudaMemPool_t memPool,
                                                           cudaStream_t stream);
 
-/* Objects that call our exports, and the runtime function behind each; found once. */
+/* Objects that call the exports, and the runtime function behind each. Each is looked up once. */
 enum { CALLER_CAPACITY = 256, RUNTIME_CAPACITY = 4 };
 
 struct caller {
     uintptr_t key;         /* page of the calling code, mixed with the hook; written last */
     sg_function real;      /* (atomic) */
-    uint64_t unload_count; /* (atomic) when it was found; written behind `real` */
+    uint64_t unload_count; /* (atomic) objects unloaded when it was found; written after `real` */
 };
 
 static struct caller callers[CALLER_CAPACITY];
 
-/* Whatever its file is called. A wrapper of what allocates has not all the rest. */
+/* Returns whether a function lies in a runtime, whatever its file is called. A library that only wraps the allocating
+ * functions does not define cudaGetLastError. */
 static bool is_in_runtime(const void *function)
 {
     struct sg_object object;
@@ -42,21 +44,21 @@ static bool is_in_runtime(const void *function)
            sg_elf_symbols_find(&symbols, "cudaGetLastError", &found);
 }
 
-/* What the calling object would have bound to without us: what lies behind us in the global scope, if that is a wrapper
- * and no runtime of some version; else what it has in its own scope (a library opened RTLD_LOCAL has its own runtime
- * there). */
+/* Returns the function that the calling object would have bound to without this library. That is the next definition in
+ * the global scope, if it is a wrapper and not a runtime of some version. Otherwise it is the definition in the
+ * object's own scope: a library opened RTLD_LOCAL has its own runtime there. */
 static sg_function look_up_for(const void *return_address, enum sg_hook hook)
 {
     const char *name = sg_hook_table[hook].symbol;
     struct sg_object caller;
     void *next = sg_loaded_next(name), *real = NULL;
-    /* The program, or a library preloaded ahead of us, means our function to be the next after its own. */
+    /* The program, or a library preloaded before this one, means by the name the next definition after its own. */
     if (sg_loaded_holding(return_address, &caller) && !sg_loaded_is_ahead(&caller) &&
         (next == NULL || is_in_runtime(next)))
         real = sg_loaded_find(&caller, name);
     if (real == NULL)
         real = next;
-    if (real == NULL) /* the last resort: a tail call out of a library opened RTLD_LOCAL shows its caller's caller */
+    if (real == NULL) /* last resort: a tail call out of a library opened RTLD_LOCAL shows the caller of its caller */
         real = sg_loaded_anywhere("libcudart.so", name);
     sg_function function;
     memcpy(&function, &real, sizeof function);
@@ -70,7 +72,7 @@ static int note_unload_count(struct dl_phdr_info *info, size_t size, void *count
     return 1;
 }
 
-/* How many objects were ever unloaded: where one was, another can lie since. */
+/* Returns how many objects were ever unloaded. After an unload another object may lie at the same addresses. */
 static uint64_t count_unloads(void)
 {
     uint64_t count = 0;
@@ -78,6 +80,7 @@ static uint64_t count_unloads(void)
     return count;
 }
 
+/* Returns the runtime function for a call from `return_address`, from the table of callers or by a look-up. */
 static sg_function real_for(const void *return_address, enum sg_hook hook)
 {
     uintptr_t key = ((uintptr_t)return_address >> 12) * SG_HOOK_COUNT + hook;
@@ -90,8 +93,8 @@ static sg_function real_for(const void *return_address, enum sg_hook hook)
         if (held != 0 && held != key)
             continue;
         sg_function real = look_up_for(return_address, hook);
-        uint64_t nobody = 0;
-        if (real != NULL && (held == key || sg_cas_u64((uint64_t *)&caller->key, &nobody, 1))) { /* 1: being filled */
+        uint64_t none = 0;
+        if (real != NULL && (held == key || sg_cas_u64((uint64_t *)&caller->key, &none, 1))) { /* 1: being filled */
             sg_store_release(&caller->real, real);
             sg_store_release(&caller->unload_count, unload_count);
             sg_store_release(&caller->key, key);
@@ -101,16 +104,17 @@ static sg_function real_for(const void *return_address, enum sg_hook hook)
     return look_up_for(return_address, hook);
 }
 
-/* FORWARD defines, for one runtime function, the export and RUNTIME_CAPACITY thunks for pointers handed out by dlsym.
- * `word` is what the program wrote, and the outermost counts: a runtime may go through its own exports. */
+/* The real function of each thunk. FORWARD defines, for one runtime function, the export and RUNTIME_CAPACITY thunks,
+ * which dlsym hands out. `word` is the name that the program used. The outermost call gives the name: a runtime may
+ * call its own exports. */
 static sg_function thunk_real[SG_HOOK_COUNT][RUNTIME_CAPACITY];
 
-/* The runtime function this thread is in: what it calls through our exports is meant for the same runtime. */
+/* The runtime function that this thread is inside of. Its calls of the exports are meant for the same runtime. */
 static SG_THREAD_LOCAL sg_function inside;
 
 #define CALLER (inside != NULL ? *(void **)(void *)&inside : __builtin_return_address(0))
 
-/* A runtime function that was left by siglongjmp is none any more. */
+/* Forgets a runtime function that the thread has left by siglongjmp. */
 static inline void forget_left(uintptr_t frame_end)
 {
     if (SG_UNLIKELY(sg_self.call != NULL) && sg_mark_is_gone(&sg_self.named, frame_end)) {
@@ -182,7 +186,8 @@ FORWARD(cudaMallocFromPoolAsync, (void **ptr, size_t size, cudaMemPool_t memPool
 FORWARD_AS(cudaMallocFromPoolAsync_ptsz, "cudaMallocFromPoolAsync",
            (void **ptr, size_t size, cudaMemPool_t memPool, cudaStream_t stream), ptr, size, memPool, stream)
 
-/* A switch, for a table of addresses would have to be relocated at the start of every program. */
+/* Returns a thunk by its number. It is a switch, because the dynamic linker would have to relocate a table of addresses
+ * at the start of every program. */
 static sg_function thunk_of(enum sg_hook hook, unsigned number)
 {
     switch ((unsigned)hook * RUNTIME_CAPACITY + number) {
@@ -207,9 +212,9 @@ sg_function sg_runtime_thunk(enum sg_hook hook, sg_function real)
 {
     sg_real_pin(real);
     for (unsigned i = 0; i < RUNTIME_CAPACITY; i++) {
-        uint64_t nobody = 0;
+        uint64_t none = 0;
         if (sg_load_acquire(&thunk_real[hook][i]) == real ||
-            sg_cas_u64((uint64_t *)&thunk_real[hook][i], &nobody, (uint64_t)(uintptr_t)real) ||
+            sg_cas_u64((uint64_t *)&thunk_real[hook][i], &none, (uint64_t)(uintptr_t)real) ||
             sg_load_acquire(&thunk_real[hook][i]) == real)
             return thunk_of(hook, i);
     }
