@@ -1,10 +1,14 @@
 /*
  * admission.c - see admission.h.
  *
- * The order of a large decision: a cached snapshot, if the request is small beside what it showed (without the lock,
- * and once more under it, for another thread may have looked); then a ticket and a fresh look; then, before anything is
- * refused, whoever is dead is taken out, our own promises are scanned, and another look; then it waits for what may
- * still change. See headroom.h and registry.h.
+ * A large request is decided in these steps (see headroom.h and registry.h):
+ *
+ *   1. The cached snapshot admits it, if the request is small beside the slack. Tried without the lock, and again under
+ *      it, because another thread may have taken a snapshot meanwhile.
+ *   2. The request gets a ticket, and a new snapshot decides.
+ *   3. Before a refusal, entries of dead processes are marked, this process's promises are scanned, and another
+ *      snapshot decides.
+ *   4. The request waits for what may still change.
  */
 #include "admit/admission.h"
 
@@ -31,20 +35,21 @@
 #include "admit/refusal.h"
 
 #define MIB (UINT64_C(1) << 20)
-#define SAMPLED_BYTES (64 * MIB) /* a grant of this much is seen in the time line before the next look */
+#define SAMPLED_BYTES (64 * MIB) /* a grant of this much is sampled into the time line at once */
 
-/* Below the floor, and above LIMIT, small requests pass until the process has taken this much more: it must be able to
- * unwind, print its traceback and save. A process that holds less than SHELL_BYTES always may, below the floor. */
+/* Below the floor, and above LIMIT, small requests pass until the process has taken GRACE_BYTES more, so that it can
+ * unwind, print its traceback and save. Below the floor they always pass in a process that holds less than
+ * SHELL_BYTES. */
 #define GRACE_BYTES (32 * MIB)
 #define SHELL_BYTES (64 * MIB)
 
 enum { REAPED_AT_REFILL = 4 };
 
 static struct {
-    uint32_t is_below_floor;      /* a small request has met the floor, and no look has shown it crossed since */
-    uint64_t floor_granted_bytes; /* what this process had been granted when it did */
-    uint32_t has_limit; /* (atomic) the job has one, if only another process's: small requests are judged too */
-    uint32_t has_begun; /* (atomic) the first thread has its first credit */
+    uint32_t is_below_floor;      /* a small request has met the floor, and no snapshot has been above it since */
+    uint64_t floor_granted_bytes; /* what this process had been granted at that time */
+    uint32_t has_limit;           /* (atomic) some process of the job has a limit: small requests are decided, too */
+    uint32_t has_begun;           /* (atomic) the first thread has got its first credit */
 } state;
 
 void sg_admission_refork(void)
@@ -58,22 +63,22 @@ void sg_admission_refork(void)
     state.has_begun = 0;
 }
 
-/* ---- a request that is judged by itself -------------------------------------------------------------------------- */
+/* ---- requests decided one by one --------------------------------------------------------------------------------- */
 
-/* Small requests are judged, too. */
+/* Then the cached snapshot does not suffice: the limit is checked for each request. */
 static bool has_limit(void)
 {
     return sg_options.limit.is_set || sg_load_relaxed(&state.has_limit) != 0;
 }
 
-/* Those of CUDA may take long and hold no signals, so the program can leave the call: what is in flight is noted for
- * that. */
+/* CUDA calls may take long, so signals stay open, and a handler can longjmp out of the call. Their bytes in flight are
+ * therefore also noted in sg_self.open, for sg_admission_abandon. */
 static bool is_cuda(const struct sg_request *request)
 {
     return request->domain != SG_DOMAIN_HEAP && request->domain != SG_DOMAIN_MAPPED;
 }
 
-static void fly(const struct sg_request *request, uint64_t bytes)
+static void add_to_flight(const struct sg_request *request, uint64_t bytes)
 {
     uint64_t pool = sg_check_source(request);
     sg_entry_flight_add(pool, (int64_t)bytes);
@@ -83,40 +88,42 @@ static void fly(const struct sg_request *request, uint64_t bytes)
     }
 }
 
-/* Before it is no more in flight: what other threads ask for must not be taken for it. */
+/* Call it before the bytes leave the flight sum. In the other order, a handler that longjmps between the two would
+ * subtract them twice, and so hide other threads' bytes. */
 static void forget_flight(const struct sg_request *request, uint64_t bytes)
 {
     if (is_cuda(request))
         sg_self.open.flight_bytes -= bytes < sg_self.open.flight_bytes ? bytes : sg_self.open.flight_bytes;
 }
 
-static void stop(const struct sg_request *request, uint64_t bytes)
+static void remove_from_flight(const struct sg_request *request, uint64_t bytes)
 {
     forget_flight(request, bytes);
     sg_entry_flight_add(sg_check_source(request), -(int64_t)bytes);
 }
 
-/* A cached snapshot may do, with or without the lock. The request is in flight before it is counted: whoever does not
- * see it there, sees the count. */
-static bool takes_of_young_look(const struct sg_request *request)
+/* Whether the cached snapshot admits the request; then it is in flight. With or without the lock. The request goes in
+ * flight before it is counted, so a process that misses it in flight sees it in the count. */
+static bool take_from_cached_snapshot(const struct sg_request *request)
 {
     if (request->has_device_pool || request->is_rare || has_limit() || request->size_bytes > sg_headroom_total_bytes())
         return false;
-    fly(request, request->size_bytes);
+    add_to_flight(request, request->size_bytes);
     if (sg_headroom_take(SG_HEADROOM_RESERVE, request->size_bytes))
         return true;
-    stop(request, request->size_bytes);
+    remove_from_flight(request, request->size_bytes);
     return false;
 }
 
-/* Whether somebody's promises may be older than the request: it begins to wait now, or has not waited for them. */
+/* Whether some other process last scanned its promises before the request began to wait, or before now if it has not
+ * waited yet. */
 static bool is_news_due(const struct sg_request *request)
 {
     uint64_t since = request->asked_ns != 0 ? request->asked_ns : sg_clock_ns(CLOCK_MONOTONIC);
     return !sg_peers_have_looked(since);
 }
 
-/* A request that would be refused, and fits with the pages that the driver keeps after a free. */
+/* SG_ASK_DRIVER if the request would fit with the pages that the driver keeps after a free; else `verdict`. */
 static enum sg_verdict ask_driver(struct sg_request *request, enum sg_verdict verdict)
 {
     struct sg_request with_pages = *request;
@@ -128,7 +135,8 @@ static enum sg_verdict ask_driver(struct sg_request *request, enum sg_verdict ve
     return SG_ASK_DRIVER;
 }
 
-/* A commit within this process's reservations that does not fit as a whole. The promises are as of a scan just now. */
+/* Whether a commit that does not fit as a whole is admitted by the record of earlier commits (commits.h). Then
+ * size_bytes is what the process is expected to touch. Call it right after a scan. */
 static bool fits_on_record(struct sg_request *request)
 {
     uint64_t whole = request->size_bytes;
@@ -153,8 +161,9 @@ static bool fits_on_record(struct sg_request *request)
     return false;
 }
 
-/* What does not fit at the second look, with no dead process and no stale promise of ours in the way. */
-static enum sg_verdict decide_in_need(struct sg_request *request)
+/* Decides a request that the first snapshot does not admit. Removes dead processes and stale promises of this process
+ * first, so that neither causes a refusal. */
+static enum sg_verdict decide_before_refusal(struct sg_request *request)
 {
     uint64_t device = request->has_device_pool ? request->device_identity : 0;
     sg_check_take_out_the_dead(request);
@@ -163,38 +172,38 @@ static enum sg_verdict decide_in_need(struct sg_request *request)
     if (sg_check_fits(request, SG_HEADROOM_ALL) || fits_on_record(request))
         return SG_ADMIT;
     enum sg_verdict verdict = SG_REFUSE;
-    uint64_t until_ns, returning = sg_deferred_frees_due_bytes(&until_ns);
+    uint64_t until_ns, deferred_bytes = sg_deferred_frees_due_bytes(&until_ns);
     struct sg_request smaller = *request;
-    smaller.size_bytes -= returning < smaller.size_bytes ? returning : smaller.size_bytes;
+    smaller.size_bytes -= deferred_bytes < smaller.size_bytes ? deferred_bytes : smaller.size_bytes;
     if (sg_check_fits(request, SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT))
         verdict = SG_WAIT_FOR_TURN;
     else if (sg_check_fits(request, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED) || sg_headroom_tally()->is_reclaiming)
         verdict = SG_WAIT_FOR_FLIGHT;
-    else if (returning != 0 && !request->has_device_pool &&
+    else if (deferred_bytes != 0 && !request->has_device_pool &&
              sg_check_fits(&smaller, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED))
         verdict = SG_WAIT_FOR_RETURNS;
     else if (is_news_due(request) && sg_check_fits(request, SG_HEADROOM_STALLED))
         verdict = SG_WAIT_FOR_NEWS;
     if (verdict == SG_REFUSE || verdict == SG_WAIT_FOR_RETURNS)
         verdict = ask_driver(request, verdict);
-    (void)sg_check_fits(request, SG_HEADROOM_ALL); /* the answer that people are told */
+    (void)sg_check_fits(request, SG_HEADROOM_ALL); /* restores the answer for the refusal message */
     return verdict;
 }
 
-/* Under the lock. SG_ADMIT: the request is in flight. */
+/* Decides a request under the lock. SG_ADMIT, or any verdict but SG_LOOK_AGAIN in observe mode: it is in flight. */
 static enum sg_verdict decide(struct sg_request *request)
 {
     const uint64_t whole = request->size_bytes;
-    enum { LOOKS_MAX = 16 }; /* a machine that settles something all the time must not keep us asking the driver */
+    enum { LOOKS_MAX = 16 }; /* requests that settle all the time must not cause endless queries of the driver */
     sg_check_join();
-    if (takes_of_young_look(request))
+    if (take_from_cached_snapshot(request))
         return SG_ADMIT;
     if (sg_check_is_beyond_own_limit(request, 0))
         return SG_REFUSE;
     if (request->has_device_pool && request->device_epoch != sg_peers_epoch() && request->looks++ < LOOKS_MAX)
         return SG_LOOK_AGAIN;
     uint64_t most = request->has_device_pool ? request->device_total_bytes : sg_headroom_total_bytes();
-    if (!sg_headroom_is_known() || request->size_bytes <= most) /* what can never be had is not worth a place */
+    if (!sg_headroom_is_known() || request->size_bytes <= most) /* others need not wait for an impossible request */
         sg_registry_announce(sg_check_source(request), request->size_bytes);
     sg_headroom_refresh(request->has_device_pool ? request->device_identity : 0, false);
     sg_store(&state.has_limit, sg_check_limit_bytes() != 0);
@@ -210,30 +219,30 @@ static enum sg_verdict decide(struct sg_request *request)
         request->is_short = true;
         return SG_LOOK_AGAIN;
     }
-    enum sg_verdict verdict = is_fit ? SG_ADMIT : decide_in_need(request);
+    enum sg_verdict verdict = is_fit ? SG_ADMIT : decide_before_refusal(request);
     if (verdict == SG_ADMIT || sg_options.mode_observe)
-        fly(request, request->size_bytes);
+        add_to_flight(request, request->size_bytes);
     if (verdict == SG_ADMIT && !sg_options.mode_observe && sg_check_is_overtaken(request)) {
-        stop(request, request->size_bytes);
+        remove_from_flight(request, request->size_bytes);
         request->size_bytes = whole;
         verdict = SG_WAIT_FOR_TURN;
     }
-    sg_registry_withdraw(); /* nobody is woken for that: those who wait would keep waking each other */
+    sg_registry_withdraw(); /* do not advance the epoch: waiting processes would keep waking each other */
     return verdict;
 }
 
-/* To observe is not to wait, nor to say that it would have been refused: what others have in flight may have gone
- * another way. */
+/* Observe mode grants requests that would have to wait, and records none of them as refused: the other processes'
+ * requests in flight may have ended differently. */
 static bool is_granted(enum sg_verdict verdict)
 {
     return verdict == SG_ADMIT || (verdict != SG_LOOK_AGAIN && sg_options.mode_observe);
 }
 
-/* Granted: the bytes are in flight. */
+/* Decides a request, by the cached snapshot if possible. If the verdict is_granted, the bytes are in flight. */
 static enum sg_verdict judge(struct sg_request *request)
 {
     struct sg_lock_state lock;
-    if (takes_of_young_look(request))
+    if (take_from_cached_snapshot(request))
         return SG_ADMIT;
     sg_lock_acquire(&sg_decision_lock, &lock);
     enum sg_verdict verdict = decide(request);
@@ -249,13 +258,14 @@ static void hold_signals(const struct sg_request *request)
         sg_lock_hold_signals();
 }
 
-static void let_signals(const struct sg_request *request)
+static void release_signals(const struct sg_request *request)
 {
     if (request->holds_signals)
         sg_lock_let_signals();
 }
 
-/* What would have been refused, and is in flight: not while it is said, where no handler may jump out of the flight. */
+/* Reports a request in flight that would have been refused. Writing the report with signals blocked would delay them,
+ * and with signals open a handler could longjmp out of the flight. So the bytes leave the flight meanwhile. */
 static void report_observed(const struct sg_request *request)
 {
     if (request->holds_signals) {
@@ -285,7 +295,7 @@ bool sg_admission_ask(struct sg_request *request)
                 report_observed(request);
             return true;
         }
-        let_signals(request);
+        release_signals(request);
         request->must_look_again = verdict == SG_LOOK_AGAIN;
         if (request->must_look_again)
             return false;
@@ -300,7 +310,7 @@ bool sg_admission_ask(struct sg_request *request)
         if (request->must_look_again)
             return false;
     }
-    sg_peers_advance(); /* who waited for us need not any more */
+    sg_peers_advance(); /* wakes processes that waited for this request */
     sg_refusal_report(request);
     return false;
 }
@@ -309,7 +319,7 @@ void sg_admission_fly(struct sg_request *request, uint64_t bytes)
 {
     if (request->granted_bytes == 0)
         sg_thread_hold_cancel();
-    fly(request, bytes);
+    add_to_flight(request, bytes);
     request->granted_bytes += bytes;
 }
 
@@ -327,11 +337,12 @@ void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes)
     bool is_lazy = request->domain == SG_DOMAIN_HEAP || request->domain == SG_DOMAIN_MAPPED ||
                    request->domain == SG_DOMAIN_MANAGED;
     bool is_sampled = kept_bytes >= SAMPLED_BYTES;
-    /* A decision must see the flight to a device of its own, or by the epoch that it ended behind the driver's figure. */
+    /* A decision about a discrete device must see this flight, or see by the epoch that the flight ended after the
+     * driver gave its figure. */
     bool is_locked = request->has_device_pool || request->shared_begin != 0 || is_sampled;
     if (is_locked)
         sg_lock_acquire(&sg_decision_lock, &lock);
-    if (is_lazy && kept_bytes != 0) /* first: seen twice for a moment, never not at all */
+    if (is_lazy && kept_bytes != 0) /* before the flight ends: seen twice for a moment, but never missed */
         promise(request, kept_bytes);
     else if (kept_bytes != 0)
         sg_deferred_frees_note_taken();
@@ -348,7 +359,7 @@ void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes)
     if (is_locked)
         sg_lock_release(&sg_decision_lock, &lock);
     request->granted_bytes = 0;
-    let_signals(request);
+    release_signals(request);
     sg_thread_let_cancel();
 }
 
@@ -365,8 +376,8 @@ void sg_admission_abandon(void)
 
 /* ---- small requests ---------------------------------------------------------------------------------------------- */
 
-/* Property 6: small requests below the floor, and the same grace above LIMIT. Under the lock. What is asked for is in
- * flight already: it comes on top of nothing. */
+/* Decides a small request that the cached snapshot does not admit, with the grace that GRACE_BYTES describes. Under the
+ * lock. The request is in flight already, so the limit is checked for a growth of 0 beyond that. */
 static enum sg_verdict decide_small(struct sg_request *request)
 {
     struct sg_request nothing = *request;
@@ -374,7 +385,7 @@ static enum sg_verdict decide_small(struct sg_request *request)
     sg_check_join();
     if (sg_check_is_beyond_own_limit(request, GRACE_BYTES))
         return SG_REFUSE;
-    sg_registry_count(request->size_bytes); /* after it is in flight and before the look */
+    sg_registry_count(request->size_bytes); /* after it went in flight, before the snapshot */
     sg_headroom_refresh(0, false);
     sg_store(&state.has_limit, sg_check_limit_bytes() != 0);
     if (sg_check_is_sparse_near(request))
@@ -382,7 +393,7 @@ static enum sg_verdict decide_small(struct sg_request *request)
     bool is_within = sg_check_limit(&nothing, GRACE_BYTES, SG_HEADROOM_FLIGHT);
     if (!is_within || (sg_headroom_is_known() && sg_headroom_slack(SG_HEADROOM_FLOOR) < 0)) {
         sg_check_take_out_the_dead(NULL);
-        sg_headroom_scan(); /* what was promised may long be there, and would count twice */
+        sg_headroom_scan(); /* pages touched since the last scan would count twice: as resident and as promised */
         sg_headroom_refresh(0, true);
         is_within = sg_check_limit(&nothing, GRACE_BYTES, SG_HEADROOM_FLIGHT);
     }
@@ -408,7 +419,8 @@ static enum sg_verdict decide_small(struct sg_request *request)
     return SG_REFUSE;
 }
 
-/* What is small is in flight while it is judged, and no handler may jump out of that. */
+/* Counts a small request as in flight while it is decided. Blocks signals, so that a handler cannot longjmp out and
+ * leave it counted. */
 static void begin_flight(uint64_t bytes)
 {
     sg_lock_hold_signals();
@@ -421,7 +433,7 @@ static void end_flight(uint64_t bytes)
     sg_lock_let_signals();
 }
 
-/* What is asked for is in flight. */
+/* Decides a small request that is in flight. Any verdict but SG_ADMIT leaves it there. */
 static enum sg_verdict judge_small(struct sg_request *request)
 {
     enum sg_verdict verdict = SG_ADMIT;
@@ -449,11 +461,11 @@ bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *c
     begin_flight(bytes);
     enum sg_verdict verdict = judge_small(&request);
     while (verdict == SG_WAIT_FOR_FLIGHT && !sg_wait_may_be_own_flight()) {
-        end_flight(bytes); /* two that wait must not wait for each other */
-        bool is_patient = sg_wait_for_change(&request, seen, verdict);
+        end_flight(bytes); /* two waiting requests in flight would wait for each other */
+        bool has_time = sg_wait_for_change(&request, seen, verdict);
         seen = sg_peers_epoch();
         begin_flight(bytes);
-        if (!is_patient)
+        if (!has_time)
             break;
         verdict = judge_small(&request);
     }
@@ -466,7 +478,7 @@ bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *c
     return sg_options.mode_observe != 0;
 }
 
-/* Nobody is woken for so little: who waits looks again by himself. */
+/* The epoch is not advanced for small requests: waiting processes take a new snapshot every 50 ms. */
 void sg_admission_settle_small(uint64_t bytes, uint64_t kept_bytes)
 {
     if (kept_bytes != 0)
@@ -478,9 +490,9 @@ bool sg_admission_take_credit(uint64_t bytes, const char *call)
 {
     if (SG_UNLIKELY(sg_self.record == NULL)) {
         sg_thread_enter();
-        uint32_t no_one = 0;
-        if (sg_self.record != NULL && sg_cas_u32(&state.has_begun, &no_one, 1))
-            sg_ledger_grant_credit(sg_self.record, SG_CREDIT_MAX); /* what a process may have before it is looked at */
+        uint32_t not_begun = 0;
+        if (sg_self.record != NULL && sg_cas_u32(&state.has_begun, &not_begun, 1))
+            sg_ledger_grant_credit(sg_self.record, SG_CREDIT_MAX); /* a process gets this much before any decision */
     }
     struct sg_record *record = sg_self.record;
     int64_t credit = record != NULL ? sg_load_relaxed(&record->credit_bytes) : 0;
@@ -491,10 +503,10 @@ bool sg_admission_take_credit(uint64_t bytes, const char *call)
     sg_thread_reap(REAPED_AT_REFILL);
     struct sg_request refill = small_request(SG_DOMAIN_HEAP, wanted + (record != NULL ? SG_CREDIT_REFILL : 0), call);
     begin_flight(refill.size_bytes);
-    if (judge_small(&refill) != SG_ADMIT) { /* then what is needed and no more */
+    if (judge_small(&refill) != SG_ADMIT) { /* then ask for the block alone, without the refill */
         sg_admission_settle_small(refill.size_bytes, 0);
         refill.size_bytes = wanted;
-        if ((sg_self.layers & SG_LAYER_CUDA) != 0) /* the driver's own: it may not know what to answer without */
+        if ((sg_self.layers & SG_LAYER_CUDA) != 0) /* always grant the driver's own: it may not handle a refusal */
             begin_flight(wanted);
         else if (!sg_admission_ask_small(SG_DOMAIN_HEAP, wanted, call))
             return false;

@@ -1,17 +1,17 @@
 /*
- * admission.h - the decision: may this process take these bytes now?
+ * admission.h - the admission decision: may this process take these bytes now?
  *
- * Needs no CUDA, no malloc, no stdio. Decisions of one process follow each other under one lock that blocks signals;
- * nothing under it waits for another process: how those of different processes do, is in registry.h. Any thread, any
- * time after the options were read.
+ * One process decides one request at a time, under the decision lock (decision_lock.h), which blocks signals. Under
+ * that lock nothing waits for another process; registry.h says how processes decide together. Nothing here needs CUDA,
+ * malloc or stdio. Any thread may call these functions once the options have been read.
  *
- *   large requests   sg_admission_ask, the real call, sg_admission_settle
- *   small ones       sg_admission_take_credit: paid from the thread's heap credit, judged when it is filled up
- *                    sg_admission_ask_small: judged by itself (mappings below LARGE)
+ *   large request          sg_admission_ask, the real call, sg_admission_settle
+ *   small heap block       sg_admission_take_credit: paid from the thread's heap credit; only a refill is decided
+ *   mapping below LARGE    sg_admission_ask_small, the real call, sg_admission_settle_small
  *
- * Between ask and settle the bytes are "in flight": nobody on the machine gets them, and no thread is cancelled.
- * After settle, device memory is in the kernel's figures; heap, mappings and managed memory are promises until they
- * are resident.
+ * Between ask and settle the bytes are in flight: no other process on the machine is granted them, and the requesting
+ * thread cannot be cancelled. After settle, the kernel's figures show device and pinned memory. Heap, mappings and
+ * managed memory are promises until their pages are resident.
  */
 #ifndef SG_PRELOAD_ADMIT_ADMISSION_H
 #define SG_PRELOAD_ADMIT_ADMISSION_H
@@ -22,93 +22,101 @@
 
 struct sg_request {
     enum sg_domain domain;
-    uint64_t size_bytes;     /* must fit the machine, and the cgroups if they bound the domain */
-    uint64_t growth_bytes;   /* must fit LIMIT: less than size_bytes where old memory goes with the call */
-    uint64_t sparse_bytes;   /* of growth_bytes: of MAP_NORESERVE mappings, which promise nothing */
-    uint64_t replaced_bytes; /* of size_bytes: the room of old memory that goes with the call */
-    uint64_t block_bytes;    /* of a block that grows: its size if it is admitted. 0: a new one */
-    uint64_t asked_bytes; /* what the program asked for, where more is judged (a pool grows by steps); 0: size_bytes */
-    const char *call;     /* the name the program used */
-    bool is_small;        /* below LARGE: nobody is told on stderr */
-    bool is_commit;       /* it makes address space writable that this process had reserved (commits.h) */
-    bool is_rare;         /* worth a look of its own, however young the last one is */
-    bool is_behind;       /* who asks looks closer before a refusal: the ledger may hold less in truth */
+    uint64_t size_bytes;     /* compared with the machine, and with the cgroups if they bound the domain */
+    uint64_t growth_bytes;   /* compared with LIMIT: less than size_bytes where the call replaces old memory */
+    uint64_t sparse_bytes;   /* the part of growth_bytes in MAP_NORESERVE mappings, which promise nothing */
+    uint64_t replaced_bytes; /* the part of size_bytes that old memory, released by the call, makes available */
+    uint64_t block_bytes;    /* the new size of a block that grows; 0: a new block */
+    uint64_t asked_bytes;    /* what the program asked for, if size_bytes is more (a pool grows by steps); else 0 */
+    const char *call;        /* the function name that the program used */
+    bool is_small;           /* below LARGE: a refusal writes nothing to stderr */
+    bool is_commit;          /* makes address space writable that this process had reserved (commits.h) */
+    bool is_rare;            /* always decided by a new snapshot, even if the cached one would do */
+    bool is_behind;          /* the ledger may show too much: the caller updates it before a refusal (see is_short) */
 
-    /* Units of shared memory (range_map.h), 0: none. Bytes that others of the job hold of them are no growth, and what
-     * anybody was promised of them needs no more room. */
+    /* Range of shared memory, in the units of range_map.h; begin 0: none. Bytes of the range that the job's other
+     * processes hold already are not growth. Bytes of the range that any process was promised need no more headroom. */
     uint64_t shared_begin, shared_end;
 
-    /* Blocked from the flight to settle, so that no handler leaves it by a longjmp. Only where the real call is short:
-     * a fatal signal waits, too. */
+    /* Signals are blocked from the decision to settle, so that no handler can longjmp out and leave the bytes in
+     * flight. Set this only where the real call is short: fatal signals are delayed, too. */
     bool holds_signals;
 
-    /* Device memory of a discrete GPU: what the driver said before the decision; unused if has_device_pool is false. */
+    /* Device memory of a discrete GPU: the driver's figures, read before the decision. Unused unless has_device_pool
+     * is set. */
     bool has_device_pool;
     uint32_t device;
     uint64_t device_identity; /* the same in every process; more than SG_POOL_UNBOUNDED */
     uint64_t device_free_bytes;
     uint64_t device_total_bytes;
-    uint32_t device_epoch;   /* sg_peers_epoch() before the driver was asked */
-    uint64_t asked_ns;       /* when it was asked for first, 0 at first */
-    uint64_t expected_bytes; /* of the machine's memory: what the driver's pools would give back */
-    bool has_pressed;        /* they have been made to, for this request */
+    uint32_t device_epoch;   /* sg_peers_epoch() from before the driver was queried */
+    uint64_t asked_ns;       /* when the request first waited (CLOCK_MONOTONIC); the caller sets 0 */
+    uint64_t expected_bytes; /* machine memory that the driver's pools would give back; counts as usable */
+    bool has_pressed;        /* the driver's pools were already made to give pages back for this request */
     uint32_t looks;          /* how often the driver's figure was out of date */
-    uint32_t waits;          /* how often it has slept */
+    uint32_t waits;          /* how often this request has slept for one of the short first steps (wait.c) */
 
     /* The answer. */
-    bool is_short;         /* with must_look_again: it does not fit by what is known so far, and is_behind */
-    bool must_look_again;  /* neither admitted nor refused: what the driver said is out of date, ask it and us again */
+    bool is_short;         /* with must_look_again: it does not fit by the present ledger, and is_behind is set */
+    bool must_look_again;  /* neither admitted nor refused: query the driver or update the ledger, then ask again */
     enum sg_reason reason; /* if refused */
-    uint64_t usable_bytes; /* of what bound the decision */
-    uint64_t kept_bytes;   /* its reserve, or the limit */
-    uint64_t cgroup_bytes; /* the limit of the cgroup that bound it, 0: the machine did */
-    uint64_t kept_by_driver_bytes; /* what may still be in the driver's pools */
+    uint64_t usable_bytes; /* of the constraint that decided */
+    uint64_t kept_bytes;   /* that constraint's reserve, or the limit */
+    uint64_t cgroup_bytes; /* the limit of the deciding cgroup; 0: the machine decided */
+    uint64_t kept_by_driver_bytes; /* upper bound of what the driver's pools still keep */
     uint64_t granted_bytes;        /* in flight since ask */
 };
 
-/* True: the bytes are in flight, and sg_admission_settle must follow. False: refused, recorded and said, unless
- * must_look_again. */
+/* Decides a request and, if needed, waits for what may still change (wait.h).
+ * True: `granted_bytes` are in flight, signals are blocked if holds_signals is set, and sg_admission_settle must
+ * follow. In observe mode requests that do not fit are admitted as well; those that would have been refused are
+ * recorded.
+ * False with must_look_again: nothing was decided; see that field. False without it: refused, counted and reported. */
 bool sg_admission_ask(struct sg_request *request);
 
-/* A request that needs no judging, because its headroom is there, but could take other headroom after all. It is in
- * flight, so that no other process gets that. */
+/* Puts `bytes` in flight without a decision. For a request whose headroom is there already but whose real call may
+ * still take other memory: meanwhile no other process is granted that memory. sg_admission_settle must follow. */
 void sg_admission_fly(struct sg_request *request, uint64_t bytes);
 
-/* The real call has returned. `kept_bytes` (0: it failed) are now promised, if the domain is lazy. */
+/* Takes the request out of flight after the real call has returned. `kept_bytes` is what the call took; 0: it failed.
+ * In a lazy domain (heap, mapped, managed) these bytes become a promise first. */
 void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes);
 
-/* The CUDA call that this thread was in has been left: nothing of it is in flight any more, and the thread can be
- * cancelled. */
+/* Takes everything out of flight that this thread's open CUDA call has there, and makes the thread cancellable again.
+ * For a call that the program left, by longjmp for example. */
 void sg_admission_abandon(void);
 
-/* A request for host memory below LARGE that is not paid by credit. True: go on; `bytes` are in flight and signals are
- * held, and sg_admission_settle_small must follow when `kept_bytes` of them are charged. */
+/* Decides a request for host memory below LARGE that no credit pays. `call`: the function name that the program used.
+ * True: `bytes` are in flight and signals are blocked; sg_admission_settle_small must follow once the real call has
+ * returned and `kept_bytes` of them are charged. False: refused, recorded, nothing in flight. */
 bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *call);
 void sg_admission_settle_small(uint64_t bytes, uint64_t kept_bytes);
 
-/* Sees to it that this thread can pay `bytes` of heap from its credit, filling up if necessary. False: refused, and
- * recorded. Threads without a record always may, and pay directly. */
+/* Ensures that this thread can pay `bytes` of heap from its credit; refills the credit where necessary. False: refused
+ * and recorded. A thread without a record has no credit: each of its requests is decided and promised by itself. */
 bool sg_admission_take_credit(uint64_t bytes, const char *call);
 
-/* What could be had: a fresh look, as thorough as before a refusal. */
+/* Measures what a request could get now, with a new snapshot as thorough as before a refusal. Takes the decision lock.
+ * `is_bounded_by_cgroups`: the cgroups bound largest_bytes, too. */
 struct sg_capacity {
     uint64_t largest_bytes; /* the largest CUDA request that would be admitted now; 0 if unknown */
-    uint64_t all_bytes; /* what all guarded programs could have of CUDA memory, above the reserve and within LIMIT */
+    uint64_t all_bytes;     /* CUDA memory for all guarded programs, with theirs, above the reserve, within LIMIT */
     uint64_t reserve_bytes; /* the machine's */
-    uint64_t most_bytes; /* what they could have of it if nothing else were there, above the reserve and within LIMIT */
+    uint64_t most_bytes;    /* the same if nothing else used the machine: all but the reserve, within LIMIT */
     bool is_known;
     bool is_below_floor;
 };
 void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgroups);
 
-/* Makes the driver give back the pages that it keeps after a free, if there are any: may take
- * SG_PRESSURE_LONGEST_NS. */
+/* Makes the driver give back the pages that it keeps after a free, if there are any. May take
+ * SG_PRESSURE_LONGEST_NS (10 s). Does nothing in observe mode. */
 void sg_admission_ask_driver(void);
 
-/* Takes the registry entry among the others if there is one to be had: before the registry is asked anything. */
+/* Takes this process's registry entry, if one can be had. Call it before reading anything from the registry. Takes the
+ * decision lock. */
 void sg_admission_join(void);
 
-/* fork: the decision state of the parent means nothing in the child. */
+/* In a forked child: resets the decision lock and forgets the parent's decision state. */
 void sg_admission_refork(void);
 
 #endif

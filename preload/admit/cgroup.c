@@ -1,10 +1,12 @@
 /*
- * cgroup.c - see cgroup.h: the memory cgroups above this process, v1 and v2, at every level that can be seen.
+ * cgroup.c - see cgroup.h: the memory cgroups above this process, v1 and v2, at every visible level.
  *
- * Headroom of a level = min(max, high) - (current - active_file - inactive_file - slab_reclaimable): clean page
- * cache fills memory.current but goes when it is asked for. high bounds what is admitted, and ends nobody: beyond it
- * the kernel only slows the group down. v1 uses the hierarchical totals (total_...) and has no figure for
- * reclaimable slab. Levels and limits are looked up once a second, usage at every look. Under the decision lock.
+ *     headroom = min(max, high) - (current - active_file - inactive_file - slab_reclaimable)
+ *
+ * Clean page cache fills memory.current, but the kernel reclaims it on demand. memory.high bounds admission only and
+ * ends no process: above it the kernel merely slows the group down. v1 uses the hierarchical totals (total_...) and has
+ * no figure for reclaimable slab. Levels and limits are read once a second, usage with every snapshot. All functions
+ * need the decision lock.
  */
 #include "admit/cgroup.h"
 
@@ -22,11 +24,11 @@
 
 struct level {
     char path[512];             /* below the system root */
-    uint64_t identity;          /* the same for every process that sees this cgroup, by whatever name */
+    uint64_t identity;          /* the same in every process, whatever path it sees for this cgroup */
     uint64_t limit_bytes;       /* min(max, high) */
-    uint64_t hard_limit_bytes;  /* max; UNLIMITED: there is none */
+    uint64_t hard_limit_bytes;  /* max; UNLIMITED: no limit */
     uint64_t unexplained_bytes; /* as in sg_constraint */
-    uint64_t used_bytes;        /* when it could be read last, and what this process had been granted then */
+    uint64_t used_bytes;        /* as last read; granted_bytes: what this process had been granted then */
     uint64_t granted_bytes;
     bool is_v2, has_been_read;
 };
@@ -45,7 +47,7 @@ static const char *read_file(const char *directory, const char *name)
     return sg_snapshot_read(path);
 }
 
-/* The number in a file; "max" and what cannot be read are UNLIMITED. */
+/* The number in a file. UNLIMITED for "max" and for a file that cannot be read. */
 static uint64_t read_limit(const char *directory, const char *name)
 {
     const char *text = read_file(directory, name);
@@ -55,7 +57,7 @@ static uint64_t read_limit(const char *directory, const char *name)
     return bytes < UNLIMITED ? bytes : UNLIMITED;
 }
 
-/* The directory's file system and inode: containers see the same cgroup under other names. Never 0. */
+/* Made of the directory's file system and inode, because containers see the same cgroup under other paths. Never 0. */
 static uint64_t identity_of(const char *directory)
 {
     static char path[SG_PATH_CAPACITY + 512]; /* large for a stack */
@@ -84,8 +86,8 @@ static void add_level(const char *directory, bool is_v2)
     level->has_been_read = false;
 }
 
-/* Whether a path has a component "..", as one outside the cgroup namespace's root has. */
-static bool leads_up(const char *path)
+/* Whether a path has a component "..": the cgroup is outside the root of this cgroup namespace. */
+static bool has_parent_component(const char *path)
 {
     for (const char *at = path; (at = strstr(at, "/..")) != NULL; at += 3)
         if (at[3] == '/' || at[3] == '\0')
@@ -93,17 +95,17 @@ static bool leads_up(const char *path)
     return false;
 }
 
-/* All levels from mount + path up to the mount itself. */
+/* Adds all levels from mount + path up to the mount itself. */
 static void add_levels(const char *mount, const char *path, bool is_v2)
 {
     static char directory[512];
     struct sg_text text = sg_text_begin(directory, sizeof directory);
     sg_text_add(&text, mount);
     size_t mount_length = text.length;
-    if (!leads_up(path) && strcmp(path, "/") != 0)
+    if (!has_parent_component(path) && strcmp(path, "/") != 0)
         sg_text_add(&text, path);
-    /* A container without a cgroup namespace sees its own group as the mount's root, under the host's name for it: the
-     * files below that name are missing, and the walk ends at the mount, where they are. */
+    /* A container without a cgroup namespace has the host's path for its group, but the group is the mount's root. The
+     * files below that path are missing; the walk ends at the mount, where they are. */
     for (;;) {
         directory[text.length] = '\0';
         add_level(directory, is_v2);
@@ -133,11 +135,11 @@ static void discover(void)
 {
     static char own[4096];
     const char *text = sg_snapshot_read("/proc/self/cgroup");
-    if (text == NULL) /* no descriptor left, or a chroot: we are where we were */
+    if (text == NULL) /* no descriptor left, or a chroot: keep the levels found before */
         return;
     level_count = 0;
     struct sg_text copy = sg_text_begin(own, sizeof own);
-    sg_text_add(&copy, text); /* the scratch buffer is needed for what the lines lead to */
+    sg_text_add(&copy, text); /* add_levels reads files into the same scratch buffer */
     for (char *line = own; line != NULL && *line != '\0';) {
         char *next = strchr(line, '\n');
         if (next != NULL)
@@ -154,8 +156,8 @@ static void discover(void)
     }
 }
 
-/* Of a memory.stat: pages that a driver took for its processes are memory of the kernel, and no more is said of
- * them. */
+/* Bytes of a memory.stat that no counter explains. Pages that a driver took for its processes are among them: they
+ * count as kernel memory, but in no other field. */
 static uint64_t unexplained_of(const char *text)
 {
     static const char *const explained[] = {"slab",           "kernel_stack", "pagetables",
@@ -168,7 +170,8 @@ static uint64_t unexplained_of(const char *text)
     return left;
 }
 
-/* What of it counts as used; what cannot be read any more grows with what we are granted. False: it never could be. */
+/* Reads the bytes of a level that count as used. If the files cannot be read any more, the last figure grows by what
+ * this process is granted. False: they could never be read. */
 static bool read_used(struct level *level)
 {
     const char *text = read_file(level->path, level->is_v2 ? "memory.current" : "memory.usage_in_bytes");
@@ -206,7 +209,7 @@ bool sg_cgroup_get_hard(const struct sg_constraint *constraint, bool is_machine,
     return true;
 }
 
-static bool look_at_level(struct level *level, struct sg_constraint *out)
+static bool read_level(struct level *level, struct sg_constraint *out)
 {
     if (!read_used(level))
         return false;
@@ -220,7 +223,7 @@ static bool look_at_level(struct level *level, struct sg_constraint *out)
     return true;
 }
 
-/* Levels are found from below. */
+/* levels[0] is the lowest that bounds memory: the walk in add_levels goes upwards. */
 const char *sg_cgroup_own(void)
 {
     return level_count != 0 && levels[0].is_v2 ? levels[0].path : NULL;
@@ -244,13 +247,13 @@ uint32_t sg_cgroup_find(uint64_t identity[SG_CONSTRAINT_CAPACITY - 1])
     return level_count;
 }
 
-void sg_cgroup_look(struct sg_snapshot *look)
+void sg_cgroup_look(struct sg_snapshot *snapshot)
 {
-    for (uint32_t i = 0; look->is_valid && i < level_count; i++) {
-        struct sg_constraint *constraint = &look->at[look->count];
-        if (!look_at_level(&levels[i], constraint))
+    for (uint32_t i = 0; snapshot->is_valid && i < level_count; i++) {
+        struct sg_constraint *constraint = &snapshot->at[snapshot->count];
+        if (!read_level(&levels[i], constraint))
             continue;
         constraint->level = i;
-        look->count++;
+        snapshot->count++;
     }
 }

@@ -1,25 +1,30 @@
 /*
- * cgroup.h - the memory cgroups above this process, as constraints of a look (snapshot.h). Under the decision lock.
+ * cgroup.h - the memory cgroups above this process, as constraints of a snapshot (snapshot.h).
+ *
+ * All functions need the decision lock.
  */
 #ifndef SG_PRELOAD_ADMIT_CGROUP_H
 #define SG_PRELOAD_ADMIT_CGROUP_H
 
 #include "admit/snapshot.h"
 
-/* Finds the levels that bound memory, once a second; their number, and their identities. */
+/* Finds the cgroup levels that bound memory and stores their identities, the lowest level first. Searches anew only
+ * after a second. Returns the number of levels. */
 uint32_t sg_cgroup_find(uint64_t identity[SG_CONSTRAINT_CAPACITY - 1]);
 
-/* Adds the levels found last behind the constraints of a look that is valid. After sg_snapshot_refresh. */
-void sg_cgroup_look(struct sg_snapshot *look);
+/* Reads the usage of the levels that sg_cgroup_find found last, and appends them as constraints to a valid snapshot.
+ * Call it after sg_snapshot_refresh. */
+void sg_cgroup_look(struct sg_snapshot *snapshot);
 
-/* The same constraint with its hard limit only: what no process may pass. False: it has none (a cgroup with
- * memory.high alone). */
+/* Stores the constraint with its hard limit only (memory.max without memory.high), which no process may exceed. False:
+ * the cgroup has no hard limit. The machine is copied as it is. */
 bool sg_cgroup_get_hard(const struct sg_constraint *constraint, bool is_machine, struct sg_constraint *out);
 
-/* The cgroup this process is in, below SPARKGUARD_SYSTEM_ROOT, if it is a v2 one that bounds memory; else NULL. */
+/* Path, below SPARKGUARD_SYSTEM_ROOT, of the lowest cgroup around this process that bounds memory. NULL: none was
+ * found, or it is not a v2 cgroup. */
 const char *sg_cgroup_own(void);
 
-/* Whether that one may use no swap at all (memory.swap.max). */
+/* Whether that cgroup may use no swap at all (memory.swap.max is 0). Reads the file. */
 bool sg_cgroup_is_swapless(void);
 
 #endif

@@ -16,17 +16,16 @@
 #include "shared/segment.h"
 #include "account/timeline.h"
 
-static bool has_inherited; /* forked, and nothing was decided since */
+static bool has_inherited; /* this process was forked and has decided nothing since */
 
 void sg_check_refork(void)
 {
     has_inherited = true;
 }
 
-/* Under the lock. */
 void sg_check_join(void)
 {
-    if (SG_UNLIKELY(has_inherited)) { /* what the parent had promised is its promise as long as it lives */
+    if (SG_UNLIKELY(has_inherited)) { /* the parent's promises count as the parent's while it lives */
         has_inherited = 0;
         sg_tracker_inherit();
     }
@@ -42,14 +41,13 @@ void sg_check_join(void)
     sg_tmpfs_show();
 }
 
-/* ---- does it fit? Under the lock, by the last snapshot ----------------------------------------------------------- */
+/* ---- whether a request fits, by the last snapshot ---------------------------------------------------------------- */
 
 static bool is_nothing_allowed(void)
 {
     return sg_options.limit.is_set && sg_options.limit.bytes == 0 && sg_options.limit.percent_milli == 0;
 }
 
-/* The smallest limit of the job's processes, 0: none. */
 uint64_t sg_check_limit_bytes(void)
 {
     uint64_t others = sg_headroom_tally()->job_limit_bytes;
@@ -64,12 +62,11 @@ uint64_t sg_check_limit_bytes(void)
     return others != 0 && others < own ? others : own;
 }
 
-/* What the job holds against its limit, and of what is under way `parts`. */
 uint64_t sg_check_job_bytes(uint32_t parts)
 {
     const struct sg_peer_sums *others = &sg_headroom_tally()->job;
     uint64_t held = others->held_bytes;
-    if ((parts & SG_HEADROOM_FLIGHT) != 0) /* before what we hold: that is how another thread's bytes move */
+    if ((parts & SG_HEADROOM_FLIGHT) != 0) /* before the held bytes: another thread's bytes move from flight to held */
         held += sg_load(&sg_own->slot.in_flight_bytes) + others->flight_bytes;
     else if ((parts & SG_HEADROOM_STALLED) != 0)
         held += others->stalled_bytes;
@@ -89,9 +86,9 @@ static void answer_by_limit(struct sg_request *request, uint64_t limit, uint64_t
 
 bool sg_check_is_beyond_own_limit(struct sg_request *request, uint64_t grace_bytes)
 {
-    uint64_t limit = sg_own->slot.limit_bytes; /* 0: none, or it is not resolved yet */
-    bool may_shrink =
-        (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_CUDA) != 0; /* a pool may have given back something unseen */
+    uint64_t limit = sg_own->slot.limit_bytes; /* 0: none, or not resolved yet */
+    /* A memory pool of CUDA may have given back memory that the ledger still counts. */
+    bool may_shrink = (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_CUDA) != 0;
     if (limit == 0 || may_shrink || sg_options.mode_observe)
         return false;
     uint64_t held = sg_ledger_own_bytes(), most = limit + grace_bytes;
@@ -120,11 +117,11 @@ bool sg_check_limit(struct sg_request *request, uint64_t grace_bytes, uint32_t p
 
 bool sg_check_is_sparse_near(const struct sg_request *request)
 {
-    uint64_t room = sg_tracker_sparse_room_bytes(), known = sg_load(&sg_own->slot.sparse_bytes);
+    uint64_t most = sg_tracker_sparse_room_bytes(), known = sg_load(&sg_own->slot.sparse_bytes);
     struct sg_request more = *request;
-    if (room <= known || sg_check_limit_bytes() == 0)
+    if (most <= known || sg_check_limit_bytes() == 0)
         return false;
-    more.growth_bytes += room - known < sg_check_limit_bytes() ? room - known : sg_check_limit_bytes();
+    more.growth_bytes += most - known < sg_check_limit_bytes() ? most - known : sg_check_limit_bytes();
     return !sg_check_limit(&more, 0, SG_HEADROOM_ALL);
 }
 
@@ -134,7 +131,8 @@ uint64_t sg_check_device_reserve(uint64_t total_bytes)
     return sg_size_of(kept->is_set ? *kept : by_default, total_bytes);
 }
 
-/* What is in flight may be in the driver's figure or not; what was settled since it was asked is not. */
+/* Requests in flight may or may not be in the driver's figure, so they all count as taken. device_epoch tells whether
+ * any request was settled after the driver gave its figure. */
 static bool fits_device(struct sg_request *request, uint32_t parts)
 {
     uint64_t reserve = sg_check_device_reserve(request->device_total_bytes), taken = 0;
@@ -165,11 +163,11 @@ bool sg_check_is_overtaken(const struct sg_request *request)
 {
     if (!sg_foreign_is_met())
         return false;
-    sg_fence(); /* pairs with the read of our registry entries by them, after they have asked */
-    uint64_t then = sg_headroom_tally()->foreign_bytes, now = sg_foreign_bytes();
+    sg_fence(); /* pairs with their read of this process's entry, after they have announced their request */
+    uint64_t bytes_before = sg_headroom_tally()->foreign_bytes, now = sg_foreign_bytes();
     uint64_t gone = request->kept_bytes + request->size_bytes;
     uint64_t left = request->usable_bytes > gone && sg_check_limit_bytes() == 0 ? request->usable_bytes - gone : 0;
-    return now > then && now - then > left;
+    return now > bytes_before && now - bytes_before > left;
 }
 
 uint64_t sg_check_source(const struct sg_request *request)
@@ -179,13 +177,12 @@ uint64_t sg_check_source(const struct sg_request *request)
     return request->domain == SG_DOMAIN_DEVICE ? SG_POOL_UNBOUNDED : SG_POOL_BOUNDED;
 }
 
-/* `request`: one that is announced, or NULL. */
 void sg_check_take_out_the_dead(const struct sg_request *request)
 {
     const struct sg_registry_entry *entry = sg_entry_own();
     sg_headroom_forget();
     (void)sg_registry_reap();
     sg_check_join();
-    if (entry != sg_entry_own() && request != NULL) /* we sit elsewhere now */
+    if (entry != sg_entry_own() && request != NULL) /* this process has another entry now */
         sg_registry_announce(sg_check_source(request), request->size_bytes);
 }

@@ -1,6 +1,8 @@
 /*
- * check.h - whether a request fits, by the last snapshot: the job's limit, the machine and its cgroups, a discrete
- * device; and what could be had at most. Under the decision lock.
+ * check.h - whether a request fits by the last snapshot: the job's limit, the machine and its cgroups, or a discrete
+ * device.
+ *
+ * All functions need the decision lock, except where noted.
  */
 #ifndef SG_PRELOAD_ADMIT_CHECK_H
 #define SG_PRELOAD_ADMIT_CHECK_H
@@ -8,46 +10,51 @@
 #include "admit/admission.h"
 #include "admit/headroom.h"
 
-/* Takes the registry entry among the others if there is one to be had. Half a second after the last time it sees to
- * it that the others still meet there. */
+/* Takes this process's registry entry, if one can be had. Every half second it also checks that the registry's file is
+ * still in its place, where new processes look for it. */
 void sg_check_join(void);
 
-/* In a forked child: what the parent had promised is its promise; noted with the first decision. */
+/* In a forked child: the parent's promises are noted as inherited, at the child's first decision. */
 void sg_check_refork(void);
 
-/* The smallest limit of the job's processes, 0: none. */
+/* The smallest limit of the job's processes; 0: none has one. */
 uint64_t sg_check_limit_bytes(void);
 
-/* What the job holds that counts against its limit: this process and the others by the last snapshot. `parts`: enum
- * sg_headroom_part. */
+/* Bytes that the job holds against its limit: this process now, and the job's others by the last snapshot. `parts`:
+ * enum sg_headroom_part, which requests under way count as held. */
 uint64_t sg_check_job_bytes(uint32_t parts);
 
-/* Whether the request fits the limit of the job, which may be passed by `grace_bytes`; else the answer is in it.
- * `parts`: enum sg_headroom_part. */
+/* Whether the request fits the job's limit, exceeded by at most `grace_bytes`. `parts` as above. False: the request
+ * holds the answer. */
 bool sg_check_limit(struct sg_request *request, uint64_t grace_bytes, uint32_t parts);
 
-/* Whether what was touched of MAP_NORESERVE memory since the last scan may be more than the limit has room for. */
+/* Whether the MAP_NORESERVE memory that may have been touched since the last scan could take the job over its limit.
+ * Then the caller scans before the decision. */
 bool sg_check_is_sparse_near(const struct sg_request *request);
 
-/* Whether what this process alone holds takes the request beyond the limit, which may be passed by `grace_bytes`: no
- * look at others changes that. Then the answer is in the request. */
+/* Whether the request exceeds the limit plus `grace_bytes` by this process's own memory alone, so that no snapshot of
+ * the others can change the answer. True: the request holds the answer. */
 bool sg_check_is_beyond_own_limit(struct sg_request *request, uint64_t grace_bytes);
 
-/* Whether it fits everything. */
+/* Whether the request fits everything that bounds it. `parts`: enum sg_headroom_part, what counts as taken. False: the
+ * request holds the answer. */
 bool sg_check_fits(struct sg_request *request, uint32_t parts);
 
-/* Processes of another version that came first do not wait for those of ours that ask, only for what is in flight. So
- * who is in flight looks once more, whether they have taken since what it was admitted by: the one of both that stores
- * first is seen. */
+/* Whether processes of another version have taken memory since the snapshot that admitted this request, more than it
+ * left over. Such processes, if they came first, wait only for requests in flight, not for queued ones. Therefore call
+ * this after the request went in flight: of two processes that do so, the one that stores first is seen. */
 bool sg_check_is_overtaken(const struct sg_request *request);
 
-/* SPARKGUARD_DEVICE_RESERVE of a device with that much memory of its own. Needs no lock. */
+/* SPARKGUARD_DEVICE_RESERVE in bytes, for a device with `total_bytes` of its own memory. Any thread, without the
+ * lock. */
 uint64_t sg_check_device_reserve(uint64_t total_bytes);
 
-/* From where it is drawn: SG_POOL_..., or a device's identity. */
+/* The pool that the request draws from: SG_POOL_..., or the identity of a discrete device. Any thread, without the
+ * lock. */
 uint64_t sg_check_source(const struct sg_request *request);
 
-/* Before something is refused: no dead process may be in the way. `request`: one that is announced, or NULL. */
+/* Marks the registry entries of dead processes, so that none of them causes a refusal. `request`: the one that is
+ * announced, or NULL. If this process gets another registry entry meanwhile, the request is announced again there. */
 void sg_check_take_out_the_dead(const struct sg_request *request);
 
 #endif

@@ -12,24 +12,24 @@
 #include "shared/decision_lock.h"
 
 #define MIB (UINT64_C(1) << 20)
-#define PATIENCE_NS UINT64_C(100000000) /* a context takes longer; 100 ms is how old what others say may be anyway */
+#define SCAN_WAIT_NS UINT64_C(100000000) /* less than a context takes; others' figures may be 100 ms old anyway */
 #define FIRST_GUESS (512 * MIB)
-#define LEAST_COST (8 * MIB)   /* less than that is noise */
-#define OTHERS_MAX (128 * MIB) /* asked for meanwhile, by the driver itself as a rule */
+#define LEAST_COST (8 * MIB)   /* a smaller fall is noise */
+#define OTHERS_MAX (128 * MIB) /* requested between the snapshots, usually by the driver itself */
 
-/* More than that is never a context: 2.6 to 2.7 GiB were seen on a DGX Spark (llamastash#80). Smaller machines have
- * smaller devices, and a figure that is wrong must leave them room for a context at all. */
+/* A context never takes more: 2.6 to 2.7 GiB were seen on a DGX Spark (llamastash#80). On smaller machines a share of
+ * MemTotal bounds the estimate, because a wrong estimate must not refuse every context. */
 #define MOST_COST (4096 * MIB)
 #define MOST_PART 16 /* of MemTotal */
 
 static uint64_t most_believed(void)
 {
-    uint64_t total = sg_own->machine.total_bytes; /* 0, SG_UNKNOWN: not looked at yet, or unreadable */
+    uint64_t total = sg_own->machine.total_bytes; /* 0: no snapshot yet; SG_UNKNOWN: unreadable */
     uint64_t most = total != 0 && total / MOST_PART < MOST_COST ? total / MOST_PART : MOST_COST;
     return most > FIRST_GUESS ? most : FIRST_GUESS;
 }
 
-/* The ledger may hold anything: bounded as a measurement is. */
+/* The registry may hold any value, so the estimate is bounded like a measurement. */
 uint64_t sg_context_estimate_expected_bytes(void)
 {
     sg_admission_join();
@@ -43,7 +43,7 @@ struct sg_context_estimate_look sg_context_estimate_look(uint64_t own_flight)
 {
     struct sg_lock_state lock;
     struct sg_context_estimate_look now;
-    sg_peers_call_and_wait(PATIENCE_NS);
+    sg_peers_call_and_wait(SCAN_WAIT_NS);
     sg_lock_acquire(&sg_decision_lock, &lock);
     now.asked_bytes = sg_load(&sg_entry_registry()->asked_bytes);
     sg_headroom_scan();
@@ -62,7 +62,7 @@ static uint64_t above(uint64_t more, uint64_t less)
     return more > less ? more - less : 0;
 }
 
-/* What the driver took through malloc, and what anybody touched of a promise, is in the books already. */
+/* Memory that the driver took by malloc, and promises that were touched meanwhile, are counted already. */
 uint64_t sg_context_estimate_measure(const struct sg_context_estimate_look *before,
                                      const struct sg_context_estimate_look *after)
 {
@@ -82,10 +82,10 @@ static uint64_t median(uint64_t a, uint64_t b, uint64_t c)
 }
 
 /*
- * Too high a figure refuses contexts that would fit, and no measurement would ever mend it, for none is made; too low a
- * one lets a context slip below the reserve, and many at once far below. So no single figure counts, neither way: of
- * the last three the one in the middle, the first guess standing in for the third. Only the very first counts at once:
- * it is all there is.
+ * The estimate from the last measurements, the newest first. Too high an estimate refuses contexts that would fit, and
+ * then no measurement is made that could correct it. Too low an estimate lets a context take memory below the reserve,
+ * and many contexts at once far below it. Therefore the median of the last three counts, with FIRST_GUESS in place of a
+ * missing third. The very first measurement counts alone.
  */
 static uint64_t expect(const uint64_t last[3])
 {
@@ -94,18 +94,18 @@ static uint64_t expect(const uint64_t last[3])
     return median(last[0], last[1], last[2] != 0 ? last[2] : FIRST_GUESS);
 }
 
-/* Of two that measure at the same time one may be forgotten; what is left was measured all the same. */
+/* If two processes store at the same time, one measurement may be lost; every stored value was measured. */
 uint64_t sg_context_estimate_learn(const struct sg_context_estimate_look *before,
                                    const struct sg_context_estimate_look *after)
 {
     uint64_t cost = sg_context_estimate_measure(before, after);
     if (cost == 0)
         return 0;
-    struct sg_registry *ledger = sg_entry_registry();
-    uint64_t *words = ledger->measured_context_bytes;
+    struct sg_registry *registry = sg_entry_registry();
+    uint64_t *words = registry->measured_context_bytes;
     uint64_t last[3] = {cost, sg_load(&words[0]), sg_load(&words[1])};
     sg_store(&words[0], last[0]);
     sg_store(&words[1], last[1]);
-    sg_store(&ledger->context_bytes, expect(last));
+    sg_store(&registry->context_bytes, expect(last));
     return cost;
 }

@@ -1,11 +1,12 @@
 /*
- * context_estimate.h - what making a CUDA context takes: expected before, measured around the call, remembered for the
- * machine.
+ * context_estimate.h - what creating a CUDA context takes: estimated before the call, measured around it, and
+ * remembered for the machine.
  *
- * The measure is the fall of MemAvailable, less what guarded programs touched of their promises meanwhile. It can still
- * be far off, both ways: an unguarded program took or gave back memory, a promise went untouched, the driver's state
- * was warm. So what is believed of one is bounded, and what the next context is asked for is the median of the last
- * three. Any thread, without the decision lock.
+ * The measurement is the fall of MemAvailable, less the promises that guarded programs touched meanwhile. It can be far
+ * too high or too low: an unguarded program took or freed memory, a promise stayed untouched, or the driver had state
+ * left from earlier contexts. Therefore one measurement is bounded, and the next estimate is the median of three.
+ *
+ * Any thread, without the decision lock.
  */
 #ifndef SG_PRELOAD_ADMIT_CONTEXT_ESTIMATE_H
 #define SG_PRELOAD_ADMIT_CONTEXT_ESTIMATE_H
@@ -13,27 +14,28 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What the next context is to be asked for. Takes the registry entry among the others if there is one to be had. */
+/* Bytes to request for the next context. Takes the registry entry if one can be had. */
 uint64_t sg_context_estimate_expected_bytes(void);
 
-/* What two looks at the machine are compared by. */
+/* The figures of the machine that a measurement compares. */
 struct sg_context_estimate_look {
     uint64_t available_bytes;
-    uint64_t asked_bytes;    /* ever, on the machine */
-    uint64_t own_bytes;      /* granted to this process, and there */
-    uint64_t promised_bytes; /* by the others */
-    bool is_quiet;           /* nothing is in flight but `own_flight` bytes of our own */
+    uint64_t asked_bytes;    /* all that was ever asked for on the machine */
+    uint64_t own_bytes;      /* granted to this process, without its promises */
+    uint64_t promised_bytes; /* to the other processes */
+    bool is_quiet;           /* nothing is in flight but `own_flight` bytes of this process */
 };
 
-/* Looks closely: costs up to 3 ms per GiB of this process that is not resident, and up to 0.1 s where others have
- * promised something: they are asked to look, too. */
+/* Takes a thorough snapshot. `own_flight`: bytes that this thread has in flight. The scan costs up to 3 ms per GiB of
+ * this process that is not resident. Where others hold promises, their watchdogs are asked to scan, which takes up to
+ * 0.1 s. */
 struct sg_context_estimate_look sg_context_estimate_look(uint64_t own_flight);
 
-/* What was taken between the two and is in nobody's books, as far as they tell; 0 if they do not. */
+/* Bytes that were taken between two snapshots and that no process counts; 0: the snapshots do not tell. */
 uint64_t sg_context_estimate_measure(const struct sg_context_estimate_look *before,
                                      const struct sg_context_estimate_look *after);
 
-/* What a context made between the two has taken, as far as they tell; 0 if they do not. Remembered in the registry. */
+/* The same for a context that was created between the two snapshots. Remembers the result in the registry. */
 uint64_t sg_context_estimate_learn(const struct sg_context_estimate_look *before,
                                    const struct sg_context_estimate_look *after);
 

@@ -14,9 +14,9 @@
 #define RETURN_BYTES (UINT64_C(32) << 20)
 
 static struct {
-    uint64_t last_ns;     /* when this process last gave back much, 0: all of it is there */
-    uint64_t bytes;       /* how much, within RETURN_NS before that */
-    uint64_t free_before; /* and what was free and available then */
+    uint64_t last_ns;     /* when this process last freed much; 0: no free is outstanding */
+    uint64_t bytes;       /* sum of frees, each less than RETURN_NS after the one before */
+    uint64_t free_before; /* MemFree and MemAvailable before the first of them */
     uint64_t available_before;
 } late;
 
@@ -49,7 +49,7 @@ void sg_deferred_frees_note_freed(uint64_t bytes)
         return;
     sg_lock_acquire(&sg_decision_lock, &lock);
     if (late.last_ns != 0 && sg_headroom_measure_free() >= late.free_before + late.bytes - late.bytes / 8)
-        late.last_ns = 0; /* it is there */
+        late.last_ns = 0; /* 7/8 of the bytes have come back */
     sg_lock_release(&sg_decision_lock, &lock);
 }
 

@@ -12,22 +12,22 @@
 #include <signal.h>
 #include <sys/mman.h>
 
-#define LEFT_ALONE_NS UINT64_C(500000000)
+#define SILENCE_LONGEST_NS UINT64_C(500000000)
 #define FILL_LONGEST_NS UINT64_C(2000000000)
 #define END_LONGEST_MS 5000
 #define STOP_LONGEST_MS 2000
-#define NAP_NS 10000000
+#define POLL_NS 10000000
 
 enum { POPULATE_WRITE = 23 /* MADV_POPULATE_WRITE, Linux 5.14 */ };
 
-/* Changed under the lock; what is atomic is read without it. The lock is never taken by the process that fills. */
+/* Changed under the lock; atomic fields are also read without it. The filler never takes the lock. */
 static struct {
     struct sg_lock lock;
     struct sg_raw_thread filling;
-    char *memory; /* (atomic) NULL: none. Left by one that was killed, the next one gives it back */
+    char *memory; /* (atomic) NULL: none. If the filler was killed, the next start releases it */
     uint64_t bytes;
     uint64_t wanted_bytes; /* (atomic) */
-    uint32_t order, done;  /* (atomic, futexes) counted; each order is obeyed or is the last */
+    uint32_t order, done;  /* (atomic, futexes) number of the last order given, and of the last one carried out */
     uint32_t has_failed;   /* (atomic) */
     uint32_t is_over;      /* (atomic) */
     uint32_t number;
@@ -36,21 +36,22 @@ static struct {
     void (*let_go)(void);
 } filler;
 
-/* ---- the process that fills -------------------------------------------------------------------------------------- */
+/* ---- the filler -------------------------------------------------------------------------------------------------- */
 
 static long parent(void)
 {
     return sg_syscall(SYS_getppid, 0, 0, 0, 0, 0, 0);
 }
 
-/* Signals to this process's group are not for it, and what this process has open it must not keep open. */
+/* Leaves the process group, whose signals are not meant for the filler. Closes the inherited descriptors, so that the
+ * filler does not keep the program's files open. */
 static void stand_apart(void)
 {
     (void)sg_syscall(SYS_setsid, 0, 0, 0, 0, 0, 0);
     (void)sg_syscall(SYS_close_range, 0, (long)UINT32_MAX, 0, 0, 0, 0);
 }
 
-static void obey(uint64_t *filled_bytes)
+static void carry_out(uint64_t *filled_bytes)
 {
     uint64_t wanted = sg_load(&filler.wanted_bytes);
     if (wanted > *filled_bytes &&
@@ -61,9 +62,9 @@ static void obey(uint64_t *filled_bytes)
 
 static void run(void *unused)
 {
-    const struct timespec nap = {0, NAP_NS};
+    const struct timespec poll_step = {0, POLL_NS};
     uint32_t done = sg_load(&filler.done);
-    uint64_t filled = 0, heard_ns = sg_clock_ns(CLOCK_MONOTONIC);
+    uint64_t filled = 0, last_order_ns = sg_clock_ns(CLOCK_MONOTONIC);
     long parent_at_first = parent();
     (void)unused;
     (void)sg_syscall(SYS_prctl, 15 /* PR_SET_NAME */, (long)"sparkguard", 0, 0, 0, 0);
@@ -72,26 +73,26 @@ static void run(void *unused)
     while (sg_load(&filler.is_over) == 0 && parent() == parent_at_first) {
         uint32_t order = sg_load(&filler.order);
         if (order != done) {
-            obey(&filled);
+            carry_out(&filled);
             done = order;
             sg_store(&filler.done, done);
             (void)sg_sys_futex(&filler.done, FUTEX_WAKE_PRIVATE, 1, NULL);
-            heard_ns = sg_clock_ns(CLOCK_MONOTONIC);
-        } else if (sg_clock_ns(CLOCK_MONOTONIC) - heard_ns >= LEFT_ALONE_NS) {
+            last_order_ns = sg_clock_ns(CLOCK_MONOTONIC);
+        } else if (sg_clock_ns(CLOCK_MONOTONIC) - last_order_ns >= SILENCE_LONGEST_NS) {
             break;
         } else {
-            (void)sg_sys_futex(&filler.order, FUTEX_WAIT_PRIVATE, done, &nap);
+            (void)sg_sys_futex(&filler.order, FUTEX_WAIT_PRIVATE, done, &poll_step);
         }
     }
     char *memory = filler.memory;
-    sg_store(&filler.memory, NULL); /* first: killed while it unmaps, nobody may unmap the place again */
+    sg_store(&filler.memory, NULL); /* before munmap: if the filler is killed then, nobody may unmap again */
     (void)sg_sys_munmap(memory, filler.bytes);
     filler.let_go();
 }
 
 /* ---- this process ------------------------------------------------------------------------------------------------ */
 
-/* As locked memory (mlockall) it would be filled at once when it becomes writable. */
+/* Mapped PROT_NONE and unlocked first: under mlockall, writable memory would be populated at once. */
 char *sg_filler_reserve(uint64_t bytes)
 {
     char *memory = sg_sys_mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -111,14 +112,14 @@ static bool start(void)
 {
     filler.is_apart = true;
     if (sg_raw_thread_begin_apart(&filler.filling, run, NULL)) {
-        filler.pid = sg_load(&filler.filling.known);
+        filler.pid = sg_load(&filler.filling.tid);
         return true;
     }
     filler.is_apart = false;
     return sg_raw_thread_begin(&filler.filling, run, NULL);
 }
 
-static void tidy(void)
+static void clean_up(void)
 {
     sg_raw_thread_reap(&filler.pid);
     if (sg_load(&filler.memory) != NULL)
@@ -132,7 +133,7 @@ uint32_t sg_filler_begin(uint64_t bytes, void (*let_go)(void))
     uint32_t number = 0;
     sg_lock_acquire(&filler.lock, &lock);
     if (sg_load(&filler.filling.is_running) == 0) {
-        tidy();
+        clean_up();
         filler.bytes = bytes;
         filler.let_go = let_go;
         sg_store(&filler.wanted_bytes, UINT64_C(0));
@@ -143,13 +144,13 @@ uint32_t sg_filler_begin(uint64_t bytes, void (*let_go)(void))
         if (sg_load(&filler.memory) != NULL && start())
             number = filler.number = filler.number == UINT32_MAX ? 1 : filler.number + 1;
         else
-            tidy();
+            clean_up();
     }
     sg_lock_release(&filler.lock, &lock);
     return number;
 }
 
-/* The number of the order; 0: it is not given, for nobody is there to obey. */
+/* Gives the filler an order and stores its number in *order. False: the filler `number` is gone, and got no order. */
 static bool give_order(uint32_t number, uint64_t more_bytes, bool is_last, uint32_t *order)
 {
     struct sg_lock_state lock;
@@ -168,7 +169,7 @@ static bool give_order(uint32_t number, uint64_t more_bytes, bool is_last, uint3
 
 bool sg_filler_fill(uint32_t number, uint64_t bytes)
 {
-    const struct timespec nap = {0, NAP_NS};
+    const struct timespec poll_step = {0, POLL_NS};
     uint64_t until_ns = sg_clock_ns(CLOCK_MONOTONIC) + FILL_LONGEST_NS;
     uint32_t order, done;
     if (!give_order(number, bytes, false, &order))
@@ -176,7 +177,7 @@ bool sg_filler_fill(uint32_t number, uint64_t bytes)
     while (bytes != 0 && (done = sg_load(&filler.done)) != order) {
         if (sg_load(&filler.filling.is_running) == 0 || sg_clock_ns(CLOCK_MONOTONIC) >= until_ns)
             return false;
-        (void)sg_sys_futex(&filler.done, FUTEX_WAIT_PRIVATE, done, &nap);
+        (void)sg_sys_futex(&filler.done, FUTEX_WAIT_PRIVATE, done, &poll_step);
     }
     return sg_load(&filler.has_failed) == 0;
 }
@@ -189,19 +190,19 @@ void sg_filler_end(uint32_t number)
         (void)sg_raw_thread_wait(&filler.filling, END_LONGEST_MS);
     sg_lock_acquire(&filler.lock, &lock);
     if (filler.number == number && sg_load(&filler.filling.is_running) == 0)
-        tidy();
+        clean_up();
     sg_lock_release(&filler.lock, &lock);
 }
 
 void sg_filler_stop(void)
 {
-    uint32_t filling = sg_load(&filler.filling.known);
+    uint32_t filling = sg_load(&filler.filling.tid);
     if (sg_load(&filler.filling.is_running) == 0 || filling == 0)
         return;
     sg_store(&filler.is_over, 1u);
     (void)sg_sys_futex(&filler.order, FUTEX_WAKE_PRIVATE, 1, NULL);
     if (sg_raw_thread_wait(&filler.filling, STOP_LONGEST_MS) && sg_load(&filler.filling.is_running) != 0 &&
-        filler.is_apart && sg_load(&filler.filling.known) == filling)
+        filler.is_apart && sg_load(&filler.filling.tid) == filling)
         (void)sg_syscall(SYS_kill, filling, SIGKILL, 0, 0, 0, 0);
 }
 
@@ -210,6 +211,6 @@ void sg_filler_refork(void)
     sg_lock_reset(&filler.lock);
     filler.pid = 0;
     sg_raw_thread_refork(&filler.filling);
-    filler.number++; /* whoever used it goes on in the parent */
+    filler.number++; /* the thread that uses the filler exists in the parent only */
     sg_store(&filler.memory, NULL);
 }

@@ -1,13 +1,15 @@
 /*
- * filler.h - memory that this process populates only to take it from the machine for a moment.
+ * filler.h - memory that is populated only to take it from the machine for a moment.
  *
- * A process of its own populates it, which shares this one's memory: so it is this process's resident memory, and yet a
- * stop of this process does not stop the other. It gives everything back, and ends, when this process is gone or has
- * not been heard of for half a second: stopped, in a handler of signals, or in one that jumped out of the call. Where
- * there may be no such process (under a program's own filter of system calls, or an emulator) a thread does it; a stop
- * of this process then stops that, too. A cgroup that is frozen freezes both.
+ * A separate filler process populates it. The filler shares this process's address space, so the pages are resident
+ * memory of this process. Stopping this process does not stop the filler. The filler releases everything and ends when
+ * this process is gone, or has not been heard of for half a second. That happens when this process is stopped, runs a
+ * signal handler, or left the call by longjmp.
  *
- * Any thread, one user at a time. No lock of others', and signals are open.
+ * Where no such process may exist (the program filters system calls, or runs in an emulator), a thread fills instead.
+ * Stopping this process then stops the thread, too. A frozen cgroup freezes both.
+ *
+ * Any thread, one user at a time. The caller holds no lock, and signals are not blocked.
  */
 #ifndef SG_PRELOAD_ADMIT_FILLER_H
 #define SG_PRELOAD_ADMIT_FILLER_H
@@ -15,24 +17,26 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Address space that only MADV_POPULATE_WRITE fills, and no forked child has; NULL: there is none. */
+/* Maps `bytes` of address space that only MADV_POPULATE_WRITE fills (mlockall does not) and that no forked child gets.
+ * NULL: no address space. */
 char *sg_filler_reserve(uint64_t bytes);
 
-/* Reserves it. `let_go` is called when all has been given back, by the filling process: it may do no more than store.
- * The number to be told to the functions below; 0: not now, or not here. */
+/* Reserves `bytes` and starts the filler. The filler calls `let_go` after it has released all memory; `let_go` may only
+ * store words. Returns the number to pass to the functions below; 0: a filler is running, or none can be started. */
 uint32_t sg_filler_begin(uint64_t bytes, void (*let_go)(void));
 
-/* Populates so many bytes more (0: says only that this process goes on). False: not all of it, or there is nobody any
- * more. */
+/* Populates `bytes` more, and returns when that is done or after two seconds. 0 bytes: only tells the filler that this
+ * process goes on, and does not wait. False: not all bytes were populated, or the filler is gone. */
 bool sg_filler_fill(uint32_t number, uint64_t bytes);
 
-/* Gives all back; returns when that is done, or after five seconds. */
+/* Releases all populated memory. Returns when that is done, or after five seconds. */
 void sg_filler_end(uint32_t number);
 
-/* The same for whoever uses it, and it ends for certain: before this process changes whom it acts for. */
+/* Ends the filler whichever thread uses it, and kills it after two seconds if it does not end. For a process that is
+ * about to change its credentials or to become another program. */
 void sg_filler_stop(void);
 
-/* In a forked child there is none. */
+/* In a forked child there is no filler. */
 void sg_filler_refork(void);
 
 #endif

@@ -25,27 +25,27 @@
 
 #include <sys/sysinfo.h>
 
-#define LOOK_AGE_NS UINT64_C(5000000)
+#define SNAPSHOT_AGE_NS UINT64_C(5000000)
 #define SCAN_PAUSE_NS UINT64_C(100000000)
 #define TAKEN_MAX (UINT64_C(1) << 60)
 
 static struct {
-    struct sg_snapshot look;
+    struct sg_snapshot snapshot;
     struct sg_peers peers;
-    int64_t slack[2];     /* by enum sg_headroom_line, of the tightest constraint at the look */
-    int64_t alone_slack;  /* above the floor, if the others' requests came to nothing */
-    uint64_t most[2];     /* (atomic) the same as a place in the order of all requests; 0: below the line */
-    uint64_t look_ns;     /* (atomic) time of the look, 0: none; written after `most` */
-    uint64_t asked;       /* how much had been asked for before the look */
-    uint64_t landed[2];   /* sg_entry_own_landed before the look, by its argument */
+    int64_t slack[2];     /* by enum sg_headroom_line, of the tightest constraint in the snapshot */
+    int64_t alone_slack;  /* slack above the floor if all requests under way came to nothing */
+    uint64_t most[2];     /* (atomic) slack as a place in the order of all requests; 0: below the line */
+    uint64_t snapshot_ns; /* (atomic) time of the snapshot, 0: none; written after `most` */
+    uint64_t asked;       /* all that had been requested before the snapshot */
+    uint64_t landed[2];   /* sg_entry_own_landed before the snapshot, by its argument */
     uint64_t total_bytes; /* (atomic) of the machine */
     uint64_t scan_ns;     /* when promises were last scanned */
     uint64_t scan_cost_ns;
-    bool is_blind;         /* "not guarding" was the last event of its kind */
+    bool is_blind;         /* the last event was "not guarding", and not "guarding again" */
     bool is_device_hidden; /* SPARKGUARD_UNIFIED=on and a discrete card: MemAvailable never shows device memory */
 } state;
 
-static int32_t unified_known = -1; /* (atomic) apart: a start gets a page for each 4 KiB that begin with something */
+static int32_t unified_known = -1; /* (atomic) not in `state`, which this value would move from .bss to .data */
 
 int sg_headroom_unified(void)
 {
@@ -68,7 +68,7 @@ void sg_headroom_set_unified(int unified, bool is_hidden)
 
 void sg_headroom_forget(void)
 {
-    sg_store(&state.look_ns, 0);
+    sg_store(&state.snapshot_ns, 0);
     sg_store(&state.most[SG_HEADROOM_RESERVE], 0);
     sg_store(&state.most[SG_HEADROOM_FLOOR], 0);
 }
@@ -83,15 +83,15 @@ void sg_headroom_refork(void)
 
 bool sg_headroom_is_known(void)
 {
-    return state.look.is_valid;
+    return state.snapshot.is_valid;
 }
 
 bool sg_headroom_get_hard(uint32_t constraint, struct sg_headroom_state *out)
 {
     struct sg_constraint hard;
-    if (!state.look.is_valid || constraint >= state.look.count)
+    if (!state.snapshot.is_valid || constraint >= state.snapshot.count)
         return false;
-    bool is_hard = sg_cgroup_get_hard(&state.look.at[constraint], constraint == 0, &hard);
+    bool is_hard = sg_cgroup_get_hard(&state.snapshot.at[constraint], constraint == 0, &hard);
     *out = (struct sg_headroom_state){.headroom_bytes = hard.headroom_bytes,
                                       .reserve_bytes = hard.reserve_bytes,
                                       .floor_bytes = hard.floor_bytes,
@@ -112,17 +112,17 @@ uint64_t sg_headroom_total_bytes(void)
 
 uint64_t sg_headroom_available_bytes(void)
 {
-    return state.look.at[0].headroom_bytes;
+    return state.snapshot.at[0].headroom_bytes;
 }
 
 uint64_t sg_headroom_free_bytes(void)
 {
-    return state.look.free_bytes;
+    return state.snapshot.free_bytes;
 }
 
 uint64_t sg_headroom_swap_free_bytes(void)
 {
-    return state.look.swap_free_bytes;
+    return state.snapshot.swap_free_bytes;
 }
 
 uint64_t sg_headroom_live_cuda_bytes(void)
@@ -133,8 +133,8 @@ uint64_t sg_headroom_live_cuda_bytes(void)
 
 static bool is_old(void)
 {
-    uint64_t look_ns = sg_load(&state.look_ns);
-    return look_ns == 0 || sg_clock_ns(CLOCK_MONOTONIC) - look_ns >= LOOK_AGE_NS;
+    uint64_t snapshot_ns = sg_load(&state.snapshot_ns);
+    return snapshot_ns == 0 || sg_clock_ns(CLOCK_MONOTONIC) - snapshot_ns >= SNAPSHOT_AGE_NS;
 }
 
 /* MemFree and freeram are the same counter of the kernel (si_meminfo). */
@@ -144,7 +144,7 @@ uint64_t sg_headroom_measure_free(void)
     if (sg_options.system_root[0] == '\0' && sg_syscall(SYS_sysinfo, (long)&info, 0, 0, 0, 0, 0) == 0)
         return (uint64_t)info.freeram * info.mem_unit;
     sg_headroom_refresh(0, false);
-    return state.look.free_bytes;
+    return state.snapshot.free_bytes;
 }
 
 uint64_t sg_headroom_available_with(uint64_t free_bytes)
@@ -152,29 +152,30 @@ uint64_t sg_headroom_available_with(uint64_t free_bytes)
     if (is_old())
         sg_headroom_refresh(0, false);
     uint64_t available = sg_headroom_available_bytes() + free_bytes;
-    return available > state.look.free_bytes ? available - state.look.free_bytes : 0;
+    return available > state.snapshot.free_bytes ? available - state.snapshot.free_bytes : 0;
 }
 
 uint64_t sg_headroom_machine_bytes(void)
 {
-    const struct sg_constraint *machine = &state.look.at[0];
+    const struct sg_constraint *machine = &state.snapshot.at[0];
     return machine->limit_bytes > machine->reserve_bytes ? machine->limit_bytes - machine->reserve_bytes : 0;
 }
 
-/* What is gone of a constraint and does not show in the kernel's figures. */
+/* Bytes of a constraint that are taken but do not show in the kernel's figures. `parts`: enum sg_headroom_part. */
 static uint64_t taken_of(uint32_t constraint, uint32_t parts)
 {
     bool is_machine = constraint == 0;
     const struct sg_peer_sums *others =
-        is_machine ? &state.peers.machine : &state.peers.level[state.look.at[constraint].level];
+        is_machine ? &state.peers.machine : &state.peers.level[state.snapshot.at[constraint].level];
     uint64_t taken = 0;
-    if ((parts & SG_HEADROOM_FLIGHT) != 0) { /* before our promises: that is how another thread's bytes move */
+    /* Requests in flight are read before own promises: another thread's bytes move from the first to the second. */
+    if ((parts & SG_HEADROOM_FLIGHT) != 0) {
         taken += others->flight_bytes + sg_entry_own_flight(!is_machine);
         taken += sg_entry_own_landed(!is_machine) - state.landed[!is_machine];
     } else if ((parts & SG_HEADROOM_STALLED) != 0) {
         taken += others->stalled_bytes;
     }
-    uint64_t promised = sg_load(&sg_own->slot.promised_bytes), touched = state.look.at[constraint].touched_bytes;
+    uint64_t promised = sg_load(&sg_own->slot.promised_bytes), touched = state.snapshot.at[constraint].touched_bytes;
     if ((parts & SG_HEADROOM_PROMISES) != 0)
         promised += others->held_bytes;
     taken += promised > touched ? promised - touched : 0;
@@ -184,36 +185,36 @@ static uint64_t taken_of(uint32_t constraint, uint32_t parts)
         taken += others->queued_after_bytes;
     if (is_machine && state.is_device_hidden)
         taken += sg_load_relaxed(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) + state.peers.device_bytes;
-    return taken < TAKEN_MAX ? taken : TAKEN_MAX; /* observing, absurd sizes may be in flight */
+    return taken < TAKEN_MAX ? taken : TAKEN_MAX; /* in observe mode absurd sizes may be in flight */
 }
 
-/* Bytes of a constraint that can still be had, before its reserve. */
+/* Bytes of a constraint that can still be had; the reserve is not subtracted. */
 static uint64_t usable_of(uint32_t constraint, uint64_t taken)
 {
-    uint64_t headroom = state.look.at[constraint].headroom_bytes;
+    uint64_t headroom = state.snapshot.at[constraint].headroom_bytes;
     return headroom > taken ? headroom - taken : 0;
 }
 
 static void publish_machine(void)
 {
     struct sg_machine *machine = &sg_own->machine;
-    const struct sg_constraint *tightest = &state.look.at[0];
+    const struct sg_constraint *tightest = &state.snapshot.at[0];
     uint64_t usable = UINT64_MAX, cgroup_limit = SG_UNKNOWN;
     int64_t least = INT64_MAX;
-    for (uint32_t i = 0; i < state.look.count; i++) {
-        uint64_t here = usable_of(i, taken_of(i, SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT));
-        int64_t room = (int64_t)here - (int64_t)state.look.at[i].reserve_bytes;
-        if (i != 0 && state.look.at[i].limit_bytes < cgroup_limit)
-            cgroup_limit = state.look.at[i].limit_bytes;
-        if (room < least) {
-            least = room;
-            usable = here;
-            tightest = &state.look.at[i];
+    for (uint32_t i = 0; i < state.snapshot.count; i++) {
+        uint64_t usable_here = usable_of(i, taken_of(i, SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT));
+        int64_t headroom = (int64_t)usable_here - (int64_t)state.snapshot.at[i].reserve_bytes;
+        if (i != 0 && state.snapshot.at[i].limit_bytes < cgroup_limit)
+            cgroup_limit = state.snapshot.at[i].limit_bytes;
+        if (headroom < least) {
+            least = headroom;
+            usable = usable_here;
+            tightest = &state.snapshot.at[i];
         }
     }
     machine->time_ns = (int64_t)sg_clock_ns(CLOCK_REALTIME);
-    machine->total_bytes = state.look.total_bytes;
-    machine->available_bytes = state.look.at[0].headroom_bytes;
+    machine->total_bytes = state.snapshot.total_bytes;
+    machine->available_bytes = state.snapshot.at[0].headroom_bytes;
     machine->usable_bytes = usable;
     machine->reserve_bytes = tightest->reserve_bytes;
     machine->floor_bytes = tightest->floor_bytes;
@@ -221,7 +222,7 @@ static void publish_machine(void)
     machine->unified = sg_headroom_unified();
 }
 
-/* The flag is the segment's, which may come after the first look; the events tell what has changed since that. */
+/* Sets the flag at every snapshot, because the segment may be created after the first one. Events record changes. */
 static void note_guarding(bool is_guarding)
 {
     bool has_flag = (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_GUARDING) != 0;
@@ -240,28 +241,29 @@ static int64_t above(uint64_t usable, uint64_t line)
     return (int64_t)usable - (int64_t)line;
 }
 
-/* What of the machine's headroom CUDA cannot use. */
+/* The part of the machine's headroom that CUDA cannot use. */
 static uint64_t cma_of(uint32_t constraint)
 {
-    return constraint == 0 ? state.look.cma_free_bytes : 0;
+    return constraint == 0 ? state.snapshot.cma_free_bytes : 0;
 }
 
 static void note_slack(void)
 {
     int64_t reserve_slack = INT64_MAX, floor_slack = INT64_MAX, alone_slack = INT64_MAX;
-    for (uint32_t i = 0; i < state.look.count; i++) {
-        /* CUDA may ask this slack too, and those behind us may have been admitted by the time it is used. The sums are
-         * not clamped here: how far below the line it stands, a decision may want to know. */
+    for (uint32_t i = 0; i < state.snapshot.count; i++) {
+        /* CUDA requests use this slack, too, so free CMA pages do not count. Requests queued after ours count as taken,
+         * because they may be admitted before the slack is used. Slack is not clamped at 0: a decision may need to
+         * know how far below the line it is. */
         uint64_t taken = taken_of(i, SG_HEADROOM_ALL | SG_HEADROOM_QUEUED_AFTER);
-        int64_t left = above(state.look.at[i].headroom_bytes, taken);
-        int64_t above_reserve = left - (int64_t)cma_of(i) - (int64_t)state.look.at[i].reserve_bytes;
-        int64_t above_floor = left - (int64_t)state.look.at[i].floor_bytes;
+        int64_t left = above(state.snapshot.at[i].headroom_bytes, taken);
+        int64_t above_reserve = left - (int64_t)cma_of(i) - (int64_t)state.snapshot.at[i].reserve_bytes;
+        int64_t above_floor = left - (int64_t)state.snapshot.at[i].floor_bytes;
         reserve_slack = above_reserve < reserve_slack ? above_reserve : reserve_slack;
         floor_slack = above_floor < floor_slack ? above_floor : floor_slack;
-        uint64_t lasting = taken_of(
-            i, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED); /* our other threads' requests may come to nothing, too */
+        /* Requests of this process's other threads may come to nothing as well. */
+        uint64_t taken_alone = taken_of(i, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED);
         int64_t above_floor_alone =
-            above(state.look.at[i].headroom_bytes, lasting) - (int64_t)state.look.at[i].floor_bytes;
+            above(state.snapshot.at[i].headroom_bytes, taken_alone) - (int64_t)state.snapshot.at[i].floor_bytes;
         alone_slack = above_floor_alone < alone_slack ? above_floor_alone : alone_slack;
     }
     state.alone_slack = alone_slack;
@@ -269,14 +271,14 @@ static void note_slack(void)
     state.slack[SG_HEADROOM_FLOOR] = floor_slack;
     for (int line = SG_HEADROOM_RESERVE; line <= SG_HEADROOM_FLOOR; line++)
         sg_store(&state.most[line], state.slack[line] > 0 ? state.asked + (uint64_t)state.slack[line] : 0);
-    sg_store(&state.look_ns, state.look.time_ns);
+    sg_store(&state.snapshot_ns, state.snapshot.time_ns);
 }
 
-/* Memory populated to make pressure counts as available: it is dropped in a moment. `before`: how much that was
- * before the look. It may have been dropped, or populated, since. */
-static void add_pressure(struct sg_snapshot *look, uint64_t before)
+/* Counts memory that is populated to make pressure as available, because it is released in a moment. `before`: how much
+ * it was before the snapshot. Some may have been released or populated since; the larger figure counts. */
+static void add_pressure(struct sg_snapshot *snapshot, uint64_t before)
 {
-    struct sg_constraint *machine = &look->at[0];
+    struct sg_constraint *machine = &snapshot->at[0];
     uint64_t populated = sg_driver_pool_pressure_bytes();
     populated = populated > before ? populated : before;
     uint64_t missing = machine->limit_bytes - machine->headroom_bytes;
@@ -288,25 +290,25 @@ void sg_headroom_refresh(uint64_t device, bool is_closely)
     uint64_t level[SG_ENTRY_LEVELS];
     sg_registry_set_levels(level, sg_cgroup_find(level));
     uint64_t ticket = sg_load(&sg_entry_own()->ticket);
-    /* What is being judged counts as asked for since: if it is admitted, it has taken its part of the slack. */
+    /* A request being decided counts as requested since the snapshot: if admitted, it takes its part of the slack. */
     state.asked = ticket >= SG_TICKET_FIRST ? ticket - SG_TICKET_FIRST : sg_load(&sg_entry_registry()->asked_bytes);
-    sg_peers_sum(&state.peers, device, is_closely); /* before the look: see registry.h */
+    sg_peers_sum(&state.peers, device, is_closely); /* before the kernel's figures: see registry.h */
     state.landed[false] = sg_entry_own_landed(false);
     state.landed[true] = sg_entry_own_landed(true);
     sg_job_note_foreign(state.peers.job_foreign_bytes);
     sg_job_read_mail();
     uint64_t pressure = sg_driver_pool_pressure_bytes();
-    sg_managed_pages_begin_look(&state.look);
-    sg_snapshot_refresh(&state.look);
-    sg_cgroup_look(&state.look);
-    sg_managed_pages_end_look(&state.look);
-    add_pressure(&state.look, pressure);
-    note_guarding(state.look.is_valid);
-    if (!state.look.is_valid) {
+    sg_managed_pages_begin_look(&state.snapshot);
+    sg_snapshot_refresh(&state.snapshot);
+    sg_cgroup_look(&state.snapshot);
+    sg_managed_pages_end_look(&state.snapshot);
+    add_pressure(&state.snapshot, pressure);
+    note_guarding(state.snapshot.is_valid);
+    if (!state.snapshot.is_valid) {
         sg_headroom_forget();
         return;
     }
-    sg_store_relaxed(&state.total_bytes, state.look.at[0].limit_bytes);
+    sg_store_relaxed(&state.total_bytes, state.snapshot.at[0].limit_bytes);
     note_slack();
     publish_machine();
     sg_timeline_sample();
@@ -335,11 +337,14 @@ void sg_headroom_scan(void)
     sg_tmpfs_begin_scan();
     sg_ledger_begin_scan();
     uint64_t promised = sg_tracker_promised_bytes();
-    /* First, see sg_peers_sum. Where memory may grow that nobody promised, growth says nothing of promises. */
+    /* Other processes subtract the growth of this process's anonymous memory since its scan from its promises
+     * (sg_peers_sum). So scanned_anonymous_bytes and published_ns are stored before the promises are lowered, or the
+     * same growth would be subtracted twice. Where memory may grow without a promise, growth tells nothing, and 0 is
+     * stored. */
     bool is_all_promised =
         !sg_tracker_has_sparse() && !sg_commits_are_on_record() && (sg_load(&sg_own->slot.flags) & SG_SLOT_CUDA) == 0;
-    uint64_t there = sg_tracker_anonymous_bytes(), more = sg_ledger_credit_bytes() + sg_tracker_unpromised_bytes();
-    sg_store(&sg_entry_own()->scanned_anonymous_bytes, is_all_promised && there != 0 ? there + more : 0);
+    uint64_t resident = sg_tracker_anonymous_bytes(), more = sg_ledger_credit_bytes() + sg_tracker_unpromised_bytes();
+    sg_store(&sg_entry_own()->scanned_anonymous_bytes, is_all_promised && resident != 0 ? resident + more : 0);
     state.scan_ns = sg_clock_ns(CLOCK_MONOTONIC);
     state.scan_cost_ns = state.scan_ns - begin;
     sg_store(&sg_entry_own()->published_ns, state.scan_ns);
@@ -361,7 +366,7 @@ void sg_headroom_scan_if_due(void)
 
 void sg_headroom_scan_if_old(void)
 {
-    uint64_t pause = LOOK_AGE_NS > 5 * state.scan_cost_ns ? LOOK_AGE_NS : 5 * state.scan_cost_ns;
+    uint64_t pause = SNAPSHOT_AGE_NS > 5 * state.scan_cost_ns ? SNAPSHOT_AGE_NS : 5 * state.scan_cost_ns;
     if (sg_clock_ns(CLOCK_MONOTONIC) - state.scan_ns >= pause)
         sg_headroom_scan();
 }
@@ -371,11 +376,11 @@ static bool is_cuda(enum sg_domain domain)
     return domain != SG_DOMAIN_HEAP && domain != SG_DOMAIN_MAPPED;
 }
 
-/* What it adds to what is gone: less where old memory goes, or of a memory file that somebody has been promised
- * already. */
+/* Bytes that the request adds to a constraint: without old memory that it replaces, and without bytes of a memory file
+ * that some process was promised already. */
 static uint64_t more_of(const struct sg_request *request, uint32_t constraint)
 {
-    uint32_t where = constraint == 0 ? SG_SAME_ON_MACHINE : SG_SAME_IN_LEVEL + state.look.at[constraint].level;
+    uint32_t where = constraint == 0 ? SG_SAME_ON_MACHINE : SG_SAME_IN_LEVEL + state.snapshot.at[constraint].level;
     uint64_t less = request->replaced_bytes;
     if (request->shared_begin != 0)
         less += sg_same_bytes_known(where, request->shared_begin, request->shared_end, request->size_bytes);
@@ -387,16 +392,16 @@ bool sg_headroom_fits(struct sg_request *request, uint32_t parts)
     bool is_bounded = request->domain != SG_DOMAIN_DEVICE;
     bool fits = true;
     int64_t tightest = INT64_MAX;
-    for (uint32_t i = 0; i < (is_bounded ? state.look.count : 1); i++) {
-        const struct sg_constraint *constraint = &state.look.at[i];
+    for (uint32_t i = 0; i < (is_bounded ? state.snapshot.count : 1); i++) {
+        const struct sg_constraint *constraint = &state.snapshot.at[i];
         uint64_t usable = usable_of(i, taken_of(i, parts) + (is_cuda(request->domain) ? cma_of(i) : 0));
         usable += i == 0 ? request->expected_bytes : 0;
-        int64_t room = above(usable, constraint->reserve_bytes);
+        int64_t headroom = above(usable, constraint->reserve_bytes);
         uint64_t more = more_of(request, i);
-        if (more != 0 && (room < 0 || more > (uint64_t)room))
+        if (more != 0 && (headroom < 0 || more > (uint64_t)headroom))
             fits = false;
-        if (room < tightest) {
-            tightest = room;
+        if (headroom < tightest) {
+            tightest = headroom;
             request->usable_bytes = usable;
             request->kept_bytes = constraint->reserve_bytes;
             request->cgroup_bytes = i == 0 ? 0 : constraint->limit_bytes;
@@ -406,36 +411,36 @@ bool sg_headroom_fits(struct sg_request *request, uint32_t parts)
     return fits;
 }
 
-/* The tightest constraint that is asked for: the machine, and the cgroups if they bound. */
 uint64_t sg_headroom_for_cuda(bool is_bounded)
 {
     int64_t least = INT64_MAX;
-    for (uint32_t i = 0; i < (is_bounded ? state.look.count : 1); i++) {
-        int64_t room = above(usable_of(i, taken_of(i, SG_HEADROOM_ALL) + cma_of(i)), state.look.at[i].reserve_bytes);
-        least = room < least ? room : least;
+    for (uint32_t i = 0; i < (is_bounded ? state.snapshot.count : 1); i++) {
+        int64_t left =
+            above(usable_of(i, taken_of(i, SG_HEADROOM_ALL) + cma_of(i)), state.snapshot.at[i].reserve_bytes);
+        least = left < least ? left : least;
     }
-    return state.look.is_valid && least > 0 ? (uint64_t)least : 0;
+    return state.snapshot.is_valid && least > 0 ? (uint64_t)least : 0;
 }
 
 uint64_t sg_headroom_in_cgroups(void)
 {
     uint64_t least = UINT64_MAX;
-    for (uint32_t i = 1; i < state.look.count; i++) {
-        uint64_t usable = usable_of(i, taken_of(i, SG_HEADROOM_ALL)), reserve = state.look.at[i].reserve_bytes;
-        uint64_t room = usable > reserve ? usable - reserve : 0;
-        least = room < least ? room : least;
+    for (uint32_t i = 1; i < state.snapshot.count; i++) {
+        uint64_t usable = usable_of(i, taken_of(i, SG_HEADROOM_ALL)), reserve = state.snapshot.at[i].reserve_bytes;
+        uint64_t headroom = usable > reserve ? usable - reserve : 0;
+        least = headroom < least ? headroom : least;
     }
     return least;
 }
 
 bool sg_headroom_swaps_nobody(uint64_t bytes)
 {
-    return sg_snapshot_swaps_nobody(&state.look, bytes);
+    return sg_snapshot_swaps_nobody(&state.snapshot, bytes);
 }
 
 bool sg_headroom_is_swapless(void)
 {
-    return state.look.is_valid && (state.look.swap_free_bytes == 0 || sg_cgroup_is_swapless());
+    return state.snapshot.is_valid && (state.snapshot.swap_free_bytes == 0 || sg_cgroup_is_swapless());
 }
 
 uint64_t sg_headroom_for_all_cuda(void)
@@ -448,5 +453,5 @@ uint64_t sg_headroom_for_all_cuda(void)
 
 uint64_t sg_headroom_reserve_bytes(void)
 {
-    return state.look.at[0].reserve_bytes;
+    return state.snapshot.at[0].reserve_bytes;
 }

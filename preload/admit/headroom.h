@@ -1,12 +1,14 @@
 /*
- * headroom.h - how much room there is: the last snapshot at the machine, what all guarded processes have of it, and
- * what that leaves above reserve and floor.
+ * headroom.h - headroom: what the last snapshot leaves above the reserve and the floor, less what guarded processes
+ * have taken of it.
  *
- * One look serves the small requests of the next 5 ms that are below 1/16 of the slack it showed, as long as everything
- * asked for on the whole machine since then stays within that slack (sg_registry_take); frees do not refill it.
- * Everything else looks again. A process's own promises are an upper bound: grants add to it, only a scan takes away.
+ * A cached snapshot, younger than 5 ms, serves requests below 1/16 of the slack that it showed. It does so while all
+ * requests of the machine since then stay within that slack (sg_registry_take). Frees do not refill the slack. Other
+ * requests take a new snapshot.
  *
- * Under the decision lock, except where noted.
+ * A process's own promises are an upper bound: grants raise it, and only a scan lowers it.
+ *
+ * All functions need the decision lock, except where noted.
  */
 #ifndef SG_PRELOAD_ADMIT_HEADROOM_H
 #define SG_PRELOAD_ADMIT_HEADROOM_H
@@ -17,103 +19,109 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The line a request may not take usable memory below. */
+/* The line below which a request may not take usable memory. */
 enum sg_headroom_line { SG_HEADROOM_RESERVE, SG_HEADROOM_FLOOR };
 
-/* What counts as gone besides this process's own promises. */
+/* What counts as taken, besides this process's own promises. A set of bits. */
 enum sg_headroom_part {
-    SG_HEADROOM_PROMISES = 1u << 0,      /* the other processes' */
-    SG_HEADROOM_FLIGHT = 1u << 1,        /* everybody's requests in flight */
-    SG_HEADROOM_STALLED = 1u << 4,       /* without SG_HEADROOM_FLIGHT: those of them that are not worth waiting for */
-    SG_HEADROOM_QUEUED_BEFORE = 1u << 2, /* what those before us ask for */
-    SG_HEADROOM_QUEUED_AFTER = 1u << 3,  /* and those behind us */
+    SG_HEADROOM_PROMISES = 1u << 0,      /* promises of other processes */
+    SG_HEADROOM_FLIGHT = 1u << 1,        /* requests in flight, of all processes */
+    SG_HEADROOM_STALLED = 1u << 4,       /* without SG_HEADROOM_FLIGHT: only the stalled ones of them (peers.h) */
+    SG_HEADROOM_QUEUED_BEFORE = 1u << 2, /* requests queued before this process's */
+    SG_HEADROOM_QUEUED_AFTER = 1u << 3,  /* and after it */
     SG_HEADROOM_ALL = SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT | SG_HEADROOM_QUEUED_BEFORE,
 };
 
-/* Sums up the other processes, then looks at the machine and its cgroups, and publishes what was seen. `device`: the
- * identity of the discrete device asked for, or 0. `is_closely`: before something is refused. */
+/* Takes a new snapshot: sums up the registry entries first, then reads the figures of the machine and its cgroups, and
+ * publishes them in the segment. `device`: identity of the discrete device that the request is for, or 0. `is_closely`:
+ * also asks the kernel how far quiet processes have touched their promises; used before a refusal. */
 void sg_headroom_refresh(uint64_t device, bool is_closely);
 
-/* One constraint as the kernel shows it, by the last snapshot: 0 is the machine (identity 0), the rest are cgroups.
- * Only hard limits count (memory.max, not memory.high). False: there are no more. */
+/* One constraint of the last snapshot, by the kernel's figures alone. Constraint 0 is the machine (identity 0), the
+ * others are cgroups. Only hard limits count (memory.max, not memory.high). False: no constraint has this number. */
 struct sg_headroom_state {
     uint64_t headroom_bytes, reserve_bytes, floor_bytes, identity;
-    bool is_hard; /* false: it has no hard limit, and the figures mean nothing */
+    bool is_hard; /* false: the cgroup has no hard limit, and the figures mean nothing */
 };
 bool sg_headroom_get_hard(uint32_t constraint, struct sg_headroom_state *out);
 
-/* What the others have, by the last snapshot. */
+/* The sums over the other processes, of the last snapshot. */
 const struct sg_peers *sg_headroom_tally(void);
 
-/* The last snapshot serves nobody any more. */
+/* Makes the cached snapshot unusable for further requests. */
 void sg_headroom_forget(void);
 
-/* Whether the last snapshot saw anything: false without /proc and sysinfo. */
+/* Whether the last snapshot is valid; false where neither /proc nor sysinfo can be read. */
 bool sg_headroom_is_known(void);
 
-/* Bytes above the line by the last snapshot, less all that was asked for since; negative: below it. */
+/* Bytes above the line by the last snapshot, less all that the machine's processes have requested since. Negative:
+ * usable memory is below the line. */
 int64_t sg_headroom_slack(enum sg_headroom_line line);
 
-/* Adds what is already promised to what was asked for, and tells whether the last snapshot shows room for it. Any
- * thread. */
+/* Adds `bytes`, which are in flight already, to the requests of the machine. True: the cached snapshot shows headroom
+ * for them. False: a new snapshot must decide; if the cached one is too old, nothing was added. Any thread, without the
+ * lock. */
 bool sg_headroom_take(enum sg_headroom_line line, uint64_t bytes);
 
-/* Whether it would be above the floor with `bytes` more, by the last snapshot, if nothing came of all that is in flight
- * and asked for. */
+/* Whether usable memory would stay above the floor with `bytes` more, if every request in flight or queued came to
+ * nothing. By the last snapshot. Then waiting for those requests makes sense. */
 bool sg_headroom_would_be_above_floor(uint64_t bytes);
 
-/* Whether the request fits every constraint above its reserve, enum sg_headroom_part being gone; fills in the answer. */
+/* Whether the request fits every constraint above its reserve. `parts`: enum sg_headroom_part, what counts as taken.
+ * Always stores the answer in the request: the tightest constraint and its figures. */
 bool sg_headroom_fits(struct sg_request *request, uint32_t parts);
 
-/* What a CUDA request could have now, above the reserve, of the machine and, if they bound it, of the cgroups; 0 if
- * nothing or unknown. */
+/* Bytes above the reserve that one CUDA request could get; 0 if none or unknown. `is_bounded`: the cgroups count, too,
+ * besides the machine. */
 uint64_t sg_headroom_for_cuda(bool is_bounded);
 
-/* What all guarded programs together could have of CUDA memory, with what they have: before the reserve. */
+/* CUDA memory that all guarded programs together could have, with what they have. The reserve is not subtracted. */
 uint64_t sg_headroom_for_all_cuda(void);
 uint64_t sg_headroom_reserve_bytes(void);
 
-/* What the cgroups would let this process have above their reserves; UINT64_MAX: none bounds it. */
+/* Bytes above their reserves that the cgroups leave to this process; UINT64_MAX: no cgroup bounds it. */
 uint64_t sg_headroom_in_cgroups(void);
 
-/* Whether `bytes` more could be populated without anybody being swapped out. */
+/* Whether `bytes` more could be populated without swapping a process out (sg_snapshot_swaps_nobody). */
 bool sg_headroom_swaps_nobody(uint64_t bytes);
 
-/* Whether nothing of our own cgroup can be swapped out, whatever is asked of it: there is no swap, or none for us. */
+/* Whether reclaim from this process's cgroup cannot swap: no swap is free, or the cgroup may use none. */
 bool sg_headroom_is_swapless(void);
 
-/* MemTotal less the pool of huge pages, MemAvailable and MemFree by the last snapshot; the first without the lock, too. */
+/* Figures of the machine in the last snapshot: MemTotal less the huge-page pool (without the lock, too), MemAvailable,
+ * and MemFree. */
 uint64_t sg_headroom_total_bytes(void);
 uint64_t sg_headroom_available_bytes(void);
 uint64_t sg_headroom_free_bytes(void);
 
-/* MemFree as it is now: costs a twentieth of a look, but over a made-up machine it is one. */
+/* MemFree at this moment. Costs a twentieth of a snapshot. With SPARKGUARD_SYSTEM_ROOT set, it takes a snapshot. */
 uint64_t sg_headroom_measure_free(void);
 
-/* What was available when `free_bytes` were free, a moment ago: by the last snapshot, which is renewed if it is old.
- * What moves between free and cache within its age makes it wrong by as much. */
+/* Estimates MemAvailable for the moment, just now, when `free_bytes` were free. Uses the last snapshot, and takes a new
+ * one if that is older than 5 ms. Pages that moved between free memory and cache since then are the error. */
 uint64_t sg_headroom_available_with(uint64_t free_bytes);
 
-/* Scans what is promised by now; if_due: unless that was done a moment ago (at most 2 % of the time goes there);
- * if_old: where it matters (at most 20 %). */
+/* Scans which promised pages are resident by now, and lowers the promises. if_due: only after a pause, so that scans
+ * take 2 % of the time at most. if_old: where the decision depends on it, 20 % at most. */
 void sg_headroom_scan(void);
 void sg_headroom_scan_if_due(void);
 void sg_headroom_scan_if_old(void);
 
-/* The memory that guarded programs may use at all: MemTotal minus the pool of huge pages and the reserve. */
+/* Memory that guarded programs may use at all: MemTotal less the huge-page pool and the reserve. */
 uint64_t sg_headroom_machine_bytes(void);
 
-/* SwapFree by the last snapshot; and the CUDA memory of the machine that guarded processes hold, managed memory and
- * others' pinned apart. */
+/* SwapFree in the last snapshot. The second: device memory of all guarded processes and this process's pinned memory,
+ * without managed memory and without other processes' pinned memory. */
 uint64_t sg_headroom_swap_free_bytes(void);
 uint64_t sg_headroom_live_cuda_bytes(void);
 
-/* Whether device memory comes out of the machine's: 1, 0, or -1 while nobody knows (then it is judged as if).
- * `is_hidden`: it is said to, but MemAvailable never shows it (a discrete card under SPARKGUARD_UNIFIED=on). Any
- * thread. */
+/* Whether device memory is the machine's memory: 1 yes, 0 no, -1 not known yet (then requests are decided as if it
+ * were). `is_hidden`: SPARKGUARD_UNIFIED=on says so for a discrete card, whose memory MemAvailable never shows. Any
+ * thread, without the lock. */
 int sg_headroom_unified(void);
 void sg_headroom_set_unified(int unified, bool is_hidden);
 
+/* In a forked child: the parent's snapshot and scan do not count. */
 void sg_headroom_refork(void);
 
 #endif

@@ -1,30 +1,37 @@
 /*
- * managed_pages.h - managed memory that the GPU touched first, so that it counts once.
+ * managed_pages.h - counts once the managed memory that only the GPU has touched.
  *
- * Managed memory is lazy. Until it is touched it is promised; then it takes the machine's memory. Pages that a
- * processor touches are in the CPU's page tables, and a scan takes them off the promise (tracker.h). Pages that the
- * GPU touches first are there only where the driver maps them for the CPU, too. Where it does not, the promise would
- * stay whole while MemAvailable falls: the same bytes would count twice.
+ * Managed memory is lazy. It is a promise until it is touched; then it takes the machine's memory. Pages that a CPU
+ * touches are in the CPU's page tables, so a scan takes them off the promise (tracker.h). Pages that the GPU touches
+ * first are in those tables only if the driver maps them for the CPU, too. Otherwise the promise would stay whole while
+ * MemAvailable falls, and the same bytes would count twice.
  *
- * The rule needs no knowledge of the driver. Pages of managed memory are in no counter of /proc/meminfo. So what no
- * counter explains, less what it was before there was managed memory, less what is known of CUDA (device and pinned
- * memory, contexts, pages in the driver's pools, managed memory that the CPU's page tables show), is managed memory
- * that only the GPU has touched. So much less is outstanding of all promises together. In a cgroup, to which managed
- * memory is charged, memory.stat tells the same of its members.
+ * The rule below needs no knowledge of the driver. No counter of /proc/meminfo contains pages of managed memory.
  *
- * Memory that an unguarded CUDA program takes while there is managed memory passes for touched pages. The watchdog
- * is there for that. Under the decision lock.
+ *     unexplained    memory that no counter explains
+ *     - base         the same from before there was managed memory
+ *     - known        CUDA memory that is counted: device and pinned memory, contexts, pages in the driver's pools, and
+ *                    managed memory that the CPU's page tables show
+ *     = touched      managed memory that only the GPU has touched
+ *
+ * The promises together are lowered by the touched bytes. A cgroup is charged for managed memory; there, memory.stat
+ * gives the same figures for its members.
+ *
+ * Memory that an unguarded CUDA program takes while there is managed memory is mistaken for touched pages. The
+ * watchdog covers that case. All functions need the decision lock, except where noted.
  */
 #ifndef SG_PRELOAD_ADMIT_MANAGED_PAGES_H
 #define SG_PRELOAD_ADMIT_MANAGED_PAGES_H
 
 #include "admit/snapshot.h"
 
-/* Around sg_snapshot_refresh: fills in touched_bytes of each constraint. */
-void sg_managed_pages_begin_look(struct sg_snapshot *look);
-void sg_managed_pages_end_look(struct sg_snapshot *look);
+/* Call the first before sg_snapshot_refresh and the second after it and sg_cgroup_look. The first sets has_cuda, the
+ * second touched_bytes of each constraint. */
+void sg_managed_pages_begin_look(struct sg_snapshot *snapshot);
+void sg_managed_pages_end_look(struct sg_snapshot *snapshot);
 
-/* A context takes, or gives back, memory that no counter explains. Any thread, without the lock. */
+/* Adds to, or takes from, the base what a context takes or gives back: no counter explains that memory. Any thread,
+ * without the lock. */
 void sg_managed_pages_note_context(uint64_t bytes);
 void sg_managed_pages_note_context_end(uint64_t bytes);
 

@@ -21,20 +21,20 @@
 #include <sys/sysinfo.h>
 
 #define MIB (UINT64_C(1) << 20)
-#define LEAST_BYTES (64 * MIB) /* below this the driver's own reclaim does as well */
-#define SPARE_BYTES (8 * MIB)  /* others go on allocating, and the driver needs page tables */
+#define LEAST_BYTES (64 * MIB) /* below this the driver's own reclaim suffices */
+#define SPARE_BYTES (8 * MIB)  /* for page tables of the driver, and other processes' allocations meanwhile */
 #define STEP_BYTES (128 * MIB)
 #define LONGEST_NS UINT64_C(3000000000)
 
-#define FILE_STEP_BYTES (1024 * MIB) /* of a file's cache: a fraction of a second */
+#define FILE_STEP_BYTES (1024 * MIB) /* of a file's cache; dropping takes a fraction of a second */
 
 enum { FADVISE_DONTNEED = 4, POPULATE_WRITE = 23 /* MADV_POPULATE_WRITE, Linux 5.14 */, FILES_MAX = 4096 };
 
 struct figures {
     uint64_t free_bytes;
-    uint64_t cgroup_room_bytes; /* above the reserve of every cgroup; UINT64_MAX: none bounds us */
-    bool has_room_for_swap;     /* populating swaps nobody out */
-    bool is_swapless;           /* nothing of our cgroup can be swapped out */
+    uint64_t cgroup_headroom_bytes; /* above the reserve of every cgroup; UINT64_MAX: no cgroup bounds this process */
+    bool swaps_nobody;              /* populating swaps no process out */
+    bool is_swapless;               /* nothing of this process's cgroup can be swapped out */
 };
 
 static bool is_over(uint64_t until_ns)
@@ -42,7 +42,7 @@ static bool is_over(uint64_t until_ns)
     return sg_clock_ns(CLOCK_MONOTONIC) >= until_ns;
 }
 
-/* As a rule, and then nothing more need be known. */
+/* The usual case, tested without a full snapshot. */
 static bool is_free(uint64_t bytes)
 {
     struct sg_lock_state lock;
@@ -52,21 +52,21 @@ static bool is_free(uint64_t bytes)
     return free_bytes >= bytes;
 }
 
-static struct figures look(uint64_t bytes)
+static struct figures measure(uint64_t bytes)
 {
     struct sg_lock_state lock;
     struct figures figures = {0};
     sg_lock_acquire(&sg_decision_lock, &lock);
     sg_headroom_refresh(0, false);
     figures.free_bytes = sg_headroom_is_known() ? sg_headroom_free_bytes() : UINT64_MAX;
-    figures.cgroup_room_bytes = sg_headroom_in_cgroups();
-    figures.has_room_for_swap = sg_headroom_swaps_nobody(bytes);
+    figures.cgroup_headroom_bytes = sg_headroom_in_cgroups();
+    figures.swaps_nobody = sg_headroom_swaps_nobody(bytes);
     figures.is_swapless = sg_headroom_is_swapless();
     sg_lock_release(&sg_decision_lock, &lock);
     return figures;
 }
 
-/* Opened without blocking: where it is a pipe, nobody may be reading. */
+/* Opens memory.reclaim of this process's cgroup. O_NONBLOCK: in tests the file may be a pipe without a reader. */
 static int open_cgroup(void)
 {
     char path[SG_PATH_CAPACITY + 512];
@@ -84,8 +84,8 @@ static int open_cgroup(void)
                             : -ENOENT;
 }
 
-/* The line ends: where it is a pipe, wishes follow each other. */
-static long wish(int fd, uint64_t bytes, bool may_swap)
+/* Writes one request to memory.reclaim. The newline separates requests where the file is a pipe. */
+static long write_request(int fd, uint64_t bytes, bool may_swap)
 {
     char line[48];
     struct sg_text text = sg_text_begin(line, sizeof line);
@@ -94,9 +94,10 @@ static long wish(int fd, uint64_t bytes, bool may_swap)
     return sg_sys_write(fd, line, text.length);
 }
 
-/* Of files only. Kernels without commit 68cd9050d871 ("mm: add swappiness= arg to memory.reclaim") answer EINVAL; what
- * they understand may swap, so they are asked where that cannot be. Any other error (EAGAIN): it gave what it could. */
-static void ask_cgroup(uint64_t bytes, bool is_swapless, uint64_t until_ns)
+/* Has the cgroup reclaim `bytes` of file pages. Kernels without commit 68cd9050d871 ("mm: add swappiness= arg to
+ * memory.reclaim") answer EINVAL. The form that they know may swap, so it is used only where the cgroup cannot swap.
+ * Any other error (EAGAIN) means that no more can be reclaimed. */
+static void reclaim_from_cgroup(uint64_t bytes, bool is_swapless, uint64_t until_ns)
 {
     int fd = open_cgroup();
     if (fd < 0)
@@ -104,7 +105,7 @@ static void ask_cgroup(uint64_t bytes, bool is_swapless, uint64_t until_ns)
     bool may_swap = false;
     while (bytes != 0 && !is_over(until_ns)) {
         uint64_t step = bytes < STEP_BYTES ? bytes : STEP_BYTES;
-        long done = wish(fd, step, may_swap);
+        long done = write_request(fd, step, may_swap);
         if (done < 0 && (done != -EINVAL || may_swap || !is_swapless))
             break;
         may_swap = may_swap || done < 0;
@@ -113,8 +114,8 @@ static void ask_cgroup(uint64_t bytes, bool is_swapless, uint64_t until_ns)
     (void)sg_sys_close(fd);
 }
 
-/* Where dropping waits for no server and no other process: these write back to a device of this machine. What is not
- * known here is left alone. */
+/* Whether dropping a file's cache waits for no server and no other process, because its file system writes back to a
+ * device of this machine. Unknown file systems are left alone. */
 static bool is_local(uint32_t magic)
 {
     static const uint32_t local[] = {
@@ -135,9 +136,9 @@ static bool is_local(uint32_t magic)
 static void drop_file(uint32_t fd, uint64_t until_ns)
 {
     struct stat info = {0};
-    struct statfs system = {0};
+    struct statfs file_system = {0};
     if (sg_sys_fstat((int)fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size < (off_t)MIB ||
-        sg_sys_fstatfs((int)fd, &system) != 0 || !is_local((uint32_t)system.f_type))
+        sg_sys_fstatfs((int)fd, &file_system) != 0 || !is_local((uint32_t)file_system.f_type))
         return;
     for (uint64_t at = 0; at < (uint64_t)info.st_size && !is_over(until_ns); at += FILE_STEP_BYTES)
         (void)sg_syscall(SYS_fadvise64, fd, (long)at, (long)FILE_STEP_BYTES, FADVISE_DONTNEED, 0, 0);
@@ -171,7 +172,8 @@ static void drop_open_files(uint64_t until_ns)
     (void)sg_sys_close((int)directory);
 }
 
-/* Over a made-up machine the memory is real all the same: only where plenty of it is free. */
+/* Under SPARKGUARD_SYSTEM_ROOT the figures are invented, but populating takes real memory. Then the real machine must
+ * have twice the bytes free. */
 static bool is_affordable(uint64_t bytes)
 {
     struct sysinfo info = {0};
@@ -181,11 +183,12 @@ static bool is_affordable(uint64_t bytes)
            (uint64_t)info.freeram * info.mem_unit >= 2 * bytes;
 }
 
-/* Announced, for MemAvailable falls meanwhile; what is done before this does not show there. It is no more than the
- * request, which has been granted, so that a stop of the process here takes from nobody. */
+/* Populates `bytes` and drops them again, which makes the kernel reclaim page cache. Announced in the registry entry,
+ * because MemAvailable falls meanwhile; the earlier steps do not lower it. The bytes are those of the request, which is
+ * granted already, so a process that is stopped here takes memory from no other process. */
 static void populate(uint64_t bytes, uint64_t until_ns)
 {
-    sg_lock_hold_signals(); /* a handler that jumps out would leave it all */
+    sg_lock_hold_signals(); /* a handler that longjmps out would leave the memory populated */
     char *memory = sg_filler_reserve(bytes);
     sg_store(&sg_entry_own()->reclaim_until_ns, until_ns);
     for (uint64_t at = 0; memory != NULL && at < bytes && !is_over(until_ns) && !sg_lock_is_signal_due();
@@ -208,17 +211,17 @@ void sg_page_cache_reclaim(uint64_t bytes)
     bytes = ((bytes + SPARE_BYTES) + SG_PAGE_MAX - 1) & ~(uint64_t)(SG_PAGE_MAX - 1);
     if (is_free(bytes))
         return;
-    struct figures now = look(bytes);
+    struct figures now = measure(bytes);
     if (now.free_bytes >= bytes)
         return;
     uint64_t until_ns = sg_clock_ns(CLOCK_MONOTONIC) + LONGEST_NS;
-    ask_cgroup(bytes - now.free_bytes, now.is_swapless, until_ns);
-    if (look(bytes).free_bytes >= bytes)
+    reclaim_from_cgroup(bytes - now.free_bytes, now.is_swapless, until_ns);
+    if (measure(bytes).free_bytes >= bytes)
         return;
     drop_open_files(until_ns);
-    now = look(bytes);
+    now = measure(bytes);
     if (now.free_bytes >= bytes)
         return;
-    if (now.cgroup_room_bytes >= bytes && now.has_room_for_swap && is_affordable(bytes))
+    if (now.cgroup_headroom_bytes >= bytes && now.swaps_nobody && is_affordable(bytes))
         populate(bytes, until_ns);
 }

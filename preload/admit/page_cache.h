@@ -1,21 +1,24 @@
 /*
- * page_cache.h - page cache goes first: makes room in MemFree for a CUDA request that MemAvailable has room for.
+ * page_cache.h - page-cache reclaim: turns page cache into free memory before a CUDA request that MemAvailable covers.
  *
- * On unified memory the driver takes free pages, and has been seen to fail while most of what is available is page
- * cache. So before it is called, and after the request was admitted: what our cgroup's memory.reclaim gives up, then
- * the cache of the files this process has open, then whatever the kernel gives up when the whole request is populated
- * once and dropped (in pieces that achieves nothing).
+ * On unified memory the driver takes free pages. It has been seen to fail while most of the available memory was page
+ * cache. Therefore cache is reclaimed after the request was admitted and before the driver is called, in three steps:
  *
- * Nobody is swapped out for it: memory.reclaim is asked for files only, or where nothing of the cgroup can be swapped;
- * and populating, announced in the registry entry, is only done where cgroups and swap permit. Files on network and
- * FUSE file systems are left alone. All of it together takes three seconds at most, but for the step under way then.
- * Then the driver is called in any case. Any thread, without the decision lock.
+ *   1. memory.reclaim of this process's cgroup
+ *   2. the page cache of the files that this process has open
+ *   3. the whole request is populated once and dropped, which makes the kernel reclaim (in pieces it achieves nothing)
+ *
+ * No step swaps a process out. memory.reclaim is asked for file pages only, or where nothing of the cgroup can be
+ * swapped. Step 3 runs only where cgroups and swap permit, and is announced in the registry entry. Files on network and
+ * FUSE file systems are left alone, because dropping their pages may wait for a server or another process.
  */
 #ifndef SG_PRELOAD_ADMIT_PAGE_CACHE_H
 #define SG_PRELOAD_ADMIT_PAGE_CACHE_H
 
 #include <stdint.h>
 
+/* Tries to have `bytes` of free memory; does nothing below 64 MiB. Takes three seconds at most, plus the step under way
+ * at that time. There is no result: the driver is called in any case. Any thread, without the decision lock. */
 void sg_page_cache_reclaim(uint64_t bytes);
 
 #endif

@@ -1,10 +1,10 @@
 /*
  * raw_thread.c - see raw_thread.h.
  *
- * Its memory, from below: a page that nobody may touch, the stack, and the storage that the thread pointer leads to.
- * That storage begins as far from the pointer as the variable of ours or the libc's that lies farthest from its
- * maker's: on x86-64 below it (TLS variant II), on aarch64 above it (variant I; Drepper, "ELF Handling For
- * Thread-Local Storage").
+ * The thread's memory, from the lowest address: a guard page, the stack, and the thread-local storage (TLS) around the
+ * thread pointer. The distances of variables from the thread pointer are the same in every thread. So the storage
+ * extends as far as the farthest variable that the thread may use, of this library or of libc. On x86-64 it lies below
+ * the pointer (TLS variant II), on aarch64 above it (variant I; Drepper, "ELF Handling For Thread-Local Storage").
  */
 #include "admit/raw_thread.h"
 
@@ -24,10 +24,10 @@
 
 #define STACK_BYTES (UINT64_C(256) << 10)
 #define HEADER_BYTES \
-    UINT64_C(8192)      /* what the libc has at the thread pointer (struct pthread, 2.3 KiB), and the rest of a block */
-#define CONTROL_WORDS 8 /* of the header on x86-64: tcb, dtv, self, two words, stack guard, pointer guard */
+    UINT64_C(8192)      /* for libc's data at the thread pointer (struct pthread, 2.3 KiB), and the rest of a block */
+#define CONTROL_WORDS 8 /* of the header on x86-64, copied: tcb, dtv, self, two words, stack guard, pointer guard */
 
-/* The flags that glibc's pthread_create has: filters of system calls know no others (Chromium's sandbox). */
+/* The flags of glibc's pthread_create: filters of system calls permit no others (Chromium's sandbox). */
 #define THREAD_FLAGS \
     (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS | \
      CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)
@@ -50,7 +50,7 @@ static uint64_t farther(uint64_t bytes, const void *variable)
     return away > bytes ? away : bytes;
 }
 
-/* How far thread-local storage reaches that the thread may use. */
+/* Size of the thread-local storage that the thread may use. */
 static uint64_t storage_bytes(void)
 {
     return sg_round_up(farther(farther(0, &sg_self), &errno) + HEADER_BYTES, SG_PAGE_MAX);
@@ -74,7 +74,8 @@ static bool get_memory(struct sg_raw_thread *thread)
     return true;
 }
 
-/* Where the new thread's pointer is to lead: to storage that reads zero. The compiler's stack guard is everybody's. */
+/* Clears the storage and returns the new thread's thread pointer. The compiler's stack guard is copied, because all
+ * threads have the same. */
 static char *begin_storage(struct sg_raw_thread *thread)
 {
     char *begin = thread->memory + SG_PAGE_MAX + STACK_BYTES;
@@ -83,19 +84,19 @@ static char *begin_storage(struct sg_raw_thread *thread)
     char *pointer = thread->memory + thread->bytes - HEADER_BYTES;
     memcpy(pointer, thread_pointer(), CONTROL_WORDS * sizeof(uint64_t));
     char **header = (char **)(void *)pointer;
-    header[0] = header[2] = pointer; /* what %fs:0 says, and pthread_self */
-    header[1] = NULL;                /* no libraries' storage that is allocated at first use */
+    header[0] = header[2] = pointer; /* the values of %fs:0 and pthread_self */
+    header[1] = NULL;                /* no storage of libraries that is allocated at first use */
     return pointer;
 #else
     return begin + HEADER_BYTES;
 #endif
 }
 
-/* A process of its own that has this one's memory, and nothing else of it: no table of open files, no handlers of
- * signals. Its end is no signal to anybody. */
+/* For a separate process that shares only the memory of this one, not the table of descriptors or signal handlers. Its
+ * end sends no signal. */
 #define APART_FLAGS (CLONE_VM | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)
 
-/* A program that runs ahead of all others does not mean us. */
+/* Real-time scheduling is meant for the program, not for this thread, which could keep the program waiting. */
 static void leave_real_time(void)
 {
     const struct sched_param lowest = {0};
@@ -104,7 +105,7 @@ static void leave_real_time(void)
         (void)sg_syscall(SYS_sched_setscheduler, 0, SCHED_OTHER, (long)&lowest, 0, 0, 0);
 }
 
-/* The new thread's first function: it has a stack with nothing on it, and no caller. */
+/* The new thread's first function. Its stack is empty, and it has no caller to return to. */
 static void run_to_end(void (*run)(void *), void *argument)
 {
     leave_real_time();
@@ -136,7 +137,7 @@ static long clone_thread(long flags, char *stack, char *storage, struct sg_raw_t
                      ".cfi_restore_state\n"
                      "1:"
                      : "=a"(result)
-                     : "a"(SYS_clone), "D"(flags), "S"(stack), "d"(&thread->known), "r"(clear_tid),
+                     : "a"(SYS_clone), "D"(flags), "S"(stack), "d"(&thread->tid), "r"(clear_tid),
                        "r"(pointer), [run] "r"(run), [argument] "r"(argument), [first] "r"(first)
                      : "rcx", "r11", "memory", "cc");
     return result;
@@ -144,7 +145,7 @@ static long clone_thread(long flags, char *stack, char *storage, struct sg_raw_t
     register long x8 __asm__("x8") = SYS_clone;
     register long x0 __asm__("x0") = flags;
     register char *x1 __asm__("x1") = stack;
-    register uint32_t *x2 __asm__("x2") = &thread->known;
+    register uint32_t *x2 __asm__("x2") = &thread->tid;
     register char *x3 __asm__("x3") = storage;
     register uint32_t *x4 __asm__("x4") = is_running;
     register first_function *first __asm__("x9") = run_to_end;
@@ -169,7 +170,7 @@ static long clone_thread(long flags, char *stack, char *storage, struct sg_raw_t
 
 static bool begin(struct sg_raw_thread *thread, long flags, void (*run)(void *), void *argument)
 {
-    const uint64_t all = ~(UINT64_C(1) << (SIGSYS - 1)); /* by which a sandbox answers a call of that very thread */
+    const uint64_t all = ~(UINT64_C(1) << (SIGSYS - 1)); /* a sandbox sends SIGSYS to the thread whose call it traps */
     uint64_t before = 0;
     if (sg_load(&thread->is_running) != 0 || !get_memory(thread))
         return false;
@@ -188,17 +189,17 @@ bool sg_raw_thread_begin(struct sg_raw_thread *thread, void (*run)(void *), void
     return begin(thread, THREAD_FLAGS, run, argument);
 }
 
-/* A child is born into another namespace of processes after unshare(CLONE_NEWPID): the first one there is its init,
- * which is the program's to make. */
-static bool has_foreign_children(void)
+/* Whether children are born into another PID namespace, as after unshare(CLONE_NEWPID), or that is unknown. The first
+ * process in that namespace becomes its init, which the program itself must create. */
+static bool has_other_pid_namespace_for_children(void)
 {
-    struct stat own = {0}, childrens = {0};
+    struct stat own = {0}, children = {0};
     return sg_sys_stat("/proc/thread-self/ns/pid", &own) != 0 ||
-           sg_sys_stat("/proc/thread-self/ns/pid_for_children", &childrens) != 0 || own.st_ino != childrens.st_ino;
+           sg_sys_stat("/proc/thread-self/ns/pid_for_children", &children) != 0 || own.st_ino != children.st_ino;
 }
 
-/* valgrind ends a program that makes such a process. It answers this request, which is nothing to a processor
- * (valgrind.h). */
+/* Whether valgrind runs the program, which it would end for making such a process. valgrind answers this sequence of
+ * instructions; on a processor the sequence has no effect (valgrind.h). */
 static bool is_under_valgrind(void)
 {
     const uint64_t request[6] = {0x1001 /* RUNNING_ON_VALGRIND */};
@@ -223,31 +224,31 @@ static bool is_under_valgrind(void)
 
 bool sg_raw_thread_begin_apart(struct sg_raw_thread *thread, void (*run)(void *), void *argument)
 {
-    return !is_under_valgrind() && !sg_seccomp_bars_processes() && !has_foreign_children() &&
+    return !is_under_valgrind() && !sg_seccomp_bars_processes() && !has_other_pid_namespace_for_children() &&
            begin(thread, APART_FLAGS, run, argument);
 }
 
-/* The kernel clears the number a moment before it counts the thread no more. Then somebody else may get that number. */
-static bool is_counted(uint32_t tid)
+/* Whether the kernel still has the thread. It clears is_running a moment before it removes the thread and frees the
+ * thread id for reuse. */
+static bool is_in_kernel(uint32_t tid)
 {
     return tid != 0 && !sg_seccomp_is_on() && sg_syscall(SYS_tgkill, sg_sys_getpid(), tid, 0, 0, 0, 0) == 0;
 }
 
-bool sg_raw_thread_wait(struct sg_raw_thread *thread, unsigned most_ms)
+bool sg_raw_thread_wait(struct sg_raw_thread *thread, unsigned timeout_ms)
 {
     const struct timespec step = {0, 1000000}, short_step = {0, 20000};
-    uint32_t known = sg_load(&thread->known);
-    if (known == 0)
+    uint32_t tid = sg_load(&thread->tid);
+    if (tid == 0)
         return false;
-    uint64_t until_ns = sg_clock_ns(CLOCK_MONOTONIC) + most_ms * UINT64_C(1000000);
-    while (sg_load(&thread->is_running) != 0 && sg_load(&thread->known) == known &&
-           sg_clock_ns(CLOCK_MONOTONIC) < until_ns)
-        (void)sg_sys_futex(&thread->is_running, FUTEX_WAIT, 1, &step); /* the kernel's wake is no private one */
+    uint64_t until_ns = sg_clock_ns(CLOCK_MONOTONIC) + timeout_ms * UINT64_C(1000000);
+    while (sg_load(&thread->is_running) != 0 && sg_load(&thread->tid) == tid && sg_clock_ns(CLOCK_MONOTONIC) < until_ns)
+        (void)sg_sys_futex(&thread->is_running, FUTEX_WAIT, 1, &step); /* not private: the kernel's wake is not */
     bool has_ended = sg_load(&thread->is_running) == 0;
-    while (has_ended && is_counted(known) && sg_clock_ns(CLOCK_MONOTONIC) < until_ns)
+    while (has_ended && is_in_kernel(tid) && sg_clock_ns(CLOCK_MONOTONIC) < until_ns)
         (void)sg_syscall(SYS_nanosleep, (long)&short_step, 0, 0, 0, 0, 0);
     if (has_ended)
-        (void)sg_cas_u32(&thread->known, &known, 0);
+        (void)sg_cas_u32(&thread->tid, &tid, 0);
     return true;
 }
 
@@ -265,5 +266,5 @@ void sg_raw_thread_reap(uint32_t *pid)
 void sg_raw_thread_refork(struct sg_raw_thread *thread)
 {
     sg_store(&thread->is_running, 0u);
-    sg_store(&thread->known, 0u);
+    sg_store(&thread->tid, 0u);
 }

@@ -1,15 +1,17 @@
 /*
- * raw_thread.h - a thread of the process that the C library does not know of: made by clone(2), in memory of our own.
+ * raw_thread.h - raw threads: threads of this process that the C library does not know of. They are made by clone(2)
+ * in memory that the library maps itself.
  *
- * The state that the C library keeps for threads stays as it was: __libc_single_threaded, thread-local storage,
- * pthread keys, the heap. So a program of one thread goes on as one, and a thread may be begun inside any call of
- * the program, whatever the program holds.
+ * The C library's state for threads stays unchanged: __libc_single_threaded, thread-local storage, pthread keys, the
+ * heap. A program with one thread therefore continues as such. A raw thread may be started inside any call of the
+ * program, whatever locks the program holds.
  *
- * The thread has thread-local storage of its own, with room for ours, for errno and for those of the executable and
- * the libraries loaded before the libc (a handler of SIGSYS may run on it). All of it begins as zero. It must call
- * nothing that allocates, nothing of pthread, and no hook. It has all signals blocked but SIGSYS, and the credentials
- * and processors that its maker has at that moment, but never its real-time scheduling: it must not keep the program
- * waiting.
+ * The thread has its own thread-local storage, all zero at first. It holds the library's variables, errno, and those of
+ * the executable and of libraries loaded before libc, because a handler of SIGSYS may run on the thread. The thread
+ * must not allocate, must not call pthread functions, and must not call hooks.
+ *
+ * All signals but SIGSYS are blocked. The thread keeps its maker's present credentials and CPU affinity, but never the
+ * maker's real-time scheduling, under which it could keep the program waiting.
  */
 #ifndef SG_PRELOAD_ADMIT_RAW_THREAD_H
 #define SG_PRELOAD_ADMIT_RAW_THREAD_H
@@ -17,30 +19,32 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* All zero: there is none. */
+/* All zero: no thread. */
 struct sg_raw_thread {
-    uint32_t is_running; /* (atomic, futex) from before it is made; the kernel clears it when the thread has ended */
-    uint32_t known; /* (atomic) its number, written by the kernel before it runs, until the kernel counts it no more */
-    char *memory;   /* its stack and its thread-local storage, kept for the next one */
-    uint64_t bytes;
+    uint32_t is_running; /* (atomic, futex) set before the thread is made; the kernel clears it at the thread's end */
+    uint32_t tid;        /* (atomic) written by the kernel before the thread runs; 0 once the kernel has removed it */
+    char *memory;        /* its stack and thread-local storage, kept for the next thread */
+    uint64_t bytes;      /* of memory */
 };
 
-/* Begins it; `run` returns at its end. False: the last one has not ended, or there is no memory or no thread to be
- * had. One at a time. */
+/* Starts a thread that calls `run` and ends when that returns. False: the last thread has not ended, or memory or a
+ * thread cannot be had. One caller at a time. */
 bool sg_raw_thread_begin(struct sg_raw_thread *thread, void (*run)(void *), void *argument);
 
-/* The same as a process of its own, a child of this one that only a wait with __WCLONE or __WALL sees, in this one's
- * memory: a stop of this process does not stop it, and it can be killed by itself. False under a filter of the
- * program's own, of system calls (seccomp.h). */
+/* The same, as a separate process that shares this one's memory. Stopping this process does not stop it, and it can be
+ * killed by itself. It is a child that only a wait with __WCLONE or __WALL sees. False also where the program filters
+ * system calls (seccomp.h), under valgrind, and where children are born into another PID namespace. */
 bool sg_raw_thread_begin_apart(struct sg_raw_thread *thread, void (*run)(void *), void *argument);
 
-/* Waits until the kernel counts the thread no more, `most_ms` at most. False: it did not when we came. */
-bool sg_raw_thread_wait(struct sg_raw_thread *thread, unsigned most_ms);
+/* Waits until the kernel has removed the thread, `timeout_ms` at most. False: there was no thread at the time of the
+ * call. After a timeout the result is true as well; is_running tells whether the thread has ended. */
+bool sg_raw_thread_wait(struct sg_raw_thread *thread, unsigned timeout_ms);
 
-/* Takes the end of one that stood apart, and sets `pid`, its number, to 0; or it is to be tried again. */
+/* Reaps an ended process that sg_raw_thread_begin_apart made. `pid`: its process id, set to 0 once it is reaped or if
+ * there is no such child. If it has not ended after about 10 ms, `pid` stays as it is; call again later. */
 void sg_raw_thread_reap(uint32_t *pid);
 
-/* In a forked child there is none. */
+/* In a forked child there is no such thread. */
 void sg_raw_thread_refork(struct sg_raw_thread *thread);
 
 #endif

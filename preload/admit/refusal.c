@@ -1,5 +1,5 @@
 /*
- * refusal.c - see refusal.h: a count, an entry for the report, a line for the human.
+ * refusal.c - see refusal.h.
  */
 #include "admit/refusal.h"
 
@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "account/timeline.h"
 
-/* What it would have taken more. */
+/* Bytes that the request would have added. */
 static uint64_t asked_bytes(const struct sg_request *request)
 {
     uint64_t replaced = request->replaced_bytes;
@@ -22,7 +22,7 @@ static uint64_t asked_bytes(const struct sg_request *request)
     return request->size_bytes > replaced ? request->size_bytes - replaced : request->size_bytes;
 }
 
-static void say_kept(struct sg_text *text, const struct sg_request *request)
+static void add_driver_pages(struct sg_text *text, const struct sg_request *request)
 {
     if (request->kept_by_driver_bytes == 0)
         return;
@@ -31,7 +31,7 @@ static void say_kept(struct sg_text *text, const struct sg_request *request)
     sg_text_add(text, " freed earlier may still be with the driver (sparkguard-doctor)");
 }
 
-static void say_why(struct sg_text *text, const struct sg_request *request)
+static void add_reason(struct sg_text *text, const struct sg_request *request)
 {
     switch (request->reason) {
     case SG_REASON_LIMIT:
@@ -59,12 +59,12 @@ static void say_why(struct sg_text *text, const struct sg_request *request)
         sg_text_add(text, ", ");
         sg_text_add_size(text, request->kept_bytes);
         sg_text_add(text, " kept in reserve (SPARKGUARD_RESERVE)");
-        say_kept(text, request);
+        add_driver_pages(text, request);
         return;
     }
 }
 
-static void say_size(struct sg_text *text, const struct sg_request *request)
+static void add_size(struct sg_text *text, const struct sg_request *request)
 {
     sg_text_add_size(text, request->block_bytes != 0 ? request->block_bytes : asked_bytes(request));
     if (request->asked_bytes != 0 && request->size_bytes > request->asked_bytes) {
@@ -78,22 +78,22 @@ static void say_size(struct sg_text *text, const struct sg_request *request)
     sg_text_add(text, " more)");
 }
 
-/* A block that is large is not refused in silence, however little more it would take. */
+/* Whether the refusal is worth a line on stderr. A large block is, however little it grows. */
 static bool is_large(const struct sg_request *request)
 {
     return asked_bytes(request) >= sg_options.large_bytes || request->block_bytes >= sg_options.large_bytes;
 }
 
-static void say(const struct sg_request *request)
+static void print_refusal(const struct sg_request *request)
 {
     char line[512];
     struct sg_text text = sg_text_begin(line, sizeof line);
     sg_text_add(&text, sg_options.mode_observe ? "sparkguard: would have refused " : "sparkguard: refused ");
     sg_text_add(&text, request->call);
     sg_text_add(&text, " of ");
-    say_size(&text, request);
+    add_size(&text, request);
     sg_text_add(&text, ": ");
-    say_why(&text, request);
+    add_reason(&text, request);
     sg_text_add(&text, "; this process holds ");
     sg_text_add_size(&text, sg_ledger_live_bytes());
     uint64_t sparse_bytes = sg_load(&sg_own->slot.sparse_bytes);
@@ -113,12 +113,12 @@ static void say(const struct sg_request *request)
 
 void sg_refusal_report(const struct sg_request *request)
 {
-    static uint64_t said_ns, small_recorded_ns;
+    static uint64_t printed_ns, small_recorded_ns;
     struct sg_domain_counters *counters = &sg_own->domain[request->domain];
     sg_add_relaxed(&counters->refused_count, 1);
     sg_add_relaxed(&counters->refused_bytes, asked_bytes(request));
     sg_segment_attach();
-    /* A program that keeps trying small sizes must not push the interesting refusals out of the ring. */
+    /* A program that keeps trying small sizes must not push other refusals out of the ring. */
     if (request->is_small && !sg_log_may_speak(&small_recorded_ns))
         return;
     struct sg_refusal entry = {
@@ -134,6 +134,6 @@ void sg_refusal_report(const struct sg_request *request)
     sg_segment_add_refusal(&entry);
     sg_callsites_keep_refusal();
     sg_timeline_begin();
-    if (!request->is_small && is_large(request) && sg_log_may_speak(&said_ns))
-        say(request);
+    if (!request->is_small && is_large(request) && sg_log_may_speak(&printed_ns))
+        print_refusal(request);
 }

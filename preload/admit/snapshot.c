@@ -18,7 +18,7 @@ static char scratch[8192];
 
 const char *sg_snapshot_read(const char *path)
 {
-    static char full[SG_PATH_CAPACITY + 64]; /* large for a stack */
+    static char full[SG_PATH_CAPACITY + 64]; /* static: too large for a small stack */
     struct sg_text text = sg_text_begin(full, sizeof full);
     sg_text_add(&text, sg_options.system_root);
     sg_text_add(&text, path);
@@ -44,7 +44,7 @@ void sg_snapshot_set_reserve(struct sg_constraint *constraint, bool is_machine)
     constraint->floor_bytes = floor_bytes < bytes ? floor_bytes : bytes;
 }
 
-/* Memory that drivers take by pages is in no counter: CUDA's on unified memory is. */
+/* Pages that drivers allocate are in no counter; CUDA memory on unified memory is such pages. */
 uint64_t sg_snapshot_unexplained(const char *text)
 {
     static const char *const explained[] = {
@@ -57,7 +57,7 @@ uint64_t sg_snapshot_unexplained(const char *text)
     return left;
 }
 
-static bool look_at_meminfo(struct sg_snapshot *look)
+static bool read_meminfo(struct sg_snapshot *snapshot)
 {
     const char *text = sg_snapshot_read("/proc/meminfo");
     if (text == NULL)
@@ -68,44 +68,44 @@ static bool look_at_meminfo(struct sg_snapshot *look)
         return false;
     available = available < ordinary ? available : ordinary;
     uint64_t cma_free = sg_text_read_field(text, "CmaFree:", 0);
-    look->total_bytes = sg_text_read_field(text, "MemTotal:", 0) * 1024;
-    look->at[0].limit_bytes = ordinary * 1024;
-    look->at[0].headroom_bytes = available * 1024;
-    look->cma_free_bytes = (cma_free < available ? cma_free : available) * 1024;
-    look->free_bytes = sg_text_read_field(text, "MemFree:", 0) * 1024;
-    look->idle_cache_bytes = sg_text_read_field(text, "Inactive(file):", 0) * 1024;
-    look->swap_free_bytes = sg_text_read_field(text, "SwapFree:", 0) * 1024;
-    look->unexplained_bytes = look->has_cuda ? sg_snapshot_unexplained(text) * 1024 : 0;
+    snapshot->total_bytes = sg_text_read_field(text, "MemTotal:", 0) * 1024;
+    snapshot->at[0].limit_bytes = ordinary * 1024;
+    snapshot->at[0].headroom_bytes = available * 1024;
+    snapshot->cma_free_bytes = (cma_free < available ? cma_free : available) * 1024;
+    snapshot->free_bytes = sg_text_read_field(text, "MemFree:", 0) * 1024;
+    snapshot->idle_cache_bytes = sg_text_read_field(text, "Inactive(file):", 0) * 1024;
+    snapshot->swap_free_bytes = sg_text_read_field(text, "SwapFree:", 0) * 1024;
+    snapshot->unexplained_bytes = snapshot->has_cuda ? sg_snapshot_unexplained(text) * 1024 : 0;
     return true;
 }
 
-static bool look_at_sysinfo(struct sg_snapshot *look)
+static bool read_sysinfo(struct sg_snapshot *snapshot)
 {
     struct sysinfo info = {0};
     if (sg_syscall(SYS_sysinfo, (long)&info, 0, 0, 0, 0, 0) != 0)
         return false;
-    look->at[0].limit_bytes = look->total_bytes = (uint64_t)info.totalram * info.mem_unit;
-    look->at[0].headroom_bytes = ((uint64_t)info.freeram + info.bufferram) * info.mem_unit;
-    look->cma_free_bytes = 0;
-    look->free_bytes = (uint64_t)info.freeram * info.mem_unit;
-    look->idle_cache_bytes = 0;
-    look->swap_free_bytes = (uint64_t)info.freeswap * info.mem_unit;
-    look->unexplained_bytes = 0;
+    snapshot->at[0].limit_bytes = snapshot->total_bytes = (uint64_t)info.totalram * info.mem_unit;
+    snapshot->at[0].headroom_bytes = ((uint64_t)info.freeram + info.bufferram) * info.mem_unit;
+    snapshot->cma_free_bytes = 0;
+    snapshot->free_bytes = (uint64_t)info.freeram * info.mem_unit;
+    snapshot->idle_cache_bytes = 0;
+    snapshot->swap_free_bytes = (uint64_t)info.freeswap * info.mem_unit;
+    snapshot->unexplained_bytes = 0;
     return true;
 }
 
-bool sg_snapshot_swaps_nobody(const struct sg_snapshot *look, uint64_t bytes)
+bool sg_snapshot_swaps_nobody(const struct sg_snapshot *snapshot, uint64_t bytes)
 {
-    uint64_t missing = bytes > look->free_bytes ? bytes - look->free_bytes : 0;
-    return look->swap_free_bytes == 0 || missing <= look->idle_cache_bytes / 2;
+    uint64_t missing = bytes > snapshot->free_bytes ? bytes - snapshot->free_bytes : 0;
+    return snapshot->swap_free_bytes == 0 || missing <= snapshot->idle_cache_bytes / 2;
 }
 
-void sg_snapshot_refresh(struct sg_snapshot *look)
+void sg_snapshot_refresh(struct sg_snapshot *snapshot)
 {
-    look->is_valid = look_at_meminfo(look) || look_at_sysinfo(look);
-    look->count = 1;
-    look->time_ns = sg_clock_ns(CLOCK_MONOTONIC);
-    if (!look->is_valid)
+    snapshot->is_valid = read_meminfo(snapshot) || read_sysinfo(snapshot);
+    snapshot->count = 1;
+    snapshot->time_ns = sg_clock_ns(CLOCK_MONOTONIC);
+    if (!snapshot->is_valid)
         return;
-    sg_snapshot_set_reserve(&look->at[0], true);
+    sg_snapshot_set_reserve(&snapshot->at[0], true);
 }

@@ -20,19 +20,20 @@ bool sg_wait_may_be_own_flight(void)
     return (sg_self.layers & SG_LAYER_CUDA) != 0;
 }
 
-/* Until when the request may wait, from the time it was asked for. */
-static uint64_t patience_of(const struct sg_request *request, enum sg_verdict verdict)
+/* How long the request may wait for this verdict, from its first wait on. SPARKGUARD_WAIT may extend it for large
+ * requests. */
+static uint64_t max_wait_ns(const struct sg_request *request, enum sg_verdict verdict)
 {
-    uint64_t patience = 0;
+    uint64_t limit_ns = 0;
     if (verdict == SG_WAIT_FOR_FLIGHT || verdict == SG_WAIT_FOR_RETURNS)
-        patience = sg_wait_may_be_own_flight() ? 0 : WAIT_FOR_OTHERS_NS;
+        limit_ns = sg_wait_may_be_own_flight() ? 0 : WAIT_FOR_OTHERS_NS;
     else if (verdict == SG_WAIT_FOR_PRESSURE)
-        patience = SG_PRESSURE_LONGEST_NS + WAIT_FOR_OTHERS_NS;
+        limit_ns = SG_PRESSURE_LONGEST_NS + WAIT_FOR_OTHERS_NS;
     else if (verdict == SG_WAIT_FOR_TURN)
-        patience = WAIT_FOR_OTHERS_NS;
+        limit_ns = WAIT_FOR_OTHERS_NS;
     else if (verdict == SG_WAIT_FOR_NEWS)
-        patience = WAIT_FOR_NEWS_NS;
-    return request->is_small || patience > sg_options.wait_ns ? patience : sg_options.wait_ns;
+        limit_ns = WAIT_FOR_NEWS_NS;
+    return request->is_small || limit_ns > sg_options.wait_ns ? limit_ns : sg_options.wait_ns;
 }
 
 bool sg_wait_for_change(struct sg_request *request, uint32_t seen, enum sg_verdict verdict)
@@ -40,7 +41,7 @@ bool sg_wait_for_change(struct sg_request *request, uint32_t seen, enum sg_verdi
     uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
     if (request->asked_ns == 0)
         request->asked_ns = now;
-    uint64_t deadline = request->asked_ns + patience_of(request, verdict), step = WAIT_STEP_NS;
+    uint64_t deadline = request->asked_ns + max_wait_ns(request, verdict), step = WAIT_STEP_NS;
     if (now >= deadline)
         return false;
     if (request->waits < 6)

@@ -14,73 +14,74 @@
 
 #define SECOND_NS UINT64_C(1000000000)
 
-static uint32_t running; /* (atomic) helpers, from before each is made until it has done its work */
+static uint32_t running; /* (atomic) service threads, each from before it is made until its work has returned */
 
-static void end(struct sg_service_thread *helper, uint64_t pause_ns)
+static void end(struct sg_service_thread *service, uint64_t pause_ns)
 {
     sg_fetch_sub(&running, 1u);
-    sg_store(&helper->is_unwanted, 0u);
-    sg_store(&helper->not_before_ns, sg_clock_ns(CLOCK_MONOTONIC) + pause_ns);
-    sg_store(&helper->presence, (uint32_t)SG_SERVICE_THREAD_ABSENT);
+    sg_store(&service->is_unwanted, 0u);
+    sg_store(&service->not_before_ns, sg_clock_ns(CLOCK_MONOTONIC) + pause_ns);
+    sg_store(&service->presence, (uint32_t)SG_SERVICE_THREAD_ABSENT);
 }
 
 static void run(void *argument)
 {
-    struct sg_service_thread *helper = argument;
+    struct sg_service_thread *service = argument;
     sg_self = (struct sg_thread){.purse = &sg_thread_no_purse};
-    (void)sg_thread_pause(); /* nothing that happens here is the program's */
+    (void)sg_thread_pause(); /* count nothing of this thread as the program's */
     (void)sg_syscall(SYS_prctl, 15 /* PR_SET_NAME */, (long)"sparkguard", 0, 0, 0, 0);
-    helper->work();
-    end(helper, SECOND_NS);
+    service->work();
+    end(service, SECOND_NS);
 }
 
-bool sg_service_thread_is_due(const struct sg_service_thread *helper)
+bool sg_service_thread_is_due(const struct sg_service_thread *service)
 {
     return sg_self.layers == 0 && sg_self.is_forking == 0 && sg_segment_is_own() &&
-           sg_clock_ns(CLOCK_MONOTONIC) >= sg_load(&helper->not_before_ns);
+           sg_clock_ns(CLOCK_MONOTONIC) >= sg_load(&service->not_before_ns);
 }
 
-static void say_that_there_is_none(const struct sg_service_thread *helper)
+static void record_failure(const struct sg_service_thread *service)
 {
     char event[64];
     struct sg_text text = sg_text_begin(event, sizeof event);
     sg_text_add(&text, "no ");
-    sg_text_add(&text, helper->name);
+    sg_text_add(&text, service->name);
     sg_text_add(&text, ": a thread could not be made");
     sg_segment_add_event(event);
 }
 
-void sg_service_thread_begin(struct sg_service_thread *helper)
+void sg_service_thread_begin(struct sg_service_thread *service)
 {
     uint32_t absent = SG_SERVICE_THREAD_ABSENT;
-    if (sg_load(&helper->thread.is_running) != 0 || !sg_cas_u32(&helper->presence, &absent, SG_SERVICE_THREAD_RUNNING))
-        return; /* the last one has not quite ended */
+    if (sg_load(&service->thread.is_running) != 0 ||
+        !sg_cas_u32(&service->presence, &absent, SG_SERVICE_THREAD_RUNNING))
+        return; /* it is running, or the last one has not quite ended */
     sg_fetch_add(&running, 1u);
-    if (sg_raw_thread_begin(&helper->thread, run, helper))
+    if (sg_raw_thread_begin(&service->thread, run, service))
         return;
-    say_that_there_is_none(helper);
-    end(helper, 10 * SECOND_NS);
+    record_failure(service);
+    end(service, 10 * SECOND_NS);
 }
 
-bool sg_service_thread_stop(struct sg_service_thread *helper, unsigned most_ms)
+bool sg_service_thread_stop(struct sg_service_thread *service, unsigned timeout_ms)
 {
     uint32_t is_running = SG_SERVICE_THREAD_RUNNING;
-    if (sg_cas_u32(&helper->presence, &is_running, SG_SERVICE_THREAD_LEAVING)) {
-        sg_store(&helper->is_unwanted, 1u); /* or too late: then the next one ends as it begins */
-        helper->wake();
+    if (sg_cas_u32(&service->presence, &is_running, SG_SERVICE_THREAD_LEAVING)) {
+        sg_store(&service->is_unwanted, 1u); /* if it is ending by itself already, the next one ends at its start */
+        service->wake();
     }
-    return sg_raw_thread_wait(&helper->thread, most_ms);
+    return sg_raw_thread_wait(&service->thread, timeout_ms);
 }
 
-void sg_service_thread_await(struct sg_service_thread *helper, uint64_t until_ns)
+void sg_service_thread_await(struct sg_service_thread *service, uint64_t until_ns)
 {
     uint64_t now_ns = sg_clock_ns(CLOCK_MONOTONIC);
-    uint32_t thread = sg_load(&helper->thread.known);
-    if (thread == 0 || thread == sg_load(&helper->given_up))
+    uint32_t thread = sg_load(&service->thread.tid);
+    if (thread == 0 || thread == sg_load(&service->given_up))
         return;
-    (void)sg_raw_thread_wait(&helper->thread, until_ns > now_ns ? (unsigned)((until_ns - now_ns) / 1000000) : 0);
-    if (sg_load(&helper->thread.is_running) != 0)
-        sg_store(&helper->given_up, thread);
+    (void)sg_raw_thread_wait(&service->thread, until_ns > now_ns ? (unsigned)((until_ns - now_ns) / 1000000) : 0);
+    if (sg_load(&service->thread.is_running) != 0)
+        sg_store(&service->given_up, thread);
 }
 
 bool sg_service_thread_is_alone(void)
@@ -88,11 +89,11 @@ bool sg_service_thread_is_alone(void)
     return sg_procfs_is_left_to(sg_load(&running));
 }
 
-void sg_service_thread_refork(struct sg_service_thread *helper)
+void sg_service_thread_refork(struct sg_service_thread *service)
 {
     sg_store(&running, 0u);
-    sg_store(&helper->presence, (uint32_t)SG_SERVICE_THREAD_ABSENT);
-    sg_store(&helper->is_unwanted, 0u);
-    sg_store(&helper->not_before_ns, 0u);
-    sg_raw_thread_refork(&helper->thread);
+    sg_store(&service->presence, (uint32_t)SG_SERVICE_THREAD_ABSENT);
+    sg_store(&service->is_unwanted, 0u);
+    sg_store(&service->not_before_ns, 0u);
+    sg_raw_thread_refork(&service->thread);
 }
