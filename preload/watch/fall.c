@@ -7,9 +7,9 @@
 
 #define MS_NS UINT64_C(1000000)
 #define PART_NS (100 * MS_NS)
-#define GAP_NS (10 * PART_NS) /* nobody has looked for so long: what fell meanwhile fell nobody knows when */
+#define GAP_NS (10 * PART_NS) /* without a sample for so long, the time of the fall is unknown: start again */
 
-/* Bytes per millisecond over all samples, if every part of the time had its share. */
+/* Bytes per millisecond over all samples; 0 if a part lost less than a quarter of an equal share. */
 static uint64_t measure(const struct sg_fall *fall)
 {
     const uint64_t whole_ms = (fall->sample[SG_FALL_PARTS].time_ns - fall->sample[0].time_ns) / MS_NS;

@@ -1,12 +1,13 @@
 /*
- * history.h - what survives the process and the machine: copies of its segment and time line in SPARKGUARD_HISTORY, at
- * most 5 s old.
+ * history.h - the history: copies of this process's segment and time line in SPARKGUARD_HISTORY, at most 5 s old, which
+ * survive the process and a power cut.
  *
- * Kept by a helper (service_thread.h) of its own, in processes that leave evidence (sg_segment_is_evidence). Its file
- * system may block for as long as it likes: nobody waits for it but for a moment, before fork and at the end. The
- * helper has a table of descriptors of its own, so nothing that the program does to its own reaches ours, and ours take
- * none of its numbers. Not kept below the reserve alone: what happened there is what one wants to know after the power
- * was cut.
+ * A service thread of its own (service_thread.h) writes them, in processes that leave evidence
+ * (sg_segment_is_evidence). The disk's file system may block for any time. Other threads therefore wait for the service
+ * thread only for a moment, before fork and at the process's end. The thread has its own table of descriptors: the
+ * program cannot close its descriptors, and they take none of the program's numbers.
+ *
+ * Regular copies pause while usable memory is below the reserve (is_memory_short in history.c).
  */
 #ifndef SG_PRELOAD_WATCH_HISTORY_H
 #define SG_PRELOAD_WATCH_HISTORY_H
@@ -14,16 +15,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Begins to keep it, if there is reason to. Behind a request, outside all layers and locks. */
+/* Starts the history thread, if this process needs one. Call it after a request, outside all layers and locks. */
 void sg_history_consider(void);
 
-/* The record has just been marked with the process's end: has it saved, and waits for that a tenth of a second at most.
- * With `may_begin` also where no helper is there: not in a signal handler. */
+/* Has the final record saved, and waits for that 100 ms at most. Call it after the record was marked with the process's
+ * end. `may_begin`: start the thread if it is not running; false in a signal handler. */
 void sg_history_end(bool may_begin);
 
-/* sg_watchdog_end_helpers: the helper's part. And in a forked child. */
+/* Asks the history thread to end, and waits for that 50 ms at most. False: there was none. */
 bool sg_history_stop(void);
+
+/* After sg_history_stop: waits for the thread's end until `until_ns` (CLOCK_MONOTONIC). */
 void sg_history_await(uint64_t until_ns);
+
+/* In a forked child there is no history thread, and nothing was saved. */
 void sg_history_refork(void);
 
 #endif

@@ -1,18 +1,18 @@
 /*
  * history_file.c - see history_file.h.
  *
- * A copy is written under another name, brought to the disk, and renamed over the last one; then the directory is
- * brought to the disk as well. So whenever the power goes, one whole copy is there, in the very format of a live
- * segment, and a disk that is full costs the new copy only. Two halves of one file written by turns would need one
- * write to the disk less, and a format, a checksum and a reader of their own.
+ * A copy is written under a temporary name, flushed to the disk, and renamed over the last copy. Then the directory is
+ * flushed, too. So after a power cut one complete copy is there, in the format of a live segment, and a full disk costs
+ * the new copy only. Writing two halves of one file by turns would save one flush, but would need its own format,
+ * checksum and reader.
  *
- * The time line is written after the segment, by which it is found, and as the segment has changed whenever there is a
- * new sample, always with it. What is behind its last sample is not written.
+ * The time line is written after the segment, because readers find it by the segment. Each new sample changes the
+ * segment as well, so both are always written together. Space after the last sample is not written.
  *
- * A copy made at the process's end is not waited for: its blocks are on their way before the rename, so that a file
- * system that keeps this order (ext4, by default within 5 s) never shows the name without the bytes. XFS and Btrfs take
- * up to 30 s by default, unless somebody syncs there first: the launcher does as its program has ended (record.c), and
- * every process that lasts does for the directory, and with it for the names in it, every 4 s.
+ * A copy made at the process's end is not flushed. Its blocks are submitted before the rename, so that a file system
+ * that keeps this order (ext4, by default within 5 s) never shows the name without the bytes. XFS and Btrfs take up to
+ * 30 s by default, unless something is synced there earlier. The launcher syncs when its program has ended (record.c).
+ * Each longer process syncs the directory, with the names in it, every 4 s.
  */
 #include "watch/history_file.h"
 
@@ -29,20 +29,24 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Of all processes. 4 MiB are left for those that come before the next one tidies up: every process that lasts, and one
- * in eight of the others, since it takes 4 ms where the history is full (3,000 files; 2-core VM). */
+/* Size of the history, over all processes. A further 4 MiB are for files that come before the next process trims it.
+ * Every process that makes a durable copy trims once, and one in eight of the others: trimming a full history takes
+ * 4 ms (3,000 files; 2-core VM). */
 #define BYTES_MAX (UINT64_C(60) << 20)
-#define REFRESH_NS (UINT64_C(3600) * 1000000000u) /* nobody's who still lives becomes the oldest */
+
+/* Unchanged copies are saved again after this time. Otherwise trimming, which starts with the oldest, would remove the
+ * files of a living process. */
+#define REFRESH_NS (UINT64_C(3600) * 1000000000u)
 
 enum { NAME_CAPACITY = 64, COPIES_MAX = 4 };
 
 static struct {
-    uint64_t hash;     /* of the last copy; 0: there is none */
-    uint64_t saved_ns; /* when it was made; CLOCK_MONOTONIC */
-    bool is_trimmed;   /* the directory */
+    uint64_t hash;     /* of the last copy; 0: no copy yet */
+    uint64_t saved_ns; /* when the copy was made; CLOCK_MONOTONIC */
+    bool is_trimmed;   /* this process has trimmed the directory */
 } last;
 
-static unsigned file_mode = 0600; /* of the directory that was opened last */
+static unsigned file_mode = 0600; /* for files in the directory that was opened last */
 
 static int open_history(void)
 {
@@ -64,8 +68,8 @@ static uint64_t hash_between(uint64_t hash, const void *copy, uint64_t begin, ui
     return add_to_hash(hash, (const char *)copy + begin, end - begin);
 }
 
-/* FNV-1a, by words. The figures of the machine change with every look at it, and the time when the process was last
- * seen with every second, also where the process does nothing. */
+/* FNV-1a, by words. Leaves out two fields that change while the process does nothing: the machine's figures, with every
+ * snapshot, and the time when the process was last seen, every second. */
 static uint64_t hash_of(const struct sg_segment *copy, uint64_t length)
 {
     const uint64_t machine = offsetof(struct sg_segment, machine), seen = offsetof(struct sg_segment, seen_time_ns);
@@ -89,8 +93,8 @@ static void read_boot_id(uint64_t id[2])
     }
 }
 
-/* As it was in one instant, as far as the program holds still for that. */
-static void copy_still(void *copy, const void *original, uint64_t bytes)
+/* Copies a consistent state: copies again while the program changes the original, up to COPIES_MAX times. */
+static void copy_consistently(void *copy, const void *original, uint64_t bytes)
 {
     for (int i = 0; i < COPIES_MAX; i++) {
         memcpy(copy, original, bytes);
@@ -99,10 +103,10 @@ static void copy_still(void *copy, const void *original, uint64_t bytes)
     }
 }
 
-/* What is behind the last record used is not in a copy. */
+/* Copies the segment up to the last record in use. Returns the hash of the copy. */
 static uint64_t copy_segment(struct sg_segment *copy, uint64_t bytes)
 {
-    copy_still(copy, sg_own, bytes);
+    copy_consistently(copy, sg_own, bytes);
     copy->segment_bytes = bytes;
     copy->record_capacity = (uint32_t)((bytes - sizeof *copy) / sizeof copy->record[0]);
     return hash_of(copy, bytes);
@@ -123,31 +127,31 @@ static long write_file(int directory, const char *name, const void *bytes, uint6
 {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     long fd = sg_sys_openat(directory, name, flags, 0600);
-    if (fd == -EEXIST && sg_sys_unlinkat(directory, name) == 0) /* left by an earlier try */
+    if (fd == -EEXIST && sg_sys_unlinkat(directory, name) == 0) /* left by an earlier attempt */
         fd = sg_sys_openat(directory, name, flags, 0600);
     if (fd < 0)
         return fd;
-    (void)sg_sys_fchmod((int)fd, file_mode); /* whatever the umask is */
+    (void)sg_sys_fchmod((int)fd, file_mode); /* independent of the umask */
     long result = write_all((int)fd, bytes, length);
     if (result == 0 && is_durable)
         result = sg_sys_fdatasync((int)fd);
     else if (result == 0)
         (void)sg_syscall(SYS_sync_file_range, fd, 0, 0, 2 /* SYNC_FILE_RANGE_WRITE */, 0, 0);
-    long closed = sg_sys_close((int)fd); /* where NFS tells of a disk that is full */
+    long closed = sg_sys_close((int)fd); /* NFS reports a full disk here */
     return result != 0 ? result : closed;
 }
 
 static long put_in_place(int directory, const char *name, const void *bytes, uint64_t length, bool is_durable)
 {
-    char unfinished[NAME_CAPACITY];
-    struct sg_text text = sg_text_begin(unfinished, sizeof unfinished);
+    char temporary[NAME_CAPACITY];
+    struct sg_text text = sg_text_begin(temporary, sizeof temporary);
     sg_text_add(&text, name);
     sg_text_add(&text, SG_UNFINISHED_SUFFIX);
-    long result = write_file(directory, unfinished, bytes, length, is_durable);
+    long result = write_file(directory, temporary, bytes, length, is_durable);
     if (result == 0)
-        result = sg_syscall(SYS_renameat2, directory, (long)unfinished, directory, (long)name, 0, 0);
+        result = sg_syscall(SYS_renameat2, directory, (long)temporary, directory, (long)name, 0, 0);
     if (result != 0)
-        (void)sg_sys_unlinkat(directory, unfinished);
+        (void)sg_sys_unlinkat(directory, temporary);
     return result;
 }
 

@@ -1,17 +1,19 @@
 /*
- * history_file.h - one process's file in SPARKGUARD_HISTORY. May block; for one thread at a time.
+ * history_file.h - this process's files in SPARKGUARD_HISTORY.
+ *
+ * Both functions may block. Not thread-safe: one thread at a time.
  */
 #ifndef SG_PRELOAD_WATCH_HISTORY_FILE_H
 #define SG_PRELOAD_WATCH_HISTORY_FILE_H
 
 #include <stdbool.h>
 
-/* Puts a copy of the segment in place of the last one, if it has changed since, and with it one of the time line.
- * 0 or -errno; then the last copy is still there. With `is_durable` the copy is on the disk when this returns; else the
- * kernel writes it later. */
+/* Replaces the last copies of the segment and the time line, if the segment has changed since. `is_durable`: the copies
+ * are on the disk at return; else the kernel writes them later. Returns 0 or -errno; after an error the last copy of
+ * the segment is still there. */
 long sg_history_save(bool is_durable);
 
-/* In a forked child, whose file is another one. */
+/* In a forked child: nothing was saved yet, because the child has files of its own. */
 void sg_history_forget(void);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * job_summary.c - SPARKGUARD_REPORT=exit: what this run of the job came to, on stderr when its first process ends.
+ * job_summary.c - see job_summary.h.
  *
- * Other processes of the run have left their records in SPARKGUARD_DIR. Their files are read, never mapped, and only
- * numbers are taken from them: a record that was made up to harm can make the summary wrong, nothing else.
+ * Other processes of the run have left their segments in SPARKGUARD_DIR. Those files are read, never mapped, and only
+ * numbers are taken from them. So a hostile segment can make the summary wrong, but do no other harm.
  */
 #include "watch/job_summary.h"
 
@@ -21,8 +21,8 @@
 /* The sums over the records of a run. */
 struct sums {
     uint64_t run;
-    uint64_t peak_bytes;       /* of all processes at one time, as far as one of them saw */
-    uint64_t limit_peak_bytes; /* the same with resident MAP_NORESERVE memory, as far as one process had it */
+    uint64_t peak_bytes;       /* the largest sum over all processes at one time that one of them saw */
+    uint64_t limit_peak_bytes; /* the same, with resident MAP_NORESERVE memory */
     uint64_t limit_bytes;
     uint64_t refused_count;
     uint64_t process_count;
@@ -112,7 +112,7 @@ static void add_others(struct sums *sums)
     (void)sg_sys_close(directory);
 }
 
-/* "heap 1.0 GiB, device 2.0 GiB" of this process's own peak. */
+/* Adds this process's peak by domain: " (heap 1.0 GiB, device 2.0 GiB)". */
 static void add_parts(struct sg_text *text)
 {
     static const char *const names[] = {
@@ -134,7 +134,7 @@ static void add_parts(struct sg_text *text)
     sg_text_add(text, before[0] == ',' ? ")" : "");
 }
 
-/* "3.0 GiB of the 4.0 GiB limit". */
+/* Adds "3.0 GiB of the 4.0 GiB limit". */
 static void add_peak(struct sg_text *text, const struct sums *sums)
 {
     bool has_more = sums->limit_bytes != 0 && sums->limit_peak_bytes > sums->peak_bytes;

@@ -1,7 +1,9 @@
 /*
- * victim.c - see victim.h. Who holds most goes, if it holds what is missing; else the largest process of a job that
- * does. Memory that a parent shares with a child it forked is neither's. Whoever has no watchdog that could act, or
- * whose watchdog has not looked for a second (it is stopped), is passed over.
+ * victim.c - see victim.h.
+ *
+ * The victim is the process that holds most, if it holds the missing bytes alone. Otherwise it is the largest process
+ * of the largest job that holds them. Memory that a parent shares with its forked child counts for neither. Processes
+ * without a watchdog that may end them, and those whose watchdog has been silent for a second (stopped), are skipped.
  */
 #include "watch/victim.h"
 
@@ -19,42 +21,44 @@
 
 #include <string.h>
 
-/* Reading smaps_rollup takes no longer than the pause between two looks, and a tenth of the time. */
+/* smaps_rollup is read only if it takes no longer than the pause between two checks of the watchdog, and for a tenth of
+ * the time at most. */
 #define EXACT_MOST_BYTES (UINT64_C(8) << 30)
 #define EXACT_PAUSE_NS UINT64_C(250000000)
 
 static struct {
     bool is_forked, is_measured;
-    uint64_t inherited_bytes; /* anonymous memory there was at the fork */
-    uint64_t faults;          /* minor faults by then, or by when it was last measured exactly */
-    int64_t copied_bytes;     /* what of it was copied by then */
+    uint64_t inherited_bytes; /* anonymous memory at the fork */
+    uint64_t faults;          /* minor faults up to the fork, or up to the last exact measurement */
+    int64_t copied_bytes;     /* the part of inherited_bytes that was copied up to that time */
     uint64_t exact_not_before_ns;
-} born;
+} fork_state;
 
 static struct sg_fall fall[SG_CONSTRAINT_CAPACITY];
 
 void sg_victim_refork(void)
 {
     memset(fall, 0, sizeof fall);
-    born.is_forked = true;
-    born.is_measured = false;
-    born.copied_bytes = 0;
-    born.exact_not_before_ns = 0;
+    fork_state.is_forked = true;
+    fork_state.is_measured = false;
+    fork_state.copied_bytes = 0;
+    fork_state.exact_not_before_ns = 0;
 }
 
 static uint64_t grown_beyond(uint64_t anonymous_bytes)
 {
-    return anonymous_bytes > born.inherited_bytes ? anonymous_bytes - born.inherited_bytes : 0;
+    return anonymous_bytes > fork_state.inherited_bytes ? anonymous_bytes - fork_state.inherited_bytes : 0;
 }
 
-/* What a forked child holds alone. Copies that it makes do not show in what it has resident: pages it shares with its
- * parent are there already. Each costs a fault; but so do other things, and the parent's copies cost the child none:
- * measure_exactly. */
+/* Estimates the anonymous memory that a forked child holds alone. Copies of shared pages do not add to its resident
+ * bytes, because the shared pages are resident already. Each copy costs a minor fault, so faults are counted. That is
+ * inexact: other events cause faults as well, and copies made by the parent cause none in the child. measure_exactly
+ * corrects it. */
 static uint64_t estimate(uint64_t anonymous_bytes, uint64_t faults)
 {
-    int64_t copied = born.copied_bytes + (int64_t)((faults - born.faults) * sg_page_bytes());
-    if (copied > (int64_t)born.inherited_bytes)
-        copied = (int64_t)born.inherited_bytes;
+    int64_t copied = fork_state.copied_bytes + (int64_t)((faults - fork_state.faults) * sg_page_bytes());
+    if (copied > (int64_t)fork_state.inherited_bytes)
+        copied = (int64_t)fork_state.inherited_bytes;
     int64_t held = (int64_t)grown_beyond(anonymous_bytes) + copied;
     return held < 0 ? 0 : (uint64_t)held < anonymous_bytes ? (uint64_t)held : anonymous_bytes;
 }
@@ -62,35 +66,35 @@ static uint64_t estimate(uint64_t anonymous_bytes, uint64_t faults)
 static uint64_t grown_bytes(void)
 {
     uint64_t now = sg_procfs_anonymous_bytes(0);
-    if (!born.is_forked)
+    if (!fork_state.is_forked)
         return now;
     uint64_t faults = sg_procfs_minor_faults(0);
-    if (!born.is_measured) {
-        born.is_measured = true;
-        born.inherited_bytes = now;
-        born.faults = faults;
+    if (!fork_state.is_measured) {
+        fork_state.is_measured = true;
+        fork_state.inherited_bytes = now;
+        fork_state.faults = faults;
     }
     uint64_t held = estimate(now, faults), shared = now - held;
-    sg_store(&sg_entry_own()->shared_bytes, shared < born.inherited_bytes ? shared : born.inherited_bytes);
+    sg_store(&sg_entry_own()->shared_bytes, shared < fork_state.inherited_bytes ? shared : fork_state.inherited_bytes);
     return held;
 }
 
-/* Corrects the estimate by what the kernel says; true if it did. Above the floor nobody needs to know. */
+/* Corrects the estimate by the kernel's figures; true if it did. Needed only below the floor. */
 static bool measure_exactly(void)
 {
     uint64_t begin = sg_clock_ns(CLOCK_MONOTONIC), least, most;
-    if (!born.is_forked || !born.is_measured || begin < born.exact_not_before_ns)
+    if (!fork_state.is_forked || !fork_state.is_measured || begin < fork_state.exact_not_before_ns)
         return false;
     uint64_t now = sg_procfs_anonymous_bytes(0), faults = sg_procfs_minor_faults(0);
     bool is_known = now <= EXACT_MOST_BYTES && sg_procfs_private_bytes(&least, &most);
-    uint64_t end = sg_clock_ns(CLOCK_MONOTONIC), took = end - begin;
-    born.exact_not_before_ns = end + (10 * took > EXACT_PAUSE_NS ? 10 * took : EXACT_PAUSE_NS);
+    uint64_t end = sg_clock_ns(CLOCK_MONOTONIC), elapsed = end - begin;
+    fork_state.exact_not_before_ns = end + (10 * elapsed > EXACT_PAUSE_NS ? 10 * elapsed : EXACT_PAUSE_NS);
     if (!is_known)
         return false;
     uint64_t held = estimate(now, faults);
     held = held < least ? least : held > most ? most : held;
-    born.faults = faults;
-    born.copied_bytes = (int64_t)held - (int64_t)grown_beyond(now);
+    fork_state.faults = faults;
+    fork_state.copied_bytes = (int64_t)held - (int64_t)grown_beyond(now);
     return true;
 }
 
@@ -101,12 +105,12 @@ void sg_victim_publish(void)
     sg_store(&entry->holds_bounded_bytes, grown_bytes() + pinned);
     sg_store(&entry->holds_unbounded_bytes,
              sg_headroom_unified() == 1 ? sg_load(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) : 0);
-    bool can_end =
-        sg_options.watchdog == SG_WATCHDOG_TERM && !sg_options.mode_observe; /* who only warns shields nobody */
+    /* A process that only warns frees nothing: 0 lets the other processes skip it. */
+    bool can_end = sg_options.watchdog == SG_WATCHDOG_TERM && !sg_options.mode_observe;
     sg_store(&entry->watched_ns, can_end ? sg_clock_ns(CLOCK_MONOTONIC) : 0);
 }
 
-/* What the owner of a registry entry would give back to a constraint: the machine (level 0), or a cgroup. */
+/* Bytes that the owner of a registry entry holds of a constraint: the machine (level 0), or a cgroup. */
 static uint64_t holds(struct sg_registry_entry *entry, uint64_t level)
 {
     if (level == 0)
@@ -120,84 +124,85 @@ static bool can_act(struct sg_registry_entry *entry, uint64_t now)
            (SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE && sg_peers_is_watched(entry, now));
 }
 
-/* By the number of the registry entry: what would come back if its owner ended; 0 if it could not end itself. Under the
- * lock. */
-static uint64_t comes_back[SG_ENTRY_CAPACITY], stays_with_children[SG_ENTRY_CAPACITY];
+/* By index of the registry entry: bytes that its owner's end would free, 0 if the owner cannot end itself; and bytes
+ * that forked children would keep. Static, under the decision lock. */
+static uint64_t freed_on_exit[SG_ENTRY_CAPACITY], kept_by_children[SG_ENTRY_CAPACITY];
 
-/* How many there are. Without a place among the others there is ours alone. */
-static uint32_t seats_in_use(const struct sg_registry *ledger)
+/* Number of registry entries in use. A process without an entry in the common registry has one of its own. */
+static uint32_t entries_in_use(const struct sg_registry *registry)
 {
-    uint32_t used = sg_load(&ledger->entry_used);
+    uint32_t used = sg_load(&registry->entry_used);
     return used == 0 ? 1 : used < SG_ENTRY_CAPACITY ? used : SG_ENTRY_CAPACITY;
 }
 
-/* What a forked child shares with its parent would not come back with the parent's end. */
-static void find_shared(struct sg_registry *ledger, uint32_t used)
+/* For each parent, the largest number of bytes that a child shares with it: its end would not free them. */
+static void find_shared(struct sg_registry *registry, uint32_t used)
 {
     for (uint32_t i = 0; i < used; i++)
-        stays_with_children[i] = 0;
+        kept_by_children[i] = 0;
     for (uint32_t i = 0; i < used; i++) {
-        struct sg_registry_entry *child = &ledger->entry[i];
+        struct sg_registry_entry *child = &registry->entry[i];
         uint64_t parent = child->parent_entry, shared = sg_load(&child->shared_bytes);
         if (parent == 0 || parent > used || SG_CLAIM_STATE(sg_load(&child->claim)) != SG_CLAIM_LIVE ||
-            child->parent_claim != sg_load(&ledger->entry[parent - 1].claim))
+            child->parent_claim != sg_load(&registry->entry[parent - 1].claim))
             continue;
-        if (shared > stays_with_children[parent - 1])
-            stays_with_children[parent - 1] = shared;
+        if (shared > kept_by_children[parent - 1])
+            kept_by_children[parent - 1] = shared;
     }
 }
 
-static void find_what_comes_back(struct sg_registry *ledger, uint32_t used, uint64_t level, uint64_t now)
+static void find_freed_on_exit(struct sg_registry *registry, uint32_t used, uint64_t level, uint64_t now)
 {
-    find_shared(ledger, used);
+    find_shared(registry, used);
     for (uint32_t i = 0; i < used; i++) {
-        uint64_t bytes = can_act(&ledger->entry[i], now) ? holds(&ledger->entry[i], level) : 0;
-        comes_back[i] = bytes > stays_with_children[i] ? bytes - stays_with_children[i] : 0;
+        uint64_t bytes = can_act(&registry->entry[i], now) ? holds(&registry->entry[i], level) : 0;
+        freed_on_exit[i] = bytes > kept_by_children[i] ? bytes - kept_by_children[i] : 0;
     }
 }
 
 struct ranking {
-    struct sg_registry_entry *largest; /* of all, or of the job asked for */
+    struct sg_registry_entry *largest; /* of all, or of the given job */
     uint64_t largest_bytes, sum_bytes;
 };
 
-/* The job's processes only, unless `job` is NULL. Who sits first goes before an equal. */
-static struct ranking rank(struct sg_registry *ledger, uint32_t used, const uint64_t *job)
+/* Ranks the processes of a job, or all if `job` is NULL. Of equals the first entry wins, in every process alike. */
+static struct ranking rank(struct sg_registry *registry, uint32_t used, const uint64_t *job)
 {
     struct ranking ranking = {0};
     for (uint32_t i = 0; i < used; i++) {
-        if (job != NULL && ledger->entry[i].slot.job_hash != *job)
+        if (job != NULL && registry->entry[i].slot.job_hash != *job)
             continue;
-        ranking.sum_bytes += comes_back[i];
-        if (comes_back[i] > ranking.largest_bytes) {
-            ranking.largest_bytes = comes_back[i];
-            ranking.largest = &ledger->entry[i];
+        ranking.sum_bytes += freed_on_exit[i];
+        if (freed_on_exit[i] > ranking.largest_bytes) {
+            ranking.largest_bytes = freed_on_exit[i];
+            ranking.largest = &registry->entry[i];
         }
     }
     return ranking;
 }
 
-/* Whether it is this process that ends so that `missing` bytes come back. */
+/* Whether this process is the victim that frees `missing` bytes. */
 static bool is_chosen(uint64_t level, uint64_t missing, uint64_t now)
 {
-    struct sg_registry *ledger = sg_entry_registry();
-    uint32_t used = seats_in_use(ledger);
-    find_what_comes_back(ledger, used, level, now);
-    struct ranking all = rank(ledger, used, NULL), best = {0};
+    struct sg_registry *registry = sg_entry_registry();
+    uint32_t used = entries_in_use(registry);
+    find_freed_on_exit(registry, used, level, now);
+    struct ranking all = rank(registry, used, NULL), best = {0};
     if (all.largest_bytes >= missing)
         return all.largest == sg_entry_own();
     for (uint32_t i = 0; i < used; i++) {
-        uint64_t job = ledger->entry[i].slot.job_hash;
-        if (comes_back[i] == 0)
+        uint64_t job = registry->entry[i].slot.job_hash;
+        if (freed_on_exit[i] == 0)
             continue;
-        struct ranking of_job = rank(ledger, used, &job);
+        struct ranking of_job = rank(registry, used, &job);
         if (of_job.sum_bytes >= missing && of_job.sum_bytes > best.sum_bytes)
             best = of_job;
     }
     return best.largest != NULL && best.largest == sg_entry_own();
 }
 
-/* Where this process is the one to go; else where the floor is nearest, or farthest above. */
+/* Describes the constraint for which this process is the victim. If there is none, describes the constraint with the
+ * least memory above its floor. */
 static void find_danger(struct sg_danger *danger)
 {
     uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
@@ -224,7 +229,7 @@ static void find_danger(struct sg_danger *danger)
                                      .zero_in_ns = sg_fall_zero_in_ns(&fall[i], state.headroom_bytes)};
     }
     if (sg_headroom_tally()->is_reclaiming && danger->left_bytes >= danger->floor_bytes / 2)
-        danger->is_ours = false; /* somebody populates memory to drop it again */
+        danger->is_ours = false; /* memory that another process populates comes back in a moment */
 }
 
 void sg_victim_look(struct sg_danger *danger)

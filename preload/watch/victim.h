@@ -1,10 +1,12 @@
 /*
- * victim.h - the second line of defence: who has to go when something no call announces has taken the machine below its
+ * victim.h - victim selection: which process ends when memory that no call announced has taken the machine below its
  * floor.
  *
- * Every process's watchdog sees the same registry entries and comes to the same answer, and ends only its own process.
- * What counts as left are the kernel's figures alone, and of constraints with a hard limit: nobody is ended for a
- * promise, nor for memory.high. Under the decision lock.
+ * Each process's watchdog reads the same registry entries, computes the same victim, and ends only its own process. For
+ * this the kernel's figures count alone, and only constraints with a hard limit: no process ends for a promise, or for
+ * memory.high.
+ *
+ * All functions need the decision lock, except where noted.
  */
 #ifndef SG_PRELOAD_WATCH_VICTIM_H
 #define SG_PRELOAD_WATCH_VICTIM_H
@@ -13,25 +15,25 @@
 #include <stdint.h>
 
 struct sg_danger {
-    bool is_below_floor; /* of the machine or of one of our cgroups */
-    bool is_ours;        /* and this process is the one to go */
-    uint64_t identity;   /* which it is, 0: the machine */
-    uint64_t left_bytes; /* of what is below its floor; else of what is nearest to it */
+    bool is_below_floor; /* the constraint is below its floor */
+    bool is_ours;        /* and this process is the victim */
+    uint64_t identity;   /* of the constraint; 0: the machine */
+    uint64_t left_bytes; /* headroom of the constraint: one below its floor, or else the one nearest to it */
     uint64_t floor_bytes;
     uint64_t reserve_bytes;
-    uint64_t holds_bytes; /* what this process would give back */
-    uint64_t zero_in_ns;  /* when nothing is left, by the rate of a continuous fall (fall.h); UINT64_MAX: no fall */
+    uint64_t holds_bytes; /* what this process would give back by ending */
+    uint64_t zero_in_ns;  /* until nothing is left at the rate of a continuous fall (fall.h); UINT64_MAX: no fall */
 };
 
-/* Says in our registry entry what this process holds: anonymous memory grown since it was forked, copies of what it was
- * forked with, pinned and device memory. */
+/* Publishes in the registry entry what this process holds: anonymous memory grown since its fork, copies of pages that
+ * it was forked with, pinned and device memory. */
 void sg_victim_publish(void);
 
-/* Looks at the machine and ranks the registry entries. Below the floor what a forked child holds is measured before,
- * now and then. */
+/* Takes a snapshot and ranks the registry entries. Below the floor a forked child first measures from time to time how
+ * much of its memory is its own, and publishes that. */
 void sg_victim_look(struct sg_danger *danger);
 
-/* In a forked child: what there is belongs to the parent. */
+/* In a forked child: its present memory belongs to the parent. Without the lock. */
 void sg_victim_refork(void);
 
 #endif

@@ -30,24 +30,26 @@
 
 #define HOLDS_MUCH (UINT64_C(256) << 20)
 #define STACK_BYTES (256 * 1024)
-#define MEMLOCK_LEAST (UINT64_C(8) << 20) /* a program with less may need all of it */
+#define MEMLOCK_LEAST (UINT64_C(8) << 20) /* a program with a lower limit may need all of it */
 
-/* Nothing takes memory faster than the GB10's driver, about 30 GB/s: so much time is left. */
+/* Nothing takes memory faster than the GB10's driver, about 30 GB/s. The pause between two checks is the time in which
+ * it could take all memory above the floor. */
 #define FASTEST_BYTES_PER_MS (UINT64_C(30) << 20)
 #define SHORTEST_NS UINT64_C(5000000)
 #define LONGEST_NS UINT64_C(100000000)
 #define SECOND_NS UINT64_C(1000000000)
 
-/* The cases in which SIGKILL follows SIGTERM early (libsparkguard(7), SPARKGUARD_WATCHDOG). Nothing else shortens the
- * time that a program has to save its data. */
+/* When SIGKILL follows SIGTERM (libsparkguard(7), SPARKGUARD_WATCHDOG): after PATIENCE_NS, or earlier in the cases of
+ * LAST_MOMENT_NS and BRINK_NS. Nothing else shortens the time that a program has to save its data. */
 #define PATIENCE_NS (5 * SECOND_NS)
-#define LAST_MOMENT_NS UINT64_C(250000000) /* less is left at the rate of a fall that goes on */
-#define SURELY_NS (5 * SECOND_NS)          /* a helper may wait for a disk (identity.c) */
-#define BRINK_NS UINT64_C(100000000)       /* below an eighth of the floor */
+#define LAST_MOMENT_NS UINT64_C(250000000) /* less time is left at the rate of a continuous fall */
+#define SURELY_NS (5 * SECOND_NS)          /* longest wait for service threads; one may wait for a disk (identity.c) */
+#define BRINK_NS UINT64_C(100000000)       /* since SIGTERM, if less than an eighth of the floor is left */
 
-/* ---- what it does ------------------------------------------------------------------------------------------------ */
+/* ---- checking and acting ----------------------------------------------------------------------------------------- */
 
-/* Since when we are below the floor and ours to go; 0: not. It outlives the thread, which ends before a fork. */
+/* When this process, as the victim, was warned and sent SIGTERM; 0: not since the machine was last above the floor.
+ * Kept when the thread ends for a fork and starts again. */
 static struct {
     uint64_t warned_ns, term_ns;
 } watch;
@@ -63,7 +65,7 @@ static void describe(struct sg_text *text, const char *what, const struct sg_dan
     sg_text_add_size(text, danger->holds_bytes);
 }
 
-static void say(const char *what, const struct sg_danger *danger)
+static void report(const char *what, const struct sg_danger *danger)
 {
     char line[320], event[112];
     struct sg_text text = sg_text_begin(line, sizeof line), short_text = sg_text_begin(event, sizeof event);
@@ -79,15 +81,15 @@ static void say(const char *what, const struct sg_danger *danger)
     sg_log_line(line);
 }
 
-/* A container's first process survives its own signals; exit_group it does not survive. */
+/* SIGKILL from itself does not end the first process of a PID namespace; exit_group does. */
 static void end_process(const struct sg_danger *danger)
 {
-    say("watchdog: ended", danger);
+    report("watchdog: ended", danger);
     (void)sg_syscall(SYS_kill, sg_sys_getpid(), SIGKILL, 0, 0, 0, 0);
     (void)sg_syscall(SYS_exit_group, 137, 0, 0, 0, 0, 0);
 }
 
-/* Whether the program has had its time since SIGTERM. */
+/* Whether the program's time after SIGTERM is over. */
 static bool is_time_over(const struct sg_danger *danger, uint64_t now)
 {
     uint64_t waited = now - watch.term_ns;
@@ -106,19 +108,20 @@ static void act(const struct sg_danger *danger, uint64_t now)
     }
     if (sg_options.watchdog == SG_WATCHDOG_WARN || sg_options.mode_observe) {
         if (watch.warned_ns == 0)
-            say("watchdog: warned", danger);
+            report("watchdog: warned", danger);
         watch.warned_ns = now;
     } else if (watch.term_ns == 0) {
         watch.term_ns = now;
-        say("watchdog: sent SIGTERM", danger);
+        report("watchdog: sent SIGTERM", danger);
         (void)sg_syscall(SYS_kill, sg_sys_getpid(), SIGTERM, 0, 0, 0, 0);
     } else if (is_time_over(danger, now)) {
         end_process(danger);
     }
 }
 
-/* One look; how long the next may wait. A decision that takes long (a large scan) is not waited for. */
-static uint64_t look(void)
+/* Checks the machine once and acts. Returns the pause until the next check, in ns. Does not wait for a long decision (a
+ * large scan) to release the lock. */
+static uint64_t check_machine(void)
 {
     struct sg_lock_state lock;
     struct sg_danger danger;
@@ -136,8 +139,8 @@ static uint64_t look(void)
     return pause < SHORTEST_NS ? SHORTEST_NS : pause > LONGEST_NS ? LONGEST_NS : pause;
 }
 
-/* Somebody who is about to be refused wants to know what we promise. */
-static void answer_call(void)
+/* A process that is about to be refused asks all others to scan their promises. */
+static void answer_scan_request(void)
 {
     struct sg_lock_state lock;
     if (!sg_lock_acquire_within(&sg_decision_lock, &lock, LONGEST_NS))
@@ -149,7 +152,7 @@ static void answer_call(void)
 
 /* ---- the thread -------------------------------------------------------------------------------------------------- */
 
-static void lock(uintptr_t begin, uintptr_t end)
+static void lock_range(uintptr_t begin, uintptr_t end)
 {
     if (begin < end)
         (void)sg_syscall(SYS_mlock, (long)begin, (long)(end - begin), 0, 0, 0, 0);
@@ -164,18 +167,18 @@ static void lock_memory(void)
     if (sg_syscall(SYS_prlimit64, 0, RLIMIT_MEMLOCK, 0, (long)&limit, 0, 0) != 0 || limit.rlim_cur < MEMLOCK_LEAST)
         return;
     uintptr_t stack = ((uintptr_t)&here - STACK_BYTES / 4) & ~(uintptr_t)(SG_PAGE_MAX - 1);
-    lock(stack, (uintptr_t)&here);
-    lock((uintptr_t)&sg_self, (uintptr_t)(&sg_self + 1));
+    lock_range(stack, (uintptr_t)&here);
+    lock_range((uintptr_t)&sg_self, (uintptr_t)(&sg_self + 1));
     uintptr_t library = (uintptr_t)__ehdr_start;
-    uintptr_t window = (uintptr_t)&sg_segment_mapping; /* most of it is never used */
+    uintptr_t mapping = (uintptr_t)&sg_segment_mapping; /* the rest after struct sg_segment is mostly unused: skip it */
     uintptr_t end = (uintptr_t)_end;
-    uintptr_t used = window + sizeof(struct sg_segment), behind = window + sizeof sg_segment_mapping;
-    lock(library, window < end ? used : end);
-    if (window < end)
-        lock(behind, end);
-    const struct sg_timeline *line = sg_timeline_current(); /* each look is a sample */
+    uintptr_t used = mapping + sizeof(struct sg_segment), after = mapping + sizeof sg_segment_mapping;
+    lock_range(library, mapping < end ? used : end);
+    if (mapping < end)
+        lock_range(after, end);
+    const struct sg_timeline *line = sg_timeline_current(); /* each snapshot writes a sample */
     if (line != NULL)
-        lock((uintptr_t)line, (uintptr_t)(line + 1));
+        lock_range((uintptr_t)line, (uintptr_t)(line + 1));
 }
 
 static struct sg_service_thread watchdog;
@@ -187,7 +190,7 @@ static void work(void)
     sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_WATCHED);
     while (sg_service_thread_is_wanted(&watchdog)) {
         uint32_t called = sg_load(&sg_entry_registry()->call);
-        uint64_t pause = look(), now = sg_clock_ns(CLOCK_MONOTONIC);
+        uint64_t pause = check_machine(), now = sg_clock_ns(CLOCK_MONOTONIC);
         const struct timespec timeout = {0, (long)pause};
         if (now - checked_ns >= SECOND_NS) {
             checked_ns = now;
@@ -196,7 +199,7 @@ static void work(void)
         }
         if (sg_service_thread_is_wanted(&watchdog) &&
             sg_sys_futex(&sg_entry_registry()->call, FUTEX_WAIT, called, &timeout) != -ETIMEDOUT)
-            answer_call();
+            answer_scan_request();
     }
     sg_fetch_and(&sg_own->slot.flags, ~(uint32_t)SG_SLOT_WATCHED);
     sg_store(&sg_entry_own()->watched_ns, 0);
@@ -204,7 +207,7 @@ static void work(void)
 
 static struct sg_service_thread watchdog = {.name = "watchdog", .work = work, .wake = sg_peers_call};
 
-static bool is_worth_it(void)
+static bool needs_watchdog(void)
 {
     return (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_CUDA) != 0 ||
            sg_load_relaxed(&sg_own->slot.granted_bytes) >= HOLDS_MUCH;
@@ -212,8 +215,8 @@ static bool is_worth_it(void)
 
 void sg_watchdog_consider(void)
 {
-    sg_history_consider(); /* it is begun where the watchdog is */
-    if (SG_LIKELY(!is_worth_it() || !sg_service_thread_is_absent(&watchdog)))
+    sg_history_consider(); /* the history thread starts at the same places */
+    if (SG_LIKELY(!needs_watchdog() || !sg_service_thread_is_absent(&watchdog)))
         return;
     if (sg_self.layers == 0 && sg_self.is_forking == 0)
         sg_timeline_begin();
@@ -223,7 +226,7 @@ void sg_watchdog_consider(void)
 
 void sg_watchdog_begin_child(void)
 {
-    if (!is_worth_it() || sg_options.watchdog == SG_WATCHDOG_OFF || sg_self.layers != 0)
+    if (!needs_watchdog() || sg_options.watchdog == SG_WATCHDOG_OFF || sg_self.layers != 0)
         return;
     sg_admission_join();
     sg_watchdog_consider();
