@@ -1,7 +1,7 @@
 /*
- * decision_lock.h - the lock of this process's decisions: one request at a time looks at the machine, at the registry
- * and at the other processes, and what they show stays as it is until the request is decided. Processes do not share
- * the lock (lock.h): between them the order of the registry decides (registry.h).
+ * decision_lock.h - the lock under which this process decides on requests, one at a time. It keeps the snapshot, the
+ * sums over the peers and the queued request unchanged until the decision. Processes do not share it (lock.h); the
+ * order of the registry applies between processes (registry.h).
  */
 #ifndef SG_PRELOAD_SHARED_DECISION_LOCK_H
 #define SG_PRELOAD_SHARED_DECISION_LOCK_H

@@ -1,5 +1,6 @@
 /*
- * foreign.c - see foreign.h. Read with read(), since nothing is known of when its owners cut the file.
+ * foreign.c - see foreign.h. The other registry is read with read() and not mapped: its owners may truncate the file,
+ * and a mapping would then end this process by SIGBUS.
  */
 #include "shared/foreign.h"
 
@@ -12,7 +13,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { SEATS_MAX = 65536, SEAT_BYTES_MAX = 65536 };
+enum { ENTRIES_MAX = 65536, ENTRY_BYTES_MAX = 65536 };
 
 static bool has_met;
 
@@ -27,16 +28,17 @@ void sg_foreign_refork(void)
     sg_registry_file_give_way(false);
 }
 
-/* Whether the registry entries can be found: what is frozen must be there. */
+/* Reads the header. False if it does not describe entries that contain at least the frozen part. */
 static bool read_header(int fd, struct sg_registry *header)
 {
     if (sg_sys_pread(fd, header, sizeof *header, 0) != (long)sizeof *header || header->magic != SG_REGISTRY_MAGIC)
         return false;
-    return header->entry_bytes >= SG_ENTRY_FROZEN_BYTES && header->entry_bytes <= SEAT_BYTES_MAX &&
-           header->entry_bytes % sizeof(uint64_t) == 0 && header->entry_capacity <= SEATS_MAX;
+    return header->entry_bytes >= SG_ENTRY_FROZEN_BYTES && header->entry_bytes <= ENTRY_BYTES_MAX &&
+           header->entry_bytes % sizeof(uint64_t) == 0 && header->entry_capacity <= ENTRIES_MAX;
 }
 
-/* Before anything is asked for: who looks at our ledger from then on sees us, who looked before is seen by us. */
+/* Sets has_second in the other version's header. This happens before this process queues its first request: processes
+ * that read our registry afterwards see the request, and we see the requests of those that did not read it. */
 static void tell_them(void)
 {
     static struct sg_registry header;
@@ -56,20 +58,21 @@ void sg_foreign_meet(void)
     tell_them();
 }
 
-static bool read_seat(int fd, const struct sg_registry *header, uint64_t number, struct sg_registry_entry *entry)
+static bool read_entry(int fd, const struct sg_registry *header, uint64_t number, struct sg_registry_entry *entry)
 {
     const uint64_t at = sizeof *header + number * header->entry_bytes;
     return sg_sys_pread(fd, entry, SG_ENTRY_FROZEN_BYTES, at) == SG_ENTRY_FROZEN_BYTES;
 }
 
-/* What a child has from its parent counts when that is gone, and only there can it be seen: a number of their registry
- * entries says nothing in our ledger, so the parent is named as a dead one. */
-static void settle_heritage(int fd, const struct sg_registry *header, struct sg_registry_entry *entry)
+/* Decides whether a child's inherited promises count: only after its parent has ended. This must be done here, because
+ * the parent's entry number is one of the other registry. The copy then names the parent as dead, so that peers.c does
+ * not look for it in our registry. */
+static void resolve_parent(int fd, const struct sg_registry *header, struct sg_registry_entry *entry)
 {
-    static struct sg_registry_entry parent; /* large for a stack, of which only what is frozen is read */
+    static struct sg_registry_entry parent; /* too large for a stack; only its frozen part is read */
     uint64_t number = entry->parent_entry, claim = entry->parent_claim;
     if (number != 0 && number <= header->entry_capacity && SG_CLAIM_STATE(claim) == SG_CLAIM_LIVE &&
-        read_seat(fd, header, number - 1, &parent) && parent.claim == claim &&
+        read_entry(fd, header, number - 1, &parent) && parent.claim == claim &&
         sg_registry_file_has_owner(fd, (uint32_t)number - 1))
         entry->slot.inherited_promise_bytes = 0;
     entry->parent_claim = (claim & ~UINT64_C(3)) | SG_CLAIM_DEAD;
@@ -77,20 +80,20 @@ static void settle_heritage(int fd, const struct sg_registry *header, struct sg_
 
 void sg_foreign_visit(void (*visit)(void *context, uint32_t number, struct sg_registry_entry *entry), void *context)
 {
-    static struct sg_registry header; /* large for a stack */
+    static struct sg_registry header; /* both too large for a stack */
     static struct sg_registry_entry entry;
     if (!has_met && sg_load(&sg_entry_registry()->has_second) == 0)
         return;
     long fd = sg_registry_file_open_foreign(O_RDONLY);
     if (fd < 0)
         return;
-    uint32_t room = read_header((int)fd, &header) ? header.entry_capacity : 0;
-    for (uint32_t i = 0; i < room && i < header.entry_used; i++) {
-        if (!read_seat((int)fd, &header, i, &entry))
+    uint32_t entry_count = read_header((int)fd, &header) ? header.entry_capacity : 0;
+    for (uint32_t i = 0; i < entry_count && i < header.entry_used; i++) {
+        if (!read_entry((int)fd, &header, i, &entry))
             break;
         if (SG_CLAIM_STATE(entry.claim) != SG_CLAIM_LIVE || !sg_registry_file_has_owner((int)fd, i))
             continue;
-        settle_heritage((int)fd, &header, &entry);
+        resolve_parent((int)fd, &header, &entry);
         visit(context, i, &entry);
     }
     (void)sg_sys_close((int)fd);
@@ -98,8 +101,8 @@ void sg_foreign_visit(void (*visit)(void *context, uint32_t number, struct sg_re
 
 uint64_t sg_foreign_bytes_of(const struct sg_registry_entry *entry)
 {
-    uint64_t asking = entry->ticket != SG_TICKET_NONE ? entry->queued_bytes : 0;
-    return asking + entry->slot.in_flight_bytes + entry->slot.promised_bytes;
+    uint64_t queued_bytes = entry->ticket != SG_TICKET_NONE ? entry->queued_bytes : 0;
+    return queued_bytes + entry->slot.in_flight_bytes + entry->slot.promised_bytes;
 }
 
 static void add_bytes(void *sum, uint32_t number, struct sg_registry_entry *entry)

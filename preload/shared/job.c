@@ -15,12 +15,11 @@
 #include <stdbool.h>
 
 static uint64_t foreign_bytes; /* (atomic) */
-static uint64_t sparse_bytes;  /* (atomic) by the last scan */
-static uint64_t not_before_ns; /* (atomic) when the dead may be looked for again */
+static uint64_t sparse_bytes;  /* (atomic) of this process, by the last scan */
+static uint64_t not_before_ns; /* (atomic) when entries may be checked for dead owners again */
 
-/* The bytes that a process has beyond those it was forked with and those that others may have by another name
- * (same_bytes.h). */
-static uint64_t own_part(const struct sg_slot *slot, const struct sg_registry_entry *entry, bool *has_names)
+/* The bytes that only this process has: without those it was forked with, and without shared memory (same_bytes.h). */
+static uint64_t private_part(const struct sg_slot *slot, const struct sg_registry_entry *entry, bool *has_names)
 {
     uint64_t granted = sg_load(&slot->granted_bytes), inherited = sg_load(&slot->inherited_bytes);
     uint64_t named = inherited + sg_load(&entry->file_bytes);
@@ -28,31 +27,33 @@ static uint64_t own_part(const struct sg_slot *slot, const struct sg_registry_en
     return granted > named ? granted - named : 0;
 }
 
-/* Of the job, alive, and not about to become another program: that has a place of its own. */
+/* Whether the entry is another live process of the job. A process that has called exec does not count, because the new
+ * program has an entry of its own. */
 static bool is_another_of_the_job(const struct sg_registry_entry *entry)
 {
     return entry->slot.job_hash == sg_own->slot.job_hash && entry != sg_entry_own() &&
            SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE && sg_load(&entry->slot.state) != SG_STATE_REPLACED;
 }
 
-static uint32_t seats_in_use(const struct sg_registry *ledger)
+static uint32_t entries_in_use(const struct sg_registry *registry)
 {
-    uint32_t used = sg_load(&ledger->entry_used);
+    uint32_t used = sg_load(&registry->entry_used);
     return used < SG_ENTRY_CAPACITY ? used : SG_ENTRY_CAPACITY;
 }
 
 static uint64_t sum_of_others(bool *has_names)
 {
-    struct sg_registry *ledger = sg_entry_registry();
+    struct sg_registry *registry = sg_entry_registry();
     uint64_t sum = sg_load_relaxed(&foreign_bytes);
-    for (uint32_t i = 0, used = seats_in_use(ledger); i < used; i++)
-        if (SG_UNLIKELY(is_another_of_the_job(&ledger->entry[i])))
-            sum += own_part(&ledger->entry[i].slot, &ledger->entry[i], has_names);
+    for (uint32_t i = 0, used = entries_in_use(registry); i < used; i++)
+        if (SG_UNLIKELY(is_another_of_the_job(&registry->entry[i])))
+            sum += private_part(&registry->entry[i].slot, &registry->entry[i], has_names);
     return sum;
 }
 
-/* At most a tenth of the time goes there: it asks the kernel about each process. */
-static void take_out_the_dead(void)
+/* Marks dead entries, with one system call for each process of the job. Takes at most about a tenth of the time: after
+ * a run of n ns the next one is 10 n later. */
+static void mark_dead(void)
 {
     uint64_t begin = sg_clock_ns(CLOCK_MONOTONIC);
     if (begin < sg_load_relaxed(&not_before_ns) || sg_seccomp_is_on())
@@ -66,11 +67,11 @@ static uint64_t sum_up(uint64_t *others)
 {
     bool has_names = false;
     *others = sum_of_others(&has_names);
-    uint64_t sum = own_part(&sg_own->slot, sg_entry_own(), &has_names) + *others;
+    uint64_t sum = private_part(&sg_own->slot, sg_entry_own(), &has_names) + *others;
     return has_names ? sum + sg_same_bytes_of_job_now() : sum;
 }
 
-/* `sum` is beyond neither peak. Without MAP_NORESERVE memory there is one peak. */
+/* Whether `sum` raises neither peak. Without MAP_NORESERVE memory both peaks are the same. */
 static bool is_known(uint64_t sum, uint64_t sparse)
 {
     return sum <= sg_load_relaxed(&sg_own->job_peak_bytes) &&
@@ -83,7 +84,7 @@ void sg_job_add_up(void)
     if (SG_LIKELY(is_known(sum, sparse)))
         return;
     if (others != 0) {
-        take_out_the_dead();
+        mark_dead();
         uint64_t again = sum_up(&others);
         sum = again < sum ? again : sum;
     }
@@ -120,9 +121,9 @@ void sg_job_read_mail(void)
 
 void sg_job_send_mail(void)
 {
-    struct sg_registry *ledger = sg_entry_registry();
+    struct sg_registry *registry = sg_entry_registry();
     sg_job_read_mail();
-    for (uint32_t i = 0, used = seats_in_use(ledger); i < used; i++)
-        if (is_another_of_the_job(&ledger->entry[i]))
-            sg_raise_to(&ledger->entry[i].slot.told_peak_bytes, sg_load_relaxed(&sg_own->job_peak_bytes));
+    for (uint32_t i = 0, used = entries_in_use(registry); i < used; i++)
+        if (is_another_of_the_job(&registry->entry[i]))
+            sg_raise_to(&registry->entry[i].slot.told_peak_bytes, sg_load_relaxed(&sg_own->job_peak_bytes));
 }

@@ -1,10 +1,12 @@
 /*
- * job.h - the most that all processes of the job held at one time, for the report. Any thread, any time.
+ * job.h - the peak of the job: the most bytes that all its processes held at one time, for the report. Any thread, any
+ * time.
  *
- * A process that takes more adds up what all have now, after its own change, so that of several that grow at one
- * moment the last one finds them all. The sum is never below what the job holds while no call is under way. Bytes
- * that move while the sum is made may be found twice: so it is added up again before it counts, and the lower sum
- * does. A process that was killed is looked for before that.
+ * A process that grows sums up all processes of the job after its own change. If several processes grow at the same
+ * moment, the last of them sees all changes. So the sum is never below what the job holds while no call is under way.
+ *
+ * Bytes that move during the summing may be counted twice. A new peak is therefore summed up a second time, and the
+ * lower sum counts. Before the second sum, entries of killed processes are marked dead.
  */
 #ifndef SG_PRELOAD_SHARED_JOB_H
 #define SG_PRELOAD_SHARED_JOB_H
@@ -13,11 +15,11 @@
 #include "shared/own_entry.h"
 #include "shared/segment.h"
 
-/* Adds up what all processes of the job hold now. */
+/* Sums up what all processes of the job hold now, and raises the peak. */
 void sg_job_add_up(void);
 
-/* This process holds more than before: `granted_bytes`, of which it may have been forked with some. Others are
- * looked for only where there are some on the machine. */
+/* Call when this process's `granted_bytes` have grown; they include bytes it was forked with. Costs a few loads if no
+ * other process has a registry entry. */
 static SG_INLINE void sg_job_note_peak(uint64_t granted_bytes)
 {
     if (granted_bytes > sg_load_relaxed(&sg_own->job_peak_bytes) || sg_load_relaxed(&sg_own->slot.sparse_bytes) != 0 ||
@@ -25,19 +27,20 @@ static SG_INLINE void sg_job_note_peak(uint64_t granted_bytes)
         sg_job_add_up();
 }
 
-/* A scan found `bytes` resident of this process's MAP_NORESERVE mappings, which count in SPARKGUARD_LIMIT. */
+/* A scan found `bytes` of this process's MAP_NORESERVE mappings resident. They count in SPARKGUARD_LIMIT. */
 void sg_job_note_sparse(uint64_t bytes);
 
-/* The bytes that the job's processes of another version hold, at each look at them. */
+/* Each refresh tells the bytes that processes of another version hold in this job. */
 void sg_job_note_foreign(uint64_t bytes);
 
-/* In a forked child: nothing is known of the others. */
+/* In a forked child: forgets the sums of the other processes. */
 void sg_job_refork(void);
 
-/* Takes over what others have seen that leave no record. */
+/* Raises this process's peak to the one that processes without a record have left in its registry entry. */
 void sg_job_read_mail(void);
 
-/* This process leaves no record: what it has seen goes to all others of the job that run. */
+/* For a process that ends without a record: leaves its peak in the registry entries of all other processes of the
+ * job. */
 void sg_job_send_mail(void);
 
 #endif

@@ -1,7 +1,6 @@
 /*
- * own_entry.c - see own_entry.h: a process's own sums and its registry entry, changed in step by any thread, without a
- * lock: a thread may be parked in the middle of a change (by a stop-the-world collector, a debugger, a signal), and
- * holds up nobody.
+ * own_entry.c - see own_entry.h. Changes use no lock: a stop-the-world collector, a debugger or a signal may stop a
+ * thread in the middle of a change, and the other threads must go on.
  */
 #include "shared/own_entry.h"
 
@@ -10,27 +9,27 @@
 
 #include <string.h>
 
-/* The ledger of a process that decides alone. */
+/* The private registry of a process that decides alone. */
 static union {
-    struct sg_registry ledger;
+    struct sg_registry registry;
     char bytes[SG_REGISTRY_BYTES(1)];
 } alone __attribute__((aligned(64)));
 
 static struct {
-    struct sg_registry *ledger;      /* (atomic) NULL: alone */
+    struct sg_registry *registry;    /* (atomic) NULL: alone */
     struct sg_registry_entry *entry; /* (atomic) NULL: alone */
 } own;
 
 static struct {
-    uint64_t part[3];   /* (atomic) what is in flight, from SG_SUM_BOUNDED on */
-    uint64_t landed[2]; /* (atomic) what ever became memory at once, from the same on */
-    uint64_t device;    /* (atomic) of which discrete device, SG_UNKNOWN: several */
-    uint64_t transit;   /* (atomic) see TRANSIT */
+    uint64_t part[3];   /* (atomic) bytes in flight: SG_SUM_BOUNDED, SG_SUM_UNBOUNDED, SG_SUM_DISCRETE */
+    uint64_t landed[2]; /* (atomic) bytes ever completed: SG_SUM_BOUNDED, SG_SUM_UNBOUNDED */
+    uint64_t device;    /* (atomic) the discrete device of part[2]; SG_UNKNOWN: several */
+    uint64_t transit;   /* (atomic) changes of sums under way; see TRANSIT */
 } flight;
 
 struct sg_registry *sg_entry_shared_registry(void)
 {
-    return sg_load(&own.ledger);
+    return sg_load(&own.registry);
 }
 
 struct sg_registry_entry *sg_entry_shared_own(void)
@@ -38,9 +37,9 @@ struct sg_registry_entry *sg_entry_shared_own(void)
     return sg_load(&own.entry);
 }
 
-void sg_entry_set_registry(struct sg_registry *ledger)
+void sg_entry_set_registry(struct sg_registry *registry)
 {
-    sg_store(&own.ledger, ledger);
+    sg_store(&own.registry, registry);
 }
 
 void sg_entry_set_own(struct sg_registry_entry *entry)
@@ -50,14 +49,14 @@ void sg_entry_set_own(struct sg_registry_entry *entry)
 
 struct sg_registry *sg_entry_registry(void)
 {
-    struct sg_registry *ledger = sg_load(&own.ledger);
-    return ledger != NULL ? ledger : &alone.ledger;
+    struct sg_registry *registry = sg_load(&own.registry);
+    return registry != NULL ? registry : &alone.registry;
 }
 
 struct sg_registry_entry *sg_entry_own(void)
 {
     struct sg_registry_entry *entry = sg_load(&own.entry);
-    return entry != NULL ? entry : &alone.ledger.entry[0];
+    return entry != NULL ? entry : &alone.registry.entry[0];
 }
 
 bool sg_entry_is_member(const struct sg_registry_entry *entry, uint64_t level)
@@ -94,7 +93,7 @@ static uint64_t *word_of(enum sg_sum sum)
     return &flight.part[sum - SG_SUM_BOUNDED];
 }
 
-static uint64_t *seat_word(struct sg_registry_entry *entry, enum sg_sum sum)
+static uint64_t *entry_word(struct sg_registry_entry *entry, enum sg_sum sum)
 {
     static const size_t offset[SG_SUM_COUNT] = {
         [SG_SUM_GRANTED] = offsetof(struct sg_registry_entry, slot.granted_bytes),
@@ -127,7 +126,7 @@ void sg_entry_lower_managed_missing(uint64_t bytes)
     (void)sg_sub_clamped(&sg_entry_own()->slot.live_bytes, bytes);
 }
 
-/* flight.transit: how many changes are under way (low half), and how many ever began (high half). */
+/* flight.transit: the number of changes under way (low half), and of all changes ever begun (high half). */
 #define TRANSIT (UINT64_C(1) << 32 | 1)
 #define UNDER_WAY(transit) ((uint32_t)(transit))
 
@@ -143,14 +142,14 @@ static void end_change(void)
 
 static uint64_t raise_one(struct sg_registry_entry *entry, enum sg_sum sum, uint64_t bytes)
 {
-    sg_fetch_add(seat_word(entry, sum), bytes);
+    sg_fetch_add(entry_word(entry, sum), bytes);
     return sg_fetch_add(word_of(sum), bytes) + bytes;
 }
 
 static uint64_t lower_one(struct sg_registry_entry *entry, enum sg_sum sum, uint64_t bytes)
 {
     uint64_t missing = sg_sub_clamped(word_of(sum), bytes);
-    sg_fetch_sub(seat_word(entry, sum), bytes - missing);
+    sg_fetch_sub(entry_word(entry, sum), bytes - missing);
     return missing;
 }
 
@@ -191,7 +190,7 @@ void sg_entry_lower_both(enum sg_sum part, enum sg_sum whole, uint64_t bytes)
 bool sg_entry_exchange(enum sg_sum sum, uint64_t *expected, uint64_t desired)
 {
     begin_change();
-    uint64_t *shown = seat_word(sg_entry_own(), sum), before = *expected;
+    uint64_t *shown = entry_word(sg_entry_own(), sum), before = *expected;
     if (desired > before)
         sg_fetch_add(shown, desired - before);
     bool is_done = sg_cas_u64(word_of(sum), expected, desired);
@@ -210,19 +209,19 @@ void sg_entry_note_unpromised(uint64_t bytes)
         sg_fetch_add(expected, bytes);
 }
 
-/* A change that found the old registry entry when a new one was being filled is in the word and not in the new registry
- * entry. Where no change is under way or began meanwhile, the difference is just that. */
+/* A thread that read the old entry's address while the new entry was being filled has changed the word and not the new
+ * entry. If no change is under way and none began meanwhile, the difference is exactly the lost changes. */
 bool sg_entry_reconcile(void)
 {
     struct sg_registry_entry *entry = sg_entry_own();
     bool is_compared = true;
     for (int sum = 0; sum < SG_SUM_COUNT; sum++) {
         uint64_t before = sg_load(&flight.transit);
-        uint64_t lost = sg_load(word_of((enum sg_sum)sum)) - sg_load(seat_word(entry, (enum sg_sum)sum));
+        uint64_t lost = sg_load(word_of((enum sg_sum)sum)) - sg_load(entry_word(entry, (enum sg_sum)sum));
         if (UNDER_WAY(before) != 0 || sg_load(&flight.transit) != before)
             is_compared = false;
         else if (lost != 0)
-            sg_fetch_add(seat_word(entry, (enum sg_sum)sum), lost);
+            sg_fetch_add(entry_word(entry, (enum sg_sum)sum), lost);
     }
     return is_compared;
 }
@@ -235,14 +234,15 @@ void sg_entry_begin_files(void)
     sg_store(version, (sg_load(version) + 1) | 1);
 }
 
-/* Even, also in a registry entry that this process has taken since the change began. */
+/* Makes the version even. If this process took a new entry after the change began, that entry's version was not odd; it
+ * is raised all the same, so that other processes notice the change. */
 static void end_files(void)
 {
     uint64_t *version = &sg_entry_own()->files_version;
     sg_store(version, (sg_load(version) | 1) + 1);
 }
 
-/* Also in the segment, which the tools read. */
+/* Writes the ranges into the segment as well, for the tools. */
 void sg_entry_end_files(const struct sg_memory_file *file, uint32_t count)
 {
     struct sg_registry_entry *entry = sg_entry_own();
@@ -290,7 +290,8 @@ void sg_entry_flight_add(uint64_t pool, int64_t bytes)
     }
 }
 
-/* First it has landed: whoever sees it in flight no more, and looked before it was there, finds it here. */
+/* `landed` is raised before the bytes leave flight. A reader with an older snapshot, which does not show these bytes,
+ * finds them in flight or in `landed`. */
 void sg_entry_flight_complete(uint64_t pool, uint64_t bytes)
 {
     if (pool == SG_POOL_BOUNDED || pool == SG_POOL_UNBOUNDED)
@@ -310,8 +311,8 @@ uint64_t sg_entry_own_flight(bool is_bounded_only)
 
 uint64_t sg_entry_own_device_flight(uint64_t device)
 {
-    uint64_t flying = sg_load(&flight.device);
-    return flying == device || flying == SG_UNKNOWN ? sg_load(word_of(SG_SUM_DISCRETE)) : 0;
+    uint64_t device_in_flight = sg_load(&flight.device);
+    return device_in_flight == device || device_in_flight == SG_UNKNOWN ? sg_load(word_of(SG_SUM_DISCRETE)) : 0;
 }
 
 uint64_t sg_entry_flight_device(void)

@@ -1,6 +1,6 @@
 /*
- * own_entry.h - this process's entry in the registry: its sums, which any thread changes in step with the process's own
- * words, without a lock. registry.c takes the entry and gives it up.
+ * own_entry.h - the sums in this process's registry entry. Any thread changes them together with the process's own
+ * words, without a lock. registry.c takes and releases the entry.
  */
 #ifndef SG_PRELOAD_SHARED_OWN_ENTRY_H
 #define SG_PRELOAD_SHARED_OWN_ENTRY_H
@@ -9,91 +9,107 @@
 
 #include <stdbool.h>
 
-/* The ledger and the registry entry there now. They change when this process joins. Any thread. */
+/* The registry that this process uses now, and its entry there. A process that decides alone has a private registry
+ * with one entry; both pointers change when it joins. Never NULL. Any thread. */
 struct sg_registry *sg_entry_registry(void);
 struct sg_registry_entry *sg_entry_own(void);
 
-/* The same, or NULL in a process that decides alone. And what the registry makes them. */
+/* The shared registry and the entry in it, or NULL in a process that decides alone. Any thread. */
 struct sg_registry *sg_entry_shared_registry(void);
 struct sg_registry_entry *sg_entry_shared_own(void);
-void sg_entry_set_registry(struct sg_registry *ledger);
+
+/* Set both pointers; NULL: the process decides alone. For registry.c, under the decision lock. */
+void sg_entry_set_registry(struct sg_registry *registry);
 void sg_entry_set_own(struct sg_registry_entry *entry);
 
-/* The sums that a registry entry shows, and the word of this process that each follows. */
+/* The sums that a registry entry shows. Each follows one word of this process, named here. */
 enum sg_sum {
     SG_SUM_GRANTED,   /* slot.granted_bytes */
     SG_SUM_PROMISED,  /* slot.promised_bytes */
     SG_SUM_SPARSE,    /* slot.sparse_bytes */
-    SG_SUM_DEVICE,    /* domain[DEVICE].granted_bytes, in the registry entry slot.device_bytes */
-    SG_SUM_FLIGHT,    /* slot.in_flight_bytes, and its three parts: */
-    SG_SUM_BOUNDED,   /* bounded by cgroups */
-    SG_SUM_UNBOUNDED, /* of the machine, but not bounded by cgroups */
-    SG_SUM_DISCRETE,  /* of discrete devices */
+    SG_SUM_DEVICE,    /* domain[DEVICE].granted_bytes; in the registry entry slot.device_bytes */
+    SG_SUM_FLIGHT,    /* slot.in_flight_bytes, the sum of the next three: */
+    SG_SUM_BOUNDED,   /* in flight, bounded by cgroups */
+    SG_SUM_UNBOUNDED, /* in flight, of the machine but not bounded by cgroups */
+    SG_SUM_DISCRETE,  /* in flight, of discrete devices */
     SG_SUM_PINNED,    /* domain[PINNED].granted_bytes */
     SG_SUM_MANAGED,   /* domain[MANAGED].granted_bytes */
     SG_SUM_COUNT
 };
 
-/* Changes a word and its registry entry in step: when they return, everybody can see it, and no other thread can take
- * it back. The registry entry is raised first and lowered last, so it never shows too little. lower stops at zero and
- * returns what was missing; exchange is a compare-and-swap. Any thread, any time. */
-uint64_t sg_entry_raise(enum sg_sum sum, uint64_t bytes); /* returns the word's new value */
+/* Change one sum: the process's word and the registry entry. The entry is raised before the word and lowered after it,
+ * so the entry never shows too little. Other processes see the change before the call returns, and no other thread
+ * undoes it. Any thread, any time.
+ *
+ * raise    Adds `bytes`. Returns the word's new value.
+ * lower    Subtracts `bytes` and stops at zero. Returns the bytes that could not be subtracted.
+ * exchange Compare-and-swap of the word; the entry follows. On failure false, and *expected is the present value. */
+uint64_t sg_entry_raise(enum sg_sum sum, uint64_t bytes);
 uint64_t sg_entry_lower(enum sg_sum sum, uint64_t bytes);
 bool sg_entry_exchange(enum sg_sum sum, uint64_t *expected, uint64_t desired);
 
-/* The same for one sum and another that it is part of. raise returns the part's new value. */
+/* Change `part` and the sum `whole` that contains it by the same bytes. raise_both returns the new value of `part` and
+ * stores that of `whole` in *whole_now. lower_both lowers `whole` by the bytes that it took from `part`. Any thread,
+ * any time. */
 uint64_t sg_entry_raise_both(enum sg_sum part, enum sg_sum whole, uint64_t bytes, uint64_t *whole_now);
 void sg_entry_lower_both(enum sg_sum part, enum sg_sum whole, uint64_t bytes);
 
-/* `bytes` of this process may come back, or come, without a promise: growth by that much says nothing of promises. Any
- * thread. */
+/* Notes that `bytes` of anonymous memory may become resident without a promise. Other processes then do not take that
+ * growth for promises that have become resident. Any thread. */
 void sg_entry_note_unpromised(uint64_t bytes);
 
-/* Mends what changes lost while this process was taking its registry entry. False: some sum could not be compared,
- * because changes were under way. */
+/* Repairs the sums of a newly taken entry: adds the changes that other threads made to the old entry while the new one
+ * was being filled. False: some sum could not be compared because changes were under way; call again. */
 bool sg_entry_reconcile(void);
 
-/* The ranges of shared memory that this process maps (tmpfs_ranges.h), and what of its promises is missing there:
- * begin, change promised_bytes or granted_bytes, end. Under sg_tracker_maps_lock. */
+/* Change the ranges of shared memory that the entry shows (tmpfs_ranges.h), each with the part of promised_bytes that
+ * is not resident there. Call begin, change promised_bytes or granted_bytes, then call end with the `count` new ranges.
+ * Between the two, other processes treat the ranges as unknown. Under sg_tracker_maps_lock. */
 void sg_entry_begin_files(void);
 void sg_entry_end_files(const struct sg_memory_file *file, uint32_t count);
 
-/* The sum of those ranges, as the registry entry shows it. Changed is told whenever the ranges are others than
- * before. */
+/* Sets the sum of all ranges of shared memory that the entry shows. */
 void sg_entry_set_file_bytes(uint64_t bytes);
+
+/* Counts a change of the set of ranges in file_changes. */
 void sg_entry_note_file_change(void);
 
-/* In a forked child: what of its parent's promises is missing here, too. It counts, once for all children of that
- * parent, when the parent is gone. Under the decision lock. */
+/* In a forked child: sets the bytes of its parent's promises that are not resident here either. They count once for all
+ * children of that parent, and only after the parent has ended. Under the decision lock. */
 void sg_entry_set_inherited(uint64_t bytes);
 
-/* Bytes of this process's managed memory that are not in the CPU's page tables, as of the last scan; and fewer,
- * because so many were freed. Any thread. */
+/* Managed memory of this process that is not in the CPU's page tables: set by a scan, lowered (not below zero) when
+ * memory is freed. Any thread. */
 void sg_entry_set_managed_missing(uint64_t bytes);
 void sg_entry_lower_managed_missing(uint64_t bytes);
 
-/* In a forked child: nothing is in flight, and the process decides alone. After both were set to NULL. */
+/* In a forked child: clears what is in flight and the private registry. Call after sg_entry_set_registry(NULL) and
+ * sg_entry_set_own(NULL). */
 void sg_entry_refork_sums(void);
 
-/* Whether the owner is inside the cgroup. */
+/* Whether the entry's owner is inside the cgroup with identity `level`. */
 bool sg_entry_is_member(const struct sg_registry_entry *entry, uint64_t level);
 
-/* `bytes` (negative: no more) are in flight from `pool`: SG_POOL_..., or a device's identity. Any thread. */
+/* Adds `bytes` to what is in flight from `pool` (SG_POOL_..., or a device's identity); negative: subtracts, because
+ * the request was given up. Any thread. */
 void sg_entry_flight_add(uint64_t pool, int64_t bytes);
 
-/* The same for what is no more in flight because it is there: the kernel's figures show it. Any thread, without the
- * lock. */
+/* Takes `bytes` out of flight because the real call has made them resident and the kernel's figures show them. Any
+ * thread, without the decision lock. */
 void sg_entry_flight_complete(uint64_t pool, uint64_t bytes);
 
-/* What this process ever landed: what did so since a look began may not be in that look. To be read behind
- * sg_entry_own_flight. */
+/* Bytes of this process that sg_entry_flight_complete ever took out of flight: of the machine, or only the part that
+ * cgroups bound. Bytes completed since a snapshot began may be missing in that snapshot. To miss none, read this after
+ * sg_entry_own_flight. Any thread. */
 uint64_t sg_entry_own_landed(bool is_bounded_only);
 
-/* What this process has in flight from the machine, or the part of it that cgroups bound. Any thread. */
+/* Bytes that this process has in flight from the machine, or only the part that cgroups bound. Any thread. */
 uint64_t sg_entry_own_flight(bool is_bounded_only);
 
+/* Bytes that this process has in flight and that may be memory of this discrete device. Any thread. */
 uint64_t sg_entry_own_device_flight(uint64_t device);
 
-uint64_t sg_entry_flight_device(void); /* the discrete device, SG_UNKNOWN: several */
+/* The identity of the discrete device of the last such request in flight; SG_UNKNOWN: several devices. Any thread. */
+uint64_t sg_entry_flight_device(void);
 
 #endif

@@ -15,51 +15,57 @@
 #include <linux/futex.h>
 #include <string.h>
 
-/* Larger than any machine: sums of what hostile or torn registry entries say stay far from wrapping. */
-#define MOST_BYTES (UINT64_C(1) << 52)
+/* More than any machine has. Each addend and sum is cut to this, so that hostile or torn registry entries cannot make
+ * a sum wrap. */
+#define BYTES_MAX (UINT64_C(1) << 52)
 
-/* A watchdog that has looked within this time is alive and not stopped. */
+/* A watchdog that ran within this time is alive and not stopped. */
 #define WATCHED_NS UINT64_C(1000000000)
-#define AHEAD_NS UINT64_C(10000000000) /* of `now`: more is no time of this clock, and would be good for ever */
 
-/* Promises below this are believed as they stand. */
-#define WORTH_A_LOOK (UINT64_C(1) << 20)
+/* A watchdog's time may be this much later than `now`. A larger value is no time of this clock; without the bound, such
+ * an entry would count as watched for ever. */
+#define AHEAD_NS UINT64_C(10000000000)
 
-/* Stacks and the like grow without a promise: so much for each thread. */
+/* Processes with smaller promises are neither asked to scan nor examined: their promises count as they stand. */
+#define EXAMINED_BYTES_MIN (UINT64_C(1) << 20)
+
+/* Growth allowed for each thread before promises are taken as resident: stacks and the like grow without a promise. */
 #define UNPROMISED_BYTES (UINT64_C(1) << 20)
 
-/* How long a request in flight is waited for: then its owner is stopped, or its driver hangs. */
+/* Requests unchanged for this long are not waited for: the owner is stopped, or its driver hangs. */
 #define STALLED_NS UINT64_C(3000000000)
 
 static void add(uint64_t *sum, uint64_t bytes)
 {
-    *sum += bytes < MOST_BYTES ? bytes : MOST_BYTES;
-    if (*sum > MOST_BYTES)
-        *sum = MOST_BYTES;
+    *sum += bytes < BYTES_MAX ? bytes : BYTES_MAX;
+    if (*sum > BYTES_MAX)
+        *sum = BYTES_MAX;
 }
 
-/* One other registry entry, read in the order in which bytes move: asked for, in flight, promised. */
-struct other {
+/* One other registry entry. Its sums are read in the order in which bytes move, so that none is missed: queued, in
+ * flight, promised. */
+struct peer {
     uint64_t ticket, queued_before_bytes, queued_after_bytes, queued_source;
     uint64_t flight_bytes, bounded_bytes, unbounded_bytes, discrete_bytes;
     bool is_stalled;
-    struct sg_named promised, granted; /* what is in doubt counts as in flight: it is worth waiting for */
-    uint64_t changing_version;         /* of its ranges, where something is in doubt; else 0 */
+    struct sg_named promised, granted; /* the parts in doubt count as in flight, since waiting resolves them */
+    uint64_t changing_version;         /* version of the ranges being written, if bytes are in doubt; else 0 */
 };
 
-/* The promises of dead parents that were counted, on the machine and in each of our cgroups. A promise that finds no
- * place counts every time. */
+/* Promises inherited from dead parents and already counted: on the machine, and in each of our cgroups. If a set is
+ * full, further inherited promises count once for each child. */
 enum { PARENTS_MAX = 256 };
-struct heritage {
-    uint64_t identity; /* of the parent */
+struct inherited {
+    uint64_t identity; /* claim << 12 | entry number of the dead parent; 0: no dead parent is known */
     uint64_t bytes;
 };
-static struct heritage_set {
-    struct heritage of[PARENTS_MAX];
+static struct inherited_set {
+    struct inherited of[PARENTS_MAX];
     uint32_t count;
 } counted[1 + SG_ENTRY_LEVELS];
 
-/* Who is choosing has a ticket in two instructions. Who has stopped between them is taken to stand before us. */
+/* Reads the ticket. A process that is choosing stores its ticket two instructions later. If it was stopped between
+ * them, is_before counts its request as queued before ours. */
 static uint64_t read_ticket(const struct sg_registry_entry *entry)
 {
     uint64_t ticket = sg_load(&entry->ticket);
@@ -68,13 +74,13 @@ static uint64_t read_ticket(const struct sg_registry_entry *entry)
     return ticket;
 }
 
-static bool is_before(uint64_t ticket, uint64_t mine)
+static bool is_before(uint64_t ticket, uint64_t own_ticket)
 {
-    return ticket == SG_TICKET_CHOOSING || mine == SG_TICKET_NONE || (int64_t)(ticket - mine) < 0;
+    return ticket == SG_TICKET_CHOOSING || own_ticket == SG_TICKET_NONE || (int64_t)(ticket - own_ticket) < 0;
 }
 
-/* How much more anonymous memory a quiet process has now than when it last looked at its promises: so much less of them
- * is outstanding. 0 where it cannot be seen: in another PID namespace, or memory that is not anonymous. */
+/* Growth of an idle process's anonymous memory since it last scanned its promises; its promises have shrunk by as much.
+ * 0 if unknown: the process is in another PID namespace, or the memory is not anonymous. */
 static uint64_t growth_of(const struct sg_registry_entry *entry, uint64_t then)
 {
     const struct sg_slot *slot = &entry->slot;
@@ -83,207 +89,212 @@ static uint64_t growth_of(const struct sg_registry_entry *entry, uint64_t then)
     return is_known && then != 0 && now > then + unpromised ? now - then - unpromised : 0;
 }
 
-static struct other read_seat(uint32_t number, struct sg_registry_entry *entry, uint64_t mine)
+static struct peer read_entry(uint32_t number, struct sg_registry_entry *entry, uint64_t own_ticket)
 {
-    struct other other = {0};
-    other.ticket = read_ticket(entry);
-    if (other.ticket != SG_TICKET_NONE) {
-        *(is_before(other.ticket, mine) ? &other.queued_before_bytes : &other.queued_after_bytes) =
+    struct peer peer = {0};
+    peer.ticket = read_ticket(entry);
+    if (peer.ticket != SG_TICKET_NONE) {
+        *(is_before(peer.ticket, own_ticket) ? &peer.queued_before_bytes : &peer.queued_after_bytes) =
             sg_load(&entry->queued_bytes);
-        other.queued_source = sg_load(&entry->queued_source);
+        peer.queued_source = sg_load(&entry->queued_source);
     }
-    other.flight_bytes = sg_load(&entry->slot.in_flight_bytes);
-    other.bounded_bytes = sg_load(&entry->bounded_flight_bytes);
-    other.unbounded_bytes = sg_load(&entry->unbounded_flight_bytes);
-    other.discrete_bytes = sg_load(&entry->device_flight_bytes);
-    other.changing_version = sg_same_bytes_read(number, entry, &other.promised, &other.granted);
-    return other;
+    peer.flight_bytes = sg_load(&entry->slot.in_flight_bytes);
+    peer.bounded_bytes = sg_load(&entry->bounded_flight_bytes);
+    peer.unbounded_bytes = sg_load(&entry->unbounded_flight_bytes);
+    peer.discrete_bytes = sg_load(&entry->device_flight_bytes);
+    peer.changing_version = sg_same_bytes_read(number, entry, &peer.promised, &peer.granted);
+    return peer;
 }
 
-/* Counts it, and returns what of it had not been counted before. */
-static uint64_t see_anew(struct heritage_set *set, struct heritage heritage)
+/* Adds inherited promises to the set. Returns the bytes that the set did not contain yet. */
+static uint64_t add_uncounted(struct inherited_set *set, struct inherited inherited)
 {
     for (uint32_t i = 0; i < set->count; i++) {
         uint64_t before = set->of[i].bytes;
-        if (set->of[i].identity != heritage.identity)
+        if (set->of[i].identity != inherited.identity)
             continue;
-        if (before < heritage.bytes)
-            set->of[i].bytes = heritage.bytes;
-        return before < heritage.bytes ? heritage.bytes - before : 0;
+        if (before < inherited.bytes)
+            set->of[i].bytes = inherited.bytes;
+        return before < inherited.bytes ? inherited.bytes - before : 0;
     }
     if (set->count < PARENTS_MAX)
-        set->of[set->count++] = heritage;
-    return heritage.bytes;
+        set->of[set->count++] = inherited;
+    return inherited.bytes;
 }
 
-/* What the owner's parent was promised before the fork, if it is gone: equal names mean the same parent. */
-static struct heritage heritage_of(const struct sg_registry_entry *entry)
+/* The inherited promises of the entry's owner. The identity is 0 unless the parent has ended; equal identities mean the
+ * same parent. */
+static struct inherited inherited_of(const struct sg_registry_entry *entry)
 {
-    struct heritage heritage = {0, sg_load(&entry->slot.inherited_promise_bytes)};
+    struct inherited inherited = {0, sg_load(&entry->slot.inherited_promise_bytes)};
     uint64_t number = entry->parent_entry, claim = entry->parent_claim;
     bool has_parent = number != 0 && number <= SG_ENTRY_CAPACITY && SG_CLAIM_STATE(claim) == SG_CLAIM_LIVE &&
                       sg_load(&sg_entry_registry()->entry[number - 1].claim) == claim;
-    if (heritage.bytes != 0 && !has_parent)
-        heritage.identity = claim << 12 | number;
-    return heritage;
+    if (inherited.bytes != 0 && !has_parent)
+        inherited.identity = claim << 12 | number;
+    return inherited;
 }
 
-/* A parent that is unknown, or alive: nothing tells who else has what it promised, or it counts that itself. */
-static uint64_t heritage_anew(struct heritage_set *set, const struct sg_registry_entry *entry)
+/* Inherited promises to be counted now. A living parent counts them itself. Those of an unknown parent are not counted,
+ * because nothing shows which other processes share them. */
+static uint64_t inherited_uncounted(struct inherited_set *set, const struct sg_registry_entry *entry)
 {
-    struct heritage heritage = heritage_of(entry);
-    return heritage.identity != 0 ? see_anew(set, heritage) : 0;
+    struct inherited inherited = inherited_of(entry);
+    return inherited.identity != 0 ? add_uncounted(set, inherited) : 0;
 }
 
-/* Our own inherited promises is with what the others have: it is no promise of ours. */
-static void see_own_heritage(struct sg_peers *peers)
+/* Counts our own inherited promises among those of the peers, because our own promised_bytes do not contain them. */
+static void add_own_inherited(struct sg_peers *peers)
 {
     const struct sg_registry_entry *own = sg_entry_own();
     for (uint32_t i = 0; i <= SG_ENTRY_LEVELS; i++) {
         counted[i].count = 0;
-        add(i == 0 ? &peers->machine.held_bytes : &peers->level[i - 1].held_bytes, heritage_anew(&counted[i], own));
+        add(i == 0 ? &peers->machine.held_bytes : &peers->level[i - 1].held_bytes,
+            inherited_uncounted(&counted[i], own));
     }
 }
 
-static void add_flight(struct sg_peer_sums *sum, const struct other *other, uint64_t bytes)
+static void add_flight(struct sg_peer_sums *sum, const struct peer *peer, uint64_t bytes)
 {
     add(&sum->flight_bytes, bytes);
-    if (other->is_stalled)
+    if (peer->is_stalled)
         add(&sum->stalled_bytes, bytes);
 }
 
-/* Who stands still in front of us counts as granted, and nobody waits for him. */
-static void add_asking(struct sg_peer_sums *sum, const struct other *other)
+/* A stalled request queued before ours counts as in flight, so that we do not wait for it. */
+static void add_queued(struct sg_peer_sums *sum, const struct peer *peer)
 {
-    if (other->is_stalled) {
-        add_flight(sum, other, other->queued_before_bytes);
-        add(&sum->queued_after_bytes, other->queued_after_bytes);
+    if (peer->is_stalled) {
+        add_flight(sum, peer, peer->queued_before_bytes);
+        add(&sum->queued_after_bytes, peer->queued_after_bytes);
         return;
     }
-    add(&sum->queued_before_bytes, other->queued_before_bytes);
-    add(&sum->queued_after_bytes, other->queued_after_bytes);
+    add(&sum->queued_before_bytes, peer->queued_before_bytes);
+    add(&sum->queued_after_bytes, peer->queued_after_bytes);
 }
 
-/* The part that nothing else has a name for. */
-static uint64_t own_part_of(const struct sg_named *named)
+/* The part that is not counted as ranges of shared memory, for certain or in doubt. */
+static uint64_t private_part_of(const struct sg_named *named)
 {
     return named->bytes - named->by_name_bytes - named->in_doubt_bytes;
 }
 
-static void add_promises(struct sg_peer_sums *sum, const struct other *other)
+static void add_promises(struct sg_peer_sums *sum, const struct peer *peer)
 {
-    add(&sum->held_bytes, own_part_of(&other->promised));
-    add_flight(sum, other, other->promised.in_doubt_bytes);
+    add(&sum->held_bytes, private_part_of(&peer->promised));
+    add_flight(sum, peer, peer->promised.in_doubt_bytes);
 }
 
-static void add_to_machine(struct sg_peers *peers, struct sg_registry_entry *entry, const struct other *other)
+static void add_to_machine(struct sg_peers *peers, struct sg_registry_entry *entry, const struct peer *peer)
 {
-    bool is_bounded = other->queued_source == SG_POOL_BOUNDED;
-    if (is_bounded || other->queued_source == SG_POOL_UNBOUNDED)
-        add_asking(&peers->machine, other);
-    add_flight(&peers->machine, other, other->bounded_bytes);
-    add_flight(&peers->machine, other, other->unbounded_bytes);
-    add_promises(&peers->machine, other);
-    add(&peers->machine.held_bytes, heritage_anew(&counted[0], entry));
-    const struct sg_registry_entry *mine = sg_entry_own();
-    for (unsigned i = 0; i < SG_ENTRY_LEVELS && mine->level[i] != 0; i++) {
-        if (!sg_entry_is_member(entry, mine->level[i]))
+    bool is_bounded = peer->queued_source == SG_POOL_BOUNDED;
+    if (is_bounded || peer->queued_source == SG_POOL_UNBOUNDED)
+        add_queued(&peers->machine, peer);
+    add_flight(&peers->machine, peer, peer->bounded_bytes);
+    add_flight(&peers->machine, peer, peer->unbounded_bytes);
+    add_promises(&peers->machine, peer);
+    add(&peers->machine.held_bytes, inherited_uncounted(&counted[0], entry));
+    const struct sg_registry_entry *own = sg_entry_own();
+    for (unsigned i = 0; i < SG_ENTRY_LEVELS && own->level[i] != 0; i++) {
+        if (!sg_entry_is_member(entry, own->level[i]))
             continue;
         if (is_bounded)
-            add_asking(&peers->level[i], other);
-        add_flight(&peers->level[i], other, other->bounded_bytes);
-        add_promises(&peers->level[i], other);
-        add(&peers->level[i].held_bytes, heritage_anew(&counted[1 + i], entry));
+            add_queued(&peers->level[i], peer);
+        add_flight(&peers->level[i], peer, peer->bounded_bytes);
+        add_promises(&peers->level[i], peer);
+        add(&peers->level[i].held_bytes, inherited_uncounted(&counted[1 + i], entry));
     }
 }
 
-static void add_to_job(struct sg_peers *peers, const struct sg_slot *slot, const struct other *other)
+static void add_to_job(struct sg_peers *peers, const struct sg_slot *slot, const struct peer *peer)
 {
-    uint64_t own = own_part_of(&other->granted), inherited = sg_load(&slot->inherited_bytes), limit = slot->limit_bytes;
+    uint64_t own = private_part_of(&peer->granted), inherited = sg_load(&slot->inherited_bytes),
+             limit = slot->limit_bytes;
     add(&peers->job.held_bytes, own > inherited ? own - inherited : 0);
     add(&peers->job_sparse_bytes, sg_load(&slot->sparse_bytes));
-    add_flight(&peers->job, other, other->granted.in_doubt_bytes);
-    add_flight(&peers->job, other, other->flight_bytes);
-    add_asking(&peers->job, other);
+    add_flight(&peers->job, peer, peer->granted.in_doubt_bytes);
+    add_flight(&peers->job, peer, peer->flight_bytes);
+    add_queued(&peers->job, peer);
     if (limit != 0 && (peers->job_limit_bytes == 0 || limit < peers->job_limit_bytes))
         peers->job_limit_bytes = limit;
 }
 
-static void add_to_device(struct sg_peers *peers, struct sg_registry_entry *entry, const struct other *other,
+static void add_to_device(struct sg_peers *peers, struct sg_registry_entry *entry, const struct peer *peer,
                           uint64_t device)
 {
-    uint64_t flying = sg_load(&entry->flight_device);
-    if (other->queued_source == device)
-        add_asking(&peers->device, other);
-    if (flying == device || flying == SG_UNKNOWN)
-        add_flight(&peers->device, other, other->discrete_bytes);
+    uint64_t flight_device = sg_load(&entry->flight_device);
+    if (peer->queued_source == device)
+        add_queued(&peers->device, peer);
+    if (flight_device == device || flight_device == SG_UNKNOWN)
+        add_flight(&peers->device, peer, peer->discrete_bytes);
 }
 
-/* What this process saw last of requests under way. */
-static struct sight {
+/* The last state seen of each entry, to find stalled requests. The upper half is for another version's registry. */
+static struct seen_entry {
     uint64_t claim, ticket, flight_bytes, landed_count, changing_version;
     uint64_t since_ns;
-} sight[2 * SG_ENTRY_CAPACITY]; /* those of another version's ledger behind ours */
+} last_seen[2 * SG_ENTRY_CAPACITY];
 
-static bool is_stalled(uint32_t number, const struct sg_registry_entry *entry, const struct other *other, uint64_t now)
+static bool is_stalled(uint32_t number, const struct sg_registry_entry *entry, const struct peer *peer, uint64_t now)
 {
-    struct sight *last = &sight[number];
-    struct sight here = {sg_load(&entry->claim),  other->ticket,
-                         other->flight_bytes,     sg_load(&entry->slot.landed_count),
-                         other->changing_version, last->since_ns};
-    if (memcmp(last, &here, sizeof here) != 0) {
-        *last = here;
+    struct seen_entry *last = &last_seen[number];
+    struct seen_entry now_seen = {sg_load(&entry->claim), peer->ticket,
+                                  peer->flight_bytes,     sg_load(&entry->slot.landed_count),
+                                  peer->changing_version, last->since_ns};
+    if (memcmp(last, &now_seen, sizeof now_seen) != 0) {
+        *last = now_seen;
         last->since_ns = now;
     }
-    bool is_under_way = other->flight_bytes != 0 || other->ticket != SG_TICKET_NONE || other->changing_version != 0;
+    bool is_under_way = peer->flight_bytes != 0 || peer->ticket != SG_TICKET_NONE || peer->changing_version != 0;
     return is_under_way && now - last->since_ns >= STALLED_NS;
 }
 
-/* Anonymous memory has grown: no file's promise is less for that. */
-static void take_off_growth(struct other *other, uint64_t growth)
+/* Subtracts growth of anonymous memory from the promises. Promises of shared memory are not touched, because anonymous
+ * growth says nothing about them. */
+static void take_off_growth(struct peer *peer, uint64_t growth)
 {
-    uint64_t anonymous = own_part_of(&other->promised);
-    other->promised.bytes -= growth < anonymous ? growth : anonymous;
+    uint64_t anonymous = private_part_of(&peer->promised);
+    peer->promised.bytes -= growth < anonymous ? growth : anonymous;
 }
 
-/* What is asked of the others, and when. */
+/* The arguments of one summing, passed on to each entry. */
 struct question {
     struct sg_peers *peers;
     uint64_t device, ticket, job, now;
 };
 
-static void count(const struct question *question, struct sg_registry_entry *entry, const struct other *other)
+static void count(const struct question *question, struct sg_registry_entry *entry, const struct peer *peer)
 {
     struct sg_peers *peers = question->peers;
-    add_to_machine(peers, entry, other);
+    add_to_machine(peers, entry, peer);
     if (question->device != 0)
-        add_to_device(peers, entry, other, question->device);
+        add_to_device(peers, entry, peer, question->device);
     if (entry->slot.job_hash == question->job)
-        add_to_job(peers, &entry->slot, other);
+        add_to_job(peers, &entry->slot, peer);
     add(&peers->device_bytes, sg_load(&entry->slot.device_bytes));
     add(&peers->cuda_bytes, sg_load(&entry->pinned_bytes));
     add(&peers->cuda_bytes, sg_load(&entry->managed_bytes));
     peers->is_reclaiming |= sg_load(&entry->reclaim_until_ns) > question->now;
 }
 
-/* Our places in the order mean nothing there: who asks stands before us if the ledger of the first name is theirs, else
- * behind. */
+/* Counts one entry of the other version's registry. The two registries have no common order. Requests there count as
+ * queued before ours if their registry has the first name, else as queued after ours. */
 static void count_foreign(void *context, uint32_t number, struct sg_registry_entry *entry)
 {
     const struct question *question = context;
-    struct other other = read_seat(SG_ENTRY_CAPACITY, entry, SG_TICKET_NONE);
+    struct peer peer = read_entry(SG_ENTRY_CAPACITY, entry, SG_TICKET_NONE);
     question->peers->foreign_bytes += sg_foreign_bytes_of(entry);
     if (!sg_foreign_is_met()) {
-        other.queued_after_bytes = other.queued_before_bytes;
-        other.queued_before_bytes = 0;
+        peer.queued_after_bytes = peer.queued_before_bytes;
+        peer.queued_before_bytes = 0;
     }
-    other.is_stalled = is_stalled(SG_ENTRY_CAPACITY + number % SG_ENTRY_CAPACITY, entry, &other, question->now);
+    peer.is_stalled = is_stalled(SG_ENTRY_CAPACITY + number % SG_ENTRY_CAPACITY, entry, &peer, question->now);
     uint64_t before = question->peers->job.held_bytes;
-    count(question, entry, &other);
+    count(question, entry, &peer);
     question->peers->job_foreign_bytes += question->peers->job.held_bytes - before;
 }
 
-/* The bytes that all have together by the names of shared memory and of parents, and we have not. */
+/* Adds the bytes that processes hold together and we do not: shared memory, and memory of parents. */
 static void add_same_bytes(struct sg_peers *peers)
 {
     add(&peers->machine.held_bytes, sg_same_bytes_promised(SG_SAME_ON_MACHINE));
@@ -295,30 +306,30 @@ static void add_same_bytes(struct sg_peers *peers)
 
 void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool is_closely)
 {
-    struct sg_registry *ledger = sg_entry_registry();
+    struct sg_registry *registry = sg_entry_registry();
     struct sg_registry_entry *own = sg_entry_own();
     struct question question = {.peers = peers,
                                 .device = device,
                                 .ticket = sg_load(&own->ticket),
                                 .job = sg_own->slot.job_hash,
                                 .now = sg_clock_ns(CLOCK_MONOTONIC)};
-    uint32_t used = sg_load(&ledger->entry_used);
+    uint32_t used = sg_load(&registry->entry_used);
     memset(peers, 0, sizeof *peers);
-    see_own_heritage(peers);
+    add_own_inherited(peers);
     sg_same_bytes_gather();
     for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
-        struct sg_registry_entry *entry = &ledger->entry[i];
+        struct sg_registry_entry *entry = &registry->entry[i];
         if (entry == own || SG_CLAIM_STATE(sg_load(&entry->claim)) != SG_CLAIM_LIVE)
             continue;
         uint64_t published = sg_load(&entry->published_ns), scanned = sg_load(&entry->scanned_anonymous_bytes);
         uint64_t growth =
-            is_closely && sg_load(&entry->slot.promised_bytes) >= WORTH_A_LOOK ? growth_of(entry, scanned) : 0;
-        struct other other = read_seat(i, entry, question.ticket);
+            is_closely && sg_load(&entry->slot.promised_bytes) >= EXAMINED_BYTES_MIN ? growth_of(entry, scanned) : 0;
+        struct peer peer = read_entry(i, entry, question.ticket);
         if (growth != 0 && published != sg_load(&entry->published_ns))
-            growth = 0; /* it has looked at them itself meanwhile */
-        take_off_growth(&other, growth);
-        other.is_stalled = is_stalled(i, entry, &other, question.now);
-        count(&question, entry, &other);
+            growth = 0; /* the process has scanned meanwhile: its promises no longer contain this growth */
+        take_off_growth(&peer, growth);
+        peer.is_stalled = is_stalled(i, entry, &peer, question.now);
+        count(&question, entry, &peer);
     }
     sg_foreign_visit(count_foreign, &question);
     add_same_bytes(peers);
@@ -342,13 +353,13 @@ static void add_cuda(struct sg_cuda_sum *sum, const struct sg_registry_entry *en
 
 void sg_peers_sum_cuda(uint64_t level, struct sg_cuda_sum *sum)
 {
-    struct sg_registry *ledger = sg_entry_registry();
+    struct sg_registry *registry = sg_entry_registry();
     struct sg_registry_entry *own = sg_entry_own();
-    uint32_t used = sg_load(&ledger->entry_used);
+    uint32_t used = sg_load(&registry->entry_used);
     *sum = (struct sg_cuda_sum){0};
     add_cuda(sum, own, level == 0);
     for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
-        struct sg_registry_entry *entry = &ledger->entry[i];
+        struct sg_registry_entry *entry = &registry->entry[i];
         if (entry != own && SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE &&
             (level == 0 || sg_entry_is_member(entry, level)))
             add_cuda(sum, entry, level == 0);
@@ -370,40 +381,40 @@ uint32_t sg_peers_epoch(void)
 
 void sg_peers_advance(void)
 {
-    struct sg_registry *ledger = sg_entry_registry();
-    sg_fetch_add(&ledger->epoch, 1u);
-    uint64_t until = sg_load(&ledger->waiting_until_ns); /* pairs with the store in sg_peers_wait */
+    struct sg_registry *registry = sg_entry_registry();
+    sg_fetch_add(&registry->epoch, 1u);
+    uint64_t until = sg_load(&registry->waiting_until_ns); /* pairs with the store in sg_peers_wait */
     if (SG_LIKELY(until == 0))
         return;
     if (until < sg_clock_ns(CLOCK_MONOTONIC))
-        (void)sg_cas_u64(&ledger->waiting_until_ns, &until, 0);
+        (void)sg_cas_u64(&registry->waiting_until_ns, &until, 0);
     else
-        (void)sg_sys_futex(&ledger->epoch, FUTEX_WAKE, UINT32_MAX >> 1, NULL);
+        (void)sg_sys_futex(&registry->epoch, FUTEX_WAKE, UINT32_MAX >> 1, NULL);
 }
 
 void sg_peers_wait(uint32_t seen, uint64_t timeout_ns)
 {
-    struct sg_registry *ledger = sg_entry_registry();
+    struct sg_registry *registry = sg_entry_registry();
     const struct timespec timeout = {0, (long)timeout_ns};
-    sg_raise_to(&ledger->waiting_until_ns, sg_clock_ns(CLOCK_MONOTONIC) + timeout_ns);
-    (void)sg_sys_futex(&ledger->epoch, FUTEX_WAIT, seen, &timeout);
+    sg_raise_to(&registry->waiting_until_ns, sg_clock_ns(CLOCK_MONOTONIC) + timeout_ns);
+    (void)sg_sys_futex(&registry->epoch, FUTEX_WAIT, seen, &timeout);
 }
 
 void sg_peers_call(void)
 {
-    struct sg_registry *ledger = sg_entry_registry();
-    sg_fetch_add(&ledger->call, 1u);
-    (void)sg_sys_futex(&ledger->call, FUTEX_WAKE, UINT32_MAX >> 1, NULL);
+    struct sg_registry *registry = sg_entry_registry();
+    sg_fetch_add(&registry->call, 1u);
+    (void)sg_sys_futex(&registry->call, FUTEX_WAKE, UINT32_MAX >> 1, NULL);
 }
 
 bool sg_peers_have_looked(uint64_t since_ns)
 {
-    struct sg_registry *ledger = sg_entry_registry();
-    uint32_t used = sg_load(&ledger->entry_used);
+    struct sg_registry *registry = sg_entry_registry();
+    uint32_t used = sg_load(&registry->entry_used);
     for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
-        const struct sg_registry_entry *entry = &ledger->entry[i];
+        const struct sg_registry_entry *entry = &registry->entry[i];
         if (entry != sg_entry_own() && SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE &&
-            sg_load(&entry->slot.promised_bytes) >= WORTH_A_LOOK && sg_peers_is_watched(entry, since_ns) &&
+            sg_load(&entry->slot.promised_bytes) >= EXAMINED_BYTES_MIN && sg_peers_is_watched(entry, since_ns) &&
             (int64_t)(sg_load(&entry->published_ns) - since_ns) < 0)
             return false;
     }

@@ -1,5 +1,6 @@
 /*
- * peers.h - what all other processes have, and waiting for them. Under the decision lock, except where noted.
+ * peers.h - the other processes of the registry as sums, and waiting for them. Under the decision lock, except where
+ * noted.
  */
 #ifndef SG_PRELOAD_SHARED_PEERS_H
 #define SG_PRELOAD_SHARED_PEERS_H
@@ -8,63 +9,69 @@
 
 #include <stdbool.h>
 
-/* What other processes have of something. Sums are saturated, never wrapped. */
+/* Sums over other processes for one constraint. They saturate at 2^52 bytes and never wrap. */
 struct sg_peer_sums {
-    uint64_t held_bytes;   /* promised; of a job: granted */
-    uint64_t flight_bytes; /* admitted, the real call has not returned */
-    uint64_t
-        /* of these, what has stood still for as long as anybody waits: its owner is stopped, or its driver hangs */
-        stalled_bytes;
-    uint64_t queued_before_bytes; /* asked for by those who stand before us */
-    uint64_t queued_after_bytes;  /* and by those behind us */
+    uint64_t held_bytes;          /* promised bytes; in the sums of the job: granted bytes */
+    uint64_t flight_bytes;        /* in flight: admitted, and the real call has not returned */
+    uint64_t stalled_bytes;       /* the part of flight_bytes unchanged for 3 s: owner stopped, or its driver hangs */
+    uint64_t queued_before_bytes; /* requests queued before ours */
+    uint64_t queued_after_bytes;  /* requests queued after ours */
 };
 
 struct sg_peers {
     struct sg_peer_sums machine;
     struct sg_peer_sums level[SG_ENTRY_LEVELS]; /* of our cgroups, in the order of sg_registry_set_levels */
-    struct sg_peer_sums device;                 /* of the discrete device asked for */
+    struct sg_peer_sums device;                 /* of the discrete device that the request is for */
     struct sg_peer_sums job;                    /* of the job's other processes */
-    uint64_t job_sparse_bytes;  /* of the job's other processes: resident without having been promised */
+    uint64_t job_sparse_bytes;  /* resident sparse memory of the job's other processes; never promised */
     uint64_t job_foreign_bytes; /* the part of job.held_bytes that processes of another version hold */
-    uint64_t job_limit_bytes;   /* the smallest of theirs, 0: none */
-    uint64_t device_bytes;      /* device memory the others hold */
-    uint64_t cuda_bytes;        /* the same and their pinned and managed memory */
-    bool is_reclaiming;         /* somebody is populating memory to drop it again */
-    uint64_t foreign_bytes;     /* as sg_foreign_bytes() says */
+    uint64_t job_limit_bytes;   /* the smallest limit of the job's other processes; 0: none */
+    uint64_t device_bytes;      /* device memory of the others */
+    uint64_t cuda_bytes;        /* device, pinned and managed memory of the others */
+    bool is_reclaiming;         /* a process is populating memory to drop page cache */
+    uint64_t foreign_bytes;     /* sum of sg_foreign_bytes_of() */
 };
 
-/* Sums up the others. `device`: the identity of the discrete device asked for, or 0. Without a ticket of our own all
- * who ask stand before us. `is_closely`: asks the kernel how much of the promises of quiet processes is there by now. */
+/* Sums up the other processes into *peers.
+ * `device`: the identity of the discrete device that the request is for, or 0. `is_closely`: also ask the kernel how
+ * much of the promises of idle processes has become resident; costs reads of /proc for each process that promises
+ * 1 MiB or more. Without a queued request of our own, all requests count as queued before. */
 void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool is_closely);
 
-/* CUDA memory of all guarded processes, this one with them: on the machine (0), or of those inside a cgroup. */
+/* CUDA memory of all guarded processes, including this one. */
 struct sg_cuda_sum {
     uint64_t managed_bytes; /* granted */
-    uint64_t missing_bytes; /* the part of it that the CPU's page tables do not show */
-    uint64_t shown_bytes;   /* managed memory that they show; pinned memory; on the machine device memory, too */
-    uint64_t flight_bytes;  /* admitted, the real call has not returned */
+    uint64_t missing_bytes; /* managed memory that is not in the CPU's page tables */
+    uint64_t shown_bytes;   /* managed memory in the page tables, and pinned memory; on the machine also device */
+    uint64_t flight_bytes;  /* in flight: admitted, and the real call has not returned */
 };
+
+/* Fills *sum for the cgroup with identity `level`; 0: for the machine. */
 void sg_peers_sum_cuda(uint64_t level, struct sg_cuda_sum *sum);
 
-/* Whether a watchdog has looked within the last second: it is there, and not stopped. `now` may be older than its look. */
+/* Whether the entry's watchdog ran within the second before `now` (CLOCK_MONOTONIC, ns): the process has a watchdog and
+ * is not stopped. True also if the watchdog ran up to 10 s after `now`, which may be an old reading. */
 bool sg_peers_is_watched(const struct sg_registry_entry *entry, uint64_t now);
 
 /* ---- waiting; any thread, without the lock ---- */
 
-/* Changes when something was settled, withdrawn, looked at again or found dead anywhere. */
+/* The epoch changes when any process settles or withdraws a request, scans its promises, or is found dead. */
 uint32_t sg_peers_epoch(void);
+
+/* Changes the epoch and wakes all waiting processes. */
 void sg_peers_advance(void);
 
-/* Sleeps until the epoch is not `seen` any more, at most `timeout_ns` and below a second. */
+/* Sleeps until the epoch differs from `seen`, at most `timeout_ns`, which must be less than 1 s. May return early. */
 void sg_peers_wait(uint32_t seen, uint64_t timeout_ns);
 
-/* Whether all others have looked since at what they promise, if it is worth it and their watchdogs could. */
+/* Whether every other process that promises 1 MiB or more and has a running watchdog has scanned its promises since
+ * `since_ns`. */
 bool sg_peers_have_looked(uint64_t since_ns);
 
-/* Asks all watchdogs to look at what their processes promise. */
+/* Asks all watchdogs to scan the promises of their processes. */
 void sg_peers_call(void);
 
-/* The same, and waits until all others have that are watched and promise something, at most `patience_ns`. */
+/* Asks all watchdogs to scan, and waits until sg_peers_have_looked() is true, at most `patience_ns`. */
 void sg_peers_call_and_wait(uint64_t patience_ns);
 
 #endif

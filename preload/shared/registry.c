@@ -1,5 +1,6 @@
 /*
- * registry.c - see registry.h: the file, the registry entry in it, and who is alive.
+ * registry.c - see registry.h. Takes and releases this process's registry entry, marks dead entries, and queues
+ * requests.
  */
 #include "shared/registry.h"
 
@@ -19,17 +20,17 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { UNTRIED, SEATED, ALONE };
+enum { UNTRIED, SHARING, ALONE };
 
-#define CHECK_NS UINT64_C(500000000) /* so often a process looks whether others still meet in its ledger */
+#define CHECK_NS UINT64_C(500000000) /* interval between checks that the registry's file is still in its place */
 
 static struct {
-    uint32_t standing; /* (atomic) UNTRIED, SEATED, ALONE */
+    uint32_t membership; /* (atomic) UNTRIED, SHARING, ALONE */
     uint64_t retry_ns;
-    uint64_t checked_ns;          /* when the ledger's file was last found in its place */
-    uint32_t tries;               /* to sit down */
+    uint64_t checked_ns;          /* when the registry's file was last checked */
+    uint32_t tries;               /* how often the sums of a new entry could not be compared */
     long reserved;                /* the number of the registry entry whose byte is locked, plus one; 0: none */
-    struct sg_registry_file file; /* as we have it mapped, also in a forked child */
+    struct sg_registry_file file; /* the mapped file; a forked child inherits the mapping */
     uint64_t claim;               /* of the registry entry */
     uint64_t level[SG_ENTRY_LEVELS];
     uint64_t parent_entry, parent_claim; /* of a forked child */
@@ -38,7 +39,7 @@ static struct {
 
 /* ---- the registry entry ------------------------------------------------------------------------------------------ */
 
-static void fill_seat(struct sg_registry_entry *entry)
+static void fill_entry(struct sg_registry_entry *entry)
 {
     const struct sg_slot *slot = &sg_own->slot;
     memset((char *)entry + offsetof(struct sg_registry_entry, ticket), 0,
@@ -58,7 +59,8 @@ static void fill_seat(struct sg_registry_entry *entry)
     for (unsigned i = 0; i < SG_ENTRY_LEVELS; i++)
         entry->level[i] = own.level[i];
     memcpy(entry->origin, own.origin, sizeof own.origin);
-    memcpy(entry->file, sg_own->file, sizeof entry->file); /* sg_tmpfs_show follows: a thread may be changing them */
+    /* Another thread may be changing these ranges. sg_tmpfs_show follows and writes them again. */
+    memcpy(entry->file, sg_own->file, sizeof entry->file);
     entry->file_bytes = sg_load(&sg_own->shared_bytes);
 }
 
@@ -73,75 +75,75 @@ void sg_registry_set_levels(const uint64_t *identity, uint32_t count)
 
 /* ---- taking a registry entry ------------------------------------------------------------------------------------- */
 
-/* Locks the first registry entry nobody has. Its number, or -errno. */
-static long choose_seat(int fd)
+/* Locks the byte of the first free registry entry. Returns the entry's number, or -errno. */
+static long lock_free_entry(int fd)
 {
-    struct sg_registry *ledger = own.file.ledger;
+    struct sg_registry *registry = own.file.registry;
     for (uint32_t i = 0; i < SG_ENTRY_CAPACITY; i++) {
-        if (SG_CLAIM_STATE(sg_load(&ledger->entry[i].claim)) == SG_CLAIM_LIVE)
+        if (SG_CLAIM_STATE(sg_load(&registry->entry[i].claim)) == SG_CLAIM_LIVE)
             continue;
         long result = sg_registry_file_lock(fd, i);
         if (result == 0)
             return i;
-        if (result != -EAGAIN && result != -EACCES) /* a lock that cannot be had at all */
+        if (result != -EAGAIN && result != -EACCES) /* the file system has no such locks: no other byte would do */
             return result;
     }
     return -ENOSPC;
 }
 
-/* Makes the registry entry ours before anybody else counts it. A thread that is in the middle of a change may be parked
- * there, or have left it for good by a longjmp: after a while its change is taken to be over. */
-static long sit_down(struct sg_registry_entry *entry)
+/* Fills the registry entry before its claim makes other processes count it. Another thread may be in the middle of a
+ * change of sums, stopped there or gone by longjmp. After TRIES_MAX failed attempts its change is taken as finished. */
+static long use_entry(struct sg_registry_entry *entry)
 {
-    enum { TRIES_MAX = 8 }; /* a second each */
-    fill_seat(entry);
+    enum { TRIES_MAX = 8 }; /* sg_registry_join makes one attempt per second */
+    fill_entry(entry);
     sg_entry_set_own(entry);
-    sg_entry_set_registry(own.file.ledger);
-    bool is_right = false;
-    for (int i = 0; i < 1000 && !(is_right = sg_entry_reconcile()); i++)
+    sg_entry_set_registry(own.file.registry);
+    bool is_reconciled = false;
+    for (int i = 0; i < 1000 && !(is_reconciled = sg_entry_reconcile()); i++)
         (void)sg_syscall(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
-    if (is_right || ++own.tries > TRIES_MAX)
+    if (is_reconciled || ++own.tries > TRIES_MAX)
         return 0;
     sg_entry_set_registry(NULL);
     sg_entry_set_own(NULL);
     return -EAGAIN;
 }
 
-/* What the registry entry holds is added to what was ever asked for: looks that others made before do not know of it.
- * In flight first: from there it moves to the promises. */
-static void go_live(struct sg_registry_entry *entry, uint64_t generation)
+/* Publishes the claim. The entry's bytes are added to asked_bytes first, because earlier snapshots of other processes
+ * do not include them. Bytes in flight are read before promises: bytes move in that direction, so none is missed. */
+static void publish_claim(struct sg_registry_entry *entry, uint64_t generation)
 {
-    uint64_t flying = sg_load(&sg_own->slot.in_flight_bytes);
-    sg_registry_count(flying + sg_load(&sg_own->slot.promised_bytes));
+    uint64_t in_flight_bytes = sg_load(&sg_own->slot.in_flight_bytes);
+    sg_registry_count(in_flight_bytes + sg_load(&sg_own->slot.promised_bytes));
     own.claim = generation << 2 | SG_CLAIM_LIVE;
     sg_store(&entry->claim, own.claim);
 }
 
-/* The owner's CUDA memory goes with it, into the driver's pools as a rule. The part that a forked child inherited is
- * not its own. */
-static void note_ended(struct sg_registry *ledger, const struct sg_registry_entry *entry)
+/* Adds the CUDA memory of an ended owner to ended_bytes: the driver usually keeps such pages in its own pools. Memory
+ * that a forked child inherited does not count, because it is not the child's own. */
+static void note_ended(struct sg_registry *registry, const struct sg_registry_entry *entry)
 {
     uint64_t granted = sg_load(&entry->slot.granted_bytes), inherited = sg_load(&entry->slot.inherited_bytes);
     uint64_t own_bytes = granted > inherited ? granted - inherited : 0;
     uint64_t bytes = sg_load(&entry->slot.device_bytes) + sg_load(&entry->pinned_bytes);
     bytes = bytes < own_bytes ? bytes : own_bytes;
     if ((sg_load(&entry->slot.flags) & SG_SLOT_UNIFIED) != 0 && bytes != 0)
-        sg_fetch_add(&ledger->ended_bytes, bytes + sg_load(&ledger->context_bytes));
+        sg_fetch_add(&registry->ended_bytes, bytes + sg_load(&registry->context_bytes));
 }
 
-/* Of all jobs, or of one. */
-static uint32_t mark_dead_of(struct sg_registry *ledger, int fd, const uint64_t *job)
+/* Marks the entries of dead owners: of one job, or of all jobs if `job` is NULL. Returns how many. */
+static uint32_t mark_dead_of(struct sg_registry *registry, int fd, const uint64_t *job)
 {
-    uint32_t used = sg_load(&ledger->entry_used), found = 0;
+    uint32_t used = sg_load(&registry->entry_used), found = 0;
     for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
-        struct sg_registry_entry *entry = &ledger->entry[i];
+        struct sg_registry_entry *entry = &registry->entry[i];
         uint64_t claim = sg_load(&entry->claim);
         if (entry == sg_entry_shared_own() || SG_CLAIM_STATE(claim) != SG_CLAIM_LIVE)
             continue;
         if ((job != NULL && entry->slot.job_hash != *job) || sg_registry_file_has_owner(fd, i))
             continue;
         if (sg_cas_u64(&entry->claim, &claim, (claim & ~UINT64_C(3)) | SG_CLAIM_DEAD)) {
-            note_ended(ledger, entry);
+            note_ended(registry, entry);
             found++;
         }
     }
@@ -150,41 +152,43 @@ static uint32_t mark_dead_of(struct sg_registry *ledger, int fd, const uint64_t 
 
 static uint32_t mark_dead(int fd)
 {
-    return mark_dead_of(own.file.ledger, fd, NULL);
+    return mark_dead_of(own.file.registry, fd, NULL);
 }
 
-/* This process may move to another ledger meanwhile: locks of that one's file say nothing of this one. */
+/* The decision lock is not held here, so this process may move to another registry meanwhile. The locks on that file
+ * say nothing about the entries of this one: the registry is compared again after the file was opened. */
 void sg_registry_mark_dead_of_job(void)
 {
-    struct sg_registry *ledger = sg_entry_shared_registry();
-    long fd = ledger != NULL ? sg_registry_file_open(O_RDONLY) : -ENOENT;
+    struct sg_registry *registry = sg_entry_shared_registry();
+    long fd = registry != NULL ? sg_registry_file_open(O_RDONLY) : -ENOENT;
     if (fd < 0)
         return;
-    if (sg_registry_file_is_same(&own.file, (int)fd) && ledger == sg_entry_shared_registry())
-        (void)mark_dead_of(ledger, (int)fd, &sg_own->slot.job_hash);
+    if (sg_registry_file_is_same(&own.file, (int)fd) && registry == sg_entry_shared_registry())
+        (void)mark_dead_of(registry, (int)fd, &sg_own->slot.job_hash);
     (void)sg_sys_close((int)fd);
 }
 
-static void stand_up(void)
+static void drop_entry(void)
 {
     sg_entry_set_registry(NULL);
     sg_entry_set_own(NULL);
-    sg_store(&own.standing, (uint32_t)UNTRIED);
+    sg_store(&own.membership, (uint32_t)UNTRIED);
     sg_fetch_and(&sg_own->slot.flags, ~(uint32_t)SG_SLOT_SHARING);
     own.retry_ns = 0;
     own.reserved = 0;
     own.tries = 0;
 }
 
-/* The number of a registry entry whose byte is locked for as long as this process lives. It is kept if it cannot be
- * taken at once: a thread of ours may have seen it and write to it later, when it would be somebody else's. */
-static long reserve_seat(int fd)
+/* Locks the byte of one registry entry for the life of this process. Returns the entry's number, or -errno. The lock is
+ * kept even if the entry cannot be used at once. One of our threads may have seen the entry and may write to it later,
+ * when the entry would otherwise belong to another process. */
+static long reserve_entry(int fd)
 {
     if (own.reserved != 0)
         return own.reserved - 1;
-    long number = choose_seat(fd);
+    long number = lock_free_entry(fd);
     if (number == -ENOSPC && mark_dead(fd) != 0)
-        number = choose_seat(fd);
+        number = lock_free_entry(fd);
     long result = number >= 0 ? sg_shared_file_keep_open(fd) : number;
     if (result != 0)
         return result;
@@ -192,7 +196,7 @@ static long reserve_seat(int fd)
     return number;
 }
 
-static long take_seat(void)
+static long take_entry(void)
 {
     long fd = sg_registry_file_open(O_RDWR);
     if (fd < 0)
@@ -200,20 +204,20 @@ static long take_seat(void)
     bool is_same = sg_registry_file_is_same(&own.file, (int)fd);
     if (!is_same)
         own.reserved = 0;
-    long number = is_same ? reserve_seat((int)fd) : -ESTALE;
-    struct sg_registry_entry *entry = number >= 0 ? &own.file.ledger->entry[number] : NULL;
-    long result = entry != NULL ? sit_down(entry) : number;
+    long number = is_same ? reserve_entry((int)fd) : -ESTALE;
+    struct sg_registry_entry *entry = number >= 0 ? &own.file.registry->entry[number] : NULL;
+    long result = entry != NULL ? use_entry(entry) : number;
     if (result == 0) {
-        uint32_t used = sg_load(&own.file.ledger->entry_used);
-        while (used < (uint32_t)number + 1 && !sg_cas_u32(&own.file.ledger->entry_used, &used, (uint32_t)number + 1))
+        uint32_t used = sg_load(&own.file.registry->entry_used);
+        while (used < (uint32_t)number + 1 && !sg_cas_u32(&own.file.registry->entry_used, &used, (uint32_t)number + 1))
             ;
-        go_live(entry, (sg_load(&entry->claim) >> 2) + 1);
+        publish_claim(entry, (sg_load(&entry->claim) >> 2) + 1);
     }
     (void)sg_sys_close((int)fd);
     return result;
 }
 
-static void note_alone(long error)
+static void report_alone(long error)
 {
     char what[112];
     struct sg_text text = sg_text_begin(what, sizeof what);
@@ -229,43 +233,43 @@ static void note_alone(long error)
 
 bool sg_registry_may_join(void)
 {
-    return SG_UNLIKELY(sg_load(&own.standing) == UNTRIED) && sg_segment_is_shared();
+    return SG_UNLIKELY(sg_load(&own.membership) == UNTRIED) && sg_segment_is_shared();
 }
 
-static long join_ledger(void)
+static long join_registry(void)
 {
-    long result = own.file.ledger != NULL ? take_seat() : -ESTALE;
+    long result = own.file.registry != NULL ? take_entry() : -ESTALE;
     if (result != -ESTALE && result != -ENOENT)
         return result;
-    sg_told_set_parent(NULL);    /* its entry is in the ledger that goes */
-    if (own.file.ledger != NULL) /* somebody has removed the file since */
-        (void)sg_sys_munmap(own.file.ledger, SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY));
-    own.file.ledger = NULL;
+    sg_told_set_parent(NULL);      /* the parent's entry is in the mapping that is about to go */
+    if (own.file.registry != NULL) /* the mapped file was removed */
+        (void)sg_sys_munmap(own.file.registry, SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY));
+    own.file.registry = NULL;
     result = sg_registry_file_map(&own.file);
-    return result == 0 ? take_seat() : result;
+    return result == 0 ? take_entry() : result;
 }
 
 void sg_registry_join(void)
 {
     if (own.retry_ns != 0 && sg_clock_ns(CLOCK_MONOTONIC) < own.retry_ns)
         return;
-    long result = join_ledger();
+    long result = join_registry();
     if (result == -EPROTO && !sg_foreign_is_met()) {
-        note_alone(result);
+        report_alone(result);
         sg_foreign_meet();
-        result = join_ledger(); /* the other one */
+        result = join_registry(); /* now under the second name */
     }
     if (result == 0) {
         if (!sg_foreign_is_met())
             sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_SHARING);
         own.checked_ns = sg_clock_ns(CLOCK_MONOTONIC);
-        sg_store(&own.standing, (uint32_t)SEATED);
+        sg_store(&own.membership, (uint32_t)SHARING);
     } else if (result == -EMFILE || result == -ENFILE || result == -ESTALE || result == -EAGAIN) {
         own.retry_ns = sg_clock_ns(CLOCK_MONOTONIC) + 1000000000u;
     } else {
         if (!sg_foreign_is_met())
-            note_alone(result);
-        sg_store(&own.standing, (uint32_t)ALONE);
+            report_alone(result);
+        sg_store(&own.membership, (uint32_t)ALONE);
     }
 }
 
@@ -274,7 +278,7 @@ void sg_registry_leave(void)
     struct sg_registry_entry *entry = sg_entry_shared_own();
     if (entry == NULL)
         return;
-    note_ended(own.file.ledger, entry);
+    note_ended(own.file.registry, entry);
     sg_store(&entry->claim, (sg_load(&entry->claim) & ~UINT64_C(3)) | SG_CLAIM_EMPTY);
     sg_peers_advance();
 }
@@ -284,8 +288,8 @@ void sg_registry_note_replaced(void)
     sg_store(&sg_entry_own()->slot.state, (uint32_t)SG_STATE_REPLACED);
 }
 
-/* The byte was locked all the time, so nobody else has sat down. What is held is added to what was ever asked for, as
- * in sit_down: looks that others made meanwhile did not see it. */
+/* The entry's byte stayed locked, so no other process has taken the entry. As in publish_claim, the bytes held are
+ * added to asked_bytes, because snapshots that other processes made meanwhile do not include them. */
 void sg_registry_come_back(void)
 {
     struct sg_registry_entry *entry = sg_entry_shared_own();
@@ -295,12 +299,13 @@ void sg_registry_come_back(void)
     sg_store(&entry->slot.state, (uint32_t)SG_STATE_RUNNING);
     if (SG_CLAIM_STATE(claim) != SG_CLAIM_EMPTY)
         return;
-    uint64_t flying = sg_load(&sg_own->slot.in_flight_bytes);
-    sg_registry_count(flying + sg_load(&sg_own->slot.promised_bytes));
+    uint64_t in_flight_bytes = sg_load(&sg_own->slot.in_flight_bytes);
+    sg_registry_count(in_flight_bytes + sg_load(&sg_own->slot.promised_bytes));
     (void)sg_cas_u64(&entry->claim, &claim, claim | SG_CLAIM_LIVE);
 }
 
-/* The file or its whole directory was removed: newcomers meet in another one. The mapping may be in use: it stays. */
+/* Leaves a registry whose file, or whole directory, was removed, because new processes use another one. The old mapping
+ * stays: other threads may be using it. */
 static bool leave_if_gone(long fd)
 {
     bool is_gone = fd >= 0 ? !sg_registry_file_is_same(&own.file, (int)fd) && sg_registry_file_is_directory_ours()
@@ -309,14 +314,14 @@ static bool leave_if_gone(long fd)
     if (!is_gone)
         return false;
     sg_registry_leave();
-    own.file.ledger = NULL;
-    stand_up();
+    own.file.registry = NULL;
+    drop_entry();
     return true;
 }
 
 bool sg_registry_is_check_due(void)
 {
-    return sg_load(&own.standing) == SEATED && sg_clock_ns(CLOCK_MONOTONIC) - own.checked_ns >= CHECK_NS;
+    return sg_load(&own.membership) == SHARING && sg_clock_ns(CLOCK_MONOTONIC) - own.checked_ns >= CHECK_NS;
 }
 
 bool sg_registry_check_place(void)
@@ -330,7 +335,7 @@ bool sg_registry_check_place(void)
 
 bool sg_registry_reap(void)
 {
-    if (sg_load(&own.standing) != SEATED)
+    if (sg_load(&own.membership) != SHARING)
         return false;
     long fd = sg_registry_file_open(O_RDONLY);
     bool is_gone = leave_if_gone(fd);
@@ -345,17 +350,17 @@ bool sg_registry_reap(void)
 void sg_registry_refork(void)
 {
     struct sg_registry_entry *parent = sg_entry_shared_own();
-    own.parent_entry = parent != NULL ? (uint64_t)(parent - own.file.ledger->entry) + 1 : 0;
-    own.parent_claim = parent != NULL ? own.claim : 0; /* the registry entry may be somebody else's by now */
+    own.parent_entry = parent != NULL ? (uint64_t)(parent - own.file.registry->entry) + 1 : 0;
+    own.parent_claim = parent != NULL ? own.claim : 0; /* not from the entry: another process may own it by now */
     sg_told_set_parent(parent != NULL ? &parent->slot.flags : NULL);
-    stand_up();
+    drop_entry();
     sg_entry_refork_sums();
     sg_foreign_refork();
     sg_same_bytes_refork();
 }
 
-/* `own` is a copy of the parent's: the list is what the parent has from its own ancestors. Where it is full, the two
- * farthest become one, which counts when the nearer of them is gone. */
+/* `own.origin` is a copy of the parent's list: the memory that the parent has from its ancestors. If the list is full,
+ * the two farthest ancestors are joined into one, which counts after the nearer of the two has ended. */
 void sg_registry_inherit(uint64_t bytes, uint32_t parent_pid)
 {
     if (own.parent_claim != 0) {
@@ -370,12 +375,12 @@ void sg_registry_inherit(uint64_t bytes, uint32_t parent_pid)
 
 void sg_registry_announce(uint64_t pool, uint64_t bytes)
 {
-    struct sg_registry *ledger = sg_entry_registry();
+    struct sg_registry *registry = sg_entry_registry();
     struct sg_registry_entry *entry = sg_entry_own();
     sg_store(&entry->queued_bytes, bytes);
     sg_store(&entry->queued_source, pool);
     sg_store(&entry->ticket, SG_TICKET_CHOOSING);
-    sg_store(&entry->ticket, sg_fetch_add(&ledger->asked_bytes, bytes) + SG_TICKET_FIRST);
+    sg_store(&entry->ticket, sg_fetch_add(&registry->asked_bytes, bytes) + SG_TICKET_FIRST);
 }
 
 void sg_registry_withdraw(void)
@@ -390,12 +395,13 @@ void sg_registry_count(uint64_t bytes)
 
 bool sg_registry_take(uint64_t bytes, const uint64_t *limit)
 {
-    struct sg_registry *ledger = sg_entry_registry();
-    uint64_t most = sg_load(limit);
-    if (ledger != sg_entry_registry()) /* this process is joining: the place is one in the other ledger's order */
+    struct sg_registry *registry = sg_entry_registry();
+    uint64_t limit_place = sg_load(limit);
+    if (registry != sg_entry_registry()) /* joining now: the limit may be a place in the other registry's order */
         return false;
-    int64_t left = (int64_t)(most - sg_load(&ledger->asked_bytes)); /* the count may wrap, in some years */
-    if (most == 0 || left <= 0 || bytes > (uint64_t)left / 16)
+    /* A signed difference: asked_bytes may wrap after some years. */
+    int64_t distance = (int64_t)(limit_place - sg_load(&registry->asked_bytes));
+    if (limit_place == 0 || distance <= 0 || bytes > (uint64_t)distance / 16)
         return false;
-    return (int64_t)(most - (sg_fetch_add(&ledger->asked_bytes, bytes) + bytes)) >= 0;
+    return (int64_t)(limit_place - (sg_fetch_add(&registry->asked_bytes, bytes) + bytes)) >= 0;
 }

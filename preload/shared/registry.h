@@ -1,25 +1,27 @@
 /*
- * registry.h - this process among all guarded processes of the machine: how it takes its registry entry in the registry
- * and asks for memory. own_entry.h has the sums that the registry entry shows; peers.h, what the others have promised,
- * have in flight and are asking for.
+ * registry.h - this process's membership in the registry: taking and leaving a registry entry, and queueing requests.
+ * own_entry.h changes the sums that the entry shows. peers.h sums up the entries of the other processes.
  *
- * How processes decide as one without a lock that a killed or stopped one could hold ("reserve, look, settle"):
+ * Processes decide in turn without a shared lock, because a killed or stopped process could hold such a lock for ever.
+ * The protocol is "announce, refresh, settle":
  *
- *   reserve   announce: queued_bytes, ticket = CHOOSING, place = asked_bytes += size, ticket = place. Then sum
- *             up the other registry entries: what is promised and in flight, and what those ask for who stand before
- *             us.
- *   look      at the kernel's counters, after the registry entries: what moves meanwhile moves from the registry
- *             entries to the kernel, and so is seen twice at worst, never not at all.
- *   settle    admitted: in flight from before the ticket goes until the real call has returned, and until it is
- *             promised if it is not there yet. Refused, or waiting for others: the ticket goes.
+ *   announce  Store queued_bytes; store ticket = CHOOSING; place = fetch_add(asked_bytes, size); store ticket = place.
+ *             Then sum up the other entries: promises, bytes in flight, and requests queued before this one.
+ *   refresh   Read the kernel's counters after the entries. Bytes move from the entries to the kernel, so bytes that
+ *             move meanwhile are seen twice at worst and never missed.
+ *   settle    Admitted: the bytes are in flight before the ticket is cleared. They stay in flight until the real call
+ *             has returned and, where their pages are not resident yet, until they are promised.
+ *             Refused or waiting: the ticket is cleared.
  *
- * Who fits only without those before him waits for them and asks again; of those who ask, the first always gets an
- * answer at once. Small requests do not queue: they are promised first, then added to asked_bytes, and pass if
- * everything asked for since this process's last snapshot stays within what that look showed. tests/model/admission.pml
- * checks all this.
+ * A request that fits only without the requests queued before it waits for them and announces itself again. The first
+ * request in the order always gets an answer at once.
  *
- * A process without a registry entry (no shared memory, no place left) has a ledger of its own, with one registry
- * entry: it decides alone.
+ * Small requests are not queued. They are promised first and added to asked_bytes second. They pass if the growth of
+ * asked_bytes since this process's last snapshot stays within the headroom of that snapshot.
+ * tests/model/admission.pml checks the protocol.
+ *
+ * A process without a registry entry (no shared memory, or the registry is full) uses a private registry with one
+ * entry and decides alone.
  */
 #ifndef SG_PRELOAD_SHARED_REGISTRY_H
 #define SG_PRELOAD_SHARED_REGISTRY_H
@@ -30,53 +32,66 @@
 
 /* ---- the registry entry; under the decision lock, except where noted ---- */
 
-/* Whether there is one to be taken: this process has a segment, and has not tried yet. Then sg_headroom_forget() and
- * join: places in the order of one ledger mean nothing in another. */
+/* Whether sg_registry_join would try to take an entry: this process has a shared segment and neither holds an entry nor
+ * has given up. Call sg_headroom_forget() before joining: a place in one registry's order means nothing in another. */
 bool sg_registry_may_join(void);
+
+/* Takes a registry entry, creating the registry if necessary. Errors: tries again after 1 s if descriptors are
+ * exhausted, if the file was replaced, or if sums kept changing; otherwise the process decides alone for good and adds
+ * an event to its segment. */
 void sg_registry_join(void);
 
-/* Gives it up: the process ends. Any thread. */
+/* Releases the registry entry at the end of the process. Any thread. */
 void sg_registry_leave(void);
 
-/* The process becomes another program: its registry entry stays until the kernel lets go of it, for that may fail. Any
- * thread. */
+/* Marks the entry of a process that is about to exec. The entry is kept until the kernel releases its lock, because
+ * the exec may fail. Any thread. */
 void sg_registry_note_replaced(void);
 
-/* Takes either back: it did not end. Any thread. */
+/* Undoes sg_registry_leave or sg_registry_note_replaced when the process goes on. Any thread. */
 void sg_registry_come_back(void);
 
-/* In a forked child: the registry entry is the parent's. */
+/* In a forked child: drops the parent's registry entry. */
 void sg_registry_refork(void);
 
-/* In a forked child, after sg_registry_refork: `bytes` were its parent's own, besides what that had from its parents. */
+/* In a forked child, after sg_registry_refork: records that `bytes` of its memory were the parent's own, besides the
+ * bytes that the parent has from its own ancestors. */
 void sg_registry_inherit(uint64_t bytes, uint32_t parent_pid);
 
-/* The identities of our cgroups that bound memory. */
+/* Sets the identities of this process's `count` cgroups that bound memory. */
 void sg_registry_set_levels(const uint64_t *identity, uint32_t count);
 
-/* Whether it is time to see if the ledger's file is still in its place, and that: where it is not, this process
- * joins the one that is there. Processes that come meet in that one. After sg_headroom_forget(). True if the file is in
- * its place. */
+/* Whether 500 ms have passed since the last check of the registry file's place. */
 bool sg_registry_is_check_due(void);
+
+/* Checks that the mapped registry is still the file in SPARKGUARD_DIR. If that was removed or replaced, this process
+ * leaves its entry and will join the new file, where new processes meet. Call sg_headroom_forget() first.
+ * True: the file is in its place. */
 bool sg_registry_check_place(void);
 
-/* Turns the registry entries of dead owners into nothing; true if there were any. After sg_headroom_forget(): this
- * process may find that its ledger's file is gone, and join another. */
+/* Marks the entries of dead owners as dead. True if there were any. Call sg_headroom_forget() first: as
+ * sg_registry_check_place, this process may leave a registry whose file was removed. */
 bool sg_registry_reap(void);
 
-/* The same for the entries of this process's job, however many there are. Any thread, any time. */
+/* Marks the dead entries of this process's job only. Does not leave a registry whose file was removed. Any thread, any
+ * time. */
 void sg_registry_mark_dead_of_job(void);
 
 /* ---- requests ---- */
 
+/* Queues a request for `bytes` of `pool` (SG_POOL_..., or a device's identity) at the end of the machine's order. Under
+ * the decision lock. */
 void sg_registry_announce(uint64_t pool, uint64_t bytes);
+
+/* Removes this process's queued request. Under the decision lock. */
 void sg_registry_withdraw(void);
 
-/* Adds `bytes` to what was ever asked for. Any thread. */
+/* Adds `bytes` to asked_bytes, the sum of all requests ever made. Any thread. */
 void sg_registry_count(uint64_t bytes);
 
-/* The same, and tells whether that stays below *limit with 15/16 of the rest left over:
- * *limit is a place in the order. Any thread. */
+/* Adds `bytes` to asked_bytes if they are at most 1/16 of the distance from asked_bytes to *limit, a place in the
+ * order. True: asked_bytes is still at most *limit. False: the request must be queued; its bytes may have been added
+ * all the same, if other processes were faster. Any thread. */
 bool sg_registry_take(uint64_t bytes, const uint64_t *limit);
 
 #endif

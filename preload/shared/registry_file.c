@@ -90,12 +90,13 @@ static long fill_file(int fd)
     return result == (long)sizeof header ? 0 : result < 0 ? result : -EIO;
 }
 
-/* Makes the file without a name, or where that cannot be, under one of its own, and gives it the real one when it is
- * whole; another process may be first. */
+/* Creates the file without a name, or under a temporary name if O_TMPFILE is not supported. Links it to the real name
+ * when it is complete, because this process may be killed at any instruction. Another process may be faster, which is
+ * no error. */
 static long make_file(void)
 {
     static char path[SG_PATH_CAPACITY + 80],
-        real_path[SG_PATH_CAPACITY + 80]; /* under the decision lock: large for a stack */
+        real_path[SG_PATH_CAPACITY + 80]; /* static because too large for a stack; the decision lock protects them */
     char open_path[48];
     struct sg_text text = sg_text_begin(open_path, sizeof open_path);
     name_file(path, own_name(), true);
@@ -114,17 +115,18 @@ static long make_file(void)
     if (fd < 0)
         return fd;
     long result = fill_file((int)fd);
-    result =
-        result == 0 ? sg_sys_linkat((int)SG_AT_FDCWD, path, real_path) : result; /* unlike rename it replaces nothing */
+    /* link and not rename, which would replace a file that another process has made meanwhile. */
+    result = result == 0 ? sg_sys_linkat((int)SG_AT_FDCWD, path, real_path) : result;
     (void)sg_sys_unlinkat((int)SG_AT_FDCWD, path);
     (void)sg_sys_close((int)fd);
     return result == -EEXIST ? 0 : result;
 }
 
-/* Whether the file can be mapped and believed: whole, really there, of our version, and not a stranger's. */
+/* Validates the file before it is mapped: complete, with all blocks allocated, of our version, and owned by this user
+ * or root unless a group shares the directory. 0 or -errno. */
 static long check_file(int fd, struct stat *info)
 {
-    static struct sg_registry header; /* as above */
+    static struct sg_registry header; /* static as in make_file */
     long result = sg_sys_fstat(fd, info);
     if (result != 0)
         return result;
@@ -165,7 +167,7 @@ long sg_registry_file_map(struct sg_registry_file *file)
     (void)sg_sys_close((int)fd);
     if (result != 0)
         return result;
-    file->ledger = mapped;
+    file->registry = mapped;
     file->device = info.st_dev;
     file->inode = info.st_ino;
     file->directory = sg_sys_stat(sg_options.dir, &info) == 0 ? info.st_ino : 0;
@@ -178,7 +180,7 @@ bool sg_registry_file_is_same(const struct sg_registry_file *file, int fd)
     return sg_sys_fstat(fd, &info) == 0 && info.st_dev == file->device && info.st_ino == file->inode;
 }
 
-/* The file may only be out of reach: behind a chroot, or below a relative SPARKGUARD_DIR. */
+/* Without this check, a process behind a chroot, or with a relative SPARKGUARD_DIR, would take its file for removed. */
 bool sg_registry_file_is_in_reach(const struct sg_registry_file *file)
 {
     struct stat info = {0};

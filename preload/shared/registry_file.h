@@ -1,6 +1,6 @@
 /*
- * registry_file.h - the registry as a file: made whole or not at all, checked before it is believed. With signals
- * blocked.
+ * registry_file.h - the registry as a file: created complete or not at all, and validated before it is used. Call with
+ * signals blocked.
  */
 #ifndef SG_PRELOAD_SHARED_REGISTRY_FILE_H
 #define SG_PRELOAD_SHARED_REGISTRY_FILE_H
@@ -10,34 +10,41 @@
 #include <stdbool.h>
 
 struct sg_registry_file {
-    struct sg_registry *ledger; /* where it is mapped, or NULL */
+    struct sg_registry *registry; /* the mapping, or NULL */
     uint64_t device, inode;
-    uint64_t directory; /* inode of the one it is in */
+    uint64_t directory; /* inode of the directory that holds the file */
 };
 
-/* Another version has its ledger in the place of ours: this version's processes meet in one of another name. */
+/* Selects the file name: true if another version's registry has our name, so that this version's processes use the
+ * second name. */
 void sg_registry_file_give_way(bool is_foreign_there);
 
-/* Opens the other of the two, which another version's processes share: a descriptor, or -errno. */
+/* Opens the registry of another version, under the name that we do not use. A descriptor, or -errno. */
 long sg_registry_file_open_foreign(int flags);
 
-/* The byte of a registry entry: locks it for the open file (0, or -errno: -EAGAIN somebody has it), and whether
- * somebody else's open file has it; where that cannot be told, yes. */
+/* Locks byte `number` of the file, which owns the registry entry of that number, for the open file `fd`. 0 or -errno;
+ * -EAGAIN: another open file holds the lock. */
 long sg_registry_file_lock(int fd, uint32_t number);
+
+/* Whether another open file holds the lock on byte `number`. True also if the kernel does not answer. */
 bool sg_registry_file_has_owner(int fd, uint32_t number);
 
-/* Opens the file in SPARKGUARD_DIR: a descriptor, or -errno. */
+/* Opens the registry in SPARKGUARD_DIR. A descriptor, or -errno. */
 long sg_registry_file_open(int flags);
 
-/* Maps it, making it if it is not there. 0 or -errno: -EPERM it is a stranger's, -EPROTO another version's. */
+/* Maps the registry into file->registry and creates the file if there is none. 0 or -errno; -EPERM: the file belongs to
+ * another user; -EPROTO: another version made it. Under the decision lock. */
 long sg_registry_file_map(struct sg_registry_file *file);
 
-/* Whether `fd` is the file that is mapped; whether its directory can be reached by its name. */
+/* Whether `fd` is the file that is mapped. */
 bool sg_registry_file_is_same(const struct sg_registry_file *file, int fd);
+
+/* Whether SPARKGUARD_DIR still names the directory that the file was mapped from. False behind a chroot, or if a
+ * relative SPARKGUARD_DIR now names another place. */
 bool sg_registry_file_is_in_reach(const struct sg_registry_file *file);
 
-/* Whether what is in the directory's place now is trusted as it was at the start: after it went, somebody else may
- * have made it. */
+/* Whether the present SPARKGUARD_DIR passes the ownership check of the start. After the first one was removed, another
+ * user may have made a directory of that name. */
 bool sg_registry_file_is_directory_ours(void);
 
 #endif

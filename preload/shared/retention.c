@@ -1,13 +1,13 @@
 /*
- * retention.c - see retention.h: keeps SPARKGUARD_DIR and the history small: evidence of the last dead processes stays,
- * older evidence goes.
+ * retention.c - see retention.h. Keeps the records of the processes that ended last, and removes older ones.
  *
- * SPARKGUARD_DIR: runs once in a process, when it attaches, with signals blocked, and looks closer only if the
- * directory holds more than KEEP_MAX files. Removes the oldest dead ones until KEEP_LEAST files are left. What is alive
- * (somebody holds its lock), is not ours to remove, or is no segment, stays. What was being made when its maker was
- * killed goes after a while, a time line without a segment at once.
+ * SPARKGUARD_DIR: runs once in a process, when it attaches, with signals blocked. Segments are opened only if the
+ * directory holds more than KEEP_MAX of them. The oldest dead ones are then removed until KEEP_LEAST are left. Three
+ * kinds of files stay: segments of living processes (their lock is held), files that we may not remove, and files that
+ * are no segments. Unfinished files of killed processes are removed after UNFINISHED_SECONDS, and time lines without a
+ * segment at once.
  *
- * The history: runs once in the process's own thread for it, and goes by bytes.
+ * History: runs once, in the history thread of the process, and is bounded by bytes.
  */
 #include "shared/retention.h"
 
@@ -29,7 +29,7 @@ enum {
     NAME_CAPACITY = 48,
     TIMELINE_CAPACITY = NAME_CAPACITY + sizeof SG_TIMELINE_SUFFIX,
     BUFFER_BYTES = 32768,
-    CANDIDATES = 4096, /* a history as large as it may be holds fewer */
+    CANDIDATES = 4096, /* more than a history of the largest allowed size holds */
     UNFINISHED_SECONDS = 10
 };
 
@@ -45,7 +45,7 @@ struct workspace {
     struct candidate candidate[CANDIDATES];
 };
 
-/* strspn, which would be one more name that each start looks up. */
+/* As strspn. That function would be one more symbol for the dynamic linker to find at each program start. */
 static size_t span(const char *text, const char *characters)
 {
     size_t length = 0;
@@ -54,14 +54,15 @@ static size_t span(const char *text, const char *characters)
     return length;
 }
 
-/* Whether a number, as sg_sys_unique makes them, is followed by `suffix` and no more. */
+/* Whether the text is a number as sg_sys_unique makes it (16 hexadecimal digits) and `suffix`. */
 static bool is_unique(const char *text, const char *suffix)
 {
     size_t digits = span(text, "0123456789abcdef");
     return digits == 16 && strcmp(text + digits, suffix) == 0;
 }
 
-/* Whether a process of ours has given the name. What else lies there is somebody's, whatever it ends with. */
+/* Whether a guarded process made a file of this name: PID-NUMBER and `suffix`. Other files with this suffix are not
+ * ours to remove. */
 static bool is_of_process(const char *name, const char *suffix)
 {
     size_t digits = span(name, "0123456789");
@@ -73,10 +74,10 @@ static bool is_segment_name(const char *name)
     return is_of_process(name, SG_SEGMENT_SUFFIX);
 }
 
-static bool is_unfinished_ledger(const char *name, const char *ledger)
+static bool is_unfinished_registry(const char *name, const char *registry_name)
 {
-    size_t length = strlen(ledger);
-    return strncmp(name, ledger, length) == 0 && name[length] == '.' &&
+    size_t length = strlen(registry_name);
+    return strncmp(name, registry_name, length) == 0 && name[length] == '.' &&
            is_unique(name + length + 1, SG_UNFINISHED_SUFFIX);
 }
 
@@ -84,11 +85,11 @@ static bool is_unfinished(const char *name)
 {
     return is_of_process(name, SG_SEGMENT_SUFFIX SG_UNFINISHED_SUFFIX) ||
            is_of_process(name, SG_TIMELINE_SUFFIX SG_UNFINISHED_SUFFIX) ||
-           is_unfinished_ledger(name, SG_REGISTRY_NAME) || is_unfinished_ledger(name, SG_LEDGER_SECOND_NAME);
+           is_unfinished_registry(name, SG_REGISTRY_NAME) || is_unfinished_registry(name, SG_LEDGER_SECOND_NAME);
 }
 
-/* 0 or -errno. */
-static long look_at(int directory, const char *name, struct stat *info)
+/* Reads the properties of a file without following a symbolic link. 0 or -errno. */
+static long read_info(int directory, const char *name, struct stat *info)
 {
     const int flags = 0x100; /* AT_SYMLINK_NOFOLLOW */
     return sg_syscall(SYS_newfstatat, directory, (long)name, (long)info, flags, 0, 0);
@@ -96,10 +97,11 @@ static long look_at(int directory, const char *name, struct stat *info)
 
 static bool is_regular(int directory, const char *name, struct stat *info)
 {
-    return look_at(directory, name, info) == 0 && S_ISREG(info->st_mode);
+    return read_info(directory, name, info) == 0 && S_ISREG(info->st_mode);
 }
 
-/* A file that somebody was making when he was killed: nobody makes one for as long as this. */
+/* Removes an unfinished file whose maker was killed. UNFINISHED_SECONDS is longer than any process takes to finish
+ * it. */
 static void remove_unfinished(int directory, const char *name)
 {
     struct stat info = {0};
@@ -114,9 +116,9 @@ static void remove_unfinished(int directory, const char *name)
     (void)sg_sys_close((int)fd);
 }
 
-/* A time line is made after its segment and removed before it: without one it was left behind, by somebody who removed
- * the segment by hand, or by a process that ended while another of its threads began a phase. Nobody would ever find
- * it. */
+/* Removes a time line without a segment, which no reader would find. A time line is made after its segment and removed
+ * before it. It is left over if a user removed the segment by hand, or if a process ended while another of its threads
+ * began a phase. */
 static void remove_orphan(int directory, const char *name)
 {
     const size_t suffix = sizeof SG_TIMELINE_SUFFIX - 1;
@@ -128,7 +130,7 @@ static void remove_orphan(int directory, const char *name)
     sg_text_add(&text, name);
     text.length -= suffix;
     sg_text_add(&text, SG_SEGMENT_SUFFIX);
-    if (look_at(directory, segment, &info) == -ENOENT)
+    if (read_info(directory, segment, &info) == -ENOENT)
         (void)sg_sys_unlinkat(directory, name);
 }
 
@@ -138,29 +140,30 @@ static void remove_left_over(int directory, const char *name)
     remove_orphan(directory, name);
 }
 
-/* Who may write a file may give it any time: what ns cannot tell is the first time that they can, or the last. */
+/* The file's time of change in ns, as the time when its process ended. A user who may write the file can set any time,
+ * so times outside the range of int64_t are cut to its bounds. */
 static int64_t ended_ns_of(const struct stat *info)
 {
     const int64_t most = INT64_MAX / 1000000000 - 1;
     int64_t seconds = info->st_mtim.tv_sec;
-    if (info->st_size == 0) /* says nothing */
+    if (info->st_size == 0) /* an empty file is no record: the oldest */
         return 0;
     seconds = seconds > most ? most : seconds < -most ? -most : seconds;
     return seconds * 1000000000 + info->st_mtim.tv_nsec;
 }
 
-/* Whether nobody lives behind the file; then also when it ended, as far as the file system knows. */
+/* Whether the segment's process has ended: no process holds the file's lock. Sets *ended_ns to the file's time. */
 static bool is_dead(int directory, const char *name, int64_t *ended_ns)
 {
     long fd = sg_sys_openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
     if (fd < 0)
         return false;
     struct stat info = {0};
-    bool is_free =
+    bool is_unlocked =
         sg_sys_fstat((int)fd, &info) == 0 && S_ISREG(info.st_mode) && sg_sys_flock((int)fd, LOCK_SH | LOCK_NB) == 0;
     *ended_ns = ended_ns_of(&info);
     (void)sg_sys_close((int)fd);
-    return is_free;
+    return is_unlocked;
 }
 
 static bool count_segment(int directory, const char *name, void *count)
@@ -175,7 +178,7 @@ static bool count_segment(int directory, const char *name, void *count)
 static void collect(struct workspace *work, const char *name)
 {
     memcpy(work->candidate[work->count++].name, name,
-           strnlen(name, NAME_CAPACITY - 1) + 1); /* is_segment_name: it fits */
+           strnlen(name, NAME_CAPACITY - 1) + 1); /* fits, because is_segment_name bounds the length */
 }
 
 static bool collect_dead(int directory, const char *name, void *context)
@@ -213,7 +216,7 @@ static struct workspace *begin_work(void)
     return sg_is_error(work) ? NULL : work;
 }
 
-/* Its time line first, which is found by it. */
+/* Removes the time line before its segment: without the segment, readers would not find the time line. */
 static void remove_dead(int directory, const char *name)
 {
     char timeline[TIMELINE_CAPACITY];
@@ -222,7 +225,7 @@ static void remove_dead(int directory, const char *name)
     (void)sg_sys_unlinkat(directory, name);
 }
 
-/* What it took there. */
+/* Removes the oldest candidate with its time line. Returns the bytes that both took on disk; 0 in SPARKGUARD_DIR. */
 static uint64_t remove_oldest(int directory, struct workspace *work)
 {
     uint32_t oldest = 0;
@@ -237,9 +240,9 @@ static uint64_t remove_oldest(int directory, struct workspace *work)
 
 void sg_retention_sweep(int directory)
 {
-    static char small[4096]; /* whoever attaches may have little stack, and is alone (segment.c) */
+    static char buffer[4096]; /* the attaching thread may have little stack; the caller's attach_lock protects this */
     uint32_t count = 0;
-    sg_directory_visit(directory, small, sizeof small, count_segment, &count);
+    sg_directory_visit(directory, buffer, sizeof buffer, count_segment, &count);
     struct workspace *work = count > KEEP_MAX ? begin_work() : NULL;
     if (work == NULL)
         return;
@@ -249,8 +252,9 @@ void sg_retention_sweep(int directory)
     (void)sg_sys_munmap(work, sizeof *work);
 }
 
-/* Where there are more files than candidates, those seen are taken for all: the rest is left to the next who comes. */
-void sg_retention_trim(int directory, uint64_t bytes_most)
+/* If the directory holds more than CANDIDATES copies, only the first CANDIDATES are considered. The next process
+ * continues. */
+void sg_retention_trim(int directory, uint64_t bytes_max)
 {
     uint64_t bytes = 0;
     struct workspace *work = begin_work();
@@ -259,7 +263,7 @@ void sg_retention_trim(int directory, uint64_t bytes_most)
     sg_directory_visit(directory, work->buffer, sizeof work->buffer, collect_copy, work);
     for (uint32_t i = 0; i < work->count; i++)
         bytes += work->candidate[i].bytes;
-    while (bytes > bytes_most && work->count > 0)
+    while (bytes > bytes_max && work->count > 0)
         bytes -= remove_oldest(directory, work);
     (void)sg_sys_munmap(work, sizeof *work);
 }

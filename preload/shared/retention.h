@@ -1,16 +1,17 @@
 /*
- * retention.h - keeps the directories small that the library writes to. The argument is an open directory.
+ * retention.h - removes old records of ended processes. `directory` is the descriptor of an open directory.
  */
 #ifndef SG_PRELOAD_SHARED_RETENTION_H
 #define SG_PRELOAD_SHARED_RETENTION_H
 
 #include <stdint.h>
 
-/* Removes what dead processes left in SPARKGUARD_DIR, if there is much of it. With signals blocked. */
+/* Cleans SPARKGUARD_DIR: if it holds more than 128 segments, removes the oldest of dead processes until 64 are left.
+ * Also removes unfinished files and time lines without a segment. Under the segment's lock, with signals blocked. */
 void sg_retention_sweep(int directory);
 
-/* The same of a directory of copies, which nobody locks: the oldest go until all together take no more than
- * `bytes_most`. */
-void sg_retention_trim(int directory, uint64_t bytes_most);
+/* Cleans a history directory, whose copies nobody locks: removes the oldest until all together take at most
+ * `bytes_max`. */
+void sg_retention_trim(int directory, uint64_t bytes_max);
 
 #endif

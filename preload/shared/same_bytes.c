@@ -1,9 +1,9 @@
 /*
  * same_bytes.c - see same_bytes.h.
  *
- * The union of the ranges is exact. The missing bytes in it are bounded from above: a range adds what is missing of
- * it, and no more than what no range before it had; those of which most is missing come first. Ranges that are equal
- * add once.
+ * Held bytes: the union of all ranges, exactly. Missing bytes (promised and not resident): an upper bound. Ranges are
+ * taken in descending order of their missing bytes. Each adds its missing bytes, but at most the bytes that no earlier
+ * range covers. Equal ranges therefore count once.
  */
 #include "shared/same_bytes.h"
 
@@ -20,13 +20,14 @@
 struct row {
     uint64_t begin, end; /* units of shared memory */
     uint64_t missing_bytes;
-    uint32_t groups;   /* a bit for each enum of who counts together */
-    uint32_t is_other; /* not of this process */
+    uint32_t groups;   /* bit n: the owner belongs to group n (SG_SAME_...) */
+    uint32_t is_other; /* 1: the range is another process's */
 };
 
 enum { ROWS_MAX = SG_ENTRY_CAPACITY * SG_FILE_CAPACITY };
 
-/* The state of a registry entry when it was gathered: while all of this is the same, its ranges are. */
+/* The state of a registry entry when it was gathered. Its ranges have not changed while claim, version, groups and
+ * has_rows are the same. */
 struct note {
     uint64_t claim, version;
     uint64_t missing_bytes, held_bytes;
@@ -34,24 +35,25 @@ struct note {
     uint32_t has_rows;
 };
 
-/* The bytes that children of one process have from it and the process itself still holds. */
+/* The bytes that children of one process have from it by fork. */
 struct origin {
     uint64_t claim, bytes;
     uint32_t entry;
 };
 
 enum { ORIGINS_MAX = 256 };
-#define MOST_BYTES (UINT64_C(1) << 52) /* whatever hostile entries say, no sum of these wraps */
+#define BYTES_MAX (UINT64_C(1) << 52) /* more than any machine has; keeps sums over hostile entries from wrapping */
 
-/* One for looks, under the decision lock, and one for the job's peak, which any thread may raise. */
+/* `refresh` belongs to refreshes of the snapshot, under the decision lock. `peak` belongs to the job's peak, which any
+ * thread may raise, under peak_lock. */
 static struct gathering {
     struct note notes[SG_ENTRY_CAPACITY], own_note;
-    struct row *rows; /* the most missing first */
+    struct row *rows; /* in descending order of missing_bytes */
     uint32_t row_count;
     uint64_t promised[SG_SAME_COUNT], held_by_job;
     struct sg_range_map covered;        /* scratch */
     struct origin origins[ORIGINS_MAX]; /* scratch */
-} look, peak;
+} refresh, peak;
 static struct sg_lock peak_lock;
 
 static uint64_t bytes_of(uint64_t begin, uint64_t end)
@@ -63,7 +65,7 @@ static uint32_t groups_of(const struct gathering *g, const struct sg_registry_en
 {
     const struct sg_registry_entry *own = sg_entry_own();
     bool is_of_job = entry == own || entry->slot.job_hash == sg_own->slot.job_hash;
-    if (g == &peak) /* who becomes another program has a place of its own by then, or will have none */
+    if (g == &peak) /* not a process that has called exec: the new program has an entry of its own, or will have none */
         return is_of_job && sg_load(&entry->slot.state) != SG_STATE_REPLACED ? 1u << SG_SAME_IN_JOB : 0;
     uint32_t groups = 1u << SG_SAME_ON_MACHINE;
     for (unsigned i = 0; i < SG_ENTRY_LEVELS && own->level[i] != 0; i++)
@@ -72,7 +74,7 @@ static uint32_t groups_of(const struct gathering *g, const struct sg_registry_en
     return groups | (is_of_job ? 1u << SG_SAME_IN_JOB : 0);
 }
 
-/* Whether the entry's ranges, or who counts them, may have changed. */
+/* Updates the note. True if the entry's ranges, or the groups that count them, may have changed. */
 static bool renew(const struct gathering *g, struct note *note, const struct sg_registry_entry *entry, uint64_t claim)
 {
     bool has_rows = sg_load(&entry->file[0].begin) != 0;
@@ -87,7 +89,7 @@ static bool renew(const struct gathering *g, struct note *note, const struct sg_
 
 /* ---- gathering --------------------------------------------------------------------------------------------------- */
 
-static bool has_headroom(struct gathering *g)
+static bool has_row_capacity(struct gathering *g)
 {
     if (g->rows == NULL) {
         void *memory = sg_sys_mmap(NULL, (size_t)ROWS_MAX * sizeof *g->rows, PROT_READ | PROT_WRITE,
@@ -99,13 +101,13 @@ static bool has_headroom(struct gathering *g)
     return g->row_count + SG_FILE_CAPACITY <= ROWS_MAX;
 }
 
-/* The rows of a registry entry; none where its owner is in the middle of a change: sg_same_bytes_read tells what they
- * may be. */
-static void gather_seat(struct gathering *g, struct note *note, const struct sg_registry_entry *entry)
+/* Adds the rows of a registry entry. Adds none while its owner changes them; sg_same_bytes_read then reports the bytes
+ * in doubt. */
+static void gather_entry(struct gathering *g, struct note *note, const struct sg_registry_entry *entry)
 {
     uint32_t first = g->row_count;
     note->missing_bytes = note->held_bytes = 0;
-    if (!note->has_rows || note->version % 2 != 0 || !has_headroom(g))
+    if (!note->has_rows || note->version % 2 != 0 || !has_row_capacity(g))
         return;
     for (uint32_t i = 0; i < SG_FILE_CAPACITY; i++) {
         struct row row = {sg_load(&entry->file[i].begin), sg_load(&entry->file[i].end),
@@ -114,7 +116,7 @@ static void gather_seat(struct gathering *g, struct note *note, const struct sg_
             break;
         if (row.begin >= row.end || row.begin >> SG_SHARED_SHIFT != (row.end - 1) >> SG_SHARED_SHIFT ||
             row.missing_bytes > bytes_of(row.begin, row.end))
-            continue; /* torn, or written by somebody hostile */
+            continue; /* torn, or a hostile entry */
         note->missing_bytes += row.missing_bytes;
         note->held_bytes += bytes_of(row.begin, row.end);
         g->rows[g->row_count++] = row;
@@ -123,7 +125,7 @@ static void gather_seat(struct gathering *g, struct note *note, const struct sg_
         return;
     g->row_count = first;
     note->missing_bytes = note->held_bytes = 0;
-    note->version = UINT64_MAX; /* gathered again by the next look */
+    note->version = UINT64_MAX; /* never equal: the next gathering reads the entry again */
 }
 
 static void sift_down(struct gathering *g, uint32_t at, uint32_t count)
@@ -139,7 +141,7 @@ static void sift_down(struct gathering *g, uint32_t at, uint32_t count)
     g->rows[at] = row;
 }
 
-/* A heap sort, as it needs neither memory nor a deep stack. */
+/* Heap sort, because it needs no memory and no deep stack. */
 static void sort_rows(struct gathering *g)
 {
     for (uint32_t at = g->row_count / 2; at-- > 0;)
@@ -152,12 +154,12 @@ static void sort_rows(struct gathering *g)
     }
 }
 
-/* Adds a range to those that were counted: what is promised of it, that is of none of them. */
+/* Adds a range to the covered ones. Returns its missing bytes, at most the bytes that were not covered before. */
 static uint64_t count_row(struct gathering *g, uint64_t begin, uint64_t end, uint64_t missing_bytes)
 {
     uint64_t fresh =
         bytes_of(begin, end) - sg_range_map_bytes(&g->covered, begin, end, SG_RANGE_COUNTED) * SG_SHARED_UNIT;
-    if (fresh != 0) /* without memory it counts again */
+    if (fresh != 0) /* if memory runs out, overlapping ranges count twice */
         (void)sg_range_map_set(&g->covered, begin, end, SG_RANGE_COUNTED, 0);
     return missing_bytes < fresh ? missing_bytes : fresh;
 }
@@ -180,14 +182,14 @@ static void count_all(struct gathering *g)
 static void gather(struct gathering *g)
 {
     _Static_assert(SG_SAME_IN_JOB == SG_SAME_COUNT - 1, "the job comes last");
-    struct sg_registry *ledger = sg_entry_registry();
+    struct sg_registry *registry = sg_entry_registry();
     const struct sg_registry_entry *own = sg_entry_own();
-    uint32_t used = sg_load(&ledger->entry_used);
+    uint32_t used = sg_load(&registry->entry_used);
     bool has_changed = renew(g, &g->own_note, own, 0);
     for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
-        uint64_t claim = sg_load(&ledger->entry[i].claim);
-        if (&ledger->entry[i] != own && SG_CLAIM_STATE(claim) == SG_CLAIM_LIVE)
-            has_changed |= renew(g, &g->notes[i], &ledger->entry[i], claim);
+        uint64_t claim = sg_load(&registry->entry[i].claim);
+        if (&registry->entry[i] != own && SG_CLAIM_STATE(claim) == SG_CLAIM_LIVE)
+            has_changed |= renew(g, &g->notes[i], &registry->entry[i], claim);
         else {
             has_changed |= g->notes[i].has_rows != 0;
             g->notes[i] = (struct note){0};
@@ -196,29 +198,29 @@ static void gather(struct gathering *g)
     if (!has_changed)
         return;
     g->row_count = 0;
-    gather_seat(g, &g->own_note, own);
+    gather_entry(g, &g->own_note, own);
     for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++)
         if (g->notes[i].has_rows != 0)
-            gather_seat(g, &g->notes[i], &ledger->entry[i]);
+            gather_entry(g, &g->notes[i], &registry->entry[i]);
     sort_rows(g);
     count_all(g);
 }
 
 void sg_same_bytes_gather(void)
 {
-    gather(&look);
+    gather(&refresh);
 }
 
-/* ---- what it tells ----------------------------------------------------------------------------------------------- */
+/* ---- results ----------------------------------------------------------------------------------------------------- */
 
-/* The gathered state of the entry's owner, or NULL. */
+/* The note of a registry entry; an empty note if the entry was not gathered or has a new owner. */
 static const struct note *note_of(uint32_t number, const struct sg_registry_entry *entry)
 {
     static const struct note none;
     if (entry == sg_entry_own())
-        return &look.own_note;
-    return number < SG_ENTRY_CAPACITY && look.notes[number].claim == sg_load(&entry->claim) ? &look.notes[number]
-                                                                                            : &none;
+        return &refresh.own_note;
+    return number < SG_ENTRY_CAPACITY && refresh.notes[number].claim == sg_load(&entry->claim) ? &refresh.notes[number]
+                                                                                               : &none;
 }
 
 static uint64_t smaller_of(uint64_t one, uint64_t other)
@@ -249,17 +251,19 @@ uint64_t sg_same_bytes_read(uint32_t number, const struct sg_registry_entry *ent
 
 uint64_t sg_same_bytes_promised(uint32_t where)
 {
-    return look.promised[where] > look.own_note.missing_bytes ? look.promised[where] - look.own_note.missing_bytes : 0;
+    return refresh.promised[where] > refresh.own_note.missing_bytes
+               ? refresh.promised[where] - refresh.own_note.missing_bytes
+               : 0;
 }
 
 uint64_t sg_same_bytes_held_by_job(void)
 {
-    return look.held_by_job > look.own_note.held_bytes ? look.held_by_job - look.own_note.held_bytes : 0;
+    return refresh.held_by_job > refresh.own_note.held_bytes ? refresh.held_by_job - refresh.own_note.held_bytes : 0;
 }
 
 uint64_t sg_same_bytes_known(uint32_t where, uint64_t begin, uint64_t end, uint64_t bytes)
 {
-    struct gathering *g = &look;
+    struct gathering *g = &refresh;
     uint64_t before = 0, after = 0;
     sg_range_map_clear(&g->covered);
     for (uint32_t i = 0; i < g->row_count; i++)
@@ -284,7 +288,7 @@ uint64_t sg_same_bytes_known(uint32_t where, uint64_t begin, uint64_t end, uint6
 
 uint64_t sg_same_bytes_of_job(uint64_t begin, uint64_t end)
 {
-    struct gathering *g = &look;
+    struct gathering *g = &refresh;
     uint64_t own = 0;
     sg_range_map_clear(&g->covered);
     for (int is_other = 0; is_other < 2; is_other++) {
@@ -305,8 +309,8 @@ static uint64_t private_bytes_of(const struct sg_registry_entry *entry)
     return granted > named ? granted - named : 0;
 }
 
-/* The largest of each process's children. Where there are too many, what finds no place stays subtracted, as if the
- * parent held it. */
+/* Notes the bytes that a child has from one ancestor; the largest of its children counts. If the list is full, further
+ * ancestors are not noted: their bytes do not count, as if the ancestor still held them. */
 static void note_origin(struct origin *list, uint32_t *count, const struct sg_origin *origin, uint64_t bytes)
 {
     uint32_t at = 0;
@@ -319,13 +323,14 @@ static void note_origin(struct origin *list, uint32_t *count, const struct sg_or
     list[at].bytes = list[at].bytes > bytes ? list[at].bytes : bytes;
 }
 
-/* The nearest ancestor's first: a child gives back what it has, and nobody knows whose that was. */
+/* Distributes the bytes that a child still has among its ancestors, the nearest first. This is a guess: when the child
+ * frees inherited memory, the ancestor that it came from is not known. */
 static void note_origins(struct origin *list, uint32_t *count, const struct sg_registry_entry *entry)
 {
     uint64_t left = sg_load(&entry->slot.inherited_bytes);
     for (uint32_t i = 0; i < SG_ORIGIN_CAPACITY && left != 0 && entry->origin[i].claim != 0; i++) {
         uint64_t bytes = entry->origin[i].bytes < left ? entry->origin[i].bytes : left;
-        bytes = bytes < MOST_BYTES ? bytes : MOST_BYTES;
+        bytes = bytes < BYTES_MAX ? bytes : BYTES_MAX;
         left -= bytes;
         note_origin(list, count, &entry->origin[i], bytes);
     }
@@ -334,19 +339,19 @@ static void note_origins(struct origin *list, uint32_t *count, const struct sg_r
 static uint64_t inherited_by_job(struct gathering *g)
 {
     struct origin *list = g->origins;
-    struct sg_registry *ledger = sg_entry_registry();
-    uint32_t used = sg_load(&ledger->entry_used), count = 0;
+    struct sg_registry *registry = sg_entry_registry();
+    uint32_t used = sg_load(&registry->entry_used), count = 0;
     uint64_t sum = 0;
     for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
-        const struct sg_registry_entry *entry = &ledger->entry[i];
+        const struct sg_registry_entry *entry = &registry->entry[i];
         if (SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE && entry->slot.job_hash == sg_own->slot.job_hash)
             note_origins(list, &count, entry);
     }
     for (uint32_t i = 0; i < count; i++) {
         uint32_t number = list[i].entry - 1;
         bool is_alive = number < SG_ENTRY_CAPACITY && SG_CLAIM_STATE(list[i].claim) == SG_CLAIM_LIVE &&
-                        sg_load(&ledger->entry[number].claim) == list[i].claim;
-        uint64_t held = is_alive ? private_bytes_of(&ledger->entry[number]) : 0;
+                        sg_load(&registry->entry[number].claim) == list[i].claim;
+        uint64_t held = is_alive ? private_bytes_of(&registry->entry[number]) : 0;
         sum += list[i].bytes > held ? list[i].bytes - held : 0;
     }
     return sum;
@@ -354,7 +359,7 @@ static uint64_t inherited_by_job(struct gathering *g)
 
 uint64_t sg_same_bytes_inherited_by_job(void)
 {
-    return inherited_by_job(&look);
+    return inherited_by_job(&refresh);
 }
 
 uint64_t sg_same_bytes_of_job_now(void)
@@ -379,6 +384,6 @@ static void forget(struct gathering *g)
 void sg_same_bytes_refork(void)
 {
     sg_lock_reset(&peak_lock);
-    forget(&look);
+    forget(&refresh);
     forget(&peak);
 }

@@ -1,11 +1,12 @@
 /*
- * same_bytes.h - bytes that several processes hold under a name of their own, and that exist once: ranges of shared
- * memory (tmpfs_ranges.h), and memory that children have from a parent by fork.
+ * same_bytes.h - bytes that several processes hold and that exist once: ranges of shared memory (tmpfs_ranges.h), and
+ * memory that forked children share with a parent.
  *
- * Each registry entry tells what of its sums has another name. A look gathers these names and finds, for the
- * machine, for each of our cgroups and for our job, how much all processes hold or promise together under all names.
- * Under the decision lock. Cost: for each process a load; where names have changed since the last snapshot, a sort of
- * all of them.
+ * A registry entry names these bytes: it lists its ranges of shared memory and its ancestors. A refresh gathers the
+ * names. It finds how many bytes all processes hold or promise together under these names, for the machine, for each
+ * cgroup of ours and for our job. Under the decision lock, except where noted.
+ *
+ * Cost of gathering: one load for each process; a sort of all ranges if any have changed since the last snapshot.
  */
 #ifndef SG_PRELOAD_SHARED_SAME_BYTES_H
 #define SG_PRELOAD_SHARED_SAME_BYTES_H
@@ -14,7 +15,8 @@
 
 #include <stdbool.h>
 
-/* The groups that count together: the machine, our cgroups in the order of sg_peers.level, our job. */
+/* The groups of processes whose bytes are summed up: the machine, our cgroups in the order of sg_peers.level, our
+ * job. */
 enum {
     SG_SAME_ON_MACHINE = 0,
     SG_SAME_IN_LEVEL = 1,
@@ -22,41 +24,44 @@ enum {
     SG_SAME_COUNT
 };
 
-/* Gathers what the entries show. Before their sums are read. */
+/* Gathers the ranges of all registry entries. Call it before the entries' sums are read. */
 void sg_same_bytes_gather(void);
 
-/* What a registry entry shows as promised or as granted. */
+/* The promised or granted bytes of one registry entry. */
 struct sg_named {
     uint64_t bytes;
-    uint64_t by_name_bytes;  /* the part that was gathered by another name */
-    uint64_t in_doubt_bytes; /* the part that may be gathered by another name when the owner has finished its change */
+    uint64_t by_name_bytes;  /* the part that was gathered as ranges, and must not be counted again */
+    uint64_t in_doubt_bytes; /* the part that may belong to ranges once the owner has completed its change */
 };
 
-/* Reads both, which change together with the registry entry's ranges. Returns 0 if they belong to the ranges that were
- * gathered, else the version of the ranges that is being made, or has been made since. A registry entry in another
- * ledger (number SG_ENTRY_CAPACITY and more) has no names. */
+/* Reads the promised and granted bytes of entry `number`. Returns 0 if they belong to the ranges that were gathered.
+ * Otherwise returns the version of the ranges that is being written or was written since. Entries with number
+ * SG_ENTRY_CAPACITY or more belong to another version's registry; their ranges are not gathered. */
 uint64_t sg_same_bytes_read(uint32_t number, const struct sg_registry_entry *entry, struct sg_named *promised,
                             struct sg_named *granted);
 
-/* The bytes that all of them together are promised or hold by those names, beyond this process's own. */
+/* Bytes of the gathered ranges that the processes of group `where` together have promised, beyond this process's
+ * own. */
 uint64_t sg_same_bytes_promised(uint32_t where);
+
+/* Bytes of the gathered ranges that the job's processes together hold, beyond this process's own. */
 uint64_t sg_same_bytes_held_by_job(void);
 
-/* The bytes that children hold of memory that their parents no longer hold, and that no process counts. */
+/* Bytes that the job's forked children still hold of memory that their parents have freed; no other sum counts them. */
 uint64_t sg_same_bytes_inherited_by_job(void);
 
-/* Of a request for units [begin, end) of shared memory of which `bytes` are missing: what somebody was promised
- * already. */
+/* A request for units [begin, end) of shared memory would promise `bytes`. Returns how many of them processes of group
+ * `where` have promised already. */
 uint64_t sg_same_bytes_known(uint32_t where, uint64_t begin, uint64_t end, uint64_t bytes);
 
-/* The bytes of these units that others of the job hold and this process does not. */
+/* Bytes of units [begin, end) that other processes of the job hold and this process does not. */
 uint64_t sg_same_bytes_of_job(uint64_t begin, uint64_t end);
 
-/* The bytes that the job holds of shared memory, and of parents' memory that no parent holds any more, as its
- * entries show now. Any thread, any time. */
+/* Gathers anew and returns the bytes that the job holds as shared memory, and as parents' memory that no parent holds
+ * any more. Has a lock and working memory of its own. Any thread, any time. */
 uint64_t sg_same_bytes_of_job_now(void);
 
-/* In a forked child. */
+/* In a forked child: forgets all that was gathered. */
 void sg_same_bytes_refork(void);
 
 #endif

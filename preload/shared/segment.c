@@ -21,22 +21,22 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 
-/* The file that was made anew in place of the removed one, which the window is still mapped from; else NULL. */
+/* A new file in place of the removed one. The segment mapping still maps the removed file. */
 struct sg_segment *sg_segment_mirror;
 union sg_segment_mapping sg_segment_mapping __attribute__((aligned(SG_PAGE_MAX)));
 
 enum { UNTRIED, SHARED, FAILED };
 
 static uint32_t attachment SG_AT_START;
-static uint64_t retry_ns; /* a passing lack of descriptors: try again after this */
+static uint64_t retry_ns; /* no new attempt before this time, after descriptors were exhausted; 0: none failed */
 static struct sg_lock attach_lock;
 static char path[SG_PATH_CAPACITY + 64];
 static struct {
     uint64_t device, number;
-} file; /* which it is: in a group-shared directory another tenant may put his own in its place */
+} file; /* identity of our file: in a group-shared directory another user may put a file of that name in its place */
 static unsigned file_mode = 0600;
-static uint32_t record_room; /* (atomic) of the file; what it says itself, others may have written */
-static bool is_removed;      /* the file, because nothing was to be left */
+static uint32_t record_capacity; /* (atomic) records that fit; the file's own field may have been written by others */
+static bool is_removed;          /* sg_segment_remove has removed the file */
 static uint64_t mirror_bytes;
 
 unsigned sg_segment_file_mode(void)
@@ -64,24 +64,24 @@ bool sg_segment_is_own(void)
 
 uint32_t sg_segment_record_capacity(void)
 {
-    return sg_segment_is_shared() ? sg_load_acquire(&record_room) : SG_RECORD_LIMIT;
+    return sg_segment_is_shared() ? sg_load_acquire(&record_capacity) : SG_RECORD_LIMIT;
 }
 
-/* In whole pages. */
+/* Size of a file with that many records, in whole pages. */
 static uint64_t bytes_for(uint32_t records)
 {
     return sg_round_up(SG_SEGMENT_BYTES(records), sg_page_bytes());
 }
 
-/* Publishes it, too. */
-static void set_record_room(uint32_t records)
+/* Sets the capacity here and in the segment, for readers. */
+static void set_record_capacity(uint32_t records)
 {
-    sg_store_release(&record_room, records);
+    sg_store_release(&record_capacity, records);
     sg_store_release(&sg_own->segment_bytes, bytes_for(records));
     sg_store_release(&sg_own->record_capacity, records);
 }
 
-/* SPARKGUARD_DIR. A descriptor or -errno. */
+/* Opens or makes SPARKGUARD_DIR and sets file_mode. A descriptor or -errno. */
 static int open_directory(void)
 {
     struct stat info = {0};
@@ -90,7 +90,7 @@ static int open_directory(void)
     return fd;
 }
 
-/* SG_RUN of the job's first process, 0 if that has ended. Reads /proc, for the pid alone is used again. */
+/* SG_RUN of the job's first process; 0 if that has ended. Reads its start time from /proc, because pids are reused. */
 static uint64_t run_of_job(void)
 {
     uint32_t first = sg_options.first_pid, own = sg_sys_getpid();
@@ -115,14 +115,14 @@ static void describe_process(void)
     segment->exit_code = -1;
     segment->signal = -1;
     if (segment->record_used == 0)
-        segment->record_used = 1; /* record 0 is everybody's */
+        segment->record_used = 1; /* record 0 is shared by all threads */
     struct sg_text version = sg_text_begin(segment->library_version, sizeof segment->library_version);
     sg_text_add(&version, SG_VERSION_TEXT);
     struct sg_text job = sg_text_begin(segment->job, sizeof segment->job);
     sg_text_add(&job, sg_options.job);
     long length = sg_text_read_file("/proc/self/cmdline", segment->command, sizeof segment->command);
     for (long i = 0; i + 1 < length; i++)
-        if ((unsigned char)segment->command[i] < ' ') /* the zeros between arguments, and lines within one */
+        if ((unsigned char)segment->command[i] < ' ') /* zeros between arguments, and control characters within */
             segment->command[i] = ' ';
     for (unsigned i = 0; i < SG_DEVICE_CAPACITY; i++)
         if (segment->device[i].total_bytes == 0)
@@ -146,14 +146,15 @@ static long hold_lock(int fd)
     return result != 0 ? result : sg_shared_file_keep_open(fd);
 }
 
-/* Lets the file take the place of [begin, end) of the window, and of no more: conservative collectors and leak checkers
- * read a library's data to the end, and would die of SIGBUS behind the end of the file. */
-static long map_window(int fd, uint64_t begin, uint64_t end)
+/* Maps the file over [begin, end) of the segment mapping, and not beyond the file's end. Conservative garbage
+ * collectors and leak checkers read all of a library's data, and would die of SIGBUS behind the end of the file. 0 or
+ * -errno. */
+static long map_file(int fd, uint64_t begin, uint64_t end)
 {
     begin &= ~(uint64_t)(SG_PAGE_MAX - 1);
-    void *window = sg_sys_mmap(sg_segment_mapping.bytes + begin, end - begin, PROT_READ | PROT_WRITE,
-                               MAP_SHARED | MAP_FIXED, fd, begin);
-    return sg_is_error(window) ? (long)window : 0;
+    void *mapping = sg_sys_mmap(sg_segment_mapping.bytes + begin, end - begin, PROT_READ | PROT_WRITE,
+                                MAP_SHARED | MAP_FIXED, fd, begin);
+    return sg_is_error(mapping) ? (long)mapping : 0;
 }
 
 const char *sg_segment_file_name(void)
@@ -161,8 +162,8 @@ const char *sg_segment_file_name(void)
     return strrchr(path, '/') + 1;
 }
 
-/* The file is made under a name of its own, and gets the one that readers know when it is whole: a process may be
- * killed at any instruction. */
+/* The temporary name under which the file is filled. The file is renamed when it is complete, so that readers never see
+ * an incomplete one: this process may be killed at any instruction. */
 static void name_unfinished(char unfinished[sizeof path + 8])
 {
     struct sg_text text = sg_text_begin(unfinished, sizeof path + 8);
@@ -170,7 +171,7 @@ static void name_unfinished(char unfinished[sizeof path + 8])
     sg_text_add(&text, SG_UNFINISHED_SUFFIX);
 }
 
-/* The file that was made, by its name. -ESTALE: another one has it now. */
+/* Opens our file by name. A descriptor, or -errno; -ESTALE: another file has the name now. */
 static long open_again(const char *name)
 {
     struct stat info = {0};
@@ -183,8 +184,9 @@ static long open_again(const char *name)
     return -ESTALE;
 }
 
-/* Makes the file, fills it with what the window holds, and lets it take the window's place. */
-static long put_in_place(const char *name, int *lock_fd, int *window_fd)
+/* Creates the file, fills it with the contents of the segment mapping, and maps it there. 0 or -errno; the caller
+ * closes both descriptors, if they are set. */
+static long put_in_place(const char *name, int *lock_fd, int *map_fd)
 {
     const int directory = (int)SG_AT_FDCWD;
     long fd = sg_sys_openat(directory, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, file_mode);
@@ -210,13 +212,13 @@ static long put_in_place(const char *name, int *lock_fd, int *window_fd)
     fd = open_again(name);
     if (fd < 0)
         return fd;
-    *window_fd = (int)fd;
-    set_record_room(capacity);
+    *map_fd = (int)fd;
+    set_record_capacity(capacity);
     uint64_t used = SG_SEGMENT_BYTES(sg_own->record_used < capacity ? sg_own->record_used : capacity);
     result = sg_sys_pwrite((int)fd, &sg_segment_mapping, used, 0);
     if (result != (long)used)
         return result < 0 ? result : -EIO;
-    result = map_window((int)fd, 0, bytes);
+    result = map_file((int)fd, 0, bytes);
     if (result == 0) {
         sg_store_release(&sg_own->slot.magic, SG_ABI_MAGIC);
         result = sg_sys_rename(name, path);
@@ -224,7 +226,7 @@ static long put_in_place(const char *name, int *lock_fd, int *window_fd)
     return result;
 }
 
-static void say_failed(long error)
+static void print_failure(long error)
 {
     static char line[SG_PATH_CAPACITY + 160];
     struct sg_text text = sg_text_begin(line, sizeof line);
@@ -237,8 +239,8 @@ static void say_failed(long error)
 
 static void attach_locked(void)
 {
-    static char unfinished[sizeof path + 8]; /* large for the stack of a signal's handler */
-    int lock_fd = -1, window_fd = -1;
+    static char unfinished[sizeof path + 8]; /* too large for the stack of a signal handler; attach_lock protects it */
+    int lock_fd = -1, map_fd = -1;
     describe_process();
     sg_options_default_dir();
     name_file();
@@ -247,7 +249,7 @@ static void attach_locked(void)
     int directory = (int)result;
     if (directory >= 0) {
         sg_retention_sweep(directory);
-        result = put_in_place(unfinished, &lock_fd, &window_fd);
+        result = put_in_place(unfinished, &lock_fd, &map_fd);
         if (result != 0 && lock_fd >= 0)
             (void)sg_sys_unlinkat((int)SG_AT_FDCWD, unfinished);
     }
@@ -258,10 +260,10 @@ static void attach_locked(void)
     } else {
         sg_store_release(&attachment, (uint32_t)FAILED);
         if (sg_told_first())
-            say_failed(result);
+            print_failure(result);
     }
     for (int i = 0; i < 3; i++) {
-        int fd = i == 0 ? directory : i == 1 ? lock_fd : window_fd;
+        int fd = i == 0 ? directory : i == 1 ? lock_fd : map_fd;
         if (fd >= 0)
             (void)sg_sys_close(fd);
     }
@@ -292,11 +294,11 @@ static bool grow_locked(void)
     if (fd < 0)
         return false;
     bool is_grown =
-        bytes == before || /* in pages of 64 KiB */
-        (sg_shared_file_allocate((int)fd, before, bytes - before) == 0 && map_window((int)fd, before, bytes) == 0);
+        bytes == before || /* with pages of 64 KiB both capacities may need as many */
+        (sg_shared_file_allocate((int)fd, before, bytes - before) == 0 && map_file((int)fd, before, bytes) == 0);
     (void)sg_sys_close((int)fd);
     if (is_grown)
-        set_record_room(wanted);
+        set_record_capacity(wanted);
     return is_grown;
 }
 
@@ -311,9 +313,9 @@ bool sg_segment_grow(uint32_t seen)
 
 /* ---- a file that was removed ------------------------------------------------------------------------------------- */
 
-/* The window cannot take the new file's place while other threads count in it: what they count in that moment would
- * be lost. So the new file gets what the window holds, again and again. Under attach_lock. */
-static void copy_window(void *to)
+/* The new file cannot be mapped over the segment mapping, because other threads count there and the counts made in that
+ * moment would be lost. The segment is copied to it repeatedly instead. Under attach_lock. */
+static void copy_segment(void *to)
 {
     uint32_t used = sg_load(&sg_own->record_used), capacity = sg_segment_record_capacity();
     memcpy(to, sg_own, SG_SEGMENT_BYTES(used < capacity ? used : capacity));
@@ -322,7 +324,7 @@ static void copy_window(void *to)
 static void write_mirror(void)
 {
     if (sg_load(&sg_segment_mirror) != NULL)
-        copy_window(sg_load(&sg_segment_mirror));
+        copy_segment(sg_load(&sg_segment_mirror));
 }
 
 void sg_segment_write_mirror(void)
@@ -334,17 +336,18 @@ void sg_segment_write_mirror(void)
     sg_lock_release(&attach_lock, &state);
 }
 
-static void let_mirror_go(void)
+static void unmap_mirror(void)
 {
     if (sg_load(&sg_segment_mirror) != NULL)
         (void)sg_sys_munmap(sg_load(&sg_segment_mirror), mirror_bytes);
     sg_store(&sg_segment_mirror, NULL);
 }
 
-/* No child inherits the mapping, so the lock is this process's alone. */
+/* Fills the new file, maps it as the mirror and gives it its name. Forked children do not inherit the mapping
+ * (MADV_DONTFORK), so the file's lock ends with this process. 0 or -errno. */
 static long make_mirror_in(int fd, const char *name)
 {
-    uint32_t capacity = sg_segment_record_capacity(); /* it never grows */
+    uint32_t capacity = sg_segment_record_capacity(); /* four times as many, because a mirror never grows */
     capacity = capacity < SG_RECORD_LIMIT / 4 ? capacity * 4 : SG_RECORD_LIMIT;
     const uint64_t bytes = bytes_for(capacity);
     struct stat info = {0};
@@ -361,26 +364,26 @@ static long make_mirror_in(int fd, const char *name)
         return (long)mapped;
     result = sg_sys_madvise(mapped, bytes, MADV_DONTFORK);
     if (result == 0) {
-        copy_window(mapped); /* a process killed just behind the rename has left a whole record */
+        copy_segment(mapped); /* before the rename: a process killed right after it leaves a complete record */
         result = sg_sys_rename(name, path);
     }
     if (result != 0) {
         (void)sg_sys_munmap(mapped, bytes);
         return result;
     }
-    let_mirror_go();
+    unmap_mirror();
     file.device = info.st_dev;
     file.number = info.st_ino;
     mirror_bytes = bytes;
     sg_store(&sg_segment_mirror, mapped);
-    set_record_room(capacity);
+    set_record_capacity(capacity);
     write_mirror();
     return 0;
 }
 
 static bool make_mirror(void)
 {
-    static char unfinished[sizeof path + 8]; /* as in attach_locked */
+    static char unfinished[sizeof path + 8]; /* static as in attach_locked */
     struct stat info = {0};
     int directory = sg_directory_open(sg_options.dir, &info);
     if (directory < 0)
@@ -399,7 +402,7 @@ static bool make_mirror(void)
     return result == 0;
 }
 
-/* 0 if the file that was made has its name still, -errno: -ESTALE if another one has. */
+/* 0 if our file still has its name, else -errno; -ESTALE: another file has it. */
 static long find_file(void)
 {
     struct stat info = {0};
@@ -432,7 +435,7 @@ void sg_segment_remove(void)
         sg_lock_release(&attach_lock, &state);
 }
 
-/* Another file, filled from the window, takes the place of the removed one. */
+/* Makes and maps another file, filled from the segment mapping, in place of the removed one. */
 void sg_segment_restore(void)
 {
     struct sg_lock_state lock;
@@ -440,7 +443,7 @@ void sg_segment_restore(void)
         return;
     is_removed = false;
     sg_lock_acquire(&attach_lock, &lock);
-    let_mirror_go();
+    unmap_mirror();
     sg_lock_release(&attach_lock, &lock);
     sg_store_release(&attachment, (uint32_t)UNTRIED);
     sg_segment_attach();
@@ -448,14 +451,14 @@ void sg_segment_restore(void)
 
 bool sg_segment_refork(void)
 {
-    sg_store(&sg_segment_mirror, NULL);                  /* it was not inherited */
-    bool is_attaching = sg_load(&attach_lock.word) != 0; /* another thread: the window may be shared by now */
+    sg_store(&sg_segment_mirror, NULL);                  /* a child does not inherit the mirror's mapping */
+    bool is_attaching = sg_load(&attach_lock.word) != 0; /* a thread of the parent may have mapped the file already */
     sg_lock_reset(&attach_lock);
     sg_procfs_refork();
     if (sg_segment_is_shared() || is_attaching) {
-        void *window = sg_sys_mmap(&sg_segment_mapping, SG_WINDOW_BYTES, PROT_READ | PROT_WRITE,
-                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-        if (sg_is_error(window))
+        void *mapping = sg_sys_mmap(&sg_segment_mapping, SG_WINDOW_BYTES, PROT_READ | PROT_WRITE,
+                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        if (sg_is_error(mapping))
             return false;
     } else {
         memset(&sg_segment_mapping, 0, SG_SEGMENT_BYTES(sg_own->record_used));
@@ -479,22 +482,22 @@ void sg_segment_add_refusal(const struct sg_refusal *refusal)
     uint64_t number = sg_fetch_add(&sg_own->refusal_count, UINT64_C(1));
     struct sg_refusal *entry = &sg_own->refusal[number % SG_REFUSAL_CAPACITY];
     sg_store_relaxed(&entry->sequence, 0);
-    sg_fence(); /* nobody sees what follows under the old number */
+    sg_fence(); /* the zero comes first: no reader takes the new contents for the old entry */
     memcpy((char *)entry + sizeof entry->sequence, (const char *)refusal + sizeof refusal->sequence,
            sizeof *entry - sizeof entry->sequence);
     sg_store_release(&entry->sequence, number + 1);
     sg_segment_write_through();
 }
 
-void sg_segment_add_event(const char *what)
+void sg_segment_add_event(const char *event)
 {
     uint64_t number = sg_fetch_add(&sg_own->event_count, UINT64_C(1));
     struct sg_event *entry = &sg_own->event[number % SG_EVENT_CAPACITY];
     sg_store_relaxed(&entry->sequence, 0);
-    sg_fence(); /* nobody sees what follows under the old number */
+    sg_fence(); /* as in sg_segment_add_refusal */
     entry->time_ns = (int64_t)sg_clock_ns(CLOCK_REALTIME);
     struct sg_text text = sg_text_begin(entry->what, sizeof entry->what);
-    sg_text_add(&text, what);
+    sg_text_add(&text, event);
     sg_store_release(&entry->sequence, number + 1);
     sg_segment_write_through();
 }

@@ -1,9 +1,10 @@
 /*
- * segment.h - this process's part of the shared memory: where all its numbers live.
+ * segment.h - this process's segment: the part of the shared memory that holds all its numbers.
  *
- * The window has one address for the life of the library. At first it is private zero memory; on the first slow path
- * that deserves it a file in SPARKGUARD_DIR takes its place, contents and all, so no pointer into it ever changes. If
- * no file can be made it stays private: decisions go on, only the report cannot show them.
+ * The segment is mapped at one address for the life of the library. At first the mapping is private zero memory. On the
+ * first slow path, a file in SPARKGUARD_DIR is filled with the mapping's contents and mapped over it. Pointers into the
+ * segment therefore stay valid. If no file can be made, the mapping stays private: the library decides as before, and
+ * only the report cannot show this process.
  */
 #ifndef SG_PRELOAD_SHARED_SEGMENT_H
 #define SG_PRELOAD_SHARED_SEGMENT_H
@@ -14,9 +15,10 @@
 
 #include <stdbool.h>
 
+/* Size of the segment mapping, resident or not. SG_RECORD_LIMIT thread records need a little less than 1 MiB. */
 enum { SG_WINDOW_BYTES = 1 << 20 };
 
-/* Behind the name of a file that is being made. */
+/* Appended to the name of a file that is not complete yet. */
 #define SG_UNFINISHED_SUFFIX ".new"
 
 union sg_segment_mapping {
@@ -28,58 +30,68 @@ _Static_assert(SG_SEGMENT_BYTES(SG_RECORD_LIMIT) <= SG_WINDOW_BYTES, "the window
 extern union sg_segment_mapping sg_segment_mapping;
 #define sg_own (&sg_segment_mapping.segment)
 
-/* Puts the file in place, once; later calls cost one load. Call it while the process has a single thread wherever
- * possible: what other threads count in the instant of the change may be lost. */
+/* Creates the segment's file and maps it; further calls cost one load. Call it while the process has a single thread if
+ * possible: counts made by other threads during the change may be lost. Errors: tries again after 1 s if descriptors
+ * are exhausted; otherwise prints a message once for the job and stays private. Any thread; blocks signals. */
 void sg_segment_attach(void);
 
-/* True if a report can find this process. */
+/* True if the file is mapped, so that a report can find this process. Any thread. */
 bool sg_segment_is_shared(void);
 
-/* The file's path. After the segment was attached. */
+/* The file's path. Valid after sg_segment_attach. */
 const char *sg_segment_path(void);
 
-/* The mode of files in SPARKGUARD_DIR: 0600, or 0660 where it is shared by a group. After the segment was attached. */
+/* The mode of files in SPARKGUARD_DIR: 0600, or 0660 if a group shares it. Valid after sg_segment_attach. */
 unsigned sg_segment_file_mode(void);
 
-/* The name of this process's file, once it was attached; it changes in a forked child. */
+/* The file's name without the directory. Valid after sg_segment_attach; a forked child gets a new one. */
 const char *sg_segment_file_name(void);
 
-/* Thread records there is room for now, and making more than the `seen` that were all taken: false if there is no room. */
+/* How many thread records fit into the file now. Any thread. */
 uint32_t sg_segment_record_capacity(void);
+
+/* Makes the file larger after all `seen` records were taken. True also if another thread has done so meanwhile. False:
+ * no space, no file, or SG_RECORD_LIMIT is reached. Any thread. */
 bool sg_segment_grow(uint32_t seen);
 
-/* In a forked child: the window is the parent's. Replaces it by private zero memory. False if even that failed: then
- * nothing may be written to it. */
+/* In a forked child: replaces the parent's mapping by private zero memory. False if that failed: the parent's file is
+ * still mapped, and nothing may be written. */
 bool sg_segment_refork(void);
 
-/* The process ends and leaves nothing: removes the file, and nobody makes it anew. After the state was set. */
+/* Removes the file of a process that ends without leaving a record, and keeps sg_segment_check_place from making a new
+ * one. Call it after slot.state was set. */
 void sg_segment_remove(void);
 
-/* Makes the file anew if sg_segment_remove has removed it. */
+/* Makes the file again if sg_segment_remove has removed it. */
 void sg_segment_restore(void);
 
-/* Whether this process leaves something worth keeping however it ends: it took 16 MiB of its own, used CUDA or was
- * refused. */
+/* Whether this process leaves a record worth keeping however it ends: it took 16 MiB of its own, used CUDA, or was
+ * refused. Any thread. */
 bool sg_segment_is_evidence(void);
 
-/* Where the file was removed with its directory, makes it anew in the directory that is there now: from then on it
- * is a mirror of the window, written by each call of this, by requests, refusals and events, and at the end. True if
- * it was made anew. */
+/* Checks that the file still has its name. If the file was removed with its directory, makes a mirror: a new file in
+ * the present directory, which gets copies of the segment. This function, requests, refusals, events and the end of the
+ * process write the mirror. True if a mirror was made. Any thread. */
 bool sg_segment_check_place(void);
 
-/* Writes the mirror if there is one. */
-extern struct sg_segment *sg_segment_mirror; /* (atomic) */
+/* (atomic) The mirror's mapping; NULL: there is none. */
+extern struct sg_segment *sg_segment_mirror;
+
+/* Copies the segment into the mirror, if there is one. Waits at most 100 ms for the lock. Any thread. */
 void sg_segment_write_mirror(void);
+
+/* As sg_segment_write_mirror; costs one load if there is no mirror. */
 static inline void sg_segment_write_through(void)
 {
     if (SG_UNLIKELY(sg_load_relaxed(&sg_segment_mirror) != NULL))
         sg_segment_write_mirror();
 }
 
-/* True if this process made the segment: a vfork child, sharing our memory, did not. */
+/* True if this process made the segment. False in a vfork child, which shares the parent's memory. Any thread. */
 bool sg_segment_is_own(void);
 
+/* Add to the ring of refusals or events, and write the mirror. Any thread. */
 void sg_segment_add_refusal(const struct sg_refusal *refusal);
-void sg_segment_add_event(const char *what);
+void sg_segment_add_event(const char *event);
 
 #endif

@@ -14,20 +14,20 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#define WAIT_NS 1000000 /* between two tries for the file's lock, which is held only briefly */
+#define WAIT_NS 1000000 /* between two tries to lock the file, 20 tries at most; the lock is held for some reads */
 
 enum { JOBS_MAX = 62, TRIES_MAX = 20 };
 
-/* The file: the last jobs that a message was printed for. Each job's key is in it at most once. */
-struct told {
-    uint64_t count; /* ever written */
+/* Contents of the file: keys of the last 62 jobs that a message was printed for, each at most once. */
+struct file_content {
+    uint64_t count; /* of keys ever written */
     uint64_t key[JOBS_MAX];
 };
 
-static bool is_said;           /* by this process, or by one that it was forked from */
+static bool was_asked;         /* sg_told_first was called by this process, or by its parent before the fork */
 static uint32_t *parent_flags; /* (atomic) NULL: unknown */
 
-/* A name may be used again for another run. */
+/* The key combines the job's name and its first pid, because a later run may use the same name. */
 static uint64_t key_of_job(void)
 {
     uint32_t first = sg_options.first_pid != 0 ? sg_options.first_pid : sg_sys_getpid();
@@ -36,13 +36,13 @@ static uint64_t key_of_job(void)
 
 static bool add_key(int fd, uint64_t key)
 {
-    struct told told = {0};
-    (void)sg_sys_pread(fd, &told, sizeof told, 0);
+    struct file_content file_content = {0};
+    (void)sg_sys_pread(fd, &file_content, sizeof file_content, 0);
     for (unsigned i = 0; i < JOBS_MAX; i++)
-        if (told.key[i] == key)
+        if (file_content.key[i] == key)
             return false;
-    told.key[told.count++ % JOBS_MAX] = key;
-    (void)sg_sys_pwrite(fd, &told, sizeof told, 0);
+    file_content.key[file_content.count++ % JOBS_MAX] = key;
+    (void)sg_sys_pwrite(fd, &file_content, sizeof file_content, 0);
     return true;
 }
 
@@ -57,8 +57,8 @@ static bool lock(int fd)
     return false;
 }
 
-/* The user's file in a folder that is open to all. A descriptor, or negative: none, or another user may have made
- * it. */
+/* Opens or creates this user's file in a directory that all users may write to. A descriptor, or -errno; -EPERM:
+ * another user may have made the file. */
 static long open_file(const char *folder)
 {
     char path[64];
@@ -78,7 +78,7 @@ static long open_file(const char *folder)
     return -EPERM;
 }
 
-/* SPARKGUARD_DIR cannot be used where this is called, and the history may be off. */
+/* The file is in /dev/shm or /tmp, because the caller cannot use SPARKGUARD_DIR and the history may be off. */
 static bool is_first_in_file(void)
 {
     bool is_first = true;
@@ -106,7 +106,7 @@ static bool is_first_of_siblings(void)
 
 bool sg_told_first(void)
 {
-    bool is_first = !is_said && is_first_of_siblings() && is_first_in_file();
-    is_said = true;
+    bool is_first = !was_asked && is_first_of_siblings() && is_first_in_file();
+    was_asked = true;
     return is_first;
 }

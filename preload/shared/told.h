@@ -1,5 +1,5 @@
 /*
- * told.h - messages printed once for a whole job, also where its processes share no memory to note that in. Any thread.
+ * told.h - prints a message once for a whole job, even if its processes share no memory. Any thread.
  */
 #ifndef SG_PRELOAD_SHARED_TOLD_H
 #define SG_PRELOAD_SHARED_TOLD_H
@@ -7,16 +7,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Whether this process is the job's first to ask; true where that cannot be found out. With signals blocked.
+/* Whether this process is the first of its job to call this function; true also if that cannot be found out. Call with
+ * signals blocked.
  *
- * A forked child knows whether its parent asked. A child that a sandbox keeps from all files still maps the ledger
- * that its parent is in: a flag of the parent's entry answers. All other processes use a small file,
- * `.sparkguard-UID.jobs`, in /dev/shm or else /tmp. Without either, or where another user made that file, each
- * process is the first. */
+ * A forked child inherits its parent's answer. A child in a sandbox without files still maps the registry of its
+ * parent, so siblings use a flag in the parent's entry. All other processes use a small file, `.sparkguard-UID.jobs`,
+ * in /dev/shm or else in /tmp. If neither can be used, or another user made that file, each process is the first. */
 bool sg_told_first(void);
 
-/* In a forked child: the flags of its parent's registry entry; NULL: the parent had none, or the registry that it is in
- * is not mapped any more. */
+/* In a forked child: sets the flags of the parent's registry entry. NULL: the parent had no entry, or its registry is
+ * no longer mapped. */
 void sg_told_set_parent(uint32_t *flags);
 
 #endif
