@@ -1,8 +1,9 @@
 /*
- * atomics.h - the only place that spells out memory orders.
+ * atomics.h - the only file that names memory orders.
  *
- * Names say the order. Everything works on plain fixed-width integers, because the same words lie in shared memory
- * (include/sparkguard_abi.h). Any thread, any time, also in signal handlers.
+ * A suffix names the order: _relaxed, _acquire, _release; without a suffix it is sequentially consistent. All functions
+ * work on plain fixed-width integers, because the same words are in shared memory (include/sparkguard_abi.h). Any
+ * thread, any time, also in signal handlers.
  */
 #ifndef SG_PRELOAD_BASE_ATOMICS_H
 #define SG_PRELOAD_BASE_ATOMICS_H
@@ -26,6 +27,8 @@
 #define sg_fetch_and(ptr, value) __atomic_fetch_and((ptr), (value), __ATOMIC_SEQ_CST)
 #define sg_add_relaxed(ptr, value) ((void)__atomic_fetch_add((ptr), (value), __ATOMIC_RELAXED))
 
+/* Compare-and-swap: stores `desired` if *ptr equals *expected. If not, returns false and sets *expected to the present
+ * value. */
 static inline bool sg_cas_u64(uint64_t *ptr, uint64_t *expected, uint64_t desired)
 {
     return __atomic_compare_exchange_n(ptr, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
@@ -36,7 +39,7 @@ static inline bool sg_cas_u32(uint32_t *ptr, uint32_t *expected, uint32_t desire
     return __atomic_compare_exchange_n(ptr, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
-/* Subtract what is there to subtract: never below zero. Returns how much was missing. */
+/* Subtracts `value` and stops at zero. Returns the part that could not be subtracted. */
 static inline uint64_t sg_sub_clamped(uint64_t *ptr, uint64_t value)
 {
     uint64_t now = sg_load_relaxed(ptr);
@@ -45,6 +48,7 @@ static inline uint64_t sg_sub_clamped(uint64_t *ptr, uint64_t value)
     return now >= value ? 0 : value - now;
 }
 
+/* Sets *ptr to the larger of *ptr and `value`. */
 static inline void sg_raise_to(uint64_t *ptr, uint64_t value)
 {
     uint64_t now = sg_load_relaxed(ptr);
@@ -53,9 +57,10 @@ static inline void sg_raise_to(uint64_t *ptr, uint64_t value)
 }
 
 /*
- * Add to a word that only this thread and its own signal handlers write. On x86-64 one read-modify-write instruction
- * cannot be split by a signal and needs no lock prefix; on aarch64 a plain load-add-store could lose the handler's
- * update, so it is a relaxed atomic. Readers elsewhere see whole words in both cases.
+ * Adds to a word that only this thread and its signal handlers write. Returns the new value.
+ * On x86-64 a signal cannot split the one read-modify-write instruction, so no lock prefix is needed. On aarch64 a
+ * plain load-add-store could lose the handler's update, so the addition is a relaxed atomic. Other threads read whole
+ * words in both cases.
  */
 static inline int64_t sg_owner_add(int64_t *ptr, int64_t value)
 {
@@ -67,6 +72,7 @@ static inline int64_t sg_owner_add(int64_t *ptr, int64_t value)
 #endif
 }
 
+/* Adds 1 in the same way. */
 static inline void sg_owner_count(uint64_t *ptr)
 {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
@@ -76,10 +82,8 @@ static inline void sg_owner_count(uint64_t *ptr)
 #endif
 }
 
-/*
- * The same, told in one breath what became of the word: reading it again would cost the fastest ways of the heap an
- * instruction and more.
- */
+/* Subtracts `value` as sg_owner_add does. True if the word is negative then. The result comes from the instruction's
+ * flags, because loading the word again would cost malloc's fast path at least one instruction. */
 static inline bool sg_owner_take_is_short(int64_t *ptr, int64_t value)
 {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
@@ -91,22 +95,22 @@ static inline bool sg_owner_take_is_short(int64_t *ptr, int64_t value)
 #endif
 }
 
-/* True also where the sum is negative. `most` is at least 0. */
-static inline bool sg_owner_add_is_beyond(int64_t *ptr, int64_t value, int32_t most)
+/* Adds `value` as sg_owner_add does. True if the word is then larger than `max` (at least 0) or negative. */
+static inline bool sg_owner_add_is_beyond(int64_t *ptr, int64_t value, int32_t max)
 {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
     bool is_above;
     __asm__ volatile("addq %2, %0\n\tcmpq %3, %0"
                      : "+m"(*ptr), "=@cca"(is_above)
-                     : "er"(value), "er"((int64_t)most)
+                     : "er"(value), "er"((int64_t)max)
                      : "memory");
     return is_above;
 #else
-    return (uint64_t)sg_owner_add(ptr, value) > (uint64_t)most;
+    return (uint64_t)sg_owner_add(ptr, value) > (uint64_t)max;
 #endif
 }
 
-/* A relaxed load and a comparison in one instruction. */
+/* Whether `value` is less than *limit: a relaxed load and a comparison in one instruction. */
 static inline bool sg_is_below(uint64_t value, const uint64_t *limit)
 {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)

@@ -1,6 +1,7 @@
 /*
- * bootstrap_alloc.c - see bootstrap_alloc.h. Each block is preceded by its size, times 8, plus the mark of a block that
- * glibc would have in a mapping of its own: what looks at glibc's headers (glibc.h) takes it for nothing usual.
+ * bootstrap_alloc.c - see bootstrap_alloc.h. Before each block is one word: size * 8 + BLOCK_MARK. The mark is the one
+ * of glibc's blocks that have a mapping of their own. Code that reads glibc's block headers (glibc.h) then does not
+ * take the block for one of glibc's ordinary blocks.
  */
 #include "base/bootstrap_alloc.h"
 

@@ -1,8 +1,8 @@
 /*
- * bootstrap_alloc.h - memory for the heap calls that arrive while we are still looking for the real heap (dlsym may
- * allocate).
+ * bootstrap_alloc.h - memory for heap calls that arrive before the real heap functions are found: dlsym, which finds
+ * them, may allocate.
  *
- * A few kilobytes, handed out once and never reused. Any thread, any time.
+ * The memory is a fixed buffer. Blocks are never freed or reused. Any thread, any time.
  */
 #ifndef SG_PRELOAD_BASE_BOOTSTRAP_ALLOC_H
 #define SG_PRELOAD_BASE_BOOTSTRAP_ALLOC_H
@@ -19,12 +19,13 @@ void *sg_bootstrap_allocate(size_t size, size_t alignment);
 enum { SG_BOOTSTRAP_BYTES = 32768 };
 extern SG_INTERNAL char sg_bootstrap_buffer[SG_BOOTSTRAP_BYTES];
 
+/* Whether `ptr` is in the buffer, so that it must not be passed to the real free or realloc. */
 static inline bool sg_bootstrap_owns(const void *ptr)
 {
     return (uintptr_t)ptr - (uintptr_t)sg_bootstrap_buffer < SG_BOOTSTRAP_BYTES;
 }
 
-/* Bytes that may be used behind a pointer of ours. */
+/* The size that was requested for a block of the buffer. */
 size_t sg_bootstrap_usable_size(const void *ptr);
 
 #endif

@@ -1,6 +1,5 @@
 /*
- * clock.c - the time, as the kernel keeps it: read in its vDSO, or asked for where that has no clock (valgrind shows
- * none).
+ * clock.c - reads the kernel's clocks in the vDSO, or by a system call if there is none (valgrind hides it).
  */
 #include "base/atomics.h"
 #include "base/elf_symbols.h"
@@ -18,7 +17,7 @@ static int ask_kernel(clockid_t clock, struct timespec *now)
 static gettime_function *find(void)
 {
 #if defined(SG_FAULT_INJECTION)
-    void *address = NULL; /* every reading is to fail on demand */
+    void *address = NULL; /* system calls only, so that a test can make each reading fail */
 #elif defined(__x86_64__)
     void *address = sg_elf_symbols_vdso("__vdso_clock_gettime");
 #else
@@ -33,7 +32,7 @@ static gettime_function *find(void)
 uint64_t sg_clock_ns(int clock)
 {
     static gettime_function *known;
-    gettime_function *gettime = sg_load_relaxed(&known); /* whoever comes first finds the same */
+    gettime_function *gettime = sg_load_relaxed(&known); /* threads that race here all find the same function */
     struct timespec now = {0, 0};
     if (SG_UNLIKELY(gettime == NULL)) {
         gettime = find();

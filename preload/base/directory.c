@@ -12,7 +12,8 @@
 #include <fcntl.h>
 #include <string.h>
 
-/* Without "/" and "/." at its end, which would make the system follow a link there. */
+/* Copies a path without "/" and "/." at its end. With them the kernel would follow a symbolic link there in spite of
+ * O_NOFOLLOW. */
 static void trim(char path[SG_PATH_CAPACITY], const char *directory)
 {
     size_t length = strnlen(directory, SG_PATH_CAPACITY - 1);
@@ -45,8 +46,8 @@ int sg_directory_open(const char *directory, struct stat *info)
     return (int)result;
 }
 
-/* The umask may take away even the right to open it; then its descriptor is good for its name only, by which chmod
- * follows no link. */
+/* Gives a directory that was just made mode 0700. The umask may have removed even the owner's right to open it, so it
+ * is opened with O_PATH, and changed by the descriptor's name in /proc. That name cannot lead to a symbolic link. */
 static void open_to_owner(const char *path)
 {
     char link[48];
@@ -56,7 +57,7 @@ static void open_to_owner(const char *path)
     if (fd < 0)
         return;
     if (sg_sys_fstat((int)fd, &info) == 0 && (info.st_mode & 07777) != 0700) {
-        sg_text_add(&text, "/proc/thread-self/fd/"); /* helpers have descriptors of their own */
+        sg_text_add(&text, "/proc/thread-self/fd/"); /* not self: service threads have descriptors of their own */
         sg_text_add_number(&text, (uint64_t)fd);
         (void)sg_syscall(SYS_fchmodat, SG_AT_FDCWD, (long)link, 0700, 0, 0, 0);
     }
@@ -101,18 +102,19 @@ const char *sg_directory_error_text(long error)
 
 /* ---- the history ------------------------------------------------------------------------------------------------- */
 
+/* Stores the path of the history's directory without its last `above` components. */
 static void name_parent(char path[SG_PATH_CAPACITY], int above)
 {
     memcpy(path, sg_options.history, SG_PATH_CAPACITY);
     for (int i = 0; i < above; i++) {
         char *slash = strrchr(path, '/');
         if (slash != NULL)
-            slash[slash == path] = '\0'; /* of "/" the slash stays */
+            slash[slash == path] = '\0'; /* "/" keeps its slash */
     }
 }
 
-/* Whether a folder, and a link to it, is ours or root's: another user could lead us anywhere, or find what he owns
- * closed to him. 0 or -errno. */
+/* Checks that a directory, and a symbolic link to it, belong to this user or root. Otherwise another user could
+ * redirect our writes, or would find a closed directory of ours inside one of his. 0 or -errno. */
 static long check_parent(const char *path)
 {
     const int flags[] = {0x100 /* AT_SYMLINK_NOFOLLOW */, 0};
@@ -149,11 +151,11 @@ int sg_directory_open_history(struct stat *info)
     return made == 0 ? sg_directory_open_or_make(sg_options.history, info) : (int)made;
 }
 
-void sg_directory_visit(int directory, char *buffer, size_t room,
+void sg_directory_visit(int directory, char *buffer, size_t capacity,
                         bool (*visit)(int directory, const char *name, void *context), void *context)
 {
     (void)sg_syscall(SYS_lseek, directory, 0, 0 /* SEEK_SET */, 0, 0, 0);
-    for (long got; (got = sg_sys_getdents(directory, buffer, room)) > 0;) {
+    for (long got; (got = sg_sys_getdents(directory, buffer, capacity)) > 0;) {
         for (long at = 0; at < got;) {
             const struct sg_directory_entry *entry = (const struct sg_directory_entry *)(const void *)(buffer + at);
             at += entry->length;
@@ -163,9 +165,9 @@ void sg_directory_visit(int directory, char *buffer, size_t room,
     }
 }
 
-void sg_directory_name_timeline(char *name, size_t room, const char *segment)
+void sg_directory_name_timeline(char *name, size_t capacity, const char *segment)
 {
-    struct sg_text text = sg_text_begin(name, room);
+    struct sg_text text = sg_text_begin(name, capacity);
     sg_text_add(&text, segment);
     text.length -= sizeof SG_SEGMENT_SUFFIX - 1;
     sg_text_add(&text, SG_TIMELINE_SUFFIX);

@@ -9,37 +9,39 @@
 #include <stddef.h>
 #include <sys/stat.h>
 
-/* Opens a directory; what it is goes to `info`. A descriptor or -errno; -EPERM: it belongs to neither us nor root, or
- * is open to all. A link in its place is not followed, however the path is spelt. */
+/* Opens a directory and stores its properties in *info. A descriptor or -errno; -EPERM: another user owns it (neither
+ * this user nor root), or all users may write to it. A symbolic link as the last component is never followed. */
 int sg_directory_open(const char *directory, struct stat *info);
 
-/* The same, making its last component if it is not there. */
+/* As sg_directory_open, but makes the last component if it does not exist. */
 int sg_directory_open_or_make(const char *directory, struct stat *info);
 
-/* Opens SPARKGUARD_HISTORY, making it and those of its folders that history_depth allows. */
+/* Opens SPARKGUARD_HISTORY. If it does not exist, makes at most the last `history_depth` components of its path. A
+ * descriptor or -errno; SG_DIRECTORY_FOREIGN: another user owns a directory above. */
 int sg_directory_open_history(struct stat *info);
 
-/* Shows every name in an open directory to `visit`, from the first on, through `buffer` of `room` bytes, until it
- * answers false. */
-void sg_directory_visit(int directory, char *buffer, size_t room,
+/* Calls `visit` for every name in an open directory, from the first on, until it returns false. `buffer` of `capacity`
+ * bytes is working memory. */
+void sg_directory_visit(int directory, char *buffer, size_t capacity,
                         bool (*visit)(int directory, const char *name, void *context), void *context);
 
-/* Makes the last component, 0700 whatever the umask is. 0, also if it is there, or -errno. */
+/* Makes the last component with mode 0700, whatever the umask is. 0 or -errno; 0 also if the name exists already. */
 long sg_directory_make(const char *directory);
 
-/* Whether it is ours or root's. */
+/* Whether a file or directory belongs to this process's effective user or to root. */
 bool sg_directory_is_trusted(const struct stat *info);
 
-/* The mode of files in it: 0600, or 0660 where it is shared by a group (2770). */
+/* The mode for files in a directory: 0600, or 0660 if a group shares the directory (mode 2770). */
 unsigned sg_directory_file_mode(const struct stat *info);
 
-/* The name, or the path, of the time line beside a segment with that name or path. */
-void sg_directory_name_timeline(char *name, size_t room, const char *segment);
+/* Stores in `name` (of `capacity` bytes) the name or path of the time line beside the segment with this name or
+ * path. */
+void sg_directory_name_timeline(char *name, size_t capacity, const char *segment);
 
-/* An error for those who look at the folders above. */
+/* The error if another user owns a directory above SPARKGUARD_HISTORY. */
 #define SG_DIRECTORY_FOREIGN (-EXDEV)
 
-/* What an error of the above, or of writing there, means to people, with a colon before it. */
+/* The message for an error of these functions, or of writing to the directory. Begins with a colon. */
 const char *sg_directory_error_text(long error);
 
 #endif

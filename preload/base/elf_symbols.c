@@ -9,9 +9,9 @@
 #include <stddef.h>
 #include <sys/auxv.h>
 
-#define VERSION_HIDDEN 0x8000 /* not the default: only who asks for this version gets it */
+#define VERSION_HIDDEN 0x8000 /* not the default version: found only by name and this version */
 
-/* Where a table lies: glibc has turned its offset into an address, nobody does so for the vDSO. */
+/* The address of a table. glibc replaces offsets in dynamic sections by addresses, but not in the vDSO's. */
 static const void *table_at(uintptr_t bias, uintptr_t value)
 {
     return (const void *)(value < bias ? bias + value : value);
@@ -37,7 +37,8 @@ bool sg_elf_symbols_open(struct sg_elf_symbols *symbols, uintptr_t bias, const E
            (symbols->gnu_hash != NULL || symbols->sysv_hash != NULL);
 }
 
-/* strcmp is a sanitizer's, which asks for it here, and cannot do it before it has the answer. */
+/* As strcmp. A sanitizer replaces strcmp and looks for the real one by this search, so strcmp must not be called
+ * here. */
 static bool is_same(const char *a, const char *b)
 {
     while (*a != '\0' && *a == *b) {
@@ -62,7 +63,7 @@ static uint32_t hash_of(const char *name)
     return hash;
 }
 
-/* The index of a symbol; 0, which is nobody's, if there is none. */
+/* The index of a symbol; 0, which no defined symbol has, if there is none. */
 static uint32_t find_by_hash(const struct sg_elf_symbols *symbols, const char *name)
 {
     enum { WORD_BITS = 8 * sizeof(uintptr_t) };
@@ -86,7 +87,7 @@ static uint32_t find_by_hash(const struct sg_elf_symbols *symbols, const char *n
     }
 }
 
-/* Only old vDSOs have nothing better, and a dozen symbols. */
+/* Linear search, for objects without GNU's hash table: old vDSOs with about a dozen symbols. */
 static uint32_t find_one_by_one(const struct sg_elf_symbols *symbols, const char *name)
 {
     uint32_t count = symbols->sysv_hash[1];
@@ -105,7 +106,7 @@ bool sg_elf_symbols_find(const struct sg_elf_symbols *symbols, const char *name,
     return index != 0;
 }
 
-/* One more than the highest index: where the last chain of GNU's table ends. */
+/* One more than the highest index. GNU's hash table does not store it: it is found at the end of the last chain. */
 static uint32_t symbol_count(const struct sg_elf_symbols *symbols)
 {
     if (symbols->gnu_hash == NULL)
@@ -134,8 +135,8 @@ const char *sg_elf_symbols_name(const struct sg_elf_symbols *symbols, const void
 
 /* ---- the objects of this process --------------------------------------------------------------------------------- */
 
-/* The list of all objects as the dynamic linker shows it to debuggers; in the order of the global scope as far as they
- * were there from the beginning. NULL: the program was started in an unusual way. */
+/* The first object of the list that the dynamic linker shows to debuggers. Objects that were loaded at the start come
+ * first, in symbol order. NULL if the program has no such list, because it was started in an unusual way. */
 static const struct link_map *first_object(void)
 {
     const ElfW(Phdr) *header = (const ElfW(Phdr) *)getauxval(AT_PHDR);
@@ -158,8 +159,9 @@ static bool is_libc(const struct link_map *object)
     return is_same(name, LIBC_SO);
 }
 
-/* A program asks for the libc's functions by version. Another object's then serve it even where they have no default
- * version, as those of libc_malloc_debug, glibc's own checking heap. */
+/* Finds a function as the dynamic linker would for a program. Programs ask for the libc's functions by version. A
+ * function of another object then matches even if it has no default version; those of libc_malloc_debug, glibc's
+ * checking heap, have none. */
 static bool find_as_programs_do(const struct link_map *object, const char *name, void **address)
 {
     struct sg_elf_symbols symbols;
@@ -171,11 +173,12 @@ static bool find_as_programs_do(const struct link_map *object, const char *name,
     return symbols.is_any_version && sg_elf_symbols_find(&symbols, name, address);
 }
 
-/* Behind the libc others come and go. */
-static void *find_behind_us(const char *name, bool is_libc_asked)
+/* Searches the objects after this library up to the libc; `is_libc_asked`: including the libc. Objects after the libc
+ * may have been loaded later and may be unloaded at any time. */
+static void *find_after_us(const char *name, bool is_libc_asked)
 {
     const struct link_map *object = first_object();
-    while (object != NULL && object->l_ld != _DYNAMIC) /* ours */
+    while (object != NULL && object->l_ld != _DYNAMIC) /* up to this library */
         object = is_libc(object) ? NULL : object->l_next;
     while (object != NULL && !is_libc(object)) {
         void *address;
@@ -188,19 +191,19 @@ static void *find_behind_us(const char *name, bool is_libc_asked)
 
 void *sg_elf_symbols_next(const char *name)
 {
-    return find_behind_us(name, true);
+    return find_after_us(name, true);
 }
 
 void *sg_elf_symbols_between(const char *name)
 {
-    return find_behind_us(name, false);
+    return find_after_us(name, false);
 }
 
 enum sg_order sg_elf_symbols_before(const char *name, void **address)
 {
     const struct link_map *object = first_object();
     *address = NULL;
-    for (; object != NULL && object->l_ld != _DYNAMIC /* ours */; object = object->l_next) {
+    for (; object != NULL && object->l_ld != _DYNAMIC /* this library */; object = object->l_next) {
         if (find_as_programs_do(object, name, address))
             return *address != NULL ? SG_ORDER_BEFORE : SG_ORDER_UNKNOWN;
     }
@@ -211,7 +214,7 @@ void *sg_elf_symbols_vdso(const char *name)
 {
     int saved_errno = errno;
     const char *image = (const char *)getauxval(AT_SYSINFO_EHDR);
-    errno = saved_errno; /* which getauxval sets where there is none: under valgrind, qemu-user */
+    errno = saved_errno; /* getauxval sets errno if there is no vDSO: under valgrind and qemu-user */
     if (image == NULL)
         return NULL;
     const ElfW(Ehdr) *file = (const ElfW(Ehdr) *)(const void *)image;

@@ -1,21 +1,21 @@
 /*
- * loaded.c - see loaded.h. dl_iterate_phdr shows the objects of the caller's namespace, so those of others are never
- * found.
+ * loaded.c - see loaded.h. dl_iterate_phdr visits only the caller's linker namespace, so objects of other namespaces
+ * (dlmopen) are never found.
  */
 #include "base/loaded.h"
 
 #include <string.h>
 
-enum { OBJECTS_MAX = 256 }; /* that a search looks through */
+enum { OBJECTS_MAX = 256 }; /* objects that one search visits */
 
 enum search_kind { BY_NAME, BY_ADDRESS, BY_POSITION, BY_PREFIX };
 
 struct search {
     enum search_kind kind;
-    const char *name; /* for BY_PREFIX the beginning of one */
+    const char *name; /* BY_PREFIX: the beginning of a file name */
     const char *symbol;
     uintptr_t address;
-    unsigned position; /* of the object that is looked at */
+    unsigned position; /* of the object that is being visited */
     struct sg_object *found;
     void *function;
 };
@@ -34,7 +34,7 @@ static const Elf64_Dyn *dynamic_of(const struct dl_phdr_info *info)
     return NULL;
 }
 
-static bool is_holding(const struct dl_phdr_info *info, uintptr_t address)
+static bool contains(const struct dl_phdr_info *info, uintptr_t address)
 {
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *header = &info->dlpi_phdr[i];
@@ -44,7 +44,7 @@ static bool is_holding(const struct dl_phdr_info *info, uintptr_t address)
     return false;
 }
 
-/* The next text that the object's dynamic section has under `tag`, behind *entry. */
+/* The next string with this tag in the object's dynamic section, from *entry on; *entry moves past it. NULL: none. */
 static const char *next_text(const struct sg_elf_symbols *symbols, const Elf64_Dyn **entry, Elf64_Sxword tag)
 {
     for (; (*entry)->d_tag != DT_NULL; (*entry)++)
@@ -64,7 +64,7 @@ static bool has_name(const struct dl_phdr_info *info, const Elf64_Dyn *dynamic, 
     return soname != NULL && strcmp(soname, name) == 0;
 }
 
-/* A function that the object defines itself. */
+/* A function that the object itself defines, or NULL. NULL for this library, so that no search finds a hook. */
 static void *own_function(uintptr_t bias, const Elf64_Dyn *dynamic, const char *symbol)
 {
     struct sg_elf_symbols symbols;
@@ -74,44 +74,44 @@ static void *own_function(uintptr_t bias, const Elf64_Dyn *dynamic, const char *
     return function;
 }
 
-static int look(struct dl_phdr_info *info, size_t size, void *data)
+static int visit(struct dl_phdr_info *info, size_t size, void *data)
 {
     (void)size;
     struct search *search = data;
     const Elf64_Dyn *dynamic = dynamic_of(info);
     unsigned position = search->position++;
-    bool is_it = false;
+    bool is_match = false;
     if (dynamic == NULL)
         return 0;
     if (search->kind == BY_NAME)
-        is_it = has_name(info, dynamic, search->name);
+        is_match = has_name(info, dynamic, search->name);
     else if (search->kind == BY_ADDRESS)
-        is_it = is_holding(info, search->address);
+        is_match = contains(info, search->address);
     else if (search->kind == BY_POSITION)
-        is_it = position == search->address;
+        is_match = position == search->address;
     else if (strncmp(file_name(info->dlpi_name), search->name, strlen(search->name)) == 0)
-        is_it = (search->function = own_function(info->dlpi_addr, dynamic, search->symbol)) != NULL;
-    if (is_it && search->found != NULL)
+        is_match = (search->function = own_function(info->dlpi_addr, dynamic, search->symbol)) != NULL;
+    if (is_match && search->found != NULL)
         *search->found = (struct sg_object){info->dlpi_addr, dynamic, position};
-    return is_it;
+    return is_match;
 }
 
 bool sg_loaded_named(const char *name, struct sg_object *object)
 {
     struct search search = {.kind = BY_NAME, .name = name, .found = object};
-    return dl_iterate_phdr(look, &search) != 0;
+    return dl_iterate_phdr(visit, &search) != 0;
 }
 
 bool sg_loaded_holding(const void *address, struct sg_object *object)
 {
     struct search search = {.kind = BY_ADDRESS, .address = (uintptr_t)address, .found = object};
-    return dl_iterate_phdr(look, &search) != 0;
+    return dl_iterate_phdr(visit, &search) != 0;
 }
 
 void *sg_loaded_anywhere(const char *prefix, const char *symbol)
 {
     struct search search = {.kind = BY_PREFIX, .name = prefix, .symbol = symbol};
-    (void)dl_iterate_phdr(look, &search);
+    (void)dl_iterate_phdr(visit, &search);
     return search.function;
 }
 
@@ -129,13 +129,13 @@ static bool is_queued(const struct sg_object *queue, unsigned count, const Elf64
     return false;
 }
 
-/* The first function that `queue` and what its objects need have; of those that come behind `from` in the linker's
- * list. */
-static void *find_behind(struct sg_object *queue, unsigned count, const char *symbol, unsigned from)
+/* Searches the objects of `queue` and then the objects that they need, breadth first. Only functions of objects at
+ * position `from` or later in the linker's list match. */
+static void *find_after(struct sg_object *queue, unsigned count, const char *symbol, unsigned from)
 {
     for (unsigned at = 0; at < count; at++) {
         struct sg_elf_symbols symbols;
-        /* cppcheck-suppress uninitvar ; dl_iterate_phdr has filled the first */
+        /* cppcheck-suppress uninitvar ; dl_iterate_phdr has filled the first element */
         const Elf64_Dyn *entry = queue[at].dynamic;
         const char *needed;
         void *function = NULL;
@@ -156,7 +156,7 @@ void *sg_loaded_find(const struct sg_object *object, const char *symbol)
 {
     struct sg_object queue[OBJECTS_MAX];
     queue[0] = *object;
-    return find_behind(queue, 1, symbol, 0);
+    return find_after(queue, 1, symbol, 0);
 }
 
 void *sg_loaded_next(const char *symbol)
@@ -164,7 +164,7 @@ void *sg_loaded_next(const char *symbol)
     struct sg_object queue[OBJECTS_MAX], ours;
     struct search search = {.kind = BY_POSITION, .address = 0, .found = &queue[0]};
     void *function = sg_elf_symbols_next(symbol);
-    if (function == NULL && sg_loaded_holding(_DYNAMIC, &ours) && dl_iterate_phdr(look, &search) != 0)
-        function = find_behind(queue, 1, symbol, ours.position);
+    if (function == NULL && sg_loaded_holding(_DYNAMIC, &ours) && dl_iterate_phdr(visit, &search) != 0)
+        function = find_after(queue, 1, symbol, ours.position);
     return function;
 }

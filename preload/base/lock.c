@@ -10,15 +10,15 @@
 #include <linux/futex.h>
 #include <signal.h>
 
-/* Signals are blocked from the first lock of a thread to the last. A handler that runs before the first sees none of
- * it, for it leaves everything as it found it. */
+/* Signals are blocked from a thread's first lock until its last. A handler that interrupts this bookkeeping itself,
+ * while depth is 0, may take locks, but leaves `blocked` as it was. */
 static SG_THREAD_LOCAL struct {
     uint64_t signals; /* the mask to restore */
-    uint32_t depth;   /* locks held, and holds beyond them */
+    uint32_t depth;   /* locks held, plus calls of sg_lock_hold_signals not undone */
 } blocked;
 
-/* All but SIGSYS, by which a sandbox answers a call of this very thread, and which ends the process where it is
- * blocked. */
+/* Blocks all signals but SIGSYS. A sandbox answers a system call of this thread with SIGSYS, which would end the
+ * process if it were blocked. */
 void sg_lock_hold_signals(void)
 {
     const uint64_t all = ~(UINT64_C(1) << (SIGSYS - 1));
@@ -50,7 +50,7 @@ bool sg_lock_acquire_within(struct sg_lock *lock, struct sg_lock_state *state, u
         sg_lock_hold_signals();
         if (SG_LIKELY(sg_cas_u32(&lock->word, &free_word, wanted)))
             return true;
-        wanted = 2; /* whoever has waited cannot know that nobody else does */
+        wanted = 2; /* after a wait: other threads may be waiting, too, and must be woken at the release */
         if (sg_exchange(&lock->word, 2u) == 0)
             return true;
         sg_lock_let_signals();
@@ -66,7 +66,7 @@ bool sg_lock_acquire_within(struct sg_lock *lock, struct sg_lock_state *state, u
             if (deadline - now < 1000000000u)
                 wait = (struct timespec){0, (long)(deadline - now)};
         }
-        (void)sg_sys_futex(&lock->word, FUTEX_WAIT_PRIVATE, 2, &wait); /* who waits can be interrupted */
+        (void)sg_sys_futex(&lock->word, FUTEX_WAIT_PRIVATE, 2, &wait); /* signals are not blocked while waiting */
     }
 }
 

@@ -1,12 +1,17 @@
 /*
- * lock.h - a small futex lock for the slow paths of one process.
+ * lock.h - a futex lock for the slow paths of one process.
  *
- * All signals but SIGSYS are blocked while it is held (not while it is waited for, unless hold_signals was called):
- * a handler on the holder's thread can neither deadlock on it nor be parked inside it by a stop-the-world collector
- * (Boehm, the JVM) while others wait. Nothing under it allocates through a hook, blocks without bound, or may fault.
+ * All signals but SIGSYS are blocked while the lock is held. They are not blocked while a thread waits for the lock,
+ * unless that thread has called sg_lock_hold_signals. Without blocked signals, two failures are possible: a handler on
+ * the holder's thread would deadlock on the lock, and a stop-the-world collector (Boehm, the JVM) could stop the holder
+ * while other threads wait.
+ * Code under a lock must not allocate through a hook, block without bound, or fault.
  *
- * No lock is held across a fork (lifecycle.c), nor where code outside the library can wait. Processes never share a
- * lock: a forked child resets it, and forgets what the lock guards if another thread held it.
+ * No lock is held across a fork (lifecycle.c), or while code outside the library may wait. Processes never share a
+ * lock. A forked child resets each lock; if another thread of the parent held it, the child forgets the data it
+ * protects.
+ *
+ * Any thread, also in signal handlers.
  */
 #ifndef SG_PRELOAD_BASE_LOCK_H
 #define SG_PRELOAD_BASE_LOCK_H
@@ -15,29 +20,32 @@
 #include <stdint.h>
 
 struct sg_lock {
-    uint32_t word; /* 0 free, 1 held, 2 held and somebody waits */
+    uint32_t word; /* 0 free, 1 held, 2 held and there may be waiting threads */
 };
 
 struct sg_lock_state {
     bool is_held;
 };
 
+/* Waits for the lock without limit, and sets *state for sg_lock_release. Not recursive. */
 void sg_lock_acquire(struct sg_lock *lock, struct sg_lock_state *state);
+
+/* Releases the lock and wakes one waiting thread. Does nothing if *state says that the lock was not acquired. */
 void sg_lock_release(struct sg_lock *lock, const struct sg_lock_state *state);
 
-/* Signals stay blocked beyond the locks of this thread, until they are let go of: where what a lock guards is half done
- * when it is released, and a handler that leaves by a longjmp would leave it so. Under a lock it costs no system call.
- * Pairs, which nest. */
+/* Block and unblock signals in this thread beyond its locks. Use them where a lock is released in the middle of a
+ * change: a handler that left by longjmp would leave the change half done. Pairs may be nested. Under a lock,
+ * hold_signals makes no system call. */
 void sg_lock_hold_signals(void);
 void sg_lock_let_signals(void);
 
-/* While they are blocked: one of them has come that would be taken. */
+/* While signals are blocked: whether a signal is pending that the program itself does not block. */
 bool sg_lock_is_signal_due(void);
 
-/* As acquire, but gives up after `timeout_ns`: false, and nothing is held or blocked. */
+/* As sg_lock_acquire, but gives up after `timeout_ns`: then false, the lock is not held and signals are not blocked. */
 bool sg_lock_acquire_within(struct sg_lock *lock, struct sg_lock_state *state, uint64_t timeout_ns);
 
-/* In a forked child: whoever held it does not exist here. */
+/* In a forked child: frees the lock. Its holder may have been a thread that exists only in the parent. */
 void sg_lock_reset(struct sg_lock *lock);
 
 #endif

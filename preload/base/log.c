@@ -32,10 +32,10 @@ void sg_log_begin(void)
     error_output.is_known = 1;
 }
 
-/* People read there, whatever the program was started with. */
+/* Whether descriptor 2 is a terminal. Lines may go there even if it is not the one of the start. */
 static bool is_terminal(void)
 {
-    uint64_t settings[16]; /* struct termios of the kernel is smaller */
+    uint64_t settings[16]; /* larger than the kernel's struct termios */
     return sg_syscall(SYS_ioctl, 2, TCGETS, (long)settings, 0, 0, 0) == 0;
 }
 
@@ -57,7 +57,8 @@ static bool would_block(void)
     return sg_syscall(SYS_ppoll, (long)&poll, 1, (long)&at_once, 0, 8, 0) != 1 || (poll.revents & POLLOUT) == 0;
 }
 
-/* A reader who has gone would otherwise end the program by SIGPIPE, for a line it did not write. */
+/* Writes with SIGPIPE blocked, and removes the signal if the write caused it. Otherwise a pipe without a reader would
+ * end the program for a line that it did not write. */
 static void write_without_sigpipe(const char *bytes, size_t length)
 {
     const uint64_t pipe_signal = UINT64_C(1) << (SIGPIPE - 1);
@@ -76,7 +77,7 @@ void sg_log_line(const char *line)
 {
     char buffer[1026];
     size_t length = strnlen(line, sizeof buffer - 2);
-    for (size_t i = 0; i < length; i++) /* in a path or a value anything may stand */
+    for (size_t i = 0; i < length; i++) /* paths and values in the line may contain control characters */
         buffer[i] = (unsigned char)line[i] < ' ' || line[i] == 0x7f ? '?' : line[i];
     buffer[length++] = '\n';
     if (is_error_output() && !would_block())

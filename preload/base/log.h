@@ -1,9 +1,9 @@
 /*
- * log.h - the few lines people see.
+ * log.h - lines on standard error.
  *
- * A line goes to descriptor 2 by one write, if that is still the standard error that the program started with: the
- * same device and inode. A terminal will do as well. Never if 2 was closed at the start: a program may well open its
- * data or its socket there. Never blocks, never raises SIGPIPE, allocates nothing. Any thread.
+ * A line is written to descriptor 2 by one write. Descriptor 2 must be the standard error that the program started with
+ * (same device and inode), or a terminal. Nothing is written if 2 was closed at the start, because the program may have
+ * opened a data file or a socket there. Never blocks, never raises SIGPIPE, never allocates. Any thread.
  */
 #ifndef SG_PRELOAD_BASE_LOG_H
 #define SG_PRELOAD_BASE_LOG_H
@@ -11,13 +11,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Remembers what descriptor 2 is; set-up calls it once. */
+/* Notes device and inode of descriptor 2. Set-up calls it once; further calls do nothing. */
 void sg_log_begin(void);
 
-/* Writes `line` (without a newline, at most 1 KiB); control characters as '?'. */
+/* Writes `line` and a newline, or nothing if the write would block. `line` has no newline and is cut to 1024 bytes;
+ * control characters become '?'. */
 void sg_log_line(const char *line);
 
-/* True at most once a second, for the caller who may speak now. */
+/* Limits messages to one per second. True: the caller may print, and *last_ns is set to now. `last_ns` (atomic) belongs
+ * to one kind of message and is 0 at first. */
 bool sg_log_may_speak(uint64_t *last_ns);
 
 #endif

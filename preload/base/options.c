@@ -1,6 +1,6 @@
 /*
- * options.c - see options.h. The environment is walked without the libc's help: getenv may be interposed, and set-up
- * may come before the libc is ready.
+ * options.c - see options.h. The environment is searched without the libc's getenv, which may be interposed. Set-up may
+ * also run before the libc is ready.
  */
 #include "base/options.h"
 
@@ -21,13 +21,13 @@ struct sg_options sg_options = {
 
 static uint32_t is_read SG_AT_START;
 
-static void copy_text(char *to, size_t room, const char *from)
+static void copy_text(char *to, size_t capacity, const char *from)
 {
-    struct sg_text text = sg_text_begin(to, room);
+    struct sg_text text = sg_text_begin(to, capacity);
     sg_text_add(&text, from);
 }
 
-/* The value of `name` in an environment string, or NULL if it is another variable's. */
+/* The value in an environment string, or NULL if the string is not of variable `name`. */
 static const char *value_of(const char *entry, const char *name)
 {
     while (*name != '\0' && *entry == *name) {
@@ -44,7 +44,7 @@ static void use_history(const char *text)
     copy_text(sg_options.history, sizeof sg_options.history, sg_options.is_history_off ? "" : text);
 }
 
-/* The field of an option that is one of several words. */
+/* The field of an option whose value is one of several words. */
 static int *chosen(enum sg_option option)
 {
     return option == SG_OPTION_MODE       ? &sg_options.mode_observe
@@ -111,7 +111,7 @@ static void use(enum sg_option option, const char *text)
     }
 }
 
-/* The memory that percentages are of; 0: unknown. */
+/* The memory that percentages refer to, in KiB; 0: unknown. */
 static uint64_t ordinary_kib(void)
 {
     char path[SG_PATH_CAPACITY + 64], meminfo[2048];
@@ -121,8 +121,8 @@ static uint64_t ordinary_kib(void)
     return sg_text_read_file(path, meminfo, sizeof meminfo) > 0 ? sg_meminfo_ordinary_kib(meminfo) : 0;
 }
 
-/* In percent: of the machine, of which set-up knows no more than that. A machine that says nothing leaves the
- * default. */
+/* Computes large_bytes. A percentage refers to the machine's memory, since set-up knows no other constraint yet. If
+ * that is unknown, the default stays. */
 static void resolve_large(void)
 {
     uint64_t total_kib = sg_options.large.percent_milli != 0 ? ordinary_kib() : 0;
@@ -130,7 +130,7 @@ static void resolve_large(void)
         sg_options.large_bytes = sg_size_of(sg_options.large, total_kib * 1024);
 }
 
-static void complain_value(const struct sg_option_info *info, const char *value)
+static void report_value(const struct sg_option_info *info, const char *value)
 {
     char line[512];
     struct sg_text text = sg_text_begin(line, sizeof line);
@@ -148,7 +148,7 @@ static void complain_value(const struct sg_option_info *info, const char *value)
     sg_log_line(line);
 }
 
-/* Good as a value, but hardly meant. */
+/* Warns of a value that is valid but probably lacks its unit. */
 static void warn_of_unit(const struct sg_option_info *info, const char *value, char unit)
 {
     char line[256], letter[2] = {unit, '\0'};
@@ -166,7 +166,8 @@ static void warn_of_unit(const struct sg_option_info *info, const char *value, c
     sg_log_line(line);
 }
 
-/* A reserve that leaves nothing of the machine. Only where one was given: else nobody has to read about the machine. */
+/* Warns of a reserve as large as the machine. Called only if the option is set, so that other starts need not read
+ * /proc/meminfo. */
 static void warn_of_reserve(void)
 {
     char line[256];
@@ -182,7 +183,7 @@ static void warn_of_reserve(void)
     sg_log_line(line);
 }
 
-static void complain_name(const char *entry)
+static void report_name(const char *entry)
 {
     char name[80], line[256];
     size_t length = 0;
@@ -200,7 +201,8 @@ static void complain_name(const char *entry)
     sg_log_line(line);
 }
 
-/* What one "SPARKGUARD_..." string says. */
+/* Takes over one environment string "SPARKGUARD_...". `is_first`: this is the job's first process, which reports
+ * mistakes. */
 static void take(const char *entry, bool is_first)
 {
     enum { PREFIX = sizeof SG_VARIABLE_PREFIX - 1 };
@@ -209,18 +211,18 @@ static void take(const char *entry, bool is_first)
         if (value == NULL)
             continue;
         if (*value == '\0')
-            return; /* set but empty: as good as unset */
+            return; /* an empty value counts as unset */
         char unit = sg_missing_unit((enum sg_option)i, value);
         if (sg_is_valid((enum sg_option)i, value))
             use((enum sg_option)i, value);
         else if (is_first)
-            complain_value(&sg_option_table[i], value);
+            report_value(&sg_option_table[i], value);
         if (is_first && unit != '\0')
             warn_of_unit(&sg_option_table[i], value, unit);
         return;
     }
     if (is_first && value_of(entry, SG_VARIABLE_FIRST) == NULL)
-        complain_name(entry);
+        report_name(entry);
 }
 
 void sg_options_default_dir(void)
@@ -243,12 +245,12 @@ static void default_history(const char *state_home, const char *home)
     sg_options.history_depth = has_state_home ? 2 : 3;
 }
 
-/* "20261120T131742-4711": sorts by time, says who began it. */
+/* Generates a name such as "20261120T131742-4711", from start time and pid. Such names sort by time. */
 static void name_job(void)
 {
     struct sg_text text = sg_text_begin(sg_options.job, sizeof sg_options.job);
     struct timespec now = {0, 0};
-    (void)sg_sys_clock_gettime(CLOCK_REALTIME, &now); /* in the vDSO it would cost the start two pages */
+    (void)sg_sys_clock_gettime(CLOCK_REALTIME, &now); /* the vDSO would cost each start two more pages */
     sg_text_add_time(&text, (uint64_t)now.tv_sec);
     sg_text_add(&text, "-");
     sg_options.named_by = sg_sys_getpid();
@@ -265,7 +267,7 @@ void sg_options_read(char *const *environment)
     uint32_t unread = 0;
     if (sg_load_acquire(&is_read) != 0 || environment == NULL || !sg_cas_u32(&is_read, &unread, 1))
         return;
-    if (getauxval(AT_SECURE) != 0) { /* setuid: the environment is not to be trusted */
+    if (getauxval(AT_SECURE) != 0) { /* a setuid program must not trust the environment */
         sg_options.is_disabled = 1;
         return;
     }
@@ -274,13 +276,13 @@ void sg_options_read(char *const *environment)
         first = first != NULL ? first : value_of(*entry, SG_VARIABLE_FIRST);
         disable = disable != NULL ? disable : value_of(*entry, sg_option_table[SG_OPTION_DISABLE].variable);
     }
-    bool may_complain = disable == NULL || strcmp(disable, "1") != 0;
+    bool may_report = disable == NULL || strcmp(disable, "1") != 0;
     if (first != NULL)
         sg_options.first_pid = (uint32_t)sg_text_read_number(&first);
     const char *state_home = NULL, *home = NULL;
     for (char *const *entry = environment; *entry != NULL; entry++) {
         if ((*entry)[0] == 'S' && strncmp(*entry, SG_VARIABLE_PREFIX, sizeof SG_VARIABLE_PREFIX - 1) == 0)
-            take(*entry, may_complain && sg_options.first_pid == 0);
+            take(*entry, may_report && sg_options.first_pid == 0);
         else if ((*entry)[0] == 'H' && home == NULL)
             home = value_of(*entry, "HOME");
         else if ((*entry)[0] == 'X' && state_home == NULL)
@@ -288,10 +290,10 @@ void sg_options_read(char *const *environment)
     }
     if (sg_options.large.is_set)
         resolve_large();
-    if (sg_options.reserve.is_set && may_complain && sg_options.first_pid == 0)
+    if (sg_options.reserve.is_set && may_report && sg_options.first_pid == 0)
         warn_of_reserve();
     if (sg_options.job[0] == '\0' && !sg_options.is_disabled)
-        name_job(); /* here, so that who asks for memory before set-up is in it too */
+        name_job(); /* here, so that allocations before set-up belong to the job as well */
     default_history(state_home, home);
     sg_options.has_default_dir = sg_options.dir[0] == '\0';
     sg_options_default_dir();

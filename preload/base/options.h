@@ -1,8 +1,8 @@
 /*
- * options.h - the options in force for this process, read once from the environment.
+ * options.h - the options of this process, read once from the environment.
  *
- * Read by whoever comes first: the constructor, or a slow path before it. Afterwards constant (but for first_pid, which
- * set-up sets); any thread.
+ * The constructor reads them, or a slow path that runs before it. Afterwards they are constant, except first_pid, which
+ * set-up sets, and dir, which sg_options_default_dir sets. Any thread.
  */
 #ifndef SG_PRELOAD_BASE_OPTIONS_H
 #define SG_PRELOAD_BASE_OPTIONS_H
@@ -20,7 +20,7 @@ struct sg_options {
     struct sg_size device_reserve;
     struct sg_size floor;
     struct sg_size large;
-    uint64_t large_bytes; /* what that comes to */
+    uint64_t large_bytes; /* `large` in bytes */
     uint64_t wait_ns;
     int mode_observe;       /* 1: observe */
     int unified;            /* enum sg_unified_choice */
@@ -30,26 +30,28 @@ struct sg_options {
     int report_at_exit;     /* 1: a summary at the end */
     int is_disabled;        /* 1: pass everything through */
     int64_t oom_score_adj;  /* INT64_MIN if unset */
-    char job[SG_JOB_BYTES]; /* made up if it was not given */
+    char job[SG_JOB_BYTES]; /* generated if the option is not set */
     char dir[SG_PATH_CAPACITY];
     char system_root[SG_PATH_CAPACITY]; /* without a slash at the end: "" for "/" */
-    char history[SG_PATH_CAPACITY];     /* "": there is no place for one */
-    int is_history_off;                 /* 1: none is wanted */
-    int history_depth;                  /* how many of its last folders may be made */
-    int has_default_dir;                /* dir follows the effective user */
-    uint32_t named_by;                  /* the process that made up the job's name; 0: nobody did */
-    uint32_t first_pid;                 /* the job's first process; 0: that is this one, and nobody has said so yet */
+    char history[SG_PATH_CAPACITY];     /* "": no history, because it is off or HOME is unknown */
+    int is_history_off;                 /* 1: SPARKGUARD_HISTORY=off */
+    int history_depth;                  /* how many of the path's last components may be made */
+    int has_default_dir;                /* 1: dir follows the effective user */
+    uint32_t named_by;                  /* the process that generated the job's name; 0: the name was given */
+    uint32_t first_pid;                 /* the job's first process; 0: this process is the first, before set-up */
 };
 
 extern struct sg_options sg_options;
 
-/* Reads `environment` (may be NULL) once; further calls do nothing. Complains on stderr about what it cannot read, if
- * this is the job's first process. */
+/* Reads `environment` once; further calls, and calls with NULL, do nothing. The job's first process reports values that
+ * it cannot read on stderr. */
 void sg_options_read(char *const *environment);
 
+/* Whether sg_options_read has begun. */
 bool sg_options_are_read(void);
 
-/* Sets dir to /dev/shm/sparkguard-UID if it was not given: a program may change its user before it needs it. */
+/* Sets dir to /dev/shm/sparkguard-UID if the option is not set. Call it again before the directory is used: the program
+ * may have changed its effective user since the start. */
 void sg_options_default_dir(void);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * pages.h - the size of the kernel's pages. Any thread.
+ * pages.h - the size of the kernel's pages. Any thread, also in signal handlers.
  */
 #ifndef SG_PRELOAD_BASE_PAGES_H
 #define SG_PRELOAD_BASE_PAGES_H
@@ -18,7 +18,7 @@ static inline uint64_t sg_page_bytes(void)
     return page;
 }
 
-/* The next multiple of `unit`, a power of two. */
+/* Rounds `bytes` up to a multiple of `unit`, a power of two. */
 static inline uint64_t sg_round_up(uint64_t bytes, uint64_t unit)
 {
     return (bytes + unit - 1) & ~(unit - 1);

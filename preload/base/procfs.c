@@ -11,10 +11,10 @@
 #include <pthread.h>
 #include <string.h>
 
-static uint32_t owner_pid;       /* (atomic) whose the memory is; 0: nobody has asked */
-static uint64_t owner_shown_pid; /* (atomic) of a process 1: the pid that it has for whoever mounted /proc */
+static uint32_t owner_pid;       /* (atomic) the process that owns this memory; 0: not known yet */
+static uint64_t owner_shown_pid; /* (atomic) if owner_pid is 1: its pid in the PID namespace of the mounted /proc */
 
-static long read_file(uint32_t pid, const char *name, char *buffer, size_t room)
+static long read_file(uint32_t pid, const char *name, char *buffer, size_t capacity)
 {
     char path[48];
     struct sg_text text = sg_text_begin(path, sizeof path);
@@ -24,7 +24,7 @@ static long read_file(uint32_t pid, const char *name, char *buffer, size_t room)
     else
         sg_text_add(&text, "self");
     sg_text_add(&text, name);
-    return sg_text_read_file(path, buffer, room);
+    return sg_text_read_file(path, buffer, capacity);
 }
 
 uint64_t sg_procfs_anonymous_bytes(uint32_t pid)
@@ -39,7 +39,8 @@ uint64_t sg_procfs_anonymous_bytes(uint32_t pid)
     return resident > shared ? (resident - shared) * sg_page_bytes() : 0;
 }
 
-/* Fields are numbered as in proc(5); the command in parentheses, field 2, may hold anything. */
+/* Reads a field of /proc/PID/stat, numbered as in proc(5). Field 2, the command in parentheses, may contain any
+ * characters, so the search begins at the last parenthesis. */
 static uint64_t read_stat(uint32_t pid, int wanted)
 {
     char content[1024];
@@ -66,35 +67,37 @@ uint64_t sg_procfs_threads(uint32_t pid)
     return read_stat(pid, 20);
 }
 
-/* The state behind the command: 'Z' if the first thread has ended and others have not. */
+/* Whether the first thread has ended while others run: the state, which follows the command, is then 'Z'. */
 static bool has_first_thread_ended(void)
 {
     char content[512];
     if (read_file(0, "/stat", content, sizeof content) <= 0)
         return false;
-    const char *behind = strrchr(content, ')');
-    return behind != NULL && behind[1] == ' ' && behind[2] == 'Z';
+    const char *after_command = strrchr(content, ')');
+    return after_command != NULL && after_command[1] == ' ' && after_command[2] == 'Z';
 }
 
 bool sg_procfs_is_left_to(uint32_t threads)
 {
-    return has_first_thread_ended() && sg_procfs_threads(0) <= 1 + threads; /* that one, and they */
+    return has_first_thread_ended() && sg_procfs_threads(0) <= 1 + threads; /* 1: the ended first thread */
 }
 
-/* `label` with the line break before it. */
+/* A field of smaps_rollup in bytes. `label` begins with the line break before the field's name. */
 static uint64_t rollup_bytes(const char *content, const char *label)
 {
     const char *found = strstr(content, label), *cursor = found != NULL ? found + strlen(label) : "";
     return sg_text_read_number(&cursor) * 1024;
 }
 
-static uint64_t less(uint64_t bytes, uint64_t taken)
+static uint64_t saturating_less(uint64_t bytes, uint64_t taken)
 {
     return bytes > taken ? bytes - taken : 0;
 }
 
-/* Private pages are of files too. Pss divides each page by the number of processes that have it, so it holds all of the
- * private ones and, of those shared, at most half. */
+/* Private_Clean and Private_Dirty include pages of files, so they are only an upper bound for anonymous pages. Pss
+ * divides each page by the number of processes that map it. It contains all private pages and at most half of the
+ * shared ones. The upper bound is the smaller of Pss_Anon and all private pages. The lower bound is the larger of
+ * 2 * Pss_Anon - Anonymous and all private pages less the Pss of files. */
 bool sg_procfs_private_bytes(uint64_t *least_bytes, uint64_t *most_bytes)
 {
     char content[2048];
@@ -103,24 +106,24 @@ bool sg_procfs_private_bytes(uint64_t *least_bytes, uint64_t *most_bytes)
     uint64_t anonymous = rollup_bytes(content, "\nAnonymous:"), pss = rollup_bytes(content, "\nPss_Anon:");
     uint64_t files = rollup_bytes(content, "\nPss_File:") + rollup_bytes(content, "\nPss_Shmem:");
     uint64_t of_all = rollup_bytes(content, "\nPrivate_Clean:") + rollup_bytes(content, "\nPrivate_Dirty:");
-    uint64_t by_pss = less(2 * pss, anonymous), by_files = less(of_all, files);
+    uint64_t by_pss = saturating_less(2 * pss, anonymous), by_files = saturating_less(of_all, files);
     *most_bytes = of_all < pss ? of_all : pss;
     *least_bytes = by_pss > by_files ? by_pss : by_files;
-    if (*least_bytes > *most_bytes) /* not read in one instant */
+    if (*least_bytes > *most_bytes) /* the kernel does not read all fields at one instant */
         *least_bytes = *most_bytes;
     return true;
 }
 
-/* The thread's id that the C library noted: a child that shares its parent's storage reads the parent's. The id of
- * the thread's clock is made of it (pthread_getcpuclockid; CPUCLOCK_PERTHREAD_MASK in the kernel's
- * posix-timers_types.h). 0: unknown. */
+/* The thread id that the C library has stored in the thread's descriptor; 0: unknown. A child that uses its parent's
+ * thread-local storage reads the parent's id. The clock id of a thread contains it (pthread_getcpuclockid;
+ * CPUCLOCK_PERTHREAD_MASK in the kernel's posix-timers_types.h). */
 static uint32_t noted_thread(void)
 {
     clockid_t clock = 0;
     return pthread_getcpuclockid(pthread_self(), &clock) == 0 ? (uint32_t) ~(clock >> 3) : 0;
 }
 
-/* The pid that a process has for whoever mounted /proc; 0: nobody tells. */
+/* This process's pid in the PID namespace of the mounted /proc; 0: unknown. */
 static uint64_t shown_pid(void)
 {
     char shown[16] = "";
@@ -131,10 +134,10 @@ static uint64_t shown_pid(void)
 
 static bool set_owner(uint32_t pid)
 {
-    uint32_t nobody = 0;
+    uint32_t unknown = 0;
     if (pid == 1)
         sg_store(&owner_shown_pid, shown_pid());
-    return sg_cas_u32(&owner_pid, &nobody, pid);
+    return sg_cas_u32(&owner_pid, &unknown, pid);
 }
 
 bool sg_procfs_is_owner(uint32_t pid)

@@ -1,6 +1,6 @@
 /*
- * procfs.h - what the kernel says of a process. Always the real /proc, whatever SPARKGUARD_SYSTEM_ROOT says. Any
- * thread. One function reads the text of a /proc/meminfo that the caller has read from anywhere.
+ * procfs.h - the kernel's figures for a process, from the real /proc; SPARKGUARD_SYSTEM_ROOT has no effect here. Any
+ * thread. `pid` 0 means this process, except in sg_procfs_is_owner.
  */
 #ifndef SG_PRELOAD_BASE_PROCFS_H
 #define SG_PRELOAD_BASE_PROCFS_H
@@ -8,42 +8,45 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Anonymous resident bytes (statm: resident less shared), 0 if unknown. `pid` 0 is this process. */
+/* Anonymous resident bytes (statm: resident less shared), 0 if unknown. */
 uint64_t sg_procfs_anonymous_bytes(uint32_t pid);
 
-/* When it began, in clock ticks since boot (stat, field 22), 0 if unknown. With its pid that tells it from any other. */
+/* The start time in clock ticks since boot (stat, field 22), 0 if unknown. Pid and start time together identify a
+ * process, because pids are reused. */
 uint64_t sg_procfs_start_ticks(uint32_t pid);
 
-/* How many threads it has (stat, field 20), 0 if unknown. */
+/* The number of threads (stat, field 20), 0 if unknown. */
 uint64_t sg_procfs_threads(uint32_t pid);
 
-/* Whether no more than so many threads of this process have not ended (the first one may linger). */
+/* Whether the first thread of this process has ended and at most `threads` others are left. An ended first thread stays
+ * in the kernel's count while others run. */
 bool sg_procfs_is_left_to(uint32_t threads);
 
 /* Minor page faults so far (stat, field 10), 0 if unknown. */
 uint64_t sg_procfs_minor_faults(uint32_t pid);
 
-/* Whether the memory is this process's own: a child made by vfork, or by clone(2) with CLONE_VM, has its parent's,
- * and puts nothing of its own in place there. False also where that cannot be told. */
+/* Whether this process owns its memory. A child made by vfork, or by clone(2) with CLONE_VM, uses its parent's memory
+ * and must not install mappings or state of its own there. False also if unknown. */
 bool sg_procfs_owns_memory(void);
 
-/* Whether this process, with that pid, is the one that sg_procfs_owns_memory has found: a child that is the first
- * of a namespace of its own may have the pid of its parent. */
+/* Whether this process, whose pid is `pid`, is the owner that sg_procfs_owns_memory has noted. The pid alone does not
+ * show that: both may be process 1, the child in a PID namespace of its own. */
 bool sg_procfs_is_owner(uint32_t pid);
 
-/* This thread's id; in a child that has its parent's memory, that of the parent's thread, whose storage it uses. */
+/* This thread's id. In a child that uses its parent's memory: the id of the parent's thread whose thread-local storage
+ * the child uses. */
 uint32_t sg_procfs_thread(void);
 
-/* In a forked child, whose memory is its own. */
+/* In a forked child: notes it as the owner of its memory. */
 void sg_procfs_refork(void);
 
-/* Of this process's anonymous memory, what no other process has too: at least and at most. False if unknown. Reads
- * smaps_rollup, which goes through all page tables: 4 to 11 ms for each GiB in 4 KiB pages, 0.02 ms in huge ones
- * (2-core VM, Linux 6.18). */
+/* Bounds for the anonymous memory of this process that no other process shares. False if unknown. Reads smaps_rollup,
+ * for which the kernel walks all page tables: 4 to 11 ms per GiB in 4 KiB pages, 0.02 ms per GiB in huge pages
+ * (measured on a 2-core VM, Linux 6.18). */
 bool sg_procfs_private_bytes(uint64_t *least_bytes, uint64_t *most_bytes);
 
-/* Of the text of a /proc/meminfo: the memory that percentages are of, in KiB. That is MemTotal minus the pool of huge
- * pages, which only requests for huge pages get. 0: unknown. */
+/* The memory that percentages refer to, in KiB, from the text of a /proc/meminfo that the caller has read: MemTotal
+ * minus the pool of huge pages, which only requests for huge pages can use. 0: unknown. */
 uint64_t sg_meminfo_ordinary_kib(const char *meminfo);
 
 #endif

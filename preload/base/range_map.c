@@ -1,9 +1,9 @@
 /*
- * range_map.c - see range_map.h. A two-level sorted list: `order` names the chunks in ascending order, each chunk holds
- * its ranges in ascending order and is never empty while it is in `order`.
+ * range_map.c - see range_map.h. A two-level sorted list: `order` lists the chunks in ascending order of address. Each
+ * chunk holds its ranges in ascending order. A chunk in `order` is never empty.
  *
- * Everything is built from three primitives: insert one range, erase one range, and split at an address; the last makes
- * every operation one on whole ranges.
+ * All functions use three primitives: insert one range, erase one range, split ranges at an address. After splits at
+ * both bounds, an operation concerns whole ranges only.
  */
 #include "base/range_map.h"
 
@@ -21,7 +21,7 @@ struct sg_range_chunk {
 };
 _Static_assert(sizeof(struct sg_range_chunk) <= CHUNK_BYTES, "a chunk is at most a page");
 
-/* A place in the list; at the end `chunk` equals chunk_count. */
+/* A position in the list. At the end of the list `chunk` equals chunk_count. */
 struct place {
     uint32_t chunk;
     uint32_t item;
@@ -42,11 +42,11 @@ static struct sg_range *range_at(const struct sg_range_map *ranges, struct place
     return &chunk_at(ranges, place.chunk)->item[place.item];
 }
 
-/* The first range that ends behind `address`. */
+/* The first range that ends after `address`. */
 static struct place find(const struct sg_range_map *ranges, uintptr_t address)
 {
     uint32_t low = 0, high = ranges->chunk_count;
-    while (low < high) { /* the first chunk whose last range ends behind the address */
+    while (low < high) { /* the first chunk whose last range ends after the address */
         uint32_t middle = (low + high) / 2;
         const struct sg_range_chunk *chunk = chunk_at(ranges, middle);
         if (chunk->item[chunk->count - 1].end > address)
@@ -77,7 +77,7 @@ static int64_t length_of(const struct sg_range *range)
 
 static int64_t cover(struct sg_range_map *shared, uint64_t begin, uint64_t end, int by);
 
-/* A piece of a COUNTED range has come (sign: 1) or gone (-1); with it `count` whole ranges. */
+/* Updates the sums: `piece` of a range was added (sign 1) or removed (-1), and with it `count` whole ranges. */
 static void account(struct sg_range_map *ranges, const struct sg_range *piece, int sign, int count)
 {
     uint32_t site = piece->flags >> SG_RANGE_SITE_SHIFT & (SG_RANGE_SITES - 1);
@@ -94,7 +94,7 @@ static void account(struct sg_range_map *ranges, const struct sg_range *piece, i
     ranges->changed_sites |= 1u << site;
 }
 
-/* A fresh chunk at `position` in the order: false if there is none left. */
+/* Inserts an empty chunk at `position` of the order. False: all chunks are in use. */
 static bool add_chunk(struct sg_range_map *ranges, uint32_t position)
 {
     if (ranges->pool == NULL) {
@@ -135,11 +135,11 @@ static void erase(struct sg_range_map *ranges, struct place place)
             (ranges->chunk_count - place.chunk) * sizeof ranges->order[0]);
 }
 
-/* Where nothing overlaps it. */
+/* Inserts a range that overlaps no other. */
 static int insert(struct sg_range_map *ranges, struct sg_range range)
 {
     struct place place = find(ranges, range.begin);
-    if (is_end(ranges, place)) { /* behind all: at the end of the last chunk */
+    if (is_end(ranges, place)) { /* after all others: at the end of the last chunk */
         if (ranges->chunk_count == 0 && !add_chunk(ranges, 0))
             return -ENOMEM;
         place.chunk = ranges->chunk_count - 1;
@@ -167,7 +167,7 @@ static int insert(struct sg_range_map *ranges, struct sg_range range)
     return 0;
 }
 
-/* Sees to it that no range reaches across `address`. */
+/* Splits the range that contains `address` in its inside, if there is one, so that no range crosses `address`. */
 static int split(struct sg_range_map *ranges, uintptr_t address)
 {
     struct place place = find(ranges, address);
@@ -182,7 +182,7 @@ static int split(struct sg_range_map *ranges, uintptr_t address)
     return insert(ranges, right);
 }
 
-/* Joins the range that begins at `address` with the one that ends there, if they are alike. */
+/* Joins the range that begins at `address` with the one that ends there, if their attributes are equal. */
 static void join(struct sg_range_map *ranges, uintptr_t address)
 {
     struct place at = find(ranges, address);
@@ -194,7 +194,7 @@ static void join(struct sg_range_map *ranges, uintptr_t address)
     if (left->end != address || left->kind != right.kind || left->flags != right.flags ||
         sg_range_source_at(left, address) != right.source)
         return;
-    erase(ranges, at); /* behind `before`, which therefore stays where it is */
+    erase(ranges, at); /* `at` comes after `before`, so `left` stays valid */
     left->end = right.end;
     account(ranges, &right, 1, 0);
 }
@@ -240,7 +240,8 @@ int sg_range_map_set_shared(struct sg_range_map *ranges, uintptr_t begin, uintpt
     return result;
 }
 
-/* Changes whole ranges of [begin, end): RESERVED ones to COUNTED if `is_commit`, and takes flags away and adds some. */
+/* Changes all ranges in [begin, end). `is_commit`: makes RESERVED ranges COUNTED, and marks SPARSE ones COMMITTED.
+ * Removes the flags `without` and adds the flags `with`. */
 static int change(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, bool is_commit, uint32_t without,
                   uint32_t with)
 {
@@ -258,7 +259,7 @@ static int change(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, b
             range->flags |= SG_RANGE_COMMITTED;
         } else if (is_commit && range->kind == SG_RANGE_SPARSE && (range->flags & SG_RANGE_COMMITTED) == 0) {
             range->flags =
-                (range->flags | SG_RANGE_COMMITTED) & ~(uint32_t)SG_RANGE_INHERITED; /* no parent has pages there */
+                (range->flags | SG_RANGE_COMMITTED) & ~(uint32_t)SG_RANGE_INHERITED; /* no parent had pages there */
         }
         range->flags = (range->flags & ~without) | with;
         at = range->end;
@@ -268,8 +269,9 @@ static int change(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, b
     return result;
 }
 
-/* Units [begin, end) are mapped `by` times more (1 or -1). The bytes that are mapped for the first time, or not any
- * more. A unit that found no memory counts neither now nor when it goes. */
+/* Maps the units [begin, end) once more (`by` 1) or once less (-1). Returns the bytes that are mapped for the first
+ * time, or as a negative number those that are mapped no more. A unit for which memory ran out counts neither now nor
+ * when it is unmapped. */
 static int64_t cover(struct sg_range_map *shared, uint64_t begin, uint64_t end, int by)
 {
     int64_t units = 0;
@@ -304,7 +306,7 @@ uint64_t sg_range_map_unmapped_bytes(const struct sg_range_map *ranges, uint64_t
     return units * SG_SHARED_UNIT;
 }
 
-/* Units that are mapped once. */
+/* The number of units in [begin, end) that are mapped exactly once. */
 static uint64_t mapped_once(const struct sg_range_map *shared, uint64_t begin, uint64_t end)
 {
     struct sg_range range;
@@ -370,7 +372,7 @@ int sg_range_map_move(struct sg_range_map *ranges, uintptr_t from, uintptr_t to,
             erase(ranges, place);
         range.begin = range.begin - from + to;
         range.end = range.end - from + to;
-        result = insert(ranges, range); /* joined below: `to` may touch what has not been moved yet */
+        result = insert(ranges, range); /* joined below: a join now could absorb a range that is still to be moved */
     }
     join(ranges, to);
     join(ranges, to + bytes);

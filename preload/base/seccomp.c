@@ -10,11 +10,11 @@
 #include <fcntl.h>
 #include <string.h>
 
-static uint32_t was_told; /* (atomic) it could be read, once */
-static uint32_t filtered; /* (atomic) found once, for ever */
+static uint32_t was_readable; /* (atomic) 1: /proc/self/status could be read at least once */
+static uint32_t is_filtered;  /* (atomic) 1: a filter was found; filters are never removed */
 
-/* What /proc/self/status says behind `name`, '0' where it does not have it; or why it cannot be read, -errno. In small
- * pieces, for the thread may have little stack. */
+/* The character after `name` in /proc/self/status; '0' if the file does not contain `name`; -errno if it cannot be
+ * read. Reads in small pieces, because the thread may have little stack. */
 static int status_digit(const char *name)
 {
     char text[512];
@@ -31,7 +31,7 @@ static int status_digit(const char *name)
             mode = (unsigned char)found[name_length];
             break;
         }
-        size_t kept = length <= name_length ? length : name_length + 1; /* it may be cut in two */
+        size_t kept = length <= name_length ? length : name_length + 1; /* `name` may straddle two pieces */
         memmove(text, text + length - kept, kept);
         length = kept;
     }
@@ -39,25 +39,26 @@ static int status_digit(const char *name)
     return got < 0 ? (int)got : mode;
 }
 
-/* Without a file system, or without a number for a file, the kernel has answered and no filter. Neither has one where a
- * policy lets nobody look (EACCES, of a security module), unless this process once could. */
-static bool is_silence(int error)
+/* Whether this error of opening /proc/self/status suggests a filter. ENOENT, EMFILE and ENFILE come from the kernel
+ * itself: no /proc, or no free descriptor. EACCES comes from a security module's policy, which says nothing about
+ * filters, unless this process could read the file before. */
+static bool suggests_filter(int error)
 {
-    return error == -EACCES ? sg_load_relaxed(&was_told) != 0
+    return error == -EACCES ? sg_load_relaxed(&was_readable) != 0
                             : error != -ENOENT && error != -EMFILE && error != -ENFILE;
 }
 
 bool sg_seccomp_is_on(void)
 {
-    if (sg_load_relaxed(&filtered) != 0)
+    if (sg_load_relaxed(&is_filtered) != 0)
         return true;
     int mode = status_digit("\nSeccomp:\t");
     if (mode < 0)
-        return is_silence(mode);
-    if (sg_load_relaxed(&was_told) == 0)
-        sg_store_relaxed(&was_told, 1u);
+        return suggests_filter(mode);
+    if (sg_load_relaxed(&was_readable) == 0)
+        sg_store_relaxed(&was_readable, 1u);
     if (mode != '0')
-        sg_store_relaxed(&filtered, 1u);
+        sg_store_relaxed(&is_filtered, 1u);
     return mode != '0';
 }
 

@@ -1,21 +1,21 @@
 /*
- * seccomp.h - whether a filter of system calls (seccomp) may end this process for a call of ours.
+ * seccomp.h - whether a seccomp filter may end this process because of a system call of the library.
  *
- * A filter that lists what is allowed seldom knows what few programs need: neither systemd's @system-service nor
- * Chromium's knows mincore. What it does about other calls cannot be asked: trying is fatal. So under a filter,
- * whichever it is, we keep to calls that everybody's allow, or answer with an error.
+ * Filters with a list of allowed calls often lack calls that few programs need: neither systemd's @system-service nor
+ * Chromium's filter allows mincore. The action for other calls cannot be queried, and a trial may be fatal. Under any
+ * filter, the library therefore uses only calls that common filters allow or answer with an error.
  */
 #ifndef SG_PRELOAD_BASE_SECCOMP_H
 #define SG_PRELOAD_BASE_SECCOMP_H
 
 #include <stdbool.h>
 
-/* A look at /proc/self/status, about 5 us; nothing once there is a filter, for filters stay. Silence means a sandbox.
- * Any thread. */
+/* Whether a filter is installed. Reads /proc/self/status, about 5 us; a filter once found is remembered, because
+ * filters are never removed. True also if the file cannot be read for a reason that suggests a sandbox. Any thread. */
 bool sg_seccomp_is_on(void);
 
-/* Whether a filter may end this process for making another one: one that the program set up (no_new_privs). A
- * container's, which its administrator set up, knows that programs fork. */
+/* Whether a filter may end this process because it creates another one. True for a filter that the program itself
+ * installed (no_new_privs is set). A container's filter comes from its administrator and allows fork. */
 bool sg_seccomp_bars_processes(void);
 
 #endif

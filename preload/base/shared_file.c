@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <sys/mman.h>
 
-/* Room that is really there: a sparse file on a full /dev/shm would end in SIGBUS at the first touch. */
+/* Allocates the file's blocks. A sparse file on a full /dev/shm would end the process by SIGBUS at the first access. */
 static long fill(int fd, uint64_t offset, uint64_t bytes, bool is_in_use)
 {
     long result = sg_sys_fallocate(fd, offset, bytes);
@@ -24,14 +24,14 @@ static long fill(int fd, uint64_t offset, uint64_t bytes, bool is_in_use)
     return 0;
 }
 
-/* The same under a limit on file sizes (ulimit -f): its signal would end the program for a file it did not write.
- * Callers hold a lock, so the signal is blocked and can be taken back here. */
+/* As `fill`, and removes the SIGXFSZ that a limit on file sizes (ulimit -f) causes. That signal would end the program
+ * for a file that it did not write. Callers hold a lock, so the signal is blocked and can be removed here. */
 static long fill_without_signal(int fd, uint64_t offset, uint64_t bytes, bool is_in_use)
 {
     const uint64_t size_signal = UINT64_C(1) << (SIGXFSZ - 1);
     const struct timespec at_once = {0, 0};
     uint64_t pending = 0;
-    if (!sg_seccomp_is_on()) /* sandboxes may not know the question */
+    if (!sg_seccomp_is_on()) /* a sandbox may not allow rt_sigpending */
         (void)sg_syscall(SYS_rt_sigpending, (long)&pending, 8, 0, 0, 0, 0);
     long result = fill(fd, offset, bytes, is_in_use);
     if (result == -EFBIG && (pending & size_signal) == 0)

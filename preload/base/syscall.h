@@ -1,9 +1,9 @@
 /*
- * syscall.h - system calls made directly, so that no hook (ours or another preload's) sees them, errno stays the
- * program's, and no call is a cancellation point.
+ * syscall.h - direct system calls. No hook (ours or another preload's) sees them, the program's errno does not change,
+ * and no call is a cancellation point.
  *
- * Each returns the kernel's answer: a value, or -errno. Any thread, any time, also in signal handlers.
- * With SG_FAULT_INJECTION every call asks sg_fault_next() first, so that a test can make each fail once.
+ * Each function returns the kernel's result: a value, or -errno. Any thread, any time, also in signal handlers.
+ * With SG_FAULT_INJECTION every call asks sg_fault_next() first, so that a test can make each call fail once.
  */
 #ifndef SG_PRELOAD_BASE_SYSCALL_H
 #define SG_PRELOAD_BASE_SYSCALL_H
@@ -19,12 +19,12 @@
 #include <time.h>
 
 #ifdef SG_FAULT_INJECTION
-long sg_fault_next(long number); /* 0, or the -errno with which this call is to fail */
+long sg_fault_next(long number); /* 0, or the -errno with which the system call `number` shall fail */
 #endif
 
 #ifdef __SANITIZE_THREAD__
-/* ThreadSanitizer sees no call that is made directly: of what one thread gives back and another one gets, the kernel is
- * the order. */
+/* ThreadSanitizer does not see direct system calls. When one thread unmaps memory and another one maps it, the kernel
+ * orders the two; these macros tell ThreadSanitizer. */
 #include <sanitizer/tsan_interface.h>
 __attribute__((weak)) char sg_order_of_mappings;
 #define SG_GIVES_BACK() __tsan_release(&sg_order_of_mappings)
@@ -176,7 +176,7 @@ static inline void *sg_sys_mmap(void *address, size_t bytes, int prot, int flags
     return result;
 }
 
-/* Whether an answer of sg_sys_mmap is an error; its -errno is the address itself. */
+/* Whether a result of sg_sys_mmap is an error; then the address is -errno. */
 static inline int sg_is_error(const void *address)
 {
     return (uintptr_t)address > (uintptr_t)-4096;
@@ -193,7 +193,7 @@ static inline long sg_sys_madvise(void *address, size_t bytes, int advice)
     return sg_syscall(SYS_madvise, (long)address, (long)bytes, advice, 0, 0, 0);
 }
 
-/* MS_ASYNC does nothing but look whether all of it is mapped. */
+/* With MS_ASYNC the kernel only checks whether the whole range is mapped. */
 static inline long sg_sys_msync(uintptr_t address, size_t bytes, int flags)
 {
     return sg_syscall(SYS_msync, (long)address, (long)bytes, flags, 0, 0, 0);
@@ -229,7 +229,7 @@ static inline long sg_sys_clock_gettime(int clock, struct timespec *now)
     return sg_syscall(SYS_clock_gettime, clock, (long)now, 0, 0, 0, 0);
 }
 
-/* A number nobody else has. */
+/* A number for unique file names: random, or from time and thread id if the kernel has no random bytes yet. */
 static inline uint64_t sg_sys_unique(void)
 {
     struct timespec now = {0, 0};
@@ -239,8 +239,8 @@ static inline uint64_t sg_sys_unique(void)
     return unique ^ sg_sys_gettid();
 }
 
-/* Nanoseconds of a clock; 0 if the kernel refuses. Read in the vDSO where there is one (clock.c), but not by the libc:
- * libfaketime and its like interpose that. */
+/* The time of a clock in ns; 0 if the kernel returns an error. Uses the vDSO if there is one (clock.c), and not the
+ * libc, whose functions libfaketime and similar preloads interpose. */
 uint64_t sg_clock_ns(int clock);
 
 #endif

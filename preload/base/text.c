@@ -9,15 +9,15 @@
 #include <string.h>
 #include <fcntl.h>
 
-struct sg_text sg_text_begin(char *buffer, size_t room)
+struct sg_text sg_text_begin(char *buffer, size_t capacity)
 {
     buffer[0] = '\0';
-    return (struct sg_text){.bytes = buffer, .room = room};
+    return (struct sg_text){.bytes = buffer, .capacity = capacity};
 }
 
 void sg_text_add(struct sg_text *text, const char *piece)
 {
-    while (*piece != '\0' && text->length + 1 < text->room)
+    while (*piece != '\0' && text->length + 1 < text->capacity)
         text->bytes[text->length++] = *piece++;
     text->bytes[text->length] = '\0';
 }
@@ -49,8 +49,8 @@ void sg_text_add_hex(struct sg_text *text, uint64_t number)
     sg_text_add(text, digits);
 }
 
-/* The calendar counted in years from March on, so that the leap day is the last (H. Hinnant, chrono-compatible
- * low-level date algorithms, civil_from_days). */
+/* Counts years from March on, so that the leap day is the last day of a year (H. Hinnant, "chrono-Compatible Low-Level
+ * Date Algorithms", civil_from_days). */
 void sg_text_add_time(struct sg_text *text, uint64_t seconds)
 {
     uint64_t days = seconds / 86400 + 719468, rest = seconds % 86400; /* since 1 March of the year 0 */
@@ -88,17 +88,17 @@ uint64_t sg_text_read_number(const char **cursor)
     return number;
 }
 
-long sg_text_read_file(const char *path, char *buffer, size_t room)
+long sg_text_read_file(const char *path, char *buffer, size_t capacity)
 {
     buffer[0] = '\0';
-    const int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK; /* a FIFO in the file's place has no writer */
+    const int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK; /* a FIFO in the file's place must not block us */
     long fd = sg_sys_openat((int)SG_AT_FDCWD, path, flags, 0);
     if (fd < 0)
         return fd;
     size_t length = 0;
     long got = 1;
-    while (got > 0 && length + 1 < room) {
-        got = sg_sys_read((int)fd, buffer + length, room - 1 - length);
+    while (got > 0 && length + 1 < capacity) {
+        got = sg_sys_read((int)fd, buffer + length, capacity - 1 - length);
         if (got == -EINTR)
             got = 1;
         else if (got > 0)
