@@ -126,14 +126,14 @@ static void after_fork_in_child(void)
     if (!at_fork.is_child_begun)
         sg_lifecycle_raw_fork();
     sg_self.is_forking = 0;
-    /* a child of a parent without a segment tries for one only when it asks for something */
+    /* A child of a parent without a segment tries for one only when it asks for something. */
     if (at_fork.had_segment)
         sg_watchdog_begin_child();
 }
 
-/* pthread_atfork and at_quick_exit call these functions. They themselves are linked into each program and library. The
- * versions of Debian 12 have no landing pad for branches (aarch64) and no mark of shadow stacks (x86-64), so they are
- * not used. */
+/* pthread_atfork and at_quick_exit are linked into each program and library, and only call these two functions. This
+ * file calls the two directly: the linked parts of Debian 12 have no landing pad for branches (aarch64) and no mark of
+ * shadow stacks (x86-64), so they would leave the library unprotected. */
 extern void *__dso_handle SG_INTERNAL;
 int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *owner);
 int __cxa_at_quick_exit(void (*handler)(void *), void *owner);

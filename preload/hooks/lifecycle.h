@@ -30,7 +30,8 @@ static inline bool sg_lifecycle_enter(void)
 /* Notes that the process ends by itself, with this exit code. Only the first call of a process has an effect. */
 void sg_lifecycle_end(int exit_code);
 
-/* Notes the status of quick_exit. The process ends after the handlers of quick_exit, when this library's own runs. */
+/* Notes the status of quick_exit. This library's own quick_exit handler ends the record with it, after the program's
+ * handlers. */
 void sg_lifecycle_note_quick_exit(int status);
 
 #endif

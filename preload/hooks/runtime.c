@@ -65,6 +65,7 @@ static sg_function look_up_for(const void *return_address, enum sg_hook hook)
     return function;
 }
 
+/* Callback of dl_iterate_phdr: stores the count of unloaded objects and stops. */
 static int note_unload_count(struct dl_phdr_info *info, size_t size, void *count)
 {
     (void)size;

@@ -51,6 +51,7 @@ static SG_COLD void free_slowly(void *ptr, struct sg_record *credit_record, uint
     sg_heap_give_back(ptr);
 }
 
+/* Pays for a block from the thread's credit. Returns the block, or NULL if the slow path refuses it. */
 static inline void *pay(void *ptr, uint64_t usable, enum sg_hook hook)
 {
     struct sg_record *credit_record = sg_self.purse;
@@ -60,6 +61,7 @@ static inline void *pay(void *ptr, uint64_t usable, enum sg_hook hook)
     return ptr;
 }
 
+/* Pays for a block that glibc's heap has just allocated, by the size in its header. */
 static inline void *pay_glibc_block(void *ptr, enum sg_hook hook)
 {
     if (SG_UNLIKELY(ptr == NULL))
@@ -72,6 +74,8 @@ static inline void *pay_glibc_block(void *ptr, enum sg_hook hook)
 
 /* ---- medium blocks, and the first ones --------------------------------------------------------------------------- */
 
+/* Returns whether this thread may take the path for medium blocks: it has a record with `size` bytes of credit, is in
+ * no layer, and the request is below LARGE. */
 static inline bool can_pay(size_t size)
 {
     const struct sg_record *record = sg_self.record;

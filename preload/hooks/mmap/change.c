@@ -50,6 +50,7 @@ void sg_map_name_site(struct sg_mapping_kind *mapping, const void *caller)
         mapping->flags |= sg_callsites_find(SG_CALLSITES_MAPPED, SG_DOMAIN_MAPPED, caller) << SG_RANGE_SITE_SHIFT;
 }
 
+/* Returns whether a range is of MAP_NORESERVE and was never made writable. */
 static bool is_closed(const struct sg_range *range)
 {
     return range->kind == SG_RANGE_SPARSE && (range->flags & SG_RANGE_COMMITTED) == 0;
@@ -189,6 +190,7 @@ void sg_map_set(uintptr_t address, const struct sg_mapping_kind *mapping)
     sg_map_change_end(&change, sg_map_enter(address, mapping));
 }
 
+/* Returns whether a request is decided by itself. Ask and settle must agree on this. */
 static bool is_large(const struct sg_request *request)
 {
     uint64_t bytes = request->growth_bytes > request->size_bytes ? request->growth_bytes : request->size_bytes;
