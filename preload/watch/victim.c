@@ -28,8 +28,8 @@
 
 static struct {
     bool is_forked, is_measured;
-    uint64_t inherited_bytes; /* anonymous memory at the fork */
-    uint64_t faults;          /* minor faults up to the fork, or up to the last exact measurement */
+    uint64_t inherited_bytes; /* anonymous memory at the first measurement after the fork */
+    uint64_t faults;          /* minor faults up to the same time, or up to the last exact measurement */
     int64_t copied_bytes;     /* the part of inherited_bytes that was copied up to that time */
     uint64_t exact_not_before_ns;
 } fork_state;
