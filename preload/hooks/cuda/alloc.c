@@ -1,16 +1,16 @@
 /*
- * alloc.c - linear device, managed and pinned memory, and arrays, through the driver.
+ * alloc.c - hooks of the driver's allocations: linear device, managed and pinned memory, and arrays.
  *
- * A pitched allocation is charged what the driver chose; an array what its memory requirements say, where the driver
- * tells them, else the product of its extents. An unknown pointer given to a free is forwarded untouched.
+ * A pitched allocation is charged by the pitch that the driver chose. An array is charged by its memory requirements if
+ * the driver gives them, otherwise by the product of its extents. A free of an unknown pointer is passed on untouched.
  */
 #include "hooks/cuda/array_format.h"
 #include "base/compiler.h"
 #include "hooks/cuda/call.h"
 
-/* The common form: one pointer out, `bytes` in. TYPE is the pointer's type. Where not `is_sound`, the driver is
- * documented to answer INVALID_VALUE: it is not judged. */
-#define TAKE(name, domain, is_sound, TYPE, out, bytes, ...) \
+/* The common form: the call returns one pointer in `out` and takes `bytes`. TYPE is the integer type that the pointer
+ * is converted to. Not `is_sound`: the driver is documented to answer INVALID_VALUE, so the call is not judged. */
+#define ALLOCATE(name, domain, is_sound, TYPE, out, bytes, ...) \
     struct sg_cuda_call call; \
     if ((out) == NULL || (bytes) == 0) \
         return SG_DRIVER_CALL(name, __VA_ARGS__); \
@@ -32,64 +32,67 @@ static bool is_attachment(unsigned int flags)
 
 SG_EXPORT CUresult CUDAAPI cuMemAlloc(CUdeviceptr_v1 *dptr, unsigned int bytesize)
 {
-    TAKE(cuMemAlloc, SG_DOMAIN_DEVICE, true, uint64_t, dptr, bytesize, dptr, bytesize);
+    ALLOCATE(cuMemAlloc, SG_DOMAIN_DEVICE, true, uint64_t, dptr, bytesize, dptr, bytesize);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
-    TAKE(cuMemAlloc_v2, SG_DOMAIN_DEVICE, true, uint64_t, dptr, bytesize, dptr, bytesize);
+    ALLOCATE(cuMemAlloc_v2, SG_DOMAIN_DEVICE, true, uint64_t, dptr, bytesize, dptr, bytesize);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 {
-    TAKE(cuMemAllocManaged, SG_DOMAIN_MANAGED, is_attachment(flags), uint64_t, dptr, bytesize, dptr, bytesize, flags);
+    ALLOCATE(cuMemAllocManaged, SG_DOMAIN_MANAGED, is_attachment(flags), uint64_t, dptr, bytesize, dptr, bytesize,
+             flags);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemAllocHost(void **pp, unsigned int bytesize)
 {
-    TAKE(cuMemAllocHost, SG_DOMAIN_PINNED, true, uintptr_t, pp, bytesize, pp, bytesize);
+    ALLOCATE(cuMemAllocHost, SG_DOMAIN_PINNED, true, uintptr_t, pp, bytesize, pp, bytesize);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemAllocHost_v2(void **pp, size_t bytesize)
 {
-    TAKE(cuMemAllocHost_v2, SG_DOMAIN_PINNED, true, uintptr_t, pp, bytesize, pp, bytesize);
+    ALLOCATE(cuMemAllocHost_v2, SG_DOMAIN_PINNED, true, uintptr_t, pp, bytesize, pp, bytesize);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 {
-    TAKE(cuMemHostAlloc, SG_DOMAIN_PINNED, (Flags & ~HOST_FLAGS) == 0, uintptr_t, pp, bytesize, pp, bytesize, Flags);
+    ALLOCATE(cuMemHostAlloc, SG_DOMAIN_PINNED, (Flags & ~HOST_FLAGS) == 0, uintptr_t, pp, bytesize, pp, bytesize,
+             Flags);
 }
 
-/* The driver rounds each row up, to 512 bytes as a rule; judged by that, charged by what it chose. */
-#define PITCH_GUESS 512
+/* The driver usually rounds each row up to 512 bytes. Judged by that, charged by the actual pitch. */
+#define USUAL_PITCH 512
 
-#define TAKE_PITCHED(name, dptr, pitch, width, height, element, ...) \
+#define ALLOCATE_PITCHED(name, dptr, pitch, width, height, element, ...) \
     struct sg_cuda_call call; \
-    uint64_t guess = ((uint64_t)(width) + PITCH_GUESS - 1) / PITCH_GUESS * PITCH_GUESS; \
-    if ((dptr) == NULL || (pitch) == NULL || __builtin_mul_overflow(guess, (uint64_t)(height), &guess) || guess == 0) \
+    uint64_t expected = ((uint64_t)(width) + USUAL_PITCH - 1) / USUAL_PITCH * USUAL_PITCH; \
+    if ((dptr) == NULL || (pitch) == NULL || __builtin_mul_overflow(expected, (uint64_t)(height), &expected) || \
+        expected == 0) \
         return SG_DRIVER_CALL(name, __VA_ARGS__); \
     bool is_sound = (element) == 4 || (element) == 8 || (element) == 16; \
-    if (!sg_cuda_begin(&call, SG_HOOK_##name, SG_DOMAIN_DEVICE, is_sound ? guess : 0)) \
+    if (!sg_cuda_begin(&call, SG_HOOK_##name, SG_DOMAIN_DEVICE, is_sound ? expected : 0)) \
         return call.answer; \
     CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
     if (sg_cuda_took(&call, result)) \
         sg_cuda_record(&call, &sg_tracker_cuda, *(dptr), (uint64_t) * (pitch) * (height), \
                        __builtin_return_address(0)); \
-    sg_cuda_end(&call, result == CUDA_SUCCESS ? guess : 0); \
+    sg_cuda_end(&call, result == CUDA_SUCCESS ? expected : 0); \
     return result
 
 SG_EXPORT CUresult CUDAAPI cuMemAllocPitch(CUdeviceptr_v1 *dptr, unsigned int *pPitch, unsigned int WidthInBytes,
                                            unsigned int Height, unsigned int ElementSizeBytes)
 {
-    TAKE_PITCHED(cuMemAllocPitch, dptr, pPitch, WidthInBytes, Height, ElementSizeBytes, dptr, pPitch, WidthInBytes,
-                 Height, ElementSizeBytes);
+    ALLOCATE_PITCHED(cuMemAllocPitch, dptr, pPitch, WidthInBytes, Height, ElementSizeBytes, dptr, pPitch, WidthInBytes,
+                     Height, ElementSizeBytes);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
                                               unsigned int ElementSizeBytes)
 {
-    TAKE_PITCHED(cuMemAllocPitch_v2, dptr, pPitch, WidthInBytes, Height, ElementSizeBytes, dptr, pPitch, WidthInBytes,
-                 Height, ElementSizeBytes);
+    ALLOCATE_PITCHED(cuMemAllocPitch_v2, dptr, pPitch, WidthInBytes, Height, ElementSizeBytes, dptr, pPitch,
+                     WidthInBytes, Height, ElementSizeBytes);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemFree(CUdeviceptr_v1 dptr)
@@ -107,7 +110,7 @@ SG_EXPORT CUresult CUDAAPI cuMemFreeHost(void *p)
     SG_GIVE_BACK(cuMemFreeHost, &sg_tracker_cuda, (uintptr_t)p, p);
 }
 
-/* ---- registered memory: pins what the program has and we count already, so it is shown and not judged ------------ */
+/* ---- registered memory: the program's own memory, counted already; pinning it is shown and not judged ------------ */
 
 static void record_registration(const struct sg_cuda_call *call, uint64_t address, uint64_t bytes)
 {
@@ -147,7 +150,7 @@ SG_EXPORT CUresult CUDAAPI cuMemHostUnregister(void *p)
 
 /* ---- arrays ------------------------------------------------------------------------------------------------------ */
 
-/* The product of the extents, of which unused ones are 0. */
+/* The product of the extents in bytes. Unused extents are 0 and count as 1. 0: the product overflows. */
 static uint64_t array_bytes(uint64_t width, uint64_t height, uint64_t depth, unsigned channels, CUarray_format format)
 {
     uint64_t bits = sg_array_element_bits(format, channels), block = sg_array_is_compressed(format) ? 4 : 1;
@@ -160,7 +163,8 @@ static uint64_t array_bytes(uint64_t width, uint64_t height, uint64_t depth, uns
     return bits / 8 + (bits % 8 != 0);
 }
 
-/* What the driver says an array takes; it tells only for arrays with deferred mapping. */
+/* The bytes that the driver says an array takes. It answers only for arrays with deferred mapping; otherwise
+ * `computed`. */
 static uint64_t required_bytes(CUarray array, uint32_t device, uint64_t computed)
 {
     SG_DRIVER(get_requirements, cuArrayGetMemoryRequirements);
@@ -176,7 +180,7 @@ static bool has_channels(unsigned channels, CUarray_format format)
     return !sg_array_is_plain(format) || channels == 1 || channels == 2 || channels == 4;
 }
 
-#define TAKE_ARRAY(name, handle, descriptor, height, depth, is_empty) \
+#define ALLOCATE_ARRAY(name, handle, descriptor, height, depth, is_empty) \
     struct sg_cuda_call call; \
     uint64_t bytes = \
         (handle) == NULL || (descriptor) == NULL || !sg_cuda_has_begun() \
@@ -194,29 +198,29 @@ static bool has_channels(unsigned channels, CUarray_format format)
     sg_cuda_end(&call, result == CUDA_SUCCESS ? bytes : 0); \
     return result
 
-/* Sparse and deferred arrays have no memory of their own: it is mapped into them. */
+/* Sparse and deferred arrays have no memory of their own; the program maps memory into them. */
 #define IS_EMPTY(descriptor) (((descriptor)->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) != 0)
 
 SG_EXPORT CUresult CUDAAPI cuArrayCreate(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR_v1 *pAllocateArray)
 {
-    TAKE_ARRAY(cuArrayCreate, pHandle, pAllocateArray, pAllocateArray->Height, 0, false);
+    ALLOCATE_ARRAY(cuArrayCreate, pHandle, pAllocateArray, pAllocateArray->Height, 0, false);
 }
 
 SG_EXPORT CUresult CUDAAPI cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray)
 {
-    TAKE_ARRAY(cuArrayCreate_v2, pHandle, pAllocateArray, pAllocateArray->Height, 0, false);
+    ALLOCATE_ARRAY(cuArrayCreate_v2, pHandle, pAllocateArray, pAllocateArray->Height, 0, false);
 }
 
 SG_EXPORT CUresult CUDAAPI cuArray3DCreate(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *pAllocateArray)
 {
-    TAKE_ARRAY(cuArray3DCreate, pHandle, pAllocateArray, pAllocateArray->Height, pAllocateArray->Depth,
-               IS_EMPTY(pAllocateArray));
+    ALLOCATE_ARRAY(cuArray3DCreate, pHandle, pAllocateArray, pAllocateArray->Height, pAllocateArray->Depth,
+                   IS_EMPTY(pAllocateArray));
 }
 
 SG_EXPORT CUresult CUDAAPI cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pAllocateArray)
 {
-    TAKE_ARRAY(cuArray3DCreate_v2, pHandle, pAllocateArray, pAllocateArray->Height, pAllocateArray->Depth,
-               IS_EMPTY(pAllocateArray));
+    ALLOCATE_ARRAY(cuArray3DCreate_v2, pHandle, pAllocateArray, pAllocateArray->Height, pAllocateArray->Depth,
+                   IS_EMPTY(pAllocateArray));
 }
 
 SG_EXPORT CUresult CUDAAPI cuArrayDestroy(CUarray hArray)
@@ -231,11 +235,12 @@ static uint64_t at_level(uint64_t extent, unsigned level)
     return extent >> level != 0 || extent == 0 ? extent >> level : 1;
 }
 
-/* All levels there can be up to `levels`; the layers of a layered one are as many at each. */
+/* The sum of all possible levels up to `levels`. Each level of a layered array has the same number of layers. */
 static uint64_t mipmapped_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned levels)
 {
     bool is_layered = (shape->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0;
-    uint64_t longest = shape->Width | shape->Height | (is_layered ? 0 : shape->Depth); /* by its highest bit */
+    /* Only the highest bit of `longest` matters. */
+    uint64_t longest = shape->Width | shape->Height | (is_layered ? 0 : shape->Depth);
     uint64_t sum = 0;
     for (unsigned level = 0; level == 0 || (level < levels && longest >> level != 0); level++) {
         uint64_t depth = is_layered ? shape->Depth : at_level(shape->Depth, level);

@@ -1,7 +1,9 @@
 /*
- * array_format.c - see array_format.h. Sizes by what cuda.h says beside each CU_AD_FORMAT: channels and bits; 4:2:0
- * video has half as many samples of colour as of light, 4:2:2 as many, 4:4:4 twice as many; 10 and 12 bits lie in 16. A
- * block of BC1 and BC4 has 8 bytes, of the other compressed formats 16.
+ * array_format.c - sizes of the elements of CUDA arrays (array_format.h).
+ *
+ * The sizes follow from channels and bits in cuda.h's comments on CU_AD_FORMAT. Video formats have chroma samples per
+ * luma sample as follows: 4:2:0 half, 4:2:2 one, 4:4:4 two. Samples of 10 and 12 bits take 16 bits. A block has 8
+ * bytes in BC1 and BC4, and 16 bytes in the other compressed formats.
  */
 #include "hooks/cuda/array_format.h"
 
@@ -39,7 +41,7 @@ static uint64_t compressed_bits(CUarray_format format)
     }
 }
 
-/* The lists are of all formats of CUDA 13.0; tests/sim/test_takers.py asks the installed cuda.h for new ones. */
+/* Lists all formats of CUDA 13.0. tests/sim/test_takers.py fails if the installed cuda.h has formats not listed. */
 uint64_t sg_array_element_bits(CUarray_format format, unsigned channels)
 {
     switch ((int)format) {

@@ -33,9 +33,9 @@ bool sg_cuda_has_begun(void)
     return true;
 }
 
-/* Whether there is a current context; without one the driver refuses by itself, all but cuMemCreate. Where it does not
- * tell, it is asked in another way (CUDA 13), or the device is the one it told this thread last: what it grants must be
- * counted. */
+/* Whether a context is current; finds its device. Without a context the driver refuses all calls but cuMemCreate. If
+ * the query fails for another reason, cuCtxGetDevice_v2 is tried (CUDA 13), and then the last device of this thread is
+ * used: memory that the driver grants must be counted. */
 static bool has_context(enum sg_hook hook, uint32_t *device)
 {
     SG_DRIVER(get, cuCtxGetDevice);
@@ -56,7 +56,7 @@ static bool has_context(enum sg_hook hook, uint32_t *device)
     return true;
 }
 
-/* What is free of another device than the current one: told by its primary context, if it has one. */
+/* Free and total memory of a device that is not current, queried in its primary context. False if it has none. */
 static bool get_other_info(CUdevice device, size_t *free_bytes, size_t *total_bytes)
 {
     SG_DRIVER(get_state, cuDevicePrimaryCtxGetState);
@@ -77,7 +77,7 @@ static bool get_other_info(CUdevice device, size_t *free_bytes, size_t *total_by
     return is_told;
 }
 
-/* The last number stands for all devices from there on: then it is the current one of those. */
+/* Free and total memory of `device`. The last index stands for all higher devices; their current one is queried. */
 static bool get_info(uint32_t device, size_t *free_bytes, size_t *total_bytes)
 {
     SG_DRIVER(get, cuCtxGetDevice);
@@ -88,8 +88,8 @@ static bool get_info(uint32_t device, size_t *free_bytes, size_t *total_bytes)
     return SG_DRIVER_CALL(cuMemGetInfo_v2, free_bytes, total_bytes) == CUDA_SUCCESS;
 }
 
-/* A discrete device's memory is a pool of its own: what the driver says is free of it. It does not say without a
- * context; then the driver alone judges. */
+/* Reads a discrete card's free memory from the driver. Without a context the driver does not answer. SIZE_MAX then lets
+ * every request pass, and the driver alone decides. */
 static void look_at_device(struct sg_request *request)
 {
     request->device_epoch = sg_peers_epoch();
@@ -102,7 +102,7 @@ static void look_at_device(struct sg_request *request)
     request->device_total_bytes = total_bytes;
 }
 
-/* Errors after which, says cuda.h, any further work returns the same, or the context cannot be used any more. */
+/* Errors after which all further work returns the same error, or the context is unusable (cuda.h). */
 static bool is_sticky(CUresult error)
 {
     static const CUresult sticky[] = {CUDA_ERROR_CONTAINED,
@@ -123,8 +123,8 @@ static bool is_sticky(CUresult error)
     return false;
 }
 
-/* A question that takes nothing, waits for nothing, breaks no capture, and "may also return error codes from previous,
- * asynchronous launches" (cuda.h). */
+/* Whether the context is dead. cuStreamIsCapturing allocates nothing, waits for nothing, breaks no capture, and "may
+ * also return error codes from previous, asynchronous launches" (cuda.h). */
 static bool is_dead(CUresult *error)
 {
     SG_DRIVER(ask, cuStreamIsCapturing);
@@ -142,7 +142,7 @@ bool sg_cuda_look_closely(struct sg_cuda_call *call)
         call->answer = error;
         return false;
     }
-    sg_mempool_memory_refresh(); /* something may have given back what still counts */
+    sg_mempool_memory_refresh(); /* a pool may have shrunk since it was charged */
     return true;
 }
 
@@ -171,7 +171,7 @@ static void note_cuda(void)
         sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_CUDA);
 }
 
-/* On the current device where `device` is -1. */
+/* `device` -1: the current device. */
 static bool begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain domain, uint64_t growth_bytes,
                   CUdevice device)
 {
@@ -252,7 +252,7 @@ bool sg_cuda_begin_on_open(struct sg_cuda_call *call, enum sg_hook hook, CUdevic
         call->device = (uint32_t)device;
         call->request =
             (struct sg_request){.domain = SG_DOMAIN_DEVICE,
-                                .size_bytes = growth_bytes, /* no live bytes of the job: nothing of its LIMIT */
+                                .size_bytes = growth_bytes, /* growth_bytes stays 0: not charged to the job's LIMIT */
                                 .call = sg_hook_table[hook].base,
                                 .is_rare = true,
                                 .device = call->device};
@@ -265,6 +265,7 @@ bool sg_cuda_begin_on_open(struct sg_cuda_call *call, enum sg_hook hook, CUdevic
     return true;
 }
 
+/* Completes a call that began without a context with the context that is current now. */
 static void place(struct sg_cuda_call *call)
 {
     uint32_t layers = sg_cuda_go_inside();
@@ -287,7 +288,7 @@ bool sg_cuda_took(struct sg_cuda_call *call, CUresult result)
     return true;
 }
 
-/* It went with its context before it could be entered. */
+/* Counts a block that disappeared with its context before it could be entered. */
 static void count_gone(enum sg_domain domain)
 {
     sg_ledger_count_allocation(domain);
@@ -308,7 +309,7 @@ void sg_cuda_record(const struct sg_cuda_call *call, struct sg_block_table *tabl
     uint64_t block = sg_block(bytes, domain, call->device) | (uint64_t)call->context << SG_BLOCK_SLOT_SHIFT;
     block |= (uint64_t)sg_cuda_enter_site(domain, caller, bytes) << SG_BLOCK_SITE_SHIFT;
     if (sg_context_is_over(block, call->ends_before) && sg_block_table_find(table, key) != 0) {
-        sg_callsites_leave(SG_CALLSITES_CUDA, sg_block_site(block), bytes); /* the address is another's */
+        sg_callsites_leave(SG_CALLSITES_CUDA, sg_block_site(block), bytes); /* another block has the address now */
         count_gone(domain);
         return;
     }
@@ -317,9 +318,8 @@ void sg_cuda_record(const struct sg_cuda_call *call, struct sg_block_table *tabl
         sg_callsites_leave(SG_CALLSITES_CUDA, sg_block_site(block), bytes);
         return;
     }
-    if (stale !=
-        /* it went by a way we did not see; with a context whose slot others share, or just behind the end of its own */
-        0) {
+    /* A stale entry: no hook saw that block's free, its context shared a slot, or its context had just ended. */
+    if (stale != 0) {
         sg_cuda_released(table, stale);
         if ((stale >> SG_BLOCK_SLOT_SHIFT & SG_CONTEXT_SHARED) != SG_CONTEXT_SHARED && !sg_context_is_over(stale, 0))
             sg_add_relaxed(&sg_own->unmatched_frees, 1);

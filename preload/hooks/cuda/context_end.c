@@ -13,21 +13,21 @@
 #include "hooks/cuda/lock.h"
 #include "hooks/cuda/mempool.h"
 
-static struct sg_context_end *endings; /* those under way; under sg_vmm_lock */
-static uint32_t ending_count;          /* (atomic) of them */
+static struct sg_context_end *endings; /* list of the ends under way; under sg_vmm_lock */
+static uint32_t ending_count;          /* (atomic) length of that list */
 
-uint64_t sg_context_ends;                             /* (atomic) how many have ended */
-static uint64_t slot_ended_at[SG_CONTEXT_SHARED + 1]; /* what it was then; under sg_vmm_lock */
-static uint64_t primary_ended_at[SG_DEVICE_CAPACITY]; /* the same, by device */
+uint64_t sg_context_ends;
+static uint64_t slot_ended_at[SG_CONTEXT_SHARED + 1]; /* sg_context_ends after the slot's last end; under sg_vmm_lock */
+static uint64_t primary_ended_at[SG_DEVICE_CAPACITY]; /* the same for primary contexts, by device */
 
-/* Of each device's primary context; under sg_vmm_lock. */
+/* The primary context of each device; under sg_vmm_lock. */
 static struct {
-    unsigned long long id; /* of the last one that was retained, 0: not known */
-    uint64_t retained;     /* (atomic) how often one was */
-    bool is_there;         /* one was retained, and is not known to have ended */
+    unsigned long long id; /* cuCtxGetId of the last one retained; 0: unknown */
+    uint64_t retained;     /* (atomic) number of retains */
+    bool exists;           /* one was retained, and is not known to have ended */
 } primaries[SG_DEVICE_CAPACITY];
 
-/* What lies in a context. */
+/* The tables of memory that ends with its context. */
 static struct sg_block_table *const tables[SG_CONTEXT_TABLES] = {&sg_tracker_cuda, &sg_tracker_arrays,
                                                                  &sg_tracker_registered};
 
@@ -39,7 +39,8 @@ struct sg_context_end sg_context_end_of(CUcontext context)
     return (struct sg_context_end){.number = number, .is_known = number != 0};
 }
 
-/* The last number stands for all devices from there on: where those are several, what is on them stays counted. */
+/* The last index stands for all higher devices. If there are several of those, their blocks cannot be told apart and
+ * stay counted. */
 static bool is_one_device(CUdevice device)
 {
     SG_DRIVER(get_count, cuDeviceGetCount);
@@ -68,7 +69,7 @@ struct walk {
     CUresult result;
 };
 
-/* As it was seen, or settled since by a scan. */
+/* Removes the entry if it still has the value seen, or that value with SG_BLOCK_SETTLED, which a scan may have set. */
 static bool remove_seen(struct sg_block_table *table, uint64_t key, uint64_t value)
 {
     return sg_block_table_remove_exact(table, key, value) ||
@@ -83,10 +84,10 @@ static void take_out(void *context, uint64_t key, uint64_t value)
     if (walk->table != &sg_tracker_registered)
         walk->bytes += sg_cuda_returned_bytes(value);
     if (sg_block_table_insert(walk->taken, key, value, NULL) != 0)
-        sg_cuda_released(walk->table, value); /* no memory to remember it by */
+        sg_cuda_released(walk->table, value); /* no memory for the entry: release the block now */
 }
 
-/* Under the lock, so that a free finds each entry in one place or the other. How much it will give back. */
+/* Under the lock, so that a free finds each entry in a table or in `end`. Gives the bytes that the end returns. */
 static uint64_t take_all_out(struct sg_context_end *end)
 {
     uint64_t bytes = 0;
@@ -143,8 +144,8 @@ void sg_context_take_out(struct sg_context_end *end)
     sg_deferred_frees_note_free(bytes);
 }
 
-/* Under the lock: the driver has ended it. What entered it since it was taken out goes, too: such calls see that it has
- * ended if they entered theirs later (sg_context_recheck). */
+/* The driver has ended the context; under the lock. Also takes out blocks entered since sg_context_take_out. A call
+ * that enters its block after this finds that the context has ended (sg_context_recheck). */
 static void note_ended(struct sg_context_end *end)
 {
     uint64_t *ended_at =
@@ -198,7 +199,7 @@ void sg_context_taken_out(struct sg_context_end *end, CUresult result)
         sg_context_check_primary((CUdevice)end->device);
 }
 
-/* The list is whole (lifecycle.c), but made of other threads' stacks. */
+/* The list is intact (lifecycle.c), but its items lie on the stacks of the parent's other threads. */
 void sg_context_refork(void)
 {
     endings = NULL;
@@ -226,14 +227,14 @@ static void empty_pools(uint32_t device, bool has_ended)
     sg_graph_memory_refresh();
 }
 
-/* The lock is not held while the driver is asked: an answer that a retain has overtaken may be about the one before.
- * Where none is known to be there, what is in it is looked for all the same: one may have come and gone whose retain
- * has not returned yet. */
+/* The lock is not held during the query. If a retain came meanwhile, the answer may be about the previous primary
+ * context, and the driver is queried again. Entries are searched even if no primary context is known to exist: one may
+ * have come and gone before its retain has returned. */
 void sg_context_check_primary(CUdevice device)
 {
     struct sg_lock_state lock;
     struct sg_context_end end = sg_context_end_of_primary(device);
-    bool was_there = false, is_overtaken = end.is_known;
+    bool existed = false, is_overtaken = end.is_known;
     while (is_overtaken) {
         uint64_t seen = sg_load_acquire(&primaries[device].retained);
         if (sg_context_primary_state(device) != SG_PRIMARY_INACTIVE)
@@ -241,19 +242,19 @@ void sg_context_check_primary(CUdevice device)
         sg_lock_acquire(&sg_vmm_lock, &lock);
         is_overtaken = seen != primaries[device].retained;
         if (!is_overtaken) {
-            was_there = primaries[device].is_there;
-            primaries[device].is_there = false;
+            existed = primaries[device].exists;
+            primaries[device].exists = false;
             note_ended(&end);
         }
         sg_lock_release(&sg_vmm_lock, &lock);
     }
     release_taken(&end);
     if (!is_overtaken && end.is_known)
-        empty_pools(end.device, was_there);
+        empty_pools(end.device, existed);
 }
 
-/* Where the check before it found the last one active still, another thread may have ended that meanwhile: it is told
- * by its number, which drivers have since CUDA 12.0. */
+/* The check before the retain may have found the previous primary context still active, and another thread may have
+ * ended that context meanwhile. A new context is recognised by its id, which drivers give since CUDA 12.0. */
 void sg_context_primary_retained(CUdevice device, CUcontext context)
 {
     struct sg_lock_state lock;
@@ -265,11 +266,11 @@ void sg_context_primary_retained(CUdevice device, CUcontext context)
     if (context == NULL || get_id == NULL || get_id(context, &id) != CUDA_SUCCESS)
         id = 0;
     sg_lock_acquire(&sg_vmm_lock, &lock);
-    bool is_another = primaries[device].is_there && id != 0 && primaries[device].id != 0 && id != primaries[device].id;
+    bool is_another = primaries[device].exists && id != 0 && primaries[device].id != 0 && id != primaries[device].id;
     if (is_another)
         note_ended(&end);
     primaries[device].id = id;
-    primaries[device].is_there = true;
+    primaries[device].exists = true;
     sg_store_release(&primaries[device].retained, primaries[device].retained + 1);
     sg_lock_release(&sg_vmm_lock, &lock);
     release_taken(&end);
@@ -277,9 +278,9 @@ void sg_context_primary_retained(CUdevice device, CUcontext context)
         empty_pools(end.device, true);
 }
 
-/* ---- frees beside it --------------------------------------------------------------------------------------------- */
+/* ---- concurrent frees -------------------------------------------------------------------------------------------- */
 
-static struct sg_block_table *taken_of(struct sg_context_end *end, const struct sg_block_table *table)
+static struct sg_block_table *taken_table(struct sg_context_end *end, const struct sg_block_table *table)
 {
     unsigned i = 0;
     while (i < SG_CONTEXT_TABLES - 1 && tables[i] != table)
@@ -293,14 +294,14 @@ uint64_t sg_context_take_ending(struct sg_block_table *table, uint64_t key)
     if (SG_LIKELY(sg_load_acquire(&ending_count) == 0))
         return 0;
     sg_lock_acquire(&sg_vmm_lock, &lock);
-    uint64_t block = sg_block_table_remove(table, key); /* it may have failed to end since */
+    uint64_t block = sg_block_table_remove(table, key); /* the end may have failed and entered it again */
     for (struct sg_context_end *end = endings; block == 0 && end != NULL; end = end->next)
-        block = sg_block_table_remove(taken_of(end, table), key);
+        block = sg_block_table_remove(taken_table(end, table), key);
     sg_lock_release(&sg_vmm_lock, &lock);
     return block;
 }
 
-/* Under the lock. Blocks of pools carry no slot: they may have gone with the primary context of their device. */
+/* Under the lock. A block of a pool carries no slot; it may have disappeared with its device's primary context. */
 static bool has_ended(uint64_t block, uint64_t ends_before)
 {
     uint32_t slot = (uint32_t)(block >> SG_BLOCK_SLOT_SHIFT & SG_CONTEXT_SHARED);
@@ -313,24 +314,25 @@ bool sg_context_put_back(struct sg_block_table *table, uint64_t key, uint64_t bl
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_vmm_lock, &lock);
-    bool is_pooled = (block & SG_BLOCK_POOLED) != 0, is_there = is_pooled || !has_ended(block, ends_before);
+    bool is_pooled = (block & SG_BLOCK_POOLED) != 0, exists = is_pooled || !has_ended(block, ends_before);
     struct sg_context_end *end = endings;
     while (end != NULL && !is_in(end, block))
         end = end->next;
     if (end != NULL && sg_context_is_alone(end->number))
-        table = taken_of(end, table);
-    if (is_there && sg_block_table_insert(table, key, block, NULL) != 0)
+        table = taken_table(end, table);
+    if (exists && sg_block_table_insert(table, key, block, NULL) != 0)
         sg_ledger_count_fault();
     sg_lock_release(&sg_vmm_lock, &lock);
     if (is_pooled)
         sg_context_recheck(table, key, block, ends_before);
-    return is_there;
+    return exists;
 }
 
-/* ---- allocations beside it --------------------------------------------------------------------------------------- */
+/* ---- concurrent allocations -------------------------------------------------------------------------------------- */
 
-/* The context it was asked for in has ended: whether it is gone, too. Where the driver came to the call, there may have
- * been another primary context by then. Of arrays it tells nothing. */
+/* The context that was current when the allocation began has ended: whether the block has ended, too. The driver may
+ * have allocated the block in a newer primary context, so it is queried. It answers nothing about arrays, which count
+ * as gone. */
 static bool went_with_it(const struct sg_block_table *table, uint64_t key)
 {
     SG_DRIVER(ask, cuPointerGetAttribute);
@@ -341,7 +343,7 @@ static bool went_with_it(const struct sg_block_table *table, uint64_t key)
         result = ask(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, key);
     sg_self.layers = layers;
     if (result == CUDA_SUCCESS)
-        return start != key; /* it lies in what was allocated since */
+        return start != key; /* the address lies in a newer allocation */
     return result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT ||
            result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_DEINITIALIZED;
 }
@@ -359,11 +361,11 @@ bool sg_context_is_over(uint64_t block, uint64_t ends_before)
 
 void sg_context_recheck(struct sg_block_table *table, uint64_t key, uint64_t block, uint64_t ends_before)
 {
-    sg_fence(); /* pairs with the one in note_ended: that finds the entry, or we find that it has ended */
+    sg_fence(); /* pairs with the fence in note_ended: either note_ended finds the entry, or this call finds the end */
     uint64_t ends = sg_load_acquire(&sg_context_ends);
     while (SG_UNLIKELY(ends != ends_before)) {
         if (sg_context_is_over(block, ends_before) && went_with_it(table, key)) {
-            if (remove_seen(table, key, block)) /* or the end found it */
+            if (remove_seen(table, key, block)) /* otherwise note_ended has taken it out */
                 sg_cuda_released(table, block);
             return;
         }

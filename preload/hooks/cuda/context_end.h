@@ -1,19 +1,24 @@
 /*
- * context_end.h - which context a block was allocated in, so that all goes back when a context ends.
+ * context_end.h - releases the blocks of a CUDA context when the context ends.
  *
- * A context that the program made has a slot, and the slot is in the table values of what is allocated in it. Slot 0 is
- * the primary context of the block's device: also what green contexts and contexts we did not see made count as. The
- * last slot is shared by all for which there was none left: what is in those stays counted until the last of them ends.
- * Memory that outlives its context carries no slot: VMM handles, and blocks of pools, which belong to the device.
+ * Slots. A context that the program created has a slot, and the table value of each block in it carries that slot.
+ *   - Slot 0 is the primary context of the block's device. Green contexts count as slot 0, and so do contexts whose
+ *     creation no hook saw.
+ *   - The last slot is shared by all contexts beyond the number of slots. Their blocks stay counted until the last of
+ *     these contexts ends.
+ *   - Memory that outlives its context carries no slot: VMM handles, and blocks of pools, which belong to the device.
  *
- * The way of an end is that of a free: sg_context_take_out before the driver is called, sg_context_taken_out after it.
- * A free of the same memory by another thread may begin and answer before, within or after that, and either may fail:
- * sg_context_take_ending and sg_context_put_back. So may an allocation in it: sg_context_recheck.
+ * Races. An end has two halves, like a free: sg_context_take_out before the driver call, sg_context_taken_out after it.
+ *   - Another thread may free the same memory before, during or after the end, and either call may fail: see
+ *     sg_context_take_ending and sg_context_put_back.
+ *   - Another thread may allocate in the context at the same time: see sg_context_recheck.
  *
- * A primary context ends and is made anew under one name. Whoever finds it inactive, behind a release or a reset or
- * before a retain, takes out what was in it, before anything can be in the new one. Which of two one after the other a
- * call of another thread was granted in is not known where it used the old one's name without a retain of its own: then
- * what it got may be counted until the next one ends, or not at all.
+ * Primary contexts. A new primary context has the same name as the one before it. The first hook that finds it inactive
+ * (after a release or reset, or before a retain) releases its blocks, before the new context can hold any.
+ * Limit: another thread may allocate under the old context's name without a retain of its own. The block may lie in the
+ * old or the new context. It may then stay counted until the next primary context ends, or not be counted at all.
+ *
+ * Any thread; every function takes sg_vmm_lock, unless it says otherwise.
  */
 #ifndef SG_PRELOAD_HOOKS_CUDA_CONTEXT_END_H
 #define SG_PRELOAD_HOOKS_CUDA_CONTEXT_END_H
@@ -22,55 +27,60 @@
 #include "hooks/cuda/contexts.h"
 #include "sparkguard_abi.h"
 
-/* What will end: one context, or the primary one of a device. What was taken out is kept here and not in a
- * table for all: as soon as the driver has freed an address, it can lie in another context that ends. */
+/* One end of a context that is under way. The entries taken out are kept in this structure and not in a common table:
+ * once the driver has freed an address, a block at the same address may be taken out by the end of another context. */
 enum { SG_CONTEXT_TABLES = 3 };
 
 struct sg_context_end {
-    struct sg_context_end *next; /* of those under way */
-    uint32_t number;             /* 0: the primary one */
+    struct sg_context_end *next; /* in the list of ends under way */
+    uint32_t number;             /* of the context (contexts.h); 0: the primary context of `device` */
     uint32_t device;
-    bool is_known; /* false: nothing is known to be in it */
+    bool is_known; /* false: no entry is known to lie in the context; the functions below then do nothing */
     struct sg_block_table taken[SG_CONTEXT_TABLES];
 };
 
+/* Describes the end of a context that the program created, or of a device's primary context. Takes no lock. */
 struct sg_context_end sg_context_end_of(CUcontext context);
 struct sg_context_end sg_context_end_of_primary(CUdevice device);
 
-/* Whether the primary context of a device is there, as far as the driver says. */
+/* Asks the driver whether the primary context of a device is active. Takes no lock. */
 enum sg_primary_state { SG_PRIMARY_UNKNOWN, SG_PRIMARY_INACTIVE, SG_PRIMARY_ACTIVE };
 enum sg_primary_state sg_context_primary_state(CUdevice device);
 
-/* Before a primary context may be made, and behind what may have ended it: if it is not there, what was in it goes. */
+/* Releases the blocks of a device's primary context if the driver says that it is inactive. Call it before a call that
+ * may create the primary context, and after a call that may have ended it. */
 void sg_context_check_primary(CUdevice device);
 
-/* It was retained, or made for a green context: then `context` is NULL. */
+/* The primary context was retained as `context`, or created for a green context (`context` NULL). Releases the blocks
+ * of its predecessor if another thread has ended that meanwhile. */
 void sg_context_primary_retained(CUdevice device, CUcontext context);
 
-/* Takes the entries of what was allocated in it out of the tables. */
+/* Before the driver ends the context: moves the entries of its blocks from the tables to `end`, and puts `end` into the
+ * list of ends under way. `end` must stay in place until sg_context_taken_out. */
 void sg_context_take_out(struct sg_context_end *end);
 
-/* The driver said `result`: gives all of it back, or enters it again. */
+/* After the driver has answered `result`: releases the entries in `end`, or enters them again if the end failed. */
 void sg_context_taken_out(struct sg_context_end *end, CUresult result);
 
-/* ---- frees and allocations beside it ---- */
+/* ---- frees and allocations that run concurrently with an end ---- */
 
-/* How many contexts have ended. (atomic) */
+/* (atomic) The number of contexts that have ended. A call reads it first, and passes it on as `ends_before`. */
 extern uint64_t sg_context_ends;
 
-/* Whether the context of a block has ended, of a call that began when `ends_before` had ended. */
+/* True if the context of `block` has ended since sg_context_ends was `ends_before`. */
 bool sg_context_is_over(uint64_t block, uint64_t ends_before);
 
-/* Gives back what such a call has just entered, if it has gone with its context since. */
+/* Releases the block that this thread has just entered if it has disappeared with its context since `ends_before`. */
 void sg_context_recheck(struct sg_block_table *table, uint64_t key, uint64_t block, uint64_t ends_before);
 
-/* The entry that an end under way has taken out, or 0. */
+/* Removes and returns the entry of `key` that an end under way has taken out of `table`; 0 if there is none. */
 uint64_t sg_context_take_ending(struct sg_block_table *table, uint64_t key);
 
-/* Puts back what was taken out when `ends_before` had ended. False: its context has ended since. */
+/* After a failed free: enters `block` again, in `table` or among the entries of an end under way. False: the context
+ * has ended since `ends_before`, so the block is gone and must be released. */
 bool sg_context_put_back(struct sg_block_table *table, uint64_t key, uint64_t block, uint64_t ends_before);
 
-/* In a forked child: no end is under way there. What those had taken out stays counted. */
+/* In a forked child: no end is under way. Entries that the parent's ends had taken out stay counted. Takes no lock. */
 void sg_context_refork(void);
 
 #endif

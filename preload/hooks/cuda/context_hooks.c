@@ -1,9 +1,9 @@
 /*
- * context_hooks.c - contexts: they announce nothing and cost GiBs.
+ * context_hooks.c - hooks of CUDA contexts, which take GiBs without announcing their size.
  *
- * Creating one is a request of the size that the last ones took on this machine, settled by measurement: see
- * context_estimate.h. What it took is shown as unaccounted until it goes. On a discrete card the driver says nothing
- * before there is a context, and the machine has nothing to lose: not judged.
+ * The creation of a context is a request of the size that the last contexts took on this machine. Its actual cost is
+ * measured around the call (context_estimate.h) and shown as unaccounted bytes until the context ends. Not judged on a
+ * discrete card: the driver gives no figures before a context exists, and the machine's memory is not at risk.
  */
 #include "hooks/cuda/call.h"
 
@@ -12,36 +12,36 @@
 #include "admit/managed_pages.h"
 #include "account/driver_pool.h"
 
-/* What each primary context took; the others' costs are in sg_tracker_contexts. (atomic) */
+/* (atomic) The measured cost of each primary context. The costs of other contexts are in sg_tracker_contexts. */
 static uint64_t primary_cost[SG_DEVICE_CAPACITY];
 
-struct making {
+struct creation {
     struct sg_cuda_call call;
     struct sg_context_estimate_look before;
 };
 
-static SG_INLINE bool begin(struct making *making, enum sg_hook hook, CUdevice device, bool is_request)
+static SG_INLINE bool begin(struct creation *creation, enum sg_hook hook, CUdevice device, bool is_request)
 {
     uint64_t expected = is_request && sg_cuda_is_ours() ? sg_context_estimate_expected_bytes() : 0;
-    if (!sg_cuda_begin_on(&making->call, hook, device, expected))
+    if (!sg_cuda_begin_on(&creation->call, hook, device, expected))
         return false;
-    if (making->call.request.granted_bytes != 0)
-        making->before = sg_context_estimate_look(making->call.request.granted_bytes);
+    if (creation->call.request.granted_bytes != 0)
+        creation->before = sg_context_estimate_look(creation->call.request.granted_bytes);
     return true;
 }
 
-/* What it took, 0 if that cannot be told. Noted by the caller, with what will end it. */
-static uint64_t end(struct making *making, CUresult result)
+/* Returns the measured cost of the new context; 0 if unknown. The caller stores it for the end of the context. */
+static uint64_t end(struct creation *creation, CUresult result)
 {
-    uint64_t cost = 0, granted = making->call.request.granted_bytes;
+    uint64_t cost = 0, granted = creation->call.request.granted_bytes;
     if (result == CUDA_SUCCESS && granted != 0) {
         struct sg_context_estimate_look after = sg_context_estimate_look(granted);
-        cost = sg_context_estimate_learn(&making->before, &after);
+        cost = sg_context_estimate_learn(&creation->before, &after);
         sg_fetch_add(&sg_own->unaccounted_bytes, cost);
         sg_driver_pool_note_taken(cost);
         sg_managed_pages_note_context(cost != 0 ? cost : granted);
     }
-    sg_cuda_end(&making->call, result == CUDA_SUCCESS ? granted : 0);
+    sg_cuda_end(&creation->call, result == CUDA_SUCCESS ? granted : 0);
     return cost;
 }
 
@@ -59,41 +59,41 @@ static void note_context(CUcontext context, uint64_t cost)
         sg_ledger_count_fault();
 }
 
-#define MAKE(name, pctx, dev, ...) \
-    struct making making = {0}; \
-    if (!begin(&making, SG_HOOK_##name, dev, (pctx) != NULL)) \
-        return making.call.answer; \
+#define CREATE(name, pctx, dev, ...) \
+    struct creation creation = {0}; \
+    if (!begin(&creation, SG_HOOK_##name, dev, (pctx) != NULL)) \
+        return creation.call.answer; \
     CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
-    uint64_t cost = end(&making, result); \
+    uint64_t cost = end(&creation, result); \
     if (cost != 0 && (pctx) != NULL) \
         note_context(*(pctx), cost); \
-    if (result == CUDA_SUCCESS && (pctx) != NULL && making.call.is_counted) \
+    if (result == CUDA_SUCCESS && (pctx) != NULL && creation.call.is_counted) \
         sg_context_enter(*(pctx)); \
     return result
 
 SG_EXPORT CUresult CUDAAPI cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
-    MAKE(cuCtxCreate, pctx, dev, pctx, flags, dev);
+    CREATE(cuCtxCreate, pctx, dev, pctx, flags, dev);
 }
 
 SG_EXPORT CUresult CUDAAPI cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
-    MAKE(cuCtxCreate_v2, pctx, dev, pctx, flags, dev);
+    CREATE(cuCtxCreate_v2, pctx, dev, pctx, flags, dev);
 }
 
 SG_EXPORT CUresult CUDAAPI cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
                                           unsigned int flags, CUdevice dev)
 {
-    MAKE(cuCtxCreate_v3, pctx, dev, pctx, paramsArray, numParams, flags, dev);
+    CREATE(cuCtxCreate_v3, pctx, dev, pctx, paramsArray, numParams, flags, dev);
 }
 
 SG_EXPORT CUresult CUDAAPI cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
                                           CUdevice dev)
 {
-    MAKE(cuCtxCreate_v4, pctx, dev, pctx, ctxCreateParams, flags, dev);
+    CREATE(cuCtxCreate_v4, pctx, dev, pctx, ctxCreateParams, flags, dev);
 }
 
-/* Declared here, because cudaGL.h and cudaVDPAU.h ask for the headers of those. A VdpDevice is a 32 bit number. */
+/* Declared here, because cudaGL.h and cudaVDPAU.h need the headers of OpenGL and VDPAU. A VdpDevice has 32 bits. */
 extern CUresult CUDAAPI cuGLCtxCreate(CUcontext *pCtx, unsigned int Flags, CUdevice device);
 extern CUresult CUDAAPI cuGLCtxCreate_v2(CUcontext *pCtx, unsigned int Flags, CUdevice device);
 extern CUresult CUDAAPI cuVDPAUCtxCreate(CUcontext *pCtx, unsigned int flags, CUdevice device, uint32_t vdpDevice,
@@ -103,24 +103,24 @@ extern CUresult CUDAAPI cuVDPAUCtxCreate_v2(CUcontext *pCtx, unsigned int flags,
 
 SG_EXPORT CUresult CUDAAPI cuGLCtxCreate(CUcontext *pCtx, unsigned int Flags, CUdevice device)
 {
-    MAKE(cuGLCtxCreate, pCtx, device, pCtx, Flags, device);
+    CREATE(cuGLCtxCreate, pCtx, device, pCtx, Flags, device);
 }
 
 SG_EXPORT CUresult CUDAAPI cuGLCtxCreate_v2(CUcontext *pCtx, unsigned int Flags, CUdevice device)
 {
-    MAKE(cuGLCtxCreate_v2, pCtx, device, pCtx, Flags, device);
+    CREATE(cuGLCtxCreate_v2, pCtx, device, pCtx, Flags, device);
 }
 
 SG_EXPORT CUresult CUDAAPI cuVDPAUCtxCreate(CUcontext *pCtx, unsigned int flags, CUdevice device, uint32_t vdpDevice,
                                             void *vdpGetProcAddress)
 {
-    MAKE(cuVDPAUCtxCreate, pCtx, device, pCtx, flags, device, vdpDevice, vdpGetProcAddress);
+    CREATE(cuVDPAUCtxCreate, pCtx, device, pCtx, flags, device, vdpDevice, vdpGetProcAddress);
 }
 
 SG_EXPORT CUresult CUDAAPI cuVDPAUCtxCreate_v2(CUcontext *pCtx, unsigned int flags, CUdevice device, uint32_t vdpDevice,
                                                void *vdpGetProcAddress)
 {
-    MAKE(cuVDPAUCtxCreate_v2, pCtx, device, pCtx, flags, device, vdpDevice, vdpGetProcAddress);
+    CREATE(cuVDPAUCtxCreate_v2, pCtx, device, pCtx, flags, device, vdpDevice, vdpGetProcAddress);
 }
 
 #define DESTROY(name, ctx) \
@@ -147,7 +147,7 @@ SG_EXPORT CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)
     DESTROY(cuCtxDestroy_v2, ctx);
 }
 
-/* Deprecated: counts who uses a context; the last one to detach destroys it. */
+/* Deprecated: a use count of contexts. The last detach destroys the context. */
 SG_EXPORT CUresult CUDAAPI cuCtxAttach(CUcontext *pctx, unsigned int flags)
 {
     SG_DRIVER_THEN(sg_context_attached(*pctx), cuCtxAttach, pctx, flags);
@@ -165,7 +165,7 @@ SG_EXPORT CUresult CUDAAPI cuCtxDetach(CUcontext ctx)
     SG_DRIVER_THEN(sg_context_detached(ctx), cuCtxDetach, ctx);
 }
 
-/* ---- the primary context: retained and released, there while anybody retains it ---------------------------------- */
+/* ---- the primary context: exists while it is retained ------------------------------------------------------------ */
 
 static void note_primary(CUdevice device, uint64_t cost)
 {
@@ -173,7 +173,7 @@ static void note_primary(CUdevice device, uint64_t cost)
         sg_fetch_add(&primary_cost[sg_cuda_device_number(device)], cost);
 }
 
-/* After something that may have ended it: whether a release is the last one is known behind it only. */
+/* After a call that may have ended the primary context. Only afterwards is it known whether a release was the last. */
 static void check_primary(CUdevice device)
 {
     uint64_t *cost = &primary_cost[sg_cuda_device_number(device)];
@@ -182,8 +182,8 @@ static void check_primary(CUdevice device)
     sg_context_check_primary(device);
 }
 
-/* Before it may be made: whether that is a request. */
-static bool is_to_be_made(CUdevice device)
+/* Before a call that may create the primary context: true if the creation must be judged. */
+static bool needs_creation(CUdevice device)
 {
     if (sg_context_primary_state(device) == SG_PRIMARY_ACTIVE)
         return false;
@@ -194,35 +194,34 @@ static bool is_to_be_made(CUdevice device)
 
 SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
-    struct making making = {0};
-    if (!begin(&making, SG_HOOK_cuDevicePrimaryCtxRetain, dev, pctx != NULL && is_to_be_made(dev)))
-        return making.call.answer;
+    struct creation creation = {0};
+    if (!begin(&creation, SG_HOOK_cuDevicePrimaryCtxRetain, dev, pctx != NULL && needs_creation(dev)))
+        return creation.call.answer;
     CUresult result = SG_DRIVER_CALL(cuDevicePrimaryCtxRetain, pctx, dev);
-    if (result == CUDA_SUCCESS && making.call.is_counted && pctx != NULL)
+    if (result == CUDA_SUCCESS && creation.call.is_counted && pctx != NULL)
         sg_context_primary_retained(dev, *pctx);
-    note_primary(dev, end(&making, result));
+    note_primary(dev, end(&creation, result));
     return result;
 }
 
-/* A green context lives in the primary one. */
+/* A green context lies in the primary context. */
 SG_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags)
 {
-    struct making making = {0};
-    if (!begin(&making, SG_HOOK_cuGreenCtxCreate, dev, phCtx != NULL && is_to_be_made(dev)))
-        return making.call.answer;
+    struct creation creation = {0};
+    if (!begin(&creation, SG_HOOK_cuGreenCtxCreate, dev, phCtx != NULL && needs_creation(dev)))
+        return creation.call.answer;
     CUresult result = SG_DRIVER_CALL(cuGreenCtxCreate, phCtx, desc, dev, flags);
-    if (result == CUDA_SUCCESS && making.call.is_counted)
+    if (result == CUDA_SUCCESS && creation.call.is_counted)
         sg_context_primary_retained(dev, NULL);
-    note_primary(dev, end(&making, result));
+    note_primary(dev, end(&creation, result));
     return result;
 }
 
-/* Ends the context whoever retains it. */
+/* Hook of a reset, which ends the primary context no matter how often it is retained. */
 #define RESET(name, dev) \
     if (!sg_cuda_is_ours()) \
         return SG_DRIVER_CALL(name, dev); \
-    if (sg_context_primary_state(dev) == \
-        SG_PRIMARY_INACTIVE) { /* nothing ends; what ended beside others' calls has */ \
+    if (sg_context_primary_state(dev) == SG_PRIMARY_INACTIVE) { /* ended before, beside other threads' calls */ \
         check_primary(dev); \
         return SG_DRIVER_CALL(name, dev); \
     } \
@@ -253,16 +252,16 @@ SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice dev)
     RESET(cuDevicePrimaryCtxReset_v2, dev);
 }
 
-/* ---- what a context takes later ---------------------------------------------------------------------------------- */
+/* ---- memory that a context takes later --------------------------------------------------------------------------- */
 
-/* The others are hints to caches. */
+/* All other limits are hints to caches. */
 static bool takes_memory(CUlimit limit)
 {
     return limit == CU_LIMIT_STACK_SIZE || limit == CU_LIMIT_PRINTF_FIFO_SIZE || limit == CU_LIMIT_MALLOC_HEAP_SIZE ||
            limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH || limit == CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT;
 }
 
-/* The current context takes so much more than it did, or less: it goes with it. */
+/* Adds a change of the current context's cost. The changed cost ends with the context. */
 static void note_change(const struct sg_cuda_call *call, uint64_t more, uint64_t less)
 {
     SG_DRIVER(get_current, cuCtxGetCurrent);
@@ -280,8 +279,7 @@ static void note_change(const struct sg_cuda_call *call, uint64_t more, uint64_t
     note_gone(less);
 }
 
-/* How much a stack, a queue or a heap of kernels takes, the driver decides: measured, where the memory is the
- * machine's. */
+/* The driver decides how much a kernel stack, queue or heap takes. Measured only if the memory is the machine's. */
 SG_EXPORT CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)
 {
     struct sg_cuda_call call;
@@ -300,8 +298,8 @@ SG_EXPORT CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)
     return result;
 }
 
-/* It does not say on which device it was. */
-static void give_back_primaries(void)
+/* cuGreenCtxDestroy does not say on which device the green context was, so all devices are checked. */
+static void check_primaries(void)
 {
     for (CUdevice device = 0; device < SG_DEVICE_CAPACITY; device++)
         if (sg_load(&primary_cost[device]) != 0 || sg_load_acquire(&sg_own->device[device].is_known) != 0)
@@ -310,5 +308,5 @@ static void give_back_primaries(void)
 
 SG_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
 {
-    SG_DRIVER_THEN(give_back_primaries(), cuGreenCtxDestroy, hCtx);
+    SG_DRIVER_THEN(check_primaries(), cuGreenCtxDestroy, hCtx);
 }

@@ -8,29 +8,29 @@
 #include "hooks/cuda/lock.h"
 
 struct known_context {
-    CUcontext handle;   /* (atomic) NULL: free */
-    uint32_t is_ending; /* (atomic) the driver may give its handle to a new one before the call returns */
-    uint32_t attached;
+    CUcontext handle;   /* (atomic) NULL: the entry is free */
+    uint32_t is_ending; /* (atomic) ending: the driver may give the handle to a new context before the call returns */
+    uint32_t attached;  /* use count of cuCtxAttach and cuCtxDetach */
 };
 
-/* By number. A context of a real device takes 100 MiB and more. Written under sg_vmm_lock. */
+/* Indexed by number; written under sg_vmm_lock. 256 suffice: a context of a real device takes 100 MiB and more. */
 enum { CONTEXT_CAPACITY = 256 };
 static struct known_context contexts[CONTEXT_CAPACITY];
-static uint32_t context_top = 1; /* (atomic) above all numbers ever used */
-static uint32_t context_count;   /* (atomic) */
+static uint32_t context_top = 1; /* (atomic) one more than the highest number ever used */
+static uint32_t context_count;   /* (atomic) contexts that exist */
 
-/* The handle is read again behind the mark: in between its end may have been noted, which takes both away. */
-static bool is_that(const struct known_context *known, CUcontext context, uint32_t is_ending)
+/* Reads the handle again after is_ending: sg_context_forget may have cleared both between the reads. */
+static bool matches(const struct known_context *entry, CUcontext context, uint32_t is_ending)
 {
-    return sg_load_acquire(&known->handle) == context && sg_load_acquire(&known->is_ending) == is_ending &&
-           sg_load_acquire(&known->handle) == context;
+    return sg_load_acquire(&entry->handle) == context && sg_load_acquire(&entry->is_ending) == is_ending &&
+           sg_load_acquire(&entry->handle) == context;
 }
 
 static uint32_t find(CUcontext context, uint32_t is_ending)
 {
     uint32_t top = sg_load_acquire(&context_top);
     for (uint32_t number = 1; number < top; number++)
-        if (is_that(&contexts[number], context, is_ending))
+        if (matches(&contexts[number], context, is_ending))
             return number;
     return 0;
 }

@@ -1,8 +1,9 @@
 /*
- * contexts.h - the contexts that the program made: each has a number, and what is allocated in it a slot
- * (context_end.h).
+ * contexts.h - the contexts that the program has created.
  *
- * Numbers go from 1 on; those from SG_CONTEXT_SHARED on share that slot. Any thread; what says so under sg_vmm_lock.
+ * Each context has a number, from 1 on. Each block in it carries the context's slot (context_end.h). A number below
+ * SG_CONTEXT_SHARED is its own slot; all higher numbers share the slot SG_CONTEXT_SHARED. Any thread; functions that
+ * need sg_vmm_lock say so, the others take it themselves where they write.
  */
 #ifndef SG_PRELOAD_HOOKS_CUDA_CONTEXTS_H
 #define SG_PRELOAD_HOOKS_CUDA_CONTEXTS_H
@@ -11,24 +12,31 @@
 
 enum { SG_CONTEXT_PRIMARY = 0, SG_CONTEXT_SHARED = 31 };
 
-/* The slot of the current context. Costs one load where the program has no context of its own, else one driver call. */
+/* The slot of the current context. Costs one load if the program has created no context, otherwise one driver call. */
 uint32_t sg_context_current(void);
 
-/* cuCtxCreate gave `context`. */
+/* Records a context that cuCtxCreate has returned. */
 void sg_context_enter(CUcontext context);
 
-/* What cuCtxAttach gave, and cuCtxDetach took; the last one detached is destroyed: true. */
+/* The use count of a context: cuCtxAttach has added one use, cuCtxDetach has removed one. sg_context_is_last is true if
+ * the next cuCtxDetach destroys the context. */
 void sg_context_attached(CUcontext context);
 bool sg_context_is_last(CUcontext context);
 void sg_context_detached(CUcontext context);
 
-/* The number of a context that is not ending, or 0; and the slot of a number. */
+/* The number of a context; 0 if it is unknown or its end is under way. */
 uint32_t sg_context_number(CUcontext context);
+
+/* The slot that blocks of this context carry. */
 uint32_t sg_context_slot(uint32_t number);
 
-/* Under the lock: its end is under way in the driver, or has failed; it has ended; whether no other has its slot. */
+/* Marks the end of a context as under way in the driver, or as failed (`is_ending` false). Under sg_vmm_lock. */
 void sg_context_set_ending(uint32_t number, bool is_ending);
+
+/* Removes a context that has ended. Under sg_vmm_lock. */
 void sg_context_forget(uint32_t number);
+
+/* True if no other living context shares the slot of this one. Under sg_vmm_lock. */
 bool sg_context_is_alone(uint32_t number);
 
 #endif

@@ -13,7 +13,8 @@
 uint32_t sg_cuda_device_kind[SG_DEVICE_CAPACITY];
 static uint64_t device_identity[SG_DEVICE_CAPACITY];
 
-/* Of an instance of a card (MIG) its own, which only the second variant tells (cuda.h): each has memory of its own. */
+/* Prefers cuDeviceGetUuid_v2: only that variant gives each MIG instance of a card its own UUID (cuda.h), and each
+ * instance has memory of its own. */
 static bool get_uuid(CUuuid *uuid, uint32_t device)
 {
     SG_DRIVER(get, cuDeviceGetUuid);
@@ -36,7 +37,7 @@ static uint64_t identify_device(uint32_t device)
     return sg_hash_text(text) | UINT64_C(1) << 63;
 }
 
-/* Asked of the driver once per device, outside decisions. */
+/* Queries the driver once per device, outside decisions. */
 static void learn_device(uint32_t device)
 {
     SG_DRIVER(get_attribute, cuDeviceGetAttribute);
@@ -56,7 +57,7 @@ static void learn_device(uint32_t device)
     if (result == CUDA_SUCCESS)
         known->total_bytes = total;
     sg_store_release(&known->is_known, 1u);
-    bool is_unified = is_integrated != 0 || sg_headroom_unified() == 1; /* of the machine: one such device is enough */
+    bool is_unified = is_integrated != 0 || sg_headroom_unified() == 1; /* one integrated device is enough */
     sg_headroom_set_unified(is_unified, is_integrated == 0 && sg_options.unified == SG_UNIFIED_ON);
     device_identity[device] = identify_device(device);
     sg_store_release(&sg_cuda_device_kind[device],
@@ -65,12 +66,12 @@ static void learn_device(uint32_t device)
         known->reserve_mib = (uint32_t)((sg_check_device_reserve(total) + (1u << 20) - 1) >> 20);
 }
 
-/* "GPU-", or "MIG-" for an instance of a card, and the bytes in groups of 4, 2, 2, 2 and 6: so NVML's documentation of
- * nvmlDeviceGetUUID, and nvidia-smi -L. */
-static bool is_spelled(const char *nvml_uuid, const CUuuid *uuid)
+/* True if NVML's text names this UUID. The text is "GPU-", or "MIG-" for an instance of a card, and the bytes in groups
+ * of 4, 2, 2, 2 and 6 (NVML's documentation of nvmlDeviceGetUUID; nvidia-smi -L). */
+static bool matches_uuid(const char *nvml_uuid, const CUuuid *uuid)
 {
     static const char digits[] = "0123456789abcdef";
-    char spelled[4 + 2 * sizeof uuid->bytes + 4 + 1] = "GPU-", *at = spelled + 4;
+    char text[4 + 2 * sizeof uuid->bytes + 4 + 1] = "GPU-", *at = text + 4;
     for (size_t i = 0; i < sizeof uuid->bytes; i++) {
         if (i == 4 || i == 6 || i == 8 || i == 10)
             *at++ = '-';
@@ -79,8 +80,8 @@ static bool is_spelled(const char *nvml_uuid, const CUuuid *uuid)
     }
     *at = '\0';
     if (strncmp(nvml_uuid, "MIG-", 4) == 0)
-        memcpy(spelled, "MIG-", 4);
-    return strcmp(spelled, nvml_uuid) == 0;
+        memcpy(text, "MIG-", 4);
+    return strcmp(text, nvml_uuid) == 0;
 }
 
 int sg_cuda_find_device(const char *nvml_uuid)
@@ -89,7 +90,7 @@ int sg_cuda_find_device(const char *nvml_uuid)
     for (int device = 0; device < SG_DEVICE_CAPACITY; device++) {
         if (!get_uuid(&uuid, (uint32_t)device)) /* no more devices, or no cuInit */
             return -1;
-        if (is_spelled(nvml_uuid, &uuid))
+        if (matches_uuid(nvml_uuid, &uuid))
             return sg_cuda_knows_device((uint32_t)device) ? device : -1;
     }
     return -1;

@@ -1,5 +1,5 @@
 /*
- * device.h - what the driver tells of its devices: asked once for each, outside decisions. Any thread.
+ * device.h - properties of CUDA devices. The driver is queried once per device, outside decisions. Any thread.
  */
 #ifndef SG_PRELOAD_HOOKS_CUDA_DEVICE_H
 #define SG_PRELOAD_HOOKS_CUDA_DEVICE_H
@@ -12,20 +12,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The number that our figures have a device under: those from the eighth on share one. Of a device the driver has
- * given, not -1. */
+/* The index of a device in arrays of SG_DEVICE_CAPACITY: the eighth and all later devices share the last index.
+ * `device` is a number from the driver, not -1. */
 static inline uint32_t sg_cuda_device_number(int64_t device)
 {
     return (uint64_t)device < SG_DEVICE_CAPACITY ? (uint32_t)device : SG_DEVICE_CAPACITY - 1;
 }
 
-/* (atomic) What each device is, once the driver has told. */
+/* (atomic) The kind of each device; SG_DEVICE_UNKNOWN until the driver has answered. */
 enum { SG_DEVICE_UNKNOWN = 0, SG_DEVICE_DISCRETE = 1, SG_DEVICE_INTEGRATED = 2 };
 extern SG_INTERNAL uint32_t sg_cuda_device_kind[];
 
-/* Whether the driver has told what kind of device it is (asked if need be), and whether its memory is a pool of its
- * own. */
+/* True if the kind of the device is known. Queries the driver if it is not known yet. */
 bool sg_cuda_knows_device(uint32_t device);
+
+/* True if the device has memory of its own (a discrete card), not the machine's. SPARKGUARD_UNIFIED overrides the
+ * driver; without it, the answer is false for a device of unknown kind. */
 static inline bool sg_cuda_has_own_pool(uint32_t device)
 {
     if (sg_options.unified == SG_UNIFIED_AUTO)
@@ -33,11 +35,12 @@ static inline bool sg_cuda_has_own_pool(uint32_t device)
     return sg_options.unified == SG_UNIFIED_OFF;
 }
 
-/* Of a known device: the same in every process, whatever number it has there. */
+/* A number that names the device in all processes, whatever index each process gives it: a hash of its UUID. Derived
+ * from the index if the driver gives no UUID. The device must be known (sg_cuda_knows_device). */
 uint64_t sg_cuda_device_identity(uint32_t device);
 
-/* The device that NVML and nvidia-smi call "GPU-...", once the program itself has begun with CUDA; else, or if CUDA
- * does not have it, -1. */
+/* The CUDA device with the UUID that NVML and nvidia-smi print as "GPU-..." or "MIG-...". -1 if CUDA does not have it,
+ * or if the program has not called cuInit. */
 int sg_cuda_find_device(const char *nvml_uuid);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * driver.h - calling the driver: the functions behind our hooks, and those that we do not hook.
+ * driver.h - calling the CUDA driver: the real functions behind the hooks, and functions that are not hooked.
  */
 #ifndef SG_PRELOAD_HOOKS_CUDA_DRIVER_H
 #define SG_PRELOAD_HOOKS_CUDA_DRIVER_H
 
-/* The header's own switch for declaring all variants of a function side by side instead of renaming them. */
+/* cuda.h's own switch: declares all variants of a function (name, name_v2, name_ptsz) instead of renaming them. */
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 
@@ -12,15 +12,17 @@
 #include "base/compiler.h"
 #include "hooks/real.h"
 
-/* Declares `pointer`: the driver's function `name`, which we do not hook, or NULL. Looked up once for each place. */
+/* Declares `pointer` as the driver's function `name`, which is not hooked; NULL if the driver lacks it. Each place that
+ * uses this macro looks the function up until it is found. */
 #define SG_DRIVER(pointer, name) \
     static sg_function pointer##_known; \
     __typeof__(&name) pointer = (__typeof__(&name))sg_real_driver_once(&pointer##_known, #name)
 
-/* Calls `real`, or answers as a machine without a driver does. */
+/* Calls the real function `name`. Gives NOT_INITIALIZED, the answer of a machine without a driver, if it is missing. */
 #define SG_DRIVER_CALL(name, ...) (SG_REAL(name) != NULL ? SG_REAL(name)(__VA_ARGS__) : CUDA_ERROR_NOT_INITIALIZED)
 
-/* Before the real call; what sg_self.layers is to be again behind it. Where no call is open, this is one. */
+/* Marks this thread as inside the driver, and opens a call if none is open. Returns the former sg_self.layers, which
+ * the caller restores after the real call. */
 static SG_INLINE uint32_t sg_cuda_go_inside(void)
 {
     uint32_t outside = sg_self.layers;
@@ -30,13 +32,14 @@ static SG_INLINE uint32_t sg_cuda_go_inside(void)
     return outside;
 }
 
-/* Declares `result`: what the real function answers. What the driver calls of its own exports meanwhile does not count. */
+/* Calls the real function and declares `result`, its answer. Calls that the driver makes meanwhile to its own exports
+ * are not counted. */
 #define SG_DRIVER_INSIDE(name, ...) \
     uint32_t layers = sg_cuda_go_inside(); \
     CUresult result = SG_DRIVER_CALL(name, __VA_ARGS__); \
     sg_self.layers = layers
 
-/* What a free answers when there is nothing to free any more, because it did so or the driver is shutting down. */
+/* True if a free with this result leaves nothing allocated: it succeeded, or the driver is shutting down. */
 static inline bool sg_cuda_is_gone(CUresult result)
 {
     return result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED;

@@ -13,44 +13,44 @@
 #include <linux/futex.h>
 #include <sys/mman.h>
 
-/* Executable graphs with memory of their own. SG_BLOCK_SETTLED: it has been there once. Then `behind` has what its
- * device's store held after it. */
-static struct sg_block_table executables, behind;
+/* Executable graphs with allocation nodes. SG_BLOCK_SETTLED: the graph was uploaded or launched before; `pool_after`
+ * then has the size of its device's graph pool after that. */
+static struct sg_block_table executables, pool_after;
 uint32_t sg_graph_count;
 
-static uint64_t store_bytes[SG_DEVICE_CAPACITY];   /* as charged; under sg_vmm_lock */
-static uint32_t store_changes[SG_DEVICE_CAPACITY]; /* (atomic) how often that changed */
-static uint32_t stores_used;                       /* (atomic) a bit for each device that may have such a store */
-static uint64_t counted_on[SG_DEVICE_CAPACITY]; /* of the room of a store, by the calls under way; under sg_vmm_lock */
-static uint32_t calls_over;                     /* (atomic) futex: counts those that are over */
+static uint64_t charged_bytes[SG_DEVICE_CAPACITY];  /* of each graph pool; under sg_vmm_lock */
+static uint32_t charge_changes[SG_DEVICE_CAPACITY]; /* (atomic) number of changes of charged_bytes */
+static uint32_t pools_used;                         /* (atomic) one bit for each device that may have a graph pool */
+static uint64_t claimed_bytes[SG_DEVICE_CAPACITY];  /* free bytes of a graph pool claimed by calls; under sg_vmm_lock */
+static uint32_t claims_ended;                       /* (atomic) futex: counts the claims that have ended */
 
-/* ---- what a graph asks for --------------------------------------------------------------------------------------- */
+/* ---- the memory that a graph requests ---------------------------------------------------------------------------- */
 
 struct demand {
-    struct sg_range_map *places; /* of the nodes whose address the driver tells; NULL: none yet */
-    uint64_t bytes;              /* of the others */
+    struct sg_range_map *ranges; /* of the nodes whose address the driver gives; NULL: none yet */
+    uint64_t bytes;              /* of the other nodes */
     uint32_t device;
 };
 
 static void add_bytes(struct demand *demand, uintptr_t address, uint64_t bytes)
 {
-    if (address != 0 && demand->places == NULL) {
+    if (address != 0 && demand->ranges == NULL) {
         void *fresh =
-            sg_sys_mmap(NULL, sizeof *demand->places, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        demand->places = sg_is_error(fresh) ? NULL : fresh;
+            sg_sys_mmap(NULL, sizeof *demand->ranges, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        demand->ranges = sg_is_error(fresh) ? NULL : fresh;
     }
-    if (address == 0 || demand->places == NULL || bytes > UINTPTR_MAX - address ||
-        sg_range_map_set(demand->places, address, address + bytes, SG_RANGE_COUNTED, 0) != 0)
+    if (address == 0 || demand->ranges == NULL || bytes > UINTPTR_MAX - address ||
+        sg_range_map_set(demand->ranges, address, address + bytes, SG_RANGE_COUNTED, 0) != 0)
         demand->bytes += bytes;
 }
 
-/* All of it; no more can be added. */
+/* Returns the sum and frees the ranges. Nothing may be added afterwards. */
 static uint64_t finish(struct demand *demand)
 {
-    if (demand->places != NULL) {
-        demand->bytes += demand->places->counted_bytes;
-        sg_range_map_destroy(demand->places);
-        (void)sg_sys_munmap(demand->places, sizeof *demand->places);
+    if (demand->ranges != NULL) {
+        demand->bytes += demand->ranges->counted_bytes;
+        sg_range_map_destroy(demand->ranges);
+        (void)sg_sys_munmap(demand->ranges, sizeof *demand->ranges);
     }
     return demand->bytes;
 }
@@ -75,7 +75,7 @@ static void add_node(CUgraphNode node, struct demand *demand)
     if (params.poolProps.location.id < 0 || params.poolProps.location.id >= SG_DEVICE_CAPACITY)
         return;
     demand->device = (uint32_t)params.poolProps.location.id;
-    sg_fetch_or(&stores_used, 1u << demand->device);
+    sg_fetch_or(&pools_used, 1u << demand->device);
 }
 
 static void add_graph(CUgraph graph, struct demand *demand)
@@ -84,19 +84,19 @@ static void add_graph(CUgraph graph, struct demand *demand)
     size_t count = 0;
     if (get_nodes == NULL || get_nodes(graph, NULL, &count) != CUDA_SUCCESS || count == 0)
         return;
-    size_t room = count * sizeof(void *), most = count;
-    CUgraphNode *nodes = sg_sys_mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    size_t bytes = count * sizeof(void *), capacity = count;
+    CUgraphNode *nodes = sg_sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (sg_is_error(nodes)) {
         sg_ledger_count_fault();
         return;
     }
     if (get_nodes(graph, nodes, &count) == CUDA_SUCCESS)
-        for (size_t i = 0; i < count && i < most; i++)
+        for (size_t i = 0; i < count && i < capacity; i++)
             add_node(nodes[i], demand);
-    (void)sg_sys_munmap(nodes, room);
+    (void)sg_sys_munmap(nodes, bytes);
 }
 
-/* ---- the stores -------------------------------------------------------------------------------------------------- */
+/* ---- the graph pools --------------------------------------------------------------------------------------------- */
 
 static bool get_attribute(uint32_t device, CUgraphMem_attribute attribute, uint64_t *bytes)
 {
@@ -108,19 +108,19 @@ static bool get_attribute(uint32_t device, CUgraphMem_attribute attribute, uint6
     return true;
 }
 
-/* The lock is not held while the driver is asked; who was overtaken by a change asks again. */
-static void refresh_store(uint32_t device)
+/* The lock is not held during the query. If another thread has changed the charge meanwhile, the query is repeated. */
+static void refresh_pool(uint32_t device)
 {
     enum { TRIES = 3 }; /* the next call refreshes too */
-    uint64_t now, *charged = &store_bytes[device];
+    uint64_t now, *charged = &charged_bytes[device];
     bool is_newest = false;
     for (unsigned i = 0; i < TRIES && !is_newest; i++) {
         struct sg_lock_state lock;
-        uint32_t seen = sg_load_acquire(&store_changes[device]); /* pairs with the release below */
+        uint32_t seen = sg_load_acquire(&charge_changes[device]); /* pairs with the release below */
         if (!get_attribute(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &now))
             return;
         sg_lock_acquire(&sg_vmm_lock, &lock);
-        is_newest = seen == store_changes[device];
+        is_newest = seen == charge_changes[device];
         if (is_newest && now != *charged) {
             if (now > *charged)
                 sg_ledger_charge(SG_DOMAIN_DEVICE, now - *charged);
@@ -128,7 +128,7 @@ static void refresh_store(uint32_t device)
                 sg_ledger_release(SG_DOMAIN_DEVICE, *charged - now);
             sg_ledger_charge_device(device, (int64_t)(now - *charged));
             *charged = now;
-            sg_store_release(&store_changes[device], seen + 1);
+            sg_store_release(&charge_changes[device], seen + 1);
         }
         sg_lock_release(&sg_vmm_lock, &lock);
     }
@@ -136,29 +136,29 @@ static void refresh_store(uint32_t device)
 
 void sg_graph_memory_refresh(void)
 {
-    uint32_t used = sg_load_acquire(&stores_used);
+    uint32_t used = sg_load_acquire(&pools_used);
     for (uint32_t device = 0; used != 0 && device < SG_DEVICE_CAPACITY; device++)
         if ((used & 1u << device) != 0)
-            refresh_store(device);
+            refresh_pool(device);
 }
 
-/* What a launch makes the store grow. What a first one takes can be less than all nodes together; a later one takes
- * what the store has lost since, at most. Up to its own size of what is in use may be its own, of a launch still
- * running: the next one uses the same. */
+/* The growth of the graph pool by a launch, at most. A first launch can take less than the sum of all nodes. A later
+ * launch takes at most what the pool has lost since the last one. A launch that is still running may use up to the
+ * graph's size of the used bytes; the next launch uses the same memory, so these bytes count as free. */
 static uint64_t growth_of(CUgraphExec exec, uint64_t block)
 {
     uint64_t reserved, used, size = sg_block_size(block);
-    bool has_been_there = (block & SG_BLOCK_SETTLED) != 0;
+    bool was_launched = (block & SG_BLOCK_SETTLED) != 0;
     if (!get_attribute(sg_block_device(block), CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &reserved) ||
         !get_attribute(sg_block_device(block), CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &used))
-        return has_been_there ? 0 : size;
-    if (has_been_there)
+        return was_launched ? 0 : size;
+    if (was_launched)
         used -= used < size ? used : size;
     uint64_t spare = reserved > used ? reserved - used : 0, growth = size > spare ? size - spare : 0;
-    uint64_t then = has_been_there ? sg_block_table_find(&behind, (uintptr_t)exec) : 0;
-    if (then == 0)
+    uint64_t pool_then = was_launched ? sg_block_table_find(&pool_after, (uintptr_t)exec) : 0;
+    if (pool_then == 0)
         return growth;
-    uint64_t lost = sg_block_size(then) > reserved ? sg_block_size(then) - reserved : 0;
+    uint64_t lost = sg_block_size(pool_then) > reserved ? sg_block_size(pool_then) - reserved : 0;
     return growth < lost ? growth : lost;
 }
 
@@ -166,42 +166,43 @@ uint64_t sg_graph_begin_claim(CUgraphExec exec, uint64_t block)
 {
     const struct timespec step = {0, 100000000};
     uint64_t deadline = sg_clock_ns(CLOCK_MONOTONIC) + UINT64_C(3000000000);
-    uint64_t *others = &counted_on[sg_block_device(block)];
+    uint64_t *claimed = &claimed_bytes[sg_block_device(block)];
     for (;;) {
         struct sg_lock_state lock;
-        uint32_t seen = sg_load_acquire(&calls_over); /* pairs with the add in end_claim: what follows is no older */
+        /* pairs with the add in end_claim: the query below is no older */
+        uint32_t seen = sg_load_acquire(&claims_ended);
         uint64_t growth = growth_of(exec, block);
-        bool is_its_own = (block & SG_BLOCK_SETTLED) != 0 && growth == 0; /* what it had before */
-        uint64_t room = is_its_own ? 0 : sg_block_size(block) - growth;
+        bool reuses_own = (block & SG_BLOCK_SETTLED) != 0 && growth == 0; /* the memory of its last launch */
+        uint64_t claim = reuses_own ? 0 : sg_block_size(block) - growth;
         sg_lock_acquire(&sg_vmm_lock, &lock);
         bool is_late = sg_clock_ns(CLOCK_MONOTONIC) >= deadline;
-        bool is_mine = room == 0 || (*others == 0 && seen == sg_load(&calls_over));
-        if (room != 0 && (is_mine || is_late)) {
-            *others += room;
-            sg_self.open.headroom_bytes = room;
+        bool may_go = claim == 0 || (*claimed == 0 && seen == sg_load(&claims_ended));
+        if (claim != 0 && (may_go || is_late)) {
+            *claimed += claim;
+            sg_self.open.headroom_bytes = claim;
             sg_self.open.room_device = sg_block_device(block);
             sg_thread_hold_cancel();
         }
         sg_lock_release(&sg_vmm_lock, &lock);
-        if (is_mine || is_late)
-            return is_mine ? growth : sg_block_size(block);
-        (void)sg_sys_futex(&calls_over, FUTEX_WAIT_PRIVATE, seen, &step);
+        if (may_go || is_late)
+            return may_go ? growth : sg_block_size(block);
+        (void)sg_sys_futex(&claims_ended, FUTEX_WAIT_PRIVATE, seen, &step);
     }
 }
 
 void sg_graph_end_claim(void)
 {
     struct sg_lock_state lock;
-    uint64_t room = sg_self.open.headroom_bytes;
-    if (SG_LIKELY(room == 0))
+    uint64_t claim = sg_self.open.headroom_bytes;
+    if (SG_LIKELY(claim == 0))
         return;
     sg_lock_acquire(&sg_vmm_lock, &lock);
-    counted_on[sg_self.open.room_device] -= room;
+    claimed_bytes[sg_self.open.room_device] -= claim;
     sg_self.open.headroom_bytes = 0;
-    sg_fetch_add(&calls_over, 1u);
+    sg_fetch_add(&claims_ended, 1u);
     sg_thread_let_cancel();
     sg_lock_release(&sg_vmm_lock, &lock);
-    (void)sg_sys_futex(&calls_over, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL);
+    (void)sg_sys_futex(&claims_ended, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL);
 }
 
 void sg_graph_was_there(CUgraphExec exec, uint64_t block)
@@ -211,7 +212,7 @@ void sg_graph_was_there(CUgraphExec exec, uint64_t block)
     if ((block & SG_BLOCK_SETTLED) == 0)
         (void)sg_block_table_mark(&executables, (uintptr_t)exec, block, SG_BLOCK_SETTLED);
     if (get_attribute(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &reserved) && reserved != 0 &&
-        sg_block_table_insert(&behind, (uintptr_t)exec, sg_block(reserved, SG_DOMAIN_DEVICE, device), NULL) != 0)
+        sg_block_table_insert(&pool_after, (uintptr_t)exec, sg_block(reserved, SG_DOMAIN_DEVICE, device), NULL) != 0)
         sg_ledger_count_fault();
 }
 
@@ -231,8 +232,8 @@ void sg_graph_enter(CUgraphExec exec, uint64_t block)
 {
     if (block == 0 && sg_load_acquire(&sg_graph_count) == 0)
         return;
-    (void)sg_block_table_remove(&executables, (uintptr_t)exec); /* of one that went with its context */
-    (void)sg_block_table_remove(&behind, (uintptr_t)exec);
+    (void)sg_block_table_remove(&executables, (uintptr_t)exec); /* of a graph that ended with its context */
+    (void)sg_block_table_remove(&pool_after, (uintptr_t)exec);
     if (block == 0)
         return;
     sg_fetch_add(&sg_graph_count, 1u);
@@ -255,6 +256,6 @@ void sg_graph_taken_out(CUgraphExec exec, uint64_t block, CUresult result)
     if (!sg_cuda_is_gone(result) && sg_block_table_insert(&executables, (uintptr_t)exec, block, NULL) != 0)
         sg_ledger_count_fault();
     if (result == CUDA_SUCCESS)
-        (void)sg_block_table_remove(&behind, (uintptr_t)exec);
+        (void)sg_block_table_remove(&pool_after, (uintptr_t)exec);
     sg_graph_memory_refresh();
 }

@@ -1,5 +1,5 @@
 /*
- * graph_hooks.c - CUDA graphs: what their allocation nodes ask for is judged before each upload and launch (graph.h).
+ * graph_hooks.c - hooks of CUDA graphs: judge the requests of allocation nodes before each upload and launch (graph.h).
  */
 #include "hooks/cuda/graph.h"
 

@@ -1,7 +1,9 @@
 /*
- * lock.h - the lock for what CUDA's rarer calls keep in lists: VMM handles and mappings (vmm.c), pools (mempool.c),
- * contexts, graphs. Those calls take microseconds to milliseconds; a lock is cheap beside them. The driver is never
- * called under it: it may wait there for another thread, which may be on its way to us.
+ * lock.h - one lock for the lists of CUDA's rarer calls: VMM handles and mappings (vmm.c), pools (mempool.c), contexts,
+ * graphs. Those calls take microseconds to milliseconds, so an uncontended lock costs little beside them.
+ *
+ * Never call the driver under this lock. The driver may wait for another thread, and that thread may be waiting for
+ * this lock in a hook: a deadlock.
  */
 #ifndef SG_PRELOAD_HOOKS_CUDA_LOCK_H
 #define SG_PRELOAD_HOOKS_CUDA_LOCK_H

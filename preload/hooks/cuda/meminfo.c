@@ -1,11 +1,12 @@
 /*
- * meminfo.c - what the driver says of free and total memory, where that is the machine's (SPARKGUARD_MEMINFO).
+ * meminfo.c - hooks of the driver's queries of free and total memory on unified memory (SPARKGUARD_MEMINFO).
  *
- * On unified memory the driver's "free" is MemFree: page cache counts as used, and neither reserve, promises nor other
- * tenants count at all. Programs size themselves by it. So free is the largest request that admission would grant now,
- * whatever the driver says, and total, fixed at the process's first question, what guarded programs could have in all.
- * Errors stay the driver's, but for its own OUT_OF_MEMORY: PyTorch asks while it reports one. Below the floor, where
- * the driver has been seen to hang, it is not asked. A guard that only observes changes no answer.
+ * On unified memory the driver's "free" is MemFree. It counts page cache as used, and it ignores the reserve, promises
+ * and other tenants. Programs size themselves by it. So the hooks replace both figures:
+ *   - free is the largest request that admission would grant now.
+ *   - total is the memory that all guarded programs could have, fixed at the first query of the process.
+ * Errors of the driver are passed on, except OUT_OF_MEMORY: PyTorch queries while it reports an out-of-memory error.
+ * Below the floor, where the driver has been seen to hang, the driver is not called. Observe mode changes no answer.
  */
 #include "hooks/cuda/meminfo.h"
 
@@ -15,10 +16,10 @@
 #include "base/options.h"
 #include "admit/headroom.h"
 
-#define STEP_BYTES \
-    (UINT64_C(2) << 20) /* what is asked for exactly must be granted, though the machine never stands still */
+/* Figures are rounded down to this, so that a request of exactly the answer is granted although figures fluctuate. */
+#define STEP_BYTES (UINT64_C(2) << 20)
 
-static uint64_t fixed_total; /* (atomic) 0: nobody has asked yet */
+static uint64_t fixed_total; /* (atomic) 0: not queried yet */
 
 bool sg_meminfo_is_honest(void)
 {
@@ -31,8 +32,8 @@ static bool is_unified(CUdevice device)
     return device >= 0 && sg_cuda_knows_device((uint32_t)device) && !sg_cuda_has_own_pool((uint32_t)device);
 }
 
-/* Cgroups bound managed memory, and not device memory. What this process goes for shows when it has taken the one or
- * the other; until then it is told what it may have of either. */
+/* Cgroups bound managed memory, but not device memory. The domain that this process has used more decides. Before it
+ * has used either, the answer is the smaller figure, which both domains can be granted. */
 static bool is_bounded_by_cgroups(void)
 {
     uint64_t device = sg_load(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes);
@@ -44,16 +45,16 @@ static uint64_t smaller(uint64_t one, uint64_t other)
     return one < other ? one : other;
 }
 
-/* The bytes that a device of `total` bytes can give: less the reserve where it is much larger than that, and all of
- * it where it is smaller. */
+/* The bytes that a device of `total` bytes can give: total less the reserve, but at least the smaller of total and
+ * reserve. */
 static uint64_t of_device(uint64_t total, uint64_t reserve)
 {
     uint64_t above = total > reserve ? total - reserve : 0, least = smaller(total, reserve);
     return above > least ? above : least;
 }
 
-/* `device_total`: what the driver says the device has. Never 0: programs divide by it. Where nothing is left now, it
- * is what could be had of an empty machine. */
+/* The total to report; `device_total` is the driver's. Never 0, because programs divide by it. If no memory is left
+ * now, the figure of an otherwise empty machine is used. */
 static uint64_t total_of(const struct sg_capacity *capacity, uint64_t device_total)
 {
     uint64_t known = sg_load(&fixed_total);
@@ -68,7 +69,7 @@ static uint64_t total_of(const struct sg_capacity *capacity, uint64_t device_tot
 bool sg_meminfo_find(struct sg_meminfo *answer, uint64_t device_total)
 {
     struct sg_capacity capacity;
-    if (sg_load(&fixed_total) == 0) /* who sizes itself by the answer does so once, at its start */
+    if (sg_load(&fixed_total) == 0) /* programs size themselves once, at their start */
         sg_admission_ask_driver();
     sg_admission_measure(&capacity, is_bounded_by_cgroups());
     answer->is_below_floor = capacity.is_below_floor;
@@ -84,8 +85,8 @@ static bool find_answer(struct sg_meminfo *answer, CUdevice device)
     return sg_meminfo_find(answer, sg_own->device[sg_cuda_device_number(device)].total_bytes);
 }
 
-/* The current context's device, if its memory is the machine's; the driver answers all else. */
-static bool is_ours(CUdevice *device)
+/* Finds the current context's device. True if its memory is the machine's; otherwise pass the driver's answer on. */
+static bool is_answered_here(CUdevice *device)
 {
     SG_DRIVER(get_device, cuCtxGetDevice);
     return sg_meminfo_is_honest() && get_device != NULL && get_device(device) == CUDA_SUCCESS && is_unified(*device);
@@ -96,7 +97,7 @@ static bool is_replaced(CUresult result)
     return result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* What the driver says without us. */
+/* Returns the driver's own answer. */
 #define PASS(name, ...) \
     do { \
         SG_DRIVER_INSIDE(name, __VA_ARGS__); \
@@ -109,7 +110,7 @@ static bool is_replaced(CUresult result)
     type real_free = 0, real_total = 0; \
     if (sg_cuda_is_ours()) \
         sg_mempool_memory_refresh(); \
-    if (free == NULL || total == NULL || !is_ours(&device) || !find_answer(&answer, device)) \
+    if (free == NULL || total == NULL || !is_answered_here(&device) || !find_answer(&answer, device)) \
         PASS(name, free, total); \
     if (!answer.is_below_floor) { \
         SG_DRIVER_INSIDE(name, &real_free, &real_total); \

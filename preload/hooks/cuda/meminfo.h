@@ -1,5 +1,5 @@
 /*
- * meminfo.h - the honest numbers, for whoever is asked for them: the driver's functions and NVML's. Any thread.
+ * meminfo.h - free and total memory as the hooks of cuMemGetInfo, cuDeviceTotalMem and NVML report them. Any thread.
  */
 #ifndef SG_PRELOAD_HOOKS_CUDA_MEMINFO_H
 #define SG_PRELOAD_HOOKS_CUDA_MEMINFO_H
@@ -9,15 +9,16 @@
 
 struct sg_meminfo {
     uint64_t free_bytes;  /* the largest request that admission would grant now, at most total */
-    uint64_t total_bytes; /* fixed at the process's first question */
-    bool is_below_floor;  /* where the driver has been seen to hang: it is not asked */
+    uint64_t total_bytes; /* fixed at the first query of the process */
+    bool is_below_floor;  /* the machine is below the floor, where the driver has been seen to hang: do not call it */
 };
 
-/* Whether answers about unified memory are replaced; not from inside a call of the driver. */
+/* True if the hooks replace the driver's answers about unified memory (SPARKGUARD_MEMINFO, and not in observe mode).
+ * False inside a driver call. Call it in the hook itself (sg_cuda_is_ours). */
 bool sg_meminfo_is_honest(void);
 
-/* `device_total`: what the driver says the device has; UINT64_MAX: it does not say. False if nothing is known of the
- * machine: then the driver's word stands. */
+/* Computes `answer`. `device_total` is the driver's total of the device in bytes; UINT64_MAX if the driver gives none.
+ * False: the machine's figures cannot be read, and the driver's answer must be passed on. */
 bool sg_meminfo_find(struct sg_meminfo *answer, uint64_t device_total);
 
 #endif

@@ -1,10 +1,12 @@
 /*
- * mempool.h - the memory pools of stream-ordered allocation: what each has reserved, as the ledger has it.
+ * mempool.h - accounting of the memory pools of stream-ordered allocation: the bytes that each pool has reserved.
  *
- * A pool is entered when the program gets to know it, or first allocates from it, and stays until it is destroyed and
- * its last block is freed. It is asked for its reserve only from its first allocation on. A query that fails changes
- * nothing but that the pool is asked again at the next occasion. Any thread; under sg_vmm_lock inside, but for the
- * questions.
+ * A pool is entered when the program receives its handle or first allocates from it. The entry stays until the pool is
+ * destroyed and its last block is freed. The driver is queried for a pool's reserved bytes only after the first
+ * allocation. A failed query changes nothing; the pool is queried again at the next occasion.
+ *
+ * `block` is a table value (account/tracker.h). `key` is the number that tells a stream from all others. Any thread;
+ * functions take sg_vmm_lock and release it while they query the driver.
  */
 #ifndef SG_PRELOAD_HOOKS_CUDA_MEMPOOL_H
 #define SG_PRELOAD_HOOKS_CUDA_MEMPOOL_H
@@ -12,122 +14,135 @@
 #include "admit/admission.h"
 #include "hooks/cuda/driver.h"
 
-/* What is known of a pool; all zero of one that is not known. */
+/* The known properties of a pool. For an unknown pool: domain device, all else zero. */
 struct sg_mempool_view {
     enum sg_domain domain;
     uint32_t device;
     bool is_known;
-    uint64_t unwanted_bytes; /* of its reserve: refused, but the driver did not take it back */
+    uint64_t unwanted_bytes; /* reserved bytes that were refused, but that the driver did not take back */
 };
 
 struct sg_mempool_view sg_mempool_memory_of(CUmemoryPool handle);
 
-/* The program was given this pool. */
+/* Enters a pool whose handle the program has received. Does nothing if the pool is known. */
 void sg_mempool_learn(CUmemoryPool handle, uint32_t device, enum sg_domain domain);
 
 /*
- * One allocation from a pool, from before it is judged until its memory is counted. Its growth is judged before it
- * happens:
- *   - Every request is in flight by the most that it can make its pool grow.
- *   - It is not judged if it is alone in its pool, and a piece of the pool is known to be free for it (pool_pieces.h).
- *   - Every other request is judged as if nothing in the pool were free.
- *   - What does not fit so waits for its turn to be alone. If there is no piece for it then, what nobody uses is
- *     given back, and it is judged once more.
- * So the driver may serve those under way in any order, and no growth comes unjudged but the rest of a pool's step.
+ * One allocation from a pool, from before the decision until its memory is charged. Growth of the pool is judged before
+ * it happens:
+ *   - Every request is in flight with the largest growth that it can cause.
+ *   - A request that is alone in its pool is not judged if a free piece of the pool is known to fit (pool_pieces.h).
+ *   - Every other request is judged as if the pool had no free memory.
+ *   - A request that does not fit waits for its turn to be alone. If no free piece fits then, the pool's unused memory
+ *     is trimmed, and the request is judged once more.
+ * So the driver may serve concurrent requests in any order. The only growth that can come unjudged is the rest of a
+ * step, if the pool's step is larger than known so far.
  */
 struct sg_mempool_flight {
     CUmemoryPool handle;
-    uint32_t device; /* of a pool that is not known yet */
+    uint32_t device; /* of the pool */
     enum sg_domain domain;
     uint64_t size_bytes;
-    uint64_t key;          /* of the stream: what tells it from all others */
-    uint32_t stream;       /* its number */
-    uint32_t number;       /* of the pool; 0: it is not known */
-    uint64_t growth_bytes; /* the most the pool grows for it */
-    uint64_t taken_bytes;  /* answer: of that, what it has grown */
-    uint64_t excess_bytes; /* answer: growth that nobody has judged */
-    uint64_t before_bytes; /* answer: what the pool has reserved without all that */
-    uint64_t grown_bytes;  /* what the pool has grown, where this one alone made it */
-    uint64_t flights;      /* of the pool when this one began, */
-    uint64_t syncs_ended;  /* and synchronisations */
-    bool is_alone;         /* none was under way then */
-    bool has_headroom;     /* there is a piece for it, though another may take that */
+    uint64_t key;          /* of the stream */
+    uint32_t stream;       /* number of the stream (pool_pieces.h) */
+    uint32_t number;       /* of the pool; 0: it could not be entered */
+    uint64_t growth_bytes; /* the largest growth of the pool that this request can cause */
+    uint64_t taken_bytes;  /* result: the actual growth, at most growth_bytes */
+    uint64_t excess_bytes; /* result: growth that was not judged */
+    uint64_t before_bytes; /* result: reserved bytes of the pool without both */
+    uint64_t grown_bytes;  /* the pool's growth, if this request alone caused it; otherwise 0 */
+    uint64_t flights;      /* allocations ever begun in the pool, when this one began */
+    uint64_t syncs_ended;  /* synchronisations ended by then */
+    bool is_alone;         /* no other allocation was under way in the pool then */
+    bool has_headroom;     /* a free piece fits, though another request may take that piece */
 };
 
-/* Begins it. True: its room is there, and nothing is to be judged. The growth is in flight then, or else it may be. */
+/* Begins an allocation. True: a free piece fits, so nothing is to be judged, and growth_bytes are in flight. False: ask
+ * admission for growth_bytes; if request->granted_bytes is not 0, settle that first. */
 bool sg_mempool_begin(struct sg_mempool_flight *flight, struct sg_request *request);
 
-/* Its growth has been judged, and is in flight. */
+/* Admission has granted growth_bytes, which are now in flight. */
 void sg_mempool_judged(struct sg_mempool_flight *flight);
 
-/* Waits for its turn, at most three seconds, with nothing in flight. It stays alone until the turn ends, at most for as
- * long as others wait. True: as above. */
+/* Waits at most 3 s for the turn to be alone in the pool. Nothing of the request may be in flight: two requests could
+ * wait for each other. Other allocations wait until the turn ends, at most 3 s each. Result as sg_mempool_begin. */
 bool sg_mempool_begin_turn(struct sg_mempool_flight *flight, struct sg_request *request);
 
-/* Whether it is alone, less than a step of its pool, and as much as that is free: then it passes what may be had by
- * less than a step. */
+/* True if the request may pass without headroom for a whole step of the pool: it is alone, smaller than a step, and the
+ * pool has at least its size in free bytes. */
 bool sg_mempool_may_pass(const struct sg_mempool_flight *flight);
 
-/* Whether the pool holds what no block uses. True: it is told to give back all it can, before the turn ends. */
+/* True if the pool holds bytes that no block uses. The caller must then trim the pool before the turn ends. */
 bool sg_mempool_begin_trim(const struct sg_mempool_flight *flight);
 
+/* Ends this thread's turn, if it has one, and wakes the waiting requests. */
 void sg_mempool_end_turn(void);
 
-/* The driver has granted it: counts what the pool has reserved. */
+/* The driver has allocated: charges the bytes that the pool has reserved, and fills in the results of `flight`. */
 void sg_mempool_book(struct sg_mempool_flight *flight);
 
-/* The same after the block at that address, which was too much, has been given back: what stays of it is unwanted. */
+/* The same after a block that exceeded the headroom was freed again. Growth that stays in the pool counts as unwanted.
+ * `address` is that block's. */
 void sg_mempool_book_refused(const struct sg_mempool_flight *flight, uint64_t address);
 
-/* The open call is over, granted or not: it counts in no pool, has no turn, asks no pool and synchronises nothing
- * any more. */
+/* Ends all that this thread's open call has begun in pools: allocation, turn, query and synchronisation. Call it
+ * whether the request was granted or not. */
 void sg_mempool_end(void);
 
-/* A block that is about to be freed goes in the order of that stream, and not at once. */
+/* The block is about to be freed in stream order: only that stream may use its memory until it is synchronised.
+ * Replaces what sg_mempool_begin_free has noted. */
 void sg_mempool_free_in(uint64_t block, uint64_t address, uint64_t key);
 
-/* A call of the program by which pools give memory back. Blocks freed before in that stream, or on that device
- * (SG_SYNC_CONTEXT), is free for all streams behind it. */
+/* A call of the program that may make pools give memory back: a synchronisation, a trim. After a synchronisation,
+ * blocks that were freed before in its stream, or on its device (SG_SYNC_CONTEXT), are free for all streams.
+ * SG_SYNC_NOTHING: the call completes no known stream. */
 #define SG_SYNC_CONTEXT UINT64_C(0)
 #define SG_SYNC_NOTHING UINT64_MAX
 
 struct sg_mempool_sync {
-    uint64_t key; /* of the stream */
-    uint64_t frees;
+    uint64_t key;   /* of the stream, or SG_SYNC_CONTEXT, SG_SYNC_NOTHING */
+    uint64_t frees; /* frees that had ended in that stream, or in all */
 };
+
+/* Before the call. Costs one load if no pool was ever used. */
 struct sg_mempool_sync sg_mempool_begin_sync(uint64_t key);
 
-/* It has returned. Where it succeeded, brings the ledger in step as sg_mempool_memory_refresh does. */
+/* After the call. If it succeeded (`is_done`), marks freed blocks as free for all and refreshes the charges of all
+ * pools. `device` matters only for SG_SYNC_CONTEXT. */
 void sg_mempool_end_sync(const struct sg_mempool_sync *sync, uint32_t device, bool is_done);
 
-/* One block more in that pool, at that address: the bits of its table value that name the pool, or 0: the block must
- * count by itself, for the driver cannot tell what this pool has reserved. */
+/* Adds a block to its pool. Returns the table value, which names the pool. 0: the driver does not support the query for
+ * this pool's reserved bytes, or the pool is unknown; the block must then be charged by itself. */
 uint64_t sg_mempool_add_block(const struct sg_mempool_flight *flight, uint64_t address);
 
-/* A pool that is to be destroyed may not be asked any more, and who is asking has got the answer: 0 if it is not known,
- * else what to tell when it has been. */
+/* Before cuMemPoolDestroy: forgets the handle and waits until running queries have returned, because a destroyed
+ * pool must not be queried. Returns the number to pass to sg_mempool_end_destroy. 0: unknown pool, no end needed. */
 uint32_t sg_mempool_begin_destroy(CUmemoryPool handle);
+
+/* After cuMemPoolDestroy: restores the handle if the call failed. */
 void sg_mempool_end_destroy(uint32_t number, CUmemoryPool handle, CUresult result);
 
-/* Brings the ledger in step with what every such pool has reserved; asks the driver once for each. */
+/* Charges the ledger with the current reserved bytes of every used pool. Queries the driver once per pool. */
 void sg_mempool_memory_refresh(void);
 
-/* The same where a query failed before; else one load. */
+/* The same, but only if an earlier query has failed. Otherwise costs one load. */
 void sg_mempool_memory_catch_up(void);
 
-/* A block of a pool has been freed; a destroyed pool goes with its last one. */
+/* A block of a pool has been freed. The entry of a destroyed pool goes with the last block. */
 void sg_mempool_block_gone(uint64_t block);
 
-/* A block at that address is about to be freed, and it has been, or that failed. */
+/* The two halves of a free: before the real call, and after it with its outcome. Blocks outside pools are ignored. */
 void sg_mempool_begin_free(uint64_t block, uint64_t address);
 void sg_mempool_end_free(uint64_t block, uint64_t address, bool is_freed);
 
-/* How many pools have lost their blocks with the primary context of a device, which has ended, or was not known to be
- * there (not `has_ended`); and whether the pool of a block is one of those. */
+/* Counts and marks the pools whose blocks have disappeared with the primary context of a device. `has_ended`: the
+ * context is known to have existed and ended; false: it may never have existed. */
 uint32_t sg_mempool_emptied(uint32_t device, bool has_ended);
+
+/* True if the last sg_mempool_emptied has marked the pool of this block. */
 bool sg_mempool_is_emptied(uint64_t block);
 
-/* In a forked child: nobody is asking, and nothing is under way. */
+/* In a forked child: forgets the queries, allocations and turns of the parent's threads. Takes no lock. */
 void sg_mempool_refork(void);
 
 #endif

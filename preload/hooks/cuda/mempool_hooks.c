@@ -1,12 +1,13 @@
 /*
- * mempool_hooks.c - stream-ordered memory.
+ * mempool_hooks.c - hooks of stream-ordered allocation.
  *
- * What counts is what a pool has reserved, not each block: freed blocks stay in the pool up to its release
- * threshold. A request is judged by the most that it can make the pool grow, before it does (mempool.h). After
- * it the pool is asked, and the difference is charged. Where the driver cannot tell, blocks are counted one by one.
+ * The ledger counts the bytes that a pool has reserved, not each block, because freed blocks stay in the pool up to its
+ * release threshold. A request is judged by the largest growth that it can cause, before the driver is called
+ * (mempool.h). After the call the pool is queried, and the difference is charged. If the driver does not support the
+ * query, each block is charged by itself.
  *
- * No context need be current: cuda.h asks for one only with a default stream. The pool is the one that is current to
- * the stream's device, or the one that was named.
+ * No context need be current: cuda.h requires one only with a default stream. The request's pool is the pool that the
+ * call names, otherwise the current pool of the stream's device.
  */
 #include "base/compiler.h"
 #include "hooks/cuda/call.h"
@@ -28,7 +29,7 @@ static CUresult current_device(CUdevice *device)
     return get_device != NULL ? get_device(device) : CUDA_ERROR_NOT_INITIALIZED;
 }
 
-/* For drivers before CUDA 12.8, which do not tell a stream's device. */
+/* For drivers before CUDA 12.8, which lack cuStreamGetDevice. */
 static CUresult device_of_context(CUstream stream, CUdevice *device)
 {
     SG_DRIVER(get_context, cuStreamGetCtx);
@@ -55,7 +56,7 @@ static CUresult device_of(CUstream stream, CUdevice *device)
     return device_of_context(stream, device) == CUDA_SUCCESS ? CUDA_SUCCESS : current_device(device);
 }
 
-/* The last answer stands in for one that fails. */
+/* If the query fails, the last known answer is used. */
 static CUmemoryPool current_pool(uint32_t device)
 {
     static CUmemoryPool known[SG_DEVICE_CAPACITY]; /* (atomic) */
@@ -68,8 +69,8 @@ static CUmemoryPool current_pool(uint32_t device)
     return handle;
 }
 
-/* The device whose own pool that is, or `otherwise`: a pool whose making we did not see is a device's. Asked once a
- * pool. */
+/* The device whose default pool this is, or `otherwise`. A pool whose creation no hook saw is a device's default pool.
+ * Queried once per pool. */
 static uint32_t owner_of(CUmemoryPool handle, uint32_t otherwise)
 {
     SG_DRIVER(get, cuDeviceGetDefaultMemPool);
@@ -82,8 +83,8 @@ static uint32_t owner_of(CUmemoryPool handle, uint32_t otherwise)
     return otherwise;
 }
 
-/* The key that tells a stream from all others. The default streams are each context's own, and one of them each
- * thread's. */
+/* The key that tells a stream from all others. Each context has its own legacy default stream, and each thread its own
+ * per-thread default stream. */
 static uint64_t key_of(CUstream stream, bool is_ptsz)
 {
     if (stream == CU_STREAM_PER_THREAD || (stream == NULL && is_ptsz))
@@ -93,8 +94,8 @@ static uint64_t key_of(CUstream stream, bool is_ptsz)
     return (uint64_t)(uintptr_t)stream;
 }
 
-/* What a capturing stream allocates becomes a node of a graph: nothing is taken before that is launched (graph.c). On
- * the legacy stream beside a capture the driver says so by an error, and by one again to the allocation. */
+/* An allocation in a capturing stream becomes a node of a graph and takes no memory before the launch (graph.c). On the
+ * legacy stream during another stream's capture, the driver answers this query and the allocation with an error. */
 static bool is_captured(CUstream stream, bool is_ptsz)
 {
     SG_DRIVER(ask, cuStreamIsCapturing);
@@ -106,41 +107,42 @@ static bool is_captured(CUstream stream, bool is_ptsz)
     return status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* ---- taking ------------------------------------------------------------------------------------------------------ */
+/* ---- one allocation ---------------------------------------------------------------------------------------------- */
 
-struct taking {
+struct alloc {
     struct sg_cuda_call call;
     struct sg_mempool_flight pool;
     uint64_t size_bytes;
     CUstream stream;
-    const void *caller; /* where the program's call returns to */
+    const void *caller; /* return address of the program's call */
     struct sg_mempool_view view;
     enum sg_hook hook;
     bool is_ptsz;
-    bool is_judged; /* false: its stream has no context, or it is not for us to look at */
+    bool is_judged; /* false: the stream has no context, or the call is not counted */
 };
 
-/* Finds the pool that the call names, or that is current where its stream is. Of a stream without a context there is
- * none: the driver refuses by itself, unless it is made by another thread meanwhile. */
-static bool find_pool(struct taking *taking, const CUmemoryPool *named)
+/* Finds the pool that the call names, otherwise the current pool of the stream's device. False for a stream without a
+ * context: the driver then refuses by itself, unless another thread creates the context meanwhile (judge_late). */
+static bool find_pool(struct alloc *alloc, const CUmemoryPool *named)
 {
     CUdevice current = 0;
-    CUresult found = device_of(taking->stream, &current);
+    CUresult found = device_of(alloc->stream, &current);
     bool has_no_context = found == CUDA_ERROR_INVALID_CONTEXT || found == CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (found == CUDA_ERROR_NOT_INITIALIZED || found == CUDA_ERROR_DEINITIALIZED ||
-        (has_no_context && is_builtin(taking->stream)))
+        (has_no_context && is_builtin(alloc->stream)))
         return false;
     uint32_t device = found == CUDA_SUCCESS && current >= 0 ? (uint32_t)current : sg_self.device;
-    taking->pool.handle = named != NULL ? *named : current_pool(device);
-    taking->view = sg_mempool_memory_of(taking->pool.handle);
-    if (!taking->view.is_known)
-        taking->view.device = named != NULL ? owner_of(*named, device) : device;
-    taking->pool.device = sg_cuda_device_number(taking->view.device);
-    taking->pool.domain = taking->view.domain;
+    alloc->pool.handle = named != NULL ? *named : current_pool(device);
+    alloc->view = sg_mempool_memory_of(alloc->pool.handle);
+    if (!alloc->view.is_known)
+        alloc->view.device = named != NULL ? owner_of(*named, device) : device;
+    alloc->pool.device = sg_cuda_device_number(alloc->view.device);
+    alloc->pool.domain = alloc->view.domain;
     return true;
 }
 
-/* The program asked for nothing that a capture prohibits and that would break it, this thread's or another's (cuda.h of
+/* Trims in relaxed capture mode. A trim in another mode could be prohibited by a stream capture of this or another
+ * thread and break that capture, though the program has called nothing prohibited (cuda.h of
  * cuThreadExchangeStreamCaptureMode). No call here waits for work of the device. */
 static void trim(CUmemoryPool pool, uint64_t keep_bytes)
 {
@@ -154,221 +156,222 @@ static void trim(CUmemoryPool pool, uint64_t keep_bytes)
         (void)exchange(&mode);
 }
 
-/* ---- may it?
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- the decision ------------------------------------------------------------------------------------------------ */
 
-static bool ask(struct taking *taking, uint64_t size_bytes, uint64_t growth_bytes, bool is_tentative)
+static bool ask(struct alloc *alloc, uint64_t size_bytes, uint64_t growth_bytes, bool is_tentative)
 {
-    struct sg_request *request = &taking->call.request;
+    struct sg_request *request = &alloc->call.request;
     request->size_bytes = size_bytes;
     request->growth_bytes = growth_bytes;
-    request->asked_bytes = taking->size_bytes;
+    request->asked_bytes = alloc->size_bytes;
     request->is_behind = is_tentative || sg_options.mode_observe;
-    request->is_rare = growth_bytes == 0; /* what is there, or may come unjudged, is not in a cached snapshot */
-    taking->call.is_tentative = is_tentative;
-    return sg_cuda_ask(&taking->call);
+    request->is_rare = growth_bytes == 0; /* a cached snapshot lacks unwanted and unjudged growth: take a new one */
+    alloc->call.is_tentative = is_tentative;
+    return sg_cuda_ask(&alloc->call);
 }
 
-/* By all that it may make the pool grow. */
-static bool ask_for_growth(struct taking *taking, bool is_tentative)
+/* Asks admission for the largest growth that the request can cause. */
+static bool ask_for_growth(struct alloc *alloc, bool is_tentative)
 {
-    if (!ask(taking, taking->pool.growth_bytes, taking->pool.growth_bytes, is_tentative))
+    if (!ask(alloc, alloc->pool.growth_bytes, alloc->pool.growth_bytes, is_tentative))
         return false;
-    sg_mempool_judged(&taking->pool);
+    sg_mempool_judged(&alloc->pool);
     return true;
 }
 
-/* Its room was not there after all. */
-static void stop_flight(struct taking *taking)
+/* Takes the request out of flight before admission is asked again: no free piece fits after all. */
+static void settle_flight(struct alloc *alloc)
 {
-    if (taking->call.request.granted_bytes != 0)
-        sg_admission_settle(&taking->call.request, 0);
+    if (alloc->call.request.granted_bytes != 0)
+        sg_admission_settle(&alloc->call.request, 0);
 }
 
-/* It does not fit so far. Growth that was refused and stayed in the pool is no headroom. */
-static bool judge_alone(struct taking *taking)
+/* Judges a request that does not fit so far, alone in its pool. Refused growth that stayed in the pool (unwanted bytes)
+ * is no headroom: using those bytes must be admitted. */
+static bool judge_alone(struct alloc *alloc)
 {
-    struct sg_request *request = &taking->call.request;
-    uint64_t unwanted = sg_mempool_memory_of(taking->pool.handle).unwanted_bytes;
-    if (!sg_cuda_look_closely(&taking->call))
+    struct sg_request *request = &alloc->call.request;
+    uint64_t unwanted = sg_mempool_memory_of(alloc->pool.handle).unwanted_bytes;
+    if (!sg_cuda_look_closely(&alloc->call))
         return false;
-    bool is_there = sg_mempool_begin_turn(&taking->pool, request);
-    if (is_there && unwanted == 0)
+    bool fits = sg_mempool_begin_turn(&alloc->pool, request);
+    if (fits && unwanted == 0)
         return true;
-    stop_flight(taking);
-    bool is_granted = is_there ? ask(taking, taking->size_bytes < unwanted ? taking->size_bytes : unwanted, 0, false)
-                               : sg_mempool_may_pass(&taking->pool) && ask(taking, 1, 0, true);
+    settle_flight(alloc);
+    bool is_granted = fits ? ask(alloc, alloc->size_bytes < unwanted ? alloc->size_bytes : unwanted, 0, false)
+                           : sg_mempool_may_pass(&alloc->pool) && ask(alloc, 1, 0, true);
     if (is_granted)
-        sg_admission_fly(request, taking->pool.growth_bytes);
-    if (is_granted || is_there)
+        sg_admission_fly(request, alloc->pool.growth_bytes);
+    if (is_granted || fits)
         return is_granted;
-    if (sg_mempool_begin_trim(&taking->pool)) {
-        trim(taking->pool.handle, 0);
+    if (sg_mempool_begin_trim(&alloc->pool)) {
+        trim(alloc->pool.handle, 0);
         sg_mempool_memory_refresh();
     }
     sg_mempool_end_turn();
-    return ask_for_growth(taking, false);
+    return ask_for_growth(alloc, false);
 }
 
-static bool judge(struct taking *taking)
+static bool judge(struct alloc *alloc)
 {
-    if (sg_mempool_begin(&taking->pool, &taking->call.request))
+    if (sg_mempool_begin(&alloc->pool, &alloc->call.request))
         return true;
-    stop_flight(taking);
-    taking->call.has_headroom = taking->pool.has_headroom;
-    if (ask_for_growth(taking, !sg_options.mode_observe))
+    settle_flight(alloc);
+    alloc->call.has_headroom = alloc->pool.has_headroom;
+    if (ask_for_growth(alloc, !sg_options.mode_observe))
         return true;
-    return taking->call.is_tentative && taking->call.request.is_short && judge_alone(taking);
+    return alloc->call.is_tentative && alloc->call.request.is_short && judge_alone(alloc);
 }
 
 /* False: refused. */
-static SG_INLINE bool begin_taking(struct taking *taking, enum sg_hook hook, const CUdeviceptr *out,
-                                   const CUmemoryPool *named)
+static SG_INLINE bool begin_allocation(struct alloc *alloc, enum sg_hook hook, const CUdeviceptr *out,
+                                       const CUmemoryPool *named)
 {
-    taking->hook = hook;
-    taking->is_ptsz = sg_hook_table[hook].is_ptsz;
-    if (out == NULL || taking->size_bytes == 0 || (named != NULL && *named == NULL))
+    alloc->hook = hook;
+    alloc->is_ptsz = sg_hook_table[hook].is_ptsz;
+    if (out == NULL || alloc->size_bytes == 0 || (named != NULL && *named == NULL))
         return true;
-    sg_cuda_open(&taking->call);
-    if (taking->call.is_counted && (!sg_cuda_has_begun() || is_captured(taking->stream, taking->is_ptsz))) {
-        sg_cuda_close(&taking->call);
-        taking->call.is_counted = false;
+    sg_cuda_open(&alloc->call);
+    if (alloc->call.is_counted && (!sg_cuda_has_begun() || is_captured(alloc->stream, alloc->is_ptsz))) {
+        sg_cuda_close(&alloc->call);
+        alloc->call.is_counted = false;
     }
-    taking->is_judged = taking->call.is_counted && find_pool(taking, named);
-    if (!taking->is_judged)
+    alloc->is_judged = alloc->call.is_counted && find_pool(alloc, named);
+    if (!alloc->is_judged)
         return true;
-    sg_cuda_prepare(&taking->call, hook, taking->view.domain, taking->pool.device);
-    taking->pool.size_bytes = taking->size_bytes;
-    taking->pool.key = key_of(taking->stream, taking->is_ptsz);
-    taking->call.request.has_device_pool =
-        taking->view.domain == SG_DOMAIN_DEVICE && sg_cuda_has_own_pool(taking->pool.device);
-    taking->call.request.device_identity = sg_cuda_device_identity(taking->pool.device);
-    bool is_granted = judge(taking);
+    sg_cuda_prepare(&alloc->call, hook, alloc->view.domain, alloc->pool.device);
+    alloc->pool.size_bytes = alloc->size_bytes;
+    alloc->pool.key = key_of(alloc->stream, alloc->is_ptsz);
+    alloc->call.request.has_device_pool =
+        alloc->view.domain == SG_DOMAIN_DEVICE && sg_cuda_has_own_pool(alloc->pool.device);
+    alloc->call.request.device_identity = sg_cuda_device_identity(alloc->pool.device);
+    bool is_granted = judge(alloc);
     if (is_granted)
         sg_cuda_go_on();
     else
-        sg_cuda_close(&taking->call);
+        sg_cuda_close(&alloc->call);
     return is_granted;
 }
 
-/* Growth that nobody has judged: the driver's steps are larger than was known, or it did not take the room that was
- * there. It is charged already, so to the job nothing is new. */
-static bool may_keep(struct taking *taking)
+/* False if the pool has grown by more than was judged, and the excess does not fit. Excess arises if the driver's steps
+ * are larger than known, or if the driver did not use the free piece. The excess is already charged, so it adds nothing
+ * to the job's limit: growth 0. */
+static bool may_keep(struct alloc *alloc)
 {
-    if (taking->pool.handle == NULL)
+    if (alloc->pool.handle == NULL)
         return true;
-    sg_mempool_book(&taking->pool);
-    if (taking->pool.excess_bytes == 0)
+    sg_mempool_book(&alloc->pool);
+    if (alloc->pool.excess_bytes == 0)
         return true;
-    stop_flight(taking); /* or the next question would wait for this one */
-    taking->call.has_headroom = true;
-    return ask(taking, taking->pool.excess_bytes, 0, false);
+    settle_flight(alloc); /* or the request below would wait for this one */
+    alloc->call.has_headroom = true;
+    return ask(alloc, alloc->pool.excess_bytes, 0, false);
 }
 
-/* After a block that may not be kept was freed: what the pool cannot let go of, because a free counts as outstanding
- * until it is seen to be done (cuda.h of cuMemPoolTrimTo), is counted, and is no room for the next request. What other
- * threads make the pool grow meanwhile may hide what it gives back, as with a synchronisation. */
-static void drop_growth(const struct taking *taking, CUdeviceptr block)
+/* Trims the pool after a block that may not be kept was freed. The pool may keep the block's memory, because a free
+ * counts as outstanding until it is seen to be done (cuda.h of cuMemPoolTrimTo). Such memory stays charged and is no
+ * headroom for the next request. The trim counts as a synchronisation: concurrent growth may hide the shrink. */
+static void drop_growth(const struct alloc *alloc, CUdeviceptr block)
 {
     (void)sg_mempool_begin_sync(SG_SYNC_NOTHING);
-    trim(taking->pool.handle, taking->pool.before_bytes);
-    sg_mempool_book_refused(&taking->pool, block);
+    trim(alloc->pool.handle, alloc->pool.before_bytes);
+    sg_mempool_book_refused(&alloc->pool, block);
 }
 
-static void record_block(const struct taking *taking, CUdeviceptr ptr)
+static void record_block(const struct alloc *alloc, CUdeviceptr ptr)
 {
-    uint64_t stale, block = sg_mempool_add_block(&taking->pool, ptr);
+    uint64_t stale, block = sg_mempool_add_block(&alloc->pool, ptr);
     if (block == 0) {
-        sg_cuda_record(&taking->call, &sg_tracker_cuda, ptr, taking->size_bytes, taking->caller);
+        sg_cuda_record(&alloc->call, &sg_tracker_cuda, ptr, alloc->size_bytes, alloc->caller);
         return;
     }
-    uint32_t site = sg_cuda_enter_site(taking->pool.domain, taking->caller, sg_block_size(block));
+    uint32_t site = sg_cuda_enter_site(alloc->pool.domain, alloc->caller, sg_block_size(block));
     block |= (uint64_t)site << SG_BLOCK_SITE_SHIFT;
     if (sg_block_table_insert(&sg_tracker_cuda, ptr, block, &stale) != 0) {
         sg_ledger_count_fault();
         sg_callsites_leave(SG_CALLSITES_CUDA, site, sg_block_size(block));
-    } else if (stale != 0) { /* entered just behind the end of its context */
+    } else if (stale != 0) { /* of a block that was entered just after the end of its context */
         sg_cuda_released(&sg_tracker_cuda, stale);
     }
-    sg_ledger_count_allocation(taking->pool.domain);
-    sg_context_recheck(&sg_tracker_cuda, ptr, block, taking->call.ends_before);
+    sg_ledger_count_allocation(alloc->pool.domain);
+    sg_context_recheck(&sg_tracker_cuda, ptr, block, alloc->call.ends_before);
 }
 
-/* The stream has got a context since. It is judged as what a pool takes beyond what was asked for is. */
-static void judge_late(struct taking *taking, const CUmemoryPool *named)
+/* Another thread has created the stream's context during the call. The block is judged afterwards, as excess growth. */
+static void judge_late(struct alloc *alloc, const CUmemoryPool *named)
 {
     uint32_t layers = sg_cuda_go_inside();
-    taking->is_judged = find_pool(taking, named);
+    alloc->is_judged = find_pool(alloc, named);
     sg_self.layers = layers;
-    if (!taking->is_judged)
+    if (!alloc->is_judged)
         return;
-    sg_cuda_prepare(&taking->call, taking->hook, taking->view.domain, taking->pool.device);
-    taking->pool.size_bytes = taking->size_bytes;
-    (void)sg_mempool_begin(&taking->pool, &taking->call.request);
+    sg_cuda_prepare(&alloc->call, alloc->hook, alloc->view.domain, alloc->pool.device);
+    alloc->pool.size_bytes = alloc->size_bytes;
+    (void)sg_mempool_begin(&alloc->pool, &alloc->call.request);
     sg_cuda_go_on();
 }
 
-/* A block that the driver does not take back is granted. */
-static CUresult end_taking(struct taking *taking, CUresult result, CUdeviceptr *out, CUdeviceptr before,
-                           const CUmemoryPool *named, CUresult(CUDAAPI *give_back)(CUdeviceptr, CUstream))
+/* Frees the new block again if its growth may not be kept. If that free fails, the block is granted. */
+static CUresult end_allocation(struct alloc *alloc, CUresult result, CUdeviceptr *out, CUdeviceptr before,
+                               const CUmemoryPool *named, CUresult(CUDAAPI *free_block)(CUdeviceptr, CUstream))
 {
-    if (!taking->call.is_counted)
+    if (!alloc->call.is_counted)
         return result;
-    if (SG_UNLIKELY(!taking->is_judged) && result == CUDA_SUCCESS)
-        judge_late(taking, named);
-    if (!taking->is_judged) {
-        sg_cuda_close(&taking->call);
+    if (SG_UNLIKELY(!alloc->is_judged) && result == CUDA_SUCCESS)
+        judge_late(alloc, named);
+    if (!alloc->is_judged) {
+        sg_cuda_close(&alloc->call);
         return result;
     }
-    if (result == CUDA_SUCCESS && !may_keep(taking) && give_back(*out, taking->stream) == CUDA_SUCCESS) {
-        drop_growth(taking, *out);
+    if (result == CUDA_SUCCESS && !may_keep(alloc) && free_block(*out, alloc->stream) == CUDA_SUCCESS) {
+        drop_growth(alloc, *out);
         *out = before;
         result = CUDA_ERROR_OUT_OF_MEMORY;
     } else if (result == CUDA_SUCCESS) {
-        record_block(taking, *out);
+        record_block(alloc, *out);
     }
-    sg_cuda_end(&taking->call, result == CUDA_SUCCESS ? taking->pool.taken_bytes + taking->pool.excess_bytes : 0);
+    sg_cuda_end(&alloc->call, result == CUDA_SUCCESS ? alloc->pool.taken_bytes + alloc->pool.excess_bytes : 0);
     return result;
 }
 
-static CUresult CUDAAPI give_back_legacy(CUdeviceptr block, CUstream stream)
+static CUresult CUDAAPI free_block_legacy(CUdeviceptr block, CUstream stream)
 {
     return SG_DRIVER_CALL(cuMemFreeAsync, block, stream);
 }
 
-static CUresult CUDAAPI give_back_ptsz(CUdeviceptr block, CUstream stream)
+static CUresult CUDAAPI free_block_ptsz(CUdeviceptr block, CUstream stream)
 {
     return SG_DRIVER_CALL(cuMemFreeAsync_ptsz, block, stream);
 }
 
-#define TAKE_ASYNC(name, give_back, named, dptr, bytes, ...) \
-    struct taking taking = {.size_bytes = (bytes), .stream = hStream, .caller = __builtin_return_address(0)}; \
-    if (!begin_taking(&taking, SG_HOOK_##name, dptr, named)) \
-        return taking.call.answer; \
-    CUdeviceptr before = taking.call.is_counted ? *(dptr) : 0; \
+#define ALLOC_ASYNC(name, free_block, named, dptr, bytes, ...) \
+    struct alloc alloc = {.size_bytes = (bytes), .stream = hStream, .caller = __builtin_return_address(0)}; \
+    if (!begin_allocation(&alloc, SG_HOOK_##name, dptr, named)) \
+        return alloc.call.answer; \
+    CUdeviceptr before = alloc.call.is_counted ? *(dptr) : 0; \
     SG_DRIVER_INSIDE(name, __VA_ARGS__); \
-    return end_taking(&taking, result, dptr, before, named, give_back)
+    return end_allocation(&alloc, result, dptr, before, named, free_block)
 
 SG_EXPORT CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
-    TAKE_ASYNC(cuMemAllocAsync, give_back_legacy, NULL, dptr, bytesize, dptr, bytesize, hStream);
+    ALLOC_ASYNC(cuMemAllocAsync, free_block_legacy, NULL, dptr, bytesize, dptr, bytesize, hStream);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
-    TAKE_ASYNC(cuMemAllocAsync_ptsz, give_back_ptsz, NULL, dptr, bytesize, dptr, bytesize, hStream);
+    ALLOC_ASYNC(cuMemAllocAsync_ptsz, free_block_ptsz, NULL, dptr, bytesize, dptr, bytesize, hStream);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
                                                    CUstream hStream)
 {
-    TAKE_ASYNC(cuMemAllocFromPoolAsync, give_back_legacy, &pool, dptr, bytesize, dptr, bytesize, pool, hStream);
+    ALLOC_ASYNC(cuMemAllocFromPoolAsync, free_block_legacy, &pool, dptr, bytesize, dptr, bytesize, pool, hStream);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
                                                         CUstream hStream)
 {
-    TAKE_ASYNC(cuMemAllocFromPoolAsync_ptsz, give_back_ptsz, &pool, dptr, bytesize, dptr, bytesize, pool, hStream);
+    ALLOC_ASYNC(cuMemAllocFromPoolAsync_ptsz, free_block_ptsz, &pool, dptr, bytesize, dptr, bytesize, pool, hStream);
 }
 
 #define FREE_ASYNC(name, dptr, stream) \
@@ -389,8 +392,7 @@ SG_EXPORT CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStrea
     FREE_ASYNC(cuMemFreeAsync_ptsz, dptr, hStream);
 }
 
-/* ---- what gives back
- * ------------------------------------------------------------------------------------------------- */
+/* ---- calls that shrink pools ------------------------------------------------------------------------------------- */
 
 static void end_sync(const struct sg_mempool_sync *sync, bool is_done)
 {
@@ -400,8 +402,9 @@ static void end_sync(const struct sg_mempool_sync *sync, bool is_done)
     sg_mempool_end_sync(sync, sg_cuda_device_number((uint32_t)device), is_done);
 }
 
-/* Synchronisations and their like give back what a pool holds above its release threshold. Others of the job must
- * not be refused for it, nor this program be told of it later. Where nothing was allocated from a pool: two loads. */
+/* Hook of a call that makes pools give back memory above their release threshold. The charges are refreshed at once, so
+ * that other processes of the job are not refused for memory already given back, and this program sees correct live
+ * bytes. Costs two loads if no pool was ever used. */
 #define SYNCHRONISE(key, name, ...) \
     if (!sg_cuda_is_ours()) \
         return SG_DRIVER_CALL(name, __VA_ARGS__); \
@@ -414,7 +417,7 @@ static void end_sync(const struct sg_mempool_sync *sync, bool is_done)
 
 /* ---- pools ------------------------------------------------------------------------------------------------------- */
 
-/* A pool is entered when the program gets to know it, for only here it is told where its memory is. */
+/* Enters a pool when the program receives its handle: only these calls name the location of the pool's memory. */
 static void learn_pool(CUmemoryPool handle, const CUmemLocation *location, CUmemAllocationType type)
 {
     bool is_device = location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id >= 0;
@@ -441,7 +444,7 @@ SG_EXPORT CUresult CUDAAPI cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *lo
     SG_DRIVER_THEN(learn_pool(*pool, location, type), cuMemGetMemPool, pool, location, type);
 }
 
-/* A lower release threshold gives back at the next synchronisation; what did so far, shows now. */
+/* A lower release threshold takes effect at the next synchronisation. Earlier shrinks of the pool are charged now. */
 SG_EXPORT CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
     SYNCHRONISE(SG_SYNC_NOTHING, cuMemPoolSetAttribute, pool, attr, value);
@@ -473,7 +476,7 @@ SG_EXPORT CUresult CUDAAPI cuStreamSynchronize_ptsz(CUstream hStream)
     SYNCHRONISE(key_of(hStream, true), cuStreamSynchronize_ptsz, hStream);
 }
 
-/* Which stream's work was before the event is not known. */
+/* The stream that recorded the event is not known. */
 SG_EXPORT CUresult CUDAAPI cuEventSynchronize(CUevent hEvent)
 {
     SYNCHRONISE(SG_SYNC_NOTHING, cuEventSynchronize, hEvent);
@@ -484,7 +487,7 @@ SG_EXPORT CUresult CUDAAPI cuCtxSynchronize(void)
     SYNCHRONISE(SG_SYNC_CONTEXT, cuCtxSynchronize);
 }
 
-/* Which device's that context is, is not known. */
+/* The device of that context is not known. */
 SG_EXPORT CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext ctx)
 {
     SYNCHRONISE(SG_SYNC_NOTHING, cuCtxSynchronize_v2, ctx);

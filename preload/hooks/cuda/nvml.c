@@ -1,12 +1,14 @@
 /*
- * nvml.c - NVML's memory info says what cuMemGetInfo says (SPARKGUARD_MEMINFO; meminfo.c computes it).
+ * nvml.c - hooks of NVML's memory info, which then reports the same as cuMemGetInfo (SPARKGUARD_MEMINFO, meminfo.c).
  *
- * Programs ask NVML before they begin with CUDA (vLLM) or without it (monitors), and may not be made to begin: what
- * kind of memory a device has is told without cuInit. If the program itself has begun, CUDA knows, and which of its
- * devices it is, tells the UUID. Else SPARKGUARD_UNIFIED decides, and else NVML does: NOT_SUPPORTED is its answer for
- * an integrated GPU that shares memory with the system (NVIDIA's nvml.h says so; seen on GB10), and that answer is
- * filled in; a device that answers for itself is believed. All other errors stay. A device found unified is not asked
- * below the floor, even if NVML has been shut down since.
+ * Programs call NVML before they use CUDA (vLLM) or without it (monitors). The hooks must not call cuInit for them.
+ * Three sources say, in this order, whether a device's memory is unified:
+ *   1. CUDA, if the program itself has called cuInit. The UUID identifies the device.
+ *   2. SPARKGUARD_UNIFIED, if set.
+ *   3. NVML. NOT_SUPPORTED is its answer for an integrated GPU that shares memory with the system (NVIDIA's nvml.h;
+ *      seen on GB10). The hook replaces that answer. A device that gives figures of its own counts as discrete.
+ * All other errors are passed on. Below the floor, a device once found unified is not queried, even if NVML has been
+ * shut down since.
  */
 #include "base/compiler.h"
 #include "hooks/cuda/call.h"
@@ -14,10 +16,10 @@
 #include "hooks/cuda/nvml_types.h"
 #include "base/options.h"
 
-/* Calls what is behind the hook, or answers as where there is no driver. */
+/* Calls the real function, or answers as a machine without a driver does. */
 #define NVML_CALL(name, ...) (SG_REAL(name) != NULL ? SG_REAL(name)(__VA_ARGS__) : NVML_ERROR_UNINITIALIZED)
 
-static uint64_t unified[SG_DEVICE_CAPACITY]; /* (atomic) the handles of devices found to be; NVML's stay the same */
+static uint64_t unified[SG_DEVICE_CAPACITY]; /* (atomic) NVML handles of devices found unified; handles never change */
 
 static bool was_unified(nvmlDevice_t device)
 {
@@ -36,7 +38,7 @@ static void note_unified(nvmlDevice_t device)
     }
 }
 
-/* CUDA's number of the device, -1: not known. `memory_info`: NVML's function in question. */
+/* CUDA's number of the device; -1: unknown. `memory_info`: any real function of the same NVML library. */
 static int find_in_cuda(nvmlDevice_t device, sg_function memory_info)
 {
     static sg_function known;
@@ -51,7 +53,7 @@ static int find_in_cuda(nvmlDevice_t device, sg_function memory_info)
     return sg_cuda_find_device(uuid);
 }
 
-/* Whether NVML's answer is to be replaced, and by what. `total`: what it said the device has. */
+/* True if NVML's answer must be replaced, by `answer`. `total`: the device's total by NVML. */
 static bool find_answer(struct sg_meminfo *answer, nvmlDevice_t device, sg_function memory_info, nvmlReturn_t result,
                         uint64_t total)
 {
@@ -73,12 +75,12 @@ static bool find_answer(struct sg_meminfo *answer, nvmlDevice_t device, sg_funct
     return true;
 }
 
-/* Leaves the answer that replaces NVML's in `answer`, or returns NVML's. */
+/* Computes `answer`, which replaces NVML's answer, or returns NVML's own answer from the hook. */
 #define GET_INFO(name) \
     struct sg_meminfo answer; \
     if (!sg_meminfo_is_honest()) \
         return NVML_CALL(name, device, memory); \
-    bool is_found = was_unified(device) && sg_meminfo_find(&answer, UINT64_MAX); /* its total is fixed */ \
+    bool is_found = was_unified(device) && sg_meminfo_find(&answer, UINT64_MAX); /* the total is fixed already */ \
     if (!is_found || !answer.is_below_floor) { \
         nvmlReturn_t result = NVML_CALL(name, device, memory); \
         if (!find_answer(&answer, device, (sg_function)SG_REAL(name), result, memory->total)) \
@@ -102,7 +104,7 @@ SG_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemor
         return NVML_CALL(nvmlDeviceGetMemoryInfo_v2, device, memory);
     GET_INFO(nvmlDeviceGetMemoryInfo_v2)
     memory->total = answer.total_bytes;
-    memory->reserved = 0; /* nothing of this total is: what must stay free is not in it */
+    memory->reserved = 0; /* the total does not include the reserve */
     memory->free = answer.free_bytes;
     memory->used = answer.total_bytes - answer.free_bytes;
     return NVML_SUCCESS;

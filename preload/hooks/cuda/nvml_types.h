@@ -1,5 +1,6 @@
 /*
- * nvml_types.h - what we need of NVML, which has its header in another package than CUDA's.
+ * nvml_types.h - the NVML declarations that the hooks need. NVIDIA ships nvml.h in another package than cuda.h, so a
+ * build with CUDA's headers alone may lack it.
  *
  * Layouts and values were compared with NVIDIA's nvml.h (nvidia-nvml-dev 13.5.37) and NVIDIA's own Python client
  * (nvidia-ml-py 13.615).

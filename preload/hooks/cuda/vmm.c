@@ -17,33 +17,33 @@
 
 struct sg_vmm_memory {
     uint64_t bytes;
-    uint32_t uses; /* its handles and mappings, and calls under way */
+    uint32_t uses; /* handles, mappings and calls under way */
     uint32_t domain;
     uint32_t device;
-    uint32_t site; /* its number */
+    uint32_t site; /* number of the call site */
     bool is_exported;
 };
 
 struct sg_vmm_handle {
     struct sg_vmm_memory *memory;
     uint64_t number;
-    uint32_t references; /* 0: the number is no name of it any more */
-    uint32_t releases;   /* under way in the driver */
+    uint32_t references; /* 0: the number no longer names this memory */
+    uint32_t releases;   /* cuMemRelease calls under way in the driver */
 };
 
-/* One cuMemMap: of which memory, and how long. */
+/* One cuMemMap. */
 struct sg_vmm_mapping {
     struct sg_vmm_memory *memory;
     uint64_t address;
     uint64_t bytes;
-    struct sg_vmm_mapping *next; /* on its way out */
+    struct sg_vmm_mapping *next; /* in the list of one cuMemUnmap */
 };
 
-/* By number, by address, by what a shareable counterpart is known by; the values are addresses of the above. */
+/* Handles by number, mappings by address, memories by export_key. The values are addresses of the structures above. */
 static struct sg_block_table handles, mapped, exported;
 
-/* Slabs of equal items, never given back: 32 bytes for each memory, handle or mapping ever live at once. A free item
- * holds the address of the next. */
+/* An allocator of items of one size. Slabs are never unmapped; they hold 32 bytes for each memory, handle or mapping
+ * that was ever live at once. A free item holds the address of the next free item. */
 struct slab {
     void *free_items;
     char *unused;
@@ -54,15 +54,15 @@ static struct slab memory_slab, handle_slab, mapping_slab;
 
 void sg_vmm_refork(void)
 {
-    if (sg_load(&sg_vmm_lock.word) !=
-        0) /* another thread was changing these lists: their memory is lost to the child */
+    /* Lock held: another thread of the parent was changing the lists. Give up the slabs, whose lists may be torn. */
+    if (sg_load(&sg_vmm_lock.word) != 0)
         memory_slab = handle_slab = mapping_slab = (struct slab){0};
     sg_lock_reset(&sg_vmm_lock);
 }
 
-/* ---- all under the lock ------------------------------------------------------------------------------------------ */
+/* ---- functions that need the lock -------------------------------------------------------------------------------- */
 
-static void *slab_take(struct slab *slab, size_t bytes)
+static void *slab_allocate(struct slab *slab, size_t bytes)
 {
     enum { SLAB_BYTES = 1 << 16 };
     void **item = slab->free_items;
@@ -83,7 +83,7 @@ static void *slab_take(struct slab *slab, size_t bytes)
     return item;
 }
 
-static void slab_give(struct slab *slab, void *item)
+static void slab_free(struct slab *slab, void *item)
 {
     *(void **)item = slab->free_items;
     slab->free_items = item;
@@ -100,8 +100,8 @@ static void forget_export(void *memory, uint64_t key, uint64_t value)
         (void)sg_block_table_remove(&exported, key);
 }
 
-/* One use less: gives the memory back when nothing uses it any more. */
-static void leave(struct sg_vmm_memory *memory)
+/* Removes one use. Releases the memory in the ledger with the last use. */
+static void drop_use(struct sg_vmm_memory *memory)
 {
     if (--memory->uses != 0)
         return;
@@ -112,10 +112,10 @@ static void leave(struct sg_vmm_memory *memory)
     sg_ledger_count_free((enum sg_domain)memory->domain);
     if (memory->domain == SG_DOMAIN_DEVICE)
         sg_ledger_charge_device(memory->device, -(int64_t)memory->bytes);
-    slab_give(&memory_slab, memory);
+    slab_free(&memory_slab, memory);
 }
 
-/* One reference more by that number, which may be new to us. False: no memory to remember it by. */
+/* Adds a reference by a handle number, which may be new. False: no memory for the entry. */
 static bool refer(struct sg_vmm_memory *memory, uint64_t number)
 {
     struct sg_vmm_handle *handle = find(&handles, number);
@@ -123,12 +123,12 @@ static bool refer(struct sg_vmm_memory *memory, uint64_t number)
         handle->references++;
     if (handle != NULL || memory == NULL)
         return true;
-    handle = slab_take(&handle_slab, sizeof *handle);
+    handle = slab_allocate(&handle_slab, sizeof *handle);
     if (handle == NULL)
         return false;
     *handle = (struct sg_vmm_handle){.memory = memory, .number = number, .references = 1};
     if (sg_block_table_insert(&handles, number, (uintptr_t)handle, NULL) != 0) {
-        slab_give(&handle_slab, handle);
+        slab_free(&handle_slab, handle);
         return false;
     }
     memory->uses++;
@@ -139,11 +139,11 @@ static void drop_if_unused(struct sg_vmm_handle *handle)
 {
     if (handle->references != 0 || handle->releases != 0)
         return;
-    leave(handle->memory);
-    slab_give(&handle_slab, handle);
+    drop_use(handle->memory);
+    slab_free(&handle_slab, handle);
 }
 
-/* What had that number went by a way we did not see, for it names new memory now. */
+/* Drops a stale handle: its number names new memory now, so the old one was released by a call that no hook saw. */
 static void drop_stale(uint64_t number)
 {
     struct sg_vmm_handle *stale = find(&handles, number);
@@ -162,21 +162,21 @@ static struct sg_vmm_memory *hold(struct sg_vmm_memory *memory)
     return memory;
 }
 
-/* ---- taking ------------------------------------------------------------------------------------------------------ */
+/* ---- adding references ------------------------------------------------------------------------------------------- */
 
 void sg_vmm_enter(enum sg_domain domain, uint32_t device, uint64_t number, uint64_t bytes, const void *caller)
 {
     struct sg_lock_state lock;
     uint32_t site = sg_cuda_enter_site(domain, caller, bytes);
     sg_lock_acquire(&sg_vmm_lock, &lock);
-    struct sg_vmm_memory *memory = slab_take(&memory_slab, sizeof *memory);
+    struct sg_vmm_memory *memory = slab_allocate(&memory_slab, sizeof *memory);
     bool is_entered = false;
     if (memory != NULL) {
         *memory = (struct sg_vmm_memory){.bytes = bytes, .domain = domain, .device = device, .site = site};
         drop_stale(number);
         is_entered = refer(memory, number);
         if (!is_entered)
-            slab_give(&memory_slab, memory);
+            slab_free(&memory_slab, memory);
     }
     sg_lock_release(&sg_vmm_lock, &lock);
     if (!is_entered) {
@@ -205,7 +205,7 @@ struct search {
     const struct sg_vmm_mapping *found;
 };
 
-static void look_inside(void *context, uint64_t key, uint64_t value)
+static void match_address(void *context, uint64_t key, uint64_t value)
 {
     struct search *search = context;
     const struct sg_vmm_mapping *mapping = (const struct sg_vmm_mapping *)(uintptr_t)value;
@@ -213,26 +213,30 @@ static void look_inside(void *context, uint64_t key, uint64_t value)
         search->found = mapping;
 }
 
-/* Any address inside a mapping will do (cuda.h of cuMemRetainAllocationHandle). */
+/* The address may lie anywhere inside a mapping (cuda.h of cuMemRetainAllocationHandle). */
 struct sg_vmm_memory *sg_vmm_hold_address(uint64_t address)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_vmm_lock, &lock);
     struct search search = {address, find(&mapped, address)};
     if (search.found == NULL)
-        sg_block_table_visit(&mapped, look_inside, &search);
+        sg_block_table_visit(&mapped, match_address, &search);
     struct sg_vmm_memory *held = hold(search.found != NULL ? search.found->memory : NULL);
     sg_lock_release(&sg_vmm_lock, &lock);
     return held;
 }
 
 /*
- * What a shareable counterpart is known by, or 0. A fabric handle is its bytes. Of a descriptor the number says
- * nothing, for programs close it and are sent another under it; nor does its inode, which may be the driver's device
- * for all of them. So the open file is marked at the export: this process becomes the receiver of signals that are
- * never asked for (fcntl(2): F_SETOWN without O_ASYNC), which F_GETOWN shows. Without a mark (kcmp, epoll) it takes a
- * descriptor that we keep: a duplicate holds the memory, and any may be closed by the program. Nothing tells when the
- * last one is closed: an open one is no use.
+ * The key by which an exported handle is recognised at import; 0: none. A fabric handle is identified by its bytes.
+ *
+ * A descriptor's number identifies nothing: programs close it and receive other files under the same number. Its inode
+ * identifies nothing either: all exports may show the inode of the driver's device. So the export marks the open file
+ * with F_SETOWN. This process becomes the receiver of signals that are never requested (fcntl(2): without O_ASYNC), and
+ * F_GETOWN shows the mark.
+ *
+ * Comparing open files without a mark (kcmp, epoll) needs a descriptor that the library keeps. A kept duplicate would
+ * hold the memory, and the program may close any descriptor. The end of the last descriptor cannot be observed, so an
+ * open descriptor does not count as a use of the memory.
  */
 static uint64_t export_key(const void *shareable, CUmemAllocationHandleType type, bool is_new)
 {
@@ -240,11 +244,11 @@ static uint64_t export_key(const void *shareable, CUmemAllocationHandleType type
     if (shareable != NULL && type == CU_MEM_HANDLE_TYPE_FABRIC) {
         for (size_t i = 0; i < sizeof(CUmemFabricHandle) / sizeof hash; i++)
             hash = (hash ^ ((const uint64_t *)shareable)[i]) * UINT64_C(0x100000001b3);
-        return hash >> 1 | UINT64_C(1) << 40; /* no descriptor, and a key that a table can hold */
+        return hash >> 1 | UINT64_C(1) << 40; /* never equal to a descriptor's key; fits a table key */
     }
     if (shareable == NULL || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return 0;
-    const void *self = (const void *)(uintptr_t)sg_sys_getpid(); /* both take numbers for pointers: fcntl, and cuda.h */
+    const void *self = (const void *)(uintptr_t)sg_sys_getpid(); /* fcntl and cuda.h pass numbers as pointers */
     int file = is_new ? *(const int *)shareable : (int)(uintptr_t)shareable;
     bool is_ours =
         is_new ? sg_sys_fcntl(file, F_SETOWN, self) == 0 : sg_sys_fcntl(file, F_GETOWN, NULL) == (long)(uintptr_t)self;
@@ -271,9 +275,9 @@ void sg_vmm_end_export(struct sg_vmm_memory *held, const void *shareable, CUmemA
     sg_lock_acquire(&sg_vmm_lock, &lock);
     bool is_entered = key == 0 || sg_block_table_insert(&exported, key, (uintptr_t)held, NULL) == 0;
     held->is_exported = held->is_exported || (key != 0 && is_entered);
-    leave(held);
+    drop_use(held);
     sg_lock_release(&sg_vmm_lock, &lock);
-    if (!is_entered) /* an import of it will not be known for what it is */
+    if (!is_entered) /* an import will not be recognised as this process's own memory */
         sg_ledger_count_fault();
 }
 
@@ -283,7 +287,7 @@ void sg_vmm_end_refer(struct sg_vmm_memory *held, uint64_t number, CUresult resu
     sg_lock_acquire(&sg_vmm_lock, &lock);
     bool is_entered = result != CUDA_SUCCESS || refer(held, number);
     if (held != NULL)
-        leave(held);
+        drop_use(held);
     sg_lock_release(&sg_vmm_lock, &lock);
     if (!is_entered)
         sg_ledger_count_fault();
@@ -298,29 +302,29 @@ void sg_vmm_end_map(struct sg_vmm_memory *held, uint64_t address, uint64_t bytes
         return;
     sg_lock_acquire(&sg_vmm_lock, &lock);
     if (result == CUDA_SUCCESS)
-        mapping = slab_take(&mapping_slab, sizeof *mapping);
+        mapping = slab_allocate(&mapping_slab, sizeof *mapping);
     if (mapping != NULL) {
         *mapping = (struct sg_vmm_mapping){.memory = held, .address = address, .bytes = bytes};
         if (sg_block_table_insert(&mapped, address, (uintptr_t)mapping, &stale) == 0)
             held->uses++;
         else
-            mapping = NULL; /* lost: no memory is left anyway */
+            mapping = NULL; /* its slab item is lost: no memory is left anyway */
     }
-    if (stale != 0) { /* as with a number */
-        struct sg_vmm_mapping *gone = (struct sg_vmm_mapping *)(uintptr_t)stale;
-        leave(gone->memory);
-        slab_give(&mapping_slab, gone);
+    if (stale != 0) { /* unmapped by a call that no hook saw */
+        struct sg_vmm_mapping *unmapped = (struct sg_vmm_mapping *)(uintptr_t)stale;
+        drop_use(unmapped->memory);
+        slab_free(&mapping_slab, unmapped);
         sg_add_relaxed(&sg_own->unmatched_frees, 1);
     }
-    leave(held);
+    drop_use(held);
     sg_lock_release(&sg_vmm_lock, &lock);
     if (result == CUDA_SUCCESS && mapping == NULL)
         sg_ledger_count_fault();
 }
 
-/* ---- giving back ------------------------------------------------------------------------------------------------- */
+/* ---- removing references ----------------------------------------------------------------------------------------- */
 
-/* The driver may hand the number to another thread before it returns. */
+/* Removes the number before the call: the driver may give the number to another thread before the call returns. */
 struct sg_vmm_handle *sg_vmm_begin_release(uint64_t number)
 {
     struct sg_lock_state lock;
@@ -345,7 +349,7 @@ void sg_vmm_end_release(struct sg_vmm_handle *handle, CUresult result)
     bool is_gone = sg_cuda_is_gone(result);
     if (!is_gone && handle->references != 0)
         handle->references++;
-    else if (!is_gone && !refer(handle->memory, handle->number)) /* by a retain meanwhile it may have it */
+    else if (!is_gone && !refer(handle->memory, handle->number)) /* a retain may have entered it meanwhile */
         sg_ledger_count_fault();
     drop_if_unused(handle);
     sg_lock_release(&sg_vmm_lock, &lock);
@@ -366,8 +370,8 @@ static void take_mapping(void *context, uint64_t key, uint64_t value)
     range->found = mapping;
 }
 
-/* Side by side as a rule. Between them there can be others that we do not count, of imported memory: then all are
- * looked at. */
+/* The mappings of a range are usually adjacent. Uncounted mappings of imported memory may lie between them; then all
+ * mappings are searched. */
 struct sg_vmm_mapping *sg_vmm_begin_unmap(uint64_t begin, uint64_t end)
 {
     struct sg_lock_state lock;
@@ -398,8 +402,8 @@ void sg_vmm_end_unmap(struct sg_vmm_mapping *mappings, CUresult result)
         if (!is_gone && sg_block_table_insert(&mapped, mapping->address, (uintptr_t)mapping, NULL) != 0)
             sg_ledger_count_fault();
         if (is_gone) {
-            leave(mapping->memory);
-            slab_give(&mapping_slab, mapping);
+            drop_use(mapping->memory);
+            slab_free(&mapping_slab, mapping);
         }
     }
     sg_lock_release(&sg_vmm_lock, &lock);

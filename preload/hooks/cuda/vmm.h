@@ -1,18 +1,19 @@
 /*
- * vmm.h - virtual memory management as the ledger has it: memory made by cuMemCreate, its handles, its mappings.
+ * vmm.h - accounting of CUDA's virtual memory management: memory from cuMemCreate, its handles, its mappings.
  *
- * cuda.h: the memory goes only when all references to its handles AND all its mappings are gone; counting it off at
- * cuMemRelease would undercount whatever stays mapped (PyTorch's expandable segments release right after mapping). One
- * memory may have several handles: what this process exports and imports again may come back under another number.
+ * The driver frees the memory only when all references to its handles AND all its mappings are gone (cuda.h). A release
+ * at cuMemRelease would undercount memory that stays mapped: PyTorch's expandable segments release right after mapping.
+ * One memory may have several handles: an export that this process imports again may come back under another number.
  *
- * What takes a reference first holds the memory, so that nobody else's release counts it off while the driver answers:
+ * A call that adds a reference first holds the memory. Otherwise another thread's release could subtract the memory
+ * while the driver answers:
  *
  *     struct sg_vmm_memory *held = sg_vmm_hold_...(...);
  *     ... the driver ...
  *     sg_vmm_end_...(held, ..., result);
  *
- * Any thread; under sg_vmm_lock inside. Memory of other processes is not known here: held is NULL then, and stays
- * uncounted.
+ * Any thread; every function takes sg_vmm_lock. Memory of other processes is not known here: `held` is then NULL, and
+ * the memory stays uncounted in this process.
  */
 #ifndef SG_PRELOAD_HOOKS_CUDA_VMM_H
 #define SG_PRELOAD_HOOKS_CUDA_VMM_H
@@ -24,29 +25,34 @@ struct sg_vmm_memory;
 struct sg_vmm_handle;
 struct sg_vmm_mapping;
 
-/* cuMemCreate gave `number`: charges it. `device` counts where the domain is that of devices. */
+/* Records memory that cuMemCreate has returned as handle `number`, and charges `bytes`. `device` matters only for
+ * SG_DOMAIN_DEVICE. `caller` is the return address of the program's call. */
 void sg_vmm_enter(enum sg_domain domain, uint32_t device, uint64_t number, uint64_t bytes, const void *caller);
 
+/* Holds the memory behind a handle, behind any address inside a mapping, or behind an exported descriptor or fabric
+ * handle. NULL: unknown memory. The matching sg_vmm_end_* drops the hold. */
 struct sg_vmm_memory *sg_vmm_hold_handle(uint64_t number);
 struct sg_vmm_memory *sg_vmm_hold_address(uint64_t address);
 struct sg_vmm_memory *sg_vmm_hold_exported(const void *shareable, CUmemAllocationHandleType type);
 
-/* The driver gave `number` as one more reference; mapped it; wrote its shareable counterpart. Otherwise nothing
- * happened. */
+/* The driver has answered `result`. On success: records `number` as one more reference; records a mapping; remembers
+ * the exported `shareable` so that an import of it is recognised. `held` may be NULL. */
 void sg_vmm_end_refer(struct sg_vmm_memory *held, uint64_t number, CUresult result);
 void sg_vmm_end_map(struct sg_vmm_memory *held, uint64_t address, uint64_t bytes, CUresult result);
 void sg_vmm_end_export(struct sg_vmm_memory *held, const void *shareable, CUmemAllocationHandleType type,
                        CUresult result);
 
-/* One reference less, out before the driver is asked; NULL: not ours. */
+/* cuMemRelease: sg_vmm_begin_release removes one reference before the driver is called, and sg_vmm_end_release restores
+ * the reference if the driver failed. NULL: an unknown handle; sg_vmm_end_release accepts it. */
 struct sg_vmm_handle *sg_vmm_begin_release(uint64_t number);
 void sg_vmm_end_release(struct sg_vmm_handle *handle, CUresult result);
 
-/* The same for all mappings in a range. */
+/* cuMemUnmap: the same for all mappings that begin in [begin, end). */
 struct sg_vmm_mapping *sg_vmm_begin_unmap(uint64_t begin, uint64_t end);
 void sg_vmm_end_unmap(struct sg_vmm_mapping *mappings, CUresult result);
 
-/* In a forked child: CUDA does not survive fork, the lists stay as they are. Resets sg_vmm_lock. */
+/* In a forked child: resets sg_vmm_lock. The lists stay, because CUDA does not survive a fork. Slabs that another
+ * thread was changing at the fork are given up. */
 void sg_vmm_refork(void);
 
 #endif

@@ -1,12 +1,12 @@
 /*
- * vmm_hooks.c - virtual memory management: counted while mapped or referenced (vmm.h).
+ * vmm_hooks.c - hooks of virtual memory management. Memory counts while it is mapped or referenced (vmm.h).
  */
 #include "hooks/cuda/vmm.h"
 
 #include "base/compiler.h"
 #include "hooks/cuda/call.h"
 
-/* Whether the driver can make such a handle at all; if not, it says so itself. */
+/* False if the driver will reject these arguments; the call is then not judged, and the driver gives its own error. */
 static bool is_sound(const CUmemAllocationProp *prop, size_t size, unsigned long long flags)
 {
     SG_DRIVER(get, cuMemGetAllocationGranularity);
@@ -34,7 +34,7 @@ SG_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, siz
     return result;
 }
 
-/* A call that takes one reference more: `held` is the memory it may be to, `end` what is known behind it. */
+/* Hook of a call that adds a reference. `held`: expression that holds the memory; `end`: statement after the call. */
 #define REFER(held, end, name, ...) \
     if (!sg_cuda_is_ours() || !sg_cuda_has_begun()) \
         return SG_DRIVER_CALL(name, __VA_ARGS__); \
@@ -49,8 +49,8 @@ SG_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHan
           cuMemRetainAllocationHandle, handle, addr);
 }
 
-/* Takes nothing new: the exporter counts it. But that may be this process, and then there is one more reference to be
- * released, under the number it has or under another (cuda.h gives no guarantee either way). */
+/* An import takes no new memory: the exporting process counts it. If this process is the exporter, the import adds a
+ * reference, under the same handle number or another (cuda.h gives no guarantee either way). */
 SG_EXPORT CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
                                                           CUmemAllocationHandleType shHandleType)
 {
@@ -59,9 +59,9 @@ SG_EXPORT CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocation
           handle, osHandle, shHandleType);
 }
 
-/* Takes nothing; what is imported is known by what this gives. cuda.h lets the memory live as long as that does, too,
- * which nobody can see: programs close it before their last release, as PyTorch and NCCL do, or hold that much more
- * than is shown. */
+/* An export takes no memory; its key identifies a later import (export_key in vmm.c). The memory also lives as long as
+ * the exported descriptor (cuda.h), which no hook can observe. Programs such as PyTorch and NCCL close the descriptor
+ * before their last release. A program that does not holds more memory than is shown. */
 SG_EXPORT CUresult CUDAAPI cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle,
                                                         CUmemAllocationHandleType handleType, unsigned long long flags)
 {
@@ -86,8 +86,9 @@ SG_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
     return result;
 }
 
-/* One unmap may cover several mappings, each as a whole. The driver may wait for the device in it (cuda.h), so no lock
- * is held; out of the table before, for the addresses may be mapped anew before it returns. */
+/* One unmap may cover several mappings, each as a whole. No lock is held across the call, because the driver may wait
+ * for the device in it (cuda.h). The mappings leave the table before the call, because another thread may map the same
+ * addresses again before it returns. */
 SG_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
     if (!sg_cuda_is_ours() || size > UINT64_MAX - ptr)
