@@ -127,8 +127,8 @@ static long check_parent(const char *path)
     return 0;
 }
 
-/* Makes what is not there of the history's folders but the last, in a home that is there and ours or root's. 0 or
- * -errno. */
+/* Makes the missing directories above the history's own, at most history_depth - 1 of them. The directory above those
+ * must exist, and all must belong to this user or root. 0 or -errno. */
 static long make_parents(void)
 {
     char path[SG_PATH_CAPACITY];

@@ -173,9 +173,9 @@ static bool find_as_programs_do(const struct link_map *object, const char *name,
     return symbols.is_any_version && sg_elf_symbols_find(&symbols, name, address);
 }
 
-/* Searches the objects after this library up to the libc; `is_libc_asked`: including the libc. Objects after the libc
+/* Searches the objects after this library up to the libc; `includes_libc`: including the libc. Objects after the libc
  * may have been loaded later and may be unloaded at any time. */
-static void *find_after_us(const char *name, bool is_libc_asked)
+static void *find_after_us(const char *name, bool includes_libc)
 {
     const struct link_map *object = first_object();
     while (object != NULL && object->l_ld != _DYNAMIC) /* up to this library */
@@ -183,7 +183,7 @@ static void *find_after_us(const char *name, bool is_libc_asked)
     while (object != NULL && !is_libc(object)) {
         void *address;
         object = object->l_next;
-        if (object != NULL && (is_libc_asked || !is_libc(object)) && find_as_programs_do(object, name, &address))
+        if (object != NULL && (includes_libc || !is_libc(object)) && find_as_programs_do(object, name, &address))
             return address;
     }
     return NULL;

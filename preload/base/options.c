@@ -45,7 +45,7 @@ static void use_history(const char *text)
 }
 
 /* The field of an option whose value is one of several words. */
-static int *chosen(enum sg_option option)
+static int *choice_field(enum sg_option option)
 {
     return option == SG_OPTION_MODE       ? &sg_options.mode_observe
            : option == SG_OPTION_UNIFIED  ? &sg_options.unified
@@ -55,7 +55,7 @@ static int *chosen(enum sg_option option)
                                           : &sg_options.deepbind_kept;
 }
 
-static void use(enum sg_option option, const char *text)
+static void set_option(enum sg_option option, const char *text)
 {
     const struct sg_option_info *info = &sg_option_table[option];
     struct sg_size size = {0};
@@ -98,7 +98,7 @@ static void use(enum sg_option option, const char *text)
     case SG_OPTION_DISABLE:
     case SG_OPTION_WATCHDOG:
     case SG_OPTION_DEEPBIND:
-        *chosen(option) = sg_parse_choice(text, info->example);
+        *choice_field(option) = sg_parse_choice(text, info->example);
         break;
     case SG_OPTION_MEMINFO:
         sg_options.meminfo_honest = sg_parse_choice(text, info->example) == 0;
@@ -203,7 +203,7 @@ static void report_name(const char *entry)
 
 /* Takes over one environment string "SPARKGUARD_...". `is_first`: this is the job's first process, which reports
  * mistakes. */
-static void take(const char *entry, bool is_first)
+static void read_variable(const char *entry, bool is_first)
 {
     enum { PREFIX = sizeof SG_VARIABLE_PREFIX - 1 };
     for (unsigned i = 0; i < SG_OPTION_COUNT; i++) {
@@ -214,7 +214,7 @@ static void take(const char *entry, bool is_first)
             return; /* an empty value counts as unset */
         char unit = sg_missing_unit((enum sg_option)i, value);
         if (sg_is_valid((enum sg_option)i, value))
-            use((enum sg_option)i, value);
+            set_option((enum sg_option)i, value);
         else if (is_first)
             report_value(&sg_option_table[i], value);
         if (is_first && unit != '\0')
@@ -282,7 +282,7 @@ void sg_options_read(char *const *environment)
     const char *state_home = NULL, *home = NULL;
     for (char *const *entry = environment; *entry != NULL; entry++) {
         if ((*entry)[0] == 'S' && strncmp(*entry, SG_VARIABLE_PREFIX, sizeof SG_VARIABLE_PREFIX - 1) == 0)
-            take(*entry, may_report && sg_options.first_pid == 0);
+            read_variable(*entry, may_report && sg_options.first_pid == 0);
         else if ((*entry)[0] == 'H' && home == NULL)
             home = value_of(*entry, "HOME");
         else if ((*entry)[0] == 'X' && state_home == NULL)

@@ -47,7 +47,7 @@ extern struct sg_options sg_options;
  * it cannot read on stderr. */
 void sg_options_read(char *const *environment);
 
-/* Whether sg_options_read has begun. */
+/* Whether sg_options_read has begun; another thread may still be reading. */
 bool sg_options_are_read(void);
 
 /* Sets dir to /dev/shm/sparkguard-UID if the option is not set. Call it again before the directory is used: the program

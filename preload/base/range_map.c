@@ -78,7 +78,7 @@ static int64_t length_of(const struct sg_range *range)
 static int64_t cover(struct sg_range_map *shared, uint64_t begin, uint64_t end, int by);
 
 /* Updates the sums: `piece` of a range was added (sign 1) or removed (-1), and with it `count` whole ranges. */
-static void account(struct sg_range_map *ranges, const struct sg_range *piece, int sign, int count)
+static void update_sums(struct sg_range_map *ranges, const struct sg_range *piece, int sign, int count)
 {
     uint32_t site = piece->flags >> SG_RANGE_SITE_SHIFT & (SG_RANGE_SITES - 1);
     if (piece->kind != SG_RANGE_COUNTED)
@@ -123,7 +123,7 @@ static void erase(struct sg_range_map *ranges, struct place place)
 {
     struct sg_range_chunk *chunk = chunk_at(ranges, place.chunk);
     const struct sg_range *range = &chunk->item[place.item];
-    account(ranges, range, -1, -1);
+    update_sums(ranges, range, -1, -1);
     chunk->count--;
     memmove(&chunk->item[place.item], &chunk->item[place.item + 1],
             (chunk->count - place.item) * sizeof chunk->item[0]);
@@ -163,7 +163,7 @@ static int insert(struct sg_range_map *ranges, struct sg_range range)
             (chunk->count - place.item) * sizeof chunk->item[0]);
     chunk->item[place.item] = range;
     chunk->count++;
-    account(ranges, &range, 1, 1);
+    update_sums(ranges, &range, 1, 1);
     return 0;
 }
 
@@ -177,7 +177,7 @@ static int split(struct sg_range_map *ranges, uintptr_t address)
     struct sg_range right = *left;
     right.begin = address;
     right.source = sg_range_source_at(left, address);
-    account(ranges, &right, -1, 0);
+    update_sums(ranges, &right, -1, 0);
     left->end = address;
     return insert(ranges, right);
 }
@@ -196,7 +196,7 @@ static void join(struct sg_range_map *ranges, uintptr_t address)
         return;
     erase(ranges, at); /* `at` comes after `before`, so `left` stays valid */
     left->end = right.end;
-    account(ranges, &right, 1, 0);
+    update_sums(ranges, &right, 1, 0);
 }
 
 static int cut(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end)
@@ -255,7 +255,7 @@ static int change(struct sg_range_map *ranges, uintptr_t begin, uintptr_t end, b
         struct sg_range *range = range_at(ranges, place);
         if (is_commit && range->kind == SG_RANGE_RESERVED) {
             range->kind = SG_RANGE_COUNTED;
-            account(ranges, range, 1, 1);
+            update_sums(ranges, range, 1, 1);
             range->flags |= SG_RANGE_COMMITTED;
         } else if (is_commit && range->kind == SG_RANGE_SPARSE && (range->flags & SG_RANGE_COMMITTED) == 0) {
             range->flags =
