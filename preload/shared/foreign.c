@@ -15,16 +15,16 @@
 
 enum { ENTRIES_MAX = 65536, ENTRY_BYTES_MAX = 65536 };
 
-static bool has_met;
+static bool is_foreign_met;
 
 bool sg_foreign_is_met(void)
 {
-    return has_met;
+    return is_foreign_met;
 }
 
 void sg_foreign_refork(void)
 {
-    has_met = false;
+    is_foreign_met = false;
     sg_registry_file_give_way(false);
 }
 
@@ -39,7 +39,7 @@ static bool read_header(int fd, struct sg_registry *header)
 
 /* Sets has_second in the other version's header. This happens before this process queues its first request: processes
  * that read our registry afterwards see the request, and we see the requests of those that did not read it. */
-static void tell_them(void)
+static void set_has_second(void)
 {
     static struct sg_registry header;
     const uint64_t yes = 1;
@@ -53,9 +53,9 @@ static void tell_them(void)
 
 void sg_foreign_meet(void)
 {
-    has_met = true;
+    is_foreign_met = true;
     sg_registry_file_give_way(true);
-    tell_them();
+    set_has_second();
 }
 
 static bool read_entry(int fd, const struct sg_registry *header, uint64_t number, struct sg_registry_entry *entry)
@@ -82,7 +82,7 @@ void sg_foreign_visit(void (*visit)(void *context, uint32_t number, struct sg_re
 {
     static struct sg_registry header; /* both too large for a stack */
     static struct sg_registry_entry entry;
-    if (!has_met && sg_load(&sg_entry_registry()->has_second) == 0)
+    if (!is_foreign_met && sg_load(&sg_entry_registry()->has_second) == 0)
         return;
     long fd = sg_registry_file_open_foreign(O_RDONLY);
     if (fd < 0)

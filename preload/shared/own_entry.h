@@ -90,8 +90,8 @@ void sg_entry_refork_sums(void);
 /* Whether the entry's owner is inside the cgroup with identity `level`. */
 bool sg_entry_is_member(const struct sg_registry_entry *entry, uint64_t level);
 
-/* Adds `bytes` to what is in flight from `pool` (SG_POOL_..., or a device's identity); negative: subtracts, because
- * the request was given up. Any thread. */
+/* Adds `bytes` to what is in flight from `pool` (SG_POOL_..., or a device's identity). Negative: subtracts bytes that
+ * were given up, or that count as promised by now. Any thread. */
 void sg_entry_flight_add(uint64_t pool, int64_t bytes);
 
 /* Takes `bytes` out of flight because the real call has made them resident and the kernel's figures show them. Any

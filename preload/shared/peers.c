@@ -251,47 +251,47 @@ static bool is_stalled(uint32_t number, const struct sg_registry_entry *entry, c
 
 /* Subtracts growth of anonymous memory from the promises. Promises of shared memory are not touched, because anonymous
  * growth says nothing about them. */
-static void take_off_growth(struct peer *peer, uint64_t growth)
+static void subtract_growth(struct peer *peer, uint64_t growth)
 {
     uint64_t anonymous = private_part_of(&peer->promised);
     peer->promised.bytes -= growth < anonymous ? growth : anonymous;
 }
 
 /* The arguments of one summing, passed on to each entry. */
-struct question {
+struct arguments {
     struct sg_peers *peers;
     uint64_t device, ticket, job, now;
 };
 
-static void count(const struct question *question, struct sg_registry_entry *entry, const struct peer *peer)
+static void count(const struct arguments *arguments, struct sg_registry_entry *entry, const struct peer *peer)
 {
-    struct sg_peers *peers = question->peers;
+    struct sg_peers *peers = arguments->peers;
     add_to_machine(peers, entry, peer);
-    if (question->device != 0)
-        add_to_device(peers, entry, peer, question->device);
-    if (entry->slot.job_hash == question->job)
+    if (arguments->device != 0)
+        add_to_device(peers, entry, peer, arguments->device);
+    if (entry->slot.job_hash == arguments->job)
         add_to_job(peers, &entry->slot, peer);
     add(&peers->device_bytes, sg_load(&entry->slot.device_bytes));
     add(&peers->cuda_bytes, sg_load(&entry->pinned_bytes));
     add(&peers->cuda_bytes, sg_load(&entry->managed_bytes));
-    peers->is_reclaiming |= sg_load(&entry->reclaim_until_ns) > question->now;
+    peers->is_reclaiming |= sg_load(&entry->reclaim_until_ns) > arguments->now;
 }
 
 /* Counts one entry of the other version's registry. The two registries have no common order. Requests there count as
  * queued before ours if their registry has the first name, else as queued after ours. */
 static void count_foreign(void *context, uint32_t number, struct sg_registry_entry *entry)
 {
-    const struct question *question = context;
+    const struct arguments *arguments = context;
     struct peer peer = read_entry(SG_ENTRY_CAPACITY, entry, SG_TICKET_NONE);
-    question->peers->foreign_bytes += sg_foreign_bytes_of(entry);
+    arguments->peers->foreign_bytes += sg_foreign_bytes_of(entry);
     if (!sg_foreign_is_met()) {
         peer.queued_after_bytes = peer.queued_before_bytes;
         peer.queued_before_bytes = 0;
     }
-    peer.is_stalled = is_stalled(SG_ENTRY_CAPACITY + number % SG_ENTRY_CAPACITY, entry, &peer, question->now);
-    uint64_t before = question->peers->job.held_bytes;
-    count(question, entry, &peer);
-    question->peers->job_foreign_bytes += question->peers->job.held_bytes - before;
+    peer.is_stalled = is_stalled(SG_ENTRY_CAPACITY + number % SG_ENTRY_CAPACITY, entry, &peer, arguments->now);
+    uint64_t before = arguments->peers->job.held_bytes;
+    count(arguments, entry, &peer);
+    arguments->peers->job_foreign_bytes += arguments->peers->job.held_bytes - before;
 }
 
 /* Adds the bytes that processes hold together and we do not: shared memory, and memory of parents. */
@@ -304,15 +304,15 @@ static void add_same_bytes(struct sg_peers *peers)
     add(&peers->job.held_bytes, sg_same_bytes_inherited_by_job());
 }
 
-void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool is_closely)
+void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel)
 {
     struct sg_registry *registry = sg_entry_registry();
     struct sg_registry_entry *own = sg_entry_own();
-    struct question question = {.peers = peers,
-                                .device = device,
-                                .ticket = sg_load(&own->ticket),
-                                .job = sg_own->slot.job_hash,
-                                .now = sg_clock_ns(CLOCK_MONOTONIC)};
+    struct arguments arguments = {.peers = peers,
+                                  .device = device,
+                                  .ticket = sg_load(&own->ticket),
+                                  .job = sg_own->slot.job_hash,
+                                  .now = sg_clock_ns(CLOCK_MONOTONIC)};
     uint32_t used = sg_load(&registry->entry_used);
     memset(peers, 0, sizeof *peers);
     add_own_inherited(peers);
@@ -323,15 +323,15 @@ void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool is_closely)
             continue;
         uint64_t published = sg_load(&entry->published_ns), scanned = sg_load(&entry->scanned_anonymous_bytes);
         uint64_t growth =
-            is_closely && sg_load(&entry->slot.promised_bytes) >= EXAMINED_BYTES_MIN ? growth_of(entry, scanned) : 0;
-        struct peer peer = read_entry(i, entry, question.ticket);
+            asks_kernel && sg_load(&entry->slot.promised_bytes) >= EXAMINED_BYTES_MIN ? growth_of(entry, scanned) : 0;
+        struct peer peer = read_entry(i, entry, arguments.ticket);
         if (growth != 0 && published != sg_load(&entry->published_ns))
             growth = 0; /* the process has scanned meanwhile: its promises no longer contain this growth */
-        take_off_growth(&peer, growth);
-        peer.is_stalled = is_stalled(i, entry, &peer, question.now);
-        count(&question, entry, &peer);
+        subtract_growth(&peer, growth);
+        peer.is_stalled = is_stalled(i, entry, &peer, arguments.now);
+        count(&arguments, entry, &peer);
     }
-    sg_foreign_visit(count_foreign, &question);
+    sg_foreign_visit(count_foreign, &arguments);
     add_same_bytes(peers);
     add(&peers->cuda_bytes, peers->device_bytes);
 }
@@ -421,15 +421,15 @@ bool sg_peers_have_looked(uint64_t since_ns)
     return true;
 }
 
-void sg_peers_call_and_wait(uint64_t patience_ns)
+void sg_peers_call_and_wait(uint64_t timeout_ns)
 {
     uint64_t begin = sg_clock_ns(CLOCK_MONOTONIC), now = begin;
     uint32_t seen = sg_peers_epoch();
     if (sg_peers_have_looked(begin))
         return;
     sg_peers_call();
-    while (!sg_peers_have_looked(begin) && now - begin < patience_ns) {
-        sg_peers_wait(seen, patience_ns - (now - begin));
+    while (!sg_peers_have_looked(begin) && now - begin < timeout_ns) {
+        sg_peers_wait(seen, timeout_ns - (now - begin));
         seen = sg_peers_epoch();
         now = sg_clock_ns(CLOCK_MONOTONIC);
     }

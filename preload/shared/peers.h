@@ -33,10 +33,10 @@ struct sg_peers {
 };
 
 /* Sums up the other processes into *peers.
- * `device`: the identity of the discrete device that the request is for, or 0. `is_closely`: also ask the kernel how
+ * `device`: the identity of the discrete device that the request is for, or 0. `asks_kernel`: also ask the kernel how
  * much of the promises of idle processes has become resident; costs reads of /proc for each process that promises
  * 1 MiB or more. Without a queued request of our own, all requests count as queued before. */
-void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool is_closely);
+void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel);
 
 /* CUDA memory of all guarded processes, including this one. */
 struct sg_cuda_sum {
@@ -71,7 +71,7 @@ bool sg_peers_have_looked(uint64_t since_ns);
 /* Asks all watchdogs to scan the promises of their processes. */
 void sg_peers_call(void);
 
-/* Asks all watchdogs to scan, and waits until sg_peers_have_looked() is true, at most `patience_ns`. */
-void sg_peers_call_and_wait(uint64_t patience_ns);
+/* Asks all watchdogs to scan, and waits until sg_peers_have_looked() is true, at most `timeout_ns`. */
+void sg_peers_call_and_wait(uint64_t timeout_ns);
 
 #endif

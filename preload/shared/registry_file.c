@@ -13,16 +13,16 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-static bool has_given_way;
+static bool uses_second_name;
 
 void sg_registry_file_give_way(bool is_foreign_there)
 {
-    has_given_way = is_foreign_there;
+    uses_second_name = is_foreign_there;
 }
 
 static const char *own_name(void)
 {
-    return has_given_way ? SG_LEDGER_SECOND_NAME : SG_REGISTRY_NAME;
+    return uses_second_name ? SG_LEDGER_SECOND_NAME : SG_REGISTRY_NAME;
 }
 
 static void name_file(char path[SG_PATH_CAPACITY + 80], const char *name, bool is_temporary)
@@ -47,7 +47,7 @@ static long open_file(const char *name, int flags)
 
 long sg_registry_file_open_foreign(int flags)
 {
-    return open_file(has_given_way ? SG_REGISTRY_NAME : SG_LEDGER_SECOND_NAME, flags);
+    return open_file(uses_second_name ? SG_REGISTRY_NAME : SG_LEDGER_SECOND_NAME, flags);
 }
 
 long sg_registry_file_open(int flags)

@@ -169,12 +169,12 @@ static void count_all(struct gathering *g)
     uint32_t groups = 0;
     for (uint32_t i = 0; i < g->row_count; i++)
         groups |= g->rows[i].groups;
-    for (uint32_t where = 0; where < SG_SAME_COUNT; where++) {
-        g->promised[where] = 0;
+    for (uint32_t group = 0; group < SG_SAME_COUNT; group++) {
+        g->promised[group] = 0;
         sg_range_map_clear(&g->covered);
-        for (uint32_t i = 0; (groups >> where & 1) != 0 && i < g->row_count; i++)
-            if ((g->rows[i].groups >> where & 1) != 0)
-                g->promised[where] += count_row(g, g->rows[i].begin, g->rows[i].end, g->rows[i].missing_bytes);
+        for (uint32_t i = 0; (groups >> group & 1) != 0 && i < g->row_count; i++)
+            if ((g->rows[i].groups >> group & 1) != 0)
+                g->promised[group] += count_row(g, g->rows[i].begin, g->rows[i].end, g->rows[i].missing_bytes);
     }
     g->held_by_job = g->covered.counted_bytes * SG_SHARED_UNIT; /* the job comes last */
 }
@@ -249,10 +249,10 @@ uint64_t sg_same_bytes_read(uint32_t number, const struct sg_registry_entry *ent
     return now;
 }
 
-uint64_t sg_same_bytes_promised(uint32_t where)
+uint64_t sg_same_bytes_promised(uint32_t group)
 {
-    return refresh.promised[where] > refresh.own_note.missing_bytes
-               ? refresh.promised[where] - refresh.own_note.missing_bytes
+    return refresh.promised[group] > refresh.own_note.missing_bytes
+               ? refresh.promised[group] - refresh.own_note.missing_bytes
                : 0;
 }
 
@@ -261,18 +261,18 @@ uint64_t sg_same_bytes_held_by_job(void)
     return refresh.held_by_job > refresh.own_note.held_bytes ? refresh.held_by_job - refresh.own_note.held_bytes : 0;
 }
 
-uint64_t sg_same_bytes_known(uint32_t where, uint64_t begin, uint64_t end, uint64_t bytes)
+uint64_t sg_same_bytes_known(uint32_t group, uint64_t begin, uint64_t end, uint64_t bytes)
 {
     struct gathering *g = &refresh;
     uint64_t before = 0, after = 0;
     sg_range_map_clear(&g->covered);
     for (uint32_t i = 0; i < g->row_count; i++)
-        if ((g->rows[i].groups >> where & 1) != 0 && g->rows[i].begin < end && begin < g->rows[i].end)
+        if ((g->rows[i].groups >> group & 1) != 0 && g->rows[i].begin < end && begin < g->rows[i].end)
             before += count_row(g, g->rows[i].begin, g->rows[i].end, g->rows[i].missing_bytes);
     sg_range_map_clear(&g->covered);
     bool is_counted = false;
     for (uint32_t i = 0; i < g->row_count; i++) {
-        if ((g->rows[i].groups >> where & 1) == 0 || g->rows[i].begin >= end || begin >= g->rows[i].end)
+        if ((g->rows[i].groups >> group & 1) == 0 || g->rows[i].begin >= end || begin >= g->rows[i].end)
             continue;
         if (!is_counted && g->rows[i].missing_bytes <= bytes) {
             after += count_row(g, begin, end, bytes);

@@ -40,9 +40,9 @@ struct sg_named {
 uint64_t sg_same_bytes_read(uint32_t number, const struct sg_registry_entry *entry, struct sg_named *promised,
                             struct sg_named *granted);
 
-/* Bytes of the gathered ranges that the processes of group `where` together have promised, beyond this process's
+/* Bytes of the gathered ranges that the processes of `group` together have promised, beyond this process's
  * own. */
-uint64_t sg_same_bytes_promised(uint32_t where);
+uint64_t sg_same_bytes_promised(uint32_t group);
 
 /* Bytes of the gathered ranges that the job's processes together hold, beyond this process's own. */
 uint64_t sg_same_bytes_held_by_job(void);
@@ -51,8 +51,8 @@ uint64_t sg_same_bytes_held_by_job(void);
 uint64_t sg_same_bytes_inherited_by_job(void);
 
 /* A request for units [begin, end) of shared memory would promise `bytes`. Returns how many of them processes of group
- * `where` have promised already. */
-uint64_t sg_same_bytes_known(uint32_t where, uint64_t begin, uint64_t end, uint64_t bytes);
+ * `group` have promised already. */
+uint64_t sg_same_bytes_known(uint32_t group, uint64_t begin, uint64_t end, uint64_t bytes);
 
 /* Bytes of units [begin, end) that other processes of the job hold and this process does not. */
 uint64_t sg_same_bytes_of_job(uint64_t begin, uint64_t end);

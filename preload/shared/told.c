@@ -14,7 +14,8 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#define WAIT_NS 1000000 /* between two tries to lock the file, 20 tries at most; the lock is held for some reads */
+#define WAIT_NS \
+    1000000 /* between two attempts to lock the file; owners hold the lock only for one read and one write */
 
 enum { JOBS_MAX = 62, TRIES_MAX = 20 };
 
