@@ -112,6 +112,7 @@ SG_EXPORT CUresult CUDAAPI cuMemFreeHost(void *p)
 
 /* ---- registered memory: the program's own memory, counted already; pinning it is shown and not judged ------------ */
 
+/* Enters registered memory and adds it to registered_bytes, which the tools show beside the live bytes. */
 static void record_registration(const struct sg_cuda_call *call, uint64_t address, uint64_t bytes)
 {
     if (!call->is_counted || !call->is_placed)
@@ -124,6 +125,7 @@ static void record_registration(const struct sg_cuda_call *call, uint64_t addres
     sg_context_recheck(&sg_tracker_registered, address, block, call->ends_before);
 }
 
+/* Hook of a registration: asks admission for 0 bytes, which is always admitted. */
 #define REGISTER(name, p, bytes, flags) \
     struct sg_cuda_call call; \
     (void)sg_cuda_begin(&call, SG_HOOK_##name, SG_DOMAIN_PINNED, 0); \
@@ -175,11 +177,13 @@ static uint64_t required_bytes(CUarray array, uint32_t device, uint64_t computed
     return requirements.size;
 }
 
+/* False if the driver rejects this number of channels. */
 static bool has_channels(unsigned channels, CUarray_format format)
 {
     return !sg_array_is_plain(format) || channels == 1 || channels == 2 || channels == 4;
 }
 
+/* Hook of an array's creation. `is_empty`: the array gets no memory of its own. */
 #define ALLOCATE_ARRAY(name, handle, descriptor, height, depth, is_empty) \
     struct sg_cuda_call call; \
     uint64_t bytes = \
@@ -230,6 +234,7 @@ SG_EXPORT CUresult CUDAAPI cuArrayDestroy(CUarray hArray)
 
 /* ---- mipmapped arrays -------------------------------------------------------------------------------------------- */
 
+/* An extent at a mipmap level: halved per level, at least 1. Unused extents stay 0. */
 static uint64_t at_level(uint64_t extent, unsigned level)
 {
     return extent >> level != 0 || extent == 0 ? extent >> level : 1;
@@ -252,6 +257,7 @@ static uint64_t mipmapped_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned l
     return sum;
 }
 
+/* As required_bytes, for mipmapped arrays. */
 static uint64_t required_mipmapped_bytes(CUmipmappedArray array, uint32_t device, uint64_t computed)
 {
     SG_DRIVER(get_requirements, cuMipmappedArrayGetMemoryRequirements);

@@ -18,6 +18,7 @@ bool sg_array_is_compressed(CUarray_format format)
     return format >= CU_AD_FORMAT_BC1_UNORM && format <= CU_AD_FORMAT_BC7_UNORM_SRGB;
 }
 
+/* Bits per element: 64 or 128 bits per block of 16 elements. */
 static uint64_t compressed_bits(CUarray_format format)
 {
     switch ((int)format) {

@@ -165,6 +165,7 @@ bool sg_cuda_ask(struct sg_cuda_call *call)
     return is_admitted;
 }
 
+/* Sets SG_SLOT_CUDA once: this process uses CUDA. */
 static void note_cuda(void)
 {
     if (SG_UNLIKELY((sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_CUDA) == 0))

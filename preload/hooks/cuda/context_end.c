@@ -55,6 +55,7 @@ struct sg_context_end sg_context_end_of_primary(CUdevice device)
     return (struct sg_context_end){.device = (uint32_t)device, .is_known = is_one_device(device)};
 }
 
+/* True if the block lies in the context that ends. */
 static bool is_in(const struct sg_context_end *end, uint64_t block)
 {
     return (block & SG_BLOCK_POOLED) == 0 &&
@@ -62,6 +63,7 @@ static bool is_in(const struct sg_context_end *end, uint64_t block)
            (end->number != 0 || sg_block_device(block) == end->device);
 }
 
+/* Arguments of one visit of a table. */
 struct walk {
     const struct sg_context_end *end;
     struct sg_block_table *table, *taken;
@@ -76,6 +78,7 @@ static bool remove_seen(struct sg_block_table *table, uint64_t key, uint64_t val
            sg_block_table_remove_exact(table, key, value | SG_BLOCK_SETTLED);
 }
 
+/* Visitor: moves a block of the ending context from its table to the entries of `end`. */
 static void take_out(void *context, uint64_t key, uint64_t value)
 {
     struct walk *walk = context;
@@ -99,6 +102,7 @@ static uint64_t take_all_out(struct sg_context_end *end)
     return bytes;
 }
 
+/* Visitor: puts an entry back after a failed end. */
 static void enter_again(void *context, uint64_t key, uint64_t value)
 {
     const struct walk *walk = context;
@@ -106,6 +110,7 @@ static void enter_again(void *context, uint64_t key, uint64_t value)
         sg_ledger_count_fault();
 }
 
+/* Visitor: releases an entry after a successful end. */
 static void release(void *context, uint64_t key, uint64_t value)
 {
     const struct walk *walk = context;
@@ -113,6 +118,7 @@ static void release(void *context, uint64_t key, uint64_t value)
     sg_cuda_released(walk->table, value);
 }
 
+/* Visitor: releases a block whose pool was emptied with the primary context. */
 static void empty_pool(void *context, uint64_t key, uint64_t value)
 {
     (void)context;
@@ -120,6 +126,7 @@ static void empty_pool(void *context, uint64_t key, uint64_t value)
         sg_cuda_released(&sg_tracker_cuda, value);
 }
 
+/* Visits all entries that `end` has taken out. */
 static void visit_taken(struct sg_context_end *end, void (*visit)(void *, uint64_t, uint64_t))
 {
     for (unsigned i = 0; i < SG_CONTEXT_TABLES; i++) {
@@ -169,6 +176,7 @@ static void unlink_end(const struct sg_context_end *end)
     sg_fetch_sub(&ending_count, 1u);
 }
 
+/* Releases all entries that `end` has taken out, and frees its tables. */
 static void release_taken(struct sg_context_end *end)
 {
     visit_taken(end, release);
@@ -219,6 +227,7 @@ enum sg_primary_state sg_context_primary_state(CUdevice device)
     return !is_told ? SG_PRIMARY_UNKNOWN : active != 0 ? SG_PRIMARY_ACTIVE : SG_PRIMARY_INACTIVE;
 }
 
+/* Releases blocks of pools that ended with the primary context, and refreshes the charges of all pools. */
 static void empty_pools(uint32_t device, bool has_ended)
 {
     if (sg_mempool_emptied(device, has_ended) != 0)
@@ -280,6 +289,7 @@ void sg_context_primary_retained(CUdevice device, CUcontext context)
 
 /* ---- concurrent frees -------------------------------------------------------------------------------------------- */
 
+/* The table in `end` that belongs to `table`. */
 static struct sg_block_table *taken_table(struct sg_context_end *end, const struct sg_block_table *table)
 {
     unsigned i = 0;

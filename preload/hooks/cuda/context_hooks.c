@@ -20,6 +20,7 @@ struct creation {
     struct sg_context_estimate_look before;
 };
 
+/* Asks admission for a new context and takes the measurement before the call. False: refused. */
 static SG_INLINE bool begin(struct creation *creation, enum sg_hook hook, CUdevice device, bool is_request)
 {
     uint64_t expected = is_request && sg_cuda_is_ours() ? sg_context_estimate_expected_bytes() : 0;
@@ -45,6 +46,7 @@ static uint64_t end(struct creation *creation, CUresult result)
     return cost;
 }
 
+/* Subtracts the cost of a context that has ended. */
 static void note_gone(uint64_t cost)
 {
     (void)sg_sub_clamped(&sg_own->unaccounted_bytes, cost);
@@ -52,6 +54,7 @@ static void note_gone(uint64_t cost)
     sg_managed_pages_note_context_end(cost);
 }
 
+/* Stores the cost of a context for its end. */
 static void note_context(CUcontext context, uint64_t cost)
 {
     if (cost != 0 &&
@@ -59,6 +62,7 @@ static void note_context(CUcontext context, uint64_t cost)
         sg_ledger_count_fault();
 }
 
+/* Hook of a call that creates a context. */
 #define CREATE(name, pctx, dev, ...) \
     struct creation creation = {0}; \
     if (!begin(&creation, SG_HOOK_##name, dev, (pctx) != NULL)) \
@@ -123,6 +127,7 @@ SG_EXPORT CUresult CUDAAPI cuVDPAUCtxCreate_v2(CUcontext *pCtx, unsigned int fla
     CREATE(cuVDPAUCtxCreate_v2, pCtx, device, pCtx, flags, device, vdpDevice, vdpGetProcAddress);
 }
 
+/* Hook of a call that destroys a context and releases its blocks and its cost. */
 #define DESTROY(name, ctx) \
     if (!sg_cuda_is_ours()) \
         return SG_DRIVER_CALL(name, ctx); \
@@ -153,6 +158,7 @@ SG_EXPORT CUresult CUDAAPI cuCtxAttach(CUcontext *pctx, unsigned int flags)
     SG_DRIVER_THEN(sg_context_attached(*pctx), cuCtxAttach, pctx, flags);
 }
 
+/* The cuCtxDetach that destroys the context. */
 static CUresult detach_last(CUcontext ctx)
 {
     DESTROY(cuCtxDetach, ctx);
@@ -167,6 +173,7 @@ SG_EXPORT CUresult CUDAAPI cuCtxDetach(CUcontext ctx)
 
 /* ---- the primary context: exists while it is retained ------------------------------------------------------------ */
 
+/* Adds the cost of a primary context for its end. */
 static void note_primary(CUdevice device, uint64_t cost)
 {
     if (cost != 0)
@@ -221,7 +228,7 @@ SG_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc
 #define RESET(name, dev) \
     if (!sg_cuda_is_ours()) \
         return SG_DRIVER_CALL(name, dev); \
-    if (sg_context_primary_state(dev) == SG_PRIMARY_INACTIVE) { /* ended before, beside other threads' calls */ \
+    if (sg_context_primary_state(dev) == SG_PRIMARY_INACTIVE) { /* ended before, during other threads' calls */ \
         check_primary(dev); \
         return SG_DRIVER_CALL(name, dev); \
     } \

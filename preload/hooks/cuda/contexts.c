@@ -26,6 +26,7 @@ static bool matches(const struct known_context *entry, CUcontext context, uint32
            sg_load_acquire(&entry->handle) == context;
 }
 
+/* The number of a context with this handle and state; 0 if there is none. Needs no lock. */
 static uint32_t find(CUcontext context, uint32_t is_ending)
 {
     uint32_t top = sg_load_acquire(&context_top);

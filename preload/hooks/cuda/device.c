@@ -24,6 +24,7 @@ static bool get_uuid(CUuuid *uuid, uint32_t device)
     return get != NULL && get(uuid, (CUdevice)device) == CUDA_SUCCESS;
 }
 
+/* Computes sg_cuda_device_identity. */
 static uint64_t identify_device(uint32_t device)
 {
     CUuuid uuid = {{0}};

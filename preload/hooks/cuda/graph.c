@@ -32,6 +32,7 @@ struct demand {
     uint32_t device;
 };
 
+/* Adds one node. Bytes at a known address count once, however many nodes use the address. */
 static void add_bytes(struct demand *demand, uintptr_t address, uint64_t bytes)
 {
     if (address != 0 && demand->ranges == NULL) {
@@ -57,6 +58,7 @@ static uint64_t finish(struct demand *demand)
 
 static void add_graph(CUgraph graph, struct demand *demand);
 
+/* Adds an allocation node, or all nodes of a child graph. */
 static void add_node(CUgraphNode node, struct demand *demand)
 {
     SG_DRIVER(get_type, cuGraphNodeGetType);
@@ -98,6 +100,7 @@ static void add_graph(CUgraph graph, struct demand *demand)
 
 /* ---- the graph pools --------------------------------------------------------------------------------------------- */
 
+/* Queries an attribute of a device's graph pool, in bytes. False: the driver gives none. */
 static bool get_attribute(uint32_t device, CUgraphMem_attribute attribute, uint64_t *bytes)
 {
     SG_DRIVER(get, cuDeviceGetGraphMemAttribute);

@@ -6,6 +6,7 @@
 #include "base/compiler.h"
 #include "hooks/cuda/call.h"
 
+/* Hook of an instantiation. Judges growth only if the instantiation also uploads the graph (`is_uploaded`). */
 #define INSTANTIATE(name, exec, graph, is_uploaded, ...) \
     struct sg_cuda_call call; \
     sg_cuda_open(&call); \
@@ -56,6 +57,7 @@ SG_EXPORT CUresult CUDAAPI cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGrap
                 hGraph, instantiateParams);
 }
 
+/* Hook of an upload or a launch. Graphs without allocation nodes pass at once. */
 #define UPLOAD(name, exec, stream) \
     uint64_t block = sg_graph_find(exec); \
     if (block == 0) { \

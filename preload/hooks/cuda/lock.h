@@ -1,6 +1,6 @@
 /*
  * lock.h - one lock for the lists of CUDA's rarer calls: VMM handles and mappings (vmm.c), pools (mempool.c), contexts,
- * graphs. Those calls take microseconds to milliseconds, so an uncontended lock costs little beside them.
+ * graphs. Those calls take microseconds to milliseconds, so an uncontended lock adds little to their cost.
  *
  * Never call the driver under this lock. The driver may wait for another thread, and that thread may be waiting for
  * this lock in a hook: a deadlock.

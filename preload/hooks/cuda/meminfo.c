@@ -2,7 +2,7 @@
  * meminfo.c - hooks of the driver's queries of free and total memory on unified memory (SPARKGUARD_MEMINFO).
  *
  * On unified memory the driver's "free" is MemFree. It counts page cache as used, and it ignores the reserve, promises
- * and other tenants. Programs size themselves by it. So the hooks replace both figures:
+ * and other tenants. Programs size themselves by it. Therefore the hooks replace both figures:
  *   - free is the largest request that admission would grant now.
  *   - total is the memory that all guarded programs could have, fixed at the first query of the process.
  * Errors of the driver are passed on, except OUT_OF_MEMORY: PyTorch queries while it reports an out-of-memory error.
@@ -92,6 +92,7 @@ static bool is_answered_here(CUdevice *device)
     return sg_meminfo_is_honest() && get_device != NULL && get_device(device) == CUDA_SUCCESS && is_unified(*device);
 }
 
+/* True if the hook replaces a driver answer with this result. */
 static bool is_replaced(CUresult result)
 {
     return result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY;

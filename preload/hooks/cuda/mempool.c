@@ -206,7 +206,7 @@ static CUresult query(uint32_t number, CUmemPool_attribute attribute, struct sg_
     return result;
 }
 
-/* Queries the reserved bytes. Of concurrent queries the one begun last counts, because it covers all earlier changes.
+/* Queries the reserved bytes. If queries run concurrently, the last one begun counts: it covers all earlier changes.
  * A query begun before it that returns later gets the charged bytes instead. False: the query failed; repeat it. */
 static bool query_reserved(uint32_t number, struct sg_lock_state *lock, uint64_t *reserved)
 {

@@ -46,6 +46,7 @@ static CUresult device_of_context(CUstream stream, CUdevice *device)
     return result;
 }
 
+/* The device of a stream. The current device if the driver cannot tell. */
 static CUresult device_of(CUstream stream, CUdevice *device)
 {
     SG_DRIVER(get_device, cuStreamGetDevice);
@@ -158,6 +159,7 @@ static void trim(CUmemoryPool pool, uint64_t keep_bytes)
 
 /* ---- the decision ------------------------------------------------------------------------------------------------ */
 
+/* Asks admission for `size_bytes` of the machine and `growth_bytes` of the job's limit. */
 static bool ask(struct alloc *alloc, uint64_t size_bytes, uint64_t growth_bytes, bool is_tentative)
 {
     struct sg_request *request = &alloc->call.request;
@@ -212,6 +214,7 @@ static bool judge_alone(struct alloc *alloc)
     return ask_for_growth(alloc, false);
 }
 
+/* Decides whether the allocation may go to the driver. True: granted. */
 static bool judge(struct alloc *alloc)
 {
     if (sg_mempool_begin(&alloc->pool, &alloc->call.request))
@@ -278,6 +281,7 @@ static void drop_growth(const struct alloc *alloc, CUdeviceptr block)
     sg_mempool_book_refused(&alloc->pool, block);
 }
 
+/* Enters the new block. A block of an opaque or unknown pool is charged by itself. */
 static void record_block(const struct alloc *alloc, CUdeviceptr ptr)
 {
     uint64_t stale, block = sg_mempool_add_block(&alloc->pool, ptr);
@@ -394,6 +398,7 @@ SG_EXPORT CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStrea
 
 /* ---- calls that shrink pools ------------------------------------------------------------------------------------- */
 
+/* Ends a synchronisation. Queries the current device only if the whole context was synchronised. */
 static void end_sync(const struct sg_mempool_sync *sync, bool is_done)
 {
     CUdevice device = 0;

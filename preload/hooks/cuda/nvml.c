@@ -21,6 +21,7 @@
 
 static uint64_t unified[SG_DEVICE_CAPACITY]; /* (atomic) NVML handles of devices found unified; handles never change */
 
+/* True if an earlier call has found this device unified. */
 static bool was_unified(nvmlDevice_t device)
 {
     for (unsigned i = 0; i < SG_DEVICE_CAPACITY; i++)

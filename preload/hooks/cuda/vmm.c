@@ -94,6 +94,7 @@ static void *find(const struct sg_block_table *table, uint64_t key)
     return (void *)(uintptr_t)sg_block_table_find(table, key);
 }
 
+/* Visitor: removes the export keys of a memory. */
 static void forget_export(void *memory, uint64_t key, uint64_t value)
 {
     if (value == (uintptr_t)memory)
@@ -135,6 +136,7 @@ static bool refer(struct sg_vmm_memory *memory, uint64_t number)
     return true;
 }
 
+/* Frees a handle without references and without releases under way. */
 static void drop_if_unused(struct sg_vmm_handle *handle)
 {
     if (handle->references != 0 || handle->releases != 0)
@@ -155,6 +157,7 @@ static void drop_stale(uint64_t number)
     sg_add_relaxed(&sg_own->unmatched_frees, 1);
 }
 
+/* Adds a use for the time of a driver call. */
 static struct sg_vmm_memory *hold(struct sg_vmm_memory *memory)
 {
     if (memory != NULL)
@@ -205,6 +208,7 @@ struct search {
     const struct sg_vmm_mapping *found;
 };
 
+/* Visitor: finds the mapping around an address. */
 static void match_address(void *context, uint64_t key, uint64_t value)
 {
     struct search *search = context;
@@ -230,9 +234,9 @@ struct sg_vmm_memory *sg_vmm_hold_address(uint64_t address)
  * The key by which an exported handle is recognised at import; 0: none. A fabric handle is identified by its bytes.
  *
  * A descriptor's number identifies nothing: programs close it and receive other files under the same number. Its inode
- * identifies nothing either: all exports may show the inode of the driver's device. So the export marks the open file
- * with F_SETOWN. This process becomes the receiver of signals that are never requested (fcntl(2): without O_ASYNC), and
- * F_GETOWN shows the mark.
+ * identifies nothing either: all exports may show the inode of the driver's device. Therefore the export marks the open
+ * file with F_SETOWN. This process becomes the receiver of signals that are never requested (fcntl(2): without
+ * O_ASYNC), and F_GETOWN shows the mark.
  *
  * Comparing open files without a mark (kcmp, epoll) needs a descriptor that the library keeps. A kept duplicate would
  * hold the memory, and the program may close any descriptor. The end of the last descriptor cannot be observed, so an
@@ -360,6 +364,7 @@ struct range {
     struct sg_vmm_mapping *found;
 };
 
+/* Visitor: moves a mapping that begins in the range from the table to the list. */
 static void take_mapping(void *context, uint64_t key, uint64_t value)
 {
     struct range *range = context;
