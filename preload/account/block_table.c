@@ -1,50 +1,53 @@
 /*
  * block_table.c - the lock-free table: open addressing with linear probing, growing by generations.
  *
- * States of a slot (key, value); v is the caller's value
+ * States of a slot (key, value); v is the caller's value. A mover is a thread that moves an entry to the newest
+ * generation.
  *     (0, 0)               never used
  *     (GONE, 0)            used before, free again
  *     (k, 0)               being filled by the inserter of k, or just emptied by its remover
  *     (k, v)               holds k
  *     (k, v|FROZEN)        a mover has claimed the entry and is copying it to the newest generation
  *     (k, v|FROZEN|DEAD)   removed while it was being copied: the mover will take its copy out again
- *     (k, v|MOVED)         nothing here any more: look in a newer generation
+ *     (k, v|MOVED)         the entry has moved to a newer generation
  *     (k, r|COPY)          a mover's copy; r names the slot it came from, and it is valid if that one holds v|MOVED
  *     (k, r|COPY|DEAD)     a copy removed before its mover confirmed it: the mover frees the slot
- * Every transition is one compare-and-swap: on the key to claim a slot (0 or GONE -> k), on the value for the rest. The
- * key returns to GONE only by the one who set the value to 0.
+ * Every transition is one compare-and-swap: on the key to claim a slot (0 or GONE -> k), on the value for the rest.
+ * Only the thread that set the value to 0 sets the key to GONE.
  *
  * Why an entry is never lost and never doubled
- *   1. Only the inserter of k knows k until insert returns (the allocator has just handed it out), so nobody looks for
- *      a key that is being filled: (k, 0) reads as "not here".
+ *   1. Only the inserter of k knows k until insert returns, because the allocator has just returned k. No other thread
+ *      searches for a key that is being filled: (k, 0) reads as "not here".
  *   2. Remove wins by a single CAS (v -> 0, v|FROZEN -> v|FROZEN|DEAD or r|COPY -> r|COPY|DEAD): one caller gets v. A
  *      slot may be freed and filled with another key between the reads of its key and its value, so the key is read
- *      again. (Two who remove the same key at once, as a double free does, or who do not own it, may still hit a new
- *      entry of equal value.)
- *   3. A move belongs to who froze the entry. It puts (k, r|COPY) into the newest generation, then
+ *      again. (Known gap: two threads that remove the same key at once, as a double free does, or a thread that does
+ *      not own the key, may still remove a new entry of equal value.)
+ *   3. A move belongs to the thread that froze the entry. The mover puts (k, r|COPY) into the newest generation, then
  *      v|FROZEN -> v|MOVED, then r|COPY -> v. If a remover came before the second step (DEAD), the mover clears its
- *      copy. So nobody waits for a mover, dead or stopped: until the second step the original answers, after it the
- *      copy. A search goes from old to new. A copy whose original died stays invalid however long its mover is stopped
- *      and whatever became of the key since: r is its alone, for what has been frozen leaves its slot for good. If r's
- *      generation was retired (zeros), the copy has been confirmed, and is read again.
+ *      copy. No thread waits for a mover, which may be killed or stopped: until the second step a search finds the
+ *      original, after it the copy. A search goes from old generations to new ones. A copy whose original was removed
+ *      stays invalid, however long its mover is stopped and whatever happens to the key: r names one entry for ever,
+ *      because the slot of a frozen entry is never used again. If the generation of r was retired (zeros), the copy has
+ *      been confirmed, and the search reads it again.
  *   4. Inserters and growth: an inserter stores its value, then loads `newest` (both seq_cst). Growth publishes
  *      `newest`, then movers scan the slots (seq_cst). Either the scan sees the value, or the inserter sees the new
  *      generation and moves its own slot by rule 3 (a store-load pairing as in Dekker's algorithm). A mover does the
  *      same for its copy after confirming it.
- *   5. A generation that is not the newest is retired when as many entries have gone from it as have entered. One has
- *      entered before its inserter looks whether the generation is still the newest; it has gone when nobody is to
- *      write to its slot any more: removed, moved and its copy confirmed, or never put. Both only grow, and what has
- *      gone is read first, so that they are equal only if at one instant between the readings nothing was there nor on
- *      its way. The pages then go back by MADV_DONTNEED while the mapping stays: a late search reads zeros there, that
- *      is "not here", and goes on to the next generation, where the entry is; so does an inserter who finds out late
- *      that there is one.
+ *   5. A generation that is not the newest is retired when its counts of entered and gone entries are equal. An entry
+ *      counts as entered before its inserter checks that the generation is still the newest. An entry counts as gone
+ *      when no thread will write to its slot any more: it was removed, moved with its copy confirmed, or never put.
+ *      Both counts only grow, and gone is read first. So they are equal only if at one instant between the two readings
+ *      the generation had no entries, and none was being put. Retirement gives the pages back by MADV_DONTNEED and
+ *      keeps the mapping. A late search reads zeros there ("not here") and goes on to the next generation, where the
+ *      entry is. So does an inserter that notices the new generation late.
  *
- * Progress: find and remove are wait-free but for generations made meanwhile; insert is lock-free. Growth stops
- * nobody: each insert and remove moves at most MOVE_BATCH slots. A hit needs no terminator: GONE slots are reused by
- * the first inserter that meets them, and how far an entry may lie from its place is bounded by `reach`.
+ * Progress: find and remove are wait-free but for generations made meanwhile; insert is lock-free. Growth makes no
+ * thread wait: each insert and remove moves at most MOVE_BATCH slots. A search needs no terminating empty slot:
+ * inserters reuse the first GONE slot they meet, and `reach` bounds how far an entry may lie from its hash place.
  *
  * Load: a generation is full at 3/4 (or when an insert finds no slot within PROBE_MAX); the next has twice the slots.
- * At the moment of growth that is 16 * (1 + 2) / 0.75 = 64 bytes per entry, most of the new ones not touched yet.
+ * At the moment of growth a table has 16 * (1 + 2) / 0.75 = 64 bytes per entry; most of the new slots are not touched
+ * yet.
  */
 #include "account/block_table.h"
 
@@ -65,25 +68,25 @@ enum {
     FIRST_SLOTS = 256,
     MOVE_BATCH = 16,
     PROBE_MAX = 512,
-    EXACT_SLOTS = 4096, /* in a larger generation only every so many inserts look whether it is full */
-    INSERTS_A_LOOK = 16,
+    EXACT_SLOTS = 4096,     /* a larger generation is not checked for fullness at each insert, */
+    INSERTS_PER_CHECK = 16, /* but at one insert of so many per stripe */
 };
 
-/* What threads of this stripe have counted, since ever. */
+/* The counts of some threads, so that threads seldom write to the same cache line. Both counts only grow. */
 struct stripe {
-    uint64_t entered; /* entries put into this generation, from before they are */
-    uint64_t gone;    /* of these, such as are no longer in it, or found no place */
+    uint64_t entered; /* entries put into this generation, counted before they are put */
+    uint64_t gone;    /* the part of them that has left the generation, or found no slot */
     uint64_t reserved[6];
 };
 
 struct sg_block_table_array {
     uint64_t slots; /* a power of two */
     uint64_t bytes;
-    uint32_t shift;  /* 64 - log2(slots) */
-    uint32_t reach;  /* farthest any entry has been put from its place */
-    uint64_t cursor; /* next slot to be scanned by a mover */
-    uint64_t longest_step;
-    uint64_t number; /* of the generation */
+    uint32_t shift;        /* 64 - log2(slots) */
+    uint32_t reach;        /* longest distance of any entry from its hash place */
+    uint64_t cursor;       /* next slot to be scanned by a mover */
+    uint64_t longest_step; /* sg_block_table_longest_step */
+    uint64_t number;       /* of the generation */
     uint64_t reserved[2];
     struct stripe stripe[SG_BLOCK_TABLE_STRIPES];
     struct sg_block_table_slot slot[];
@@ -91,11 +94,11 @@ struct sg_block_table_array {
 _Static_assert(sizeof(struct stripe) == 64, "a stripe has a cache line of its own");
 _Static_assert(FIRST_SLOTS % MOVE_BATCH == 0, "scans end on a batch");
 
-/* Where an entry has been put. */
+/* The slot that an entry was put into. */
 struct spot {
     struct sg_block_table_array *array;
     uint64_t index;
-    uint32_t count; /* `newest` when it was put */
+    uint32_t count; /* `newest` when the entry was put */
 };
 
 static void move_slot(struct sg_block_table *table, struct sg_block_table_array *from, uint64_t index);
@@ -106,14 +109,14 @@ static uint64_t place_of(const struct sg_block_table_array *array, uint64_t key)
     return ((key ^ (key >> 29)) * UINT64_C(0x9e3779b97f4a7c15)) >> array->shift;
 }
 
-/* Always the same one for a thread. */
+/* The stripe of this thread, always the same one. */
 static struct stripe *stripe_of(struct sg_block_table_array *array)
 {
     static SG_THREAD_LOCAL char here;
     return &array->stripe[((uintptr_t)&here >> 12) % SG_BLOCK_TABLE_STRIPES];
 }
 
-/* Entries there or on their way. 0: at some instant of this call there were none (rule 5). */
+/* Entries in the generation or being put. 0: at some instant of this call there were none (rule 5). */
 static uint64_t used_of(const struct sg_block_table_array *array)
 {
     uint64_t gone = 0, entered = 0;
@@ -126,13 +129,13 @@ static uint64_t used_of(const struct sg_block_table_array *array)
 
 static bool is_full(struct sg_block_table_array *array)
 {
-    if (array->slots > EXACT_SLOTS && sg_load_relaxed(&stripe_of(array)->entered) % INSERTS_A_LOOK != 0)
+    if (array->slots > EXACT_SLOTS && sg_load_relaxed(&stripe_of(array)->entered) % INSERTS_PER_CHECK != 0)
         return false;
     return used_of(array) >= array->slots / 4 * 3;
 }
 
-/* One that entered is no longer there, and whoever counts it here has written to its slot for the last time. */
-static void leave(struct sg_block_table_array *array)
+/* Counts an entry as gone. The caller has written to its slot for the last time. */
+static void count_gone(struct sg_block_table_array *array)
 {
     sg_fetch_add(&stripe_of(array)->gone, UINT64_C(1));
 }
@@ -157,7 +160,8 @@ static struct sg_block_table_array *array_make(uint64_t slots, uint32_t number)
     return array;
 }
 
-/* Sees to it that there is a generation after the `count` ones the caller saw. Two may try; one array wins. */
+/* Ensures that a generation exists after the `count` generations that the caller saw. Several threads may try; one
+ * array wins. Returns 0 or -ENOMEM. */
 static int grow(struct sg_block_table *table, uint32_t count)
 {
     if (count >= SG_BLOCK_TABLE_GENERATIONS)
@@ -176,25 +180,25 @@ static int grow(struct sg_block_table *table, uint32_t count)
     return 0;
 }
 
-/* Claims a slot for `key` and fills it: its index, or UINT64_MAX if there is none within reach. An older entry of the
- * same key that is replaced has entered itself. */
+/* Claims a slot for `key` and fills it. Returns its index, or UINT64_MAX if no slot is free within PROBE_MAX. An older
+ * entry of the same key that is replaced counts as gone: it was counted as entered itself. */
 static uint64_t claim(struct sg_block_table_array *array, uint64_t key, uint64_t value, uint64_t *stale)
 {
     uint64_t mask = array->slots - 1;
     uint64_t place = place_of(array, key);
-    uint32_t most = array->slots < PROBE_MAX ? (uint32_t)array->slots : PROBE_MAX;
-    for (uint32_t step = 0; step < most; step++) {
+    uint32_t limit = array->slots < PROBE_MAX ? (uint32_t)array->slots : PROBE_MAX;
+    for (uint32_t step = 0; step < limit; step++) {
         uint64_t index = (place + step) & mask;
         struct sg_block_table_slot *slot = &array->slot[index];
         uint64_t held = sg_load_acquire(&slot->key);
         if (SG_UNLIKELY(held == key) &&
-            (value & STATE_BITS) == 0) { /* its block was freed through a entry point we do not see */
+            (value & STATE_BITS) == 0) { /* the old block was freed through an entry point that is not hooked */
             uint64_t old = sg_load(&slot->value);
             bool is_entry = old != 0 && (old & STATE_BITS) == 0;
-            /* read again behind the value: the slot may have been emptied and taken for another key between the two */
+            /* read the key again: since its first read the slot may have been reused for another key */
             if (is_entry && sg_load(&slot->key) == key && sg_cas_u64(&slot->value, &old, value)) {
                 *stale = old;
-                leave(array);
+                count_gone(array);
                 return index;
             }
         }
@@ -212,14 +216,14 @@ static uint64_t claim(struct sg_block_table_array *array, uint64_t key, uint64_t
     return UINT64_MAX;
 }
 
-/* Empties a slot whose entry the caller has just taken. */
+/* Frees a slot whose value the caller has just set to 0. */
 static void free_slot(struct sg_block_table_array *array, struct sg_block_table_slot *slot)
 {
     sg_store_release(&slot->key, KEY_GONE);
-    leave(array);
+    count_gone(array);
 }
 
-/* Puts an entry into the newest generation, growing where needed. */
+/* Puts an entry into the newest generation, and makes a new generation if that one is full. Returns 0 or -ENOMEM. */
 static int put(struct sg_block_table *table, uint64_t key, uint64_t value, uint64_t *stale, struct spot *spot)
 {
     for (;;) {
@@ -230,7 +234,7 @@ static int put(struct sg_block_table *table, uint64_t key, uint64_t value, uint6
             if (grown == 0)
                 continue;
             if (array == NULL)
-                return grown; /* without memory a full generation serves as long as it has a slot */
+                return grown; /* without memory for growth, a full generation is used as long as it has a slot */
         }
         sg_fetch_add(&stripe_of(array)->entered, UINT64_C(1)); /* pairs with used_of in retire (rule 5) */
         uint64_t index = UINT64_MAX;
@@ -241,20 +245,20 @@ static int put(struct sg_block_table *table, uint64_t key, uint64_t value, uint6
             *spot = (struct spot){array, index, count};
             return 0;
         }
-        leave(array);
+        count_gone(array);
         if (is_newest && grow(table, count) != 0)
             return -ENOMEM;
     }
 }
 
-/* Rule 3, for the entry in slot `index`, if there is one. For want of memory it stays. */
+/* Moves the entry in slot `index` by rule 3, if there is one. Without memory the entry stays. */
 static void move_slot(struct sg_block_table *table, struct sg_block_table_array *from, uint64_t index)
 {
     struct sg_block_table_slot *slot = &from->slot[index];
     uint64_t value = sg_load(&slot->value);
     do {
         if (value == 0 || (value & STATE_BITS) != 0)
-            return; /* empty, moved, or somebody's who will see the growth and move it himself */
+            return; /* empty, moved, or being put by a thread that will see the growth and move it by rule 4 */
     } while (!sg_cas_u64(&slot->value, &value, value | FROZEN));
     uint64_t key = sg_load_acquire(&slot->key);
     uint64_t original = value | FROZEN;
@@ -275,12 +279,12 @@ static void move_slot(struct sg_block_table *table, struct sg_block_table_array 
         sg_store(&copy->value, 0);
         free_slot(spot.array, copy);
     }
-    leave(from); /* not before: until the copy is confirmed the original answers for it */
+    count_gone(from); /* not earlier: until the copy is confirmed, searches read the original */
     if (is_confirmed && sg_load(&table->newest) != spot.count)
         move_slot(table, spot.array, spot.index);
 }
 
-/* Gives the oldest generation back when rule 5 allows it. */
+/* Gives the pages of the oldest generation back when rule 5 allows it. */
 static void retire(struct sg_block_table *table, uint32_t first, struct sg_block_table_array *array)
 {
     if (used_of(array) != 0 || !sg_cas_u32(&table->first, &first, first + 1))
@@ -291,7 +295,7 @@ static void retire(struct sg_block_table *table, uint32_t first, struct sg_block
         (void)sg_sys_madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
-/* One operation's share of an ongoing growth out of generation `first`. */
+/* Moves one batch of slots out of generation `first`: the part that one operation contributes to a growth. */
 static SG_APART void move_some(struct sg_block_table *table, uint32_t first)
 {
     struct sg_block_table_array *array = sg_load_acquire(&table->generation[first]);
@@ -312,7 +316,8 @@ static inline void help_growth(struct sg_block_table *table)
         move_some(table, first);
 }
 
-/* An entry's line is seldom in a cache, and what is done before it is written to takes as long as a part of its way. */
+/* Prefetches the cache line of an entry: it is seldom cached, and the work before the write hides a part of the
+ * latency. */
 static inline void fetch_place(const struct sg_block_table *table, uint64_t key)
 {
     uint32_t count = sg_load_acquire(&table->newest);
@@ -341,7 +346,7 @@ int sg_block_table_insert(struct sg_block_table *table, uint64_t key, uint64_t v
     return 0;
 }
 
-/* The next slot in `array` that holds `key`, from *step on; NULL at the end of what must be searched. */
+/* The next slot in `array` that holds `key`, from *step on; NULL: no further slot may hold it. */
 static SG_INLINE struct sg_block_table_slot *next_slot(struct sg_block_table_array *array, uint64_t key, uint32_t *step)
 {
     uint64_t mask = array->slots - 1;
@@ -358,7 +363,7 @@ static SG_INLINE struct sg_block_table_slot *next_slot(struct sg_block_table_arr
     return NULL;
 }
 
-/* The caller's value that a slot in this state holds, or 0. */
+/* The caller's value in a slot with value word `state`, or 0. */
 static SG_INLINE uint64_t value_in(const struct sg_block_table *table, uint64_t state)
 {
     uint64_t bits = state & SG_BLOCK_TABLE_VALUE_MASK;
@@ -371,7 +376,7 @@ static SG_INLINE uint64_t value_in(const struct sg_block_table *table, uint64_t 
     return (original & STATE_BITS) == MOVED ? original & SG_BLOCK_TABLE_VALUE_MASK : 0;
 }
 
-/* What a slot holds of `key` now: the caller's value, or 0. *state is the word that says so. */
+/* The caller's value of `key` in a slot, or 0. *state: the value word it was derived from. */
 static SG_INLINE uint64_t read_slot(const struct sg_block_table *table, const struct sg_block_table_slot *slot,
                                     uint64_t key, uint64_t *state)
 {
@@ -387,8 +392,8 @@ static SG_INLINE uint64_t read_slot(const struct sg_block_table *table, const st
 
 enum wish { WISH_FIND, WISH_REMOVE };
 
-/* Serves find and remove in one slot: the value, or 0 to go on. Of a value that is not `only` (0: any) nothing is
- * there. */
+/* Finds or removes an entry in one slot. Returns its value, or 0 if the search must go on. A remove ignores an entry
+ * whose value is not `only` (0: any value). */
 static SG_INLINE uint64_t serve(const struct sg_block_table *table, struct sg_block_table_array *array,
                                 struct sg_block_table_slot *slot, uint64_t key, enum wish wish, uint64_t only)
 {

@@ -1,6 +1,6 @@
 /*
- * callsites.c - see callsites.h. A class is a small open hash that only grows: a number is claimed by compare-and-swap
- * of its key and is never given up, so a number that is found stays the site's.
+ * callsites.c - see callsites.h. A class is a small open-addressing hash table that only grows. A number is claimed by
+ * compare-and-swap of its key and is never freed, so a call site keeps its number.
  */
 #include "account/callsites.h"
 
@@ -11,13 +11,13 @@
 #include <string.h>
 
 static struct sg_callsite before_fork[SG_CALLSITE_CLASSES][SG_CALLSITE_CAPACITY];
-static uint32_t has_sites; /* (atomic) until then nobody pays for the pages above */
+static uint32_t has_sites; /* (atomic) without call sites the pages of before_fork stay untouched */
 
 /* ---- the name: library and offset -------------------------------------------------------------------------------- */
 
-/* One line of /proc/self/maps, as it is read character by character: "begin-end perms offset dev inode  path". */
+/* One line of /proc/self/maps, parsed character by character: "begin-end perms offset dev inode  path". */
 struct line {
-    uint64_t number[4]; /* begin, end, offset, and what tells files apart */
+    uint64_t number[4]; /* begin, end, offset, and a hash of device and inode */
     uint32_t field;     /* 0 to 6 */
     size_t name_length;
     char name[SG_CALLSITE_NAME_BYTES];
@@ -27,7 +27,7 @@ struct line {
 enum { FIELD_BEGIN, FIELD_END, FIELD_RIGHTS, FIELD_OFFSET, FIELD_DEVICE, FIELD_INODE, FIELD_PATH };
 enum { LINE_BEGIN, LINE_END, LINE_OFFSET, LINE_FILE };
 
-/* The first mapping of the file that the last lines were of. */
+/* The first mapping of the file that the last lines belong to. */
 struct module {
     uint64_t file;
     uint64_t begin;
@@ -43,7 +43,7 @@ static void take_character(struct line *line, char c)
 {
     static const uint8_t number_of[] = {LINE_BEGIN, LINE_END, 0, LINE_OFFSET};
     if (line->field == FIELD_PATH) {
-        if (c == '/') /* the last part counts */
+        if (c == '/') /* keep only the part after the last slash */
             line->name_length = 0;
         else if (line->name_length + 1 < sizeof line->name && (c != ' ' || line->name_length != 0))
             line->name[line->name_length++] = c;
@@ -59,8 +59,8 @@ static void take_character(struct line *line, char c)
     }
 }
 
-/* Where the file's address 0 lies: an executable that is not position-independent counts from 0. Read as a file is, for
- * another thread may unmap it meanwhile. */
+/* The load address to subtract from an address in this file: 0 for an executable that is not position-independent. The
+ * ELF header is read through /proc/self/mem, because another thread may unmap it meanwhile. */
 static uint64_t bias_of(const struct module *module)
 {
     Elf64_Ehdr header = {0};
@@ -72,7 +72,7 @@ static uint64_t bias_of(const struct module *module)
     return memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_type == ET_EXEC ? 0 : module->begin;
 }
 
-/* A whole line: true if the address lies there, and then the site has its name. */
+/* Evaluates a complete line. Returns whether the address lies in its mapping; the call site is named then. */
 static bool take_line(struct line *line, struct module *module, uint64_t address, struct sg_callsite *site)
 {
     static const char anonymous[] = "[anonymous]";
@@ -92,10 +92,11 @@ static bool take_line(struct line *line, struct module *module, uint64_t address
         line->name_length = sizeof anonymous - 1;
     }
     memcpy(site->library, line->name, line->name_length);
-    sg_store_release(&site->is_named, UINT64_C(1)); /* pairs with the reader's look, also after a kill */
+    sg_store_release(&site->is_named, UINT64_C(1)); /* pairs with readers of the segment, also after a kill */
     return true;
 }
 
+/* Names a call site from /proc/self/maps. Leaves it unnamed if no descriptor is free. */
 static void name(struct sg_callsite *site, uint64_t address)
 {
     char text[1024] = "";
@@ -158,7 +159,7 @@ SG_COLD uint32_t sg_callsites_enter_farther(enum sg_callsite_class class, uint64
     return sg_callsites_add(class, sg_callsites_find_farther(class, key, number), bytes);
 }
 
-/* Whether one of the sites that changed is about to lose bytes. */
+/* Whether publishing the changed call sites lowers the live bytes of one of them. */
 static bool loses_bytes(const struct sg_range_map *ranges)
 {
     for (uint32_t changed = ranges->changed_sites; changed != 0; changed &= changed - 1) {
@@ -169,7 +170,7 @@ static bool loses_bytes(const struct sg_range_map *ranges)
     return false;
 }
 
-/* Copies live_bytes of all sites to the field of struct sg_callsite at `offset`. */
+/* Copies live_bytes of all call sites to the field of struct sg_callsite at `offset`. */
 static void copy_live_to(size_t offset)
 {
     for (unsigned class = 0; class < SG_CALLSITE_CLASSES; class ++)
@@ -177,13 +178,13 @@ static void copy_live_to(size_t offset)
             struct sg_callsite *site = &sg_own->site[class][number];
             uint64_t *kept = (uint64_t *)(void *)((char *)site + offset);
             uint64_t live_bytes = sg_load_relaxed(&site->live_bytes);
-            if (sg_load_relaxed(kept) != live_bytes) /* most are 0 forever: their pages stay untouched */
+            if (sg_load_relaxed(kept) != live_bytes) /* most stay 0: do not touch their pages */
                 sg_store_relaxed(kept, live_bytes);
         }
 }
 
-/* One thread copies, and others go on: blocks that they free meanwhile may be missing. A higher peak in between is
- * due again. */
+/* One thread copies while other threads go on: blocks that they free meanwhile may be missing in the copy. A new peak
+ * meanwhile sets the state to LIVE again, so that it is copied as well. */
 SG_COLD void sg_callsites_keep_peak(void)
 {
     uint32_t due = SG_CALLSITES_PEAK_LIVE, keeping = SG_CALLSITES_PEAK_KEEPING;

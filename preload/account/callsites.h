@@ -1,13 +1,17 @@
 /*
- * callsites.h - call sites: which code holds how much in large blocks. CUDA memory of any size, and of mappings and
- * heap blocks those of SPARKGUARD_LARGE and more, remember the number of the site that they were asked for at.
+ * callsites.h - call sites: the code that asked for large blocks, and how much each call site holds.
  *
- * A site is the address to which the program's own call returns, outside this library, with the domain. Each class has
- * SG_CALLSITE_CAPACITY numbers; what comes when they are taken counts as number 1. Sites live in the segment, with the
- * library's name and the offset in it, found at first sight in /proc/self/maps: no loader lock is taken, and the name
- * stays when the library is unloaded. (Another library that is loaded there later is taken for the first.)
+ * CUDA blocks of any size have a call site. Mappings and heap blocks have one from SPARKGUARD_LARGE bytes on. The entry
+ * of each such block stores the number of its call site.
  *
- * Any thread, any time, also in signal handlers; no locks. A site that is known costs some twenty instructions.
+ * A call site is the return address of the program's own call, outside this library, together with the domain. Each
+ * class has SG_CALLSITE_CAPACITY numbers. When all are in use, further call sites share number 1 (SG_CALLSITE_OTHER).
+ * Call sites are in the segment, with the name of the library and the offset in that library. The name is read from
+ * /proc/self/maps when the call site is first seen: this takes no loader lock, and the name survives dlclose. Known
+ * error: a library loaded later at the same address is reported under the first library's name.
+ *
+ * Thread-safety: any thread, also in signal handlers; no locks. Exceptions are noted. Cost for a known call site: some
+ * twenty instructions.
  */
 #ifndef SG_PRELOAD_ACCOUNT_CALLSITES_H
 #define SG_PRELOAD_ACCOUNT_CALLSITES_H
@@ -16,7 +20,8 @@
 #include "base/range_map.h"
 #include "shared/segment.h"
 
-/* The number of a site, never 0; `key` as in struct sg_callsite, `number` where it may be. */
+/* The search of sg_callsites_find, from number `number` on; claims a free number for an unknown call site. `key`: as in
+ * struct sg_callsite. Returns the number of the call site, never 0. */
 uint32_t sg_callsites_find_farther(enum sg_callsite_class class, uint64_t key, uint32_t number);
 
 static inline uint64_t sg_callsites_key(enum sg_domain domain, const void *caller)
@@ -24,17 +29,20 @@ static inline uint64_t sg_callsites_key(enum sg_domain domain, const void *calle
     return (uint64_t)(uintptr_t)caller << 3 | (uint64_t)domain;
 }
 
+/* The number at which the search for a key begins: a hash of five bits. */
 static inline uint32_t sg_callsites_guess(uint64_t key)
 {
     return (uint32_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 59);
 }
 
+/* Returns the number of a call site, never 0. `caller`: the return address of the program's call. */
 static inline uint32_t sg_callsites_find(enum sg_callsite_class class, enum sg_domain domain, const void *caller)
 {
     uint64_t key = sg_callsites_key(domain, caller);
     return sg_callsites_find_farther(class, key, sg_callsites_guess(key));
 }
 
+/* Adds one block of `bytes` to call site `number`; returns `number`. */
 static inline uint32_t sg_callsites_add(enum sg_callsite_class class, uint32_t number, uint64_t bytes)
 {
     struct sg_callsite *site = &sg_own->site[class][number];
@@ -44,9 +52,11 @@ static inline uint32_t sg_callsites_add(enum sg_callsite_class class, uint32_t n
     return number;
 }
 
+/* The slow path of sg_callsites_enter: searches from number `number` on. */
 uint32_t sg_callsites_enter_farther(enum sg_callsite_class class, uint64_t key, uint32_t number, uint64_t bytes);
 
-/* A block has come: the number of its site. The ways part early, or the usual one would save registers for the other. */
+/* Finds the call site of a new block and adds the block to it; returns the number of the call site. The two paths share
+ * no code after the comparison: otherwise the compiler saves registers on the fast path for the slow one. */
 static inline uint32_t sg_callsites_enter(enum sg_callsite_class class, enum sg_domain domain, const void *caller,
                                           uint64_t bytes)
 {
@@ -57,19 +67,21 @@ static inline uint32_t sg_callsites_enter(enum sg_callsite_class class, enum sg_
     return sg_callsites_enter_farther(class, key, number, bytes);
 }
 
-/* The process's peak is now: the sites hold what they held at it, until one of them loses something. */
+/* Notes that the process is at a new peak. The live bytes of the call sites are the figures of that peak until the
+ * first call site loses bytes; sg_callsites_keep_peak copies them then. */
 static inline void sg_callsites_note_peak(void)
 {
     sg_store_relaxed(&sg_own->sites_peak_state, (uint32_t)SG_CALLSITES_PEAK_LIVE);
 }
 
-/* Before a site loses bytes: keeps what all sites held at the peak, where that is not done yet. */
+/* Copies the live bytes of all call sites as figures of the peak, unless that is done already. To be called before a
+ * call site loses bytes. */
 void sg_callsites_keep_peak(void);
 
-/* A refusal is recorded: keeps what all sites hold. */
+/* Copies the live bytes of all call sites as figures of the refusal that is being recorded. */
 void sg_callsites_keep_refusal(void);
 
-/* It has gone. */
+/* Takes a block that is being freed off its call site. */
 static inline void sg_callsites_leave(enum sg_callsite_class class, uint32_t number, uint64_t bytes)
 {
     struct sg_callsite *site = &sg_own->site[class][number];
@@ -79,14 +91,16 @@ static inline void sg_callsites_leave(enum sg_callsite_class class, uint32_t num
     (void)sg_fetch_sub(&site->live_count, UINT64_C(1));
 }
 
-/* Names what could not be named when it was first seen, for want of a descriptor: each once. In the history's helper,
- * which has a table of descriptors of its own. */
+/* Names call sites that got no name when they were first seen because the program had no free descriptor. Tries each
+ * call site once. Only in the history thread: it has a descriptor table of its own, and runs alone. */
 void sg_callsites_name_late(void);
 
-/* After a change of the map, under its lock: what its ranges say of the sites that it changed. */
+/* Publishes the sums of the call sites that the last change of `ranges` touched. Under sg_tracker_maps_lock, after each
+ * change of the map. */
 void sg_callsites_publish_ranges(struct sg_range_map *ranges);
 
-/* fork. before: in the parent, remembers. refork: in the child, whose window is zero again, begins with it. */
+/* fork. before_fork, in the parent: copies the call sites. refork, in the child: fills the child's new, empty segment
+ * with that copy. */
 void sg_callsites_before_fork(void);
 void sg_callsites_refork(void);
 

@@ -8,17 +8,17 @@
 
 #include <string.h>
 
-#define AGED_NS UINT64_C(250000000)
-#define RECORD_LEAST (UINT64_C(256) << 20) /* less that was left untouched tells nothing */
-#define IN_USE_SHARE 32                    /* less than this part that was touched: it has not begun to use it */
-#define PROMISED_SHARE 4                   /* of what is untouched, this part is promised at least */
+#define AGED_NS UINT64_C(250000000)        /* how long bytes must stay untouched to count as a record */
+#define RECORD_LEAST (UINT64_C(256) << 20) /* fewer untouched bytes are no evidence */
+#define IN_USE_SHARE 32                    /* less than 1/32 touched: the process has not begun to use its commits */
+#define PROMISED_SHARE 4                   /* at least 1/4 of the untouched bytes is promised */
 
 static struct {
-    uint64_t touched, untouched;         /* by the last scan */
-    uint64_t counted, counted_untouched; /* by the present one, so far */
-    uint64_t aged;                       /* was untouched for AGED_NS, and still is */
-    uint64_t least, begin_ns;            /* untouched at least since then */
-    uint32_t is_on_record;               /* (atomic) */
+    uint64_t touched, untouched;         /* bytes, by the last scan */
+    uint64_t counted, counted_untouched; /* bytes, by the present scan so far */
+    uint64_t aged;                       /* bytes that were untouched for AGED_NS and still are */
+    uint64_t least, begin_ns;            /* fewest untouched bytes since begin_ns (CLOCK_MONOTONIC) */
+    uint32_t is_on_record;               /* (atomic) the promise follows the record */
 } state;
 
 static uint64_t least_of(uint64_t a, uint64_t b)
@@ -37,6 +37,7 @@ void sg_commits_note(uint64_t touched_bytes, uint64_t untouched_bytes)
     state.counted_untouched += untouched_bytes;
 }
 
+/* Updates `aged` once per AGED_NS: untouched bytes are aged if they were untouched at each scan of that time. */
 static void note_age(uint64_t now)
 {
     state.least = least_of(state.least, state.untouched);
@@ -48,15 +49,17 @@ static void note_age(uint64_t now)
     state.begin_ns = now;
 }
 
+/* How many of `untouched` bytes are to be promised. A record needs 256 MiB when it is set, so whole MiB are exact
+ * enough. */
 static uint64_t promise_of(uint64_t untouched)
 {
-    if (sg_load(&state.is_on_record) == 0) /* or else the sizes are large enough for MiB */
+    if (sg_load(&state.is_on_record) == 0)
         return untouched;
     if (untouched <= state.touched)
         return untouched;
-    uint64_t of_1024 = 1024 * (state.touched >> 20) / ((state.touched + untouched) >> 20),
+    uint64_t share_1024 = 1024 * (state.touched >> 20) / ((state.touched + untouched) >> 20),
              least = 1024 / PROMISED_SHARE;
-    return untouched / 1024 * (of_1024 > least ? of_1024 : least);
+    return untouched / 1024 * (share_1024 > least ? share_1024 : least);
 }
 
 uint64_t sg_commits_end_scan(void)
@@ -84,9 +87,9 @@ bool sg_commits_set_on_record(bool is_on)
 
 uint64_t sg_commits_expected_bytes(uint64_t bytes)
 {
-    uint64_t now = promise_of(state.untouched), then = promise_of(state.untouched + bytes),
+    uint64_t now = promise_of(state.untouched), later = promise_of(state.untouched + bytes),
              least = bytes / PROMISED_SHARE;
-    return then > now + least ? then - now : least;
+    return later > now + least ? later - now : least;
 }
 
 bool sg_commits_are_on_record(void)

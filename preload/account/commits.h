@@ -1,21 +1,23 @@
 /*
- * commits.h - how much of the address space that this process reserved and then made writable it comes to touch.
+ * commits.h - predicts how much of its committed memory a process will touch. To commit is to make reserved address
+ * space writable.
  *
- * A managed heap (OpenJDK's G1, .NET) reserves the most it may ever use, commits pieces of it by mmap(MAP_FIXED) or
- * mprotect long before it needs them, and ends the process where one is refused. Committing is not touching: a Java
- * heap of 38 GiB may hold 2. As long as the pieces fit, each is promised in full, as any other mapping. One that
- * does not is judged by the record of the earlier ones:
+ * A managed heap (OpenJDK's G1, .NET) reserves the most it may ever use. It commits pieces by mmap(MAP_FIXED) or
+ * mprotect long before it needs them, and ends the process if a commit is refused. Committed is not touched: a Java
+ * heap of 38 GiB may touch 2 GiB. A commit that fits is promised in full, as any other mapping. A commit that does not
+ * fit is judged by the process's record of earlier commits:
  *
- *   - The process must have left at least as much of them untouched as it touched, for AGED_NS at least, and must use
- *     them at all.
- *   - Its watchdog must run and may end it: nothing else bounds what a process touches of memory that it has.
- *   - It is expected to touch the same part of what is untouched as it has touched of all, and a quarter at least. So
- *     much is promised of all pieces together from then on, and what the new piece adds to it must fit.
+ *   - At least as many committed bytes were left untouched as were touched, for at least AGED_NS (250 ms), and the
+ *     process does touch committed memory (constants: commits.c).
+ *   - The watchdog of the process runs and may end the process. Nothing else bounds how much committed memory a
+ *     process touches.
+ *   - The process is expected to touch the same share of the untouched bytes as it touched of all, at least a quarter.
+ *     From then on that share is promised for all commits together. The increase by the new commit must fit.
  *
- * Each scan renews the promise: a process that begins to touch more keeps others from that room, and gets nothing
- * more on its record. Once half is touched, the rest is promised in full again.
+ * Each scan computes the promise anew. If the process begins to touch more, the promise grows, other processes get
+ * less, and no further commit passes by the record. Once half is touched, the rest is promised in full again.
  *
- * Under the decision lock, except where noted.
+ * Thread-safety: under sg_decision_lock, except where noted.
  */
 #ifndef SG_PRELOAD_ACCOUNT_COMMITS_H
 #define SG_PRELOAD_ACCOUNT_COMMITS_H
@@ -23,24 +25,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A scan: begin, what it found touched and untouched of such memory, end. The result is the part that is promised. */
+/* A scan: begin; note the touched and untouched bytes of each committed range; end. end_scan returns how many of the
+ * untouched bytes are to be promised. */
 void sg_commits_begin_scan(void);
 void sg_commits_note(uint64_t touched_bytes, uint64_t untouched_bytes);
 uint64_t sg_commits_end_scan(void);
 
-/* Whether one more piece may be judged by the record, as of the last scan. */
+/* Whether one more commit may be judged by the record, as of the last scan. */
 bool sg_commits_have_record(void);
 
-/* From the next scan on the promise goes by the record, or does not. Whether it did. */
+/* Sets whether the promise follows the record, from the next scan on. Returns whether it did before. */
 bool sg_commits_set_on_record(bool is_on);
 
-/* How much `bytes` more would add to the promise, a quarter of them at least. */
+/* How many bytes the promise would grow if `bytes` more were committed; at least a quarter of `bytes`. */
 uint64_t sg_commits_expected_bytes(uint64_t bytes);
 
-/* Whether less may be promised of such memory than is missing of it. Any thread. */
+/* Whether the promise follows the record: less may be promised of committed memory than is untouched. Any thread. */
 bool sg_commits_are_on_record(void);
 
-/* In a forked child: what there is of it is inherited. */
+/* In a forked child: forgets the record. The child's committed memory is inherited, and no part of its own record. */
 void sg_commits_refork(void);
 
 #endif

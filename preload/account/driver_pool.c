@@ -13,14 +13,16 @@
 
 enum { POOLS_UNKNOWN, POOLS_KEEP, POOLS_NONE };
 
-static uint32_t
-    is_machines;       /* (atomic) this process's CUDA memory is the machine's, and the driver may keep pages of it */
+/* (atomic) this process's CUDA memory is system memory, and the driver has pools that may keep its pages */
+static uint32_t is_counting;
 static uint32_t pools; /* (atomic) POOLS_... */
 
-/* The driver lists its options since it has pools; the value is a mask of page sizes. */
+/* Whether the driver's parameters show pools. Drivers without pools lack the parameter; its value is a mask of page
+ * sizes. */
 static bool is_listed(void)
 {
-    static char path[SG_PATH_CAPACITY + 64], parameters[8192]; /* under the decision lock: large for a stack */
+    static char path[SG_PATH_CAPACITY + 64],
+        parameters[8192]; /* static, under sg_decision_lock: too large for a stack */
     struct sg_text text = sg_text_begin(path, sizeof path);
     sg_text_add(&text, sg_options.system_root);
     sg_text_add(&text, "/proc/driver/nvidia/params");
@@ -42,19 +44,19 @@ void sg_driver_pool_learn(void)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_decision_lock, &lock);
-    sg_store_relaxed(&is_machines, sg_driver_pool_is_used() ? 1u : 0u);
+    sg_store_relaxed(&is_counting, sg_driver_pool_is_used() ? 1u : 0u);
     sg_lock_release(&sg_decision_lock, &lock);
 }
 
 void sg_driver_pool_note_given(uint64_t bytes)
 {
-    if (SG_UNLIKELY(sg_load_relaxed(&is_machines) != 0))
+    if (SG_UNLIKELY(sg_load_relaxed(&is_counting) != 0))
         sg_fetch_add(&sg_entry_registry()->ended_bytes, bytes);
 }
 
 void sg_driver_pool_note_taken(uint64_t bytes)
 {
-    if (SG_UNLIKELY(sg_load_relaxed(&is_machines) != 0))
+    if (SG_UNLIKELY(sg_load_relaxed(&is_counting) != 0))
         (void)sg_sub_clamped(&sg_entry_registry()->ended_bytes, bytes);
 }
 
@@ -69,7 +71,7 @@ bool sg_driver_pool_is_pressed(void)
     if (SG_LIKELY(until == 0))
         return false;
     uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
-    return until > now && until - now <= SG_DRIVER_POOL_LEASE_NS; /* anything may be written there */
+    return until > now && until - now <= SG_DRIVER_POOL_LEASE_NS; /* a damaged registry may hold any number */
 }
 
 uint64_t sg_driver_pool_pressure_bytes(void)

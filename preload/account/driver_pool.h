@@ -1,10 +1,10 @@
 /*
  * driver_pool.h - counts the pages that may be in the driver's own pools, for all processes of the machine.
  *
- * NVIDIA's driver from 590 on puts freed pages of the machine into pools of its own (NVreg_EnableSystemMemoryPools).
- * They are in no counter of /proc/meminfo. The registry counts what guarded programs gave back, or ended with,
- * and nobody has taken since: an upper bound of what is in the pools. It also says how much memory somebody populates
- * to make the driver give pages back (admit/driver_pages.h).
+ * NVIDIA's driver from 590 on keeps freed system pages in pools of its own (NVreg_EnableSystemMemoryPools). No counter
+ * of /proc/meminfo shows these pages. The registry counts the bytes that guarded programs freed, or held when they
+ * ended, less the bytes allocated since: an upper bound of the pools' content. The registry also shows how much
+ * memory a process has populated to make the driver return pages (admit/driver_pages.h).
  */
 #ifndef SG_PRELOAD_ACCOUNT_DRIVER_POOL_H
 #define SG_PRELOAD_ACCOUNT_DRIVER_POOL_H
@@ -12,25 +12,27 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* An announcement of populated memory that is not renewed is void after this time. */
+/* 3 s: an announcement of populated memory that is not renewed within this time is ignored. */
 #define SG_DRIVER_POOL_LEASE_NS UINT64_C(3000000000)
 
-/* Whether the driver has pools: its parameters are read once. Under the decision lock. */
+/* Whether the driver has pools. Reads the driver's parameters at the first call only. Under sg_decision_lock. */
 bool sg_driver_pool_is_used(void);
 
-/* This process's CUDA memory is the machine's: from now on it is counted. Any thread, without the decision lock. */
+/* Notes that this process's CUDA memory is system memory (unified): its CUDA memory is counted from now on. Any thread;
+ * takes sg_decision_lock. */
 void sg_driver_pool_learn(void);
 
-/* CUDA memory of the machine (device or pinned) that this process took or gave back. Any thread. */
+/* Notes system memory (device or pinned) that this process allocated or freed through CUDA. Any thread. */
 void sg_driver_pool_note_taken(uint64_t bytes);
 void sg_driver_pool_note_given(uint64_t bytes);
 
-/* Bytes given back and not taken since, where the driver has pools; else 0. Any thread. */
+/* The bytes freed and not allocated since; 0 if the driver has no pools, or that is not known yet. Any thread. */
 uint64_t sg_driver_pool_counted_bytes(void);
 
-/* Whether somebody is making pressure now, and the bytes that he has populated for it and is about to drop. Any
- * thread. */
+/* Whether a process of the machine is making memory pressure now. Any thread. */
 bool sg_driver_pool_is_pressed(void);
+
+/* The bytes that the process which makes pressure has populated and is about to drop; 0: none. Any thread. */
 uint64_t sg_driver_pool_pressure_bytes(void);
 
 #endif

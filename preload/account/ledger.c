@@ -1,10 +1,11 @@
 /*
  * ledger.c - see ledger.h.
  *
- * The peak. Each charge raises peak_seen_bytes first, then whoever gets the small lock writes down what the peak is
- * made of, into the copy that is not current, and switches. Who does not get it leaves: its figure is in
- * peak_seen_bytes, and the holder looks again after letting go (seq_cst on both sides: either the holder sees the new
- * figure or the other one gets the lock). A holder that dies leaves the current copy whole.
+ * The peak. Each charge above the peak raises peak_seen_bytes first, and then tries to take a small lock (peak_writer).
+ * The thread that gets the lock writes the parts of the peak into the copy that is not current, and switches copies. A
+ * thread that does not get the lock returns: its figure is in peak_seen_bytes, and the holder reads that again after
+ * releasing the lock. All accesses are seq_cst: either the holder sees the new figure, or the other thread gets the
+ * lock. A holder that is killed leaves the current copy whole.
  */
 #include "account/ledger.h"
 
@@ -25,21 +26,22 @@ struct sg_lock sg_promises_lock;
 
 static uint32_t peak_writer;
 
-static struct sg_transit promises; /* what was promised, and what moves of it */
-static uint64_t promises_look;     /* of the scan */
-static struct sg_transit sparse;   /* what was opened of MAP_NORESERVE memory */
-static uint64_t sparse_look;
+static struct sg_transit promises; /* promised bytes: new ones are noted, moved ones are in transit */
+static uint64_t promises_look;     /* the present scan's sg_transit_begin_look */
+static struct sg_transit sparse;   /* MAP_NORESERVE bytes made writable */
+static uint64_t sparse_look;       /* the same for sparse */
 
 static struct {
-    uint64_t domain[SG_DOMAIN_CAPACITY]; /* live */
+    uint64_t domain[SG_DOMAIN_CAPACITY]; /* live bytes */
     uint64_t device[SG_DEVICE_CAPACITY];
     struct sg_machine machine;
-    uint64_t promised_bytes; /* and what itself had from its parent */
+    uint64_t promised_bytes; /* with the promises that the forking process itself inherited */
     uint64_t inherited_bytes;
     uint32_t pid;
 } before_fork;
 
-/* The sum in domain_bytes is made to equal `total`, which was true at one instant, in the largest part. */
+/* Writes the peak. The domains are read one after another, so their sum may differ from `total`, which was true at one
+ * instant: the largest domain is adjusted by the difference. */
 static void write_peak(uint64_t total)
 {
     uint32_t next = 1 - sg_load_relaxed(&sg_own->peak_index) % 2;
@@ -58,7 +60,7 @@ static void write_peak(uint64_t total)
     else if (of_largest >= sum - total)
         sg_store_relaxed(&peak->domain_bytes[largest], of_largest - (sum - total));
     else
-        total = sum; /* cannot be while one charge is smaller than what is held; keep the sum true in any case */
+        total = sum; /* happens only if one charge exceeds all bytes held; the sum must match in any case */
     sg_store_relaxed(&peak->total_bytes, total);
     sg_store_relaxed(&peak->time_ns, (int64_t)sg_clock_ns(CLOCK_REALTIME));
     sg_store(&sg_own->peak_index, next);
@@ -74,8 +76,8 @@ static void note_peak(uint64_t total)
         uint64_t seen = sg_load(&sg_own->peak_seen_bytes);
         if (seen <= sg_load(&sg_own->peak[sg_load(&sg_own->peak_index) % 2].total_bytes))
             return;
-        uint32_t nobody = 0;
-        if (!sg_cas_u32(&peak_writer, &nobody, 1))
+        uint32_t unlocked = 0;
+        if (!sg_cas_u32(&peak_writer, &unlocked, 1))
             return;
         write_peak(seen);
         sg_store(&peak_writer, 0u);
@@ -83,9 +85,10 @@ static void note_peak(uint64_t total)
 }
 
 /*
- * The peaks that begin anew. They are never above those for ever, so they alone are asked first. A turn sets one to
- * zero, then raises both to what it finds granted: a charge either is found, or, being later, finds the zero or what
- * came of it (seq_cst on both sides), and is never lost.
+ * The peaks that can be reset are never above the peaks of the whole run, so a charge compares with them alone first. A
+ * reset sets such a peak to zero, then raises both peaks to the granted bytes. No charge is lost (seq_cst on both
+ * sides): the reset reads the charge in the granted bytes, or the charge comes later, and compares with the zero or
+ * with the raised peak.
  */
 uint64_t sg_ledger_turn_peak(void)
 {
@@ -109,7 +112,7 @@ void sg_ledger_turn_domain_peaks(void)
         turn_domain_peak(&sg_own->domain[i]);
 }
 
-/* A domain whose sum the others see, too: SG_SUM_COUNT if it is not. */
+/* The sum of a domain that the registry entry shows as well; SG_SUM_COUNT: the entry shows none for this domain. */
 static enum sg_sum sum_of(enum sg_domain domain)
 {
     return domain == SG_DOMAIN_DEVICE    ? SG_SUM_DEVICE
@@ -142,44 +145,45 @@ void sg_ledger_charge(enum sg_domain domain, uint64_t bytes)
     sg_job_note_peak(total);
 }
 
-/* Whether more is promised than is held, and by how much. The promise is read first: what is promised later was charged
- * later. */
-static bool is_beyond(uint64_t *promised, uint64_t *lazy)
+/* Whether more bytes are promised than held. *promisable: granted bytes of the domains that may have promises. The
+ * promised bytes are read first: a promise is made after its charge, so a newer promise cannot make them too high. */
+static bool is_beyond(uint64_t *promised, uint64_t *promisable)
 {
     *promised = sg_load(&sg_own->slot.promised_bytes);
-    *lazy = sg_load(&sg_own->domain[SG_DOMAIN_HEAP].granted_bytes) +
-            sg_load(&sg_own->domain[SG_DOMAIN_MAPPED].granted_bytes) +
-            sg_load(&sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes);
-    return *promised > *lazy;
+    *promisable = sg_load(&sg_own->domain[SG_DOMAIN_HEAP].granted_bytes) +
+                  sg_load(&sg_own->domain[SG_DOMAIN_MAPPED].granted_bytes) +
+                  sg_load(&sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes);
+    return *promised > *promisable;
 }
 
-/* What is promised is part of what is held: the upper bound of the last scan comes down with the bytes it bounded. Not
- * beside the end of a scan or a withdrawal: that may lower the figure, and a new promise raise it, to what was read
- * before either. */
+/* Lowers the promised bytes to the bytes held: the last scan's figure is an upper bound, and some of its bytes may have
+ * been freed since. Under sg_promises_lock, not beside the end of a scan or a withdrawal: they may lower the promised
+ * bytes and a new promise may raise them to the value read before, which the compare-and-swap could not detect. */
 static void bound_promises(void)
 {
     struct sg_lock_state lock;
-    uint64_t promised, lazy;
-    if (SG_LIKELY(!is_beyond(&promised, &lazy)))
+    uint64_t promised, promisable;
+    if (SG_LIKELY(!is_beyond(&promised, &promisable)))
         return;
     sg_lock_acquire(&sg_promises_lock, &lock);
-    while (is_beyond(&promised, &lazy) && !sg_entry_exchange(SG_SUM_PROMISED, &promised, lazy))
+    while (is_beyond(&promised, &promisable) && !sg_entry_exchange(SG_SUM_PROMISED, &promised, promisable))
         ;
     sg_lock_release(&sg_promises_lock, &lock);
 }
 
-/* A forked child that gives back private memory it was forked with has that much less from its parent. */
+/* Lowers the inherited bytes of a forked child to its private bytes, after it has freed memory that it was forked
+ * with. */
 static void bound_inheritance(void)
 {
     uint64_t inherited = sg_load(&sg_own->slot.inherited_bytes);
     if (SG_LIKELY(inherited == 0))
         return;
     uint64_t shared = sg_load(&sg_own->shared_bytes), granted = sg_load(&sg_own->slot.granted_bytes);
-    uint64_t most = granted > shared ? granted - shared : 0;
-    while (most < inherited && !sg_cas_u64(&sg_own->slot.inherited_bytes, &inherited, most))
+    uint64_t private_bytes = granted > shared ? granted - shared : 0;
+    while (private_bytes < inherited && !sg_cas_u64(&sg_own->slot.inherited_bytes, &inherited, private_bytes))
         ;
-    if (most < inherited)
-        sg_store(&sg_entry_own()->slot.inherited_bytes, most);
+    if (private_bytes < inherited)
+        sg_store(&sg_entry_own()->slot.inherited_bytes, private_bytes);
 }
 
 void sg_ledger_release(enum sg_domain domain, uint64_t bytes)
@@ -194,14 +198,15 @@ void sg_ledger_release(enum sg_domain domain, uint64_t bytes)
     else
         (void)sg_entry_lower(SG_SUM_GRANTED, bytes - sg_sub_clamped(&sg_own->domain[domain].granted_bytes, bytes));
     if (domain == SG_DOMAIN_HEAP || domain == SG_DOMAIN_MAPPED)
-        sg_entry_note_unpromised(bytes); /* its promise has gone with it, its pages may be here still */
+        sg_entry_note_unpromised(bytes); /* the promise is gone, but the pages may still be resident */
     bound_inheritance();
     bound_promises();
 }
 
 void sg_ledger_promise(uint64_t bytes)
 {
-    sg_transit_note(&promises, bytes); /* first: a scan that ends now may count it twice, never not at all */
+    sg_transit_note(&promises,
+                    bytes); /* first: a scan that ends now may count the bytes twice, but never misses them */
     (void)sg_entry_raise(SG_SUM_PROMISED, bytes);
 }
 
@@ -282,7 +287,7 @@ void sg_ledger_charge_device(uint32_t device, int64_t bytes)
 
 void sg_ledger_grant_credit(struct sg_record *record, uint64_t bytes)
 {
-    sg_ledger_charge(SG_DOMAIN_HEAP, bytes); /* first, so that live is never shown too low */
+    sg_ledger_charge(SG_DOMAIN_HEAP, bytes); /* before the credit, so that live bytes never read too low */
     (void)sg_owner_add(&record->credit_bytes, (int64_t)bytes);
 }
 
@@ -302,7 +307,7 @@ static int64_t credit_of_all(void)
 {
     uint32_t used = sg_load_acquire(&sg_own->record_used);
     int64_t credit = 0;
-    for (uint32_t i = 0; i < used && i < SG_RECORD_LIMIT; i++) /* others may have written to the file */
+    for (uint32_t i = 0; i < used && i < SG_RECORD_LIMIT; i++) /* another program may have written to the file */
         credit += sg_load_relaxed(&sg_own->record[i].credit_bytes);
     return credit;
 }
@@ -378,8 +383,9 @@ void sg_ledger_refork(void)
     sg_own->slot.inherited_bytes = inherited > shared ? inherited - shared : 0;
     sg_own->inherited_shared_bytes = shared;
     sg_registry_inherit(inherited > own ? inherited - own : 0, before_fork.pid);
-    uint64_t lazy = before_fork.domain[SG_DOMAIN_HEAP] + before_fork.domain[SG_DOMAIN_MAPPED] +
-                    before_fork.domain[SG_DOMAIN_MANAGED]; /* no more can be missing here */
-    sg_own->slot.inherited_promise_bytes = before_fork.promised_bytes < lazy ? before_fork.promised_bytes : lazy;
+    uint64_t promisable = before_fork.domain[SG_DOMAIN_HEAP] + before_fork.domain[SG_DOMAIN_MAPPED] +
+                          before_fork.domain[SG_DOMAIN_MANAGED]; /* upper bound of the missing bytes in this child */
+    sg_own->slot.inherited_promise_bytes =
+        before_fork.promised_bytes < promisable ? before_fork.promised_bytes : promisable;
     sg_own->machine = before_fork.machine;
 }

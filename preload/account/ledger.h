@@ -1,11 +1,11 @@
 /*
- * ledger.h - bytes per domain, their peaks, and the threads' heap credit.
+ * ledger.h - the sums of this process: bytes per domain, their peaks, promises, and the threads' heap credit.
  *
- * granted = live + credit not yet used. The heap is charged in advance: a thread holds up to SG_CREDIT_MAX bytes of
- * credit and pays from it without touching shared memory. So live bytes are right to the byte whenever nothing moves
- * (granted less all credit), and peaks, taken of granted, are never too low and at most 1 MiB per thread too high.
- * Any thread, also in signal handlers. No locks but sg_promises_lock: where a promise is withdrawn, found by a scan to
- * be less, or more than what is held.
+ * granted = live + unused credit. The heap is charged in advance: a thread holds up to SG_CREDIT_MAX bytes of credit
+ * and pays small blocks from it without touching shared memory. Live bytes (granted less all credit) are exact whenever
+ * no thread allocates or frees. Peaks are taken of granted bytes: never too low, at most 1 MiB per thread too high.
+ *
+ * Thread-safety: any thread, also in signal handlers, except where noted. The only lock is sg_promises_lock.
  */
 #ifndef SG_PRELOAD_ACCOUNT_LEDGER_H
 #define SG_PRELOAD_ACCOUNT_LEDGER_H
@@ -16,64 +16,79 @@
 #include <stdbool.h>
 
 enum {
-    SG_CREDIT_MAX = 1 << 20,    /* a thread gives back what it has above this */
-    SG_CREDIT_REFILL = 1 << 18, /* and has this much after a refill or a return */
+    SG_CREDIT_MAX = 1 << 20,    /* bytes; a thread releases credit above this */
+    SG_CREDIT_REFILL = 1 << 18, /* bytes; the credit of a thread after a refill or a release */
 };
 
-/* Who brings the promises down to a figure of which they are a part: nests in every other. */
+/* Held while promised_bytes is lowered: by a withdrawal, by the end of a scan, or to the bytes held. May be taken while
+ * any other lock is held; no lock is taken under it. */
 extern struct sg_lock sg_promises_lock;
 
+/* Adds granted bytes to a domain and to the process's sum, and raises the peaks. */
 void sg_ledger_charge(enum sg_domain domain, uint64_t bytes);
+
+/* Takes granted bytes off a domain and off the process's sum. */
 void sg_ledger_release(enum sg_domain domain, uint64_t bytes);
 
-/* Begins the peak of the phase anew, with what is granted; what it was. And those of the domains. */
+/* Resets the peak of the phase to the bytes granted now; returns the old peak. */
 uint64_t sg_ledger_turn_peak(void);
+
+/* Resets recent_peak_bytes of each domain to the bytes granted now. */
 void sg_ledger_turn_domain_peaks(void);
 
-/* `bytes` that have been charged are not there yet. After the charge: a promise is never more than what is held. */
+/* Promises `bytes` that have been charged and are not resident yet. Call it after sg_ledger_charge: the promise is
+ * bounded by the bytes held. */
 void sg_ledger_promise(uint64_t bytes);
 
-/* `bytes` of it will not come any more, and are still charged. How many of them were promised. */
+/* Withdraws the promise of `bytes` that will not become resident any more and are still charged. Returns how many of
+ * them were promised. */
 uint64_t sg_ledger_withdraw(uint64_t bytes);
 
-/* `bytes` of MAP_NORESERVE memory may be written to from now on, which nobody promised: a scan tells how many are
- * there. */
+/* Counts `bytes` of MAP_NORESERVE memory that have become writable without a promise. They count as resident until the
+ * next scan reads how many are. */
 void sg_ledger_open_sparse(uint64_t bytes);
 
-/* `bytes` that are promised are at no address for a while, for they are being moved. From before a scan could miss them
- * until after it can find them again; a scan beside it may count them twice, never not at all. */
+/* Marks promised bytes as being moved: they are in no index for a while. begin comes before the first moment at which a
+ * scan could miss the bytes, end after they can be found again. A scan meanwhile may count them twice, but never misses
+ * them. */
 void sg_ledger_begin_move(uint64_t bytes);
 void sg_ledger_end_move(uint64_t bytes);
 
-/* A scan finds `bytes` promised, and sparse_bytes of MAP_NORESERVE memory there; what was promised or opened since
- * it began, or is being moved, comes on top. Under the decision lock. */
+/* A scan. end_scan takes the promised bytes and the resident MAP_NORESERVE bytes that the scan found, and adds the
+ * bytes promised, opened or moved since begin_scan. Under sg_decision_lock. */
 void sg_ledger_begin_scan(void);
 void sg_ledger_end_scan(uint64_t bytes, uint64_t sparse_bytes);
 
-/* One allocation or free of a domain other than the heap. */
+/* Counts one allocation or free of a domain other than the heap. */
 void sg_ledger_count_allocation(enum sg_domain domain);
 void sg_ledger_count_free(enum sg_domain domain);
 
-/* Device memory of one device, besides the domain's charge. */
+/* Adds `bytes` (negative: subtracts them) to the live bytes of one device, besides the charge to the domain. */
 void sg_ledger_charge_device(uint32_t device, int64_t bytes);
 
-/* Heap credit of a record: grants `bytes` more, or takes back what is above `keep`. */
+/* Charges `bytes` to the heap and adds them to the credit of a record. Only by the record's thread. */
 void sg_ledger_grant_credit(struct sg_record *record, uint64_t bytes);
+
+/* Sets the credit of a record to `keep` bytes: releases the bytes above it, or charges the missing ones. Only by the
+ * record's thread, or for an ended thread. */
 void sg_ledger_return_credit(struct sg_record *record, uint64_t keep);
 
-/* Live bytes now: exact if nothing moves. One load per thread record. */
+/* Live bytes now, of the process and of its heap. Exact if no thread allocates or frees. One load per thread record. */
 uint64_t sg_ledger_live_bytes(void);
 uint64_t sg_ledger_live_heap_bytes(void);
-uint64_t sg_ledger_credit_bytes(void); /* granted to threads and not used */
 
-/* The same less what was inherited at fork: what counts against LIMIT. */
+/* Unused credit of all threads. */
+uint64_t sg_ledger_credit_bytes(void);
+
+/* Live bytes less the private bytes inherited at fork: the bytes that count against SPARKGUARD_LIMIT. */
 uint64_t sg_ledger_own_bytes(void);
 
-/* An error of ours that was let through. */
+/* Counts an internal fault after which a call was let through uncounted. */
 void sg_ledger_count_fault(void);
 
-/* fork. before: in the parent, remembers the sums. refork: in the child, whose window is zero again, begins with them;
- * before that, what of the mappings it has. */
+/* fork. before_fork, in the parent: copies the sums. set_mapped_before_fork, in the child before refork: corrects the
+ * mapped bytes of that copy to those that the child has. refork, in the child, whose segment is empty: fills the sums
+ * from that copy. */
 void sg_ledger_before_fork(void);
 void sg_ledger_set_mapped_before_fork(uint64_t bytes);
 void sg_ledger_refork(void);

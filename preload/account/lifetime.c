@@ -13,14 +13,15 @@
 
 #include <sys/resource.h>
 
-/* A program that replaced itself was there; a child that was forked to become another never was. */
+/* Whether the record is to be removed: the process leaves no evidence, and it exited or is a forked child that execs. A
+ * program that replaced itself keeps its record; a child that was forked only to exec another program does not. */
 static bool leaves_nothing(enum sg_state state)
 {
     return !sg_segment_is_evidence() &&
            (state == SG_STATE_EXITED || sg_own->slot.inherited_bytes + sg_own->inherited_shared_bytes != 0);
 }
 
-/* The launcher compares this with the largest resident size of all its children. */
+/* Records the largest resident size. The launcher compares it with the largest resident size of all its children. */
 static void note_resident(void)
 {
     struct rusage usage = {0};
@@ -47,7 +48,7 @@ void sg_lifetime_end(enum sg_state state, int exit_code)
     else
         sg_registry_note_replaced();
     if (leaves_nothing(state)) {
-        sg_timeline_drop(); /* first: readers find it by the segment */
+        sg_timeline_drop(); /* before the segment, by which readers find the time line */
         sg_segment_remove();
     } else {
         sg_segment_write_through();

@@ -19,8 +19,8 @@
 #define MAP_HUGE_SHIFT 26
 #endif
 
-/* Pages larger than usual are of hugetlbfs, or of a tmpfs that is mounted with huge=. Filters that list what is allowed
- * may end the process at fstatfs. */
+/* Whether a file is on hugetlbfs. A block size above the page size means hugetlbfs, or a tmpfs mounted with huge=. In a
+ * sandbox fstatfs is not called, because the filter may end the process for it. */
 static bool is_huge_file(int fd, const struct stat *info)
 {
     struct statfs file_system = {0};
@@ -28,8 +28,8 @@ static bool is_huge_file(int fd, const struct stat *info)
            sg_sys_fstatfs(fd, &file_system) == 0 && (uint64_t)file_system.f_type == HUGETLBFS_MAGIC;
 }
 
-/* Whether a descriptor's pages are memory: tmpfs, memfd, /dev/zero. Only such files have seals, and the question is one
- * that sandboxes allow. */
+/* Whether the pages of a file are memory: tmpfs, memfd, hugetlbfs, /dev/zero. Only tmpfs, memfd and hugetlbfs files
+ * have seals, and sandboxes allow F_GET_SEALS. */
 static bool is_memory_file(int fd, bool *is_huge, struct stat *info)
 {
     bool has_seals = sg_sys_fcntl(fd, F_GET_SEALS, NULL) >= 0;
@@ -47,18 +47,18 @@ static uint64_t mix(uint64_t hash, uint64_t value)
     return hash ^ hash >> 32;
 }
 
-/* Two files are taken for one where all 31 bits agree: one time in two thousand millions. 0: the place cannot be
- * told. */
+/* The `source` of a range (range_map.h). Two files with the same 31-bit hash count as one: one pair in 2^31. 0: the
+ * offset is too large to be shown. */
 static uint64_t source_of(uint64_t identity, uint64_t offset, uint64_t bytes)
 {
-    const uint64_t most = (UINT64_C(1) << SG_SHARED_SHIFT) * SG_SHARED_UNIT;
+    const uint64_t limit = (UINT64_C(1) << SG_SHARED_SHIFT) * SG_SHARED_UNIT;
     uint64_t file = identity >> (SG_SHARED_SHIFT + 1);
-    if (offset >= most || bytes >= most - offset)
+    if (offset >= limit || bytes >= limit - offset)
         return 0;
     return (file != 0 ? file : 1) << SG_SHARED_SHIFT | offset / SG_SHARED_UNIT;
 }
 
-/* Memory that only this mapping names, its copies by mremap, and forked children's. */
+/* A new identity for memory that only this mapping names, its copies by mremap, and the mappings of forked children. */
 static uint64_t fresh_identity(void)
 {
     static uint64_t last_number;
@@ -66,81 +66,85 @@ static uint64_t fresh_identity(void)
     return mix(mix(mix(3, sg_sys_getpid()), number), sg_clock_ns(CLOCK_REALTIME));
 }
 
-/* Where the rest of the file lies does not matter: no more can be missing here than in all of it. */
+/* An upper bound of the missing bytes of a part of a file: the missing bytes of the whole file. The kernel reports only
+ * the sum of the file's blocks, not where they are. */
 static uint64_t missing_of_file(const struct stat *info, uint64_t offset, uint64_t bytes)
 {
-    uint64_t end = offset + bytes, size = (uint64_t)info->st_size, there = (uint64_t)info->st_blocks * 512;
-    if (there > sg_round_up(size, sg_page_bytes())) /* fallocate beyond the end: nothing tells where */
-        there = 0;
+    uint64_t end = offset + bytes, size = (uint64_t)info->st_size, allocated = (uint64_t)info->st_blocks * 512;
+    if (allocated >
+        sg_round_up(size, sg_page_bytes())) /* some blocks are beyond the end (fallocate), and it is unknown how many */
+        allocated = 0;
     uint64_t whole = sg_round_up(end > size ? end : size, sg_page_bytes());
-    uint64_t missing = whole > there ? whole - there : 0;
+    uint64_t missing = whole > allocated ? whole - allocated : 0;
     return missing < bytes ? missing : bytes;
 }
 
-/* Pages out of the huge page pool, which MemAvailable does not contain. */
-static void describe_huge(struct sg_mapping_kind *shape, size_t length, int flags, const struct stat *info)
+/* Describes a mapping of huge pages. They come from the huge page pool, which is not part of MemAvailable. */
+static void describe_huge(struct sg_mapping_kind *mapping, size_t length, int flags, const struct stat *info)
 {
     unsigned log2 = (unsigned)flags >> MAP_HUGE_SHIFT & 63;
-    uint64_t usual = sg_page_bytes() * (sg_page_bytes() / 8); /* what one page of page table entries maps */
-    if ((flags & MAP_ANONYMOUS) == 0)                         /* a file's are of its own size, whatever the flags say */
-        usual = (uint64_t)info->st_blksize;
+    uint64_t page_bytes =
+        sg_page_bytes() * (sg_page_bytes() / 8); /* default: the bytes that one page of page table entries maps */
+    if ((flags & MAP_ANONYMOUS) == 0)            /* a file has its own page size, whatever the flags say */
+        page_bytes = (uint64_t)info->st_blksize;
     else if (log2 != 0)
-        usual = UINT64_C(1) << log2;
-    shape->bytes = sg_round_up(length, usual);
-    shape->flags |= SG_RANGE_SETTLED | SG_RANGE_SHARED;
-    shape->is_judged = false;
+        page_bytes = UINT64_C(1) << log2;
+    mapping->bytes = sg_round_up(length, page_bytes);
+    mapping->flags |= SG_RANGE_SETTLED | SG_RANGE_SHARED;
+    mapping->is_judged = false;
 }
 
 struct sg_mapping_kind sg_mapping_kind_of(size_t length, int prot, int flags, int fd, uint64_t offset)
 {
-    struct sg_mapping_kind shape = {SG_RANGE_NONE, 0, sg_round_up(length, sg_page_bytes()), true, 0, 0};
+    struct sg_mapping_kind mapping = {SG_RANGE_NONE, 0, sg_round_up(length, sg_page_bytes()), true, 0, 0};
     struct stat info = {0};
     bool is_huge = (flags & MAP_HUGETLB) != 0, is_shared = (flags & MAP_TYPE) != MAP_PRIVATE;
     if ((flags & MAP_ANONYMOUS) == 0 && !is_memory_file(fd, &is_huge, &info))
-        return shape;
+        return mapping;
     bool is_file = (flags & MAP_ANONYMOUS) == 0 && S_ISREG(info.st_mode);
     if (is_file && !is_huge && !is_shared)
-        return shape; /* as of an ordinary file: its pages are copied when they are written to, and most never are */
+        return mapping; /* as for an ordinary file: pages are copied when they are written to, and most never are */
     if (is_shared)
-        shape.flags |= SG_RANGE_SHARED;
+        mapping.flags |= SG_RANGE_SHARED;
     if (is_huge)
-        describe_huge(&shape, length, flags, &info);
-    shape.missing_bytes = is_file && !is_huge ? missing_of_file(&info, offset, shape.bytes) : shape.bytes;
-    shape.kind = (prot & PROT_WRITE) != 0 ? SG_RANGE_COUNTED : SG_RANGE_RESERVED;
-    if ((flags & MAP_NORESERVE) != 0) { /* promises nothing */
-        shape.kind = SG_RANGE_SPARSE;
-        shape.flags |= (prot & PROT_WRITE) != 0 ? SG_RANGE_COMMITTED : 0;
+        describe_huge(&mapping, length, flags, &info);
+    mapping.missing_bytes = is_file && !is_huge ? missing_of_file(&info, offset, mapping.bytes) : mapping.bytes;
+    mapping.kind = (prot & PROT_WRITE) != 0 ? SG_RANGE_COUNTED : SG_RANGE_RESERVED;
+    if ((flags & MAP_NORESERVE) != 0) { /* sparse memory promises nothing */
+        mapping.kind = SG_RANGE_SPARSE;
+        mapping.flags |= (prot & PROT_WRITE) != 0 ? SG_RANGE_COMMITTED : 0;
     } else if (is_shared) {
-        shape.source = is_file ? source_of(mix(mix(1, info.st_dev), info.st_ino), offset, shape.bytes)
-                               : source_of(fresh_identity(), 0, shape.bytes);
+        mapping.source = is_file ? source_of(mix(mix(1, info.st_dev), info.st_ino), offset, mapping.bytes)
+                                 : source_of(fresh_identity(), 0, mapping.bytes);
     }
-    return shape;
+    return mapping;
 }
 
-/* The kernel does not say what of one segment is there; but no more can be missing of it than of all together. */
+/* An upper bound of the missing bytes of one System V segment: those of all segments. The kernel reports only the
+ * allocated bytes of all segments together. */
 static uint64_t missing_of_segments(void)
 {
     struct shm_info all = {0};
     if (sg_syscall(SYS_shmctl, 0, SHM_INFO, (long)&all, 0, 0, 0) < 0)
         return UINT64_MAX;
-    uint64_t there = all.shm_rss + all.shm_swp;
-    return all.shm_tot > there ? (all.shm_tot - there) * sg_page_bytes() : 0;
+    uint64_t allocated = all.shm_rss + all.shm_swp;
+    return all.shm_tot > allocated ? (all.shm_tot - allocated) * sg_page_bytes() : 0;
 }
 
 struct sg_mapping_kind sg_mapping_kind_of_segment(int id, int flags)
 {
-    struct sg_mapping_kind shape = {.kind = SG_RANGE_NONE};
+    struct sg_mapping_kind mapping = {.kind = SG_RANGE_NONE};
     struct shmid_ds info = {0};
     if (sg_syscall(SYS_shmctl, id, IPC_STAT, (long)&info, 0, 0, 0) < 0)
-        return shape;
-    struct stat name_space = {0}; /* each has a segment 0 */
+        return mapping;
+    struct stat name_space = {0}; /* segment numbers are unique within an IPC namespace only */
     (void)sg_sys_stat("/proc/thread-self/ns/ipc", &name_space);
     uint64_t missing = missing_of_segments();
-    shape.kind = (flags & SHM_RDONLY) == 0 ? SG_RANGE_COUNTED : SG_RANGE_RESERVED;
-    shape.flags = SG_RANGE_SHARED;
-    shape.bytes = sg_round_up(info.shm_segsz, sg_page_bytes());
-    shape.is_judged = true;
-    shape.missing_bytes = missing < shape.bytes ? missing : shape.bytes;
-    shape.source = source_of(mix(mix(2, name_space.st_ino), (uint64_t)id), 0, shape.bytes);
-    return shape;
+    mapping.kind = (flags & SHM_RDONLY) == 0 ? SG_RANGE_COUNTED : SG_RANGE_RESERVED;
+    mapping.flags = SG_RANGE_SHARED;
+    mapping.bytes = sg_round_up(info.shm_segsz, sg_page_bytes());
+    mapping.is_judged = true;
+    mapping.missing_bytes = missing < mapping.bytes ? missing : mapping.bytes;
+    mapping.source = source_of(mix(mix(2, name_space.st_ino), (uint64_t)id), 0, mapping.bytes);
+    return mapping;
 }

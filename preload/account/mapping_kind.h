@@ -1,5 +1,5 @@
 /*
- * mapping_kind.h - how a mapping counts, told from the arguments of mmap or shmat. Any thread; no state.
+ * mapping_kind.h - decides from the arguments of mmap or shmat how a mapping counts. Any thread.
  */
 #ifndef SG_PRELOAD_ACCOUNT_MAPPING_KIND_H
 #define SG_PRELOAD_ACCOUNT_MAPPING_KIND_H
@@ -9,17 +9,20 @@
 #include <stdint.h>
 
 struct sg_mapping_kind {
-    uint32_t kind;          /* enum sg_range_kind */
-    uint32_t flags;         /* enum sg_range_flag */
-    uint64_t bytes;         /* in whole pages, of the size that is used */
-    bool is_judged;         /* its pages come out of MemAvailable */
-    uint64_t source;        /* where which shared memory begins there (range_map.h), unless it is sparse; else 0 */
-    uint64_t missing_bytes; /* at most so much of it is not there yet */
+    uint32_t kind;   /* enum sg_range_kind */
+    uint32_t flags;  /* enum sg_range_flag */
+    uint64_t bytes;  /* whole pages, of the page size that the mapping uses */
+    bool is_judged;  /* its pages reduce MemAvailable; false: pages of the huge page pool */
+    uint64_t source; /* shared memory: file and place where the mapping begins (range_map.h); else, or sparse: 0 */
+    uint64_t missing_bytes; /* upper bound of the bytes that have no pages yet */
 };
 
+/* The kind of a mapping, from the arguments of mmap; `offset` in bytes. SG_RANGE_NONE: the mapping does not count. Call
+ * it before mmap. */
 struct sg_mapping_kind sg_mapping_kind_of(size_t length, int prot, int flags, int fd, uint64_t offset);
 
-/* Of a System V segment that is to be attached; of kind SG_RANGE_NONE where the kernel tells nothing about it. */
+/* The kind of a System V segment, from the arguments of shmat. SG_RANGE_NONE: the kernel tells nothing about the
+ * segment. Call it before shmat. */
 struct sg_mapping_kind sg_mapping_kind_of_segment(int id, int flags);
 
 #endif

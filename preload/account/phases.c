@@ -13,28 +13,29 @@
 #include <string.h>
 
 static struct sg_lock lock;
-static uint64_t earlier_peak_bytes; /* (atomic) of the phases that ended since the last reset */
+static uint64_t earlier_peak_bytes; /* (atomic) highest peak of the phases that ended since the last reset */
 
-/* What this thread has not used of its credit would count as held in the peak that begins. */
+/* Releases this thread's unused credit, which would count as held in the peak that begins. */
 static void settle_credit(void)
 {
     if (sg_self.record != NULL)
         sg_ledger_return_credit(sg_self.record, 0);
 }
 
-/* How much of a name fits, whole characters of UTF-8 only. */
-static size_t fitting_bytes(const char *name, size_t room)
+/* How many bytes of a name fit in `capacity` with a terminator, in whole UTF-8 characters. */
+static size_t fitting_bytes(const char *name, size_t capacity)
 {
-    size_t length = strnlen(name, room);
-    if (length < room)
+    size_t length = strnlen(name, capacity);
+    if (length < capacity)
         return length;
-    length = room - 1;
+    length = capacity - 1;
     while (length > 0 && ((unsigned char)name[length] & 0xc0) == 0x80)
         length--;
     return length;
 }
 
-/* The peak is in the entry before it leaves phase_peak_bytes: readers take the higher one. */
+/* Ends the present phase, number `count`. The peak is written into the ring before phase_peak_bytes is reset: readers
+ * take the higher of both, and so never miss the peak. */
 static void end_present(uint64_t count)
 {
     struct sg_phase *present = count != 0 ? &sg_own->phase[(count - 1) % SG_PHASE_CAPACITY] : NULL;
@@ -57,7 +58,7 @@ void sg_phases_begin(const char *name)
     end_present(count);
     struct sg_phase *phase = &sg_own->phase[count % SG_PHASE_CAPACITY];
     sg_store_relaxed(&phase->sequence, 0);
-    sg_fence(); /* nobody sees what follows under the old number */
+    sg_fence(); /* readers must not see the new content under the old sequence number */
     memset((char *)phase + sizeof phase->sequence, 0, sizeof *phase - sizeof phase->sequence);
     phase->time_ns = (int64_t)sg_clock_ns(CLOCK_REALTIME);
     memcpy(phase->name, name, fitting_bytes(name, sizeof phase->name));

@@ -1,21 +1,22 @@
 /*
- * phases.h - the parts of a run that the program itself names, and peaks that begin anew.
+ * phases.h - phases: the parts of a run that the program names, and the peaks that can be reset.
  *
- * The present phase is the last one in the segment's ring; its peak is kept in phase_peak_bytes by the ledger, and goes
- * into the ring when the next one begins. Any thread, also in signal handlers.
+ * The present phase is the last one in the segment's ring. The ledger keeps its peak in phase_peak_bytes. The peak is
+ * copied into the ring when the next phase begins. Any thread, also in signal handlers.
  */
 #ifndef SG_PRELOAD_ACCOUNT_PHASES_H
 #define SG_PRELOAD_ACCOUNT_PHASES_H
 
 #include <stdint.h>
 
-/* Ends the present phase and begins one. Of `name` at most 63 bytes are kept. */
+/* Ends the present phase and begins the next. At most 63 bytes of `name` are kept. */
 void sg_phases_begin(const char *name);
 
-/* The peak of the phases since the start, or since the last reset. */
+/* The highest granted bytes since the start of the process or the last reset, over all phases. */
 uint64_t sg_phases_peak_bytes(void);
 
-/* All peaks that begin anew do so now: that of the phase and those of the domains. */
+/* Resets the peak of sg_phases_peak_bytes, of the present phase and of each domain (recent_peak_bytes) to the bytes
+ * granted now. */
 void sg_phases_reset_peak(void);
 
 /* In a forked child: no phase has begun. */

@@ -8,12 +8,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { STREAM_BITS = 0xffff, FREE_SHIFT = 16 }; /* of a piece's flags; COUNTED ones have nothing above (range_map.h) */
+/* The flags of a piece: the stream's number in the low bits; above them, of a RESERVED piece, the number of its free.
+ * COUNTED pieces have no high bits: range_map.h would take them for a call site. */
+enum { STREAM_BITS = 0xffff, FREE_SHIFT = 16 };
 
 enum { STREAMS = 1024 };
 static struct {
     uint64_t key, frees;
-} streams[STREAMS]; /* by number, from 1 on; 0 stands for all */
+} streams[STREAMS]; /* by number, from 1 on; 0: all streams together */
 static uint32_t stream_count;
 
 uint32_t sg_stream_number(uint64_t key, bool is_new)
@@ -69,14 +71,14 @@ void sg_pieces_forget(struct sg_pieces *pieces)
     drop(&pieces->extents);
 }
 
-/* Sets a range of one of the two. Without the memory for that nothing is known any more. */
+/* Sets a range in `free` or `extents`. Without memory for that, everything is forgotten. */
 static void set(struct sg_pieces *pieces, struct sg_range_map **ranges, const struct sg_range *range)
 {
     if (!is_made(ranges) || sg_range_map_set(*ranges, range->begin, range->end, range->kind, range->flags) != 0)
         sg_pieces_forget(pieces);
 }
 
-/* Joins what a block lies across. `kind`: COUNTED, if the pool has grown by just this. */
+/* Joins the extents that a block lies across. `kind`: COUNTED if [begin, end) is exactly one growth of the pool. */
 static void extend(struct sg_pieces *pieces, uintptr_t begin, uintptr_t end, uint32_t kind)
 {
     struct sg_range piece, joined = {begin, end, kind, 0, 0};
@@ -113,7 +115,7 @@ uint32_t sg_pieces_begin_free(struct sg_pieces *pieces, uintptr_t begin, uint64_
     static uint32_t frees;
     frees = frees % (UINT16_MAX - 1) + 1;
     uint32_t begun = frees << FREE_SHIFT | (stream & STREAM_BITS);
-    /* The extent it was allocated in may have been forgotten. */
+    /* The block's extent may have been forgotten. */
     extend(pieces, begin, begin + whole(bytes), SG_RANGE_RESERVED);
     set(pieces, &pieces->free, &(struct sg_range){begin, begin + whole(bytes), SG_RANGE_RESERVED, begun, 0});
     return begun;
@@ -158,7 +160,7 @@ static bool is_for(const struct sg_range *piece, uint32_t stream)
 static bool has_within(const struct sg_range_map *free, const struct sg_range *extent, uint64_t bytes, uint32_t stream)
 {
     struct sg_range piece;
-    uintptr_t begin = 0, end = 0; /* of what is free in a row */
+    uintptr_t begin = 0, end = 0; /* of the adjacent free pieces so far */
     for (uintptr_t at = extent->begin; sg_range_map_within(free, at, extent->end, &piece); at = piece.end) {
         if (!is_for(&piece, stream)) {
             begin = end = 0;
@@ -184,7 +186,8 @@ bool sg_pieces_has(const struct sg_pieces *pieces, uint64_t bytes, uint32_t stre
     return false;
 }
 
-/* A block that is being freed may be free already, and a stream may be done though the library has not seen it. */
+/* Whether an extent may hold no block. A block that is being freed counts as free: the driver may have freed it
+ * already. `is_for_all`: only pieces that all streams may use; otherwise any stream may have finished unseen. */
 static bool is_empty(const struct sg_range_map *free, const struct sg_range *extent, bool is_for_all)
 {
     struct sg_range piece;
@@ -212,13 +215,13 @@ void sg_pieces_forget_empty(struct sg_pieces *pieces, bool is_for_all)
 uint64_t sg_pieces_sure_bytes(const struct sg_pieces *pieces)
 {
     struct sg_range extent;
-    uint64_t sure = 0;
+    uint64_t certain = 0;
     if (pieces->free == NULL || pieces->extents == NULL)
         return 0;
     for (uintptr_t at = 0; sg_range_map_next(pieces->extents, at, &extent); at = extent.end)
         if (extent.kind == SG_RANGE_COUNTED && is_empty(pieces->free, &extent, true))
-            sure += extent.end - extent.begin;
-    return sure;
+            certain += extent.end - extent.begin;
+    return certain;
 }
 
 uint64_t sg_pieces_least_empty_bytes(const struct sg_pieces *pieces)

@@ -11,12 +11,12 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 
-/* Of an entry in /proc/self/pagemap (Documentation/admin-guide/mm/pagemap.rst). */
+/* Bits of an entry in /proc/self/pagemap (Documentation/admin-guide/mm/pagemap.rst). */
 #define ENTRY_PRESENT (UINT64_C(1) << 63)
 #define ENTRY_SWAPPED (UINT64_C(1) << 62)
 #define ENTRY_OF_FILE (UINT64_C(1) << 61)
 
-/* As <linux/fs.h> of Linux 6.7 has them. */
+/* struct page_region and struct pm_scan_arg of <linux/fs.h>, Linux 6.7. */
 struct page_region {
     uint64_t begin, end, categories;
 };
@@ -28,8 +28,8 @@ struct page_scan {
 
 #define PAGE_SCAN _IOWR('f', 16, struct page_scan)
 
-/* Which pages are meant, in the bits of an entry, and the same as categories of PAGE_SCAN. Entries do not tell the page
- * of zeros that reading puts everywhere from a page of one's own. */
+/* A selection of pages: as bits of an entry, and as categories of PAGE_SCAN. Entries do not tell the kernel's shared
+ * zero page, which reading maps in, from other pages. */
 struct kind {
     uint64_t any_of, none_of;
     uint64_t any_category, inverted_category;
@@ -43,7 +43,7 @@ static const struct kind present = {ENTRY_PRESENT, 0, CATEGORY_PRESENT, 0};
 static const struct kind own = {ENTRY_PRESENT, 0, CATEGORY_PRESENT, CATEGORY_ZERO};
 static const struct kind taken = {ENTRY_PRESENT | ENTRY_SWAPPED, 0, CATEGORY_PRESENT | CATEGORY_SWAPPED, CATEGORY_ZERO};
 
-/* False where the kernel does not know the call. */
+/* Counts pages by PAGEMAP_SCAN. Returns false if the kernel does not have it. */
 static bool scan_pages(int fd, uintptr_t begin, uintptr_t end, const struct kind *kind, uint64_t *bytes)
 {
     struct page_region region[64];
@@ -51,7 +51,7 @@ static bool scan_pages(int fd, uintptr_t begin, uintptr_t end, const struct kind
     scan.region_room = SG_ARRAY_LENGTH(region);
     scan.any_of = kind->any_category;
     scan.all_of = scan.inverted = kind->inverted_category;
-    scan.wanted = CATEGORY_PRESENT; /* the fewer are told apart, the fewer regions */
+    scan.wanted = CATEGORY_PRESENT; /* fewer reported categories give fewer, larger regions */
     *bytes = 0;
     while (scan.begin < end) {
         long count = sg_syscall(SYS_ioctl, fd, (long)PAGE_SCAN, (long)&scan, 0, 0, 0);
@@ -64,6 +64,7 @@ static bool scan_pages(int fd, uintptr_t begin, uintptr_t end, const struct kind
     return true;
 }
 
+/* Counts pages by reading entries of /proc/self/pagemap. Returns false if they cannot be read. */
 static bool read_entries(int fd, uintptr_t begin, uintptr_t end, const struct kind *kind, uint64_t *bytes)
 {
     uint64_t entry[128] = {0}, page = sg_page_bytes(), count = 0;
@@ -80,17 +81,17 @@ static bool read_entries(int fd, uintptr_t begin, uintptr_t end, const struct ki
     return true;
 }
 
-/* By /proc/self/pagemap: false if it does not tell. */
+/* Counts pages by /proc/self/pagemap. Returns false if that is not possible. */
 static bool count_pages(uintptr_t begin, uintptr_t end, const struct kind *kind, bool by_scan_only, uint64_t *bytes)
 {
     *bytes = 0;
     long fd = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);
     if (fd < 0)
         return false;
-    bool is_told = scan_pages((int)fd, begin, end, kind, bytes) ||
-                   (!by_scan_only && read_entries((int)fd, begin, end, kind, bytes));
+    bool is_counted = scan_pages((int)fd, begin, end, kind, bytes) ||
+                      (!by_scan_only && read_entries((int)fd, begin, end, kind, bytes));
     (void)sg_sys_close((int)fd);
-    return is_told;
+    return is_counted;
 }
 
 bool sg_residency_is_cheap(void)

@@ -1,10 +1,13 @@
 /*
- * residency.h - how much of a piece of address space is there. Any thread, any time; what is not mapped has nothing.
+ * residency.h - counts the resident pages of a range of addresses. Unmapped addresses have no resident pages.
  *
- * By /proc/self/pagemap where the kernel can scan it (PAGEMAP_SCAN, Linux 6.7), which costs nothing where nothing is
- * there, 0.04 ms per GiB of huge pages, 3 of others. By mincore else (0.6 ms), unless the caller found a sandbox
- * (seccomp.h), in which that may be fatal: then by reading entries (20 ms). What cannot be read is not there. Sizes in
- * bytes of whole pages.
+ * Three methods; a function falls back to a later one where an earlier one cannot be used:
+ *   1. PAGEMAP_SCAN on /proc/self/pagemap (Linux 6.7 and later): costs nothing where no pages are, 0.04 ms per GiB of
+ *      huge pages, 3 ms per GiB of other pages.
+ *   2. mincore: 0.6 ms per GiB. Not if the caller found a sandbox (seccomp.h): the sandbox may end the process for it.
+ *   3. Reading the entries of /proc/self/pagemap: 20 ms per GiB.
+ * A page whose state cannot be read counts as not resident. Arguments are addresses, results are bytes of whole pages.
+ * Any thread, any time.
  */
 #ifndef SG_PRELOAD_ACCOUNT_RESIDENCY_H
 #define SG_PRELOAD_ACCOUNT_RESIDENCY_H
@@ -12,17 +15,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Of private memory: pages of its own. Reading puts the kernel's one page of zeros everywhere, which is none; only a
- * kernel that cannot scan does not tell it from others. */
+/* Resident bytes of private memory, without the kernel's shared zero page, which reading maps in. Only the first method
+ * can tell the zero page from other pages; the other methods count it. */
 uint64_t sg_residency_bytes(uintptr_t begin, uintptr_t end, bool is_sandboxed);
 
-/* Whether the kernel tells it at a cost of what is there, however large the piece is. */
+/* Whether the kernel has PAGEMAP_SCAN: the cost then depends on the resident pages, not on the size of the range. */
 bool sg_residency_is_cheap(void);
 
-/* Of shared memory: pages that anybody has brought there; in a sandbox, that this process has. */
+/* Resident bytes of shared memory, whichever process touched the pages. In a sandbox: only pages that this process has
+ * mapped. */
 uint64_t sg_residency_cached_bytes(uintptr_t begin, uintptr_t end, bool is_sandboxed);
 
-/* Of private memory: what was there and was not given back, also if it is swapped out. False if that cannot be told. */
+/* Bytes of private memory that are resident or swapped out. Returns false if that cannot be read. */
 bool sg_residency_taken_bytes(uintptr_t begin, uintptr_t end, uint64_t *bytes);
 
 #endif

@@ -20,28 +20,28 @@ SG_THREAD_LOCAL struct sg_thread sg_self = {.purse = &sg_thread_no_purse};
 union sg_fork_page sg_wipe __attribute__((aligned(SG_PAGE_MAX)));
 
 static uint32_t has_been_armed;
-static struct sg_fast_limits fast[SG_FAST_WAYS]; /* what the page is armed with */
+static struct sg_fast_limits fast[SG_FAST_WAYS]; /* the limits that arming copies to the fork-detection page */
 
-/* A thread tells nobody that it ends: there is no call for that which the C library neither limits nor pays for with
- * the program's heap. A record's thread has ended when the kernel knows no thread of that number, in any process:
- * clone(2) makes processes that share this one's memory, and its records. */
+/* Whether a record's thread has ended: the kernel knows no thread of that number in any process. (clone(2) makes
+ * processes that share this process's memory, and its records.) No callback at the end of a thread is used: those of
+ * the C library are limited in number or allocate from the program's heap. */
 static bool has_ended(uint32_t tid)
 {
     return tid != 0 && sg_syscall(SYS_tkill, tid, 0, 0, 0, 0, 0) == -ESRCH;
 }
 
-/* A filter of system calls may end the program for that question: then every thread is taken to live. Answered once
- * for several questions, for it costs more than they do. */
-enum may_ask { NOT_KNOWN, MAY_ASK, MAY_NOT_ASK };
-static bool may_ask(enum may_ask *answer)
+/* Whether has_ended may be called: a seccomp filter could end the program for its tkill. If not, all threads count as
+ * alive. The answer is kept for several calls of has_ended, because it costs more than they do. */
+enum may_probe { NOT_KNOWN, MAY_PROBE, MAY_NOT_PROBE };
+static bool may_probe(enum may_probe *answer)
 {
     if (*answer == NOT_KNOWN)
-        *answer = sg_seccomp_is_on() ? MAY_NOT_ASK : MAY_ASK;
-    return *answer == MAY_ASK;
+        *answer = sg_seccomp_is_on() ? MAY_NOT_PROBE : MAY_PROBE;
+    return *answer == MAY_PROBE;
 }
 
-static uint32_t search_from = 1; /* (atomic) where the next thread looks for a record first */
-static uint32_t reap_from = 1;   /* (atomic) */
+static uint32_t search_from = 1; /* (atomic) the record where the next search for a free one begins */
+static uint32_t reap_from = 1;   /* (atomic) the record that sg_thread_reap checks next, modulo the records in use */
 
 static void set_limits(enum sg_fast_way way, const struct sg_fast_limits *limits)
 {
@@ -68,31 +68,32 @@ bool sg_thread_has_been_armed(void)
 
 bool sg_thread_arm(void)
 {
-    /* In this order: another thread may be arming it. */
+    /* has_been_armed is read first: another thread that is arming the page sets is_armed before has_been_armed. */
     if (sg_thread_has_been_armed() && sg_load_relaxed(&sg_wipe.is_armed) == 0)
         return false;
     arm();
     return true;
 }
 
-/* Takes over a record that is nobody's, or one of the first few looked at whose thread has ended: with its credit. */
-static bool take_over(struct sg_record *record, uint32_t tid, enum may_ask *asking)
+/* Takes over a free record, or, if `may` is not NULL, the record of an ended thread, together with its credit. Returns
+ * whether it did. */
+static bool take_over(struct sg_record *record, uint32_t tid, enum may_probe *may)
 {
     uint32_t held = sg_load_relaxed(&record->tid);
-    bool is_free = held == 0 || (asking != NULL && held != SG_RECORD_REAPED &&
-                                 (held == tid || (may_ask(asking) && has_ended(held))));
+    bool is_free =
+        held == 0 || (may != NULL && held != SG_RECORD_REAPED && (held == tid || (may_probe(may) && has_ended(held))));
     return is_free && sg_cas_u32(&record->tid, &held, tid);
 }
 
 static struct sg_record *claim_record(uint32_t tid, uint32_t capacity)
 {
-    enum { ASKED_MAX = 8 };
-    enum may_ask asking = NOT_KNOWN;
+    enum { PROBES_MAX = 8 };
+    enum may_probe may = NOT_KNOWN;
     uint32_t begin = sg_load_relaxed(&search_from);
     for (uint32_t i = 0; i < capacity; i++) {
         uint32_t index = 1 + (begin - 1 + i) % (capacity - 1);
         struct sg_record *record = &sg_own->record[index];
-        if (!take_over(record, tid, i < ASKED_MAX ? &asking : NULL))
+        if (!take_over(record, tid, i < PROBES_MAX ? &may : NULL))
             continue;
         uint32_t used = sg_load_relaxed(&sg_own->record_used);
         while (used < index + 1 && !sg_cas_u32(&sg_own->record_used, &used, index + 1))
@@ -107,12 +108,12 @@ void sg_thread_reap(uint32_t most)
 {
     uint32_t used = sg_load(&sg_own->record_used), capacity = sg_segment_record_capacity();
     used = used < capacity ? used : capacity;
-    enum may_ask asking = NOT_KNOWN;
+    enum may_probe may = NOT_KNOWN;
     for (uint32_t i = 0; used > 2 && i < most && i + 1 < used; i++) {
         uint32_t index = 1 + sg_fetch_add(&reap_from, 1u) % (used - 1);
         struct sg_record *record = &sg_own->record[index];
         uint32_t tid = sg_load_relaxed(&record->tid);
-        if (tid == SG_RECORD_REAPED || !may_ask(&asking) || !has_ended(tid) ||
+        if (tid == SG_RECORD_REAPED || !may_probe(&may) || !has_ended(tid) ||
             !sg_cas_u32(&record->tid, &tid, SG_RECORD_REAPED))
             continue;
         sg_ledger_return_credit(record, 0);
@@ -150,8 +151,8 @@ void sg_thread_open_fast(enum sg_fast_way way, const struct sg_fast_limits *limi
         set_limits(way, limits);
 }
 
-/* Whether a signal handler runs on an alternate stack, and the mark is not there: what the handler interrupted goes
- * on. */
+/* Whether this is a signal handler on an alternate stack and the mark is on another stack: then the frame of the mark
+ * belongs to the interrupted code, which will continue. */
 static bool is_on_another_stack(const struct sg_mark *mark)
 {
     stack_t stack = {0};
@@ -159,16 +160,18 @@ static bool is_on_another_stack(const struct sg_mark *mark)
            mark->frame - (uintptr_t)stack.ss_sp >= stack.ss_size;
 }
 
-/* By a call that every sandbox allows: the kernel reads the mask before it looks at what to do with it, and refuses. */
+/* Whether eight bytes at `address` are readable. Uses rt_sigprocmask, which every sandbox allows: the kernel reads the
+ * mask before it rejects the unknown operation. */
 static bool is_readable(uintptr_t address)
 {
     enum { NOTHING_KNOWN = 99 };
     return sg_syscall(SYS_rt_sigprocmask, NOTHING_KNOWN, (long)address, 0, 8, 0, 0) != -EFAULT;
 }
 
-/* The stack grows downwards, so a call out of a frame lies below all of it. Below may also lie what came after the
- * frame was left: then something else has been written where it kept its return address. That may be another stack by
- * now, or nothing. Some kernels, and qemu, have no process_vm_readv. */
+/* The stack grows downwards: frames of calls made inside a frame lie below it. A current frame above the mark means
+ * that the frame of the mark was left. A current frame below may also belong to a later call: then the place of the
+ * return address holds another value. That place may be unmapped by now, so it is read by process_vm_readv. Some
+ * kernels, and qemu, lack that call. */
 bool sg_mark_is_gone(const struct sg_mark *mark, uintptr_t frame_end)
 {
     if (mark->frame == 0)
@@ -185,9 +188,9 @@ bool sg_mark_is_gone(const struct sg_mark *mark, uintptr_t frame_end)
     return (got == (long)sizeof found ? found : *(const uintptr_t *)place) != mark->returns_to;
 }
 
-/* Whether this thread ends at cancellation points only. One that may be cancelled asynchronously may call nothing
- * that allocates (POSIX), and is left alone: glibc 2.36 ends it without PTHREAD_CANCELED when pthread_setcancelstate
- * enables cancellation again. */
+/* Whether this thread can be cancelled at cancellation points only. A thread with asynchronous cancellation must not
+ * call functions that allocate (POSIX), and its cancel state stays as it is: glibc 2.36 ends such a thread without
+ * PTHREAD_CANCELED when pthread_setcancelstate enables cancellation again. */
 static bool is_cancelled_at_points(void)
 {
     int type = PTHREAD_CANCEL_DEFERRED;
@@ -198,11 +201,10 @@ static bool is_cancelled_at_points(void)
     return false;
 }
 
-/* No call that allocates is a cancellation point, yet another allocator or a driver may wait in one. Alone, no other
- * thread could cancel this one. */
+/* Needed although no function that allocates is a cancellation point: another allocator or a driver may wait in one. */
 void sg_thread_disable_cancel(void)
 {
-    if (is_cancelled_at_points()) /* the C library writes the state before it changes it */
+    if (is_cancelled_at_points()) /* the C library stores the old state before it changes the state */
         (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &sg_self.open.cancel_state);
 }
 
@@ -234,7 +236,7 @@ void sg_thread_refork(void)
 {
     sg_self.purse = &sg_thread_no_purse;
     sg_self.record = NULL;
-    sg_self.open = (struct sg_open_call){.mark = sg_self.open.mark, /* all else is the parent's */
+    sg_self.open = (struct sg_open_call){.mark = sg_self.open.mark, /* all other fields describe the parent's call */
                                          .cancel_holds = sg_self.open.cancel_holds,
                                          .cancel_state = sg_self.open.cancel_state};
     sg_store_relaxed(&search_from, 1u);
@@ -242,5 +244,5 @@ void sg_thread_refork(void)
     set_limits(SG_FAST_GLIBC, &nothing);
     set_limits(SG_FAST_OTHER, &nothing);
     sg_store_relaxed(&sg_wipe.is_armed, 0u);
-    arm(); /* at once: a raw clone may be the next thing this child does */
+    arm(); /* at once: the next call of this child may be a raw clone */
 }

@@ -1,10 +1,10 @@
 /*
- * thread_record.h - what each thread carries: the address of its record in the segment, and which layers it is inside
- * of.
+ * thread_record.h - the thread-local state: the thread's record in the segment, and the layers that the thread is
+ * inside of.
  *
- * A thread gets its record on its first slow path and keeps it until it ends. The record stays, with its sums and
- * its credit; the next new thread takes it over, or a slow path gives the credit back (sg_thread_reap). Threads that
- * found no record have none: they use the slow path for everything.
+ * A thread gets its record on its first slow path and keeps it until the thread ends. The record outlives the thread,
+ * with its sums and its credit. The next new thread takes the record over, or a slow path releases the credit
+ * (sg_thread_reap). If no record is free, the thread has none and uses the slow path for every call.
  */
 #ifndef SG_PRELOAD_ACCOUNT_THREAD_RECORD_H
 #define SG_PRELOAD_ACCOUNT_THREAD_RECORD_H
@@ -15,74 +15,78 @@
 #include <stdbool.h>
 #include <sys/single_threaded.h>
 
-/* Account in one layer only: a call made from inside a hook of the same layer passes through uncounted. Heap calls of
- * the driver inside a CUDA hook still count; mappings made inside either do not, they back what is counted there.
- * SG_LAYER_CALL: a CUDA call is open (struct sg_open_call). SG_LAYER_CUDA: the driver is running in it. */
+/* The layers that a thread is inside of. A call from inside a hook of the same layer passes through uncounted, so that
+ * memory is counted in one layer only. Heap calls of the driver inside a CUDA hook count. Mappings made inside either
+ * layer do not count: they back memory that is counted there. SG_LAYER_CALL: a CUDA call is open (struct sg_open_call).
+ * SG_LAYER_CUDA: the driver is running in that call. */
 enum sg_layer { SG_LAYER_HEAP = 1u << 0, SG_LAYER_CUDA = 1u << 1, SG_LAYER_CALL = 1u << 2 };
 
-/* A stack frame, and what it returns to: where somebody is inside a call, as long as the frame is there. A program
- * may leave by siglongjmp, as interactive languages do on Ctrl-C; then nobody tells us, and the frame is gone. */
+/* A stack frame and its return address: a thread is inside a call as long as the frame exists. A program may leave a
+ * call by siglongjmp, as interactive languages do on Ctrl-C. No code of ours runs then; only the missing frame shows
+ * it. */
 struct sg_mark {
-    uintptr_t frame; /* the address of its record: the caller's frame pointer, and the return address; 0: nobody's */
+    uintptr_t frame; /* address of the frame record: the caller's frame pointer, then the return address; 0: no mark */
     uintptr_t returns_to;
 };
 
-/* Of the function that this is written in, or inlined in. The frame pointer is the record's address on both
- * architectures. */
+/* The mark of the function that uses this macro, or that it is inlined into. The frame pointer is the address of the
+ * frame record on both architectures. */
 #define SG_MARK_HERE() \
     ((struct sg_mark){(uintptr_t)__builtin_frame_address(0), ((const uintptr_t *)__builtin_frame_address(0))[1]})
 
-/* The upper end of that function's frame. On x86-64 the record is next to it. On aarch64 gcc puts the record at the
- * lower end, below what else the frame holds. */
+/* The upper end of that function's frame. On x86-64 the frame record is at this end. On aarch64 gcc puts the record at
+ * the lower end, below the rest of the frame. */
 #if defined(__aarch64__) && !defined(__clang__)
 #define SG_FRAME_END() ((uintptr_t)__builtin_dwarf_cfa())
 #else
 #define SG_FRAME_END() ((uintptr_t)__builtin_frame_address(0) + 2 * sizeof(uintptr_t))
 #endif
 
-/* The CUDA call of the program that this thread is in, and what others would wait for if it were left. open_call.h
- * undoes all of it. A request in flight is noted here right after the sum that all threads share: a handler that
- * jumps out just between the two, by a few instructions, leaves it in flight. */
+/* The CUDA call of the program that this thread is in, and everything that other threads or processes would wait for if
+ * the program left the call by a jump. open_call.h undoes all of it. Known gap: a request in flight is noted here a few
+ * instructions after it is added to the sum of all threads. A handler that jumps out between the two leaves the request
+ * in flight. */
 struct sg_open_call {
-    struct sg_mark mark; /* the hook */
-    uint64_t flight_bytes, flight_pool;
-    uint64_t judged_bytes;     /* growth of a memory pool that it was granted (mempool.c) */
-    uint64_t headroom_bytes;   /* of a store for graphs, that it counts on (graph.c), */
-    uint32_t room_device;      /* and whose */
-    uint32_t pool, asked_pool; /* by number: that it is counted in; that it asks the driver about. 0: none */
-    uint32_t free_begun;       /* of a block of a pool (pool_pieces.h) */
-    bool has_turn, is_syncing; /* among those that wait to be alone in a pool; struct sg_mempool_sync */
-    uint32_t cancel_holds;     /* while the thread is not cancelled; they nest */
-    int cancel_state;          /* the thread's own, or SG_CANCEL_AS_IT_IS */
+    struct sg_mark mark;                /* the frame of the hook */
+    uint64_t flight_bytes, flight_pool; /* the request in flight and its constraint */
+    uint64_t judged_bytes;              /* growth of a memory pool that was granted to the call (mempool.c) */
+    uint64_t headroom_bytes;            /* free bytes of a graph pool that the call relies on (graph.c) */
+    uint32_t room_device;               /* the device of that graph pool */
+    uint32_t pool;                      /* number of the memory pool that counts the call as in flight; 0: none */
+    uint32_t asked_pool;                /* number of the pool that the call is querying the driver about; 0: none */
+    uint32_t free_begun;                /* result of sg_pieces_begin_free for a block that is being freed */
+    bool has_turn;                      /* the call holds the turn of calls that wait to be alone in a pool */
+    bool is_syncing;                    /* between sg_mempool_begin_sync and _end_sync */
+    uint32_t cancel_holds;              /* nesting depth of sg_thread_hold_cancel */
+    int cancel_state;                   /* the thread's own cancel state to restore, or SG_CANCEL_AS_IT_IS */
 };
 #define SG_CANCEL_AS_IT_IS (-1)
 
 struct sg_thread {
     struct sg_record *record; /* NULL: take the slow path */
-    struct sg_record
-        *purse;           /* what the fastest ways of the heap pay from: the record, or one that is never good for it */
-    uint32_t layers;      /* enum sg_layer */
-    uint32_t is_forking;  /* it is between the handlers of a fork */
-    uint32_t device;      /* that CUDA last said was current */
-    const char *call;     /* the word the program used, while a forwarding export runs; else NULL */
-    const void *caller;   /* and where that call returns to */
-    struct sg_mark named; /* who has set `call` */
+    struct sg_record *purse;  /* pays on the heap's fast path: the record, or sg_thread_no_purse */
+    uint32_t layers;          /* enum sg_layer */
+    uint32_t is_forking;      /* the thread is between the handlers of a fork */
+    uint32_t device;          /* the current device, as CUDA last reported it */
+    const char *call;         /* the function name that the program used, while a forwarding export runs; else NULL */
+    const void *caller;       /* the return address of that call */
+    struct sg_mark named;     /* the frame that set `call` */
     struct sg_open_call open;
 };
 
 extern SG_INTERNAL SG_THREAD_LOCAL struct sg_thread sg_self;
 
-/* What the fast ways of the heap take. All 0: nothing. */
+/* The limits of a heap fast path. All 0: the fast path is closed. */
 struct sg_fast_limits {
-    uint64_t request_bytes; /* requests below this */
-    uint64_t address;       /* blocks below this address */
+    uint64_t request_bytes; /* the fast path serves requests below this size */
+    uint64_t address;       /* the fast path frees blocks below this address */
 };
 
-/* One is for glibc's heap, known block by block, the other for any other allocator. */
+/* The two heap fast paths: for glibc's heap, whose block headers are known, and for any other allocator. */
 enum sg_fast_way { SG_FAST_GLIBC, SG_FAST_OTHER, SG_FAST_WAYS };
 
-/* A page of its own that reads zero in a forked child (MADV_WIPEONFORK), even one made by a raw clone(2): there the
- * thread's record is still the parent's. A child that shares the address space (vfork, threads) sees it armed. */
+/* The fork-detection page: reads zero in a forked child (MADV_WIPEONFORK), also in one made by a raw clone(2), where
+ * sg_self.record is still the parent's. A child that shares the address space (vfork, threads) sees the page armed. */
 union sg_fork_page {
     struct {
         uint32_t is_armed;
@@ -92,35 +96,36 @@ union sg_fork_page {
 };
 extern SG_INTERNAL union sg_fork_page sg_wipe;
 
-/* Whether the page was armed: before that nothing is counted. */
+/* Whether this process or its parent has armed the fork-detection page. Nothing is counted before that. */
 bool sg_thread_has_been_armed(void);
 
-/* Arms the page, which no process needs before its first slow path. False: it was armed and has been wiped, so this is
- * an unannounced child. */
+/* Arms the fork-detection page, on the first slow path of the process. Returns false if the page was armed and has been
+ * wiped: this process is a child whose fork handlers did not run. */
 bool sg_thread_arm(void);
 
-/* Frees the records of threads that have ended, and gives their credit back. Looks at `most` of them, each time at
- * others: a system call for each. None in a process of one thread. */
+/* Frees the records of ended threads and releases their credit. Checks at most `most` records, other ones at each call,
+ * with one system call each. Makes no system call in a process with one thread. */
 void sg_thread_reap(uint32_t most);
 
-/* Gives this thread a record, if there is one. */
+/* Gives this thread a record, if one is free. */
 void sg_thread_enter(void);
 
-/* From here on a fast way of the heap is open, to the threads that have a record. */
+/* Opens a heap fast path, for threads that have a record. */
 void sg_thread_open_fast(enum sg_fast_way way, const struct sg_fast_limits *limits);
 
-/* Whether the frame of a mark is gone, seen from a frame of the same thread that ends at `frame_end` (SG_FRAME_END).
- * Costs a system call where that lies below it. */
+/* Whether the frame of a mark is gone. Called by the same thread from a frame that ends at `frame_end` (SG_FRAME_END).
+ * Makes a system call where that frame lies below the mark. */
 bool sg_mark_is_gone(const struct sg_mark *mark, uintptr_t frame_end);
 
-/* Ends all that sg_thread_hold_cancel began. */
+/* Ends all holds of sg_thread_hold_cancel, and restores the thread's own cancel state. */
 void sg_thread_let_all_cancels(void);
 
-/* The part of sg_thread_hold_cancel for a process with threads. Alone, no other thread could cancel this one. */
+/* The part of sg_thread_hold_cancel for a process with several threads. No other thread exists to cancel the only
+ * one. */
 void sg_thread_disable_cancel(void);
 
-/* Between the two this thread is not cancelled: what it has in flight, or counts on, would stay so. Pairs, which
- * nest. */
+/* Between hold and let this thread is not cancelled: its bytes in flight and the headroom it relies on would stay
+ * counted for ever. The pairs nest. */
 static inline void sg_thread_hold_cancel(void)
 {
     struct sg_open_call *open = &sg_self.open;
@@ -145,7 +150,8 @@ static inline void sg_thread_let_cancel(void)
         open->cancel_holds--;
 }
 
-/* What this thread does with the heap until sg_thread_resume is not the program's: every call takes the slow path. */
+/* Between pause and resume the heap calls of this thread are not counted as the program's: each takes the slow path,
+ * which passes it through. The saved state goes to sg_thread_resume. */
 struct sg_thread_pause {
     struct sg_record *purse;
     struct sg_mark mark;
@@ -154,11 +160,12 @@ struct sg_thread_pause {
 struct sg_thread_pause sg_thread_pause(void);
 void sg_thread_resume(const struct sg_thread_pause *pause);
 
-/* What a thread without a record pays from: whoever finds it short or beyond takes the slow path, which mends it. */
+/* The record that threads without a record pay from. Its credit is always too low for a malloc and always too high for
+ * a free, so that the fast path takes the slow path, which resets this credit. */
 extern SG_INTERNAL struct sg_record sg_thread_no_purse;
-#define SG_NO_CREDIT (INT64_MIN / 2) /* no thread ever gets it up to 0, nor down to where it turns */
+#define SG_NO_CREDIT (INT64_MIN / 2) /* so far from 0 and from overflow that no sum of thread updates reaches either */
 
-/* In a forked child: only this thread is left. */
+/* In a forked child: takes the parent's record from this thread, the only one left, and arms the page again. */
 void sg_thread_refork(void);
 
 #endif

@@ -1,10 +1,12 @@
 /*
  * timeline.c - see timeline.h.
  *
- * A process may be killed at any instruction: the magic is written last, a sample before it counts, and thinning goes
- * from the oldest to the youngest, so that in between there are samples too many, never too few. Readers sort them by
- * time. While a sample is written its time is 0, and it is none: what it is made of is still there behind it, but where
- * it is the first or the last.
+ * A process may be killed at any instruction, and the file must be readable then:
+ *   - The magic is written last, and a sample is written before sample_count includes it.
+ *   - Thinning goes from the oldest sample to the youngest. In between there are too many samples, never too few.
+ *     Readers sort them by time.
+ *   - While a sample is written, its time is 0 and readers ignore it. The samples it is merged from are still in the
+ *     file behind it, except for the first and the last sample.
  */
 #include "account/timeline.h"
 
@@ -23,7 +25,7 @@
 #include <sys/mman.h>
 
 #define FIRST_INTERVAL_NS UINT64_C(10000000)
-#define PATIENCE_NS UINT64_C(100000000)
+#define LOCK_WAIT_NS UINT64_C(100000000) /* longest wait for a lock; afterwards the step is left out */
 
 enum { UNTRIED, BEGUN, FAILED };
 
@@ -42,7 +44,7 @@ static uint64_t live_of(const struct sg_sample *sample)
     return sum;
 }
 
-/* The earlier one's time stays. False where all of it does. */
+/* Merges `later` into `earlier`, which keeps its time. Returns whether `earlier` has changed. */
 static bool merge(struct sg_sample *earlier, const struct sg_sample *later)
 {
     bool is_less = later->usable_bytes<earlier->usable_bytes, is_more = live_of(later)> live_of(earlier);
@@ -56,16 +58,17 @@ static bool merge(struct sg_sample *earlier, const struct sg_sample *later)
     return is_less || is_more;
 }
 
-/* Pairs with readers in other processes and after a kill, and with sg_timeline_copy. */
+/* Writes a sample in place. Pairs with readers in other processes and after a kill, and with sg_timeline_copy. */
 static void put(struct sg_sample *place, const struct sg_sample *sample)
 {
     sg_store_relaxed(&place->time_ns, 0);
-    sg_fence(); /* nobody sees what follows under the old time */
+    sg_fence(); /* readers must not see the new content under the old time */
     memcpy((char *)place + sizeof place->time_ns, (const char *)sample + sizeof sample->time_ns,
            sizeof *place - sizeof place->time_ns);
     sg_store_release(&place->time_ns, sample->time_ns);
 }
 
+/* Merges neighbouring samples and doubles the interval. */
 static void thin(struct sg_timeline *line)
 {
     for (uint32_t i = 0; i < SG_SAMPLE_CAPACITY / 2; i++) {
@@ -77,11 +80,11 @@ static void thin(struct sg_timeline *line)
     line->interval_ns *= 2;
 }
 
-/* A clock that was set back makes no younger sample: its figures go into the last. */
+/* If the clock was set back, the sample is merged into the last one. */
 void sg_timeline_add(struct sg_timeline *line, const struct sg_sample *sample)
 {
     uint32_t count = sg_load_relaxed(&line->sample_count);
-    if (count > SG_SAMPLE_CAPACITY) /* somebody else has written to the file */
+    if (count > SG_SAMPLE_CAPACITY) /* another program has written to the file */
         return;
     if (count != 0 && sample->time_ns - line->sample[count - 1].time_ns < (int64_t)line->interval_ns) {
         struct sg_sample last = line->sample[count - 1];
@@ -102,7 +105,7 @@ void sg_timeline_copy(struct sg_timeline *copy, const struct sg_timeline *line)
     enum { COPIES_MAX = 4 };
     for (int i = 0; i < COPIES_MAX; i++) {
         memcpy(copy, line, sizeof *copy);
-        sg_fence(); /* what follows looks again */
+        sg_fence(); /* the comparisons below must read `line` again, after the copy */
         copy->sample_count = copy->sample_count < SG_SAMPLE_CAPACITY ? copy->sample_count : SG_SAMPLE_CAPACITY;
         uint32_t last = copy->sample_count > 0 ? copy->sample_count - 1 : 0;
         bool is_still = memcmp(copy->sample, line->sample, last * sizeof copy->sample[0]) == 0;
@@ -136,6 +139,7 @@ const struct sg_timeline *sg_timeline_current(void)
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
+/* Fills the new file `fd` and maps it as the time line. Returns 0 or a negative errno. */
 static long make_in(int fd, const struct sg_timeline *before)
 {
     (void)sg_sys_fchmod(fd, sg_segment_file_mode());
@@ -154,7 +158,8 @@ static long make_in(int fd, const struct sg_timeline *before)
     return 0;
 }
 
-/* `before`: its samples are the first of the new one. */
+/* Makes the file of the time line. `before`: the time line whose samples are copied, or NULL. Returns 0 or a negative
+ * errno. */
 static long make(const struct sg_timeline *before)
 {
     sg_directory_name_timeline(timeline.path, sizeof timeline.path, sg_segment_path());
@@ -172,7 +177,7 @@ static long make(const struct sg_timeline *before)
 static void take_first_sample(void)
 {
     struct sg_lock_state state;
-    if (!sg_lock_acquire_within(&sg_decision_lock, &state, PATIENCE_NS))
+    if (!sg_lock_acquire_within(&sg_decision_lock, &state, LOCK_WAIT_NS))
         return;
     sg_timeline_sample();
     sg_lock_release(&sg_decision_lock, &state);
@@ -183,7 +188,7 @@ void sg_timeline_begin(void)
     struct sg_lock_state state;
     if (SG_LIKELY(sg_load_acquire(&timeline.state) != UNTRIED) || !sg_segment_is_own())
         return;
-    if (!sg_lock_acquire_within(&timeline.lock, &state, PATIENCE_NS))
+    if (!sg_lock_acquire_within(&timeline.lock, &state, LOCK_WAIT_NS))
         return;
     bool is_ours = sg_load(&timeline.state) == UNTRIED;
     bool is_made = is_ours && make(NULL) == 0;
@@ -196,19 +201,19 @@ void sg_timeline_begin(void)
         sg_segment_add_event("no time line: its file could not be made");
 }
 
-/* The mapping stays: another thread may be reading it. */
+/* The old mapping stays: another thread may be reading it. */
 void sg_timeline_make_anew(void)
 {
     struct sg_lock_state state;
-    if (sg_load_acquire(&timeline.state) != BEGUN || !sg_lock_acquire_within(&timeline.lock, &state, PATIENCE_NS))
+    if (sg_load_acquire(&timeline.state) != BEGUN || !sg_lock_acquire_within(&timeline.lock, &state, LOCK_WAIT_NS))
         return;
     (void)make(timeline.line);
-    if (sg_load(&timeline.state) != BEGUN) /* dropped meanwhile */
+    if (sg_load(&timeline.state) != BEGUN) /* sg_timeline_drop ran meanwhile */
         (void)sg_sys_unlinkat((int)SG_AT_FDCWD, timeline.path);
     sg_lock_release(&timeline.lock, &state);
 }
 
-/* A thread may be about to write to it: what is mapped stays mapped. */
+/* The mapping stays: another thread may be about to write to it. */
 void sg_timeline_drop(void)
 {
     if (sg_exchange(&timeline.state, (uint32_t)UNTRIED) != BEGUN)

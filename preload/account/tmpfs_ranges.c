@@ -16,11 +16,11 @@ struct sg_range_map sg_tmpfs_mapped;
 
 static struct sg_memory_file shown[SG_FILE_CAPACITY];
 static uint32_t shown_count;
-static uint64_t changes; /* how often `shown` has changed its ranges */
+static uint64_t changes; /* how often the ranges in `shown` have changed */
 
 static struct {
-    uint64_t changes;                         /* when it began */
-    uint64_t missing_bytes[SG_FILE_CAPACITY]; /* of each shown range */
+    uint64_t changes;                         /* `changes` when the scan began */
+    uint64_t missing_bytes[SG_FILE_CAPACITY]; /* found so far, of each shown range */
 } scan;
 
 static uint64_t bytes_of(const struct sg_memory_file *file)
@@ -28,8 +28,8 @@ static uint64_t bytes_of(const struct sg_memory_file *file)
     return (file->end - file->begin) * SG_SHARED_UNIT;
 }
 
-/* Takes a range into the list, or leaves out the smallest. */
-static void take(struct sg_memory_file *list, uint32_t *count, const struct sg_memory_file *file)
+/* Adds a range to the list; if the list is full, the smallest range is dropped. */
+static void add_to_list(struct sg_memory_file *list, uint32_t *count, const struct sg_memory_file *file)
 {
     uint32_t at = *count, smallest = 0;
     if (*count == SG_FILE_CAPACITY) {
@@ -44,7 +44,7 @@ static void take(struct sg_memory_file *list, uint32_t *count, const struct sg_m
     list[at] = *file;
 }
 
-/* The contiguous ranges that are mapped, however often each part is. */
+/* Lists the contiguous ranges that are mapped, however often each part is mapped. Returns their number. */
 static uint32_t collect(struct sg_memory_file list[SG_FILE_CAPACITY])
 {
     struct sg_range range;
@@ -53,19 +53,19 @@ static uint32_t collect(struct sg_memory_file list[SG_FILE_CAPACITY])
     for (uint64_t at = 0; sg_range_map_next(&sg_tmpfs_mapped, at, &range); at = range.end) {
         if (range.begin != file.end) {
             if (file.end != 0)
-                take(list, &count, &file);
+                add_to_list(list, &count, &file);
             file.begin = range.begin;
         }
         file.end = range.end;
     }
     if (file.end != 0)
-        take(list, &count, &file);
+        add_to_list(list, &count, &file);
     return count;
 }
 
-/* The missing bytes of a range, as far as the ranges that were shown before tell. Where one of them was cut, nobody
- * knows in which part its pages are missing, unless all of them are: then none are shown as missing, and the promise
- * counts as this process's own. */
+/* The missing bytes of a range, as far as the ranges shown before tell. If only a part of such a range is left, it is
+ * unknown in which part its pages are missing, unless all of them are. Unknown bytes are not shown as missing, and
+ * their promise counts as this process's own. */
 static uint64_t known_missing(const struct sg_memory_file *file)
 {
     uint64_t bytes = 0;
@@ -98,7 +98,7 @@ static void set_own(uint64_t bytes)
         sg_store(&sg_own->inherited_shared_bytes, bytes);
 }
 
-/* Finds the ranges that are mapped now; sg_entry_end_files shows them. */
+/* Updates `shown` to the ranges that are mapped now; sg_entry_end_files publishes them. */
 static void renew_ranges(void)
 {
     static struct sg_memory_file list[SG_FILE_CAPACITY];
@@ -119,10 +119,10 @@ static void charge(int64_t bytes)
 }
 
 /*
- * Between begin and end, others know that ranges and sums may not belong together, however long this thread is
- * interrupted there. They take file_bytes off what is granted, to know what is private: in between, that is too little
- * and never too much, and at the end it is added up anew. shared_bytes, by which inherited memory is bounded, is too
- * little in between.
+ * Between sg_entry_begin_files and sg_entry_end_files, other processes know that ranges and sums may not match, however
+ * long this thread is interrupted there. They subtract file_bytes from the granted bytes to get the private bytes. In
+ * between, that result is too low and never too high; at the end file_bytes is summed up anew. shared_bytes, which
+ * bounds the inherited bytes, is too low in between.
  */
 void sg_tmpfs_show_changes(int64_t charge_bytes)
 {
@@ -164,9 +164,9 @@ void sg_tmpfs_promise(uint64_t begin, uint64_t end, uint64_t bytes)
     sg_entry_begin_files();
     sg_ledger_promise(bytes);
     for (uint32_t i = 0; i < shown_count; i++) {
-        uint64_t most = bytes_of(&shown[i]) - shown[i].missing_bytes;
+        uint64_t resident = bytes_of(&shown[i]) - shown[i].missing_bytes;
         if (shown[i].begin <= begin && end <= shown[i].end)
-            shown[i].missing_bytes += bytes < most ? bytes : most;
+            shown[i].missing_bytes += bytes < resident ? bytes : resident;
     }
     sg_entry_end_files(shown, shown_count);
     sg_lock_release(&sg_tracker_maps_lock, &lock);
@@ -188,8 +188,8 @@ void sg_tmpfs_add_missing(uint64_t begin, uint64_t end, uint64_t bytes)
             scan.missing_bytes[i] += bytes;
 }
 
-/* Where the ranges have changed meanwhile, nothing is known to be missing of any: the promises then count as this
- * process's own. */
+/* If the ranges have changed since the scan began, no missing bytes are shown: the promises count as this process's own
+ * until the next scan. */
 void sg_tmpfs_end_scan(uint64_t promised_bytes, uint64_t sparse_bytes)
 {
     struct sg_lock_state lock;
@@ -202,8 +202,8 @@ void sg_tmpfs_end_scan(uint64_t promised_bytes, uint64_t sparse_bytes)
     sg_lock_release(&sg_tracker_maps_lock, &lock);
 }
 
-/* The parent's promises of a file are read from its registry entry: the child's promises are found by its first
- * scan. */
+/* The missing bytes are reset: the parent's promises of a file are in the parent's registry entry, and the child's
+ * first scan finds the child's. */
 void sg_tmpfs_refork(bool is_map_whole)
 {
     for (uint32_t i = 0; i < shown_count; i++)

@@ -1,11 +1,13 @@
 /*
- * tmpfs_ranges.h - what this process maps of shared memory: memory files (tmpfs, memfd), System V segments, shared
+ * tmpfs_ranges.h - the shared memory that this process maps: memory files (tmpfs, memfd), System V segments, shared
  * anonymous memory.
  *
- * The same bytes may have several addresses in this process and in others. They count once in a process (range_map.h)
- * and once in a job, and what is missing of them is promised once on the machine. So each process shows the others,
- * in its registry entry, the ranges of files that it maps, and how much of its promises is missing there. It shows
- * the SG_FILE_CAPACITY largest; what it does not show counts as if it were its own.
+ * The same bytes may be mapped several times in this process and in others. They count once in a process (range_map.h)
+ * and once in a job. Their missing pages are promised once on the machine. Therefore each process publishes in its
+ * registry entry the ranges of files that it maps, and how many of its promised bytes are missing in each range. A
+ * process publishes its SG_FILE_CAPACITY largest ranges. Other ranges count as private memory.
+ *
+ * A unit is SG_SHARED_UNIT bytes of a file; its number has the file in its upper bits (range_map.h).
  */
 #ifndef SG_PRELOAD_ACCOUNT_TMPFS_RANGES_H
 #define SG_PRELOAD_ACCOUNT_TMPFS_RANGES_H
@@ -15,31 +17,32 @@
 
 #include <stdint.h>
 
-/* Guards the map of this process's mappings, sg_tracker_maps (tracker.h), and of what they map here: both change
+/* Protects sg_tracker_maps (tracker.h), the map of this process's mappings, and sg_tmpfs_mapped: both change
  * together. */
 extern struct sg_lock sg_tracker_maps_lock;
 
-/* The shared memory that COUNTED ranges of sg_tracker_maps map. Under sg_tracker_maps_lock. */
+/* The units that COUNTED ranges of sg_tracker_maps map. Under sg_tracker_maps_lock. */
 extern struct sg_range_map sg_tmpfs_mapped;
 
-/* Shows what has changed in sg_tmpfs_mapped, around the change of what the process holds (`charge`). A range that is
- * gone promises nothing by its name any more; the promise itself stays until the next scan. Under
- * sg_tracker_maps_lock. */
+/* Publishes the changes of sg_tmpfs_mapped and charges `charge_bytes` (negative: releases them) to the mapped domain.
+ * Meanwhile other processes can tell that ranges and sums do not match yet. The missing bytes of an unmapped range are
+ * no longer published with the range; the promised sum keeps them until the next scan. Under sg_tracker_maps_lock. */
 void sg_tmpfs_show_changes(int64_t charge_bytes);
 
-/* Shows everything: there is a new registry entry, or a segment. Takes sg_tracker_maps_lock. */
+/* Publishes all ranges again, after the process got a new registry entry or segment. Takes sg_tracker_maps_lock. */
 void sg_tmpfs_show(void);
 
-/* Promises `bytes` of the units [begin, end). Under the decision lock; takes sg_tracker_maps_lock. */
+/* Promises `bytes` of the units [begin, end). Under sg_decision_lock; takes sg_tracker_maps_lock. */
 void sg_tmpfs_promise(uint64_t begin, uint64_t end, uint64_t bytes);
 
-/* A scan of the promises: begin; what is missing of units that were looked at; end, with what sg_ledger_end_scan is
- * told. add_missing under sg_tracker_maps_lock; begin and end take it. Under the decision lock. */
+/* A scan of the promises: begin; add the missing bytes of each range of units that was checked; end, with the arguments
+ * of sg_ledger_end_scan. All under sg_decision_lock. add_missing also under sg_tracker_maps_lock, which begin and end
+ * take themselves. */
 void sg_tmpfs_begin_scan(void);
 void sg_tmpfs_add_missing(uint64_t begin, uint64_t end, uint64_t bytes);
 void sg_tmpfs_end_scan(uint64_t promised_bytes, uint64_t sparse_bytes);
 
-/* In a forked child, whose map may be torn: then it maps nothing that we know. Under no lock. */
+/* In a forked child. If the map may be torn (`is_map_whole` false), the child forgets all ranges. Under no lock. */
 void sg_tmpfs_refork(bool is_map_whole);
 
 #endif

@@ -27,43 +27,43 @@ struct sg_block_table sg_tracker_contexts;
 struct sg_range_map sg_tracker_maps;
 struct sg_tracker_changes sg_tracker_changes;
 
-/* Beyond this much address space, counting what is resident of MAP_NORESERVE mappings would cost too much (a sanitizer
- * reserves terabytes). */
+/* 16 GiB: without PAGEMAP_SCAN, residency of more MAP_NORESERVE address space is not counted, because that costs too
+ * much (a sanitizer reserves terabytes). */
 #define SPARSE_MAX (UINT64_C(16) << 30)
-/* More than any machine has, granted where the guard only observes: nobody looks how much of it is there. */
+/* 4 TiB: a larger block exceeds any machine, and is granted in observe mode only. Its residency is not counted. */
 #define COUNTED_MAX (UINT64_C(4) << 40)
-#define SLICE_BYTES (UINT64_C(64) << 20)
-#define FORK_NS UINT64_C(1000000)
+#define SLICE_BYTES (UINT64_C(64) << 20) /* most address space scanned under one hold of the lock */
+#define FORK_NS UINT64_C(1000000)        /* longest wait before and for a fork */
 
-static uint64_t anonymous_bytes;         /* of this process, at the last snapshot */
-static bool has_sparse;                  /* at the last snapshot */
-static uint64_t sparse_bytes;            /* at the last snapshot, what is not inherited */
-static uint64_t sparse_room;             /* (atomic) address space that may have such pages */
-static uint64_t inherited_promise_bytes; /* at the last snapshot */
-static uint64_t unpromised_bytes;        /* (atomic) never less */
-static uint32_t has_unforked;            /* (atomic) sg_tracker_note_unforked */
-static uint64_t fork_until_ns;           /* (atomic) until then changes wait for a fork; 0: there is none */
+static uint64_t anonymous_bytes;         /* of this process, at the last scan */
+static bool has_sparse;                  /* at the last scan */
+static uint64_t sparse_bytes;            /* resident and not inherited, at the last scan */
+static uint64_t sparse_room;             /* (atomic) MAP_NORESERVE address space that may have pages */
+static uint64_t inherited_promise_bytes; /* at the last scan */
+static uint64_t unpromised_bytes;        /* (atomic) never falls */
+static uint32_t has_unforked;            /* (atomic) set by sg_tracker_note_unforked */
+static uint64_t fork_until_ns;           /* (atomic) until then changes wait for a fork; 0: no fork */
 
-static struct sg_range_map looked_at; /* units of shared memory, by the last snapshot */
+static struct sg_range_map checked_units; /* units of shared memory that the present scan has checked */
 
-static struct sg_transit passing; /* what is in no index, and was or will be */
+static struct sg_transit in_passage; /* heap bytes in passage (struct sg_passage) */
 
 struct scan {
     struct sg_block_table *table;
     uint64_t page;
     bool is_sandboxed;
     uint64_t promised;
-    uint64_t inherited;        /* missing of what the parent was promised */
+    uint64_t inherited;        /* missing bytes of inherited blocks and ranges */
     uint64_t managed_missing;  /* the part of promised that is managed memory */
-    uint64_t tracked_heap;     /* size of the heap blocks looked at */
-    uint64_t resident_private; /* resident bytes of anonymous memory that was looked at */
+    uint64_t tracked_heap;     /* size of the heap blocks checked */
+    uint64_t resident_private; /* resident bytes of the anonymous memory checked */
     uint64_t sparse_resident;
-    uint64_t sparse_own;  /* of it, what was not inherited */
+    uint64_t sparse_own;  /* the part of sparse_resident that is not inherited */
     uint64_t sparse_room; /* address space of MAP_NORESERVE mappings that may have pages */
     bool has_sparse;
 };
 
-static uint64_t there_of(bool is_sandboxed, const struct sg_range *range, uintptr_t begin, uintptr_t end)
+static uint64_t resident_of(bool is_sandboxed, const struct sg_range *range, uintptr_t begin, uintptr_t end)
 {
     if ((range->flags & SG_RANGE_SHARED) != 0)
         return sg_residency_cached_bytes(begin, end, is_sandboxed);
@@ -75,8 +75,8 @@ uint64_t sg_tracker_absent_bytes(const struct sg_range *range)
     uint64_t whole = range->end - range->begin;
     if (whole > COUNTED_MAX)
         return whole;
-    uint64_t there = there_of(sg_seccomp_is_on(), range, range->begin, range->end);
-    return whole > there ? whole - there : 0;
+    uint64_t resident = resident_of(sg_seccomp_is_on(), range, range->begin, range->end);
+    return whole > resident ? whole - resident : 0;
 }
 
 static uint64_t whole_pages(uintptr_t begin, uintptr_t end, uint64_t page)
@@ -86,8 +86,8 @@ static uint64_t whole_pages(uintptr_t begin, uintptr_t end, uint64_t page)
     return end > begin ? end - begin : 0;
 }
 
-/* More than these shares of a block have been there: the bits of SG_BLOCK_SEEN. Coarse above, for what was hardly
- * touched is given up before it is used. */
+/* The SG_BLOCK_SEEN bits: bit i says that more than seen_64ths[i] / 64 of the block was resident at some scan. The
+ * steps are finer for small shares: blocks that are hardly touched are often freed before they are used. */
 static const uint32_t seen_64ths[] = {0, 1, 4, 16, 32};
 
 static uint64_t seen_bits(uint64_t resident, uint64_t whole)
@@ -99,8 +99,8 @@ static uint64_t seen_bits(uint64_t resident, uint64_t whole)
     return bits;
 }
 
-/* What is promised of a block at least, as of any look at it. Pages may go again (to swap, or given back in part): what
- * is missing now may be more. */
+/* The fewest bytes of a block that are still promised, by all scans so far. More may be missing now: resident pages may
+ * have been swapped out, or given back in part. */
 static uint64_t promised_least(uint64_t seen, uint64_t whole)
 {
     uint32_t i = 0;
@@ -134,14 +134,15 @@ static void scan_block(void *context, uint64_t key, uint64_t value)
     }
 }
 
-/* Of shared memory that this scan has not looked at by another address; *is_all: that is all of it. */
+/* The missing bytes of shared memory, without units that this scan has already checked at another address; *is_all
+ * becomes false if there are such units. */
 static uint64_t missing_of_shared(const struct scan *scan, const struct sg_range *range, uintptr_t begin, uintptr_t end,
                                   bool *is_all)
 {
     struct sg_range seen;
     uint64_t missing = 0, last = sg_range_source_at(range, end), next;
     for (uint64_t at = sg_range_source_at(range, begin); at < last; at = next) {
-        bool has_seen = sg_range_map_within(&looked_at, at, last, &seen);
+        bool has_seen = sg_range_map_within(&checked_units, at, last, &seen);
         next = !has_seen ? last : seen.begin > at ? seen.begin : seen.end;
         if (has_seen && seen.begin == at) {
             *is_all = false;
@@ -149,22 +150,22 @@ static uint64_t missing_of_shared(const struct scan *scan, const struct sg_range
         }
         uintptr_t from = range->begin + (at - range->source) * SG_SHARED_UNIT;
         uint64_t bytes = (next - at) * SG_SHARED_UNIT,
-                 here = bytes - there_of(scan->is_sandboxed, range, from, from + bytes);
-        sg_tmpfs_add_missing(at, next, here);
-        (void)sg_range_map_set(&looked_at, at, next, SG_RANGE_COUNTED,
-                               0); /* without memory: it is looked at once more */
-        missing += here;
+                 absent = bytes - resident_of(scan->is_sandboxed, range, from, from + bytes);
+        sg_tmpfs_add_missing(at, next, absent);
+        (void)sg_range_map_set(&checked_units, at, next, SG_RANGE_COUNTED,
+                               0); /* out of memory: the units may be counted twice */
+        missing += absent;
     }
     return missing;
 }
 
-/* Made writable within a reservation of this process: commits.h. */
+/* Whether the range is a commit: made writable inside a reservation of this process (commits.h). */
 static bool is_commit(const struct sg_range *range)
 {
     return (range->flags & SG_RANGE_COMMITTED) != 0 && (range->flags & (SG_RANGE_SHARED | SG_RANGE_INHERITED)) == 0;
 }
 
-/* A piece of a COUNTED range, under the lock. */
+/* Scans the part [begin, end) of a COUNTED range. Under sg_tracker_maps_lock. */
 static void scan_counted(struct scan *scan, const struct sg_range *range, uintptr_t begin, uintptr_t end)
 {
     uint64_t bytes = end - begin, missing = 0;
@@ -174,7 +175,7 @@ static void scan_counted(struct scan *scan, const struct sg_range *range, uintpt
     else if (!is_settled && range->source != 0)
         missing = missing_of_shared(scan, range, begin, end, &is_all);
     else if (!is_settled)
-        missing = bytes - there_of(scan->is_sandboxed, range, begin, end);
+        missing = bytes - resident_of(scan->is_sandboxed, range, begin, end);
     if ((range->flags & SG_RANGE_SHARED) == 0)
         scan->resident_private += bytes - missing;
     if (is_commit(range))
@@ -190,7 +191,8 @@ static void scan_counted(struct scan *scan, const struct sg_range *range, uintpt
     sg_tracker_end_change();
 }
 
-/* Memory that was reserved and never writable has no pages of its own. */
+/* Scans the part [begin, end) of a MAP_NORESERVE range. Skips private memory that never was writable: it has no pages
+ * of its own. */
 static void scan_sparse(struct scan *scan, const struct sg_range *range, uintptr_t begin, uintptr_t end)
 {
     scan->has_sparse = true;
@@ -199,7 +201,7 @@ static void scan_sparse(struct scan *scan, const struct sg_range *range, uintptr
     scan->sparse_room += end - begin;
     if (scan->sparse_room > SPARSE_MAX && !sg_residency_is_cheap())
         return;
-    uint64_t resident = there_of(scan->is_sandboxed, range, begin, end);
+    uint64_t resident = resident_of(scan->is_sandboxed, range, begin, end);
     scan->sparse_resident += resident;
     if ((range->flags & SG_RANGE_INHERITED) == 0)
         scan->sparse_own += resident;
@@ -207,8 +209,8 @@ static void scan_sparse(struct scan *scan, const struct sg_range *range, uintptr
         scan->resident_private += resident;
 }
 
-/* One slice at a time under the lock, so that a program that maps is not held up. Of terabytes only what is there
- * costs anything. */
+/* How much of a range is scanned under one hold of the lock, so that mmap calls of the program do not wait long. Sparse
+ * ranges of terabytes are scanned in larger slices: only their resident pages cost time. */
 static uint64_t slice_of(const struct sg_range *range)
 {
     uint64_t bytes = range->kind == SG_RANGE_SPARSE ? (range->end - range->begin) / 256 : 0;
@@ -218,7 +220,7 @@ static uint64_t slice_of(const struct sg_range *range)
 static void scan_maps(struct scan *scan)
 {
     struct sg_range range;
-    sg_range_map_clear(&looked_at);
+    sg_range_map_clear(&checked_units);
     for (uintptr_t at = 0;;) {
         struct sg_lock_state state;
         sg_lock_acquire(&sg_tracker_maps_lock, &state);
@@ -290,7 +292,7 @@ uint64_t sg_tracker_promised_bytes(void)
 {
     struct scan scan = {.table = &sg_tracker_blocks, .page = sg_page_bytes()};
     scan.is_sandboxed = sg_seccomp_is_on();
-    uint64_t look = sg_transit_begin_look(&passing);
+    uint64_t look = sg_transit_begin_look(&in_passage);
     sg_block_table_visit(&sg_tracker_blocks, scan_block, &scan);
     scan.table = &sg_tracker_cuda;
     sg_block_table_visit(&sg_tracker_cuda, scan_block, &scan);
@@ -300,22 +302,23 @@ uint64_t sg_tracker_promised_bytes(void)
     scan.promised += sg_commits_end_scan();
     inherited_promise_bytes = scan.inherited;
     sg_store_relaxed(&sg_own->sparse_resident_bytes, scan.sparse_resident);
-    /* Small heap blocks: what exceeds the anonymous memory that is there and is nobody else's. A block that passes may
-     * have been looked at and be off the ledger by now, or found in both of its places, or be there without having been
-     * looked at. */
+    /* Small heap blocks are not checked one by one. Their promise is their size less the anonymous resident memory that
+     * belongs to no checked block. Blocks in passage are added: such a block may have been checked and be off the
+     * ledger by now, or be found at both of its addresses, or have resident pages although it was not checked. */
     uint64_t heap = sg_ledger_live_heap_bytes();
-    heap += sg_transit_since(&passing, look); /* behind the ledger */
+    heap += sg_transit_since(&in_passage, look); /* read after the ledger */
     uint64_t small = heap > scan.tracked_heap ? heap - scan.tracked_heap : 0;
     anonymous_bytes = sg_procfs_anonymous_bytes(0);
-    uint64_t there = anonymous_bytes;
-    there = there > scan.resident_private ? there - scan.resident_private : 0;
-    return scan.promised + (small > there ? small - there : 0);
+    uint64_t resident = anonymous_bytes;
+    resident = resident > scan.resident_private ? resident - scan.resident_private : 0;
+    return scan.promised + (small > resident ? small - resident : 0);
 }
 
-#define WITHDRAW_BYTES (UINT64_C(32) << 20)
+#define WITHDRAW_BYTES (UINT64_C(32) << 20) /* smaller blocks hardly matter before the next scan */
 
-/* What has come is no part of what is promised, and may be swapped out since. The dear question only where the cheap
- * one does not tell that all is there. */
+/* Withdraws the missing bytes of [begin, end), at most `most`. Bytes that became resident are not promised any more,
+ * even if they are swapped out now. mincore comes first, because it is cheaper: if it finds all pages resident, there
+ * is nothing to withdraw. */
 static void withdraw(uintptr_t begin, uintptr_t end, uint64_t most)
 {
     uint64_t page = sg_page_bytes(), taken = 0;
@@ -323,10 +326,10 @@ static void withdraw(uintptr_t begin, uintptr_t end, uint64_t most)
     end &= ~(page - 1);
     if (end <= begin)
         return;
-    bool is_looked_at = end - begin <= COUNTED_MAX;
-    if (is_looked_at && !sg_seccomp_is_on() && sg_residency_cached_bytes(begin, end, false) == end - begin)
+    bool is_countable = end - begin <= COUNTED_MAX;
+    if (is_countable && !sg_seccomp_is_on() && sg_residency_cached_bytes(begin, end, false) == end - begin)
         return;
-    if (is_looked_at && !sg_residency_taken_bytes(begin, end, &taken))
+    if (is_countable && !sg_residency_taken_bytes(begin, end, &taken))
         return;
     uint64_t missing = end - begin - taken;
     (void)sg_ledger_withdraw(missing < most ? missing : most);
@@ -345,9 +348,9 @@ void sg_tracker_withdraw_block(uintptr_t begin, uint64_t bytes)
 
 void sg_tracker_withdraw_range(const struct sg_range *range)
 {
-    /* Of what is shared nothing tells what was swapped out. */
+    /* Shared ranges are skipped: no interface tells which of their pages were swapped out. */
     uint32_t others = SG_RANGE_SETTLED | SG_RANGE_INHERITED | SG_RANGE_SHARED;
-    if (is_commit(range) && sg_commits_are_on_record()) /* it may not have been promised */
+    if (is_commit(range) && sg_commits_are_on_record()) /* the bytes may not be promised */
         return;
     if (range->kind == SG_RANGE_COUNTED && range->end - range->begin >= WITHDRAW_BYTES && (range->flags & others) == 0)
         withdraw(range->begin, range->end, UINT64_MAX);
@@ -359,13 +362,13 @@ struct sg_passage sg_tracker_begin_large_passage(uintptr_t begin, uint64_t bytes
     struct sg_passage passage = {.bytes = bytes};
     passage.promised_bytes = entry != 0 && (entry & SG_BLOCK_SETTLED) == 0 ? bytes : 0;
     sg_ledger_begin_move(passage.promised_bytes);
-    sg_transit_begin(&passing, bytes);
+    sg_transit_begin(&in_passage, bytes);
     return passage;
 }
 
 void sg_tracker_end_large_passage(struct sg_passage passage)
 {
-    sg_transit_end(&passing, passage.bytes);
+    sg_transit_end(&in_passage, passage.bytes);
     sg_ledger_end_move(passage.promised_bytes);
 }
 
@@ -383,7 +386,7 @@ static void give_back_block(void *context, uint64_t key, uint64_t value)
         range->begin <= key + sg_page_bytes() && key + size <= range->end + sg_page_bytes())
         while (value != 0 && (value & SG_BLOCK_SETTLED) == 0 &&
                !sg_block_table_mark(&sg_tracker_blocks, key, value, SG_BLOCK_SETTLED))
-            value = sg_block_table_find(&sg_tracker_blocks, key); /* a look has marked it, too */
+            value = sg_block_table_find(&sg_tracker_blocks, key); /* a scan has changed the value meanwhile */
 }
 
 void sg_tracker_give_back(uintptr_t begin, uintptr_t end)
@@ -411,7 +414,8 @@ void sg_tracker_note_unforked(void)
     sg_store_relaxed(&has_unforked, 1u);
 }
 
-/* In a forked child: whether it lacks any of a block's pages. Such a block is seldom used there. */
+/* In a forked child: whether some of a block's pages are not mapped here (MADV_DONTFORK): msync fails then. Such a
+ * block is seldom used in the child. */
 static bool is_unforked(uint64_t key, uint64_t value)
 {
     uint64_t page = sg_page_bytes(), begin = sg_round_up(key, page), end = (key + sg_block_size(value)) & ~(page - 1);
@@ -423,14 +427,14 @@ static void inherit_block(void *context, uint64_t key, uint64_t value)
 {
     struct sg_block_table *table = context;
     uint64_t mark =
-        table == &sg_tracker_blocks ? SG_BLOCK_INHERITED : SG_BLOCK_SETTLED; /* CUDA's is of no use to a child */
+        table == &sg_tracker_blocks ? SG_BLOCK_INHERITED : SG_BLOCK_SETTLED; /* a child cannot use CUDA blocks */
     if (sg_block_size(value) >= SG_PROMISE_BYTES && is_unforked(key, value))
         mark |= SG_BLOCK_SETTLED;
     if (sg_block_size(value) >= SG_PROMISE_BYTES)
         (void)sg_block_table_mark(table, key, value, mark);
 }
 
-/* The missing bytes of shared memory are kept apart from the parent's. */
+/* Shared memory (source != 0) is not marked: its missing bytes are published per range of a file, not as inherited. */
 void sg_tracker_inherit(void)
 {
     struct sg_lock_state state;
@@ -445,7 +449,7 @@ void sg_tracker_inherit(void)
     sg_lock_release(&sg_tracker_maps_lock, &state);
 }
 
-static void nap(void)
+static void sleep_briefly(void)
 {
     const struct timespec step = {0, 20000};
     (void)sg_syscall(SYS_nanosleep, (long)&step, 0, 0, 0, 0, 0);
@@ -456,7 +460,7 @@ void sg_tracker_begin_fork(void)
     uint64_t until_ns = sg_clock_ns(CLOCK_MONOTONIC) + FORK_NS;
     sg_store(&fork_until_ns, until_ns);
     while (!sg_tracker_is_whole() && sg_clock_ns(CLOCK_MONOTONIC) < until_ns)
-        nap();
+        sleep_briefly();
 }
 
 void sg_tracker_end_fork(void)
@@ -468,19 +472,21 @@ void sg_tracker_wait_for_fork(void)
 {
     while (SG_UNLIKELY(sg_load_relaxed(&fork_until_ns) != 0) && sg_self.is_forking == 0 &&
            sg_clock_ns(CLOCK_MONOTONIC) < sg_load(&fork_until_ns))
-        nap();
+        sleep_briefly();
 }
 
 void sg_tracker_refork(bool is_map_whole)
 {
     sg_store(&fork_until_ns, UINT64_C(0));
-    sg_store(&sg_tracker_changes.ended, sg_load(&sg_tracker_changes.begun)); /* whoever was at it does not exist here */
+    /* The thread that was making a change is not in the child. */
+    sg_store(&sg_tracker_changes.ended, sg_load(&sg_tracker_changes.begun));
     sg_lock_reset(&sg_tracker_maps_lock);
-    sg_transit_refork(&passing);
+    sg_transit_refork(&in_passage);
     sg_commits_refork();
     sg_tmpfs_refork(is_map_whole);
     if (is_map_whole)
         return;
-    sg_tracker_maps = (struct sg_range_map){0}; /* its memory is lost to the child; better than a torn list */
+    sg_tracker_maps =
+        (struct sg_range_map){0}; /* leaks the map's memory in the child, which is better than a torn map */
     sg_ledger_count_fault();
 }

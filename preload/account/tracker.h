@@ -1,15 +1,15 @@
 /*
- * tracker.h - what is live, by address: the tables and the map of ranges, and what of it is only promised.
+ * tracker.h - the live memory by address: the block tables, the map of ranges, and the promises computed from them.
  *
  *   sg_tracker_blocks   heap blocks of SG_TRACKED_BYTES and more     lock-free table
  *   sg_tracker_cuda     CUDA pointers: device, managed, pinned       lock-free table
- *   sg_tracker_arrays   CUDA arrays, mipmapped too, by handle      lock-free table
+ *   sg_tracker_arrays   CUDA arrays, mipmapped too, by handle        lock-free table
  *   sg_tracker_registered  host memory that CUDA pins in place       lock-free table
- *   sg_tracker_contexts CUDA contexts by handle, what they took  lock-free table
+ *   sg_tracker_contexts CUDA contexts by handle, with their cost     lock-free table
  *   sg_tracker_maps     mappings                                     ranges under sg_tracker_maps_lock
  *
- * A promise is what was granted and is not there yet: a block's size less its resident bytes (residency.h), once. A
- * block that was fully resident is "settled" and never looked at again.
+ * A promise is memory that was granted and never was resident: a block's size less its resident bytes (residency.h). A
+ * block that a scan found fully resident is "settled": it promises nothing, and no later scan checks it again.
  */
 #ifndef SG_PRELOAD_ACCOUNT_TRACKER_H
 #define SG_PRELOAD_ACCOUNT_TRACKER_H
@@ -22,6 +22,8 @@
 #include "account/block_table.h"
 #include "account/tmpfs_ranges.h"
 
+/* SG_TRACKED_BYTES: smallest heap block in sg_tracker_blocks. SG_PROMISE_BYTES: smallest block whose residency a scan
+ * checks. */
 enum { SG_TRACKED_BYTES = 64 * 1024, SG_PROMISE_BYTES = 1024 * 1024 };
 
 extern struct sg_block_table sg_tracker_blocks;
@@ -31,24 +33,27 @@ extern struct sg_block_table sg_tracker_registered;
 extern struct sg_block_table sg_tracker_contexts;
 extern struct sg_range_map sg_tracker_maps;
 
-/* A table value: 43 bits of size (no machine has 8 TiB for one block), the number of the call site (callsites.h), and
- * what else must be known when the block goes. */
+/* A table value. Bits 0 to 42: size in bytes (no machine has 8 TiB for one block). Bits 43 to 47: number of the call
+ * site (callsites.h). Bits 48 to 50: domain. The bits above depend on the domain. */
 #define SG_BLOCK_SIZE_MASK ((UINT64_C(1) << 43) - 1)
 #define SG_BLOCK_SITE_SHIFT 43
 #define SG_BLOCK_SETTLED (UINT64_C(1) << 54)
-#define SG_BLOCK_INHERITED (UINT64_C(1) << 51) /* of heap blocks, which are on no device: as SG_RANGE_INHERITED */
+#define SG_BLOCK_INHERITED (UINT64_C(1) << 51) /* heap blocks, which have no device number: as SG_RANGE_INHERITED */
 
-/* Of heap blocks: a bit for each share that some look has found there (tracker.c), for ever. */
+/* Heap blocks: one bit for each share of the block that any scan has found resident (tracker.c). Never cleared. */
 #define SG_BLOCK_SEEN_SHIFT 56
 #define SG_BLOCK_SEEN_MASK (UINT64_C(31) << SG_BLOCK_SEEN_SHIFT)
 
-/* A block of a CUDA pool: the pool's reserved memory counts, not the block, whose size is known in such units only. */
+/* A block of a CUDA pool. The pool's reserved memory counts instead of the block. The size is in whole units: the low
+ * nine bits of the size field hold the low bits of the pool's number. */
 #define SG_BLOCK_POOLED (UINT64_C(1) << 55)
-#define SG_BLOCK_POOLED_UNIT UINT64_C(512) /* as the driver rounds them */
+#define SG_BLOCK_POOLED_UNIT UINT64_C(512) /* bytes; the driver's rounding */
 
-/* Of a CUDA block, five bits: the slot of the context it was allocated in, or else the upper ones of its pool's number. */
+/* CUDA blocks, five bits: the slot of the context that the block was allocated in; for a pooled block the high bits of
+ * the pool's number. */
 #define SG_BLOCK_SLOT_SHIFT 56
 
+/* The table value of a block without a call site. */
 static inline uint64_t sg_block(uint64_t size_bytes, enum sg_domain domain, uint32_t device)
 {
     return (size_bytes & SG_BLOCK_SIZE_MASK) | (uint64_t)domain << 48 | (uint64_t)(device & 7) << 51;
@@ -75,29 +80,37 @@ static inline uint32_t sg_block_device(uint64_t block)
     return (uint32_t)(block >> 51 & 7);
 }
 
-/* What is promised now, by a look at every unsettled block; also updates sparse_resident_bytes. Costs up to 3 ms per
- * GiB that is not settled (residency.h). Under the decision lock. */
+/* The scan: checks the resident pages of each unsettled block and range, and returns the promised bytes. Updates
+ * sparse_resident_bytes of the segment and the results below. Costs up to 3 ms per unsettled GiB (residency.h). Under
+ * sg_decision_lock. */
 uint64_t sg_tracker_promised_bytes(void);
 
-/* The anonymous resident bytes of this process that this look was made with. */
+/* Anonymous resident bytes of this process at the last scan. Under sg_decision_lock. */
 uint64_t sg_tracker_anonymous_bytes(void);
 
-/* Whether it found MAP_NORESERVE mappings; how much address space of them can have pages that nobody promised; and
- * how much of that was there, without what the parent of a forked child has as well. */
+/* Whether the last scan found MAP_NORESERVE mappings. Under sg_decision_lock. */
 bool sg_tracker_has_sparse(void);
+
+/* Address space of MAP_NORESERVE mappings that may get pages without a promise: as the last scan found it, plus the
+ * bytes that sg_tracker_add_sparse_room added since. Any thread. */
 uint64_t sg_tracker_sparse_room_bytes(void);
-void sg_tracker_add_sparse_room(uint64_t bytes); /* since. Any thread */
+void sg_tracker_add_sparse_room(uint64_t bytes);
+
+/* Resident bytes of MAP_NORESERVE mappings at the last scan, without those inherited at fork. Under
+ * sg_decision_lock. */
 uint64_t sg_tracker_sparse_bytes(void);
 
-/* Before a heap block goes, or a part of a mapping: what it still promises goes with it, and nothing else does; where
- * that cannot be told, nothing, until the next scan. While it is in the index: a look that does not find it there any
- * more ends later and says how much is promised without it. Only what is large enough to matter before the next scan. */
+/* Withdraws the remaining promise of a heap block, or of a part of a mapping, that is about to be freed. Withdraws
+ * nothing if the promise cannot be determined; the next scan corrects the sum then. Also ignores blocks below 32 MiB,
+ * which hardly matter before the next scan. Call these while the block is still in the index: a scan that does not find
+ * the block any more ends after the withdrawal, and sets the promised bytes without the block. Any thread. */
 void sg_tracker_withdraw_block(uintptr_t begin, uint64_t bytes);
 void sg_tracker_withdraw_range(const struct sg_range *range);
 
-/* What munmap or free gives back, or realloc moves (`stays`): from before it is taken out of the index, for its address
- * may be another thread's at once, until it is gone or entered anew. A look meanwhile cannot tell where its pages are,
- * nor what it promises: it counts too much rather than too little. */
+/* A block or mapping in passage: munmap or free is releasing it, or realloc is moving it (`stays`). begin comes before
+ * its removal from the index, because another thread may get the address at once. end comes when the memory is released
+ * or entered again. A scan during a passage cannot tell where the pages are, nor how much is promised: it counts too
+ * much rather than too little. Passages below SG_PROMISE_BYTES are ignored. Any thread. */
 struct sg_passage {
     uint64_t bytes;
     uint64_t promised_bytes;
@@ -118,35 +131,41 @@ static inline void sg_tracker_end_passage(struct sg_passage passage)
         sg_tracker_end_large_passage(passage);
 }
 
-/* What the entry of a block that is resized must keep of the old one's: of what has been there, less is promised. */
+/* The SG_BLOCK_SEEN bits that the table value of a resized block takes over from the old value `entry`: less is
+ * promised of a share that was resident before. */
 uint64_t sg_tracker_seen_of(uint64_t entry);
 
-/* The bytes of a range that have no pages. Under the maps' lock. */
+/* The bytes of a range that have no resident pages. Under sg_tracker_maps_lock. */
 uint64_t sg_tracker_absent_bytes(const struct sg_range *range);
 
-/* Anonymous memory that may come without a promise: given back and touched again, copies of a file's pages. The sum,
- * and more of it. Any thread. */
+/* Sum of the anonymous memory that may become resident without a promise: memory that was given back and may be touched
+ * again, copies of a file's pages. add_unpromised raises the sum. Any thread. */
 uint64_t sg_tracker_unpromised_bytes(void);
 void sg_tracker_add_unpromised(uint64_t bytes);
 
-/* The program gave the pages of [begin, end) back (MADV_DONTNEED): what lies there promises nothing any more. */
+/* Notes that the program gave the pages of [begin, end) back (MADV_DONTNEED): blocks and ranges there promise nothing
+ * any more. Takes sg_tracker_maps_lock. */
 void sg_tracker_give_back(uintptr_t begin, uintptr_t end);
 
-/* What is in no mapping that we know, and may be part of a heap block, will be in no forked child. */
+/* Notes that forked children lack some memory outside the known mappings (MADV_DONTFORK or MADV_WIPEONFORK). It may be
+ * part of a heap block. */
 void sg_tracker_note_unforked(void);
 
-/* In a forked child, before anything is entered: what is missing of what there is, the parent has promised. */
+/* In a forked child, before any new block or mapping is entered: marks all existing blocks and ranges as inherited, so
+ * that their missing bytes count as the parent's promise. */
 void sg_tracker_inherit(void);
 
-/* How much that is, by the last snapshot. */
+/* The missing bytes of inherited blocks and ranges at the last scan. Under sg_decision_lock. */
 uint64_t sg_tracker_inherited_bytes(void);
 
 /*
- * A change of sg_tracker_maps, and of what goes with it, under the maps' lock: it begins before the first store and
- * ends behind the last. fork copies memory on write, beside threads that go on: a store that the child does not see had
- * to wait for the end of the fork, and so had all that its thread, and who got the lock from it, stored later. So a
- * change whose end the child sees it sees as a whole, and one whose beginning it does not see has not begun there.
- * Where more have begun than ended, the child's copy is torn.
+ * Detects a copy of sg_tracker_maps that a fork has torn. Each change of the map, and of the data that belongs to it,
+ * is under sg_tracker_maps_lock. It begins before the first store and ends after the last.
+ *
+ * fork copies memory page by page while other threads go on. A store that is missing in the child had to wait for the
+ * end of the fork, because the page was write-protected. All later stores of that thread, and of the next owners of the
+ * lock, are missing as well. So a change whose end is visible in the child is complete there; a change whose begin is
+ * not visible has not begun there. If more changes have begun than ended, the child's copy is torn.
  */
 struct sg_tracker_changes {
     uint32_t begun, ended; /* (atomic) */
@@ -163,20 +182,21 @@ static inline void sg_tracker_end_change(void)
     sg_store(&sg_tracker_changes.ended, sg_load_relaxed(&sg_tracker_changes.ended) + 1);
 }
 
+/* Whether no change is going on; in a forked child: whether its copy of the map is complete. */
 static inline bool sg_tracker_is_whole(void)
 {
     return sg_load(&sg_tracker_changes.begun) == sg_load(&sg_tracker_changes.ended);
 }
 
-/* Before a fork: waits until no change is going on, and keeps other threads from beginning one. Both for a millisecond
- * at most, so that nobody waits for a fork that waits itself. Nothing is held meanwhile. */
+/* Around a fork. begin_fork waits until no change is going on, and makes other threads wait before they begin one. Both
+ * wait 1 ms at most: a fork may itself wait for a thread that waits here. No lock is held. */
 void sg_tracker_begin_fork(void);
 void sg_tracker_end_fork(void);
 
-/* Before a change, without the lock. */
+/* Waits for the end of a fork, 1 ms at most. To be called before a change, without sg_tracker_maps_lock. */
 void sg_tracker_wait_for_fork(void);
 
-/* In a forked child whose parent may have been changing the map: forgets it if it is torn. */
+/* In a forked child: resets the lock, and forgets the map if it is torn (`is_map_whole` false). */
 void sg_tracker_refork(bool is_map_whole);
 
 #endif

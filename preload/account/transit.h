@@ -1,10 +1,12 @@
 /*
- * transit.h - bytes that go from one place to another, of which a look that reads place after place would miss them, or
- * leave them in places that it has read.
+ * transit.h - counts bytes that are being moved between indexes, so that a scan which visits the indexes in turn never
+ * misses them.
  *
- * Who moves bytes says so from before they leave until after they have arrived; who looks learns how many were on their
- * way at any time of the look, some of them perhaps found all the same: too much, never too little
- * (tests/model/scan.pml). Any thread, any time, also in signal handlers.
+ * Without this count a scan misses bytes that are in no index at the moment, or that moved to an index which the scan
+ * has already visited. A thread that moves bytes calls sg_transit_begin before it removes them and sg_transit_end after
+ * it has entered them again. A scan learns how many bytes were in transit at any time during the scan. The scan may
+ * have found some of these bytes as well: the result is too high, never too low (tests/model/scan.pml). Any thread,
+ * any time, also in signal handlers.
  */
 #ifndef SG_PRELOAD_ACCOUNT_TRANSIT_H
 #define SG_PRELOAD_ACCOUNT_TRANSIT_H
@@ -14,42 +16,44 @@
 #include <stdint.h>
 
 struct sg_transit {
-    uint64_t ever_bytes; /* (atomic) never less */
-    uint64_t now_bytes;  /* (atomic) */
+    uint64_t ever_bytes; /* (atomic) sum of all bytes noted or moved; never falls */
+    uint64_t now_bytes;  /* (atomic) bytes in transit now */
 };
 
-/* Bytes that come to be, and are where a look finds them. */
+/* Notes new bytes that are already where a scan finds them: a scan that has passed that place adds them. */
 static inline void sg_transit_note(struct sg_transit *transit, uint64_t bytes)
 {
     sg_fetch_add(&transit->ever_bytes, bytes);
 }
 
-/* In this order, here and in begin_look: who comes too late to be seen on his way is noted since. */
+/* Begins a move. now_bytes changes first, and sg_transit_begin_look reads it last: a move that the scan does not see in
+ * now_bytes raises ever_bytes later than the scan read it, and so counts in sg_transit_since. */
 static inline void sg_transit_begin(struct sg_transit *transit, uint64_t bytes)
 {
     sg_fetch_add(&transit->now_bytes, bytes);
     sg_fetch_add(&transit->ever_bytes, bytes);
 }
 
+/* Ends a move. Clamped at 0: a child forked during the move has reset now_bytes (sg_transit_refork). */
 static inline void sg_transit_end(struct sg_transit *transit, uint64_t bytes)
 {
-    (void)sg_sub_clamped(&transit->now_bytes, bytes); /* in a child that was forked meanwhile nothing is */
+    (void)sg_sub_clamped(&transit->now_bytes, bytes);
 }
 
-/* What is to be given to sg_transit_since. */
+/* Begins a scan. Returns the `look` argument of sg_transit_since. */
 static inline uint64_t sg_transit_begin_look(const struct sg_transit *transit)
 {
     uint64_t before = sg_load(&transit->ever_bytes);
     return sg_load(&transit->now_bytes) - before;
 }
 
-/* How many bytes were on their way, or noted, since the look began. */
+/* How many bytes were in transit, or noted, since the scan began. */
 static inline uint64_t sg_transit_since(const struct sg_transit *transit, uint64_t look)
 {
     return look + sg_load(&transit->ever_bytes);
 }
 
-/* In a forked child: what was on its way, was so through threads that it does not have. */
+/* In a forked child: nothing is in transit, because the threads that were moving bytes are not in the child. */
 static inline void sg_transit_refork(struct sg_transit *transit)
 {
     sg_store(&transit->now_bytes, UINT64_C(0));
