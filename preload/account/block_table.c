@@ -36,10 +36,10 @@
  *   5. A generation that is not the newest is retired when its counts of entered and gone entries are equal. An entry
  *      counts as entered before its inserter checks that the generation is still the newest. An entry counts as gone
  *      when no thread will write to its slot any more: it was removed, moved with its copy confirmed, or never put.
- *      Both counts only grow, and gone is read first. So they are equal only if at one instant between the two readings
+ *      Both counts only grow, and gone is read first. They are equal only if at one instant between the two readings
  *      the generation had no entries, and none was being put. Retirement gives the pages back by MADV_DONTNEED and
  *      keeps the mapping. A late search reads zeros there ("not here") and goes on to the next generation, where the
- *      entry is. So does an inserter that notices the new generation late.
+ *      entry is. An inserter that notices the new generation late does the same.
  *
  * Progress: find and remove are wait-free but for generations made meanwhile; insert is lock-free. Growth makes no
  * thread wait: each insert and remove moves at most MOVE_BATCH slots. A search needs no terminating empty slot:

@@ -43,8 +43,8 @@ int sg_block_table_insert(struct sg_block_table *table, uint64_t key, uint64_t v
 /* Returns the value of an entry, or 0 if the table does not hold the key. */
 uint64_t sg_block_table_find(const struct sg_block_table *table, uint64_t key);
 
-/* Removes an entry. Returns its value, or 0 if the table does not hold the key. Of several concurrent callers one
- * receives the value. */
+/* Removes an entry. Returns its value, or 0 if the table does not hold the key. If several threads remove a key at
+ * once, one of them receives the value. */
 uint64_t sg_block_table_remove(struct sg_block_table *table, uint64_t key);
 
 /* Removes an entry if its value is exactly `value`; returns whether it did. For callers that do not own the address:

@@ -27,9 +27,9 @@ struct sg_lock sg_promises_lock;
 static uint32_t peak_writer;
 
 static struct sg_transit promises; /* promised bytes: new ones are noted, moved ones are in transit */
-static uint64_t promises_look;     /* the present scan's sg_transit_begin_look */
+static uint64_t promises_start;    /* the present scan's sg_transit_begin_look */
 static struct sg_transit sparse;   /* MAP_NORESERVE bytes made writable */
-static uint64_t sparse_look;       /* the same for sparse */
+static uint64_t sparse_start;      /* the same for sparse */
 
 static struct {
     uint64_t domain[SG_DOMAIN_CAPACITY]; /* live bytes */
@@ -240,15 +240,15 @@ void sg_ledger_end_move(uint64_t bytes)
 
 void sg_ledger_begin_scan(void)
 {
-    promises_look = sg_transit_begin_look(&promises);
-    sparse_look = sg_transit_begin_look(&sparse);
+    promises_start = sg_transit_begin_look(&promises);
+    sparse_start = sg_transit_begin_look(&sparse);
 }
 
 static void end_scan_of_sparse(uint64_t bytes)
 {
     uint64_t before = sg_load(&sg_own->slot.sparse_bytes), now;
     do
-        now = bytes + sg_transit_since(&sparse, sparse_look);
+        now = bytes + sg_transit_since(&sparse, sparse_start);
     while (now != before && !sg_entry_exchange(SG_SUM_SPARSE, &before, now));
 }
 
@@ -258,7 +258,7 @@ void sg_ledger_end_scan(uint64_t bytes, uint64_t sparse_bytes)
     sg_lock_acquire(&sg_promises_lock, &lock);
     uint64_t before = sg_load(&sg_own->slot.promised_bytes), since;
     do
-        since = sg_transit_since(&promises, promises_look);
+        since = sg_transit_since(&promises, promises_start);
     while (!sg_entry_exchange(SG_SUM_PROMISED, &before, bytes + since));
     sg_lock_release(&sg_promises_lock, &lock);
     end_scan_of_sparse(sparse_bytes);

@@ -3,7 +3,7 @@
  * use them.
  *
  * The driver reports how many bytes of a pool are free, but not in how many pieces. A request larger than each free
- * piece makes the pool grow. So this module keeps track of the free pieces by the calls that the hooks see:
+ * piece makes the pool grow. This module therefore tracks the free pieces by the calls that the hooks see:
  *   - A piece is known to be free after its block was freed. Until the block's stream is synchronised, only that stream
  *     may use the piece.
  *   - Two adjacent pieces are one piece only if one block once lay across both, or one growth of the pool made both.

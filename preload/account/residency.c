@@ -22,7 +22,7 @@ struct page_region {
 };
 
 struct page_scan {
-    uint64_t bytes_of_this, flags, begin, end, walked_to, regions, region_room, most_pages;
+    uint64_t bytes_of_this, flags, begin, end, walked_to, regions, region_capacity, max_pages;
     uint64_t inverted, all_of, any_of, wanted;
 };
 
@@ -48,7 +48,7 @@ static bool scan_pages(int fd, uintptr_t begin, uintptr_t end, const struct kind
 {
     struct page_region region[64];
     struct page_scan scan = {.bytes_of_this = sizeof scan, .begin = begin, .end = end, .regions = (uintptr_t)region};
-    scan.region_room = SG_ARRAY_LENGTH(region);
+    scan.region_capacity = SG_ARRAY_LENGTH(region);
     scan.any_of = kind->any_category;
     scan.all_of = scan.inverted = kind->inverted_category;
     scan.wanted = CATEGORY_PRESENT; /* fewer reported categories give fewer, larger regions */

@@ -104,12 +104,12 @@ static struct sg_record *claim_record(uint32_t tid, uint32_t capacity)
     return NULL;
 }
 
-void sg_thread_reap(uint32_t most)
+void sg_thread_reap(uint32_t max_records)
 {
     uint32_t used = sg_load(&sg_own->record_used), capacity = sg_segment_record_capacity();
     used = used < capacity ? used : capacity;
     enum may_probe may = NOT_KNOWN;
-    for (uint32_t i = 0; used > 2 && i < most && i + 1 < used; i++) {
+    for (uint32_t i = 0; used > 2 && i < max_records && i + 1 < used; i++) {
         uint32_t index = 1 + sg_fetch_add(&reap_from, 1u) % (used - 1);
         struct sg_record *record = &sg_own->record[index];
         uint32_t tid = sg_load_relaxed(&record->tid);

@@ -103,9 +103,9 @@ bool sg_thread_has_been_armed(void);
  * wiped: this process is a child whose fork handlers did not run. */
 bool sg_thread_arm(void);
 
-/* Frees the records of ended threads and releases their credit. Checks at most `most` records, other ones at each call,
- * with one system call each. Makes no system call in a process with one thread. */
-void sg_thread_reap(uint32_t most);
+/* Frees the records of ended threads and releases their credit. Checks at most `max_records` records, other ones at
+ * each call, with one system call each. Makes no system call in a process with one thread. */
+void sg_thread_reap(uint32_t max_records);
 
 /* Gives this thread a record, if one is free. */
 void sg_thread_enter(void);

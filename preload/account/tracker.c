@@ -292,7 +292,7 @@ uint64_t sg_tracker_promised_bytes(void)
 {
     struct scan scan = {.table = &sg_tracker_blocks, .page = sg_page_bytes()};
     scan.is_sandboxed = sg_seccomp_is_on();
-    uint64_t look = sg_transit_begin_look(&in_passage);
+    uint64_t scan_start = sg_transit_begin_look(&in_passage);
     sg_block_table_visit(&sg_tracker_blocks, scan_block, &scan);
     scan.table = &sg_tracker_cuda;
     sg_block_table_visit(&sg_tracker_cuda, scan_block, &scan);
@@ -306,7 +306,7 @@ uint64_t sg_tracker_promised_bytes(void)
      * belongs to no checked block. Blocks in passage are added: such a block may have been checked and be off the
      * ledger by now, or be found at both of its addresses, or have resident pages although it was not checked. */
     uint64_t heap = sg_ledger_live_heap_bytes();
-    heap += sg_transit_since(&in_passage, look); /* read after the ledger */
+    heap += sg_transit_since(&in_passage, scan_start); /* read after the ledger */
     uint64_t small = heap > scan.tracked_heap ? heap - scan.tracked_heap : 0;
     anonymous_bytes = sg_procfs_anonymous_bytes(0);
     uint64_t resident = anonymous_bytes;
@@ -316,10 +316,10 @@ uint64_t sg_tracker_promised_bytes(void)
 
 #define WITHDRAW_BYTES (UINT64_C(32) << 20) /* smaller blocks hardly matter before the next scan */
 
-/* Withdraws the missing bytes of [begin, end), at most `most`. Bytes that became resident are not promised any more,
- * even if they are swapped out now. mincore comes first, because it is cheaper: if it finds all pages resident, there
- * is nothing to withdraw. */
-static void withdraw(uintptr_t begin, uintptr_t end, uint64_t most)
+/* Withdraws the missing bytes of [begin, end), at most `max_bytes`. Bytes that became resident are not promised any
+ * more, even if they are swapped out now. mincore comes first, because it is cheaper: if it finds all pages resident,
+ * there is nothing to withdraw. */
+static void withdraw(uintptr_t begin, uintptr_t end, uint64_t max_bytes)
 {
     uint64_t page = sg_page_bytes(), taken = 0;
     begin = sg_round_up(begin, page);
@@ -332,7 +332,7 @@ static void withdraw(uintptr_t begin, uintptr_t end, uint64_t most)
     if (is_countable && !sg_residency_taken_bytes(begin, end, &taken))
         return;
     uint64_t missing = end - begin - taken;
-    (void)sg_ledger_withdraw(missing < most ? missing : most);
+    (void)sg_ledger_withdraw(missing < max_bytes ? missing : max_bytes);
 }
 
 void sg_tracker_withdraw_block(uintptr_t begin, uint64_t bytes)

@@ -164,8 +164,8 @@ uint64_t sg_tracker_inherited_bytes(void);
  *
  * fork copies memory page by page while other threads go on. A store that is missing in the child had to wait for the
  * end of the fork, because the page was write-protected. All later stores of that thread, and of the next owners of the
- * lock, are missing as well. So a change whose end is visible in the child is complete there; a change whose begin is
- * not visible has not begun there. If more changes have begun than ended, the child's copy is torn.
+ * lock, are missing as well. Therefore a change whose end is visible in the child is complete there; a change whose
+ * begin is not visible has not begun there. If more changes have begun than ended, the child's copy is torn.
  */
 struct sg_tracker_changes {
     uint32_t begun, ended; /* (atomic) */

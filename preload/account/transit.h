@@ -40,7 +40,7 @@ static inline void sg_transit_end(struct sg_transit *transit, uint64_t bytes)
     (void)sg_sub_clamped(&transit->now_bytes, bytes);
 }
 
-/* Begins a scan. Returns the `look` argument of sg_transit_since. */
+/* Begins a scan. Returns the `start` argument of sg_transit_since. */
 static inline uint64_t sg_transit_begin_look(const struct sg_transit *transit)
 {
     uint64_t before = sg_load(&transit->ever_bytes);
@@ -48,9 +48,9 @@ static inline uint64_t sg_transit_begin_look(const struct sg_transit *transit)
 }
 
 /* How many bytes were in transit, or noted, since the scan began. */
-static inline uint64_t sg_transit_since(const struct sg_transit *transit, uint64_t look)
+static inline uint64_t sg_transit_since(const struct sg_transit *transit, uint64_t start)
 {
-    return look + sg_load(&transit->ever_bytes);
+    return start + sg_load(&transit->ever_bytes);
 }
 
 /* In a forked child: nothing is in transit, because the threads that were moving bytes are not in the child. */
