@@ -1,17 +1,20 @@
 /*
- * sparkguard.h - what a program may tell and ask the guard it runs under: phases, statistics, peaks.
+ * sparkguard.h - the C API by which a guarded program names its phases and reads its own figures.
  *
  *     sparkguard_mark("epoch 3");
  *
- * Nothing is linked: the functions are weak and come with LD_PRELOAD=libsparkguard.so. Without the guard they may be
- * called all the same: sparkguard_active() says 0 and the others -ENOSYS. (Called by these names; the address of one is
- * then NULL. In what clang compiles with -fno-pie for x86-64 it is NULL under the guard too: there, look them up by
- * dlsym(3).)
+ * Linking: no library is linked. The functions are weak symbols that LD_PRELOAD=libsparkguard.so provides. Calls by the
+ * names below also work without the guard: sparkguard_active() returns 0, all other functions return -ENOSYS. The
+ * address of a function is NULL without the guard. In code that clang compiles with -fno-pie for x86-64 the address is
+ * NULL under the guard too; such code must look up the functions with dlsym(3).
  *
- * Results are 0 or a negative number of errno.h; errno itself stays. Any thread, also in signal handlers. A mark costs
- * a look at the machine, tens of microseconds: for steps of a program, not for each of its loops.
- * Sizes are bytes. Live figures are exact while no other thread allocates; peaks are never too low, and for each thread
- * at most 1 MiB too high. A forked child begins with its parent's figures, and without a phase.
+ * Results: 0, or a negative errno number. errno itself does not change.
+ * Thread-safety: any thread may call any function, also from a signal handler.
+ * Cost: sparkguard_mark() and sparkguard_stats() read the kernel's figures, which takes tens of microseconds. Mark the
+ * steps of a program, not each iteration of an inner loop.
+ * Units: all sizes are bytes. Live figures are exact while no other thread allocates. Peaks are never too low, and at
+ * most 1 MiB too high for each thread.
+ * fork: a child starts with its parent's figures, and without a phase.
  */
 #ifndef SPARKGUARD_H
 #define SPARKGUARD_H
@@ -27,8 +30,9 @@ extern "C" {
 
 #define SPARKGUARD_UNKNOWN UINT64_MAX
 
-/* noplt: looked up when the program starts, also by code that is not position-independent, where the linker would else
- * take a weak function that it does not see for NULL for ever. clang has no such attribute. */
+/* noplt makes the dynamic linker look up the functions at program start, also for code that is not
+ * position-independent. There the static linker would otherwise bind an undefined weak function to NULL for good. clang
+ * has no such attribute. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define SPARKGUARD_WEAK __attribute__((weak, noplt))
 #else
@@ -37,19 +41,19 @@ extern "C" {
 
 struct sparkguard_domain_stats {
     uint64_t live_bytes;
-    uint64_t peak_bytes; /* since the program began, or since sparkguard_reset_peak */
+    uint64_t peak_bytes; /* highest since program start or the last sparkguard_reset_peak() */
 };
 
-/* It may grow at its end: `size` says as far as which field it is filled in. */
+/* Later versions may append fields. `size` tells caller and library which fields the other one knows. */
 struct sparkguard_stats {
-    uint64_t size;       /* in: of the struct, as sparkguard_stats() sets it; out: of what was filled in */
-    uint64_t live_bytes; /* the sum of the domains */
-    uint64_t peak_bytes; /* the highest sum, since the program began or since sparkguard_reset_peak */
+    uint64_t size;       /* in: size of the struct, set by the macro sparkguard_stats(); out: bytes filled in */
+    uint64_t live_bytes; /* sum over the domains */
+    uint64_t peak_bytes; /* highest sum since program start or the last sparkguard_reset_peak() */
     uint64_t refused_count;
     uint64_t refused_bytes;
-    uint64_t usable_bytes;  /* what the machine has left now, before the reserve; or SPARKGUARD_UNKNOWN */
-    uint64_t reserve_bytes; /* what of it is kept; or SPARKGUARD_UNKNOWN */
-    int64_t unified;        /* 1: device memory comes out of the machine's; 0: not; -1: not known before CUDA is used */
+    uint64_t usable_bytes;  /* left on the machine now; the reserve is not subtracted; or SPARKGUARD_UNKNOWN */
+    uint64_t reserve_bytes; /* part of usable_bytes that large requests may not take; or SPARKGUARD_UNKNOWN */
+    int64_t unified; /* 1: device memory is taken from the machine's memory; 0: not; -1: unknown until CUDA is used */
     struct sparkguard_domain_stats heap;    /* malloc and its family */
     struct sparkguard_domain_stats mapped;  /* writable memory mapped through mmap */
     struct sparkguard_domain_stats pinned;  /* host memory allocated by CUDA */
@@ -57,17 +61,20 @@ struct sparkguard_stats {
     struct sparkguard_domain_stats device;  /* cudaMalloc and the rest */
 };
 
-/* 1 under the guard, 0 without it or with SPARKGUARD_DISABLE. */
+/* Returns 1 under the guard, 0 without the guard or with SPARKGUARD_DISABLE=1. */
 int sparkguard_active(void) SPARKGUARD_WEAK;
 
-/* Ends the present phase and begins another. The report keeps the last 64, each with live bytes at its end and peak
- * bytes. Of the name it keeps 63 bytes, in whole characters of UTF-8. -EINVAL: no name. */
+/* Ends the current phase and begins one with this name. The report keeps the last 64 phases, each with its live bytes
+ * at the end and its peak bytes. It keeps 63 bytes of the name, cut between UTF-8 characters. Returns 0, or -EINVAL
+ * for a missing name. */
 int sparkguard_mark(const char *name) SPARKGUARD_WEAK;
 
-/* Fills in the figures of this process, and the machine's by a look of now. -EINVAL: `size` holds not even itself. */
+/* Fills in the figures of this process, and the machine's from a new snapshot. Returns 0, or -EINVAL where out->size is
+ * too small to hold even the field `size`. */
 int sparkguard_stats(struct sparkguard_stats *out) SPARKGUARD_WEAK;
 
-/* The peaks that sparkguard_stats and the present phase show become what is live; the report's own peak stays. */
+/* Sets the peaks that sparkguard_stats() and the current phase show to the present live bytes. The report's peak of the
+ * process does not change. Returns 0. */
 int sparkguard_reset_peak(void) SPARKGUARD_WEAK;
 
 /* ---- calls that need no guard ------------------------------------------------------------------------------------ */

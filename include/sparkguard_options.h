@@ -1,9 +1,8 @@
 /*
- * sparkguard_options.h - what the options of options.def mean: their values, how texts become values and sizes
- * become texts.
+ * sparkguard_options.h - parses the values of the options in options.def, and formats sizes.
  *
- * Shared by the library and the tools so that both read "12GB" alike. Everything is static inline, allocates nothing,
- * sets no errno, keeps no state: any thread, before set-up, in a signal handler.
+ * Library and tools share this code, so that both read "12GB" alike. All functions are static inline. They allocate
+ * nothing, do not set errno and keep no state. So any thread may call them, before set-up and in signal handlers.
  */
 #ifndef SPARKGUARD_OPTIONS_H
 #define SPARKGUARD_OPTIONS_H
@@ -16,7 +15,7 @@
 
 #define SG_VARIABLE_PREFIX "SPARKGUARD_"
 
-/* Set by the library and the launcher, not by people: the pid of the job's first process. */
+/* PID of the job's first process. Set by library and launcher, never by users. */
 #define SG_VARIABLE_FIRST "SPARKGUARD_JOB_FIRST"
 
 enum sg_option_kind { SG_KIND_SIZE, SG_KIND_SECONDS, SG_KIND_CHOICE, SG_KIND_TEXT, SG_KIND_PATH, SG_KIND_NUMBER };
@@ -28,7 +27,8 @@ enum sg_option {
     SG_OPTION_COUNT
 };
 
-/* Bytes, or thousandths of a percent of something said elsewhere; neither: unset. */
+/* Value of an option of kind SIZE: bytes, or thousandths of a percent of a base that the user of the option chooses
+ * (sg_size_of). A zero percent_milli means that `bytes` counts. */
 struct sg_size {
     uint64_t bytes;
     uint32_t percent_milli;
@@ -51,8 +51,8 @@ static const struct sg_option_info sg_option_table[SG_OPTION_COUNT] = {
 #undef SG_OPTION
 };
 
-/* Reads the whole part and at most three decimals of "12.5": value in thousandths. Returns the first character behind
- * it, or NULL if there is no digit or it does not fit. */
+/* Parses a decimal number such as "12.5" into thousandths; decimals beyond the third are skipped. Returns the first
+ * character after the number, or NULL without a digit or on overflow. */
 static inline const char *sg_parse_milli(const char *text, uint64_t *milli)
 {
     uint64_t value = 0;
@@ -73,7 +73,7 @@ static inline const char *sg_parse_milli(const char *text, uint64_t *milli)
     return has_digits ? p : NULL;
 }
 
-/* The factor of a unit such as "", "B", "K", "KiB", "KB", "g"; 0 if there is no such unit. */
+/* Returns the bytes of one unit such as "", "B", "K", "KiB", "KB" or "g"; 0 for an unknown unit. */
 static inline uint64_t sg_unit_factor(const char *unit)
 {
     static const char letters[] = "kmgtp";
@@ -93,7 +93,8 @@ static inline uint64_t sg_unit_factor(const char *unit)
     return factor;
 }
 
-/* "12G", "512M", "64KiB" (powers of 1024), "12GB" (powers of 1000), "4096" (bytes), "10%". 0 or -EINVAL. */
+/* Parses a size: "12G", "512M", "64KiB" (powers of 1024), "12GB" (powers of 1000), "4096" (bytes), "10%". Returns 0, or
+ * -EINVAL with *out unchanged. */
 static inline int sg_parse_size(const char *text, struct sg_size *out)
 {
     uint64_t milli;
@@ -120,7 +121,7 @@ static inline int sg_parse_size(const char *text, struct sg_size *out)
     return 0;
 }
 
-/* "30", "0.5": nanoseconds. 0 or -EINVAL. */
+/* Parses seconds such as "30" or "0.5" into nanoseconds. Returns 0 or -EINVAL. */
 static inline int sg_parse_seconds(const char *text, uint64_t *nanoseconds)
 {
     uint64_t milli;
@@ -130,7 +131,7 @@ static inline int sg_parse_seconds(const char *text, uint64_t *nanoseconds)
     return 0;
 }
 
-/* "-17", "500". 0 or -EINVAL. */
+/* Parses a whole number such as "-17" or "500". Returns 0, or -EINVAL with *out unchanged. */
 static inline int sg_parse_number(const char *text, int64_t *out)
 {
     bool is_negative = *text == '-';
@@ -143,7 +144,7 @@ static inline int sg_parse_number(const char *text, int64_t *out)
     return 0;
 }
 
-/* The place of text among words separated by '|', or -EINVAL. */
+/* Returns the index of `text` in a list of words separated by '|', or -EINVAL. */
 static inline int sg_parse_choice(const char *text, const char *words)
 {
     size_t length = strlen(text);
@@ -157,7 +158,7 @@ static inline int sg_parse_choice(const char *text, const char *words)
     return -EINVAL;
 }
 
-/* A job's name: 1 to 63 bytes without '/', blanks at the ends or control characters. */
+/* Returns whether a text may name a job: 1 to 63 bytes without '/', control characters and blanks at either end. */
 static inline bool sg_is_name(const char *text)
 {
     size_t length = strlen(text);
@@ -169,7 +170,8 @@ static inline bool sg_is_name(const char *text)
     return true;
 }
 
-/* Whether a text is a value that the option takes; the library falls back and the launcher refuses where not. */
+/* Returns whether `text` is a valid value of the option. For an invalid value the library uses the default and the
+ * launcher exits with an error. */
 static inline bool sg_is_valid(enum sg_option option, const char *text)
 {
     const struct sg_option_info *info = &sg_option_table[option];
@@ -193,8 +195,8 @@ static inline bool sg_is_valid(enum sg_option option, const char *text)
     return false;
 }
 
-/* The unit that a size most probably lacks: "64" is 64 bytes, and no machine has so little that it could be meant.
- * 0: none. */
+/* Returns the unit that the user most probably forgot, or '\0' for none. "64" means 64 bytes, which no one can intend
+ * on any machine: the unit of the option's example was meant. */
 static inline char sg_missing_unit(enum sg_option option, const char *text)
 {
     const struct sg_option_info *info = &sg_option_table[option];
@@ -208,7 +210,7 @@ static inline char sg_missing_unit(enum sg_option option, const char *text)
     return unit == 'G' && size.bytes < 65536 ? 'M' : '\0';
 }
 
-/* Whether a size is a percentage of more than there is. */
+/* Returns whether a size is a percentage above 100. */
 static inline bool sg_is_beyond_all(const char *text)
 {
     uint64_t milli;
@@ -216,7 +218,7 @@ static inline bool sg_is_beyond_all(const char *text)
     return unit != NULL && strcmp(unit, "%") == 0 && milli > 100000;
 }
 
-/* How many single-letter changes lead from a to b, as far as 64 letters. */
+/* Returns the Levenshtein distance between a and b; 64 if either is longer than 64 bytes. */
 static inline unsigned sg_edit_distance(const char *a, const char *b)
 {
     unsigned char row[65];
@@ -238,7 +240,7 @@ static inline unsigned sg_edit_distance(const char *a, const char *b)
     return row[width];
 }
 
-/* The option whose variable is spelt most like `variable`. */
+/* Returns the option whose environment variable is spelt most like `variable`. */
 static inline enum sg_option sg_option_nearest(const char *variable)
 {
     enum sg_option best = (enum sg_option)0;
@@ -249,14 +251,14 @@ static inline enum sg_option sg_option_nearest(const char *variable)
     return best;
 }
 
-/* Bytes for people: "12.0 GiB", "512.0 MiB", "640 B". Returns the length; `text` needs 16 bytes. */
+/* Formats bytes for people: "12.0 GiB", "512.0 MiB", "640 B". Returns the length of the text. */
 static inline size_t sg_format_size(char text[16], uint64_t bytes)
 {
     static const char units[] = "BKMGTPE";
     unsigned unit = 0;
     uint64_t tenths = bytes;
     if (bytes >= 1024) {
-        /* Whole numbers until the last step, so that 1023.95 KiB is not shown as 1024.0. */
+        /* Divide in integers and round once, so that 1023.95 KiB becomes 1.0 MiB and not 1024.0 KiB. */
         while (unit < 6 && (bytes >> (10 * unit)) >= 1024)
             unit++;
         uint64_t whole = bytes >> (10 * unit);
@@ -289,7 +291,7 @@ static inline size_t sg_format_size(char text[16], uint64_t bytes)
     return length;
 }
 
-/* The bytes a size stands for, of `base` if it is a percentage. */
+/* Returns the bytes that a size stands for. A percentage is taken of `base` bytes. */
 static inline uint64_t sg_size_of(struct sg_size size, uint64_t base)
 {
     if (size.percent_milli == 0)
@@ -297,6 +299,7 @@ static inline uint64_t sg_size_of(struct sg_size size, uint64_t base)
     return base / 100000 * size.percent_milli + base % 100000 * size.percent_milli / 100000;
 }
 
+/* Returns the FNV-1a hash of a text, 64 bits wide. */
 static inline uint64_t sg_hash_text(const char *text)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
