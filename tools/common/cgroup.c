@@ -1,6 +1,6 @@
 /*
- * cgroup.c - see cgroup.h. A level that is not visible (another namespace, a container's mount) bounds us all the same,
- * but cannot be read; the levels that can be are counted.
+ * cgroup.c - see cgroup.h. A level outside our cgroup namespace or our container's mount still bounds this process, but
+ * its files are not visible. Only visible levels are reported.
  */
 #define _GNU_SOURCE
 #include "common/cgroup.h"
@@ -16,24 +16,24 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-/* Version 1 spells "no limit" as a number near 2^63 rounded down to a page. */
+/* cgroup version 1 shows "no limit" as 2^63 - 1 rounded down to a page. */
 #define NO_LIMIT (UINT64_C(1) << 62)
 
 enum { PATH_CAPACITY = 4096, FILE_CAPACITY = 65536 };
 
 struct hierarchy {
     char mount[PATH_CAPACITY];
-    const char *limit[2]; /* files, the second may be NULL */
+    const char *limit[2]; /* file names, the second may be NULL */
     const char *usage;
-    const char *reclaimable[3]; /* keys of memory.stat, may end with NULL */
+    const char *reclaimable[3]; /* keys of memory.stat; NULL ends a shorter list */
 };
 
 struct levels {
     struct cgroup_constraint *at;
-    size_t count, room;
+    size_t count, capacity;
 };
 
-/* A file that holds one number, or "max". */
+/* Reads a file that holds one number. Returns SG_UNKNOWN for "max" and where the file cannot be read. */
 static uint64_t read_number(const char *folder, const char *file)
 {
     char path[2 * PATH_CAPACITY + 64], text[64];
@@ -44,14 +44,14 @@ static uint64_t read_number(const char *folder, const char *file)
     return sscanf(text, "%" SCNu64, &value) == 1 && value < NO_LIMIT ? value : SG_UNKNOWN;
 }
 
-/* A level without a limit, or whose usage cannot be read, is none, as it is none to the library. */
+/* Adds one level. A level without a limit or without a readable usage is skipped, as the library skips it. */
 static void read_level(const struct hierarchy *hierarchy, const char *folder, struct levels *levels)
 {
     uint64_t limit = SG_UNKNOWN;
     for (int i = 0; i < 2 && hierarchy->limit[i] != NULL; i++)
         limit = bytes_min(limit, read_number(folder, hierarchy->limit[i]));
     uint64_t usage = read_number(folder, hierarchy->usage);
-    if (limit == SG_UNKNOWN || usage == SG_UNKNOWN || levels->count == levels->room)
+    if (limit == SG_UNKNOWN || usage == SG_UNKNOWN || levels->count == levels->capacity)
         return;
     char path[2 * PATH_CAPACITY + 64];
     char *stat = tool_allocate(FILE_CAPACITY, 1);
@@ -65,7 +65,7 @@ static void read_level(const struct hierarchy *hierarchy, const char *folder, st
     levels->at[levels->count++] = (struct cgroup_constraint){limit, bytes_less(limit, usage), SG_UNKNOWN, SG_UNKNOWN};
 }
 
-/* Whether a path has a component "..", as a group outside our cgroup namespace is shown. */
+/* Returns whether a path has a component "..": the kernel shows a cgroup outside our cgroup namespace so. */
 static bool leads_outside(const char *group)
 {
     for (const char *at = strstr(group, "/.."); at != NULL; at = strstr(at + 1, "/.."))
@@ -74,7 +74,7 @@ static bool leads_outside(const char *group)
     return false;
 }
 
-/* From the process's own group up to the mount. */
+/* Adds all levels from the process's own cgroup up to the mount point. */
 static void read_hierarchy(const struct hierarchy *hierarchy, const char *group, struct levels *levels)
 {
     char folder[2 * PATH_CAPACITY];
@@ -100,13 +100,13 @@ static bool names_controller(const char *list, const char *name)
     return false;
 }
 
-size_t cgroup_read(const char *root, struct cgroup_constraint *out, size_t room)
+size_t cgroup_read(const char *root, struct cgroup_constraint *out, size_t capacity)
 {
-    struct levels levels = {out, 0, room};
+    struct levels levels = {out, 0, capacity};
     struct hierarchy second = {.limit = {"memory.max", "memory.high"},
                                .usage = "memory.current",
                                .reclaimable = {"active_file", "inactive_file", "slab_reclaimable"}};
-    struct hierarchy beside_first = second; /* "hybrid": version 2 mounted beside version 1 */
+    struct hierarchy beside_first = second; /* systemd's "hybrid" layout: version 2 is mounted beside version 1 */
     struct hierarchy first = {.limit = {"memory.limit_in_bytes"},
                               .usage = "memory.usage_in_bytes",
                               .reclaimable = {"total_active_file", "total_inactive_file"}};

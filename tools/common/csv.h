@@ -1,5 +1,5 @@
 /*
- * csv.h - rows of comma-separated values, quoted as RFC 4180 has it; a row ends with a newline alone.
+ * csv.h - writes comma-separated values with the quoting of RFC 4180. Unlike there, a row ends with "\n".
  */
 #ifndef SG_TOOLS_COMMON_CSV_H
 #define SG_TOOLS_COMMON_CSV_H
@@ -10,12 +10,12 @@
 
 struct csv {
     FILE *stream;
-    bool has_cells; /* in this row */
+    bool has_cells; /* the current row has cells */
 };
 
-/* The text as it is; NULL: an empty cell. */
+/* Writes a cell with a text, unchanged but for quoting. NULL makes an empty cell. */
 void csv_text(struct csv *csv, const char *text);
-/* A plain number; SG_UNKNOWN: an empty cell. */
+/* Writes a cell with a decimal number. SG_UNKNOWN makes an empty cell. */
 void csv_number(struct csv *csv, uint64_t number);
 void csv_end_row(struct csv *csv);
 

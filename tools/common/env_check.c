@@ -21,7 +21,7 @@ const char *env_check_fault(enum sg_option option, const char *value)
     return kind_words[sg_option_table[option].kind];
 }
 
-/* The option that an environment entry "NAME=value" names, or -1. */
+/* Returns the option named in an environment entry "NAME=value", or -1. */
 static int find_variable(const char *entry)
 {
     for (int i = 0; i < SG_OPTION_COUNT; i++) {

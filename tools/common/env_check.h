@@ -1,5 +1,5 @@
 /*
- * env_check.h - whether an entry of the environment is one of ours, and one that the library understands.
+ * env_check.h - checks whether an environment variable is an option of sparkguard with a valid value.
  */
 #ifndef SG_TOOLS_COMMON_ENV_CHECK_H
 #define SG_TOOLS_COMMON_ENV_CHECK_H
@@ -8,15 +8,16 @@
 
 enum env_check {
     ENV_CHECK_OTHER,   /* not SPARKGUARD_..., or set by the guard itself */
-    ENV_CHECK_GOOD,    /* or empty, which is unset */
-    ENV_CHECK_BAD,     /* a value that cannot be read */
-    ENV_CHECK_UNKNOWN, /* a name that is none of ours */
+    ENV_CHECK_GOOD,    /* an option with a valid value, or with an empty one, which means unset */
+    ENV_CHECK_BAD,     /* an option with an invalid value */
+    ENV_CHECK_UNKNOWN, /* SPARKGUARD_... that is no option */
 };
 
-/* Judges "NAME=value"; `option` is which, and of an unknown name the one that is spelt most like it. */
+/* Checks an environment entry "NAME=value". For GOOD and BAD, *option becomes the named option. For UNKNOWN, *option
+ * becomes the option with the most similar name. */
 enum env_check env_check_judge(const char *entry, enum sg_option *option);
 
-/* "not a size": what is wrong with a value that cannot be read. */
+/* Returns a constant text such as "not a size" that says why the value of an option is invalid. */
 const char *env_check_fault(enum sg_option option, const char *value);
 
 #endif

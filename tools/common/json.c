@@ -19,7 +19,7 @@ static void put_text(FILE *stream, const char *text)
         if (code == TEXT_NO_CODE)
             fputs("\\ufffd", stream);
         else if (text_is_control(code))
-            fprintf(stream, "\\u%04" PRIx32, code); /* all of them are below 0x10000 */
+            fprintf(stream, "\\u%04" PRIx32, code); /* all control characters are below 0x10000 */
         else if (code == '"' || code == '\\')
             fprintf(stream, "\\%c", (int)code);
         else

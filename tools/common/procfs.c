@@ -14,19 +14,20 @@
 
 #include "sparkguard_abi.h"
 
-/* PF_EXITING of linux/sched.h, in field 9. An ending process has let go of its segment before it becomes a zombie. */
+/* PF_EXITING of linux/sched.h, in field 9. An ending process releases its segment before it becomes a zombie. Testing
+ * for zombies alone would take such a process for one that runs unguarded. */
 #define TASK_EXITING 0x4u
 
 const char *procfs_live_root = "";
 
-long procfs_read_text(const char *path, char *text, unsigned long room)
+long procfs_read_text(const char *path, char *text, unsigned long capacity)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return -errno;
     size_t length = 0;
     ssize_t got = 0;
-    while (length + 1 < room && (got = read(fd, text + length, room - 1 - length)) > 0)
+    while (length + 1 < capacity && (got = read(fd, text + length, capacity - 1 - length)) > 0)
         length += (size_t)got;
     int failure = got < 0 ? errno : 0;
     close(fd);
@@ -60,7 +61,7 @@ int procfs_stat(uint32_t pid, struct procfs_stat *out)
     long length = procfs_read_text(path, text, sizeof text);
     if (length < 0)
         return (int)length;
-    const char *rest = strrchr(text, ')'); /* the name before it may hold blanks and parentheses */
+    const char *rest = strrchr(text, ')'); /* the process name may itself contain blanks and parentheses */
     if (rest == NULL ||
         sscanf(rest + 1, " %c %" SCNu32 " %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %" SCNu64,
                &state, &out->parent_pid, &flags, &out->start_ticks) != 4)
@@ -71,13 +72,13 @@ int procfs_stat(uint32_t pid, struct procfs_stat *out)
 
 bool procfs_maps(uint32_t pid, const char *name)
 {
-    static const char deleted[] = " (deleted)"; /* replaced by another version while the program runs */
+    static const char deleted[] = " (deleted)"; /* the file was replaced by another version while the program runs */
     char path[PROCFS_PATH_CAPACITY], *line = NULL;
-    size_t room = 0, length = strlen(name);
+    size_t capacity = 0, length = strlen(name);
     bool is_there = false;
     snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/maps", procfs_live_root, pid);
     FILE *maps = fopen(path, "re");
-    for (ssize_t got; maps != NULL && !is_there && (got = getline(&line, &room, maps)) > 0;) {
+    for (ssize_t got; maps != NULL && !is_there && (got = getline(&line, &capacity, maps)) > 0;) {
         const char *end = line + got - (line[got - 1] == '\n');
         if (end - line > (ssize_t)strlen(deleted) && strncmp(end - strlen(deleted), deleted, strlen(deleted)) == 0)
             end -= strlen(deleted);

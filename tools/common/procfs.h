@@ -1,5 +1,5 @@
 /*
- * procfs.h - what /proc/PID/stat says about a process.
+ * procfs.h - reads /proc: facts about one process, and figures of the machine.
  */
 #ifndef SG_TOOLS_COMMON_PROCFS_H
 #define SG_TOOLS_COMMON_PROCFS_H
@@ -7,42 +7,45 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What stands before /proc/PID and /dev/shm. "": processes are the real ones, whatever SPARKGUARD_SYSTEM_ROOT says;
- * only sparkguard-doctor, which examines whole trees, sets another, before anything is read. */
+/* Prefix of /proc/PID and /dev/shm. It is "" in every tool but sparkguard-doctor: processes are the real ones, even
+ * under SPARKGUARD_SYSTEM_ROOT. sparkguard-doctor examines whole trees and sets the prefix before reading anything. */
 extern const char *procfs_live_root;
 
-/* Room for a path below it. */
+/* Buffer size for a path below procfs_live_root. */
 enum { PROCFS_PATH_CAPACITY = 4608 };
 
 struct procfs_stat {
-    uint64_t start_ticks; /* field 22: with the pid, the identity of a process since boot */
+    uint64_t start_ticks; /* field 22; together with the PID it identifies a process since boot */
     uint32_t parent_pid;
-    bool is_ending; /* a zombie, or on its way out */
+    bool is_ending; /* a zombie, or the kernel is ending the process */
 };
 
-/* 0, or -errno where there is no such process. */
+/* Reads /proc/PID/stat. Returns 0, or -errno where there is no such process or its line cannot be parsed. */
 int procfs_stat(uint32_t pid, struct procfs_stat *out);
 
-/* Whether it maps a file of that name, in whichever directory; false where that cannot be seen. */
+/* Returns whether the process maps a file with this base name, in any directory. False also where /proc/PID/maps cannot
+ * be read. */
 bool procfs_maps(uint32_t pid, const char *name);
 
-/* Which start of the machine this is, as segments have it; false if unknown. */
+/* Reads the boot ID of the machine, in the form of sg_segment.boot_id. Returns false if unknown. */
 bool procfs_boot_id(uint64_t id[2]);
 
-/* Anonymous and shared memory that is there: RssAnon + RssShmem; SG_UNKNOWN where the process cannot be seen. */
+/* Returns the resident anonymous and shared memory of a process (RssAnon + RssShmem). SG_UNKNOWN if the process cannot
+ * be read, is ending, or has another start time than start_ticks, that is, the PID was reused. */
 uint64_t procfs_resident_bytes(uint32_t pid, uint64_t start_ticks);
 
-/* Reads up to room - 1 bytes of a file and ends them with NUL: the length, or -errno. */
-long procfs_read_text(const char *path, char *text, unsigned long room);
+/* Reads up to capacity - 1 bytes of a file and appends a NUL. Returns the length, or -errno. */
+long procfs_read_text(const char *path, char *text, unsigned long capacity);
 
-/* The number behind `key` at the start of a line of a text such as /proc/meminfo or memory.stat; SG_UNKNOWN if absent. */
+/* Returns the number after `key` at the start of a line, in a text such as /proc/meminfo or memory.stat. SG_UNKNOWN if
+ * absent. */
 uint64_t procfs_number_after(const char *text, const char *key);
 
-/* A figure that the kernel gives in KiB, in bytes; SG_UNKNOWN where it is unknown or absurd. */
+/* Converts KiB to bytes. Returns SG_UNKNOWN for SG_UNKNOWN and for more than 2^50 KiB, which no machine has. */
 uint64_t procfs_kib(uint64_t kib);
 
-/* What percentages of the machine are of, by the text of /proc/meminfo: MemTotal less the pool of huge pages;
- * SG_UNKNOWN. */
+/* Returns the memory that percentages refer to, by the text of /proc/meminfo: MemTotal less Hugetlb, the memory set
+ * aside for huge pages. SG_UNKNOWN if unknown. */
 uint64_t procfs_ordinary_bytes(const char *meminfo);
 
 #endif

@@ -68,7 +68,7 @@ void style_words(const struct style *style, size_t indent, enum style_colour col
     fputs(style_colour_on(style, colour), style->stream);
     while (*text != '\0') {
         size_t bytes = strspn(text, " ") + strcspn(text + strspn(text, " "), " ");
-        char *word = text_copy(text, bytes); /* with the blanks before it */
+        char *word = text_copy(text, bytes); /* including the blanks before the word */
         if (style->is_terminal && column > indent && column + columns_of(word) > style->columns) {
             fprintf(style->stream, "\n%*s%s", (int)indent, "", word + strspn(word, " "));
             column = indent + columns_of(word + strspn(word, " "));

@@ -1,5 +1,5 @@
 /*
- * table.c - see table.h. libsmartcols fails for want of memory only.
+ * table.c - see table.h. libsmartcols fails only when out of memory.
  */
 #define _GNU_SOURCE
 #include "common/table.h"
@@ -68,7 +68,7 @@ void table_text(struct table *table, const char *raw_text)
     free(text);
 }
 
-/* Without the directories of its first word: a program is known by its name, and the column is narrow. */
+/* Returns the command from the base name of its program on: the column is narrow, and the base name suffices. */
 static const char *without_directories(const char *command)
 {
     const char *name = command;
@@ -89,7 +89,8 @@ void table_command(struct table *table, const char *prefix, const char *raw_text
     free(command);
 }
 
-/* Where no terminal is, libsmartcols fills the last column with blanks; a file or a diff shows them. */
+/* Without a terminal, libsmartcols pads the last column with blanks, which would show up in files and diffs. Prints the
+ * lines without them. */
 static void print_without_blanks(struct table *table)
 {
     char *text = NULL;

@@ -1,5 +1,5 @@
 /*
- * text.c - see common/text.h. One thread; the time functions read TZ as localtime(3) does.
+ * text.c - see common/text.h. For single-threaded tools. The local time functions read TZ as localtime(3) does.
  */
 #define _GNU_SOURCE
 #include "common/text.h"
@@ -15,9 +15,9 @@
 #include "sparkguard_abi.h"
 #include "sparkguard_options.h"
 
-char *text_copy(const char *bytes, size_t room)
+char *text_copy(const char *bytes, size_t capacity)
 {
-    char *copy = strndup(bytes, room);
+    char *copy = strndup(bytes, capacity);
     if (copy == NULL)
         tool_end_without_memory();
     return copy;

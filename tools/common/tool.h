@@ -1,5 +1,5 @@
 /*
- * tool.h - what every tool needs: memory or an end, its name, the time.
+ * tool.h - basics of every tool: allocation that ends the tool on failure, the tool's name, the time.
  */
 #ifndef SG_TOOLS_COMMON_TOOL_H
 #define SG_TOOLS_COMMON_TOOL_H
@@ -7,20 +7,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The exit status of a tool that finds no memory; the launcher's if nobody sets another. */
+/* Exit status of a tool that is out of memory. The default, 125, is the launcher's; the other tools set theirs. */
 extern int tool_memory_status;
-/* Prints one line on stderr and exits with that status. */
+/* Prints "out of memory" on stderr and exits with tool_memory_status. */
 void tool_end_without_memory(void) __attribute__((noreturn));
-/* Zeroed memory, never NULL: without memory the tool ends. The caller frees. */
+/* Returns zeroed memory, never NULL: the tool exits if out of memory. The caller frees. */
 void *tool_allocate(size_t count, size_t bytes_each);
 
-/* Has getopt(3) name the tool as the tool's own lines do, not by the path it was called by. First in main(). */
+/* Makes getopt(3) print the base name of the tool instead of the path in argv[0], as the tool's own messages do. Call
+ * this function first in main(). */
 void tool_set_name(char **argv);
-/* The path by which the tool was called, if that was relative ("build/sparkguard-report"): what to type again. Else
- * NULL. */
+/* The path in argv[0] if it was relative ("build/sparkguard-report"), for commands that messages suggest; else NULL. */
 extern const char *tool_typed_name;
 
-/* CLOCK_REALTIME. */
+/* Returns the time of CLOCK_REALTIME. */
 int64_t tool_now_ns(void);
 
 #endif

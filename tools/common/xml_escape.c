@@ -11,7 +11,7 @@
 
 void xml_escape_text(FILE *stream, const char *text)
 {
-    char *printable = text_printable(text, true); /* no control characters, nothing that is no UTF-8 */
+    char *printable = text_printable(text, true); /* leaves no control characters and only valid UTF-8 */
     size_t left = strlen(printable);
     for (const char *p = printable; left > 0;) {
         uint32_t code;
@@ -19,7 +19,7 @@ void xml_escape_text(FILE *stream, const char *text)
         if (code == '&' || code == '<' || code == '>' || code == '"' || code == '\'')
             fprintf(stream, "&#%u;", (unsigned)code);
         else if (code == 0xfffe || code == 0xffff)
-            fprintf(stream, "\\u%04x", (unsigned)code); /* no characters of XML */
+            fprintf(stream, "\\u%04x", (unsigned)code); /* XML does not allow these two characters */
         else
             fwrite(p, 1, length, stream);
         p += length;

@@ -1,12 +1,13 @@
 /*
- * xml_escape.h - texts as HTML and SVG hold them: they cannot break out of an element or of a quoted attribute.
+ * xml_escape.h - escapes texts for HTML and SVG, so that they cannot break out of an element or a quoted attribute.
  */
 #ifndef SG_TOOLS_COMMON_XML_ESCAPE_H
 #define SG_TOOLS_COMMON_XML_ESCAPE_H
 
 #include <stdio.h>
 
-/* Puts a text, escaped; what XML cannot hold, steers or reorders is spelt out. */
+/* Writes a text with XML's special characters escaped. Control characters, bidi controls and characters that XML does
+ * not allow appear as \x1b or \u202e. */
 void xml_escape_text(FILE *stream, const char *text);
 
 #endif
