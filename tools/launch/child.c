@@ -1,10 +1,10 @@
 /*
- * child.c - runs the program as a child in our own process group and stands in for it: signals sent to us reach
- * it, its stops are ours, its end is ours.
+ * child.c - runs the program as a child in the launcher's process group. The launcher forwards signals to the child,
+ * stops when the child stops, and ends as the child ends.
  *
- * All signals of interest are blocked and taken with sigtimedwait(2), so there are no handlers and no races with
- * SIGCHLD. What the kernel sends from the terminal (^C, ^\, ^Z, a new size) goes to the whole group and has reached the
- * child already; the same holds for what the program itself sends to its group with kill(0). Neither is passed on.
+ * All signals of interest are blocked and received with sigtimedwait(2). So there are no handlers and no races with
+ * SIGCHLD. Signals from the terminal (^C, ^\, ^Z, a new window size) go to the whole process group, so the child has
+ * them already. Signals that the program sends to its group with kill(0) reach the child too. Neither is forwarded.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -33,7 +33,7 @@ enum { GENERATIONS = 64 };
 struct watch {
     sigset_t taken;
     sigset_t mask_before;
-    struct sigaction child_before; /* SIGCHLD may come to us ignored, and waitpid(2) must work */
+    struct sigaction child_before; /* SIGCHLD may be inherited as ignored, which would break waitpid(2) */
 };
 
 static void begin_watch(struct watch *watch)
@@ -56,7 +56,7 @@ static void name_job(struct launch *launch, pid_t first)
     snprintf(launch->job + length, sizeof launch->job - length, "-%d", (int)first);
 }
 
-/* The child until exec; what keeps it from that goes through the pipe as an errno. */
+/* Runs in the child up to exec. A failed exec reports its errno through failure_pipe. */
 static void become_program(struct launch *launch, const struct watch *watch, int failure_pipe)
 {
     char first[16];
@@ -76,7 +76,7 @@ static void become_program(struct launch *launch, const struct watch *watch, int
     _exit(LAUNCH_NOT_FOUND);
 }
 
-/* Whether a process is the child or descends from it. A sender may have ended since: then nothing is known of it. */
+/* Returns whether a process is the child or a descendant of the child. False also for a process that has ended. */
 static bool is_of_child(pid_t child, pid_t pid)
 {
     struct procfs_stat stat;
@@ -94,7 +94,8 @@ static bool is_for_child(pid_t child, const siginfo_t *info)
     return is_from_process && !is_of_child(child, info->si_pid);
 }
 
-/* Stops as the child did, unless nobody could wake us: the kernel drops SIGTSTP in an orphaned group. */
+/* Stops the launcher as the child is stopped. In an orphaned process group the kernel drops SIGTSTP, so the launcher
+ * does not stop where no shell could continue it. */
 static void stop_too(void)
 {
     sigset_t stop, before;
@@ -105,7 +106,7 @@ static void stop_too(void)
     sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
-/* Takes all news of the child. True when it has ended, with its status. */
+/* Collects all pending state changes of the child. Returns true, with *status, when the child has ended. */
 static bool hear_of_child(pid_t child, bool *is_stopped, int *status)
 {
     bool has_just_stopped = false;
@@ -125,7 +126,7 @@ static bool hear_of_child(pid_t child, bool *is_stopped, int *status)
     return false;
 }
 
-/* The next signal, or -1 when it is time to look at the children. */
+/* Returns the next signal, or -1 when the next scan of the descendants is due. */
 static int wait_for_signal(struct launch *launch, const struct watch *watch, siginfo_t *info)
 {
     int64_t wait_ns = launch_children_look(launch);
@@ -151,7 +152,7 @@ static int wait_for_child(struct launch *launch, const struct watch *watch)
     }
 }
 
-/* The errno with which exec failed, 0 if it did not. */
+/* Returns the errno of a failed exec; 0 after a successful one, which closed the pipe. */
 static int read_failure(int failure_pipe)
 {
     int failure = 0;
@@ -215,7 +216,7 @@ void launch_end_like(int wait_status)
         exit(WEXITSTATUS(wait_status));
     int number = WTERMSIG(wait_status);
     const struct sigaction plain = {.sa_handler = SIG_DFL};
-    const struct rlimit none = {0, 0}; /* the child's core, if any, is the one that tells something */
+    const struct rlimit none = {0, 0}; /* no second core file: the child's own is the useful one */
     sigset_t mask;
     sigemptyset(&mask);
     sigaddset(&mask, number);
@@ -224,5 +225,5 @@ void launch_end_like(int wait_status)
     sigaction(number, &plain, NULL);
     sigprocmask(SIG_UNBLOCK, &mask, NULL);
     raise(number);
-    exit(128 + number); /* a namespace's first process survives its own signals */
+    exit(128 + number); /* PID 1 of a namespace survives its own signals */
 }

@@ -1,13 +1,12 @@
 /*
- * children.c - which descendants of the launcher run unguarded. /proc is read a few times a second.
+ * children.c - finds descendants of the launcher that run unguarded, by scanning /proc at most four times a second.
  *
- * A process is a descendant if it is the child, if its parent is a descendant, or if it was one when /proc was last
- * read: its parent may have ended since. An orphan in the launcher's process group is one too if it began after the
- * child and its parent is in another session, as init is. The launcher does not become a subreaper
- * (PR_SET_CHILD_SUBREAPER) to see more orphans: programs compare getppid() with 1.
+ * Descendants are the child, processes whose parent is a descendant, and descendants of the last scan, whose parent may
+ * have ended since. An orphan counts as a descendant if it is in the launcher's process group, began after the child,
+ * and has a parent in another session, as init is. The launcher does not become a subreaper (PR_SET_CHILD_SUBREAPER),
+ * which would show more orphans: programs detect the end of their parent by getppid() == 1.
  *
- * A process is guarded if it maps the library. Nothing here ends the launcher: without memory or /proc nothing is
- * found.
+ * A process is guarded if it maps the library. Without memory or /proc the scan finds nothing; the launcher goes on.
  */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -26,7 +25,8 @@
 #include "common/bytes.h"
 #include "common/text.h"
 
-#define LEAST_NS INT64_C(250000000) /* between two readings, which take at most a hundredth of one processor */
+/* Shortest pause between two scans. COST_FACTOR makes the pause longer, so that scans take at most 1 % of one CPU. */
+#define LEAST_NS INT64_C(250000000)
 
 enum { COST_FACTOR = 100, FIRST_CAPACITY = 512 };
 
@@ -37,11 +37,11 @@ struct process {
 };
 
 struct processes {
-    struct process *at; /* by pid, as /proc lists them */
-    size_t count, room;
+    struct process *at; /* sorted by PID, as /proc lists them */
+    size_t count, capacity;
 };
 
-static struct processes last; /* the descendants when /proc was last read */
+static struct processes last; /* the descendants of the last scan */
 
 static int64_t clock_ns(clockid_t clock)
 {
@@ -52,13 +52,13 @@ static int64_t clock_ns(clockid_t clock)
 
 static bool add(struct processes *all, const struct process *process)
 {
-    if (all->count == all->room) {
-        size_t room = all->room == 0 ? FIRST_CAPACITY : 2 * all->room;
-        struct process *larger = realloc(all->at, room * sizeof *larger);
+    if (all->count == all->capacity) {
+        size_t capacity = all->capacity == 0 ? FIRST_CAPACITY : 2 * all->capacity;
+        struct process *larger = realloc(all->at, capacity * sizeof *larger);
         if (larger == NULL)
             return false;
         all->at = larger;
-        all->room = room;
+        all->capacity = capacity;
     }
     all->at[all->count++] = *process;
     return true;
@@ -107,7 +107,7 @@ static void read_all(const struct launch *launch, struct processes *all)
         closedir(stream);
 }
 
-/* Adds the children of descendants, and drops all other processes. */
+/* Marks the children of descendants as descendants, and drops all other processes. */
 static void keep_descendants(struct processes *all)
 {
     bool is_changed = true;
@@ -140,8 +140,9 @@ static void take_unguarded(struct launch_children *children, const struct proces
     children->unguarded_name[strcspn(children->unguarded_name, "\n")] = '\0';
 }
 
-/* False where the mappings cannot be seen although the process is the same user's: it closed itself. A process of
- * another user, as sudo starts, runs unguarded: the dynamic linker preloads nothing there. */
+/* Returns whether the process can be classified as guarded or unguarded. A process of the same user with an unreadable
+ * /proc/PID/maps has made itself undumpable and may well be guarded: false. A process of another user, such as one
+ * under sudo, runs unguarded, because the dynamic linker preloads nothing there: true. */
 static bool may_be_judged(uint32_t pid, const char *status)
 {
     char path[64];
@@ -152,7 +153,8 @@ static bool may_be_judged(uint32_t pid, const char *status)
     return fd >= 0 || procfs_number_after(status, "Uid") != getuid();
 }
 
-/* The memory is read after the mappings: the process may have become another program, or have ended, meanwhile. */
+/* Examines one process. The memory is read after the mappings, because the process may exec or end in between; its
+ * memory before exec must not be taken for an unguarded program's. */
 static void look_at(struct launch_children *children, const struct process *process)
 {
     char path[64], status[8192];

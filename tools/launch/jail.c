@@ -1,14 +1,14 @@
 /*
- * jail.c - --jail=SIZE: the program in a scope of systemd whose memory the kernel bounds.
+ * jail.c - --jail=SIZE: runs the program in a systemd scope, whose memory the kernel limits.
  *
- * The child becomes systemd-run(1), which makes the scope around itself and becomes this tool once more; that looks
- * whether the limit is really there and becomes the program. So the program keeps the child's pid, parent, process
- * group and signals, and the launcher stays outside, to tell how it ended. What systemd-run says goes into a pipe until
- * then, so that a failure is one sentence.
+ * The child executes systemd-run(1). systemd-run creates the scope around itself and executes this tool again. The
+ * tool, now inside, checks that the limit is in place and executes the program. So the program has the child's PID,
+ * parent, process group and signals. The launcher stays outside the scope and can report how the program ended. Until
+ * the program runs, the messages of systemd-run go into a pipe, so that a failure is reported in one sentence.
  *
- * The program's words go through a file of their own, not through systemd-run's command line: from 254 on that has an
- * option to expand variables in it, by default off in scopes and said to be on in a later version; older ones know no
- * option against it.
+ * The program's arguments travel in a memory file, not on the command line of systemd-run. systemd-run may expand
+ * variables in its command line. Version 254 added an option for that, which is off by default in scopes but announced
+ * to be on in a later version. Older versions reject the option, so it cannot be used to switch the expansion off.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -30,12 +30,12 @@
 
 #define INSIDE_OPTION "--in-jail="
 
-/* What comes through the failure pipe before the program's own errno. */
+/* First value in the failure pipe. After JAIL_IS_THERE the errno of exec may follow. */
 enum { JAIL_IS_THERE = 0, JAIL_HAS_NO_LIMIT = -1, JAIL_NOT_TRIED = -2 };
 
 enum { LEVELS = 16 };
 
-/* As model_machine_fill's: before /proc/meminfo, /proc/self/cgroup and /sys/fs/cgroup. */
+/* Returns the prefix of /proc/meminfo, /proc/self/cgroup and /sys/fs/cgroup, as model_machine_fill() uses it. */
 static const char *system_root(void)
 {
     const char *root = getenv("SPARKGUARD_SYSTEM_ROOT");
@@ -73,7 +73,7 @@ bool launch_jail_prepare(struct launch *launch)
     return false;
 }
 
-/* A descriptor of a file with the words, each with its end; -1. */
+/* Writes the program's arguments into a memory file, each with its NUL. Returns the descriptor, or -1. */
 static int write_words(char *const *program)
 {
     int words = memfd_create("sparkguard", 0);
@@ -85,7 +85,7 @@ static int write_words(char *const *program)
     return words;
 }
 
-/* The words of such a file as an array that ends with NULL; NULL. */
+/* Reads a file of write_words() into a NULL-terminated array. Returns NULL on failure. */
 static char **read_program(int words)
 {
     struct stat status;
@@ -135,7 +135,7 @@ void launch_jail_enter(const struct launch *launch, int failure_pipe)
     _exit(LAUNCH_FAILED);
 }
 
-/* The first line of what systemd-run said, without control characters. */
+/* Returns the first line of the messages of systemd-run, with control characters escaped. */
 static char *read_words(int words)
 {
     char text[512] = "";
@@ -165,6 +165,7 @@ bool launch_jail_wait(struct launch *launch, int failure_pipe)
     return what == JAIL_IS_THERE;
 }
 
+/* Returns whether a cgroup above this process has a limit of at most `bytes`. */
 static bool is_bounded(uint64_t bytes)
 {
     struct cgroup_constraint level[LEVELS];

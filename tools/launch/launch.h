@@ -12,94 +12,111 @@
 
 #include "sparkguard_options.h"
 
-/* Exit codes of a program that runs programs, as with env(1) and timeout(1). */
+/* Exit codes, as those of env(1) and timeout(1). */
 enum { LAUNCH_USAGE = 2, LAUNCH_FAILED = 125, LAUNCH_NOT_EXECUTABLE = 126, LAUNCH_NOT_FOUND = 127 };
 
-/* A resident size that exceeds all guarded processes by this much is reported, and an unguarded process from this
- * size on. */
+/* The summary reports a resident size that exceeds every guarded process by this much, and unguarded processes from
+ * this size on. */
 #define LAUNCH_UNGUARDED_BYTES (UINT64_C(64) << 20)
 
-/* Facts about the descendants, collected while the program ran. */
+/* Facts about the descendants of the launcher, collected while the program runs. */
 struct launch_children {
-    const char *library_name; /* of the library's file, without folders */
-    uint64_t guarded_bytes;   /* the largest resident size of a guarded process */
-    uint64_t unguarded_bytes; /* the most that an unguarded process held, without files; 0: none was seen */
+    const char *library_name; /* base name of the library's file */
+    uint64_t guarded_bytes;   /* largest resident size of a guarded process */
+    uint64_t unguarded_bytes; /* largest resident size of an unguarded process, without files; 0: none was seen */
     uint32_t unguarded_pid;
     char unguarded_name[64];
-    int64_t next_ns; /* when to look again */
+    int64_t next_ns; /* time of the next scan of /proc, CLOCK_MONOTONIC */
 };
 
 struct launch {
-    const char *value[SG_OPTION_COUNT]; /* given on the command line, else NULL */
+    const char *value[SG_OPTION_COUNT]; /* values from the command line, else NULL */
     const char *library;                /* --library */
     bool is_quiet;
-    uint64_t jail_bytes; /* --jail, 0: none */
-    unsigned complaints; /* values that cannot be read */
-    char **program;      /* with its arguments, NULL behind the last */
+    uint64_t jail_bytes; /* --jail; 0: none */
+    unsigned complaints; /* number of invalid values */
+    char **program;      /* program and arguments, NULL-terminated */
 
     bool is_new_job; /* the child is the job's first process */
     char job[64];
-    char *directory;   /* of the segments */
-    int jail_words[2]; /* a pipe: what systemd-run says */
+    char *directory;   /* directory of the segments */
+    int jail_words[2]; /* pipe with the messages of systemd-run */
     pid_t child;
     uint64_t child_ticks;
     int64_t started_ns;
-    uint64_t oom_kills; /* of the machine, when the program began; SG_UNKNOWN */
+    uint64_t oom_kills; /* the kernel's count when the program began; SG_UNKNOWN if unknown */
     int wait_status;
-    uint64_t children_bytes; /* the kernel's largest resident size of a descendant that was waited for; SG_UNKNOWN */
+    uint64_t children_bytes; /* largest resident size of all descendants that were waited for; SG_UNKNOWN */
     struct launch_children children;
-    bool is_guarded; /* neither does the program keep the library out, nor is that disabled */
+    bool is_guarded; /* the program can load the library, and the guard is not disabled */
 };
 
-/* launch/options.c: everything up to the program's name; exits 2 on bad usage, 0 after --help. */
+/* ---- options.c ---- */
+
+/* Parses the command line up to the program's arguments. Exits 2 on a usage error, 0 after --help. */
 void launch_parse(struct launch *launch, int argc, char **argv);
-/* Checks what the environment says where no option overrides it, warns of unknown names. */
+/* Checks the SPARKGUARD_ variables that no option overrides, and warns of unknown names. Counts invalid values in
+ * launch->complaints. */
 void launch_check_environment(struct launch *launch);
-/* Puts options into the environment, for the child and for the tool's own modules. */
+/* Puts the options into the environment, for the child and for the launcher's own modules. Fills job, is_new_job and
+ * directory. */
 void launch_export(struct launch *launch);
 
-/* summary.c: how many processes the kernel's out-of-memory killer has ended since the machine's start, or
- * SG_UNKNOWN. */
-uint64_t launch_oom_kills(void);
+/* ---- library.c ---- */
 
-/* launch/library.c: the absolute path of libsparkguard.so, or NULL after saying why. The caller frees. */
+/* Returns the absolute path of libsparkguard.so, or NULL after a message on stderr. The caller frees. */
 char *launch_find_library(const struct launch *launch);
-/* The library beside this tool, else in the library folder; NULL if in neither. `folder` gets the tool's own. */
+/* Returns the path of the library beside this tool, else in the library folder; NULL if in neither. `folder` becomes
+ * the folder of this tool. The caller frees. */
 char *launch_own_library(char folder[PATH_MAX]);
-/* Whether a file can be read as a shared library; is_ours: of this tool's architecture. */
+/* Returns whether a file is readable and an ELF file. *is_ours: the file has this tool's architecture. */
 bool launch_is_library(const char *path, bool *is_ours);
-/* Puts it first in LD_PRELOAD, before what is there; false after saying why. */
+/* Puts the library first in LD_PRELOAD, before the libraries already named there. Returns false after a message on
+ * stderr: LD_PRELOAD cannot hold paths with ':' or a blank. */
 bool launch_preload(const char *library);
-/* Says in one line if the program cannot be guarded; true if it can, as far as is known. */
+/* Returns false, after a message on stderr, if the dynamic linker cannot preload the library into the program. */
 bool launch_check_program(const char *program, const char *library);
 
-/* child.c: runs the program, passes signals on, fills child, wait_status and children_bytes.
- * 0, or the exit code where it could not be run (said why). */
+/* ---- child.c ---- */
+
+/* Runs the program, forwards signals, and fills child, wait_status and children_bytes. Returns 0, or after a message on
+ * stderr the exit code for a program that could not be run. */
 int launch_run(struct launch *launch);
-/* Ends as the child did. */
+/* Ends the launcher with the exit status or the signal of the child. */
 void launch_end_like(int wait_status) __attribute__((noreturn));
 
-/* children.c: looks for unguarded descendants if it is time; nanoseconds to the next time, INT64_MAX: never. */
+/* ---- children.c ---- */
+
+/* Scans /proc for unguarded descendants if a scan is due. Returns the nanoseconds to the next scan; INT64_MAX: none. */
 int64_t launch_children_look(struct launch *launch);
 
-/* jail.c: --jail. Takes its argument; false if that is no size. */
-bool launch_jail_take(struct launch *launch, const char *text);
+/* ---- jail.c: --jail ---- */
 
-/* The memory that percentages are of: the machine's minus the pool of huge pages; 0: unknown. */
+/* Parses the argument of --jail. Returns false if the argument is not a size above 0. */
+bool launch_jail_take(struct launch *launch, const char *text);
+/* Returns the memory that percentages refer to: MemTotal less the memory set aside for huge pages; 0: unknown. */
 uint64_t launch_machine_bytes(void);
-/* In the launcher, before fork; false after saying why. */
+/* Prepares the jail; called in the launcher before fork. Returns false after a message on stderr. */
 bool launch_jail_prepare(struct launch *launch);
-/* In the child, instead of exec: what comes of it goes through the failure pipe. */
+/* Becomes systemd-run; called in the child in place of exec. The result arrives through failure_pipe. */
 void launch_jail_enter(const struct launch *launch, int failure_pipe) __attribute__((noreturn));
-/* In the launcher: true when the child is in the jail, and the pipe goes on as without one; false after saying why. */
+/* Waits in the launcher until the child is in the jail. After true, failure_pipe carries the errno of exec as without a
+ * jail. Returns false after a message on stderr. */
 bool launch_jail_wait(struct launch *launch, int failure_pipe);
-/* At the begin of main: where systemd-run has started us, becomes the program; else returns. */
+/* Becomes the program if systemd-run started this process (first argument --in-jail=); otherwise returns. Call it first
+ * in main(). */
 void launch_jail_inside(char **argv);
 
-/* record.c: adds to the child's segment what only its parent has seen: how it ended. */
+/* ---- record.c ---- */
+
+/* Writes into the child's segment how the child ended, which only its parent knows. */
 void launch_record(const struct launch *launch);
 
-/* summary.c: one to seven lines on stderr. */
+/* ---- summary.c ---- */
+
+/* Prints the summary of this run of the job, one to seven lines on stderr. */
 void launch_summarize(const struct launch *launch);
+/* Returns how many processes the kernel's out-of-memory killer has ended since boot, or SG_UNKNOWN. */
+uint64_t launch_oom_kills(void);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * library.c - finds libsparkguard.so and says when a program would run without it: the dynamic linker preloads
- * nothing into a static program, nothing by path into one that gains rights, nothing of another architecture.
+ * library.c - finds libsparkguard.so, and warns of programs that would run without it. The dynamic linker preloads
+ * nothing into a static program, into a program that gains privileges (set-user-ID), or from another architecture.
  */
 #define _GNU_SOURCE
 #include <elf.h>
@@ -25,15 +25,15 @@
 
 static const char library_name[] = "libsparkguard.so";
 
-enum { SCRIPTS_DEEP = 4 };
+enum { SCRIPTS_DEEP = 4 }; /* scripts whose interpreter is a script, as the kernel follows them */
 
-/* What the dynamic linker will make of a file. */
+/* Facts by which the dynamic linker decides whether it preloads into a program. */
 struct elf_facts {
     bool is_elf;
-    bool has_interpreter; /* is linked dynamically */
+    bool has_interpreter; /* dynamically linked */
     unsigned char class;
     ElfW(Half) machine;
-    char script_interpreter[256]; /* behind "#!", else "" */
+    char script_interpreter[256]; /* the path after "#!", else "" */
 };
 
 static bool read_facts(const char *path, struct elf_facts *facts)
@@ -63,7 +63,7 @@ static bool read_facts(const char *path, struct elf_facts *facts)
     return true;
 }
 
-/* `folder`/libsparkguard.so as an absolute path, or NULL. */
+/* Returns the absolute path of libsparkguard.so in `folder`, or NULL. */
 static char *library_in(const char *folder)
 {
     char *path = text_format("%s/%s", folder, library_name);
@@ -124,7 +124,7 @@ bool launch_preload(const char *library)
     for (const char *p = before; p != NULL && (p = strstr(p, library)) != NULL; p += length)
         if ((p == before || p[-1] == ':' || p[-1] == ' ') &&
             (p[length] == '\0' || p[length] == ':' || p[length] == ' '))
-            return true; /* a launcher under a launcher */
+            return true; /* already there: a launcher under a launcher */
     char *all =
         before != NULL && before[0] != '\0' ? text_format("%s:%s", library, before) : text_copy(library, length);
     setenv("LD_PRELOAD", all, 1);
@@ -132,7 +132,7 @@ bool launch_preload(const char *library)
     return true;
 }
 
-/* Where execvp(3) would find a program; NULL if nowhere. The caller frees. */
+/* Returns the path at which execvp(3) would find a program; NULL if nowhere. The caller frees. */
 static char *find_program(const char *program)
 {
     char *folders, *rest = NULL, *found = NULL;
@@ -153,7 +153,8 @@ static char *find_program(const char *program)
     return found;
 }
 
-/* Whether the kernel would start it with more rights than ours, which makes the dynamic linker drop preloads. */
+/* Returns whether the kernel would start the file with more privileges than ours. The dynamic linker then ignores
+ * LD_PRELOAD. */
 static bool gains_rights(const char *path)
 {
     struct stat status;

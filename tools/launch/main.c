@@ -1,6 +1,6 @@
 /*
- * sparkguard - runs a program under the guard: puts options into its environment and libsparkguard.so into its
- * LD_PRELOAD, passes on signals and exit status, and says at the end what it came to.
+ * main.c - sparkguard(1) runs a program under the guard. The launcher puts the options into the program's environment
+ * and libsparkguard.so into LD_PRELOAD, forwards signals, prints a summary and ends with the program's exit status.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -19,8 +19,8 @@
 
 const char *argp_program_version = "sparkguard " SG_VERSION_TEXT;
 
-/* Records the end and prints the summary, in a child: the launcher may be guarded itself and no memory be left.
- * The program's status is passed on whatever happens there. */
+/* Records the end and prints the summary in a child process. The launcher may itself be guarded and run out of memory
+ * there; it must still end with the program's exit status. */
 static void finish(const struct launch *launch)
 {
     pid_t child = fork();

@@ -1,5 +1,5 @@
 /*
- * options.c - the launcher's options grow from options.def: one --name for each SPARKGUARD_NAME.
+ * options.c - the launcher's command line. Each line of options.def makes one option --name for SPARKGUARD_NAME.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 enum { KEY_QUIET = 'q', KEY_OPTION = 256, KEY_LIBRARY = KEY_OPTION + SG_OPTION_COUNT, KEY_JAIL };
 
-/* "16.000 GiB of nothing" is easier to mend with a good value before one's eyes. */
+/* Reports an invalid value together with a valid example: with one in view, a mistyped value is easier to correct. */
 static void complain(struct launch *launch, enum sg_option option, const char *what, const char *value)
 {
     const struct sg_option_info *info = &sg_option_table[option];
@@ -26,7 +26,7 @@ static void complain(struct launch *launch, enum sg_option option, const char *w
     launch->complaints++;
 }
 
-/* The library says the same, but leaves it to a launcher. */
+/* Warns of a valid value that was probably not meant. The library prints the same warning, except under a launcher. */
 static void warn(enum sg_option option, const char *what, const char *value)
 {
     char unit = sg_missing_unit(option, value), kept[TEXT_SIZE_CAPACITY], all[TEXT_SIZE_CAPACITY];
@@ -79,9 +79,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         take_jail(launch, argument);
         return 0;
     case ARGP_KEY_INIT:
-        state->err_stream = NULL; /* getopt's line on what is wrong is enough, without argp's two on --help */
+        state->err_stream = NULL; /* getopt's error line is enough; drops argp's two further lines about --help */
         return 0;
-    case ARGP_KEY_ARG: /* the program: all that follows is its own */
+    case ARGP_KEY_ARG: /* the program; all further arguments belong to it */
         launch->program = state->argv + state->next - 1;
         state->next = state->argc;
         return 0;
@@ -115,17 +115,17 @@ static const char *argument_word(const struct sg_option_info *info)
     return "VALUE";
 }
 
-/* Of the first option that is none: which one is spelt most like it, if any is. */
+/* Prints the option that is spelt most like the first unknown option on the command line, if any is similar. */
 static void suggest_option(const struct argp_option *options, char **argv)
 {
     for (char **argument = argv + 1; *argument != NULL; argument++) {
         char *name = strncmp(*argument, "--", 2) == 0 ? text_copy(*argument + 2, strcspn(*argument + 2, "=")) : NULL;
         const char *best = NULL;
-        unsigned least = 3; /* changes; of more, nothing is like it */
+        unsigned least = 3; /* changed letters; names that differ more are not similar */
         bool is_known = name == NULL || name[0] == '\0' || strcmp(name, "help") == 0;
         for (const struct argp_option *option = options; option->name != NULL && !is_known; option++) {
             unsigned changes = sg_edit_distance(name, option->name);
-            is_known = strncmp(option->name, name, strlen(name)) == 0; /* getopt takes what it begins with */
+            is_known = strncmp(option->name, name, strlen(name)) == 0; /* getopt accepts a prefix */
             best = changes < least ? option->name : best;
             least = changes < least ? changes : least;
         }
@@ -145,7 +145,7 @@ void launch_parse(struct launch *launch, int argc, char **argv)
     char *help[SG_OPTION_COUNT];
     for (int i = 0; i < SG_OPTION_COUNT; i++) {
         const struct sg_option_info *info = &sg_option_table[i];
-        const char *fallback = i == SG_OPTION_REPORT ? "exit" : info->fallback; /* a launcher is there to tell */
+        const char *fallback = i == SG_OPTION_REPORT ? "exit" : info->fallback; /* the launcher's own default */
         help[i] =
             fallback[0] ? text_format("%s (%s)", info->help, fallback) : text_copy(info->help, strlen(info->help));
         options[i] = (struct argp_option){
@@ -174,7 +174,7 @@ void launch_parse(struct launch *launch, int argc, char **argv)
                "Exit status: the program's; 125 the launcher failed, 126 the program cannot be run, 127 it is not "
                "there, 2 usage.",
     };
-    if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, launch) != 0) { /* said why */
+    if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, launch) != 0) { /* argp has printed the reason */
         suggest_option(options, argv);
         exit(LAUNCH_USAGE);
     }
@@ -221,11 +221,11 @@ void launch_export(struct launch *launch)
     for (int i = 0; i < SG_OPTION_COUNT; i++)
         if (launch->value[i] != NULL)
             setenv(sg_option_table[i].variable, launch->value[i], 1);
-    if (launch->jail_bytes != 0) /* a scope takes no OOMScoreAdjust= */
+    if (launch->jail_bytes != 0) /* a systemd scope does not accept OOMScoreAdjust= */
         setenv(sg_option_table[SG_OPTION_OOM_SCORE_ADJ].variable, "500", 0);
-    setenv(sg_option_table[SG_OPTION_REPORT].variable, "off", 1); /* the launcher tells, so the library need not */
+    setenv(sg_option_table[SG_OPTION_REPORT].variable, "off", 1); /* the launcher prints the summary, not the library */
 
-    /* A launcher inside a job starts one more of its processes, unless it is given another name. */
+    /* A launcher started inside a job adds its program to that job, unless --job gives another name. */
     const char *job = getenv(sg_option_table[SG_OPTION_JOB].variable);
     if (job != NULL && job[0] != '\0')
         snprintf(launch->job, sizeof launch->job, "%s", job);

@@ -1,11 +1,12 @@
 /*
- * record.c - writes into the child's segment how it ended, where it could not write that itself, and into the copy that
- * the history has of it; and brings that to the disk.
+ * record.c - writes how the child ended into its segment and into the segment's copy in the history, and syncs both
+ * to disk. A child that was killed could not write that itself.
  *
- * The only place where a tool writes to a segment. It does so only if the file is a regular one of ours, of our
- * version, of this very process (pid and start), without an owner, and the fields are those of its end.
+ * This is the only place where a tool writes to a segment. The file must be regular, our own, of our ABI version, of
+ * exactly this child (PID and start time), and without an owner. Only the fields of the process's end are written.
  *
- * The child does not wait for the disk when it ends, since all its memory would wait with it; the launcher holds none.
+ * The launcher syncs because the child does not: an ending child that waited for the disk would keep all its memory
+ * meanwhile, while the launcher holds almost none.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -25,7 +26,8 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-/* The kernel lets go of the lock while the process ends; should somebody still look at its memory, a moment later. */
+/* The kernel releases the lock while the process ends. Another process that inspects its memory delays that a little;
+ * so the test is repeated every 5 ms. */
 enum { LOCK_TRIES = 20 };
 
 static bool is_abandoned(int fd)
@@ -41,7 +43,8 @@ static void put_field(int fd, size_t offset, const void *value, size_t bytes)
         continue;
 }
 
-/* A process that was dying of a signal may have got as far as "exited" in its exit handlers. */
+/* Writes the end. A process that a signal killed during its exit handlers may already have written "exited"; the signal
+ * replaces that. */
 static void write_end(int fd, const struct launch *launch, uint32_t state)
 {
     bool is_killed = WIFSIGNALED(launch->wait_status);
@@ -53,10 +56,10 @@ static void write_end(int fd, const struct launch *launch, uint32_t state)
     put_field(fd, is_killed ? offsetof(struct sg_segment, signal) : offsetof(struct sg_segment, exit_code), &number,
               sizeof number);
     put_field(fd, offsetof(struct sg_segment, ended_time_ns), &now_ns, sizeof now_ns);
-    put_field(fd, offsetof(struct sg_slot, state), &end, sizeof end); /* last: readers go by it */
+    put_field(fd, offsetof(struct sg_slot, state), &end, sizeof end); /* last: readers test the state first */
 }
 
-/* True if that file is the child's. */
+/* Records the end in one file. Returns whether the file belongs to the child. */
 static bool record_in(int directory, const char *name, const struct launch *launch)
 {
     bool is_childs = false;
@@ -93,7 +96,7 @@ static void record_below(const char *path, const struct launch *launch)
     if (count >= 0)
         model_segment_names_free(names, count);
     if (is_found)
-        (void)fsync(directory); /* the name that the child gave its last copy */
+        (void)fsync(directory); /* syncs the name under which the child saved its last copy */
     close(directory);
 }
 

@@ -1,6 +1,6 @@
 /*
- * summary.c - what this run of the job came to, in one to seven lines on stderr; the figures are the report's
- * own.
+ * summary.c - prints the summary of this run of the job, one to seven lines on stderr. The figures come from the model,
+ * as those of the report do.
  *
  * A job name may be used again: processes of other runs are left out.
  */
@@ -25,24 +25,25 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-/* The processes of this run, added up. */
+/* Sums and extremes over the processes of this run. */
 struct outcome {
     const struct model_process *largest;
-    const struct model_process *refused; /* the last that was refused something */
-    const struct model_process *ended;   /* the first that its watchdog ended */
+    const struct model_process *refused; /* the process with the last refusal */
+    const struct model_process *ended;   /* the first process that its watchdog ended */
     const struct model_refusal *last;    /* the last refusal */
     size_t process_count;
     size_t ended_count;
-    uint64_t peak_bytes;       /* of all processes at one time */
-    uint64_t limit_peak_bytes; /* the same with resident MAP_NORESERVE memory, as far as one process had it */
+    uint64_t peak_bytes;       /* highest sum over all processes at one time */
+    uint64_t limit_peak_bytes; /* that sum with the resident MAP_NORESERVE memory of one process */
     uint64_t limit_bytes;
     uint64_t refused_count;
-    uint64_t resident_bytes; /* the largest resident size that is on record; SG_UNKNOWN: cannot be told */
+    uint64_t resident_bytes; /* largest recorded resident size; SG_UNKNOWN: a process recorded none */
     bool is_observing;
 };
 
-/* The child, and what names it as its first process. A launcher inside a job adds to the run of its caller: there,
- * and where the first process had ended, what began before the child is left out. */
+/* Returns whether a process belongs to this run: the child, and processes that name the child as first process of the
+ * job. A launcher inside a job adds to its caller's run. There, and where the first process had ended, a process
+ * belongs to this run if it did not begin before the launcher started it. */
 static bool is_of_this_run(const struct launch *launch, const struct model_process *process)
 {
     if (process->pid == (uint32_t)launch->child && process->start_ticks == launch->child_ticks)
@@ -52,7 +53,7 @@ static bool is_of_this_run(const struct launch *launch, const struct model_proce
     return process->started_ns >= launch->started_ns;
 }
 
-/* A process that was killed did not note its resident size; then nothing can be said of its siblings. */
+/* A process that was killed has not recorded its resident size. The largest size of the run is then unknown. */
 static void take_resident(struct outcome *outcome, const struct model_process *process)
 {
     uint64_t resident_bytes = (uint64_t)process->max_resident_mib << 20;
@@ -84,7 +85,7 @@ static void take_process(struct outcome *outcome, const struct model_process *pr
     }
 }
 
-/* Why the library keeps no records in that directory, judged as the library does; NULL: it does. */
+/* Returns why the library cannot keep segments in a directory, by the library's own rules; NULL if it can. */
 static const char *directory_fault(const char *path)
 {
     struct stat status;
@@ -135,7 +136,7 @@ static void put_end(const struct launch *launch, bool has_record)
     fputc('\n', stderr);
 }
 
-/* The job's peak beside its limit, and what the largest process's own peak was made of. */
+/* Prints the job's peak, its limit, and the composition of the largest process's peak. */
 static void put_peak(const struct outcome *outcome)
 {
     char size[TEXT_SIZE_CAPACITY], limit[TEXT_SIZE_CAPACITY], peak[TEXT_SIZE_CAPACITY];
@@ -175,7 +176,7 @@ static void put_refusals(const struct outcome *outcome)
     fputc('\n', stderr);
 }
 
-/* The first that its watchdog ended, and how many more. */
+/* Prints the first process that its watchdog ended, and the number of further ones. */
 static void put_ended(const struct outcome *outcome)
 {
     if (outcome->ended == NULL)
@@ -196,8 +197,8 @@ uint64_t launch_oom_kills(void)
     return procfs_read_text(path, text, sizeof text) > 0 ? procfs_number_after(text, "oom_kill") : SG_UNKNOWN;
 }
 
-/* The killer's signal is SIGKILL like any other, and whom it ended is in the kernel's log only. A shell turns it into
- * a status. */
+/* Prints the number of the out-of-memory killer's victims if the program died of SIGKILL. The signal itself does not
+ * tell its sender, and only the kernel's log names the victims. A shell reports SIGKILL as exit status 128 + 9. */
 static void put_oom_kills(const struct launch *launch)
 {
     bool is_killed = WIFSIGNALED(launch->wait_status) ? WTERMSIG(launch->wait_status) == SIGKILL
@@ -212,14 +213,15 @@ static void put_oom_kills(const struct launch *launch)
             count, count == 1 ? "" : "es", count == 1 ? "it" : "them");
 }
 
-/* What ran unguarded. */
+/* Resident sizes of unguarded processes. */
 struct unguarded {
-    uint64_t seen_bytes;    /* of the process that was seen; 0: none */
-    uint64_t unknown_bytes; /* of a process that was not seen and left no record; 0: none */
+    uint64_t seen_bytes;    /* a process that a scan of /proc saw; 0: none */
+    uint64_t unknown_bytes; /* a process that no scan saw and that left no record; 0: none */
 };
 
-/* The kernel knows the largest resident size of all descendants that were waited for. Where that exceeds every guarded
- * process, it is of the unguarded process that was seen, which may have grown since, or of one that was not seen. */
+/* The kernel reports the largest resident size of all descendants that were waited for. If that size exceeds every
+ * guarded process, it belongs to an unguarded one: to the process that was seen, which may have grown since, or to one
+ * that no scan saw. */
 static struct unguarded find_unguarded(const struct launch *launch, const struct outcome *outcome)
 {
     const struct launch_children *children = &launch->children;
