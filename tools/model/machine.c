@@ -60,9 +60,9 @@ static struct sg_size option_size(enum sg_option option)
     return text != NULL && sg_parse_size(text, &size) == 0 ? size : none;
 }
 
-/* What a process started with this environment would keep. A reserve in percent, and the default, is of the limit; the
- * default on a machine is at least 512 MiB, but of a small one a quarter; one in bytes is at most a quarter of a
- * cgroup's limit. */
+/* Sets the reserve and floor that a process started with this environment would keep. A percentage, and the default,
+ * refer to the constraint's limit. The machine's default is at least 512 MiB, but at most a quarter of the machine.
+ * In a cgroup, a reserve in bytes is at most a quarter of the limit. */
 static void set_reserve(struct cgroup_constraint *constraint, bool is_machine)
 {
     uint64_t limit = constraint->limit_bytes, bytes;
@@ -113,13 +113,14 @@ static void take_settings(struct constraints *constraints, const struct cgroup_c
     least->floor_bytes = published->floor_bytes;
 }
 
-/* Whether a process is in a cgroup of ours with this limit, as far as is known: then its smallest limit is no larger. */
+/* Returns whether a process may be in our cgroup with this limit: its smallest limit is then at most this one. */
 static bool may_be_within(const struct model_process *process, uint64_t limit_bytes)
 {
     return process->machine.time_ns <= 0 || process->machine.cgroup_limit_bytes <= limit_bytes;
 }
 
-/* What running processes have of a constraint that the kernel does not show yet. */
+/* Returns the promises and bytes in flight of the running processes within a constraint, which the kernel's figures do
+ * not show yet. */
 static uint64_t taken_of(const struct model *model, const struct cgroup_constraint *constraint, bool is_machine)
 {
     const struct model_job *job;
@@ -137,7 +138,7 @@ static uint64_t taken_of(const struct model *model, const struct cgroup_constrai
     return taken;
 }
 
-/* Fills in the constraint that leaves least. */
+/* Fills usable, reserve and floor from the constraint with the least headroom. */
 static void choose_tightest(const struct model *model, const struct constraints *constraints,
                             struct model_machine *machine)
 {
@@ -147,9 +148,9 @@ static void choose_tightest(const struct model *model, const struct constraints 
     for (size_t i = 0; is_known && i < constraints->count; i++) {
         const struct cgroup_constraint *constraint = &constraints->at[i];
         uint64_t usable = bytes_less(constraint->headroom_bytes, taken_of(model, constraint, i == 0));
-        int64_t room = (int64_t)usable - (int64_t)constraint->reserve_bytes;
-        if (room < least) {
-            least = room;
+        int64_t headroom = (int64_t)usable - (int64_t)constraint->reserve_bytes;
+        if (headroom < least) {
+            least = headroom;
             tightest = constraint;
             machine->usable_bytes = usable;
         }
@@ -158,7 +159,8 @@ static void choose_tightest(const struct model *model, const struct constraints 
     machine->floor_bytes = tightest->floor_bytes;
 }
 
-/* A forked child's figures begin with its parent's; which devices those are of is not noted, so they go first. */
+/* Adds one device of a process. The figures of a forked child include those inherited from its parent, and no record
+ * tells on which devices. So inherited bytes are subtracted from the first devices. */
 static void add_device(struct model_device *sum, const struct sg_device *device, uint64_t *inherited_bytes)
 {
     if (device->is_known != 1)
@@ -178,8 +180,8 @@ static void add_device(struct model_device *sum, const struct sg_device *device,
     }
 }
 
-/* What the running processes know of the machine: settings of the one that keeps most of those bounded as we are,
- * detection by the latest look. */
+/* Takes what running processes published. Reserve and floor come from the process with the largest reserve among those
+ * with our cgroup limit; the detection of unified memory comes from the newest snapshot. */
 static void ask_processes(const struct model *model, struct model_machine *machine, struct cgroup_constraint *published)
 {
     const struct model_job *job;
@@ -205,7 +207,7 @@ static void ask_processes(const struct model *model, struct model_machine *machi
         }
 }
 
-/* The bytes that a process holds of a discrete GPU's memory, and not of the machine's. */
+/* Returns the bytes that a process holds in a discrete GPU's own memory. */
 static uint64_t bytes_of_device(const struct model_process *process, int unified)
 {
     return unified == 0 ? bytes_less(process->domain[SG_DOMAIN_DEVICE].live_bytes, process->inherited_device_bytes) : 0;

@@ -1,5 +1,5 @@
 /*
- * model.c - builds the model from a directory of segments: reads, groups by job, sums, then narrows to the scope.
+ * model.c - builds the model from directories of segments: reads, groups by job, sums, and narrows to the scope.
  */
 #define _GNU_SOURCE
 #include "model/model.h"
@@ -17,10 +17,11 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-/* Files that are read of a directory that a pattern found. The library keeps at most 128 of ended processes in one. */
+/* Segments read at most from a directory that a pattern matched: a stranger may have filled it. The library itself
+ * keeps at most 128 segments of ended processes. */
 enum { FOUND_MAX = 4096 };
 
-/* The names that were read in SPARKGUARD_DIR, sorted: what the history holds of the same is older. */
+/* Sorted names of the segments read in SPARKGUARD_DIR. Copies of them in the history are older and are skipped. */
 struct seen {
     char **names;
     size_t count;
@@ -29,8 +30,8 @@ struct seen {
 static void complain(struct model *model, const char *directory, const char *name, const char *why)
 {
     if ((model->complaint_count & (model->complaint_count - 1)) == 0) {
-        size_t room = model->complaint_count ? 2 * model->complaint_count : 1;
-        char **longer = tool_allocate(room, sizeof *longer);
+        size_t capacity = model->complaint_count ? 2 * model->complaint_count : 1;
+        char **longer = tool_allocate(capacity, sizeof *longer);
         if (model->complaint_count > 0)
             memcpy(longer, model->complaints, model->complaint_count * sizeof *longer);
         free(model->complaints);
@@ -58,7 +59,7 @@ void model_say_complaints_shortly(const struct model *model)
     free(first);
 }
 
-/* `home`: of its job; `directory`: where its file is. */
+/* Adds a process. `home` is the directory of its job, `directory` that of its file (the history for a copy). */
 static void add_process(struct model *model, struct model_process *process, const char *home, const char *directory,
                         const char *name)
 {
@@ -112,7 +113,7 @@ static void sum_job(struct model_job *job, const struct model *model)
     }
     job->live_bytes = model_same_bytes_live(&running, model);
     model_same_bytes_free(&running);
-    if (job->running_count == 0) /* that of the last run: a name may be used again with another limit */
+    if (job->running_count == 0) /* the last run's limit: a later run may set another one */
         job->limit_bytes = job->runs[job->run_count - 1].limit_bytes;
     job->peak_bytes = bytes_max(job->peak_bytes, job->live_bytes);
 }
@@ -127,7 +128,8 @@ static bool is_seen(const struct seen *seen, const char *name)
     return seen->count > 0 && bsearch(name, seen->names, seen->count, sizeof *seen->names, compare_seen) != NULL;
 }
 
-/* A copy of a process that goes on is no history: it is shown where it shares its figures. */
+/* Returns whether a copy in the history belongs to a process that still runs. Such a process is shown with the
+ * directory of its live segment, not with its history. */
 static bool is_still_there(const struct model_segment *segment, const struct model_process *process)
 {
     return segment->content->slot.state == SG_STATE_RUNNING && process->state != SG_STATE_KILLED;
@@ -162,7 +164,7 @@ static void read_past(struct model *model, struct model_segment *segment, int di
         add_process(model, process, model->directories[0].path, model->history, name);
 }
 
-/* Why a file cannot be the ledger of whichever version; NULL if it can, or is not there. */
+/* Returns why a file cannot be a registry of any version; NULL if it may be one, or is absent. */
 static const char *ledger_fault(int directory, const char *name)
 {
     struct stat status;
@@ -173,7 +175,7 @@ static const char *ledger_fault(int directory, const char *name)
         return "no regular file";
     int file = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (file < 0)
-        return NULL; /* others' files may be closed to us */
+        return NULL; /* another user's file may be unreadable */
     ssize_t length = pread(file, &magic, sizeof magic, 0);
     close(file);
     return length == (ssize_t)sizeof magic && magic == SG_REGISTRY_MAGIC ? NULL : "no ledger of the machine";
@@ -187,11 +189,12 @@ static void check_ledgers(struct model *model, int directory, const char *path)
         if (why == NULL)
             continue;
         complain(model, path, names[i], why);
-        model->veiled_count++; /* nobody is counted there */
+        model->veiled_count++; /* no process can be counted in such a registry */
     }
 }
 
-/* 0, or the errno of opening it. `is_found`: by a pattern, so it may be a stranger's. */
+/* Reads all segments of a directory. `is_found`: a pattern matched the directory, which may belong to a stranger.
+ * Returns 0, or the errno of opening it. */
 static int read_directory(struct model *model, struct model_segment *segment, const char *path, bool is_found,
                           bool is_history, struct seen *seen)
 {
@@ -221,7 +224,7 @@ static int read_directory(struct model *model, struct model_segment *segment, co
     return 0;
 }
 
-/* Anybody may make the default directory of another user first. The files there are then not to be believed. */
+/* Returns whether another user has created the reader's default directory in /dev/shm. Its files cannot be trusted. */
 static bool is_squatted(const struct model_directory *directory)
 {
     const char *named = getenv("SPARKGUARD_DIR");

@@ -1,8 +1,8 @@
 /*
- * model.h - the model: machine -> jobs -> processes, every figure computed once, rendered as text or as JSON.
+ * model.h - the model: machine, jobs and processes with all figures that the tools show. Each figure is computed once.
  *
- * Bytes are SG_UNKNOWN where unknown. Texts are the raw bytes of the segments, ended with NUL; renderers escape them.
- * Only model_build() and what it calls write to a model.
+ * Unknown byte counts are SG_UNKNOWN. Texts are raw bytes of the segments with a NUL appended; renderers must escape
+ * them. Only model_build() and the functions it calls write to a model. The tools are single-threaded.
  */
 #ifndef SG_TOOLS_MODEL_MODEL_H
 #define SG_TOOLS_MODEL_MODEL_H
@@ -20,7 +20,7 @@
 struct model_domain {
     uint64_t live_bytes;
     uint64_t peak_bytes;
-    uint64_t at_peak_bytes; /* its part of the process's peak */
+    uint64_t at_peak_bytes; /* the domain's part of the process's peak */
     uint64_t allocations;
     uint64_t frees;
     uint64_t refused_count;
@@ -50,20 +50,20 @@ struct model_event {
     char what[sizeof((struct sg_event *)0)->what + 1];
 };
 
-/* Where large blocks were asked for that are live, or were at the process's peak or at its last refusal. */
+/* A call site with large blocks that are live, or were live at the process's peak or at its last refusal. */
 struct model_site {
     bool is_named;
     int domain; /* enum sg_domain; -1: several */
     uint64_t offset;
     uint64_t live_bytes;
     uint64_t live_count;
-    uint64_t peak_bytes;       /* the highest of its own */
-    uint64_t at_peak_bytes;    /* when the process held most */
-    uint64_t at_refusal_bytes; /* when a request was last refused */
+    uint64_t peak_bytes;       /* highest live_bytes */
+    uint64_t at_peak_bytes;    /* live_bytes at the process's peak */
+    uint64_t at_refusal_bytes; /* live_bytes at the last refusal */
     char library[SG_CALLSITE_NAME_BYTES + 1];
 };
 
-/* What a process's own watchdog did about its end. */
+/* The last action of a process's own watchdog before the process ended. */
 enum model_watchdog { MODEL_NO_WATCHDOG, MODEL_SENT_TERM, MODEL_SENT_KILL, MODEL_ENDED_IT };
 
 struct model_process {
@@ -73,25 +73,25 @@ struct model_process {
     enum sg_state state;
     bool is_guarding;
     bool is_observing;
-    bool is_sharing; /* others count it, and it counts them */
+    bool is_sharing; /* the process and its peers count each other through the registry */
     bool is_watched;
-    enum model_watchdog watchdog;   /* if it ended by it */
-    const struct model_event *fate; /* that event, else NULL */
-    const char *fate_detail;        /* what it says beyond that, "" if nothing */
-    int exit_code;                  /* -1 unknown */
-    int signal;                     /* 0 none or unknown */
+    enum model_watchdog watchdog;   /* the action that ended the process, if any */
+    const struct model_event *fate; /* the watchdog's event about that action, else NULL */
+    const char *fate_detail;        /* the rest of the event's text, "" if none */
+    int exit_code;                  /* -1: unknown */
+    int signal;                     /* 0: none or unknown */
     int64_t started_ns;
-    int64_t ended_ns;     /* 0 running or unknown */
-    int64_t last_seen_ns; /* the last evidence that it lived; ended_ns where that is known. Never 0 */
+    int64_t ended_ns;     /* 0: running or unknown */
+    int64_t last_seen_ns; /* ended_ns if known, else the latest time in its record. Never 0 */
     uint64_t live_bytes;
     uint64_t peak_bytes;
     int64_t peak_ns;
-    uint64_t job_peak_bytes;   /* the most that its job held at one time, as far as it saw */
-    uint64_t limit_peak_bytes; /* the same with its own resident MAP_NORESERVE bytes; 0: it had none */
+    uint64_t job_peak_bytes;   /* highest sum over its job at one time, as this process saw it */
+    uint64_t limit_peak_bytes; /* that sum with its own resident MAP_NORESERVE bytes; 0: it had none */
     uint64_t promised_bytes;
-    struct sg_memory_file file[SG_FILE_CAPACITY]; /* shared memory that it maps, and what of it is missing */
-    struct sg_origin origin[SG_ORIGIN_CAPACITY];  /* whom it has its private inherited bytes from */
-    uint64_t inherited_promise_bytes; /* missing of what its parent was promised: counts when that is gone */
+    struct sg_memory_file file[SG_FILE_CAPACITY]; /* mapped shared memory */
+    struct sg_origin origin[SG_ORIGIN_CAPACITY];  /* ancestors with which its private inherited bytes are shared */
+    uint64_t inherited_promise_bytes; /* inherited promises not resident yet; count after the parent's end */
     uint64_t in_flight_bytes;
     uint64_t inherited_bytes;
     uint64_t inherited_device_bytes; /* part of inherited_bytes */
@@ -101,38 +101,38 @@ struct model_process {
     uint64_t refused_bytes;
     uint64_t registered_bytes;
     uint64_t sparse_resident_bytes;
-    uint64_t unaccounted_bytes; /* taken without asking, as measured; SG_UNKNOWN without CUDA */
+    uint64_t unaccounted_bytes; /* measured memory taken without a request; SG_UNKNOWN without CUDA */
     uint64_t unmatched_frees;
     uint64_t faults;
     struct model_domain domain[SG_DOMAIN_COUNT];
     struct model_refusal *refusals; /* oldest first */
     struct model_phase *phases;
     struct model_event *events;
-    struct model_site *sites; /* the largest first, live or at the peak */
+    struct model_site *sites; /* largest first, by the larger of live_bytes and at_peak_bytes */
     size_t refusal_count, phase_count, event_count, site_count;
-    struct sg_machine machine; /* as the process last saw it */
+    struct sg_machine machine; /* the last snapshot that the process took */
     struct sg_device device[SG_DEVICE_CAPACITY];
     uint64_t run_key;          /* SG_RUN of its run of the job; 0: unknown */
-    size_t run;                /* its run: a place in the job's runs, from 0 */
-    uint32_t max_resident_mib; /* the kernel's figure, noted at the end; 0: unknown */
+    size_t run;                /* index of its run in the job's runs */
+    uint32_t max_resident_mib; /* the kernel's largest resident size, recorded at exit; 0: unknown */
     char *command;
     char *job;
     char library_version[sizeof((struct sg_segment *)0)->library_version + 1];
-    char *segment_path;                /* of the file that it was read from */
-    struct model_process *prev, *next; /* utlist, by start */
-    struct model_process *parent;      /* of those shown; NULL: none */
-    UT_hash_handle hh;                 /* by pid, while the parents are looked for */
+    char *segment_path;                /* the file from which the process was read */
+    struct model_process *prev, *next; /* utlist, sorted by start */
+    struct model_process *parent;      /* the parent if the model shows it, else NULL */
+    UT_hash_handle hh;                 /* by PID; used by model_parents_fill() only */
     void *line;                        /* for renderers */
     bool is_folded;                    /* has no line of its own: see model_fold() */
 };
 
-/* One run of a job: processes that have the same first process, or that lived at one time. */
+/* One run of a job: processes with the same first process, or with overlapping lifetimes. */
 struct model_run {
     int64_t started_ns;
     int64_t last_seen_ns;
-    uint32_t first_pid;   /* of the earliest process on record */
-    uint64_t limit_bytes; /* the smallest of its processes; SG_UNKNOWN: none */
-    uint64_t peak_bytes;  /* of all its processes at one time: the highest that one of them saw, or now */
+    uint32_t first_pid;   /* PID of the earliest recorded process */
+    uint64_t limit_bytes; /* smallest limit of its processes; SG_UNKNOWN: none */
+    uint64_t peak_bytes;  /* highest sum over its processes at one time, as one of them saw it or as of now */
     uint64_t refused_count;
     size_t process_count;
     size_t running_count;
@@ -140,19 +140,19 @@ struct model_run {
 
 struct model_job {
     char *name;
-    const char *directory; /* in which its processes meet; another one's job of the same name is another job */
-    uint64_t limit_bytes;  /* the smallest of its running processes, of all where none runs; SG_UNKNOWN: none */
-    uint64_t live_bytes;   /* running processes; of forked ones what exceeds what they inherited */
-    uint64_t peak_bytes;   /* of all its processes at one time: the highest that one of them saw, or now */
+    const char *directory; /* SPARKGUARD_DIR of its processes; one name in two directories means two jobs */
+    uint64_t limit_bytes;  /* smallest limit of its running processes, or of all if none runs; SG_UNKNOWN: none */
+    uint64_t live_bytes;   /* sum over running processes; inherited bytes of forked processes count once */
+    uint64_t peak_bytes;   /* highest sum over its processes at one time, as one of them saw it or as of now */
     uint64_t refused_count;
     size_t process_count;
     size_t running_count;
     int64_t started_ns;
     int64_t last_seen_ns;
-    struct model_run *runs; /* by start; never none */
+    struct model_run *runs; /* sorted by start; at least one */
     size_t run_count;
     struct model_process *processes;
-    struct model_job *prev, *next; /* utlist, by start */
+    struct model_job *prev, *next; /* utlist, sorted by start */
     UT_hash_handle hh;             /* by name */
 };
 
@@ -160,25 +160,25 @@ struct model_device {
     bool is_known;
     uint64_t total_bytes;
     uint64_t live_bytes;
-    uint64_t reserve_bytes; /* of memory of its own; SG_UNKNOWN */
+    uint64_t reserve_bytes; /* reserve of a discrete device; SG_UNKNOWN for unified memory */
     char name[sizeof((struct sg_device *)0)->name + 1];
 };
 
 struct model_machine {
-    int unified;     /* 1, 0, or -1: not known */
-    bool is_sharing; /* every guarded process that runs is known, counted by the others, and counts them */
+    int unified;     /* 1: unified memory; 0: not; -1: unknown */
+    bool is_sharing; /* all running guarded processes are in the model and count each other */
     uint64_t total_bytes;
-    uint64_t ordinary_bytes; /* the same less the pool of huge pages: what percentages are of */
+    uint64_t ordinary_bytes; /* total_bytes less the memory set aside for huge pages; percentages refer to it */
     uint64_t available_bytes;
-    uint64_t usable_bytes; /* before the reserve; with reserve and floor of the constraint that leaves least room */
+    uint64_t usable_bytes; /* of the constraint with the least headroom; the reserve is not subtracted */
     uint64_t reserve_bytes;
     uint64_t floor_bytes;
     uint64_t promised_bytes;
-    uint64_t guarded_bytes;     /* live bytes of all running processes that are the machine's memory */
-    uint64_t unaccounted_bytes; /* SG_UNKNOWN: nobody has measured any */
+    uint64_t guarded_bytes;     /* live bytes of all running processes in the machine's memory */
+    uint64_t unaccounted_bytes; /* SG_UNKNOWN: no process has measured any */
     uint64_t swap_total_bytes;
     uint64_t swap_used_bytes;
-    uint64_t cgroup_limit_bytes; /* the smallest of those above us */
+    uint64_t cgroup_limit_bytes; /* smallest limit of the cgroups above this tool */
     struct model_device device[SG_DEVICE_CAPACITY];
 };
 
@@ -190,28 +190,28 @@ struct model_unguarded {
 
 enum { MODEL_UNGUARDED_CAPACITY = 5, MODEL_NEIGHBOUR_CAPACITY = 4 };
 
-/* What to show. Without a filter: what runs now, and the job that ended last. */
+/* The filters of a report. Without a filter the model holds the running jobs and the job that ended last. */
 struct model_scope {
-    char *const *directories; /* names or patterns; where there are none, the reader's own */
+    char *const *directories; /* names or patterns; none: the reader's own directory */
     size_t directory_count;
     uint32_t pid;    /* 0: any */
     const char *job; /* NULL: any */
     bool is_all;
     bool is_last;
-    int64_t since_ns;     /* 0: any time; else jobs of which something is known at or after it */
-    bool wants_unguarded; /* look for unguarded processes as well */
-    bool wants_history;   /* read what is kept of ended processes of the first directory, too */
+    int64_t since_ns;     /* only jobs last seen at or after this time; 0: all */
+    bool wants_unguarded; /* also list unguarded processes */
+    bool wants_history;   /* also read the history of the first directory */
 };
 
-/* Why a directory is read: nobody said which, it was named, or a pattern found it. */
+/* Why a directory is read: by default, because it was named, or because a pattern matched it. */
 enum model_origin { MODEL_DEFAULT, MODEL_NAMED, MODEL_MATCHED };
 
 struct model_directory {
     char *path;
     enum model_origin origin;
-    int error;              /* errno of opening it, 0 */
-    size_t complaint_count; /* of its files, and of the history if that is read with it */
-    bool is_there;          /* then it is known by these: */
+    int error;              /* errno of opening the directory; 0: opened */
+    size_t complaint_count; /* complaints about its files, and about the history if read with it */
+    bool is_there;          /* the directory exists; the next three fields are valid */
     uid_t owner;
     dev_t device;
     ino_t inode;
@@ -220,69 +220,77 @@ struct model_directory {
 struct model {
     struct model_directory *directories;
     size_t directory_count;
-    char *history; /* the directory of it; NULL: not asked for, or there is none */
+    char *history; /* directory of the history; NULL: not requested or absent */
     int history_error;
     struct model_machine machine;
-    struct model_job *jobs;    /* shown */
-    struct model_job *by_name; /* those of one directory in a hash, while it is read */
-    size_t hidden_jobs;        /* in the directory, left out by the scope */
-    size_t hidden_namesakes;   /* earlier processes with the pid asked for */
+    struct model_job *jobs;    /* jobs to show */
+    struct model_job *by_name; /* hash of one directory's jobs, while that directory is read */
+    size_t hidden_jobs;        /* number of jobs that the scope left out */
+    size_t hidden_namesakes;   /* number of earlier processes with the requested PID */
     struct model_unguarded unguarded[MODEL_UNGUARDED_CAPACITY];
     size_t unguarded_count;
-    char *neighbours[MODEL_NEIGHBOUR_CAPACITY]; /* directories whose programs are not counted here, the first by name */
-    size_t neighbour_count;                     /* of all, also of those that found no room */
-    char *live_neighbour;                       /* the first by name in which a process may live; NULL: none */
+    char *neighbours[MODEL_NEIGHBOUR_CAPACITY]; /* other directories, not counted here; the first ones by name */
+    size_t neighbour_count;                     /* all other directories, also beyond the capacity */
+    char *live_neighbour; /* the first other directory by name in which a process may run; NULL: none */
     size_t live_neighbour_count;
-    size_t veiled_count; /* files not believed though a running process may own them */
-    char **complaints;   /* "FILE: why" of each file that was not believed */
+    size_t veiled_count; /* rejected files that a running process may own */
+    char **complaints;   /* "FILE: why" for each rejected file */
     size_t complaint_count;
-    size_t said_count; /* of them, the first that were said */
+    size_t said_count; /* complaints already printed */
 };
 
+/* Reads the directories, builds the model and narrows it to the scope. Never NULL; free it with model_free(). */
 struct model *model_build(const struct model_scope *scope);
 void model_free(struct model *model);
-/* Folds the smallest of very many processes of a job, of those that run or of those that have ended: how many. */
+/* Sets is_folded for the smallest processes of a job with very many: of its running or of its ended ones. Returns the
+ * number of folded processes. */
 size_t model_fold(const struct model_job *job, bool is_running);
 
-/* Says on stderr which files were not believed, each once. */
+/* Prints each complaint on stderr, once. */
 void model_say_complaints(struct model *model);
-/* The same in one line: how many, and the first. */
+/* Prints one line on stderr with the number of complaints and the first of them. */
 void model_say_complaints_shortly(const struct model *model);
 
-/* Parts of the building, one file each. */
+/* ---- parts of model_build(), one file each ---- */
+
+/* process.c: makes a process from a verified segment. */
 struct model_process *model_process_from(const struct model_segment *segment);
 void model_process_free(struct model_process *process);
+/* select.c: removes jobs and processes outside of the scope. */
 void model_select(struct model *model, const struct model_scope *scope);
-/* Whether something was asked for that may not be there. */
+/* Returns whether the scope names a job, process or time for which there may be no record. */
 bool model_scope_is_narrow(const struct model_scope *scope);
 void model_machine_fill(struct model *model);
 void model_unguarded_fill(struct model *model);
 void model_neighbours_fill(struct model *model);
 void model_directories_fill(struct model *model, const struct model_scope *scope);
 void model_directories_free(struct model *model);
-/* Whether each could be. */
+/* Returns whether every directory could be read. */
 bool model_directories_are_read(const struct model *model);
-/* Whether something is amiss, but only in directories that a pattern found, which may be anybody's. */
+/* Returns whether all errors and complaints concern directories that a pattern matched, and there are any. Such a
+ * directory may belong to anybody. */
 bool model_directories_found_amiss(const struct model *model);
-/* Whether one could not, though it was named or is there. */
+/* Returns whether a directory could not be read although it was named or exists. */
 bool model_directory_is_faulty(const struct model_directory *directory);
-/* The one that it is; NULL: it is not read. */
+/* Returns the directory with this identity, or NULL if the model does not read it. */
 const struct model_directory *model_directory_find(const struct model *model, dev_t device, ino_t inode);
+/* tree.c: finds the parent of each process. */
 void model_parents_fill(struct model *model);
 
-/* runs.c: fills the runs of a job whose processes are sorted by start, and each process's run. */
+/* runs.c: fills the runs of a job, and the run of each process. The processes must be sorted by start. */
 void model_runs_fill(struct model_job *job);
-/* Whether its watchdog ended it; puts the state right. Once all else is known of it. */
+/* outcome.c: finds out whether the process's own watchdog ended it, and corrects its state. All other fields must be
+ * filled. */
 void model_process_judge_end(struct model_process *process);
 void model_job_free(struct model_job *job);
 
-/* Whether it guards and decides alone: it runs, without a registry entry among the others. Why, as its events say: "not
- * sharing: no room ...", or "not sharing". */
+/* Returns whether a running process guards without a registry entry, that is, decides alone. The reason is a text of
+ * the process's events such as "not sharing: no room ...", or "not sharing". */
 bool model_process_is_alone(const struct model_process *process);
 const char *model_process_alone_reason(const struct model_process *process);
 
-/* The memory of the machine from the left to the right: what guarded processes hold, what else is in use, what was
- * promised, what admission would grant now, and the reserve, of which the floor. */
+/* Parts of the machine's memory, in the order of a bar from left to right: held by guarded processes, otherwise in use,
+ * promised, headroom that admission would grant now, reserve. The floor is a part of the reserve. */
 enum model_part_kind {
     MODEL_PART_GUARDED,
     MODEL_PART_OTHER,
@@ -294,24 +302,25 @@ enum model_part_kind {
 };
 struct model_part {
     uint64_t bytes;
-    uint64_t shown_bytes; /* what a bar shows of it, and of nothing else; reserve and floor stand at its right end */
+    uint64_t shown_bytes; /* length in a bar, without overlap; reserve and floor are at the right end */
 };
 extern const char *const model_part_name[MODEL_PART_COUNT];
-/* False where the kernel did not say. */
+/* Fills the parts. Returns false where the kernel's figures are unknown. */
 bool model_machine_parts(const struct model_machine *machine, struct model_part part[MODEL_PART_COUNT]);
 
-/* What a process's peak was made of: "device 60.0 GiB, heap 8.0 GiB"; "" if nothing. The caller frees. */
+/* Returns the composition of a process's peak, "device 60.0 GiB, heap 8.0 GiB"; "" if none. The caller frees. */
 char *model_peak_text(const struct model_process *process);
 
-/* "exited with status 0", "killed by SIGKILL", "killed by SIGTERM from its own watchdog", "running". */
+/* Returns how a process ended: "exited with status 0", "killed by SIGKILL", "killed by SIGTERM from its own watchdog",
+ * "running". The result is `text` or a constant. */
 enum { MODEL_END_TEXT = 96 };
 const char *model_end_text(const struct model_process *process, char text[MODEL_END_TEXT]);
 
-/* Of a process that its watchdog ended: "4711 ended by its own watchdog at 13:07:42: " and what it noted. The caller
- * frees. */
+/* Returns a text about a process that its watchdog ended: "4711 ended by its own watchdog at 13:07:42: " and the rest
+ * of the watchdog's event. process->fate must not be NULL. The caller frees. */
 char *model_fate_text(const struct model_process *process, bool is_utf8);
 
-/* What a refusal found too small: "usable" memory, or what was "left" of a limit. */
+/* Returns the word for the amount that a refusal found too small: "usable" memory, or memory "left" of a limit. */
 const char *model_room_word(enum sg_reason reason);
 
 extern const char *const model_domain_name[SG_DOMAIN_COUNT];

@@ -1,5 +1,5 @@
 /*
- * outcome.c - what a process's events say of its standing: whether its own watchdog ended it, why it decides alone.
+ * outcome.c - finds in a process's events whether its own watchdog ended it, and why it decides alone.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -12,7 +12,8 @@
 
 #define NOT_SHARING "not sharing"
 
-/* Behind its SIGTERM the watchdog waits 5 s; a program may take a while to save. What ends later had other reasons. */
+/* The watchdog waits 5 s after its SIGTERM, and a program may take a while to save its work. A process that ended more
+ * than 60 s after the signal had other reasons. */
 #define AFTERMATH_NS (INT64_C(60) * 1000000000)
 
 static bool begins_with(const char *text, const char *prefix)
@@ -20,7 +21,7 @@ static bool begins_with(const char *text, const char *prefix)
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
-/* How the library's events of an end begin. */
+/* Prefixes of the library's events about the end of a process. */
 static const char *const watchdog_event[] = {
     [MODEL_SENT_TERM] = "watchdog: sent SIGTERM",
     [MODEL_SENT_KILL] = "watchdog: sent SIGKILL",
@@ -35,9 +36,8 @@ static enum model_watchdog what_it_did(const struct model_event *event)
     return MODEL_NO_WATCHDOG;
 }
 
-/* The end as the watchdog's own event describes it, where no parent noted it. SIGKILL and exit_group(137) take
- * effect at once, so their event is a witness of the end. SIGTERM may be handled: its event names the signal, not
- * the time of the end. */
+/* Takes the end from the watchdog's event where no parent recorded it. SIGKILL and exit_group(137) take effect at once,
+ * so the event tells signal and time of the end. A program may handle SIGTERM, so that event tells only the signal. */
 static void take_end_from_event(struct model_process *process, const struct model_event *event)
 {
     bool is_at_once = process->watchdog == MODEL_ENDED_IT || process->watchdog == MODEL_SENT_KILL;
@@ -49,8 +49,8 @@ static void take_end_from_event(struct model_process *process, const struct mode
         process->ended_ns = process->last_seen_ns = event->time_ns;
 }
 
-/* The last event decides: a process that was let live notes something after it. Where signals do not reach a process
- * the watchdog exits in its name; who waits for it sees an exit. */
+/* Only the last event counts: a process that the watchdog spared notes a later event. Where its signals are not
+ * delivered, the watchdog calls exit_group; the parent then sees an exit, and the state is corrected to KILLED here. */
 void model_process_judge_end(struct model_process *process)
 {
     if (process->event_count == 0 || (process->state != SG_STATE_KILLED && process->state != SG_STATE_EXITED))
@@ -112,9 +112,9 @@ const char *model_end_text(const struct model_process *process, char text[MODEL_
 
 char *model_fate_text(const struct model_process *process, bool is_utf8)
 {
-    char room[MODEL_END_TEXT], clock[TEXT_TIME_CAPACITY];
+    char buffer[MODEL_END_TEXT], clock[TEXT_TIME_CAPACITY];
     bool is_ended = process->watchdog == MODEL_ENDED_IT;
-    const char *end = is_ended ? "ended by its own watchdog" : model_end_text(process, room);
+    const char *end = is_ended ? "ended by its own watchdog" : model_end_text(process, buffer);
     char *detail = text_printable(process->fate_detail, is_utf8);
     char *text = text_format("%" PRIu32 " %s at %s%s%s", process->pid, end,
                              text_clock_local(clock, process->fate->time_ns), detail[0] != '\0' ? ": " : "", detail);

@@ -1,8 +1,8 @@
 /*
  * runs.c - tells the runs of a job apart. A name given by --job or SPARKGUARD_JOB may be used again.
  *
- * Two processes belong to one run if they name the same first process, or if they lived at one time: the ranks of a
- * distributed job that were started by hand share a name, a limit and a run.
+ * Two processes belong to one run if they name the same first process, or if their lifetimes overlap. The overlap joins
+ * the ranks of a distributed job that were started by hand with one job name and one limit.
  */
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@ static int64_t lived_until_ns(const struct model_process *process)
     return process->state == SG_STATE_RUNNING ? INT64_MAX : process->last_seen_ns;
 }
 
-/* The run of a process that is later in the list than all of `job->runs`, or run_count if it begins one. */
+/* Returns the run of a process whose predecessors in the list have runs, or run_count if the process begins a run. */
 static size_t run_of(const struct model_job *job, const struct model_process *process)
 {
     const struct model_process *earlier;

@@ -23,16 +23,16 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-/* No machine holds 64 PiB, no thread is lent 256 TiB: more than that was not written by a library of ours. Values with
- * the top bit set are counters that went below zero, which a reader takes as zero (model/process.c). */
+/* Upper bounds of plausible figures. No machine has 64 PiB of memory, and no thread has 256 TiB of credit. Values with
+ * the top bit set are counters that went below zero; model/process.c reads them as zero. */
 #define BYTES_LIMIT (UINT64_C(1) << 56)
 #define CREDIT_LIMIT (INT64_C(1) << 48)
 #define FILE_CAPACITY ((SG_SEGMENT_BYTES(SG_RECORD_LIMIT) + 65535) & ~(size_t)65535) /* writers fill whole pages */
 
-/* A running process is read again until two copies agree, but not for long. */
+/* Readings of one file at most, until two copies agree. A running process may write all the time. */
 enum { READS = 4 };
 
-/* Waits of 5 ms in all, for all files together. */
+/* Number of waits of 5 ms, for all files together. */
 enum { WAITS_MAX = 64 };
 
 void model_segment_begin(struct model_segment *segment)
@@ -86,14 +86,14 @@ long model_segment_names(int directory, char ***names)
     DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
     if (stream == NULL)
         return -errno;
-    size_t count = 0, room = 64;
-    char **list = tool_allocate(room, sizeof *list);
+    size_t count = 0, capacity = 64;
+    char **list = tool_allocate(capacity, sizeof *list);
     const struct dirent *entry;
     while ((entry = readdir(stream)) != NULL) {
         if (!model_is_segment_name(entry->d_name))
             continue;
-        if (count == room) {
-            char **longer = tool_allocate(room *= 2, sizeof *longer);
+        if (count == capacity) {
+            char **longer = tool_allocate(capacity *= 2, sizeof *longer);
             memcpy(longer, list, count * sizeof *list);
             free(list);
             list = longer;
@@ -121,12 +121,13 @@ bool model_is_locked(int fd)
     return false;
 }
 
-/* All of a file, as far as room + 1 bytes, so that a longer one shows. */
-static ssize_t read_whole(int fd, char *bytes, size_t room)
+/* Reads a whole file, but at most capacity + 1 bytes: a result above `capacity` shows that the file is too long.
+ * Returns the length, or -errno. */
+static ssize_t read_whole(int fd, char *bytes, size_t capacity)
 {
     size_t length = 0;
-    while (length <= room) {
-        ssize_t got = pread(fd, bytes + length, room + 1 - length, (off_t)length);
+    while (length <= capacity) {
+        ssize_t got = pread(fd, bytes + length, capacity + 1 - length, (off_t)length);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -138,7 +139,7 @@ static ssize_t read_whole(int fd, char *bytes, size_t room)
     return (ssize_t)length;
 }
 
-/* Writes down what is wrong; false, so that a check can return it. */
+/* Formats the reason of a rejection. Returns false, so that a check can return the result. */
 __attribute__((format(printf, 2, 3))) static bool blame(char why[MODEL_WHY_CAPACITY], const char *format, ...)
 {
     va_list arguments;
@@ -158,7 +159,7 @@ static bool check_size(const struct sg_segment *content, size_t bytes, char why[
         return blame(why, "incomplete: its process ended while setting it up");
     if (content->slot.magic != SG_ABI_MAGIC)
         return blame(why, "not a segment (wrong magic number)");
-    if (content->slot.abi_version == 1) /* a whole segment of version 1 has been converted by now */
+    if (content->slot.abi_version == 1) /* still 1: an incomplete segment, which was not converted */
         return blame(why, "cut short (%zu bytes of a segment of version 1)", bytes);
     if (content->slot.abi_version != SG_ABI_VERSION)
         return blame(why,
@@ -265,9 +266,9 @@ static bool check(const struct sg_segment *content, size_t bytes, char why[MODEL
            check_sites(content, why) && check_rings(content, why);
 }
 
-/* Reads until the content is good and, with an owner who may write meanwhile, two copies are the same. The lock is
- * asked before the bytes: what a dead process left is then final. A file without an owner and without its magic may be
- * one whose owner is about to lock it, so it gets a second look. */
+/* Reads a file until its content is valid and, while it has an owner that may write, two copies agree. The lock is
+ * tested before reading: without an owner the content is then final. A file without owner and magic is read again,
+ * because its owner may be about to lock it. */
 static enum model_verdict read_settled(struct model_segment *segment, int fd, char why[MODEL_WHY_CAPACITY])
 {
     char *bytes = (char *)segment->content, *before = bytes + FILE_CAPACITY + 1;
@@ -311,7 +312,7 @@ enum model_verdict model_segment_read(struct model_segment *segment, int directo
         blame(why, "cannot be read: %s", strerror(errno));
         return is_gone ? MODEL_GONE : MODEL_BAD;
     }
-    if (!S_ISREG(status.st_mode)) { /* before open(2), which would wake a device */
+    if (!S_ISREG(status.st_mode)) { /* test before open(2), which has side effects on a device */
         blame(why, "not a regular file");
         return MODEL_BAD;
     }

@@ -1,10 +1,10 @@
 /*
- * segment_reader.h - the files of SPARKGUARD_DIR as bytes that can be believed.
+ * segment_reader.h - reads the segments of SPARKGUARD_DIR and verifies them.
  *
- * A file may be torn, made up to harm, or no file at all. It is read (never mapped) with a cap on its size, without
- * following links, and every number that anything later indexes, adds or prints by is checked here. What passes may
- * still be untrue, but nothing behind this module needs to be careful about it, but for texts: those hold any bytes,
- * end at their room and may lack a NUL.
+ * A file may be torn, malicious or no regular file. The reader copies it (never maps it), up to a maximum size and
+ * without following links. It checks every number that later code uses as index, summand or format argument. Figures of
+ * a verified segment may be untrue, but cannot harm later code. Texts remain unchecked: they hold any bytes, up to
+ * their array length, and may lack a NUL.
  */
 #ifndef SG_TOOLS_MODEL_SEGMENT_READER_H
 #define SG_TOOLS_MODEL_SEGMENT_READER_H
@@ -19,39 +19,42 @@ enum { MODEL_WHY_CAPACITY = 192 };
 
 enum model_verdict {
     MODEL_GOOD,
-    MODEL_GONE, /* it went away, or its owner is still making it: nothing to say */
-    MODEL_BAD,  /* `why` says in words what is wrong */
+    MODEL_GONE, /* removed, or its owner is still setting it up: not worth a complaint */
+    MODEL_BAD,  /* rejected; `why` is the reason in words */
 };
 
 struct model_segment {
-    struct sg_segment *content; /* with record_count records behind it */
-    const char *name;           /* the file's */
-    int64_t modified_ns;        /* when the file was last written to by a system call */
+    struct sg_segment *content; /* followed by record_count thread records */
+    const char *name;           /* name of the file */
+    int64_t modified_ns;        /* time of the last write(2) to the file; writes through the mapping do not count */
     uint32_t record_count;
-    bool has_owner;  /* somebody held the lock when the file was read, or may: it could not be opened */
-    unsigned waited; /* how often a file that is not set up was waited for: anybody can make many of those */
+    bool has_owner;  /* the file was locked when read, or could not be opened and may be locked */
+    unsigned waited; /* number of waits for files not yet set up; bounded, since anybody can make many such files */
 };
 
-/* Memory for one file at a time; good until the next read. */
+/* Allocate and free the buffer of a reader. One reader serves many files, one at a time. */
 void model_segment_begin(struct model_segment *segment);
 void model_segment_end(struct model_segment *segment);
+/* Reads and verifies the file `name` in an open directory. After GOOD the content is valid until the next read; for
+ * BAD, `why` is the reason. Waits up to 15 ms for a file that is not set up yet. */
 enum model_verdict model_segment_read(struct model_segment *segment, int directory, const char *name,
                                       char why[MODEL_WHY_CAPACITY]);
 
-/* Whether a file name is a segment's: "<anything>.segment", not hidden. */
+/* Returns whether a file name is one of a segment: "<anything>.segment", not hidden. */
 bool model_is_segment_name(const char *name);
 
-/* The names of a directory's segments, sorted, and how many; -errno where it cannot be read. */
+/* Lists the segments of an open directory, sorted by name. Returns their number, or -errno. Free the names with
+ * model_segment_names_free(), which also accepts NULL with a negative count. */
 long model_segment_names(int directory, char ***names);
 void model_segment_names_free(char **names, long count);
 
-/* The lock on an open segment: true if somebody else holds it. */
+/* Returns whether another process holds the lock of an open segment. */
 bool model_is_locked(int fd);
 
-/* SPARKGUARD_DIR, else /dev/shm/sparkguard-UID. The caller frees. */
+/* Returns SPARKGUARD_DIR, or /dev/shm/sparkguard-UID if unset. The caller frees. */
 char *model_default_directory(void);
 
-/* SPARKGUARD_HISTORY, else the user's folder for it; NULL where there is none. The caller frees. */
+/* Returns SPARKGUARD_HISTORY, or the user's default folder if unset; NULL if there is none. The caller frees. */
 char *model_history_directory(void);
 
 #endif

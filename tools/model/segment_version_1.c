@@ -7,13 +7,13 @@
 
 #include "sparkguard_abi.h"
 
-/* Where version 1 has what has moved since. */
+/* Offsets in version 1 of the fields that have moved since. */
 enum {
     FILES_AT = 17264,
-    PHASE_PEAK_AT = 17424, /* then saved_time_ns, boot_id, job_peak_bytes, as now */
+    PHASE_PEAK_AT = 17424, /* followed by saved_time_ns, boot_id, job_peak_bytes, as in version 2 */
     SITES_AT = 17472,
     RECORDS_AT = 29760,
-    SITE_NAME_AT = 48, /* in a site */
+    SITE_NAME_AT = 48, /* offset within a call site */
 };
 
 enum {
@@ -34,13 +34,14 @@ static void move_site(struct sg_callsite *site)
     memcpy(site->library, name, sizeof name);
 }
 
-size_t model_segment_from_version_1(char *bytes, size_t length, size_t room)
+size_t model_segment_from_version_1(char *bytes, size_t length, size_t capacity)
 {
     struct sg_segment *segment = (struct sg_segment *)bytes;
     char moved[MOVED_BYTES];
-    if (length < RECORDS_AT || length > room || segment->slot.magic != SG_ABI_MAGIC || segment->slot.abi_version != 1)
+    if (length < RECORDS_AT || length > capacity || segment->slot.magic != SG_ABI_MAGIC ||
+        segment->slot.abi_version != 1)
         return length;
-    size_t records = length - RECORDS_AT, most = room - sizeof *segment;
+    size_t records = length - RECORDS_AT, most = capacity - sizeof *segment;
     records = records < most ? records : most;
     memcpy(moved, bytes + PHASE_PEAK_AT, sizeof moved);
     memmove(bytes + sizeof *segment, bytes + RECORDS_AT, records);

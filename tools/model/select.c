@@ -1,5 +1,5 @@
 /*
- * select.c - narrows a model to what was asked for. Sums stay those of the whole job.
+ * select.c - narrows a model to the scope. The sums of a job still cover the whole job.
  *
  *   nothing   jobs that run now, and the job that ended last
  *   --all     everything that the directory holds
@@ -54,7 +54,7 @@ static void keep_present(struct model *model)
             drop_job(model, job);
 }
 
-/* The youngest process with the pid, over all jobs. */
+/* Returns the youngest process with the PID, over all jobs. */
 static const struct model_process *find_youngest(const struct model *model, uint32_t pid)
 {
     const struct model_process *youngest = NULL, *process;

@@ -16,7 +16,7 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-#define BYTES_LIMIT (UINT64_C(1) << 56) /* as segment_reader.c: no machine has more */
+#define BYTES_LIMIT (UINT64_C(1) << 56) /* as in segment_reader.c: no machine has more memory */
 
 static enum model_verdict blame(char why[MODEL_WHY_CAPACITY], const char *text)
 {
@@ -47,8 +47,8 @@ static enum model_verdict read_file(struct sg_timeline *line, int fd, char why[M
     return line->sample_count == 0 ? MODEL_GONE : MODEL_GOOD;
 }
 
-/* Leaves of it what two readings agree on. A process that runs writes meanwhile: to its last sample all the time, to
- * all of them while it thins. */
+/* Keeps the leading samples on which two readings agree. A running process rewrites its last sample all the time, and
+ * all samples while it merges neighbours. */
 static enum model_verdict read_still(struct sg_timeline *line, int fd, char why[MODEL_WHY_CAPACITY])
 {
     enum { READINGS_MAX = 32 };
@@ -107,7 +107,7 @@ enum model_verdict model_timeline_read(struct model_timeline *timeline, const ch
         timeline->count = 0;
         timeline->samples = tool_allocate(line->sample_count + 1, sizeof *timeline->samples);
         for (uint32_t i = 0; i < line->sample_count; i++)
-            if (line->sample[i].time_ns != 0) /* else it was being written */
+            if (line->sample[i].time_ns != 0) /* 0: the sample was being written */
                 timeline->samples[timeline->count++] = line->sample[i];
         qsort(timeline->samples, timeline->count, sizeof *timeline->samples, compare_times);
     }

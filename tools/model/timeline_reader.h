@@ -1,6 +1,6 @@
 /*
- * timeline_reader.h - a process's time line as samples that can be believed: in order of time, with figures that no sum
- * overflows.
+ * timeline_reader.h - reads a process's time line and verifies it. The samples are sorted by time, and no sum of their
+ * figures overflows.
  */
 #ifndef SG_TOOLS_MODEL_TIMELINE_READER_H
 #define SG_TOOLS_MODEL_TIMELINE_READER_H
@@ -12,7 +12,7 @@ struct model_timeline {
     size_t count;
 };
 
-/* The file beside that segment. GONE: there is none, or nothing in it yet. */
+/* Reads the time line beside a segment. GONE: the file is absent or has no sample yet. BAD: `why` is the reason. */
 enum model_verdict model_timeline_read(struct model_timeline *timeline, const char *segment_path,
                                        char why[MODEL_WHY_CAPACITY]);
 

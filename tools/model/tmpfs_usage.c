@@ -13,7 +13,7 @@
 
 /* Units of shared memory that were counted: no two ranges touch, in order. */
 struct covered {
-    struct sg_memory_file *range; /* has room for all that are to be counted */
+    struct sg_memory_file *range; /* large enough for all ranges to count */
     size_t count;
 };
 
@@ -29,10 +29,10 @@ struct origin {
 
 void model_same_bytes_add(struct model_same_bytes *sum, const struct model_process *process)
 {
-    if (sum->count == sum->room) {
+    if (sum->count == sum->capacity) {
         const struct model_process **before = sum->process;
-        sum->room = sum->room == 0 ? 64 : 2 * sum->room;
-        sum->process = tool_allocate(sum->room, sizeof(struct model_process *));
+        sum->capacity = sum->capacity == 0 ? 64 : 2 * sum->capacity;
+        sum->process = tool_allocate(sum->capacity, sizeof(struct model_process *));
         if (before != NULL)
             memcpy(sum->process, before, sum->count * sizeof(struct model_process *));
         free(before);

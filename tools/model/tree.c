@@ -1,5 +1,5 @@
 /*
- * tree.c - how the processes of a job hang together, and which of very many are shown.
+ * tree.c - finds the parents of a job's processes, and folds the smallest of very many processes.
  */
 #include <stdlib.h>
 
@@ -7,11 +7,11 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-/* Of the processes of a job an overview shows the largest, of those that run and of those that have ended; a build or a
- * data loader may have thousands. */
+/* Numbers of running and of ended processes that an overview shows per job, the largest ones. A build or a data loader
+ * may have thousands. */
 enum { RUNNING_SHOWN = 48, ENDED_SHOWN = 16 };
 
-/* A parent is the youngest earlier process of the job with that pid. */
+/* The parent is the youngest earlier process of the job with the parent's PID. */
 void model_parents_fill(struct model *model)
 {
     struct model_job *job;
@@ -20,14 +20,14 @@ void model_parents_fill(struct model *model)
         DL_FOREACH (job->processes, process) {
             HASH_FIND(hh, by_pid, &process->parent_pid, sizeof process->parent_pid, process->parent);
             if (process->parent != NULL && process->parent->run != process->run)
-                process->parent = NULL; /* the pid was another process's in an earlier run */
+                process->parent = NULL; /* in an earlier run, another process had this PID */
             HASH_REPLACE(hh, by_pid, pid, sizeof process->pid, process, known);
         }
         HASH_CLEAR(hh, by_pid);
     }
 }
 
-/* The largest first: of the running by what they hold, of the ended by their peak; of equals the older. */
+/* Sorts running processes by live bytes and ended ones by peak, largest first; equal ones by age, oldest first. */
 static int compare_sizes(const void *a, const void *b)
 {
     const struct model_process *first = *(struct model_process *const *)a;

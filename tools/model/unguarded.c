@@ -1,7 +1,7 @@
 /*
- * unguarded.c - the largest processes that run without the guard: what no promise and no limit of ours covers.
+ * unguarded.c - lists the largest processes that run without the guard, whose memory no promise and no limit covers.
  *
- * A process is guarded if a running segment has its pid and start, or the pid that it has in its own PID namespace.
+ * A process is guarded if a running segment has its start time and its PID, here or in its own PID namespace.
  */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -16,7 +16,7 @@
 #include "common/bytes.h"
 #include "common/text.h"
 
-/* Shown from 1 % of the machine on, but nothing below 64 MiB. */
+/* The list holds processes from 1 % of the machine's memory on, but none below this size. */
 #define LEAST_BYTES (UINT64_C(64) << 20)
 
 static bool is_guarded(const struct model *model, uint32_t pid, const char *status)
@@ -33,7 +33,7 @@ static bool is_guarded(const struct model *model, uint32_t pid, const char *stat
         inner_pid = (uint32_t)strtoul(end, NULL, 10);
     }
     if (procfs_stat(pid, &stat) != 0)
-        return true; /* it has ended meanwhile */
+        return true; /* the process has ended meanwhile */
     DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process)
             if (process->state == SG_STATE_RUNNING && process->start_ticks == stat.start_ticks &&
@@ -59,7 +59,7 @@ static char *read_command(uint32_t pid, const char *status)
     return text_copy(status + 6, (size_t)(strchrnul(status, '\n') - status - 6));
 }
 
-/* Inserts by size; what falls off the end is forgotten. */
+/* Inserts a process by size. A full list drops its smallest process. */
 static void keep(struct model *model, uint32_t pid, uint64_t resident_bytes, const char *status)
 {
     size_t place = model->unguarded_count;
