@@ -1,9 +1,9 @@
 /*
- * doctor.h - sparkguard-doctor's model: what was found, and what the checks share.
+ * doctor.h - the findings of sparkguard-doctor, and functions that its checks share. Single-threaded.
  *
- * A check looks at files below `root` and adds findings; it changes nothing. Sentences may hold names that others made
- * up: renderers escape them. What goes into the script never holds any. Each check is one function of the list in
- * examine.c, which also is the order within a state.
+ * A check reads files below `root` and adds findings; it changes nothing on the machine. Sentences may contain names
+ * that other users chose, so renderers escape them. Script text never contains such names. Each check is one function
+ * in the list of examine.c. Findings of equal state are shown in the order of that list.
  */
 #ifndef SG_TOOLS_DOCTOR_DOCTOR_H
 #define SG_TOOLS_DOCTOR_DOCTOR_H
@@ -16,7 +16,7 @@
 #include "common/style.h"
 #include "model/model.h"
 
-/* Exit codes, part of the interface. What cannot be known is not known to be fine: as a warning. */
+/* Exit codes, part of the user interface. An UNKNOWN finding counts as a warning. */
 enum { DOCTOR_EXIT_FINE = 0, DOCTOR_EXIT_WARNINGS = 1, DOCTOR_EXIT_USAGE = 2, DOCTOR_EXIT_DANGERS = 4 };
 
 enum doctor_state { DOCTOR_FINE, DOCTOR_UNKNOWN, DOCTOR_WARNING, DOCTOR_DANGER, DOCTOR_STATE_COUNT };
@@ -33,10 +33,10 @@ struct doctor_finding {
     const char *id;
     enum doctor_state state;
     char *sentence;
-    const char *why;    /* it matters: one sentence */
-    char *mend;         /* a command, NULL where there is nothing to mend or no command for it */
-    const char *script; /* shell that does it, NULL: a person has to */
-    const char *undo;   /* of the script, in words */
+    const char *why;    /* one sentence: why the finding matters */
+    char *mend;         /* the fix: a command; NULL if nothing is wrong or no command fixes it */
+    const char *script; /* shell code of the fix; NULL: not automated */
+    const char *undo;   /* how to undo the script, in words */
     struct doctor_figure figure[DOCTOR_FIGURE_CAPACITY];
     size_t figure_count;
 };
@@ -52,8 +52,8 @@ struct doctor {
     struct model *model;
     char *meminfo;  /* "" where it cannot be read */
     int unified;    /* 1, 0, or -1: not known */
-    char *how;      /* that was found */
-    bool is_forced; /* by SPARKGUARD_UNIFIED, against what is known */
+    char *how;      /* by which evidence `unified` was determined */
+    bool is_forced; /* SPARKGUARD_UNIFIED overrides the evidence */
     bool has_driver;
     bool has_processes; /* /proc could be listed */
     struct doctor_process *processes;
@@ -68,30 +68,30 @@ void doctor_free(struct doctor *doctor);
 size_t doctor_count(const struct doctor *doctor, enum doctor_state state);
 int doctor_exit_status(const struct doctor *doctor);
 
-/* Adds a finding. */
+/* Adds a finding with a sentence formatted as by printf. */
 struct doctor_finding *doctor_add(struct doctor *doctor, const char *id, enum doctor_state state, const char *format,
                                   ...) __attribute__((format(printf, 4, 5)));
 void doctor_figure(struct doctor_finding *finding, const char *key, uint64_t value); /* SG_UNKNOWN: null */
 void doctor_figure_signed(struct doctor_finding *finding, const char *key, int64_t value);
 
-/* Reads a file below the root: its length, or -errno. */
+/* Reads a text file below the root. Returns its length, or -errno. */
 long doctor_read(const struct doctor *doctor, const char *path, char *text, size_t room);
-/* A file that holds one whole number, or "max", which is INT64_MAX; false where there is none. */
+/* Reads a file with one whole number, or with "max", which becomes INT64_MAX. Returns false if there is no number. */
 bool doctor_read_number(const struct doctor *doctor, const char *path, int64_t *value);
 bool doctor_exists(const struct doctor *doctor, const char *path);
-/* A figure of /proc/meminfo that is given in kB, in bytes; SG_UNKNOWN where it is not there. */
+/* Returns a figure of /proc/meminfo, converted from kB to bytes; SG_UNKNOWN if absent. */
 uint64_t doctor_meminfo(const struct doctor *doctor, const char *key);
 
-/* Whether a job can freeze the machine with device memory, as far as is known. */
+/* Returns whether, as far as is known, a job can freeze the machine with device memory. */
 bool doctor_is_at_risk(const struct doctor *doctor);
-/* The first process of that name, NULL if none. */
+/* Returns the first process with this name, or NULL. */
 const struct doctor_process *doctor_process_named(const struct doctor *doctor, const char *name);
 
-/* facts.c: meminfo and processes; check_cuda.c: driver, and whether memory is unified. Before any check. */
+/* Collect facts before any check runs. facts.c: meminfo and processes. check_cuda.c: driver and unified memory. */
 void doctor_learn_machine(struct doctor *doctor);
 void doctor_learn_unified(struct doctor *doctor);
 
-/* systemd_units.c: a key of a systemd unit, from its file and drop-ins. */
+/* systemd_units.c: reads the value of a key of a systemd unit from the unit's file and drop-ins. */
 enum doctor_unit { DOCTOR_UNIT_ABSENT, DOCTOR_UNIT_UNREADABLE, DOCTOR_UNIT_UNSET, DOCTOR_UNIT_SET };
 enum doctor_unit doctor_unit_value(const struct doctor *doctor, const char *unit, const char *key, char value[64]);
 
@@ -122,7 +122,7 @@ void doctor_check_ledger(struct doctor *doctor);
 void doctor_check_history(struct doctor *doctor);
 void doctor_check_settings(struct doctor *doctor);
 
-/* What came of it: for people, for programs, as a shell script. */
+/* Print the findings: for people, as JSON, and the fixes as a shell script. */
 void doctor_render_text(const struct doctor *doctor, const struct style *style);
 void doctor_render_json(const struct doctor *doctor, FILE *stream);
 void doctor_render_script(const struct doctor *doctor, FILE *stream);
