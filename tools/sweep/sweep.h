@@ -1,8 +1,8 @@
 /*
- * sweep.h - the parts of sparkguard-sweep(1): a plan of configurations, what was measured of each, what is predicted of
- * the next, and the record that outlives the tool.
+ * sweep.h - the parts of sparkguard-sweep(1): the plan of configurations, the measurements of each run, the predictions
+ * for the next run, and the record on disk.
  *
- * Bytes are SG_UNKNOWN where unknown. One thread. Functions that return char * return memory that the caller frees.
+ * Unknown byte counts are SG_UNKNOWN. Single-threaded. The caller frees a returned char *.
  */
 #ifndef SG_TOOLS_SWEEP_SWEEP_H
 #define SG_TOOLS_SWEEP_SWEEP_H
@@ -29,10 +29,10 @@ enum sweep_status {
     SWEEP_FAILED,
     SWEEP_KILLED,
     SWEEP_TIMED_OUT,
-    SWEEP_INTERRUPTED, /* the sweep was ended, and the run with it: repeated */
-    SWEEP_LOST,        /* the machine went down under it: not repeated */
-    SWEEP_TOO_LARGE,   /* predicted, not started */
-    SWEEP_SKIPPED,     /* a smaller one ended a parameter, not started */
+    SWEEP_INTERRUPTED, /* the sweep was ended during the run; the run is repeated */
+    SWEEP_LOST,        /* the machine went down during the run; the run is not repeated */
+    SWEEP_TOO_LARGE,   /* not started: predicted not to fit */
+    SWEEP_SKIPPED,     /* not started: a configuration that is no larger did not end well */
     SWEEP_STATUS_COUNT
 };
 
@@ -40,31 +40,31 @@ extern const char *const sweep_status_name[SWEEP_STATUS_COUNT];
 
 struct sweep_parameter {
     const char *name;
-    const char *value[SWEEP_VALUES]; /* numbers: from the smallest on */
+    const char *value[SWEEP_VALUES]; /* numbers are sorted, smallest first */
     double number[SWEEP_VALUES];
     size_t count;
-    bool is_number; /* of words none is larger than another */
+    bool is_number; /* all values are numbers; words have no order */
 };
 
-/* What of a peak the points seen allow to say. */
+/* Prediction of a peak from measured points. */
 struct sweep_prediction {
-    uint64_t least_bytes;  /* if it grows as a straight line, SG_UNKNOWN: nothing is known */
-    uint64_t likely_bytes; /* if it goes on as it grew; SG_UNKNOWN with less than three points */
-    uint64_t most_bytes;   /* with two points: if it grows with the square */
-    double exponent;       /* it grew with parameter^exponent; 0 unknown */
+    uint64_t least_bytes;  /* for linear growth; SG_UNKNOWN: no prediction */
+    uint64_t likely_bytes; /* for growth as measured; SG_UNKNOWN with fewer than three points */
+    uint64_t most_bytes;   /* with two points: for quadratic growth */
+    double exponent;       /* measured growth: parameter^exponent; 0: unknown */
     size_t points;
-    size_t parameter; /* along which */
+    size_t parameter; /* index of the parameter that varies over the points */
 };
 
-/* One configuration and what came of it. */
+/* One configuration, and the result of its run. */
 struct sweep_run {
-    size_t place[SWEEP_PARAMETERS]; /* of its values */
+    size_t place[SWEEP_PARAMETERS]; /* indexes of its values */
     enum sweep_status status;
     unsigned attempts;
     uint64_t peak_bytes;     /* the job's highest live bytes */
-    uint64_t needed_bytes;   /* of the machine: the peak and what no call announced, whatever others took meanwhile */
-    uint64_t headroom_bytes; /* what was left above the reserve at the least */
-    uint64_t room_bytes;     /* above the reserve at its start */
+    uint64_t needed_bytes;   /* memory of the machine: the peak plus unannounced memory, without other programs' */
+    uint64_t headroom_bytes; /* lowest headroom above the reserve during the run */
+    uint64_t room_bytes;     /* headroom above the reserve at the start */
     uint64_t predicted_bytes;
     uint64_t refused_count;
     int64_t started_ns;
@@ -138,9 +138,9 @@ void sweep_free(struct sweep *sweep);
 
 /* state.c: finds, locks and reads the record; 0, or an exit status after saying why. */
 int sweep_state_open(struct sweep *sweep);
-/* Writes it, whole or not at all, and waits until it is on the disk; false after saying why. */
+/* Writes the record atomically and waits until it is on disk. Returns false after a message on stderr. */
 bool sweep_state_write(const struct sweep *sweep);
-/* Begins anew: whatever the record says is forgotten. */
+/* Discards the content of the record. */
 void sweep_state_forget(struct sweep *sweep);
 void sweep_state_close(struct sweep *sweep);
 /* state_read.c: 0, -ENOENT, or -EINVAL with a sentence in why. */
@@ -150,11 +150,11 @@ void sweep_boot_id(char boot[64]);
 
 /* predict.c */
 struct sweep_prediction sweep_predict(const struct sweep *sweep, const struct sweep_run *run);
-/* The run that is no larger in any parameter and did not end well, or NULL. */
+/* Returns a run that is no larger in any parameter and did not end well, or NULL. */
 const struct sweep_run *sweep_find_wall(const struct sweep *sweep, const struct sweep_run *run);
-/* What is to be left above the reserve. */
+/* Returns the headroom above the reserve that a recommended run must leave. */
 uint64_t sweep_margin_bytes(const struct sweep *sweep);
-/* The largest that went well and left the margin, or NULL. */
+/* Returns the largest run that ended well and left the margin, or NULL. */
 const struct sweep_run *sweep_recommend(const struct sweep *sweep);
 
 /* measure.c: the machine before, during and after a run. */
