@@ -1,5 +1,5 @@
 /*
- * breakdown.c - what the memory of the machine is made of, as a bar shows it.
+ * breakdown.c - computes the parts of the machine's memory for a bar, and the composition of a process's peak.
  */
 #include <stdlib.h>
 
@@ -17,7 +17,7 @@ static uint64_t known(uint64_t bytes)
     return bytes == SG_UNKNOWN ? 0 : bytes;
 }
 
-/* What the kernel calls used is guarded as far as guarded bytes are there already, and other people's beyond that. */
+/* Used memory counts as guarded up to the guarded bytes that are resident already. The rest belongs to others. */
 bool model_machine_parts(const struct model_machine *machine, struct model_part part[MODEL_PART_COUNT])
 {
     if (machine->total_bytes == SG_UNKNOWN || machine->available_bytes == SG_UNKNOWN || machine->total_bytes == 0)
@@ -31,7 +31,7 @@ bool model_machine_parts(const struct model_machine *machine, struct model_part 
     part[MODEL_PART_CAPACITY].bytes = bytes_less(machine->usable_bytes, reserve);
     part[MODEL_PART_RESERVE].bytes = reserve;
     part[MODEL_PART_FLOOR].bytes = known(machine->floor_bytes);
-    /* The bar is the machine's: what a cgroup withholds stays blank, and a reserve already eaten into is shown short. */
+    /* The bar shows the machine: memory that a cgroup withholds stays blank, and a reserve partly in use is shorter. */
     uint64_t left = machine->total_bytes;
     static const int order[] = {MODEL_PART_GUARDED, MODEL_PART_OTHER,   MODEL_PART_PROMISED,
                                 MODEL_PART_FLOOR,   MODEL_PART_RESERVE, MODEL_PART_CAPACITY};

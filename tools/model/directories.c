@@ -1,9 +1,9 @@
 /*
- * directories.c - which directories of segments are read: those that were named, else the reader's own.
+ * directories.c - selects the directories of segments to read: the named ones, else the reader's own.
  *
- * A name that is no file may be a pattern as glob(7) has it. What a pattern finds is read if it is a directory and no
- * link, for anybody can make one in /dev/shm, and of one owner but root a few; that it finds none is the state of a
- * machine on which nothing has run.
+ * A name without a file may be a pattern of glob(7). Anybody can create matching names in /dev/shm. So a match is read
+ * only if it is a directory and no link, and only a few per owner other than root. A pattern without a match is no
+ * error: no guarded program has run on the machine yet.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-/* A user has one, and one more in each of a few groups or jails. */
+/* Matches read per owner. A user has one directory, and one more in each of a few groups or jails. */
 enum { FOUND_OF_ONE_MAX = 16 };
 
 static bool has_too_many(const struct model *model, uid_t owner)
@@ -27,7 +27,7 @@ static bool has_too_many(const struct model *model, uid_t owner)
     return owner != 0 && count >= FOUND_OF_ONE_MAX;
 }
 
-/* Adds a directory unless it is there, by this or another name. */
+/* Adds a directory unless the model has it already, under this or another name. */
 static void add(struct model *model, const char *path, enum model_origin origin)
 {
     struct stat status;

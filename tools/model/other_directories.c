@@ -1,10 +1,10 @@
 /*
- * other_directories.c - directories of other users' guarded programs, which the processes shown neither count nor are
- * counted by.
+ * other_directories.c - finds directories of other users' guarded programs. Those programs and the processes shown do
+ * not count each other.
  *
- * By default each user's programs meet in /dev/shm/sparkguard-UID. Others of that kind are known by their names: what
- * is in them may be closed to us, is not read, and may be left by programs that have ended. Anybody can make such a
- * directory; all that comes of it is a line in the report.
+ * By default each user's programs share /dev/shm/sparkguard-UID. Other directories of that kind are found by name.
+ * Their segments may be unreadable or left over from ended programs, and are not read. Anybody can make such a
+ * directory; its only effect is a line in the report.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -23,7 +23,7 @@
 #define COMMON "/dev/shm/"
 #define PREFIX "sparkguard-"
 
-/* Whether a directory is one of the kind: then the others are neighbours of it. */
+/* Returns whether a directory is a default one, /dev/shm/sparkguard-*: only then others of the kind are of interest. */
 static bool is_of_the_kind(const char *directory)
 {
     size_t root_length = strlen(procfs_live_root);
@@ -35,7 +35,7 @@ static bool is_of_the_kind(const char *directory)
     return name[strcspn(name, "/") + strspn(name + strcspn(name, "/"), "/")] == '\0';
 }
 
-/* A ledger, or anything that is named like a segment. A directory that is closed to us may hold both. */
+/* Returns whether a directory has a registry or a file named like a segment. An unreadable directory may have both. */
 static bool has_records(int common, const char *name)
 {
     struct stat status;
@@ -50,7 +50,7 @@ static bool has_records(int common, const char *name)
     return has_any || count > 0;
 }
 
-/* Whether any process runs as that user. */
+/* Returns whether any process runs as that user; true if /proc cannot be read. */
 static bool has_processes(uid_t user)
 {
     char *path = text_format("%s/proc", procfs_live_root);
@@ -67,7 +67,7 @@ static bool has_processes(uid_t user)
     return is_found;
 }
 
-/* Whether a segment has an owner, or cannot be looked at. */
+/* Returns whether a segment has an owner or cannot be opened. */
 static bool has_owner(int directory, const char *name)
 {
     int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -78,7 +78,7 @@ static bool has_owner(int directory, const char *name)
     return is_locked;
 }
 
-/* Whether a guarded process may live there. A directory that is closed to us is judged by its owner's processes. */
+/* Returns whether guarded processes may run in a directory. An unreadable one counts if its owner has processes. */
 static bool may_have_processes(int common, const char *name, const struct stat *status)
 {
     char **segments = NULL;
@@ -109,7 +109,7 @@ static const char *name_of(const char *neighbour)
     return neighbour + strlen(procfs_live_root) + strlen(COMMON);
 }
 
-/* Keeps the first by name. */
+/* Counts a directory and keeps its path if it is among the first by name. */
 static void keep(struct model *model, const char *name)
 {
     size_t place = bytes_min(model->neighbour_count++, MODEL_NEIGHBOUR_CAPACITY);

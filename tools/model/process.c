@@ -1,7 +1,7 @@
 /*
- * process.c - one verified segment becomes one process of the model.
+ * process.c - makes one process of the model from one verified segment.
  *
- * Counters with the top bit set went below zero (frees of blocks nobody saw allocated) and count as zero.
+ * Counters with the top bit set went below zero (frees of blocks whose allocation no hook saw) and count as zero.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -18,13 +18,13 @@ static uint64_t not_below_zero(uint64_t bytes)
     return bytes > INT64_MAX ? 0 : bytes;
 }
 
-/* Before 1970 nothing was noted: unknown. Differences of what is left do not overflow. */
+/* Returns a time, or 0 (unknown) for times before 1970. Differences of two results do not overflow. */
 static int64_t known_time(int64_t time_ns)
 {
     return time_ns > 0 ? time_ns : 0;
 }
 
-/* A copy kept as history, of a process that ran before the machine was last started. */
+/* Returns whether the segment is a copy in the history of a process from an earlier boot. */
 static bool is_of_another_boot(const struct sg_segment *content)
 {
     uint64_t now[2];
@@ -32,8 +32,8 @@ static bool is_of_another_boot(const struct sg_segment *content)
            (content->boot_id[0] != now[0] || content->boot_id[1] != now[1]);
 }
 
-/* RUNNING without an owner: the process is another program now if it still lives, but for a copy of what it has mapped,
- * and was killed if not. */
+/* Determines the state of a process. RUNNING without an owner means: killed if the process is gone; replaced by another
+ * program if it lives and no longer maps the segment; still running if the file is a copy of a segment that it maps. */
 static enum sg_state conclude_state(const struct model_segment *segment)
 {
     const struct sg_segment *content = segment->content;
@@ -76,8 +76,9 @@ static void fill_domains(struct model_process *process, const struct sg_segment 
     }
 }
 
-/* A process notes its promises on its slow path only: one that has touched its memory since cannot be owed more than
- * what it holds less what /proc shows to be there. Sparse and pinned memory may be resident and was never promised. */
+/* Returns the present promises of a process. A process publishes them on its slow path only, and may have touched
+ * memory since. So promises are at most its live bytes less its resident bytes by /proc. Sparse and pinned memory may be
+ * resident without having been promised, and does not count as resident here. */
 static uint64_t still_promised(const struct model_process *process, uint64_t published_bytes)
 {
     uint64_t resident = published_bytes > 0 ? procfs_resident_bytes(process->pid, process->start_ticks) : 0;
@@ -90,8 +91,8 @@ static uint64_t still_promised(const struct model_process *process, uint64_t pub
     return bytes_min(published_bytes, bytes_less(held, bytes_less(resident, others)));
 }
 
-/* The parts of a peak add up to it: what is missing, or too much, is the largest part's. A process that died between
- * noting a peak and writing down what it was made of leaves the parts of an earlier one. */
+/* Makes the parts of a peak add up to the peak, by correcting the largest part. A process that died between raising the
+ * peak and recording its composition leaves the parts of an earlier peak. */
 static void match_parts(struct model_process *process)
 {
     uint64_t sum_bytes = 0;
@@ -108,7 +109,7 @@ static void match_parts(struct model_process *process)
         *part -= sum_bytes - process->peak_bytes;
 }
 
-/* The recorded peak, but never below what is held now: then now is the peak, and its parts are today's. */
+/* Fills the peak from the record. If live bytes are higher now, the peak is now and has the present parts. */
 static void fill_peak(struct model_process *process, const struct sg_segment *content)
 {
     const struct sg_peak *peak = &content->peak[content->peak_index];
@@ -129,7 +130,7 @@ static void fill_peak(struct model_process *process, const struct sg_segment *co
         process->domain[i].peak_bytes = bytes_max(process->domain[i].peak_bytes, process->domain[i].at_peak_bytes);
 }
 
-/* Every entry starts with its sequence: oldest first. */
+/* Sorts ring elements, oldest first. Every element starts with its sequence. */
 static int compare_sequences(const void *a, const void *b)
 {
     uint64_t first, second;
@@ -172,7 +173,7 @@ static void fill_phases(struct model_process *process, const struct sg_segment *
         memcpy(phase->name, entry->name, sizeof entry->name);
         if (entry->sequence != content->phase_count)
             continue;
-        phase->live_bytes = process->live_bytes; /* the present one, or that in which the process ended */
+        phase->live_bytes = process->live_bytes; /* the current phase, or the phase in which the process ended */
         uint64_t peak_bytes = bytes_max(phase->peak_bytes, not_below_zero(content->phase_peak_bytes));
         phase->peak_bytes = bytes_max(peak_bytes, phase->live_bytes);
     }
@@ -256,7 +257,7 @@ static void fill_times(struct model_process *process, const struct model_segment
         see(process, process->phases[process->phase_count - 1].time_ns);
     if (process->event_count > 0)
         see(process, process->events[process->event_count - 1].time_ns);
-    if (process->last_seen_ns == 0) /* nothing in the record tells a time */
+    if (process->last_seen_ns == 0) /* the record contains no time */
         process->last_seen_ns = segment->modified_ns > 0 ? segment->modified_ns : 1;
     if (process->ended_ns > 0)
         process->last_seen_ns = process->ended_ns;
@@ -286,7 +287,7 @@ struct model_process *model_process_from(const struct model_segment *segment)
     bool is_killed = process->state == SG_STATE_KILLED, is_exited = process->state == SG_STATE_EXITED;
     process->exit_code = is_exited && content->exit_code >= 0 ? content->exit_code : -1;
     process->signal = is_killed && content->signal > 0 && content->signal <= 64 ? content->signal : 0;
-    bool is_running = process->state == SG_STATE_RUNNING; /* what a dead process was promised, nobody owes it */
+    bool is_running = process->state == SG_STATE_RUNNING; /* promises and requests of a dead process do not count */
     process->in_flight_bytes = is_running ? not_below_zero(slot->in_flight_bytes) : 0;
     process->inherited_promise_bytes = is_running ? not_below_zero(slot->inherited_promise_bytes) : 0;
     process->inherited_shared_bytes = not_below_zero(content->inherited_shared_bytes);

@@ -11,18 +11,18 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-/* Units of shared memory that were counted: no two ranges touch, in order. */
+/* Units of shared memory that were counted already, as sorted ranges that do not touch. */
 struct covered {
     struct sg_memory_file *range; /* large enough for all ranges to count */
     size_t count;
 };
 
-/* The bytes that the children of one process have from it. */
+/* The bytes that the children of one process share with it. */
 struct origin {
     struct {
         uint64_t claim, entry;
     } key;
-    uint64_t bytes; /* of the child that has most */
+    uint64_t bytes; /* the largest share of one child */
     uint32_t pid;
     UT_hash_handle hh;
 };
@@ -53,7 +53,7 @@ static uint64_t bytes_of(const struct sg_memory_file *file)
     return (file->end - file->begin) * SG_FILE_UNIT_BYTES;
 }
 
-/* A file that somebody has damaged may say anything. */
+/* Returns whether a range is plausible. A damaged file may contain anything. */
 static bool is_whole(const struct sg_memory_file *file)
 {
     return file->begin != 0 && file->begin < file->end && file->begin >> 32 == (file->end - 1) >> 32 &&
@@ -68,7 +68,7 @@ static int compare_missing(const void *left, const void *right)
                : (a->begin > b->begin) - (a->begin < b->begin);
 }
 
-/* The ranges of all, those with most missing first. */
+/* Returns the ranges of all processes, those with the most missing bytes first. */
 static struct sg_memory_file *collect(const struct model_same_bytes *sum, size_t *count)
 {
     struct sg_memory_file *files = tool_allocate(sum->count * SG_FILE_CAPACITY + 1, sizeof *files);
@@ -81,7 +81,7 @@ static struct sg_memory_file *collect(const struct model_same_bytes *sum, size_t
     return files;
 }
 
-/* The first range that ends at `unit` or behind it. */
+/* Returns the index of the first range that ends at or after `unit`. */
 static size_t find(const struct covered *covered, uint64_t unit)
 {
     size_t low = 0, high = covered->count;
@@ -95,7 +95,7 @@ static size_t find(const struct covered *covered, uint64_t unit)
     return low;
 }
 
-/* How many bytes of the range had not been counted. */
+/* Adds a range to the counted ones. Returns the number of its bytes that had not been counted before. */
 static uint64_t cover(struct covered *covered, struct sg_memory_file file)
 {
     uint64_t fresh = bytes_of(&file);
@@ -127,7 +127,7 @@ static uint64_t shared_bytes(const struct model_process *process)
     return bytes;
 }
 
-/* The bytes that no other process counts. */
+/* Returns the live bytes that no other process counts. */
 static uint64_t private_bytes(const struct model_process *process)
 {
     uint64_t inherited = bytes_less(process->inherited_bytes, process->inherited_shared_bytes);
@@ -161,7 +161,7 @@ static void note(struct origin **origins, uint64_t claim, uint32_t entry, uint32
     item->bytes = bytes_max(item->bytes, bytes);
 }
 
-/* The rest after the bytes that living parents count themselves; forgets them. */
+/* Returns the inherited bytes less those that living parents count themselves. Frees the hash. */
 static uint64_t take_orphaned(struct origin *origins, const struct model *model, bool is_promise)
 {
     struct origin *item, *next;
@@ -176,7 +176,7 @@ static uint64_t take_orphaned(struct origin *origins, const struct model *model,
     return sum;
 }
 
-/* The nearest ancestor's first, as the library does. */
+/* Attributes inherited bytes to ancestors, the nearest first, as the library does. */
 static void note_inherited(struct origin **origins, const struct model_process *process)
 {
     uint64_t left = bytes_less(process->inherited_bytes, process->inherited_shared_bytes);
