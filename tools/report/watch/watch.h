@@ -1,5 +1,5 @@
 /*
- * watch.h - the report again and again: a live screen on a terminal, a line per interval elsewhere. One thread.
+ * watch.h - repeats the report: a live screen on a terminal, one line per interval elsewhere. Single-threaded.
  */
 #ifndef SG_TOOLS_REPORT_WATCH_WATCH_H
 #define SG_TOOLS_REPORT_WATCH_WATCH_H
@@ -9,15 +9,15 @@
 #include "common/text.h"
 #include "report/watch/rate.h"
 
-/* Shows the scope every interval until a key, a signal or a closed pipe ends it; at once where nothing matches. Returns
- * the last report, for whoever says what came of it; the caller frees. */
+/* Shows the scope once per interval, until a key, a signal or a closed pipe ends the loop. Ends at once if nothing
+ * matches. Returns the last model, from which the caller makes the exit status. The caller frees. */
 struct model *report_watch(const struct model_scope *scope, int64_t interval_ns);
 
 /* ---- for the files of this module -------------------------------------------------------------------------------- */
 
 enum watch_sort { WATCH_BY_LIVE, WATCH_BY_PEAK, WATCH_BY_RATE, WATCH_BY_REFUSED, WATCH_BY_PID };
 
-/* A job by its name, or a process by pid and start. The rest is zero. */
+/* Hash key: a job by name, or a process by PID and start time. Unused bytes are zero. */
 struct watch_key {
     char job[SG_JOB_BYTES + 8];
     uint64_t start_ticks;
@@ -27,7 +27,7 @@ struct watch_key {
 struct watch_trace {
     struct watch_key key;
     struct watch_trend live;
-    int64_t seen_ns; /* when it ran last, CLOCK_MONOTONIC */
+    int64_t seen_ns; /* last time it was running, CLOCK_MONOTONIC */
     UT_hash_handle hh;
 };
 
@@ -35,7 +35,7 @@ struct watch {
     const struct model_scope *scope;
     int64_t interval_ns;
     struct model *model; /* the last sample */
-    int64_t sampled_ns;  /* and its time, CLOCK_MONOTONIC */
+    int64_t sampled_ns;  /* time of that sample, CLOCK_MONOTONIC */
     struct watch_trend usable;
     struct watch_trend device[SG_DEVICE_CAPACITY]; /* live bytes of all guarded processes */
     struct watch_trace *traces;
@@ -45,21 +45,21 @@ struct watch {
     size_t page;   /* lines of the list on the screen */
 };
 
-/* Reads all anew. */
+/* Takes a new sample. */
 void watch_sample(struct watch *watch);
 /* Forgets the processes and jobs that ran last before `before_ns`. */
 void watch_forget(struct watch *watch, int64_t before_ns);
 
-/* Whether the list has it: it runs, was asked for, or ended a moment ago. */
+/* Returns whether the list shows a process: it runs, was requested, or ended a moment ago. */
 bool watch_is_shown(const struct watch *watch, const struct model_process *process);
 
-/* How fast live bytes grow, and when they meet the first wall at the present rates: the machine's reserve, the job's
- * limit, or the reserve of a discrete device that the job uses. Only what grows meets one. */
+/* Return the growth of live bytes, and the time until a growing job meets the first bound at present rates. Bounds are
+ * the machine's reserve, the job's limit, and the reserve of a discrete device that the job uses. */
 int64_t watch_process_rate(const struct watch *watch, const struct model_process *process);
 int64_t watch_job_rate(const struct watch *watch, const struct model_job *job);
 int64_t watch_wall_ns(const struct watch *watch, const struct model_job *job, int64_t rate);
 
-/* Nanoseconds until usable memory is down to `left_bytes`. */
+/* Returns the nanoseconds until usable memory falls to `left_bytes` at the present rate. */
 int64_t watch_machine_wall_ns(const struct watch *watch, uint64_t left_bytes);
 
 /* Lines of the screen: of the head, of the list from `first` on, of the foot; and the help in the last. */
@@ -68,7 +68,7 @@ struct watch_layout {
 };
 struct watch_layout watch_lay_out(size_t rows, size_t head, size_t list, size_t foot, size_t scroll);
 
-/* What is held, in its share of `total_bytes`, and in another shade up to its peak. The caller frees. */
+/* Returns a bar of live bytes relative to `total_bytes`, with another shade up to the peak. The caller frees. */
 char *watch_bar(size_t cells, uint64_t live_bytes, uint64_t peak_bytes, uint64_t total_bytes, bool is_utf8);
 
 /* The table of what is shown, its heading first. */
