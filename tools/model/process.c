@@ -77,8 +77,8 @@ static void fill_domains(struct model_process *process, const struct sg_segment 
 }
 
 /* Returns the present promises of a process. A process publishes them on its slow path only, and may have touched
- * memory since. So promises are at most its live bytes less its resident bytes by /proc. Sparse and pinned memory may be
- * resident without having been promised, and does not count as resident here. */
+ * memory since. So promises are at most its live bytes less its resident bytes by /proc. Sparse and pinned memory is
+ * not subtracted, because it may be resident without having been promised. */
 static uint64_t still_promised(const struct model_process *process, uint64_t published_bytes)
 {
     uint64_t resident = published_bytes > 0 ? procfs_resident_bytes(process->pid, process->start_ticks) : 0;
