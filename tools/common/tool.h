@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Exit status of a tool that is out of memory. The default, 125, is the launcher's; the other tools set theirs. */
+/* Exit status of a tool that is out of memory. The default, 125, serves sparkguard and sparkguard-sweep. */
 extern int tool_memory_status;
 /* Prints "out of memory" on stderr and exits with tool_memory_status. */
 void tool_end_without_memory(void) __attribute__((noreturn));
