@@ -397,8 +397,12 @@ static enum sg_verdict decide_small(struct sg_request *request)
         sg_headroom_refresh(0, true);
         is_within = sg_check_limit(&nothing, GRACE_BYTES, SG_HEADROOM_FLIGHT);
     }
-    if (!is_within)
-        return sg_check_limit(request, GRACE_BYTES, SG_HEADROOM_STALLED) ? SG_WAIT_FOR_FLIGHT : SG_REFUSE;
+    if (!is_within) {
+        bool may_fit = sg_check_limit(request, GRACE_BYTES, SG_HEADROOM_STALLED);
+        if (may_fit) /* a wait that ends in vain is answered by what is in flight */
+            (void)sg_check_limit(request, GRACE_BYTES, SG_HEADROOM_FLIGHT);
+        return may_fit ? SG_WAIT_FOR_FLIGHT : SG_REFUSE;
+    }
     if (!sg_headroom_is_known())
         return SG_ADMIT;
     uint64_t granted = sg_load(&sg_own->slot.granted_bytes);
@@ -412,11 +416,9 @@ static enum sg_verdict decide_small(struct sg_request *request)
     }
     if (granted < SHELL_BYTES || granted + request->size_bytes <= state.floor_granted_bytes + GRACE_BYTES)
         return SG_ADMIT;
-    if (sg_headroom_would_be_above_floor(request->size_bytes))
-        return SG_WAIT_FOR_FLIGHT;
-    (void)sg_headroom_fits(request, SG_HEADROOM_ALL);
+    (void)sg_headroom_fits(request, SG_HEADROOM_ALL); /* also for a wait that ends in vain */
     request->reason = SG_REASON_FLOOR;
-    return SG_REFUSE;
+    return sg_headroom_would_be_above_floor(request->size_bytes) ? SG_WAIT_FOR_FLIGHT : SG_REFUSE;
 }
 
 /* Counts a small request as in flight while it is decided. Blocks signals, so that a handler cannot longjmp out and

@@ -14,7 +14,7 @@
 #define RETURN_BYTES (UINT64_C(32) << 20)
 
 static struct {
-    uint64_t last_ns;     /* when this process last freed much; 0: no free is outstanding */
+    uint64_t last_ns;     /* (atomic) when this process last freed much; 0: no free is outstanding */
     uint64_t bytes;       /* sum of frees, each less than RETURN_NS after the one before */
     uint64_t free_before; /* MemFree and MemAvailable before the first of them */
     uint64_t available_before;
@@ -22,7 +22,7 @@ static struct {
 
 void sg_deferred_frees_refork(void)
 {
-    late.last_ns = 0;
+    sg_store_relaxed(&late.last_ns, UINT64_C(0));
 }
 
 void sg_deferred_frees_note_free(uint64_t bytes)
@@ -32,12 +32,13 @@ void sg_deferred_frees_note_free(uint64_t bytes)
         return;
     sg_lock_acquire(&sg_decision_lock, &lock);
     uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
-    if (late.last_ns == 0 || now - late.last_ns >= RETURN_NS) {
+    uint64_t last_ns = sg_load_relaxed(&late.last_ns);
+    if (last_ns == 0 || now - last_ns >= RETURN_NS) {
         late.bytes = 0;
         late.free_before = sg_headroom_measure_free();
         late.available_before = sg_headroom_available_with(late.free_before);
     }
-    late.last_ns = now != 0 ? now : 1;
+    sg_store_relaxed(&late.last_ns, now != 0 ? now : 1);
     late.bytes += bytes;
     sg_lock_release(&sg_decision_lock, &lock);
 }
@@ -48,8 +49,9 @@ void sg_deferred_frees_note_freed(uint64_t bytes)
     if (bytes < RETURN_BYTES)
         return;
     sg_lock_acquire(&sg_decision_lock, &lock);
-    if (late.last_ns != 0 && sg_headroom_measure_free() >= late.free_before + late.bytes - late.bytes / 8)
-        late.last_ns = 0; /* 7/8 of the bytes have come back */
+    if (sg_load_relaxed(&late.last_ns) != 0 &&
+        sg_headroom_measure_free() >= late.free_before + late.bytes - late.bytes / 8)
+        sg_store_relaxed(&late.last_ns, UINT64_C(0)); /* 7/8 of the bytes have come back */
     sg_lock_release(&sg_decision_lock, &lock);
 }
 
@@ -61,8 +63,9 @@ void sg_deferred_frees_note_taken(void)
 
 uint64_t sg_deferred_frees_due_bytes(uint64_t *until_ns)
 {
-    *until_ns = late.last_ns + RETURN_NS;
-    if (late.last_ns == 0 || sg_clock_ns(CLOCK_MONOTONIC) >= *until_ns)
+    uint64_t last_ns = sg_load_relaxed(&late.last_ns); /* sg_deferred_frees_note_taken may run beside this */
+    *until_ns = last_ns + RETURN_NS;
+    if (last_ns == 0 || sg_clock_ns(CLOCK_MONOTONIC) >= *until_ns)
         return 0;
     uint64_t available = sg_headroom_available_bytes(), before = late.available_before;
     uint64_t shown = available > before ? available - before : 0;

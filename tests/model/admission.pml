@@ -41,7 +41,7 @@
  *     STEPS             so often may a process's wait end by its step while others move; when nothing moves, always
  *     WAKEUPS           EXACT, and no wait ends by its step
  *     NESTED            process 1's second request is made from inside the real call of its first one, and has no
- *                       patience for what is in flight (patience_of)
+ *                       patience for what is in flight (max_wait_ns)
  *     SIBLINGS          processes 0 and 1 are two threads of one process: one registry entry, one lock
  *     LOOKED            every process has looked at the start, and its look stays young
  *     REAPING           checks that property; of two processes with a request that fits alone
@@ -437,7 +437,7 @@ inline reap()
 
 mtype = { NO_VERDICT, ADMIT, LOOK_AGAIN, WAIT_FOR_TURN, WAIT_FOR_FLIGHT, REFUSE };
 
-/* fits() of decide() and of decide_in_need(). */
+/* fits() of decide() and of decide_before_refusal(). */
 inline judge()
 {
     if
@@ -476,7 +476,7 @@ inline wait()
     }
 }
 
-/* takes_of_young_look(): the request is in flight before it is counted. */
+/* take_from_cached_snapshot(): the request is in flight before it is counted. */
 inline take_of_young_look()
 {
 #ifdef BREAK_YOUNG_FLIGHT_LATE
@@ -665,9 +665,9 @@ look_large:
                 if
 #if BEHIND
                 :: verdict != ADMIT && IS_BEHIND(me, k) && !has_caught_up -> verdict = LOOK_AGAIN
-                :: verdict != ADMIT && (!IS_BEHIND(me, k) || has_caught_up) && !is_reaped -> /* decide_in_need() */
+                :: verdict != ADMIT && (!IS_BEHIND(me, k) || has_caught_up) && !is_reaped -> /* decide_before_refusal() */
 #else
-                :: verdict != ADMIT && !is_reaped -> /* decide_in_need() */
+                :: verdict != ADMIT && !is_reaped -> /* decide_before_refusal() */
 #endif
                     forget_sums(); reap(); is_reaped = true; most[entry] = 0; verdict = NO_VERDICT; goto look_large
                 :: else
@@ -701,7 +701,7 @@ look_large:
 #endif
             atomic {
                 mine = 0;
-#ifdef NESTED /* patience_of() */
+#ifdef NESTED /* max_wait_ns() */
                 is_out_of_time = is_out_of_time || (outer != 0 && verdict == WAIT_FOR_FLIGHT);
 #endif
             }

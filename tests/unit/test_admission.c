@@ -3,6 +3,8 @@
  */
 #include "fixture.h"
 
+#include "shared/own_entry.h"
+
 #include "../call_filter.h"
 #include "admit/admission.h"
 #include "base/atomics.h"
@@ -449,6 +451,18 @@ CHILD_TEST(the_grace_begins_anew_when_the_floor_was_left)
     CHECK(ask_small(MIB));
 }
 
+/* Another thread's request is in flight for longer than anybody waits for it. */
+CHILD_TEST(a_small_request_that_waited_in_vain_is_refused_with_its_reason)
+{
+    begin(FLOOR + 512 * MIB);
+    sg_ledger_charge(SG_DOMAIN_MAPPED, 64 * MIB);
+    sg_entry_flight_add(SG_POOL_BOUNDED, 600 * MIB);
+    CHECK(ask_small(32 * MIB));
+    sg_ledger_charge(SG_DOMAIN_MAPPED, 32 * MIB);
+    CHECK(!ask_small(MIB));
+    CHECK_EQUAL(last_refusal()->reason, SG_REASON_FLOOR);
+}
+
 CHILD_TEST(a_shell_may_always_take_small_pieces)
 {
     begin(0);
@@ -876,6 +890,7 @@ int main(void)
         cmocka_unit_test(between_reserve_and_floor_small_requests_pass),
         cmocka_unit_test(below_the_floor_small_requests_pass_for_32_mib),
         cmocka_unit_test(the_grace_begins_anew_when_the_floor_was_left),
+        cmocka_unit_test(a_small_request_that_waited_in_vain_is_refused_with_its_reason),
         cmocka_unit_test(a_shell_may_always_take_small_pieces),
         cmocka_unit_test(the_limit_is_exact_for_large_requests),
         cmocka_unit_test(the_limit_takes_what_a_request_grows_by),
