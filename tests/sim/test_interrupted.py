@@ -141,6 +141,29 @@ __attribute__((constructor)) static void begin_filter(void)
 """
 
 
+MMAP = "return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED;"
+SHMAT = ("#include <sys/shm.h>\n" + PROGRAM).replace(
+    MMAP,
+    "int id = shmget(IPC_PRIVATE, bytes, 0600 | IPC_CREAT); void *p = shmat(id, NULL, 0); shmctl(id, IPC_RMID, NULL);"
+    " return p == (void *)-1;",
+)
+MREMAP = (
+    ("#define _GNU_SOURCE\n" + PROGRAM)
+    .replace(MMAP, "return mremap(before, 4096, bytes, MREMAP_MAYMOVE) == MAP_FAILED;")
+    .replace("static const char *left;", "static const char *left; static void *before;")
+    .replace("    cuInit(0);", "    before = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); cuInit(0);")
+)
+
+
+@pytest.mark.parametrize("text, word", [(SHMAT, "shmat"), (MREMAP, "mremap")], ids=["shmat", "mremap"])
+def test_mapping_of_a_thread_that_jumped_out_of_a_call_is_judged(sim, text, word):
+    assert text.count(word) == 1
+    parts = [sim.build / "sim" / name for name in ("libcuda.so.1", "libcudart.so.13")]
+    program = sim.compile("program", text, "-O1", f"-isystem{header_path().parent}", *map(str, parts))
+    done = sim.values([program, "cuMemAlloc_v2", "same"], SPARKGUARD_LIMIT="100M")
+    assert done.mapped == 1 and word in [refusal["call"] for refusal in done.process["refusals"]]
+
+
 @pytest.mark.parametrize("where", ["same", "down", "up"])
 def test_thread_in_a_container_that_jumped_out_of_a_call_is_judged_as_before(sim, where):
     parts = [sim.build / "sim" / name for name in ("libcuda.so.1", "libcudart.so.13")]

@@ -296,8 +296,9 @@ static int follow_failed_mremap(const struct remap *remap, uintptr_t fixed)
     return result | forget_gone(fixed, fixed + remap->new_bytes);
 }
 
-/* Fills in the request of this mremap: the bytes that would count in addition, or become resident without a promise. */
-static void describe_mremap(struct sg_request *request, const struct remap *remap)
+/* Fills in the request of this mremap: the bytes that would count in addition, or become resident without a promise.
+ * `is_counting`: sg_map_is_counting() in the hook itself. */
+static void describe_mremap(struct sg_request *request, const struct remap *remap, bool is_counting)
 {
     struct sg_range range;
     struct sg_lock_state lock;
@@ -306,7 +307,7 @@ static void describe_mremap(struct sg_request *request, const struct remap *rema
     uintptr_t last = remap->from + (remap->old_bytes != 0 ? remap->old_bytes - 1 : 0);
     *request = (struct sg_request){.domain = SG_DOMAIN_MAPPED, .call = "mremap", .holds_signals = true};
     sg_lock_acquire(&sg_tracker_maps_lock, &lock);
-    bool is_known = sg_range_map_next(&sg_tracker_maps, last, &range) && range.begin <= last && sg_self.layers == 0;
+    bool is_known = sg_range_map_next(&sg_tracker_maps, last, &range) && range.begin <= last && is_counting;
     bool counts = is_known && range.kind == SG_RANGE_COUNTED;
     bool is_sparse = is_known && range.kind == SG_RANGE_SPARSE && (range.flags & SG_RANGE_COMMITTED) != 0;
     if (counts && more != 0 && range.source != 0 && range.begin <= remap->from + kept) {
@@ -338,7 +339,7 @@ SG_EXPORT void *mremap(void *address, size_t old_length, size_t new_length, int 
     int saved_errno = errno;
     struct sg_request request;
     struct sg_map_change change;
-    describe_mremap(&request, &remap);
+    describe_mremap(&request, &remap, sg_map_is_counting());
     if (!sg_map_judge(&request))
         return MAP_FAILED;
     int result = 0;

@@ -42,7 +42,7 @@ static void enter_segment(uintptr_t address, const struct sg_mapping_kind *mappi
 SG_EXPORT void *shmat(int id, const void *address, int flags)
 {
     struct sg_mapping_kind mapping = {.kind = SG_RANGE_NONE};
-    if (sg_lifecycle_enter() && sg_self.layers == 0)
+    if (sg_map_is_counting())
         mapping = sg_mapping_kind_of_segment(id, flags);
     if (mapping.kind == SG_RANGE_NONE)
         return SG_REAL(shmat)(id, address, flags);
