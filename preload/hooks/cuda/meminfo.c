@@ -21,11 +21,6 @@
 
 static uint64_t fixed_total; /* (atomic) 0: not queried yet */
 
-bool sg_meminfo_is_honest(void)
-{
-    return sg_cuda_is_ours() && sg_options.meminfo_honest && !sg_options.mode_observe;
-}
-
 /* Whether the device's memory is the machine's. */
 static bool is_unified(CUdevice device)
 {
@@ -86,7 +81,7 @@ static bool find_answer(struct sg_meminfo *answer, CUdevice device)
 }
 
 /* Finds the current context's device. True if its memory is the machine's; otherwise pass the driver's answer on. */
-static bool is_answered_here(CUdevice *device)
+static SG_INLINE bool is_answered_here(CUdevice *device)
 {
     SG_DRIVER(get_device, cuCtxGetDevice);
     return sg_meminfo_is_honest() && get_device != NULL && get_device(device) == CUDA_SUCCESS && is_unified(*device);

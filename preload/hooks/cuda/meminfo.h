@@ -4,6 +4,9 @@
 #ifndef SG_PRELOAD_HOOKS_CUDA_MEMINFO_H
 #define SG_PRELOAD_HOOKS_CUDA_MEMINFO_H
 
+#include "base/options.h"
+#include "hooks/cuda/call.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -14,8 +17,11 @@ struct sg_meminfo {
 };
 
 /* True if the hooks replace the driver's answers about unified memory (SPARKGUARD_MEMINFO, and not in observe mode).
- * False inside a driver call. Call it in the hook itself (sg_cuda_is_ours). */
-bool sg_meminfo_is_honest(void);
+ * False inside a driver call. Inlined into the hook, whose frame sg_cuda_is_ours needs. */
+static SG_INLINE bool sg_meminfo_is_honest(void)
+{
+    return sg_cuda_is_ours() && sg_options.meminfo_honest && !sg_options.mode_observe;
+}
 
 /* Computes `answer`. `device_total` is the driver's total of the device in bytes; UINT64_MAX if the driver gives none.
  * False: the machine's figures cannot be read, and the driver's answer must be passed on. */
