@@ -55,10 +55,10 @@ static uint64_t promise_of(uint64_t untouched)
 {
     if (sg_load(&state.is_on_record) == 0)
         return untouched;
-    if (untouched <= state.touched)
+    uint64_t committed_mib = (state.touched + untouched) >> 20;
+    if (untouched <= state.touched || committed_mib == 0)
         return untouched;
-    uint64_t share_1024 = 1024 * (state.touched >> 20) / ((state.touched + untouched) >> 20),
-             least = 1024 / PROMISED_SHARE;
+    uint64_t share_1024 = 1024 * (state.touched >> 20) / committed_mib, least = 1024 / PROMISED_SHARE;
     return untouched / 1024 * (share_1024 > least ? share_1024 : least);
 }
 

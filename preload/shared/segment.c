@@ -37,6 +37,7 @@ static struct {
 static unsigned file_mode = 0600;
 static uint32_t record_capacity; /* (atomic) records that fit; the file's own field may have been written by others */
 static bool is_removed;          /* sg_segment_remove has removed the file */
+static uint32_t is_file_mapped; /* (atomic) the mapping has been a file's, also where the file got no name afterwards */
 static uint64_t mirror_bytes;
 
 unsigned sg_segment_file_mode(void)
@@ -220,6 +221,7 @@ static long put_in_place(const char *name, int *lock_fd, int *map_fd)
         return result < 0 ? result : -EIO;
     result = map_file((int)fd, 0, bytes);
     if (result == 0) {
+        sg_store(&is_file_mapped, 1);
         sg_store_release(&sg_own->slot.magic, SG_ABI_MAGIC);
         result = sg_sys_rename(name, path);
     }
@@ -455,7 +457,7 @@ bool sg_segment_refork(void)
     bool is_attaching = sg_load(&attach_lock.word) != 0; /* a thread of the parent may have mapped the file already */
     sg_lock_reset(&attach_lock);
     sg_procfs_refork();
-    if (sg_segment_is_shared() || is_attaching) {
+    if (sg_load(&is_file_mapped) != 0 || is_attaching) {
         void *mapping = sg_sys_mmap(&sg_segment_mapping, SG_WINDOW_BYTES, PROT_READ | PROT_WRITE,
                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
         if (sg_is_error(mapping))
@@ -463,6 +465,7 @@ bool sg_segment_refork(void)
     } else {
         memset(&sg_segment_mapping, 0, SG_SEGMENT_BYTES(sg_own->record_used));
     }
+    sg_store(&is_file_mapped, 0);
     retry_ns = 0;
     is_removed = false;
     sg_store_release(&attachment, (uint32_t)UNTRIED);

@@ -5,15 +5,19 @@ ends the same way and does not hang; and a process that could not see the machin
 """
 
 import struct
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from target import MACHINE, STORMS
 
-NAMES = ("openat", "fallocate", "flock", "mmap", "pwrite", "madvise", "sysinfo", "getdents")
+ROOT = Path(__file__).resolve().parents[2]
+
+NAMES = ("openat", "fallocate", "flock", "mmap", "pwrite", "madvise", "sysinfo", "getdents", "renameat2")
 NUMBERS = {
-    "x86_64": (257, 285, 73, 9, 18, 28, 99, 217),
-    "aarch64": (56, 47, 32, 222, 68, 233, 179, 61),
+    "x86_64": (257, 285, 73, 9, 18, 28, 99, 217, 316),
+    "aarch64": (56, 47, 32, 222, 68, 233, 179, 61, 276),
 }
 SYSCALL = dict(zip(NAMES, NUMBERS[MACHINE]))
 SAME = "refused\nagain\nrefused\n"
@@ -106,6 +110,37 @@ def test_segment_that_could_not_be_made_is_removed_and_said(faulty, build, tmp_p
             assert done.stderr.count("\n") == 1
         for file in left:
             file.unlink()
+
+
+FORKS = r"""
+#include "sparkguard.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void)
+{
+    struct sparkguard_stats before = {0}, after = {0};
+    char *volatile block = malloc(300 << 20);
+    sparkguard_call_stats(&before);
+    if (fork() == 0) {
+        free(block);
+        _exit(0);
+    }
+    wait(NULL);
+    sparkguard_call_stats(&after);
+    printf("%lld\n", (long long)(before.live_bytes - after.live_bytes));
+    return 0;
+}
+"""
+
+
+def test_child_of_a_process_whose_segment_got_no_name_leaves_its_numbers_alone(faulty, tmp_path):
+    (tmp_path / "forks.c").write_text(FORKS)
+    subprocess.run(["cc", "-I", str(ROOT / "include"), str(tmp_path / "forks.c"), "-o", str(tmp_path / "forks")], check=True)
+    done = faulty.run([tmp_path / "forks"], env={"SG_FAULT": f"{SYSCALL['renameat2']}@1:2", "SG_FAULT_LOG": tmp_path / "log"})
+    assert "cannot keep statistics" in done.stderr
+    assert done.stdout == "0\n"
 
 
 @pytest.mark.parametrize("name", ["mmap", "getdents"])
