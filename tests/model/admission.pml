@@ -223,7 +223,7 @@ inline read_asking()
     }
 }
 
-/* sg_peers_sum(), read_seat(). A request moves asking -> in flight -> promised -> the kernel, and enters the next
+/* sg_peers_sum(), read_entry(). A request moves asking -> in flight -> promised -> the kernel, and enters the next
  * before it leaves the last: read in that order it may be seen twice, never missed. */
 inline sum()
 {

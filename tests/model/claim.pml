@@ -2,15 +2,15 @@
  * claim.pml - a model of how a registry entry of the registry changes hands.
  *
  * Checked by tests/model/run. Every statement is one access to shared memory or to the kernel, in the order in which
- * preload/shared/registry.c makes it: choose_seat, keep_lock and sit_down (Newcomer), sg_registry_leave and
+ * preload/shared/registry.c makes it: lock_free_entry, keep_lock and use_entry (Newcomer), sg_registry_leave and
  * sg_registry_come_back (Owner), mark_dead (Reaper).
  *
  *     claim             generation << 2 | EMPTY, LIVE or DEAD
  *     holder            who holds the open-file-description lock on the registry entry's byte; the kernel lets go at
- *     his death owner             who believes that the registry entry is his: from sit_down until he dies or is gone
+ *     his death owner             who believes that the registry entry is his: from use_entry until he dies or is gone
  *     word              one word of the rest of the registry entry: whose it was filled for
  *
- * That choose_seat leaves alone what is LIVE only saves it asking the kernel; no property rests on it.
+ * That lock_free_entry leaves alone what is LIVE only saves it asking the kernel; no property rests on it.
  *
  * Processes: an owner who sits there, may leave it (its threads may go on changing its words a while) and dies at any
  * step; two newcomers, who may stop for ever at any step, and of whom the first may die; a reaper, who may stop too.
@@ -61,10 +61,10 @@ bool is_killed[PROCESSES + 1];
 bool is_stopped[PROCESSES + 1];
 bool is_done[PROCESSES];
 
-inline sit_down()
+inline use_entry()
 {
     generation = (claim >> 2) + 1;
-    word = me; /* fill_seat(), sg_entry_reconcile() */
+    word = me; /* fill_entry(), sg_entry_reconcile() */
     atomic {
         assert(owner == NOBODY || is_killed[owner]); /* one-owner */
         owner = me;
@@ -72,7 +72,7 @@ inline sit_down()
     }
 }
 
-/* choose_seat(): what is LIVE is left alone, whoever holds the byte. Otherwise the lock decides. */
+/* lock_free_entry(): what is LIVE is left alone, whoever holds the byte. Otherwise the lock decides. */
 proctype Newcomer(byte me)
 {
     byte seen, generation, tries;
@@ -113,7 +113,7 @@ proctype Newcomer(byte me)
             assert(word == me); /* own-words */
             word = me;
 #else
-            sit_down();
+            use_entry();
 #endif
             assert(word == me) /* own-words */
         :: else

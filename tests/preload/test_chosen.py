@@ -39,7 +39,7 @@ MISSING_MUCH = dict.fromkeys(
 )
 
 
-def sit_down(place, stack, number=THEIRS, holds=0, shared=0, job="job", watched_ns=None):  # noqa: F811
+def use_entry(place, stack, number=THEIRS, holds=0, shared=0, job="job", watched_ns=None):  # noqa: F811
     watched_ns = time.monotonic_ns() + AHEAD_NS if watched_ns is None else watched_ns
     fields = {"holds_bounded_bytes": holds, "watched_ns": watched_ns, "job_hash": hash_of(job), "pid": number}
     stack.enter_context(place.ledger.seat(number, **fields))
@@ -58,7 +58,7 @@ def test_watchdog_acts_where_it_is_its_process_that_must_go(place, scene):  # no
     wait_until(lambda: place.ledger.get("holds_bounded_bytes", seat) >= OURS - UNCOUNTED_BYTES)
     with contextlib.ExitStack() as stack:
         for other in others:
-            sit_down(place, stack, **other)
+            use_entry(place, stack, **other)
         set_available(place, GIB - MISSING_MUCH.get(scene, MISSING))
         if is_ours:
             wait_until(lambda: any("watchdog: warned" in what for what in place.events(tenant.pid)))
