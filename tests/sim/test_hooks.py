@@ -196,7 +196,7 @@ def takers():
     found = set()
     for source in (ROOT / "preload" / "hooks" / "cuda").glob("*.c"):
         for name, body in re.findall(r"^SG_EXPORT CUresult CUDAAPI (\w+)\([^{]*\{\n(.*?)^\}", source.read_text(), re.MULTILINE | re.DOTALL):
-            if re.search(r"\b(TAKE\w*|MAKE|UPLOAD|begin|sg_cuda_begin\w*)\(", body):
+            if re.search(r"\b(ALLOC\w*|CREATE|UPLOAD|begin|sg_cuda_begin\w*)\(", body):
                 found.add(name)
     return found
 
