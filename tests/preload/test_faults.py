@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from target import MACHINE, STORMS
+from target import CC, MACHINE, STORMS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -137,7 +137,7 @@ int main(void)
 
 def test_child_of_a_process_whose_segment_got_no_name_leaves_its_numbers_alone(faulty, tmp_path):
     (tmp_path / "forks.c").write_text(FORKS)
-    subprocess.run(["cc", "-I", str(ROOT / "include"), str(tmp_path / "forks.c"), "-o", str(tmp_path / "forks")], check=True)
+    subprocess.run([CC, "-I", str(ROOT / "include"), str(tmp_path / "forks.c"), "-o", str(tmp_path / "forks")], check=True)
     done = faulty.run([tmp_path / "forks"], env={"SG_FAULT": f"{SYSCALL['renameat2']}@1:2", "SG_FAULT_LOG": tmp_path / "log"})
     assert "cannot keep statistics" in done.stderr
     assert done.stdout == "0\n"
