@@ -13,6 +13,7 @@
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 
+#include "cuda_random.h"
 #include "cuda_sim.h"
 
 #include <pthread.h>
@@ -49,22 +50,10 @@ static CUcontext primary;
 static pthread_barrier_t begin, end;
 static unsigned long steps;
 static unsigned phases;
-static const char *seed;
 
 static uint64_t next(struct worker *worker)
 {
-    worker->random ^= worker->random << 13;
-    worker->random ^= worker->random >> 7;
-    worker->random ^= worker->random << 17;
-    return worker->random;
-}
-
-static void must(CUresult result, const char *what)
-{
-    if (result != CUDA_SUCCESS) {
-        fprintf(stderr, "cuda_pools: seed %s: %s: %d\n", seed, what, result);
-        exit(1);
-    }
+    return next_random(&worker->random);
 }
 
 /* Small ones of a step, large ones, and sizes that many blocks share. */

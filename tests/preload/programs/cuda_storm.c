@@ -13,6 +13,7 @@
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 
+#include "cuda_random.h"
 #include "cuda_sim.h"
 
 #include <pthread.h>
@@ -88,7 +89,6 @@ static CUstream stream;
 static CUmemoryPool own_pools[POOLS], borrowed_pool;
 static int devices;
 static unsigned long taken_elsewhere; /* on the second device */
-static const char *seed;
 static char *pages;
 static int is_registered[PAGES];
 static int context_count;
@@ -102,18 +102,7 @@ static pthread_mutex_t passing = PTHREAD_MUTEX_INITIALIZER;
 
 static uint64_t next(struct worker *worker)
 {
-    worker->random ^= worker->random << 13;
-    worker->random ^= worker->random >> 7;
-    worker->random ^= worker->random << 17;
-    return worker->random;
-}
-
-static void must(CUresult result, const char *what)
-{
-    if (result != CUDA_SUCCESS) {
-        fprintf(stderr, "cuda_storm: seed %s: %s: %d\n", seed, what, result);
-        exit(1);
-    }
+    return next_random(&worker->random);
 }
 
 static const CUmemAllocationProp *place(uint64_t bits)

@@ -7,6 +7,8 @@
  * has the heap of the first thread); loader (a library's constructor waits: its path is in WAITS_LIBRARY); prepare,
  * parent (a handler of fork that was registered before the guard's).
  */
+#include "program.h"
+
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -19,15 +21,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define MIB ((size_t)1 << 20)
-#define NEED(condition) \
-    do \
-        if (!(condition)) { \
-            (void)!write(2, #condition "\n", sizeof #condition); \
-            _exit(1); \
-        } \
-    while (0)
 
 static const char *what = "none";
 static int full_pipe[2];

@@ -3,6 +3,8 @@
  * stops all others by a signal, looks at what they have, and forks, as a collector does, while others fork), exec
  * (one that becomes this program again, a few times). The last line is "done".
  */
+#include "program.h"
+
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -14,15 +16,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define MIB ((size_t)1 << 20)
-#define NEED(condition) \
-    do \
-        if (!(condition)) { \
-            (void)!write(2, #condition "\n", sizeof #condition); \
-            _exit(1); \
-        } \
-    while (0)
 
 enum { TAKERS = 3, FORKERS = 3, FORKS = 40, STOPS = 60, EXECS = 5 };
 
