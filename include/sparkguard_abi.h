@@ -414,7 +414,7 @@ struct sg_registry_entry {
     struct sg_origin origin[SG_ORIGIN_CAPACITY]; /* the parent first */
     uint64_t padding[2];
 };
-_Static_assert(sizeof(struct sg_registry_entry) % 64 == 0, "seats share no cache line");
+_Static_assert(sizeof(struct sg_registry_entry) % 64 == 0, "entries share no cache line");
 _Static_assert(offsetof(struct sg_registry_entry, claim) == 128, "frozen");
 _Static_assert(offsetof(struct sg_registry_entry, level) == 248, "frozen");
 _Static_assert(offsetof(struct sg_registry_entry, version_1_files) == 352, "frozen");

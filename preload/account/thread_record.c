@@ -15,8 +15,8 @@
 #include <signal.h>
 #include <sys/uio.h>
 
-struct sg_record sg_thread_no_purse = {.credit_bytes = SG_NO_CREDIT};
-SG_THREAD_LOCAL struct sg_thread sg_self = {.purse = &sg_thread_no_purse};
+struct sg_record sg_thread_no_credit = {.credit_bytes = SG_NO_CREDIT};
+SG_THREAD_LOCAL struct sg_thread sg_self = {.credit = &sg_thread_no_credit};
 union sg_fork_page sg_wipe __attribute__((aligned(SG_PAGE_MAX)));
 
 static uint32_t has_been_armed;
@@ -140,7 +140,7 @@ void sg_thread_enter(void)
     if (record == NULL)
         return;
     sg_self.record = record;
-    sg_self.purse = record;
+    sg_self.credit = record;
 }
 
 void sg_thread_open_fast(enum sg_fast_way way, const struct sg_fast_limits *limits)
@@ -218,9 +218,9 @@ void sg_thread_let_all_cancels(void)
 
 struct sg_thread_pause sg_thread_pause(void)
 {
-    struct sg_thread_pause pause = {sg_self.purse, sg_self.open.mark, sg_self.layers};
+    struct sg_thread_pause pause = {sg_self.credit, sg_self.open.mark, sg_self.layers};
     sg_self.open.mark = (struct sg_mark){0, 0};
-    sg_self.purse = &sg_thread_no_purse;
+    sg_self.credit = &sg_thread_no_credit;
     sg_self.layers = SG_LAYER_HEAP | SG_LAYER_CUDA | SG_LAYER_CALL;
     return pause;
 }
@@ -229,12 +229,12 @@ void sg_thread_resume(const struct sg_thread_pause *pause)
 {
     sg_self.layers = pause->layers;
     sg_self.open.mark = pause->mark;
-    sg_self.purse = pause->purse;
+    sg_self.credit = pause->credit;
 }
 
 void sg_thread_refork(void)
 {
-    sg_self.purse = &sg_thread_no_purse;
+    sg_self.credit = &sg_thread_no_credit;
     sg_self.record = NULL;
     sg_self.open = (struct sg_open_call){.mark = sg_self.open.mark, /* all other fields describe the parent's call */
                                          .cancel_holds = sg_self.open.cancel_holds,

@@ -64,7 +64,7 @@ struct sg_open_call {
 
 struct sg_thread {
     struct sg_record *record; /* NULL: take the slow path */
-    struct sg_record *purse;  /* pays on the heap's fast path: the record, or sg_thread_no_purse */
+    struct sg_record *credit; /* pays on the heap's fast path: the record, or sg_thread_no_credit */
     uint32_t layers;          /* enum sg_layer */
     uint32_t is_forking;      /* the thread is between the handlers of a fork */
     uint32_t device;          /* the current device, as CUDA last reported it */
@@ -153,7 +153,7 @@ static inline void sg_thread_let_cancel(void)
 /* Between pause and resume the heap calls of this thread are not counted as the program's: each takes the slow path,
  * which passes it through. The saved state goes to sg_thread_resume. */
 struct sg_thread_pause {
-    struct sg_record *purse;
+    struct sg_record *credit;
     struct sg_mark mark;
     uint32_t layers;
 };
@@ -162,7 +162,7 @@ void sg_thread_resume(const struct sg_thread_pause *pause);
 
 /* The record that threads without a record pay from. Its credit is always too low for a malloc and always too high for
  * a free, so that the fast path takes the slow path, which resets this credit. */
-extern SG_INTERNAL struct sg_record sg_thread_no_purse;
+extern SG_INTERNAL struct sg_record sg_thread_no_credit;
 #define SG_NO_CREDIT (INT64_MIN / 2) /* so far from 0 and from overflow that no sum of thread updates reaches either */
 
 /* In a forked child: takes the parent's record from this thread, the only one left, and arms the page again. */

@@ -177,7 +177,7 @@ static enum sg_verdict decide_before_refusal(struct sg_request *request)
     smaller.size_bytes -= deferred_bytes < smaller.size_bytes ? deferred_bytes : smaller.size_bytes;
     if (sg_check_fits(request, SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT))
         verdict = SG_WAIT_FOR_TURN;
-    else if (sg_check_fits(request, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED) || sg_headroom_tally()->is_reclaiming)
+    else if (sg_check_fits(request, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED) || sg_headroom_peers()->is_reclaiming)
         verdict = SG_WAIT_FOR_FLIGHT;
     else if (deferred_bytes != 0 && !request->has_device_pool &&
              sg_check_fits(&smaller, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED))

@@ -50,7 +50,7 @@ static bool is_nothing_allowed(void)
 
 uint64_t sg_check_limit_bytes(void)
 {
-    uint64_t others = sg_headroom_tally()->job_limit_bytes;
+    uint64_t others = sg_headroom_peers()->job_limit_bytes;
     if (!sg_options.limit.is_set)
         return others;
     if (sg_own->slot.limit_bytes == 0) {
@@ -64,13 +64,13 @@ uint64_t sg_check_limit_bytes(void)
 
 uint64_t sg_check_job_bytes(uint32_t parts)
 {
-    const struct sg_peer_sums *others = &sg_headroom_tally()->job;
+    const struct sg_peer_sums *others = &sg_headroom_peers()->job;
     uint64_t held = others->held_bytes;
     if ((parts & SG_HEADROOM_FLIGHT) != 0) /* before the held bytes: another thread's bytes move from flight to held */
         held += sg_load(&sg_own->slot.in_flight_bytes) + others->flight_bytes;
     else if ((parts & SG_HEADROOM_STALLED) != 0)
         held += others->stalled_bytes;
-    held += sg_ledger_own_bytes() + sg_load(&sg_own->slot.sparse_bytes) + sg_headroom_tally()->job_sparse_bytes;
+    held += sg_ledger_own_bytes() + sg_load(&sg_own->slot.sparse_bytes) + sg_headroom_peers()->job_sparse_bytes;
     if ((parts & SG_HEADROOM_QUEUED_BEFORE) != 0)
         held += others->queued_before_bytes;
     return held;
@@ -136,7 +136,7 @@ uint64_t sg_check_device_reserve(uint64_t total_bytes)
 static bool fits_device(struct sg_request *request, uint32_t parts)
 {
     uint64_t reserve = sg_check_device_reserve(request->device_total_bytes), taken = 0;
-    const struct sg_peer_sums *others = &sg_headroom_tally()->device;
+    const struct sg_peer_sums *others = &sg_headroom_peers()->device;
     if ((parts & SG_HEADROOM_FLIGHT) != 0)
         taken += others->flight_bytes + sg_entry_own_device_flight(request->device_identity);
     else if ((parts & SG_HEADROOM_STALLED) != 0)
@@ -164,7 +164,7 @@ bool sg_check_is_overtaken(const struct sg_request *request)
     if (!sg_foreign_is_met())
         return false;
     sg_fence(); /* pairs with their read of this process's entry, after they have announced their request */
-    uint64_t bytes_before = sg_headroom_tally()->foreign_bytes, now = sg_foreign_bytes();
+    uint64_t bytes_before = sg_headroom_peers()->foreign_bytes, now = sg_foreign_bytes();
     uint64_t gone = request->kept_bytes + request->size_bytes;
     uint64_t left = request->usable_bytes > gone && sg_check_limit_bytes() == 0 ? request->usable_bytes - gone : 0;
     return now > bytes_before && now - bytes_before > left;

@@ -100,7 +100,7 @@ bool sg_headroom_get_hard(uint32_t constraint, struct sg_headroom_state *out)
     return true;
 }
 
-const struct sg_peers *sg_headroom_tally(void)
+const struct sg_peers *sg_headroom_peers(void)
 {
     return &state.peers;
 }

@@ -46,7 +46,7 @@ struct sg_headroom_state {
 bool sg_headroom_get_hard(uint32_t constraint, struct sg_headroom_state *out);
 
 /* The sums over the other processes, of the last snapshot. */
-const struct sg_peers *sg_headroom_tally(void);
+const struct sg_peers *sg_headroom_peers(void);
 
 /* Makes the cached snapshot unusable for further requests. */
 void sg_headroom_forget(void);

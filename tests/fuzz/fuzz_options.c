@@ -1,5 +1,6 @@
 /* What people write: variables of the environment as the library reads them, sizes, seconds and numbers, times for
- * --since, parameters, durations and models for the sweep. The input is texts that end with NUL, each an "NAME=value". */
+ * --since, parameters, durations and models for the sweep. The input is texts that end with NUL, each a
+ * "NAME=value". */
 #include "fuzz.h"
 
 #include "../../preload/base/log.h"

@@ -1,6 +1,6 @@
 /*
- * test_block_table.c - the lock-free table. It is included as source, so that a test can put a slot into the states that a
- * mover leaves for an instant only.
+ * test_block_table.c - the lock-free table. It is included as source, so that a test can put a slot into the states
+ * that a mover leaves for an instant only.
  */
 #include "fixture.h"
 

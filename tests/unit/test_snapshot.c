@@ -1,6 +1,6 @@
 /*
- * test_snapshot.c - what the machine and the cgroups above us still have, over fake trees (SPARKGUARD_SYSTEM_ROOT), and the
- * reserve and floor that each of them keeps.
+ * test_snapshot.c - what the machine and the cgroups above us still have, over fake trees (SPARKGUARD_SYSTEM_ROOT), and
+ * the reserve and floor that each of them keeps.
  */
 #include "fixture.h"
 

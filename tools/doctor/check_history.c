@@ -60,7 +60,8 @@ static int find_existing(char *path, struct stat *status, bool *is_whole)
     return 0;
 }
 
-/* As the library does (history_file.c). `is_whole`: it is the folder itself, else the last one above it that is there. */
+/* Judges a folder by the library's rules (history_file.c). `is_whole`: `path` is the folder itself; else it is the
+ * folder's nearest ancestor that exists. */
 static struct fault judge_folder(const char *path, const struct stat *status, bool is_whole)
 {
     if (is_whole && !S_ISDIR(status->st_mode))

@@ -14,7 +14,8 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-/* The GPU's large pages. On unified memory each is one block of the kernel's buddy allocator, with no smaller fallback. */
+/* The GPU's large pages. On unified memory each is one block of the kernel's buddy allocator, with no smaller
+ * fallback. */
 #define LARGE_BLOCK (UINT64_C(2) << 20)
 /* Below it the first few large requests of a job find no block. */
 #define LARGE_LEAST (UINT64_C(1) << 30)

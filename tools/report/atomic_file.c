@@ -46,7 +46,7 @@ static int write_stream(const struct output *output, FILE *stream)
     return fclose(stream) != 0 && error == 0 ? errno : error;
 }
 
-/* Written beside itself, then renamed: whoever looks at the last one meanwhile, or after a failure, sees a whole one. */
+/* Writes a file beside the final one, then renames it: a reader sees a whole file at any time, also after a failure. */
 static int replace_file(const struct output *output, const char *path)
 {
     char *beside = text_format("%s.XXXXXX", path);

@@ -221,7 +221,7 @@ void report_render_unguarded(const struct model *model, const struct style *styl
     table_end(&table);
 }
 
-/* Whether a reader is likelier to ask about this process: ended by its watchdog, then refused most, then the largest. */
+/* Whether `process` interests a reader more than `best`: ended by its watchdog, else refused more, else larger. */
 static bool is_more_interesting(const struct model_process *process, const struct model_process *best)
 {
     if (best == NULL || (process->fate != NULL) != (best->fate != NULL))

@@ -8,7 +8,7 @@
  *   known. Therefore the tests "is the block small" and "is its address below the limit" also test whether this process
  *   may use the fast path.
  * - A thread without a record, or one whose calls do not count, pays from a shared record without credit
- *   (sg_thread_no_purse). Each payment from it is short and each refund is beyond the maximum, so the slow path is
+ *   (sg_thread_no_credit). Each payment from it is short and each refund is beyond the maximum, so the slow path is
  *   taken.
  * - A small block is allocated before it is paid. If the credit does not reach and the request is refused, the block is
  *   freed. The program has not written to it by then.
@@ -31,7 +31,7 @@
 /* Undoes a change of the credit. The record without credit is set back to its constant. */
 static void undo_payment(struct sg_record *credit_record, int64_t change)
 {
-    if (credit_record == &sg_thread_no_purse)
+    if (credit_record == &sg_thread_no_credit)
         sg_store_relaxed(&credit_record->credit_bytes, (int64_t)SG_NO_CREDIT);
     else
         (void)sg_owner_add(&credit_record->credit_bytes, -change);
@@ -54,7 +54,7 @@ static SG_COLD void free_slowly(void *ptr, struct sg_record *credit_record, uint
 /* Pays for a block from the thread's credit. Returns the block, or NULL if the slow path refuses it. */
 static inline void *pay(void *ptr, uint64_t usable, enum sg_hook hook)
 {
-    struct sg_record *credit_record = sg_self.purse;
+    struct sg_record *credit_record = sg_self.credit;
     if (SG_UNLIKELY(sg_owner_take_is_short(&credit_record->credit_bytes, (int64_t)usable)))
         return pay_slowly(ptr, credit_record, usable, hook);
     sg_owner_count(&credit_record->allocations);
@@ -176,7 +176,7 @@ static SG_APART void free_other(void *ptr)
         sg_heap_give_back(ptr);
         return;
     }
-    struct sg_record *credit_record = sg_self.purse;
+    struct sg_record *credit_record = sg_self.credit;
     if (SG_UNLIKELY(sg_owner_add_is_beyond(&credit_record->credit_bytes, (int64_t)usable, SG_CREDIT_MAX))) {
         sg_self.layers = 0;
         free_slowly(ptr, credit_record, usable);
@@ -239,7 +239,7 @@ SG_EXPORT void free(void *ptr)
         return;
     }
     uint64_t usable = sg_glibc_usable(header);
-    struct sg_record *credit_record = sg_self.purse;
+    struct sg_record *credit_record = sg_self.credit;
     if (SG_UNLIKELY(sg_owner_add_is_beyond(&credit_record->credit_bytes, (int64_t)usable, SG_CREDIT_MAX))) {
         free_slowly(ptr, credit_record, usable);
         return;
@@ -252,7 +252,7 @@ SG_EXPORT void free(void *ptr)
  * */
 SG_EXPORT void *realloc(void *ptr, size_t size)
 {
-    struct sg_record *credit_record = sg_self.purse;
+    struct sg_record *credit_record = sg_self.credit;
     if (ptr == NULL)
         return allocate(size, SG_HOOK_realloc);
     if (!is_header_readable(ptr) || !is_usual(sg_glibc_header(ptr)) || size == 0 ||

@@ -56,7 +56,7 @@ void report_html_fact(struct report_html_table *table, const char *name, const c
 void report_html_fact_bytes(struct report_html_table *table, const char *name, uint64_t bytes);
 void report_html_fact_count(struct report_html_table *table, const char *name, uint64_t count);
 void report_html_fact_time(struct report_html_table *table, const char *name, int64_t time_ns);
-/* A row for an entry of an environment, "NAME=value", if its name begins with SPARKGUARD_; of others nothing is told. */
+/* Adds a row for an entry of an environment, "NAME=value", if its name begins with SPARKGUARD_. */
 void report_html_variable(struct report_html_table *table, const char *entry);
 
 /* What became of the time line of a process. */

@@ -15,7 +15,7 @@
 
 /* ---- where things go --------------------------------------------------------------------------------------------- */
 
-/* The list is what the screen is for: the head leaves it a third, and the foot is there only if it keeps eight lines. */
+/* The head leaves the list a third of the screen. The foot is shown only if the list keeps eight lines. */
 struct watch_layout watch_lay_out(size_t rows, size_t head, size_t list, size_t foot, size_t scroll)
 {
     enum { LIST_LEAST = 8 };

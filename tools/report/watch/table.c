@@ -320,7 +320,7 @@ static void share_width(struct drawing *drawing)
     drawing->command_cells = left - drawing->bar_cells;
 }
 
-/* Filled up to the width of the column, which libsmartcols then keeps; the one by which the list is sorted has a mark. */
+/* Fills the head up to the width of its column, so that libsmartcols keeps it. Marks the column that sorts the list. */
 static char *heading_of(const struct drawing *drawing, int column, bool is_sorted)
 {
     const char *mark = !is_sorted ? "" : drawing->style->is_utf8 ? "▾" : "*";
