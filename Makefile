@@ -157,11 +157,6 @@ headers:
 	    echo "CUDA Toolkit 13 headers not found: set CUDA_HOME, or run scripts/install-deps build" >&2; exit 1; }
 .PHONY: headers
 
-$(BUILD)/demo/memory_stress: scripts/examples/memory_stress.c $(SIM)/libcudart.so.13 | headers
-	$(SAY) LINK $@
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(sim_flags) -o $@ $^
-
 demo: ## install what is missing, build, drive a CUDA program into its limit, show the report
 	$(Q)scripts/install-deps build demo
 	$(Q)$(MAKE) --no-print-directory all sim $(BUILD)/demo/memory_stress

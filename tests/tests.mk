@@ -42,6 +42,11 @@ $(SIM)/selftest_static: tests/sim/selftest.c $(SIM)/libcudart_static.a $(SIM)/li
 	$(SAY) LINK $@
 	$(Q)$(CC) $(sim_flags) -o $@ $^ '-Wl,-rpath,$$ORIGIN'
 
+$(BUILD)/demo/memory_stress: scripts/examples/memory_stress.c $(SIM)/libcudart.so.13 | headers
+	$(SAY) LINK $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(sim_flags) -o $@ $^
+
 sim: $(SIM)/libcuda.so.1 $(SIM)/libcudart.so.13 $(SIM)/libcudart_static.a $(SIM)/libnvidia-ml.so.1 $(SIM)/selftest $(SIM)/selftest_static
 .PHONY: sim
 
