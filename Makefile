@@ -113,7 +113,7 @@ $(BUILD)/libsparkguard-core.a: $(core_objects)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 # The linker leaves the mark out for libgcc's atomic functions where these have none (Debian's), though they begin with a place to
-# branch to. A copy is marked. That nothing else of libgcc is in the library, tests/trust/test_aarch64.py shows.
+# branch to. A copy is marked. That nothing else of libgcc is in the library, tests/qualification/test_aarch64.py shows.
 ifneq ($(findstring aarch64,$(MACHINE)),)
 MARKED := $(if $(shell readelf -n $$($(CC) -print-libgcc-file-name) 2>/dev/null | grep -m1 BTI),,$(BUILD)/libgcc-marked.a)
 endif

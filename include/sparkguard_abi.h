@@ -7,8 +7,7 @@
  * Promises
  *   - The first 128 bytes (struct sg_slot) never change, so that two library versions on one machine can count each
  *     other. SG_ABI_VERSION covers the rest: moving, widening or removing a field raises it.
- *   - The tools also read version 1 (tools/model/segment_version_1.h). They report an unknown version and use none of
- *     its figures.
+ *   - The tools report an unknown version and use none of its figures.
  *   - Numbers are host-endian, naturally aligned and of fixed width. There are no pointers, no size_t, no semaphores.
  *   - Readers copy the file with read(), check every length and index in it, and treat every text as unterminated.
  *   - A process is alive while an exclusive flock on its file is held (see "Liveness").
@@ -118,17 +117,54 @@ _Static_assert(offsetof(struct sg_slot, state) == 80, "frozen");
 
 /* ---- version 2 -------------------------------------------------------------------------------------------------- */
 
-/* Thread record. Live heap bytes of the process = domain[HEAP].granted_bytes - sum of all records' credit_bytes. */
+/* Thread record. Live heap bytes of the process = domain[HEAP].granted_bytes - sum of all records' credit_bytes and
+ * array credit. */
 struct sg_record {
-    int64_t credit_bytes; /* heap bytes granted to this thread and not used; briefly negative */
-    uint64_t allocations; /* heap blocks this thread obtained */
-    uint64_t frees;       /* heap blocks this thread freed */
-    uint64_t reserved[4];
-    uint32_t
-        tid; /* (atomic) owner; 0: free for a new thread; SG_RECORD_REAPED: credit of a dead owner is being returned */
-    uint32_t reserved_tid;
+    int64_t credit_bytes;   /* heap bytes granted to this thread and not used; briefly negative */
+    uint64_t allocations;   /* heap blocks this thread obtained */
+    uint64_t frees;         /* heap blocks this thread freed */
+    uint64_t array_credit;  /* (atomic) SG_ARRAY_...: freed arrays that the thread may take again; 0: none */
+    uint64_t freeing_bytes; /* arrays that the thread has begun to free, sum since its first; never falls */
+    uint64_t freed_bytes;   /* the part of freeing_bytes that is done */
+    uint64_t paying_bytes;  /* arrays that the thread is paying from array_credit */
+    uint32_t tid;           /* (atomic) owner; 0: free for a new thread; SG_RECORD_REAPED: credit of a dead owner is
+                             * being returned */
+    uint32_t arrays_freed;  /* arrays that the thread freed since a scan, while it had no array credit */
 };
 _Static_assert(sizeof(struct sg_record) == 64, "one cache line per thread");
+
+/* The word array_credit. From the lowest bit on: 1 bit, set while the thread may have credit; the credit in units; the
+ * part of it that still counts as held by one call site of the heap, in units; the number of that call site; how many
+ * blocks of it still count there. Live bytes and blocks of a call site = its live_bytes and live_count less the sums
+ * of these parts. */
+#define SG_ARRAY_UNIT UINT64_C(8) /* bytes */
+#define SG_ARRAY_SUM_BITS 27
+#define SG_ARRAY_SUM_MASK ((UINT64_C(1) << SG_ARRAY_SUM_BITS) - 1)
+#define SG_ARRAY_OPEN UINT64_C(1)
+#define SG_ARRAY_SITE_SUM_SHIFT (1 + SG_ARRAY_SUM_BITS)
+#define SG_ARRAY_SITE_SHIFT (1 + 2 * SG_ARRAY_SUM_BITS)
+#define SG_ARRAY_COUNT_SHIFT (SG_ARRAY_SITE_SHIFT + 5)
+#define SG_ARRAY_COUNT_MAX 15
+
+static inline uint64_t sg_array_credit_bytes(uint64_t word)
+{
+    return (word >> 1 & SG_ARRAY_SUM_MASK) * SG_ARRAY_UNIT;
+}
+
+static inline uint64_t sg_array_site_bytes(uint64_t word)
+{
+    return (word >> SG_ARRAY_SITE_SUM_SHIFT & SG_ARRAY_SUM_MASK) * SG_ARRAY_UNIT;
+}
+
+static inline uint32_t sg_array_site(uint64_t word)
+{
+    return (uint32_t)(word >> SG_ARRAY_SITE_SHIFT) & (SG_CALLSITE_CAPACITY - 1);
+}
+
+static inline uint64_t sg_array_site_count(uint64_t word)
+{
+    return word >> SG_ARRAY_COUNT_SHIFT;
+}
 
 struct sg_domain_counters {
     uint64_t granted_bytes;     /* (atomic) live bytes; for the heap also unused credit */
@@ -350,23 +386,27 @@ _Static_assert(SG_SAMPLE_CAPACITY % 2 == 0, "neighbours become one");
 
 /*
  * The registry is one file in SPARKGUARD_DIR, mapped by every guarded process that shares it. It shows each process's
- * promises, bytes in flight and current request, so that all decide as one. Its layout is frozen like the slot. It
- * keeps no evidence: the next process takes over a dead entry.
+ * promises, bytes in flight and current request, so that all decide as one. It keeps no evidence: the next process
+ * takes over a dead entry.
+ *
+ * All versions share this file. The header and the first SG_ENTRY_FROZEN_BYTES of an entry are frozen like the slot.
+ * The process that makes the file writes its own version and the size of its entries into the header; the others step
+ * through the entries by that size. The rest of an entry is laid out as in the file's version. A process of another
+ * version leaves the rest of its own entry zero, and takes the rest of all entries for zero.
  *
  * An entry's owner holds an open-file-description lock (F_OFD_SETLK) on the byte of this file at offset = entry number.
  * The lock is kept alive as a segment's is. The kernel releases it at death. Any process that finds the byte unlocked
  * may turn the claim from LIVE to DEAD by compare-and-swap. An entry with a LIVE claim is never taken over.
  */
 #define SG_REGISTRY_NAME "machine.ledger"
-#define SG_LEDGER_SECOND_NAME "machine-1.ledger"       /* used while another version has the first */
 #define SG_REGISTRY_MAGIC UINT64_C(0x524744454c475053) /* "SPGLEDGR" in memory order */
 #define SG_REGISTRY_VERSION 2u
 
 enum {
-    SG_ENTRY_CAPACITY = 1024, /* processes at a time; further ones decide alone and note that as an event */
-    SG_ENTRY_LEVELS = 8,      /* cgroups with a limit above a process */
-    /* leading bytes of an entry that all versions write and read alike, whatever their entry size */
-    SG_ENTRY_FROZEN_BYTES = 512,
+    SG_ENTRY_CAPACITY = 1024,    /* processes at a time; further ones decide alone and note that as an event */
+    SG_ENTRY_LEVELS = 8,         /* cgroups with a limit above a process */
+    SG_ENTRY_FROZEN_BYTES = 512, /* leading bytes of an entry that all versions write and read alike */
+    SG_ENTRY_BYTES_MAX = 65536,
 };
 
 /* The lowest two bits of a claim. The other bits are a generation, which is unique to one owner. */
@@ -381,8 +421,8 @@ enum sg_claim { SG_CLAIM_EMPTY = 0, SG_CLAIM_LIVE = 1, SG_CLAIM_DEAD = 2 };
 
 /* sg_registry_entry.queued_source: memory of the machine that cgroups bound or do not bound. Any other value is the
  * identity of a discrete device. */
-#define SG_POOL_BOUNDED UINT64_C(0)
-#define SG_POOL_UNBOUNDED UINT64_C(1)
+#define SG_SOURCE_BOUNDED UINT64_C(0)
+#define SG_SOURCE_UNBOUNDED UINT64_C(1)
 
 struct sg_registry_entry {
     struct sg_slot slot;            /* as in the segment, but magic is 0 and state is RUNNING or REPLACED */
@@ -407,7 +447,8 @@ struct sg_registry_entry {
     uint64_t shared_bytes;            /* (atomic) anonymous memory still shared with the parent */
     uint64_t unbounded_flight_bytes;  /* (atomic) part of slot.in_flight_bytes taken from the machine outside cgroups */
     uint64_t files_version;           /* (atomic) odd while `file` changes with promised_bytes or granted_bytes */
-    uint64_t version_1_files[20];     /* version 1: memory files in its own layout; later versions: zeros */
+    uint64_t frozen_reserve[20];      /* zero; for fields that all later versions share */
+    /* The rest belongs to the file's version. */
     struct sg_memory_file file[SG_FILE_CAPACITY];
     uint64_t file_bytes;                         /* (atomic) sum of `file`, part of granted_bytes */
     uint64_t file_changes;                       /* (atomic) number of changes of `file` */
@@ -417,16 +458,14 @@ struct sg_registry_entry {
 _Static_assert(sizeof(struct sg_registry_entry) % 64 == 0, "entries share no cache line");
 _Static_assert(offsetof(struct sg_registry_entry, claim) == 128, "frozen");
 _Static_assert(offsetof(struct sg_registry_entry, level) == 248, "frozen");
-_Static_assert(offsetof(struct sg_registry_entry, version_1_files) == 352, "frozen");
-_Static_assert(offsetof(struct sg_registry_entry, file) >= SG_ENTRY_FROZEN_BYTES,
-               "each version shows files in its own way");
+_Static_assert(offsetof(struct sg_registry_entry, file) >= SG_ENTRY_FROZEN_BYTES, "the rest follows");
 
 struct sg_registry {
-    uint64_t magic; /* SG_REGISTRY_MAGIC; the file gets its name once it is completely written */
-    uint32_t version;
-    uint32_t entry_bytes;
-    uint32_t entry_capacity;
-    uint32_t entry_used; /* (atomic) highest index of an entry ever used, plus one */
+    uint64_t magic;          /* SG_REGISTRY_MAGIC; the file gets its name once it is completely written */
+    uint32_t version;        /* of the library that made the file */
+    uint32_t entry_bytes;    /* distance from one entry to the next */
+    uint32_t entry_capacity; /* SG_ENTRY_CAPACITY */
+    uint32_t entry_used;     /* (atomic) highest index of an entry ever used, plus one */
     /* (atomic, futex) changes when a request is settled or withdrawn, or an entry is found dead */
     uint32_t epoch;
     uint32_t call;        /* (atomic, futex) changes when a process asks all others to scan their promises now */
@@ -434,7 +473,7 @@ struct sg_registry {
     uint64_t waiting_until_ns;          /* (atomic) latest end of a wait for the epoch; CLOCK_MONOTONIC */
     uint64_t context_bytes;             /* (atomic) size requested for the next CUDA context; 0: none measured yet */
     uint64_t measured_context_bytes[2]; /* (atomic) measured sizes of the last two contexts, newest first; 0: none */
-    uint64_t has_second;                /* (atomic) 1: processes of another version share the second file */
+    uint64_t reserved_word;             /* zero */
     uint64_t ended_bytes;               /* (atomic) CUDA memory of the machine that was freed and not taken since: the
                                        * driver may keep its pages */
     uint64_t pressure_until_ns;         /* (atomic) a process makes memory pressure until then, at the latest, to get
@@ -447,6 +486,16 @@ struct sg_registry {
 };
 _Static_assert(offsetof(struct sg_registry, entry) == 4096, "frozen");
 
-#define SG_REGISTRY_BYTES(entries) (sizeof(struct sg_registry) + (size_t)(entries) * sizeof(struct sg_registry_entry))
+#define SG_REGISTRY_BYTES(entry_bytes) (sizeof(struct sg_registry) + (size_t)(entry_bytes)*SG_ENTRY_CAPACITY)
+
+/* Whether a file of `file_bytes` with this header is a registry that this version can share. */
+static inline int sg_registry_is_usable(const struct sg_registry *header, uint64_t file_bytes)
+{
+    int is_same = header->version == SG_REGISTRY_VERSION;
+    return header->magic == SG_REGISTRY_MAGIC && header->entry_capacity == SG_ENTRY_CAPACITY &&
+           header->entry_bytes >= SG_ENTRY_FROZEN_BYTES && header->entry_bytes <= SG_ENTRY_BYTES_MAX &&
+           header->entry_bytes % 64 == 0 && (!is_same || header->entry_bytes == sizeof(struct sg_registry_entry)) &&
+           file_bytes >= SG_REGISTRY_BYTES(header->entry_bytes);
+}
 
 #endif

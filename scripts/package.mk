@@ -1,11 +1,11 @@
-# What is installed where, and the Debian package. Included by the Makefile.
+# Installation and the Debian package. Included by the Makefile.
 
 ##@ Installing
 VERSION := $(shell sed -n 's/^#define SG_VERSION_TEXT "\(.*\)"/\1/p' include/sparkguard_abi.h)
 
 UNITS := $(notdir $(wildcard scripts/systemd/*))
 
-# MODE:FILE:PLACE: what install puts in its place, uninstall takes from there.
+# MODE:FILE:PLACE of each installed file; uninstall removes the same files.
 installed := 755:$(BUILD)/libsparkguard.so:$(LIBDIR)/libsparkguard.so \
     $(foreach tool,$(TOOL_NAMES),755:$(BUILD)/$(tool):$(PREFIX)/bin/$(tool) \
         644:docs/man/$(tool).1:$(MANDIR)/man1/$(tool).1 644:tools/install/completion.bash:$(BASHDIR)/$(tool)) \
@@ -16,7 +16,7 @@ installed := 755:$(BUILD)/libsparkguard.so:$(LIBDIR)/libsparkguard.so \
     644:tools/python/sparkguard.py:$(PYTHONDIR)/sparkguard.py \
     $(foreach unit,$(UNITS),644:$(BUILD)/install/$(unit):$(UNITDIR)/$(unit))
 
-# They name the places of others.
+# These files contain the paths of other installed files.
 $(BUILD)/install/sparkguard.3: docs/man/sparkguard.3 force
 	@mkdir -p $(@D)
 	$(Q)sed 's,/usr/local/share/sparkguard,$(PYTHONDIR),' $< >$@

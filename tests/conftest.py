@@ -17,8 +17,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from said import values
-from target import SLOWER
+from lib.output import values
+from lib.target import SLOWER
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = (ROOT / os.environ.get("BUILD", "build")).resolve()

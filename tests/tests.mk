@@ -127,30 +127,30 @@ ifeq ($(shell uname -m),aarch64)
 cross: test
 else
 EMULATE := BUILD=build/aarch64 CC=aarch64-linux-gnu-gcc GUARDED_PYTHON=$(CURDIR)/.deps/aarch64/python/bin/python3 tests/emulate
-# The longest first: they mostly wait, and so several run at a time. Of some of it make trust runs more (tests/target.py).
+# The longest first: they mostly wait, and so several run at a time. Of some of it make qualify runs more (tests/lib/target.py).
 EMULATED_FIRST := $(addprefix tests/,preload/test_machine.py preload/test_memory_files.py sim/test_counting.py sim/test_reserve.py \
     preload/test_options.py sim/test_context_race.py)
-# Files that take minutes or tens of seconds there (seconds of two processors, alone): CI leaves them to make trust POINTS=5, which
-# runs all. machine 328, memory_files 201, uncounted 103, spark 93, options 93, gpu_programs 88, heap 87, storm 73, kept_pages 70,
+# Files that take minutes or tens of seconds there (seconds of two processors, alone): CI leaves them to make qualify POINTS=5, which
+# runs all. machine 328, memory_files 201, uncounted 103, spark 93, options 93, gpu_programs 88, heap 87, stress 73, kept_pages 70,
 # reserve 69, meminfo 66, counting 57, pool_threads 53, pools 46, refusal 38.
 NOT_EMULATED := $(addprefix tests/,preload/test_heap.py preload/test_machine.py preload/test_memory_files.py \
-    preload/test_options.py preload/test_storm.py sim/test_counting.py sim/test_gpu_programs.py sim/test_kept_pages.py \
+    preload/test_options.py preload/test_stress.py sim/test_counting.py sim/test_gpu_programs.py sim/test_kept_pages.py \
     sim/test_meminfo.py sim/test_pool_threads.py sim/test_pools.py sim/test_refusal.py sim/test_reserve.py \
     sim/test_spark.py sim/test_uncounted.py)
 EMULATED := $(addprefix tests/,preload/test_heap.py preload/test_machine.py preload/test_memory_files.py \
     preload/test_memory_kinds.py preload/test_options.py preload/test_protection.py preload/test_same_bytes.py \
-    preload/test_storm.py preload/test_write_paths.py sim/test_chunks.py sim/test_counting.py \
+    preload/test_stress.py preload/test_write_paths.py sim/test_chunks.py sim/test_counting.py \
     sim/test_gpu_programs.py sim/test_interrupted.py sim/test_kept_pages.py sim/test_loader.py sim/test_managed.py \
     sim/test_meminfo.py sim/test_pool_threads.py sim/test_pools.py sim/test_refusal.py sim/test_reserve.py \
     sim/test_spark.py sim/test_uncounted.py)
 EMULATED := $(filter-out $(NOT_EMULATED),$(EMULATED_FIRST) $(filter-out $(EMULATED_FIRST),$(wildcard tests/preload/test_*.py tests/sim/test_*.py))) \
-    tests/trust/test_signals.py
+    tests/qualification/test_signals.py
 cross: ## build for aarch64 with warnings as errors; its unit, preload and simulator tests under qemu-user
 	$(Q)scripts/install-deps build test cross
 	$(Q)$(MAKE) --no-print-directory CROSS=aarch64 WERROR=1 all unit sim programs
 	$(Q)$(MAKE) --no-print-directory sim
 	$(Q)scripts/check-structure build/aarch64/libsparkguard.so
-	$(Q)tests/run tests/trust/test_aarch64.py
+	$(Q)tests/run tests/qualification/test_aarch64.py
 	$(Q)$(EMULATE) tests/run --unit
 	$(Q)JOBS=4 $(EMULATE) tests/run $(EMULATED)
 endif
@@ -162,7 +162,7 @@ sanitize: ## core and tools under ASan+UBSan, the core under TSan
 	$(Q)cp build/libsparkguard.so build/address/
 	$(Q)BUILD=build/address tests/run --unit
 	$(Q)BUILD=build/address tests/run tests/cli
-	$(Q)BUILD=build/address tests/run tests/trust/test_fuzz.py
+	$(Q)BUILD=build/address tests/run tests/qualification/test_fuzz.py
 	$(Q)$(MAKE) --no-print-directory SAN=thread unit
 	$(Q)BUILD=build/thread tests/run --unit
 .PHONY: test check cross sanitize
@@ -173,13 +173,13 @@ test-ecosystem: ## packages, clusters and dashboards: installs Debian's debhelpe
 	$(Q)BUILD=$(BUILD) tests/run tests/ecosystem
 .PHONY: test-ecosystem
 
-trust: ## the long form of the tests of trust, all points or POINTS="1 7"; writes tests/TRUST.md
-	$(Q)scripts/install-deps build test cross trust $(if $(filter 4,$(or $(POINTS),4)),ecosystem browser) \
+qualify: ## the long form of the qualification tests, all points or POINTS="1 7"; writes tests/QUALIFICATION.md
+	$(Q)scripts/install-deps build test cross qualify $(if $(filter 4,$(or $(POINTS),4)),ecosystem browser) \
 	    $(if $(filter 5,$(or $(POINTS),5)),guest64k) $(if $(filter 9,$(or $(POINTS),9)),foreign)
 	$(Q)$(MAKE) --no-print-directory all sim unit programs fuzz fuzzers
 	$(Q)$(if $(EMULATE),$(MAKE) --no-print-directory CROSS=aarch64 all unit sim programs)
-	$(Q)BUILD=$(BUILD) EMULATE='$(EMULATE)' tests/trust/run $(POINTS)
-.PHONY: trust
+	$(Q)BUILD=$(BUILD) EMULATE='$(EMULATE)' tests/qualification/run $(POINTS)
+.PHONY: qualify
 
 test-browser: ## the page of --html in Chromium; leaves pictures of it in build/browser
 	$(Q)scripts/install-deps build test browser

@@ -127,8 +127,13 @@ static uint64_t used_of(const struct sg_block_table_array *array)
     return entered - gone;
 }
 
+/* While each stripe counts only a few entries, the sum need not be looked at: other threads change the counts. */
 static bool is_full(struct sg_block_table_array *array)
 {
+    const struct stripe *own = stripe_of(array);
+    int64_t entries = (int64_t)(sg_load_relaxed(&own->entered) - sg_load_relaxed(&own->gone));
+    if (entries < (int64_t)(array->slots / (2 * SG_BLOCK_TABLE_STRIPES)))
+        return false;
     if (array->slots > EXACT_SLOTS && sg_load_relaxed(&stripe_of(array)->entered) % INSERTS_PER_CHECK != 0)
         return false;
     return used_of(array) >= array->slots / 4 * 3;

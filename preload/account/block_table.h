@@ -22,7 +22,7 @@ struct sg_block_table_slot {
 
 struct sg_block_table_array;
 
-enum { SG_BLOCK_TABLE_GENERATIONS = 40, SG_BLOCK_TABLE_STRIPES = 4 };
+enum { SG_BLOCK_TABLE_GENERATIONS = 40, SG_BLOCK_TABLE_STRIPES = 16 };
 
 /* All zero is a valid empty table. */
 struct sg_block_table {

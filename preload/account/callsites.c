@@ -11,7 +11,8 @@
 #include <string.h>
 
 static struct sg_callsite before_fork[SG_CALLSITE_CLASSES][SG_CALLSITE_CAPACITY];
-static uint32_t has_sites; /* (atomic) without call sites the pages of before_fork stay untouched */
+static uint32_t tried[SG_CALLSITE_CLASSES]; /* a bit for each call site that was named late, or could not be */
+static uint32_t has_sites;                  /* (atomic) without call sites the pages of before_fork stay untouched */
 
 /* ---- the name: library and offset -------------------------------------------------------------------------------- */
 
@@ -121,7 +122,6 @@ static void name(struct sg_callsite *site, uint64_t address)
 
 void sg_callsites_name_late(void)
 {
-    static uint32_t tried[SG_CALLSITE_CLASSES];
     _Static_assert(SG_CALLSITE_CAPACITY <= 32, "a bit for each");
     for (uint32_t class = 0; class < SG_CALLSITE_CLASSES; class ++)
         for (uint32_t number = SG_CALLSITE_FIRST; number < SG_CALLSITE_CAPACITY; number++) {
@@ -215,17 +215,29 @@ void sg_callsites_publish_ranges(struct sg_range_map *ranges)
     ranges->changed_sites = 0;
 }
 
-void sg_callsites_before_fork(void)
+/* The child has no array credit: its call sites do not count the arrays behind it. */
+static void leave_out_credit(uint64_t word)
 {
-    if (sg_load_relaxed(&has_sites) != 0)
-        memcpy(before_fork, sg_own->site, sizeof before_fork);
+    struct sg_callsite *site = &before_fork[SG_CALLSITES_HEAP][sg_array_site(word)];
+    site->live_bytes -= sg_array_site_bytes(word);
+    site->live_count -= sg_array_site_count(word);
 }
 
-void sg_callsites_refork(void)
+void sg_callsites_before_fork(void)
+{
+    if (sg_load_relaxed(&has_sites) == 0)
+        return;
+    memcpy(before_fork, sg_own->site, sizeof before_fork);
+    for (uint32_t i = 0; i < sg_load(&sg_own->record_used) && i < SG_RECORD_LIMIT; i++)
+        leave_out_credit(sg_load_relaxed(&sg_own->record[i].array_credit));
+}
+
+void sg_callsites_atfork_child(void)
 {
     if (sg_load_relaxed(&has_sites) == 0)
         return;
     memcpy(sg_own->site, before_fork, sizeof before_fork);
+    memset(tried, 0, sizeof tried);
     for (unsigned class = 0; class < SG_CALLSITE_CLASSES; class ++)
         for (unsigned number = 0; number < SG_CALLSITE_CAPACITY; number++)
             sg_own->site[class][number].at_refusal_bytes = 0; /* the child has been refused nothing */

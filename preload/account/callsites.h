@@ -1,8 +1,8 @@
 /*
  * callsites.h - call sites: the code that asked for large blocks, and how much each call site holds.
  *
- * CUDA blocks of any size have a call site. Mappings and heap blocks have one from SPARKGUARD_LARGE bytes on. The entry
- * of each such block stores the number of its call site.
+ * CUDA blocks of any size have a call site. Mappings have one from SPARKGUARD_LARGE bytes on, heap blocks too, if they are
+ * in the block table (tracker.h). The entry of each such block stores the number of its call site.
  *
  * A call site is the return address of the program's own call, outside this library, together with the domain. Each
  * class has SG_CALLSITE_CAPACITY numbers. When all are in use, further call sites share number 1 (SG_CALLSITE_OTHER).
@@ -39,7 +39,10 @@ static inline uint32_t sg_callsites_guess(uint64_t key)
 static inline uint32_t sg_callsites_find(enum sg_callsite_class class, enum sg_domain domain, const void *caller)
 {
     uint64_t key = sg_callsites_key(domain, caller);
-    return sg_callsites_find_farther(class, key, sg_callsites_guess(key));
+    uint32_t number = sg_callsites_guess(key);
+    if (SG_LIKELY(sg_load_relaxed(&sg_own->site[class][number].key) == key))
+        return number;
+    return sg_callsites_find_farther(class, key, number);
 }
 
 /* Adds one block of `bytes` to call site `number`; returns `number`. */
@@ -81,14 +84,20 @@ void sg_callsites_keep_peak(void);
 /* Copies the live bytes of all call sites as figures of the refusal that is being recorded. */
 void sg_callsites_keep_refusal(void);
 
-/* Takes a block that is being freed off its call site. */
-static inline void sg_callsites_leave(enum sg_callsite_class class, uint32_t number, uint64_t bytes)
+/* Takes `count` blocks of `bytes` in all off their call site, because they are freed. */
+static inline void sg_callsites_leave_blocks(enum sg_callsite_class class, uint32_t number, uint64_t bytes,
+                                             uint64_t count)
 {
     struct sg_callsite *site = &sg_own->site[class][number];
     if (SG_UNLIKELY(sg_load_relaxed(&sg_own->sites_peak_state) == SG_CALLSITES_PEAK_LIVE))
         sg_callsites_keep_peak();
     (void)sg_fetch_sub(&site->live_bytes, bytes);
-    (void)sg_fetch_sub(&site->live_count, UINT64_C(1));
+    (void)sg_fetch_sub(&site->live_count, count);
+}
+
+static inline void sg_callsites_leave(enum sg_callsite_class class, uint32_t number, uint64_t bytes)
+{
+    sg_callsites_leave_blocks(class, number, bytes, 1);
 }
 
 /* Names call sites that got no name when they were first seen because the program had no free descriptor. Tries each
@@ -99,9 +108,9 @@ void sg_callsites_name_late(void);
  * change of the map. */
 void sg_callsites_publish_ranges(struct sg_range_map *ranges);
 
-/* fork. before_fork, in the parent: copies the call sites. refork, in the child: fills the child's new, empty segment
- * with that copy. */
+/* fork. before_fork, in the parent: copies the call sites. atfork_child, in the child: fills the child's new, empty
+ * segment with that copy. */
 void sg_callsites_before_fork(void);
-void sg_callsites_refork(void);
+void sg_callsites_atfork_child(void);
 
 #endif

@@ -4,6 +4,7 @@
 #include "account/commits.h"
 
 #include "base/atomics.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 
 #include <string.h>
@@ -19,7 +20,7 @@ static struct {
     uint64_t aged;                       /* bytes that were untouched for AGED_NS and still are */
     uint64_t least, begin_ns;            /* fewest untouched bytes since begin_ns (CLOCK_MONOTONIC) */
     uint32_t is_on_record;               /* (atomic) the promise follows the record */
-} state;
+} state SG_AT_FORK;
 
 static uint64_t least_of(uint64_t a, uint64_t b)
 {
@@ -97,7 +98,7 @@ bool sg_commits_are_on_record(void)
     return sg_load(&state.is_on_record) != 0;
 }
 
-void sg_commits_refork(void)
+void sg_commits_atfork_child(void)
 {
     memset(&state, 0, sizeof state);
 }

@@ -44,6 +44,6 @@ uint64_t sg_commits_expected_bytes(uint64_t bytes);
 bool sg_commits_are_on_record(void);
 
 /* In a forked child: forgets the record. The child's committed memory is inherited, and no part of its own record. */
-void sg_commits_refork(void);
+void sg_commits_atfork_child(void);
 
 #endif

@@ -6,6 +6,7 @@
 #include "base/atomics.h"
 #include "base/compiler.h"
 #include "base/options.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "base/text.h"
 #include "shared/decision_lock.h"

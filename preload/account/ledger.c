@@ -16,6 +16,7 @@
 #include "shared/registry.h"
 #include "shared/segment.h"
 #include "account/callsites.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "account/transit.h"
 #include "account/driver_pool.h"
@@ -30,6 +31,12 @@ static struct sg_transit promises; /* promised bytes: new ones are noted, moved 
 static uint64_t promises_start;    /* the present scan's sg_transit_begin_look */
 static struct sg_transit sparse;   /* MAP_NORESERVE bytes made writable */
 static uint64_t sparse_start;      /* the same for sparse */
+
+static struct {
+    uint64_t max_bytes; /* (atomic) most array credit of a thread */
+    uint32_t epoch;     /* (atomic) scans begun and ended: odd during a scan */
+    uint32_t is_barred; /* (atomic) see sg_ledger_bar_arrays */
+} arrays;
 
 static struct {
     uint64_t domain[SG_DOMAIN_CAPACITY]; /* live bytes */
@@ -92,6 +99,7 @@ static void note_peak(uint64_t total)
  */
 uint64_t sg_ledger_turn_peak(void)
 {
+    sg_ledger_take_back_arrays();
     uint64_t before = sg_exchange(&sg_own->phase_peak_bytes, UINT64_C(0)), total = sg_load(&sg_own->slot.granted_bytes);
     sg_raise_to(&sg_own->phase_peak_bytes, total);
     note_peak(total);
@@ -108,6 +116,7 @@ static void turn_domain_peak(struct sg_domain_counters *counters)
 
 void sg_ledger_turn_domain_peaks(void)
 {
+    sg_ledger_take_back_arrays();
     for (unsigned i = 0; i < SG_DOMAIN_COUNT; i++)
         turn_domain_peak(&sg_own->domain[i]);
 }
@@ -121,11 +130,21 @@ static enum sg_sum sum_of(enum sg_domain domain)
                                          : SG_SUM_COUNT;
 }
 
+/* Takes array credit back before a charge that would raise a peak: the peak shall not count it. */
+static void prepare_peaks(const struct sg_domain_counters *counters, uint64_t bytes)
+{
+    uint64_t total = sg_load_relaxed(&sg_own->slot.granted_bytes), granted = sg_load_relaxed(&counters->granted_bytes);
+    if (SG_UNLIKELY(total + bytes > sg_load_relaxed(&sg_own->phase_peak_bytes) ||
+                    granted + bytes > sg_load_relaxed(&counters->recent_peak_bytes)))
+        sg_ledger_take_back_arrays();
+}
+
 void sg_ledger_charge(enum sg_domain domain, uint64_t bytes)
 {
     struct sg_domain_counters *counters = &sg_own->domain[domain];
     enum sg_sum sum = sum_of(domain);
     uint64_t granted, total;
+    prepare_peaks(counters, bytes);
     if (sum != SG_SUM_COUNT) {
         if (domain != SG_DOMAIN_MANAGED)
             sg_driver_pool_note_taken(bytes);
@@ -238,8 +257,151 @@ void sg_ledger_end_move(uint64_t bytes)
         sg_transit_end(&promises, bytes);
 }
 
+/* ---- array credit ------------------------------------------------------------------------------------------------ */
+
+/* After a scan a thread frees so many arrays before it gets credit again: a thread that frees one now and then shall not
+ * keep its bytes granted. */
+enum { ARRAYS_BEFORE_CREDIT = 16 };
+
+/* Takes the call site's part of a word off the call site. */
+static void leave_site(uint64_t word)
+{
+    if (sg_array_site_bytes(word) != 0 || sg_array_site_count(word) != 0)
+        sg_callsites_leave_blocks(SG_CALLSITES_HEAP, sg_array_site(word), sg_array_site_bytes(word),
+                                  sg_array_site_count(word));
+}
+
+/* Takes the credit out of a record's word and closes the word, or leaves it open. Any thread may do this: the owner
+ * changes the word by compare-and-swap, too. */
+static void take_back(struct sg_record *record, bool closes)
+{
+    uint64_t word = sg_load(&record->array_credit), open = closes ? 0 : SG_ARRAY_OPEN;
+    do {
+        if ((word & ~open) == 0)
+            return;
+    } while (!sg_cas_u64(&record->array_credit, &word, word & open));
+    leave_site(word);
+    if (sg_array_credit_bytes(word) != 0)
+        sg_ledger_release(SG_DOMAIN_HEAP, sg_array_credit_bytes(word));
+}
+
+static void take_back_arrays(bool closes)
+{
+    uint32_t used = sg_load(&sg_own->record_used);
+    for (uint32_t i = 0; i < used && i < SG_RECORD_LIMIT; i++)
+        take_back(&sg_own->record[i], closes);
+}
+
+void sg_ledger_take_back_arrays(void)
+{
+    take_back_arrays(false);
+}
+
+void sg_ledger_take_back_record(struct sg_record *record)
+{
+    take_back(record, true);
+}
+
+void sg_ledger_set_array_credit(uint64_t max_bytes)
+{
+    sg_store(&arrays.max_bytes, max_bytes < SG_ARRAY_CREDIT_MAX ? max_bytes : SG_ARRAY_CREDIT_MAX);
+    if (max_bytes == 0)
+        sg_ledger_take_back_arrays();
+}
+
+/* The word that pays for an array, or 0 if `word` does not reach. */
+static uint64_t word_after_taking(uint64_t word, uint64_t bytes, uint32_t site, bool *is_site_counted)
+{
+    uint64_t units = bytes / SG_ARRAY_UNIT;
+    if (sg_array_credit_bytes(word) < bytes || bytes % SG_ARRAY_UNIT != 0)
+        return 0;
+    *is_site_counted =
+        sg_array_site(word) == site && sg_array_site_bytes(word) >= bytes && sg_array_site_count(word) != 0;
+    word -= units << 1;
+    return *is_site_counted ? word - (units << SG_ARRAY_SITE_SUM_SHIFT) - (UINT64_C(1) << SG_ARRAY_COUNT_SHIFT) : word;
+}
+
+bool sg_ledger_take_array(struct sg_record *record, uint64_t bytes, uint32_t site, bool *is_site_counted)
+{
+    uint64_t word = sg_load_relaxed(&record->array_credit), after;
+    do {
+        after = word_after_taking(word, bytes, site, is_site_counted);
+        if (after == 0)
+            return false;
+    } while (!sg_cas_u64(&record->array_credit, &word, after));
+    return true;
+}
+
+/* Opens a record's word after a scan has closed it. Without credit an open word means nothing: if a scan begins at this
+ * moment, the thread gives its array no credit. */
+static bool open_word(struct sg_record *record)
+{
+    uint64_t closed = 0;
+    if (++record->arrays_freed < ARRAYS_BEFORE_CREDIT)
+        return false;
+    record->arrays_freed = 0;
+    return sg_cas_u64(&record->array_credit, &closed, SG_ARRAY_OPEN);
+}
+
+void sg_ledger_bar_arrays(void)
+{
+    sg_store(&arrays.is_barred, 1u);
+}
+
+uint32_t sg_ledger_array_epoch(void)
+{
+    return sg_load(&arrays.epoch);
+}
+
+/* Whether another call site's part of the word has to go before an array of `site` is added. */
+static bool replaces_site(uint64_t word, uint32_t site)
+{
+    bool has_part = sg_array_site_bytes(word) != 0 || sg_array_site_count(word) != 0;
+    return site != 0 && has_part && (sg_array_site(word) != site || sg_array_site_count(word) == SG_ARRAY_COUNT_MAX);
+}
+
+/* The word with one array more. */
+static uint64_t word_after_giving(uint64_t word, uint64_t bytes, uint32_t site)
+{
+    const uint64_t of_site = ~UINT64_C(0) << SG_ARRAY_SITE_SUM_SHIFT;
+    uint64_t units = bytes / SG_ARRAY_UNIT;
+    word += units << 1;
+    if (site == 0)
+        return word;
+    if (sg_array_site(word) != site || replaces_site(word, site))
+        word = (word & ~of_site) | (uint64_t)site << SG_ARRAY_SITE_SHIFT;
+    return word + (units << SG_ARRAY_SITE_SUM_SHIFT) + (UINT64_C(1) << SG_ARRAY_COUNT_SHIFT);
+}
+
+bool sg_ledger_give_array(struct sg_record *record, uint64_t bytes, uint32_t site, uint32_t epoch)
+{
+    if (bytes % SG_ARRAY_UNIT != 0 || bytes >= SG_ARRAY_MAX || (epoch & 1) != 0 || sg_load(&arrays.is_barred) != 0)
+        return false;
+    sg_entry_forget_growth(); /* the pages may stay, and their growth is not that of the next array's promise */
+    uint64_t word = sg_load(&record->array_credit);
+    if (SG_UNLIKELY((word & SG_ARRAY_OPEN) == 0)) {
+        if (!open_word(record))
+            return false;
+        word = SG_ARRAY_OPEN;
+    }
+    do {
+        uint64_t credit = sg_array_credit_bytes(word) + bytes;
+        bool is_open = (word & SG_ARRAY_OPEN) != 0 && sg_load(&arrays.epoch) == epoch; /* else a scan closes it */
+        if (!is_open || credit > sg_load_relaxed(&arrays.max_bytes))
+            return false;
+    } while (!sg_cas_u64(&record->array_credit, &word, word_after_giving(word, bytes, site)));
+    if (SG_UNLIKELY(replaces_site(word, site)))
+        leave_site(word);
+    return true;
+}
+
+/* ---- scans ------------------------------------------------------------------------------------------------------- */
+
 void sg_ledger_begin_scan(void)
 {
+    sg_fetch_add(&arrays.epoch, 1u);
+    take_back_arrays(true);
+    sg_store(&arrays.is_barred, 0u);
     promises_start = sg_transit_begin_look(&promises);
     sparse_start = sg_transit_begin_look(&sparse);
 }
@@ -261,6 +423,7 @@ void sg_ledger_end_scan(uint64_t bytes, uint64_t sparse_bytes)
         since = sg_transit_since(&promises, promises_start);
     while (!sg_entry_exchange(SG_SUM_PROMISED, &before, bytes + since));
     sg_lock_release(&sg_promises_lock, &lock);
+    sg_fetch_add(&arrays.epoch, 1u);
     end_scan_of_sparse(sparse_bytes);
     bound_promises();
 }
@@ -308,7 +471,8 @@ static int64_t credit_of_all(void)
     uint32_t used = sg_load_acquire(&sg_own->record_used);
     int64_t credit = 0;
     for (uint32_t i = 0; i < used && i < SG_RECORD_LIMIT; i++) /* another program may have written to the file */
-        credit += sg_load_relaxed(&sg_own->record[i].credit_bytes);
+        credit += sg_load_relaxed(&sg_own->record[i].credit_bytes) +
+                  (int64_t)sg_array_credit_bytes(sg_load_relaxed(&sg_own->record[i].array_credit));
     return credit;
 }
 
@@ -364,13 +528,16 @@ void sg_ledger_set_mapped_before_fork(uint64_t bytes)
     before_fork.domain[SG_DOMAIN_MAPPED] = bytes;
 }
 
-void sg_ledger_refork(void)
+void sg_ledger_atfork_child(void)
 {
     sg_lock_reset(&sg_promises_lock);
-    sg_transit_refork(&promises);
-    sg_transit_refork(&sparse);
+    sg_transit_atfork_child(&promises);
+    sg_transit_atfork_child(&sparse);
     sg_store(&peak_writer, 0u);
-    sg_job_refork();
+    arrays.epoch = 0;
+    arrays.is_barred = 0;
+    arrays.max_bytes = 0; /* until sg_tracker_inherit has marked the parent's blocks and a snapshot sets it */
+    sg_job_atfork_child();
     uint64_t inherited = 0;
     for (unsigned i = 0; i < SG_DOMAIN_COUNT; i++) {
         inherited += before_fork.domain[i];

@@ -4,6 +4,7 @@
  * granted = live + unused credit. The heap is charged in advance: a thread holds up to SG_CREDIT_MAX bytes of credit
  * and pays small blocks from it without touching shared memory. Live bytes (granted less all credit) are exact whenever
  * no thread allocates or frees. Peaks are taken of granted bytes: never too low, at most 1 MiB per thread too high.
+ * Array credit is granted, too; it is taken back before a peak is raised.
  *
  * Thread-safety: any thread, also in signal handlers, except where noted. The only lock is sg_promises_lock.
  */
@@ -54,7 +55,7 @@ void sg_ledger_open_sparse(uint64_t bytes);
 void sg_ledger_begin_move(uint64_t bytes);
 void sg_ledger_end_move(uint64_t bytes);
 
-/* A scan. end_scan takes the promised bytes and the resident MAP_NORESERVE bytes that the scan found, and adds the
+/* A scan. begin_scan takes all array credit back; there is none until end_scan. end_scan takes the promised bytes and the resident MAP_NORESERVE bytes that the scan found, and adds the
  * bytes promised, opened or moved since begin_scan. Under sg_decision_lock. */
 void sg_ledger_begin_scan(void);
 void sg_ledger_end_scan(uint64_t bytes, uint64_t sparse_bytes);
@@ -73,6 +74,36 @@ void sg_ledger_grant_credit(struct sg_record *record, uint64_t bytes);
  * record's thread, or for an ended thread. */
 void sg_ledger_return_credit(struct sg_record *record, uint64_t keep);
 
+/* Array credit. A thread that frees an array (a heap block of SG_ARRAY_MIN to SG_ARRAY_MAX bytes) may keep its bytes
+ * granted, and pay its next arrays from them, without a decision and without a word that other threads write. Only an
+ * array that was allocated since the last scan becomes credit: its promise still stands, so it is the promise of the
+ * array that takes its place. A scan takes all credit back before it computes the promises anew (tests/model/
+ * arrays.pml). So does a charge that raises a peak, which therefore counts none of it. */
+enum { SG_ARRAY_MIN = 256 * 1024, SG_ARRAY_MAX = 32 * 1024 * 1024 };
+
+/* Pays for an array of `bytes` from the array credit of a record. `site`: its call site, or 0. False: the credit does
+ * not reach, and nothing has changed. *is_site_counted: the call site counts the array already. Only by the record's
+ * thread. */
+bool sg_ledger_take_array(struct sg_record *record, uint64_t bytes, uint32_t site, bool *is_site_counted);
+
+/* Makes an array of `bytes`, which is being freed, credit of a record. `site`: its call site, or 0; it counts the array
+ * until the credit is taken back. `epoch`: sg_ledger_array_epoch() from before the array was removed from the block
+ * table. A scan in which it was removed has not seen it, and yet its promise is gone. False: there was such a scan, or
+ * it would be too much credit, or the thread frees few arrays; nothing has changed. Only by the record's thread. */
+bool sg_ledger_give_array(struct sg_record *record, uint64_t bytes, uint32_t site, uint32_t epoch);
+uint32_t sg_ledger_array_epoch(void);
+
+/* Releases the array credit of all threads, or of one record. Any thread. */
+void sg_ledger_take_back_arrays(void);
+void sg_ledger_take_back_record(struct sg_record *record);
+
+/* Until the next scan no array becomes credit: the present one could not mark all of them as scanned. */
+void sg_ledger_bar_arrays(void);
+
+/* Sets how much array credit a thread may have from now on. At most SG_ARRAY_CREDIT_MAX; 0 takes all credit back. */
+#define SG_ARRAY_CREDIT_MAX (UINT64_C(64) << 20)
+void sg_ledger_set_array_credit(uint64_t max_bytes);
+
 /* Live bytes now, of the process and of its heap. Exact if no thread allocates or frees. One load per thread record. */
 uint64_t sg_ledger_live_bytes(void);
 uint64_t sg_ledger_live_heap_bytes(void);
@@ -86,11 +117,11 @@ uint64_t sg_ledger_own_bytes(void);
 /* Counts an internal fault after which a call was let through uncounted. */
 void sg_ledger_count_fault(void);
 
-/* fork. before_fork, in the parent: copies the sums. set_mapped_before_fork, in the child before refork: corrects the
- * mapped bytes of that copy to those that the child has. refork, in the child, whose segment is empty: fills the sums
- * from that copy. */
+/* fork. before_fork, in the parent: copies the sums. set_mapped_before_fork, in the child before atfork_child: corrects
+ * the mapped bytes of that copy to those that the child has. atfork_child, in the child, whose segment is empty: fills
+ * the sums from that copy. */
 void sg_ledger_before_fork(void);
 void sg_ledger_set_mapped_before_fork(uint64_t bytes);
-void sg_ledger_refork(void);
+void sg_ledger_atfork_child(void);
 
 #endif

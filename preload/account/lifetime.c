@@ -5,7 +5,7 @@
 
 #include "account/timeline.h"
 #include "base/atomics.h"
-#include "base/seccomp.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "shared/job.h"
 #include "shared/registry.h"
@@ -25,7 +25,7 @@ static bool leaves_nothing(enum sg_state state)
 static void note_resident(void)
 {
     struct rusage usage = {0};
-    if (sg_seccomp_is_on() || sg_syscall(SYS_getrusage, RUSAGE_SELF, (long)&usage, 0, 0, 0, 0) != 0)
+    if (sg_syscall(SYS_getrusage, RUSAGE_SELF, (long)&usage, 0, 0, 0, 0) != 0)
         return;
     sg_own->max_resident_mib = (uint32_t)((usage.ru_maxrss + 1023) / 1024);
 }
@@ -35,9 +35,9 @@ void sg_lifetime_end(enum sg_state state, int exit_code)
     if (!sg_segment_is_own())
         return;
     if (leaves_nothing(state))
-        sg_job_send_mail();
+        sg_job_leave_peak();
     else
-        sg_job_read_mail();
+        sg_job_take_left_peak();
     sg_own->ended_time_ns = (int64_t)sg_clock_ns(CLOCK_REALTIME);
     note_resident();
     sg_own->exit_code = exit_code;

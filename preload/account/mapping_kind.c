@@ -4,8 +4,10 @@
 #include "account/mapping_kind.h"
 
 #include "base/atomics.h"
+#include "base/options.h"
+#include "base/text.h"
 #include "base/range_map.h"
-#include "base/seccomp.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "base/pages.h"
 
@@ -19,13 +21,13 @@
 #define MAP_HUGE_SHIFT 26
 #endif
 
-/* Whether a file is on hugetlbfs. A block size above the page size means hugetlbfs, or a tmpfs mounted with huge=. In a
- * sandbox fstatfs is not called, because the filter may end the process for it. */
+/* Whether a file is on hugetlbfs. A block size above the page size means hugetlbfs, or a tmpfs mounted with huge=.
+ * Under a seccomp filter fstatfs is not called: then no file is. */
 static bool is_huge_file(int fd, const struct stat *info)
 {
     struct statfs file_system = {0};
-    return (uint64_t)info->st_blksize > sg_page_bytes() && !sg_seccomp_is_on() &&
-           sg_sys_fstatfs(fd, &file_system) == 0 && (uint64_t)file_system.f_type == HUGETLBFS_MAGIC;
+    return (uint64_t)info->st_blksize > sg_page_bytes() && sg_sys_fstatfs(fd, &file_system) == 0 &&
+           (uint64_t)file_system.f_type == HUGETLBFS_MAGIC;
 }
 
 /* Whether the pages of a file are memory: tmpfs, memfd, hugetlbfs, /dev/zero. Only tmpfs, memfd and hugetlbfs files
@@ -79,16 +81,29 @@ static uint64_t missing_of_file(const struct stat *info, uint64_t offset, uint64
     return missing < bytes ? missing : bytes;
 }
 
+/* The size of huge pages for which no size is given: default_hugepagesz of the kernel's command line. If it cannot be
+ * read, the bytes that one page of page table entries maps. */
+static uint64_t default_huge_bytes(void)
+{
+    char path[SG_PATH_CAPACITY + 64], meminfo[2048];
+    struct sg_text text = sg_text_begin(path, sizeof path);
+    sg_text_add(&text, sg_options.system_root);
+    sg_text_add(&text, "/proc/meminfo");
+    uint64_t kib =
+        sg_text_read_file(path, meminfo, sizeof meminfo) > 0 ? sg_text_read_field(meminfo, "Hugepagesize:", 0) : 0;
+    bool is_known = kib != 0 && kib < UINT64_C(1) << 30 && (kib & (kib - 1)) == 0;
+    return is_known ? kib * 1024 : sg_page_bytes() * (sg_page_bytes() / 8);
+}
+
 /* Describes a mapping of huge pages. They come from the huge page pool, which is not part of MemAvailable. */
 static void describe_huge(struct sg_mapping_kind *mapping, size_t length, int flags, const struct stat *info)
 {
     unsigned log2 = (unsigned)flags >> MAP_HUGE_SHIFT & 63;
-    uint64_t page_bytes =
-        sg_page_bytes() * (sg_page_bytes() / 8); /* default: the bytes that one page of page table entries maps */
-    if ((flags & MAP_ANONYMOUS) == 0)            /* a file has its own page size, whatever the flags say */
+    uint64_t page_bytes;
+    if ((flags & MAP_ANONYMOUS) == 0) /* a file has its own page size, whatever the flags say */
         page_bytes = (uint64_t)info->st_blksize;
-    else if (log2 != 0)
-        page_bytes = UINT64_C(1) << log2;
+    else
+        page_bytes = log2 != 0 ? UINT64_C(1) << log2 : default_huge_bytes();
     mapping->bytes = sg_round_up(length, page_bytes);
     mapping->flags |= SG_RANGE_SETTLED | SG_RANGE_SHARED;
     mapping->is_judged = false;

@@ -7,13 +7,14 @@
 #include "account/ledger.h"
 #include "base/lock.h"
 #include "shared/segment.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "account/thread_record.h"
 
 #include <string.h>
 
-static struct sg_lock lock;
-static uint64_t earlier_peak_bytes; /* (atomic) highest peak of the phases that ended since the last reset */
+static struct sg_lock lock SG_AT_FORK;
+static uint64_t earlier_peak_bytes SG_AT_FORK; /* (atomic) highest peak of the phases that ended since the last reset */
 
 /* Releases this thread's unused credit, which would count as held in the peak that begins. */
 static void settle_credit(void)
@@ -84,7 +85,7 @@ void sg_phases_reset_peak(void)
     sg_lock_release(&lock, &state);
 }
 
-void sg_phases_refork(void)
+void sg_phases_atfork_child(void)
 {
     sg_lock_reset(&lock);
     sg_store(&earlier_peak_bytes, 0);

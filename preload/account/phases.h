@@ -20,6 +20,6 @@ uint64_t sg_phases_peak_bytes(void);
 void sg_phases_reset_peak(void);
 
 /* In a forked child: no phase has begun. */
-void sg_phases_refork(void);
+void sg_phases_atfork_child(void);
 
 #endif

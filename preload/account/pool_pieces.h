@@ -11,7 +11,7 @@
  *     free pieces in an extent with a block are still known.
  * Unknown memory is not counted as free. An extent is an address range known to lie in one piece of the pool's memory.
  *
- * Thread-safety: all calls under one lock of the caller (sg_vmm_lock). Memory: own mappings, made at first use.
+ * Thread-safety: all calls under one lock of the caller (sg_cuda_lock). Memory: own mappings, made at first use.
  */
 #ifndef SG_PRELOAD_ACCOUNT_POOL_PIECES_H
 #define SG_PRELOAD_ACCOUNT_POOL_PIECES_H

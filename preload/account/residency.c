@@ -81,11 +81,16 @@ static bool read_entries(int fd, uintptr_t begin, uintptr_t end, const struct ki
     return true;
 }
 
+static long open_pagemap(void)
+{
+    return sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);
+}
+
 /* Counts pages by /proc/self/pagemap. Returns false if that is not possible. */
 static bool count_pages(uintptr_t begin, uintptr_t end, const struct kind *kind, bool by_scan_only, uint64_t *bytes)
 {
     *bytes = 0;
-    long fd = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);
+    long fd = open_pagemap();
     if (fd < 0)
         return false;
     bool is_counted = scan_pages((int)fd, begin, end, kind, bytes) ||
@@ -99,9 +104,11 @@ bool sg_residency_is_cheap(void)
     enum { UNTRIED, NO, YES };
     static uint32_t answer; /* (atomic) */
     uint32_t known = sg_load_relaxed(&answer);
-    if (known == UNTRIED) {
+    long fd = known == UNTRIED ? open_pagemap() : -EBADF;
+    if (fd >= 0) { /* otherwise there may be no free descriptor just now: the answer is not kept */
         uint64_t bytes;
-        known = count_pages(0, sg_page_bytes(), &own, true, &bytes) ? YES : NO;
+        known = scan_pages((int)fd, 0, sg_page_bytes(), &own, &bytes) ? YES : NO;
+        (void)sg_sys_close((int)fd);
         sg_store_relaxed(&answer, known);
     }
     return known == YES;

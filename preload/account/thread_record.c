@@ -19,7 +19,7 @@ struct sg_record sg_thread_no_credit = {.credit_bytes = SG_NO_CREDIT};
 SG_THREAD_LOCAL struct sg_thread sg_self = {.credit = &sg_thread_no_credit};
 union sg_fork_page sg_wipe __attribute__((aligned(SG_PAGE_MAX)));
 
-static uint32_t has_been_armed;
+static uint32_t has_been_armed SG_AT_FORK;
 static struct sg_fast_limits fast[SG_FAST_WAYS]; /* the limits that arming copies to the fork-detection page */
 
 /* Whether a record's thread has ended: the kernel knows no thread of that number in any process. (clone(2) makes
@@ -27,7 +27,7 @@ static struct sg_fast_limits fast[SG_FAST_WAYS]; /* the limits that arming copie
  * the C library are limited in number or allocate from the program's heap. */
 static bool has_ended(uint32_t tid)
 {
-    return tid != 0 && sg_syscall(SYS_tkill, tid, 0, 0, 0, 0, 0) == -ESRCH;
+    return tid != 0 && sg_syscall_asked(SYS_tkill, tid, 0, 0, 0, 0, 0) == -ESRCH;
 }
 
 /* Whether has_ended may be called: a seccomp filter could end the program for its tkill. If not, all threads count as
@@ -117,6 +117,7 @@ void sg_thread_reap(uint32_t max_records)
             !sg_cas_u32(&record->tid, &tid, SG_RECORD_REAPED))
             continue;
         sg_ledger_return_credit(record, 0);
+        sg_ledger_take_back_record(record);
         sg_store_release(&record->tid, 0u); /* pairs with the claim in take_over */
     }
 }
@@ -232,7 +233,7 @@ void sg_thread_resume(const struct sg_thread_pause *pause)
     sg_self.credit = pause->credit;
 }
 
-void sg_thread_refork(void)
+void sg_thread_atfork_child(void)
 {
     sg_self.credit = &sg_thread_no_credit;
     sg_self.record = NULL;

@@ -47,18 +47,18 @@ struct sg_mark {
  * instructions after it is added to the sum of all threads. A handler that jumps out between the two leaves the request
  * in flight. */
 struct sg_open_call {
-    struct sg_mark mark;                /* the frame of the hook */
-    uint64_t flight_bytes, flight_pool; /* the request in flight and its constraint */
-    uint64_t judged_bytes;              /* growth of a memory pool that was granted to the call (mempool.c) */
-    uint64_t headroom_bytes;            /* free bytes of a graph pool that the call relies on (graph.c) */
-    uint32_t room_device;               /* the device of that graph pool */
-    uint32_t pool;                      /* number of the memory pool that counts the call as in flight; 0: none */
-    uint32_t asked_pool;                /* number of the pool that the call is querying the driver about; 0: none */
-    uint32_t free_begun;                /* result of sg_pieces_begin_free for a block that is being freed */
-    bool has_turn;                      /* the call holds the turn of calls that wait to be alone in a pool */
-    bool is_syncing;                    /* between sg_mempool_begin_sync and _end_sync */
-    uint32_t cancel_holds;              /* nesting depth of sg_thread_hold_cancel */
-    int cancel_state;                   /* the thread's own cancel state to restore, or SG_CANCEL_AS_IT_IS */
+    struct sg_mark mark;                  /* the frame of the hook */
+    uint64_t flight_bytes, flight_source; /* the request in flight and its constraint */
+    uint64_t judged_bytes;                /* growth of a memory pool that was granted to the call (mempool.c) */
+    uint64_t headroom_bytes;              /* free bytes of a graph pool that the call relies on (graph.c) */
+    uint32_t room_device;                 /* the device of that graph pool */
+    uint32_t pool;                        /* number of the memory pool that counts the call as in flight; 0: none */
+    uint32_t asked_pool;                  /* number of the pool that the call is querying the driver about; 0: none */
+    uint32_t free_begun;                  /* result of sg_pieces_begin_free for a block that is being freed */
+    bool has_turn;                        /* the call holds the turn of calls that wait to be alone in a pool */
+    bool is_syncing;                      /* between sg_mempool_begin_sync and _end_sync */
+    uint32_t cancel_holds;                /* nesting depth of sg_thread_hold_cancel */
+    int cancel_state;                     /* the thread's own cancel state to restore, or SG_CANCEL_AS_IT_IS */
 };
 #define SG_CANCEL_AS_IT_IS (-1)
 
@@ -166,6 +166,6 @@ extern SG_INTERNAL struct sg_record sg_thread_no_credit;
 #define SG_NO_CREDIT (INT64_MIN / 2) /* so far from 0 and from overflow that no sum of thread updates reaches either */
 
 /* In a forked child: takes the parent's record from this thread, the only one left, and arms the page again. */
-void sg_thread_refork(void);
+void sg_thread_atfork_child(void);
 
 #endif

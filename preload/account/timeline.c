@@ -139,6 +139,20 @@ const struct sg_timeline *sg_timeline_current(void)
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
+/* Copies the samples of `before` into a new file. Its magic stays 0 meanwhile, so that readers take no half copy. */
+static long copy_but_magic(struct sg_timeline *line, const struct sg_timeline *before)
+{
+    struct sg_timeline *copy =
+        sg_sys_mmap(NULL, sizeof *copy, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (sg_is_error(copy))
+        return (long)copy;
+    sg_timeline_copy(copy, before);
+    memcpy((char *)line + sizeof line->magic, (const char *)copy + sizeof copy->magic,
+           sizeof *line - sizeof line->magic);
+    (void)sg_sys_munmap(copy, sizeof *copy);
+    return 0;
+}
+
 /* Fills the new file `fd` and maps it as the time line. Returns 0 or a negative errno. */
 static long make_in(int fd, const struct sg_timeline *before)
 {
@@ -151,8 +165,10 @@ static long make_in(int fd, const struct sg_timeline *before)
         return (long)line;
     line->version = SG_TIMELINE_VERSION;
     line->interval_ns = FIRST_INTERVAL_NS;
-    if (before != NULL)
-        sg_timeline_copy(line, before);
+    if (before != NULL && (result = copy_but_magic(line, before)) != 0) {
+        (void)sg_sys_munmap(line, sizeof *line);
+        return result;
+    }
     sg_store_release(&line->magic, SG_TIMELINE_MAGIC);
     sg_store_release(&timeline.line, line);
     return 0;
@@ -222,9 +238,11 @@ void sg_timeline_drop(void)
     (void)sg_sys_unlinkat((int)SG_AT_FDCWD, timeline.path);
 }
 
-void sg_timeline_refork(void)
+void sg_timeline_atfork_child(void)
 {
     sg_lock_reset(&timeline.lock);
+    if (sg_load(&timeline.state) == UNTRIED && sg_load(&timeline.line) == NULL)
+        return;
     if (timeline.line != NULL)
         (void)sg_sys_munmap(timeline.line, sizeof *timeline.line);
     sg_store(&timeline.line, NULL);

@@ -38,6 +38,6 @@ void sg_timeline_make_anew(void);
 void sg_timeline_drop(void);
 
 /* In a forked child: unmaps the time line, which is the parent's. */
-void sg_timeline_refork(void);
+void sg_timeline_atfork_child(void);
 
 #endif

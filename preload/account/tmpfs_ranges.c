@@ -16,7 +16,7 @@ struct sg_range_map sg_tmpfs_mapped;
 
 static struct sg_memory_file shown[SG_FILE_CAPACITY];
 static uint32_t shown_count;
-static uint64_t changes; /* how often the ranges in `shown` have changed */
+static uint64_t changes SG_AT_FORK; /* how often the ranges in `shown` have changed */
 
 static struct {
     uint64_t changes;                         /* `changes` when the scan began */
@@ -204,7 +204,7 @@ void sg_tmpfs_end_scan(uint64_t promised_bytes, uint64_t sparse_bytes)
 
 /* The missing bytes are reset: the parent's promises of a file are in the parent's registry entry, and the child's
  * first scan finds the child's. */
-void sg_tmpfs_refork(bool is_map_whole)
+void sg_tmpfs_atfork_child(bool is_map_whole)
 {
     for (uint32_t i = 0; i < shown_count; i++)
         shown[i].missing_bytes = 0;

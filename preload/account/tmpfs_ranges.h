@@ -43,6 +43,6 @@ void sg_tmpfs_add_missing(uint64_t begin, uint64_t end, uint64_t bytes);
 void sg_tmpfs_end_scan(uint64_t promised_bytes, uint64_t sparse_bytes);
 
 /* In a forked child. If the map may be torn (`is_map_whole` false), the child forgets all ranges. Under no lock. */
-void sg_tmpfs_refork(bool is_map_whole);
+void sg_tmpfs_atfork_child(bool is_map_whole);
 
 #endif

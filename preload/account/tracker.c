@@ -12,6 +12,7 @@
 #include "base/seccomp.h"
 #include "shared/own_entry.h"
 #include "shared/segment.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "account/thread_record.h"
 #include "account/transit.h"
@@ -35,14 +36,14 @@ struct sg_tracker_changes sg_tracker_changes;
 #define SLICE_BYTES (UINT64_C(64) << 20) /* most address space scanned under one hold of the lock */
 #define FORK_NS UINT64_C(1000000)        /* longest wait before and for a fork */
 
-static uint64_t anonymous_bytes;         /* of this process, at the last scan */
-static bool has_sparse;                  /* at the last scan */
-static uint64_t sparse_bytes;            /* resident and not inherited, at the last scan */
-static uint64_t sparse_room;             /* (atomic) MAP_NORESERVE address space that may have pages */
-static uint64_t inherited_promise_bytes; /* at the last scan */
-static uint64_t unpromised_bytes;        /* (atomic) never falls */
-static uint32_t has_unforked;            /* (atomic) set by sg_tracker_note_unforked */
-static uint64_t fork_until_ns;           /* (atomic) until then changes wait for a fork; 0: no fork */
+static uint64_t anonymous_bytes;          /* of this process, at the last scan */
+static bool has_sparse;                   /* at the last scan */
+static uint64_t sparse_bytes;             /* resident and not inherited, at the last scan */
+static uint64_t sparse_room;              /* (atomic) MAP_NORESERVE address space that may have pages */
+static uint64_t inherited_promise_bytes;  /* at the last scan */
+static uint64_t unpromised_bytes;         /* (atomic) never falls */
+static uint32_t has_unforked;             /* (atomic) set by sg_tracker_note_unforked */
+static uint64_t fork_until_ns SG_AT_FORK; /* (atomic) until then changes wait for a fork; 0: no fork */
 
 static struct sg_range_map checked_units; /* units of shared memory that the present scan has checked */
 
@@ -109,11 +110,30 @@ static uint64_t promised_least(uint64_t seen, uint64_t whole)
     return i == 0 ? whole : i < SG_ARRAY_LENGTH(seen_64ths) ? whole / 64 * (64 - seen_64ths[i]) : 0;
 }
 
+/* Marks a heap block as scanned. The value may have changed, or the block may be gone, since the scan read it. An entry
+ * that a thread is moving cannot be marked, and that thread may be stopped: then no array becomes credit before the next
+ * scan. */
+static void mark_scanned(uint64_t key, uint64_t value)
+{
+    enum { TRIES = 16 };
+    for (int i = 0; i < TRIES && value != 0 && (value & SG_BLOCK_SCANNED) == 0; i++) {
+        if (sg_block_table_mark(&sg_tracker_blocks, key, value, SG_BLOCK_SCANNED))
+            return;
+        value = sg_block_table_find(&sg_tracker_blocks, key);
+    }
+    if (value != 0 && (value & SG_BLOCK_SCANNED) == 0)
+        sg_ledger_bar_arrays();
+}
+
 static void scan_block(void *context, uint64_t key, uint64_t value)
 {
     struct scan *scan = context;
     uint64_t size = sg_block_size(value);
     enum sg_domain domain = sg_block_domain(value);
+    if (domain == SG_DOMAIN_HEAP && (value & SG_BLOCK_SCANNED) == 0) {
+        mark_scanned(key, value);
+        value |= SG_BLOCK_SCANNED;
+    }
     if (size < SG_PROMISE_BYTES || (domain != SG_DOMAIN_HEAP && domain != SG_DOMAIN_MANAGED))
         return;
     uint64_t whole = whole_pages(key, key + size, scan->page);
@@ -288,11 +308,23 @@ uint64_t sg_tracker_anonymous_bytes(void)
     return anonymous_bytes;
 }
 
+/* The sum of one word of all threads' records. */
+static uint64_t sum_of_records(size_t offset)
+{
+    uint64_t sum = 0;
+    uint32_t used = sg_load(&sg_own->record_used);
+    for (uint32_t i = 0; i < used && i < SG_RECORD_LIMIT; i++)
+        sum += sg_load((const uint64_t *)(const void *)((const char *)&sg_own->record[i] + offset));
+    return sum;
+}
+
 uint64_t sg_tracker_promised_bytes(void)
 {
     struct scan scan = {.table = &sg_tracker_blocks, .page = sg_page_bytes()};
     scan.is_sandboxed = sg_seccomp_is_on();
     uint64_t scan_start = sg_transit_begin_look(&in_passage);
+    uint64_t freed = sum_of_records(offsetof(struct sg_record, freed_bytes));
+    scan.promised = sum_of_records(offsetof(struct sg_record, paying_bytes)); /* after the credit was taken back */
     sg_block_table_visit(&sg_tracker_blocks, scan_block, &scan);
     scan.table = &sg_tracker_cuda;
     sg_block_table_visit(&sg_tracker_cuda, scan_block, &scan);
@@ -307,6 +339,7 @@ uint64_t sg_tracker_promised_bytes(void)
      * ledger by now, or be found at both of its addresses, or have resident pages although it was not checked. */
     uint64_t heap = sg_ledger_live_heap_bytes();
     heap += sg_transit_since(&in_passage, scan_start); /* read after the ledger */
+    heap += sum_of_records(offsetof(struct sg_record, freeing_bytes)) - freed;
     uint64_t small = heap > scan.tracked_heap ? heap - scan.tracked_heap : 0;
     anonymous_bytes = sg_procfs_anonymous_bytes(0);
     uint64_t resident = anonymous_bytes;
@@ -420,7 +453,7 @@ static bool is_unforked(uint64_t key, uint64_t value)
 {
     uint64_t page = sg_page_bytes(), begin = sg_round_up(key, page), end = (key + sg_block_size(value)) & ~(page - 1);
     return sg_load_relaxed(&has_unforked) != 0 && (value & SG_BLOCK_SETTLED) == 0 && end > begin &&
-           !sg_seccomp_is_on() && sg_sys_msync(begin, end - begin, MS_ASYNC) == -ENOMEM;
+           sg_sys_msync(begin, end - begin, MS_ASYNC) == -ENOMEM;
 }
 
 static void inherit_block(void *context, uint64_t key, uint64_t value)
@@ -430,8 +463,10 @@ static void inherit_block(void *context, uint64_t key, uint64_t value)
         table == &sg_tracker_blocks ? SG_BLOCK_INHERITED : SG_BLOCK_SETTLED; /* a child cannot use CUDA blocks */
     if (sg_block_size(value) >= SG_PROMISE_BYTES && is_unforked(key, value))
         mark |= SG_BLOCK_SETTLED;
-    if (sg_block_size(value) >= SG_PROMISE_BYTES)
-        (void)sg_block_table_mark(table, key, value, mark);
+    mark |= table == &sg_tracker_blocks ? SG_BLOCK_SCANNED : 0;
+    if (sg_block_size(value) < SG_PROMISE_BYTES)
+        mark &= SG_BLOCK_SCANNED;
+    (void)sg_block_table_mark(table, key, value, mark);
 }
 
 /* Shared memory (source != 0) is not marked: its missing bytes are published per range of a file, not as inherited. */
@@ -475,15 +510,16 @@ void sg_tracker_wait_for_fork(void)
         sleep_briefly();
 }
 
-void sg_tracker_refork(bool is_map_whole)
+void sg_tracker_atfork_child(bool is_map_whole)
 {
     sg_store(&fork_until_ns, UINT64_C(0));
     /* The thread that was making a change is not in the child. */
-    sg_store(&sg_tracker_changes.ended, sg_load(&sg_tracker_changes.begun));
+    if (!is_map_whole)
+        sg_store(&sg_tracker_changes.ended, sg_load(&sg_tracker_changes.begun));
     sg_lock_reset(&sg_tracker_maps_lock);
-    sg_transit_refork(&in_passage);
-    sg_commits_refork();
-    sg_tmpfs_refork(is_map_whole);
+    sg_transit_atfork_child(&in_passage);
+    sg_commits_atfork_child();
+    sg_tmpfs_atfork_child(is_map_whole);
     if (is_map_whole)
         return;
     sg_tracker_maps =

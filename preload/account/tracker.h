@@ -20,11 +20,13 @@
 #include "base/range_map.h"
 #include "sparkguard_abi.h"
 #include "account/block_table.h"
+#include "account/ledger.h"
+#include "account/thread_record.h"
 #include "account/tmpfs_ranges.h"
 
 /* SG_TRACKED_BYTES: smallest heap block in sg_tracker_blocks. SG_PROMISE_BYTES: smallest block whose residency a scan
  * checks. */
-enum { SG_TRACKED_BYTES = 64 * 1024, SG_PROMISE_BYTES = 1024 * 1024 };
+enum { SG_TRACKED_BYTES = SG_ARRAY_MIN, SG_PROMISE_BYTES = 1024 * 1024 };
 
 extern struct sg_block_table sg_tracker_blocks;
 extern struct sg_block_table sg_tracker_cuda;
@@ -39,6 +41,10 @@ extern struct sg_range_map sg_tracker_maps;
 #define SG_BLOCK_SITE_SHIFT 43
 #define SG_BLOCK_SETTLED (UINT64_C(1) << 54)
 #define SG_BLOCK_INHERITED (UINT64_C(1) << 51) /* heap blocks, which have no device number: as SG_RANGE_INHERITED */
+
+/* Heap blocks: a scan has seen the block, or its promise is older than the block. Such a block does not become array
+ * credit (ledger.h). */
+#define SG_BLOCK_SCANNED (UINT64_C(1) << 52)
 
 /* Heap blocks: one bit for each share of the block that any scan has found resident (tracker.c). Never cleared. */
 #define SG_BLOCK_SEEN_SHIFT 56
@@ -131,6 +137,29 @@ static inline void sg_tracker_end_passage(struct sg_passage passage)
         sg_tracker_end_large_passage(passage);
 }
 
+/* The same around the free of an array by a thread that has a record: in words that no other thread writes. */
+static inline void sg_tracker_begin_free(struct sg_record *record, uint64_t bytes)
+{
+    sg_owner_sum(&record->freeing_bytes, bytes);
+}
+
+static inline void sg_tracker_end_free(struct sg_record *record, uint64_t bytes)
+{
+    sg_owner_sum(&record->freed_bytes, bytes);
+}
+
+/* Around the payment for an array from array credit: begin comes before the credit is taken, end after the array has
+ * been entered. A scan that takes the credit back meanwhile promises these bytes. */
+static inline void sg_tracker_begin_paying(struct sg_record *record, uint64_t bytes)
+{
+    sg_owner_sum(&record->paying_bytes, bytes);
+}
+
+static inline void sg_tracker_end_paying(struct sg_record *record, uint64_t bytes)
+{
+    sg_owner_sum(&record->paying_bytes, -bytes);
+}
+
 /* The SG_BLOCK_SEEN bits that the table value of a resized block takes over from the old value `entry`: less is
  * promised of a share that was resident before. */
 uint64_t sg_tracker_seen_of(uint64_t entry);
@@ -197,6 +226,6 @@ void sg_tracker_end_fork(void);
 void sg_tracker_wait_for_fork(void);
 
 /* In a forked child: resets the lock, and forgets the map if it is torn (`is_map_whole` false). */
-void sg_tracker_refork(bool is_map_whole);
+void sg_tracker_atfork_child(bool is_map_whole);
 
 #endif

@@ -34,7 +34,7 @@ static inline void sg_transit_begin(struct sg_transit *transit, uint64_t bytes)
     sg_fetch_add(&transit->ever_bytes, bytes);
 }
 
-/* Ends a move. Clamped at 0: a child forked during the move has reset now_bytes (sg_transit_refork). */
+/* Ends a move. Clamped at 0: a child forked during the move has reset now_bytes (sg_transit_atfork_child). */
 static inline void sg_transit_end(struct sg_transit *transit, uint64_t bytes)
 {
     (void)sg_sub_clamped(&transit->now_bytes, bytes);
@@ -54,9 +54,10 @@ static inline uint64_t sg_transit_since(const struct sg_transit *transit, uint64
 }
 
 /* In a forked child: nothing is in transit, because the threads that were moving bytes are not in the child. */
-static inline void sg_transit_refork(struct sg_transit *transit)
+static inline void sg_transit_atfork_child(struct sg_transit *transit)
 {
-    sg_store(&transit->now_bytes, UINT64_C(0));
+    if (sg_load(&transit->now_bytes) != 0) /* writing what is there would cost the child a page */
+        sg_store(&transit->now_bytes, UINT64_C(0));
 }
 
 #endif

@@ -27,6 +27,7 @@
 #include "shared/peers.h"
 #include "shared/registry.h"
 #include "shared/segment.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "account/thread_record.h"
 #include "account/timeline.h"
@@ -50,15 +51,15 @@ static struct {
     uint64_t floor_granted_bytes; /* what this process had been granted at that time */
     uint32_t has_limit;           /* (atomic) some process of the job has a limit: small requests are decided, too */
     uint32_t has_begun;           /* (atomic) the first thread has got its first credit */
-} state;
+} state SG_AT_FORK;
 
-void sg_admission_refork(void)
+void sg_admission_atfork_child(void)
 {
     sg_lock_reset(&sg_decision_lock);
-    sg_registry_refork();
-    sg_headroom_refork();
-    sg_deferred_frees_refork();
-    sg_check_refork();
+    sg_registry_atfork_child();
+    sg_headroom_atfork_child();
+    sg_deferred_frees_atfork_child();
+    sg_check_atfork_child();
     state.is_below_floor = 0;
     state.has_begun = 0;
 }
@@ -80,10 +81,10 @@ static bool is_cuda(const struct sg_request *request)
 
 static void add_to_flight(const struct sg_request *request, uint64_t bytes)
 {
-    uint64_t pool = sg_check_source(request);
-    sg_entry_flight_add(pool, (int64_t)bytes);
+    uint64_t source = sg_check_source(request);
+    sg_entry_flight_add(source, (int64_t)bytes);
     if (is_cuda(request)) {
-        sg_self.open.flight_pool = pool;
+        sg_self.open.flight_source = source;
         sg_self.open.flight_bytes += bytes;
     }
 }
@@ -106,7 +107,8 @@ static void remove_from_flight(const struct sg_request *request, uint64_t bytes)
  * flight before it is counted, so a process that misses it in flight sees it in the count. */
 static bool take_from_cached_snapshot(const struct sg_request *request)
 {
-    if (request->has_device_pool || request->is_rare || has_limit() || request->size_bytes > sg_headroom_total_bytes())
+    if (request->card.identity != 0 || request->is_rare || has_limit() ||
+        request->size_bytes > sg_headroom_total_bytes())
         return false;
     add_to_flight(request, request->size_bytes);
     if (sg_headroom_take(SG_HEADROOM_RESERVE, request->size_bytes))
@@ -119,18 +121,30 @@ static bool take_from_cached_snapshot(const struct sg_request *request)
  * waited yet. */
 static bool is_news_due(const struct sg_request *request)
 {
-    uint64_t since = request->asked_ns != 0 ? request->asked_ns : sg_clock_ns(CLOCK_MONOTONIC);
+    uint64_t since = request->attempt.asked_ns != 0 ? request->attempt.asked_ns : sg_clock_ns(CLOCK_MONOTONIC);
     return !sg_peers_have_looked(since);
+}
+
+static bool would_fit(const struct sg_request *request, uint32_t parts)
+{
+    struct sg_answer ignored;
+    return sg_check_fits(request, parts, &ignored);
+}
+
+static enum sg_verdict wait_for(struct sg_request *request, uint64_t wait_ns)
+{
+    request->attempt.wait_ns = wait_ns;
+    return SG_WAIT;
 }
 
 /* SG_ASK_DRIVER if the request would fit with the pages that the driver keeps after a free; else `verdict`. */
 static enum sg_verdict ask_driver(struct sg_request *request, enum sg_verdict verdict)
 {
     struct sg_request with_pages = *request;
-    request->kept_by_driver_bytes = request->has_device_pool ? 0 : sg_driver_pages_kept_bytes();
-    with_pages.expected_bytes = request->kept_by_driver_bytes;
-    if (with_pages.expected_bytes == 0 || request->has_pressed || sg_options.mode_observe ||
-        !sg_check_fits(&with_pages, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED))
+    request->answer.kept_by_driver_bytes = request->card.identity != 0 ? 0 : sg_driver_pages_kept_bytes();
+    with_pages.expected_bytes = request->answer.kept_by_driver_bytes;
+    if (with_pages.expected_bytes == 0 || request->attempt.has_pressed || sg_options.mode_observe ||
+        !would_fit(&with_pages, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED))
         return verdict;
     return SG_ASK_DRIVER;
 }
@@ -148,7 +162,7 @@ static bool fits_on_record(struct sg_request *request)
     if (!was_on_record)
         sg_headroom_scan();
     request->size_bytes = sg_commits_expected_bytes(whole);
-    if (sg_check_fits(request, SG_HEADROOM_ALL)) {
+    if (would_fit(request, SG_HEADROOM_ALL)) {
         if (!was_on_record)
             sg_segment_add_event("commits more address space than fits: judged by what it touched of it so far");
         return true;
@@ -161,72 +175,68 @@ static bool fits_on_record(struct sg_request *request)
     return false;
 }
 
+/* What a request that does not fit may wait for. */
+static enum sg_verdict find_change(struct sg_request *request)
+{
+    struct sg_request later = *request; /* when the kernel shows what this process has freed */
+    uint64_t freed_bytes = request->card.identity != 0 ? 0 : sg_deferred_frees_due_bytes();
+    later.size_bytes -= freed_bytes < later.size_bytes ? freed_bytes : later.size_bytes;
+    if (would_fit(request, SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT)) /* without the requests queued before it */
+        return wait_for(request, SG_WAIT_OTHERS_NS);
+    if (would_fit(request, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED) || sg_headroom_peers()->is_reclaiming)
+        return wait_for(request, sg_wait_for_flight_ns());
+    if (freed_bytes != 0 && would_fit(&later, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED))
+        return ask_driver(request, wait_for(request, sg_wait_for_flight_ns()));
+    if (!is_news_due(request) || !would_fit(request, SG_HEADROOM_STALLED))
+        return ask_driver(request, SG_REFUSE);
+    sg_peers_call(); /* fits without the promises of others: their watchdogs scan */
+    return wait_for(request, SG_WAIT_SCANS_NS);
+}
+
 /* Decides a request that the first snapshot does not admit. Removes dead processes and stale promises of this process
  * first, so that neither causes a refusal. */
 static enum sg_verdict decide_before_refusal(struct sg_request *request)
 {
-    uint64_t device = request->has_device_pool ? request->device_identity : 0;
     sg_check_take_out_the_dead(request);
     sg_headroom_scan();
-    sg_headroom_refresh(device, true);
-    if (sg_check_fits(request, SG_HEADROOM_ALL) || fits_on_record(request))
+    sg_headroom_refresh(request->card.identity, true);
+    if (sg_check_fits(request, SG_HEADROOM_ALL, &request->answer) || fits_on_record(request))
         return SG_ADMIT;
-    enum sg_verdict verdict = SG_REFUSE;
-    uint64_t until_ns, deferred_bytes = sg_deferred_frees_due_bytes(&until_ns);
-    struct sg_request smaller = *request;
-    smaller.size_bytes -= deferred_bytes < smaller.size_bytes ? deferred_bytes : smaller.size_bytes;
-    if (sg_check_fits(request, SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT))
-        verdict = SG_WAIT_FOR_TURN;
-    else if (sg_check_fits(request, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED) || sg_headroom_peers()->is_reclaiming)
-        verdict = SG_WAIT_FOR_FLIGHT;
-    else if (deferred_bytes != 0 && !request->has_device_pool &&
-             sg_check_fits(&smaller, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED))
-        verdict = SG_WAIT_FOR_RETURNS;
-    else if (is_news_due(request) && sg_check_fits(request, SG_HEADROOM_STALLED))
-        verdict = SG_WAIT_FOR_NEWS;
-    if (verdict == SG_REFUSE || verdict == SG_WAIT_FOR_RETURNS)
-        verdict = ask_driver(request, verdict);
-    (void)sg_check_fits(request, SG_HEADROOM_ALL); /* restores the answer for the refusal message */
-    return verdict;
+    return find_change(request);
 }
 
 /* Decides a request under the lock. SG_ADMIT, or any verdict but SG_LOOK_AGAIN in observe mode: it is in flight. */
 static enum sg_verdict decide(struct sg_request *request)
 {
-    const uint64_t whole = request->size_bytes;
     enum { LOOKS_MAX = 16 }; /* requests that settle all the time must not cause endless queries of the driver */
+    request->attempt.wait_ns = 0;
     sg_check_join();
     if (take_from_cached_snapshot(request))
         return SG_ADMIT;
     if (sg_check_is_beyond_own_limit(request, 0))
         return SG_REFUSE;
-    if (request->has_device_pool && request->device_epoch != sg_peers_epoch() && request->looks++ < LOOKS_MAX)
+    if (request->card.identity != 0 && request->card.epoch != sg_peers_epoch() && request->attempt.looks++ < LOOKS_MAX)
         return SG_LOOK_AGAIN;
-    uint64_t most = request->has_device_pool ? request->device_total_bytes : sg_headroom_total_bytes();
+    uint64_t most = request->card.identity != 0 ? request->card.total_bytes : sg_headroom_total_bytes();
     if (!sg_headroom_is_known() || request->size_bytes <= most) /* others need not wait for an impossible request */
         sg_registry_announce(sg_check_source(request), request->size_bytes);
-    sg_headroom_refresh(request->has_device_pool ? request->device_identity : 0, false);
+    sg_headroom_refresh(request->card.identity, false);
     sg_store(&state.has_limit, sg_check_limit_bytes() != 0);
-    if (!request->has_device_pool && !sg_options.mode_observe && sg_driver_pool_is_pressed()) {
+    if (request->card.identity == 0 && !sg_options.mode_observe && sg_driver_pool_is_pressed()) {
         sg_registry_withdraw();
-        return SG_WAIT_FOR_PRESSURE;
+        return wait_for(request, SG_PRESSURE_LONGEST_NS + SG_WAIT_OTHERS_NS);
     }
     if (sg_check_is_sparse_near(request))
         sg_headroom_scan();
-    bool is_fit = sg_check_fits(request, SG_HEADROOM_ALL);
+    bool is_fit = sg_check_fits(request, SG_HEADROOM_ALL, &request->answer);
     if (!is_fit && request->is_behind) {
         sg_registry_withdraw();
-        request->is_short = true;
+        request->answer.is_short = true;
         return SG_LOOK_AGAIN;
     }
     enum sg_verdict verdict = is_fit ? SG_ADMIT : decide_before_refusal(request);
     if (verdict == SG_ADMIT || sg_options.mode_observe)
         add_to_flight(request, request->size_bytes);
-    if (verdict == SG_ADMIT && !sg_options.mode_observe && sg_check_is_overtaken(request)) {
-        remove_from_flight(request, request->size_bytes);
-        request->size_bytes = whole;
-        verdict = SG_WAIT_FOR_TURN;
-    }
     sg_registry_withdraw(); /* do not advance the epoch: waiting processes would keep waking each other */
     return verdict;
 }
@@ -282,8 +292,8 @@ static void report_observed(const struct sg_request *request)
 bool sg_admission_ask(struct sg_request *request)
 {
     sg_segment_attach();
-    request->must_look_again = false;
-    request->is_short = false;
+    request->answer.must_look_again = false;
+    request->answer.is_short = false;
     for (;;) {
         uint32_t seen = sg_peers_epoch();
         hold_signals(request);
@@ -296,18 +306,18 @@ bool sg_admission_ask(struct sg_request *request)
             return true;
         }
         release_signals(request);
-        request->must_look_again = verdict == SG_LOOK_AGAIN;
-        if (request->must_look_again)
+        request->answer.must_look_again = verdict == SG_LOOK_AGAIN;
+        if (request->answer.must_look_again)
             return false;
         if (verdict == SG_ASK_DRIVER) {
-            request->has_pressed = true;
-            sg_driver_pages_reclaim(request->kept_by_driver_bytes);
+            request->attempt.has_pressed = true;
+            sg_driver_pages_reclaim(request->answer.kept_by_driver_bytes);
             continue;
         }
-        if (!sg_wait_for_change(request, seen, verdict))
+        if (!sg_wait_for_change(request, seen))
             break;
-        request->must_look_again = request->has_device_pool;
-        if (request->must_look_again)
+        request->answer.must_look_again = request->card.identity != 0;
+        if (request->answer.must_look_again)
             return false;
     }
     sg_peers_advance(); /* wakes processes that waited for this request */
@@ -339,7 +349,7 @@ void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes)
     bool is_sampled = kept_bytes >= SAMPLED_BYTES;
     /* A decision about a discrete device must see this flight, or see by the epoch that the flight ended after the
      * driver gave its figure. */
-    bool is_locked = request->has_device_pool || request->shared_begin != 0 || is_sampled;
+    bool is_locked = request->card.identity != 0 || request->shared_begin != 0 || is_sampled;
     if (is_locked)
         sg_lock_acquire(&sg_decision_lock, &lock);
     if (is_lazy && kept_bytes != 0) /* before the flight ends: seen twice for a moment, but never missed */
@@ -368,7 +378,7 @@ void sg_admission_abandon(void)
     uint64_t bytes = sg_self.open.flight_bytes;
     sg_self.open.flight_bytes = 0;
     if (bytes != 0) {
-        sg_entry_flight_add(sg_self.open.flight_pool, -(int64_t)bytes);
+        sg_entry_flight_add(sg_self.open.flight_source, -(int64_t)bytes);
         sg_peers_advance();
     }
     sg_thread_let_all_cancels();
@@ -390,19 +400,17 @@ static enum sg_verdict decide_small(struct sg_request *request)
     sg_store(&state.has_limit, sg_check_limit_bytes() != 0);
     if (sg_check_is_sparse_near(request))
         sg_headroom_scan_if_old();
-    bool is_within = sg_check_limit(&nothing, GRACE_BYTES, SG_HEADROOM_FLIGHT);
+    bool is_within = sg_check_limit(&nothing, GRACE_BYTES, SG_HEADROOM_FLIGHT, &request->answer);
     if (!is_within || (sg_headroom_is_known() && sg_headroom_slack(SG_HEADROOM_FLOOR) < 0)) {
         sg_check_take_out_the_dead(NULL);
         sg_headroom_scan(); /* pages touched since the last scan would count twice: as resident and as promised */
         sg_headroom_refresh(0, true);
-        is_within = sg_check_limit(&nothing, GRACE_BYTES, SG_HEADROOM_FLIGHT);
+        is_within = sg_check_limit(&nothing, GRACE_BYTES, SG_HEADROOM_FLIGHT, &request->answer);
     }
-    if (!is_within) {
-        bool may_fit = sg_check_limit(request, GRACE_BYTES, SG_HEADROOM_STALLED);
-        if (may_fit) /* a wait that ends in vain is answered by what is in flight */
-            (void)sg_check_limit(request, GRACE_BYTES, SG_HEADROOM_FLIGHT);
-        return may_fit ? SG_WAIT_FOR_FLIGHT : SG_REFUSE;
-    }
+    if (!is_within) /* a wait that ends in vain is answered by what is in flight */
+        return sg_check_limit(request, GRACE_BYTES, SG_HEADROOM_STALLED, &request->answer)
+                   ? wait_for(request, sg_wait_for_flight_ns())
+                   : SG_REFUSE;
     if (!sg_headroom_is_known())
         return SG_ADMIT;
     uint64_t granted = sg_load(&sg_own->slot.granted_bytes);
@@ -416,9 +424,10 @@ static enum sg_verdict decide_small(struct sg_request *request)
     }
     if (granted < SHELL_BYTES || granted + request->size_bytes <= state.floor_granted_bytes + GRACE_BYTES)
         return SG_ADMIT;
-    (void)sg_headroom_fits(request, SG_HEADROOM_ALL); /* also for a wait that ends in vain */
-    request->reason = SG_REASON_FLOOR;
-    return sg_headroom_would_be_above_floor(request->size_bytes) ? SG_WAIT_FOR_FLIGHT : SG_REFUSE;
+    (void)sg_headroom_fits(request, SG_HEADROOM_ALL, &request->answer); /* also for a wait that ends in vain */
+    request->answer.reason = SG_REASON_FLOOR;
+    return sg_headroom_would_be_above_floor(request->size_bytes) ? wait_for(request, sg_wait_for_flight_ns())
+                                                                 : SG_REFUSE;
 }
 
 /* Counts a small request as in flight while it is decided. Blocks signals, so that a handler cannot longjmp out and
@@ -426,12 +435,12 @@ static enum sg_verdict decide_small(struct sg_request *request)
 static void begin_flight(uint64_t bytes)
 {
     sg_lock_hold_signals();
-    sg_entry_flight_add(SG_POOL_BOUNDED, (int64_t)bytes);
+    sg_entry_flight_add(SG_SOURCE_BOUNDED, (int64_t)bytes);
 }
 
 static void end_flight(uint64_t bytes)
 {
-    sg_entry_flight_add(SG_POOL_BOUNDED, -(int64_t)bytes);
+    sg_entry_flight_add(SG_SOURCE_BOUNDED, -(int64_t)bytes);
     sg_lock_let_signals();
 }
 
@@ -462,9 +471,9 @@ bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *c
     uint32_t seen = sg_peers_epoch();
     begin_flight(bytes);
     enum sg_verdict verdict = judge_small(&request);
-    while (verdict == SG_WAIT_FOR_FLIGHT && !sg_wait_may_be_own_flight()) {
+    while (verdict == SG_WAIT) {
         end_flight(bytes); /* two waiting requests in flight would wait for each other */
-        bool has_time = sg_wait_for_change(&request, seen, verdict);
+        bool has_time = sg_wait_for_change(&request, seen);
         seen = sg_peers_epoch();
         begin_flight(bytes);
         if (!has_time)

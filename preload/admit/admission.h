@@ -20,6 +20,35 @@
 
 #include <stdbool.h>
 
+/* Memory of a discrete card: the driver's figures, read before the decision. */
+struct sg_card {
+    uint64_t identity; /* the same in every process, and more than SG_SOURCE_UNBOUNDED; 0: memory of the machine */
+    uint64_t free_bytes, total_bytes;
+    uint32_t epoch; /* sg_peers_epoch() from before the driver was queried */
+    uint32_t number;
+};
+
+/* What was decided, and by which constraint. */
+struct sg_answer {
+    bool is_short;         /* with must_look_again: it does not fit by the present ledger, and is_behind is set */
+    bool must_look_again;  /* neither admitted nor refused: query the driver or update the ledger, then ask again */
+    enum sg_reason reason; /* if refused */
+    uint64_t usable_bytes; /* of the constraint that decided */
+    uint64_t kept_bytes;   /* that constraint's reserve, or the limit */
+    uint64_t cgroup_bytes; /* the limit of the deciding cgroup; 0: the machine decided */
+    uint64_t kept_by_driver_bytes; /* upper bound of what the driver's pools still keep */
+};
+
+/* How far the decision of one request has come. */
+struct sg_attempt {
+    uint64_t asked_ns; /* when the request first waited (CLOCK_MONOTONIC); 0: not yet */
+    uint64_t wait_ns;  /* how long it may wait for what the last decision found; 0: for nothing (wait.h) */
+    uint32_t waits;    /* how often this request has slept for one of the short first steps (wait.c) */
+    uint32_t looks;    /* how often the driver's figure was out of date */
+    bool has_pressed;  /* the driver's pools were already made to give pages back for this request */
+};
+
+/* The caller fills in what it asks for; all other members are 0 at first. */
 struct sg_request {
     enum sg_domain domain;
     uint64_t size_bytes;     /* compared with the machine, and with the cgroups if they bound the domain */
@@ -42,29 +71,11 @@ struct sg_request {
      * flight. Set this only where the real call is short: fatal signals are delayed, too. */
     bool holds_signals;
 
-    /* Device memory of a discrete GPU: the driver's figures, read before the decision. Unused unless has_device_pool
-     * is set. */
-    bool has_device_pool;
-    uint32_t device;
-    uint64_t device_identity; /* the same in every process; more than SG_POOL_UNBOUNDED */
-    uint64_t device_free_bytes;
-    uint64_t device_total_bytes;
-    uint32_t device_epoch;   /* sg_peers_epoch() from before the driver was queried */
-    uint64_t asked_ns;       /* when the request first waited (CLOCK_MONOTONIC); the caller sets 0 */
     uint64_t expected_bytes; /* machine memory that the driver's pools would give back; counts as usable */
-    bool has_pressed;        /* the driver's pools were already made to give pages back for this request */
-    uint32_t looks;          /* how often the driver's figure was out of date */
-    uint32_t waits;          /* how often this request has slept for one of the short first steps (wait.c) */
-
-    /* The answer. */
-    bool is_short;         /* with must_look_again: it does not fit by the present ledger, and is_behind is set */
-    bool must_look_again;  /* neither admitted nor refused: query the driver or update the ledger, then ask again */
-    enum sg_reason reason; /* if refused */
-    uint64_t usable_bytes; /* of the constraint that decided */
-    uint64_t kept_bytes;   /* that constraint's reserve, or the limit */
-    uint64_t cgroup_bytes; /* the limit of the deciding cgroup; 0: the machine decided */
-    uint64_t kept_by_driver_bytes; /* upper bound of what the driver's pools still keep */
-    uint64_t granted_bytes;        /* in flight since ask */
+    uint64_t granted_bytes;  /* in flight since ask */
+    struct sg_card card;
+    struct sg_attempt attempt;
+    struct sg_answer answer;
 };
 
 /* Decides a request and, if needed, waits for what may still change (wait.h).
@@ -117,6 +128,6 @@ void sg_admission_ask_driver(void);
 void sg_admission_join(void);
 
 /* In a forked child: resets the decision lock and forgets the parent's decision state. */
-void sg_admission_refork(void);
+void sg_admission_atfork_child(void);
 
 #endif

@@ -14,6 +14,7 @@
 #include "base/options.h"
 #include "admit/snapshot.h"
 #include "shared/segment.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "base/text.h"
 
@@ -34,6 +35,7 @@ struct level {
 };
 
 static struct level levels[SG_CONSTRAINT_CAPACITY - 1];
+static char own_path[sizeof levels[0].path]; /* of this process's v2 cgroup, limited or not; "": none was found */
 static uint32_t level_count;
 static uint64_t discovered_ns;
 
@@ -71,6 +73,10 @@ static uint64_t identity_of(const char *directory)
 
 static void add_level(const char *directory, bool is_v2)
 {
+    if (is_v2 && own_path[0] == '\0' && read_file(directory, "memory.max") != NULL) {
+        struct sg_text own = sg_text_begin(own_path, sizeof own_path);
+        sg_text_add(&own, directory);
+    }
     uint64_t hard_limit = read_limit(directory, is_v2 ? "memory.max" : "memory.limit_in_bytes");
     uint64_t high = is_v2 ? read_limit(directory, "memory.high") : UNLIMITED;
     uint64_t limit = high < hard_limit ? high : hard_limit;
@@ -138,6 +144,7 @@ static void discover(void)
     if (text == NULL) /* no descriptor left, or a chroot: keep the levels found before */
         return;
     level_count = 0;
+    own_path[0] = '\0';
     struct sg_text copy = sg_text_begin(own, sizeof own);
     sg_text_add(&copy, text); /* add_levels reads files into the same scratch buffer */
     for (char *line = own; line != NULL && *line != '\0';) {
@@ -223,16 +230,18 @@ static bool read_level(struct level *level, struct sg_constraint *out)
     return true;
 }
 
-/* levels[0] is the lowest that bounds memory: the walk in add_levels goes upwards. */
 const char *sg_cgroup_own(void)
 {
-    return level_count != 0 && levels[0].is_v2 ? levels[0].path : NULL;
+    return own_path[0] != '\0' ? own_path : NULL;
 }
 
+/* A group above may forbid it, too. */
 bool sg_cgroup_is_swapless(void)
 {
-    const char *own = sg_cgroup_own();
-    return own != NULL && read_limit(own, "memory.swap.max") == 0;
+    bool is_swapless = own_path[0] != '\0' && read_limit(own_path, "memory.swap.max") == 0;
+    for (uint32_t i = 0; i < level_count && !is_swapless; i++)
+        is_swapless = levels[i].is_v2 && read_limit(levels[i].path, "memory.swap.max") == 0;
+    return is_swapless;
 }
 
 uint32_t sg_cgroup_find(uint64_t identity[SG_CONSTRAINT_CAPACITY - 1])

@@ -5,7 +5,6 @@
 
 #include "base/atomics.h"
 #include "account/tmpfs_ranges.h"
-#include "shared/foreign.h"
 #include "account/tracker.h"
 #include "account/ledger.h"
 #include "base/options.h"
@@ -18,7 +17,7 @@
 
 static bool has_inherited; /* this process was forked and has decided nothing since */
 
-void sg_check_refork(void)
+void sg_check_atfork_child(void)
 {
     has_inherited = true;
 }
@@ -65,23 +64,18 @@ uint64_t sg_check_limit_bytes(void)
 uint64_t sg_check_job_bytes(uint32_t parts)
 {
     const struct sg_peer_sums *others = &sg_headroom_peers()->job;
-    uint64_t held = others->held_bytes;
-    if ((parts & SG_HEADROOM_FLIGHT) != 0) /* before the held bytes: another thread's bytes move from flight to held */
-        held += sg_load(&sg_own->slot.in_flight_bytes) + others->flight_bytes;
-    else if ((parts & SG_HEADROOM_STALLED) != 0)
-        held += others->stalled_bytes;
-    held += sg_ledger_own_bytes() + sg_load(&sg_own->slot.sparse_bytes) + sg_headroom_peers()->job_sparse_bytes;
-    if ((parts & SG_HEADROOM_QUEUED_BEFORE) != 0)
-        held += others->queued_before_bytes;
-    return held;
+    /* Before the held bytes: another thread's bytes move from flight to held. */
+    uint64_t under_way = sg_headroom_under_way(others, sg_load(&sg_own->slot.in_flight_bytes), parts);
+    return under_way + others->held_bytes + sg_ledger_own_bytes() + sg_load(&sg_own->slot.sparse_bytes) +
+           sg_headroom_peers()->job_sparse_bytes;
 }
 
-static void answer_by_limit(struct sg_request *request, uint64_t limit, uint64_t held)
+static void answer_by_limit(struct sg_answer *answer, uint64_t limit, uint64_t held)
 {
     limit = is_nothing_allowed() ? 0 : limit;
-    request->reason = SG_REASON_LIMIT;
-    request->kept_bytes = limit;
-    request->usable_bytes = limit > held ? limit - held : 0;
+    answer->reason = SG_REASON_LIMIT;
+    answer->kept_bytes = limit;
+    answer->usable_bytes = limit > held ? limit - held : 0;
 }
 
 bool sg_check_is_beyond_own_limit(struct sg_request *request, uint64_t grace_bytes)
@@ -94,11 +88,11 @@ bool sg_check_is_beyond_own_limit(struct sg_request *request, uint64_t grace_byt
     uint64_t held = sg_ledger_own_bytes(), most = limit + grace_bytes;
     if (held <= most && request->growth_bytes <= most - held)
         return false;
-    answer_by_limit(request, limit, held);
+    answer_by_limit(&request->answer, limit, held);
     return true;
 }
 
-bool sg_check_limit(struct sg_request *request, uint64_t grace_bytes, uint32_t parts)
+bool sg_check_limit(const struct sg_request *request, uint64_t grace_bytes, uint32_t parts, struct sg_answer *answer)
 {
     uint64_t most = sg_check_limit_bytes();
     if (most == 0)
@@ -111,7 +105,7 @@ bool sg_check_limit(struct sg_request *request, uint64_t grace_bytes, uint32_t p
     }
     if (held <= limit && growth <= limit - held)
         return true;
-    answer_by_limit(request, most, held);
+    answer_by_limit(answer, most, held);
     return false;
 }
 
@@ -122,7 +116,7 @@ bool sg_check_is_sparse_near(const struct sg_request *request)
     if (most <= known || sg_check_limit_bytes() == 0)
         return false;
     more.growth_bytes += most - known < sg_check_limit_bytes() ? most - known : sg_check_limit_bytes();
-    return !sg_check_limit(&more, 0, SG_HEADROOM_ALL);
+    return !sg_check_limit(&more, 0, SG_HEADROOM_ALL, &more.answer);
 }
 
 uint64_t sg_check_device_reserve(uint64_t total_bytes)
@@ -131,50 +125,34 @@ uint64_t sg_check_device_reserve(uint64_t total_bytes)
     return sg_size_of(kept->is_set ? *kept : by_default, total_bytes);
 }
 
-/* Requests in flight may or may not be in the driver's figure, so they all count as taken. device_epoch tells whether
+/* Requests in flight may or may not be in the driver's figure, so they all count as taken. sg_card.epoch tells whether
  * any request was settled after the driver gave its figure. */
-static bool fits_device(struct sg_request *request, uint32_t parts)
+static bool fits_device(const struct sg_request *request, uint32_t parts, struct sg_answer *answer)
 {
-    uint64_t reserve = sg_check_device_reserve(request->device_total_bytes), taken = 0;
-    const struct sg_peer_sums *others = &sg_headroom_peers()->device;
-    if ((parts & SG_HEADROOM_FLIGHT) != 0)
-        taken += others->flight_bytes + sg_entry_own_device_flight(request->device_identity);
-    else if ((parts & SG_HEADROOM_STALLED) != 0)
-        taken += others->stalled_bytes;
-    if ((parts & SG_HEADROOM_QUEUED_BEFORE) != 0)
-        taken += others->queued_before_bytes;
-    uint64_t usable = request->device_free_bytes > taken ? request->device_free_bytes - taken : 0;
-    request->usable_bytes = usable;
-    request->kept_bytes = reserve;
-    request->reason = SG_REASON_DEVICE;
+    uint64_t reserve = sg_check_device_reserve(request->card.total_bytes);
+    uint64_t own_flight = sg_entry_own_device_flight(request->card.identity);
+    uint64_t taken = sg_headroom_under_way(&sg_headroom_peers()->device, own_flight, parts);
+    uint64_t usable = request->card.free_bytes > taken ? request->card.free_bytes - taken : 0;
+    answer->usable_bytes = usable;
+    answer->kept_bytes = reserve;
+    answer->reason = SG_REASON_DEVICE;
     return usable > reserve && request->size_bytes <= usable - reserve;
 }
 
-bool sg_check_fits(struct sg_request *request, uint32_t parts)
+bool sg_check_fits(const struct sg_request *request, uint32_t parts, struct sg_answer *answer)
 {
-    if (!sg_check_limit(request, 0, parts))
+    if (!sg_check_limit(request, 0, parts, answer))
         return false;
-    if (request->has_device_pool)
-        return fits_device(request, parts);
-    return !sg_headroom_is_known() || sg_headroom_fits(request, parts);
-}
-
-bool sg_check_is_overtaken(const struct sg_request *request)
-{
-    if (!sg_foreign_is_met())
-        return false;
-    sg_fence(); /* pairs with their read of this process's entry, after they have announced their request */
-    uint64_t bytes_before = sg_headroom_peers()->foreign_bytes, now = sg_foreign_bytes();
-    uint64_t gone = request->kept_bytes + request->size_bytes;
-    uint64_t left = request->usable_bytes > gone && sg_check_limit_bytes() == 0 ? request->usable_bytes - gone : 0;
-    return now > bytes_before && now - bytes_before > left;
+    if (request->card.identity != 0)
+        return fits_device(request, parts, answer);
+    return !sg_headroom_is_known() || sg_headroom_fits(request, parts, answer);
 }
 
 uint64_t sg_check_source(const struct sg_request *request)
 {
-    if (request->has_device_pool)
-        return request->device_identity;
-    return request->domain == SG_DOMAIN_DEVICE ? SG_POOL_UNBOUNDED : SG_POOL_BOUNDED;
+    if (request->card.identity != 0)
+        return request->card.identity;
+    return request->domain == SG_DOMAIN_DEVICE ? SG_SOURCE_UNBOUNDED : SG_SOURCE_BOUNDED;
 }
 
 void sg_check_take_out_the_dead(const struct sg_request *request)

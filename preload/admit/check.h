@@ -15,7 +15,7 @@
 void sg_check_join(void);
 
 /* In a forked child: the parent's promises are noted as inherited, at the child's first decision. */
-void sg_check_refork(void);
+void sg_check_atfork_child(void);
 
 /* The smallest limit of the job's processes; 0: none has one. */
 uint64_t sg_check_limit_bytes(void);
@@ -24,9 +24,9 @@ uint64_t sg_check_limit_bytes(void);
  * enum sg_headroom_part, which requests under way count as held. */
 uint64_t sg_check_job_bytes(uint32_t parts);
 
-/* Whether the request fits the job's limit, exceeded by at most `grace_bytes`. `parts` as above. False: the request
- * holds the answer. */
-bool sg_check_limit(struct sg_request *request, uint64_t grace_bytes, uint32_t parts);
+/* Whether the request fits the job's limit, exceeded by at most `grace_bytes`. `parts` as above. False: *answer
+ * is set. */
+bool sg_check_limit(const struct sg_request *request, uint64_t grace_bytes, uint32_t parts, struct sg_answer *answer);
 
 /* Whether the MAP_NORESERVE memory that may have been touched since the last scan could take the job over its limit.
  * Then the caller scans before the decision. */
@@ -36,20 +36,15 @@ bool sg_check_is_sparse_near(const struct sg_request *request);
  * the others can change the answer. True: the request holds the answer. */
 bool sg_check_is_beyond_own_limit(struct sg_request *request, uint64_t grace_bytes);
 
-/* Whether the request fits everything that bounds it. `parts`: enum sg_headroom_part, what counts as taken. False: the
- * request holds the answer. */
-bool sg_check_fits(struct sg_request *request, uint32_t parts);
-
-/* Whether processes of another version have taken memory since the snapshot that admitted this request, more than it
- * left over. Such processes, if they came first, wait only for requests in flight, not for queued ones. Therefore call
- * this after the request went in flight: of two processes that do so, the one that stores first is seen. */
-bool sg_check_is_overtaken(const struct sg_request *request);
+/* Whether the request fits everything that bounds it. `parts`: enum sg_headroom_part, what counts as taken. False:
+ * *answer is set. */
+bool sg_check_fits(const struct sg_request *request, uint32_t parts, struct sg_answer *answer);
 
 /* SPARKGUARD_DEVICE_RESERVE in bytes, for a device with `total_bytes` of its own memory. Any thread, without the
  * lock. */
 uint64_t sg_check_device_reserve(uint64_t total_bytes);
 
-/* The pool that the request draws from: SG_POOL_..., or the identity of a discrete device. Any thread, without the
+/* The source that the request draws from: SG_SOURCE_..., or the identity of a discrete device. Any thread, without the
  * lock. */
 uint64_t sg_check_source(const struct sg_request *request);
 

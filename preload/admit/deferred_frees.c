@@ -5,6 +5,7 @@
 
 #include "base/atomics.h"
 #include "admit/headroom.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "shared/decision_lock.h"
 
@@ -20,7 +21,7 @@ static struct {
     uint64_t available_before;
 } late;
 
-void sg_deferred_frees_refork(void)
+void sg_deferred_frees_atfork_child(void)
 {
     sg_store_relaxed(&late.last_ns, UINT64_C(0));
 }
@@ -61,11 +62,10 @@ void sg_deferred_frees_note_taken(void)
         sg_store_relaxed(&late.last_ns, UINT64_C(0));
 }
 
-uint64_t sg_deferred_frees_due_bytes(uint64_t *until_ns)
+uint64_t sg_deferred_frees_due_bytes(void)
 {
     uint64_t last_ns = sg_load_relaxed(&late.last_ns); /* sg_deferred_frees_note_taken may run beside this */
-    *until_ns = last_ns + RETURN_NS;
-    if (last_ns == 0 || sg_clock_ns(CLOCK_MONOTONIC) >= *until_ns)
+    if (last_ns == 0 || sg_clock_ns(CLOCK_MONOTONIC) - last_ns >= RETURN_NS)
         return 0;
     uint64_t available = sg_headroom_available_bytes(), before = late.available_before;
     uint64_t shown = available > before ? available - before : 0;

@@ -17,11 +17,11 @@ void sg_deferred_frees_note_freed(uint64_t bytes);
  * thread, with or without the decision lock. */
 void sg_deferred_frees_note_taken(void);
 
-/* Freed bytes that the last snapshot did not show, 0 if none are missing. *until_ns: until when they may still come
- * (CLOCK_MONOTONIC). Under the decision lock. */
-uint64_t sg_deferred_frees_due_bytes(uint64_t *until_ns);
+/* Freed bytes that the last snapshot did not show, 0 if none are missing or if the last free was 3 s ago. Under the
+ * decision lock. */
+uint64_t sg_deferred_frees_due_bytes(void);
 
 /* In a forked child: nothing is due. */
-void sg_deferred_frees_refork(void);
+void sg_deferred_frees_atfork_child(void);
 
 #endif

@@ -29,6 +29,7 @@
 #include "admit/headroom.h"
 #include "shared/own_entry.h"
 #include "shared/peers.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "base/text.h"
 #include "base/pages.h"

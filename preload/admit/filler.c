@@ -6,6 +6,7 @@
 #include "base/atomics.h"
 #include "base/lock.h"
 #include "admit/raw_thread.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 
 #include <linux/futex.h>
@@ -34,7 +35,7 @@ static struct {
     uint32_t pid; /* of a process that has not been reaped; 0: none */
     bool is_apart;
     void (*let_go)(void);
-} filler;
+} filler SG_AT_FORK;
 
 /* ---- the filler -------------------------------------------------------------------------------------------------- */
 
@@ -206,11 +207,11 @@ void sg_filler_stop(void)
         (void)sg_syscall(SYS_kill, filling, SIGKILL, 0, 0, 0, 0);
 }
 
-void sg_filler_refork(void)
+void sg_filler_atfork_child(void)
 {
     sg_lock_reset(&filler.lock);
     filler.pid = 0;
-    sg_raw_thread_refork(&filler.filling);
+    sg_raw_thread_atfork_child(&filler.filling);
     filler.number++; /* the thread that uses the filler exists in the parent only */
     sg_store(&filler.memory, NULL);
 }

@@ -37,6 +37,6 @@ void sg_filler_end(uint32_t number);
 void sg_filler_stop(void);
 
 /* In a forked child there is no filler. */
-void sg_filler_refork(void);
+void sg_filler_atfork_child(void);
 
 #endif

@@ -14,6 +14,7 @@
 #include "admit/snapshot.h"
 #include "shared/same_bytes.h"
 #include "shared/segment.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "account/thread_record.h"
 #include "account/timeline.h"
@@ -28,6 +29,7 @@
 #define SNAPSHOT_AGE_NS UINT64_C(5000000)
 #define SCAN_PAUSE_NS UINT64_C(100000000)
 #define TAKEN_MAX (UINT64_C(1) << 60)
+#define ARRAY_CREDIT_PART 256 /* array credit of a thread: this part of the slack, at most */
 
 static struct {
     struct sg_snapshot snapshot;
@@ -73,7 +75,7 @@ void sg_headroom_forget(void)
     sg_store(&state.most[SG_HEADROOM_FLOOR], 0);
 }
 
-void sg_headroom_refork(void)
+void sg_headroom_atfork_child(void)
 {
     sg_headroom_forget();
     state.scan_ns = 0;
@@ -161,28 +163,34 @@ uint64_t sg_headroom_machine_bytes(void)
     return machine->limit_bytes > machine->reserve_bytes ? machine->limit_bytes - machine->reserve_bytes : 0;
 }
 
+uint64_t sg_headroom_under_way(const struct sg_peer_sums *others, uint64_t own_flight_bytes, uint32_t parts)
+{
+    uint64_t bytes = 0;
+    if ((parts & SG_HEADROOM_FLIGHT) != 0)
+        bytes += others->flight_bytes + own_flight_bytes;
+    else if ((parts & SG_HEADROOM_STALLED) != 0)
+        bytes += others->stalled_bytes;
+    if ((parts & SG_HEADROOM_QUEUED_BEFORE) != 0)
+        bytes += others->queued_before_bytes;
+    if ((parts & SG_HEADROOM_QUEUED_AFTER) != 0)
+        bytes += others->queued_after_bytes;
+    return bytes;
+}
+
 /* Bytes of a constraint that are taken but do not show in the kernel's figures. `parts`: enum sg_headroom_part. */
 static uint64_t taken_of(uint32_t constraint, uint32_t parts)
 {
     bool is_machine = constraint == 0;
     const struct sg_peer_sums *others =
         is_machine ? &state.peers.machine : &state.peers.level[state.snapshot.at[constraint].level];
-    uint64_t taken = 0;
     /* Requests in flight are read before own promises: another thread's bytes move from the first to the second. */
-    if ((parts & SG_HEADROOM_FLIGHT) != 0) {
-        taken += others->flight_bytes + sg_entry_own_flight(!is_machine);
+    uint64_t taken = sg_headroom_under_way(others, sg_entry_own_flight(!is_machine), parts);
+    if ((parts & SG_HEADROOM_FLIGHT) != 0)
         taken += sg_entry_own_landed(!is_machine) - state.landed[!is_machine];
-    } else if ((parts & SG_HEADROOM_STALLED) != 0) {
-        taken += others->stalled_bytes;
-    }
     uint64_t promised = sg_load(&sg_own->slot.promised_bytes), touched = state.snapshot.at[constraint].touched_bytes;
     if ((parts & SG_HEADROOM_PROMISES) != 0)
         promised += others->held_bytes;
     taken += promised > touched ? promised - touched : 0;
-    if ((parts & SG_HEADROOM_QUEUED_BEFORE) != 0)
-        taken += others->queued_before_bytes;
-    if ((parts & SG_HEADROOM_QUEUED_AFTER) != 0)
-        taken += others->queued_after_bytes;
     if (is_machine && state.is_device_hidden)
         taken += sg_load_relaxed(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) + state.peers.device_bytes;
     return taken < TAKEN_MAX ? taken : TAKEN_MAX; /* in observe mode absurd sizes may be in flight */
@@ -247,6 +255,15 @@ static uint64_t cma_of(uint32_t constraint)
     return constraint == 0 ? state.snapshot.cma_free_bytes : 0;
 }
 
+/* Beside other processes of the job, and under a limit, there is no array credit: what was granted counts for the peak of
+ * the job and for its limit, and an idle process would keep it. */
+static void set_array_credit(uint64_t slack)
+{
+    bool counts_elsewhere = state.peers.job.held_bytes != 0 || sg_load_relaxed(&sg_own->slot.limit_bytes) != 0 ||
+                            state.peers.job_limit_bytes != 0;
+    sg_ledger_set_array_credit(counts_elsewhere ? 0 : slack / ARRAY_CREDIT_PART);
+}
+
 static void note_slack(void)
 {
     int64_t reserve_slack = INT64_MAX, floor_slack = INT64_MAX, alone_slack = INT64_MAX;
@@ -272,6 +289,7 @@ static void note_slack(void)
     for (int line = SG_HEADROOM_RESERVE; line <= SG_HEADROOM_FLOOR; line++)
         sg_store(&state.most[line], state.slack[line] > 0 ? state.asked + (uint64_t)state.slack[line] : 0);
     sg_store(&state.snapshot_ns, state.snapshot.time_ns);
+    set_array_credit(reserve_slack > 0 ? (uint64_t)reserve_slack : 0);
 }
 
 /* Counts memory that is populated to make pressure as available, because it is released in a moment. `before`: how much
@@ -295,8 +313,7 @@ void sg_headroom_refresh(uint64_t device, bool is_closely)
     sg_peers_sum(&state.peers, device, is_closely); /* before the kernel's figures: see registry.h */
     state.landed[false] = sg_entry_own_landed(false);
     state.landed[true] = sg_entry_own_landed(true);
-    sg_job_note_foreign(state.peers.job_foreign_bytes);
-    sg_job_read_mail();
+    sg_job_take_left_peak();
     uint64_t pressure = sg_driver_pool_pressure_bytes();
     sg_managed_pages_begin_look(&state.snapshot);
     sg_snapshot_refresh(&state.snapshot);
@@ -387,10 +404,9 @@ static uint64_t more_of(const struct sg_request *request, uint32_t constraint)
     return request->size_bytes > less ? request->size_bytes - less : 0;
 }
 
-bool sg_headroom_fits(struct sg_request *request, uint32_t parts)
+bool sg_headroom_fits(const struct sg_request *request, uint32_t parts, struct sg_answer *answer)
 {
-    bool is_bounded = request->domain != SG_DOMAIN_DEVICE;
-    bool fits = true;
+    bool is_bounded = request->domain != SG_DOMAIN_DEVICE, fits = true;
     int64_t tightest = INT64_MAX;
     for (uint32_t i = 0; i < (is_bounded ? state.snapshot.count : 1); i++) {
         const struct sg_constraint *constraint = &state.snapshot.at[i];
@@ -402,12 +418,12 @@ bool sg_headroom_fits(struct sg_request *request, uint32_t parts)
             fits = false;
         if (headroom < tightest) {
             tightest = headroom;
-            request->usable_bytes = usable;
-            request->kept_bytes = constraint->reserve_bytes;
-            request->cgroup_bytes = i == 0 ? 0 : constraint->limit_bytes;
+            answer->usable_bytes = usable;
+            answer->kept_bytes = constraint->reserve_bytes;
+            answer->cgroup_bytes = i == 0 ? 0 : constraint->limit_bytes;
         }
     }
-    request->reason = SG_REASON_RESERVE;
+    answer->reason = SG_REASON_RESERVE;
     return fits;
 }
 

@@ -68,8 +68,12 @@ bool sg_headroom_take(enum sg_headroom_line line, uint64_t bytes);
 bool sg_headroom_would_be_above_floor(uint64_t bytes);
 
 /* Whether the request fits every constraint above its reserve. `parts`: enum sg_headroom_part, what counts as taken.
- * Always stores the answer in the request: the tightest constraint and its figures. */
-bool sg_headroom_fits(struct sg_request *request, uint32_t parts);
+ * Always sets *answer: the tightest constraint and its figures. */
+bool sg_headroom_fits(const struct sg_request *request, uint32_t parts, struct sg_answer *answer);
+
+/* Bytes of requests under way that count as taken: `others` of other processes, `own_flight_bytes` of this one. The
+ * machine, a cgroup, a card and the job's limit are all compared by this rule. Any thread, without the lock. */
+uint64_t sg_headroom_under_way(const struct sg_peer_sums *others, uint64_t own_flight_bytes, uint32_t parts);
 
 /* Bytes above the reserve that one CUDA request could get; 0 if none or unknown. `is_bounded`: the cgroups count, too,
  * besides the machine. */
@@ -122,6 +126,6 @@ int sg_headroom_unified(void);
 void sg_headroom_set_unified(int unified, bool is_hidden);
 
 /* In a forked child: the parent's snapshot and scan do not count. */
-void sg_headroom_refork(void);
+void sg_headroom_atfork_child(void);
 
 #endif

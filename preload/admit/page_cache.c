@@ -11,13 +11,15 @@
 #include "admit/headroom.h"
 #include "shared/own_entry.h"
 #include "shared/peers.h"
+#include "base/seccomp.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "base/text.h"
 #include "shared/decision_lock.h"
 #include "admit/cgroup.h"
 
 #include <fcntl.h>
-#include <linux/magic.h>
+#include <string.h>
 #include <sys/sysinfo.h>
 
 #define MIB (UINT64_C(1) << 20)
@@ -28,7 +30,12 @@
 
 #define FILE_STEP_BYTES (1024 * MIB) /* of a file's cache; dropping takes a fraction of a second */
 
-enum { FADVISE_DONTNEED = 4, POPULATE_WRITE = 23 /* MADV_POPULATE_WRITE, Linux 5.14 */, FILES_MAX = 4096 };
+enum {
+    FADVISE_DONTNEED = 4,
+    POPULATE_WRITE = 23, /* MADV_POPULATE_WRITE, Linux 5.14 */
+    FILES_MAX = 4096,
+    MOUNTS_MAX = 256 /* local ones; files on others are left alone */
+};
 
 struct figures {
     uint64_t free_bytes;
@@ -114,37 +121,95 @@ static void reclaim_from_cgroup(uint64_t bytes, bool is_swapless, uint64_t until
     (void)sg_sys_close(fd);
 }
 
+/* ---- the files of this process ----------------------------------------------------------------------------------- */
+
+/* Even a question about a file of NFS or FUSE may wait for ever for its server. So the kernel is asked on which mount a
+ * file lies (fdinfo), and which mounts have a local file system (mountinfo). Neither asks the file system itself. */
+struct local_mounts {
+    uint32_t id[MOUNTS_MAX];
+    uint32_t count;
+};
+
+/* The line of mountinfo that is being read: "36 35 98:0 / /mnt rw,noatime shared:1 - ext4 /dev/sda1 rw". A space in a
+ * path is shown as an escape, so that words are never torn. */
+struct mount_line {
+    char word[12]; /* longer words are cut; no name of a local file system is as long */
+    uint32_t length, words, id;
+    bool is_type_next, has_type;
+};
+
 /* Whether dropping a file's cache waits for no server and no other process, because its file system writes back to a
  * device of this machine. Unknown file systems are left alone. */
-static bool is_local(uint32_t magic)
+static bool is_local(const char *type)
 {
-    static const uint32_t local[] = {
-        EXT4_SUPER_MAGIC, /* and ext2, ext3 */
-        XFS_SUPER_MAGIC,  BTRFS_SUPER_MAGIC,    F2FS_SUPER_MAGIC,  OVERLAYFS_SUPER_MAGIC,
-        SQUASHFS_MAGIC,   EROFS_SUPER_MAGIC_V1, MSDOS_SUPER_MAGIC, /* vfat */
-        0x2011bab0,                                                /* exfat */
-        0x2fc12fc1,                                                /* zfs */
-        0xca451a4e,                                                /* bcachefs */
-        0x7366746e,                                                /* ntfs3 */
-    };
+    static const char local[][12] = {"ext2",     "ext3",  "ext4", "xfs",   "btrfs", "f2fs",     "overlay",
+                                     "squashfs", "erofs", "vfat", "exfat", "zfs",   "bcachefs", "ntfs3"};
     for (size_t i = 0; i < sizeof local / sizeof local[0]; i++)
-        if (local[i] == magic)
+        if (strcmp(local[i], type) == 0)
             return true;
     return false;
 }
 
+static void end_word(struct mount_line *line, struct local_mounts *mounts)
+{
+    const char *cursor = line->word;
+    line->word[line->length] = '\0';
+    if (line->words++ == 0)
+        line->id = (uint32_t)sg_text_read_number(&cursor);
+    if (line->is_type_next && is_local(line->word) && mounts->count < MOUNTS_MAX)
+        mounts->id[mounts->count++] = line->id;
+    line->has_type = line->has_type || line->is_type_next;
+    line->is_type_next = !line->has_type && strcmp(line->word, "-") == 0;
+    line->length = 0;
+}
+
+static void find_local_mounts(struct local_mounts *mounts, char *buffer, size_t capacity)
+{
+    struct mount_line line = {.length = 0};
+    long got, fd = sg_sys_openat((int)SG_AT_FDCWD, "/proc/thread-self/mountinfo", O_RDONLY | O_CLOEXEC, 0);
+    mounts->count = 0;
+    while (fd >= 0 && (got = sg_sys_read((int)fd, buffer, capacity)) > 0)
+        for (long i = 0; i < got; i++) {
+            if (buffer[i] == ' ' || buffer[i] == '\n')
+                end_word(&line, mounts);
+            else if (line.length + 1 < sizeof line.word)
+                line.word[line.length++] = buffer[i];
+            if (buffer[i] == '\n')
+                line = (struct mount_line){.length = 0};
+        }
+    if (fd >= 0)
+        (void)sg_sys_close((int)fd);
+}
+
+static bool is_on_local_mount(uint32_t fd, const struct local_mounts *mounts)
+{
+    char path[64], content[256];
+    struct sg_text text = sg_text_begin(path, sizeof path);
+    sg_text_add(&text, "/proc/thread-self/fdinfo/");
+    sg_text_add_number(&text, fd);
+    if (sg_text_read_file(path, content, sizeof content) <= 0)
+        return false;
+    uint64_t id = sg_text_read_field(content, "mnt_id:", UINT64_MAX);
+    for (uint32_t i = 0; i < mounts->count; i++)
+        if (mounts->id[i] == id)
+            return true;
+    return false;
+}
+
+/* DONT_SYNC: below an overlay the file may be a server's after all. */
 static void drop_file(uint32_t fd, uint64_t until_ns)
 {
-    struct stat info = {0};
-    struct statfs file_system = {0};
-    if (sg_sys_fstat((int)fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size < (off_t)MIB ||
-        sg_sys_fstatfs((int)fd, &file_system) != 0 || !is_local((uint32_t)file_system.f_type))
+    struct statx info = {.stx_size = 0};
+    long result = sg_syscall(SYS_statx, fd, (long)"", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_SIZE,
+                             (long)&info, 0);
+    if (result != 0 || !S_ISREG(info.stx_mode) || info.stx_size < MIB)
         return;
-    for (uint64_t at = 0; at < (uint64_t)info.st_size && !is_over(until_ns); at += FILE_STEP_BYTES)
+    for (uint64_t at = 0; at < info.stx_size && !is_over(until_ns); at += FILE_STEP_BYTES)
         (void)sg_syscall(SYS_fadvise64, fd, (long)at, (long)FILE_STEP_BYTES, FADVISE_DONTNEED, 0, 0);
 }
 
 struct open_files {
+    struct local_mounts mounts;
     uint64_t until_ns;
     uint32_t count;
 };
@@ -154,7 +219,9 @@ static bool drop_open_file(int directory, const char *name, void *context)
     struct open_files *files = context;
     (void)directory;
     if (*name >= '0' && *name <= '9') {
-        drop_file((uint32_t)sg_text_read_number(&name), files->until_ns);
+        uint32_t fd = (uint32_t)sg_text_read_number(&name);
+        if (is_on_local_mount(fd, &files->mounts))
+            drop_file(fd, files->until_ns);
         files->count++;
     }
     return files->count < FILES_MAX && !is_over(files->until_ns);
@@ -162,15 +229,19 @@ static bool drop_open_file(int directory, const char *name, void *context)
 
 static void drop_open_files(uint64_t until_ns)
 {
-    char buffer[4096] = "";
+    char buffer[2048] = "";
     struct open_files files = {.until_ns = until_ns};
-    long directory = sg_sys_openat((int)SG_AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (is_over(until_ns) || sg_seccomp_is_strict())
+        return;
+    long directory = sg_sys_openat((int)SG_AT_FDCWD, "/proc/thread-self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (directory < 0)
         return;
-    if (!is_over(until_ns))
-        sg_directory_visit((int)directory, buffer, sizeof buffer, drop_open_file, &files);
+    find_local_mounts(&files.mounts, buffer, sizeof buffer);
+    sg_directory_visit((int)directory, buffer, sizeof buffer, drop_open_file, &files);
     (void)sg_sys_close((int)directory);
 }
+
+/* ---- the populating step ----------------------------------------------------------------------------------------- */
 
 /* Under SPARKGUARD_SYSTEM_ROOT the figures are invented, but populating takes real memory. Then the real machine must
  * have twice the bytes free. */

@@ -10,7 +10,7 @@
  *
  * No step swaps a process out. memory.reclaim is asked for file pages only, or where nothing of the cgroup can be
  * swapped. Step 3 runs only where cgroups and swap permit, and is announced in the registry entry. Files on network and
- * FUSE file systems are left alone, because dropping their pages may wait for a server or another process.
+ * FUSE file systems are not touched, because any question about them may wait for a server or another process.
  */
 #ifndef SG_PRELOAD_ADMIT_PAGE_CACHE_H
 #define SG_PRELOAD_ADMIT_PAGE_CACHE_H

@@ -10,6 +10,7 @@
 
 #include "base/atomics.h"
 #include "base/seccomp.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "account/thread_record.h"
 #include "base/pages.h"
@@ -100,7 +101,9 @@ static char *begin_storage(struct sg_raw_thread *thread)
 static void leave_real_time(void)
 {
     const struct sched_param lowest = {0};
-    long policy = sg_seccomp_is_on() ? SCHED_OTHER : sg_syscall(SYS_sched_getscheduler, 0, 0, 0, 0, 0, 0);
+    long policy = sg_syscall(SYS_sched_getscheduler, 0, 0, 0, 0, 0, 0);
+    if (policy < 0)
+        return;
     if ((policy & ~(long)SCHED_RESET_ON_FORK) == SCHED_FIFO || (policy & ~(long)SCHED_RESET_ON_FORK) == SCHED_RR)
         (void)sg_syscall(SYS_sched_setscheduler, 0, SCHED_OTHER, (long)&lowest, 0, 0, 0);
 }
@@ -224,7 +227,7 @@ static bool is_under_valgrind(void)
 
 bool sg_raw_thread_begin_apart(struct sg_raw_thread *thread, void (*run)(void *), void *argument)
 {
-    return !is_under_valgrind() && !sg_seccomp_bars_processes() && !has_other_pid_namespace_for_children() &&
+    return !is_under_valgrind() && !sg_seccomp_is_strict() && !has_other_pid_namespace_for_children() &&
            begin(thread, APART_FLAGS, run, argument);
 }
 
@@ -232,7 +235,7 @@ bool sg_raw_thread_begin_apart(struct sg_raw_thread *thread, void (*run)(void *)
  * thread id for reuse. */
 static bool is_in_kernel(uint32_t tid)
 {
-    return tid != 0 && !sg_seccomp_is_on() && sg_syscall(SYS_tgkill, sg_sys_getpid(), tid, 0, 0, 0, 0) == 0;
+    return tid != 0 && sg_syscall(SYS_tgkill, sg_sys_getpid(), tid, 0, 0, 0, 0) == 0;
 }
 
 bool sg_raw_thread_wait(struct sg_raw_thread *thread, unsigned timeout_ms)
@@ -263,7 +266,7 @@ void sg_raw_thread_reap(uint32_t *pid)
             (void)sg_syscall(SYS_nanosleep, (long)&step, 0, 0, 0, 0, 0);
 }
 
-void sg_raw_thread_refork(struct sg_raw_thread *thread)
+void sg_raw_thread_atfork_child(struct sg_raw_thread *thread)
 {
     sg_store(&thread->is_running, 0u);
     sg_store(&thread->tid, 0u);

@@ -45,6 +45,6 @@ bool sg_raw_thread_wait(struct sg_raw_thread *thread, unsigned timeout_ms);
 void sg_raw_thread_reap(uint32_t *pid);
 
 /* In a forked child there is no such thread. */
-void sg_raw_thread_refork(struct sg_raw_thread *thread);
+void sg_raw_thread_atfork_child(struct sg_raw_thread *thread);
 
 #endif

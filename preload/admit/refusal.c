@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "shared/segment.h"
 #include "account/callsites.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "base/text.h"
 #include "account/timeline.h"
@@ -24,40 +25,40 @@ static uint64_t asked_bytes(const struct sg_request *request)
 
 static void add_driver_pages(struct sg_text *text, const struct sg_request *request)
 {
-    if (request->kept_by_driver_bytes == 0)
+    if (request->answer.kept_by_driver_bytes == 0)
         return;
     sg_text_add(text, "; ");
-    sg_text_add_size(text, request->kept_by_driver_bytes);
+    sg_text_add_size(text, request->answer.kept_by_driver_bytes);
     sg_text_add(text, " freed earlier may still be with the driver (sparkguard-doctor)");
 }
 
 static void add_reason(struct sg_text *text, const struct sg_request *request)
 {
-    switch (request->reason) {
+    switch (request->answer.reason) {
     case SG_REASON_LIMIT:
-        sg_text_add_size(text, request->usable_bytes);
+        sg_text_add_size(text, request->answer.usable_bytes);
         sg_text_add(text, " left of the ");
-        sg_text_add_size(text, request->kept_bytes);
+        sg_text_add_size(text, request->answer.kept_bytes);
         sg_text_add(text, " this job may hold (SPARKGUARD_LIMIT)");
         return;
     case SG_REASON_DEVICE:
-        sg_text_add_size(text, request->usable_bytes);
+        sg_text_add_size(text, request->answer.usable_bytes);
         sg_text_add(text, " free on device ");
-        sg_text_add_number(text, request->device);
+        sg_text_add_number(text, request->card.number);
         sg_text_add(text, ", ");
-        sg_text_add_size(text, request->kept_bytes);
+        sg_text_add_size(text, request->answer.kept_bytes);
         sg_text_add(text, " kept in reserve (SPARKGUARD_DEVICE_RESERVE)");
         return;
     case SG_REASON_RESERVE:
     case SG_REASON_FLOOR:
-        sg_text_add_size(text, request->usable_bytes);
+        sg_text_add_size(text, request->answer.usable_bytes);
         sg_text_add(text, " usable");
-        if (request->cgroup_bytes != 0) {
+        if (request->answer.cgroup_bytes != 0) {
             sg_text_add(text, " in a cgroup of ");
-            sg_text_add_size(text, request->cgroup_bytes);
+            sg_text_add_size(text, request->answer.cgroup_bytes);
         }
         sg_text_add(text, ", ");
-        sg_text_add_size(text, request->kept_bytes);
+        sg_text_add_size(text, request->answer.kept_bytes);
         sg_text_add(text, " kept in reserve (SPARKGUARD_RESERVE)");
         add_driver_pages(text, request);
         return;
@@ -97,7 +98,7 @@ static void print_refusal(const struct sg_request *request)
     sg_text_add(&text, "; this process holds ");
     sg_text_add_size(&text, sg_ledger_live_bytes());
     uint64_t sparse_bytes = sg_load(&sg_own->slot.sparse_bytes);
-    if (request->reason == SG_REASON_LIMIT && sparse_bytes != 0) {
+    if (request->answer.reason == SG_REASON_LIMIT && sparse_bytes != 0) {
         sg_text_add(&text, " and ");
         sg_text_add_size(&text, sparse_bytes);
         sg_text_add(&text, " of MAP_NORESERVE memory");
@@ -124,14 +125,15 @@ void sg_refusal_report(const struct sg_request *request)
     struct sg_refusal entry = {
         .time_ns = (int64_t)sg_clock_ns(CLOCK_REALTIME),
         .size_bytes = asked_bytes(request),
-        .usable_bytes = request->usable_bytes,
+        .usable_bytes = request->answer.usable_bytes,
         .domain = (uint8_t)request->domain,
-        .reason = (uint8_t)request->reason,
+        .reason = (uint8_t)request->answer.reason,
         .observed = sg_options.mode_observe != 0,
     };
     struct sg_text call = sg_text_begin(entry.call, sizeof entry.call);
     sg_text_add(&call, request->call);
     sg_segment_add_refusal(&entry);
+    sg_ledger_take_back_arrays(); /* what was freed is not at fault */
     sg_callsites_keep_refusal();
     sg_timeline_begin();
     if (!request->is_small && is_large(request) && sg_log_may_speak(&printed_ns))

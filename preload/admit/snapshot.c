@@ -5,6 +5,7 @@
 
 #include "base/compiler.h"
 #include "base/options.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "base/text.h"
 #include "base/procfs.h"

@@ -1,5 +1,5 @@
 /*
- * wait.h - the verdicts on a request, and how long a request that does not fit yet waits for each possible change.
+ * wait.h - the verdicts on a request, and how long a request that does not fit yet waits for what may still change.
  *
  * Any thread. A sleeping thread holds no lock.
  */
@@ -14,21 +14,21 @@
 enum sg_verdict {
     SG_ADMIT,
     SG_REFUSE,
-    SG_LOOK_AGAIN,        /* the driver's figure or the caller's ledger is out of date */
-    SG_WAIT_FOR_TURN,     /* fits without the requests queued before it */
-    SG_WAIT_FOR_FLIGHT,   /* fits without those and without the requests in flight */
-    SG_WAIT_FOR_NEWS,     /* fits without the promises that others publish: their watchdogs are asked to scan */
-    SG_WAIT_FOR_PRESSURE, /* another process populates memory so that the kernel shrinks the driver's pools */
-    SG_ASK_DRIVER,        /* fits with what the driver's pools would give back under pressure */
-    SG_WAIT_FOR_RETURNS,  /* fits with bytes that this process has freed and the kernel does not show yet */
+    SG_LOOK_AGAIN, /* the driver's figure or the caller's ledger is out of date */
+    SG_ASK_DRIVER, /* fits with what the driver's pools would give back under pressure */
+    SG_WAIT,       /* may fit within request->wait_ns of its first wait */
 };
 
-/* Whether the requests in flight may belong to the call that this thread is inside of. A request of the driver itself
- * must not wait for them: it would wait for its own caller. */
-bool sg_wait_may_be_own_flight(void);
+/* How long a request waits, from its first wait on, for what other processes decide or do, and for their scans. */
+#define SG_WAIT_OTHERS_NS UINT64_C(3000000000)
+#define SG_WAIT_SCANS_NS UINT64_C(300000000)
 
-/* Sleeps until the epoch is no longer `seen` (peers.h), or for one step. Steps grow from 1 to 50 ms. False: the time
- * that this verdict allows the request is over, and nothing was waited for. */
-bool sg_wait_for_change(struct sg_request *request, uint32_t seen, enum sg_verdict verdict);
+/* The same for the end of requests in flight. 0 inside a CUDA call: they may belong to the call that this thread is
+ * inside of, and a request of the driver itself must not wait for its own caller. */
+uint64_t sg_wait_for_flight_ns(void);
+
+/* Sleeps until the epoch is no longer `seen` (peers.h), or for one step. Steps grow from 1 to 50 ms. False: wait_ns, or
+ * SPARKGUARD_WAIT if that is longer and the request is large, is over, and nothing was waited for. */
+bool sg_wait_for_change(struct sg_request *request, uint32_t seen);
 
 #endif

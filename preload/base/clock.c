@@ -1,6 +1,8 @@
 /*
- * clock.c - reads the kernel's clocks in the vDSO, or by a system call if there is none (valgrind hides it).
+ * clock.c - see clock.h. Reads the clocks in the vDSO, or by a system call if there is none (valgrind hides it).
  */
+#include "base/clock.h"
+
 #include "base/atomics.h"
 #include "base/elf_symbols.h"
 #include "base/syscall.h"

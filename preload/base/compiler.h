@@ -11,6 +11,7 @@
 #define SG_APART __attribute__((noinline))                /* not cold, but kept out of a caller's fast path */
 #define SG_INLINE inline __attribute__((always_inline))   /* for callers whose constants make the code far shorter */
 #define SG_AT_START __attribute__((section(".data")))     /* used at each start: on the page of .data touched anyway */
+#define SG_AT_FORK SG_AT_START /* written by each forked child, and not contended for: also on that page */
 #define SG_COLD __attribute__((cold, noinline))
 #define SG_WILL_WRITE(ptr) __builtin_prefetch((ptr), 1)
 #define SG_UNUSED __attribute__((unused))

@@ -4,7 +4,7 @@
 #include "base/log.h"
 
 #include "base/atomics.h"
-#include "base/seccomp.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 
 #include <asm/ioctls.h>
@@ -65,8 +65,7 @@ static void write_without_sigpipe(const char *bytes, size_t length)
     const struct timespec at_once = {0, 0};
     uint64_t mask = 0, pending = 0;
     (void)sg_sys_sigprocmask(0 /* SIG_BLOCK */, &pipe_signal, &mask);
-    if (!sg_seccomp_is_on())
-        (void)sg_syscall(SYS_rt_sigpending, (long)&pending, 8, 0, 0, 0, 0);
+    (void)sg_syscall(SYS_rt_sigpending, (long)&pending, 8, 0, 0, 0, 0);
     long written = sg_sys_write(2, bytes, length);
     if (written == -EPIPE && (pending & pipe_signal) == 0)
         (void)sg_syscall(SYS_rt_sigtimedwait, (long)&pipe_signal, 0, (long)&at_once, 8, 0, 0);

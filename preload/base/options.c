@@ -5,6 +5,7 @@
 #include "base/options.h"
 
 #include "base/atomics.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/syscall.h"
 #include "base/text.h"
@@ -19,7 +20,11 @@ struct sg_options sg_options = {
     .oom_score_adj = INT64_MIN,
 };
 
-static uint32_t is_read SG_AT_START;
+enum { UNREAD, READING, READ };
+static uint32_t state SG_AT_START; /* (atomic) */
+
+/* Longest wait for the thread that reads. In a child that was forked meanwhile there is no such thread. */
+#define WAIT_NS UINT64_C(100000000)
 
 static void copy_text(char *to, size_t capacity, const char *from)
 {
@@ -259,14 +264,11 @@ static void name_job(void)
 
 bool sg_options_are_read(void)
 {
-    return sg_load_acquire(&is_read) != 0;
+    return sg_load_acquire(&state) == READ;
 }
 
-void sg_options_read(char *const *environment)
+static void read_all(char *const *environment)
 {
-    uint32_t unread = 0;
-    if (sg_load_acquire(&is_read) != 0 || environment == NULL || !sg_cas_u32(&is_read, &unread, 1))
-        return;
     if (getauxval(AT_SECURE) != 0) { /* a setuid program must not trust the environment */
         sg_options.is_disabled = 1;
         return;
@@ -297,4 +299,24 @@ void sg_options_read(char *const *environment)
     default_history(state_home, home);
     sg_options.has_default_dir = sg_options.dir[0] == '\0';
     sg_options_default_dir();
+}
+
+/* Waits for the thread that reads. False: it did not end in time, and is taken for gone. */
+static bool is_read_by_another(void)
+{
+    uint64_t begin = sg_clock_ns(CLOCK_MONOTONIC);
+    while (sg_load_acquire(&state) != READ && sg_clock_ns(CLOCK_MONOTONIC) - begin < WAIT_NS)
+        (void)sg_syscall(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
+    return sg_options_are_read();
+}
+
+void sg_options_read(char *const *environment)
+{
+    uint32_t unread = UNREAD;
+    if (sg_options_are_read() || environment == NULL)
+        return;
+    if (!sg_cas_u32(&state, &unread, READING) && is_read_by_another())
+        return;
+    read_all(environment);
+    sg_store_release(&state, (uint32_t)READ);
 }

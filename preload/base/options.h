@@ -43,11 +43,11 @@ struct sg_options {
 
 extern struct sg_options sg_options;
 
-/* Reads `environment` once; further calls, and calls with NULL, do nothing. The job's first process reports values that
- * it cannot read on stderr. */
+/* Reads `environment` once; further calls, and calls with NULL, do nothing. A call beside the first one returns when all
+ * is read. The job's first process reports values that it cannot read on stderr. */
 void sg_options_read(char *const *environment);
 
-/* Whether sg_options_read has begun; another thread may still be reading. */
+/* Whether all options are read. */
 bool sg_options_are_read(void);
 
 /* Sets dir to /dev/shm/sparkguard-UID if the option is not set. Call it again before the directory is used: the program

@@ -11,7 +11,7 @@
 #include <pthread.h>
 #include <string.h>
 
-static uint32_t owner_pid;       /* (atomic) the process that owns this memory; 0: not known yet */
+static uint32_t owner_pid SG_AT_FORK; /* (atomic) the process that owns this memory; 0: not known yet */
 static uint64_t owner_shown_pid; /* (atomic) if owner_pid is 1: its pid in the PID namespace of the mounted /proc */
 
 static long read_file(uint32_t pid, const char *name, char *buffer, size_t capacity)
@@ -161,7 +161,7 @@ uint32_t sg_procfs_thread(void)
     return is_borrowed ? noted : thread;
 }
 
-void sg_procfs_refork(void)
+void sg_procfs_atfork_child(void)
 {
     sg_store(&owner_pid, 0u);
     (void)set_owner(sg_sys_getpid());

@@ -38,7 +38,7 @@ bool sg_procfs_is_owner(uint32_t pid);
 uint32_t sg_procfs_thread(void);
 
 /* In a forked child: notes it as the owner of its memory. */
-void sg_procfs_refork(void);
+void sg_procfs_atfork_child(void);
 
 /* Bounds for the anonymous memory of this process that no other process shares. False if unknown. Reads smaps_rollup,
  * for which the kernel walks all page tables: 4 to 11 ms per GiB in 4 KiB pages, 0.02 ms per GiB in huge pages

@@ -62,7 +62,7 @@ bool sg_seccomp_is_on(void)
     return mode != '0';
 }
 
-bool sg_seccomp_bars_processes(void)
+bool sg_seccomp_is_strict(void)
 {
     return sg_seccomp_is_on() && status_digit("\nNoNewPrivs:\t") != '0';
 }

@@ -3,7 +3,7 @@
  *
  * Filters with a list of allowed calls often lack calls that few programs need: neither systemd's @system-service nor
  * Chromium's filter allows mincore. The action for other calls cannot be queried, and a trial may be fatal. Under any
- * filter, the library therefore uses only calls that common filters allow or answer with an error.
+ * filter, the library therefore uses only calls that common filters allow or answer with an error (syscall.h).
  */
 #ifndef SG_PRELOAD_BASE_SECCOMP_H
 #define SG_PRELOAD_BASE_SECCOMP_H
@@ -14,8 +14,9 @@
  * filters are never removed. True also if the file cannot be read for a reason that suggests a sandbox. Any thread. */
 bool sg_seccomp_is_on(void);
 
-/* Whether a filter may end this process because it creates another one. True for a filter that the program itself
- * installed (no_new_privs is set). A container's filter comes from its administrator and allows fork. */
-bool sg_seccomp_bars_processes(void);
+/* Whether the filter may be one that the program itself installed (no_new_privs is set), for its own needs. It may end
+ * the process because it creates another one, or gives advice about files. A container's filter comes from its
+ * administrator and allows that. */
+bool sg_seccomp_is_strict(void);
 
 #endif

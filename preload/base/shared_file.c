@@ -3,7 +3,6 @@
  */
 #include "base/shared_file.h"
 
-#include "base/seccomp.h"
 #include "base/syscall.h"
 #include "base/pages.h"
 
@@ -31,8 +30,7 @@ static long fill_without_signal(int fd, uint64_t offset, uint64_t bytes, bool is
     const uint64_t size_signal = UINT64_C(1) << (SIGXFSZ - 1);
     const struct timespec at_once = {0, 0};
     uint64_t pending = 0;
-    if (!sg_seccomp_is_on()) /* a sandbox may not allow rt_sigpending */
-        (void)sg_syscall(SYS_rt_sigpending, (long)&pending, 8, 0, 0, 0, 0);
+    (void)sg_syscall(SYS_rt_sigpending, (long)&pending, 8, 0, 0, 0, 0);
     long result = fill(fd, offset, bytes, is_in_use);
     if (result == -EFBIG && (pending & size_signal) == 0)
         (void)sg_syscall(SYS_rt_sigtimedwait, (long)&size_signal, 0, (long)&at_once, 8, 0, 0);

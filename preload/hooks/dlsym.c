@@ -9,6 +9,7 @@
  * depend on that address.
  */
 #include "hooks/dlsym.h"
+#include "hooks/runtime.h"
 
 #include "base/atomics.h"
 #include "base/compiler.h"

@@ -1,5 +1,5 @@
 /*
- * dlsym.h - the interface between entry_points.S, dlsym.c and runtime.c.
+ * dlsym.h - the interface between entry_points.S and dlsym.c.
  */
 #ifndef SG_PRELOAD_HOOKS_DLSYM_H
 #define SG_PRELOAD_HOOKS_DLSYM_H
@@ -20,9 +20,5 @@ struct sg_dlopen_answer {
 };
 struct sg_dlopen_answer sg_dlopen_filter(const char *file, int mode);
 struct sg_dlopen_answer sg_dlmopen_filter(long space, const char *file, int mode);
-
-/* Returns a function that calls `real`, a function of a CUDA runtime, and records its name as the program's call for
- * the duration. Returns `real` itself if the process has more runtimes than are told apart. Any thread. */
-sg_function sg_runtime_thunk(enum sg_hook hook, sg_function real);
 
 #endif

@@ -49,11 +49,20 @@ static struct {
     uint64_t figures_of;
     bool is_child_begun; /* the child was begun by a handler of another library that ran first and allocated */
     bool had_segment;    /* the parent had a shared segment */
-} at_fork;
+} at_fork SG_AT_FORK;
 
 static uint64_t this_thread(void)
 {
     return (uintptr_t)&sg_self;
+}
+
+/* Looks up what most children call next. A child would do so itself, and each child anew: the tables of the program and
+ * its libraries, which the look-up reads, are not mapped in a forked child before it has read them. */
+static void look_up_exec(void)
+{
+    (void)SG_REAL(execve);
+    (void)SG_REAL(execv);
+    (void)SG_REAL(execvp);
 }
 
 static void before_fork(void)
@@ -69,6 +78,7 @@ static void before_fork(void)
         return; /* two threads fork at once: this child notes the parent's figures when it begins */
     sg_ledger_before_fork();
     sg_callsites_before_fork();
+    look_up_exec();
 }
 
 static void end_fork(void)
@@ -84,25 +94,25 @@ static void end_fork(void)
 static void begin_child(void)
 {
     bool is_map_whole = sg_tracker_is_whole();
-    if (!sg_segment_refork()) {
+    if (!sg_segment_atfork_child()) {
         sg_options.is_disabled = 1; /* the mapping is still the parent's segment, and must not be written to */
         return;
     }
-    sg_thread_refork();
-    sg_watchdog_refork();
-    sg_history_refork();
-    sg_victim_refork();
-    sg_filler_refork();
-    sg_admission_refork();
-    sg_timeline_refork();
-    sg_phases_refork();
-    sg_callsites_refork();
-    sg_tracker_refork(is_map_whole);
-    sg_map_refork(is_map_whole);
-    sg_ledger_refork();
-    sg_vmm_refork();
-    sg_mempool_refork();
-    sg_context_refork();
+    sg_thread_atfork_child();
+    sg_watchdog_atfork_child();
+    sg_history_atfork_child();
+    sg_victim_atfork_child();
+    sg_filler_atfork_child();
+    sg_admission_atfork_child();
+    sg_timeline_atfork_child();
+    sg_phases_atfork_child();
+    sg_callsites_atfork_child();
+    sg_tracker_atfork_child(is_map_whole);
+    sg_map_atfork_child(is_map_whole);
+    sg_ledger_atfork_child();
+    sg_vmm_atfork_child();
+    sg_mempool_atfork_child();
+    sg_context_atfork_child();
 }
 
 /* Begins a child that a slow path noticed first: a child of a raw clone, or one in which a handler of another library

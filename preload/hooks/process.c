@@ -140,8 +140,6 @@ SG_EXPORT int execveat(int directory, const char *path, char *const arguments[],
     return came_back(SG_REAL(execveat)(directory, path, arguments, environment, flags));
 }
 
-enum { LIST_CAPACITY = 1024 };
-
 /* The libc's daemon() ends the parent by an _exit that reaches no hook, so the record is ended before. The call returns
  * only in a parent that could not fork, and in the child, whose record is a new one. */
 SG_EXPORT int daemon(int keep_directory, int keep_output)
@@ -153,53 +151,53 @@ SG_EXPORT int daemon(int keep_directory, int keep_output)
     return came_back(SG_REAL(daemon)(keep_directory, keep_output));
 }
 
-/* Copies the arguments of execl and its like, which end with a NULL, to an array. Returns false with errno E2BIG if
- * they are too many. An empty list is against the rules, but the kernel accepts it. `listed` stands behind the NULL
- * afterwards. */
-static bool collect(char *vector[LIST_CAPACITY], const char *first, va_list *listed)
+/* The arguments of execl and its like, up to their NULL. An empty list is against the rules, but the kernel accepts
+ * it. */
+static size_t count_listed(const char *first, va_list *listed)
 {
     size_t count = 0;
-    for (const char *argument = first; argument != NULL; argument = va_arg(*listed, const char *)) {
-        if (count + 1 == LIST_CAPACITY) {
-            errno = E2BIG;
-            return false;
-        }
-        vector[count++] = (char *)(uintptr_t)argument;
-    }
-    vector[count] = NULL;
-    return true;
+    for (const char *argument = first; argument != NULL; argument = va_arg(*listed, const char *))
+        count++;
+    return count;
 }
+
+/* Copies the arguments and their NULL to `vector`. `listed` stands behind the NULL afterwards. */
+static void collect(char **vector, const char *first, va_list *listed)
+{
+    for (const char *argument = first; argument != NULL; argument = va_arg(*listed, const char *))
+        *vector++ = (char *)(uintptr_t)argument;
+    *vector = NULL;
+}
+
+/* An array of the arguments on the stack of the hook, as the libc does it: the child of a vfork must not allocate. */
+#define COLLECT(vector, first, listed) \
+    va_start(listed, first); \
+    char **vector = __builtin_alloca((count_listed(first, &(listed)) + 1) * sizeof *vector); \
+    va_end(listed); \
+    va_start(listed, first); \
+    collect(vector, first, &(listed))
 
 SG_EXPORT int execl(const char *path, const char *argument, ...)
 {
-    char *vector[LIST_CAPACITY];
     va_list listed;
-    va_start(listed, argument);
-    int answer = collect(vector, argument, &listed) ? execv(path, vector) : -1;
+    COLLECT(vector, argument, listed);
     va_end(listed);
-    return answer;
+    return execv(path, vector);
 }
 
 SG_EXPORT int execlp(const char *file, const char *argument, ...)
 {
-    char *vector[LIST_CAPACITY];
     va_list listed;
-    va_start(listed, argument);
-    int answer = collect(vector, argument, &listed) ? execvp(file, vector) : -1;
+    COLLECT(vector, argument, listed);
     va_end(listed);
-    return answer;
+    return execvp(file, vector);
 }
 
 SG_EXPORT int execle(const char *path, const char *argument, ...)
 {
-    char *vector[LIST_CAPACITY];
     va_list listed;
-    va_start(listed, argument);
-    int answer = -1;
-    if (collect(vector, argument, &listed)) {
-        char *const *environment = va_arg(listed, char *const *);
-        answer = execve(path, vector, environment);
-    }
+    COLLECT(vector, argument, listed);
+    char *const *environment = va_arg(listed, char *const *);
     va_end(listed);
-    return answer;
+    return execve(path, vector, environment);
 }

@@ -8,7 +8,7 @@
  * found. A call through dlsym goes to the runtime that dlsym was asked for.
  */
 #include "base/compiler.h"
-#include "hooks/dlsym.h"
+#include "hooks/runtime.h"
 #include "base/loaded.h"
 #include "hooks/real.h"
 #include "account/thread_record.h"
@@ -89,13 +89,17 @@ static sg_function real_for(const void *return_address, enum sg_hook hook)
     for (unsigned i = 0; i < CALLER_CAPACITY; i++) {
         struct caller *caller = &callers[(key + i) % CALLER_CAPACITY];
         uintptr_t held = sg_load_acquire(&caller->key);
-        if (held == key && sg_load_acquire(&caller->unload_count) == unload_count)
-            return sg_load_acquire(&caller->real);
+        if (held == key && sg_load_acquire(&caller->unload_count) == unload_count) {
+            sg_function known = sg_load_acquire(&caller->real);
+            if (sg_load_acquire(&caller->unload_count) == unload_count && sg_load_acquire(&caller->key) == key)
+                return known;
+        }
         if (held != 0 && held != key)
             continue;
         sg_function real = look_up_for(return_address, hook);
-        uint64_t none = 0;
-        if (real != NULL && (held == key || sg_cas_u64((uint64_t *)&caller->key, &none, 1))) { /* 1: being filled */
+        if (real != NULL && sg_cas_u64((uint64_t *)&caller->key, &held, 1)) { /* 1: one thread is filling it */
+            sg_store_release(&caller->unload_count, UINT64_MAX);              /* pairs with the second load above */
+            sg_fence();
             sg_store_release(&caller->real, real);
             sg_store_release(&caller->unload_count, unload_count);
             sg_store_release(&caller->key, key);

@@ -10,11 +10,11 @@
 #include "shared/own_entry.h"
 #include "shared/registry.h"
 #include "shared/segment.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 
 #include <stdbool.h>
 
-static uint64_t foreign_bytes; /* (atomic) */
 static uint64_t sparse_bytes;  /* (atomic) of this process, by the last scan */
 static uint64_t not_before_ns; /* (atomic) when entries may be checked for dead owners again */
 
@@ -22,7 +22,7 @@ static uint64_t not_before_ns; /* (atomic) when entries may be checked for dead 
 static uint64_t private_part(const struct sg_slot *slot, const struct sg_registry_entry *entry, bool *has_names)
 {
     uint64_t granted = sg_load(&slot->granted_bytes), inherited = sg_load(&slot->inherited_bytes);
-    uint64_t named = inherited + sg_load(&entry->file_bytes);
+    uint64_t named = inherited + sg_load(&sg_entry_names(entry)->file_bytes);
     *has_names = *has_names || named != 0;
     return granted > named ? granted - named : 0;
 }
@@ -44,10 +44,12 @@ static uint32_t entries_in_use(const struct sg_registry *registry)
 static uint64_t sum_of_others(bool *has_names)
 {
     struct sg_registry *registry = sg_entry_registry();
-    uint64_t sum = sg_load_relaxed(&foreign_bytes);
-    for (uint32_t i = 0, used = entries_in_use(registry); i < used; i++)
-        if (SG_UNLIKELY(is_another_of_the_job(&registry->entry[i])))
-            sum += private_part(&registry->entry[i].slot, &registry->entry[i], has_names);
+    uint64_t sum = 0;
+    for (uint32_t i = 0, used = entries_in_use(registry); i < used; i++) {
+        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        if (SG_UNLIKELY(is_another_of_the_job(entry)))
+            sum += private_part(&entry->slot, entry, has_names);
+    }
     return sum;
 }
 
@@ -100,30 +102,24 @@ void sg_job_note_sparse(uint64_t bytes)
         sg_job_add_up();
 }
 
-void sg_job_note_foreign(uint64_t bytes)
+void sg_job_atfork_child(void)
 {
-    sg_store_relaxed(&foreign_bytes, bytes);
-    if (bytes != 0)
-        sg_job_add_up();
-}
-
-void sg_job_refork(void)
-{
-    sg_store_relaxed(&foreign_bytes, 0);
     sg_store_relaxed(&sparse_bytes, 0);
     sg_store_relaxed(&not_before_ns, 0);
 }
 
-void sg_job_read_mail(void)
+void sg_job_take_left_peak(void)
 {
     sg_raise_to(&sg_own->job_peak_bytes, sg_load_relaxed(&sg_entry_own()->slot.told_peak_bytes));
 }
 
-void sg_job_send_mail(void)
+void sg_job_leave_peak(void)
 {
     struct sg_registry *registry = sg_entry_registry();
-    sg_job_read_mail();
-    for (uint32_t i = 0, used = entries_in_use(registry); i < used; i++)
-        if (is_another_of_the_job(&registry->entry[i]))
-            sg_raise_to(&registry->entry[i].slot.told_peak_bytes, sg_load_relaxed(&sg_own->job_peak_bytes));
+    sg_job_take_left_peak();
+    for (uint32_t i = 0, used = entries_in_use(registry); i < used; i++) {
+        struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        if (is_another_of_the_job(entry))
+            sg_raise_to(&entry->slot.told_peak_bytes, sg_load_relaxed(&sg_own->job_peak_bytes));
+    }
 }

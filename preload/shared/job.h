@@ -30,17 +30,14 @@ static SG_INLINE void sg_job_note_peak(uint64_t granted_bytes)
 /* A scan found `bytes` of this process's MAP_NORESERVE mappings resident. They count in SPARKGUARD_LIMIT. */
 void sg_job_note_sparse(uint64_t bytes);
 
-/* Each refresh tells the bytes that processes of another version hold in this job. */
-void sg_job_note_foreign(uint64_t bytes);
-
 /* In a forked child: forgets the sums of the other processes. */
-void sg_job_refork(void);
+void sg_job_atfork_child(void);
 
 /* Raises this process's peak to the one that processes without a record have left in its registry entry. */
-void sg_job_read_mail(void);
+void sg_job_take_left_peak(void);
 
 /* For a process that ends without a record: leaves its peak in the registry entries of all other processes of the
  * job. */
-void sg_job_send_mail(void);
+void sg_job_leave_peak(void);
 
 #endif

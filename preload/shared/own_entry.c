@@ -5,20 +5,22 @@
 #include "shared/own_entry.h"
 
 #include "base/atomics.h"
+#include "base/compiler.h"
 #include "shared/segment.h"
 
 #include <string.h>
 
-/* The private registry of a process that decides alone. */
+/* The private registry of a process that decides alone. Its entry also has the names of a process that shares another
+ * version's registry. */
 static union {
     struct sg_registry registry;
-    char bytes[SG_REGISTRY_BYTES(1)];
+    char bytes[sizeof(struct sg_registry) + sizeof(struct sg_registry_entry)];
 } alone __attribute__((aligned(64)));
 
 static struct {
     struct sg_registry *registry;    /* (atomic) NULL: alone */
     struct sg_registry_entry *entry; /* (atomic) NULL: alone */
-} own;
+} own SG_AT_FORK;
 
 static struct {
     uint64_t part[3];   /* (atomic) bytes in flight: SG_SUM_BOUNDED, SG_SUM_UNBOUNDED, SG_SUM_DISCRETE */
@@ -57,6 +59,54 @@ struct sg_registry_entry *sg_entry_own(void)
 {
     struct sg_registry_entry *entry = sg_load(&own.entry);
     return entry != NULL ? entry : &alone.registry.entry[0];
+}
+
+/* The layouts of the registries mapped last. A mapping stays when its file is replaced: a thread may be using it. */
+static struct {
+    const struct sg_registry *registry; /* (atomic) */
+    struct sg_registry_layout layout;
+} layouts[4];
+
+void sg_entry_note_layout(const struct sg_registry *registry, struct sg_registry_layout layout)
+{
+    static uint32_t noted;
+    uint32_t i = noted++ % SG_ARRAY_LENGTH(layouts);
+    sg_store(&layouts[i].registry, NULL);
+    layouts[i].layout = layout;
+    sg_store(&layouts[i].registry, registry);
+}
+
+/* Of a registry that is not among them, as little as all registries have. */
+static struct sg_registry_layout layout_of(const struct sg_registry *registry)
+{
+    for (unsigned i = 0; i < SG_ARRAY_LENGTH(layouts); i++)
+        if (sg_load(&layouts[i].registry) == registry)
+            return layouts[i].layout;
+    return (struct sg_registry_layout){SG_ENTRY_FROZEN_BYTES, 0};
+}
+
+struct sg_registry_entry *sg_entry_at(struct sg_registry *registry, uint32_t number)
+{
+    return (void *)((char *)registry->entry + (size_t)number * layout_of(registry).entry_bytes);
+}
+
+static bool has_names(void)
+{
+    const struct sg_registry *registry = sg_load(&own.registry);
+    return registry != NULL && layout_of(registry).is_this_version != 0;
+}
+
+const struct sg_registry_entry *sg_entry_names(const struct sg_registry_entry *entry)
+{
+    static const struct sg_registry_entry none;
+    if (SG_LIKELY(has_names()))
+        return entry;
+    return entry == sg_entry_own() ? &alone.registry.entry[0] : &none;
+}
+
+struct sg_registry_entry *sg_entry_own_names(void)
+{
+    return has_names() ? sg_entry_own() : &alone.registry.entry[0];
 }
 
 bool sg_entry_is_member(const struct sg_registry_entry *entry, uint64_t level)
@@ -209,6 +259,13 @@ void sg_entry_note_unpromised(uint64_t bytes)
         sg_fetch_add(expected, bytes);
 }
 
+void sg_entry_forget_growth(void)
+{
+    uint64_t *expected = &sg_entry_own()->scanned_anonymous_bytes;
+    if (sg_load_relaxed(expected) != 0)
+        sg_store(expected, UINT64_C(0));
+}
+
 /* A thread that read the old entry's address while the new entry was being filled has changed the word and not the new
  * entry. If no change is under way and none began meanwhile, the difference is exactly the lost changes. */
 bool sg_entry_reconcile(void)
@@ -245,7 +302,7 @@ static void end_files(void)
 /* Writes the ranges into the segment as well, for the tools. */
 void sg_entry_end_files(const struct sg_memory_file *file, uint32_t count)
 {
-    struct sg_registry_entry *entry = sg_entry_own();
+    struct sg_registry_entry *entry = sg_entry_own_names();
     for (uint32_t i = 0; i < SG_FILE_CAPACITY; i++) {
         const struct sg_memory_file now = i < count ? file[i] : (struct sg_memory_file){0, 0, 0};
         if (now.begin == 0 && entry->file[i].begin == 0 && sg_own->file[i].begin == 0)
@@ -260,26 +317,26 @@ void sg_entry_end_files(const struct sg_memory_file *file, uint32_t count)
 
 void sg_entry_set_file_bytes(uint64_t bytes)
 {
-    sg_store(&sg_entry_own()->file_bytes, bytes);
+    sg_store(&sg_entry_own_names()->file_bytes, bytes);
 }
 
 void sg_entry_note_file_change(void)
 {
-    sg_fetch_add(&sg_entry_own()->file_changes, UINT64_C(1));
+    sg_fetch_add(&sg_entry_own_names()->file_changes, UINT64_C(1));
 }
 
 /* ---- requests in flight ------------------------------------------------------------------------------------------ */
 
-void sg_entry_flight_add(uint64_t pool, int64_t bytes)
+void sg_entry_flight_add(uint64_t source, int64_t bytes)
 {
-    enum sg_sum part = pool == SG_POOL_BOUNDED     ? SG_SUM_BOUNDED
-                       : pool == SG_POOL_UNBOUNDED ? SG_SUM_UNBOUNDED
-                                                   : SG_SUM_DISCRETE;
+    enum sg_sum part = source == SG_SOURCE_BOUNDED     ? SG_SUM_BOUNDED
+                       : source == SG_SOURCE_UNBOUNDED ? SG_SUM_UNBOUNDED
+                                                       : SG_SUM_DISCRETE;
     if (part == SG_SUM_DISCRETE) {
         uint64_t before = sg_load(&flight.device);
-        bool is_other = sg_load(word_of(SG_SUM_DISCRETE)) != 0 && before != pool;
-        sg_store(&flight.device, is_other ? SG_UNKNOWN : pool);
-        sg_store(&sg_entry_own()->flight_device, is_other ? SG_UNKNOWN : pool);
+        bool is_other = sg_load(word_of(SG_SUM_DISCRETE)) != 0 && before != source;
+        sg_store(&flight.device, is_other ? SG_UNKNOWN : source);
+        sg_store(&sg_entry_own()->flight_device, is_other ? SG_UNKNOWN : source);
     }
     if (bytes >= 0) {
         uint64_t all;
@@ -292,11 +349,11 @@ void sg_entry_flight_add(uint64_t pool, int64_t bytes)
 
 /* `landed` is raised before the bytes leave flight. A reader with an older snapshot, which does not show these bytes,
  * finds them in flight or in `landed`. */
-void sg_entry_flight_complete(uint64_t pool, uint64_t bytes)
+void sg_entry_flight_complete(uint64_t source, uint64_t bytes)
 {
-    if (pool == SG_POOL_BOUNDED || pool == SG_POOL_UNBOUNDED)
-        sg_fetch_add(&flight.landed[pool == SG_POOL_UNBOUNDED], bytes);
-    sg_entry_flight_add(pool, -(int64_t)bytes);
+    if (source == SG_SOURCE_BOUNDED || source == SG_SOURCE_UNBOUNDED)
+        sg_fetch_add(&flight.landed[source == SG_SOURCE_UNBOUNDED], bytes);
+    sg_entry_flight_add(source, -(int64_t)bytes);
 }
 
 uint64_t sg_entry_own_landed(bool is_bounded_only)
@@ -320,7 +377,7 @@ uint64_t sg_entry_flight_device(void)
     return sg_load(&flight.device);
 }
 
-void sg_entry_refork_sums(void)
+void sg_entry_atfork_child_sums(void)
 {
     memset(&flight, 0, sizeof flight);
     memset(&alone, 0, sizeof alone);

@@ -18,6 +18,24 @@ struct sg_registry_entry *sg_entry_own(void);
 struct sg_registry *sg_entry_shared_registry(void);
 struct sg_registry_entry *sg_entry_shared_own(void);
 
+/* What the header of a shared registry said when it was checked. Another process may write anything into the header
+ * afterwards, so nothing reads these words there. */
+struct sg_registry_layout {
+    uint32_t entry_bytes;     /* distance from one entry to the next */
+    uint32_t is_this_version; /* the entries have all fields of this version */
+};
+
+/* Notes the layout of a registry that has just been mapped. Under the decision lock. */
+void sg_entry_note_layout(const struct sg_registry *registry, struct sg_registry_layout layout);
+
+/* Entry `number` of a registry, below SG_ENTRY_CAPACITY. Entry 0 of a private registry is its only one. Any thread. */
+struct sg_registry_entry *sg_entry_at(struct sg_registry *registry, uint32_t number);
+
+/* An entry's names of shared memory: the fields from `file` on. They are in the entry itself if the registry is of this
+ * version. Otherwise this process keeps its own for itself, and sees none of other processes. */
+const struct sg_registry_entry *sg_entry_names(const struct sg_registry_entry *entry);
+struct sg_registry_entry *sg_entry_own_names(void);
+
 /* Set both pointers; NULL: the process decides alone. For registry.c, under the decision lock. */
 void sg_entry_set_registry(struct sg_registry *registry);
 void sg_entry_set_own(struct sg_registry_entry *entry);
@@ -58,6 +76,10 @@ void sg_entry_lower_both(enum sg_sum part, enum sg_sum whole, uint64_t bytes);
  * growth for promises that have become resident. Any thread. */
 void sg_entry_note_unpromised(uint64_t bytes);
 
+/* From now until the next scan, other processes take no growth of this process for promises that have become resident.
+ * Any thread. */
+void sg_entry_forget_growth(void);
+
 /* Repairs the sums of a newly taken entry: adds the changes that other threads made to the old entry while the new one
  * was being filled. False: some sum could not be compared because changes were under way; call again. */
 bool sg_entry_reconcile(void);
@@ -85,18 +107,18 @@ void sg_entry_lower_managed_missing(uint64_t bytes);
 
 /* In a forked child: clears what is in flight and the private registry. Call after sg_entry_set_registry(NULL) and
  * sg_entry_set_own(NULL). */
-void sg_entry_refork_sums(void);
+void sg_entry_atfork_child_sums(void);
 
 /* Whether the entry's owner is inside the cgroup with identity `level`. */
 bool sg_entry_is_member(const struct sg_registry_entry *entry, uint64_t level);
 
-/* Adds `bytes` to what is in flight from `pool` (SG_POOL_..., or a device's identity). Negative: subtracts bytes that
- * were given up, or that count as promised by now. Any thread. */
-void sg_entry_flight_add(uint64_t pool, int64_t bytes);
+/* Adds `bytes` to what is in flight from `source` (SG_SOURCE_..., or a device's identity). Negative: subtracts bytes
+ * that were given up, or that count as promised by now. Any thread. */
+void sg_entry_flight_add(uint64_t source, int64_t bytes);
 
 /* Takes `bytes` out of flight because the real call has made them resident and the kernel's figures show them. Any
  * thread, without the decision lock. */
-void sg_entry_flight_complete(uint64_t pool, uint64_t bytes);
+void sg_entry_flight_complete(uint64_t source, uint64_t bytes);
 
 /* Bytes of this process that sg_entry_flight_complete ever took out of flight: of the machine, or only the part that
  * cgroups bound. Bytes completed since a snapshot began may be missing in that snapshot. To miss none, read this after

@@ -5,10 +5,10 @@
 
 #include "base/atomics.h"
 #include "base/compiler.h"
-#include "shared/foreign.h"
 #include "base/procfs.h"
 #include "shared/same_bytes.h"
 #include "shared/segment.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "shared/own_entry.h"
 
@@ -129,7 +129,7 @@ static struct inherited inherited_of(const struct sg_registry_entry *entry)
     struct inherited inherited = {0, sg_load(&entry->slot.inherited_promise_bytes)};
     uint64_t number = entry->parent_entry, claim = entry->parent_claim;
     bool has_parent = number != 0 && number <= SG_ENTRY_CAPACITY && SG_CLAIM_STATE(claim) == SG_CLAIM_LIVE &&
-                      sg_load(&sg_entry_registry()->entry[number - 1].claim) == claim;
+                      sg_load(&sg_entry_at(sg_entry_registry(), (uint32_t)number - 1)->claim) == claim;
     if (inherited.bytes != 0 && !has_parent)
         inherited.identity = claim << 12 | number;
     return inherited;
@@ -187,8 +187,8 @@ static void add_promises(struct sg_peer_sums *sum, const struct peer *peer)
 
 static void add_to_machine(struct sg_peers *peers, struct sg_registry_entry *entry, const struct peer *peer)
 {
-    bool is_bounded = peer->queued_source == SG_POOL_BOUNDED;
-    if (is_bounded || peer->queued_source == SG_POOL_UNBOUNDED)
+    bool is_bounded = peer->queued_source == SG_SOURCE_BOUNDED;
+    if (is_bounded || peer->queued_source == SG_SOURCE_UNBOUNDED)
         add_queued(&peers->machine, peer);
     add_flight(&peers->machine, peer, peer->bounded_bytes);
     add_flight(&peers->machine, peer, peer->unbounded_bytes);
@@ -229,11 +229,11 @@ static void add_to_device(struct sg_peers *peers, struct sg_registry_entry *entr
         add_flight(&peers->device, peer, peer->discrete_bytes);
 }
 
-/* The last state seen of each entry, to find stalled requests. The upper half is for another version's registry. */
+/* The last state seen of each entry, to find stalled requests. */
 static struct seen_entry {
     uint64_t claim, ticket, flight_bytes, landed_count, changing_version;
     uint64_t since_ns;
-} last_seen[2 * SG_ENTRY_CAPACITY];
+} last_seen[SG_ENTRY_CAPACITY];
 
 static bool is_stalled(uint32_t number, const struct sg_registry_entry *entry, const struct peer *peer, uint64_t now)
 {
@@ -277,23 +277,6 @@ static void count(const struct arguments *arguments, struct sg_registry_entry *e
     peers->is_reclaiming |= sg_load(&entry->reclaim_until_ns) > arguments->now;
 }
 
-/* Counts one entry of the other version's registry. The two registries have no common order. Requests there count as
- * queued before ours if their registry has the first name, else as queued after ours. */
-static void count_foreign(void *context, uint32_t number, struct sg_registry_entry *entry)
-{
-    const struct arguments *arguments = context;
-    struct peer peer = read_entry(SG_ENTRY_CAPACITY, entry, SG_TICKET_NONE);
-    arguments->peers->foreign_bytes += sg_foreign_bytes_of(entry);
-    if (!sg_foreign_is_met()) {
-        peer.queued_after_bytes = peer.queued_before_bytes;
-        peer.queued_before_bytes = 0;
-    }
-    peer.is_stalled = is_stalled(SG_ENTRY_CAPACITY + number % SG_ENTRY_CAPACITY, entry, &peer, arguments->now);
-    uint64_t before = arguments->peers->job.held_bytes;
-    count(arguments, entry, &peer);
-    arguments->peers->job_foreign_bytes += arguments->peers->job.held_bytes - before;
-}
-
 /* Adds the bytes that processes hold together and we do not: shared memory, and memory of parents. */
 static void add_same_bytes(struct sg_peers *peers)
 {
@@ -318,7 +301,7 @@ void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel)
     add_own_inherited(peers);
     sg_same_bytes_gather();
     for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
-        struct sg_registry_entry *entry = &registry->entry[i];
+        struct sg_registry_entry *entry = sg_entry_at(registry, i);
         if (entry == own || SG_CLAIM_STATE(sg_load(&entry->claim)) != SG_CLAIM_LIVE)
             continue;
         uint64_t published = sg_load(&entry->published_ns), scanned = sg_load(&entry->scanned_anonymous_bytes);
@@ -331,7 +314,6 @@ void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel)
         peer.is_stalled = is_stalled(i, entry, &peer, arguments.now);
         count(&arguments, entry, &peer);
     }
-    sg_foreign_visit(count_foreign, &arguments);
     add_same_bytes(peers);
     add(&peers->cuda_bytes, peers->device_bytes);
 }
@@ -359,7 +341,7 @@ void sg_peers_sum_cuda(uint64_t level, struct sg_cuda_sum *sum)
     *sum = (struct sg_cuda_sum){0};
     add_cuda(sum, own, level == 0);
     for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
-        struct sg_registry_entry *entry = &registry->entry[i];
+        struct sg_registry_entry *entry = sg_entry_at(registry, i);
         if (entry != own && SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE &&
             (level == 0 || sg_entry_is_member(entry, level)))
             add_cuda(sum, entry, level == 0);
@@ -395,7 +377,7 @@ void sg_peers_advance(void)
 void sg_peers_wait(uint32_t seen, uint64_t timeout_ns)
 {
     struct sg_registry *registry = sg_entry_registry();
-    const struct timespec timeout = {0, (long)timeout_ns};
+    const struct timespec timeout = {(time_t)(timeout_ns / 1000000000), (long)(timeout_ns % 1000000000)};
     sg_raise_to(&registry->waiting_until_ns, sg_clock_ns(CLOCK_MONOTONIC) + timeout_ns);
     (void)sg_sys_futex(&registry->epoch, FUTEX_WAIT, seen, &timeout);
 }
@@ -412,7 +394,7 @@ bool sg_peers_have_looked(uint64_t since_ns)
     struct sg_registry *registry = sg_entry_registry();
     uint32_t used = sg_load(&registry->entry_used);
     for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
-        const struct sg_registry_entry *entry = &registry->entry[i];
+        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
         if (entry != sg_entry_own() && SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE &&
             sg_load(&entry->slot.promised_bytes) >= EXAMINED_BYTES_MIN && sg_peers_is_watched(entry, since_ns) &&
             (int64_t)(sg_load(&entry->published_ns) - since_ns) < 0)

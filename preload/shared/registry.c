@@ -5,14 +5,14 @@
 #include "shared/registry.h"
 
 #include "base/atomics.h"
-#include "shared/foreign.h"
 #include "shared/same_bytes.h"
 #include "shared/registry_file.h"
 #include "shared/segment.h"
 #include "base/shared_file.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "base/text.h"
-#include "shared/told.h"
+#include "shared/job_notice.h"
 #include "shared/own_entry.h"
 #include "shared/peers.h"
 
@@ -35,7 +35,7 @@ static struct {
     uint64_t level[SG_ENTRY_LEVELS];
     uint64_t parent_entry, parent_claim; /* of a forked child */
     struct sg_origin origin[SG_ORIGIN_CAPACITY];
-} own;
+} own SG_AT_FORK;
 
 /* ---- the registry entry ------------------------------------------------------------------------------------------ */
 
@@ -43,7 +43,7 @@ static void fill_entry(struct sg_registry_entry *entry)
 {
     const struct sg_slot *slot = &sg_own->slot;
     memset((char *)entry + offsetof(struct sg_registry_entry, ticket), 0,
-           sizeof *entry - offsetof(struct sg_registry_entry, ticket));
+           own.file.entry_bytes - offsetof(struct sg_registry_entry, ticket));
     memset(&entry->slot, 0, sizeof entry->slot);
     entry->slot.abi_version = SG_ABI_VERSION;
     entry->slot.pid = slot->pid;
@@ -58,10 +58,14 @@ static void fill_entry(struct sg_registry_entry *entry)
     entry->parent_claim = own.parent_claim;
     for (unsigned i = 0; i < SG_ENTRY_LEVELS; i++)
         entry->level[i] = own.level[i];
-    memcpy(entry->origin, own.origin, sizeof own.origin);
-    /* Another thread may be changing these ranges. sg_tmpfs_show follows and writes them again. */
-    memcpy(entry->file, sg_own->file, sizeof entry->file);
-    entry->file_bytes = sg_load(&sg_own->shared_bytes);
+}
+
+/* Another thread may be changing these ranges. sg_tmpfs_show follows and writes them again. */
+static void fill_names(struct sg_registry_entry *names)
+{
+    memcpy(names->origin, own.origin, sizeof own.origin);
+    memcpy(names->file, sg_own->file, sizeof names->file);
+    sg_store(&names->file_bytes, sg_load(&sg_own->shared_bytes));
 }
 
 void sg_registry_set_levels(const uint64_t *identity, uint32_t count)
@@ -80,7 +84,7 @@ static long lock_free_entry(int fd)
 {
     struct sg_registry *registry = own.file.registry;
     for (uint32_t i = 0; i < SG_ENTRY_CAPACITY; i++) {
-        if (SG_CLAIM_STATE(sg_load(&registry->entry[i].claim)) == SG_CLAIM_LIVE)
+        if (SG_CLAIM_STATE(sg_load(&sg_entry_at(registry, i)->claim)) == SG_CLAIM_LIVE)
             continue;
         long result = sg_registry_file_lock(fd, i);
         if (result == 0)
@@ -99,6 +103,7 @@ static long use_entry(struct sg_registry_entry *entry)
     fill_entry(entry);
     sg_entry_set_own(entry);
     sg_entry_set_registry(own.file.registry);
+    fill_names(sg_entry_own_names());
     bool is_reconciled = false;
     for (int i = 0; i < 1000 && !(is_reconciled = sg_entry_reconcile()); i++)
         (void)sg_syscall(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
@@ -136,7 +141,7 @@ static uint32_t mark_dead_of(struct sg_registry *registry, int fd, const uint64_
 {
     uint32_t used = sg_load(&registry->entry_used), found = 0;
     for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
-        struct sg_registry_entry *entry = &registry->entry[i];
+        struct sg_registry_entry *entry = sg_entry_at(registry, i);
         uint64_t claim = sg_load(&entry->claim);
         if (entry == sg_entry_shared_own() || SG_CLAIM_STATE(claim) != SG_CLAIM_LIVE)
             continue;
@@ -205,7 +210,7 @@ static long take_entry(void)
     if (!is_same)
         own.reserved = 0;
     long number = is_same ? reserve_entry((int)fd) : -ESTALE;
-    struct sg_registry_entry *entry = number >= 0 ? &own.file.registry->entry[number] : NULL;
+    struct sg_registry_entry *entry = number >= 0 ? sg_entry_at(own.file.registry, (uint32_t)number) : NULL;
     long result = entry != NULL ? use_entry(entry) : number;
     if (result == 0) {
         uint32_t used = sg_load(&own.file.registry->entry_used);
@@ -222,8 +227,9 @@ static void report_alone(long error)
     char what[112];
     struct sg_text text = sg_text_begin(what, sizeof what);
     sg_text_add(&text, "not sharing: ");
-    sg_text_add(&text, error == -ENOSPC   ? "no room in the machine's ledger or in its file system"
-                       : error == -EPROTO ? "the machine's ledger is another version's, whose processes count here"
+    sg_text_add(&text, error == -ENOSPC ? "no room in the machine's ledger or in its file system"
+                       : error == -EPROTO
+                           ? "the machine's ledger is damaged, or another version's that cannot be shared"
                        : error == -EPERM || error == -EACCES ? "the machine's ledger belongs to somebody else"
                                                              : "the machine's ledger cannot be used; errno ");
     if (error != -ENOSPC && error != -EPROTO && error != -EPERM && error != -EACCES)
@@ -236,14 +242,13 @@ bool sg_registry_may_join(void)
     return SG_UNLIKELY(sg_load(&own.membership) == UNTRIED) && sg_segment_is_shared();
 }
 
+/* If the mapped file was removed, another one is mapped. The old mapping stays: a thread that was stopped may go on in
+ * it. */
 static long join_registry(void)
 {
     long result = own.file.registry != NULL ? take_entry() : -ESTALE;
     if (result != -ESTALE && result != -ENOENT)
         return result;
-    sg_told_set_parent(NULL);      /* the parent's entry is in the mapping that is about to go */
-    if (own.file.registry != NULL) /* the mapped file was removed */
-        (void)sg_sys_munmap(own.file.registry, SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY));
     own.file.registry = NULL;
     result = sg_registry_file_map(&own.file);
     return result == 0 ? take_entry() : result;
@@ -254,21 +259,14 @@ void sg_registry_join(void)
     if (own.retry_ns != 0 && sg_clock_ns(CLOCK_MONOTONIC) < own.retry_ns)
         return;
     long result = join_registry();
-    if (result == -EPROTO && !sg_foreign_is_met()) {
-        report_alone(result);
-        sg_foreign_meet();
-        result = join_registry(); /* now under the second name */
-    }
     if (result == 0) {
-        if (!sg_foreign_is_met())
-            sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_SHARING);
+        sg_fetch_or(&sg_own->slot.flags, (uint32_t)SG_SLOT_SHARING);
         own.checked_ns = sg_clock_ns(CLOCK_MONOTONIC);
         sg_store(&own.membership, (uint32_t)SHARING);
     } else if (result == -EMFILE || result == -ENFILE || result == -ESTALE || result == -EAGAIN) {
         own.retry_ns = sg_clock_ns(CLOCK_MONOTONIC) + 1000000000u;
     } else {
-        if (!sg_foreign_is_met())
-            report_alone(result);
+        report_alone(result);
         sg_store(&own.membership, (uint32_t)ALONE);
     }
 }
@@ -347,16 +345,15 @@ bool sg_registry_reap(void)
     return found != 0;
 }
 
-void sg_registry_refork(void)
+void sg_registry_atfork_child(void)
 {
     struct sg_registry_entry *parent = sg_entry_shared_own();
-    own.parent_entry = parent != NULL ? (uint64_t)(parent - own.file.registry->entry) + 1 : 0;
+    own.parent_entry = parent != NULL ? (uint64_t)own.reserved : 0;
     own.parent_claim = parent != NULL ? own.claim : 0; /* not from the entry: another process may own it by now */
-    sg_told_set_parent(parent != NULL ? &parent->slot.flags : NULL);
+    sg_job_notice_set_parent(parent != NULL ? &parent->slot.flags : NULL);
     drop_entry();
-    sg_entry_refork_sums();
-    sg_foreign_refork();
-    sg_same_bytes_refork();
+    sg_entry_atfork_child_sums();
+    sg_same_bytes_atfork_child();
 }
 
 /* `own.origin` is a copy of the parent's list: the memory that the parent has from its ancestors. If the list is full,
@@ -373,12 +370,12 @@ void sg_registry_inherit(uint64_t bytes, uint32_t parent_pid)
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 
-void sg_registry_announce(uint64_t pool, uint64_t bytes)
+void sg_registry_announce(uint64_t source, uint64_t bytes)
 {
     struct sg_registry *registry = sg_entry_registry();
     struct sg_registry_entry *entry = sg_entry_own();
     sg_store(&entry->queued_bytes, bytes);
-    sg_store(&entry->queued_source, pool);
+    sg_store(&entry->queued_source, source);
     sg_store(&entry->ticket, SG_TICKET_CHOOSING);
     sg_store(&entry->ticket, sg_fetch_add(&registry->asked_bytes, bytes) + SG_TICKET_FIRST);
 }

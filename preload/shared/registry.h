@@ -52,10 +52,10 @@ void sg_registry_note_replaced(void);
 void sg_registry_come_back(void);
 
 /* In a forked child: drops the parent's registry entry. */
-void sg_registry_refork(void);
+void sg_registry_atfork_child(void);
 
-/* In a forked child, after sg_registry_refork: records that `bytes` of its memory were the parent's own, besides the
- * bytes that the parent has from its own ancestors. */
+/* In a forked child, after sg_registry_atfork_child: records that `bytes` of its memory were the parent's own, besides
+ * the bytes that the parent has from its own ancestors. */
 void sg_registry_inherit(uint64_t bytes, uint32_t parent_pid);
 
 /* Sets the identities of this process's `count` cgroups that bound memory. */
@@ -79,9 +79,9 @@ void sg_registry_mark_dead_of_job(void);
 
 /* ---- requests ---- */
 
-/* Queues a request for `bytes` of `pool` (SG_POOL_..., or a device's identity) at the end of the machine's order. Under
- * the decision lock. */
-void sg_registry_announce(uint64_t pool, uint64_t bytes);
+/* Queues a request for `bytes` of `source` (SG_SOURCE_..., or a device's identity) at the end of the machine's order.
+ * Under the decision lock. */
+void sg_registry_announce(uint64_t source, uint64_t bytes);
 
 /* Removes this process's queued request. Under the decision lock. */
 void sg_registry_withdraw(void);

@@ -5,6 +5,7 @@
 
 #include "base/directory.h"
 #include "base/options.h"
+#include "shared/own_entry.h"
 #include "shared/segment.h"
 #include "base/shared_file.h"
 #include "base/syscall.h"
@@ -13,24 +14,14 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-static bool uses_second_name;
+#define OWN_BYTES SG_REGISTRY_BYTES(sizeof(struct sg_registry_entry)) /* size of a registry that this version makes */
 
-void sg_registry_file_give_way(bool is_foreign_there)
-{
-    uses_second_name = is_foreign_there;
-}
-
-static const char *own_name(void)
-{
-    return uses_second_name ? SG_LEDGER_SECOND_NAME : SG_REGISTRY_NAME;
-}
-
-static void name_file(char path[SG_PATH_CAPACITY + 80], const char *name, bool is_temporary)
+static void name_file(char path[SG_PATH_CAPACITY + 80], bool is_temporary)
 {
     struct sg_text text = sg_text_begin(path, SG_PATH_CAPACITY + 80);
     sg_text_add(&text, sg_options.dir);
     sg_text_add(&text, "/");
-    sg_text_add(&text, name);
+    sg_text_add(&text, SG_REGISTRY_NAME);
     if (!is_temporary)
         return;
     sg_text_add(&text, ".");
@@ -38,21 +29,11 @@ static void name_file(char path[SG_PATH_CAPACITY + 80], const char *name, bool i
     sg_text_add(&text, SG_UNFINISHED_SUFFIX);
 }
 
-static long open_file(const char *name, int flags)
-{
-    char path[SG_PATH_CAPACITY + 80];
-    name_file(path, name, false);
-    return sg_sys_openat((int)SG_AT_FDCWD, path, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
-}
-
-long sg_registry_file_open_foreign(int flags)
-{
-    return open_file(uses_second_name ? SG_REGISTRY_NAME : SG_LEDGER_SECOND_NAME, flags);
-}
-
 long sg_registry_file_open(int flags)
 {
-    return open_file(own_name(), flags);
+    char path[SG_PATH_CAPACITY + 80];
+    name_file(path, false);
+    return sg_sys_openat((int)SG_AT_FDCWD, path, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 }
 
 static long lock_byte(int fd, int operation, uint32_t number, short *type)
@@ -83,7 +64,7 @@ static long fill_file(int fd)
                                               .entry_capacity = SG_ENTRY_CAPACITY};
     long result = sg_sys_fchmod(fd, sg_segment_file_mode());
     if (result == 0)
-        result = sg_shared_file_allocate(fd, 0, SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY));
+        result = sg_shared_file_allocate(fd, 0, OWN_BYTES);
     if (result != 0)
         return result;
     result = sg_sys_pwrite(fd, &header, sizeof header, 0);
@@ -99,8 +80,8 @@ static long make_file(void)
         real_path[SG_PATH_CAPACITY + 80]; /* static because too large for a stack; the decision lock protects them */
     char open_path[48];
     struct sg_text text = sg_text_begin(open_path, sizeof open_path);
-    name_file(path, own_name(), true);
-    name_file(real_path, own_name(), false);
+    name_file(path, true);
+    name_file(real_path, false);
     long fd = sg_sys_openat((int)SG_AT_FDCWD, sg_options.dir, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
     if (fd >= 0) {
         sg_text_add(&text, "/proc/self/fd/");
@@ -122,9 +103,9 @@ static long make_file(void)
     return result == -EEXIST ? 0 : result;
 }
 
-/* Validates the file before it is mapped: complete, with all blocks allocated, of our version, and owned by this user
- * or root unless a group shares the directory. 0 or -errno. */
-static long check_file(int fd, struct stat *info)
+/* Validates the file before it is mapped: a usable registry, with all blocks allocated, and owned by this user or root
+ * unless a group shares the directory. 0 or -errno. */
+static long check_file(int fd, struct stat *info, struct sg_registry_layout *layout)
 {
     static struct sg_registry header; /* static as in make_file */
     long result = sg_sys_fstat(fd, info);
@@ -134,22 +115,22 @@ static long check_file(int fd, struct stat *info)
     bool is_ours = info->st_uid == user || info->st_uid == 0 || sg_segment_file_mode() == 0660;
     if (!S_ISREG(info->st_mode) || !is_ours)
         return -EPERM;
-    if (info->st_size < (off_t)SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY))
+    if (info->st_size < (off_t)sizeof header)
         return -EPROTO;
     if (sg_sys_pread(fd, &header, sizeof header, 0) != (long)sizeof header)
         return -EIO;
-    bool is_known = header.magic == SG_REGISTRY_MAGIC && header.version == SG_REGISTRY_VERSION &&
-                    header.entry_bytes == sizeof(struct sg_registry_entry) &&
-                    header.entry_capacity == SG_ENTRY_CAPACITY;
-    if (!is_known)
+    if (!sg_registry_is_usable(&header, (uint64_t)info->st_size))
         return -EPROTO;
-    bool is_there = (uint64_t)info->st_blocks * 512 >= SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY);
-    return is_there ? 0 : sg_shared_file_reserve(fd, 0, SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY));
+    layout->entry_bytes = header.entry_bytes;
+    layout->is_this_version = header.version == SG_REGISTRY_VERSION;
+    bool is_there = (uint64_t)info->st_blocks * 512 >= SG_REGISTRY_BYTES(layout->entry_bytes);
+    return is_there ? 0 : sg_shared_file_reserve(fd, 0, SG_REGISTRY_BYTES(layout->entry_bytes));
 }
 
 long sg_registry_file_map(struct sg_registry_file *file)
 {
     struct stat info = {0};
+    struct sg_registry_layout layout = {0};
     long fd = sg_registry_file_open(O_RDWR);
     if (fd == -ENOENT) {
         long result = make_file();
@@ -157,17 +138,19 @@ long sg_registry_file_map(struct sg_registry_file *file)
     }
     if (fd < 0)
         return fd;
-    long result = check_file((int)fd, &info);
+    long result = check_file((int)fd, &info, &layout);
     void *mapped = NULL;
     if (result == 0) {
         mapped =
-            sg_sys_mmap(NULL, SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY), PROT_READ | PROT_WRITE, MAP_SHARED, (int)fd, 0);
+            sg_sys_mmap(NULL, SG_REGISTRY_BYTES(layout.entry_bytes), PROT_READ | PROT_WRITE, MAP_SHARED, (int)fd, 0);
         result = sg_is_error(mapped) ? (long)mapped : 0;
     }
     (void)sg_sys_close((int)fd);
     if (result != 0)
         return result;
+    sg_entry_note_layout(mapped, layout);
     file->registry = mapped;
+    file->entry_bytes = layout.entry_bytes;
     file->device = info.st_dev;
     file->inode = info.st_ino;
     file->directory = sg_sys_stat(sg_options.dir, &info) == 0 ? info.st_ino : 0;

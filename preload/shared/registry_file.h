@@ -11,16 +11,10 @@
 
 struct sg_registry_file {
     struct sg_registry *registry; /* the mapping, or NULL */
+    size_t entry_bytes;           /* distance from one entry to the next */
     uint64_t device, inode;
     uint64_t directory; /* inode of the directory that holds the file */
 };
-
-/* Selects the file name: true if another version's registry has our name, so that this version's processes use the
- * second name. */
-void sg_registry_file_give_way(bool is_foreign_there);
-
-/* Opens the registry of another version, under the name that we do not use. A descriptor, or -errno. */
-long sg_registry_file_open_foreign(int flags);
 
 /* Locks byte `number` of the file, which owns the registry entry of that number, for the open file `fd`. 0 or -errno;
  * -EAGAIN: another open file holds the lock. */
@@ -33,7 +27,7 @@ bool sg_registry_file_has_owner(int fd, uint32_t number);
 long sg_registry_file_open(int flags);
 
 /* Maps the registry into file->registry and creates the file if there is none. 0 or -errno; -EPERM: the file belongs to
- * another user; -EPROTO: another version made it. Under the decision lock. */
+ * another user; -EPROTO: no registry, or one that this version cannot share. Under the decision lock. */
 long sg_registry_file_map(struct sg_registry_file *file);
 
 /* Whether `fd` is the file that is mapped. */

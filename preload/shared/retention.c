@@ -13,6 +13,7 @@
 
 #include "base/directory.h"
 #include "shared/segment.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "base/text.h"
 
@@ -74,18 +75,16 @@ static bool is_segment_name(const char *name)
     return is_of_process(name, SG_SEGMENT_SUFFIX);
 }
 
-static bool is_unfinished_registry(const char *name, const char *registry_name)
+static bool is_unfinished_registry(const char *name)
 {
-    size_t length = strlen(registry_name);
-    return strncmp(name, registry_name, length) == 0 && name[length] == '.' &&
-           is_unique(name + length + 1, SG_UNFINISHED_SUFFIX);
+    static const char start[] = SG_REGISTRY_NAME ".";
+    return strncmp(name, start, sizeof start - 1) == 0 && is_unique(name + sizeof start - 1, SG_UNFINISHED_SUFFIX);
 }
 
 static bool is_unfinished(const char *name)
 {
     return is_of_process(name, SG_SEGMENT_SUFFIX SG_UNFINISHED_SUFFIX) ||
-           is_of_process(name, SG_TIMELINE_SUFFIX SG_UNFINISHED_SUFFIX) ||
-           is_unfinished_registry(name, SG_REGISTRY_NAME) || is_unfinished_registry(name, SG_LEDGER_SECOND_NAME);
+           is_of_process(name, SG_TIMELINE_SUFFIX SG_UNFINISHED_SUFFIX) || is_unfinished_registry(name);
 }
 
 /* Reads the properties of a file without following a symbolic link. 0 or -errno. */

@@ -48,13 +48,15 @@ enum { ORIGINS_MAX = 256 };
  * thread may raise, under peak_lock. */
 static struct gathering {
     struct note notes[SG_ENTRY_CAPACITY], own_note;
+    uint32_t noted;   /* notes that were written, from the first on */
     struct row *rows; /* in descending order of missing_bytes */
     uint32_t row_count;
     uint64_t promised[SG_SAME_COUNT], held_by_job;
     struct sg_range_map covered;        /* scratch */
     struct origin origins[ORIGINS_MAX]; /* scratch */
 } refresh, peak;
-static struct sg_lock peak_lock;
+static uint32_t has_gathered SG_AT_FORK; /* (atomic) one of the two has been used since the last fork */
+static struct sg_lock peak_lock SG_AT_FORK;
 
 static uint64_t bytes_of(uint64_t begin, uint64_t end)
 {
@@ -77,7 +79,7 @@ static uint32_t groups_of(const struct gathering *g, const struct sg_registry_en
 /* Updates the note. True if the entry's ranges, or the groups that count them, may have changed. */
 static bool renew(const struct gathering *g, struct note *note, const struct sg_registry_entry *entry, uint64_t claim)
 {
-    bool has_rows = sg_load(&entry->file[0].begin) != 0;
+    bool has_rows = sg_load(&sg_entry_names(entry)->file[0].begin) != 0;
     struct note now = {.claim = claim, .version = sg_load(&entry->files_version), .has_rows = has_rows};
     now.groups = has_rows ? groups_of(g, entry) : 0;
     bool had_rows = note->has_rows != 0, is_same = note->claim == now.claim && note->version == now.version &&
@@ -105,13 +107,15 @@ static bool has_row_capacity(struct gathering *g)
  * in doubt. */
 static void gather_entry(struct gathering *g, struct note *note, const struct sg_registry_entry *entry)
 {
+    const struct sg_registry_entry *names = sg_entry_names(entry);
     uint32_t first = g->row_count;
     note->missing_bytes = note->held_bytes = 0;
     if (!note->has_rows || note->version % 2 != 0 || !has_row_capacity(g))
         return;
     for (uint32_t i = 0; i < SG_FILE_CAPACITY; i++) {
-        struct row row = {sg_load(&entry->file[i].begin), sg_load(&entry->file[i].end),
-                          sg_load(&entry->file[i].missing_bytes), note->groups, entry != sg_entry_own()};
+        const struct sg_memory_file *file = &names->file[i];
+        struct row row = {sg_load(&file->begin), sg_load(&file->end), sg_load(&file->missing_bytes), note->groups,
+                          entry != sg_entry_own()};
         if (row.begin == 0)
             break;
         if (row.begin >= row.end || row.begin >> SG_SHARED_SHIFT != (row.end - 1) >> SG_SHARED_SHIFT ||
@@ -185,11 +189,16 @@ static void gather(struct gathering *g)
     struct sg_registry *registry = sg_entry_registry();
     const struct sg_registry_entry *own = sg_entry_own();
     uint32_t used = sg_load(&registry->entry_used);
+    if (sg_load_relaxed(&has_gathered) == 0)
+        sg_store(&has_gathered, 1u); /* before the first note */
     bool has_changed = renew(g, &g->own_note, own, 0);
-    for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
-        uint64_t claim = sg_load(&registry->entry[i].claim);
-        if (&registry->entry[i] != own && SG_CLAIM_STATE(claim) == SG_CLAIM_LIVE)
-            has_changed |= renew(g, &g->notes[i], &registry->entry[i], claim);
+    used = used < SG_ENTRY_CAPACITY ? used : SG_ENTRY_CAPACITY;
+    g->noted = used > g->noted ? used : g->noted;
+    for (uint32_t i = 0; i < used; i++) {
+        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        uint64_t claim = sg_load(&entry->claim);
+        if (entry != own && SG_CLAIM_STATE(claim) == SG_CLAIM_LIVE)
+            has_changed |= renew(g, &g->notes[i], entry, claim);
         else {
             has_changed |= g->notes[i].has_rows != 0;
             g->notes[i] = (struct note){0};
@@ -199,9 +208,9 @@ static void gather(struct gathering *g)
         return;
     g->row_count = 0;
     gather_entry(g, &g->own_note, own);
-    for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++)
+    for (uint32_t i = 0; i < used; i++)
         if (g->notes[i].has_rows != 0)
-            gather_entry(g, &g->notes[i], &registry->entry[i]);
+            gather_entry(g, &g->notes[i], sg_entry_at(registry, i));
     sort_rows(g);
     count_all(g);
 }
@@ -235,9 +244,7 @@ uint64_t sg_same_bytes_read(uint32_t number, const struct sg_registry_entry *ent
     uint64_t version = sg_load(&entry->files_version);
     *promised = (struct sg_named){.bytes = sg_load(&entry->slot.promised_bytes)};
     *granted = (struct sg_named){.bytes = sg_load(&entry->slot.granted_bytes)};
-    if (number >= SG_ENTRY_CAPACITY)
-        return 0;
-    uint64_t now = sg_load(&entry->files_version), named = sg_load(&entry->file_bytes);
+    uint64_t now = sg_load(&entry->files_version), named = sg_load(&sg_entry_names(entry)->file_bytes);
     granted->by_name_bytes = smaller_of(note->held_bytes, granted->bytes);
     if (now == version && note->version == version && version % 2 == 0) {
         promised->by_name_bytes = smaller_of(note->missing_bytes, promised->bytes);
@@ -305,7 +312,7 @@ uint64_t sg_same_bytes_of_job(uint64_t begin, uint64_t end)
 static uint64_t private_bytes_of(const struct sg_registry_entry *entry)
 {
     uint64_t granted = sg_load(&entry->slot.granted_bytes);
-    uint64_t named = sg_load(&entry->slot.inherited_bytes) + sg_load(&entry->file_bytes);
+    uint64_t named = sg_load(&entry->slot.inherited_bytes) + sg_load(&sg_entry_names(entry)->file_bytes);
     return granted > named ? granted - named : 0;
 }
 
@@ -328,11 +335,12 @@ static void note_origin(struct origin *list, uint32_t *count, const struct sg_or
 static void note_origins(struct origin *list, uint32_t *count, const struct sg_registry_entry *entry)
 {
     uint64_t left = sg_load(&entry->slot.inherited_bytes);
-    for (uint32_t i = 0; i < SG_ORIGIN_CAPACITY && left != 0 && entry->origin[i].claim != 0; i++) {
-        uint64_t bytes = entry->origin[i].bytes < left ? entry->origin[i].bytes : left;
+    const struct sg_origin *origin = sg_entry_names(entry)->origin;
+    for (uint32_t i = 0; i < SG_ORIGIN_CAPACITY && left != 0 && origin[i].claim != 0; i++) {
+        uint64_t bytes = origin[i].bytes < left ? origin[i].bytes : left;
         bytes = bytes < BYTES_MAX ? bytes : BYTES_MAX;
         left -= bytes;
-        note_origin(list, count, &entry->origin[i], bytes);
+        note_origin(list, count, &origin[i], bytes);
     }
 }
 
@@ -343,15 +351,15 @@ static uint64_t inherited_by_job(struct gathering *g)
     uint32_t used = sg_load(&registry->entry_used), count = 0;
     uint64_t sum = 0;
     for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
-        const struct sg_registry_entry *entry = &registry->entry[i];
+        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
         if (SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE && entry->slot.job_hash == sg_own->slot.job_hash)
             note_origins(list, &count, entry);
     }
     for (uint32_t i = 0; i < count; i++) {
         uint32_t number = list[i].entry - 1;
         bool is_alive = number < SG_ENTRY_CAPACITY && SG_CLAIM_STATE(list[i].claim) == SG_CLAIM_LIVE &&
-                        sg_load(&registry->entry[number].claim) == list[i].claim;
-        uint64_t held = is_alive ? private_bytes_of(&registry->entry[number]) : 0;
+                        sg_load(&sg_entry_at(registry, number)->claim) == list[i].claim;
+        uint64_t held = is_alive ? private_bytes_of(sg_entry_at(registry, number)) : 0;
         sum += list[i].bytes > held ? list[i].bytes - held : 0;
     }
     return sum;
@@ -374,16 +382,20 @@ uint64_t sg_same_bytes_of_job_now(void)
 
 static void forget(struct gathering *g)
 {
-    memset(g->notes, 0, sizeof g->notes);
+    memset(g->notes, 0, g->noted * sizeof g->notes[0]); /* not all: that would give each child 21 pages */
+    g->noted = 0;
     g->own_note = (struct note){0};
     g->row_count = 0;
     memset(g->promised, 0, sizeof g->promised);
     g->held_by_job = 0;
 }
 
-void sg_same_bytes_refork(void)
+void sg_same_bytes_atfork_child(void)
 {
     sg_lock_reset(&peak_lock);
+    if (sg_load(&has_gathered) == 0)
+        return;
     forget(&refresh);
     forget(&peak);
+    sg_store(&has_gathered, 0u);
 }

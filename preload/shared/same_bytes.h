@@ -35,8 +35,7 @@ struct sg_named {
 };
 
 /* Reads the promised and granted bytes of entry `number`. Returns 0 if they belong to the ranges that were gathered.
- * Otherwise returns the version of the ranges that is being written or was written since. Entries with number
- * SG_ENTRY_CAPACITY or more belong to another version's registry; their ranges are not gathered. */
+ * Otherwise returns the version of the ranges that is being written or was written since. */
 uint64_t sg_same_bytes_read(uint32_t number, const struct sg_registry_entry *entry, struct sg_named *promised,
                             struct sg_named *granted);
 
@@ -62,6 +61,6 @@ uint64_t sg_same_bytes_of_job(uint64_t begin, uint64_t end);
 uint64_t sg_same_bytes_of_job_now(void);
 
 /* In a forked child: forgets all that was gathered. */
-void sg_same_bytes_refork(void);
+void sg_same_bytes_atfork_child(void);
 
 #endif

@@ -10,9 +10,10 @@
 #include "base/options.h"
 #include "base/procfs.h"
 #include "base/shared_file.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "base/text.h"
-#include "shared/told.h"
+#include "shared/job_notice.h"
 #include "base/pages.h"
 #include "shared/retention.h"
 
@@ -22,22 +23,24 @@
 #include <sys/mman.h>
 
 /* A new file in place of the removed one. The segment mapping still maps the removed file. */
-struct sg_segment *sg_segment_mirror;
+struct sg_segment *sg_segment_mirror SG_AT_FORK;
 union sg_segment_mapping sg_segment_mapping __attribute__((aligned(SG_PAGE_MAX)));
 
 enum { UNTRIED, SHARED, FAILED };
 
 static uint32_t attachment SG_AT_START;
-static uint64_t retry_ns; /* no new attempt before this time, after descriptors were exhausted; 0: none failed */
-static struct sg_lock attach_lock;
+/* no new attempt before this time, after descriptors were exhausted; 0: none failed */
+static uint64_t retry_ns SG_AT_FORK;
+static struct sg_lock attach_lock SG_AT_FORK;
 static char path[SG_PATH_CAPACITY + 64];
 static struct {
     uint64_t device, number;
 } file; /* identity of our file: in a group-shared directory another user may put a file of that name in its place */
 static unsigned file_mode = 0600;
-static uint32_t record_capacity; /* (atomic) records that fit; the file's own field may have been written by others */
-static bool is_removed;          /* sg_segment_remove has removed the file */
-static uint32_t is_file_mapped; /* (atomic) the mapping has been a file's, also where the file got no name afterwards */
+static uint32_t record_capacity;   /* (atomic) records that fit; the file's own field may have been written by others */
+static bool is_removed SG_AT_FORK; /* sg_segment_remove has removed the file */
+/* (atomic) the mapping has been a file's, also where the file got no name afterwards */
+static uint32_t is_file_mapped SG_AT_FORK;
 static uint64_t mirror_bytes;
 
 unsigned sg_segment_file_mode(void)
@@ -261,7 +264,7 @@ static void attach_locked(void)
         retry_ns = sg_clock_ns(CLOCK_MONOTONIC) + 1000000000u;
     } else {
         sg_store_release(&attachment, (uint32_t)FAILED);
-        if (sg_told_first())
+        if (sg_job_notice_is_first())
             print_failure(result);
     }
     for (int i = 0; i < 3; i++) {
@@ -451,18 +454,18 @@ void sg_segment_restore(void)
     sg_segment_attach();
 }
 
-bool sg_segment_refork(void)
+bool sg_segment_atfork_child(void)
 {
     sg_store(&sg_segment_mirror, NULL);                  /* a child does not inherit the mirror's mapping */
     bool is_attaching = sg_load(&attach_lock.word) != 0; /* a thread of the parent may have mapped the file already */
     sg_lock_reset(&attach_lock);
-    sg_procfs_refork();
+    sg_procfs_atfork_child();
     if (sg_load(&is_file_mapped) != 0 || is_attaching) {
-        void *mapping = sg_sys_mmap(&sg_segment_mapping, SG_WINDOW_BYTES, PROT_READ | PROT_WRITE,
+        void *mapping = sg_sys_mmap(&sg_segment_mapping, SG_SEGMENT_MAPPING_BYTES, PROT_READ | PROT_WRITE,
                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
         if (sg_is_error(mapping))
             return false;
-    } else {
+    } else if (sg_sys_madvise(&sg_segment_mapping, SG_SEGMENT_MAPPING_BYTES, MADV_DONTNEED) != 0) {
         memset(&sg_segment_mapping, 0, SG_SEGMENT_BYTES(sg_own->record_used));
     }
     sg_store(&is_file_mapped, 0);

@@ -16,16 +16,16 @@
 #include <stdbool.h>
 
 /* Size of the segment mapping, resident or not. SG_RECORD_LIMIT thread records need a little less than 1 MiB. */
-enum { SG_WINDOW_BYTES = 1 << 20 };
+enum { SG_SEGMENT_MAPPING_BYTES = 1 << 20 };
 
 /* Appended to the name of a file that is not complete yet. */
 #define SG_UNFINISHED_SUFFIX ".new"
 
 union sg_segment_mapping {
     struct sg_segment segment;
-    char bytes[SG_WINDOW_BYTES];
+    char bytes[SG_SEGMENT_MAPPING_BYTES];
 };
-_Static_assert(SG_SEGMENT_BYTES(SG_RECORD_LIMIT) <= SG_WINDOW_BYTES, "the window has room for every record");
+_Static_assert(SG_SEGMENT_BYTES(SG_RECORD_LIMIT) <= SG_SEGMENT_MAPPING_BYTES, "the mapping has room for every record");
 
 extern union sg_segment_mapping sg_segment_mapping;
 #define sg_own (&sg_segment_mapping.segment)
@@ -56,7 +56,7 @@ bool sg_segment_grow(uint32_t seen);
 
 /* In a forked child: replaces the parent's mapping by private zero memory. False if that failed: the parent's file is
  * still mapped, and nothing may be written. */
-bool sg_segment_refork(void);
+bool sg_segment_atfork_child(void);
 
 /* Removes the file of a process that ends without leaving a record, and keeps sg_segment_check_place from making a new
  * one. Call it after slot.state was set. */

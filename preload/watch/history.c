@@ -9,6 +9,7 @@
 #include "watch/history_file.h"
 #include "base/options.h"
 #include "shared/segment.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "base/text.h"
 
@@ -29,7 +30,7 @@ static struct {
     uint64_t busy_ns;              /* (atomic) when the save under way began; 0: none */
     uint64_t due_ns;               /* the next regular save; kept when the thread ends for a fork and starts again */
     uint32_t has_recorded_failure; /* (atomic) the event that says why there is no history was added; once only */
-} history;
+} history SG_AT_FORK;
 
 static uint32_t is_impossible; /* (atomic) the kernel has no close_range; kept in a child */
 
@@ -51,11 +52,12 @@ static void record_failure(const char *reason)
 }
 
 /* A thread that waits for the disk keeps all memory of a killed process from being freed. So there is no regular save
- * while memory is short. */
+ * while memory is short. Old figures say nothing: a process without a watchdog and without requests takes no others. */
 static bool is_memory_short(void)
 {
     const struct sg_machine *machine = &sg_own->machine;
-    return machine->time_ns != 0 && machine->usable_bytes < machine->reserve_bytes;
+    int64_t age_ns = (int64_t)sg_clock_ns(CLOCK_REALTIME) - machine->time_ns;
+    return age_ns >= 0 && age_ns < (int64_t)PERIOD_NS && machine->usable_bytes < machine->reserve_bytes;
 }
 
 static void save(bool is_durable)
@@ -159,9 +161,9 @@ bool sg_history_stop(void)
     return sg_service_thread_stop(&service, is_stuck ? 0 : FORK_PATIENCE_MS);
 }
 
-void sg_history_refork(void)
+void sg_history_atfork_child(void)
 {
-    sg_service_thread_refork(&service);
+    sg_service_thread_atfork_child(&service);
     history = (__typeof__(history)){0};
     sg_history_forget();
 }

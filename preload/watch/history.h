@@ -29,6 +29,6 @@ bool sg_history_stop(void);
 void sg_history_await(uint64_t until_ns);
 
 /* In a forked child there is no history thread, and nothing was saved. */
-void sg_history_refork(void);
+void sg_history_atfork_child(void);
 
 #endif

@@ -20,6 +20,7 @@
 #include "base/directory.h"
 #include "shared/segment.h"
 #include "account/callsites.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "base/text.h"
 #include "account/timeline.h"
@@ -44,7 +45,7 @@ static struct {
     uint64_t hash;     /* of the last copy; 0: no copy yet */
     uint64_t saved_ns; /* when the copy was made; CLOCK_MONOTONIC */
     bool is_trimmed;   /* this process has trimmed the directory */
-} last;
+} last SG_AT_FORK;
 
 static unsigned file_mode = 0600; /* for files in the directory that was opened last */
 

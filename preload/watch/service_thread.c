@@ -5,6 +5,7 @@
 
 #include "base/procfs.h"
 #include "shared/segment.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "base/text.h"
 #include "account/thread_record.h"
@@ -14,7 +15,8 @@
 
 #define SECOND_NS UINT64_C(1000000000)
 
-static uint32_t running; /* (atomic) service threads, each from before it is made until its work has returned */
+/* (atomic) service threads, each from before it is made until its work has returned */
+static uint32_t running SG_AT_FORK;
 
 static void end(struct sg_service_thread *service, uint64_t pause_ns)
 {
@@ -89,11 +91,11 @@ bool sg_service_thread_is_alone(void)
     return sg_procfs_is_left_to(sg_load(&running));
 }
 
-void sg_service_thread_refork(struct sg_service_thread *service)
+void sg_service_thread_atfork_child(struct sg_service_thread *service)
 {
     sg_store(&running, 0u);
     sg_store(&service->presence, (uint32_t)SG_SERVICE_THREAD_ABSENT);
     sg_store(&service->is_unwanted, 0u);
     sg_store(&service->not_before_ns, 0u);
-    sg_raw_thread_refork(&service->thread);
+    sg_raw_thread_atfork_child(&service->thread);
 }

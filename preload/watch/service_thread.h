@@ -60,6 +60,6 @@ void sg_service_thread_await(struct sg_service_thread *service, uint64_t until_n
 bool sg_service_thread_is_alone(void);
 
 /* In a forked child there is no service thread. */
-void sg_service_thread_refork(struct sg_service_thread *service);
+void sg_service_thread_atfork_child(struct sg_service_thread *service);
 
 #endif

@@ -16,6 +16,7 @@
 #include "shared/own_entry.h"
 #include "shared/peers.h"
 #include "shared/segment.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "base/pages.h"
 
@@ -32,11 +33,11 @@ static struct {
     uint64_t faults;          /* minor faults up to the same time, or up to the last exact measurement */
     int64_t copied_bytes;     /* the part of inherited_bytes that was copied up to that time */
     uint64_t exact_not_before_ns;
-} fork_state;
+} fork_state SG_AT_FORK;
 
 static struct sg_fall fall[SG_CONSTRAINT_CAPACITY];
 
-void sg_victim_refork(void)
+void sg_victim_atfork_child(void)
 {
     memset(fall, 0, sizeof fall);
     fork_state.is_forked = true;
@@ -141,10 +142,10 @@ static void find_shared(struct sg_registry *registry, uint32_t used)
     for (uint32_t i = 0; i < used; i++)
         kept_by_children[i] = 0;
     for (uint32_t i = 0; i < used; i++) {
-        struct sg_registry_entry *child = &registry->entry[i];
+        struct sg_registry_entry *child = sg_entry_at(registry, i);
         uint64_t parent = child->parent_entry, shared = sg_load(&child->shared_bytes);
         if (parent == 0 || parent > used || SG_CLAIM_STATE(sg_load(&child->claim)) != SG_CLAIM_LIVE ||
-            child->parent_claim != sg_load(&registry->entry[parent - 1].claim))
+            child->parent_claim != sg_load(&sg_entry_at(registry, (uint32_t)parent - 1)->claim))
             continue;
         if (shared > kept_by_children[parent - 1])
             kept_by_children[parent - 1] = shared;
@@ -155,7 +156,8 @@ static void find_freed_on_exit(struct sg_registry *registry, uint32_t used, uint
 {
     find_shared(registry, used);
     for (uint32_t i = 0; i < used; i++) {
-        uint64_t bytes = can_act(&registry->entry[i], now) ? holds(&registry->entry[i], level) : 0;
+        struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        uint64_t bytes = can_act(entry, now) ? holds(entry, level) : 0;
         freed_on_exit[i] = bytes > kept_by_children[i] ? bytes - kept_by_children[i] : 0;
     }
 }
@@ -170,12 +172,12 @@ static struct ranking rank(struct sg_registry *registry, uint32_t used, const ui
 {
     struct ranking ranking = {0};
     for (uint32_t i = 0; i < used; i++) {
-        if (job != NULL && registry->entry[i].slot.job_hash != *job)
+        if (job != NULL && sg_entry_at(registry, i)->slot.job_hash != *job)
             continue;
         ranking.sum_bytes += freed_on_exit[i];
         if (freed_on_exit[i] > ranking.largest_bytes) {
             ranking.largest_bytes = freed_on_exit[i];
-            ranking.largest = &registry->entry[i];
+            ranking.largest = sg_entry_at(registry, i);
         }
     }
     return ranking;
@@ -191,7 +193,7 @@ static bool is_chosen(uint64_t level, uint64_t missing, uint64_t now)
     if (all.largest_bytes >= missing)
         return all.largest == sg_entry_own();
     for (uint32_t i = 0; i < used; i++) {
-        uint64_t job = registry->entry[i].slot.job_hash;
+        uint64_t job = sg_entry_at(registry, i)->slot.job_hash;
         if (freed_on_exit[i] == 0)
             continue;
         struct ranking of_job = rank(registry, used, &job);

@@ -34,6 +34,6 @@ void sg_victim_publish(void);
 void sg_victim_look(struct sg_danger *danger);
 
 /* In a forked child: its present memory belongs to the parent. Without the lock. */
-void sg_victim_refork(void);
+void sg_victim_atfork_child(void);
 
 #endif

@@ -16,6 +16,7 @@
 #include "shared/own_entry.h"
 #include "shared/peers.h"
 #include "shared/segment.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "base/text.h"
 #include "account/thread_record.h"
@@ -49,10 +50,10 @@
 /* ---- checking and acting ----------------------------------------------------------------------------------------- */
 
 /* When this process, as the victim, was warned and sent SIGTERM; 0: not since the machine was last above the floor.
- * Kept when the thread ends for a fork and starts again. */
+ * chosen_ns: when it was last seen to be the victim. Kept when the thread ends for a fork and starts again. */
 static struct {
-    uint64_t warned_ns, term_ns;
-} watch;
+    uint64_t warned_ns, term_ns, chosen_ns;
+} watch SG_AT_FORK;
 
 static void describe(struct sg_text *text, const char *what, const struct sg_danger *danger)
 {
@@ -106,6 +107,10 @@ static void act(const struct sg_danger *danger, uint64_t now)
             watch.warned_ns = watch.term_ns = 0;
         return;
     }
+    /* Chosen anew, after another process was for long: what this one made of an earlier SIGTERM is over. */
+    if (now - watch.chosen_ns >= PATIENCE_NS)
+        watch.term_ns = 0;
+    watch.chosen_ns = now;
     if (sg_options.watchdog == SG_WATCHDOG_WARN || sg_options.mode_observe) {
         if (watch.warned_ns == 0)
             report("watchdog: warned", danger);
@@ -246,8 +251,8 @@ void sg_watchdog_end_helpers_surely(void)
     sg_history_await(until_ns);
 }
 
-void sg_watchdog_refork(void)
+void sg_watchdog_atfork_child(void)
 {
-    sg_service_thread_refork(&watchdog);
+    sg_service_thread_atfork_child(&watchdog);
     watch.warned_ns = watch.term_ns = 0;
 }

@@ -32,6 +32,6 @@ bool sg_watchdog_end_helpers(void);
 void sg_watchdog_end_helpers_surely(void);
 
 /* In a forked child there is no watchdog. */
-void sg_watchdog_refork(void);
+void sg_watchdog_atfork_child(void);
 
 #endif

@@ -3,6 +3,7 @@
  *
  *   heap     malloc + free of 64 bytes
  *   large    malloc + free of 4 MiB
+ *   array:K  malloc + free of K KiB on glibc's heap, whose mmap threshold has grown: a block of almost 32 MiB was freed
  *   map      mmap + munmap of 1 MiB
  *   cuda     cuMemAlloc + cuMemFree of 64 KiB on the simulated driver (SGSIM_BACKING=none)
  *   small    mmap + munmap of 512 KiB: a request below LARGE
@@ -10,10 +11,12 @@
  *   refused  cuMemAlloc of 4 TiB, which the driver itself would refuse
  *   tree     a binary search tree of strings: COUNT times one goes and one comes, malloc and little else
  *   true     posix_spawn of /bin/true, with BENCH_PRELOAD preloaded to it alone
+ *   fork     fork, and _exit in the child
  *   hold     one block of 4 MiB, until the standard input ends
  *   none     nothing: what starting the process costs
  *
- * Nothing is timed in here: the caller takes the CPU time of the whole process, and subtracts that of "none".
+ * Where THREADS is given, even as 1, glibc's heap takes its locks: it leaves them out in a process that never had a second
+ * thread. Nothing is timed in here: the caller takes the CPU time of the whole process, and subtracts that of "none".
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -35,6 +38,14 @@ static void heap(size_t size)
         void *volatile block = malloc(size);
         free(block);
     }
+}
+
+/* An array that nobody touches: what the calls cost, and not the page faults. */
+static void array(size_t size)
+{
+    void *volatile block = malloc(((size_t)32 << 20) - ((size_t)64 << 10));
+    free(block);
+    heap(size);
 }
 
 static void map(size_t size)
@@ -120,6 +131,21 @@ static void start(void)
     }
 }
 
+/* The parent has a heap, as each program that forks has. */
+static void fork_each(void)
+{
+    void *volatile block = malloc(100);
+    free(block);
+    for (long i = 0; i < count; i++) {
+        int status;
+        pid_t pid = fork();
+        if (pid == 0)
+            _exit(0);
+        if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0)
+            exit(1);
+    }
+}
+
 static void hold(void)
 {
     char byte;
@@ -165,6 +191,8 @@ static void *work(void *unused)
         heap(64);
     else if (strcmp(kind, "large") == 0)
         heap(4 << 20);
+    else if (strncmp(kind, "array:", 6) == 0)
+        array((size_t)atol(kind + 6) << 10);
     else if (strcmp(kind, "map") == 0)
         map(1 << 20);
     else if (strcmp(kind, "small") == 0)
@@ -173,6 +201,8 @@ static void *work(void *unused)
         tree();
     else if (strcmp(kind, "true") == 0)
         start();
+    else if (strcmp(kind, "fork") == 0)
+        fork_each();
     else if (strcmp(kind, "hold") == 0)
         hold();
     else if (strcmp(kind, "cuda") == 0)
@@ -184,12 +214,19 @@ static void *work(void *unused)
     return unused;
 }
 
+static void *nothing(void *unused)
+{
+    return unused;
+}
+
 int main(int argc, char **argv)
 {
     kind = argc > 1 ? argv[1] : "none";
     count = argc > 2 ? atol(argv[2]) : 0;
     int threads = argc > 3 ? atoi(argv[3]) : 1;
     pthread_t thread[64];
+    if (argc > 3 && pthread_create(&thread[0], NULL, nothing, NULL) == 0)
+        pthread_join(thread[0], NULL);
     for (int i = 1; i < threads && i < 64; i++)
         pthread_create(&thread[i], NULL, work, NULL);
     work(NULL);

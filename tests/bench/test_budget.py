@@ -20,6 +20,11 @@ PAIR_BEHIND = 74  # of malloc and free behind another allocator than glibc's, wh
 # every 5 ms: how many of those there are is a matter of time. Each also makes the request that it is taken for dearer, by what
 # comes to 0 to 16 a pair between an idle machine and a load of 50. Some 50 of them are for the call site.
 CUDA_PAIR = 2230  # 2,130 to 2,160 were counted
+# Added to a pair of malloc and free of an array, by its size in KiB, on glibc's heap and where the thread has array credit; and
+# its locked operations, each on a word that another thread reads or writes at times.
+ARRAY_PAIR = {64: 33, 256: 860, 1024: 894, 16384: 894}  # without the snapshots, which are a matter of time
+ARRAY_LOCKED = {64: 0, 256: 7, 1024: 7, 16384: 7}
+ARRAY_CALLS = 100  # system calls that 200,000 such pairs, some 30 ms, may add: a snapshot each 5 ms, if somebody asks for one
 LOOK = "sg_headroom_refresh"
 LARGE_LOOKS = 4000  # in them, of a pair of 64 MiB over the real /proc: some 80 to 800 as time goes by, 8,000 for each one
 MACHINE = "MemTotal: 125829120 kB\nMemFree: 104857600 kB\nMemAvailable: 104857600 kB\n"  # no cgroups: each is looked through
@@ -27,6 +32,10 @@ MACHINE = "MemTotal: 125829120 kB\nMemFree: 104857600 kB\nMemAvailable: 10485760
 # Added to the start of /bin/true by the library, against an empty one: 36,270 with glibc 2.36, most of it the dynamic linker's.
 START = 36_500
 START_PAGES = 3  # of the library that each start gets a copy of: with what the linker sets, and two of variables
+
+# Page faults that a fork adds in parent and child together, where the child only ends: 27 to 31, as pages fall; 68 when each word of
+# the modules had a page of its own. Some eight of them are for our code, which no child has mapped.
+FORK_FAULTS = 34
 
 FEW, MANY = 500, 2500
 NAME = re.compile(r"^\((\d+)\)(?: (.*))?$")
@@ -88,14 +97,21 @@ def environment(build, scratch, is_guarded, machine, behind=""):
     return env
 
 
-def profile(build, scratch, kind, count, is_guarded, machine=MACHINE, behind=""):
+def callgrind(build, scratch, kind, count, is_guarded, machine=MACHINE, behind="", options=()):
+    """The text that callgrind wrote."""
     need_callgrind()
     out = scratch / f"{kind}.{count}.{is_guarded}"
     env = environment(build, scratch, is_guarded, machine, behind)
-    command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", build / "bench/pairs", kind, count]
+    if kind.startswith("array"):
+        env["SPARKGUARD_HISTORY"] = "off"  # the first block starts its thread, whose steps are a matter of time
+    command = ["valgrind", "--tool=callgrind", *options, f"--callgrind-out-file={out}", build / "bench/pairs", kind, count]
     done = subprocess.run([str(c) for c in command], env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
-    return Profile(out.read_text())
+    return out.read_text()
+
+
+def profile(build, scratch, kind, count, is_guarded, machine=MACHINE, behind=""):
+    return Profile(callgrind(build, scratch, kind, count, is_guarded, machine, behind))
 
 
 def of_each(build, scratch, kind, is_guarded, count, machine=MACHINE):
@@ -133,6 +149,65 @@ def test_usual_block_adds_no_more_than_its_budget(build, tmp_path):
     within(added, MALLOC + FREE + 0.5)
 
 
+# ---- arrays ----
+
+
+def without_look(found):
+    return found.total - found.with_calls[LOOK]
+
+
+@pytest.mark.parametrize("kib", ARRAY_PAIR)
+def test_array_adds_no_more_than_its_budget(build, tmp_path, kib):
+    guarded, plain = (of_each(build, tmp_path, f"array:{kib}", is_guarded, without_look) for is_guarded in (True, False))
+    within(guarded - plain, ARRAY_PAIR[kib] + 0.5)
+
+
+def executed(text):
+    """How often each instruction of our library was executed, by its address."""
+    counts, is_ours, is_call = Counter(), False, False
+    for line in text.splitlines():
+        if line.startswith("ob="):
+            is_ours = line.endswith("/libsparkguard.so")
+        elif line.startswith("calls="):
+            is_call = True  # the next line has the cost of what is called
+        elif line.startswith("0x"):
+            if is_ours and not is_call:
+                address, _line, cost = line.split()
+                counts[int(address, 16)] += int(cost)
+            is_call = False
+    return counts
+
+
+def locked_instructions(library):
+    """Addresses of the atomic read-modify-write operations: with a lock prefix, and xchg with memory, which needs none."""
+    listing = subprocess.run(["objdump", "-d", "--no-show-raw-insn", library], check=True, capture_output=True, text=True).stdout
+    return [int(a, 16) for a in re.findall(r"^ *([0-9a-f]+):\s+(?:lock |xchg +[^\n]*\()", listing, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("kib", ARRAY_LOCKED)
+def test_array_makes_few_locked_operations(build, tmp_path, kib):
+    """On many processors they are what a pair costs, if their words are shared."""
+    options = ["--dump-instr=yes", "--compress-pos=no", "--compress-strings=no"]
+    few, many = (executed(callgrind(build, tmp_path, f"array:{kib}", n, True, options=options)) for n in (FEW, MANY))
+    locked = sum(many[address] - few[address] for address in locked_instructions(build / "libsparkguard.so")) / (MANY - FEW)
+    assert -0.1 < locked <= ARRAY_LOCKED[kib] + 0.1, locked
+
+
+@pytest.mark.parametrize("kib", ARRAY_PAIR)
+def test_array_makes_no_system_call(build, tmp_path, kib):
+    """The difference of two runs: both have the pairs before the thread gets array credit."""
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    env = environment(build, tmp_path, True, MACHINE) | {"SPARKGUARD_HISTORY": "off"}
+    preload, counts = f"LD_PRELOAD={env.pop('LD_PRELOAD')}", []
+    for pairs in (1_000, 201_000):
+        trace = tmp_path / "calls"
+        command = ["strace", "-f", "-qq", "-o", trace, "-E", preload, build / "bench/pairs", f"array:{kib}", pairs]
+        subprocess.run([str(c) for c in command], env=env, check=True, stdin=subprocess.DEVNULL)
+        counts.append(len(trace.read_text().splitlines()))
+    assert counts[1] - counts[0] <= ARRAY_CALLS, counts
+
+
 def test_admitted_cuda_block_adds_no_more_than_its_budget(build, tmp_path):
     guarded = of_each(build, tmp_path, "cuda", True, lambda p: p.total - p.with_calls[LOOK])
     within(guarded - of_each(build, tmp_path, "cuda", False, lambda p: p.total), CUDA_PAIR)
@@ -153,6 +228,26 @@ def test_large_cuda_blocks_do_not_look_at_the_machine_each_time(build, tmp_path)
     """One look serves 5 ms. How much is free, before the driver is called and around a free, is asked for in another way."""
     looks = of_each(build, tmp_path, "device", True, lambda p: p.with_calls[LOOK], machine=None)
     within(looks + 1, LARGE_LOOKS)
+
+
+def fork_faults(build, library, scratch, count):
+    env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LD_PRELOAD": str(library), "SPARKGUARD_DIR": str(scratch / "live")}
+    process = subprocess.Popen([build / "bench/pairs", "fork", str(count)], env=env | {"SPARKGUARD_HISTORY": "off"})
+    _pid, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return usage.ru_minflt
+
+
+def test_fork_adds_few_page_faults(build, tmp_path):
+    """They are what a fork costs: some 1.6 us each, as much as thousands of instructions."""
+    if os.sysconf("SC_PAGE_SIZE") != 4096:
+        pytest.skip("the budget is one of small pages")
+    added = []
+    for library in (build / "libsparkguard.so", build / "bench/empty.so"):
+        few, many = (fork_faults(build, library, tmp_path, count) for count in (50, 250))
+        added.append((many - few) / 200)
+    assert 0 < added[0] - added[1] <= FORK_FAULTS, added
 
 
 def start_instructions(library, scratch):

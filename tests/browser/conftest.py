@@ -29,7 +29,6 @@ _spec = importlib.util.spec_from_file_location("cli_conftest", ROOT / "tests/cli
 cli_conftest = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(cli_conftest)
 tools, layout, make, report = (getattr(cli_conftest, name) for name in ("tools", "layout", "make", "report"))
-GIB, MIB = cli_conftest.GIB, cli_conftest.MIB  # for tests/cli, whose files take them from "conftest"
 
 
 class Page:

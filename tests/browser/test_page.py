@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import GIB
+from lib.units import GIB
 from segment import START_NS
 from test_html import HOSTILE, family, samples
 

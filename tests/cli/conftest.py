@@ -8,8 +8,7 @@ from pathlib import Path
 import launching
 import pytest
 import segment as segments
-
-GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
+from lib.units import GIB, KIB, MIB
 
 
 @pytest.fixture(scope="session")

@@ -133,7 +133,7 @@ int main(void)
 #define SG_DOMAIN(ID, name, bounded, help) printf("  \"domain.%s\": [%d, 1],\n", #name, SG_DOMAIN_##ID);
 #include "domains.def"
 #undef SG_DOMAIN
-    printf("  \"ledger.bytes\": [0, %zu],\n", SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY));
+    printf("  \"ledger.bytes\": [0, %zu],\n", SG_REGISTRY_BYTES(sizeof(struct sg_registry_entry)));
     printf("  \"sizeof.sg_memory_file\": [0, %zu],\n", sizeof(struct sg_memory_file));
     printf("  \"sizeof.sg_origin\": [0, %zu],\n", sizeof(struct sg_origin));
     printf("  \"sizeof.sg_device\": [0, %zu],\n", sizeof(struct sg_device));

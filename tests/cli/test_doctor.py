@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from doctor_tree import GIB, MIB, UNITS, doctor, hold_in_shm, shellcheck  # noqa: F401
-from ledger import FILE_BYTES, ROOM, SEAT_BYTES, VERSION
+from lib.ledger import FILE_BYTES, ROOM, SEAT_BYTES, VERSION
 
 # ---- each finding ---------------------------------------------------------------------------------------------------
 
@@ -28,7 +28,7 @@ def history_folder(t):
 
 # id, what breaks it, the state, a part of the sentence, a part of the command
 PRESENT = [
-    ("library", lambda t: t.remove("usr/local/lib/libsparkguard.so"), "danger", "found nowhere", "make install"),
+    ("library", lambda t: t.remove("usr/local/lib/libsparkguard.so"), "danger", "not found", "make install"),
     ("memory", lambda t: t.meminfo(MemAvailable=60 * GIB, MemFree=50 * GIB), "warning", "60.0 GiB of 120.0 GiB", "report"),
     ("memory", lambda t: t.meminfo(MemAvailable=5 * GIB), "danger", "5.0 GiB of 120.0 GiB", "report"),
     ("swap", lambda t: t.meminfo(SwapTotal=16 * GIB, SwapFree=15 * GIB), "danger", "16.0 GiB of swap is on, 1.0 GiB", "sudo swapoff -a"),
@@ -38,9 +38,9 @@ PRESENT = [
     ("ssh-memory", lambda t: t.remove(f"{UNITS}/ssh.service.d/oom.conf"), "warning", "ssh.service keeps 0 B", "MemoryMin=512M"),
     ("ssh-memory", lambda t: t.remove(f"{UNITS}/system.slice.d"), "warning", "MemoryMin of 512.0 MiB, which has no effect", "system.slice"),
     ("oom-score", lambda t: t.write("proc/self/oom_score_adj", "-1000\n"), "warning", "of -1000", "--oom-score-adj=500"),
-    ("jail", lambda t: t.write("sys/fs/cgroup/job/memory.max", "max\n"), "warning", "would not see cudaMalloc", "sparkguard --jail=100G"),
+    ("jail", lambda t: t.write("sys/fs/cgroup/job/memory.max", "max\n"), "warning", "would not bound cudaMalloc", "sparkguard --jail=100G"),
     ("jail", lambda t: t.write("sys/fs/cgroup/job/memory.max", f"{200 * GIB}\n"), "warning", "No cgroup limits", "sparkguard --jail=100G"),
-    ("systemd-oomd", lambda t: t.process(7, "systemd-oomd"), "warning", "device memory is in none", "disable --now"),
+    ("systemd-oomd", lambda t: t.process(7, "systemd-oomd"), "warning", "device memory is in no cgroup", "disable --now"),
     ("page-cache", lambda t: t.meminfo(**{"MemFree": 20 * GIB, "Active(file)": 60 * GIB}), "warning", "64.0 GiB of page cache and 20.0 GiB", "drop_caches"),
     ("huge-pages", lambda t: t.meminfo(HugePages_Total=512, HugePages_Free=500, Hugetlb=GIB), "warning", "1.0 GiB are set aside as huge pages, 1000.0 MiB", "nr_hugepages"),
     ("huge-pages", lambda t: t.meminfo(Hugetlb=64 * GIB), "danger", "64.0 GiB are set aside", "nr_hugepages"),
@@ -49,16 +49,16 @@ PRESENT = [
     ("unguarded", lambda t: t.process(70, "x", resident=30 * GIB, cmdline=["python3", "a.py"]), "warning", "1 process without the guard holds 6.0 GiB or more; the largest is 70 with 30.0 GiB: python3 a.py", "kill -TERM 70 "),
     ("zombies", lambda t: t.process(70, "python3", parent=60, state="Z"), "warning", "1 zombie waits for its parent (python3 70 of 60)", "kill -TERM 60 "),
     ("leftovers", hold_in_shm, "warning", "1 file in /dev/shm, 2.0 MiB, that no process has open (psm_1)", "rm -i /dev/shm/psm_1"),
-    ("ledger", ledger_that_is_none, "danger", "machine.ledger cannot be used: it is another version's", "ls -la"),
+    ("ledger", ledger_that_is_none, "danger", "machine.ledger cannot be used: it belongs to another version", "ls -la"),
     ("history", lambda t: t.write("home/me/.local/state/sparkguard", ""), "warning", "it is no directory", "ls -ld"),
     ("history", lambda t: history_folder(t).chmod(0o777), "warning", "it is world-writable", "chmod o-w"),
-    ("history", lambda t: t.remove("home/me"), "warning", "the folder above it is not there", "mkdir -p -m 700"),
+    ("history", lambda t: t.remove("home/me"), "warning", "the folder above it does not exist", "mkdir -p -m 700"),
     ("history", lambda t: t.write("proc/self/mounts", "/dev/a / ext4 rw 0 0\nx:/home /home nfs4 rw 0 0\n"), "warning", "network file system", "SPARKGUARD_HISTORY="),
     ("history", lambda t: t.write("proc/self/mounts", "tmpfs / tmpfs rw 0 0\n"), "warning", "gone with the power", "SPARKGUARD_HISTORY="),
     ("driver", lambda t: t.driver("550.54.14"), "warning", "550.54.14; CUDA 13 needs 580", "nvidia-driver-580"),
     ("driver", lambda t: t.remove("proc/driver"), "warning", "No NVIDIA driver", "modprobe"),
     ("driver-pools", lambda t: (t.driver("610.43.02"), t.write("proc/driver/nvidia/params", "EnableSystemMemoryPools: 529\n")), "warning", "keeps freed pages", "NVreg_EnableSystemMemoryPools=0"),
-    ("toolkit", lambda t: (t.remove("usr/local/cuda"), t.write("usr/lib64/libcudart.so.12", "")), "warning", "libcudart.so.12 was found, none of CUDA 13", "cuda-toolkit-13"),
+    ("toolkit", lambda t: (t.remove("usr/local/cuda"), t.write("usr/lib64/libcudart.so.12", "")), "warning", "libcudart.so.12 was found, but not that of CUDA 13", "cuda-toolkit-13"),
     ("toolkit", lambda t: t.remove("usr/lib/aarch64-linux-gnu"), "warning", "libcuda.so.1 was not found", "libnvidia-compute"),
     ("architecture", lambda t: t.write("proc/sys/kernel/arch", "riscv64\n"), "warning", "riscv64", "make test"),
 ]
@@ -242,10 +242,10 @@ def test_the_kernel_knows_better_than_the_units(doctor):
     [
         ({"SPARKGUARD_RESERVE": "12G"}, "fine", "2 SPARKGUARD_ variables are"),
         ({"SPARKGUARD_RESERVE": "a lot"}, "warning", "SPARKGUARD_RESERVE=a lot: not a size"),
-        ({"SPARKGUARD_LIMT": "12G"}, "warning", "SPARKGUARD_LIMT is no variable"),
+        ({"SPARKGUARD_LIMT": "12G"}, "warning", "SPARKGUARD_LIMT is not a variable"),
         ({"SPARKGUARD_MODE": "observe"}, "warning", "refuses nothing"),
         ({"SPARKGUARD_WATCHDOG": "off"}, "warning", "WATCHDOG=off"),
-        ({"SPARKGUARD_DISABLE": "1"}, "danger", "lets everything through"),
+        ({"SPARKGUARD_DISABLE": "1"}, "danger", "refuses nothing"),
         ({"SPARKGUARD_JOB_FIRST": "12"}, "fine", "1 SPARKGUARD_ variable is"),
     ],
 )
@@ -277,7 +277,7 @@ def test_a_process_that_asked_the_driver_knows_best_whether_memory_is_unified(do
     directory = doctor.root / f"dev/shm/sparkguard-{os.geteuid()}"
     directory.mkdir(mode=0o700)
     with make(state="running").machine(time_ns=1, unified=0).write_live(directory):
-        assert "memory of its own, as the driver told" in doctor.find("unified")["sentence"]
+        assert "memory of its own, by the driver's answer" in doctor.find("unified")["sentence"]
 
 
 def test_a_process_that_decides_alone_is_a_warning(doctor, make):
@@ -314,13 +314,13 @@ def test_a_machine_without_a_gpu_needs_no_driver(doctor):
     doctor.tree.remove("proc/driver")
     doctor.tree.write("sys/bus/pci/devices/0000:00:01.0/vendor", "0x1af4\n")
     finding = doctor.find("driver")
-    assert finding["state"] == "fine" and "No NVIDIA GPU" in finding["sentence"] and finding["mend"] is None
+    assert finding["state"] == "fine" and "no NVIDIA GPU" in finding["sentence"] and finding["mend"] is None
     doctor.tree.write("sys/bus/pci/devices/000f:01:00.0/vendor", "0x10de\n")
     finding = doctor.find("driver")
     assert finding["state"] == "warning" and "modprobe" in finding["mend"]
 
 
-@pytest.mark.parametrize("change, fault", [({}, None), ({0: b"y"}, "another version's"), ({8: b"\1"}, "another version's"), ({8: b"\3"}, "another version's"), ({16: b"\1"}, "another version's")])
+@pytest.mark.parametrize("change, fault", [({}, None), ({0: b"y"}, "another version"), ({8: b"\3"}, None), ({12: b"\1"}, "another version"), ({16: b"\1"}, "another version")])
 def test_a_ledger_is_used_if_the_library_would_use_it(doctor, change, fault):
     header = bytearray(b"SPGLEDGR" + b"".join(word.to_bytes(4, "little") for word in (VERSION, SEAT_BYTES, ROOM)))
     for offset, byte in change.items():
@@ -378,8 +378,8 @@ def test_driver_that_keeps_freed_pages_is_told_with_the_option_and_its_cost(doct
     finding = doctor.find("driver-pools")
     assert finding["state"] == state
     if state == "warning":
-        assert "80.0 GiB of the machine are in no counter" in finding["sentence"]
-        assert "NVreg_EnableSystemMemoryPools=0" in finding["mend"] and "cleared when it is made" in finding["why"]
+        assert "80.0 GiB of the machine is in no counter" in finding["sentence"]
+        assert "NVreg_EnableSystemMemoryPools=0" in finding["mend"] and "the driver clears each allocation" in finding["why"]
         assert finding["figures"] == {"driver_pools_mask": 529, "unexplained_bytes": 80 * GIB}
 
 
@@ -430,12 +430,12 @@ def test_the_real_library_is_tried(tools, tmp_path):
 
 def test_where_the_history_is_and_whether_it_is_there_yet(doctor):
     path = doctor.root / "home/me/.local/state/sparkguard"
-    assert f"{path}, which the first one makes." in doctor.find("history")["sentence"]
+    assert f"{path}, which the first guarded process makes." in doctor.find("history")["sentence"]
     history_folder(doctor.tree)
     finding = doctor.find("history")
-    assert finding["sentence"] == f"What processes did is kept in {path}." and finding["figures"]["disk_free_bytes"] > 0
-    assert doctor.find("history", XDG_STATE_HOME="/home/me/state")["sentence"].split()[6] == f"{doctor.root}/home/me/state/sparkguard,"
-    assert "is not there" in doctor.find("history", SPARKGUARD_HISTORY="/no/such/folder")["sentence"]
+    assert finding["sentence"] == f"The history is kept in {path}." and finding["figures"]["disk_free_bytes"] > 0
+    assert doctor.find("history", XDG_STATE_HOME="/home/me/state")["sentence"].split()[5] == f"{doctor.root}/home/me/state/sparkguard,"
+    assert "does not exist" in doctor.find("history", SPARKGUARD_HISTORY="/no/such/folder")["sentence"]
 
 
 @pytest.mark.parametrize("variables, sentence, mend", [

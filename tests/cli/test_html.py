@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import GIB, MIB
+from lib.units import GIB, MIB
 from page import Page, drawings, facts, table, words
 from segment import GUARDING, OBSERVE, START_NS, UNKNOWN
-from test_report import compare, trainer
+from records import compare, trainer
 
 SECOND = 10**9
 HOSTILE = b"</bdi></title><script>alert(1)</script>&<img src=x onerror='a' \"b\"> \xff\xe2\x80\xae\x1b[31m --> ]]>"
@@ -140,10 +140,10 @@ def test_what_is_not_known_is_a_dash(make, report, tmp_path):
     memory, figures = facts(page.section("machine"), "Memory"), facts(page.process(4711), "Figures")
     for name in ("Total (MemTotal)", "Available (MemAvailable)", "Usable, before the reserve", "Swap", "Smallest cgroup limit", "Unified memory"):
         assert memory[name] == "-", name
-    for name in ("Started", "Ended", "Duration", "Time of the peak", "Promised, not there yet", "Unaccounted (CUDA contexts and the like)"):
+    for name in ("Started", "Ended", "Duration", "Time of the peak", "Promised, not resident yet", "Unaccounted (CUDA contexts and the like)"):
         assert figures[name] == "-", name
     options = facts(page.process(4711), "Options")
-    assert {options[name] for name in ("Library", "Parent process", "Reserve", "Usable when it last looked", "Unified memory")} == {"-"}
+    assert {options[name] for name in ("Library", "Parent process", "Reserve", "Usable at its last snapshot", "Unified memory")} == {"-"}
     assert table(page.process(4711), "Refused requests")[1][-1] == "-"
 
 
@@ -163,7 +163,7 @@ def test_a_thousand_processes_make_a_page_that_opens(make, report, tmp_path):
         if i >= 960:
             segment.write_timeline(report.directory, samples(count=100))
     page = write(report, tmp_path / "report.html")
-    assert len(page.root.findall(".//h3")) == 16 and "984 smaller processes are left out" in page.text
+    assert len(page.root.findall(".//h3")) == 16 and "984 smaller processes are not shown" in page.text
     page = write(report, tmp_path / "report.html", "--all", is_large=True)
     assert len(page.root.findall(".//h3")) == 1000 and len(page.text) < 12 * MIB
     assert len(drawings(page.root)) == 16 and "sparkguard-report --plot run.svg 5000 draws" in page.text
@@ -206,12 +206,12 @@ def test_what_cannot_be_trusted_is_said_in_the_page_too(make, report, tmp_path):
     assert "cannot be trusted" in words(page.process(4711)) and drawings(page.root) == []
     (report.directory / segment.name).write_bytes(b"x" * 9000)
     page = write(report, tmp_path / "report.html", status=3)
-    assert "not a segment" in words(page.section("untrusted")) and "Nothing that ran" in words(page.root.find("body"))
+    assert "not a segment" in words(page.section("untrusted")) and "No guarded program" in words(page.root.find("body"))
 
 
 def test_an_empty_machine_has_a_page_and_no_match_has_none(report, tmp_path):
     page = write(report, tmp_path / "report.html")
-    assert "Nothing that ran under the guard is on record." in words(page.root.find("body"))
+    assert "No guarded program is on record." in words(page.root.find("body"))
     (tmp_path / "report.html").unlink()
     assert "no process 4711" in write(report, tmp_path / "report.html", 4711, status=1)
     assert not (tmp_path / "report.html").exists()
@@ -265,5 +265,5 @@ def test_a_running_job_is_told_of_as_it_is_now(make, report, tmp_path):
         page = write(report, tmp_path / "report.html")
     figures = facts(page.process(4711), "Figures")
     assert figures["State"] == "running" and figures["Live"] == "7.0 GiB" and figures["Ended"] == "-"
-    assert figures["Promised, not there yet"] == "2.0 GiB"
+    assert figures["Promised, not resident yet"] == "2.0 GiB"
     assert facts(page.section("job-1"), "Figures of the job")["Processes on record"] == "1, 1 of them running"

@@ -1,5 +1,6 @@
 """sparkguard --jail: a scope of systemd around the program. systemd-run is a script on PATH that notes what it was asked for."""
 
+import errno
 import json
 import os
 import re
@@ -10,7 +11,7 @@ import pytest
 
 PYTHON = "/usr/bin/python3"
 GIB = 1 << 30
-SENTENCE = "device memory (cudaMalloc) it does not see"
+SENTENCE = "the guard bounds device memory (cudaMalloc)"
 
 NOTE = """#!/bin/sh
 printf '%s\\n' "$@" >"$JAIL_NOTES"
@@ -170,8 +171,8 @@ def test_a_program_that_cannot_be_run(jail, tmp_path):
     "code, why",
     [
         ("printf 'Failed to connect to bus: No medium\\033 found\\nmore\\n' >&2; exit 1", "No medium\\x1b found;"),
-        ("exit 0", "it does not say why"),
-        ("kill -KILL $$", "it does not say why"),
+        ("exit 0", "no reason given"),
+        ("kill -KILL $$", "no reason given"),
     ],
 )
 def test_no_scope_is_one_sentence_and_nothing_starts(jail, tmp_path, code, why):
@@ -188,11 +189,21 @@ def test_without_systemd_run(jail, tmp_path):
     assert (done.returncode, done.stderr.count("\n")) == (125, 1) and "no such program" in done.stderr
 
 
+def test_arguments_that_cannot_be_passed_on_are_not_taken_for_a_missing_program(jail, tools):
+    number = {"x86_64": 319, "aarch64": 279}[os.uname().machine]  # memfd_create
+    command = [tools / "tests/programs/host_deny", str(number), str(errno.ENOENT), *jail.launcher.command("--jail=100G", "true")]
+    done = subprocess.run(command, env=jail.launcher.environment(**jail.environment()), capture_output=True, text=True)
+    if done.returncode == 77:
+        pytest.skip("no seccomp here")
+    assert (done.returncode, done.stderr.count("\n")) == (125, 1)
+    assert "its arguments cannot be passed on: No such file or directory; nothing was started" in done.stderr
+
+
 @pytest.mark.parametrize("limit", ["max", 101 * GIB])
 def test_a_scope_without_the_limit_starts_nothing(jail, tmp_path, limit):
     jail.limit(limit)
     done = jail.run("--jail=100G", "touch", tmp_path / "started")
-    assert (done.returncode, done.stderr.count("\n")) == (125, 1) and "no memory limit" in done.stderr
+    assert (done.returncode, done.stderr.count("\n")) == (125, 1) and "without a memory limit" in done.stderr
     assert not (tmp_path / "started").exists()
 
 
@@ -213,6 +224,6 @@ def test_a_real_scope(launcher):
     if not has_systemd:
         pytest.skip("systemd makes no scopes here")
     done = launcher.run("-q", "--jail=1G", "sh", "-c", "cat /sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/memory.max")
-    if done.returncode == 125 and "no memory limit" in done.stderr:
+    if done.returncode == 125 and "without a memory limit" in done.stderr:
         pytest.skip("no memory controller here")
     assert (done.returncode, done.stdout) == (0, f"{GIB}\n")

@@ -609,7 +609,8 @@ def watched(guarding, tmp_path):
         file.truncate(200 << 20)
 
     def looks(pid):
-        return int(re.search(r"^voluntary_ctxt_switches:\t(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)[1])
+        threads = [task / "status" for task in Path(f"/proc/{pid}/task").iterdir()]
+        return sum(int(re.search(r"^voluntary_ctxt_switches:\t(\d+)", thread.read_text(), re.MULTILINE)[1]) for thread in threads)
 
     def run(script, programs, *options):
         script = script.replace("python", f"{PYTHON} -S {tmp_path}/").replace("/ ", "/").replace("FILE", f"{tmp_path}/mapped")
@@ -662,6 +663,60 @@ def test_child_that_mapped_a_file_for_a_moment_is_not_accused(guarding, tmp_path
     code = "import mmap, sys; file = open(sys.argv[1]); sum(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)[::4096])"
     done = guarding.run("sh", "-c", f'{PYTHON} -S -c "$0" "$1"; true', code, tmp_path / "mapped")
     assert "ran unguarded, because" not in done.stderr.replace("either it mapped files, or it ran unguarded, because", "")
+
+
+STUCK = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+static void wait_at(const char *path)
+{
+    while (strncmp(path, "/proc/", 6) == 0 && strstr(path, "/maps") != NULL) {
+        write(1, "stuck\\n", 6);
+        sleep(1000);
+    }
+}
+int open(const char *path, int flags, ...)
+{
+    int (*real)(const char *, int, ...) = dlsym(RTLD_NEXT, "open");
+    va_list rest;
+    va_start(rest, flags);
+    int mode = va_arg(rest, int);
+    va_end(rest);
+    wait_at(path);
+    return real(path, flags, mode);
+}
+FILE *fopen(const char *path, const char *mode)
+{
+    FILE *(*real)(const char *, const char *) = dlsym(RTLD_NEXT, "fopen");
+    wait_at(path);
+    return real(path, mode);
+}
+__attribute__((alias("open"))) int open64(const char *path, int flags, ...);
+__attribute__((alias("fopen"))) FILE *fopen64(const char *path, const char *mode);
+"""
+
+
+@pytest.mark.timeout_seconds(40)
+def test_descendant_that_is_stuck_in_the_kernel_holds_nothing_up(guarding, tmp_path):
+    """Its mappings cannot be read until the kernel has done with it. The launcher goes on: signals, and the end."""
+    stuck = tmp_path / "stuck.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", stuck], input=STUCK, text=True, check=True)
+    (tmp_path / "hold").write_text("import time\ndata = bytearray(100 << 20)\ntime.sleep(60)")
+    script = f"{PYTHON} -S {tmp_path}/hold & trap 'echo heard; exit 7' TERM; echo ready; while :; do sleep 0.05; done"
+    env = guarding.environment(LD_PRELOAD=str(stuck))
+    command = ["env", "-u", "LD_PRELOAD", "sh", "-c", script]
+    with guarding.start(*command, env=env, stderr=-1, start_new_session=True) as process:
+        try:
+            assert {process.stdout.readline() for _ in range(2)} == {"ready\n", "stuck\n"}
+            process.send_signal(signal.SIGTERM)
+            assert process.stdout.readline() == "heard\n"
+            assert process.wait(20) == 7
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from conftest import GIB, MIB
+from lib.units import GIB, MIB
 from segment import GUARDING, OBSERVE, START_NS, UNKNOWN
-from test_report import compare
+from records import compare
 
 SECOND = 10**9
 SVG = "{http://www.w3.org/2000/svg}"

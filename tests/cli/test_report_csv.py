@@ -4,9 +4,9 @@ import csv
 import io
 import re
 
-from conftest import GIB
+from lib.units import GIB
 from segment import UNKNOWN
-from test_report import compare, four_states  # noqa: F401 (a fixture)
+from records import compare, four_states  # noqa: F401 (a fixture)
 
 
 def rows(report, *arguments, status=0):

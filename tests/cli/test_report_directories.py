@@ -4,7 +4,7 @@ import contextlib
 import os
 
 import pytest
-from conftest import GIB
+from lib.units import GIB
 
 
 @pytest.fixture

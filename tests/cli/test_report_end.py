@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import GIB
+from lib.units import GIB
 from segment import START_NS
 
 SECOND = 10**9
@@ -113,7 +113,7 @@ def test_many_are_folded(make, report):
         make(pid=pid, state="killed").event("watchdog: ended").write(report.directory)
     text = report.run().stdout
     assert len(re.findall(r"^  \d+ ended by its own watchdog at 13:07:42$", text, re.MULTILINE)) == 8
-    assert "\n  and 4 more by theirs\n" in text
+    assert "\n  and 4 more by their own\n" in text
 
 
 def test_it_is_the_process_to_look_at(make, report):

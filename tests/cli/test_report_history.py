@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import GIB
+from lib.units import GIB
 from segment import START_NS
-from test_report import compare, processes, trainer
+from records import compare, processes, trainer
 
 SECOND = 10**9
 BOOT = bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))
@@ -193,7 +193,7 @@ NO_TIMES = ["", "5", "2x", "h", "soon", "2h later", "2026-13-01", "2026-11-20T",
 def test_what_is_no_time_is_bad_usage(report, when):
     done = report.run("--since", when)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"sparkguard-report: {when} is no time; good ones: 2h, ")
+    assert done.stderr.startswith(f"sparkguard-report: {when} is not a time; good ones: 2h, ")
 
 
 def test_since_and_the_other_choices_go_together(three_jobs):

@@ -6,7 +6,7 @@ import os
 import random
 
 import pytest
-from conftest import GIB
+from lib.units import GIB
 from segment import UNKNOWN
 
 

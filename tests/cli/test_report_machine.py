@@ -7,7 +7,7 @@ import subprocess
 from contextlib import contextmanager
 
 import pytest
-from conftest import GIB, MIB
+from lib.units import GIB, MIB
 
 
 def test_usable_is_available_less_promises_of_the_living(make, report):

@@ -10,8 +10,8 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from conftest import GIB, MIB
-from test_report import compare, four_states  # noqa: F401 (a fixture)
+from lib.units import GIB, MIB
+from records import compare, four_states  # noqa: F401 (a fixture)
 
 SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)+)\})? (-?\d+)')
 LONG_AGO = {"started_time_ns": 10**18, "ended_time_ns": 10**18 + 10**9}
@@ -207,7 +207,7 @@ def test_broken_files_of_a_stranger_are_one_line_and_no_failure(report, shm, tmp
     (shm.other / "7-0.segment").mkdir()
     done = report.run("--prometheus", f"--dir={shm.pattern}", "--output", tmp_path / "x.prom")
     assert done.returncode == 0 and done.stdout == ""
-    assert re.fullmatch(rf"sparkguard-report: \d+ files are not believed, the first: {shm.other}/\S+\.segment: .+\n", done.stderr)
+    assert re.fullmatch(rf"sparkguard-report: \d+ files are not trusted, the first: {shm.other}/\S+\.segment: .+\n", done.stderr)
     series = parse((tmp_path / "x.prom").read_text())
     assert values(series, "job_live_bytes") == [2 * GIB]
     assert values(series, "machine_untrusted_files") == [int(done.stderr.split()[1])] != [0]

@@ -174,7 +174,7 @@ def test_goes_on_after_it_was_killed(sweep, reap):
     kill_at(sweep, reap, 4)
     assert sweep.starts() == [1, 2, 4]
     done = sweep.grow("1,2,4,6", "--json")
-    assert "going on with the sweep of" in done.stderr and "2 of 4 measured" in done.stderr
+    assert "continuing the sweep of" in done.stderr and "2 of 4 measured" in done.stderr
     assert "batch=4 was under way when the sweep ended; it is run again" in done.stderr
     assert sweep.starts() == [1, 2, 4, 4, 6]
     report = json.loads(done.stdout)
@@ -197,7 +197,7 @@ def test_does_not_repeat_what_was_under_way_when_the_machine_went_down(sweep, re
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_run_first_and_records(sweep, reap, number):
     table, talk = kill_at(sweep, reap, 4, number)
-    assert "the same command goes on" in talk and "interrupted" in table
+    assert "the same command continues" in talk and "interrupted" in table
     assert "largest so far: batch=2" in table and "recommended" not in table
     assert sweep.grow("1,2,4,6").returncode == 0
     assert sweep.starts() == [1, 2, 4, 4, 6]
@@ -235,7 +235,7 @@ def test_a_complete_sweep_is_shown_or_measured_anew(sweep):
     shown = sweep.grow("1,2", "--resume")
     assert shown.returncode == 0 and "recommended maximum: batch=2" in shown.stdout and sweep.starts() == [1, 2]
     again = sweep.grow("1,2")
-    assert "measuring anew" in again.stderr and sweep.starts() == [1, 2, 1, 2]
+    assert "measuring again" in again.stderr and sweep.starts() == [1, 2, 1, 2]
 
 
 def test_fresh_forgets(sweep, reap):
@@ -256,7 +256,7 @@ def test_one_sweep_at_a_time(sweep, reap):
     reap(first)
     sweep.wait_for("at-1")
     second = sweep.grow("1", "--fresh")
-    assert second.returncode == 3 and "another sparkguard-sweep is at this" in second.stderr
+    assert second.returncode == 3 and "another sparkguard-sweep runs this command" in second.stderr
     (sweep.folder / "gate-1").unlink()
     first.communicate(timeout=60)
     assert first.returncode == 0 and sweep.starts() == [1]
@@ -328,7 +328,7 @@ def test_a_record_that_cannot_be_trusted_is_one_sentence(sweep, how):
     assert sweep.state.read_text() != good
     done = sweep.grow("1,2")
     assert (done.returncode, done.stdout, sweep.starts()) == (3, "", [])
-    assert re.fullmatch(rf"sparkguard-sweep: {sweep.state}: .*; --fresh begins anew\n", done.stderr)
+    assert re.fullmatch(rf"sparkguard-sweep: {sweep.state}: .*; --fresh starts a new one\n", done.stderr)
     assert sweep.grow("1,2", "--fresh").returncode == 0 and sweep.starts() == [1, 2]
 
 
@@ -368,7 +368,7 @@ def test_a_note_of_a_record_does_not_steer_the_terminal(sweep):
 def test_a_record_that_cannot_be_written_starts_nothing(sweep, tmp_path):
     sweep.state = tmp_path / "nowhere" / "record"
     done = sweep.grow("1")
-    assert done.returncode == 3 and "name another place with --state=FILE" in done.stderr and sweep.starts() == []
+    assert done.returncode == 3 and "give another path with --state=FILE" in done.stderr and sweep.starts() == []
 
 
 # ---- a clean machine ------------------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ import subprocess
 import time
 
 import pytest
-from conftest import GIB, MIB
+from lib.units import GIB, MIB
 from screen import Terminal
 from segment import CUDA, GUARDING, OBSERVE, SHARING, START_NS
-from test_report import compare
+from records import compare
 
 QUICK = "--watch=0.1"
 
@@ -144,7 +144,7 @@ def test_there_is_colour_on_a_terminal(busy, watch):
 
 def test_nothing_runs_yet_and_then_something_does(live, report, watch):
     with watch(QUICK) as terminal:
-        terminal.shows("nothing runs under the guard")
+        terminal.shows("no guarded program runs now")
         live(7, 3)
         assert pids(terminal.shows("python train")) == [7]
 
@@ -362,7 +362,7 @@ def test_a_terminal_that_goes_away_ends_it(busy, watch):
 def test_files_that_are_not_believed_are_told_of(busy, watch):
     (busy.directory / "bad.segment").write_bytes(b"x" * 100)
     with watch(QUICK, columns=200) as terminal:
-        terminal.shows("not believed, 1 in all: .*bad.segment")
+        terminal.shows("not trusted, 1 in all: .*bad.segment")
         terminal.press("q")
         assert terminal.end() == 3
         assert "sparkguard-report: " in terminal.screen.text()

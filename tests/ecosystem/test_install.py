@@ -83,7 +83,7 @@ def test_the_library_s_manual_grows_from_the_options(build):
     words = " ".join(re.sub(".\b", "", shown).split())
     for line in (
         "SPARKGUARD_RESERVE=SIZE memory that must stay usable after every admitted request (default: 8%)",
-        "SPARKGUARD_WATCHDOG=off | warn | term second line of defence, for what no call announces (default: term)",
+        "SPARKGUARD_WATCHDOG=off | warn | term second line of defence, for memory that no call announces (default: term)",
         "SPARKGUARD_JOB=NAME name that groups processes SPARKGUARD_REPORT=",
     ):
         assert line in words

@@ -1,6 +1,6 @@
 /*
  * The registry entries of other processes as the library adds them up and as its watchdog ranks them: hostile registry
- * entries in our own ledger, or, with FUZZ_FOREIGN, in another version's, while no ledger of ours can be had. Whatever
+ * entries in our own ledger, or, with FUZZ_FOREIGN, in one that another version made, with larger entries. Whatever
  * they say, sums stay within what a sum may be, and this process's own figures are its own.
  */
 #ifndef FUZZ_FOREIGN
@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 
 #include "admit/admission.h"
-#include "shared/foreign.h"
 #include "base/options.h"
 #include "watch/victim.h"
 #include "admit/headroom.h"
@@ -24,12 +23,9 @@
 enum { SEATS = 8 };
 #define MOST_BYTES (UINT64_C(1) << 53) /* a saturated sum of sums */
 
-static union {
-    struct sg_registry ledger;
-    char bytes[SG_REGISTRY_BYTES(SEATS)];
-} foreign __attribute__((aligned(64)));
+enum { ENTRY_BYTES = sizeof(struct sg_registry_entry) + FUZZ_FOREIGN * 64 };
 
-FUZZ_CAPACITY(sizeof foreign);
+FUZZ_CAPACITY(SEATS *ENTRY_BYTES);
 
 /* Nobody but us frees the registry entries of owners that do not live: they are held. */
 static void lock_seats(unsigned first)
@@ -41,12 +37,12 @@ static void lock_seats(unsigned first)
 
 static void put_foreign(void)
 {
-    foreign.ledger.magic = SG_REGISTRY_MAGIC;
-    foreign.ledger.version = SG_REGISTRY_VERSION + 1;
-    foreign.ledger.entry_bytes = sizeof(struct sg_registry_entry);
-    foreign.ledger.entry_capacity = foreign.ledger.entry_used = SEATS;
-    for (unsigned i = 0; i < SEATS; i++)
-        foreign.ledger.entry[i].claim = 1 << 2 | SG_CLAIM_LIVE;
+    static const struct sg_registry header = {.magic = SG_REGISTRY_MAGIC,
+                                              .version = SG_REGISTRY_VERSION + 1,
+                                              .entry_bytes = ENTRY_BYTES,
+                                              .entry_capacity = SG_ENTRY_CAPACITY};
+    fuzz_put("live/" SG_REGISTRY_NAME, &header, sizeof header);
+    fuzz_need(truncate(fuzz_path("live/" SG_REGISTRY_NAME), (off_t)SG_REGISTRY_BYTES(ENTRY_BYTES)) == 0, "truncate");
 }
 
 static void begin(void)
@@ -55,31 +51,22 @@ static void begin(void)
     strcpy(sg_options.dir, fuzz_path("live"));
     fuzz_put("root/proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 1024 kB\n", 43);
     (void)mkdir(sg_options.dir, 0700);
-    if (FUZZ_FOREIGN) {
+    if (FUZZ_FOREIGN)
         put_foreign();
-        fuzz_put("live/" SG_REGISTRY_NAME, &foreign, sizeof foreign);
-        (void)mkdir(fuzz_path("live/" SG_LEDGER_SECOND_NAME), 0700);
-    }
     sg_segment_attach();
     sg_registry_join();
-    lock_seats(FUZZ_FOREIGN ? 0 : 1);
+    fuzz_need(sg_entry_shared_registry() != NULL, "join");
+    lock_seats(1);
 }
 
 static void hurt(const uint8_t *data, size_t size)
 {
     struct sg_registry *ledger = sg_entry_registry();
-    if (FUZZ_FOREIGN) {
-        memset(foreign.ledger.entry, 0, SEATS * sizeof foreign.ledger.entry[0]);
-        put_foreign();
-        fuzz_patch(&foreign, sizeof foreign, data, size);
-        fuzz_put("live/" SG_REGISTRY_NAME, &foreign, sizeof foreign);
-        return;
-    }
-    memset(&ledger->entry[1], 0, SEATS * sizeof ledger->entry[1]);
+    memset(sg_entry_at(ledger, 1), 0, SEATS * ENTRY_BYTES);
     for (unsigned i = 1; i <= SEATS; i++)
-        ledger->entry[i].claim = 1 << 2 | SG_CLAIM_LIVE;
+        sg_entry_at(ledger, i)->claim = 1 << 2 | SG_CLAIM_LIVE;
     ledger->entry_used = SEATS + 1;
-    fuzz_patch(&ledger->entry[1], SEATS * sizeof ledger->entry[1], data, size);
+    fuzz_patch(sg_entry_at(ledger, 1), SEATS * ENTRY_BYTES, data, size);
     if (size > 4 && data[3] % 4 == 0)
         ledger->entry_used = UINT32_MAX >> (data[4] % 32); /* also beyond all registry entries */
 }

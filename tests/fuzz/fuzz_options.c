@@ -16,7 +16,7 @@ FUZZ_CAPACITY(SG_PATH_CAPACITY);
 
 static void read_as_library(char *const *environment)
 {
-    is_read = 0;
+    state = UNREAD;
     memset(&sg_options, 0, sizeof sg_options);
     sg_options_read(environment);
     fuzz_need(strnlen(sg_options.dir, sizeof sg_options.dir) < sizeof sg_options.dir &&

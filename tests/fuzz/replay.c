@@ -1,5 +1,5 @@
 /* Runs a fuzz target on each file that is named, as libFuzzer would: without clang, and always in the same order. It
- * also tells the target's fuzz_room, which libFuzzer is given a length by (tests/trust/test_fuzz.py). */
+ * also tells the target's fuzz_room, which libFuzzer is given a length by (tests/qualification/test_fuzz.py). */
 #include "fuzz.h"
 
 int main(int count, char **arguments)

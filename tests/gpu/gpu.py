@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-from said import values
+from lib.output import values
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

@@ -41,7 +41,7 @@
  *     STEPS             so often may a process's wait end by its step while others move; when nothing moves, always
  *     WAKEUPS           EXACT, and no wait ends by its step
  *     NESTED            process 1's second request is made from inside the real call of its first one, and has no
- *                       patience for what is in flight (max_wait_ns)
+ *                       patience for what is in flight (sg_wait_for_flight_ns)
  *     SIBLINGS          processes 0 and 1 are two threads of one process: one registry entry, one lock
  *     LOOKED            every process has looked at the start, and its look stays young
  *     REAPING           checks that property; of two processes with a request that fits alone
@@ -435,9 +435,10 @@ inline reap()
 #define FITS_ALONE (room >= bytes + held + own_held)
 #endif
 
+/* WAIT_FOR_TURN and WAIT_FOR_FLIGHT are two causes of SG_WAIT; only the second may have a wait_ns of 0. */
 mtype = { NO_VERDICT, ADMIT, LOOK_AGAIN, WAIT_FOR_TURN, WAIT_FOR_FLIGHT, REFUSE };
 
-/* fits() of decide() and of decide_before_refusal(). */
+/* sg_check_fits() of decide() and of find_change(). */
 inline judge()
 {
     if
@@ -701,7 +702,7 @@ look_large:
 #endif
             atomic {
                 mine = 0;
-#ifdef NESTED /* max_wait_ns() */
+#ifdef NESTED /* sg_wait_for_flight_ns() */
                 is_out_of_time = is_out_of_time || (outer != 0 && verdict == WAIT_FOR_FLIGHT);
 #endif
             }

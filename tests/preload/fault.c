@@ -112,8 +112,8 @@ static void read_environment(void)
         length += got;
     if (fd >= 0)
         (void)sg_sys_close((int)fd);
+    open_log(find(environment, length, "SG_FAULT_LOG=")); /* before any call of this file may be made to fail */
     read_order(find(environment, length, "SG_FAULT="));
-    open_log(find(environment, length, "SG_FAULT_LOG="));
 }
 
 long sg_fault_next(long number)

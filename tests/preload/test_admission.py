@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from target import PYTHON, STORMS
+from lib.target import PYTHON, STRESS_DIVISOR
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -485,7 +485,7 @@ def test_real_cgroup_gives_largest_what_is_there(guard, jail):
 def race(guard, machine, rounds, *arguments, env=None):
     program = guard.build / "tests/programs/admit_race"
     env = {"SPARKGUARD_SYSTEM_ROOT": machine.root, **(env or {})}
-    done = guard.run([program, rounds // STORMS, *arguments], env=env)
+    done = guard.run([program, rounds // STRESS_DIVISOR, *arguments], env=env)
     assert done.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr}"
     return done
 

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 
 import pytest
-from target import CC, IS_EMULATED, PYTHON
+from lib.target import CC, IS_EMULATED, PYTHON
 
 LIBRARIES = {"jemalloc": "libjemalloc.so.2", "tcmalloc": "libtcmalloc_minimal.so.4", "mimalloc": "libmimalloc.so.2"}
 PRELOADS = ["none", *(f"{name} {order}" for name in LIBRARIES for order in ("ahead", "behind"))]

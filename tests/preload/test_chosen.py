@@ -4,8 +4,8 @@ import contextlib
 import time
 
 import pytest
-from ledger import hash_of
-from target import UNCOUNTED_BYTES
+from lib.ledger import hash_of
+from lib.target import UNCOUNTED_BYTES
 from test_admission import GIB, MIB
 from test_fork import wait_until
 from test_machine import place  # noqa: F811, F401

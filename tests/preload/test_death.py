@@ -6,7 +6,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from target import PYTHON
+from lib.target import PYTHON
 
 MIB = 1 << 20
 SLACK = MIB + 16 * 1024  # what one thread's credit may add to a peak, and the libc's own blocks
@@ -100,6 +100,12 @@ def test_exec_passes_its_arguments_and_leaves_the_old_image_replaced(guard, prog
     assert 32 * MIB <= process["live_bytes"] <= process["peak_bytes"] <= 32 * MIB + SLACK
 
 
+def test_exec_passes_as_many_arguments_as_there_are(guard, program):
+    done = guard.run([program("death_exec"), "many", "/bin/echo"])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["one", "two"] and len(done.stdout) == len("one two") + 4096 + 1
+
+
 def test_new_image_has_an_entry_of_its_own_with_the_same_pid_and_start(guard, program):
     done = guard.run([program("death_exec"), "twice"])
     assert done.returncode == 5
@@ -128,7 +134,7 @@ def test_failed_exec_leaves_the_process_running(guard, program):
 
 
 def check_readable_after_sigkill(guard, program, seed, microseconds):
-    done = guard.run([program("death_storm"), microseconds, seed])
+    done = guard.run([program("death_stress"), microseconds, seed])
     assert done.returncode == -signal.SIGKILL, done.stderr
     shown = guard.report_command("--all")
     assert shown.returncode in (0, 1), shown.stderr
@@ -142,7 +148,7 @@ def check_readable_after_sigkill(guard, program, seed, microseconds):
     return len(entries)
 
 
-def test_report_is_whole_after_sigkill_at_any_instant_of_a_storm(guard, tmp_path, program):
+def test_report_is_whole_after_sigkill_at_any_instant_under_stress(guard, tmp_path, program):
     draw = random.Random(4711)
     instants = [draw.randrange(1, 1500) if n % 2 else draw.randrange(1, 12000) for n in range(200)]
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from target import PYTHON
+from lib.target import PYTHON
 
 MIB = 1 << 20
 CLOSED = "it must belong to you or root and be closed to others"
@@ -333,9 +333,9 @@ def test_more_than_128_dead_are_swept_to_the_newest(guard, program):
 # What a user may have called his own, and what was being made when its maker was killed.
 OF_OTHERS = """film.segment film.timeline notes.new 1-0.timeline 1-000000000000000G.timeline 1-00000000000000000.timeline
 -0000000000000001.timeline 12345678901-0000000000000001.timeline 1x0000000000000001.timeline 1-0000000000000001.timeline.old
-1-0000000000000001.new machine.ledger.new machine.ledger.backup.new machine-2.ledger.0000000000000001.new""".split()
+1-0000000000000001.new machine.ledger.new machine.ledger.backup.new machine-1.ledger.0000000000000001.new""".split()
 LEFT_OVER = """1-0000000000000001.segment.new 4194304-fedcba9876543210.timeline.new machine.ledger.0000000000000001.new
-machine-1.ledger.fedcba9876543210.new 1-0000000000000001.timeline""".split()
+machine.ledger.fedcba9876543210.new 1-0000000000000001.timeline""".split()
 
 
 def test_nothing_is_swept_that_has_another_name_than_ours(guard, program):
@@ -482,4 +482,4 @@ def test_report_believes_nothing_in_a_default_directory_that_somebody_else_made(
     done = subprocess.run([str(c) for c in command], env=env, capture_output=True, text=True)
     assert done.returncode == 3, done.stdout
     assert [job["directory"] for job in json.loads(done.stdout)["jobs"]] == []
-    assert f"{DEFAULT}/: it belongs to another user, so nothing in it is believed" in done.stderr
+    assert f"{DEFAULT}/: it belongs to another user, so it is not trusted" in done.stderr

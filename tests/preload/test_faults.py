@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from target import CC, MACHINE, STORMS
+from lib.target import CC, MACHINE, STRESS_DIVISOR
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -81,7 +81,7 @@ def test_any_one_failing_call_leaves_the_program_as_it_was(faulty, tour, tmp_pat
         return order, broken(done), read_log(log)[1]
 
     with ThreadPoolExecutor(3) as pool:
-        results = list(pool.map(one, range(1, calls + 1, STORMS)))
+        results = list(pool.map(one, range(1, calls + 1, STRESS_DIVISOR)))
     wrong = {f"call {order} (system call {numbers[order - 1]})": what for order, what, _ in results if what}
     assert wrong == {}
     # A look at the machine serves for 5 ms, so a run may need fewer calls than the first one; most must have been hit.

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from target import CC, EMULATORS_THREADS, PYTHON, SLOWER
+from lib.target import CC, EMULATORS_THREADS, PYTHON, SLOWER
 
 MIB = 1 << 20
 SLACK = 2 * MIB
@@ -201,8 +201,8 @@ def test_child_that_takes_little_leaves_nothing_whatever_it_inherited(guard):
 
 
 @pytest.mark.timeout_seconds(60)
-def test_forks_in_a_storm_of_threads_neither_hang_nor_hurt(guard, program):
-    done = guard.run([program("fork_storm")], timeout=50)
+def test_forks_while_threads_allocate_neither_hang_nor_hurt(guard, program):
+    done = guard.run([program("fork_stress")], timeout=50)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     for process in guard.processes():
         assert process["state"] == "exited"
@@ -464,14 +464,14 @@ __attribute__((constructor)) static void begin(void) { allocator_take_part(); }
 #endif
 """
 
-STORM = """
+STRESS = """
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 extern void allocator_take_part(void) __attribute__((weak));
 static volatile int is_over;
-static void *storm(void *unused)
+static void *stress(void *unused)
 {
     while (!is_over)
         free(malloc(100));
@@ -493,13 +493,13 @@ int main(int count, char **arguments)
         allocator_take_part();
     for (int i = 0; i < 2; i++) { /* a stack that the parent's watchdog has left would need nothing of the heap */
         is_over = 1;
-        if (block == NULL || has_failed() || pthread_create(&thread[0], NULL, storm, NULL) != 0)
+        if (block == NULL || has_failed() || pthread_create(&thread[0], NULL, stress, NULL) != 0)
             return 1;
         pthread_join(thread[0], NULL);
     }
     is_over = 0;
     for (int i = 0; i < 2; i++)
-        pthread_create(&thread[i], NULL, storm, NULL);
+        pthread_create(&thread[i], NULL, stress, NULL);
     for (int i = 0; i < 100; i++)
         if (has_failed())
             return 1;
@@ -516,19 +516,19 @@ int main(int count, char **arguments)
 def test_child_gets_its_watchdog_whoever_holds_the_next_allocators_lock(guard, tmp_path, handlers):
     """Its handlers of fork come before ours, after ours, or there are none: then its lock is held in the child for ever."""
     (tmp_path / "allocator.c").write_text(ALLOCATOR)
-    (tmp_path / "storm.c").write_text(STORM)
-    library, storm = tmp_path / "liballocator.so", tmp_path / "storm"
+    (tmp_path / "stress.c").write_text(STRESS)
+    library, stress = tmp_path / "liballocator.so", tmp_path / "stress"
     flags = ["-DBEFORE"] if handlers == "before" else []
     subprocess.run(
         [CC, *flags, "-shared", "-fPIC", "-fno-builtin", "-w", "-o", library, tmp_path / "allocator.c"], check=True
     )
-    subprocess.run([CC, "-fno-builtin", "-o", storm, tmp_path / "storm.c", "-pthread"], check=True)
+    subprocess.run([CC, "-fno-builtin", "-o", stress, tmp_path / "stress.c", "-pthread"], check=True)
     if handlers == "jemalloc":
         library = next(Path("/usr/lib").glob("*/libjemalloc.so.2"), None)
         if library is None:
             pytest.skip("libjemalloc.so.2 is not installed")
     env = {"GLIBC_TUNABLES": "glibc.pthread.stack_cache_size=0"}
-    done = guard.run([storm, handlers], env, preload=[guard.library, library], timeout=40)
+    done = guard.run([stress, handlers], env, preload=[guard.library, library], timeout=40)
     assert (done.returncode, done.stderr) == (0, "")
 
 

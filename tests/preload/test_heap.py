@@ -10,8 +10,8 @@ import subprocess
 import time
 
 import pytest
-from said import values
-from target import PYTHON
+from lib.output import values
+from lib.target import PYTHON
 
 MIB = 1 << 20
 

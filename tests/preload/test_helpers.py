@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from target import EMULATORS_THREADS, SLOWER
+from lib.target import EMULATORS_THREADS, SLOWER
 from test_fork import wait_until
 from test_machine import needs_root, place  # noqa: F401
 from test_watched import set_available

@@ -1,6 +1,6 @@
 """Addresses above 48 bits: processors and kernels that have them give them to a program that asks for them. The other tests never do.
 
-On aarch64 they are of 52 bits, with pages of 64 KiB: `make trust` runs this in such a machine (tests/guest64k).
+On aarch64 they are of 52 bits, with pages of 64 KiB: `make qualify` runs this in such a machine (tests/guest64k).
 """
 
 import re
@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from target import CC
+from lib.target import CC
 
 CASES = re.findall(r"^CASE\((\w+)\)", (Path(__file__).parent / "programs/map_high.c").read_text(), re.MULTILINE)
 FUNCTIONS = "malloc calloc realloc posix_memalign aligned_alloc memalign".split()

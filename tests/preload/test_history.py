@@ -11,7 +11,7 @@ import subprocess
 import time
 
 import pytest
-from target import EMULATORS_THREADS, MACHINE, PYTHON
+from lib.target import EMULATORS_THREADS, MACHINE, PYTHON
 
 MIB = 1 << 20
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -122,6 +122,34 @@ def test_sigkill_of_everything_and_a_lost_live_directory_leave_peak_refusals_and
         assert 100 * MIB <= process["peak_bytes"] <= 116 * MIB
         assert sum(process["peak_domains"].values()) == process["peak_bytes"]
         assert [r["size_bytes"] for r in process["refusals"]] == [1 << 40]
+
+
+LAST_LOOK = """
+import ctypes, sys, time
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+block = libc.malloc(ctypes.c_size_t(64 << 20))
+open(sys.argv[1], "w").write("MemTotal: 8388608 kB\\nMemFree: 100000 kB\\nMemAvailable: 100000 kB\\n")
+time.sleep(0.02)
+assert libc.malloc(ctypes.c_size_t(1 << 30)) is None
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_memory_that_was_short_at_the_last_look_stops_no_copies(guard, tmp_path):
+    """A process without a watchdog, and without requests, looks at the machine no more."""
+    meminfo = tmp_path / "root/proc/meminfo"
+    meminfo.parent.mkdir(parents=True)
+    meminfo.write_text("MemTotal: 8388608 kB\nMemFree: 8000000 kB\nMemAvailable: 8000000 kB\n")
+    with guard.popen([PYTHON, "-S", "-c", LAST_LOOK, meminfo], env={"SPARKGUARD_SYSTEM_ROOT": tmp_path / "root"}) as process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            wait_until(lambda: process.pid in kept(guard), 20)
+        finally:
+            process.kill()
+    (entry,) = shown(guard, live=lost(guard))
+    assert [r["size_bytes"] for r in entry["refusals"]] == [1 << 30]
 
 
 def test_what_a_process_does_later_is_saved_again(guard, program):

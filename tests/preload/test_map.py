@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from target import CC
+from lib.target import CC
 
 
 def cases_of(program):

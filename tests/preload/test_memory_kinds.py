@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from target import SLOWER
+from lib.target import SLOWER
 from test_machine import GIB, LEFT, MIB, needs_root, place  # noqa: F401
 
 SOURCE = Path(__file__).parent / "programs/shm_cases.c"

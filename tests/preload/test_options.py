@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from target import PYTHON, SLOWER
+from lib.target import PYTHON, SLOWER
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from target import MACHINE
+from lib.target import MACHINE
 
 ROOT = Path(__file__).resolve().parents[2]
 

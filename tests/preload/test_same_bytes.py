@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 
 import pytest
-from target import IS_EMULATED, IS_SHORT, PYTHON
+from lib.target import IS_EMULATED, IS_SHORT, PYTHON
 
 MIB = 1 << 20
 SIZE = 8 * MIB  # of each object

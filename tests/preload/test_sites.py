@@ -7,7 +7,7 @@ import textwrap
 import time
 
 import pytest
-from target import CC, PYTHON
+from lib.target import CC, PYTHON
 
 KIB, MIB = 1 << 10, 1 << 20
 

@@ -10,7 +10,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from target import CC, PYTHON
+from lib.target import CC, PYTHON
 
 MIB = 1 << 20
 MACHINE_BYTES = os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE
@@ -403,6 +403,44 @@ def test_errno_is_untouched_by_calls_that_succeed(guard, program):
 
 
 # ---- standard error and signals --------------------------------------------------------------------------------------
+
+
+BAD_PIECES = """
+import ctypes, mmap, os
+libc = ctypes.CDLL(None, use_errno=True)
+own, size = os.pidfd_open(os.getpid()), mmap.PAGESIZE
+libc.mmap.restype = ctypes.c_void_p
+end = libc.mmap(None, ctypes.c_size_t(2 * size), 3, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0) + size
+libc.munmap(ctypes.c_void_p(end), ctypes.c_size_t(size))
+for pieces, count in ((8, 1), (end - 16, 2), (end - 8, 1), (0, 1), (0, 0)):
+    print(libc.process_madvise(own, ctypes.c_void_p(pieces), ctypes.c_size_t(count), 23, 0), ctypes.get_errno())
+"""
+
+
+def test_list_that_cannot_be_read_is_the_kernels_to_refuse(guard):
+    bare = guard.run([PYTHON, "-c", BAD_PIECES], env={"LD_PRELOAD": None})
+    done = guard.run([PYTHON, "-c", BAD_PIECES])
+    assert (bare.returncode, bare.stderr) == (0, "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, bare.stdout, "")
+
+
+REFUSED_PROTECTION = """
+import ctypes, mmap, resource
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+size = 256 << 20
+at = ctypes.c_void_p(libc.mmap(None, ctypes.c_size_t(size), 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0))
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, 1024))
+assert libc.mprotect(at, ctypes.c_size_t(size), 3 | 1 << 20) == -1
+print("quiet", flush=True)
+input()
+"""
+
+
+def test_protection_that_does_not_exist_commits_nothing(guard):
+    """Also where no descriptor is left to look at the mappings."""
+    for _, entry in guard.quiet_points([PYTHON, "-c", REFUSED_PROTECTION], {}):
+        assert entry["domains"]["mapped"]["live_bytes"] < 200 << 20
 
 
 def test_message_into_a_pipe_nobody_reads_ends_nothing(guard, program):

@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from target import CC, IS_EMULATED, THREADLESS
+from lib.target import CC, IS_EMULATED, THREADLESS
 
 HANDLERS = """
 #define _GNU_SOURCE
@@ -43,5 +43,5 @@ def test_threads_allocate_and_map_while_one_that_forks_has_to_wait(guard, tmp_pa
 @pytest.mark.parametrize("what", ["fork", "stop", "exec"])
 def test_processes_of_many_threads_end_as_they_do_alone(guard, what):
     """Two threads that fork at once; a collector that stops all others by signals while others fork; exec beside threads."""
-    done = guard.run([guard.build / "tests/programs/waits_storm", what], THREADLESS if IS_EMULATED else None, timeout=40)
+    done = guard.run([guard.build / "tests/programs/waits_stress", what], THREADLESS if IS_EMULATED else None, timeout=40)
     assert (done.returncode, done.stdout) == (0, "done\n")

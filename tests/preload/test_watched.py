@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from target import CC, UNCOUNTED_BYTES
+from lib.target import CC, UNCOUNTED_BYTES
 from test_admission import GIB, MIB, meminfo
 from test_fork import wait_until
 from test_machine import needs_root, place  # noqa: F401

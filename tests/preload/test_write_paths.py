@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 
 import pytest
-from said import values
-from target import SLOWER
+from lib.output import values
+from lib.target import SLOWER
 from test_admission import GIB, MIB, Machine
 
 SOURCE = Path(__file__).parent / "programs/write_paths.c"

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from said import values
+from lib.output import values
 
 MIB, GIB = 1 << 20, 1 << 30
 # The build for the machine that the tests themselves run on: another one if the library's architecture is emulated.
@@ -78,9 +78,9 @@ def quiet(**pairs):
 class Tenant:
     """A guarded script that runs beside the test, from one quiet() to the next."""
 
-    def __init__(self, sim, text, variables):
+    def __init__(self, sim, text, variables, prefix=()):
         env = sim.env | {"SGSIM_LEDGER": None} | variables
-        command = [sys.executable, "-S", "-c", PRELUDE + text]
+        command = [*prefix, sys.executable, "-S", "-c", PRELUDE + text]
         self.process = sim.guard.popen(command, env=env, stdin=subprocess.PIPE, start_new_session=True)
         self.pid = self.process.pid
 
@@ -234,8 +234,8 @@ class Simulated:
         self.driver.sgsim_machine_move(os.fsencode(self.meminfo), what.encode(), size)
 
     @contextlib.contextmanager
-    def tenant(self, text, **variables):
-        tenant = Tenant(self, text, variables)
+    def tenant(self, text, prefix=(), **variables):
+        tenant = Tenant(self, text, variables, prefix)
         try:
             yield tenant
         finally:

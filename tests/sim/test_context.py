@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 from conftest import GIB, MIB, OUT_OF_MEMORY
-from ledger import Ledger
+from lib.ledger import Ledger
 
 SPARK = 1217 * GIB // 10 // 4096 * 4096
 RESERVE = SPARK * 8 // 100

@@ -53,6 +53,67 @@ point()
     assert [figures(*point) for point in points] == [[3, 1, 1, 1], [0, 0, 0, 0]]
 
 
+def test_context_goes_with_its_last_user_whichever_of_two_that_is(sim):
+    """Both were other than the last when they began."""
+    [(said, entry)] = sim.script_points(
+        FILL
+        + BESIDE
+        + """
+context, same = make(), c_void_p()
+fill()
+ok(cuda.cuCtxAttach(byref(same), 0))
+def detach():
+    current(context)
+    ok(cuda.cuCtxDetach(context))
+beside("inside", "cuCtxDetach", detach)
+ok(cuda.cuCtxDetach(context))
+assert not has_waited()
+point()
+"""
+    )
+    assert figures(said, entry) == [0, 0, 0, 0]
+
+
+def test_detach_that_fails_leaves_the_context_its_users(sim):
+    points = sim.script_points(
+        FILL
+        + """
+context, same = make(), c_void_p()
+fill()
+ok(cuda.cuCtxAttach(byref(same), 0))
+for _ in range(2):
+    fail("cuCtxDetach", 1, 700)
+    assert cuda.cuCtxDetach(context) == 700
+    point()
+    ok(cuda.cuCtxDetach(context))
+    point()
+"""
+    )
+    assert [figures(*point) for point in points] == [[3, 1, 1, 1]] * 3 + [[0, 0, 0, 0]]
+
+
+def test_memory_registered_again_after_its_context_counts_once(sim):
+    """Contexts from the 31st on share a slot: what was in the one that ended stays entered until the last of them ends."""
+    [(said, entry)] = sim.script_points(
+        FILL
+        + """
+contexts = []
+for _ in range(32):
+    contexts.append(make())
+    current(None)
+current(contexts[-1])
+def register():
+    ok(cuda.cuMemHostRegister_v2(c_void_p(base), c_size_t(MIB), c_uint(0)))
+register()
+ok(cuda.cuCtxDestroy_v2(contexts[-1]))
+current(contexts[-2])
+register()
+point()
+"""
+    )
+    assert figures(said, entry) == [0, 0, 0, 1]
+
+
 @pytest.mark.parametrize("reset", ["cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2"])
 def test_reset_device_gives_back_its_primary_context_its_pools_and_its_graphs(sim, reset):
     """But not what is in other contexts and on other devices; the pools may be used anew."""

@@ -2,7 +2,7 @@
 
 import pytest
 from conftest import MIB, OUT_OF_MEMORY
-from target import STORMS
+from lib.target import STRESS_DIVISOR
 
 SEGMENT = 32 * MIB  # what a pool of the simulator reserves at once
 
@@ -12,11 +12,11 @@ def live(entry, domain="device"):
 
 
 @pytest.mark.parametrize("seed, variables", [(1, {"SGSIM_DEVICES": 2}), (5, {"SGSIM_DEVICES": 2, "SGSIM_DAWDLE": 64}), (2, {"SGSIM_MEMORY": "96M"}), (3, {"SPARKGUARD_LIMIT": "150M"}), (4, {"SGSIM_KIND": "discrete"})])
-def test_storm_of_all_calls_agrees_with_the_simulator_at_every_quiet_point(sim, seed, variables):
+def test_stress_of_all_calls_agrees_with_the_simulator_at_every_quiet_point(sim, seed, variables):
     """100000 calls of all kinds from 8 threads, contexts that end with what is in them, or beside what is taken in them, frees
     across threads, imports, planned failures of calls and of our own questions, a driver or a limit that is soon exhausted, or
     one whose calls begin and return late."""
-    command = [sim.program("cuda_storm"), seed, 8, 2500 // STORMS, 5]
+    command = [sim.program("cuda_stress"), seed, 8, 2500 // STRESS_DIVISOR, 5]
     points = list(sim.quiet_points(command, **variables))
     assert len(points) == 6
     for said, entry in points:
@@ -33,7 +33,7 @@ def test_storm_of_all_calls_agrees_with_the_simulator_at_every_quiet_point(sim, 
         assert said.blocked == 0  # the driver is never called with a lock of ours held
     said, entry = points[-1]
     assert (said.device, said.pinned, said.managed, said.pools, said.registered) == (0, 0, 0, 0, 0)
-    assert said.taken == said.given > 5000 // STORMS
+    assert said.taken == said.given > 5000 // STRESS_DIVISOR
     assert [b for b in entry["blocks"] if b["domain"] not in ("heap", "mapped")] == []  # no call site holds any of it
     assert min(getattr(points[0][0], kind) for kind in ("device", "pinned", "managed", "registered")) > 0
     if "SPARKGUARD_LIMIT" in variables:
@@ -304,28 +304,12 @@ VMM_CASES = {
         "h = create(); r = imported(share(h)); release(h); point(); a = reserve(); map(a, r); release(r); point(); unmap(a); point()",
         [1, 1, 0],
     ),
-    "imported_under_another_number_outlives_the_exporter": (
-        "h = create(); r = imported(share(h, 1), 1); assert r.value != h.value; release(h); point(); a = reserve(); map(a, r); release(r); point(); unmap(a); point()",
-        [1, 1, 0],
-    ),
     "exporter_outlives_what_is_imported_under_another_number": (
         "h = create(); r = imported(share(h, 1), 1); a = reserve(); map(a, r); release(r); unmap(a); point(); release(h); point()",
         [1, 0],
     ),
-    "imported_of_an_import_keeps_it_too": (
-        "h = create(); r = imported(share(h, 1), 1); q = imported(share(r, 1), 1); release(h); release(r); point(); release(q); point()",
-        [1, 0],
-    ),
-    "several_exports_of_one_handle": (
-        "h = create(); s = share(h, 1); t = share(h, 1); q = imported(t, 1); r = imported(s, 1); release(h); release(r); point(); release(q); point()",
-        [1, 0],
-    ),
     "failed_import_keeps_nothing": (
         "h = create(); s = share(h, 1); fail('cuMemImportFromShareableHandle', 1, 700); q = c_uint64(); assert cuda.cuMemImportFromShareableHandle(byref(q), c_void_p(s.value), 1) == 700; point(); release(h); point()",
-        [1, 0],
-    ),
-    "failed_release_of_an_import_keeps_it": (
-        "h = create(); r = imported(share(h, 1), 1); release(h); fail('cuMemRelease', 1, 700); assert cuda.cuMemRelease(r) == 700; point(); release(r); point()",
         [1, 0],
     ),
     "mapped_anew_after_unmap": ("h = create(); a = reserve(); map(a, h); unmap(a); map(a, h); release(h); point(); unmap(a); point()", [1, 0]),
@@ -429,27 +413,12 @@ os.waitpid(pid, 0)
     assert [(said.device, live(entry)) for said, entry in points] == [(SIZE, SIZE), (0, 0), (0, 0)]
 
 
-def test_handle_released_while_another_thread_imports_it_is_counted_on(sim):
-    """The driver has taken the reference and has not answered yet when the exporter's last one goes."""
+def test_import_of_an_own_export_counts_with_the_handle_that_was_exported(sim):
+    """Under another number it is like an import of another process's memory (docs/assumptions.md, 16)."""
     points = sim.script_points(
-        VMM
-        + """
-import threading
-h, q = create(), c_uint64()
-s = share(h, 1)
-def in_another_thread():
-    thread = threading.Thread(target=release, args=(h,))
-    thread.start()
-    thread.join()
-exporter = ctypes.CFUNCTYPE(None)(in_another_thread)
-cuda.sgsim_behind(b"cuMemImportFromShareableHandle", 1, exporter)
-ok(cuda.cuMemImportFromShareableHandle(byref(q), c_void_p(s.value), 1))
-point()
-release(q)
-point()
-"""
+        VMM + "h = create(); r = imported(share(h, 1), 1); assert r.value != h.value; a = reserve(); map(a, r); point(); release(h); point(); unmap(a); release(r); point()"
     )
-    assert [(said.device, live(entry)) for said, entry in points] == [(SIZE, SIZE), (0, 0)]
+    assert [(said.device, live(entry)) for said, entry in points] == [(SIZE, SIZE), (SIZE, 0), (0, 0)]
 
 
 def test_handle_number_used_again_is_a_new_handle(sim):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 HOOKS = Path(__file__).resolve().parents[2] / "preload" / "hooks" / "hooks.def"
-DOORS = {"cuGetProcAddress", "cuGetProcAddress_v2"}  # take nothing: test_doors.py
+ENTRY_POINTS = {"cuGetProcAddress", "cuGetProcAddress_v2"}  # take nothing: test_entry_points.py
 
 # round() calls each hooked function at least once, takes what it is given back, and keeps nothing, whatever fails.
 ROUND = """
@@ -154,7 +154,7 @@ def round():
 
 
 def hooked():
-    return sorted(set(re.findall(r"^SG_HOOK_DRIVER\((\w+),", HOOKS.read_text(), re.MULTILINE)) - DOORS)
+    return sorted(set(re.findall(r"^SG_HOOK_DRIVER\((\w+),", HOOKS.read_text(), re.MULTILINE)) - ENTRY_POINTS)
 
 
 def figures(entry):

@@ -150,7 +150,7 @@ print("calls", *(cuda.cuMemAlloc_v2(byref(c_uint64()), c_size_t(MIB)), cuda.cuMe
 """
 
 
-def test_real_drivers_doors_lead_to_the_hooks(sim, driver):
+def test_real_drivers_entry_points_lead_to_the_hooks(sim, driver):
     """The driver hands out its exports by name and version: through the guard, both are the hook."""
     prelude = PRELUDE.replace('"libcuda.so.1"', repr(str(driver)))
     prelude = "\n".join(line for line in prelude.splitlines() if not line.startswith("cuda.sgsim"))
@@ -214,5 +214,5 @@ def test_proc_address_knows_every_version_that_the_toolkit_names(folder):
     variants = set(re.findall(r"\*PFN_(cu\w+?)_v(\d+)(_ptsz|_ptds)?\)", names))
     known = {(base, version, "_ptsz" if is_ptsz == "1" else "") for _, base, version, is_ptsz in hook_rows()}
     assert {v for v in variants if v[0] in {base for base, *_ in known}} == known
-    door = (ROOT / "preload" / "hooks" / "proc_address.c").read_text()
-    assert int(re.search(r"KNOWN_VERSION = (\d+)", door)[1]) >= version_of(folder), "read the new header, then raise it"
+    source = (ROOT / "preload" / "hooks" / "proc_address.c").read_text()
+    assert int(re.search(r"KNOWN_VERSION = (\d+)", source)[1]) >= version_of(folder), "read the new header, then raise it"

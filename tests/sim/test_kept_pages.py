@@ -17,8 +17,8 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import MIB, NATIVE, NATIVE_PYTHON, OUT_OF_MEMORY
-from ledger import Ledger
-from target import IS_SLOW, SLOWER
+from lib.ledger import Ledger
+from lib.target import IS_SLOW, SLOWER
 
 # 60 MiB are kept in reserve: a quarter of so small a machine.
 TOTAL, RESERVE = 240 * MIB, 60 * MIB
@@ -58,9 +58,9 @@ def kernel(sim, pid):
         said.populated = int(player.communicate()[0])
 
 
-def take(sim, text=TAKE, **variables):
+def take(sim, text=TAKE, prefix=(), **variables):
     """The program's answers, and what it populated."""
-    with sim.tenant(text, **variables) as program:
+    with sim.tenant(text, prefix, **variables) as program:
         program.quiet()
         with kernel(sim, program.pid) as played:
             done = program.finish()
@@ -89,6 +89,16 @@ def test_server_that_is_restarted_at_once_gets_what_its_forerunner_held(sim, how
     done = take(sim, **variables)
     assert (done.result, done.stderr) == (0, "")
     assert done.ms <= 1000 * LONGEST
+
+
+def test_program_in_its_own_sandbox_gets_the_pages_and_lives(sim):
+    """Its filter ends whoever makes a call that ordinary programs do not make."""
+    if subprocess.run([sim.program("host_strict"), "/bin/true"]).returncode == 77:
+        pytest.skip("no seccomp here")
+    variables = machine(sim)
+    end_of_another(sim, variables)
+    done = take(sim, TAKE, [sim.program("host_strict")], **variables)
+    assert (done.result, done.stderr) == (0, "")
 
 
 def test_program_gets_back_what_it_freed_itself(sim):

@@ -21,9 +21,9 @@ say(free=free, total=total, asked=calls("cuMemGetInfo_v2") - asked)
 """
 
 
-def exactly(sim, kind="device", door="linked", program="cuda_meminfo", **variables):
+def exactly(sim, kind="device", entry="linked", program="cuda_meminfo", **variables):
     """The program's answers, of which the exact request must have been granted, and more than that refused."""
-    done = sim.values([sim.program(program), door, kind], **variables)
+    done = sim.values([sim.program(program), entry, kind], **variables)
     assert (done.result, done.again) == (0, 0)
     assert 0 <= done.free <= done.total
     assert done.total == done.total_again == done.device_total, "fixed at the first question"
@@ -40,9 +40,9 @@ def test_what_is_said_to_be_free_is_granted_and_no_more(sim, kind):
 
 
 @pytest.mark.parametrize("program", ["cuda_meminfo", "cuda_meminfo_static"])
-@pytest.mark.parametrize("door", ["linked", "dlsym", "address4", "address5", "runtime"])
-def test_every_door_says_the_same(sim, program, door):
-    done = exactly(sim, "device", door, program, **sim.machine(SPARK, SPARK - 4 * GIB))
+@pytest.mark.parametrize("entry", ["linked", "dlsym", "address4", "address5", "runtime"])
+def test_every_entry_point_says_the_same(sim, program, entry):
+    done = exactly(sim, "device", entry, program, **sim.machine(SPARK, SPARK - 4 * GIB))
     assert SPARK - 4 * GIB - RESERVE - NEAR <= done.free <= SPARK - 4 * GIB - RESERVE
 
 
@@ -135,11 +135,11 @@ def test_never_less_than_nothing(sim):
     assert SPARK - RESERVE - NEAR <= done.total <= SPARK - RESERVE, "programs divide by it: that of an empty machine"
 
 
-@pytest.mark.parametrize("door", ["linked", "runtime"])
+@pytest.mark.parametrize("entry", ["linked", "runtime"])
 @pytest.mark.parametrize("device", [2 * GIB, RESERVE + MIB], ids=["smaller than the reserve", "a little larger"])
-def test_small_device_of_a_large_machine_says_what_it_would_grant(sim, door, device):
+def test_small_device_of_a_large_machine_says_what_it_would_grant(sim, entry, device):
     """The reserve is the machine's, which has room for all of the device."""
-    done = sim.values([sim.program("cuda_meminfo"), door, "device"], SGSIM_MEMORY=device, **sim.machine(SPARK))
+    done = sim.values([sim.program("cuda_meminfo"), entry, "device"], SGSIM_MEMORY=device, **sim.machine(SPARK))
     assert (done.result, done.again, done.exact) == (0, 0, 0)
     assert min(device, RESERVE) - NEAR <= done.free <= done.total <= device
 

@@ -170,11 +170,11 @@ def test_near_the_wall_a_known_device_is_not_asked(sim):
     assert (done.asked, done.wrong) == (2, VERSION_MISMATCH)
 
 
-@pytest.mark.parametrize("door", ["linked", "local"])
-def test_linked_client_gets_the_same(sim, door):
+@pytest.mark.parametrize("entry", ["linked", "local"])
+def test_linked_client_gets_the_same(sim, entry):
     """Bound to our export: in the program itself, and in a plugin that brings NVML along in a scope of its own."""
     flags = "-I", str(HERE), f"-Wl,-rpath,{sim.build / 'sim'}", str(sim.build / "sim" / "libnvidia-ml.so.1")
-    if door == "linked":
+    if entry == "linked":
         program = sim.compile("client", CLIENT + "int main(void) { return client(); }\n", *flags)
     else:
         plugin = sim.compile("plugin.so", CLIENT, "-shared", "-fPIC", *flags)

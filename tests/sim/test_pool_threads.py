@@ -2,7 +2,7 @@
 
 import pytest
 from conftest import GIB, MIB, OUT_OF_MEMORY
-from target import STORMS
+from lib.target import STRESS_DIVISOR
 from test_pools import POOLS, SEGMENT, live
 
 THREADS = (
@@ -104,7 +104,7 @@ start()
 keep(own_pool(), 64 * GIB)
 def work(number):
     s, refused = stream(), 0
-    for i in range({80 // STORMS}):
+    for i in range({80 // STRESS_DIVISOR}):
         result, p = take("cuMemAllocAsync", 100 * MIB, s)
         refused += result != 0
         if result == 0:
@@ -309,27 +309,27 @@ say(answers=words(sorted(together(8, lambda number: cuda.cuGraphLaunch(graphs[nu
     assert done.held == live(done.process) == sim.books()["peak_bytes"]["device"] == 1000 * MIB
 
 
-# ---- storms -----------------------------------------------------------------------------------------------------------
+# ---- stress tests -----------------------------------------------------------------------------------------------------
 
 
-def storm(sim, seed, room, threads=8, **variables):
-    command = [sim.program("cuda_pools"), seed, threads, 400 // min(STORMS, 2), 4, room]  # of 100 steps, the one that is alone has too few refused
+def stress(sim, seed, room, threads=8, **variables):
+    command = [sim.program("cuda_pools"), seed, threads, 400 // min(STRESS_DIVISOR, 2), 4, room]  # of 100 steps, the one that is alone has too few refused
     done = sim.values(command, SGSIM_DAWDLE=40, **variables)
     assert done.held == live(done.process) == 0
     assert done.wrong == 0, done.stderr
-    assert done.granted > 100 and done.refused > 20 and done.alone > 2, "the storm was no storm"
+    assert done.granted > 100 and done.refused > 20 and done.alone > 2, "the test applied no stress"
     return done
 
 
 @pytest.mark.parametrize("streams", ["idle", "busy"])
 @pytest.mark.parametrize("seed", range(1, 4))
-def test_storm_on_shared_pools_stays_within_limit_and_is_refused_nothing_that_fits(sim, seed, streams):
-    storm(sim, seed, 2 * GIB, SPARKGUARD_LIMIT="2G", SGSIM_STREAMS=streams)
+def test_stress_on_shared_pools_stays_within_limit_and_is_refused_nothing_that_fits(sim, seed, streams):
+    stress(sim, seed, 2 * GIB, SPARKGUARD_LIMIT="2G", SGSIM_STREAMS=streams)
     assert sim.books()["peak_bytes"]["device"] <= 2 * GIB + SEGMENT
 
 
 @pytest.mark.parametrize("streams", ["idle", "busy"])
 @pytest.mark.parametrize("seed", range(1, 4))
-def test_storm_on_shared_pools_keeps_the_reserve_and_is_refused_nothing_that_fits(sim, seed, streams):
-    storm(sim, seed, 2 * GIB, SGSIM_STREAMS=streams, **reserve(sim, 2 * GIB))
+def test_stress_on_shared_pools_keeps_the_reserve_and_is_refused_nothing_that_fits(sim, seed, streams):
+    stress(sim, seed, 2 * GIB, SGSIM_STREAMS=streams, **reserve(sim, 2 * GIB))
     assert sim.books()["least_available_bytes"] >= 4 * GIB - SEGMENT

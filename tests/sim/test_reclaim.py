@@ -18,7 +18,7 @@ import time
 
 import pytest
 from conftest import MIB
-from target import IS_SLOW
+from lib.target import IS_SLOW
 
 # Of 1 GiB a quarter is kept; 100 MiB are free, 700 MiB are page cache.
 TOTAL, FREE, CACHED = 1024 * MIB, 100 * MIB, 700 * MIB
@@ -91,12 +91,12 @@ def kernel(sim, pid, go=None):
         thread.join()
 
 
-def take(sim, text=TAKE, **variables):
+def take(sim, text=TAKE, prefix=(), **variables):
     """The program's answers, and what it populated."""
     go = sim.scratch / "followed"
     for file in (go, go.with_name("followed.held")):
         file.unlink(missing_ok=True)
-    with sim.tenant(text, SGSIM_HOLD=f"cuMemAlloc_v2:1:{go}", **variables) as program:
+    with sim.tenant(text, prefix, SGSIM_HOLD=f"cuMemAlloc_v2:1:{go}", **variables) as program:
         program.quiet()
         with kernel(sim, program.pid, go) as thread:
             done = program.finish()
@@ -111,6 +111,15 @@ def test_driver_finds_free_what_it_is_asked_for(sim, reclaim):
     assert done.result == 0
     assert done.populated >= REQUEST - FREE
     assert sim.books()["least_spare_at_call_bytes"] >= 0
+    assert done.ms <= 1000 * (LONGEST + SLACK)
+
+
+def test_program_in_its_own_sandbox_is_not_ended_for_it(sim):
+    """Its filter ends whoever makes a call that ordinary programs do not make."""
+    if subprocess.run([sim.program("host_strict"), "/bin/true"]).returncode == 77:
+        pytest.skip("no seccomp here")
+    done = take(sim, TAKE, [sim.program("host_strict")], **machine(sim))
+    assert done.result == 0
     assert done.ms <= 1000 * (LONGEST + SLACK)
 
 
@@ -252,3 +261,56 @@ def test_populating_is_over_when_the_driver_is_called(sim):
             program.finish()
     assert thread.populated >= REQUEST - FREE
     assert resident < thread.before + 50 * MIB
+
+
+# A file system of the program itself, in mounts of its own: one file, and what the program's first thread asked about it.
+SERVED = """
+import ctypes, os, struct, threading
+libc = ctypes.CDLL(None, use_errno=True)
+NEWNS, PRIVATE, RECURSIVE = 0x20000, 1 << 18, 1 << 14
+LOOKUP, FORGET, GETATTR, OPEN, INIT, ENOSYS = 1, 2, 3, 14, 26, 38
+SIZE = 32 << 20
+asked = []
+def attributes(node):
+    return struct.pack("<6Q10I", node, SIZE, 0, 0, 0, 0, 0, 0, 0, 0o100644 if node == 2 else 0o40755, 1, 0, 0, 0, 4096, 0)
+def answer(opcode, node):
+    if opcode == INIT:
+        return struct.pack("<4I2H2I2H8I", 7, 31, 0, 0, 0, 0, 4096, 1, 0, 0, *[0] * 8)
+    if opcode == LOOKUP:
+        return struct.pack("<4Q2I", 2, 0, 0, 0, 0, 0) + attributes(2)
+    if opcode == OPEN:
+        return struct.pack("<Q2I", 0, 0, 0)
+    return struct.pack("<Q2I", 0, 0, 0) + attributes(node) if opcode == GETATTR else b""
+def serve():
+    while True:
+        try:
+            _, opcode, unique, node, _, _, thread = struct.unpack_from("<2I2Q3I", os.read(device, 1 << 17))
+        except OSError:
+            return
+        if thread == os.getpid():
+            asked.append(opcode)
+        if opcode != FORGET:
+            reply = answer(opcode, node)
+            os.write(device, struct.pack("<IiQ", 16 + len(reply), 0 if reply else -ENOSYS, unique) + reply)
+def mount(*arguments):
+    assert libc.mount(*arguments) == 0, os.strerror(ctypes.get_errno())
+device = os.open("/dev/fuse", os.O_RDWR)
+assert libc.unshare(NEWNS) == 0
+mount(b"none", b"/", None, PRIVATE | RECURSIVE, None)
+mount(b"none", FOLDER, b"fuse", 0, f"fd={device},rootmode=40000,user_id=0,group_id=0".encode())
+threading.Thread(target=serve, daemon=True).start()
+weights = os.open(FOLDER + b"/weights", os.O_RDONLY)
+asked.clear()
+"""
+
+
+def test_file_that_a_server_answers_for_is_not_asked_about(sim, own_mounts, tmp_path):
+    """The answer may never come: a server that is gone, a FUSE daemon that waits for this program."""
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        pytest.skip("no /dev/fuse here")
+    folder = tmp_path / "served"
+    folder.mkdir()
+    text = f"FOLDER = {os.fsencode(folder)!r}\n" + SERVED + TAKE + "say(asked=len(asked))\nos.fstat(weights)\nsay(by_stat=len(asked))"
+    done = take(sim, text, **machine(sim))
+    assert (done.result, done.asked) == (0, 0)
+    assert done.by_stat >= 1, "the server hears of what is asked about its file"

@@ -1,4 +1,4 @@
-"""A refused CUDA request: each call of CUDA, by each door, answers as a driver that is out of memory."""
+"""A refused CUDA request: each call of CUDA, by each entry point, answers as a driver that is out of memory."""
 
 import re
 
@@ -46,8 +46,8 @@ DRIVER = {
 }
 
 
-def refuse(sim, program, door, call):
-    command = [sim.program(program), "refuse", door, call, LARGE, SMALL]
+def refuse(sim, program, entry, call):
+    command = [sim.program(program), "refuse", entry, call, LARGE, SMALL]
     return sim.values(command, SPARKGUARD_LIMIT="64M")
 
 
@@ -102,10 +102,10 @@ def test_refused_runtime_call_answers_as_out_of_memory(sim, call, program):
     check_message(done, word, done.process["pid"])
 
 
-@pytest.mark.parametrize("door", ["linked", "dlsym", "address4", "address5"])
+@pytest.mark.parametrize("entry", ["linked", "dlsym", "address4", "address5"])
 @pytest.mark.parametrize("call", DRIVER)
-def test_refused_driver_call_answers_as_out_of_memory(sim, call, door):
-    done = refuse(sim, "cuda_calls_static", door, call)
+def test_refused_driver_call_answers_as_out_of_memory(sim, call, entry):
+    done = refuse(sim, "cuda_calls_static", entry, call)
     word, domain = DRIVER[call]
     check_driver_side(done)
     assert done.peek == done.get == 0, "the runtime was not involved"

@@ -2,7 +2,7 @@
 
 import pytest
 from conftest import GIB, MIB, OUT_OF_MEMORY
-from target import FEWER_ROUNDS, STORMS
+from lib.target import FEWER_ROUNDS, STRESS_DIVISOR
 
 SPARK = 1217 * GIB // 10 // 4096 * 4096
 
@@ -151,7 +151,7 @@ def test_of_two_that_ask_at_once_exactly_one_gets_what_fits_the_limit_once(sim):
 
 def test_of_two_that_ask_at_once_exactly_one_gets_what_fits_the_device_once(sim):
     variables = {"SGSIM_KIND": "discrete", "SGSIM_MEMORY": "12G", "SPARKGUARD_DEVICE_RESERVE": "2G"} | sim.machine(16 * GIB)
-    done = sim.values([sim.program("cuda_race"), "once", "cuMemAlloc_v2", 5 * GIB + 1, 10000 // FEWER_ROUNDS // STORMS], **variables)
+    done = sim.values([sim.program("cuda_race"), "once", "cuMemAlloc_v2", 5 * GIB + 1, 10000 // FEWER_ROUNDS // STRESS_DIVISOR], **variables)
     assert (done.both, done.none, done.others) == (0, 0, 0)
 
 

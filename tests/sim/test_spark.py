@@ -11,7 +11,7 @@ import threading
 
 import pytest
 from conftest import GIB, MIB, OUT_OF_MEMORY, values
-from target import IS_SHORT, IS_SLOW
+from lib.target import IS_SHORT, IS_SLOW
 
 SPARK = 1217 * GIB // 10 // 4096 * 4096
 RESERVE = SPARK * 8 // 100

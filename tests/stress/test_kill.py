@@ -1,6 +1,6 @@
 """SIGKILL at random instants, machine-wide: after each, the ledger says what the survivors have, and no byte more.
 
-Several trees of processes allocate, free, fork, exec and begin threads (storm.c), beside some that quietly hold what is
+Several trees of processes allocate, free, fork, exec and begin threads (stress.c), beside some that quietly hold what is
 known. One process of a tree is killed wherever it stands, the rest is stopped wherever it stands, and then
   - no seat of the dead counts: what is left by an independent sum over the seats of the living is granted at once;
   - the quiet ones' seats say what they hold;
@@ -20,7 +20,7 @@ import subprocess
 import time
 
 import pytest
-from ledger import Ledger
+from lib.ledger import Ledger
 
 MIB, GIB = 1 << 20, 1 << 30
 KILLS = int(os.environ.get("SPARKGUARD_TEST_KILLS", "300"))
@@ -71,12 +71,12 @@ class Field:
         self.env = {
             "SPARKGUARD_SYSTEM_ROOT": scratch / "machine",
             "SPARKGUARD_RESERVE": RESERVE,
-            "SPARKGUARD_JOB": "storm",
+            "SPARKGUARD_JOB": "stress",
             "SPARKGUARD_HISTORY": "off",
         }
-        self.storm = scratch / "storm"
-        source = os.path.join(os.path.dirname(__file__), "storm.c")
-        subprocess.run(["cc", "-O1", "-D_GNU_SOURCE", "-pthread", "-o", self.storm, source], check=True)
+        self.stress = scratch / "stress"
+        source = os.path.join(os.path.dirname(__file__), "stress.c")
+        subprocess.run(["cc", "-O1", "-D_GNU_SOURCE", "-pthread", "-o", self.stress, source], check=True)
         self.admit_take = str(guard.build / "tests/programs/admit_take")
         self.trees = []
         stack.callback(self.end_trees)
@@ -106,7 +106,7 @@ class Field:
     # ---- trees ----
 
     def plant(self):
-        arguments = [str(self.storm), str(self.draw.getrandbits(60))]
+        arguments = [str(self.stress), str(self.draw.getrandbits(60))]
         null = [(os.POSIX_SPAWN_OPEN, fd, "/dev/null", os.O_RDWR, 0) for fd in range(3)]
         environment = self.guard.environment(self.env)
         self.trees.append(os.posix_spawn(arguments[0], arguments, environment, setsid=True, file_actions=null))

@@ -86,7 +86,7 @@ FIXTURE void fixture_run(void (*body)(void))
     (void)fflush(NULL);
     static bool is_registered;
     if (!is_registered) /* as the library does: a forked child's memory is its own */
-        assert_int_equal(pthread_atfork(NULL, NULL, sg_procfs_refork), 0);
+        assert_int_equal(pthread_atfork(NULL, NULL, sg_procfs_atfork_child), 0);
     is_registered = true;
     pid_t child = fork();
     assert_true(child >= 0);

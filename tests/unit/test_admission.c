@@ -5,7 +5,7 @@
 
 #include "shared/own_entry.h"
 
-#include "../call_filter.h"
+#include "../lib/call_filter.h"
 #include "admit/admission.h"
 #include "base/atomics.h"
 #include "account/tracker.h"
@@ -90,7 +90,7 @@ static const struct sg_refusal *last_refusal(void)
 static bool would_fit_by_the_last_look(enum sg_domain domain, uint64_t bytes)
 {
     struct sg_request request = request_of(domain, bytes);
-    return sg_headroom_fits(&request, SG_HEADROOM_ALL);
+    return sg_headroom_fits(&request, SG_HEADROOM_ALL, &request.answer);
 }
 
 CHILD_TEST(what_lands_behind_a_look_is_gone_by_that_look)
@@ -456,7 +456,7 @@ CHILD_TEST(a_small_request_that_waited_in_vain_is_refused_with_its_reason)
 {
     begin(FLOOR + 512 * MIB);
     sg_ledger_charge(SG_DOMAIN_MAPPED, 64 * MIB);
-    sg_entry_flight_add(SG_POOL_BOUNDED, 600 * MIB);
+    sg_entry_flight_add(SG_SOURCE_BOUNDED, 600 * MIB);
     CHECK(ask_small(32 * MIB));
     sg_ledger_charge(SG_DOMAIN_MAPPED, 32 * MIB);
     CHECK(!ask_small(MIB));
@@ -599,11 +599,10 @@ CHILD_TEST(cma_is_there_for_the_host_but_not_for_cuda)
 static struct sg_request card_request(uint64_t bytes, uint64_t free_bytes)
 {
     struct sg_request request = request_of(SG_DOMAIN_DEVICE, bytes);
-    request.has_device_pool = true;
-    request.device_identity = 4711;
-    request.device_total_bytes = 100 * GIB;
-    request.device_free_bytes = free_bytes;
-    request.device_epoch = sg_peers_epoch();
+    request.card.identity = 4711;
+    request.card.total_bytes = 100 * GIB;
+    request.card.free_bytes = free_bytes;
+    request.card.epoch = sg_peers_epoch();
     return request;
 }
 
@@ -611,7 +610,7 @@ static bool card_would_give(uint64_t bytes, uint64_t free_bytes)
 {
     struct sg_request request = card_request(bytes, free_bytes);
     bool is_admitted = sg_admission_ask(&request);
-    CHECK(!request.must_look_again);
+    CHECK(!request.answer.must_look_again);
     if (is_admitted)
         sg_admission_settle(&request, 0);
     return is_admitted;
@@ -637,10 +636,10 @@ CHILD_TEST(an_outdated_word_of_the_driver_is_asked_for_again)
     CHECK(sg_admission_ask(&first));
     sg_admission_settle(&first, GIB); /* what the driver said before that does not know of it */
     CHECK(!sg_admission_ask(&second));
-    CHECK(second.must_look_again);
+    CHECK(second.answer.must_look_again);
     CHECK_EQUAL(sg_own->refusal_count, 0);
-    second.device_epoch = sg_peers_epoch();
-    CHECK(sg_admission_ask(&second) && !second.must_look_again);
+    second.card.epoch = sg_peers_epoch();
+    CHECK(sg_admission_ask(&second) && !second.answer.must_look_again);
 }
 
 CHILD_TEST(who_waits_for_a_card_asks_the_driver_again)
@@ -652,7 +651,7 @@ CHILD_TEST(who_waits_for_a_card_asks_the_driver_again)
     ask_in_thread(&second);
     sg_admission_settle(&first, 0);
     CHECK(!answer_of(&second));
-    CHECK(second.request.must_look_again);
+    CHECK(second.request.answer.must_look_again);
     CHECK_EQUAL(sg_own->refusal_count, 0);
     CHECK_EQUAL(sg_own->slot.in_flight_bytes, 0);
 }
@@ -753,8 +752,8 @@ CHILD_TEST(guarding_from_the_first_look_on_is_no_event)
         let_the_look_age();
         CHECK(ask_small(64 * KIB));
         CHECK_EQUAL(sg_own->event_count, 0);
-        CHECK(sg_segment_refork());
-        sg_admission_refork();
+        CHECK(sg_segment_atfork_child());
+        sg_admission_atfork_child();
     }
 }
 
@@ -861,7 +860,7 @@ CHILD_TEST(a_forked_child_decides_anew)
     CHECK(would_get(SG_DOMAIN_HEAP, GIB));
     struct sg_lock_state state;
     sg_lock_acquire(&sg_decision_lock, &state); /* somebody in the parent held it */
-    sg_admission_refork();
+    sg_admission_atfork_child();
     put_available(2 * GIB);
     CHECK(!would_get(SG_DOMAIN_HEAP, 100 * MIB + GIB));
     CHECK(would_get(SG_DOMAIN_HEAP, MIB));

@@ -15,7 +15,7 @@ static void let_others_run(void);
 #define sg_load_acquire(ptr) (let_others_run(), __atomic_load_n((ptr), __ATOMIC_ACQUIRE))
 #include "hooks/cuda/contexts.c"
 
-struct sg_lock sg_vmm_lock;
+struct sg_lock sg_cuda_lock;
 
 static void let_others_run(void)
 {

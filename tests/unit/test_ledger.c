@@ -124,7 +124,7 @@ CHILD_TEST(nothing_moves_in_a_forked_child)
 {
     sg_ledger_begin_move(4 * MIB);
     sg_ledger_before_fork();
-    sg_ledger_refork();
+    sg_ledger_atfork_child();
     sg_ledger_charge(SG_DOMAIN_HEAP, 10 * MIB);
     sg_ledger_begin_scan();
     CHECK_EQUAL(promised_of_scan(MIB), MIB);
@@ -543,21 +543,21 @@ static struct {
     uint64_t count;
     int32_t signals;
     pthread_t target;
-} storm;
+} stress;
 
 static void update_in_handler(int number)
 {
     (void)number;
-    (void)sg_owner_add(&storm.sum, 3);
-    sg_owner_count(&storm.count);
+    (void)sg_owner_add(&stress.sum, 3);
+    sg_owner_count(&stress.count);
     sg_ledger_charge(SG_DOMAIN_MAPPED, 5);
-    sg_add_relaxed(&storm.signals, 1);
+    sg_add_relaxed(&stress.signals, 1);
 }
 
 static void *send_signals(void *unused)
 {
-    while (sg_load(&storm.signals) < SIGNALS)
-        if (pthread_kill(storm.target, SIGUSR1) != 0)
+    while (sg_load(&stress.signals) < SIGNALS)
+        if (pthread_kill(stress.target, SIGUSR1) != 0)
             break;
     return unused;
 }
@@ -567,21 +567,21 @@ CHILD_TEST(no_update_is_lost_to_a_signal_handler)
 {
     pthread_t sender;
     uint64_t turns = 0;
-    storm.target = pthread_self();
+    stress.target = pthread_self();
     CHECK(signal(SIGUSR1, update_in_handler) != SIG_ERR);
     CHECK(pthread_create(&sender, NULL, send_signals, NULL) == 0);
-    for (; sg_load(&storm.signals) < SIGNALS; turns++) {
-        (void)sg_owner_add(&storm.sum, 1000);
-        (void)sg_owner_take_is_short(&storm.sum, 1000);
-        (void)sg_owner_add_is_beyond(&storm.sum, 1, 0);
-        sg_owner_count(&storm.count);
+    for (; sg_load(&stress.signals) < SIGNALS; turns++) {
+        (void)sg_owner_add(&stress.sum, 1000);
+        (void)sg_owner_take_is_short(&stress.sum, 1000);
+        (void)sg_owner_add_is_beyond(&stress.sum, 1, 0);
+        sg_owner_count(&stress.count);
         sg_ledger_charge(SG_DOMAIN_MAPPED, 7);
         sg_ledger_release(SG_DOMAIN_MAPPED, 7);
     }
     CHECK(pthread_join(sender, NULL) == 0);
-    CHECK_EQUAL(storm.sum, (int64_t)turns + 3 * storm.signals);
-    CHECK_EQUAL(storm.count, turns + (uint64_t)storm.signals);
-    CHECK_EQUAL(sg_ledger_live_bytes(), 5 * (uint64_t)storm.signals);
+    CHECK_EQUAL(stress.sum, (int64_t)turns + 3 * stress.signals);
+    CHECK_EQUAL(stress.count, turns + (uint64_t)stress.signals);
+    CHECK_EQUAL(sg_ledger_live_bytes(), 5 * (uint64_t)stress.signals);
 }
 
 int main(void)

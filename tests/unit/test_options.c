@@ -3,6 +3,7 @@
  */
 #include "fixture.h"
 
+#include "base/atomics.h"
 #include "base/options.h"
 
 #include "base/compiler.h"
@@ -380,6 +381,80 @@ CHILD_TEST(the_root_as_system_root_is_no_prefix)
     CHECK_TEXT(sg_options.system_root, "");
 }
 
+/* So many that another thread finds the first one reading, and so few that it need not wait too long. */
+#ifdef __SANITIZE_THREAD__
+enum { ENTRIES = 100000 };
+#else
+enum { ENTRIES = 2000000 };
+#endif
+static char *many[ENTRIES + 2];
+static uint32_t is_started;
+
+/* The constructor of another library has started a thread; the first thread reads meanwhile. */
+static void *use_options(void *ordered)
+{
+    sg_store(&is_started, 1u);
+    while (*(bool *)ordered && !sg_options_are_read())
+        ;
+    sg_options_read(many);
+    CHECK(sg_options.limit.is_set);
+    return NULL;
+}
+
+static void read_beside_a_thread(bool is_ordered)
+{
+    pthread_t thread;
+    static char nothing[] = "X=1", limit[] = "SPARKGUARD_LIMIT=3G";
+    for (size_t i = 0; i < ENTRIES; i++)
+        many[i] = nothing;
+    many[ENTRIES] = limit;
+    CHECK(pthread_create(&thread, NULL, use_options, &is_ordered) == 0);
+    while (sg_load(&is_started) == 0)
+        ;
+    sg_options_read(many);
+    CHECK(sg_options.limit.is_set);
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
+CHILD_TEST(options_that_are_read_are_all_there)
+{
+    read_beside_a_thread(true);
+}
+
+CHILD_TEST(who_reads_beside_another_thread_finds_all)
+{
+    read_beside_a_thread(false);
+}
+
+static void *fork_while_reading(void *unused)
+{
+    (void)unused;
+    while (sg_load(&is_started) == 0)
+        ;
+    (void)usleep(2000);
+    int status = 1;
+    pid_t child = fork();
+    if (child == 0) {
+        sg_options_read(many);
+        _exit(sg_options.limit.is_set ? 0 : 1);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    return NULL;
+}
+
+CHILD_TEST(child_of_a_process_that_was_reading_reads_itself)
+{
+    pthread_t thread;
+    static char nothing[] = "X=1", limit[] = "SPARKGUARD_LIMIT=3G";
+    for (size_t i = 0; i < ENTRIES; i++)
+        many[i] = nothing;
+    many[ENTRIES] = limit;
+    CHECK(pthread_create(&thread, NULL, fork_while_reading, NULL) == 0);
+    sg_store(&is_started, 1u);
+    sg_options_read(many);
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -403,6 +478,9 @@ int main(void)
         cmocka_unit_test(only_the_first_process_of_a_job_complains),
         cmocka_unit_test(the_environment_is_read_once),
         cmocka_unit_test(the_root_as_system_root_is_no_prefix),
+        cmocka_unit_test(options_that_are_read_are_all_there),
+        cmocka_unit_test(who_reads_beside_another_thread_finds_all),
+        cmocka_unit_test(child_of_a_process_that_was_reading_reads_itself),
     };
     return cmocka_run_group_tests_name("options", tests, NULL, NULL);
 }

@@ -55,7 +55,7 @@ static const char *ledger_path(void)
 
 static struct sg_registry_entry *seat_at(unsigned number)
 {
-    return &sg_entry_registry()->entry[number];
+    return sg_entry_at(sg_entry_registry(), number);
 }
 
 static unsigned own_number(void)
@@ -95,10 +95,10 @@ static pid_t fork_guarded(void (*body)(void))
     if (child != 0)
         return child;
     (void)alarm(60);
-    CHECK(sg_segment_refork());
-    sg_thread_refork();
-    sg_registry_refork();
-    sg_ledger_refork();
+    CHECK(sg_segment_atfork_child());
+    sg_thread_atfork_child();
+    sg_registry_atfork_child();
+    sg_ledger_atfork_child();
     body();
     _exit(0);
 }
@@ -114,7 +114,7 @@ CHILD_TEST(without_a_segment_a_process_decides_alone)
 {
     struct sg_peers peers;
     CHECK(!sg_registry_may_join());
-    sg_registry_announce(SG_POOL_BOUNDED, GIB);
+    sg_registry_announce(SG_SOURCE_BOUNDED, GIB);
     sg_peers_sum(&peers, 0, true);
     CHECK_EQUAL(peers.machine.queued_before_bytes, 0);
     CHECK_EQUAL(peers.machine.queued_after_bytes, 0);
@@ -131,10 +131,10 @@ CHILD_TEST(the_first_one_makes_the_ledger_and_takes_the_first_seat)
     join_shared();
     struct sg_registry *ledger = sg_entry_registry();
     CHECK(stat(ledger_path(), &info) == 0);
-    CHECK_EQUAL(info.st_size, SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY));
+    CHECK_EQUAL(info.st_size, SG_REGISTRY_BYTES(sizeof(struct sg_registry_entry)));
     CHECK_EQUAL(info.st_mode & 07777, 0600);
     CHECK_EQUAL(info.st_nlink, 1);
-    CHECK((uint64_t)info.st_blocks * 512 >= SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY));
+    CHECK((uint64_t)info.st_blocks * 512 >= SG_REGISTRY_BYTES(sizeof(struct sg_registry_entry)));
     CHECK_EQUAL(ledger->magic, SG_REGISTRY_MAGIC);
     CHECK_EQUAL(ledger->version, SG_REGISTRY_VERSION);
     CHECK_EQUAL(ledger->entry_capacity, SG_ENTRY_CAPACITY);
@@ -152,8 +152,8 @@ CHILD_TEST(the_first_one_makes_the_ledger_and_takes_the_first_seat)
 CHILD_TEST(what_was_there_before_the_seat_is_in_it)
 {
     sg_own->slot.promised_bytes = 3 * MIB;
-    sg_entry_flight_add(SG_POOL_UNBOUNDED, GIB);
-    sg_entry_flight_add(SG_POOL_BOUNDED, 2 * GIB);
+    sg_entry_flight_add(SG_SOURCE_UNBOUNDED, GIB);
+    sg_entry_flight_add(SG_SOURCE_BOUNDED, 2 * GIB);
     const uint64_t level[] = {11, 12};
     sg_registry_set_levels(level, 2);
     join_shared();
@@ -221,14 +221,14 @@ CHILD_TEST(a_generation_never_comes_again)
 static void change_everything(void)
 {
     CHECK(!is_sharing());
-    sg_entry_flight_add(SG_POOL_BOUNDED, 5 * GIB);
+    sg_entry_flight_add(SG_SOURCE_BOUNDED, 5 * GIB);
     sg_ledger_charge(SG_DOMAIN_HEAP, 5 * GIB);
     sg_ledger_promise(5 * GIB);
-    sg_registry_announce(SG_POOL_BOUNDED, 5 * GIB);
+    sg_registry_announce(SG_SOURCE_BOUNDED, 5 * GIB);
     sg_registry_count(GIB);
     sg_registry_leave();
     CHECK(!sg_registry_reap());
-    sg_registry_refork();
+    sg_registry_atfork_child();
     CHECK_EQUAL(sg_entry_own()->ticket, SG_TICKET_NONE);
     CHECK_EQUAL(sg_entry_own_flight(true), 0);
 }
@@ -237,8 +237,8 @@ CHILD_TEST(a_childs_seat_is_not_its_parents)
 {
     join_shared();
     sg_ledger_charge(SG_DOMAIN_HEAP, 7 * MIB);
-    sg_entry_flight_add(SG_POOL_UNBOUNDED, MIB);
-    sg_registry_announce(SG_POOL_BOUNDED, 9 * MIB);
+    sg_entry_flight_add(SG_SOURCE_UNBOUNDED, MIB);
+    sg_registry_announce(SG_SOURCE_BOUNDED, 9 * MIB);
     struct sg_registry_entry before = *sg_entry_own();
     uint64_t asked = sg_entry_registry()->asked_bytes;
     wait_for(fork_guarded(change_everything));
@@ -282,7 +282,7 @@ CHILD_TEST(a_child_sits_down_with_what_it_inherited)
 {
     join_shared();
     sg_ledger_charge(SG_DOMAIN_HEAP, 7 * MIB);
-    sg_entry_flight_add(SG_POOL_BOUNDED, MIB);
+    sg_entry_flight_add(SG_SOURCE_BOUNDED, MIB);
     wait_for(fork_guarded(say_inherited));
 }
 
@@ -346,7 +346,7 @@ CHILD_TEST(who_finds_the_ledger_removed_joins_a_new_one)
     join_shared();
     struct sg_registry *old = sg_entry_registry();
     struct sg_registry_entry *entry = sg_entry_own();
-    sg_entry_flight_add(SG_POOL_BOUNDED, MIB);
+    sg_entry_flight_add(SG_SOURCE_BOUNDED, MIB);
     CHECK(unlink(ledger_path()) == 0);
     CHECK(!sg_registry_reap());
     CHECK_EQUAL(SG_CLAIM_STATE(entry->claim), SG_CLAIM_EMPTY);
@@ -356,6 +356,23 @@ CHILD_TEST(who_finds_the_ledger_removed_joins_a_new_one)
     CHECK_EQUAL(sg_entry_own()->slot.in_flight_bytes, MIB);
     CHECK(access(ledger_path(), F_OK) == 0 && is_locked(0));
     CHECK(!sg_registry_reap() && !sg_registry_may_join());
+}
+
+static struct sg_registry *inherited;
+
+static void join_anew(void)
+{
+    CHECK(unlink(ledger_path()) == 0);
+    join_shared();
+    CHECK(sg_entry_registry() != inherited);
+    CHECK_EQUAL(inherited->magic, SG_REGISTRY_MAGIC); /* a thread that was stopped may go on there */
+}
+
+CHILD_TEST(mapping_of_a_removed_ledger_stays)
+{
+    join_shared();
+    inherited = sg_entry_registry();
+    wait_for(fork_guarded(join_anew));
 }
 
 CHILD_TEST(who_finds_another_file_in_the_place_of_the_ledger_goes_there)
@@ -387,7 +404,7 @@ static void expect_no_seat(void)
     CHECK(!sg_registry_may_join());
     CHECK(strstr(last_event(), "not sharing: no room") == last_event());
     CHECK(sg_entry_registry()->entry_used == 0);
-    sg_entry_flight_add(SG_POOL_BOUNDED, GIB);
+    sg_entry_flight_add(SG_SOURCE_BOUNDED, GIB);
     CHECK(!sg_registry_reap());
 }
 
@@ -434,11 +451,65 @@ static const struct sg_registry good = {.magic = SG_REGISTRY_MAGIC,
                                         .entry_bytes = sizeof(struct sg_registry_entry),
                                         .entry_capacity = SG_ENTRY_CAPACITY};
 
-CHILD_TEST(another_versions_ledger_is_left_alone)
+/* Joins a registry that another version made, with entries of `entry_bytes`, and shows shared memory there. */
+static void join_another_versions(uint32_t entry_bytes)
+{
+    const struct sg_memory_file range = {1, 3, 4096};
+    struct sg_registry header = good;
+    header.version++;
+    header.entry_bytes = entry_bytes;
+    put_ledger(&header, (off_t)SG_REGISTRY_BYTES(entry_bytes));
+    int owners = lock_seats(0, 2);
+    join_shared();
+    CHECK_EQUAL(sg_registry_may_join(), false);
+    CHECK(sg_entry_own() == seat_at(2) && (char *)seat_at(2) == (char *)seat_at(0) + 2 * (size_t)entry_bytes);
+    sg_entry_begin_files();
+    sg_entry_end_files(&range, 1);
+    sg_entry_set_file_bytes(8192);
+    CHECK_EQUAL(sg_entry_names(sg_entry_own())->file[0].end, 3);
+    CHECK_EQUAL(sg_entry_names(sg_entry_own())->file_bytes, 8192);
+    char rest[4096] = {0};
+    CHECK(memcmp((char *)seat_at(2) + SG_ENTRY_FROZEN_BYTES, rest, entry_bytes - SG_ENTRY_FROZEN_BYTES) == 0);
+    CHECK_EQUAL(SG_CLAIM_STATE(seat_at(3)->claim), SG_CLAIM_EMPTY);
+    CHECK_EQUAL(sg_entry_names(seat_at(3))->file_bytes, 0);
+    CHECK(close(owners) == 0);
+}
+
+CHILD_TEST(another_versions_ledger_with_smaller_seats_is_shared)
+{
+    join_another_versions(SG_ENTRY_FROZEN_BYTES);
+}
+
+CHILD_TEST(another_versions_ledger_with_larger_seats_is_shared)
+{
+    join_another_versions(4096);
+}
+
+CHILD_TEST(seats_of_another_version_add_up_without_their_names)
+{
+    struct sg_registry header = good;
+    struct sg_peers peers;
+    header.version++;
+    header.entry_bytes = 1024;
+    put_ledger(&header, SG_REGISTRY_BYTES(1024));
+    join_shared();
+    struct sg_registry_entry *other = seat_at(7);
+    memset((char *)other + SG_ENTRY_FROZEN_BYTES, 0xff, 1024 - SG_ENTRY_FROZEN_BYTES);
+    other->slot.promised_bytes = 5000;
+    other->slot.in_flight_bytes = other->bounded_flight_bytes = 700;
+    other->claim = 1 << 2 | SG_CLAIM_LIVE;
+    sg_store(&sg_entry_registry()->entry_used, UINT32_C(8));
+    sg_peers_sum(&peers, 0, false);
+    CHECK_EQUAL(peers.machine.held_bytes, 5000);
+    CHECK_EQUAL(peers.machine.flight_bytes, 700);
+}
+
+CHILD_TEST(another_versions_ledger_whose_seats_cannot_be_found_is_left_alone)
 {
     struct sg_registry header = good;
     header.version++;
-    put_ledger(&header, SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY));
+    header.entry_bytes = SG_ENTRY_FROZEN_BYTES + 8;
+    put_ledger(&header, SG_REGISTRY_BYTES(sizeof(struct sg_registry_entry)));
     expect_alone("another version");
 }
 
@@ -446,23 +517,23 @@ CHILD_TEST(a_ledger_with_other_seats_is_left_alone)
 {
     struct sg_registry header = good;
     header.entry_bytes *= 2;
-    put_ledger(&header, SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY));
+    put_ledger(&header, SG_REGISTRY_BYTES(sizeof(struct sg_registry_entry)));
     expect_alone("another version");
 }
 
 CHILD_TEST(a_short_ledger_is_left_alone)
 {
-    put_ledger(&good, SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY) - 1);
+    put_ledger(&good, SG_REGISTRY_BYTES(sizeof(struct sg_registry_entry)) - 1);
     expect_alone("");
 }
 
 CHILD_TEST(a_sparse_ledger_is_filled_up)
 {
     struct stat info;
-    put_ledger(&good, SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY));
+    put_ledger(&good, SG_REGISTRY_BYTES(sizeof(struct sg_registry_entry)));
     join_shared();
     CHECK(stat(ledger_path(), &info) == 0);
-    CHECK((uint64_t)info.st_blocks * 512 >= SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY));
+    CHECK((uint64_t)info.st_blocks * 512 >= SG_REGISTRY_BYTES(sizeof(struct sg_registry_entry)));
 }
 
 CHILD_TEST(a_link_is_not_followed)
@@ -569,10 +640,10 @@ static struct sg_peers sum_for(uint64_t device)
     return peers;
 }
 
-static void ask_from(struct sg_registry_entry *entry, uint64_t ticket, uint64_t pool, uint64_t bytes)
+static void ask_from(struct sg_registry_entry *entry, uint64_t ticket, uint64_t source, uint64_t bytes)
 {
     entry->queued_bytes = bytes;
-    entry->queued_source = pool;
+    entry->queued_source = source;
     entry->ticket = ticket;
 }
 
@@ -599,12 +670,12 @@ CHILD_TEST(who_asks_stands_before_or_behind)
 {
     join_shared();
     sg_store(&sg_entry_registry()->asked_bytes, 1000u);
-    ask_from(sit(1), 900, SG_POOL_BOUNDED, 1);
-    ask_from(sit(2), 1100, SG_POOL_UNBOUNDED, 10);
-    ask_from(sit(3), SG_TICKET_CHOOSING, SG_POOL_BOUNDED, 100);
-    ask_from(sit(4), SG_TICKET_NONE, SG_POOL_BOUNDED, 1000);
+    ask_from(sit(1), 900, SG_SOURCE_BOUNDED, 1);
+    ask_from(sit(2), 1100, SG_SOURCE_UNBOUNDED, 10);
+    ask_from(sit(3), SG_TICKET_CHOOSING, SG_SOURCE_BOUNDED, 100);
+    ask_from(sit(4), SG_TICKET_NONE, SG_SOURCE_BOUNDED, 1000);
     ask_from(sit(5), 900, 4711, 10000); /* of a device */
-    sg_registry_announce(SG_POOL_BOUNDED, 50);
+    sg_registry_announce(SG_SOURCE_BOUNDED, 50);
     CHECK_EQUAL(sg_entry_own()->ticket, 1000 + SG_TICKET_FIRST);
     CHECK_EQUAL(sg_entry_own()->queued_bytes, 50);
     CHECK_EQUAL(sg_entry_registry()->asked_bytes, 1050);
@@ -624,10 +695,10 @@ CHILD_TEST(the_order_goes_on_where_the_count_wraps)
 {
     join_shared();
     sg_store(&sg_entry_registry()->asked_bytes, UINT64_MAX - 100);
-    ask_from(sit(1), UINT64_MAX - 300, SG_POOL_BOUNDED, 1);
-    ask_from(sit(2), 500, SG_POOL_BOUNDED, 10);
-    ask_from(sit(3), SG_TICKET_CHOOSING, SG_POOL_BOUNDED, 100);
-    sg_registry_announce(SG_POOL_BOUNDED, 1000);
+    ask_from(sit(1), UINT64_MAX - 300, SG_SOURCE_BOUNDED, 1);
+    ask_from(sit(2), 500, SG_SOURCE_BOUNDED, 10);
+    ask_from(sit(3), SG_TICKET_CHOOSING, SG_SOURCE_BOUNDED, 100);
+    sg_registry_announce(SG_SOURCE_BOUNDED, 1000);
     CHECK_EQUAL(sg_entry_registry()->asked_bytes, 899);
     struct sg_peers peers = sum_for(0);
     CHECK_EQUAL(peers.machine.queued_before_bytes, 101);
@@ -639,8 +710,8 @@ static void fly_everywhere(void)
     const uint64_t levels[] = {99, 77};
     join_shared();
     sg_registry_set_levels(levels, 2);
-    sg_entry_flight_add(SG_POOL_BOUNDED, 1);
-    sg_entry_flight_add(SG_POOL_UNBOUNDED, 10);
+    sg_entry_flight_add(SG_SOURCE_BOUNDED, 1);
+    sg_entry_flight_add(SG_SOURCE_UNBOUNDED, 10);
     sg_entry_flight_add(4711, 100);
 }
 
@@ -675,7 +746,7 @@ CHILD_TEST(promises_count_in_the_groups_both_are_in)
         struct sg_registry_entry *entry = sit(i + 1);
         memcpy(entry->level, theirs[i], sizeof theirs[i]);
         entry->slot.promised_bytes = bytes;
-        ask_from(entry, 1 + SG_TICKET_FIRST, i == 1 ? SG_POOL_UNBOUNDED : SG_POOL_BOUNDED, bytes);
+        ask_from(entry, 1 + SG_TICKET_FIRST, i == 1 ? SG_SOURCE_UNBOUNDED : SG_SOURCE_BOUNDED, bytes);
     }
     struct sg_peers peers = sum_for(0);
     CHECK_EQUAL(peers.machine.held_bytes, 111111);
@@ -701,7 +772,7 @@ CHILD_TEST(a_job_is_what_its_processes_hold_of_their_own)
         entry->slot.inherited_bytes = i == 0 ? 0 : i == 1 ? 60 : 200;
         entry->slot.in_flight_bytes = 7;
         entry->slot.limit_bytes = limit[i];
-        ask_from(entry, SG_TICKET_FIRST, i == 0 ? 4711 : SG_POOL_BOUNDED, 10);
+        ask_from(entry, SG_TICKET_FIRST, i == 0 ? 4711 : SG_SOURCE_BOUNDED, 10);
     }
     struct sg_peers peers = sum_for(0);
     CHECK_EQUAL(peers.job.held_bytes, 140);
@@ -724,11 +795,11 @@ CHILD_TEST(no_sum_wraps_whatever_the_seats_say)
         entry->slot.inherited_bytes = 0;
         entry->device_flight_bytes = 1;
         entry->ticket = i % 2 == 0 ? SG_TICKET_CHOOSING : UINT64_C(1) << 60;
-        entry->queued_source = SG_POOL_BOUNDED;
+        entry->queued_source = SG_SOURCE_BOUNDED;
         entry->files_version -= i % 2; /* half of them are in the middle of a change */
         entry->claim = UINT64_MAX << 2 | SG_CLAIM_LIVE;
     }
-    sg_registry_announce(SG_POOL_BOUNDED, 1);
+    sg_registry_announce(SG_SOURCE_BOUNDED, 1);
     struct sg_peers peers = sum_for(SG_UNKNOWN);
     const struct sg_peer_sums *sums[] = {&peers.machine, &peers.level[0], &peers.job};
     for (int i = 0; i < 3; i++) {
@@ -819,12 +890,12 @@ CHILD_TEST(a_close_look_sees_what_of_a_promise_is_there_by_now)
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 
-CHILD_TEST(what_is_in_flight_is_kept_by_pool)
+CHILD_TEST(what_is_in_flight_is_kept_by_source)
 {
     join_shared();
     const struct sg_registry_entry *entry = sg_entry_own();
-    sg_entry_flight_add(SG_POOL_BOUNDED, 100);
-    sg_entry_flight_add(SG_POOL_UNBOUNDED, 10);
+    sg_entry_flight_add(SG_SOURCE_BOUNDED, 100);
+    sg_entry_flight_add(SG_SOURCE_UNBOUNDED, 10);
     sg_entry_flight_add(4711, 1000);
     CHECK_EQUAL(entry->slot.in_flight_bytes, 1110);
     CHECK_EQUAL(entry->bounded_flight_bytes, 100);
@@ -842,8 +913,8 @@ CHILD_TEST(what_is_in_flight_is_kept_by_pool)
     sg_entry_flight_add(4712, 5);
     CHECK_EQUAL(entry->flight_device, 4712);
     sg_entry_flight_add(4712, -5);
-    sg_entry_flight_add(SG_POOL_BOUNDED, -100);
-    sg_entry_flight_add(SG_POOL_UNBOUNDED, -11); /* never below nothing */
+    sg_entry_flight_add(SG_SOURCE_BOUNDED, -100);
+    sg_entry_flight_add(SG_SOURCE_UNBOUNDED, -11); /* never below nothing */
     CHECK_EQUAL(entry->slot.in_flight_bytes, 0);
     CHECK_EQUAL(entry->bounded_flight_bytes, 0);
     CHECK_EQUAL(sg_entry_own_flight(false), 0);
@@ -851,11 +922,11 @@ CHILD_TEST(what_is_in_flight_is_kept_by_pool)
 
 CHILD_TEST(what_has_landed_is_no_more_in_flight)
 {
-    sg_entry_flight_add(SG_POOL_BOUNDED, 100);
-    sg_entry_flight_add(SG_POOL_UNBOUNDED, 10);
+    sg_entry_flight_add(SG_SOURCE_BOUNDED, 100);
+    sg_entry_flight_add(SG_SOURCE_UNBOUNDED, 10);
     sg_entry_flight_add(4711, 1);
-    sg_entry_flight_complete(SG_POOL_BOUNDED, 70);
-    sg_entry_flight_complete(SG_POOL_UNBOUNDED, 10);
+    sg_entry_flight_complete(SG_SOURCE_BOUNDED, 70);
+    sg_entry_flight_complete(SG_SOURCE_UNBOUNDED, 10);
     sg_entry_flight_complete(4711, 1); /* no memory of the machine */
     CHECK_EQUAL(sg_entry_own_flight(false), 30);
     CHECK_EQUAL(sg_entry_own_landed(true), 70);
@@ -923,10 +994,10 @@ static void *change_slot(void *number)
     for (int round = 0; round < 3000; round++) {
         (void)pthread_barrier_wait(&barrier);
         for (int i = 0; i < 10; i++) {
-            sg_entry_flight_add(SG_POOL_BOUNDED, (int64_t)bytes);
+            sg_entry_flight_add(SG_SOURCE_BOUNDED, (int64_t)bytes);
             sg_ledger_charge(SG_DOMAIN_DEVICE, bytes);
             sg_ledger_release(SG_DOMAIN_DEVICE, bytes);
-            sg_entry_flight_add(SG_POOL_BOUNDED, -(int64_t)bytes);
+            sg_entry_flight_add(SG_SOURCE_BOUNDED, -(int64_t)bytes);
         }
         (void)pthread_barrier_wait(&barrier); /* all is quiet */
         CHECK_EQUAL(sg_entry_own()->slot.granted_bytes, 0);
@@ -959,6 +1030,9 @@ CHILD_TEST(waiting_ends_with_its_time)
     begin = clock_ns();
     sg_peers_wait(sg_peers_epoch() - 1, 900000000); /* something has happened since */
     CHECK(clock_ns() - begin < 500000000);
+    begin = clock_ns();
+    sg_peers_wait(sg_peers_epoch(), 1100000000);
+    CHECK(clock_ns() - begin >= 1090000000);
 }
 
 static void advance_soon(void)
@@ -998,6 +1072,22 @@ CHILD_TEST(nobody_is_woken_when_nobody_waits)
     CHECK_EQUAL(ledger->call, call + 1);
 }
 
+CHILD_TEST(a_header_that_somebody_changes_later_moves_no_entry)
+{
+    struct sg_peers peers;
+    join_shared();
+    struct sg_registry *registry = sg_entry_registry();
+    struct sg_registry_entry *second = seat_at(1), *last = seat_at(SG_ENTRY_CAPACITY - 1);
+    const struct sg_registry_entry *names = sg_entry_names(sg_entry_own());
+    registry->entry_bytes = UINT32_MAX;
+    registry->version = SG_REGISTRY_VERSION + 7;
+    registry->entry_used = UINT32_MAX;
+    CHECK(seat_at(1) == second && seat_at(SG_ENTRY_CAPACITY - 1) == last);
+    CHECK(sg_entry_names(sg_entry_own()) == names && names == sg_entry_own());
+    sg_peers_sum(&peers, 0, true); /* reads every entry */
+    CHECK(!sg_registry_reap());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1014,9 +1104,13 @@ int main(void)
         cmocka_unit_test(a_child_that_lives_on_does_not_keep_its_parents_seat),
         cmocka_unit_test(only_unlocked_seats_are_found_dead),
         cmocka_unit_test(who_finds_the_ledger_removed_joins_a_new_one),
+        cmocka_unit_test(mapping_of_a_removed_ledger_stays),
         cmocka_unit_test(who_finds_another_file_in_the_place_of_the_ledger_goes_there),
         cmocka_unit_test(who_finds_all_seats_taken_decides_alone),
-        cmocka_unit_test(another_versions_ledger_is_left_alone),
+        cmocka_unit_test(another_versions_ledger_with_smaller_seats_is_shared),
+        cmocka_unit_test(another_versions_ledger_with_larger_seats_is_shared),
+        cmocka_unit_test(seats_of_another_version_add_up_without_their_names),
+        cmocka_unit_test(another_versions_ledger_whose_seats_cannot_be_found_is_left_alone),
         cmocka_unit_test(a_ledger_with_other_seats_is_left_alone),
         cmocka_unit_test(a_short_ledger_is_left_alone),
         cmocka_unit_test(a_sparse_ledger_is_filled_up),
@@ -1031,7 +1125,7 @@ int main(void)
         cmocka_unit_test(no_sum_wraps_whatever_the_seats_say),
         cmocka_unit_test(reclaiming_and_watching_are_of_this_moment),
         cmocka_unit_test(a_close_look_sees_what_of_a_promise_is_there_by_now),
-        cmocka_unit_test(what_is_in_flight_is_kept_by_pool),
+        cmocka_unit_test(what_is_in_flight_is_kept_by_source),
         cmocka_unit_test(what_has_landed_is_no_more_in_flight),
         cmocka_unit_test(a_young_look_serves_what_is_small_beside_it),
         cmocka_unit_test(what_many_take_together_stays_within_the_look),
@@ -1039,6 +1133,7 @@ int main(void)
         cmocka_unit_test(waiting_ends_with_its_time),
         cmocka_unit_test(who_waits_is_woken_from_another_process),
         cmocka_unit_test(nobody_is_woken_when_nobody_waits),
+        cmocka_unit_test(a_header_that_somebody_changes_later_moves_no_entry),
     };
     return cmocka_run_group_tests_name("seats", tests, NULL, NULL);
 }

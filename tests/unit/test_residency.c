@@ -3,10 +3,11 @@
  */
 #include "fixture.h"
 
-#include "../call_filter.h"
+#include "../lib/call_filter.h"
 #include "account/residency.h"
 
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 enum { PIECES = 200 }; /* more than one answer of the kernel holds */
@@ -106,6 +107,17 @@ CHILD_TEST(nor_where_it_stops_in_the_middle)
     CHECK(!sg_residency_taken_bytes((uintptr_t)address, (uintptr_t)address + bytes, &taken));
 }
 
+CHILD_TEST(failure_that_passes_is_not_kept_in_mind)
+{
+    const struct rlimit none = {0, 1024}, some = {1024, 1024};
+    if (!can_scan())
+        SKIP("the kernel has no PAGEMAP_SCAN");
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    CHECK(!sg_residency_is_cheap());
+    CHECK(setrlimit(RLIMIT_NOFILE, &some) == 0);
+    CHECK(sg_residency_is_cheap());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -113,6 +125,7 @@ int main(void)
         cmocka_unit_test(and_on_a_kernel_that_cannot_scan),
         cmocka_unit_test(where_nothing_tells_nothing_is_said),
         cmocka_unit_test(nor_where_it_stops_in_the_middle),
+        cmocka_unit_test(failure_that_passes_is_not_kept_in_mind),
     };
     return cmocka_run_group_tests_name("resident", tests, NULL, NULL);
 }

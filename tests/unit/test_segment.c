@@ -64,7 +64,7 @@ static const struct sg_segment *read_segment(int fd, struct stat *info)
 {
     static union {
         struct sg_segment segment;
-        char bytes[SG_WINDOW_BYTES];
+        char bytes[SG_SEGMENT_MAPPING_BYTES];
     } copy;
     memset(&copy, 0, sizeof copy);
     CHECK(fstat(fd, info) == 0);
@@ -395,7 +395,7 @@ CHILD_TEST(records_of_a_process_that_attaches_late_all_fit)
 /* A conservative collector takes all of the library's data for roots, and a leak checker reads it. */
 static void read_window(void)
 {
-    for (size_t i = 0; i < SG_WINDOW_BYTES; i += 4096)
+    for (size_t i = 0; i < SG_SEGMENT_MAPPING_BYTES; i += 4096)
         (void)*(volatile const char *)(sg_segment_mapping.bytes + i);
 }
 
@@ -440,9 +440,9 @@ CHILD_TEST(a_forked_child_begins_with_a_file_of_its_own_and_what_it_inherited)
     CHECK(child >= 0);
     if (child == 0) {
         CHECK(!sg_segment_is_own());
-        CHECK(sg_segment_refork());
-        sg_thread_refork();
-        sg_ledger_refork();
+        CHECK(sg_segment_atfork_child());
+        sg_thread_atfork_child();
+        sg_ledger_atfork_child();
         CHECK(!sg_segment_is_shared() && sg_self.record == NULL);
         CHECK_EQUAL(sg_ledger_live_bytes(), 1224);
         CHECK_EQUAL(sg_ledger_own_bytes(), 0);
@@ -471,10 +471,10 @@ CHILD_TEST(a_child_of_a_process_without_a_file_begins_at_zero)
     sg_ledger_charge(SG_DOMAIN_MAPPED, 1000);
     sg_ledger_grant_credit(sg_self.record, 64);
     sg_ledger_before_fork();
-    CHECK(sg_segment_refork());
+    CHECK(sg_segment_atfork_child());
     CHECK_EQUAL(sg_own->slot.granted_bytes, 0);
     CHECK_EQUAL(sg_own->record[1].credit_bytes, 0);
-    sg_ledger_refork();
+    sg_ledger_atfork_child();
     CHECK_EQUAL(sg_ledger_live_bytes(), 1000);
 }
 
@@ -525,8 +525,8 @@ CHILD_TEST(what_was_inherited_does_not_make_a_program_large)
     use_folder("dir");
     sg_ledger_charge(SG_DOMAIN_HEAP, GIB);
     sg_ledger_before_fork();
-    CHECK(sg_segment_refork());
-    sg_ledger_refork();
+    CHECK(sg_segment_atfork_child());
+    sg_ledger_atfork_child();
     sg_segment_attach();
     sg_lifetime_end(SG_STATE_EXITED, 0);
     CHECK_EQUAL(count_segments(), 0);

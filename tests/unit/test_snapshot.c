@@ -6,9 +6,11 @@
 
 #include "base/options.h"
 #include "admit/snapshot.h"
+#include "account/mapping_kind.h"
 #include "admit/cgroup.h"
 
 #include <inttypes.h>
+#include <sys/mman.h>
 #include <sys/sysinfo.h>
 
 static struct sg_snapshot look;
@@ -361,6 +363,30 @@ CHILD_TEST(usage_is_read_at_every_look)
     CHECK_EQUAL(look.at[1].headroom_bytes, GIB - 100 * MIB);
 }
 
+/* As after default_hugepagesz=1G on the kernel's command line. */
+CHILD_TEST(huge_pages_are_of_the_kernels_default_size)
+{
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB;
+    use_fake_root();
+    put_meminfo(8 * GIB, 4 * GIB);
+    uint64_t usual = sg_mapping_kind_of(1, PROT_READ | PROT_WRITE, flags, -1, 0).bytes;
+    CHECK(usual > (uint64_t)sysconf(_SC_PAGESIZE) && usual < GIB);
+    put_file("proc/meminfo", "MemTotal: 8388608 kB\nHugepagesize:    1048576 kB\n");
+    CHECK_EQUAL(sg_mapping_kind_of(1, PROT_READ | PROT_WRITE, flags, -1, 0).bytes, GIB);
+    CHECK_EQUAL(sg_mapping_kind_of(1, PROT_READ, flags | 21 << 26, -1, 0).bytes, 2 * MIB);
+}
+
+CHILD_TEST(group_whose_files_a_process_may_ask_for_is_its_own)
+{
+    uint64_t level[SG_ENTRY_LEVELS];
+    use_fake_root();
+    put_file("proc/self/cgroup", "0::/jobs/one\n");
+    put_file("sys/fs/cgroup/jobs/memory.max", "%" PRIu64 "\n", 8 * GIB);
+    put_file("sys/fs/cgroup/jobs/one/memory.max", "max\n");
+    (void)sg_cgroup_find(level);
+    CHECK_TEXT(sg_cgroup_own(), "/sys/fs/cgroup/jobs/one"); /* not the neighbours' as well */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -390,6 +416,8 @@ int main(void)
         cmocka_unit_test(garbage_of_a_group_is_survived),
         cmocka_unit_test(more_levels_than_there_is_room_for_are_survived),
         cmocka_unit_test(usage_is_read_at_every_look),
+        cmocka_unit_test(huge_pages_are_of_the_kernels_default_size),
+        cmocka_unit_test(group_whose_files_a_process_may_ask_for_is_its_own),
     };
     return cmocka_run_group_tests_name("pool", tests, NULL, NULL);
 }

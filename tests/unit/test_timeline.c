@@ -248,8 +248,8 @@ CHILD_TEST(a_child_has_none_of_its_parents)
 {
     attach();
     sg_timeline_begin();
-    CHECK(sg_segment_refork());
-    sg_timeline_refork();
+    CHECK(sg_segment_atfork_child());
+    sg_timeline_atfork_child();
     attach();
     sg_timeline_sample();
     CHECK(access(path_of_line(), F_OK) != 0);

@@ -193,11 +193,11 @@ CHILD_TEST(a_child_keeps_a_whole_map_and_forgets_a_torn_one)
     CHECK_EQUAL(sg_range_map_set(&sg_tracker_maps, 4096, 8192, SG_RANGE_RESERVED, 0), 0);
     struct sg_lock_state state;
     sg_lock_acquire(&sg_tracker_maps_lock, &state);
-    sg_tracker_refork(true);
+    sg_tracker_atfork_child(true);
     struct sg_range range;
     CHECK(sg_range_map_next(&sg_tracker_maps, 0, &range));
     CHECK(sg_lock_acquire_within(&sg_tracker_maps_lock, &state, 0));
-    sg_tracker_refork(false);
+    sg_tracker_atfork_child(false);
     CHECK(!sg_range_map_next(&sg_tracker_maps, 0, &range));
     CHECK_EQUAL(sg_own->faults, 1);
     CHECK_EQUAL(sg_range_map_set(&sg_tracker_maps, 4096, 8192, SG_RANGE_COUNTED, 0), 0);
@@ -225,20 +225,76 @@ CHILD_TEST(a_map_that_is_looked_at_is_whole_and_one_that_is_changed_is_not)
     sg_tracker_end_change();
     CHECK(sg_tracker_is_whole());
     sg_tracker_begin_change();
-    sg_tracker_refork(sg_tracker_is_whole()); /* a child's: whoever was at it does not exist there */
+    sg_tracker_atfork_child(sg_tracker_is_whole()); /* a child's: whoever was at it does not exist there */
     CHECK(sg_tracker_is_whole());
 }
 
-CHILD_TEST(a_fork_and_a_change_wait_for_each_other_but_not_for_ever)
+enum { WAIT_NS = 1000000, LONGEST_NS = 50 * WAIT_NS }; /* how long one waits for the other; with a busy machine */
+
+static uint64_t time_of(void (*call)(void))
 {
-    sg_tracker_begin_change();
-    sg_tracker_begin_fork(); /* nobody ends the change */
+    uint64_t begin = clock_ns();
+    call();
+    return clock_ns() - begin;
+}
+
+/* Of several tries, for the machine may have other work. */
+static bool is_immediate(void (*prepare)(void), void (*call)(void))
+{
+    for (int i = 0; i < 100; i++) {
+        prepare();
+        if (time_of(call) < WAIT_NS / 2)
+            return true;
+    }
+    return false;
+}
+
+static void begin_and_end_fork(void)
+{
+    sg_tracker_begin_fork();
+    sg_tracker_end_fork();
+}
+
+CHILD_TEST(a_fork_waits_for_a_change_but_not_for_ever)
+{
+    sg_tracker_begin_change(); /* nobody ends it */
+    uint64_t took = time_of(sg_tracker_begin_fork);
+    CHECK(took >= WAIT_NS && took < LONGEST_NS);
     CHECK(!sg_tracker_is_whole());
     sg_tracker_end_change();
-    sg_tracker_begin_fork();
-    sg_tracker_wait_for_fork(); /* nobody ends the fork */
-    sg_tracker_end_fork();
+    CHECK(is_immediate(sg_tracker_end_fork, sg_tracker_begin_fork));
+    CHECK(sg_tracker_is_whole());
+}
+
+CHILD_TEST(a_change_waits_for_a_fork_but_not_for_ever)
+{
+    uint64_t begin = clock_ns();
+    sg_tracker_begin_fork(); /* nobody ends it */
     sg_tracker_wait_for_fork();
+    uint64_t took = clock_ns() - begin;
+    CHECK(took >= WAIT_NS && took < LONGEST_NS);
+    CHECK(is_immediate(begin_and_end_fork, sg_tracker_wait_for_fork));
+}
+
+static void *end_change_soon(void *begun)
+{
+    (void)begun;
+    (void)usleep(100);
+    sg_tracker_end_change();
+    return NULL;
+}
+
+static void begin_change_elsewhere(void)
+{
+    pthread_t thread;
+    sg_tracker_begin_change();
+    CHECK(pthread_create(&thread, NULL, end_change_soon, NULL) == 0 && pthread_detach(thread) == 0);
+}
+
+/* Not until the time is over, that is. */
+CHILD_TEST(a_fork_goes_on_as_soon_as_the_change_has_ended)
+{
+    CHECK(is_immediate(begin_change_elsewhere, sg_tracker_begin_fork));
     CHECK(sg_tracker_is_whole());
 }
 
@@ -262,7 +318,9 @@ int main(void)
         cmocka_unit_test(giving_back_a_part_of_a_block_leaves_its_promise),
         cmocka_unit_test(a_child_keeps_a_whole_map_and_forgets_a_torn_one),
         cmocka_unit_test(a_map_that_is_looked_at_is_whole_and_one_that_is_changed_is_not),
-        cmocka_unit_test(a_fork_and_a_change_wait_for_each_other_but_not_for_ever),
+        cmocka_unit_test(a_fork_waits_for_a_change_but_not_for_ever),
+        cmocka_unit_test(a_change_waits_for_a_fork_but_not_for_ever),
+        cmocka_unit_test(a_fork_goes_on_as_soon_as_the_change_has_ended),
     };
     return cmocka_run_group_tests_name("index", tests, NULL, NULL);
 }

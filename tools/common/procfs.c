@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -78,6 +79,9 @@ bool procfs_maps(uint32_t pid, const char *name)
     bool is_there = false;
     snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/maps", procfs_live_root, pid);
     FILE *maps = fopen(path, "re");
+    if (maps != NULL)
+        __fsetlocking(maps,
+                      FSETLOCKING_BYCALLER); /* another thread may flush all streams while the kernel lets us wait */
     for (ssize_t got; maps != NULL && !is_there && (got = getline(&line, &capacity, maps)) > 0;) {
         const char *end = line + got - (line[got - 1] == '\n');
         if (end - line > (ssize_t)strlen(deleted) && strncmp(end - strlen(deleted), deleted, strlen(deleted)) == 0)

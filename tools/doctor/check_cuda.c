@@ -1,6 +1,6 @@
 /*
- * check_cuda.c - driver, toolkit, architecture, and whether CPU and GPU share one memory: from files alone. CUDA is not
- * initialised, which would take memory, and could hang where a driver is stuck.
+ * check_cuda.c - checks the driver, the toolkit, the architecture, and whether CPU and GPU share one memory, from files
+ * alone. It does not initialise CUDA, which would take memory and could hang on a hung driver.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -17,17 +17,17 @@
 
 #define VERSION_FILE "/proc/driver/nvidia/version"
 
-/* CUDA 13 needs it; the Spark's GPU needs CUDA 13. */
+/* The oldest driver of CUDA 13, which the Spark's GPU needs. */
 #define DRIVER_LEAST 580
 #define RUNTIME_LEAST 13
-/* From here on the driver keeps freed pages in a pool of its own. */
+/* The first driver that keeps freed pages in its own pool. */
 #define DRIVER_POOLS 590
 
-/* Names of GPUs without memory of their own, as the driver spells them, and of machines that have one. */
+/* Names of GPUs without their own memory, as the driver spells them, and of machines with such a GPU. */
 static const char *const unified_gpus[] = {"GB10", "Orin", "Thor", "Xavier", "Tegra"};
 static const char *const unified_machines[] = {"DGX Spark", "DGX_Spark", "DGX-Spark", "Jetson"};
 
-/* The first word of the list that is part of the text. */
+/* Returns the first word of the list that the text contains, or NULL. */
 static const char *find_word(const char *text, const char *const *words, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -36,7 +36,7 @@ static const char *find_word(const char *text, const char *const *words, size_t 
     return NULL;
 }
 
-/* The GPU's name in the driver's own files: "NVIDIA GB10". The first that is unified, else the first. */
+/* Reads the GPU's name from the driver's files, such as "NVIDIA GB10": the first unified GPU, else the first GPU. */
 static bool read_gpu(const struct doctor *doctor, char name[128], bool *is_unified)
 {
     char *pattern = text_format("%s/proc/driver/nvidia/gpus/*/information", doctor->root), text[4096];
@@ -63,7 +63,7 @@ static bool read_gpu(const struct doctor *doctor, char name[128], bool *is_unifi
     return is_found;
 }
 
-/* The machine's name, from its firmware. */
+/* Reads the machine's name from its firmware. */
 static bool read_product(const struct doctor *doctor, char name[128])
 {
     static const char *const files[] = {"/sys/class/dmi/id/product_name", "/proc/device-tree/model"};
@@ -86,13 +86,13 @@ void doctor_learn_unified(struct doctor *doctor)
     doctor->has_driver = doctor_exists(doctor, VERSION_FILE);
     doctor->unified = doctor->model->machine.unified;
     if (doctor->unified >= 0)
-        doctor->how = text_copy("as the driver told a guarded process that runs", 64);
+        doctor->how = text_copy("by the driver's answer to a running guarded process", 64);
     else if (has_gpu && is_gpu_unified)
         doctor->how = text_format("by the GPU's name, %s", gpu);
     else if (has_product)
         doctor->how = text_format("by the machine's name, %s", product);
     else if (has_gpu)
-        doctor->how = text_format("by the GPU's name, %s, which is none of those that share", gpu);
+        doctor->how = text_format("by the GPU's name, %s, which has memory of its own", gpu);
     else
         doctor->how = text_copy("", 0);
     if (doctor->unified < 0)
@@ -110,23 +110,23 @@ void doctor_check_unified(struct doctor *doctor)
         finding = doctor_add(doctor, id, doctor->unified == 1 ? DOCTOR_DANGER : DOCTOR_WARNING,
                              "SPARKGUARD_UNIFIED says that CPU and GPU %s one memory, against what was found (%s).",
                              doctor->unified == 1 ? "do not share" : "share", doctor->how);
-        finding->mend = text_copy("unset SPARKGUARD_UNIFIED", 64);
+        finding->fix = text_copy("unset SPARKGUARD_UNIFIED", 64);
     } else if (doctor->unified == 1) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "CPU and GPU share one memory, %s.", doctor->how);
     } else if (doctor->unified == 0) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "The GPU has memory of its own, %s.", doctor->how);
     } else if (doctor->has_driver) {
-        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "Nothing says whether CPU and GPU share one memory.");
-        finding->mend = text_copy("sparkguard python3 -c 'import torch; torch.zeros(1).cuda()'  # asks the driver", 96);
+        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "It is unknown whether CPU and GPU share one memory.");
+        finding->fix = text_copy("sparkguard python3 -c 'import torch; torch.zeros(1).cuda()'  # asks the driver", 96);
     } else {
         finding =
             doctor_add(doctor, id, DOCTOR_FINE, "No NVIDIA driver is loaded: there is no device memory to share.");
     }
-    finding->why = "On one memory a job's cudaMalloc takes the pages that SSH needs; the guard asks the driver "
+    finding->why = "On unified memory a job's cudaMalloc takes the pages that SSH needs; the guard asks the driver "
                    "(CU_DEVICE_ATTRIBUTE_INTEGRATED) and needs no help with it.";
 }
 
-/* True where the PCI bus can be read and has no NVIDIA device. A Spark's GPU is on the bus as well. */
+/* Returns true if the PCI bus can be read and has no NVIDIA device. A Spark's GPU is on the bus too. */
 static bool has_no_gpu(const struct doctor *doctor)
 {
     static const char bus[] = "/sys/bus/pci/devices";
@@ -147,7 +147,7 @@ static bool has_no_gpu(const struct doctor *doctor)
     return !is_found;
 }
 
-/* The driver's version and its first number; 0 where it cannot be read. */
+/* Reads the driver's version. Returns its first number, or 0 if it cannot be read. */
 static unsigned read_driver_version(const struct doctor *doctor, char version[32])
 {
     char text[1024] = "";
@@ -172,17 +172,17 @@ void doctor_check_driver(struct doctor *doctor)
     unsigned major = read_driver_version(doctor, version);
     struct doctor_finding *finding;
     if (!doctor->has_driver && has_no_gpu(doctor)) {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "No NVIDIA GPU is here: the guard bounds heap and mappings.");
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "There is no NVIDIA GPU: the guard bounds heap and mappings.");
     } else if (!doctor->has_driver) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "No NVIDIA driver is loaded.");
-        finding->mend = text_copy("sudo modprobe nvidia", 64);
+        finding->fix = text_copy("sudo modprobe nvidia", 64);
     } else if (major == 0) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "The version of the NVIDIA driver cannot be read.");
-        finding->mend = text_copy("cat " VERSION_FILE, 64);
+        finding->fix = text_copy("cat " VERSION_FILE, 64);
     } else if (major < DRIVER_LEAST) {
         finding =
             doctor_add(doctor, id, DOCTOR_WARNING, "The NVIDIA driver is %s; CUDA 13 needs %d.", version, DRIVER_LEAST);
-        finding->mend = text_format("sudo apt install nvidia-driver-%d-open", DRIVER_LEAST);
+        finding->fix = text_format("sudo apt install nvidia-driver-%d-open", DRIVER_LEAST);
     } else {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "The NVIDIA driver is %s.", version);
     }
@@ -192,8 +192,8 @@ void doctor_check_driver(struct doctor *doctor)
     doctor_figure(finding, "driver_major", major != 0 ? major : SG_UNKNOWN);
 }
 
-/* Memory that no counter of the kernel explains: what CUDA programs hold, and what the driver keeps of what they
- * held. */
+/* Returns the memory that no counter of the kernel explains: memory of CUDA programs, and pages that the driver keeps
+ * after they were freed. */
 static uint64_t unexplained_bytes(const struct doctor *doctor)
 {
     static const char *const explained[] = {"MemFree", "Buffers",     "Cached",     "AnonPages",
@@ -207,8 +207,8 @@ static uint64_t unexplained_bytes(const struct doctor *doctor)
     return left;
 }
 
-/* NVreg_EnableSystemMemoryPools, a mask of page sizes: 0 where the driver has no such option, SG_UNKNOWN where it
- * does not tell. */
+/* Returns NVreg_EnableSystemMemoryPools, a mask of page sizes: 0 if the driver has no such option, SG_UNKNOWN if it
+ * cannot be read. */
 static uint64_t read_pools(const struct doctor *doctor)
 {
     static const char key[] = "EnableSystemMemoryPools:";
@@ -229,33 +229,34 @@ void doctor_check_driver_pools(struct doctor *doctor)
     text_size(unexplained_text, unexplained);
     if (!doctor->has_driver || doctor->unified == 0) {
         finding =
-            doctor_add(doctor, id, DOCTOR_FINE, "No device memory is the machine's, so the driver keeps none of it.");
+            doctor_add(doctor, id, DOCTOR_FINE, "Device memory is not the machine's, so the driver keeps none of it.");
     } else if (pools == 0) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "The driver gives freed pages back to the machine at once.");
     } else if (pools == SG_UNKNOWN) {
-        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "Nothing says whether the driver keeps freed pages.");
-        finding->mend = text_copy("sudo cat /proc/driver/nvidia/params", 64);
+        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "It is unknown whether the driver keeps freed pages.");
+        finding->fix = text_copy("sudo cat /proc/driver/nvidia/params", 64);
     } else {
         finding =
             doctor_add(doctor, id, DOCTOR_WARNING,
-                       "The driver keeps freed pages for itself; %s of the machine are in no counter of the kernel.",
+                       "The driver keeps freed pages for itself; %s of the machine is in no counter of the kernel.",
                        unexplained_text);
-        finding->mend = text_copy("echo 'options nvidia NVreg_EnableSystemMemoryPools=0' | sudo tee "
-                                  "/etc/modprobe.d/sparkguard-pools.conf && sudo update-initramfs -u  # then reboot",
-                                  256);
+        finding->fix = text_copy("echo 'options nvidia NVreg_EnableSystemMemoryPools=0' | sudo tee "
+                                 "/etc/modprobe.d/sparkguard-pools.conf && sudo update-initramfs -u  # then reboot",
+                                 256);
         finding->script = "put 'options nvidia NVreg_EnableSystemMemoryPools=0' /etc/modprobe.d/sparkguard-pools.conf\n"
                           "act update-initramfs -u\n";
         finding->undo = "rm /etc/modprobe.d/sparkguard-pools.conf; update-initramfs -u; both take a reboot";
     }
     finding->why =
         "After a CUDA program ends, MemAvailable stays low by what it held, and programs that size themselves by it "
-        "do not start. The guard makes the kernel take the pages back before it refuses, which takes seconds. The "
-        "option costs time instead: each allocation is then cleared when it is made, most of all while a model loads.";
+        "do not start. The guard makes the kernel take the pages back before it refuses, which takes seconds. With the "
+        "option the driver clears each allocation instead, which takes time, most of all while a model loads.";
     doctor_figure(finding, "driver_pools_mask", pools);
     doctor_figure(finding, "unexplained_bytes", unexplained);
 }
 
-/* The highest N of libNAME.so.N in the folders that the dynamic linker and CUDA's installer use; 0: none. */
+/* Returns the highest N of libNAME.so.N in the folders of the dynamic linker and of CUDA's installer, or 0 if there is
+ * none. */
 static unsigned find_soname(const struct doctor *doctor, const char *name)
 {
     static const char *const folders[] = {
@@ -286,7 +287,8 @@ static unsigned find_soname(const struct doctor *doctor, const char *name)
     return highest;
 }
 
-/* The toolkit's own file: {"cuda": {"name": "CUDA SDK", "version": "13.0.2"}, ...}; "" where it is not there. */
+/* Reads the version from the toolkit's file, {"cuda": {"name": "CUDA SDK", "version": "13.0.2"}, ...}; "" if there is
+ * none. */
 static void read_toolkit(const struct doctor *doctor, char version[32])
 {
     char text[1024];
@@ -308,24 +310,25 @@ void doctor_check_toolkit(struct doctor *doctor)
     struct doctor_finding *finding;
     if (driver == 0 && doctor->has_driver) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "The driver is loaded, but libcuda.so.1 was not found.");
-        finding->mend = text_format("sudo apt install libnvidia-compute-%d", DRIVER_LEAST);
+        finding->fix = text_format("sudo apt install libnvidia-compute-%d", DRIVER_LEAST);
     } else if (runtime >= RUNTIME_LEAST) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "libcudart.so.%u was found%s%s%s.", runtime,
                              driver != 0 ? ", and libcuda.so.1" : "", name, version);
     } else if (runtime > 0) {
         finding = doctor_add(doctor, id, doctor->unified == 1 ? DOCTOR_WARNING : DOCTOR_FINE,
-                             "libcudart.so.%u was found, none of CUDA %d%s%s.", runtime, RUNTIME_LEAST, name, version);
+                             "libcudart.so.%u was found, but not that of CUDA %d%s%s.", runtime, RUNTIME_LEAST, name,
+                             version);
         if (finding->state == DOCTOR_WARNING)
-            finding->mend = text_format("sudo apt install cuda-toolkit-%d-0", RUNTIME_LEAST);
+            finding->fix = text_format("sudo apt install cuda-toolkit-%d-0", RUNTIME_LEAST);
     } else {
         finding = doctor_add(doctor, id, doctor->has_driver ? DOCTOR_UNKNOWN : DOCTOR_FINE,
                              "No libcudart.so was found; Python wheels bring their own.");
         if (doctor->has_driver)
-            finding->mend = text_copy("pip list | grep -i cuda", 64);
+            finding->fix = text_copy("pip list | grep -i cuda", 64);
     }
-    finding->why =
-        "The Spark's GPU is known from CUDA 13 on: programs built against CUDA 12 look for libcudart.so.12 and "
-        "do not start.";
+    finding->why = "CUDA 13 is the first that supports the Spark's GPU: programs built against CUDA 12 look for "
+                   "libcudart.so.12 and "
+                   "do not start.";
     doctor_figure(finding, "libcuda_soname", driver != 0 ? driver : SG_UNKNOWN);
     doctor_figure(finding, "libcudart_soname", runtime != 0 ? runtime : SG_UNKNOWN);
 }
@@ -342,12 +345,12 @@ void doctor_check_architecture(struct doctor *doctor)
     name[strcspn(name, "\n")] = '\0';
     if (name[0] == '\0') {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/sys/kernel/arch cannot be read.");
-        finding->mend = text_copy("uname -m", 64);
+        finding->fix = text_copy("uname -m", 64);
     } else if (strcmp(name, "aarch64") == 0 || strcmp(name, "x86_64") == 0) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "The machine is %s.", name);
     } else {
-        finding = doctor_add(doctor, id, DOCTOR_WARNING, "The machine is %s, for which sparkguard is not made.", name);
-        finding->mend = text_copy("make test  # says whether it works there", 64);
+        finding = doctor_add(doctor, id, DOCTOR_WARNING, "The machine is %s, which sparkguard does not support.", name);
+        finding->fix = text_copy("make test  # says whether it works there", 64);
     }
     finding->why = "sparkguard is built and tested for aarch64 and x86-64.";
 }

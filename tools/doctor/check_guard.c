@@ -1,6 +1,6 @@
 /*
- * check_guard.c - the guard itself: is the library there, do its settings mean something, do its tenants share one
- * ledger; and the memory jail, the second layer, with what it does not see.
+ * check_guard.c - checks the guard itself: whether the library is found, whether its settings are valid, and whether
+ * the tenants share one ledger. Also checks the memory jail, and says what a jail does not bound.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -28,30 +28,29 @@ void doctor_check_library(struct doctor *doctor)
     enum doctor_library verdict = path != NULL ? doctor_library_judge(doctor, path) : DOCTOR_LIBRARY_BAD;
     struct doctor_finding *finding;
     if (path == NULL) {
-        finding = doctor_add(doctor, id, DOCTOR_DANGER, "libsparkguard.so was found nowhere: nothing can be guarded.");
-        finding->mend = text_copy("make && sudo make install", 64);
+        finding = doctor_add(doctor, id, DOCTOR_DANGER, "libsparkguard.so was not found: no program can be guarded.");
+        finding->fix = text_copy("make && sudo make install", 64);
     } else if (verdict == DOCTOR_LIBRARY_GOOD) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "%s can be preloaded.", path);
     } else if (verdict == DOCTOR_LIBRARY_UNKNOWN) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "%s cannot be read.", path);
-        finding->mend = text_copy("make && sudo make install", 64);
+        finding->fix = text_copy("make && sudo make install", 64);
     } else {
         finding = doctor_add(
             doctor, id, DOCTOR_DANGER, "%s cannot be preloaded %s: programs would run unguarded.", path,
             verdict == DOCTOR_LIBRARY_FOREIGN ? "here, it is for another architecture" : "by the dynamic linker");
-        finding->mend = text_copy("make && sudo make install", 64);
+        finding->fix = text_copy("make && sudo make install", 64);
     }
-    finding->why =
-        "Where the dynamic linker cannot preload the library it says so in one line and starts the program all "
-        "the same.";
+    finding->why = "If the dynamic linker cannot preload the library, it prints one line and starts the program "
+                   "unguarded.";
     free(path);
 }
 
-/* The first setting that is wrong, as "NAME=value", and what would be right. */
+/* Invalid settings: their number, a sentence about the first as "NAME=value", and the fix. */
 struct faults {
     uint64_t count;
     char *sentence;
-    char *mend;
+    char *fix;
 };
 
 static void take_fault(struct faults *faults, const char *entry, enum env_check verdict, enum sg_option option)
@@ -61,11 +60,11 @@ static void take_fault(struct faults *faults, const char *entry, enum env_check 
     if (faults->count++ == 0 && verdict == ENV_CHECK_BAD) {
         faults->sentence = text_format("%.120s: %s", entry, env_check_fault(option, strchr(entry, '=') + 1));
         char *good = text_copy(info->example, strcspn(info->example, "|"));
-        faults->mend = text_format("export %s=%s", info->variable, good);
+        faults->fix = text_format("export %s=%s", info->variable, good);
         free(good);
     } else if (faults->count == 1) {
-        faults->sentence = text_format("%.120s is no variable of sparkguard", name);
-        faults->mend = text_format("export %s=...  # was this meant?", info->variable);
+        faults->sentence = text_format("%.120s is not a variable of sparkguard", name);
+        faults->fix = text_format("export %s=...  # was this meant?", info->variable);
     }
     free(name);
 }
@@ -90,61 +89,57 @@ void doctor_check_settings(struct doctor *doctor)
             take_fault(&faults, *entry, verdict, option);
     }
     if (is_set_to(SG_OPTION_DISABLE, "1")) {
-        finding = doctor_add(doctor, id, DOCTOR_DANGER, "SPARKGUARD_DISABLE=1: the guard lets everything through.");
-        finding->mend = text_copy("unset SPARKGUARD_DISABLE", 64);
+        finding = doctor_add(doctor, id, DOCTOR_DANGER, "SPARKGUARD_DISABLE=1: the guard refuses nothing.");
+        finding->fix = text_copy("unset SPARKGUARD_DISABLE", 64);
     } else if (faults.count > 0) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "%" PRIu64 " setting%s that the guard cannot use; %s.",
                              faults.count, faults.count == 1 ? "" : "s", faults.sentence);
-        finding->mend = text_copy(faults.mend, 256);
+        finding->fix = text_copy(faults.fix, 256);
     } else if (is_set_to(SG_OPTION_MODE, "observe")) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "SPARKGUARD_MODE=observe: the guard refuses nothing.");
-        finding->mend = text_copy("unset SPARKGUARD_MODE", 64);
+        finding->fix = text_copy("unset SPARKGUARD_MODE", 64);
     } else if (is_set_to(SG_OPTION_WATCHDOG, "off")) {
-        finding =
-            doctor_add(doctor, id, DOCTOR_WARNING, "SPARKGUARD_WATCHDOG=off: nobody acts on what no call announces.");
-        finding->mend = text_copy("unset SPARKGUARD_WATCHDOG", 64);
+        finding = doctor_add(doctor, id, DOCTOR_WARNING,
+                             "SPARKGUARD_WATCHDOG=off: nothing acts on memory that no call announces.");
+        finding->fix = text_copy("unset SPARKGUARD_WATCHDOG", 64);
     } else {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "%" PRIu64 " SPARKGUARD_ variable%s set, and can be used.", set,
                              set == 1 ? " is" : "s are");
     }
-    finding->why = "A value that cannot be read is replaced by the default, and a name that is misspelt does nothing.";
+    finding->why = "The default replaces a value that cannot be read, and a misspelt name has no effect.";
     doctor_figure(finding, "set_count", set);
     doctor_figure(finding, "fault_count", faults.count);
     free(faults.sentence);
-    free(faults.mend);
+    free(faults.fix);
 }
 
-/* Why the directory's ledger cannot be used, as far as files tell; NULL if it can. As the library judges it. */
+/* Returns why the directory's ledger cannot be used, by the library's rules, as far as files show; NULL if it can. */
 static const char *ledger_fault(int directory, bool *is_there)
 {
     struct stat status;
     struct sg_registry header;
     *is_there = false;
     if (fstat(directory, &status) != 0)
-        return "its directory cannot be looked at";
+        return "its directory cannot be read";
     if ((status.st_mode & S_IWOTH) != 0)
         return "its directory is world-writable";
     if (status.st_uid != geteuid() && status.st_uid != 0)
-        return "its directory is somebody else's";
+        return "its directory belongs to another user";
     if (fstatat(directory, SG_REGISTRY_NAME, &status, AT_SYMLINK_NOFOLLOW) != 0)
-        return errno == ENOENT ? NULL : "it cannot be looked at";
+        return errno == ENOENT ? NULL : "it cannot be read";
     *is_there = true;
     if (!S_ISREG(status.st_mode))
-        return "it is no regular file";
+        return "it is not a regular file";
     int fd = openat(directory, SG_REGISTRY_NAME, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return "it cannot be opened";
     ssize_t length = pread(fd, &header, sizeof header, 0);
     close(fd);
-    const off_t least = sizeof header + SG_ENTRY_CAPACITY * SG_ENTRY_FROZEN_BYTES;
-    if (length != (ssize_t)sizeof header || status.st_size < least)
+    if (length != (ssize_t)sizeof header || status.st_size < (off_t)SG_REGISTRY_BYTES(SG_ENTRY_FROZEN_BYTES))
         return "it is too short";
-    bool is_known = header.magic == SG_REGISTRY_MAGIC && header.version == SG_REGISTRY_VERSION &&
-                    header.entry_bytes == sizeof(struct sg_registry_entry) &&
-                    header.entry_capacity == SG_ENTRY_CAPACITY;
-    if (!is_known)
-        return "it is another version's, or no ledger";
-    return status.st_size < (off_t)SG_REGISTRY_BYTES(SG_ENTRY_CAPACITY) ? "it is too short" : NULL;
+    if (!sg_registry_is_usable(&header, SG_REGISTRY_BYTES(SG_ENTRY_BYTES_MAX)))
+        return "it belongs to another version, or is not a ledger";
+    return status.st_size < (off_t)SG_REGISTRY_BYTES(header.entry_bytes) ? "it is too short" : NULL;
 }
 
 static uint64_t count_alone(const struct model *model)
@@ -161,7 +156,7 @@ static uint64_t count_alone(const struct model *model)
 void doctor_check_ledger(struct doctor *doctor)
 {
     static const char id[] = "ledger";
-    static const char mend[] = "export SPARKGUARD_DIR=/dev/shm/sparkguard  # made by sparkguard-doctor --fix-script";
+    static const char fix[] = "export SPARKGUARD_DIR=/dev/shm/sparkguard  # made by sparkguard-doctor --fix-script";
     const struct model *model = doctor->model;
     const char *path = model->directories[0].path;
     uint64_t alone = count_alone(model);
@@ -174,16 +169,16 @@ void doctor_check_ledger(struct doctor *doctor)
         close(directory);
     if (failure != 0 && failure != ENOENT) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "%s cannot be read: %s.", path, strerror(failure));
-        finding->mend = text_copy("ls -ld /dev/shm/sparkguard*", 64);
+        finding->fix = text_copy("ls -ld /dev/shm/sparkguard*", 64);
     } else if (fault != NULL) {
         finding = doctor_add(doctor, id, DOCTOR_DANGER, "%s/" SG_REGISTRY_NAME " cannot be used: %s.", path, fault);
-        finding->mend = text_copy("ls -la \"${SPARKGUARD_DIR:-/dev/shm/sparkguard-$(id -u)}\"", 96);
-    } else if (model->live_neighbour_count > 0) {
+        finding->fix = text_copy("ls -la \"${SPARKGUARD_DIR:-/dev/shm/sparkguard-$(id -u)}\"", 96);
+    } else if (model->live_other_directory_count > 0) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING,
-                             "%zu more director%s of guarded programs beside %s: %s%s; what runs there is not counted.",
-                             model->live_neighbour_count, model->live_neighbour_count == 1 ? "y" : "ies", path,
-                             model->live_neighbour, model->live_neighbour_count > 1 ? ", ..." : "");
-        finding->mend = text_copy(mend, sizeof mend);
+                             "%zu more director%s of guarded programs beside %s: %s%s; programs there are not counted.",
+                             model->live_other_directory_count, model->live_other_directory_count == 1 ? "y" : "ies",
+                             path, model->live_other_directory, model->live_other_directory_count > 1 ? ", ..." : "");
+        finding->fix = text_copy(fix, sizeof fix);
         finding->script = "act groupadd -f sparkguard\n"
                           "put 'd /dev/shm/sparkguard 2770 root sparkguard -' /etc/tmpfiles.d/sparkguard.conf\n"
                           "act systemd-tmpfiles --create sparkguard.conf\n"
@@ -192,21 +187,20 @@ void doctor_check_ledger(struct doctor *doctor)
     } else if (alone > 0) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "%" PRIu64 " guarded process%s without the others.", alone,
                              alone == 1 ? " decides" : "es decide");
-        finding->mend = text_copy("sparkguard-report  # says why each does", 64);
+        finding->fix = text_copy("sparkguard-report  # says why each does", 64);
     } else {
         finding = doctor_add(doctor, id, DOCTOR_FINE,
                              is_there ? "All guarded programs share %s/" SG_REGISTRY_NAME "."
                                       : "No ledger yet; the first guarded program makes %s/" SG_REGISTRY_NAME ".",
                              path);
     }
-    finding->why =
-        "Tenants that do not share a ledger do not see what the others were promised, and may be granted the "
-        "same memory twice.";
-    doctor_figure(finding, "neighbour_count", model->neighbour_count);
+    finding->why = "Tenants that do not share a ledger do not see each other's promises, and may be granted the "
+                   "same memory twice.";
+    doctor_figure(finding, "neighbour_count", model->other_directory_count);
     doctor_figure(finding, "alone_count", alone);
 }
 
-/* Whether systemd runs the machine: sparkguard --jail asks it for a scope. */
+/* Returns whether systemd runs the machine, which sparkguard --jail needs for a scope. */
 static bool has_systemd(const struct doctor *doctor)
 {
     const struct doctor_process *process = doctor_process_named(doctor, "systemd");
@@ -228,7 +222,7 @@ void doctor_check_jail(struct doctor *doctor)
     text_size(total_text, total);
     if (!is_readable) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/self/cgroup cannot be read.");
-        finding->mend = text_copy("cat /proc/self/cgroup", 64);
+        finding->fix = text_copy("cat /proc/self/cgroup", 64);
     } else if (limit != SG_UNKNOWN && (total == SG_UNKNOWN || limit < total)) {
         finding =
             doctor_add(doctor, id, DOCTOR_FINE,
@@ -237,16 +231,16 @@ void doctor_check_jail(struct doctor *doctor)
                        limit_text, doctor->unified == 0 ? "" : ", whose pages are charged to no cgroup");
     } else {
         finding = doctor_add(doctor, id, DOCTOR_WARNING,
-                             "No cgroup limits what is started here; and one would not see cudaMalloc%s.",
-                             doctor->unified == 0 ? "" : ", whose pages are charged to none");
-        uint64_t gib = total == SG_UNKNOWN ? 100 : bytes_max(total / 100 * 84 >> 30, 1); /* 100 of a Spark's 120 */
+                             "No cgroup limits programs started here. A cgroup would not bound cudaMalloc%s.",
+                             doctor->unified == 0 ? "" : ", whose pages are charged to no cgroup");
+        uint64_t gib = total == SG_UNKNOWN ? 100 : bytes_max(total / 100 * 84 >> 30, 1); /* 100 GiB of a Spark's 120 */
         if (has_systemd(doctor))
-            finding->mend = text_format("sparkguard --jail=%" PRIu64 "G PROGRAM", gib);
-        else /* a container, or another init: the limit belongs to whatever starts the programs */
-            finding->mend = text_format("docker run --memory=%" PRIu64 "g IMAGE  # no systemd here for --jail", gib);
+            finding->fix = text_format("sparkguard --jail=%" PRIu64 "G PROGRAM", gib);
+        else /* in a container or under another init, the program's starter sets the limit */
+            finding->fix = text_format("docker run --memory=%" PRIu64 "g IMAGE  # no systemd here for --jail", gib);
     }
     finding->why =
-        "A jail ends one job instead of another for the memory of the CPU; for the GPU's on unified memory it "
-        "does nothing, which is what the guard is for.";
+        "A jail lets a job run out of CPU memory alone. It does not bound GPU memory on unified memory; the guard "
+        "does.";
     doctor_figure(finding, "cgroup_limit_bytes", limit);
 }

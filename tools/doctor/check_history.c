@@ -1,8 +1,9 @@
 /*
- * check_history.c - whether what a process did survives it and a power cut: the history's folder as the library judges
- * it, with room on a disk that is this machine's own.
+ * check_history.c - checks whether the history can be kept: its folder by the library's rules, free space, and a disk
+ * of this machine.
  *
- * The folder may be missing: the library makes it, and of the default one what is above it as far as the home.
+ * The folder may be missing, because the library makes it. For the default folder the library also makes the folders
+ * above it, up to the home directory.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,13 +19,13 @@
 #include "doctor/doctor.h"
 #include "common/text.h"
 
-#define ROOM_LEAST (UINT64_C(64) << 20) /* what the history takes at most */
+#define ROOM_LEAST (UINT64_C(64) << 20) /* the maximum size of the history */
 
 #define FOLDER "\"${SPARKGUARD_HISTORY:-${XDG_STATE_HOME:-$HOME/.local/state}/sparkguard}\""
 
-/* What is wrong, and a command that mends it. */
+/* A fault, and a command that fixes it. */
 struct fault {
-    const char *text, *mend;
+    const char *text, *fix;
 };
 
 static const char elsewhere[] =
@@ -36,7 +37,7 @@ static bool is_chosen(void)
     return history != NULL && history[0] != '\0';
 }
 
-/* How many folders at the end of the path the library would make. */
+/* Returns how many folders at the end of the path the library would make. */
 static int count_makeable(void)
 {
     const char *state = getenv("XDG_STATE_HOME");
@@ -45,7 +46,8 @@ static int count_makeable(void)
     return state != NULL && state[0] == '/' ? 2 : 3;
 }
 
-/* Cuts `path` down to what is there. 0, or why that cannot be said: ENOENT where more is missing than would be made. */
+/* Shortens `path` to the part that exists. Returns 0, or an errno: ENOENT if the library would not make all that is
+ * missing. */
 static int find_existing(char *path, struct stat *status, bool *is_whole)
 {
     int makeable = count_makeable();
@@ -60,8 +62,8 @@ static int find_existing(char *path, struct stat *status, bool *is_whole)
     return 0;
 }
 
-/* Judges a folder by the library's rules (history_file.c). `is_whole`: `path` is the folder itself; else it is the
- * folder's nearest ancestor that exists. */
+/* Applies the library's rules (history_file.c) to a folder. `is_whole`: `path` is the folder itself, otherwise its
+ * nearest existing ancestor. */
 static struct fault judge_folder(const char *path, const struct stat *status, bool is_whole)
 {
     if (is_whole && !S_ISDIR(status->st_mode))
@@ -80,7 +82,7 @@ static struct fault judge_folder(const char *path, const struct stat *status, bo
     return (struct fault){is_whole ? "it cannot be written to" : "it is not there and cannot be made", elsewhere};
 }
 
-/* The type of the file system with that path, "" where it cannot be told. The caller frees. */
+/* Returns the type of the file system that holds the path, "" if unknown. The caller frees. */
 static char *file_system_of(const struct doctor *doctor, const char *path)
 {
     char *mounts = text_format("%s/proc/self/mounts", doctor->root), *type = text_copy("", 0);
@@ -88,7 +90,9 @@ static char *file_system_of(const struct doctor *doctor, const char *path)
     size_t cut = root != NULL && root[1] != '\0' ? strlen(root) : 0, longest = 0;
     const char *below = real != NULL && strlen(real) >= cut ? real + cut : "";
     struct stat status;
-    bool is_file = stat(mounts, &status) == 0 && S_ISREG(status.st_mode); /* nothing else: open(2) wakes devices */
+    bool is_file =
+        stat(mounts, &status) == 0 &&
+        S_ISREG(status.st_mode); /* other kinds of files are not opened, because open(2) can have effects on devices */
     FILE *stream = is_file ? setmntent(mounts, "re") : NULL;
     struct mntent entry;
     char line[PATH_MAX + 1024];
@@ -96,7 +100,7 @@ static char *file_system_of(const struct doctor *doctor, const char *path)
         size_t length = strlen(entry.mnt_dir);
         bool is_above = strncmp(entry.mnt_dir, below, length) == 0 &&
                         (below[length] == '/' || below[length] == '\0' || length == 1);
-        if (!is_above || length < longest) /* of several on one place the last covers the others */
+        if (!is_above || length < longest) /* of several mounts on one path the last hides the others */
             continue;
         longest = length;
         free(type);
@@ -147,7 +151,7 @@ static struct doctor_finding *add_folder(struct doctor *doctor, const char *fold
     char *type = failure == 0 ? file_system_of(doctor, existing) : text_copy("", 0);
     struct fault fault = {NULL, NULL};
     if (failure == ENOENT)
-        fault = (struct fault){"the folder above it is not there", "mkdir -p -m 700 " FOLDER};
+        fault = (struct fault){"the folder above it does not exist", "mkdir -p -m 700 " FOLDER};
     else if (failure == 0)
         fault = judge_folder(existing, &status, is_whole);
     if (failure == 0 && fault.text == NULL)
@@ -156,19 +160,19 @@ static struct doctor_finding *add_folder(struct doctor *doctor, const char *fold
         *free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize;
     if (fault.text != NULL) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "No history in %s: %s.", path, fault.text);
-        finding->mend = text_copy(fault.mend, 160);
+        finding->fix = text_copy(fault.fix, 160);
     } else if (failure != 0 || type[0] == '\0') {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "%s cannot be judged: %s.", path,
                              failure != 0 ? strerror(failure) : "/proc/self/mounts does not name its file system");
-        finding->mend = text_copy("ls -ld " FOLDER "; cat /proc/self/mounts", 160);
+        finding->fix = text_copy("ls -ld " FOLDER "; cat /proc/self/mounts", 160);
     } else if (*free_bytes < ROOM_LEAST) {
         finding =
             doctor_add(doctor, id, DOCTOR_WARNING, "Only %s of the 64 MiB that the history may take are free at %s.",
                        text_size(free_text, *free_bytes), path);
-        finding->mend = text_copy("df -h ~  # and make room, or set SPARKGUARD_HISTORY=FOLDER", 64);
+        finding->fix = text_copy("df -h ~  # and make room, or set SPARKGUARD_HISTORY=FOLDER", 64);
     } else {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "What processes did is kept in %s%s.", path,
-                             is_whole ? "" : ", which the first one makes");
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "The history is kept in %s%s.", path,
+                             is_whole ? "" : ", which the first guarded process makes");
     }
     free(existing);
     free(path);
@@ -185,14 +189,14 @@ void doctor_check_history(struct doctor *doctor)
     struct doctor_finding *finding;
     if (folder == NULL && setting != NULL && setting[0] != '\0') {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "SPARKGUARD_HISTORY=off: no history is kept.");
-        finding->mend = text_copy("unset SPARKGUARD_HISTORY", 64);
+        finding->fix = text_copy("unset SPARKGUARD_HISTORY", 64);
     } else if (folder == NULL) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "HOME is not set: no history is kept.");
-        finding->mend = text_copy(elsewhere, sizeof elsewhere);
+        finding->fix = text_copy(elsewhere, sizeof elsewhere);
     } else {
         finding = add_folder(doctor, folder, &free_bytes);
     }
-    finding->why = "After a freeze and a power cut the history alone says which job it was, and what it held.";
+    finding->why = "After a freeze and a power cut, only the history says which job it was and what it held.";
     doctor_figure(finding, "disk_free_bytes", free_bytes);
     free(folder);
 }

@@ -1,6 +1,6 @@
 /*
- * check_memory.c - the memory itself: how much is there now, what of it is page cache, set aside as huge pages, or in
- * pieces too small for the GPU. The pre-flight check and the fifth layer.
+ * check_memory.c - checks the memory itself: how much is available, how much is page cache, reserved as huge pages, or
+ * in blocks too small for the GPU.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -14,10 +14,10 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-/* The GPU's large pages. On unified memory each is one block of the kernel's buddy allocator, with no smaller
- * fallback. */
+/* The size of the GPU's large pages. On unified memory each is one block of the kernel's buddy allocator; there is no
+ * fallback to smaller blocks. */
 #define LARGE_BLOCK (UINT64_C(2) << 20)
-/* Below it the first few large requests of a job find no block. */
+/* With less than this, the first few large requests of a job find no block. */
 #define LARGE_LEAST (UINT64_C(1) << 30)
 
 void doctor_check_memory(struct doctor *doctor)
@@ -32,20 +32,20 @@ void doctor_check_memory(struct doctor *doctor)
     text_size(text[2], reserve);
     if (usable == SG_UNKNOWN || reserve == SG_UNKNOWN) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/meminfo does not say what is available.");
-        finding->mend = text_copy("cat /proc/meminfo", 64);
+        finding->fix = text_copy("cat /proc/meminfo", 64);
     } else if (usable <= reserve) {
-        finding = doctor_add(doctor, id, DOCTOR_DANGER, "%s of %s can be had, all of it kept in reserve (%s).", text[0],
-                             text[1], text[2]);
-    } else if (usable < total / 3 * 2) { /* people who profile ask for 80 of 120 GiB before they start */
-        finding = doctor_add(doctor, id, DOCTOR_WARNING, "%s of %s can be had, of which %s are kept in reserve.",
+        finding = doctor_add(doctor, id, DOCTOR_DANGER, "%s of %s is available, all of it kept in reserve (%s).",
+                             text[0], text[1], text[2]);
+    } else if (usable < total / 3 * 2) { /* the advice for profiling on a Spark is 80 of 120 GiB */
+        finding = doctor_add(doctor, id, DOCTOR_WARNING, "%s of %s is available, of which %s is kept in reserve.",
                              text[0], text[1], text[2]);
     } else {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "%s of %s can be had, of which %s are kept in reserve.", text[0],
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "%s of %s is available, of which %s is kept in reserve.", text[0],
                              text[1], text[2]);
     }
     if (finding->state == DOCTOR_DANGER || finding->state == DOCTOR_WARNING)
-        finding->mend = text_copy("sparkguard-report  # shows who holds it", 64);
-    finding->why = "A job that starts on a machine that is half full meets its limit where an empty one would not.";
+        finding->fix = text_copy("sparkguard-report  # shows who holds it", 64);
+    finding->why = "A job that starts on a half-full machine is refused memory that an empty machine would grant.";
     doctor_figure(finding, "total_bytes", total);
     doctor_figure(finding, "usable_bytes", usable);
     doctor_figure(finding, "reserve_bytes", reserve);
@@ -64,21 +64,20 @@ void doctor_check_page_cache(struct doctor *doctor)
     text_size(free_text, unused);
     if (!is_known) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/meminfo does not say how much page cache there is.");
-        finding->mend = text_copy("free -h", 64);
+        finding->fix = text_copy("free -h", 64);
     } else if (doctor->unified == 0) {
-        finding = doctor_add(doctor, id, DOCTOR_FINE, "%s of page cache, which the GPU's own memory does not feel.",
+        finding = doctor_add(doctor, id, DOCTOR_FINE, "%s of page cache, which does not affect the GPU's own memory.",
                              cache_text);
     } else if (cache > unused && cache > total / 10) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "%s of page cache and %s free.", cache_text, free_text);
-        finding->mend = text_copy("sync && echo 1 | sudo tee /proc/sys/vm/drop_caches", 64);
+        finding->fix = text_copy("sync && echo 1 | sudo tee /proc/sys/vm/drop_caches", 64);
         finding->script = "act sync\nput 1 /proc/sys/vm/drop_caches\n";
         finding->undo = "nothing to undo: files are read from the disk again";
     } else {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "%s of page cache and %s free.", cache_text, free_text);
     }
-    finding->why =
-        "On unified memory cudaMemGetInfo calls only free pages free, and the driver has failed with 20 GiB of "
-        "page cache left; under the guard it is reclaimed first.";
+    finding->why = "On unified memory cudaMemGetInfo counts only free pages, and the driver has failed with 20 GiB of "
+                   "page cache left; the guard reclaims page cache first.";
     doctor_figure(finding, "page_cache_bytes", cache);
     doctor_figure(finding, "free_bytes", unused);
 }
@@ -95,7 +94,7 @@ void doctor_check_huge_pages(struct doctor *doctor)
     bool is_known = pages != SG_UNKNOWN && size != SG_UNKNOWN && !__builtin_mul_overflow(pages, size, &pool);
     if (!is_known)
         pool = SG_UNKNOWN;
-    else if (all != SG_UNKNOWN) /* of all sizes, where the kernel says so; the other is the default size's */
+    else if (all != SG_UNKNOWN) /* Hugetlb counts huge pages of all sizes, HugePages_Total those of the default size */
         pool = bytes_max(pool, all);
     if (!is_known || unused == SG_UNKNOWN || __builtin_mul_overflow(unused, size, &free_bytes))
         free_bytes = SG_UNKNOWN;
@@ -104,14 +103,14 @@ void doctor_check_huge_pages(struct doctor *doctor)
     if (!is_known) {
         finding =
             doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/meminfo does not say how many huge pages are reserved.");
-        finding->mend = text_copy("grep -i huge /proc/meminfo", 64);
+        finding->fix = text_copy("grep -i huge /proc/meminfo", 64);
     } else if (pool == 0) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "No huge pages are reserved.");
     } else {
         bool is_much = total != SG_UNKNOWN && pool > total / 4;
         finding = doctor_add(doctor, id, is_much ? DOCTOR_DANGER : DOCTOR_WARNING,
                              "%s are set aside as huge pages, %s of the default size unused.", pool_text, free_text);
-        finding->mend = text_copy("echo 0 | sudo tee /sys/kernel/mm/hugepages/*/nr_hugepages", 64);
+        finding->fix = text_copy("echo 0 | sudo tee /sys/kernel/mm/hugepages/*/nr_hugepages", 64);
         finding->script = "for pool in \"$root\"/sys/kernel/mm/hugepages/*/nr_hugepages; do\n"
                           "    put 0 \"${pool#\"$root\"}\"\n"
                           "done\n";
@@ -119,13 +118,14 @@ void doctor_check_huge_pages(struct doctor *doctor)
             "sysctl vm.nr_hugepages=N; they come back at boot where sysctl.conf or the kernel's command line "
             "asks for them";
     }
-    finding->why = "Nobody but programs written for them can use these pages, CUDA not at all, and MemAvailable leaves "
-                   "them out.";
+    finding->why = "Only programs written for them can use these pages, CUDA cannot, and MemAvailable excludes "
+                   "them.";
     doctor_figure(finding, "huge_page_bytes", pool);
     doctor_figure(finding, "huge_page_free_bytes", free_bytes);
 }
 
-/* Bytes in blocks of at least LARGE_BLOCK over all zones; false where nothing of the kind is there. */
+/* Sums up the free bytes of all zones, and those in blocks of at least LARGE_BLOCK. Returns false if they cannot be
+ * read. */
 static bool read_blocks(const struct doctor *doctor, uint64_t *large_bytes, uint64_t *all_bytes)
 {
     char *text = tool_allocate(DOCTOR_TEXT_CAPACITY, 1), *rest = NULL;
@@ -167,7 +167,7 @@ void doctor_check_fragmentation(struct doctor *doctor)
     text_size(all_text, all);
     if (!is_known) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/buddyinfo cannot be read.");
-        finding->mend = text_copy("sudo cat /proc/buddyinfo", 64);
+        finding->fix = text_copy("sudo cat /proc/buddyinfo", 64);
         large = all = SG_UNKNOWN;
     } else if (large >= bytes_min(LARGE_LEAST, all / 2)) {
         finding =
@@ -175,14 +175,13 @@ void doctor_check_fragmentation(struct doctor *doctor)
     } else {
         finding = doctor_add(doctor, id, large == 0 && doctor_is_at_risk(doctor) ? DOCTOR_DANGER : DOCTOR_WARNING,
                              "Only %s of %s free lie in blocks of 2 MiB and more.", large_text, all_text);
-        finding->mend =
-            text_copy("sync && echo 1 | sudo tee /proc/sys/vm/drop_caches /proc/sys/vm/compact_memory", 128);
+        finding->fix = text_copy("sync && echo 1 | sudo tee /proc/sys/vm/drop_caches /proc/sys/vm/compact_memory", 128);
         finding->script = "act sync\nput 1 /proc/sys/vm/drop_caches\nput 1 /proc/sys/vm/compact_memory\n";
         finding->undo = "nothing to undo";
     }
     finding->why =
-        "The GPU's pages of 2 MiB have no smaller fallback: with all blocks in pieces cudaMalloc fails however "
-        "much is available.";
+        "The GPU's pages of 2 MiB have no smaller fallback: if all blocks are smaller, cudaMalloc fails however "
+        "much memory is available.";
     doctor_figure(finding, "large_block_bytes", large);
     doctor_figure(finding, "free_bytes", all);
 }

@@ -1,6 +1,6 @@
 /*
- * check_oom_daemons.c - daemons that end processes when memory runs low, the fourth layer as distributions ship it, and
- * why they would not act in time: neither sees device memory, which is in no process's size and in no cgroup.
+ * check_oom_daemons.c - checks the daemons that end processes when memory runs low, and says why they would not act in
+ * time: neither sees device memory, which is in no process's size and in no cgroup.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -10,12 +10,12 @@
 #include "doctor/doctor.h"
 #include "common/text.h"
 
-/* earlyoom's default: it acts when less than this part of swap is free, and less than the same of memory. */
+/* earlyoom's default: it acts when less than this percentage of swap and of memory is free. */
 #define SWAP_PERCENT 10
 
 enum { ARGUMENTS_MAX = 64 };
 
-/* The percentage that an argument such as "100,50" or "1048576" of an option asks for, or -1. */
+/* Returns the percentage in an option's argument such as "100,50", or -1. */
 static long first_number(const char *argument)
 {
     char *end;
@@ -23,7 +23,8 @@ static long first_number(const char *argument)
     return end == argument || value < 0 ? -1 : value;
 }
 
-/* At how much free swap the earlyoom that runs begins to act, in percent. -1: not known, that is in KiB. */
+/* Returns the percentage of free swap below which the running earlyoom acts; -1: unknown, because it was given in KiB.
+ * */
 static long swap_percent(const struct doctor *doctor, uint32_t pid)
 {
     char text[4096], path[64];
@@ -54,26 +55,26 @@ void doctor_check_earlyoom(struct doctor *doctor)
     text_size(swap_text, swap);
     if (!doctor->has_processes) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc cannot be listed.");
-        finding->mend = text_copy("systemctl status earlyoom", 64);
+        finding->fix = text_copy("systemctl status earlyoom", 64);
     } else if (process == NULL) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "earlyoom does not run.");
     } else if (swap == SG_UNKNOWN || (swap > 0 && percent < 0)) {
         finding =
             doctor_add(doctor, id, DOCTOR_UNKNOWN, "earlyoom runs; whether it waits for swap to run low is not known.");
-        finding->mend = text_format("tr '\\0' ' ' </proc/%" PRIu32 "/cmdline", process->pid);
+        finding->fix = text_format("tr '\\0' ' ' </proc/%" PRIu32 "/cmdline", process->pid);
     } else if (swap > 0 && percent < 100) {
         finding =
             doctor_add(doctor, id, DOCTOR_WARNING,
                        "earlyoom runs and would not fire: it waits until less than %ld %% of %s of swap is free as "
                        "well.",
                        percent, swap_text);
-        finding->mend = text_copy("sudo swapoff -a  # or earlyoom -s 100, which looks at memory alone", 96);
+        finding->fix = text_copy("sudo swapoff -a  # or earlyoom -s 100, which looks at memory alone", 96);
     } else {
         finding =
             doctor_add(doctor, id, DOCTOR_FINE, "earlyoom runs and looks at memory alone, at most ten times a second.");
     }
-    finding->why = "It looks between requests, and 30 GB can go in one second; then it ends whoever has the largest "
-                   "resident size, in which device memory does not count.";
+    finding->why = "It polls, and 30 GB can go in one second; then it ends the process with the largest "
+                   "resident size, which excludes device memory.";
     doctor_figure_signed(finding, "swap_percent", percent < 0 ? INT64_MIN : percent);
 }
 
@@ -84,22 +85,22 @@ void doctor_check_oomd(struct doctor *doctor)
     struct doctor_finding *finding;
     if (!doctor->has_processes) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc cannot be listed.");
-        finding->mend = text_copy("systemctl status systemd-oomd", 64);
+        finding->fix = text_copy("systemctl status systemd-oomd", 64);
     } else if (process == NULL) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "systemd-oomd does not run.");
     } else {
         bool is_at_risk = doctor_is_at_risk(doctor);
         finding = doctor_add(doctor, id, is_at_risk ? DOCTOR_WARNING : DOCTOR_FINE,
                              "systemd-oomd runs (%" PRIu32 "): it acts on the pressure and swap of cgroups, and device "
-                             "memory is in none.",
+                             "memory is in no cgroup.",
                              process->pid);
         if (is_at_risk) {
-            finding->mend = text_copy("sudo systemctl disable --now systemd-oomd.service", 64);
+            finding->fix = text_copy("sudo systemctl disable --now systemd-oomd.service", 64);
             finding->script = "act systemctl disable --now systemd-oomd.service\n";
             finding->undo = "systemctl enable --now systemd-oomd.service";
         }
     }
     finding->why =
-        "A cudaMalloc raises the pressure of others only when it is too late, and then the whole cgroup that "
-        "suffers is ended: often the login session, not the job.";
+        "A cudaMalloc raises the pressure of others only when it is too late; systemd-oomd then ends the cgroup "
+        "under pressure: often the login session, not the job.";
 }

@@ -1,6 +1,6 @@
 /*
- * check_processes.c - what earlier runs left behind, and what no guard covers: zombies, files in /dev/shm that nobody
- * has any more, large processes without the guard.
+ * check_processes.c - checks for leftovers of earlier runs and for unguarded programs: zombies, files in /dev/shm that
+ * no process uses, large processes without the guard.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -12,12 +12,12 @@
 #include "common/bytes.h"
 #include "common/text.h"
 
-/* Of the machine; smaller ones are a desktop's and a shell's. */
+/* Percentage of the machine. Smaller processes belong to desktops and shells. */
 #define MUCH_PERCENT 5
 
 enum { NAMED_MAX = 3 };
 
-/* "a, b", and so on; frees and replaces the list. */
+/* Appends an item to a list such as "a, b"; frees and replaces the list. */
 static void append(char **list, char *item)
 {
     char *longer = text_format("%s%s%s", *list, **list ? ", " : "", item);
@@ -44,7 +44,7 @@ void doctor_check_zombies(struct doctor *doctor)
     }
     if (!doctor->has_processes) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc cannot be listed.");
-        finding->mend = text_copy("ps -A", 64);
+        finding->fix = text_copy("ps -A", 64);
         count = SG_UNKNOWN;
     } else if (count == 0) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "No process is a zombie.");
@@ -53,12 +53,13 @@ void doctor_check_zombies(struct doctor *doctor)
                              count == 1 ? " waits for its parent" : "s wait for their parents", names,
                              count > NAMED_MAX ? ", ..." : "");
         if (parent > 1)
-            finding->mend = text_format("kill -TERM %" PRIu32 "  # ends the parent that does not collect", parent);
+            finding->fix = text_format("kill -TERM %" PRIu32 "  # ends the parent that does not collect", parent);
         else
-            finding->mend = text_copy("ps -A -o pid,ppid,stat,etime,comm | grep ' Z'", 64);
+            finding->fix = text_copy("ps -A -o pid,ppid,stat,etime,comm | grep ' Z'", 64);
     }
-    finding->why = "The workers of a launcher that hangs: a dead main thread can leave others, which hold all their "
-                   "memory, and a driver that is stuck leaves such processes too.";
+    finding->why =
+        "A zombie can hold memory: if its main thread ended and others did not, they keep all of it. A launcher "
+        "that hangs and a driver that hangs leave such processes.";
     doctor_figure(finding, "zombie_count", count);
     free(names);
 }
@@ -79,7 +80,7 @@ void doctor_check_leftovers(struct doctor *doctor)
     text_size(size_text, shm.orphan_bytes);
     if (!shm.is_readable) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/dev/shm cannot be listed.");
-        finding->mend = text_copy("ls -l /dev/shm", 64);
+        finding->fix = text_copy("ls -l /dev/shm", 64);
     } else if (shm.orphan_count == 0) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "No file in /dev/shm is left behind.");
     } else {
@@ -90,14 +91,14 @@ void doctor_check_leftovers(struct doctor *doctor)
                              shm.orphan_count, shm.orphan_count == 1 ? "" : "s", size_text, what, shm.name,
                              shm.orphan_count > 1 ? ", ..." : "", killed, killed == 1 ? " has" : "es have");
         if (!shm.is_certain)
-            finding->mend = text_copy("sudo sparkguard-doctor  # sees the processes of all users", 64);
+            finding->fix = text_copy("sudo sparkguard-doctor  # sees the processes of all users", 64);
         else if (shm.is_name_plain)
-            finding->mend = text_format("rm -i /dev/shm/%s", shm.name);
+            finding->fix = text_format("rm -i /dev/shm/%s", shm.name);
         else
-            finding->mend = text_copy("ls -l /dev/shm", 64);
+            finding->fix = text_copy("ls -l /dev/shm", 64);
     }
-    finding->why = "Files in /dev/shm are memory; those of a killed job (NCCL, PyTorch's workers) stay until somebody "
-                   "removes them or the machine restarts.";
+    finding->why = "Files in /dev/shm are memory; those of a killed job (NCCL, PyTorch's workers) stay until they are "
+                   "removed or the machine restarts.";
     doctor_figure(finding, "orphan_count", shm.is_readable ? shm.orphan_count : SG_UNKNOWN);
     doctor_figure(finding, "orphan_bytes", shm.is_readable ? shm.orphan_bytes : SG_UNKNOWN);
     doctor_figure(finding, "killed_count", killed);
@@ -116,8 +117,9 @@ void doctor_check_unguarded(struct doctor *doctor)
         sum = bytes_add(sum, model->unguarded[count].resident_bytes);
     text_size(least_text, least);
     if (!doctor->has_processes || total == SG_UNKNOWN) {
-        finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc cannot be listed, or says nothing of its memory.");
-        finding->mend = text_copy("sparkguard-report", 64);
+        finding =
+            doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc cannot be listed, or does not show the memory of processes.");
+        finding->fix = text_copy("sparkguard-report", 64);
         count = sum = SG_UNKNOWN;
     } else if (count == 0) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "No process without the guard holds %s (%d %% of the machine).",
@@ -130,11 +132,11 @@ void doctor_check_unguarded(struct doctor *doctor)
                              " with %s: %s",
                              count, count == 1 ? "" : "es", count == 1 ? "s" : "", least_text, first->pid,
                              text_size(size_text, first->resident_bytes), command);
-        finding->mend = text_format("kill -TERM %" PRIu32 "  # and start it again under sparkguard", first->pid);
+        finding->fix = text_format("kill -TERM %" PRIu32 "  # and start it again under sparkguard", first->pid);
         free(command);
     }
-    finding->why = "What a process without the guard asks for is not judged; it takes the room that guarded ones were "
-                   "promised, and its device memory does not even show in its size.";
+    finding->why = "Requests of an unguarded process are not judged; it takes memory that was promised to guarded "
+                   "processes, and its device memory does not show in its size.";
     doctor_figure(finding, "unguarded_count", count);
     doctor_figure(finding, "unguarded_bytes", sum);
 }

@@ -1,6 +1,6 @@
 /*
- * check_ssh.c - whether the way back in survives: the third layer. The kernel must not end sshd, and must not take the
- * memory that it works with; and what is started from a shell that is protected itself must not inherit that.
+ * check_ssh.c - checks whether SSH survives memory exhaustion. The kernel must neither end sshd nor reclaim its memory,
+ * and programs started from a protected shell must not inherit the protection.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -12,9 +12,9 @@
 #include "common/bytes.h"
 #include "common/text.h"
 
-/* sshd's listener sets -1000 for itself; from here on the kernel takes next to anybody else. */
+/* sshd's listener sets -1000 for itself. Down to this score the kernel prefers nearly every other process. */
 #define SCORE_SAFE (-900)
-/* Less than it needs to fork a session; the setup that people use gives it 512 MiB. */
+/* sshd needs more than this to fork a session; the fix gives it 512 MiB. */
 #define MEMORY_LEAST (INT64_C(64) << 20)
 
 /* Debian and Ubuntu call the unit ssh, others sshd. */
@@ -31,7 +31,7 @@ static bool has_server(const struct doctor *doctor)
     return doctor_process_named(doctor, "sshd") != NULL;
 }
 
-/* The listener's: of all processes called sshd, sessions among them, the one that the kernel would take last. */
+/* Reads the score of the listener: the lowest of all processes called sshd, which include sessions. */
 static bool listener_score(const struct doctor *doctor, int64_t *score)
 {
     bool is_known = false;
@@ -47,7 +47,7 @@ static bool listener_score(const struct doctor *doctor, int64_t *score)
     return is_known;
 }
 
-/* Both findings are mended by the same lines. The names sort behind those of others, which gives them the last word. */
+/* The same lines fix both findings. The file names sort after those of other packages, so that they take precedence. */
 #define SCRIPT_FOR(unit) \
     "put '[Service]\nOOMScoreAdjust=-1000\nMemoryMin=512M' /etc/systemd/system/" unit ".d/sparkguard.conf\n" \
     "put '[Slice]\nMemoryMin=512M' /etc/systemd/system/system.slice.d/sparkguard.conf\n" \
@@ -84,26 +84,25 @@ void doctor_check_ssh_oom(struct doctor *doctor)
     } else if (state == DOCTOR_UNIT_UNREADABLE || (is_running && !has_score)) {
         finding =
             doctor_add(doctor, id, DOCTOR_UNKNOWN, "The files of %s, or sshd's oom_score_adj, cannot be read.", unit);
-        finding->mend = text_format("systemctl show -p OOMScoreAdjust %s", unit);
+        finding->fix = text_format("systemctl show -p OOMScoreAdjust %s", unit);
     } else if (has_score) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "sshd runs with an oom_score_adj of %" PRId64 ".", score);
     } else {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "%s does not set OOMScoreAdjust to -1000.", unit);
     }
     if (finding->state == DOCTOR_WARNING) {
-        finding->mend = text_format(
+        finding->fix = text_format(
             "d=/etc/systemd/system/%s.d && sudo mkdir -p $d && printf '[Service]\\nOOMScoreAdjust=-1000\\n' | "
             "sudo tee $d/sparkguard.conf && sudo systemctl daemon-reload && sudo systemctl restart %s",
             unit, unit);
         mend_ssh(finding, unit);
     }
-    finding->why =
-        "If the kernel's OOM killer takes sshd, nobody can come to help; but what is started in a session may "
-        "inherit the score: start jobs with sparkguard --oom-score-adj=500.";
+    finding->why = "If the kernel's OOM killer ends sshd, nobody can log in to help. Programs started in a session may "
+                   "inherit the score: start jobs with sparkguard --oom-score-adj=500.";
     doctor_figure_signed(finding, "oom_score_adj", has_score ? score : INT64_MIN);
 }
 
-/* What MemoryMin of a unit comes to: from the kernel where the group is there, else from the files. */
+/* Reads MemoryMin of a unit: from the kernel if the cgroup exists, else from the unit's files. */
 static enum doctor_unit protected_bytes(const struct doctor *doctor, const char *group, const char *unit,
                                         int64_t *bytes)
 {
@@ -142,7 +141,7 @@ void doctor_check_ssh_memory(struct doctor *doctor)
         finding = doctor_add(doctor, id, DOCTOR_FINE, "No SSH server is set up here.");
     } else if (state == DOCTOR_UNIT_UNREADABLE || slice_state == DOCTOR_UNIT_UNREADABLE) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "MemoryMin of %s or of its slice cannot be read.", unit);
-        finding->mend = text_format("systemctl show -p MemoryMin %s system.slice", unit);
+        finding->fix = text_format("systemctl show -p MemoryMin %s system.slice", unit);
         own = slice = -1;
     } else if (own < MEMORY_LEAST) {
         finding =
@@ -156,14 +155,14 @@ void doctor_check_ssh_memory(struct doctor *doctor)
                              own_text, slice_text);
     }
     if (finding->state == DOCTOR_WARNING) {
-        finding->mend = text_format("sudo systemctl set-property system.slice MemoryMin=512M && "
-                                    "sudo systemctl set-property %s MemoryMin=512M",
-                                    unit);
+        finding->fix = text_format("sudo systemctl set-property system.slice MemoryMin=512M && "
+                                   "sudo systemctl set-property %s MemoryMin=512M",
+                                   unit);
         mend_ssh(finding, unit);
     }
     finding->why =
-        "sshd that is swapped out or reclaimed answers too late to be of use; the kernel heeds MemoryMin only "
-        "as far as every group above grants as much.";
+        "If sshd is swapped out or reclaimed, it answers too late; the kernel heeds MemoryMin only as far as "
+        "every cgroup above has as much.";
     doctor_figure(finding, "memory_min_bytes", own < 0 ? SG_UNKNOWN : (uint64_t)own);
     doctor_figure(finding, "slice_memory_min_bytes", slice < 0 ? SG_UNKNOWN : (uint64_t)slice);
 }
@@ -175,16 +174,16 @@ void doctor_check_oom_score(struct doctor *doctor)
     struct doctor_finding *finding;
     if (!doctor_read_number(doctor, "/proc/self/oom_score_adj", &score)) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/self/oom_score_adj cannot be read.");
-        finding->mend = text_copy("cat /proc/self/oom_score_adj", 64);
+        finding->fix = text_copy("cat /proc/self/oom_score_adj", 64);
         score = INT64_MIN;
     } else if (score < 0) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING,
                              "Programs started here inherit an oom_score_adj of %" PRId64 ".", score);
-        finding->mend = text_copy("sparkguard --oom-score-adj=500 PROGRAM", 64);
+        finding->fix = text_copy("sparkguard --oom-score-adj=500 PROGRAM", 64);
     } else {
         finding =
             doctor_add(doctor, id, DOCTOR_FINE, "Programs started here have an oom_score_adj of %" PRId64 ".", score);
     }
-    finding->why = "The kernel, if it must end somebody, then ends everyone else before the job that is to blame.";
+    finding->why = "The kernel's OOM killer would then end all other programs before the job that took the memory.";
     doctor_figure_signed(finding, "oom_score_adj", score);
 }

@@ -1,7 +1,7 @@
 /*
- * check_swap.c - swap now, swap after the next boot, and how eagerly the kernel uses it: the first of the five layers.
+ * check_swap.c - checks swap now, swap after the next boot, and how eagerly the kernel uses it.
  *
- * CUDA's pages on unified memory are never swapped, so what swap buys is that everyone else is put out first: SSH, the
+ * CUDA's pages on unified memory are never swapped. With swap, the kernel swaps out all other programs first: SSH, the
  * shell, the desktop. Swap is never headroom for a job.
  */
 #define _GNU_SOURCE
@@ -15,7 +15,7 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-/* Above it the kernel swaps programs out although page cache could go instead; 60 is the kernel's default. */
+/* Above this value the kernel swaps programs out although it could drop page cache. The kernel's default is 60. */
 #define SWAPPINESS_MAX 10
 
 void doctor_check_swap(struct doctor *doctor)
@@ -28,7 +28,7 @@ void doctor_check_swap(struct doctor *doctor)
     struct doctor_finding *finding;
     if (total == SG_UNKNOWN) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/meminfo does not say how much swap there is.");
-        finding->mend = text_copy("swapon --show", 64);
+        finding->fix = text_copy("swapon --show", 64);
     } else if (total == 0) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "No swap is on.");
     } else {
@@ -37,19 +37,20 @@ void doctor_check_swap(struct doctor *doctor)
                        "%s of swap is on, %s of it used.", text_size(total_text, total), text_size(used_text, used));
         bool is_too_much = used == SG_UNKNOWN || available == SG_UNKNOWN || used > available / 2;
         if (is_too_much)
-            finding->mend = text_copy("sparkguard-report  # first end what holds memory, then: sudo swapoff -a", 128);
+            finding->fix = text_copy("sparkguard-report  # first end what holds memory, then: sudo swapoff -a", 128);
         else
-            finding->mend = text_copy("sudo swapoff -a", 64);
+            finding->fix = text_copy("sudo swapoff -a", 64);
         finding->script = is_too_much ? NULL : "act swapoff -a\n";
         finding->undo = "swapon -a";
     }
-    finding->why = "When memory runs out the kernel swaps out everyone else, SSH first, while CUDA's pages stay: the "
-                   "machine freezes and no job fails.";
+    finding->why =
+        "When memory runs out, the kernel swaps out all other programs, SSH first, while CUDA's pages stay: the "
+        "machine freezes and no job fails.";
     doctor_figure(finding, "swap_total_bytes", total);
     doctor_figure(finding, "swap_used_bytes", used);
 }
 
-/* Whether a line of fstab(5) turns swap on: its third field says so. */
+/* Returns whether a line of fstab(5) turns swap on, by its third field. */
 static bool is_swap_line(const char *line)
 {
     static const char blank[] = " \t";
@@ -75,7 +76,7 @@ void doctor_check_swap_at_boot(struct doctor *doctor)
     free(text);
     if (length < 0 && length != -ENOENT) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/etc/fstab cannot be read: %s.", strerror((int)-length));
-        finding->mend = text_copy("grep swap /etc/fstab", 64);
+        finding->fix = text_copy("grep swap /etc/fstab", 64);
         count = SG_UNKNOWN;
     } else if (count == 0) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "/etc/fstab turns no swap on.");
@@ -83,13 +84,13 @@ void doctor_check_swap_at_boot(struct doctor *doctor)
         finding =
             doctor_add(doctor, id, DOCTOR_WARNING, "%" PRIu64 " line%s of /etc/fstab turn%s swap on at each boot.",
                        count, count == 1 ? "" : "s", count == 1 ? "s" : "");
-        finding->mend = text_copy("sudo sed -i.sparkguard -E 's/^[^#]\\S*\\s+\\S+\\s+swap(\\s|$)/#&/' /etc/fstab", 128);
+        finding->fix = text_copy("sudo sed -i.sparkguard -E 's/^[^#]\\S*\\s+\\S+\\s+swap(\\s|$)/#&/' /etc/fstab", 128);
         finding->script = "keep /etc/fstab\n"
                           "sed -i -E 's/^[[:space:]]*[^#[:space:]][^[:space:]]*[[:space:]]+[^[:space:]]+[[:space:]]+"
                           "swap([[:space:]]|$)/#&/' \\\n    \"$root/etc/fstab\"\n";
         finding->undo = "mv /etc/fstab.sparkguard /etc/fstab";
     }
-    finding->why = "Swap that was turned off by hand is back after the next power cycle, just when it is needed least.";
+    finding->why = "Swap that was turned off by hand is on again after the next boot.";
     doctor_figure(finding, "fstab_swap_count", count);
 }
 
@@ -101,7 +102,7 @@ void doctor_check_swappiness(struct doctor *doctor)
     struct doctor_finding *finding;
     if (!doctor_read_number(doctor, "/proc/sys/vm/swappiness", &swappiness) || swappiness < 0) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/sys/vm/swappiness cannot be read.");
-        finding->mend = text_copy("sysctl vm.swappiness", 64);
+        finding->fix = text_copy("sysctl vm.swappiness", 64);
         swappiness = -1;
     } else if (total == 0) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "vm.swappiness is %" PRId64 ", and there is no swap to use.",
@@ -112,12 +113,12 @@ void doctor_check_swappiness(struct doctor *doctor)
         finding =
             doctor_add(doctor, id, DOCTOR_WARNING,
                        "vm.swappiness is %" PRId64 ": the kernel swaps programs out to keep page cache.", swappiness);
-        finding->mend = text_copy("sudo sysctl vm.swappiness=1", 64);
+        finding->fix = text_copy("sudo sysctl vm.swappiness=1", 64);
         finding->script = "put 1 /proc/sys/vm/swappiness\n"
                           "put 'vm.swappiness = 1' /etc/sysctl.d/90-sparkguard.conf\n";
         finding->undo = "rm /etc/sysctl.d/90-sparkguard.conf; sysctl vm.swappiness=60, or what it was";
     }
-    finding->why = "Where swap stays on, a low swappiness makes the kernel give up page cache before it puts programs "
+    finding->why = "If swap stays on, a low swappiness makes the kernel drop page cache before it swaps programs "
                    "out.";
     doctor_figure(finding, "swappiness", swappiness < 0 ? SG_UNKNOWN : (uint64_t)swappiness);
 }

@@ -1,6 +1,6 @@
 /*
- * dev_shm.c - see dev_shm.h. Which files processes have is read from /proc/PID/maps and /proc/PID/fd by name: as
- * the kernel spells it, a path below /dev/shm. Folders, among them the guard's own, are not looked into.
+ * dev_shm.c - see dev_shm.h. The files that processes use are found in /proc/PID/maps and /proc/PID/fd by the kernel's
+ * name of them, a path below /dev/shm. Folders, such as the guard's own, are not read.
  */
 #define _GNU_SOURCE
 #include "doctor/dev_shm.h"
@@ -25,7 +25,7 @@
 
 enum { FILES_MAX = 4096 };
 
-/* Below it a file is not worth a word: semaphores and the like. */
+/* Smaller files, such as semaphores, are not reported. */
 #define FILE_LEAST (UINT64_C(1) << 20)
 
 struct file {
@@ -45,7 +45,7 @@ static void hold(struct file *files, const char *path)
         file->is_held = true;
 }
 
-/* False where the process would not tell. One that has ended meanwhile holds nothing. */
+/* Returns false if the mappings may not be read. A process that has ended meanwhile holds nothing. */
 static bool hold_mapped(const char *process, struct file *files)
 {
     char *path = text_format("%s/maps", process), *line = NULL;
@@ -118,7 +118,7 @@ void doctor_shm_look(const struct doctor *doctor, struct doctor_shm *out)
     const struct file *largest = NULL;
     for (size_t i = 0; files != NULL && i < doctor->process_count; i++) {
         if (doctor->processes[i].state == 'Z')
-            continue; /* it has given its files back, and does not let us look */
+            continue; /* it has closed its files, and its folder in /proc is not readable */
         char *process = text_format("%s/proc/%" PRIu32, doctor->root, doctor->processes[i].pid);
         bool is_mapped_known = hold_mapped(process, files), is_open_known = hold_open(process, files);
         out->is_certain = out->is_certain && is_mapped_known && is_open_known;

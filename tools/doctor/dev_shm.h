@@ -8,10 +8,10 @@
 
 struct doctor_shm {
     bool is_readable;
-    bool is_certain; /* every process could be asked */
+    bool is_certain; /* the files of every process could be read */
     uint64_t orphan_count, orphan_bytes;
-    char *name;         /* of the largest; raw */
-    bool is_name_plain; /* it means nothing to a shell */
+    char *name;         /* name of the largest file, not escaped */
+    bool is_name_plain; /* the name contains no character that is special to a shell */
 };
 
 void doctor_shm_look(const struct doctor *doctor, struct doctor_shm *out);

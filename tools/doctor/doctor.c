@@ -1,5 +1,5 @@
 /*
- * doctor.c - see doctor.h: keeps what the checks found, and what it comes to.
+ * doctor.c - see doctor.h: keeps the findings, and computes the exit status.
  */
 #define _GNU_SOURCE
 #include "doctor/doctor.h"
@@ -61,7 +61,7 @@ void doctor_free(struct doctor *doctor)
 {
     for (size_t i = 0; i < doctor->count; i++) {
         free(doctor->finding[i].sentence);
-        free(doctor->finding[i].mend);
+        free(doctor->finding[i].fix);
     }
     model_free(doctor->model);
     free(doctor->processes);

@@ -34,7 +34,7 @@ struct doctor_finding {
     enum doctor_state state;
     char *sentence;
     const char *why;    /* one sentence: why the finding matters */
-    char *mend;         /* the fix: a command; NULL if nothing is wrong or no command fixes it */
+    char *fix;          /* the fix: a command; NULL if nothing is wrong or no command fixes it */
     const char *script; /* shell code of the fix; NULL: not automated */
     const char *undo;   /* how to undo the script, in words */
     struct doctor_figure figure[DOCTOR_FIGURE_CAPACITY];

@@ -1,5 +1,5 @@
 /*
- * examine.c - the checks in their order, and the run through them.
+ * examine.c - lists the checks in order, and runs them.
  */
 #include <stdlib.h>
 #include <string.h>

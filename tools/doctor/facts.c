@@ -1,7 +1,7 @@
 /*
- * facts.c - files below the root, and what several checks want to know of the machine.
+ * facts.c - reads files below the root, and facts about the machine that several checks need.
  *
- * A file may be missing, closed, a directory, a pipe or full of anything: what cannot be read as it should is unknown.
+ * A file may be missing, unreadable, a directory, a pipe or contain anything. Content that cannot be parsed is unknown.
  */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -27,10 +27,11 @@ long doctor_read(const struct doctor *doctor, const char *path, char *text, size
     struct stat status;
     char *full = text_format("%s%s", doctor->root, path);
     long length = stat(full, &status) != 0 ? -errno : -EINVAL;
-    if (length == -EINVAL && S_ISREG(status.st_mode)) /* nothing else: open(2) wakes devices, and pipes say nothing */
+    if (length == -EINVAL &&
+        S_ISREG(status.st_mode)) /* only regular files: open(2) can have effects on devices, and a pipe would block */
         length = procfs_read_text(full, text, room);
     else if (length == -EINVAL && S_ISCHR(status.st_mode) && status.st_rdev == makedev(1, 3))
-        length = 0; /* a link to /dev/null is how systemd masks a file */
+        length = 0; /* systemd masks a file by a link to /dev/null */
     if (length <= 0)
         text[0] = '\0';
     free(full);
@@ -61,7 +62,7 @@ uint64_t doctor_meminfo(const struct doctor *doctor, const char *key)
     return procfs_kib(procfs_number_after(doctor->meminfo, key));
 }
 
-/* One process from its status file; false where it has ended or says nothing. */
+/* Reads one process from its status file. Returns false if it has ended or the file cannot be read. */
 static bool read_process(const struct doctor *doctor, const char *number, struct doctor_process *process)
 {
     char text[4096], *path = text_format("/proc/%s/status", number);

@@ -1,9 +1,10 @@
 /*
- * fix_script.c - what a script can mend, as a shell script to read and run: each step with what was found, what it
- * does and how to undo it. What a person has to decide stays a comment.
+ * fix_script.c - prints the fixes as a shell script to read and run. Each step has the finding, what the step does and
+ * how to undo it. Findings that need a decision are comments.
  *
- * No command holds a text from outside; sentences do, and stand in comments, escaped, so that none leaves its line.
- * SPARKGUARD_SYSTEM_ROOT makes the script work on a tree of files: there it writes files and only names commands.
+ * Commands contain no text from outside. Sentences may, so they are printed as comments and escaped, so that none
+ * leaves its line. With SPARKGUARD_SYSTEM_ROOT the script works on a tree of files: it writes files and prints commands
+ * instead of running them.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -27,7 +28,7 @@ static const char begin[] =
     "    exit 1\n"
     "fi\n";
 
-/* Only what the steps use: shellcheck finds functions that nothing calls. */
+/* Only the helpers that the steps use are printed, because shellcheck reports unused functions. */
 static const struct helper {
     const char *word, *text;
 } helpers[] = {
@@ -56,7 +57,7 @@ static const struct helper {
              "}\n"},
 };
 
-/* A step that another finding has put already is not put again. */
+/* Returns whether an earlier finding has printed the same step. */
 static bool is_repeated(const struct doctor *doctor, size_t place)
 {
     for (size_t i = 0; i < place; i++)
@@ -94,7 +95,7 @@ static void put_step(const struct doctor *doctor, size_t place, FILE *stream)
     put_comment(stream, "", finding->sentence);
     put_comment(stream, "Why: ", finding->why);
     if (finding->script == NULL) {
-        put_comment(stream, "For you to decide: ", finding->mend != NULL ? finding->mend : "no command mends it");
+        put_comment(stream, "For you to decide: ", finding->fix != NULL ? finding->fix : "no command fixes it");
     } else if (is_repeated(doctor, place)) {
         fputs("# Mended above.\n", stream);
     } else {

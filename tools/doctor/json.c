@@ -1,5 +1,5 @@
 /*
- * json.c - what was found, for programs, in the order of the checks.
+ * json.c - prints the findings as JSON, in the order of the checks.
  */
 #include "doctor/doctor.h"
 #include "common/json.h"
@@ -28,7 +28,7 @@ void doctor_render_json(const struct doctor *doctor, FILE *stream)
         json_text(&json, "state", doctor_state_name[finding->state]);
         json_text(&json, "sentence", finding->sentence);
         json_text(&json, "why", finding->why);
-        put_optional(&json, "mend", finding->mend);
+        put_optional(&json, "mend", finding->fix);
         json_open(&json, "figures", '{');
         for (size_t k = 0; k < finding->figure_count; k++)
             if (finding->figure[k].value == INT64_MIN)

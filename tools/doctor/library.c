@@ -33,7 +33,7 @@ char *doctor_library_find(const struct doctor *doctor)
     return NULL;
 }
 
-/* The child: a program that does nothing, its complaints in the pipe. */
+/* In the child: becomes a program that does nothing, with its messages in the pipe. */
 static void become_trial(const char *path, int complaints)
 {
     char *const arguments[] = {(char[]){"sparkguard-doctor"}, (char[]){"--version"}, NULL};
@@ -47,7 +47,8 @@ static void become_trial(const char *path, int complaints)
     _exit(1);
 }
 
-/* Whether the dynamic linker says that it cannot preload it; it starts the program all the same. */
+/* Returns whether the dynamic linker can preload the library. If it cannot, it prints a message and starts the program
+ * without it. */
 static bool can_preload(const char *path)
 {
     char text[4096] = "";

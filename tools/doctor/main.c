@@ -1,7 +1,7 @@
 /*
- * sparkguard-doctor - is this machine set up to survive a job that asks for too much? Looks at files, changes nothing.
- * Exit status: 0 all is fine, 1 there are warnings or things that could not be found out, 4 there are dangers, 2 usage,
- * 3 output that cannot be written.
+ * sparkguard-doctor - checks whether this machine can survive a job that asks for too much memory. Reads files, changes
+ * nothing. Exit status: 0 all is fine, 1 there are warnings or unknowns, 4 there are dangers, 2 usage, 3 the output
+ * cannot be written.
  */
 #define _GNU_SOURCE
 #include <argp.h>
@@ -25,7 +25,7 @@ enum { KEY_JSON = 256, KEY_SCRIPT };
 
 static const struct argp_option options[] = {
     {"json", KEY_JSON, NULL, 0, "print JSON, for programs", 0},
-    {"fix-script", KEY_SCRIPT, NULL, 0, "print a shell script that mends what a script can, to read and run", 0},
+    {"fix-script", KEY_SCRIPT, NULL, 0, "print a shell script of the fixes, to read and run", 0},
     {0},
 };
 
@@ -41,7 +41,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         request->is_script = true;
         return 0;
     case ARGP_KEY_INIT:
-        state->err_stream = NULL; /* getopt's line on what is wrong is enough, without argp's two on --help */
+        state->err_stream = NULL; /* print getopt's message only, without argp's two lines about --help */
         return 0;
     case ARGP_KEY_ARG:
         printable = text_printable(argument, false);
@@ -60,9 +60,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 static const struct argp parser = {
     .options = options,
     .parser = parse_option,
-    .doc = "Says whether this machine is set up to survive a job that asks for too much memory: what is fine, what is "
-           "not, why it matters, and the command that mends it. Changes nothing.\v"
-           "Exit status: 0 all is fine, 1 warnings or unknowns, 4 dangers, 2 usage, 3 output that cannot be written.",
+    .doc = "Checks whether this machine can survive a job that asks for too much memory: what is fine, what is "
+           "not, why it matters, and the command that fixes it. Changes nothing.\v"
+           "Exit status: 0 all is fine, 1 warnings or unknowns, 4 dangers, 2 usage, 3 the output cannot be written.",
 };
 
 int main(int argc, char **argv)
@@ -72,7 +72,7 @@ int main(int argc, char **argv)
     tool_set_name(argv);
     argp_err_exit_status = DOCTOR_EXIT_USAGE;
     tool_memory_status = UNWRITTEN;
-    signal(SIGPIPE, SIG_DFL); /* a reader that goes away ends us quietly, also below one who ignores the signal */
+    signal(SIGPIPE, SIG_DFL); /* a closed pipe ends the tool quietly, even if the parent process ignores the signal */
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");
     if (argp_parse(&parser, argc, argv, 0, NULL, &request) != 0)

@@ -1,7 +1,7 @@
 /*
- * systemd_units.c - what systemd's files say about a unit, read without systemctl: the unit's file of the folder with
- * most say, then the drop-ins of all folders by name, where a folder with more say hides a drop-in of the same name.
- * The last assignment holds, an empty one takes it back.
+ * systemd_units.c - reads a unit's settings from systemd's files, without systemctl. The unit's file comes from the
+ * folder with the highest precedence. Then the drop-ins of all folders follow by name; a drop-in hides one of the same
+ * name in a folder with lower precedence. The last assignment is valid, an empty one resets the value.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -14,7 +14,7 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-/* The later has more say: systemd.unit(5). */
+/* In ascending precedence: systemd.unit(5). */
 static const char *const folders[] = {
     "/lib/systemd/system", "/usr/lib/systemd/system",     "/usr/local/lib/systemd/system", "/run/systemd/system",
     "/etc/systemd/system", "/run/systemd/system.control", "/etc/systemd/system.control",
@@ -27,7 +27,7 @@ struct drop_ins {
     size_t count;
 };
 
-/* Takes the last assignment to `key` in a section that can hold it. */
+/* Reads the last assignment to `key` in a section that can contain it. */
 static void read_key(const char *text, const char *key, bool *is_set, char value[64])
 {
     size_t length = strlen(key);
@@ -74,7 +74,7 @@ static void take_drop_in(struct drop_ins *list, char *path)
         free(path);
 }
 
-/* False where a folder is there and cannot be listed. */
+/* Returns false if a folder exists and cannot be listed. */
 static bool list_drop_ins(const struct doctor *doctor, const char *unit, struct drop_ins *list)
 {
     bool is_whole = true;
@@ -99,7 +99,7 @@ static bool list_drop_ins(const struct doctor *doctor, const char *unit, struct 
     return is_whole;
 }
 
-/* The unit's own file: 1 read, 0 there is none, -1 it cannot be read. */
+/* Reads the unit's own file. Returns 1, 0 if there is none, -1 if it cannot be read. */
 static int read_unit(const struct doctor *doctor, const char *unit, char *text)
 {
     for (int i = FOLDERS - 1; i >= 0; i--) {

@@ -1,6 +1,6 @@
 /*
- * text.c - what was found, for people: the worst first, each with why it matters and what mends it; what is fine
- * in one line.
+ * text.c - prints the findings for people: the worst first, each with the reason why it matters and the fix. Fine
+ * findings take one line each.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "common/bytes.h"
 #include "common/text.h"
 
-enum { INDENT = 9 }; /* behind "warning" */
+enum { INDENT = 9 }; /* columns of "warning" and the blanks after it */
 
 static const enum style_colour colour_of[DOCTOR_STATE_COUNT] = {
     [DOCTOR_FINE] = STYLE_GREEN,
@@ -25,7 +25,7 @@ static void put_state(const struct style *style, enum doctor_state state)
             style_colour_off(style, colour_of[state]));
 }
 
-/* One text at the indent, escaped and wrapped. */
+/* Prints a text at the indent, escaped and wrapped. */
 static void put_words(const struct style *style, enum style_colour colour, const char *text)
 {
     char *printable = text_printable(text, style->is_utf8);
@@ -34,7 +34,8 @@ static void put_words(const struct style *style, enum style_colour colour, const
     free(printable);
 }
 
-/* How far the command goes to the place behind its next " && " or " | ", where a shell lets a line end. */
+/* Returns the length of the command up to and including its next " && " or " | ", after which a shell continues on the
+ * next line. */
 static size_t piece_length(const char *command)
 {
     const char *and = strstr(command, " && "), *bar = strstr(command, " | ");
@@ -42,7 +43,7 @@ static size_t piece_length(const char *command)
     return end == NULL ? strlen(command) : (size_t)(end - command) + (end == and? 4 : 3);
 }
 
-/* What is copied from a terminal must be the command: lines end only where the shell goes on reading. */
+/* Prints a command so that it can be copied from a terminal: lines end only where the shell reads on. */
 static void put_command(const struct style *style, const char *command)
 {
     char *printable = text_printable(command, style->is_utf8);
@@ -67,8 +68,8 @@ static void put_problem(const struct style *style, const struct doctor_finding *
             style_colour_off(style, STYLE_BOLD));
     put_words(style, STYLE_PLAIN, finding->sentence);
     put_words(style, STYLE_DIM, finding->why);
-    if (finding->mend != NULL)
-        put_command(style, finding->mend);
+    if (finding->fix != NULL)
+        put_command(style, finding->fix);
     fputc('\n', style->stream);
 }
 
@@ -81,7 +82,7 @@ static void put_fine(const struct style *style, const struct doctor_finding *fin
     free(printable);
 }
 
-/* "2 dangers, 1 warning, 12 fine". */
+/* Prints a line such as "2 dangers, 1 warning, 12 fine". */
 static void put_summary(const struct doctor *doctor, const struct style *style)
 {
     static const char *const many[] = {"fine", "unknown", "warnings", "dangers"};
@@ -117,5 +118,5 @@ void doctor_render_text(const struct doctor *doctor, const struct style *style)
         if (doctor->finding[i].state == DOCTOR_FINE)
             put_fine(style, &doctor->finding[i], id_width);
     if (has_script)
-        fputs("\nsparkguard-doctor --fix-script prints what a script can mend, to read and run.\n", style->stream);
+        fputs("\nsparkguard-doctor --fix-script prints a script of the fixes, to read and run.\n", style->stream);
 }

@@ -126,22 +126,13 @@ static bool hear_of_child(pid_t child, bool *is_stopped, int *status)
     return false;
 }
 
-/* Returns the next signal, or -1 when the next scan of the descendants is due. */
-static int wait_for_signal(struct launch *launch, const struct watch *watch, siginfo_t *info)
+static int wait_for_child(pid_t child, const struct watch *watch)
 {
-    int64_t wait_ns = launch_children_look(launch);
-    const struct timespec wait = {wait_ns / 1000000000, wait_ns % 1000000000};
-    return wait_ns == INT64_MAX ? sigwaitinfo(&watch->taken, info) : sigtimedwait(&watch->taken, info, &wait);
-}
-
-static int wait_for_child(struct launch *launch, const struct watch *watch)
-{
-    const pid_t child = launch->child;
     bool is_stopped = false;
     int status = 0;
     for (;;) {
         siginfo_t info;
-        int signal = wait_for_signal(launch, watch, &info);
+        int signal = sigwaitinfo(&watch->taken, &info);
         if (signal < 0)
             continue;
         if ((signal == SIGCHLD || signal == SIGCONT) && hear_of_child(child, &is_stopped, &status))
@@ -183,6 +174,7 @@ int launch_run(struct launch *launch)
     begin_watch(&watch);
     launch->started_ns = tool_now_ns();
     launch->oom_kills = launch_oom_kills();
+    launch_children_prepare(launch);
     launch->child = fork();
     if (launch->child == 0)
         become_program(launch, &watch, ends[1]);
@@ -201,7 +193,9 @@ int launch_run(struct launch *launch)
     int failure = read_failure(ends[0]);
     close(ends[0]);
     if (failure == 0) {
-        launch->wait_status = wait_for_child(launch, &watch);
+        launch_children_begin();
+        launch->wait_status = wait_for_child(launch->child, &watch);
+        launch_children_end(launch);
         launch->children_bytes = read_children_bytes();
         return 0;
     }

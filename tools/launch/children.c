@@ -13,6 +13,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +44,10 @@ struct processes {
 };
 
 static struct processes last; /* the descendants of the last scan */
+
+static pthread_mutex_t found_lock = PTHREAD_MUTEX_INITIALIZER; /* never held while a file is read */
+static struct launch_children found;
+static sem_t has_child; /* posted when launch->child runs the program */
 
 static int64_t clock_ns(clockid_t clock)
 {
@@ -127,17 +133,27 @@ static void keep_descendants(struct processes *all)
     all->count = kept;
 }
 
-static void take_unguarded(struct launch_children *children, const struct process *process, uint64_t bytes)
+static void take_unguarded(const struct process *process, uint64_t bytes)
 {
-    if (bytes <= children->unguarded_bytes)
+    if (bytes <= found.unguarded_bytes)
         return;
-    char path[64];
+    char path[64], name[sizeof found.unguarded_name] = "";
     snprintf(path, sizeof path, "/proc/%" PRIu32 "/comm", process->pid);
-    children->unguarded_bytes = bytes;
-    children->unguarded_pid = process->pid;
-    if (procfs_read_text(path, children->unguarded_name, sizeof children->unguarded_name) < 0)
-        children->unguarded_name[0] = '\0';
-    children->unguarded_name[strcspn(children->unguarded_name, "\n")] = '\0';
+    if (procfs_read_text(path, name, sizeof name) < 0)
+        name[0] = '\0';
+    name[strcspn(name, "\n")] = '\0';
+    pthread_mutex_lock(&found_lock);
+    found.unguarded_bytes = bytes;
+    found.unguarded_pid = process->pid;
+    memcpy(found.unguarded_name, name, sizeof name);
+    pthread_mutex_unlock(&found_lock);
+}
+
+static void take_guarded(uint64_t bytes)
+{
+    pthread_mutex_lock(&found_lock);
+    found.guarded_bytes = bytes_max(found.guarded_bytes, bytes);
+    pthread_mutex_unlock(&found_lock);
 }
 
 /* Returns whether the process can be classified as guarded or unguarded. A process of the same user with an unreadable
@@ -155,7 +171,7 @@ static bool may_be_judged(uint32_t pid, const char *status)
 
 /* Examines one process. The memory is read after the mappings, because the process may exec or end in between; its
  * memory before exec must not be taken for an unguarded program's. */
-static void look_at(struct launch_children *children, const struct process *process)
+static void look_at(const struct process *process)
 {
     char path[64], status[8192];
     snprintf(path, sizeof path, "/proc/%" PRIu32 "/status", process->pid);
@@ -164,15 +180,15 @@ static void look_at(struct launch_children *children, const struct process *proc
     uint64_t highest_bytes = procfs_kib(procfs_number_after(status, "VmHWM"));
     if (highest_bytes == SG_UNKNOWN || highest_bytes < LAUNCH_UNGUARDED_BYTES || !may_be_judged(process->pid, status))
         return;
-    bool is_guarded = procfs_maps(process->pid, children->library_name);
+    bool is_guarded = procfs_maps(process->pid, found.library_name);
     uint64_t own_bytes = procfs_resident_bytes(process->pid, process->start_ticks);
     if (is_guarded)
-        children->guarded_bytes = bytes_max(children->guarded_bytes, highest_bytes);
+        take_guarded(highest_bytes);
     else if (own_bytes != SG_UNKNOWN && own_bytes >= LAUNCH_UNGUARDED_BYTES)
-        take_unguarded(children, process, own_bytes);
+        take_unguarded(process, own_bytes);
 }
 
-static void look(struct launch *launch)
+static void look(const struct launch *launch)
 {
     struct processes all = {0};
     read_all(launch, &all);
@@ -180,21 +196,45 @@ static void look(struct launch *launch)
     free(last.at);
     last = all;
     for (size_t i = 0; i < all.count; i++)
-        look_at(&launch->children, &all.at[i]);
+        look_at(&all.at[i]);
 }
 
-int64_t launch_children_look(struct launch *launch)
+/* The scans run in a thread of their own: the mappings of a process that is stuck in the kernel cannot be read, and the
+ * launcher must hear signals and the child's end meanwhile. */
+static void *scan(void *context)
 {
-    struct launch_children *children = &launch->children;
-    if (!launch->is_guarded || launch->is_quiet)
-        return INT64_MAX;
-    int64_t now_ns = clock_ns(CLOCK_MONOTONIC);
-    if (now_ns >= children->next_ns) {
-        int64_t begin_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+    struct launch *launch = context;
+    while (sem_wait(&has_child) != 0)
+        continue;
+    for (;;) {
+        int64_t begin_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
         look(launch);
-        int64_t pause_ns = COST_FACTOR * (clock_ns(CLOCK_PROCESS_CPUTIME_ID) - begin_ns);
-        now_ns = clock_ns(CLOCK_MONOTONIC);
-        children->next_ns = now_ns + (pause_ns > LEAST_NS ? pause_ns : LEAST_NS);
+        int64_t pause_ns = COST_FACTOR * (clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin_ns);
+        pause_ns = pause_ns > LEAST_NS ? pause_ns : LEAST_NS;
+        nanosleep(&(struct timespec){pause_ns / 1000000000, pause_ns % 1000000000}, NULL);
     }
-    return children->next_ns - now_ns;
+    return NULL;
+}
+
+void launch_children_prepare(struct launch *launch)
+{
+    pthread_t thread;
+    if (!launch->is_guarded || launch->is_quiet)
+        return;
+    sem_init(&has_child, 0, 0);
+    found.library_name = strdup(launch->children.library_name); /* the launcher frees its own at the end */
+    if (found.library_name != NULL && pthread_create(&thread, NULL, scan, launch) == 0)
+        pthread_detach(thread);
+}
+
+void launch_children_begin(void)
+{
+    sem_post(&has_child);
+}
+
+void launch_children_end(struct launch *launch)
+{
+    pthread_mutex_lock(&found_lock);
+    launch->children = found;
+    pthread_mutex_unlock(&found_lock);
 }

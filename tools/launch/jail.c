@@ -73,14 +73,17 @@ bool launch_jail_prepare(struct launch *launch)
     return false;
 }
 
-/* Writes the program's arguments into a memory file, each with its NUL. Returns the descriptor, or -1. */
+/* Writes the program's arguments into a memory file, each with its NUL. Returns the descriptor, or a negative errno. */
 static int write_words(char *const *program)
 {
     int words = memfd_create("sparkguard", 0);
-    for (; words >= 0 && *program != NULL; program++) {
+    if (words < 0)
+        return -errno;
+    for (; *program != NULL; program++) {
         const ssize_t length = (ssize_t)strlen(*program) + 1;
-        if (write(words, *program, (size_t)length) != length)
-            return -1;
+        ssize_t written = write(words, *program, (size_t)length);
+        if (written != length)
+            return written < 0 ? -errno : -ENOSPC;
     }
     return words;
 }
@@ -129,8 +132,11 @@ void launch_jail_enter(const struct launch *launch, int failure_pipe)
                                NULL};
     fcntl(failure_pipe, F_SETFD, 0);
     dup2(launch->jail_words[1], STDERR_FILENO);
-    if (words >= 0)
-        execvp(arguments[0], arguments);
+    if (words < 0) {
+        dprintf(STDERR_FILENO, "its arguments cannot be passed on: %s\n", strerror(-words));
+        _exit(LAUNCH_FAILED);
+    }
+    execvp(arguments[0], arguments);
     dprintf(STDERR_FILENO, "%s\n", errno == ENOENT ? "there is no such program" : strerror(errno));
     _exit(LAUNCH_FAILED);
 }
@@ -143,7 +149,7 @@ static char *read_words(int words)
     ssize_t length = read(words, text, sizeof text - 1);
     text[length > 0 ? length : 0] = '\0';
     text[strcspn(text, "\n")] = '\0';
-    return text_printable(text[0] != '\0' ? text : "it does not say why", false);
+    return text_printable(text[0] != '\0' ? text : "no reason given", false);
 }
 
 bool launch_jail_wait(struct launch *launch, int failure_pipe)
@@ -153,7 +159,7 @@ bool launch_jail_wait(struct launch *launch, int failure_pipe)
     while (read(failure_pipe, &what, sizeof what) < 0 && errno == EINTR)
         continue;
     if (what == JAIL_HAS_NO_LIMIT) {
-        fputs("sparkguard: --jail: systemd made the scope, but no memory limit came with it (no memory controller?); "
+        fputs("sparkguard: --jail: systemd made the scope without a memory limit (no memory controller?); "
               "nothing was started\n",
               stderr);
     } else if (what != JAIL_IS_THERE) {
@@ -196,11 +202,10 @@ void launch_jail_inside(char **argv)
         _exit(LAUNCH_FAILED);
     }
     if (!is_quiet)
-        fprintf(
-            stderr,
-            "sparkguard: jail of %s: the kernel bounds heap, mapped, pinned and managed memory by it; device memory "
-            "(cudaMalloc) it does not see, that is the guard's\n",
-            text_size(size, bytes));
+        fprintf(stderr,
+                "sparkguard: jail of %s: the kernel bounds heap, mapped, pinned and managed memory; the guard bounds "
+                "device memory (cudaMalloc)\n",
+                text_size(size, bytes));
     say(failure_pipe, JAIL_IS_THERE);
     execvp(program[0], program);
     say(failure_pipe, errno);

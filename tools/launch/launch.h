@@ -26,7 +26,6 @@ struct launch_children {
     uint64_t unguarded_bytes; /* largest resident size of an unguarded process, without files; 0: none was seen */
     uint32_t unguarded_pid;
     char unguarded_name[64];
-    int64_t next_ns; /* time of the next scan of /proc, CLOCK_MONOTONIC */
 };
 
 struct launch {
@@ -87,8 +86,13 @@ void launch_end_like(int wait_status) __attribute__((noreturn));
 
 /* ---- children.c ---- */
 
-/* Scans /proc for unguarded descendants if a scan is due. Returns the nanoseconds to the next scan; INT64_MAX: none. */
-int64_t launch_children_look(struct launch *launch);
+/* Makes a thread that will scan /proc for unguarded descendants; called before the program may use up the memory. All
+ * signals that the launcher takes are blocked. */
+void launch_children_prepare(struct launch *launch);
+/* Lets the scans begin: launch->child runs the program. */
+void launch_children_begin(void);
+/* Stores in launch->children what the scans have found so far. The thread goes on. */
+void launch_children_end(struct launch *launch);
 
 /* ---- jail.c: --jail ---- */
 

@@ -102,8 +102,8 @@ char *launch_find_library(const struct launch *launch)
     } else {
         path = launch_own_library(folder);
         if (path == NULL)
-            fprintf(stderr, "sparkguard: %s is neither in %s nor in %s; name it with --library=FILE\n", library_name,
-                    folder, SG_LIBDIR);
+            fprintf(stderr, "sparkguard: %s is neither in %s nor in %s; give its path with --library=FILE\n",
+                    library_name, folder, SG_LIBDIR);
     }
     if (path != NULL && !launch_is_library(path, &is_ours)) {
         fprintf(stderr, "sparkguard: %s is not a shared library that can be read\n", path);
@@ -185,7 +185,7 @@ bool launch_check_program(const char *program, const char *library)
         path = text_copy(facts.script_interpreter, sizeof facts.script_interpreter);
     }
     if (why != NULL)
-        fprintf(stderr, "sparkguard: %s %s, so nothing can be preloaded: it runs unguarded\n", path, why);
+        fprintf(stderr, "sparkguard: %s %s, so the library cannot be preloaded: it runs unguarded\n", path, why);
 done:
     free(path);
     return why == NULL;

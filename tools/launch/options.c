@@ -162,7 +162,7 @@ void launch_parse(struct launch *launch, int argc, char **argv)
         "SIZE",
         0,
         "in a scope of systemd with MemoryMax=SIZE and without swap: the kernel then bounds heap, mapped, pinned and "
-        "managed memory; device memory (cudaMalloc) it does not see, that is the guard's",
+        "managed memory, and the guard bounds device memory (cudaMalloc)",
         2};
     const struct argp parser = {
         .options = options,
@@ -171,8 +171,8 @@ void launch_parse(struct launch *launch, int argc, char **argv)
         .doc = "Runs a program under the guard: memory requests that would take the machine down are refused by the "
                "call that makes them. Each option sets the variable SPARKGUARD_NAME.\v"
                "SIZE: 12G, 512M, 64KiB (powers of 1024), 12GB (of 1000), bytes, or 10% of the machine's memory.\n"
-               "Exit status: the program's; 125 the launcher failed, 126 the program cannot be run, 127 it is not "
-               "there, 2 usage.",
+               "Exit status: the program's; 125 the launcher failed, 126 the program cannot be run, 127 not "
+               "found, 2 usage.",
     };
     if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, launch) != 0) { /* argp has printed the reason */
         suggest_option(options, argv);
@@ -205,7 +205,7 @@ void launch_check_environment(struct launch *launch)
             continue;
         char *raw = text_copy(*entry, (size_t)(equals - *entry));
         char *name = text_printable(raw, false);
-        fprintf(stderr, "sparkguard: %s is no variable of sparkguard; did you mean %s?\n", name,
+        fprintf(stderr, "sparkguard: %s is not a variable of sparkguard; did you mean %s?\n", name,
                 sg_option_table[option].variable);
         free(name);
         free(raw);

@@ -74,7 +74,7 @@ static void take_process(struct outcome *outcome, const struct model_process *pr
     take_resident(outcome, process);
     if (outcome->largest == NULL || process->peak_bytes > outcome->largest->peak_bytes)
         outcome->largest = process;
-    if (process->fate != NULL && outcome->ended_count++ == 0)
+    if (process->watchdog_event != NULL && outcome->ended_count++ == 0)
         outcome->ended = process;
     if (process->refusal_count == 0)
         return;
@@ -185,7 +185,7 @@ static void put_ended(const struct outcome *outcome)
     fprintf(stderr, "sparkguard: process %s", text);
     free(text);
     if (outcome->ended_count > 1)
-        fprintf(stderr, "; %zu more by theirs", outcome->ended_count - 1);
+        fprintf(stderr, "; %zu more by their own", outcome->ended_count - 1);
     fputc('\n', stderr);
 }
 

@@ -21,7 +21,7 @@ void model_process_fields(const struct model_process *process, const struct mode
     fields->flag(out, "watched", process->is_watched);
     fields->number(out, "exit_code", process->exit_code < 0 ? SG_UNKNOWN : (uint64_t)process->exit_code);
     fields->number(out, "signal", process->signal == 0 ? SG_UNKNOWN : (uint64_t)process->signal);
-    fields->text(out, "ended_by", process->fate != NULL ? "watchdog" : NULL);
+    fields->text(out, "ended_by", process->watchdog_event != NULL ? "watchdog" : NULL);
     fields->number(out, "live_bytes", process->live_bytes);
     fields->number(out, "peak_bytes", process->peak_bytes);
     fields->time(out, "peak_time", process->peak_ns);

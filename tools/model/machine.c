@@ -246,7 +246,7 @@ void model_machine_fill(struct model *model)
         root = "";
     *machine = (struct model_machine){.unified = -1,
                                       .is_sharing = model->directory_count > 0 && model_directories_are_read(model) &&
-                                                    model->neighbour_count == 0 && model->veiled_count == 0,
+                                                    model->other_directory_count == 0 && model->veiled_count == 0,
                                       .unaccounted_bytes = SG_UNKNOWN,
                                       .usable_bytes = SG_UNKNOWN,
                                       .reserve_bytes = SG_UNKNOWN,

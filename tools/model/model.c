@@ -54,7 +54,7 @@ void model_say_complaints_shortly(const struct model *model)
     if (model->complaint_count == 0)
         return;
     char *first = text_printable(model->complaints[0], false);
-    fprintf(stderr, "sparkguard-report: %zu file%s not believed, the first: %s\n", model->complaint_count,
+    fprintf(stderr, "sparkguard-report: %zu file%s not trusted, the first: %s\n", model->complaint_count,
             model->complaint_count == 1 ? " is" : "s are", first);
     free(first);
 }
@@ -165,32 +165,29 @@ static void read_past(struct model *model, struct model_segment *segment, int di
 }
 
 /* Returns why a file cannot be a registry of any version; NULL if it may be one, or is absent. */
-static const char *ledger_fault(int directory, const char *name)
+static const char *ledger_fault(int directory)
 {
     struct stat status;
     uint64_t magic = 0;
-    if (fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) != 0)
+    if (fstatat(directory, SG_REGISTRY_NAME, &status, AT_SYMLINK_NOFOLLOW) != 0)
         return NULL;
     if (!S_ISREG(status.st_mode))
-        return "no regular file";
-    int file = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        return "not a regular file";
+    int file = openat(directory, SG_REGISTRY_NAME, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (file < 0)
         return NULL; /* another user's file may be unreadable */
     ssize_t length = pread(file, &magic, sizeof magic, 0);
     close(file);
-    return length == (ssize_t)sizeof magic && magic == SG_REGISTRY_MAGIC ? NULL : "no ledger of the machine";
+    return length == (ssize_t)sizeof magic && magic == SG_REGISTRY_MAGIC ? NULL : "not a ledger of the machine";
 }
 
-static void check_ledgers(struct model *model, int directory, const char *path)
+static void check_ledger(struct model *model, int directory, const char *path)
 {
-    static const char *const names[] = {SG_REGISTRY_NAME, SG_LEDGER_SECOND_NAME};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *why = ledger_fault(directory, names[i]);
-        if (why == NULL)
-            continue;
-        complain(model, path, names[i], why);
-        model->veiled_count++; /* no process can be counted in such a registry */
-    }
+    const char *why = ledger_fault(directory);
+    if (why == NULL)
+        return;
+    complain(model, path, SG_REGISTRY_NAME, why);
+    model->veiled_count++; /* no process can be counted in such a registry */
 }
 
 /* Reads all segments of a directory. `is_found`: a pattern matched the directory, which may belong to a stranger.
@@ -210,7 +207,7 @@ static int read_directory(struct model *model, struct model_segment *segment, co
         seen->names = tool_allocate((size_t)count + 1, sizeof *seen->names);
     long read_count = is_found && count > FOUND_MAX ? FOUND_MAX : count;
     if (names != NULL && read_count < count)
-        complain(model, path, names[read_count], "is not read, nor is any behind it: they are too many");
+        complain(model, path, names[read_count], "is not read, nor is any after it: there are too many");
     for (long i = 0; names != NULL && i < read_count; i++) {
         if (!is_history)
             read_live(model, segment, directory, path, names[i], seen);
@@ -219,7 +216,7 @@ static int read_directory(struct model *model, struct model_segment *segment, co
     }
     model_segment_names_free(names, count);
     if (!is_history)
-        check_ledgers(model, directory, path);
+        check_ledger(model, directory, path);
     close(directory);
     return 0;
 }
@@ -239,7 +236,7 @@ static int read_found(struct model *model, struct model_segment *segment, const 
 {
     if (!is_squatted(directory))
         return read_directory(model, segment, directory->path, directory->origin == MODEL_MATCHED, false, seen);
-    complain(model, directory->path, "", "it belongs to another user, so nothing in it is believed");
+    complain(model, directory->path, "", "it belongs to another user, so it is not trusted");
     return EPERM;
 }
 
@@ -274,7 +271,7 @@ struct model *model_build(const struct model_scope *scope)
         sum_job(job, model);
     }
     DL_SORT(model->jobs, compare_jobs);
-    model_neighbours_fill(model);
+    model_other_directories_fill(model);
     model_machine_fill(model);
     if (scope->wants_unguarded)
         model_unguarded_fill(model);
@@ -290,9 +287,9 @@ void model_free(struct model *model)
         model_job_free(job);
     for (size_t i = 0; i < model->unguarded_count; i++)
         free(model->unguarded[i].command);
-    for (size_t i = 0; i < MODEL_NEIGHBOUR_CAPACITY; i++)
-        free(model->neighbours[i]);
-    free(model->live_neighbour);
+    for (size_t i = 0; i < MODEL_OTHER_DIRECTORY_CAPACITY; i++)
+        free(model->other_directories[i]);
+    free(model->live_other_directory);
     for (size_t i = 0; i < model->complaint_count; i++)
         free(model->complaints[i]);
     free(model->complaints);

@@ -75,11 +75,11 @@ struct model_process {
     bool is_observing;
     bool is_sharing; /* the process and its peers count each other through the registry */
     bool is_watched;
-    enum model_watchdog watchdog;   /* the action that ended the process, if any */
-    const struct model_event *fate; /* the watchdog's event about that action, else NULL */
-    const char *fate_detail;        /* the rest of the event's text, "" if none */
-    int exit_code;                  /* -1: unknown */
-    int signal;                     /* 0: none or unknown */
+    enum model_watchdog watchdog;             /* the action that ended the process, if any */
+    const struct model_event *watchdog_event; /* the watchdog's event about that action, else NULL */
+    const char *watchdog_detail;              /* the rest of the event's text, "" if none */
+    int exit_code;                            /* -1: unknown */
+    int signal;                               /* 0: none or unknown */
     int64_t started_ns;
     int64_t ended_ns;     /* 0: running or unknown */
     int64_t last_seen_ns; /* ended_ns if known, else the latest time in its record. Never 0 */
@@ -188,7 +188,7 @@ struct model_unguarded {
     char *command;
 };
 
-enum { MODEL_UNGUARDED_CAPACITY = 5, MODEL_NEIGHBOUR_CAPACITY = 4 };
+enum { MODEL_UNGUARDED_CAPACITY = 5, MODEL_OTHER_DIRECTORY_CAPACITY = 4 };
 
 /* The filters of a report. Without a filter the model holds the running jobs and the job that ended last. */
 struct model_scope {
@@ -229,10 +229,11 @@ struct model {
     size_t hidden_namesakes;   /* number of earlier processes with the requested PID */
     struct model_unguarded unguarded[MODEL_UNGUARDED_CAPACITY];
     size_t unguarded_count;
-    char *neighbours[MODEL_NEIGHBOUR_CAPACITY]; /* other directories, not counted here; the first ones by name */
-    size_t neighbour_count;                     /* all other directories, also beyond the capacity */
-    char *live_neighbour; /* the first other directory by name in which a process may run; NULL: none */
-    size_t live_neighbour_count;
+    /* Other directories, which are not counted here: the first ones by name, and the number of all. */
+    char *other_directories[MODEL_OTHER_DIRECTORY_CAPACITY];
+    size_t other_directory_count;
+    char *live_other_directory; /* the first other directory by name in which a process may run; NULL: none */
+    size_t live_other_directory_count;
     size_t veiled_count; /* rejected files that a running process may own */
     char **complaints;   /* "FILE: why" for each rejected file */
     size_t complaint_count;
@@ -262,7 +263,7 @@ void model_select(struct model *model, const struct model_scope *scope);
 bool model_scope_is_narrow(const struct model_scope *scope);
 void model_machine_fill(struct model *model);
 void model_unguarded_fill(struct model *model);
-void model_neighbours_fill(struct model *model);
+void model_other_directories_fill(struct model *model);
 void model_directories_fill(struct model *model, const struct model_scope *scope);
 void model_directories_free(struct model *model);
 /* Returns whether every directory could be read. */
@@ -317,7 +318,7 @@ enum { MODEL_END_TEXT = 96 };
 const char *model_end_text(const struct model_process *process, char text[MODEL_END_TEXT]);
 
 /* Returns a text about a process that its watchdog ended: "4711 ended by its own watchdog at 13:07:42: " and the rest
- * of the watchdog's event. process->fate must not be NULL. The caller frees. */
+ * of the watchdog's event. process->watchdog_event must not be NULL. The caller frees. */
 char *model_fate_text(const struct model_process *process, bool is_utf8);
 
 /* Returns the word for the amount that a refusal found too small: "usable" memory, or memory "left" of a limit. */

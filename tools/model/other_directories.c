@@ -97,33 +97,33 @@ static bool may_have_processes(int common, const char *name, const struct stat *
 static void keep_live(struct model *model, const char *name)
 {
     char *path = text_format("%s" COMMON "%s", procfs_live_root, name);
-    bool is_first = model->live_neighbour == NULL || strcmp(path, model->live_neighbour) < 0;
-    model->live_neighbour_count++;
-    free(is_first ? model->live_neighbour : path);
+    bool is_first = model->live_other_directory == NULL || strcmp(path, model->live_other_directory) < 0;
+    model->live_other_directory_count++;
+    free(is_first ? model->live_other_directory : path);
     if (is_first)
-        model->live_neighbour = path;
+        model->live_other_directory = path;
 }
 
-static const char *name_of(const char *neighbour)
+static const char *name_of(const char *path)
 {
-    return neighbour + strlen(procfs_live_root) + strlen(COMMON);
+    return path + strlen(procfs_live_root) + strlen(COMMON);
 }
 
 /* Counts a directory and keeps its path if it is among the first by name. */
 static void keep(struct model *model, const char *name)
 {
-    size_t place = bytes_min(model->neighbour_count++, MODEL_NEIGHBOUR_CAPACITY);
-    while (place > 0 && strcmp(name_of(model->neighbours[place - 1]), name) > 0)
+    size_t place = bytes_min(model->other_directory_count++, MODEL_OTHER_DIRECTORY_CAPACITY);
+    while (place > 0 && strcmp(name_of(model->other_directories[place - 1]), name) > 0)
         place--;
-    if (place == MODEL_NEIGHBOUR_CAPACITY)
+    if (place == MODEL_OTHER_DIRECTORY_CAPACITY)
         return;
-    free(model->neighbours[MODEL_NEIGHBOUR_CAPACITY - 1]);
-    memmove(&model->neighbours[place + 1], &model->neighbours[place],
-            (MODEL_NEIGHBOUR_CAPACITY - 1 - place) * sizeof model->neighbours[0]);
-    model->neighbours[place] = text_format("%s" COMMON "%s", procfs_live_root, name);
+    free(model->other_directories[MODEL_OTHER_DIRECTORY_CAPACITY - 1]);
+    memmove(&model->other_directories[place + 1], &model->other_directories[place],
+            (MODEL_OTHER_DIRECTORY_CAPACITY - 1 - place) * sizeof model->other_directories[0]);
+    model->other_directories[place] = text_format("%s" COMMON "%s", procfs_live_root, name);
 }
 
-void model_neighbours_fill(struct model *model)
+void model_other_directories_fill(struct model *model)
 {
     struct stat status;
     bool is_any = false;

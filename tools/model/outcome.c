@@ -61,9 +61,9 @@ void model_process_judge_end(struct model_process *process)
     if (watchdog == MODEL_NO_WATCHDOG || (watchdog != MODEL_ENDED_IT && has_lived_on))
         return;
     process->watchdog = watchdog;
-    process->fate = last;
-    process->fate_detail = last->what + strlen(watchdog_event[watchdog]);
-    process->fate_detail += strspn(process->fate_detail, " ,:;");
+    process->watchdog_event = last;
+    process->watchdog_detail = last->what + strlen(watchdog_event[watchdog]);
+    process->watchdog_detail += strspn(process->watchdog_detail, " ,:;");
     if (watchdog == MODEL_ENDED_IT)
         process->state = SG_STATE_KILLED;
     take_end_from_event(process, last);
@@ -115,9 +115,10 @@ char *model_fate_text(const struct model_process *process, bool is_utf8)
     char buffer[MODEL_END_TEXT], clock[TEXT_TIME_CAPACITY];
     bool is_ended = process->watchdog == MODEL_ENDED_IT;
     const char *end = is_ended ? "ended by its own watchdog" : model_end_text(process, buffer);
-    char *detail = text_printable(process->fate_detail, is_utf8);
-    char *text = text_format("%" PRIu32 " %s at %s%s%s", process->pid, end,
-                             text_clock_local(clock, process->fate->time_ns), detail[0] != '\0' ? ": " : "", detail);
+    char *detail = text_printable(process->watchdog_detail, is_utf8);
+    char *text =
+        text_format("%" PRIu32 " %s at %s%s%s", process->pid, end,
+                    text_clock_local(clock, process->watchdog_event->time_ns), detail[0] != '\0' ? ": " : "", detail);
     free(detail);
     return text;
 }

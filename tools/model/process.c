@@ -65,6 +65,7 @@ static void fill_domains(struct model_process *process, const struct sg_segment 
     }
     for (uint32_t i = 0; i < record_count; i++) {
         credit_bytes += content->record[i].credit_bytes; /* bounded by the reader: no overflow */
+        credit_bytes += (int64_t)sg_array_credit_bytes(content->record[i].array_credit);
         heap->allocations = bytes_add(heap->allocations, content->record[i].allocations);
         heap->frees = bytes_add(heap->frees, content->record[i].frees);
     }
@@ -204,19 +205,38 @@ static int compare_sites(const void *a, const void *b)
     return (first->offset > second->offset) - (first->offset < second->offset);
 }
 
-static void fill_sites(struct model_process *process, const struct sg_segment *content)
+/* What the call sites of the heap still count although the threads have freed it (array credit). */
+struct site_credit {
+    uint64_t bytes[SG_CALLSITE_CAPACITY];
+    uint64_t count[SG_CALLSITE_CAPACITY];
+};
+
+static struct site_credit credit_of_sites(const struct sg_segment *content, uint32_t record_count)
+{
+    struct site_credit credit = {0};
+    for (uint32_t i = 0; i < record_count; i++) {
+        uint64_t word = content->record[i].array_credit;
+        credit.bytes[sg_array_site(word)] += sg_array_site_bytes(word);
+        credit.count[sg_array_site(word)] += sg_array_site_count(word);
+    }
+    return credit;
+}
+
+static void fill_sites(struct model_process *process, const struct sg_segment *content, uint32_t record_count)
 {
     static const int domain_of[] = {
         [SG_CALLSITES_HEAP] = SG_DOMAIN_HEAP, [SG_CALLSITES_MAPPED] = SG_DOMAIN_MAPPED, [SG_CALLSITES_CUDA] = -1};
     bool is_peak_live = content->sites_peak_state == SG_CALLSITES_PEAK_LIVE;
+    const struct site_credit credit = credit_of_sites(content, record_count);
     process->sites = tool_allocate((size_t)SG_CALLSITE_CLASSES * SG_CALLSITE_CAPACITY, sizeof *process->sites);
     for (int class = 0; class < SG_CALLSITE_CLASSES; class ++)
         for (int number = SG_CALLSITE_OTHER; number < SG_CALLSITE_CAPACITY; number++) {
             const struct sg_callsite *entry = &content->site[class][number];
             bool is_one = number >= SG_CALLSITE_FIRST;
             int domain = is_one ? (int)(entry->key & 7) : domain_of[class];
-            uint64_t live_bytes = not_below_zero(entry->live_bytes);
-            uint64_t at_peak_bytes = is_peak_live ? live_bytes : not_below_zero(entry->at_peak_bytes);
+            bool is_heap = class == SG_CALLSITES_HEAP;
+            uint64_t live_bytes = not_below_zero(entry->live_bytes - (is_heap ? credit.bytes[number] : 0));
+            uint64_t at_peak_bytes = not_below_zero(is_peak_live ? entry->live_bytes : entry->at_peak_bytes);
             uint64_t at_refusal_bytes = process->refusal_count > 0 ? not_below_zero(entry->at_refusal_bytes) : 0;
             bool is_empty = (live_bytes | at_peak_bytes | at_refusal_bytes) == 0;
             if (is_empty || (is_one && entry->key == 0) || domain >= SG_DOMAIN_COUNT)
@@ -226,7 +246,8 @@ static void fill_sites(struct model_process *process, const struct sg_segment *c
                                         .domain = domain,
                                         .offset = entry->offset,
                                         .live_bytes = live_bytes,
-                                        .live_count = not_below_zero(entry->live_count),
+                                        .live_count =
+                                            not_below_zero(entry->live_count - (is_heap ? credit.count[number] : 0)),
                                         .peak_bytes = bytes_max(not_below_zero(entry->peak_bytes), live_bytes),
                                         .at_peak_bytes = at_peak_bytes,
                                         .at_refusal_bytes = at_refusal_bytes};
@@ -314,7 +335,7 @@ struct model_process *model_process_from(const struct model_segment *segment)
     fill_refusals(process, content);
     fill_phases(process, content);
     fill_events(process, content);
-    fill_sites(process, content);
+    fill_sites(process, content, segment->record_count);
     fill_times(process, segment);
     model_process_judge_end(process);
     return process;

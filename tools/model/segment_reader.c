@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include "common/procfs.h"
-#include "model/segment_version_1.h"
 #include "common/bytes.h"
 #include "common/text.h"
 #include "common/tool.h"
@@ -159,12 +158,9 @@ static bool check_size(const struct sg_segment *content, size_t bytes, char why[
         return blame(why, "incomplete: its process ended while setting it up");
     if (content->slot.magic != SG_ABI_MAGIC)
         return blame(why, "not a segment (wrong magic number)");
-    if (content->slot.abi_version == 1) /* still 1: an incomplete segment, which was not converted */
-        return blame(why, "cut short (%zu bytes of a segment of version 1)", bytes);
     if (content->slot.abi_version != SG_ABI_VERSION)
         return blame(why,
-                     "written by ABI version %" PRIu32 ", this tool reads version %u and version 1; use the report of "
-                     "that version",
+                     "written by ABI version %" PRIu32 ", this tool reads version %u; use the report of that version",
                      content->slot.abi_version, SG_ABI_VERSION);
     if (bytes < sizeof *content)
         return blame(why, "cut short (%zu of at least %zu bytes)", bytes, sizeof *content);
@@ -281,7 +277,6 @@ static enum model_verdict read_settled(struct model_segment *segment, int fd, ch
             blame(why, "cannot be read: %s", strerror((int)-length));
             return MODEL_BAD;
         }
-        length = (ssize_t)model_segment_from_version_1(bytes, (size_t)length, FILE_CAPACITY);
         is_good = check(segment->content, (size_t)length, why);
         bool is_set_up = (size_t)length >= sizeof segment->content->slot && segment->content->slot.magic != 0;
         if (!is_set_up) {

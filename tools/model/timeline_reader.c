@@ -48,7 +48,7 @@ static enum model_verdict read_file(struct sg_timeline *line, int fd, char why[M
 }
 
 /* Keeps the leading samples on which two readings agree. A running process rewrites its last sample all the time, and
- * all samples while it merges neighbours. */
+ * all samples while it merges other_directories. */
 static enum model_verdict read_still(struct sg_timeline *line, int fd, char why[MODEL_WHY_CAPACITY])
 {
     enum { READINGS_MAX = 32 };

@@ -1,10 +1,10 @@
-"""What a Python program may tell and ask the guard it runs under: phases, statistics, peaks. See sparkguard(3).
+"""Phases, statistics and peaks of a Python program under the guard. See sparkguard(3).
 
     import sparkguard
     sparkguard.mark("epoch 3")
     print(sparkguard.stats()["peak_bytes"])
 
-Without the guard (LD_PRELOAD=libsparkguard.so) nothing fails: active() and the others are False, stats() is None.
+Without the guard (LD_PRELOAD=libsparkguard.so) no function fails: stats() returns None, the others False.
 """
 
 import ctypes
@@ -32,23 +32,23 @@ class _Stats(ctypes.Structure):  # struct sparkguard_stats of include/sparkguard
 
 
 def _call(name, *arguments):
-    """The function's answer, or -1 where there is no guard."""
+    """Returns the function's result, or -1 without the guard."""
     function = getattr(_guard, name, None)
     return function(*arguments) if function else -1
 
 
 def active():
-    """Whether the program runs under the guard."""
+    """Returns whether the program runs under the guard."""
     return _call("sparkguard_active") == 1
 
 
 def mark(name):
-    """Ends the present phase and begins another; False without the guard."""
+    """Ends the present phase and begins another. Returns False without the guard."""
     return _call("sparkguard_mark", str(name).encode("utf-8", "replace")) == 0
 
 
 def stats():
-    """This process's figures by name, None for an unknown one; None without the guard.
+    """Returns this process's figures by name, None for an unknown figure; None without the guard.
 
     "domains" has live_bytes and peak_bytes of each; "unified" is True, False or None.
     """
@@ -64,16 +64,16 @@ def stats():
 
 
 def reset_peak():
-    """The peaks of stats() and of the present phase become what is live; False without the guard."""
+    """Resets the peaks of stats() and of the present phase to the live bytes. Returns False without the guard."""
     return _call("sparkguard_reset_peak") == 0
 
 
-# ---- the same by the names that training scripts know -------------------------------------------------------------------
+# ---- the same under the names that training scripts use -------------------------------------------------------------------
 
 
 def get_memory_stats():
-    """In GiB. The guard sees what was taken from the system, which a caching allocator calls reserved: both are the same
-    here. Zeros without the guard: ask active() if that matters."""
+    """Returns figures in GiB. The guard counts memory taken from the system, which a caching allocator calls reserved, so
+    allocated and reserved are equal. Without the guard all are zero; active() tells the difference."""
     now = stats() or {"live_bytes": 0, "peak_bytes": 0, "refused_count": 0}
     live = now["live_bytes"] / _GIB
     return {
@@ -85,7 +85,7 @@ def get_memory_stats():
 
 
 def log_memory_usage(name=""):
-    """One line at level INFO, to the logger "sparkguard"."""
+    """Logs one line at level INFO to the logger "sparkguard"."""
     now = stats()
     if now is None:
         _logger.info("[%s] not under sparkguard", name)
@@ -100,6 +100,6 @@ def reset_peak_memory_stats():
 
 
 def is_unified_memory_system():
-    """Whether device memory comes out of the machine's. The guard knows once the program has begun to use CUDA, or by
-    SPARKGUARD_UNIFIED; until then, and without the guard, None: nobody has asked the driver."""
+    """Returns whether device memory is the machine's memory. Until the program uses CUDA, unless SPARKGUARD_UNIFIED is set,
+    and without the guard, returns None."""
     return (stats() or {}).get("unified")

@@ -33,7 +33,7 @@ bool report_output_may_write(const char *path, const char *suffix)
     return is_named_so || strcmp(path, "-") == 0 || report_output_is_in_place(path);
 }
 
-/* Ends the stream: 0, or why it did not take everything. */
+/* Closes the stream. Returns 0, or the error if writing failed. */
 static int write_stream(const struct output *output, FILE *stream)
 {
     if (stream == NULL)
@@ -46,7 +46,7 @@ static int write_stream(const struct output *output, FILE *stream)
     return fclose(stream) != 0 && error == 0 ? errno : error;
 }
 
-/* Writes a file beside the final one, then renames it: a reader sees a whole file at any time, also after a failure. */
+/* Writes a temporary file and renames it, so that a reader always sees a complete file, also after a failure. */
 static int replace_file(const struct output *output, const char *path)
 {
     char *beside = text_format("%s.XXXXXX", path);
@@ -76,7 +76,7 @@ int report_output_write(const char *path, const char *what, void (*put)(FILE *st
         error = write_stream(&output, fopen(path, "we"));
     else
         error = replace_file(&output, path);
-    if (error == 0 || error == EPIPE) /* a reader that has gone away knows */
+    if (error == 0 || error == EPIPE) /* a reader that has closed the pipe needs no message */
         return REPORT_SHOWN;
     char *name = text_printable(strcmp(path, "-") == 0 ? what : path, false);
     fprintf(stderr, "sparkguard-report: cannot write %s: %s\n", name, strerror(error));

@@ -1,5 +1,5 @@
 /*
- * atomic_file.h - a document that the user wants in a file: whole under its name, or not there at all.
+ * atomic_file.h - writes a document to a file that appears under its name only when it is complete.
  */
 #ifndef SG_TOOLS_REPORT_ATOMIC_FILE_H
 #define SG_TOOLS_REPORT_ATOMIC_FILE_H
@@ -7,15 +7,16 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Whether there is something that is no regular file, as /dev/stdout or a link: that is written in place and stays. */
+/* Returns whether the path exists and is not a regular file, such as /dev/stdout or a link. Such a file is written in
+ * place. */
 bool report_output_is_in_place(const char *path);
 
-/* Whether a name may be written to: one that ends with `suffix` and is more than that, "-" for stdout, or something
- * there that is no regular file, as /dev/stdout. */
+/* Returns whether a name may be written to: a name that ends with `suffix` and is longer, "-" for stdout, or an
+ * existing file that is not regular, such as /dev/stdout. */
 bool report_output_may_write(const char *path, const char *suffix);
 
-/* Has `put` write `content`, and ends stdout where that is the path. Exit status of the tool; says on stderr why
- * `what`, as in "the drawing", could not be written. */
+/* Calls `put` to write `content`, and closes stdout if that is the path. Returns the tool's exit status. On failure a
+ * message on stderr says why `what`, such as "the drawing", could not be written. */
 int report_output_write(const char *path, const char *what, void (*put)(FILE *stream, void *content), void *content);
 
 #endif

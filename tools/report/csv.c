@@ -1,6 +1,6 @@
 /*
- * csv.c - one row for each process, under the names that the same figures have in JSON; those of an object in it
- * with the object's before them: "domains.heap.live_bytes".
+ * csv.c - prints one row for each process. Columns have the names of the figures in JSON; a figure in an object has the
+ * object's name before its own: "domains.heap.live_bytes".
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 
 struct row {
     struct csv csv;
-    const char *prefix; /* of the keys */
-    bool is_heading;    /* keys, not values */
+    const char *prefix; /* prefix of the keys */
+    bool is_heading;    /* prints keys instead of values */
 };
 
 static void put_key(struct row *row, const char *key)

@@ -1,5 +1,6 @@
 /*
- * json.c - the model in the shape that scripts rely on ("schema": 1). Every key is always there; unknown is null.
+ * json.c - prints the model in the format that scripts rely on ("schema": 1). Every key is always present; unknown is
+ * null.
  */
 #include "common/json.h"
 #include "model/fields.h"
@@ -25,8 +26,8 @@ static void put_machine(struct json *json, const struct model *model)
     json_bytes(json, "cgroup_limit_bytes", machine->cgroup_limit_bytes);
     json_bool(json, "sharing", machine->is_sharing);
     json_open(json, "not_counted", '[');
-    for (size_t i = 0; i < MODEL_NEIGHBOUR_CAPACITY && model->neighbours[i] != NULL; i++)
-        json_text(json, NULL, model->neighbours[i]);
+    for (size_t i = 0; i < MODEL_OTHER_DIRECTORY_CAPACITY && model->other_directories[i] != NULL; i++)
+        json_text(json, NULL, model->other_directories[i]);
     json_close(json, ']');
     json_open(json, "devices", '[');
     for (int i = 0; i < SG_DEVICE_CAPACITY; i++) {
@@ -155,7 +156,7 @@ static void put_sites(struct json *json, const struct model_process *process)
     json_close(json, ']');
 }
 
-/* The bytes of the call sites at one moment: the process's peak, or its last refusal. */
+/* Prints the bytes of the call sites at one moment: the process's peak or its last refusal. */
 static void put_sites_then(struct json *json, const struct model_process *process, const char *key, bool is_refusal)
 {
     json_open(json, key, '[');

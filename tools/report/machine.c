@@ -1,7 +1,7 @@
 /*
- * machine.c - the machine as a bar and its legend.
+ * machine.c - prints the machine as a bar with a legend.
  *
- *   [guarded][other use][promised][room][kept: reserve, of which floor]      room = what admission would grant now
+ *   [guarded][other use][promised][room][reserve, with the floor at its end]      room: what admission would grant now
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "common/bytes.h"
 #include "common/text.h"
 
-/* How a part looks. */
+/* The look of a part of the bar. */
 static const struct look {
     const char *glyph; /* one column */
     const char *ascii_glyph;
@@ -34,7 +34,7 @@ static void put_bar(const struct model_machine *machine, const struct model_part
     uint64_t bytes = 0;
     fputc('[', style->stream);
     for (int i = 0; i < MODEL_PART_COUNT; i++) {
-        if (i == MODEL_PART_RESERVE) { /* at the right end */
+        if (i == MODEL_PART_RESERVE) { /* drawn at the right end */
             bytes = machine->total_bytes - part[MODEL_PART_RESERVE].shown_bytes - part[MODEL_PART_FLOOR].shown_bytes;
             for (size_t end = cells_of(bytes, machine->total_bytes, width); cell < end; cell++)
                 fputc(' ', style->stream);
@@ -64,7 +64,7 @@ static void put_legend(const struct model_part part[MODEL_PART_COUNT], const str
     fputc('\n', style->stream);
 }
 
-/* One piece of a line, in words and bytes; nothing where the bytes are unknown. */
+/* Prints one piece of a line, in words and bytes; nothing if the bytes are unknown. */
 static void put_figure(const struct style *style, size_t *column, const char *word, uint64_t bytes)
 {
     char size[TEXT_SIZE_CAPACITY];
@@ -97,21 +97,21 @@ static void put_headline(const struct model_machine *machine, const struct style
     fputc('\n', style->stream);
 }
 
-/* The others cannot be summed up, so the sums above are of these programs alone. */
-static void put_neighbours(const struct model *model, const struct style *style)
+/* The figures of other directories are unknown, so the sums above exclude them. */
+static void put_other_directories(const struct model *model, const struct style *style)
 {
     size_t column = 0;
-    if (model->neighbour_count == 0)
+    if (model->other_directory_count == 0)
         return;
     style_flow(style, &column, "", STYLE_YELLOW, "guarded programs of other users are not counted here:");
-    for (size_t i = 0; i < MODEL_NEIGHBOUR_CAPACITY && model->neighbours[i] != NULL; i++) {
-        char *name = text_printable(model->neighbours[i], style->is_utf8);
+    for (size_t i = 0; i < MODEL_OTHER_DIRECTORY_CAPACITY && model->other_directories[i] != NULL; i++) {
+        char *name = text_printable(model->other_directories[i], style->is_utf8);
         text_shorten(name, style->columns - 4);
         style_flow(style, &column, i == 0 ? " " : ", ", STYLE_PLAIN, name);
         free(name);
     }
-    if (model->neighbour_count > MODEL_NEIGHBOUR_CAPACITY) {
-        char *rest = text_format("%zu more", model->neighbour_count - MODEL_NEIGHBOUR_CAPACITY);
+    if (model->other_directory_count > MODEL_OTHER_DIRECTORY_CAPACITY) {
+        char *rest = text_format("%zu more", model->other_directory_count - MODEL_OTHER_DIRECTORY_CAPACITY);
         style_flow(style, &column, ", ", STYLE_PLAIN, rest);
         free(rest);
     }
@@ -123,7 +123,7 @@ static void put_unaccounted(const struct model_machine *machine, const struct st
     char size[TEXT_SIZE_CAPACITY];
     if (machine->unaccounted_bytes == SG_UNKNOWN || machine->unaccounted_bytes == 0)
         return;
-    fprintf(style->stream, "unaccounted %s: CUDA contexts and the like, taken without asking\n",
+    fprintf(style->stream, "unaccounted %s: CUDA contexts and the like, taken without a request\n",
             text_size(size, machine->unaccounted_bytes));
 }
 
@@ -141,7 +141,7 @@ static void put_devices(const struct model_machine *machine, const struct style 
     }
 }
 
-/* Nothing where the kernel did not say. */
+/* Prints nothing if the kernel's figures are unknown. */
 static void put_picture(const struct model_machine *machine, const struct style *style)
 {
     struct model_part part[MODEL_PART_COUNT];
@@ -158,5 +158,5 @@ void report_render_machine(const struct model *model, const struct style *style)
     put_picture(machine, style);
     put_unaccounted(machine, style);
     put_devices(machine, style);
-    put_neighbours(model, style);
+    put_other_directories(model, style);
 }

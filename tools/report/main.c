@@ -1,7 +1,7 @@
 /*
- * sparkguard-report - shows what runs under the guard, what ran, and what was refused. Data on stdout, talk on stderr.
- * Exit status: 0 shown, 1 nothing matches, 2 usage, 3 a file that cannot be trusted (the others are shown all the same)
- * or output that cannot be written.
+ * sparkguard-report - shows running and ended programs under the guard, and what was refused. Data goes to stdout,
+ * messages to stderr. Exit status: 0 shown, 1 nothing matches, 2 usage, 3 a file cannot be trusted (the others are
+ * shown all the same) or the output cannot be written.
  */
 #define _GNU_SOURCE
 #include <argp.h>
@@ -27,9 +27,9 @@ const char *argp_program_version = "sparkguard-report " SG_VERSION_TEXT;
 
 struct request {
     struct model_scope scope;
-    char **directories;      /* of the scope, with room for as many as there are arguments */
+    char **directories;      /* directories of the scope, with space for one per argument */
     int64_t watch_ns;        /* the interval; 0: once */
-    unsigned forms;          /* asked for: at most one */
+    unsigned forms;          /* requested forms of output: at most one */
     const char *plot_path;   /* NULL: no plot */
     const char *html_path;   /* NULL: no page */
     const char *output_path; /* NULL: stdout */
@@ -56,15 +56,15 @@ static const struct argp_option options[] = {
     {"json", KEY_JSON, NULL, 0, "print JSON, for programs", 0},
     {"csv", KEY_CSV, NULL, 0, "print CSV, a row for each process", 0},
     {"prometheus", KEY_PROMETHEUS, NULL, 0, "print metrics for node_exporter's textfile collector", 0},
-    {"output", KEY_OUTPUT, "FILE", 0, "write FILE, which has its name only when it is whole", 0},
+    {"output", KEY_OUTPUT, "FILE", 0, "write to FILE, which appears when it is complete", 0},
     {"job", KEY_JOB, "NAME", 0, "one job, running or ended", 0},
-    {"last", KEY_LAST, NULL, 0, "the job that was started last", 0},
+    {"last", KEY_LAST, NULL, 0, "the job that started last", 0},
     {"since", KEY_SINCE, "WHEN", 0, "jobs from WHEN on: 2h, 30min, 13:06, yesterday, 2026-11-20T13:06, @EPOCH", 0},
     {"all", KEY_ALL, NULL, 0, "every job and process on record", 0},
-    {"watch", KEY_WATCH, "SECONDS", OPTION_ARG_OPTIONAL, "live view, new every SECONDS (1)", 0},
+    {"watch", KEY_WATCH, "SECONDS", OPTION_ARG_OPTIONAL, "live view, refreshed every SECONDS (1)", 0},
     {"dir", KEY_DIR, "DIR", 0, "read DIR: another user's, a container's, a copy; may be repeated, or a pattern", 0},
     {"plot", KEY_PLOT, "FILE.svg", 0, "draw the time line of one process", 0},
-    {"html", KEY_HTML, "FILE.html", 0, "write all that as one page, for a bug report", 0},
+    {"html", KEY_HTML, "FILE.html", 0, "write the same as one HTML page, for a bug report", 0},
     {0},
 };
 
@@ -76,7 +76,8 @@ static error_t refuse(const char *argument, const char *why)
     return EINVAL;
 }
 
-/* "--watch 5" as well as "--watch=5", but "--watch 4711" is about that process: after a blank a minute is the most. */
+/* Accepts "--watch 5" as well as "--watch=5". In "--watch 4711" the number is a PID, because after a blank the interval
+ * is at most 60 s. */
 static error_t parse_interval(const char *argument, struct argp_state *state, int64_t *interval_ns)
 {
     char *end;
@@ -87,7 +88,7 @@ static error_t parse_interval(const char *argument, struct argp_state *state, in
     }
     double seconds = argument != NULL ? strtod(argument, &end) : 1;
     if (argument != NULL && (end == argument || *end != '\0' || !(seconds >= 0.1 && seconds <= 3600)))
-        return refuse(argument, "is no interval of 0.1 to 3600 seconds; a good one: --watch=2");
+        return refuse(argument, "is not an interval of 0.1 to 3600 seconds; a good one: --watch=2");
     *interval_ns = (int64_t)(seconds * 1e9);
     return 0;
 }
@@ -98,9 +99,9 @@ static error_t parse_pid(const char *argument, uint32_t *pid)
     errno = 0;
     unsigned long number = strtoul(argument, &end, 10);
     if (*pid != 0)
-        return refuse(argument, "is one PID too many; one at a time");
+        return refuse(argument, "is a second PID; give one at a time");
     if (argument[0] < '0' || argument[0] > '9' || *end != '\0' || errno != 0 || number == 0 || number > INT32_MAX)
-        return refuse(argument, "is no process number; a good one: sparkguard-report 4711");
+        return refuse(argument, "is not a process number; a good one: sparkguard-report 4711");
     *pid = (uint32_t)number;
     return 0;
 }
@@ -111,7 +112,7 @@ static error_t check_forms(const struct request *request)
     if (__builtin_popcount(request->forms) + is_watch + is_plot + is_page > 1)
         return refuse("--json, --csv, --prometheus, --watch, --plot and --html", "exclude each other");
     if (request->output_path != NULL && (is_watch || is_plot || is_page))
-        return refuse("--output", "is for neither --watch nor --plot nor --html");
+        return refuse("--output", "cannot be used with --watch, --plot or --html");
     return 0;
 }
 
@@ -130,7 +131,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case KEY_OUTPUT:
         if (argument[0] == '\0')
-            return refuse("nothing", "is no name of a file; a good one: --output=report.json");
+            return refuse("nothing", "is not a file name; a good one: --output=report.json");
         request->output_path = argument;
         return 0;
     case KEY_JOB:
@@ -147,7 +148,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case KEY_SINCE:
         if (!report_since_parse(argument, tool_now_ns(), &request->scope.since_ns))
             return refuse(argument,
-                          "is no time; good ones: 2h, 30min, 13:06, yesterday, 2026-11-20T13:06, @1795180000");
+                          "is not a time; good ones: 2h, 30min, 13:06, yesterday, 2026-11-20T13:06, @1795180000");
         return 0;
     case KEY_DIR:
         request->directories[request->scope.directory_count++] = argument;
@@ -155,19 +156,19 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case KEY_PLOT:
         if (!report_plot_may_write(argument))
             return refuse(argument[0] != '\0' ? argument : "nothing",
-                          "is no name of a drawing; a good one: --plot=run.svg, or - for the standard output");
+                          "is not the name of a drawing; a good one: --plot=run.svg, or - for the standard output");
         request->plot_path = argument;
         return 0;
     case KEY_HTML:
         if (!report_output_may_write(argument, ".html"))
             return refuse(argument[0] != '\0' ? argument : "nothing",
-                          "is no name of a page; a good one: --html=report.html, or - for the standard output");
+                          "is not the name of a page; a good one: --html=report.html, or - for the standard output");
         request->html_path = argument;
         return 0;
     case ARGP_KEY_ARG:
         return parse_pid(argument, &request->scope.pid);
     case ARGP_KEY_INIT:
-        state->err_stream = NULL; /* getopt's line on what is wrong is enough, without argp's two on --help */
+        state->err_stream = NULL; /* print getopt's message only, without argp's two lines about --help */
         return 0;
     case ARGP_KEY_END:
         return check_forms(request);
@@ -203,7 +204,7 @@ static void say_nothing_matches(const struct model *model, const struct model_sc
             model->history != NULL ? model->history : "");
 }
 
-/* What came of it, as an exit status; talks where there is something to say. */
+/* Returns the exit status, after messages about what could not be shown. */
 static int conclude(struct model *model, const struct model_scope *scope)
 {
     model_say_complaints(model);
@@ -235,7 +236,7 @@ static struct model *gather(const struct request *request)
     struct model_scope scope = request->scope;
     if (request->watch_ns != 0)
         return report_watch(&request->scope, request->watch_ns);
-    if (request->forms & FORM_PROMETHEUS) { /* counters are of all */
+    if (request->forms & FORM_PROMETHEUS) { /* counters include all processes */
         scope.pid = 0;
         scope.job = NULL;
         scope.is_last = false;
@@ -273,8 +274,8 @@ static int write_report(struct model *model, const struct request *request)
     struct shown shown = {model, request};
     const char *path = request->output_path != NULL ? request->output_path : "-";
     int written = report_output_write(path, "the report", put_report, &shown), status = REPORT_SHOWN;
-    /* Or a stranger could make whoever collects for all users fail, and fill the journal: it is a figure among the
-     * metrics. */
+    /* Otherwise another user could make the collector for all users fail and fill the journal. The number of these
+     * files is a metric. */
     if ((request->forms & FORM_PROMETHEUS) && model_directories_found_amiss(model))
         model_say_complaints_shortly(model);
     else
@@ -282,7 +283,7 @@ static int write_report(struct model *model, const struct request *request)
     return written != REPORT_SHOWN ? written : status;
 }
 
-/* What is written into a file of its own; a page also says what could not be read. */
+/* Writes a plot or a page; a page also lists what could not be read. */
 static int write_document(struct model *model, const struct request *request)
 {
     int status = conclude(model, &request->scope), written = REPORT_SHOWN;
@@ -299,7 +300,7 @@ int main(int argc, char **argv)
     tool_set_name(argv);
     argp_err_exit_status = REPORT_USAGE;
     tool_memory_status = REPORT_UNTRUSTED;
-    signal(SIGPIPE, SIG_DFL); /* a reader that goes away ends us quietly, also below one who ignores the signal */
+    signal(SIGPIPE, SIG_DFL); /* a closed pipe ends the tool quietly, even if the parent process ignores the signal */
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");
     request.directories = tool_allocate((size_t)argc, sizeof *request.directories);

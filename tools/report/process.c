@@ -1,5 +1,5 @@
 /*
- * process.c - one process in depth: who it is, how it stands or ended, what it held and when, what was refused.
+ * process.c - prints one process in depth: its identity, state or end, memory over time, and refusals.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -28,7 +28,7 @@ enum style_colour report_state_colour(enum sg_state state)
 
 enum { SHARE_CELLS = 20, SITES_SHOWN = 10 };
 
-/* One piece of a line; frees it. */
+/* Prints one piece of a line, and frees it. */
 static void put_piece(const struct style *style, size_t *column, enum style_colour colour, char *piece)
 {
     style_flow(style, column, *column > 2 ? ", " : "", colour, piece);
@@ -39,7 +39,7 @@ static void put_life(const struct model_job *job, const struct model_process *pr
 {
     char end[MODEL_END_TEXT], started[TEXT_TIME_CAPACITY], lasted[TEXT_TIME_CAPACITY];
     char *name = text_printable(job->name[0] ? job->name : "-", style->is_utf8);
-    enum style_colour colour = process->fate != NULL ? STYLE_RED : report_state_colour(process->state);
+    enum style_colour colour = process->watchdog_event != NULL ? STYLE_RED : report_state_colour(process->state);
     int64_t until_ns = process->state == SG_STATE_RUNNING ? tool_now_ns() : process->ended_ns;
     size_t column = 2;
     fputs("  ", style->stream);
@@ -84,7 +84,7 @@ static void put_standing(const struct model_process *process, const struct style
     }
 }
 
-/* Nobody tells a parent of the out-of-memory killer, and its signal is SIGKILL like any other. */
+/* A parent is not told of the kernel's out-of-memory killer, whose signal is an ordinary SIGKILL. */
 static void put_other_cause(const struct model_process *process, const struct style *style)
 {
     bool may_be = process->state == SG_STATE_KILLED && process->watchdog == MODEL_NO_WATCHDOG &&
@@ -94,7 +94,7 @@ static void put_other_cause(const struct model_process *process, const struct st
     fputs("  ", style->stream);
     style_words(
         style, 2, STYLE_PLAIN,
-        "not by its own watchdog; if the kernel's out-of-memory killer ended it, its log says so: journalctl -k");
+        "not by its own watchdog; if it was the kernel's out-of-memory killer, the kernel log says so: journalctl -k");
 }
 
 static void put_identity(const struct model_job *job, const struct model_process *process, const struct style *style)
@@ -103,7 +103,7 @@ static void put_identity(const struct model_job *job, const struct model_process
     fprintf(style->stream, "%s%" PRIu32 "%s  %s\n", style_colour_on(style, STYLE_BOLD), process->pid,
             style_colour_off(style, STYLE_BOLD), command);
     free(command);
-    struct style lines = *style; /* they wrap on a terminal only */
+    struct style lines = *style; /* lines wrap on a terminal only */
     lines.columns = style->is_terminal ? style->columns : SIZE_MAX;
     put_life(job, process, &lines);
     put_standing(process, &lines);
@@ -126,14 +126,14 @@ static void put_figures(const struct model_process *process, const struct style 
     for (char *part = strtok_r(parts, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest))
         style_flow(style, &column, part == parts ? ": " : ", ", STYLE_PLAIN, part + (part[0] == ' '));
     fprintf(style->stream, "\nunaccounted %s%s\n", text_size(size, process->unaccounted_bytes),
-            process->unaccounted_bytes != SG_UNKNOWN ? " (CUDA contexts and the like, taken without asking)" : "");
+            process->unaccounted_bytes != SG_UNKNOWN ? " (CUDA contexts and the like, taken without a request)" : "");
     free(parts);
     const struct {
         const char *words;
         uint64_t bytes;
     } extras[] = {
-        {"promised, not there yet", is_running ? process->promised_bytes : 0},
-        {"inherited from the process that forked it", process->inherited_bytes},
+        {"promised, not resident yet", is_running ? process->promised_bytes : 0},
+        {"inherited from the parent by fork", process->inherited_bytes},
         {"registered with CUDA (counted elsewhere)", process->registered_bytes},
         {"resident of MAP_NORESERVE mappings (in the limit only)", process->sparse_resident_bytes},
     };
@@ -141,14 +141,14 @@ static void put_figures(const struct model_process *process, const struct style 
         if (extras[i].bytes != 0 && extras[i].bytes != SG_UNKNOWN)
             fprintf(style->stream, "%s %s\n", text_size(size, extras[i].bytes), extras[i].words);
     if (process->unmatched_frees > 0)
-        fprintf(style->stream, "%" PRIu64 " frees of blocks that were allocated past the guard\n",
+        fprintf(style->stream, "%" PRIu64 " frees of blocks that the guard did not see allocated\n",
                 process->unmatched_frees);
     if (process->faults > 0)
         fprintf(style->stream, "%s%" PRIu64 " internal faults%s: those calls were let through uncounted\n",
                 style_colour_on(style, STYLE_YELLOW), process->faults, style_colour_off(style, STYLE_YELLOW));
 }
 
-/* A domain's part of the peak as a bar: "██████████████        70 %". */
+/* Returns a domain's part of the peak as a bar: "██████████████ 70 %". */
 static char *share_text(uint64_t part, uint64_t whole, bool is_utf8)
 {
     double share = whole == 0 ? 0 : (double)part / (double)whole;
@@ -187,7 +187,7 @@ static void put_domains(const struct model_process *process, const struct style 
 
 static void put_sites(const struct model_process *process, const struct style *style)
 {
-    static const struct table_column columns[] = {{"LARGE BLOCKS ASKED FOR AT", TABLE_CUT},
+    static const struct table_column columns[] = {{"LARGE BLOCKS REQUESTED AT", TABLE_CUT},
                                                   {"DOMAIN", TABLE_WORDS},
                                                   {"LIVE", TABLE_NUMBERS},
                                                   {"BLOCKS", TABLE_NUMBERS},
@@ -229,7 +229,7 @@ static void put_refusals(const struct model_process *process, const struct style
         return;
     fprintf(style->stream, "\n%s%" PRIu64 " request%s refused%s, %s in all%s", style_colour_on(style, STYLE_RED),
             process->refused_count, process->refused_count == 1 ? "" : "s", style_colour_off(style, STYLE_RED),
-            text_size(size, process->refused_bytes), process->is_observing ? " (observed, let through)" : "");
+            text_size(size, process->refused_bytes), process->is_observing ? " (observed, not refused)" : "");
     if (process->refused_count > process->refusal_count)
         fprintf(style->stream, "; the last %zu", process->refusal_count);
     fputs(":\n", style->stream);
@@ -268,7 +268,7 @@ static void put_phases(const struct model_process *process, const struct style *
     table_end(&table);
 }
 
-/* Sentences rather than cells: a table would put long ones below their times. */
+/* Prints events as lines instead of a table, which would wrap long texts below their times. */
 static void put_events(const struct model_process *process, const struct style *style)
 {
     enum { CLOCK_COLUMNS = 8 };
@@ -279,9 +279,9 @@ static void put_events(const struct model_process *process, const struct style *
             style_colour_off(style, STYLE_DIM));
     for (size_t i = 0; i < process->event_count; i++) {
         char *what = text_printable(process->events[i].what, style->is_utf8);
-        bool is_fate = process->fate != NULL && i + 1 == process->event_count;
+        bool is_watchdog_event = process->watchdog_event != NULL && i + 1 == process->event_count;
         fprintf(style->stream, "%-*s ", CLOCK_COLUMNS, text_clock_local(clock, process->events[i].time_ns));
-        style_words(style, CLOCK_COLUMNS + 1, is_fate ? STYLE_RED : STYLE_PLAIN, what);
+        style_words(style, CLOCK_COLUMNS + 1, is_watchdog_event ? STYLE_RED : STYLE_PLAIN, what);
         free(what);
     }
 }

@@ -1,6 +1,6 @@
 /*
- * report.h - a model as text for people, or as JSON or CSV for programs. Renderers compute nothing that a reader could
- * want from the other form as well: that belongs to the model.
+ * report.h - prints a model as text for people, or as JSON or CSV for programs. Renderers compute no figure that
+ * another form needs too; such figures belong to the model.
  */
 #ifndef SG_TOOLS_REPORT_REPORT_H
 #define SG_TOOLS_REPORT_REPORT_H
@@ -13,12 +13,12 @@
 /* Exit codes of sparkguard-report, part of the interface. */
 enum { REPORT_SHOWN = 0, REPORT_NO_MATCH = 1, REPORT_USAGE = 2, REPORT_UNTRUSTED = 3 };
 
-/* The overview: machine, jobs with their processes, unguarded processes; or, if a pid was asked for, the processes in
- * depth. */
+/* Prints the overview: machine, jobs with their processes, unguarded processes. If a PID was requested, prints its
+ * processes in depth. */
 void report_render_text(const struct model *model, const struct model_scope *scope, const struct style *style);
 void report_render_process(const struct model_job *job, const struct model_process *process, const struct style *style);
 void report_render_machine(const struct model *model, const struct style *style);
-/* A blank line and a table, or nothing. */
+/* Prints a blank line and a table of unguarded processes, or nothing. */
 void report_render_unguarded(const struct model *model, const struct style *style);
 void report_render_json(const struct model *model, FILE *stream);
 void report_render_csv(const struct model *model, FILE *stream);

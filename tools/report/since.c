@@ -35,7 +35,7 @@ static const char *skip_blanks(const char *text)
     return text + strspn(text, " ");
 }
 
-/* A number below 10^12 at *text, moving behind it; -1 if there is none. */
+/* Parses a number below 10^12 at *text and advances *text past it; -1 if there is none. */
 static int64_t read_number(const char **text)
 {
     size_t digits = strspn(*text, "0123456789");
@@ -46,7 +46,7 @@ static int64_t read_number(const char **text)
     return number;
 }
 
-/* Numbers with units, one behind the other. */
+/* Parses a sequence of numbers with units. */
 static bool parse_span(const char *text, int64_t now_ns, int64_t *since_ns)
 {
     int64_t sum = 0, part;
@@ -66,7 +66,7 @@ static bool parse_span(const char *text, int64_t now_ns, int64_t *since_ns)
     return *text == '\0' || strcmp(text, "ago") == 0;
 }
 
-/* "Z" or "+01:00", in seconds east of Greenwich. */
+/* Parses "Z" or "+01:00" to seconds east of Greenwich. */
 static bool parse_zone(const char *text, long *east)
 {
     unsigned hours, minutes;
@@ -81,13 +81,13 @@ static bool parse_zone(const char *text, long *east)
     return true;
 }
 
-/* "13:06[:40[.5]]" into parts; returns what follows, NULL where it is none. */
+/* Parses "13:06[:40[.5]]" into parts. Returns the rest of the text, NULL if it is not a time. */
 static const char *read_clock(const char *text, struct tm *parts)
 {
     const char *whole = strptime(text, "%H:%M:%S", parts);
     if (whole == NULL)
         return strptime(text, "%H:%M", parts);
-    return *whole == '.' ? whole + 1 + strspn(whole + 1, "0123456789") : whole; /* no one counts in less than seconds */
+    return *whole == '.' ? whole + 1 + strspn(whole + 1, "0123456789") : whole; /* fractions of a second are ignored */
 }
 
 static bool parse_date(const char *text, int64_t *since_ns)
@@ -111,7 +111,7 @@ static bool parse_date(const char *text, int64_t *since_ns)
     return true;
 }
 
-/* A time of the day, and of `days_before` today. */
+/* Returns a time of the day that is `days_before` days before today. */
 static int64_t on_day(int64_t now_ns, int days_before, const struct tm *clock)
 {
     time_t now = (time_t)(now_ns / SECOND_NS);

@@ -1,5 +1,5 @@
 /*
- * since.h - a time as people write it on a command line.
+ * since.h - parses a time from the command line.
  */
 #ifndef SG_TOOLS_REPORT_SINCE_H
 #define SG_TOOLS_REPORT_SINCE_H

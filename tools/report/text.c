@@ -1,5 +1,6 @@
 /*
- * text.c - the overview for people: machine, jobs as trees of processes, unguarded processes, what to do next.
+ * text.c - prints the overview for people: machine, jobs as trees of processes, unguarded processes, and what to do
+ * next.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -13,7 +14,7 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-/* Of the processes that something is to be said about, the first. */
+/* The maximum number of processes with a note below the table. */
 enum { NOTES_SHOWN = 8 };
 
 static void put_process(struct table *table, const struct model_process *process)
@@ -29,7 +30,7 @@ static void put_process(struct table *table, const struct model_process *process
     table_count(table, process->refused_count, STYLE_RED);
 }
 
-/* Children stand below their parents; those of a folded one in its place. */
+/* Prints children below their parents. Children of a process that is not shown take its place. */
 static void put_processes(struct model_job *job, size_t run, const struct style *style)
 {
     static const struct table_column columns[] = {
@@ -89,7 +90,8 @@ static void put_run_headline(const struct model_job *job, size_t number, const s
     put_run_figures(run, &column, style);
 }
 
-/* The figures of the last run, which is the only one in most jobs; of all runs where each has a line of its own. */
+/* Prints the figures of the last run, which is the only run of most jobs. If each run has its own line, prints those of
+ * all runs. */
 static void put_job_headline(const struct model_job *job, bool names_directory, bool names_runs,
                              const struct style *style)
 {
@@ -121,7 +123,7 @@ static void put_job_headline(const struct model_job *job, bool names_directory, 
         put_run_figures(run, &column, style);
 }
 
-/* One line, cut where the terminal ends; frees it. */
+/* Prints one line, cut to the width of the terminal, and frees it. */
 static void put_note(const struct style *style, enum style_colour colour, char *text)
 {
     if (style->is_terminal)
@@ -130,16 +132,16 @@ static void put_note(const struct style *style, enum style_colour colour, char *
     free(text);
 }
 
-/* A line for each process that its own watchdog ended, and then for each that decides alone. */
+/* Prints a line for each process that its own watchdog ended, then for each process that decides alone. */
 static void put_process_notes(const struct model_job *job, const struct style *style)
 {
     const struct model_process *process;
     size_t ended = 0, alone = 0;
     DL_FOREACH (job->processes, process)
-        if (process->fate != NULL && ended++ < NOTES_SHOWN)
+        if (process->watchdog_event != NULL && ended++ < NOTES_SHOWN)
             put_note(style, STYLE_RED, model_fate_text(process, style->is_utf8));
     if (ended > NOTES_SHOWN)
-        put_note(style, STYLE_RED, text_format("and %zu more by theirs", ended - NOTES_SHOWN));
+        put_note(style, STYLE_RED, text_format("and %zu more by their own", ended - NOTES_SHOWN));
     DL_FOREACH (job->processes, process)
         if (model_process_is_alone(process) && alone++ < NOTES_SHOWN) {
             char *reason = text_printable(model_process_alone_reason(process), style->is_utf8);
@@ -164,7 +166,7 @@ static void put_notes(const struct model_job *job, const struct style *style)
                 style_colour_on(style, STYLE_YELLOW), unguarded, job->process_count,
                 style_colour_off(style, STYLE_YELLOW));
     if (observing > 0)
-        fputs("  observe mode: refusals are recorded, the requests were let through\n", style->stream);
+        fputs("  observe mode: nothing was refused, only recorded\n", style->stream);
 }
 
 static void put_runs(struct model_job *job, bool names_runs, const struct style *style)
@@ -194,9 +196,9 @@ static void put_jobs(const struct model *model, const struct model_scope *scope,
         put_job_headline(job, model->directory_count > 1, names_runs, style);
         put_runs(job, names_runs, style);
         if (running > 0)
-            fprintf(style->stream, "  and %zu smaller ones that run; --all shows them\n", running);
+            fprintf(style->stream, "  and %zu smaller running processes; --all shows them\n", running);
         if (ended > 0)
-            fprintf(style->stream, "  and %zu smaller ones that have ended; --all shows them\n", ended);
+            fprintf(style->stream, "  and %zu smaller ended processes; --all shows them\n", ended);
         put_notes(job, style);
     }
 }
@@ -221,11 +223,11 @@ void report_render_unguarded(const struct model *model, const struct style *styl
     table_end(&table);
 }
 
-/* Whether `process` interests a reader more than `best`: ended by its watchdog, else refused more, else larger. */
+/* Returns whether `process` is more interesting than `best`: ended by its watchdog, else more refusals, else larger. */
 static bool is_more_interesting(const struct model_process *process, const struct model_process *best)
 {
-    if (best == NULL || (process->fate != NULL) != (best->fate != NULL))
-        return best == NULL || process->fate != NULL;
+    if (best == NULL || (process->watchdog_event != NULL) != (best->watchdog_event != NULL))
+        return best == NULL || process->watchdog_event != NULL;
     if (process->refused_count != best->refused_count)
         return process->refused_count > best->refused_count;
     return process->peak_bytes > best->peak_bytes;
@@ -242,7 +244,7 @@ static const struct model_process *find_interesting(const struct model *model)
     return best;
 }
 
-/* A directory that the library does not use, whoever runs the programs. The caller frees. */
+/* Returns a directory that the library does not use because it is world-writable, or NULL. The caller frees. */
 static char *find_open_directory(const struct model *model)
 {
     struct stat status;
@@ -254,7 +256,7 @@ static char *find_open_directory(const struct model *model)
     return NULL;
 }
 
-/* How to call the report again for the same records: the name as it was typed, and the directories that were named. */
+/* Returns the command that shows the same records again: the tool's name as it was typed, and the given directories. */
 static char *report_command(const struct model *model)
 {
     char *command = text_copy(tool_typed_name != NULL ? tool_typed_name : "sparkguard-report", PATH_MAX);
@@ -278,7 +280,7 @@ static bool has_faulty_directory(const struct model *model)
     return false;
 }
 
-/* Nothing where a directory could not be read: the message on stderr says why, and what ran is not known. */
+/* Prints what to do next; nothing if a directory could not be read, because a message on stderr says why. */
 static void put_advice(const struct model *model, const struct style *style)
 {
     const struct model_process *process = find_interesting(model);
@@ -290,7 +292,7 @@ static void put_advice(const struct model *model, const struct style *style)
     if (process != NULL)
         fprintf(style->stream, "one process in depth: %s %" PRIu32, command, process->pid);
     else if (open_directory != NULL)
-        fprintf(style->stream, "programs keep nothing in %s, for it is writable by all; mend it:\n  chmod o-w '%s'",
+        fprintf(style->stream, "programs do not use %s, because it is writable by all; fix it:\n  chmod o-w '%s'",
                 open_directory, open_directory);
     else
         fputs("nothing has run under the guard yet; try:\n"

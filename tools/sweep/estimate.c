@@ -1,9 +1,9 @@
 /*
- * estimate.c - the formulas that go about for the memory of a training run, beside what was measured. Units are
- * theirs: GB of 10^9 bytes, parameters in thousand millions, the machine 119 GB.
+ * estimate.c - common formulas for the memory of a training run, compared with the measurements. The units are those of
+ * the formulas: GB of 10^9 bytes, parameters in thousand millions, a machine of 119 GB.
  *
  *   SFT    6 * parameters + batch * seq * hidden * 4 / 10^9   (weights, optimizer and gradients; activations)
- *   DPO    1.8 * SFT, as the methodology has it; 1.3 * SFT, as the setup guide has it
+ *   DPO    1.8 * SFT in one published formula, 1.3 * SFT in another
  *   GRPO   SFT + vllm_gpu_memory_utilization * 119
  */
 #define _GNU_SOURCE
@@ -27,7 +27,7 @@ const char *const sweep_formula_name[SWEEP_FORMULAS] = {
 };
 static const char *const kind_of[SWEEP_FORMULAS] = {"sft", "dpo", "dpo", "grpo"};
 
-/* The value of the first parameter that has a word in its name; `given` where it was given, 0 unknown. */
+/* Returns `given` if it is not 0, else the value of the first parameter whose name contains the word; 0: unknown. */
 static double value_of(const struct sweep *sweep, const struct sweep_run *run, const char *word, double given)
 {
     for (size_t i = 0; given == 0 && i < sweep->parameter_count; i++)
@@ -61,7 +61,7 @@ static const char *gb_text(char text[TEXT_SIZE_CAPACITY], double gb)
     return text;
 }
 
-/* How far an estimate lies above or below what was measured. */
+/* Formats how far an estimate is above or below the measurement. */
 static const char *off_text(char text[32], double gb, const struct sweep_run *run)
 {
     double measured = (double)run->peak_bytes / 1e9;
@@ -106,7 +106,7 @@ void sweep_render_estimate(const struct sweep *sweep, const struct style *style)
     fputc('\n', style->stream);
     if (activations_gb(sweep, &sweep->run[0]) == 0)
         style_words(style, 0, STYLE_PLAIN,
-                    "without activations: say hidden=, seq= and batch= as well, or sweep over seq and batch");
+                    "without activations: give hidden=, seq= and batch= as well, or sweep over seq and batch");
     style_words(style, 0, STYLE_PLAIN,
-                "GB are 10^9 bytes, as in the formulas; off: how far they lie above or below what was measured");
+                "GB are 10^9 bytes, as in the formulas; off: how far they are above or below the measurement");
 }

@@ -1,6 +1,5 @@
 /*
- * export.c - the methodology's table as a file: Markdown with the document's own columns and units (GB of 10^9
- * bytes), CSV and JSON with bytes and the rest of what is known.
+ * export.c - writes the table to a file: Markdown in GB of 10^9 bytes, CSV and JSON in bytes with all other figures.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -24,7 +23,7 @@ bool sweep_export_is_known(const char *path)
     return has_suffix(path, ".md") || has_suffix(path, ".csv") || has_suffix(path, ".json");
 }
 
-/* "80.9"; what is small needs more digits. */
+/* Prints a size such as "80.9"; small sizes get more digits. */
 static void put_gb(FILE *stream, uint64_t bytes, const char *unit, bool is_whole)
 {
     double gb = (double)bytes / 1e9;
@@ -84,7 +83,7 @@ static void put_markdown(const struct sweep *sweep, FILE *stream)
         fputs(remark[0] != '\0' ? " |" : "|", stream);
         free(remark);
     }
-    fputs("\n\nGB are 10^9 bytes; headroom is what was left above the reserve.\n", stream);
+    fputs("\n\nGB are 10^9 bytes; headroom is the memory left above the reserve.\n", stream);
     free(command);
 }
 

@@ -1,7 +1,8 @@
 /*
- * loop.c - all that is pending, one after the other: wait for a clean machine, look, predict, run, record.
+ * loop.c - runs all pending configurations one after another: wait for a clean machine, take a sample, predict, run,
+ * record.
  *
- * The record says that a run is under way before it is started, and what came of it before the next is.
+ * The record shows a run as active before it starts, and its result before the next run starts.
  */
 #define _GNU_SOURCE
 #include <signal.h>
@@ -15,10 +16,10 @@
 
 #define SECOND_NS INT64_C(1000000000)
 #define LOOK_NS (SECOND_NS / 5)
-#define STILL_BYTES (UINT64_C(16) << 20) /* room that grows by less is no longer growing */
-enum { STILL_LOOKS = 15 }; /* three seconds, as long as a request waits for returns (preload/admit/deferred_frees.c) */
+#define STILL_BYTES (UINT64_C(16) << 20) /* headroom that grows by less counts as constant */
+enum { STILL_LOOKS = 15 }; /* 3 s, as long as a request waits for deferred frees (preload/admit/deferred_frees.c) */
 
-/* Waits until nobody is in the way; false when the time is up or a signal came. */
+/* Waits until the machine is clean. Returns false after the time limit or a signal. */
 static bool wait_for_clean(const struct sweep *sweep, struct sweep_progress *progress, int *ended_by)
 {
     const int64_t began_ns = tool_now_ns();
@@ -49,10 +50,10 @@ static bool wait_for_clean(const struct sweep *sweep, struct sweep_progress *pro
     }
 }
 
-/* The room once what the last run had is back. Drivers return pages late, and those that keep freed ones in a pool of
- * their own (590 and later) all at once after a time in which nothing moves: with less room than that run found,
- * stillness means nothing before it has lasted. Counted in looks, not by the clock: a tool that did not run meanwhile
- * has not seen anything still. */
+/* Returns a sample of the machine after the memory of the last run is free again. Drivers return pages late. Drivers
+ * that keep freed pages (590 and later) return them all at once after a pause. So, while there is less headroom than
+ * the last run found, the figures must stay constant for several samples. Samples are counted instead of time, because
+ * this tool itself may have been stopped meanwhile. */
 static struct sweep_look look_when_still(const struct sweep *sweep, int *ended_by)
 {
     const int64_t until_ns = tool_now_ns() + sweep->clean_ns;
@@ -74,7 +75,7 @@ static struct sweep_look look_when_still(const struct sweep *sweep, int *ended_b
     }
 }
 
-/* "from 3 points, grows with batch^2.0" */
+/* Describes the basis of a prediction: "from 3 points, grows with batch^2.0". */
 static char *basis_text(const struct sweep *sweep, const struct sweep_prediction *prediction)
 {
     const char *name = sweep->parameter[prediction->parameter].name;
@@ -85,7 +86,7 @@ static char *basis_text(const struct sweep *sweep, const struct sweep_prediction
     return text_format("%zu points, grows with %s^%.1f", prediction->points, name, prediction->exponent);
 }
 
-/* Whether it would not fit, as far as is known; notes what is expected. */
+/* Returns whether the run is predicted not to fit, and records the prediction. */
 static bool would_not_fit(const struct sweep *sweep, struct sweep_run *run)
 {
     char need[TEXT_SIZE_CAPACITY], room[TEXT_SIZE_CAPACITY];
@@ -104,7 +105,7 @@ static bool would_not_fit(const struct sweep *sweep, struct sweep_run *run)
     return true;
 }
 
-/* On a terminal in the line that shows the run, else in one of its own. */
+/* Shows the prediction: on a terminal in the line of the run, otherwise on its own line. */
 static void say_prediction(const struct sweep *sweep, const struct sweep_run *run, struct sweep_progress *progress)
 {
     char least[TEXT_SIZE_CAPACITY], most[TEXT_SIZE_CAPACITY];
@@ -132,7 +133,7 @@ static void say_prediction(const struct sweep *sweep, const struct sweep_run *ru
     free(basis);
 }
 
-/* One configuration; 0, or an exit status that ends the sweep. */
+/* Runs one configuration. Returns 0, or an exit status that ends the sweep. */
 static int take_turn(struct sweep *sweep, struct sweep_run *run, struct sweep_progress *progress, int *ended_by)
 {
     const struct sweep_run *wall = sweep_find_wall(sweep, run);

@@ -1,7 +1,7 @@
 /*
- * sparkguard-sweep - finds the largest configuration of a program that is safe: runs it under the guard with growing
- * values, starts none that would not fit, records each as it ends and goes on where it was ended. The table on stdout,
- * talk on stderr.
+ * sparkguard-sweep - finds the largest configuration of a program that is safe. Runs the program under the guard with
+ * growing values, starts no configuration that would not fit, records each result, and continues an interrupted sweep.
+ * The table goes to stdout, messages to stderr.
  */
 #define _GNU_SOURCE
 #include <argp.h>
@@ -25,7 +25,7 @@ static bool is_on(enum sg_option option, const char *word)
     return value != NULL && strcmp(value, word) == 0;
 }
 
-/* A sweep drives programs into the wall on purpose: never without the guard. */
+/* A sweep runs programs out of memory on purpose, so it never runs without the guard. */
 static int prepare_guard(struct sweep *sweep)
 {
     struct launch launch = {.library = sweep->library, .program = sweep->command};
@@ -33,15 +33,16 @@ static int prepare_guard(struct sweep *sweep)
     if (launch.complaints > 0)
         return SWEEP_USAGE;
     if (is_on(SG_OPTION_DISABLE, "1") || is_on(SG_OPTION_MODE, "observe")) {
-        fputs("sparkguard-sweep: SPARKGUARD_DISABLE and SPARKGUARD_MODE=observe let a sweep take the machine down; "
-              "unset them\n",
-              stderr);
+        fputs(
+            "sparkguard-sweep: SPARKGUARD_DISABLE and SPARKGUARD_MODE=observe would let a sweep take the machine down; "
+            "unset them\n",
+            stderr);
         return SWEEP_USAGE;
     }
     char *library = launch_find_library(&launch);
     if (library == NULL)
         return LAUNCH_FAILED;
-    /* The program as the first configuration has it: its name may be a parameter too. */
+    /* The program's name may be a parameter too, so check the first configuration. */
     char **words = sweep_command_of(sweep, &sweep->run[0]);
     bool is_guarded = launch_check_program(words[0], library) && launch_preload(library);
     sweep_command_free(words);
@@ -71,7 +72,7 @@ static int show(const struct sweep *sweep)
     return status;
 }
 
-/* Ends stdout: `status`, or 3 if it did not take everything. */
+/* Closes stdout. Returns `status`, or 3 if writing failed. */
 static int finish(int status)
 {
     bool has_failed = ferror(stdout) != 0;
@@ -95,7 +96,7 @@ static int run_sweep(struct sweep *sweep, int *ended_by)
         status = sweep_all(sweep, &progress, ended_by);
         sweep_progress_end(&progress);
         if (*ended_by != 0 && sweep->state != NULL)
-            fprintf(stderr, "sparkguard-sweep: ended by %s; the same command goes on where it was ended\n",
+            fprintf(stderr, "sparkguard-sweep: ended by %s; the same command continues the sweep\n",
                     *ended_by == SIGINT ? "^C" : "a signal");
     }
     if (status >= LAUNCH_FAILED)
@@ -113,7 +114,7 @@ int main(int argc, char **argv)
     int ended_by = 0, status;
     tool_set_name(argv);
     argp_err_exit_status = SWEEP_USAGE;
-    signal(SIGPIPE, SIG_DFL); /* a reader that goes away ends us quietly, also below one who ignores the signal */
+    signal(SIGPIPE, SIG_DFL); /* a closed pipe ends the tool quietly, even if the parent process ignores the signal */
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");
     sweep_parse(&sweep, argc, argv);

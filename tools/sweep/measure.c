@@ -1,10 +1,10 @@
 /*
- * measure.c - the machine and the job as sparkguard-report sees them: the figures are the report's own.
+ * measure.c - measures the machine and the job with the functions of sparkguard-report.
  *
- * What a run needed is the job's peak and what it took without asking, as the guard counted them; predictions rest on
- * it alone. By how much the room above the reserve was smaller during the run than before it also has what others took:
- * it says how much was left, and where it is much more, that somebody else was there. A discrete GPU's memory is not
- * the machine's: there only the rest of the peak counts.
+ * The memory that a run needed is the job's peak plus unannounced memory, as the guard counted them. Predictions use
+ * only this figure. The loss of headroom during the run also includes memory of other programs. It gives the headroom
+ * that was left; if it is much larger than the need, another program took memory. A discrete GPU's memory is not the
+ * machine's memory, so it is excluded from the need.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -19,12 +19,12 @@
 #include "common/bytes.h"
 #include "common/text.h"
 
-/* Guarded programs below this leave no record either: a shell, not a neighbour. */
+/* Smaller guarded programs, such as shells, leave no record. */
 #define GUARDED_LEAST (UINT64_C(16) << 20)
-/* A machine at work gains and loses as much by itself: file pages that are written back, tables, daemons. */
+/* A machine gains and loses this much without other programs: written-back file pages, page tables, daemons. */
 #define OTHERS_LEAST (UINT64_C(256) << 20)
 
-/* What the job may hold at all, SG_UNKNOWN: as much as there is. */
+/* Returns the limit of the job, or SG_UNKNOWN if there is none. */
 static uint64_t limit_of(const struct model_machine *machine)
 {
     struct sg_size limit = {0};
@@ -53,8 +53,8 @@ struct sweep_look sweep_look(const char *job)
 }
 
 struct sum {
-    uint64_t peak_bytes;    /* of the largest process */
-    uint64_t machine_bytes; /* of it what is the machine's memory */
+    uint64_t peak_bytes;    /* peak of the largest process */
+    uint64_t machine_bytes; /* the part of the peak that is the machine's memory */
     uint64_t unaccounted_bytes;
     bool is_watchdogs, is_unguarded;
     const struct model_refusal *refusal; /* the last */
@@ -89,11 +89,11 @@ static char *refusal_text(const struct sum *sum, int wait_status)
                        model_reason_name[sum->refusal->reason], went_on);
 }
 
-/* By the worst that is known: a run that was refused something is no maximum, even if it went on. */
+/* Sets the status to the worst that happened: a run with a refusal is no maximum, even if the program continued. */
 static void judge(struct sweep_run *run, const struct sum *sum, int wait_status)
 {
     char text[TEXT_TIME_CAPACITY];
-    char *last = text_copy(run->note, SIZE_MAX); /* of its output */
+    char *last = text_copy(run->note, SIZE_MAX); /* the last line of its output */
     run->exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
     run->signal = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
     if (run->status == SWEEP_TIMED_OUT || run->status == SWEEP_INTERRUPTED) {
@@ -112,12 +112,12 @@ static void judge(struct sweep_run *run, const struct sum *sum, int wait_status)
         sweep_set_note(run, text_format("exit status %d%s%s", WEXITSTATUS(wait_status), last[0] ? ": " : "", last));
     } else {
         run->status = SWEEP_OK;
-        sweep_set_note(run, text_copy(sum->is_unguarded ? "not all of it was guarded" : "", 64));
+        sweep_set_note(run, text_copy(sum->is_unguarded ? "part of it ran unguarded" : "", 64));
     }
     free(last);
 }
 
-/* What the machine lost beyond what the job took. */
+/* Adds a note about memory that the machine lost beyond the job's need. */
 static void note_others(struct sweep_run *run, uint64_t bytes)
 {
     char size[TEXT_SIZE_CAPACITY];
@@ -151,7 +151,7 @@ void sweep_measure(struct sweep_run *run, const struct launch *launch, uint64_t 
     model_free(model);
 }
 
-/* Whether a process is this one or one that it descends from: a guarded shell is no neighbour. */
+/* Returns whether a process is this one or an ancestor: a guarded shell that started the sweep is not in its way. */
 static bool is_ancestor(uint32_t pid)
 {
     struct procfs_stat stat;
@@ -166,7 +166,7 @@ static bool is_ancestor(uint32_t pid)
     return false;
 }
 
-static char *neighbour_text(const char *kind, uint32_t pid, const char *command, uint64_t bytes)
+static char *process_text(const char *kind, uint32_t pid, const char *command, uint64_t bytes)
 {
     char size[TEXT_SIZE_CAPACITY];
     char *printable = text_printable(command, false);
@@ -189,11 +189,11 @@ char *sweep_in_the_way(const struct sweep *sweep)
         DL_FOREACH (job->processes, process)
             if (text == NULL && process->state == SG_STATE_RUNNING && process->live_bytes >= GUARDED_LEAST &&
                 !is_ancestor(process->pid))
-                text = neighbour_text("guarded", process->pid, process->command, process->live_bytes);
+                text = process_text("guarded", process->pid, process->command, process->live_bytes);
     for (size_t i = 0; text == NULL && i < model->unguarded_count; i++) {
         const struct model_unguarded *other = &model->unguarded[i];
         if (other->resident_bytes >= large && !is_ancestor(other->pid))
-            text = neighbour_text("unguarded", other->pid, other->command, other->resident_bytes);
+            text = process_text("unguarded", other->pid, other->command, other->resident_bytes);
     }
     model_free(model);
     return text != NULL ? text : text_copy("", 0);

@@ -30,15 +30,16 @@ enum {
 };
 
 static const struct argp_option options[] = {
-    {"param", 'p', "NAME=A,B,...", 0,
-     "values to put where the command has {NAME}; numbers are tried from the smallest on", 1},
+    {"param", 'p', "NAME=A,B,...", 0, "values that replace {NAME} in the command; numbers are tried in ascending order",
+     1},
     {"timeout", KEY_TIMEOUT, "TIME", 0, "end a run after 90s, 15m, 2h", 1},
     {"margin", KEY_MARGIN, "SIZE", 0, "leave this above the reserve (0)", 1},
     {"dry-run", KEY_DRY, NULL, 0, "say what would be run, and run nothing", 1},
     {"export", KEY_EXPORT, "FILE", 0, "write the table; .md, .csv or .json say how", 2},
     {"json", KEY_JSON, NULL, 0, "print JSON, for programs", 2},
     {"estimate", KEY_ESTIMATE, "0.6B,...", 0,
-     "the documents' formulas beside what was measured; hidden=1024, seq=1024, batch=8, gpu=0.3, sft, dpo, grpo", 2},
+     "estimates of common formulas beside the measurements; hidden=1024, seq=1024, batch=8, gpu=0.3, sft, dpo, grpo",
+     2},
     {"show-output", KEY_OUTPUT, NULL, 0, "let the program write to the terminal, not to STATE.log", 2},
     {"resume", KEY_RESUME, NULL, 0, "go on, or show what was measured; nothing is begun anew", 3},
     {"fresh", KEY_FRESH, NULL, 0, "forget what was measured and begin anew", 3},
@@ -51,7 +52,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-/* One line, where argp would print three. */
+/* Prints one line, where argp would print three. */
 __attribute__((noreturn, format(printf, 1, 2))) static void refuse(const char *format, ...)
 {
     va_list arguments;
@@ -78,13 +79,13 @@ static void take_duration(const char *name, const char *text, int64_t *duration_
 static void take_export(struct sweep *sweep, const char *path)
 {
     if (!sweep_export_is_known(path))
-        refuse("--export=%s: .md, .csv or .json say how to write it", path);
+        refuse("--export=%s: the name must end in .md, .csv or .json", path);
     if (sweep->export_count == SWEEP_EXPORTS)
         refuse("--export can be given 8 times");
     sweep->export_file[sweep->export_count++] = path;
 }
 
-/* Texts that are cut to pieces: told whole if they are wrong. */
+/* Parses a text that is cut to pieces; a message shows the whole text. */
 static void take_pieces(struct sweep *sweep, int key, const char *argument)
 {
     if (sweep->text_count == SWEEP_TEXTS)
@@ -143,9 +144,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         sweep->library = argument;
         return 0;
     case ARGP_KEY_INIT:
-        state->err_stream = NULL; /* no "Try --help" behind it */
+        state->err_stream = NULL; /* no "Try --help" after it */
         return 0;
-    case ARGP_KEY_ARG: /* the program: all that follows is its own */
+    case ARGP_KEY_ARG: /* the program; all further arguments belong to it */
         sweep->command = state->argv + state->next - 1;
         state->next = state->argc;
         return 0;
@@ -159,10 +160,10 @@ static const struct argp parser = {
     .parser = parse_option,
     .args_doc = "PROGRAM [ARGUMENT...]",
     .doc = "Finds the largest configuration of a program that is safe: runs it under the guard with growing values, "
-           "starts none that would not fit, and goes on where it was ended.\n\n"
+           "skips those that would not fit, and continues an interrupted sweep.\n\n"
            "  sparkguard-sweep --param batch=1,2,4,8 -- python train.py --batch {batch}\v"
            "Exit status: 0 a maximum was found, 1 nothing fits, 2 usage, 3 a record cannot be trusted or an output not "
-           "written, 4 the machine did not become clean, 125 the tool failed, 126 the program cannot be run, 127 it is "
+           "written, 4 the machine did not become clean, 125 the tool failed, 126 the program cannot be run, 127 not "
            "not there.",
 };
 
@@ -172,9 +173,9 @@ void sweep_parse(struct sweep *sweep, int argc, char **argv)
         .clean_ns = INT64_C(60) * 1000000000, .lock_fd = -1, .total_bytes = SG_UNKNOWN, .reserve_bytes = SG_UNKNOWN};
     (void)sg_parse_size("5%", &sweep->large);
     if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, sweep) != 0)
-        exit(SWEEP_USAGE); /* getopt(3) has said why */
+        exit(SWEEP_USAGE); /* getopt(3) has printed the reason */
     if (sweep->is_fresh && (sweep->wants_resume || sweep->wants_retry))
-        refuse("--fresh forgets what --resume and --retry go on with");
+        refuse("--fresh discards what --resume and --retry continue");
     if (sweep->command == NULL && !(sweep->estimate.is_wanted && !sweep->wants_resume))
         refuse("which program? for example: sparkguard-sweep -p batch=1,2,4 -- python train.py {batch}");
     if (sweep->command != NULL && sweep->parameter_count == 0)

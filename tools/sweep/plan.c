@@ -1,8 +1,8 @@
 /*
- * plan.c - from parameters to configurations and commands.
+ * plan.c - makes configurations and commands from parameters.
  *
- * The first parameter runs fastest, as the methodology has it: first the batch, then the accumulation. {NAME} stands
- * for a value anywhere in the command; braces around anything else are the program's own.
+ * The first parameter varies fastest: first the batch, then the accumulation. {NAME} stands for a value anywhere in the
+ * command; other braces belong to the program.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static char *join(char *text, const char *more, size_t length)
     return longer;
 }
 
-/* The parameter that "{NAME}" at the start of a text names, or NULL. */
+/* Returns the parameter that "{NAME}" at the start of a text names, or NULL. */
 static const struct sweep_parameter *parameter_at(const struct sweep *sweep, const char *text)
 {
     const char *end = text[0] == '{' ? strchr(text, '}') : NULL;
@@ -128,7 +128,7 @@ void sweep_set_note(struct sweep_run *run, char *note)
     free(note);
 }
 
-/* What must be the same for a record to be of this sweep. */
+/* Returns a text that is equal if a record belongs to the same sweep. */
 static char *identify(const struct sweep *sweep)
 {
     char *folder = getcwd(NULL, 0), *command = sweep_command_text(sweep->command);
@@ -171,7 +171,7 @@ const char *sweep_plan(struct sweep *sweep)
         if (count > SWEEP_CONFIGURATIONS)
             return "more than 4096 configurations";
         if (sweep->command[0] != NULL && !is_in_command(sweep, &sweep->parameter[i]))
-            return text_format("{%s} is nowhere in the command, so all its values would be the same",
+            return text_format("{%s} does not occur in the command, so its values would make no difference",
                                sweep->parameter[i].name);
     }
     sweep->run = tool_allocate(count, sizeof *sweep->run);

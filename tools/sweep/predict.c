@@ -1,14 +1,14 @@
 /*
- * predict.c - what the next configuration will need, from those seen along one parameter.
+ * predict.c - predicts the need of the next configuration from measurements along one parameter.
  *
- * Peaks grow faster than linear as often as not: attention grows with the square of the sequence, and the methodology's
- * own figures (21.1, 29.0, 46.8, 80.9 GB for a batch of 2, 4, 8, 16) more than double their steps. With three points
- * y = a + b x^p is fitted through the last three, 1 <= p <= 3: below, memory is not known to grow; above, three points
- * are noise rather than a law. With two points nothing is known of p: what is said is the range from the straight line
- * to the square, and only what would not fit even on the straight line is not started. With one, nothing but that a
- * larger one needs no less.
+ * Peaks often grow faster than linearly: attention grows with the square of the sequence, and published figures for
+ * batches of 2, 4, 8 and 16 (21.1, 29.0, 46.8, 80.9 GB) have steps that more than double. With three points, y = a + b
+ * x^p is fitted through the last three, with 1 <= p <= 3. Memory is not known to grow more slowly, and a steeper curve
+ * through three points is noise. With two points p is unknown: the prediction is the range from p = 1 to p = 2, and
+ * only a configuration that would not fit even with p = 1 is not started. With one point, a larger configuration is
+ * assumed to need no less.
  *
- * Being wrong costs a refusal at most: what is started runs under the guard.
+ * A wrong prediction costs a refusal at most, because every run is guarded.
  */
 #define _GNU_SOURCE
 #include <math.h>
@@ -29,7 +29,7 @@ static bool is_wall(enum sweep_status status)
            status == SWEEP_LOST || status == SWEEP_TOO_LARGE;
 }
 
-/* The same in all parameters but one. */
+/* Returns whether two runs are equal in all parameters but one. */
 static bool is_on_line(const struct sweep *sweep, const struct sweep_run *a, const struct sweep_run *b, size_t along)
 {
     for (size_t i = 0; i < sweep->parameter_count; i++)
@@ -38,7 +38,7 @@ static bool is_on_line(const struct sweep *sweep, const struct sweep_run *a, con
     return true;
 }
 
-/* The last three smaller ones along a parameter, the largest first; how many there are in all. */
+/* Collects the last three smaller runs along a parameter, the largest first. Returns the number of all smaller runs. */
 static size_t collect(const struct sweep *sweep, const struct sweep_run *run, size_t along, struct point point[3])
 {
     size_t count = 0;
@@ -55,14 +55,14 @@ static size_t collect(const struct sweep *sweep, const struct sweep_run *run, si
     return count;
 }
 
-/* How much steeper the second step is, if y grows with x^p. */
+/* Returns the ratio of the second step to the first if y grows with x^p. */
 static double steepness(const struct point point[3], double p)
 {
     double x1 = pow(point[2].x, p), x2 = pow(point[1].x, p), x3 = pow(point[0].x, p);
     return (x3 - x2) / (x2 - x1);
 }
 
-/* Grows with p for points above zero. */
+/* Finds p by bisection: the ratio of the steps grows with p for points above zero. */
 static double find_exponent(const struct point point[3])
 {
     double first = point[1].y - point[2].y, second = point[0].y - point[1].y, low = 1, high = EXPONENT_MAX;
@@ -80,7 +80,7 @@ static double find_exponent(const struct point point[3])
     return low;
 }
 
-/* On through the last two points with an exponent; memory that seems to shrink is taken to stay. */
+/* Extrapolates through the last two points with an exponent. Memory that shrinks is assumed to stay constant. */
 static uint64_t extend(const struct point *point, double x, double p)
 {
     double slope = (point[0].y - point[1].y) / (pow(point[0].x, p) - pow(point[1].x, p));
@@ -106,7 +106,7 @@ static struct sweep_prediction predict_along(const struct sweep *sweep, const st
     return found;
 }
 
-/* What decides: the likely figure where there is one. */
+/* Returns the figure that decides: the likely one if there is one. */
 static uint64_t weight(const struct sweep_prediction *prediction)
 {
     return prediction->likely_bytes != SG_UNKNOWN ? prediction->likely_bytes : prediction->least_bytes;
@@ -139,7 +139,7 @@ const struct sweep_run *sweep_find_wall(const struct sweep *sweep, const struct 
     return NULL;
 }
 
-/* Batch times accumulation: what a step is worth. */
+/* Returns the product of all numbers, such as batch times accumulation. */
 static double worth(const struct sweep *sweep, const struct sweep_run *run)
 {
     double product = 1;
@@ -149,7 +149,7 @@ static double worth(const struct sweep *sweep, const struct sweep_run *run)
     return product;
 }
 
-/* The same product with less memory is the better way to it. */
+/* Returns whether a run is better: a larger product, or the same product with less memory. */
 static bool is_better(const struct sweep *sweep, const struct sweep_run *run, const struct sweep_run *best)
 {
     double more = worth(sweep, run) - worth(sweep, best);

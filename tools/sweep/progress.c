@@ -1,5 +1,5 @@
 /*
- * progress.c - what goes on, on stderr: on a terminal one line that is rewritten, elsewhere a line for each run.
+ * progress.c - shows the progress on stderr: on a terminal one line that is rewritten, otherwise a line for each run.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -35,7 +35,7 @@ void sweep_progress_show(struct sweep_progress *progress, const char *text)
 {
     if (!progress->style.is_terminal)
         return;
-    struct style now = style_of(stderr); /* it may have been resized */
+    struct style now = style_of(stderr); /* the terminal may have been resized */
     char *line = text_copy(text, SIZE_MAX);
     text_shorten(line, now.columns - 1);
     clear(progress);
@@ -46,7 +46,7 @@ void sweep_progress_show(struct sweep_progress *progress, const char *text)
     free(line);
 }
 
-/* By the mean of what was measured; -1 where nothing was. */
+/* Estimates the remaining time by the mean duration of the runs; -1 if there was none. */
 static int64_t remaining_ns(const struct sweep *sweep, const struct sweep_run *run, int64_t elapsed_ns)
 {
     int64_t sum_ns = 0, measured = 0, pending = 0;

@@ -1,9 +1,9 @@
 /*
- * run.c - one run to its end, in a process group of its own, so that all of it can be ended: by a signal to the
- * sweep, by its time limit, or, should the sweep itself be killed, by the kernel (the program gets SIGTERM).
+ * run.c - executes one run in its own process group, so that all of it can be ended: by a signal to the sweep, by the
+ * time limit, or by the kernel if the sweep itself is killed (the program then gets SIGTERM).
  *
- * What it writes goes to STATE.log, its last line into the note of a run that failed. Signals are blocked and taken
- * with sigtimedwait(2): no handlers, no races with SIGCHLD.
+ * The program's output goes to STATE.log. Its last line becomes the note of a failed run. Signals are blocked and
+ * received with sigtimedwait(2): there are no handlers and no races with SIGCHLD.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -28,11 +28,12 @@
 #define SECOND_NS INT64_C(1000000000)
 #define LOOK_EVERY_NS SECOND_NS
 #define TICK_NS (SECOND_NS / 4)
-#define GRACE_NS (10 * SECOND_NS) /* between SIGTERM and SIGKILL: to save */
+#define GRACE_NS (10 * SECOND_NS) /* between SIGTERM and SIGKILL, so that the program can save */
 
 static sigset_t taken, mask_before;
 
-/* What the caller has us ignore, as nohup(1) does, stays ignored: blocked it would be taken. */
+/* A signal that the caller has set to be ignored, as nohup(1) does, stays ignored: if it were blocked, the sweep would
+ * receive it. */
 void sweep_signals_begin(void)
 {
     static const int ending[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
@@ -44,7 +45,7 @@ void sweep_signals_begin(void)
         if (sigaction(ending[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             sigaddset(&taken, ending[i]);
     sigprocmask(SIG_BLOCK, &taken, &mask_before);
-    sigaction(SIGCHLD, &plain, NULL); /* it may come to us ignored, and waitpid(2) must work */
+    sigaction(SIGCHLD, &plain, NULL); /* the caller may have set it to be ignored, and waitpid(2) must work */
 }
 
 int sweep_signal_within(int64_t wait_ns)
@@ -62,7 +63,7 @@ struct attempt {
     int log;
     off_t log_start;
     uint64_t least_room, most_held, held;
-    int64_t looked_ns, ending_ns; /* when it was told to end, 0 */
+    int64_t looked_ns, ending_ns; /* ending_ns: when SIGTERM was sent, 0: not yet */
 };
 
 static int64_t clock_ns(void)
@@ -89,7 +90,7 @@ static void open_log(struct attempt *attempt)
     attempt->log_start = fstat(attempt->log, &status) == 0 ? status.st_size : 0;
 }
 
-/* The last line of its output that says anything, as the run's note. */
+/* Makes the last non-empty line of the output the note of the run. */
 static void note_last_line(struct attempt *attempt)
 {
     char text[4096];
@@ -111,7 +112,7 @@ static void note_last_line(struct attempt *attempt)
     sweep_set_note(attempt->run, note);
 }
 
-/* The child until exec; what keeps it from that goes through the pipe as an errno. */
+/* In the child until exec. If exec fails, the errno goes through the pipe. */
 static void become_program(const struct attempt *attempt, pid_t parent, int failure_pipe)
 {
     char first[16];
@@ -166,7 +167,7 @@ static int start(struct attempt *attempt)
     return failure == ENOENT ? LAUNCH_NOT_FOUND : LAUNCH_NOT_EXECUTABLE;
 }
 
-/* One that is left over would cut the next wait short. */
+/* Discards a pending SIGCHLD, which would end the next wait early. */
 static void forget_news_of_children(void)
 {
     const struct timespec at_once = {0};
@@ -183,7 +184,7 @@ static bool has_ended(pid_t child)
     return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == child;
 }
 
-/* SIGTERM at first, SIGKILL when asked again. */
+/* Sends SIGTERM at the first call, SIGKILL at the next. */
 static void end_group(struct attempt *attempt, int64_t now_ns)
 {
     kill(-attempt->launch.child, attempt->ending_ns == 0 ? SIGTERM : SIGKILL);
@@ -205,7 +206,7 @@ static void look(struct attempt *attempt, int64_t now_ns)
 static void wait_for_end(struct attempt *attempt, int *ended_by)
 {
     const int64_t began_ns = clock_ns(), timeout_ns = attempt->sweep->timeout_ns;
-    attempt->looked_ns = began_ns - LOOK_EVERY_NS + TICK_NS; /* soon for the first time */
+    attempt->looked_ns = began_ns - LOOK_EVERY_NS + TICK_NS; /* take the first sample soon */
     while (!has_ended(attempt->launch.child)) {
         int number = sweep_signal_within(TICK_NS);
         int64_t now_ns = clock_ns();
@@ -223,7 +224,8 @@ static void wait_for_end(struct attempt *attempt, int *ended_by)
         sweep_progress_run(attempt->progress, attempt->sweep, attempt->run, now_ns - began_ns, attempt->held);
     }
     attempt->run->duration_ns = clock_ns() - began_ns;
-    kill(-attempt->launch.child, SIGKILL); /* what it left behind; the group's number is its own until it is reaped */
+    kill(-attempt->launch.child,
+         SIGKILL); /* ends remaining processes of the group, whose number is not reused before the child is reaped */
     while (waitpid(attempt->launch.child, &attempt->launch.wait_status, 0) < 0 && errno == EINTR)
         continue;
     forget_news_of_children();

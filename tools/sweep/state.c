@@ -1,8 +1,9 @@
 /*
- * state.c - the record of a sweep, which outlives it and the machine's power.
+ * state.c - keeps the record of a sweep on disk, where it survives the sweep and a power cut.
  *
- * A text of lines, replaced as a whole: written beside itself, synced, renamed, and the folder synced. So what is there
- * is always one that was complete, at most one run old. A lock on a file beside it keeps a second sweep away.
+ * The record is a text file that is replaced as a whole: a new file is written and synced, renamed, and the folder is
+ * synced. So the record is always complete and at most one run old. A lock on a second file excludes another sweep of
+ * the same command.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -28,7 +29,7 @@ void sweep_boot_id(char boot[64])
     boot[strcspn(boot, " \n")] = '\0';
 }
 
-/* FNV-1a: names a file, proves nothing; the record holds the whole identity. */
+/* FNV-1a, for the name of the file only. The record contains the whole identity. */
 static uint64_t hash_of(const char *text)
 {
     uint64_t hash = UINT64_C(14695981039346656037);
@@ -67,9 +68,10 @@ static bool lock(struct sweep *sweep)
     sweep->lock_fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
     int failure = sweep->lock_fd < 0 || flock(sweep->lock_fd, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
     if (failure == EWOULDBLOCK)
-        fprintf(stderr, "sparkguard-sweep: another sparkguard-sweep is at this (its record is %s)\n", sweep->state);
+        fprintf(stderr, "sparkguard-sweep: another sparkguard-sweep runs this command (its record is %s)\n",
+                sweep->state);
     else if (failure != 0)
-        fprintf(stderr, "sparkguard-sweep: %s: %s; name another place with --state=FILE\n", path, strerror(failure));
+        fprintf(stderr, "sparkguard-sweep: %s: %s; give another path with --state=FILE\n", path, strerror(failure));
     free(path);
     return failure == 0;
 }
@@ -93,8 +95,8 @@ void sweep_state_forget(struct sweep *sweep)
     sweep->begun_ns = sweep->session_ns;
 }
 
-/* What is to be run again: what was cut short; what was not started may fit now; with --retry all that did not end
- * well. */
+/* Marks runs as pending again: interrupted runs, runs that were not started and may fit now, and with --retry all that
+ * did not end well. */
 static void reopen(struct sweep *sweep)
 {
     for (size_t i = 0; i < sweep->run_count; i++) {
@@ -120,7 +122,7 @@ static void say_cut_short(const struct sweep *sweep, const struct sweep_run *run
     free(text);
 }
 
-/* What earlier sweeps of the command wrote. */
+/* Removes the log of earlier sweeps of the command. */
 static void drop_log(const struct sweep *sweep)
 {
     char *path = text_format("%s.log", sweep->state);
@@ -129,7 +131,7 @@ static void drop_log(const struct sweep *sweep)
     free(path);
 }
 
-/* Goes on with a record, or forgets it. */
+/* Continues a record, or discards it. */
 static void take_up(struct sweep *sweep)
 {
     size_t measured = 0;
@@ -137,13 +139,13 @@ static void take_up(struct sweep *sweep)
         measured += sweep->run[i].status >= SWEEP_OK && sweep->run[i].status <= SWEEP_TIMED_OUT;
     if (sweep->is_complete && !sweep->wants_resume && !sweep->wants_retry) {
         if (!sweep->is_dry)
-            fputs("sparkguard-sweep: measuring anew what was measured before; --resume shows that instead\n", stderr);
+            fputs("sparkguard-sweep: measuring again; --resume shows the earlier measurements instead\n", stderr);
         sweep_state_forget(sweep);
         drop_log(sweep);
     } else if (!sweep->is_complete || sweep->wants_retry) {
         char began[TEXT_TIME_CAPACITY];
         if (!sweep->is_dry)
-            fprintf(stderr, "sparkguard-sweep: going on with the sweep of %s: %zu of %zu measured\n",
+            fprintf(stderr, "sparkguard-sweep: continuing the sweep of %s: %zu of %zu measured\n",
                     text_time_local(began, sweep->begun_ns), measured, sweep->run_count);
         for (size_t i = 0; i < sweep->run_count; i++)
             say_cut_short(sweep, &sweep->run[i]);
@@ -171,14 +173,14 @@ int sweep_state_open(struct sweep *sweep)
         return 0;
     }
     if (result == -ENOENT && sweep->wants_resume) {
-        fprintf(stderr, "sparkguard-sweep: nothing to resume: %s is not there\n", sweep->state);
+        fprintf(stderr, "sparkguard-sweep: nothing to resume: %s does not exist\n", sweep->state);
         return SWEEP_NOTHING_FITS;
     }
     if (result == -ENOENT) {
         drop_log(sweep);
         return 0;
     }
-    fprintf(stderr, "sparkguard-sweep: %s: %s; --fresh begins anew\n", sweep->state, why);
+    fprintf(stderr, "sparkguard-sweep: %s: %s; --fresh starts a new one\n", sweep->state, why);
     return SWEEP_UNTRUSTED;
 }
 
@@ -226,7 +228,7 @@ static bool sync_folder(const char *path)
 {
     char *copy = text_copy(path, SIZE_MAX);
     int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool is_synced = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL); /* some file systems have nothing to sync */
+    bool is_synced = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL); /* some file systems do not support fsync */
     if (fd >= 0)
         close(fd);
     free(copy);
@@ -238,7 +240,7 @@ bool sweep_state_write(const struct sweep *sweep)
     if (sweep->state == NULL)
         return true;
     char *beside = text_format("%s.new", sweep->state);
-    (void)unlink(beside); /* of one that was killed while it wrote: the lock is ours */
+    (void)unlink(beside); /* left by a sweep that was killed while writing; this process holds the lock */
     int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     FILE *stream = fd >= 0 ? fdopen(fd, "w") : NULL;
     bool is_written = stream != NULL && put_all(sweep, stream);

@@ -1,6 +1,6 @@
 /*
- * state_read.c - reads the record of a sweep and believes nothing of it unseen: another file, another sweep, torn
- * or absurd content is one sentence, and nothing of it is used.
+ * state_read.c - reads the record of a sweep and checks all of it. If it is another file, another sweep's record,
+ * incomplete or has absurd figures, one sentence says so, and nothing of it is used.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-/* 4096 runs with notes of a few hundred bytes; and no machine holds 64 PiB. */
+/* Limits: a file of 4096 runs with notes of a few hundred bytes, and sizes below 64 PiB. */
 #define FILE_LIMIT ((off_t)4 << 20)
 #define BYTES_LIMIT (UINT64_C(1) << 56)
 #define TIME_LIMIT (INT64_MAX / 2)
@@ -40,7 +40,7 @@ __attribute__((format(printf, 2, 3))) static bool blame(struct reader *reader, c
     return false;
 }
 
-/* A whole number or "-", with the blank behind it; NULL if it is none, or too large. */
+/* Parses a whole number or "-", and the blank after it. Returns NULL if it is neither, or too large. */
 static char *take_number(char *text, uint64_t most, uint64_t *number)
 {
     char *end;
@@ -57,7 +57,7 @@ static char *take_number(char *text, uint64_t most, uint64_t *number)
     return errno == 0 && *number < most && (*end == ' ' || *end == '\0') ? end + (*end == ' ') : NULL;
 }
 
-/* The same for one that may be -1. */
+/* The same for a number that may be -1. */
 static char *take_signed(char *text, int64_t most, int64_t *number)
 {
     uint64_t value = 0;
@@ -70,7 +70,8 @@ static char *take_signed(char *text, int64_t most, int64_t *number)
     return value == SG_UNKNOWN ? NULL : text;
 }
 
-/* One that died at a run: the machine went down with it if it has been started since. */
+/* Judges a run that was active when the sweep ended: if the machine has booted since, the machine went down during the
+ * run. */
 static void judge(const struct reader *reader, struct sweep_run *run)
 {
     if (run->status != SWEEP_UNDER_WAY)
@@ -115,7 +116,7 @@ static bool read_run(struct reader *reader, char *text)
     return true;
 }
 
-/* The lines before the runs, each at its place. */
+/* Parses the lines before the runs, in their fixed order. */
 static bool read_head(struct reader *reader, char *line)
 {
     static const char *const keys[HEAD_LINES] = {"sparkguard-sweep ", "identity ", "boot ", "begun ",
@@ -125,7 +126,7 @@ static bool read_head(struct reader *reader, char *line)
     char *text = line + strlen(key);
     uint64_t complete = 0;
     if (strncmp(line, key, strlen(key)) != 0)
-        return blame(reader, reader->line == 1 ? "is no record of a sweep" : "line %zu: is not in its place",
+        return blame(reader, reader->line == 1 ? "is not the record of a sweep" : "line %zu: is not in its place",
                      reader->line);
     switch (reader->line) {
     case 1:
@@ -149,7 +150,7 @@ static bool read_head(struct reader *reader, char *line)
     }
 }
 
-/* The text is cut to lines; the last must be "end" with the count of runs. */
+/* Cuts the text to lines and parses them. The last line must be "end" with the number of runs. */
 static bool read_lines(struct reader *reader, char *text)
 {
     char *line;
@@ -173,7 +174,7 @@ static bool read_lines(struct reader *reader, char *text)
             return blame(reader, "line %zu: not a line of a record", reader->line);
         }
     }
-    return has_ended || blame(reader, "is cut short");
+    return has_ended || blame(reader, "is incomplete");
 }
 
 static bool read_file(struct reader *reader, int fd)
@@ -187,7 +188,7 @@ static bool read_file(struct reader *reader, int fd)
         return blame(reader, "is larger than any record");
     char *text = tool_allocate((size_t)status.st_size + 1, 1);
     ssize_t length = read(fd, text, (size_t)status.st_size);
-    bool is_good = length >= 0 ? strlen(text) == (size_t)length || blame(reader, "is no text")
+    bool is_good = length >= 0 ? strlen(text) == (size_t)length || blame(reader, "is not text")
                                : blame(reader, "cannot be read: %s", strerror(errno));
     is_good = is_good && read_lines(reader, text);
     free(text);

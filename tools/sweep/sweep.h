@@ -87,11 +87,11 @@ struct sweep_estimate {
 struct sweep {
     struct sweep_parameter parameter[SWEEP_PARAMETERS];
     size_t parameter_count;
-    char **command; /* the template, NULL behind the last */
+    char **command; /* the template; NULL after the last */
     struct sweep_run *run;
     size_t run_count;
 
-    char *text[SWEEP_TEXTS]; /* what names and values point into */
+    char *text[SWEEP_TEXTS]; /* names and values point into these texts */
     size_t text_count;
     const char *export_file[SWEEP_EXPORTS];
     size_t export_count;
@@ -107,43 +107,43 @@ struct sweep {
     char *identity; /* folder, parameters and command as printable ASCII */
     char *state;    /* path of the record, NULL: none is kept */
     int lock_fd;
-    bool is_complete; /* nothing is pending any more */
+    bool is_complete; /* no run is pending */
     int64_t begun_ns;
     int64_t session_ns;     /* when this process began */
     uint64_t total_bytes;   /* of the machine, less the pool of huge pages */
     uint64_t reserve_bytes; /* as last seen */
-    uint64_t found_bytes;   /* of room by the last run that was started, 0: none was */
+    uint64_t found_bytes;   /* headroom that the last started run found; 0: none was started */
 };
 
 /* sweep/options.c: exits 2 on bad usage, 0 after --help. */
 void sweep_parse(struct sweep *sweep, int argc, char **argv);
-/* values.c: "batch=1,2,4"; a sentence about what is wrong with it, or NULL. Cuts `text` to pieces. */
+/* values.c: parses "batch=1,2,4". Returns NULL, or a sentence about the error. Cuts `text` to pieces. */
 const char *sweep_take_parameter(struct sweep *sweep, char *text);
-/* "0.6B,hidden=1024"; the same. */
+/* Parses "0.6B,hidden=1024" in the same way. */
 const char *sweep_take_estimate(struct sweep_estimate *estimate, char *text);
-/* "90", "90s", "15m", "2h" in ns; false if it is none. */
+/* Parses "90", "90s", "15m" or "2h" to nanoseconds. Returns false if it is not a duration. */
 bool sweep_take_duration(const char *text, int64_t *duration_ns);
 
-/* plan.c: all configurations, the first parameter running fastest; a sentence about what is wrong, or NULL. */
+/* plan.c: makes all configurations; the first parameter varies fastest. Returns NULL, or a sentence about the error. */
 const char *sweep_plan(struct sweep *sweep);
-/* The command with {name} replaced; NULL behind the last. */
+/* Returns the command with {name} replaced; NULL after the last. */
 char **sweep_command_of(const struct sweep *sweep, const struct sweep_run *run);
 void sweep_command_free(char **command);
-/* A command as one line, quoted where a shell needs it; printable ASCII. */
+/* Returns a command as one line of printable ASCII, quoted for a shell. */
 char *sweep_command_text(char *const *command);
-/* "batch=4 accum=1", printable. */
+/* Returns a text such as "batch=4 accum=1", printable. */
 char *sweep_run_text(const struct sweep *sweep, const struct sweep_run *run);
 void sweep_set_note(struct sweep_run *run, char *note);
 void sweep_free(struct sweep *sweep);
 
-/* state.c: finds, locks and reads the record; 0, or an exit status after saying why. */
+/* state.c: finds, locks and reads the record. Returns 0, or an exit status after a message on stderr. */
 int sweep_state_open(struct sweep *sweep);
 /* Writes the record atomically and waits until it is on disk. Returns false after a message on stderr. */
 bool sweep_state_write(const struct sweep *sweep);
 /* Discards the content of the record. */
 void sweep_state_forget(struct sweep *sweep);
 void sweep_state_close(struct sweep *sweep);
-/* state_read.c: 0, -ENOENT, or -EINVAL with a sentence in why. */
+/* state_read.c: reads the record. Returns 0, -ENOENT, or -EINVAL with a sentence in `why`. */
 enum { SWEEP_WHY_CAPACITY = 200 };
 int sweep_state_read(struct sweep *sweep, const char *path, const char *boot, char why[SWEEP_WHY_CAPACITY]);
 void sweep_boot_id(char boot[64]);
@@ -159,24 +159,25 @@ const struct sweep_run *sweep_recommend(const struct sweep *sweep);
 
 /* measure.c: the machine before, during and after a run. */
 struct sweep_look {
-    uint64_t room_bytes; /* above the reserve and below the limit, now */
+    uint64_t room_bytes; /* headroom above the reserve and below the limit, now */
     uint64_t total_bytes, reserve_bytes;
-    uint64_t held_bytes; /* by the job */
+    uint64_t held_bytes; /* held by the job */
 };
 struct sweep_look sweep_look(const char *job);
 /* Fills peak, needed, headroom, refusals, status and note of a run that has ended. */
 void sweep_measure(struct sweep_run *run, const struct launch *launch, uint64_t least_room, uint64_t most_held);
-/* What is in the way of a clean machine, "" if nothing. The caller frees. */
+/* Returns which process keeps the machine from being clean, "" if none. The caller frees. */
 char *sweep_in_the_way(const struct sweep *sweep);
 
-/* run.c: one run to its end. `tick` is called several times a second. 0, or LAUNCH_... after saying why. */
+/* run.c: executes one run and calls `tick` several times a second. Returns 0, or LAUNCH_... after a message on stderr.
+ * */
 struct sweep_progress;
 int sweep_execute(struct sweep *sweep, struct sweep_run *run, struct sweep_progress *progress, int *ended_by);
-/* Takes the signals that end a sweep; the one that came within the time, 0 for none. */
+/* Blocks the signals that end a sweep; waits for one. The latter returns the signal that came in time, or 0. */
 void sweep_signals_begin(void);
 int sweep_signal_within(int64_t wait_ns);
 
-/* progress.c: on stderr; one line that is rewritten on a terminal, else a line for each run. */
+/* progress.c: shows the progress on stderr: on a terminal one line that is rewritten, otherwise a line for each run. */
 struct sweep_progress {
     struct style style;
     bool is_line_up;
@@ -188,25 +189,26 @@ void sweep_progress_name(struct sweep_progress *progress, const struct sweep *sw
 void sweep_progress_show(struct sweep_progress *progress, const char *text);
 void sweep_progress_run(struct sweep_progress *progress, const struct sweep *sweep, const struct sweep_run *run,
                         int64_t elapsed_ns, uint64_t held_bytes);
-/* A line that stays. */
+/* Prints a line that is not rewritten. */
 void sweep_progress_say(struct sweep_progress *progress, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void sweep_progress_end_of(struct sweep_progress *progress, const struct sweep *sweep, const struct sweep_run *run);
 void sweep_progress_end(struct sweep_progress *progress);
 
-/* loop.c: all that is pending; 0, or an exit status; *ended_by a signal that ended it. */
+/* loop.c: runs all pending configurations. Returns 0 or an exit status; *ended_by is the signal that ended the sweep.
+ * */
 int sweep_all(struct sweep *sweep, struct sweep_progress *progress, int *ended_by);
 
 /* sweep/table.c, export.c, estimate.c */
 void sweep_render_text(const struct sweep *sweep, const struct style *style);
 void sweep_render_plan(const struct sweep *sweep, const struct style *style);
 void sweep_render_json(const struct sweep *sweep, FILE *stream);
-/* What the document's table says in its last column. */
+/* Returns the text of the table's last column. */
 char *sweep_remark(const struct sweep *sweep, const struct sweep_run *run);
-/* Whether a file's suffix says how to write it. */
+/* Returns whether the suffix of a file names a known format. */
 bool sweep_export_is_known(const char *path);
 bool sweep_export(const struct sweep *sweep, const char *path);
-/* What a formula of the documents says of one configuration, in GB of 10^9 bytes; false where the model's kind is
- * another, or what it needs is not known. */
+/* Computes a formula for one configuration, in GB of 10^9 bytes. Returns false if the formula is for another kind of
+ * training, or a number that it needs is unknown. */
 enum { SWEEP_FORMULAS = 4 };
 extern const char *const sweep_formula_name[SWEEP_FORMULAS];
 bool sweep_estimate(const struct sweep *sweep, const struct sweep_run *run, int formula, double *gb);

@@ -1,5 +1,5 @@
 /*
- * table.c - the methodology's table in the terminal, and what it comes to.
+ * table.c - prints the table and the recommendation in the terminal.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -24,7 +24,7 @@ static enum style_colour colour_of(const struct sweep_run *run)
 char *sweep_remark(const struct sweep *sweep, const struct sweep_run *run)
 {
     const char *remark = "";
-    /* In the methodology's table 38 of 81 GB left are "approaching limit": longer inputs find less. */
+    /* Published figures call 38 GB left after 81 GB "approaching limit": longer inputs need more. */
     bool is_near = run->headroom_bytes != SG_UNKNOWN && run->headroom_bytes < run->needed_bytes / 4;
     if (run->status == SWEEP_OK && run->headroom_bytes != SG_UNKNOWN && run->headroom_bytes < sweep_margin_bytes(sweep))
         remark = "leaves less than the margin";
@@ -93,7 +93,7 @@ static void put_recommendation(const struct sweep *sweep, const struct style *st
                 sweep->is_complete ? "nothing fits: see STATUS" : "nothing has ended well so far");
     }
     if (!sweep->is_complete)
-        fprintf(style->stream, "%zu of %zu not done yet; the same command goes on\n", pending, sweep->run_count);
+        fprintf(style->stream, "%zu of %zu not done yet; the same command continues\n", pending, sweep->run_count);
 }
 
 void sweep_render_text(const struct sweep *sweep, const struct style *style)

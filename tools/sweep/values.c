@@ -1,5 +1,5 @@
 /*
- * values.c - what people write behind --param, --estimate and --timeout, read and checked.
+ * values.c - parses and checks the values of --param, --estimate and --timeout.
  */
 #define _GNU_SOURCE
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "sweep/sweep.h"
 #include "common/text.h"
 
-/* A number that people write: no blanks, no hexadecimal, not infinite. */
+/* Parses a number: no blanks, no hexadecimal, not infinite. */
 static bool read_number(const char *text, double *number)
 {
     char *end;
@@ -25,7 +25,7 @@ static bool is_parameter_name(const char *name)
     return name[0] != '\0' && strlen(name) < 40 && name[strspn(name, letters)] == '\0';
 }
 
-/* Numbers from the smallest on: a sweep starts small. */
+/* Sorts numbers, the smallest first, because a sweep starts small. */
 static void sort_values(struct sweep_parameter *parameter)
 {
     for (size_t i = 1; i < parameter->count; i++)
@@ -80,7 +80,7 @@ const char *sweep_take_parameter(struct sweep *sweep, char *text)
     return NULL;
 }
 
-/* "0.6B", "600M", "7b" in thousand millions. */
+/* Parses "0.6B", "600M" or "7b" in thousand millions. */
 static bool read_model_size(const char *text, double *billions)
 {
     char digits[24];

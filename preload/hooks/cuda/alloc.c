@@ -118,10 +118,13 @@ static void record_registration(const struct sg_cuda_call *call, uint64_t addres
     if (!call->is_counted || !call->is_placed)
         return;
     uint64_t block = sg_block(bytes, SG_DOMAIN_PINNED, call->device) | (uint64_t)call->context << SG_BLOCK_SLOT_SHIFT;
-    if (sg_block_table_insert(&sg_tracker_registered, address, block, NULL) != 0)
+    uint64_t stale = 0; /* as in sg_cuda_record: its context shared a slot, or had just ended */
+    if (sg_block_table_insert(&sg_tracker_registered, address, block, &stale) != 0)
         sg_ledger_count_fault();
     else
         sg_fetch_add(&sg_own->registered_bytes, bytes);
+    if (stale != 0)
+        sg_cuda_released(&sg_tracker_registered, stale);
     sg_context_recheck(&sg_tracker_registered, address, block, call->ends_before);
 }
 

@@ -90,16 +90,13 @@ static bool get_info(uint32_t device, size_t *free_bytes, size_t *total_bytes)
 
 /* Reads a discrete card's free memory from the driver. Without a context the driver does not answer. SIZE_MAX then lets
  * every request pass, and the driver alone decides. */
-static void look_at_device(struct sg_request *request)
+static struct sg_card look_at_card(uint32_t device)
 {
-    request->device_epoch = sg_peers_epoch();
+    uint32_t epoch = sg_peers_epoch();
     size_t free_bytes = SIZE_MAX, total_bytes = 0;
-    if (!get_info(request->device, &free_bytes, &total_bytes))
+    if (!get_info(device, &free_bytes, &total_bytes))
         free_bytes = SIZE_MAX;
-    request->has_device_pool = true;
-    request->device_identity = sg_cuda_device_identity(request->device);
-    request->device_free_bytes = free_bytes;
-    request->device_total_bytes = total_bytes;
+    return (struct sg_card){sg_cuda_device_identity(device), free_bytes, total_bytes, epoch, device};
 }
 
 /* Errors after which all further work returns the same error, or the context is unusable (cuda.h). */
@@ -151,15 +148,15 @@ bool sg_cuda_ask(struct sg_cuda_call *call)
     bool is_admitted;
     do {
         if (call->request.domain == SG_DOMAIN_DEVICE && sg_cuda_has_own_pool(call->device))
-            look_at_device(&call->request);
+            call->request.card = look_at_card(call->device);
         is_admitted = sg_admission_ask(&call->request);
-        if (call->is_tentative && call->request.is_short)
+        if (call->is_tentative && call->request.answer.is_short)
             return false;
-        if (call->request.must_look_again && call->request.is_behind && !sg_cuda_look_closely(call))
+        if (call->request.answer.must_look_again && call->request.is_behind && !sg_cuda_look_closely(call))
             return false;
-    } while (!is_admitted && call->request.must_look_again);
+    } while (!is_admitted && call->request.answer.must_look_again);
     bool is_eager = call->request.domain == SG_DOMAIN_DEVICE || call->request.domain == SG_DOMAIN_PINNED;
-    if (is_admitted && is_eager && !call->has_headroom && !call->request.is_rare && !call->request.has_device_pool &&
+    if (is_admitted && is_eager && !call->has_headroom && !call->request.is_rare && call->request.card.identity == 0 &&
         sg_headroom_unified() == 1 && !sg_options.mode_observe)
         sg_page_cache_reclaim(call->request.size_bytes);
     return is_admitted;
@@ -194,7 +191,6 @@ static bool begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain d
         call->request.growth_bytes = growth_bytes;
         call->request.call = sg_self.call != NULL ? sg_self.call : sg_hook_table[hook].base;
         call->request.is_behind = true;
-        call->request.device = call->device;
         sg_mempool_memory_catch_up();
         if (growth_bytes != 0 && !sg_cuda_ask(call)) {
             sg_cuda_close(call);
@@ -228,10 +224,8 @@ void sg_cuda_prepare(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domai
     (void)sg_cuda_knows_device(device);
     sg_mempool_memory_catch_up();
     call->context = sg_context_current();
-    call->request = (struct sg_request){.domain = domain,
-                                        .call = sg_self.call != NULL ? sg_self.call : sg_hook_table[hook].base,
-                                        .is_behind = true,
-                                        .device = device};
+    call->request = (struct sg_request){
+        .domain = domain, .call = sg_self.call != NULL ? sg_self.call : sg_hook_table[hook].base, .is_behind = true};
 }
 
 void sg_cuda_go_on(void)
@@ -255,8 +249,7 @@ bool sg_cuda_begin_on_open(struct sg_cuda_call *call, enum sg_hook hook, CUdevic
             (struct sg_request){.domain = SG_DOMAIN_DEVICE,
                                 .size_bytes = growth_bytes, /* growth_bytes stays 0: not charged to the job's LIMIT */
                                 .call = sg_hook_table[hook].base,
-                                .is_rare = true,
-                                .device = call->device};
+                                .is_rare = true};
         if (!sg_cuda_ask(call)) {
             sg_cuda_close(call);
             return false;

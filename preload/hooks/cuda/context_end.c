@@ -13,14 +13,15 @@
 #include "hooks/cuda/lock.h"
 #include "hooks/cuda/mempool.h"
 
-static struct sg_context_end *endings; /* list of the ends under way; under sg_vmm_lock */
-static uint32_t ending_count;          /* (atomic) length of that list */
+static struct sg_context_end *endings SG_AT_FORK; /* list of the ends under way; under sg_cuda_lock */
+static uint32_t ending_count SG_AT_FORK;          /* (atomic) length of that list */
 
 uint64_t sg_context_ends;
-static uint64_t slot_ended_at[SG_CONTEXT_SHARED + 1]; /* sg_context_ends after the slot's last end; under sg_vmm_lock */
+static uint64_t
+    slot_ended_at[SG_CONTEXT_SHARED + 1]; /* sg_context_ends after the slot's last end; under sg_cuda_lock */
 static uint64_t primary_ended_at[SG_DEVICE_CAPACITY]; /* the same for primary contexts, by device */
 
-/* The primary context of each device; under sg_vmm_lock. */
+/* The primary context of each device; under sg_cuda_lock. */
 static struct {
     unsigned long long id; /* cuCtxGetId of the last one retained; 0: unknown */
     uint64_t retained;     /* (atomic) number of retains */
@@ -140,14 +141,14 @@ void sg_context_take_out(struct sg_context_end *end)
     struct sg_lock_state lock;
     if (!end->is_known)
         return;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     if (end->number != 0)
         sg_context_set_ending(end->number, true);
     end->next = endings;
     endings = end;
     sg_fetch_add(&ending_count, 1u);
     uint64_t bytes = sg_context_is_alone(end->number) ? take_all_out(end) : 0;
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     sg_deferred_frees_note_free(bytes);
 }
 
@@ -189,7 +190,7 @@ void sg_context_taken_out(struct sg_context_end *end, CUresult result)
     struct sg_lock_state lock;
     if (!end->is_known)
         return;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     unlink_end(end);
     if (result != CUDA_SUCCESS)
         visit_taken(end, enter_again);
@@ -197,7 +198,7 @@ void sg_context_taken_out(struct sg_context_end *end, CUresult result)
         note_ended(end);
     if (result != CUDA_SUCCESS && end->number != 0)
         sg_context_set_ending(end->number, false);
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     if (result == CUDA_SUCCESS)
         release_taken(end);
     else
@@ -208,7 +209,7 @@ void sg_context_taken_out(struct sg_context_end *end, CUresult result)
 }
 
 /* The list is intact (lifecycle.c), but its items lie on the stacks of the parent's other threads. */
-void sg_context_refork(void)
+void sg_context_atfork_child(void)
 {
     endings = NULL;
     sg_store(&ending_count, 0u);
@@ -248,14 +249,14 @@ void sg_context_check_primary(CUdevice device)
         uint64_t seen = sg_load_acquire(&primaries[device].retained);
         if (sg_context_primary_state(device) != SG_PRIMARY_INACTIVE)
             return;
-        sg_lock_acquire(&sg_vmm_lock, &lock);
+        sg_lock_acquire(&sg_cuda_lock, &lock);
         is_overtaken = seen != primaries[device].retained;
         if (!is_overtaken) {
             existed = primaries[device].exists;
             primaries[device].exists = false;
             note_ended(&end);
         }
-        sg_lock_release(&sg_vmm_lock, &lock);
+        sg_lock_release(&sg_cuda_lock, &lock);
     }
     release_taken(&end);
     if (!is_overtaken && end.is_known)
@@ -274,14 +275,14 @@ void sg_context_primary_retained(CUdevice device, CUcontext context)
         return;
     if (context == NULL || get_id == NULL || get_id(context, &id) != CUDA_SUCCESS)
         id = 0;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     bool is_another = primaries[device].exists && id != 0 && primaries[device].id != 0 && id != primaries[device].id;
     if (is_another)
         note_ended(&end);
     primaries[device].id = id;
     primaries[device].exists = true;
     sg_store_release(&primaries[device].retained, primaries[device].retained + 1);
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     release_taken(&end);
     if (is_another)
         empty_pools(end.device, true);
@@ -303,11 +304,11 @@ uint64_t sg_context_take_ending(struct sg_block_table *table, uint64_t key)
     struct sg_lock_state lock;
     if (SG_LIKELY(sg_load_acquire(&ending_count) == 0))
         return 0;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     uint64_t block = sg_block_table_remove(table, key); /* the end may have failed and entered it again */
     for (struct sg_context_end *end = endings; block == 0 && end != NULL; end = end->next)
         block = sg_block_table_remove(taken_table(end, table), key);
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     return block;
 }
 
@@ -323,7 +324,7 @@ static bool has_ended(uint64_t block, uint64_t ends_before)
 bool sg_context_put_back(struct sg_block_table *table, uint64_t key, uint64_t block, uint64_t ends_before)
 {
     struct sg_lock_state lock;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     bool is_pooled = (block & SG_BLOCK_POOLED) != 0, exists = is_pooled || !has_ended(block, ends_before);
     struct sg_context_end *end = endings;
     while (end != NULL && !is_in(end, block))
@@ -332,7 +333,7 @@ bool sg_context_put_back(struct sg_block_table *table, uint64_t key, uint64_t bl
         table = taken_table(end, table);
     if (exists && sg_block_table_insert(table, key, block, NULL) != 0)
         sg_ledger_count_fault();
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     if (is_pooled)
         sg_context_recheck(table, key, block, ends_before);
     return exists;
@@ -363,9 +364,9 @@ bool sg_context_is_over(uint64_t block, uint64_t ends_before)
     struct sg_lock_state lock;
     if (SG_LIKELY(sg_load_acquire(&sg_context_ends) == ends_before))
         return false;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     bool is_over = has_ended(block, ends_before);
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     return is_over;
 }
 

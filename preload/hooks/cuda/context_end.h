@@ -18,7 +18,7 @@
  * Limit: another thread may allocate under the old context's name without a retain of its own. The block may lie in the
  * old or the new context. It may then stay counted until the next primary context ends, or not be counted at all.
  *
- * Any thread; every function takes sg_vmm_lock, unless it says otherwise.
+ * Any thread; every function takes sg_cuda_lock, unless it says otherwise.
  */
 #ifndef SG_PRELOAD_HOOKS_CUDA_CONTEXT_END_H
 #define SG_PRELOAD_HOOKS_CUDA_CONTEXT_END_H
@@ -81,6 +81,6 @@ uint64_t sg_context_take_ending(struct sg_block_table *table, uint64_t key);
 bool sg_context_put_back(struct sg_block_table *table, uint64_t key, uint64_t block, uint64_t ends_before);
 
 /* In a forked child: no end is under way. Entries that the parent's ends had taken out stay counted. Takes no lock. */
-void sg_context_refork(void);
+void sg_context_atfork_child(void);
 
 #endif

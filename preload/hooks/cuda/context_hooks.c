@@ -155,7 +155,7 @@ SG_EXPORT CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)
 /* Deprecated: a use count of contexts. The last detach destroys the context. */
 SG_EXPORT CUresult CUDAAPI cuCtxAttach(CUcontext *pctx, unsigned int flags)
 {
-    SG_DRIVER_THEN(sg_context_attached(*pctx), cuCtxAttach, pctx, flags);
+    SG_DRIVER_THEN(sg_context_attach(*pctx), cuCtxAttach, pctx, flags);
 }
 
 /* The cuCtxDetach that destroys the context. */
@@ -164,11 +164,20 @@ static CUresult detach_last(CUcontext ctx)
     DESTROY(cuCtxDetach, ctx);
 }
 
+static CUresult detach_other(CUcontext ctx)
+{
+    SG_DRIVER_INSIDE(cuCtxDetach, ctx);
+    return result;
+}
+
 SG_EXPORT CUresult CUDAAPI cuCtxDetach(CUcontext ctx)
 {
-    if (sg_context_is_last(ctx))
-        return detach_last(ctx);
-    SG_DRIVER_THEN(sg_context_detached(ctx), cuCtxDetach, ctx);
+    if (!sg_cuda_is_ours())
+        return SG_DRIVER_CALL(cuCtxDetach, ctx);
+    CUresult result = sg_context_detach(ctx) ? detach_last(ctx) : detach_other(ctx);
+    if (result != CUDA_SUCCESS)
+        sg_context_attach(ctx);
+    return result;
 }
 
 /* ---- the primary context: exists while it is retained ------------------------------------------------------------ */
@@ -180,12 +189,18 @@ static void note_primary(CUdevice device, uint64_t cost)
         sg_fetch_add(&primary_cost[sg_cuda_device_number(device)], cost);
 }
 
-/* After a call that may have ended the primary context. Only afterwards is it known whether a release was the last. */
-static void check_primary(CUdevice device)
+/* Subtracts the cost of a primary context if it has ended. */
+static void check_primary_cost(CUdevice device)
 {
     uint64_t *cost = &primary_cost[sg_cuda_device_number(device)];
     if (sg_load(cost) != 0 && sg_context_primary_state(device) == SG_PRIMARY_INACTIVE)
         note_gone(sg_exchange(cost, 0));
+}
+
+/* After a call that may have ended the primary context. Only afterwards is it known whether a release was the last. */
+static void check_primary(CUdevice device)
+{
+    check_primary_cost(device);
     sg_context_check_primary(device);
 }
 
@@ -235,8 +250,8 @@ SG_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc
     struct sg_context_end ending = sg_context_end_of_primary(dev); \
     sg_context_take_out(&ending); \
     SG_DRIVER_INSIDE(name, dev); \
-    sg_context_taken_out(&ending, result); \
-    check_primary(dev); \
+    sg_context_taken_out(&ending, result); /* checks the primary context */ \
+    check_primary_cost(dev); \
     return result
 
 SG_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice dev)

@@ -13,7 +13,7 @@ struct known_context {
     uint32_t attached;  /* use count of cuCtxAttach and cuCtxDetach */
 };
 
-/* Indexed by number; written under sg_vmm_lock. 256 suffice: a context of a real device takes 100 MiB and more. */
+/* Indexed by number; written under sg_cuda_lock. 256 suffice: a context of a real device takes 100 MiB and more. */
 enum { CONTEXT_CAPACITY = 256 };
 static struct known_context contexts[CONTEXT_CAPACITY];
 static uint32_t context_top = 1; /* (atomic) one more than the highest number ever used */
@@ -64,7 +64,7 @@ void sg_context_enter(CUcontext context)
     uint32_t number = 1;
     if (context == NULL)
         return;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     while (number < CONTEXT_CAPACITY && contexts[number].handle != NULL)
         number++;
     if (number < CONTEXT_CAPACITY) {
@@ -76,34 +76,27 @@ void sg_context_enter(CUcontext context)
     } else {
         sg_ledger_count_fault();
     }
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
 }
 
-static void change_attached(CUcontext context, int by)
+void sg_context_attach(CUcontext context)
 {
     struct sg_lock_state lock;
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     uint32_t number = sg_context_number(context);
-    if (number == 0)
-        return;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
-    contexts[number].attached += (uint32_t)by;
-    sg_lock_release(&sg_vmm_lock, &lock);
+    if (number != 0)
+        contexts[number].attached++;
+    sg_lock_release(&sg_cuda_lock, &lock);
 }
 
-void sg_context_attached(CUcontext context)
+bool sg_context_detach(CUcontext context)
 {
-    change_attached(context, 1);
-}
-
-void sg_context_detached(CUcontext context)
-{
-    change_attached(context, -1);
-}
-
-bool sg_context_is_last(CUcontext context)
-{
+    struct sg_lock_state lock;
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     uint32_t number = sg_context_number(context);
-    return number != 0 && contexts[number].attached == 1;
+    bool is_last = number != 0 && --contexts[number].attached == 0;
+    sg_lock_release(&sg_cuda_lock, &lock);
+    return is_last;
 }
 
 void sg_context_set_ending(uint32_t number, bool is_ending)

@@ -30,7 +30,7 @@ static uint64_t identify_device(uint32_t device)
     CUuuid uuid = {{0}};
     char text[2 * sizeof uuid.bytes + 1] = "";
     if (!get_uuid(&uuid, device))
-        return SG_POOL_UNBOUNDED + 1 + device;
+        return SG_SOURCE_UNBOUNDED + 1 + device;
     for (size_t i = 0; i < sizeof uuid.bytes; i++) {
         text[2 * i] = (char)('a' + ((unsigned char)uuid.bytes[i] >> 4));
         text[2 * i + 1] = (char)('a' + ((unsigned char)uuid.bytes[i] & 15));

@@ -7,6 +7,7 @@
 #include "base/range_map.h"
 #include "account/tracker.h"
 #include "base/compiler.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "hooks/cuda/lock.h"
 
@@ -18,11 +19,11 @@
 static struct sg_block_table executables, pool_after;
 uint32_t sg_graph_count;
 
-static uint64_t charged_bytes[SG_DEVICE_CAPACITY];  /* of each graph pool; under sg_vmm_lock */
+static uint64_t charged_bytes[SG_DEVICE_CAPACITY];  /* of each graph pool; under sg_cuda_lock */
 static uint32_t charge_changes[SG_DEVICE_CAPACITY]; /* (atomic) number of changes of charged_bytes */
 static uint32_t pools_used;                         /* (atomic) one bit for each device that may have a graph pool */
-static uint64_t claimed_bytes[SG_DEVICE_CAPACITY];  /* free bytes of a graph pool claimed by calls; under sg_vmm_lock */
-static uint32_t claims_ended;                       /* (atomic) futex: counts the claims that have ended */
+static uint64_t claimed_bytes[SG_DEVICE_CAPACITY]; /* free bytes of a graph pool claimed by calls; under sg_cuda_lock */
+static uint32_t claims_ended;                      /* (atomic) futex: counts the claims that have ended */
 
 /* ---- the memory that a graph requests ---------------------------------------------------------------------------- */
 
@@ -122,7 +123,7 @@ static void refresh_pool(uint32_t device)
         uint32_t seen = sg_load_acquire(&charge_changes[device]); /* pairs with the release below */
         if (!get_attribute(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &now))
             return;
-        sg_lock_acquire(&sg_vmm_lock, &lock);
+        sg_lock_acquire(&sg_cuda_lock, &lock);
         is_newest = seen == charge_changes[device];
         if (is_newest && now != *charged) {
             if (now > *charged)
@@ -133,7 +134,7 @@ static void refresh_pool(uint32_t device)
             *charged = now;
             sg_store_release(&charge_changes[device], seen + 1);
         }
-        sg_lock_release(&sg_vmm_lock, &lock);
+        sg_lock_release(&sg_cuda_lock, &lock);
     }
 }
 
@@ -177,7 +178,7 @@ uint64_t sg_graph_begin_claim(CUgraphExec exec, uint64_t block)
         uint64_t growth = growth_of(exec, block);
         bool reuses_own = (block & SG_BLOCK_SETTLED) != 0 && growth == 0; /* the memory of its last launch */
         uint64_t claim = reuses_own ? 0 : sg_block_size(block) - growth;
-        sg_lock_acquire(&sg_vmm_lock, &lock);
+        sg_lock_acquire(&sg_cuda_lock, &lock);
         bool is_late = sg_clock_ns(CLOCK_MONOTONIC) >= deadline;
         bool may_go = claim == 0 || (*claimed == 0 && seen == sg_load(&claims_ended));
         if (claim != 0 && (may_go || is_late)) {
@@ -186,7 +187,7 @@ uint64_t sg_graph_begin_claim(CUgraphExec exec, uint64_t block)
             sg_self.open.room_device = sg_block_device(block);
             sg_thread_hold_cancel();
         }
-        sg_lock_release(&sg_vmm_lock, &lock);
+        sg_lock_release(&sg_cuda_lock, &lock);
         if (may_go || is_late)
             return may_go ? growth : sg_block_size(block);
         (void)sg_sys_futex(&claims_ended, FUTEX_WAIT_PRIVATE, seen, &step);
@@ -199,12 +200,12 @@ void sg_graph_end_claim(void)
     uint64_t claim = sg_self.open.headroom_bytes;
     if (SG_LIKELY(claim == 0))
         return;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     claimed_bytes[sg_self.open.room_device] -= claim;
     sg_self.open.headroom_bytes = 0;
     sg_fetch_add(&claims_ended, 1u);
     sg_thread_let_cancel();
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     (void)sg_sys_futex(&claims_ended, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL);
 }
 

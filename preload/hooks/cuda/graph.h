@@ -12,7 +12,7 @@
  *
  * A graph is usually on one device. A graph with nodes on several devices is judged on one of them and charged on each.
  *
- * `block` is a table value (account/tracker.h). Any thread; functions take sg_vmm_lock where needed, and release it
+ * `block` is a table value (account/tracker.h). Any thread; functions take sg_cuda_lock where needed, and release it
  * while they query the driver.
  */
 #ifndef SG_PRELOAD_HOOKS_CUDA_GRAPH_H

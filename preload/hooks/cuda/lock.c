@@ -3,4 +3,4 @@
  */
 #include "hooks/cuda/lock.h"
 
-struct sg_lock sg_vmm_lock;
+struct sg_lock sg_cuda_lock;

@@ -10,6 +10,6 @@
 
 #include "base/lock.h"
 
-extern struct sg_lock sg_vmm_lock;
+extern struct sg_lock sg_cuda_lock;
 
 #endif

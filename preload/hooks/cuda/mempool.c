@@ -7,6 +7,7 @@
 #include "account/tracker.h"
 #include "base/compiler.h"
 #include "account/pool_pieces.h"
+#include "base/clock.h"
 #include "base/syscall.h"
 #include "hooks/cuda/lock.h"
 
@@ -39,7 +40,7 @@ struct pool {
     struct sg_pieces pieces;
 };
 
-/* Indexed by number, from 1 on. Under sg_vmm_lock; the array moves when it grows. */
+/* Indexed by number, from 1 on. Under sg_cuda_lock; the array moves when it grows. */
 static struct pool *pools;
 static uint32_t pool_capacity;
 static uint32_t active_count; /* (atomic) active pools */
@@ -48,14 +49,14 @@ static uint32_t syncs;        /* calls under way that may shrink pools (struct s
 static uint64_t syncs_ended;  /* such calls that have ended */
 static uint32_t last_answers; /* (atomic) futex: counts the answers of pools that are being destroyed */
 
-/* The step in bytes by which the pools of a device grow; 0: not learned, FIRST_STEP_BYTES. Under sg_vmm_lock. */
+/* The step in bytes by which the pools of a device grow; 0: not learned, FIRST_STEP_BYTES. Under sg_cuda_lock. */
 static uint64_t steps[SG_DEVICE_CAPACITY];
 #define FIRST_STEP_BYTES (UINT64_C(32) << 20)
 #define GRANULE_BYTES (UINT64_C(2) << 20)
 
 #define TURN_NS UINT64_C(3000000000)
 
-/* The turn to be alone in a pool: one request at a time, over all pools. Under sg_vmm_lock. */
+/* The turn to be alone in a pool: one request at a time, over all pools. Under sg_cuda_lock. */
 static struct {
     bool is_taken;
     uint32_t number;  /* the pool that the request is alone in, or waits to be alone in; 0: none */
@@ -195,11 +196,11 @@ static CUresult query(uint32_t number, CUmemPool_attribute attribute, struct sg_
     cuuint64_t value = 0;
     pools[number].querying++;
     sg_self.open.asked_pool = number;
-    sg_lock_release(&sg_vmm_lock, lock);
+    sg_lock_release(&sg_cuda_lock, lock);
     uint32_t layers = sg_cuda_go_inside();
     CUresult result = get != NULL ? get(handle, attribute, &value) : CUDA_ERROR_NOT_SUPPORTED;
     sg_self.layers = layers;
-    sg_lock_acquire(&sg_vmm_lock, lock);
+    sg_lock_acquire(&sg_cuda_lock, lock);
     end_query();
     if (result == CUDA_SUCCESS)
         *bytes = value;
@@ -235,13 +236,13 @@ static void wait_for_queries(uint32_t number, struct sg_lock_state *lock)
     const struct timespec step = {0, 100000000};
     while (pools[number].querying != 0 && sg_clock_ns(CLOCK_MONOTONIC) < deadline) {
         uint32_t seen = sg_load(&last_answers);
-        sg_lock_release(&sg_vmm_lock, lock);
+        sg_lock_release(&sg_cuda_lock, lock);
         (void)sg_sys_futex(&last_answers, FUTEX_WAIT_PRIVATE, seen, &step);
-        sg_lock_acquire(&sg_vmm_lock, lock);
+        sg_lock_acquire(&sg_cuda_lock, lock);
     }
 }
 
-void sg_mempool_refork(void)
+void sg_mempool_atfork_child(void)
 {
     for (uint32_t number = 1; number < pool_capacity; number++) { /* only the parent has those threads */
         pools[number].querying = pools[number].flying = 0;
@@ -257,22 +258,22 @@ void sg_mempool_refork(void)
 struct sg_mempool_view sg_mempool_memory_of(CUmemoryPool handle)
 {
     struct sg_lock_state lock;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     uint32_t number = find(handle);
     struct sg_mempool_view view = {.domain = SG_DOMAIN_DEVICE};
     if (number != 0)
         view = (struct sg_mempool_view){pools[number].domain, pools[number].device, true, pools[number].unwanted_bytes};
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     return view;
 }
 
 void sg_mempool_learn(CUmemoryPool handle, uint32_t device, enum sg_domain domain)
 {
     struct sg_lock_state lock;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     if (find(handle) == 0)
         (void)add(handle, device, domain);
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
 }
 
 /* ---- an allocation ----------------------------------------------------------------------------------------------- */
@@ -323,9 +324,9 @@ static bool wait_for_change(struct sg_lock_state *lock, uint64_t deadline)
         return false;
     uint32_t seen = sg_load(&turn.changes);
     turn.waiting++;
-    sg_lock_release(&sg_vmm_lock, lock);
+    sg_lock_release(&sg_cuda_lock, lock);
     (void)sg_sys_futex(&turn.changes, FUTEX_WAIT_PRIVATE, seen, &step);
-    sg_lock_acquire(&sg_vmm_lock, lock);
+    sg_lock_acquire(&sg_cuda_lock, lock);
     turn.waiting--;
     return true;
 }
@@ -359,7 +360,7 @@ bool sg_mempool_begin(struct sg_mempool_flight *flight, struct sg_request *reque
 {
     struct sg_lock_state lock;
     bool fits = false;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     uint64_t deadline = sg_clock_ns(CLOCK_MONOTONIC) + TURN_NS;
     flight->number = find(flight->handle);
     if (flight->number == 0)
@@ -375,7 +376,7 @@ bool sg_mempool_begin(struct sg_mempool_flight *flight, struct sg_request *reque
         const struct pool *pool = &pools[flight->number];
         flight->has_headroom = !flight->is_alone && sg_pieces_has(&pool->pieces, flight->size_bytes, flight->stream);
     }
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     return fits;
 }
 
@@ -385,10 +386,10 @@ void sg_mempool_judged(struct sg_mempool_flight *flight)
     flight->taken_bytes = flight->growth_bytes;
     if (flight->number == 0)
         return;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     sg_self.open.judged_bytes = flight->growth_bytes;
     pools[flight->number].judged_bytes += flight->growth_bytes;
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
 }
 
 /* Ends what start_flight has begun. */
@@ -412,7 +413,7 @@ bool sg_mempool_begin_turn(struct sg_mempool_flight *flight, struct sg_request *
     struct sg_lock_state lock;
     if (flight->number == 0)
         return false;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     uint64_t deadline = sg_clock_ns(CLOCK_MONOTONIC) + TURN_NS;
     end_flight(); /* or two requests that wait to be alone would wait for each other */
     while (turn.is_taken && wait_for_change(&lock, deadline))
@@ -432,27 +433,27 @@ bool sg_mempool_begin_turn(struct sg_mempool_flight *flight, struct sg_request *
         turn.number = 0; /* the deadline has passed, or the pool is gone */
     bool fits = flight->number != 0 && has_turn && start_alone(flight, request, &lock);
     signal_change();
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     return fits;
 }
 
 bool sg_mempool_may_pass(const struct sg_mempool_flight *flight)
 {
     struct sg_lock_state lock;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     const struct pool *pool = &pools[flight->number];
     bool may_pass = flight->number != 0 && sg_self.open.has_turn && flight->is_alone && !pool->is_opaque &&
                     pool->unwanted_bytes == 0 && flight->size_bytes < step_of(flight->device) &&
                     pool->reserved_bytes >= pool->used_bytes &&
                     pool->reserved_bytes - pool->used_bytes >= flight->size_bytes;
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     return may_pass;
 }
 
 bool sg_mempool_begin_trim(const struct sg_mempool_flight *flight)
 {
     struct sg_lock_state lock;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     struct pool *pool = &pools[flight->number];
     bool has_spare =
         flight->number != 0 && pool->handle != NULL && !pool->is_opaque && pool->reserved_bytes > pool->used_bytes;
@@ -462,7 +463,7 @@ bool sg_mempool_begin_trim(const struct sg_mempool_flight *flight)
         syncs += !sg_self.open.is_syncing;
         sg_self.open.is_syncing = true;
     }
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     return has_spare;
 }
 
@@ -481,9 +482,9 @@ static void end_turn(void)
 void sg_mempool_end_turn(void)
 {
     struct sg_lock_state lock;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     end_turn();
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
 }
 
 /* Learns the step from the growth that one small block alone has caused. */
@@ -527,10 +528,10 @@ void sg_mempool_book(struct sg_mempool_flight *flight)
 {
     struct sg_lock_state lock;
     flight->excess_bytes = flight->grown_bytes = 0;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     if (flight->number != 0 && !pools[flight->number].is_opaque)
         charge_growth(flight, &lock);
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
 }
 
 /* True if no other thread has made pools shrink since the flight began. Otherwise growth may hide a shrink. */
@@ -560,7 +561,7 @@ void sg_mempool_book_refused(const struct sg_mempool_flight *flight, uint64_t ad
     uint64_t reserved, size = (flight->size_bytes + LOW_MASK) & ~(uint64_t)LOW_MASK;
     uint64_t grown = flight->before_bytes + flight->taken_bytes + flight->excess_bytes;
     uint32_t number = flight->number;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     bool is_known = number != 0 && query_reserved(number, &lock, &reserved);
     struct pool *pool = &pools[number];
     if (is_known)
@@ -573,14 +574,14 @@ void sg_mempool_book_refused(const struct sg_mempool_flight *flight, uint64_t ad
     }
     if (number != 0 && pool->reserved_bytes > flight->before_bytes)
         pool->unwanted_bytes += pool->reserved_bytes - flight->before_bytes;
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
 }
 
 uint64_t sg_mempool_add_block(const struct sg_mempool_flight *flight, uint64_t address)
 {
     struct sg_lock_state lock;
     uint64_t block = 0, size = (flight->size_bytes + LOW_MASK) & ~(uint64_t)LOW_MASK;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     uint32_t number = flight->number;
     struct pool *pool = &pools[number];
     if (number != 0 && !pool->is_opaque) {
@@ -590,7 +591,7 @@ uint64_t sg_mempool_add_block(const struct sg_mempool_flight *flight, uint64_t a
                 (uint64_t)(number >> LOW_BITS) << SG_BLOCK_SLOT_SHIFT | (number & LOW_MASK);
         note_block(pool, flight, address, size);
     }
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     return block;
 }
 
@@ -600,14 +601,14 @@ void sg_mempool_end(void)
     struct sg_lock_state lock;
     if (SG_LIKELY((open->pool | open->asked_pool) == 0 && !open->has_turn && !open->is_syncing))
         return;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     end_query();
     end_turn();
     end_flight();
     syncs -= open->is_syncing;
     syncs_ended += open->is_syncing;
     open->is_syncing = false;
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
 }
 
 /* ---- frees and synchronisations ---------------------------------------------------------------------------------- */
@@ -622,32 +623,32 @@ static struct pool *pool_of_block(uint64_t block)
 void sg_mempool_begin_free(uint64_t block, uint64_t address)
 {
     struct sg_lock_state lock;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     struct pool *pool = pool_of_block(block);
     if (pool != NULL)
         sg_self.open.free_begun = sg_pieces_begin_free(&pool->pieces, address, sg_block_size(block), SG_STREAM_DONE);
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
 }
 
 void sg_mempool_free_in(uint64_t block, uint64_t address, uint64_t key)
 {
     struct sg_lock_state lock;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     struct pool *pool = pool_of_block(block);
     uint32_t stream = sg_stream_number(key, true);
     if (pool != NULL)
         sg_self.open.free_begun = sg_pieces_begin_free(&pool->pieces, address, sg_block_size(block), stream);
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
 }
 
 void sg_mempool_end_free(uint64_t block, uint64_t address, bool is_freed)
 {
     struct sg_lock_state lock;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     struct pool *pool = pool_of_block(block);
     if (pool != NULL)
         sg_pieces_end_free(&pool->pieces, address, sg_block_size(block), sg_self.open.free_begun, is_freed);
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
 }
 
 struct sg_mempool_sync sg_mempool_begin_sync(uint64_t key)
@@ -656,12 +657,12 @@ struct sg_mempool_sync sg_mempool_begin_sync(uint64_t key)
     struct sg_lock_state lock;
     if (sg_load_acquire(&active_count) == 0)
         return sync;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     uint32_t stream = key != SG_SYNC_CONTEXT ? sg_stream_number(key, false) : 0;
     sync.frees = sg_stream_frees(stream);
     syncs += !sg_self.open.is_syncing;
     sg_self.open.is_syncing = true;
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     return sync;
 }
 
@@ -680,10 +681,10 @@ void sg_mempool_end_sync(const struct sg_mempool_sync *sync, uint32_t device, bo
 {
     struct sg_lock_state lock;
     if (sg_self.open.is_syncing) {
-        sg_lock_acquire(&sg_vmm_lock, &lock);
+        sg_lock_acquire(&sg_cuda_lock, &lock);
         if (is_done) /* before the refresh, which then knows better which pieces may be gone */
             mark_done(sync, device);
-        sg_lock_release(&sg_vmm_lock, &lock);
+        sg_lock_release(&sg_cuda_lock, &lock);
     }
     if (is_done)
         sg_mempool_memory_refresh();
@@ -694,26 +695,26 @@ void sg_mempool_end_sync(const struct sg_mempool_sync *sync, uint32_t device, bo
 uint32_t sg_mempool_begin_destroy(CUmemoryPool handle)
 {
     struct sg_lock_state lock;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     uint32_t number = find(handle);
     if (number != 0) {
         pools[number].handle = NULL;
         pools[number].blocks++; /* or a free of the last block would release the number meanwhile */
         wait_for_queries(number, &lock);
     }
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     return number;
 }
 
 void sg_mempool_end_destroy(uint32_t number, CUmemoryPool handle, CUresult result)
 {
     struct sg_lock_state lock;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     pools[number].blocks--;
     if (result != CUDA_SUCCESS)
         pools[number].handle = handle;
     drop_if_gone(&pools[number]);
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
 }
 
 /* ---- refreshing the charges -------------------------------------------------------------------------------------- */
@@ -723,7 +724,7 @@ void sg_mempool_memory_refresh(void)
     struct sg_lock_state lock;
     if (sg_load_acquire(&active_count) == 0)
         return;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     sg_store_release(&is_outdated, 0u);
     for (uint32_t number = 1; number < pool_capacity; number++) {
         const struct pool *pool = &pools[number];
@@ -732,7 +733,7 @@ void sg_mempool_memory_refresh(void)
             query_reserved(number, &lock, &reserved))
             recharge(&pools[number], reserved);
     }
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
 }
 
 void sg_mempool_memory_catch_up(void)
@@ -746,7 +747,7 @@ void sg_mempool_block_gone(uint64_t block)
     struct sg_lock_state lock;
     uint64_t reserved, size = sg_block_size(block);
     uint32_t number = number_in(block);
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     if (pools[number].handle != NULL && !pools[number].is_opaque &&
         query_reserved(number, &lock, &reserved)) /* while the block keeps the number in use */
         recharge(&pools[number], reserved);
@@ -756,7 +757,7 @@ void sg_mempool_block_gone(uint64_t block)
     if (pool->is_opaque && pool->blocks == 0) /* charged by an earlier query */
         recharge(pool, 0);
     drop_if_gone(pool);
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
 }
 
 /* A living pool is queried. The blocks of a destroyed pool are gone if the context existed and has ended. */
@@ -777,7 +778,7 @@ uint32_t sg_mempool_emptied(uint32_t device, bool has_ended)
 {
     struct sg_lock_state lock;
     uint32_t emptied = 0;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     for (uint32_t number = 1; number < pool_capacity; number++) {
         bool is_now = is_emptied(number, device, has_ended, &lock);
         pools[number].is_emptied = is_now;
@@ -785,15 +786,15 @@ uint32_t sg_mempool_emptied(uint32_t device, bool has_ended)
             sg_pieces_forget(&pools[number].pieces);
         emptied += is_now;
     }
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     return emptied;
 }
 
 bool sg_mempool_is_emptied(uint64_t block)
 {
     struct sg_lock_state lock;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     bool is_emptied = pools[number_in(block)].is_emptied;
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     return is_emptied;
 }

@@ -6,7 +6,7 @@
  * allocation. A failed query changes nothing; the pool is queried again at the next occasion.
  *
  * `block` is a table value (account/tracker.h). `key` is the number that tells a stream from all others. Any thread;
- * functions take sg_vmm_lock and release it while they query the driver.
+ * functions take sg_cuda_lock and release it while they query the driver.
  */
 #ifndef SG_PRELOAD_HOOKS_CUDA_MEMPOOL_H
 #define SG_PRELOAD_HOOKS_CUDA_MEMPOOL_H
@@ -143,6 +143,6 @@ uint32_t sg_mempool_emptied(uint32_t device, bool has_ended);
 bool sg_mempool_is_emptied(uint64_t block);
 
 /* In a forked child: forgets the queries, allocations and turns of the parent's threads. Takes no lock. */
-void sg_mempool_refork(void);
+void sg_mempool_atfork_child(void);
 
 #endif

@@ -223,7 +223,17 @@ static bool judge(struct alloc *alloc)
     alloc->call.has_headroom = alloc->pool.has_headroom;
     if (ask_for_growth(alloc, !sg_options.mode_observe))
         return true;
-    return alloc->call.is_tentative && alloc->call.request.is_short && judge_alone(alloc);
+    return alloc->call.is_tentative && alloc->call.request.answer.is_short && judge_alone(alloc);
+}
+
+/* Describes the request once its pool is known. */
+static void prepare(struct alloc *alloc)
+{
+    sg_cuda_prepare(&alloc->call, alloc->hook, alloc->view.domain, alloc->pool.device);
+    alloc->pool.size_bytes = alloc->size_bytes;
+    alloc->pool.key = key_of(alloc->stream, alloc->is_ptsz);
+    if (alloc->view.domain == SG_DOMAIN_DEVICE && sg_cuda_has_own_pool(alloc->pool.device))
+        alloc->call.request.card.identity = sg_cuda_device_identity(alloc->pool.device);
 }
 
 /* False: refused. */
@@ -242,12 +252,7 @@ static SG_INLINE bool begin_allocation(struct alloc *alloc, enum sg_hook hook, c
     alloc->is_judged = alloc->call.is_counted && find_pool(alloc, named);
     if (!alloc->is_judged)
         return true;
-    sg_cuda_prepare(&alloc->call, hook, alloc->view.domain, alloc->pool.device);
-    alloc->pool.size_bytes = alloc->size_bytes;
-    alloc->pool.key = key_of(alloc->stream, alloc->is_ptsz);
-    alloc->call.request.has_device_pool =
-        alloc->view.domain == SG_DOMAIN_DEVICE && sg_cuda_has_own_pool(alloc->pool.device);
-    alloc->call.request.device_identity = sg_cuda_device_identity(alloc->pool.device);
+    prepare(alloc);
     bool is_granted = judge(alloc);
     if (is_granted)
         sg_cuda_go_on();
@@ -309,8 +314,7 @@ static void judge_late(struct alloc *alloc, const CUmemoryPool *named)
     sg_self.layers = layers;
     if (!alloc->is_judged)
         return;
-    sg_cuda_prepare(&alloc->call, alloc->hook, alloc->view.domain, alloc->pool.device);
-    alloc->pool.size_bytes = alloc->size_bytes;
+    prepare(alloc);
     (void)sg_mempool_begin(&alloc->pool, &alloc->call.request);
     sg_cuda_go_on();
 }

@@ -13,7 +13,7 @@
 #include "base/compiler.h"
 #include "hooks/cuda/call.h"
 #include "hooks/cuda/meminfo.h"
-#include "hooks/cuda/nvml_types.h"
+#include "hooks/cuda/nvml.h"
 #include "base/options.h"
 
 /* Calls the real function, or answers as a machine without a driver does. */

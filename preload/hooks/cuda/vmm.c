@@ -12,7 +12,6 @@
 #include "base/syscall.h"
 #include "hooks/cuda/lock.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 
 struct sg_vmm_memory {
@@ -21,7 +20,6 @@ struct sg_vmm_memory {
     uint32_t domain;
     uint32_t device;
     uint32_t site; /* number of the call site */
-    bool is_exported;
 };
 
 struct sg_vmm_handle {
@@ -39,8 +37,8 @@ struct sg_vmm_mapping {
     struct sg_vmm_mapping *next; /* in the list of one cuMemUnmap */
 };
 
-/* Handles by number, mappings by address, memories by export_key. The values are addresses of the structures above. */
-static struct sg_block_table handles, mapped, exported;
+/* Handles by number, mappings by address. The values are addresses of the structures above. */
+static struct sg_block_table handles, mapped;
 
 /* An allocator of items of one size. Slabs are never unmapped; they hold 32 bytes for each memory, handle or mapping
  * that was ever live at once. A free item holds the address of the next free item. */
@@ -52,12 +50,12 @@ struct slab {
 
 static struct slab memory_slab, handle_slab, mapping_slab;
 
-void sg_vmm_refork(void)
+void sg_vmm_atfork_child(void)
 {
     /* Lock held: another thread of the parent was changing the lists. Give up the slabs, whose lists may be torn. */
-    if (sg_load(&sg_vmm_lock.word) != 0)
+    if (sg_load(&sg_cuda_lock.word) != 0)
         memory_slab = handle_slab = mapping_slab = (struct slab){0};
-    sg_lock_reset(&sg_vmm_lock);
+    sg_lock_reset(&sg_cuda_lock);
 }
 
 /* ---- functions that need the lock -------------------------------------------------------------------------------- */
@@ -94,20 +92,11 @@ static void *find(const struct sg_block_table *table, uint64_t key)
     return (void *)(uintptr_t)sg_block_table_find(table, key);
 }
 
-/* Visitor: removes the export keys of a memory. */
-static void forget_export(void *memory, uint64_t key, uint64_t value)
-{
-    if (value == (uintptr_t)memory)
-        (void)sg_block_table_remove(&exported, key);
-}
-
 /* Removes one use. Releases the memory in the ledger with the last use. */
 static void drop_use(struct sg_vmm_memory *memory)
 {
     if (--memory->uses != 0)
         return;
-    if (memory->is_exported)
-        sg_block_table_visit(&exported, forget_export, memory);
     sg_callsites_leave(SG_CALLSITES_CUDA, memory->site, memory->bytes);
     sg_ledger_release((enum sg_domain)memory->domain, memory->bytes);
     sg_ledger_count_free((enum sg_domain)memory->domain);
@@ -171,7 +160,7 @@ void sg_vmm_enter(enum sg_domain domain, uint32_t device, uint64_t number, uint6
 {
     struct sg_lock_state lock;
     uint32_t site = sg_cuda_enter_site(domain, caller, bytes);
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     struct sg_vmm_memory *memory = slab_allocate(&memory_slab, sizeof *memory);
     bool is_entered = false;
     if (memory != NULL) {
@@ -181,7 +170,7 @@ void sg_vmm_enter(enum sg_domain domain, uint32_t device, uint64_t number, uint6
         if (!is_entered)
             slab_free(&memory_slab, memory);
     }
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     if (!is_entered) {
         sg_ledger_count_fault();
         sg_callsites_leave(SG_CALLSITES_CUDA, site, bytes);
@@ -196,10 +185,10 @@ void sg_vmm_enter(enum sg_domain domain, uint32_t device, uint64_t number, uint6
 struct sg_vmm_memory *sg_vmm_hold_handle(uint64_t number)
 {
     struct sg_lock_state lock;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     const struct sg_vmm_handle *handle = find(&handles, number);
     struct sg_vmm_memory *held = hold(handle != NULL ? handle->memory : NULL);
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     return held;
 }
 
@@ -221,78 +210,23 @@ static void match_address(void *context, uint64_t key, uint64_t value)
 struct sg_vmm_memory *sg_vmm_hold_address(uint64_t address)
 {
     struct sg_lock_state lock;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     struct search search = {address, find(&mapped, address)};
     if (search.found == NULL)
         sg_block_table_visit(&mapped, match_address, &search);
     struct sg_vmm_memory *held = hold(search.found != NULL ? search.found->memory : NULL);
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     return held;
-}
-
-/*
- * The key by which an exported handle is recognised at import; 0: none. A fabric handle is identified by its bytes.
- *
- * A descriptor's number identifies nothing: programs close it and receive other files under the same number. Its inode
- * identifies nothing either: all exports may show the inode of the driver's device. Therefore the export marks the open
- * file with F_SETOWN. This process becomes the receiver of signals that are never requested (fcntl(2): without
- * O_ASYNC), and F_GETOWN shows the mark.
- *
- * Comparing open files without a mark (kcmp, epoll) needs a descriptor that the library keeps. A kept duplicate would
- * hold the memory, and the program may close any descriptor. The end of the last descriptor cannot be observed, so an
- * open descriptor does not count as a use of the memory.
- */
-static uint64_t export_key(const void *shareable, CUmemAllocationHandleType type, bool is_new)
-{
-    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a, by words */
-    if (shareable != NULL && type == CU_MEM_HANDLE_TYPE_FABRIC) {
-        for (size_t i = 0; i < sizeof(CUmemFabricHandle) / sizeof hash; i++)
-            hash = (hash ^ ((const uint64_t *)shareable)[i]) * UINT64_C(0x100000001b3);
-        return hash >> 1 | UINT64_C(1) << 40; /* never equal to a descriptor's key; fits a table key */
-    }
-    if (shareable == NULL || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-        return 0;
-    const void *self = (const void *)(uintptr_t)sg_sys_getpid(); /* fcntl and cuda.h pass numbers as pointers */
-    int file = is_new ? *(const int *)shareable : (int)(uintptr_t)shareable;
-    bool is_ours =
-        is_new ? sg_sys_fcntl(file, F_SETOWN, self) == 0 : sg_sys_fcntl(file, F_GETOWN, NULL) == (long)(uintptr_t)self;
-    return is_ours ? (uint64_t)(uint32_t)file + 1 : 0;
-}
-
-struct sg_vmm_memory *sg_vmm_hold_exported(const void *shareable, CUmemAllocationHandleType type)
-{
-    struct sg_lock_state lock;
-    uint64_t key = export_key(shareable, type, false);
-    sg_lock_acquire(&sg_vmm_lock, &lock);
-    struct sg_vmm_memory *held = hold(key != 0 ? find(&exported, key) : NULL);
-    sg_lock_release(&sg_vmm_lock, &lock);
-    return held;
-}
-
-void sg_vmm_end_export(struct sg_vmm_memory *held, const void *shareable, CUmemAllocationHandleType type,
-                       CUresult result)
-{
-    struct sg_lock_state lock;
-    uint64_t key = held != NULL && result == CUDA_SUCCESS ? export_key(shareable, type, true) : 0;
-    if (held == NULL)
-        return;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
-    bool is_entered = key == 0 || sg_block_table_insert(&exported, key, (uintptr_t)held, NULL) == 0;
-    held->is_exported = held->is_exported || (key != 0 && is_entered);
-    drop_use(held);
-    sg_lock_release(&sg_vmm_lock, &lock);
-    if (!is_entered) /* an import will not be recognised as this process's own memory */
-        sg_ledger_count_fault();
 }
 
 void sg_vmm_end_refer(struct sg_vmm_memory *held, uint64_t number, CUresult result)
 {
     struct sg_lock_state lock;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     bool is_entered = result != CUDA_SUCCESS || refer(held, number);
     if (held != NULL)
         drop_use(held);
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     if (!is_entered)
         sg_ledger_count_fault();
 }
@@ -304,7 +238,7 @@ void sg_vmm_end_map(struct sg_vmm_memory *held, uint64_t address, uint64_t bytes
     uint64_t stale = 0;
     if (held == NULL)
         return;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     if (result == CUDA_SUCCESS)
         mapping = slab_allocate(&mapping_slab, sizeof *mapping);
     if (mapping != NULL) {
@@ -321,7 +255,7 @@ void sg_vmm_end_map(struct sg_vmm_memory *held, uint64_t address, uint64_t bytes
         sg_add_relaxed(&sg_own->unmatched_frees, 1);
     }
     drop_use(held);
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     if (result == CUDA_SUCCESS && mapping == NULL)
         sg_ledger_count_fault();
 }
@@ -332,14 +266,14 @@ void sg_vmm_end_map(struct sg_vmm_memory *held, uint64_t address, uint64_t bytes
 struct sg_vmm_handle *sg_vmm_begin_release(uint64_t number)
 {
     struct sg_lock_state lock;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     struct sg_vmm_handle *handle = find(&handles, number);
     if (handle != NULL) {
         handle->releases++;
         if (--handle->references == 0)
             (void)sg_block_table_remove(&handles, number);
     }
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     return handle;
 }
 
@@ -348,7 +282,7 @@ void sg_vmm_end_release(struct sg_vmm_handle *handle, CUresult result)
     struct sg_lock_state lock;
     if (handle == NULL)
         return;
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     handle->releases--;
     bool is_gone = sg_cuda_is_gone(result);
     if (!is_gone && handle->references != 0)
@@ -356,7 +290,7 @@ void sg_vmm_end_release(struct sg_vmm_handle *handle, CUresult result)
     else if (!is_gone && !refer(handle->memory, handle->number)) /* a retain may have entered it meanwhile */
         sg_ledger_count_fault();
     drop_if_unused(handle);
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
 }
 
 struct range {
@@ -381,7 +315,7 @@ struct sg_vmm_mapping *sg_vmm_begin_unmap(uint64_t begin, uint64_t end)
 {
     struct sg_lock_state lock;
     struct range range = {begin, end, NULL};
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     while (range.begin < end) {
         const struct sg_vmm_mapping *mapping = find(&mapped, range.begin);
         if (mapping == NULL)
@@ -392,7 +326,7 @@ struct sg_vmm_mapping *sg_vmm_begin_unmap(uint64_t begin, uint64_t end)
     }
     if (range.begin < end)
         sg_block_table_visit(&mapped, take_mapping, &range);
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
     return range.found;
 }
 
@@ -400,7 +334,7 @@ void sg_vmm_end_unmap(struct sg_vmm_mapping *mappings, CUresult result)
 {
     struct sg_lock_state lock;
     bool is_gone = sg_cuda_is_gone(result);
-    sg_lock_acquire(&sg_vmm_lock, &lock);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
     while (mappings != NULL) {
         struct sg_vmm_mapping *mapping = mappings;
         mappings = mapping->next;
@@ -411,5 +345,5 @@ void sg_vmm_end_unmap(struct sg_vmm_mapping *mappings, CUresult result)
             slab_free(&mapping_slab, mapping);
         }
     }
-    sg_lock_release(&sg_vmm_lock, &lock);
+    sg_lock_release(&sg_cuda_lock, &lock);
 }

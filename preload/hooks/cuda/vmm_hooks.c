@@ -49,24 +49,13 @@ SG_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHan
           cuMemRetainAllocationHandle, handle, addr);
 }
 
-/* An import takes no new memory: the exporting process counts it. If this process is the exporter, the import adds a
- * reference, under the same handle number or another (cuda.h gives no guarantee either way). */
+/* An import takes no new memory: the exporting process counts it. If this process is the exporter and the driver answers
+ * the number of a handle that is known, the import adds a reference (vmm.h). */
 SG_EXPORT CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
                                                           CUmemAllocationHandleType shHandleType)
 {
-    REFER(sg_vmm_hold_exported(osHandle, shHandleType),
-          sg_vmm_end_refer(memory, result == CUDA_SUCCESS ? *handle : 0, result), cuMemImportFromShareableHandle,
+    REFER(NULL, sg_vmm_end_refer(memory, result == CUDA_SUCCESS ? *handle : 0, result), cuMemImportFromShareableHandle,
           handle, osHandle, shHandleType);
-}
-
-/* An export takes no memory; its key identifies a later import (export_key in vmm.c). The memory also lives as long as
- * the exported descriptor (cuda.h), which no hook can observe. Programs such as PyTorch and NCCL close the descriptor
- * before their last release. A program that does not holds more memory than is shown. */
-SG_EXPORT CUresult CUDAAPI cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle,
-                                                        CUmemAllocationHandleType handleType, unsigned long long flags)
-{
-    REFER(sg_vmm_hold_handle(handle), sg_vmm_end_export(memory, shareableHandle, handleType, result),
-          cuMemExportToShareableHandle, shareableHandle, handle, handleType, flags);
 }
 
 SG_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,

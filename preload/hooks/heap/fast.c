@@ -86,6 +86,8 @@ static inline bool can_pay(size_t size)
 
 static SG_APART void *allocate_medium(size_t size, enum sg_hook hook, const void *caller)
 {
+    if (size >= SG_ARRAY_MIN)
+        return sg_heap_take(size, hook, caller);
     struct sg_record *record = sg_self.record;
     if (!can_pay(size))
         return sg_heap_take(size, hook, caller);
@@ -227,6 +229,15 @@ static inline bool is_header_readable(const void *ptr)
     return sg_is_below((uintptr_t)ptr - 1, &sg_wipe.fast[SG_FAST_GLIBC].address);
 }
 
+/* Frees a block that is not usual: an array, or one with a mapping of its own. */
+static SG_APART void free_unusual(void *ptr, uint64_t header)
+{
+    if (header >= SG_TRACKED_BYTES)
+        sg_heap_give_back(ptr);
+    else
+        free_medium(ptr);
+}
+
 SG_EXPORT void free(void *ptr)
 {
     if (SG_UNLIKELY(!is_header_readable(ptr))) {
@@ -235,7 +246,7 @@ SG_EXPORT void free(void *ptr)
     }
     uint64_t header = sg_glibc_header(ptr);
     if (SG_UNLIKELY(!is_usual(header))) {
-        free_other(ptr);
+        free_unusual(ptr, header);
         return;
     }
     uint64_t usable = sg_glibc_usable(header);

@@ -50,6 +50,10 @@ struct alloc_request {
 
 size_t sg_heap_usable_size(void *ptr)
 {
+    if (sg_load_relaxed(&sg_heap_inside) == 0) { /* glibc's heap: see open_fast */
+        uint64_t header = sg_glibc_header(ptr);
+        return sg_glibc_usable(header) - ((header & SG_GLIBC_MAPPED) != 0 ? SG_GLIBC_OVERHEAD : 0);
+    }
     uint32_t layers = sg_self.layers;
     sg_self.layers = layers | sg_load_relaxed(&sg_heap_inside);
     size_t usable = SG_REAL(malloc_usable_size)(ptr);
@@ -90,6 +94,13 @@ static void *call_real_inside(const struct alloc_request *wanted)
     return ptr;
 }
 
+static void free_inside(void *ptr)
+{
+    sg_self.layers |= sg_load_relaxed(&sg_heap_inside);
+    SG_REAL(free)(ptr);
+    sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
+}
+
 static void *refused(void)
 {
     errno = ENOMEM;
@@ -102,13 +113,26 @@ static void leave_site(uint64_t entry)
         sg_callsites_leave(SG_CALLSITES_HEAP, sg_block_site(entry), sg_block_size(entry));
 }
 
-/* Enters a block in the block table. `caller` is NULL here and below for a request below LARGE. `before` is the table
- * entry of the block that was resized, or 0. */
-static SG_COLD void enter_tracked(void *ptr, size_t usable, const void *caller, uint64_t before)
+/* Takes array credit back before a call site gets a new peak: the peak shall not count it. */
+static void prepare_site_peak(uint32_t number, uint64_t bytes)
 {
-    uint64_t stale = 0, entry = sg_block(usable, SG_DOMAIN_HEAP, 0) | sg_tracker_seen_of(before);
-    if (caller != NULL)
-        entry |= (uint64_t)sg_callsites_enter(SG_CALLSITES_HEAP, SG_DOMAIN_HEAP, caller, usable) << SG_BLOCK_SITE_SHIFT;
+    const struct sg_callsite *site = &sg_own->site[SG_CALLSITES_HEAP][number];
+    if (sg_load_relaxed(&site->live_bytes) + bytes > sg_load_relaxed(&site->peak_bytes))
+        sg_ledger_take_back_arrays();
+}
+
+/* Finds the call site of a block of `bytes`, before the call site counts it. */
+static uint32_t find_site(const void *caller, uint64_t bytes)
+{
+    uint32_t number = sg_callsites_find(SG_CALLSITES_HEAP, SG_DOMAIN_HEAP, caller);
+    prepare_site_peak(number, bytes);
+    return number;
+}
+
+/* Enters a block in the block table, with the table value `entry`. */
+static void enter_block(void *ptr, uint64_t entry)
+{
+    uint64_t stale = 0;
     if (sg_block_table_insert(&sg_tracker_blocks, (uintptr_t)ptr, entry, &stale) != 0) {
         sg_ledger_count_fault();
         leave_site(entry);
@@ -118,6 +142,17 @@ static SG_COLD void enter_tracked(void *ptr, size_t usable, const void *caller, 
         sg_ledger_release(SG_DOMAIN_HEAP, sg_block_size(stale));
         sg_add_relaxed(&sg_own->unmatched_frees, 1);
     }
+}
+
+/* Enters a block whose promise may be older than the block: it was paid from the thread's credit, or resized. `caller`
+ * is NULL here and below for a request below LARGE. `before` is the table entry of the block that was resized, or 0. */
+static SG_COLD void enter_tracked(void *ptr, size_t usable, const void *caller, uint64_t before)
+{
+    uint64_t entry = sg_block(usable, SG_DOMAIN_HEAP, 0) | sg_tracker_seen_of(before) | SG_BLOCK_SCANNED;
+    if (caller != NULL)
+        entry |= (uint64_t)sg_callsites_add(SG_CALLSITES_HEAP, find_site(caller, usable), usable)
+                 << SG_BLOCK_SITE_SHIFT;
+    enter_block(ptr, entry);
 }
 
 static SG_COLD void correct_credit(struct sg_record *record, int64_t credit)
@@ -156,11 +191,12 @@ static bool is_tracked(size_t usable)
     return usable >= SG_TRACKED_BYTES || (sg_load_relaxed(&sg_heap_is_checking) != 0 && usable != 0);
 }
 
-static void count_block(void *ptr, size_t usable, const void *caller)
+/* Counts a block that the thread's credit pays. */
+static void count_block(void *ptr, size_t usable)
 {
     if (SG_UNLIKELY(is_tracked(usable)))
-        enter_tracked(ptr, usable, caller, 0);
-    pay((int64_t)usable, caller != NULL);
+        enter_tracked(ptr, usable, NULL, 0);
+    pay((int64_t)usable, false);
 }
 
 static void count_allocation(void)
@@ -179,6 +215,80 @@ static void count_free(void)
         sg_add_relaxed(&sg_own->record[0].frees, 1);
 }
 
+/* ---- arrays: blocks in the block table --------------------------------------------------------------------------- */
+
+/* Counts an array that has been allocated. `site`: its call site, or 0. */
+static void enter_array(void *ptr, size_t usable, uint32_t site)
+{
+    enter_block(ptr, sg_block(usable, SG_DOMAIN_HEAP, 0) | (uint64_t)site << SG_BLOCK_SITE_SHIFT);
+    count_allocation();
+}
+
+/* Whether the array credit of this thread probably reaches for a request: the heap may round the size up. */
+static bool has_array_credit(const struct alloc_request *wanted)
+{
+    const struct sg_record *record = sg_self.record;
+    return wanted->size >= SG_ARRAY_MIN && wanted->size < SG_ARRAY_MAX && record != NULL &&
+           sg_array_credit_bytes(sg_load_relaxed(&record->array_credit)) >= wanted->size;
+}
+
+/* Adds an array that array credit has paid to its call site. Its bytes came from another call site, which has lost
+ * them. */
+static SG_COLD void move_to_site(uint32_t site, size_t usable)
+{
+    if (sg_load_relaxed(&sg_own->sites_peak_state) == SG_CALLSITES_PEAK_LIVE)
+        sg_callsites_keep_peak();
+    prepare_site_peak(site, usable);
+    (void)sg_callsites_add(SG_CALLSITES_HEAP, site, usable);
+}
+
+/* Pays for an array that has been allocated, and enters it. False: the credit does not reach, or a signal handler has
+ * forked meanwhile, and this is the child, which has no credit. */
+static bool pay_from_credit(void *ptr, struct sg_record *record, uint32_t site)
+{
+    bool is_site_counted = false;
+    size_t usable = sg_heap_usable_size(ptr);
+    if (sg_self.record != record)
+        return false;
+    sg_tracker_begin_paying(record, usable);
+    bool is_paid = sg_ledger_take_array(record, usable, site, &is_site_counted);
+    if (SG_LIKELY(is_paid)) {
+        if (site != 0 && !is_site_counted)
+            move_to_site(site, usable);
+        enter_array(ptr, usable, site);
+    }
+    if (SG_LIKELY(sg_self.record == record))
+        sg_tracker_end_paying(record, usable);
+    return is_paid;
+}
+
+/* Allocates an array and pays for it from array credit. Returns false if it cannot be paid so: *ptr is NULL. */
+static bool allocate_from_credit(const struct alloc_request *wanted, void **ptr)
+{
+    struct sg_record *record = sg_self.record;
+    uint32_t site = 0;
+    if (wanted->size >= sg_options.large_bytes)
+        site = sg_callsites_find(SG_CALLSITES_HEAP, SG_DOMAIN_HEAP, wanted->caller);
+    *ptr = call_real_inside(wanted);
+    if (SG_UNLIKELY(*ptr == NULL) || SG_LIKELY(pay_from_credit(*ptr, record, site)))
+        return true;
+    free_inside(*ptr);
+    *ptr = NULL;
+    return false;
+}
+
+/* Counts a block of LARGE or more that was judged by itself. */
+static void count_large(void *ptr, size_t usable, const void *caller)
+{
+    if (is_tracked(usable)) {
+        uint32_t site = find_site(caller, usable);
+        enter_array(ptr, usable, sg_callsites_add(SG_CALLSITES_HEAP, site, usable));
+    } else {
+        count_allocation();
+    }
+    sg_ledger_charge(SG_DOMAIN_HEAP, usable);
+}
+
 /* Allocates a block of LARGE or more, which is a request of its own. */
 static void *allocate_large(const struct alloc_request *wanted)
 {
@@ -192,13 +302,36 @@ static void *allocate_large(const struct alloc_request *wanted)
     size_t usable = ptr != NULL ? usable_size(ptr) : 0;
     if (ptr != NULL) {
         int saved_errno = errno;
-        count_block(ptr, usable, wanted->caller);
-        count_allocation();
+        count_large(ptr, usable, wanted->caller);
         errno = saved_errno;
     }
     sg_admission_settle(&request, usable);
     sg_watchdog_consider();
     return ptr;
+}
+
+/* Allocates an array below LARGE. */
+static void *allocate_small_array(const struct alloc_request *wanted)
+{
+    sg_segment_attach();
+    if (!sg_admission_ask_small(SG_DOMAIN_HEAP, wanted->size, sg_hook_table[wanted->hook].base))
+        return refused();
+    void *ptr = call_real_inside(wanted);
+    size_t usable = ptr != NULL ? usable_size(ptr) : 0;
+    if (ptr != NULL) {
+        enter_array(ptr, usable, 0);
+        sg_ledger_charge(SG_DOMAIN_HEAP, usable);
+    }
+    sg_admission_settle_small(wanted->size, usable);
+    sg_watchdog_consider();
+    return ptr;
+}
+
+/* Whether a request below LARGE is for an array. A checking heap has each block in the table, paid from the thread's
+ * credit. So is what the driver allocates in a CUDA call: it may not handle a refusal. */
+static bool is_array(size_t size)
+{
+    return size >= SG_ARRAY_MIN && sg_load_relaxed(&sg_heap_is_checking) == 0 && (sg_self.layers & SG_LAYER_CUDA) == 0;
 }
 
 /* Finds out whether the next allocator checks blocks (sg_heap_is_checking), before the first block is counted. The
@@ -247,11 +380,14 @@ static void open_fast_once(void)
     open_fast(is_glibcs);
 }
 
-static void free_inside(void *ptr)
+static void *allocate_array(const struct alloc_request *wanted)
 {
-    sg_self.layers |= sg_load_relaxed(&sg_heap_inside);
-    SG_REAL(free)(ptr);
-    sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
+    void *ptr;
+    if (SG_LIKELY(has_array_credit(wanted)) && SG_LIKELY(allocate_from_credit(wanted, &ptr)))
+        return ptr;
+    (void)sg_admission_take_credit(0, sg_hook_table[wanted->hook].base); /* a thread without a record gets one */
+    open_fast_once();
+    return wanted->size >= sg_options.large_bytes ? allocate_large(wanted) : allocate_small_array(wanted);
 }
 
 /* Judges and counts a block that is already allocated. Returns false if it is refused; it has then been freed. */
@@ -261,7 +397,7 @@ static bool admit(void *ptr, size_t usable, enum sg_hook hook)
         free_inside(ptr);
         return false;
     }
-    count_block(ptr, usable, NULL);
+    count_block(ptr, usable);
     count_allocation();
     return true;
 }
@@ -277,8 +413,8 @@ static void *allocate(const struct alloc_request wanted)
     if (wanted.size >= SG_ADDRESS_LIMIT)
         return call_real_inside(&wanted);
     find_checking_heap();
-    if (wanted.size >= sg_options.large_bytes)
-        return allocate_large(&wanted);
+    if (wanted.size >= sg_options.large_bytes || is_array(wanted.size))
+        return allocate_array(&wanted);
     if (!sg_admission_take_credit(wanted.size, sg_hook_table[wanted.hook].base))
         return refused();
     void *ptr = call_real_inside(&wanted);
@@ -291,12 +427,16 @@ static void *allocate(const struct alloc_request wanted)
 
 static void release_tracked(const void *ptr, size_t usable)
 {
+    uint32_t epoch = sg_ledger_array_epoch();
     sg_tracker_withdraw_block((uintptr_t)ptr, usable);
     uint64_t entry = sg_block_table_remove(&sg_tracker_blocks, (uintptr_t)ptr);
     if (entry == 0) { /* allocated through an entry point that is not hooked */
         sg_add_relaxed(&sg_own->unmatched_frees, 1);
         return;
     }
+    bool may_be_credit = (entry & SG_BLOCK_SCANNED) == 0 && sg_self.record != NULL && sg_block_size(entry) == usable;
+    if (may_be_credit && sg_ledger_give_array(sg_self.record, usable, sg_block_site(entry), epoch))
+        return;
     leave_site(entry);
     pay(-(int64_t)usable, true);
 }
@@ -347,6 +487,32 @@ static size_t size_of_given(void *ptr)
     return entry != 0 ? sg_block_size(entry) : SIZE_MAX;
 }
 
+/* The free of a block that a scan may look at (tracker.h), by a thread with or without a record. */
+struct freeing {
+    struct sg_record *record;
+    struct sg_passage passage;
+    uint64_t bytes;
+};
+
+static struct freeing begin_free(const void *ptr, uint64_t bytes)
+{
+    struct freeing freeing = {.record = sg_self.record, .bytes = bytes};
+    if (SG_UNLIKELY(freeing.record == NULL))
+        freeing.passage = sg_tracker_begin_passage((uintptr_t)ptr, bytes, false);
+    else
+        sg_tracker_begin_free(freeing.record, bytes);
+    return freeing;
+}
+
+/* In a child that a signal handler forked meanwhile, nothing was begun. */
+static void end_free(const struct freeing *freeing)
+{
+    if (SG_UNLIKELY(freeing->record == NULL))
+        sg_tracker_end_passage(freeing->passage);
+    else if (SG_LIKELY(sg_self.record == freeing->record))
+        sg_tracker_end_free(freeing->record, freeing->bytes);
+}
+
 static void count_and_free(void *ptr, const struct sg_heap_sized *sized)
 {
     if (ptr == NULL || sg_bootstrap_owns(ptr))
@@ -358,14 +524,15 @@ static void count_and_free(void *ptr, const struct sg_heap_sized *sized)
     int saved_errno = errno; /* free keeps errno since glibc 2.33, and so must this hook */
     size_t usable = size_of_given(ptr);
     bool is_ours = usable != SIZE_MAX;
-    struct sg_passage passage = sg_tracker_begin_passage((uintptr_t)ptr, is_ours ? usable : 0, false);
+    uint64_t scanned = is_ours && usable >= SG_PROMISE_BYTES ? usable : 0;
+    const struct freeing freeing = begin_free(ptr, scanned);
     if (is_ours)
         release_block(ptr, usable);
     count_free();
     sg_self.layers |= sg_load_relaxed(&sg_heap_inside);
     call_real_free(ptr, sized);
     sg_self.layers &= ~(uint32_t)SG_LAYER_HEAP;
-    sg_tracker_end_passage(passage);
+    end_free(&freeing);
     errno = saved_errno;
 }
 
@@ -405,12 +572,15 @@ static bool grows_in_place(size_t old)
     return old >= GROWS_IN_PLACE_BYTES && sg_load_relaxed(&sg_heap_inside) == 0;
 }
 
+/* A smaller block has hardly ever a mapping of its own. */
+#define OWN_MAPPING_BYTES ((size_t)64 << 10)
+
 /* Returns by how many bytes a block grows. A block with a mapping of its own grows in whole pages. */
 static size_t growth_of(size_t old, size_t size)
 {
     if (size <= old)
         return 0;
-    return old < SG_TRACKED_BYTES ? size - old : sg_round_up(size - old, sg_page_bytes());
+    return old < OWN_MAPPING_BYTES ? size - old : sg_round_up(size - old, sg_page_bytes());
 }
 
 /* Bytes of alignment that an allocator may have left at the end of a block, at most. */

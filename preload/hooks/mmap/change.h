@@ -23,10 +23,15 @@
 /* Returns whether a mapping that this thread makes now counts by itself. A mapping that the heap or CUDA makes for its
  * own blocks does not: those blocks are counted instead. Call this only in the hook itself or in a function inlined
  * there: SG_FRAME_END must give the frame of the hook. */
+static SG_INLINE bool sg_map_is_outermost(void) /* for hooks that have called sg_lifecycle_enter */
+{
+    return SG_LIKELY(sg_self.layers == 0) ||
+           ((sg_self.layers & SG_LAYER_HEAP) == 0 && sg_open_call_was_left(SG_FRAME_END()));
+}
+
 static SG_INLINE bool sg_map_is_counting(void)
 {
-    return sg_lifecycle_enter() && (SG_LIKELY(sg_self.layers == 0) ||
-                                    ((sg_self.layers & SG_LAYER_HEAP) == 0 && sg_open_call_was_left(SG_FRAME_END())));
+    return sg_lifecycle_enter() && sg_map_is_outermost();
 }
 
 /* One change of sg_tracker_maps. Begin takes the maps lock and blocks signals. End charges the ledger with the change

@@ -9,7 +9,6 @@
 #include "base/compiler.h"
 #include "account/tracker.h"
 #include "account/ledger.h"
-#include "base/seccomp.h"
 #include "account/callsites.h"
 #include "base/syscall.h"
 #include "base/pages.h"
@@ -27,7 +26,7 @@ static struct {
     bool has_wanted;
 } parking[PLACES];
 
-static uint32_t locks_future; /* (atomic) mlockall(MCL_FUTURE) */
+static uint32_t locks_future SG_AT_FORK; /* (atomic) mlockall(MCL_FUTURE) */
 
 static uintptr_t place_at(unsigned place)
 {
@@ -57,7 +56,7 @@ int sg_map_unpark(uintptr_t parked, uintptr_t begin, uint64_t bytes)
 /* Asks the kernel whether the page at `address` is mapped. Under a seccomp filter the answer is always true. */
 static bool is_mapped(uintptr_t address)
 {
-    return sg_seccomp_is_on() || sg_sys_msync(address, sg_page_bytes(), MS_ASYNC) != -ENOMEM;
+    return sg_sys_msync(address, sg_page_bytes(), MS_ASYNC) != -ENOMEM;
 }
 
 /* Settles one parked range in a forked child. When the kernel copied the mappings, the parent's call was either done as
@@ -137,7 +136,7 @@ bool sg_map_locks_future(void)
     return SG_UNLIKELY(sg_load_relaxed(&locks_future) != 0);
 }
 
-void sg_map_refork(bool is_map_whole)
+void sg_map_atfork_child(bool is_map_whole)
 {
     struct sg_lock_state lock;
     int result = 0;

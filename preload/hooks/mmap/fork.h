@@ -4,7 +4,7 @@
  * A call that unmaps or moves addresses frees them before it returns, so another thread may get the same addresses at
  * once. Before such a call the range map therefore moves its ranges to a parking place: addresses that no mapping can
  * have. Parked ranges stay counted. If another thread forks meanwhile, the child has no thread that would move them
- * back; the child settles them in sg_map_refork.
+ * back; the child settles them in sg_map_atfork_child.
  */
 #ifndef SG_PRELOAD_HOOKS_MMAP_FORK_H
 #define SG_PRELOAD_HOOKS_MMAP_FORK_H
@@ -34,6 +34,6 @@ bool sg_map_locks_future(void);
 /* Begins a forked child. If the parent was not changing the range map at the fork (`is_map_whole`), the child keeps the
  * ranges that it has. Otherwise the map was torn: no range is left, and the record says so. Memory locks end at a fork,
  * so the child's note of mlockall is cleared. */
-void sg_map_refork(bool is_map_whole);
+void sg_map_atfork_child(bool is_map_whole);
 
 #endif

@@ -133,13 +133,31 @@ static bool is_of_this_process(int pidfd)
     return length > 0 && strstr(info, own) != NULL;
 }
 
+/* Whether eight bytes at `address` are readable. Uses rt_sigprocmask, which every sandbox allows: the kernel reads the
+ * mask before it rejects the unknown operation. */
+static bool is_readable(uintptr_t address)
+{
+    enum { NOTHING_KNOWN = 99 };
+    return sg_syscall(SYS_rt_sigprocmask, NOTHING_KNOWN, (long)address, 0, 8, 0, 0) != -EFAULT;
+}
+
+/* Whether the kernel can read the list; otherwise it answers EFAULT. */
+static bool are_readable(const struct iovec *pieces, size_t count)
+{
+    _Static_assert(sizeof *pieces == 16, "two times eight bytes");
+    bool is_sound = pieces != NULL && count <= IOV_MAX;
+    for (size_t i = 0; is_sound && i < count; i++)
+        is_sound = is_readable((uintptr_t)(pieces + i)) && is_readable((uintptr_t)(pieces + i) + 8);
+    return is_sound;
+}
+
 /* Since Linux 6.13 process_madvise may populate and give back memory of the calling process. The kernel does the pieces
  * in order, up to the first that fails. */
 SG_EXPORT ssize_t process_madvise(int pidfd, const struct iovec *pieces, size_t count, int advice, unsigned flags)
 {
     struct sg_request request = {0};
-    bool is_own = is_of_this_process(pidfd), is_asked = is_own && is_populating(advice);
-    for (size_t i = 0; is_asked && i < count && count <= IOV_MAX; i++)
+    bool is_own = is_of_this_process(pidfd) && are_readable(pieces, count), is_asked = is_own && is_populating(advice);
+    for (size_t i = 0; is_asked && i < count; i++)
         add_absent(&request, (uintptr_t)pieces[i].iov_base, pieces[i].iov_len);
     if (is_asked && !ask(&request, "process_madvise"))
         return -1;

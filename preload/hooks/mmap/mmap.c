@@ -297,7 +297,7 @@ static int follow_failed_mremap(const struct remap *remap, uintptr_t fixed)
 }
 
 /* Fills in the request of this mremap: the bytes that would count in addition, or become resident without a promise.
- * `is_counting`: sg_map_is_counting() in the hook itself. */
+ * `is_counting`: sg_map_is_outermost() in the hook itself. */
 static void describe_mremap(struct sg_request *request, const struct remap *remap, bool is_counting)
 {
     struct sg_range range;
@@ -339,7 +339,7 @@ SG_EXPORT void *mremap(void *address, size_t old_length, size_t new_length, int 
     int saved_errno = errno;
     struct sg_request request;
     struct sg_map_change change;
-    describe_mremap(&request, &remap, sg_map_is_counting());
+    describe_mremap(&request, &remap, sg_map_is_outermost());
     if (!sg_map_judge(&request))
         return MAP_FAILED;
     int result = 0;

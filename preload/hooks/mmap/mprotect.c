@@ -65,8 +65,8 @@ static void read_character(struct line *line, char c)
         line->number[line->field] = line->number[line->field] << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
 }
 
-/* A failed mprotect has changed all pages below the one that it failed at. Commits those that /proc/self/maps shows as
- * writable. If that file cannot be read, everything is taken to be writable. */
+/* A failed mprotect has changed all pages below the one that it failed at, unless its arguments are wrong (EINVAL).
+ * Commits those that /proc/self/maps shows as writable. If that file cannot be read, everything is taken to be writable. */
 static struct committed commit_writable(uintptr_t begin, uintptr_t end)
 {
     char text[512] = "";
@@ -102,7 +102,7 @@ static void end_protect(struct sg_request *request, uintptr_t begin, uint64_t by
         struct committed committed = {0};
         if (is_done)
             commit(&committed, begin, begin + bytes);
-        else
+        else if (saved_errno != EINVAL)
             committed = commit_writable(begin, begin + bytes);
         uint64_t sum = committed.counted_bytes + committed.sparse_bytes;
         if (!is_done && sum < request->size_bytes) { /* larger if another thread committed it, too */

@@ -40,20 +40,20 @@ put() { # TEXT FILE; a file of /proc or /sys is a switch, any other is kept
 
 # ---- danger: swap
 # 16.0 GiB of swap is on, 1.0 GiB of it used.
-# Why: When memory runs out the kernel swaps out everyone else, SSH first, while CUDA's pages stay: the machine freezes and no job fails.
+# Why: When memory runs out, the kernel swaps out all other programs, SSH first, while CUDA's pages stay: the machine freezes and no job fails.
 # Undo: swapon -a
 act swapoff -a
 
 # ---- warning: swappiness
 # vm.swappiness is 60: the kernel swaps programs out to keep page cache.
-# Why: Where swap stays on, a low swappiness makes the kernel give up page cache before it puts programs out.
+# Why: If swap stays on, a low swappiness makes the kernel drop page cache before it swaps programs out.
 # Undo: rm /etc/sysctl.d/90-sparkguard.conf; sysctl vm.swappiness=60, or what it was
 put 1 /proc/sys/vm/swappiness
 put 'vm.swappiness = 1' /etc/sysctl.d/90-sparkguard.conf
 
 # ---- warning: swap-at-boot
 # 1 line of /etc/fstab turns swap on at each boot.
-# Why: Swap that was turned off by hand is back after the next power cycle, just when it is needed least.
+# Why: Swap that was turned off by hand is on again after the next boot.
 # Undo: mv /etc/fstab.sparkguard /etc/fstab
 keep /etc/fstab
 sed -i -E 's/^[[:space:]]*[^#[:space:]][^[:space:]]*[[:space:]]+[^[:space:]]+[[:space:]]+swap([[:space:]]|$)/#&/' \
@@ -61,7 +61,7 @@ sed -i -E 's/^[[:space:]]*[^#[:space:]][^[:space:]]*[[:space:]]+[^[:space:]]+[[:
 
 # ---- warning: ssh-oom
 # sshd runs with an oom_score_adj of 0.
-# Why: If the kernel's OOM killer takes sshd, nobody can come to help; but what is started in a session may inherit the score: start jobs with sparkguard --oom-score-adj=500.
+# Why: If the kernel's OOM killer ends sshd, nobody can log in to help. Programs started in a session may inherit the score: start jobs with sparkguard --oom-score-adj=500.
 # Undo: rm /etc/systemd/system/ssh.service.d/sparkguard.conf /etc/systemd/system/system.slice.d/sparkguard.conf; systemctl daemon-reload
 put '[Service]
 OOMScoreAdjust=-1000
@@ -73,23 +73,23 @@ act systemctl try-restart ssh.service
 
 # ---- warning: ssh-memory
 # ssh.service keeps 0 B of memory for itself (MemoryMin).
-# Why: sshd that is swapped out or reclaimed answers too late to be of use; the kernel heeds MemoryMin only as far as every group above grants as much.
+# Why: If sshd is swapped out or reclaimed, it answers too late; the kernel heeds MemoryMin only as far as every cgroup above has as much.
 # Mended above.
 
 # ---- warning: earlyoom
 # earlyoom runs and would not fire: it waits until less than 10 % of 16.0 GiB of swap is free as well.
-# Why: It looks between requests, and 30 GB can go in one second; then it ends whoever has the largest resident size, in which device memory does not count.
+# Why: It polls, and 30 GB can go in one second; then it ends the process with the largest resident size, which excludes device memory.
 # For you to decide: sudo swapoff -a  # or earlyoom -s 100, which looks at memory alone
 
 # ---- warning: systemd-oomd
-# systemd-oomd runs (51): it acts on the pressure and swap of cgroups, and device memory is in none.
-# Why: A cudaMalloc raises the pressure of others only when it is too late, and then the whole cgroup that suffers is ended: often the login session, not the job.
+# systemd-oomd runs (51): it acts on the pressure and swap of cgroups, and device memory is in no cgroup.
+# Why: A cudaMalloc raises the pressure of others only when it is too late; systemd-oomd then ends the cgroup under pressure: often the login session, not the job.
 # Undo: systemctl enable --now systemd-oomd.service
 act systemctl disable --now systemd-oomd.service
 
 # ---- warning: huge-pages
 # 1.0 GiB are set aside as huge pages, 1.0 GiB of the default size unused.
-# Why: Nobody but programs written for them can use these pages, CUDA not at all, and MemAvailable leaves them out.
+# Why: Only programs written for them can use these pages, CUDA cannot, and MemAvailable excludes them.
 # Undo: sysctl vm.nr_hugepages=N; they come back at boot where sysctl.conf or the kernel's command line asks for them
 for pool in "$root"/sys/kernel/mm/hugepages/*/nr_hugepages; do
     put 0 "${pool#"$root"}"
@@ -97,7 +97,7 @@ done
 
 # ---- danger: fragmentation
 # Only 0 B of 2.1 GiB free lie in blocks of 2 MiB and more.
-# Why: The GPU's pages of 2 MiB have no smaller fallback: with all blocks in pieces cudaMalloc fails however much is available.
+# Why: The GPU's pages of 2 MiB have no smaller fallback: if all blocks are smaller, cudaMalloc fails however much memory is available.
 # Undo: nothing to undo
 act sync
 put 1 /proc/sys/vm/drop_caches
@@ -105,17 +105,17 @@ put 1 /proc/sys/vm/compact_memory
 
 # ---- warning: unguarded
 # 1 process without the guard holds 6.0 GiB or more; the largest is 70 with 30.0 GiB: python3 train.py
-# Why: What a process without the guard asks for is not judged; it takes the room that guarded ones were promised, and its device memory does not even show in its size.
+# Why: Requests of an unguarded process are not judged; it takes memory that was promised to guarded processes, and its device memory does not show in its size.
 # For you to decide: kill -TERM 70  # and start it again under sparkguard
 
 # ---- warning: zombies
 # 1 zombie waits for its parent (python3 71 of 70).
-# Why: The workers of a launcher that hangs: a dead main thread can leave others, which hold all their memory, and a driver that is stuck leaves such processes too.
+# Why: A zombie can hold memory: if its main thread ended and others did not, they keep all of it. A launcher that hangs and a driver that hangs leave such processes.
 # For you to decide: kill -TERM 70  # ends the parent that does not collect
 
 # ---- warning: ledger
-# 1 more directory of guarded programs beside /ROOT/dev/shm/sparkguard-UID: /ROOT/dev/shm/sparkguard-99999; what runs there is not counted.
-# Why: Tenants that do not share a ledger do not see what the others were promised, and may be granted the same memory twice.
+# 1 more directory of guarded programs beside /ROOT/dev/shm/sparkguard-UID: /ROOT/dev/shm/sparkguard-99999; programs there are not counted.
+# Why: Tenants that do not share a ledger do not see each other's promises, and may be granted the same memory twice.
 # Undo: rm /etc/tmpfiles.d/sparkguard.conf; groupdel sparkguard
 act groupadd -f sparkguard
 put 'd /dev/shm/sparkguard 2770 root sparkguard -' /etc/tmpfiles.d/sparkguard.conf
@@ -123,8 +123,8 @@ act systemd-tmpfiles --create sparkguard.conf
 say 'add each tenant with: usermod -aG sparkguard NAME; each sets SPARKGUARD_DIR'
 
 # ---- warning: driver-pools
-# The driver keeps freed pages for itself; 19.0 GiB of the machine are in no counter of the kernel.
-# Why: After a CUDA program ends, MemAvailable stays low by what it held, and programs that size themselves by it do not start. The guard makes the kernel take the pages back before it refuses, which takes seconds. The option costs time instead: each allocation is then cleared when it is made, most of all while a model loads.
+# The driver keeps freed pages for itself; 19.0 GiB of the machine is in no counter of the kernel.
+# Why: After a CUDA program ends, MemAvailable stays low by what it held, and programs that size themselves by it do not start. The guard makes the kernel take the pages back before it refuses, which takes seconds. With the option the driver clears each allocation instead, which takes time, most of all while a model loads.
 # Undo: rm /etc/modprobe.d/sparkguard-pools.conf; update-initramfs -u; both take a reboot
 put 'options nvidia NVreg_EnableSystemMemoryPools=0' /etc/modprobe.d/sparkguard-pools.conf
 act update-initramfs -u

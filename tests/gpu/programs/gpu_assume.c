@@ -11,7 +11,6 @@
 
 #include <cudaTypedefs.h>
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -207,52 +206,6 @@ static int pinned_is_the_machines(void)
                   charged < 0 ? 0 : rise / (long long)MIB);
 }
 
-/* 16: a descriptor of exported memory can be marked, each for itself, and is as good as before. */
-static CUmemGenericAllocationHandle exported(int *file)
-{
-    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                      .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
-    CUmemGenericAllocationHandle handle;
-    MUST(driver(cuMemCreate, 10020)(&handle, GRANULE, &properties, 0));
-    MUST(driver(cuMemExportToShareableHandle, 10020)(file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    return handle;
-}
-
-static int is_usable(CUmemGenericAllocationHandle handle)
-{
-    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
-                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUdeviceptr address;
-    unsigned int written = 0x5a5a5a5a, read = 0;
-    MUST(driver(cuMemAddressReserve, 10020)(&address, GRANULE, 0, 0, 0));
-    MUST(driver(cuMemMap, 10020)(address, GRANULE, 0, handle, 0));
-    MUST(driver(cuMemSetAccess, 10020)(address, GRANULE, &access, 1));
-    MUST(cudaMemcpy((void *)(uintptr_t)address, &written, sizeof written, cudaMemcpyHostToDevice));
-    MUST(cudaMemcpy(&read, (void *)(uintptr_t)address, sizeof read, cudaMemcpyDeviceToHost));
-    return read == written;
-}
-
-static int marked_descriptor(void)
-{
-    int file, other;
-    CUmemGenericAllocationHandle imported = 0;
-    MUST(cudaFree(NULL));
-    CUmemGenericAllocationHandle handle = exported(&file);
-    (void)exported(&other);
-    int set = fcntl(file, F_SETOWN, getpid()), owner = fcntl(file, F_GETOWN), others = fcntl(other, F_GETOWN);
-    int is_async = (fcntl(file, F_GETFL) & O_ASYNC) != 0;
-    int answer = (int)driver(cuMemImportFromShareableHandle, 10020)(&imported, (void *)(intptr_t)file,
-                                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-    int is_good = answer == 0 && is_usable(imported) && is_usable(handle);
-    return result(
-        set == 0 && owner == getpid() && others == 0 && !is_async && is_good ? HOLDS : FAILS,
-        "F_SETOWN answered %d, the owner is %s, that of another descriptor %d, O_ASYNC %d, the import answered "
-        "%d and is %s",
-        set, owner == getpid() ? "this process" : "another", others, is_async, answer,
-        is_good ? "usable" : "not usable");
-}
-
 /* 18: a forked child that calls the driver is told so, and does not hang, whatever another thread was at. */
 static int stop; /* (atomic) */
 
@@ -323,13 +276,8 @@ int main(int argc, char **argv)
     static const struct {
         int number;
         int (*measure)(void);
-    } all[] = {{3, pools_shrink},
-               {9, context_after_refusal},
-               {10, others_go_on},
-               {12, dead_context},
-               {13, pinned_is_the_machines},
-               {16, marked_descriptor},
-               {18, forked_child},
+    } all[] = {{3, pools_shrink},  {9, context_after_refusal},   {10, others_go_on},
+               {12, dead_context}, {13, pinned_is_the_machines}, {18, forked_child},
                {19, small_blocks}};
     number = argc == 2 ? atoi(argv[1]) : 0;
     setvbuf(stdout, NULL, _IOLBF, 0);

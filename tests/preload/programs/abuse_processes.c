@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-enum { STORMS = 4 };
+enum { STRESS_THREADS = 4 };
 
 extern char **environ;
 static unsigned amount;
@@ -29,24 +29,24 @@ static void churn(unsigned i)
     free(small);
 }
 
-static void *storm(void *unused)
+static void *stress(void *unused)
 {
     for (unsigned i = 0; !atomic_load(&is_over); i++)
         churn(i);
     return unused;
 }
 
-static void begin_storms(pthread_t thread[STORMS])
+static void begin_stress(pthread_t thread[STRESS_THREADS])
 {
     live_begin();
-    for (int i = 0; i < STORMS; i++)
-        CHECK_EQUAL(pthread_create(&thread[i], NULL, storm, NULL), 0);
+    for (int i = 0; i < STRESS_THREADS; i++)
+        CHECK_EQUAL(pthread_create(&thread[i], NULL, stress, NULL), 0);
 }
 
-static void end_storms(pthread_t thread[STORMS])
+static void end_stress(pthread_t thread[STRESS_THREADS])
 {
     atomic_store(&is_over, 1);
-    for (int i = 0; i < STORMS; i++)
+    for (int i = 0; i < STRESS_THREADS; i++)
         CHECK_EQUAL(pthread_join(thread[i], NULL), 0);
 }
 
@@ -125,15 +125,15 @@ static void *make_children(void *number)
     return NULL;
 }
 
-CASE(children_of_all_kinds_in_a_storm)
+CASE(children_of_all_kinds_under_stress)
 {
-    pthread_t thread[STORMS], maker[3];
-    begin_storms(thread);
+    pthread_t thread[STRESS_THREADS], maker[3];
+    begin_stress(thread);
     for (uintptr_t i = 0; i < 3; i++)
         CHECK_EQUAL(pthread_create(&maker[i], NULL, make_children, (void *)i), 0);
     for (int i = 0; i < 3; i++)
         CHECK_EQUAL(pthread_join(maker[i], NULL), 0);
-    end_storms(thread);
+    end_stress(thread);
     CHECK_EQUAL(segment->unmatched_frees, 0);
     CHECK_EQUAL(segment->slot.in_flight_bytes, 0);
     CHECK(live(SG_DOMAIN_MAPPED) < 4 * MIB && live(SG_DOMAIN_HEAP) < 4 * MIB);
@@ -151,18 +151,18 @@ static void *replace(void *unused)
 }
 
 /* The last image holds enough to leave a record. */
-CASE(exec_by_a_thread_in_a_storm)
+CASE(exec_by_a_thread_under_stress)
 {
-    pthread_t thread[STORMS], replacer;
+    pthread_t thread[STRESS_THREADS], replacer;
     void *volatile kept = amount == 0 ? malloc(20 * MIB) : NULL;
     CHECK(amount > 0 || kept != NULL);
-    begin_storms(thread);
+    begin_stress(thread);
     if (amount > 0) {
         CHECK_EQUAL(pthread_create(&replacer, NULL, replace, NULL), 0);
         pthread_join(replacer, NULL);
         fail(__FILE__, __LINE__, "exec came back", 0, 1);
     }
-    end_storms(thread);
+    end_stress(thread);
 }
 
 static void at_end(void)
@@ -182,18 +182,18 @@ static void *leave(void *unused)
     return unused;
 }
 
-/* A child each, that holds enough to leave a record: exit by a thread, handlers and destructors that allocate, storms
+/* A child each, that holds enough to leave a record: exit by a thread, handlers and destructors that allocate, stress
  * that nobody ends. */
-CASE(exit_in_a_storm)
+CASE(exit_under_stress)
 {
     for (unsigned i = 0; i < amount; i++) {
         pid_t child = fork();
         if (child == 0) {
-            pthread_t thread[STORMS], leaver;
+            pthread_t thread[STRESS_THREADS], leaver;
             void *volatile kept = malloc(20 * MIB);
             CHECK(kept != NULL);
             atexit(at_end);
-            begin_storms(thread);
+            begin_stress(thread);
             if (i % 4 == 3)
                 _exit(9);
             if (i % 4 == 2)
@@ -254,13 +254,13 @@ CASE(many_processes_at_once)
 CASE(work_until_told)
 {
     struct pollfd input = {.fd = 0, .events = POLLIN};
-    pthread_t thread[STORMS];
-    begin_storms(thread);
+    pthread_t thread[STRESS_THREADS];
+    begin_stress(thread);
     puts("ready");
     fflush(stdout);
     while (poll(&input, 1, 1) == 0)
         churn(1);
-    end_storms(thread);
+    end_stress(thread);
     CHECK_EQUAL(segment->unmatched_frees, 0);
     CHECK_EQUAL(segment->slot.in_flight_bytes, 0);
 }

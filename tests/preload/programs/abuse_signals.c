@@ -2,7 +2,7 @@
  * abuse_signals CASE AMOUNT [unseen] - signal handlers that use the heap and mappings, and what becomes of the counts.
  *
  * POSIX lets no handler allocate that interrupted the heap itself; with an allocator behind the guard that does not
- * mind (tests/trust/signal_safe_heap.c) every instruction of ours may be interrupted, and each byte must still be
+ * mind (tests/qualification/signal_safe_heap.c) every instruction of ours may be interrupted, and each byte must still be
  * found.
  */
 #include "heap_case.h"
@@ -82,7 +82,7 @@ static size_t draw_size(uint64_t *random)
     }
 }
 
-static void storm(void **block, uint64_t *random)
+static void stress(void **block, uint64_t *random)
 {
     void **place = &block[draw(random, PLACES)];
     void *ptr = *place;
@@ -178,12 +178,12 @@ CASE(handlers_in_every_instruction)
     }
     uint64_t heap = live(SG_DOMAIN_HEAP), mapped = live(SG_DOMAIN_MAPPED), began_ns = now_ns();
     for (unsigned i = 0; i < TRIAL_STEPS; i++)
-        storm(block, &random);
+        stress(block, &random);
     unsigned soon_ns = few_steps_ns(began_ns, TRIAL_STEPS, 10000);
     for (unsigned i = 0; i < amount; i++) {
         arm(timer[draw(&random, 2)], 1 + draw(&random, soon_ns));
         for (unsigned j = draw(&random, 10); j > 0; j--)
-            storm(block, &random);
+            stress(block, &random);
     }
     arm(timer[0], 0);
     arm(timer[1], 0);
@@ -203,7 +203,7 @@ static void *use_heap(void *number)
     uint64_t random = (uintptr_t)number + 5;
     void **block = blocks[(uintptr_t)number];
     while (!atomic_load(&is_over))
-        storm(block, &random);
+        stress(block, &random);
     for (unsigned i = 0; i < PLACES; i++)
         put(&block[i], NULL);
     return NULL;
@@ -222,7 +222,7 @@ static void end_threads(pthread_t thread[2])
         CHECK_EQUAL(pthread_join(thread[i], NULL), 0);
 }
 
-static void storm_of_mappings(uint64_t *random)
+static void stress_mappings(uint64_t *random)
 {
     size_t pages = 2 + draw(random, 600), more = pages + draw(random, 600);
     char *mapped = map(pages);
@@ -263,12 +263,12 @@ CASE(handlers_beside_mappings)
     begin_threads(thread);
     uint64_t began_ns = now_ns();
     for (unsigned i = 0; i < TRIAL_STEPS; i++)
-        storm_of_mappings(&random);
+        stress_mappings(&random);
     unsigned soon_ns = few_steps_ns(began_ns, 5 * TRIAL_STEPS, 20000); /* of one: it is some calls */
     CHECK_EQUAL(pthread_sigmask(SIG_UNBLOCK, &handled, NULL), 0);
     for (unsigned i = 0; i < amount; i++) {
         arm(timer, 1 + draw(&random, soon_ns));
-        storm_of_mappings(&random);
+        stress_mappings(&random);
     }
     arm(timer, 0);
     end_threads(thread);

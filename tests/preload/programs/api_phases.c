@@ -37,7 +37,7 @@ static void on_signal(int number)
 static void *mark_often(void *unused)
 {
     for (int i = 0; i < 200; i++) {
-        (void)sparkguard_mark("storm");
+        (void)sparkguard_mark("stress");
         take_and_give(2 * MIB);
         if (i % 16 == 0)
             (void)raise(SIGUSR1);
@@ -45,7 +45,7 @@ static void *mark_often(void *unused)
     return unused;
 }
 
-static void storm(void)
+static void stress(void)
 {
     pthread_t thread[4];
     (void)signal(SIGUSR1, on_signal);
@@ -70,7 +70,7 @@ int main(int count, char **argument)
     dprintf(1, "reset %d\n", sparkguard_reset_peak());
     say("reset");
     if (count > 1 && argument[1][0] == 's')
-        storm();
+        stress();
     int status = 0;
     pid_t child = fork();
     if (child == 0) {

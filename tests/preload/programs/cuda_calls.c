@@ -2,11 +2,11 @@
  * cuda_calls.c - one allocating CUDA call, through one entry point, as tests/sim asks for it.
  *
  *     cuda_calls list                             the calls, one a line: name, driver symbol behind it
- *     cuda_calls refuse DOOR CALL LARGE SMALL     LARGE bytes, which somebody is to refuse, then SMALL, then its free
- *     cuda_calls fill   DOOR CALL STEP MOST       STEP bytes again and again until refused, at most MOST times; frees
+ *     cuda_calls refuse ENTRY CALL LARGE SMALL     LARGE bytes, which somebody is to refuse, then SMALL, then its free
+ *     cuda_calls fill   ENTRY CALL STEP MOST       STEP bytes again and again until refused, at most MOST times; frees
  *     all
  *
- * DOOR is how a driver function is reached: linked, dlsym (on a handle of its own), address4 or address5
+ * ENTRY is how a driver function is reached: linked, dlsym (on a handle of its own), address4 or address5
  * (cuGetProcAddress with four arguments, _v2 with five). Calls of the runtime are always linked.
  * Prints "key value" lines; exits 0 unless the set-up itself fails.
  */
@@ -201,16 +201,16 @@ static function as_function(void *pointer)
     return f;
 }
 
-static function reach(const struct call *call, const char *door)
+static function reach(const struct call *call, const char *entry)
 {
     void *pointer = NULL;
     CUdriverProcAddressQueryResult status;
-    if (call->base == NULL || strcmp(door, "linked") == 0)
+    if (call->base == NULL || strcmp(entry, "linked") == 0)
         return call->linked;
-    if (strcmp(door, "dlsym") == 0) {
+    if (strcmp(entry, "dlsym") == 0) {
         void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
         pointer = library ? dlsym(library, call->symbol) : NULL;
-    } else if (strcmp(door, "address4") == 0) {
+    } else if (strcmp(entry, "address4") == 0) {
         if (cuGetProcAddress(call->base, &pointer, call->version, (cuuint64_t)call->flags) != CUDA_SUCCESS)
             fail("cuGetProcAddress");
     } else if (cuGetProcAddress_v2(call->base, &pointer, call->version, (cuuint64_t)call->flags, &status) !=

@@ -1,9 +1,9 @@
 /*
  * cuda_meminfo.c - asks how much memory there is, through one entry point, and then for exactly that.
  *
- *     cuda_meminfo DOOR KIND
+ *     cuda_meminfo ENTRY KIND
  *
- * DOOR is linked, dlsym (on a handle of its own), address4 or address5 (cuGetProcAddress with four arguments, _v2 with
+ * ENTRY is linked, dlsym (on a handle of its own), address4 or address5 (cuGetProcAddress with four arguments, _v2 with
  * five), or runtime (cudaMemGetInfo). KIND is what is asked for: device, managed or pinned. Prints "key value" lines:
  * result, free, total: the answer; device_total: cuDeviceTotalMem_v2's; exact: the result of a request of `free` bytes,
  * which is given back; free_again, total_again; more: the result of a request of 2 MiB more than that. Nothing is
@@ -22,17 +22,17 @@
 
 typedef CUresult (*question)(size_t *, size_t *);
 
-static question reach(const char *door)
+static question reach(const char *entry)
 {
     void *found = NULL;
     question ask;
-    if (strcmp(door, "runtime") == 0)
+    if (strcmp(entry, "runtime") == 0)
         return NULL;
-    if (strcmp(door, "linked") == 0)
+    if (strcmp(entry, "linked") == 0)
         return cuMemGetInfo_v2;
-    if (strcmp(door, "dlsym") == 0)
+    if (strcmp(entry, "dlsym") == 0)
         found = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), "cuMemGetInfo_v2");
-    else if (strcmp(door, "address4") == 0)
+    else if (strcmp(entry, "address4") == 0)
         cuGetProcAddress("cuMemGetInfo", &found, 3020, 0);
     else
         cuGetProcAddress_v2("cuMemGetInfo", &found, 13000, 0, NULL);

@@ -1,5 +1,5 @@
 /* Holds 32 MiB and becomes `echo one two` by the member of the exec family that argv[1] names; argv[2] is echo's path.
- * "twice" becomes itself with "again", which holds 48 MiB and returns 5; "unguarded" becomes echo without LD_PRELOAD;
+ * "many" has 4096 empty arguments behind them. "twice" becomes itself with "again", which holds 48 MiB and returns 5; "unguarded" becomes echo without LD_PRELOAD;
  * "fails" finds nothing to become, says so, waits for its standard input to close and returns 6. */
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,6 +8,9 @@
 #include <unistd.h>
 
 extern char **environ;
+
+#define FOUR(list) list, list, list, list
+#define MANY FOUR(FOUR(FOUR(FOUR(FOUR(FOUR(""))))))
 
 int main(int count, char **arguments)
 {
@@ -35,6 +38,8 @@ int main(int count, char **arguments)
         fexecve(open(echo, O_RDONLY | O_CLOEXEC), vector, environ);
     if (strcmp(how, "execveat") == 0)
         execveat(AT_FDCWD, echo, vector, environ, 0);
+    if (strcmp(how, "many") == 0) /* more than a fixed array of 1024 holds */
+        execl(echo, "echo", "one", "two", MANY, NULL);
     if (strcmp(how, "twice") == 0)
         execv(arguments[0], again);
     if (strcmp(how, "unguarded") == 0)

@@ -99,7 +99,8 @@ static UNUSED uint64_t live(enum sg_domain domain)
 {
     uint64_t granted = __atomic_load_n(&segment->domain[domain].granted_bytes, __ATOMIC_SEQ_CST);
     for (uint32_t i = 0; domain == SG_DOMAIN_HEAP && i < segment->record_used; i++)
-        granted -= (uint64_t)__atomic_load_n(&segment->record[i].credit_bytes, __ATOMIC_SEQ_CST);
+        granted -= (uint64_t)__atomic_load_n(&segment->record[i].credit_bytes, __ATOMIC_SEQ_CST) +
+                   sg_array_credit_bytes(__atomic_load_n(&segment->record[i].array_credit, __ATOMIC_SEQ_CST));
     return granted;
 }
 

@@ -246,41 +246,41 @@ CASE(realloc_to_what_the_block_has_takes_nothing)
 
 CASE(realloc_of_a_block_from_another_door_is_unmatched)
 {
-    void *(*door)(size_t) = (void *(*)(size_t))dlsym(RTLD_DEFAULT, "__libc_malloc");
-    CHECK(door != NULL);
+    void *(*entry)(size_t) = (void *(*)(size_t))dlsym(RTLD_DEFAULT, "__libc_malloc");
+    CHECK(entry != NULL);
     uint64_t before = live(SG_DOMAIN_HEAP);
-    void *ptr = realloc(door(70000), 100000);
+    void *ptr = realloc(entry(300000), 400000);
     CHECK_EQUAL(segment->unmatched_frees, 1);
     CHECK_EQUAL(live(SG_DOMAIN_HEAP) - before, malloc_usable_size(ptr));
     free(ptr);
     CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);
-    ptr = realloc(door(3 * MIB), huge(0));
+    ptr = realloc(entry(3 * MIB), huge(0));
     CHECK_EQUAL(segment->unmatched_frees, 2);
     CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);
 }
 
 CASE(free_of_a_block_from_another_door_is_unmatched)
 {
-    void *(*door)(size_t) = (void *(*)(size_t))dlsym(RTLD_DEFAULT, "__libc_malloc");
-    CHECK(door != NULL);
+    void *(*entry)(size_t) = (void *(*)(size_t))dlsym(RTLD_DEFAULT, "__libc_malloc");
+    CHECK(entry != NULL);
     uint64_t before = live(SG_DOMAIN_HEAP);
-    free(door(70000));
+    free(entry(300000));
     CHECK_EQUAL(segment->unmatched_frees, 1);
-    free(door(3 * MIB));
+    free(entry(3 * MIB));
     CHECK_EQUAL(segment->unmatched_frees, 2);
     CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);
 }
 
 CASE(block_that_went_through_another_door_is_unmatched_once_its_address_is_anothers)
 {
-    void (*door)(void *) = (void (*)(void *))dlsym(RTLD_DEFAULT, "__libc_free");
-    CHECK(door != NULL);
+    void (*entry)(void *) = (void (*)(void *))dlsym(RTLD_DEFAULT, "__libc_free");
+    CHECK(entry != NULL);
     uint64_t before = live(SG_DOMAIN_HEAP);
     for (uint64_t times = 1; times <= 2; times++) {
-        void *ptr = malloc(70000), *gone = hidden(ptr);
-        door(ptr);
+        void *ptr = malloc(300000), *gone = hidden(ptr);
+        entry(ptr);
         CHECK_EQUAL(segment->unmatched_frees, times - 1);
-        ptr = malloc(70000);
+        ptr = malloc(300000);
         CHECK(ptr == gone);
         CHECK_EQUAL(segment->unmatched_frees, times);
         CHECK_EQUAL(live(SG_DOMAIN_HEAP) - before, malloc_usable_size(ptr));

@@ -16,7 +16,7 @@
  * more than there is, which looks at everything, and has made the call in its place; or, where the look itself is
  * stopped, until the block is freed. Exit: 77 where there are no filters.
  */
-#include "../../call_filter.h"
+#include "../../lib/call_filter.h"
 #include "heap_case.h"
 
 #include <malloc.h>

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "../../call_filter.h"
+#include "../../lib/call_filter.h"
 
 int main(int argc, char **argv)
 {

@@ -3,7 +3,7 @@
  * mmap, mprotect, mremap or munmap is inside the real call: the preload of test_map.py, which is the next one, tells
  * us.
  */
-#include "../../call_filter.h"
+#include "../../lib/call_filter.h"
 #include "heap_case.h"
 
 #include <dlfcn.h>

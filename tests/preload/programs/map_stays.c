@@ -2,7 +2,7 @@
  * map_stays SIZE - an munmap fails, as it does with ENOMEM at max_map_count: the mapping and its promise stay. Then
  * takes SIZE.
  */
-#include "../../call_filter.h"
+#include "../../lib/call_filter.h"
 #include "heap_case.h"
 
 #include <errno.h>

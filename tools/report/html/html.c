@@ -80,7 +80,7 @@ void report_html_cell(struct report_html_table *table, const char *text)
     report_html_cell_end(table);
 }
 
-/* The whole number for who rests the pointer on it. */
+/* The title shows the exact number under the pointer. */
 void report_html_cell_bytes(struct report_html_table *table, uint64_t bytes)
 {
     char attributes[40] = "", text[TEXT_SIZE_CAPACITY];

@@ -1,5 +1,5 @@
 /*
- * machine.c - the machine on a page: its memory as a bar, its figures, and what sparkguard-doctor finds of it.
+ * machine.c - prints the machine on a page: its memory as a bar, its figures, and the findings of sparkguard-doctor.
  */
 #define _GNU_SOURCE
 #include <gnu/libc-version.h>
@@ -11,7 +11,7 @@
 #include "report/report.h"
 #include "common/text.h"
 
-/* What a part is filled with: a ground, and lines that differ. */
+/* The fill of a part: a background colour and a pattern of lines. */
 static const struct {
     const char *ground, *lines;
 } fillings[MODEL_PART_COUNT] = {
@@ -40,7 +40,7 @@ static void put_bar(FILE *stream, const struct model_machine *machine, const str
           stream);
     put_patterns(stream);
     for (int i = 0; i < MODEL_PART_COUNT; i++) {
-        if (i == MODEL_PART_RESERVE) /* at the right end */
+        if (i == MODEL_PART_RESERVE) /* drawn at the right end */
             at = machine->total_bytes - kept;
         fprintf(stream,
                 "<rect x=\"%.2f%%\" width=\"%.2f%%\" height=\"30\" fill=\"url(#part-%s)\"><title>%s</title></rect>\n",
@@ -85,13 +85,13 @@ static void put_figures(FILE *stream, const struct model_machine *machine)
     report_html_fact_bytes(&table, "Usable, before the reserve", machine->usable_bytes);
     report_html_fact_bytes(&table, "Reserve", machine->reserve_bytes);
     report_html_fact_bytes(&table, "Floor", machine->floor_bytes);
-    report_html_fact_bytes(&table, "Promised, not there yet", machine->promised_bytes);
+    report_html_fact_bytes(&table, "Promised, not resident yet", machine->promised_bytes);
     report_html_fact_bytes(&table, "Unaccounted (CUDA contexts and the like)", machine->unaccounted_bytes);
     report_html_fact_bytes(&table, "Swap", machine->swap_total_bytes);
     report_html_fact_bytes(&table, "Swap used", machine->swap_used_bytes);
     report_html_fact_bytes(&table, "Smallest cgroup limit", machine->cgroup_limit_bytes);
     report_html_fact(&table, "Unified memory", machine->unified < 0 ? "-" : machine->unified == 1 ? "yes" : "no");
-    report_html_fact(&table, "All guarded processes decide as one", machine->is_sharing ? "yes" : "no");
+    report_html_fact(&table, "All guarded processes decide together", machine->is_sharing ? "yes" : "no");
     report_html_table_end(&table);
 }
 
@@ -121,17 +121,17 @@ static void put_devices(FILE *stream, const struct model_machine *machine)
         report_html_table_end(&table);
 }
 
-static void put_neighbours(FILE *stream, const struct model *model)
+static void put_other_directories(FILE *stream, const struct model *model)
 {
-    if (model->neighbour_count == 0)
+    if (model->other_directory_count == 0)
         return;
     fputs("<p class=\"warn\">Guarded programs of other users are not counted here: ", stream);
-    for (size_t i = 0; i < MODEL_NEIGHBOUR_CAPACITY && model->neighbours[i] != NULL; i++) {
+    for (size_t i = 0; i < MODEL_OTHER_DIRECTORY_CAPACITY && model->other_directories[i] != NULL; i++) {
         fputs(i > 0 ? ", " : "", stream);
-        report_html_element(stream, "bdi", "", model->neighbours[i]);
+        report_html_element(stream, "bdi", "", model->other_directories[i]);
     }
-    if (model->neighbour_count > MODEL_NEIGHBOUR_CAPACITY)
-        fprintf(stream, ", %zu more", model->neighbour_count - MODEL_NEIGHBOUR_CAPACITY);
+    if (model->other_directory_count > MODEL_OTHER_DIRECTORY_CAPACITY)
+        fprintf(stream, ", %zu more", model->other_directory_count - MODEL_OTHER_DIRECTORY_CAPACITY);
     fputs(".</p>\n", stream);
 }
 
@@ -141,7 +141,7 @@ void report_html_machine(FILE *stream, const struct model *model)
     fputs("<section id=\"machine\">\n<h2>Machine</h2>\n", stream);
     if (model_machine_parts(&model->machine, part))
         put_bar(stream, &model->machine, part);
-    put_neighbours(stream, model);
+    put_other_directories(stream, model);
     fputs("<div class=\"pair\">\n", stream);
     put_figures(stream, &model->machine);
     put_software(stream);

@@ -1,5 +1,5 @@
 /*
- * page.c - the model as one page for a bug report: needs no network and no script.
+ * page.c - prints the model as one page for a bug report, without network access and scripts.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -18,7 +18,7 @@
 
 /* ---- head -------------------------------------------------------------------------------------------------------- */
 
-/* Whatever a text might do to a reader's browser: nothing is loaded, and no script runs. */
+/* The policy protects the reader's browser from texts in the page: nothing is loaded, and no script runs. */
 static const char head[] = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
                            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
                            "'unsafe-inline'; img-src data:\"/>\n"
@@ -49,8 +49,9 @@ static void put_contents(FILE *stream, const struct model *model)
         fputs("<li><a href=\"#unguarded\">Unguarded processes</a></li>\n", stream);
     if (model->complaint_count > 0)
         fputs("<li><a href=\"#untrusted\">Files not trusted</a></li>\n", stream);
-    fputs("<li><a href=\"#checks\">Checks</a></li>\n<li><a href=\"#origin\">Where this is from</a></li>\n</ul></nav>\n",
-          stream);
+    fputs(
+        "<li><a href=\"#checks\">Checks</a></li>\n<li><a href=\"#origin\">Sources of this page</a></li>\n</ul></nav>\n",
+        stream);
 }
 
 static void put_head(FILE *stream, const struct report_html_page *page)
@@ -68,7 +69,7 @@ static void put_head(FILE *stream, const struct report_html_page *page)
     report_html_time(stream, tool_now_ns());
     fprintf(
         stream,
-        " by sparkguard-report " SG_VERSION_TEXT "; times are those of %s. What is not known is shown as “-”.</p>\n"
+        " by sparkguard-report " SG_VERSION_TEXT "; times are those of %s. Unknown values are shown as “-”.</p>\n"
         "<p class=\"dim\">This page holds command lines, the names of jobs, libraries and folders, and variables that "
         "begin with SPARKGUARD_. Look through it before you show it to others.</p>\n",
         zone);
@@ -88,7 +89,7 @@ static void put_job_figures(FILE *stream, const struct model_job *job)
     report_html_fact(&table, "Processes on record", running);
     report_html_fact_time(&table, "Started", job->started_ns);
     report_html_fact_time(&table, "Last seen", job->running_count > 0 ? tool_now_ns() : job->last_seen_ns);
-    report_html_fact_bytes(&table, "Live, of those that run", job->live_bytes);
+    report_html_fact_bytes(&table, "Live, running processes", job->live_bytes);
     report_html_fact_bytes(&table, "Peak", job->peak_bytes);
     report_html_fact(&table, "Limit", job->limit_bytes == SG_UNKNOWN ? "none" : text_size(size, job->limit_bytes));
     report_html_fact_count(&table, "Refused requests", job->refused_count);
@@ -100,12 +101,12 @@ static void put_state(struct report_html_table *table, const struct model_proces
 {
     report_html_cell_begin(table, report_html_state_class(process));
     fprintf(table->stream, "%s%s%s%s%s", model_state_name[process->state],
-            process->fate != NULL ? ", by its watchdog" : "", process->is_guarding ? "" : ", not guarding",
+            process->watchdog_event != NULL ? ", by its watchdog" : "", process->is_guarding ? "" : ", not guarding",
             model_process_is_alone(process) ? ", decides alone" : "", process->is_observing ? ", observed" : "");
     report_html_cell_end(table);
 }
 
-/* Children are indented; who hears the table read knows them by the parent's number. */
+/* Prints a row. Children are indented; the parent's number is there for screen readers. */
 static void put_line(struct report_html_table *table, const struct report_html_page *page,
                      const struct report_html_entry *entry)
 {
@@ -149,7 +150,7 @@ static void put_tree(FILE *stream, const struct report_html_page *page, const st
     DL_FOREACH (job->processes, process)
         folded += process->is_folded;
     if (folded > 0)
-        fprintf(stream, "<p>%zu smaller processes are left out; sparkguard-report --html FILE --all shows them.</p>\n",
+        fprintf(stream, "<p>%zu smaller processes are not shown; sparkguard-report --html FILE --all shows them.</p>\n",
                 folded);
 }
 
@@ -169,7 +170,7 @@ static void put_jobs(FILE *stream, const struct report_html_page *page)
         fputs("</section>\n", stream);
     }
     if (number == 0)
-        fputs("<p>Nothing that ran under the guard is on record.</p>\n", stream);
+        fputs("<p>No guarded program is on record.</p>\n", stream);
     if (page->model->hidden_jobs > 0)
         fprintf(stream, "<p>%zu more jobs are on record; sparkguard-report --html FILE --all shows them.</p>\n",
                 page->model->hidden_jobs);
@@ -185,8 +186,7 @@ static void put_unguarded(FILE *stream, const struct model *model)
     if (model->unguarded_count == 0)
         return;
     fputs("<section id=\"unguarded\">\n<h2>Unguarded processes</h2>\n", stream);
-    report_html_table_begin(&table, stream, "The largest that run without the guard", columns,
-                            sizeof columns / sizeof columns[0]);
+    report_html_table_begin(&table, stream, "Largest unguarded processes", columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < model->unguarded_count; i++) {
         report_html_row(&table, "");
         report_html_cell_count(&table, model->unguarded[i].pid);
@@ -211,7 +211,7 @@ static void put_untrusted(FILE *stream, const struct model *model)
     fputs("</ul>\n</section>\n", stream);
 }
 
-/* The folder, and why it could not be read. */
+/* Prints a folder, and why it could not be read. */
 static void put_folder(struct report_html_table *table, const char *name, const char *path, int error)
 {
     char *text = path == NULL ? text_copy("", 0)
@@ -220,11 +220,11 @@ static void put_folder(struct report_html_table *table, const char *name, const 
     free(text);
 }
 
-/* Folders, and of the environment what is meant for sparkguard and nothing else. */
+/* Prints the folders, and of the environment the SPARKGUARD_ variables only. */
 static void put_origin(FILE *stream, const struct model *model)
 {
     struct report_html_table table;
-    fputs("<section id=\"origin\">\n<h2>Where this is from</h2>\n", stream);
+    fputs("<section id=\"origin\">\n<h2>Sources of this page</h2>\n", stream);
     report_html_table_begin(&table, stream, "Folders read, and the environment of sparkguard-report", NULL, 0);
     for (size_t i = 0; i < model->directory_count; i++)
         put_folder(&table, "Live statistics", model->directories[i].path, model->directories[i].error);
@@ -252,7 +252,8 @@ int report_html_file(const struct model *model, const struct model_scope *scope,
 {
     const char *live_root = procfs_live_root;
     struct doctor *doctor = doctor_examine();
-    procfs_live_root = live_root; /* the doctor examines whole trees, here processes are the real ones */
+    procfs_live_root =
+        live_root; /* the doctor has set it to the root that it examined; processes are always the real ones */
     struct report_html_page page = {.model = model, .scope = scope, .doctor = doctor};
     report_html_lay_out(&page);
     int status = report_output_write(path, "the page", put_page, &page);

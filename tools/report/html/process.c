@@ -1,5 +1,5 @@
 /*
- * process.c - one process in depth: its time line, how it stands or ended, what it held, what was refused.
+ * process.c - prints one process in depth: its time line, state or end, memory, and refusals.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -16,7 +16,7 @@
 
 const char *report_html_state_class(const struct model_process *process)
 {
-    if (process->fate != NULL || process->state == SG_STATE_KILLED)
+    if (process->watchdog_event != NULL || process->state == SG_STATE_KILLED)
         return "class=\"bad\"";
     return process->state == SG_STATE_RUNNING ? "class=\"good\"" : "class=\"dim\"";
 }
@@ -26,7 +26,7 @@ static const char *yes_or_no(bool is_so)
     return is_so ? "yes" : "no";
 }
 
-/* A sentence of its own; frees it. */
+/* Prints a paragraph, and frees it. */
 static void put_note(FILE *stream, const char *attributes, char *text)
 {
     report_html_element(stream, "p", attributes, text);
@@ -36,12 +36,12 @@ static void put_note(FILE *stream, const char *attributes, char *text)
 
 static void put_notes(FILE *stream, const struct model_process *process)
 {
-    if (process->fate != NULL)
+    if (process->watchdog_event != NULL)
         put_note(stream, "class=\"bad\"", model_fate_text(process, true));
     if (model_process_is_alone(process))
         put_note(stream, "class=\"warn\"", text_format("Decides alone: %s.", model_process_alone_reason(process)));
     if (!process->is_guarding)
-        put_note(stream, "class=\"warn\"", text_format("Not guarding: its requests were let through."));
+        put_note(stream, "class=\"warn\"", text_format("Not guarding: its requests were not judged."));
     if (process->is_observing)
         put_note(stream, "", text_format("Observe mode: nothing was refused, only recorded."));
     if (process->faults > 0)
@@ -61,7 +61,7 @@ static void put_drawing(FILE *stream, const struct report_html_entry *entry, siz
         return;
     case REPORT_HTML_LEFT_OUT:
         put_note(stream, "class=\"dim\"",
-                 text_format("Not drawn, as others held more; sparkguard-report --plot run.svg %" PRIu32
+                 text_format("Not drawn, because others held more; sparkguard-report --plot run.svg %" PRIu32
                              " draws its time line if it has one.",
                              entry->process->pid));
         return;
@@ -70,7 +70,7 @@ static void put_drawing(FILE *stream, const struct report_html_entry *entry, siz
                  text_format("No time line: one begins with CUDA, 256 MiB, a phase or a refusal."));
         return;
     case REPORT_HTML_BAD_TIMELINE:
-        put_note(stream, "class=\"bad\"", text_format("Its time line cannot be trusted, and is not drawn."));
+        put_note(stream, "class=\"bad\"", text_format("Its time line cannot be trusted and is not drawn."));
     }
 }
 
@@ -96,16 +96,16 @@ static void put_figures(FILE *stream, const struct model_process *process)
         text_format("%" PRIu64 ", %s in all", process->refused_count, text_size(size, process->refused_bytes));
     report_html_fact(&table, process->is_observing ? "Would be refused" : "Refused requests", refused);
     free(refused);
-    report_html_fact_bytes(&table, "Promised, not there yet", is_running ? process->promised_bytes : SG_UNKNOWN);
+    report_html_fact_bytes(&table, "Promised, not resident yet", is_running ? process->promised_bytes : SG_UNKNOWN);
     report_html_fact_bytes(&table, "Unaccounted (CUDA contexts and the like)", process->unaccounted_bytes);
     report_html_fact_bytes(&table, "Inherited by fork", process->inherited_bytes);
     report_html_fact_bytes(&table, "Registered with CUDA (counted elsewhere)", process->registered_bytes);
     report_html_fact_bytes(&table, "Resident of MAP_NORESERVE (in the limit only)", process->sparse_resident_bytes);
-    report_html_fact_count(&table, "Frees of blocks allocated past the guard", process->unmatched_frees);
+    report_html_fact_count(&table, "Frees of blocks not seen allocated", process->unmatched_frees);
     report_html_table_end(&table);
 }
 
-/* Those that a running process was started with; ended ones take theirs along. */
+/* Prints the variables with which a running process was started. Those of ended processes are not known. */
 static void put_variables(struct report_html_table *table, const struct model_process *process)
 {
     enum { ENVIRONMENT_CAPACITY = 1 << 18 };
@@ -141,7 +141,7 @@ static void put_settings(FILE *stream, const struct model_process *process)
     report_html_fact_bytes(&table, "Reserve", has_looked ? seen->reserve_bytes : SG_UNKNOWN);
     report_html_fact_bytes(&table, "Floor", has_looked ? seen->floor_bytes : SG_UNKNOWN);
     report_html_fact_bytes(&table, "Smallest cgroup limit", has_looked ? seen->cgroup_limit_bytes : SG_UNKNOWN);
-    report_html_fact_bytes(&table, "Usable when it last looked", has_looked ? seen->usable_bytes : SG_UNKNOWN);
+    report_html_fact_bytes(&table, "Usable at its last snapshot", has_looked ? seen->usable_bytes : SG_UNKNOWN);
     report_html_fact(&table, "Unified memory", seen->unified == 1 ? "yes" : seen->unified == 0 ? "no" : "-");
     report_html_fact(&table, "Decides with the others", yes_or_no(process->is_sharing));
     report_html_fact(&table, "Watchdog thread", yes_or_no(process->is_watched));
@@ -190,7 +190,7 @@ static void put_sites(FILE *stream, const struct model_process *process)
     struct report_html_table table;
     if (process->site_count == 0)
         return;
-    report_html_table_begin(&table, stream, "Where large blocks were asked for", columns,
+    report_html_table_begin(&table, stream, "Where large blocks were requested", columns,
                             sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < process->site_count; i++) {
         const struct model_site *site = &process->sites[i];
@@ -219,8 +219,7 @@ static void put_refusals(FILE *stream, const struct model_process *process)
         {"Size", REPORT_HTML_NUMBERS}, {"Reason", REPORT_HTML_WORDS}, {"Left then", REPORT_HTML_NUMBERS},
     };
     struct report_html_table table;
-    const char *words =
-        process->is_observing ? "Requests that would be refused, and were let through" : "Refused requests";
+    const char *words = process->is_observing ? "Requests that would have been refused" : "Refused requests";
     if (process->refusal_count == 0)
         return;
     char *caption =
@@ -273,14 +272,14 @@ static void put_events(FILE *stream, const struct model_process *process)
         return;
     report_html_table_begin(&table, stream, "Events", columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < process->event_count; i++) {
-        report_html_row(&table, &process->events[i] == process->fate ? "class=\"bad\"" : "");
+        report_html_row(&table, &process->events[i] == process->watchdog_event ? "class=\"bad\"" : "");
         report_html_cell_time(&table, process->events[i].time_ns);
         report_html_cell(&table, process->events[i].what);
     }
     report_html_table_end(&table);
 }
 
-/* What has no table. */
+/* Prints a line that lists the missing tables. */
 static void put_absences(FILE *stream, const struct model_process *process)
 {
     const struct {

@@ -1,6 +1,6 @@
 /*
- * style.c - how a page looks: on wide and narrow screens, bright and dark ones, and on paper. Colour says nothing that
- * words do not say as well.
+ * style.c - the style sheet for wide and narrow screens, bright and dark displays, and paper. Colour repeats what the
+ * words say.
  */
 #include "report/html/html.h"
 

@@ -1,5 +1,5 @@
 /*
- * tree.c - the processes of a page in their order, and which of them are drawn.
+ * tree.c - orders the processes of a page, and chooses those whose time lines are drawn.
  */
 #include <stdlib.h>
 
@@ -8,9 +8,9 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-enum { DRAWN_MAX = 16 }; /* some 100 KiB each */
+enum { DRAWN_MAX = 16 }; /* about 100 KiB each */
 
-/* Below its parent, a child of one without a line in its place. */
+/* Adds a process below its parent. A child of a process without a row takes that place. */
 static void add(struct report_html_page *page, const struct model_job *job, struct model_process *process,
                 struct report_html_entry **last_root)
 {

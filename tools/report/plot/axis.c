@@ -1,5 +1,5 @@
 /*
- * axis.c - where things are in a field of a plot, and its scales.
+ * axis.c - maps times and bytes to positions in a field of a plot, and draws its scales.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -24,7 +24,7 @@ double plot_y(const struct plot_field *field, uint64_t bytes)
     return field->bottom - part * (field->bottom - field->top);
 }
 
-/* "16 GiB" rather than "16.0 GiB". */
+/* Formats "16 GiB" instead of "16.0 GiB". */
 static void name_size(char text[TEXT_SIZE_CAPACITY], uint64_t bytes)
 {
     text_size(text, bytes);
@@ -33,7 +33,7 @@ static void name_size(char text[TEXT_SIZE_CAPACITY], uint64_t bytes)
         memmove(tenth, tenth + 2, strlen(tenth + 2) + 1);
 }
 
-/* Steps are powers of two, so that they are round in KiB, MiB and GiB. */
+/* Steps are powers of two, which are round numbers in KiB, MiB and GiB. */
 void plot_size_axis(const struct plot_field *field)
 {
     enum { LINES_MAX = 5 };
@@ -71,7 +71,7 @@ static int64_t choose_step(int64_t span_ns)
     return (span_ns / STEPS_MAX / DAY_NS + 1) * DAY_NS;
 }
 
-/* "200 ms", "1.5 s", "40 s", "1 min 30 s", "2 h 30 min", "3 d 12 h": no part that is zero. */
+/* Formats "200 ms", "1.5 s", "40 s", "1 min 30 s", "2 h 30 min" or "3 d 12 h", without parts that are zero. */
 static char *name_time(int64_t time_ns, int64_t step_ns)
 {
     int64_t seconds = time_ns / SECOND_NS, minutes = time_ns / MINUTE_NS, hours = time_ns / HOUR_NS;

@@ -1,6 +1,6 @@
 /*
- * endpoints.c - what the segment knows and the time line does not: the peak, and what is live in the end. Samples are
- * taken by looks at the machine, before requests are granted; small requests make for none.
+ * endpoints.c - adds the peak and the live bytes at the end to a time line. The segment has both; the time line may
+ * lack them, because samples are taken before requests are granted, and not for small requests.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-/* Behind all samples that are no later; the machine is as it was in the one before. */
+/* Inserts a sample after all that are not later, with the machine's figures of the one before. */
 static struct sg_sample *insert(struct model_timeline *timeline, int64_t time_ns)
 {
     struct sg_sample *samples = timeline->samples, fresh = {.time_ns = time_ns};
@@ -26,7 +26,7 @@ static struct sg_sample *insert(struct model_timeline *timeline, int64_t time_ns
     return &samples[at];
 }
 
-/* Not before the last sample. */
+/* Returns the time of the end, which is not before the last sample. */
 static int64_t end_of(const struct model_process *process, const struct model_timeline *timeline)
 {
     int64_t end_ns = process->state == SG_STATE_RUNNING ? tool_now_ns() : process->last_seen_ns;

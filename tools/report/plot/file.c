@@ -1,5 +1,5 @@
 /*
- * file.c - which process is drawn, and into which file.
+ * file.c - chooses the process to draw, and writes the file.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 struct choice {
     const struct model_process *process; /* NULL: none has a time line */
     struct model_timeline timeline;
-    size_t others; /* that have one too */
+    size_t others; /* number of other processes with a time line */
     bool has_complained;
 };
 

@@ -1,5 +1,5 @@
 /*
- * plot.c - see plot.h: the fields with what is drawn in them.
+ * plot.c - see plot.h: draws the fields and their content.
  */
 #define _GNU_SOURCE
 #include "report/plot/plot.h"
@@ -14,7 +14,7 @@
 
 enum { WIDTH = 960, LEFT = 84, RIGHT = 916, LIVE_HEIGHT = 230, MACHINE_HEIGHT = 120 };
 
-/* What an area is filled with: a light ground, and lines that differ. */
+/* The fill of an area: a light background and a pattern of lines. */
 static const struct hatching {
     const char *ground, *lines;
 } hatchings[] = {
@@ -71,7 +71,7 @@ static uint64_t live_of(const struct sg_sample *sample, int domain)
     return sample->live_bytes[domain];
 }
 
-/* The sum of the domains from this one on: the last is at the bottom. */
+/* Returns the sum of the domains from this one on: the last domain is at the bottom. */
 static uint64_t stacked_of(const struct sg_sample *sample, int domain)
 {
     uint64_t sum = 0;
@@ -95,7 +95,7 @@ static int64_t end_of(const struct plot_field *field, const struct model_timelin
     return i + 1 < timeline->count ? timeline->samples[i + 1].time_ns : field->end_ns;
 }
 
-/* A sample stands until the next one: a line of steps, with gaps where nothing is known. */
+/* Draws a line of steps: a sample holds until the next one. Unknown values are gaps. */
 static void put_steps(const struct plot_field *field, const struct model_timeline *timeline, value_of *value,
                       const char *attributes)
 {
@@ -117,7 +117,7 @@ static void put_steps(const struct plot_field *field, const struct model_timelin
     fprintf(field->stream, "\" %s/>\n", attributes);
 }
 
-/* Between the sums with the domain and without it. */
+/* Draws the area between the sums without and with the domain. */
 static void put_area(const struct plot_field *field, const struct model_timeline *timeline, int domain)
 {
     fprintf(field->stream, "<path fill=\"url(#%s%s)\" stroke=\"#555\" stroke-width=\"0.5\" d=\"", field->name,
@@ -205,18 +205,18 @@ static void put_titles(FILE *stream, const struct model_process *process)
     free(life);
 }
 
-/* From the start, if that is known to be before the first sample; to the last one. */
+/* Sets the range of times: from the start of the process, if known, or the first sample, to the last sample. */
 static void set_span(struct plot_field *field, const struct model_process *process,
                      const struct model_timeline *timeline)
 {
     int64_t first_ns = timeline->samples[0].time_ns;
     field->begin_ns = process->started_ns > 0 && process->started_ns < first_ns ? process->started_ns : first_ns;
     field->end_ns = timeline->samples[timeline->count - 1].time_ns;
-    if (field->end_ns - field->begin_ns < 1000000) /* of a single sample */
+    if (field->end_ns - field->begin_ns < 1000000) /* there is a single sample */
         field->end_ns = field->begin_ns + 1000000;
 }
 
-/* A little above what is shown, and never nothing. */
+/* Returns the top of the scale: a little above the highest value, and above 0. */
 static uint64_t headroom(uint64_t bytes)
 {
     return bytes < 4096 ? 4096 : bytes + bytes / 16;
@@ -254,14 +254,14 @@ static void put_machine(const struct plot_field *field, const struct model_timel
     put_line_item(&legend, floor, "floor", last->floor_bytes);
 }
 
-/* The devices that the process has used, together: which of them a sample's bytes are of is not noted. */
+/* The sum of the devices that the process used: a sample does not say of which device its bytes are. */
 struct devices {
     size_t count;
-    const char *name; /* of one */
+    const char *name; /* name of one device */
     uint64_t total_bytes, reserve_bytes;
 };
 
-/* None where their memory is the machine's. */
+/* Returns the devices of a process; none on unified memory. */
 static struct devices devices_of(const struct model_process *process)
 {
     struct devices devices = {0};
@@ -277,7 +277,7 @@ static struct devices devices_of(const struct model_process *process)
     return devices;
 }
 
-/* What others hold there is not in the time line of this process. */
+/* Draws the devices. Memory that other processes hold there is not in this time line. */
 static void put_devices(const struct plot_field *field, const struct model_timeline *timeline,
                         const struct devices *devices, double legend_y)
 {
@@ -306,7 +306,7 @@ static void put_devices(const struct plot_field *field, const struct model_timel
     free(name);
 }
 
-/* The next one below. */
+/* Returns the field below. */
 static struct plot_field field_below(const struct plot_field *field, uint64_t most_bytes)
 {
     struct plot_field below = *field;

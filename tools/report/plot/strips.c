@@ -1,5 +1,5 @@
 /*
- * strips.c - phases and refusals: strips above a plot that name them, and lines down through it.
+ * strips.c - draws phases and refusals: strips above a plot that name them, and lines through the plot.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 
 enum {
     LINES_APART = 5,
-    SCALE_APART = 6, /* the scale's highest number may stand beside the field's upper edge */
+    SCALE_APART = 6, /* space for the scale's highest number beside the field's upper edge */
 };
 
 static uint64_t phase_total(const struct model_process *process)
@@ -26,7 +26,7 @@ static uint64_t refusal_total(const struct model_process *process)
     return count > 0 ? bytes_max(process->refusals[count - 1].sequence, process->refused_count) : 0;
 }
 
-/* A row of its own, above the strips, if there were more phases or refusals than are still known. */
+/* Returns whether the segment lost earlier phases or refusals; a row above the strips then says so. */
 static bool is_cut(const struct model_process *process)
 {
     return phase_total(process) > process->phase_count || refusal_total(process) > process->refusal_count;
@@ -55,7 +55,7 @@ static void put_cut(const struct plot_field *field, const struct model_process *
     free(both);
 }
 
-/* Past the legends between the fields. */
+/* Draws a line through the fields, and skips the legends between them. */
 static void put_line(const struct plot_field *field, size_t count, double x, double top, const char *attributes)
 {
     fprintf(field->stream, "<path d=\"M%.1f %.1fV%.1f", x, top, field->bottom);
@@ -85,7 +85,7 @@ static void put_refusal_title(FILE *stream, const struct model_refusal *refusal,
     free(title);
 }
 
-/* Each phase as far as the next one; its name where it fits, and a line where there is room between two. */
+/* Draws each phase up to the next one, with its name if it fits, and a line if there is space between two. */
 static void put_phases(const struct plot_field *field, size_t count, const struct model_process *process, double top)
 {
     report_svg_text(field->stream, field->left - 8, top + 13, "text-anchor=\"end\"", "phase");
@@ -107,8 +107,8 @@ static void put_phases(const struct plot_field *field, size_t count, const struc
     }
 }
 
-/* Call, size and reason right of the mark, where there is room before the next one, or left of the last; else the
- * reason alone. Where what is written ends. */
+/* Prints call, size and reason to the right of the mark if there is space before the next mark, or to the left of the
+ * last mark; otherwise the reason alone. Returns the end of the text. */
 static double put_refusal_words(const struct plot_field *field, const struct model_refusal *refusal, double y,
                                 double left, double right)
 {
@@ -132,7 +132,7 @@ static double put_refusal_words(const struct plot_field *field, const struct mod
     return end > 0 ? end : left > x + 8 ? left : x + 8;
 }
 
-/* Lines as close as teeth of a comb would hide what is below them. */
+/* Draws the marks. A mark gets a line only at some distance from the last line: dense lines would hide the plot. */
 static void put_refusals(const struct plot_field *field, size_t count, const struct model_process *process, double top)
 {
     double taken = field->left, last_line = field->left - LINES_APART;

@@ -11,7 +11,8 @@
 #include "common/xml_escape.h"
 #include "common/text.h"
 
-#define COLUMN 6.7 /* of DejaVu Sans at 11 px, the widest of the usual fonts, as measured over sentences */
+#define COLUMN \
+    6.7 /* mean width of a character of DejaVu Sans, the widest usual font, at 11 px, measured over sentences */
 
 void report_svg_text(FILE *stream, double x, double y, const char *attributes, const char *text)
 {
@@ -27,7 +28,7 @@ void report_svg_title(FILE *stream, const char *text)
     fputs("</title>", stream);
 }
 
-/* Scripts of East Asia take two columns. */
+/* Returns an estimate of the width: East Asian characters take two columns. */
 double report_svg_width(const char *text)
 {
     char *printable = text_printable(text, true);

@@ -1,5 +1,5 @@
 /*
- * svg.h - what a drawing is put together from: shapes by their attributes, texts that cannot break out of them.
+ * svg.h - prints the elements of a drawing: shapes by their attributes, and escaped texts.
  *
  * Lengths are pixels of the drawing, which a viewer may scale.
  */
@@ -9,16 +9,16 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* A text, escaped; what XML cannot hold is spelt out. `attributes` are the caller's own words. */
+/* Prints a text, escaped; characters that XML does not allow are spelt out. `attributes` are not escaped. */
 void report_svg_text(FILE *stream, double x, double y, const char *attributes, const char *text);
 
-/* What a browser shows of the shape that it stands in, escaped as well. */
+/* Prints the tooltip of the enclosing shape, escaped. */
 void report_svg_title(FILE *stream, const char *text);
 
-/* About how wide a text is in the small size: no font is at hand. */
+/* Returns the approximate width of a text in the small size, without font data. */
 double report_svg_width(const char *text);
 
-/* The text cut to about that width, "" where nothing worth reading is left. The caller frees. */
+/* Returns the text cut to about that width, "" if too little would be left. The caller frees. */
 char *report_svg_fit(const char *text, double width);
 
 #endif

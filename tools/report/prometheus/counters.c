@@ -1,13 +1,13 @@
 /*
- * counters.c - counters that only grow, though the record of ended processes is kept for a while only.
+ * counters.c - keeps counters that never fall, although records of ended processes are removed after a while. The
+ * output file has these comments:
  *
- *   # counted HEAP MAPPED PINNED MANAGED DEVICE BYTES RUNS FILE    refused to the process of that segment, as counted
- *                                                                so far, and for how many runs it has been off the
- *                                                                record
+ *   # counted HEAP MAPPED PINNED MANAGED DEVICE BYTES RUNS FILE    refusals counted so far for the process of that
+ *                                                                segment, and for how many runs it had no record
  *   # kept SERIES NUMBER                                           a job's counter that is not shown at present
  *
- * A segment that cannot be read this once is not counted again when it can. A job of which nothing is on record begins
- * anew, and so does all that a damaged file does not say.
+ * A segment that cannot be read in one run is not counted again in a later one. The counters of a job without any
+ * record, and those that a damaged file lacks, start anew.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -23,24 +23,24 @@
 #define COUNTED "# counted "
 #define KEPT "# kept "
 
-/* Counters are doubles over there: beyond this they stand still. */
+/* Counters are doubles in Prometheus; beyond this they stop growing. */
 #define MOST (UINT64_C(1) << 53)
 
 enum { BYTES = SG_DOMAIN_COUNT, COUNTS };
 
-/* Segments are remembered for as many runs off the record, an hour of them at 15 s. */
+/* Segments without a record are remembered for this many runs: an hour at one run per 15 s. */
 enum { ABSENT_RUNS_MAX = 240 };
 
-/* A series that the last file had. */
+/* A series of the last file. */
 struct prometheus_past {
     char *series;
     uint64_t value;
     UT_hash_handle hh;
 };
 
-/* What has been refused to one process: when the file was written, and now. */
+/* Refusals of one process: when the last file was written, and now. */
 struct prometheus_counted {
-    char *segment; /* as a label */
+    char *segment; /* escaped as a label */
     uint64_t before[COUNTS];
     uint64_t now[COUNTS];
     uint64_t absent_runs;
@@ -127,7 +127,7 @@ static void read_past(struct prometheus_totals *totals, const char *path)
     char *line = NULL;
     size_t room = 0;
     ssize_t length;
-    FILE *stream = report_output_is_in_place(path) ? NULL : fopen(path, "re"); /* a terminal would have us wait */
+    FILE *stream = report_output_is_in_place(path) ? NULL : fopen(path, "re"); /* reading a terminal would block */
     while (stream != NULL && (length = getline(&line, &room, stream)) > 0) {
         if (line[length - 1] == '\n')
             line[length - 1] = '\0';
@@ -143,7 +143,7 @@ static void read_past(struct prometheus_totals *totals, const char *path)
         fclose(stream);
 }
 
-/* A counter: what the last file had and what came since; where it had none, all that is on record. */
+/* Returns a counter: the value of the last file plus the growth since; if the file had none, all that is on record. */
 static uint64_t grown(const struct prometheus_totals *totals, const char *series, uint64_t all, uint64_t since)
 {
     struct prometheus_past *past;
@@ -151,7 +151,7 @@ static uint64_t grown(const struct prometheus_totals *totals, const char *series
     return bytes_min(past != NULL ? bytes_add(past->value, since) : all, MOST);
 }
 
-/* A file may move to the history and be some seconds older there: what was counted stays counted. */
+/* Counts a process. Its copy in the history may be some seconds older, so its counters never go down. */
 static void count_process(struct prometheus_totals *totals, const struct model_job *job,
                           const struct model_process *process, uint64_t all[COUNTS], uint64_t since[COUNTS])
 {

@@ -1,9 +1,9 @@
 /*
- * prometheus.c - see prometheus.h. What is unknown has no series: absent is not 0.
+ * prometheus.c - see prometheus.h. An unknown value has no series, because absent is not 0.
  *
- * Series are many years of somebody's disk, so there are few: of the machine, of each job shown, and of those running
- * processes alone that hold 1 % of the machine. Who writes segments chooses how many jobs there are: but the largest
- * are one. Prometheus sets a label "job" itself, so ours is "sparkguard_job".
+ * Series are stored for years, so there are few: for the machine, for each job shown, and for running processes that
+ * hold 1 % of the machine. Other users can make any number of jobs, so only the largest jobs have their own series.
+ * Prometheus sets the label "job" itself, so the label here is "sparkguard_job".
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -16,25 +16,25 @@
 #include "common/text.h"
 #include "common/tool.h"
 
-/* A process has series of its own from 1 % of the machine on, but not below 64 MiB. */
+/* A process has its own series if it holds 1 % of the machine and at least 64 MiB. */
 #define LEAST_BYTES (UINT64_C(64) << 20)
 
-/* A job that has ended is shown for as long as this, so that its last figures are scraped. */
+/* An ended job is shown this long, so that its last figures are scraped. */
 #define RECENT_NS (300 * INT64_C(1000000000))
 
-/* Jobs that have series of their own, and processes. */
+/* The maximum numbers of jobs and of processes with their own series. */
 enum { JOBS_MAX = 100, PROCESSES_MAX = 100 };
 
-/* Of the other jobs together. No job is in such a directory. */
+/* The labels of all other jobs together. No job has an empty directory. */
 #define OTHERS "{sparkguard_job=\"other jobs\",directory=\"\"}"
 
-/* A command is known by its beginning, and may hold at its end what is nobody's business. */
+/* The beginning of a command identifies it; its end may contain private data. */
 enum { COMMAND_COLUMNS = 48 };
 
 struct family {
     FILE *stream;
     const char *name, *type, *help;
-    bool has_series; /* then name, type and help have been put */
+    bool has_series; /* name, type and help have been printed */
 };
 
 static void put(struct family *family, const char *labels, uint64_t value)
@@ -84,7 +84,7 @@ static void put_headroom(FILE *stream, const struct model_machine *machine)
     if (machine->usable_bytes == SG_UNKNOWN || machine->reserve_bytes == SG_UNKNOWN)
         return;
     fprintf(stream,
-            "# HELP %s Usable memory less the reserve: what requests may still get; below 0 they are refused.\n"
+            "# HELP %s Usable memory less the reserve: what requests can still get; below 0 they are refused.\n"
             "# TYPE %s gauge\n%s %" PRId64 "\n",
             name, name, name, (int64_t)machine->usable_bytes - (int64_t)machine->reserve_bytes);
 }
@@ -94,12 +94,12 @@ static void put_machine(FILE *stream, const struct model *model, const struct pr
     static const struct bytes_field fields[] = {
         MACHINE(total_bytes, "Memory of the machine."),
         MACHINE(available_bytes, "Memory that the kernel says is available."),
-        MACHINE(usable_bytes, "Memory that could be had now, before the reserve."),
+        MACHINE(usable_bytes, "Memory that is usable now, including the reserve."),
         MACHINE(reserve_bytes, "Memory that stays usable after every granted request."),
-        MACHINE(floor_bytes, "Where small requests begin to be refused, too."),
-        MACHINE(promised_bytes, "Memory that was granted to guarded processes and is not there yet."),
+        MACHINE(floor_bytes, "Below this, small requests are refused too."),
+        MACHINE(promised_bytes, "Memory that was granted to guarded processes and is not resident yet."),
         MACHINE(guarded_bytes, "Live bytes of all running guarded processes."),
-        MACHINE(unaccounted_bytes, "Memory that CUDA contexts and the like took without asking, as measured."),
+        MACHINE(unaccounted_bytes, "Memory that CUDA contexts and the like took without a request, as measured."),
         MACHINE(swap_total_bytes, "Swap space."),
         MACHINE(swap_used_bytes, "Swap space in use."),
         MACHINE(cgroup_limit_bytes, "Smallest limit of the memory cgroups above the report itself."),
@@ -112,19 +112,19 @@ static void put_machine(FILE *stream, const struct model *model, const struct pr
             machine->unified < 0 ? SG_UNKNOWN : (uint64_t)machine->unified);
     put_one(stream, "sparkguard_machine_sharing", "1 if all running guarded processes count each other.", "",
             machine->is_sharing);
-    put_one(stream, "sparkguard_machine_guarded_processes", "Guarded processes that run.", "", totals->running_count);
-    put_one(stream, "sparkguard_machine_other_jobs",
-            "Jobs that have no series of their own, for there are larger ones.", "", totals->other_count);
+    put_one(stream, "sparkguard_machine_guarded_processes", "Running guarded processes.", "", totals->running_count);
+    put_one(stream, "sparkguard_machine_other_jobs", "Jobs without series of their own, because others are larger.", "",
+            totals->other_count);
     put_one(stream, "sparkguard_machine_uncounted_directories",
-            "Directories of other users' guarded programs that are not read.", "", model->neighbour_count);
-    put_one(stream, "sparkguard_machine_untrusted_files", "Files that were not believed.", "", model->complaint_count);
+            "Directories of other users' guarded programs that are not read.", "", model->other_directory_count);
+    put_one(stream, "sparkguard_machine_untrusted_files", "Files that were not trusted.", "", model->complaint_count);
 }
 
 static void put_devices(FILE *stream, const struct model_machine *machine)
 {
     static const struct bytes_field fields[] = {
         {"sparkguard_device_total_bytes", "Memory of a CUDA device.", offsetof(struct model_device, total_bytes)},
-        {"sparkguard_device_live_bytes", "What running guarded processes hold of a CUDA device.",
+        {"sparkguard_device_live_bytes", "Memory of a CUDA device that running guarded processes hold.",
          offsetof(struct model_device, live_bytes)},
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
@@ -143,8 +143,9 @@ static void put_devices(FILE *stream, const struct model_machine *machine)
 
 static void put_refusals(FILE *stream, const struct prometheus_totals *totals)
 {
-    struct family count = {stream, "sparkguard_refusals_total", "counter",
-                           "Refused requests of all guarded processes; in observe mode they were let through.", false};
+    struct family count = {
+        stream, "sparkguard_refusals_total", "counter",
+        "Refused requests of all guarded processes; in observe mode, requests that would have been refused.", false};
     struct family bytes = {stream, "sparkguard_refused_bytes_total", "counter", "Size of the refused requests.", false};
     for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
         char *labels = text_format("{domain=\"%s\"}", model_domain_name[i]);
@@ -157,9 +158,9 @@ static void put_refusals(FILE *stream, const struct prometheus_totals *totals)
 static void put_jobs(FILE *stream, const struct prometheus_totals *totals)
 {
     static const struct bytes_field fields[] = {
-        JOB(live_bytes, "What the running processes of a job hold."),
-        JOB(peak_bytes, "The most that the processes of a job held at one time."),
-        JOB(limit_bytes, "The most that a job may hold."),
+        JOB(live_bytes, "Live bytes of the running processes of a job."),
+        JOB(peak_bytes, "Most bytes that the processes of a job held at one time."),
+        JOB(limit_bytes, "Most bytes that a job may hold."),
     };
     const struct prometheus_job *job;
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
@@ -170,8 +171,7 @@ static void put_jobs(FILE *stream, const struct prometheus_totals *totals)
         if (fields[i].offset == offsetof(struct model_job, live_bytes) && totals->other_count > 0)
             put(&family, OTHERS, totals->others.live_bytes);
     }
-    struct family running = {stream, "sparkguard_job_running_processes", "gauge", "Processes of a job that run.",
-                             false};
+    struct family running = {stream, "sparkguard_job_running_processes", "gauge", "Running processes of a job.", false};
     struct family refused = {stream, "sparkguard_job_refusals_total", "counter", "Refused requests of a job.", false};
     for (job = totals->jobs; job != NULL; job = job->hh.next)
         if (job->shown != NULL)
@@ -192,7 +192,7 @@ static char *command_label(const char *command)
     return label;
 }
 
-/* By its segment, for containers on one directory may have processes of one number. */
+/* Prints a process. The segment's name identifies it, because processes of two containers may have the same PID. */
 static void put_process(struct family *family, const char *job_labels, const struct model_process *process,
                         const struct bytes_field *field)
 {
@@ -212,7 +212,7 @@ static int compare_bytes(const void *a, const void *b)
     return left > right ? -1 : left < right;
 }
 
-/* From how many live bytes on a process has series of its own. */
+/* Returns the least live bytes of a process with its own series. */
 static uint64_t least_bytes(const struct model *model, const struct prometheus_totals *totals)
 {
     uint64_t total = model->machine.total_bytes;
@@ -235,14 +235,14 @@ static uint64_t least_bytes(const struct model *model, const struct prometheus_t
 static void put_processes(FILE *stream, const struct model *model, const struct prometheus_totals *totals)
 {
     static const struct bytes_field fields[] = {
-        PROCESS(live_bytes, "What a running process holds that holds 1 % of the machine."),
-        PROCESS(peak_bytes, "The most that such a process held at one time."),
+        PROCESS(live_bytes, "Live bytes of a running process that holds 1 % of the machine."),
+        PROCESS(peak_bytes, "Most bytes that such a process held at one time."),
     };
     uint64_t least = least_bytes(model, totals);
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         struct family family = {stream, fields[i].name, "gauge", fields[i].help, false};
         const struct model_process *process;
-        size_t left = PROCESSES_MAX; /* there may be many of one size */
+        size_t left = PROCESSES_MAX; /* many processes may have the same size */
         for (const struct prometheus_job *job = totals->jobs; job != NULL; job = job->hh.next) {
             if (job->shown == NULL)
                 continue;
@@ -259,7 +259,7 @@ static void put_processes(FILE *stream, const struct model *model, const struct 
 static void put_unguarded(FILE *stream, const struct model *model)
 {
     struct family family = {stream, "sparkguard_unguarded_resident_bytes", "gauge",
-                            "What the largest processes have that run without the guard.", false};
+                            "Resident memory of the largest unguarded processes.", false};
     for (size_t i = 0; i < model->unguarded_count; i++) {
         char *command = command_label(model->unguarded[i].command);
         char *labels = text_format("{pid=\"%" PRIu32 "\",command=\"%s\"}", model->unguarded[i].pid, command);
@@ -282,7 +282,7 @@ static void choose_jobs(struct prometheus_totals *totals, const struct model *mo
     }
 }
 
-/* The largest first; of those that hold nothing, the last that were there. */
+/* Orders jobs: the largest first; of those that hold nothing, the last seen first. */
 static int compare_shown(const void *a, const void *b)
 {
     const struct model_job *left = (*(struct prometheus_job *const *)a)->shown;
@@ -321,8 +321,7 @@ void report_render_prometheus(struct model *model, const struct model_scope *sco
     choose_jobs(&totals, model);
     if (is_usual)
         keep_largest(&totals);
-    put_one(stream, "sparkguard_build_info", "The version of sparkguard-report.", "{version=\"" SG_VERSION_TEXT "\"}",
-            1);
+    put_one(stream, "sparkguard_build_info", "Version of sparkguard-report.", "{version=\"" SG_VERSION_TEXT "\"}", 1);
     put_machine(stream, model, &totals);
     put_devices(stream, &model->machine);
     put_refusals(stream, &totals);

@@ -1,5 +1,5 @@
 /*
- * lines.c - the watch where no screen is: a line for each sample, of a width that does not change.
+ * lines.c - the watch without a screen: prints a line of fixed width for each sample.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -8,13 +8,13 @@
 #include "common/bytes.h"
 #include "common/tool.h"
 
-/* Of what is in the scope, added up. */
+/* Sums over the scope. */
 struct sum {
     uint64_t live_bytes;
     uint64_t refused_count;
     size_t running_count;
     int64_t rate;
-    int64_t wall_ns; /* the nearest */
+    int64_t wall_ns; /* time to the nearest wall */
 };
 
 static void add(struct sum *sum, uint64_t live_bytes, int64_t rate, int64_t wall_ns)

@@ -1,5 +1,5 @@
 /*
- * sample.c - the samples of a watch, and what they say of each process over time: rates, and the time to a wall.
+ * sample.c - takes the samples of a watch, and computes rates and the time to a wall for each process.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "report/watch/terminal.h"
 #include "report/watch/watch.h"
 
-/* How long a process that has ended stays in the list, beyond one interval. */
+/* How long an ended process stays in the list, beyond one interval. */
 #define LINGER_NS INT64_C(10000000000)
 
 /* ---- samples ----------------------------------------------------------------------------------------------------- */
@@ -47,7 +47,7 @@ static void note(struct watch *watch, struct watch_key key, uint64_t live_bytes)
     trace->seen_ns = watch->sampled_ns;
 }
 
-/* Puts the traces that stay into a new table; the order of the old one outlives it. */
+/* Moves the traces that stay to a new table, in their order. */
 void watch_forget(struct watch *watch, int64_t before_ns)
 {
     struct watch_trace *trace = watch->traces, *next;
@@ -131,7 +131,8 @@ static bool uses_device(const struct model_job *job, int device)
     return false;
 }
 
-/* What programs without the guard hold of a device is not known: it may be met sooner. */
+/* Returns the time until a device's reserve is reached. Memory of unguarded programs there is unknown, so it may be
+ * reached sooner. */
 static int64_t device_wall_ns(const struct watch *watch, int device)
 {
     const struct model_device *own = &watch->model->machine.device[device];

@@ -1,6 +1,6 @@
 /*
- * screen.c - one screen: the machine on top, the list that scrolls, the largest unguarded processes, the keys. All
- * that a line holds is what the other views say too; here it is only cut to the screen.
+ * screen.c - draws one screen: the machine at the top, the scrolling list, the largest unguarded processes, the keys.
+ * The lines are those of the other views, cut to the screen.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -44,7 +44,7 @@ static FILE *begin_lines(struct lines *lines)
     *lines = (struct lines){0};
     FILE *stream = open_memstream(&lines->text, &lines->bytes);
     if (stream == NULL)
-        tool_allocate(SIZE_MAX, 1); /* says so, and ends */
+        tool_allocate(SIZE_MAX, 1); /* prints a message and exits */
     return stream;
 }
 
@@ -67,11 +67,11 @@ static void free_lines(struct lines *lines)
     free(lines->text);
 }
 
-/* As much of a line as the screen is wide; what steers colours takes no room. */
+/* Prints as much of a line as fits the screen; escape sequences for colours have no width. */
 static void put_cut(const char *line, const struct style *style)
 {
     size_t column = 0, left = strlen(line);
-    fputs("\033[2K", style->stream); /* first: behind a full row it would take the last character */
+    fputs("\033[2K", style->stream); /* clears first: after a full row it would clear the last character */
     while (left > 0) {
         uint32_t code;
         size_t length = text_utf8_next(line, left, &code);
@@ -104,7 +104,7 @@ static void put_wall(const struct watch *watch, const struct style *style, size_
     free(piece);
 }
 
-/* How fast usable memory goes, and when the reserve, the floor and the last byte are met, if they are. */
+/* Prints the rate of usable memory, and the time until it falls to the reserve, the floor and zero. */
 static void put_pace(const struct watch *watch, const struct style *style)
 {
     char rate[WATCH_RATE_TEXT];
@@ -152,21 +152,21 @@ static void put_complaints(const struct model *model, const struct style *style)
     if (model->complaint_count == 0)
         return;
     char *first = text_printable(model->complaints[0], style->is_utf8);
-    fprintf(style->stream, "%snot believed, %zu in all: %s%s\n", style_colour_on(style, STYLE_YELLOW),
+    fprintf(style->stream, "%snot trusted, %zu in all: %s%s\n", style_colour_on(style, STYLE_YELLOW),
             model->complaint_count, first, style_colour_off(style, STYLE_YELLOW));
     free(first);
 }
 
-/* A table without lines prints no heading either. */
+/* Prints the list; an empty table has no heading. */
 static void put_list(const struct watch *watch, const struct style *style)
 {
     long before = ftell(style->stream);
     watch_put_table(watch, style);
     if (ftell(style->stream) == before)
-        fputs("nothing runs under the guard now; try: sparkguard python3 train.py\n", style->stream);
+        fputs("no guarded program runs now; try: sparkguard python3 train.py\n", style->stream);
 }
 
-/* What a line of the list says beyond the page: the bar, of what the job may hold, the rate, and when a wall is met. */
+/* Prints what the list shows in addition to the page: the bar, the rate, and the time to the wall. */
 static void put_held(const struct watch *watch, const struct model_job *job, const struct model_process *process,
                      const struct style *style)
 {
@@ -182,7 +182,7 @@ static void put_held(const struct watch *watch, const struct model_job *job, con
     free(bar);
 }
 
-/* One process in depth needs no list. */
+/* Prints one process in depth, without a list. */
 static void put_parts(const struct watch *watch, struct style style, struct lines *head, struct lines *list,
                       struct lines *foot)
 {
@@ -219,7 +219,7 @@ static void put_parts(const struct watch *watch, struct style style, struct line
 
 /* ---- the frame --------------------------------------------------------------------------------------------------- */
 
-/* The keys, where in the list we are if it does not fit, and at the right end the time if there is room for it. */
+/* Prints the keys, the position in the list if it does not fit, and the time at the right end if there is space. */
 static void put_help(const struct watch *watch, const struct watch_layout *layout, size_t list,
                      const struct style *style)
 {
@@ -261,7 +261,8 @@ static void put_frame(struct watch *watch, const struct style *style, const stru
     fputs("\033[?2026l", style->stream);
 }
 
-/* In one piece: terminals that know mode 2026 show a frame when it is whole, others at least get it at once. */
+/* Writes a frame in one piece: terminals with mode 2026 show it when it is complete; others at least receive it at
+ * once. */
 void watch_draw(struct watch *watch)
 {
     struct lines head, list, foot, frame;

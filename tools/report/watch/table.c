@@ -1,6 +1,6 @@
 /*
- * table.c - the list of the live screen: jobs as trees of processes or all processes in a row, the first by the key
- * chosen on top. Columns do not move from one sample to the next.
+ * table.c - prints the list of the live screen: jobs as trees of processes, or all processes in one list, sorted by the
+ * chosen key. Columns keep their places from one sample to the next.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -25,17 +25,16 @@ enum {
     COLUMNS
 };
 
-/* From WIDE on there is room for the peak as a figure; below, the bar shows it. Too narrow for a bar, figures come
- * first. */
+/* From WIDE on the peak has its own column; below, the bar shows it. Below NARROW there is no bar. */
 enum { WIDE = 100, NARROW = 74 };
 
 struct row {
     struct model_process *process;
     const struct model_job *job;
-    size_t job_place; /* in the report */
+    size_t job_place; /* index of the job in the report */
     struct row *parent;
     struct libscols_line *line;
-    uint64_t key; /* the largest first */
+    uint64_t key; /* rows with the largest key come first */
 };
 
 struct list {
@@ -50,7 +49,7 @@ struct drawing {
     size_t command_cells, bar_cells;
 };
 
-/* Before the name, which may be cut: what is refused there was let through. */
+/* Before the name, which may be cut: refusals of this job or process are only recorded. */
 static const char observe_mark[] = "observe: ";
 
 char *watch_bar(size_t cells, uint64_t live_bytes, uint64_t peak_bytes, uint64_t total_bytes, bool is_utf8)
@@ -88,7 +87,7 @@ static uint64_t key_of(const struct watch *watch, const struct model_process *pr
     case WATCH_BY_PEAK:
         return process->peak_bytes;
     case WATCH_BY_RATE:
-        rate = watch_process_rate(watch, process); /* WATCH_NO_RATE is the smallest */
+        rate = watch_process_rate(watch, process); /* WATCH_NO_RATE is the smallest value */
         return (uint64_t)rate ^ UINT64_C(1) << 63;
     case WATCH_BY_REFUSED:
         return process->refused_count;
@@ -105,10 +104,10 @@ static int compare_rows(const void *a, const void *b)
         return first->key < second->key ? 1 : -1;
     if (first->process->live_bytes != second->process->live_bytes)
         return first->process->live_bytes < second->process->live_bytes ? 1 : -1;
-    return (first > second) - (first < second); /* by their start */
+    return (first > second) - (first < second); /* ordered by their start */
 }
 
-/* The rows of all jobs, the oldest first, each with the nearest of its ancestors that has a row. */
+/* Returns the rows of all jobs, the oldest first, each with its nearest ancestor that has a row. */
 static struct list list_rows(const struct watch *watch)
 {
     struct list list = {NULL, 0, 0};
@@ -136,7 +135,7 @@ static struct list list_rows(const struct watch *watch)
 
 static const struct {
     struct table_column column;
-    size_t width; /* 0: of what the others leave */
+    size_t width; /* 0: shares the space that the others leave */
 } column_table[COLUMNS] = {
     [COLUMN_PID] = {{"PID", TABLE_NUMBERS}, 7},
     [COLUMN_COMMAND] = {{"COMMAND", TABLE_TREE}, 0},
@@ -163,7 +162,7 @@ static void put_rate(struct drawing *drawing, int64_t rate)
     table_cell(&drawing->table, watch_rate_text(text, rate), colour);
 }
 
-/* Near: what a person can still act upon. */
+/* Prints the time to the wall: yellow below 10 min, while a person can still act, red below 1 min. */
 static void put_wall(struct drawing *drawing, int64_t wall_ns)
 {
     char text[TEXT_TIME_CAPACITY];
@@ -180,7 +179,7 @@ static void put_figures(struct drawing *drawing, uint64_t live_bytes, uint64_t p
         table_bytes(&drawing->table, peak_bytes);
 }
 
-/* Full is what the job may hold: its limit, else the machine. */
+/* Prints a bar. Its full width is the job's limit, or the machine's memory. */
 static void put_bar(struct drawing *drawing, const struct model_job *job, uint64_t live_bytes, uint64_t peak_bytes,
                     enum style_colour colour)
 {
@@ -192,7 +191,8 @@ static void put_bar(struct drawing *drawing, const struct model_job *job, uint64
     free(bar);
 }
 
-/* Made up of a time and a process number, "20261122T020601-13863": such names differ at their end. */
+/* Returns whether a name consists of a time and a process number, "20261122T020601-13863". Such names differ at their
+ * end. */
 static bool is_made_up(const char *name)
 {
     static const char digits[] = "0123456789";
@@ -208,8 +208,8 @@ static bool is_observing(const struct watch *watch, const struct model_job *job)
     return false;
 }
 
-/* Of its name and limit as much as has room. The limit is whole or not there: the bar shows it as well. The caller
- * frees. */
+/* Returns the job's name and limit as far as they fit. The limit is complete or left out, because the bar shows it too.
+ * The caller frees. */
 static char *job_text(const struct drawing *drawing, const struct model_job *job)
 {
     char limit[TEXT_SIZE_CAPACITY];
@@ -245,7 +245,8 @@ static struct libscols_line *put_job(struct drawing *drawing, const struct model
     char *text = job_text(drawing, job);
     table_cell(table, "", STYLE_PLAIN);
     table_cell(table, text, STYLE_BOLD);
-    const struct model_run *run = &job->runs[job->run_count - 1]; /* a name may have been used before */
+    const struct model_run *run =
+        &job->runs[job->run_count - 1]; /* the last run: earlier jobs may have had the same name */
     put_bar(drawing, job, job->live_bytes, run->peak_bytes, STYLE_CYAN);
     put_figures(drawing, job->live_bytes, run->peak_bytes);
     put_rate(drawing, rate);
@@ -255,7 +256,7 @@ static struct libscols_line *put_job(struct drawing *drawing, const struct model
     return line;
 }
 
-/* One that has ended says how where others have their bar. */
+/* Prints a process. An ended process shows how it ended in place of the bar. */
 static void put_process(struct drawing *drawing, struct row *row, struct libscols_line *parent)
 {
     char pid[16];
@@ -264,7 +265,7 @@ static void put_process(struct drawing *drawing, struct row *row, struct libscol
     row->line = table_line(&drawing->table, parent);
     snprintf(pid, sizeof pid, "%" PRIu32, process->pid);
     table_cell(&drawing->table, pid, STYLE_BOLD);
-    bool is_marked = process->is_observing && !drawing->watch->is_tree; /* else its job is */
+    bool is_marked = process->is_observing && !drawing->watch->is_tree; /* otherwise the job is marked */
     table_command(&drawing->table, is_marked ? observe_mark : "", process->command);
     if (process->state == SG_STATE_RUNNING)
         put_bar(drawing, row->job, process->live_bytes, process->peak_bytes, STYLE_GREEN);
@@ -276,7 +277,7 @@ static void put_process(struct drawing *drawing, struct row *row, struct libscol
     table_count(&drawing->table, process->refused_count, STYLE_RED);
 }
 
-/* A row below its ancestors, which come first, and its job's line, which is there from its first row on. */
+/* Prints a row after its ancestors and after the line of its job. */
 static void put_row(struct drawing *drawing, struct row *row, struct libscols_line **job)
 {
     while (row->line == NULL) {
@@ -308,7 +309,7 @@ static void put_rows(struct drawing *drawing, const struct list *list)
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
-/* What the figures leave is shared between command and bar. */
+/* Divides the space that the figures leave between command and bar. */
 static void share_width(struct drawing *drawing)
 {
     size_t taken = 0;
@@ -320,7 +321,8 @@ static void share_width(struct drawing *drawing)
     drawing->command_cells = left - drawing->bar_cells;
 }
 
-/* Fills the head up to the width of its column, so that libsmartcols keeps it. Marks the column that sorts the list. */
+/* Returns a heading, padded to the width of its column so that libsmartcols keeps that width. Marks the column that
+ * sorts the list. */
 static char *heading_of(const struct drawing *drawing, int column, bool is_sorted)
 {
     const char *mark = !is_sorted ? "" : drawing->style->is_utf8 ? "▾" : "*";

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The alternate screen, no cursor, no wrapping; and back, the colours too. */
+/* Enter: alternate screen, no cursor, no wrapping. Leave: restores these and the colours. */
 static const char enter_text[] = "\033[?1049h\033[?25l\033[?7l\033[2J";
 static const char leave_text[] = "\033[0m\033[?7h\033[?25h\033[?1049l";
 
@@ -25,7 +25,7 @@ static const int taken_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, S
 static struct {
     bool is_up;
     bool has_keys;
-    int signals; /* descriptor of those taken */
+    int signals; /* descriptor of the signals received */
     struct termios before;
     struct terminal_keys keys;
     unsigned char input[64];
@@ -75,7 +75,7 @@ static int key_of_letter(unsigned char letter)
     }
 }
 
-/* ESC [ A, ESC O A, ESC [ 5 ~, ESC [ 1 ; 5 A: what stands between the first number and the letter is of no interest. */
+/* Parses ESC [ A, ESC O A, ESC [ 5 ~, ESC [ 1 ; 5 A: the bytes between the first number and the letter are ignored. */
 int terminal_key(struct terminal_keys *keys, unsigned char byte)
 {
     char before = keys->state;
@@ -102,7 +102,7 @@ int terminal_key(struct terminal_keys *keys, unsigned char byte)
     return before == '\033' ? TERMINAL_NOTHING : byte;
 }
 
-/* The next key of what was read, reading once where nothing is left. */
+/* Returns the next key of the bytes read; reads once if none is left. */
 static int next_key(void)
 {
     for (;;) {
@@ -124,7 +124,7 @@ static int next_key(void)
 
 /* ---- the screen -------------------------------------------------------------------------------------------------- */
 
-/* Again too, after another program had the terminal while this one stood still. */
+/* Also called after this program was stopped and another program used the terminal. */
 static void enter(void)
 {
     struct termios mode;
@@ -149,7 +149,7 @@ void terminal_end(void)
     fflush(stdout);
     if (screen.has_keys) {
         tcsetattr(STDIN_FILENO, TCSANOW, &screen.before);
-        tcflush(STDIN_FILENO, TCIFLUSH); /* keys not taken are nobody's */
+        tcflush(STDIN_FILENO, TCIFLUSH); /* discards keys that were not read */
     }
 }
 
@@ -168,7 +168,7 @@ void terminal_begin(void)
     sigprocmask(SIG_BLOCK, &taken, NULL);
     screen.signals = signalfd(screen.signals, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
     screen.has_keys = isatty(STDIN_FILENO) == 1;
-    atexit(terminal_end); /* also where memory ends */
+    atexit(terminal_end); /* also on out of memory */
     enter();
 }
 
@@ -191,7 +191,7 @@ static bool is_ignored(int number)
     return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-/* Lets a signal that we hold back do what it does by itself: end us, or stop us until SIGCONT. */
+/* Applies the default action of a blocked signal: ends this process, or stops it until SIGCONT. */
 static void let_happen(int number)
 {
     sigset_t only;

@@ -16,10 +16,10 @@
 
 static void scroll(struct watch *watch, size_t up, size_t down)
 {
-    watch->scroll = bytes_less(watch->scroll, up) + down; /* watch_draw() knows where the list ends */
+    watch->scroll = bytes_less(watch->scroll, up) + down; /* watch_draw() bounds it by the end of the list */
 }
 
-/* False where the key ends the watch. */
+/* Handles a key. Returns false if it ends the watch. */
 static bool act(struct watch *watch, int key)
 {
     static const struct {
@@ -44,7 +44,7 @@ static bool act(struct watch *watch, int key)
     return key != 'q' && key != TERMINAL_GONE;
 }
 
-/* When the next sample is due; what was missed, while stopped or asleep, is not made up for. */
+/* Returns when the next sample is due. Samples missed while the program was stopped are skipped. */
 static int64_t next_time(const struct watch *watch, int64_t due_ns)
 {
     int64_t now_ns = terminal_clock_ns(), next_ns = due_ns + watch->interval_ns;
@@ -67,7 +67,7 @@ static void watch_on_screen(struct watch *watch)
     terminal_end();
 }
 
-/* A pipe whose reader has gone away ends the wait: the next line ends us. */
+/* Waits; a pipe closed by its reader ends the wait, and the next line ends the program. */
 static void wait_for_pipe(int64_t deadline_ns)
 {
     int64_t left_ns;
@@ -108,8 +108,8 @@ static void watch_by_lines(struct watch *watch)
     }
 }
 
-/* What can be said at once: what was asked for is not there, or cannot be read. That nothing runs yet is worth
- * watching. */
+/* Returns whether the watch cannot start: the requested job or process does not exist or cannot be read. A machine on
+ * which nothing runs yet can be watched. */
 static bool has_nothing(const struct watch *watch)
 {
     const struct model_scope *scope = watch->scope;

@@ -62,7 +62,7 @@ int64_t watch_wall_ns(const struct watch *watch, const struct model_job *job, in
 /* Returns the nanoseconds until usable memory falls to `left_bytes` at the present rate. */
 int64_t watch_machine_wall_ns(const struct watch *watch, uint64_t left_bytes);
 
-/* Lines of the screen: of the head, of the list from `first` on, of the foot; and the help in the last. */
+/* Lines of the screen: the head, the list from `first` on, the foot; the last line is the help. */
 struct watch_layout {
     size_t head, first, list, foot;
 };
@@ -71,11 +71,11 @@ struct watch_layout watch_lay_out(size_t rows, size_t head, size_t list, size_t 
 /* Returns a bar of live bytes relative to `total_bytes`, with another shade up to the peak. The caller frees. */
 char *watch_bar(size_t cells, uint64_t live_bytes, uint64_t peak_bytes, uint64_t total_bytes, bool is_utf8);
 
-/* The table of what is shown, its heading first. */
+/* Prints the table, its heading first. */
 void watch_put_table(const struct watch *watch, const struct style *style);
 
 void watch_draw(struct watch *watch);
-/* The line for this sample, below a heading if it is the first. */
+/* Prints the line of this sample, after a heading if it is the first. */
 void watch_put_line(const struct watch *watch, bool is_first);
 
 #endif

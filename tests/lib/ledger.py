@@ -1,0 +1,160 @@
+"""Reads machine.ledger like another process, and takes entries in it as no process should.
+
+    ledger = Ledger(guard.directory)
+    ledger.promised()                                     # of all entries with a living owner
+    with ledger.seat(7, in_flight_bytes=20 * GIB):        # held by this process until the end of the block
+        ...
+
+Names and order of the fields are those of include/sparkguard_abi.h.
+"""
+
+import contextlib
+import fcntl
+import mmap
+import os
+import re
+import struct
+from pathlib import Path
+
+HEADER = (Path(__file__).resolve().parents[2] / "include/sparkguard_abi.h").read_text()
+EMPTY, LIVE, DEAD = 0, 1, 2
+NO_TICKET, CHOOSING, FIRST = 0, 1, 2
+SHARING = 1 << 3  # sg_slot.flags
+VERSION = int(re.search(r"SG_REGISTRY_VERSION (\d+)u", HEADER)[1])
+ROOM, SEAT_BYTES, BEGIN = 1024, 2176, 4096
+FILE_BYTES = BEGIN + ROOM * SEAT_BYTES
+FLOCK = "hhqqi4x"  # struct flock: type, whence, start, len, pid
+FNV_BASIS, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
+
+
+def hash_of(job):
+    value = FNV_BASIS
+    for byte in job.encode():
+        value = (value ^ byte) * FNV_PRIME & (1 << 64) - 1
+    return value
+
+
+def fields_of(name):
+    """{field: (offset, bytes)} of a struct of naturally aligned fixed-width numbers."""
+    body = re.search(rf"struct {name} {{\n(.*?)\n}};", HEADER, re.DOTALL)[1]
+    fields, at = {}, 0
+    for kind, field, length in re.findall(r"^    (struct \w+|u?int\d+_t) (\w+)(?:\[(\w*)\])?;", body, re.MULTILINE):
+        if kind == "struct sg_slot":
+            fields |= fields_of("sg_slot")
+            at = 128
+        elif kind.startswith("uint"):
+            size = int(re.search(r"\d+", kind)[0]) // 8
+            count = int(length) if length.isdigit() else 8 if length else 1
+            assert at % size == 0
+            fields[field] = (at, size)
+            at += size * count
+    return fields
+
+
+SEAT, LEDGER = fields_of("sg_registry_entry"), fields_of("sg_registry")
+assert SEAT["claim"][0] == 128 and LEDGER["asked_bytes"][0] == 32
+assert SEAT["inherited_promise_bytes"][0] == 104, "every field of the header was seen"
+
+
+class Ledger:
+    def __init__(self, directory):
+        self.path = Path(directory) / "machine.ledger"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def _open(self):
+        """The file and its descriptor, kept open; again if another one has the name by now."""
+        if getattr(self, "map", None) is None:
+            self.fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            self.map = mmap.mmap(self.fd, FILE_BYTES)
+        return self.map
+
+    def close(self):
+        if getattr(self, "map", None) is not None:
+            self.map.close()
+            os.close(self.fd)
+            self.map = None
+
+    def get(self, field, number=None):
+        offset, size = LEDGER[field] if number is None else SEAT[field]
+        at = offset if number is None else BEGIN + number * SEAT_BYTES + offset
+        return int.from_bytes(self._open()[at : at + size], "little")
+
+    def put(self, field, value, number=None):
+        """Stores a whole word at once, as processors do."""
+        offset, size = LEDGER[field] if number is None else SEAT[field]
+        at = offset if number is None else BEGIN + number * SEAT_BYTES + offset
+        with memoryview(self._open()) as view, view[at : at + size] as bytes_, bytes_.cast("IQ"[size == 8]) as word:
+            word[0] = value & (1 << 8 * size) - 1
+
+    def level(self, number, index):
+        at = BEGIN + number * SEAT_BYTES + SEAT["level"][0] + 8 * index
+        return int.from_bytes(self._open()[at : at + 8], "little")
+
+    def is_locked(self, number):
+        self._open()
+        asked = struct.pack(FLOCK, fcntl.F_WRLCK, 0, number, 1, 0)
+        return struct.unpack(FLOCK, fcntl.fcntl(self.fd, fcntl.F_OFD_GETLK, asked))[0] != fcntl.F_UNLCK
+
+    def taken(self):
+        """The numbers of the seats of living processes."""
+        used = min(self.get("entry_used"), ROOM)
+        return [i for i in range(used) if self.get("claim", i) & 3 == LIVE and self.is_locked(i)]
+
+    def of(self, pid):
+        """The seat of a living process."""
+        (number,) = [i for i in self.taken() if self.get("pid", i) == pid]
+        return number
+
+    def sum(self, *fields):
+        return sum(self.get(field, i) for i in self.taken() for field in fields)
+
+    def promised(self):
+        return self.sum("promised_bytes")
+
+    def gone(self):
+        """What nobody else may have: promised, in flight, or asked for."""
+        return sum(self.get("promised_bytes", i) + self.flying(i) + self.asking(i) for i in self.taken()) + self.heritage()
+
+    def heritage(self):
+        """What the children of parents that are gone have from them, once for each parent."""
+        left = {}
+        for i in self.taken():
+            parent = self.get("parent_entry", i), self.get("parent_claim", i)
+            if parent[0] == 0 or self.get("claim", parent[0] - 1) != parent[1] or not self.is_locked(parent[0] - 1):
+                left[parent] = max(left.get(parent, 0), self.get("inherited_promise_bytes", i))
+        return sum(left.values())
+
+    def asking(self, number):
+        return self.get("queued_bytes", number) if self.get("ticket", number) != NO_TICKET else 0
+
+    def flying(self, number):
+        """By the sum or by its parts: who has stopped between them shows one and not yet the other."""
+        parts = ("bounded_flight_bytes", "unbounded_flight_bytes", "device_flight_bytes")
+        return max(self.get("in_flight_bytes", number), sum(self.get(part, number) for part in parts))
+
+    @contextlib.contextmanager
+    def locked(self, first, count=1):
+        """Holds the bytes of some seats, as their owners would."""
+        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(FLOCK, fcntl.F_WRLCK, 0, first, count, 0))
+            yield
+        finally:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def seat(self, number, content=None, **fields):
+        """A seat that is taken; `content`: its bytes, but for the claim. Let go as by a process that died."""
+        with self.locked(number):
+            begin = BEGIN + number * SEAT_BYTES
+            self._open()[begin : begin + SEAT_BYTES] = content or bytes(SEAT_BYTES)
+            for field, value in fields.items():
+                self.put(field, value, number)
+            self.put("claim", 1 << 2 | LIVE, number)
+            self.put("entry_used", max(self.get("entry_used"), number + 1))
+            yield self

@@ -1,0 +1,3 @@
+"""Sizes in bytes."""
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30

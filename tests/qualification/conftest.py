@@ -1,0 +1,42 @@
+"""What the qualification tests share: two forms of each. The short one is part of `make test`, the long one is `make qualify`.
+
+    def test_fork_stress(guard, amount): rounds = amount(short=10, long=1000)
+    @pytest.mark.long                   is no part of the short form
+"""
+
+import os
+
+import pytest
+
+IS_LONG = os.environ.get("QUALIFY") == "long"
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long: runs in the long form only (make qualify)")
+
+
+def pytest_collection_modifyitems(config, items):
+    left_out = [] if IS_LONG else [item for item in items if item.get_closest_marker("long")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture
+def amount():
+    """How much of a thing: amount(short=, long=)."""
+    return lambda *, short, long: long if IS_LONG else short
+
+
+@pytest.fixture
+def abuse(guard, record_property):
+    """Runs a case of a program some times over; it must end well, and silently but for what was refused."""
+
+    def run(program, case, times, **options):
+        record_property("cases", times)
+        done = guard.run([guard.build / "tests/programs" / program, case, times], timeout=550, **options)
+        assert done.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr}"
+        assert all(line.startswith("sparkguard: refused malloc of ") for line in done.stderr.splitlines()), done.stderr
+        return done
+
+    return run
