@@ -158,7 +158,7 @@ endif
 sanitize: ## core and tools under ASan+UBSan, the core under TSan
 	$(Q)scripts/install-deps build test
 	$(Q)$(MAKE) --no-print-directory library
-	$(Q)$(MAKE) --no-print-directory SAN=address tools unit fuzz
+	$(Q)$(MAKE) --no-print-directory SAN=address tools unit fuzz build/address/tests/programs/host_deny
 	$(Q)cp build/libsparkguard.so build/address/
 	$(Q)BUILD=build/address tests/run --unit
 	$(Q)BUILD=build/address tests/run tests/cli

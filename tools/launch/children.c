@@ -47,13 +47,36 @@ static struct processes last; /* the descendants of the last scan */
 
 static pthread_mutex_t found_lock = PTHREAD_MUTEX_INITIALIZER; /* never held while a file is read */
 static struct launch_children found;
-static sem_t has_child; /* posted when launch->child runs the program */
+
+static struct {
+    pthread_t thread;
+    bool has_thread;
+    char *library_name; /* stays: a thread that is stuck in the kernel may still read it */
+    sem_t has_child;    /* posted when launch->child runs the program */
+    sem_t must_end;     /* posted when the scans shall end */
+} scans;
+
+/* How long the launcher waits for the end of a scan. */
+#define END_NS INT64_C(200000000)
 
 static int64_t clock_ns(clockid_t clock)
 {
     struct timespec time = {0};
     clock_gettime(clock, &time);
     return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+}
+
+static bool must_end(void)
+{
+    int value = 0;
+    return sem_getvalue(&scans.must_end, &value) == 0 && value > 0;
+}
+
+/* CLOCK_REALTIME in `wait_ns` from now. */
+static struct timespec time_after(int64_t wait_ns)
+{
+    int64_t end_ns = clock_ns(CLOCK_REALTIME) + wait_ns;
+    return (struct timespec){end_ns / 1000000000, end_ns % 1000000000};
 }
 
 static bool add(struct processes *all, const struct process *process)
@@ -96,7 +119,7 @@ static void read_all(const struct launch *launch, struct processes *all)
 {
     DIR *stream = opendir("/proc");
     const struct dirent *entry;
-    while (stream != NULL && (entry = readdir(stream)) != NULL) {
+    while (stream != NULL && !must_end() && (entry = readdir(stream)) != NULL) {
         struct procfs_stat stat;
         struct process process = {.pid = (uint32_t)strtoul(entry->d_name, NULL, 10)};
         if (!isdigit((unsigned char)entry->d_name[0]) || process.pid == (uint32_t)getpid() ||
@@ -180,7 +203,7 @@ static void look_at(const struct process *process)
     uint64_t highest_bytes = procfs_kib(procfs_number_after(status, "VmHWM"));
     if (highest_bytes == SG_UNKNOWN || highest_bytes < LAUNCH_UNGUARDED_BYTES || !may_be_judged(process->pid, status))
         return;
-    bool is_guarded = procfs_maps(process->pid, found.library_name);
+    bool is_guarded = procfs_maps(process->pid, scans.library_name);
     uint64_t own_bytes = procfs_resident_bytes(process->pid, process->start_ticks);
     if (is_guarded)
         take_guarded(highest_bytes);
@@ -195,7 +218,7 @@ static void look(const struct launch *launch)
     keep_descendants(&all);
     free(last.at);
     last = all;
-    for (size_t i = 0; i < all.count; i++)
+    for (size_t i = 0; i < all.count && !must_end(); i++)
         look_at(&all.at[i]);
 }
 
@@ -203,37 +226,46 @@ static void look(const struct launch *launch)
  * launcher must hear signals and the child's end meanwhile. */
 static void *scan(void *context)
 {
-    struct launch *launch = context;
-    while (sem_wait(&has_child) != 0)
+    const struct launch *launch = context;
+    while (sem_wait(&scans.has_child) != 0)
         continue;
-    for (;;) {
+    while (!must_end()) {
         int64_t begin_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
         look(launch);
         int64_t pause_ns = COST_FACTOR * (clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin_ns);
-        pause_ns = pause_ns > LEAST_NS ? pause_ns : LEAST_NS;
-        nanosleep(&(struct timespec){pause_ns / 1000000000, pause_ns % 1000000000}, NULL);
+        struct timespec end = time_after(pause_ns > LEAST_NS ? pause_ns : LEAST_NS);
+        if (sem_timedwait(&scans.must_end, &end) == 0)
+            break;
     }
     return NULL;
 }
 
-void launch_children_prepare(struct launch *launch)
+void launch_children_prepare(const struct launch *launch)
 {
-    pthread_t thread;
     if (!launch->is_guarded || launch->is_quiet)
         return;
-    sem_init(&has_child, 0, 0);
-    found.library_name = strdup(launch->children.library_name); /* the launcher frees its own at the end */
-    if (found.library_name != NULL && pthread_create(&thread, NULL, scan, launch) == 0)
-        pthread_detach(thread);
+    sem_init(&scans.has_child, 0, 0);
+    sem_init(&scans.must_end, 0, 0);
+    scans.library_name = strdup(launch->library_name);
+    scans.has_thread =
+        scans.library_name != NULL && pthread_create(&scans.thread, NULL, scan, (void *)(uintptr_t)launch) == 0;
 }
 
 void launch_children_begin(void)
 {
-    sem_post(&has_child);
+    if (scans.has_thread)
+        sem_post(&scans.has_child);
 }
 
 void launch_children_end(struct launch *launch)
 {
+    if (!scans.has_thread)
+        return;
+    struct timespec end = time_after(END_NS);
+    sem_post(&scans.must_end);
+    sem_post(&scans.has_child); /* also where the program never began */
+    if (pthread_timedjoin_np(scans.thread, NULL, &end) != 0)
+        pthread_detach(scans.thread);
     pthread_mutex_lock(&found_lock);
     launch->children = found;
     pthread_mutex_unlock(&found_lock);

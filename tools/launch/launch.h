@@ -21,7 +21,6 @@ enum { LAUNCH_USAGE = 2, LAUNCH_FAILED = 125, LAUNCH_NOT_EXECUTABLE = 126, LAUNC
 
 /* Facts about the descendants of the launcher, collected while the program runs. */
 struct launch_children {
-    const char *library_name; /* base name of the library's file */
     uint64_t guarded_bytes;   /* largest resident size of a guarded process */
     uint64_t unguarded_bytes; /* largest resident size of an unguarded process, without files; 0: none was seen */
     uint32_t unguarded_pid;
@@ -31,6 +30,7 @@ struct launch_children {
 struct launch {
     const char *value[SG_OPTION_COUNT]; /* values from the command line, else NULL */
     const char *library;                /* --library */
+    const char *library_name;           /* base name of the library's file */
     bool is_quiet;
     uint64_t jail_bytes; /* --jail; 0: none */
     unsigned complaints; /* number of invalid values */
@@ -88,10 +88,11 @@ void launch_end_like(int wait_status) __attribute__((noreturn));
 
 /* Makes a thread that will scan /proc for unguarded descendants; called before the program may use up the memory. All
  * signals that the launcher takes are blocked. */
-void launch_children_prepare(struct launch *launch);
+void launch_children_prepare(const struct launch *launch);
 /* Lets the scans begin: launch->child runs the program. */
 void launch_children_begin(void);
-/* Stores in launch->children what the scans have found so far. The thread goes on. */
+/* Ends the scans and stores in launch->children what they have found. A thread that is stuck in the kernel for longer
+ * than 0.2 s is left behind. */
 void launch_children_end(struct launch *launch);
 
 /* ---- jail.c: --jail ---- */

@@ -50,7 +50,7 @@ int main(int argc, char **argv)
     char *library = launch_find_library(&launch);
     if (library == NULL)
         return LAUNCH_FAILED;
-    launch.children.library_name = strrchr(library, '/') + 1;
+    launch.library_name = strrchr(library, '/') + 1;
     launch_export(&launch);
     const char *disabled = getenv(sg_option_table[SG_OPTION_DISABLE].variable);
     bool is_disabled = disabled != NULL && strcmp(disabled, "1") == 0;
