@@ -171,23 +171,35 @@ void sg_entry_set_managed_missing(uint64_t bytes)
     sg_store(&sg_entry_own()->slot.live_bytes, bytes);
 }
 
-void sg_entry_lower_managed_missing(uint64_t bytes)
-{
-    (void)sg_sub_clamped(&sg_entry_own()->slot.live_bytes, bytes);
-}
-
 /* flight.transit: the number of changes under way (low half), and of all changes ever begun (high half). */
 #define TRANSIT (UINT64_C(1) << 32 | 1)
 #define UNDER_WAY(transit) ((uint32_t)(transit))
 
+/* Changes that this thread is in the middle of: more than one in a signal handler. */
+static SG_THREAD_LOCAL uint32_t changing;
+
 static void begin_change(void)
 {
+    changing++;
     sg_fetch_add(&flight.transit, TRANSIT);
 }
 
 static void end_change(void)
 {
     sg_fetch_sub(&flight.transit, UINT64_C(1));
+    changing--;
+}
+
+bool sg_entry_is_changing(void)
+{
+    return changing != 0;
+}
+
+void sg_entry_lower_managed_missing(uint64_t bytes)
+{
+    begin_change();
+    (void)sg_sub_clamped(&sg_entry_own()->slot.live_bytes, bytes);
+    end_change();
 }
 
 static uint64_t raise_one(struct sg_registry_entry *entry, enum sg_sum sum, uint64_t bytes)
@@ -380,5 +392,6 @@ uint64_t sg_entry_flight_device(void)
 void sg_entry_atfork_child_sums(void)
 {
     memset(&flight, 0, sizeof flight);
+    flight.transit = changing; /* the interrupted call ends them */
     memset(&alone, 0, sizeof alone);
 }

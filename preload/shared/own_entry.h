@@ -105,6 +105,9 @@ void sg_entry_set_inherited(uint64_t bytes);
 void sg_entry_set_managed_missing(uint64_t bytes);
 void sg_entry_lower_managed_missing(uint64_t bytes);
 
+/* Whether this thread is in the middle of a change of a sum: it runs a signal handler that interrupted the change. */
+bool sg_entry_is_changing(void);
+
 /* In a forked child: clears what is in flight and the private registry. Call after sg_entry_set_registry(NULL) and
  * sg_entry_set_own(NULL). */
 void sg_entry_atfork_child_sums(void);

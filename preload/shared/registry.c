@@ -350,6 +350,8 @@ void sg_registry_atfork_child(void)
     struct sg_registry_entry *parent = sg_entry_shared_own();
     own.parent_entry = parent != NULL ? (uint64_t)own.reserved : 0;
     own.parent_claim = parent != NULL ? own.claim : 0; /* not from the entry: another process may own it by now */
+    if (sg_entry_is_changing() && sg_registry_file_unshare(&own.file) == 0)
+        parent = NULL;
     sg_job_notice_set_parent(parent != NULL ? &parent->slot.flags : NULL);
     drop_entry();
     sg_entry_atfork_child_sums();

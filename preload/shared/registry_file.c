@@ -157,6 +157,18 @@ long sg_registry_file_map(struct sg_registry_file *file)
     return 0;
 }
 
+long sg_registry_file_unshare(struct sg_registry_file *file)
+{
+    if (file->registry == NULL)
+        return 0;
+    const void *mapped = sg_sys_mmap(file->registry, SG_REGISTRY_BYTES(file->entry_bytes), PROT_READ | PROT_WRITE,
+                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (sg_is_error(mapped))
+        return (long)mapped;
+    file->registry = NULL;
+    return 0;
+}
+
 bool sg_registry_file_is_same(const struct sg_registry_file *file, int fd)
 {
     struct stat info = {0};

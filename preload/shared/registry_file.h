@@ -30,6 +30,10 @@ long sg_registry_file_open(int flags);
  * another user; -EPROTO: no registry, or one that this version cannot share. Under the decision lock. */
 long sg_registry_file_map(struct sg_registry_file *file);
 
+/* In a forked child that will go on in the middle of a change of the parent's entry: replaces the mapping by private
+ * memory, which takes the rest of the change, and forgets it. 0 or -errno: the mapping stays. */
+long sg_registry_file_unshare(struct sg_registry_file *file);
+
 /* Whether `fd` is the file that is mapped. */
 bool sg_registry_file_is_same(const struct sg_registry_file *file, int fd);
 

@@ -1,5 +1,5 @@
 /*
- * array_handler_fork SIZE - a signal handler forks while malloc and free of arrays are at any instruction. The child goes
+ * array_handler_fork SIZE [FORKS] - a signal handler forks while malloc and free of arrays are at any instruction. The child goes
  * on where the handler interrupted them, and is another process there. Says how many children ended badly.
  */
 #include <signal.h>
@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { FORKS = 300, ROUNDS_OF_CHILD = 500 };
+enum { ROUNDS_OF_CHILD = 500 };
 
 static volatile int is_child, forks, rounds_left;
 
@@ -44,6 +44,7 @@ static int ended_badly(int options)
 int main(int count, char **arguments)
 {
     size_t size = count > 1 ? strtoul(arguments[1], NULL, 0) : 1 << 20;
+    int wanted = count > 2 ? atoi(arguments[2]) : 300;
     int bad = 0;
     for (int i = 0; i < 3; i++)
         free(malloc((32 << 20) - 8192));
@@ -51,7 +52,7 @@ int main(int count, char **arguments)
         free(malloc(size));
     signal(SIGALRM, fork_here);
     set_timer(1500);
-    while (forks < FORKS || is_child) {
+    while (forks < wanted || is_child) {
         void *volatile block = malloc(size);
         free(block);
         if (is_child && --rounds_left < 0)
