@@ -129,7 +129,7 @@ struct sg_record {
     uint64_t paying_bytes;  /* arrays that the thread is paying from array_credit */
     uint32_t tid;           /* (atomic) owner; 0: free for a new thread; SG_RECORD_REAPED: credit of a dead owner is
                              * being returned */
-    uint32_t arrays_freed;  /* arrays that the thread freed since a scan, while it had no array credit */
+    uint32_t arrays_freed;  /* arrays that the thread freed since array_credit was last opened or closed */
 };
 _Static_assert(sizeof(struct sg_record) == 64, "one cache line per thread");
 

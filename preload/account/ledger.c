@@ -27,6 +27,8 @@ struct sg_lock sg_promises_lock;
 
 static uint32_t peak_writer;
 
+static uint64_t promise_slack; /* (atomic) see sg_ledger_set_promise_slack */
+
 static struct sg_transit promises; /* promised bytes: new ones are noted, moved ones are in transit */
 static uint64_t promises_start;    /* the present scan's sg_transit_begin_look */
 static struct sg_transit sparse;   /* MAP_NORESERVE bytes made writable */
@@ -164,15 +166,21 @@ void sg_ledger_charge(enum sg_domain domain, uint64_t bytes)
     sg_job_note_peak(total);
 }
 
-/* Whether more bytes are promised than held. *promisable: granted bytes of the domains that may have promises. The
- * promised bytes are read first: a promise is made after its charge, so a newer promise cannot make them too high. */
+/* Whether more bytes are promised than held and the slack allows. *promisable: granted bytes of the domains that may
+ * have promises. The promised bytes are read first: a promise is made after its charge, so a newer promise cannot make
+ * them too high. */
 static bool is_beyond(uint64_t *promised, uint64_t *promisable)
 {
     *promised = sg_load(&sg_own->slot.promised_bytes);
     *promisable = sg_load(&sg_own->domain[SG_DOMAIN_HEAP].granted_bytes) +
                   sg_load(&sg_own->domain[SG_DOMAIN_MAPPED].granted_bytes) +
                   sg_load(&sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes);
-    return *promised > *promisable;
+    return *promised > *promisable + sg_load_relaxed(&promise_slack);
+}
+
+void sg_ledger_set_promise_slack(uint64_t bytes)
+{
+    sg_store_relaxed(&promise_slack, bytes < SG_PROMISE_SLACK_MAX ? bytes : SG_PROMISE_SLACK_MAX);
 }
 
 /* Lowers the promised bytes to the bytes held: the last scan's figure is an upper bound, and some of its bytes may have
@@ -260,8 +268,9 @@ void sg_ledger_end_move(uint64_t bytes)
 /* ---- array credit ------------------------------------------------------------------------------------------------ */
 
 /* After a scan a thread frees so many arrays before it gets credit again: a thread that frees one now and then shall not
- * keep its bytes granted. */
-enum { ARRAYS_BEFORE_CREDIT = 16 };
+ * keep its bytes granted. After ARRAYS_ON_CREDIT its credit is taken back: a thread that pays everything from credit
+ * makes no decision, so it would not notice that another process of the job has begun, which ends all credit. */
+enum { ARRAYS_BEFORE_CREDIT = 16, ARRAYS_ON_CREDIT = 16384 };
 
 /* Takes the call site's part of a word off the call site. */
 static void leave_site(uint64_t word)
@@ -383,6 +392,10 @@ bool sg_ledger_give_array(struct sg_record *record, uint64_t bytes, uint32_t sit
         if (!open_word(record))
             return false;
         word = SG_ARRAY_OPEN;
+    } else if (SG_UNLIKELY(++record->arrays_freed > ARRAYS_ON_CREDIT)) {
+        record->arrays_freed = 0;
+        take_back(record, true);
+        return false;
     }
     do {
         uint64_t credit = sg_array_credit_bytes(word) + bytes;
@@ -466,25 +479,28 @@ void sg_ledger_return_credit(struct sg_record *record, uint64_t keep)
         sg_ledger_charge(SG_DOMAIN_HEAP, (uint64_t)-excess);
 }
 
-static int64_t credit_of_all(void)
+/* Unused credit of all threads. *arrays_bytes: the array credit in it. */
+static int64_t credit_of_all(int64_t *arrays_bytes)
 {
     uint32_t used = sg_load_acquire(&sg_own->record_used);
     int64_t credit = 0;
-    for (uint32_t i = 0; i < used && i < SG_RECORD_LIMIT; i++) /* another program may have written to the file */
-        credit += sg_load_relaxed(&sg_own->record[i].credit_bytes) +
-                  (int64_t)sg_array_credit_bytes(sg_load_relaxed(&sg_own->record[i].array_credit));
-    return credit;
+    *arrays_bytes = 0;
+    for (uint32_t i = 0; i < used && i < SG_RECORD_LIMIT; i++) { /* another program may have written to the file */
+        credit += sg_load_relaxed(&sg_own->record[i].credit_bytes);
+        *arrays_bytes += (int64_t)sg_array_credit_bytes(sg_load_relaxed(&sg_own->record[i].array_credit));
+    }
+    return credit + *arrays_bytes;
 }
 
 static uint64_t less_credit(uint64_t granted)
 {
-    int64_t live = (int64_t)granted - credit_of_all();
+    int64_t ignored, live = (int64_t)granted - credit_of_all(&ignored);
     return live > 0 ? (uint64_t)live : 0;
 }
 
 uint64_t sg_ledger_credit_bytes(void)
 {
-    int64_t credit = credit_of_all();
+    int64_t ignored, credit = credit_of_all(&ignored);
     return credit > 0 ? (uint64_t)credit : 0;
 }
 
@@ -500,9 +516,10 @@ uint64_t sg_ledger_live_heap_bytes(void)
 
 uint64_t sg_ledger_own_bytes(void)
 {
-    uint64_t live = sg_ledger_live_bytes();
-    uint64_t inherited = sg_own->slot.inherited_bytes;
-    return live > inherited ? live - inherited : 0;
+    int64_t arrays_bytes, credit = credit_of_all(&arrays_bytes); /* first: credit that is granted now counts as held */
+    int64_t held = (int64_t)sg_load(&sg_own->slot.granted_bytes) - (credit - arrays_bytes);
+    int64_t own = held - (int64_t)sg_own->slot.inherited_bytes;
+    return own > 0 ? (uint64_t)own : 0;
 }
 
 void sg_ledger_count_fault(void)
@@ -536,6 +553,7 @@ void sg_ledger_atfork_child(void)
     sg_store(&peak_writer, 0u);
     arrays.epoch = 0;
     arrays.is_barred = 0;
+    promise_slack = 0;
     arrays.max_bytes = 0; /* until sg_tracker_inherit has marked the parent's blocks and a snapshot sets it */
     sg_job_atfork_child();
     uint64_t inherited = 0;

@@ -104,6 +104,11 @@ void sg_ledger_bar_arrays(void);
 #define SG_ARRAY_CREDIT_MAX (UINT64_C(64) << 20)
 void sg_ledger_set_array_credit(uint64_t max_bytes);
 
+/* Sets by how much the promised bytes may exceed the bytes held before a release lowers them. That takes a lock and two
+ * system calls, so where headroom is ample it is done for many releases at once. At most SG_PROMISE_SLACK_MAX. */
+#define SG_PROMISE_SLACK_MAX (UINT64_C(256) << 20)
+void sg_ledger_set_promise_slack(uint64_t bytes);
+
 /* Live bytes now, of the process and of its heap. Exact if no thread allocates or frees. One load per thread record. */
 uint64_t sg_ledger_live_bytes(void);
 uint64_t sg_ledger_live_heap_bytes(void);
@@ -111,7 +116,9 @@ uint64_t sg_ledger_live_heap_bytes(void);
 /* Unused credit of all threads. */
 uint64_t sg_ledger_credit_bytes(void);
 
-/* Live bytes less the private bytes inherited at fork: the bytes that count against SPARKGUARD_LIMIT. */
+/* Live bytes and array credit, less the private bytes inherited at fork: the bytes that count against SPARKGUARD_LIMIT.
+ * A thread may turn array credit into live bytes without a decision, so a decision about the limit counts it. Before a
+ * refusal the credit is taken back. */
 uint64_t sg_ledger_own_bytes(void);
 
 /* Counts an internal fault after which a call was let through uncounted. */

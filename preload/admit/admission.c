@@ -49,7 +49,6 @@ enum { REAPED_AT_REFILL = 4 };
 static struct {
     uint32_t is_below_floor;      /* a small request has met the floor, and no snapshot has been above it since */
     uint64_t floor_granted_bytes; /* what this process had been granted at that time */
-    uint32_t has_limit;           /* (atomic) some process of the job has a limit: small requests are decided, too */
     uint32_t has_begun;           /* (atomic) the first thread has got its first credit */
 } state SG_AT_FORK;
 
@@ -65,12 +64,6 @@ void sg_admission_atfork_child(void)
 }
 
 /* ---- requests decided one by one --------------------------------------------------------------------------------- */
-
-/* Then the cached snapshot does not suffice: the limit is checked for each request. */
-static bool has_limit(void)
-{
-    return sg_options.limit.is_set || sg_load_relaxed(&state.has_limit) != 0;
-}
 
 /* CUDA calls may take long, so signals stay open, and a handler can longjmp out of the call. Their bytes in flight are
  * therefore also noted in sg_self.open, for sg_admission_abandon. */
@@ -107,7 +100,8 @@ static void remove_from_flight(const struct sg_request *request, uint64_t bytes)
  * flight before it is counted, so a process that misses it in flight sees it in the count. */
 static bool take_from_cached_snapshot(const struct sg_request *request)
 {
-    if (request->card.identity != 0 || request->is_rare || has_limit() ||
+    bool grows_more = request->growth_bytes > request->size_bytes && sg_headroom_has_limit();
+    if (request->card.identity != 0 || request->is_rare || grows_more ||
         request->size_bytes > sg_headroom_total_bytes())
         return false;
     add_to_flight(request, request->size_bytes);
@@ -221,7 +215,6 @@ static enum sg_verdict decide(struct sg_request *request)
     if (!sg_headroom_is_known() || request->size_bytes <= most) /* others need not wait for an impossible request */
         sg_registry_announce(sg_check_source(request), request->size_bytes);
     sg_headroom_refresh(request->card.identity, false);
-    sg_store(&state.has_limit, sg_check_limit_bytes() != 0);
     if (request->card.identity == 0 && !sg_options.mode_observe && sg_driver_pool_is_pressed()) {
         sg_registry_withdraw();
         return wait_for(request, SG_PRESSURE_LONGEST_NS + SG_WAIT_OTHERS_NS);
@@ -287,6 +280,16 @@ static void report_observed(const struct sg_request *request)
         sg_lock_hold_signals();
         sg_entry_flight_add(sg_check_source(request), (int64_t)request->granted_bytes);
     }
+}
+
+bool sg_admission_take(struct sg_request *request)
+{
+    sg_segment_attach();
+    if (!take_from_cached_snapshot(request))
+        return false;
+    sg_thread_hold_cancel();
+    request->granted_bytes = request->size_bytes;
+    return true;
 }
 
 bool sg_admission_ask(struct sg_request *request)
@@ -397,7 +400,6 @@ static enum sg_verdict decide_small(struct sg_request *request)
         return SG_REFUSE;
     sg_registry_count(request->size_bytes); /* after it went in flight, before the snapshot */
     sg_headroom_refresh(0, false);
-    sg_store(&state.has_limit, sg_check_limit_bytes() != 0);
     if (sg_check_is_sparse_near(request))
         sg_headroom_scan_if_old();
     bool is_within = sg_check_limit(&nothing, GRACE_BYTES, SG_HEADROOM_FLIGHT, &request->answer);
@@ -448,7 +450,7 @@ static void end_flight(uint64_t bytes)
 static enum sg_verdict judge_small(struct sg_request *request)
 {
     enum sg_verdict verdict = SG_ADMIT;
-    if (has_limit() || !sg_headroom_take(SG_HEADROOM_FLOOR, request->size_bytes)) {
+    if (!sg_headroom_take(SG_HEADROOM_FLOOR, request->size_bytes)) {
         struct sg_lock_state lock;
         sg_lock_acquire(&sg_decision_lock, &lock);
         verdict = decide_small(request);
@@ -539,7 +541,7 @@ void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgrou
     sg_check_take_out_the_dead(NULL);
     sg_headroom_scan();
     sg_headroom_refresh(0, true);
-    uint64_t limit = sg_check_limit_bytes(), all = sg_headroom_for_all_cuda(), reserve = sg_headroom_reserve_bytes();
+    uint64_t limit = sg_headroom_limit_bytes(), all = sg_headroom_for_all_cuda(), reserve = sg_headroom_reserve_bytes();
     *capacity = (struct sg_capacity){.largest_bytes = sg_headroom_for_cuda(is_bounded_by_cgroups),
                                      .all_bytes = all > reserve ? all - reserve : 0,
                                      .reserve_bytes = reserve,
@@ -547,7 +549,7 @@ void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgrou
                                      .is_known = sg_headroom_is_known(),
                                      .is_below_floor = sg_headroom_slack(SG_HEADROOM_FLOOR) < 0};
     if (limit != 0) {
-        uint64_t held = sg_check_job_bytes(SG_HEADROOM_ALL), left = limit > held ? limit - held : 0;
+        uint64_t held = sg_headroom_job_bytes(SG_HEADROOM_ALL), left = limit > held ? limit - held : 0;
         capacity->largest_bytes = capacity->largest_bytes < left ? capacity->largest_bytes : left;
         capacity->all_bytes = capacity->all_bytes < limit ? capacity->all_bytes : limit;
         capacity->most_bytes = capacity->most_bytes < limit ? capacity->most_bytes : limit;

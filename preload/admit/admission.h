@@ -89,6 +89,10 @@ bool sg_admission_ask(struct sg_request *request);
  * still take other memory: meanwhile no other process is granted that memory. sg_admission_settle must follow. */
 void sg_admission_fly(struct sg_request *request, uint64_t bytes);
 
+/* Admits a request that the cached snapshot shows ample headroom for. It takes no lock and makes no system call. True: as
+ * sg_admission_ask. False: nothing is in flight, and the request is to be decided. Not for requests with holds_signals. */
+bool sg_admission_take(struct sg_request *request);
+
 /* Takes the request out of flight after the real call has returned. `kept_bytes` is what the call took; 0: it failed.
  * In a lazy domain (heap, mapped, managed) these bytes become a promise first. */
 void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes);

@@ -42,37 +42,9 @@ void sg_check_join(void)
 
 /* ---- whether a request fits, by the last snapshot ---------------------------------------------------------------- */
 
-static bool is_nothing_allowed(void)
-{
-    return sg_options.limit.is_set && sg_options.limit.bytes == 0 && sg_options.limit.percent_milli == 0;
-}
-
-uint64_t sg_check_limit_bytes(void)
-{
-    uint64_t others = sg_headroom_peers()->job_limit_bytes;
-    if (!sg_options.limit.is_set)
-        return others;
-    if (sg_own->slot.limit_bytes == 0) {
-        sg_own->slot.limit_bytes =
-            is_nothing_allowed() ? 1 : sg_size_of(sg_options.limit, sg_headroom_machine_bytes()); /* 0: none */
-        sg_store(&sg_entry_own()->slot.limit_bytes, sg_own->slot.limit_bytes);
-    }
-    uint64_t own = sg_own->slot.limit_bytes;
-    return others != 0 && others < own ? others : own;
-}
-
-uint64_t sg_check_job_bytes(uint32_t parts)
-{
-    const struct sg_peer_sums *others = &sg_headroom_peers()->job;
-    /* Before the held bytes: another thread's bytes move from flight to held. */
-    uint64_t under_way = sg_headroom_under_way(others, sg_load(&sg_own->slot.in_flight_bytes), parts);
-    return under_way + others->held_bytes + sg_ledger_own_bytes() + sg_load(&sg_own->slot.sparse_bytes) +
-           sg_headroom_peers()->job_sparse_bytes;
-}
-
 static void answer_by_limit(struct sg_answer *answer, uint64_t limit, uint64_t held)
 {
-    limit = is_nothing_allowed() ? 0 : limit;
+    limit = sg_headroom_is_nothing_allowed() ? 0 : limit;
     answer->reason = SG_REASON_LIMIT;
     answer->kept_bytes = limit;
     answer->usable_bytes = limit > held ? limit - held : 0;
@@ -88,16 +60,20 @@ bool sg_check_is_beyond_own_limit(struct sg_request *request, uint64_t grace_byt
     uint64_t held = sg_ledger_own_bytes(), most = limit + grace_bytes;
     if (held <= most && request->growth_bytes <= most - held)
         return false;
+    sg_ledger_take_back_arrays();
+    held = sg_ledger_own_bytes();
+    if (held <= most && request->growth_bytes <= most - held)
+        return false;
     answer_by_limit(&request->answer, limit, held);
     return true;
 }
 
 bool sg_check_limit(const struct sg_request *request, uint64_t grace_bytes, uint32_t parts, struct sg_answer *answer)
 {
-    uint64_t most = sg_check_limit_bytes();
+    uint64_t most = sg_headroom_limit_bytes();
     if (most == 0)
         return true;
-    uint64_t held = sg_check_job_bytes(parts);
+    uint64_t held = sg_headroom_job_bytes(parts);
     uint64_t limit = most + grace_bytes, growth = request->growth_bytes;
     if (request->shared_begin != 0) {
         uint64_t others = sg_same_bytes_of_job(request->shared_begin, request->shared_end);
@@ -113,9 +89,9 @@ bool sg_check_is_sparse_near(const struct sg_request *request)
 {
     uint64_t most = sg_tracker_sparse_room_bytes(), known = sg_load(&sg_own->slot.sparse_bytes);
     struct sg_request more = *request;
-    if (most <= known || sg_check_limit_bytes() == 0)
+    if (most <= known || sg_headroom_limit_bytes() == 0)
         return false;
-    more.growth_bytes += most - known < sg_check_limit_bytes() ? most - known : sg_check_limit_bytes();
+    more.growth_bytes += most - known < sg_headroom_limit_bytes() ? most - known : sg_headroom_limit_bytes();
     return !sg_check_limit(&more, 0, SG_HEADROOM_ALL, &more.answer);
 }
 

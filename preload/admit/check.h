@@ -17,13 +17,6 @@ void sg_check_join(void);
 /* In a forked child: the parent's promises are noted as inherited, at the child's first decision. */
 void sg_check_atfork_child(void);
 
-/* The smallest limit of the job's processes; 0: none has one. */
-uint64_t sg_check_limit_bytes(void);
-
-/* Bytes that the job holds against its limit: this process now, and the job's others by the last snapshot. `parts`:
- * enum sg_headroom_part, which requests under way count as held. */
-uint64_t sg_check_job_bytes(uint32_t parts);
-
 /* Whether the request fits the job's limit, exceeded by at most `grace_bytes`. `parts` as above. False: *answer
  * is set. */
 bool sg_check_limit(const struct sg_request *request, uint64_t grace_bytes, uint32_t parts, struct sg_answer *answer);

@@ -30,17 +30,20 @@
 #define SCAN_PAUSE_NS UINT64_C(100000000)
 #define TAKEN_MAX (UINT64_C(1) << 60)
 #define ARRAY_CREDIT_PART 256 /* array credit of a thread: this part of the slack, at most */
+#define PROMISE_SLACK_PART 64 /* sg_ledger_set_promise_slack: this part of the slack, at most */
 
 static struct {
     struct sg_snapshot snapshot;
     struct sg_peers peers;
-    int64_t slack[2];     /* by enum sg_headroom_line, of the tightest constraint in the snapshot */
-    int64_t alone_slack;  /* slack above the floor if all requests under way came to nothing */
-    uint64_t most[2];     /* (atomic) slack as a place in the order of all requests; 0: below the line */
+    int64_t slack[2];    /* by enum sg_headroom_line, of the tightest constraint in the snapshot */
+    int64_t alone_slack; /* slack above the floor if all requests under way came to nothing */
+    uint64_t most[2]; /* (atomic) slack, also below the job's limit, as a place in the order of all requests; 0: none */
     uint64_t snapshot_ns; /* (atomic) time of the snapshot, 0: none; written after `most` */
     uint64_t asked;       /* all that had been requested before the snapshot */
     uint64_t landed[2];   /* sg_entry_own_landed before the snapshot, by its argument */
     uint64_t total_bytes; /* (atomic) of the machine */
+    uint32_t has_options; /* (atomic) the options had been read before the snapshot */
+    uint32_t has_limit;   /* (atomic) a process of the job has a limit */
     uint64_t scan_ns;     /* when promises were last scanned */
     uint64_t scan_cost_ns;
     bool is_blind;         /* the last event was "not guarding", and not "guarding again" */
@@ -133,10 +136,13 @@ uint64_t sg_headroom_live_cuda_bytes(void)
            sg_load_relaxed(&sg_own->domain[SG_DOMAIN_PINNED].granted_bytes) + state.peers.device_bytes;
 }
 
+/* Constructors of other libraries may allocate before the options can be read: a snapshot by the defaults serves only
+ * until then. */
 static bool is_old(void)
 {
     uint64_t snapshot_ns = sg_load(&state.snapshot_ns);
-    return snapshot_ns == 0 || sg_clock_ns(CLOCK_MONOTONIC) - snapshot_ns >= SNAPSHOT_AGE_NS;
+    return snapshot_ns == 0 || sg_load_relaxed(&state.has_options) != (uint32_t)sg_options_are_read() ||
+           sg_clock_ns(CLOCK_MONOTONIC) - snapshot_ns >= SNAPSHOT_AGE_NS;
 }
 
 /* MemFree and freeram are the same counter of the kernel (si_meminfo). */
@@ -244,6 +250,54 @@ static void note_guarding(bool is_guarding)
     state.is_blind = !is_guarding;
 }
 
+bool sg_headroom_has_limit(void)
+{
+    return sg_options.limit.is_set || sg_load_relaxed(&state.has_limit) != 0;
+}
+
+bool sg_headroom_is_nothing_allowed(void)
+{
+    return sg_options.limit.is_set && sg_options.limit.bytes == 0 && sg_options.limit.percent_milli == 0;
+}
+
+uint64_t sg_headroom_limit_bytes(void)
+{
+    uint64_t others = state.peers.job_limit_bytes;
+    if (!sg_options.limit.is_set)
+        return others;
+    if (sg_own->slot.limit_bytes == 0) {
+        sg_own->slot.limit_bytes = sg_headroom_is_nothing_allowed()
+                                       ? 1
+                                       : sg_size_of(sg_options.limit, sg_headroom_machine_bytes()); /* 0: none */
+        sg_store(&sg_entry_own()->slot.limit_bytes, sg_own->slot.limit_bytes);
+    }
+    uint64_t own = sg_own->slot.limit_bytes;
+    return others != 0 && others < own ? others : own;
+}
+
+uint64_t sg_headroom_job_bytes(uint32_t parts)
+{
+    const struct sg_peer_sums *others = &state.peers.job;
+    /* Before the held bytes: another thread's bytes move from flight to held. */
+    uint64_t under_way = sg_headroom_under_way(others, sg_load(&sg_own->slot.in_flight_bytes), parts);
+    return under_way + others->held_bytes + sg_ledger_own_bytes() + sg_load(&sg_own->slot.sparse_bytes) +
+           state.peers.job_sparse_bytes;
+}
+
+/* What the job's limit leaves. Requests queued after ours count as held, and so does MAP_NORESERVE memory that may have
+ * been touched since the last scan. */
+static int64_t limit_slack(void)
+{
+    uint64_t limit = sg_headroom_limit_bytes();
+    sg_store_relaxed(&state.has_limit, limit != 0);
+    if (limit == 0)
+        return INT64_MAX;
+    uint64_t held = sg_headroom_job_bytes(SG_HEADROOM_ALL | SG_HEADROOM_QUEUED_AFTER);
+    uint64_t room = sg_tracker_sparse_room_bytes(), sparse = sg_load(&sg_own->slot.sparse_bytes);
+    held += room > sparse ? room - sparse : 0;
+    return limit > held ? (int64_t)(limit - held) : 0;
+}
+
 static int64_t above(uint64_t usable, uint64_t line)
 {
     return (int64_t)usable - (int64_t)line;
@@ -255,13 +309,11 @@ static uint64_t cma_of(uint32_t constraint)
     return constraint == 0 ? state.snapshot.cma_free_bytes : 0;
 }
 
-/* Beside other processes of the job, and under a limit, there is no array credit: what was granted counts for the peak of
+/* Beside other processes of the job there is no array credit: they count what this process was granted for the peak of
  * the job and for its limit, and an idle process would keep it. */
 static void set_array_credit(uint64_t slack)
 {
-    bool counts_elsewhere = state.peers.job.held_bytes != 0 || sg_load_relaxed(&sg_own->slot.limit_bytes) != 0 ||
-                            state.peers.job_limit_bytes != 0;
-    sg_ledger_set_array_credit(counts_elsewhere ? 0 : slack / ARRAY_CREDIT_PART);
+    sg_ledger_set_array_credit(state.peers.job_processes != 0 ? 0 : slack / ARRAY_CREDIT_PART);
 }
 
 static void note_slack(void)
@@ -286,10 +338,17 @@ static void note_slack(void)
     state.alone_slack = alone_slack;
     state.slack[SG_HEADROOM_RESERVE] = reserve_slack;
     state.slack[SG_HEADROOM_FLOOR] = floor_slack;
-    for (int line = SG_HEADROOM_RESERVE; line <= SG_HEADROOM_FLOOR; line++)
-        sg_store(&state.most[line], state.slack[line] > 0 ? state.asked + (uint64_t)state.slack[line] : 0);
+    /* All that the job grows by after the snapshot is in asked_bytes, with what other jobs request. */
+    int64_t within = limit_slack();
+    for (int line = SG_HEADROOM_RESERVE; line <= SG_HEADROOM_FLOOR; line++) {
+        int64_t slack = state.slack[line] < within ? state.slack[line] : within;
+        sg_store(&state.most[line], slack > 0 ? state.asked + (uint64_t)slack : 0);
+    }
+    sg_store(&state.has_options, (uint32_t)sg_options_are_read());
     sg_store(&state.snapshot_ns, state.snapshot.time_ns);
-    set_array_credit(reserve_slack > 0 ? (uint64_t)reserve_slack : 0);
+    uint64_t slack = reserve_slack > 0 ? (uint64_t)reserve_slack : 0;
+    set_array_credit((int64_t)slack < within ? slack : (uint64_t)within);
+    sg_ledger_set_promise_slack(slack / PROMISE_SLACK_PART);
 }
 
 /* Counts memory that is populated to make pressure as available, because it is released in a moment. `before`: how much

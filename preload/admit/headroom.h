@@ -2,9 +2,9 @@
  * headroom.h - headroom: what the last snapshot leaves above the reserve and the floor, less what guarded processes
  * have taken of it.
  *
- * A cached snapshot, younger than 5 ms, serves requests below 1/16 of the slack that it showed. It does so while all
- * requests of the machine since then stay within that slack (sg_registry_take). Frees do not refill the slack. Other
- * requests take a new snapshot.
+ * A cached snapshot, younger than 5 ms, serves requests below 1/16 of the slack that it showed, above the line and below
+ * the job's limit. It does so while all requests of the machine since then stay within that slack (sg_registry_take).
+ * Frees do not refill the slack. Other requests take a new snapshot.
  *
  * A process's own promises are an upper bound: grants raise it, and only a scan lowers it.
  *
@@ -47,6 +47,19 @@ bool sg_headroom_get_hard(uint32_t constraint, struct sg_headroom_state *out);
 
 /* The sums over the other processes, of the last snapshot. */
 const struct sg_peers *sg_headroom_peers(void);
+
+/* The smallest limit of the job's processes; 0: none has one. */
+uint64_t sg_headroom_limit_bytes(void);
+
+/* Bytes that the job holds against its limit: this process now, and the job's others by the last snapshot. `parts`:
+ * enum sg_headroom_part, which requests under way count as held. */
+uint64_t sg_headroom_job_bytes(uint32_t parts);
+
+/* Whether a process of the job has a limit, by the last snapshot. Any thread, without the lock. */
+bool sg_headroom_has_limit(void);
+
+/* Whether SPARKGUARD_LIMIT is 0. Then sg_headroom_limit_bytes returns 1, because 0 means no limit. */
+bool sg_headroom_is_nothing_allowed(void);
 
 /* Makes the cached snapshot unusable for further requests. */
 void sg_headroom_forget(void);

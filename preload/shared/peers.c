@@ -210,6 +210,7 @@ static void add_to_job(struct sg_peers *peers, const struct sg_slot *slot, const
 {
     uint64_t own = private_part_of(&peer->granted), inherited = sg_load(&slot->inherited_bytes),
              limit = slot->limit_bytes;
+    peers->job_processes++;
     add(&peers->job.held_bytes, own > inherited ? own - inherited : 0);
     add(&peers->job_sparse_bytes, sg_load(&slot->sparse_bytes));
     add_flight(&peers->job, peer, peer->granted.in_doubt_bytes);

@@ -23,6 +23,7 @@ struct sg_peers {
     struct sg_peer_sums level[SG_ENTRY_LEVELS]; /* of our cgroups, in the order of sg_registry_set_levels */
     struct sg_peer_sums device;                 /* of the discrete device that the request is for */
     struct sg_peer_sums job;                    /* of the job's other processes */
+    uint32_t job_processes;                     /* the job's other processes */
     uint64_t job_sparse_bytes; /* resident sparse memory of the job's other processes; never promised */
     uint64_t job_limit_bytes;  /* the smallest limit of the job's other processes; 0: none */
     uint64_t device_bytes;     /* device memory of the others */

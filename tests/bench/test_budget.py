@@ -9,6 +9,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -193,19 +194,45 @@ def test_array_makes_few_locked_operations(build, tmp_path, kib):
     assert -0.1 < locked <= ARRAY_LOCKED[kib] + 0.1, locked
 
 
+def count_calls(build, scratch, env, kind, pairs):
+    trace = scratch / "calls"
+    env = dict(env)
+    preload = f"LD_PRELOAD={env.pop('LD_PRELOAD')}"
+    command = ["strace", "-f", "-qq", "-o", trace, "-E", preload, build / "bench/pairs", kind, pairs]
+    subprocess.run([str(c) for c in command], env=env, check=True, stdin=subprocess.DEVNULL)
+    return len(trace.read_text().splitlines())
+
+
 @pytest.mark.parametrize("kib", ARRAY_PAIR)
 def test_array_makes_no_system_call(build, tmp_path, kib):
     """The difference of two runs: both have the pairs before the thread gets array credit."""
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed")
     env = environment(build, tmp_path, True, MACHINE) | {"SPARKGUARD_HISTORY": "off"}
-    preload, counts = f"LD_PRELOAD={env.pop('LD_PRELOAD')}", []
-    for pairs in (1_000, 201_000):
-        trace = tmp_path / "calls"
-        command = ["strace", "-f", "-qq", "-o", trace, "-E", preload, build / "bench/pairs", f"array:{kib}", pairs]
-        subprocess.run([str(c) for c in command], env=env, check=True, stdin=subprocess.DEVNULL)
-        counts.append(len(trace.read_text().splitlines()))
-    assert counts[1] - counts[0] <= ARRAY_CALLS, counts
+    few, many = (count_calls(build, tmp_path, env, f"array:{kib}", pairs) for pairs in (1_000, 201_000))
+    assert many - few <= ARRAY_CALLS, (few, many)
+
+
+@pytest.mark.parametrize("kib", [256, 1024, 16384])
+@pytest.mark.parametrize("beside", ["limit", "another", "another with a limit"])
+def test_array_of_a_job_makes_few_system_calls(build, tmp_path, kib, beside):
+    """Under a limit, and beside another process of the job, where there is no array credit: a snapshot each 5 ms, and a lock for each
+    256 MiB that were promised."""
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    env = environment(build, tmp_path, True, MACHINE) | {"SPARKGUARD_HISTORY": "off", "SPARKGUARD_JOB": "one"}
+    if "limit" in beside:
+        env["SPARKGUARD_LIMIT"] = "60G"
+    other = [sys.executable, "-c", "import sys; block = bytearray(3 << 20); print(flush=True); sys.stdin.read()"]
+    with subprocess.Popen(other, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        if "another" in beside:
+            assert process.stdout.readline() == b"\n"
+        else:
+            process.kill()
+            process.wait()
+        few, many = (count_calls(build, tmp_path, env, f"array:{kib}", pairs) for pairs in (1_000, 21_000))
+        process.stdin.close()
+    assert (many - few) / 20_000 < 0.02 + 2 * kib / (256 << 10) * 1.2, (few, many)
 
 
 def test_admitted_cuda_block_adds_no_more_than_its_budget(build, tmp_path):

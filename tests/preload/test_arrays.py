@@ -3,7 +3,15 @@
 The programs compare with malloc_usable_size, in place; tests/model/arrays.pml has the promises.
 """
 
+import subprocess
+
 import pytest
+from lib.ledger import Ledger
+
+SUMS = """
+    granted_bytes promised_bytes in_flight_bytes sparse_bytes device_bytes bounded_flight_bytes unbounded_flight_bytes
+    device_flight_bytes pinned_bytes managed_bytes
+""".split()
 
 CASES = """
     pairs_use_credit
@@ -12,6 +20,7 @@ CASES = """
     peak_counts_no_credit
     credit_of_ended_threads_is_given_back
     forked_child_has_no_credit
+    another_process_of_the_job_ends_credit
 """.split()
 
 
@@ -47,11 +56,41 @@ def test_case_on_a_machine_of_its_own(guard, tmp_path, case):
     run(guard, case, env=env)
 
 
+def with_limit(tmp_path, mib):
+    """A machine of 64 GiB, and no grace, which requests below LARGE have."""
+    meminfo = tmp_path / "root/proc/meminfo"
+    meminfo.parent.mkdir(parents=True)
+    meminfo.write_text("MemTotal: 67108864 kB\nMemFree: 33554432 kB\nMemAvailable: 33554432 kB\n")
+    env = {"SPARKGUARD_SYSTEM_ROOT": tmp_path / "root", "SPARKGUARD_LARGE": "256K"}
+    return env | {"SPARKGUARD_LIMIT": f"{mib}M", "TEST_LIMIT_MIB": mib}
+
+
+@pytest.mark.parametrize("case, mib", [("pairs_use_credit", 16384), ("threads_stay_within_the_limit", 160),
+                                       ("threads_stay_within_the_limit", 128), ("credit_refuses_nothing", 8192)])
+def test_case_under_a_limit(guard, tmp_path, case, mib):
+    run(guard, case, env=with_limit(tmp_path, mib))
+
+
 @pytest.mark.parametrize("size", [300_000, 1 << 20])
 def test_handler_that_forks_inside_malloc_and_free(guard, size):
     """The child has no credit, and nothing that the interrupted call has begun."""
     done = guard.run([guard.build / "tests/programs/array_handler_fork", size], timeout=100)
     assert (done.returncode, done.stdout) == (0, "0\n")
+
+
+@pytest.mark.parametrize("size", [300_000, 1 << 20])
+def test_child_of_a_handler_leaves_the_entry_of_its_parent_alone(guard, size):
+    """Beside another process of the job each pair changes the sums of the registry entry, which is shared memory. The handler forks in
+    the middle of a change, and the child, which goes on there, must not make it a second time."""
+    env = {"SPARKGUARD_JOB": "one", "SPARKGUARD_DIR": guard.directory}
+    with guard.popen([guard.build / "tests/programs/array_cases", "hold"], env=env, stdin=subprocess.PIPE) as holder:
+        assert holder.stdout.read(1) == "h"
+        done = guard.run([guard.build / "tests/programs/array_handler_fork", size, 2500], env=env, timeout=100)
+        assert (done.returncode, done.stdout) == (0, "0\n")
+        with Ledger(guard.directory) as ledger:
+            sums = [ledger.get(name, number) for number in range(ledger.get("entry_used")) for name in SUMS]
+        assert sums and max(sums) < 1 << 40, "none has fallen below zero"
+        holder.communicate("", timeout=20)
 
 
 def test_what_was_freed_is_not_at_fault_for_a_refusal(guard):

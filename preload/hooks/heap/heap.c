@@ -277,52 +277,65 @@ static bool allocate_from_credit(const struct alloc_request *wanted, void **ptr)
     return false;
 }
 
-/* Counts a block of LARGE or more that was judged by itself. */
-static void count_large(void *ptr, size_t usable, const void *caller)
+/* Counts a block that was judged by itself. `caller`: NULL for an array below LARGE, which has no call site. */
+static void count_judged(void *ptr, size_t usable, const void *caller)
 {
-    if (is_tracked(usable)) {
+    if (!is_tracked(usable)) {
+        count_allocation();
+    } else if (caller != NULL) {
         uint32_t site = find_site(caller, usable);
         enter_array(ptr, usable, sg_callsites_add(SG_CALLSITES_HEAP, site, usable));
     } else {
-        count_allocation();
+        enter_array(ptr, usable, 0);
     }
     sg_ledger_charge(SG_DOMAIN_HEAP, usable);
+}
+
+/* Allocates and counts a block. Returns its usable size; 0: *ptr is NULL. */
+static size_t allocate_judged(const struct alloc_request *wanted, const void *caller, void **ptr)
+{
+    *ptr = call_real_inside(wanted);
+    size_t usable = *ptr != NULL ? usable_size(*ptr) : 0;
+    if (*ptr != NULL) {
+        int saved_errno = errno;
+        count_judged(*ptr, usable, caller);
+        errno = saved_errno;
+    }
+    return usable;
+}
+
+static struct sg_request request_of(const struct alloc_request *wanted)
+{
+    return (struct sg_request){.domain = SG_DOMAIN_HEAP,
+                               .size_bytes = wanted->size,
+                               .growth_bytes = wanted->size,
+                               .call = sg_hook_table[wanted->hook].base};
 }
 
 /* Allocates a block of LARGE or more, which is a request of its own. */
 static void *allocate_large(const struct alloc_request *wanted)
 {
-    struct sg_request request = {.domain = SG_DOMAIN_HEAP,
-                                 .size_bytes = wanted->size,
-                                 .growth_bytes = wanted->size,
-                                 .call = sg_hook_table[wanted->hook].base};
+    struct sg_request request = request_of(wanted);
+    void *ptr;
     if (!sg_admission_ask(&request))
         return refused();
-    void *ptr = call_real_inside(wanted);
-    size_t usable = ptr != NULL ? usable_size(ptr) : 0;
-    if (ptr != NULL) {
-        int saved_errno = errno;
-        count_large(ptr, usable, wanted->caller);
-        errno = saved_errno;
-    }
-    sg_admission_settle(&request, usable);
+    sg_admission_settle(&request, allocate_judged(wanted, wanted->caller, &ptr));
     sg_watchdog_consider();
     return ptr;
 }
 
-/* Allocates an array below LARGE. */
+/* Allocates an array below LARGE: as a large one where headroom is ample, else as a small block, with its grace. */
 static void *allocate_small_array(const struct alloc_request *wanted)
 {
-    sg_segment_attach();
-    if (!sg_admission_ask_small(SG_DOMAIN_HEAP, wanted->size, sg_hook_table[wanted->hook].base))
-        return refused();
-    void *ptr = call_real_inside(wanted);
-    size_t usable = ptr != NULL ? usable_size(ptr) : 0;
-    if (ptr != NULL) {
-        enter_array(ptr, usable, 0);
-        sg_ledger_charge(SG_DOMAIN_HEAP, usable);
+    struct sg_request request = request_of(wanted);
+    void *ptr;
+    if (SG_LIKELY(sg_admission_take(&request))) {
+        sg_admission_settle(&request, allocate_judged(wanted, NULL, &ptr));
+    } else {
+        if (!sg_admission_ask_small(SG_DOMAIN_HEAP, wanted->size, request.call))
+            return refused();
+        sg_admission_settle_small(wanted->size, allocate_judged(wanted, NULL, &ptr));
     }
-    sg_admission_settle_small(wanted->size, usable);
     sg_watchdog_consider();
     return ptr;
 }

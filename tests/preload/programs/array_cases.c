@@ -6,6 +6,7 @@
 
 #include <malloc.h>
 #include <pthread.h>
+#include <spawn.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -261,6 +262,120 @@ CASE(forked_child_has_no_credit)
     CHECK_EQUAL(status, 0);
     CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);
     free(kept);
+}
+
+/* ---- the limit, and other processes of the job ---- */
+
+static uint64_t limit_bytes(void)
+{
+    CHECK(getenv("TEST_LIMIT_MIB") != NULL);
+    return strtoull(getenv("TEST_LIMIT_MIB"), NULL, 10) * MIB;
+}
+
+static uint64_t held_sum, held_most;
+
+/* What a thread holds is in held_sum for as long as it is certainly live. */
+static void give_up(void *block)
+{
+    if (block != NULL)
+        __atomic_fetch_sub(&held_sum, malloc_usable_size(block), __ATOMIC_SEQ_CST);
+    free(block);
+}
+
+static void *fill(void *argument)
+{
+    void *mine[32] = {NULL};
+    uint64_t state = (uintptr_t)argument;
+    for (int step = 0; step < 6000; step++) {
+        uint64_t at = random_of(&state) % 32;
+        give_up(mine[at]);
+        mine[at] = random_of(&state) % 3 == 0 ? NULL : malloc(((size_t)300 << 10) << random_of(&state) % 5);
+        if (mine[at] == NULL)
+            continue;
+        uint64_t bytes = malloc_usable_size(mine[at]);
+        uint64_t now = __atomic_add_fetch(&held_sum, bytes, __ATOMIC_SEQ_CST), most = held_most;
+        while (now > most &&
+               !__atomic_compare_exchange_n(&held_most, &most, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+            ;
+    }
+    for (int i = 0; i < 32; i++)
+        give_up(mine[i]);
+    return NULL;
+}
+
+/* Credit pays without a decision, and yet never for more than the limit. */
+CASE(threads_stay_within_the_limit)
+{
+    pthread_t thread[THREADS];
+    raise_the_mmap_threshold();
+    for (uintptr_t i = 0; i < THREADS; i++)
+        CHECK_EQUAL(pthread_create(&thread[i], NULL, fill, (void *)(i + 1)), 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(thread[i], NULL);
+    CHECK(segment->refusal_count != 0); /* the threads met the limit */
+    CHECK(held_most <= limit_bytes());
+    CHECK(held_most > limit_bytes() / 10 * 8); /* and used most of it */
+}
+
+/* A request that fits without the credit is granted. */
+CASE(credit_refuses_nothing)
+{
+    raise_the_mmap_threshold();
+    use_credit(8 * MIB);
+    CHECK(credit() >= 8 * MIB);
+    uint64_t left = limit_bytes() - live(SG_DOMAIN_HEAP) - live(SG_DOMAIN_MAPPED);
+    void *volatile most = malloc(left - 3 * MIB);
+    CHECK(most != NULL);
+    CHECK_EQUAL(segment->refusal_count, 0);
+    CHECK(malloc(4 * MIB) == NULL);
+    free(most);
+}
+
+/* Says that it holds memory, and ends with its input. */
+CASE(hold)
+{
+    char byte;
+    void *volatile block = malloc(3 * MIB);
+    CHECK(block != NULL && write(1, "h", 1) == 1);
+    CHECK(read(0, &byte, 1) == 0);
+    free(block);
+}
+
+static pid_t start_another(int *input)
+{
+    int in[2], out[2];
+    char byte, *arguments[] = {"array_cases", "hold", NULL};
+    posix_spawn_file_actions_t actions;
+    pid_t pid;
+    CHECK(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0);
+    CHECK(posix_spawn_file_actions_init(&actions) == 0);
+    CHECK(posix_spawn_file_actions_adddup2(&actions, in[0], 0) == 0);
+    CHECK(posix_spawn_file_actions_adddup2(&actions, out[1], 1) == 0);
+    CHECK_EQUAL(posix_spawn(&pid, "/proc/self/exe", &actions, NULL, arguments, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    CHECK(read(out[0], &byte, 1) == 1);
+    close(in[0]);
+    close(out[0]);
+    close(out[1]);
+    *input = in[1];
+    return pid;
+}
+
+/* Other processes of the job count what this one was granted, so it gives the credit up, though it decides nothing. */
+CASE(another_process_of_the_job_ends_credit)
+{
+    int input, status = 1;
+    raise_the_mmap_threshold();
+    use_credit(8 * MIB);
+    pid_t pid = start_another(&input);
+    CHECK(credit() >= 8 * MIB); /* nothing has told it yet */
+    time_t end = time(NULL) + 20;
+    for (int without = 0; without < 3 && time(NULL) < end; without = credit() == 0 ? without + 1 : 0)
+        use_credit(8 * MIB); /* 16384 arrays and 5 ms later it notices */
+    CHECK_EQUAL(credit(), 0);
+    close(input);
+    CHECK_EQUAL(waitpid(pid, &status, 0), pid);
+    CHECK_EQUAL(status, 0);
 }
 
 /* ---- the headroom falls ---- */
