@@ -37,7 +37,7 @@ static struct {
     struct sg_peers peers;
     int64_t slack[2];    /* by enum sg_headroom_line, of the tightest constraint in the snapshot */
     int64_t alone_slack; /* slack above the floor if all requests under way came to nothing */
-    uint64_t most[2]; /* (atomic) slack, also below the job's limit, as a place in the order of all requests; 0: none */
+    uint64_t most[2];    /* (atomic) the same, as a place in the order of all requests, and within the limit; 0: none */
     uint64_t snapshot_ns; /* (atomic) time of the snapshot, 0: none; written after `most` */
     uint64_t asked;       /* all that had been requested before the snapshot */
     uint64_t landed[2];   /* sg_entry_own_landed before the snapshot, by its argument */
