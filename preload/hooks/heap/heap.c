@@ -2,9 +2,9 @@
  * heap.c - the slow path of malloc and its family, for every allocator. fast.c has the fast path; derived.c has the
  * functions that glibc makes of realloc and free.
  *
- * A request below LARGE is paid from the thread's credit, without shared memory and without a decision. Blocks of
- * SG_TRACKED_BYTES and more are entered in the block table. All counts are of the usable size of live blocks, whatever
- * size was requested.
+ * A block below SG_TRACKED_BYTES is paid from the thread's credit, without a decision. Larger blocks are entered in the
+ * block table; array credit pays for them, or they are requests of their own. All counts are of the usable size of live
+ * blocks, whatever size was requested.
  *
  * Calls from inside the next allocator (jemalloc and others call their own family) pass through uncounted; the
  * outermost call counts. Every function may be the first one that the process calls, and may come from a signal handler
