@@ -479,28 +479,34 @@ void sg_ledger_return_credit(struct sg_record *record, uint64_t keep)
         sg_ledger_charge(SG_DOMAIN_HEAP, (uint64_t)-excess);
 }
 
-/* Unused credit of all threads. *arrays_bytes: the array credit in it. */
-static int64_t credit_of_all(int64_t *arrays_bytes)
+/* Unused credit of all threads, without array credit and with it. Another program may have written to the file. */
+static int64_t heap_credit(void)
 {
     uint32_t used = sg_load_acquire(&sg_own->record_used);
     int64_t credit = 0;
-    *arrays_bytes = 0;
-    for (uint32_t i = 0; i < used && i < SG_RECORD_LIMIT; i++) { /* another program may have written to the file */
+    for (uint32_t i = 0; i < used && i < SG_RECORD_LIMIT; i++)
         credit += sg_load_relaxed(&sg_own->record[i].credit_bytes);
-        *arrays_bytes += (int64_t)sg_array_credit_bytes(sg_load_relaxed(&sg_own->record[i].array_credit));
-    }
-    return credit + *arrays_bytes;
+    return credit;
+}
+
+static int64_t credit_of_all(void)
+{
+    uint32_t used = sg_load_acquire(&sg_own->record_used);
+    int64_t credit = heap_credit();
+    for (uint32_t i = 0; i < used && i < SG_RECORD_LIMIT; i++)
+        credit += (int64_t)sg_array_credit_bytes(sg_load_relaxed(&sg_own->record[i].array_credit));
+    return credit;
 }
 
 static uint64_t less_credit(uint64_t granted)
 {
-    int64_t ignored, live = (int64_t)granted - credit_of_all(&ignored);
+    int64_t live = (int64_t)granted - credit_of_all();
     return live > 0 ? (uint64_t)live : 0;
 }
 
 uint64_t sg_ledger_credit_bytes(void)
 {
-    int64_t ignored, credit = credit_of_all(&ignored);
+    int64_t credit = credit_of_all();
     return credit > 0 ? (uint64_t)credit : 0;
 }
 
@@ -516,9 +522,8 @@ uint64_t sg_ledger_live_heap_bytes(void)
 
 uint64_t sg_ledger_own_bytes(void)
 {
-    int64_t arrays_bytes, credit = credit_of_all(&arrays_bytes); /* first: credit that is granted now counts as held */
-    int64_t held = (int64_t)sg_load(&sg_own->slot.granted_bytes) - (credit - arrays_bytes);
-    int64_t own = held - (int64_t)sg_own->slot.inherited_bytes;
+    int64_t credit = heap_credit(); /* first: credit that is granted now counts as held */
+    int64_t own = (int64_t)sg_load(&sg_own->slot.granted_bytes) - credit - (int64_t)sg_own->slot.inherited_bytes;
     return own > 0 ? (uint64_t)own : 0;
 }
 

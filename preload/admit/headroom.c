@@ -310,13 +310,16 @@ static uint64_t cma_of(uint32_t constraint)
 }
 
 /* Beside other processes of the job there is no array credit: they count what this process was granted for the peak of
- * the job and for its limit, and an idle process would keep it. */
+ * the job and for its limit. Under a limit there is none without a watchdog, whose scans take the credit of an idle
+ * process back: another process of the job may begin at any time. */
 static void set_array_credit(uint64_t slack)
 {
-    sg_ledger_set_array_credit(state.peers.job_processes != 0 ? 0 : slack / ARRAY_CREDIT_PART);
+    bool is_watched = (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_WATCHED) != 0;
+    bool may_have = state.peers.job_processes == 0 && (is_watched || !sg_headroom_has_limit());
+    sg_ledger_set_array_credit(may_have ? slack / ARRAY_CREDIT_PART : 0);
 }
 
-static void note_slack(void)
+static void note_slack(uint32_t had_options)
 {
     int64_t reserve_slack = INT64_MAX, floor_slack = INT64_MAX, alone_slack = INT64_MAX;
     for (uint32_t i = 0; i < state.snapshot.count; i++) {
@@ -344,7 +347,7 @@ static void note_slack(void)
         int64_t slack = state.slack[line] < within ? state.slack[line] : within;
         sg_store(&state.most[line], slack > 0 ? state.asked + (uint64_t)slack : 0);
     }
-    sg_store(&state.has_options, (uint32_t)sg_options_are_read());
+    sg_store(&state.has_options, had_options);
     sg_store(&state.snapshot_ns, state.snapshot.time_ns);
     uint64_t slack = reserve_slack > 0 ? (uint64_t)reserve_slack : 0;
     set_array_credit((int64_t)slack < within ? slack : (uint64_t)within);
@@ -364,6 +367,7 @@ static void add_pressure(struct sg_snapshot *snapshot, uint64_t before)
 
 void sg_headroom_refresh(uint64_t device, bool is_closely)
 {
+    uint32_t had_options = (uint32_t)sg_options_are_read();
     uint64_t level[SG_ENTRY_LEVELS];
     sg_registry_set_levels(level, sg_cgroup_find(level));
     uint64_t ticket = sg_load(&sg_entry_own()->ticket);
@@ -385,7 +389,7 @@ void sg_headroom_refresh(uint64_t device, bool is_closely)
         return;
     }
     sg_store_relaxed(&state.total_bytes, state.snapshot.at[0].limit_bytes);
-    note_slack();
+    note_slack(had_options);
     publish_machine();
     sg_timeline_sample();
 }
@@ -427,7 +431,7 @@ void sg_headroom_scan(void)
     sg_tmpfs_end_scan(promised, sg_tracker_sparse_bytes());
     sg_job_note_sparse(sg_tracker_sparse_bytes());
     sg_entry_set_inherited(sg_tracker_inherited_bytes());
-    (void)sg_entry_reconcile();
+    (void)sg_entry_reconcile(false);
 }
 
 void sg_headroom_scan_if_due(void)

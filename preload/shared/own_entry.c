@@ -280,14 +280,14 @@ void sg_entry_forget_growth(void)
 
 /* A thread that read the old entry's address while the new entry was being filled has changed the word and not the new
  * entry. If no change is under way and none began meanwhile, the difference is exactly the lost changes. */
-bool sg_entry_reconcile(void)
+bool sg_entry_reconcile(bool is_change_finished)
 {
     struct sg_registry_entry *entry = sg_entry_own();
     bool is_compared = true;
     for (int sum = 0; sum < SG_SUM_COUNT; sum++) {
         uint64_t before = sg_load(&flight.transit);
         uint64_t lost = sg_load(word_of((enum sg_sum)sum)) - sg_load(entry_word(entry, (enum sg_sum)sum));
-        if (UNDER_WAY(before) != 0 || sg_load(&flight.transit) != before)
+        if (!is_change_finished && (UNDER_WAY(before) != 0 || sg_load(&flight.transit) != before))
             is_compared = false;
         else if (lost != 0)
             sg_fetch_add(entry_word(entry, (enum sg_sum)sum), lost);

@@ -81,8 +81,9 @@ void sg_entry_note_unpromised(uint64_t bytes);
 void sg_entry_forget_growth(void);
 
 /* Repairs the sums of a newly taken entry: adds the changes that other threads made to the old entry while the new one
- * was being filled. False: some sum could not be compared because changes were under way; call again. */
-bool sg_entry_reconcile(void);
+ * was being filled. False: some sum could not be compared because changes were under way; call again.
+ * `is_change_finished`: what seems to be under way will never end (a handler left it), so all sums are compared. */
+bool sg_entry_reconcile(bool is_change_finished);
 
 /* Change the ranges of shared memory that the entry shows (tmpfs_ranges.h), each with the part of promised_bytes that
  * is not resident there. Call begin, change promised_bytes or granted_bytes, then call end with the `count` new ranges.

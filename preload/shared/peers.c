@@ -89,6 +89,22 @@ static uint64_t growth_of(const struct sg_registry_entry *entry, uint64_t then)
     return is_known && then != 0 && now > then + unpromised ? now - then - unpromised : 0;
 }
 
+/* Granted bytes that have no promise. */
+static uint64_t unpromisable_of(const struct sg_registry_entry *entry)
+{
+    return sg_load(&entry->slot.device_bytes) + sg_load(&entry->pinned_bytes);
+}
+
+/* A process lowers its promises to the bytes that it holds only now and then (sg_ledger_set_promise_slack), and an idle
+ * one not at all: others count no more than it holds. The promises were read before the granted bytes. */
+static void bound_promise(struct peer *peer, uint64_t unpromisable_bytes)
+{
+    uint64_t granted = peer->granted.bytes, named = peer->promised.by_name_bytes + peer->promised.in_doubt_bytes;
+    uint64_t most = granted > unpromisable_bytes ? granted - unpromisable_bytes : 0;
+    most = most > named ? most : named;
+    peer->promised.bytes = peer->promised.bytes < most ? peer->promised.bytes : most;
+}
+
 static struct peer read_entry(uint32_t number, struct sg_registry_entry *entry, uint64_t own_ticket)
 {
     struct peer peer = {0};
@@ -102,7 +118,10 @@ static struct peer read_entry(uint32_t number, struct sg_registry_entry *entry, 
     peer.bounded_bytes = sg_load(&entry->bounded_flight_bytes);
     peer.unbounded_bytes = sg_load(&entry->unbounded_flight_bytes);
     peer.discrete_bytes = sg_load(&entry->device_flight_bytes);
+    uint64_t other = unpromisable_of(entry);
     peer.changing_version = sg_same_bytes_read(number, entry, &peer.promised, &peer.granted);
+    uint64_t now = unpromisable_of(entry); /* the smaller one counts: bytes may have come or gone between the reads */
+    bound_promise(&peer, other < now ? other : now);
     return peer;
 }
 

@@ -95,19 +95,22 @@ static long lock_free_entry(int fd)
     return -ENOSPC;
 }
 
+enum { TRIES_MAX = 8 }; /* sg_registry_join makes one attempt per second */
+
 /* Fills the registry entry before its claim makes other processes count it. Another thread may be in the middle of a
  * change of sums, stopped there or gone by longjmp. After TRIES_MAX failed attempts its change is taken as finished. */
 static long use_entry(struct sg_registry_entry *entry)
 {
-    enum { TRIES_MAX = 8 }; /* sg_registry_join makes one attempt per second */
     fill_entry(entry);
     sg_entry_set_own(entry);
     sg_entry_set_registry(own.file.registry);
     fill_names(sg_entry_own_names());
     bool is_reconciled = false;
-    for (int i = 0; i < 1000 && !(is_reconciled = sg_entry_reconcile()); i++)
+    for (int i = 0; i < 1000 && !(is_reconciled = sg_entry_reconcile(false)); i++)
         (void)sg_syscall(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
-    if (is_reconciled || ++own.tries > TRIES_MAX)
+    if (!is_reconciled && ++own.tries > TRIES_MAX)
+        is_reconciled = sg_entry_reconcile(true);
+    if (is_reconciled)
         return 0;
     sg_entry_set_registry(NULL);
     sg_entry_set_own(NULL);
@@ -354,6 +357,8 @@ void sg_registry_atfork_child(void)
         parent = NULL;
     sg_job_notice_set_parent(parent != NULL ? &parent->slot.flags : NULL);
     drop_entry();
+    if (sg_entry_is_changing())
+        own.tries = TRIES_MAX; /* the interrupted change may never end: do not wait for it when joining */
     sg_entry_atfork_child_sums();
     sg_same_bytes_atfork_child();
 }

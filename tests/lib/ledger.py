@@ -149,11 +149,12 @@ class Ledger:
 
     @contextlib.contextmanager
     def seat(self, number, content=None, **fields):
-        """A seat that is taken; `content`: its bytes, but for the claim. Let go as by a process that died."""
+        """A seat that is taken; `content`: its bytes, but for the claim. What is promised is granted, too, where nothing else is said. Let go
+        as by a process that died."""
         with self.locked(number):
             begin = BEGIN + number * SEAT_BYTES
             self._open()[begin : begin + SEAT_BYTES] = content or bytes(SEAT_BYTES)
-            for field, value in fields.items():
+            for field, value in ({"granted_bytes": fields.get("promised_bytes", 0)} | fields).items():
                 self.put(field, value, number)
             self.put("claim", 1 << 2 | LIVE, number)
             self.put("entry_used", max(self.get("entry_used"), number + 1))

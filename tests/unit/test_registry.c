@@ -495,7 +495,7 @@ CHILD_TEST(seats_of_another_version_add_up_without_their_names)
     join_shared();
     struct sg_registry_entry *other = seat_at(7);
     memset((char *)other + SG_ENTRY_FROZEN_BYTES, 0xff, 1024 - SG_ENTRY_FROZEN_BYTES);
-    other->slot.promised_bytes = 5000;
+    other->slot.granted_bytes = other->slot.promised_bytes = 5000;
     other->slot.in_flight_bytes = other->bounded_flight_bytes = 700;
     other->claim = 1 << 2 | SG_CLAIM_LIVE;
     sg_store(&sg_entry_registry()->entry_used, UINT32_C(8));
@@ -647,15 +647,20 @@ static void ask_from(struct sg_registry_entry *entry, uint64_t ticket, uint64_t 
     entry->ticket = ticket;
 }
 
+static void promise_of(struct sg_registry_entry *entry, uint64_t bytes)
+{
+    entry->slot.granted_bytes = entry->slot.promised_bytes = bytes;
+}
+
 CHILD_TEST(the_sum_is_of_the_living_and_without_ourselves)
 {
     join_shared();
     sg_ledger_charge(SG_DOMAIN_HEAP, GIB);
     sg_ledger_promise(GIB);
-    sit(1)->slot.promised_bytes = 1;
-    sit(2)->slot.promised_bytes = 10;
-    sit(3)->slot.promised_bytes = 100;
-    sit(700)->slot.promised_bytes = 1000;
+    promise_of(sit(1), 1);
+    promise_of(sit(2), 10);
+    promise_of(sit(3), 100);
+    promise_of(sit(700), 1000);
     seat_at(2)->claim = 1 << 2 | SG_CLAIM_DEAD;
     CHECK_EQUAL(sum_for(0).machine.held_bytes, 1101);
     seat_at(3)->claim = 1 << 2 | SG_CLAIM_EMPTY;
@@ -745,7 +750,7 @@ CHILD_TEST(promises_count_in_the_groups_both_are_in)
     for (unsigned i = 0; i < 6; i++, bytes *= 10) {
         struct sg_registry_entry *entry = sit(i + 1);
         memcpy(entry->level, theirs[i], sizeof theirs[i]);
-        entry->slot.promised_bytes = bytes;
+        entry->slot.granted_bytes = entry->slot.promised_bytes = bytes;
         ask_from(entry, 1 + SG_TICKET_FIRST, i == 1 ? SG_SOURCE_UNBOUNDED : SG_SOURCE_BOUNDED, bytes);
     }
     struct sg_peers peers = sum_for(0);
@@ -862,7 +867,7 @@ CHILD_TEST(a_close_look_sees_what_of_a_promise_is_there_by_now)
     struct sg_registry_entry *entry = sit(1);
     entry->slot.pid = (uint32_t)child;
     entry->slot.start_ticks = sg_procfs_start_ticks((uint32_t)child);
-    entry->slot.promised_bytes = 100 * MIB;
+    entry->slot.granted_bytes = entry->slot.promised_bytes = 100 * MIB;
     entry->scanned_anonymous_bytes = now - 20 * MIB;
     CHECK_EQUAL(sum_for(0).machine.held_bytes, 100 * MIB);
     uint64_t stacks =

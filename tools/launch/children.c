@@ -72,10 +72,10 @@ static bool must_end(void)
     return sem_getvalue(&scans.must_end, &value) == 0 && value > 0;
 }
 
-/* CLOCK_REALTIME in `wait_ns` from now. */
+/* CLOCK_MONOTONIC in `wait_ns` from now. */
 static struct timespec time_after(int64_t wait_ns)
 {
-    int64_t end_ns = clock_ns(CLOCK_REALTIME) + wait_ns;
+    int64_t end_ns = clock_ns(CLOCK_MONOTONIC) + wait_ns;
     return (struct timespec){end_ns / 1000000000, end_ns % 1000000000};
 }
 
@@ -234,7 +234,7 @@ static void *scan(void *context)
         look(launch);
         int64_t pause_ns = COST_FACTOR * (clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin_ns);
         struct timespec end = time_after(pause_ns > LEAST_NS ? pause_ns : LEAST_NS);
-        if (sem_timedwait(&scans.must_end, &end) == 0)
+        if (sem_clockwait(&scans.must_end, CLOCK_MONOTONIC, &end) == 0)
             break;
     }
     return NULL;
@@ -264,7 +264,7 @@ void launch_children_end(struct launch *launch)
     struct timespec end = time_after(END_NS);
     sem_post(&scans.must_end);
     sem_post(&scans.has_child); /* also where the program never began */
-    if (pthread_timedjoin_np(scans.thread, NULL, &end) != 0)
+    if (pthread_clockjoin_np(scans.thread, NULL, CLOCK_MONOTONIC, &end) != 0)
         pthread_detach(scans.thread);
     pthread_mutex_lock(&found_lock);
     launch->children = found;

@@ -58,6 +58,22 @@ static void use_credit(size_t size)
         free(malloc(size));
 }
 
+/* Under a limit only a process with a watchdog has array credit: it begins with 256 MiB. */
+static uint64_t hold_until_watched(void)
+{
+    static void *volatile base;
+    const struct timespec pause = {0, 5000000};
+    base = malloc(300 * MIB);
+    CHECK(base != NULL);
+    for (int i = 0; (segment->slot.flags & SG_SLOT_WATCHED) == 0; i++) {
+        CHECK(i < 4000);
+        nanosleep(&pause, NULL);
+    }
+    nanosleep(&pause, NULL); /* the next request takes a new snapshot */
+    nanosleep(&pause, NULL);
+    return malloc_usable_size(base);
+}
+
 CASE(pairs_use_credit)
 {
     raise_the_mmap_threshold();
@@ -72,6 +88,16 @@ CASE(pairs_use_credit)
         CHECK_EQUAL(live(SG_DOMAIN_HEAP) - before, malloc_usable_size(ptr));
         free(ptr);
     }
+}
+
+CASE(pairs_use_credit_under_a_limit)
+{
+    raise_the_mmap_threshold();
+    use_credit(8 * MIB);
+    CHECK_EQUAL(credit(), 0); /* nothing would take it back while the process is idle */
+    hold_until_watched();
+    use_credit(8 * MIB);
+    CHECK(credit() >= 8 * MIB);
 }
 
 /* Every function that allocates, and blocks that end in realloc. */
@@ -308,6 +334,7 @@ CASE(threads_stay_within_the_limit)
 {
     pthread_t thread[THREADS];
     raise_the_mmap_threshold();
+    held_most = held_sum = hold_until_watched();
     for (uintptr_t i = 0; i < THREADS; i++)
         CHECK_EQUAL(pthread_create(&thread[i], NULL, fill, (void *)(i + 1)), 0);
     for (int i = 0; i < THREADS; i++)
@@ -321,6 +348,7 @@ CASE(threads_stay_within_the_limit)
 CASE(credit_refuses_nothing)
 {
     raise_the_mmap_threshold();
+    hold_until_watched();
     use_credit(8 * MIB);
     CHECK(credit() >= 8 * MIB);
     uint64_t left = limit_bytes() - live(SG_DOMAIN_HEAP) - live(SG_DOMAIN_MAPPED);
@@ -376,6 +404,23 @@ CASE(another_process_of_the_job_ends_credit)
     close(input);
     CHECK_EQUAL(waitpid(pid, &status, 0), pid);
     CHECK_EQUAL(status, 0);
+}
+
+/* Holds nothing, and idles: what it has promised and freed before is nobody's. */
+CASE(idle)
+{
+    char byte;
+    for (int i = 0; i < 400; i++)
+        free(malloc(MIB));
+    CHECK(write(1, "h", 1) == 1);
+    CHECK(read(0, &byte, 1) == 0);
+}
+
+CASE(take_what_is_left)
+{
+    void *volatile block = malloc(strtoull(getenv("TEST_TAKE_MIB"), NULL, 10) * MIB);
+    CHECK(block != NULL);
+    free(block);
 }
 
 /* ---- the headroom falls ---- */
