@@ -113,12 +113,17 @@ class Ledger:
     def sum(self, *fields):
         return sum(self.get(field, i) for i in self.taken() for field in fields)
 
+    def promise(self, number):
+        """What others count of a seat's promises: no more than its process holds. The promises are read first."""
+        promised = self.get("promised_bytes", number)
+        return min(promised, self.get("granted_bytes", number) - self.get("device_bytes", number) - self.get("pinned_bytes", number))
+
     def promised(self):
-        return self.sum("promised_bytes")
+        return sum(self.promise(number) for number in self.taken())
 
     def gone(self):
         """What nobody else may have: promised, in flight, or asked for."""
-        return sum(self.get("promised_bytes", i) + self.flying(i) + self.asking(i) for i in self.taken()) + self.heritage()
+        return sum(self.promise(i) + self.flying(i) + self.asking(i) for i in self.taken()) + self.heritage()
 
     def heritage(self):
         """What the children of parents that are gone have from them, once for each parent."""

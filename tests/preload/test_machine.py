@@ -1133,7 +1133,8 @@ def put_foreign(place, entry_bytes, parent_entry=0, **header):
     live = {"claim": 1 << 2 | LIVE}
     child = {"parent_entry": parent_entry, "parent_claim": 1 << 2 | LIVE, "inherited_promise_bytes": GIB}
     flying = {"in_flight_bytes": GIB, "bounded_flight_bytes": GIB}
-    for number, values in ((1, live | {"promised_bytes": 2 * GIB} | (child if parent_entry else flying)), (0, live)):
+    promised = {"granted_bytes": 2 * GIB, "promised_bytes": 2 * GIB}
+    for number, values in ((1, live | promised | (child if parent_entry else flying)), (0, live)):
         for field, value in values.items():
             offset, size = SEAT[field]
             at = BEGIN + number * entry_bytes + offset
@@ -1255,6 +1256,7 @@ def test_when_all_seats_are_taken_the_next_process_decides_alone_and_says_so(pla
         for number in range(ROOM):
             place.ledger.put("claim", 1 << 2 | LIVE, number)
         place.ledger.put("entry_used", ROOM)
+        place.ledger.put("granted_bytes", 3 * GIB, 77)
         place.ledger.put("promised_bytes", 3 * GIB, 77)
         tenant = place.holder("malloc 64M malloc 16G small 1K 1M")
         assert tenant.answers == ["ok", "ENOMEM", MIB]
@@ -1269,6 +1271,7 @@ def test_seats_of_the_dead_are_free(place):
     place.take("malloc 1M")
     for number in range(ROOM):
         place.ledger.put("claim", 1 << 2 | LIVE, number)
+        place.ledger.put("granted_bytes", GIB, number)
         place.ledger.put("promised_bytes", GIB, number)
     place.ledger.put("entry_used", ROOM)
     tenant = place.holder("malloc 64M")

@@ -324,6 +324,7 @@ static void *fill(void *argument)
                !__atomic_compare_exchange_n(&held_most, &most, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
             ;
     }
+    pthread_barrier_wait(&barrier); /* together they want more than there is, one behind the other or at once */
     for (int i = 0; i < 32; i++)
         give_up(mine[i]);
     return NULL;
@@ -335,6 +336,7 @@ CASE(threads_stay_within_the_limit)
     pthread_t thread[THREADS];
     raise_the_mmap_threshold();
     held_most = held_sum = hold_until_watched();
+    CHECK_EQUAL(pthread_barrier_init(&barrier, NULL, THREADS), 0);
     for (uintptr_t i = 0; i < THREADS; i++)
         CHECK_EQUAL(pthread_create(&thread[i], NULL, fill, (void *)(i + 1)), 0);
     for (int i = 0; i < THREADS; i++)
