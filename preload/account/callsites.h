@@ -1,8 +1,8 @@
 /*
  * callsites.h - call sites: the code that asked for large blocks, and how much each call site holds.
  *
- * CUDA blocks of any size have a call site. Mappings have one from SPARKGUARD_LARGE bytes on, heap blocks too, if they are
- * in the block table (tracker.h). The entry of each such block stores the number of its call site.
+ * CUDA blocks of any size have a call site. Mappings have one from SPARKGUARD_LARGE bytes on, heap blocks too, if they
+ * are in the block table (tracker.h). The entry of each such block stores the number of its call site.
  *
  * A call site is the return address of the program's own call, outside this library, together with the domain. Each
  * class has SG_CALLSITE_CAPACITY numbers. When all are in use, further call sites share number 1 (SG_CALLSITE_OTHER).

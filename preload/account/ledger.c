@@ -267,9 +267,9 @@ void sg_ledger_end_move(uint64_t bytes)
 
 /* ---- array credit ------------------------------------------------------------------------------------------------ */
 
-/* After a scan a thread frees so many arrays before it gets credit again: a thread that frees one now and then shall not
- * keep its bytes granted. After ARRAYS_ON_CREDIT its credit is taken back: a thread that pays everything from credit
- * makes no decision, so it would not notice that another process of the job has begun, which ends all credit. */
+/* After a scan a thread frees so many arrays before it gets credit again: a thread that frees one now and then shall
+ * not keep its bytes granted. After ARRAYS_ON_CREDIT its credit is taken back: a thread that pays everything from
+ * credit makes no decision, so it would not notice that another process of the job has begun, which ends all credit. */
 enum { ARRAYS_BEFORE_CREDIT = 16, ARRAYS_ON_CREDIT = 16384 };
 
 /* Takes the call site's part of a word off the call site. */
@@ -479,34 +479,29 @@ void sg_ledger_return_credit(struct sg_record *record, uint64_t keep)
         sg_ledger_charge(SG_DOMAIN_HEAP, (uint64_t)-excess);
 }
 
-/* Unused credit of all threads, without array credit and with it. Another program may have written to the file. */
-static int64_t heap_credit(void)
+/* Unused credit of all threads, with or without array credit. Another program may have written to the file. */
+static int64_t credit_of_all(bool has_arrays)
 {
     uint32_t used = sg_load_acquire(&sg_own->record_used);
     int64_t credit = 0;
-    for (uint32_t i = 0; i < used && i < SG_RECORD_LIMIT; i++)
-        credit += sg_load_relaxed(&sg_own->record[i].credit_bytes);
-    return credit;
-}
-
-static int64_t credit_of_all(void)
-{
-    uint32_t used = sg_load_acquire(&sg_own->record_used);
-    int64_t credit = heap_credit();
-    for (uint32_t i = 0; i < used && i < SG_RECORD_LIMIT; i++)
-        credit += (int64_t)sg_array_credit_bytes(sg_load_relaxed(&sg_own->record[i].array_credit));
+    for (uint32_t i = 0; i < used && i < SG_RECORD_LIMIT; i++) {
+        const struct sg_record *record = &sg_own->record[i];
+        credit += sg_load_relaxed(&record->credit_bytes);
+        if (has_arrays)
+            credit += (int64_t)sg_array_credit_bytes(sg_load_relaxed(&record->array_credit));
+    }
     return credit;
 }
 
 static uint64_t less_credit(uint64_t granted)
 {
-    int64_t live = (int64_t)granted - credit_of_all();
+    int64_t live = (int64_t)granted - credit_of_all(true);
     return live > 0 ? (uint64_t)live : 0;
 }
 
 uint64_t sg_ledger_credit_bytes(void)
 {
-    int64_t credit = credit_of_all();
+    int64_t credit = credit_of_all(true);
     return credit > 0 ? (uint64_t)credit : 0;
 }
 
@@ -522,7 +517,7 @@ uint64_t sg_ledger_live_heap_bytes(void)
 
 uint64_t sg_ledger_own_bytes(void)
 {
-    int64_t credit = heap_credit(); /* first: credit that is granted now counts as held */
+    int64_t credit = credit_of_all(false); /* first: credit that is granted now counts as held */
     int64_t own = (int64_t)sg_load(&sg_own->slot.granted_bytes) - credit - (int64_t)sg_own->slot.inherited_bytes;
     return own > 0 ? (uint64_t)own : 0;
 }

@@ -55,8 +55,9 @@ void sg_ledger_open_sparse(uint64_t bytes);
 void sg_ledger_begin_move(uint64_t bytes);
 void sg_ledger_end_move(uint64_t bytes);
 
-/* A scan. begin_scan takes all array credit back; there is none until end_scan. end_scan takes the promised bytes and the resident MAP_NORESERVE bytes that the scan found, and adds the
- * bytes promised, opened or moved since begin_scan. Under sg_decision_lock. */
+/* A scan. begin_scan takes all array credit back; there is none until end_scan. end_scan takes the promised bytes and
+ * the resident MAP_NORESERVE bytes that the scan found, and adds the bytes promised, opened or moved since begin_scan.
+ * Under sg_decision_lock. */
 void sg_ledger_begin_scan(void);
 void sg_ledger_end_scan(uint64_t bytes, uint64_t sparse_bytes);
 

@@ -110,9 +110,9 @@ static uint64_t promised_least(uint64_t seen, uint64_t whole)
     return i == 0 ? whole : i < SG_ARRAY_LENGTH(seen_64ths) ? whole / 64 * (64 - seen_64ths[i]) : 0;
 }
 
-/* Marks a heap block as scanned. The value may have changed, or the block may be gone, since the scan read it. An entry
- * that a thread is moving cannot be marked, and that thread may be stopped: then no array becomes credit before the next
- * scan. */
+/* Marks a heap block as scanned. The value may have changed, or the block may be gone, since the scan read it. An
+ * entry that a thread is moving cannot be marked, and that thread may be stopped: then no array becomes credit
+ * before the next scan. */
 static void mark_scanned(uint64_t key, uint64_t value)
 {
     enum { TRIES = 16 };

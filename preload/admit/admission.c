@@ -169,7 +169,7 @@ static bool fits_on_record(struct sg_request *request)
     return false;
 }
 
-/* What a request that does not fit may wait for. */
+/* Finds the change that a request that does not fit may wait for. */
 static enum sg_verdict find_change(struct sg_request *request)
 {
     struct sg_request later = *request; /* when the kernel shows what this process has freed */

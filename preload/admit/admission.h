@@ -28,7 +28,7 @@ struct sg_card {
     uint32_t number;
 };
 
-/* What was decided, and by which constraint. */
+/* The decision, and the constraint that made it. */
 struct sg_answer {
     bool is_short;         /* with must_look_again: it does not fit by the present ledger, and is_behind is set */
     bool must_look_again;  /* neither admitted nor refused: query the driver or update the ledger, then ask again */
@@ -89,8 +89,9 @@ bool sg_admission_ask(struct sg_request *request);
  * still take other memory: meanwhile no other process is granted that memory. sg_admission_settle must follow. */
 void sg_admission_fly(struct sg_request *request, uint64_t bytes);
 
-/* Admits a request that the cached snapshot shows ample headroom for. It takes no lock and makes no system call. True: as
- * sg_admission_ask. False: nothing is in flight, and the request is to be decided. Not for requests with holds_signals. */
+/* Admits a request that the cached snapshot shows ample headroom for. It takes no lock and makes no system call.
+ * True: as sg_admission_ask. False: nothing is in flight, and the request is to be decided. Not for requests with
+ * holds_signals. */
 bool sg_admission_take(struct sg_request *request);
 
 /* Takes the request out of flight after the real call has returned. `kept_bytes` is what the call took; 0: it failed.

@@ -284,8 +284,8 @@ uint64_t sg_headroom_job_bytes(uint32_t parts)
            state.peers.job_sparse_bytes;
 }
 
-/* What the job's limit leaves. Requests queued after ours count as held, and so does MAP_NORESERVE memory that may have
- * been touched since the last scan. */
+/* Bytes that the job's limit leaves. Requests queued after ours count as held, and so does MAP_NORESERVE memory that
+ * may have been touched since the last scan. */
 static int64_t limit_slack(void)
 {
     uint64_t limit = sg_headroom_limit_bytes();
@@ -341,7 +341,7 @@ static void note_slack(uint32_t had_options)
     state.alone_slack = alone_slack;
     state.slack[SG_HEADROOM_RESERVE] = reserve_slack;
     state.slack[SG_HEADROOM_FLOOR] = floor_slack;
-    /* All that the job grows by after the snapshot is in asked_bytes, with what other jobs request. */
+    /* asked_bytes contains all growth of the job after the snapshot, and the requests of other jobs. */
     int64_t within = limit_slack();
     for (int line = SG_HEADROOM_RESERVE; line <= SG_HEADROOM_FLOOR; line++) {
         int64_t slack = state.slack[line] < within ? state.slack[line] : within;

@@ -2,9 +2,9 @@
  * headroom.h - headroom: what the last snapshot leaves above the reserve and the floor, less what guarded processes
  * have taken of it.
  *
- * A cached snapshot, younger than 5 ms, serves requests below 1/16 of the slack that it showed, above the line and below
- * the job's limit. It does so while all requests of the machine since then stay within that slack (sg_registry_take).
- * Frees do not refill the slack. Other requests take a new snapshot.
+ * A cached snapshot, younger than 5 ms, serves requests below 1/16 of the slack that it showed, above the line and
+ * below the job's limit. It does so while all requests of the machine since then stay within that slack
+ * (sg_registry_take). Frees do not refill the slack. Other requests take a new snapshot.
  *
  * A process's own promises are an upper bound: grants raise it, and only a scan lowers it.
  *

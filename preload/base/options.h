@@ -43,8 +43,8 @@ struct sg_options {
 
 extern struct sg_options sg_options;
 
-/* Reads `environment` once; further calls, and calls with NULL, do nothing. A call beside the first one returns when all
- * is read. The job's first process reports values that it cannot read on stderr. */
+/* Reads `environment` once; further calls, and calls with NULL, do nothing. A call beside the first one returns when
+ * all is read. The job's first process reports values that it cannot read on stderr. */
 void sg_options_read(char *const *environment);
 
 /* Whether all options are read. */

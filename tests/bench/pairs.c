@@ -15,8 +15,9 @@
  *   hold     one block of 4 MiB, until the standard input ends
  *   none     nothing: what starting the process costs
  *
- * Where THREADS is given, even as 1, glibc's heap takes its locks: it leaves them out in a process that never had a second
- * thread. Nothing is timed in here: the caller takes the CPU time of the whole process, and subtracts that of "none".
+ * Where THREADS is given, even as 1, glibc's heap takes its locks: it leaves them out in a process that never had a
+ * second thread. Nothing is timed in here: the caller takes the CPU time of the whole process, and subtracts that of
+ * "none".
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -4,6 +4,7 @@ A change that makes one of them dearer fails here; one that makes it cheaper low
 the instructions of a longer run less those of a shorter one, so that starting costs nothing.
 """
 
+import contextlib
 import os
 import platform
 import re
@@ -194,11 +195,14 @@ def test_array_makes_few_locked_operations(build, tmp_path, kib):
     assert -0.1 < locked <= ARRAY_LOCKED[kib] + 0.1, locked
 
 
-def count_calls(build, scratch, env, kind, pairs):
+def count_calls(build, scratch, env, kind, pairs, *options):
+    """The lines of strace: the system calls of the pairs and of the start."""
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
     trace = scratch / "calls"
     env = dict(env)
     preload = f"LD_PRELOAD={env.pop('LD_PRELOAD')}"
-    command = ["strace", "-f", "-qq", "-o", trace, "-E", preload, build / "bench/pairs", kind, pairs]
+    command = ["strace", "-f", "-qq", *options, "-o", trace, "-E", preload, build / "bench/pairs", kind, pairs]
     subprocess.run([str(c) for c in command], env=env, check=True, stdin=subprocess.DEVNULL)
     return len(trace.read_text().splitlines())
 
@@ -206,8 +210,6 @@ def count_calls(build, scratch, env, kind, pairs):
 @pytest.mark.parametrize("kib", ARRAY_PAIR)
 def test_array_makes_no_system_call(build, tmp_path, kib):
     """The difference of two runs: both have the pairs before the thread gets array credit."""
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
     env = environment(build, tmp_path, True, MACHINE) | {"SPARKGUARD_HISTORY": "off"}
     few, many = (count_calls(build, tmp_path, env, f"array:{kib}", pairs) for pairs in (1_000, 201_000))
     assert many - few <= ARRAY_CALLS, (few, many)
@@ -218,20 +220,16 @@ def test_array_makes_no_system_call(build, tmp_path, kib):
 def test_array_of_a_job_makes_few_system_calls(build, tmp_path, kib, beside):
     """Under a limit, and beside another process of the job, where there is no array credit: a snapshot each 5 ms, and a lock for each
     256 MiB that were promised."""
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
     env = environment(build, tmp_path, True, MACHINE) | {"SPARKGUARD_HISTORY": "off", "SPARKGUARD_JOB": "one"}
     if "limit" in beside:
         env["SPARKGUARD_LIMIT"] = "60G"
     other = [sys.executable, "-c", "import sys; block = bytearray(3 << 20); print(flush=True); sys.stdin.read()"]
-    with subprocess.Popen(other, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with contextlib.ExitStack() as stack:
         if "another" in beside:
+            process = stack.enter_context(subprocess.Popen(other, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
             assert process.stdout.readline() == b"\n"
-        else:
-            process.kill()
-            process.wait()
+            stack.callback(process.stdin.close)
         few, many = (count_calls(build, tmp_path, env, f"array:{kib}", pairs) for pairs in (1_000, 21_000))
-        process.stdin.close()
     assert (many - few) / 20_000 < 0.02 + 2 * kib / (256 << 10) * 1.2, (few, many)
 
 
@@ -242,12 +240,8 @@ def test_admitted_cuda_block_adds_no_more_than_its_budget(build, tmp_path):
 
 def test_small_cuda_block_does_not_block_signals(build, tmp_path):
     """A lock of ours does, by two system calls that cost as much as all the rest: what fits by a young look takes none."""
-    counts = tmp_path / "counts"
     env = environment(build, tmp_path, True, MACHINE)
-    preload = f"LD_PRELOAD={env.pop('LD_PRELOAD')}"
-    command = ["strace", "-f", "-qq", "-e", "trace=rt_sigprocmask", "-o", counts, "-E", preload, build / "bench/pairs", "cuda", MANY]
-    subprocess.run([str(c) for c in command], env=env, check=True, stdin=subprocess.DEVNULL)
-    blocked = len(counts.read_text().splitlines())
+    blocked = count_calls(build, tmp_path, env, "cuda", MANY, "-e", "trace=rt_sigprocmask")
     assert 0 < blocked < MANY / 2  # some for each look, of which time tells how many there are
 
 

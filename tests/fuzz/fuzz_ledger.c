@@ -20,17 +20,17 @@
 #include "shared/registry.h"
 #include "shared/segment.h"
 
-enum { SEATS = 8 };
+enum { ENTRIES = 8 };
 #define MOST_BYTES (UINT64_C(1) << 53) /* a saturated sum of sums */
 
 enum { ENTRY_BYTES = sizeof(struct sg_registry_entry) + FUZZ_FOREIGN * 64 };
 
-FUZZ_CAPACITY(SEATS *ENTRY_BYTES);
+FUZZ_CAPACITY(ENTRIES *ENTRY_BYTES);
 
 /* Nobody but us frees the registry entries of owners that do not live: they are held. */
 static void lock_seats(unsigned first)
 {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = first, .l_len = SEATS};
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = first, .l_len = ENTRIES};
     int fd = open(fuzz_path("live/" SG_REGISTRY_NAME), O_RDWR | O_CLOEXEC);
     fuzz_need(fd >= 0 && fcntl(fd, F_OFD_SETLK, &lock) == 0, "lock");
 }
@@ -62,11 +62,11 @@ static void begin(void)
 static void hurt(const uint8_t *data, size_t size)
 {
     struct sg_registry *ledger = sg_entry_registry();
-    memset(sg_entry_at(ledger, 1), 0, SEATS * ENTRY_BYTES);
-    for (unsigned i = 1; i <= SEATS; i++)
+    memset(sg_entry_at(ledger, 1), 0, ENTRIES * ENTRY_BYTES);
+    for (unsigned i = 1; i <= ENTRIES; i++)
         sg_entry_at(ledger, i)->claim = 1 << 2 | SG_CLAIM_LIVE;
-    ledger->entry_used = SEATS + 1;
-    fuzz_patch(sg_entry_at(ledger, 1), SEATS * ENTRY_BYTES, data, size);
+    ledger->entry_used = ENTRIES + 1;
+    fuzz_patch(sg_entry_at(ledger, 1), ENTRIES * ENTRY_BYTES, data, size);
     if (size > 4 && data[3] % 4 == 0)
         ledger->entry_used = UINT32_MAX >> (data[4] % 32); /* also beyond all registry entries */
 }

@@ -10,22 +10,13 @@ import subprocess
 
 import pytest
 from lib.target import CC, IS_EMULATED, PYTHON
+from lib.work import python_work
 
 LIBRARIES = {"jemalloc": "libjemalloc.so.2", "tcmalloc": "libtcmalloc_minimal.so.4", "mimalloc": "libmimalloc.so.2"}
 PRELOADS = ["none", *(f"{name} {order}" for name in LIBRARIES for order in ("ahead", "behind"))]
 COMMANDS = ["ls", "sort", "python3", "compiler"]
 
-PYTHON_WORK = """
-import hashlib, subprocess, threading
-block, out = bytearray(24 << 20), []
-def work():
-    out.append(len({str(i): bytes(i % 3000) for i in range(3000)}))
-threads = [threading.Thread(target=work) for _ in range(4)]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-print(sum(out), hashlib.sha256(block).hexdigest(), subprocess.run(["sh", "-c", "echo hi; exit 4"], capture_output=True))
-raise SystemExit(3)
-"""
+PYTHON_WORK = python_work("block, out = bytearray(24 << 20), []")
 
 WORK = """
 #include <algorithm>

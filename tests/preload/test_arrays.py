@@ -26,6 +26,15 @@ CASES = """
 """.split()
 
 
+def machine(folder, gib):
+    """A machine of so much memory, half of which is free."""
+    meminfo = folder / "root/proc/meminfo"
+    meminfo.parent.mkdir(parents=True)
+    total, free = gib << 20, gib << 19
+    meminfo.write_text(f"MemTotal: {total} kB\nMemFree: {free} kB\nMemAvailable: {free} kB\n")
+    return {"SPARKGUARD_SYSTEM_ROOT": folder / "root"}
+
+
 def run(guard, case, **options):
     done = guard.run([guard.build / "tests/programs/array_cases", case], **options)
     assert done.returncode == 0, f"{case}: {done.returncode}: {done.stdout}{done.stderr}"
@@ -51,20 +60,13 @@ def test_behind_another_allocator(guard, case, allocator):
 @pytest.mark.parametrize("case", ["headroom_that_falls_leaves_credit_at_most", "arrays_older_than_a_scan_give_no_credit"])
 def test_case_on_a_machine_of_its_own(guard, tmp_path, case):
     """The bound of what credit may overshoot; from the next scan on there is none."""
-    meminfo = tmp_path / "root/proc/meminfo"
-    meminfo.parent.mkdir(parents=True)
-    meminfo.write_text("MemTotal: 67108864 kB\nMemFree: 33554432 kB\nMemAvailable: 33554432 kB\n")
-    env = {"SPARKGUARD_SYSTEM_ROOT": tmp_path / "root", "TEST_MEMINFO": meminfo, "SPARKGUARD_RESERVE": "4G"}
+    env = machine(tmp_path, 64) | {"TEST_MEMINFO": tmp_path / "root/proc/meminfo", "SPARKGUARD_RESERVE": "4G"}
     run(guard, case, env=env)
 
 
 def with_limit(tmp_path, mib):
     """A machine of 64 GiB, and no grace, which requests below LARGE have."""
-    meminfo = tmp_path / "root/proc/meminfo"
-    meminfo.parent.mkdir(parents=True)
-    meminfo.write_text("MemTotal: 67108864 kB\nMemFree: 33554432 kB\nMemAvailable: 33554432 kB\n")
-    env = {"SPARKGUARD_SYSTEM_ROOT": tmp_path / "root", "SPARKGUARD_LARGE": "256K"}
-    return env | {"SPARKGUARD_LIMIT": f"{mib}M", "TEST_LIMIT_MIB": mib}
+    return machine(tmp_path, 64) | {"SPARKGUARD_LARGE": "256K", "SPARKGUARD_LIMIT": f"{mib}M", "TEST_LIMIT_MIB": mib}
 
 
 @pytest.mark.parametrize("case, mib", [("pairs_use_credit_under_a_limit", 16384), ("threads_stay_within_the_limit", 460),
@@ -82,10 +84,7 @@ def test_handler_that_forks_inside_malloc_and_free(guard, size):
 
 def test_idle_processes_have_no_promises_of_what_they_freed(guard, tmp_path):
     """They hold too little for a watchdog, so nobody can make them scan."""
-    meminfo = tmp_path / "root/proc/meminfo"
-    meminfo.parent.mkdir(parents=True)
-    meminfo.write_text("MemTotal: 16777216 kB\nMemFree: 8388608 kB\nMemAvailable: 8388608 kB\n")
-    env = {"SPARKGUARD_SYSTEM_ROOT": tmp_path / "root", "SPARKGUARD_RESERVE": "1G", "SPARKGUARD_JOB": "one", "TEST_TAKE_MIB": 7000}
+    env = machine(tmp_path, 16) | {"SPARKGUARD_RESERVE": "1G", "SPARKGUARD_JOB": "one", "TEST_TAKE_MIB": 7000}
     with contextlib.ExitStack() as stack:
         for _ in range(10):
             idle = guard.popen([guard.build / "tests/programs/array_cases", "idle"], env=env, stdin=subprocess.PIPE)

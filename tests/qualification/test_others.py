@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from lib.work import python_work
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 1 << 20
@@ -24,17 +25,7 @@ PRELOADS = {
 # The short form takes what `make test` installs anyway.
 NAMES = [name if name in ("jemalloc", "tcmalloc") else pytest.param(name, marks=pytest.mark.long) for name in PRELOADS]
 
-WORK = """
-import hashlib, mmap, subprocess, threading
-block, mapped, out = bytearray(64 << 20), mmap.mmap(-1, 32 << 20), []
-def work():
-    out.append(len({str(i): bytes(i % 3000) for i in range(3000)}))
-threads = [threading.Thread(target=work) for _ in range(4)]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-print(sum(out), hashlib.sha256(block).hexdigest(), subprocess.run(["sh", "-c", "echo hi; exit 4"], capture_output=True))
-raise SystemExit(3)
-"""
+WORK = python_work("import mmap\nblock, mapped, out = bytearray(64 << 20), mmap.mmap(-1, 32 << 20), []")
 
 HOLDER = """
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /*
- * stress SEED - allocates, maps, frees, forks, execs and begins threads until it is killed. At most a few hundred MiB at
- * a time are promised, and hardly any of it is touched. Its children do the same for a while and end in one way or
+ * stress SEED - allocates, maps, frees, forks, execs and begins threads until it is killed. At most a few hundred MiB
+ * at a time are promised, and hardly any of it is touched. Its children do the same for a while and end in one way or
  * another; they die with their parent.
  */
 #include <pthread.h>

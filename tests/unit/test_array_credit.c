@@ -1,6 +1,6 @@
 /*
- * test_array_credit.c - freed arrays that a thread may take again: what is credit, what a scan and a peak make of it, and
- * what the scan promises meanwhile. tests/model/arrays.pml has the interleavings.
+ * test_array_credit.c - freed arrays that a thread may take again: what is credit, what a scan and a peak make of it,
+ * and what the scan promises meanwhile. tests/model/arrays.pml has the interleavings.
  */
 #include "fixture.h"
 

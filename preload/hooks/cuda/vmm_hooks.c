@@ -49,8 +49,8 @@ SG_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHan
           cuMemRetainAllocationHandle, handle, addr);
 }
 
-/* An import takes no new memory: the exporting process counts it. If this process is the exporter and the driver answers
- * the number of a handle that is known, the import adds a reference (vmm.h). */
+/* An import takes no new memory: the exporting process counts it. If this process is the exporter and the driver
+ * answers the number of a handle that is known, the import adds a reference (vmm.h). */
 SG_EXPORT CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
                                                           CUmemAllocationHandleType shHandleType)
 {

@@ -66,7 +66,8 @@ static void read_character(struct line *line, char c)
 }
 
 /* A failed mprotect has changed all pages below the one that it failed at, unless its arguments are wrong (EINVAL).
- * Commits those that /proc/self/maps shows as writable. If that file cannot be read, everything is taken to be writable. */
+ * Commits those that /proc/self/maps shows as writable. If that file cannot be read, everything is taken to be
+ * writable. */
 static struct committed commit_writable(uintptr_t begin, uintptr_t end)
 {
     char text[512] = "";

@@ -3,8 +3,8 @@
  *
  *     gpu_entry_points ENTRY LARGE SMALL
  *
- * ENTRY is dlsym (on a handle of its own), address4 or address5 (cuGetProcAddress with four arguments, _v2 with five) or
- * entry_point (cudaGetDriverEntryPointByVersion). Prints large N, untouched N (1: the output is as it was), small N.
+ * ENTRY is dlsym (on a handle of its own), address4 or address5 (cuGetProcAddress with four arguments, _v2 with five)
+ * or entry_point (cudaGetDriverEntryPointByVersion). Prints large N, untouched N (1: the output is as it was), small N.
  */
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>

@@ -2,8 +2,8 @@
  * abuse_signals CASE AMOUNT [unseen] - signal handlers that use the heap and mappings, and what becomes of the counts.
  *
  * POSIX lets no handler allocate that interrupted the heap itself; with an allocator behind the guard that does not
- * mind (tests/qualification/signal_safe_heap.c) every instruction of ours may be interrupted, and each byte must still be
- * found.
+ * mind (tests/qualification/signal_safe_heap.c) every instruction of ours may be interrupted, and each byte must still
+ * be found.
  */
 #include "heap_case.h"
 

@@ -482,7 +482,8 @@ CASE(arrays_older_than_a_scan_give_no_credit)
     CHECK(credit() >= MIB);
 }
 
-/* The bound: a thread that has credit when the headroom falls takes at most that much more, and nothing after a scan. */
+/* The bound: a thread that has credit when the headroom falls takes at most that much more, and nothing after a
+ * scan. */
 CASE(headroom_that_falls_leaves_credit_at_most)
 {
     pthread_t thread[8];

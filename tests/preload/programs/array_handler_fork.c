@@ -1,6 +1,6 @@
 /*
- * array_handler_fork SIZE [FORKS] - a signal handler forks while malloc and free of arrays are at any instruction. The child goes
- * on where the handler interrupted them, and is another process there. Says how many children ended badly.
+ * array_handler_fork SIZE [FORKS] - a signal handler forks while malloc and free of arrays are at any instruction. The
+ * child goes on where the handler interrupted them, and is another process there. Prints how many children ended badly.
  */
 #include <signal.h>
 #include <stdio.h>

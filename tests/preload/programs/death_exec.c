@@ -1,6 +1,7 @@
-/* Holds 32 MiB and becomes `echo one two` by the member of the exec family that argv[1] names; argv[2] is echo's path.
- * "many" has 4096 empty arguments behind them. "twice" becomes itself with "again", which holds 48 MiB and returns 5; "unguarded" becomes echo without LD_PRELOAD;
- * "fails" finds nothing to become, says so, waits for its standard input to close and returns 6. */
+/* Holds 32 MiB and becomes `echo one two` by the member of the exec family that argv[1] names; argv[2] is echo's
+ * path. "many" has 4096 empty arguments behind them. "twice" becomes itself with "again", which holds 48 MiB and
+ * returns 5; "unguarded" becomes echo without LD_PRELOAD; "fails" finds nothing to become, says so, waits for its
+ * standard input to close and returns 6. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,33 +2,19 @@
  * identity_stuck - a program that gives up root's rights while the thread that keeps its history waits for a slow disk:
  * fdatasync returns after a second. Prints how many threads of the process have root's rights after the change.
  */
+#include "../../lib/call_filter.h"
+
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 static unsigned long long answered_id; /* the call that `answer` answers next */
-
-static int listen_to_syncs(void)
-{
-    struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fdatasync, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {.len = sizeof code / sizeof code[0], .filter = code};
-    return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
-}
 
 /* The disk. It answers a second after the first call, and later calls at once. */
 static void *answer(void *listener)
@@ -66,7 +52,8 @@ int main(void)
     struct seccomp_notif call = {0};
     char path[300];
     pthread_t disk;
-    int listener = listen_to_syncs(), count = 0;
+    int listener = (int)install_filter(SYS_fdatasync, SECCOMP_RET_USER_NOTIF, SECCOMP_FILTER_FLAG_NEW_LISTENER);
+    int count = 0;
     if (listener < 0) {
         puts("no filter");
         return 0;

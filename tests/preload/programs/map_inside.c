@@ -276,7 +276,8 @@ static void see_whether_it_comes(void)
     came_inside = has_come != 0;
 }
 
-/* It may take minutes, in which the kernel lets go of it for a signal that is fatal, but not for one that is blocked. */
+/* It may take minutes, in which the kernel lets go of it for a signal that is fatal, but not for one that is
+ * blocked. */
 CASE(what_populates_a_mapping_is_not_deaf)
 {
     const int populating[] = {MAP_POPULATE, MAP_LOCKED};
@@ -294,7 +295,8 @@ CASE(what_populates_a_mapping_is_not_deaf)
     check_nothing_left();
 }
 
-/* SIGSYS, for the write(2) of the message that 64 MiB would have been refused: the test observes, with a limit of 32. */
+/* SIGSYS, for the write(2) of the message that 64 MiB would have been refused: the test observes, with a limit of
+ * 32. */
 static void jump_out_of_write(int number)
 {
     (void)number;
