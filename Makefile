@@ -74,6 +74,8 @@ START := $(addprefix preload/,hooks/lifecycle.c base/log.c base/options.c base/t
     account/thread_record.c watch/service_thread.c shared/segment.c watch/history.c)
 
 TOOL_NAMES := sparkguard sparkguard-report sparkguard-sweep sparkguard-doctor
+# Each tool is linked to those of these libraries that it uses.
+TOOL_LIBS := -Wl,--as-needed -lsmartcols -ljansson -lm
 TOOL_SHARED := $(filter-out $(wildcard tools/*/main.c),$(wildcard tools/*/*.c tools/*/*/*.c))
 
 core_objects := $(CORE:%.c=$(BUILD)/obj/%.o)
@@ -138,7 +140,7 @@ $(BUILD)/sparkguard-sweep: $(BUILD)/obj/tools/sweep/main.o
 $(BUILD)/sparkguard-doctor: $(BUILD)/obj/tools/doctor/main.o
 $(TOOL_NAMES:%=$(BUILD)/%): $(BUILD)/libtools.a
 	$(SAY) LINK $@
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -o $@ $(filter %.o,$^) $(BUILD)/libtools.a -lsmartcols -lm
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -o $@ $(filter %.o,$^) $(BUILD)/libtools.a $(TOOL_LIBS)
 
 # Its list of variables grows from the table of options: name, kind, default, example and help of each in a line.
 $(BUILD)/man/libsparkguard.7: docs/man/libsparkguard.7.in include/options.def

@@ -57,7 +57,7 @@ $(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libsparkguard-core.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -pthread -o $@ $^ -lcmocka $(UNIT_LIBS)
 $(BUILD)/tests/unit/test_since $(BUILD)/tests/unit/test_timeline $(BUILD)/tests/unit/test_watch: $(BUILD)/libtools.a
-$(BUILD)/tests/unit/test_watch: UNIT_LIBS := -lsmartcols
+$(BUILD)/tests/unit/test_watch: UNIT_LIBS = $(TOOL_LIBS)
 
 # Small programs the preload tests run: plain C; one that needs CUDA is named cuda_* and is built three ways.
 program_flags = -std=gnu11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -fno-builtin -Iinclude -pthread
@@ -100,7 +100,7 @@ $(fuzz_names:%=$(BUILD)/fuzz/%): $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/fuzz_%
         $(BUILD)/libtools.a $(BUILD)/libsparkguard-core.a
 	$(SAY) LINK $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -o $@ $^ $(filter -%,$(fuzz_main)) -lsmartcols -lm
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -o $@ $^ $(filter -%,$(fuzz_main)) $(TOOL_LIBS)
 fuzz: $(fuzz_names:%=$(BUILD)/fuzz/%)
 fuzzers:
 	$(Q)$(MAKE) --no-print-directory BUILD=build/fuzzers SAN=address CC=clang CFLAGS='-O1 -g -fsanitize=fuzzer-no-link' fuzz

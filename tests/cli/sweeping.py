@@ -30,8 +30,6 @@ while os.path.exists(f"gate-{batch}"):
 print("held", len(held))
 """
 
-STATUS = "pending under_way ok refused failed killed timed_out interrupted lost not_started skipped".split()
-
 
 class Sweeper:
     def __init__(self, tools, scratch):
@@ -96,23 +94,23 @@ class Sweeper:
     def boot(self):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
-    def record(self, parameters, command, runs, complete=1, total=119 * GB, reserve=0, boot=None):
-        """Writes the record of a sweep: runs are (index, status, needed bytes or None, room) and what else is known."""
-        lines = ["sparkguard-sweep 1", f"identity {self.folder}: {parameters}: {command}", f"boot {boot or self.boot()}"]
-        lines += ["begun 1795266455000000000", f"complete {complete}", f"machine {total} {reserve}"]
-        for run in runs:
-            lines.append(run if isinstance(run, str) else run_line(*run))
-        self.state.write_text("\n".join([*lines, f"end {len(runs)}", ""]))
+    def record(self, parameters, command, runs, complete=True, total=119 * GB, reserve=0, boot=None):
+        """Writes the record of a sweep, with runs of recorded()."""
+        record = {"sparkguard-sweep": 2, "identity": f"{self.folder}: {parameters}: {command}", "boot": boot or self.boot()}
+        record |= {"begun_ns": 1795266455000000000, "complete": complete, "total_bytes": total, "reserve_bytes": reserve}
+        self.state.write_text(json.dumps(record | {"runs": runs}, indent=1))
 
 
-def run_line(index, status, needed=None, room=119 * GB, duration_ns=61_500_000_000, note="", exit_code=0, **more):
+def recorded(run, status, needed=None, room=119 * GB, **more):
+    """A run of a record: the bytes that it needed, or None, the room at its start and what else is known."""
     needed = None if needed is None else round(needed)
-    figures = [needed, needed, None if needed is None else max(room - needed, 0), room, more.get("predicted"), more.get("refused", 0)]
-    words = ["-" if figure is None else str(figure) for figure in figures]
-    return " ".join(
-        ["run", str(index), str(STATUS.index(status)), str(more.get("attempts", 1)), *words, "1795266456000000000",
-         str(duration_ns), str(exit_code), str(more.get("signal", 0)), note]
-    )  # fmt: skip
+    figures = {
+        "run": run, "status": status, "attempts": 1, "peak_bytes": needed, "needed_bytes": needed,
+        "headroom_bytes": None if needed is None else max(room - needed, 0), "room_bytes": room, "predicted_bytes": None,
+        "refused_count": 0, "started_ns": 1795266456000000000, "duration_ns": 61_500_000_000, "exit_code": 0, "signal": 0, "note": "",
+    }  # fmt: skip
+    assert figures.keys() >= more.keys()
+    return figures | more
 
 
 def alive(pid):

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from sweeping import GB, GIB, MIB, PIECE, PYTHON, ROOM, Reads, Sweeper, alive, run_line, wait_for_death
+from sweeping import GB, GIB, MIB, PIECE, PYTHON, ROOM, Reads, Sweeper, alive, recorded, wait_for_death
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
 SFT = {2: 21.1, 4: 29.0, 8: 46.8, 16: 80.9}  # GB, of the methodology's table
@@ -244,6 +244,16 @@ def test_fresh_forgets(sweep, reap):
     assert sweep.starts() == [1, 2, 1, 2, 4, 6]
 
 
+def test_json_has_the_numbers_and_words_that_were_given(sweep):
+    """Also what is not UTF-8, and without a character that could steer a terminal."""
+    done = sweep.run("--json", "-p", "x=-7e-9,0.00001,2.5,3,1e22", "--", "true", "caf\udce9", "\xe9\x9b\u202e\x7f\x1b\\", "{x}")
+    report = json.loads(done.stdout)
+    assert report["command"] == ["true", "caf\ufffd", "\xe9\x9b\u202e\x7f\x1b\\", "{x}"]
+    assert [run["values"]["x"] for run in report["runs"]] == [-7e-9, 0.00001, 2.5, 3, 1e22]
+    assert type(report["runs"][3]["values"]["x"]) is int
+    assert "\xe9" in done.stdout and not set(done.stdout) & set("\x9b\u202e\x7f\x1b")
+
+
 def test_nothing_to_resume(sweep):
     done = sweep.grow("1", "--resume")
     assert done.returncode == 1 and done.stderr.startswith("sparkguard-sweep: nothing to resume: ")
@@ -277,54 +287,53 @@ def test_where_the_record_is(sweep, tmp_path):
 
 
 PLAN = ("batch=1,2", f"{PYTHON} grow.py {{batch}}")
-GOOD = [run_line(0, "ok", 20 * MIB, ROOM), run_line(1, "interrupted", None, ROOM)]
+GOOD = [recorded(0, "ok", 20 * MIB, ROOM), recorded(1, "interrupted", None, ROOM)]
 
 
-def spoil(text, how):
-    lines = text.splitlines()
-    return {
-        "empty": "",
-        "other file": "hello\n",
-        "other version": text.replace("sparkguard-sweep 1", "sparkguard-sweep 2"),
-        "other sweep": text.replace("batch=1,2", "batch=1,3"),
-        "cut short": "\n".join(lines[:-1]) + "\n",
-        "torn line": text[:-2],
-        "a run missing": "\n".join(lines[:-2] + lines[-1:]) + "\n",
-        "a run twice": text.replace("run 1 ", "run 0 "),
-        "no such run": text.replace("run 1 ", "run 2 "),
-        "run -1": text.replace("run 1 ", "run -1 "),
-        "run unknown": text.replace("run 1 ", "run - "),
-        "no such status": text.replace("run 1 7", "run 1 11"),
-        "status unknown": text.replace("run 1 7", "run 1 -"),
-        "status pending": text.replace("run 1 7", "run 1 0"),
-        "absurd bytes": text.replace(str(20 * MIB), str(1 << 57)),
-        "overflow": text.replace(str(20 * MIB), "9" * 40),
-        "negative": text.replace(str(20 * MIB), "-5"),
-        "hexadecimal": text.replace(str(20 * MIB), "0x10"),
-        "absurd time": text.replace("begun 1", "begun 99999999999"),
-        "half complete": text.replace("complete 0", "complete 7"),
-        "no machine": text.replace("machine", "machin"),
-        "more behind": text + "run 1 2\n",
-        "not a line": text.replace("end ", "and "),
-        "NUL": text.replace("run 1", "run\x001"),
-        "NUL behind": text + "\0run 1",
-        "long": text + "x" * (5 << 20),
-    }[how]
-
-
-SPOILT = [
-    "empty", "other file", "other version", "other sweep", "cut short", "torn line", "a run missing", "a run twice",
-    "no such run", "run -1", "run unknown", "no such status", "status unknown", "status pending", "absurd bytes",
-    "overflow", "negative", "hexadecimal", "absurd time", "half complete", "no machine", "more behind", "not a line",
-    "NUL", "NUL behind", "long",
-]  # fmt: skip
+BYTES = f'"needed_bytes": {20 * MIB}'
+SPOILT = {
+    "empty": lambda text: "",
+    "other file": lambda text: "hello\n",
+    "other JSON": lambda text: "[]",
+    "other version": lambda text: text.replace('"sparkguard-sweep": 2', '"sparkguard-sweep": 3'),
+    "first version": lambda text: "sparkguard-sweep 1\nidentity x\n",
+    "other sweep": lambda text: text.replace("batch=1,2", "batch=1,3"),
+    "cut short": lambda text: text[: text.index("}") + 1],
+    "torn": lambda text: text[:-1],
+    "no runs": lambda text: text.replace('"runs"', '"walks"'),
+    "runs of another type": lambda text: text.replace('"runs": [', '"runs": 1, "walks": ['),
+    "run of another type": lambda text: text.replace('"runs": [', '"runs": [1,'),
+    "a key missing": lambda text: text.replace('"refused_count": 0,', "", 1),
+    "a key twice": lambda text: text.replace('"refused_count": 0,', '"refused_count": 0, "refused_count": 0,', 1),
+    "a run twice": lambda text: text.replace('"run": 1', '"run": 0'),
+    "no such run": lambda text: text.replace('"run": 1', '"run": 2'),
+    "run -1": lambda text: text.replace('"run": 1', '"run": -1'),
+    "run unknown": lambda text: text.replace('"run": 1', '"run": null'),
+    "no such status": lambda text: text.replace('"interrupted"', '"over"'),
+    "status unknown": lambda text: text.replace('"interrupted"', "null"),
+    "status pending": lambda text: text.replace('"interrupted"', '"pending"'),
+    "absurd bytes": lambda text: text.replace(BYTES, f'"needed_bytes": {1 << 57}'),
+    "overflow": lambda text: text.replace(BYTES, '"needed_bytes": ' + "9" * 40),
+    "negative": lambda text: text.replace(BYTES, '"needed_bytes": -5'),
+    "a fraction": lambda text: text.replace(BYTES, '"needed_bytes": 1.5'),
+    "a text": lambda text: text.replace(BYTES, '"needed_bytes": "5"'),
+    "hexadecimal": lambda text: text.replace(BYTES, '"needed_bytes": 0x10'),
+    "absurd time": lambda text: text.replace('"begun_ns": 1', '"begun_ns": 7'),
+    "half complete": lambda text: text.replace('"complete": false', '"complete": 0'),
+    "no machine": lambda text: text.replace("total_bytes", "total_byte"),
+    "more behind": lambda text: text + "{}",
+    "NUL": lambda text: text.replace('"ok"', '"ok\0"'),
+    "NUL behind": lambda text: text + "\0 ",
+    "deep": lambda text: "[" * (1 << 20),
+    "long": lambda text: text + " " * (9 << 20),
+}
 
 
 @pytest.mark.parametrize("how", SPOILT)
 def test_a_record_that_cannot_be_trusted_is_one_sentence(sweep, how):
-    sweep.record(*PLAN, GOOD, complete=0)
+    sweep.record(*PLAN, GOOD, complete=False)
     good = sweep.state.read_text()
-    sweep.state.write_text(spoil(good, how))
+    sweep.state.write_text(SPOILT[how](good))
     assert sweep.state.read_text() != good
     done = sweep.grow("1,2")
     assert (done.returncode, done.stdout, sweep.starts()) == (3, "", [])
@@ -333,14 +342,14 @@ def test_a_record_that_cannot_be_trusted_is_one_sentence(sweep, how):
 
 
 def test_the_good_record_of_those_is_gone_on_with(sweep):
-    sweep.record(*PLAN, GOOD, complete=0)
+    sweep.record(*PLAN, GOOD, complete=False)
     assert sweep.grow("1,2").returncode == 0 and sweep.starts() == [2]
 
 
-@pytest.mark.parametrize("status", ["not_started", "skipped"])
+@pytest.mark.parametrize("status", ["not started", "skipped"])
 def test_what_was_not_started_is_looked_at_again(sweep, status):
     """There may be more room now."""
-    sweep.record(*PLAN, [GOOD[0], run_line(1, status, None, ROOM, attempts=0)], complete=0)
+    sweep.record(*PLAN, [GOOD[0], recorded(1, status, None, ROOM, attempts=0)], complete=False)
     assert sweep.grow("1,2").returncode == 0 and sweep.starts() == [2]
 
 
@@ -359,7 +368,7 @@ def test_a_record_that_is_no_file(sweep, kind):
 
 
 def test_a_note_of_a_record_does_not_steer_the_terminal(sweep):
-    sweep.record(*PLAN, [run_line(0, "failed", None, ROOM, note="\x1b[2J\xff|`"), GOOD[1].replace(" 7 ", " 10 ")])
+    sweep.record(*PLAN, [recorded(0, "failed", None, ROOM, note="\x1b[2J\xff|`"), GOOD[1] | {"status": "skipped"}])
     done = sweep.grow("1,2", "--resume", "--export=t.md")
     assert "\x1b" not in done.stdout and "\\x1b[2J" in done.stdout
     assert "\\|\\`" in (sweep.folder / "t.md").read_text()
@@ -507,8 +516,8 @@ def predicted(sweep, peaks, next_value, room=1000 * GB):
     """What is said of the next, after peaks in GB by value; and its entry of the JSON."""
     sweep.machine(room, total=2000 * GB)
     values = ",".join(map(str, [*peaks, next_value]))
-    runs = [run_line(i, "ok", gb * GB, room) for i, gb in enumerate(peaks.values())]
-    sweep.record(f"batch={values}", "true {batch}", runs, complete=0)
+    runs = [recorded(i, "ok", gb * GB, room) for i, gb in enumerate(peaks.values())]
+    sweep.record(f"batch={values}", "true {batch}", runs, complete=False)
     done = sweep.run("--json", "-p", f"batch={values}", "--", "true", "{batch}")
     return done.stderr, json.loads(done.stdout)["runs"][-1]
 
@@ -577,9 +586,9 @@ TRAIN_PLAN = ("batch=2,4,8,16,32 accum=1", "python train.py --batch {batch} --ac
 @pytest.fixture
 def seed(sweep):
     """The record of the methodology's first table, on a machine of 119 GB."""
-    runs = [run_line(i, "ok", gb * GB) for i, gb in enumerate(SFT.values())]
+    runs = [recorded(i, "ok", gb * GB) for i, gb in enumerate(SFT.values())]
     note = "would need 147.6 GiB, 110.8 GiB left (4 points, grows with batch^1.0)"
-    runs.append(run_line(4, "not_started", None, duration_ns=-1, note=note, predicted=158_472_000_000, attempts=0, exit_code=-1))
+    runs.append(recorded(4, "not started", None, duration_ns=None, note=note, predicted_bytes=158_472_000_000, attempts=0, exit_code=None))
     sweep.record(*TRAIN_PLAN, runs)
     return sweep
 
@@ -633,7 +642,7 @@ def test_what_left_less_than_the_margin_is_not_recommended(seed):
 def test_of_the_same_product_the_one_that_needs_least_is_recommended(sweep):
     """The methodology: throughput by accumulation, not by the batch."""
     grid = [(batch, accum) for accum in (1, 2, 4) for batch in (1, 2, 4)]
-    runs = [run_line(i, "ok" if b * a <= 4 else "refused", 10 * b * GB) for i, (b, a) in enumerate(grid)]
+    runs = [recorded(i, "ok" if b * a <= 4 else "refused", 10 * b * GB) for i, (b, a) in enumerate(grid)]
     sweep.record("batch=1,2,4 accum=1,2,4", "true {batch}{accum}", runs)
     report = sweep.json("--resume", "-p", "batch=1,2,4", "-p", "accum=1,2,4", "--", "true", "{batch}{accum}")
     assert report["recommended"] == {"values": {"batch": 1, "accum": 4}}

@@ -145,7 +145,7 @@ def test_a_package_says_what_it_needs(package):
     assert package.field("Architecture") == package.architecture
     version = re.search(r'SG_VERSION_TEXT "(.*)"', (ROOT / "include/sparkguard_abi.h").read_text())[1]
     assert package.field("Version") == f"{version}-1"
-    assert {need.split()[0] for need in package.field("Depends").split(", ")} == {"libc6", "libsmartcols1"}
+    assert {need.split()[0] for need in package.field("Depends").split(", ")} == {"libc6", "libsmartcols1", "libjansson4"}
 
 
 def test_a_packaged_library_needs_no_newer_libc_than_2_34(package):

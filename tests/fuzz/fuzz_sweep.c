@@ -4,7 +4,7 @@
 #include "report/report.h"
 #include "sweep/sweep.h"
 
-FUZZ_CAPACITY(4 << 20); /* FILE_LIMIT of tools/sweep/state_read.c */
+FUZZ_CAPACITY(8 << 20); /* FILE_LIMIT of tools/sweep/state_read.c */
 
 #define BOOT "017cbb0a-cfb7-44ba-907b-59939254ff35"
 

@@ -50,7 +50,7 @@ def test_stored_inputs_are_read_to_the_end(build, record_property, target):
 
 TEXTS = ("doctor", "machine", "process", "options")  # inputs of texts that end with NUL
 LEAST_ROOM = 64  # of a buffer
-LONG_LINE = 65536
+LONG_TEXT = 65536
 FILLER = b"Filler: 1 kB\n"
 
 
@@ -83,10 +83,9 @@ def long_inputs(target, room, least):
         if not path.name.isdigit() and (stored := path.read_bytes()):
             for length in (room - 1, room, room + 1):
                 yield (stored * (length // len(stored) + 1))[:length]
-            if target == "sweep":  # its lines have no buffers, their ends do
-                for line in range(stored.count(b"\n")):
-                    ends = stored.split(b"\n")
-                    yield b"\n".join([*ends[:line], ends[line].ljust(LONG_LINE, b"x"), *ends[line + 1 :]])
+            if target == "sweep":
+                for text in re.finditer(b'": "', stored):
+                    yield stored[: text.end()] + b"x" * LONG_TEXT + stored[text.end() :]
 
 
 def put_long_inputs(folder, target, room, least=LEAST_ROOM):

@@ -1,116 +1,93 @@
 /*
  * json.c - see json.h.
  */
+#define _GNU_SOURCE
 #include "common/json.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sparkguard_abi.h"
 #include "common/text.h"
+#include "common/tool.h"
 
-static void put_text(FILE *stream, const char *text)
+static void *allocate(size_t bytes)
 {
+    void *ptr = malloc(bytes);
+    if (ptr == NULL)
+        tool_end_without_memory();
+    return ptr;
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    json_set_alloc_funcs(allocate, free);
+}
+
+json_t *json_of_text(const char *text)
+{
+    json_t *string = text != NULL ? json_string(text) : json_null();
+    if (string != NULL)
+        return string;
     size_t left = strlen(text);
-    fputc('"', stream);
+    char *valid = tool_allocate(3 * left + 1, 1), *out = valid;
     while (left > 0) {
         uint32_t code;
         size_t length = text_utf8_next(text, left, &code);
-        if (code == TEXT_NO_CODE)
-            fputs("\\ufffd", stream);
-        else if (text_is_control(code))
-            fprintf(stream, "\\u%04" PRIx32, code); /* all control characters are below 0x10000 */
-        else if (code == '"' || code == '\\')
-            fprintf(stream, "\\%c", (int)code);
-        else
-            fwrite(text, 1, length, stream);
+        out = code == TEXT_NO_CODE ? stpcpy(out, "\xef\xbf\xbd") : mempcpy(out, text, length);
         text += length;
         left -= length;
     }
-    fputc('"', stream);
+    string = json_string(valid);
+    free(valid);
+    return string;
 }
 
-static void put_indent(const struct json *json)
+json_t *json_of_number(uint64_t number)
 {
-    fprintf(json->stream, "\n%*s", (int)(2 * json->depth), "");
+    if (number == SG_UNKNOWN)
+        return json_null();
+    return json_integer(number < INT64_MAX ? (json_int_t)number : INT64_MAX);
 }
 
-static void begin_value(struct json *json, const char *key)
+json_t *json_of_real(double value)
 {
-    if (json->has_members)
-        fputc(',', json->stream);
-    if (json->depth > 0)
-        put_indent(json);
-    json->has_members = true;
-    if (key != NULL) {
-        put_text(json->stream, key);
-        fputs(": ", json->stream);
-    }
+    bool is_whole = fabs(value) < 1e15 && value == trunc(value);
+    return is_whole ? json_integer((json_int_t)value) : json_real(value);
 }
 
-void json_open(struct json *json, const char *key, char bracket)
-{
-    begin_value(json, key);
-    fputc(bracket, json->stream);
-    json->depth++;
-    json->has_members = false;
-}
-
-void json_close(struct json *json, char bracket)
-{
-    json->depth--;
-    if (json->has_members)
-        put_indent(json);
-    fputc(bracket, json->stream);
-    json->has_members = true;
-    if (json->depth == 0)
-        fputc('\n', json->stream);
-}
-
-void json_text(struct json *json, const char *key, const char *text)
-{
-    begin_value(json, key);
-    put_text(json->stream, text);
-}
-
-void json_integer(struct json *json, const char *key, int64_t value)
-{
-    begin_value(json, key);
-    fprintf(json->stream, "%" PRId64, value);
-}
-
-void json_number(struct json *json, const char *key, double value)
-{
-    begin_value(json, key);
-    fprintf(json->stream, "%.15g", value);
-}
-
-void json_bytes(struct json *json, const char *key, uint64_t bytes)
-{
-    begin_value(json, key);
-    if (bytes == SG_UNKNOWN)
-        fputs("null", json->stream);
-    else
-        fprintf(json->stream, "%" PRIu64, bytes);
-}
-
-void json_bool(struct json *json, const char *key, bool value)
-{
-    begin_value(json, key);
-    fputs(value ? "true" : "false", json->stream);
-}
-
-void json_null(struct json *json, const char *key)
-{
-    begin_value(json, key);
-    fputs("null", json->stream);
-}
-
-void json_time(struct json *json, const char *key, int64_t time_ns)
+json_t *json_of_time(int64_t time_ns)
 {
     char text[TEXT_TIME_CAPACITY];
-    if (text_time_rfc3339(text, time_ns))
-        json_text(json, key, text);
-    else
-        json_null(json, key);
+    return json_of_text(text_time_rfc3339(text, time_ns) ? text : NULL);
+}
+
+/* Escapes the control characters that JSON allows. They are found in strings only, and jansson passes whole characters. */
+static int put_escaped(const char *text, size_t left, void *stream)
+{
+    size_t kept = 0; /* bytes before `text` that are not printed yet */
+    while (left > 0) {
+        uint32_t code;
+        size_t length = text_utf8_next(text, left, &code);
+        if (code >= 0x7f && text_is_control(code)) {
+            fwrite(text - kept, 1, kept, stream);
+            fprintf(stream, "\\u%04" PRIx32, code); /* all of them are below 0x10000 */
+            kept = 0;
+        } else {
+            kept += length;
+        }
+        text += length;
+        left -= length;
+    }
+    fwrite(text - kept, 1, kept, stream);
+    return ferror(stream) ? -1 : 0;
+}
+
+void json_print(json_t *root, FILE *stream)
+{
+    json_dump_callback(root, put_escaped, stream, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    fputc('\n', stream);
+    json_decref(root);
 }

@@ -1,36 +1,29 @@
 /*
- * json.h - writes JSON. The writer handles nesting, commas, indentation and escapes, so that the output is valid JSON.
+ * json.h - JSON, through jansson: values for what the tools know, and the one way in which they print it. Everything else is
+ * jansson's own interface.
  *
- * `key` names a member of an object. `key` is NULL for an element of an array and for the outermost value. Control
- * characters are escaped. Bytes that are not UTF-8 become U+FFFD.
+ * Out of memory ends the tool, also inside jansson's functions. So no function returns NULL for that reason, and an
+ * object never lacks a key. The caller owns a returned value, or passes it to json_object_set_new() or json_array_append_new().
  */
 #ifndef SG_TOOLS_COMMON_JSON_H
 #define SG_TOOLS_COMMON_JSON_H
 
-#include <stdbool.h>
+#include <jansson.h>
 #include <stdint.h>
 #include <stdio.h>
 
-struct json {
-    FILE *stream;
-    unsigned depth;
-    bool has_members; /* the innermost open object or array has members */
-};
+/* Returns a string, or null for NULL. Bytes that are not UTF-8 become U+FFFD. */
+json_t *json_of_text(const char *text);
+/* Returns an integer, or null for SG_UNKNOWN. A number above INT64_MAX, which no figure of a machine reaches, becomes INT64_MAX. */
+json_t *json_of_number(uint64_t number);
+/* Returns a number; a whole one is written without a fraction. `value` must be finite. */
+json_t *json_of_real(double value);
+/* Returns a time as a string of RFC 3339 in UTC, or null for an unknown time. */
+json_t *json_of_time(int64_t time_ns);
 
-/* Opens and closes an object or array; `bracket` is '{', '[', '}' or ']'. Closing the outermost ends the line. */
-void json_open(struct json *json, const char *key, char bracket);
-void json_close(struct json *json, char bracket);
-void json_text(struct json *json, const char *key, const char *text);
-void json_integer(struct json *json, const char *key, int64_t value);
-/* Writes a number with up to 15 significant digits. `value` must be finite. */
-void json_number(struct json *json, const char *key, double value);
-void json_bool(struct json *json, const char *key, bool value);
-void json_null(struct json *json, const char *key);
-
-/* Writes a number of bytes, or null for SG_UNKNOWN. */
-void json_bytes(struct json *json, const char *key, uint64_t bytes);
-
-/* Writes a time as a text of RFC 3339 in UTC, or null for an unknown time. */
-void json_time(struct json *json, const char *key, int64_t time_ns);
+/* Prints `root` on lines of its own, indented, keys in the order in which they were set, and frees it. Characters that could control a
+ * terminal (text_is_control) are escaped, other characters are printed as UTF-8. The stream's error flag shows whether
+ * that failed. */
+void json_print(json_t *root, FILE *stream);
 
 #endif

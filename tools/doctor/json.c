@@ -1,43 +1,41 @@
 /*
  * json.c - prints the findings as JSON, in the order of the checks.
  */
-#include "doctor/doctor.h"
 #include "common/json.h"
+#include "doctor/doctor.h"
 
-static void put_optional(struct json *json, const char *key, const char *text)
+static json_t *figures_of(const struct doctor_finding *finding)
 {
-    if (text != NULL)
-        json_text(json, key, text);
-    else
-        json_null(json, key);
+    json_t *figures = json_object();
+    for (size_t i = 0; i < finding->figure_count; i++) {
+        int64_t value = finding->figure[i].value;
+        json_object_set_new(figures, finding->figure[i].key, value == INT64_MIN ? json_null() : json_integer(value));
+    }
+    return figures;
+}
+
+static json_t *finding_of(const struct doctor_finding *finding)
+{
+    json_t *object = json_object();
+    json_object_set_new(object, "id", json_of_text(finding->id));
+    json_object_set_new(object, "state", json_of_text(doctor_state_name[finding->state]));
+    json_object_set_new(object, "sentence", json_of_text(finding->sentence));
+    json_object_set_new(object, "why", json_of_text(finding->why));
+    json_object_set_new(object, "mend", json_of_text(finding->fix));
+    json_object_set_new(object, "figures", figures_of(finding));
+    return object;
 }
 
 void doctor_render_json(const struct doctor *doctor, FILE *stream)
 {
-    struct json json = {.stream = stream};
-    json_open(&json, NULL, '{');
-    json_integer(&json, "schema", 1);
-    json_integer(&json, "exit_status", doctor_exit_status(doctor));
+    json_t *root = json_object(), *findings = json_array();
+    json_object_set_new(root, "schema", json_integer(1));
+    json_object_set_new(root, "exit_status", json_integer(doctor_exit_status(doctor)));
     for (int state = DOCTOR_DANGER; state >= DOCTOR_FINE; state--)
-        json_integer(&json, doctor_state_name[state], (int64_t)doctor_count(doctor, (enum doctor_state)state));
-    json_open(&json, "findings", '[');
-    for (size_t i = 0; i < doctor->count; i++) {
-        const struct doctor_finding *finding = &doctor->finding[i];
-        json_open(&json, NULL, '{');
-        json_text(&json, "id", finding->id);
-        json_text(&json, "state", doctor_state_name[finding->state]);
-        json_text(&json, "sentence", finding->sentence);
-        json_text(&json, "why", finding->why);
-        put_optional(&json, "mend", finding->fix);
-        json_open(&json, "figures", '{');
-        for (size_t k = 0; k < finding->figure_count; k++)
-            if (finding->figure[k].value == INT64_MIN)
-                json_null(&json, finding->figure[k].key);
-            else
-                json_integer(&json, finding->figure[k].key, finding->figure[k].value);
-        json_close(&json, '}');
-        json_close(&json, '}');
-    }
-    json_close(&json, ']');
-    json_close(&json, '}');
+        json_object_set_new(root, doctor_state_name[state],
+                            json_of_number(doctor_count(doctor, (enum doctor_state)state)));
+    json_object_set_new(root, "findings", findings);
+    for (size_t i = 0; i < doctor->count; i++)
+        json_array_append_new(findings, finding_of(&doctor->finding[i]));
+    json_print(root, stream);
 }

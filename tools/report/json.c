@@ -6,236 +6,243 @@
 #include "model/fields.h"
 #include "report/report.h"
 
-static void put_machine(struct json *json, const struct model *model)
+static json_t *device_of(const struct model_device *device, int index)
+{
+    json_t *object = json_object();
+    json_object_set_new(object, "index", json_integer(index));
+    json_object_set_new(object, "name", json_of_text(device->name));
+    json_object_set_new(object, "total_bytes", json_of_number(device->total_bytes));
+    json_object_set_new(object, "live_bytes", json_of_number(device->live_bytes));
+    json_object_set_new(object, "reserve_bytes", json_of_number(device->reserve_bytes));
+    return object;
+}
+
+static json_t *machine_of(const struct model *model)
 {
     const struct model_machine *machine = &model->machine;
-    json_open(json, "machine", '{');
-    if (machine->unified < 0)
-        json_null(json, "unified");
-    else
-        json_bool(json, "unified", machine->unified == 1);
-    json_bytes(json, "total_bytes", machine->total_bytes);
-    json_bytes(json, "available_bytes", machine->available_bytes);
-    json_bytes(json, "usable_bytes", machine->usable_bytes);
-    json_bytes(json, "reserve_bytes", machine->reserve_bytes);
-    json_bytes(json, "floor_bytes", machine->floor_bytes);
-    json_bytes(json, "promised_bytes", machine->promised_bytes);
-    json_bytes(json, "swap_total_bytes", machine->swap_total_bytes);
-    json_bytes(json, "swap_used_bytes", machine->swap_used_bytes);
-    json_bytes(json, "unaccounted_bytes", machine->unaccounted_bytes);
-    json_bytes(json, "cgroup_limit_bytes", machine->cgroup_limit_bytes);
-    json_bool(json, "sharing", machine->is_sharing);
-    json_open(json, "not_counted", '[');
+    json_t *object = json_object(), *not_counted = json_array(), *devices = json_array();
+    json_object_set_new(object, "unified", machine->unified < 0 ? json_null() : json_boolean(machine->unified));
+    json_object_set_new(object, "total_bytes", json_of_number(machine->total_bytes));
+    json_object_set_new(object, "available_bytes", json_of_number(machine->available_bytes));
+    json_object_set_new(object, "usable_bytes", json_of_number(machine->usable_bytes));
+    json_object_set_new(object, "reserve_bytes", json_of_number(machine->reserve_bytes));
+    json_object_set_new(object, "floor_bytes", json_of_number(machine->floor_bytes));
+    json_object_set_new(object, "promised_bytes", json_of_number(machine->promised_bytes));
+    json_object_set_new(object, "swap_total_bytes", json_of_number(machine->swap_total_bytes));
+    json_object_set_new(object, "swap_used_bytes", json_of_number(machine->swap_used_bytes));
+    json_object_set_new(object, "unaccounted_bytes", json_of_number(machine->unaccounted_bytes));
+    json_object_set_new(object, "cgroup_limit_bytes", json_of_number(machine->cgroup_limit_bytes));
+    json_object_set_new(object, "sharing", json_boolean(machine->is_sharing));
+    json_object_set_new(object, "not_counted", not_counted);
     for (size_t i = 0; i < MODEL_OTHER_DIRECTORY_CAPACITY && model->other_directories[i] != NULL; i++)
-        json_text(json, NULL, model->other_directories[i]);
-    json_close(json, ']');
-    json_open(json, "devices", '[');
-    for (int i = 0; i < SG_DEVICE_CAPACITY; i++) {
-        const struct model_device *device = &machine->device[i];
-        if (!device->is_known)
-            continue;
-        json_open(json, NULL, '{');
-        json_integer(json, "index", i);
-        json_text(json, "name", device->name);
-        json_bytes(json, "total_bytes", device->total_bytes);
-        json_bytes(json, "live_bytes", device->live_bytes);
-        json_bytes(json, "reserve_bytes", device->reserve_bytes);
-        json_close(json, '}');
-    }
-    json_close(json, ']');
-    json_close(json, '}');
+        json_array_append_new(not_counted, json_of_text(model->other_directories[i]));
+    json_object_set_new(object, "devices", devices);
+    for (int i = 0; i < SG_DEVICE_CAPACITY; i++)
+        if (machine->device[i].is_known)
+            json_array_append_new(devices, device_of(&machine->device[i], i));
+    return object;
 }
 
-static void put_text(void *json, const char *key, const char *text)
+static void set_text(void *object, const char *key, const char *text)
 {
-    if (text != NULL)
-        json_text(json, key, text);
-    else
-        json_null(json, key);
+    json_object_set_new(object, key, json_of_text(text));
 }
 
-static void put_number(void *json, const char *key, uint64_t number)
+static void set_number(void *object, const char *key, uint64_t number)
 {
-    json_bytes(json, key, number);
+    json_object_set_new(object, key, json_of_number(number));
 }
 
-static void put_time(void *json, const char *key, int64_t time_ns)
+static void set_time(void *object, const char *key, int64_t time_ns)
 {
-    json_time(json, key, time_ns);
+    json_object_set_new(object, key, json_of_time(time_ns));
 }
 
-static void put_flag(void *json, const char *key, bool is_set)
+static void set_flag(void *object, const char *key, bool is_set)
 {
-    json_bool(json, key, is_set);
+    json_object_set_new(object, key, json_boolean(is_set));
 }
 
-static struct model_fields fields_into(struct json *json)
+static struct model_fields fields_into(json_t *object)
 {
-    return (struct model_fields){put_text, put_number, put_time, put_flag, json};
+    return (struct model_fields){set_text, set_number, set_time, set_flag, object};
 }
 
-static void put_domains(struct json *json, const struct model_process *process)
+static json_t *domains_of(const struct model_process *process)
 {
-    const struct model_fields fields = fields_into(json);
-    json_open(json, "domains", '{');
+    json_t *domains = json_object();
     for (int i = 0; i < SG_DOMAIN_COUNT; i++) {
-        json_open(json, model_domain_name[i], '{');
+        json_t *domain = json_object();
+        const struct model_fields fields = fields_into(domain);
         model_domain_fields(&process->domain[i], &fields);
-        json_close(json, '}');
+        json_object_set_new(domains, model_domain_name[i], domain);
     }
-    json_close(json, '}');
-    json_open(json, "peak_domains", '{');
-    for (int i = 0; i < SG_DOMAIN_COUNT; i++)
-        json_bytes(json, model_domain_name[i], process->domain[i].at_peak_bytes);
-    json_close(json, '}');
+    return domains;
 }
 
-static void put_rings(struct json *json, const struct model_process *process)
+static json_t *peak_domains_of(const struct model_process *process)
 {
-    json_open(json, "refusals", '[');
+    json_t *domains = json_object();
+    for (int i = 0; i < SG_DOMAIN_COUNT; i++)
+        json_object_set_new(domains, model_domain_name[i], json_of_number(process->domain[i].at_peak_bytes));
+    return domains;
+}
+
+static json_t *refusals_of(const struct model_process *process)
+{
+    json_t *refusals = json_array();
     for (size_t i = 0; i < process->refusal_count; i++) {
         const struct model_refusal *refusal = &process->refusals[i];
-        json_open(json, NULL, '{');
-        json_time(json, "time", refusal->time_ns);
-        json_text(json, "call", refusal->call);
-        json_text(json, "domain", model_domain_name[refusal->domain]);
-        json_bytes(json, "size_bytes", refusal->size_bytes);
-        json_text(json, "reason", model_reason_name[refusal->reason]);
-        json_bytes(json, "usable_bytes", refusal->usable_bytes);
-        json_close(json, '}');
+        json_t *object = json_object();
+        json_object_set_new(object, "time", json_of_time(refusal->time_ns));
+        json_object_set_new(object, "call", json_of_text(refusal->call));
+        json_object_set_new(object, "domain", json_of_text(model_domain_name[refusal->domain]));
+        json_object_set_new(object, "size_bytes", json_of_number(refusal->size_bytes));
+        json_object_set_new(object, "reason", json_of_text(model_reason_name[refusal->reason]));
+        json_object_set_new(object, "usable_bytes", json_of_number(refusal->usable_bytes));
+        json_array_append_new(refusals, object);
     }
-    json_close(json, ']');
-    json_open(json, "phases", '[');
+    return refusals;
+}
+
+static json_t *phases_of(const struct model_process *process)
+{
+    json_t *phases = json_array();
     for (size_t i = 0; i < process->phase_count; i++) {
         const struct model_phase *phase = &process->phases[i];
-        json_open(json, NULL, '{');
-        json_text(json, "name", phase->name);
-        json_time(json, "time", phase->time_ns);
-        json_bytes(json, "live_bytes", phase->live_bytes);
-        json_bytes(json, "peak_bytes", phase->peak_bytes);
-        json_close(json, '}');
+        json_t *object = json_object();
+        json_object_set_new(object, "name", json_of_text(phase->name));
+        json_object_set_new(object, "time", json_of_time(phase->time_ns));
+        json_object_set_new(object, "live_bytes", json_of_number(phase->live_bytes));
+        json_object_set_new(object, "peak_bytes", json_of_number(phase->peak_bytes));
+        json_array_append_new(phases, object);
     }
-    json_close(json, ']');
-    json_open(json, "events", '[');
+    return phases;
+}
+
+static json_t *events_of(const struct model_process *process)
+{
+    json_t *events = json_array();
     for (size_t i = 0; i < process->event_count; i++) {
-        json_open(json, NULL, '{');
-        json_time(json, "time", process->events[i].time_ns);
-        json_text(json, "what", process->events[i].what);
-        json_close(json, '}');
+        json_t *object = json_object();
+        json_object_set_new(object, "time", json_of_time(process->events[i].time_ns));
+        json_object_set_new(object, "what", json_of_text(process->events[i].what));
+        json_array_append_new(events, object);
     }
-    json_close(json, ']');
+    return events;
 }
 
-static void put_place(struct json *json, const struct model_site *site)
+static json_t *place_of(const struct model_site *site)
 {
-    if (site->is_named)
-        json_text(json, "library", site->library);
-    else
-        json_null(json, "library");
-    json_bytes(json, "offset", site->is_named ? site->offset : SG_UNKNOWN);
-    if (site->domain >= 0)
-        json_text(json, "domain", model_domain_name[site->domain]);
-    else
-        json_null(json, "domain");
+    json_t *object = json_object();
+    json_object_set_new(object, "library", json_of_text(site->is_named ? site->library : NULL));
+    json_object_set_new(object, "offset", json_of_number(site->is_named ? site->offset : SG_UNKNOWN));
+    json_object_set_new(object, "domain", json_of_text(site->domain >= 0 ? model_domain_name[site->domain] : NULL));
+    return object;
 }
 
-static void put_sites(struct json *json, const struct model_process *process)
+static json_t *sites_of(const struct model_process *process)
 {
-    json_open(json, "blocks", '[');
+    json_t *sites = json_array();
     for (size_t i = 0; i < process->site_count; i++) {
         const struct model_site *site = &process->sites[i];
         if (site->live_bytes == 0)
             continue;
-        json_open(json, NULL, '{');
-        put_place(json, site);
-        json_bytes(json, "bytes", site->live_bytes);
-        json_bytes(json, "count", site->live_count);
-        json_bytes(json, "peak_bytes", site->peak_bytes);
-        json_close(json, '}');
+        json_t *object = place_of(site);
+        json_object_set_new(object, "bytes", json_of_number(site->live_bytes));
+        json_object_set_new(object, "count", json_of_number(site->live_count));
+        json_object_set_new(object, "peak_bytes", json_of_number(site->peak_bytes));
+        json_array_append_new(sites, object);
     }
-    json_close(json, ']');
+    return sites;
 }
 
-/* Prints the bytes of the call sites at one moment: the process's peak or its last refusal. */
-static void put_sites_then(struct json *json, const struct model_process *process, const char *key, bool is_refusal)
+/* Returns the bytes of the call sites at one moment: the process's peak or its last refusal. */
+static json_t *sites_then(const struct model_process *process, bool is_refusal)
 {
-    json_open(json, key, '[');
+    json_t *sites = json_array();
     for (size_t i = 0; i < process->site_count; i++) {
         const struct model_site *site = &process->sites[i];
         uint64_t bytes = is_refusal ? site->at_refusal_bytes : site->at_peak_bytes;
         if (bytes == 0)
             continue;
-        json_open(json, NULL, '{');
-        put_place(json, site);
-        json_bytes(json, "bytes", bytes);
-        json_close(json, '}');
+        json_t *object = place_of(site);
+        json_object_set_new(object, "bytes", json_of_number(bytes));
+        json_array_append_new(sites, object);
     }
-    json_close(json, ']');
+    return sites;
 }
 
-static void put_process(struct json *json, const struct model_process *process)
+static json_t *process_of(const struct model_process *process)
 {
-    json_open(json, NULL, '{');
-    const struct model_fields fields = fields_into(json);
+    json_t *object = json_object();
+    const struct model_fields fields = fields_into(object);
     model_process_fields(process, &fields);
-    put_domains(json, process);
-    put_sites(json, process);
-    put_sites_then(json, process, "blocks_at_peak", false);
-    put_sites_then(json, process, "blocks_at_refusal", true);
-    put_rings(json, process);
-    json_close(json, '}');
+    json_object_set_new(object, "domains", domains_of(process));
+    json_object_set_new(object, "peak_domains", peak_domains_of(process));
+    json_object_set_new(object, "blocks", sites_of(process));
+    json_object_set_new(object, "blocks_at_peak", sites_then(process, false));
+    json_object_set_new(object, "blocks_at_refusal", sites_then(process, true));
+    json_object_set_new(object, "refusals", refusals_of(process));
+    json_object_set_new(object, "phases", phases_of(process));
+    json_object_set_new(object, "events", events_of(process));
+    return object;
 }
 
-static void put_runs(struct json *json, const struct model_job *job)
+static json_t *runs_of(const struct model_job *job)
 {
-    json_open(json, "runs", '[');
+    json_t *runs = json_array();
     for (size_t i = 0; i < job->run_count; i++) {
         const struct model_run *run = &job->runs[i];
-        json_open(json, NULL, '{');
-        json_integer(json, "run", (int)i + 1);
-        json_time(json, "started", run->started_ns);
-        json_time(json, "last_seen", run->last_seen_ns);
-        json_bytes(json, "limit_bytes", run->limit_bytes);
-        json_bytes(json, "peak_bytes", run->peak_bytes);
-        json_bytes(json, "refused_count", run->refused_count);
-        json_bytes(json, "process_count", run->process_count);
-        json_close(json, '}');
+        json_t *object = json_object();
+        json_object_set_new(object, "run", json_of_number(i + 1));
+        json_object_set_new(object, "started", json_of_time(run->started_ns));
+        json_object_set_new(object, "last_seen", json_of_time(run->last_seen_ns));
+        json_object_set_new(object, "limit_bytes", json_of_number(run->limit_bytes));
+        json_object_set_new(object, "peak_bytes", json_of_number(run->peak_bytes));
+        json_object_set_new(object, "refused_count", json_of_number(run->refused_count));
+        json_object_set_new(object, "process_count", json_of_number(run->process_count));
+        json_array_append_new(runs, object);
     }
-    json_close(json, ']');
+    return runs;
+}
+
+static json_t *job_of(const struct model_job *job)
+{
+    const struct model_process *process;
+    json_t *object = json_object(), *processes = json_array();
+    json_object_set_new(object, "job", json_of_text(job->name));
+    json_object_set_new(object, "directory", json_of_text(job->directory));
+    json_object_set_new(object, "limit_bytes", json_of_number(job->limit_bytes));
+    json_object_set_new(object, "live_bytes", json_of_number(job->live_bytes));
+    json_object_set_new(object, "peak_bytes", json_of_number(job->peak_bytes));
+    json_object_set_new(object, "runs", runs_of(job));
+    json_object_set_new(object, "processes", processes);
+    DL_FOREACH (job->processes, process)
+        json_array_append_new(processes, process_of(process));
+    return object;
+}
+
+static json_t *unguarded_of(const struct model_unguarded *unguarded)
+{
+    json_t *object = json_object();
+    json_object_set_new(object, "pid", json_of_number(unguarded->pid));
+    json_object_set_new(object, "command", json_of_text(unguarded->command));
+    json_object_set_new(object, "resident_bytes", json_of_number(unguarded->resident_bytes));
+    return object;
 }
 
 void report_render_json(const struct model *model, FILE *stream)
 {
-    struct json json = {.stream = stream};
     const struct model_job *job;
-    const struct model_process *process;
-    json_open(&json, NULL, '{');
-    json_integer(&json, "schema", 1);
-    put_machine(&json, model);
-    json_open(&json, "jobs", '[');
-    DL_FOREACH (model->jobs, job) {
-        json_open(&json, NULL, '{');
-        json_text(&json, "job", job->name);
-        json_text(&json, "directory", job->directory);
-        json_bytes(&json, "limit_bytes", job->limit_bytes);
-        json_bytes(&json, "live_bytes", job->live_bytes);
-        json_bytes(&json, "peak_bytes", job->peak_bytes);
-        put_runs(&json, job);
-        json_open(&json, "processes", '[');
-        DL_FOREACH (job->processes, process)
-            put_process(&json, process);
-        json_close(&json, ']');
-        json_close(&json, '}');
-    }
-    json_close(&json, ']');
-    json_open(&json, "unguarded", '[');
-    for (size_t i = 0; i < model->unguarded_count; i++) {
-        json_open(&json, NULL, '{');
-        json_integer(&json, "pid", model->unguarded[i].pid);
-        json_text(&json, "command", model->unguarded[i].command);
-        json_bytes(&json, "resident_bytes", model->unguarded[i].resident_bytes);
-        json_close(&json, '}');
-    }
-    json_close(&json, ']');
-    json_close(&json, '}');
+    json_t *root = json_object(), *jobs = json_array(), *unguarded = json_array();
+    json_object_set_new(root, "schema", json_integer(1));
+    json_object_set_new(root, "machine", machine_of(model));
+    json_object_set_new(root, "jobs", jobs);
+    DL_FOREACH (model->jobs, job)
+        json_array_append_new(jobs, job_of(job));
+    json_object_set_new(root, "unguarded", unguarded);
+    for (size_t i = 0; i < model->unguarded_count; i++)
+        json_array_append_new(unguarded, unguarded_of(&model->unguarded[i]));
+    json_print(root, stream);
 }

@@ -117,82 +117,78 @@ static void put_csv(const struct sweep *sweep, FILE *stream)
     }
 }
 
-static void put_json_values(struct json *json, const struct sweep *sweep, const struct sweep_run *run)
+static json_t *values_of(const struct sweep *sweep, const struct sweep_run *run)
 {
-    json_open(json, "values", '{');
-    for (size_t i = 0; i < sweep->parameter_count; i++)
-        if (sweep->parameter[i].is_number)
-            json_number(json, sweep->parameter[i].name, sweep->parameter[i].number[run->place[i]]);
-        else
-            json_text(json, sweep->parameter[i].name, sweep->parameter[i].value[run->place[i]]);
-    json_close(json, '}');
+    json_t *values = json_object();
+    for (size_t i = 0; i < sweep->parameter_count; i++) {
+        const struct sweep_parameter *parameter = &sweep->parameter[i];
+        size_t place = run->place[i];
+        json_object_set_new(values, parameter->name,
+                            parameter->is_number ? json_of_real(parameter->number[place])
+                                                 : json_of_text(parameter->value[place]));
+    }
+    return values;
 }
 
-static void put_json_estimates(struct json *json, const struct sweep *sweep, const struct sweep_run *run)
+static json_t *estimates_of(const struct sweep *sweep, const struct sweep_run *run)
 {
     double gb;
-    json_open(json, "estimates", '[');
+    json_t *estimates = json_array();
     for (int formula = 0; formula < SWEEP_FORMULAS; formula++) {
         if (!sweep_estimate(sweep, run, formula, &gb))
             continue;
-        json_open(json, NULL, '{');
-        json_text(json, "formula", sweep_formula_name[formula]);
-        json_integer(json, "estimated_bytes", (int64_t)(gb * 1e9));
-        json_close(json, '}');
+        json_t *object = json_object();
+        json_object_set_new(object, "formula", json_of_text(sweep_formula_name[formula]));
+        json_object_set_new(object, "estimated_bytes", json_integer((json_int_t)(gb * 1e9)));
+        json_array_append_new(estimates, object);
     }
-    json_close(json, ']');
+    return estimates;
 }
 
-static void put_json_run(struct json *json, const struct sweep *sweep, const struct sweep_run *run)
+static json_t *run_of(const struct sweep *sweep, const struct sweep_run *run)
 {
     char *remark = sweep_remark(sweep, run);
-    json_open(json, NULL, '{');
-    put_json_values(json, sweep, run);
-    json_text(json, "status", sweep_status_name[run->status]);
-    json_bytes(json, "peak_bytes", run->peak_bytes);
-    json_bytes(json, "needed_bytes", run->needed_bytes);
-    json_bytes(json, "headroom_bytes", run->headroom_bytes);
-    json_bytes(json, "room_bytes", run->room_bytes);
-    json_bytes(json, "predicted_bytes", run->predicted_bytes);
-    json_integer(json, "refused_count", (int64_t)run->refused_count);
-    json_time(json, "started", run->started_ns);
-    json_bytes(json, "duration_ms", run->duration_ns < 0 ? SG_UNKNOWN : (uint64_t)run->duration_ns / 1000000);
-    json_bytes(json, "exit_code", run->exit_code < 0 ? SG_UNKNOWN : (uint64_t)run->exit_code);
-    json_bytes(json, "signal", run->signal == 0 ? SG_UNKNOWN : (uint64_t)run->signal);
-    json_integer(json, "attempts", run->attempts);
-    json_text(json, "notes", remark);
+    json_t *object = json_object();
+    json_object_set_new(object, "values", values_of(sweep, run));
+    json_object_set_new(object, "status", json_of_text(sweep_status_name[run->status]));
+    json_object_set_new(object, "peak_bytes", json_of_number(run->peak_bytes));
+    json_object_set_new(object, "needed_bytes", json_of_number(run->needed_bytes));
+    json_object_set_new(object, "headroom_bytes", json_of_number(run->headroom_bytes));
+    json_object_set_new(object, "room_bytes", json_of_number(run->room_bytes));
+    json_object_set_new(object, "predicted_bytes", json_of_number(run->predicted_bytes));
+    json_object_set_new(object, "refused_count", json_of_number(run->refused_count));
+    json_object_set_new(object, "started", json_of_time(run->started_ns));
+    json_object_set_new(object, "duration_ms",
+                        json_of_number(run->duration_ns < 0 ? SG_UNKNOWN : (uint64_t)run->duration_ns / 1000000));
+    json_object_set_new(object, "exit_code",
+                        json_of_number(run->exit_code < 0 ? SG_UNKNOWN : (uint64_t)run->exit_code));
+    json_object_set_new(object, "signal", json_of_number(run->signal == 0 ? SG_UNKNOWN : (uint64_t)run->signal));
+    json_object_set_new(object, "attempts", json_of_number(run->attempts));
+    json_object_set_new(object, "notes", json_of_text(remark));
     if (sweep->estimate.is_wanted)
-        put_json_estimates(json, sweep, run);
-    json_close(json, '}');
+        json_object_set_new(object, "estimates", estimates_of(sweep, run));
     free(remark);
+    return object;
 }
 
 void sweep_render_json(const struct sweep *sweep, FILE *stream)
 {
-    struct json json = {.stream = stream};
     const struct sweep_run *best = sweep_recommend(sweep);
-    json_open(&json, NULL, '{');
-    json_integer(&json, "schema", 1);
-    json_open(&json, "command", '[');
+    json_t *root = json_object(), *command = json_array(), *runs = json_array();
+    json_object_set_new(root, "schema", json_integer(1));
+    json_object_set_new(root, "command", command);
     for (char **word = sweep->command; *word != NULL; word++)
-        json_text(&json, NULL, *word);
-    json_close(&json, ']');
-    json_time(&json, "begun", sweep->begun_ns);
-    json_bool(&json, "complete", sweep->is_complete);
-    json_bytes(&json, "total_bytes", sweep->total_bytes);
-    json_bytes(&json, "reserve_bytes", sweep->reserve_bytes);
-    if (best == NULL)
-        json_null(&json, "recommended");
-    else {
-        json_open(&json, "recommended", '{');
-        put_json_values(&json, sweep, best);
-        json_close(&json, '}');
-    }
-    json_open(&json, "runs", '[');
+        json_array_append_new(command, json_of_text(*word));
+    json_object_set_new(root, "begun", json_of_time(sweep->begun_ns));
+    json_object_set_new(root, "complete", json_boolean(sweep->is_complete));
+    json_object_set_new(root, "total_bytes", json_of_number(sweep->total_bytes));
+    json_object_set_new(root, "reserve_bytes", json_of_number(sweep->reserve_bytes));
+    json_object_set_new(root, "recommended",
+                        best != NULL ? json_pack("{s:o}", "values", values_of(sweep, best)) : json_null());
+    json_object_set_new(root, "runs", runs);
     for (size_t i = 0; i < sweep->run_count; i++)
-        put_json_run(&json, sweep, &sweep->run[i]);
-    json_close(&json, ']');
-    json_close(&json, '}');
+        json_array_append_new(runs, run_of(sweep, &sweep->run[i]));
+    json_print(root, stream);
 }
 
 bool sweep_export(const struct sweep *sweep, const char *path)

@@ -1,7 +1,7 @@
 /*
  * state.c - keeps the record of a sweep on disk, where it survives the sweep and a power cut.
  *
- * The record is a text file that is replaced as a whole: a new file is written and synced, renamed, and the folder is
+ * The record is a JSON file that is replaced as a whole: a new file is written and synced, renamed, and the folder is
  * synced. So the record is always complete and at most one run old. A lock on a second file excludes another sweep of
  * the same command.
  */
@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/json.h"
 #include "common/procfs.h"
 #include "sweep/sweep.h"
 #include "common/text.h"
@@ -184,43 +185,44 @@ int sweep_state_open(struct sweep *sweep)
     return SWEEP_UNTRUSTED;
 }
 
-static void put_bytes(FILE *stream, uint64_t bytes)
+/* An unknown time or status is -1, which is SG_UNKNOWN as an unsigned number: null. */
+static json_t *state_of_run(const struct sweep_run *run, size_t index)
 {
-    if (bytes == SG_UNKNOWN)
-        fputs(" -", stream);
-    else
-        fprintf(stream, " %" PRIu64, bytes);
-}
-
-static void put_run(FILE *stream, size_t index, const struct sweep_run *run)
-{
-    fprintf(stream, "run %zu %d %u", index, (int)run->status, run->attempts);
-    put_bytes(stream, run->peak_bytes);
-    put_bytes(stream, run->needed_bytes);
-    put_bytes(stream, run->headroom_bytes);
-    put_bytes(stream, run->room_bytes);
-    put_bytes(stream, run->predicted_bytes);
-    put_bytes(stream, run->refused_count);
-    fprintf(stream, " %" PRId64 " %" PRId64 " %d %d %s\n", run->started_ns, run->duration_ns, run->exit_code,
-            run->signal, run->note);
+    json_t *object = json_object();
+    json_object_set_new(object, "run", json_of_number(index));
+    json_object_set_new(object, "status", json_of_text(sweep_status_name[run->status]));
+    json_object_set_new(object, "attempts", json_of_number(run->attempts));
+    json_object_set_new(object, "peak_bytes", json_of_number(run->peak_bytes));
+    json_object_set_new(object, "needed_bytes", json_of_number(run->needed_bytes));
+    json_object_set_new(object, "headroom_bytes", json_of_number(run->headroom_bytes));
+    json_object_set_new(object, "room_bytes", json_of_number(run->room_bytes));
+    json_object_set_new(object, "predicted_bytes", json_of_number(run->predicted_bytes));
+    json_object_set_new(object, "refused_count", json_of_number(run->refused_count));
+    json_object_set_new(object, "started_ns", json_of_number((uint64_t)run->started_ns));
+    json_object_set_new(object, "duration_ns", json_of_number((uint64_t)run->duration_ns));
+    json_object_set_new(object, "exit_code", json_of_number((uint64_t)run->exit_code));
+    json_object_set_new(object, "signal", json_integer(run->signal));
+    json_object_set_new(object, "note", json_of_text(run->note));
+    return object;
 }
 
 static bool put_all(const struct sweep *sweep, FILE *stream)
 {
     char boot[64];
-    size_t count = 0;
+    json_t *root = json_object(), *runs = json_array();
     sweep_boot_id(boot);
-    fprintf(stream, "sparkguard-sweep 1\nidentity %s\nboot %s\nbegun %" PRId64 "\ncomplete %d\nmachine",
-            sweep->identity, boot, sweep->begun_ns, sweep->is_complete);
-    put_bytes(stream, sweep->total_bytes);
-    put_bytes(stream, sweep->reserve_bytes);
-    fputc('\n', stream);
+    json_object_set_new(root, "sparkguard-sweep", json_integer(SWEEP_STATE_VERSION));
+    json_object_set_new(root, "identity", json_of_text(sweep->identity));
+    json_object_set_new(root, "boot", json_of_text(boot));
+    json_object_set_new(root, "begun_ns", json_of_number((uint64_t)sweep->begun_ns));
+    json_object_set_new(root, "complete", json_boolean(sweep->is_complete));
+    json_object_set_new(root, "total_bytes", json_of_number(sweep->total_bytes));
+    json_object_set_new(root, "reserve_bytes", json_of_number(sweep->reserve_bytes));
+    json_object_set_new(root, "runs", runs);
     for (size_t i = 0; i < sweep->run_count; i++)
-        if (sweep->run[i].status != SWEEP_PENDING) {
-            put_run(stream, i, &sweep->run[i]);
-            count++;
-        }
-    fprintf(stream, "end %zu\n", count);
+        if (sweep->run[i].status != SWEEP_PENDING)
+            json_array_append_new(runs, state_of_run(&sweep->run[i], i));
+    json_print(root, stream);
     return fflush(stream) == 0 && ferror(stream) == 0 && fsync(fileno(stream)) == 0;
 }
 

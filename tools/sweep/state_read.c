@@ -12,23 +12,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "sweep/sweep.h"
+#include "common/json.h"
 #include "common/text.h"
 #include "common/tool.h"
+#include "sweep/sweep.h"
 
 /* Limits: a file of 4096 runs with notes of a few hundred bytes, and sizes below 64 PiB. */
-#define FILE_LIMIT ((off_t)4 << 20)
+#define FILE_LIMIT ((off_t)8 << 20)
 #define BYTES_LIMIT (UINT64_C(1) << 56)
-#define TIME_LIMIT (INT64_MAX / 2)
-
-enum { HEAD_LINES = 6 };
+#define TIME_LIMIT ((uint64_t)INT64_MAX / 2)
 
 struct reader {
     struct sweep *sweep;
     const char *boot;
     bool is_same_boot;
+    bool is_absurd; /* a figure was missing, of another type or out of its range */
     char *why;
-    size_t line, runs;
 };
 
 __attribute__((format(printf, 2, 3))) static bool blame(struct reader *reader, const char *format, ...)
@@ -40,34 +39,38 @@ __attribute__((format(printf, 2, 3))) static bool blame(struct reader *reader, c
     return false;
 }
 
-/* Parses a whole number or "-", and the blank after it. Returns NULL if it is neither, or too large. */
-static char *take_number(char *text, uint64_t most, uint64_t *number)
+/* Returns a whole number below `most`. If there is none, marks the record as absurd and returns 0. */
+static uint64_t take_number(struct reader *reader, const json_t *object, const char *key, uint64_t most)
 {
-    char *end;
-    if (text == NULL)
-        return NULL;
-    if (text[0] == '-' && (text[1] == ' ' || text[1] == '\0')) {
-        *number = SG_UNKNOWN;
-        return text + 1 + (text[1] == ' ');
-    }
-    if (text[0] < '0' || text[0] > '9')
-        return NULL;
-    errno = 0;
-    *number = strtoull(text, &end, 10);
-    return errno == 0 && *number < most && (*end == ' ' || *end == '\0') ? end + (*end == ' ') : NULL;
+    const json_t *value = json_object_get(object, key);
+    json_int_t number = json_integer_value(value);
+    if (json_is_integer(value) && number >= 0 && (uint64_t)number < most)
+        return (uint64_t)number;
+    reader->is_absurd = true;
+    return 0;
 }
 
-/* The same for a number that may be -1. */
-static char *take_signed(char *text, int64_t most, int64_t *number)
+/* The same for a figure that may be unknown, which is null: then returns SG_UNKNOWN, as a signed number -1. */
+static uint64_t take_figure(struct reader *reader, const json_t *object, const char *key, uint64_t most)
 {
-    uint64_t value = 0;
-    if (text != NULL && strncmp(text, "-1 ", 3) == 0) {
-        *number = -1;
-        return text + 3;
-    }
-    text = take_number(text, (uint64_t)most, &value);
-    *number = (int64_t)value;
-    return value == SG_UNKNOWN ? NULL : text;
+    return json_is_null(json_object_get(object, key)) ? SG_UNKNOWN : take_number(reader, object, key, most);
+}
+
+/* Returns a string; "" if there is none. */
+static const char *take_text(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text != NULL ? text : "";
+}
+
+static enum sweep_status take_status(struct reader *reader, const json_t *object)
+{
+    const char *name = take_text(object, "status");
+    for (int status = SWEEP_PENDING + 1; status < SWEEP_STATUS_COUNT; status++)
+        if (strcmp(name, sweep_status_name[status]) == 0)
+            return (enum sweep_status)status;
+    reader->is_absurd = true;
+    return SWEEP_PENDING;
 }
 
 /* Judges a run that was active when the sweep ended: if the machine has booted since, the machine went down during the
@@ -80,101 +83,68 @@ static void judge(const struct reader *reader, struct sweep_run *run)
     sweep_set_note(run, text_copy(reader->is_same_boot ? "the sweep was killed" : "the machine went down", 64));
 }
 
-static bool read_run(struct reader *reader, char *text)
+static bool read_run(struct reader *reader, const json_t *object, size_t place)
 {
-    uint64_t index = 0, status = 0, attempts = 0;
-    int64_t exit_code = -1, signal = 0;
     struct sweep *sweep = reader->sweep;
-    text = take_number(text, sweep->run_count, &index);
-    if (text == NULL || index == SG_UNKNOWN)
-        return blame(reader, "line %zu: there is no such run", reader->line);
+    uint64_t index = take_number(reader, object, "run", sweep->run_count);
+    if (reader->is_absurd)
+        return blame(reader, "run %zu of the record is none of this sweep", place);
     struct sweep_run *run = &sweep->run[index];
     if (run->status != SWEEP_PENDING)
-        return blame(reader, "line %zu: run %zu is there twice", reader->line, (size_t)index);
-    text = take_number(text, SWEEP_STATUS_COUNT, &status);
-    text = take_number(text, UINT32_MAX, &attempts);
-    text = take_number(text, BYTES_LIMIT, &run->peak_bytes);
-    text = take_number(text, BYTES_LIMIT, &run->needed_bytes);
-    text = take_number(text, BYTES_LIMIT, &run->headroom_bytes);
-    text = take_number(text, BYTES_LIMIT, &run->room_bytes);
-    text = take_number(text, BYTES_LIMIT, &run->predicted_bytes);
-    text = take_number(text, INT64_MAX, &run->refused_count);
-    text = take_signed(text, TIME_LIMIT, &run->started_ns);
-    text = take_signed(text, TIME_LIMIT, &run->duration_ns);
-    text = take_signed(text, 256, &exit_code);
-    text = take_signed(text, 65, &signal);
-    if (text == NULL || status == SWEEP_PENDING || status == SG_UNKNOWN || attempts == SG_UNKNOWN ||
-        run->refused_count == SG_UNKNOWN || signal < 0)
-        return blame(reader, "line %zu: absurd figures", reader->line);
-    run->status = (enum sweep_status)status;
-    run->attempts = (unsigned)attempts;
-    run->exit_code = (int)exit_code;
-    run->signal = (int)signal;
-    sweep_set_note(run, text_copy(text, 400));
+        return blame(reader, "run %zu of the record is there twice", place);
+    run->status = take_status(reader, object);
+    run->attempts = (unsigned)take_number(reader, object, "attempts", UINT32_MAX);
+    run->peak_bytes = take_figure(reader, object, "peak_bytes", BYTES_LIMIT);
+    run->needed_bytes = take_figure(reader, object, "needed_bytes", BYTES_LIMIT);
+    run->headroom_bytes = take_figure(reader, object, "headroom_bytes", BYTES_LIMIT);
+    run->room_bytes = take_figure(reader, object, "room_bytes", BYTES_LIMIT);
+    run->predicted_bytes = take_figure(reader, object, "predicted_bytes", BYTES_LIMIT);
+    run->refused_count = take_number(reader, object, "refused_count", INT64_MAX);
+    run->started_ns = (int64_t)take_number(reader, object, "started_ns", TIME_LIMIT);
+    run->duration_ns = (int64_t)take_figure(reader, object, "duration_ns", TIME_LIMIT);
+    run->exit_code = (int)take_figure(reader, object, "exit_code", 256);
+    run->signal = (int)take_number(reader, object, "signal", 65);
+    if (reader->is_absurd)
+        return blame(reader, "run %zu of the record has absurd figures", place);
+    sweep_set_note(run, text_copy(take_text(object, "note"), 400));
     judge(reader, run);
-    reader->runs++;
     return true;
 }
 
-/* Parses the lines before the runs, in their fixed order. */
-static bool read_head(struct reader *reader, char *line)
+static bool read_record(struct reader *reader, const json_t *root)
 {
-    static const char *const keys[HEAD_LINES] = {"sparkguard-sweep ", "identity ", "boot ", "begun ",
-                                                 "complete ",         "machine "};
     struct sweep *sweep = reader->sweep;
-    const char *key = keys[(reader->line - 1) % HEAD_LINES];
-    char *text = line + strlen(key);
-    uint64_t complete = 0;
-    if (strncmp(line, key, strlen(key)) != 0)
-        return blame(reader, reader->line == 1 ? "is not the record of a sweep" : "line %zu: is not in its place",
-                     reader->line);
-    switch (reader->line) {
-    case 1:
-        return strcmp(text, "1") == 0 || blame(reader, "is of another version of sparkguard-sweep");
-    case 2:
-        return strcmp(text, sweep->identity) == 0 || blame(reader, "is the record of another sweep");
-    case 3:
-        reader->is_same_boot = text[0] != '\0' && strcmp(text, reader->boot) == 0;
-        return true;
-    case 4:
-        return take_signed(text, TIME_LIMIT, &sweep->begun_ns) != NULL || blame(reader, "line 4: absurd time");
-    case 5:
-        if (take_number(text, 2, &complete) == NULL || complete == SG_UNKNOWN)
-            return blame(reader, "line 5: neither complete nor not");
-        sweep->is_complete = complete == 1;
-        return true;
-    default:
-        return take_number(take_number(text, BYTES_LIMIT, &sweep->total_bytes), BYTES_LIMIT, &sweep->reserve_bytes) !=
-                   NULL ||
-               blame(reader, "line 6: absurd figures");
-    }
+    const json_t *version = json_object_get(root, "sparkguard-sweep"), *runs = json_object_get(root, "runs"), *run;
+    size_t place;
+    if (!json_is_integer(version))
+        return blame(reader, "is not the record of a sweep");
+    if (json_integer_value(version) != SWEEP_STATE_VERSION)
+        return blame(reader, "is of another version of sparkguard-sweep");
+    if (strcmp(take_text(root, "identity"), sweep->identity) != 0)
+        return blame(reader, "is the record of another sweep");
+    const char *boot = take_text(root, "boot");
+    reader->is_same_boot = boot[0] != '\0' && strcmp(boot, reader->boot) == 0;
+    sweep->begun_ns = (int64_t)take_number(reader, root, "begun_ns", TIME_LIMIT);
+    sweep->is_complete = json_is_true(json_object_get(root, "complete"));
+    sweep->total_bytes = take_figure(reader, root, "total_bytes", BYTES_LIMIT);
+    sweep->reserve_bytes = take_figure(reader, root, "reserve_bytes", BYTES_LIMIT);
+    if (reader->is_absurd || !json_is_boolean(json_object_get(root, "complete")) || !json_is_array(runs))
+        return blame(reader, "has absurd figures");
+    json_array_foreach(runs, place, run) if (!read_run(reader, run, place)) return false;
+    return true;
 }
 
-/* Cuts the text to lines and parses them. The last line must be "end" with the number of runs. */
-static bool read_lines(struct reader *reader, char *text)
+static bool read_text(struct reader *reader, const char *text, size_t length)
 {
-    char *line;
-    uint64_t count;
-    bool has_ended = false;
-    while ((line = strsep(&text, "\n")) != NULL && (text != NULL || line[0] != '\0')) {
-        reader->line++;
-        if (has_ended || text == NULL)
-            return blame(reader, "line %zu: more than a record holds", reader->line);
-        if (reader->line <= HEAD_LINES) {
-            if (!read_head(reader, line))
-                return false;
-        } else if (strncmp(line, "run ", 4) == 0) {
-            if (!read_run(reader, line + 4))
-                return false;
-        } else if (strncmp(line, "end ", 4) == 0) {
-            has_ended = take_number(line + 4, SWEEP_CONFIGURATIONS + 1, &count) != NULL && count == reader->runs;
-            if (!has_ended)
-                return blame(reader, "line %zu: runs are missing", reader->line);
-        } else {
-            return blame(reader, "line %zu: not a line of a record", reader->line);
-        }
-    }
-    return has_ended || blame(reader, "is incomplete");
+    json_error_t error;
+    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL && json_error_code(&error) == json_error_premature_end_of_input)
+        return blame(reader, "is incomplete");
+    if (root == NULL)
+        return blame(reader, "is not the record of a sweep: line %d is not JSON", error.line);
+    bool is_good = read_record(reader, root);
+    json_decref(root);
+    return is_good;
 }
 
 static bool read_file(struct reader *reader, int fd)
@@ -188,9 +158,8 @@ static bool read_file(struct reader *reader, int fd)
         return blame(reader, "is larger than any record");
     char *text = tool_allocate((size_t)status.st_size + 1, 1);
     ssize_t length = read(fd, text, (size_t)status.st_size);
-    bool is_good = length >= 0 ? strlen(text) == (size_t)length || blame(reader, "is not text")
-                               : blame(reader, "cannot be read: %s", strerror(errno));
-    is_good = is_good && read_lines(reader, text);
+    bool is_good =
+        length >= 0 ? read_text(reader, text, (size_t)length) : blame(reader, "cannot be read: %s", strerror(errno));
     free(text);
     return is_good;
 }

@@ -144,7 +144,7 @@ bool sweep_state_write(const struct sweep *sweep);
 void sweep_state_forget(struct sweep *sweep);
 void sweep_state_close(struct sweep *sweep);
 /* state_read.c: reads the record. Returns 0, -ENOENT, or -EINVAL with a sentence in `why`. */
-enum { SWEEP_WHY_CAPACITY = 200 };
+enum { SWEEP_WHY_CAPACITY = 200, SWEEP_STATE_VERSION = 2 };
 int sweep_state_read(struct sweep *sweep, const char *path, const char *boot, char why[SWEEP_WHY_CAPACITY]);
 void sweep_boot_id(char boot[64]);
 
