@@ -36,11 +36,7 @@ struct sg_tracker_changes sg_tracker_changes;
 #define SLICE_BYTES (UINT64_C(64) << 20) /* most address space scanned under one hold of the lock */
 #define FORK_NS UINT64_C(1000000)        /* longest wait before and for a fork */
 
-static uint64_t anonymous_bytes;          /* of this process, at the last scan */
-static bool has_sparse;                   /* at the last scan */
-static uint64_t sparse_bytes;             /* resident and not inherited, at the last scan */
 static uint64_t sparse_room;              /* (atomic) MAP_NORESERVE address space that may have pages */
-static uint64_t inherited_promise_bytes;  /* at the last scan */
 static uint64_t unpromised_bytes;         /* (atomic) never falls */
 static uint32_t has_unforked;             /* (atomic) set by sg_tracker_note_unforked */
 static uint64_t fork_until_ns SG_AT_FORK; /* (atomic) until then changes wait for a fork; 0: no fork */
@@ -260,16 +256,9 @@ static void scan_maps(struct scan *scan)
             break;
         at = end;
     }
-    has_sparse = scan->has_sparse;
-    sparse_bytes = scan->sparse_own;
     sg_store_relaxed(&sparse_room, scan->sparse_room);
     if (scan->sparse_room > SPARSE_MAX && !sg_residency_is_cheap())
         scan->sparse_resident = SG_UNKNOWN;
-}
-
-bool sg_tracker_has_sparse(void)
-{
-    return has_sparse;
 }
 
 uint64_t sg_tracker_sparse_room_bytes(void)
@@ -282,30 +271,10 @@ void sg_tracker_add_sparse_room(uint64_t bytes)
     sg_fetch_add(&sparse_room, bytes);
 }
 
-uint64_t sg_tracker_sparse_bytes(void)
-{
-    return sparse_bytes;
-}
-
-uint64_t sg_tracker_unpromised_bytes(void)
-{
-    return sg_load(&unpromised_bytes);
-}
-
 void sg_tracker_add_unpromised(uint64_t bytes)
 {
     sg_fetch_add(&unpromised_bytes, bytes);
     sg_entry_note_unpromised(bytes);
-}
-
-uint64_t sg_tracker_inherited_bytes(void)
-{
-    return inherited_promise_bytes;
-}
-
-uint64_t sg_tracker_anonymous_bytes(void)
-{
-    return anonymous_bytes;
 }
 
 /* The sum of one word of all threads' records. */
@@ -318,7 +287,16 @@ static uint64_t sum_of_records(size_t offset)
     return sum;
 }
 
-uint64_t sg_tracker_promised_bytes(void)
+/* Other processes subtract the growth of this process's anonymous memory since its scan from its promises
+ * (sg_peers_sum). Where memory may grow without a promise, growth tells nothing. */
+static uint64_t expected_of(const struct scan *scan, uint64_t anonymous)
+{
+    bool is_all_promised =
+        !scan->has_sparse && !sg_commits_are_on_record() && (sg_load(&sg_own->slot.flags) & SG_SLOT_CUDA) == 0;
+    return is_all_promised && anonymous != 0 ? anonymous + sg_ledger_credit_bytes() + sg_load(&unpromised_bytes) : 0;
+}
+
+struct sg_tracker_scan sg_tracker_scan(void)
 {
     struct scan scan = {.table = &sg_tracker_blocks, .page = sg_page_bytes()};
     scan.is_sandboxed = sg_seccomp_is_on();
@@ -332,7 +310,6 @@ uint64_t sg_tracker_promised_bytes(void)
     sg_commits_begin_scan();
     scan_maps(&scan);
     scan.promised += sg_commits_end_scan();
-    inherited_promise_bytes = scan.inherited;
     sg_store_relaxed(&sg_own->sparse_resident_bytes, scan.sparse_resident);
     /* Small heap blocks are not checked one by one. Their promise is their size less the anonymous resident memory that
      * belongs to no checked block. Blocks in passage are added: such a block may have been checked and be off the
@@ -341,10 +318,13 @@ uint64_t sg_tracker_promised_bytes(void)
     heap += sg_transit_since(&in_passage, scan_start); /* read after the ledger */
     heap += sum_of_records(offsetof(struct sg_record, freeing_bytes)) - freed;
     uint64_t small = heap > scan.tracked_heap ? heap - scan.tracked_heap : 0;
-    anonymous_bytes = sg_procfs_anonymous_bytes(0);
-    uint64_t resident = anonymous_bytes;
-    resident = resident > scan.resident_private ? resident - scan.resident_private : 0;
-    return scan.promised + (small > resident ? small - resident : 0);
+    uint64_t anonymous = sg_procfs_anonymous_bytes(0);
+    uint64_t resident = anonymous > scan.resident_private ? anonymous - scan.resident_private : 0;
+    return (struct sg_tracker_scan){.promised_bytes = scan.promised + (small > resident ? small - resident : 0),
+                                    .inherited_bytes = scan.inherited,
+                                    .sparse_bytes = scan.sparse_own,
+                                    .expected_anonymous_bytes = expected_of(&scan, anonymous),
+                                    .has_sparse = scan.has_sparse};
 }
 
 #define WITHDRAW_BYTES (UINT64_C(32) << 20) /* smaller blocks hardly matter before the next scan */

@@ -86,25 +86,24 @@ static inline uint32_t sg_block_device(uint64_t block)
     return (uint32_t)(block >> 51 & 7);
 }
 
-/* The scan: checks the resident pages of each unsettled block and range, and returns the promised bytes. Updates
- * sparse_resident_bytes of the segment and the results below. Costs up to 3 ms per unsettled GiB (residency.h). Under
- * sg_decision_lock. */
-uint64_t sg_tracker_promised_bytes(void);
+/* What a scan found. */
+struct sg_tracker_scan {
+    uint64_t promised_bytes;
+    uint64_t inherited_bytes;          /* missing bytes of inherited blocks and ranges */
+    uint64_t sparse_bytes;             /* resident bytes of MAP_NORESERVE mappings, without those inherited at fork */
+    uint64_t expected_anonymous_bytes; /* all beyond this will be growth of promised memory; 0: growth tells nothing */
+    bool has_sparse;                   /* there are MAP_NORESERVE mappings */
+};
 
-/* Anonymous resident bytes of this process at the last scan. Under sg_decision_lock. */
-uint64_t sg_tracker_anonymous_bytes(void);
-
-/* Whether the last scan found MAP_NORESERVE mappings. Under sg_decision_lock. */
-bool sg_tracker_has_sparse(void);
+/* The scan: checks the resident pages of each unsettled block and range. Also updates sparse_resident_bytes of the
+ * segment and the managed memory that the registry entry shows as missing. Costs up to 3 ms per unsettled GiB
+ * (residency.h). Under sg_decision_lock. */
+struct sg_tracker_scan sg_tracker_scan(void);
 
 /* Address space of MAP_NORESERVE mappings that may get pages without a promise: as the last scan found it, plus the
  * bytes that sg_tracker_add_sparse_room added since. Any thread. */
 uint64_t sg_tracker_sparse_room_bytes(void);
 void sg_tracker_add_sparse_room(uint64_t bytes);
-
-/* Resident bytes of MAP_NORESERVE mappings at the last scan, without those inherited at fork. Under
- * sg_decision_lock. */
-uint64_t sg_tracker_sparse_bytes(void);
 
 /* Withdraws the remaining promise of a heap block, or of a part of a mapping, that is about to be freed. Withdraws
  * nothing if the promise cannot be determined; the next scan corrects the sum then. Also ignores blocks below 32 MiB,
@@ -167,9 +166,8 @@ uint64_t sg_tracker_seen_of(uint64_t entry);
 /* The bytes of a range that have no resident pages. Under sg_tracker_maps_lock. */
 uint64_t sg_tracker_absent_bytes(const struct sg_range *range);
 
-/* Sum of the anonymous memory that may become resident without a promise: memory that was given back and may be touched
- * again, copies of a file's pages. add_unpromised raises the sum. Any thread. */
-uint64_t sg_tracker_unpromised_bytes(void);
+/* Notes anonymous memory that may become resident without a promise: memory that was given back and may be touched
+ * again, copies of a file's pages. Any thread. */
 void sg_tracker_add_unpromised(uint64_t bytes);
 
 /* Notes that the program gave the pages of [begin, end) back (MADV_DONTNEED): blocks and ranges there promise nothing
@@ -183,9 +181,6 @@ void sg_tracker_note_unforked(void);
 /* In a forked child, before any new block or mapping is entered: marks all existing blocks and ranges as inherited, so
  * that their missing bytes count as the parent's promise. */
 void sg_tracker_inherit(void);
-
-/* The missing bytes of inherited blocks and ranges at the last scan. Under sg_decision_lock. */
-uint64_t sg_tracker_inherited_bytes(void);
 
 /*
  * Detects a copy of sg_tracker_maps that a fork has torn. Each change of the map, and of the data that belongs to it,

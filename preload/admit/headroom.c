@@ -416,21 +416,15 @@ void sg_headroom_scan(void)
     uint64_t begin = sg_clock_ns(CLOCK_MONOTONIC);
     sg_tmpfs_begin_scan();
     sg_ledger_begin_scan();
-    uint64_t promised = sg_tracker_promised_bytes();
-    /* Other processes subtract the growth of this process's anonymous memory since its scan from its promises
-     * (sg_peers_sum). So scanned_anonymous_bytes and published_ns are stored before the promises are lowered, or the
-     * same growth would be subtracted twice. Where memory may grow without a promise, growth tells nothing, and 0 is
-     * stored. */
-    bool is_all_promised =
-        !sg_tracker_has_sparse() && !sg_commits_are_on_record() && (sg_load(&sg_own->slot.flags) & SG_SLOT_CUDA) == 0;
-    uint64_t resident = sg_tracker_anonymous_bytes(), more = sg_ledger_credit_bytes() + sg_tracker_unpromised_bytes();
-    sg_store(&sg_entry_own()->scanned_anonymous_bytes, is_all_promised && resident != 0 ? resident + more : 0);
+    struct sg_tracker_scan found = sg_tracker_scan();
+    /* Both words are stored before the promises are lowered, or other processes would subtract the same growth twice. */
+    sg_store(&sg_entry_own()->scanned_anonymous_bytes, found.expected_anonymous_bytes);
     state.scan_ns = sg_clock_ns(CLOCK_MONOTONIC);
     state.scan_cost_ns = state.scan_ns - begin;
     sg_store(&sg_entry_own()->published_ns, state.scan_ns);
-    sg_tmpfs_end_scan(promised, sg_tracker_sparse_bytes());
-    sg_job_note_sparse(sg_tracker_sparse_bytes());
-    sg_entry_set_inherited(sg_tracker_inherited_bytes());
+    sg_tmpfs_end_scan(found.promised_bytes, found.sparse_bytes);
+    sg_job_note_sparse(found.sparse_bytes);
+    sg_entry_set_inherited(found.inherited_bytes);
     (void)sg_entry_reconcile(false);
 }
 

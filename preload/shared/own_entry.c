@@ -10,17 +10,8 @@
 
 #include <string.h>
 
-/* The private registry of a process that decides alone. Its entry also has the names of a process that shares another
- * version's registry. */
-static union {
-    struct sg_registry registry;
-    char bytes[sizeof(struct sg_registry) + sizeof(struct sg_registry_entry)];
-} alone __attribute__((aligned(64)));
-
-static struct {
-    struct sg_registry *registry;    /* (atomic) NULL: alone */
-    struct sg_registry_entry *entry; /* (atomic) NULL: alone */
-} own SG_AT_FORK;
+union sg_entry_alone sg_entry_alone __attribute__((aligned(64)));
+struct sg_entry_place sg_entry_place SG_AT_FORK;
 
 static struct {
     uint64_t part[3];   /* (atomic) bytes in flight: SG_SUM_BOUNDED, SG_SUM_UNBOUNDED, SG_SUM_DISCRETE */
@@ -29,36 +20,14 @@ static struct {
     uint64_t transit;   /* (atomic) changes of sums under way; see TRANSIT */
 } flight;
 
-struct sg_registry *sg_entry_shared_registry(void)
-{
-    return sg_load(&own.registry);
-}
-
-struct sg_registry_entry *sg_entry_shared_own(void)
-{
-    return sg_load(&own.entry);
-}
-
 void sg_entry_set_registry(struct sg_registry *registry)
 {
-    sg_store(&own.registry, registry);
+    sg_store(&sg_entry_place.registry, registry);
 }
 
 void sg_entry_set_own(struct sg_registry_entry *entry)
 {
-    sg_store(&own.entry, entry);
-}
-
-struct sg_registry *sg_entry_registry(void)
-{
-    struct sg_registry *registry = sg_load(&own.registry);
-    return registry != NULL ? registry : &alone.registry;
-}
-
-struct sg_registry_entry *sg_entry_own(void)
-{
-    struct sg_registry_entry *entry = sg_load(&own.entry);
-    return entry != NULL ? entry : &alone.registry.entry[0];
+    sg_store(&sg_entry_place.entry, entry);
 }
 
 /* The layouts of the registries mapped last. A mapping stays when its file is replaced: a thread may be using it. */
@@ -92,7 +61,7 @@ struct sg_registry_entry *sg_entry_at(struct sg_registry *registry, uint32_t num
 
 static bool has_names(void)
 {
-    const struct sg_registry *registry = sg_load(&own.registry);
+    const struct sg_registry *registry = sg_entry_shared_registry();
     return registry != NULL && layout_of(registry).is_this_version != 0;
 }
 
@@ -101,12 +70,12 @@ const struct sg_registry_entry *sg_entry_names(const struct sg_registry_entry *e
     static const struct sg_registry_entry none;
     if (SG_LIKELY(has_names()))
         return entry;
-    return entry == sg_entry_own() ? &alone.registry.entry[0] : &none;
+    return entry == sg_entry_own() ? &sg_entry_alone.registry.entry[0] : &none;
 }
 
 struct sg_registry_entry *sg_entry_own_names(void)
 {
-    return has_names() ? sg_entry_own() : &alone.registry.entry[0];
+    return has_names() ? sg_entry_own() : &sg_entry_alone.registry.entry[0];
 }
 
 bool sg_entry_is_member(const struct sg_registry_entry *entry, uint64_t level)
@@ -393,5 +362,5 @@ void sg_entry_atfork_child_sums(void)
 {
     memset(&flight, 0, sizeof flight);
     flight.transit = changing; /* the interrupted call ends them */
-    memset(&alone, 0, sizeof alone);
+    memset(&sg_entry_alone, 0, sizeof sg_entry_alone);
 }

@@ -5,18 +5,19 @@
 #ifndef SG_PRELOAD_SHARED_OWN_ENTRY_H
 #define SG_PRELOAD_SHARED_OWN_ENTRY_H
 
+#include "base/atomics.h"
 #include "sparkguard_abi.h"
 
 #include <stdbool.h>
 
 /* The registry that this process uses now, and its entry there. A process that decides alone has a private registry
  * with one entry; both pointers change when it joins. Never NULL. Any thread. */
-struct sg_registry *sg_entry_registry(void);
-struct sg_registry_entry *sg_entry_own(void);
+static inline struct sg_registry *sg_entry_registry(void);
+static inline struct sg_registry_entry *sg_entry_own(void);
 
 /* The shared registry and the entry in it, or NULL in a process that decides alone. Any thread. */
-struct sg_registry *sg_entry_shared_registry(void);
-struct sg_registry_entry *sg_entry_shared_own(void);
+static inline struct sg_registry *sg_entry_shared_registry(void);
+static inline struct sg_registry_entry *sg_entry_shared_own(void);
 
 /* What the header of a shared registry said when it was checked. Another process may write anything into the header
  * afterwards, so nothing reads these words there. */
@@ -137,5 +138,41 @@ uint64_t sg_entry_own_device_flight(uint64_t device);
 
 /* The identity of the discrete device of the last such request in flight; SG_UNKNOWN: several devices. Any thread. */
 uint64_t sg_entry_flight_device(void);
+
+/* ---- the bodies of the first four functions, which each decision calls many times; use no word of these directly ---- */
+
+extern struct sg_entry_place {
+    struct sg_registry *registry;    /* (atomic) NULL: alone */
+    struct sg_registry_entry *entry; /* (atomic) NULL: alone */
+} sg_entry_place;
+
+/* The private registry of a process that decides alone. Its entry also has the names of a process that shares another
+ * version's registry. */
+extern union sg_entry_alone {
+    struct sg_registry registry;
+    char bytes[sizeof(struct sg_registry) + sizeof(struct sg_registry_entry)];
+} sg_entry_alone;
+
+static inline struct sg_registry *sg_entry_shared_registry(void)
+{
+    return sg_load(&sg_entry_place.registry);
+}
+
+static inline struct sg_registry_entry *sg_entry_shared_own(void)
+{
+    return sg_load(&sg_entry_place.entry);
+}
+
+static inline struct sg_registry *sg_entry_registry(void)
+{
+    struct sg_registry *registry = sg_entry_shared_registry();
+    return registry != NULL ? registry : &sg_entry_alone.registry;
+}
+
+static inline struct sg_registry_entry *sg_entry_own(void)
+{
+    struct sg_registry_entry *entry = sg_entry_shared_own();
+    return entry != NULL ? entry : &sg_entry_alone.registry.entry[0];
+}
 
 #endif

@@ -105,14 +105,14 @@ CHILD_TEST(a_scan_ends_beside_an_entry_whose_mover_is_gone)
     CHECK_EQUAL(slot->value, value);
     slot->value |= UINT64_C(1) << 62; /* FROZEN */
     sg_ledger_begin_scan();
-    (void)sg_tracker_promised_bytes();
+    (void)sg_tracker_scan();
     sg_ledger_end_scan(0, 0);
     for (int i = 0; i < 2 * BEFORE_CREDIT; i++) /* this array has no mark, so none becomes credit */
         CHECK(!give(record, 0, 0) || sg_array_credit_bytes(record->array_credit) == 0);
     CHECK(!give(record, MIB, 0));
     slot->value &= ~(UINT64_C(1) << 62);
     sg_ledger_begin_scan();
-    (void)sg_tracker_promised_bytes();
+    (void)sg_tracker_scan();
     sg_ledger_end_scan(0, 0);
     for (int i = 0; i < BEFORE_CREDIT; i++)
         (void)give(record, 0, 0);
@@ -251,7 +251,7 @@ CHILD_TEST(credit_of_an_ended_thread_is_given_back)
 CHILD_TEST(a_scan_marks_every_array_that_it_has_seen)
 {
     char *small = enter(512 * KIB), *large = enter(4 * MIB);
-    (void)sg_tracker_promised_bytes();
+    (void)sg_tracker_scan();
     CHECK((sg_block_table_find(&sg_tracker_blocks, (uintptr_t)small) & SG_BLOCK_SCANNED) != 0);
     CHECK((sg_block_table_find(&sg_tracker_blocks, (uintptr_t)large) & SG_BLOCK_SCANNED) != 0);
     CHECK_EQUAL(sg_block_size(sg_block_table_find(&sg_tracker_blocks, (uintptr_t)large)), 4 * MIB);
@@ -260,14 +260,14 @@ CHILD_TEST(a_scan_marks_every_array_that_it_has_seen)
 CHILD_TEST(an_array_on_its_way_from_the_credit_to_the_table_is_promised)
 {
     (void)begin();
-    uint64_t before = sg_tracker_promised_bytes();
+    uint64_t before = sg_tracker_scan().promised_bytes;
     sg_tracker_begin_paying(sg_self.record, 8 * MIB);
-    CHECK_EQUAL(sg_tracker_promised_bytes(), before + 8 * MIB);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, before + 8 * MIB);
     sg_tracker_begin_paying(sg_self.record, 2 * MIB); /* in a signal handler */
-    CHECK_EQUAL(sg_tracker_promised_bytes(), before + 10 * MIB);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, before + 10 * MIB);
     sg_tracker_end_paying(sg_self.record, 2 * MIB);
     sg_tracker_end_paying(sg_self.record, 8 * MIB);
-    CHECK_EQUAL(sg_tracker_promised_bytes(), before);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, before);
 }
 
 int main(void)

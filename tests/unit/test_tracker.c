@@ -50,17 +50,17 @@ CHILD_TEST(a_block_value_keeps_what_it_was_made_of)
 
 CHILD_TEST(nothing_held_is_nothing_promised)
 {
-    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, 0);
 }
 
 CHILD_TEST(a_block_promises_what_is_not_resident)
 {
     char *memory = enter_block(8 * MIB, SG_DOMAIN_HEAP);
-    CHECK_EQUAL(sg_tracker_promised_bytes(), 8 * MIB);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, 8 * MIB);
     touch(memory, 4 * MIB);
-    CHECK_EQUAL(sg_tracker_promised_bytes(), 4 * MIB);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, 4 * MIB);
     touch(memory, 8 * MIB);
-    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, 0);
 }
 
 CHILD_TEST(of_a_block_that_moves_what_it_promises_is_on_its_way)
@@ -73,7 +73,7 @@ CHILD_TEST(of_a_block_that_moves_what_it_promises_is_on_its_way)
     CHECK_EQUAL(passage.promised_bytes, 4 * MIB);
     sg_tracker_end_large_passage(passage);
     touch(memory, 4 * MIB);
-    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, 0);
     passage = sg_tracker_begin_large_passage((uintptr_t)memory, 4 * MIB, true);
     CHECK_EQUAL(passage.promised_bytes, 0);
     sg_tracker_end_large_passage(passage);
@@ -83,27 +83,27 @@ CHILD_TEST(a_block_that_was_there_once_promises_nothing_again)
 {
     char *memory = enter_block(4 * MIB, SG_DOMAIN_HEAP);
     touch(memory, 4 * MIB);
-    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, 0);
     CHECK((sg_block_table_find(&sg_tracker_blocks, (uintptr_t)memory) & SG_BLOCK_SETTLED) != 0);
     CHECK(madvise(memory, 4 * MIB, MADV_DONTNEED) == 0);
-    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, 0);
 }
 
 CHILD_TEST(device_memory_promises_nothing_but_managed_memory_does)
 {
     (void)enter_block(8 * MIB, SG_DOMAIN_DEVICE);
-    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, 0);
     (void)enter_block(4 * MIB, SG_DOMAIN_MANAGED);
-    CHECK_EQUAL(sg_tracker_promised_bytes(), 4 * MIB);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, 4 * MIB);
 }
 
 CHILD_TEST(small_heap_promises_what_exceeds_the_memory_that_is_there)
 {
     sg_ledger_charge(SG_DOMAIN_HEAP, 64 * GIB);
-    uint64_t promised = sg_tracker_promised_bytes();
+    uint64_t promised = sg_tracker_scan().promised_bytes;
     CHECK(promised <= 64 * GIB && promised > 60 * GIB);
     sg_ledger_release(SG_DOMAIN_HEAP, 64 * GIB - 4096); /* less than this program has resident */
-    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, 0);
 }
 
 CHILD_TEST(a_mapping_promises_what_is_not_resident)
@@ -111,11 +111,11 @@ CHILD_TEST(a_mapping_promises_what_is_not_resident)
     char *memory = map_fresh(8 * MIB);
     uintptr_t begin = (uintptr_t)memory;
     CHECK_EQUAL(sg_range_map_set(&sg_tracker_maps, begin, begin + 8 * MIB, SG_RANGE_COUNTED, 0), 0);
-    CHECK_EQUAL(sg_tracker_promised_bytes(), 8 * MIB);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, 8 * MIB);
     touch(memory, 2 * MIB);
-    CHECK_EQUAL(sg_tracker_promised_bytes(), 6 * MIB);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, 6 * MIB);
     touch(memory, 8 * MIB);
-    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, 0);
     struct sg_range range;
     CHECK(sg_range_map_next(&sg_tracker_maps, begin, &range) && range.flags == SG_RANGE_SETTLED);
 }
@@ -124,9 +124,9 @@ CHILD_TEST(a_reserved_mapping_promises_nothing_until_it_is_committed)
 {
     uintptr_t begin = (uintptr_t)map_fresh(4 * MIB);
     CHECK_EQUAL(sg_range_map_set(&sg_tracker_maps, begin, begin + 4 * MIB, SG_RANGE_RESERVED, 0), 0);
-    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, 0);
     CHECK_EQUAL(sg_range_map_commit(&sg_tracker_maps, begin, begin + 2 * MIB), 0);
-    CHECK_EQUAL(sg_tracker_promised_bytes(), 2 * MIB);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, 2 * MIB);
 }
 
 CHILD_TEST(a_sparse_mapping_promises_nothing_and_shows_what_is_resident)
@@ -135,16 +135,16 @@ CHILD_TEST(a_sparse_mapping_promises_nothing_and_shows_what_is_resident)
     uintptr_t begin = (uintptr_t)memory;
     CHECK_EQUAL(sg_range_map_set(&sg_tracker_maps, begin, begin + 8 * MIB, SG_RANGE_SPARSE, SG_RANGE_COMMITTED), 0);
     touch(memory, 4 * MIB);
-    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, 0);
     CHECK_EQUAL(sg_own->sparse_resident_bytes, 4 * MIB);
 }
 
 CHILD_TEST(sparse_terabytes_that_were_never_writable_are_not_looked_at)
 {
     CHECK_EQUAL(sg_range_map_set(&sg_tracker_maps, (uintptr_t)GIB, (uintptr_t)(1000 * GIB), SG_RANGE_SPARSE, 0), 0);
-    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, 0);
     CHECK_EQUAL(sg_own->sparse_resident_bytes, 0);
-    CHECK(sg_tracker_has_sparse());
+    CHECK(sg_tracker_scan().has_sparse);
 }
 
 /* Only a kernel that tells what is there at a cost of that (Linux 6.7) is asked about terabytes: by mincore it takes
@@ -161,7 +161,7 @@ CHILD_TEST(writable_sparse_terabytes_are_looked_at_where_that_is_cheap)
                                  SG_RANGE_COMMITTED),
                 0);
     uint64_t begin = clock_ns();
-    CHECK_EQUAL(sg_tracker_promised_bytes(), 0);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, 0);
     CHECK(clock_ns() - begin < 20000000000);
     if (sg_residency_is_cheap())
         CHECK(sg_own->sparse_resident_bytes >= 4 * MIB && sg_own->sparse_resident_bytes < GIB);
@@ -174,18 +174,18 @@ CHILD_TEST(what_is_given_back_promises_nothing)
     char *block = enter_block(4 * MIB, SG_DOMAIN_HEAP);
     uintptr_t mapping = (uintptr_t)map_fresh(4 * MIB);
     CHECK_EQUAL(sg_range_map_set(&sg_tracker_maps, mapping, mapping + 4 * MIB, SG_RANGE_COUNTED, 0), 0);
-    CHECK_EQUAL(sg_tracker_promised_bytes(), 8 * MIB);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, 8 * MIB);
     sg_tracker_give_back(mapping, mapping + 2 * MIB);
-    CHECK_EQUAL(sg_tracker_promised_bytes(), 6 * MIB);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, 6 * MIB);
     sg_tracker_give_back((uintptr_t)block, (uintptr_t)block + 4 * MIB);
-    CHECK_EQUAL(sg_tracker_promised_bytes(), 2 * MIB);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, 2 * MIB);
 }
 
 CHILD_TEST(giving_back_a_part_of_a_block_leaves_its_promise)
 {
     char *block = enter_block(8 * MIB, SG_DOMAIN_HEAP);
     sg_tracker_give_back((uintptr_t)block, (uintptr_t)block + 4 * MIB);
-    CHECK_EQUAL(sg_tracker_promised_bytes(), 8 * MIB);
+    CHECK_EQUAL(sg_tracker_scan().promised_bytes, 8 * MIB);
 }
 
 CHILD_TEST(a_child_keeps_a_whole_map_and_forgets_a_torn_one)
