@@ -66,16 +66,8 @@ uint64_t sg_driver_pool_counted_bytes(void)
     return sg_load_relaxed(&pools) == POOLS_KEEP ? sg_load(&sg_entry_registry()->ended_bytes) : 0;
 }
 
-bool sg_driver_pool_is_pressed(void)
+bool sg_driver_pool_is_lease(uint64_t until_ns)
 {
-    uint64_t until = sg_load(&sg_entry_registry()->pressure_until_ns);
-    if (SG_LIKELY(until == 0))
-        return false;
     uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
-    return until > now && until - now <= SG_DRIVER_POOL_LEASE_NS; /* a damaged registry may hold any number */
-}
-
-uint64_t sg_driver_pool_pressure_bytes(void)
-{
-    return sg_driver_pool_is_pressed() ? sg_load(&sg_entry_registry()->pressure_bytes) : 0;
+    return until_ns > now && until_ns - now <= SG_DRIVER_POOL_LEASE_NS; /* a damaged registry may hold any number */
 }

@@ -9,6 +9,10 @@
 #ifndef SG_PRELOAD_ACCOUNT_DRIVER_POOL_H
 #define SG_PRELOAD_ACCOUNT_DRIVER_POOL_H
 
+#include "base/atomics.h"
+#include "base/compiler.h"
+#include "shared/own_entry.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -29,10 +33,20 @@ void sg_driver_pool_note_given(uint64_t bytes);
 /* The bytes freed and not allocated since; 0 if the driver has no pools, or that is not known yet. Any thread. */
 uint64_t sg_driver_pool_counted_bytes(void);
 
+/* Whether `until_ns`, the end of an announcement, lies in the next 3 s. */
+bool sg_driver_pool_is_lease(uint64_t until_ns);
+
 /* Whether a process of the machine is making memory pressure now. Any thread. */
-bool sg_driver_pool_is_pressed(void);
+static inline bool sg_driver_pool_is_pressed(void)
+{
+    uint64_t until = sg_load(&sg_entry_registry()->pressure_until_ns);
+    return SG_UNLIKELY(until != 0) && sg_driver_pool_is_lease(until);
+}
 
 /* The bytes that the process which makes pressure has populated and is about to drop; 0: none. Any thread. */
-uint64_t sg_driver_pool_pressure_bytes(void);
+static inline uint64_t sg_driver_pool_pressure_bytes(void)
+{
+    return sg_driver_pool_is_pressed() ? sg_load(&sg_entry_registry()->pressure_bytes) : 0;
+}
 
 #endif

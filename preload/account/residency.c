@@ -119,13 +119,13 @@ bool sg_residency_taken_bytes(uintptr_t begin, uintptr_t end, uint64_t *bytes)
     return count_pages(begin, end, &taken, false, bytes);
 }
 
-uint64_t sg_residency_cached_bytes(uintptr_t begin, uintptr_t end, bool is_sandboxed)
+uint64_t sg_residency_cached_bytes(uintptr_t begin, uintptr_t end, struct sg_seccomp_answer *sandbox)
 {
     unsigned char pages[1024] = {0};
     uint64_t page = sg_page_bytes(), count = 0;
     begin = sg_round_up(begin, page);
     end &= ~(page - 1);
-    if (begin < end && is_sandboxed)
+    if (begin < end && sg_seccomp_ask_once(sandbox))
         return count_pages(begin, end, &present, false, &count) ? count : 0;
     while (begin < end) {
         uint64_t bytes = end - begin < sizeof pages * page ? end - begin : sizeof pages * page;
@@ -137,12 +137,12 @@ uint64_t sg_residency_cached_bytes(uintptr_t begin, uintptr_t end, bool is_sandb
     return count * page;
 }
 
-uint64_t sg_residency_bytes(uintptr_t begin, uintptr_t end, bool is_sandboxed)
+uint64_t sg_residency_bytes(uintptr_t begin, uintptr_t end, struct sg_seccomp_answer *sandbox)
 {
     uint64_t page = sg_page_bytes(), bytes;
     begin = sg_round_up(begin, page);
     end &= ~(page - 1);
     if (begin >= end)
         return 0;
-    return count_pages(begin, end, &own, true, &bytes) ? bytes : sg_residency_cached_bytes(begin, end, is_sandboxed);
+    return count_pages(begin, end, &own, true, &bytes) ? bytes : sg_residency_cached_bytes(begin, end, sandbox);
 }

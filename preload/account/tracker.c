@@ -48,7 +48,7 @@ static struct sg_transit in_passage; /* heap bytes in passage (struct sg_passage
 struct scan {
     struct sg_block_table *table;
     uint64_t page;
-    bool is_sandboxed;
+    struct sg_seccomp_answer sandbox;
     uint64_t promised;
     uint64_t inherited;        /* missing bytes of inherited blocks and ranges */
     uint64_t managed_missing;  /* the part of promised that is managed memory */
@@ -60,11 +60,12 @@ struct scan {
     bool has_sparse;
 };
 
-static uint64_t resident_of(bool is_sandboxed, const struct sg_range *range, uintptr_t begin, uintptr_t end)
+static uint64_t resident_of(struct sg_seccomp_answer *sandbox, const struct sg_range *range, uintptr_t begin,
+                            uintptr_t end)
 {
     if ((range->flags & SG_RANGE_SHARED) != 0)
-        return sg_residency_cached_bytes(begin, end, is_sandboxed);
-    return sg_residency_bytes(begin, end, is_sandboxed);
+        return sg_residency_cached_bytes(begin, end, sandbox);
+    return sg_residency_bytes(begin, end, sandbox);
 }
 
 uint64_t sg_tracker_absent_bytes(const struct sg_range *range)
@@ -72,7 +73,8 @@ uint64_t sg_tracker_absent_bytes(const struct sg_range *range)
     uint64_t whole = range->end - range->begin;
     if (whole > COUNTED_MAX)
         return whole;
-    uint64_t resident = resident_of(sg_seccomp_is_on(), range, range->begin, range->end);
+    struct sg_seccomp_answer sandbox = {0};
+    uint64_t resident = resident_of(&sandbox, range, range->begin, range->end);
     return whole > resident ? whole - resident : 0;
 }
 
@@ -135,7 +137,7 @@ static void scan_block(void *context, uint64_t key, uint64_t value)
     uint64_t whole = whole_pages(key, key + size, scan->page);
     uint64_t resident = whole;
     if ((value & SG_BLOCK_SETTLED) == 0) {
-        resident = size > COUNTED_MAX ? 0 : sg_residency_bytes(key, key + size, scan->is_sandboxed);
+        resident = size > COUNTED_MAX ? 0 : sg_residency_bytes(key, key + size, &scan->sandbox);
         *(domain == SG_DOMAIN_HEAP && (value & SG_BLOCK_INHERITED) != 0 ? &scan->inherited : &scan->promised) +=
             whole - resident;
         scan->managed_missing += domain == SG_DOMAIN_MANAGED ? whole - resident : 0;
@@ -152,7 +154,7 @@ static void scan_block(void *context, uint64_t key, uint64_t value)
 
 /* The missing bytes of shared memory, without units that this scan has already checked at another address; *is_all
  * becomes false if there are such units. */
-static uint64_t missing_of_shared(const struct scan *scan, const struct sg_range *range, uintptr_t begin, uintptr_t end,
+static uint64_t missing_of_shared(struct scan *scan, const struct sg_range *range, uintptr_t begin, uintptr_t end,
                                   bool *is_all)
 {
     struct sg_range seen;
@@ -166,7 +168,7 @@ static uint64_t missing_of_shared(const struct scan *scan, const struct sg_range
         }
         uintptr_t from = range->begin + (at - range->source) * SG_SHARED_UNIT;
         uint64_t bytes = (next - at) * SG_SHARED_UNIT,
-                 absent = bytes - resident_of(scan->is_sandboxed, range, from, from + bytes);
+                 absent = bytes - resident_of(&scan->sandbox, range, from, from + bytes);
         sg_tmpfs_add_missing(at, next, absent);
         (void)sg_range_map_set(&checked_units, at, next, SG_RANGE_COUNTED,
                                0); /* out of memory: the units may be counted twice */
@@ -191,7 +193,7 @@ static void scan_counted(struct scan *scan, const struct sg_range *range, uintpt
     else if (!is_settled && range->source != 0)
         missing = missing_of_shared(scan, range, begin, end, &is_all);
     else if (!is_settled)
-        missing = bytes - resident_of(scan->is_sandboxed, range, begin, end);
+        missing = bytes - resident_of(&scan->sandbox, range, begin, end);
     if ((range->flags & SG_RANGE_SHARED) == 0)
         scan->resident_private += bytes - missing;
     if (is_commit(range))
@@ -217,7 +219,7 @@ static void scan_sparse(struct scan *scan, const struct sg_range *range, uintptr
     scan->sparse_room += end - begin;
     if (scan->sparse_room > SPARSE_MAX && !sg_residency_is_cheap())
         return;
-    uint64_t resident = resident_of(scan->is_sandboxed, range, begin, end);
+    uint64_t resident = resident_of(&scan->sandbox, range, begin, end);
     scan->sparse_resident += resident;
     if ((range->flags & SG_RANGE_INHERITED) == 0)
         scan->sparse_own += resident;
@@ -299,7 +301,6 @@ static uint64_t expected_of(const struct scan *scan, uint64_t anonymous)
 struct sg_tracker_scan sg_tracker_scan(void)
 {
     struct scan scan = {.table = &sg_tracker_blocks, .page = sg_page_bytes()};
-    scan.is_sandboxed = sg_seccomp_is_on();
     uint64_t scan_start = sg_transit_begin_look(&in_passage);
     uint64_t freed = sum_of_records(offsetof(struct sg_record, freed_bytes));
     scan.promised = sum_of_records(offsetof(struct sg_record, paying_bytes)); /* after the credit was taken back */
@@ -340,7 +341,9 @@ static void withdraw(uintptr_t begin, uintptr_t end, uint64_t max_bytes)
     if (end <= begin)
         return;
     bool is_countable = end - begin <= COUNTED_MAX;
-    if (is_countable && !sg_seccomp_is_on() && sg_residency_cached_bytes(begin, end, false) == end - begin)
+    struct sg_seccomp_answer sandbox = {0};
+    if (is_countable && !sg_seccomp_ask_once(&sandbox) &&
+        sg_residency_cached_bytes(begin, end, &sandbox) == end - begin)
         return;
     if (is_countable && !sg_residency_taken_bytes(begin, end, &taken))
         return;

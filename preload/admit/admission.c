@@ -102,7 +102,7 @@ static bool take_from_cached_snapshot(const struct sg_request *request)
 {
     bool grows_more = request->growth_bytes > request->size_bytes && sg_headroom_has_limit();
     if (request->card.identity != 0 || request->is_rare || grows_more ||
-        request->size_bytes > sg_headroom_total_bytes())
+        !sg_headroom_may_take(SG_HEADROOM_RESERVE, request->size_bytes))
         return false;
     add_to_flight(request, request->size_bytes);
     if (sg_headroom_take(SG_HEADROOM_RESERVE, request->size_bytes))
@@ -450,7 +450,8 @@ static void end_flight(uint64_t bytes)
 static enum sg_verdict judge_small(struct sg_request *request)
 {
     enum sg_verdict verdict = SG_ADMIT;
-    if (!sg_headroom_take(SG_HEADROOM_FLOOR, request->size_bytes)) {
+    if (!sg_headroom_may_take(SG_HEADROOM_FLOOR, request->size_bytes) ||
+        !sg_headroom_take(SG_HEADROOM_FLOOR, request->size_bytes)) {
         struct sg_lock_state lock;
         sg_lock_acquire(&sg_decision_lock, &lock);
         verdict = decide_small(request);

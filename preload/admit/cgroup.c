@@ -226,6 +226,7 @@ static bool read_level(struct level *level, struct sg_constraint *out)
     out->hard_limit_bytes = level->hard_limit_bytes;
     out->used_bytes = used;
     out->unexplained_bytes = level->unexplained_bytes;
+    out->touched_bytes = 0;
     sg_snapshot_set_reserve(out, false);
     return true;
 }

@@ -28,12 +28,14 @@ void sg_check_join(void)
         has_inherited = 0;
         sg_tracker_inherit();
     }
-    if (sg_registry_is_check_due()) {
+    enum sg_registry_step due = sg_registry_due();
+    if (SG_UNLIKELY(due == SG_REGISTRY_CHECK)) {
         sg_headroom_forget();
         if (sg_registry_check_place() && sg_segment_check_place())
             sg_timeline_make_anew();
+        due = sg_registry_due();
     }
-    if (!sg_registry_may_join())
+    if (SG_LIKELY(due != SG_REGISTRY_JOIN))
         return;
     sg_headroom_forget();
     sg_registry_join();
@@ -122,13 +124,6 @@ bool sg_check_fits(const struct sg_request *request, uint32_t parts, struct sg_a
     if (request->card.identity != 0)
         return fits_device(request, parts, answer);
     return !sg_headroom_is_known() || sg_headroom_fits(request, parts, answer);
-}
-
-uint64_t sg_check_source(const struct sg_request *request)
-{
-    if (request->card.identity != 0)
-        return request->card.identity;
-    return request->domain == SG_DOMAIN_DEVICE ? SG_SOURCE_UNBOUNDED : SG_SOURCE_BOUNDED;
 }
 
 void sg_check_take_out_the_dead(const struct sg_request *request)

@@ -39,7 +39,12 @@ uint64_t sg_check_device_reserve(uint64_t total_bytes);
 
 /* The source that the request draws from: SG_SOURCE_..., or the identity of a discrete device. Any thread, without the
  * lock. */
-uint64_t sg_check_source(const struct sg_request *request);
+static inline uint64_t sg_check_source(const struct sg_request *request)
+{
+    if (request->card.identity != 0)
+        return request->card.identity;
+    return request->domain == SG_DOMAIN_DEVICE ? SG_SOURCE_UNBOUNDED : SG_SOURCE_BOUNDED;
+}
 
 /* Marks the registry entries of dead processes, so that none of them causes a refusal. `request`: the one that is
  * announced, or NULL. If this process gets another registry entry meanwhile, the request is announced again there. */

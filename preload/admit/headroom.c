@@ -378,10 +378,12 @@ void sg_headroom_refresh(uint64_t device, bool is_closely)
     state.landed[true] = sg_entry_own_landed(true);
     sg_job_take_left_peak();
     uint64_t pressure = sg_driver_pool_pressure_bytes();
-    sg_managed_pages_begin_look(&state.snapshot);
+    state.snapshot.has_cuda = state.peers.cuda[0].managed_bytes != 0 ||
+                              (sg_load_relaxed(&sg_own->slot.flags) & (uint32_t)SG_SLOT_UNIFIED) != 0;
     sg_snapshot_refresh(&state.snapshot);
     sg_cgroup_look(&state.snapshot);
-    sg_managed_pages_end_look(&state.snapshot);
+    if (state.snapshot.is_valid && state.snapshot.has_cuda)
+        sg_managed_pages_look(&state.snapshot, state.peers.cuda);
     add_pressure(&state.snapshot, pressure);
     note_guarding(state.snapshot.is_valid);
     if (!state.snapshot.is_valid) {
@@ -404,10 +406,13 @@ bool sg_headroom_would_be_above_floor(uint64_t bytes)
     return state.alone_slack >= (int64_t)bytes;
 }
 
+bool sg_headroom_may_take(enum sg_headroom_line line, uint64_t bytes)
+{
+    return sg_registry_is_within(bytes, sg_load(&state.most[line])) && !is_old();
+}
+
 bool sg_headroom_take(enum sg_headroom_line line, uint64_t bytes)
 {
-    if (is_old())
-        return false;
     return sg_registry_take(bytes, &state.most[line]);
 }
 

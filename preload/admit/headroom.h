@@ -71,9 +71,13 @@ bool sg_headroom_is_known(void);
  * usable memory is below the line. */
 int64_t sg_headroom_slack(enum sg_headroom_line line);
 
+/* Whether the cached snapshot is new enough and shows headroom for `bytes`: then sg_headroom_take may be tried. Any
+ * thread, without the lock. */
+bool sg_headroom_may_take(enum sg_headroom_line line, uint64_t bytes);
+
 /* Adds `bytes`, which are in flight already, to the requests of the machine. True: the cached snapshot shows headroom
- * for them. False: a new snapshot must decide; if the cached one is too old, nothing was added. Any thread, without the
- * lock. */
+ * for them, whatever other processes have asked for meanwhile. False: a new snapshot must decide. Any thread, without
+ * the lock. */
 bool sg_headroom_take(enum sg_headroom_line line, uint64_t bytes);
 
 /* Whether usable memory would stay above the floor with `bytes` more, if every request in flight or queued came to

@@ -13,23 +13,6 @@
 #include "shared/segment.h"
 #include "account/driver_pool.h"
 
-static struct sg_cuda_sum before[1 + SG_ENTRY_LEVELS];
-
-static uint64_t identity_of_level(uint32_t index)
-{
-    return index == 0 ? 0 : sg_load(&sg_entry_own()->level[index - 1]);
-}
-
-void sg_managed_pages_begin_look(struct sg_snapshot *snapshot)
-{
-    sg_peers_sum_cuda(0, &before[0]);
-    snapshot->has_cuda =
-        before[0].managed_bytes != 0 || (sg_load_relaxed(&sg_own->slot.flags) & (uint32_t)SG_SLOT_UNIFIED) != 0;
-    for (uint32_t i = 1; i <= SG_ENTRY_LEVELS && before[0].managed_bytes != 0; i++)
-        if (identity_of_level(i) != 0)
-            sg_peers_sum_cuda(identity_of_level(i), &before[i]);
-}
-
 static uint64_t known_of(const struct sg_cuda_sum *sum)
 {
     return sum->shown_bytes + sum->flight_bytes;
@@ -61,38 +44,33 @@ static uint64_t find_base(uint64_t unexplained, uint64_t known, bool is_quiet)
     return last;
 }
 
-static uint64_t touched_on_machine(const struct sg_snapshot *snapshot)
+static uint64_t touched_on_machine(uint64_t unexplained, const struct sg_cuda_sum *first)
 {
-    struct sg_cuda_sum now, *first = &before[0];
+    struct sg_cuda_sum now;
+    if (unexplained == 0)
+        return 0;
     uint64_t pooled = sg_driver_pool_counted_bytes();
     sg_peers_sum_cuda(0, &now);
-    if (snapshot->unexplained_bytes == 0)
-        return 0;
     bool is_quiet = (first->managed_bytes | now.managed_bytes | first->flight_bytes | now.flight_bytes) == 0;
-    uint64_t shown = larger(first->shown_bytes, now.shown_bytes) + pooled;
-    uint64_t base = find_base(snapshot->unexplained_bytes, shown, is_quiet);
-    return touched_of(snapshot->unexplained_bytes, base, larger(known_of(first), known_of(&now)) + pooled, first, &now);
+    uint64_t base = find_base(unexplained, larger(first->shown_bytes, now.shown_bytes) + pooled, is_quiet);
+    return touched_of(unexplained, base, larger(known_of(first), known_of(&now)) + pooled, first, &now);
 }
 
-static uint64_t touched_in_cgroup(const struct sg_constraint *constraint)
+static uint64_t touched_in_cgroup(const struct sg_constraint *constraint, const struct sg_cuda_sum *first)
 {
-    struct sg_cuda_sum now, *first = &before[1 + constraint->level];
-    uint64_t identity = identity_of_level(1 + constraint->level);
+    struct sg_cuda_sum now;
+    uint64_t identity = sg_load(&sg_entry_own()->level[constraint->level]);
     if (identity == 0)
         return 0;
     sg_peers_sum_cuda(identity, &now);
     return touched_of(constraint->unexplained_bytes, 0, larger(known_of(first), known_of(&now)), first, &now);
 }
 
-void sg_managed_pages_end_look(struct sg_snapshot *snapshot)
+void sg_managed_pages_look(struct sg_snapshot *snapshot, const struct sg_cuda_sum before[1 + SG_ENTRY_LEVELS])
 {
-    for (uint32_t i = 0; i < snapshot->count; i++)
-        snapshot->at[i].touched_bytes = 0;
-    if (!snapshot->is_valid || !snapshot->has_cuda)
-        return;
-    snapshot->at[0].touched_bytes = touched_on_machine(snapshot);
+    snapshot->at[0].touched_bytes = touched_on_machine(snapshot->unexplained_bytes, &before[0]);
     for (uint32_t i = 1; i < snapshot->count && before[0].managed_bytes != 0; i++)
-        snapshot->at[i].touched_bytes = touched_in_cgroup(&snapshot->at[i]);
+        snapshot->at[i].touched_bytes = touched_in_cgroup(&snapshot->at[i], &before[1 + snapshot->at[i].level]);
 }
 
 void sg_managed_pages_note_context(uint64_t bytes)

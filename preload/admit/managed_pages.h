@@ -24,11 +24,11 @@
 #define SG_PRELOAD_ADMIT_MANAGED_PAGES_H
 
 #include "admit/snapshot.h"
+#include "shared/peers.h"
 
-/* Call the first before sg_snapshot_refresh and the second after it and sg_cgroup_look. The first sets has_cuda, the
- * second touched_bytes of each constraint. */
-void sg_managed_pages_begin_look(struct sg_snapshot *snapshot);
-void sg_managed_pages_end_look(struct sg_snapshot *snapshot);
+/* Sets touched_bytes of each constraint in a snapshot that has_cuda. `before`: sg_peers.cuda, summed up before the
+ * snapshot. Call it after sg_snapshot_refresh and sg_cgroup_look. */
+void sg_managed_pages_look(struct sg_snapshot *snapshot, const struct sg_cuda_sum before[1 + SG_ENTRY_LEVELS]);
 
 /* Adds to, or takes from, the base what a context takes or gives back: no counter explains that memory. Any thread,
  * without the lock. */

@@ -105,6 +105,7 @@ void sg_snapshot_refresh(struct sg_snapshot *snapshot)
 {
     snapshot->is_valid = read_meminfo(snapshot) || read_sysinfo(snapshot);
     snapshot->count = 1;
+    snapshot->at[0].touched_bytes = 0;
     snapshot->time_ns = sg_clock_ns(CLOCK_MONOTONIC);
     if (!snapshot->is_valid)
         return;

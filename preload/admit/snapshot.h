@@ -27,8 +27,9 @@ struct sg_constraint {
     uint64_t hard_limit_bytes;  /* of a cgroup: memory.max alone */
     uint64_t used_bytes;        /* of a cgroup: the usage that counts against both limits */
     uint64_t unexplained_bytes; /* of a cgroup: kernel memory that no other counter explains, with managed memory */
-    uint64_t
-        touched_bytes; /* managed memory that only the GPU touched: promised, yet headroom_bytes lacks it already */
+    /* Managed memory that only the GPU touched: promised, yet headroom_bytes lacks it already. managed_pages.h sets
+     * it. */
+    uint64_t touched_bytes;
 };
 
 struct sg_snapshot {

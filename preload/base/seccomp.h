@@ -19,4 +19,16 @@ bool sg_seccomp_is_on(void);
  * administrator and allows that. */
 bool sg_seccomp_is_strict(void);
 
+/* The answer of sg_seccomp_is_on for one scan, say: found when it is first needed, which costs a read of /proc. */
+struct sg_seccomp_answer {
+    bool is_known, is_on;
+};
+
+static inline bool sg_seccomp_ask_once(struct sg_seccomp_answer *answer)
+{
+    if (!answer->is_known)
+        *answer = (struct sg_seccomp_answer){.is_known = true, .is_on = sg_seccomp_is_on()};
+    return answer->is_on;
+}
+
 #endif

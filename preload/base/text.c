@@ -9,12 +9,6 @@
 #include <string.h>
 #include <fcntl.h>
 
-struct sg_text sg_text_begin(char *buffer, size_t capacity)
-{
-    buffer[0] = '\0';
-    return (struct sg_text){.bytes = buffer, .capacity = capacity};
-}
-
 void sg_text_add(struct sg_text *text, const char *piece)
 {
     while (*piece != '\0' && text->length + 1 < text->capacity)

@@ -17,7 +17,11 @@ struct sg_text {
 };
 
 /* Begins an empty text in `buffer` of `capacity` bytes. */
-struct sg_text sg_text_begin(char *buffer, size_t capacity);
+static inline struct sg_text sg_text_begin(char *buffer, size_t capacity)
+{
+    buffer[0] = '\0';
+    return (struct sg_text){.bytes = buffer, .capacity = capacity};
+}
 
 /* Append to the text. Numbers are decimal; hex has 16 digits; padded has at least `digits` digits, with leading zeros;
  * size is for people: "12.0 GiB". */

@@ -162,17 +162,6 @@ static uint64_t inherited_uncounted(struct inherited_set *set, const struct sg_r
     return inherited.identity != 0 ? add_uncounted(set, inherited) : 0;
 }
 
-/* Counts our own inherited promises among those of the peers, because our own promised_bytes do not contain them. */
-static void add_own_inherited(struct sg_peers *peers)
-{
-    const struct sg_registry_entry *own = sg_entry_own();
-    for (uint32_t i = 0; i <= SG_ENTRY_LEVELS; i++) {
-        counted[i].count = 0;
-        add(i == 0 ? &peers->machine.held_bytes : &peers->level[i - 1].held_bytes,
-            inherited_uncounted(&counted[i], own));
-    }
-}
-
 static void add_flight(struct sg_peer_sums *sum, const struct peer *peer, uint64_t bytes)
 {
     add(&sum->flight_bytes, bytes);
@@ -204,6 +193,33 @@ static void add_promises(struct sg_peer_sums *sum, const struct peer *peer)
     add_flight(sum, peer, peer->promised.in_doubt_bytes);
 }
 
+static void add_cuda(struct sg_cuda_sum *sum, const struct sg_registry_entry *entry, bool is_machine)
+{
+    uint64_t managed = sg_load(&entry->managed_bytes), missing = sg_load(&entry->slot.live_bytes);
+    missing = missing < managed ? missing : managed;
+    add(&sum->managed_bytes, managed);
+    add(&sum->missing_bytes, missing);
+    add(&sum->shown_bytes, managed - missing);
+    add(&sum->shown_bytes, sg_load(&entry->pinned_bytes));
+    if (is_machine && (sg_load(&entry->slot.flags) & SG_SLOT_UNIFIED) != 0)
+        add(&sum->shown_bytes, sg_load(&entry->slot.device_bytes));
+    add(&sum->flight_bytes, sg_load(&entry->bounded_flight_bytes));
+    if (is_machine)
+        add(&sum->flight_bytes, sg_load(&entry->unbounded_flight_bytes));
+}
+
+/* Counts our own inherited promises among those of the peers, because our own promised_bytes do not contain them. */
+static void add_own(struct sg_peers *peers)
+{
+    const struct sg_registry_entry *own = sg_entry_own();
+    for (uint32_t i = 0; i <= SG_ENTRY_LEVELS; i++) {
+        counted[i].count = 0;
+        add(i == 0 ? &peers->machine.held_bytes : &peers->level[i - 1].held_bytes,
+            inherited_uncounted(&counted[i], own));
+        add_cuda(&peers->cuda[i], own, i == 0);
+    }
+}
+
 static void add_to_machine(struct sg_peers *peers, struct sg_registry_entry *entry, const struct peer *peer)
 {
     bool is_bounded = peer->queued_source == SG_SOURCE_BOUNDED;
@@ -213,6 +229,7 @@ static void add_to_machine(struct sg_peers *peers, struct sg_registry_entry *ent
     add_flight(&peers->machine, peer, peer->unbounded_bytes);
     add_promises(&peers->machine, peer);
     add(&peers->machine.held_bytes, inherited_uncounted(&counted[0], entry));
+    add_cuda(&peers->cuda[0], entry, true);
     const struct sg_registry_entry *own = sg_entry_own();
     for (unsigned i = 0; i < SG_ENTRY_LEVELS && own->level[i] != 0; i++) {
         if (!sg_entry_is_member(entry, own->level[i]))
@@ -222,6 +239,7 @@ static void add_to_machine(struct sg_peers *peers, struct sg_registry_entry *ent
         add_flight(&peers->level[i], peer, peer->bounded_bytes);
         add_promises(&peers->level[i], peer);
         add(&peers->level[i].held_bytes, inherited_uncounted(&counted[1 + i], entry));
+        add_cuda(&peers->cuda[1 + i], entry, false);
     }
 }
 
@@ -298,13 +316,14 @@ static void count(const struct arguments *arguments, struct sg_registry_entry *e
 }
 
 /* Adds the bytes that processes hold together and we do not: shared memory, and memory of parents. */
-static void add_same_bytes(struct sg_peers *peers)
+static void add_same_bytes(struct sg_peers *peers, const struct sg_same_bytes *same)
 {
-    add(&peers->machine.held_bytes, sg_same_bytes_promised(SG_SAME_ON_MACHINE));
+    add(&peers->machine.held_bytes, same->promised[SG_SAME_ON_MACHINE]);
     for (unsigned i = 0; i < SG_ENTRY_LEVELS; i++)
-        add(&peers->level[i].held_bytes, sg_same_bytes_promised(SG_SAME_IN_LEVEL + i));
-    add(&peers->job.held_bytes, sg_same_bytes_held_by_job());
-    add(&peers->job.held_bytes, sg_same_bytes_inherited_by_job());
+        add(&peers->level[i].held_bytes, same->promised[SG_SAME_IN_LEVEL + i]);
+    add(&peers->job.held_bytes, same->held_by_job);
+    if (peers->job_processes != 0 || sg_load(&sg_own->slot.inherited_bytes) != 0)
+        add(&peers->job.held_bytes, sg_same_bytes_inherited_by_job());
 }
 
 void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel)
@@ -318,8 +337,8 @@ void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel)
                                   .now = sg_clock_ns(CLOCK_MONOTONIC)};
     uint32_t used = sg_load(&registry->entry_used);
     memset(peers, 0, sizeof *peers);
-    add_own_inherited(peers);
-    sg_same_bytes_gather();
+    add_own(peers);
+    const struct sg_same_bytes *same = sg_same_bytes_gather();
     for (uint32_t i = 0; i < used && i < SG_ENTRY_CAPACITY; i++) {
         struct sg_registry_entry *entry = sg_entry_at(registry, i);
         if (entry == own || SG_CLAIM_STATE(sg_load(&entry->claim)) != SG_CLAIM_LIVE)
@@ -334,23 +353,8 @@ void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel)
         peer.is_stalled = is_stalled(i, entry, &peer, arguments.now);
         count(&arguments, entry, &peer);
     }
-    add_same_bytes(peers);
+    add_same_bytes(peers, same);
     add(&peers->cuda_bytes, peers->device_bytes);
-}
-
-static void add_cuda(struct sg_cuda_sum *sum, const struct sg_registry_entry *entry, bool is_machine)
-{
-    uint64_t managed = sg_load(&entry->managed_bytes), missing = sg_load(&entry->slot.live_bytes);
-    missing = missing < managed ? missing : managed;
-    add(&sum->managed_bytes, managed);
-    add(&sum->missing_bytes, missing);
-    add(&sum->shown_bytes, managed - missing);
-    add(&sum->shown_bytes, sg_load(&entry->pinned_bytes));
-    if (is_machine && (sg_load(&entry->slot.flags) & SG_SLOT_UNIFIED) != 0)
-        add(&sum->shown_bytes, sg_load(&entry->slot.device_bytes));
-    add(&sum->flight_bytes, sg_load(&entry->bounded_flight_bytes));
-    if (is_machine)
-        add(&sum->flight_bytes, sg_load(&entry->unbounded_flight_bytes));
 }
 
 void sg_peers_sum_cuda(uint64_t level, struct sg_cuda_sum *sum)
@@ -375,11 +379,6 @@ bool sg_peers_is_watched(const struct sg_registry_entry *entry, uint64_t now)
 }
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
-
-uint32_t sg_peers_epoch(void)
-{
-    return sg_load(&sg_entry_registry()->epoch);
-}
 
 void sg_peers_advance(void)
 {

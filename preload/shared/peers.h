@@ -5,6 +5,7 @@
 #ifndef SG_PRELOAD_SHARED_PEERS_H
 #define SG_PRELOAD_SHARED_PEERS_H
 
+#include "shared/own_entry.h"
 #include "sparkguard_abi.h"
 
 #include <stdbool.h>
@@ -18,6 +19,14 @@ struct sg_peer_sums {
     uint64_t queued_after_bytes;  /* requests queued after ours */
 };
 
+/* CUDA memory of all guarded processes, including this one. */
+struct sg_cuda_sum {
+    uint64_t managed_bytes; /* granted */
+    uint64_t missing_bytes; /* managed memory that is not in the CPU's page tables */
+    uint64_t shown_bytes;   /* managed memory in the page tables, and pinned memory; on the machine also device */
+    uint64_t flight_bytes;  /* in flight: admitted, and the real call has not returned */
+};
+
 struct sg_peers {
     struct sg_peer_sums machine;
     struct sg_peer_sums level[SG_ENTRY_LEVELS]; /* of our cgroups, in the order of sg_registry_set_levels */
@@ -29,6 +38,7 @@ struct sg_peers {
     uint64_t device_bytes;     /* device memory of the others */
     uint64_t cuda_bytes;       /* device, pinned and managed memory of the others */
     bool is_reclaiming;        /* a process is populating memory to drop page cache */
+    struct sg_cuda_sum cuda[1 + SG_ENTRY_LEVELS]; /* of the machine, and of each of our cgroups */
 };
 
 /* Sums up the other processes into *peers.
@@ -37,15 +47,7 @@ struct sg_peers {
  * 1 MiB or more. Without a queued request of our own, all requests count as queued before. */
 void sg_peers_sum(struct sg_peers *peers, uint64_t device, bool asks_kernel);
 
-/* CUDA memory of all guarded processes, including this one. */
-struct sg_cuda_sum {
-    uint64_t managed_bytes; /* granted */
-    uint64_t missing_bytes; /* managed memory that is not in the CPU's page tables */
-    uint64_t shown_bytes;   /* managed memory in the page tables, and pinned memory; on the machine also device */
-    uint64_t flight_bytes;  /* in flight: admitted, and the real call has not returned */
-};
-
-/* Fills *sum for the cgroup with identity `level`; 0: for the machine. */
+/* Sums up CUDA memory alone. Fills *sum for the cgroup with identity `level`; 0: for the machine. */
 void sg_peers_sum_cuda(uint64_t level, struct sg_cuda_sum *sum);
 
 /* Whether the entry's watchdog ran within the second before `now` (CLOCK_MONOTONIC, ns): the process has a watchdog and
@@ -55,7 +57,10 @@ bool sg_peers_is_watched(const struct sg_registry_entry *entry, uint64_t now);
 /* ---- waiting; any thread, without the lock ---- */
 
 /* The epoch changes when any process settles or withdraws a request, scans its promises, or is found dead. */
-uint32_t sg_peers_epoch(void);
+static inline uint32_t sg_peers_epoch(void)
+{
+    return sg_load(&sg_entry_registry()->epoch);
+}
 
 /* Changes the epoch and wakes all waiting processes. */
 void sg_peers_advance(void);

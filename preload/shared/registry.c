@@ -240,9 +240,13 @@ static void report_alone(long error)
     sg_segment_add_event(what);
 }
 
-bool sg_registry_may_join(void)
+enum sg_registry_step sg_registry_due(void)
 {
-    return SG_UNLIKELY(sg_load(&own.membership) == UNTRIED) && sg_segment_is_shared();
+    uint32_t membership = sg_load(&own.membership);
+    if (SG_UNLIKELY(membership == UNTRIED) && sg_segment_is_shared())
+        return SG_REGISTRY_JOIN;
+    bool is_due = membership == SHARING && sg_clock_ns(CLOCK_MONOTONIC) - own.checked_ns >= CHECK_NS;
+    return is_due ? SG_REGISTRY_CHECK : SG_REGISTRY_NOTHING;
 }
 
 /* If the mapped file was removed, another one is mapped. The old mapping stays: a thread that was stopped may go on in
@@ -318,11 +322,6 @@ static bool leave_if_gone(long fd)
     own.file.registry = NULL;
     drop_entry();
     return true;
-}
-
-bool sg_registry_is_check_due(void)
-{
-    return sg_load(&own.membership) == SHARING && sg_clock_ns(CLOCK_MONOTONIC) - own.checked_ns >= CHECK_NS;
 }
 
 bool sg_registry_check_place(void)

@@ -26,15 +26,18 @@
 #ifndef SG_PRELOAD_SHARED_REGISTRY_H
 #define SG_PRELOAD_SHARED_REGISTRY_H
 
+#include "shared/own_entry.h"
 #include "sparkguard_abi.h"
 
 #include <stdbool.h>
 
 /* ---- the registry entry; under the decision lock, except where noted ---- */
 
-/* Whether sg_registry_join would try to take an entry: this process has a shared segment and neither holds an entry nor
- * has given up. Call sg_headroom_forget() before joining: a place in one registry's order means nothing in another. */
-bool sg_registry_may_join(void);
+/* What is due before a decision. JOIN: this process has a shared segment and neither holds an entry nor has given up.
+ * CHECK: 500 ms have passed since the last check of the registry file's place. Call sg_headroom_forget() before joining:
+ * a place in one registry's order means nothing in another. */
+enum sg_registry_step { SG_REGISTRY_NOTHING, SG_REGISTRY_JOIN, SG_REGISTRY_CHECK };
+enum sg_registry_step sg_registry_due(void);
 
 /* Takes a registry entry, creating the registry if necessary. Errors: tries again after 1 s if descriptors are
  * exhausted, if the file was replaced, or if sums kept changing; otherwise the process decides alone for good and adds
@@ -61,9 +64,6 @@ void sg_registry_inherit(uint64_t bytes, uint32_t parent_pid);
 /* Sets the identities of this process's `count` cgroups that bound memory. */
 void sg_registry_set_levels(const uint64_t *identity, uint32_t count);
 
-/* Whether 500 ms have passed since the last check of the registry file's place. */
-bool sg_registry_is_check_due(void);
-
 /* Checks that the mapped registry is still the file in SPARKGUARD_DIR. If that was removed or replaced, this process
  * leaves its entry and will join the new file, where new processes meet. Call sg_headroom_forget() first.
  * True: the file is in its place. */
@@ -88,6 +88,15 @@ void sg_registry_withdraw(void);
 
 /* Adds `bytes` to asked_bytes, the sum of all requests ever made. Any thread. */
 void sg_registry_count(uint64_t bytes);
+
+/* Whether `bytes` are at most 1/16 of the distance from asked_bytes to `limit`, a place in the order; 0: no place. Any
+ * thread. */
+static inline bool sg_registry_is_within(uint64_t bytes, uint64_t limit)
+{
+    /* A signed difference: asked_bytes may wrap after some years. */
+    int64_t distance = (int64_t)(limit - sg_load(&sg_entry_registry()->asked_bytes));
+    return limit != 0 && distance > 0 && bytes <= (uint64_t)distance / 16;
+}
 
 /* Adds `bytes` to asked_bytes if they are at most 1/16 of the distance from asked_bytes to *limit, a place in the
  * order. True: asked_bytes is still at most *limit. False: the request must be queued; its bytes may have been added

@@ -215,9 +215,19 @@ static void gather(struct gathering *g)
     count_all(g);
 }
 
-void sg_same_bytes_gather(void)
+static uint64_t beyond(uint64_t all, uint64_t own)
 {
+    return all > own ? all - own : 0;
+}
+
+const struct sg_same_bytes *sg_same_bytes_gather(void)
+{
+    static struct sg_same_bytes others; /* under the decision lock */
     gather(&refresh);
+    for (uint32_t group = 0; group < SG_SAME_COUNT; group++)
+        others.promised[group] = beyond(refresh.promised[group], refresh.own_note.missing_bytes);
+    others.held_by_job = beyond(refresh.held_by_job, refresh.own_note.held_bytes);
+    return &others;
 }
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
@@ -254,18 +264,6 @@ uint64_t sg_same_bytes_read(uint32_t number, const struct sg_registry_entry *ent
     named = smaller_of(named, granted->bytes);
     granted->in_doubt_bytes = named > granted->by_name_bytes ? named - granted->by_name_bytes : 0;
     return now;
-}
-
-uint64_t sg_same_bytes_promised(uint32_t group)
-{
-    return refresh.promised[group] > refresh.own_note.missing_bytes
-               ? refresh.promised[group] - refresh.own_note.missing_bytes
-               : 0;
-}
-
-uint64_t sg_same_bytes_held_by_job(void)
-{
-    return refresh.held_by_job > refresh.own_note.held_bytes ? refresh.held_by_job - refresh.own_note.held_bytes : 0;
 }
 
 uint64_t sg_same_bytes_known(uint32_t group, uint64_t begin, uint64_t end, uint64_t bytes)

@@ -24,8 +24,14 @@ enum {
     SG_SAME_COUNT
 };
 
+/* Bytes of the gathered ranges beyond this process's own. */
+struct sg_same_bytes {
+    uint64_t promised[SG_SAME_COUNT]; /* what the processes of each group together have promised */
+    uint64_t held_by_job;             /* what the processes of the job together hold */
+};
+
 /* Gathers the ranges of all registry entries. Call it before the entries' sums are read. */
-void sg_same_bytes_gather(void);
+const struct sg_same_bytes *sg_same_bytes_gather(void);
 
 /* The promised or granted bytes of one registry entry. */
 struct sg_named {
@@ -39,14 +45,8 @@ struct sg_named {
 uint64_t sg_same_bytes_read(uint32_t number, const struct sg_registry_entry *entry, struct sg_named *promised,
                             struct sg_named *granted);
 
-/* Bytes of the gathered ranges that the processes of `group` together have promised, beyond this process's
- * own. */
-uint64_t sg_same_bytes_promised(uint32_t group);
-
-/* Bytes of the gathered ranges that the job's processes together hold, beyond this process's own. */
-uint64_t sg_same_bytes_held_by_job(void);
-
-/* Bytes that the job's forked children still hold of memory that their parents have freed; no other sum counts them. */
+/* Bytes that the job's forked children still hold of memory that their parents have freed; no other sum counts them.
+ * Call it after the entries' sums were read: such bytes leave the parent's sums first. */
 uint64_t sg_same_bytes_inherited_by_job(void);
 
 /* A request for units [begin, end) of shared memory would promise `bytes`. Returns how many of them processes of group

@@ -477,7 +477,8 @@ inline wait()
     }
 }
 
-/* take_from_cached_snapshot(): the request is in flight before it is counted. */
+/* take_from_cached_snapshot(): the request is in flight before it is counted. sg_headroom_may_take() reads first whether
+ * that is worth a try; it decides nothing, so it is one of the ways in which take() admits nothing. */
 inline take_of_young_look()
 {
 #ifdef BREAK_YOUNG_FLIGHT_LATE

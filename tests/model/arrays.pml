@@ -4,7 +4,7 @@
  *
  * Checked by tests/model/run. Every statement is one access to shared memory, in the order in which
  * preload/hooks/heap/heap.c (allocate_from_credit, allocate_large, count_and_free), preload/account/ledger.c
- * (sg_ledger_take_array, _give_array, _begin_scan, _end_scan) and tracker.c (sg_tracker_promised_bytes) make it. All
+ * (sg_ledger_take_array, _give_array, _begin_scan, _end_scan) and tracker.c (sg_tracker_scan) make it. All
  * arrays have one size.
  *
  *     slot              the block table: an array, and whether a scan has seen it

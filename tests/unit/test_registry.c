@@ -37,7 +37,7 @@ static void join(void)
 {
     use_folder();
     sg_segment_attach();
-    CHECK(sg_registry_may_join());
+    CHECK(sg_registry_due() == SG_REGISTRY_JOIN);
     sg_registry_join();
 }
 
@@ -45,7 +45,7 @@ static void join_shared(void)
 {
     join();
     CHECK(is_sharing());
-    CHECK(!sg_registry_may_join());
+    CHECK(sg_registry_due() != SG_REGISTRY_JOIN);
 }
 
 static const char *ledger_path(void)
@@ -113,7 +113,7 @@ static void wait_for(pid_t child)
 CHILD_TEST(without_a_segment_a_process_decides_alone)
 {
     struct sg_peers peers;
-    CHECK(!sg_registry_may_join());
+    CHECK(sg_registry_due() != SG_REGISTRY_JOIN);
     sg_registry_announce(SG_SOURCE_BOUNDED, GIB);
     sg_peers_sum(&peers, 0, true);
     CHECK_EQUAL(peers.machine.queued_before_bytes, 0);
@@ -350,12 +350,12 @@ CHILD_TEST(who_finds_the_ledger_removed_joins_a_new_one)
     CHECK(unlink(ledger_path()) == 0);
     CHECK(!sg_registry_reap());
     CHECK_EQUAL(SG_CLAIM_STATE(entry->claim), SG_CLAIM_EMPTY);
-    CHECK(sg_entry_registry() != old && sg_registry_may_join());
+    CHECK(sg_entry_registry() != old && sg_registry_due() == SG_REGISTRY_JOIN);
     sg_registry_join();
     CHECK(is_sharing() && sg_entry_registry() != old && sg_entry_own() != entry);
     CHECK_EQUAL(sg_entry_own()->slot.in_flight_bytes, MIB);
     CHECK(access(ledger_path(), F_OK) == 0 && is_locked(0));
-    CHECK(!sg_registry_reap() && !sg_registry_may_join());
+    CHECK(!sg_registry_reap() && sg_registry_due() != SG_REGISTRY_JOIN);
 }
 
 static struct sg_registry *inherited;
@@ -382,7 +382,7 @@ CHILD_TEST(who_finds_another_file_in_the_place_of_the_ledger_goes_there)
     CHECK(rename(ledger_path(), away) == 0);
     wait_for(fork_guarded(join_shared));
     CHECK(!sg_registry_reap());
-    CHECK(sg_registry_may_join());
+    CHECK(sg_registry_due() == SG_REGISTRY_JOIN);
     sg_registry_join();
     CHECK(is_sharing());
     CHECK_EQUAL(sg_entry_registry()->entry_used, 2); /* the dead child's registry entry has not been reaped */
@@ -401,7 +401,7 @@ static void expect_no_seat(void)
 {
     join();
     CHECK(!is_sharing());
-    CHECK(!sg_registry_may_join());
+    CHECK(sg_registry_due() != SG_REGISTRY_JOIN);
     CHECK(strstr(last_event(), "not sharing: no room") == last_event());
     CHECK(sg_entry_registry()->entry_used == 0);
     sg_entry_flight_add(SG_SOURCE_BOUNDED, GIB);
@@ -432,7 +432,7 @@ static void expect_alone(const char *why)
 {
     join();
     CHECK(!is_sharing());
-    CHECK(!sg_registry_may_join());
+    CHECK(sg_registry_due() != SG_REGISTRY_JOIN);
     CHECK(strstr(last_event(), "not sharing: ") == last_event());
     CHECK(strstr(last_event(), why) != NULL);
 }
@@ -461,7 +461,7 @@ static void join_another_versions(uint32_t entry_bytes)
     put_ledger(&header, (off_t)SG_REGISTRY_BYTES(entry_bytes));
     int owners = lock_seats(0, 2);
     join_shared();
-    CHECK_EQUAL(sg_registry_may_join(), false);
+    CHECK(sg_registry_due() != SG_REGISTRY_JOIN);
     CHECK(sg_entry_own() == seat_at(2) && (char *)seat_at(2) == (char *)seat_at(0) + 2 * (size_t)entry_bytes);
     sg_entry_begin_files();
     sg_entry_end_files(&range, 1);

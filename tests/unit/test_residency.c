@@ -10,6 +10,8 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
+#define ANSWER(is_on) (&(struct sg_seccomp_answer){true, is_on})
+
 enum { PIECES = 200 }; /* more than one answer of the kernel holds */
 
 /* From here on `call` fails. */
@@ -55,24 +57,24 @@ static void check_anonymous(bool can_scan)
     char *address = map(bytes, MAP_PRIVATE | MAP_ANONYMOUS, -1);
     uintptr_t begin = (uintptr_t)address, end = begin + bytes;
     for (int is_sandboxed = 0; is_sandboxed < 2; is_sandboxed++)
-        CHECK_EQUAL(sg_residency_bytes(begin, end, is_sandboxed), 0);
+        CHECK_EQUAL(sg_residency_bytes(begin, end, ANSWER(is_sandboxed)), 0);
     CHECK(sg_residency_taken_bytes(begin, end, &taken));
     CHECK_EQUAL(taken, 0);
     for (uint64_t i = 0; i < bytes; i += page) /* only read: everywhere the kernel's one page of zeros */
         CHECK_EQUAL(((volatile char *)address)[i], 0);
-    CHECK_EQUAL(sg_residency_bytes(begin, end, false), can_scan ? 0 : bytes);
+    CHECK_EQUAL(sg_residency_bytes(begin, end, ANSWER(false)), can_scan ? 0 : bytes);
     CHECK(sg_residency_taken_bytes(begin, end, &taken));
     CHECK_EQUAL(taken, can_scan ? 0 : bytes);
     CHECK_EQUAL(madvise(address, bytes, MADV_DONTNEED), 0);
     touch_pieces(address, page);
     for (int is_sandboxed = 0; is_sandboxed < 2; is_sandboxed++) {
-        CHECK_EQUAL(sg_residency_bytes(begin, end, is_sandboxed), PIECES * page);
-        CHECK_EQUAL(sg_residency_bytes(begin + 1, end, is_sandboxed), (PIECES - 1) * page); /* whole pages */
+        CHECK_EQUAL(sg_residency_bytes(begin, end, ANSWER(is_sandboxed)), PIECES * page);
+        CHECK_EQUAL(sg_residency_bytes(begin + 1, end, ANSWER(is_sandboxed)), (PIECES - 1) * page); /* whole pages */
     }
     CHECK(sg_residency_taken_bytes(begin, end, &taken));
     CHECK_EQUAL(taken, PIECES * page);
     CHECK_EQUAL(munmap(address, bytes), 0);
-    CHECK_EQUAL(sg_residency_bytes(begin, end, true), 0);
+    CHECK_EQUAL(sg_residency_bytes(begin, end, ANSWER(true)), 0);
 }
 
 CHILD_TEST(anonymous_pages_are_there_when_they_were_touched)
@@ -93,8 +95,8 @@ CHILD_TEST(where_nothing_tells_nothing_is_said)
     memset(address, 1, bytes);
     deny(SYS_openat, EACCES);
     CHECK(!sg_residency_taken_bytes((uintptr_t)address, (uintptr_t)address + bytes, &taken));
-    CHECK_EQUAL(sg_residency_bytes((uintptr_t)address, (uintptr_t)address + bytes, true), 0);
-    CHECK_EQUAL(sg_residency_bytes((uintptr_t)address, (uintptr_t)address + bytes, false), bytes);
+    CHECK_EQUAL(sg_residency_bytes((uintptr_t)address, (uintptr_t)address + bytes, ANSWER(true)), 0);
+    CHECK_EQUAL(sg_residency_bytes((uintptr_t)address, (uintptr_t)address + bytes, ANSWER(false)), bytes);
 }
 
 CHILD_TEST(nor_where_it_stops_in_the_middle)
