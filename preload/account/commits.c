@@ -27,11 +27,6 @@ static uint64_t least_of(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-void sg_commits_begin_scan(void)
-{
-    state.counted = state.counted_untouched = 0;
-}
-
 void sg_commits_note(uint64_t touched_bytes, uint64_t untouched_bytes)
 {
     state.counted += touched_bytes;
@@ -67,6 +62,7 @@ uint64_t sg_commits_end_scan(void)
 {
     state.touched = state.counted;
     state.untouched = state.counted_untouched;
+    state.counted = state.counted_untouched = 0; /* for the next scan */
     note_age(sg_clock_ns(CLOCK_MONOTONIC));
     uint64_t promised = promise_of(state.untouched);
     if (promised == state.untouched)

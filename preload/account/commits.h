@@ -25,9 +25,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A scan: begin; note the touched and untouched bytes of each committed range; end. end_scan returns how many of the
+/* A scan: notes the touched and untouched bytes of each committed range, then ends. end_scan returns how many of the
  * untouched bytes are to be promised. */
-void sg_commits_begin_scan(void);
 void sg_commits_note(uint64_t touched_bytes, uint64_t untouched_bytes);
 uint64_t sg_commits_end_scan(void);
 

@@ -27,7 +27,7 @@ struct sg_lock sg_promises_lock;
 
 static uint32_t peak_writer;
 
-static uint64_t promise_slack; /* (atomic) see sg_ledger_set_promise_slack */
+static uint64_t promise_slack; /* (atomic) see sg_ledger_set_slack */
 
 static struct sg_transit promises; /* promised bytes: new ones are noted, moved ones are in transit */
 static uint64_t promises_start;    /* the present scan's sg_transit_begin_look */
@@ -178,11 +178,6 @@ static bool is_beyond(uint64_t *promised, uint64_t *promisable)
     return *promised > *promisable + sg_load_relaxed(&promise_slack);
 }
 
-void sg_ledger_set_promise_slack(uint64_t bytes)
-{
-    sg_store_relaxed(&promise_slack, bytes < SG_PROMISE_SLACK_MAX ? bytes : SG_PROMISE_SLACK_MAX);
-}
-
 /* Lowers the promised bytes to the bytes held: the last scan's figure is an upper bound, and some of its bytes may have
  * been freed since. Under sg_promises_lock, not beside the end of a scan or a withdrawal: they may lower the promised
  * bytes and a new promise may raise them to the value read before, which the compare-and-swap could not detect. */
@@ -311,10 +306,12 @@ void sg_ledger_take_back_record(struct sg_record *record)
     take_back(record, true);
 }
 
-void sg_ledger_set_array_credit(uint64_t max_bytes)
+void sg_ledger_set_slack(uint64_t array_credit_bytes, uint64_t promise_slack_bytes)
 {
-    sg_store(&arrays.max_bytes, max_bytes < SG_ARRAY_CREDIT_MAX ? max_bytes : SG_ARRAY_CREDIT_MAX);
-    if (max_bytes == 0)
+    sg_store_relaxed(&promise_slack,
+                     promise_slack_bytes < SG_PROMISE_SLACK_MAX ? promise_slack_bytes : SG_PROMISE_SLACK_MAX);
+    sg_store(&arrays.max_bytes, array_credit_bytes < SG_ARRAY_CREDIT_MAX ? array_credit_bytes : SG_ARRAY_CREDIT_MAX);
+    if (array_credit_bytes == 0)
         sg_ledger_take_back_arrays();
 }
 

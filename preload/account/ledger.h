@@ -101,14 +101,14 @@ void sg_ledger_take_back_record(struct sg_record *record);
 /* Until the next scan no array becomes credit: the present one could not mark all of them as scanned. */
 void sg_ledger_bar_arrays(void);
 
-/* Sets how much array credit a thread may have from now on. At most SG_ARRAY_CREDIT_MAX; 0 takes all credit back. */
+/* Sets what ample headroom allows from now on.
+ * array_credit_bytes   of a thread, at most SG_ARRAY_CREDIT_MAX; 0 takes all credit back.
+ * promise_slack_bytes  by how much the promised bytes may exceed the bytes held before a release lowers them, at most
+ *                      SG_PROMISE_SLACK_MAX. Lowering takes a lock and two system calls, so it is done for many releases
+ *                      at once. */
 #define SG_ARRAY_CREDIT_MAX (UINT64_C(64) << 20)
-void sg_ledger_set_array_credit(uint64_t max_bytes);
-
-/* Sets by how much the promised bytes may exceed the bytes held before a release lowers them. That takes a lock and two
- * system calls, so where headroom is ample it is done for many releases at once. At most SG_PROMISE_SLACK_MAX. */
 #define SG_PROMISE_SLACK_MAX (UINT64_C(256) << 20)
-void sg_ledger_set_promise_slack(uint64_t bytes);
+void sg_ledger_set_slack(uint64_t array_credit_bytes, uint64_t promise_slack_bytes);
 
 /* Live bytes now, of the process and of its heap. Exact if no thread allocates or frees. One load per thread record. */
 uint64_t sg_ledger_live_bytes(void);

@@ -189,16 +189,18 @@ void sg_tmpfs_add_missing(uint64_t begin, uint64_t end, uint64_t bytes)
 }
 
 /* If the ranges have changed since the scan began, no missing bytes are shown: the promises count as this process's own
- * until the next scan. */
+ * until the next scan. Without ranges, other processes need not be told of a change. */
 void sg_tmpfs_end_scan(uint64_t promised_bytes, uint64_t sparse_bytes)
 {
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_tracker_maps_lock, &lock);
-    sg_entry_begin_files();
+    if (shown_count != 0)
+        sg_entry_begin_files();
     sg_ledger_end_scan(promised_bytes, sparse_bytes);
     for (uint32_t i = 0; i < shown_count; i++)
         shown[i].missing_bytes = scan.changes == changes ? scan.missing_bytes[i] : 0;
-    sg_entry_end_files(shown, shown_count);
+    if (shown_count != 0)
+        sg_entry_end_files(shown, shown_count);
     sg_lock_release(&sg_tracker_maps_lock, &lock);
 }
 

@@ -294,7 +294,7 @@ static uint64_t sum_of_records(size_t offset)
 static uint64_t expected_of(const struct scan *scan, uint64_t anonymous)
 {
     bool is_all_promised =
-        !scan->has_sparse && !sg_commits_are_on_record() && (sg_load(&sg_own->slot.flags) & SG_SLOT_CUDA) == 0;
+        !scan->has_sparse && (sg_load(&sg_own->slot.flags) & SG_SLOT_CUDA) == 0 && !sg_commits_are_on_record();
     return is_all_promised && anonymous != 0 ? anonymous + sg_ledger_credit_bytes() + sg_load(&unpromised_bytes) : 0;
 }
 
@@ -308,7 +308,6 @@ struct sg_tracker_scan sg_tracker_scan(void)
     scan.table = &sg_tracker_cuda;
     sg_block_table_visit(&sg_tracker_cuda, scan_block, &scan);
     sg_entry_set_managed_missing(scan.managed_missing);
-    sg_commits_begin_scan();
     scan_maps(&scan);
     scan.promised += sg_commits_end_scan();
     sg_store_relaxed(&sg_own->sparse_resident_bytes, scan.sparse_resident);

@@ -101,7 +101,7 @@ static void remove_from_flight(const struct sg_request *request, uint64_t bytes)
 static bool take_from_cached_snapshot(const struct sg_request *request)
 {
     bool grows_more = request->growth_bytes > request->size_bytes && sg_headroom_has_limit();
-    if (request->card.identity != 0 || request->is_rare || grows_more ||
+    if (request->card.identity != 0 || request->kind == SG_REQUEST_RARE || grows_more ||
         !sg_headroom_may_take(SG_HEADROOM_RESERVE, request->size_bytes))
         return false;
     add_to_flight(request, request->size_bytes);
@@ -119,10 +119,10 @@ static bool is_news_due(const struct sg_request *request)
     return !sg_peers_have_looked(since);
 }
 
-static bool would_fit(const struct sg_request *request, uint32_t parts)
+static bool would_fit(const struct sg_request *request, uint32_t parts, uint64_t expected_bytes)
 {
     struct sg_answer ignored;
-    return sg_check_fits(request, parts, &ignored);
+    return sg_check_fits(request, parts, expected_bytes, &ignored);
 }
 
 static enum sg_verdict wait_for(struct sg_request *request, uint64_t wait_ns)
@@ -132,13 +132,12 @@ static enum sg_verdict wait_for(struct sg_request *request, uint64_t wait_ns)
 }
 
 /* SG_ASK_DRIVER if the request would fit with the pages that the driver keeps after a free; else `verdict`. */
-static enum sg_verdict ask_driver(struct sg_request *request, enum sg_verdict verdict)
+static enum sg_verdict ask_driver(const struct sg_request *request, struct sg_answer *answer, enum sg_verdict verdict)
 {
-    struct sg_request with_pages = *request;
-    request->answer.kept_by_driver_bytes = request->card.identity != 0 ? 0 : sg_driver_pages_kept_bytes();
-    with_pages.expected_bytes = request->answer.kept_by_driver_bytes;
-    if (with_pages.expected_bytes == 0 || request->attempt.has_pressed || sg_options.mode_observe ||
-        !would_fit(&with_pages, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED))
+    uint64_t kept = request->card.identity != 0 ? 0 : sg_driver_pages_kept_bytes();
+    answer->kept_by_driver_bytes = kept;
+    if (kept == 0 || request->attempt.has_pressed || sg_options.mode_observe ||
+        !would_fit(request, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED, kept))
         return verdict;
     return SG_ASK_DRIVER;
 }
@@ -149,14 +148,14 @@ static bool fits_on_record(struct sg_request *request)
 {
     uint64_t whole = request->size_bytes;
     bool is_watched = sg_options.watchdog == SG_WATCHDOG_TERM && (sg_load(&sg_own->slot.flags) & SG_SLOT_WATCHED) != 0;
-    if (!request->is_commit || !is_watched || sg_options.mode_observe || whole > sg_headroom_total_bytes() ||
-        !sg_commits_have_record())
+    if (request->kind != SG_REQUEST_COMMIT || !is_watched || sg_options.mode_observe ||
+        whole > sg_headroom_last.snapshot.at[0].limit_bytes || !sg_commits_have_record())
         return false;
     bool was_on_record = sg_commits_set_on_record(true);
     if (!was_on_record)
         sg_headroom_scan();
     request->size_bytes = sg_commits_expected_bytes(whole);
-    if (would_fit(request, SG_HEADROOM_ALL)) {
+    if (would_fit(request, SG_HEADROOM_ALL, 0)) {
         if (!was_on_record)
             sg_segment_add_event("commits more address space than fits: judged by what it touched of it so far");
         return true;
@@ -170,49 +169,51 @@ static bool fits_on_record(struct sg_request *request)
 }
 
 /* Finds the change that a request that does not fit may wait for. */
-static enum sg_verdict find_change(struct sg_request *request)
+static enum sg_verdict find_change(struct sg_request *request, struct sg_answer *answer)
 {
     struct sg_request later = *request; /* when the kernel shows what this process has freed */
     uint64_t freed_bytes = request->card.identity != 0 ? 0 : sg_deferred_frees_due_bytes();
     later.size_bytes -= freed_bytes < later.size_bytes ? freed_bytes : later.size_bytes;
-    if (would_fit(request, SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT)) /* without the requests queued before it */
+    if (would_fit(request, SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT, 0)) /* without the requests queued before it */
         return wait_for(request, SG_WAIT_OTHERS_NS);
-    if (would_fit(request, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED) || sg_headroom_peers()->is_reclaiming)
+    if (would_fit(request, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED, 0) || sg_headroom_last.peers.is_reclaiming)
         return wait_for(request, sg_wait_for_flight_ns());
-    if (freed_bytes != 0 && would_fit(&later, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED))
-        return ask_driver(request, wait_for(request, sg_wait_for_flight_ns()));
-    if (!is_news_due(request) || !would_fit(request, SG_HEADROOM_STALLED))
-        return ask_driver(request, SG_REFUSE);
+    if (freed_bytes != 0 && would_fit(&later, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED, 0))
+        return ask_driver(request, answer, wait_for(request, sg_wait_for_flight_ns()));
+    if (!is_news_due(request) || !would_fit(request, SG_HEADROOM_STALLED, 0))
+        return ask_driver(request, answer, SG_REFUSE);
     sg_peers_call(); /* fits without the promises of others: their watchdogs scan */
     return wait_for(request, SG_WAIT_SCANS_NS);
 }
 
 /* Decides a request that the first snapshot does not admit. Removes dead processes and stale promises of this process
  * first, so that neither causes a refusal. */
-static enum sg_verdict decide_before_refusal(struct sg_request *request)
+static enum sg_verdict decide_before_refusal(struct sg_request *request, struct sg_answer *answer)
 {
     sg_check_take_out_the_dead(request);
     sg_headroom_scan();
     sg_headroom_refresh(request->card.identity, true);
-    if (sg_check_fits(request, SG_HEADROOM_ALL, &request->answer) || fits_on_record(request))
+    if (sg_check_fits(request, SG_HEADROOM_ALL, 0, answer) || fits_on_record(request))
         return SG_ADMIT;
-    return find_change(request);
+    return find_change(request, answer);
 }
 
 /* Decides a request under the lock. SG_ADMIT, or any verdict but SG_LOOK_AGAIN in observe mode: it is in flight. */
-static enum sg_verdict decide(struct sg_request *request)
+static enum sg_verdict decide(struct sg_request *request, struct sg_answer *answer)
 {
     enum { LOOKS_MAX = 16 }; /* requests that settle all the time must not cause endless queries of the driver */
     request->attempt.wait_ns = 0;
     sg_check_join();
     if (take_from_cached_snapshot(request))
         return SG_ADMIT;
-    if (sg_check_is_beyond_own_limit(request, 0))
+    if (sg_check_is_beyond_own_limit(request, 0, answer))
         return SG_REFUSE;
     if (request->card.identity != 0 && request->card.epoch != sg_peers_epoch() && request->attempt.looks++ < LOOKS_MAX)
         return SG_LOOK_AGAIN;
-    uint64_t most = request->card.identity != 0 ? request->card.total_bytes : sg_headroom_total_bytes();
-    if (!sg_headroom_is_known() || request->size_bytes <= most) /* others need not wait for an impossible request */
+    uint64_t most =
+        request->card.identity != 0 ? request->card.total_bytes : sg_headroom_last.snapshot.at[0].limit_bytes;
+    if (!sg_headroom_last.snapshot.is_valid ||
+        request->size_bytes <= most) /* others need not wait for an impossible request */
         sg_registry_announce(sg_check_source(request), request->size_bytes);
     sg_headroom_refresh(request->card.identity, false);
     if (request->card.identity == 0 && !sg_options.mode_observe && sg_driver_pool_is_pressed()) {
@@ -221,13 +222,13 @@ static enum sg_verdict decide(struct sg_request *request)
     }
     if (sg_check_is_sparse_near(request))
         sg_headroom_scan();
-    bool is_fit = sg_check_fits(request, SG_HEADROOM_ALL, &request->answer);
-    if (!is_fit && request->is_behind) {
+    bool is_fit = sg_check_fits(request, SG_HEADROOM_ALL, 0, answer);
+    if (!is_fit && request->attempt.is_behind) {
         sg_registry_withdraw();
-        request->answer.is_short = true;
+        request->attempt.is_short = true;
         return SG_LOOK_AGAIN;
     }
-    enum sg_verdict verdict = is_fit ? SG_ADMIT : decide_before_refusal(request);
+    enum sg_verdict verdict = is_fit ? SG_ADMIT : decide_before_refusal(request, answer);
     if (verdict == SG_ADMIT || sg_options.mode_observe)
         add_to_flight(request, request->size_bytes);
     sg_registry_withdraw(); /* do not advance the epoch: waiting processes would keep waking each other */
@@ -242,13 +243,13 @@ static bool is_granted(enum sg_verdict verdict)
 }
 
 /* Decides a request, by the cached snapshot if possible. If the verdict is_granted, the bytes are in flight. */
-static enum sg_verdict judge(struct sg_request *request)
+static enum sg_verdict judge(struct sg_request *request, struct sg_answer *answer)
 {
     struct sg_lock_state lock;
     if (take_from_cached_snapshot(request))
         return SG_ADMIT;
     sg_lock_acquire(&sg_decision_lock, &lock);
-    enum sg_verdict verdict = decide(request);
+    enum sg_verdict verdict = decide(request, answer);
     if (is_granted(verdict))
         sg_headroom_scan_if_due();
     sg_lock_release(&sg_decision_lock, &lock);
@@ -269,13 +270,13 @@ static void release_signals(const struct sg_request *request)
 
 /* Reports a request in flight that would have been refused. Writing the report with signals blocked would delay them,
  * and with signals open a handler could longjmp out of the flight. So the bytes leave the flight meanwhile. */
-static void report_observed(const struct sg_request *request)
+static void report_observed(const struct sg_request *request, const struct sg_answer *answer)
 {
     if (request->holds_signals) {
         sg_entry_flight_add(sg_check_source(request), -(int64_t)request->granted_bytes);
         sg_lock_let_signals();
     }
-    sg_refusal_report(request);
+    sg_refusal_report(request, answer);
     if (request->holds_signals) {
         sg_lock_hold_signals();
         sg_entry_flight_add(sg_check_source(request), (int64_t)request->granted_bytes);
@@ -294,37 +295,38 @@ bool sg_admission_take(struct sg_request *request)
 
 bool sg_admission_ask(struct sg_request *request)
 {
+    struct sg_answer answer = {0};
     sg_segment_attach();
-    request->answer.must_look_again = false;
-    request->answer.is_short = false;
+    request->attempt.must_look_again = false;
+    request->attempt.is_short = false;
     for (;;) {
         uint32_t seen = sg_peers_epoch();
         hold_signals(request);
-        enum sg_verdict verdict = judge(request);
+        enum sg_verdict verdict = judge(request, &answer);
         if (is_granted(verdict)) {
             sg_thread_hold_cancel();
             request->granted_bytes = request->size_bytes;
             if (verdict == SG_REFUSE)
-                report_observed(request);
+                report_observed(request, &answer);
             return true;
         }
         release_signals(request);
-        request->answer.must_look_again = verdict == SG_LOOK_AGAIN;
-        if (request->answer.must_look_again)
+        request->attempt.must_look_again = verdict == SG_LOOK_AGAIN;
+        if (request->attempt.must_look_again)
             return false;
         if (verdict == SG_ASK_DRIVER) {
             request->attempt.has_pressed = true;
-            sg_driver_pages_reclaim(request->answer.kept_by_driver_bytes);
+            sg_driver_pages_reclaim(answer.kept_by_driver_bytes);
             continue;
         }
         if (!sg_wait_for_change(request, seen))
             break;
-        request->answer.must_look_again = request->card.identity != 0;
-        if (request->answer.must_look_again)
+        request->attempt.must_look_again = request->card.identity != 0;
+        if (request->attempt.must_look_again)
             return false;
     }
     sg_peers_advance(); /* wakes processes that waited for this request */
-    sg_refusal_report(request);
+    sg_refusal_report(request, &answer);
     return false;
 }
 
@@ -338,8 +340,8 @@ void sg_admission_fly(struct sg_request *request, uint64_t bytes)
 
 static void promise(const struct sg_request *request, uint64_t bytes)
 {
-    if (request->shared_begin != 0)
-        sg_tmpfs_promise(request->shared_begin, request->shared_end, bytes);
+    if (request->shared.begin != 0)
+        sg_tmpfs_promise(request->shared.begin, request->shared.end, bytes);
     else
         sg_ledger_promise(bytes);
 }
@@ -352,7 +354,7 @@ void sg_admission_settle(struct sg_request *request, uint64_t kept_bytes)
     bool is_sampled = kept_bytes >= SAMPLED_BYTES;
     /* A decision about a discrete device must see this flight, or see by the epoch that the flight ended after the
      * driver gave its figure. */
-    bool is_locked = request->card.identity != 0 || request->shared_begin != 0 || is_sampled;
+    bool is_locked = request->card.identity != 0 || request->shared.begin != 0 || is_sampled;
     if (is_locked)
         sg_lock_acquire(&sg_decision_lock, &lock);
     if (is_lazy && kept_bytes != 0) /* before the flight ends: seen twice for a moment, but never missed */
@@ -391,29 +393,29 @@ void sg_admission_abandon(void)
 
 /* Decides a small request that the cached snapshot does not admit, with the grace that GRACE_BYTES describes. Under the
  * lock. The request is in flight already, so the limit is checked for a growth of 0 beyond that. */
-static enum sg_verdict decide_small(struct sg_request *request)
+static enum sg_verdict decide_small(struct sg_request *request, struct sg_answer *answer)
 {
     struct sg_request nothing = *request;
     nothing.growth_bytes = 0;
     sg_check_join();
-    if (sg_check_is_beyond_own_limit(request, GRACE_BYTES))
+    if (sg_check_is_beyond_own_limit(request, GRACE_BYTES, answer))
         return SG_REFUSE;
     sg_registry_count(request->size_bytes); /* after it went in flight, before the snapshot */
     sg_headroom_refresh(0, false);
     if (sg_check_is_sparse_near(request))
         sg_headroom_scan_if_old();
-    bool is_within = sg_check_limit(&nothing, GRACE_BYTES, SG_HEADROOM_FLIGHT, &request->answer);
-    if (!is_within || (sg_headroom_is_known() && sg_headroom_slack(SG_HEADROOM_FLOOR) < 0)) {
+    bool is_within = sg_check_limit(&nothing, GRACE_BYTES, SG_HEADROOM_FLIGHT, answer);
+    if (!is_within || (sg_headroom_last.snapshot.is_valid && sg_headroom_slack(SG_HEADROOM_FLOOR) < 0)) {
         sg_check_take_out_the_dead(NULL);
         sg_headroom_scan(); /* pages touched since the last scan would count twice: as resident and as promised */
         sg_headroom_refresh(0, true);
-        is_within = sg_check_limit(&nothing, GRACE_BYTES, SG_HEADROOM_FLIGHT, &request->answer);
+        is_within = sg_check_limit(&nothing, GRACE_BYTES, SG_HEADROOM_FLIGHT, answer);
     }
     if (!is_within) /* a wait that ends in vain is answered by what is in flight */
-        return sg_check_limit(request, GRACE_BYTES, SG_HEADROOM_STALLED, &request->answer)
+        return sg_check_limit(request, GRACE_BYTES, SG_HEADROOM_STALLED, answer)
                    ? wait_for(request, sg_wait_for_flight_ns())
                    : SG_REFUSE;
-    if (!sg_headroom_is_known())
+    if (!sg_headroom_last.snapshot.is_valid)
         return SG_ADMIT;
     uint64_t granted = sg_load(&sg_own->slot.granted_bytes);
     if (sg_headroom_slack(SG_HEADROOM_FLOOR) >= 0) {
@@ -426,8 +428,8 @@ static enum sg_verdict decide_small(struct sg_request *request)
     }
     if (granted < SHELL_BYTES || granted + request->size_bytes <= state.floor_granted_bytes + GRACE_BYTES)
         return SG_ADMIT;
-    (void)sg_headroom_fits(request, SG_HEADROOM_ALL, &request->answer); /* also for a wait that ends in vain */
-    request->answer.reason = SG_REASON_FLOOR;
+    (void)sg_check_constraints(request, SG_HEADROOM_ALL, 0, answer); /* also for a wait that ends in vain */
+    answer->reason = SG_REASON_FLOOR;
     return sg_headroom_would_be_above_floor(request->size_bytes) ? wait_for(request, sg_wait_for_flight_ns())
                                                                  : SG_REFUSE;
 }
@@ -447,14 +449,14 @@ static void end_flight(uint64_t bytes)
 }
 
 /* Decides a small request that is in flight. Any verdict but SG_ADMIT leaves it there. */
-static enum sg_verdict judge_small(struct sg_request *request)
+static enum sg_verdict judge_small(struct sg_request *request, struct sg_answer *answer)
 {
     enum sg_verdict verdict = SG_ADMIT;
     if (!sg_headroom_may_take(SG_HEADROOM_FLOOR, request->size_bytes) ||
         !sg_headroom_take(SG_HEADROOM_FLOOR, request->size_bytes)) {
         struct sg_lock_state lock;
         sg_lock_acquire(&sg_decision_lock, &lock);
-        verdict = decide_small(request);
+        verdict = decide_small(request, answer);
         if (verdict == SG_ADMIT)
             sg_headroom_scan_if_due();
         sg_lock_release(&sg_decision_lock, &lock);
@@ -465,15 +467,16 @@ static enum sg_verdict judge_small(struct sg_request *request)
 static struct sg_request small_request(enum sg_domain domain, uint64_t bytes, const char *call)
 {
     return (struct sg_request){
-        .domain = domain, .size_bytes = bytes, .growth_bytes = bytes, .call = call, .is_small = true};
+        .domain = domain, .size_bytes = bytes, .growth_bytes = bytes, .wording.call = call, .kind = SG_REQUEST_SMALL};
 }
 
 bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *call)
 {
     struct sg_request request = small_request(domain, bytes, call);
+    struct sg_answer answer = {0};
     uint32_t seen = sg_peers_epoch();
     begin_flight(bytes);
-    enum sg_verdict verdict = judge_small(&request);
+    enum sg_verdict verdict = judge_small(&request, &answer);
     while (verdict == SG_WAIT) {
         end_flight(bytes); /* two waiting requests in flight would wait for each other */
         bool has_time = sg_wait_for_change(&request, seen);
@@ -481,12 +484,12 @@ bool sg_admission_ask_small(enum sg_domain domain, uint64_t bytes, const char *c
         begin_flight(bytes);
         if (!has_time)
             break;
-        verdict = judge_small(&request);
+        verdict = judge_small(&request, &answer);
     }
     if (verdict == SG_ADMIT)
         return true;
     end_flight(bytes);
-    sg_refusal_report(&request);
+    sg_refusal_report(&request, &answer);
     if (sg_options.mode_observe)
         begin_flight(bytes);
     return sg_options.mode_observe != 0;
@@ -516,8 +519,9 @@ bool sg_admission_take_credit(uint64_t bytes, const char *call)
     uint64_t wanted = (uint64_t)((int64_t)bytes - credit);
     sg_thread_reap(REAPED_AT_REFILL);
     struct sg_request refill = small_request(SG_DOMAIN_HEAP, wanted + (record != NULL ? SG_CREDIT_REFILL : 0), call);
+    struct sg_answer ignored;
     begin_flight(refill.size_bytes);
-    if (judge_small(&refill) != SG_ADMIT) { /* then ask for the block alone, without the refill */
+    if (judge_small(&refill, &ignored) != SG_ADMIT) { /* then ask for the block alone, without the refill */
         sg_admission_settle_small(refill.size_bytes, 0);
         refill.size_bytes = wanted;
         if ((sg_self.layers & SG_LAYER_CUDA) != 0) /* always grant the driver's own: it may not handle a refusal */
@@ -542,12 +546,13 @@ void sg_admission_measure(struct sg_capacity *capacity, bool is_bounded_by_cgrou
     sg_check_take_out_the_dead(NULL);
     sg_headroom_scan();
     sg_headroom_refresh(0, true);
-    uint64_t limit = sg_headroom_limit_bytes(), all = sg_headroom_for_all_cuda(), reserve = sg_headroom_reserve_bytes();
+    uint64_t limit = sg_headroom_limit_bytes(), all = sg_headroom_for_all_cuda(),
+             reserve = sg_headroom_last.snapshot.at[0].reserve_bytes;
     *capacity = (struct sg_capacity){.largest_bytes = sg_headroom_for_cuda(is_bounded_by_cgroups),
                                      .all_bytes = all > reserve ? all - reserve : 0,
                                      .reserve_bytes = reserve,
                                      .most_bytes = sg_headroom_machine_bytes(),
-                                     .is_known = sg_headroom_is_known(),
+                                     .is_known = sg_headroom_last.snapshot.is_valid,
                                      .is_below_floor = sg_headroom_slack(SG_HEADROOM_FLOOR) < 0};
     if (limit != 0) {
         uint64_t held = sg_headroom_job_bytes(SG_HEADROOM_ALL), left = limit > held ? limit - held : 0;

@@ -28,24 +28,45 @@ struct sg_card {
     uint32_t number;
 };
 
-/* The decision, and the constraint that made it. */
+/* Why a request does not fit: the constraint that decided, and its figures. */
 struct sg_answer {
-    bool is_short;         /* with must_look_again: it does not fit by the present ledger, and is_behind is set */
-    bool must_look_again;  /* neither admitted nor refused: query the driver or update the ledger, then ask again */
-    enum sg_reason reason; /* if refused */
-    uint64_t usable_bytes; /* of the constraint that decided */
-    uint64_t kept_bytes;   /* that constraint's reserve, or the limit */
-    uint64_t cgroup_bytes; /* the limit of the deciding cgroup; 0: the machine decided */
+    enum sg_reason reason;
+    uint64_t usable_bytes;         /* of the constraint that decided */
+    uint64_t kept_bytes;           /* that constraint's reserve, or the limit */
+    uint64_t cgroup_bytes;         /* the limit of the deciding cgroup; 0: the machine decided */
     uint64_t kept_by_driver_bytes; /* upper bound of what the driver's pools still keep */
 };
 
 /* How far the decision of one request has come. */
 struct sg_attempt {
-    uint64_t asked_ns; /* when the request first waited (CLOCK_MONOTONIC); 0: not yet */
-    uint64_t wait_ns;  /* how long it may wait for what the last decision found; 0: for nothing (wait.h) */
-    uint32_t waits;    /* how often this request has slept for one of the short first steps (wait.c) */
-    uint32_t looks;    /* how often the driver's figure was out of date */
-    bool has_pressed;  /* the driver's pools were already made to give pages back for this request */
+    uint64_t asked_ns;    /* when the request first waited (CLOCK_MONOTONIC); 0: not yet */
+    uint64_t wait_ns;     /* how long it may wait for what the last decision found; 0: for nothing (wait.h) */
+    uint32_t waits;       /* how often this request has slept for one of the short first steps (wait.c) */
+    uint32_t looks;       /* how often the driver's figure was out of date */
+    bool has_pressed;     /* the driver's pools were already made to give pages back for this request */
+    bool is_behind;       /* set by the caller: the ledger may show too much; it is updated before a refusal */
+    bool is_short;        /* with must_look_again: it does not fit by the present ledger, and is_behind is set */
+    bool must_look_again; /* neither admitted nor refused: query the driver or update the ledger, then ask again */
+};
+
+/* What a refusal says of the request, besides its size. */
+struct sg_wording {
+    const char *call;     /* the function name that the program used */
+    uint64_t block_bytes; /* the new size of a block that grows; 0: a new block */
+    uint64_t asked_bytes; /* what the program asked for, if size_bytes is more (a pool grows by steps); else 0 */
+};
+
+/* Range of shared memory, in the units of range_map.h; begin 0: none. Bytes of the range that the job's other processes
+ * hold already are not growth. Bytes of the range that any process was promised need no more headroom. */
+struct sg_shared_range {
+    uint64_t begin, end;
+};
+
+enum sg_request_kind {
+    SG_REQUEST_USUAL,
+    SG_REQUEST_SMALL,  /* below LARGE: a refusal writes nothing to stderr */
+    SG_REQUEST_COMMIT, /* makes address space writable that this process had reserved (commits.h) */
+    SG_REQUEST_RARE,   /* always decided by a new snapshot, even if the cached one would do */
 };
 
 /* The caller fills in what it asks for; all other members are 0 at first. */
@@ -55,34 +76,24 @@ struct sg_request {
     uint64_t growth_bytes;   /* compared with LIMIT: less than size_bytes where the call replaces old memory */
     uint64_t sparse_bytes;   /* the part of growth_bytes in MAP_NORESERVE mappings, which promise nothing */
     uint64_t replaced_bytes; /* the part of size_bytes that old memory, released by the call, makes available */
-    uint64_t block_bytes;    /* the new size of a block that grows; 0: a new block */
-    uint64_t asked_bytes;    /* what the program asked for, if size_bytes is more (a pool grows by steps); else 0 */
-    const char *call;        /* the function name that the program used */
-    bool is_small;           /* below LARGE: a refusal writes nothing to stderr */
-    bool is_commit;          /* makes address space writable that this process had reserved (commits.h) */
-    bool is_rare;            /* always decided by a new snapshot, even if the cached one would do */
-    bool is_behind;          /* the ledger may show too much: the caller updates it before a refusal (see is_short) */
-
-    /* Range of shared memory, in the units of range_map.h; begin 0: none. Bytes of the range that the job's other
-     * processes hold already are not growth. Bytes of the range that any process was promised need no more headroom. */
-    uint64_t shared_begin, shared_end;
+    struct sg_shared_range shared;
+    struct sg_wording wording;
+    enum sg_request_kind kind;
 
     /* Signals are blocked from the decision to settle, so that no handler can longjmp out and leave the bytes in
      * flight. Set this only where the real call is short: fatal signals are delayed, too. */
     bool holds_signals;
 
-    uint64_t expected_bytes; /* machine memory that the driver's pools would give back; counts as usable */
-    uint64_t granted_bytes;  /* in flight since ask */
     struct sg_card card;
+    uint64_t granted_bytes; /* in flight since ask */
     struct sg_attempt attempt;
-    struct sg_answer answer;
 };
 
 /* Decides a request and, if needed, waits for what may still change (wait.h).
  * True: `granted_bytes` are in flight, signals are blocked if holds_signals is set, and sg_admission_settle must
  * follow. In observe mode requests that do not fit are admitted as well; those that would have been refused are
  * recorded.
- * False with must_look_again: nothing was decided; see that field. False without it: refused, counted and reported. */
+ * False with attempt.must_look_again: nothing was decided; see that field. False without it: refused, counted and reported. */
 bool sg_admission_ask(struct sg_request *request);
 
 /* Puts `bytes` in flight without a decision. For a request whose headroom is there already but whose real call may

@@ -52,21 +52,20 @@ static void answer_by_limit(struct sg_answer *answer, uint64_t limit, uint64_t h
     answer->usable_bytes = limit > held ? limit - held : 0;
 }
 
-bool sg_check_is_beyond_own_limit(struct sg_request *request, uint64_t grace_bytes)
+bool sg_check_is_beyond(uint64_t limit, uint64_t growth_bytes, uint64_t grace_bytes, struct sg_answer *answer)
 {
-    uint64_t limit = sg_own->slot.limit_bytes; /* 0: none, or not resolved yet */
     /* A memory pool of CUDA may have given back memory that the ledger still counts. */
     bool may_shrink = (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_CUDA) != 0;
-    if (limit == 0 || may_shrink || sg_options.mode_observe)
+    if (may_shrink || sg_options.mode_observe)
         return false;
     uint64_t held = sg_ledger_own_bytes(), most = limit + grace_bytes;
-    if (held <= most && request->growth_bytes <= most - held)
+    if (held <= most && growth_bytes <= most - held)
         return false;
     sg_ledger_take_back_arrays();
     held = sg_ledger_own_bytes();
-    if (held <= most && request->growth_bytes <= most - held)
+    if (held <= most && growth_bytes <= most - held)
         return false;
-    answer_by_limit(&request->answer, limit, held);
+    answer_by_limit(answer, limit, held);
     return true;
 }
 
@@ -77,8 +76,8 @@ bool sg_check_limit(const struct sg_request *request, uint64_t grace_bytes, uint
         return true;
     uint64_t held = sg_headroom_job_bytes(parts);
     uint64_t limit = most + grace_bytes, growth = request->growth_bytes;
-    if (request->shared_begin != 0) {
-        uint64_t others = sg_same_bytes_of_job(request->shared_begin, request->shared_end);
+    if (request->shared.begin != 0) {
+        uint64_t others = sg_same_bytes_of_job(request->shared.begin, request->shared.end);
         growth -= others < growth ? others : growth;
     }
     if (held <= limit && growth <= limit - held)
@@ -87,14 +86,15 @@ bool sg_check_limit(const struct sg_request *request, uint64_t grace_bytes, uint
     return false;
 }
 
-bool sg_check_is_sparse_near(const struct sg_request *request)
+bool sg_check_is_sparse_near_limit(const struct sg_request *request)
 {
     uint64_t most = sg_tracker_sparse_room_bytes(), known = sg_load(&sg_own->slot.sparse_bytes);
     struct sg_request more = *request;
-    if (most <= known || sg_headroom_limit_bytes() == 0)
+    struct sg_answer ignored;
+    if (most <= known)
         return false;
     more.growth_bytes += most - known < sg_headroom_limit_bytes() ? most - known : sg_headroom_limit_bytes();
-    return !sg_check_limit(&more, 0, SG_HEADROOM_ALL, &more.answer);
+    return !sg_check_limit(&more, 0, SG_HEADROOM_ALL, &ignored);
 }
 
 uint64_t sg_check_device_reserve(uint64_t total_bytes)
@@ -103,27 +103,68 @@ uint64_t sg_check_device_reserve(uint64_t total_bytes)
     return sg_size_of(kept->is_set ? *kept : by_default, total_bytes);
 }
 
-/* Requests in flight may or may not be in the driver's figure, so they all count as taken. sg_card.epoch tells whether
- * any request was settled after the driver gave its figure. */
-static bool fits_device(const struct sg_request *request, uint32_t parts, struct sg_answer *answer)
+/* The card of a request as a constraint. */
+static struct sg_constraint card_of(const struct sg_request *request)
 {
-    uint64_t reserve = sg_check_device_reserve(request->card.total_bytes);
-    uint64_t own_flight = sg_entry_own_device_flight(request->card.identity);
-    uint64_t taken = sg_headroom_under_way(&sg_headroom_peers()->device, own_flight, parts);
-    uint64_t usable = request->card.free_bytes > taken ? request->card.free_bytes - taken : 0;
-    answer->usable_bytes = usable;
-    answer->kept_bytes = reserve;
-    answer->reason = SG_REASON_DEVICE;
-    return usable > reserve && request->size_bytes <= usable - reserve;
+    return (struct sg_constraint){.limit_bytes = request->card.total_bytes,
+                                  .headroom_bytes = request->card.free_bytes,
+                                  .reserve_bytes = sg_check_device_reserve(request->card.total_bytes)};
 }
 
-bool sg_check_fits(const struct sg_request *request, uint32_t parts, struct sg_answer *answer)
+/* Requests in flight may or may not be in the driver's figure, so they all count as taken. sg_card.epoch tells whether
+ * any request was settled after the driver gave its figure. */
+static uint64_t usable_of_card(const struct sg_card *card, uint32_t parts)
 {
-    if (!sg_check_limit(request, 0, parts, answer))
-        return false;
-    if (request->card.identity != 0)
-        return fits_device(request, parts, answer);
-    return !sg_headroom_is_known() || sg_headroom_fits(request, parts, answer);
+    uint64_t free_bytes =
+        card->free_bytes < INT64_MAX ? card->free_bytes : INT64_MAX; /* unknown: call.c says SIZE_MAX */
+    uint64_t own_flight = sg_entry_own_device_flight(card->identity);
+    uint64_t taken = sg_headroom_under_way(&sg_headroom_last.peers.device, own_flight, parts);
+    return free_bytes > taken ? free_bytes - taken : 0;
+}
+
+/* Bytes that the request adds to a constraint: without old memory that it replaces, and without bytes of a memory file
+ * that some process was promised already. */
+static uint64_t more_of(const struct sg_request *request, uint32_t where)
+{
+    uint64_t less = request->replaced_bytes;
+    if (request->shared.begin != 0)
+        less += sg_same_bytes_known(where, request->shared.begin, request->shared.end, request->size_bytes);
+    return request->size_bytes > less ? request->size_bytes - less : 0;
+}
+
+bool sg_check_constraints(const struct sg_request *request, uint32_t parts, uint64_t expected_bytes,
+                          struct sg_answer *answer)
+{
+    const struct sg_snapshot *snapshot = &sg_headroom_last.snapshot;
+    const struct sg_constraint card = card_of(request);
+    bool is_of_card = request->card.identity != 0, fits = true;
+    bool is_cuda = request->domain != SG_DOMAIN_HEAP && request->domain != SG_DOMAIN_MAPPED;
+    uint32_t count = is_of_card || request->domain == SG_DOMAIN_DEVICE ? 1 : snapshot->count;
+    int64_t tightest = INT64_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct sg_constraint *constraint = is_of_card ? &card : &snapshot->at[i];
+        uint64_t usable = is_of_card ? usable_of_card(&request->card, parts) : sg_headroom_usable(i, parts, is_cuda);
+        usable += i == 0 ? expected_bytes : 0;
+        uint64_t more = more_of(request, i == 0 ? SG_SAME_ON_MACHINE : SG_SAME_IN_LEVEL + constraint->level);
+        int64_t headroom = (int64_t)usable - (int64_t)constraint->reserve_bytes;
+        if (more != 0 && (headroom < 0 || more > (uint64_t)headroom))
+            fits = false;
+        if (headroom < tightest) {
+            tightest = headroom;
+            answer->usable_bytes = usable;
+            answer->kept_bytes = constraint->reserve_bytes;
+            answer->cgroup_bytes = i == 0 ? 0 : constraint->limit_bytes;
+        }
+    }
+    answer->reason = is_of_card ? SG_REASON_DEVICE : SG_REASON_RESERVE;
+    return fits;
+}
+
+bool sg_check_fits(const struct sg_request *request, uint32_t parts, uint64_t expected_bytes, struct sg_answer *answer)
+{
+    bool is_known = request->card.identity != 0 || sg_headroom_last.snapshot.is_valid;
+    return sg_check_limit(request, 0, parts, answer) &&
+           (!is_known || sg_check_constraints(request, parts, expected_bytes, answer));
 }
 
 void sg_check_take_out_the_dead(const struct sg_request *request)

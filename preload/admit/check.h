@@ -9,6 +9,8 @@
 
 #include "admit/admission.h"
 #include "admit/headroom.h"
+#include "base/compiler.h"
+#include "shared/segment.h"
 
 /* Takes this process's registry entry, if one can be had. Every half second it also checks that the registry's file is
  * still in its place, where new processes look for it. */
@@ -21,17 +23,33 @@ void sg_check_atfork_child(void);
  * is set. */
 bool sg_check_limit(const struct sg_request *request, uint64_t grace_bytes, uint32_t parts, struct sg_answer *answer);
 
-/* Whether the MAP_NORESERVE memory that may have been touched since the last scan could take the job over its limit.
- * Then the caller scans before the decision. */
-bool sg_check_is_sparse_near(const struct sg_request *request);
+/* Whether the MAP_NORESERVE memory that may have been touched since the last scan could take the job over its limit, if
+ * it has one. Then the caller scans before the decision. */
+bool sg_check_is_sparse_near_limit(const struct sg_request *request);
+static inline bool sg_check_is_sparse_near(const struct sg_request *request)
+{
+    return sg_headroom_limit_bytes() != 0 && sg_check_is_sparse_near_limit(request);
+}
 
 /* Whether the request exceeds the limit plus `grace_bytes` by this process's own memory alone, so that no snapshot of
- * the others can change the answer. True: the request holds the answer. */
-bool sg_check_is_beyond_own_limit(struct sg_request *request, uint64_t grace_bytes);
+ * the others can change the answer. True: *answer is set. */
+bool sg_check_is_beyond(uint64_t limit, uint64_t growth_bytes, uint64_t grace_bytes, struct sg_answer *answer);
+static inline bool sg_check_is_beyond_own_limit(const struct sg_request *request, uint64_t grace_bytes,
+                                                struct sg_answer *answer)
+{
+    uint64_t limit = sg_own->slot.limit_bytes; /* 0: none, or not resolved yet */
+    return SG_UNLIKELY(limit != 0) && sg_check_is_beyond(limit, request->growth_bytes, grace_bytes, answer);
+}
 
-/* Whether the request fits everything that bounds it. `parts`: enum sg_headroom_part, what counts as taken. False:
+/* Whether the request fits every constraint above its reserve: the machine and its cgroups, or the card. `parts`: enum
+ * sg_headroom_part, what counts as taken. `expected_bytes`: memory of the machine that the driver's pools would give
+ * back; counts as usable. Always sets *answer: the tightest constraint and its figures. */
+bool sg_check_constraints(const struct sg_request *request, uint32_t parts, uint64_t expected_bytes,
+                          struct sg_answer *answer);
+
+/* Whether the request fits everything that bounds it: the job's limit, and the constraints if they are known. False:
  * *answer is set. */
-bool sg_check_fits(const struct sg_request *request, uint32_t parts, struct sg_answer *answer);
+bool sg_check_fits(const struct sg_request *request, uint32_t parts, uint64_t expected_bytes, struct sg_answer *answer);
 
 /* SPARKGUARD_DEVICE_RESERVE in bytes, for a device with `total_bytes` of its own memory. Any thread, without the
  * lock. */

@@ -50,9 +50,9 @@ struct sg_context_estimate_look sg_context_estimate_look(uint64_t own_flight)
     uint64_t granted = sg_load(&sg_own->slot.granted_bytes), promised = sg_load(&sg_own->slot.promised_bytes);
     now.own_bytes = granted > promised ? granted - promised : 0;
     sg_headroom_refresh(0, true);
-    now.promised_bytes = sg_headroom_peers()->machine.held_bytes;
-    now.available_bytes = sg_headroom_available_bytes();
-    now.is_quiet = sg_headroom_peers()->machine.flight_bytes == 0 && sg_entry_own_flight(false) <= own_flight;
+    now.promised_bytes = sg_headroom_last.peers.machine.held_bytes;
+    now.available_bytes = sg_headroom_last.snapshot.at[0].headroom_bytes;
+    now.is_quiet = sg_headroom_last.peers.machine.flight_bytes == 0 && sg_entry_own_flight(false) <= own_flight;
     sg_lock_release(&sg_decision_lock, &lock);
     return now;
 }

@@ -67,7 +67,7 @@ uint64_t sg_deferred_frees_due_bytes(void)
     uint64_t last_ns = sg_load_relaxed(&late.last_ns); /* sg_deferred_frees_note_taken may run beside this */
     if (last_ns == 0 || sg_clock_ns(CLOCK_MONOTONIC) - last_ns >= RETURN_NS)
         return 0;
-    uint64_t available = sg_headroom_available_bytes(), before = late.available_before;
+    uint64_t available = sg_headroom_last.snapshot.at[0].headroom_bytes, before = late.available_before;
     uint64_t shown = available > before ? available - before : 0;
     return late.bytes > shown ? late.bytes - shown : 0;
 }

@@ -58,9 +58,7 @@ uint64_t sg_driver_pages_kept_bytes(void)
     uint64_t kept = sg_load(&sg_entry_registry()->ended_bytes);
     if (kept < KEPT_LEAST || !sg_driver_pool_is_used())
         return 0;
-    const char *text = sg_snapshot_read("/proc/meminfo");
-    uint64_t unexplained = text != NULL ? sg_snapshot_unexplained(text) * 1024 : 0,
-             live = sg_headroom_live_cuda_bytes();
+    uint64_t unexplained = sg_headroom_last.snapshot.unexplained_bytes, live = sg_headroom_live_cuda_bytes();
     uint64_t most = unexplained > live ? unexplained - live : 0;
     kept = kept < most ? kept : most;
     return kept < KEPT_LEAST ? 0 : kept;
@@ -215,9 +213,10 @@ static struct figures refresh(void)
     struct figures figures = {0};
     sg_lock_acquire(&sg_decision_lock, &lock);
     sg_headroom_refresh(0, false);
-    if (sg_headroom_is_known())
-        figures = (struct figures){sg_headroom_total_bytes(), sg_headroom_available_bytes(), sg_headroom_free_bytes(),
-                                   sg_headroom_swap_free_bytes(), sg_headroom_in_cgroups()};
+    const struct sg_snapshot *now = &sg_headroom_last.snapshot;
+    if (now->is_valid)
+        figures = (struct figures){now->at[0].limit_bytes, now->at[0].headroom_bytes, now->free_bytes,
+                                   now->swap_free_bytes, sg_headroom_in_cgroups()};
     sg_lock_release(&sg_decision_lock, &lock);
     return figures;
 }

@@ -12,7 +12,6 @@
 #include "admit/managed_pages.h"
 #include "base/options.h"
 #include "admit/snapshot.h"
-#include "shared/same_bytes.h"
 #include "shared/segment.h"
 #include "base/clock.h"
 #include "base/syscall.h"
@@ -30,18 +29,17 @@
 #define SCAN_PAUSE_NS UINT64_C(100000000)
 #define TAKEN_MAX (UINT64_C(1) << 60)
 #define ARRAY_CREDIT_PART 256 /* array credit of a thread: this part of the slack, at most */
-#define PROMISE_SLACK_PART 64 /* sg_ledger_set_promise_slack: this part of the slack, at most */
+#define PROMISE_SLACK_PART 64 /* promise_slack_bytes: this part of the slack, at most */
+
+struct sg_headroom_last sg_headroom_last;
 
 static struct {
-    struct sg_snapshot snapshot;
-    struct sg_peers peers;
     int64_t slack[2];    /* by enum sg_headroom_line, of the tightest constraint in the snapshot */
     int64_t alone_slack; /* slack above the floor if all requests under way came to nothing */
     uint64_t most[2];    /* (atomic) the same, as a place in the order of all requests, and within the limit; 0: none */
     uint64_t snapshot_ns; /* (atomic) time of the snapshot, 0: none; written after `most` */
     uint64_t asked;       /* all that had been requested before the snapshot */
     uint64_t landed[2];   /* sg_entry_own_landed before the snapshot, by its argument */
-    uint64_t total_bytes; /* (atomic) of the machine */
     uint32_t has_options; /* (atomic) the options had been read before the snapshot */
     uint32_t has_limit;   /* (atomic) a process of the job has a limit */
     uint64_t scan_ns;     /* when promises were last scanned */
@@ -86,17 +84,12 @@ void sg_headroom_atfork_child(void)
     state.is_blind = false;
 }
 
-bool sg_headroom_is_known(void)
-{
-    return state.snapshot.is_valid;
-}
-
 bool sg_headroom_get_hard(uint32_t constraint, struct sg_headroom_state *out)
 {
     struct sg_constraint hard;
-    if (!state.snapshot.is_valid || constraint >= state.snapshot.count)
+    if (!sg_headroom_last.snapshot.is_valid || constraint >= sg_headroom_last.snapshot.count)
         return false;
-    bool is_hard = sg_cgroup_get_hard(&state.snapshot.at[constraint], constraint == 0, &hard);
+    bool is_hard = sg_cgroup_get_hard(&sg_headroom_last.snapshot.at[constraint], constraint == 0, &hard);
     *out = (struct sg_headroom_state){.headroom_bytes = hard.headroom_bytes,
                                       .reserve_bytes = hard.reserve_bytes,
                                       .floor_bytes = hard.floor_bytes,
@@ -105,35 +98,10 @@ bool sg_headroom_get_hard(uint32_t constraint, struct sg_headroom_state *out)
     return true;
 }
 
-const struct sg_peers *sg_headroom_peers(void)
-{
-    return &state.peers;
-}
-
-uint64_t sg_headroom_total_bytes(void)
-{
-    return sg_load_relaxed(&state.total_bytes);
-}
-
-uint64_t sg_headroom_available_bytes(void)
-{
-    return state.snapshot.at[0].headroom_bytes;
-}
-
-uint64_t sg_headroom_free_bytes(void)
-{
-    return state.snapshot.free_bytes;
-}
-
-uint64_t sg_headroom_swap_free_bytes(void)
-{
-    return state.snapshot.swap_free_bytes;
-}
-
 uint64_t sg_headroom_live_cuda_bytes(void)
 {
     return sg_load_relaxed(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) +
-           sg_load_relaxed(&sg_own->domain[SG_DOMAIN_PINNED].granted_bytes) + state.peers.device_bytes;
+           sg_load_relaxed(&sg_own->domain[SG_DOMAIN_PINNED].granted_bytes) + sg_headroom_last.peers.device_bytes;
 }
 
 /* Constructors of other libraries may allocate before the options can be read: a snapshot by the defaults serves only
@@ -152,20 +120,20 @@ uint64_t sg_headroom_measure_free(void)
     if (sg_options.system_root[0] == '\0' && sg_syscall(SYS_sysinfo, (long)&info, 0, 0, 0, 0, 0) == 0)
         return (uint64_t)info.freeram * info.mem_unit;
     sg_headroom_refresh(0, false);
-    return state.snapshot.free_bytes;
+    return sg_headroom_last.snapshot.free_bytes;
 }
 
 uint64_t sg_headroom_available_with(uint64_t free_bytes)
 {
     if (is_old())
         sg_headroom_refresh(0, false);
-    uint64_t available = sg_headroom_available_bytes() + free_bytes;
-    return available > state.snapshot.free_bytes ? available - state.snapshot.free_bytes : 0;
+    uint64_t available = sg_headroom_last.snapshot.at[0].headroom_bytes + free_bytes;
+    return available > sg_headroom_last.snapshot.free_bytes ? available - sg_headroom_last.snapshot.free_bytes : 0;
 }
 
 uint64_t sg_headroom_machine_bytes(void)
 {
-    const struct sg_constraint *machine = &state.snapshot.at[0];
+    const struct sg_constraint *machine = &sg_headroom_last.snapshot.at[0];
     return machine->limit_bytes > machine->reserve_bytes ? machine->limit_bytes - machine->reserve_bytes : 0;
 }
 
@@ -188,47 +156,55 @@ static uint64_t taken_of(uint32_t constraint, uint32_t parts)
 {
     bool is_machine = constraint == 0;
     const struct sg_peer_sums *others =
-        is_machine ? &state.peers.machine : &state.peers.level[state.snapshot.at[constraint].level];
+        is_machine ? &sg_headroom_last.peers.machine
+                   : &sg_headroom_last.peers.level[sg_headroom_last.snapshot.at[constraint].level];
     /* Requests in flight are read before own promises: another thread's bytes move from the first to the second. */
     uint64_t taken = sg_headroom_under_way(others, sg_entry_own_flight(!is_machine), parts);
     if ((parts & SG_HEADROOM_FLIGHT) != 0)
         taken += sg_entry_own_landed(!is_machine) - state.landed[!is_machine];
-    uint64_t promised = sg_load(&sg_own->slot.promised_bytes), touched = state.snapshot.at[constraint].touched_bytes;
+    uint64_t promised = sg_load(&sg_own->slot.promised_bytes),
+             touched = sg_headroom_last.snapshot.at[constraint].touched_bytes;
     if ((parts & SG_HEADROOM_PROMISES) != 0)
         promised += others->held_bytes;
     taken += promised > touched ? promised - touched : 0;
     if (is_machine && state.is_device_hidden)
-        taken += sg_load_relaxed(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) + state.peers.device_bytes;
+        taken += sg_load_relaxed(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) + sg_headroom_last.peers.device_bytes;
     return taken < TAKEN_MAX ? taken : TAKEN_MAX; /* in observe mode absurd sizes may be in flight */
 }
 
-/* Bytes of a constraint that can still be had; the reserve is not subtracted. */
-static uint64_t usable_of(uint32_t constraint, uint64_t taken)
+/* The part of the machine's headroom that CUDA cannot use. */
+static uint64_t cma_of(uint32_t constraint)
 {
-    uint64_t headroom = state.snapshot.at[constraint].headroom_bytes;
+    return constraint == 0 ? sg_headroom_last.snapshot.cma_free_bytes : 0;
+}
+
+uint64_t sg_headroom_usable(uint32_t constraint, uint32_t parts, bool is_cuda)
+{
+    uint64_t taken = taken_of(constraint, parts) + (is_cuda ? cma_of(constraint) : 0);
+    uint64_t headroom = sg_headroom_last.snapshot.at[constraint].headroom_bytes;
     return headroom > taken ? headroom - taken : 0;
 }
 
 static void publish_machine(void)
 {
     struct sg_machine *machine = &sg_own->machine;
-    const struct sg_constraint *tightest = &state.snapshot.at[0];
+    const struct sg_constraint *tightest = &sg_headroom_last.snapshot.at[0];
     uint64_t usable = UINT64_MAX, cgroup_limit = SG_UNKNOWN;
     int64_t least = INT64_MAX;
-    for (uint32_t i = 0; i < state.snapshot.count; i++) {
-        uint64_t usable_here = usable_of(i, taken_of(i, SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT));
-        int64_t headroom = (int64_t)usable_here - (int64_t)state.snapshot.at[i].reserve_bytes;
-        if (i != 0 && state.snapshot.at[i].limit_bytes < cgroup_limit)
-            cgroup_limit = state.snapshot.at[i].limit_bytes;
+    for (uint32_t i = 0; i < sg_headroom_last.snapshot.count; i++) {
+        uint64_t usable_here = sg_headroom_usable(i, SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT, false);
+        int64_t headroom = (int64_t)usable_here - (int64_t)sg_headroom_last.snapshot.at[i].reserve_bytes;
+        if (i != 0 && sg_headroom_last.snapshot.at[i].limit_bytes < cgroup_limit)
+            cgroup_limit = sg_headroom_last.snapshot.at[i].limit_bytes;
         if (headroom < least) {
             least = headroom;
             usable = usable_here;
-            tightest = &state.snapshot.at[i];
+            tightest = &sg_headroom_last.snapshot.at[i];
         }
     }
     machine->time_ns = (int64_t)sg_clock_ns(CLOCK_REALTIME);
-    machine->total_bytes = state.snapshot.total_bytes;
-    machine->available_bytes = state.snapshot.at[0].headroom_bytes;
+    machine->total_bytes = sg_headroom_last.snapshot.total_bytes;
+    machine->available_bytes = sg_headroom_last.snapshot.at[0].headroom_bytes;
     machine->usable_bytes = usable;
     machine->reserve_bytes = tightest->reserve_bytes;
     machine->floor_bytes = tightest->floor_bytes;
@@ -260,28 +236,24 @@ bool sg_headroom_is_nothing_allowed(void)
     return sg_options.limit.is_set && sg_options.limit.bytes == 0 && sg_options.limit.percent_milli == 0;
 }
 
-uint64_t sg_headroom_limit_bytes(void)
+uint64_t sg_headroom_own_limit_bytes(void)
 {
-    uint64_t others = state.peers.job_limit_bytes;
-    if (!sg_options.limit.is_set)
-        return others;
-    if (sg_own->slot.limit_bytes == 0) {
+    if (sg_own->slot.limit_bytes == 0 && sg_options.limit.is_set) {
         sg_own->slot.limit_bytes = sg_headroom_is_nothing_allowed()
                                        ? 1
                                        : sg_size_of(sg_options.limit, sg_headroom_machine_bytes()); /* 0: none */
         sg_store(&sg_entry_own()->slot.limit_bytes, sg_own->slot.limit_bytes);
     }
-    uint64_t own = sg_own->slot.limit_bytes;
-    return others != 0 && others < own ? others : own;
+    return sg_own->slot.limit_bytes;
 }
 
 uint64_t sg_headroom_job_bytes(uint32_t parts)
 {
-    const struct sg_peer_sums *others = &state.peers.job;
+    const struct sg_peer_sums *others = &sg_headroom_last.peers.job;
     /* Before the held bytes: another thread's bytes move from flight to held. */
     uint64_t under_way = sg_headroom_under_way(others, sg_load(&sg_own->slot.in_flight_bytes), parts);
     return under_way + others->held_bytes + sg_ledger_own_bytes() + sg_load(&sg_own->slot.sparse_bytes) +
-           state.peers.job_sparse_bytes;
+           sg_headroom_last.peers.job_sparse_bytes;
 }
 
 /* Bytes that the job's limit leaves. Requests queued after ours count as held, and so does MAP_NORESERVE memory that
@@ -303,39 +275,32 @@ static int64_t above(uint64_t usable, uint64_t line)
     return (int64_t)usable - (int64_t)line;
 }
 
-/* The part of the machine's headroom that CUDA cannot use. */
-static uint64_t cma_of(uint32_t constraint)
-{
-    return constraint == 0 ? state.snapshot.cma_free_bytes : 0;
-}
-
 /* Beside other processes of the job there is no array credit: they count what this process was granted for the peak of
  * the job and for its limit. Under a limit there is none without a watchdog, whose scans take the credit of an idle
  * process back: another process of the job may begin at any time. */
-static void set_array_credit(uint64_t slack)
+static bool may_have_array_credit(void)
 {
     bool is_watched = (sg_load_relaxed(&sg_own->slot.flags) & SG_SLOT_WATCHED) != 0;
-    bool may_have = state.peers.job_processes == 0 && (is_watched || !sg_headroom_has_limit());
-    sg_ledger_set_array_credit(may_have ? slack / ARRAY_CREDIT_PART : 0);
+    return sg_headroom_last.peers.job_processes == 0 && (is_watched || !sg_headroom_has_limit());
 }
 
 static void note_slack(uint32_t had_options)
 {
     int64_t reserve_slack = INT64_MAX, floor_slack = INT64_MAX, alone_slack = INT64_MAX;
-    for (uint32_t i = 0; i < state.snapshot.count; i++) {
+    for (uint32_t i = 0; i < sg_headroom_last.snapshot.count; i++) {
         /* CUDA requests use this slack, too, so free CMA pages do not count. Requests queued after ours count as taken,
          * because they may be admitted before the slack is used. Slack is not clamped at 0: a decision may need to
          * know how far below the line it is. */
         uint64_t taken = taken_of(i, SG_HEADROOM_ALL | SG_HEADROOM_QUEUED_AFTER);
-        int64_t left = above(state.snapshot.at[i].headroom_bytes, taken);
-        int64_t above_reserve = left - (int64_t)cma_of(i) - (int64_t)state.snapshot.at[i].reserve_bytes;
-        int64_t above_floor = left - (int64_t)state.snapshot.at[i].floor_bytes;
+        int64_t left = above(sg_headroom_last.snapshot.at[i].headroom_bytes, taken);
+        int64_t above_reserve = left - (int64_t)cma_of(i) - (int64_t)sg_headroom_last.snapshot.at[i].reserve_bytes;
+        int64_t above_floor = left - (int64_t)sg_headroom_last.snapshot.at[i].floor_bytes;
         reserve_slack = above_reserve < reserve_slack ? above_reserve : reserve_slack;
         floor_slack = above_floor < floor_slack ? above_floor : floor_slack;
         /* Requests of this process's other threads may come to nothing as well. */
         uint64_t taken_alone = taken_of(i, SG_HEADROOM_PROMISES | SG_HEADROOM_STALLED);
-        int64_t above_floor_alone =
-            above(state.snapshot.at[i].headroom_bytes, taken_alone) - (int64_t)state.snapshot.at[i].floor_bytes;
+        int64_t above_floor_alone = above(sg_headroom_last.snapshot.at[i].headroom_bytes, taken_alone) -
+                                    (int64_t)sg_headroom_last.snapshot.at[i].floor_bytes;
         alone_slack = above_floor_alone < alone_slack ? above_floor_alone : alone_slack;
     }
     state.alone_slack = alone_slack;
@@ -348,10 +313,10 @@ static void note_slack(uint32_t had_options)
         sg_store(&state.most[line], slack > 0 ? state.asked + (uint64_t)slack : 0);
     }
     sg_store(&state.has_options, had_options);
-    sg_store(&state.snapshot_ns, state.snapshot.time_ns);
+    sg_store(&state.snapshot_ns, sg_headroom_last.snapshot.time_ns);
     uint64_t slack = reserve_slack > 0 ? (uint64_t)reserve_slack : 0;
-    set_array_credit((int64_t)slack < within ? slack : (uint64_t)within);
-    sg_ledger_set_promise_slack(slack / PROMISE_SLACK_PART);
+    uint64_t array_slack = (int64_t)slack < within ? slack : (uint64_t)within;
+    sg_ledger_set_slack(may_have_array_credit() ? array_slack / ARRAY_CREDIT_PART : 0, slack / PROMISE_SLACK_PART);
 }
 
 /* Counts memory that is populated to make pressure as available, because it is released in a moment. `before`: how much
@@ -373,24 +338,24 @@ void sg_headroom_refresh(uint64_t device, bool is_closely)
     uint64_t ticket = sg_load(&sg_entry_own()->ticket);
     /* A request being decided counts as requested since the snapshot: if admitted, it takes its part of the slack. */
     state.asked = ticket >= SG_TICKET_FIRST ? ticket - SG_TICKET_FIRST : sg_load(&sg_entry_registry()->asked_bytes);
-    sg_peers_sum(&state.peers, device, is_closely); /* before the kernel's figures: see registry.h */
+    sg_peers_sum(&sg_headroom_last.peers, device, is_closely); /* before the kernel's figures: see registry.h */
     state.landed[false] = sg_entry_own_landed(false);
     state.landed[true] = sg_entry_own_landed(true);
     sg_job_take_left_peak();
     uint64_t pressure = sg_driver_pool_pressure_bytes();
-    state.snapshot.has_cuda = state.peers.cuda[0].managed_bytes != 0 ||
-                              (sg_load_relaxed(&sg_own->slot.flags) & (uint32_t)SG_SLOT_UNIFIED) != 0;
-    sg_snapshot_refresh(&state.snapshot);
-    sg_cgroup_look(&state.snapshot);
-    if (state.snapshot.is_valid && state.snapshot.has_cuda)
-        sg_managed_pages_look(&state.snapshot, state.peers.cuda);
-    add_pressure(&state.snapshot, pressure);
-    note_guarding(state.snapshot.is_valid);
-    if (!state.snapshot.is_valid) {
+    sg_headroom_last.snapshot.has_cuda = sg_headroom_last.peers.cuda[0].managed_bytes != 0 ||
+                                         sg_load(&sg_entry_registry()->ended_bytes) != 0 || /* for driver_pages.c */
+                                         (sg_load_relaxed(&sg_own->slot.flags) & (uint32_t)SG_SLOT_UNIFIED) != 0;
+    sg_snapshot_refresh(&sg_headroom_last.snapshot);
+    sg_cgroup_look(&sg_headroom_last.snapshot);
+    if (sg_headroom_last.snapshot.is_valid && sg_headroom_last.snapshot.has_cuda)
+        sg_managed_pages_look(&sg_headroom_last.snapshot, sg_headroom_last.peers.cuda);
+    add_pressure(&sg_headroom_last.snapshot, pressure);
+    note_guarding(sg_headroom_last.snapshot.is_valid);
+    if (!sg_headroom_last.snapshot.is_valid) {
         sg_headroom_forget();
         return;
     }
-    sg_store_relaxed(&state.total_bytes, state.snapshot.at[0].limit_bytes);
     note_slack(had_options);
     publish_machine();
     sg_timeline_sample();
@@ -450,86 +415,39 @@ void sg_headroom_scan_if_old(void)
         sg_headroom_scan();
 }
 
-static bool is_cuda(enum sg_domain domain)
-{
-    return domain != SG_DOMAIN_HEAP && domain != SG_DOMAIN_MAPPED;
-}
-
-/* Bytes that the request adds to a constraint: without old memory that it replaces, and without bytes of a memory file
- * that some process was promised already. */
-static uint64_t more_of(const struct sg_request *request, uint32_t constraint)
-{
-    uint32_t where = constraint == 0 ? SG_SAME_ON_MACHINE : SG_SAME_IN_LEVEL + state.snapshot.at[constraint].level;
-    uint64_t less = request->replaced_bytes;
-    if (request->shared_begin != 0)
-        less += sg_same_bytes_known(where, request->shared_begin, request->shared_end, request->size_bytes);
-    return request->size_bytes > less ? request->size_bytes - less : 0;
-}
-
-bool sg_headroom_fits(const struct sg_request *request, uint32_t parts, struct sg_answer *answer)
-{
-    bool is_bounded = request->domain != SG_DOMAIN_DEVICE, fits = true;
-    int64_t tightest = INT64_MAX;
-    for (uint32_t i = 0; i < (is_bounded ? state.snapshot.count : 1); i++) {
-        const struct sg_constraint *constraint = &state.snapshot.at[i];
-        uint64_t usable = usable_of(i, taken_of(i, parts) + (is_cuda(request->domain) ? cma_of(i) : 0));
-        usable += i == 0 ? request->expected_bytes : 0;
-        int64_t headroom = above(usable, constraint->reserve_bytes);
-        uint64_t more = more_of(request, i);
-        if (more != 0 && (headroom < 0 || more > (uint64_t)headroom))
-            fits = false;
-        if (headroom < tightest) {
-            tightest = headroom;
-            answer->usable_bytes = usable;
-            answer->kept_bytes = constraint->reserve_bytes;
-            answer->cgroup_bytes = i == 0 ? 0 : constraint->limit_bytes;
-        }
-    }
-    answer->reason = SG_REASON_RESERVE;
-    return fits;
-}
-
 uint64_t sg_headroom_for_cuda(bool is_bounded)
 {
     int64_t least = INT64_MAX;
-    for (uint32_t i = 0; i < (is_bounded ? state.snapshot.count : 1); i++) {
+    for (uint32_t i = 0; i < (is_bounded ? sg_headroom_last.snapshot.count : 1); i++) {
         int64_t left =
-            above(usable_of(i, taken_of(i, SG_HEADROOM_ALL) + cma_of(i)), state.snapshot.at[i].reserve_bytes);
+            above(sg_headroom_usable(i, SG_HEADROOM_ALL, true), sg_headroom_last.snapshot.at[i].reserve_bytes);
         least = left < least ? left : least;
     }
-    return state.snapshot.is_valid && least > 0 ? (uint64_t)least : 0;
+    return sg_headroom_last.snapshot.is_valid && least > 0 ? (uint64_t)least : 0;
 }
 
 uint64_t sg_headroom_in_cgroups(void)
 {
     uint64_t least = UINT64_MAX;
-    for (uint32_t i = 1; i < state.snapshot.count; i++) {
-        uint64_t usable = usable_of(i, taken_of(i, SG_HEADROOM_ALL)), reserve = state.snapshot.at[i].reserve_bytes;
+    for (uint32_t i = 1; i < sg_headroom_last.snapshot.count; i++) {
+        uint64_t usable = sg_headroom_usable(i, SG_HEADROOM_ALL, false),
+                 reserve = sg_headroom_last.snapshot.at[i].reserve_bytes;
         uint64_t headroom = usable > reserve ? usable - reserve : 0;
         least = headroom < least ? headroom : least;
     }
     return least;
 }
 
-bool sg_headroom_swaps_nobody(uint64_t bytes)
-{
-    return sg_snapshot_swaps_nobody(&state.snapshot, bytes);
-}
-
 bool sg_headroom_is_swapless(void)
 {
-    return state.snapshot.is_valid && (state.snapshot.swap_free_bytes == 0 || sg_cgroup_is_swapless());
+    return sg_headroom_last.snapshot.is_valid &&
+           (sg_headroom_last.snapshot.swap_free_bytes == 0 || sg_cgroup_is_swapless());
 }
 
 uint64_t sg_headroom_for_all_cuda(void)
 {
     uint64_t live = sg_load(&sg_own->domain[SG_DOMAIN_DEVICE].granted_bytes) +
                     sg_load(&sg_own->domain[SG_DOMAIN_PINNED].granted_bytes) +
-                    sg_load(&sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes) + state.peers.cuda_bytes;
-    return usable_of(0, taken_of(0, SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT)) + live;
-}
-
-uint64_t sg_headroom_reserve_bytes(void)
-{
-    return state.snapshot.at[0].reserve_bytes;
+                    sg_load(&sg_own->domain[SG_DOMAIN_MANAGED].granted_bytes) + sg_headroom_last.peers.cuda_bytes;
+    return sg_headroom_usable(0, SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT, false) + live;
 }

@@ -13,7 +13,8 @@
 #ifndef SG_PRELOAD_ADMIT_HEADROOM_H
 #define SG_PRELOAD_ADMIT_HEADROOM_H
 
-#include "admit/admission.h"
+#include "admit/snapshot.h"
+#include "base/options.h"
 #include "shared/peers.h"
 
 #include <stdbool.h>
@@ -32,6 +33,12 @@ enum sg_headroom_part {
     SG_HEADROOM_ALL = SG_HEADROOM_PROMISES | SG_HEADROOM_FLIGHT | SG_HEADROOM_QUEUED_BEFORE,
 };
 
+/* The last snapshot, and the sums over the other processes from just before it. Only headroom.c writes these. */
+extern struct sg_headroom_last {
+    struct sg_snapshot snapshot;
+    struct sg_peers peers;
+} sg_headroom_last;
+
 /* Takes a new snapshot: sums up the registry entries first, then reads the figures of the machine and its cgroups, and
  * publishes them in the segment. `device`: identity of the discrete device that the request is for, or 0. `is_closely`:
  * also asks the kernel how far quiet processes have touched their promises; used before a refusal. */
@@ -45,11 +52,18 @@ struct sg_headroom_state {
 };
 bool sg_headroom_get_hard(uint32_t constraint, struct sg_headroom_state *out);
 
-/* The sums over the other processes, of the last snapshot. */
-const struct sg_peers *sg_headroom_peers(void);
+/* SPARKGUARD_LIMIT of this process in bytes; 0: not set. */
+uint64_t sg_headroom_own_limit_bytes(void);
 
 /* The smallest limit of the job's processes; 0: none has one. */
-uint64_t sg_headroom_limit_bytes(void);
+static inline uint64_t sg_headroom_limit_bytes(void)
+{
+    uint64_t others = sg_headroom_last.peers.job_limit_bytes;
+    if (!sg_options.limit.is_set)
+        return others;
+    uint64_t own = sg_headroom_own_limit_bytes();
+    return others != 0 && others < own ? others : own;
+}
 
 /* Bytes that the job holds against its limit: this process now, and the job's others by the last snapshot. `parts`:
  * enum sg_headroom_part, which requests under way count as held. */
@@ -63,9 +77,6 @@ bool sg_headroom_is_nothing_allowed(void);
 
 /* Makes the cached snapshot unusable for further requests. */
 void sg_headroom_forget(void);
-
-/* Whether the last snapshot is valid; false where neither /proc nor sysinfo can be read. */
-bool sg_headroom_is_known(void);
 
 /* Bytes above the line by the last snapshot, less all that the machine's processes have requested since. Negative:
  * usable memory is below the line. */
@@ -84,9 +95,9 @@ bool sg_headroom_take(enum sg_headroom_line line, uint64_t bytes);
  * nothing. By the last snapshot. Then waiting for those requests makes sense. */
 bool sg_headroom_would_be_above_floor(uint64_t bytes);
 
-/* Whether the request fits every constraint above its reserve. `parts`: enum sg_headroom_part, what counts as taken.
- * Always sets *answer: the tightest constraint and its figures. */
-bool sg_headroom_fits(const struct sg_request *request, uint32_t parts, struct sg_answer *answer);
+/* Bytes of a constraint of the last snapshot that can still be had; its reserve is not subtracted. `parts`: enum
+ * sg_headroom_part, what counts as taken. `is_cuda`: free CMA pages do not count. */
+uint64_t sg_headroom_usable(uint32_t constraint, uint32_t parts, bool is_cuda);
 
 /* Bytes of requests under way that count as taken: `others` of other processes, `own_flight_bytes` of this one. The
  * machine, a cgroup, a card and the job's limit are all compared by this rule. Any thread, without the lock. */
@@ -98,22 +109,12 @@ uint64_t sg_headroom_for_cuda(bool is_bounded);
 
 /* CUDA memory that all guarded programs together could have, with what they have. The reserve is not subtracted. */
 uint64_t sg_headroom_for_all_cuda(void);
-uint64_t sg_headroom_reserve_bytes(void);
 
 /* Bytes above their reserves that the cgroups leave to this process; UINT64_MAX: no cgroup bounds it. */
 uint64_t sg_headroom_in_cgroups(void);
 
-/* Whether `bytes` more could be populated without swapping a process out (sg_snapshot_swaps_nobody). */
-bool sg_headroom_swaps_nobody(uint64_t bytes);
-
 /* Whether reclaim from this process's cgroup cannot swap: no swap is free, or the cgroup may use none. */
 bool sg_headroom_is_swapless(void);
-
-/* Figures of the machine in the last snapshot: MemTotal less the huge-page pool (without the lock, too), MemAvailable,
- * and MemFree. */
-uint64_t sg_headroom_total_bytes(void);
-uint64_t sg_headroom_available_bytes(void);
-uint64_t sg_headroom_free_bytes(void);
 
 /* MemFree at this moment. Costs a twentieth of a snapshot. With SPARKGUARD_SYSTEM_ROOT set, it takes a snapshot. */
 uint64_t sg_headroom_measure_free(void);
@@ -131,9 +132,8 @@ void sg_headroom_scan_if_old(void);
 /* Memory that guarded programs may use at all: MemTotal less the huge-page pool and the reserve. */
 uint64_t sg_headroom_machine_bytes(void);
 
-/* SwapFree in the last snapshot. The second: device memory of all guarded processes and this process's pinned memory,
- * without managed memory and without other processes' pinned memory. */
-uint64_t sg_headroom_swap_free_bytes(void);
+/* Device memory of all guarded processes and this process's pinned memory, without managed memory and without other
+ * processes' pinned memory. */
 uint64_t sg_headroom_live_cuda_bytes(void);
 
 /* Whether device memory is the machine's memory: 1 yes, 0 no, -1 not known yet (then requests are decided as if it

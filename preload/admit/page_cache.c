@@ -65,9 +65,9 @@ static struct figures measure(uint64_t bytes)
     struct figures figures = {0};
     sg_lock_acquire(&sg_decision_lock, &lock);
     sg_headroom_refresh(0, false);
-    figures.free_bytes = sg_headroom_is_known() ? sg_headroom_free_bytes() : UINT64_MAX;
+    figures.free_bytes = sg_headroom_last.snapshot.is_valid ? sg_headroom_last.snapshot.free_bytes : UINT64_MAX;
     figures.cgroup_headroom_bytes = sg_headroom_in_cgroups();
-    figures.swaps_nobody = sg_headroom_swaps_nobody(bytes);
+    figures.swaps_nobody = sg_snapshot_swaps_nobody(&sg_headroom_last.snapshot, bytes);
     figures.is_swapless = sg_headroom_is_swapless();
     sg_lock_release(&sg_decision_lock, &lock);
     return figures;

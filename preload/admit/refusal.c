@@ -18,61 +18,61 @@
 static uint64_t asked_bytes(const struct sg_request *request)
 {
     uint64_t replaced = request->replaced_bytes;
-    if (request->asked_bytes != 0)
-        return request->asked_bytes;
+    if (request->wording.asked_bytes != 0)
+        return request->wording.asked_bytes;
     return request->size_bytes > replaced ? request->size_bytes - replaced : request->size_bytes;
 }
 
-static void add_driver_pages(struct sg_text *text, const struct sg_request *request)
+static void add_driver_pages(struct sg_text *text, const struct sg_answer *answer)
 {
-    if (request->answer.kept_by_driver_bytes == 0)
+    if (answer->kept_by_driver_bytes == 0)
         return;
     sg_text_add(text, "; ");
-    sg_text_add_size(text, request->answer.kept_by_driver_bytes);
+    sg_text_add_size(text, answer->kept_by_driver_bytes);
     sg_text_add(text, " freed earlier may still be with the driver (sparkguard-doctor)");
 }
 
-static void add_reason(struct sg_text *text, const struct sg_request *request)
+static void add_reason(struct sg_text *text, const struct sg_request *request, const struct sg_answer *answer)
 {
-    switch (request->answer.reason) {
+    switch (answer->reason) {
     case SG_REASON_LIMIT:
-        sg_text_add_size(text, request->answer.usable_bytes);
+        sg_text_add_size(text, answer->usable_bytes);
         sg_text_add(text, " left of the ");
-        sg_text_add_size(text, request->answer.kept_bytes);
+        sg_text_add_size(text, answer->kept_bytes);
         sg_text_add(text, " this job may hold (SPARKGUARD_LIMIT)");
         return;
     case SG_REASON_DEVICE:
-        sg_text_add_size(text, request->answer.usable_bytes);
+        sg_text_add_size(text, answer->usable_bytes);
         sg_text_add(text, " free on device ");
         sg_text_add_number(text, request->card.number);
         sg_text_add(text, ", ");
-        sg_text_add_size(text, request->answer.kept_bytes);
+        sg_text_add_size(text, answer->kept_bytes);
         sg_text_add(text, " kept in reserve (SPARKGUARD_DEVICE_RESERVE)");
         return;
     case SG_REASON_RESERVE:
     case SG_REASON_FLOOR:
-        sg_text_add_size(text, request->answer.usable_bytes);
+        sg_text_add_size(text, answer->usable_bytes);
         sg_text_add(text, " usable");
-        if (request->answer.cgroup_bytes != 0) {
+        if (answer->cgroup_bytes != 0) {
             sg_text_add(text, " in a cgroup of ");
-            sg_text_add_size(text, request->answer.cgroup_bytes);
+            sg_text_add_size(text, answer->cgroup_bytes);
         }
         sg_text_add(text, ", ");
-        sg_text_add_size(text, request->answer.kept_bytes);
+        sg_text_add_size(text, answer->kept_bytes);
         sg_text_add(text, " kept in reserve (SPARKGUARD_RESERVE)");
-        add_driver_pages(text, request);
+        add_driver_pages(text, answer);
         return;
     }
 }
 
 static void add_size(struct sg_text *text, const struct sg_request *request)
 {
-    sg_text_add_size(text, request->block_bytes != 0 ? request->block_bytes : asked_bytes(request));
-    if (request->asked_bytes != 0 && request->size_bytes > request->asked_bytes) {
+    sg_text_add_size(text, request->wording.block_bytes != 0 ? request->wording.block_bytes : asked_bytes(request));
+    if (request->wording.asked_bytes != 0 && request->size_bytes > request->wording.asked_bytes) {
         sg_text_add(text, ", for which its pool takes ");
         sg_text_add_size(text, request->size_bytes);
     }
-    if (request->block_bytes == 0)
+    if (request->wording.block_bytes == 0)
         return;
     sg_text_add(text, " (");
     sg_text_add_size(text, request->growth_bytes);
@@ -82,23 +82,23 @@ static void add_size(struct sg_text *text, const struct sg_request *request)
 /* Whether the refusal is worth a line on stderr. A large block is, however little it grows. */
 static bool is_large(const struct sg_request *request)
 {
-    return asked_bytes(request) >= sg_options.large_bytes || request->block_bytes >= sg_options.large_bytes;
+    return asked_bytes(request) >= sg_options.large_bytes || request->wording.block_bytes >= sg_options.large_bytes;
 }
 
-static void print_refusal(const struct sg_request *request)
+static void print_refusal(const struct sg_request *request, const struct sg_answer *answer)
 {
     char line[512];
     struct sg_text text = sg_text_begin(line, sizeof line);
     sg_text_add(&text, sg_options.mode_observe ? "sparkguard: would have refused " : "sparkguard: refused ");
-    sg_text_add(&text, request->call);
+    sg_text_add(&text, request->wording.call);
     sg_text_add(&text, " of ");
     add_size(&text, request);
     sg_text_add(&text, ": ");
-    add_reason(&text, request);
+    add_reason(&text, request, answer);
     sg_text_add(&text, "; this process holds ");
     sg_text_add_size(&text, sg_ledger_live_bytes());
     uint64_t sparse_bytes = sg_load(&sg_own->slot.sparse_bytes);
-    if (request->answer.reason == SG_REASON_LIMIT && sparse_bytes != 0) {
+    if (answer->reason == SG_REASON_LIMIT && sparse_bytes != 0) {
         sg_text_add(&text, " and ");
         sg_text_add_size(&text, sparse_bytes);
         sg_text_add(&text, " of MAP_NORESERVE memory");
@@ -112,7 +112,7 @@ static void print_refusal(const struct sg_request *request)
     sg_log_line(line);
 }
 
-void sg_refusal_report(const struct sg_request *request)
+void sg_refusal_report(const struct sg_request *request, const struct sg_answer *answer)
 {
     static uint64_t printed_ns, small_recorded_ns;
     struct sg_domain_counters *counters = &sg_own->domain[request->domain];
@@ -120,22 +120,22 @@ void sg_refusal_report(const struct sg_request *request)
     sg_add_relaxed(&counters->refused_bytes, asked_bytes(request));
     sg_segment_attach();
     /* A program that keeps trying small sizes must not push other refusals out of the ring. */
-    if (request->is_small && !sg_log_may_speak(&small_recorded_ns))
+    if (request->kind == SG_REQUEST_SMALL && !sg_log_may_speak(&small_recorded_ns))
         return;
     struct sg_refusal entry = {
         .time_ns = (int64_t)sg_clock_ns(CLOCK_REALTIME),
         .size_bytes = asked_bytes(request),
-        .usable_bytes = request->answer.usable_bytes,
+        .usable_bytes = answer->usable_bytes,
         .domain = (uint8_t)request->domain,
-        .reason = (uint8_t)request->answer.reason,
+        .reason = (uint8_t)answer->reason,
         .observed = sg_options.mode_observe != 0,
     };
     struct sg_text call = sg_text_begin(entry.call, sizeof entry.call);
-    sg_text_add(&call, request->call);
+    sg_text_add(&call, request->wording.call);
     sg_segment_add_refusal(&entry);
     sg_ledger_take_back_arrays(); /* what was freed is not at fault */
     sg_callsites_keep_refusal();
     sg_timeline_begin();
-    if (!request->is_small && is_large(request) && sg_log_may_speak(&printed_ns))
-        print_refusal(request);
+    if (request->kind != SG_REQUEST_SMALL && is_large(request) && sg_log_may_speak(&printed_ns))
+        print_refusal(request, answer);
 }

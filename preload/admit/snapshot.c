@@ -46,7 +46,7 @@ void sg_snapshot_set_reserve(struct sg_constraint *constraint, bool is_machine)
 }
 
 /* Pages that drivers allocate are in no counter; CUDA memory on unified memory is such pages. */
-uint64_t sg_snapshot_unexplained(const char *text)
+static uint64_t unexplained_of(const char *text)
 {
     static const char *const explained[] = {
         "MemFree:", "Buffers:", "Cached:", "AnonPages:", "Slab:", "KernelStack:", "PageTables:", "Hugetlb:"};
@@ -76,7 +76,7 @@ static bool read_meminfo(struct sg_snapshot *snapshot)
     snapshot->free_bytes = sg_text_read_field(text, "MemFree:", 0) * 1024;
     snapshot->idle_cache_bytes = sg_text_read_field(text, "Inactive(file):", 0) * 1024;
     snapshot->swap_free_bytes = sg_text_read_field(text, "SwapFree:", 0) * 1024;
-    snapshot->unexplained_bytes = snapshot->has_cuda ? sg_snapshot_unexplained(text) * 1024 : 0;
+    snapshot->unexplained_bytes = snapshot->has_cuda ? unexplained_of(text) * 1024 : 0;
     return true;
 }
 

@@ -57,9 +57,6 @@ const char *sg_snapshot_read(const char *path);
  * half of the idle page cache covers the bytes beyond MemFree, so that the kernel reclaims nothing else. */
 bool sg_snapshot_swaps_nobody(const struct sg_snapshot *snapshot, uint64_t bytes);
 
-/* The part of MemTotal that no counter explains, in KiB. `text`: contents of /proc/meminfo. */
-uint64_t sg_snapshot_unexplained(const char *text);
-
 /* Sets a constraint's reserve and floor from its limit_bytes and the options. */
 void sg_snapshot_set_reserve(struct sg_constraint *constraint, bool is_machine);
 

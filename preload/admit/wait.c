@@ -21,7 +21,7 @@ uint64_t sg_wait_for_flight_ns(void)
 bool sg_wait_for_change(struct sg_request *request, uint32_t seen)
 {
     uint64_t now = sg_clock_ns(CLOCK_MONOTONIC), wait_ns = request->attempt.wait_ns, step = STEP_NS;
-    if (!request->is_small && wait_ns < sg_options.wait_ns)
+    if (request->kind != SG_REQUEST_SMALL && wait_ns < sg_options.wait_ns)
         wait_ns = sg_options.wait_ns;
     if (request->attempt.asked_ns == 0)
         request->attempt.asked_ns = now;

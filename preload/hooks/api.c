@@ -44,7 +44,7 @@ static void read_machine(struct sg_machine *machine)
     sg_lock_acquire(&sg_decision_lock, &lock);
     sg_headroom_refresh(0, false);
     *machine = sg_own->machine;
-    if (!sg_headroom_is_known())
+    if (!sg_headroom_last.snapshot.is_valid)
         machine->usable_bytes = machine->reserve_bytes = SG_UNKNOWN;
     sg_lock_release(&sg_decision_lock, &lock);
 }

@@ -108,11 +108,6 @@ void sg_job_atfork_child(void)
     sg_store_relaxed(&not_before_ns, 0);
 }
 
-void sg_job_take_left_peak(void)
-{
-    sg_raise_to(&sg_own->job_peak_bytes, sg_load_relaxed(&sg_entry_own()->slot.told_peak_bytes));
-}
-
 void sg_job_leave_peak(void)
 {
     struct sg_registry *registry = sg_entry_registry();

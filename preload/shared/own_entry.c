@@ -129,17 +129,6 @@ static uint64_t *entry_word(struct sg_registry_entry *entry, enum sg_sum sum)
     return (uint64_t *)(void *)((char *)entry + offset[sum]);
 }
 
-void sg_entry_set_inherited(uint64_t bytes)
-{
-    sg_store(&sg_own->slot.inherited_promise_bytes, bytes);
-    sg_store(&sg_entry_own()->slot.inherited_promise_bytes, bytes);
-}
-
-void sg_entry_set_managed_missing(uint64_t bytes)
-{
-    sg_store(&sg_entry_own()->slot.live_bytes, bytes);
-}
-
 /* flight.transit: the number of changes under way (low half), and of all changes ever begun (high half). */
 #define TRANSIT (UINT64_C(1) << 32 | 1)
 #define UNDER_WAY(transit) ((uint32_t)(transit))

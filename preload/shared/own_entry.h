@@ -6,6 +6,7 @@
 #define SG_PRELOAD_SHARED_OWN_ENTRY_H
 
 #include "base/atomics.h"
+#include "shared/segment.h"
 #include "sparkguard_abi.h"
 
 #include <stdbool.h>
@@ -100,11 +101,11 @@ void sg_entry_note_file_change(void);
 
 /* In a forked child: sets the bytes of its parent's promises that are not resident here either. They count once for all
  * children of that parent, and only after the parent has ended. Under the decision lock. */
-void sg_entry_set_inherited(uint64_t bytes);
+static inline void sg_entry_set_inherited(uint64_t bytes);
 
 /* Managed memory of this process that is not in the CPU's page tables: set by a scan, lowered (not below zero) when
  * memory is freed. Any thread. */
-void sg_entry_set_managed_missing(uint64_t bytes);
+static inline void sg_entry_set_managed_missing(uint64_t bytes);
 void sg_entry_lower_managed_missing(uint64_t bytes);
 
 /* Whether this thread is in the middle of a change of a sum: it runs a signal handler that interrupted the change. */
@@ -139,7 +140,7 @@ uint64_t sg_entry_own_device_flight(uint64_t device);
 /* The identity of the discrete device of the last such request in flight; SG_UNKNOWN: several devices. Any thread. */
 uint64_t sg_entry_flight_device(void);
 
-/* ---- the bodies of the first four functions, which each decision calls many times; use no word of these directly ---- */
+/* ---- the bodies of what each decision calls; use no word of these directly ---- */
 
 extern struct sg_entry_place {
     struct sg_registry *registry;    /* (atomic) NULL: alone */
@@ -173,6 +174,17 @@ static inline struct sg_registry_entry *sg_entry_own(void)
 {
     struct sg_registry_entry *entry = sg_entry_shared_own();
     return entry != NULL ? entry : &sg_entry_alone.registry.entry[0];
+}
+
+static inline void sg_entry_set_inherited(uint64_t bytes)
+{
+    sg_store(&sg_own->slot.inherited_promise_bytes, bytes);
+    sg_store(&sg_entry_own()->slot.inherited_promise_bytes, bytes);
+}
+
+static inline void sg_entry_set_managed_missing(uint64_t bytes)
+{
+    sg_store(&sg_entry_own()->slot.live_bytes, bytes);
 }
 
 #endif

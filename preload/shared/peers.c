@@ -95,7 +95,7 @@ static uint64_t unpromisable_of(const struct sg_registry_entry *entry)
     return sg_load(&entry->slot.device_bytes) + sg_load(&entry->pinned_bytes);
 }
 
-/* A process lowers its promises to the bytes that it holds only now and then (sg_ledger_set_promise_slack), and an idle
+/* A process lowers its promises to the bytes that it holds only now and then (sg_ledger_set_slack), and an idle
  * one not at all: others count no more than it holds. The promises were read before the granted bytes. */
 static void bound_promise(struct peer *peer, uint64_t unpromisable_bytes)
 {

@@ -386,11 +386,6 @@ void sg_registry_announce(uint64_t source, uint64_t bytes)
     sg_store(&entry->ticket, sg_fetch_add(&registry->asked_bytes, bytes) + SG_TICKET_FIRST);
 }
 
-void sg_registry_withdraw(void)
-{
-    sg_store(&sg_entry_own()->ticket, SG_TICKET_NONE);
-}
-
 void sg_registry_count(uint64_t bytes)
 {
     sg_fetch_add(&sg_entry_registry()->asked_bytes, bytes);

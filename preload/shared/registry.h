@@ -84,7 +84,10 @@ void sg_registry_mark_dead_of_job(void);
 void sg_registry_announce(uint64_t source, uint64_t bytes);
 
 /* Removes this process's queued request. Under the decision lock. */
-void sg_registry_withdraw(void);
+static inline void sg_registry_withdraw(void)
+{
+    sg_store(&sg_entry_own()->ticket, SG_TICKET_NONE);
+}
 
 /* Adds `bytes` to asked_bytes, the sum of all requests ever made. Any thread. */
 void sg_registry_count(uint64_t bytes);

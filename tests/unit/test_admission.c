@@ -7,6 +7,7 @@
 
 #include "../lib/call_filter.h"
 #include "admit/admission.h"
+#include "admit/check.h"
 #include "base/atomics.h"
 #include "account/tracker.h"
 #include "account/ledger.h"
@@ -57,7 +58,7 @@ static const char *said(void)
 
 static struct sg_request request_of(enum sg_domain domain, uint64_t bytes)
 {
-    return (struct sg_request){.domain = domain, .size_bytes = bytes, .growth_bytes = bytes, .call = "call"};
+    return (struct sg_request){.domain = domain, .size_bytes = bytes, .growth_bytes = bytes, .wording.call = "call"};
 }
 
 /* Asks and, if it was admitted, lets the real call fail. */
@@ -90,7 +91,8 @@ static const struct sg_refusal *last_refusal(void)
 static bool would_fit_by_the_last_look(enum sg_domain domain, uint64_t bytes)
 {
     struct sg_request request = request_of(domain, bytes);
-    return sg_headroom_fits(&request, SG_HEADROOM_ALL, &request.answer);
+    struct sg_answer answer;
+    return sg_check_constraints(&request, SG_HEADROOM_ALL, 0, &answer);
 }
 
 CHILD_TEST(what_lands_behind_a_look_is_gone_by_that_look)
@@ -610,7 +612,7 @@ static bool card_would_give(uint64_t bytes, uint64_t free_bytes)
 {
     struct sg_request request = card_request(bytes, free_bytes);
     bool is_admitted = sg_admission_ask(&request);
-    CHECK(!request.answer.must_look_again);
+    CHECK(!request.attempt.must_look_again);
     if (is_admitted)
         sg_admission_settle(&request, 0);
     return is_admitted;
@@ -636,10 +638,10 @@ CHILD_TEST(an_outdated_word_of_the_driver_is_asked_for_again)
     CHECK(sg_admission_ask(&first));
     sg_admission_settle(&first, GIB); /* what the driver said before that does not know of it */
     CHECK(!sg_admission_ask(&second));
-    CHECK(second.answer.must_look_again);
+    CHECK(second.attempt.must_look_again);
     CHECK_EQUAL(sg_own->refusal_count, 0);
     second.card.epoch = sg_peers_epoch();
-    CHECK(sg_admission_ask(&second) && !second.answer.must_look_again);
+    CHECK(sg_admission_ask(&second) && !second.attempt.must_look_again);
 }
 
 CHILD_TEST(who_waits_for_a_card_asks_the_driver_again)
@@ -651,7 +653,7 @@ CHILD_TEST(who_waits_for_a_card_asks_the_driver_again)
     ask_in_thread(&second);
     sg_admission_settle(&first, 0);
     CHECK(!answer_of(&second));
-    CHECK(second.request.answer.must_look_again);
+    CHECK(second.request.attempt.must_look_again);
     CHECK_EQUAL(sg_own->refusal_count, 0);
     CHECK_EQUAL(sg_own->slot.in_flight_bytes, 0);
 }

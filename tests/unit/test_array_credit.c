@@ -21,7 +21,7 @@ enum { SITE = 5, OTHER_SITE = 6, BEFORE_CREDIT = 16 };
 static struct sg_record *begin(void)
 {
     sg_thread_enter();
-    sg_ledger_set_array_credit(64 * MIB);
+    sg_ledger_set_slack(64 * MIB, 0);
     CHECK_EQUAL(sg_self.record->array_credit, 0);
     return sg_self.record;
 }
@@ -129,13 +129,13 @@ CHILD_TEST(credit_has_a_bound_and_only_whole_units)
     CHECK(give(record, 30 * MIB, 0) && give(record, 30 * MIB, 0));
     CHECK(!give(record, 5 * MIB, 0));
     CHECK(give(record, 4 * MIB, 0));
-    sg_ledger_set_array_credit(MIB); /* near the reserve: what there is may be used, and nothing is added */
+    sg_ledger_set_slack(MIB, 0); /* near the reserve: what there is may be used, and nothing is added */
     CHECK(take(record, 30 * MIB));
     CHECK(!give(record, 8, 0));
-    sg_ledger_set_array_credit(UINT64_MAX);
+    sg_ledger_set_slack(UINT64_MAX, 0);
     CHECK(!give(record, 30 * MIB + 8, 0));
     CHECK_EQUAL(sg_ledger_live_bytes(), 166 * MIB);
-    sg_ledger_set_array_credit(0);
+    sg_ledger_set_slack(0, 0);
     CHECK(!take(record, 8));
     CHECK_EQUAL(sg_own->slot.granted_bytes, 166 * MIB);
 }

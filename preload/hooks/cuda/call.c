@@ -134,7 +134,7 @@ static bool is_dead(CUresult *error)
 bool sg_cuda_look_closely(struct sg_cuda_call *call)
 {
     CUresult error = CUDA_SUCCESS;
-    call->request.is_behind = false;
+    call->request.attempt.is_behind = false;
     if (is_dead(&error)) {
         call->answer = error;
         return false;
@@ -150,14 +150,14 @@ bool sg_cuda_ask(struct sg_cuda_call *call)
         if (call->request.domain == SG_DOMAIN_DEVICE && sg_cuda_has_own_pool(call->device))
             call->request.card = look_at_card(call->device);
         is_admitted = sg_admission_ask(&call->request);
-        if (call->is_tentative && call->request.answer.is_short)
+        if (call->is_tentative && call->request.attempt.is_short)
             return false;
-        if (call->request.answer.must_look_again && call->request.is_behind && !sg_cuda_look_closely(call))
+        if (call->request.attempt.must_look_again && call->request.attempt.is_behind && !sg_cuda_look_closely(call))
             return false;
-    } while (!is_admitted && call->request.answer.must_look_again);
+    } while (!is_admitted && call->request.attempt.must_look_again);
     bool is_eager = call->request.domain == SG_DOMAIN_DEVICE || call->request.domain == SG_DOMAIN_PINNED;
-    if (is_admitted && is_eager && !call->has_headroom && !call->request.is_rare && call->request.card.identity == 0 &&
-        sg_headroom_unified() == 1 && !sg_options.mode_observe)
+    if (is_admitted && is_eager && !call->has_headroom && call->request.kind != SG_REQUEST_RARE &&
+        call->request.card.identity == 0 && sg_headroom_unified() == 1 && !sg_options.mode_observe)
         sg_page_cache_reclaim(call->request.size_bytes);
     return is_admitted;
 }
@@ -189,8 +189,8 @@ static bool begin(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domain d
         call->context = sg_context_current();
         call->request.size_bytes = growth_bytes;
         call->request.growth_bytes = growth_bytes;
-        call->request.call = sg_self.call != NULL ? sg_self.call : sg_hook_table[hook].base;
-        call->request.is_behind = true;
+        call->request.wording.call = sg_self.call != NULL ? sg_self.call : sg_hook_table[hook].base;
+        call->request.attempt.is_behind = true;
         sg_mempool_memory_catch_up();
         if (growth_bytes != 0 && !sg_cuda_ask(call)) {
             sg_cuda_close(call);
@@ -224,8 +224,9 @@ void sg_cuda_prepare(struct sg_cuda_call *call, enum sg_hook hook, enum sg_domai
     (void)sg_cuda_knows_device(device);
     sg_mempool_memory_catch_up();
     call->context = sg_context_current();
-    call->request = (struct sg_request){
-        .domain = domain, .call = sg_self.call != NULL ? sg_self.call : sg_hook_table[hook].base, .is_behind = true};
+    call->request = (struct sg_request){.domain = domain,
+                                        .wording.call = sg_self.call != NULL ? sg_self.call : sg_hook_table[hook].base,
+                                        .attempt.is_behind = true};
 }
 
 void sg_cuda_go_on(void)
@@ -248,8 +249,8 @@ bool sg_cuda_begin_on_open(struct sg_cuda_call *call, enum sg_hook hook, CUdevic
         call->request =
             (struct sg_request){.domain = SG_DOMAIN_DEVICE,
                                 .size_bytes = growth_bytes, /* growth_bytes stays 0: not charged to the job's LIMIT */
-                                .call = sg_hook_table[hook].base,
-                                .is_rare = true};
+                                .wording.call = sg_hook_table[hook].base,
+                                .kind = SG_REQUEST_RARE};
         if (!sg_cuda_ask(call)) {
             sg_cuda_close(call);
             return false;

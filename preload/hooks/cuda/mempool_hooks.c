@@ -165,9 +165,10 @@ static bool ask(struct alloc *alloc, uint64_t size_bytes, uint64_t growth_bytes,
     struct sg_request *request = &alloc->call.request;
     request->size_bytes = size_bytes;
     request->growth_bytes = growth_bytes;
-    request->asked_bytes = alloc->size_bytes;
-    request->is_behind = is_tentative || sg_options.mode_observe;
-    request->is_rare = growth_bytes == 0; /* a cached snapshot lacks unwanted and unjudged growth: take a new one */
+    request->wording.asked_bytes = alloc->size_bytes;
+    request->attempt.is_behind = is_tentative || sg_options.mode_observe;
+    /* A cached snapshot lacks unwanted and unjudged growth. */
+    request->kind = growth_bytes == 0 ? SG_REQUEST_RARE : SG_REQUEST_USUAL;
     alloc->call.is_tentative = is_tentative;
     return sg_cuda_ask(&alloc->call);
 }
@@ -223,7 +224,7 @@ static bool judge(struct alloc *alloc)
     alloc->call.has_headroom = alloc->pool.has_headroom;
     if (ask_for_growth(alloc, !sg_options.mode_observe))
         return true;
-    return alloc->call.is_tentative && alloc->call.request.answer.is_short && judge_alone(alloc);
+    return alloc->call.is_tentative && alloc->call.request.attempt.is_short && judge_alone(alloc);
 }
 
 /* Describes the request once its pool is known. */

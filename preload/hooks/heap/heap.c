@@ -309,7 +309,7 @@ static struct sg_request request_of(const struct alloc_request *wanted)
     return (struct sg_request){.domain = SG_DOMAIN_HEAP,
                                .size_bytes = wanted->size,
                                .growth_bytes = wanted->size,
-                               .call = sg_hook_table[wanted->hook].base};
+                               .wording.call = sg_hook_table[wanted->hook].base};
 }
 
 /* Allocates a block of LARGE or more, which is a request of its own. */
@@ -332,7 +332,7 @@ static void *allocate_small_array(const struct alloc_request *wanted)
     if (SG_LIKELY(sg_admission_take(&request))) {
         sg_admission_settle(&request, allocate_judged(wanted, NULL, &ptr));
     } else {
-        if (!sg_admission_ask_small(SG_DOMAIN_HEAP, wanted->size, request.call))
+        if (!sg_admission_ask_small(SG_DOMAIN_HEAP, wanted->size, request.wording.call))
             return refused();
         sg_admission_settle_small(wanted->size, allocate_judged(wanted, NULL, &ptr));
     }
@@ -634,8 +634,8 @@ static void *resize(void *ptr, size_t size, const char *call, const void *caller
     struct sg_request request = {.domain = SG_DOMAIN_HEAP,
                                  .size_bytes = grows_in_place(old) ? growth : size,
                                  .growth_bytes = growth,
-                                 .block_bytes = size,
-                                 .call = call};
+                                 .wording.block_bytes = size,
+                                 .wording.call = call};
     if (is_judged ? !sg_admission_ask(&request) : growth != 0 && !sg_admission_take_credit(growth, call))
         return refused();
     struct sg_passage passage = sg_tracker_begin_passage((uintptr_t)ptr, old, true);

@@ -127,9 +127,9 @@ void sg_map_describe(struct sg_request *request, const struct sg_mapping_kind *m
         return;
     sg_lock_acquire(&sg_tracker_maps_lock, &lock);
     if (mapping->source != 0) {
-        request->shared_begin = mapping->source;
-        request->shared_end = mapping->source + mapping->bytes / SG_SHARED_UNIT;
-        coming = sg_range_map_unmapped_bytes(&sg_tracker_maps, request->shared_begin, request->shared_end);
+        request->shared.begin = mapping->source;
+        request->shared.end = mapping->source + mapping->bytes / SG_SHARED_UNIT;
+        coming = sg_range_map_unmapped_bytes(&sg_tracker_maps, request->shared.begin, request->shared.end);
     }
     if (replaced != 0) {
         leaving = sg_range_map_leaving_bytes(&sg_tracker_maps, replaced, end);
@@ -147,7 +147,7 @@ bool sg_map_describe_commit(struct sg_request *request, uintptr_t begin, uintptr
     struct sg_lock_state lock;
     struct sg_range range;
     uint64_t reserved = 0, closed = 0, count = 0;
-    *request = (struct sg_request){.domain = SG_DOMAIN_MAPPED, .call = call, .holds_signals = true};
+    *request = (struct sg_request){.domain = SG_DOMAIN_MAPPED, .wording.call = call, .holds_signals = true};
     sg_lock_acquire(&sg_tracker_maps_lock, &lock);
     request->size_bytes = request->growth_bytes = sg_range_map_coming_bytes(&sg_tracker_maps, begin, end);
     for (uintptr_t at = begin; sg_range_map_within(&sg_tracker_maps, at, end, &range); at = range.end) {
@@ -155,12 +155,12 @@ bool sg_map_describe_commit(struct sg_request *request, uintptr_t begin, uintptr
         if (range.kind != SG_RANGE_RESERVED)
             continue;
         reserved += range.end - range.begin;
-        request->shared_begin = count++ == 0 ? range.source : 0;
-        request->shared_end = sg_range_source_at(&range, range.end);
+        request->shared.begin = count++ == 0 ? range.source : 0;
+        request->shared.end = sg_range_source_at(&range, range.end);
     }
     sg_lock_release(&sg_tracker_maps_lock, &lock);
     if (closed != 0)
-        request->shared_begin = 0;
+        request->shared.begin = 0;
     if (reserved == 0 && closed == 0)
         *request = (struct sg_request){0};
     request->size_bytes += closed;
@@ -208,7 +208,7 @@ bool sg_map_judge(struct sg_request *request)
     } else {
         if (!sg_segment_is_shared() && sg_ledger_own_bytes() + growth >= SG_CREDIT_MAX) /* less may stay unpublished */
             sg_segment_attach();
-        is_admitted = sg_admission_ask_small(SG_DOMAIN_MAPPED, growth, request->call);
+        is_admitted = sg_admission_ask_small(SG_DOMAIN_MAPPED, growth, request->wording.call);
     }
     if (!is_admitted)
         errno = ENOMEM;
@@ -221,7 +221,7 @@ struct sg_request sg_map_request(uint64_t growth, uint64_t sparse_bytes, const c
                                .size_bytes = growth,
                                .growth_bytes = growth,
                                .sparse_bytes = sparse_bytes,
-                               .call = call,
+                               .wording.call = call,
                                .holds_signals = true};
 }
 

@@ -54,7 +54,7 @@ static bool ask(struct sg_request *request, const char *call)
 {
     request->domain = SG_DOMAIN_MAPPED;
     request->size_bytes = request->growth_bytes = request->sparse_bytes;
-    request->call = call;
+    request->wording.call = call;
     return request->sparse_bytes == 0 || sg_map_judge(request);
 }
 

@@ -63,10 +63,11 @@ static uint64_t unpromised_bytes(const struct sg_mapping_kind *mapping, int flag
 static struct sg_request request_of(const struct sg_mapping_kind *mapping, uintptr_t address, int flags)
 {
     uint64_t unpromised = unpromised_bytes(mapping, flags);
-    struct sg_request request = {.domain = SG_DOMAIN_MAPPED, .call = "mmap", .holds_signals = !populates(flags)};
+    struct sg_request request = {
+        .domain = SG_DOMAIN_MAPPED, .wording.call = "mmap", .holds_signals = !populates(flags)};
     sg_map_describe(&request, mapping, (flags & MAP_FIXED) != 0 ? address : 0);
-    request.is_commit =
-        (mapping->flags & SG_RANGE_COMMITTED) != 0 && mapping->kind == SG_RANGE_COUNTED && mapping->is_judged;
+    if ((mapping->flags & SG_RANGE_COMMITTED) != 0 && mapping->kind == SG_RANGE_COUNTED && mapping->is_judged)
+        request.kind = SG_REQUEST_COMMIT;
     if (unpromised != 0) {
         request.size_bytes = unpromised < mapping->missing_bytes ? unpromised : mapping->missing_bytes;
         request.growth_bytes = request.sparse_bytes = unpromised;
@@ -305,15 +306,15 @@ static void describe_mremap(struct sg_request *request, const struct remap *rema
     bool stays_mapped = remap->is_copy || remap->old_bytes == 0;
     uint64_t kept = stays_mapped ? 0 : remap->old_bytes, more = remap->new_bytes > kept ? remap->new_bytes - kept : 0;
     uintptr_t last = remap->from + (remap->old_bytes != 0 ? remap->old_bytes - 1 : 0);
-    *request = (struct sg_request){.domain = SG_DOMAIN_MAPPED, .call = "mremap", .holds_signals = true};
+    *request = (struct sg_request){.domain = SG_DOMAIN_MAPPED, .wording.call = "mremap", .holds_signals = true};
     sg_lock_acquire(&sg_tracker_maps_lock, &lock);
     bool is_known = sg_range_map_next(&sg_tracker_maps, last, &range) && range.begin <= last && is_counting;
     bool counts = is_known && range.kind == SG_RANGE_COUNTED;
     bool is_sparse = is_known && range.kind == SG_RANGE_SPARSE && (range.flags & SG_RANGE_COMMITTED) != 0;
     if (counts && more != 0 && range.source != 0 && range.begin <= remap->from + kept) {
-        request->shared_begin = sg_range_source_at(&range, remap->from + kept);
-        request->shared_end = request->shared_begin + more / SG_SHARED_UNIT;
-        more = sg_range_map_unmapped_bytes(&sg_tracker_maps, request->shared_begin, request->shared_end);
+        request->shared.begin = sg_range_source_at(&range, remap->from + kept);
+        request->shared.end = request->shared.begin + more / SG_SHARED_UNIT;
+        more = sg_range_map_unmapped_bytes(&sg_tracker_maps, request->shared.begin, request->shared.end);
     }
     sg_lock_release(&sg_tracker_maps_lock, &lock);
     if (is_sparse && !remap->is_copy)

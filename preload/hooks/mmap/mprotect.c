@@ -23,8 +23,8 @@ static SG_INLINE bool begin_protect(struct sg_request *request, uintptr_t begin,
     if (!sg_map_is_counting() || (prot & PROT_WRITE) == 0 || sg_load_relaxed(&sg_tracker_maps.chunk_count) == 0 ||
         !sg_map_describe_commit(request, begin, begin + bytes, call))
         return true;
-    request->is_commit =
-        request->size_bytes != 0 && request->sparse_bytes == 0 && sg_map_is_own_reservation(begin, bytes);
+    if (request->size_bytes != 0 && request->sparse_bytes == 0 && sg_map_is_own_reservation(begin, bytes))
+        request->kind = SG_REQUEST_COMMIT;
     return sg_map_judge(request);
 }
 
@@ -98,7 +98,7 @@ static struct committed commit_writable(uintptr_t begin, uintptr_t end)
 static void end_protect(struct sg_request *request, uintptr_t begin, uint64_t bytes, bool is_done)
 {
     int saved_errno = errno;
-    bool is_asked = request->call != NULL; /* sg_map_describe_commit found reserved memory */
+    bool is_asked = request->wording.call != NULL; /* sg_map_describe_commit found reserved memory */
     if (is_asked) {
         struct committed committed = {0};
         if (is_done)

@@ -47,7 +47,7 @@ SG_EXPORT void *shmat(int id, const void *address, int flags)
     if (mapping.kind == SG_RANGE_NONE)
         return SG_REAL(shmat)(id, address, flags);
     int saved_errno = errno;
-    struct sg_request request = {.domain = SG_DOMAIN_MAPPED, .call = "shmat", .holds_signals = true};
+    struct sg_request request = {.domain = SG_DOMAIN_MAPPED, .wording.call = "shmat", .holds_signals = true};
     sg_map_describe(&request, &mapping, 0);
     sg_map_name_site(&mapping, __builtin_return_address(0));
     if (!sg_map_judge(&request))
