@@ -68,19 +68,9 @@ void table_text(struct table *table, const char *raw_text)
     free(text);
 }
 
-/* Returns the command from the base name of its program on: the column is narrow, and the base name suffices. */
-static const char *without_directories(const char *command)
-{
-    const char *name = command;
-    for (const char *at = command; *at != '\0' && *at != ' '; at++)
-        if (at[0] == '/' && at[1] != '\0' && at[1] != ' ')
-            name = at + 1;
-    return name;
-}
-
 void table_command(struct table *table, const char *prefix, const char *raw_text)
 {
-    char *command = text_printable(raw_text[0] ? without_directories(raw_text) : "-", table->style->is_utf8);
+    char *command = text_printable(raw_text[0] ? text_command(raw_text) : "-", table->style->is_utf8);
     char *text = text_format("%s%s", prefix, command);
     if (!table->style->is_terminal)
         text_shorten(text, COMMAND_COLUMNS);

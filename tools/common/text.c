@@ -83,6 +83,15 @@ char *text_printable(const char *text, bool is_utf8)
     return printable;
 }
 
+const char *text_command(const char *command)
+{
+    const char *name = command;
+    for (const char *at = command; *at != '\0' && *at != ' '; at++)
+        if (at[0] == '/' && at[1] != '\0' && at[1] != ' ')
+            name = at + 1;
+    return name;
+}
+
 void text_shorten(char *text, size_t columns)
 {
     size_t left = strlen(text), count = 0;

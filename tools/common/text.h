@@ -34,6 +34,9 @@ bool text_is_control(uint32_t code);
  * everything that is not ASCII is escaped too. */
 char *text_printable(const char *text, bool is_utf8);
 
+/* Returns the part of a command line that begins with the base name of its program. */
+const char *text_command(const char *command);
+
 /* Shortens a printable text in place to `columns` characters, which end with "...". */
 void text_shorten(char *text, size_t columns);
 

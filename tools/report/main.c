@@ -63,7 +63,7 @@ static const struct argp_option options[] = {
     {"all", KEY_ALL, NULL, 0, "every job and process on record", 0},
     {"watch", KEY_WATCH, "SECONDS", OPTION_ARG_OPTIONAL, "live view, refreshed every SECONDS (1)", 0},
     {"dir", KEY_DIR, "DIR", 0, "read DIR: another user's, a container's, a copy; may be repeated, or a pattern", 0},
-    {"plot", KEY_PLOT, "FILE.svg", 0, "draw the time line of one process", 0},
+    {"plot", KEY_PLOT, "FILE.svg", 0, "draw the time line of a job (--job, --last), or of one process", 0},
     {"html", KEY_HTML, "FILE.html", 0, "write the same as one HTML page, for a bug report", 0},
     {0},
 };

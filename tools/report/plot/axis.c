@@ -10,11 +10,20 @@
 #include "report/plot/svg.h"
 #include "common/text.h"
 
+static double place(const struct plot_piece *piece, int64_t time_ns)
+{
+    double part = (double)(time_ns - piece->begin_ns) / (double)(piece->end_ns - piece->begin_ns);
+    part = part < 0 ? 0 : part > 1 ? 1 : part;
+    return piece->left + part * (piece->right - piece->left);
+}
+
 double plot_x(const struct plot_field *field, int64_t time_ns)
 {
-    double part = (double)(time_ns - field->begin_ns) / (double)(field->end_ns - field->begin_ns);
-    part = part < 0 ? 0 : part > 1 ? 1 : part;
-    return field->left + part * (field->right - field->left);
+    const struct plot_piece whole = {field->begin_ns, field->end_ns, field->left, field->right};
+    size_t i = 0;
+    while (i + 1 < field->piece_count && time_ns > field->piece[i].end_ns)
+        i++;
+    return place(field->piece != NULL ? &field->piece[i] : &whole, time_ns);
 }
 
 double plot_y(const struct plot_field *field, uint64_t bytes)
@@ -22,6 +31,11 @@ double plot_y(const struct plot_field *field, uint64_t bytes)
     double part = (double)bytes / (double)field->most_bytes;
     part = part > 1 ? 1 : part;
     return field->bottom - part * (field->bottom - field->top);
+}
+
+uint64_t plot_scale_top(uint64_t bytes)
+{
+    return bytes < 4096 ? 4096 : bytes + bytes / 16;
 }
 
 /* Formats "16 GiB" instead of "16.0 GiB". */
@@ -55,9 +69,8 @@ void plot_size_axis(const struct plot_field *field)
 #define HOUR_NS (60 * MINUTE_NS)
 #define DAY_NS (24 * HOUR_NS)
 
-static int64_t choose_step(int64_t span_ns)
+static int64_t choose_step(int64_t span_ns, int64_t steps_max)
 {
-    enum { STEPS_MAX = 9 };
     static const int64_t round_ns[] = {
         SECOND_NS / 1000, SECOND_NS / 500, SECOND_NS / 200, SECOND_NS / 100, SECOND_NS / 50, SECOND_NS / 20,
         SECOND_NS / 10,   SECOND_NS / 5,   SECOND_NS / 2,   SECOND_NS,       2 * SECOND_NS,  5 * SECOND_NS,
@@ -66,9 +79,9 @@ static int64_t choose_step(int64_t span_ns)
         6 * HOUR_NS,      12 * HOUR_NS,    DAY_NS,          2 * DAY_NS,
     };
     for (size_t i = 0; i < sizeof round_ns / sizeof round_ns[0]; i++)
-        if (span_ns / round_ns[i] <= STEPS_MAX)
+        if (span_ns / round_ns[i] <= steps_max)
             return round_ns[i];
-    return (span_ns / STEPS_MAX / DAY_NS + 1) * DAY_NS;
+    return (span_ns / steps_max / DAY_NS + 1) * DAY_NS;
 }
 
 /* Formats "200 ms", "1.5 s", "40 s", "1 min 30 s", "2 h 30 min" or "3 d 12 h", without parts that are zero. */
@@ -93,18 +106,43 @@ static char *name_time(int64_t time_ns, int64_t step_ns)
     return text_format("%" PRId64 " %s %" PRId64 " %s", part[0], unit[0], part[1], unit[1]);
 }
 
-void plot_time_axis(const struct plot_field *field, double lowest)
+/* Prints when the piece begins, as far as there is space. */
+static void put_begin(FILE *stream, const struct plot_piece *piece, double y)
 {
-    int64_t span_ns = field->end_ns - field->begin_ns, step_ns = choose_step(span_ns);
-    char started[TEXT_TIME_CAPACITY];
+    char started[TEXT_TIME_CAPACITY], clock[TEXT_TIME_CAPACITY];
+    char *words[] = {text_format("time since %s", text_time_local(started, piece->begin_ns)),
+                     text_format("%s", started), text_format("%s", text_clock_local(clock, piece->begin_ns))};
+    enum { COUNT = sizeof words / sizeof words[0] };
+    size_t shown = 0;
+    while (shown < COUNT && report_svg_width(words[shown]) > piece->right - piece->left)
+        shown++;
+    if (shown < COUNT)
+        report_svg_text(stream, (piece->left + piece->right) / 2, y, "text-anchor=\"middle\"", words[shown]);
+    for (size_t i = 0; i < COUNT; i++)
+        free(words[i]);
+}
+
+static void put_piece(FILE *stream, const struct plot_piece *piece, double lowest)
+{
+    enum { STEP_WIDTH = 90, STEPS_MAX = 9 };
+    int64_t steps_max = (int64_t)((piece->right - piece->left) / STEP_WIDTH), span_ns = piece->end_ns - piece->begin_ns;
+    steps_max = steps_max < 1 ? 1 : steps_max > STEPS_MAX ? STEPS_MAX : steps_max;
+    int64_t step_ns = choose_step(span_ns, steps_max);
     for (int64_t at_ns = 0; at_ns <= span_ns; at_ns += step_ns) {
-        double x = plot_x(field, field->begin_ns + at_ns);
+        double x = place(piece, piece->begin_ns + at_ns);
         char *name = name_time(at_ns, step_ns);
-        fprintf(field->stream, "<path d=\"M%.1f %.1fv5\" stroke=\"#333\"/>\n", x, lowest);
-        report_svg_text(field->stream, x, lowest + 18, "text-anchor=\"middle\"", name);
+        fprintf(stream, "<path d=\"M%.1f %.1fv5\" stroke=\"#333\"/>\n", x, lowest);
+        report_svg_text(stream, x, lowest + 18, "text-anchor=\"middle\"", name);
         free(name);
     }
-    char *title = text_format("time since %s", text_time_local(started, field->begin_ns));
-    report_svg_text(field->stream, (field->left + field->right) / 2, lowest + 38, "text-anchor=\"middle\"", title);
-    free(title);
+    put_begin(stream, piece, lowest + 38);
+}
+
+void plot_time_axis(const struct plot_field *field, double lowest)
+{
+    const struct plot_piece whole = {field->begin_ns, field->end_ns, field->left, field->right};
+    for (size_t i = 0; i < field->piece_count; i++)
+        put_piece(field->stream, &field->piece[i], lowest);
+    if (field->piece == NULL)
+        put_piece(field->stream, &whole, lowest);
 }

@@ -1,11 +1,12 @@
 /*
- * file.c - chooses the process to draw, and writes the file.
+ * file.c - chooses the job or the process to draw, and writes the file.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "report/atomic_file.h"
+#include "report/bands/bands.h"
 #include "report/plot/plot.h"
 #include "common/text.h"
 #include "report/report.h"
@@ -16,18 +17,6 @@ struct choice {
     size_t others; /* number of other processes with a time line */
     bool has_complained;
 };
-
-enum model_verdict plot_timeline(struct model_timeline *timeline, const struct model_process *process)
-{
-    char why[MODEL_WHY_CAPACITY];
-    enum model_verdict verdict = model_timeline_read(timeline, process->segment_path, why);
-    if (verdict == MODEL_BAD) {
-        char *path = text_printable(process->segment_path, false);
-        fprintf(stderr, "sparkguard-report: %s: its time line: %s\n", path, why);
-        free(path);
-    }
-    return verdict;
-}
 
 static void consider(struct choice *choice, const struct model_process *process)
 {
@@ -68,8 +57,39 @@ static void say_nothing_to_draw(const struct model_scope *scope)
     fputs("; one begins with CUDA, 256 MiB, a phase or a refusal\n", stderr);
 }
 
+static void draw_job(FILE *stream, void *content)
+{
+    bands_draw(stream, content, BANDS_WIDTH, NULL);
+}
+
+/* Draws the job that started last: one name in several directories means several jobs. */
+static int write_job(const struct model *model, const struct model_scope *scope, const char *path)
+{
+    struct bands *drawn = NULL;
+    const struct model_job *job;
+    bool has_complained = false;
+    DL_FOREACH (model->jobs, job) {
+        struct bands *bands = bands_read(job, BANDS_COLUMNS_MAX, &has_complained);
+        if (bands == NULL)
+            continue;
+        free(drawn);
+        drawn = bands;
+    }
+    int status = has_complained ? REPORT_UNTRUSTED : REPORT_NO_MATCH;
+    if (drawn != NULL) {
+        status = report_output_write(path, "the drawing", draw_job, drawn);
+        status = status == REPORT_SHOWN && has_complained ? REPORT_UNTRUSTED : status;
+    } else if (!has_complained) {
+        say_nothing_to_draw(scope);
+    }
+    free(drawn);
+    return status;
+}
+
 int report_plot_file(const struct model *model, const struct model_scope *scope, const char *path)
 {
+    if (scope->pid == 0 && (scope->job != NULL || scope->is_last))
+        return write_job(model, scope, path);
     struct choice choice = {0};
     const struct model_job *job;
     const struct model_process *process;

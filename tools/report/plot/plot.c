@@ -216,12 +216,6 @@ static void set_span(struct plot_field *field, const struct model_process *proce
         field->end_ns = field->begin_ns + 1000000;
 }
 
-/* Returns the top of the scale: a little above the highest value, and above 0. */
-static uint64_t headroom(uint64_t bytes)
-{
-    return bytes < 4096 ? 4096 : bytes + bytes / 16;
-}
-
 static void put_live(const struct plot_field *field, const struct model_process *process,
                      const struct model_timeline *timeline, double legend_y)
 {
@@ -312,7 +306,7 @@ static struct plot_field field_below(const struct plot_field *field, uint64_t mo
     struct plot_field below = *field;
     below.top = field->bottom + 40;
     below.bottom = below.top + MACHINE_HEIGHT;
-    below.most_bytes = headroom(most_bytes);
+    below.most_bytes = plot_scale_top(most_bytes);
     return below;
 }
 
@@ -342,7 +336,7 @@ void report_plot(FILE *stream, const struct model_process *process, const struct
     set_span(live, process, timeline);
     live->top += plot_strips_height(process);
     live->bottom = live->top + LIVE_HEIGHT;
-    live->most_bytes = headroom(bytes_max(highest(timeline, stacked_of, 0), process->peak_bytes));
+    live->most_bytes = plot_scale_top(bytes_max(highest(timeline, stacked_of, 0), process->peak_bytes));
     field[1] = field_below(live, bytes_max(highest(timeline, usable_of, 0), highest(timeline, reserve_of, 0)));
     field[2] = field_below(&field[1], bytes_max(highest(timeline, device_of, 0), devices.total_bytes));
     begin_drawing(stream, process, field[fields - 1].bottom + 52, name);

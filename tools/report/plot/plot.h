@@ -14,18 +14,30 @@
 /* Live bytes, the machine's memory, and device memory if devices have their own. */
 enum { PLOT_FIELDS = 3 };
 
+/* A part of the time axis: the time between two parts is left out. */
+struct plot_piece {
+    int64_t begin_ns, end_ns; /* begin_ns < end_ns */
+    double left, right;
+};
+
 /* A field of the drawing: times from left to right, bytes from the bottom to the top. */
 struct plot_field {
     FILE *stream;
     const char *name; /* prefix of the ids in the drawing */
     double left, right, top, bottom;
-    int64_t begin_ns, end_ns; /* begin_ns < end_ns */
-    uint64_t most_bytes;      /* value at the top */
+    int64_t begin_ns, end_ns;       /* begin_ns < end_ns */
+    uint64_t most_bytes;            /* value at the top */
+    const struct plot_piece *piece; /* parts of the axis, in order of time; NULL: the axis is not cut */
+    size_t piece_count;
 };
 
-/* Return the position of a time and of a number of bytes inside the field. */
+/* Return the position of a time and of a number of bytes inside the field. A time between two pieces is at the begin of
+ * the later one. */
 double plot_x(const struct plot_field *field, int64_t time_ns);
 double plot_y(const struct plot_field *field, uint64_t bytes);
+
+/* Returns the top of a scale: a little above the highest value, and above 0. */
+uint64_t plot_scale_top(uint64_t bytes);
 
 /* Draw the grid and the scale. */
 void plot_size_axis(const struct plot_field *field);
@@ -51,8 +63,8 @@ void report_plot(FILE *stream, const struct model_process *process, const struct
  * /dev/stdout. */
 bool report_plot_may_write(const char *path);
 
-/* Draws the process of the model with the highest peak among those with a time line. Returns the tool's exit status;
- * messages go to stderr. */
+/* Draws the job that the scope names, or the process of the model with the highest peak among those with a time line.
+ * Returns the tool's exit status; messages go to stderr. */
 int report_plot_file(const struct model *model, const struct model_scope *scope, const char *path);
 
 #endif
