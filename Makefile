@@ -87,7 +87,8 @@ tool_objects := $(TOOL_SHARED:%.c=$(BUILD)/obj/%.o)
 all: library tools manual ## build everything into build/
 library: $(BUILD)/libsparkguard.so ## the library alone
 tools: $(TOOL_NAMES:%=$(BUILD)/%) ## the tools alone
-manual: $(BUILD)/man/libsparkguard.7
+MAN_PAGES := $(notdir $(wildcard docs/man/*.[1-8])) libsparkguard.7
+manual: $(MAN_PAGES:%=$(BUILD)/man/%) ## the manual pages alone
 .PHONY: all library tools manual
 
 $(BUILD)/obj/%.o: %.c | headers
@@ -142,8 +143,14 @@ $(TOOL_NAMES:%=$(BUILD)/%): $(BUILD)/libtools.a
 	$(SAY) LINK $@
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -o $@ $(filter %.o,$^) $(BUILD)/libtools.a $(TOOL_LIBS)
 
+# A page's foot names the program and its version.
+MAN_FOOT = 's/^\.Os$$/.Os sparkguard $(VERSION)/'
+$(BUILD)/man/%: docs/man/% include/sparkguard_abi.h Makefile
+	@mkdir -p $(@D)
+	$(Q)sed -e $(MAN_FOOT) $< >$@
+
 # Its list of variables grows from the table of options: name, kind, default, example and help of each in a line.
-$(BUILD)/man/libsparkguard.7: docs/man/libsparkguard.7.in include/options.def
+$(BUILD)/man/libsparkguard.7: docs/man/libsparkguard.7.in include/options.def include/sparkguard_abi.h Makefile
 	$(SAY) MAN $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) -E -P -x c '-DSG_OPTION(ID,f,n,kind,fallback,example,help)=SPARKGUARD_##ID kind fallback example help' include/options.def | \
@@ -151,7 +158,7 @@ $(BUILD)/man/libsparkguard.7: docs/man/libsparkguard.7.in include/options.def
 	            value["TEXT"] = "Ar NAME"; value["PATH"] = "Ar DIR"} \
 	        {split($$1, word, " "); choice = $$4; gsub(/\|/, " | ", choice); value["CHOICE"] = "Cm " choice; \
 	            print ".It Ev " word[1] " Ns = Ns " value[word[2]]; print $$6; if ($$2 != "") print ".Pq default: " $$2}' >$@.list
-	$(Q)sed -e '/^@ENVIRONMENT@$$/{r $@.list' -e 'd}' $< >$@
+	$(Q)sed -e '/^@ENVIRONMENT@$$/{r $@.list' -e 'd}' -e $(MAN_FOOT) $< >$@ && rm $@.list
 
 # The hooks need CUDA's types: one sentence if the headers are not there.
 headers:

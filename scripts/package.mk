@@ -1,23 +1,26 @@
-# Installation and the Debian package. Included by the Makefile.
+# Installation, the Debian package, the Python wheel and the manual as HTML. Included by the Makefile.
 
 ##@ Installing
 VERSION := $(shell sed -n 's/^#define SG_VERSION_TEXT "\(.*\)"/\1/p' include/sparkguard_abi.h)
 
+# The version of the source tree gives way to the program's.
+MODULE := $(filter-out _version.py,$(notdir $(wildcard tools/python/sparkguard/*.py tools/python/sparkguard/py.typed)))
 UNITS := $(notdir $(wildcard scripts/systemd/*))
 
 # MODE:FILE:PLACE of each installed file; uninstall removes the same files.
 installed := 755:$(BUILD)/libsparkguard.so:$(LIBDIR)/libsparkguard.so \
     $(foreach tool,$(TOOL_NAMES),755:$(BUILD)/$(tool):$(PREFIX)/bin/$(tool) \
-        644:docs/man/$(tool).1:$(MANDIR)/man1/$(tool).1 644:tools/install/completion.bash:$(BASHDIR)/$(tool)) \
+        644:$(BUILD)/man/$(tool).1:$(MANDIR)/man1/$(tool).1 644:tools/install/completion.bash:$(BASHDIR)/$(tool)) \
     644:$(BUILD)/install/sparkguard.3:$(MANDIR)/man3/sparkguard.3 \
     644:$(BUILD)/man/libsparkguard.7:$(MANDIR)/man7/libsparkguard.7 \
     644:$(BUILD)/install/sparkguard.pc:$(LIBDIR)/pkgconfig/sparkguard.pc \
     644:include/sparkguard.h:$(PREFIX)/include/sparkguard.h \
-    644:tools/python/sparkguard.py:$(PYTHONDIR)/sparkguard.py \
+    644:$(BUILD)/install/_version.py:$(PYTHONDIR)/sparkguard/_version.py \
+    $(foreach file,$(MODULE),644:tools/python/sparkguard/$(file):$(PYTHONDIR)/sparkguard/$(file)) \
     $(foreach unit,$(UNITS),644:$(BUILD)/install/$(unit):$(UNITDIR)/$(unit))
 
 # These files contain the paths of other installed files.
-$(BUILD)/install/sparkguard.3: docs/man/sparkguard.3 force
+$(BUILD)/install/sparkguard.3: $(BUILD)/man/sparkguard.3 force
 	@mkdir -p $(@D)
 	$(Q)sed 's,/usr/local/share/sparkguard,$(PYTHONDIR),' $< >$@
 $(BUILD)/install/%: scripts/systemd/% force
@@ -26,8 +29,11 @@ $(BUILD)/install/%: scripts/systemd/% force
 $(BUILD)/install/sparkguard.pc: tools/install/sparkguard.pc.in force
 	@mkdir -p $(@D)
 	$(Q)sed 's,@PREFIX@,$(PREFIX),;s,@LIBDIR@,$(LIBDIR),;s,@VERSION@,$(VERSION),' $< >$@
+$(BUILD)/install/_version.py: force
+	@mkdir -p $(@D)
+	$(Q)printf '"""The version, as include/sparkguard_abi.h has it."""\n\n__version__ = "%s"\n' $(VERSION) >$@
 
-install: all $(BUILD)/install/sparkguard.3 $(BUILD)/install/sparkguard.pc $(UNITS:%=$(BUILD)/install/%) ## PREFIX, DESTDIR, LIBDIR, MANDIR; PYTHONDIR, BASHDIR, UNITDIR
+install: all $(addprefix $(BUILD)/install/,sparkguard.3 sparkguard.pc _version.py) $(UNITS:%=$(BUILD)/install/%) ## PREFIX, DESTDIR, LIBDIR, MANDIR; PYTHONDIR, BASHDIR, UNITDIR
 	$(Q)for each in $(installed); do \
 	    IFS=: read -r mode file place <<<"$$each"; \
 	    install -D -m $$mode $$file "$(DESTDIR)$$place" || exit; \
@@ -35,9 +41,39 @@ install: all $(BUILD)/install/sparkguard.3 $(BUILD)/install/sparkguard.pc $(UNIT
 
 uninstall: ## removes exactly that
 	rm -f $(foreach each,$(installed),"$(DESTDIR)$(lastword $(subst :, ,$(each)))")
-	rmdir "$(DESTDIR)$(PREFIX)/share/sparkguard" 2>/dev/null || true
+	rm -rf "$(DESTDIR)$(PYTHONDIR)/sparkguard/__pycache__"
+	rmdir "$(DESTDIR)$(PYTHONDIR)/sparkguard" "$(DESTDIR)$(PREFIX)/share/sparkguard" 2>/dev/null || true
 
 deb: ## a Debian package for this machine, or for CROSS=aarch64, in build/deb
 	$(Q)scripts/install-deps build deb $(if $(CROSS),cross)
 	$(Q)BUILD=$(BUILD) CROSS=$(CROSS) VERSION=$(VERSION) CUDA_HOME=$(CUDA_HOME) scripts/deb
 .PHONY: install uninstall deb
+
+# What the wheel holds beside the Python package. Linked without symbols, a build identifies itself by its code alone: in another
+# folder the same sources make the same bytes. The tools look for shared libraries beside themselves.
+WHEEL := $(BUILD)/wheel-files
+wheel_programs := $(WHEEL)/native/libsparkguard.so $(TOOL_NAMES:%=$(WHEEL)/native/%)
+$(WHEEL)/native/libsparkguard.so: $(BUILD)/libsparkguard.so
+	$(SAY) LINK $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(PRELOAD_LDFLAGS) -s -o $@ $(preload_objects) $(MARKED)
+$(TOOL_NAMES:%=$(WHEEL)/native/%): $(WHEEL)/native/%: $(BUILD)/%
+	$(SAY) LINK $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(CROSS_LDFLAGS) -s -Wl,-rpath,'$$ORIGIN' -o $@ \
+	    $(BUILD)/obj/tools/$(or $(patsubst sparkguard-%,%,$(filter sparkguard-%,$(*F))),launch)/main.o $(BUILD)/libtools.a $(TOOL_LIBS)
+
+wheel-files: $(wheel_programs) manual $(BUILD)/install/_version.py
+	$(Q)BUILD=$(BUILD) CROSS=$(CROSS) CC='$(CC)' scripts/wheel files
+
+wheel: ## a Python wheel with library and tools, for this machine or CROSS=aarch64, in build/wheel
+	$(Q)scripts/install-deps build wheel $(if $(CROSS),cross)
+	$(Q)$(MAKE) --no-print-directory wheel-files
+	$(Q)BUILD=$(BUILD) scripts/wheel
+.PHONY: wheel wheel-files
+
+docs: ## the manual pages as HTML, in build/docs, with an index
+	$(Q)scripts/install-deps docs
+	$(Q)$(MAKE) --no-print-directory manual
+	$(Q)BUILD=$(BUILD) VERSION=$(VERSION) scripts/render-manual
+.PHONY: docs

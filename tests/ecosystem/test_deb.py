@@ -138,13 +138,14 @@ def test_a_package_holds_what_make_install_installs(package):
     for program in (package.library, *(package.folder / "usr/bin" / tool for tool in TOOLS)):
         assert re.search(rf"Machine: +{package.machine}\n", output("readelf", "-h", program))
     page = gzip.open(package.folder / "usr/share/man/man3/sparkguard.3.gz", "rt").read()
-    assert "/usr/lib/python3/dist-packages/sparkguard.py" in page and "/usr/local" not in page
+    assert "/usr/lib/python3/dist-packages/sparkguard/" in page and "/usr/local" not in page
 
 
 def test_a_package_says_what_it_needs(package):
     assert package.field("Architecture") == package.architecture
     version = re.search(r'SG_VERSION_TEXT "(.*)"', (ROOT / "include/sparkguard_abi.h").read_text())[1]
     assert package.field("Version") == f"{version}-1"
+    assert package.field("Homepage").startswith("https://") and package.field("Maintainer").endswith(">")
     assert {need.split()[0] for need in package.field("Depends").split(", ")} == {"libc6", "libsmartcols1", "libjansson4"}
 
 

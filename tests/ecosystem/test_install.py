@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ INSTALLED = {
     "lib/libsparkguard.so",
     "lib/pkgconfig/sparkguard.pc",
     "include/sparkguard.h",
-    "share/sparkguard/sparkguard.py",
+    *(f"share/sparkguard/sparkguard/{file}" for file in ("__init__.py", "__main__.py", "_guard.py", "_version.py", "py.typed")),
     "share/man/man3/sparkguard.3",
     "share/man/man7/libsparkguard.7",
     *(f"bin/{tool}" for tool in TOOLS),
@@ -34,6 +35,7 @@ def test_uninstall_removes_exactly_what_install_put_there(make, tmp_path):
     foreign.touch()
     make("install", *places)
     assert files_below(tmp_path / "usr") == INSTALLED | {"share/man/man1/other.1"}
+    subprocess.run([sys.executable, "-c", "import sparkguard"], check=True, env={"PYTHONPATH": f"{tmp_path}/usr/share/sparkguard"})
     make("uninstall", *places)
     assert files_below(tmp_path) == {"usr/share/man/man1/other.1"}
     assert not (tmp_path / "usr/share/sparkguard").exists()
@@ -55,7 +57,7 @@ def test_every_place_can_be_chosen(make, tmp_path):
     assert {name.split("/")[0] for name in files_below(tmp_path)} == {"PREFIX", "LIBDIR", "MANDIR", "PYTHONDIR", "BASHDIR", "UNITDIR"}
     assert {path.name for path in (tmp_path / "PREFIX").iterdir()} == {"bin", "include"}
     page = (tmp_path / "MANDIR/man3/sparkguard.3").read_text()
-    assert f"{tmp_path}/PYTHONDIR/sparkguard.py" in page and "/usr/local" not in page
+    assert f"{tmp_path}/PYTHONDIR/sparkguard/" in page and "/usr/local" not in page
     make("uninstall", *places)
     assert files_below(tmp_path) == set()
 
@@ -89,6 +91,26 @@ def test_the_library_s_manual_grows_from_the_options(build):
         assert line in words
     options = re.findall(r"^SG_OPTION\((\w+),", (ROOT / "include/options.def").read_text(), re.MULTILINE)
     assert len(options) > 15 and [name for name in options if f" SPARKGUARD_{name}=" not in words] == []
+
+
+def test_the_manual_as_html_has_no_dead_link(make, build):
+    make("docs")
+    pages = {path.name: path.read_text() for path in (build / "docs").glob("*.html")}
+    assert set(pages) == {"index.html", "sparkguard.3.html", "libsparkguard.7.html", *(f"{tool}.1.html" for tool in TOOLS)}
+    links = {(name, link) for name, page in pages.items() for link in re.findall(r'href="([^"#]+)', page)}
+    assert [link for _, link in links if not (build / "docs" / link).exists()] == []
+    assert {link for name, link in links if name == "index.html"} == {*pages, "manual.css"} - {"index.html"}
+    assert ("sparkguard.1.html", "sparkguard-report.1.html") in links
+
+
+def test_the_foot_of_a_page_names_the_version(make, build, tmp_path):
+    make("install", f"PREFIX={tmp_path}")
+    version = subprocess.run([build / "sparkguard", "--version"], capture_output=True, text=True).stdout.strip()
+    pages = sorted((tmp_path / "share/man").rglob("*.[137]"))
+    assert len(pages) == 6
+    for page in pages:
+        shown = subprocess.run(["mandoc", "-T", "ascii", page], check=True, capture_output=True, text=True).stdout
+        assert re.fullmatch(rf"{version} +\w+ \d+, \d{{4}} +{version}", shown.splitlines()[-1]), shown.splitlines()[-1]
 
 
 def test_units_are_what_systemd_understands(make, tmp_path):

@@ -1,4 +1,4 @@
-"""The C API and tools/python/sparkguard.py: what programs may tell and ask the guard, and that they run without it."""
+"""The C API and the package tools/python/sparkguard: what programs may tell and ask the guard, and that they run without it."""
 
 import errno
 import shutil

@@ -1,0 +1,129 @@
+"""python -m sparkguard: the tools of this installation, with the Python that runs them.
+
+The wheel keeps library and tools in the folder _native of this package, and the console scripts of the environment start
+them. Where `make install` or the Debian package put them, they are found in PATH.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn, Optional
+
+_NATIVE = Path(__file__).resolve().parent / "_native"
+_LIBRARY = "libsparkguard.so"
+_TOOLS = {"report": "sparkguard-report", "sweep": "sparkguard-sweep", "doctor": "sparkguard-doctor"}
+_USAGE = """\
+usage: python -m sparkguard run [OPTION...] SCRIPT.py|-m MODULE|PROGRAM [ARGUMENT...]
+       python -m sparkguard check [SCRIPT.py|PROGRAM]
+       python -m sparkguard report|sweep|doctor [ARGUMENT...]
+       python -m sparkguard library
+
+run      runs a script with this Python, or another program, under the guard; OPTIONs are those of sparkguard(1)
+check    tells whether the guard works for this Python, or for another program
+report   shows running and ended programs
+sweep    finds the largest configuration that is safe
+doctor   checks whether this machine would survive a job that takes too much
+library  prints the library's path: LD_PRELOAD=$(python -m sparkguard library) python train.py
+"""
+
+
+def _fail(message: str, status: int) -> NoReturn:
+    print(f"sparkguard: {message}", file=sys.stderr)
+    sys.exit(status)
+
+
+def _find(tool: str) -> str:
+    """Returns the path of a tool: the wheel's own, else the one in PATH."""
+    own = _NATIVE / tool
+    found = str(own) if own.exists() else shutil.which(tool)
+    if found is None:
+        _fail(f"{tool} is neither beside this Python package nor in PATH", 127)
+    return found
+
+
+def _become(path: str, name: str, arguments: list[str]) -> NoReturn:
+    try:
+        os.execv(path, [name, *arguments])
+    except OSError as error:
+        _fail(f"{path}: {error.strerror}", 126)
+
+
+def _takes_word(launcher: str, option: str) -> bool:
+    """Returns whether an option of the launcher takes the next word as its value. Its --help says it."""
+    text = subprocess.run([launcher, "--help"], stdout=subprocess.PIPE, text=True, check=False).stdout
+    name = re.escape(option)
+    ending = r"[\w-]*" if option.startswith("--") else r"(, --[\w-]+)?"  # getopt takes a prefix of a long option
+    return re.search(rf"^ +(-\w, )?{name}{ending}=", text, re.MULTILINE) is not None
+
+
+def _split(launcher: str, words: list[str]) -> tuple[list[str], list[str]]:
+    """Splits options of the launcher from the program and its arguments."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "-c", "-"):
+        if words[at] == "--":
+            return words[:at], words[at + 1 :]
+        at += 2 if "=" not in words[at] and _takes_word(launcher, words[at]) else 1
+    return words[:at], words[at:]
+
+
+def _is_for_python(word: str) -> bool:
+    """Returns whether the word is what Python runs: -m, -c, a script, or a folder with a __main__.py."""
+    if word in ("-m", "-c") or word.endswith((".py", ".pyc", ".pyz")) or os.path.isfile(os.path.join(word, "__main__.py")):
+        return True
+    return os.path.isfile(word) and not os.access(word, os.X_OK)
+
+
+def _with_python(program: list[str]) -> list[str]:
+    return [sys.executable, *program] if program and _is_for_python(program[0]) else program
+
+
+def _run(words: list[str]) -> NoReturn:
+    launcher = _find("sparkguard")
+    options, program = _split(launcher, words)
+    _become(launcher, "sparkguard", [*options, *_with_python(program)])
+
+
+def _check(words: list[str]) -> NoReturn:
+    program = _with_python(words) if words else [sys.executable]
+    _become(_find("sparkguard"), "sparkguard", ["--check", *program[:1]])
+
+
+def _library() -> int:
+    own = _NATIVE / _LIBRARY
+    print(own if own.exists() else _LIBRARY)  # the dynamic linker finds an installed one by its name
+    return 0
+
+
+def main(arguments: Optional[list[str]] = None) -> int:
+    """Is `python -m sparkguard`. Becomes the tool, or returns 0, or 2 for bad usage."""
+    words = sys.argv[1:] if arguments is None else arguments
+    command = words[0] if words else ""
+    if command in _TOOLS:
+        _become(_find(_TOOLS[command]), _TOOLS[command], words[1:])
+    if command == "run":
+        _run(words[1:])
+    if command == "check":
+        _check(words[1:])
+    if command == "library" and len(words) == 1:
+        return _library()
+    is_asked = command in ("-h", "--help", "help")
+    print(_USAGE, end="", file=sys.stdout if is_asked else sys.stderr)
+    return 0 if is_asked else 2
+
+
+def console() -> NoReturn:
+    """Is each console script of the wheel: becomes the tool whose name the script has."""
+    name = os.path.basename(sys.argv[0])
+    own = _NATIVE / name
+    if not own.exists():  # an editable installation: PATH would lead back to this script
+        _fail(f"{own} is missing; install the wheel that `make wheel` builds", 127)
+    _become(str(own), name, sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""The C API of the guard (sparkguard.h) through ctypes, and the same figures under the names that training scripts use."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from typing import Optional, TypedDict
+
+_GIB = 1024**3
+_UNKNOWN = 2**64 - 1
+_DOMAINS = ("heap", "mapped", "pinned", "managed", "device")
+_guard = ctypes.CDLL(None)
+_logger = logging.getLogger("sparkguard")
+
+
+class DomainStats(TypedDict):
+    """Memory of one kind: heap, mapped, pinned, managed or device."""
+
+    live_bytes: int
+    peak_bytes: int
+
+
+class Stats(TypedDict):
+    """What stats() returns. Sizes are bytes; None is an unknown figure."""
+
+    live_bytes: int
+    peak_bytes: int
+    refused_count: int
+    refused_bytes: int
+    usable_bytes: Optional[int]
+    reserve_bytes: Optional[int]
+    unified: Optional[bool]
+    domains: dict[str, DomainStats]
+
+
+class MemoryStats(TypedDict):
+    """What get_memory_stats() returns. Sizes are GiB."""
+
+    allocated_gb: float
+    reserved_gb: float
+    max_allocated_gb: float
+    num_alloc_retries: int
+
+
+class _Domain(ctypes.Structure):
+    _fields_ = [("live_bytes", ctypes.c_uint64), ("peak_bytes", ctypes.c_uint64)]
+
+
+class _Stats(ctypes.Structure):  # struct sparkguard_stats of include/sparkguard.h
+    _fields_ = [
+        ("size", ctypes.c_uint64),
+        ("live_bytes", ctypes.c_uint64),
+        ("peak_bytes", ctypes.c_uint64),
+        ("refused_count", ctypes.c_uint64),
+        ("refused_bytes", ctypes.c_uint64),
+        ("usable_bytes", ctypes.c_uint64),
+        ("reserve_bytes", ctypes.c_uint64),
+        ("unified", ctypes.c_int64),
+        *((name, _Domain) for name in _DOMAINS),
+    ]
+
+
+def _call(name: str, *arguments: object) -> int:
+    """Returns the function's result, or -1 without the guard."""
+    function = getattr(_guard, name, None)
+    return int(function(*arguments)) if function else -1
+
+
+def _known(figure: int) -> Optional[int]:
+    return None if figure == _UNKNOWN else figure
+
+
+def active() -> bool:
+    """Returns whether the program runs under the guard."""
+    return _call("sparkguard_active") == 1
+
+
+def mark(name: object) -> bool:
+    """Ends the present phase of the process and begins another. Returns False without the guard."""
+    return _call("sparkguard_mark", str(name).encode("utf-8", "replace")) == 0
+
+
+def stats() -> Optional[Stats]:
+    """Returns this process's figures by name; None without the guard.
+
+    "domains" has live_bytes and peak_bytes of each kind of memory. "unified" says whether device memory is the machine's
+    memory, and is None until the program uses CUDA.
+    """
+    raw = _Stats(size=ctypes.sizeof(_Stats))
+    if _call("sparkguard_stats", ctypes.byref(raw)) != 0:
+        return None
+    domains: dict[str, DomainStats] = {}
+    for name in _DOMAINS:
+        domain: _Domain = getattr(raw, name)
+        domains[name] = {"live_bytes": domain.live_bytes, "peak_bytes": domain.peak_bytes}
+    return {
+        "live_bytes": raw.live_bytes,
+        "peak_bytes": raw.peak_bytes,
+        "refused_count": raw.refused_count,
+        "refused_bytes": raw.refused_bytes,
+        "usable_bytes": _known(raw.usable_bytes),
+        "reserve_bytes": _known(raw.reserve_bytes),
+        "unified": None if raw.unified < 0 else raw.unified == 1,
+        "domains": domains,
+    }
+
+
+def reset_peak() -> bool:
+    """Resets the peaks of stats() and of the present phase to the live bytes. Returns False without the guard."""
+    return _call("sparkguard_reset_peak") == 0
+
+
+# ---- the same under the names that training scripts use -------------------------------------------------------------------
+
+
+def get_memory_stats() -> MemoryStats:
+    """Returns figures in GiB. The guard counts memory taken from the system, which a caching allocator calls reserved, so
+    allocated and reserved are equal. Without the guard all are zero; active() tells the difference."""
+    now = stats()
+    live = now["live_bytes"] / _GIB if now else 0.0
+    return {
+        "allocated_gb": live,
+        "reserved_gb": live,
+        "max_allocated_gb": now["peak_bytes"] / _GIB if now else 0.0,
+        "num_alloc_retries": now["refused_count"] if now else 0,
+    }
+
+
+def log_memory_usage(name: object = "") -> None:
+    """Logs one line at level INFO to the logger "sparkguard"."""
+    now = stats()
+    if now is None:
+        _logger.info("[%s] not under sparkguard", name)
+        return
+    usable = "unknown" if now["usable_bytes"] is None else f"{now['usable_bytes'] / _GIB:.2f} GiB"
+    live, peak = now["live_bytes"] / _GIB, now["peak_bytes"] / _GIB
+    _logger.info("[%s] memory: live %.2f GiB, peak %.2f GiB, usable %s", name, live, peak, usable)
+
+
+def reset_peak_memory_stats() -> None:
+    """Is reset_peak() under PyTorch's name."""
+    reset_peak()
+
+
+def is_unified_memory_system() -> Optional[bool]:
+    """Returns whether device memory is the machine's memory. Until the program uses CUDA, unless SPARKGUARD_UNIFIED is set,
+    and without the guard, returns None."""
+    now = stats()
+    return now["unified"] if now else None
