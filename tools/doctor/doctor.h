@@ -112,6 +112,7 @@ void doctor_check_oomd(struct doctor *doctor);
 void doctor_check_zombies(struct doctor *doctor);
 void doctor_check_leftovers(struct doctor *doctor);
 void doctor_check_unguarded(struct doctor *doctor);
+void doctor_check_ray(struct doctor *doctor); /* adds a finding only where Ray runs */
 void doctor_check_driver(struct doctor *doctor);
 void doctor_check_driver_pools(struct doctor *doctor);
 void doctor_check_toolkit(struct doctor *doctor);
