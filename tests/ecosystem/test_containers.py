@@ -5,12 +5,15 @@ The machine that they look at is a fake one of 16 GiB that stands still; nobody 
 
 import json
 import os
+import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from containers import Containers, require_containers
 from waiting import wait_for
 
+ROOT = Path(__file__).resolve().parents[2]
 MIB, GIB = 1 << 20, 1 << 30
 GID = 4711
 LEFT = 8 * GIB  # of 10 when 2 are kept
@@ -24,8 +27,11 @@ class Place:
         self.take = guard.build / "tests/programs/admit_take"
         self.env = {"SPARKGUARD_SYSTEM_ROOT": str(root), "SPARKGUARD_RESERVE": "2G", "SPARKGUARD_WAIT": "0"}
 
+    def start_command(self, service, command, **options):
+        return self.containers.start(service, command, **{**self.env, **options})
+
     def start(self, service, commands, **options):
-        return self.containers.start(service, [self.take, *commands.split()], **{**self.env, **options})
+        return self.start_command(service, [self.take, *commands.split()], **options)
 
     def hold(self, service, commands, **options):
         """Its answers, once it has done what it was told and waits."""
@@ -150,3 +156,15 @@ def test_what_a_container_did_is_known_when_it_is_gone(place):
     assert (done.returncode, done.stderr) == (0, "")
     (process,) = json.loads(done.stdout)["jobs"][0]["processes"]
     assert (process["state"], process["refused_count"]) == ("killed", 1)
+
+
+def test_an_image_with_its_own_preload_keeps_it(place):
+    """By the line of docs/recipes.md: the image's shell puts the guard in front of what the image preloads, if anything."""
+    recipe = (ROOT / "docs/recipes.md").read_text()
+    (line,) = re.findall(r"--entrypoint sh .* -c '(.*?)' python", recipe)
+    (own,) = [str(path) for path in Path("/usr/lib").glob("*/libjemalloc.so.2")]
+    shown = ["grep", "-oE", r"lib(sparkguard|jemalloc)\.so.*", "/proc/self/maps"]
+    for before, libraries in ((own, {"libsparkguard.so", "libjemalloc.so.2"}), ("", {"libsparkguard.so"})):
+        process = place.start_command("train", ["sh", "-c", line, *shown], LD_PRELOAD=before)
+        stdout, stderr = process.communicate(timeout=60)
+        assert process.returncode == 0 and set(stdout.split()) == libraries, stderr

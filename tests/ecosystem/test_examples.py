@@ -70,6 +70,20 @@ def test_drop_in_is_read_by_systemd(tmp_path):
 
 
 @with_systemd
+def test_ollamas_drop_in_is_read_by_systemd(tmp_path):
+    """With a unit as Ollama's installer writes it."""
+    unit = "[Unit]\nAfter=network-online.target\n[Service]\nExecStart=/bin/true serve\nUser=root\nRestart=always\n"
+    (tmp_path / "ollama.service").write_text(unit)
+    (tmp_path / "ollama.service.d").mkdir()
+    shutil.copy(EXAMPLES / "ollama/sparkguard.conf", tmp_path / "ollama.service.d")
+    done = verify(tmp_path, "ollama.service")
+    assert "sparkguard.conf" not in done.stderr and done.returncode == 0, done.stderr
+    with (tmp_path / "ollama.service.d/sparkguard.conf").open("a") as file:
+        file.write("NoSuchSetting=1\n")
+    assert "sparkguard.conf" in verify(tmp_path, "ollama.service").stderr  # so it was read
+
+
+@with_systemd
 def test_shared_directories_are_made_as_the_library_wants_them(tmp_path):
     for folder in ("dev/shm", "var/lib", "etc"):
         (tmp_path / folder).mkdir(parents=True)

@@ -38,6 +38,13 @@ class Client:
         env = {"PYTHONHASHSEED": "0"} | variables
         return self.guard.run([os.environ["FRAMEWORK_PYTHON"], "-c", text], env=env, timeout=110, input=input)
 
+    def example(self, path, *arguments, timeout=400, **variables):
+        """A program of scripts/examples, guarded; it must succeed."""
+        command = [os.environ["FRAMEWORK_PYTHON"], ROOT / "scripts/examples" / path, *map(str, arguments)]
+        done = self.guard.run(command, env={"PYTHONHASHSEED": "0"} | variables, timeout=timeout)
+        assert done.returncode == 0, done.stderr
+        return done
+
     def plain(self, text, input=None, **variables):
         """The same without the guard."""
         return self.run(text, input, LD_PRELOAD=None, **variables)

@@ -86,3 +86,38 @@ def test_a_whole_node_runs_guarded_and_its_store_counts(client, session):
     (raylet,) = [p for p in job["processes"] if p["command"].split()[0].endswith("/raylet")]
     assert raylet["domains"]["mapped"]["peak_bytes"] >= STORE
     assert sum(p["refused_count"] for p in of_workers(job["processes"])) == 1
+
+
+# A task that is killed and not to be run again ends with OutOfMemoryError; it waits for that, or for a time in which a monitor
+# of four looks a second would have killed it.
+MONITORED = """
+import sys, time, numpy, ray
+ray.init(num_cpus=1, object_store_memory=80 << 20, include_dashboard=False, log_to_driver=False)
+@ray.remote(max_retries=0)
+def hold(seconds):
+    block = numpy.ones(64 << 20, dtype="u1")
+    time.sleep(seconds)
+    return block.size
+try:
+    print("held", ray.get(hold.remote(float(sys.argv[1]))))
+except ray.exceptions.OutOfMemoryError as error:
+    print("killed by Ray")
+ray.shutdown()
+"""
+
+
+@pytest.mark.timeout_seconds(300)
+@pytest.mark.parametrize(
+    "variables, seconds, said",
+    [
+        ({"RAY_memory_usage_threshold": "0.001"}, 60, "killed by Ray"),
+        ({"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "0"}, 4, f"held {64 * MIB}"),
+    ],
+    ids=["monitor", "no monitor"],
+)
+def test_rays_own_monitor_kills_by_its_variables(client, session, variables, seconds, said):
+    """What the recipe and the doctor say of it. Nothing of this is the guard's doing: it refuses nothing here."""
+    command = [os.environ["FRAMEWORK_PYTHON"], "-c", MONITORED, str(seconds)]
+    done = client.guard.run(command, env=session | variables, timeout=250)
+    assert (done.returncode, done.stdout.strip()) == (0, said), done.stderr
+    assert "sparkguard: refused" not in done.stderr
