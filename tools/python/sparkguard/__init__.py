@@ -1,7 +1,9 @@
 """Phases, statistics and peaks of a Python program under the guard. See sparkguard(3).
 
     import sparkguard
-    sparkguard.mark("epoch 3")
+    with sparkguard.phase("epoch 3") as epoch:
+        train()
+    print(epoch.peak_bytes)
     print(sparkguard.stats()["peak_bytes"])
 
 Without the guard no function fails: stats() returns None, the others False. `python -m sparkguard run train.py` runs a
@@ -21,11 +23,13 @@ from ._guard import (
     reset_peak_memory_stats,
     stats,
 )
+from ._phases import Phase, phase
 from ._version import __version__
 
 __all__ = [
     "DomainStats",
     "MemoryStats",
+    "Phase",
     "Stats",
     "__version__",
     "active",
@@ -33,6 +37,7 @@ __all__ = [
     "is_unified_memory_system",
     "log_memory_usage",
     "mark",
+    "phase",
     "reset_peak",
     "reset_peak_memory_stats",
     "stats",

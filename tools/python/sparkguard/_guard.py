@@ -80,12 +80,8 @@ def mark(name: object) -> bool:
     return _call("sparkguard_mark", str(name).encode("utf-8", "replace")) == 0
 
 
-def stats() -> Optional[Stats]:
-    """Returns this process's figures by name; None without the guard.
-
-    "domains" has live_bytes and peak_bytes of each kind of memory. "unified" says whether device memory is the machine's
-    memory, and is None until the program uses CUDA.
-    """
+def _raw_stats() -> Optional[Stats]:
+    """Returns the figures as the guard has them: peaks since the last reset, whoever made it."""
     raw = _Stats(size=ctypes.sizeof(_Stats))
     if _call("sparkguard_stats", ctypes.byref(raw)) != 0:
         return None
@@ -105,8 +101,37 @@ def stats() -> Optional[Stats]:
     }
 
 
+# Peaks by domain, "" for the sum, from before the resets that the phases of _phases.py made; reset_peak() clears them.
+_folded: dict[str, int] = {}
+
+
+def fold_peaks() -> Optional[Stats]:
+    """Returns the figures, with the peaks since the last call, and begins these anew; stats() still shows the higher ones."""
+    now = _raw_stats()
+    if now and _call("sparkguard_reset_peak") == 0:
+        _folded[""] = max(_folded.get("", 0), now["peak_bytes"])
+        for name, domain in now["domains"].items():
+            _folded[name] = max(_folded.get(name, 0), domain["peak_bytes"])
+    return now
+
+
+def stats() -> Optional[Stats]:
+    """Returns this process's figures by name; None without the guard.
+
+    "domains" has live_bytes and peak_bytes of each kind of memory. "unified" says whether device memory is the machine's
+    memory, and is None until the program uses CUDA.
+    """
+    now = _raw_stats()
+    if now:
+        now["peak_bytes"] = max(now["peak_bytes"], _folded.get("", 0))
+        for name, domain in now["domains"].items():
+            domain["peak_bytes"] = max(domain["peak_bytes"], _folded.get(name, 0))
+    return now
+
+
 def reset_peak() -> bool:
     """Resets the peaks of stats() and of the present phase to the live bytes. Returns False without the guard."""
+    _folded.clear()
     return _call("sparkguard_reset_peak") == 0
 
 
