@@ -195,7 +195,9 @@ struct sg_refusal {
     uint8_t domain;        /* enum sg_domain */
     uint8_t reason;        /* enum sg_reason */
     uint8_t observed;      /* 1: observe mode, the request was admitted all the same */
-    uint8_t reserved[5];
+    uint8_t reserved;
+    uint32_t
+        kept_mib; /* reserve that had to remain in MiB, rounded up; 0: unknown, or refused for the limit or floor */
     char call[SG_CALL_BYTES]; /* the function that the program called */
 };
 _Static_assert(sizeof(struct sg_refusal) == 80, "layout");
@@ -334,8 +336,9 @@ struct sg_segment {
     /* (atomic) job_peak_bytes plus this process's resident sparse memory, by its scans: the sum that SPARKGUARD_LIMIT
      * bounds. 0: the process had no sparse memory. */
     uint64_t limit_peak_bytes;
-    int64_t seen_time_ns; /* (atomic) last run of the history thread, about one per second; 0: never */
-    uint32_t padding[6];
+    int64_t seen_time_ns;   /* (atomic) last run of the history thread, about one per second; 0: never */
+    uint32_t is_oom_victim; /* 1: the launcher found that the kernel's OOM killer ended the process */
+    uint32_t padding[5];
     struct sg_callsite site[SG_CALLSITE_CLASSES][SG_CALLSITE_CAPACITY];
     struct sg_record record[]; /* record 0 is shared by threads that found no record of their own */
 };

@@ -251,8 +251,9 @@ static inline enum sg_option sg_option_nearest(const char *variable)
     return best;
 }
 
-/* Formats bytes for people: "12.0 GiB", "512.0 MiB", "640 B". Returns the length of the text. */
-static inline size_t sg_format_size(char text[16], uint64_t bytes)
+/* Formats bytes for people, rounded to the nearest tenth of a unit, or up with `is_up`. Returns the length of the text.
+ */
+static inline size_t sg_format_rounded(char text[16], uint64_t bytes, bool is_up)
 {
     static const char units[] = "BKMGTPE";
     unsigned unit = 0;
@@ -261,9 +262,12 @@ static inline size_t sg_format_size(char text[16], uint64_t bytes)
         /* Divide in integers and round once, so that 1023.95 KiB becomes 1.0 MiB and not 1024.0 KiB. */
         while (unit < 6 && (bytes >> (10 * unit)) >= 1024)
             unit++;
+        uint64_t below = (UINT64_C(1) << (10 * (unit - 1))) - 1; /* what the division below drops */
+        if (is_up && bytes <= UINT64_MAX - below)
+            bytes += below;
         uint64_t whole = bytes >> (10 * unit);
         uint64_t rest = (bytes >> (10 * (unit - 1))) & 1023;
-        tenths = whole * 10 + (rest * 10 + 512) / 1024;
+        tenths = whole * 10 + (rest * 10 + (is_up ? 1023 : 512)) / 1024;
         if (tenths >= 10240 && unit < 6) {
             tenths = 10;
             unit++;
@@ -289,6 +293,18 @@ static inline size_t sg_format_size(char text[16], uint64_t bytes)
     }
     text[length] = '\0';
     return length;
+}
+
+/* Formats bytes for people: "12.0 GiB", "512.0 MiB", "640 B". Returns the length of the text. */
+static inline size_t sg_format_size(char text[16], uint64_t bytes)
+{
+    return sg_format_rounded(text, bytes, false);
+}
+
+/* Formats bytes that must suffice: the text never stands for less. Returns its length. */
+static inline size_t sg_format_size_up(char text[16], uint64_t bytes)
+{
+    return sg_format_rounded(text, bytes, true);
 }
 
 /* Returns the bytes that a size stands for. A percentage is taken of `base` bytes. */

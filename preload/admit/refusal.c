@@ -112,6 +112,14 @@ static void print_refusal(const struct sg_request *request, const struct sg_answ
     sg_log_line(line);
 }
 
+/* Returns the reserve that kept the request out, in MiB; 0: it was something else. */
+static uint32_t kept_mib(const struct sg_answer *answer)
+{
+    uint64_t mib = (answer->kept_bytes + (UINT64_C(1) << 20) - 1) >> 20;
+    bool is_reserve = answer->reason == SG_REASON_RESERVE || answer->reason == SG_REASON_DEVICE;
+    return !is_reserve ? 0 : mib > UINT32_MAX ? UINT32_MAX : (uint32_t)mib;
+}
+
 void sg_refusal_report(const struct sg_request *request, const struct sg_answer *answer)
 {
     static uint64_t printed_ns, small_recorded_ns;
@@ -129,6 +137,7 @@ void sg_refusal_report(const struct sg_request *request, const struct sg_answer 
         .domain = (uint8_t)request->domain,
         .reason = (uint8_t)answer->reason,
         .observed = sg_options.mode_observe != 0,
+        .kept_mib = kept_mib(answer),
     };
     struct sg_text call = sg_text_begin(entry.call, sizeof entry.call);
     sg_text_add(&call, request->wording.call);

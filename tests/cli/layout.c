@@ -31,6 +31,7 @@ int main(void)
     FIELD(sg_segment, parent_pid);
     FIELD(sg_segment, started_time_ns);
     FIELD(sg_segment, seen_time_ns);
+    FIELD(sg_segment, is_oom_victim);
     FIELD(sg_segment, ended_time_ns);
     FIELD(sg_segment, exit_code);
     FIELD(sg_segment, signal);
@@ -108,6 +109,7 @@ int main(void)
     FIELD(sg_refusal, usable_bytes);
     FIELD(sg_refusal, domain);
     FIELD(sg_refusal, reason);
+    FIELD(sg_refusal, kept_mib);
     FIELD(sg_refusal, call);
     FIELD(sg_phase, sequence);
     FIELD(sg_phase, time_ns);

@@ -180,6 +180,7 @@ PLAIN_TEST(version_2_stays_as_it_is)
         FIELD(sg_refusal, domain, 32, 1),
         FIELD(sg_refusal, reason, 33, 1),
         FIELD(sg_refusal, observed, 34, 1),
+        FIELD(sg_refusal, kept_mib, 36, 4),
         FIELD(sg_refusal, call, 40, 40),
         FIELD(sg_phase, sequence, 0, 8),
         FIELD(sg_phase, time_ns, 8, 8),

@@ -276,6 +276,9 @@ struct model *model_build(const struct model_scope *scope)
     if (scope->wants_unguarded)
         model_unguarded_fill(model);
     model_select(model, scope);
+    if (scope->wants_verdicts)
+        model_verdicts_fill(model); /* before processes are removed: a verdict is about the whole run */
+    model_select_process(model, scope);
     model_parents_fill(model);
     return model;
 }

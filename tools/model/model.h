@@ -15,6 +15,7 @@
 #include <utlist.h>
 
 #include "model/segment_reader.h"
+#include "model/verdict.h"
 #include "sparkguard_abi.h"
 
 struct model_domain {
@@ -31,6 +32,7 @@ struct model_refusal {
     int64_t time_ns;
     uint64_t size_bytes;
     uint64_t usable_bytes;
+    uint64_t kept_bytes; /* reserve that had to remain; SG_UNKNOWN: not known, or refused for limit or floor */
     enum sg_domain domain;
     enum sg_reason reason;
     char call[SG_CALL_BYTES + 1];
@@ -75,6 +77,8 @@ struct model_process {
     bool is_observing;
     bool is_sharing; /* the process and its peers count each other through the registry */
     bool is_watched;
+    bool is_oom_victim;                       /* as the launcher found out */
+    bool is_cut_off;                          /* ran when the machine stopped: its record is of an earlier boot */
     enum model_watchdog watchdog;             /* the action that ended the process, if any */
     const struct model_event *watchdog_event; /* the watchdog's event about that action, else NULL */
     const char *watchdog_detail;              /* the rest of the event's text, "" if none */
@@ -136,6 +140,7 @@ struct model_run {
     uint64_t refused_count;
     size_t process_count;
     size_t running_count;
+    struct model_job_verdict verdict; /* text NULL: not asked for */
 };
 
 struct model_job {
@@ -149,7 +154,7 @@ struct model_job {
     size_t running_count;
     int64_t started_ns;
     int64_t last_seen_ns;
-    struct model_run *runs; /* sorted by start; at least one */
+    struct model_run *runs; /* sorted by start; at least one. The verdict of a job is that of its last run */
     size_t run_count;
     struct model_process *processes;
     struct model_job *prev, *next; /* utlist, sorted by start */
@@ -201,6 +206,7 @@ struct model_scope {
     int64_t since_ns;     /* only jobs last seen at or after this time; 0: all */
     bool wants_unguarded; /* also list unguarded processes */
     bool wants_history;   /* also read the history of the first directory */
+    bool wants_verdicts;  /* also judge each run, for which time lines are read */
 };
 
 /* Why a directory is read: by default, because it was named, or because a pattern matched it. */
@@ -257,8 +263,9 @@ void model_say_complaints_shortly(const struct model *model);
 /* process.c: makes a process from a verified segment. */
 struct model_process *model_process_from(const struct model_segment *segment);
 void model_process_free(struct model_process *process);
-/* select.c: removes jobs and processes outside of the scope. */
+/* select.c: removes jobs outside of the scope; removes the processes of other PIDs, if the scope names one. */
 void model_select(struct model *model, const struct model_scope *scope);
+void model_select_process(struct model *model, const struct model_scope *scope);
 /* Returns whether the scope names a job, process or time for which there may be no record. */
 bool model_scope_is_narrow(const struct model_scope *scope);
 void model_machine_fill(struct model *model);

@@ -140,6 +140,15 @@ static int compare_sequences(const void *a, const void *b)
     return (first > second) - (first < second);
 }
 
+/* Returns the reserve that had to remain after a refused request. Records of older libraries do not tell it; then it is
+ * that of the last snapshot. */
+static uint64_t kept_bytes(const struct model_process *process, const struct sg_refusal *entry)
+{
+    if (entry->kept_mib != 0)
+        return (uint64_t)entry->kept_mib << 20;
+    return entry->reason == SG_REASON_RESERVE ? process->machine.reserve_bytes : SG_UNKNOWN;
+}
+
 static void fill_refusals(struct model_process *process, const struct sg_segment *content)
 {
     process->refusals = tool_allocate(SG_REFUSAL_CAPACITY, sizeof *process->refusals);
@@ -152,6 +161,7 @@ static void fill_refusals(struct model_process *process, const struct sg_segment
                                           .time_ns = known_time(entry->time_ns),
                                           .size_bytes = entry->size_bytes,
                                           .usable_bytes = entry->usable_bytes,
+                                          .kept_bytes = kept_bytes(process, entry),
                                           .domain = (enum sg_domain)entry->domain,
                                           .reason = (enum sg_reason)entry->reason};
         memcpy(refusal->call, entry->call, sizeof entry->call);
@@ -304,6 +314,8 @@ struct model_process *model_process_from(const struct model_segment *segment)
     process->parent_pid = content->parent_pid;
     process->start_ticks = slot->start_ticks;
     process->state = conclude_state(segment);
+    process->is_oom_victim = process->state == SG_STATE_KILLED && content->is_oom_victim == 1;
+    process->is_cut_off = slot->state == SG_STATE_RUNNING && !segment->has_owner && is_of_another_boot(content);
     fill_flags(process, content);
     bool is_killed = process->state == SG_STATE_KILLED, is_exited = process->state == SG_STATE_EXITED;
     process->exit_code = is_exited && content->exit_code >= 0 ? content->exit_code : -1;
@@ -358,6 +370,8 @@ void model_job_free(struct model_job *job)
     struct model_process *process, *next;
     DL_FOREACH_SAFE (job->processes, process, next)
         model_process_free(process);
+    for (size_t i = 0; i < job->run_count; i++)
+        free(job->runs[i].verdict.text);
     free(job->runs);
     free(job->name);
     free(job);

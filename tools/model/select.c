@@ -98,8 +98,12 @@ void model_select(struct model *model, const struct model_scope *scope)
         keep_since(model, scope->since_ns);
     if (scope->is_last)
         keep_last(model);
+    if (!model_scope_is_narrow(scope) && !scope->is_all)
+        keep_present(model);
+}
+
+void model_select_process(struct model *model, const struct model_scope *scope)
+{
     if (scope->pid != 0)
         keep_pid(model, scope->pid, scope->is_all);
-    else if (!model_scope_is_narrow(scope) && !scope->is_all)
-        keep_present(model);
 }

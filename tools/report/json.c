@@ -189,6 +189,12 @@ static json_t *process_of(const struct model_process *process)
     return object;
 }
 
+static void add_verdict(json_t *object, const struct model_job_verdict *verdict)
+{
+    json_object_set_new(object, "verdict", json_of_text(verdict->text));
+    json_object_set_new(object, "verdict_code", json_of_text(model_verdict_code_name[verdict->code]));
+}
+
 static json_t *runs_of(const struct model_job *job)
 {
     json_t *runs = json_array();
@@ -202,6 +208,7 @@ static json_t *runs_of(const struct model_job *job)
         json_object_set_new(object, "peak_bytes", json_of_number(run->peak_bytes));
         json_object_set_new(object, "refused_count", json_of_number(run->refused_count));
         json_object_set_new(object, "process_count", json_of_number(run->process_count));
+        add_verdict(object, &run->verdict);
         json_array_append_new(runs, object);
     }
     return runs;
@@ -216,6 +223,7 @@ static json_t *job_of(const struct model_job *job)
     json_object_set_new(object, "limit_bytes", json_of_number(job->limit_bytes));
     json_object_set_new(object, "live_bytes", json_of_number(job->live_bytes));
     json_object_set_new(object, "peak_bytes", json_of_number(job->peak_bytes));
+    add_verdict(object, &job->runs[job->run_count - 1].verdict);
     json_object_set_new(object, "runs", runs_of(job));
     json_object_set_new(object, "processes", processes);
     DL_FOREACH (job->processes, process)

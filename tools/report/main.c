@@ -309,6 +309,8 @@ int main(int argc, char **argv)
         free(request.directories);
         return REPORT_USAGE;
     }
+    request.scope.wants_verdicts =
+        request.watch_ns == 0 && request.plot_path == NULL && (request.forms & (FORM_CSV | FORM_PROMETHEUS)) == 0;
     request.scope.wants_history = request.scope.directory_count == 0 && request.watch_ns == 0;
     struct model *model = gather(&request);
     bool is_document = request.plot_path != NULL || request.html_path != NULL;

@@ -74,6 +74,23 @@ static void put_run_figures(const struct model_run *run, size_t *column, const s
     fputc('\n', style->stream);
 }
 
+/* Prints a run's verdict on a line of its own. */
+static void put_verdict(const struct model_run *run, const struct style *style)
+{
+    static const enum style_colour colours[] = {
+        [MODEL_VERDICT_OK] = STYLE_GREEN,
+        [MODEL_VERDICT_REFUSED_LIMIT] = STYLE_YELLOW,
+        [MODEL_VERDICT_REFUSED_RESERVE] = STYLE_YELLOW,
+        [MODEL_VERDICT_REFUSED_DEVICE] = STYLE_YELLOW,
+        [MODEL_VERDICT_KILLED] = STYLE_RED,
+        [MODEL_VERDICT_WATCHDOG] = STYLE_RED,
+    };
+    char *text = text_printable(run->verdict.text, style->is_utf8);
+    fputs("  ", style->stream);
+    style_words(style, 2, colours[run->verdict.code], text);
+    free(text);
+}
+
 static void put_run_headline(const struct model_job *job, size_t number, const struct style *style)
 {
     char when[TEXT_TIME_CAPACITY], lasted[TEXT_TIME_CAPACITY];
@@ -88,6 +105,7 @@ static void put_run_headline(const struct model_job *job, size_t number, const s
                           text_duration(lasted, until_ns - run->started_ns)));
     put_piece(style, &column, STYLE_PLAIN, text_format("process %" PRIu32, run->first_pid));
     put_run_figures(run, &column, style);
+    put_verdict(run, style);
 }
 
 /* Prints the figures of the last run, which is the only run of most jobs. If each run has its own line, prints those of
@@ -117,10 +135,12 @@ static void put_job_headline(const struct model_job *job, bool names_directory, 
                   text_format("last seen %s after %s", text_time_local(first, job->last_seen_ns),
                               text_duration(second, run->last_seen_ns - run->started_ns)));
     }
-    if (names_runs)
+    if (names_runs) {
         fputc('\n', style->stream);
-    else
-        put_run_figures(run, &column, style);
+        return;
+    }
+    put_run_figures(run, &column, style);
+    put_verdict(run, style);
 }
 
 /* Prints one line, cut to the width of the terminal, and frees it. */

@@ -1,0 +1,357 @@
+/*
+ * verdict.c - see verdict.h.
+ *
+ * A verdict has up to three parts: how the run ended, whether it was refused something or how near it came to that, and
+ * which descendant ran unguarded. Sizes that would have been enough are rounded up.
+ */
+#define _GNU_SOURCE
+#include "model/verdict.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/bytes.h"
+#include "common/procfs.h"
+#include "common/text.h"
+#include "common/tool.h"
+#include "model/kernel_log.h"
+#include "model/model.h"
+#include "model/timeline_reader.h"
+#include "sparkguard_options.h"
+
+const char *const model_verdict_code_name[] = {
+    [MODEL_VERDICT_OK] = "ok",
+    [MODEL_VERDICT_REFUSED_LIMIT] = "refused_limit",
+    [MODEL_VERDICT_REFUSED_RESERVE] = "refused_reserve",
+    [MODEL_VERDICT_REFUSED_DEVICE] = "refused_device",
+    [MODEL_VERDICT_KILLED] = "killed",
+    [MODEL_VERDICT_WATCHDOG] = "watchdog",
+};
+
+/* Sums and extremes over the processes of a run. */
+struct run {
+    const struct model_process *first;
+    const struct model_process *victim; /* the process whose end is that of the run; NULL: nobody was killed */
+    const struct model_witness *witness;
+    const struct model_refusal *last; /* the last refusal */
+    size_t count;
+    size_t running_count;
+    uint64_t peak_bytes;
+    uint64_t limit_bytes;   /* SG_UNKNOWN: none */
+    uint64_t room_bytes;    /* least usable memory above the reserve at any time; SG_UNKNOWN: unknown */
+    uint64_t missing_bytes; /* largest part that a refused request lacked, of the last one's reason */
+    uint64_t enough_bytes;  /* limit that every request refused for it would have kept; 0: unknown */
+    uint64_t refused_count;
+    bool is_of_one_reason; /* all known refusals have the last one's reason */
+    bool is_observing;
+    bool is_guarding; /* a process decided by the kernel's figures */
+};
+
+/* ---- gathering --------------------------------------------------------------------------------------------------- */
+
+/* Returns the rank of a process's end within the run; 0: its end does not matter. Programs end their helpers by SIGTERM
+ * and the like, and nobody may have recorded the signal. So a process other than the first matters if a signal was
+ * recorded that no program sends to its helpers, or if it held much of what the run held. */
+static int rank_of_end(const struct run *run, const struct model_process *process)
+{
+    int number = process->signal;
+    bool is_usual = number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGPIPE;
+    if (process->watchdog_event != NULL)
+        return 4;
+    if (process->state != SG_STATE_KILLED)
+        return 0;
+    if (process == run->first)
+        return 3;
+    if (number != 0 && !is_usual)
+        return 2;
+    return process->live_bytes >= run->peak_bytes / 2 && process->live_bytes > 0 ? 1 : 0;
+}
+
+static void find_victim(struct run *run, const struct model_process *const *processes)
+{
+    int best = 0;
+    for (size_t i = 0; i < run->count; i++) {
+        int rank = rank_of_end(run, processes[i]);
+        if (rank > best || (rank == best && rank > 0 && processes[i]->live_bytes > run->victim->live_bytes))
+            run->victim = processes[i];
+        best = rank > best ? rank : best;
+    }
+}
+
+static void see_room(struct run *run, uint64_t usable_bytes, uint64_t reserve_bytes)
+{
+    if (usable_bytes != SG_UNKNOWN && reserve_bytes != SG_UNKNOWN)
+        run->room_bytes = bytes_min(run->room_bytes, bytes_less(usable_bytes, reserve_bytes));
+}
+
+static void take_room(struct run *run, const struct model_process *process)
+{
+    char why[MODEL_WHY_CAPACITY];
+    struct model_timeline timeline = {0};
+    const struct sg_machine *machine = &process->machine;
+    if (machine->time_ns > 0)
+        see_room(run, machine->usable_bytes, machine->reserve_bytes);
+    if (model_timeline_read(&timeline, process->segment_path, why) != MODEL_GOOD)
+        return;
+    for (size_t i = 0; i < timeline.count; i++)
+        see_room(run, timeline.samples[i].usable_bytes, timeline.samples[i].reserve_bytes);
+    free(timeline.samples);
+}
+
+static void take_process(struct run *run, const struct model_process *process)
+{
+    run->running_count += process->state == SG_STATE_RUNNING;
+    run->is_observing = run->is_observing || process->is_observing;
+    run->is_guarding = run->is_guarding || process->is_guarding;
+    run->refused_count = bytes_add(run->refused_count, process->refused_count);
+    run->limit_bytes = bytes_min(run->limit_bytes, process->limit_bytes);
+    run->peak_bytes = bytes_max(run->peak_bytes, bytes_max(process->peak_bytes, process->job_peak_bytes));
+    for (size_t i = 0; i < process->refusal_count; i++)
+        if (run->last == NULL || process->refusals[i].time_ns >= run->last->time_ns)
+            run->last = &process->refusals[i];
+    take_room(run, process);
+}
+
+/* Floor and reserve are one reason to users: the floor is a part of the reserve. */
+static enum sg_reason reason_of(const struct model_refusal *refusal)
+{
+    return refusal->reason == SG_REASON_FLOOR ? SG_REASON_RESERVE : refusal->reason;
+}
+
+/* Finds out what would have been enough for the refusals that have the last one's reason. */
+static void take_refusals(struct run *run, const struct model_process *process)
+{
+    for (size_t i = 0; i < process->refusal_count; i++) {
+        const struct model_refusal *refusal = &process->refusals[i];
+        if (reason_of(refusal) != reason_of(run->last)) {
+            run->is_of_one_reason = false;
+            continue;
+        }
+        bool is_limit = refusal->reason == SG_REASON_LIMIT;
+        uint64_t limit = process->limit_bytes, kept = is_limit ? 0 : refusal->kept_bytes;
+        if (refusal->usable_bytes == SG_UNKNOWN || kept == SG_UNKNOWN || (is_limit && limit == SG_UNKNOWN))
+            continue;
+        uint64_t missing = bytes_less(bytes_add(refusal->size_bytes, kept), refusal->usable_bytes);
+        run->missing_bytes = bytes_max(run->missing_bytes, missing);
+        if (is_limit)
+            run->enough_bytes = bytes_max(run->enough_bytes, bytes_add(limit, missing));
+    }
+}
+
+/* ---- words ------------------------------------------------------------------------------------------------------- */
+
+static char *end_by_signal(const struct run *run, const struct model_process *victim, char held[TEXT_SIZE_CAPACITY])
+{
+    char word[TEXT_TIME_CAPACITY];
+    bool may_be_oom = victim->signal == 0 || victim->signal == SIGKILL;
+    if (victim->is_cut_off)
+        return text_format("still ran when the machine stopped, held %s", held);
+    if (may_be_oom && (victim->is_oom_victim || model_kernel_log_names(victim)))
+        return text_format("killed by the kernel's OOM killer, held %s", held);
+    if (may_be_oom && run->witness->oom_kills > 0)
+        return text_format("killed by SIGKILL, probably from the kernel's OOM killer, held %s", held);
+    if (victim->signal == 0)
+        return text_format("killed (signal not recorded), held %s", held);
+    return text_format("killed by %s, held %s", text_signal(word, victim->signal), held);
+}
+
+/* Returns how the run ended; NULL if nothing special. */
+static char *end_of(const struct run *run)
+{
+    char held[TEXT_SIZE_CAPACITY];
+    const struct model_process *victim = run->victim;
+    if (victim == NULL)
+        return NULL;
+    text_size(held, victim->live_bytes);
+    char *words = victim->watchdog_event != NULL
+                      ? text_format("%s by the watchdog, held %s",
+                                    victim->state == SG_STATE_EXITED ? "told to end" : "ended", held)
+                      : end_by_signal(run, victim, held);
+    if (run->count == 1)
+        return words;
+    char *longer = text_format("process %" PRIu32 " %s", victim->pid, words);
+    free(words);
+    return longer;
+}
+
+/* Returns "refused 3 times for its limit". */
+static char *refusals_of(const struct run *run)
+{
+    static const char *const reasons[] = {[SG_REASON_RESERVE] = "for the reserve",
+                                          [SG_REASON_LIMIT] = "for its limit",
+                                          [SG_REASON_FLOOR] = "for the reserve",
+                                          [SG_REASON_DEVICE] = "for the device's memory"};
+    char count[48] = "once";
+    if (run->refused_count > 1)
+        snprintf(count, sizeof count, "%" PRIu64 " times", run->refused_count);
+    return text_format("%srefused %s%s%s", run->is_observing ? "would have been " : "", count,
+                       run->last == NULL       ? ""
+                       : run->is_of_one_reason ? " "
+                                               : ", the last ",
+                       run->last == NULL ? "" : reasons[run->last->reason]);
+}
+
+/* Returns "; 14.0 GiB would have been enough", or "" where that is unknown. */
+static char *enough_of(const struct run *run)
+{
+    char size[TEXT_SIZE_CAPACITY];
+    if (run->missing_bytes == 0)
+        return text_copy("", 0);
+    if (run->enough_bytes != 0) {
+        sg_format_size_up(size, run->enough_bytes);
+        return text_format("; %s would have been enough", size);
+    }
+    sg_format_size_up(size, run->missing_bytes);
+    return text_format("; %s more would have been enough", size);
+}
+
+/* Returns how near the run came to a refusal: "within 82 % of what was usable". The share is rounded up. It compares
+ * the peak with the peak and the least room, which may be of different times: so it is never too low. */
+static char *share_of(const struct run *run)
+{
+    char peak[TEXT_SIZE_CAPACITY];
+    uint64_t room = run->room_bytes, left = bytes_less(run->limit_bytes, run->peak_bytes);
+    bool is_limit = run->limit_bytes != SG_UNKNOWN && left < room;
+    room = is_limit ? left : room;
+    if (room == SG_UNKNOWN)
+        return text_format("with a peak of %s", text_size(peak, run->peak_bytes));
+    double share = run->peak_bytes == 0 ? 0 : (double)run->peak_bytes / ((double)run->peak_bytes + (double)room);
+    unsigned percent = (unsigned)(share * 100);
+    percent += percent < share * 100;
+    return text_format("within %u %% of %s", percent == 0 ? 1 : percent,
+                       is_limit                 ? "its limit"
+                       : run->running_count > 0 ? "what is usable"
+                                                : "what was usable");
+}
+
+/* Returns the verdict on a run that nobody killed. */
+static char *words_of_survivor(const struct run *run)
+{
+    char status[48] = "";
+    bool is_running = run->running_count > 0;
+    if (!is_running && run->first->exit_code > 0)
+        snprintf(status, sizeof status, "exit status %d", run->first->exit_code);
+    if (!run->is_guarding)
+        return text_format(is_running ? "still running, but not guarded" : "ran, but was not guarded");
+    char *middle = run->refused_count > 0 ? refusals_of(run) : share_of(run), *enough = enough_of(run), *words;
+    if (run->refused_count > 0)
+        words = text_format("%s%s%s%s%s", is_running ? "still running, " : "", middle, status[0] ? ", ended with " : "",
+                            status, enough);
+    else
+        words = text_format("%s%s%s %s", status, status[0] ? ", " : "", is_running ? "still running," : "ran", middle);
+    free(middle);
+    free(enough);
+    return words;
+}
+
+static char *words_of(const struct run *run)
+{
+    char *end = end_of(run);
+    if (end == NULL)
+        return words_of_survivor(run);
+    if (run->refused_count == 0)
+        return end;
+    char *refusals = refusals_of(run);
+    char *words = text_format("%s; %s", end, refusals);
+    free(end);
+    free(refusals);
+    return words;
+}
+
+static char *with_unguarded(char *words, const struct model_witness *witness)
+{
+    char size[TEXT_SIZE_CAPACITY];
+    if (witness->unguarded_bytes == 0)
+        return words;
+    char *longer = text_format("%s; child %" PRIu32 " (%s) is not guarded, held %s", words, witness->unguarded_pid,
+                               witness->unguarded_name, text_size(size, witness->unguarded_bytes));
+    free(words);
+    return longer;
+}
+
+static enum model_verdict_code code_of(const struct run *run)
+{
+    static const enum model_verdict_code of_reason[] = {
+        [SG_REASON_RESERVE] = MODEL_VERDICT_REFUSED_RESERVE,
+        [SG_REASON_LIMIT] = MODEL_VERDICT_REFUSED_LIMIT,
+        [SG_REASON_FLOOR] = MODEL_VERDICT_REFUSED_RESERVE,
+        [SG_REASON_DEVICE] = MODEL_VERDICT_REFUSED_DEVICE,
+    };
+    if (run->victim != NULL)
+        return run->victim->watchdog_event != NULL ? MODEL_VERDICT_WATCHDOG : MODEL_VERDICT_KILLED;
+    if (run->refused_count == 0)
+        return MODEL_VERDICT_OK;
+    if (run->last != NULL)
+        return of_reason[run->last->reason];
+    return run->limit_bytes != SG_UNKNOWN ? MODEL_VERDICT_REFUSED_LIMIT : MODEL_VERDICT_REFUSED_RESERVE;
+}
+
+struct model_job_verdict model_judge(const struct model_process *const *processes, size_t count,
+                                     const struct model_witness *witness)
+{
+    struct run run = {.first = processes[0],
+                      .witness = witness,
+                      .count = count,
+                      .limit_bytes = SG_UNKNOWN,
+                      .room_bytes = SG_UNKNOWN,
+                      .is_of_one_reason = true};
+    for (size_t i = 0; i < count; i++)
+        take_process(&run, processes[i]);
+    for (size_t i = 0; i < count && run.last != NULL; i++)
+        take_refusals(&run, processes[i]);
+    find_victim(&run, processes);
+    return (struct model_job_verdict){code_of(&run), with_unguarded(words_of(&run), witness)};
+}
+
+/* ---- all runs of a model ------------------------------------------------------------------------------------------ */
+
+/* Returns whether a process descends from one of these, as far as its parents live. */
+static bool is_descendant(uint32_t pid, const struct model_process *const *processes, size_t count)
+{
+    enum { GENERATIONS_MAX = 64 };
+    struct procfs_stat stat;
+    for (int i = 0; i < GENERATIONS_MAX && pid > 1 && procfs_stat(pid, &stat) == 0; i++) {
+        for (size_t j = 0; j < count; j++)
+            if (processes[j]->state == SG_STATE_RUNNING && processes[j]->pid == pid &&
+                processes[j]->start_ticks == stat.start_ticks)
+                return true;
+        pid = stat.parent_pid;
+    }
+    return false;
+}
+
+static void see_unguarded(struct model_witness *witness, const struct model *model,
+                          const struct model_process *const *processes, size_t count)
+{
+    for (size_t i = 0; i < model->unguarded_count; i++) {
+        const struct model_unguarded *unguarded = &model->unguarded[i];
+        if (!is_descendant(unguarded->pid, processes, count))
+            continue;
+        witness->unguarded_bytes = unguarded->resident_bytes; /* sorted by size: the first is the largest */
+        witness->unguarded_pid = unguarded->pid;
+        witness->unguarded_name = unguarded->command;
+        return;
+    }
+}
+
+void model_verdicts_fill(struct model *model)
+{
+    struct model_job *job;
+    DL_FOREACH (model->jobs, job) {
+        /* NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers */
+        const struct model_process *process, **of_run = tool_allocate(job->process_count, sizeof *of_run);
+        for (size_t i = 0; i < job->run_count; i++) {
+            struct model_witness witness = {0};
+            size_t count = 0;
+            DL_FOREACH (job->processes, process)
+                if (process->run == i)
+                    of_run[count++] = process;
+            if (job->runs[i].running_count > 0)
+                see_unguarded(&witness, model, of_run, count);
+            job->runs[i].verdict = model_judge(of_run, count, &witness);
+        }
+        free(of_run);
+    }
+}
