@@ -5,6 +5,8 @@
  *   SFT    6 * parameters + batch * seq * hidden * 4 / 10^9   (weights, optimizer and gradients; activations)
  *   DPO    1.8 * SFT in one published formula, 1.3 * SFT in another
  *   GRPO   SFT + vllm_gpu_memory_utilization * 119
+ *
+ * The kinds with terms of their own (full, lora, qlora, infer) are in estimate_terms.c; here they are one more line.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -17,37 +19,32 @@
 
 #define MACHINE_GB 119
 
-enum { SFT, DPO_METHODOLOGY, DPO_SETUP, GRPO };
+enum { SFT, DPO_METHODOLOGY, DPO_SETUP, GRPO, DETAILED };
 
-const char *const sweep_formula_name[SWEEP_FORMULAS] = {
-    [SFT] = "SFT",
-    [DPO_METHODOLOGY] = "DPO, 1.8 SFT",
-    [DPO_SETUP] = "DPO, 1.3 SFT",
-    [GRPO] = "GRPO",
-};
-static const char *const kind_of[SWEEP_FORMULAS] = {"sft", "dpo", "dpo", "grpo"};
-
-/* Returns `given` if it is not 0, else the value of the first parameter whose name contains the word; 0: unknown. */
-static double value_of(const struct sweep *sweep, const struct sweep_run *run, const char *word, double given)
-{
-    for (size_t i = 0; given == 0 && i < sweep->parameter_count; i++)
-        if (sweep->parameter[i].is_number && strstr(sweep->parameter[i].name, word) != NULL)
-            return sweep->parameter[i].number[run->place[i]];
-    return given;
-}
+static const char *const kind_of[DETAILED] = {"sft", "dpo", "dpo", "grpo"};
 
 static double activations_gb(const struct sweep *sweep, const struct sweep_run *run)
 {
-    double batch = value_of(sweep, run, "batch", sweep->estimate.batch);
-    double sequence = value_of(sweep, run, "seq", sweep->estimate.sequence);
+    double batch = sweep_estimate_value(sweep, run, "batch", sweep->estimate.batch);
+    double sequence = sweep_estimate_value(sweep, run, "seq", sweep->estimate.sequence);
     return batch * sequence * sweep->estimate.hidden * 4 / 1e9;
 }
 
 bool sweep_estimate(const struct sweep *sweep, const struct sweep_run *run, int formula, double *gb)
 {
+    if (sweep->estimate.detailed != SWEEP_ROUGH) {
+        if (formula != DETAILED + (int)sweep->estimate.detailed - (int)SWEEP_FULL)
+            return false;
+        struct fits_need need = sweep_estimate_terms(sweep, run);
+        *gb = (double)fits_need_sum(&need) / 1e9;
+        fits_need_free(&need);
+        return true;
+    }
+    if (formula >= DETAILED)
+        return false;
     double sft = 6 * sweep->estimate.parameters + activations_gb(sweep, run);
-    double gpu = value_of(sweep, run, "util", sweep->estimate.gpu);
-    double estimate[SWEEP_FORMULAS] = {sft, 1.8 * sft, 1.3 * sft, sft + gpu * MACHINE_GB};
+    double gpu = sweep_estimate_value(sweep, run, "util", sweep->estimate.gpu);
+    double estimate[DETAILED] = {sft, 1.8 * sft, 1.3 * sft, sft + gpu * MACHINE_GB};
     if ((sweep->estimate.kind != NULL && strcmp(sweep->estimate.kind, kind_of[formula]) != 0) ||
         (formula == GRPO && gpu == 0))
         return false;
@@ -104,7 +101,7 @@ void sweep_render_estimate(const struct sweep *sweep, const struct style *style)
         put_lines(&table, sweep, &sweep->run[i]);
     table_end(&table);
     fputc('\n', style->stream);
-    if (activations_gb(sweep, &sweep->run[0]) == 0)
+    if (sweep->estimate.detailed == SWEEP_ROUGH && activations_gb(sweep, &sweep->run[0]) == 0)
         style_words(style, 0, STYLE_PLAIN,
                     "without activations: give hidden=, seq= and batch= as well, or sweep over seq and batch");
     style_words(style, 0, STYLE_PLAIN,

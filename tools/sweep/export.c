@@ -10,6 +10,7 @@
 #include "common/csv.h"
 #include "common/json.h"
 #include "sweep/sweep.h"
+#include "sweep/fits/room.h"
 #include "common/text.h"
 
 static bool has_suffix(const char *path, const char *suffix)
@@ -130,6 +131,15 @@ static json_t *values_of(const struct sweep *sweep, const struct sweep_run *run)
     return values;
 }
 
+static void set_terms(json_t *object, const struct sweep *sweep, const struct sweep_run *run)
+{
+    const struct fits_room room = fits_room_now();
+    struct fits_need need = sweep_estimate_terms(sweep, run);
+    fits_need_set_json(&need, object);
+    fits_room_set_json(&need, &room, object);
+    fits_need_free(&need);
+}
+
 static json_t *estimates_of(const struct sweep *sweep, const struct sweep_run *run)
 {
     double gb;
@@ -140,6 +150,8 @@ static json_t *estimates_of(const struct sweep *sweep, const struct sweep_run *r
         json_t *object = json_object();
         json_object_set_new(object, "formula", json_of_text(sweep_formula_name[formula]));
         json_object_set_new(object, "estimated_bytes", json_integer((json_int_t)(gb * 1e9)));
+        if (sweep->estimate.detailed != SWEEP_ROUGH)
+            set_terms(object, sweep, run);
         json_array_append_new(estimates, object);
     }
     return estimates;

@@ -64,7 +64,10 @@ static int show(const struct sweep *sweep)
     if (sweep->estimate.is_wanted && !sweep->is_json) {
         if (sweep->command[0] != NULL)
             fputc('\n', stdout);
-        sweep_render_estimate(sweep, &style);
+        if (sweep->estimate.detailed != SWEEP_ROUGH && sweep->command[0] == NULL)
+            sweep_render_terms(sweep, &style);
+        else
+            sweep_render_estimate(sweep, &style);
     }
     for (size_t i = 0; i < sweep->export_count; i++)
         if (!sweep_export(sweep, sweep->export_file[i]))
@@ -118,7 +121,9 @@ int main(int argc, char **argv)
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");
     sweep_parse(&sweep, argc, argv);
-    if (sweep.command[0] == NULL) {
+    if (sweep.fits.path != NULL) {
+        status = fits_run(&sweep.fits, sweep.is_json);
+    } else if (sweep.command[0] == NULL) {
         status = show(&sweep);
     } else {
         status = sweep_state_open(&sweep);

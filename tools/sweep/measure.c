@@ -16,6 +16,7 @@
 
 #include "common/procfs.h"
 #include "sweep/sweep.h"
+#include "sweep/fits/room.h"
 #include "common/bytes.h"
 #include "common/text.h"
 
@@ -24,28 +25,12 @@
 /* A machine gains and loses this much without other programs: written-back file pages, page tables, daemons. */
 #define OTHERS_LEAST (UINT64_C(256) << 20)
 
-/* Returns the limit of the job, or SG_UNKNOWN if there is none. */
-static uint64_t limit_of(const struct model_machine *machine)
-{
-    struct sg_size limit = {0};
-    const char *text = getenv(sg_option_table[SG_OPTION_LIMIT].variable);
-    if (text == NULL || sg_parse_size(text, &limit) != 0)
-        return SG_UNKNOWN;
-    return sg_size_of(limit, bytes_less(machine->ordinary_bytes, machine->reserve_bytes));
-}
-
-static uint64_t room_of(const struct model_machine *machine)
-{
-    if (machine->usable_bytes == SG_UNKNOWN || machine->reserve_bytes == SG_UNKNOWN)
-        return SG_UNKNOWN;
-    return bytes_min(bytes_less(machine->usable_bytes, machine->reserve_bytes), limit_of(machine));
-}
-
 struct sweep_look sweep_look(const char *job)
 {
     const struct model_scope scope = {.job = job};
     struct model *model = model_build(&scope);
-    struct sweep_look look = {room_of(&model->machine), model->machine.ordinary_bytes, model->machine.reserve_bytes, 0};
+    struct sweep_look look = {fits_room_of(&model->machine), model->machine.ordinary_bytes,
+                              model->machine.reserve_bytes, 0};
     if (job != NULL && model->jobs != NULL)
         look.held_bytes = model->jobs->live_bytes;
     model_free(model);

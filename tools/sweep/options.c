@@ -38,7 +38,8 @@ static const struct argp_option options[] = {
     {"export", KEY_EXPORT, "FILE", 0, "write the table; .md, .csv or .json say how", 2},
     {"json", KEY_JSON, NULL, 0, "print JSON, for programs", 2},
     {"estimate", KEY_ESTIMATE, "0.6B,...", 0,
-     "estimates of common formulas beside the measurements; hidden=1024, seq=1024, batch=8, gpu=0.3, sft, dpo, grpo",
+     "estimate the memory of a model by common formulas; for hidden=1024, seq=1024, batch=8, gpu=0.3; sft, dpo, grpo, "
+     "full, lora, qlora or infer",
      2},
     {"show-output", KEY_OUTPUT, NULL, 0, "let the program write to the terminal, not to STATE.log", 2},
     {"resume", KEY_RESUME, NULL, 0, "go on, or show what was measured; nothing is begun anew", 3},
@@ -144,6 +145,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         sweep->library = argument;
         return 0;
     case ARGP_KEY_INIT:
+        state->child_inputs[0] = &sweep->fits;
         state->err_stream = NULL; /* no "Try --help" after it */
         return 0;
     case ARGP_KEY_ARG: /* the program; all further arguments belong to it */
@@ -155,8 +157,11 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     }
 }
 
+static const struct argp_child children[] = {{.argp = &fits_options}, {0}};
+
 static const struct argp parser = {
     .options = options,
+    .children = children,
     .parser = parse_option,
     .args_doc = "PROGRAM [ARGUMENT...]",
     .doc = "Finds the largest configuration of a program that is safe: runs it under the guard with growing values, "
@@ -176,7 +181,11 @@ void sweep_parse(struct sweep *sweep, int argc, char **argv)
         exit(SWEEP_USAGE); /* getopt(3) has printed the reason */
     if (sweep->is_fresh && (sweep->wants_resume || sweep->wants_retry))
         refuse("--fresh discards what --resume and --retry continue");
-    if (sweep->command == NULL && !(sweep->estimate.is_wanted && !sweep->wants_resume))
+    if (sweep->fits.path == NULL && sweep->fits.option != NULL)
+        refuse("%s goes with --fits", sweep->fits.option);
+    if (sweep->fits.path != NULL && (sweep->command != NULL || sweep->parameter_count > 0 || sweep->estimate.is_wanted))
+        refuse("--fits runs and measures nothing: give it no program, --param or --estimate");
+    if (sweep->fits.path == NULL && sweep->command == NULL && !(sweep->estimate.is_wanted && !sweep->wants_resume))
         refuse("which program? for example: sparkguard-sweep -p batch=1,2,4 -- python train.py {batch}");
     if (sweep->command != NULL && sweep->parameter_count == 0)
         refuse("which values? for example: --param batch=1,2,4,8");

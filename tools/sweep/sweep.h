@@ -15,6 +15,7 @@
 #include "launch/launch.h"
 #include "common/style.h"
 #include "model/model.h"
+#include "sweep/fits/fits.h"
 
 /* Exit codes, part of the interface; LAUNCH_... of launch.h for programs that cannot be run. */
 enum { SWEEP_DONE = 0, SWEEP_NOTHING_FITS = 1, SWEEP_USAGE = 2, SWEEP_UNTRUSTED = 3, SWEEP_NOT_CLEAN = 4 };
@@ -74,14 +75,21 @@ struct sweep_run {
     char *note;          /* printable ASCII, never NULL */
 };
 
+enum sweep_kind { SWEEP_ROUGH, SWEEP_FULL, SWEEP_LORA, SWEEP_QLORA, SWEEP_INFERENCE };
+
+/* What --estimate was given. Numbers are 0 where they are unknown. */
 struct sweep_estimate {
     bool is_wanted;
     double parameters; /* of the model, in thousand millions */
-    double hidden;     /* 0 unknown */
-    double sequence;   /* 0 unknown: taken from a parameter with "seq" in its name */
-    double gpu;        /* vllm_gpu_memory_utilization; 0 unknown */
-    double batch;      /* 0 unknown: taken from a parameter with "batch" in its name */
-    const char *kind;  /* "sft", "dpo", "grpo", NULL: all */
+    double hidden;
+    double sequence; /* if 0: taken from a parameter with "seq" in its name */
+    double gpu;      /* vllm_gpu_memory_utilization */
+    double batch;    /* if 0: taken from a parameter with "batch" in its name */
+    double layers, kv_heads, head_dim, context, vocabulary, rank;
+    const char *kind;                          /* of SWEEP_ROUGH: "sft", "dpo", "grpo", NULL: all */
+    enum sweep_kind detailed;                  /* SWEEP_ROUGH: none */
+    const struct fits_dtype *dtype, *kv_dtype; /* NULL: the kind's own */
+    double optimizer_bytes;                    /* for each trained parameter; -1: not given */
 };
 
 struct sweep {
@@ -98,6 +106,7 @@ struct sweep {
     const char *state_file; /* given, else NULL */
     const char *library;
     struct sweep_estimate estimate;
+    struct fits fits;
     struct sg_size margin, large;
     int64_t timeout_ns; /* 0 none */
     int64_t clean_ns;
@@ -119,7 +128,9 @@ struct sweep {
 void sweep_parse(struct sweep *sweep, int argc, char **argv);
 /* values.c: parses "batch=1,2,4". Returns NULL, or a sentence about the error. Cuts `text` to pieces. */
 const char *sweep_take_parameter(struct sweep *sweep, char *text);
-/* Parses "0.6B,hidden=1024" in the same way. */
+/* Parses a number: no blanks, no hexadecimal, not infinite. */
+bool sweep_read_number(const char *text, double *number);
+/* estimate_options.c: parses "0.6B,hidden=1024" in the same way. */
 const char *sweep_take_estimate(struct sweep_estimate *estimate, char *text);
 /* Parses "90", "90s", "15m" or "2h" to nanoseconds. Returns false if it is not a duration. */
 bool sweep_take_duration(const char *text, int64_t *duration_ns);
@@ -209,9 +220,16 @@ bool sweep_export_is_known(const char *path);
 bool sweep_export(const struct sweep *sweep, const char *path);
 /* Computes a formula for one configuration, in GB of 10^9 bytes. Returns false if the formula is for another kind of
  * training, or a number that it needs is unknown. */
-enum { SWEEP_FORMULAS = 4 };
+enum { SWEEP_FORMULAS = 8 };
 extern const char *const sweep_formula_name[SWEEP_FORMULAS];
 bool sweep_estimate(const struct sweep *sweep, const struct sweep_run *run, int formula, double *gb);
 void sweep_render_estimate(const struct sweep *sweep, const struct style *style);
+/* Returns `given` if it is not 0, else the value of the first parameter whose name contains the word; 0: unknown. */
+double sweep_estimate_value(const struct sweep *sweep, const struct sweep_run *run, const char *word, double given);
+
+/* estimate_terms.c: the terms of the detailed kind for one configuration. The caller frees with fits_need_free(). */
+struct fits_need sweep_estimate_terms(const struct sweep *sweep, const struct sweep_run *run);
+/* Prints the terms of each configuration, and whether they fit here now. */
+void sweep_render_terms(const struct sweep *sweep, const struct style *style);
 
 #endif

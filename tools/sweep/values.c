@@ -1,5 +1,5 @@
 /*
- * values.c - parses and checks the values of --param, --estimate and --timeout.
+ * values.c - parses and checks the values of --param and --timeout.
  */
 #define _GNU_SOURCE
 #include <math.h>
@@ -9,8 +9,7 @@
 #include "sweep/sweep.h"
 #include "common/text.h"
 
-/* Parses a number: no blanks, no hexadecimal, not infinite. */
-static bool read_number(const char *text, double *number)
+bool sweep_read_number(const char *text, double *number)
 {
     char *end;
     if (text[0] == '\0' || text[strspn(text, "0123456789.eE+-")] != '\0')
@@ -69,7 +68,7 @@ const char *sweep_take_parameter(struct sweep *sweep, char *text)
             return "a value is empty";
         if (parameter->count == SWEEP_VALUES)
             return "there may be 64 values";
-        parameter->is_number = parameter->is_number && read_number(value, &parameter->number[parameter->count]);
+        parameter->is_number = parameter->is_number && sweep_read_number(value, &parameter->number[parameter->count]);
         parameter->value[parameter->count++] = value;
     }
     if (parameter->is_number)
@@ -78,48 +77,6 @@ const char *sweep_take_parameter(struct sweep *sweep, char *text)
         return "a value is given twice";
     sweep->parameter_count++;
     return NULL;
-}
-
-/* Parses "0.6B", "600M" or "7b" in thousand millions. */
-static bool read_model_size(const char *text, double *billions)
-{
-    char digits[24];
-    size_t length = strlen(text);
-    if (length < 2 || length >= sizeof digits)
-        return false;
-    char unit = (char)(text[length - 1] | 0x20);
-    memcpy(digits, text, length - 1);
-    digits[length - 1] = '\0';
-    if ((unit != 'b' && unit != 'm') || !read_number(digits, billions) || *billions <= 0 || *billions > 1e6)
-        return false;
-    *billions /= unit == 'm' ? 1000 : 1;
-    return true;
-}
-
-const char *sweep_take_estimate(struct sweep_estimate *estimate, char *text)
-{
-    char *piece;
-    *estimate = (struct sweep_estimate){.is_wanted = true};
-    while ((piece = strsep(&text, ",")) != NULL) {
-        const struct {
-            const char *name;
-            double *number;
-        } known[] = {{"hidden=", &estimate->hidden},
-                     {"seq=", &estimate->sequence},
-                     {"batch=", &estimate->batch},
-                     {"gpu=", &estimate->gpu}};
-        bool is_taken = false;
-        for (size_t i = 0; i < sizeof known / sizeof known[0] && !is_taken; i++)
-            is_taken = strncmp(piece, known[i].name, strlen(known[i].name)) == 0 &&
-                       read_number(piece + strlen(known[i].name), known[i].number) && *known[i].number > 0;
-        if (strcmp(piece, "sft") == 0 || strcmp(piece, "dpo") == 0 || strcmp(piece, "grpo") == 0)
-            estimate->kind = piece;
-        else if (!is_taken && !read_model_size(piece, &estimate->parameters))
-            return "not a model size or what goes with it";
-    }
-    if (estimate->gpu > 1)
-        return "gpu is a part of the memory, from 0 to 1";
-    return estimate->parameters > 0 ? NULL : "how large is the model?";
 }
 
 bool sweep_take_duration(const char *text, int64_t *duration_ns)

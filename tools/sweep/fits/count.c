@@ -1,0 +1,99 @@
+/*
+ * count.c - what the readers of headers share: sums that cannot wrap around, counts of tensors, the first reason for a failure.
+ */
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/bytes.h"
+#include "common/text.h"
+#include "common/tool.h"
+#include "sweep/fits/fits.h"
+
+bool fits_model_fail(struct fits_model *model, const char *format, ...)
+{
+    va_list arguments;
+    if (model->wrong != NULL)
+        return false;
+    va_start(arguments, format);
+    if (vasprintf(&model->wrong, format, arguments) < 0)
+        tool_end_without_memory();
+    va_end(arguments);
+    return false;
+}
+
+uint64_t fits_sum(uint64_t a, uint64_t b)
+{
+    return bytes_min(bytes_add(a, b), FITS_MOST);
+}
+
+uint64_t fits_product(uint64_t a, uint64_t b)
+{
+    uint64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? FITS_MOST : bytes_min(product, FITS_MOST);
+}
+
+/* Returns whether a tensor is one expert's: "...experts.7.w1.weight". */
+static bool is_of_one_expert(const char *name)
+{
+    const char *experts = strstr(name, ".experts.");
+    return experts != NULL && experts[9] >= '0' && experts[9] <= '9';
+}
+
+void fits_model_count(struct fits_model *model, const char *name, enum fits_float floats, uint64_t elements,
+                      uint64_t bytes)
+{
+    model->tensor_count++;
+    model->parameter_count = fits_sum(model->parameter_count, elements);
+    model->weight_bytes = fits_sum(model->weight_bytes, bytes);
+    if (floats != FITS_FLOATS)
+        model->float_count[floats] = fits_sum(model->float_count[floats], elements);
+    if (is_of_one_expert(name))
+        model->merged_bytes = fits_sum(model->merged_bytes, bytes);
+}
+
+void fits_tally_add(struct fits_tally *tally, const char *name, uint64_t bytes)
+{
+    size_t i = 0;
+    while (i < tally->count && strcmp(tally->dtype[i].name, name) != 0)
+        i++;
+    if (i == sizeof tally->dtype / sizeof tally->dtype[0])
+        return;
+    if (i == tally->count)
+        snprintf(tally->dtype[tally->count++].name, sizeof tally->dtype[0].name, "%s", name);
+    tally->dtype[i].bytes = fits_sum(tally->dtype[i].bytes, bytes);
+}
+
+void fits_tally_end(const struct fits_tally *tally, struct fits_model *model)
+{
+    uint64_t most = 0;
+    for (size_t i = 0; i < tally->count; i++)
+        if (tally->dtype[i].bytes > most) {
+            char *printable = text_printable(tally->dtype[i].name, false);
+            most = tally->dtype[i].bytes;
+            snprintf(model->dtype, sizeof model->dtype, "%s", printable);
+            free(printable);
+        }
+}
+
+json_t *fits_load_json(struct fits_model *model, const char *path, const char *text, size_t length)
+{
+    json_error_t error;
+    json_t *root = json_loadb(text, length, 0, &error);
+    (void)path;
+    if (json_is_object(root))
+        return root;
+    char *printable = text_printable(root != NULL ? "not an object" : error.text, false);
+    fits_model_fail(model, "its JSON cannot be read: %s", printable);
+    free(printable);
+    json_decref(root);
+    return NULL;
+}
+
+void fits_model_free(struct fits_model *model)
+{
+    free(model->wrong);
+    model->wrong = NULL;
+}

@@ -1,0 +1,147 @@
+/*
+ * need.c - see need.h.
+ */
+#define _GNU_SOURCE
+#include "sweep/fits/need.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include "common/bytes.h"
+#include "common/table.h"
+#include "common/text.h"
+#include "common/tool.h"
+#include "sparkguard_abi.h"
+
+#define MOST_BYTES (UINT64_C(1) << 62)
+
+static char *format_text(const char *format, va_list arguments)
+{
+    char *text = NULL;
+    if (vasprintf(&text, format, arguments) < 0)
+        tool_end_without_memory();
+    return text;
+}
+
+void fits_need_add(struct fits_need *need, const char *name, double bytes, const char *how, ...)
+{
+    va_list arguments;
+    if (need->term_count == FITS_TERMS)
+        return;
+    struct fits_term *term = &need->term[need->term_count++];
+    term->name = name;
+    term->bytes = bytes < (double)MOST_BYTES ? (uint64_t)(bytes > 0 ? bytes + 0.5 : 0) : MOST_BYTES;
+    va_start(arguments, how);
+    term->how = format_text(how, arguments);
+    va_end(arguments);
+}
+
+void fits_need_note(struct fits_need *need, const char *format, ...)
+{
+    va_list arguments;
+    if (need->note_count == FITS_NOTES)
+        return;
+    va_start(arguments, format);
+    need->note[need->note_count++] = format_text(format, arguments);
+    va_end(arguments);
+}
+
+uint64_t fits_need_sum(const struct fits_need *need)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < need->term_count; i++)
+        sum = bytes_min(bytes_add(sum, need->term[i].bytes), MOST_BYTES);
+    return sum;
+}
+
+void fits_need_free(struct fits_need *need)
+{
+    for (size_t i = 0; i < need->term_count; i++)
+        free(need->term[i].how);
+    for (size_t i = 0; i < need->note_count; i++)
+        free(need->note[i]);
+    *need = (struct fits_need){0};
+}
+
+void fits_need_add_weights(struct fits_need *need, double parameters, const struct fits_dtype *dtype)
+{
+    fits_need_add(need, "weights", parameters * dtype->bits / 8, "%.4gB parameters x %g bits (%s)", parameters / 1e9,
+                  dtype->bits, dtype->title);
+    if (dtype->scale_text != NULL)
+        fits_need_add(need, "scales", parameters * dtype->scale_bits / 8, "%s", dtype->scale_text);
+}
+
+static void put_table(const struct fits_need *need, const struct style *style)
+{
+    static const struct table_column columns[] = {
+        {"TERM", TABLE_WORDS}, {"SIZE", TABLE_NUMBERS}, {"COMPUTED FROM", TABLE_WORDS}};
+    struct table table;
+    table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
+    for (size_t i = 0; i < need->term_count; i++) {
+        table_line(&table, NULL);
+        table_cell(&table, need->term[i].name, STYLE_PLAIN);
+        table_bytes(&table, need->term[i].bytes);
+        table_cell(&table, need->term[i].how, STYLE_PLAIN);
+    }
+    table_line(&table, NULL);
+    table_cell(&table, "needed", STYLE_BOLD);
+    table_bytes(&table, fits_need_sum(need));
+    table_cell(&table, "the sum", STYLE_PLAIN);
+    table_end(&table);
+}
+
+static void put_verdict(const struct fits_need *need, const struct fits_room *room, const struct style *style)
+{
+    char needed_text[TEXT_SIZE_CAPACITY], room_text[TEXT_SIZE_CAPACITY], reserve_text[TEXT_SIZE_CAPACITY];
+    uint64_t needed = fits_need_sum(need);
+    bool fits = needed <= room->room_bytes;
+    const char *difference = text_size(needed_text, fits ? room->room_bytes - needed : needed - room->room_bytes);
+    const char *room_size = text_size(room_text, room->room_bytes);
+    const char *reserve = text_size(reserve_text, room->reserve_bytes);
+    char *line;
+    if (room->room_bytes == SG_UNKNOWN)
+        line = text_copy("cannot tell whether it fits: how much memory is usable is unknown here", SIZE_MAX);
+    else if (fits)
+        line = text_format("fits: %s may be taken now (above the reserve of %s), %s of it stay free", room_size,
+                           reserve, difference);
+    else
+        line = text_format("does not fit: %s may be taken now (above the reserve of %s), %s are missing", room_size,
+                           reserve, difference);
+    style_words(style, 0, room->room_bytes == SG_UNKNOWN ? STYLE_YELLOW : fits ? STYLE_GREEN : STYLE_RED, line);
+    free(line);
+}
+
+void fits_need_render(const struct fits_need *need, const struct fits_room *room, const struct style *style)
+{
+    put_table(need, style);
+    fputc('\n', style->stream);
+    for (size_t i = 0; i < need->note_count; i++)
+        style_words(style, 0, STYLE_PLAIN, need->note[i]);
+    put_verdict(need, room, style);
+}
+
+void fits_need_set_json(const struct fits_need *need, json_t *object)
+{
+    json_t *terms = json_array(), *notes = json_array();
+    for (size_t i = 0; i < need->term_count; i++) {
+        json_t *term = json_object();
+        json_object_set_new(term, "name", json_of_text(need->term[i].name));
+        json_object_set_new(term, "bytes", json_of_number(need->term[i].bytes));
+        json_object_set_new(term, "computed_from", json_of_text(need->term[i].how));
+        json_array_append_new(terms, term);
+    }
+    for (size_t i = 0; i < need->note_count; i++)
+        json_array_append_new(notes, json_of_text(need->note[i]));
+    json_object_set_new(object, "terms", terms);
+    json_object_set_new(object, "notes", notes);
+    json_object_set_new(object, "needed_bytes", json_of_number(fits_need_sum(need)));
+}
+
+void fits_room_set_json(const struct fits_need *need, const struct fits_room *room, json_t *object)
+{
+    bool is_known = room->room_bytes != SG_UNKNOWN;
+    json_object_set_new(object, "usable_bytes", json_of_number(room->usable_bytes));
+    json_object_set_new(object, "reserve_bytes", json_of_number(room->reserve_bytes));
+    json_object_set_new(object, "room_bytes", json_of_number(room->room_bytes));
+    json_object_set_new(object, "fits", is_known ? json_boolean(fits_need_sum(need) <= room->room_bytes) : json_null());
+}

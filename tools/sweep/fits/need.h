@@ -1,0 +1,56 @@
+/*
+ * need.h - the memory that something needs, term by term, against what is usable on this machine now.
+ *
+ * Shared by --estimate and --fits. Single-threaded.
+ */
+#ifndef SG_TOOLS_SWEEP_FITS_NEED_H
+#define SG_TOOLS_SWEEP_FITS_NEED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/json.h"
+#include "common/style.h"
+#include "sweep/fits/dtype.h"
+
+enum { FITS_TERMS = 12, FITS_NOTES = 12 };
+
+struct fits_term {
+    const char *name;
+    uint64_t bytes;
+    char *how; /* what the bytes were computed from; printable */
+};
+
+struct fits_need {
+    struct fits_term term[FITS_TERMS];
+    size_t term_count;
+    char *note[FITS_NOTES]; /* what is assumed, what is not in the sum; printable sentences */
+    size_t note_count;
+};
+
+/* Adds a term. `bytes` may be any number: it is rounded, and bounded to 2^62. Terms above FITS_TERMS are dropped. */
+void fits_need_add(struct fits_need *need, const char *name, double bytes, const char *how, ...)
+    __attribute__((format(printf, 4, 5)));
+void fits_need_note(struct fits_need *need, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Returns the sum of all terms; it saturates. */
+uint64_t fits_need_sum(const struct fits_need *need);
+void fits_need_free(struct fits_need *need);
+
+/* Adds the terms of `parameters` weights: the weights, and the scales if the dtype has any worth a line. */
+void fits_need_add_weights(struct fits_need *need, double parameters, const struct fits_dtype *dtype);
+
+/* What admission would grant now. */
+struct fits_room {
+    uint64_t room_bytes;   /* above the reserve and below SPARKGUARD_LIMIT; SG_UNKNOWN: unknown */
+    uint64_t usable_bytes; /* before the reserve */
+    uint64_t reserve_bytes;
+};
+
+/* Prints the terms as a table, the sum, the notes, and the verdict against the room. */
+void fits_need_render(const struct fits_need *need, const struct fits_room *room, const struct style *style);
+/* Set the members "terms", "notes" and "needed_bytes" of an object; "usable_bytes", "reserve_bytes", "room_bytes", "fits". */
+void fits_need_set_json(const struct fits_need *need, json_t *object);
+void fits_room_set_json(const struct fits_need *need, const struct fits_room *room, json_t *object);
+
+#endif
