@@ -198,6 +198,15 @@ static enum sg_verdict decide_before_refusal(struct sg_request *request, struct 
     return find_change(request, answer);
 }
 
+/* Whether a quick snapshot admits the request. */
+static bool fits_at_first(const struct sg_request *request, struct sg_answer *answer)
+{
+    sg_headroom_refresh(request->card.identity, false);
+    if (sg_check_is_sparse_near(request))
+        sg_headroom_scan();
+    return sg_check_fits(request, SG_HEADROOM_ALL, 0, answer);
+}
+
 /* Decides a request under the lock. SG_ADMIT, or any verdict but SG_LOOK_AGAIN in observe mode: it is in flight. */
 static enum sg_verdict decide(struct sg_request *request, struct sg_answer *answer)
 {
@@ -215,17 +224,15 @@ static enum sg_verdict decide(struct sg_request *request, struct sg_answer *answ
     if (!sg_headroom_last.snapshot.is_valid ||
         request->size_bytes <= most) /* others need not wait for an impossible request */
         sg_registry_announce(sg_check_source(request), request->size_bytes);
-    sg_headroom_refresh(request->card.identity, false);
     if (request->card.identity == 0 && !sg_options.mode_observe && sg_driver_pool_is_pressed()) {
         sg_registry_withdraw();
         return wait_for(request, SG_PRESSURE_LONGEST_NS + SG_WAIT_OTHERS_NS);
     }
-    if (sg_check_is_sparse_near(request))
-        sg_headroom_scan();
-    bool is_fit = sg_check_fits(request, SG_HEADROOM_ALL, 0, answer);
+    bool is_looked_at = request->attempt.was_short && !request->attempt.is_behind;
+    bool is_fit = !is_looked_at && fits_at_first(request, answer);
     if (!is_fit && request->attempt.is_behind) {
         sg_registry_withdraw();
-        request->attempt.is_short = true;
+        request->attempt.is_short = request->attempt.was_short = true;
         return SG_LOOK_AGAIN;
     }
     enum sg_verdict verdict = is_fit ? SG_ADMIT : decide_before_refusal(request, answer);

@@ -45,6 +45,7 @@ struct sg_attempt {
     uint32_t looks;       /* how often the driver's figure was out of date */
     bool has_pressed;     /* the driver's pools were already made to give pages back for this request */
     bool is_behind;       /* set by the caller: the ledger may show too much; it is updated before a refusal */
+    bool was_short;       /* it was short before its ledger was updated: no quick snapshot decides it any more */
     bool is_short;        /* with must_look_again: it does not fit by the present ledger, and is_behind is set */
     bool must_look_again; /* neither admitted nor refused: query the driver or update the ledger, then ask again */
 };

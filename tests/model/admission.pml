@@ -646,6 +646,13 @@ large:
             :: bytes <= MACHINE -> announce()
             :: else
             fi;
+#if BEHIND
+            if
+            :: IS_BEHIND(me, k) && has_caught_up && !is_reaped -> /* was_short: decide_before_refusal() at once */
+                atomic { reap(); is_reaped = true; most[entry] = 0 }
+            :: else
+            fi;
+#endif
 look_large:
             LOOK;
 #ifdef SIBLINGS
