@@ -67,6 +67,8 @@ def pids(text):
 def stable(text):
     """Without what depends on the machine and the moment: unguarded processes, the time."""
     text = re.sub(r"refused .* ago", "refused TIME ago", text)
+    # The history of a job is as long as the watch: one second is kept of it.
+    text = re.sub(r"^( +job .*?)(█+)(?= )", lambda m: m[1] + " " * (len(m[2]) - 1) + "█", text, flags=re.MULTILINE)
     lines = re.sub(r"\n\n *PID UNGUARDED(.|\n)*?(?=\nq quit)", "\n", text)
     return re.sub(r"\n+(q quit.*)\d\d:\d\d:\d\d", r"\n\1HH:MM:SS", lines)
 
@@ -300,6 +302,144 @@ def test_an_odd_size_does_no_harm(busy, watch, rows, columns):
         assert terminal.end() == 0
 
 
+def chosen(text):
+    """The chosen line, without colour."""
+    lines = [line for line in text.splitlines() if line.startswith(">")]
+    assert len(lines) <= 1
+    return " ".join(lines[0][1:].split()[:3]) if lines else None
+
+
+def test_keys_choose_a_row_that_stays_chosen_when_the_order_changes(busy, live, watch):
+    with watch(QUICK, NO_COLOR="1") as terminal:
+        assert chosen(terminal.shows("^>")).startswith("job train")
+        for key, row in (("j", "4711 └─python train.py"), ("\033[B", "4713 ├─python3 worke"), ("k", "4711 └─python train.py"), ("jj", "4712 └─python3 worke")):
+            terminal.press(key)
+            terminal.until(lambda text: (chosen(text) or "").startswith(row))
+        terminal.press("t")
+        terminal.until(lambda text: "─" not in text and chosen(text).startswith("4712 python3 worke"))
+        terminal.press("n")
+        terminal.until(lambda text: pids(text.replace(">", " ")) == [4711, 4712, 4713, 4800] and chosen(text).startswith("4712"))
+        terminal.press("G")
+        terminal.until(lambda text: chosen(text).startswith("4800"))
+        terminal.press("g")
+        terminal.until(lambda text: chosen(text).startswith("4711"))
+
+
+@pytest.mark.parametrize("back", ["\x1b", "q", "\x7f"])
+def test_enter_shows_a_process_in_depth_and_a_key_goes_back(busy, watch, back):
+    with watch(QUICK, rows=40) as terminal:
+        terminal.shows("q quit")
+        terminal.press("jj\n")
+        text = terminal.shows(r"^held \[")
+        assert "worker.py --rank 2" in text and "PID COMMAND" not in text and "q back" in text.splitlines()[-1]
+        terminal.press(back)
+        assert pids(terminal.shows("PID COMMAND")) == [4711, 4713, 4712, 4800]
+        terminal.press("q")
+        assert terminal.end() == 0
+
+
+def test_enter_shows_a_job_with_its_history_and_its_processes_alone(busy, watch):
+    with watch(QUICK, rows=40) as terminal:
+        terminal.shows("q quit")
+        terminal.press("\r")
+        text = terminal.shows("^live, up to 23.0 GiB, over .*; blank: not recorded$")
+        assert pids(text) == [4711, 4713, 4712] and "vllm" not in text
+        assert len([line for line in text.splitlines() if re.fullmatch(" +█+", line)]) == 8
+
+
+def test_a_process_in_depth_that_vanishes_is_said(busy, live, watch, report):
+    process = live(9, 30, job="other", command="python short")
+    with watch(QUICK) as terminal:
+        terminal.shows("python short")
+        terminal.press("j\n")
+        terminal.shows(r"^held \[")
+        (report.directory / process.segment.name).unlink()
+        terminal.shows("this process is not on record any more; Esc goes back")
+        terminal.press("\x1b")
+        terminal.until(lambda text: pids(text) == [4711, 4713, 4712, 4800])
+
+
+def test_a_filter_shows_a_part_of_the_list(busy, live, watch):
+    live(4900, 1, job="eval", command="python \x1b[31m x.py")
+    with watch(QUICK) as terminal:
+        terminal.shows("q quit")
+        terminal.press("/RANK 2x\x7f")
+        assert pids(terminal.shows(r"^/RANK 2▏")) == [4713]  # every letter narrows the list
+        terminal.press("\n")
+        text = terminal.shows(r"^q quit  \? help  filter /RANK 2")
+        assert pids(text) == [4713] and "job train" in text and "refused" not in text
+        terminal.press("/\x15serve")
+        assert pids(terminal.shows("^/serve▏")) == [4800]  # the name of a job has all its processes
+        terminal.press("\x154711\n")
+        terminal.until(lambda text: pids(text) == [4711])
+        terminal.press("/\x15\x02 nowhere\n")
+        terminal.shows('nothing that runs has ".*nowhere" in its name or command; Esc shows all')
+        terminal.press("\x1b")
+        terminal.until(lambda text: len(pids(text)) >= 4 and "/ filter" in text)
+
+
+def test_a_filter_of_any_length_does_no_harm(busy, watch):
+    with watch(QUICK) as terminal:
+        terminal.shows("q quit")
+        terminal.press("/" + "é" * 200 + "\n")
+        terminal.shows("nothing that runs")
+        terminal.press("q")
+        assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("key", ["?", "h"])
+def test_help_fits_a_small_terminal_and_any_key_closes_it(busy, watch, key):
+    with watch(QUICK, rows=15, columns=60) as terminal:
+        terminal.shows("q quit")
+        terminal.press(key)
+        text = terminal.shows("any key closes this")
+        for word in ("Enter", "Esc q", "/", "l p r x n", "HISTORY", "WALL IN"):
+            assert re.search(rf"^ +{re.escape(word)}  ", text, re.MULTILINE), word
+        assert "..." not in text
+        compare("watch_help.txt", re.sub(r"\d\d:\d\d:\d\d", "HH:MM:SS", text))
+        terminal.press("q")
+        terminal.shows("q quit")
+
+
+def test_a_terminal_of_60_by_15_shows_the_jobs(busy, watch):
+    with watch(QUICK, rows=15, columns=60) as terminal:
+        text = terminal.shows(r" 0 B/s$")
+        assert len(text.splitlines()) == 15 and "job train" in text and "REFUSED" not in text
+        assert re.search(r"^ +4711 └─python train.py [▉-▏█░ ]+ 20\.0 GiB +0 B/s$", text, re.MULTILINE), text
+
+
+def test_a_lone_escape_is_a_key_and_one_of_a_sequence_is_not(busy, watch):
+    with watch("--watch=3600", NO_COLOR="1") as terminal:
+        terminal.shows("^>")
+        terminal.press("/vllm\n")
+        terminal.until(lambda text: pids(text.replace(">", " ")) == [4800])
+        terminal.press("\033[B")
+        terminal.until(lambda text: (chosen(text) or "").startswith("4800"))
+        terminal.press("\x1b")
+        terminal.until(lambda text: len(pids(text.replace(">", " "))) == 4)
+
+
+# ---- the history of a job -------------------------------------------------------------------------------------------
+
+
+def test_what_a_job_held_before_the_watch_is_read_from_its_time_lines(live, layout, report, watch):
+    """Held 4 GiB from 100 to 60 seconds ago, then 8; nothing is recorded from 60 to 30 seconds ago."""
+    process = live(7, 8, job="train", started_time_ns=time.time_ns() - 100 * 10**9)
+    process.segment.peak(time_ns=time.time_ns(), device=8 * GIB)
+    process.hold(8)
+    now = time.time_ns() - START_NS
+    samples = [(now - ago * 10**9, 90 * GIB, GIB, MIB, {"device": (4 if ago > 60 else 8) * GIB}) for ago in range(99, 0, -1) if not 30 < ago < 60]
+    process.segment.write_timeline(report.directory, samples)
+    with watch(QUICK, rows=40, columns=121) as terminal:
+        row = terminal.shows(r"job train.*[▁-█]")
+        spark = re.search(r"job train +([▁-█]+ +[▁-█]+)", row)[1]
+        assert re.fullmatch(r"█?▄+█? +█+", spark), spark
+        terminal.press("\n")
+        chart = terminal.shows("^live, up to 8.0 GiB, over 2 min 0 s; blank: not recorded")
+        rows = [line for line in chart.splitlines() if "██████████" in line and "[" not in line]
+        assert rows and all(" " * 20 in line.strip() for line in rows)
+
+
 # ---- ends -----------------------------------------------------------------------------------------------------------
 
 
@@ -313,6 +453,16 @@ def test_a_signal_gives_the_terminal_back_and_ends_it(busy, watch, number):
             os.kill(terminal.pid, number)
         assert terminal.end() == -number
         assert (terminal.screen.is_alternate, terminal.screen.has_cursor) == (False, True)
+        assert not terminal.is_raw()
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGALRM, signal.SIGPIPE, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS])
+def test_a_crash_or_a_rare_signal_gives_the_terminal_back_too(busy, watch, number):
+    with watch("--watch=3600") as terminal:
+        terminal.shows("q quit")
+        os.kill(terminal.pid, number)
+        assert terminal.end() == -number
+        assert (terminal.screen.is_alternate, terminal.screen.has_cursor, terminal.screen.wraps) == (False, True, True)
         assert not terminal.is_raw()
 
 

@@ -3,6 +3,8 @@
  */
 #include "fixture.h"
 
+#include <stdlib.h>
+
 #include "report/watch/terminal.h"
 #include "report/watch/watch.h"
 
@@ -52,6 +54,42 @@ PLAIN_TEST(an_unknown_figure_begins_anew)
     assert_true(watch_trend_rate(&trend) == WATCH_NO_RATE);
     watch_trend_add(&trend, 4 * SECOND, GIB);
     assert_true(watch_trend_rate(&trend) == WATCH_NO_RATE);
+}
+
+static void check_spark(const struct spark *spark, int64_t now_ns, size_t cells, size_t rows, const char *expected)
+{
+    char *text = spark_text(spark, now_ns, cells, rows, 0, false);
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+PLAIN_TEST(a_history_has_a_cell_for_each_second_and_blanks_where_nothing_is_known)
+{
+    struct spark spark = {.spacing_ns = SECOND};
+    check_spark(&spark, 100 * SECOND, 8, 1, "        ");
+    spark_add(&spark, 94 * SECOND, 0);
+    spark_add(&spark, 95 * SECOND, 4 * GIB);
+    spark_add(&spark, 95 * SECOND + 1, 2 * GIB); /* becomes one with the figure before */
+    spark_add(&spark, 99 * SECOND, 8 * GIB);
+    spark_add(&spark, 100 * SECOND, 2 * GIB);
+    check_spark(&spark, 100 * SECOND, 8, 1,
+                " _-   ##"); /* zero is a figure; a figure holds until the next one begins */
+    check_spark(&spark, 100 * SECOND, 8, 2, "      ##\n _#   ##");
+}
+
+PLAIN_TEST(a_history_is_of_five_minutes_at_most)
+{
+    struct spark spark = {.spacing_ns = SECOND};
+    for (int64_t second = 1; second <= 1000; second++)
+        spark_add(&spark, second * SECOND, GIB);
+    assert_true(spark.count <= SPARK_CAPACITY && spark.point[0].time_ns == 700 * SECOND);
+    assert_true(spark_covers(&spark, 1000 * SECOND, 20) == 300 * SECOND);
+    assert_true(spark_covers(&spark, 1000 * SECOND, 400) == 400 * SECOND);
+    check_spark(&spark, 1000 * SECOND, 4, 1, "####");
+    struct spark fast = {.spacing_ns = SECOND / 10};
+    for (int64_t i = 0; i < 100000; i++)
+        spark_add(&fast, i * SECOND / 100, (uint64_t)i);
+    assert_true(fast.count <= SPARK_CAPACITY);
 }
 
 PLAIN_TEST(a_wall_is_met_only_by_what_grows)
@@ -194,6 +232,8 @@ static char *table_text(struct watch *watch)
     size_t bytes;
     struct style style = {.stream = open_memstream(&text, &bytes), .columns = 80, .is_terminal = true};
     watch_put_table(watch, &style);
+    free(watch->rows.key);
+    watch->rows = (struct watch_rows){NULL, 0};
     fclose(style.stream);
     return text;
 }
@@ -246,6 +286,8 @@ int main(void)
         cmocka_unit_test(a_rate_is_of_the_last_five_seconds),
         cmocka_unit_test(samples_in_quick_succession_find_room),
         cmocka_unit_test(an_unknown_figure_begins_anew),
+        cmocka_unit_test(a_history_has_a_cell_for_each_second_and_blanks_where_nothing_is_known),
+        cmocka_unit_test(a_history_is_of_five_minutes_at_most),
         cmocka_unit_test(a_wall_is_met_only_by_what_grows),
         cmocka_unit_test(figures_as_text),
         cmocka_unit_test(no_rate_and_no_time_is_longer_than_its_column),

@@ -60,9 +60,10 @@ struct bands {
     bool has_complained; /* a time line cannot be trusted; a message on stderr says which and why */
 };
 
-/* Reads the time lines of a job into `columns` columns, at least 2 for each span. NULL if no process has a time line
- * that can be trusted; *has_complained is then set as in the structure. The caller frees with free(). */
-struct bands *bands_read(const struct model_job *job, size_t columns, bool *has_complained);
+/* Reads the time lines of a job from a time on (0: all) into `columns` columns, at least 24. NULL if no process has a time
+ * line that can be trusted. Sets *has_complained if a message on stderr says that one cannot be. The caller frees with
+ * free(). */
+struct bands *bands_read(const struct model_job *job, int64_t since_ns, size_t columns, bool *has_complained);
 
 /* Prints the drawing, `width` pixels wide: a file if `name` is NULL, else a part of a page in which the name is unique. */
 enum { BANDS_WIDTH = 960, BANDS_NARROW = 360 };

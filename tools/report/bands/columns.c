@@ -44,7 +44,7 @@ static int64_t relieved_until(const struct life *lives, size_t count, const stru
 }
 
 /* Returns the lives in the order of the job, which is that of their starts. */
-static struct life *list_lives(const struct model_job *job, size_t *count)
+static struct life *list_lives(const struct model_job *job, int64_t since_ns, size_t *count)
 {
     const struct model_process *process;
     struct life *lives = tool_allocate(job->process_count, sizeof *lives);
@@ -54,6 +54,8 @@ static struct life *list_lives(const struct model_job *job, size_t *count)
         *life = (struct life){.process = process, .end_ns = end_of(process)};
         life->begin_ns = process->started_ns > 0 ? process->started_ns : life->end_ns;
         life->own_peak_bytes = bytes_less(process->peak_bytes, process->inherited_bytes);
+        if (life->end_ns < since_ns)
+            continue;
         if (process->inherited_bytes > 0)
             life->relieved_until_ns = relieved_until(lives, *count, process);
         ++*count;
@@ -127,12 +129,12 @@ static void divide_columns(struct bands *bands, size_t columns)
     }
 }
 
-static void lay_out_axis(struct bands *bands, const struct life *lives, size_t count, size_t columns)
+static void lay_out_axis(struct bands *bands, const struct life *lives, size_t count, int64_t since_ns, size_t columns)
 {
     enum { SHORTEST_NS = 1000000 };
     int64_t pause_ns = drawn_pause(lives, count);
     for (size_t i = 0; i < count; i++)
-        add_span(bands, lives[i].begin_ns, lives[i].end_ns, pause_ns);
+        add_span(bands, lives[i].begin_ns > since_ns ? lives[i].begin_ns : since_ns, lives[i].end_ns, pause_ns);
     for (size_t i = 0; i < bands->span_count; i++) {
         struct bands_span *span = &bands->span[i];
         span->end_ns = span->end_ns - span->begin_ns < SHORTEST_NS ? span->begin_ns + SHORTEST_NS : span->end_ns;
@@ -280,14 +282,14 @@ static void fill_bands(struct bands *bands, const struct life *lives, size_t cou
     free(others);
 }
 
-struct bands *bands_read(const struct model_job *job, size_t columns, bool *has_complained)
+struct bands *bands_read(const struct model_job *job, int64_t since_ns, size_t columns, bool *has_complained)
 {
     struct bands *bands = tool_allocate(1, sizeof *bands);
     size_t count;
-    struct life *lives = list_lives(job, &count);
+    struct life *lives = list_lives(job, since_ns, &count);
     bands->job = job;
     qsort(lives, count, sizeof *lives, compare_begins);
-    lay_out_axis(bands, lives, count, columns);
+    lay_out_axis(bands, lives, count, since_ns, columns);
     qsort(lives, count, sizeof *lives, compare_peaks);
     fill_bands(bands, lives, count);
     free(lives);

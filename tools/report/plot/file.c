@@ -69,7 +69,7 @@ static int write_job(const struct model *model, const struct model_scope *scope,
     const struct model_job *job;
     bool has_complained = false;
     DL_FOREACH (model->jobs, job) {
-        struct bands *bands = bands_read(job, BANDS_COLUMNS_MAX, &has_complained);
+        struct bands *bands = bands_read(job, 0, BANDS_COLUMNS_MAX, &has_complained);
         if (bands == NULL)
             continue;
         free(drawn);

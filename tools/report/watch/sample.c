@@ -2,9 +2,11 @@
  * sample.c - takes the samples of a watch, and computes rates and the time to a wall for each process.
  */
 #define _GNU_SOURCE
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "report/bands/bands.h"
 #include "common/bytes.h"
 #include "common/text.h"
 #include "common/tool.h"
@@ -23,19 +25,24 @@ static struct watch_trace *find(const struct watch *watch, const struct watch_ke
     return trace;
 }
 
-static struct watch_key key_of_job(const struct model_job *job)
+struct watch_key watch_key_of_job(const struct model_job *job)
 {
     struct watch_key key = {.pid = 0};
     snprintf(key.job, sizeof key.job, "%s", job->name);
     return key;
 }
 
-static struct watch_key key_of_process(const struct model_process *process)
+struct watch_key watch_key_of_process(const struct model_process *process)
 {
     return (struct watch_key){.pid = process->pid, .start_ticks = process->start_ticks};
 }
 
-static void note(struct watch *watch, struct watch_key key, uint64_t live_bytes)
+bool watch_keys_are_equal(const struct watch_key *one, const struct watch_key *other)
+{
+    return memcmp(one, other, sizeof *one) == 0;
+}
+
+static struct watch_trace *note(struct watch *watch, struct watch_key key, uint64_t live_bytes)
 {
     struct watch_trace *trace = find(watch, &key);
     if (trace == NULL) {
@@ -45,6 +52,56 @@ static void note(struct watch *watch, struct watch_key key, uint64_t live_bytes)
     }
     watch_trend_add(&trace->live, watch->sampled_ns, live_bytes);
     trace->seen_ns = watch->sampled_ns;
+    return trace;
+}
+
+static struct spark *spark_of(const struct watch *watch, struct watch_trace *trace)
+{
+    if (trace->spark == NULL) {
+        trace->spark = tool_allocate(1, sizeof *trace->spark);
+        trace->spark->spacing_ns = watch->interval_ns;
+    }
+    return trace->spark;
+}
+
+static void note_job(struct watch *watch, const struct model_job *job)
+{
+    struct watch_trace *trace = note(watch, watch_key_of_job(job), job->live_bytes);
+    spark_add(spark_of(watch, trace), watch->sampled_ns, job->live_bytes);
+}
+
+const struct spark *watch_spark(const struct watch *watch, const struct model_job *job)
+{
+    struct watch_key key = watch_key_of_job(job);
+    const struct watch_trace *trace = find(watch, &key);
+    return trace != NULL ? trace->spark : NULL;
+}
+
+/* Enters the columns of a job's time lines before the figures that the watch has seen. */
+static void look_back(struct watch *watch, const struct model_job *job)
+{
+    struct watch_key key = watch_key_of_job(job);
+    struct watch_trace *trace = find(watch, &key);
+    int64_t now_ns = tool_now_ns(), shift_ns = now_ns - watch->sampled_ns;
+    bool has_complained = false;
+    if (trace == NULL)
+        return;
+    struct bands *bands = bands_read(job, now_ns - SPARK_WINDOW_NS, BANDS_COLUMNS_MAX, &has_complained);
+    struct spark seen = *spark_of(watch, trace), *spark = trace->spark;
+    spark->count = 0;
+    for (size_t i = 0; bands != NULL && i < bands->column_count; i++)
+        if (bands->column[i].is_recorded && bands->column[i].begin_ns < now_ns)
+            spark_add(spark, bands->column[i].begin_ns - shift_ns, bands->column[i].live_bytes);
+    for (size_t i = 0; i < seen.count; i++)
+        spark_add(spark, seen.point[i].time_ns, seen.point[i].bytes);
+    free(bands);
+}
+
+void watch_look_back(struct watch *watch)
+{
+    const struct model_job *job;
+    DL_FOREACH (watch->model->jobs, job)
+        look_back(watch, job);
 }
 
 /* Moves the traces that stay to a new table, in their order. */
@@ -54,10 +111,12 @@ void watch_forget(struct watch *watch, int64_t before_ns)
     HASH_CLEAR(hh, watch->traces);
     for (; trace != NULL; trace = next) {
         next = trace->hh.next;
-        if (trace->seen_ns < before_ns)
+        if (trace->seen_ns < before_ns) {
+            free(trace->spark);
             free(trace);
-        else
+        } else {
             HASH_ADD(hh, watch->traces, key, sizeof trace->key, trace);
+        }
     }
 }
 
@@ -76,21 +135,53 @@ void watch_sample(struct watch *watch)
                         machine->device[i].is_known ? machine->device[i].live_bytes : SG_UNKNOWN);
     DL_FOREACH (watch->model->jobs, job) {
         if (job->running_count > 0)
-            note(watch, key_of_job(job), job->live_bytes);
+            note_job(watch, job);
         DL_FOREACH (job->processes, process)
             if (process->state == SG_STATE_RUNNING)
-                note(watch, key_of_process(process), process->live_bytes);
+                note(watch, watch_key_of_process(process), process->live_bytes);
     }
     watch_forget(watch, watch->sampled_ns - watch->interval_ns - LINGER_NS);
 }
 
-bool watch_is_shown(const struct watch *watch, const struct model_process *process)
+/* Returns whether the filter is part of a text; letters of ASCII match in both cases. */
+static bool has_part(const char *text, const char *filter)
 {
-    struct watch_key key = key_of_process(process);
+    return strcasestr(text, filter) != NULL;
+}
+
+static bool passes(const struct watch *watch, const struct model_job *job, const struct model_process *process)
+{
+    char pid[16];
+    struct watch_key job_key = watch_key_of_job(job);
+    if (watch->is_in_depth && watch->depth.pid == 0 && !watch_keys_are_equal(&watch->depth, &job_key))
+        return false;
+    snprintf(pid, sizeof pid, "%" PRIu32, process->pid);
+    return watch->filter[0] == '\0' || has_part(job->name, watch->filter) ||
+           has_part(process->command, watch->filter) || strcmp(pid, watch->filter) == 0;
+}
+
+bool watch_is_shown(const struct watch *watch, const struct model_job *job, const struct model_process *process)
+{
+    struct watch_key key = watch_key_of_process(process);
+    if (!passes(watch, job, process))
+        return false;
     if (process->state == SG_STATE_RUNNING || watch->scope->pid != 0 || watch->scope->is_all)
         return true;
     const struct watch_trace *trace = find(watch, &key);
     return process->state != SG_STATE_REPLACED && trace != NULL && trace->seen_ns != watch->sampled_ns;
+}
+
+bool watch_has_no_list(const struct watch *watch)
+{
+    return watch->scope->pid != 0 || (watch->is_in_depth && watch->depth.pid != 0);
+}
+
+bool watch_is_in_depth(const struct watch *watch, const struct model_process *process)
+{
+    struct watch_key key = watch_key_of_process(process);
+    if (watch->scope->pid != 0)
+        return true;
+    return watch->is_in_depth && watch_keys_are_equal(&watch->depth, &key);
 }
 
 /* ---- figures ----------------------------------------------------------------------------------------------------- */
@@ -104,12 +195,12 @@ static int64_t rate_of(const struct watch *watch, struct watch_key key)
 
 int64_t watch_process_rate(const struct watch *watch, const struct model_process *process)
 {
-    return process->state == SG_STATE_RUNNING ? rate_of(watch, key_of_process(process)) : WATCH_NO_RATE;
+    return process->state == SG_STATE_RUNNING ? rate_of(watch, watch_key_of_process(process)) : WATCH_NO_RATE;
 }
 
 int64_t watch_job_rate(const struct watch *watch, const struct model_job *job)
 {
-    return rate_of(watch, key_of_job(job));
+    return rate_of(watch, watch_key_of_job(job));
 }
 
 int64_t watch_machine_wall_ns(const struct watch *watch, uint64_t left_bytes)

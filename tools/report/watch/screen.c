@@ -67,17 +67,30 @@ static void free_lines(struct lines *lines)
     free(lines->text);
 }
 
-/* Prints as much of a line as fits the screen; escape sequences for colours have no width. */
-static void put_cut(const char *line, const struct style *style)
+/* Prints as much of a line as fits the screen; escape sequences for colours have no width. The chosen line is in reverse
+ * video from end to end, and without colour it has a mark in its first column. */
+static void put_cut(const char *line, bool is_chosen, const struct style *style)
 {
     size_t column = 0, left = strlen(line);
+    bool has_mark = is_chosen && !style->has_colour && line[0] == ' ';
     fputs("\033[2K", style->stream); /* clears first: after a full row it would clear the last character */
+    if (is_chosen && style->has_colour)
+        fputs("\033[7m", style->stream);
+    if (has_mark) {
+        fputc('>', style->stream);
+        line++, left--, column++;
+    }
     while (left > 0) {
         uint32_t code;
         size_t length = text_utf8_next(line, left, &code);
         if (code == '\033') {
             length = strcspn(line, "m");
             length += length < left;
+            if (is_chosen) { /* its own colours would end the reverse video */
+                line += length;
+                left -= length;
+                continue;
+            }
         } else if (column++ >= style->columns) {
             break;
         }
@@ -85,6 +98,8 @@ static void put_cut(const char *line, const struct style *style)
         line += length;
         left -= length;
     }
+    if (is_chosen && style->has_colour)
+        fprintf(style->stream, "%*s", (int)bytes_less(style->columns, column), "");
     fprintf(style->stream, "%s\r\n", style->has_colour ? "\033[0m" : "");
 }
 
@@ -130,7 +145,7 @@ static void put_last_refusal(const struct watch *watch, const struct style *styl
     const struct model_refusal *last = NULL;
     DL_FOREACH (watch->model->jobs, job)
         DL_FOREACH (job->processes, process)
-            if (process->refusal_count > 0 && watch_is_shown(watch, process) &&
+            if (process->refusal_count > 0 && watch_is_shown(watch, job, process) &&
                 (last == NULL || process->refusals[process->refusal_count - 1].time_ns > last->time_ns)) {
                 last = &process->refusals[process->refusal_count - 1];
                 refused = process;
@@ -158,12 +173,43 @@ static void put_complaints(const struct model *model, const struct style *style)
 }
 
 /* Prints the list; an empty table has no heading. */
-static void put_list(const struct watch *watch, const struct style *style)
+static void put_list(struct watch *watch, const struct style *style)
 {
-    long before = ftell(style->stream);
     watch_put_table(watch, style);
-    if (ftell(style->stream) == before)
-        fputs("no guarded program runs now; try: sparkguard python3 train.py\n", style->stream);
+    if (watch->rows.count > 0)
+        return;
+    if (watch->filter[0] == '\0') {
+        fputs(watch->is_in_depth ? "this job does not run any more; Esc goes back\n"
+                                 : "no guarded program runs now; try: sparkguard python3 train.py\n",
+              style->stream);
+        return;
+    }
+    char *filter = text_printable(watch->filter, style->is_utf8);
+    fprintf(style->stream, "nothing that runs has \"%s\" in its name or command; Esc shows all\n", filter);
+    free(filter);
+}
+
+/* Prints the history of a job as a chart, with the bytes of its full height and the time that it covers. */
+static void put_chart(const struct watch *watch, const struct model_job *job, const struct style *style)
+{
+    enum { ROWS_MAX = 8 };
+    char size[TEXT_SIZE_CAPACITY], covered[TEXT_TIME_CAPACITY];
+    const struct spark *spark = watch_spark(watch, job);
+    size_t cells = style->columns - 1, rows = bytes_min(ROWS_MAX, terminal_rows() / 5);
+    if (spark == NULL || rows == 0)
+        return;
+    uint64_t *values = spark_values(spark, watch->sampled_ns, cells), most_bytes = 0;
+    for (size_t i = 0; i < cells; i++)
+        most_bytes = values[i] != SG_UNKNOWN ? bytes_max(most_bytes, values[i]) : most_bytes;
+    char *text = spark_text(spark, watch->sampled_ns, cells, rows, most_bytes, style->is_utf8);
+    fprintf(style->stream, "%slive, up to %s, over %s; blank: not recorded%s\n", style_colour_on(style, STYLE_BOLD),
+            text_size(size, most_bytes), watch_wall_text(covered, spark_covers(spark, watch->sampled_ns, cells)),
+            style_colour_off(style, STYLE_BOLD));
+    for (char *rest = text, *line; (line = strsep(&rest, "\n")) != NULL;)
+        fprintf(style->stream, "%s%s%s\n", style_colour_on(style, STYLE_CYAN), line,
+                style_colour_off(style, STYLE_CYAN));
+    free(text);
+    free(values);
 }
 
 /* Prints what the list shows in addition to the page: the bar, the rate, and the time to the wall. */
@@ -182,81 +228,143 @@ static void put_held(const struct watch *watch, const struct model_job *job, con
     free(bar);
 }
 
-/* Prints one process in depth, without a list. */
-static void put_parts(const struct watch *watch, struct style style, struct lines *head, struct lines *list,
-                      struct lines *foot)
+static void put_head(const struct watch *watch, const struct style *style)
 {
     const struct model_job *job;
     const struct model_process *process;
-    bool is_one = watch->scope->pid != 0;
-    style.stream = begin_lines(head);
-    report_render_machine(watch->model, &style);
-    put_pace(watch, &style);
-    put_last_refusal(watch, &style);
-    put_complaints(watch->model, &style);
-    if (!is_one)
-        fputc('\n', style.stream);
+    report_render_machine(watch->model, style);
+    put_pace(watch, style);
+    put_last_refusal(watch, style);
+    put_complaints(watch->model, style);
+    DL_FOREACH (watch->model->jobs, job) {
+        struct watch_key key = watch_key_of_job(job);
+        if (watch->is_in_depth && watch_keys_are_equal(&key, &watch->depth))
+            put_chart(watch, job, style);
+        DL_FOREACH (job->processes, process)
+            if (watch_is_in_depth(watch, process))
+                put_held(watch, job, process, style);
+    }
+    if (!watch_has_no_list(watch))
+        fputc('\n', style->stream);
+}
+
+/* Prints the processes in depth, without a list. */
+static void put_processes(const struct watch *watch, const struct style *style)
+{
+    const struct model_job *job;
+    const struct model_process *process;
+    bool has_any = false;
     DL_FOREACH (watch->model->jobs, job)
         DL_FOREACH (job->processes, process)
-            if (is_one)
-                put_held(watch, job, process, &style);
+            if (watch_is_in_depth(watch, process)) {
+                fputc('\n', style->stream);
+                report_render_process(job, process, style);
+                has_any = true;
+            }
+    if (!has_any)
+        fputs("\nthis process is not on record any more; Esc goes back\n", style->stream);
+}
+
+/* Prints the parts of the screen. Instead of the list there are the keys, or processes in depth. */
+static void put_parts(struct watch *watch, struct style style, struct lines *head, struct lines *list,
+                      struct lines *foot)
+{
+    free(watch->rows.key);
+    watch->rows = (struct watch_rows){NULL, 0};
+    style.stream = begin_lines(head);
+    if (!watch->has_help)
+        put_head(watch, &style);
     end_lines(head, style.stream);
     style.stream = begin_lines(list);
-    if (!is_one)
+    if (watch->has_help)
+        watch_put_help(&style);
+    else if (watch_has_no_list(watch))
+        put_processes(watch, &style);
+    else
         put_list(watch, &style);
-    DL_FOREACH (watch->model->jobs, job)
-        DL_FOREACH (job->processes, process)
-            if (is_one) {
-                fputc('\n', style.stream);
-                report_render_process(job, process, &style);
-            }
     end_lines(list, style.stream);
     style.stream = begin_lines(foot);
-    if (!is_one)
+    if (!watch_has_no_list(watch) && !watch->is_in_depth && !watch->has_help)
         report_render_unguarded(watch->model, &style);
     end_lines(foot, style.stream);
 }
 
 /* ---- the frame --------------------------------------------------------------------------------------------------- */
 
+/* Returns what the last line says about the keys. The caller frees. */
+static char *keys_text(const struct watch *watch, const struct style *style)
+{
+    char *filter = text_printable(watch->filter, style->is_utf8), *text;
+    if (!terminal_has_keys())
+        text = text_format("Ctrl-C ends this");
+    else if (watch->is_typing)
+        text = text_format("/%s%s  Enter keeps it, Esc shows all", filter, style->is_utf8 ? "▏" : "_");
+    else if (watch->has_help)
+        text = text_format("any key closes this");
+    else if (watch->is_in_depth)
+        text = text_format("q back  ? help");
+    else if (watch_has_no_list(watch))
+        text = text_format("q quit  ? help");
+    else if (watch->filter[0] != '\0')
+        text = text_format("q quit  ? help  filter /%s  Esc shows all", filter);
+    else
+        text = text_format("q quit  ? help  / filter  Enter details  t tree  sort: l p r x n");
+    free(filter);
+    return text;
+}
+
 /* Prints the keys, the position in the list if it does not fit, and the time at the right end if there is space. */
 static void put_help(const struct watch *watch, const struct watch_layout *layout, size_t list,
                      const struct style *style)
 {
     char clock[TEXT_TIME_CAPACITY];
-    const char *keys =
-        watch->scope->pid != 0 ? "q quit" : "q quit  t tree  sort by: l live p peak r rate x refused n pid";
     char *place = layout->list < list ? text_format("  %s %zu-%zu/%zu", style->is_utf8 ? "↑↓" : "at", layout->first + 1,
                                                     layout->first + layout->list, list)
                                       : text_copy("", 0);
-    char *text = text_format("%s%s", terminal_has_keys() ? keys : "Ctrl-C ends this", place);
+    char *keys = keys_text(watch, style);
+    text_shorten(keys, bytes_less(style->columns, mbstowcs(NULL, place, 0)));
+    char *text = text_format("%s%s", keys, place);
     size_t length = mbstowcs(NULL, text, 0);
-    text_shorten(text, style->columns);
     fprintf(style->stream, "\033[2K%s%s", style_colour_on(style, STYLE_DIM), text);
     if (length + 10 <= style->columns)
         fprintf(style->stream, "%*s", (int)(style->columns - length), text_clock_local(clock, tool_now_ns()));
     fputs(style_colour_off(style, STYLE_DIM), style->stream);
+    free(keys);
     free(text);
     free(place);
+}
+
+/* Follows the chosen job or process to its new row. `before` is its key on the last screen. */
+static void follow(struct watch *watch, const struct watch_key *before)
+{
+    for (size_t i = 0; watch->has_moved && before != NULL && i < watch->rows.count; i++)
+        if (watch_keys_are_equal(&watch->rows.key[i], before)) {
+            watch->chosen = i;
+            return;
+        }
+    watch->chosen = bytes_min(watch->chosen, bytes_less(watch->rows.count, 1));
 }
 
 static void put_frame(struct watch *watch, const struct style *style, const struct lines *head,
                       const struct lines *list, const struct lines *foot)
 {
-    size_t rows = terminal_rows(), heading = watch->scope->pid == 0 && list->count > 0;
+    size_t rows = terminal_rows(), heading = watch->rows.count > 0;
+    bool has_choice = watch->rows.count > 0 && terminal_has_keys();
+    if (has_choice && watch->has_moved)
+        watch->scroll = watch->chosen;
     struct watch_layout layout =
         watch_lay_out(rows, head->count + heading, list->count - heading, foot->count, watch->scroll);
     watch->scroll = layout.first;
     watch->page = layout.list;
     fputs("\033[?2026h\033[H", style->stream);
     for (size_t i = 0; i < layout.head; i++)
-        put_cut(i < head->count ? head->line[i] : list->line[0], style);
+        put_cut(i < head->count ? head->line[i] : list->line[0], false, style);
     for (size_t i = 0; i < layout.list; i++)
-        put_cut(list->line[heading + layout.first + i], style);
+        put_cut(list->line[heading + layout.first + i], has_choice && layout.first + i == watch->chosen, style);
     for (size_t i = layout.head + layout.list + layout.foot; i + 1 < rows; i++)
-        put_cut("", style);
+        put_cut("", false, style);
     for (size_t i = 0; i < layout.foot; i++)
-        put_cut(foot->line[i], style);
+        put_cut(foot->line[i], false, style);
     put_help(watch, &layout, list->count - heading, style);
     fputs("\033[?2026l", style->stream);
 }
@@ -267,7 +375,12 @@ void watch_draw(struct watch *watch)
 {
     struct lines head, list, foot, frame;
     struct style style = style_of(stdout);
+    struct watch_key chosen = {.pid = 0};
+    bool has_chosen = watch->chosen < watch->rows.count;
+    if (has_chosen)
+        chosen = watch->rows.key[watch->chosen];
     put_parts(watch, style, &head, &list, &foot);
+    follow(watch, has_chosen ? &chosen : NULL);
     style.stream = begin_lines(&frame);
     put_frame(watch, &style, &head, &list, &foot);
     fclose(style.stream);

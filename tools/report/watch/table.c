@@ -16,6 +16,7 @@
 enum {
     COLUMN_PID,
     COLUMN_COMMAND,
+    COLUMN_HISTORY,
     COLUMN_BAR,
     COLUMN_LIVE,
     COLUMN_PEAK,
@@ -25,8 +26,9 @@ enum {
     COLUMNS
 };
 
-/* From WIDE on the peak has its own column; below, the bar shows it. Below NARROW there is no bar. */
-enum { WIDE = 100, NARROW = 74 };
+/* From WIDE on peak and history have columns of their own; below, the bar shows the peak, and that of a job its history.
+ * Below NARROW the head of the screen tells of walls and refusals, and below the others there is space for less. */
+enum { WIDE = 100, NARROW = 74, WITH_BAR = 56, WITH_RATE = 48 };
 
 struct row {
     struct model_process *process;
@@ -120,7 +122,7 @@ static struct list list_rows(const struct watch *watch)
         struct model_process *process;
         DL_FOREACH (job->processes, process) {
             process->line = process->parent != NULL ? process->parent->line : NULL;
-            if (watch_is_shown(watch, process)) {
+            if (watch_is_shown(watch, job, process)) {
                 struct row *row = &list.rows[list.count++];
                 *row = (struct row){process, job, list.jobs, process->line, NULL, key_of(watch, process)};
                 process->line = row;
@@ -139,6 +141,7 @@ static const struct {
 } column_table[COLUMNS] = {
     [COLUMN_PID] = {{"PID", TABLE_NUMBERS}, 7},
     [COLUMN_COMMAND] = {{"COMMAND", TABLE_TREE}, 0},
+    [COLUMN_HISTORY] = {{"HISTORY", TABLE_WORDS}, 20},
     [COLUMN_BAR] = {{"HELD", TABLE_WORDS}, 0},
     [COLUMN_LIVE] = {{"LIVE", TABLE_NUMBERS}, 10},
     [COLUMN_PEAK] = {{"PEAK", TABLE_NUMBERS}, 10},
@@ -149,8 +152,11 @@ static const struct {
 
 static bool has_column(const struct drawing *drawing, int column)
 {
-    size_t columns = drawing->style->columns;
-    return column == COLUMN_PEAK ? columns >= WIDE : column == COLUMN_BAR ? columns >= NARROW : true;
+    static const size_t least[COLUMNS] = {
+        [COLUMN_HISTORY] = WIDE,   [COLUMN_BAR] = WITH_BAR, [COLUMN_PEAK] = WIDE,
+        [COLUMN_RATE] = WITH_RATE, [COLUMN_WALL] = NARROW,  [COLUMN_REFUSED] = NARROW,
+    };
+    return drawing->style->columns >= least[column];
 }
 
 /* ---- lines ------------------------------------------------------------------------------------------------------- */
@@ -159,6 +165,8 @@ static void put_rate(struct drawing *drawing, int64_t rate)
 {
     char text[WATCH_RATE_TEXT];
     enum style_colour colour = rate == WATCH_NO_RATE || rate == 0 ? STYLE_DIM : STYLE_PLAIN;
+    if (!has_column(drawing, COLUMN_RATE))
+        return;
     table_cell(&drawing->table, watch_rate_text(text, rate), colour);
 }
 
@@ -169,6 +177,8 @@ static void put_wall(struct drawing *drawing, int64_t wall_ns)
     enum style_colour colour = wall_ns == WATCH_NEVER ? STYLE_DIM : STYLE_PLAIN;
     if (wall_ns >= 0 && wall_ns < INT64_C(600000000000))
         colour = wall_ns < INT64_C(60000000000) ? STYLE_RED : STYLE_YELLOW;
+    if (!has_column(drawing, COLUMN_WALL))
+        return;
     table_cell(&drawing->table, watch_wall_text(text, wall_ns), colour);
 }
 
@@ -177,6 +187,22 @@ static void put_figures(struct drawing *drawing, uint64_t live_bytes, uint64_t p
     table_bytes(&drawing->table, live_bytes);
     if (has_column(drawing, COLUMN_PEAK))
         table_bytes(&drawing->table, peak_bytes);
+}
+
+static void put_refused(struct drawing *drawing, uint64_t count)
+{
+    if (has_column(drawing, COLUMN_REFUSED))
+        table_count(&drawing->table, count, STYLE_RED);
+}
+
+/* Prints what a job held over the last minutes, in its own column or in place of the bar. */
+static void put_history(struct drawing *drawing, const struct model_job *job, size_t cells)
+{
+    const struct spark *spark = watch_spark(drawing->watch, job);
+    char *text = spark == NULL ? text_copy("", 0)
+                               : spark_text(spark, drawing->watch->sampled_ns, cells, 1, 0, drawing->style->is_utf8);
+    table_cell(&drawing->table, text, STYLE_CYAN);
+    free(text);
 }
 
 /* Prints a bar. Its full width is the job's limit, or the machine's memory. */
@@ -203,7 +229,7 @@ static bool is_observing(const struct watch *watch, const struct model_job *job)
 {
     const struct model_process *process;
     DL_FOREACH (job->processes, process)
-        if (process->is_observing && watch_is_shown(watch, process))
+        if (process->is_observing && watch_is_shown(watch, job, process))
             return true;
     return false;
 }
@@ -247,11 +273,16 @@ static struct libscols_line *put_job(struct drawing *drawing, const struct model
     table_cell(table, text, STYLE_BOLD);
     const struct model_run *run =
         &job->runs[job->run_count - 1]; /* the last run: earlier jobs may have had the same name */
-    put_bar(drawing, job, job->live_bytes, run->peak_bytes, STYLE_CYAN);
+    if (has_column(drawing, COLUMN_HISTORY)) {
+        put_history(drawing, job, column_table[COLUMN_HISTORY].width);
+        put_bar(drawing, job, job->live_bytes, run->peak_bytes, STYLE_CYAN);
+    } else if (has_column(drawing, COLUMN_BAR)) {
+        put_history(drawing, job, drawing->bar_cells);
+    }
     put_figures(drawing, job->live_bytes, run->peak_bytes);
     put_rate(drawing, rate);
     put_wall(drawing, watch_wall_ns(drawing->watch, job, rate));
-    table_count(table, run->refused_count, STYLE_RED);
+    put_refused(drawing, run->refused_count);
     free(text);
     return line;
 }
@@ -263,10 +294,13 @@ static void put_process(struct drawing *drawing, struct row *row, struct libscol
     const struct model_process *process = row->process;
     int64_t rate = watch_process_rate(drawing->watch, process);
     row->line = table_line(&drawing->table, parent);
+    scols_line_set_userdata(row->line, row);
     snprintf(pid, sizeof pid, "%" PRIu32, process->pid);
     table_cell(&drawing->table, pid, STYLE_BOLD);
     bool is_marked = process->is_observing && !drawing->watch->is_tree; /* otherwise the job is marked */
     table_command(&drawing->table, is_marked ? observe_mark : "", process->command);
+    if (has_column(drawing, COLUMN_HISTORY))
+        table_cell(&drawing->table, "", STYLE_PLAIN);
     if (process->state == SG_STATE_RUNNING)
         put_bar(drawing, row->job, process->live_bytes, process->peak_bytes, STYLE_GREEN);
     else if (has_column(drawing, COLUMN_BAR))
@@ -274,7 +308,7 @@ static void put_process(struct drawing *drawing, struct row *row, struct libscol
     put_figures(drawing, process->live_bytes, process->peak_bytes);
     put_rate(drawing, rate);
     put_wall(drawing, watch_wall_ns(drawing->watch, row->job, rate));
-    table_count(&drawing->table, process->refused_count, STYLE_RED);
+    put_refused(drawing, process->refused_count);
 }
 
 /* Prints a row after its ancestors and after the line of its job. */
@@ -284,8 +318,10 @@ static void put_row(struct drawing *drawing, struct row *row, struct libscols_li
         struct row *top = row;
         while (top->parent != NULL && top->parent->line == NULL)
             top = top->parent;
-        if (*job == NULL)
+        if (*job == NULL) {
             *job = put_job(drawing, row->job);
+            scols_line_set_userdata(*job, row);
+        }
         put_process(drawing, top, top->parent != NULL ? top->parent->line : *job);
     }
 }
@@ -359,12 +395,40 @@ static void begin_table(struct drawing *drawing)
         free(heading[--count]);
 }
 
-void watch_put_table(const struct watch *watch, const struct style *style)
+/* ---- the order on the screen ------------------------------------------------------------------------------------- */
+
+/* Notes a line and those below it, in the order in which libsmartcols prints them. The line of a job refers to one of
+ * its rows, whose line is another one. */
+static void note_line(struct watch_rows *rows, struct libscols_line *line)
+{
+    struct libscols_iter *below = scols_new_iter(SCOLS_ITER_FORWARD);
+    const struct row *row = scols_line_get_userdata(line);
+    struct libscols_line *child;
+    rows->key[rows->count++] = row->line == line ? watch_key_of_process(row->process) : watch_key_of_job(row->job);
+    while (below != NULL && scols_line_next_child(line, below, &child) == 0)
+        note_line(rows, child);
+    scols_free_iter(below);
+}
+
+static void note_order(const struct drawing *drawing, const struct list *list, struct watch_rows *rows)
+{
+    struct libscols_iter *all = scols_new_iter(SCOLS_ITER_FORWARD);
+    struct libscols_line *line;
+    free(rows->key);
+    *rows = (struct watch_rows){tool_allocate(list->count + list->jobs + 1, sizeof *rows->key), 0};
+    while (all != NULL && scols_table_next_line(drawing->table.table, all, &line) == 0)
+        if (scols_line_get_parent(line) == NULL)
+            note_line(rows, line);
+    scols_free_iter(all);
+}
+
+void watch_put_table(struct watch *watch, const struct style *style)
 {
     struct drawing drawing = {.watch = watch, .style = style};
     struct list list = list_rows(watch);
     begin_table(&drawing);
     put_rows(&drawing, &list);
+    note_order(&drawing, &list, &watch->rows);
     table_end(&drawing.table);
     free(list.rows);
 }

@@ -20,7 +20,13 @@
 static const char enter_text[] = "\033[?1049h\033[?25l\033[?7l\033[2J";
 static const char leave_text[] = "\033[0m\033[?7h\033[?25h\033[?1049l";
 
-static const int taken_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH};
+static const int taken_signals[] = {SIGINT,   SIGTERM, SIGHUP,  SIGQUIT, SIGTSTP, SIGCONT,
+                                    SIGWINCH, SIGUSR1, SIGUSR2, SIGALRM, SIGPIPE, SIGXCPU};
+/* A fault of this program. */
+static const int crash_signals[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGSYS};
+
+/* How long the bytes of one key may be apart: more than over a slow line, less than a person notices. */
+#define KEY_WAIT_NS INT64_C(50000000)
 
 static struct {
     bool is_up;
@@ -159,6 +165,29 @@ bool terminal_can_draw(void)
     return isatty(STDOUT_FILENO) == 1 && kind != NULL && kind[0] != '\0' && strcmp(kind, "dumb") != 0;
 }
 
+/* Restores the terminal after a crash, by async-signal-safe calls. SA_RESETHAND makes the signal end the program. */
+static void leave_after_crash(int number)
+{
+    if (screen.is_up) {
+        ssize_t written = write(STDOUT_FILENO, leave_text, sizeof leave_text - 1);
+        (void)written;
+        if (screen.has_keys)
+            (void)tcsetattr(STDIN_FILENO, TCSANOW, &screen.before);
+    }
+    (void)raise(number);
+}
+
+/* The handler has a stack of its own, because a stack that overflowed is a crash too. */
+static void catch_crashes(void)
+{
+    static char other_stack[1 << 14];
+    const stack_t stack = {.ss_sp = other_stack, .ss_size = sizeof other_stack};
+    struct sigaction action = {.sa_handler = leave_after_crash, .sa_flags = (int)SA_RESETHAND | SA_ONSTACK};
+    (void)sigaltstack(&stack, NULL);
+    for (size_t i = 0; i < sizeof crash_signals / sizeof crash_signals[0]; i++)
+        (void)sigaction(crash_signals[i], &action, NULL);
+}
+
 void terminal_begin(void)
 {
     sigset_t taken;
@@ -169,6 +198,7 @@ void terminal_begin(void)
     screen.signals = signalfd(screen.signals, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
     screen.has_keys = isatty(STDIN_FILENO) == 1;
     atexit(terminal_end); /* also on out of memory */
+    catch_crashes();
     enter();
 }
 
@@ -219,6 +249,14 @@ static int take_signal(void)
     return TERMINAL_REDRAW;
 }
 
+/* Returns whether the bytes so far are a lone Escape, and forgets them. */
+static bool take_escape(void)
+{
+    bool is_escape = screen.keys.state == '\033';
+    screen.keys.state = '\0';
+    return is_escape;
+}
+
 int terminal_wait(int64_t deadline_ns)
 {
     for (;;) {
@@ -226,6 +264,8 @@ int terminal_wait(int64_t deadline_ns)
         if (event != TERMINAL_NOTHING)
             return event;
         int64_t left_ns = deadline_ns - terminal_clock_ns();
+        if (screen.keys.state == '\033' && left_ns > KEY_WAIT_NS)
+            left_ns = KEY_WAIT_NS;
         struct pollfd ready[] = {{.fd = screen.signals, .events = POLLIN},
                                  {.fd = screen.has_keys ? STDIN_FILENO : -1, .events = POLLIN}};
         struct timespec left = {left_ns > 0 ? left_ns / 1000000000 : 0, left_ns > 0 ? left_ns % 1000000000 : 0};
@@ -233,6 +273,6 @@ int terminal_wait(int64_t deadline_ns)
         if (count > 0 && ready[0].revents != 0 && (event = take_signal()) != TERMINAL_NOTHING)
             return event;
         if (count == 0)
-            return TERMINAL_NOTHING;
+            return take_escape() ? TERMINAL_ESCAPE : TERMINAL_NOTHING;
     }
 }

@@ -1,6 +1,6 @@
 /*
  * terminal.h - uses the terminal as a screen with single key presses, and restores it whatever ends the program, except
- * SIGKILL or a crash.
+ * SIGKILL.
  *
  * The escape sequences are those of the VT220, and xterm's alternate screen, which other terminals ignore. One screen
  * at a time, one thread.
@@ -20,6 +20,7 @@ enum terminal_event {
     TERMINAL_PAGE_DOWN,
     TERMINAL_HOME,
     TERMINAL_END,
+    TERMINAL_ESCAPE, /* the Escape key: nothing follows the byte for a moment */
     TERMINAL_REDRAW, /* resized, or back in the foreground */
     TERMINAL_GONE,   /* the terminal is gone: nothing can be read any more */
 };

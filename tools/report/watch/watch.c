@@ -14,36 +14,6 @@
 #include "common/bytes.h"
 #include "common/text.h"
 
-static void scroll(struct watch *watch, size_t up, size_t down)
-{
-    watch->scroll = bytes_less(watch->scroll, up) + down; /* watch_draw() bounds it by the end of the list */
-}
-
-/* Handles a key. Returns false if it ends the watch. */
-static bool act(struct watch *watch, int key)
-{
-    static const struct {
-        int key;
-        enum watch_sort sort;
-    } sorts[] = {
-        {'l', WATCH_BY_LIVE}, {'p', WATCH_BY_PEAK}, {'r', WATCH_BY_RATE}, {'x', WATCH_BY_REFUSED}, {'n', WATCH_BY_PID},
-    };
-    for (size_t i = 0; i < sizeof sorts / sizeof sorts[0]; i++)
-        if (key == sorts[i].key)
-            watch->sort = sorts[i].sort;
-    if (key == 't')
-        watch->is_tree = !watch->is_tree;
-    else if (key == TERMINAL_UP || key == TERMINAL_PAGE_UP)
-        scroll(watch, key == TERMINAL_UP ? 1 : watch->page, 0);
-    else if (key == TERMINAL_DOWN || key == TERMINAL_PAGE_DOWN)
-        scroll(watch, 0, key == TERMINAL_DOWN ? 1 : watch->page);
-    else if (key == TERMINAL_HOME)
-        watch->scroll = 0;
-    else if (key == TERMINAL_END)
-        watch->scroll = SIZE_MAX / 2;
-    return key != 'q' && key != TERMINAL_GONE;
-}
-
 /* Returns when the next sample is due. Samples missed while the program was stopped are skipped. */
 static int64_t next_time(const struct watch *watch, int64_t due_ns)
 {
@@ -62,7 +32,7 @@ static void watch_on_screen(struct watch *watch)
             watch_sample(watch);
             due_ns = next_time(watch, due_ns);
         }
-        is_on = act(watch, event);
+        is_on = watch_act(watch, event);
     }
     terminal_end();
 }
@@ -126,10 +96,13 @@ struct model *report_watch(const struct model_scope *scope, int64_t interval_ns)
     watch_sample(&watch);
     if (has_nothing(&watch))
         return watch.model;
-    if (terminal_can_draw())
+    if (terminal_can_draw()) {
+        watch_look_back(&watch);
         watch_on_screen(&watch);
-    else
+    } else {
         watch_by_lines(&watch);
+    }
     watch_forget(&watch, INT64_MAX);
+    free(watch.rows.key);
     return watch.model;
 }

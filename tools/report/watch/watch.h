@@ -8,6 +8,7 @@
 #include "model/model.h"
 #include "common/text.h"
 #include "report/watch/rate.h"
+#include "report/watch/spark.h"
 
 /* Shows the scope once per interval, until a key, a signal or a closed pipe ends the loop. Ends at once if nothing
  * matches. Returns the last model, from which the caller makes the exit status. The caller frees. */
@@ -27,9 +28,18 @@ struct watch_key {
 struct watch_trace {
     struct watch_key key;
     struct watch_trend live;
-    int64_t seen_ns; /* last time it was running, CLOCK_MONOTONIC */
+    int64_t seen_ns;     /* last time it was running, CLOCK_MONOTONIC */
+    struct spark *spark; /* of a job; NULL: of a process */
     UT_hash_handle hh;
 };
+
+/* The rows of the list as they are on the screen, in their order; a job has PID 0. */
+struct watch_rows {
+    struct watch_key *key;
+    size_t count;
+};
+
+enum { WATCH_FILTER_CAPACITY = 64 };
 
 struct watch {
     const struct model_scope *scope;
@@ -43,6 +53,14 @@ struct watch {
     bool is_tree;
     size_t scroll; /* lines of the list above the screen */
     size_t page;   /* lines of the list on the screen */
+    struct watch_rows rows;
+    size_t chosen;    /* index of the chosen row */
+    bool has_moved;   /* a key has chosen a row: the choice stays with its job or process when the order changes */
+    bool has_help;    /* the keys are shown instead of the list */
+    bool is_in_depth; /* the job or process `depth` is shown in depth */
+    struct watch_key depth;
+    bool is_typing;                     /* keys go to the filter */
+    char filter[WATCH_FILTER_CAPACITY]; /* part of a job's name, a command or a PID; "": all are shown */
 };
 
 /* Takes a new sample. */
@@ -50,8 +68,28 @@ void watch_sample(struct watch *watch);
 /* Forgets the processes and jobs that ran last before `before_ns`. */
 void watch_forget(struct watch *watch, int64_t before_ns);
 
-/* Returns whether the list shows a process: it runs, was requested, or ended a moment ago. */
-bool watch_is_shown(const struct watch *watch, const struct model_process *process);
+/* keys.c: handles a key. Returns false if it ends the watch. */
+bool watch_act(struct watch *watch, int key);
+
+struct watch_key watch_key_of_job(const struct model_job *job);
+struct watch_key watch_key_of_process(const struct model_process *process);
+bool watch_keys_are_equal(const struct watch_key *one, const struct watch_key *other);
+/* Returns whether a process is shown in depth, because it was requested or chosen. */
+bool watch_is_in_depth(const struct watch *watch, const struct model_process *process);
+/* Returns whether only a process or several processes are shown in depth, without a list. */
+bool watch_has_no_list(const struct watch *watch);
+
+/* Returns the history of a job, NULL if there is none. */
+const struct spark *watch_spark(const struct watch *watch, const struct model_job *job);
+/* Reads what jobs held before the watch began from their time lines. */
+void watch_look_back(struct watch *watch);
+
+/* Prints the keys and the columns, one a line. */
+void watch_put_help(const struct style *style);
+
+/* Returns whether the list shows a process of a job: it passes the filter, and it runs, was requested, or ended a moment
+ * ago. */
+bool watch_is_shown(const struct watch *watch, const struct model_job *job, const struct model_process *process);
 
 /* Return the growth of live bytes, and the time until a growing job meets the first bound at present rates. Bounds are
  * the machine's reserve, the job's limit, and the reserve of a discrete device that the job uses. */
@@ -71,8 +109,8 @@ struct watch_layout watch_lay_out(size_t rows, size_t head, size_t list, size_t 
 /* Returns a bar of live bytes relative to `total_bytes`, with another shade up to the peak. The caller frees. */
 char *watch_bar(size_t cells, uint64_t live_bytes, uint64_t peak_bytes, uint64_t total_bytes, bool is_utf8);
 
-/* Prints the table, its heading first. */
-void watch_put_table(const struct watch *watch, const struct style *style);
+/* Prints the table, its heading first, and notes its rows. */
+void watch_put_table(struct watch *watch, const struct style *style);
 
 void watch_draw(struct watch *watch);
 /* Prints the line of this sample, after a heading if it is the first. */
