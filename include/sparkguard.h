@@ -59,6 +59,7 @@ struct sparkguard_stats {
     struct sparkguard_domain_stats pinned;  /* host memory allocated by CUDA */
     struct sparkguard_domain_stats managed; /* cudaMallocManaged */
     struct sparkguard_domain_stats device;  /* cudaMalloc and the rest */
+    uint64_t thread_refused_count;          /* requests of the calling thread that were refused */
 };
 
 /* Returns 1 under the guard, 0 without the guard or with SPARKGUARD_DISABLE=1. */

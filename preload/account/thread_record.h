@@ -71,6 +71,7 @@ struct sg_thread {
     const char *call;         /* the function name that the program used, while a forwarding export runs; else NULL */
     const void *caller;       /* the return address of that call */
     struct sg_mark named;     /* the frame that set `call` */
+    uint64_t refused_count;   /* requests of this thread that were refused; those only observed excluded */
     struct sg_open_call open;
 };
 

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/syscall.h"
 #include "base/text.h"
+#include "account/thread_record.h"
 #include "account/timeline.h"
 
 /* Bytes that the request would have added. */
@@ -126,6 +127,7 @@ void sg_refusal_report(const struct sg_request *request, const struct sg_answer 
     struct sg_domain_counters *counters = &sg_own->domain[request->domain];
     sg_add_relaxed(&counters->refused_count, 1);
     sg_add_relaxed(&counters->refused_bytes, asked_bytes(request));
+    sg_self.refused_count += !sg_options.mode_observe;
     sg_segment_attach();
     /* A program that keeps trying small sizes must not push other refusals out of the ring. */
     if (request->kind == SG_REQUEST_SMALL && !sg_log_may_speak(&small_recorded_ns))

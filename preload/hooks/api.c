@@ -80,6 +80,7 @@ SG_EXPORT int(sparkguard_stats)(struct sparkguard_stats *out)
         .usable_bytes = machine.usable_bytes,
         .reserve_bytes = machine.reserve_bytes,
         .unified = sg_headroom_unified(),
+        .thread_refused_count = sg_self.refused_count,
     };
     fill_process(&stats);
     memcpy(out, &stats, stats.size);

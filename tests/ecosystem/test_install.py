@@ -14,7 +14,7 @@ INSTALLED = {
     "lib/libsparkguard.so",
     "lib/pkgconfig/sparkguard.pc",
     "include/sparkguard.h",
-    *(f"share/sparkguard/sparkguard/{file}" for file in ("__init__.py", "__main__.py", "_guard.py", "_phases.py", "_version.py", "py.typed")),
+    *(f"share/sparkguard/sparkguard/{file}" for file in ("__init__.py", "__main__.py", "_guard.py", "_phases.py", "_refusals.py", "_tools.py", "_version.py", "py.typed")),
     "share/man/man3/sparkguard.3",
     "share/man/man7/libsparkguard.7",
     *(f"bin/{tool}" for tool in TOOLS),

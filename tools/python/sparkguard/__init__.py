@@ -24,20 +24,25 @@ from ._guard import (
     stats,
 )
 from ._phases import Phase, phase
+from ._refusals import Refusal, explain, is_refusal, refusals
 from ._version import __version__
 
 __all__ = [
     "DomainStats",
     "MemoryStats",
     "Phase",
+    "Refusal",
     "Stats",
     "__version__",
     "active",
+    "explain",
     "get_memory_stats",
+    "is_refusal",
     "is_unified_memory_system",
     "log_memory_usage",
     "mark",
     "phase",
+    "refusals",
     "reset_peak",
     "reset_peak_memory_stats",
     "stats",

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 from typing import NoReturn, Optional
 
-_NATIVE = Path(__file__).resolve().parent / "_native"
-_LIBRARY = "libsparkguard.so"
+from ._tools import LIBRARY, NATIVE, find
+
 _TOOLS = {"report": "sparkguard-report", "sweep": "sparkguard-sweep", "doctor": "sparkguard-doctor"}
 _USAGE = """\
 usage: python -m sparkguard run [OPTION...] SCRIPT.py|-m MODULE|PROGRAM [ARGUMENT...]
@@ -39,8 +37,7 @@ def _fail(message: str, status: int) -> NoReturn:
 
 def _find(tool: str) -> str:
     """Returns the path of a tool: the wheel's own, else the one in PATH."""
-    own = _NATIVE / tool
-    found = str(own) if own.exists() else shutil.which(tool)
+    found = find(tool)
     if found is None:
         _fail(f"{tool} is neither beside this Python package nor in PATH", 127)
     return found
@@ -94,8 +91,8 @@ def _check(words: list[str]) -> NoReturn:
 
 
 def _library() -> int:
-    own = _NATIVE / _LIBRARY
-    print(own if own.exists() else _LIBRARY)  # the dynamic linker finds an installed one by its name
+    own = NATIVE / LIBRARY
+    print(own if own.exists() else LIBRARY)  # the dynamic linker finds an installed one by its name
     return 0
 
 
@@ -119,7 +116,7 @@ def main(arguments: Optional[list[str]] = None) -> int:
 def console() -> NoReturn:
     """Is each console script of the wheel: becomes the tool whose name the script has."""
     name = os.path.basename(sys.argv[0])
-    own = _NATIVE / name
+    own = NATIVE / name
     if not own.exists():  # an editable installation: PATH would lead back to this script
         _fail(f"{own} is missing; install the wheel that `make wheel` builds", 127)
     _become(str(own), name, sys.argv[1:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 from typing import Optional, TypedDict
 
 _GIB = 1024**3
@@ -57,6 +58,7 @@ class _Stats(ctypes.Structure):  # struct sparkguard_stats of include/sparkguard
         ("reserve_bytes", ctypes.c_uint64),
         ("unified", ctypes.c_int64),
         *((name, _Domain) for name in _DOMAINS),
+        ("thread_refused_count", ctypes.c_uint64),
     ]
 
 
@@ -99,6 +101,14 @@ def _raw_stats() -> Optional[Stats]:
         "unified": None if raw.unified < 0 else raw.unified == 1,
         "domains": domains,
     }
+
+
+def refused_counts() -> tuple[int, int]:
+    """Returns how many requests of this thread, and of all threads, were refused. Observed ones are none; 0 without the guard."""
+    raw = _Stats(size=ctypes.sizeof(_Stats))
+    if os.environ.get("SPARKGUARD_MODE") == "observe" or _call("sparkguard_stats", ctypes.byref(raw)) != 0:
+        return 0, 0
+    return raw.thread_refused_count, raw.refused_count
 
 
 # Peaks by domain, "" for the sum, from before the resets that the phases of _phases.py made; reset_peak() clears them.

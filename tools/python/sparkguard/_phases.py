@@ -11,7 +11,7 @@ import threading
 from types import TracebackType
 from typing import Optional, Type
 
-from . import _guard
+from . import _guard, _refusals
 
 _lock = threading.RLock()
 _open: list[Phase] = []
@@ -38,6 +38,7 @@ class Phase:
             self._refused_before = now["refused_count"] if now else 0
             self.peak_bytes = now["live_bytes"] if now else None
             _open.append(self)
+            _refusals.forget()
             _guard.mark(self.name)
         return self
 

@@ -1,0 +1,132 @@
+"""Refusals of this process: as objects, and whether an exception is one.
+
+Whether an exception is a refusal is counted, not parsed: frameworks give a refused request many types and texts. The guard
+counts the refusals of each thread, and most exceptions rise in the thread whose request was refused. PyTorch's backward runs
+in threads of its own, which Python does not know; while a program has one Python thread, their refusals count as well. What
+the refused request was is read by sparkguard-report, from the record that the guard keeps of this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Optional, Union
+
+from . import _guard
+from ._tools import find
+
+_ANSWER = "__sparkguard_refusal__"  # attribute of an exception that was judged
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A request that the guard refused. Sizes are bytes."""
+
+    time: datetime  # with its time zone
+    call: str  # the function that the program called: "malloc", "cudaMalloc"
+    domain: str  # "heap", "mapped", "pinned", "managed" or "device"
+    size_bytes: int
+    reason: str  # "reserve", "limit", "floor" or "device"
+    usable_bytes: Optional[int]  # left at that time, by the rule that refused
+
+    def __str__(self) -> str:
+        left = "" if self.usable_bytes is None else f", {_text(self.usable_bytes)} left"
+        return f"{self.call} of {_text(self.size_bytes)} refused{left} ({self.reason})"
+
+
+class _Seen(threading.local):
+    """How many refusals of the thread belong to exceptions that were judged, or to what came before."""
+
+    count = 0
+
+
+_seen = _Seen()
+_seen_of_process = 0  # the same for all threads together
+
+
+def _text(size: int) -> str:
+    value, units = float(size), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
+    while value >= 1024 and len(units) > 1:
+        value /= 1024
+        units.pop(0)
+    return f"{size} B" if units[0] == "B" else f"{value:.1f} {units[0]}"
+
+
+def forget() -> None:
+    """Lets no refusal of this thread up to now explain a later exception. The begin of a phase does that."""
+    _was_refused()
+
+
+def _was_refused() -> bool:
+    """Returns whether this thread was refused a request since the last call; the only Python thread: whether any was."""
+    global _seen_of_process
+    thread, process = _guard.refused_counts()
+    own, any_thread = thread > _seen.count, process > _seen_of_process
+    _seen.count, _seen_of_process = thread, process
+    return own or (any_thread and threading.active_count() == 1)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Returns whether the guard refused a request while this exception came to be, whatever its type or text.
+
+    True if a request of the calling thread was refused since the last exception that was judged here, or since the begin of
+    the thread's last phase. So call it in the thread that caught the exception, for each exception that may be a refusal. The
+    answer for an exception stays. Without the guard it is False.
+    """
+    known = getattr(error, _ANSWER, None)
+    if known is None:
+        known = _was_refused()
+        try:
+            setattr(error, _ANSWER, known)
+        except (AttributeError, TypeError):  # of a type without attributes
+            pass
+    return bool(known)
+
+
+def refusals(since: Union[datetime, float, None] = None) -> list[Refusal]:
+    """Returns the last refusals of this process, at most 64, the oldest first; those at or after a time if it is given.
+
+    `since` is a datetime, or seconds as time.time() has them. Runs sparkguard-report, which takes some milliseconds. Returns
+    nothing without the guard, without the tool, or if the statistics cannot be read.
+    """
+    if since is not None:
+        since = (since if isinstance(since, datetime) else datetime.fromtimestamp(since)).astimezone()
+        since = since.replace(microsecond=since.microsecond // 1000 * 1000)  # the record has milliseconds
+    found = [_refusal(entry) for entry in _recorded()]
+    return [each for each in found if since is None or each.time >= since]
+
+
+def explain(error: BaseException) -> Optional[str]:
+    """Returns in a sentence what was refused, with what is left and by which rule; None if the exception is no refusal."""
+    if not is_refusal(error):
+        return None
+    found = refusals()
+    if not found:
+        return "the guard refused a request; sparkguard-report tells more"
+    return f"{found[-1]}; see sparkguard-report {os.getpid()}"
+
+
+def _refusal(entry: dict[str, Any]) -> Refusal:
+    time = datetime.fromisoformat(entry["time"].replace("Z", "+00:00"))
+    return Refusal(time, entry["call"], entry["domain"], entry["size_bytes"], entry["reason"], entry["usable_bytes"])
+
+
+def _recorded() -> list[dict[str, Any]]:
+    tool = find("sparkguard-report") if _guard.active() else None
+    if tool is None:
+        return []
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    try:
+        done = subprocess.run(
+            [tool, "--json", str(os.getpid())], env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=30
+        )
+        jobs = json.loads(done.stdout or b'{"jobs": []}')["jobs"]
+    except (OSError, subprocess.SubprocessError, ValueError, MemoryError):
+        return []
+    # Of the processes that had this number, the one that runs is this.
+    entries = [each for job in jobs for each in job["processes"] if each["state"] == "running"]
+    return [] if not entries or entries[-1]["mode"] == "observe" else list(entries[-1]["refusals"])
