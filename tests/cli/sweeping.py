@@ -113,6 +113,10 @@ def recorded(run, status, needed=None, room=119 * GB, **more):
     return figures | more
 
 
+def outcomes(report):
+    return {run["values"]["batch"]: run["status"] for run in report["runs"]}
+
+
 def alive(pid):
     """Whether a process is there and no zombie."""
     try:

@@ -75,6 +75,8 @@ bool launch_is_library(const char *path, bool *is_ours);
 bool launch_preload(const char *library);
 /* Returns false, after a message on stderr, if the dynamic linker cannot preload the library into the program. */
 bool launch_check_program(const char *program, const char *library);
+/* Returns the interpreter that a script names and that does not exist, NULL if that is not so. The caller frees it. */
+char *launch_missing_interpreter(const char *program);
 
 /* ---- child.c ---- */
 

@@ -165,6 +165,16 @@ static bool gains_rights(const char *path)
            (geteuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0);
 }
 
+char *launch_missing_interpreter(const char *program)
+{
+    struct elf_facts facts;
+    char *path = find_program(program);
+    bool is_missing = path != NULL && read_facts(path, &facts) && facts.script_interpreter[0] != '\0' &&
+                      access(facts.script_interpreter, F_OK) != 0;
+    free(path);
+    return is_missing ? text_copy(facts.script_interpreter, SIZE_MAX) : NULL;
+}
+
 bool launch_check_program(const char *program, const char *library)
 {
     struct elf_facts facts, ours;

@@ -1,5 +1,5 @@
 /*
- * export.c - writes the table to a file: Markdown in GB of 10^9 bytes, CSV and JSON in bytes with all other figures.
+ * export.c - writes the table to a file: Markdown in GiB, CSV and JSON in bytes with all other figures.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -24,14 +24,14 @@ bool sweep_export_is_known(const char *path)
     return has_suffix(path, ".md") || has_suffix(path, ".csv") || has_suffix(path, ".json");
 }
 
-/* Prints a size such as "80.9"; small sizes get more digits. */
-static void put_gb(FILE *stream, uint64_t bytes, const char *unit, bool is_whole)
+/* Prints a size such as "75.3"; small sizes get more digits. */
+static void put_gib(FILE *stream, uint64_t bytes)
 {
-    double gb = (double)bytes / 1e9;
+    double gib = (double)bytes / 0x1p30;
     if (bytes == SG_UNKNOWN)
         fputs("?", stream);
     else
-        fprintf(stream, "%.*f%s", gb < 1 ? 3 : is_whole && gb >= 10 ? 0 : 1, gb, unit);
+        fprintf(stream, "%.*f", gib < 1 ? 3 : 1, gib);
 }
 
 static void put_markdown_text(FILE *stream, const char *text)
@@ -63,7 +63,7 @@ static void put_markdown(const struct sweep *sweep, FILE *stream)
         put_markdown_text(stream, sweep->parameter[i].name);
         fputs(" |", stream);
     }
-    fputs(" peak_mem_gb | headroom | status | notes |\n|", stream);
+    fputs(" peak_mem_gib | headroom_gib | status | notes |\n|", stream);
     for (size_t i = 0; i < sweep->parameter_count + 4; i++)
         fputs("---|", stream);
     for (size_t i = 0; i < sweep->run_count; i++) {
@@ -76,15 +76,15 @@ static void put_markdown(const struct sweep *sweep, FILE *stream)
             fputs(" |", stream);
         }
         fputc(' ', stream);
-        put_gb(stream, run->peak_bytes, "", false);
+        put_gib(stream, run->peak_bytes);
         fputs(" | ", stream);
-        put_gb(stream, run->headroom_bytes, "GB", true);
+        put_gib(stream, run->headroom_bytes);
         fprintf(stream, " | %s | ", markdown_status(run->status));
         put_markdown_text(stream, remark);
         fputs(remark[0] != '\0' ? " |" : "|", stream);
         free(remark);
     }
-    fputs("\n\nGB are 10^9 bytes; headroom is the memory left above the reserve.\n", stream);
+    fputs("\n\nGiB are 2^30 bytes; headroom is the memory left above the reserve.\n", stream);
     free(command);
 }
 
@@ -183,6 +183,20 @@ static json_t *run_of(const struct sweep *sweep, const struct sweep_run *run)
     return object;
 }
 
+/* The largest value that is predicted to fit, beside the recommended run's other values. */
+static json_t *predicted_of(const struct sweep *sweep)
+{
+    const struct sweep_run *best = sweep_recommend(sweep);
+    size_t along, points;
+    double number;
+    if (best == NULL || sweep_find_neighbour(sweep, best) != NULL ||
+        !sweep_predict_largest(sweep, &along, &number, &points))
+        return json_null();
+    json_t *values = values_of(sweep, best);
+    json_object_set_new(values, sweep->parameter[along].name, json_of_real(number));
+    return json_pack("{s:o}", "values", values);
+}
+
 void sweep_render_json(const struct sweep *sweep, FILE *stream)
 {
     const struct sweep_run *best = sweep_recommend(sweep);
@@ -197,6 +211,7 @@ void sweep_render_json(const struct sweep *sweep, FILE *stream)
     json_object_set_new(root, "reserve_bytes", json_of_number(sweep->reserve_bytes));
     json_object_set_new(root, "recommended",
                         best != NULL ? json_pack("{s:o}", "values", values_of(sweep, best)) : json_null());
+    json_object_set_new(root, "predicted", predicted_of(sweep));
     json_object_set_new(root, "runs", runs);
     for (size_t i = 0; i < sweep->run_count; i++)
         json_array_append_new(runs, run_of(sweep, &sweep->run[i]));

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "sweep/sweep.h"
 #include "common/bytes.h"
@@ -155,7 +156,7 @@ static int take_turn(struct sweep *sweep, struct sweep_run *run, struct sweep_pr
     run->room_bytes = seen.room_bytes;
     sweep->total_bytes = seen.total_bytes;
     sweep->reserve_bytes = seen.reserve_bytes;
-    if (would_not_fit(sweep, run)) {
+    if (!run->is_refinement && would_not_fit(sweep, run)) {
         sweep_progress_end_of(progress, sweep, run);
         return 0;
     }
@@ -175,19 +176,96 @@ static int take_turn(struct sweep *sweep, struct sweep_run *run, struct sweep_pr
     return 0;
 }
 
+/* Takes a turn and records what came of it. */
+static int turn(struct sweep *sweep, struct sweep_run *run, struct sweep_progress *progress, int *ended_by)
+{
+    int status = take_turn(sweep, run, progress, ended_by);
+    bool has_started = run->status > SWEEP_UNDER_WAY && run->status < SWEEP_LOST;
+    if ((status != 0 || *ended_by != 0 || has_started) && !sweep_state_write(sweep))
+        return SWEEP_UNTRUSTED;
+    return status;
+}
+
+/* Returns whether a run says that the program cannot start, and shows why. Where a parameter has words, the reason may be
+ * one of these: then two runs must fail with the same last line. */
+static bool is_hopeless(struct sweep *sweep, const struct sweep_run *run, struct sweep_progress *progress)
+{
+    bool has_words = false;
+    if (!sweep_is_false_start(sweep, run))
+        return false;
+    for (size_t i = 0; i < sweep->parameter_count; i++)
+        has_words = has_words || !sweep->parameter[i].is_number;
+    bool is_same = sweep->false_start != NULL && strcmp(sweep->false_start, run->note) == 0;
+    free(sweep->false_start);
+    sweep->false_start = text_copy(run->note, SIZE_MAX);
+    if (has_words && !is_same)
+        return false;
+    sweep_progress_say(progress, "sparkguard-sweep: the program cannot start: %s, before it took any memory",
+                       run->note);
+    sweep_show_output(sweep, run, progress);
+    return true;
+}
+
+/* Marks all that is left: the sweep ends here. */
+static void skip_rest(struct sweep *sweep)
+{
+    for (size_t i = 0; i < sweep->run_count; i++) {
+        struct sweep_run *run = &sweep->run[i];
+        if (run->status == SWEEP_PENDING || run->status == SWEEP_INTERRUPTED) {
+            run->status = SWEEP_SKIPPED;
+            sweep_set_note(run, text_copy("the program cannot start", 64));
+        }
+    }
+}
+
+static void say_gap(const struct sweep *sweep, const struct sweep_gap *gap, struct sweep_progress *progress)
+{
+    char *last = sweep_run_text(sweep, gap->last);
+    sweep_progress_say(progress, "refining between %s, which fits, and %s=%s, which does not: at most %u more run%s",
+                       last, sweep->parameter[gap->parameter].name,
+                       sweep->parameter[gap->parameter].value[gap->first->place[gap->parameter]], gap->runs,
+                       gap->runs == 1 ? "" : "s");
+    free(last);
+}
+
+/* Closes the gaps one after the other. What is predicted not to fit is started too: it is asked where the wall is. */
+static int refine(struct sweep *sweep, struct sweep_progress *progress, int *ended_by)
+{
+    struct sweep_gap gap;
+    struct sweep_run *run;
+    size_t parameter = SWEEP_PARAMETERS;
+    while (sweep_find_gap(sweep, &gap)) {
+        if (gap.parameter != parameter)
+            say_gap(sweep, &gap, progress);
+        parameter = gap.parameter;
+        sweep->is_complete = false;
+        run = sweep_refine_next(sweep, &gap);
+        if (run == NULL) {
+            sweep_progress_say(progress, "no more than %d runs are added", (int)SWEEP_REFINEMENTS);
+            return 0;
+        }
+        int status = turn(sweep, run, progress, ended_by);
+        if (status != 0 || *ended_by != 0)
+            return status;
+    }
+    return 0;
+}
+
 int sweep_all(struct sweep *sweep, struct sweep_progress *progress, int *ended_by)
 {
     for (size_t i = 0; i < sweep->run_count; i++) {
         struct sweep_run *run = &sweep->run[i];
         if (run->status != SWEEP_PENDING && run->status != SWEEP_INTERRUPTED)
             continue;
-        int status = take_turn(sweep, run, progress, ended_by);
-        bool has_started = run->status > SWEEP_UNDER_WAY && run->status < SWEEP_LOST;
-        if ((status != 0 || *ended_by != 0 || has_started) && !sweep_state_write(sweep))
-            return SWEEP_UNTRUSTED;
+        int status = turn(sweep, run, progress, ended_by);
         if (status != 0 || *ended_by != 0)
             return status;
+        if (is_hopeless(sweep, run, progress))
+            skip_rest(sweep);
     }
+    int status = sweep->wants_refinement ? refine(sweep, progress, ended_by) : 0;
+    if (status != 0 || *ended_by != 0)
+        return status;
     sweep->is_complete = true;
     return sweep_state_write(sweep) ? 0 : SWEEP_UNTRUSTED;
 }

@@ -90,7 +90,9 @@ static int run_sweep(struct sweep *sweep, int *ended_by)
 {
     struct sweep_progress progress;
     int status = 0;
-    if (!(sweep->wants_resume && sweep->is_complete)) {
+    struct sweep_gap gap;
+    bool is_to_refine = sweep->wants_refinement && sweep_find_gap(sweep, &gap);
+    if (!sweep->is_complete || is_to_refine) {
         status = prepare_guard(sweep);
         if (status != 0)
             return status;

@@ -24,14 +24,19 @@ enum {
     KEY_RESUME,
     KEY_FRESH,
     KEY_RETRY,
+    KEY_REFINE,
     KEY_STATE,
     KEY_OUTPUT,
     KEY_LIBRARY
 };
 
 static const struct argp_option options[] = {
-    {"param", 'p', "NAME=A,B,...", 0, "values that replace {NAME} in the command; numbers are tried in ascending order",
+    {"param", 'p', "NAME=A,B,...", 0,
+     "values that replace {NAME} in the command; 1..8 are whole numbers, 8..64..8 with a step; numbers are tried in "
+     "ascending order",
      1},
+    {"refine", KEY_REFINE, NULL, 0,
+     "go on between the last value that fitted and the first that did not, in at most 20 runs", 1},
     {"timeout", KEY_TIMEOUT, "TIME", 0, "end a run after 90s, 15m, 2h", 1},
     {"margin", KEY_MARGIN, "SIZE", 0, "leave this above the reserve (0)", 1},
     {"dry-run", KEY_DRY, NULL, 0, "say what would be run, and run nothing", 1},
@@ -107,6 +112,7 @@ static error_t take_flag(struct sweep *sweep, int key)
                  : key == KEY_RESUME  ? &sweep->wants_resume
                  : key == KEY_FRESH   ? &sweep->is_fresh
                  : key == KEY_RETRY   ? &sweep->wants_retry
+                 : key == KEY_REFINE  ? &sweep->wants_refinement
                  : key == KEY_OUTPUT  ? &sweep->is_showing_output
                                       : NULL;
     if (flag == NULL)
@@ -169,7 +175,7 @@ static const struct argp parser = {
            "  sparkguard-sweep --param batch=1,2,4,8 -- python train.py --batch {batch}\v"
            "Exit status: 0 a maximum was found, 1 nothing fits, 2 usage, 3 a record cannot be trusted or an output not "
            "written, 4 the machine did not become clean, 125 the tool failed, 126 the program cannot be run, 127 not "
-           "not there.",
+           "there.",
 };
 
 void sweep_parse(struct sweep *sweep, int argc, char **argv)

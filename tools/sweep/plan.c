@@ -178,14 +178,7 @@ const char *sweep_plan(struct sweep *sweep)
     sweep->run_count = count;
     for (size_t i = 0; i < count; i++) {
         struct sweep_run *run = &sweep->run[i];
-        *run = (struct sweep_run){.peak_bytes = SG_UNKNOWN,
-                                  .needed_bytes = SG_UNKNOWN,
-                                  .headroom_bytes = SG_UNKNOWN,
-                                  .room_bytes = SG_UNKNOWN,
-                                  .predicted_bytes = SG_UNKNOWN,
-                                  .duration_ns = -1,
-                                  .exit_code = -1,
-                                  .note = text_copy("", 0)};
+        *run = sweep_new_run();
         for (size_t j = 0, rest = i; j < sweep->parameter_count; j++) {
             run->place[j] = rest % sweep->parameter[j].count;
             rest /= sweep->parameter[j].count;
@@ -197,11 +190,13 @@ const char *sweep_plan(struct sweep *sweep)
 
 void sweep_free(struct sweep *sweep)
 {
+    sweep_refine_forget(sweep);
     for (size_t i = 0; i < sweep->run_count; i++)
         free(sweep->run[i].note);
     for (size_t i = 0; i < sweep->text_count; i++)
         free(sweep->text[i]);
     free(sweep->run);
     free(sweep->identity);
+    free(sweep->false_start);
     free(sweep->state);
 }

@@ -38,11 +38,12 @@ static bool is_on_line(const struct sweep *sweep, const struct sweep_run *a, con
     return true;
 }
 
-/* Collects the last three smaller runs along a parameter, the largest first. Returns the number of all smaller runs. */
-static size_t collect(const struct sweep *sweep, const struct sweep_run *run, size_t along, struct point point[3])
+/* Collects the last three runs along a parameter below a place, the largest first. Returns the number of all below. */
+static size_t collect(const struct sweep *sweep, const struct sweep_run *run, size_t along, size_t below,
+                      struct point point[3])
 {
     size_t count = 0;
-    for (size_t place = run->place[along]; place-- > 0;)
+    for (size_t place = below; place-- > 0;)
         for (size_t i = 0; i < sweep->run_count; i++) {
             const struct sweep_run *seen = &sweep->run[i];
             if (seen->place[along] != place || seen->status != SWEEP_OK || seen->needed_bytes == SG_UNKNOWN ||
@@ -88,11 +89,13 @@ static uint64_t extend(const struct point *point, double x, double p)
     return y >= 0x1p62 ? UINT64_C(1) << 62 : (uint64_t)y;
 }
 
-static struct sweep_prediction predict_along(const struct sweep *sweep, const struct sweep_run *run, size_t along)
+/* Predicts the need for x, from the runs whose place along a parameter is below a given one. */
+static struct sweep_prediction predict_along(const struct sweep *sweep, const struct sweep_run *run, size_t along,
+                                             size_t below, double x)
 {
     struct point point[3];
-    double x = sweep->parameter[along].number[run->place[along]];
-    struct sweep_prediction found = {SG_UNKNOWN, SG_UNKNOWN, SG_UNKNOWN, 0, collect(sweep, run, along, point), along};
+    size_t points = collect(sweep, run, along, below, point);
+    struct sweep_prediction found = {SG_UNKNOWN, SG_UNKNOWN, SG_UNKNOWN, 0, points, along};
     if (found.points == 0)
         return found;
     bool is_positive = point[found.points > 2 ? 2 : found.points - 1].x >= 0;
@@ -118,11 +121,18 @@ struct sweep_prediction sweep_predict(const struct sweep *sweep, const struct sw
     for (size_t i = 0; i < sweep->parameter_count; i++) {
         if (!sweep->parameter[i].is_number)
             continue;
-        struct sweep_prediction found = predict_along(sweep, run, i);
+        size_t place = run->place[i];
+        struct sweep_prediction found = predict_along(sweep, run, i, place, sweep->parameter[i].number[place]);
         if (found.points > 0 && (best.points == 0 || weight(&found) > weight(&best)))
             best = found;
     }
     return best;
+}
+
+struct sweep_prediction sweep_predict_at(const struct sweep *sweep, const struct sweep_run *run, size_t along,
+                                         double number)
+{
+    return predict_along(sweep, run, along, run->place[along] + 1, number);
 }
 
 const struct sweep_run *sweep_find_wall(const struct sweep *sweep, const struct sweep_run *run)
@@ -161,15 +171,18 @@ uint64_t sweep_margin_bytes(const struct sweep *sweep)
     return sg_size_of(sweep->margin, sweep->total_bytes != SG_UNKNOWN ? sweep->total_bytes : 0);
 }
 
+bool sweep_has_fitted(const struct sweep *sweep, const struct sweep_run *run)
+{
+    return run->status == SWEEP_OK &&
+           (run->headroom_bytes == SG_UNKNOWN || run->headroom_bytes >= sweep_margin_bytes(sweep));
+}
+
 const struct sweep_run *sweep_recommend(const struct sweep *sweep)
 {
     const struct sweep_run *best = NULL;
-    const uint64_t margin_bytes = sweep_margin_bytes(sweep);
     for (size_t i = 0; i < sweep->run_count; i++) {
         const struct sweep_run *run = &sweep->run[i];
-        if (run->status != SWEEP_OK || (run->headroom_bytes != SG_UNKNOWN && run->headroom_bytes < margin_bytes))
-            continue;
-        if (best == NULL || is_better(sweep, run, best))
+        if (sweep_has_fitted(sweep, run) && (best == NULL || is_better(sweep, run, best)))
             best = run;
     }
     return best;

@@ -28,6 +28,8 @@
 #define SECOND_NS INT64_C(1000000000)
 #define LOOK_EVERY_NS SECOND_NS
 #define TICK_NS (SECOND_NS / 4)
+#define START_NS (10 * SECOND_NS) /* a program that fails sooner has hardly begun */
+enum { SHOWN_LINES = 10 };
 #define GRACE_NS (10 * SECOND_NS) /* between SIGTERM and SIGKILL, so that the program can save */
 
 static sigset_t taken, mask_before;
@@ -163,7 +165,13 @@ static int start(struct attempt *attempt)
     if (failure == 0)
         return 0;
     waitpid(launch->child, NULL, 0);
-    fprintf(stderr, "sparkguard-sweep: cannot run %s: %s\n", launch->program[0], strerror(failure));
+    char *interpreter = failure == ENOENT ? launch_missing_interpreter(launch->program[0]) : NULL;
+    if (interpreter != NULL)
+        fprintf(stderr, "sparkguard-sweep: cannot run %s: its interpreter %s does not exist\n", launch->program[0],
+                interpreter);
+    else
+        fprintf(stderr, "sparkguard-sweep: cannot run %s: %s\n", launch->program[0], strerror(failure));
+    free(interpreter);
     return failure == ENOENT ? LAUNCH_NOT_FOUND : LAUNCH_NOT_EXECUTABLE;
 }
 
@@ -229,6 +237,63 @@ static void wait_for_end(struct attempt *attempt, int *ended_by)
     while (waitpid(attempt->launch.child, &attempt->launch.wait_status, 0) < 0 && errno == EINTR)
         continue;
     forget_news_of_children();
+}
+
+bool sweep_is_false_start(const struct sweep *sweep, const struct sweep_run *run)
+{
+    if (run->status != SWEEP_FAILED || run->refused_count > 0 || run->peak_bytes != SG_UNKNOWN ||
+        run->duration_ns > START_NS)
+        return false;
+    for (size_t i = 0; i < sweep->run_count; i++)
+        if (sweep->run[i].status == SWEEP_OK)
+            return false;
+    return true;
+}
+
+/* Prints the last lines of a text, indented. */
+static void show_lines(struct sweep_progress *progress, char *text)
+{
+    size_t length = strlen(text);
+    while (length > 0 && strchr(" \r\n", text[length - 1]) != NULL)
+        text[--length] = '\0';
+    const char *start = text + length;
+    for (int lines = 0; start > text && lines < SHOWN_LINES; lines++)
+        do
+            start--;
+        while (start > text && start[-1] != '\n');
+    char *rest = text + (start - text), *line;
+    while ((line = strsep(&rest, "\n")) != NULL) {
+        char *printable = text_printable(line, true);
+        sweep_progress_say(progress, "    %s", printable);
+        free(printable);
+    }
+}
+
+void sweep_show_output(const struct sweep *sweep, const struct sweep_run *run, struct sweep_progress *progress)
+{
+    char text[4096];
+    struct stat status;
+    if (sweep->state == NULL || sweep->is_showing_output)
+        return;
+    char *path = text_format("%s.log", sweep->state);
+    int log = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (log >= 0 && fstat(log, &status) == 0) {
+        off_t start = status.st_size > (off_t)sizeof text - 1 ? status.st_size - (off_t)sizeof text + 1 : 0;
+        ssize_t length = pread(log, text, sizeof text - 1, start);
+        text[length > 0 ? length : 0] = '\0';
+        char *name = sweep_run_text(sweep, run), *title = text_format("=== %s, attempt %u\n", name, run->attempts);
+        char *output = strstr(text, title) != NULL ? strstr(text, title) + strlen(title) : text;
+        sweep_progress_say(progress, "  %s %s%s",
+                           *output != '\0' ? "the end of its output, in" : "it said nothing; its log is", path,
+                           *output != '\0' ? ":" : "");
+        if (*output != '\0')
+            show_lines(progress, output);
+        free(title);
+        free(name);
+    }
+    if (log >= 0)
+        close(log);
+    free(path);
 }
 
 int sweep_execute(struct sweep *sweep, struct sweep_run *run, struct sweep_progress *progress, int *ended_by)

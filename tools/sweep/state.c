@@ -79,18 +79,12 @@ static bool lock(struct sweep *sweep)
 
 void sweep_state_forget(struct sweep *sweep)
 {
+    sweep_refine_forget(sweep);
     for (size_t i = 0; i < sweep->run_count; i++) {
         struct sweep_run *run = &sweep->run[i], old = *run;
-        *run = (struct sweep_run){.peak_bytes = SG_UNKNOWN,
-                                  .needed_bytes = SG_UNKNOWN,
-                                  .headroom_bytes = SG_UNKNOWN,
-                                  .room_bytes = SG_UNKNOWN,
-                                  .predicted_bytes = SG_UNKNOWN,
-                                  .duration_ns = -1,
-                                  .exit_code = -1,
-                                  .note = old.note};
+        *run = sweep_new_run();
         memcpy(run->place, old.place, sizeof old.place);
-        run->note[0] = '\0';
+        free(old.note);
     }
     sweep->is_complete = false;
     sweep->begun_ns = sweep->session_ns;
@@ -138,7 +132,7 @@ static void take_up(struct sweep *sweep)
     size_t measured = 0;
     for (size_t i = 0; i < sweep->run_count; i++)
         measured += sweep->run[i].status >= SWEEP_OK && sweep->run[i].status <= SWEEP_TIMED_OUT;
-    if (sweep->is_complete && !sweep->wants_resume && !sweep->wants_retry) {
+    if (sweep->is_complete && !sweep->wants_resume && !sweep->wants_retry && !sweep->wants_refinement) {
         if (!sweep->is_dry)
             fputs("sparkguard-sweep: measuring again; --resume shows the earlier measurements instead\n", stderr);
         sweep_state_forget(sweep);
@@ -206,6 +200,20 @@ static json_t *state_of_run(const struct sweep_run *run, size_t index)
     return object;
 }
 
+static json_t *state_of_refinements(const struct sweep *sweep)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < sweep->refinement_count; i++) {
+        const struct sweep_refinement *added = &sweep->refinement[i];
+        json_t *object = json_object();
+        json_object_set_new(object, "parameter", json_of_number(added->parameter));
+        json_object_set_new(object, "behind", json_of_number(added->behind));
+        json_object_set_new(object, "value", json_of_text(added->value));
+        json_array_append_new(list, object);
+    }
+    return list;
+}
+
 static bool put_all(const struct sweep *sweep, FILE *stream)
 {
     char boot[64];
@@ -218,6 +226,8 @@ static bool put_all(const struct sweep *sweep, FILE *stream)
     json_object_set_new(root, "complete", json_boolean(sweep->is_complete));
     json_object_set_new(root, "total_bytes", json_of_number(sweep->total_bytes));
     json_object_set_new(root, "reserve_bytes", json_of_number(sweep->reserve_bytes));
+    if (sweep->refinement_count > 0)
+        json_object_set_new(root, "refinements", state_of_refinements(sweep));
     json_object_set_new(root, "runs", runs);
     for (size_t i = 0; i < sweep->run_count; i++)
         if (sweep->run[i].status != SWEEP_PENDING)

@@ -111,6 +111,21 @@ static bool read_run(struct reader *reader, const json_t *object, size_t place)
     return true;
 }
 
+/* Adds the runs of --refine again, in their order, before runs are found by their indexes. */
+static bool read_refinements(struct reader *reader, const json_t *list)
+{
+    const json_t *object;
+    size_t place;
+    json_array_foreach(list, place, object)
+    {
+        size_t parameter = take_number(reader, object, "parameter", SWEEP_PARAMETERS);
+        size_t behind = take_number(reader, object, "behind", reader->sweep->run_count);
+        if (reader->is_absurd || sweep_refine_add(reader->sweep, parameter, take_text(object, "value"), behind) == NULL)
+            return blame(reader, "refinement %zu of the record is none of this sweep", place);
+    }
+    return true;
+}
+
 static bool read_record(struct reader *reader, const json_t *root)
 {
     struct sweep *sweep = reader->sweep;
@@ -130,6 +145,8 @@ static bool read_record(struct reader *reader, const json_t *root)
     sweep->reserve_bytes = take_figure(reader, root, "reserve_bytes", BYTES_LIMIT);
     if (reader->is_absurd || !json_is_boolean(json_object_get(root, "complete")) || !json_is_array(runs))
         return blame(reader, "has absurd figures");
+    if (!read_refinements(reader, json_object_get(root, "refinements")))
+        return false;
     json_array_foreach(runs, place, run) if (!read_run(reader, run, place)) return false;
     return true;
 }

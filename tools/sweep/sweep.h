@@ -21,6 +21,7 @@
 enum { SWEEP_DONE = 0, SWEEP_NOTHING_FITS = 1, SWEEP_USAGE = 2, SWEEP_UNTRUSTED = 3, SWEEP_NOT_CLEAN = 4 };
 
 enum { SWEEP_PARAMETERS = 8, SWEEP_VALUES = 64, SWEEP_CONFIGURATIONS = 4096, SWEEP_EXPORTS = 8, SWEEP_TEXTS = 32 };
+enum { SWEEP_REFINEMENTS = 20 }; /* runs that --refine adds at most */
 
 enum sweep_status {
     SWEEP_PENDING,
@@ -41,8 +42,8 @@ extern const char *const sweep_status_name[SWEEP_STATUS_COUNT];
 
 struct sweep_parameter {
     const char *name;
-    const char *value[SWEEP_VALUES]; /* numbers are sorted, smallest first */
-    double number[SWEEP_VALUES];
+    const char *value[SWEEP_VALUES + SWEEP_REFINEMENTS]; /* numbers are sorted, smallest first */
+    double number[SWEEP_VALUES + SWEEP_REFINEMENTS];
     size_t count;
     bool is_number; /* all values are numbers; words have no order */
 };
@@ -73,6 +74,13 @@ struct sweep_run {
     int exit_code;       /* -1 unknown */
     int signal;          /* 0 none */
     char *note;          /* printable ASCII, never NULL */
+    bool is_refinement;  /* added by --refine */
+};
+
+/* A run that --refine added: behind which run of that time, and with which value of a parameter. */
+struct sweep_refinement {
+    size_t parameter, behind;
+    char *value;
 };
 
 enum sweep_kind { SWEEP_ROUGH, SWEEP_FULL, SWEEP_LORA, SWEEP_QLORA, SWEEP_INFERENCE };
@@ -98,6 +106,8 @@ struct sweep {
     char **command; /* the template; NULL after the last */
     struct sweep_run *run;
     size_t run_count;
+    struct sweep_refinement refinement[SWEEP_REFINEMENTS];
+    size_t refinement_count;
 
     char *text[SWEEP_TEXTS]; /* names and values point into these texts */
     size_t text_count;
@@ -111,12 +121,13 @@ struct sweep {
     int64_t timeout_ns; /* 0 none */
     int64_t clean_ns;
     bool is_unclean_welcome;
-    bool is_dry, is_json, is_fresh, wants_resume, wants_retry, is_showing_output;
+    bool is_dry, is_json, is_fresh, wants_resume, wants_retry, wants_refinement, is_showing_output;
 
     char *identity; /* folder, parameters and command as printable ASCII */
     char *state;    /* path of the record, NULL: none is kept */
     int lock_fd;
-    bool is_complete; /* no run is pending */
+    bool is_complete;  /* no run is pending */
+    char *false_start; /* what the last run that could not start said, else NULL */
     int64_t begun_ns;
     int64_t session_ns;     /* when this process began */
     uint64_t total_bytes;   /* of the machine, less the pool of huge pages */
@@ -126,7 +137,7 @@ struct sweep {
 
 /* sweep/options.c: exits 2 on bad usage, 0 after --help. */
 void sweep_parse(struct sweep *sweep, int argc, char **argv);
-/* values.c: parses "batch=1,2,4". Returns NULL, or a sentence about the error. Cuts `text` to pieces. */
+/* values.c: parses "batch=1,2,4..8". Returns NULL, or a sentence about the error. Cuts `text` to pieces. */
 const char *sweep_take_parameter(struct sweep *sweep, char *text);
 /* Parses a number: no blanks, no hexadecimal, not infinite. */
 bool sweep_read_number(const char *text, double *number);
@@ -161,12 +172,37 @@ void sweep_boot_id(char boot[64]);
 
 /* predict.c */
 struct sweep_prediction sweep_predict(const struct sweep *sweep, const struct sweep_run *run);
+/* Predicts the need of a run with another number of one parameter, from this run and the smaller ones. */
+struct sweep_prediction sweep_predict_at(const struct sweep *sweep, const struct sweep_run *run, size_t along,
+                                         double number);
 /* Returns a run that is no larger in any parameter and did not end well, or NULL. */
 const struct sweep_run *sweep_find_wall(const struct sweep *sweep, const struct sweep_run *run);
 /* Returns the headroom above the reserve that a recommended run must leave. */
 uint64_t sweep_margin_bytes(const struct sweep *sweep);
+/* Returns whether a run ended well and left the margin. */
+bool sweep_has_fitted(const struct sweep *sweep, const struct sweep_run *run);
 /* Returns the largest run that ended well and left the margin, or NULL. */
 const struct sweep_run *sweep_recommend(const struct sweep *sweep);
+
+/* refine.c: the gap between the recommended run and the next larger one, which did not fit. */
+struct sweep_gap {
+    size_t parameter; /* in which the two differ */
+    const struct sweep_run *last, *first;
+    unsigned runs; /* how many it takes at most to close it */
+};
+/* Returns false if no gap is left. */
+bool sweep_find_gap(const struct sweep *sweep, struct sweep_gap *gap);
+/* Returns the run that did not fit and is one larger than this one, NULL if that is not known. */
+const struct sweep_run *sweep_find_neighbour(const struct sweep *sweep, const struct sweep_run *run);
+/* Predicts the largest number of a parameter that fits beside the recommended run's other values, if it is larger. */
+bool sweep_predict_largest(const struct sweep *sweep, size_t *along, double *number, size_t *points);
+/* Returns a run that is pending, without figures. The caller frees its note. */
+struct sweep_run sweep_new_run(void);
+/* Add a run in the middle of a gap, or with a given value. Runs move in memory. Return NULL if that is not possible. */
+struct sweep_run *sweep_refine_next(struct sweep *sweep, const struct sweep_gap *gap);
+struct sweep_run *sweep_refine_add(struct sweep *sweep, size_t along, const char *value, size_t behind);
+/* Removes all added runs. */
+void sweep_refine_forget(struct sweep *sweep);
 
 /* measure.c: the machine before, during and after a run. */
 struct sweep_look {
@@ -184,6 +220,11 @@ char *sweep_in_the_way(const struct sweep *sweep);
  * */
 struct sweep_progress;
 int sweep_execute(struct sweep *sweep, struct sweep_run *run, struct sweep_progress *progress, int *ended_by);
+/* Returns whether a run that has ended never began: it failed in its first seconds, took no memory worth a record, and no
+ * run has ended well. */
+bool sweep_is_false_start(const struct sweep *sweep, const struct sweep_run *run);
+/* Prints the end of a run's output and the path of the log. */
+void sweep_show_output(const struct sweep *sweep, const struct sweep_run *run, struct sweep_progress *progress);
 /* Blocks the signals that end a sweep; waits for one. The latter returns the signal that came in time, or 0. */
 void sweep_signals_begin(void);
 int sweep_signal_within(int64_t wait_ns);

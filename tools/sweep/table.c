@@ -70,6 +70,26 @@ static void put_values(struct table *table, const struct sweep *sweep, const str
         table_text(table, sweep->parameter[i].value[run->place[i]]);
 }
 
+/* Says what the next larger value did, or which larger value is predicted to fit. */
+static void put_boundary(const struct sweep *sweep, const struct style *style, const struct sweep_run *best)
+{
+    const struct sweep_run *next = sweep_find_neighbour(sweep, best);
+    size_t along, points;
+    double number;
+    if (next != NULL) {
+        char *title = sweep_run_text(sweep, next);
+        fprintf(style->stream, "exactly: the next, %s, was %s\n", title, sweep_status_name[next->status]);
+        free(title);
+    } else if (sweep_predict_largest(sweep, &along, &number, &points)) {
+        struct sweep_gap gap;
+        char *text = text_format("about %s=%.15g fits, by how the %zu measured ones grew; %s",
+                                 sweep->parameter[along].name, number, points,
+                                 sweep_find_gap(sweep, &gap) ? "--refine finds the largest" : "not measured yet");
+        style_words(style, 0, STYLE_PLAIN, text);
+        free(text);
+    }
+}
+
 static void put_recommendation(const struct sweep *sweep, const struct style *style)
 {
     const struct sweep_run *best = sweep_recommend(sweep);
@@ -85,6 +105,8 @@ static void put_recommendation(const struct sweep *sweep, const struct style *st
                 style_colour_on(style, STYLE_GREEN), title, style_colour_off(style, STYLE_GREEN));
         fputs("  ", style->stream);
         style_words(style, 2, STYLE_PLAIN, command);
+        if (sweep->is_complete)
+            put_boundary(sweep, style, best);
         free(command);
         sweep_command_free(words);
         free(title);

@@ -3,11 +3,13 @@
  */
 #define _GNU_SOURCE
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sweep/sweep.h"
 #include "common/text.h"
+#include "common/tool.h"
 
 bool sweep_read_number(const char *text, double *number)
 {
@@ -48,6 +50,59 @@ static bool has_twice(const struct sweep_parameter *parameter)
     return false;
 }
 
+/* Adds a value that is not a range. Returns NULL, or a sentence about the error. */
+static const char *add_value(struct sweep_parameter *parameter, const char *value)
+{
+    if (value[0] == '\0')
+        return "a value is empty";
+    if (parameter->count == SWEEP_VALUES)
+        return "there may be 64 values";
+    parameter->is_number = parameter->is_number && sweep_read_number(value, &parameter->number[parameter->count]);
+    parameter->value[parameter->count++] = value;
+    return NULL;
+}
+
+/* Parses a whole number of up to 15 digits. Returns what follows it, NULL if there is none. */
+static const char *take_whole(const char *text, long long *number)
+{
+    size_t digits = strspn(text + (text[0] == '-'), "0123456789");
+    if (digits == 0 || digits > 15)
+        return NULL;
+    *number = strtoll(text, NULL, 10);
+    return text + (text[0] == '-') + digits;
+}
+
+/* Returns whether a value is meant as a range: nothing but digits and dots, two of these together. */
+static bool is_range(const char *value)
+{
+    return value[strspn(value, "0123456789.-")] == '\0' && strstr(value, "..") != NULL && strcmp(value, "..") != 0;
+}
+
+/* Adds the values of "1..8" or, with a step, "1..64..8". Their texts belong to the sweep. */
+static const char *add_range(struct sweep *sweep, struct sweep_parameter *parameter, const char *range)
+{
+    static const char wrong[] = "a range is two whole numbers, the smaller first, and a step: 1..64 or 8..64..8";
+    long long first, last, step = 1;
+    const char *rest = take_whole(range, &first);
+    if (rest == NULL || strncmp(rest, "..", 2) != 0 || (rest = take_whole(rest + 2, &last)) == NULL)
+        return wrong;
+    if (rest[0] != '\0' && (strncmp(rest, "..", 2) != 0 || (rest = take_whole(rest + 2, &step)) == NULL))
+        return wrong;
+    if (rest[0] != '\0' || first > last || step <= 0)
+        return wrong;
+    if ((last - first) / step >= (long long)(SWEEP_VALUES - parameter->count))
+        return "there may be 64 values; a larger step makes fewer: 8..512..8";
+    enum { DIGITS = 20 };
+    size_t count = (size_t)((last - first) / step) + 1;
+    char *texts = tool_allocate(count, DIGITS);
+    sweep->text[sweep->text_count++] = texts;
+    for (size_t i = 0; i < count; i++) {
+        snprintf(texts + i * DIGITS, DIGITS, "%lld", first + (long long)i * step);
+        (void)add_value(parameter, texts + i * DIGITS);
+    }
+    return NULL;
+}
+
 const char *sweep_take_parameter(struct sweep *sweep, char *text)
 {
     char *values = strchr(text, '='), *value;
@@ -64,12 +119,11 @@ const char *sweep_take_parameter(struct sweep *sweep, char *text)
         if (strcmp(sweep->parameter[i].name, text) == 0)
             return "the parameter is given twice";
     while ((value = strsep(&values, ",")) != NULL) {
-        if (value[0] == '\0')
-            return "a value is empty";
-        if (parameter->count == SWEEP_VALUES)
-            return "there may be 64 values";
-        parameter->is_number = parameter->is_number && sweep_read_number(value, &parameter->number[parameter->count]);
-        parameter->value[parameter->count++] = value;
+        if (is_range(value) && sweep->text_count == SWEEP_TEXTS)
+            return "too many ranges";
+        const char *wrong = is_range(value) ? add_range(sweep, parameter, value) : add_value(parameter, value);
+        if (wrong != NULL)
+            return wrong;
     }
     if (parameter->is_number)
         sort_values(parameter);
