@@ -166,10 +166,10 @@ headers:
 	    echo "CUDA Toolkit 13 headers not found: set CUDA_HOME, or run scripts/install-deps build" >&2; exit 1; }
 .PHONY: headers
 
-demo: ## install what is missing, build, drive a CUDA program into its limit, show the report
+demo: ## install what is missing, build, show two jobs survive that want more memory than there is
 	$(Q)scripts/install-deps build demo
-	$(Q)$(MAKE) --no-print-directory all sim $(BUILD)/demo/memory_stress
-	$(Q)scripts/demo
+	$(Q)V=$(V) MAKE='$(MAKE)' scripts/build-quietly BUILD=$(BUILD) all demo-programs
+	$(Q)BUILD=$(BUILD) scripts/demo
 .PHONY: demo
 
 include tests/tests.mk

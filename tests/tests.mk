@@ -47,6 +47,14 @@ $(BUILD)/demo/memory_stress: scripts/examples/memory_stress.c $(SIM)/libcudart.s
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(sim_flags) -o $@ $^
 
+$(BUILD)/demo/canary: tests/lab/programs/canary.c
+	$(SAY) LINK $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(SG_CFLAGS) $(CFLAGS) -D_GNU_SOURCE -o $@ $<
+
+demo-programs: $(BUILD)/demo/memory_stress $(BUILD)/demo/canary $(SIM)/libcuda.so.1 $(SIM)/libcudart.so.13
+.PHONY: demo-programs
+
 sim: $(SIM)/libcuda.so.1 $(SIM)/libcudart.so.13 $(SIM)/libcudart_static.a $(SIM)/libnvidia-ml.so.1 $(SIM)/selftest $(SIM)/selftest_static
 .PHONY: sim
 
@@ -113,7 +121,7 @@ programs: $(program_names:%=$(BUILD)/tests/programs/%) $(BUILD)/fault/libsparkgu
 ##@ Testing
 test: ## install what is missing, build, run every test
 	$(Q)scripts/install-deps build test
-	$(Q)$(MAKE) --no-print-directory all sim unit programs fuzz bench-programs
+	$(Q)$(MAKE) --no-print-directory all sim demo-programs unit programs fuzz bench-programs
 	$(Q)BUILD=$(BUILD) tests/run
 
 check: ## formatter, linters, shell checks, structure rules

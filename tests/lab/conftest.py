@@ -1,15 +1,13 @@
 """What the lab's tests share: its programs, one jail at a time, and the canary that measures what others feel."""
 
-import math
 import os
 import signal
 import subprocess
-import threading
-import time
 from pathlib import Path
 
 import pytest
-from jail import Lab, Unfit, until
+from canary import Canary
+from jail import Lab, Unfit
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 FLAGS = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-pthread"]
@@ -69,49 +67,6 @@ def make_jail(lab):
         context.__exit__(None, None, None)
 
 
-class Canary:
-    """The program canary in a jail, or in none; what it said is read as it comes."""
-
-    def __init__(self, jail, programs, env, mib=20, seconds=100):
-        command = [str(word) for word in (programs / "canary", mib, seconds)]
-        if jail is not None:
-            self.process = jail.popen(command, env, stdin=subprocess.DEVNULL)
-        else:
-            pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-            self.process = subprocess.Popen(command, env=env, text=True, bufsize=1, **pipes)
-        self.rounds = []  # (when it was due, how late it was), in seconds
-        self.reader = threading.Thread(target=self.read, daemon=True)
-        self.reader.start()
-        until(lambda: len(self.rounds) >= 5 or not self.is_alive(), 30, "the canary's first rounds")
-        assert self.is_alive(), f"the canary ended: {self.process.returncode}, {self.process.stderr.read()}"
-
-    def read(self):
-        for line in self.process.stdout:
-            due, late = line.split()
-            self.rounds.append((int(due) / 1e9, int(late) / 1e9))
-
-    def is_alive(self):
-        return self.process.poll() is None
-
-    def late_since(self, begin):
-        """How late each round due since then was; those that it still owes are as late as it is now."""
-        rounds = list(self.rounds)
-        now, due = time.monotonic(), rounds[-1][0] + 0.05
-        late = [late for due_then, late in rounds if due_then >= begin]
-        while due < now:
-            late.append(now - due)
-            due += 0.05
-        return late
-
-    def p99_since(self, begin):
-        late = sorted(self.late_since(begin))
-        return late[math.ceil(len(late) * 0.99) - 1] if late else 0.0
-
-    def stop(self):
-        self.process.kill()
-        self.process.wait()
-
-
 @pytest.fixture
 def start_canary(programs):
     """start_canary(jail or None, env=..., mib=20): a Canary, unguarded unless env says otherwise."""
@@ -119,7 +74,7 @@ def start_canary(programs):
 
     def start(jail, env=None, mib=20):
         env = env or {k: v for k, v in os.environ.items() if k != "LD_PRELOAD" and not k.startswith("SPARKGUARD_")}
-        canaries.append(Canary(jail, programs, env, mib))
+        canaries.append(Canary(programs / "canary", jail, env, mib))
         return canaries[-1]
 
     yield start

@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""The two jobs of `make demo` (scripts/demo). Together they want more memory than there is.
+
+    demo_job.py serving --model MIB                    holds a model until its stdin ends, as a server does
+    demo_job.py training --model MIB --batches 8,16 --sample MIB
+                                                       doubles its batch until one is refused, and goes on with the last
+                                                       that it got, as a careful trainer does
+
+    --memory host    memory of this machine, locked: it cannot be swapped, as the pages of a GPU cannot
+    --memory cuda    cudaMalloc
+
+Each says what it does in one line per event. Exit: 0 the work is done, 1 not even the smallest batch fits.
+"""
+
+import argparse
+import ctypes
+import sys
+import time
+
+MIB = 1 << 20
+PIECE_BYTES = 8 * MIB
+STEPS, STEP_SECONDS = 3, 0.25
+LAST_STEPS = 8
+CUDA_OUT_OF_MEMORY = 2
+
+
+class Block:
+    """Memory that goes back when nobody refers to it any more."""
+
+    def __init__(self, address, give_back):
+        self.address, self.give_back = address, give_back
+
+    def __del__(self):
+        self.give_back(self.address)
+
+
+class HostMemory:
+    """Memory of malloc, filled and locked."""
+
+    def __init__(self):
+        self.libc = ctypes.CDLL(None, use_errno=True)
+        self.libc.malloc.restype = ctypes.c_void_p
+        self.libc.malloc.argtypes = [ctypes.c_size_t]
+        self.libc.free.argtypes = [ctypes.c_void_p]
+        self.libc.mlock.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+
+    def take(self, size):
+        address = self.libc.malloc(size)
+        if address is None:
+            raise MemoryError
+        block = Block(address, self.libc.free)
+        for offset in range(0, size, PIECE_BYTES):
+            length = min(PIECE_BYTES, size - offset)
+            ctypes.memset(address + offset, 0xA5, length)  # pages of zeros would not be written to swap
+            if self.libc.mlock(address + offset, length) != 0:
+                raise OSError(ctypes.get_errno(), "mlock")
+        return block
+
+
+class CudaMemory:
+    """Blocks of cudaMalloc, which are there at once on a Spark."""
+
+    def __init__(self):
+        self.runtime = ctypes.CDLL("libcudart.so.13")
+
+    def take(self, size):
+        address = ctypes.c_void_p()
+        error = self.runtime.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(size))
+        if error == CUDA_OUT_OF_MEMORY:
+            self.runtime.cudaGetLastError()
+            raise MemoryError
+        if error != 0:
+            raise OSError(f"cudaMalloc: error {error}")
+        return Block(address, self.runtime.cudaFree)
+
+
+def human(size):
+    return f"{size / MIB:.0f} MiB" if size < 1024 * MIB else f"{size / 1024 / MIB:.1f} GiB"
+
+
+def say(*words):
+    print(*words, flush=True)
+
+
+def mark(phase):
+    """Names a phase for the report, under the guard."""
+    function = getattr(ctypes.CDLL(None), "sparkguard_mark", None)
+    if function:
+        function(phase.encode())
+
+
+def serve(memory, arguments):
+    model = memory.take(arguments.model)
+    say(f"holds a model of {human(arguments.model)}")
+    sys.stdin.read()
+    del model
+    say("ends: nobody asks any more")
+    return 0
+
+
+def steps(count):
+    for _ in range(count):
+        time.sleep(STEP_SECONDS)
+
+
+def try_batch(memory, batch, size):
+    """Whether a few steps with this batch were possible."""
+    mark(f"batch {batch}")
+    try:
+        activations = memory.take(size)
+    except MemoryError:
+        say(f"batch {batch:3}: {human(size)} refused, MemoryError")
+        return False
+    say(f"batch {batch:3}: {human(size)} granted")
+    steps(STEPS)
+    del activations
+    return True
+
+
+def train(memory, arguments):
+    model = memory.take(arguments.model)
+    say(f"holds a model of {human(arguments.model)}")
+    largest = None
+    for batch in arguments.batches:
+        if not try_batch(memory, batch, batch * arguments.sample):
+            break
+        largest = batch
+    if largest is None:
+        return 1
+    mark(f"training with batch {largest}")
+    activations = memory.take(largest * arguments.sample)
+    say(f"goes on with batch {largest}")
+    steps(LAST_STEPS)
+    del activations, model
+    say("ends: all steps are done")
+    return 0
+
+
+def mib(text):
+    return int(text) * MIB
+
+
+def main():
+    parser = argparse.ArgumentParser(description="One of the jobs of make demo.")
+    parser.add_argument("job", choices=("serving", "training"))
+    parser.add_argument("--memory", choices=("host", "cuda"), default="host")
+    parser.add_argument("--model", type=mib, default=64 * MIB, metavar="MiB")
+    parser.add_argument("--sample", type=mib, default=MIB, metavar="MiB", help="what one sample of a batch needs")
+    parser.add_argument("--batches", type=lambda text: [int(word) for word in text.split(",")], default=[8, 16, 32])
+    arguments = parser.parse_args()
+    memory = HostMemory() if arguments.memory == "host" else CudaMemory()
+    return (serve if arguments.job == "serving" else train)(memory, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
