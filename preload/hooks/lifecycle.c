@@ -113,7 +113,6 @@ static void begin_child(void)
     sg_ledger_atfork_child();
     sg_vmm_atfork_child();
     sg_mempool_atfork_child();
-    sg_context_atfork_child();
 }
 
 /* Begins a child that a slow path noticed first: a child of a raw clone, or one in which a handler of another library

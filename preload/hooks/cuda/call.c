@@ -316,7 +316,7 @@ void sg_cuda_record(const struct sg_cuda_call *call, struct sg_block_table *tabl
     /* A stale entry: no hook saw that block's free, its context shared a slot, or its context had just ended. */
     if (stale != 0) {
         sg_cuda_released(table, stale);
-        if ((stale >> SG_BLOCK_SLOT_SHIFT & SG_CONTEXT_SHARED) != SG_CONTEXT_SHARED && !sg_context_is_over(stale, 0))
+        if (!sg_context_may_be_over(stale))
             sg_add_relaxed(&sg_own->unmatched_frees, 1);
     }
     sg_ledger_charge(domain, bytes);
@@ -339,8 +339,6 @@ void sg_cuda_end(struct sg_cuda_call *call, uint64_t kept_bytes)
 uint64_t sg_cuda_take_out(struct sg_block_table *table, uint64_t key)
 {
     uint64_t block = sg_block_table_remove(table, key);
-    if (block == 0)
-        block = sg_context_take_ending(table, key);
     if (table != &sg_tracker_registered)
         sg_deferred_frees_note_free(sg_cuda_returned_bytes(block));
     if ((block & SG_BLOCK_POOLED) != 0)

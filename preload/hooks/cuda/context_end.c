@@ -13,8 +13,7 @@
 #include "hooks/cuda/lock.h"
 #include "hooks/cuda/mempool.h"
 
-static struct sg_context_end *endings SG_AT_FORK; /* list of the ends under way; under sg_cuda_lock */
-static uint32_t ending_count SG_AT_FORK;          /* (atomic) length of that list */
+static uint32_t primaries_ending[SG_DEVICE_CAPACITY]; /* resets under way; under sg_cuda_lock */
 
 uint64_t sg_context_ends;
 static uint64_t
@@ -69,7 +68,6 @@ struct walk {
     const struct sg_context_end *end;
     struct sg_block_table *table, *taken;
     uint64_t bytes;
-    CUresult result;
 };
 
 /* Removes the entry if it still has the value seen, or that value with SG_BLOCK_SETTLED, which a scan may have set. */
@@ -79,39 +77,25 @@ static bool remove_seen(struct sg_block_table *table, uint64_t key, uint64_t val
            sg_block_table_remove_exact(table, key, value | SG_BLOCK_SETTLED);
 }
 
-/* Visitor: moves a block of the ending context from its table to the entries of `end`. */
+/* Visitor: adds up what the end returns. */
+static void add_returned(void *context, uint64_t key, uint64_t value)
+{
+    struct walk *walk = context;
+    (void)key;
+    if (is_in(walk->end, value))
+        walk->bytes += sg_cuda_returned_bytes(value);
+}
+
+/* Visitor: moves a block of the ended context from its table to `taken`. */
 static void take_out(void *context, uint64_t key, uint64_t value)
 {
     struct walk *walk = context;
-    if (!is_in(walk->end, value) || !remove_seen(walk->table, key, value))
-        return;
-    if (walk->table != &sg_tracker_registered)
-        walk->bytes += sg_cuda_returned_bytes(value);
-    if (sg_block_table_insert(walk->taken, key, value, NULL) != 0)
+    if (is_in(walk->end, value) && remove_seen(walk->table, key, value) &&
+        sg_block_table_insert(walk->taken, key, value, NULL) != 0)
         sg_cuda_released(walk->table, value); /* no memory for the entry: release the block now */
 }
 
-/* Under the lock, so that a free finds each entry in a table or in `end`. Gives the bytes that the end returns. */
-static uint64_t take_all_out(struct sg_context_end *end)
-{
-    uint64_t bytes = 0;
-    for (unsigned i = 0; i < SG_CONTEXT_TABLES; i++) {
-        struct walk walk = {.end = end, .table = tables[i], .taken = &end->taken[i]};
-        sg_block_table_visit(tables[i], take_out, &walk);
-        bytes += walk.bytes;
-    }
-    return bytes;
-}
-
-/* Visitor: puts an entry back after a failed end. */
-static void enter_again(void *context, uint64_t key, uint64_t value)
-{
-    const struct walk *walk = context;
-    if (sg_block_table_insert(walk->table, key, value, NULL) != 0)
-        sg_ledger_count_fault();
-}
-
-/* Visitor: releases an entry after a successful end. */
+/* Visitor: releases a block of the ended context. */
 static void release(void *context, uint64_t key, uint64_t value)
 {
     const struct walk *walk = context;
@@ -127,33 +111,25 @@ static void empty_pool(void *context, uint64_t key, uint64_t value)
         sg_cuda_released(&sg_tracker_cuda, value);
 }
 
-/* Visits all entries that `end` has taken out. */
-static void visit_taken(struct sg_context_end *end, void (*visit)(void *, uint64_t, uint64_t))
-{
-    for (unsigned i = 0; i < SG_CONTEXT_TABLES; i++) {
-        struct walk walk = {.table = tables[i]};
-        sg_block_table_visit(&end->taken[i], visit, &walk);
-    }
-}
-
-void sg_context_take_out(struct sg_context_end *end)
+void sg_context_begin_end(struct sg_context_end *end)
 {
     struct sg_lock_state lock;
+    struct walk walk = {.end = end};
     if (!end->is_known)
         return;
     sg_lock_acquire(&sg_cuda_lock, &lock);
     if (end->number != 0)
         sg_context_set_ending(end->number, true);
-    end->next = endings;
-    endings = end;
-    sg_fetch_add(&ending_count, 1u);
-    uint64_t bytes = sg_context_is_alone(end->number) ? take_all_out(end) : 0;
+    else
+        primaries_ending[end->device]++;
+    for (unsigned i = 0; i < 2 && sg_context_is_alone(end->number); i++) /* registered memory stays the program's */
+        sg_block_table_visit(tables[i], add_returned, &walk);
     sg_lock_release(&sg_cuda_lock, &lock);
-    sg_deferred_frees_note_free(bytes);
+    sg_deferred_frees_note_free(walk.bytes);
 }
 
-/* The driver has ended the context; under the lock. Also takes out blocks entered since sg_context_take_out. A call
- * that enters its block after this finds that the context has ended (sg_context_recheck). */
+/* The driver has ended the context; under the lock. A call that enters its block after this finds that the context has
+ * ended (sg_context_recheck). */
 static void note_ended(struct sg_context_end *end)
 {
     uint64_t *ended_at =
@@ -162,57 +138,41 @@ static void note_ended(struct sg_context_end *end)
         *ended_at = sg_context_ends + 1;
         sg_store_release(&sg_context_ends, *ended_at); /* pairs with the loads in SG_GIVE_BACK and sg_context_recheck */
         sg_fence();
-        (void)take_all_out(end);
+        for (unsigned i = 0; i < SG_CONTEXT_TABLES; i++) {
+            struct walk walk = {.end = end, .table = tables[i], .taken = &end->taken[i]};
+            sg_block_table_visit(tables[i], take_out, &walk);
+        }
     }
     if (end->number != 0)
         sg_context_forget(end->number);
 }
 
-static void unlink_end(const struct sg_context_end *end)
-{
-    struct sg_context_end **link = &endings;
-    while (*link != end)
-        link = &(*link)->next;
-    *link = end->next;
-    sg_fetch_sub(&ending_count, 1u);
-}
-
-/* Releases all entries that `end` has taken out, and frees its tables. */
+/* Releases all entries that note_ended has taken out; without the lock. */
 static void release_taken(struct sg_context_end *end)
 {
-    visit_taken(end, release);
-    for (unsigned i = 0; i < SG_CONTEXT_TABLES; i++)
+    for (unsigned i = 0; i < SG_CONTEXT_TABLES; i++) {
+        struct walk walk = {.table = tables[i]};
+        sg_block_table_visit(&end->taken[i], release, &walk);
         sg_block_table_destroy(&end->taken[i]);
+    }
 }
 
-void sg_context_taken_out(struct sg_context_end *end, CUresult result)
+void sg_context_finish_end(struct sg_context_end *end, CUresult result)
 {
     struct sg_lock_state lock;
     if (!end->is_known)
         return;
     sg_lock_acquire(&sg_cuda_lock, &lock);
-    unlink_end(end);
-    if (result != CUDA_SUCCESS)
-        visit_taken(end, enter_again);
-    else if (end->number != 0)
+    if (end->number == 0)
+        primaries_ending[end->device]--;
+    else if (result == CUDA_SUCCESS)
         note_ended(end);
-    if (result != CUDA_SUCCESS && end->number != 0)
+    else
         sg_context_set_ending(end->number, false);
     sg_lock_release(&sg_cuda_lock, &lock);
-    if (result == CUDA_SUCCESS)
-        release_taken(end);
-    else
-        for (unsigned i = 0; i < SG_CONTEXT_TABLES; i++)
-            sg_block_table_destroy(&end->taken[i]);
+    release_taken(end);
     if (end->number == 0 && result == CUDA_SUCCESS)
         sg_context_check_primary((CUdevice)end->device);
-}
-
-/* The list is intact (lifecycle.c), but its items lie on the stacks of the parent's other threads. */
-void sg_context_atfork_child(void)
-{
-    endings = NULL;
-    sg_store(&ending_count, 0u);
 }
 
 /* ---- the primary context ----------------------------------------------------------------------------------------- */
@@ -290,28 +250,6 @@ void sg_context_primary_retained(CUdevice device, CUcontext context)
 
 /* ---- concurrent frees -------------------------------------------------------------------------------------------- */
 
-/* The table in `end` that belongs to `table`. */
-static struct sg_block_table *taken_table(struct sg_context_end *end, const struct sg_block_table *table)
-{
-    unsigned i = 0;
-    while (i < SG_CONTEXT_TABLES - 1 && tables[i] != table)
-        i++;
-    return &end->taken[i];
-}
-
-uint64_t sg_context_take_ending(struct sg_block_table *table, uint64_t key)
-{
-    struct sg_lock_state lock;
-    if (SG_LIKELY(sg_load_acquire(&ending_count) == 0))
-        return 0;
-    sg_lock_acquire(&sg_cuda_lock, &lock);
-    uint64_t block = sg_block_table_remove(table, key); /* the end may have failed and entered it again */
-    for (struct sg_context_end *end = endings; block == 0 && end != NULL; end = end->next)
-        block = sg_block_table_remove(taken_table(end, table), key);
-    sg_lock_release(&sg_cuda_lock, &lock);
-    return block;
-}
-
 /* Under the lock. A block of a pool carries no slot; it may have disappeared with its device's primary context. */
 static bool has_ended(uint64_t block, uint64_t ends_before)
 {
@@ -326,17 +264,24 @@ bool sg_context_put_back(struct sg_block_table *table, uint64_t key, uint64_t bl
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_cuda_lock, &lock);
     bool is_pooled = (block & SG_BLOCK_POOLED) != 0, exists = is_pooled || !has_ended(block, ends_before);
-    struct sg_context_end *end = endings;
-    while (end != NULL && !is_in(end, block))
-        end = end->next;
-    if (end != NULL && sg_context_is_alone(end->number))
-        table = taken_table(end, table);
     if (exists && sg_block_table_insert(table, key, block, NULL) != 0)
         sg_ledger_count_fault();
     sg_lock_release(&sg_cuda_lock, &lock);
     if (is_pooled)
         sg_context_recheck(table, key, block, ends_before);
     return exists;
+}
+
+bool sg_context_may_be_over(uint64_t block)
+{
+    struct sg_lock_state lock;
+    uint32_t slot = (uint32_t)(block >> SG_BLOCK_SLOT_SHIFT & SG_CONTEXT_SHARED);
+    sg_lock_acquire(&sg_cuda_lock, &lock);
+    bool is_ending = slot == SG_CONTEXT_PRIMARY ? primaries_ending[sg_block_device(block)] != 0
+                                                : slot == SG_CONTEXT_SHARED || sg_context_is_ending(slot);
+    bool may_be = is_ending || has_ended(block, 0);
+    sg_lock_release(&sg_cuda_lock, &lock);
+    return may_be;
 }
 
 /* ---- concurrent allocations -------------------------------------------------------------------------------------- */

@@ -8,15 +8,21 @@
  *     these contexts ends.
  *   - Memory that outlives its context carries no slot: VMM handles, and blocks of pools, which belong to the device.
  *
- * Races. An end has two halves, like a free: sg_context_take_out before the driver call, sg_context_taken_out after it.
+ * Races. Entries stay in their tables until the driver has ended the context: sg_context_begin_end comes before the
+ * driver call, sg_context_finish_end after it.
  *   - Another thread may free the same memory before, during or after the end, and either call may fail: see
- *     sg_context_take_ending and sg_context_put_back.
+ *     sg_context_put_back.
  *   - Another thread may allocate in the context at the same time: see sg_context_recheck.
+ *   - Another context may get an address before its old entry is released. The new entry replaces the old one: see
+ *     sg_context_may_be_over.
  *
  * Primary contexts. A new primary context has the same name as the one before it. The first hook that finds it inactive
- * (after a release or reset, or before a retain) releases its blocks, before the new context can hold any.
- * Limit: another thread may allocate under the old context's name without a retain of its own. The block may lie in the
- * old or the new context. It may then stay counted until the next primary context ends, or not be counted at all.
+ * (after a release or reset, or before a retain), or finds another one by its id, releases its blocks, before the new
+ * context can hold any.
+ * Limits. Another thread may allocate under the old context's name without a retain of its own. The block may lie in the
+ * old or the new context. It may then stay counted until the next primary context ends, or not be counted at all. If
+ * another thread retains during a reset, and the driver tells no ids (before CUDA 12.0, or for a green context), the old
+ * blocks stay counted until the new context ends.
  *
  * Any thread; every function takes sg_cuda_lock, unless it says otherwise.
  */
@@ -27,13 +33,11 @@
 #include "hooks/cuda/contexts.h"
 #include "sparkguard_abi.h"
 
-/* One end of a context that is under way. The entries taken out are kept in this structure and not in a common table:
- * once the driver has freed an address, a block at the same address may be taken out by the end of another context. */
+/* One end of a context. The entries taken out are kept in this structure until they are released without the lock. */
 enum { SG_CONTEXT_TABLES = 3 };
 
 struct sg_context_end {
-    struct sg_context_end *next; /* in the list of ends under way */
-    uint32_t number;             /* of the context (contexts.h); 0: the primary context of `device` */
+    uint32_t number; /* of the context (contexts.h); 0: the primary context of `device` */
     uint32_t device;
     bool is_known; /* false: no entry is known to lie in the context; the functions below then do nothing */
     struct sg_block_table taken[SG_CONTEXT_TABLES];
@@ -55,12 +59,11 @@ void sg_context_check_primary(CUdevice device);
  * of its predecessor if another thread has ended that meanwhile. */
 void sg_context_primary_retained(CUdevice device, CUcontext context);
 
-/* Before the driver ends the context: moves the entries of its blocks from the tables to `end`, and puts `end` into the
- * list of ends under way. `end` must stay in place until sg_context_taken_out. */
-void sg_context_take_out(struct sg_context_end *end);
+/* Before the driver ends the context: notes that its end is under way. */
+void sg_context_begin_end(struct sg_context_end *end);
 
-/* After the driver has answered `result`: releases the entries in `end`, or enters them again if the end failed. */
-void sg_context_taken_out(struct sg_context_end *end, CUresult result);
+/* After the driver has answered `result`: releases the blocks of the context if the driver has ended it. */
+void sg_context_finish_end(struct sg_context_end *end, CUresult result);
 
 /* ---- frees and allocations that run concurrently with an end ---- */
 
@@ -73,14 +76,11 @@ bool sg_context_is_over(uint64_t block, uint64_t ends_before);
 /* Releases the block that this thread has just entered if it has disappeared with its context since `ends_before`. */
 void sg_context_recheck(struct sg_block_table *table, uint64_t key, uint64_t block, uint64_t ends_before);
 
-/* Removes and returns the entry of `key` that an end under way has taken out of `table`; 0 if there is none. */
-uint64_t sg_context_take_ending(struct sg_block_table *table, uint64_t key);
+/* True if the context of `block` has ended at some time, or its end is under way. */
+bool sg_context_may_be_over(uint64_t block);
 
-/* After a failed free: enters `block` again, in `table` or among the entries of an end under way. False: the context
+/* After a failed free: enters `block` again. False: the context
  * has ended since `ends_before`, so the block is gone and must be released. */
 bool sg_context_put_back(struct sg_block_table *table, uint64_t key, uint64_t block, uint64_t ends_before);
-
-/* In a forked child: no end is under way. Entries that the parent's ends had taken out stay counted. Takes no lock. */
-void sg_context_atfork_child(void);
 
 #endif

@@ -133,9 +133,9 @@ SG_EXPORT CUresult CUDAAPI cuVDPAUCtxCreate_v2(CUcontext *pCtx, unsigned int fla
         return SG_DRIVER_CALL(name, ctx); \
     uint64_t cost = sg_block_table_remove(&sg_tracker_contexts, (uintptr_t)(ctx)); \
     struct sg_context_end ending = sg_context_end_of(ctx); \
-    sg_context_take_out(&ending); \
+    sg_context_begin_end(&ending); \
     SG_DRIVER_INSIDE(name, ctx); \
-    sg_context_taken_out(&ending, result); \
+    sg_context_finish_end(&ending, result); \
     if (result == CUDA_SUCCESS) \
         note_gone(sg_block_size(cost)); \
     else \
@@ -248,9 +248,9 @@ SG_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc
         return SG_DRIVER_CALL(name, dev); \
     } \
     struct sg_context_end ending = sg_context_end_of_primary(dev); \
-    sg_context_take_out(&ending); \
+    sg_context_begin_end(&ending); \
     SG_DRIVER_INSIDE(name, dev); \
-    sg_context_taken_out(&ending, result); /* checks the primary context */ \
+    sg_context_finish_end(&ending, result); /* checks the primary context */ \
     check_primary_cost(dev); \
     return result
 

@@ -104,6 +104,11 @@ void sg_context_set_ending(uint32_t number, bool is_ending)
     sg_store_release(&contexts[number].is_ending, is_ending ? 1u : 0u);
 }
 
+bool sg_context_is_ending(uint32_t number)
+{
+    return sg_load_relaxed(&contexts[number].is_ending) != 0;
+}
+
 void sg_context_forget(uint32_t number)
 {
     sg_store_release(&contexts[number].handle, NULL);

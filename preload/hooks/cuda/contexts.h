@@ -32,6 +32,9 @@ uint32_t sg_context_slot(uint32_t number);
 /* Marks the end of a context as under way in the driver, or as failed (`is_ending` false). Under sg_cuda_lock. */
 void sg_context_set_ending(uint32_t number, bool is_ending);
 
+/* Whether the end of a context is under way. Under sg_cuda_lock. */
+bool sg_context_is_ending(uint32_t number);
+
 /* Removes a context that has ended. Under sg_cuda_lock. */
 void sg_context_forget(uint32_t number);
 
