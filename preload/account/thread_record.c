@@ -217,20 +217,11 @@ void sg_thread_let_all_cancels(void)
     open->cancel_holds = 0;
 }
 
-struct sg_thread_pause sg_thread_pause(void)
+void sg_thread_count_nothing(void)
 {
-    struct sg_thread_pause pause = {sg_self.credit, sg_self.open.mark, sg_self.layers};
     sg_self.open.mark = (struct sg_mark){0, 0};
     sg_self.credit = &sg_thread_no_credit;
     sg_self.layers = SG_LAYER_HEAP | SG_LAYER_CUDA | SG_LAYER_CALL;
-    return pause;
-}
-
-void sg_thread_resume(const struct sg_thread_pause *pause)
-{
-    sg_self.layers = pause->layers;
-    sg_self.open.mark = pause->mark;
-    sg_self.credit = pause->credit;
 }
 
 void sg_thread_atfork_child(void)

@@ -151,15 +151,9 @@ static inline void sg_thread_let_cancel(void)
         open->cancel_holds--;
 }
 
-/* Between pause and resume the heap calls of this thread are not counted as the program's: each takes the slow path,
- * which passes it through. The saved state goes to sg_thread_resume. */
-struct sg_thread_pause {
-    struct sg_record *credit;
-    struct sg_mark mark;
-    uint32_t layers;
-};
-struct sg_thread_pause sg_thread_pause(void);
-void sg_thread_resume(const struct sg_thread_pause *pause);
+/* From now on the heap calls of this thread are not counted as the program's: each takes the slow path, which passes it
+ * through. For threads of the library. */
+void sg_thread_count_nothing(void);
 
 /* The record that threads without a record pay from. Its credit is always too low for a malloc and always too high for
  * a free, so that the fast path takes the slow path, which resets this credit. */

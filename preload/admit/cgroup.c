@@ -169,12 +169,7 @@ static uint64_t unexplained_of(const char *text)
 {
     static const char *const explained[] = {"slab",           "kernel_stack", "pagetables",
                                             "sec_pagetables", "percpu",       "vmalloc"};
-    uint64_t left = sg_text_read_field(text, "kernel", 0);
-    for (size_t i = 0; i < SG_ARRAY_LENGTH(explained); i++) {
-        uint64_t part = sg_text_read_field(text, explained[i], 0);
-        left -= part < left ? part : left;
-    }
-    return left;
+    return sg_snapshot_unexplained(text, "kernel", explained, SG_ARRAY_LENGTH(explained));
 }
 
 /* Reads the bytes of a level that count as used. If the files cannot be read any more, the last figure grows by what

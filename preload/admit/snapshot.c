@@ -45,17 +45,22 @@ void sg_snapshot_set_reserve(struct sg_constraint *constraint, bool is_machine)
     constraint->floor_bytes = floor_bytes < bytes ? floor_bytes : bytes;
 }
 
+uint64_t sg_snapshot_unexplained(const char *text, const char *total, const char *const *explained, size_t count)
+{
+    uint64_t left = sg_text_read_field(text, total, 0);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t part = sg_text_read_field(text, explained[i], 0);
+        left -= part < left ? part : left;
+    }
+    return left;
+}
+
 /* Pages that drivers allocate are in no counter; CUDA memory on unified memory is such pages. */
 static uint64_t unexplained_of(const char *text)
 {
     static const char *const explained[] = {
         "MemFree:", "Buffers:", "Cached:", "AnonPages:", "Slab:", "KernelStack:", "PageTables:", "Hugetlb:"};
-    uint64_t left = sg_text_read_field(text, "MemTotal:", 0);
-    for (size_t i = 0; i < SG_ARRAY_LENGTH(explained); i++) {
-        uint64_t part = sg_text_read_field(text, explained[i], 0);
-        left -= part < left ? part : left;
-    }
-    return left;
+    return sg_snapshot_unexplained(text, "MemTotal:", explained, SG_ARRAY_LENGTH(explained));
 }
 
 static bool read_meminfo(struct sg_snapshot *snapshot)

@@ -13,6 +13,7 @@
 #include "sparkguard_abi.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { SG_CONSTRAINT_CAPACITY = 1 + SG_ENTRY_LEVELS };
@@ -56,6 +57,9 @@ const char *sg_snapshot_read(const char *path);
 /* Whether `bytes` could be populated without swapping a process out, by this snapshot. True if no swap is free, or if
  * half of the idle page cache covers the bytes beyond MemFree, so that the kernel reclaims nothing else. */
 bool sg_snapshot_swaps_nobody(const struct sg_snapshot *snapshot, uint64_t bytes);
+
+/* The field `total` of a file of the kernel less the `count` fields that explain parts of it; not below 0. Any thread. */
+uint64_t sg_snapshot_unexplained(const char *text, const char *total, const char *const *explained, size_t count);
 
 /* Sets a constraint's reserve and floor from its limit_bytes and the options. */
 void sg_snapshot_set_reserve(struct sg_constraint *constraint, bool is_machine);

@@ -24,7 +24,8 @@ static void trim(char path[SG_PATH_CAPACITY], const char *directory)
     path[length] = '\0';
 }
 
-bool sg_directory_is_trusted(const struct stat *info)
+/* Whether a file or directory belongs to this process's effective user or to root. */
+static bool is_trusted(const struct stat *info)
 {
     uint32_t user = (uint32_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
     return info->st_uid == user || info->st_uid == 0;
@@ -38,7 +39,7 @@ int sg_directory_open(const char *directory, struct stat *info)
     if (fd < 0)
         return (int)fd;
     long result = sg_sys_fstat((int)fd, info);
-    if (result == 0 && (!sg_directory_is_trusted(info) || (info->st_mode & S_IWOTH) != 0))
+    if (result == 0 && (!is_trusted(info) || (info->st_mode & S_IWOTH) != 0))
         result = -EPERM;
     if (result == 0)
         return (int)fd;
@@ -64,7 +65,8 @@ static void open_to_owner(const char *path)
     (void)sg_sys_close((int)fd);
 }
 
-long sg_directory_make(const char *directory)
+/* Makes the last component with mode 0700, whatever the umask is. 0 or -errno; 0 also if the name exists already. */
+static long make(const char *directory)
 {
     char path[SG_PATH_CAPACITY];
     trim(path, directory);
@@ -77,7 +79,7 @@ long sg_directory_make(const char *directory)
 int sg_directory_open_or_make(const char *directory, struct stat *info)
 {
     int fd = sg_directory_open(directory, info);
-    if (fd == -ENOENT && sg_directory_make(directory) == 0)
+    if (fd == -ENOENT && make(directory) == 0)
         fd = sg_directory_open(directory, info);
     return fd;
 }
@@ -121,7 +123,7 @@ static long check_parent(const char *path)
     for (unsigned i = 0; i < SG_ARRAY_LENGTH(flags); i++) {
         struct stat info = {0};
         long result = sg_syscall(SYS_newfstatat, SG_AT_FDCWD, (long)path, (long)&info, flags[i], 0, 0);
-        if (result != 0 || !sg_directory_is_trusted(&info))
+        if (result != 0 || !is_trusted(&info))
             return result != 0 ? result : SG_DIRECTORY_FOREIGN;
     }
     return 0;
@@ -137,7 +139,7 @@ static long make_parents(void)
         name_parent(path, above);
         result = check_parent(path);
         if (result == -ENOENT && above < sg_options.history_depth)
-            result = sg_directory_make(path);
+            result = make(path);
     }
     return result;
 }

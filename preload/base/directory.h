@@ -25,12 +25,6 @@ int sg_directory_open_history(struct stat *info);
 void sg_directory_visit(int directory, char *buffer, size_t capacity,
                         bool (*visit)(int directory, const char *name, void *context), void *context);
 
-/* Makes the last component with mode 0700, whatever the umask is. 0 or -errno; 0 also if the name exists already. */
-long sg_directory_make(const char *directory);
-
-/* Whether a file or directory belongs to this process's effective user or to root. */
-bool sg_directory_is_trusted(const struct stat *info);
-
 /* The mode for files in a directory: 0600, or 0660 if a group shares the directory (mode 2770). */
 unsigned sg_directory_file_mode(const struct stat *info);
 

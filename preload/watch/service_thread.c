@@ -30,7 +30,7 @@ static void run(void *argument)
 {
     struct sg_service_thread *service = argument;
     sg_self = (struct sg_thread){.credit = &sg_thread_no_credit};
-    (void)sg_thread_pause(); /* count nothing of this thread as the program's */
+    sg_thread_count_nothing();
     (void)sg_syscall(SYS_prctl, 15 /* PR_SET_NAME */, (long)"sparkguard", 0, 0, 0, 0);
     service->work();
     end(service, SECOND_NS);

@@ -215,19 +215,14 @@ bool sg_map_judge(struct sg_request *request)
     return is_admitted;
 }
 
-struct sg_request sg_map_request(uint64_t growth, uint64_t sparse_bytes, const char *call)
-{
-    return (struct sg_request){.domain = SG_DOMAIN_MAPPED,
-                               .size_bytes = growth,
-                               .growth_bytes = growth,
-                               .sparse_bytes = sparse_bytes,
-                               .wording.call = call,
-                               .holds_signals = true};
-}
-
 bool sg_map_ask(struct sg_request *request, uint64_t growth, uint64_t sparse_bytes, const char *call)
 {
-    *request = sg_map_request(growth, sparse_bytes, call);
+    *request = (struct sg_request){.domain = SG_DOMAIN_MAPPED,
+                                   .size_bytes = growth,
+                                   .growth_bytes = growth,
+                                   .sparse_bytes = sparse_bytes,
+                                   .wording.call = call,
+                                   .holds_signals = true};
     return sg_map_judge(request);
 }
 

@@ -87,11 +87,8 @@ int sg_map_enter(uintptr_t address, const struct sg_mapping_kind *mapping);
  * if it says so (holds_signals). */
 bool sg_map_judge(struct sg_request *request);
 
-/* Returns a request for `growth` bytes of mappings, none of them resident. `sparse_bytes` of them belong to
+/* Fills in and judges a request for `growth` bytes of mappings, none of them resident. `sparse_bytes` of them belong to
  * MAP_NORESERVE mappings. */
-struct sg_request sg_map_request(uint64_t growth, uint64_t sparse_bytes, const char *call);
-
-/* Fills in a request as sg_map_request does, and judges it. */
 bool sg_map_ask(struct sg_request *request, uint64_t growth, uint64_t sparse_bytes, const char *call);
 
 /* Ends a request after the real call: the admitted bytes become a promise if `is_done`, and are given up otherwise. */
