@@ -50,7 +50,7 @@ def page(make, report, tmp_path):
     return tmp_path / "report.html"
 
 
-@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_window_shows_all_of_it(browser, page, pictures, width, dark):
     shown = browser.open(page, width, dark)
@@ -66,6 +66,22 @@ def test_a_window_shows_all_of_it(browser, page, pictures, width, dark):
     assert shown.evaluate("document.querySelectorAll('h3').length") == 6
 
 
+def test_a_narrow_window_scrolls_no_table_and_no_drawing_of_a_job_sideways(browser, page):
+    shown = browser.open(page, width=390)
+    wider = "[...document.querySelectorAll('.scroll, figure.narrow')].filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.innerText.slice(0, 60))"
+    assert shown.evaluate(wider) == []
+    text = "[...document.querySelectorAll('figure.narrow text')].map(e => e.getBoundingClientRect()).filter(r => r.height > 0).map(r => r.height)"
+    heights = shown.evaluate(text)
+    assert heights and min(heights) >= 10, "can be read without a lens"
+
+
+@pytest.mark.parametrize("width, drawing", [(1280, "wide"), (390, "narrow")])
+def test_one_of_the_drawings_of_a_job_is_shown(browser, page, width, drawing):
+    shown = browser.open(page, width=width)
+    seen = "[...document.querySelectorAll('figure[class]')].filter(e => e.getClientRects().length).map(e => e.className)"
+    assert set(shown.evaluate(seen)) == {drawing}
+
+
 def test_the_browser_reads_what_was_written(browser, page):
     """No element was closed or opened by its idea of how to mend a page."""
     shown = browser.open(page)
@@ -79,7 +95,7 @@ def test_the_browser_reads_what_was_written(browser, page):
 def test_areas_of_the_drawings_are_filled(browser, page):
     shown = browser.open(page)
     used = "[...document.querySelectorAll('figure path[fill^=url]')].map(p => document.getElementById(p.getAttribute('fill').slice(5, -1))?.closest('svg') === p.closest('svg'))"
-    assert len(shown.evaluate(used)) >= 2 and all(shown.evaluate(used))
+    assert len(shown.evaluate(used)) >= 4 and all(shown.evaluate(used))
 
 
 def test_it_prints_on_paper(browser, page, pictures):

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 VOID = {"meta", "link"}
 ELEMENTS = set("html head meta link title style body header main nav section h1 h2 h3 p ul li a div figure".split())
 ELEMENTS |= set("table caption thead tbody tr th td time code bdi span".split())
-DRAWN = set("svg title defs pattern rect path text circle".split())
+DRAWN = set("svg title desc defs pattern rect path text circle".split())
 
 
 class Strict(HTMLParser):

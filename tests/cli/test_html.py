@@ -87,6 +87,74 @@ def test_it_says_what_the_other_forms_say(make, report, tmp_path):
     assert len(drawings(parent)) == 1 and drawings(page.process(4713)) == []
 
 
+def test_it_opens_with_the_verdict(make, report, tmp_path):
+    family(make, report)
+    make(pid=99, job="other").peak(heap=GIB).write(report.directory)
+    header = write(report, tmp_path / "report.html", "--all").root.find("body/header")
+    first, second = header[1], header[2]
+    verdicts = {job["job"]: job["verdict"] for job in report.json("--all")["jobs"]}
+    assert header[0].tag == "h1" and {words(first), words(second)} == {f"Job {name} {text}" for name, text in verdicts.items()}
+    (train,) = [p for p in (first, second) if words(p).startswith("Job train")]
+    assert train.get("class") == "verdict bad" and train.find("a").get("href").startswith("#job-")
+
+
+def test_a_hundred_jobs_have_few_verdicts_at_the_top_and_few_drawings(make, report, tmp_path):
+    for i in range(100):
+        for k in range(2):
+            segment = make(pid=10 + 2 * i + k, job=f"job {i}", started_time_ns=START_NS + i).peak(heap=GIB)
+            segment.write(report.directory)
+            segment.write_timeline(report.directory, samples())
+    page = write(report, tmp_path / "report.html", "--all", is_large=True)
+    verdicts = [p for p in page.root.findall("body/header/p") if (p.get("class") or "").startswith("verdict")]
+    assert len(verdicts) == 12 and words(verdicts[-1]).startswith("Job job 99 ")
+    assert len(page.root.findall(".//figure[@class='wide']")) == 8 == len(page.root.findall(".//figure[@class='narrow']"))
+
+
+def test_a_job_of_several_processes_is_drawn_for_wide_and_narrow_windows(make, report, tmp_path):
+    family(make, report)
+    page = write(report, tmp_path / "report.html", "--job=train")
+    wide, narrow = [drawings(figure) for figure in page.section("job-1").findall("figure")]
+    assert [d.get("width") for d in wide + narrow] == ["960", "360"]
+    for drawing in wide + narrow:
+        title, desc = drawing[0], drawing[1]
+        assert words(title) == "Memory of job train over time" and "Each process is a band" in words(desc)
+        assert "limit 96.0 GiB, above this scale" in [words(e) for e in drawing.iter() if e.tag.endswith("}text")]
+    rows = table(page.section("job-1"), "The job over time")
+    assert rows[0] == ["From", "Live, at most", "Usable, at least", "Reserve", "Recorded"] and 6 <= len(rows) <= 14
+    assert rows[-1][1:] == ["9.0 GiB", "50.0 GiB", "10.0 GiB", "yes"], rows
+
+
+def test_times_without_samples_are_not_recorded_in_the_table(make, report, tmp_path):
+    for pid in (1, 2):
+        segment = make(pid=pid).peak(time_ns=START_NS + 90 * SECOND, heap=GIB)
+        segment.write(report.directory)
+        segment.write_timeline(report.directory, [s for s in samples(count=90) if not 30 * SECOND < s[0] < 60 * SECOND])
+    rows = table(write(report, tmp_path / "report.html", "--job=train").section("job-1"), "The job over time")
+    recorded = [row[4] for row in rows[1:]]
+    assert recorded[0] == "yes" == recorded[-1] and "not recorded" in recorded
+    assert all(row[1] == "-" == row[2] for row in rows[1:] if row[4] == "not recorded"), "never zero"
+
+
+def test_a_job_of_one_process_is_drawn_once(make, report, tmp_path):
+    segment = make()
+    segment.write(report.directory)
+    segment.write_timeline(report.directory, samples())
+    page = write(report, tmp_path / "report.html", "--job=train")
+    assert len(drawings(page.root)) == 1 and page.root.findall(".//figure[@class]") == []
+
+
+def test_the_runs_of_a_job_have_a_verdict_each(make, report, tmp_path):
+    for i in range(3):
+        begin = START_NS + i * 86400 * SECOND
+        segment = make(pid=1 + i, started_time_ns=begin, ended_time_ns=begin + 60 * SECOND).peak(heap=GIB)
+        if i == 1:
+            segment.domain("heap", peak=GIB, refused=1).refusal("malloc", "heap", GIB, "limit", usable=MIB, time_ns=begin)
+        segment.write(report.directory)
+    rows = table(write(report, tmp_path / "report.html", "--job=train").section("job-1"), "Runs of the job")
+    assert [row[4] for row in rows[1:]] == [run["verdict"] for run in report.json("--job=train")["jobs"][0]["runs"]]
+    assert "refused" in rows[2][4]
+
+
 @pytest.mark.parametrize("field", ["command", "job", "library_version"])
 def test_texts_of_a_segment_break_out_of_nothing(make, report, tmp_path, field):
     make(**{field: HOSTILE}).write(report.directory)
@@ -166,7 +234,7 @@ def test_a_thousand_processes_make_a_page_that_opens(make, report, tmp_path):
     assert len(page.root.findall(".//h3")) == 16 and "984 smaller processes are not shown" in page.text
     page = write(report, tmp_path / "report.html", "--all", is_large=True)
     assert len(page.root.findall(".//h3")) == 1000 and len(page.text) < 12 * MIB
-    assert len(drawings(page.root)) == 16 and "sparkguard-report --plot run.svg 5000 draws" in page.text
+    assert len(drawings(page.root)) == 16 + 2 and "sparkguard-report --plot run.svg 5000 draws" in page.text
     tree = table(page.section("job-1"), "Processes")
     assert sorted(int(row[0]) for row in tree[1:]) == [*range(5000, 6000)]
     place = {int(row[0]): i for i, row in enumerate(tree[1:])}

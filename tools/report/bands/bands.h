@@ -57,12 +57,11 @@ struct bands {
     struct bands_band band[BANDS_MAX]; /* the largest first; then the others, then those without a time line */
     size_t band_count;
     size_t timeline_count;
-    bool has_complained; /* a time line cannot be trusted; a message on stderr says which and why */
 };
 
 /* Reads the time lines of a job from a time on (0: all) into `columns` columns, at least 24. NULL if no process has a time
- * line that can be trusted. Sets *has_complained if a message on stderr says that one cannot be. The caller frees with
- * free(). */
+ * line that can be trusted. Unless `has_complained` is NULL, a message on stderr says if one cannot be, and
+ * *has_complained is set. The caller frees with free(). */
 struct bands *bands_read(const struct model_job *job, int64_t since_ns, size_t columns, bool *has_complained);
 
 /* Prints the drawing, `width` pixels wide: a file if `name` is NULL, else a part of a page in which the name is unique. */

@@ -261,14 +261,24 @@ static struct bands_band *choose_band(struct bands *bands, struct bands_band *ot
     return bands->band_count < BANDS_NAMED ? &bands->band[bands->band_count++] : others;
 }
 
+static enum model_verdict read_timeline(struct model_timeline *timeline, const struct model_process *process,
+                                        bool *has_complained)
+{
+    char why[MODEL_WHY_CAPACITY];
+    if (has_complained == NULL)
+        return model_timeline_read(timeline, process->segment_path, why);
+    enum model_verdict verdict = plot_timeline(timeline, process);
+    *has_complained = *has_complained || verdict == MODEL_BAD;
+    return verdict;
+}
+
 /* Enters the processes, the one with the highest peak first. */
-static void fill_bands(struct bands *bands, const struct life *lives, size_t count)
+static void fill_bands(struct bands *bands, const struct life *lives, size_t count, bool *has_complained)
 {
     struct bands_band *others = tool_allocate(2, sizeof *others), *without = others + 1;
     for (size_t i = 0; i < count; i++) {
         struct model_timeline timeline = {0};
-        enum model_verdict verdict = plot_timeline(&timeline, lives[i].process);
-        bands->has_complained = bands->has_complained || verdict == MODEL_BAD;
+        enum model_verdict verdict = read_timeline(&timeline, lives[i].process, has_complained);
         bands->timeline_count += verdict == MODEL_GOOD;
         if (verdict == MODEL_GOOD)
             plot_add_known(&timeline, lives[i].process);
@@ -291,9 +301,8 @@ struct bands *bands_read(const struct model_job *job, int64_t since_ns, size_t c
     qsort(lives, count, sizeof *lives, compare_begins);
     lay_out_axis(bands, lives, count, since_ns, columns);
     qsort(lives, count, sizeof *lives, compare_peaks);
-    fill_bands(bands, lives, count);
+    fill_bands(bands, lives, count, has_complained);
     free(lives);
-    *has_complained = *has_complained || bands->has_complained;
     if (bands->timeline_count > 0)
         return bands;
     free(bands);

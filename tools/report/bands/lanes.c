@@ -17,23 +17,26 @@ static const char on_fill[] = "font-size=\"10\" paint-order=\"stroke\" stroke=\"
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
-/* Returns the name of a single process as far as it fits: its figures stay whole. */
+/* Returns the name of a single process as far as it fits: its peak stays whole, and then its end if the command keeps
+ * enough space. */
 static char *process_name(const struct bands_band *band, double width)
 {
+    enum { COMMAND_LEAST = 90 };
     const struct model_process *process = band->process;
     char size[TEXT_SIZE_CAPACITY], end[MODEL_END_TEXT];
     const char *fate = process->state == SG_STATE_RUNNING ? "" : model_end_text(process, end);
-    char *figures = text_format(", peak %s%s%s%s", text_size(size, process->peak_bytes), fate[0] ? ", " : "", fate,
-                                band->has_timeline ? "" : "; no time line");
+    char *peak = text_format(", peak %s", text_size(size, process->peak_bytes));
+    char *more = text_format("%s%s%s", fate[0] ? ", " : "", fate, band->has_timeline ? "" : "; no time line");
     char *pid = text_format("%" PRIu32 " ", process->pid);
-    double left = width - report_svg_width(pid) - report_svg_width(figures);
-    char *command = report_svg_fit(process->command[0] ? text_command(process->command) : "-", left);
-    char *whole = text_format("%s%s%s", pid, command, figures);
-    char *name = report_svg_fit(whole, width);
-    free(whole);
+    double left = width - report_svg_width(pid) - report_svg_width(peak);
+    bool has_space = left - report_svg_width(more) >= COMMAND_LEAST;
+    char *command = report_svg_fit(process->command[0] ? text_command(process->command) : "-",
+                                   has_space ? left - report_svg_width(more) : left);
+    char *name = text_format("%s%s%s%s", pid, command, peak, has_space ? more : "");
     free(command);
     free(pid);
-    free(figures);
+    free(more);
+    free(peak);
     return name;
 }
 

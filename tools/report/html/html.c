@@ -40,7 +40,7 @@ void report_html_table_begin(struct report_html_table *table, FILE *stream, cons
                              const struct report_html_column *columns, size_t count)
 {
     *table = (struct report_html_table){stream, columns != NULL ? columns : facts, columns != NULL ? count : 2, 0};
-    fprintf(stream, "<div class=\"scroll\"><table%s>\n", columns != NULL ? "" : " class=\"facts\"");
+    fprintf(stream, "<div class=\"scroll\"><table%s>\n", columns != NULL ? " class=\"list\"" : " class=\"facts\"");
     report_html_element(stream, "caption", "", caption);
     if (columns != NULL) {
         fputs("\n<thead><tr>", stream);
@@ -62,8 +62,11 @@ void report_html_row(struct report_html_table *table, const char *attributes)
 void report_html_cell_begin(struct report_html_table *table, const char *attributes)
 {
     static const char *const kinds[] = {" scope=\"row\"", "", " class=\"n\""};
-    fprintf(table->stream, "<%s%s%s%s>", tag_of(table), kinds[table->columns[table->cell].kind],
-            attributes[0] ? " " : "", attributes);
+    const struct report_html_column *column = &table->columns[table->cell];
+    fprintf(table->stream, "<%s%s", tag_of(table), kinds[column->kind]);
+    if (column->heading != NULL && column->kind != REPORT_HTML_NAME) /* narrow windows show the heading at each value */
+        fprintf(table->stream, " data-h=\"%s\"", column->heading);
+    fprintf(table->stream, "%s%s>", attributes[0] ? " " : "", attributes);
 }
 
 void report_html_cell_end(struct report_html_table *table)

@@ -94,6 +94,12 @@ void report_html_clear(struct report_html_page *page);
 const struct report_html_entry *report_html_first(const struct report_html_page *page, const struct model_job *job);
 const struct report_html_entry *report_html_next(const struct report_html_entry *entry);
 
+/* job.c: print the verdict of a job's last run, a table of its runs if there are several, and its drawing with a table
+ * of the figures, if a process has a time line. `number` is the job's place in the page. */
+void report_html_verdict(FILE *stream, const struct model_job *job, size_t number);
+void report_html_runs(FILE *stream, const struct model_job *job);
+void report_html_job_drawing(FILE *stream, const struct model_job *job, size_t number);
+
 /* Print the sections of the machine, of the doctor's findings, and of one process. */
 void report_html_machine(FILE *stream, const struct model *model);
 void report_html_checks(FILE *stream, const struct doctor *doctor);

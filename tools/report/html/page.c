@@ -35,6 +35,18 @@ static char *title_of(const struct report_html_page *page)
     return name != NULL ? text_format("sparkguard report: job %s", name) : text_format("sparkguard report");
 }
 
+/* Prints the verdicts of the jobs that were seen last: the page opens with what happened. */
+static void put_verdicts(FILE *stream, const struct model *model)
+{
+    enum { VERDICTS_MAX = 12 };
+    const struct model_job *job;
+    size_t number = 0, count;
+    DL_COUNT(model->jobs, job, count);
+    DL_FOREACH (model->jobs, job)
+        if (++number + VERDICTS_MAX > count)
+            report_html_verdict(stream, job, number);
+}
+
 static void put_contents(FILE *stream, const struct model *model)
 {
     const struct model_job *job;
@@ -65,7 +77,9 @@ static void put_head(FILE *stream, const struct report_html_page *page)
     report_html_element(stream, "title", "", title);
     fprintf(stream, "\n<style>\n%s</style>\n</head>\n<body>\n<header>\n", report_html_style);
     report_html_element(stream, "h1", "", title);
-    fputs("\n<p>Written ", stream);
+    fputc('\n', stream);
+    put_verdicts(stream, page->model);
+    fputs("<p class=\"dim\">Written ", stream);
     report_html_time(stream, tool_now_ns());
     fprintf(
         stream,
@@ -154,6 +168,17 @@ static void put_tree(FILE *stream, const struct report_html_page *page, const st
                 folded);
 }
 
+/* Returns whether the page draws a job: one of several processes, among the last ones. The drawing of a single process
+ * stands in its own section. */
+static bool has_drawing(const struct report_html_page *page, const struct model_job *job, size_t number)
+{
+    enum { DRAWN_MAX = 8 };
+    size_t count;
+    const struct model_job *each;
+    DL_COUNT(page->model->jobs, each, count);
+    return page->scope->pid == 0 && job->process_count > 1 && number + DRAWN_MAX > count;
+}
+
 static void put_jobs(FILE *stream, const struct report_html_page *page)
 {
     const struct model_job *job;
@@ -163,6 +188,9 @@ static void put_jobs(FILE *stream, const struct report_html_page *page)
         report_html_element(stream, "bdi", "", job->name[0] ? job->name : "-");
         fputs("</h2>\n", stream);
         put_job_figures(stream, job);
+        report_html_runs(stream, job);
+        if (has_drawing(page, job, number))
+            report_html_job_drawing(stream, job, number);
         put_tree(stream, page, job);
         const struct report_html_entry *entry = report_html_first(page, job);
         for (; entry != NULL; entry = report_html_next(entry))

@@ -83,10 +83,9 @@ static void look_back(struct watch *watch, const struct model_job *job)
     struct watch_key key = watch_key_of_job(job);
     struct watch_trace *trace = find(watch, &key);
     int64_t now_ns = tool_now_ns(), shift_ns = now_ns - watch->sampled_ns;
-    bool has_complained = false;
     if (trace == NULL)
         return;
-    struct bands *bands = bands_read(job, now_ns - SPARK_WINDOW_NS, BANDS_COLUMNS_MAX, &has_complained);
+    struct bands *bands = bands_read(job, now_ns - SPARK_WINDOW_NS, BANDS_COLUMNS_MAX, NULL);
     struct spark seen = *spark_of(watch, trace), *spark = trace->spark;
     spark->count = 0;
     for (size_t i = 0; bands != NULL && i < bands->column_count; i++)
