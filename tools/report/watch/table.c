@@ -48,7 +48,7 @@ struct drawing {
     const struct watch *watch;
     struct table table;
     const struct style *style;
-    size_t command_cells, bar_cells;
+    size_t command_cells, history_cells, bar_cells;
 };
 
 /* Before the name, which may be cut: refusals of this job or process are only recorded. */
@@ -141,7 +141,7 @@ static const struct {
 } column_table[COLUMNS] = {
     [COLUMN_PID] = {{"PID", TABLE_NUMBERS}, 7},
     [COLUMN_COMMAND] = {{"COMMAND", TABLE_TREE}, 0},
-    [COLUMN_HISTORY] = {{"HISTORY", TABLE_WORDS}, 20},
+    [COLUMN_HISTORY] = {{"HISTORY", TABLE_WORDS}, 0},
     [COLUMN_BAR] = {{"HELD", TABLE_WORDS}, 0},
     [COLUMN_LIVE] = {{"LIVE", TABLE_NUMBERS}, 10},
     [COLUMN_PEAK] = {{"PEAK", TABLE_NUMBERS}, 10},
@@ -274,7 +274,7 @@ static struct libscols_line *put_job(struct drawing *drawing, const struct model
     const struct model_run *run =
         &job->runs[job->run_count - 1]; /* the last run: earlier jobs may have had the same name */
     if (has_column(drawing, COLUMN_HISTORY)) {
-        put_history(drawing, job, column_table[COLUMN_HISTORY].width);
+        put_history(drawing, job, drawing->history_cells);
         put_bar(drawing, job, job->live_bytes, run->peak_bytes, STYLE_CYAN);
     } else if (has_column(drawing, COLUMN_BAR)) {
         put_history(drawing, job, drawing->bar_cells);
@@ -345,7 +345,7 @@ static void put_rows(struct drawing *drawing, const struct list *list)
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
-/* Divides the space that the figures leave between command and bar. */
+/* Divides the space that the figures leave among command, history and bar. */
 static void share_width(struct drawing *drawing)
 {
     size_t taken = 0;
@@ -353,8 +353,10 @@ static void share_width(struct drawing *drawing)
         if (has_column(drawing, i))
             taken += column_table[i].width + 1;
     size_t left = bytes_less(drawing->style->columns + 1, taken);
-    drawing->bar_cells = has_column(drawing, COLUMN_BAR) ? left * 2 / 5 : 0;
-    drawing->command_cells = left - drawing->bar_cells;
+    bool has_history = has_column(drawing, COLUMN_HISTORY);
+    drawing->history_cells = has_history ? left / 4 : 0;
+    drawing->bar_cells = !has_column(drawing, COLUMN_BAR) ? 0 : has_history ? left * 3 / 10 : left * 2 / 5;
+    drawing->command_cells = left - drawing->history_cells - drawing->bar_cells;
 }
 
 /* Returns a heading, padded to the width of its column so that libsmartcols keeps that width. Marks the column that
@@ -366,6 +368,8 @@ static char *heading_of(const struct drawing *drawing, int column, bool is_sorte
     size_t width = column_table[column].width, length = strlen(text) + is_sorted;
     if (column == COLUMN_COMMAND)
         width = drawing->command_cells;
+    if (column == COLUMN_HISTORY)
+        width = drawing->history_cells;
     if (column == COLUMN_BAR)
         width = drawing->bar_cells;
     int blanks = (int)bytes_less(width, length);
