@@ -7,7 +7,7 @@ EXTRA_tests/unit := -D_GNU_SOURCE -Itools
 # ---- simulated CUDA ---------------------------------------------------------------------------------------------------
 
 SIM := $(BUILD)/sim
-sim_flags = $(SG_CFLAGS) $(CFLAGS) $(CPPFLAGS) -isystem $(CUDA_HOME)/include -fPIC -pthread
+sim_flags = -include tests/lib/old_libc.h $(SG_CFLAGS) $(CFLAGS) $(CPPFLAGS) -isystem $(CUDA_HOME)/include -fPIC -pthread
 sim_sources := tests/sim/cuda_sim.c $(wildcard tests/sim/sim_*.c)
 sim_headers := $(wildcard tests/sim/*.h tests/sim/*.def tests/sim/*.map)
 
@@ -21,7 +21,7 @@ $(SIM)/libcudart.so.13: tests/sim/cudart_sim.c $(sim_headers) | headers
 	$(SAY) SIM $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(sim_flags) -shared -Wl,-soname,libcudart.so.13 -Wl,-z,defs \
-	    -Wl,--version-script=tests/sim/cudart_sim.map -o $@ $<
+	    -Wl,--version-script=tests/sim/cudart_sim.map -o $@ $< -ldl
 
 $(SIM)/libcudart_static.a: tests/sim/cudart_sim.c $(sim_headers) | headers
 	$(SAY) SIM $@
@@ -36,11 +36,11 @@ $(SIM)/libnvidia-ml.so.1: tests/sim/nvml_sim.c tests/sim/nvml_sim.h tests/sim/nv
 
 $(SIM)/selftest: tests/sim/selftest.c $(SIM)/libcudart.so.13 $(SIM)/libcuda.so.1
 	$(SAY) LINK $@
-	$(Q)$(CC) $(sim_flags) -o $@ $^ '-Wl,-rpath,$$ORIGIN'
+	$(Q)$(CC) $(sim_flags) -o $@ $^ '-Wl,-rpath,$$ORIGIN' -ldl
 
 $(SIM)/selftest_static: tests/sim/selftest.c $(SIM)/libcudart_static.a $(SIM)/libcuda.so.1
 	$(SAY) LINK $@
-	$(Q)$(CC) $(sim_flags) -o $@ $^ '-Wl,-rpath,$$ORIGIN'
+	$(Q)$(CC) $(sim_flags) -o $@ $^ '-Wl,-rpath,$$ORIGIN' -ldl
 
 $(BUILD)/demo/memory_stress: scripts/examples/memory_stress.c $(SIM)/libcudart.so.13 | headers
 	$(SAY) LINK $@
@@ -68,7 +68,7 @@ $(BUILD)/tests/unit/test_since $(BUILD)/tests/unit/test_timeline $(BUILD)/tests/
 $(BUILD)/tests/unit/test_watch: UNIT_LIBS = $(TOOL_LIBS)
 
 # Small programs the preload tests run: plain C; one that needs CUDA is named cuda_* and is built three ways.
-program_flags = -std=gnu11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -fno-builtin -Iinclude -pthread
+program_flags = -std=gnu11 -D_GNU_SOURCE -include tests/lib/old_libc.h -O1 -g -Wall -Wextra -fno-builtin -Iinclude -pthread
 program_headers := $(wildcard tests/*.h tests/preload/programs/*.h include/*.h include/*.def)
 cuda_programs := $(filter cuda_%,$(program_names))
 plain_programs := $(filter-out cuda_%,$(program_names))
@@ -76,7 +76,7 @@ plain_programs := $(filter-out cuda_%,$(program_names))
 $(plain_programs:%=$(BUILD)/tests/programs/%): $(BUILD)/tests/programs/%: tests/preload/programs/%.c $(program_headers)
 	$(SAY) LINK $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(program_flags) -o $@ $< -ldl
+	$(Q)$(CC) $(program_flags) -o $@ $< -ldl -lrt
 
 $(cuda_programs:%=$(BUILD)/tests/programs/%): $(BUILD)/tests/programs/%: tests/preload/programs/%.c $(program_headers) sim
 	$(SAY) LINK $@
@@ -200,6 +200,12 @@ test-frameworks: ## client libraries from PyPI under the guard, or FRAMEWORKS="r
 	$(Q)$(MAKE) --no-print-directory all sim
 	$(Q)BUILD=$(BUILD) tests/frameworks/run $(FRAMEWORKS)
 .PHONY: test-frameworks
+
+test-bullseye: $(BUILD)/fault/libsparkguard.so ## the library under glibc 2.31: tests/bullseye makes a root file system of Debian 11
+	$(Q)scripts/install-deps build test ecosystem
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)BUILD=$(BUILD) tests/bullseye
+.PHONY: test-bullseye
 
 test-drivers: ## the hooks against later CUDA headers and real drivers' exports: downloads both into .deps
 	$(Q)scripts/install-deps build test drivers

@@ -5,6 +5,7 @@
 
 #include "base/atomics.h"
 #include "account/ledger.h"
+#include "base/elf_symbols.h"
 #include "base/procfs.h"
 #include "base/seccomp.h"
 #include "shared/segment.h"
@@ -192,6 +193,15 @@ bool sg_mark_is_gone(const struct sg_mark *mark, uintptr_t frame_end)
 /* Whether this thread can be cancelled at cancellation points only. A thread with asynchronous cancellation must not
  * call functions that allocate (POSIX), and its cancel state stays as it is: glibc 2.36 ends such a thread without
  * PTHREAD_CANCELED when pthread_setcancelstate enables cancellation again. */
+static const char not_single;
+const char *sg_thread_is_single = &not_single;
+
+void sg_thread_find_single(void)
+{
+    const char *found = sg_elf_symbols_variable("__libc_single_threaded");
+    sg_thread_is_single = found != NULL ? found : &not_single;
+}
+
 static bool is_cancelled_at_points(void)
 {
     int type = PTHREAD_CANCEL_DEFERRED;

@@ -13,7 +13,6 @@
 #include "sparkguard_abi.h"
 
 #include <stdbool.h>
-#include <sys/single_threaded.h>
 
 /* The layers that a thread is inside of. A call from inside a hook of the same layer passes through uncounted, so that
  * memory is counted in one layer only. Heap calls of the driver inside a CUDA hook count. Mappings made inside either
@@ -125,6 +124,11 @@ void sg_thread_let_all_cancels(void);
  * one. */
 void sg_thread_disable_cancel(void);
 
+/* Points to the C library's __libc_single_threaded (glibc 2.32), or to 0 where the C library has none. Set by
+ * sg_thread_find_single, which set-up calls. */
+extern SG_INTERNAL const char *sg_thread_is_single;
+void sg_thread_find_single(void);
+
 /* Between hold and let this thread is not cancelled: its bytes in flight and the headroom it relies on would stay
  * counted for ever. The pairs nest. */
 static inline void sg_thread_hold_cancel(void)
@@ -136,7 +140,7 @@ static inline void sg_thread_hold_cancel(void)
     }
     open->cancel_state = SG_CANCEL_AS_IT_IS;
     open->cancel_holds = 1;
-    if (__libc_single_threaded == 0)
+    if (*sg_thread_is_single == 0)
         sg_thread_disable_cancel();
 }
 

@@ -7,6 +7,13 @@
 #define SG_LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define SG_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 #define SG_EXPORT __attribute__((visibility("default")))
+/* The version of glibc's oldest symbols, for references that glibc before 2.34 must satisfy from another library. */
+#if defined(__aarch64__)
+#define SG_GLIBC_FIRST "GLIBC_2.17"
+#else
+#define SG_GLIBC_FIRST "GLIBC_2.2.5"
+#endif
+
 #define SG_INTERNAL __attribute__((visibility("hidden"))) /* for hot declarations: accessed without the GOT */
 #define SG_APART __attribute__((noinline))                /* not cold, but kept out of a caller's fast path */
 #define SG_INLINE inline __attribute__((always_inline))   /* for callers whose constants make the code far shorter */

@@ -97,13 +97,18 @@ static uint32_t find_one_by_one(const struct sg_elf_symbols *symbols, const char
     return 0;
 }
 
-bool sg_elf_symbols_find(const struct sg_elf_symbols *symbols, const char *name, void **address)
+static bool find(const struct sg_elf_symbols *symbols, const char *name, unsigned type, void **address)
 {
     uint32_t index = symbols->gnu_hash != NULL ? find_by_hash(symbols, name) : find_one_by_one(symbols, name);
     const ElfW(Sym) *symbol = &symbols->symbol[index];
-    bool is_function = index != 0 && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC;
-    *address = is_function ? (void *)(symbols->bias + symbol->st_value) : NULL;
+    bool is_of_type = index != 0 && ELF64_ST_TYPE(symbol->st_info) == type;
+    *address = is_of_type ? (void *)(symbols->bias + symbol->st_value) : NULL;
     return index != 0;
+}
+
+bool sg_elf_symbols_find(const struct sg_elf_symbols *symbols, const char *name, void **address)
+{
+    return find(symbols, name, STT_FUNC, address);
 }
 
 /* One more than the highest index. GNU's hash table does not store it: it is found at the end of the last chain. */
@@ -208,6 +213,19 @@ enum sg_order sg_elf_symbols_before(const char *name, void **address)
             return *address != NULL ? SG_ORDER_BEFORE : SG_ORDER_UNKNOWN;
     }
     return object != NULL ? SG_ORDER_OURS : SG_ORDER_UNKNOWN;
+}
+
+const void *sg_elf_symbols_variable(const char *name)
+{
+    bool is_last = false;
+    for (const struct link_map *object = first_object(); object != NULL && !is_last; object = object->l_next) {
+        struct sg_elf_symbols symbols;
+        void *address;
+        is_last = is_libc(object);
+        if (sg_elf_symbols_open(&symbols, object->l_addr, object->l_ld) && find(&symbols, name, STT_OBJECT, &address))
+            return address;
+    }
+    return NULL;
 }
 
 void *sg_elf_symbols_vdso(const char *name)

@@ -92,7 +92,7 @@ static int visit(struct dl_phdr_info *info, size_t size, void *data)
     else if (strncmp(file_name(info->dlpi_name), search->name, strlen(search->name)) == 0)
         is_match = (search->function = own_function(info->dlpi_addr, dynamic, search->symbol)) != NULL;
     if (is_match && search->found != NULL)
-        *search->found = (struct sg_object){info->dlpi_addr, dynamic, position};
+        *search->found = (struct sg_object){info->dlpi_addr, dynamic, info->dlpi_name, position};
     return is_match;
 }
 

@@ -17,6 +17,7 @@
 struct sg_object {
     uintptr_t bias; /* base of the object's addresses */
     const ElfW(Dyn) * dynamic;
+    const char *path;  /* empty: the program */
     unsigned position; /* in the linker's list, which begins with the program's start-up objects in symbol order */
 };
 

@@ -267,9 +267,14 @@ bool sg_options_are_read(void)
     return sg_load_acquire(&state) == READ;
 }
 
+/* Only glibc has this function. The library loads beside other C libraries (musl), too, and then passes every call
+ * through: it relies on glibc's heap, fork handlers and thread descriptors. */
+extern const char *gnu_get_libc_version(void) __attribute__((weak));
+
 static void read_all(char *const *environment)
 {
-    if (getauxval(AT_SECURE) != 0) { /* a setuid program must not trust the environment */
+    /* A setuid program must not trust the environment. */
+    if (gnu_get_libc_version == NULL || getauxval(AT_SECURE) != 0) {
         sg_options.is_disabled = 1;
         return;
     }

@@ -4,6 +4,7 @@
 #include "base/procfs.h"
 
 #include "base/atomics.h"
+#include "base/compiler.h"
 #include "base/syscall.h"
 #include "base/text.h"
 #include "base/pages.h"
@@ -114,13 +115,21 @@ bool sg_procfs_private_bytes(uint64_t *least_bytes, uint64_t *most_bytes)
     return true;
 }
 
+/* pthread_getcpuclockid by its first version, which every glibc has. NULL: glibc before 2.34, and the program started
+ * without libpthread.so.0. Such a program has one thread, whose number its C library did not store; it is the number of
+ * the process that owns the memory, known from set-up on. */
+extern int sg_pthread_clock(pthread_t thread, clockid_t *clock) __attribute__((weak));
+__asm__(".symver sg_pthread_clock, pthread_getcpuclockid@" SG_GLIBC_FIRST);
+
 /* The thread id that the C library has stored in the thread's descriptor; 0: unknown. A child that uses its parent's
  * thread-local storage reads the parent's id. The clock id of a thread contains it (pthread_getcpuclockid;
  * CPUCLOCK_PERTHREAD_MASK in the kernel's posix-timers_types.h). */
 static uint32_t noted_thread(void)
 {
     clockid_t clock = 0;
-    return pthread_getcpuclockid(pthread_self(), &clock) == 0 ? (uint32_t) ~(clock >> 3) : 0;
+    if (sg_pthread_clock == NULL)
+        return sg_load(&owner_pid);
+    return sg_pthread_clock(pthread_self(), &clock) == 0 ? (uint32_t) ~(clock >> 3) : 0;
 }
 
 /* This process's pid in the PID namespace of the mounted /proc; 0: unknown. */
@@ -138,6 +147,12 @@ static bool set_owner(uint32_t pid)
     if (pid == 1)
         sg_store(&owner_shown_pid, shown_pid());
     return sg_cas_u32(&owner_pid, &unknown, pid);
+}
+
+void sg_procfs_begin(void)
+{
+    if (sg_pthread_clock == NULL)
+        (void)set_owner(sg_sys_getpid());
 }
 
 bool sg_procfs_is_owner(uint32_t pid)

@@ -25,6 +25,9 @@ bool sg_procfs_is_left_to(uint32_t threads);
 /* Minor page faults so far (stat, field 10), 0 if unknown. */
 uint64_t sg_procfs_minor_faults(uint32_t pid);
 
+/* For set-up: notes that this process owns its memory, where the C library could not tell later (glibc before 2.34). */
+void sg_procfs_begin(void);
+
 /* Whether this process owns its memory. A child made by vfork, or by clone(2) with CLONE_VM, uses its parent's memory
  * and must not install mappings or state of its own there. False also if unknown. */
 bool sg_procfs_owns_memory(void);

@@ -23,6 +23,13 @@
 #include <sys/vfs.h>
 #include <time.h>
 
+#ifndef SYS_close_range /* Linux 5.9, glibc 2.32 */
+#define SYS_close_range 436
+#endif
+#ifndef SYS_process_madvise /* Linux 5.10, glibc 2.33 */
+#define SYS_process_madvise 440
+#endif
+
 #ifdef SG_FAULT_INJECTION
 long sg_fault_next(long number); /* 0, or the -errno with which the system call `number` shall fail */
 #endif

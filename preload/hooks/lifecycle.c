@@ -14,6 +14,7 @@
 #include "watch/job_summary.h"
 #include "account/ledger.h"
 #include "base/log.h"
+#include "base/procfs.h"
 #include "hooks/mmap/fork.h"
 #include "account/phases.h"
 #include "hooks/cuda/mempool.h"
@@ -146,7 +147,8 @@ static void after_fork_in_child(void)
  * shadow stacks (x86-64), so they would leave the library unprotected. */
 extern void *__dso_handle SG_INTERNAL;
 int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *owner);
-int __cxa_at_quick_exit(void (*handler)(void *), void *owner);
+int __cxa_at_quick_exit(void (*handler)(void *), void *owner) __attribute__((weak)); /* not in musl, nor is on_exit */
+extern int on_exit(void (*handler)(int, void *), void *argument) __attribute__((weak));
 
 /* Registers the fork handlers before all others. The handlers registered first run last before a fork and first after
  * it. Therefore requests that other libraries' handlers make before the fork are among the parent's figures, and
@@ -287,6 +289,8 @@ __attribute__((constructor)) static void set_up(void)
     sg_real_begin();
     sg_options_read(environ);
     if (!sg_options.is_disabled) {
+        sg_thread_find_single();
+        sg_procfs_begin();
         (void)on_exit(at_exit, NULL);
         (void)__cxa_at_quick_exit(at_quick_end, &__dso_handle);
         register_fork();

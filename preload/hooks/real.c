@@ -54,11 +54,15 @@ static sg_function as_function(void *pointer)
     return function;
 }
 
-/* Finds the libc's dlsym. The exported dlsym is this library's own, so the libc's is asked for by version. */
+/* Finds the libc's dlsym, which only a search without the dynamic linker finds: the exported dlsym is this library's
+ * own. Before glibc 2.34 it is in libdl.so.2, which a program may also load later. musl's loader is its libc, whose file
+ * has another name than programs need it by. */
 static void *find_dlsym(void)
 {
-    void *found = sg_elf_symbols_next("dlsym");
-    return found != NULL ? found : dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
+    void *found = sg_loaded_next("dlsym");
+    if (found == NULL)
+        found = sg_loaded_anywhere("libdl.so.", "dlsym");
+    return found != NULL ? found : sg_loaded_anywhere("ld-musl-", "dlsym");
 }
 
 sg_function sg_real_dlsym(void *handle, const char *symbol)
@@ -125,11 +129,11 @@ sg_function sg_real_driver_once(sg_function *known, const char *symbol)
 /* Opens the library that contains `function`, which is loaded already, with more flags. Returns its handle, or NULL. */
 static void *library_of(sg_function function, int flags)
 {
-    Dl_info info;
+    struct sg_object object;
     void *address;
     memcpy(&address, &function, sizeof address);
-    bool is_found = address != NULL && dladdr(address, &info) != 0 && info.dli_fname != NULL;
-    return is_found ? SG_REAL(dlopen)(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | flags) : NULL;
+    bool is_found = address != NULL && sg_loaded_holding(address, &object) && object.path[0] != '\0';
+    return is_found ? SG_REAL(dlopen)(object.path, RTLD_LAZY | RTLD_NOLOAD | flags) : NULL;
 }
 
 void sg_real_pin(sg_function function)
@@ -187,6 +191,8 @@ sg_function sg_real_look_up(enum sg_hook hook)
         real = as_function(sg_elf_symbols_next(sg_hook_table[hook].symbol));
         if (real == NULL)
             real = sg_real_dlsym(RTLD_NEXT, sg_hook_table[hook].symbol);
+        if (real == NULL && sg_load_acquire(&sg_dlsym_next) == NULL) /* before glibc 2.34, without libdl.so.2 */
+            real = as_function(sg_loaded_next(sg_hook_table[hook].symbol));
         break;
     case SG_FAMILY_DRIVER:
         real = sg_real_driver(sg_hook_table[hook].symbol);

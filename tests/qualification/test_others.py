@@ -314,16 +314,6 @@ def test_static_program_runs_unseen(guard, holder):
     assert guard.processes() == []
 
 
-@pytest.mark.long
-def test_loader_of_musl_says_what_it_misses(guard, holder):
-    needs("musl-gcc", "musl-tools")
-    program = holder(compiler="musl-gcc")
-    done = guard.run([program])
-    assert done.returncode == 127 and "symbol not found" in done.stderr
-    done = guard.run([program], env={"LD_PRELOAD": None})
-    assert (done.returncode, done.stdout) == WELL
-
-
 FREESTANDING = """
 int puts(const char *), fflush(void *);
 void _exit(int);

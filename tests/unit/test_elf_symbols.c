@@ -6,7 +6,9 @@
 #include "base/elf_symbols.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <gnu/lib-names.h>
+#include <sys/single_threaded.h>
 #include <time.h>
 
 #if defined(__x86_64__)
@@ -68,6 +70,14 @@ PLAIN_TEST(next_is_what_rtld_next_finds)
     assert_non_null(sg_elf_symbols_next("dlsym"));
 }
 
+PLAIN_TEST(a_variable_is_where_the_program_sees_it)
+{
+    assert_ptr_equal(sg_elf_symbols_variable("__libc_single_threaded"), &__libc_single_threaded);
+    assert_ptr_equal(sg_elf_symbols_variable("program_invocation_name"), &program_invocation_name);
+    assert_null(sg_elf_symbols_variable("malloc"));
+    assert_null(sg_elf_symbols_variable("sg_no_such_variable"));
+}
+
 static void skip_for(const char *test, const char *why)
 {
     fprintf(stderr, "%s: skipped: %s\n", test, why); /* as SKIP of fixture.h does in a child */
@@ -107,6 +117,7 @@ int main(void)
         cmocka_unit_test(every_function_of_the_libc_is_where_dlsym_says),
         cmocka_unit_test(what_is_not_there_is_not_found),
         cmocka_unit_test(next_is_what_rtld_next_finds),
+        cmocka_unit_test(a_variable_is_where_the_program_sees_it),
         cmocka_unit_test(the_vdso_tells_the_time),
         cmocka_unit_test(without_a_hash_of_gnus_symbols_are_counted_by_the_old_one),
     };

@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/auxv.h>
 #include <sys/time.h>
 #include <time.h>
 
@@ -426,7 +427,7 @@ CASE(fault_handlers_that_jump_away)
  * opened on it. */
 CASE(handlers_on_a_small_stack)
 {
-    size_t size = (size_t)sysconf(_SC_MINSIGSTKSZ) + 8192, room = (size + 2 * PAGE - 1) / PAGE * PAGE;
+    size_t size = (size_t)getauxval(AT_MINSIGSTKSZ) + 8192, room = (size + 2 * PAGE - 1) / PAGE * PAGE;
     char *page = map(room / PAGE);
     CHECK_EQUAL(mprotect(page, PAGE, PROT_NONE), 0); /* one byte too many ends the program */
     const stack_t stack = {.ss_sp = page + PAGE, .ss_size = room - PAGE};
