@@ -5,17 +5,18 @@
 #include "sweep/fits/need.h"
 
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/bytes.h"
-#include "common/table.h"
 #include "common/text.h"
 #include "common/tool.h"
 #include "sparkguard_abi.h"
 
 #define MOST_BYTES (UINT64_C(1) << 62)
 
-static char *format_text(const char *format, va_list arguments)
+__attribute__((format(printf, 1, 0))) static char *format_text(const char *format, va_list arguments)
 {
     char *text = NULL;
     if (vasprintf(&text, format, arguments) < 0)
@@ -71,23 +72,28 @@ void fits_need_add_weights(struct fits_need *need, double parameters, const stru
         fits_need_add(need, "scales", parameters * dtype->scale_bits / 8, "%s", dtype->scale_text);
 }
 
+/* Prints one line; what a term was computed from wraps below itself on a narrow terminal. */
+static void put_line(const struct style *style, const int width[2], const char *name, const char *size, const char *how)
+{
+    fprintf(style->stream, "%-*s %*s ", width[0], name, width[1], size);
+    style_words(style, (size_t)width[0] + (size_t)width[1] + 2, STYLE_PLAIN, how);
+}
+
 static void put_table(const struct fits_need *need, const struct style *style)
 {
-    static const struct table_column columns[] = {
-        {"TERM", TABLE_WORDS}, {"SIZE", TABLE_NUMBERS}, {"COMPUTED FROM", TABLE_WORDS}};
-    struct table table;
-    table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
+    char size[TEXT_SIZE_CAPACITY];
+    int width[2] = {(int)strlen("needed"), (int)strlen(text_size(size, fits_need_sum(need)))};
     for (size_t i = 0; i < need->term_count; i++) {
-        table_line(&table, NULL);
-        table_cell(&table, need->term[i].name, STYLE_PLAIN);
-        table_bytes(&table, need->term[i].bytes);
-        table_cell(&table, need->term[i].how, STYLE_PLAIN);
+        int name = (int)strlen(need->term[i].name), number = (int)strlen(text_size(size, need->term[i].bytes));
+        width[0] = name > width[0] ? name : width[0];
+        width[1] = number > width[1] ? number : width[1];
     }
-    table_line(&table, NULL);
-    table_cell(&table, "needed", STYLE_BOLD);
-    table_bytes(&table, fits_need_sum(need));
-    table_cell(&table, "the sum", STYLE_PLAIN);
-    table_end(&table);
+    fputs(style_colour_on(style, STYLE_DIM), style->stream);
+    put_line(style, width, "TERM", "SIZE", "COMPUTED FROM");
+    fputs(style_colour_off(style, STYLE_DIM), style->stream);
+    for (size_t i = 0; i < need->term_count; i++)
+        put_line(style, width, need->term[i].name, text_size(size, need->term[i].bytes), need->term[i].how);
+    put_line(style, width, "needed", text_size(size, fits_need_sum(need)), "the sum");
 }
 
 static void put_verdict(const struct fits_need *need, const struct fits_room *room, const struct style *style)
