@@ -34,6 +34,10 @@ $(SIM)/libnvidia-ml.so.1: tests/sim/nvml_sim.c tests/sim/nvml_sim.h tests/sim/nv
 	$(Q)$(CC) $(sim_flags) -shared -Wl,-soname,libnvidia-ml.so.1 -Wl,-Bsymbolic -Wl,-z,defs \
 	    -Wl,--version-script=tests/sim/nvml_sim.map -o $@ $< -ldl
 
+$(SIM)/liballocating.so: tests/sim/allocating.c $(SIM)/libcuda.so.1
+	$(SAY) SIM $@
+	$(Q)$(CC) $(sim_flags) -shared -o $@ $^
+
 $(SIM)/selftest: tests/sim/selftest.c $(SIM)/libcudart.so.13 $(SIM)/libcuda.so.1
 	$(SAY) LINK $@
 	$(Q)$(CC) $(sim_flags) -o $@ $^ '-Wl,-rpath,$$ORIGIN' -ldl
@@ -55,7 +59,7 @@ $(BUILD)/demo/canary: tests/lab/programs/canary.c
 demo-programs: $(BUILD)/demo/memory_stress $(BUILD)/demo/canary $(SIM)/libcuda.so.1 $(SIM)/libcudart.so.13
 .PHONY: demo-programs
 
-sim: $(SIM)/libcuda.so.1 $(SIM)/libcudart.so.13 $(SIM)/libcudart_static.a $(SIM)/libnvidia-ml.so.1 $(SIM)/selftest $(SIM)/selftest_static
+sim: $(SIM)/libcuda.so.1 $(SIM)/libcudart.so.13 $(SIM)/libcudart_static.a $(SIM)/libnvidia-ml.so.1 $(SIM)/liballocating.so $(SIM)/selftest $(SIM)/selftest_static
 .PHONY: sim
 
 # ---- test programs ----------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -18,6 +19,15 @@ ROOT = Path(__file__).resolve().parents[2]
 NATIVE_PYTHON = "/usr/bin/python3" if "GUARDED_PYTHON" in os.environ else sys.executable  # loads the libraries of NATIVE
 NATIVE = ROOT / ("build" if "GUARDED_PYTHON" in os.environ else os.environ.get("BUILD", "build"))
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY and cudaErrorMemoryAllocation alike
+
+# A line of functions.def that says how the function allocates: symbol, base name, version, stream, domain.
+ALLOCATES = re.compile(r"^SGSIM_ALLOCATES\((\w+), (\w+), \d+, \w+, (\w+),", re.MULTILINE)
+
+
+def allocating():
+    """(symbol, base name, domain) of each driver function whose tests grow from functions.def."""
+    return ALLOCATES.findall((ROOT / "tests" / "sim" / "functions.def").read_text())
+
 
 # A script's first lines: the driver by ctypes (so through dlsym on a handle of its own), as exact names.
 PRELUDE = """

@@ -72,7 +72,13 @@
 #include <cudaTypedefs.h>
 #include <string.h>
 
-#define DRIVER_VERSION 13000
+/* The version of the newest function: the size of the largest member. */
+union newest {
+#define SGSIM_FUNCTION(symbol, base, version, stream) char symbol##_version[version];
+#include "functions.def"
+#undef SGSIM_FUNCTION
+};
+enum { DRIVER_VERSION = sizeof(union newest) };
 
 /* ---- start, errors ---- */
 

@@ -11,6 +11,7 @@
 #include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
 
+#include "allocating.h"
 #include "cuda_sim.h"
 #include "graphics.h"
 
@@ -24,6 +25,19 @@
 
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
+
+static int newest_version(void)
+{
+    static const int versions[] = {
+#define SGSIM_FUNCTION(symbol, base, version, stream) version,
+#include "functions.def"
+#undef SGSIM_FUNCTION
+    };
+    int newest = 0;
+    for (size_t i = 0; i < sizeof versions / sizeof versions[0]; i++)
+        newest = versions[i] > newest ? versions[i] : newest;
+    return newest;
+}
 
 static const char *const functions[] = {
 #define SGSIM_FUNCTION(symbol, base, version, stream) #symbol,
@@ -95,7 +109,7 @@ static void test_look_up(void)
     CHECK(status == CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND && !found);
     OK(cuGetProcAddress_v2("cuMemAllocAsync", &found, 11010, 0, &status));
     CHECK(status == CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT && !found);
-    FAILS(cuGetProcAddress_v2("cuInit", &found, 13010, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+    FAILS(cuGetProcAddress_v2("cuInit", &found, newest_version() + 10, 0, NULL), CUDA_ERROR_INVALID_VALUE);
     FAILS(cuGetProcAddress_v2("cuInit", &found, 2000, 3, NULL), CUDA_ERROR_INVALID_VALUE);
     FAILS(cuGetProcAddress_v2(NULL, &found, 2000, 0, NULL), CUDA_ERROR_INVALID_VALUE);
     FAILS(cuGetProcAddress_v2("cuInit", NULL, 2000, 0, NULL), CUDA_ERROR_INVALID_VALUE);
@@ -109,7 +123,7 @@ static void test_start(void)
     CUdeviceptr pointer = 42;
     int number;
     OK(cuDriverGetVersion(&number));
-    CHECK(number == 13000);
+    CHECK(number == newest_version());
     FAILS(cuDriverGetVersion(NULL), CUDA_ERROR_INVALID_VALUE);
     OK(cuGetErrorName(CUDA_ERROR_OUT_OF_MEMORY, &text));
     CHECK(strcmp(text, "CUDA_ERROR_OUT_OF_MEMORY") == 0);
@@ -673,9 +687,6 @@ static void test_own_pools(void)
 
 /* ---- virtual memory management ---- */
 
-static const CUmemAllocationProp on_device = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                              .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
-
 static void test_vmm(void)
 {
     CUmemGenericAllocationHandle handle, again;
@@ -733,6 +744,34 @@ static void test_vmm(void)
 }
 
 /* ---- environment ---- */
+
+/* Every function that functions.def says to allocate: takes at least the bytes, gives them back, and fails without a trace. */
+static void test_allocating(void)
+{
+    static const struct allocating_call calls[] = {
+#define SGSIM_FUNCTION(...)
+#define SGSIM_ALLOCATES ALLOCATING_CALL
+#include "functions.def"
+#undef SGSIM_FUNCTION
+    };
+    start();
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        union allocated out, before;
+        size_t live = sgsim_live_bytes("total");
+        scenario_name = calls[i].symbol;
+        memset(&out, 0x5a, sizeof out);
+        before = out;
+        sgsim_fail(calls[i].symbol, 1, CUDA_ERROR_OUT_OF_MEMORY);
+        FAILS(calls[i].take(calls[i].linked, &out, 8 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+        sgsim_fail(calls[i].symbol, 0, 0);
+        CHECK(memcmp(&out, &before, sizeof out) == 0 && sgsim_live_bytes("total") == live);
+        OK(calls[i].take(calls[i].linked, &out, 8 * MIB));
+        CHECK(sgsim_live_bytes("total") >= live + 8 * MIB);
+        OK(calls[i].free(&out));
+        OK(cuCtxSynchronize());
+        CHECK(sgsim_live_bytes("total") == live);
+    }
+}
 
 static void test_failures(void)
 {
@@ -906,9 +945,9 @@ static void test_runtime_start(void)
     void *found;
     CHECK(sgsim_calls("cuGetProcAddress_v2") == 0); /* nothing at load */
     OK(cudaRuntimeGetVersion(&number));
-    CHECK(number == 13000 && sgsim_calls("cuGetProcAddress_v2") == 0);
+    CHECK(number == CUDART_VERSION && sgsim_calls("cuGetProcAddress_v2") == 0);
     OK(cudaDriverGetVersion(&number));
-    CHECK(number == 13000 && sgsim_calls("cuGetProcAddress_v2") > 40 && sgsim_calls("cuInit") == 1);
+    CHECK(number == newest_version() && sgsim_calls("cuGetProcAddress_v2") > 40 && sgsim_calls("cuInit") == 1);
     OK(cudaGetDeviceCount(&number));
     CHECK(number == 1);
     OK(cudaGetDevice(&number));
@@ -1087,6 +1126,7 @@ static const struct scenario {
     {"imports", test_imports, {NULL}},
     {"descriptors", test_descriptors, {NULL}},
     {"multicast", test_multicast, {"SGSIM_DEVICES=2"}},
+    {"allocating", test_allocating, {NULL}},
     {"failures", test_failures, {"SGSIM_FAIL=cuMemAlloc_v2:2,cuMemFree_v2:1:700,cuMemAllocManaged:*"}},
     {"discrete", test_discrete, {"SGSIM_KIND=discrete", "SGSIM_DEVICES=2", "SGSIM_MEMORY=64M", "SGSIM_CONTEXT=8M"}},
     {"one_pool", test_one_pool, {"SGSIM_MEMORY=64M", "SGSIM_BACKING=touch"}},

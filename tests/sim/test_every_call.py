@@ -4,59 +4,51 @@ import re
 from pathlib import Path
 
 import pytest
+from conftest import allocating
 
 HOOKS = Path(__file__).resolve().parents[2] / "preload" / "hooks" / "hooks.def"
 ENTRY_POINTS = {"cuGetProcAddress", "cuGetProcAddress_v2"}  # take nothing: test_entry_points.py
 
-# round() calls each hooked function at least once, takes what it is given back, and keeps nothing, whatever fails.
-ROUND = """
+# round() calls each hooked function at least once, takes what it is given back, and keeps nothing, whatever fails. Of what
+# functions.def says to allocate it calls by its arguments there.
+ALLOCATING = sorted(symbol for symbol, _, _ in allocating())
+ROUND = f"""
+ALLOCATING = {ALLOCATING!r}
+""" + """
 import mmap
 memory = mmap.mmap(-1, MIB)
 base = c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(memory)))
 size = c_size_t(MIB)
-class Narrow(ctypes.Structure):
-    _fields_ = [("width", c_uint), ("height", c_uint), ("format", c_int), ("channels", c_uint)]
-class Narrow3D(ctypes.Structure):
-    _fields_ = [("width", c_uint), ("height", c_uint), ("depth", c_uint), ("format", c_int), ("channels", c_uint), ("flags", c_uint)]
 class Alloc(ctypes.Structure):
     _fields_ = [("props", PoolProps), ("access", c_void_p), ("count", c_size_t), ("size", c_size_t), ("dptr", c_uint64)]
 class Params(ctypes.Structure):
     _fields_ = [("flags", c_uint64), ("stream", c_void_p), ("node", c_void_p), ("result", c_int)]
 def got(name, *arguments):
     return call(name, *arguments) == 0
-def must(name, *arguments):
+def until(name, work):
     results = []
     while not results or results[-1] != 0:
-        results.append(call(name, *arguments))
+        results.append(work())
         if results[-1] != 0:
             look(name)
         assert len(results) < 4, (name, results)
+def must(name, *arguments):
+    until(name, lambda: call(name, *arguments))
 def look(name):
     quiet(group=name, device=live("device") + live("array"), pinned=live("pinned"), managed=live("managed"), registered=live("registered"))
-def linear():
-    for name, out, *more in (
-        ("cuMemAlloc", c_uint(), c_uint(MIB)), ("cuMemAlloc_v2", c_uint64(), size),
-        ("cuMemAllocManaged", c_uint64(), size, c_uint(1)),
-        ("cuMemAllocPitch", c_uint(), byref(c_uint()), c_uint(1024), c_uint(1024), c_uint(4)),
-        ("cuMemAllocPitch_v2", c_uint64(), byref(c_size_t()), c_size_t(1024), c_size_t(1024), c_uint(4)),
-    ):
-        if got(name, byref(out), *more):
-            must("cuMemFree" if isinstance(out, c_uint) else "cuMemFree_v2", out)
-    for name, *more in ("cuMemAllocHost", c_uint(MIB)), ("cuMemAllocHost_v2", size), ("cuMemHostAlloc", size, c_uint(0)):
-        out = c_void_p()
-        if got(name, byref(out), *more):
-            must("cuMemFreeHost", out)
+library = ctypes.CDLL("liballocating.so")
+def allocations():
+    for name in ALLOCATING:
+        out = (c_uint64 * 4)()
+        if library.allocating_take(name.encode(), out, c_size_t(2 * MIB)) == 0:
+            until(name, lambda: library.allocating_free(name.encode(), out))
+def registered():
     for name in "cuMemHostRegister", "cuMemHostRegister_v2":
         if got(name, base, size, c_uint(0)):
             must("cuMemHostUnregister", base)
 def arrays():
-    flat, wide = (64, 64, 1, 1), (64, 64, 0, 1, 1, 0)
-    for name, shape in ("cuArrayCreate", Narrow(*flat)), ("cuArrayCreate_v2", Array(*flat)), ("cuArray3DCreate", Narrow3D(*wide)), ("cuArray3DCreate_v2", Array3D(*wide)):
-        out = c_void_p()
-        if got(name, byref(out), byref(shape)):
-            must("cuArrayDestroy", out)
     out = c_void_p()
-    if got("cuMipmappedArrayCreate", byref(out), byref(Array3D(*wide)), c_uint(2)):
+    if got("cuMipmappedArrayCreate", byref(out), byref(Array3D(64, 64, 0, 1, 1, 0)), c_uint(2)):
         must("cuMipmappedArrayDestroy", out)
 def pools():
     pool, event, here, keep = c_void_p(), c_void_p(), Location(1, 0), c_uint64(0)
@@ -148,7 +140,7 @@ def answers():
     got("cuDeviceTotalMem", byref(narrow[0]), 0)
     got("cuDeviceTotalMem_v2", byref(wide[0]), 0)
 def round():
-    for part in linear, arrays, pools, handles, graphs, contexts, answers:
+    for part in allocations, registered, arrays, pools, handles, graphs, contexts, answers:
         part()
 """
 
@@ -241,3 +233,15 @@ for group in {groups!r}:
         assert figures(entry) == [said.device, said.pinned, said.managed, said.registered], said.group
         assert entry["unmatched_frees"] == 0, said.group
     assert counts(entry)[::2] == counts(entry)[1::2]
+
+
+# Tests of their own refuse these: what they take is not a number of bytes among their arguments.
+RARER = {"cuGraphInstantiateWithParams", "cuGraphLaunch", "cuGraphUpload"}
+
+
+def test_what_is_refused_says_in_functions_def_how_it_allocates(sim):
+    """So that the tests that grow from there, test_refusal.py among them, call it too."""
+    full = "start()\nleft = 8 * MIB\nwhile left > MIB // 16:\n    if take('cuMemAlloc_v2', left)[0] != 0:\n        left //= 2\n"
+    done = sim.script(ROUND + full + "round()\n", SPARKGUARD_LIMIT="16M")
+    refused = {refusal["call"] for refusal in done.process["refusals"]}
+    assert refused == {base for _, base, _ in allocating()} | RARER

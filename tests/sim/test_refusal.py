@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import MIB, OUT_OF_MEMORY
+from conftest import MIB, OUT_OF_MEMORY, allocating
 
 LARGE, SMALL = 128 * MIB, 8 * MIB
 POOL_SEGMENT = 32 * MIB  # what the simulated pool reserves for a small block
@@ -24,26 +24,7 @@ RUNTIME = {
     "cudaMallocFromPoolAsync_ptsz": ("cuMemAllocFromPoolAsync", "device"),
 }
 # The driver's: the word in the report (no version suffix), the domain.
-DRIVER = {
-    "cuMemAlloc": ("cuMemAlloc", "device"),
-    "cuMemAlloc_v2": ("cuMemAlloc", "device"),
-    "cuMemAllocPitch": ("cuMemAllocPitch", "device"),
-    "cuMemAllocPitch_v2": ("cuMemAllocPitch", "device"),
-    "cuMemAllocManaged": ("cuMemAllocManaged", "managed"),
-    "cuMemAllocHost": ("cuMemAllocHost", "pinned"),
-    "cuMemAllocHost_v2": ("cuMemAllocHost", "pinned"),
-    "cuMemHostAlloc": ("cuMemHostAlloc", "pinned"),
-    "cuMemAllocAsync": ("cuMemAllocAsync", "device"),
-    "cuMemAllocAsync_ptsz": ("cuMemAllocAsync", "device"),
-    "cuMemAllocFromPoolAsync": ("cuMemAllocFromPoolAsync", "device"),
-    "cuMemAllocFromPoolAsync_ptsz": ("cuMemAllocFromPoolAsync", "device"),
-    "cuMemCreate": ("cuMemCreate", "device"),
-    "cuMemCreate_host": ("cuMemCreate", "pinned"),
-    "cuArrayCreate": ("cuArrayCreate", "device"),
-    "cuArrayCreate_v2": ("cuArrayCreate", "device"),
-    "cuArray3DCreate": ("cuArray3DCreate", "device"),
-    "cuArray3DCreate_v2": ("cuArray3DCreate", "device"),
-}
+DRIVER = {symbol: (base, domain) for symbol, base, domain in allocating()} | {"cuMemCreate_host": ("cuMemCreate", "pinned")}
 
 
 def refuse(sim, program, entry, call):
