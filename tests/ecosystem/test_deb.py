@@ -72,7 +72,7 @@ def bootstrap(tmp_path_factory):
         return
     folder = tmp_path_factory.mktemp("chroot")
     release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
-    command = ["mmdebstrap", "--quiet", "--variant=minbase", "--include=python3", release["VERSION_CODENAME"], folder / "root", "-"]
+    command = ["mmdebstrap", "--quiet", "--variant=minbase", "--include=python3,libjansson4", release["VERSION_CODENAME"], folder / "root", "-"]
     with open(folder / "log", "w") as log:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True)
     process.stdin.write(sources)
