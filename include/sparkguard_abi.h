@@ -76,7 +76,7 @@ enum sg_slot_flag {
     SG_SLOT_SHARING = 1u << 3,  /* has a registry entry: the process and its peers count each other */
     SG_SLOT_WATCHED = 1u << 4,  /* the watchdog thread runs */
     SG_SLOT_UNIFIED = 1u << 5,  /* device memory is taken from the machine's memory */
-    SG_SLOT_TOLD = 1u << 6,     /* registry entry only: a child of the owner has reported that it
+    SG_SLOT_REPORTED = 1u << 6, /* registry entry only: a child of the owner has reported that it
                                  * cannot share; its siblings stay silent */
 };
 
@@ -105,7 +105,7 @@ struct sg_slot {
                                        * counted only after the parent has ended */
     /* (atomic) sparse memory: resident at the last scan, plus pages made writable since */
     uint64_t sparse_bytes;
-    uint64_t told_peak_bytes; /* (atomic) registry entry: the job's peak as told by peers that leave no record */
+    uint64_t reported_peak_bytes; /* (atomic) registry entry: the job's peak that peers without a record reported */
 };
 _Static_assert(sizeof(struct sg_slot) == 128, "the slot is frozen at 128 bytes");
 _Static_assert(offsetof(struct sg_slot, granted_bytes) == 24, "frozen");

@@ -115,6 +115,6 @@ void sg_job_leave_peak(void)
     for (uint32_t i = 0, used = entries_in_use(registry); i < used; i++) {
         struct sg_registry_entry *entry = sg_entry_at(registry, i);
         if (is_another_of_the_job(entry))
-            sg_raise_to(&entry->slot.told_peak_bytes, sg_load_relaxed(&sg_own->job_peak_bytes));
+            sg_raise_to(&entry->slot.reported_peak_bytes, sg_load_relaxed(&sg_own->job_peak_bytes));
     }
 }

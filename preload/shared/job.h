@@ -36,7 +36,7 @@ void sg_job_atfork_child(void);
 /* Raises this process's peak to the one that processes without a record have left in its registry entry. */
 static inline void sg_job_take_left_peak(void)
 {
-    sg_raise_to(&sg_own->job_peak_bytes, sg_load_relaxed(&sg_entry_own()->slot.told_peak_bytes));
+    sg_raise_to(&sg_own->job_peak_bytes, sg_load_relaxed(&sg_entry_own()->slot.reported_peak_bytes));
 }
 
 /* For a process that ends without a record: leaves its peak in the registry entries of all other processes of the

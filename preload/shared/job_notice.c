@@ -102,7 +102,7 @@ void sg_job_notice_set_parent(uint32_t *flags)
 static bool is_first_of_siblings(void)
 {
     uint32_t *flags = sg_load(&parent_flags);
-    return flags == NULL || (sg_fetch_or(flags, (uint32_t)SG_SLOT_TOLD) & SG_SLOT_TOLD) == 0;
+    return flags == NULL || (sg_fetch_or(flags, (uint32_t)SG_SLOT_REPORTED) & SG_SLOT_REPORTED) == 0;
 }
 
 bool sg_job_notice_is_first(void)

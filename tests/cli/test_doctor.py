@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from doctor_tree import GIB, MIB, UNITS, doctor, hold_in_shm, shellcheck  # noqa: F401
-from lib.ledger import FILE_BYTES, ROOM, SEAT_BYTES, VERSION
+from lib.ledger import ENTRY_BYTES, FILE_BYTES, ROOM, VERSION
 
 # ---- each finding ---------------------------------------------------------------------------------------------------
 
@@ -322,7 +322,7 @@ def test_a_machine_without_a_gpu_needs_no_driver(doctor):
 
 @pytest.mark.parametrize("change, fault", [({}, None), ({0: b"y"}, "another version"), ({8: b"\3"}, None), ({12: b"\1"}, "another version"), ({16: b"\1"}, "another version")])
 def test_a_ledger_is_used_if_the_library_would_use_it(doctor, change, fault):
-    header = bytearray(b"SPGLEDGR" + b"".join(word.to_bytes(4, "little") for word in (VERSION, SEAT_BYTES, ROOM)))
+    header = bytearray(b"SPGLEDGR" + b"".join(word.to_bytes(4, "little") for word in (VERSION, ENTRY_BYTES, ROOM)))
     for offset, byte in change.items():
         header[offset : offset + 1] = byte
     path = f"dev/shm/sparkguard-{os.geteuid()}/machine.ledger"

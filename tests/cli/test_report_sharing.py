@@ -327,8 +327,8 @@ def test_ranges_that_cannot_be_are_not_believed(make, report, damage):
         assert report.json()["jobs"][0]["live_bytes"] == GIB
 
 
-def with_origin(child, claim, seat, pid, bytes_):
-    for field, value in (("claim", claim), ("bytes", bytes_), ("entry", seat), ("pid", pid)):
+def with_origin(child, claim, entry, pid, bytes_):
+    for field, value in (("claim", claim), ("bytes", bytes_), ("entry", entry), ("pid", pid)):
         child.put("origin", 0, "sg_origin", field, value)
     return child
 

@@ -2,7 +2,7 @@
 
     ledger = Ledger(guard.directory)
     ledger.promised()                                     # of all entries with a living owner
-    with ledger.seat(7, in_flight_bytes=20 * GIB):        # held by this process until the end of the block
+    with ledger.entry(7, in_flight_bytes=20 * GIB):        # held by this process until the end of the block
         ...
 
 Names and order of the fields are those of include/sparkguard_abi.h.
@@ -21,8 +21,8 @@ EMPTY, LIVE, DEAD = 0, 1, 2
 NO_TICKET, CHOOSING, FIRST = 0, 1, 2
 SHARING = 1 << 3  # sg_slot.flags
 VERSION = int(re.search(r"SG_REGISTRY_VERSION (\d+)u", HEADER)[1])
-ROOM, SEAT_BYTES, BEGIN = 1024, 2176, 4096
-FILE_BYTES = BEGIN + ROOM * SEAT_BYTES
+ROOM, ENTRY_BYTES, BEGIN = 1024, 2176, 4096
+FILE_BYTES = BEGIN + ROOM * ENTRY_BYTES
 FLOCK = "hhqqi4x"  # struct flock: type, whence, start, len, pid
 FNV_BASIS, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 
@@ -51,9 +51,9 @@ def fields_of(name):
     return fields
 
 
-SEAT, LEDGER = fields_of("sg_registry_entry"), fields_of("sg_registry")
-assert SEAT["claim"][0] == 128 and LEDGER["asked_bytes"][0] == 32
-assert SEAT["inherited_promise_bytes"][0] == 104, "every field of the header was seen"
+ENTRY, LEDGER = fields_of("sg_registry_entry"), fields_of("sg_registry")
+assert ENTRY["claim"][0] == 128 and LEDGER["asked_bytes"][0] == 32
+assert ENTRY["inherited_promise_bytes"][0] == 104, "every field of the header was seen"
 
 
 class Ledger:
@@ -80,19 +80,19 @@ class Ledger:
             self.map = None
 
     def get(self, field, number=None):
-        offset, size = LEDGER[field] if number is None else SEAT[field]
-        at = offset if number is None else BEGIN + number * SEAT_BYTES + offset
+        offset, size = LEDGER[field] if number is None else ENTRY[field]
+        at = offset if number is None else BEGIN + number * ENTRY_BYTES + offset
         return int.from_bytes(self._open()[at : at + size], "little")
 
     def put(self, field, value, number=None):
         """Stores a whole word at once, as processors do."""
-        offset, size = LEDGER[field] if number is None else SEAT[field]
-        at = offset if number is None else BEGIN + number * SEAT_BYTES + offset
+        offset, size = LEDGER[field] if number is None else ENTRY[field]
+        at = offset if number is None else BEGIN + number * ENTRY_BYTES + offset
         with memoryview(self._open()) as view, view[at : at + size] as bytes_, bytes_.cast("IQ"[size == 8]) as word:
             word[0] = value & (1 << 8 * size) - 1
 
     def level(self, number, index):
-        at = BEGIN + number * SEAT_BYTES + SEAT["level"][0] + 8 * index
+        at = BEGIN + number * ENTRY_BYTES + ENTRY["level"][0] + 8 * index
         return int.from_bytes(self._open()[at : at + 8], "little")
 
     def is_locked(self, number):
@@ -101,12 +101,12 @@ class Ledger:
         return struct.unpack(FLOCK, fcntl.fcntl(self.fd, fcntl.F_OFD_GETLK, asked))[0] != fcntl.F_UNLCK
 
     def taken(self):
-        """The numbers of the seats of living processes."""
+        """The numbers of the entries of living processes."""
         used = min(self.get("entry_used"), ROOM)
         return [i for i in range(used) if self.get("claim", i) & 3 == LIVE and self.is_locked(i)]
 
     def of(self, pid):
-        """The seat of a living process."""
+        """The entry of a living process."""
         (number,) = [i for i in self.taken() if self.get("pid", i) == pid]
         return number
 
@@ -114,7 +114,7 @@ class Ledger:
         return sum(self.get(field, i) for i in self.taken() for field in fields)
 
     def promise(self, number):
-        """What others count of a seat's promises: no more than its process holds. The promises are read first."""
+        """What others count of an entry's promises: no more than its process holds. The promises are read first."""
         promised = self.get("promised_bytes", number)
         return min(promised, self.get("granted_bytes", number) - self.get("device_bytes", number) - self.get("pinned_bytes", number))
 
@@ -144,7 +144,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def locked(self, first, count=1):
-        """Holds the bytes of some seats, as their owners would."""
+        """Holds the bytes of some entries, as their owners would."""
         fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
             fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(FLOCK, fcntl.F_WRLCK, 0, first, count, 0))
@@ -153,12 +153,12 @@ class Ledger:
             os.close(fd)
 
     @contextlib.contextmanager
-    def seat(self, number, content=None, **fields):
-        """A seat that is taken; `content`: its bytes, but for the claim. What is promised is granted, too, where nothing else is said. Let go
-        as by a process that died."""
+    def entry(self, number, content=None, **fields):
+        """An entry that is taken; `content`: its bytes, but for the claim. What is promised is granted, too, where nothing else is said.
+        Let go as by a process that died."""
         with self.locked(number):
-            begin = BEGIN + number * SEAT_BYTES
-            self._open()[begin : begin + SEAT_BYTES] = content or bytes(SEAT_BYTES)
+            begin = BEGIN + number * ENTRY_BYTES
+            self._open()[begin : begin + ENTRY_BYTES] = content or bytes(ENTRY_BYTES)
             for field, value in ({"granted_bytes": fields.get("promised_bytes", 0)} | fields).items():
                 self.put(field, value, number)
             self.put("claim", 1 << 2 | LIVE, number)

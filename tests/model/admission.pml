@@ -172,11 +172,11 @@ byte refused[PROCESSES];   /* bytes of a refused request */
 #define IS_BEHIND(p, k) ((BEHIND >> (2 * p + k)) & 1)
 
 #ifdef SIBLINGS
-#define SEAT(p) (p < 2 -> 0 : p)
+#define ENTRY_OF(p) (p < 2 -> 0 : p)
 #define LOCK atomic { !is_locked[entry] -> is_locked[entry] = true }
 #define UNLOCK is_locked[entry] = false
 #else
-#define SEAT(p) p
+#define ENTRY_OF(p) p
 #define LOCK skip
 #define UNLOCK skip
 #endif
@@ -190,8 +190,8 @@ byte refused[PROCESSES];   /* bytes of a refused request */
 
 /* ---- a look, sg_headroom_refresh(): what was asked, then the registry entries, then the kernel, then what is our o */
 
-#define IS_OTHER(j) (j < PROCESSES && is_live[j] && SEAT(j) == j && j != entry)
-#define IS_SKIPPED(j) (j < PROCESSES && (SEAT(j) != j || !is_live[j] || j == entry))
+#define IS_OTHER(j) (j < PROCESSES && is_live[j] && ENTRY_OF(j) == j && j != entry)
+#define IS_SKIPPED(j) (j < PROCESSES && (ENTRY_OF(j) != j || !is_live[j] || j == entry))
 
 /* read_ticket() and is_before(): who is choosing is read again some times, and then stands before us. Without a ticket
  * (`mine` is NONE) all do. */
@@ -500,7 +500,7 @@ inline take_of_young_look()
 /* One process, or with SIBLINGS one thread. */
 proctype Process(byte me)
 {
-    byte entry = SEAT(me);
+    byte entry = ENTRY_OF(me);
     byte k;     /* which request */
     byte bytes; /* of it */
     byte outer; /* bytes of the request whose real call makes this one (NESTED) */

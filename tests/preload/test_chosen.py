@@ -1,4 +1,4 @@
-"""Whom the watchdog chooses among others, by what their seats say. The others are only written down, so nobody ends."""
+"""Whom the watchdog chooses among others, by what their entries say. The others are only written down, so nobody ends."""
 
 import contextlib
 import time
@@ -14,7 +14,7 @@ from test_watched import set_available
 OURS = 64 * MIB
 MISSING = 40 * MIB  # of the reserve
 AHEAD_NS = 9_000_000_000  # a watchdog that has looked, whenever it is asked: what is 10 s ahead is not believed
-THEIRS, SECOND, CHILD = 20, 21, 22  # numbers of seats
+THEIRS, SECOND, CHILD = 20, 21, 22  # numbers of entries
 
 # What the others hold, and whether it is ours to go.
 SCENES = {
@@ -42,11 +42,11 @@ MISSING_MUCH = dict.fromkeys(
 def use_entry(place, stack, number=THEIRS, holds=0, shared=0, job="job", watched_ns=None):  # noqa: F811
     watched_ns = time.monotonic_ns() + AHEAD_NS if watched_ns is None else watched_ns
     fields = {"holds_bounded_bytes": holds, "watched_ns": watched_ns, "job_hash": hash_of(job), "pid": number}
-    stack.enter_context(place.ledger.seat(number, **fields))
+    stack.enter_context(place.ledger.entry(number, **fields))
     if shared != 0:
         claim = place.ledger.get("claim", number)
         child = {"parent_entry": number + 1, "parent_claim": claim, "shared_bytes": shared, "job_hash": hash_of(job)}
-        stack.enter_context(place.ledger.seat(CHILD, **child))
+        stack.enter_context(place.ledger.entry(CHILD, **child))
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -54,8 +54,8 @@ def test_watchdog_acts_where_it_is_its_process_that_must_go(place, scene):  # no
     others, is_ours = SCENES[scene]
     place.env |= {"SPARKGUARD_RESERVE": "1G", "SPARKGUARD_FLOOR": "1023M", "SPARKGUARD_WATCHDOG": "warn"}
     tenant = place.holder(f"malloc 300M malloc {OURS} touch 1")
-    seat = place.ledger.of(tenant.pid)
-    wait_until(lambda: place.ledger.get("holds_bounded_bytes", seat) >= OURS - UNCOUNTED_BYTES)
+    entry = place.ledger.of(tenant.pid)
+    wait_until(lambda: place.ledger.get("holds_bounded_bytes", entry) >= OURS - UNCOUNTED_BYTES)
     with contextlib.ExitStack() as stack:
         for other in others:
             use_entry(place, stack, **other)
@@ -63,13 +63,13 @@ def test_watchdog_acts_where_it_is_its_process_that_must_go(place, scene):  # no
         if is_ours:
             wait_until(lambda: any("watchdog: warned" in what for what in place.events(tenant.pid)))
         else:
-            looks_again(place, seat)
+            looks_again(place, entry)
             assert not any("watchdog" in what for what in place.events(tenant.pid))
     tenant.end()
 
 
-def looks_again(place, seat):  # noqa: F811
+def looks_again(place, entry):  # noqa: F811
     """It scans with its looks, ten times a second at most; below the floor it looks every 5 ms."""
     for _ in range(3):
-        before = place.ledger.get("published_ns", seat)
-        wait_until(lambda: place.ledger.get("published_ns", seat) != before)  # noqa: B023
+        before = place.ledger.get("published_ns", entry)
+        wait_until(lambda: place.ledger.get("published_ns", entry) != before)  # noqa: B023

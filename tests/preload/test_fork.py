@@ -48,7 +48,7 @@ def test_child_begins_with_its_parents_figures_and_the_job_counts_them_once(guar
 
 
 def test_raw_clone_right_behind_a_fork_is_noticed(guard, program):
-    """The child has a segment and a seat from the start, and asked for nothing yet."""
+    """The child has a segment and an entry from the start, and asked for nothing yet."""
     with held(guard, [program("fork_raw_grandchild")], lines=2) as parent:
         pids = {line.split()[0]: int(line.split()[1]) for line in parent.lines}
         assert set(pids) == {"parent", "grandchild"}

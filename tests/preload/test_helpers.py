@@ -103,10 +103,10 @@ def test_history_pauses_while_memory_is_short(place):  # noqa: F811
     tenant = place.player("malloc(300 * MIB)\nready()")
     assert tenant.ready() == ["ok"]
     wait_until(lambda: place.guard.process(tenant.pid)["watched"])
-    seat = place.ledger.of(tenant.pid)
+    entry = place.ledger.of(tenant.pid)
     for _ in range(20):  # at most ten a second: twice the time to the first copy
-        before = place.ledger.get("published_ns", seat)
-        wait_until(lambda: place.ledger.get("published_ns", seat) != before)  # noqa: B023
+        before = place.ledger.get("published_ns", entry)
+        wait_until(lambda: place.ledger.get("published_ns", entry) != before)  # noqa: B023
     assert not list(place.guard.history.glob("*.segment"))
     assert waits(tenant.pid) < 100
     set_available(place, 10 << 30)

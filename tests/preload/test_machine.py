@@ -15,7 +15,7 @@ import sys
 import time
 
 import pytest
-from lib.ledger import BEGIN, CHOOSING, EMPTY, FILE_BYTES, FIRST, LEDGER, LIVE, ROOM, SEAT, SEAT_BYTES, SHARING, VERSION, Ledger, hash_of
+from lib.ledger import BEGIN, CHOOSING, EMPTY, ENTRY, ENTRY_BYTES, FILE_BYTES, FIRST, LEDGER, LIVE, ROOM, SHARING, VERSION, Ledger, hash_of
 from lib.target import CC, CHARGED_AHEAD_BYTES, IS_EMULATED, IS_SLOW, MACHINE, PYTHON, THREADLESS
 from test_admission import GIB, MIB, Machine, in_jail, jail, meminfo, take  # noqa: F401
 
@@ -103,12 +103,12 @@ class Place:
         self.ledger = stack.enter_context(Ledger(guard.directory))
 
     def hide_growth(self):
-        """Of a quiet owner the kernel tells what its emulator has taken, too: there its promises count as its seat shows them."""
+        """Of a quiet owner the kernel tells what its emulator has taken, too: there its promises count as its entry shows them."""
         if not IS_EMULATED:
             return
         with contextlib.suppress(OSError, ValueError), Ledger(self.guard.directory) as ledger:  # or there is none
-            for seat in ledger.taken():
-                ledger.put("start_ticks", 0, seat)
+            for entry in ledger.taken():
+                ledger.put("start_ticks", 0, entry)
 
     def tenant(self, command, env=None, **options):
         self.hide_growth()
@@ -168,9 +168,9 @@ def test_those_who_share_say_so(place):
     tenant = place.holder("malloc 64M")
     assert place.flags(tenant.pid) & SHARING
     assert place.events(tenant.pid) == []
-    seat = place.ledger.of(tenant.pid)
-    assert 64 * MIB <= place.ledger.get("promised_bytes", seat) <= 64 * MIB + NEAR
-    assert place.ledger.get("job_hash", seat) == hash_of("job")
+    entry = place.ledger.of(tenant.pid)
+    assert 64 * MIB <= place.ledger.get("promised_bytes", entry) <= 64 * MIB + NEAR
+    assert place.ledger.get("job_hash", entry) == hash_of("job")
 
 
 @pytest.mark.parametrize("end", ["returns", "killed", "stopped"])
@@ -575,9 +575,9 @@ def test_process_that_could_not_become_a_daemon_keeps_its_seat_and_its_record(pl
     assert tenant.ready() == ["ok", "True"]
     held = 3 * GIB if "3" in size else 2 * MIB
     place.assert_left(LEFT - held, above=MIB)
-    seat = place.ledger.of(tenant.pid)
+    entry = place.ledger.of(tenant.pid)
     assert tenant.go().ready() == ["ok"]
-    assert place.ledger.of(tenant.pid) == seat
+    assert place.ledger.of(tenant.pid) == entry
     place.assert_left(LEFT - held - GIB, above=MIB)
     assert place.guard.process(tenant.pid)["state"] == "running"
     tenant.end()
@@ -594,9 +594,9 @@ def test_unguarded_program_leaves_the_seat_of_the_one_it_replaced(place):
 def test_child_of_a_raw_clone_leaves_its_parents_seat_alone(place):
     tenant = place.tenant([place.guard.build / "tests/programs/fork_raw_clone"])
     tenant.process.stdout.readline()
-    seat = place.ledger.of(tenant.pid)
-    assert 32 * MIB <= place.ledger.get("granted_bytes", seat) <= 34 * MIB
-    assert 31 * MIB <= place.ledger.get("promised_bytes", seat) <= 34 * MIB
+    entry = place.ledger.of(tenant.pid)
+    assert 32 * MIB <= place.ledger.get("granted_bytes", entry) <= 34 * MIB
+    assert 31 * MIB <= place.ledger.get("promised_bytes", entry) <= 34 * MIB
     assert len(place.ledger.taken()) == 1
 
 
@@ -835,7 +835,7 @@ def test_users_with_a_group_shared_directory_take_part(place, tmp_path, owner):
 
 def well_made(**header):
     content = bytearray(FILE_BYTES)
-    words = {"magic": 0x524744454C475053, "version": VERSION, "entry_bytes": SEAT_BYTES, "entry_capacity": ROOM, **header}
+    words = {"magic": 0x524744454C475053, "version": VERSION, "entry_bytes": ENTRY_BYTES, "entry_capacity": ROOM, **header}
     content[:8] = words["magic"].to_bytes(8, "little")
     for offset, name in ((8, "version"), (12, "entry_bytes"), (16, "entry_capacity")):
         content[offset : offset + 4] = words[name].to_bytes(4, "little")
@@ -902,7 +902,7 @@ def test_who_joins_a_sparse_ledger_without_fallocate_wipes_nothing(place):
     deny = without_fallocate(place)
     place.holder("malloc 3G")
     file = os.open(place.ledger.path, os.O_RDWR)
-    hole = ctypes.c_long(BEGIN + 64 * SEAT_BYTES), ctypes.c_long(FILE_BYTES - BEGIN - 64 * SEAT_BYTES)
+    hole = ctypes.c_long(BEGIN + 64 * ENTRY_BYTES), ctypes.c_long(FILE_BYTES - BEGIN - 64 * ENTRY_BYTES)
     assert ctypes.CDLL(None).fallocate(file, 1 | 2, *hole) == 0, "KEEP_SIZE | PUNCH_HOLE"
     assert os.fstat(file).st_blocks * 512 < FILE_BYTES
     os.close(file)
@@ -1125,7 +1125,7 @@ def test_who_finds_a_ledger_that_cannot_be_used_in_the_place_of_his_says_so(plac
 
 
 def put_foreign(place, entry_bytes, parent_entry=0, **header):
-    """A ledger of the next version: its second seat is somebody's who has been promised 2 GiB, and has 1 GiB in flight
+    """A ledger of the next version: its second entry is somebody's who has been promised 2 GiB, and has 1 GiB in flight
     or, with `parent_entry`, from its parent there."""
     content = bytearray(BEGIN + ROOM * entry_bytes)
     content[:BEGIN] = well_made(version=VERSION + 1, entry_bytes=entry_bytes, **header)[:BEGIN]
@@ -1136,7 +1136,7 @@ def put_foreign(place, entry_bytes, parent_entry=0, **header):
     promised = {"granted_bytes": 2 * GIB, "promised_bytes": 2 * GIB}
     for number, values in ((1, live | promised | (child if parent_entry else flying)), (0, live)):
         for field, value in values.items():
-            offset, size = SEAT[field]
+            offset, size = ENTRY[field]
             at = BEGIN + number * entry_bytes + offset
             content[at : at + size] = value.to_bytes(size, "little")
     put(place, content)
@@ -1194,12 +1194,12 @@ def test_ledger_that_is_removed_all_the_time_ends_nobody(place):
     place.assert_left(LEFT)
 
 
-# ---- seats that say what cannot be ----
+# ---- entries that say what cannot be ----
 
 
 def test_numbers_beyond_all_bounds_refuse_and_hold_up_but_end_nobody(place):
     place.take("malloc 1M")
-    with place.ledger.seat(500, content=b"\xff" * SEAT_BYTES):
+    with place.ledger.entry(500, content=b"\xff" * ENTRY_BYTES):
         begin = time.monotonic()
         assert place.take("malloc 64M small 64K 30M small 64K 100M fork malloc 1M")[:2] == ["ENOMEM", 30 * MIB]
         assert time.monotonic() - begin < 6 * PATIENCE
@@ -1209,9 +1209,9 @@ def test_numbers_beyond_all_bounds_refuse_and_hold_up_but_end_nobody(place):
 
 def test_hostile_limit_of_a_namesake_leaves_room_to_end(place):
     place.take("malloc 1M")
-    with place.ledger.seat(3, job_hash=hash_of("job"), limit_bytes=1, granted_bytes=(1 << 64) - 1):
+    with place.ledger.entry(3, job_hash=hash_of("job"), limit_bytes=1, granted_bytes=(1 << 64) - 1):
         assert place.take("malloc 64M") == ["ENOMEM"]
-    with place.ledger.seat(3, job_hash=hash_of("job"), limit_bytes=1):
+    with place.ledger.entry(3, job_hash=hash_of("job"), limit_bytes=1):
         assert place.take("malloc 64M small 64K 20M") == ["ENOMEM", 20 * MIB]
     assert place.take("malloc 64M") == ["ok"]
 
@@ -1224,7 +1224,7 @@ def test_random_ledger_under_running_processes_ends_nobody(place, seed):
     tenants = [place.tenant([place.admit_take, *commands * 3, "wait"]) for _ in range(2)]
     deadline = time.monotonic() + 0.5
     fields = ["entry_used", "epoch", "call", "asked_bytes", "waiting_until_ns", "context_bytes"]
-    with place.ledger.seat(9, content=draw.randbytes(SEAT_BYTES)):
+    with place.ledger.entry(9, content=draw.randbytes(ENTRY_BYTES)):
         while time.monotonic() < deadline:
             place.ledger.put(draw.choice(fields), draw.choice([draw.getrandbits(64), (1 << 64) - 1, 0]))
     for number in range(9, ROOM):
@@ -1247,7 +1247,7 @@ def test_count_of_all_requests_may_wrap(place):
     place.assert_left(LEFT - 3 * GIB)
 
 
-# ---- no seat left ----
+# ---- no entry left ----
 
 
 def test_when_all_seats_are_taken_the_next_process_decides_alone_and_says_so(place):
@@ -1303,7 +1303,7 @@ def test_seats_whose_owners_have_left_are_not_taken_from_under_them(place):
 )
 def test_who_has_stopped_in_a_request_holds_up_others_for_three_seconds(place, fields):
     place.take("malloc 1M")
-    with place.ledger.seat(500, **fields):
+    with place.ledger.entry(500, **fields):
         begin = time.monotonic()
         assert place.take("malloc 64M") == ["ENOMEM"]
         assert PATIENCE - 0.1 <= time.monotonic() - begin < PATIENCE + AT_ONCE
@@ -1321,7 +1321,7 @@ def test_who_has_stopped_in_a_request_holds_up_others_for_three_seconds(place, f
 def test_who_stands_still_is_waited_for_once(place, fields):
     """Not by each request anew; and if he moves at last, he is waited for again."""
     place.take("malloc 1M")
-    with place.ledger.seat(500, **fields):
+    with place.ledger.entry(500, **fields):
         tenant = place.holder("malloc 64M wait malloc 64M malloc 64M wait malloc 64M")
         assert tenant.answers == ["ENOMEM"]
         begin = time.monotonic()
@@ -1337,7 +1337,7 @@ def test_who_stands_still_is_waited_for_once(place, fields):
 
 def test_who_stands_behind_holds_up_nobody(place):
     place.take("malloc 1M")
-    with place.ledger.seat(500, ticket=1 << 50, queued_bytes=20 * GIB):
+    with place.ledger.entry(500, ticket=1 << 50, queued_bytes=20 * GIB):
         begin = time.monotonic()
         place.assert_left(LEFT)
         assert time.monotonic() - begin < AT_ONCE
@@ -1345,7 +1345,7 @@ def test_who_stands_behind_holds_up_nobody(place):
 
 def test_who_waits_is_let_in_when_the_other_dies(place):
     place.take("malloc 1M")
-    with place.ledger.seat(500, in_flight_bytes=20 * GIB, bounded_flight_bytes=20 * GIB):
+    with place.ledger.entry(500, in_flight_bytes=20 * GIB, bounded_flight_bytes=20 * GIB):
         tenant = place.tenant([place.admit_take, "malloc", "64M", "wait"])
         time.sleep(0.5)
     begin = time.monotonic()
@@ -1428,8 +1428,8 @@ def test_promises_count_against_the_cgroups_they_are_made_in(place, tmp_path, ve
 def test_reader_sees_the_same_levels_in_processes_of_one_group(place, tmp_path):
     place.machine.v2("/top", 5 * GIB).v2("/top/x", 4 * GIB).v2("/top/y", 4 * GIB)
     seen = [group(place, tmp_path, name, f"0::/top/{name}\n") for name in "xy"]
-    seats = [place.ledger.of(place.holder("malloc 2M", env).pid) for env in seen]
-    levels = [[place.ledger.level(seat, i) for i in range(8)] for seat in seats]
+    entries = [place.ledger.of(place.holder("malloc 2M", env).pid) for env in seen]
+    levels = [[place.ledger.level(entry, i) for i in range(8)] for entry in entries]
     assert levels[0][0] != levels[1][0] and levels[0][1] == levels[1][1] != 0
     assert [row[2:] for row in levels] == [[0] * 6] * 2
 

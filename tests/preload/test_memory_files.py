@@ -232,13 +232,13 @@ def test_who_is_in_the_middle_of_a_change_is_waited_for(place, file, what):  # n
     if what == "room":
         place.holder("malloc 6656M")  # 1.5 GiB are left
     first, second = sharer(place, file, MAP_IT, env), asker(place, file, env)
-    seat, before = place.ledger.of(first.pid), place.ledger.get("waiting_until_ns")
-    version = place.ledger.get("files_version", seat)
-    place.ledger.put("files_version", version + 1, seat)
+    entry, before = place.ledger.of(first.pid), place.ledger.get("waiting_until_ns")
+    version = place.ledger.get("files_version", entry)
+    place.ledger.put("files_version", version + 1, entry)
     second.go()
     while place.ledger.get("waiting_until_ns") == before and not select.select([second.process.stdout], [], [], 0.01)[0]:
         pass
-    place.ledger.put("files_version", version + 2, seat)
+    place.ledger.put("files_version", version + 2, entry)
     assert second.ready() == ["ok"]
 
 
@@ -246,8 +246,8 @@ def test_who_stays_in_the_middle_of_a_change_is_not_waited_for_again(place, file
     """It is stopped there, say. Whoever asks is answered, and told what may be held: the file's bytes are taken for others."""
     env = {"SPARKGUARD_WATCHDOG": "off", "SPARKGUARD_LIMIT": "1280M"}
     first, second = sharer(place, file, MAP_IT, env), asker(place, file, env)
-    seat = place.ledger.of(first.pid)
-    place.ledger.put("files_version", place.ledger.get("files_version", seat) + 1, seat)
+    entry = place.ledger.of(first.pid)
+    place.ledger.put("files_version", place.ledger.get("files_version", entry) + 1, entry)
     assert second.go().ready() == ["ENOMEM"]
     waited_until = place.ledger.get("waiting_until_ns")
     assert second.go().ready() == ["ENOMEM"]
@@ -375,5 +375,5 @@ ready()
     assert_left(place, LEFT)
     place.holder("malloc 8150M")
     assert tenant.go().ready() == ["ok"]
-    seat = place.ledger.of(tenant.pid)
-    assert place.ledger.get("promised_bytes", seat) >= size
+    entry = place.ledger.of(tenant.pid)
+    assert place.ledger.get("promised_bytes", entry) >= size

@@ -37,9 +37,9 @@ def test_process_with_much_static_tls_is_watched(place, tmp_path, kib):  # noqa:
     tenant = place.tenant([tmp_path / "tls"])
     assert tenant.ready() == []
     wait_until(lambda: place.guard.process(tenant.pid)["watched"])
-    seat = place.ledger.of(tenant.pid)
-    looked = place.ledger.get("watched_ns", seat)
-    wait_until(lambda: place.ledger.get("watched_ns", seat) > looked)
+    entry = place.ledger.of(tenant.pid)
+    looked = place.ledger.get("watched_ns", entry)
+    wait_until(lambda: place.ledger.get("watched_ns", entry) > looked)
     tenant.end()
 
 
@@ -96,8 +96,8 @@ def set_available(place, bytes):
     os.close(file)
 
 
-def held(place, seat):
-    return place.ledger.get("holds_bounded_bytes", seat)
+def held(place, entry):
+    return place.ledger.get("holds_bounded_bytes", entry)
 
 
 @pytest.mark.parametrize("life", LIVES)
@@ -118,10 +118,10 @@ ready()
     tenant = place.player(text, {"SPARKGUARD_WATCHDOG": "warn"})
     said = ["ok", *tenant.ready()][1:] + tenant.ready()  # both say it, in any order
     (child,) = [word for word in said if word != "ok"]
-    seat = place.ledger.of(child)
+    entry = place.ledger.of(child)
     set_available(place, 400 * MIB)
-    wait_until(lambda: expected <= held(place, seat) <= expected + NEAR)
-    shared = place.ledger.get("shared_bytes", seat)
+    wait_until(lambda: expected <= held(place, entry) <= expected + NEAR)
+    shared = place.ledger.get("shared_bytes", entry)
     assert abs(INHERITED - parents - shared) <= NEAR
     tenant.end()
 
@@ -139,16 +139,16 @@ def test_of_two_large_processes_the_larger_one_acts_and_nobody_else(place, sizes
     for mib in sizes:
         commands = f"malloc 300M malloc {mib}M touch 1"
         tenants.append(place.holder(commands, preexec_fn=lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN)))
-    seats = [place.ledger.of(tenant.pid) for tenant in tenants]
+    entries = [place.ledger.of(tenant.pid) for tenant in tenants]
 
     def looked():
-        return [place.ledger.get("watched_ns", seat) for seat in seats]
+        return [place.ledger.get("watched_ns", entry) for entry in entries]
 
     def events():
         return [[what.split(":")[1] for what in place.events(t.pid) if "watchdog" in what] for t in tenants]
 
     wait_until(lambda: min(looked()) != 0)
-    wait_until(lambda: all(held(place, seat) >= mib * MIB - UNCOUNTED_BYTES for seat, mib in zip(seats, sizes)))
+    wait_until(lambda: all(held(place, entry) >= mib * MIB - UNCOUNTED_BYTES for entry, mib in zip(entries, sizes)))
     set_available(place, 1030 * MIB)
     begin = max(looked())
     wait_until(lambda: min(looked()) > begin + STEADY_NS)  # a fall by gigabytes is reason to kill at once
@@ -193,18 +193,18 @@ def heeding(place, seconds):
     """A process that saves for so many seconds when it is told to end, then ends; 0: it goes on."""
     tenant = place.player(HEEDS.format(seconds=seconds), ENDS)
     assert tenant.ready() == ["ok"]
-    seat = place.ledger.of(tenant.pid)
-    wait_until(lambda: place.ledger.get("watched_ns", seat) != 0 and held(place, seat) >= TOUCHED)
+    entry = place.ledger.of(tenant.pid)
+    wait_until(lambda: place.ledger.get("watched_ns", entry) != 0 and held(place, entry) >= TOUCHED)
     return tenant
 
 
 def wait_for_looks(place, tenant, seconds):
     """Until its watchdog has looked again and again for so long, or the process has ended."""
-    seat = place.ledger.of(tenant.pid)
-    begin = place.ledger.get("watched_ns", seat)
+    entry = place.ledger.of(tenant.pid)
+    begin = place.ledger.get("watched_ns", entry)
     wait_until(
         lambda: tenant.process.poll() is not None
-        or place.ledger.get("watched_ns", seat) > begin + seconds * 1_000_000_000
+        or place.ledger.get("watched_ns", entry) > begin + seconds * 1_000_000_000
     )
 
 
@@ -298,8 +298,8 @@ def test_nobody_is_ended_because_of_memory_high(place, maximum):  # noqa: F811
     place.machine.write("proc/self/cgroup", "0::/job").v2("/job", maximum, high=400 * MIB, current=f"{0:20d}")
     place.env["SPARKGUARD_RESERVE"] = "10%"
     tenant = place.holder("mmap 300M touch 0")
-    seat = place.ledger.of(tenant.pid)
-    wait_until(lambda: place.ledger.get("watched_ns", seat) != 0 and held(place, seat) >= 300 * MIB)
+    entry = place.ledger.of(tenant.pid)
+    wait_until(lambda: place.ledger.get("watched_ns", entry) != 0 and held(place, entry) >= 300 * MIB)
     set_current(place, "/job", 400 * MIB - MIB)
     wait_for_looks(place, tenant, 1)
     assert [what for what in place.events(tenant.pid) if "watchdog" in what] == []

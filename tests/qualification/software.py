@@ -15,9 +15,9 @@ SECONDS = 1200  # for one suite; the machine may be slow
 
 def unseen(guard, least_mib):
     """What tells that the library was not at work. Who ends by itself and never held 16 MiB takes its record along; that it had a
-    seat among the others then tells of it: 0."""
+    entry among the others then tells of it: 0."""
     if least_mib == 0:
-        return [] if (guard.directory / "machine.ledger").exists() else ["nobody took a seat"]
+        return [] if (guard.directory / "machine.ledger").exists() else ["nobody took an entry"]
     entries = guard.processes()
     peak = max((entry["peak_bytes"] >> 20 for entry in entries), default=0)
     return [] if peak >= least_mib else [f"{len(entries)} processes were seen, of {peak} MiB at most; one must hold {least_mib}"]

@@ -136,7 +136,7 @@ def false_seat(place, **fields):
     """One of the ledger, of a process that holds and asks what OTHER says."""
     with Ledger(place.directory) as ledger, contextlib.ExitStack() as stack:
         with as_user(OTHER):
-            stack.enter_context(ledger.seat(7, **fields))
+            stack.enter_context(ledger.entry(7, **fields))
         yield ledger
 
 
@@ -198,9 +198,9 @@ HOLDS_MUCH = "small 16M 400M"
 
 def wait_for_looks(ledger, pid, count, between=lambda: time.sleep(0.005)):
     """Of a process's watchdog at the machine."""
-    seat, seen = ledger.of(pid), set()
+    entry, seen = ledger.of(pid), set()
     while len(seen) < count:
-        seen.add(ledger.get("watched_ns", seat))
+        seen.add(ledger.get("watched_ns", entry))
         between()
 
 

@@ -14,7 +14,7 @@ from lib.target import CC, SLOWER
 
 HERE = Path(__file__).parent
 MIB = 1 << 20
-SEATS = 1024  # SG_ENTRY_CAPACITY
+ENTRIES = 1024  # SG_ENTRY_CAPACITY
 KEPT = 30  # of the records of the dead that many are there at least, with their time lines (preload/shared/retention.c)
 LONGEST_SECONDS = 10  # a request waits for others 3 s at most; the rest is for a slow machine
 
@@ -115,13 +115,13 @@ def test_many_processes_at_once(guard, amount, record_property):
 @pytest.mark.long
 @pytest.mark.timeout_seconds(600)
 def test_process_for_which_the_ledger_has_no_seat_decides_alone_and_says_so(guard, record_property):
-    with at_once(guard, SEATS + 50):
+    with at_once(guard, ENTRIES + 50):
         processes = guard.processes()
         alone = [p for p in processes if not p["sharing"]]
-        assert len(processes) == SEATS + 50 and len(alone) == 50
+        assert len(processes) == ENTRIES + 50 and len(alone) == 50
         assert all("no room in the machine's ledger" in p["events"][0]["what"] for p in alone)
-    record_property("note", f"beyond {SEATS} processes the report says: {alone[0]['events'][0]['what']}")
-    with at_once(guard, 3):  # the seats of those who have left are free
+    record_property("note", f"beyond {ENTRIES} processes the report says: {alone[0]['events'][0]['what']}")
+    with at_once(guard, 3):  # the entries of those who have left are free
         assert all(p["sharing"] for p in guard.processes())
 
 
@@ -172,12 +172,12 @@ def still_machine(folder):
     return {"SPARKGUARD_SYSTEM_ROOT": folder / "root", "SPARKGUARD_RESERVE": "2G"}
 
 
-def stop_in_a_request(process, seat, ledger):
+def stop_in_a_request(process, entry, ledger):
     """Stops it again and again, until a request of it has not ended: of so many bytes."""
     while True:
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
-        if (bytes_under_way := ledger.flying(seat) + ledger.asking(seat)) >= MIB:
+        if (bytes_under_way := ledger.flying(entry) + ledger.asking(entry)) >= MIB:
             return bytes_under_way
         process.send_signal(signal.SIGCONT)
         time.sleep(0.001)  # it is to get on
@@ -189,9 +189,9 @@ def test_who_was_stopped_in_a_request_holds_nobody_up_for_longer_than_promised(g
     rounds, env = amount(short=2, long=60), still_machine(tmp_path)
     record_property("cases", rounds)
     with begun(guard, WORK, env=env) as (worker,), Ledger(guard.directory) as ledger:
-        seat = ledger.of(worker.pid)
+        entry = ledger.of(worker.pid)
         for _ in range(rounds):
-            half = stop_in_a_request(worker, seat, ledger) // 2
+            half = stop_in_a_request(worker, entry, ledger) // 2
             begin = time.monotonic()
             done = guard.run([guard.build / "tests/programs/admit_take", "malloc", 8 * 1024 * MIB - ledger.promised() - half], env=env)
             assert (done.returncode, done.stdout) == (0, "ENOMEM\n"), done.stderr

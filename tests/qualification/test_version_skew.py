@@ -1,5 +1,5 @@
 """Two versions of the library on one machine share one ledger, whichever made it. The other version is built here: the same sources
-with larger seats and another segment behind what is frozen."""
+with larger entries and another segment behind what is frozen."""
 
 import contextlib
 import gzip
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from lib.ledger import BEGIN, FILE_BYTES, LEDGER, SEAT, SHARING, VERSION, Ledger
+from lib.ledger import BEGIN, ENTRY, FILE_BYTES, LEDGER, SHARING, VERSION, Ledger
 
 ROOT = Path(__file__).resolve().parents[2]
 GIB, MIB = 1 << 30, 1 << 20
@@ -157,7 +157,7 @@ def is_judged(directory, process):
     content = (directory / "machine.ledger").read_bytes()
     size = int.from_bytes(content[LEDGER["entry_bytes"][0] :][:4], "little")
     for at in range(BEGIN, len(content), size):
-        pid, ticket = (int.from_bytes(content[at + SEAT[f][0] :][: SEAT[f][1]], "little") for f in ("pid", "ticket"))
+        pid, ticket = (int.from_bytes(content[at + ENTRY[f][0] :][: ENTRY[f][1]], "little") for f in ("pid", "ticket"))
         if pid == process.pid and ticket != 0:
             return True
     return False
@@ -226,7 +226,7 @@ def test_both_share_one_ledger(place, guard, first):
 
 @pytest.mark.parametrize("which, other", [("ours", "theirs"), ("theirs", "ours")])
 def test_who_loses_the_ledger_joins_the_one_that_the_other_version_makes(place, guard, which, other):
-    """Its seats have another size from then on."""
+    """Its entries have another size from then on."""
     holder = place.start(which, "malloc 1G wait malloc 1M shared 64M")
     place.answers(holder)
     (guard.directory / "machine.ledger").unlink()
@@ -270,7 +270,7 @@ def test_layout_is_that_of_the_stored_bytes_of_its_version(guard):
     (segment,) = [file.read_bytes() for file in guard.directory.glob("*.segment")]
     for name, made, end in (("segment.gz", segment, 140), ("ledger.gz", (guard.directory / "machine.ledger").read_bytes(), 20)):
         kept = stored(VERSION, name)
-        begin = 8 if end == 20 else 128  # version, bytes of a seat, seats; or bytes of the segment, records
+        begin = 8 if end == 20 else 128  # version, bytes of an entry, entries; or bytes of the segment, records
         assert made[8:12] == kept[8:12] and made[begin:end] == kept[begin:end], name
 
 

@@ -2,8 +2,8 @@
 
 Several trees of processes allocate, free, fork, exec and begin threads (stress.c), beside some that quietly hold what is
 known. One process of a tree is killed wherever it stands, the rest is stopped wherever it stands, and then
-  - no seat of the dead counts: what is left by an independent sum over the seats of the living is granted at once;
-  - the quiet ones' seats say what they hold;
+  - no entry of the dead counts: what is left by an independent sum over the entries of the living is granted at once;
+  - the quiet ones' entries say what they hold;
   - sparkguard-report can be read.
 Now and then all trees are killed; then what is left is known, and hardly more is refused.
 
@@ -82,8 +82,8 @@ class Field:
         stack.callback(self.end_trees)
         self.quiet = [stack.enter_context(self.holder(size)) for size in QUIET]
         self.ledger = stack.enter_context(Ledger(guard.directory))
-        self.seats = [self.ledger.of(process.pid) for process in self.quiet]
-        self.held = [self.content(seat) for seat in self.seats]
+        self.entries = [self.ledger.of(process.pid) for process in self.quiet]
+        self.held = [self.content(entry) for entry in self.entries]
         for size, held in zip(QUIET, self.held):
             assert size <= held["promised_bytes"] <= size + NEAR and held["in_flight_bytes"] == 0
 
@@ -99,9 +99,9 @@ class Field:
             process.kill()
             process.communicate()
 
-    def content(self, seat):
+    def content(self, entry):
         fields = ("claim", "pid", "granted_bytes", "promised_bytes", "in_flight_bytes", "ticket", "job_hash")
-        return {field: self.ledger.get(field, seat) for field in fields}
+        return {field: self.ledger.get(field, entry) for field in fields}
 
     # ---- trees ----
 
@@ -165,7 +165,7 @@ class Field:
         return [f"{i} {self.ledger.is_locked(i)} " + " ".join(f"{f}={self.ledger.get(f, i)}" for f in fields) for i in used]
 
     def explain(self, left, before):
-        """What was refused though the seats said that it was left: the seats before, and what is different after."""
+        """What was refused though the entries said that it was left: the entries before, and what is different after."""
         lines = [f"{left / MIB:.3f} MiB are left by the ledger: {self.said}", *before, "after:"]
         lines += [line for line in self.all_seats() if line not in before]
         lines += [f"again: {self.ask(f'malloc {left - NEAR}')}, by steps: {self.ask(f'malloc {left - NEAR} largest')}"]
@@ -178,7 +178,7 @@ class Field:
         assert left >= 2 * GIB, f"{left / MIB} MiB"
         if self.ask(f"malloc {left - NEAR}") != ["ok"]:
             raise AssertionError(self.explain(left, before))
-        assert [self.content(seat) for seat in self.seats] == self.held
+        assert [self.content(entry) for entry in self.entries] == self.held
         shown = self.guard.report_command("--json", "--all")
         assert shown.returncode == 0, f"{shown.returncode}: {shown.stderr}"
         entries = [entry for job in json.loads(shown.stdout)["jobs"] for entry in job["processes"]]
@@ -188,7 +188,7 @@ class Field:
     def check_quiet(self):
         """Nobody else is there."""
         self.end_trees()
-        assert sorted(self.ledger.taken()) == sorted(self.seats)
+        assert sorted(self.ledger.taken()) == sorted(self.entries)
         promised = sum(held["promised_bytes"] for held in self.held)
         granted = sum(held["granted_bytes"] for held in self.held)
         assert self.ledger.gone() == promised

@@ -81,7 +81,7 @@ PLAIN_TEST(the_slot_is_frozen_for_ever)
         FIELD(sg_slot, landed_count, 96, 8),
         FIELD(sg_slot, inherited_promise_bytes, 104, 8),
         FIELD(sg_slot, sparse_bytes, 112, 8),
-        FIELD(sg_slot, told_peak_bytes, 120, 8),
+        FIELD(sg_slot, reported_peak_bytes, 120, 8),
     };
     check(fields, SG_ARRAY_LENGTH(fields));
     assert_int_equal(sizeof(struct sg_slot), 128);

@@ -1140,5 +1140,5 @@ int main(void)
         cmocka_unit_test(nobody_is_woken_when_nobody_waits),
         cmocka_unit_test(a_header_that_somebody_changes_later_moves_no_entry),
     };
-    return cmocka_run_group_tests_name("seats", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("registry", tests, NULL, NULL);
 }

@@ -68,13 +68,13 @@ static bool get_other_info(CUdevice device, size_t *free_bytes, size_t *total_by
     if (get_state == NULL || push == NULL || pop == NULL || get_state(device, &flags, &is_active) != CUDA_SUCCESS ||
         is_active == 0 || SG_DRIVER_CALL(cuDevicePrimaryCtxRetain, &context, device) != CUDA_SUCCESS)
         return false;
-    bool is_told = push(context) == CUDA_SUCCESS;
-    if (is_told) {
-        is_told = SG_DRIVER_CALL(cuMemGetInfo_v2, free_bytes, total_bytes) == CUDA_SUCCESS;
+    bool is_answered = push(context) == CUDA_SUCCESS;
+    if (is_answered) {
+        is_answered = SG_DRIVER_CALL(cuMemGetInfo_v2, free_bytes, total_bytes) == CUDA_SUCCESS;
         (void)pop(&context);
     }
     (void)SG_DRIVER_CALL(cuDevicePrimaryCtxRelease_v2, device);
-    return is_told;
+    return is_answered;
 }
 
 /* Free and total memory of `device`. The last index stands for all higher devices; their current one is queried. */
@@ -82,8 +82,8 @@ static bool get_info(uint32_t device, size_t *free_bytes, size_t *total_bytes)
 {
     SG_DRIVER(get, cuCtxGetDevice);
     CUdevice current = -1;
-    bool is_told = get != NULL && get(&current) == CUDA_SUCCESS;
-    if (is_told && current != (CUdevice)device && (device < SG_DEVICE_CAPACITY - 1 || current < SG_DEVICE_CAPACITY))
+    bool is_answered = get != NULL && get(&current) == CUDA_SUCCESS;
+    if (is_answered && current != (CUdevice)device && (device < SG_DEVICE_CAPACITY - 1 || current < SG_DEVICE_CAPACITY))
         return get_other_info((CUdevice)device, free_bytes, total_bytes);
     return SG_DRIVER_CALL(cuMemGetInfo_v2, free_bytes, total_bytes) == CUDA_SUCCESS;
 }

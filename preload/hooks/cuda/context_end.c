@@ -183,9 +183,9 @@ enum sg_primary_state sg_context_primary_state(CUdevice device)
     unsigned int flags = 0;
     int active = 0;
     uint32_t layers = sg_cuda_go_inside();
-    bool is_told = get_state != NULL && get_state(device, &flags, &active) == CUDA_SUCCESS;
+    bool is_answered = get_state != NULL && get_state(device, &flags, &active) == CUDA_SUCCESS;
     sg_self.layers = layers;
-    return !is_told ? SG_PRIMARY_UNKNOWN : active != 0 ? SG_PRIMARY_ACTIVE : SG_PRIMARY_INACTIVE;
+    return !is_answered ? SG_PRIMARY_UNKNOWN : active != 0 ? SG_PRIMARY_ACTIVE : SG_PRIMARY_INACTIVE;
 }
 
 /* Releases blocks of pools that ended with the primary context, and refreshes the charges of all pools. */
