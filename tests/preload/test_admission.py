@@ -4,66 +4,14 @@ The program admit_take does what it is told, one answer a line. "largest" is the
 usable less what is kept, to 64 KiB, and less the few hundred KiB that the program itself holds.
 """
 
-import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
+from lib.machine import GIB, MIB, Machine, in_jail, meminfo, take
 from lib.target import PYTHON, STRESS_DIVISOR
 
-MIB = 1 << 20
-GIB = 1 << 30
 NEAR = 2 * MIB  # what a small program holds and is promised besides
-
-
-class Machine:
-    """A tree for SPARKGUARD_SYSTEM_ROOT."""
-
-    def __init__(self, root, total=16 * GIB, available=10 * GIB, cgroup=None):
-        self.root = root
-        self.write("proc/meminfo", meminfo(total, available))
-        if cgroup is not None:
-            self.write("proc/self/cgroup", cgroup)
-
-    def write(self, path, text):
-        file = self.root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(str(text) + ("" if str(text).endswith("\n") else "\n"))
-        return self
-
-    def v2(self, path, maximum="max", high="max", current=0, **stat):
-        folder = "sys/fs/cgroup" + path
-        self.write(f"{folder}/memory.max", maximum).write(f"{folder}/memory.high", high)
-        self.write(f"{folder}/memory.current", current)
-        return self.stat(folder, stat)
-
-    def v1(self, path, limit=9223372036854771712, usage=0, **stat):
-        folder = "sys/fs/cgroup/memory" + path
-        self.write(f"{folder}/memory.limit_in_bytes", limit).write(f"{folder}/memory.usage_in_bytes", usage)
-        return self.stat(folder, stat)
-
-    def stat(self, folder, fields):
-        lines = [f"{key} {value}\n" for key, value in fields.items()]
-        return self.write(f"{folder}/memory.stat", "".join(lines) or "pgfault 0")
-
-
-def meminfo(total, available):
-    return (
-        f"MemTotal:       {total // 1024:15d} kB\nMemFree:        {available // 1024:15d} kB\n"
-        f"MemAvailable:{available // 1024:15d} kB\nBuffers:        {0:15d} kB\nSwapTotal:      {8 << 20:15d} kB\n"
-        f"SwapFree:       {8 << 20:15d} kB\n"
-    )
-
-
-def take(guard, machine, *commands, env=None):
-    """The answers of admit_take; numbers as int."""
-    variables = {**({"SPARKGUARD_SYSTEM_ROOT": machine.root} if machine else {}), **(env or {})}
-    words = " ".join(commands).split()
-    done = guard.run([guard.build / "tests/programs/admit_take", *words], env=variables)
-    assert done.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr}"
-    take.done = done
-    return [int(word) if word.isdigit() else word for word in done.stdout.splitlines()]
 
 
 def room(guard, machine, **env):
@@ -426,34 +374,6 @@ def test_without_proc_the_kernel_is_asked(guard, tmp_path):
 
 
 # ---- a real memory cgroup ----
-
-
-@pytest.fixture
-def jail():
-    """A memory cgroup of 512 MiB, v1 or v2."""
-    name = f"sparkguard-test-{os.getpid()}"
-    for mount, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
-        folder = Path(mount) / name
-        try:
-            folder.mkdir()
-        except OSError:
-            continue
-        if (folder / limit).exists() and os.access(folder / limit, os.W_OK):
-            (folder / limit).write_text(str(512 * MIB))
-            yield folder
-            folder.rmdir()
-            return
-        folder.rmdir()
-    pytest.skip("no memory cgroup can be made here")
-
-
-def in_jail(guard, jail, *commands, env=None):
-    """The shell goes in first, unguarded, and becomes the program."""
-    environment = guard.environment(env)
-    library = environment.pop("LD_PRELOAD")
-    script = f'echo $$ > {jail}/cgroup.procs && LD_PRELOAD={library} exec "$@"'
-    command = ["/bin/sh", "-c", script, "sh", str(guard.build / "tests/programs/admit_take"), *commands]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
 
 
 def oom_kills(jail):

@@ -5,11 +5,8 @@ import time
 
 import pytest
 from lib.ledger import hash_of
+from lib.machine import GIB, MIB, set_available, wait_until
 from lib.target import UNCOUNTED_BYTES
-from test_admission import GIB, MIB
-from test_fork import wait_until
-from test_machine import place  # noqa: F811, F401
-from test_watched import set_available
 
 OURS = 64 * MIB
 MISSING = 40 * MIB  # of the reserve
@@ -39,7 +36,7 @@ MISSING_MUCH = dict.fromkeys(
 )
 
 
-def use_entry(place, stack, number=THEIRS, holds=0, shared=0, job="job", watched_ns=None):  # noqa: F811
+def use_entry(place, stack, number=THEIRS, holds=0, shared=0, job="job", watched_ns=None):
     watched_ns = time.monotonic_ns() + AHEAD_NS if watched_ns is None else watched_ns
     fields = {"holds_bounded_bytes": holds, "watched_ns": watched_ns, "job_hash": hash_of(job), "pid": number}
     stack.enter_context(place.ledger.entry(number, **fields))
@@ -50,7 +47,7 @@ def use_entry(place, stack, number=THEIRS, holds=0, shared=0, job="job", watched
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_watchdog_acts_where_it_is_its_process_that_must_go(place, scene):  # noqa: F811
+def test_watchdog_acts_where_it_is_its_process_that_must_go(place, scene):
     others, is_ours = SCENES[scene]
     place.env |= {"SPARKGUARD_RESERVE": "1G", "SPARKGUARD_FLOOR": "1023M", "SPARKGUARD_WATCHDOG": "warn"}
     tenant = place.holder(f"malloc 300M malloc {OURS} touch 1")
@@ -68,7 +65,7 @@ def test_watchdog_acts_where_it_is_its_process_that_must_go(place, scene):  # no
     tenant.end()
 
 
-def looks_again(place, entry):  # noqa: F811
+def looks_again(place, entry):
     """It scans with its looks, ten times a second at most; below the floor it looks every 5 ms."""
     for _ in range(3):
         before = place.ledger.get("published_ns", entry)

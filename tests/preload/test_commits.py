@@ -1,9 +1,9 @@
 """Heaps that commit more address space than there is memory, and touch little of it: OpenJDK's G1 with -Xmx above the machine's memory."""
 
 import pytest
+from lib.machine import GIB, MIB, Machine
 from lib.output import values
 from lib.target import SLOWER
-from test_admission import GIB, MIB, Machine
 
 RESERVE = 2 * GIB
 

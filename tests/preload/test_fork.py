@@ -2,11 +2,11 @@
 
 import contextlib
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
-from lib.target import CC, EMULATORS_THREADS, PYTHON, SLOWER
+from lib.machine import wait_until
+from lib.target import CC, EMULATORS_THREADS, PYTHON
 
 MIB = 1 << 20
 SLACK = 2 * MIB
@@ -398,13 +398,6 @@ def test_allocator_that_unmaps_under_a_lock_of_its_fork_handlers_is_not_waited_f
 
 
 # ---- a child that asks for nothing ----
-
-
-def wait_until(condition):
-    end = time.monotonic() + 10 * SLOWER
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("how", ["fork", "daemon", "twice"])

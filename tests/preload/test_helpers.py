@@ -5,17 +5,15 @@ import re
 from pathlib import Path
 
 import pytest
+from lib.machine import needs_root, set_available, wait_until
 from lib.target import EMULATORS_THREADS, SLOWER
-from test_fork import wait_until
-from test_machine import needs_root, place  # noqa: F401
-from test_watched import set_available
 
 MIB = 1 << 20
 
 
 @needs_root
 @pytest.mark.parametrize("call", ["setuid(0)", "setgid(0)", "setgroups([])"])
-def test_who_changes_its_user_waits_for_no_thread_of_ours(place, call):  # noqa: F811
+def test_who_changes_its_user_waits_for_no_thread_of_ours(place, call):
     """glibc sends every thread a signal then, and waits until each has answered: it was blocked in ours."""
     text = f"""
 import signal, threading
@@ -53,7 +51,7 @@ def blocked(pid):
     return masks
 
 
-def test_helpers_take_no_signal_of_the_program(place):  # noqa: F811
+def test_helpers_take_no_signal_of_the_program(place):
     tenant = place.player("malloc(300 * MIB)\nready()", {"SPARKGUARD_HISTORY": place.guard.history})
     assert tenant.ready() == ["ok"]
     wait_until(lambda: len(blocked(tenant.pid)) == 2)
@@ -69,7 +67,7 @@ def policies(pid):
     return [os.sched_getscheduler(int(task.name)) for task in tasks]
 
 
-def test_helpers_of_a_real_time_program_are_none(place):  # noqa: F811
+def test_helpers_of_a_real_time_program_are_none(place):
     text = """
 try:
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
@@ -96,7 +94,7 @@ def waits(pid):
     return min(counts)
 
 
-def test_history_pauses_while_memory_is_short(place):  # noqa: F811
+def test_history_pauses_while_memory_is_short(place):
     """A thread that waits for the disk keeps all memory of a process that is killed."""
     set_available(place, 1 << 30)
     place.env |= {"SPARKGUARD_MODE": "observe", "SPARKGUARD_HISTORY": place.guard.history}
@@ -139,7 +137,7 @@ def test_heap_inside_the_program_may_map_under_its_own_lock(guard):
              "lambda n: os.setreuid(n, n)", "lambda n: os.setregid(n, n)", "lambda n: os.setgroups([n])",
              "lambda n: os.initgroups('nobody', n)", "capset"]
 )  # fmt: skip
-def test_no_thread_of_ours_keeps_what_the_program_gives_up(place, call):  # noqa: F811
+def test_no_thread_of_ours_keeps_what_the_program_gives_up(place, call):
     """The C library tells only the threads that it knows of what is to change; whoever takes over the program finds no other."""
     text = f"""
 import ctypes, signal, threading
@@ -181,7 +179,7 @@ def test_rights_that_a_program_gives_up_are_not_kept_by_whoever_waits_for_a_disk
 
 
 @pytest.mark.parametrize("call", ["unshare(0x40)", "setns(os.open('/dev/null', os.O_RDONLY), 0)"])
-def test_namespace_that_is_refused_anyway_is_refused_at_once(place, call):  # noqa: F811
+def test_namespace_that_is_refused_anyway_is_refused_at_once(place, call):
     text = f"""
 import ctypes, time
 libc = ctypes.CDLL(None, use_errno=True)

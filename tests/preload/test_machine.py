@@ -15,70 +15,13 @@ import sys
 import time
 
 import pytest
-from lib.ledger import BEGIN, CHOOSING, EMPTY, ENTRY, ENTRY_BYTES, FILE_BYTES, FIRST, LEDGER, LIVE, ROOM, SHARING, VERSION, Ledger, hash_of
-from lib.target import CC, CHARGED_AHEAD_BYTES, IS_EMULATED, IS_SLOW, MACHINE, PYTHON, THREADLESS
-from test_admission import GIB, MIB, Machine, in_jail, jail, meminfo, take  # noqa: F401
+from lib.ledger import BEGIN, CHOOSING, EMPTY, ENTRY, ENTRY_BYTES, FILE_BYTES, FIRST, LEDGER, LIVE, ROOM, SHARING, VERSION, hash_of
+from lib.machine import GIB, LEFT, MIB, NEAR, PLAYER, group, in_jail, needs_root, take
+from lib.target import CC, CHARGED_AHEAD_BYTES, IS_SLOW, MACHINE, PYTHON, THREADLESS
 
-NEAR = 4 * MIB  # what a small program holds and is promised besides, with the credit of one thread
-LEFT = 8 * GIB  # of 10 GiB when 2 are kept
-KEEP = {"SPARKGUARD_RESERVE": "2G"}
 PATIENCE = 3  # seconds that anybody may be held up by somebody else
 AT_ONCE = 2.5 if IS_SLOW else 1  # seconds
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
-
-class Tenant:
-    """A guarded program that says "ready", and goes on when it gets a line."""
-
-    def __init__(self, guard, command, env, **options):
-        options = {"stdin": subprocess.PIPE, "start_new_session": True, **options}
-        self.process = guard.popen(command, env=env, **options)
-        self.pid = self.process.pid
-
-    def ready(self):
-        """What it has said since it was last ready; numbers as int."""
-        said = []
-        for line in self.process.stdout:
-            if line == "ready\n":
-                return said
-            said.append(int(line) if line.strip().isdigit() else line.strip())
-        raise AssertionError(f"it has ended: {said}, {self.process.wait()}, {self.process.stderr.read()}")
-
-    def go(self):
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        return self
-
-    def end(self):
-        """What it has said up to its end, which was a good one."""
-        stdout, stderr = self.process.communicate("\n", timeout=60)
-        assert self.process.returncode == 0, f"{self.process.returncode}: {stdout}{stderr}"
-        return [int(word) if word.isdigit() else word for word in stdout.splitlines() if word != "ready"]
-
-    def kill(self):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self.process.wait()
-
-
-# The first lines of a Python program that does the same as admit_take, and what that cannot.
-PLAYER = """
-import ctypes, os, subprocess, sys, time
-MIB, GIB = 1 << 20, 1 << 30
-libc = ctypes.CDLL(None, use_errno=True)
-libc.malloc.restype = libc.mmap.restype = ctypes.c_void_p
-libc.malloc.argtypes = [ctypes.c_size_t]
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-def say(word):
-    os.write(1, f"{word}\\n".encode())
-def ready():
-    say("ready")
-    os.read(0, 1)
-def malloc(size):
-    address = libc.malloc(size)
-    say("ok" if address else "ENOMEM")
-    return address
-"""
 
 # What comes before a text whose children tell their parent that they have said what they had to say.
 CHILDREN = """
@@ -90,67 +33,6 @@ def wait_for(children):
     for _ in range(children):
         os.read(told[0], 1)
 """
-
-
-class Place:
-    """A fake machine and who runs there."""
-
-    def __init__(self, guard, scratch, stack):
-        self.guard, self.stack = guard, stack
-        self.machine = Machine(scratch / "machine")
-        self.env = {"SPARKGUARD_SYSTEM_ROOT": self.machine.root, "SPARKGUARD_JOB": "job", **KEEP}
-        self.admit_take = guard.build / "tests/programs/admit_take"
-        self.ledger = stack.enter_context(Ledger(guard.directory))
-
-    def hide_growth(self):
-        """Of a quiet owner the kernel tells what its emulator has taken, too: there its promises count as its entry shows them."""
-        if not IS_EMULATED:
-            return
-        with contextlib.suppress(OSError, ValueError), Ledger(self.guard.directory) as ledger:  # or there is none
-            for entry in ledger.taken():
-                ledger.put("start_ticks", 0, entry)
-
-    def tenant(self, command, env=None, **options):
-        self.hide_growth()
-        tenant = Tenant(self.guard, command, {**self.env, **(env or {})}, **options)
-        self.stack.callback(tenant.process.communicate)
-        self.stack.callback(tenant.kill)
-        return tenant
-
-    def holder(self, commands, env=None, prefix=(), **options):
-        """It has done what it was told, and waits."""
-        tenant = self.tenant([*prefix, self.admit_take, *commands.split(), "wait"], env, **options)
-        tenant.answers = tenant.ready()
-        return tenant
-
-    def player(self, text, env=None, **options):
-        return self.tenant([sys.executable, "-S", "-c", PLAYER + text], env, **options)
-
-    def take(self, commands, env=None):
-        self.hide_growth()
-        return take(self.guard, None, commands, env={**self.env, **(env or {})})
-
-    def assert_left(self, expected, env=None, above=0):
-        """Never more than expected and `above`, and hardly less."""
-        (largest,) = self.take("largest", env)
-        assert expected - NEAR <= largest <= expected + above, f"{largest / MIB:.2f} MiB, expected {expected / MIB:.2f}"
-
-    def flags(self, pid):
-        (segment,) = self.guard.directory.glob(f"{pid}-*.segment")
-        return int.from_bytes(segment.read_bytes()[84:88], "little")
-
-    def events(self, pid):
-        return [event["what"] for event in self.guard.process(pid)["events"]]
-
-    def assert_alone(self, pid, why=""):
-        assert any(what.startswith("not sharing: ") and why in what for what in self.events(pid)), self.events(pid)
-        assert self.flags(pid) & SHARING == 0
-
-
-@pytest.fixture
-def place(guard, tmp_path):
-    with contextlib.ExitStack() as stack:
-        yield Place(guard, tmp_path, stack)
 
 
 # ---- promises ----
@@ -1371,17 +1253,6 @@ def test_process_stopped_at_any_instant_keeps_what_it_has_and_no_more(place, att
 # ---- cgroups ----
 
 
-def group(place, scratch, name, lines):
-    """What a process of the same machine sees that is in another cgroup: variables for it."""
-    root = scratch / f"seen-{name}"
-    root.mkdir()
-    (root / "proc/self").mkdir(parents=True)
-    (root / "proc/meminfo").write_text(meminfo(16 * GIB, 10 * GIB))
-    (root / "proc/self/cgroup").write_text(lines)
-    (root / "sys").symlink_to(place.machine.root / "sys")
-    return {"SPARKGUARD_SYSTEM_ROOT": root, "SPARKGUARD_RESERVE": "0"}
-
-
 @pytest.mark.parametrize("blind", ["descriptors", "chroot"])
 def test_a_cgroup_binds_also_who_cannot_read_it_any_more(place, tmp_path, blind):
     """It sees no /proc of a fake machine either: sysinfo(2) tells what this one has free, of which it asks for little."""
@@ -1434,7 +1305,7 @@ def test_reader_sees_the_same_levels_in_processes_of_one_group(place, tmp_path):
     assert [row[2:] for row in levels] == [[0] * 6] * 2
 
 
-def test_promises_in_a_real_cgroup(guard, jail):  # noqa: F811
+def test_promises_in_a_real_cgroup(guard, jail):
     environment = guard.environment()
     library = environment.pop("LD_PRELOAD")
     program = guard.build / "tests/programs/admit_take"

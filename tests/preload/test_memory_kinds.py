@@ -4,7 +4,6 @@ What mmap makes is told to the byte in map_cases, and who promises a tmpfs file 
 in other ways. A program takes SIZE of a kind, touches it, and prints what the kernel shows it.
 """
 
-import os
 import re
 import subprocess
 import sys
@@ -12,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
+from lib.machine import GIB, LEFT, MIB, needs_root
 from lib.target import SLOWER
-from test_machine import GIB, LEFT, MIB, needs_root, place  # noqa: F401
 
 SOURCE = Path(__file__).parent / "programs/shm_cases.c"
 CASES = re.findall(r"^CASE\((\w+)\)", SOURCE.read_text(), re.MULTILINE)
@@ -122,7 +121,7 @@ ready()
 """
 
 
-def test_system_v_is_promised_once_however_many_attach_it(place, segment):  # noqa: F811
+def test_system_v_is_promised_once_however_many_attach_it(place, segment):
     text = ATTACH_IT.format(number=segment)
     place.holder("malloc 6656M")  # 1.5 GiB are left: a second GiB would not fit
     tenants = [place.player(text) for _ in range(4)]
@@ -154,7 +153,7 @@ ready()
 
 
 @needs_root
-def test_system_v_of_two_containers_is_two_promises(place):  # noqa: F811
+def test_system_v_of_two_containers_is_two_promises(place):
     """Though both have a segment of one number and size, made in one second."""
     place.holder("malloc 6656M")  # 1.5 GiB are left: a second GiB would not fit
     for _ in range(20):
@@ -168,7 +167,7 @@ def test_system_v_of_two_containers_is_two_promises(place):  # noqa: F811
     assert said == ["ENOMEM", "ok 0"]
 
 
-def test_system_v_that_does_not_fit_is_refused(place, segment):  # noqa: F811
+def test_system_v_that_does_not_fit_is_refused(place, segment):
     place.holder("malloc 7680M")
     assert place.player(ATTACH_IT.format(number=segment)).ready() == ["ENOMEM"]
 
@@ -180,7 +179,7 @@ def missing_elsewhere():
     return any(int(row[size]) > int(row[there]) for row in rows[1:])
 
 
-def test_system_v_that_is_there_needs_no_room(place):  # noqa: F811
+def test_system_v_that_is_there_needs_no_room(place):
     if missing_elsewhere():
         pytest.skip("the kernel tells what is missing of all segments together, and somebody else has one")
     number = segment_of(SIZE)

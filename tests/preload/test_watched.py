@@ -10,10 +10,8 @@ import sys
 import time
 
 import pytest
+from lib.machine import GIB, MIB, needs_root, set_available, wait_until
 from lib.target import CC, UNCOUNTED_BYTES
-from test_admission import GIB, MIB, meminfo
-from test_fork import wait_until
-from test_machine import needs_root, place  # noqa: F401
 
 TLS = """
 #include <stdlib.h>
@@ -30,7 +28,7 @@ int main(void)
 
 
 @pytest.mark.parametrize("kib", [16, 240, 244, 248, 252, 1024])
-def test_process_with_much_static_tls_is_watched(place, tmp_path, kib):  # noqa: F811
+def test_process_with_much_static_tls_is_watched(place, tmp_path, kib):
     """glibc lays it out on each thread's stack."""
     (tmp_path / "tls.c").write_text(TLS)
     subprocess.run([CC, f"-DTLS_KIB={kib}", "-fno-builtin", "-o", tmp_path / "tls", tmp_path / "tls.c"], check=True)
@@ -52,7 +50,7 @@ NAMESPACES = {
 @needs_root
 @pytest.mark.parametrize("kind", NAMESPACES)
 @pytest.mark.parametrize("who", ["process", "child"])
-def test_watchdog_makes_way_for_a_namespace_of_single_threaded_processes(place, kind, who):  # noqa: F811
+def test_watchdog_makes_way_for_a_namespace_of_single_threaded_processes(place, kind, who):
     control = f"import ctypes, os\nlibc = ctypes.CDLL(None)\nos._exit({NAMESPACES[kind]} != 0)"
     if subprocess.run([sys.executable, "-S", "-c", control], check=False).returncode != 0:
         pytest.skip("not allowed here")
@@ -89,19 +87,12 @@ for _ in range(40):
 }
 
 
-def set_available(place, bytes):
-    """One write of constant length into the same file, as a fake /proc must be changed."""
-    file = os.open(place.machine.root / "proc/meminfo", os.O_WRONLY)
-    os.pwrite(file, meminfo(16 * GIB, bytes).encode(), 0)
-    os.close(file)
-
-
 def held(place, entry):
     return place.ledger.get("holds_bounded_bytes", entry)
 
 
 @pytest.mark.parametrize("life", LIVES)
-def test_below_the_floor_what_a_child_holds_is_known_whoever_copied(place, life):  # noqa: F811
+def test_below_the_floor_what_a_child_holds_is_known_whoever_copied(place, life):
     of_child, of_parent, expected, parents = LIVES[life]
     text = f"""
 block = malloc(300 * MIB)
@@ -132,7 +123,7 @@ STEADY_NS = 1_200_000_000  # twice as long as a rate is measured
 
 
 @pytest.mark.parametrize("sizes", [(32, 48), (48, 32)], ids=["second", "first"])
-def test_of_two_large_processes_the_larger_one_acts_and_nobody_else(place, sizes):  # noqa: F811
+def test_of_two_large_processes_the_larger_one_acts_and_nobody_else(place, sizes):
     """Deaf ones: who is ended would leave the other as the largest."""
     place.env |= {"SPARKGUARD_RESERVE": "1G", "SPARKGUARD_FLOOR": "1020M", "SPARKGUARD_WATCHDOG": "term"}
     tenants = []
@@ -234,7 +225,7 @@ def assert_saved(tenant):
     assert tenant.process.wait(30) == 0
 
 
-def test_process_has_time_to_save_when_memory_went_in_one_step(place):  # noqa: F811
+def test_process_has_time_to_save_when_memory_went_in_one_step(place):
     """A step of 10 GiB is no fall that goes on."""
     tenant = heeding(place, 1)
     set_available(place, 48 * MIB)
@@ -242,14 +233,14 @@ def test_process_has_time_to_save_when_memory_went_in_one_step(place):  # noqa: 
 
 
 @pytest.mark.parametrize("mib_per_second", [16, 32])
-def test_process_has_time_to_save_while_memory_falls_slowly(place, mib_per_second):  # noqa: F811
+def test_process_has_time_to_save_while_memory_falls_slowly(place, mib_per_second):
     """Four or two seconds are left when it is told; then the fall ends."""
     tenant = heeding(place, 1)
     fall(place, tenant, FLOOR_BYTES + 16 * MIB, FLOOR_BYTES - 20 * MIB, mib_per_second * MIB)
     assert_saved(tenant)
 
 
-def test_process_that_goes_on_is_killed_after_five_seconds(place):  # noqa: F811
+def test_process_that_goes_on_is_killed_after_five_seconds(place):
     tenant = heeding(place, 0)
     set_available(place, 48 * MIB)
     waited = ended_ns(tenant) - told_ns(tenant)
@@ -258,7 +249,7 @@ def test_process_that_goes_on_is_killed_after_five_seconds(place):  # noqa: F811
     assert [what.split(":")[1] for what in place.events(tenant.pid) if "watchdog" in what] == [" sent SIGTERM", " ended"]
 
 
-def test_process_is_killed_when_a_fall_leaves_less_than_a_quarter_of_a_second(place):  # noqa: F811
+def test_process_is_killed_when_a_fall_leaves_less_than_a_quarter_of_a_second(place):
     tenant, rate = heeding(place, 0), 64 * MIB
     left = fall(place, tenant, FLOOR_BYTES + 48 * MIB, FLOOR_BYTES // 8 + 1, rate)
     assert tenant.process.wait(30) == -signal.SIGKILL
@@ -266,7 +257,7 @@ def test_process_is_killed_when_a_fall_leaves_less_than_a_quarter_of_a_second(pl
     told_ns(tenant)
 
 
-def test_process_is_killed_a_tenth_of_a_second_after_it_was_told_below_an_eighth_of_the_floor(place):  # noqa: F811
+def test_process_is_killed_a_tenth_of_a_second_after_it_was_told_below_an_eighth_of_the_floor(place):
     tenant = heeding(place, 0)
     set_available(place, FLOOR_BYTES // 8 - MIB)
     waited = ended_ns(tenant) - told_ns(tenant)
@@ -274,7 +265,7 @@ def test_process_is_killed_a_tenth_of_a_second_after_it_was_told_below_an_eighth
     assert 0.09 <= waited / 1e9 < 0.6
 
 
-def test_process_that_was_told_is_not_killed_above_an_eighth_of_the_floor(place):  # noqa: F811
+def test_process_that_was_told_is_not_killed_above_an_eighth_of_the_floor(place):
     tenant = heeding(place, 0)
     set_available(place, FLOOR_BYTES // 8 + MIB)
     told_ns(tenant)
@@ -293,7 +284,7 @@ def set_current(place, path, bytes):
 
 
 @pytest.mark.parametrize("maximum", [2 * GIB, "max"])
-def test_nobody_is_ended_because_of_memory_high(place, maximum):  # noqa: F811
+def test_nobody_is_ended_because_of_memory_high(place, maximum):
     """It slows a group down, and bounds admission. Only memory.max ends processes."""
     place.machine.write("proc/self/cgroup", "0::/job").v2("/job", maximum, high=400 * MIB, current=f"{0:20d}")
     place.env["SPARKGUARD_RESERVE"] = "10%"

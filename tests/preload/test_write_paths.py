@@ -8,9 +8,8 @@ import re
 from pathlib import Path
 
 import pytest
+from lib.machine import GIB, MIB, Machine
 from lib.output import values
-from lib.target import SLOWER
-from test_admission import GIB, MIB, Machine
 
 SOURCE = Path(__file__).parent / "programs/write_paths.c"
 PATHS = re.findall(r"^    PATH\((\w+)\)", SOURCE.read_text(), re.MULTILINE)
