@@ -4,6 +4,7 @@
 #include "admit/refusal.h"
 
 #include "base/atomics.h"
+#include "admit/holder.h"
 #include "account/ledger.h"
 #include "base/log.h"
 #include "base/options.h"
@@ -86,9 +87,103 @@ static bool is_large(const struct sg_request *request)
     return asked_bytes(request) >= sg_options.large_bytes || request->wording.block_bytes >= sg_options.large_bytes;
 }
 
+/* Bytes that were missing for the request; 0: more than there is, or unknown. */
+static uint64_t missing_bytes(const struct sg_request *request, const struct sg_answer *answer)
+{
+    bool is_limit = answer->reason == SG_REASON_LIMIT, is_device = answer->reason == SG_REASON_DEVICE;
+    uint64_t replaced = request->replaced_bytes < request->size_bytes ? request->replaced_bytes : 0;
+    uint64_t asked = is_limit ? request->growth_bytes : request->size_bytes - (is_device ? 0 : replaced);
+    uint64_t whole = is_device ? request->card.total_bytes : sg_load_relaxed(&sg_own->machine.total_bytes);
+    uint64_t kept = is_limit ? 0 : answer->kept_bytes;
+    if (asked > whole || kept > whole - asked || asked + kept <= answer->usable_bytes)
+        return 0;
+    return asked + kept - answer->usable_bytes;
+}
+
+/* Appends who holds the rest, and what would have been enough. Nothing of that helps a request for more than there is.
+ */
+static void add_way_out(struct sg_text *text, const struct sg_request *request, const struct sg_answer *answer)
+{
+    char size[16];
+    uint64_t missing = missing_bytes(request, answer);
+    if (missing == 0)
+        return;
+    sg_holder_add(text, request, answer);
+    bool is_limit = answer->reason == SG_REASON_LIMIT;
+    sg_format_size_up(size, is_limit ? answer->kept_bytes + missing : missing);
+    sg_text_add(text, is_limit ? "; a limit of " : "; ");
+    sg_text_add(text, size);
+    sg_text_add(text, is_limit ? " would have been enough" : " more would have been enough");
+}
+
+struct sg_refusal_said sg_refusal_said SG_AT_FORK;
+
+static uint64_t refused_count(void)
+{
+    uint64_t count = 0;
+    for (unsigned i = 0; i < SG_DOMAIN_COUNT; i++)
+        count += sg_load(&sg_own->domain[i].refused_count);
+    return count;
+}
+
+/* Appends a number with commas: "36,838". */
+static void add_count(struct sg_text *text, uint64_t count)
+{
+    uint64_t group = 1;
+    while (count / group >= 1000)
+        group *= 1000;
+    sg_text_add_number(text, count / group);
+    for (group /= 1000; group != 0; group /= 1000) {
+        sg_text_add(text, ",");
+        sg_text_add_padded(text, count / group % 1000, 3);
+    }
+}
+
+static void add_span(struct sg_text *text, uint64_t span_ns)
+{
+    uint64_t milliseconds = span_ns / 1000000;
+    if (milliseconds < 1000) {
+        sg_text_add_number(text, milliseconds);
+        sg_text_add(text, " ms");
+    } else if (milliseconds < 60000) {
+        sg_text_add_number(text, milliseconds / 1000);
+        sg_text_add(text, ".");
+        sg_text_add_number(text, milliseconds / 100 % 10);
+        sg_text_add(text, " s");
+    } else {
+        sg_text_add_number(text, milliseconds / 60000);
+        sg_text_add(text, " min ");
+        sg_text_add_number(text, milliseconds / 1000 % 60);
+        sg_text_add(text, " s");
+    }
+}
+
+/* Appends "36,838 more refused in 12.3 s": the refusals since the last line, less those that a line tells now. Nothing
+ * and false if there are none. */
+static bool add_untold(struct sg_text *text, const char *before, uint64_t told)
+{
+    uint64_t then_ns = sg_load_relaxed(&sg_refusal_said.told_ns),
+             count = refused_count() - sg_load_relaxed(&sg_refusal_said.told_count);
+    if (then_ns == 0 || count <= told || count > INT64_MAX)
+        return false;
+    sg_text_add(text, before);
+    add_count(text, count - told);
+    sg_text_add(text, sg_options.mode_observe ? " more that would have been refused in " : " more refused in ");
+    add_span(text, sg_clock_ns(CLOCK_MONOTONIC) - then_ns);
+    return true;
+}
+
+static void add_report(struct sg_text *text)
+{
+    if (!sg_segment_is_shared())
+        return;
+    sg_text_add(text, "; see sparkguard-report ");
+    sg_text_add_number(text, sg_sys_getpid());
+}
+
 static void print_refusal(const struct sg_request *request, const struct sg_answer *answer)
 {
-    char line[512];
+    char line[768];
     struct sg_text text = sg_text_begin(line, sizeof line);
     sg_text_add(&text, sg_options.mode_observe ? "sparkguard: would have refused " : "sparkguard: refused ");
     sg_text_add(&text, request->wording.call);
@@ -106,10 +201,22 @@ static void print_refusal(const struct sg_request *request, const struct sg_answ
     }
     sg_text_add(&text, ", peak ");
     sg_text_add_size(&text, sg_load(&sg_own->peak_seen_bytes));
-    if (sg_segment_is_shared()) {
-        sg_text_add(&text, "; see sparkguard-report ");
-        sg_text_add_number(&text, sg_sys_getpid());
-    }
+    add_report(&text);
+    add_way_out(&text, request, answer);
+    (void)add_untold(&text, "; and ", 1);
+    sg_store_relaxed(&sg_refusal_said.told_count, refused_count());
+    sg_store_relaxed(&sg_refusal_said.told_ns, sg_clock_ns(CLOCK_MONOTONIC));
+    sg_log_line(line);
+}
+
+void sg_refusal_tell_rest(void)
+{
+    char line[160];
+    struct sg_text text = sg_text_begin(line, sizeof line);
+    if (!add_untold(&text, "sparkguard: and ", 0))
+        return;
+    add_report(&text);
+    sg_store_relaxed(&sg_refusal_said.told_ns, UINT64_C(0));
     sg_log_line(line);
 }
 

@@ -74,13 +74,16 @@ static void write_without_sigpipe(const char *bytes, size_t length)
 
 void sg_log_line(const char *line)
 {
-    char buffer[1026];
-    size_t length = strnlen(line, sizeof buffer - 2);
+    static const char line_begin[] = "\r\033[K"; /* the cursor may stand behind a progress bar: erase that */
+    char buffer[1024 + sizeof line_begin];
+    if (!is_error_output() || would_block())
+        return;
+    size_t begin = is_terminal() ? sizeof line_begin - 1 : 0, length = strnlen(line, 1024);
+    memcpy(buffer, line_begin, begin);
     for (size_t i = 0; i < length; i++) /* paths and values in the line may contain control characters */
-        buffer[i] = (unsigned char)line[i] < ' ' || line[i] == 0x7f ? '?' : line[i];
-    buffer[length++] = '\n';
-    if (is_error_output() && !would_block())
-        write_without_sigpipe(buffer, length);
+        buffer[begin + i] = (unsigned char)line[i] < ' ' || line[i] == 0x7f ? '?' : line[i];
+    buffer[begin + length] = '\n';
+    write_without_sigpipe(buffer, begin + length + 1);
 }
 
 bool sg_log_may_speak(uint64_t *last_ns)

@@ -9,6 +9,7 @@
 #include "admit/admission.h"
 #include "hooks/cuda/context_end.h"
 #include "admit/filler.h"
+#include "admit/refusal.h"
 #include "watch/history.h"
 #include "account/tracker.h"
 #include "watch/job_summary.h"
@@ -106,6 +107,7 @@ static void begin_child(void)
     sg_victim_atfork_child();
     sg_filler_atfork_child();
     sg_admission_atfork_child();
+    sg_refusal_atfork_child();
     sg_timeline_atfork_child();
     sg_phases_atfork_child();
     sg_callsites_atfork_child();
@@ -184,6 +186,7 @@ static void end(int exit_code, bool may_begin)
     uint32_t pid = sg_sys_getpid(), over = sg_load(&is_over);
     if (sg_options.is_disabled || over == pid || !sg_cas_u32(&is_over, &over, pid))
         return; /* compared by PID: a forked child ends once more */
+    sg_refusal_end();
     if (sg_options.report_at_exit && sg_options.first_pid == pid)
         sg_job_summary_print();
     sg_lifetime_end(SG_STATE_EXITED, exit_code);

@@ -105,8 +105,8 @@ CHILD_TEST(a_line_goes_to_a_terminal_put_there_later)
     int there = open(ptsname(terminal), O_RDWR | O_NOCTTY);
     CHECK(there >= 0 && dup2(there, 2) == 2);
     sg_log_line("one");
-    CHECK(read(terminal, text, sizeof text - 1) == 5);
-    CHECK_TEXT(text, "one\r\n");
+    CHECK(read(terminal, text, sizeof text - 1) == 9);
+    CHECK_TEXT(text, "\r\033[Kone\r\n");
     check_file("stderr", "");
 }
 

@@ -1,0 +1,200 @@
+/*
+ * holder.c - see holder.h.
+ */
+#include "admit/holder.h"
+
+#include "admit/headroom.h"
+#include "base/atomics.h"
+#include "base/clock.h"
+#include "base/directory.h"
+#include "base/procfs.h"
+#include "base/seccomp.h"
+#include "base/syscall.h"
+#include "shared/own_entry.h"
+#include "shared/segment.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+#define SEARCH_NS UINT64_C(20000000)  /* 2 % of the time, since a line is written once a second at most */
+#define BYTES_MAX (UINT64_C(1) << 52) /* more than any machine has: a hostile entry says so */
+
+struct holder {
+    uint64_t bytes;
+    uint32_t pid; /* 0: no process */
+    bool is_guarded;
+};
+
+static uint32_t is_searching SG_AT_FORK; /* (atomic) 1: a thread uses `buffer` */
+static char buffer[2048];                /* not on the stack, which may be a small one */
+
+static bool is_live(const struct sg_registry_entry *entry)
+{
+    return SG_CLAIM_STATE(sg_load(&entry->claim)) == SG_CLAIM_LIVE;
+}
+
+static uint32_t entries_in_use(const struct sg_registry *registry)
+{
+    uint32_t used = sg_load(&registry->entry_used);
+    return used < SG_ENTRY_CAPACITY ? used : SG_ENTRY_CAPACITY;
+}
+
+/* Bytes that the owner of an entry holds of the constraint that refused the request. */
+static uint64_t held_by(const struct sg_registry_entry *entry, const struct sg_answer *answer)
+{
+    const struct sg_registry_entry *own = sg_entry_own();
+    uint64_t granted = sg_load(&entry->slot.granted_bytes), inherited = sg_load(&entry->slot.inherited_bytes);
+    uint64_t device = sg_load(&entry->slot.device_bytes);
+    uint64_t bytes = granted > inherited ? granted - inherited : 0;
+    bool is_member = answer->cgroup_bytes == 0;
+    for (uint32_t i = 0; !is_member && i < SG_ENTRY_LEVELS && sg_load(&own->level[i]) != 0; i++)
+        is_member = sg_entry_is_member(entry, sg_load(&own->level[i]));
+    if (!is_member || (answer->reason == SG_REASON_LIMIT && entry->slot.job_hash != own->slot.job_hash))
+        return 0;
+    if (answer->reason == SG_REASON_DEVICE)
+        return device;
+    bool is_elsewhere = answer->reason != SG_REASON_LIMIT && sg_headroom_unified() == 0;
+    return is_elsewhere ? (bytes > device ? bytes - device : 0) : bytes;
+}
+
+static void find_guarded(struct holder *largest, const struct sg_answer *answer)
+{
+    struct sg_registry *registry = sg_entry_shared_registry();
+    for (uint32_t i = 0; registry != NULL && i < entries_in_use(registry); i++) {
+        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        uint64_t bytes = entry != sg_entry_own() && is_live(entry) ? held_by(entry, answer) : 0;
+        if (bytes > largest->bytes && bytes < BYTES_MAX)
+            *largest = (struct holder){bytes, entry->slot.pid, true};
+    }
+}
+
+/* Whether a process has a registry entry. The start tells it, because the PID is another one in another namespace. */
+static bool is_guarded(uint32_t pid)
+{
+    struct sg_registry *registry = sg_entry_shared_registry();
+    uint64_t start = sg_procfs_start_ticks(pid);
+    for (uint32_t i = 0; registry != NULL && i < entries_in_use(registry); i++) {
+        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        if (is_live(entry) && entry->slot.start_ticks == start)
+            return true;
+    }
+    return false;
+}
+
+struct search {
+    struct holder largest;
+    uint64_t until_ns;
+    uint32_t own_pid;
+    bool is_cut;
+};
+
+static bool look_at(int directory, const char *name, void *context)
+{
+    (void)directory;
+    struct search *search = context;
+    const char *cursor = name;
+    if (*name < '1' || *name > '9')
+        return true;
+    uint32_t pid = (uint32_t)sg_text_read_number(&cursor);
+    uint64_t bytes = pid == search->own_pid ? 0 : sg_procfs_anonymous_bytes(pid);
+    if (bytes > search->largest.bytes && !is_guarded(pid))
+        search->largest = (struct holder){bytes, pid, false};
+    search->is_cut = sg_clock_ns(CLOCK_MONOTONIC) > search->until_ns;
+    return !search->is_cut;
+}
+
+/* Memory of a unified machine that neither a kernel counter nor a guarded process explains, by the last snapshot; 0:
+ * unknown. */
+static uint64_t unaccounted_bytes(void)
+{
+    struct sg_registry *registry = sg_entry_shared_registry();
+    if (sg_headroom_unified() != 1 || registry == NULL)
+        return 0;
+    uint64_t bytes = sg_load_relaxed(&sg_headroom_last.snapshot.unexplained_bytes);
+    uint64_t base = sg_load(&registry->unexplained_base_bytes);
+    bytes = bytes > base ? bytes - base : 0;
+    for (uint32_t i = 0; i < entries_in_use(registry); i++) {
+        const struct sg_registry_entry *entry = sg_entry_at(registry, i);
+        uint64_t known =
+            sg_load(&entry->slot.device_bytes) + sg_load(&entry->pinned_bytes) + sg_load(&entry->managed_bytes);
+        if (is_live(entry))
+            bytes = bytes > known ? bytes - known : 0;
+    }
+    return bytes;
+}
+
+/* Replaces *largest by a larger unguarded process, or by memory that belongs to no process. */
+static void find_unguarded(struct holder *largest)
+{
+    uint32_t nobody = 0;
+    if (sg_seccomp_is_strict() || !sg_cas_u32(&is_searching, &nobody, 1))
+        return;
+    struct search search = {
+        .largest = *largest, .until_ns = sg_clock_ns(CLOCK_MONOTONIC) + SEARCH_NS, .own_pid = sg_sys_getpid()};
+    long fd = sg_sys_openat((int)SG_AT_FDCWD, "/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (fd >= 0) {
+        sg_directory_visit((int)fd, buffer, sizeof buffer, look_at, &search);
+        (void)sg_sys_close((int)fd);
+        uint64_t unaccounted = unaccounted_bytes();
+        if (!search.is_cut)
+            *largest = search.largest;
+        if (unaccounted > largest->bytes && unaccounted < BYTES_MAX)
+            *largest = (struct holder){.bytes = unaccounted};
+    }
+    sg_store_release(&is_searching, 0u);
+}
+
+/* Appends the name of a process and its PID, or the PID alone if another process has that number here. */
+static void add_process(struct sg_text *text, uint32_t pid)
+{
+    char path[48], name[32];
+    struct sg_text made = sg_text_begin(path, sizeof path);
+    sg_text_add(&made, "/proc/");
+    sg_text_add_number(&made, pid);
+    sg_text_add(&made, "/comm");
+    long length = sg_text_read_file(path, name, sizeof name);
+    if (length > 1) {
+        name[length - 1] = '\0'; /* the line break */
+        sg_text_add(text, name);
+        sg_text_add(text, " ");
+    } else {
+        sg_text_add(text, "process ");
+    }
+    sg_text_add_number(text, pid);
+}
+
+/* Whether another user runs the process: it may be guarded with a registry of that user's own. */
+static bool is_of_another_user(uint32_t pid)
+{
+    char path[32];
+    struct stat info = {0};
+    struct sg_text text = sg_text_begin(path, sizeof path);
+    sg_text_add(&text, "/proc/");
+    sg_text_add_number(&text, pid);
+    return sg_sys_stat(path, &info) == 0 && info.st_uid != (uid_t)sg_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0);
+}
+
+void sg_holder_add(struct sg_text *text, const struct sg_request *request, const struct sg_answer *answer)
+{
+    bool is_machine = answer->reason == SG_REASON_RESERVE || answer->reason == SG_REASON_FLOOR;
+    uint64_t whole = answer->reason == SG_REASON_LIMIT    ? answer->kept_bytes
+                     : answer->reason == SG_REASON_DEVICE ? request->card.total_bytes
+                     : answer->cgroup_bytes != 0          ? answer->cgroup_bytes
+                                                          : sg_load_relaxed(&sg_own->machine.total_bytes);
+    struct holder largest = {.bytes = whole / 64};
+    find_guarded(&largest, answer);
+    if (is_machine && answer->cgroup_bytes == 0)
+        find_unguarded(&largest);
+    if (largest.bytes == whole / 64)
+        return;
+    sg_text_add(text, "; largest: ");
+    if (largest.pid != 0) {
+        add_process(text, largest.pid);
+        sg_text_add(text, ", ");
+    }
+    sg_text_add_size(text, largest.bytes);
+    if (largest.pid == 0)
+        sg_text_add(text, " unaccounted, such as GPU memory of unguarded programs");
+    else if (!largest.is_guarded)
+        sg_text_add(text, is_of_another_user(largest.pid) ? ", another user's" : ", unguarded");
+}
