@@ -67,6 +67,10 @@ enum {
  * The launcher writes KILLED together with the signal that it received from wait(2). */
 enum sg_state { SG_STATE_RUNNING = 1, SG_STATE_EXITED = 2, SG_STATE_REPLACED = 3, SG_STATE_KILLED = 4 };
 
+/* Whether the kernel's OOM killer ended the process: its log named the process; or it ended some process meanwhile, and
+ * this one died of SIGKILL. */
+enum sg_oom { SG_OOM_UNKNOWN = 0, SG_OOM_NAMED = 1, SG_OOM_LIKELY = 2 };
+
 enum sg_reason { SG_REASON_RESERVE = 1, SG_REASON_LIMIT = 2, SG_REASON_FLOOR = 3, SG_REASON_DEVICE = 4 };
 
 enum sg_slot_flag {
@@ -336,8 +340,8 @@ struct sg_segment {
     /* (atomic) job_peak_bytes plus this process's resident sparse memory, by its scans: the sum that SPARKGUARD_LIMIT
      * bounds. 0: the process had no sparse memory. */
     uint64_t limit_peak_bytes;
-    int64_t seen_time_ns;   /* (atomic) last run of the history thread, about one per second; 0: never */
-    uint32_t is_oom_victim; /* 1: the launcher found that the kernel's OOM killer ended the process */
+    int64_t seen_time_ns; /* (atomic) last run of the history thread, about one per second; 0: never */
+    uint32_t oom;         /* enum sg_oom, written by the launcher */
     uint32_t padding[5];
     struct sg_callsite site[SG_CALLSITE_CLASSES][SG_CALLSITE_CAPACITY];
     struct sg_record record[]; /* record 0 is shared by threads that found no record of their own */

@@ -31,7 +31,7 @@ int main(void)
     FIELD(sg_segment, parent_pid);
     FIELD(sg_segment, started_time_ns);
     FIELD(sg_segment, seen_time_ns);
-    FIELD(sg_segment, is_oom_victim);
+    FIELD(sg_segment, oom);
     FIELD(sg_segment, ended_time_ns);
     FIELD(sg_segment, exit_code);
     FIELD(sg_segment, signal);

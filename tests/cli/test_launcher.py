@@ -350,8 +350,8 @@ def recorded(launcher, layout, report):
     path.write_text(json.dumps(layout))
     here = str(Path(__file__).resolve().parent)
 
-    def run(code, *options):
-        done = launcher.run(*options, PYTHON, "-c", WRITER, here, path, code)
+    def run(code, *options, **extra):
+        done = launcher.run(*options, PYTHON, "-c", WRITER, here, path, code, **extra)
         return done, report.json("--all")["jobs"][0]["processes"][0]
 
     assert report.directory == launcher.directory
@@ -403,10 +403,37 @@ def test_summary(recorded):
     done, process = recorded("os.kill(os.getpid(), signal.SIGKILL)", "--job=train")
     lines = done.stderr.splitlines()
     assert lines[0].startswith("sparkguard: job train ran ") and lines[0].endswith(", killed by SIGKILL")
-    assert lines[1] == "sparkguard: peak 4.5 GiB: device 4.0 GiB, heap 512.0 MiB"
-    assert lines[2] == "sparkguard: 2 requests refused; the last: cudaMalloc of 12.0 GiB, 9.0 GiB usable (reserve)"
-    assert lines[3] == f"sparkguard: see sparkguard-report {process['pid']}"
-    assert len(lines) == 4
+    assert lines[1] == "sparkguard: killed by SIGKILL, held 3.0 GiB; refused 2 times for the reserve"
+    assert lines[2] == "sparkguard: peak 4.5 GiB: device 4.0 GiB, heap 512.0 MiB"
+    assert lines[3] == "sparkguard: 2 requests refused; the last: cudaMalloc of 12.0 GiB, 9.0 GiB usable (reserve)"
+    assert lines[4] == f"sparkguard: see sparkguard-report {process['pid']}"
+    assert len(lines) == 5
+
+
+@pytest.mark.parametrize(
+    "log, before, after, words",
+    [
+        (True, 3, 3, "killed by the kernel's OOM killer, held 3.0 GiB"),
+        (False, 3, 4, "killed by SIGKILL, probably from the kernel's OOM killer, held 3.0 GiB"),
+        (False, 3, 3, "killed by SIGKILL, held 3.0 GiB"),
+    ],
+)
+def test_summary_and_report_tell_the_oom_killers_victim(recorded, report, tmp_path, log, before, after, words):
+    """The report tells it also when the kernel's log holds it no more."""
+    (tmp_path / "root/proc").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "root/dev").mkdir()
+    counter, kmsg = tmp_path / "root/proc/vmstat", tmp_path / "root/dev/kmsg"
+    counter.write_text(f"oom_kill {before}\n")
+    line = "3,1,{at},-;Out of memory: Killed process {pid} (python3) total-vm:1kB\\n"
+    code = f"import time; open({str(counter)!r}, 'w').write('oom_kill {after}\\n')"
+    if log:
+        at = "int(time.clock_gettime(time.CLOCK_MONOTONIC) * 10**6)"
+        code += f"; open({str(kmsg)!r}, 'w').write('{line}'.format(at={at}, pid=os.getpid()))"
+    code += "; os.kill(os.getpid(), signal.SIGKILL)"
+    done, _ = recorded(code, "--job=train", SPARKGUARD_SYSTEM_ROOT=str(tmp_path / "root"))
+    assert done.stderr.splitlines()[1].startswith(f"sparkguard: {words}"), done.stderr
+    kmsg.unlink(missing_ok=True)
+    assert report.json("--last")["jobs"][0]["verdict"].startswith(words)
 
 
 def test_summary_of_a_limit_speaks_of_what_was_left_of_it(recorded):
@@ -436,9 +463,9 @@ def test_summary_says_that_a_watchdog_ended_it(recorded):
     assert (process["state"], process["exit_code"], process["ended_by"]) == ("killed", 137, "watchdog")
     lines = done.stderr.splitlines()
     end = rf"sparkguard: process {process['pid']} ended by its own watchdog at \d\d:\d\d:\d\d: no\\x1b room"
-    assert done.returncode == 137 and re.fullmatch(end, lines[3])
-    assert lines[4] == f"sparkguard: see sparkguard-report {process['pid']}"
-    assert len(lines) == 5
+    assert done.returncode == 137 and re.fullmatch(end, lines[4])
+    assert lines[5] == f"sparkguard: see sparkguard-report {process['pid']}"
+    assert len(lines) == 6
 
 
 @pytest.mark.parametrize("options, variables", [(["-q"], {}), (["--report=off"], {}), ([], {"SPARKGUARD_REPORT": "off"})])
@@ -752,9 +779,9 @@ def test_guarded_children_are_not_taken_for_unguarded_ones(guarding, command):
 
 def test_a_percentage_of_more_than_all_is_told_as_such(launcher):
     done = launcher.run("--limit=150%", "true")
-    assert (done.returncode, done.stderr) == (2, "sparkguard: --limit=150%: more than 100%; a good one: 64G\n")
+    assert (done.returncode, done.stderr) == (2, "sparkguard: --limit=150%: more than 100%; a good one: 64G; the program is not started\n")
     done = launcher.run("true", SPARKGUARD_LIMIT="150%")
-    assert (done.returncode, done.stderr) == (2, "sparkguard: SPARKGUARD_LIMIT=150%: more than 100%; a good one: 64G\n")
+    assert (done.returncode, done.stderr) == (2, "sparkguard: SPARKGUARD_LIMIT=150%: more than 100%; a good one: 64G; the program is not started\n")
 
 
 @pytest.mark.parametrize(

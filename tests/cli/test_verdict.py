@@ -121,7 +121,11 @@ def a_helper_ended(make):
 
 
 def marked_by_the_launcher(make):
-    return [killed(holding(make, 88 * GIB), signal.SIGKILL).set("is_oom_victim", 1)]
+    return [killed(holding(make, 88 * GIB), signal.SIGKILL).set("oom", 1)]
+
+
+def probably_marked_by_the_launcher(make):
+    return [killed(holding(make, 88 * GIB), signal.SIGKILL).set("oom", 2)]
 
 
 ENDS = [
@@ -146,6 +150,7 @@ ENDS = [
     (a_worker_killed, "killed"),
     (a_helper_ended, "ok"),
     (marked_by_the_launcher, "killed"),
+    (probably_marked_by_the_launcher, "killed"),
 ]
 
 

@@ -121,7 +121,7 @@ void launch_record(const struct launch *launch);
 
 /* ---- summary.c ---- */
 
-/* Prints the summary of this run of the job, one to seven lines on stderr. */
+/* Prints the summary of this run of the job, one to eight lines on stderr. */
 void launch_summarize(const struct launch *launch);
 /* Returns how many processes the kernel's out-of-memory killer has ended since boot, or SG_UNKNOWN. */
 uint64_t launch_oom_kills(void);

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@
 #include <unistd.h>
 
 #include "launch/launch.h"
+#include "model/kernel_log.h"
 #include "model/segment_reader.h"
 #include "sparkguard_abi.h"
 #include "common/text.h"
@@ -43,6 +45,18 @@ static void put_field(int fd, size_t offset, const void *value, size_t bytes)
         continue;
 }
 
+/* Finds out whether the kernel's OOM killer ended the child. A signal does not tell who sent it. */
+static uint32_t find_oom(const struct launch *launch)
+{
+    if (!WIFSIGNALED(launch->wait_status) || WTERMSIG(launch->wait_status) != SIGKILL)
+        return SG_OOM_UNKNOWN;
+    if (model_kernel_log_names((uint32_t)launch->child, launch->started_ns, tool_now_ns()))
+        return SG_OOM_NAMED;
+    uint64_t now = launch_oom_kills();
+    bool is_likely = now != SG_UNKNOWN && launch->oom_kills != SG_UNKNOWN && now > launch->oom_kills;
+    return is_likely ? SG_OOM_LIKELY : SG_OOM_UNKNOWN;
+}
+
 /* Writes the end. A process that a signal killed during its exit handlers may already have written "exited"; the signal
  * replaces that. */
 static void write_end(int fd, const struct launch *launch, uint32_t state)
@@ -55,6 +69,8 @@ static void write_end(int fd, const struct launch *launch, uint32_t state)
         return;
     put_field(fd, is_killed ? offsetof(struct sg_segment, signal) : offsetof(struct sg_segment, exit_code), &number,
               sizeof number);
+    const uint32_t oom = find_oom(launch);
+    put_field(fd, offsetof(struct sg_segment, oom), &oom, sizeof oom);
     put_field(fd, offsetof(struct sg_segment, ended_time_ns), &now_ns, sizeof now_ns);
     put_field(fd, offsetof(struct sg_slot, state), &end, sizeof end); /* last: readers test the state first */
 }

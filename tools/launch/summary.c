@@ -1,5 +1,5 @@
 /*
- * summary.c - prints the summary of this run of the job, one to seven lines on stderr. The figures come from the model,
+ * summary.c - prints the summary of this run of the job, one to eight lines on stderr. The figures come from the model,
  * as those of the report do.
  *
  * A job name may be used again: processes of other runs are left out.
@@ -254,6 +254,29 @@ static void put_unguarded(const struct launch *launch, const struct unguarded *u
                 text_size(size, unguarded->unknown_bytes));
 }
 
+/* Prints the verdict on this run, as the report does for the whole job. */
+static void put_verdict(const struct launch *launch, const struct model *model, size_t count)
+{
+    /* NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers */
+    const struct model_process *process, **of_run = tool_allocate(count, sizeof *of_run);
+    const struct model_job *job;
+    uint64_t now = launch_oom_kills();
+    struct model_witness witness = {0};
+    if (now != SG_UNKNOWN && launch->oom_kills != SG_UNKNOWN && now > launch->oom_kills)
+        witness.oom_kills = now - launch->oom_kills;
+    count = 0;
+    DL_FOREACH (model->jobs, job)
+        DL_FOREACH (job->processes, process)
+            if (is_of_this_run(launch, process))
+                of_run[count++] = process;
+    struct model_job_verdict verdict = model_judge(of_run, count, &witness);
+    char *text = text_printable(verdict.text, false);
+    fprintf(stderr, "sparkguard: %s\n", text);
+    free(text);
+    free(verdict.text);
+    free(of_run);
+}
+
 void launch_summarize(const struct launch *launch)
 {
     const struct model_scope scope = {.directories = &launch->directory, .directory_count = 1, .job = launch->job};
@@ -268,6 +291,7 @@ void launch_summarize(const struct launch *launch)
     const struct unguarded unguarded = find_unguarded(launch, &outcome);
     put_end(launch, outcome.process_count > 0 || unguarded.seen_bytes != 0 || unguarded.unknown_bytes != 0);
     if (outcome.process_count > 0) {
+        put_verdict(launch, model, outcome.process_count);
         put_peak(&outcome);
         put_refusals(&outcome);
         put_ended(&outcome);

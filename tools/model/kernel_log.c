@@ -18,7 +18,6 @@
 
 #include "common/text.h"
 #include "common/tool.h"
-#include "model/model.h"
 
 /* The clocks of the log and of the records may differ by this much. */
 #define TOLERANCE_NS (INT64_C(10) * 1000000000)
@@ -85,17 +84,15 @@ static void read_log(void)
     fclose(stream);
 }
 
-bool model_kernel_log_names(const struct model_process *process)
+bool model_kernel_log_names(uint32_t pid, int64_t from_ns, int64_t until_ns)
 {
     if (!kills.is_read)
         read_log();
     kills.is_read = true;
-    int64_t latest_ns = process->ended_ns > 0 ? process->ended_ns : INT64_MAX - TOLERANCE_NS;
     size_t count = kills.count < KILLS_MAX ? kills.count : KILLS_MAX;
     for (size_t i = 0; i < count; i++) {
-        const struct kill *kill = &kills.at[i];
-        if (kill->pid == process->pid && kill->time_ns >= process->last_seen_ns - TOLERANCE_NS &&
-            kill->time_ns <= latest_ns + TOLERANCE_NS)
+        int64_t late_ns = kills.at[i].time_ns - TOLERANCE_NS, early_ns = kills.at[i].time_ns + TOLERANCE_NS;
+        if (kills.at[i].pid == pid && early_ns >= from_ns && late_ns <= until_ns)
             return true;
     }
     return false;

@@ -314,7 +314,7 @@ struct model_process *model_process_from(const struct model_segment *segment)
     process->parent_pid = content->parent_pid;
     process->start_ticks = slot->start_ticks;
     process->state = conclude_state(segment);
-    process->is_oom_victim = process->state == SG_STATE_KILLED && content->is_oom_victim == 1;
+    process->oom = process->state == SG_STATE_KILLED ? content->oom : SG_OOM_UNKNOWN;
     process->is_cut_off = slot->state == SG_STATE_RUNNING && !segment->has_owner && is_of_another_boot(content);
     fill_flags(process, content);
     bool is_killed = process->state == SG_STATE_KILLED, is_exited = process->state == SG_STATE_EXITED;

@@ -142,15 +142,21 @@ static void take_refusals(struct run *run, const struct model_process *process)
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
+static bool is_oom_victim(const struct model_process *victim)
+{
+    int64_t until_ns = victim->ended_ns > 0 ? victim->ended_ns : INT64_MAX;
+    return victim->oom == SG_OOM_NAMED || model_kernel_log_names(victim->pid, victim->last_seen_ns, until_ns);
+}
+
 static char *end_by_signal(const struct run *run, const struct model_process *victim, char held[TEXT_SIZE_CAPACITY])
 {
     char word[TEXT_TIME_CAPACITY];
     bool may_be_oom = victim->signal == 0 || victim->signal == SIGKILL;
     if (victim->is_cut_off)
         return text_format("still ran when the machine stopped, held %s", held);
-    if (may_be_oom && (victim->is_oom_victim || model_kernel_log_names(victim)))
+    if (may_be_oom && is_oom_victim(victim))
         return text_format("killed by the kernel's OOM killer, held %s", held);
-    if (may_be_oom && run->witness->oom_kills > 0)
+    if (may_be_oom && (victim->oom == SG_OOM_LIKELY || run->witness->oom_kills > 0))
         return text_format("killed by SIGKILL, probably from the kernel's OOM killer, held %s", held);
     if (victim->signal == 0)
         return text_format("killed (signal not recorded), held %s", held);
