@@ -195,19 +195,24 @@ static inline bool sg_is_valid(enum sg_option option, const char *text)
     return false;
 }
 
-/* Returns the unit that the user most probably forgot, or '\0' for none. "64" means 64 bytes, which no one can intend
- * on any machine: the unit of the option's example was meant. */
-static inline char sg_missing_unit(enum sg_option option, const char *text)
+/* Returns the unit that the user most probably forgot after a size, or '\0' for none. "64" means 64 bytes, which no one
+ * can intend on any machine: `unit`, that of a good example, was meant. */
+static inline char sg_unit_missing(const char *text, char unit)
 {
-    const struct sg_option_info *info = &sg_option_table[option];
     size_t digits = strspn(text, "0123456789");
     struct sg_size size;
-    if (info->kind != SG_KIND_SIZE || text[digits] != '\0' || sg_parse_size(text, &size) != 0 || size.bytes == 0)
+    if (text[digits] != '\0' || sg_parse_size(text, &size) != 0 || size.bytes == 0)
         return '\0';
-    char unit = info->example[strlen(info->example) - 1];
     if (size.bytes < 1024)
         return unit;
     return unit == 'G' && size.bytes < 65536 ? 'M' : '\0';
+}
+
+/* The same for an option, whose example has the unit. */
+static inline char sg_missing_unit(enum sg_option option, const char *text)
+{
+    const struct sg_option_info *info = &sg_option_table[option];
+    return info->kind == SG_KIND_SIZE ? sg_unit_missing(text, info->example[strlen(info->example) - 1]) : '\0';
 }
 
 /* Returns whether a size is a percentage above 100. */

@@ -10,29 +10,28 @@
 
 #include "launch/launch.h"
 #include "model/model.h"
+#include "common/bad_value.h"
 #include "common/text.h"
 #include "common/env_check.h"
 
+#define NOT_STARTED "the program is not started"
+
 enum { KEY_QUIET = 'q', KEY_OPTION = 256, KEY_LIBRARY = KEY_OPTION + SG_OPTION_COUNT, KEY_JAIL };
 
-/* Reports an invalid value together with a valid example: with one in view, a mistyped value is easier to correct. */
 static void complain(struct launch *launch, enum sg_option option, const char *what, const char *value)
 {
-    const struct sg_option_info *info = &sg_option_table[option];
-    char *printable = text_printable(value, false);
-    fprintf(stderr, "sparkguard: %s=%s: %s; ", what, printable, env_check_fault(option, value));
-    fprintf(stderr, info->kind == SG_KIND_CHOICE ? "one of %s\n" : "a good one: %s\n", info->example);
-    free(printable);
+    bad_value_say("sparkguard", what, value, env_check_fault(option, value), sg_option_table[option].example,
+                  NOT_STARTED);
     launch->complaints++;
 }
 
 /* Warns of a valid value that was probably not meant. The library prints the same warning, except under a launcher. */
 static void warn(enum sg_option option, const char *what, const char *value)
 {
-    char unit = sg_missing_unit(option, value), kept[TEXT_SIZE_CAPACITY], all[TEXT_SIZE_CAPACITY];
+    char kept[TEXT_SIZE_CAPACITY], all[TEXT_SIZE_CAPACITY];
     struct sg_size size = {0};
-    if (unit != '\0')
-        fprintf(stderr, "sparkguard: %s=%s is %s bytes; did you mean %s%c?\n", what, value, value, value, unit);
+    if (sg_option_table[option].kind == SG_KIND_SIZE)
+        bad_value_warn_of_unit("sparkguard", what, value, sg_option_table[option].example);
     if (option != SG_OPTION_RESERVE || sg_parse_size(value, &size) != 0)
         return;
     uint64_t machine = launch_machine_bytes();
@@ -55,12 +54,12 @@ static void take_option(struct launch *launch, enum sg_option option, char *valu
 
 static void take_jail(struct launch *launch, const char *value)
 {
-    if (launch_jail_take(launch, value))
+    static const char example[] = "100G";
+    if (launch_jail_take(launch, value)) {
+        bad_value_warn_of_unit("sparkguard", "--jail", value, example);
         return;
-    char *printable = text_printable(value, false);
-    fprintf(stderr, "sparkguard: --jail=%s: %s; a good one: 100G\n", printable,
-            env_check_fault(SG_OPTION_LIMIT, value));
-    free(printable);
+    }
+    bad_value_say("sparkguard", "--jail", value, env_check_fault(SG_OPTION_LIMIT, value), example, NOT_STARTED);
     launch->complaints++;
 }
 

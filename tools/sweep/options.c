@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "sweep/sweep.h"
+#include "common/bad_value.h"
+#include "common/env_check.h"
 #include "common/text.h"
 
 enum {
@@ -70,22 +72,30 @@ __attribute__((noreturn, format(printf, 1, 2))) static void refuse(const char *f
     exit(SWEEP_USAGE);
 }
 
+__attribute__((noreturn)) static void refuse_value(const char *name, const char *value, const char *fault,
+                                                   const char *example)
+{
+    bad_value_say("sparkguard-sweep", name, value, fault, example, "nothing is run");
+    exit(SWEEP_USAGE);
+}
+
 static void take_size(const char *name, const char *text, struct sg_size *size)
 {
     if (sg_parse_size(text, size) != 0)
-        refuse("%s=%s: not a size; a good one: 4G", name, text);
+        refuse_value(name, text, env_check_fault(SG_OPTION_LIMIT, text), "4G");
+    bad_value_warn_of_unit("sparkguard-sweep", name, text, "4G");
 }
 
 static void take_duration(const char *name, const char *text, int64_t *duration_ns)
 {
     if (!sweep_take_duration(text, duration_ns))
-        refuse("%s=%s: not a time; a good one: 15m", name, text);
+        refuse_value(name, text, "not a time", "15m");
 }
 
 static void take_export(struct sweep *sweep, const char *path)
 {
     if (!sweep_export_is_known(path))
-        refuse("--export=%s: the name must end in .md, .csv or .json", path);
+        refuse_value("--export", path, "the name must end in .md, .csv or .json", "sweep.md");
     if (sweep->export_count == SWEEP_EXPORTS)
         refuse("--export can be given 8 times");
     sweep->export_file[sweep->export_count++] = path;
@@ -100,8 +110,8 @@ static void take_pieces(struct sweep *sweep, int key, const char *argument)
     sweep->text[sweep->text_count++] = text;
     const char *wrong = key == 'p' ? sweep_take_parameter(sweep, text) : sweep_take_estimate(&sweep->estimate, text);
     if (wrong != NULL)
-        refuse("--%s=%s: %s; a good one: %s", key == 'p' ? "param" : "estimate", argument, wrong,
-               key == 'p' ? "batch=1,2,4,8" : "0.6B,hidden=1024,seq=1024");
+        refuse_value(key == 'p' ? "--param" : "--estimate", argument, wrong,
+                     key == 'p' ? "batch=1,2,4,8" : "0.6B,hidden=1024,seq=1024");
 }
 
 static error_t take_flag(struct sweep *sweep, int key)

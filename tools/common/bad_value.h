@@ -1,0 +1,17 @@
+/*
+ * bad_value.h - the sentence of all tools about a value on the command line or in the environment that cannot be used:
+ * what was given, what is wrong, a good example, and what happens now.
+ */
+#ifndef SG_TOOLS_COMMON_BAD_VALUE_H
+#define SG_TOOLS_COMMON_BAD_VALUE_H
+
+/* Prints "TOOL: NAME=VALUE: FAULT; a good one: EXAMPLE; NOW" on stderr. `name` is an option with its dashes or a
+ * variable. The value may hold any bytes. An example with '|' between words is a list: "one of off|warn|term". */
+void bad_value_say(const char *tool, const char *name, const char *value, const char *fault, const char *example,
+                   const char *now);
+
+/* Prints "TOOL: NAME=64 is 64 bytes; did you mean 64G?" if a size probably lacks its unit; `example` has the unit that is
+ * meant for few bytes. */
+void bad_value_warn_of_unit(const char *tool, const char *name, const char *value, const char *example);
+
+#endif
