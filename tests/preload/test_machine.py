@@ -928,8 +928,10 @@ def test_report_shows_processes_whose_directory_was_removed(place):
     report, after = place.guard.report(), shown(place, tenant.pid)
     assert report["machine"]["sharing"] and after["sharing"] and after["state"] == "running"
     assert report["jobs"][0]["live_bytes"] >= 3 * GIB + 500 * MIB
-    for key in ("pid", "started", "command", "live_bytes", "peak_bytes", "promised_bytes", "blocks", "domains", "parent_pid"):
+    for key in ("pid", "started", "command", "live_bytes", "peak_bytes", "blocks", "domains", "parent_pid"):
         assert after[key] == before[key], key
+    # The kernel counts the last touched pages some time later (TASK_RSS_EVENTS_THRESH), and the next scan finds them.
+    assert 0 <= before["promised_bytes"] - after["promised_bytes"] <= MIB
     tenant.go().ready()
     wait_for(lambda: shown(place, tenant.pid)["live_bytes"] >= 4 * GIB)
     children = [process for process in place.guard.processes() if process["parent_pid"] == tenant.pid]
