@@ -28,8 +28,10 @@ struct hierarchy {
     const char *reclaimable[3]; /* keys of memory.stat; NULL ends a shorter list */
 };
 
+/* What is collected of each level: constraints, or the files of its limits; the other is NULL. */
 struct levels {
     struct cgroup_constraint *at;
+    struct cgroup_level *files;
     size_t count, capacity;
 };
 
@@ -65,6 +67,23 @@ static void read_level(const struct hierarchy *hierarchy, const char *folder, st
     levels->at[levels->count++] = (struct cgroup_constraint){limit, bytes_less(limit, usage), SG_UNKNOWN, SG_UNKNOWN};
 }
 
+/* Adds the files of one level, if any sets a limit. */
+static void read_files(const struct hierarchy *hierarchy, const char *folder, struct levels *levels)
+{
+    struct cgroup_level level = {
+        .max_bytes = read_number(folder, hierarchy->limit[0]), .high_bytes = SG_UNKNOWN, .swap_max_bytes = SG_UNKNOWN};
+    if (hierarchy->limit[1] != NULL) {
+        level.high_bytes = read_number(folder, hierarchy->limit[1]);
+        level.swap_max_bytes = read_number(folder, "memory.swap.max");
+    }
+    if (bytes_min(level.max_bytes, bytes_min(level.high_bytes, level.swap_max_bytes)) == SG_UNKNOWN ||
+        levels->count == levels->capacity)
+        return;
+    const char *path = folder + strlen(hierarchy->mount);
+    snprintf(level.path, sizeof level.path, "%s", path[0] != '\0' ? path : "/");
+    levels->files[levels->count++] = level;
+}
+
 /* Returns whether a path has a component "..": the kernel shows a cgroup outside our cgroup namespace so. */
 static bool leads_outside(const char *group)
 {
@@ -81,7 +100,10 @@ static void read_hierarchy(const struct hierarchy *hierarchy, const char *group,
     size_t mount_length = strlen(hierarchy->mount);
     snprintf(folder, sizeof folder, "%s%s", hierarchy->mount, leads_outside(group) ? "" : group);
     for (;;) {
-        read_level(hierarchy, folder, levels);
+        if (levels->files != NULL)
+            read_files(hierarchy, folder, levels);
+        if (levels->at != NULL)
+            read_level(hierarchy, folder, levels);
         char *slash = strrchr(folder + mount_length, '/');
         if (slash == NULL)
             return;
@@ -100,9 +122,9 @@ static bool names_controller(const char *list, const char *name)
     return false;
 }
 
-size_t cgroup_read(const char *root, struct cgroup_constraint *out, size_t capacity)
+/* Reads all levels of all hierarchies that bound this process. */
+static void read_all(const char *root, struct levels *levels)
 {
-    struct levels levels = {out, 0, capacity};
     struct hierarchy second = {.limit = {"memory.max", "memory.high"},
                                .usage = "memory.current",
                                .reclaimable = {"active_file", "inactive_file", "slab_reclaimable"}};
@@ -116,7 +138,7 @@ size_t cgroup_read(const char *root, struct cgroup_constraint *out, size_t capac
     char path[PATH_CAPACITY], text[FILE_CAPACITY], *rest = NULL;
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     if (procfs_read_text(path, text, sizeof text) <= 0)
-        return 0;
+        return;
     for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
         char *controllers = strchr(line, ':');
         char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
@@ -126,11 +148,24 @@ size_t cgroup_read(const char *root, struct cgroup_constraint *out, size_t capac
         if (strcmp(group, "/") == 0)
             group++;
         if (controllers[1] == '\0') {
-            read_hierarchy(&second, group, &levels);
-            read_hierarchy(&beside_first, group, &levels);
+            read_hierarchy(&second, group, levels);
+            read_hierarchy(&beside_first, group, levels);
         } else if (names_controller(controllers + 1, "memory")) {
-            read_hierarchy(&first, group, &levels);
+            read_hierarchy(&first, group, levels);
         }
     }
+}
+
+size_t cgroup_read(const char *root, struct cgroup_constraint *out, size_t capacity)
+{
+    struct levels levels = {.at = out, .capacity = capacity};
+    read_all(root, &levels);
+    return levels.count;
+}
+
+size_t cgroup_read_levels(const char *root, struct cgroup_level *out, size_t capacity)
+{
+    struct levels levels = {.files = out, .capacity = capacity};
+    read_all(root, &levels);
     return levels.count;
 }

@@ -20,4 +20,16 @@ struct cgroup_constraint {
  * (SPARKGUARD_SYSTEM_ROOT), "" for none. Returns the number of elements filled; 0 if nothing could be read. */
 size_t cgroup_read(const char *root, struct cgroup_constraint *out, size_t capacity);
 
+/* The files of one level of cgroups that sets a limit. SG_UNKNOWN: no limit, or the file is not there. */
+struct cgroup_level {
+    char path[256];          /* the cgroup, "/" for the mount point; cut if longer */
+    uint64_t max_bytes;      /* memory.max, or memory.limit_in_bytes */
+    uint64_t high_bytes;     /* memory.high */
+    uint64_t swap_max_bytes; /* memory.swap.max; of cgroup version 1 SG_UNKNOWN */
+};
+
+/* Reads those levels that set any of the three, the process's own cgroup first. Returns the number of elements of `out`
+ * that were filled. */
+size_t cgroup_read_levels(const char *root, struct cgroup_level *out, size_t capacity);
+
 #endif

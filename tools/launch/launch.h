@@ -32,6 +32,8 @@ struct launch {
     const char *library;                /* --library */
     const char *library_name;           /* base name of the library's file */
     bool is_quiet;
+    bool is_check;       /* --check */
+    bool is_json;        /* --json */
     uint64_t jail_bytes; /* --jail; 0: none */
     unsigned complaints; /* number of invalid values */
     char **program;      /* program and arguments, NULL-terminated */
@@ -63,20 +65,66 @@ void launch_export(struct launch *launch);
 
 /* ---- library.c ---- */
 
-/* Returns the absolute path of libsparkguard.so, or NULL after a message on stderr. The caller frees. */
-char *launch_find_library(const struct launch *launch);
+/* Returns the absolute path of libsparkguard.so, which LD_PRELOAD can hold, or NULL with a sentence in *why. The caller
+ * frees both. */
+char *launch_find_library(const struct launch *launch, char **why);
 /* Returns the path of the library beside this tool, else in the library folder; NULL if in neither. `folder` becomes
  * the folder of this tool. The caller frees. */
 char *launch_own_library(char folder[PATH_MAX]);
 /* Returns whether a file is readable and an ELF file. *is_ours: the file has this tool's architecture. */
 bool launch_is_library(const char *path, bool *is_ours);
-/* Puts the library first in LD_PRELOAD, before the libraries already named there. Returns false after a message on
- * stderr: LD_PRELOAD cannot hold paths with ':' or a blank. */
-bool launch_preload(const char *library);
-/* Returns false, after a message on stderr, if the dynamic linker cannot preload the library into the program. */
-bool launch_check_program(const char *program, const char *library);
+/* Puts the library first in LD_PRELOAD, before the libraries already named there. Where LD_PRELOAD names it, nothing
+ * changes. */
+void launch_preload(const char *library);
+
+/* ---- program.c ---- */
+
+/* Facts of a file by which the dynamic linker decides whether it preloads into a program. */
+struct launch_elf {
+    bool is_elf;
+    unsigned class, machine; /* of elf(5): ELFCLASS64, EM_AARCH64 */
+    char loader[256];        /* the dynamic linker (PT_INTERP); "": linked statically, or a library */
+    char script_line[256];   /* what follows "#!", else "" */
+};
+
+/* Why a program cannot be guarded. */
+enum launch_obstacle {
+    LAUNCH_NO_OBSTACLE,
+    LAUNCH_NOWHERE,     /* no such file */
+    LAUNCH_UNSTARTABLE, /* the file cannot be executed */
+    LAUNCH_PRIVILEGED,  /* set-user-ID, set-group-ID or capabilities: the dynamic linker ignores LD_PRELOAD */
+    LAUNCH_FOREIGN,     /* another architecture than the library's */
+    LAUNCH_STATIC,      /* no dynamic linker */
+    LAUNCH_MUSL,        /* the dynamic linker of musl; with the library the program would not start */
+    LAUNCH_OBSTACLE_COUNT
+};
+
+struct launch_program {
+    char *path;              /* the binary that runs in the end; the name as given if it was not found */
+    char *script;            /* the script whose interpreter `path` is; NULL: none */
+    struct launch_elf facts; /* of `path` */
+    enum launch_obstacle obstacle;
+};
+
+/* Ends of the sentence "FILE ...", for an obstacle. */
+extern const char *const launch_obstacle_text[LAUNCH_OBSTACLE_COUNT];
+
+/* Reads the facts of a file. Returns false if it cannot be read. */
+bool launch_elf_read(const char *path, struct launch_elf *facts);
+/* Finds the program as execvp(3) does, follows "#!" lines, also through env(1), and looks for an obstacle. Prints
+ * nothing. Free it with launch_program_free(). */
+void launch_program_judge(const char *name, const char *library, struct launch_program *program);
+void launch_program_free(struct launch_program *program);
 /* Returns the interpreter that a script names and that does not exist, NULL if that is not so. The caller frees it. */
 char *launch_missing_interpreter(const char *program);
+/* Returns why the program would run unguarded, after a message on stderr. A program that cannot be started at all has no
+ * obstacle: starting it tells. */
+enum launch_obstacle launch_program_warn(const char *name, const char *library);
+
+/* ---- directory.c ---- */
+
+/* Returns why the library cannot keep segments in a directory, by the library's own rules; NULL if it can. */
+const char *launch_directory_fault(const char *path);
 
 /* ---- child.c ---- */
 

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launch/check/check.h"
 #include "launch/launch.h"
 #include "sparkguard_abi.h"
 #include "sparkguard_options.h"
@@ -43,19 +44,28 @@ int main(int argc, char **argv)
     argp_err_exit_status = LAUNCH_USAGE;
     setlocale(LC_CTYPE, "");
     launch_jail_inside(argv);
+    check_answer_inside(argv);
     launch_parse(&launch, argc, argv);
+    if (launch.is_check && launch.complaints == 0)
+        return check_run(&launch);
     launch_check_environment(&launch);
     if (launch.complaints > 0)
         return LAUNCH_USAGE;
-    char *library = launch_find_library(&launch);
-    if (library == NULL)
+    char *why, *library = launch_find_library(&launch, &why);
+    if (library == NULL) {
+        fprintf(stderr, "sparkguard: %s\n", why);
+        free(why);
         return LAUNCH_FAILED;
+    }
     launch.library_name = strrchr(library, '/') + 1;
     launch_export(&launch);
     const char *disabled = getenv(sg_option_table[SG_OPTION_DISABLE].variable);
     bool is_disabled = disabled != NULL && strcmp(disabled, "1") == 0;
-    launch.is_guarded = launch_check_program(launch.program[0], library) && !is_disabled;
-    int failure = launch_preload(library) ? launch_run(&launch) : LAUNCH_FAILED;
+    enum launch_obstacle obstacle = launch_program_warn(launch.program[0], library);
+    launch.is_guarded = obstacle == LAUNCH_NO_OBSTACLE && !is_disabled;
+    if (obstacle != LAUNCH_MUSL) /* a musl program would not start with it */
+        launch_preload(library);
+    int failure = launch_run(&launch);
     free(library);
     if (failure == 0)
         finish(&launch);

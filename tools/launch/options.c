@@ -16,7 +16,7 @@
 
 #define NOT_STARTED "the program is not started"
 
-enum { KEY_QUIET = 'q', KEY_OPTION = 256, KEY_LIBRARY = KEY_OPTION + SG_OPTION_COUNT, KEY_JAIL };
+enum { KEY_QUIET = 'q', KEY_OPTION = 256, KEY_LIBRARY = KEY_OPTION + SG_OPTION_COUNT, KEY_JAIL, KEY_CHECK, KEY_JSON };
 
 static void complain(struct launch *launch, enum sg_option option, const char *what, const char *value)
 {
@@ -74,6 +74,12 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case KEY_LIBRARY:
         launch->library = argument;
         return 0;
+    case KEY_CHECK:
+        launch->is_check = true;
+        return 0;
+    case KEY_JSON:
+        launch->is_json = true;
+        return 0;
     case KEY_JAIL:
         take_jail(launch, argument);
         return 0;
@@ -85,8 +91,14 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         state->next = state->argc;
         return 0;
     case ARGP_KEY_NO_ARGS:
+        if (launch->is_check)
+            return 0;
         fputs("sparkguard: which program? for example: sparkguard python3 train.py\n", stderr);
         return EINVAL;
+    case ARGP_KEY_END:
+        if (launch->is_json && !launch->is_check)
+            fputs("sparkguard: --json belongs to --check\n", stderr);
+        return launch->is_json && !launch->is_check ? EINVAL : 0;
     default:
         if (key < KEY_OPTION || key >= KEY_LIBRARY)
             return ARGP_ERR_UNKNOWN;
@@ -139,7 +151,7 @@ static void suggest_option(const struct argp_option *options, char **argv)
 
 void launch_parse(struct launch *launch, int argc, char **argv)
 {
-    enum { OWN_COUNT = 3 };
+    enum { OWN_COUNT = 5 };
     struct argp_option options[SG_OPTION_COUNT + OWN_COUNT + 1] = {0};
     char *help[SG_OPTION_COUNT];
     for (int i = 0; i < SG_OPTION_COUNT; i++) {
@@ -163,15 +175,19 @@ void launch_parse(struct launch *launch, int argc, char **argv)
         "in a scope of systemd with MemoryMax=SIZE and without swap: the kernel then bounds heap, mapped, pinned and "
         "managed memory, and the guard bounds device memory (cudaMalloc)",
         2};
+    options[SG_OPTION_COUNT + 3] = (struct argp_option){
+        "check", KEY_CHECK, NULL, 0, "say whether PROGRAM would be guarded here, and what to do if not; start nothing",
+        2};
+    options[SG_OPTION_COUNT + 4] = (struct argp_option){"json", KEY_JSON, NULL, 0, "with --check: print JSON", 2};
     const struct argp parser = {
         .options = options,
         .parser = parse_option,
-        .args_doc = "PROGRAM [ARGUMENT...]",
+        .args_doc = "PROGRAM [ARGUMENT...]\n--check [PROGRAM [ARGUMENT...]]",
         .doc = "Runs a program under the guard: memory requests that would take the machine down are refused by the "
                "call that makes them. Each option sets the variable SPARKGUARD_NAME.\v"
                "SIZE: 12G, 512M, 64KiB (powers of 1024), 12GB (of 1000), bytes, or 10% of the machine's memory.\n"
                "Exit status: the program's; 125 the launcher failed, 126 the program cannot be run, 127 not "
-               "found, 2 usage.",
+               "found, 2 usage. With --check: 0 it would be guarded, 1 it would not.",
     };
     if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, launch) != 0) { /* argp has printed the reason */
         suggest_option(options, argv);

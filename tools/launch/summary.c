@@ -5,15 +5,11 @@
  * A job name may be used again: processes of other runs are left out.
  */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <inttypes.h>
-#include <libgen.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -85,32 +81,9 @@ static void take_process(struct outcome *outcome, const struct model_process *pr
     }
 }
 
-/* Returns why the library cannot keep segments in a directory, by the library's own rules; NULL if it can. */
-static const char *directory_fault(const char *path)
-{
-    struct stat status;
-    struct statvfs system;
-    if (lstat(path, &status) != 0) {
-        char *copy = text_copy(path, strlen(path));
-        bool can_be_made = errno == ENOENT && access(dirname(copy), W_OK | X_OK) == 0;
-        int failure = errno;
-        free(copy);
-        return can_be_made ? NULL : strerror(failure);
-    }
-    if (!S_ISDIR(status.st_mode))
-        return "not a directory";
-    if ((status.st_uid != geteuid() && status.st_uid != 0) || (status.st_mode & S_IWOTH) != 0)
-        return "it must belong to you or root and be closed to others";
-    if (access(path, R_OK | W_OK | X_OK) != 0)
-        return strerror(errno);
-    bool is_full = statvfs(path, &system) == 0 && system.f_blocks > 0 &&
-                   system.f_bavail * system.f_frsize < sizeof(struct sg_segment);
-    return is_full ? "no space left" : NULL;
-}
-
 static void put_no_record(const struct launch *launch)
 {
-    const char *fault = directory_fault(launch->directory);
+    const char *fault = launch_directory_fault(launch->directory);
     if (fault == NULL) {
         fputs("; nothing on record (small programs leave none)", stderr);
         return;

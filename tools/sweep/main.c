@@ -39,13 +39,18 @@ static int prepare_guard(struct sweep *sweep)
             stderr);
         return SWEEP_USAGE;
     }
-    char *library = launch_find_library(&launch);
-    if (library == NULL)
+    char *why, *library = launch_find_library(&launch, &why);
+    if (library == NULL) {
+        fprintf(stderr, "sparkguard: %s\n", why);
+        free(why);
         return LAUNCH_FAILED;
+    }
     /* The program's name may be a parameter too, so check the first configuration. */
     char **words = sweep_command_of(sweep, &sweep->run[0]);
-    bool is_guarded = launch_check_program(words[0], library) && launch_preload(library);
+    bool is_guarded = launch_program_warn(words[0], library) == LAUNCH_NO_OBSTACLE;
     sweep_command_free(words);
+    if (is_guarded)
+        launch_preload(library);
     free(library);
     if (!is_guarded)
         fputs("sparkguard-sweep: nothing was started: a sweep without the guard would take the machine down\n", stderr);

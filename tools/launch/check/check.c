@@ -1,0 +1,59 @@
+/*
+ * check.c - sparkguard --check: runs the checks in the order in which they depend on each other, and prints them.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launch/check/check.h"
+#include "common/text.h"
+#include "common/tool.h"
+
+/* Without a program this tool stands for it: it is loaded as any program is. */
+static void find_program(struct check *check)
+{
+    char self[PATH_MAX] = "";
+    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
+        snprintf(self, sizeof self, "/proc/self/exe");
+    launch_program_judge(check->has_program ? check->launch->program[0] : self,
+                         check->library != NULL ? check->library : self, &check->program);
+}
+
+static int put(const struct check *check)
+{
+    int status = check_is_guarded(check) ? CHECK_EXIT_GUARDED : CHECK_EXIT_UNGUARDED;
+    struct style style = style_of(stdout);
+    signal(SIGPIPE, SIG_DFL); /* a closed pipe ends the tool quietly */
+    if (check->launch->is_json)
+        check_render_json(check, stdout);
+    else
+        check_render_text(check, &style);
+    bool has_failed = ferror(stdout) != 0;
+    errno = 0;
+    if (fclose(stdout) == 0 && !has_failed)
+        return status;
+    fprintf(stderr, "sparkguard: cannot write: %s\n", strerror(errno != 0 ? errno : EIO));
+    return CHECK_EXIT_UNWRITTEN;
+}
+
+int check_run(struct launch *launch)
+{
+    struct check check = {.launch = launch, .has_program = launch->program != NULL};
+    launch_export(launch);
+    check_loading_library(&check);
+    find_program(&check);
+    check_loading_program(&check);
+    check_loading_linker(&check);
+    check_loading_others(&check);
+    check_guarding(&check);
+    check_surroundings_cgroups(&check);
+    check_surroundings_history(&check);
+    check_surroundings_options(&check);
+    int status = put(&check);
+    check_free(&check);
+    free(launch->directory);
+    return status;
+}

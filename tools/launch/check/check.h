@@ -1,0 +1,128 @@
+/*
+ * check.h - sparkguard --check: says whether a program would be guarded here, by trying it. Single-threaded.
+ *
+ * Each subject is one line: what was found, and what to do about it. Nothing of the user's program runs. Two probes run
+ * under the library: one with the user's options, which shows where statistics are kept, and one under a small limit,
+ * which shows that requests are refused and counted.
+ */
+#ifndef SG_TOOLS_LAUNCH_CHECK_CHECK_H
+#define SG_TOOLS_LAUNCH_CHECK_CHECK_H
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#include "common/style.h"
+#include "launch/launch.h"
+
+/* Exit codes of --check, part of the user interface. */
+enum { CHECK_EXIT_GUARDED = 0, CHECK_EXIT_UNGUARDED = 1, CHECK_EXIT_UNWRITTEN = 3 };
+
+enum check_state {
+    CHECK_OK,
+    CHECK_NONE,    /* does not apply here */
+    CHECK_WARNING, /* the program would be guarded, but not as well as it could be */
+    CHECK_FAILURE, /* the program would not be guarded */
+    CHECK_STATE_COUNT
+};
+
+struct check_line {
+    const char *id;
+    enum check_state state;
+    char *sentence;
+    char *advice; /* what to do; NULL: nothing */
+};
+
+enum { CHECK_LINE_CAPACITY = 64 };
+
+struct check {
+    const struct launch *launch;
+    char *library; /* NULL: not found */
+    struct launch_program program;
+    bool has_program;
+    char *loaded; /* what the program's dynamic linker printed: the libraries that it loads; NULL: it was not asked */
+    char version[32]; /* of the library, by a probe's record; "": unknown */
+    struct check_line line[CHECK_LINE_CAPACITY];
+    size_t count;
+};
+
+/* ---- answer.c: what a probe finds out about itself, and says through a pipe ---- */
+
+enum check_entry { CHECK_EXPORT, CHECK_DLSYM, CHECK_PROC_ADDRESS, CHECK_ENTRY_COUNT };
+
+struct check_answer {
+    bool is_active;
+    bool is_counted;        /* a block was granted, and appeared in the probe's own figures if it is limited */
+    bool is_malloc_refused; /* 64 MiB under a limit of 32 MiB */
+    bool is_mmap_refused;   /* likewise */
+    bool is_hooked[CHECK_ENTRY_COUNT]; /* the ways to the driver that lead through the guard */
+    char driver[256];                  /* path of libcuda.so.1; "": it could not be loaded */
+    char driver_fault[256];            /* why libcuda.so.1 could not be loaded; "": there is none */
+};
+
+#define CHECK_INSIDE_OPTION "--in-check="
+
+/* Becomes a probe if the first argument says so; otherwise returns. Call it first in main(). */
+void check_answer_inside(char **argv);
+
+/* ---- trial.c: runs a program that may hang, and reads what it says ---- */
+
+struct check_variable {
+    const char *name, *value; /* a NULL value removes the variable; a NULL name ends a list */
+};
+
+struct check_trial {
+    pid_t pid; /* 0: none */
+    int words; /* memory file with stdout and stderr */
+    int answers, hold;
+};
+
+/* Starts a program with the library preloaded. Returns false on failure; check_trial_end() is due in any case. */
+bool check_trial_start_program(struct check_trial *trial, const char *library, const char *path, char *const *arguments,
+                               const struct check_variable *variables);
+/* Starts this tool as a probe: one that asks for more than its limit, or one that holds a little and looks for the CUDA
+ * driver. */
+bool check_trial_start_probe(struct check_trial *trial, const char *library, bool is_limited,
+                             const struct check_variable *variables);
+/* Waits for the probe's answer; the probe stays. Returns false if none comes within 10 s. */
+bool check_trial_hear(struct check_trial *trial, struct check_answer *answer);
+/* Returns what the program has printed so far. The caller frees. */
+char *check_trial_words(const struct check_trial *trial);
+/* Lets the program end, ends it if it does not within 10 s, and returns what it printed. *status becomes its wait
+ * status. The caller frees. */
+char *check_trial_end(struct check_trial *trial, int *status);
+
+/* ---- lines.c ---- */
+
+/* Adds a line with a sentence formatted as by printf; `advice`, which may be NULL, is taken over. */
+void check_add(struct check *check, const char *id, enum check_state state, char *advice, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+bool check_is_guarded(const struct check *check);
+void check_render_text(const struct check *check, const struct style *style);
+void check_render_json(const struct check *check, FILE *stream);
+void check_free(struct check *check);
+
+/* ---- loading.c: the program, the library, the dynamic linker, other preloaded libraries ---- */
+
+void check_loading_library(struct check *check);
+void check_loading_program(struct check *check);
+void check_loading_linker(struct check *check);
+void check_loading_others(struct check *check);
+
+/* ---- guarding.c: what the probes show ---- */
+
+/* Adds the lines about decisions, the place of statistics, sharing and the CUDA driver. */
+void check_guarding(struct check *check);
+
+/* ---- surroundings.c: cgroups, history, options ---- */
+
+void check_surroundings_cgroups(struct check *check);
+void check_surroundings_history(struct check *check);
+void check_surroundings_options(struct check *check);
+
+/* ---- check.c ---- */
+
+/* Runs all checks, prints them, and returns the exit status. launch_parse() has filled `launch`. */
+int check_run(struct launch *launch);
+
+#endif

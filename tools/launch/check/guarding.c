@@ -1,0 +1,266 @@
+/*
+ * guarding.c - what two probes show under the library: that requests are refused and counted, where statistics are kept
+ * and with whom they are shared, and how the calls of the CUDA driver are found.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "launch/check/check.h"
+#include "model/model.h"
+#include "common/text.h"
+
+/* The directory of the limited probe: one that nobody can write, so that its refusals leave no record. */
+#define NOWHERE "/proc/self/fdinfo"
+
+/* A program of more than this is not searched for a static CUDA runtime. */
+#define PROGRAM_MOST (INT64_C(1) << 30)
+
+static char *copy(const char *text)
+{
+    return text_copy(text, strlen(text));
+}
+
+static const char *own_directory_advice(void)
+{
+    return "take a directory of your own: --dir=/dev/shm/sparkguard-$(id -u)";
+}
+
+/* Returns the first line of a probe's words that is not about its directory; NULL if there is none. */
+static char *said(const char *words)
+{
+    char *text = copy(words), *rest = text, *advice = NULL;
+    for (char *line; advice == NULL && (line = strsep(&rest, "\n")) != NULL;)
+        if (line[0] != '\0' && strstr(line, NOWHERE) == NULL)
+            advice = text_format("it said: %s", line);
+    free(text);
+    return advice;
+}
+
+/* Adds whether a probe's requests beyond its limit were refused, and what it held was counted. */
+static void add_decisions(struct check *check, const struct check_answer *answer, const char *words)
+{
+    static const char id[] = "refusals";
+    const char *fault = !answer->is_active           ? "the library did not become active"
+                        : !answer->is_malloc_refused ? "a malloc beyond its limit was granted"
+                        : !answer->is_mmap_refused   ? "an mmap beyond its limit was granted"
+                        : !answer->is_counted        ? "what it held was not counted"
+                                                     : NULL;
+    if (fault == NULL)
+        check_add(check, id, CHECK_OK, NULL,
+                  "tried: beyond a limit malloc and mmap were refused, what was held was counted");
+    else
+        check_add(check, id, CHECK_FAILURE, said(words), "tried, and %s", fault);
+}
+
+static void try_decisions(struct check *check)
+{
+    const struct check_variable variables[] = {
+        {"SPARKGUARD_LIMIT", "32M"},        {"SPARKGUARD_LARGE", "1M"},   {"SPARKGUARD_MODE", "enforce"},
+        {"SPARKGUARD_DISABLE", NULL},       {"SPARKGUARD_WAIT", NULL},    {"SPARKGUARD_HISTORY", "off"},
+        {"SPARKGUARD_JOB", NULL},           {SG_VARIABLE_FIRST, NULL},    {"SPARKGUARD_DIR", NOWHERE},
+        {"SPARKGUARD_OOM_SCORE_ADJ", NULL}, {"SPARKGUARD_RESERVE", NULL}, {NULL, NULL},
+    };
+    struct check_trial trial;
+    struct check_answer answer = {0};
+    int status;
+    (void)check_trial_start_probe(&trial, check->library, true, variables);
+    if (!check_trial_hear(&trial, &answer))
+        answer = (struct check_answer){0};
+    char *words = check_trial_end(&trial, &status);
+    add_decisions(check, &answer, words);
+    free(words);
+}
+
+/* Adds where statistics are kept. Returns false if they are not. */
+static bool add_place(struct check *check, const char *words)
+{
+    static const char id[] = "statistics";
+    const char *path = check->launch->directory, *fault = launch_directory_fault(path);
+    struct stat status;
+    bool is_there = stat(path, &status) == 0;
+    if (fault != NULL) {
+        bool is_shm = strncmp(path, "/dev/shm/", 9) == 0 && access("/dev/shm", W_OK) != 0;
+        check_add(
+            check, id, CHECK_WARNING,
+            copy(is_shm ? "mount a tmpfs on /dev/shm, or take another directory: --dir=DIR" : own_directory_advice()),
+            "%s cannot be used: %s; the program is guarded, but alone and without a record", path, fault);
+        return false;
+    }
+    if (strstr(words, "cannot keep statistics") != NULL) {
+        check_add(check, id, CHECK_WARNING, copy(own_directory_advice()), "%.*s", (int)strcspn(words, "\n"),
+                  strncmp(words, "sparkguard: ", 12) == 0 ? words + 12 : words);
+        return false;
+    }
+    bool is_group = is_there && (status.st_mode & S_IWGRP) != 0;
+    check_add(check, id, CHECK_OK, NULL, "%s%s", path,
+              is_group ? ", which the users of a group share: they can end each other's programs" : "");
+    return true;
+}
+
+/* Counts the guarded processes beside the probe. */
+static size_t count_others(const struct model *model, pid_t probe, size_t *alone)
+{
+    const struct model_job *job;
+    const struct model_process *process;
+    size_t count = 0;
+    *alone = 0;
+    DL_FOREACH (model->jobs, job)
+        DL_FOREACH (job->processes, process)
+            if (process->state == SG_STATE_RUNNING && process->pid != (uint32_t)probe) {
+                count++;
+                *alone += model_process_is_alone(process);
+            }
+    return count;
+}
+
+static const struct model_process *find_probe(const struct model *model, pid_t probe)
+{
+    const struct model_job *job;
+    const struct model_process *process;
+    DL_FOREACH (model->jobs, job)
+        DL_FOREACH (job->processes, process)
+            if (process->state == SG_STATE_RUNNING && process->pid == (uint32_t)probe)
+                return process;
+    return NULL;
+}
+
+/* Adds who decides together with the program. The probe still runs, so its record shows what the library found. */
+static void add_sharing(struct check *check, pid_t probe, bool is_recorded)
+{
+    static const char id[] = "shared";
+    const struct model_scope scope = {.is_all = true};
+    struct model *model = model_build(&scope);
+    const struct model_process *record = find_probe(model, probe);
+    size_t alone, others = count_others(model, probe, &alone);
+    if (record != NULL)
+        snprintf(check->version, sizeof check->version, "%s", record->library_version);
+    if (!is_recorded)
+        check_add(check, id, CHECK_NONE, NULL, "with nobody, as there is no place for statistics");
+    else if (record != NULL && model_process_is_alone(record))
+        check_add(check, id, CHECK_WARNING, copy("sparkguard-doctor says what is wrong with the ledger"),
+                  "a probe could not share the ledger in %s: the program would decide alone", check->launch->directory);
+    else if (model->live_other_directory_count > 0)
+        check_add(
+            check, id, CHECK_WARNING,
+            copy("a directory for all: SPARKGUARD_DIR=/dev/shm/sparkguard; sparkguard-doctor says how to make it"),
+            "with %zu other guarded process%s; those in %s%s are not counted", others, others == 1 ? "" : "es",
+            model->live_other_directory, model->live_other_directory_count > 1 ? " and other directories" : "");
+    else if (alone > 0)
+        check_add(check, id, CHECK_WARNING, copy("sparkguard-report says why they do"),
+                  "%zu of %zu other guarded processes decide%s alone", alone, others, alone == 1 ? "s" : "");
+    else if (others > 0)
+        check_add(check, id, CHECK_OK, NULL, "with %zu other guarded process%s, in one ledger", others,
+                  others == 1 ? "" : "es");
+    else
+        check_add(check, id, CHECK_OK, NULL, "no other guarded process runs; those to come share the ledger");
+    model_free(model);
+}
+
+/* Returns whether the program has the CUDA runtime within itself. Only the runtime asks the driver for this function. */
+static bool has_static_runtime(const char *path)
+{
+    struct stat status;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    void *bytes = MAP_FAILED;
+    if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size > 0 && status.st_size <= PROGRAM_MOST)
+        bytes = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (fd >= 0)
+        close(fd);
+    if (bytes == MAP_FAILED)
+        return false;
+    bool has = memmem(bytes, (size_t)status.st_size, "libcuda.so.1", 12) != NULL &&
+               memmem(bytes, (size_t)status.st_size, "cuGetProcAddress", 16) != NULL;
+    munmap(bytes, (size_t)status.st_size);
+    return has;
+}
+
+static const char *runtime_of(const struct check *check)
+{
+    const char *loaded = check->loaded != NULL ? check->loaded : "";
+    if (!check->has_program || check->program.obstacle != LAUNCH_NO_OBSTACLE)
+        return "";
+    if (strstr(loaded, "libcudart.so") != NULL)
+        return "; it links the CUDA runtime";
+    if (check->program.script == NULL && has_static_runtime(check->program.path))
+        return "; it has the CUDA runtime within itself";
+    if (strstr(loaded, "libcuda.so") != NULL)
+        return "; it links the driver";
+    return "; it links no CUDA, but may load it later";
+}
+
+static void add_driver(struct check *check, const struct check_answer *answer)
+{
+    static const char id[] = "CUDA";
+    static const char *const ways[CHECK_ENTRY_COUNT] = {"exports", "dlsym", "cuGetProcAddress"};
+    char *through = copy(""), *beside = copy("");
+    for (int i = 0; i < CHECK_ENTRY_COUNT; i++) {
+        char **list = answer->is_hooked[i] ? &through : &beside;
+        char *longer = text_format("%s%s%s", *list, (*list)[0] != '\0' ? ", " : "", ways[i]);
+        free(*list);
+        *list = longer;
+    }
+    if (answer->driver[0] == '\0' && answer->driver_fault[0] != '\0')
+        check_add(check, id, CHECK_WARNING, copy("the program will meet the same: mend the driver's installation"),
+                  "libcuda.so.1 cannot be loaded: %s", answer->driver_fault);
+    else if (answer->driver[0] == '\0')
+        check_add(check, id, CHECK_NONE, NULL, "no driver here (libcuda.so.1): malloc and mmap are guarded%s",
+                  runtime_of(check));
+    else if (beside[0] != '\0')
+        check_add(check, id, CHECK_FAILURE, copy("report this with the driver's version: device memory is not guarded"),
+                  "calls of %s come through the guard by %s, not by %s", answer->driver,
+                  through[0] != '\0' ? through : "no way", beside);
+    else
+        check_add(check, id, CHECK_OK, NULL, "calls of %s come through the guard by %s%s", answer->driver, through,
+                  runtime_of(check));
+    free(through);
+    free(beside);
+}
+
+/* Adds the version to the library's line, which came first. */
+static void add_version(struct check *check)
+{
+    for (size_t i = 0; i < check->count && check->version[0] != '\0'; i++) {
+        if (strcmp(check->line[i].id, "library") != 0)
+            continue;
+        char *longer = text_format("%s, version %s", check->line[i].sentence, check->version);
+        free(check->line[i].sentence);
+        check->line[i].sentence = longer;
+        return;
+    }
+}
+
+void check_guarding(struct check *check)
+{
+    const struct check_variable variables[] = {
+        {"SPARKGUARD_JOB", "sparkguard-check"},
+        {SG_VARIABLE_FIRST, NULL},
+        {"SPARKGUARD_HISTORY", "off"},
+        {"SPARKGUARD_OOM_SCORE_ADJ", NULL},
+        {"SPARKGUARD_LIMIT", NULL},
+        {"SPARKGUARD_DISABLE", NULL},
+        {"SPARKGUARD_MODE", "observe"},
+        {NULL, NULL},
+    };
+    struct check_trial trial;
+    struct check_answer answer = {0};
+    int status;
+    if (check->library == NULL)
+        return;
+    try_decisions(check);
+    (void)check_trial_start_probe(&trial, check->library, false, variables);
+    bool has_answer = check_trial_hear(&trial, &answer);
+    char *words = check_trial_words(&trial);
+    bool is_recorded = add_place(check, words);
+    add_sharing(check, trial.pid, is_recorded);
+    free(words);
+    free(check_trial_end(&trial, &status));
+    if (has_answer)
+        add_driver(check, &answer);
+    add_version(check);
+}

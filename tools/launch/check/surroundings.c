@@ -1,0 +1,160 @@
+/*
+ * surroundings.c - what bounds and records the program from outside: cgroups, history, options.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "launch/check/check.h"
+#include "common/bytes.h"
+#include "common/cgroup.h"
+#include "common/env_check.h"
+#include "common/text.h"
+#include "model/model.h"
+
+enum { LEVELS_SHOWN = 3, LEVEL_CAPACITY = 32 };
+
+static char *copy(const char *text)
+{
+    return text_copy(text, strlen(text));
+}
+
+/* Appends to a list such as "a, b"; takes over the item. */
+static void append(char **list, char *item)
+{
+    char *longer = text_format("%s%s%s", *list, (*list)[0] != '\0' ? ", " : "", item);
+    free(*list);
+    free(item);
+    *list = longer;
+}
+
+static void append_limit(char **list, const char *file, uint64_t bytes)
+{
+    char size[TEXT_SIZE_CAPACITY];
+    if (bytes != SG_UNKNOWN)
+        append(list, text_format("%s %s", file, text_size(size, bytes)));
+}
+
+void check_surroundings_cgroups(struct check *check)
+{
+    static const char id[] = "cgroups";
+    const char *root = getenv("SPARKGUARD_SYSTEM_ROOT");
+    struct cgroup_level level[LEVEL_CAPACITY];
+    size_t count = cgroup_read_levels(root == NULL || strcmp(root, "/") == 0 ? "" : root, level, LEVEL_CAPACITY);
+    char *all = copy("");
+    for (size_t i = 0; i < count && i < LEVELS_SHOWN; i++) {
+        char *one = copy("");
+        append_limit(&one, "memory.max", level[i].max_bytes);
+        append_limit(&one, "memory.high", level[i].high_bytes);
+        append_limit(&one, "swap.max", level[i].swap_max_bytes);
+        char *longer = text_format("%s%s%s in %s", all, all[0] != '\0' ? "; " : "", one, level[i].path);
+        free(all);
+        free(one);
+        all = longer;
+    }
+    if (count == 0)
+        check_add(check, id, CHECK_NONE, NULL, "none limits memory here");
+    else
+        check_add(check, id, CHECK_OK, NULL, "%s%s; the guard keeps a reserve in each", all,
+                  count > LEVELS_SHOWN ? "; and more above" : "");
+    free(all);
+}
+
+/* Returns why a folder cannot be written or made; NULL if it can. */
+static const char *folder_fault(const char *path)
+{
+    struct stat status;
+    char *at = copy(path);
+    bool is_there = stat(at, &status) == 0;
+    while (!is_there && strrchr(at, '/') != NULL && at[1] != '\0') {
+        char *slash = strrchr(at, '/');
+        slash[slash == at] = '\0';
+        is_there = stat(at, &status) == 0;
+    }
+    const char *fault = !is_there                                                  ? "there is no such folder"
+                        : !S_ISDIR(status.st_mode)                                 ? "it is no folder"
+                        : access(at, W_OK | X_OK) != 0                             ? strerror(errno)
+                        : (status.st_mode & S_IWOTH) != 0 && strcmp(at, path) == 0 ? "it is open to all users"
+                                                                                   : NULL;
+    free(at);
+    return fault;
+}
+
+void check_surroundings_history(struct check *check)
+{
+    static const char id[] = "history";
+    const char *variable = getenv(sg_option_table[SG_OPTION_HISTORY].variable);
+    char *path = model_history_directory();
+    const char *fault = path != NULL ? folder_fault(path) : NULL;
+    if (path == NULL && variable != NULL && strcmp(variable, "off") == 0)
+        check_add(check, id, CHECK_NONE, NULL, "off (SPARKGUARD_HISTORY)");
+    else if (launch_directory_fault(check->launch->directory) != NULL) /* the history is a copy of the statistics */
+        check_add(check, id, CHECK_NONE, NULL, "not kept without statistics");
+    else if (path == NULL)
+        check_add(check, id, CHECK_WARNING, copy("set HOME, or --history=DIR"), "not kept: HOME is not set");
+    else if (fault != NULL)
+        check_add(check, id, CHECK_WARNING, copy("--history=DIR, a folder that you can write, or off"),
+                  "not kept: %s: %s", path, fault);
+    else
+        check_add(check, id, CHECK_OK, NULL, "%s", path);
+    free(path);
+}
+
+/* Adds a line for one variable if its value is wrong or was probably not meant. Returns whether the value counts. */
+static bool judge(struct check *check, const char *entry)
+{
+    static const char id[] = "options";
+    enum sg_option option;
+    enum env_check verdict = env_check_judge(entry, &option);
+    const char *equals = strchr(entry, '=');
+    if (verdict == ENV_CHECK_OTHER)
+        return false;
+    const struct sg_option_info *info = &sg_option_table[option];
+    if (verdict == ENV_CHECK_BAD)
+        check_add(check, id, CHECK_FAILURE,
+                  text_format(info->kind == SG_KIND_CHOICE ? "one of %s" : "a good one: %s", info->example),
+                  "%s: %s; sparkguard does not start a program with it", entry, env_check_fault(option, equals + 1));
+    if (verdict == ENV_CHECK_UNKNOWN)
+        check_add(check, id, CHECK_WARNING, text_format("did you mean %s?", info->variable),
+                  "%.*s is not a variable of sparkguard", (int)(equals - entry), entry);
+    if (verdict != ENV_CHECK_GOOD || equals[1] == '\0')
+        return false;
+    char unit = sg_missing_unit(option, equals + 1);
+    if (unit != '\0')
+        check_add(check, id, CHECK_WARNING, text_format("did you mean %s%c?", equals + 1, unit), "%s is %s bytes",
+                  entry, equals + 1);
+    if (option == SG_OPTION_MODE && strcmp(equals + 1, "observe") == 0)
+        check_add(check, id, CHECK_WARNING, copy("unset SPARKGUARD_MODE, once you have seen what it would refuse"),
+                  "%s: nothing is refused, what would have been is recorded", entry);
+    if (option == SG_OPTION_DISABLE && strcmp(equals + 1, "1") == 0)
+        check_add(check, id, CHECK_FAILURE, copy("unset SPARKGUARD_DISABLE"), "%s: nothing is refused", entry);
+    if (option == SG_OPTION_JOB && getenv(SG_VARIABLE_FIRST) != NULL)
+        return false; /* this tool runs within a job; the name is not the user's */
+    /* The launcher sets REPORT itself, and two have lines of their own. */
+    return option != SG_OPTION_REPORT && option != SG_OPTION_DIR && option != SG_OPTION_HISTORY;
+}
+
+void check_surroundings_options(struct check *check)
+{
+    const struct model_scope scope = {.is_all = true};
+    struct model *model = model_build(&scope);
+    const struct model_machine *machine = &model->machine;
+    char *set = copy(""), usable[TEXT_SIZE_CAPACITY], reserve[TEXT_SIZE_CAPACITY];
+    for (char **entry = environ; *entry != NULL; entry++)
+        if (judge(check, *entry))
+            append(&set, copy(*entry + sizeof SG_VARIABLE_PREFIX - 1));
+    bool is_known = machine->usable_bytes != SG_UNKNOWN && machine->reserve_bytes != SG_UNKNOWN;
+    uint64_t left = is_known ? bytes_less(machine->usable_bytes, machine->reserve_bytes) : SG_UNKNOWN;
+    text_size(usable, left);
+    text_size(reserve, machine->reserve_bytes);
+    check_add(check, "options", is_known && left == 0 ? CHECK_WARNING : CHECK_OK,
+              is_known && left == 0 ? copy("end what holds memory (sparkguard-report), or lower SPARKGUARD_RESERVE")
+                                    : NULL,
+              "%s%s; reserve %s, so that %s could be had now", set[0] != '\0' ? "set: " : "all as by default", set,
+              reserve, usable);
+    free(set);
+    model_free(model);
+}

@@ -1,0 +1,205 @@
+/*
+ * program.c - finds the program that a name means, and says whether the dynamic linker can preload the library into it.
+ * It preloads nothing into a static program, into a program that gains rights, or from another architecture. The
+ * dynamic linker of musl takes the library, finds that functions of glibc are missing, and does not start the program.
+ */
+#define _GNU_SOURCE
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "launch/launch.h"
+#include "common/text.h"
+
+enum { SCRIPTS_DEEP = 4 }; /* scripts whose interpreter is a script, as the kernel follows them */
+
+const char *const launch_obstacle_text[LAUNCH_OBSTACLE_COUNT] = {
+    [LAUNCH_NO_OBSTACLE] = "can be guarded",
+    [LAUNCH_NOWHERE] = "was not found",
+    [LAUNCH_UNSTARTABLE] = "cannot be executed",
+    [LAUNCH_PRIVILEGED] = "gains rights when it starts",
+    [LAUNCH_FOREIGN] = "is for another architecture",
+    [LAUNCH_STATIC] = "is linked statically",
+    [LAUNCH_MUSL] = "is linked with musl, and the library needs glibc",
+};
+
+/* Reads the name of the dynamic linker from the program headers. */
+static void read_loader(int fd, const ElfW(Ehdr) * header, struct launch_elf *facts)
+{
+    for (unsigned i = 0; i < header->e_phnum && header->e_phentsize == sizeof(ElfW(Phdr)); i++) {
+        ElfW(Phdr) part;
+        if (pread(fd, &part, sizeof part, (off_t)(header->e_phoff + i * sizeof part)) != (ssize_t)sizeof part)
+            return;
+        if (part.p_type != PT_INTERP)
+            continue;
+        ssize_t length = pread(fd, facts->loader, sizeof facts->loader - 1, (off_t)part.p_offset);
+        facts->loader[length > 0 ? length : 0] = '\0';
+        if (facts->loader[0] == '\0')
+            snprintf(facts->loader, sizeof facts->loader, "?");
+        return;
+    }
+}
+
+bool launch_elf_read(const char *path, struct launch_elf *facts)
+{
+    char bytes[512] = "";
+    ElfW(Ehdr) header;
+    *facts = (struct launch_elf){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return false;
+    ssize_t length = read(fd, bytes, sizeof bytes - 1);
+    if (length >= 2 && bytes[0] == '#' && bytes[1] == '!') {
+        snprintf(facts->script_line, sizeof facts->script_line, "%.*s", (int)strcspn(bytes + 2, "\n"), bytes + 2);
+    } else if (length >= EI_NIDENT + 4 && memcmp(bytes, ELFMAG, SELFMAG) == 0) {
+        memcpy(&header, bytes, sizeof header); /* class and machine are at the same places in 32 and 64 bit */
+        facts->is_elf = true;
+        facts->class = header.e_ident[EI_CLASS];
+        facts->machine = header.e_machine;
+        if (facts->class == (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32) && length >= (ssize_t)sizeof header)
+            read_loader(fd, &header, facts);
+    }
+    close(fd);
+    return true;
+}
+
+/* Returns the path at which execvp(3) would find a program; NULL if nowhere. The caller frees. */
+static char *find_program(const char *program)
+{
+    char *folders, *rest = NULL, *found = NULL;
+    struct stat status;
+    const char *path = getenv("PATH");
+    if (strchr(program, '/') != NULL)
+        return text_copy(program, PATH_MAX);
+    folders = text_copy(path != NULL ? path : "/bin:/usr/bin", SIZE_MAX);
+    rest = folders;
+    for (char *folder; found == NULL && (folder = strsep(&rest, ":")) != NULL;) {
+        found = text_format("%s/%s", folder[0] ? folder : ".", program);
+        if (access(found, X_OK) == 0 && stat(found, &status) == 0 && S_ISREG(status.st_mode))
+            continue;
+        free(found);
+        found = NULL;
+    }
+    free(folders);
+    return found;
+}
+
+/* Returns whether the kernel would start the file with more privileges than ours. The dynamic linker then ignores
+ * LD_PRELOAD. */
+static bool gains_rights(const char *path)
+{
+    struct stat status;
+    if (stat(path, &status) != 0)
+        return false;
+    return ((status.st_mode & S_ISUID) != 0 && status.st_uid != getuid()) ||
+           ((status.st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) && status.st_gid != getgid()) ||
+           (geteuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0);
+}
+
+/* Returns the program that a "#!" line starts. Of "/usr/bin/env -S NAME=value python3 -u" it is python3: env only starts
+ * it. The caller frees; NULL if the line names none or it was not found. */
+static char *interpreter_of(const char *line)
+{
+    char *words = text_copy(line, SIZE_MAX), *rest = words, *word;
+    char *path = NULL;
+    while (path == NULL && (word = strsep(&rest, " \t\r")) != NULL)
+        if (word[0] != '\0')
+            path = text_copy(word, SIZE_MAX);
+    const char *name = path != NULL ? strrchr(path, '/') : NULL;
+    bool is_env = name != NULL && strcmp(name, "/env") == 0;
+    while (is_env && (word = strsep(&rest, " \t\r")) != NULL) {
+        if (word[0] == '\0' || word[0] == '-' || strchr(word, '=') != NULL)
+            continue;
+        free(path);
+        path = find_program(word);
+        is_env = false;
+    }
+    free(words);
+    return path;
+}
+
+static enum launch_obstacle obstacle_of(const struct launch_elf *facts, const struct launch_elf *library)
+{
+    if (!facts->is_elf)
+        return LAUNCH_NO_OBSTACLE;
+    if (facts->class != library->class || facts->machine != library->machine)
+        return LAUNCH_FOREIGN;
+    if (facts->loader[0] == '\0')
+        return LAUNCH_STATIC;
+    return strstr(facts->loader, "/ld-musl-") != NULL ? LAUNCH_MUSL : LAUNCH_NO_OBSTACLE;
+}
+
+/* Returns why execve(2) would not start the file. */
+static enum launch_obstacle startable(const char *path)
+{
+    struct stat status;
+    if (stat(path, &status) != 0 && errno != EACCES)
+        return LAUNCH_NOWHERE;
+    return access(path, X_OK) != 0 || !S_ISREG(status.st_mode) ? LAUNCH_UNSTARTABLE : LAUNCH_NO_OBSTACLE;
+}
+
+void launch_program_judge(const char *name, const char *library, struct launch_program *program)
+{
+    struct launch_elf ours;
+    char *path = find_program(name), *next;
+    *program = (struct launch_program){.path = path != NULL ? path : text_copy(name, SIZE_MAX)};
+    program->obstacle = path != NULL ? startable(path) : LAUNCH_NOWHERE;
+    if (!launch_elf_read(library, &ours))
+        return;
+    for (int depth = 0; program->obstacle == LAUNCH_NO_OBSTACLE && depth < SCRIPTS_DEEP; depth++) {
+        bool is_read = launch_elf_read(program->path, &program->facts);
+        if (gains_rights(program->path) && (!is_read || program->facts.is_elf)) { /* scripts gain nothing */
+            program->obstacle = LAUNCH_PRIVILEGED;
+            return;
+        }
+        program->obstacle = is_read ? obstacle_of(&program->facts, &ours) : LAUNCH_NO_OBSTACLE;
+        if (!is_read || program->facts.is_elf)
+            return;
+        /* execvp(3) gives a text without "#!" to the shell */
+        bool has_line = program->facts.script_line[0] != '\0';
+        next = has_line ? interpreter_of(program->facts.script_line) : text_copy("/bin/sh", SIZE_MAX);
+        if (program->script == NULL)
+            program->script = program->path;
+        else
+            free(program->path);
+        program->path = next != NULL ? next : text_copy("the interpreter", SIZE_MAX);
+        program->obstacle = next != NULL ? startable(next) : LAUNCH_NOWHERE;
+    }
+}
+
+char *launch_missing_interpreter(const char *program)
+{
+    struct launch_elf facts;
+    char *path = find_program(program), interpreter[sizeof facts.script_line] = "";
+    bool is_missing = path != NULL && launch_elf_read(path, &facts) &&
+                      sscanf(facts.script_line, " %255s", interpreter) == 1 && access(interpreter, F_OK) != 0;
+    free(path);
+    return is_missing ? text_copy(interpreter, sizeof interpreter) : NULL;
+}
+
+void launch_program_free(struct launch_program *program)
+{
+    free(program->path);
+    free(program->script);
+}
+
+enum launch_obstacle launch_program_warn(const char *name, const char *library)
+{
+    struct launch_program program;
+    launch_program_judge(name, library, &program);
+    enum launch_obstacle obstacle = program.obstacle;
+    if (obstacle == LAUNCH_NOWHERE || obstacle == LAUNCH_UNSTARTABLE) /* execvp(3) tells */
+        obstacle = LAUNCH_NO_OBSTACLE;
+    if (obstacle != LAUNCH_NO_OBSTACLE)
+        fprintf(stderr, "sparkguard: %s %s, so the library cannot be preloaded: it runs unguarded\n", program.path,
+                launch_obstacle_text[obstacle]);
+    launch_program_free(&program);
+    return obstacle;
+}
