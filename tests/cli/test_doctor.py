@@ -44,6 +44,8 @@ PRESENT = [
     ("page-cache", lambda t: t.meminfo(**{"MemFree": 20 * GIB, "Active(file)": 60 * GIB}), "warning", "64.0 GiB of page cache and 20.0 GiB", "drop_caches"),
     ("huge-pages", lambda t: t.meminfo(HugePages_Total=512, HugePages_Free=500, Hugetlb=GIB), "warning", "1.0 GiB are set aside as huge pages, 1000.0 MiB", "nr_hugepages"),
     ("huge-pages", lambda t: t.meminfo(Hugetlb=64 * GIB), "danger", "64.0 GiB are set aside", "nr_hugepages"),
+    ("kexec-handover", lambda t: t.meminfo(CmaTotal=0, CmaFree=9 * GIB), "warning", "sets 9.0 GiB aside for kexec handover (KHO)", "kho=off"),
+    ("kexec-handover", lambda t: (t.meminfo(CmaTotal=0, CmaFree=9 * GIB), t.write("proc/cmdline", "ro kho=on quiet kho=off\n")), "warning", "though kho=off is set", "uname -r"),
     ("fragmentation", lambda t: t.blocks(500000, 20000, 0, 0, 0, 0, 0, 0, 0, 1, 0), "warning", "Only 2.0 MiB of 2.1 GiB", "compact_memory"),
     ("fragmentation", lambda t: t.blocks(500000, 20000, 0), "danger", "Only 0 B of 2.1 GiB", "compact_memory"),
     ("unguarded", lambda t: t.process(70, "x", resident=30 * GIB, cmdline=["python3", "a.py"]), "warning", "1 process without the guard holds 6.0 GiB or more; the largest is 70 with 30.0 GiB: python3 a.py", "kill -TERM 70 "),
@@ -138,7 +140,8 @@ def test_what_cannot_be_found_out_is_unknown(doctor, name, breaks):
 
 
 def test_all_that_can_be_unknown_is_tested():
-    assert {u[0] for u in UNREADABLE} | {"settings"} == {p[0] for p in PRESENT} | {"settings", "unified", "earlyoom"}
+    never = {"settings", "kexec-handover"}  # without its figures there is no handover
+    assert {u[0] for u in UNREADABLE} | never == {p[0] for p in PRESENT} | {"settings", "unified", "earlyoom"}
 
 
 def test_what_is_unknown_is_a_warning_and_a_number_that_is_unknown_is_null(doctor):
@@ -318,6 +321,56 @@ def test_a_machine_without_a_gpu_needs_no_driver(doctor):
     doctor.tree.write("sys/bus/pci/devices/000f:01:00.0/vendor", "0x10de\n")
     finding = doctor.find("driver")
     assert finding["state"] == "warning" and "modprobe" in finding["mend"]
+
+
+@pytest.mark.parametrize("total, unused", [(None, None), (0, 0), (64 * MIB, 60 * MIB), (9 * GIB, 9 * GIB), (0, 100 * MIB)])
+def test_memory_of_cma_is_no_handover(doctor, total, unused):
+    doctor.tree.meminfo(CmaTotal=total, CmaFree=unused)
+    doctor.tree.write("sys/kernel/debug/kho/out/scratch_len", "1\n")
+    assert doctor.find("kexec-handover")["state"] == "fine"
+
+
+# ---- what does not apply here ---------------------------------------------------------------------------------------
+
+
+def absent(doctor):
+    return {f["id"] for f in doctor.json()["findings"] if not f["applies"]}
+
+
+def no_gpu(tree):
+    tree.remove("proc/driver")
+    tree.write("sys/bus/pci/devices/0000:00:01.0/vendor", "0x1af4\n")
+
+
+def test_all_applies_to_a_spark(doctor):
+    assert absent(doctor) == set()
+    assert "does not apply" not in doctor.run().stdout
+
+
+def test_without_a_gpu_nothing_about_it_is_advised(doctor):
+    no_gpu(doctor.tree)
+    doctor.tree.meminfo(CmaTotal=0, CmaFree=9 * GIB, **{"MemFree": 20 * GIB, "Active(file)": 60 * GIB})
+    doctor.tree.blocks(500000, 20000, 0)
+    assert absent(doctor) == {"driver", "driver-pools", "toolkit", "unified", "page-cache", "fragmentation", "kexec-handover"}
+    assert doctor.run().returncode == 0
+    (line,) = [line for line in doctor.run().stdout.splitlines() if "does not apply here" in line]
+    assert line.startswith("-        page-cache, kexec-handover, fragmentation, ") and line.endswith("(no NVIDIA GPU)")
+
+
+def test_with_memory_of_its_own_a_gpu_needs_none_of_the_machines(doctor):
+    only_discrete(doctor.tree)
+    doctor.tree.meminfo(CmaTotal=0, CmaFree=9 * GIB)
+    assert absent(doctor) == {"page-cache", "kexec-handover", "driver-pools"}
+
+
+@pytest.mark.parametrize("mark", [".dockerenv", "run/.containerenv"])
+def test_in_a_container_the_hosts_services_are_left_to_the_host(doctor, mark):
+    doctor.tree.write(mark, "")
+    for path in ("proc/900", "lib/systemd/system/ssh.service", f"{UNITS}/ssh.service.d"):
+        doctor.tree.remove(path)
+    doctor.tree.write("etc/fstab", "/swap.img none swap sw 0 0\n")
+    assert absent(doctor) == {"ssh-oom", "ssh-memory", "swap-at-boot", "earlyoom", "systemd-oomd"}
+    assert "swap-at-boot, earlyoom, systemd-oomd: does not apply here (the host's, and this is a container)" in doctor.run().stdout
 
 
 @pytest.mark.parametrize("change, fault", [({}, None), ({0: b"y"}, "another version"), ({8: b"\3"}, None), ({12: b"\1"}, "another version"), ({16: b"\1"}, "another version")])

@@ -75,6 +75,27 @@ static bool read_product(const struct doctor *doctor, char name[128])
     return false;
 }
 
+/* Returns true if the PCI bus can be read and has no NVIDIA device. A Spark's GPU is on the bus too. */
+static bool has_no_gpu(const struct doctor *doctor)
+{
+    static const char bus[] = "/sys/bus/pci/devices";
+    char *path = text_format("%s%s", doctor->root, bus);
+    DIR *stream = opendir(path);
+    const struct dirent *entry;
+    bool is_found = stream == NULL;
+    while (!is_found && (entry = readdir(stream)) != NULL) {
+        char vendor[16];
+        char *file = text_format("%s/%s/vendor", bus, entry->d_name);
+        is_found = entry->d_name[0] != '.' && doctor_read(doctor, file, vendor, sizeof vendor) > 0 &&
+                   strncmp(vendor, "0x10de", 6) == 0;
+        free(file);
+    }
+    if (stream != NULL)
+        closedir(stream);
+    free(path);
+    return !is_found;
+}
+
 void doctor_learn_unified(struct doctor *doctor)
 {
     char gpu[128] = "", product[128] = "";
@@ -84,6 +105,7 @@ void doctor_learn_unified(struct doctor *doctor)
         read_product(doctor, product) &&
         find_word(product, unified_machines, sizeof unified_machines / sizeof unified_machines[0]) != NULL;
     doctor->has_driver = doctor_exists(doctor, VERSION_FILE);
+    doctor->has_gpu = doctor->has_driver || has_gpu || !has_no_gpu(doctor);
     doctor->unified = doctor->model->machine.unified;
     if (doctor->unified >= 0)
         doctor->how = text_copy("by the driver's answer to a running guarded process", 64);
@@ -121,30 +143,10 @@ void doctor_check_unified(struct doctor *doctor)
     } else {
         finding =
             doctor_add(doctor, id, DOCTOR_FINE, "No NVIDIA driver is loaded: there is no device memory to share.");
+        finding->absent = doctor->has_gpu ? "no NVIDIA driver" : "no NVIDIA GPU";
     }
     finding->why = "On unified memory a job's cudaMalloc takes the pages that SSH needs; the guard asks the driver "
                    "(CU_DEVICE_ATTRIBUTE_INTEGRATED) and needs no help with it.";
-}
-
-/* Returns true if the PCI bus can be read and has no NVIDIA device. A Spark's GPU is on the bus too. */
-static bool has_no_gpu(const struct doctor *doctor)
-{
-    static const char bus[] = "/sys/bus/pci/devices";
-    char *path = text_format("%s%s", doctor->root, bus);
-    DIR *stream = opendir(path);
-    const struct dirent *entry;
-    bool is_found = stream == NULL;
-    while (!is_found && (entry = readdir(stream)) != NULL) {
-        char vendor[16];
-        char *file = text_format("%s/%s/vendor", bus, entry->d_name);
-        is_found = entry->d_name[0] != '.' && doctor_read(doctor, file, vendor, sizeof vendor) > 0 &&
-                   strncmp(vendor, "0x10de", 6) == 0;
-        free(file);
-    }
-    if (stream != NULL)
-        closedir(stream);
-    free(path);
-    return !is_found;
 }
 
 /* Reads the driver's version. Returns its first number, or 0 if it cannot be read. */
@@ -171,8 +173,9 @@ void doctor_check_driver(struct doctor *doctor)
     char version[32];
     unsigned major = read_driver_version(doctor, version);
     struct doctor_finding *finding;
-    if (!doctor->has_driver && has_no_gpu(doctor)) {
+    if (!doctor->has_gpu) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "There is no NVIDIA GPU: the guard bounds heap and mappings.");
+        finding->absent = "no NVIDIA GPU";
     } else if (!doctor->has_driver) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "No NVIDIA driver is loaded.");
         finding->fix = text_copy("sudo modprobe nvidia", 64);
@@ -230,6 +233,9 @@ void doctor_check_driver_pools(struct doctor *doctor)
     if (!doctor->has_driver || doctor->unified == 0) {
         finding =
             doctor_add(doctor, id, DOCTOR_FINE, "Device memory is not the machine's, so the driver keeps none of it.");
+        finding->absent = doctor->has_driver ? "the GPU has memory of its own"
+                          : doctor->has_gpu  ? "no NVIDIA driver"
+                                             : "no NVIDIA GPU";
     } else if (pools == 0) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "The driver gives freed pages back to the machine at once.");
     } else if (pools == SG_UNKNOWN) {
@@ -308,7 +314,9 @@ void doctor_check_toolkit(struct doctor *doctor)
     const char *name = version[0] != '\0' ? ", toolkit " : "";
     unsigned driver = find_soname(doctor, "libcuda"), runtime = find_soname(doctor, "libcudart");
     struct doctor_finding *finding;
-    if (driver == 0 && doctor->has_driver) {
+    if (!doctor->has_gpu) {
+        finding = doctor_add_absent(doctor, id, "no NVIDIA GPU");
+    } else if (driver == 0 && doctor->has_driver) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "The driver is loaded, but libcuda.so.1 was not found.");
         finding->fix = text_format("sudo apt install libnvidia-compute-%d", DRIVER_LEAST);
     } else if (runtime >= RUNTIME_LEAST) {

@@ -65,9 +65,12 @@ void doctor_check_page_cache(struct doctor *doctor)
     if (!is_known) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/meminfo does not say how much page cache there is.");
         finding->fix = text_copy("free -h", 64);
+    } else if (!doctor->has_gpu) {
+        finding = doctor_add_absent(doctor, id, "no NVIDIA GPU");
     } else if (doctor->unified == 0) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "%s of page cache, which does not affect the GPU's own memory.",
                              cache_text);
+        finding->absent = "the GPU has memory of its own";
     } else if (cache > unused && cache > total / 10) {
         finding = doctor_add(doctor, id, DOCTOR_WARNING, "%s of page cache and %s free.", cache_text, free_text);
         finding->fix = text_copy("sync && echo 1 | sudo tee /proc/sys/vm/drop_caches", 64);
@@ -169,6 +172,8 @@ void doctor_check_fragmentation(struct doctor *doctor)
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/proc/buddyinfo cannot be read.");
         finding->fix = text_copy("sudo cat /proc/buddyinfo", 64);
         large = all = SG_UNKNOWN;
+    } else if (!doctor->has_gpu) {
+        finding = doctor_add_absent(doctor, id, "no NVIDIA GPU");
     } else if (large >= bytes_min(LARGE_LEAST, all / 2)) {
         finding =
             doctor_add(doctor, id, DOCTOR_FINE, "%s of %s free lie in blocks of 2 MiB and more.", large_text, all_text);

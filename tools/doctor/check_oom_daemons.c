@@ -58,6 +58,7 @@ void doctor_check_earlyoom(struct doctor *doctor)
         finding->fix = text_copy("systemctl status earlyoom", 64);
     } else if (process == NULL) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "earlyoom does not run.");
+        finding->absent = doctor->is_contained ? "the host's, and this is a container" : NULL;
     } else if (swap == SG_UNKNOWN || (swap > 0 && percent < 0)) {
         finding =
             doctor_add(doctor, id, DOCTOR_UNKNOWN, "earlyoom runs; whether it waits for swap to run low is not known.");
@@ -88,6 +89,7 @@ void doctor_check_oomd(struct doctor *doctor)
         finding->fix = text_copy("systemctl status systemd-oomd", 64);
     } else if (process == NULL) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "systemd-oomd does not run.");
+        finding->absent = doctor->is_contained ? "the host's, and this is a container" : NULL;
     } else {
         bool is_at_risk = doctor_is_at_risk(doctor);
         finding = doctor_add(doctor, id, is_at_risk ? DOCTOR_WARNING : DOCTOR_FINE,

@@ -77,6 +77,7 @@ void doctor_check_ssh_oom(struct doctor *doctor)
     struct doctor_finding *finding;
     if (!is_running && state == DOCTOR_UNIT_ABSENT) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "No SSH server is set up here.");
+        finding->absent = "no SSH server";
     } else if (has_score && score <= SCORE_SAFE) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "sshd runs with an oom_score_adj of %" PRId64 ".", score);
     } else if (!has_score && has_setting && setting <= SCORE_SAFE) {
@@ -139,6 +140,7 @@ void doctor_check_ssh_memory(struct doctor *doctor)
     text_size(slice_text, (uint64_t)slice);
     if (state == DOCTOR_UNIT_ABSENT && !has_server(doctor)) {
         finding = doctor_add(doctor, id, DOCTOR_FINE, "No SSH server is set up here.");
+        finding->absent = "no SSH server";
     } else if (state == DOCTOR_UNIT_UNREADABLE || slice_state == DOCTOR_UNIT_UNREADABLE) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "MemoryMin of %s or of its slice cannot be read.", unit);
         finding->fix = text_format("systemctl show -p MemoryMin %s system.slice", unit);

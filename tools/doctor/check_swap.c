@@ -74,7 +74,9 @@ void doctor_check_swap_at_boot(struct doctor *doctor)
     for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
         count += is_swap_line(line);
     free(text);
-    if (length < 0 && length != -ENOENT) {
+    if (doctor->is_contained) {
+        finding = doctor_add_absent(doctor, id, "the host's, and this is a container");
+    } else if (length < 0 && length != -ENOENT) {
         finding = doctor_add(doctor, id, DOCTOR_UNKNOWN, "/etc/fstab cannot be read: %s.", strerror((int)-length));
         finding->fix = text_copy("grep swap /etc/fstab", 64);
         count = SG_UNKNOWN;

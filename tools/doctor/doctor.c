@@ -33,6 +33,13 @@ struct doctor_finding *doctor_add(struct doctor *doctor, const char *id, enum do
     return finding;
 }
 
+struct doctor_finding *doctor_add_absent(struct doctor *doctor, const char *id, const char *absent)
+{
+    struct doctor_finding *finding = doctor_add(doctor, id, DOCTOR_FINE, "It does not apply here: %s.", absent);
+    finding->absent = absent;
+    return finding;
+}
+
 void doctor_figure_signed(struct doctor_finding *finding, const char *key, int64_t value)
 {
     if (finding->figure_count < DOCTOR_FIGURE_CAPACITY)

@@ -37,6 +37,7 @@ struct doctor_finding {
     char *fix;          /* the fix: a command; NULL if nothing is wrong or no command fixes it */
     const char *script; /* shell code of the fix; NULL: not automated */
     const char *undo;   /* how to undo the script, in words */
+    const char *absent; /* what is not here, so that the check does not apply: "no SSH server"; NULL: it applies */
     struct doctor_figure figure[DOCTOR_FIGURE_CAPACITY];
     size_t figure_count;
 };
@@ -55,6 +56,8 @@ struct doctor {
     char *how;      /* by which evidence `unified` was determined */
     bool is_forced; /* SPARKGUARD_UNIFIED overrides the evidence */
     bool has_driver;
+    bool has_gpu;       /* false: the PCI bus can be read and has no NVIDIA device, and no driver is loaded */
+    bool is_contained;  /* this is a container: the machine's services and boot belong to its host */
     bool has_processes; /* /proc could be listed */
     struct doctor_process *processes;
     size_t process_count;
@@ -62,7 +65,8 @@ struct doctor {
     size_t count;
 };
 
-/* examine.c: runs all checks. */
+/* examine.c: collects facts about the machine; runs all checks. */
+struct doctor *doctor_learn(void);
 struct doctor *doctor_examine(void);
 void doctor_free(struct doctor *doctor);
 size_t doctor_count(const struct doctor *doctor, enum doctor_state state);
@@ -73,6 +77,8 @@ struct doctor_finding *doctor_add(struct doctor *doctor, const char *id, enum do
                                   ...) __attribute__((format(printf, 4, 5)));
 void doctor_figure(struct doctor_finding *finding, const char *key, uint64_t value); /* SG_UNKNOWN: null */
 void doctor_figure_signed(struct doctor_finding *finding, const char *key, int64_t value);
+/* Adds a fine finding of a check that does not apply here. */
+struct doctor_finding *doctor_add_absent(struct doctor *doctor, const char *id, const char *absent);
 
 /* Reads a text file below the root. Returns its length, or -errno. */
 long doctor_read(const struct doctor *doctor, const char *path, char *text, size_t room);
@@ -99,6 +105,7 @@ enum doctor_unit doctor_unit_value(const struct doctor *doctor, const char *unit
 void doctor_check_memory(struct doctor *doctor);
 void doctor_check_page_cache(struct doctor *doctor);
 void doctor_check_huge_pages(struct doctor *doctor);
+void doctor_check_handover(struct doctor *doctor);
 void doctor_check_fragmentation(struct doctor *doctor);
 void doctor_check_swap(struct doctor *doctor);
 void doctor_check_swap_at_boot(struct doctor *doctor);

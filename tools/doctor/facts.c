@@ -114,8 +114,16 @@ static void list_processes(struct doctor *doctor)
         qsort(doctor->processes, doctor->process_count, sizeof *doctor->processes, compare_processes);
 }
 
+/* Returns whether this is a container, by the files that Docker, Podman and systemd-nspawn leave in one. */
+static bool is_container(const struct doctor *doctor)
+{
+    return doctor_exists(doctor, "/.dockerenv") || doctor_exists(doctor, "/run/.containerenv") ||
+           doctor_exists(doctor, "/run/systemd/container");
+}
+
 void doctor_learn_machine(struct doctor *doctor)
 {
+    doctor->is_contained = is_container(doctor);
     doctor->meminfo = tool_allocate(DOCTOR_TEXT_CAPACITY, 1);
     (void)doctor_read(doctor, "/proc/meminfo", doctor->meminfo, DOCTOR_TEXT_CAPACITY);
     list_processes(doctor);

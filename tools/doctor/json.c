@@ -21,6 +21,7 @@ static json_t *finding_of(const struct doctor_finding *finding)
     json_object_set_new(object, "state", json_of_text(doctor_state_name[finding->state]));
     json_object_set_new(object, "sentence", json_of_text(finding->sentence));
     json_object_set_new(object, "why", json_of_text(finding->why));
+    json_object_set_new(object, "applies", json_boolean(finding->absent == NULL));
     json_object_set_new(object, "mend", json_of_text(finding->fix));
     json_object_set_new(object, "figures", figures_of(finding));
     return object;

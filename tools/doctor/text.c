@@ -82,6 +82,33 @@ static void put_fine(const struct style *style, const struct doctor_finding *fin
     free(printable);
 }
 
+/* Prints the checks that do not apply, one paragraph for each thing that is not here. */
+static void put_absent(const struct doctor *doctor, const struct style *style)
+{
+    for (size_t i = 0; i < doctor->count; i++) {
+        const char *absent = doctor->finding[i].absent;
+        char *list = NULL;
+        bool is_told = false;
+        for (size_t k = 0; k < doctor->count && absent != NULL; k++) {
+            const struct doctor_finding *finding = &doctor->finding[k];
+            if (finding->absent == NULL || strcmp(finding->absent, absent) != 0)
+                continue;
+            is_told = is_told || k < i;
+            char *longer = text_format("%s%s%s", list != NULL ? list : "", list != NULL ? ", " : "", finding->id);
+            free(list);
+            list = longer;
+        }
+        if (list != NULL && !is_told) {
+            char *sentence = text_format("%s: does not apply here (%s)", list, absent);
+            fprintf(style->stream, "%s%-*s%s", style_colour_on(style, STYLE_DIM), INDENT, "-",
+                    style_colour_off(style, STYLE_DIM));
+            style_words(style, INDENT, STYLE_DIM, sentence);
+            free(sentence);
+        }
+        free(list);
+    }
+}
+
 /* Prints a line such as "2 dangers, 1 warning, 12 fine". */
 static void put_summary(const struct doctor *doctor, const struct style *style)
 {
@@ -106,7 +133,7 @@ void doctor_render_text(const struct doctor *doctor, const struct style *style)
     put_summary(doctor, style);
     for (size_t i = 0; i < doctor->count; i++) {
         const struct doctor_finding *finding = &doctor->finding[i];
-        if (finding->state == DOCTOR_FINE)
+        if (finding->state == DOCTOR_FINE && finding->absent == NULL)
             id_width = bytes_max(id_width, strlen(finding->id));
         has_script = has_script || finding->script != NULL;
     }
@@ -115,8 +142,9 @@ void doctor_render_text(const struct doctor *doctor, const struct style *style)
             if ((int)doctor->finding[i].state == state)
                 put_problem(style, &doctor->finding[i]);
     for (size_t i = 0; i < doctor->count; i++)
-        if (doctor->finding[i].state == DOCTOR_FINE)
+        if (doctor->finding[i].state == DOCTOR_FINE && doctor->finding[i].absent == NULL)
             put_fine(style, &doctor->finding[i], id_width);
+    put_absent(doctor, style);
     if (has_script)
         fputs("\nsparkguard-doctor --fix-script prints a script of the fixes, to read and run.\n", style->stream);
 }
