@@ -68,7 +68,7 @@ $(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libsparkguard-core.a
 	$(SAY) LINK $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -pthread -o $@ $^ -lcmocka $(UNIT_LIBS)
-$(BUILD)/tests/unit/test_since $(BUILD)/tests/unit/test_timeline $(BUILD)/tests/unit/test_watch: $(BUILD)/libtools.a
+$(BUILD)/tests/unit/test_need $(BUILD)/tests/unit/test_since $(BUILD)/tests/unit/test_timeline $(BUILD)/tests/unit/test_watch: $(BUILD)/libtools.a
 $(BUILD)/tests/unit/test_watch: UNIT_LIBS = $(TOOL_LIBS)
 
 # Small programs the preload tests run: plain C; one that needs CUDA is named cuda_* and is built three ways.

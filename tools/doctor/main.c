@@ -1,7 +1,7 @@
 /*
  * sparkguard-doctor - checks whether this machine can survive a job that asks for too much memory. Reads files, changes
  * nothing. Exit status: 0 all is fine, 1 there are warnings or unknowns, 4 there are dangers, 2 usage, 3 the output
- * cannot be written.
+ * cannot be written. With --need it is a gate in front of a command instead (need/need.h).
  */
 #define _GNU_SOURCE
 #include <argp.h>
@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/env_check.h"
 #include "doctor/doctor.h"
+#include "doctor/need/need.h"
 #include "common/text.h"
 #include "common/tool.h"
 
@@ -19,19 +21,67 @@ const char *argp_program_version = "sparkguard-doctor " SG_VERSION_TEXT;
 
 struct request {
     bool is_json, is_script;
+    bool has_need, has_wait;
+    struct need_request need;
 };
 
-enum { KEY_JSON = 256, KEY_SCRIPT };
+enum { KEY_JSON = 256, KEY_SCRIPT, KEY_NEED, KEY_WAIT };
 
 static const struct argp_option options[] = {
     {"json", KEY_JSON, NULL, 0, "print JSON, for programs", 0},
     {"fix-script", KEY_SCRIPT, NULL, 0, "print a shell script of the fixes, to read and run", 0},
+    {"need", KEY_NEED, "SIZE", 0, "wait until a request of SIZE would be granted, then run COMMAND if there is one", 0},
+    {"wait", KEY_WAIT, "SECONDS", 0, "with --need: wait no longer than this (without end); 0: look once", 0},
     {0},
 };
+
+/* Takes the value of --need. Returns false after a message on stderr. */
+static bool take_need(struct request *request, const char *text)
+{
+    char *printable = text_printable(text, false);
+    char unit = sg_missing_unit(SG_OPTION_LIMIT, text);
+    request->has_need = sg_parse_size(text, &request->need.size) == 0;
+    if (!request->has_need)
+        fprintf(stderr, "sparkguard-doctor: --need=%s: %s; a good one: 80G\n", printable,
+                env_check_fault(SG_OPTION_LIMIT, text));
+    else if (unit != '\0')
+        fprintf(stderr, "sparkguard-doctor: --need=%s is %s bytes; did you mean %s%c?\n", text, text, text, unit);
+    free(printable);
+    return request->has_need;
+}
+
+/* Takes the value of --wait. Returns false after a message on stderr. */
+static bool take_wait(struct request *request, const char *text)
+{
+    uint64_t milli;
+    const char *rest = sg_parse_milli(text, &milli);
+    request->has_wait = rest != NULL && rest[0] == '\0' && milli <= INT64_MAX / 1000000;
+    if (request->has_wait) {
+        request->need.wait_ns = (int64_t)milli * 1000000;
+        return true;
+    }
+    char *printable = text_printable(text, false);
+    fprintf(stderr, "sparkguard-doctor: --wait=%s: not a number of seconds; a good one: 60\n", printable);
+    free(printable);
+    return false;
+}
+
+/* Returns why the options contradict each other; NULL if they do not. */
+static const char *contradiction(const struct request *request)
+{
+    if (request->is_json && request->is_script)
+        return "--json or --fix-script, not both";
+    if (request->has_wait && !request->has_need)
+        return "--wait belongs to --need";
+    if (request->has_need && request->is_script)
+        return "--need or --fix-script, not both";
+    return request->need.command != NULL && request->is_json ? "--json or a command, not both" : NULL;
+}
 
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     struct request *request = state->input;
+    const char *fault;
     char *printable;
     switch (key) {
     case KEY_JSON:
@@ -43,15 +93,25 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case ARGP_KEY_INIT:
         state->err_stream = NULL; /* print getopt's message only, without argp's two lines about --help */
         return 0;
+    case KEY_NEED:
+        return take_need(request, argument) ? 0 : EINVAL;
+    case KEY_WAIT:
+        return take_wait(request, argument) ? 0 : EINVAL;
     case ARGP_KEY_ARG:
+        if (request->has_need) { /* the command; all further arguments belong to it */
+            request->need.command = state->argv + state->next - 1;
+            state->next = state->argc;
+            return 0;
+        }
         printable = text_printable(argument, false);
         fprintf(stderr, "sparkguard-doctor: nothing to do with %s; see --help\n", printable);
         free(printable);
         return EINVAL;
     case ARGP_KEY_END:
-        if (request->is_json && request->is_script)
-            fputs("sparkguard-doctor: --json or --fix-script, not both\n", stderr);
-        return request->is_json && request->is_script ? EINVAL : 0;
+        fault = contradiction(request);
+        if (fault != NULL)
+            fprintf(stderr, "sparkguard-doctor: %s\n", fault);
+        return fault != NULL ? EINVAL : 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -60,23 +120,43 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 static const struct argp parser = {
     .options = options,
     .parser = parse_option,
+    .args_doc = "\n--need=SIZE [--wait=SECONDS] [COMMAND [ARGUMENT...]]",
     .doc = "Checks whether this machine can survive a job that asks for too much memory: what is fine, what is "
            "not, why it matters, and the command that fixes it. Changes nothing.\v"
-           "Exit status: 0 all is fine, 1 warnings or unknowns, 4 dangers, 2 usage, 3 the output cannot be written.",
+           "Exit status: 0 all is fine, 1 warnings or unknowns, 4 dangers, 2 usage, 3 the output cannot be written.\n"
+           "With --need: 0 there is enough, or the command's; 1 there can never be; 124 not in time; 126 the command "
+           "cannot "
+           "be run, 127 not found; 2 usage, 3 unknown.",
 };
+
+enum { UNWRITTEN = 3 };
+
+/* Returns the exit status: `status`, or UNWRITTEN after a message on stderr. */
+static int close_output(int status)
+{
+    bool has_failed = ferror(stdout) != 0;
+    errno = 0;
+    if (fclose(stdout) == 0 && !has_failed)
+        return status;
+    fprintf(stderr, "sparkguard-doctor: cannot write: %s\n", strerror(errno != 0 ? errno : EIO));
+    return UNWRITTEN;
+}
 
 int main(int argc, char **argv)
 {
-    enum { UNWRITTEN = 3 };
-    struct request request = {0};
+    struct request request = {.need.wait_ns = NEED_ENDLESS};
     tool_set_name(argv);
     argp_err_exit_status = DOCTOR_EXIT_USAGE;
     tool_memory_status = UNWRITTEN;
     signal(SIGPIPE, SIG_DFL); /* a closed pipe ends the tool quietly, even if the parent process ignores the signal */
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");
-    if (argp_parse(&parser, argc, argv, 0, NULL, &request) != 0)
+    if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, &request) != 0)
         return DOCTOR_EXIT_USAGE;
+    if (request.has_need) {
+        request.need.is_json = request.is_json;
+        return close_output(need_run(&request.need));
+    }
     struct doctor *doctor = doctor_examine();
     int status = doctor_exit_status(doctor);
     if (request.is_script) {
@@ -88,10 +168,5 @@ int main(int argc, char **argv)
         doctor_render_text(doctor, &style);
     }
     doctor_free(doctor);
-    bool has_failed = ferror(stdout) != 0;
-    errno = 0;
-    if (fclose(stdout) == 0 && !has_failed)
-        return status;
-    fprintf(stderr, "sparkguard-doctor: cannot write: %s\n", strerror(errno != 0 ? errno : EIO));
-    return UNWRITTEN;
+    return close_output(status);
 }
