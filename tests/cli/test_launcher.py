@@ -683,6 +683,11 @@ def test_unguarded_children_are_seen_beside_guarded_ones(watched, script, progra
     assert len(said) == len(held) and all(mib <= seen < mib + 30 for mib, seen in zip(held, said, strict=True)), said
 
 
+def test_an_unguarded_child_is_told_why_and_what_to_do(watched):
+    said = watched("env -i python take_100", 1)
+    assert re.search(r"^sparkguard: python\S* has lost LD_PRELOAD from its environment: put sparkguard behind", said, re.MULTILINE)
+
+
 def test_child_whose_library_was_replaced_meanwhile_is_not_accused(build, watched, tmp_path):
     copy = tmp_path / "libsparkguard.so"
     shutil.copy(build / "libsparkguard.so", copy)

@@ -156,11 +156,35 @@ static void keep_descendants(struct processes *all)
     all->count = kept;
 }
 
-static void take_unguarded(const struct process *process, uint64_t bytes)
+/* Returns why the library is not in a process, and what to do about it. */
+static const char *advice_about(uint32_t pid, const char *status)
+{
+    char path[64], variables[16384] = "";
+    struct launch_elf facts, ours;
+    snprintf(path, sizeof path, "/proc/%" PRIu32 "/exe", pid);
+    if (procfs_number_after(status, "Uid") != getuid())
+        return "runs as another user: write sudo sparkguard PROGRAM, not sparkguard sudo PROGRAM";
+    if (!launch_elf_read(path, &facts) || !launch_elf_read("/proc/self/exe", &ours))
+        return "cannot be looked at: sparkguard --check PROGRAM may tell why";
+    if (facts.class != ours.class || facts.machine != ours.machine)
+        return "is for another architecture: take a build for this machine, or bound it by --jail=SIZE";
+    if (facts.loader[0] == '\0')
+        return "is linked statically: link it dynamically, or bound it by --jail=SIZE";
+    if (strstr(facts.loader, "/ld-musl-") != NULL)
+        return "is linked with musl: take a build for glibc, or bound it by --jail=SIZE";
+    snprintf(path, sizeof path, "/proc/%" PRIu32 "/environ", pid);
+    long length = procfs_read_text(path, variables, sizeof variables);
+    if (length > 0 && memmem(variables, (size_t)length, scans.library_name, strlen(scans.library_name)) != NULL)
+        return "did not find the library: it sees other files, as in a container; put sparkguard into it";
+    return "has lost LD_PRELOAD from its environment: put sparkguard behind what clears it (env -i sparkguard PROGRAM)";
+}
+
+static void take_unguarded(const struct process *process, uint64_t bytes, const char *status)
 {
     if (bytes <= found.unguarded_bytes)
         return;
     char path[64], name[sizeof found.unguarded_name] = "";
+    const char *advice = advice_about(process->pid, status);
     snprintf(path, sizeof path, "/proc/%" PRIu32 "/comm", process->pid);
     if (procfs_read_text(path, name, sizeof name) < 0)
         name[0] = '\0';
@@ -168,6 +192,7 @@ static void take_unguarded(const struct process *process, uint64_t bytes)
     pthread_mutex_lock(&found_lock);
     found.unguarded_bytes = bytes;
     found.unguarded_pid = process->pid;
+    found.unguarded_advice = advice;
     memcpy(found.unguarded_name, name, sizeof name);
     pthread_mutex_unlock(&found_lock);
 }
@@ -208,7 +233,7 @@ static void look_at(const struct process *process)
     if (is_guarded)
         take_guarded(highest_bytes);
     else if (own_bytes != SG_UNKNOWN && own_bytes >= LAUNCH_UNGUARDED_BYTES)
-        take_unguarded(process, own_bytes);
+        take_unguarded(process, own_bytes, status);
 }
 
 static void look(const struct launch *launch)

@@ -25,6 +25,7 @@ struct launch_children {
     uint64_t unguarded_bytes; /* largest resident size of an unguarded process, without files; 0: none was seen */
     uint32_t unguarded_pid;
     char unguarded_name[64];
+    const char *unguarded_advice; /* why it ran unguarded, and what to do; the end of a sentence that its name begins */
 };
 
 struct launch {

@@ -218,6 +218,8 @@ static void put_unguarded(const struct launch *launch, const struct unguarded *u
         char *name = text_printable(launch->children.unguarded_name, false);
         fprintf(stderr, "sparkguard: process %" PRIu32 " (%s) held %s resident and ran unguarded, " NOT_REACHED "\n",
                 launch->children.unguarded_pid, name, text_size(size, unguarded->seen_bytes));
+        if (launch->children.unguarded_advice != NULL)
+            fprintf(stderr, "sparkguard: %s %s\n", name, launch->children.unguarded_advice);
         free(name);
     }
     if (unguarded->unknown_bytes != 0)
