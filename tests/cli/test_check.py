@@ -227,6 +227,11 @@ def test_a_script_whose_interpreter_is_missing_is_told(checker):
     assert checker.line("program", path, status=1)["sentence"] == "/nowhere/python3 was not found"
 
 
+def test_a_script_that_is_its_own_interpreter_cannot_be_started(checker):
+    path = script(checker, f"#!{checker.scratch}/script")
+    assert "cannot be executed" in checker.line("program", path, status=1)["sentence"]
+
+
 def test_a_program_that_cannot_be_started_is_told(checker):
     plain = checker.scratch / "plain.py"
     plain.write_text("print(1)\n")

@@ -172,6 +172,8 @@ void launch_program_judge(const char *name, const char *library, struct launch_p
         program->path = next != NULL ? next : text_copy("the interpreter", SIZE_MAX);
         program->obstacle = next != NULL ? startable(next) : LAUNCH_NOWHERE;
     }
+    if (program->obstacle == LAUNCH_NO_OBSTACLE) /* the kernel follows no more scripts either */
+        program->obstacle = LAUNCH_UNSTARTABLE;
 }
 
 char *launch_missing_interpreter(const char *program)
