@@ -109,7 +109,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int owner = open(is_past ? past : live, O_RDONLY | O_CLOEXEC);
     if (data[0] & IS_OWNED)
         (void)flock(owner, LOCK_EX);
-    show(&(struct model_scope){.is_all = true, .wants_history = true});
+    show(&(struct model_scope){.is_all = true, .wants_history = true, .wants_verdicts = true});
     (void)close(owner);
     return 0;
 }

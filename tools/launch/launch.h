@@ -96,7 +96,7 @@ enum launch_obstacle {
     LAUNCH_PRIVILEGED,  /* set-user-ID, set-group-ID or capabilities: the dynamic linker ignores LD_PRELOAD */
     LAUNCH_FOREIGN,     /* another architecture than the library's */
     LAUNCH_STATIC,      /* no dynamic linker */
-    LAUNCH_MUSL,        /* the dynamic linker of musl; with the library the program would not start */
+    LAUNCH_MUSL,        /* the dynamic linker of musl: beside it the library passes every call through */
     LAUNCH_OBSTACLE_COUNT
 };
 

@@ -63,8 +63,7 @@ int main(int argc, char **argv)
     bool is_disabled = disabled != NULL && strcmp(disabled, "1") == 0;
     enum launch_obstacle obstacle = launch_program_warn(launch.program[0], library);
     launch.is_guarded = obstacle == LAUNCH_NO_OBSTACLE && !is_disabled;
-    if (obstacle != LAUNCH_MUSL) /* a musl program would not start with it */
-        launch_preload(library);
+    launch_preload(library); /* also beside musl: programs of glibc that it starts are guarded */
     int failure = launch_run(&launch);
     free(library);
     if (failure == 0)

@@ -1,7 +1,7 @@
 /*
  * program.c - finds the program that a name means, and says whether the dynamic linker can preload the library into it.
  * It preloads nothing into a static program, into a program that gains rights, or from another architecture. The
- * dynamic linker of musl takes the library, finds that functions of glibc are missing, and does not start the program.
+ * dynamic linker of musl does, and the library then passes every call through.
  */
 #define _GNU_SOURCE
 #include <elf.h>
