@@ -238,8 +238,9 @@ def test_what_ends_a_process_is_what_runs_it(gate, group, end):
 def test_a_file_that_nobody_uses_is_named(gate):
     with open(gate.tree.write("dev/shm/psm_1", ""), "wb") as file:
         os.posix_fallocate(file.fileno(), 0, 300 * MIB)
+        taken = 512 * os.fstat(file.fileno()).st_blocks  # a file system may take a block more to find them by
     (holder,) = holders(gate)
-    assert (holder["kind"], holder["pid"], holder["bytes"]) == ("file", None, 300 * MIB)
+    assert (holder["kind"], holder["pid"], holder["bytes"]) == ("file", None, taken) and taken >= 300 * MIB
     assert holder["end"] == "rm -i /dev/shm/psm_1"
 
 
