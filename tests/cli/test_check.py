@@ -72,8 +72,15 @@ class Checker:
 
 
 @pytest.fixture
-def checker(tools, tmp_path):
+def any_checker(tools, tmp_path):
     return Checker(tools, tmp_path)
+
+
+@pytest.fixture
+def checker(any_checker):
+    if b"__asan_init" in any_checker.program.read_bytes():
+        pytest.skip("the launcher tries the library on itself, and the heap of AddressSanitizer is not the guard's")
+    return any_checker
 
 
 # ---- situations -----------------------------------------------------------------------------------------------------
@@ -90,6 +97,20 @@ def test_without_a_program_the_library_is_checked(checker):
     done = checker.run()
     assert (done.returncode, done.stderr) == (0, "")
     checker.golden("none", done.stdout)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_no_situation_is_beyond_it(any_checker, options):
+    """For the build with sanitizers, which ends at its first finding."""
+    script = any_checker.scratch / "script"
+    script.write_text("#!/usr/bin/env -S A=b job -x\n")
+    script.chmod(0o755)
+    for program in (any_checker.job, script, "sh", "/", "no-such-program", any_checker.scratch, "/dev/null"):
+        done = any_checker.run(*options, program, ASAN_OPTIONS="verify_asan_link_order=0")
+        assert done.returncode in (0, 1) and "Sanitizer" not in done.stderr and "runtime error" not in done.stderr, done.stderr
+    for variable, value in (("SPARKGUARD_DIR", "/no/such/place"), ("SPARKGUARD_LIMIT", "x"), ("LD_PRELOAD", "/no/such.so"), ("PATH", None)):
+        done = any_checker.run(*options, any_checker.job, **{"ASAN_OPTIONS": "verify_asan_link_order=0", variable: value})
+        assert done.returncode in (0, 1, 2) and "Sanitizer" not in done.stderr and "runtime error" not in done.stderr, done.stderr
 
 
 def test_it_leaves_no_record(checker):

@@ -487,6 +487,8 @@ FAILING = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 extern void *__libc_calloc(size_t, size_t);
@@ -495,10 +497,21 @@ __attribute__((constructor)) static void find_next(void)
 {
     next = (void *(*)(size_t, size_t))dlsym(RTLD_NEXT, "calloc");
 }
+static int has_ended(const char *path) /* the process whose number is in the file, which the launcher has waited for */
+{
+    char number[16] = "";
+    int file = open(path, O_RDONLY), pid;
+    if (file >= 0) {
+        (void)!read(file, number, sizeof number - 1);
+        close(file);
+    }
+    pid = atoi(number);
+    return pid != 0 && kill(pid, 0) != 0;
+}
 void *calloc(size_t count, size_t bytes)
 {
-    const char *flag = getenv("FAIL_ONCE_THERE"), *name = program_invocation_short_name;
-    if (flag != NULL && name[0] == 's' && name[1] == 'p' && access(flag, F_OK) == 0) {
+    const char *file = getenv("FAIL_ONCE_ENDED"), *name = program_invocation_short_name;
+    if (file != NULL && name[0] == 's' && name[1] == 'p' && has_ended(file)) {
         FAILURE;
     }
     return next != NULL ? next(count, bytes) : __libc_calloc(count, bytes);
@@ -512,10 +525,10 @@ def test_the_programs_status_survives_a_summary_that_fails(launcher, tmp_path, f
     """The launcher itself may be guarded, and no memory be left when the program has ended."""
     (tmp_path / "failing.c").write_text(FAILING.replace("FAILURE", failure))
     subprocess.run(["cc", "-shared", "-fPIC", tmp_path / "failing.c", "-o", tmp_path / "failing.so"], check=True)
-    flag = tmp_path / "flag"
-    env = {"LD_PRELOAD": str(tmp_path / "failing.so"), "FAIL_ONCE_THERE": str(flag)}
-    done = launcher.run("sh", "-c", f": >{flag}; {code}", **env)
-    assert flag.exists() and "ran " not in done.stderr, done.stderr
+    number = tmp_path / "pid"
+    env = {"LD_PRELOAD": str(tmp_path / "failing.so"), "FAIL_ONCE_ENDED": str(number)}
+    done = launcher.run("sh", "-c", f"echo $$ >{number}; {code}", **env)
+    assert number.exists() and "ran " not in done.stderr, done.stderr
     assert done.returncode == status
 
 

@@ -25,7 +25,7 @@ static void put_pattern(FILE *stream, const char *name, const char *id, const ch
 
 void bands_put_patterns(FILE *stream, const char *name, const struct bands *bands)
 {
-    char id[16];
+    char id[32];
     fputs("<defs>\n", stream);
     for (size_t i = 0; i < bands->band_count; i++) {
         snprintf(id, sizeof id, "band-%zu", i);
