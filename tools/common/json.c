@@ -28,7 +28,9 @@ __attribute__((constructor)) static void begin(void)
 
 json_t *json_of_text(const char *text)
 {
-    json_t *string = text != NULL ? json_string(text) : json_null();
+    if (text == NULL)
+        return json_null();
+    json_t *string = json_string(text);
     if (string != NULL)
         return string;
     size_t left = strlen(text);

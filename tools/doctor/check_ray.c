@@ -35,7 +35,7 @@ static const char *value_of(const char *block, long length, const char *name)
 static struct monitor read_monitor(const struct doctor *doctor, uint32_t pid)
 {
     struct monitor monitor = {.percent = THRESHOLD_DEFAULT};
-    char path[64], *end, *block = tool_allocate(ENVIRONMENT_CAPACITY, 1);
+    char path[64], *end = NULL, *block = tool_allocate(ENVIRONMENT_CAPACITY, 1);
     snprintf(path, sizeof path, "/proc/%" PRIu32 "/environ", pid);
     long length = doctor_read(doctor, path, block, ENVIRONMENT_CAPACITY);
     const char *refresh = value_of(block, length, "RAY_memory_monitor_refresh_ms");
