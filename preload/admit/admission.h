@@ -33,6 +33,7 @@ struct sg_answer {
     enum sg_reason reason;
     uint64_t usable_bytes;         /* of the constraint that decided */
     uint64_t kept_bytes;           /* that constraint's reserve, or the limit */
+    uint64_t over_limit_bytes;     /* what the job holds beyond its limit already */
     uint64_t cgroup_bytes;         /* the limit of the deciding cgroup; 0: the machine decided */
     uint64_t kept_by_driver_bytes; /* upper bound of what the driver's pools still keep */
 };

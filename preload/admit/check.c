@@ -50,6 +50,7 @@ static void answer_by_limit(struct sg_answer *answer, uint64_t limit, uint64_t h
     answer->reason = SG_REASON_LIMIT;
     answer->kept_bytes = limit;
     answer->usable_bytes = limit > held ? limit - held : 0;
+    answer->over_limit_bytes = held > limit ? held - limit : 0;
 }
 
 bool sg_check_is_beyond(uint64_t limit, uint64_t growth_bytes, uint64_t grace_bytes, struct sg_answer *answer)

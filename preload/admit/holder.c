@@ -21,7 +21,8 @@
 
 struct holder {
     uint64_t bytes;
-    uint32_t pid; /* 0: no process */
+    uint32_t pid;         /* 0: no process */
+    uint64_t start_ticks; /* of a guarded process: another process may have its PID in this namespace */
     bool is_guarded;
 };
 
@@ -64,18 +65,20 @@ static void find_guarded(struct holder *largest, const struct sg_answer *answer)
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
         uint64_t bytes = entry != sg_entry_own() && is_live(entry) ? held_by(entry, answer) : 0;
         if (bytes > largest->bytes && bytes < BYTES_MAX)
-            *largest = (struct holder){bytes, entry->slot.pid, true};
+            *largest = (struct holder){bytes, entry->slot.pid, entry->slot.start_ticks, true};
     }
 }
 
-/* Whether a process has a registry entry. The start tells it, because the PID is another one in another namespace. */
+/* Whether a process has a registry entry. An entry whose PID is not that process's here is of another PID namespace, and
+ * only the start tells which process it is. */
 static bool is_guarded(uint32_t pid)
 {
     struct sg_registry *registry = sg_entry_shared_registry();
     uint64_t start = sg_procfs_start_ticks(pid);
     for (uint32_t i = 0; registry != NULL && i < entries_in_use(registry); i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
-        if (is_live(entry) && entry->slot.start_ticks == start)
+        if (is_live(entry) && entry->slot.start_ticks == start &&
+            (entry->slot.pid == pid || sg_procfs_start_ticks(entry->slot.pid) != start))
             return true;
     }
     return false;
@@ -98,7 +101,7 @@ static bool look_at(int directory, const char *name, void *context)
     uint32_t pid = (uint32_t)sg_text_read_number(&cursor);
     uint64_t bytes = pid == search->own_pid ? 0 : sg_procfs_anonymous_bytes(pid);
     if (bytes > search->largest.bytes && !is_guarded(pid))
-        search->largest = (struct holder){bytes, pid, false};
+        search->largest = (struct holder){.bytes = bytes, .pid = pid};
     search->is_cut = sg_clock_ns(CLOCK_MONOTONIC) > search->until_ns;
     return !search->is_cut;
 }
@@ -145,14 +148,16 @@ static void find_unguarded(struct holder *largest)
 }
 
 /* Appends the name of a process and its PID, or the PID alone if another process has that number here. */
-static void add_process(struct sg_text *text, uint32_t pid)
+static void add_process(struct sg_text *text, const struct holder *holder)
 {
+    uint32_t pid = holder->pid;
     char path[48], name[32];
     struct sg_text made = sg_text_begin(path, sizeof path);
     sg_text_add(&made, "/proc/");
     sg_text_add_number(&made, pid);
     sg_text_add(&made, "/comm");
-    long length = sg_text_read_file(path, name, sizeof name);
+    bool is_here = !holder->is_guarded || sg_procfs_start_ticks(pid) == holder->start_ticks;
+    long length = is_here ? sg_text_read_file(path, name, sizeof name) : 0;
     if (length > 1) {
         name[length - 1] = '\0'; /* the line break */
         sg_text_add(text, name);
@@ -189,7 +194,7 @@ void sg_holder_add(struct sg_text *text, const struct sg_request *request, const
         return;
     sg_text_add(text, "; largest: ");
     if (largest.pid != 0) {
-        add_process(text, largest.pid);
+        add_process(text, &largest);
         sg_text_add(text, ", ");
     }
     sg_text_add_size(text, largest.bytes);

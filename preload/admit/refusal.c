@@ -97,7 +97,7 @@ static uint64_t missing_bytes(const struct sg_request *request, const struct sg_
     uint64_t kept = is_limit ? 0 : answer->kept_bytes;
     if (asked > whole || kept > whole - asked || asked + kept <= answer->usable_bytes)
         return 0;
-    return asked + kept - answer->usable_bytes;
+    return asked + kept - answer->usable_bytes + (is_limit ? answer->over_limit_bytes : 0);
 }
 
 /* Appends who holds the rest, and what would have been enough. Nothing of that helps a request for more than there is.

@@ -185,8 +185,9 @@ static void end(int exit_code, bool may_begin)
     static uint32_t is_over SG_AT_START;
     uint32_t pid = sg_sys_getpid(), over = sg_load(&is_over);
     if (sg_options.is_disabled || over == pid || !sg_cas_u32(&is_over, &over, pid))
-        return; /* compared by PID: a forked child ends once more */
-    sg_refusal_end();
+        return;                  /* compared by PID: a forked child ends once more */
+    if (sg_procfs_is_owner(pid)) /* not a child of vfork: the count is its parent's */
+        sg_refusal_end();
     if (sg_options.report_at_exit && sg_options.first_pid == pid)
         sg_job_summary_print();
     sg_lifetime_end(SG_STATE_EXITED, exit_code);

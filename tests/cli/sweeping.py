@@ -96,7 +96,7 @@ class Sweeper:
 
     def record(self, parameters, command, runs, complete=True, total=119 * GB, reserve=0, boot=None):
         """Writes the record of a sweep, with runs of recorded()."""
-        record = {"sparkguard-sweep": 2, "identity": f"{self.folder}: {parameters}: {command}", "boot": boot or self.boot()}
+        record = {"sparkguard-sweep": 2, "identity": f"{self.folder}: SPARKGUARD_RESERVE=1G {parameters}: {command}", "boot": boot or self.boot()}
         record |= {"begun_ns": 1795266455000000000, "complete": complete, "total_bytes": total, "reserve_bytes": reserve}
         self.state.write_text(json.dumps(record | {"runs": runs}, indent=1))
 

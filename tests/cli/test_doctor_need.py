@@ -235,6 +235,14 @@ def test_what_ends_a_process_is_what_runs_it(gate, group, end):
     assert holder["end"] == end
 
 
+def test_what_runs_below_a_service_is_not_ended_with_it(gate):
+    gate.tree.process(60, "sshd", parent=1, resident=MIB)
+    gate.tree.process(70, "python3", parent=60, resident=30 * GIB, cgroup="0::/system.slice/ssh.service")
+    owner(gate, 70, os.geteuid())
+    (holder,) = holders(gate)
+    assert holder["end"] == "kill 70"
+
+
 def test_a_file_that_nobody_uses_is_named(gate):
     with open(gate.tree.write("dev/shm/psm_1", ""), "wb") as file:
         os.posix_fallocate(file.fileno(), 0, 300 * MIB)

@@ -81,6 +81,10 @@ def test_shards_without_an_index_count_all_and_a_whole_model_beside_parts_counts
     for i in (1, 2):
         files.put_safetensors(model / f"model-0000{i}-of-00002.safetensors", {f"t{i}": ("F32", (100,))})
     assert tell(sweep, model)["weight_bytes"] == 800
+    cannot(sweep, model / "model-00001-of-00002.safetensors", "it is one of 2 parts; name the folder, or model.safetensors.index.json")
+    (model / "model-00001-of-00002.safetensors").rename(model / "elsewhere")
+    cannot(sweep, model, "the folder has 1 of 2 parts, and no index")
+    (model / "elsewhere").rename(model / "model-00001-of-00002.safetensors")
     files.put_safetensors(model / "model.safetensors", {"t": ("F32", (300,))})
     assert tell(sweep, model)["weight_bytes"] == 1200
 
@@ -240,8 +244,10 @@ def test_cache_of_families(sweep, model, changes, numbers):
 
 
 def test_layers_with_a_window_keep_no_more(sweep, model):
-    assert cache_of(sweep, model, sliding_window=30) == 4 * 32 * 30 * 2
-    assert cache_of(sweep, model, sliding_window=30, use_sliding_window=False) == 4 * 32 * 100 * 2
+    assert cache_of(sweep, model, sliding_window=30, model_type="mistral") == 4 * 32 * 30 * 2
+    assert cache_of(sweep, model, sliding_window=30, model_type="mistral", use_sliding_window=False) == 4 * 32 * 100 * 2
+    assert cache_of(sweep, model, sliding_window=30, model_type="qwen2", use_sliding_window=True) == 4 * 32 * 30 * 2
+    assert cache_of(sweep, model, sliding_window=30, model_type="gemma2") == 4 * 32 * 100 * 2, "half of its layers are full"
     kinds = ["sliding_attention", "full_attention"] * 2
     assert cache_of(sweep, model, sliding_window=30, layer_types=kinds) == 2 * 32 * 30 * 2 + 2 * 32 * 100 * 2
 

@@ -91,6 +91,18 @@ def test_refine_goes_on_with_a_complete_sweep(sweep):
     assert shown["runs"] == report["runs"]
 
 
+def test_measurements_under_another_limit_are_another_sweeps(sweep):
+    sweep.grow("2,4,8,16")
+    done = sweep.grow("2,4,8,16", "--refine")
+    assert "going on with the measurements of 20" in done.stderr and "; --fresh measures all again\n" in done.stderr
+    for variable in ({"SPARKGUARD_LIMIT": "1G"}, {"SPARKGUARD_RESERVE": "2G"}):
+        done = subprocess.run(
+            sweep.command("--refine", "--param=batch=2,4,8,16", "--", PYTHON, "grow.py", "{batch}"), env={**sweep.environment(), **variable},
+            cwd=sweep.folder, capture_output=True, text=True, timeout=100,
+        )  # fmt: skip
+        assert done.returncode == 3 and "is the record of another sweep; --fresh starts a new one" in done.stderr
+
+
 def test_interrupted_refinement_is_run_again(sweep, reap):
     (sweep.folder / "gate-12").touch()
     process = sweep.start("--refine", "-p", "batch=2,4,8,16", "--", PYTHON, "grow.py", "{batch}")

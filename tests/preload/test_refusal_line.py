@@ -62,6 +62,15 @@ def test_the_limit_that_would_have_been_enough_is_enough(guard):
     assert (done.stdout, done.stderr) == ("granted\ngranted\n", "")
 
 
+def test_a_job_far_over_its_limit_is_told_a_limit_that_holds_what_it_has(guard):
+    """A second process of the job brings a smaller limit."""
+    env = {"SPARKGUARD_JOB": "over"}
+    with Holder(guard, 200 * MIB, env, touch="m.write(bytes(200 << 20))"):
+        told = guard.run([sys.executable, "-S", "-c", ASK, 30 * MIB], env={**env, "SPARKGUARD_LIMIT": "64M"}).stderr
+        enough = [float(size) for size in re.findall(r"; a limit of ([\d.]+) MiB would have been enough", told)]
+        assert enough and 201 <= min(enough) <= max(enough) < 260, told
+
+
 def test_what_would_have_been_enough_for_the_reserve(guard, tmp_path):
     line = ask(guard, 300 * MIB, env=machine(tmp_path, GIB, 200 * MIB)).stderr.strip()
     match = re.search(r": ([\d.]+) MiB usable, 64\.0 MiB kept in reserve .*; ([\d.]+) MiB more would have been enough$", line)

@@ -148,7 +148,8 @@ int main(int argc, char **argv)
     tool_set_name(argv);
     argp_err_exit_status = DOCTOR_EXIT_USAGE;
     tool_memory_status = UNWRITTEN;
-    signal(SIGPIPE, SIG_DFL); /* a closed pipe ends the tool quietly, even if the parent process ignores the signal */
+    request.need.inherited_sigpipe = signal(
+        SIGPIPE, SIG_DFL); /* a closed pipe ends the tool quietly, even if the parent process ignores the signal */
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");
     if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, &request) != 0)

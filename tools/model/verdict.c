@@ -134,6 +134,8 @@ static void take_refusals(struct run *run, const struct model_process *process)
         if (refusal->usable_bytes == SG_UNKNOWN || kept == SG_UNKNOWN || (is_limit && limit == SG_UNKNOWN))
             continue;
         uint64_t missing = bytes_less(bytes_add(refusal->size_bytes, kept), refusal->usable_bytes);
+        if (is_limit && refusal->usable_bytes == 0) /* it may have been over its limit, by its peak at most */
+            missing = bytes_max(missing, bytes_less(bytes_add(process->peak_bytes, refusal->size_bytes), limit));
         run->missing_bytes = bytes_max(run->missing_bytes, missing);
         if (is_limit)
             run->enough_bytes = bytes_max(run->enough_bytes, bytes_add(limit, missing));

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "sparkguard_options.h"
 #include "sweep/sweep.h"
 #include "common/text.h"
 #include "common/tool.h"
@@ -128,11 +129,25 @@ void sweep_set_note(struct sweep_run *run, char *note)
     free(note);
 }
 
+/* Appends an option of the guard, if it is set: with another limit or reserve other values fit. */
+static char *join_option(char *text, enum sg_option option)
+{
+    const char *name = sg_option_table[option].variable, *value = getenv(name);
+    if (value == NULL || value[0] == '\0')
+        return text;
+    char *piece = text_format(" %s=%s", name, value);
+    text = join(text, piece, strlen(piece));
+    free(piece);
+    return text;
+}
+
 /* Returns a text that is equal if a record belongs to the same sweep. */
 static char *identify(const struct sweep *sweep)
 {
     char *folder = getcwd(NULL, 0), *command = sweep_command_text(sweep->command);
     char *text = text_format("%s:", folder != NULL ? folder : "?");
+    text = join_option(text, SG_OPTION_LIMIT);
+    text = join_option(text, SG_OPTION_RESERVE);
     for (size_t i = 0; i < sweep->parameter_count; i++) {
         const struct sweep_parameter *parameter = &sweep->parameter[i];
         for (size_t j = 0; j < parameter->count; j++) {

@@ -137,7 +137,12 @@ static void take_up(struct sweep *sweep)
             fputs("sparkguard-sweep: measuring again; --resume shows the earlier measurements instead\n", stderr);
         sweep_state_forget(sweep);
         drop_log(sweep);
-    } else if (!sweep->is_complete || sweep->wants_retry) {
+    } else if (sweep->is_complete && !sweep->wants_retry) {
+        char began[TEXT_TIME_CAPACITY];
+        if (!sweep->is_dry && sweep->wants_refinement)
+            fprintf(stderr, "sparkguard-sweep: going on with the measurements of %s; --fresh measures all again\n",
+                    text_time_local(began, sweep->begun_ns));
+    } else {
         char began[TEXT_TIME_CAPACITY];
         if (!sweep->is_dry)
             fprintf(stderr, "sparkguard-sweep: continuing the sweep of %s: %zu of %zu measured\n",

@@ -53,7 +53,7 @@ static void take(struct need_holders *holders, struct need_holder *holder)
 
 /* Returns what runs the process, by its cgroup: a container or a service, and so the command that ends it; NULL if
  * neither. Names consist of characters that a shell takes as they are, or there is no command. */
-static char *end_of_group(const struct doctor *doctor, uint32_t pid)
+static char *end_of_group(const struct doctor *doctor, uint32_t pid, bool is_main)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:@-";
     char path[64], group[4096], id[13] = "";
@@ -69,15 +69,15 @@ static char *end_of_group(const struct doctor *doctor, uint32_t pid)
     size_t length = slash != NULL ? strlen(slash + 1) : 0;
     bool is_service = length > 8 && strcmp(slash + 1 + length - 8, ".service") == 0 && slash[1] != '-' &&
                       strspn(slash + 1, plain) == length && strncmp(slash + 1, "user@", 5) != 0;
-    if (!is_service)
-        return NULL;
     bool is_users = strstr(group, "/user@") != NULL;
+    if (!is_service || (!is_users && !is_main)) /* not sshd or slurmd for what somebody started through it */
+        return NULL;
     return text_format(is_users ? "systemctl --user stop %s" : "sudo systemctl stop %s", slash + 1);
 }
 
-static char *end_of_process(const struct doctor *doctor, uint32_t pid, uid_t owner)
+static char *end_of_process(const struct doctor *doctor, uint32_t pid, uid_t owner, bool is_main)
 {
-    char *end = end_of_group(doctor, pid);
+    char *end = end_of_group(doctor, pid, is_main);
     return end != NULL ? end : text_format("%skill %" PRIu32, owner != geteuid() && geteuid() != 0 ? "sudo " : "", pid);
 }
 
@@ -154,7 +154,7 @@ static void look_at(const struct doctor *doctor, const struct doctor_process *pr
     if (server != NULL && server->end != NULL)
         holder.end = text_copy(server->end, strlen(server->end));
     else
-        holder.end = end_of_process(doctor, process->pid, (uid_t)owner);
+        holder.end = end_of_process(doctor, process->pid, (uid_t)owner, process->parent_pid == 1);
     take(holders, &holder);
 }
 

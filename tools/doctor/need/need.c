@@ -270,10 +270,11 @@ static void put_verdict(const struct wait *wait, int status)
 }
 
 /* Becomes the command. Returns the exit status of a failure. */
-static int become(char **command)
+static int become(const struct need_request *request)
 {
-    char *name;
+    char *name, **command = request->command;
     fflush(NULL);
+    signal(SIGPIPE, request->inherited_sigpipe);
     execvp(command[0], command);
     int failure = errno;
     name = text_printable(command[0], false);
@@ -303,5 +304,5 @@ int need_run(const struct need_request *request)
         put_verdict(&wait, status);
     need_holders_free(&wait.holders);
     sigprocmask(SIG_SETMASK, &before, NULL);
-    return status == NEED_EXIT_ENOUGH && request->command != NULL ? become(request->command) : status;
+    return status == NEED_EXIT_ENOUGH && request->command != NULL ? become(request) : status;
 }

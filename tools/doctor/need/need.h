@@ -33,6 +33,7 @@ struct need_request {
     int64_t wait_ns; /* NEED_ENDLESS: without end */
     bool is_json;
     char **command; /* NULL: none */
+    void (*inherited_sigpipe)(int); /* what the command gets back */
 };
 
 /* ---- gate.c: when to look again, and when there is enough ---- */

@@ -94,6 +94,18 @@ static uint64_t kv_heads_of(const json_t *config, uint64_t heads)
     return kv_heads > 0 ? kv_heads : heads;
 }
 
+/* Whether all layers of the family have the window, if the configuration has no list of their kinds. Others mix layers
+ * with a window and full ones (Gemma 2 and 3), so theirs count in full. */
+static bool is_windowed_throughout(const json_t *config)
+{
+    static const char *const families[] = {"mistral", "mixtral", "phi3", "starcoder2"};
+    const char *family = json_string_value(json_object_get(config, "model_type"));
+    for (size_t i = 0; family != NULL && i < sizeof families / sizeof families[0]; i++)
+        if (strcmp(family, families[i]) == 0)
+            return true;
+    return json_is_true(json_object_get(config, "use_sliding_window"));
+}
+
 /* Sorts layers by what they keep. Without a list of their kinds all are alike. */
 static void count_layers(struct fits_cache *cache, const json_t *config, uint64_t each)
 {
@@ -110,7 +122,7 @@ static void count_layers(struct fits_cache *cache, const json_t *config, uint64_
             full += !has_states && !(is_sliding && cache->window > 0);
             cache->has_states = cache->has_states || has_states;
         }
-    } else if (cache->window > 0 && !json_is_false(use))
+    } else if (cache->window > 0 && !json_is_false(use) && is_windowed_throughout(config))
         windowed = cache->layers;
     else
         full = cache->layers;

@@ -164,6 +164,15 @@ static void free_names(struct names *names)
     free(names);
 }
 
+/* The number of parts that the name of a part tells (model-00001-of-00004.safetensors); 1: the name is not of a part. */
+static size_t parts_of(const char *name)
+{
+    const char *slash = strrchr(name, '/'), *of = strstr(slash != NULL ? slash : name, "-of-");
+    unsigned parts = 0;
+    char rest[16] = "";
+    return of != NULL && sscanf(of, "-of-%5u%15s", &parts, rest) == 2 && strcmp(rest, ".safetensors") == 0 ? parts : 1;
+}
+
 /* Reads all safetensors files of a folder without an index; model.safetensors alone where it is one of them. */
 static bool read_safetensors_of(struct fits_model *model, const char *folder, const struct names *names)
 {
@@ -175,6 +184,9 @@ static bool read_safetensors_of(struct fits_model *model, const char *folder, co
         if ((!has_model || strcmp(names->name[i], "model.safetensors") == 0) &&
             !read_part(model, &tally, folder, names->name[i]))
             return false;
+    if (!has_model && names->count > 0 && parts_of(names->name[0]) > names->count)
+        return fits_model_fail(model, "the folder has %zu of %zu parts, and no index", names->count,
+                               parts_of(names->name[0]));
     fits_tally_end(&tally, model);
     return true;
 }
@@ -297,6 +309,9 @@ static bool read_file(struct fits_model *model, const char *path, const char *fo
         return fits_read_config(model, path) &&
                (model->basis != FITS_NOTHING || fits_model_fail(model, "it does not tell the size of the model"));
     }
+    if (parts_of(path) > 1)
+        return fits_model_fail(model, "it is one of %zu parts; name the folder, or model.safetensors.index.json",
+                               parts_of(path));
     model->format = "safetensors";
     model->basis = FITS_FROM_HEADERS;
     if (!fits_read_safetensors(model, &tally, path))
