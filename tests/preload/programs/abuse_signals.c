@@ -427,7 +427,9 @@ CASE(fault_handlers_that_jump_away)
  * opened on it. */
 CASE(handlers_on_a_small_stack)
 {
-    size_t size = (size_t)getauxval(AT_MINSIGSTKSZ) + 8192, room = (size + 2 * PAGE - 1) / PAGE * PAGE;
+    size_t least = (size_t)getauxval(AT_MINSIGSTKSZ),
+           known = (size_t)MINSIGSTKSZ; /* glibc before 2.34 has a constant */
+    size_t size = (least > known ? least : known) + 8192, room = (size + 2 * PAGE - 1) / PAGE * PAGE;
     char *page = map(room / PAGE);
     CHECK_EQUAL(mprotect(page, PAGE, PROT_NONE), 0); /* one byte too many ends the program */
     const stack_t stack = {.ss_sp = page + PAGE, .ss_size = room - PAGE};
