@@ -37,7 +37,7 @@
 #define SG_UNKNOWN UINT64_MAX
 
 enum sg_domain {
-#define SG_DOMAIN(ID, name, bounded, help) SG_DOMAIN_##ID,
+#define SG_DOMAIN(ID, name, help) SG_DOMAIN_##ID,
 #include "domains.def"
 #undef SG_DOMAIN
     SG_DOMAIN_COUNT

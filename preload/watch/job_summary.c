@@ -116,7 +116,7 @@ static void add_others(struct sums *sums)
 static void add_parts(struct sg_text *text)
 {
     static const char *const names[] = {
-#define SG_DOMAIN(ID, name, bounded, help) #name,
+#define SG_DOMAIN(ID, name, help) #name,
 #include "domains.def"
 #undef SG_DOMAIN
     };

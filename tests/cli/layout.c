@@ -132,7 +132,7 @@ int main(void)
     FIELD(sg_record, credit_bytes);
     FIELD(sg_record, allocations);
     FIELD(sg_record, frees);
-#define SG_DOMAIN(ID, name, bounded, help) printf("  \"domain.%s\": [%d, 1],\n", #name, SG_DOMAIN_##ID);
+#define SG_DOMAIN(ID, name, help) printf("  \"domain.%s\": [%d, 1],\n", #name, SG_DOMAIN_##ID);
 #include "domains.def"
 #undef SG_DOMAIN
     printf("  \"ledger.bytes\": [0, %zu],\n", SG_REGISTRY_BYTES(sizeof(struct sg_registry_entry)));

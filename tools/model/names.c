@@ -4,7 +4,7 @@
 #include "model/model.h"
 
 const char *const model_domain_name[SG_DOMAIN_COUNT] = {
-#define SG_DOMAIN(ID, name, bounded, help) #name,
+#define SG_DOMAIN(ID, name, help) #name,
 #include "domains.def"
 #undef SG_DOMAIN
 };
