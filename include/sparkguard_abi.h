@@ -361,7 +361,7 @@ _Static_assert((int)SG_DOMAIN_COUNT <= (int)SG_DOMAIN_CAPACITY, "the layout has 
  * held 256 MiB, marked a phase or were refused something. The file has this fixed size; a copy in the history ends with
  * its last sample.
  *
- * Samples closer together than interval_ns are merged. When the array is full, neighbours are merged and the interval
+ * Samples closer together than interval_ns are merged. When the array is full, adjacent samples are merged and the interval
  * doubles. A process killed during that leaves merged and unmerged samples, all of them true. So readers sort by time.
  */
 #define SG_TIMELINE_SUFFIX ".timeline"
@@ -387,7 +387,7 @@ struct sg_timeline {
     struct sg_sample sample[SG_SAMPLE_CAPACITY];
 };
 _Static_assert(sizeof(struct sg_timeline) == 65536, "64 KiB, however long the run");
-_Static_assert(SG_SAMPLE_CAPACITY % 2 == 0, "neighbours become one");
+_Static_assert(SG_SAMPLE_CAPACITY % 2 == 0, "adjacent samples become one");
 
 /* ---- the registry --------------------------------------------------------------------------------------- */
 

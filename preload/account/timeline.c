@@ -5,8 +5,8 @@
  *   - The magic is written last, and a sample is written before sample_count includes it.
  *   - Thinning goes from the oldest sample to the youngest. In between there are too many samples, never too few.
  *     Readers sort them by time.
- *   - While a sample is written, its time is 0 and readers ignore it. The samples it is merged from are still in the
- *     file behind it, except for the first and the last sample.
+ *   - While a sample is written, its time is 0 and readers ignore it. The samples it is merged from are still
+ *     later in the file, except for the first and the last sample.
  */
 #include "account/timeline.h"
 

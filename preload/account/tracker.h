@@ -159,7 +159,7 @@ static inline void sg_tracker_end_paying(struct sg_record *record, uint64_t byte
     sg_owner_sum(&record->paying_bytes, -bytes);
 }
 
-/* The SG_BLOCK_SEEN bits that the table value of a resized block takes over from the old value `entry`: less is
+/* The bits of SG_BLOCK_SEEN_MASK that the table value of a resized block takes over from the old value `entry`: less is
  * promised of a share that was resident before. */
 uint64_t sg_tracker_seen_of(uint64_t entry);
 

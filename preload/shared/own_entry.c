@@ -45,7 +45,7 @@ void sg_entry_note_layout(const struct sg_registry *registry, struct sg_registry
     sg_store(&layouts[i].registry, registry);
 }
 
-/* Of a registry that is not among them, as little as all registries have. */
+/* For any other registry, returns the layout that all versions share. */
 static struct sg_registry_layout layout_of(const struct sg_registry *registry)
 {
     for (unsigned i = 0; i < SG_ARRAY_LENGTH(layouts); i++)

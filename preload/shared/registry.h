@@ -3,7 +3,7 @@
  * own_entry.h changes the sums that the entry shows. peers.h sums up the entries of the other processes.
  *
  * Processes decide in turn without a shared lock, because a killed or stopped process could hold such a lock for ever.
- * The protocol is "announce, refresh, settle":
+ * The protocol is "announce, refresh, decide":
  *
  *   announce  Store queued_bytes; store ticket = CHOOSING; place = fetch_add(asked_bytes, size); store ticket = place.
  *             Then sum up the other entries: promises, bytes in flight, and requests queued before this one.

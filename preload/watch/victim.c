@@ -167,7 +167,7 @@ struct ranking {
     uint64_t largest_bytes, sum_bytes;
 };
 
-/* Ranks the processes of a job, or all if `job` is NULL. Of equals the first entry wins, in every process alike. */
+/* Ranks the processes of a job, or all if `job` is NULL. If entries are equal, every process chooses the first one. */
 static struct ranking rank(struct sg_registry *registry, uint32_t used, const uint64_t *job)
 {
     struct ranking ranking = {0};

@@ -40,9 +40,9 @@
 #define LONGEST_NS UINT64_C(100000000)
 #define SECOND_NS UINT64_C(1000000000)
 
-/* When SIGKILL follows SIGTERM (libsparkguard(7), SPARKGUARD_WATCHDOG): after PATIENCE_NS, or earlier in the cases of
+/* When SIGKILL follows SIGTERM (libsparkguard(7), SPARKGUARD_WATCHDOG): after TERM_TO_KILL_NS, or earlier in the cases of
  * LAST_MOMENT_NS and BRINK_NS. Nothing else shortens the time that a program has to save its data. */
-#define PATIENCE_NS (5 * SECOND_NS)
+#define TERM_TO_KILL_NS (5 * SECOND_NS)
 #define LAST_MOMENT_NS UINT64_C(250000000) /* less time is left at the rate of a continuous fall */
 #define SURELY_NS (5 * SECOND_NS)          /* longest wait for service threads; one may wait for a disk (identity.c) */
 #define BRINK_NS UINT64_C(100000000)       /* since SIGTERM, if less than an eighth of the floor is left */
@@ -94,7 +94,7 @@ static void end_process(const struct sg_danger *danger)
 static bool is_time_over(const struct sg_danger *danger, uint64_t now)
 {
     uint64_t waited = now - watch.term_ns;
-    return waited >= PATIENCE_NS || danger->zero_in_ns < LAST_MOMENT_NS ||
+    return waited >= TERM_TO_KILL_NS || danger->zero_in_ns < LAST_MOMENT_NS ||
            (danger->left_bytes < danger->floor_bytes / 8 && waited >= BRINK_NS);
 }
 
@@ -107,8 +107,8 @@ static void act(const struct sg_danger *danger, uint64_t now)
             watch.warned_ns = watch.term_ns = 0;
         return;
     }
-    /* Chosen anew, after another process was for long: what this one made of an earlier SIGTERM is over. */
-    if (now - watch.chosen_ns >= PATIENCE_NS)
+    /* This process is the victim again, after another one was for long. Its earlier SIGTERM no longer counts. */
+    if (now - watch.chosen_ns >= TERM_TO_KILL_NS)
         watch.term_ns = 0;
     watch.chosen_ns = now;
     if (sg_options.watchdog == SG_WATCHDOG_WARN || sg_options.mode_observe) {

@@ -173,7 +173,7 @@ uint64_t sg_graph_begin_claim(CUgraphExec exec, uint64_t block)
     uint64_t *claimed = &claimed_bytes[sg_block_device(block)];
     for (;;) {
         struct sg_lock_state lock;
-        /* pairs with the add in end_claim: the query below is no older */
+        /* pairs with the add in sg_graph_end_claim: the query below is no older */
         uint32_t seen = sg_load_acquire(&claims_ended);
         uint64_t growth = growth_of(exec, block);
         bool reuses_own = (block & SG_BLOCK_SETTLED) != 0 && growth == 0; /* the memory of its last launch */

@@ -60,8 +60,8 @@ static bool is_mapped(uintptr_t address)
 }
 
 /* Settles one parked range in a forked child. When the kernel copied the mappings, the parent's call was either done as
- * a whole or not at all. Not done: the range goes back. Done, and moved to the address that was wanted: the range goes
- * there. Done, and moved to an address that the kernel chose: the child has the mapping and does not know where. It is
+ * a whole or not at all. If the call had not happened, the range returns to its address. If the call had moved the mapping to
+ * the wanted address, the range goes there. If the call had moved the mapping to an address that the kernel chose: the child has the mapping and does not know where. It is
  * dropped; a later munmap of memory that the range map does not know changes nothing. */
 static int settle_parked(unsigned place, uintptr_t begin, uintptr_t end)
 {

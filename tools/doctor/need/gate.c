@@ -5,7 +5,7 @@
 
 #define SECOND_NS INT64_C(1000000000)
 
-/* Pauses before the next look. Under memory pressure a look costs others more: it reads files of all processes. */
+/* Pauses before the next check. Under memory pressure a check costs others more: it reads files of all processes. */
 #define PAUSE_NS SECOND_NS
 #define PRESSED_PAUSE_NS (5 * SECOND_NS)
 /* Between the two looks that must both find enough. */

@@ -3,7 +3,7 @@
  * and workers of vLLM and Ray, Python programs whose launcher has ended, files in /dev/shm that no process uses. Then
  * other large processes.
  *
- * Device memory shows in no process's size. Of a guarded process its record tells; an unguarded one may hold more than
+ * Device memory shows in no process's size. The record of a guarded process shows its device memory. An unguarded one may hold more than
  * is shown here, so servers of known names are listed whatever their size.
  */
 #define _GNU_SOURCE

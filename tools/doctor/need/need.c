@@ -1,6 +1,6 @@
 /*
- * need.c - the gate itself: looks at the machine as the report does, waits, tells on stderr what it waits for, and
- * becomes the command. stdout belongs to the command, or to the verdict where there is none.
+ * need.c - the gate itself: reads the machine's figures as the report does, waits, prints on stderr what the gate waits
+ * for, and becomes the command. stdout belongs to the command, or to the verdict where there is none.
  *
  * SIGINT, SIGTERM, SIGHUP and SIGQUIT are blocked and taken while the gate waits: the progress line is removed, and the
  * gate ends by that signal.
@@ -21,8 +21,8 @@
 #include "doctor/need/need.h"
 #include "model/model.h"
 
-/* Share of time in which some process waited for memory (/proc/pressure/memory, avg10), from which a look should be
- * rare. */
+/* Share of time in which some process waited for memory (/proc/pressure/memory, avg10), above which the gate
+ * should rarely read the figures. */
 #define PRESSED_PERCENT 10
 
 struct view {

@@ -5,7 +5,7 @@
  * between them, in which no process of the job lived, are left out.
  *
  * In a column a process is absent (it had not begun, or had ended), recorded, or not recorded: it lived, and there is no
- * sample. What is not recorded has the height of the last known figure, never zero; before the first sample the height
+ * sample. A span without samples is drawn at the height of the last known figure, never zero; before the first sample the height
  * rises evenly to that sample.
  */
 #ifndef SG_TOOLS_REPORT_BANDS_BANDS_H

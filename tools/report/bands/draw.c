@@ -28,7 +28,7 @@ static double edge(const struct plot_field *field, const struct bands *bands, si
     return plot_y(field, sum);
 }
 
-/* Draws the columns from `first` on as one area. Neighbours of one height make one step. */
+/* Draws the columns from `first` on as one area. Adjacent columns of one height make one step. */
 static void put_area(const struct plot_field *field, const struct bands *bands, size_t band, size_t span, size_t first,
                      size_t count)
 {

@@ -54,7 +54,7 @@ void fits_model_count(struct fits_model *model, const char *name, enum fits_floa
         model->merged_bytes = fits_sum(model->merged_bytes, bytes);
 }
 
-void fits_tally_add(struct fits_tally *tally, const char *name, uint64_t bytes)
+void fits_dtype_sums_add(struct fits_dtype_sums *tally, const char *name, uint64_t bytes)
 {
     size_t i = 0;
     while (i < tally->count && strcmp(tally->dtype[i].name, name) != 0)
@@ -66,7 +66,7 @@ void fits_tally_add(struct fits_tally *tally, const char *name, uint64_t bytes)
     tally->dtype[i].bytes = fits_sum(tally->dtype[i].bytes, bytes);
 }
 
-void fits_tally_end(const struct fits_tally *tally, struct fits_model *model)
+void fits_dtype_sums_end(const struct fits_dtype_sums *tally, struct fits_model *model)
 {
     uint64_t most = 0;
     for (size_t i = 0; i < tally->count; i++)

@@ -26,7 +26,7 @@ static char *join(const char *folder, const char *name)
 }
 
 /* Reads one file of weights in a folder. A reason gets the file's name. */
-static bool read_part(struct fits_model *model, struct fits_tally *tally, const char *folder, const char *name)
+static bool read_part(struct fits_model *model, struct fits_dtype_sums *tally, const char *folder, const char *name)
 {
     char *path = join(folder, name);
     bool is_read = fits_read_safetensors(model, tally, path);
@@ -73,7 +73,7 @@ static bool read_index(struct fits_model *model, const char *folder, const char 
 {
     char *text = NULL, *why;
     size_t length = 0;
-    struct fits_tally tally = {.count = 0};
+    struct fits_dtype_sums tally = {.count = 0};
     if ((why = fits_source_text(path, FITS_HEADER_MOST, &text, &length)) != NULL)
         fits_model_fail(model, "%s", why);
     json_t *root = why == NULL ? fits_load_json(model, path, text, length) : NULL;
@@ -92,7 +92,7 @@ static bool read_index(struct fits_model *model, const char *folder, const char 
             if (!read_part(model, &tally, folder, name))
                 break;
         }
-        fits_tally_end(&tally, model);
+        fits_dtype_sums_end(&tally, model);
     } else if (files != NULL && total > 0 && total < (double)FITS_MOST) {
         model->basis = FITS_FROM_INDEX;
         model->weight_bytes = (uint64_t)total;
@@ -111,7 +111,7 @@ static bool read_index(struct fits_model *model, const char *folder, const char 
 /* Reads a GGUF file, and the other parts of a split one: NAME-00001-of-00003.gguf. */
 static bool read_gguf(struct fits_model *model, const char *path)
 {
-    struct fits_tally tally = {.count = 0};
+    struct fits_dtype_sums tally = {.count = 0};
     uint64_t split_count, ignored;
     size_t length = strlen(path);
     const char *of = length > 20 ? path + length - 20 : ""; /* "-00001-of-00003.gguf" */
@@ -136,7 +136,7 @@ static bool read_gguf(struct fits_model *model, const char *path)
         return false;
     if (!is_split && split_count > 1)
         return fits_model_fail(model, "a part of a split model, without its name, which tells the others");
-    fits_tally_end(&tally, model);
+    fits_dtype_sums_end(&tally, model);
     return true;
 }
 
@@ -176,7 +176,7 @@ static size_t parts_of(const char *name)
 /* Reads all safetensors files of a folder without an index; model.safetensors alone where it is one of them. */
 static bool read_safetensors_of(struct fits_model *model, const char *folder, const struct names *names)
 {
-    struct fits_tally tally = {.count = 0};
+    struct fits_dtype_sums tally = {.count = 0};
     bool has_model = is_there(folder, "model.safetensors");
     model->format = "safetensors";
     model->basis = FITS_FROM_HEADERS;
@@ -187,7 +187,7 @@ static bool read_safetensors_of(struct fits_model *model, const char *folder, co
     if (!has_model && names->count > 0 && parts_of(names->name[0]) > names->count)
         return fits_model_fail(model, "the folder has %zu of %zu parts, and no index", names->count,
                                parts_of(names->name[0]));
-    fits_tally_end(&tally, model);
+    fits_dtype_sums_end(&tally, model);
     return true;
 }
 
@@ -281,7 +281,7 @@ static bool is_index(const char *path)
 
 static bool read_file(struct fits_model *model, const char *path, const char *folder)
 {
-    struct fits_tally tally = {.count = 0};
+    struct fits_dtype_sums tally = {.count = 0};
     char start[9] = "";
     struct fits_source *source = tool_allocate(1, sizeof *source);
     char *why = fits_source_open(source, path);
@@ -316,7 +316,7 @@ static bool read_file(struct fits_model *model, const char *path, const char *fo
     model->basis = FITS_FROM_HEADERS;
     if (!fits_read_safetensors(model, &tally, path))
         return false;
-    fits_tally_end(&tally, model);
+    fits_dtype_sums_end(&tally, model);
     read_config_beside(model, folder);
     return true;
 }

@@ -66,7 +66,7 @@ struct fits_model {
     uint64_t merged_bytes; /* of experts that have a tensor each, which programs merge into one */
     uint64_t context_most; /* 0 unknown */
     struct fits_cache cache;
-    char *wrong; /* why the model cannot be told, NULL: it can */
+    char *wrong; /* why the model cannot be read, NULL: it can */
 };
 
 /* find.c: reads a folder or a file. Returns false if nothing can be told; model->wrong says why. Free it either way. */
@@ -81,19 +81,19 @@ bool fits_model_fail(struct fits_model *model, const char *format, ...) __attrib
 void fits_model_count(struct fits_model *model, const char *name, enum fits_float floats, uint64_t elements,
                       uint64_t bytes);
 /* Sums up bytes by dtype while headers are read; model->dtype becomes the one with most bytes. */
-struct fits_tally {
+struct fits_dtype_sums {
     struct {
         char name[16];
         uint64_t bytes;
     } dtype[48];
     size_t count;
 };
-void fits_tally_add(struct fits_tally *tally, const char *name, uint64_t bytes);
-void fits_tally_end(const struct fits_tally *tally, struct fits_model *model);
+void fits_dtype_sums_add(struct fits_dtype_sums *tally, const char *name, uint64_t bytes);
+void fits_dtype_sums_end(const struct fits_dtype_sums *tally, struct fits_model *model);
 
 /* safetensors.c, gguf.c: read one file, and add it to the model. Return false after fits_model_fail(). */
-bool fits_read_safetensors(struct fits_model *model, struct fits_tally *tally, const char *path);
-bool fits_read_gguf(struct fits_model *model, struct fits_tally *tally, const char *path, uint64_t *split_count);
+bool fits_read_safetensors(struct fits_model *model, struct fits_dtype_sums *tally, const char *path);
+bool fits_read_gguf(struct fits_model *model, struct fits_dtype_sums *tally, const char *path, uint64_t *split_count);
 /* config.c: reads the shape of the cache, and what the weights come to if no header was read. */
 bool fits_read_config(struct fits_model *model, const char *path);
 /* Returns the root object of a JSON text, or NULL after fits_model_fail(). */

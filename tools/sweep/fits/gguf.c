@@ -137,7 +137,7 @@ static bool take_value(struct reader *reader, const char *key, uint64_t type, un
     return true;
 }
 
-static bool take_tensor(struct reader *reader, struct fits_tally *tally, uint64_t *data_bytes)
+static bool take_tensor(struct reader *reader, struct fits_dtype_sums *tally, uint64_t *data_bytes)
 {
     char name[KEY_CAPACITY];
     uint64_t dimensions, type, offset, elements = 1, row = 1, size;
@@ -158,7 +158,7 @@ static bool take_tensor(struct reader *reader, struct fits_tally *tally, uint64_
     uint64_t bytes = fits_product(elements / types[type].weights, types[type].bytes);
     uint64_t alignment = reader->facts.alignment;
     *data_bytes = fits_sum(*data_bytes, fits_product((bytes + alignment - 1) / alignment, alignment));
-    fits_tally_add(tally, types[type].name, bytes);
+    fits_dtype_sums_add(tally, types[type].name, bytes);
     fits_model_count(reader->model, name, FITS_FLOATS, elements, bytes);
     return true;
 }
@@ -196,7 +196,7 @@ static bool take_metadata(struct reader *reader, uint64_t count)
 }
 
 /* Reads the whole header. Returns false, perhaps without a reason: then it ended early or is none. */
-static bool read_header(struct reader *reader, struct fits_tally *tally, uint64_t *data_bytes)
+static bool read_header(struct reader *reader, struct fits_dtype_sums *tally, uint64_t *data_bytes)
 {
     uint64_t magic, version, tensors, values;
     if (!take_number(reader, 4, &magic) || magic != UINT64_C(0x46554747) || !take_number(reader, 4, &version))
@@ -215,7 +215,7 @@ static bool read_header(struct reader *reader, struct fits_tally *tally, uint64_
     return true;
 }
 
-bool fits_read_gguf(struct fits_model *model, struct fits_tally *tally, const char *path, uint64_t *split_count)
+bool fits_read_gguf(struct fits_model *model, struct fits_dtype_sums *tally, const char *path, uint64_t *split_count)
 {
     struct reader *reader = tool_allocate(1, sizeof *reader);
     uint64_t data_bytes = 0;
