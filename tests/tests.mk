@@ -145,7 +145,11 @@ EMULATED_FIRST := $(addprefix tests/,preload/test_machine.py preload/test_memory
 # Files that take minutes or tens of seconds there (seconds of two processors, alone): CI leaves them to make qualify POINTS=5, which
 # runs all. machine 328, memory_files 201, uncounted 103, spark 93, options 93, gpu_programs 88, heap 87, stress 73, kept_pages 70,
 # reserve 69, meminfo 66, counting 57, pool_threads 53, pools 46, refusal 38.
-NOT_EMULATED := $(filter-out $(NOT_EMULATED),$(EMULATED_FIRST) $(filter-out $(EMULATED_FIRST),$(wildcard tests/preload/test_*.py tests/sim/test_*.py))) \
+NOT_EMULATED := $(addprefix tests/,preload/test_heap.py preload/test_machine.py preload/test_memory_files.py \
+    preload/test_options.py preload/test_stress.py sim/test_counting.py sim/test_gpu_programs.py sim/test_kept_pages.py \
+    sim/test_meminfo.py sim/test_pool_threads.py sim/test_pools.py sim/test_refusal.py sim/test_reserve.py \
+    sim/test_spark.py sim/test_uncounted.py)
+EMULATED := $(filter-out $(NOT_EMULATED),$(EMULATED_FIRST) $(filter-out $(EMULATED_FIRST),$(wildcard tests/preload/test_*.py tests/sim/test_*.py))) \
     tests/qualification/test_signals.py
 cross: ## build for aarch64 with warnings as errors; its unit, preload and simulator tests under qemu-user
 	$(Q)scripts/install-deps build test cross
@@ -154,6 +158,7 @@ cross: ## build for aarch64 with warnings as errors; its unit, preload and simul
 	$(Q)scripts/check-structure build/aarch64/libsparkguard.so
 	$(Q)tests/run tests/qualification/test_aarch64.py
 	$(Q)$(EMULATE) tests/run --unit
+	$(if $(EMULATED),,$(error EMULATED names no tests: tests/run would run all of them, for hours))
 	$(Q)JOBS=4 $(EMULATE) tests/run $(EMULATED)
 endif
 
