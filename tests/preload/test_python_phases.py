@@ -52,6 +52,25 @@ print(mib(load) - base, mib(train) - base, (load.live_bytes >> 20) - base, load.
     assert [p["name"] for p in done.process()["phases"]] == ["load", "after load", "train", "after train"]
 
 
+def test_the_report_has_the_peak_of_memory_that_was_freed_within_the_phase(python):
+    done = python(
+        """
+with sparkguard.phase("freed") as freed:
+    take(90)
+with sparkguard.phase("outer") as outer:
+    take(70)
+    with sparkguard.phase("inner") as inner:
+        take(50)
+print(mib(freed) - base, mib(outer) - base, mib(inner) - base, base)
+"""
+    )
+    assert near(done.said[:3], 90, 70, 50)
+    shown = [(p["name"], p["peak_bytes"] // MIB) for p in done.process()["phases"]]
+    assert [name for name, _ in shown] == ["freed", "after freed", "outer", "inner", "outer", "after outer"]
+    base, (freed, _, outer, inner, *_) = int(done.said[3]), [peak for _, peak in shown]
+    assert near([freed - base, outer - base, inner - base], 90, 70, 50), shown
+
+
 def test_an_outer_phase_has_the_peaks_of_the_inner_ones(python):
     done = python(
         """

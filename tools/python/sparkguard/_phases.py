@@ -1,7 +1,8 @@
 """Phases as blocks: with sparkguard.phase("epoch 3") as p: ...; p.peak_bytes afterwards.
 
-The guard knows one phase and one peak for the process. So each begin and each end of a block reads the peak, notes it for
-all blocks that are open, and resets it. _guard.stats() adds what was noted, so its peaks do not change by that.
+The guard knows one phase and one peak for the process. So each begin and each end of a block marks the next phase, reads the
+peak, notes it for all blocks that are open, and resets it. _guard.stats() adds what was noted, so its peaks do not change by
+that. The mark comes first: it puts the peak of the phase that ends into the record, and a reset would take it out of there.
 """
 
 from __future__ import annotations
@@ -34,26 +35,27 @@ class Phase:
 
     def __enter__(self) -> Phase:
         with _lock:
+            _guard.mark(self.name)
             now = _note_peaks()
             self._refused_before = now["refused_count"] if now else 0
             self.peak_bytes = now["live_bytes"] if now else None
             _open.append(self)
             _refusals.forget()
-            _guard.mark(self.name)
         return self
 
     def __exit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
         with _lock:
+            around = [each for each in _open if each is not self]
+            if self in _open:
+                # In the report the phase around this one goes on, with an entry of its own.
+                _guard.mark(around[-1].name if around else f"after {self.name}")
             now = _note_peaks()
             if now:
                 self.live_bytes = now["live_bytes"]
                 self.refused_count = now["refused_count"] - self._refused_before
-            if self in _open:
-                _open.remove(self)
-                # In the report the phase around this one goes on, with an entry of its own.
-                _guard.mark(_open[-1].name if _open else f"after {self.name}")
+            _open[:] = around
 
     def __repr__(self) -> str:
         return f"<phase {self.name!r}: peak {self.peak_bytes} bytes>"
