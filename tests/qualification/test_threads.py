@@ -287,7 +287,7 @@ int main(int count, char **arguments)
 def test_libraries_that_allocated_may_be_unloaded(guard, tmp_path, amount, record_property):
     (tmp_path / "host.c").write_text(HOST)
     folder = HERE.parents[1]
-    flags = ["-D_GNU_SOURCE", "-fno-builtin", f"-I{folder}/tests/preload/programs", f"-I{folder}/include"]
+    flags = ["-D_GNU_SOURCE", "-fno-builtin", f"-I{folder}/tests/programs", f"-I{folder}/include"]
     subprocess.run([*CC.split(), *flags, "-o", tmp_path / "host", tmp_path / "host.c", "-ldl"], check=True)
     plugins = [compile_library(tmp_path, f"plugin{i}", PLUGIN) for i in range(3)]
     times = amount(short=200, long=5000)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 MIB = 1 << 20
-PACKAGE = Path(__file__).resolve().parents[2] / "tools/python"
+PACKAGE = Path(__file__).resolve().parents[3] / "tools/python"
 
 HEAD = """
 import os, sys, threading, sparkguard

@@ -1,6 +1,6 @@
 """Every system call that the library makes itself is made to fail, once each, in a program that goes all its ways.
 
-build/fault/libsparkguard.so asks tests/preload/fault.c before each call. Whatever failed, the program says the same,
+build/fault/libsparkguard.so asks tests/preload/process/fault.c before each call. Whatever failed, the program says the same,
 ends the same way and does not hang; and a process that could not see the machine says so in the report.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from lib.target import CC, MACHINE, STRESS_DIVISOR
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 NAMES = ("openat", "fallocate", "flock", "mmap", "pwrite", "madvise", "sysinfo", "getdents", "renameat2")
 NUMBERS = {

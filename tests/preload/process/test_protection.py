@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from lib.target import MACHINE
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def features(library):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from lib.target import CC
 
-CASES = re.findall(r"^CASE\((\w+)\)", (Path(__file__).parent / "programs/map_high.c").read_text(), re.MULTILINE)
+CASES = re.findall(r"^CASE\((\w+)\)", (Path(__file__).resolve().parents[2] / "programs/mmap/map_high.c").read_text(), re.MULTILINE)
 FUNCTIONS = "malloc calloc realloc posix_memalign aligned_alloc memalign".split()
 NONE_HERE = 77
 

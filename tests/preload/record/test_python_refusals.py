@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).resolve().parents[2] / "tools/python"
+PACKAGE = Path(__file__).resolve().parents[3] / "tools/python"
 GIB = 1 << 30
 
 HEAD = """

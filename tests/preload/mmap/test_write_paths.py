@@ -11,7 +11,7 @@ import pytest
 from lib.machine import GIB, MIB, Machine
 from lib.output import values
 
-SOURCE = Path(__file__).parent / "programs/write_paths.c"
+SOURCE = Path(__file__).resolve().parents[2] / "programs/mmap/write_paths.c"
 PATHS = re.findall(r"^    PATH\((\w+)\)", SOURCE.read_text(), re.MULTILINE)
 LIMIT = 64 * MIB
 GRACE = 32 * MIB  # small requests may pass LIMIT by so much

@@ -14,7 +14,7 @@ import pytest
 from lib.machine import GIB, LEFT, MIB, needs_root
 from lib.target import SLOWER
 
-SOURCE = Path(__file__).parent / "programs/shm_cases.c"
+SOURCE = Path(__file__).resolve().parents[2] / "programs/mmap/shm_cases.c"
 CASES = re.findall(r"^CASE\((\w+)\)", SOURCE.read_text(), re.MULTILINE)
 SIZE = 64 * MIB
 NEAR = 8 * MIB  # what an interpreter takes besides

@@ -9,7 +9,7 @@ from lib.target import CC
 
 
 def cases_of(program):
-    source = (Path(__file__).parent / f"programs/{program}.c").read_text()
+    source = (Path(__file__).resolve().parents[2] / f"programs/mmap/{program}.c").read_text()
     return re.findall(r"^CASE\((\w+)\)", source, re.MULTILINE)
 
 

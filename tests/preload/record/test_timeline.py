@@ -1,4 +1,4 @@
-"""The time line: who keeps one, and what it shows. How it is thinned is in tests/unit/test_timeline.c."""
+"""The time line: who keeps one, and what it shows. How it is thinned is in tests/unit/account/test_timeline.c."""
 
 import resource
 import shutil
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 MIB = 1 << 20
-TOOLS = Path(__file__).resolve().parents[2] / "tools/python"
+TOOLS = Path(__file__).resolve().parents[3] / "tools/python"
 HOLD = "import sys; data = bytearray({} << 20); print('held', flush=True); sys.stdin.read(1)"
 
 

@@ -11,7 +11,7 @@ from lib.target import CC
 
 MIB = 1 << 20
 SLACK = 2 * MIB  # the credit of a thread, and what the libc takes for itself
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TOOLS = ROOT / "tools/python"
 
 

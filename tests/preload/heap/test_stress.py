@@ -1,4 +1,4 @@
-"""The ledger against an independent truth: random sequences of all heap and mapping calls; see programs/stress_mixed.c."""
+"""The ledger against an independent truth: random sequences of all heap and mapping calls; see tests/programs/heap/stress_mixed.c."""
 
 import re
 import subprocess

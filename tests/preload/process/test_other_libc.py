@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from lib.target import IS_SLOW
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 MUSL_LOADER = next(iter(sorted(Path("/lib").glob("ld-musl-*.so.1"))), None)
 
 
@@ -16,7 +16,7 @@ def musl_program(tmp_path_factory):
     if IS_SLOW or shutil.which("musl-gcc") is None or MUSL_LOADER is None:
         pytest.skip("there is no musl for the architecture of the library (musl-tools)")
     program = tmp_path_factory.mktemp("musl") / "musl_ways"
-    subprocess.run(["musl-gcc", "-o", program, ROOT / "tests/preload/programs/musl_ways.c"], check=True)
+    subprocess.run(["musl-gcc", "-o", program, ROOT / "tests/programs/process/musl_ways.c"], check=True)
     return program
 
 
