@@ -144,14 +144,16 @@ ifeq ($(shell uname -m),aarch64)
 cross: test
 else
 EMULATE := BUILD=build/aarch64 CC=aarch64-linux-gnu-gcc GUARDED_PYTHON=$(CURDIR)/.deps/aarch64/python/bin/python3 tests/emulate
-# The longest first: they mostly wait, and so several run at a time. Of some of it make qualify runs more (tests/lib/target.py).
-EMULATED_FIRST := $(addprefix tests/,preload/machine/test_machine.py preload/mmap/test_memory_files.py sim/test_counting.py sim/test_reserve.py \
-    preload/machine/test_options.py sim/test_context_race.py)
 # Files that take minutes or tens of seconds there (seconds of two processors, alone): CI leaves them to make qualify POINTS=5, which
-# runs all. machine 328, memory_files 201, uncounted 103, spark 93, options 93, gpu_programs 88, heap 87, stress 73, kept_pages 70,
-# reserve 69, meminfo 66, counting 57, pool_threads 53, pools 46, refusal 38.
-NOT_EMULATED := $(filter-out $(NOT_EMULATED),$(EMULATED_FIRST) $(filter-out $(EMULATED_FIRST),$(wildcard tests/preload/*/test_*.py tests/sim/test_*.py))) \
-    tests/qualification/test_signals.py
+# runs all. machine, machine_limit and machine_registry 328, memory_files 201, uncounted 103, spark 93, options 93, gpu_programs 88,
+# heap 87, stress 73, kept_pages 70, reserve 69, meminfo 66, counting 57, pool_threads 53, pools 46, refusal 38.
+NOT_EMULATED := $(addprefix tests/,preload/heap/test_heap.py preload/heap/test_stress.py preload/mmap/test_memory_files.py \
+    $(addprefix preload/machine/,test_machine.py test_machine_limit.py test_machine_registry.py test_options.py) \
+    $(addprefix sim/,test_counting.py test_gpu_programs.py test_kept_pages.py test_meminfo.py test_pool_threads.py test_pools.py \
+    test_refusal.py test_reserve.py test_spark.py test_uncounted.py))
+# Of some of them make qualify runs more (tests/lib/target.py).
+EMULATED := $(filter-out $(NOT_EMULATED),$(wildcard tests/preload/*/test_*.py tests/sim/test_*.py)) tests/qualification/test_signals.py
+$(foreach file,$(NOT_EMULATED),$(if $(wildcard $(file)),,$(error $(file) of NOT_EMULATED is missing)))
 cross: ## build for aarch64 with warnings as errors; its unit, preload and simulator tests under qemu-user
 	$(Q)scripts/install-deps build test cross
 	$(Q)$(MAKE) --no-print-directory CROSS=aarch64 WERROR=1 all unit sim programs
