@@ -50,7 +50,7 @@ struct sg_open_call {
     uint64_t flight_bytes, flight_source; /* the request in flight and its constraint */
     uint64_t judged_bytes;                /* growth of a memory pool that was granted to the call (mempool.c) */
     uint64_t headroom_bytes;              /* free bytes of a graph pool that the call relies on (graph.c) */
-    uint32_t room_device;                 /* the device of that graph pool */
+    uint32_t headroom_device;             /* the device of that graph pool */
     uint32_t pool;                        /* number of the memory pool that counts the call as in flight; 0: none */
     uint32_t asked_pool;                  /* number of the pool that the call is querying the driver about; 0: none */
     uint32_t free_begun;                  /* result of sg_pieces_begin_free for a block that is being freed */

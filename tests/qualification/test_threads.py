@@ -114,7 +114,7 @@ def test_many_processes_at_once(guard, amount, record_property):
 
 @pytest.mark.long
 @pytest.mark.timeout_seconds(600)
-def test_process_for_which_the_ledger_has_no_seat_decides_alone_and_says_so(guard, record_property):
+def test_process_for_which_the_ledger_has_no_entry_decides_alone_and_says_so(guard, record_property):
     with at_once(guard, ENTRIES + 50):
         processes = guard.processes()
         alone = [p for p in processes if not p["sharing"]]

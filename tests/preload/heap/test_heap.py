@@ -25,11 +25,11 @@ CASES = """
     more_than_ptrdiff_max_answers_enomem
     bad_alignment_answers_einval
     failed_posix_memalign_leaves_errno_as_the_allocator_does
-    what_no_machine_can_grant_is_refused_without_a_look
+    what_no_machine_can_grant_is_refused_without_a_snapshot
     realloc_to_what_the_block_has_takes_nothing
-    realloc_of_a_block_from_another_door_is_unmatched
-    free_of_a_block_from_another_door_is_unmatched
-    block_that_went_through_another_door_is_unmatched_once_its_address_is_anothers
+    realloc_of_a_block_from_another_entry_point_is_unmatched
+    free_of_a_block_from_another_entry_point_is_unmatched
+    block_that_went_through_another_entry_point_is_unmatched_once_its_address_is_anothers
     alignment_is_kept
     failure_of_the_allocator_changes_nothing
     realloc_to_zero_frees
@@ -392,7 +392,7 @@ def test_checking_heap_counted_to_the_byte(guard, tmp_path, heap):
     assert "cannot be preloaded" not in done.stderr or pytest.skip("libc_malloc_debug.so.0 is not installed")
 
 
-# An allocator that frees by the size, too, and without its own `free`. It says what it was told.
+# An allocator that frees by the size, too, and without its own `free`. It says how many bytes were freed by size.
 SIZED = """
 #include <errno.h>
 #include <stddef.h>
@@ -400,13 +400,13 @@ SIZED = """
 #include <stdlib.h>
 void *__libc_malloc(size_t);
 void __libc_free(void *);
-static size_t told;
-static void say(void) { printf("%zu\\n", told); }
+static size_t freed_bytes;
+static void say(void) { printf("%zu\\n", freed_bytes); }
 __attribute__((constructor)) static void begin(void) { atexit(say); }
 void *malloc(size_t size) { return __libc_malloc(size); }
 void free(void *block) { __libc_free(block); }
-void free_sized(void *block, size_t size) { told += size; __libc_free(block); }
-void free_aligned_sized(void *block, size_t alignment, size_t size) { told += alignment + size; __libc_free(block); }
+void free_sized(void *block, size_t size) { freed_bytes += size; __libc_free(block); }
+void free_aligned_sized(void *block, size_t alignment, size_t size) { freed_bytes += alignment + size; __libc_free(block); }
 """
 SIZED_ALONE = """
 void free(void *);
@@ -418,10 +418,10 @@ void free_aligned_sized(void *block, unsigned long alignment, unsigned long size
 def test_frees_with_a_size_reach_the_allocator_and_are_counted(guard, tmp_path):
     """Where another allocator has them, as jemalloc 5.3.1 does, and where they end in the global `free`, as in glibc 2.43."""
     sizes = [10 * 3**i for i in range(14) if 10 * 3**i < 16 * MIB]
-    told = sum(sizes) + sum(64 + size // 64 * 64 + 64 for size in sizes)
+    freed_bytes = sum(sizes) + sum(64 + size // 64 * 64 + 64 for size in sizes)
     library = shared_library(tmp_path, "sized", SIZED)
     done = run(guard, "heap_cases", "blocks_freed_with_their_size_are_counted", preload=[guard.library, library])
-    assert done.stdout == f"{told}\n"
+    assert done.stdout == f"{freed_bytes}\n"
     library = shared_library(tmp_path, "sized_alone", SIZED_ALONE)
     run(guard, "heap_cases", "blocks_freed_with_their_size_are_counted", preload=[guard.library, library])
     run(guard, "heap_cases", "blocks_freed_with_their_size_are_counted")

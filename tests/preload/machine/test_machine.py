@@ -69,25 +69,25 @@ def assert_promised(place, program, promised, most):
         assert (done.returncode, done.stdout) == (0, f"{answer}\n"), done.stderr
 
 
-def test_block_that_goes_while_another_thread_looks_takes_no_other_promise_with_it(place):
+def test_block_that_goes_while_another_thread_scans_takes_no_other_promise_with_it(place):
     """At the instant where free looks how much of it is there. Of 8 GiB 64 MiB are promised besides."""
-    assert_promised(place, "heap_look free", 64 * MIB, LEFT - 32 * MIB)
+    assert_promised(place, "heap_scan free", 64 * MIB, LEFT - 32 * MIB)
 
 
-def test_block_that_moves_while_another_thread_looks_stays_promised(place):
+def test_block_that_moves_while_another_thread_scans_stays_promised(place):
     """At the instant where it is at no address that the guard could look at. Of 8 GiB 64 MiB are promised besides."""
-    assert_promised(place, "heap_look realloc", (64 + 528) * MIB, LEFT - (64 + 256) * MIB)
+    assert_promised(place, "heap_scan realloc", (64 + 528) * MIB, LEFT - (64 + 256) * MIB)
 
 
 @pytest.mark.parametrize("instant", ["unmap", "beside", "munmap"])
-def test_block_that_goes_while_another_thread_looks_takes_no_small_promises_with_it(place, instant):
-    """Neither what is there of it, nor its size, which the look has found. 800 of 1000 KiB."""
+def test_block_that_goes_while_another_thread_scans_takes_no_small_promises_with_it(place, instant):
+    """Neither what is there of it, nor its size, which the scan has found. 800 of 1000 KiB."""
     promised = 64 * MIB + 800 * (1004 << 10)
-    assert_promised(place, f"heap_look {instant}", promised, LEFT - promised + 400 * MIB)
+    assert_promised(place, f"heap_scan {instant}", promised, LEFT - promised + 400 * MIB)
 
 
-def test_mapping_that_moves_while_another_thread_looks_stays_promised(place):
-    """All of 1 GiB, at each look; and of the heap what is small."""
+def test_mapping_that_moves_while_another_thread_scans_stays_promised(place):
+    """All of 1 GiB, at each scan; and of the heap what is small."""
     command, env = place.guard.build / "tests/programs/map_moves", {**place.env, "SPARKGUARD_WATCHDOG": "off"}
     done = place.guard.run([command, 2], env=env)
     assert done.returncode == 0, done.stderr
@@ -134,7 +134,7 @@ libc.munmap(libc.mremap(inherited_mapping, 256 * MIB, 300 * MIB, 1), 300 * MIB)
 
 @pytest.mark.parametrize("what", GONE)
 def test_what_goes_takes_no_more_than_its_own_promise_with_it(place, what):
-    """What of its own stays promised until the next look is small."""
+    """What of its own stays promised until the next scan is small."""
     text = f"""
 libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 libc.munmap.argtypes = libc.realloc.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
@@ -372,7 +372,7 @@ os._exit(0)
     place.assert_left(LEFT - 2 * MIB)
 
 
-def test_seats_are_taken_over_and_nothing_of_their_last_owner_is_left(place):
+def test_entries_are_taken_over_and_nothing_of_their_last_owner_is_left(place):
     for _ in range(20):
         place.holder("malloc 1G").kill()
     tenant = place.holder("malloc 1M")
@@ -428,7 +428,7 @@ ready()
 
 
 @pytest.mark.parametrize("size", ["3 * GIB", "2 * MIB"], ids=["large", "small"])
-def test_process_that_could_not_become_a_daemon_keeps_its_seat_and_its_record(place, tmp_path, size):
+def test_process_that_could_not_become_a_daemon_keeps_its_entry_and_its_record(place, tmp_path, size):
     """It had left both. The small one's record was gone: what ends by itself and held little leaves nothing."""
     library, source = tmp_path / "libdaemon.so", tmp_path / "daemon.c"
     source.write_text("#include <errno.h>\nint daemon(int a, int b) { errno = EAGAIN; return a + b > 9 ? 0 : -1; }\n")
@@ -447,14 +447,14 @@ def test_process_that_could_not_become_a_daemon_keeps_its_seat_and_its_record(pl
     place.assert_left(LEFT)
 
 
-def test_unguarded_program_leaves_the_seat_of_the_one_it_replaced(place):
+def test_unguarded_program_leaves_the_entry_of_the_one_it_replaced(place):
     tenant = place.player("malloc(3 * GIB)\nos.execve('/bin/sh', ['sh', '-c', 'echo ready; read x'], {})")
     assert tenant.ready() == ["ok"]
     place.assert_left(LEFT)
     tenant.end()
 
 
-def test_child_of_a_raw_clone_leaves_its_parents_seat_alone(place):
+def test_child_of_a_raw_clone_leaves_its_parents_entry_alone(place):
     tenant = place.tenant([place.guard.build / "tests/programs/fork_raw_clone"])
     tenant.process.stdout.readline()
     entry = place.ledger.of(tenant.pid)

@@ -14,7 +14,7 @@ from lib.ledger import BEGIN, CHOOSING, EMPTY, ENTRY, ENTRY_BYTES, FILE_BYTES, F
 from lib.machine import GIB, LEFT, MIB, NEAR, needs_root
 from lib.target import IS_SLOW, MACHINE
 
-PATIENCE = 3  # seconds that anybody may be held up by somebody else
+WAIT_SECONDS = 3  # seconds that anybody may be held up by somebody else
 AT_ONCE = 2.5 if IS_SLOW else 1  # seconds
 
 
@@ -35,10 +35,10 @@ UNUSABLE = {
     "header_only": well_made()[:4096],
     "cut_by_a_byte": well_made()[:-1],
     "no_magic": well_made(magic=0),
-    "larger_seats": well_made(entry_bytes=4096),
-    "larger_seats_of_the_next_version": well_made(version=VERSION + 1, entry_bytes=4096),
-    "odd_seats_of_the_next_version": well_made(version=VERSION + 1, entry_bytes=513),
-    "no_seats": well_made(entry_capacity=0),
+    "larger_entries": well_made(entry_bytes=4096),
+    "larger_entries_of_the_next_version": well_made(version=VERSION + 1, entry_bytes=4096),
+    "odd_entries_of_the_next_version": well_made(version=VERSION + 1, entry_bytes=513),
+    "no_entries": well_made(entry_capacity=0),
     "all_ones": b"\xff" * FILE_BYTES,
 }
 
@@ -210,7 +210,7 @@ def test_process_without_a_watchdog_joins_the_new_directory_with_its_next_reques
 
 
 def wait_for(condition):
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + WAIT_SECONDS
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -354,14 +354,14 @@ def test_what_a_child_of_another_version_has_from_its_parent_counts_when_that_is
 
 
 @pytest.mark.parametrize("parent_entry", [4, 1024, 1 << 40, (1 << 64) - 1])
-def test_parent_where_no_seat_is_ends_nobody(place, parent_entry):
+def test_parent_where_no_entry_is_ends_nobody(place, parent_entry):
     put_foreign(place, 512, parent_entry)
     with place.ledger.locked(1):
         place.assert_left(LEFT - 3 * GIB)
 
 
 @pytest.mark.parametrize("header", [{"entry_bytes": 8}, {"entry_bytes": 513}, {"magic": 7}], ids=str)
-def test_seats_that_cannot_be_found_do_not_count(place, header):
+def test_entries_that_cannot_be_found_do_not_count(place, header):
     put_foreign(place, 512)
     content = bytearray(place.ledger.path.read_bytes())
     for field, value in header.items():
@@ -392,7 +392,7 @@ def test_numbers_beyond_all_bounds_refuse_and_hold_up_but_end_nobody(place):
     with place.ledger.entry(500, content=b"\xff" * ENTRY_BYTES):
         begin = time.monotonic()
         assert place.take("malloc 64M small 64K 30M small 64K 100M fork malloc 1M")[:2] == ["ENOMEM", 30 * MIB]
-        assert time.monotonic() - begin < 6 * PATIENCE
+        assert time.monotonic() - begin < 6 * WAIT_SECONDS
         assert place.guard.report_command("--json", "--all").returncode == 0
     place.assert_left(LEFT)
 
@@ -440,7 +440,7 @@ def test_count_of_all_requests_may_wrap(place):
 # ---- no entry left ----
 
 
-def test_when_all_seats_are_taken_the_next_process_decides_alone_and_says_so(place):
+def test_when_all_entries_are_taken_the_next_process_decides_alone_and_says_so(place):
     place.take("malloc 1M")
     with place.ledger.locked(0, ROOM):
         for number in range(ROOM):
@@ -457,7 +457,7 @@ def test_when_all_seats_are_taken_the_next_process_decides_alone_and_says_so(pla
     assert place.ledger.get("claim", 77) & 3 != LIVE
 
 
-def test_seats_of_the_dead_are_free(place):
+def test_entries_of_the_dead_are_free(place):
     place.take("malloc 1M")
     for number in range(ROOM):
         place.ledger.put("claim", 1 << 2 | LIVE, number)
@@ -469,7 +469,7 @@ def test_seats_of_the_dead_are_free(place):
     place.assert_left(LEFT - 64 * MIB)
 
 
-def test_seats_whose_owners_have_left_are_not_taken_from_under_them(place):
+def test_entries_whose_owners_have_left_are_not_taken_from_under_them(place):
     """A claim is given up before the process ends: the byte says who is there."""
     place.take("malloc 1M")
     with place.ledger.locked(0, 10):
@@ -496,7 +496,7 @@ def test_who_has_stopped_in_a_request_holds_up_others_for_three_seconds(place, f
     with place.ledger.entry(500, **fields):
         begin = time.monotonic()
         assert place.take("malloc 64M") == ["ENOMEM"]
-        assert PATIENCE - 0.1 <= time.monotonic() - begin < PATIENCE + AT_ONCE
+        assert WAIT_SECONDS - 0.1 <= time.monotonic() - begin < WAIT_SECONDS + AT_ONCE
         assert place.take("small 64K 30M") == [30 * MIB]
     begin = time.monotonic()
     place.assert_left(LEFT)
@@ -550,7 +550,7 @@ def test_process_stopped_at_any_instant_keeps_what_it_has_and_no_more(place, att
     os.kill(tenant.pid, signal.SIGSTOP)
     begin = time.monotonic()
     other = place.holder("malloc 5100M")
-    assert time.monotonic() - begin < PATIENCE + AT_ONCE
+    assert time.monotonic() - begin < WAIT_SECONDS + AT_ONCE
     os.kill(tenant.pid, signal.SIGCONT)
     held = [tenant.ready()[-1], *other.answers]
     assert sorted(held) == ["ENOMEM", "ok"], "one of them, and not both"

@@ -66,9 +66,9 @@ def test_a_job_far_over_its_limit_is_told_a_limit_that_holds_what_it_has(guard):
     """A second process of the job brings a smaller limit."""
     env = {"SPARKGUARD_JOB": "over"}
     with Holder(guard, 200 * MIB, env, touch="m.write(bytes(200 << 20))"):
-        told = guard.run([sys.executable, "-S", "-c", ASK, 30 * MIB], env={**env, "SPARKGUARD_LIMIT": "64M"}).stderr
-        enough = [float(size) for size in re.findall(r"; a limit of ([\d.]+) MiB would have been enough", told)]
-        assert enough and 201 <= min(enough) <= max(enough) < 260, told
+        reported = guard.run([sys.executable, "-S", "-c", ASK, 30 * MIB], env={**env, "SPARKGUARD_LIMIT": "64M"}).stderr
+        enough = [float(size) for size in re.findall(r"; a limit of ([\d.]+) MiB would have been enough", reported)]
+        assert enough and 201 <= min(enough) <= max(enough) < 260, reported
 
 
 def test_what_would_have_been_enough_for_the_reserve(guard, tmp_path):
@@ -139,8 +139,8 @@ while time.monotonic() - begin < 1.3:
     assert "more refused" not in lines[0]
     sums = [re.search(r"(?:; and|^sparkguard: and) ([\d,]+) more refused in (?:\d+ ms|\d\.\d s)", line) for line in (lines[1], end)]
     assert all(sums), done.stderr
-    told = sum(int(found[1].replace(",", "")) for found in sums)
-    assert told + len(lines) == done.process()["refused_count"]
+    reported = sum(int(found[1].replace(",", "")) for found in sums)
+    assert reported + len(lines) == done.process()["refused_count"]
     assert all(re.fullmatch(r"\d{1,3}(,\d{3})*", found[1]) for found in sums)
     assert end.endswith(f"; see sparkguard-report {done.pid}")
 

@@ -199,7 +199,7 @@ def wait_for_looks(place, tenant, seconds):
     )
 
 
-def told_ns(tenant):
+def reported_ns(tenant):
     """When it was told to end, by its own clock, which is ours."""
     return int(tenant.process.stdout.readline())
 
@@ -220,7 +220,7 @@ def fall(place, tenant, first, last, bytes_per_second):
 
 
 def assert_saved(tenant):
-    told_ns(tenant)
+    reported_ns(tenant)
     assert tenant.process.stdout.readline() == "saved\n", f"it ended with status {tenant.process.wait(30)}"
     assert tenant.process.wait(30) == 0
 
@@ -243,7 +243,7 @@ def test_process_has_time_to_save_while_memory_falls_slowly(place, mib_per_secon
 def test_process_that_goes_on_is_killed_after_five_seconds(place):
     tenant = heeding(place, 0)
     set_available(place, 48 * MIB)
-    waited = ended_ns(tenant) - told_ns(tenant)
+    waited = ended_ns(tenant) - reported_ns(tenant)
     assert tenant.process.returncode == -signal.SIGKILL
     assert 5.0 <= waited / 1e9 < 6.5
     assert [what.split(":")[1] for what in place.events(tenant.pid) if "watchdog" in what] == [" sent SIGTERM", " ended"]
@@ -254,13 +254,13 @@ def test_process_is_killed_when_a_fall_leaves_less_than_a_quarter_of_a_second(pl
     left = fall(place, tenant, FLOOR_BYTES + 48 * MIB, FLOOR_BYTES // 8 + 1, rate)
     assert tenant.process.wait(30) == -signal.SIGKILL
     assert FLOOR_BYTES // 8 + MIB < left <= rate * 0.3, "it was told at 64 MiB, when a second was left"
-    told_ns(tenant)
+    reported_ns(tenant)
 
 
 def test_process_is_killed_a_tenth_of_a_second_after_it_was_told_below_an_eighth_of_the_floor(place):
     tenant = heeding(place, 0)
     set_available(place, FLOOR_BYTES // 8 - MIB)
-    waited = ended_ns(tenant) - told_ns(tenant)
+    waited = ended_ns(tenant) - reported_ns(tenant)
     assert tenant.process.returncode == -signal.SIGKILL
     assert 0.09 <= waited / 1e9 < 0.6
 
@@ -268,7 +268,7 @@ def test_process_is_killed_a_tenth_of_a_second_after_it_was_told_below_an_eighth
 def test_process_that_was_told_is_not_killed_above_an_eighth_of_the_floor(place):
     tenant = heeding(place, 0)
     set_available(place, FLOOR_BYTES // 8 + MIB)
-    told_ns(tenant)
+    reported_ns(tenant)
     wait_for_looks(place, tenant, 2)
     assert tenant.process.poll() is None
     tenant.kill()

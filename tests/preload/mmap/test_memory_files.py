@@ -305,7 +305,7 @@ def test_forty_files_of_each_worker_count_once_in_the_job(place, folder):
     assert (1500 - 1280 - 20) * MIB <= largest <= (1500 - 1280) * MIB, "what the interpreters hold, too"
 
 
-def test_more_files_than_a_seat_shows(place, folder):
+def test_more_files_than_an_entry_shows(place, folder):
     """Those for which there is no place are promised by each."""
     for _ in range(2):
         assert folder_sharer(place, folder, f"share_all(range(70), {20 * MIB})\nready()").answers == ["ok"] * 70

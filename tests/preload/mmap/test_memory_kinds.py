@@ -1,6 +1,6 @@
 """What each kind of memory shows, against the kernel's own figures: the table "Kinds of memory" of sparkguard(1), line by line.
 
-What mmap makes is told to the byte in map_cases, and who promises a tmpfs file in test_memory_files; here are the kinds that come
+What mmap makes is checked to the byte in map_cases, and who promises a tmpfs file in test_memory_files; here are the kinds that come
 in other ways. A program takes SIZE of a kind, touches it, and prints what the kernel shows it.
 """
 

@@ -55,7 +55,7 @@ def test_sigkill_of_everything_and_a_lost_live_directory_leave_peak_refusals_and
         assert [r["size_bytes"] for r in process["refusals"]] == [1 << 40]
 
 
-LAST_LOOK = """
+LAST_SNAPSHOT = """
 import ctypes, sys, time
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
@@ -68,12 +68,12 @@ time.sleep(600)
 """
 
 
-def test_memory_that_was_short_at_the_last_look_stops_no_copies(guard, tmp_path):
+def test_memory_that_was_short_at_the_last_snapshot_stops_no_copies(guard, tmp_path):
     """A process without a watchdog, and without requests, looks at the machine no more."""
     meminfo = tmp_path / "root/proc/meminfo"
     meminfo.parent.mkdir(parents=True)
     meminfo.write_text("MemTotal: 8388608 kB\nMemFree: 8000000 kB\nMemAvailable: 8000000 kB\n")
-    with guard.popen([PYTHON, "-S", "-c", LAST_LOOK, meminfo], env={"SPARKGUARD_SYSTEM_ROOT": tmp_path / "root"}) as process:
+    with guard.popen([PYTHON, "-S", "-c", LAST_SNAPSHOT, meminfo], env={"SPARKGUARD_SYSTEM_ROOT": tmp_path / "root"}) as process:
         try:
             assert process.stdout.readline() == "ready\n"
             wait_until(lambda: process.pid in kept(guard), 20)
@@ -558,7 +558,7 @@ def test_last_copy_that_is_never_written_does_not_hold_up_the_end(faulty, progra
 
 
 def test_quiet_process_is_seen_each_second(guard, program):
-    """Without a watchdog, whose looks would tell it too; and when it was killed, the report says when it was last seen."""
+    """Without a watchdog, whose snapshots would show it too; and when it was killed, the report says when it was last seen."""
     with Held(guard, program, env={"SPARKGUARD_WATCHDOG": "off"}) as held:
         wait_until(lambda: held.pid in kept(guard))
         seen = [guard.process(held.pid)["last_seen"]]

@@ -157,7 +157,7 @@ static uint64_t reads(void)
 }
 
 /* More bytes than addresses: no look at the machine can tell anything new. */
-CASE(what_no_machine_can_grant_is_refused_without_a_look)
+CASE(what_no_machine_can_grant_is_refused_without_a_snapshot)
 {
     uint64_t before = reads();
     for (int i = 0; i < 1000; i++) {
@@ -244,7 +244,7 @@ CASE(realloc_to_what_the_block_has_takes_nothing)
     }
 }
 
-CASE(realloc_of_a_block_from_another_door_is_unmatched)
+CASE(realloc_of_a_block_from_another_entry_point_is_unmatched)
 {
     void *(*entry)(size_t) = (void *(*)(size_t))dlsym(RTLD_DEFAULT, "__libc_malloc");
     CHECK(entry != NULL);
@@ -259,7 +259,7 @@ CASE(realloc_of_a_block_from_another_door_is_unmatched)
     CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);
 }
 
-CASE(free_of_a_block_from_another_door_is_unmatched)
+CASE(free_of_a_block_from_another_entry_point_is_unmatched)
 {
     void *(*entry)(size_t) = (void *(*)(size_t))dlsym(RTLD_DEFAULT, "__libc_malloc");
     CHECK(entry != NULL);
@@ -271,7 +271,7 @@ CASE(free_of_a_block_from_another_door_is_unmatched)
     CHECK_EQUAL(live(SG_DOMAIN_HEAP), before);
 }
 
-CASE(block_that_went_through_another_door_is_unmatched_once_its_address_is_anothers)
+CASE(block_that_went_through_another_entry_point_is_unmatched_once_its_address_is_anothers)
 {
     void (*entry)(void *) = (void (*)(void *))dlsym(RTLD_DEFAULT, "__libc_free");
     CHECK(entry != NULL);

@@ -5,10 +5,10 @@
  *                           MAP_SHARED), numbered from 0
  *     touch N | free N | dontneed N           one of them
  *     half N                touches its first half
- *     look                  is refused more than any machine has, which makes the guard look at all that is promised
+ *     scan                  is refused more than any machine has, which makes the guard scan all that is promised
  *     small SIZE MOST       malloc of SIZE each, written to, until it is refused or MOST bytes are there: says how many
  *     largest               the most one malloc would give now, to 64 KiB
- *     available SIZE        rewrites MemAvailable in $SPARKGUARD_SYSTEM_ROOT/proc/meminfo; waits until a look is stale
+ *     available SIZE        rewrites MemAvailable in $SPARKGUARD_SYSTEM_ROOT/proc/meminfo; waits until a snapshot is stale
  *     fork                  what follows is done by a child; the parent ends with its status
  *     wait                  says "ready" and reads a line
  *     fill                  malloc and touch 16 MiB blocks until it is refused: says how many bytes
@@ -70,7 +70,7 @@ static void touch(unsigned n, size_t bytes)
     say("ok");
 }
 
-static void look(void)
+static void scan(void)
 {
     void *volatile most = malloc((size_t)1 << 45);
     say(most == NULL ? "ok" : "other error");
@@ -101,7 +101,7 @@ static void find_largest(void)
     answer(low);
 }
 
-/* One write of constant length into the same file, as a fake /proc must be changed; a look serves 5 ms. */
+/* One write of constant length into the same file, as a fake /proc must be changed; a snapshot serves 5 ms. */
 static void set_available(uint64_t bytes)
 {
     char path[1024], text[16384];
@@ -161,8 +161,8 @@ int main(int count, char **arguments)
         } else if (strcmp(command, "half") == 0) {
             unsigned n = (unsigned)atoi(arguments[++i]);
             touch(n, block[n].bytes / 2);
-        } else if (strcmp(command, "look") == 0)
-            look();
+        } else if (strcmp(command, "scan") == 0)
+            scan();
         else if (strcmp(command, "dontneed") == 0) {
             unsigned n = (unsigned)atoi(arguments[++i]);
             uintptr_t begin = ((uintptr_t)block[n].address + PAGE - 1) & ~(PAGE - 1);

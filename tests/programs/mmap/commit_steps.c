@@ -54,7 +54,7 @@ int main(int count, char **arguments)
         return 2;
     size_t bytes = strtoul(arguments[1], NULL, 10) * MIB, touched = strtoul(arguments[2], NULL, 10) * MIB;
     unsigned long steps = strtoul(arguments[3], NULL, 10), done = 0;
-    long patience = strtol(arguments[4], NULL, 10);
+    long wait_ms = strtol(arguments[4], NULL, 10);
     const char *how = count > 5 ? arguments[5] : "fixed";
     int noreserve = strcmp(how, "mprotect") == 0 ? 0 : MAP_NORESERVE;
     available_bytes = strtoul(getenv("AVAILABLE_MIB"), NULL, 10) * MIB;
@@ -64,7 +64,7 @@ int main(int count, char **arguments)
     CHECK(place != MAP_FAILED);
     for (; done < steps; done++) {
         char *piece;
-        long end = now_ms() + patience;
+        long end = now_ms() + wait_ms;
         while (done == 1 && now_ms() < end &&
                (__atomic_load_n(&segment->slot.flags, __ATOMIC_SEQ_CST) & SG_SLOT_WATCHED) == 0)
             pause_shortly();

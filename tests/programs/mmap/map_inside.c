@@ -1,5 +1,5 @@
 /*
- * map_inside CASE - what becomes of a mapping when this thread is called away, or another one forks or looks, while
+ * map_inside CASE - what becomes of a mapping when this thread is called away, or another one forks or scans, while
  * mmap, mprotect, mremap or munmap is inside the real call: the preload of test_map.py, which is the next one, tells
  * us.
  */
@@ -45,7 +45,7 @@ static void at(enum when when, const char *call, void (*what)(void))
 #define CHECK_MAPPED(bytes) CHECK_EQUAL(live(SG_DOMAIN_MAPPED) - base, bytes)
 
 /* What the guard refuses, it has looked at everything for. */
-static void look(void)
+static void scan(void)
 {
     void *volatile most = malloc((size_t)1 << 45);
     CHECK(most == NULL);
@@ -54,7 +54,7 @@ static void look(void)
 static void check_nothing_left(void)
 {
     CHECK_MAPPED(0);
-    look();
+    scan();
     CHECK(segment->slot.promised_bytes < MIB && segment->slot.inherited_promise_bytes < MIB);
     CHECK_EQUAL(segment->slot.in_flight_bytes, 0);
 }
@@ -82,12 +82,12 @@ static char *comb(size_t bytes)
     return ptr;
 }
 
-/* ---- a look meanwhile ---- */
+/* ---- a scan meanwhile ---- */
 
-/* What is promised, as of a look inside munmap, before the kernel is asked. */
+/* What is promised, as of a scan inside munmap, before the kernel is asked. */
 static uint64_t promised_while_it_goes(char *ptr, size_t bytes)
 {
-    at(BEFORE, "munmap", look);
+    at(BEFORE, "munmap", scan);
     CHECK_EQUAL(munmap(ptr, bytes), 0);
     CHECK(wanted_call == NULL);
     return segment->slot.promised_bytes;
@@ -105,7 +105,7 @@ CASE(pages_that_go_are_not_taken_for_small_blocks)
         CHECK((block[i] = malloc(BYTES)) != NULL);
     char *ptr = map(64 * MIB, READ_WRITE);
     memset(ptr, 1, 64 * MIB);
-    look();
+    scan();
     uint64_t before = segment->slot.promised_bytes;
     CHECK(before > 48 * MIB);
     CHECK(promised_while_it_goes(ptr, 64 * MIB) + MIB >= before);
@@ -118,7 +118,7 @@ CASE(address_space_that_goes_promises_nothing)
     char *held = malloc(64 * MIB); /* no more is promised than is held */
     CHECK(held != NULL);
     memset(held, 1, 64 * MIB);
-    look();
+    scan();
     uint64_t before = segment->slot.promised_bytes;
     CHECK(promised_while_it_goes(map(64 * MIB, PROT_NONE), 64 * MIB) <= before + MIB);
     free(held);
@@ -157,7 +157,7 @@ static void jump_out_of_mremap(enum when when, size_t old_bytes, size_t new_byte
     char *ptr = map(old_bytes, READ_WRITE), *to = place(new_bytes);
     jump_out_of_call(when, "mremap", ptr, old_bytes, to, new_bytes);
     CHECK_MAPPED(new_bytes);
-    look();
+    scan();
     CHECK_EQUAL(segment->slot.promised_bytes / MIB, new_bytes / MIB);
     CHECK_EQUAL(munmap(to, new_bytes), 0);
     check_nothing_left();
@@ -212,7 +212,7 @@ static void jump_out_of_all_that_take(size_t bytes)
         jump_out_of_taking(i / 2 == 0 ? BEFORE : AFTER, calls[i % 2], ptr, bytes);
         CHECK_MAPPED(bytes);
         CHECK_EQUAL(segment->slot.in_flight_bytes, 0);
-        look();
+        scan();
         CHECK(segment->slot.promised_bytes >= bytes && segment->slot.promised_bytes < bytes + MIB / 2);
         CHECK_EQUAL(munmap(ptr, bytes), 0);
         check_nothing_left();
@@ -243,18 +243,18 @@ CASE(handler_that_jumps_out_of_mmap_over_what_is_there_leaves_nothing_half_done)
     for (enum when when = BEFORE; when <= AFTER; when++) {
         char *ptr = map(bytes, READ_WRITE);
         memset(ptr, 1, bytes);
-        look();
+        scan();
         jump_out_of_replacing(when, ptr, bytes, PROT_NONE);
         CHECK_MAPPED(0);
         CHECK_EQUAL(mprotect(ptr, bytes, READ_WRITE), 0);
         CHECK_MAPPED(bytes);
-        look();
+        scan();
         CHECK_EQUAL(segment->slot.promised_bytes / MIB, bytes / MIB);
         memset(ptr, 1, bytes);
-        look();
+        scan();
         for (size_t i = 0; i < 8; i++)
             jump_out_of_replacing(when, ptr + i * small, small, READ_WRITE);
-        look();
+        scan();
         CHECK_EQUAL(segment->slot.promised_bytes / MIB, 8 * small / MIB);
         CHECK_EQUAL(munmap(ptr, bytes), 0);
         check_nothing_left();

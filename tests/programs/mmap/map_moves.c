@@ -32,9 +32,9 @@ int main(int count, char **arguments)
     begin = mmap(NULL, 1024 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(begin != MAP_FAILED);
     live_begin();
-    uint64_t least = UINT64_MAX, looks = 0;
+    uint64_t least = UINT64_MAX, scans = 0;
     CHECK(pthread_create(&thread, NULL, move, NULL) == 0);
-    for (time_t end = time(NULL) + atoi(arguments[1]); time(NULL) < end; looks++) {
+    for (time_t end = time(NULL) + atoi(arguments[1]); time(NULL) < end; scans++) {
         void *volatile most = malloc((size_t)1 << 45);
         CHECK(most == NULL);
         uint64_t promised = __atomic_load_n(&segment->slot.promised_bytes, __ATOMIC_SEQ_CST);
@@ -43,6 +43,6 @@ int main(int count, char **arguments)
     atomic_store(&is_over, true);
     CHECK(pthread_join(thread, NULL) == 0);
     printf("%zu\n", (size_t)(least / MIB));
-    fprintf(stderr, "%zu looks\n", (size_t)looks);
+    fprintf(stderr, "%zu scans\n", (size_t)scans);
     return 0;
 }

@@ -47,7 +47,7 @@ int main(int argc, char **argv)
         return 1;
     memset(heap, 1, 32 * MIB);
     memset(shared, 1, 32 * MIB);
-    char *more = malloc(128 * MIB); /* a look */
+    char *more = malloc(128 * MIB); /* a refresh */
     if (more == NULL)
         return 1;
     void *volatile refused = malloc((size_t)1 << 45); /* with a line about it */

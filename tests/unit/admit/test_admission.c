@@ -71,7 +71,7 @@ static bool would_get(enum sg_domain domain, uint64_t bytes)
     return is_admitted;
 }
 
-/* What a look showed serves small requests for 5 ms. */
+/* What a snapshot showed serves small requests for 5 ms. */
 static void let_the_look_age(void)
 {
     uint64_t end = clock_ns() + 6000000;
@@ -88,7 +88,7 @@ static const struct sg_refusal *last_refusal(void)
 /* ---- large requests ---------------------------------------------------------------------------------------------- */
 
 /* As one thread's decision would find it that has looked already, whatever the others do. */
-static bool would_fit_by_the_last_look(enum sg_domain domain, uint64_t bytes)
+static bool would_fit_by_the_last_snapshot(enum sg_domain domain, uint64_t bytes)
 {
     struct sg_request request = request_of(domain, bytes);
     struct sg_answer answer;
@@ -109,14 +109,14 @@ CHILD_TEST(what_lands_behind_a_look_is_gone_by_that_look)
         struct sg_request request = request_of(landing[i].domain, 4 * GIB);
         CHECK(sg_admission_ask(&request));
         sg_headroom_refresh(0, false);
-        CHECK(would_fit_by_the_last_look(SG_DOMAIN_MAPPED, 5 * GIB));
-        CHECK(!would_fit_by_the_last_look(SG_DOMAIN_MAPPED, 5 * GIB + 1));
-        sg_admission_settle(&request, landing[i].kept_bytes); /* the look was before the driver's own taking */
-        CHECK(would_fit_by_the_last_look(SG_DOMAIN_MAPPED, landing[i].left_bytes));
-        CHECK(!would_fit_by_the_last_look(SG_DOMAIN_MAPPED, landing[i].left_bytes + 1));
+        CHECK(would_fit_by_the_last_snapshot(SG_DOMAIN_MAPPED, 5 * GIB));
+        CHECK(!would_fit_by_the_last_snapshot(SG_DOMAIN_MAPPED, 5 * GIB + 1));
+        sg_admission_settle(&request, landing[i].kept_bytes); /* the snapshot was before the driver's own taking */
+        CHECK(would_fit_by_the_last_snapshot(SG_DOMAIN_MAPPED, landing[i].left_bytes));
+        CHECK(!would_fit_by_the_last_snapshot(SG_DOMAIN_MAPPED, landing[i].left_bytes + 1));
         sg_headroom_refresh(0, false); /* from here on the machine's figure is believed */
         if (landing[i].domain != SG_DOMAIN_MAPPED)
-            CHECK(would_fit_by_the_last_look(SG_DOMAIN_MAPPED, 9 * GIB));
+            CHECK(would_fit_by_the_last_snapshot(SG_DOMAIN_MAPPED, 9 * GIB));
     }
 }
 
@@ -364,7 +364,7 @@ static bool ask_small(uint64_t bytes)
     return is_admitted;
 }
 
-CHILD_TEST(a_young_look_serves_small_requests_and_an_old_one_none)
+CHILD_TEST(a_cached_snapshot_serves_small_requests_and_an_old_one_none)
 {
     begin(10 * GIB);
     for (int attempt = 0; attempt < 1000; attempt++) {
@@ -383,7 +383,7 @@ CHILD_TEST(a_young_look_serves_small_requests_and_an_old_one_none)
         CHECK_EQUAL(sg_own->machine.available_bytes, 5 * GIB);
         return;
     }
-    SKIP("this machine is too slow for a look of 5 ms");
+    SKIP("this machine is too slow for a snapshot of 5 ms");
 }
 
 CHILD_TEST(a_look_is_never_spent_twice)
@@ -398,7 +398,7 @@ CHILD_TEST(a_look_is_never_spent_twice)
     CHECK_EQUAL(sg_headroom_slack(SG_HEADROOM_RESERVE), slack - (int64_t)taken);
 }
 
-CHILD_TEST(a_request_large_beside_the_slack_looks_again)
+CHILD_TEST(a_request_large_beside_the_slack_takes_a_new_snapshot)
 {
     begin(RESERVE + 64 * MIB);
     CHECK(ask_small(4096));
@@ -593,7 +593,7 @@ CHILD_TEST(cma_is_there_for_the_host_but_not_for_cuda)
     CHECK(!would_get(SG_DOMAIN_PINNED, 8 * GIB + 1));
     put_file("proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 2097152 kB\nCmaFree: 1048576 kB\n");
     let_the_look_age();
-    CHECK(would_get(SG_DOMAIN_HEAP, 200 * MIB)); /* looks */
+    CHECK(would_get(SG_DOMAIN_HEAP, 200 * MIB)); /* refreshes */
     CHECK(!would_get(SG_DOMAIN_DEVICE, MIB));    /* nor out of the slack of a cached snapshot */
 }
 
@@ -669,7 +669,7 @@ CHILD_TEST(device_memory_that_meminfo_never_shows_stays_subtracted)
     CHECK(would_get(SG_DOMAIN_HEAP, 5 * GIB));
 }
 
-/* ---- observe, and no look ---------------------------------------------------------------------------------------- */
+/* ---- observe, and no snapshot ---------------------------------------------------------------------------------------- */
 
 CHILD_TEST(a_refusal_below_large_is_recorded_and_not_said)
 {
@@ -887,9 +887,9 @@ int main(void)
         cmocka_unit_test(waiting_for_requests_in_flight_ends_after_three_seconds),
         cmocka_unit_test(the_wait_option_waits_for_room),
         cmocka_unit_test(the_wait_option_ends),
-        cmocka_unit_test(a_young_look_serves_small_requests_and_an_old_one_none),
+        cmocka_unit_test(a_cached_snapshot_serves_small_requests_and_an_old_one_none),
         cmocka_unit_test(a_look_is_never_spent_twice),
-        cmocka_unit_test(a_request_large_beside_the_slack_looks_again),
+        cmocka_unit_test(a_request_large_beside_the_slack_takes_a_new_snapshot),
         cmocka_unit_test(between_reserve_and_floor_small_requests_pass),
         cmocka_unit_test(below_the_floor_small_requests_pass_for_32_mib),
         cmocka_unit_test(the_grace_begins_anew_when_the_floor_was_left),

@@ -10,13 +10,13 @@
 
 #define GUESS (512 * MIB)
 
-static const struct sg_context_estimate_look before = {
+static const struct sg_context_estimate_figures before = {
     .available_bytes = 100 * GIB, .asked_bytes = GIB, .own_bytes = GIB, .promised_bytes = 10 * GIB, .is_quiet = true};
 
 /* A context that shows as a fall of so much. */
 static uint64_t learn(uint64_t fall)
 {
-    struct sg_context_estimate_look after = before;
+    struct sg_context_estimate_figures after = before;
     after.available_bytes -= fall;
     return sg_context_estimate_learn(&before, &after);
 }
@@ -69,7 +69,7 @@ CHILD_TEST(what_is_believed_goes_by_the_machine)
 
 CHILD_TEST(what_is_in_the_books_is_not_the_contexts)
 {
-    struct sg_context_estimate_look after = before;
+    struct sg_context_estimate_figures after = before;
     begin(120 * GIB);
     after.available_bytes -= 3 * GIB;
     after.own_bytes += GIB;
@@ -87,7 +87,7 @@ CHILD_TEST(what_is_in_the_books_is_not_the_contexts)
 
 CHILD_TEST(what_cannot_be_told_is_not_learned)
 {
-    struct sg_context_estimate_look after = before, unquiet = before;
+    struct sg_context_estimate_figures after = before, unquiet = before;
     begin(120 * GIB);
     CHECK_EQUAL(learn(8 * MIB - 1), 0); /* noise */
     after.available_bytes += GIB;

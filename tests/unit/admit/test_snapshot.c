@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
 
-static struct sg_snapshot look;
+static struct sg_snapshot snapshot;
 
 static void use_fake_root(void)
 {
@@ -33,16 +33,16 @@ static void look_at_fake(void)
     uint64_t level[SG_ENTRY_LEVELS];
     use_fake_root();
     (void)sg_cgroup_find(level);
-    sg_snapshot_refresh(&look);
-    sg_cgroup_look(&look);
+    sg_snapshot_refresh(&snapshot);
+    sg_cgroup_refresh(&snapshot);
 }
 
 static void check_is_sysinfo(void)
 {
     struct sysinfo info;
-    CHECK(sysinfo(&info) == 0 && look.is_valid);
-    CHECK_EQUAL(look.at[0].limit_bytes, (uint64_t)info.totalram * info.mem_unit);
-    CHECK(look.at[0].headroom_bytes > 0 && look.at[0].headroom_bytes <= look.at[0].limit_bytes);
+    CHECK(sysinfo(&info) == 0 && snapshot.is_valid);
+    CHECK_EQUAL(snapshot.at[0].limit_bytes, (uint64_t)info.totalram * info.mem_unit);
+    CHECK(snapshot.at[0].headroom_bytes > 0 && snapshot.at[0].headroom_bytes <= snapshot.at[0].limit_bytes);
 }
 
 /* ---- the machine ------------------------------------------------------------------------------------------------- */
@@ -51,27 +51,27 @@ CHILD_TEST(meminfo_is_read_in_bytes)
 {
     put_meminfo(128 * GIB, 100 * GIB);
     look_at_fake();
-    CHECK(look.is_valid && look.time_ns != 0);
-    CHECK_EQUAL(look.count, 1);
-    CHECK_EQUAL(look.at[0].limit_bytes, 128 * GIB);
-    CHECK_EQUAL(look.at[0].headroom_bytes, 100 * GIB);
-    CHECK_EQUAL(look.free_bytes, 50 * GIB);
-    CHECK_EQUAL(look.cma_free_bytes, MIB);
+    CHECK(snapshot.is_valid && snapshot.time_ns != 0);
+    CHECK_EQUAL(snapshot.count, 1);
+    CHECK_EQUAL(snapshot.at[0].limit_bytes, 128 * GIB);
+    CHECK_EQUAL(snapshot.at[0].headroom_bytes, 100 * GIB);
+    CHECK_EQUAL(snapshot.free_bytes, 50 * GIB);
+    CHECK_EQUAL(snapshot.cma_free_bytes, MIB);
 }
 
 CHILD_TEST(meminfo_without_cma_has_none)
 {
     put_file("proc/meminfo", "MemTotal: 1048576 kB\nMemAvailable: 524288 kB\nXCmaFree: 7 kB\nCmaFreeX: 8 kB\n");
     look_at_fake();
-    CHECK_EQUAL(look.cma_free_bytes, 0);
-    CHECK_EQUAL(look.at[0].headroom_bytes, 512 * MIB);
+    CHECK_EQUAL(snapshot.cma_free_bytes, 0);
+    CHECK_EQUAL(snapshot.at[0].headroom_bytes, 512 * MIB);
 }
 
 CHILD_TEST(available_is_never_more_than_total)
 {
     put_file("proc/meminfo", "MemTotal: 1024 kB\nMemAvailable: 18446744073709551614 kB\n");
     look_at_fake();
-    CHECK_EQUAL(look.at[0].headroom_bytes, MIB);
+    CHECK_EQUAL(snapshot.at[0].headroom_bytes, MIB);
 }
 
 CHILD_TEST(missing_meminfo_falls_back_to_sysinfo)
@@ -108,15 +108,15 @@ CHILD_TEST(available_that_is_no_number_is_nothing)
 {
     put_file("proc/meminfo", "MemTotal: 1024 kB\nMemAvailable: much kB\n");
     look_at_fake();
-    CHECK(look.is_valid);
-    CHECK_EQUAL(look.at[0].headroom_bytes, 0);
+    CHECK(snapshot.is_valid);
+    CHECK_EQUAL(snapshot.at[0].headroom_bytes, 0);
 }
 
 CHILD_TEST(a_huge_cma_figure_takes_no_more_than_there_is)
 {
     put_file("proc/meminfo", "MemTotal: 1024 kB\nMemAvailable: 512 kB\nCmaFree: 99999999999999999999 kB\n");
     look_at_fake();
-    CHECK_EQUAL(look.cma_free_bytes, 512 * KIB);
+    CHECK_EQUAL(snapshot.cma_free_bytes, 512 * KIB);
 }
 
 /* ---- reserve and floor ------------------------------------------------------------------------------------------- */
@@ -214,13 +214,13 @@ CHILD_TEST(every_level_of_v2_bounds)
     put_v2("/user.slice/job", "max", "max", 9 * GIB, 0, 0);                          /* no limit */
     put_v2("/user.slice/job/leaf", "21474836480", "10737418240", 4 * GIB, GIB, MIB); /* 20 GiB, high at 10 */
     look_at_fake();
-    CHECK_EQUAL(look.count, 3);
-    CHECK_EQUAL(look.at[1].limit_bytes, 10 * GIB); /* high is lower than max */
-    CHECK_EQUAL(look.at[1].headroom_bytes, 7 * GIB + MIB);
-    CHECK_EQUAL(look.at[1].reserve_bytes, 10 * GIB / 100 * 8 + 10 * GIB % 100 * 8 / 100);
-    CHECK_EQUAL(look.at[2].limit_bytes, 40 * GIB);
-    CHECK_EQUAL(look.at[2].headroom_bytes, 30 * GIB);
-    CHECK_EQUAL(look.at[0].headroom_bytes, 100 * GIB);
+    CHECK_EQUAL(snapshot.count, 3);
+    CHECK_EQUAL(snapshot.at[1].limit_bytes, 10 * GIB); /* high is lower than max */
+    CHECK_EQUAL(snapshot.at[1].headroom_bytes, 7 * GIB + MIB);
+    CHECK_EQUAL(snapshot.at[1].reserve_bytes, 10 * GIB / 100 * 8 + 10 * GIB % 100 * 8 / 100);
+    CHECK_EQUAL(snapshot.at[2].limit_bytes, 40 * GIB);
+    CHECK_EQUAL(snapshot.at[2].headroom_bytes, 30 * GIB);
+    CHECK_EQUAL(snapshot.at[0].headroom_bytes, 100 * GIB);
 }
 
 CHILD_TEST(a_group_beyond_its_limit_has_no_headroom)
@@ -229,8 +229,8 @@ CHILD_TEST(a_group_beyond_its_limit_has_no_headroom)
     put_file("proc/self/cgroup", "0::/job\n");
     put_v2("/job", "1073741824", "max", 2 * GIB, 0, 0);
     look_at_fake();
-    CHECK_EQUAL(look.count, 2);
-    CHECK_EQUAL(look.at[1].headroom_bytes, 0);
+    CHECK_EQUAL(snapshot.count, 2);
+    CHECK_EQUAL(snapshot.at[1].headroom_bytes, 0);
 }
 
 CHILD_TEST(more_cache_than_usage_is_no_usage)
@@ -239,7 +239,7 @@ CHILD_TEST(more_cache_than_usage_is_no_usage)
     put_file("proc/self/cgroup", "0::/job\n");
     put_v2("/job", "1073741824", "max", MIB, 4 * MIB, MIB);
     look_at_fake();
-    CHECK_EQUAL(look.at[1].headroom_bytes, GIB);
+    CHECK_EQUAL(snapshot.at[1].headroom_bytes, GIB);
 }
 
 CHILD_TEST(v1_counts_with_the_hierarchical_totals)
@@ -255,11 +255,11 @@ CHILD_TEST(v1_counts_with_the_hierarchical_totals)
              "active_file %" PRIu64 "\ntotal_active_file %" PRIu64 "\ntotal_inactive_file %" PRIu64 "\n", 3 * GIB, GIB,
              GIB);
     look_at_fake();
-    CHECK_EQUAL(look.count, 3);
-    CHECK_EQUAL(look.at[1].limit_bytes, 8 * GIB);
-    CHECK_EQUAL(look.at[1].headroom_bytes, 5 * GIB);
-    CHECK_EQUAL(look.at[2].limit_bytes, 16 * GIB);
-    CHECK_EQUAL(look.at[2].headroom_bytes, 10 * GIB);
+    CHECK_EQUAL(snapshot.count, 3);
+    CHECK_EQUAL(snapshot.at[1].limit_bytes, 8 * GIB);
+    CHECK_EQUAL(snapshot.at[1].headroom_bytes, 5 * GIB);
+    CHECK_EQUAL(snapshot.at[2].limit_bytes, 16 * GIB);
+    CHECK_EQUAL(snapshot.at[2].headroom_bytes, 10 * GIB);
 }
 
 CHILD_TEST(a_container_without_a_cgroup_namespace_finds_its_group_at_the_mount)
@@ -268,9 +268,9 @@ CHILD_TEST(a_container_without_a_cgroup_namespace_finds_its_group_at_the_mount)
     put_file("proc/self/cgroup", "0::/system.slice/docker-0123456789abcdef.scope\n");
     put_v2("", "8589934592", "max", 2 * GIB, 0, 0);
     look_at_fake();
-    CHECK_EQUAL(look.count, 2);
-    CHECK_EQUAL(look.at[1].limit_bytes, 8 * GIB);
-    CHECK_EQUAL(look.at[1].headroom_bytes, 6 * GIB);
+    CHECK_EQUAL(snapshot.count, 2);
+    CHECK_EQUAL(snapshot.at[1].limit_bytes, 8 * GIB);
+    CHECK_EQUAL(snapshot.at[1].headroom_bytes, 6 * GIB);
 }
 
 CHILD_TEST(v1_in_a_container_finds_its_group_at_the_mount)
@@ -280,8 +280,8 @@ CHILD_TEST(v1_in_a_container_finds_its_group_at_the_mount)
     put_file("sys/fs/cgroup/memory/memory.limit_in_bytes", "%" PRIu64 "\n", 8 * GIB);
     put_file("sys/fs/cgroup/memory/memory.usage_in_bytes", "%" PRIu64 "\n", GIB);
     look_at_fake();
-    CHECK_EQUAL(look.count, 2);
-    CHECK_EQUAL(look.at[1].headroom_bytes, 7 * GIB);
+    CHECK_EQUAL(snapshot.count, 2);
+    CHECK_EQUAL(snapshot.at[1].headroom_bytes, 7 * GIB);
 }
 
 CHILD_TEST(a_group_outside_our_namespace_bounds_by_what_is_seen)
@@ -291,8 +291,8 @@ CHILD_TEST(a_group_outside_our_namespace_bounds_by_what_is_seen)
     put_v2("", "8589934592", "max", 2 * GIB, 0, 0);
     put_file("other/memory.max", "4096\n");
     look_at_fake();
-    CHECK_EQUAL(look.count, 2);
-    CHECK_EQUAL(look.at[1].limit_bytes, 8 * GIB);
+    CHECK_EQUAL(snapshot.count, 2);
+    CHECK_EQUAL(snapshot.at[1].limit_bytes, 8 * GIB);
 }
 
 CHILD_TEST(no_group_bounds_nothing)
@@ -300,7 +300,7 @@ CHILD_TEST(no_group_bounds_nothing)
     put_meminfo(128 * GIB, 100 * GIB);
     put_file("proc/self/cgroup", "0::/\n");
     look_at_fake();
-    CHECK_EQUAL(look.count, 1);
+    CHECK_EQUAL(snapshot.count, 1);
 }
 
 CHILD_TEST(a_limit_of_zero_is_a_limit)
@@ -309,8 +309,8 @@ CHILD_TEST(a_limit_of_zero_is_a_limit)
     put_file("proc/self/cgroup", "0::/job\n");
     put_v2("/job", "0", "max", 0, 0, 0);
     look_at_fake();
-    CHECK_EQUAL(look.count, 2);
-    CHECK_EQUAL(look.at[1].headroom_bytes, 0);
+    CHECK_EQUAL(snapshot.count, 2);
+    CHECK_EQUAL(snapshot.at[1].headroom_bytes, 0);
 }
 
 /* Groups are looked up once a second, so each case has a process of its own. */
@@ -329,8 +329,8 @@ CHILD_TEST(garbage_of_a_group_is_survived)
         CHECK(child >= 0);
         if (child == 0) {
             look_at_fake();
-            CHECK(look.is_valid);
-            CHECK_EQUAL(look.count, 1);
+            CHECK(snapshot.is_valid);
+            CHECK_EQUAL(snapshot.count, 1);
             _exit(0);
         }
         int status = 0;
@@ -348,7 +348,7 @@ CHILD_TEST(more_levels_than_there_is_room_for_are_survived)
     }
     put_file("proc/self/cgroup", "0::%s\n", group);
     look_at_fake();
-    CHECK_EQUAL(look.count, SG_CONSTRAINT_CAPACITY);
+    CHECK_EQUAL(snapshot.count, SG_CONSTRAINT_CAPACITY);
 }
 
 CHILD_TEST(usage_is_read_at_every_look)
@@ -357,10 +357,10 @@ CHILD_TEST(usage_is_read_at_every_look)
     put_file("proc/self/cgroup", "0::/job\n");
     put_v2("/job", "1073741824", "max", MIB, 0, 0);
     look_at_fake();
-    CHECK_EQUAL(look.at[1].headroom_bytes, GIB - MIB);
+    CHECK_EQUAL(snapshot.at[1].headroom_bytes, GIB - MIB);
     put_v2("/job", "1073741824", "max", 100 * MIB, 0, 0);
     look_at_fake();
-    CHECK_EQUAL(look.at[1].headroom_bytes, GIB - 100 * MIB);
+    CHECK_EQUAL(snapshot.at[1].headroom_bytes, GIB - 100 * MIB);
 }
 
 /* As after default_hugepagesz=1G on the kernel's command line. */

@@ -32,7 +32,7 @@ static void check(const struct field *fields, size_t count)
 static const struct {
     size_t segment_bytes; /* without records */
     size_t record_bytes, site_bytes, peak_bytes, refusal_bytes, phase_bytes, event_bytes, device_bytes, machine_bytes;
-    size_t frozen_seat_bytes, entry_bytes, ledger_header_bytes;
+    size_t frozen_entry_bytes, entry_bytes, ledger_header_bytes;
     size_t entries;
 } versions[] = {
     [2] = {31296, 64, 128, 80, 80, 96, 128, 64, 64, 512, 2176, 4096, 1024},
@@ -51,12 +51,12 @@ PLAIN_TEST(what_grows_has_another_version)
     assert_int_equal(sizeof(struct sg_event), versions[SG_ABI_VERSION].event_bytes);
     assert_int_equal(sizeof(struct sg_device), versions[SG_ABI_VERSION].device_bytes);
     assert_int_equal(sizeof(struct sg_machine), versions[SG_ABI_VERSION].machine_bytes);
-    assert_int_equal(SG_ENTRY_FROZEN_BYTES, versions[SG_REGISTRY_VERSION].frozen_seat_bytes);
+    assert_int_equal(SG_ENTRY_FROZEN_BYTES, versions[SG_REGISTRY_VERSION].frozen_entry_bytes);
     assert_int_equal(sizeof(struct sg_registry_entry), versions[SG_REGISTRY_VERSION].entry_bytes);
     assert_int_equal(sizeof(struct sg_registry), versions[SG_REGISTRY_VERSION].ledger_header_bytes);
     assert_int_equal(SG_ENTRY_CAPACITY, versions[SG_REGISTRY_VERSION].entries);
     for (size_t i = 2; i < SG_ARRAY_LENGTH(versions); i++) { /* version 1 was never released */
-        assert_int_equal(SG_ENTRY_FROZEN_BYTES, versions[i].frozen_seat_bytes);
+        assert_int_equal(SG_ENTRY_FROZEN_BYTES, versions[i].frozen_entry_bytes);
         assert_int_equal(SG_ENTRY_CAPACITY, versions[i].entries);
     }
 }

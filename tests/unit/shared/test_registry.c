@@ -53,7 +53,7 @@ static const char *ledger_path(void)
     return in_folder("live/" SG_REGISTRY_NAME);
 }
 
-static struct sg_registry_entry *seat_at(unsigned number)
+static struct sg_registry_entry *entry_at(unsigned number)
 {
     return sg_entry_at(sg_entry_registry(), number);
 }
@@ -72,7 +72,7 @@ static bool is_locked(unsigned number)
 }
 
 /* Locks some registry entries as living owners do, until the descriptor is closed. */
-static int lock_seats(unsigned first, unsigned count)
+static int lock_entries(unsigned first, unsigned count)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = first, .l_len = count};
     int fd = open(ledger_path(), O_RDWR | O_CLOEXEC);
@@ -125,7 +125,7 @@ CHILD_TEST(without_a_segment_a_process_decides_alone)
     CHECK(access(ledger_path(), F_OK) != 0);
 }
 
-CHILD_TEST(the_first_one_makes_the_ledger_and_takes_the_first_seat)
+CHILD_TEST(the_first_one_makes_the_ledger_and_takes_the_first_entry)
 {
     struct stat info;
     join_shared();
@@ -149,7 +149,7 @@ CHILD_TEST(the_first_one_makes_the_ledger_and_takes_the_first_seat)
     CHECK(is_locked(0) && !is_locked(1));
 }
 
-CHILD_TEST(what_was_there_before_the_seat_is_in_it)
+CHILD_TEST(what_was_there_before_the_entry_is_in_it)
 {
     sg_own->slot.promised_bytes = 3 * MIB;
     sg_entry_flight_add(SG_SOURCE_UNBOUNDED, GIB);
@@ -166,10 +166,10 @@ CHILD_TEST(what_was_there_before_the_seat_is_in_it)
     CHECK_EQUAL(entry->level[2], 0);
 }
 
-CHILD_TEST(nothing_of_the_last_owner_is_left_in_a_seat)
+CHILD_TEST(nothing_of_the_last_owner_is_left_in_an_entry)
 {
     join_shared();
-    struct sg_registry_entry *entry = seat_at(1);
+    struct sg_registry_entry *entry = entry_at(1);
     memset(entry, 0xff, sizeof *entry);
     entry->claim = 7 << 2 | SG_CLAIM_DEAD;
     pid_t child = fork_guarded(join_shared);
@@ -186,13 +186,13 @@ CHILD_TEST(nothing_of_the_last_owner_is_left_in_a_seat)
 
 /* ---- leaving ----------------------------------------------------------------------------------------------------- */
 
-static void expect_seat_1(void)
+static void expect_entry_1(void)
 {
     join_shared();
     CHECK_EQUAL(own_number(), 1);
 }
 
-CHILD_TEST(who_leaves_counts_no_more_but_keeps_others_from_the_seat)
+CHILD_TEST(who_leaves_counts_no_more_but_keeps_others_from_the_entry)
 {
     join_shared();
     uint32_t epoch = sg_peers_epoch();
@@ -200,17 +200,17 @@ CHILD_TEST(who_leaves_counts_no_more_but_keeps_others_from_the_seat)
     CHECK_EQUAL(sg_entry_own()->claim, 1 << 2 | SG_CLAIM_EMPTY);
     CHECK(sg_peers_epoch() != epoch);
     CHECK(is_locked(0));
-    wait_for(fork_guarded(expect_seat_1));
+    wait_for(fork_guarded(expect_entry_1));
 }
 
 CHILD_TEST(a_generation_never_comes_again)
 {
     join_shared();
     for (uint64_t generation = 1; generation < 20; generation++) {
-        wait_for(fork_guarded(expect_seat_1));
-        CHECK_EQUAL(seat_at(1)->claim, generation << 2 | SG_CLAIM_LIVE);
+        wait_for(fork_guarded(expect_entry_1));
+        CHECK_EQUAL(entry_at(1)->claim, generation << 2 | SG_CLAIM_LIVE);
         CHECK(sg_registry_reap());
-        CHECK_EQUAL(seat_at(1)->claim, generation << 2 | SG_CLAIM_DEAD);
+        CHECK_EQUAL(entry_at(1)->claim, generation << 2 | SG_CLAIM_DEAD);
         CHECK(!sg_registry_reap());
     }
     CHECK_EQUAL(sg_entry_registry()->entry_used, 2);
@@ -233,7 +233,7 @@ static void change_everything(void)
     CHECK_EQUAL(sg_entry_own_flight(true), 0);
 }
 
-CHILD_TEST(a_childs_seat_is_not_its_parents)
+CHILD_TEST(a_childs_entry_is_not_its_parents)
 {
     join_shared();
     sg_ledger_charge(SG_DOMAIN_HEAP, 7 * MIB);
@@ -291,7 +291,7 @@ static int hold_pipe[2];
 /* Joins, has a child that knows nothing of it, and is killed. */
 static void die_before_child(void)
 {
-    expect_seat_1();
+    expect_entry_1();
     pid_t child = fork();
     if (child == 0) {
         char byte;
@@ -301,7 +301,7 @@ static void die_before_child(void)
     (void)kill(getpid(), SIGKILL);
 }
 
-CHILD_TEST(a_child_that_lives_on_does_not_keep_its_parents_seat)
+CHILD_TEST(a_child_that_lives_on_does_not_keep_its_parents_entry)
 {
     int status;
     if (!has_dontfork())
@@ -312,33 +312,33 @@ CHILD_TEST(a_child_that_lives_on_does_not_keep_its_parents_seat)
     CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
     CHECK(!is_locked(1));
     CHECK(sg_registry_reap());
-    CHECK_EQUAL(SG_CLAIM_STATE(seat_at(1)->claim), SG_CLAIM_DEAD);
+    CHECK_EQUAL(SG_CLAIM_STATE(entry_at(1)->claim), SG_CLAIM_DEAD);
     (void)close(hold_pipe[1]);
 }
 
 /* ---- who is dead ------------------------------------------------------------------------------------------------- */
 
-CHILD_TEST(only_unlocked_seats_are_found_dead)
+CHILD_TEST(only_unlocked_entries_are_found_dead)
 {
     join_shared();
     for (unsigned i = 1; i < 6; i++)
-        seat_at(i)->claim = (uint64_t)i << 2 | SG_CLAIM_LIVE;
-    seat_at(4)->claim = 4 << 2 | SG_CLAIM_EMPTY;
+        entry_at(i)->claim = (uint64_t)i << 2 | SG_CLAIM_LIVE;
+    entry_at(4)->claim = 4 << 2 | SG_CLAIM_EMPTY;
     sg_store(&sg_entry_registry()->entry_used, 5u);
-    int fd = lock_seats(2, 1);
+    int fd = lock_entries(2, 1);
     uint32_t epoch = sg_peers_epoch();
     CHECK(sg_registry_reap());
     CHECK(sg_peers_epoch() != epoch);
     CHECK_EQUAL(sg_entry_own()->claim, 1 << 2 | SG_CLAIM_LIVE);
-    CHECK_EQUAL(seat_at(1)->claim, 1 << 2 | SG_CLAIM_DEAD);
-    CHECK_EQUAL(seat_at(2)->claim, 2 << 2 | SG_CLAIM_LIVE);
-    CHECK_EQUAL(seat_at(3)->claim, 3 << 2 | SG_CLAIM_DEAD);
-    CHECK_EQUAL(seat_at(4)->claim, 4 << 2 | SG_CLAIM_EMPTY);
-    CHECK_EQUAL(seat_at(5)->claim, 5 << 2 | SG_CLAIM_LIVE); /* behind what is used */
+    CHECK_EQUAL(entry_at(1)->claim, 1 << 2 | SG_CLAIM_DEAD);
+    CHECK_EQUAL(entry_at(2)->claim, 2 << 2 | SG_CLAIM_LIVE);
+    CHECK_EQUAL(entry_at(3)->claim, 3 << 2 | SG_CLAIM_DEAD);
+    CHECK_EQUAL(entry_at(4)->claim, 4 << 2 | SG_CLAIM_EMPTY);
+    CHECK_EQUAL(entry_at(5)->claim, 5 << 2 | SG_CLAIM_LIVE); /* behind what is used */
     CHECK(!sg_registry_reap());
     CHECK(close(fd) == 0);
     CHECK(sg_registry_reap());
-    CHECK_EQUAL(seat_at(2)->claim, 2 << 2 | SG_CLAIM_DEAD);
+    CHECK_EQUAL(entry_at(2)->claim, 2 << 2 | SG_CLAIM_DEAD);
 }
 
 CHILD_TEST(who_finds_the_ledger_removed_joins_a_new_one)
@@ -393,11 +393,11 @@ CHILD_TEST(who_finds_another_file_in_the_place_of_the_ledger_goes_there)
 static void fill_ledger(uint64_t claim)
 {
     for (unsigned i = 0; i < SG_ENTRY_CAPACITY; i++)
-        seat_at(i)->claim = claim;
+        entry_at(i)->claim = claim;
     sg_store(&sg_entry_registry()->entry_used, (uint32_t)SG_ENTRY_CAPACITY);
 }
 
-static void expect_no_seat(void)
+static void expect_no_entry(void)
 {
     join();
     CHECK(!is_sharing());
@@ -408,24 +408,24 @@ static void expect_no_seat(void)
     CHECK(!sg_registry_reap());
 }
 
-static void expect_a_seat(void)
+static void expect_an_entry(void)
 {
     join_shared();
 }
 
-CHILD_TEST(who_finds_all_seats_taken_decides_alone)
+CHILD_TEST(who_finds_all_entries_taken_decides_alone)
 {
     join_shared();
-    int fd = lock_seats(1, SG_ENTRY_CAPACITY - 1);
+    int fd = lock_entries(1, SG_ENTRY_CAPACITY - 1);
     fill_ledger(1 << 2 | SG_CLAIM_LIVE);
-    wait_for(fork_guarded(expect_no_seat));
+    wait_for(fork_guarded(expect_no_entry));
     fill_ledger(1 << 2 | SG_CLAIM_EMPTY); /* they have left, and not ended yet */
-    wait_for(fork_guarded(expect_no_seat));
+    wait_for(fork_guarded(expect_no_entry));
     fill_ledger(1 << 2 | SG_CLAIM_LIVE);
     CHECK(close(fd) == 0);
-    wait_for(fork_guarded(expect_a_seat)); /* of the dead */
-    CHECK_EQUAL(SG_CLAIM_STATE(seat_at(0)->claim), SG_CLAIM_LIVE);
-    CHECK_EQUAL(SG_CLAIM_STATE(seat_at(SG_ENTRY_CAPACITY - 1)->claim), SG_CLAIM_DEAD);
+    wait_for(fork_guarded(expect_an_entry)); /* of the dead */
+    CHECK_EQUAL(SG_CLAIM_STATE(entry_at(0)->claim), SG_CLAIM_LIVE);
+    CHECK_EQUAL(SG_CLAIM_STATE(entry_at(SG_ENTRY_CAPACITY - 1)->claim), SG_CLAIM_DEAD);
 }
 
 static void expect_alone(const char *why)
@@ -459,33 +459,33 @@ static void join_another_versions(uint32_t entry_bytes)
     header.version++;
     header.entry_bytes = entry_bytes;
     put_ledger(&header, (off_t)SG_REGISTRY_BYTES(entry_bytes));
-    int owners = lock_seats(0, 2);
+    int owners = lock_entries(0, 2);
     join_shared();
     CHECK(sg_registry_due() != SG_REGISTRY_JOIN);
-    CHECK(sg_entry_own() == seat_at(2) && (char *)seat_at(2) == (char *)seat_at(0) + 2 * (size_t)entry_bytes);
+    CHECK(sg_entry_own() == entry_at(2) && (char *)entry_at(2) == (char *)entry_at(0) + 2 * (size_t)entry_bytes);
     sg_entry_begin_files();
     sg_entry_end_files(&range, 1);
     sg_entry_set_file_bytes(8192);
     CHECK_EQUAL(sg_entry_names(sg_entry_own())->file[0].end, 3);
     CHECK_EQUAL(sg_entry_names(sg_entry_own())->file_bytes, 8192);
     char rest[4096] = {0};
-    CHECK(memcmp((char *)seat_at(2) + SG_ENTRY_FROZEN_BYTES, rest, entry_bytes - SG_ENTRY_FROZEN_BYTES) == 0);
-    CHECK_EQUAL(SG_CLAIM_STATE(seat_at(3)->claim), SG_CLAIM_EMPTY);
-    CHECK_EQUAL(sg_entry_names(seat_at(3))->file_bytes, 0);
+    CHECK(memcmp((char *)entry_at(2) + SG_ENTRY_FROZEN_BYTES, rest, entry_bytes - SG_ENTRY_FROZEN_BYTES) == 0);
+    CHECK_EQUAL(SG_CLAIM_STATE(entry_at(3)->claim), SG_CLAIM_EMPTY);
+    CHECK_EQUAL(sg_entry_names(entry_at(3))->file_bytes, 0);
     CHECK(close(owners) == 0);
 }
 
-CHILD_TEST(another_versions_ledger_with_smaller_seats_is_shared)
+CHILD_TEST(another_versions_ledger_with_smaller_entries_is_shared)
 {
     join_another_versions(SG_ENTRY_FROZEN_BYTES);
 }
 
-CHILD_TEST(another_versions_ledger_with_larger_seats_is_shared)
+CHILD_TEST(another_versions_ledger_with_larger_entries_is_shared)
 {
     join_another_versions(4096);
 }
 
-CHILD_TEST(seats_of_another_version_add_up_without_their_names)
+CHILD_TEST(entries_of_another_version_add_up_without_their_names)
 {
     struct sg_registry header = good;
     struct sg_peers peers;
@@ -493,7 +493,7 @@ CHILD_TEST(seats_of_another_version_add_up_without_their_names)
     header.entry_bytes = 1024;
     put_ledger(&header, SG_REGISTRY_BYTES(1024));
     join_shared();
-    struct sg_registry_entry *other = seat_at(7);
+    struct sg_registry_entry *other = entry_at(7);
     memset((char *)other + SG_ENTRY_FROZEN_BYTES, 0xff, 1024 - SG_ENTRY_FROZEN_BYTES);
     other->slot.granted_bytes = other->slot.promised_bytes = 5000;
     other->slot.in_flight_bytes = other->bounded_flight_bytes = 700;
@@ -504,7 +504,7 @@ CHILD_TEST(seats_of_another_version_add_up_without_their_names)
     CHECK_EQUAL(peers.machine.flight_bytes, 700);
 }
 
-CHILD_TEST(another_versions_ledger_whose_seats_cannot_be_found_is_left_alone)
+CHILD_TEST(another_versions_ledger_whose_entries_cannot_be_found_is_left_alone)
 {
     struct sg_registry header = good;
     header.version++;
@@ -513,7 +513,7 @@ CHILD_TEST(another_versions_ledger_whose_seats_cannot_be_found_is_left_alone)
     expect_alone("another version");
 }
 
-CHILD_TEST(a_ledger_with_other_seats_is_left_alone)
+CHILD_TEST(a_ledger_with_other_entries_is_left_alone)
 {
     struct sg_registry header = good;
     header.entry_bytes *= 2;
@@ -586,20 +586,20 @@ static void meet(void)
     for (uint64_t deadline = clock_ns() + 20 * UINT64_C(1000000000); live != CROWD + 1 && clock_ns() < deadline;) {
         live = 0;
         for (unsigned i = 0; i < SG_ENTRY_CAPACITY; i++)
-            live += SG_CLAIM_STATE(sg_load(&seat_at(i)->claim)) == SG_CLAIM_LIVE;
+            live += SG_CLAIM_STATE(sg_load(&entry_at(i)->claim)) == SG_CLAIM_LIVE;
     }
     CHECK_EQUAL(live, CROWD + 1);
     sg_store(&crowd->may_end, 1u);
     for (int i = 0; i < CROWD; i++) {
         unsigned entries = 0;
         for (unsigned j = 0; j < SG_ENTRY_CAPACITY; j++)
-            entries += seat_at(j)->slot.pid == (uint32_t)child[i];
+            entries += entry_at(j)->slot.pid == (uint32_t)child[i];
         CHECK_EQUAL(entries, 1);
         wait_for(child[i]);
     }
 }
 
-CHILD_TEST(those_who_come_at_once_meet_in_one_ledger_on_different_seats)
+CHILD_TEST(those_who_come_at_once_meet_in_one_ledger_on_different_entries)
 {
     char command[128];
     crowd = mmap(NULL, sizeof *crowd, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -624,7 +624,7 @@ CHILD_TEST(those_who_come_at_once_meet_in_one_ledger_on_different_seats)
 /* A registry entry of somebody else; it is locked by nobody, which sums do not care about. */
 static struct sg_registry_entry *sit(unsigned number)
 {
-    struct sg_registry_entry *entry = seat_at(number);
+    struct sg_registry_entry *entry = entry_at(number);
     memset(entry, 0, sizeof *entry);
     entry->claim = 1 << 2 | SG_CLAIM_LIVE;
     if (sg_load(&sg_entry_registry()->entry_used) < number + 1)
@@ -661,9 +661,9 @@ CHILD_TEST(the_sum_is_of_the_living_and_without_ourselves)
     promise_of(sit(2), 10);
     promise_of(sit(3), 100);
     promise_of(sit(700), 1000);
-    seat_at(2)->claim = 1 << 2 | SG_CLAIM_DEAD;
+    entry_at(2)->claim = 1 << 2 | SG_CLAIM_DEAD;
     CHECK_EQUAL(sum_for(0).machine.held_bytes, 1101);
-    seat_at(3)->claim = 1 << 2 | SG_CLAIM_EMPTY;
+    entry_at(3)->claim = 1 << 2 | SG_CLAIM_EMPTY;
     CHECK_EQUAL(sum_for(0).machine.held_bytes, 1001);
     sg_store(&sg_entry_registry()->entry_used, 10u);
     CHECK_EQUAL(sum_for(0).machine.held_bytes, 1);
@@ -732,10 +732,10 @@ CHILD_TEST(what_flies_is_of_the_machine_its_groups_or_a_device)
     CHECK_EQUAL(peers.device.flight_bytes, 100);
     CHECK_EQUAL(peers.job.flight_bytes, 111);
     CHECK_EQUAL(sum_for(4712).device.flight_bytes, 0);
-    seat_at(1)->flight_device = SG_UNKNOWN;
+    entry_at(1)->flight_device = SG_UNKNOWN;
     CHECK_EQUAL(sum_for(4712).device.flight_bytes, 100);
     CHECK_EQUAL(sum_for(0).device.flight_bytes, 0);
-    seat_at(1)->slot.device_bytes = 5;
+    entry_at(1)->slot.device_bytes = 5;
     CHECK_EQUAL(sum_for(0).cuda_bytes, 5);
 }
 
@@ -784,11 +784,11 @@ CHILD_TEST(a_job_is_what_its_processes_hold_of_their_own)
     CHECK_EQUAL(peers.job.flight_bytes, 21);
     CHECK_EQUAL(peers.job.queued_before_bytes, 30);
     CHECK_EQUAL(peers.job_limit_bytes, 300);
-    seat_at(2)->claim = seat_at(3)->claim = 1 << 2 | SG_CLAIM_DEAD;
+    entry_at(2)->claim = entry_at(3)->claim = 1 << 2 | SG_CLAIM_DEAD;
     CHECK_EQUAL(sum_for(0).job_limit_bytes, 0);
 }
 
-CHILD_TEST(no_sum_wraps_whatever_the_seats_say)
+CHILD_TEST(no_sum_wraps_whatever_the_entries_say)
 {
     join_shared();
     const uint64_t levels[] = {SG_UNKNOWN};
@@ -876,7 +876,7 @@ CHILD_TEST(a_close_look_sees_what_of_a_promise_is_there_by_now)
     CHECK_EQUAL(closely(), 80 * MIB + stacks);
     entry->slot.promised_bytes = 5 * MIB;
     CHECK_EQUAL(closely(), 0);
-    entry->slot.promised_bytes = 512 * KIB; /* not worth a look */
+    entry->slot.promised_bytes = 512 * KIB; /* not worth a scan */
     CHECK_EQUAL(closely(), 512 * KIB);
     entry->slot.promised_bytes = 100 * MIB;
     entry->scanned_anonymous_bytes = now + MIB; /* it has less than then */
@@ -939,7 +939,7 @@ CHILD_TEST(what_has_landed_is_no_more_in_flight)
     CHECK_EQUAL(sg_entry_own_device_flight(4711), 0);
 }
 
-CHILD_TEST(a_young_look_serves_what_is_small_beside_it)
+CHILD_TEST(a_cached_snapshot_serves_what_is_small_beside_it)
 {
     uint64_t *asked = &sg_entry_registry()->asked_bytes;
     join_shared();
@@ -1012,7 +1012,7 @@ static void *change_slot(void *number)
     return NULL;
 }
 
-CHILD_TEST(the_seat_says_what_the_slot_says_when_all_is_quiet)
+CHILD_TEST(the_entry_says_what_the_slot_says_when_all_is_quiet)
 {
     pthread_t thread[CHANGERS];
     join_shared();
@@ -1082,12 +1082,12 @@ CHILD_TEST(a_header_that_somebody_changes_later_moves_no_entry)
     struct sg_peers peers;
     join_shared();
     struct sg_registry *registry = sg_entry_registry();
-    struct sg_registry_entry *second = seat_at(1), *last = seat_at(SG_ENTRY_CAPACITY - 1);
+    struct sg_registry_entry *second = entry_at(1), *last = entry_at(SG_ENTRY_CAPACITY - 1);
     const struct sg_registry_entry *names = sg_entry_names(sg_entry_own());
     registry->entry_bytes = UINT32_MAX;
     registry->version = SG_REGISTRY_VERSION + 7;
     registry->entry_used = UINT32_MAX;
-    CHECK(seat_at(1) == second && seat_at(SG_ENTRY_CAPACITY - 1) == last);
+    CHECK(entry_at(1) == second && entry_at(SG_ENTRY_CAPACITY - 1) == last);
     CHECK(sg_entry_names(sg_entry_own()) == names && names == sg_entry_own());
     sg_peers_sum(&peers, 0, true); /* reads every entry */
     CHECK(!sg_registry_reap());
@@ -1097,44 +1097,44 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_a_segment_a_process_decides_alone),
-        cmocka_unit_test(the_first_one_makes_the_ledger_and_takes_the_first_seat),
-        cmocka_unit_test(what_was_there_before_the_seat_is_in_it),
-        cmocka_unit_test(nothing_of_the_last_owner_is_left_in_a_seat),
-        cmocka_unit_test(who_leaves_counts_no_more_but_keeps_others_from_the_seat),
+        cmocka_unit_test(the_first_one_makes_the_ledger_and_takes_the_first_entry),
+        cmocka_unit_test(what_was_there_before_the_entry_is_in_it),
+        cmocka_unit_test(nothing_of_the_last_owner_is_left_in_an_entry),
+        cmocka_unit_test(who_leaves_counts_no_more_but_keeps_others_from_the_entry),
         cmocka_unit_test(a_generation_never_comes_again),
-        cmocka_unit_test(a_childs_seat_is_not_its_parents),
+        cmocka_unit_test(a_childs_entry_is_not_its_parents),
         cmocka_unit_test(a_childs_parent_is_who_forked_it_though_somebody_else_sits_there_by_now),
         cmocka_unit_test(a_childs_parent_may_have_left_for_a_while),
         cmocka_unit_test(a_child_sits_down_with_what_it_inherited),
-        cmocka_unit_test(a_child_that_lives_on_does_not_keep_its_parents_seat),
-        cmocka_unit_test(only_unlocked_seats_are_found_dead),
+        cmocka_unit_test(a_child_that_lives_on_does_not_keep_its_parents_entry),
+        cmocka_unit_test(only_unlocked_entries_are_found_dead),
         cmocka_unit_test(who_finds_the_ledger_removed_joins_a_new_one),
         cmocka_unit_test(mapping_of_a_removed_ledger_stays),
         cmocka_unit_test(who_finds_another_file_in_the_place_of_the_ledger_goes_there),
-        cmocka_unit_test(who_finds_all_seats_taken_decides_alone),
-        cmocka_unit_test(another_versions_ledger_with_smaller_seats_is_shared),
-        cmocka_unit_test(another_versions_ledger_with_larger_seats_is_shared),
-        cmocka_unit_test(seats_of_another_version_add_up_without_their_names),
-        cmocka_unit_test(another_versions_ledger_whose_seats_cannot_be_found_is_left_alone),
-        cmocka_unit_test(a_ledger_with_other_seats_is_left_alone),
+        cmocka_unit_test(who_finds_all_entries_taken_decides_alone),
+        cmocka_unit_test(another_versions_ledger_with_smaller_entries_is_shared),
+        cmocka_unit_test(another_versions_ledger_with_larger_entries_is_shared),
+        cmocka_unit_test(entries_of_another_version_add_up_without_their_names),
+        cmocka_unit_test(another_versions_ledger_whose_entries_cannot_be_found_is_left_alone),
+        cmocka_unit_test(a_ledger_with_other_entries_is_left_alone),
         cmocka_unit_test(a_short_ledger_is_left_alone),
         cmocka_unit_test(a_sparse_ledger_is_filled_up),
         cmocka_unit_test(a_link_is_not_followed),
-        cmocka_unit_test(those_who_come_at_once_meet_in_one_ledger_on_different_seats),
+        cmocka_unit_test(those_who_come_at_once_meet_in_one_ledger_on_different_entries),
         cmocka_unit_test(the_sum_is_of_the_living_and_without_ourselves),
         cmocka_unit_test(who_asks_stands_before_or_behind),
         cmocka_unit_test(the_order_goes_on_where_the_count_wraps),
         cmocka_unit_test(what_flies_is_of_the_machine_its_groups_or_a_device),
         cmocka_unit_test(promises_count_in_the_groups_both_are_in),
         cmocka_unit_test(a_job_is_what_its_processes_hold_of_their_own),
-        cmocka_unit_test(no_sum_wraps_whatever_the_seats_say),
+        cmocka_unit_test(no_sum_wraps_whatever_the_entries_say),
         cmocka_unit_test(reclaiming_and_watching_are_of_this_moment),
         cmocka_unit_test(a_close_look_sees_what_of_a_promise_is_there_by_now),
         cmocka_unit_test(what_is_in_flight_is_kept_by_source),
         cmocka_unit_test(what_has_landed_is_no_more_in_flight),
-        cmocka_unit_test(a_young_look_serves_what_is_small_beside_it),
+        cmocka_unit_test(a_cached_snapshot_serves_what_is_small_beside_it),
         cmocka_unit_test(what_many_take_together_stays_within_the_look),
-        cmocka_unit_test(the_seat_says_what_the_slot_says_when_all_is_quiet),
+        cmocka_unit_test(the_entry_says_what_the_slot_says_when_all_is_quiet),
         cmocka_unit_test(waiting_ends_with_its_time),
         cmocka_unit_test(who_waits_is_woken_from_another_process),
         cmocka_unit_test(nobody_is_woken_when_nobody_waits),

@@ -7,7 +7,7 @@
 
 #define MS UINT64_C(1000000)
 
-/* Notes a look every `step_ms`; what is left is `left[i]` MiB. When it ends at that rate, in ms; -1: it does not
+/* Notes a reading every `step_ms`; what is left is `left[i]` MiB. When it ends at that rate, in ms; -1: it does not
  * fall. */
 static int64_t ends_in_ms(struct sg_fall *fall, uint64_t step_ms, const uint64_t *left, size_t count)
 {
@@ -26,7 +26,7 @@ PLAIN_TEST(steady_fall_tells_when_nothing_is_left)
     assert_in_range(ENDS_IN_MS(100, 600, 500, 400, 300, 200, 100), 99, 101);
     assert_in_range(ENDS_IN_MS(100, 900, 800, 700, 600, 500, 400), 399, 401);
     assert_in_range(ENDS_IN_MS(100, 9000, 9000, 600, 500, 400, 300, 200, 100), 99, 101); /* only what it does lately */
-    assert_in_range(ENDS_IN_MS(150, 900, 750, 600, 450, 300, 150), 149, 151);            /* looks that come late */
+    assert_in_range(ENDS_IN_MS(150, 900, 750, 600, 450, 300, 150), 149, 151);            /* readings that come late */
 }
 
 PLAIN_TEST(fall_is_measured_over_half_a_second)

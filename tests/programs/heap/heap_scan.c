@@ -1,19 +1,19 @@
 /*
- * heap_look free|realloc|unmap|beside|munmap SIZE - while one thread is in free or realloc, another looks at what the
+ * heap_scan free|realloc|unmap|beside|munmap SIZE - while one thread is in free or realloc, another looks at what the
  * process promises. Then takes SIZE: "ok" or "ENOMEM".
  *
  *     free      of 512 MiB, none of them touched, at the instant where the guard looks at /proc/self/pagemap how much
  *     is there
  *     realloc   of such a block, which becomes 528 MiB, where the heap moves it by mremap
  *     unmap     free of 512 MiB that are all there, where the heap unmaps them
- *     beside    the same, done while the look, which has found them, is at a mapping
+ *     beside    the same, done while the scan, which has found them, is at a mapping
  *     munmap    of a mapping of which all but 1 MiB is there, within the call
  *
  * It still holds 64 MiB that it was promised, and 800 small blocks of 1000 KiB; for the first two, instead, it has 512
  * MiB that the guard has not seen come, as runtimes with a heap of their own have.
  *
  * The instant: a filter of one thread's system calls sends SIGSYS. The handler waits until the other thread was refused
- * more than there is, which looks at everything, and has made the call in its place; or, where the look itself is
+ * more than there is, which looks at everything, and has made the call in its place; or, where the scan itself is
  * stopped, until the block is freed. Exit: 77 where there are no filters.
  */
 #include "../../lib/call_filter.h"
@@ -50,7 +50,7 @@ static void wait_for(sem_t *semaphore)
         ;
 }
 
-static void *look(void *unused)
+static void *scan(void *unused)
 {
     if (is_beside && !filter_call(SYS_ioctl, SECCOMP_RET_TRAP))
         _exit(77);
@@ -125,7 +125,7 @@ int main(int count, char **arguments)
     }
     void *volatile first = malloc((size_t)1 << 45); /* what is all there is not looked at any more */
     CHECK(first == NULL);
-    CHECK(pthread_create(&thread, NULL, look, NULL) == 0);
+    CHECK(pthread_create(&thread, NULL, scan, NULL) == 0);
     unsigned stop = is_realloc ? SYS_mremap : is_unmap ? SYS_munmap : SYS_ioctl;
     if (!is_beside && !filter_call(stop, SECCOMP_RET_TRAP))
         return 77;
