@@ -263,12 +263,12 @@ static void scan_maps(struct scan *scan)
         scan->sparse_resident = SG_UNKNOWN;
 }
 
-uint64_t sg_tracker_sparse_room_bytes(void)
+uint64_t sg_tracker_sparse_headroom_bytes(void)
 {
     return sg_load_relaxed(&sparse_room);
 }
 
-void sg_tracker_add_sparse_room(uint64_t bytes)
+void sg_tracker_add_sparse_headroom(uint64_t bytes)
 {
     sg_fetch_add(&sparse_room, bytes);
 }

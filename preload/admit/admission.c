@@ -116,7 +116,7 @@ static bool take_from_cached_snapshot(const struct sg_request *request)
 static bool is_news_due(const struct sg_request *request)
 {
     uint64_t since = request->attempt.asked_ns != 0 ? request->attempt.asked_ns : sg_clock_ns(CLOCK_MONOTONIC);
-    return !sg_peers_have_looked(since);
+    return !sg_peers_have_refreshed(since);
 }
 
 static bool would_fit(const struct sg_request *request, uint32_t parts, uint64_t expected_bytes)

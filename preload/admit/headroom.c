@@ -265,7 +265,7 @@ static int64_t limit_slack(void)
     if (limit == 0)
         return INT64_MAX;
     uint64_t held = sg_headroom_job_bytes(SG_HEADROOM_ALL | SG_HEADROOM_QUEUED_AFTER);
-    uint64_t room = sg_tracker_sparse_room_bytes(), sparse = sg_load(&sg_own->slot.sparse_bytes);
+    uint64_t room = sg_tracker_sparse_headroom_bytes(), sparse = sg_load(&sg_own->slot.sparse_bytes);
     held += room > sparse ? room - sparse : 0;
     return limit > held ? (int64_t)(limit - held) : 0;
 }

@@ -99,7 +99,7 @@ static SG_INLINE void *map(void *address, size_t length, int prot, int flags, in
     if (mapped != MAP_FAILED && may_be_entered(&mapping)) {
         sg_mmap_set((uintptr_t)mapped, &mapping);
         if (mapping.kind == SG_RANGE_SPARSE && (prot & PROT_WRITE) != 0)
-            sg_tracker_add_sparse_room(mapping.bytes);
+            sg_tracker_add_sparse_headroom(mapping.bytes);
         if (mapping.kind == SG_RANGE_COUNTED)
             sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
     }

@@ -822,18 +822,18 @@ CHILD_TEST(reclaiming_and_watching_are_of_this_moment)
 {
     join_shared();
     struct sg_registry_entry *entry = sit(1);
-    CHECK(!sum_for(0).is_reclaiming && sg_peers_have_looked(clock_ns()));
+    CHECK(!sum_for(0).is_reclaiming && sg_peers_have_refreshed(clock_ns()));
     entry->reclaim_until_ns = clock_ns() - 1;
     entry->watched_ns = clock_ns();
     CHECK(!sum_for(0).is_reclaiming);
-    CHECK(sg_peers_have_looked(clock_ns())); /* who has promised nothing has nothing to look at */
+    CHECK(sg_peers_have_refreshed(clock_ns())); /* who has promised nothing has nothing to look at */
     entry->slot.promised_bytes = MIB;
     entry->reclaim_until_ns = clock_ns() + 1000000000;
-    CHECK(sum_for(0).is_reclaiming && !sg_peers_have_looked(clock_ns()));
+    CHECK(sum_for(0).is_reclaiming && !sg_peers_have_refreshed(clock_ns()));
     entry->watched_ns = clock_ns() - 2000000000;
-    CHECK(sg_peers_have_looked(clock_ns()));
+    CHECK(sg_peers_have_refreshed(clock_ns()));
     entry->watched_ns = 0;
-    CHECK(sg_peers_have_looked(clock_ns()));
+    CHECK(sg_peers_have_refreshed(clock_ns()));
 }
 
 static uint64_t closely(void)
