@@ -1,8 +1,11 @@
 # What the tests are built of, and how they are run. Included by the Makefile.
 
-unit_names := $(patsubst tests/unit/%.c,%,$(wildcard tests/unit/test_*.c))
-program_names := $(patsubst tests/preload/programs/%.c,%,$(wildcard tests/preload/programs/*.c))
-EXTRA_tests/unit := -D_GNU_SOURCE -Itools
+# Sources are in folders of a layer (tests/unit) or a family (tests/programs); what is built of them is in one folder.
+unit_sources := $(wildcard tests/unit/*/test_*.c)
+program_sources := $(wildcard tests/programs/*/*.c)
+unit_names := $(basename $(notdir $(unit_sources)))
+program_names := $(basename $(notdir $(program_sources)))
+$(foreach folder,$(sort $(dir $(unit_sources))),$(eval EXTRA_$(folder:/=) := -D_GNU_SOURCE -Itools -Itests/unit))
 
 # ---- simulated CUDA ---------------------------------------------------------------------------------------------------
 
@@ -64,35 +67,37 @@ sim: $(SIM)/libcuda.so.1 $(SIM)/libcudart.so.13 $(SIM)/libcudart_static.a $(SIM)
 
 # ---- test programs ----------------------------------------------------------------------------------------------------
 
-$(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libsparkguard-core.a
+$(foreach source,$(unit_sources),$(eval $(BUILD)/tests/unit/$(basename $(notdir $(source))): $(BUILD)/obj/$(source:.c=.o)))
+$(unit_names:%=$(BUILD)/tests/unit/%): $(BUILD)/libsparkguard-core.a
 	$(SAY) LINK $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -pthread -o $@ $^ -lcmocka $(UNIT_LIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SAN_LDFLAGS) $(CROSS_LDFLAGS) -pthread -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(UNIT_LIBS)
 $(BUILD)/tests/unit/test_need $(BUILD)/tests/unit/test_since $(BUILD)/tests/unit/test_timeline $(BUILD)/tests/unit/test_watch: $(BUILD)/libtools.a
 $(BUILD)/tests/unit/test_watch: UNIT_LIBS = $(TOOL_LIBS)
 
-# Small programs the preload tests run: plain C; one that needs CUDA is named cuda_* and is built three ways.
-program_flags = -std=gnu11 -D_GNU_SOURCE -include tests/lib/old_libc.h -O1 -g -Wall -Wextra -fno-builtin -Iinclude -pthread
-program_headers := $(wildcard tests/*.h tests/preload/programs/*.h include/*.h include/*.def)
-cuda_programs := $(filter cuda_%,$(program_names))
-plain_programs := $(filter-out cuda_%,$(program_names))
+# Small programs the tests run: plain C; those of the folder cuda need CUDA and are built three ways.
+program_flags = -std=gnu11 -D_GNU_SOURCE -include tests/lib/old_libc.h -O1 -g -Wall -Wextra -fno-builtin -Iinclude -Itests/programs -pthread
+program_headers := $(wildcard tests/programs/*.h tests/programs/*/*.h tests/lib/*.h include/*.h include/*.def)
+cuda_programs := $(basename $(notdir $(wildcard tests/programs/cuda/*.c)))
+plain_programs := $(filter-out $(cuda_programs),$(program_names))
 
-$(plain_programs:%=$(BUILD)/tests/programs/%): $(BUILD)/tests/programs/%: tests/preload/programs/%.c $(program_headers)
+$(foreach source,$(program_sources),$(eval $(BUILD)/tests/programs/$(basename $(notdir $(source))): $(source)))
+$(plain_programs:%=$(BUILD)/tests/programs/%): $(program_headers)
 	$(SAY) LINK $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(program_flags) -o $@ $< -ldl -lrt
+	$(Q)$(CC) $(program_flags) -o $@ $(filter %.c,$^) -ldl -lrt
 
-$(cuda_programs:%=$(BUILD)/tests/programs/%): $(BUILD)/tests/programs/%: tests/preload/programs/%.c $(program_headers) sim
+$(cuda_programs:%=$(BUILD)/tests/programs/%): $(program_headers) sim
 	$(SAY) LINK $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(program_flags) -isystem $(CUDA_HOME)/include -Itests/sim -o $@ $< $(SIM)/libcudart.so.13 \
+	$(Q)$(CC) $(program_flags) -isystem $(CUDA_HOME)/include -Itests/sim -o $@ $(filter %.c,$^) $(SIM)/libcudart.so.13 \
 	    $(SIM)/libcuda.so.1 -ldl
-	$(Q)$(CC) $(program_flags) -isystem $(CUDA_HOME)/include -Itests/sim -o $@_static $< $(SIM)/libcudart_static.a \
+	$(Q)$(CC) $(program_flags) -isystem $(CUDA_HOME)/include -Itests/sim -o $@_static $(filter %.c,$^) $(SIM)/libcudart_static.a \
 	    $(SIM)/libcuda.so.1 -ldl
 
 # The library with every system call of its own made to fail on demand.
 fault_objects := $(patsubst $(BUILD)/obj/%,$(BUILD)/fault/obj/%,$(preload_objects)) \
-    $(BUILD)/fault/obj/tests/preload/fault.o
+    $(BUILD)/fault/obj/tests/preload/process/fault.o
 $(BUILD)/fault/obj/%.o: %.c | headers
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(SG_CPPFLAGS) -DSG_FAULT_INJECTION $(CPPFLAGS) $(SG_CFLAGS) $(PRELOAD_CFLAGS) $(CFLAGS) \
@@ -139,18 +144,16 @@ ifeq ($(shell uname -m),aarch64)
 cross: test
 else
 EMULATE := BUILD=build/aarch64 CC=aarch64-linux-gnu-gcc GUARDED_PYTHON=$(CURDIR)/.deps/aarch64/python/bin/python3 tests/emulate
-# The longest first: they mostly wait, and so several run at a time. Of some of it make qualify runs more (tests/lib/target.py).
-EMULATED_FIRST := $(addprefix tests/,preload/test_machine.py preload/test_memory_files.py sim/test_counting.py sim/test_reserve.py \
-    preload/test_options.py sim/test_context_race.py)
 # Files that take minutes or tens of seconds there (seconds of two processors, alone): CI leaves them to make qualify POINTS=5, which
-# runs all. machine 328, memory_files 201, uncounted 103, spark 93, options 93, gpu_programs 88, heap 87, stress 73, kept_pages 70,
-# reserve 69, meminfo 66, counting 57, pool_threads 53, pools 46, refusal 38.
-NOT_EMULATED := $(addprefix tests/,preload/test_heap.py preload/test_machine.py preload/test_memory_files.py \
-    preload/test_options.py preload/test_stress.py sim/test_counting.py sim/test_gpu_programs.py sim/test_kept_pages.py \
-    sim/test_meminfo.py sim/test_pool_threads.py sim/test_pools.py sim/test_refusal.py sim/test_reserve.py \
-    sim/test_spark.py sim/test_uncounted.py)
-EMULATED := $(filter-out $(NOT_EMULATED),$(EMULATED_FIRST) $(filter-out $(EMULATED_FIRST),$(wildcard tests/preload/test_*.py tests/sim/test_*.py))) \
-    tests/qualification/test_signals.py
+# runs all. machine, machine_limit and machine_registry 328, memory_files 201, uncounted 103, spark 93, options 93, gpu_programs 88,
+# heap 87, stress 73, kept_pages 70, reserve 69, meminfo 66, counting 57, pool_threads 53, pools 46, refusal 38.
+NOT_EMULATED := $(addprefix tests/,preload/heap/test_heap.py preload/heap/test_stress.py preload/mmap/test_memory_files.py \
+    $(addprefix preload/machine/,test_machine.py test_machine_limit.py test_machine_registry.py test_options.py) \
+    $(addprefix sim/,test_counting.py test_gpu_programs.py test_kept_pages.py test_meminfo.py test_pool_threads.py test_pools.py \
+    test_refusal.py test_reserve.py test_spark.py test_uncounted.py))
+# Of some of them make qualify runs more (tests/lib/target.py).
+EMULATED := $(filter-out $(NOT_EMULATED),$(wildcard tests/preload/*/test_*.py tests/sim/test_*.py)) tests/qualification/test_signals.py
+$(foreach file,$(NOT_EMULATED),$(if $(wildcard $(file)),,$(error $(file) of NOT_EMULATED is missing)))
 cross: ## build for aarch64 with warnings as errors; its unit, preload and simulator tests under qemu-user
 	$(Q)scripts/install-deps build test cross
 	$(Q)$(MAKE) --no-print-directory CROSS=aarch64 WERROR=1 all unit sim programs

@@ -30,7 +30,7 @@ static uint32_t peak_writer;
 static uint64_t promise_slack; /* (atomic) see sg_ledger_set_slack */
 
 static struct sg_transit promises; /* promised bytes: new ones are noted, moved ones are in transit */
-static uint64_t promises_start;    /* the present scan's sg_transit_begin_look */
+static uint64_t promises_start;    /* the present scan's sg_transit_begin_scan */
 static struct sg_transit sparse;   /* MAP_NORESERVE bytes made writable */
 static uint64_t sparse_start;      /* the same for sparse */
 
@@ -412,8 +412,8 @@ void sg_ledger_begin_scan(void)
     sg_fetch_add(&arrays.epoch, 1u);
     take_back_arrays(true);
     sg_store(&arrays.is_barred, 0u);
-    promises_start = sg_transit_begin_look(&promises);
-    sparse_start = sg_transit_begin_look(&sparse);
+    promises_start = sg_transit_begin_scan(&promises);
+    sparse_start = sg_transit_begin_scan(&sparse);
 }
 
 static void end_scan_of_sparse(uint64_t bytes)

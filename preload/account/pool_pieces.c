@@ -18,7 +18,7 @@ static struct {
 } streams[STREAMS]; /* by number, from 1 on; 0: all streams together */
 static uint32_t stream_count;
 
-uint32_t sg_stream_number(uint64_t key, bool is_new)
+uint32_t sg_pieces_stream_number(uint64_t key, bool is_new)
 {
     for (uint32_t number = 1; number <= stream_count; number++)
         if (streams[number].key == key)
@@ -37,7 +37,7 @@ static void count_free(uint32_t number)
         streams[number].frees++;
 }
 
-uint64_t sg_stream_frees(uint32_t number)
+uint64_t sg_pieces_stream_frees(uint32_t number)
 {
     return number < STREAMS ? streams[number].frees : 0;
 }

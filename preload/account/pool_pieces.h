@@ -26,10 +26,10 @@ enum { SG_STREAM_DONE = 0, SG_STREAM_UNKNOWN = 0xffff };
 
 /* The number of the stream with the unique key `key`; `is_new`: give it a number if it has none. Returns
  * SG_STREAM_UNKNOWN if all numbers are in use, or the stream has no number and `is_new` is false. */
-uint32_t sg_stream_number(uint64_t key, bool is_new);
+uint32_t sg_pieces_stream_number(uint64_t key, bool is_new);
 
 /* How many frees in that stream have returned; number 0: in all streams together. An unknown stream has 0. */
-uint64_t sg_stream_frees(uint32_t number);
+uint64_t sg_pieces_stream_frees(uint32_t number);
 
 /* Sizes are rounded up to a multiple of this (the driver's smallest block), in bytes. */
 #define SG_PIECES_UNIT UINT64_C(512)

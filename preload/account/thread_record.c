@@ -174,7 +174,7 @@ static bool is_readable(uintptr_t address)
  * that the frame of the mark was left. A current frame below may also belong to a later call: then the place of the
  * return address holds another value. That place may be unmapped by now, so it is read by process_vm_readv. Some
  * kernels, and qemu, lack that call. */
-bool sg_mark_is_gone(const struct sg_mark *mark, uintptr_t frame_end)
+bool sg_thread_mark_is_gone(const struct sg_mark *mark, uintptr_t frame_end)
 {
     if (mark->frame == 0)
         return false;

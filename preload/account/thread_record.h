@@ -50,7 +50,7 @@ struct sg_open_call {
     uint64_t flight_bytes, flight_source; /* the request in flight and its constraint */
     uint64_t judged_bytes;                /* growth of a memory pool that was granted to the call (mempool.c) */
     uint64_t headroom_bytes;              /* free bytes of a graph pool that the call relies on (graph.c) */
-    uint32_t room_device;                 /* the device of that graph pool */
+    uint32_t headroom_device;             /* the device of that graph pool */
     uint32_t pool;                        /* number of the memory pool that counts the call as in flight; 0: none */
     uint32_t asked_pool;                  /* number of the pool that the call is querying the driver about; 0: none */
     uint32_t free_begun;                  /* result of sg_pieces_begin_free for a block that is being freed */
@@ -115,7 +115,7 @@ void sg_thread_open_fast(enum sg_fast_way way, const struct sg_fast_limits *limi
 
 /* Whether the frame of a mark is gone. Called by the same thread from a frame that ends at `frame_end` (SG_FRAME_END).
  * Makes a system call where that frame lies below the mark. */
-bool sg_mark_is_gone(const struct sg_mark *mark, uintptr_t frame_end);
+bool sg_thread_mark_is_gone(const struct sg_mark *mark, uintptr_t frame_end);
 
 /* Ends all holds of sg_thread_hold_cancel, and restores the thread's own cancel state. */
 void sg_thread_let_all_cancels(void);

@@ -263,12 +263,12 @@ static void scan_maps(struct scan *scan)
         scan->sparse_resident = SG_UNKNOWN;
 }
 
-uint64_t sg_tracker_sparse_room_bytes(void)
+uint64_t sg_tracker_sparse_headroom_bytes(void)
 {
     return sg_load_relaxed(&sparse_room);
 }
 
-void sg_tracker_add_sparse_room(uint64_t bytes)
+void sg_tracker_add_sparse_headroom(uint64_t bytes)
 {
     sg_fetch_add(&sparse_room, bytes);
 }
@@ -301,7 +301,7 @@ static uint64_t expected_of(const struct scan *scan, uint64_t anonymous)
 struct sg_tracker_scan sg_tracker_scan(void)
 {
     struct scan scan = {.table = &sg_tracker_blocks, .page = sg_page_bytes()};
-    uint64_t scan_start = sg_transit_begin_look(&in_passage);
+    uint64_t scan_start = sg_transit_begin_scan(&in_passage);
     uint64_t freed = sum_of_records(offsetof(struct sg_record, freed_bytes));
     scan.promised = sum_of_records(offsetof(struct sg_record, paying_bytes)); /* after the credit was taken back */
     sg_block_table_visit(&sg_tracker_blocks, scan_block, &scan);

@@ -101,9 +101,9 @@ struct sg_tracker_scan {
 struct sg_tracker_scan sg_tracker_scan(void);
 
 /* Address space of MAP_NORESERVE mappings that may get pages without a promise: as the last scan found it, plus the
- * bytes that sg_tracker_add_sparse_room added since. Any thread. */
-uint64_t sg_tracker_sparse_room_bytes(void);
-void sg_tracker_add_sparse_room(uint64_t bytes);
+ * bytes that sg_tracker_add_sparse_headroom added since. Any thread. */
+uint64_t sg_tracker_sparse_headroom_bytes(void);
+void sg_tracker_add_sparse_headroom(uint64_t bytes);
 
 /* Withdraws the remaining promise of a heap block, or of a part of a mapping, that is about to be freed. Withdraws
  * nothing if the promise cannot be determined; the next scan corrects the sum then. Also ignores blocks below 32 MiB,

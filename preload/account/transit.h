@@ -26,7 +26,7 @@ static inline void sg_transit_note(struct sg_transit *transit, uint64_t bytes)
     sg_fetch_add(&transit->ever_bytes, bytes);
 }
 
-/* Begins a move. now_bytes changes first, and sg_transit_begin_look reads it last: a move that the scan does not see in
+/* Begins a move. now_bytes changes first, and sg_transit_begin_scan reads it last: a move that the scan does not see in
  * now_bytes raises ever_bytes later than the scan read it, and so counts in sg_transit_since. */
 static inline void sg_transit_begin(struct sg_transit *transit, uint64_t bytes)
 {
@@ -41,7 +41,7 @@ static inline void sg_transit_end(struct sg_transit *transit, uint64_t bytes)
 }
 
 /* Begins a scan. Returns the `start` argument of sg_transit_since. */
-static inline uint64_t sg_transit_begin_look(const struct sg_transit *transit)
+static inline uint64_t sg_transit_begin_scan(const struct sg_transit *transit)
 {
     uint64_t before = sg_load(&transit->ever_bytes);
     return sg_load(&transit->now_bytes) - before;

@@ -116,7 +116,7 @@ static bool take_from_cached_snapshot(const struct sg_request *request)
 static bool is_news_due(const struct sg_request *request)
 {
     uint64_t since = request->attempt.asked_ns != 0 ? request->attempt.asked_ns : sg_clock_ns(CLOCK_MONOTONIC);
-    return !sg_peers_have_looked(since);
+    return !sg_peers_have_refreshed(since);
 }
 
 static bool would_fit(const struct sg_request *request, uint32_t parts, uint64_t expected_bytes)
@@ -210,14 +210,15 @@ static bool fits_at_first(const struct sg_request *request, struct sg_answer *an
 /* Decides a request under the lock. SG_ADMIT, or any verdict but SG_LOOK_AGAIN in observe mode: it is in flight. */
 static enum sg_verdict decide(struct sg_request *request, struct sg_answer *answer)
 {
-    enum { LOOKS_MAX = 16 }; /* requests that settle all the time must not cause endless queries of the driver */
+    enum { REFRESHES_MAX = 16 }; /* requests that settle all the time must not cause endless queries of the driver */
     request->attempt.wait_ns = 0;
     sg_check_join();
     if (take_from_cached_snapshot(request))
         return SG_ADMIT;
     if (sg_check_is_beyond_own_limit(request, 0, answer))
         return SG_REFUSE;
-    if (request->card.identity != 0 && request->card.epoch != sg_peers_epoch() && request->attempt.looks++ < LOOKS_MAX)
+    if (request->card.identity != 0 && request->card.epoch != sg_peers_epoch() &&
+        request->attempt.refreshes++ < REFRESHES_MAX)
         return SG_LOOK_AGAIN;
     uint64_t most =
         request->card.identity != 0 ? request->card.total_bytes : sg_headroom_last.snapshot.at[0].limit_bytes;

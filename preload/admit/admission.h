@@ -43,7 +43,7 @@ struct sg_attempt {
     uint64_t asked_ns;    /* when the request first waited (CLOCK_MONOTONIC); 0: not yet */
     uint64_t wait_ns;     /* how long it may wait for what the last decision found; 0: for nothing (wait.h) */
     uint32_t waits;       /* how often this request has slept for one of the short first steps (wait.c) */
-    uint32_t looks;       /* how often the driver's figure was out of date */
+    uint32_t refreshes;   /* how often the driver's figure was out of date */
     bool has_pressed;     /* the driver's pools were already made to give pages back for this request */
     bool is_behind;       /* set by the caller: the ledger may show too much; it is updated before a refusal */
     bool was_short;       /* it was short before its ledger was updated: no quick snapshot decides it any more */

@@ -252,7 +252,7 @@ uint32_t sg_cgroup_find(uint64_t identity[SG_CONSTRAINT_CAPACITY - 1])
     return level_count;
 }
 
-void sg_cgroup_look(struct sg_snapshot *snapshot)
+void sg_cgroup_refresh(struct sg_snapshot *snapshot)
 {
     for (uint32_t i = 0; snapshot->is_valid && i < level_count; i++) {
         struct sg_constraint *constraint = &snapshot->at[snapshot->count];

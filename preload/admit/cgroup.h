@@ -14,7 +14,7 @@ uint32_t sg_cgroup_find(uint64_t identity[SG_CONSTRAINT_CAPACITY - 1]);
 
 /* Reads the usage of the levels that sg_cgroup_find found last, and appends them as constraints to a valid snapshot.
  * Call it after sg_snapshot_refresh. */
-void sg_cgroup_look(struct sg_snapshot *snapshot);
+void sg_cgroup_refresh(struct sg_snapshot *snapshot);
 
 /* Stores the constraint with its hard limit only (memory.max without memory.high), which no process may exceed. False:
  * the cgroup has no hard limit. The machine is copied as it is. */

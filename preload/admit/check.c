@@ -89,7 +89,7 @@ bool sg_check_limit(const struct sg_request *request, uint64_t grace_bytes, uint
 
 bool sg_check_is_sparse_near_limit(const struct sg_request *request)
 {
-    uint64_t most = sg_tracker_sparse_room_bytes(), known = sg_load(&sg_own->slot.sparse_bytes);
+    uint64_t most = sg_tracker_sparse_headroom_bytes(), known = sg_load(&sg_own->slot.sparse_bytes);
     struct sg_request more = *request;
     struct sg_answer ignored;
     if (most <= known)

@@ -39,10 +39,10 @@ uint64_t sg_context_estimate_expected_bytes(void)
     return expected < most ? expected : most;
 }
 
-struct sg_context_estimate_look sg_context_estimate_look(uint64_t own_flight)
+struct sg_context_estimate_figures sg_context_estimate_read(uint64_t own_flight)
 {
     struct sg_lock_state lock;
-    struct sg_context_estimate_look now;
+    struct sg_context_estimate_figures now;
     sg_peers_call_and_wait(SCAN_WAIT_NS);
     sg_lock_acquire(&sg_decision_lock, &lock);
     now.asked_bytes = sg_load(&sg_entry_registry()->asked_bytes);
@@ -63,8 +63,8 @@ static uint64_t above(uint64_t more, uint64_t less)
 }
 
 /* Memory that the driver took by malloc, and promises that were touched meanwhile, are counted already. */
-uint64_t sg_context_estimate_measure(const struct sg_context_estimate_look *before,
-                                     const struct sg_context_estimate_look *after)
+uint64_t sg_context_estimate_measure(const struct sg_context_estimate_figures *before,
+                                     const struct sg_context_estimate_figures *after)
 {
     if (!before->is_quiet || !after->is_quiet || after->asked_bytes - before->asked_bytes > OTHERS_MAX)
         return 0;
@@ -95,8 +95,8 @@ static uint64_t expect(const uint64_t last[3])
 }
 
 /* If two processes store at the same time, one measurement may be lost; every stored value was measured. */
-uint64_t sg_context_estimate_learn(const struct sg_context_estimate_look *before,
-                                   const struct sg_context_estimate_look *after)
+uint64_t sg_context_estimate_learn(const struct sg_context_estimate_figures *before,
+                                   const struct sg_context_estimate_figures *after)
 {
     uint64_t cost = sg_context_estimate_measure(before, after);
     if (cost == 0)

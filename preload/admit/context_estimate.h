@@ -18,7 +18,7 @@
 uint64_t sg_context_estimate_expected_bytes(void);
 
 /* The figures of the machine that a measurement compares. */
-struct sg_context_estimate_look {
+struct sg_context_estimate_figures {
     uint64_t available_bytes;
     uint64_t asked_bytes;    /* all that was ever asked for on the machine */
     uint64_t own_bytes;      /* granted to this process, without its promises */
@@ -29,14 +29,14 @@ struct sg_context_estimate_look {
 /* Takes a thorough snapshot. `own_flight`: bytes that this thread has in flight. The scan costs up to 3 ms per GiB of
  * this process that is not resident. Where others hold promises, their watchdogs are asked to scan, which takes up to
  * 0.1 s. */
-struct sg_context_estimate_look sg_context_estimate_look(uint64_t own_flight);
+struct sg_context_estimate_figures sg_context_estimate_read(uint64_t own_flight);
 
 /* Bytes that were taken between two snapshots and that no process counts; 0: the snapshots do not tell. */
-uint64_t sg_context_estimate_measure(const struct sg_context_estimate_look *before,
-                                     const struct sg_context_estimate_look *after);
+uint64_t sg_context_estimate_measure(const struct sg_context_estimate_figures *before,
+                                     const struct sg_context_estimate_figures *after);
 
 /* The same for a context that was created between the two snapshots. Remembers the result in the registry. */
-uint64_t sg_context_estimate_learn(const struct sg_context_estimate_look *before,
-                                   const struct sg_context_estimate_look *after);
+uint64_t sg_context_estimate_learn(const struct sg_context_estimate_figures *before,
+                                   const struct sg_context_estimate_figures *after);
 
 #endif

@@ -265,7 +265,7 @@ static int64_t limit_slack(void)
     if (limit == 0)
         return INT64_MAX;
     uint64_t held = sg_headroom_job_bytes(SG_HEADROOM_ALL | SG_HEADROOM_QUEUED_AFTER);
-    uint64_t room = sg_tracker_sparse_room_bytes(), sparse = sg_load(&sg_own->slot.sparse_bytes);
+    uint64_t room = sg_tracker_sparse_headroom_bytes(), sparse = sg_load(&sg_own->slot.sparse_bytes);
     held += room > sparse ? room - sparse : 0;
     return limit > held ? (int64_t)(limit - held) : 0;
 }
@@ -347,9 +347,9 @@ void sg_headroom_refresh(uint64_t device, bool is_closely)
                                          sg_load(&sg_entry_registry()->ended_bytes) != 0 || /* for driver_pages.c */
                                          (sg_load_relaxed(&sg_own->slot.flags) & (uint32_t)SG_SLOT_UNIFIED) != 0;
     sg_snapshot_refresh(&sg_headroom_last.snapshot);
-    sg_cgroup_look(&sg_headroom_last.snapshot);
+    sg_cgroup_refresh(&sg_headroom_last.snapshot);
     if (sg_headroom_last.snapshot.is_valid && sg_headroom_last.snapshot.has_cuda)
-        sg_managed_pages_look(&sg_headroom_last.snapshot, sg_headroom_last.peers.cuda);
+        sg_managed_pages_refresh(&sg_headroom_last.snapshot, sg_headroom_last.peers.cuda);
     add_pressure(&sg_headroom_last.snapshot, pressure);
     note_guarding(sg_headroom_last.snapshot.is_valid);
     if (!sg_headroom_last.snapshot.is_valid) {

@@ -66,7 +66,7 @@ static uint64_t touched_in_cgroup(const struct sg_constraint *constraint, const 
     return touched_of(constraint->unexplained_bytes, 0, larger(known_of(first), known_of(&now)), first, &now);
 }
 
-void sg_managed_pages_look(struct sg_snapshot *snapshot, const struct sg_cuda_sum before[1 + SG_ENTRY_LEVELS])
+void sg_managed_pages_refresh(struct sg_snapshot *snapshot, const struct sg_cuda_sum before[1 + SG_ENTRY_LEVELS])
 {
     snapshot->at[0].touched_bytes = touched_on_machine(snapshot->unexplained_bytes, &before[0]);
     for (uint32_t i = 1; i < snapshot->count && before[0].managed_bytes != 0; i++)

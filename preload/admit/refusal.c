@@ -116,7 +116,7 @@ static void add_way_out(struct sg_text *text, const struct sg_request *request, 
     sg_text_add(text, is_limit ? " would have been enough" : " more would have been enough");
 }
 
-struct sg_refusal_said sg_refusal_said SG_AT_FORK;
+struct sg_refusal_last sg_refusal_last SG_AT_FORK;
 
 static uint64_t refused_count(void)
 {
@@ -158,16 +158,16 @@ static void add_span(struct sg_text *text, uint64_t span_ns)
     }
 }
 
-/* Appends "36,838 more refused in 12.3 s": the refusals since the last line, less those that a line tells now. Nothing
+/* Appends "36,838 more refused in 12.3 s": the refusals since the last line, less those that this line reports. Nothing
  * and false if there are none. */
-static bool add_untold(struct sg_text *text, const char *before, uint64_t told)
+static bool add_unreported(struct sg_text *text, const char *before, uint64_t reported)
 {
-    uint64_t then_ns = sg_load_relaxed(&sg_refusal_said.told_ns),
-             count = refused_count() - sg_load_relaxed(&sg_refusal_said.told_count);
-    if (then_ns == 0 || count <= told || count > INT64_MAX)
+    uint64_t then_ns = sg_load_relaxed(&sg_refusal_last.reported_ns),
+             count = refused_count() - sg_load_relaxed(&sg_refusal_last.reported_count);
+    if (then_ns == 0 || count <= reported || count > INT64_MAX)
         return false;
     sg_text_add(text, before);
-    add_count(text, count - told);
+    add_count(text, count - reported);
     sg_text_add(text, sg_options.mode_observe ? " more that would have been refused in " : " more refused in ");
     add_span(text, sg_clock_ns(CLOCK_MONOTONIC) - then_ns);
     return true;
@@ -203,20 +203,20 @@ static void print_refusal(const struct sg_request *request, const struct sg_answ
     sg_text_add_size(&text, sg_load(&sg_own->peak_seen_bytes));
     add_report(&text);
     add_way_out(&text, request, answer);
-    (void)add_untold(&text, "; and ", 1);
-    sg_store_relaxed(&sg_refusal_said.told_count, refused_count());
-    sg_store_relaxed(&sg_refusal_said.told_ns, sg_clock_ns(CLOCK_MONOTONIC));
+    (void)add_unreported(&text, "; and ", 1);
+    sg_store_relaxed(&sg_refusal_last.reported_count, refused_count());
+    sg_store_relaxed(&sg_refusal_last.reported_ns, sg_clock_ns(CLOCK_MONOTONIC));
     sg_log_line(line);
 }
 
-void sg_refusal_tell_rest(void)
+void sg_refusal_report_rest(void)
 {
     char line[160];
     struct sg_text text = sg_text_begin(line, sizeof line);
-    if (!add_untold(&text, "sparkguard: and ", 0))
+    if (!add_unreported(&text, "sparkguard: and ", 0))
         return;
     add_report(&text);
-    sg_store_relaxed(&sg_refusal_said.told_ns, UINT64_C(0));
+    sg_store_relaxed(&sg_refusal_last.reported_ns, UINT64_C(0));
     sg_log_line(line);
 }
 

@@ -12,27 +12,27 @@
  * also gets a line on stderr, unless one was written a moment ago. Any thread, without the decision lock. */
 void sg_refusal_report(const struct sg_request *request, const struct sg_answer *answer);
 
-/* What this process said last. Approximate while two threads print at once. For refusal.c and the functions below. */
-extern struct sg_refusal_said {
-    uint64_t told_ns;    /* (atomic) CLOCK_MONOTONIC; 0: nothing */
-    uint64_t told_count; /* (atomic) refusals up to then */
-} sg_refusal_said SG_INTERNAL;
+/* The last line of this process. Approximate while two threads print at once. For refusal.c and the functions below. */
+extern struct sg_refusal_last {
+    uint64_t reported_ns;    /* (atomic) CLOCK_MONOTONIC; 0: nothing */
+    uint64_t reported_count; /* (atomic) refusals up to then */
+} sg_refusal_last SG_INTERNAL;
 
 /* Prints how many requests were refused since the last line, if any were. */
-void sg_refusal_tell_rest(void);
+void sg_refusal_report_rest(void);
 
 /* At the end of the process. Any thread. Inline: most processes were refused nothing, and each page of code that an end
  * or a fork touches costs a page fault. */
 static inline void sg_refusal_end(void)
 {
-    if (sg_load_relaxed(&sg_refusal_said.told_ns) != 0)
-        sg_refusal_tell_rest();
+    if (sg_load_relaxed(&sg_refusal_last.reported_ns) != 0)
+        sg_refusal_report_rest();
 }
 
 /* In a forked child: the parent tells its own refusals. */
 static inline void sg_refusal_atfork_child(void)
 {
-    sg_store_relaxed(&sg_refusal_said.told_ns, UINT64_C(0));
+    sg_store_relaxed(&sg_refusal_last.reported_ns, UINT64_C(0));
 }
 
 #endif

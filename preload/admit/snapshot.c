@@ -68,7 +68,7 @@ static bool read_meminfo(struct sg_snapshot *snapshot)
     const char *text = sg_snapshot_read("/proc/meminfo");
     if (text == NULL)
         return false;
-    uint64_t ordinary = sg_meminfo_ordinary_kib(text);
+    uint64_t ordinary = sg_procfs_ordinary_kib(text);
     uint64_t available = sg_text_read_field(text, "MemAvailable:", SG_UNKNOWN);
     if (ordinary == 0 || available == SG_UNKNOWN)
         return false;

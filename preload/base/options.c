@@ -123,7 +123,7 @@ static uint64_t ordinary_kib(void)
     struct sg_text text = sg_text_begin(path, sizeof path);
     sg_text_add(&text, sg_options.system_root);
     sg_text_add(&text, "/proc/meminfo");
-    return sg_text_read_file(path, meminfo, sizeof meminfo) > 0 ? sg_meminfo_ordinary_kib(meminfo) : 0;
+    return sg_text_read_file(path, meminfo, sizeof meminfo) > 0 ? sg_procfs_ordinary_kib(meminfo) : 0;
 }
 
 /* Computes large_bytes. A percentage refers to the machine's memory, since set-up knows no other constraint yet. If

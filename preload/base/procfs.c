@@ -182,7 +182,7 @@ void sg_procfs_atfork_child(void)
     (void)set_owner(sg_sys_getpid());
 }
 
-uint64_t sg_meminfo_ordinary_kib(const char *meminfo)
+uint64_t sg_procfs_ordinary_kib(const char *meminfo)
 {
     uint64_t total = sg_text_read_field(meminfo, "MemTotal:", 0), huge = sg_text_read_field(meminfo, "Hugetlb:", 0);
     if (total > UINT64_MAX / 1024)

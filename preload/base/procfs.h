@@ -50,6 +50,6 @@ bool sg_procfs_private_bytes(uint64_t *least_bytes, uint64_t *most_bytes);
 
 /* The memory that percentages refer to, in KiB, from the text of a /proc/meminfo that the caller has read: MemTotal
  * minus the pool of huge pages, which only requests for huge pages can use. 0: unknown. */
-uint64_t sg_meminfo_ordinary_kib(const char *meminfo);
+uint64_t sg_procfs_ordinary_kib(const char *meminfo);
 
 #endif

@@ -121,14 +121,14 @@ static int allowed_mode(int mode)
     return sg_options.is_disabled || sg_options.deepbind_kept ? mode : mode & ~RTLD_DEEPBIND;
 }
 
-struct sg_dlopen_answer sg_dlopen_filter(const char *file, int mode)
+struct sg_dlopen_answer sg_dlsym_filter_dlopen(const char *file, int mode)
 {
     (void)file;
     return (struct sg_dlopen_answer){sg_real_find(SG_HOOK_dlopen), (uint32_t)allowed_mode(mode)};
 }
 
 /* A namespace other than the program's has no preloaded library that could come first, so the mode stays there. */
-struct sg_dlopen_answer sg_dlmopen_filter(long space, const char *file, int mode)
+struct sg_dlopen_answer sg_dlsym_filter_dlmopen(long space, const char *file, int mode)
 {
     (void)file;
     return (struct sg_dlopen_answer){sg_real_find(SG_HOOK_dlmopen),

@@ -18,7 +18,7 @@ struct sg_dlopen_answer {
     sg_function real;
     uint64_t mode;
 };
-struct sg_dlopen_answer sg_dlopen_filter(const char *file, int mode);
-struct sg_dlopen_answer sg_dlmopen_filter(long space, const char *file, int mode);
+struct sg_dlopen_answer sg_dlsym_filter_dlopen(const char *file, int mode);
+struct sg_dlopen_answer sg_dlsym_filter_dlmopen(long space, const char *file, int mode);
 
 #endif

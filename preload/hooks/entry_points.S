@@ -65,8 +65,8 @@ dlsym:
     .cfi_endproc
     .size \name, . - \name
 .endm
-    OPEN dlopen, sg_dlopen_filter, %esi
-    OPEN dlmopen, sg_dlmopen_filter, %edx
+    OPEN dlopen, sg_dlsym_filter_dlopen, %esi
+    OPEN dlmopen, sg_dlsym_filter_dlmopen, %edx
 #elif defined(__aarch64__)
     .p2align 2
 dlsym:
@@ -130,8 +130,8 @@ dlsym:
     .cfi_endproc
     .size \name, . - \name
 .endm
-    OPEN dlopen, sg_dlopen_filter, w1
-    OPEN dlmopen, sg_dlmopen_filter, w2
+    OPEN dlopen, sg_dlsym_filter_dlopen, w1
+    OPEN dlmopen, sg_dlsym_filter_dlmopen, w2
 #else
 #error "entry_points.S is written for x86-64 and aarch64"
 #endif

@@ -112,7 +112,7 @@ static void begin_child(void)
     sg_phases_atfork_child();
     sg_callsites_atfork_child();
     sg_tracker_atfork_child(is_map_whole);
-    sg_map_atfork_child(is_map_whole);
+    sg_mmap_atfork_child(is_map_whole);
     sg_ledger_atfork_child();
     sg_vmm_atfork_child();
     sg_mempool_atfork_child();

@@ -408,7 +408,7 @@ void sg_peers_call(void)
     (void)sg_sys_futex(&registry->call, FUTEX_WAKE, UINT32_MAX >> 1, NULL);
 }
 
-bool sg_peers_have_looked(uint64_t since_ns)
+bool sg_peers_have_refreshed(uint64_t since_ns)
 {
     struct sg_registry *registry = sg_entry_registry();
     uint32_t used = sg_load(&registry->entry_used);
@@ -426,10 +426,10 @@ void sg_peers_call_and_wait(uint64_t timeout_ns)
 {
     uint64_t begin = sg_clock_ns(CLOCK_MONOTONIC), now = begin;
     uint32_t seen = sg_peers_epoch();
-    if (sg_peers_have_looked(begin))
+    if (sg_peers_have_refreshed(begin))
         return;
     sg_peers_call();
-    while (!sg_peers_have_looked(begin) && now - begin < timeout_ns) {
+    while (!sg_peers_have_refreshed(begin) && now - begin < timeout_ns) {
         sg_peers_wait(seen, timeout_ns - (now - begin));
         seen = sg_peers_epoch();
         now = sg_clock_ns(CLOCK_MONOTONIC);

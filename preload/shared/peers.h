@@ -70,12 +70,12 @@ void sg_peers_wait(uint32_t seen, uint64_t timeout_ns);
 
 /* Whether every other process that promises 1 MiB or more and has a running watchdog has scanned its promises since
  * `since_ns`. */
-bool sg_peers_have_looked(uint64_t since_ns);
+bool sg_peers_have_refreshed(uint64_t since_ns);
 
 /* Asks all watchdogs to scan the promises of their processes. */
 void sg_peers_call(void);
 
-/* Asks all watchdogs to scan, and waits until sg_peers_have_looked() is true, at most `timeout_ns`. */
+/* Asks all watchdogs to scan, and waits until sg_peers_have_refreshed() is true, at most `timeout_ns`. */
 void sg_peers_call_and_wait(uint64_t timeout_ns);
 
 #endif

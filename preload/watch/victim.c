@@ -234,7 +234,7 @@ static void find_danger(struct sg_danger *danger)
         danger->is_ours = false; /* memory that another process populates comes back in a moment */
 }
 
-void sg_victim_look(struct sg_danger *danger)
+void sg_victim_refresh(struct sg_danger *danger)
 {
     find_danger(danger);
     if (!danger->is_below_floor || !measure_exactly())

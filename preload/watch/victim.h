@@ -31,7 +31,7 @@ void sg_victim_publish(void);
 
 /* Takes a snapshot and ranks the registry entries. Below the floor a forked child first measures from time to time how
  * much of its memory is its own, and publishes that. */
-void sg_victim_look(struct sg_danger *danger);
+void sg_victim_refresh(struct sg_danger *danger);
 
 /* In a forked child: its present memory belongs to the parent. Without the lock. */
 void sg_victim_atfork_child(void);

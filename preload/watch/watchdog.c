@@ -135,7 +135,7 @@ static uint64_t check_machine(void)
     sg_check_join();
     sg_victim_publish();
     sg_headroom_scan_if_due();
-    sg_victim_look(&danger);
+    sg_victim_refresh(&danger);
     sg_lock_release(&sg_decision_lock, &lock);
     uint64_t now = sg_clock_ns(CLOCK_MONOTONIC);
     act(&danger, now);

@@ -28,8 +28,8 @@ CUDA_PAIR = 2230  # 2,130 to 2,160 were counted
 ARRAY_PAIR = {64: 33, 256: 860, 1024: 894, 16384: 894}  # without the snapshots, which are a matter of time
 ARRAY_LOCKED = {64: 0, 256: 7, 1024: 7, 16384: 7}
 ARRAY_CALLS = 100  # system calls that 200,000 such pairs, some 30 ms, may add: a snapshot each 5 ms, if somebody asks for one
-LOOK = "sg_headroom_refresh"
-LARGE_LOOKS = 4000  # in them, of a pair of 64 MiB over the real /proc: some 80 to 800 as time goes by, 8,000 for each one
+REFRESH = "sg_headroom_refresh"
+LARGE_REFRESHES = 4000  # in them, of a pair of 64 MiB over the real /proc: some 80 to 800 as time goes by, 8,000 for each one
 MACHINE = "MemTotal: 125829120 kB\nMemFree: 104857600 kB\nMemAvailable: 104857600 kB\n"  # no cgroups: each is looked through
 
 # Added to the start of /bin/true by the library, against an empty one: 36,270 with glibc 2.36, most of it the dynamic linker's.
@@ -158,7 +158,7 @@ def test_usual_block_adds_no_more_than_its_budget(build, tmp_path):
 
 
 def without_look(found):
-    return found.total - found.with_calls[LOOK]
+    return found.total - found.with_calls[REFRESH]
 
 
 @pytest.mark.parametrize("kib", ARRAY_PAIR)
@@ -252,21 +252,21 @@ def test_array_of_a_job_makes_few_system_calls(build, tmp_path, kib, beside):
 
 
 def test_admitted_cuda_block_adds_no_more_than_its_budget(build, tmp_path):
-    guarded = of_each(build, tmp_path, "cuda", True, lambda p: p.total - p.with_calls[LOOK])
+    guarded = of_each(build, tmp_path, "cuda", True, lambda p: p.total - p.with_calls[REFRESH])
     within(guarded - of_each(build, tmp_path, "cuda", False, lambda p: p.total), CUDA_PAIR)
 
 
 def test_small_cuda_block_does_not_block_signals(build, tmp_path):
-    """A lock of ours does, by two system calls that cost as much as all the rest: what fits by a young look takes none."""
+    """A lock of ours does, by two system calls that cost as much as all the rest: what fits by a cached snapshot takes none."""
     env = environment(build, tmp_path, True, MACHINE)
     blocked = count_calls(build, tmp_path, env, "cuda", MANY, "-e", "trace=rt_sigprocmask")
-    assert 0 < blocked < MANY / 2  # some for each look, of which time tells how many there are
+    assert 0 < blocked < MANY / 2  # some for each refresh;  time tells how many there are
 
 
-def test_large_cuda_blocks_do_not_look_at_the_machine_each_time(build, tmp_path):
-    """One look serves 5 ms. How much is free, before the driver is called and around a free, is asked for in another way."""
-    looks = of_each(build, tmp_path, "device", True, lambda p: p.with_calls[LOOK], machine=None)
-    within(looks + 1, LARGE_LOOKS)
+def test_large_cuda_blocks_do_not_read_the_machines_figures_each_time(build, tmp_path):
+    """One snapshot serves 5 ms. How much is free, before the driver is called and around a free, is asked for in another way."""
+    refreshes = of_each(build, tmp_path, "device", True, lambda p: p.with_calls[REFRESH], machine=None)
+    within(refreshes + 1, LARGE_REFRESHES)
 
 
 def fork_faults(build, library, scratch, count):

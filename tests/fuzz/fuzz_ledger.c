@@ -28,7 +28,7 @@ enum { ENTRY_BYTES = sizeof(struct sg_registry_entry) + FUZZ_FOREIGN * 64 };
 FUZZ_CAPACITY(ENTRIES *ENTRY_BYTES);
 
 /* Nobody but us frees the registry entries of owners that do not live: they are held. */
-static void lock_seats(unsigned first)
+static void lock_entries(unsigned first)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = first, .l_len = ENTRIES};
     int fd = open(fuzz_path("live/" SG_REGISTRY_NAME), O_RDWR | O_CLOEXEC);
@@ -56,7 +56,7 @@ static void begin(void)
     sg_segment_attach();
     sg_registry_join();
     fuzz_need(sg_entry_shared_registry() != NULL, "join");
-    lock_seats(1);
+    lock_entries(1);
 }
 
 static void hurt(const uint8_t *data, size_t size)
@@ -94,7 +94,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check(&peers.job);
     for (unsigned i = 0; i < SG_ENTRY_LEVELS; i++)
         check(&peers.level[i]);
-    sg_victim_look(&danger);
+    sg_victim_refresh(&danger);
     fuzz_need(sg_own->slot.granted_bytes == granted, "own figures changed");
     return 0;
 }

@@ -30,7 +30,7 @@ static void look_as_library(void)
     uint32_t count = sg_cgroup_find(identity);
     fuzz_need(count < SG_CONSTRAINT_CAPACITY, "more levels than there is room for");
     sg_snapshot_refresh(&look);
-    sg_cgroup_look(&look);
+    sg_cgroup_refresh(&look);
     fuzz_need(look.count <= SG_CONSTRAINT_CAPACITY, "more constraints than there is room for");
     for (uint32_t i = 0; look.is_valid && i < look.count; i++)
         fuzz_need(look.at[i].headroom_bytes <= look.at[i].limit_bytes &&

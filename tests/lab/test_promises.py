@@ -53,13 +53,13 @@ def test_what_the_parent_has_filled_counts_once_in_its_child(make_jail, guard):
     assert take(jail, guard, *words) == ["ok", "ok", "ok", "ENOMEM"]
 
 
-# Of shared memory nothing tells what was swapped out: all of its promise stays until the next look.
+# Of shared memory nothing tells what was swapped out: all of its promise stays until the next scan.
 @pytest.mark.parametrize(("kind", "left"), [("mmap", "200M"), ("shared", "120M")])
 def test_what_was_swapped_out_takes_nothing_from_a_promise_when_it_goes(make_jail, guard, kind, left):
-    """Half of what is unmapped had come and was swapped out since the last look: no part of the 180 MiB."""
+    """Half of what is unmapped had come and was swapped out since the last scan: no part of the 180 MiB."""
     jail = make_jail(LIMIT, swap_bytes=GIB)
-    words = (kind, "192M", "half", "0", "mmap", "180M", "look", "wait", "free", "0")
-    with holding(jail, guard, *words, env={"SPARKGUARD_WATCHDOG": "off"}) as process:  # which looks, too
+    words = (kind, "192M", "half", "0", "mmap", "180M", "scan", "wait", "free", "0")
+    with holding(jail, guard, *words, env={"SPARKGUARD_WATCHDOG": "off"}) as process:  # which scans, too
         assert jail.used_bytes() > 96 * MIB
         until(lambda: jail.reclaim() or jail.used_bytes() < 16 * MIB, 60, "what was touched is swapped out")
         print(file=process.stdin)

@@ -16,11 +16,11 @@ from jail import MIB, until
 
 LIMIT = 512 * MIB
 FLOOR = LIMIT * 8 // 100 // 4
-SEEN_EARLY = 8 * MIB  # the watchdog may look between two looks of ours, and count what we cannot see
+SEEN_EARLY = 8 * MIB  # the watchdog may read between two readings of ours, and count what we cannot see
 HELD_MIB = 300
 SLOW, FAST = 40, 200  # MiB a second
-CREEPING = 8  # so slow that the wall is farther than the watchdog's patience
-PATIENCE_SECONDS = 5
+CREEPING = 8  # so slow that the wall is farther than the watchdog waits for
+WAIT_SECONDS = 5
 END_SECONDS = 1.0  # from the floor to the end of the process that grows
 
 
@@ -29,13 +29,13 @@ class Headroom:
 
     def __init__(self, jail):
         self.jail = jail
-        self.looks = [(time.monotonic(), jail.headroom_bytes())]
+        self.readings = [(time.monotonic(), jail.headroom_bytes())]
         self.is_over = False
         self.thread = threading.Thread(target=self.watch, daemon=True)
 
     def watch(self):
         while not self.is_over:
-            self.looks.append((time.monotonic(), self.jail.headroom_bytes()))
+            self.readings.append((time.monotonic(), self.jail.headroom_bytes()))
             time.sleep(0.003)
 
     def __enter__(self):
@@ -48,11 +48,11 @@ class Headroom:
 
     @property
     def least(self):
-        return min(headroom for _, headroom in self.looks)
+        return min(headroom for _, headroom in self.readings)
 
     def crossed(self, floor):
         """When it was first seen below; None if it never was."""
-        return next((time for time, headroom in self.looks if headroom < floor), None)
+        return next((time for time, headroom in self.readings if headroom < floor), None)
 
 
 class Growth:
@@ -219,7 +219,7 @@ def test_watchdog_kills_who_stays_below_the_floor(jail, guard, start_growth, sta
     until(growth.has_ended, 20, "its end")
     seconds = time.monotonic() - headroom.crossed(64 * MIB)
     figures(end_after_floor_s=round(seconds, 1))
-    assert seconds > PATIENCE_SECONDS - 0.5, "the wall was not near: it should have had its time"
+    assert seconds > WAIT_SECONDS - 0.5, "the wall was not near: it should have had its time"
     growth.stop()
     assert -growth.process.returncode == signal.SIGKILL
     assert jail.oom_kills() == 0

@@ -123,9 +123,9 @@ class Ledger:
 
     def gone(self):
         """What nobody else may have: promised, in flight, or asked for."""
-        return sum(self.promise(i) + self.flying(i) + self.asking(i) for i in self.taken()) + self.heritage()
+        return sum(self.promise(i) + self.flying(i) + self.asking(i) for i in self.taken()) + self.inherited()
 
-    def heritage(self):
+    def inherited(self):
         """What the children of parents that are gone have from them, once for each parent."""
         left = {}
         for i in self.taken():

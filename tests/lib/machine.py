@@ -19,6 +19,17 @@ LEFT = 8 * GIB  # of 10 GiB when 2 are kept
 KEEP = {"SPARKGUARD_RESERVE": "2G"}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
+# What comes before a program of Python whose children say that they are ready, for which their parent waits.
+CHILDREN = """
+ready_pipe = os.pipe()
+def tell():
+    os.write(ready_pipe[1], b".")
+def wait_for(children):
+    os.close(ready_pipe[1])  # nothing is read when all have ended
+    for _ in range(children):
+        os.read(ready_pipe[0], 1)
+"""
+
 
 class Machine:
     """A tree for SPARKGUARD_SYSTEM_ROOT."""

@@ -21,7 +21,7 @@
  * Properties
  *     safety            the bytes that live processes hold or may still touch never exceed the room above the line
  *     exactness         (nobody dies or stops) when all requests have ended, none was refused that would still fit
- *     frugality         (nobody dies or stops) a request is judged no more than LOOKS_MAX times
+ *     frugality         (nobody dies or stops) a request is judged no more than REFRESHES_MAX times
  *     liveness          every request of a process that neither dies nor stops ends, admitted or refused
  *     wakeups           (WAKEUPS) and without the steps of a wait: whoever must be woken is woken by the epoch
  *     reaping           what a process left that was dead before the last snapshot costs nobody a refusal
@@ -33,7 +33,7 @@
  *     SMALL             bit 2 * process + request: it is a small one
  *     YOUNG             the same bits: a large one that tries a cached snapshot first
  *     BEHIND            the same bits: a large one of CUDA whose books may be behind the driver's: when it does not fit
- *                       at the first look, it gives its place back, the books are brought up, and it is asked for again
+ *                       at the first snapshot, it gives its place back, the books are brought up, and it is asked for again
  *     KINDS             what a large admitted call may turn out to be: 1 eager, 2 lazy, 4 failing (a bit mask)
  *     TOUCH FREE        lazy memory may be touched and found by a scan; memory may be given back
  *     DEATH STOP        bit masks of processes: may be killed, may stop for ever, at any step
@@ -41,9 +41,9 @@
  *     STEPS             so often may a process's wait end by its step while others move; when nothing moves, always
  *     WAKEUPS           EXACT, and no wait ends by its step
  *     NESTED            process 1's second request is made from inside the real call of its first one, and has no
- *                       patience for what is in flight (sg_wait_for_flight_ns)
+ *                       longest wait for what is in flight (sg_wait_for_flight_ns)
  *     SIBLINGS          processes 0 and 1 are two threads of one process: one registry entry, one lock
- *     LOOKED            every process has looked at the start, and its look stays young
+ *     LOOKED            every process has a snapshot at the start, which stays young
  *     REAPING           checks that property; of two processes with a request that fits alone
  *     BREAK_...         swaps or leaves out one thing; tests/model/run expects a violation from each
  *     FLAW_...          the same, but it is what the code does as long as tests/model/run lists it
@@ -97,8 +97,8 @@
 #ifndef STEPS
 #define STEPS 1
 #endif
-#ifndef LOOKS_MAX
-#define LOOKS_MAX 12
+#ifndef REFRESHES_MAX
+#define REFRESHES_MAX 12
 #endif
 #if defined(WAKEUPS) && !defined(EXACT)
 #define EXACT
@@ -188,7 +188,7 @@ byte refused[PROCESSES];   /* bytes of a refused request */
 #define ADVANCE d_step { is_advanced[0] = true; is_advanced[1] = true; is_advanced[2] = true }
 #endif
 
-/* ---- a look, sg_headroom_refresh(): what was asked, then the registry entries, then the kernel, then what is our o */
+/* ---- a refresh, sg_headroom_refresh(): what was asked, then the registry entries, then the kernel, then what is our o */
 
 #define IS_OTHER(j) (j < PROCESSES && is_live[j] && ENTRY_OF(j) == j && j != entry)
 #define IS_SKIPPED(j) (j < PROCESSES && (ENTRY_OF(j) != j || !is_live[j] || j == entry))
@@ -250,7 +250,7 @@ inline sum()
 }
 
 /* taken_of(), our own part: a sibling's request moves without the lock, from in flight to promised, or to what has
- * landed, of which the look may not know. */
+ * landed, of which the snapshot may not know. */
 inline read_own()
 {
 #ifdef SIBLINGS
@@ -298,7 +298,7 @@ inline note_slack()
 }
 
 /* `from`: everything asked for since comes off; of what is announced, its own bytes too. */
-inline look_at_seats()
+inline read_entries()
 {
 #ifdef BREAK_KERNEL_READ_FIRST
     room = available;
@@ -337,10 +337,10 @@ inline look_at_kernel()
 
 /* Nobody but a sibling sees or changes what is read and written from here until the verdict. */
 #ifdef SIBLINGS
-#define LOOK look_at_seats(); look_at_kernel()
+#define LOOK read_entries(); look_at_kernel()
 #define LOOK_REST skip
 #else
-#define LOOK look_at_seats()
+#define LOOK read_entries()
 #define LOOK_REST look_at_kernel()
 #endif
 
@@ -376,7 +376,7 @@ inline announce()
 #endif
 }
 
-/* sg_headroom_take(), sg_registry_take(): it may also decline, when the look is old or the slack is not large beside
+/* sg_headroom_take(), sg_registry_take(): it may also decline, when the snapshot is old or the slack is not large beside
  * it. */
 inline take()
 {
@@ -479,7 +479,7 @@ inline wait()
 
 /* take_from_cached_snapshot(): the request is in flight before it is counted. sg_headroom_may_take() reads first whether
  * that is worth a try; it decides nothing, so it is one of the ways in which take() admits nothing. */
-inline take_of_young_look()
+inline take_of_cached_snapshot()
 {
 #ifdef BREAK_YOUNG_FLIGHT_LATE
     take();
@@ -574,7 +574,7 @@ look_small:
                 slack = slack - (asked - from);
 #ifdef EXACT
                 looks++;
-                assert(looks <= LOOKS_MAX); /* frugality */
+                assert(looks <= REFRESHES_MAX); /* frugality */
 #endif
                 if
                 :: slack >= 0 -> is_admitted = true; commit()
@@ -621,7 +621,7 @@ large:
 #if YOUNG
             if
             :: IS_YOUNG(me, k) -> /* without the lock */
-                take_of_young_look();
+                take_of_cached_snapshot();
                 if
                 :: is_admitted -> goto call
                 :: else
@@ -633,8 +633,8 @@ large:
             /* decide() */
 #if YOUNG
             if
-            :: IS_YOUNG(me, k) -> /* of the look that a sibling took meanwhile */
-                take_of_young_look();
+            :: IS_YOUNG(me, k) -> /* of the snapshot that a sibling took meanwhile */
+                take_of_cached_snapshot();
                 if
                 :: is_admitted -> UNLOCK; goto call
                 :: else
@@ -668,7 +668,7 @@ look_large:
 #endif
 #ifdef EXACT
                 looks++;
-                assert(looks <= LOOKS_MAX); /* frugality */
+                assert(looks <= REFRESHES_MAX); /* frugality */
 #endif
                 judge();
                 if
@@ -691,7 +691,7 @@ look_large:
                 atomic { flight[entry] = flight[entry] + bytes; is_admitted = true; commit() }
 #ifdef BREAK_SPEND_LATE
 #ifndef BREAK_NO_SPEND
-                /* after a sibling could use the look */
+                /* after a sibling could use the snapshot */
                 most[entry] = (most[entry] > bytes -> most[entry] - bytes : 0)
 #endif
 #endif
@@ -889,7 +889,7 @@ inline kill(p)
     committed[p] = 0
 }
 
-proctype Fate()
+proctype Outcome()
 {
     do
     :: atomic { MAY_KILL(0) -> kill(0) }
@@ -937,7 +937,7 @@ init
 #endif
         run Monitor();
 #if DEATH || STOP
-        run Fate()
+        run Outcome()
 #endif
     }
 }

@@ -202,7 +202,7 @@ inline kill(p)
     fi
 }
 
-proctype Fate()
+proctype Outcome()
 {
     do
     :: atomic { !is_killed[OWNER] -> kill(OWNER) }
@@ -238,7 +238,7 @@ init
         run Newcomer(1);
         run Newcomer(2);
         run Reaper(REAPER);
-        run Fate();
+        run Outcome();
         run Monitor()
     }
 }

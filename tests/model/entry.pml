@@ -9,28 +9,28 @@
  *
  *     flight promised charged    the process's words: in_flight_bytes, promised_bytes, granted_bytes of lazy domains
  *     ever                       promises.ever_bytes
- *     seat_flight seat_promised  what the others see of it. Below zero is what C sees as more than there can be
+ *     entry_flight entry_promised  what the others see of it. Below zero is what C sees as more than there can be
  *     under_way began            transit: changes under way, and how many ever began
- *     is_seated is_switched      own.registry entry and own.ledger: the new ones. Nobody reads the old registry entry:
+ *     has_entry is_switched      own.registry entry and own.ledger: the new ones. Nobody reads the old registry entry:
  *     it is not modelled resident untouched         RssAnon, and what a look at the index finds to be charged and not
  *     there scanned scans              the registry entry's scanned_anonymous_bytes, and what is different after each
  *     scan
  *
  * Properties
- *     seen              what was admitted before a look, and is not freed during it, is in what the look sums up: in
+ *     seen              what was admitted before a refresh, and is not freed during it, is in what the refresh sums up: in
  *                       flight, promised, or by then in the kernel's figures
  *     shown             a live registry entry never shows less than the process's words
  *     counted           when the registry entry is live, what the process was admitted and is not there has been added
- *                       to asked_bytes: looks that others made before know of it
+ *                       to asked_bytes: snapshots that others took before know of it
  *
  * Parameters (-D)
  *     HELD              bytes of a block that thread 1 has, promised and not touched
  *     FREE              thread 1 frees that block; else it takes a byte as thread 0 does
  *     TOUCHED           the same, but of another block, which is there
- *     CLOSELY           what thread 0 takes is touched and found by a scan, while the other process looks closely
+ *     CLOSELY           what thread 0 takes is touched and found by a scan, while the other process scans
  *     SCAN              what thread 0 takes is not touched, and a scan finds it missing
  *     THREE             a third thread takes a byte, while thread 0 frees one that is there and that no scan has found
- *     yet JOIN              a third thread takes the registry entry meanwhile; the other process looks once it is live
+ *     yet JOIN              a third thread takes the registry entry meanwhile; the other process refreshes once it is live
  *     BREAK_... FLAW_   as in admission.pml
  *     BREAK_BOUND_UNLOCKED  bound_promises() takes the figure that it read for the same though it was lowered by a scan
  *                       and raised again since: what was promised meanwhile is not shown until the next scan
@@ -62,16 +62,16 @@ byte scans;
 byte under_way;
 byte began;
 #ifdef JOIN
-short seat_flight;
-short seat_promised;
-bool is_seated;
+short entry_flight;
+short entry_promised;
+bool has_entry;
 bool is_switched;
 bool is_live;
 byte asked;
 #else
-short seat_flight;
-short seat_promised = HELD + UNFOUND;
-#define is_seated true
+short entry_flight;
+short entry_promised = HELD + UNFOUND;
+#define has_entry true
 #define is_live true
 #endif
 
@@ -97,7 +97,7 @@ byte freed;
 /* By `bytes`, which may be less than nothing, where own.registry entry pointed. */
 inline change(shown, bytes)
 {
-    is_ours = is_seated;
+    is_ours = has_entry;
     atomic {
         if
         :: is_ours -> shown = shown + bytes
@@ -207,7 +207,7 @@ inline bring_down()
 #endif
         if
         :: was > seen ->
-            exchange(promised, seat_promised, was, seen);
+            exchange(promised, entry_promised, was, seen);
             if
             :: is_done -> is_done = false; break
             :: else
@@ -235,7 +235,7 @@ inline bound()
 /* A small request of 1 byte: in flight, admitted, charged, settled. */
 inline take()
 {
-    raise(flight, seat_flight, 1);
+    raise(flight, entry_flight, 1);
 #ifdef JOIN
     /* sg_registry_take(): in the old ledger if that is the process's; else it is counted in the new one */
     if
@@ -248,13 +248,13 @@ inline take()
 #endif
     atomic { charged++; untouched++ };
 #ifdef BREAK_PROMISE_LATE
-    lower(flight, seat_flight, 1);
+    lower(flight, entry_flight, 1);
     ever++;
-    raise(promised, seat_promised, 1)
+    raise(promised, entry_promised, 1)
 #else
     ever++;
-    raise(promised, seat_promised, 1);
-    lower(flight, seat_flight, 1)
+    raise(promised, entry_promised, 1);
+    lower(flight, entry_flight, 1)
 #endif
 }
 
@@ -273,7 +273,7 @@ inline scan()
     do
     ::
         seen = ever - at_scan;
-        exchange(promised, seat_promised, was, found + seen);
+        exchange(promised, entry_promised, was, found + seen);
         if
         :: is_done -> is_done = false; break
         :: else
@@ -286,8 +286,8 @@ inline scan()
 #endif
     atomic { seen = 0; was = 0; found = 0; there = 0; at_scan = 0 };
     bound();
-    reconcile_sum(flight, seat_flight);
-    reconcile_sum(promised, seat_promised)
+    reconcile_sum(flight, entry_flight);
+    reconcile_sum(promised, entry_promised)
 }
 
 #define LOCALS                                                                                                         \
@@ -330,9 +330,9 @@ proctype Thread(byte me)
 #endif
         if
 #ifdef BREAK_WITHDRAW_UNLOCKED
-        :: lower(promised, seat_promised, HELD)
+        :: lower(promised, entry_promised, HELD)
 #else
-        :: LOCK; lower(promised, seat_promised, HELD); UNLOCK /* sg_tracker_withdraw_block() */
+        :: LOCK; lower(promised, entry_promised, HELD); UNLOCK /* sg_tracker_withdraw_block() */
 #endif
         :: true
         fi;
@@ -356,23 +356,23 @@ proctype Thread(byte me)
 proctype Joiner()
 {
     LOCALS;
-    is_seated = true;
+    has_entry = true;
     is_switched = true;
 #ifdef BREAK_RECONCILE_ONCE
     under_way == 0;
-    reconcile_sum(flight, seat_flight);
-    reconcile_sum(promised, seat_promised);
+    reconcile_sum(flight, entry_flight);
+    reconcile_sum(promised, entry_promised);
 #else
 #ifndef BREAK_NO_RECONCILE
     do
-    :: reconcile_sum(flight, seat_flight);
+    :: reconcile_sum(flight, entry_flight);
         if
         :: is_quiet -> break
         :: else
         fi
     od;
     do
-    :: reconcile_sum(promised, seat_promised);
+    :: reconcile_sum(promised, entry_promised);
         if
         :: is_quiet -> break
         :: else
@@ -409,11 +409,11 @@ proctype Reader()
     growth = (growth > then -> growth - then : 0);
 #endif
 #ifdef BREAK_PROMISE_READ_FIRST
-    sum = SHOWN(seat_promised);
-    sum = sum + SHOWN(seat_flight);
+    sum = SHOWN(entry_promised);
+    sum = sum + SHOWN(entry_flight);
 #else
-    sum = SHOWN(seat_flight);
-    now = SHOWN(seat_promised);
+    sum = SHOWN(entry_flight);
+    now = SHOWN(entry_promised);
 #ifdef CLOSELY
 #ifndef BREAK_SCAN
     /* a scan since: growth beyond its figure is another */
@@ -433,7 +433,7 @@ proctype Reader()
     atomic {
         assert(sum + resident + freed >= least); /* seen */
 #if !defined(BREAK_PROMISE_LATE) && !defined(BREAK_PROMISE_READ_FIRST)
-        assert(SHOWN(seat_flight) >= flight && SHOWN(seat_promised) >= promised) /* shown */
+        assert(SHOWN(entry_flight) >= flight && SHOWN(entry_promised) >= promised) /* shown */
 #endif
     }
 }

@@ -1,6 +1,6 @@
 /*
- * scan.pml - a model of one look at all that a process was promised, beside threads that move what was promised from
- * place to place (realloc, mremap). registry entry.pml takes for granted what is shown here: that a look misses
+ * scan.pml - a model of one scan of all that a process was promised, beside threads that move what was promised from
+ * place to place (realloc, mremap). entry.pml takes for granted what is shown here: that a scan misses
  * nothing.
  *
  * Checked by tests/model/run. Every statement is one access to shared memory, in the order in which
@@ -12,7 +12,7 @@
  *     ever moving   promises.ever_bytes, promises.now_bytes (transit.h)
  *
  * Property
- *     found         the look finds all of it
+ *     found         the scan finds all of it
  *
  * Parameters (-D)
  *     AT_ONCE           what moves is a mapping

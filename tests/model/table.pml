@@ -114,7 +114,7 @@ inline claim(g, key, word, at)
             fi
         };
         if
-        :: held == key -> /* its block was freed through a entry point we do not see */
+        :: held == key -> /* its block was freed through an entry point we do not see */
             old = word_of[at];
 #ifndef BREAK_STALE_KEY_READ_AGAIN
             atomic {

@@ -1,5 +1,5 @@
 """SPARKGUARD_DIR and the history as nobody means them: the program runs on, in time, and at most one sentence says why nothing is
-kept. What links, strangers, modes and full disks do is in tests/preload/test_directory.py and test_history.py."""
+kept. What links, strangers, modes and full disks do is in tests/preload/record/test_directory.py and test_history.py."""
 
 import os
 import socket

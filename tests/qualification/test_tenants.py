@@ -132,7 +132,7 @@ def as_user(user):
 
 
 @contextlib.contextmanager
-def false_seat(place, **fields):
+def false_entry(place, **fields):
     """One of the ledger, of a process that holds and asks what OTHER says."""
     with Ledger(place.directory) as ledger, contextlib.ExitStack() as stack:
         with as_user(OTHER):
@@ -142,14 +142,14 @@ def false_seat(place, **fields):
 
 def test_false_figures_can_have_requests_refused_for_as_long_as_they_are_there(place):
     with place.holder(ONE, "malloc 1M") as one:
-        with false_seat(place, promised_bytes=20 * GIB):
+        with false_entry(place, promised_bytes=20 * GIB):
             assert place.answers(ONE, "malloc 1G small 1000 1000000") == ["ENOMEM", "1000000"]
         assert place.answers(ONE, "malloc 1G") == ["ok"]
         assert one.poll() is None
 
 
 def test_a_place_in_the_queue_that_is_never_left_makes_others_wait_and_no_more(place):
-    with place.holder(ONE, "malloc 1M"), false_seat(place, ticket=2, queued_bytes=1 * GIB):
+    with place.holder(ONE, "malloc 1M"), false_entry(place, ticket=2, queued_bytes=1 * GIB):
         assert place.answers(ONE, "malloc 2G") == ["ok"]
         begin = time.monotonic()
         assert place.answers(ONE, "malloc 7500M") == ["ENOMEM"]
@@ -206,7 +206,7 @@ def wait_for_looks(ledger, pid, count, between=lambda: time.sleep(0.005)):
 
 def test_false_figures_end_nobody_while_the_kernel_shows_room(place):
     with place.holder(ONE, HOLDS_MUCH, **RESERVE) as one:
-        with false_seat(place, in_flight_bytes=1 << 60, promised_bytes=1 << 60, inherited_promise_bytes=1 << 60) as ledger:
+        with false_entry(place, in_flight_bytes=1 << 60, promised_bytes=1 << 60, inherited_promise_bytes=1 << 60) as ledger:
             ledger.put("holds_bounded_bytes", 1 << 60, ledger.of(one.pid))
             wait_for_looks(ledger, one.pid, 30)
             assert one.poll() is None
@@ -215,7 +215,7 @@ def test_false_figures_end_nobody_while_the_kernel_shows_room(place):
 
 def test_false_figures_can_keep_the_watchdog_from_acting_for_as_long_as_they_are_renewed(place):
     with place.holder(ONE, HOLDS_MUCH, **RESERVE) as one:
-        with false_seat(place, holds_bounded_bytes=1 << 50) as ledger:
+        with false_entry(place, holds_bounded_bytes=1 << 50) as ledger:
 
             def renew():
                 ledger.put("watched_ns", time.clock_gettime_ns(time.CLOCK_MONOTONIC) + 5 * 10**9, 7)
@@ -229,7 +229,7 @@ def test_false_figures_can_keep_the_watchdog_from_acting_for_as_long_as_they_are
 
 def test_time_that_is_none_keeps_no_watchdog_from_acting(place):
     with place.holder(ONE, HOLDS_MUCH, **RESERVE) as one:
-        with false_seat(place, holds_bounded_bytes=1 << 50, watched_ns=1 << 62):
+        with false_entry(place, holds_bounded_bytes=1 << 50, watched_ns=1 << 62):
             place.say_available(50 * MIB)
             assert one.wait() == -signal.SIGTERM
 

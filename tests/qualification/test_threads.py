@@ -114,7 +114,7 @@ def test_many_processes_at_once(guard, amount, record_property):
 
 @pytest.mark.long
 @pytest.mark.timeout_seconds(600)
-def test_process_for_which_the_ledger_has_no_seat_decides_alone_and_says_so(guard, record_property):
+def test_process_for_which_the_ledger_has_no_entry_decides_alone_and_says_so(guard, record_property):
     with at_once(guard, ENTRIES + 50):
         processes = guard.processes()
         alone = [p for p in processes if not p["sharing"]]
@@ -287,7 +287,7 @@ int main(int count, char **arguments)
 def test_libraries_that_allocated_may_be_unloaded(guard, tmp_path, amount, record_property):
     (tmp_path / "host.c").write_text(HOST)
     folder = HERE.parents[1]
-    flags = ["-D_GNU_SOURCE", "-fno-builtin", f"-I{folder}/tests/preload/programs", f"-I{folder}/include"]
+    flags = ["-D_GNU_SOURCE", "-fno-builtin", f"-I{folder}/tests/programs", f"-I{folder}/include"]
     subprocess.run([*CC.split(), *flags, "-o", tmp_path / "host", tmp_path / "host.c", "-ldl"], check=True)
     plugins = [compile_library(tmp_path, f"plugin{i}", PLUGIN) for i in range(3)]
     times = amount(short=200, long=5000)

@@ -275,7 +275,7 @@ def test_layout_is_that_of_the_stored_bytes_of_its_version(guard):
 
 
 @pytest.mark.parametrize("version, stated", [*((v, v) for v in range(2, VERSION + 1)), (VERSION, 7)])
-def test_seat_of_the_stored_ledger_counts(place, guard, version, stated):
+def test_entry_of_the_stored_ledger_counts(place, guard, version, stated):
     """Also when this library calls itself another version: then by what is frozen."""
     content = bytearray(stored(version, "ledger.gz").ljust(FILE_BYTES, b"\0"))
     offset, size = LEDGER["version"]

@@ -403,7 +403,7 @@ static void test_graphs(void)
     size_t count = 8;
     cuuint64_t bytes;
     CUDA_GRAPH_INSTANTIATE_PARAMS how = {.flags = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD};
-    CUDA_MEM_ALLOC_NODE_PARAMS params = {.bytesize = 3 * MIB}, told;
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {.bytesize = 3 * MIB}, queried;
     params.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     start();
     OK(cuGraphCreate(&inner, 0));
@@ -412,8 +412,8 @@ static void test_graphs(void)
     OK(cuGraphAddMemFreeNode(&node, inner, NULL, 0, params.dptr));
     OK(cuGraphAddEmptyNode(&node, graph, NULL, 0));
     OK(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params)); /* this one stays allocated */
-    OK(cuGraphMemAllocNodeGetParams(node, &told));
-    CHECK(told.bytesize == 3 * MIB && told.dptr == params.dptr);
+    OK(cuGraphMemAllocNodeGetParams(node, &queried));
+    CHECK(queried.bytesize == 3 * MIB && queried.dptr == params.dptr);
     OK(cuGraphAddChildGraphNode(&node, graph, NULL, 0, inner));
     OK(cuGraphNodeGetType(node, &type));
     OK(cuGraphChildGraphNodeGetGraph(node, &inner));

@@ -44,7 +44,7 @@ def test_limit_is_passed_by_less_than_a_chunk_for_each_block(sim, size):
 @pytest.mark.parametrize("size", [1, 256, MIB, MIB + 1, 3 * MIB + 1])
 @pytest.mark.parametrize("kind", ["gb10", "discrete"])
 def test_reserve_is_passed_by_less_than_a_chunk(sim, kind, size):
-    """It is kept of what is there, not of a sum. With a limit each request is judged by a look of its own."""
+    """It is kept of what is there, not of a sum. With a limit each request is judged by a snapshot of its own."""
     room, fill = 16 * CHUNK, 2 * GIB
     variables = {"SPARKGUARD_LIMIT": "1T", "SGSIM_KIND": kind} | CHUNKS
     if kind == "gb10":

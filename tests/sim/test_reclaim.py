@@ -70,7 +70,7 @@ class Kernel(threading.Thread):
     def run(self):
         reclaimed = 0
         while not self.is_over.wait(0.001):
-            is_in_driver = self.go is not None and self.go.with_name(self.go.name + ".held").exists()  # before the look
+            is_in_driver = self.go is not None and self.go.with_name(self.go.name + ".held").exists()  # before the refresh
             self.populated = max(self.populated, resident_most(self.pid) - self.before)
             wanted = min(max(0, self.populated - FREE), CACHED)
             if wanted > reclaimed:

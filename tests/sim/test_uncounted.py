@@ -1,4 +1,4 @@
-"""Device memory that the library has no memory left to remember is at least told: as an internal fault in the report.
+"""Device memory that the library has no memory left to remember is at least reported, as an internal fault in the report.
 
 build/fault/libsparkguard.so fails one of the library's own mmap calls in each run. The simulator's ledger says what is held.
 """
@@ -44,23 +44,23 @@ def run(sim, text=CREATE, **variables):
 def faults_of_uncounted(sim, size, text=CREATE):
     """Fails each mmap call in a run of its own: the faults that the report tells where it lacks a part of the memory."""
     sim.guard.library = sim.guard.build / "fault" / "libsparkguard.so"
-    log, nth, told = sim.scratch / "log", 0, []
+    log, nth, reported = sim.scratch / "log", 0, []
     while nth == 0 or struct.unpack_from("=QQ", log.read_bytes())[1] == 1:  # until there is no such call
         nth += 1
         log.unlink(missing_ok=True)
         done = run(sim, text, SG_FAULT=f"{MMAP}@{nth}", SG_FAULT_LOG=log)
         for process in sim.guard.processes(done.pid):
             if process["domains"]["device"]["live_bytes"] < size:
-                told.append(process["internal_faults"])
-    return told
+                reported.append(process["internal_faults"])
+    return reported
 
 
 def test_memory_of_a_handle_that_cannot_be_remembered_is_told_as_a_fault(sim):
-    told = faults_of_uncounted(sim, SIZE)
-    assert told and min(told) > 0
+    reported = faults_of_uncounted(sim, SIZE)
+    assert reported and min(reported) > 0
 
 
 def test_memory_whose_last_use_cannot_be_remembered_is_told_as_a_fault(sim):
     """It is held all the same: whatever the report lacks of it, a fault is counted."""
-    told = faults_of_uncounted(sim, COUNT * PART, HELD)
-    assert told and min(told) > 0
+    reported = faults_of_uncounted(sim, COUNT * PART, HELD)
+    assert reported and min(reported) > 0

@@ -158,7 +158,7 @@ class Field:
         self.said = done.stderr
         return done.stdout.split()
 
-    def all_seats(self):
+    def all_entries(self):
         fields = ("claim", "pid", "promised_bytes", "in_flight_bytes", "bounded_flight_bytes", "ticket", "queued_bytes")
         fields += ("parent_entry", "parent_claim", "inherited_promise_bytes", "scanned_anonymous_bytes", "published_ns")
         used = range(self.ledger.get("entry_used"))
@@ -167,13 +167,13 @@ class Field:
     def explain(self, left, before):
         """What was refused though the entries said that it was left: the entries before, and what is different after."""
         lines = [f"{left / MIB:.3f} MiB are left by the ledger: {self.said}", *before, "after:"]
-        lines += [line for line in self.all_seats() if line not in before]
+        lines += [line for line in self.all_entries() if line not in before]
         lines += [f"again: {self.ask(f'malloc {left - NEAR}')}, by steps: {self.ask(f'malloc {left - NEAR} largest')}"]
         lines += [f"left now: {(LEFT - self.ledger.gone()) / MIB:.3f}, {sessions(self.trees)}"]
         return "\n".join(lines)
 
     def check(self):
-        before = self.all_seats()
+        before = self.all_entries()
         left = LEFT - self.ledger.gone()
         assert left >= 2 * GIB, f"{left / MIB} MiB"
         if self.ask(f"malloc {left - NEAR}") != ["ok"]:

@@ -97,7 +97,7 @@ static void put_step(const struct doctor *doctor, size_t place, FILE *stream)
     if (finding->script == NULL) {
         put_comment(stream, "For you to decide: ", finding->fix != NULL ? finding->fix : "no command fixes it");
     } else if (is_repeated(doctor, place)) {
-        fputs("# Mended above.\n", stream);
+        fputs("# Fixed above.\n", stream);
     } else {
         put_comment(stream, "Undo: ", finding->undo);
         fputs(finding->script, stream);

@@ -131,7 +131,7 @@ static bool is_dead(CUresult *error)
     return ask != NULL && is_sticky(*error);
 }
 
-bool sg_cuda_look_closely(struct sg_cuda_call *call)
+bool sg_cuda_scan(struct sg_cuda_call *call)
 {
     CUresult error = CUDA_SUCCESS;
     call->request.attempt.is_behind = false;
@@ -152,7 +152,7 @@ bool sg_cuda_ask(struct sg_cuda_call *call)
         is_admitted = sg_admission_ask(&call->request);
         if (call->is_tentative && call->request.attempt.is_short)
             return false;
-        if (call->request.attempt.must_look_again && call->request.attempt.is_behind && !sg_cuda_look_closely(call))
+        if (call->request.attempt.must_look_again && call->request.attempt.is_behind && !sg_cuda_scan(call))
             return false;
     } while (!is_admitted && call->request.attempt.must_look_again);
     bool is_eager = call->request.domain == SG_DOMAIN_DEVICE || call->request.domain == SG_DOMAIN_PINNED;

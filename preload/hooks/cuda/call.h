@@ -118,7 +118,7 @@ bool sg_cuda_ask(struct sg_cuda_call *call);
 
 /* The thorough check before a refusal: tests the context for a sticky error and reads again what all pools have
  * reserved. False: the context is dead, and call->answer is its error. */
-bool sg_cuda_look_closely(struct sg_cuda_call *call);
+bool sg_cuda_scan(struct sg_cuda_call *call);
 
 /* After the real call: true if it succeeded. A call that began without a context can succeed only because another
  * thread has created one since; the block then belongs to that context, and `call` is completed with it. */

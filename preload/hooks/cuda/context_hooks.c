@@ -17,7 +17,7 @@ static uint64_t primary_cost[SG_DEVICE_CAPACITY];
 
 struct creation {
     struct sg_cuda_call call;
-    struct sg_context_estimate_look before;
+    struct sg_context_estimate_figures before;
 };
 
 /* Asks admission for a new context and takes the measurement before the call. False: refused. */
@@ -27,7 +27,7 @@ static SG_INLINE bool begin(struct creation *creation, enum sg_hook hook, CUdevi
     if (!sg_cuda_begin_on(&creation->call, hook, device, expected))
         return false;
     if (creation->call.request.granted_bytes != 0)
-        creation->before = sg_context_estimate_look(creation->call.request.granted_bytes);
+        creation->before = sg_context_estimate_read(creation->call.request.granted_bytes);
     return true;
 }
 
@@ -36,7 +36,7 @@ static uint64_t end(struct creation *creation, CUresult result)
 {
     uint64_t cost = 0, granted = creation->call.request.granted_bytes;
     if (result == CUDA_SUCCESS && granted != 0) {
-        struct sg_context_estimate_look after = sg_context_estimate_look(granted);
+        struct sg_context_estimate_figures after = sg_context_estimate_read(granted);
         cost = sg_context_estimate_learn(&creation->before, &after);
         sg_fetch_add(&sg_own->unaccounted_bytes, cost);
         sg_driver_pool_note_taken(cost);
@@ -305,15 +305,15 @@ static void note_change(const struct sg_cuda_call *call, uint64_t more, uint64_t
 SG_EXPORT CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)
 {
     struct sg_cuda_call call;
-    struct sg_context_estimate_look before = {0};
+    struct sg_context_estimate_figures before = {0};
     (void)sg_cuda_begin(&call, SG_HOOK_cuCtxSetLimit, SG_DOMAIN_DEVICE, 0);
     bool is_measured = call.is_counted && takes_memory(limit) && sg_cuda_knows_device(call.device) &&
                        !sg_cuda_has_own_pool(call.device);
     if (is_measured)
-        before = sg_context_estimate_look(0);
+        before = sg_context_estimate_read(0);
     CUresult result = SG_DRIVER_CALL(cuCtxSetLimit, limit, value);
     if (is_measured && result == CUDA_SUCCESS) {
-        struct sg_context_estimate_look after = sg_context_estimate_look(0);
+        struct sg_context_estimate_figures after = sg_context_estimate_read(0);
         note_change(&call, sg_context_estimate_measure(&before, &after), sg_context_estimate_measure(&after, &before));
     }
     sg_cuda_end(&call, 0);

@@ -184,7 +184,7 @@ uint64_t sg_graph_begin_claim(CUgraphExec exec, uint64_t block)
         if (claim != 0 && (may_go || is_late)) {
             *claimed += claim;
             sg_self.open.headroom_bytes = claim;
-            sg_self.open.room_device = sg_block_device(block);
+            sg_self.open.headroom_device = sg_block_device(block);
             sg_thread_hold_cancel();
         }
         sg_lock_release(&sg_cuda_lock, &lock);
@@ -201,7 +201,7 @@ void sg_graph_end_claim(void)
     if (SG_LIKELY(claim == 0))
         return;
     sg_lock_acquire(&sg_cuda_lock, &lock);
-    claimed_bytes[sg_self.open.room_device] -= claim;
+    claimed_bytes[sg_self.open.headroom_device] -= claim;
     sg_self.open.headroom_bytes = 0;
     sg_fetch_add(&claims_ended, 1u);
     sg_thread_let_cancel();

@@ -340,7 +340,7 @@ static void start_flight(struct sg_mempool_flight *flight)
     flight->is_alone = pool->flying++ == 0;
     if (flight->is_alone)
         pool->settled_bytes = pool->reserved_bytes;
-    flight->stream = sg_stream_number(flight->key, true);
+    flight->stream = sg_pieces_stream_number(flight->key, true);
     flight->flights = ++pool->flights;
     flight->syncs_ended = syncs_ended;
     flight->growth_bytes = max_growth(flight);
@@ -635,7 +635,7 @@ void sg_mempool_free_in(uint64_t block, uint64_t address, uint64_t key)
     struct sg_lock_state lock;
     sg_lock_acquire(&sg_cuda_lock, &lock);
     struct pool *pool = pool_of_block(block);
-    uint32_t stream = sg_stream_number(key, true);
+    uint32_t stream = sg_pieces_stream_number(key, true);
     if (pool != NULL)
         sg_self.open.free_begun = sg_pieces_begin_free(&pool->pieces, address, sg_block_size(block), stream);
     sg_lock_release(&sg_cuda_lock, &lock);
@@ -658,8 +658,8 @@ struct sg_mempool_sync sg_mempool_begin_sync(uint64_t key)
     if (sg_load_acquire(&active_count) == 0)
         return sync;
     sg_lock_acquire(&sg_cuda_lock, &lock);
-    uint32_t stream = key != SG_SYNC_CONTEXT ? sg_stream_number(key, false) : 0;
-    sync.frees = sg_stream_frees(stream);
+    uint32_t stream = key != SG_SYNC_CONTEXT ? sg_pieces_stream_number(key, false) : 0;
+    sync.frees = sg_pieces_stream_frees(stream);
     syncs += !sg_self.open.is_syncing;
     sg_self.open.is_syncing = true;
     sg_lock_release(&sg_cuda_lock, &lock);
@@ -669,9 +669,9 @@ struct sg_mempool_sync sg_mempool_begin_sync(uint64_t key)
 /* Does nothing if a free in the stream has ended meanwhile: that block may be in use and cannot be told apart. */
 static void mark_done(const struct sg_mempool_sync *sync, uint32_t device)
 {
-    uint32_t stream = sync->key != SG_SYNC_CONTEXT ? sg_stream_number(sync->key, false) : 0;
+    uint32_t stream = sync->key != SG_SYNC_CONTEXT ? sg_pieces_stream_number(sync->key, false) : 0;
     bool is_seen =
-        sync->key != SG_SYNC_NOTHING && stream != SG_STREAM_UNKNOWN && sg_stream_frees(stream) == sync->frees;
+        sync->key != SG_SYNC_NOTHING && stream != SG_STREAM_UNKNOWN && sg_pieces_stream_frees(stream) == sync->frees;
     for (uint32_t number = 1; is_seen && number < pool_capacity; number++)
         if (pools[number].is_used && (stream != 0 || pools[number].device == device))
             sg_pieces_see_done(&pools[number].pieces, stream != 0 ? stream : SG_STREAM_UNKNOWN);

@@ -195,7 +195,7 @@ static bool judge_alone(struct alloc *alloc)
 {
     struct sg_request *request = &alloc->call.request;
     uint64_t unwanted = sg_mempool_memory_of(alloc->pool.handle).unwanted_bytes;
-    if (!sg_cuda_look_closely(&alloc->call))
+    if (!sg_cuda_scan(&alloc->call))
         return false;
     bool fits = sg_mempool_begin_turn(&alloc->pool, request);
     if (fits && unwanted == 0)

@@ -29,11 +29,11 @@ static uintptr_t page_end(uintptr_t address)
 
 static void forget_range(uintptr_t begin, uintptr_t end)
 {
-    struct sg_map_change change;
-    sg_map_change_begin(&change);
+    struct sg_mmap_change change;
+    sg_mmap_change_begin(&change);
     int result = sg_range_map_set(&sg_tracker_maps, begin, end, SG_RANGE_NONE, 0);
     bool has_counted = sg_tracker_maps.counted_bytes < change.before_bytes;
-    sg_map_change_end(&change, result);
+    sg_mmap_change_end(&change, result);
     if (has_counted)
         sg_ledger_count_free(SG_DOMAIN_MAPPED);
 }
@@ -45,7 +45,7 @@ static void enter_move(uintptr_t before, uintptr_t now, struct sg_mapping_kind *
     uintptr_t begin = page_end(before), end = page_end(now);
     if (end > begin) {
         mapping->bytes = end - begin;
-        sg_map_set(begin, mapping);
+        sg_mmap_set(begin, mapping);
         sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
     } else if (end < begin && sg_load_relaxed(&sg_tracker_maps.chunk_count) != 0) {
         forget_range(end, begin);
@@ -65,8 +65,8 @@ static void *move_end(intptr_t increment, void *wanted, const char *call, const 
     struct sg_mapping_kind mapping = {
         .kind = SG_RANGE_COUNTED, .bytes = growth, .is_judged = true, .missing_bytes = growth};
     struct sg_request request;
-    sg_map_name_site(&mapping, caller);
-    if (!sg_map_ask(&request, growth, 0, call))
+    sg_mmap_name_site(&mapping, caller);
+    if (!sg_mmap_ask(&request, growth, 0, call))
         return NOWHERE;
     sg_lock_hold_signals(); /* until the range map agrees with the kernel: a handler must not longjmp out before */
     if (wanted == NULL)
@@ -78,7 +78,7 @@ static void *move_end(intptr_t increment, void *wanted, const char *call, const 
         saved_errno = errno;
     if (is_done)
         enter_move((uintptr_t)before, (uintptr_t)before + (uintptr_t)increment, &mapping);
-    sg_map_settle(&request, is_done);
+    sg_mmap_settle(&request, is_done);
     sg_lock_let_signals();
     sg_watchdog_consider();
     errno = saved_errno;
@@ -87,14 +87,14 @@ static void *move_end(intptr_t increment, void *wanted, const char *call, const 
 
 SG_EXPORT void *sbrk(intptr_t increment)
 {
-    if (increment == 0 || sg_real_is_looking() || !sg_map_is_counting())
+    if (increment == 0 || sg_real_is_looking() || !sg_mmap_is_counting())
         return SG_REAL(sbrk)(increment);
     return move_end(increment, NULL, "sbrk", __builtin_return_address(0));
 }
 
 SG_EXPORT int brk(void *address)
 {
-    if (address == NULL || sg_real_is_looking() || !sg_map_is_counting())
+    if (address == NULL || sg_real_is_looking() || !sg_mmap_is_counting())
         return SG_REAL(brk)(address);
     return move_end(0, address, "brk", __builtin_return_address(0)) != NOWHERE ? 0 : -1;
 }

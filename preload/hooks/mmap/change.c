@@ -16,7 +16,7 @@
 
 #include <errno.h>
 
-void sg_map_change_begin(struct sg_map_change *change)
+void sg_mmap_change_begin(struct sg_mmap_change *change)
 {
     sg_tracker_wait_for_fork();
     sg_lock_acquire(&sg_tracker_maps_lock, &change->lock);
@@ -25,7 +25,7 @@ void sg_map_change_begin(struct sg_map_change *change)
     change->before_bytes = sg_tracker_maps.counted_bytes;
 }
 
-void sg_map_change_end(struct sg_map_change *change, int result)
+void sg_mmap_change_end(struct sg_mmap_change *change, int result)
 {
     int64_t growth = (int64_t)(sg_tracker_maps.counted_bytes - change->before_bytes);
     bool has_files = sg_tmpfs_mapped.is_changed;
@@ -43,7 +43,7 @@ void sg_map_change_end(struct sg_map_change *change, int result)
     sg_lock_let_signals();
 }
 
-void sg_map_name_site(struct sg_mapping_kind *mapping, const void *caller)
+void sg_mmap_name_site(struct sg_mapping_kind *mapping, const void *caller)
 {
     bool may_count = mapping->kind == SG_RANGE_COUNTED || mapping->kind == SG_RANGE_RESERVED;
     if (may_count && mapping->bytes >= sg_options.large_bytes)
@@ -62,7 +62,7 @@ static bool is_huge(const struct sg_range *range)
     return (range->flags & SG_RANGE_SETTLED) != 0 && (range->flags & SG_RANGE_SHARED) != 0;
 }
 
-uint64_t sg_map_closed_bytes(uintptr_t address, uint64_t bytes)
+uint64_t sg_mmap_closed_bytes(uintptr_t address, uint64_t bytes)
 {
     struct sg_range range;
     uint64_t closed = 0;
@@ -72,7 +72,7 @@ uint64_t sg_map_closed_bytes(uintptr_t address, uint64_t bytes)
     return closed;
 }
 
-bool sg_map_is_own_reservation(uintptr_t address, uint64_t bytes)
+bool sg_mmap_is_own_reservation(uintptr_t address, uint64_t bytes)
 {
     struct sg_lock_state lock;
     struct sg_range range;
@@ -87,7 +87,7 @@ bool sg_map_is_own_reservation(uintptr_t address, uint64_t bytes)
 }
 
 /* Holds the lock for one range at a time: sg_tracker_absent_bytes asks the kernel. */
-uint64_t sg_map_absent_bytes(uintptr_t address, uint64_t bytes)
+uint64_t sg_mmap_absent_bytes(uintptr_t address, uint64_t bytes)
 {
     struct sg_range range;
     uint64_t absent = 0;
@@ -119,7 +119,7 @@ static uint64_t counted_without(uintptr_t begin, uintptr_t end, uint32_t flags)
 }
 
 /* Only private memory that is not inherited makes room at once when it is replaced: no other process has its pages. */
-void sg_map_describe(struct sg_request *request, const struct sg_mapping_kind *mapping, uintptr_t replaced)
+void sg_mmap_describe(struct sg_request *request, const struct sg_mapping_kind *mapping, uintptr_t replaced)
 {
     struct sg_lock_state lock;
     uint64_t end = replaced + mapping->bytes, coming = mapping->bytes, leaving = 0;
@@ -142,7 +142,7 @@ void sg_map_describe(struct sg_request *request, const struct sg_mapping_kind *m
 
 /* A request can name one range of shared memory, and only if it asks for nothing else. In all other cases it names
  * none, and all bytes count as new. */
-bool sg_map_describe_commit(struct sg_request *request, uintptr_t begin, uintptr_t end, const char *call)
+bool sg_mmap_describe_commit(struct sg_request *request, uintptr_t begin, uintptr_t end, const char *call)
 {
     struct sg_lock_state lock;
     struct sg_range range;
@@ -169,12 +169,12 @@ bool sg_map_describe_commit(struct sg_request *request, uintptr_t begin, uintptr
     return reserved != 0 || closed != 0;
 }
 
-uint64_t sg_map_unsettled_bytes(uintptr_t begin, uintptr_t end)
+uint64_t sg_mmap_unsettled_bytes(uintptr_t begin, uintptr_t end)
 {
     return counted_without(begin, end, SG_RANGE_SETTLED);
 }
 
-int sg_map_enter(uintptr_t address, const struct sg_mapping_kind *mapping)
+int sg_mmap_enter(uintptr_t address, const struct sg_mapping_kind *mapping)
 {
     uintptr_t end = address + mapping->bytes;
     sg_sysv_attached_cut(address, end);
@@ -183,11 +183,11 @@ int sg_map_enter(uintptr_t address, const struct sg_mapping_kind *mapping)
     return sg_range_map_set_shared(&sg_tracker_maps, address, end, mapping->kind, mapping->flags, mapping->source);
 }
 
-void sg_map_set(uintptr_t address, const struct sg_mapping_kind *mapping)
+void sg_mmap_set(uintptr_t address, const struct sg_mapping_kind *mapping)
 {
-    struct sg_map_change change;
-    sg_map_change_begin(&change);
-    sg_map_change_end(&change, sg_map_enter(address, mapping));
+    struct sg_mmap_change change;
+    sg_mmap_change_begin(&change);
+    sg_mmap_change_end(&change, sg_mmap_enter(address, mapping));
 }
 
 /* Returns whether a request is decided by itself. Ask and settle must agree on this. */
@@ -197,7 +197,7 @@ static bool is_large(const struct sg_request *request)
     return bytes >= sg_options.large_bytes;
 }
 
-bool sg_map_judge(struct sg_request *request)
+bool sg_mmap_judge(struct sg_request *request)
 {
     uint64_t growth = request->growth_bytes;
     bool is_admitted;
@@ -215,7 +215,7 @@ bool sg_map_judge(struct sg_request *request)
     return is_admitted;
 }
 
-bool sg_map_ask(struct sg_request *request, uint64_t growth, uint64_t sparse_bytes, const char *call)
+bool sg_mmap_ask(struct sg_request *request, uint64_t growth, uint64_t sparse_bytes, const char *call)
 {
     *request = (struct sg_request){.domain = SG_DOMAIN_MAPPED,
                                    .size_bytes = growth,
@@ -223,10 +223,10 @@ bool sg_map_ask(struct sg_request *request, uint64_t growth, uint64_t sparse_byt
                                    .sparse_bytes = sparse_bytes,
                                    .wording.call = call,
                                    .holds_signals = true};
-    return sg_map_judge(request);
+    return sg_mmap_judge(request);
 }
 
-void sg_map_settle(struct sg_request *request, bool is_done)
+void sg_mmap_settle(struct sg_request *request, bool is_done)
 {
     uint64_t sparse = request->sparse_bytes < request->size_bytes ? request->sparse_bytes : request->size_bytes;
     uint64_t kept = is_done ? request->size_bytes - sparse : 0;

@@ -33,7 +33,7 @@ static uintptr_t place_at(unsigned place)
     return ((uintptr_t)1 << 63) + ((uintptr_t)place << PLACE_SHIFT);
 }
 
-int sg_map_park(uintptr_t begin, uint64_t bytes, uint64_t kept_bytes, uintptr_t wanted, uintptr_t *parked)
+int sg_mmap_park(uintptr_t begin, uint64_t bytes, uint64_t kept_bytes, uintptr_t wanted, uintptr_t *parked)
 {
     struct sg_range range;
     unsigned place = 0;
@@ -47,7 +47,7 @@ int sg_map_park(uintptr_t begin, uint64_t bytes, uint64_t kept_bytes, uintptr_t 
     return sg_range_map_move(&sg_tracker_maps, begin, *parked, bytes, false);
 }
 
-int sg_map_unpark(uintptr_t parked, uintptr_t begin, uint64_t bytes)
+int sg_mmap_unpark(uintptr_t parked, uintptr_t begin, uint64_t bytes)
 {
     sg_sysv_attached_move(parked, begin, bytes, false);
     return sg_range_map_move(&sg_tracker_maps, parked, begin, bytes, false);
@@ -68,14 +68,14 @@ static int settle_parked(unsigned place, uintptr_t begin, uintptr_t end)
     struct sg_range range;
     uintptr_t from = begin - place_at(place), to = from + parking[place].distance;
     if (is_mapped(from) && !sg_range_map_within(&sg_tracker_maps, from, from + (end - begin), &range))
-        return sg_map_unpark(begin, from, end - begin);
+        return sg_mmap_unpark(begin, from, end - begin);
     if (parking[place].has_wanted && end <= parking[place].kept_end && is_mapped(to))
-        return sg_map_unpark(begin, to, end - begin);
+        return sg_mmap_unpark(begin, to, end - begin);
     sg_sysv_attached_cut(begin, end);
     return sg_range_map_set(&sg_tracker_maps, begin, end, SG_RANGE_NONE, 0);
 }
 
-void sg_map_note_advice(uintptr_t begin, uintptr_t end, int advice)
+void sg_mmap_note_advice(uintptr_t begin, uintptr_t end, int advice)
 {
     struct sg_lock_state lock;
     struct sg_range range;
@@ -126,21 +126,21 @@ static int settle_all(void)
     return result | forget_unforked();
 }
 
-void sg_map_lock_future(bool is_locked)
+void sg_mmap_lock_future(bool is_locked)
 {
     sg_store_relaxed(&locks_future, is_locked ? 1u : 0u);
 }
 
-bool sg_map_locks_future(void)
+bool sg_mmap_locks_future(void)
 {
     return SG_UNLIKELY(sg_load_relaxed(&locks_future) != 0);
 }
 
-void sg_map_atfork_child(bool is_map_whole)
+void sg_mmap_atfork_child(bool is_map_whole)
 {
     struct sg_lock_state lock;
     int result = 0;
-    sg_map_lock_future(false);
+    sg_mmap_lock_future(false);
     sg_lock_acquire(&sg_tracker_maps_lock, &lock);
     if (is_map_whole) {
         result = settle_all();

@@ -42,10 +42,10 @@ static uint64_t pages_of(uintptr_t *begin, uint64_t length)
 /* Adds the bytes that would become resident without a promise to the request. */
 static SG_INLINE void add_absent(struct sg_request *request, uintptr_t begin, uint64_t length)
 {
-    if (!sg_map_is_counting() || sg_load_relaxed(&sg_tracker_maps.chunk_count) == 0)
+    if (!sg_mmap_is_counting() || sg_load_relaxed(&sg_tracker_maps.chunk_count) == 0)
         return;
     uint64_t bytes = pages_of(&begin, length);
-    request->sparse_bytes += bytes != 0 ? sg_map_absent_bytes(begin, bytes) : 0;
+    request->sparse_bytes += bytes != 0 ? sg_mmap_absent_bytes(begin, bytes) : 0;
 }
 
 /* Asks for admission of request->sparse_bytes. The real call may take minutes, and a fatal signal must be able to end
@@ -55,7 +55,7 @@ static bool ask(struct sg_request *request, const char *call)
     request->domain = SG_DOMAIN_MAPPED;
     request->size_bytes = request->growth_bytes = request->sparse_bytes;
     request->wording.call = call;
-    return request->sparse_bytes == 0 || sg_map_judge(request);
+    return request->sparse_bytes == 0 || sg_mmap_judge(request);
 }
 
 /* Settles the request. A failed call may have made some pages resident; the next scan finds them. */
@@ -64,7 +64,7 @@ static void settle(struct sg_request *request, bool is_done)
     if (request->sparse_bytes == 0)
         return;
     int saved_errno = errno;
-    sg_map_settle(request, is_done);
+    sg_mmap_settle(request, is_done);
     sg_watchdog_consider();
     errno = saved_errno;
 }
@@ -90,12 +90,12 @@ static SG_INLINE void note_advice(uintptr_t begin, uint64_t length, int advice, 
 {
     bool gives_back =
         advice == MADV_DONTNEED || advice == MADV_REMOVE || advice == MADV_FREE || advice == DONTNEED_LOCKED;
-    if (is_done && gives_back && length != 0 && sg_map_is_counting())
+    if (is_done && gives_back && length != 0 && sg_mmap_is_counting())
         sg_tracker_give_back(begin, begin + sg_round_up(length, sg_page_bytes()));
     bool is_of_fork =
         advice == MADV_DONTFORK || advice == MADV_DOFORK || advice == MADV_WIPEONFORK || advice == MADV_KEEPONFORK;
     if (is_of_fork && (is_done || errno == ENOMEM) && length != 0 && sg_lifecycle_enter())
-        sg_map_note_advice(begin, begin + sg_round_up(length, sg_page_bytes()), advice);
+        sg_mmap_note_advice(begin, begin + sg_round_up(length, sg_page_bytes()), advice);
 }
 
 SG_EXPORT int madvise(void *address, size_t length, int advice)
@@ -205,7 +205,7 @@ SG_EXPORT int mlockall(int flags)
     int answer = SG_REAL(mlockall)(flags);
     settle(&request, answer == 0);
     if (answer == 0)
-        sg_map_lock_future((flags & MCL_FUTURE) != 0 && (flags & MCL_ONFAULT) == 0);
+        sg_mmap_lock_future((flags & MCL_FUTURE) != 0 && (flags & MCL_ONFAULT) == 0);
     return answer;
 }
 
@@ -213,6 +213,6 @@ SG_EXPORT int munlockall(void)
 {
     int answer = SG_REAL(munlockall)();
     if (answer == 0)
-        sg_map_lock_future(false);
+        sg_mmap_lock_future(false);
     return answer;
 }

@@ -42,7 +42,7 @@ static void *real_mmap(void *address, size_t length, int prot, int flags, int fd
  * able to end it: signals are not blocked. */
 static bool populates(int flags)
 {
-    return (flags & (MAP_POPULATE | MAP_LOCKED)) != 0 || sg_map_locks_future();
+    return (flags & (MAP_POPULATE | MAP_LOCKED)) != 0 || sg_mmap_locks_future();
 }
 
 /* Returns whether the mapping must be entered in the range map. A mapping that does not count must be entered too where
@@ -65,7 +65,7 @@ static struct sg_request request_of(const struct sg_mapping_kind *mapping, uintp
     uint64_t unpromised = unpromised_bytes(mapping, flags);
     struct sg_request request = {
         .domain = SG_DOMAIN_MAPPED, .wording.call = "mmap", .holds_signals = !populates(flags)};
-    sg_map_describe(&request, mapping, (flags & MAP_FIXED) != 0 ? address : 0);
+    sg_mmap_describe(&request, mapping, (flags & MAP_FIXED) != 0 ? address : 0);
     if ((mapping->flags & SG_RANGE_COMMITTED) != 0 && mapping->kind == SG_RANGE_COUNTED && mapping->is_judged)
         request.kind = SG_REQUEST_COMMIT;
     if (unpromised != 0) {
@@ -79,16 +79,16 @@ static SG_INLINE void *map(void *address, size_t length, int prot, int flags, in
 {
     if (sg_real_is_looking()) /* mappings of the dynamic linker are not the program's */
         return sg_sys_mmap(address, length, prot, flags, fd, (uint64_t)offset);
-    if (!sg_map_is_counting() || length == 0 || length > PTRDIFF_MAX)
+    if (!sg_mmap_is_counting() || length == 0 || length > PTRDIFF_MAX)
         return real_mmap(address, length, prot, flags, fd, offset);
     int saved_errno = errno;
     struct sg_mapping_kind mapping = sg_mapping_kind_of(length, prot, flags, fd, (uint64_t)offset);
     bool is_private = mapping.kind == SG_RANGE_COUNTED && (mapping.flags & SG_RANGE_SHARED) == 0;
-    if ((flags & MAP_FIXED) != 0 && is_private && sg_map_is_own_reservation((uintptr_t)address, mapping.bytes))
+    if ((flags & MAP_FIXED) != 0 && is_private && sg_mmap_is_own_reservation((uintptr_t)address, mapping.bytes))
         mapping.flags |= SG_RANGE_COMMITTED;
     struct sg_request request = request_of(&mapping, (uintptr_t)address, flags);
-    sg_map_name_site(&mapping, caller);
-    if (!sg_map_judge(&request))
+    sg_mmap_name_site(&mapping, caller);
+    if (!sg_mmap_judge(&request))
         return MAP_FAILED;
     bool is_held = !populates(flags) && may_be_entered(&mapping);
     if (is_held) /* until the range map agrees with the kernel, as in munmap */
@@ -97,16 +97,16 @@ static SG_INLINE void *map(void *address, size_t length, int prot, int flags, in
     if (mapped == MAP_FAILED)
         saved_errno = errno;
     if (mapped != MAP_FAILED && may_be_entered(&mapping)) {
-        sg_map_set((uintptr_t)mapped, &mapping);
+        sg_mmap_set((uintptr_t)mapped, &mapping);
         if (mapping.kind == SG_RANGE_SPARSE && (prot & PROT_WRITE) != 0)
-            sg_tracker_add_sparse_room(mapping.bytes);
+            sg_tracker_add_sparse_headroom(mapping.bytes);
         if (mapping.kind == SG_RANGE_COUNTED)
             sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
     }
     if (mapped != MAP_FAILED && mapping.kind == SG_RANGE_NONE && (flags & MAP_TYPE) == MAP_PRIVATE &&
         (prot & PROT_WRITE) != 0)
         sg_tracker_add_unpromised(mapping.bytes); /* pages of a file are copied when they are written to */
-    sg_map_settle(&request, mapped != MAP_FAILED);
+    sg_mmap_settle(&request, mapped != MAP_FAILED);
     if (is_held)
         sg_lock_let_signals();
     sg_watchdog_consider();
@@ -141,24 +141,24 @@ static void save_ranges(uintptr_t begin, uintptr_t end, struct saved_ranges *sav
 /* Restores the ranges after a real munmap that failed: nothing was unmapped. */
 static void restore_ranges(uintptr_t begin, uintptr_t end, uintptr_t parked, const struct saved_ranges *saved)
 {
-    struct sg_map_change change;
-    sg_map_change_begin(&change);
-    int result = parked != 0 ? sg_map_unpark(parked, begin, end - begin) : 0;
+    struct sg_mmap_change change;
+    sg_mmap_change_begin(&change);
+    int result = parked != 0 ? sg_mmap_unpark(parked, begin, end - begin) : 0;
     for (unsigned i = 0; parked == 0 && i < saved->count; i++)
         result |= sg_range_map_set_shared(&sg_tracker_maps, saved->range[i].begin, saved->range[i].end,
                                           saved->range[i].kind, saved->range[i].flags, saved->range[i].source);
-    uint64_t promised = sg_map_unsettled_bytes(begin, end);
-    sg_map_change_end(&change, result);
+    uint64_t promised = sg_mmap_unsettled_bytes(begin, end);
+    sg_mmap_change_end(&change, result);
     if (promised != 0) /* promise all bytes until the next scan: the last one may have missed them */
         sg_ledger_promise(promised);
 }
 
 static void forget_parked(uintptr_t parked, uint64_t bytes)
 {
-    struct sg_map_change change;
-    sg_map_change_begin(&change);
+    struct sg_mmap_change change;
+    sg_mmap_change_begin(&change);
     sg_sysv_attached_cut(parked, parked + bytes);
-    sg_map_change_end(&change, sg_range_map_set(&sg_tracker_maps, parked, parked + bytes, SG_RANGE_NONE, 0));
+    sg_mmap_change_end(&change, sg_range_map_set(&sg_tracker_maps, parked, parked + bytes, SG_RANGE_NONE, 0));
 }
 
 /* Returns the bytes that may have resident pages, which a scan may or may not have found. Reserved address space has
@@ -179,8 +179,8 @@ SG_EXPORT int munmap(void *address, size_t length)
         return SG_REAL(munmap)(address, length);
     uintptr_t end = begin + sg_round_up(length, sg_page_bytes()), parked = 0;
     struct saved_ranges saved;
-    struct sg_map_change change;
-    sg_map_change_begin(&change);
+    struct sg_mmap_change change;
+    sg_mmap_change_begin(&change);
     sg_lock_hold_signals(); /* until the range map agrees with the kernel: a handler must not longjmp out before */
     save_ranges(begin, end, &saved);
     struct sg_passage passage = sg_tracker_begin_passage(begin, bytes_with_pages(begin, end), false);
@@ -188,10 +188,10 @@ SG_EXPORT int munmap(void *address, size_t length)
         sg_tracker_withdraw_range(&saved.range[i]);
     int result = 0;
     if (saved.count == SG_ARRAY_LENGTH(saved.range)) /* more ranges than can be saved, perhaps */
-        result = sg_map_park(begin, end - begin, 0, 0, &parked);
+        result = sg_mmap_park(begin, end - begin, 0, 0, &parked);
     else if (saved.count != 0)
         result = sg_range_map_set(&sg_tracker_maps, begin, end, SG_RANGE_NONE, 0);
-    sg_map_change_end(&change, result);
+    sg_mmap_change_end(&change, result);
     int answer = SG_REAL(munmap)(address, length);
     sg_tracker_end_passage(passage);
     if (answer == 0 && saved.count != 0 && saved.range[0].kind == SG_RANGE_COUNTED)
@@ -289,7 +289,7 @@ static int follow_failed_mremap(const struct remap *remap, uintptr_t fixed)
 {
     int result = 0;
     if (remap->parked != remap->from)
-        result = sg_map_unpark(remap->parked, remap->from, remap->old_bytes);
+        result = sg_mmap_unpark(remap->parked, remap->from, remap->old_bytes);
     if (fixed == 0)
         return result;
     if (remap->old_bytes > remap->new_bytes)
@@ -298,7 +298,7 @@ static int follow_failed_mremap(const struct remap *remap, uintptr_t fixed)
 }
 
 /* Fills in the request of this mremap: the bytes that would count in addition, or become resident without a promise.
- * `is_counting`: sg_map_is_outermost() in the hook itself. */
+ * `is_counting`: sg_mmap_is_outermost() in the hook itself. */
 static void describe_mremap(struct sg_request *request, const struct remap *remap, bool is_counting)
 {
     struct sg_range range;
@@ -339,17 +339,17 @@ SG_EXPORT void *mremap(void *address, size_t old_length, size_t new_length, int 
         return SG_REAL(mremap)(address, old_length, new_length, flags, wanted);
     int saved_errno = errno;
     struct sg_request request;
-    struct sg_map_change change;
-    describe_mremap(&request, &remap, sg_map_is_outermost());
-    if (!sg_map_judge(&request))
+    struct sg_mmap_change change;
+    describe_mremap(&request, &remap, sg_mmap_is_outermost());
+    if (!sg_mmap_judge(&request))
         return MAP_FAILED;
     int result = 0;
     bool is_parked = !is_copy && remap.old_bytes != 0;
     if (is_parked) {
-        sg_map_change_begin(&change);
+        sg_mmap_change_begin(&change);
         sg_lock_hold_signals(); /* as in munmap */
-        result = sg_map_park(remap.from, remap.old_bytes, remap.new_bytes, fixed, &remap.parked);
-        sg_map_change_end(&change, result);
+        result = sg_mmap_park(remap.from, remap.old_bytes, remap.new_bytes, fixed, &remap.parked);
+        sg_mmap_change_end(&change, result);
     }
     void *moved = SG_REAL(mremap)(address, old_length, new_length, flags, wanted);
     if (moved == MAP_FAILED)
@@ -357,18 +357,18 @@ SG_EXPORT void *mremap(void *address, size_t old_length, size_t new_length, int 
     uintptr_t to = moved != MAP_FAILED ? (uintptr_t)moved : fixed;
     bool is_followed = is_parked || moved != MAP_FAILED || to != 0;
     if (is_followed) {
-        sg_map_change_begin(&change);
+        sg_mmap_change_begin(&change);
         if (!is_parked)
             sg_lock_hold_signals();
         /* Count the bytes as moving: a scan that has passed the new address and not yet reached the parked one would
          * miss them. */
-        uint64_t moving = sg_map_unsettled_bytes(remap.parked, remap.parked + remap.old_bytes);
+        uint64_t moving = sg_mmap_unsettled_bytes(remap.parked, remap.parked + remap.old_bytes);
         sg_ledger_begin_move(moving);
         result = moved != MAP_FAILED ? follow_mremap(&remap, to) : follow_failed_mremap(&remap, to);
-        sg_map_change_end(&change, result);
+        sg_mmap_change_end(&change, result);
         sg_ledger_end_move(moving);
     }
-    sg_map_settle(&request, moved != MAP_FAILED);
+    sg_mmap_settle(&request, moved != MAP_FAILED);
     if (is_followed)
         sg_lock_let_signals();
     sg_watchdog_consider();

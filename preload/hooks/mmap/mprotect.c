@@ -20,12 +20,12 @@ static SG_INLINE bool begin_protect(struct sg_request *request, uintptr_t begin,
                                     const char *call)
 {
     *request = (struct sg_request){0};
-    if (!sg_map_is_counting() || (prot & PROT_WRITE) == 0 || sg_load_relaxed(&sg_tracker_maps.chunk_count) == 0 ||
-        !sg_map_describe_commit(request, begin, begin + bytes, call))
+    if (!sg_mmap_is_counting() || (prot & PROT_WRITE) == 0 || sg_load_relaxed(&sg_tracker_maps.chunk_count) == 0 ||
+        !sg_mmap_describe_commit(request, begin, begin + bytes, call))
         return true;
-    if (request->size_bytes != 0 && request->sparse_bytes == 0 && sg_map_is_own_reservation(begin, bytes))
+    if (request->size_bytes != 0 && request->sparse_bytes == 0 && sg_mmap_is_own_reservation(begin, bytes))
         request->kind = SG_REQUEST_COMMIT;
-    return sg_map_judge(request);
+    return sg_mmap_judge(request);
 }
 
 /* Bytes that have become writable. */
@@ -35,13 +35,13 @@ struct committed {
 
 static void commit(struct committed *sum, uintptr_t begin, uintptr_t end)
 {
-    struct sg_map_change change;
-    sg_map_change_begin(&change);
-    uint64_t closed = sg_map_closed_bytes(begin, end - begin);
+    struct sg_mmap_change change;
+    sg_mmap_change_begin(&change);
+    uint64_t closed = sg_mmap_closed_bytes(begin, end - begin);
     int result = sg_range_map_commit(&sg_tracker_maps, begin, end);
     sum->counted_bytes += sg_tracker_maps.counted_bytes - change.before_bytes;
     sum->sparse_bytes += closed;
-    sg_map_change_end(&change, result);
+    sg_mmap_change_end(&change, result);
 }
 
 /* One line of /proc/self/maps, "begin-end rights ...", read character by character. */
@@ -98,7 +98,7 @@ static struct committed commit_writable(uintptr_t begin, uintptr_t end)
 static void end_protect(struct sg_request *request, uintptr_t begin, uint64_t bytes, bool is_done)
 {
     int saved_errno = errno;
-    bool is_asked = request->wording.call != NULL; /* sg_map_describe_commit found reserved memory */
+    bool is_asked = request->wording.call != NULL; /* sg_mmap_describe_commit found reserved memory */
     if (is_asked) {
         struct committed committed = {0};
         if (is_done)
@@ -114,7 +114,7 @@ static void end_protect(struct sg_request *request, uintptr_t begin, uint64_t by
     }
     if (is_done && is_asked)
         sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
-    sg_map_settle(request, is_done);
+    sg_mmap_settle(request, is_done);
     sg_watchdog_consider();
     errno = saved_errno;
 }

@@ -27,14 +27,14 @@
 
 static void enter_segment(uintptr_t address, const struct sg_mapping_kind *mapping)
 {
-    struct sg_map_change change;
+    struct sg_mmap_change change;
     uintptr_t end = address + mapping->bytes;
-    sg_map_change_begin(&change);
-    int result = sg_map_enter(address, mapping);
+    sg_mmap_change_begin(&change);
+    int result = sg_mmap_enter(address, mapping);
     bool is_known = sg_sysv_attached_add(address, end);
     if (!is_known) /* shmdt would not find the segment, and it would stay counted forever */
         result = sg_range_map_set(&sg_tracker_maps, address, end, SG_RANGE_NONE, 0);
-    sg_map_change_end(&change, is_known ? result : -ENOMEM);
+    sg_mmap_change_end(&change, is_known ? result : -ENOMEM);
     if (is_known && mapping->kind == SG_RANGE_COUNTED)
         sg_ledger_count_allocation(SG_DOMAIN_MAPPED);
 }
@@ -42,15 +42,15 @@ static void enter_segment(uintptr_t address, const struct sg_mapping_kind *mappi
 SG_EXPORT void *shmat(int id, const void *address, int flags)
 {
     struct sg_mapping_kind mapping = {.kind = SG_RANGE_NONE};
-    if (sg_map_is_counting())
+    if (sg_mmap_is_counting())
         mapping = sg_mapping_kind_of_segment(id, flags);
     if (mapping.kind == SG_RANGE_NONE)
         return SG_REAL(shmat)(id, address, flags);
     int saved_errno = errno;
     struct sg_request request = {.domain = SG_DOMAIN_MAPPED, .wording.call = "shmat", .holds_signals = true};
-    sg_map_describe(&request, &mapping, 0);
-    sg_map_name_site(&mapping, __builtin_return_address(0));
-    if (!sg_map_judge(&request))
+    sg_mmap_describe(&request, &mapping, 0);
+    sg_mmap_name_site(&mapping, __builtin_return_address(0));
+    if (!sg_mmap_judge(&request))
         return NOWHERE;
     sg_lock_hold_signals();
     void *mapped = SG_REAL(shmat)(id, address, flags);
@@ -59,7 +59,7 @@ SG_EXPORT void *shmat(int id, const void *address, int flags)
         saved_errno = errno;
     if (is_done)
         enter_segment((uintptr_t)mapped, &mapping);
-    sg_map_settle(&request, is_done);
+    sg_mmap_settle(&request, is_done);
     sg_lock_let_signals();
     sg_watchdog_consider();
     errno = saved_errno;
@@ -69,18 +69,18 @@ SG_EXPORT void *shmat(int id, const void *address, int flags)
 /* Takes the segment at `base` out of the range map. Returns whether it counted. */
 static bool forget_segment(uintptr_t base)
 {
-    struct sg_map_change change;
+    struct sg_mmap_change change;
     struct sg_sysv_attached piece;
     uint64_t number = 0;
     int result = 0;
-    sg_map_change_begin(&change);
+    sg_mmap_change_begin(&change);
     bool has_counted = false;
     while (sg_sysv_attached_take(base, &number, &piece)) {
         has_counted =
             has_counted || sg_range_map_bytes(&sg_tracker_maps, piece.begin, piece.end, SG_RANGE_COUNTED) != 0;
         result |= sg_range_map_set(&sg_tracker_maps, piece.begin, piece.end, SG_RANGE_NONE, 0);
     }
-    sg_map_change_end(&change, result);
+    sg_mmap_change_end(&change, result);
     return has_counted;
 }
 

@@ -74,7 +74,7 @@ act systemctl try-restart ssh.service
 # ---- warning: ssh-memory
 # ssh.service keeps 0 B of memory for itself (MemoryMin).
 # Why: If sshd is swapped out or reclaimed, it answers too late; the kernel heeds MemoryMin only as far as every cgroup above has as much.
-# Mended above.
+# Fixed above.
 
 # ---- warning: earlyoom
 # earlyoom runs and would not fire: it waits until less than 10 % of 16.0 GiB of swap is free as well.

@@ -206,7 +206,7 @@ static void add_driver(struct check *check, const struct check_answer *answer)
         *list = longer;
     }
     if (answer->driver[0] == '\0' && answer->driver_fault[0] != '\0')
-        check_add(check, id, CHECK_WARNING, copy("the program will meet the same: repair the driver's installation"),
+        check_add(check, id, CHECK_WARNING, copy("the program will meet the same: fix the driver's installation"),
                   "libcuda.so.1 cannot be loaded: %s", answer->driver_fault);
     else if (answer->driver[0] == '\0')
         check_add(check, id, CHECK_NONE, NULL, "no driver here (libcuda.so.1): malloc and mmap are guarded%s",

@@ -119,7 +119,7 @@ static void add_linker(struct check *check, const char *linker)
                   copy("the library needs glibc 2.28 or later: build it where the program runs"),
                   "%s does not load the library into it: %s", linker, why);
     else if (strstr(check->loaded, check->library) == NULL)
-        check_add(check, id, CHECK_FAILURE, copy("without the guard it would not start either; repair that first"),
+        check_add(check, id, CHECK_FAILURE, copy("without the guard it would not start either; fix that first"),
                   "%s does not load the program: %.*s", linker, (int)strcspn(fault, "\n"), fault);
     else
         check_add(check, id, CHECK_OK, NULL, "%s loads the library into it", linker);

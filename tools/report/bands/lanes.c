@@ -24,9 +24,9 @@ static char *process_name(const struct bands_band *band, double width)
     enum { COMMAND_LEAST = 90 };
     const struct model_process *process = band->process;
     char size[TEXT_SIZE_CAPACITY], end[MODEL_END_TEXT];
-    const char *end_text = process->state == SG_STATE_RUNNING ? "" : model_end_text(process, end);
+    const char *outcome = process->state == SG_STATE_RUNNING ? "" : model_end_text(process, end);
     char *peak = text_format(", peak %s", text_size(size, process->peak_bytes));
-    char *more = text_format("%s%s%s", end_text[0] ? ", " : "", end_text, band->has_timeline ? "" : "; no time line");
+    char *more = text_format("%s%s%s", outcome[0] ? ", " : "", outcome, band->has_timeline ? "" : "; no time line");
     char *pid = text_format("%" PRIu32 " ", process->pid);
     double left = width - report_svg_width(pid) - report_svg_width(peak);
     bool has_space = left - report_svg_width(more) >= COMMAND_LEAST;

@@ -1,0 +1,190 @@
+"""What the line of a refusal says beside its figures: who holds the rest, what would have been enough, how many more."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+from lib.units import GIB, KIB, MIB
+
+HOLD = "import mmap, sys; m = mmap.mmap(-1, {bytes}, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); {touch}; print('ready', flush=True); sys.stdin.read()"
+ASK = """
+import ctypes, sys
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.malloc.argtypes = [ctypes.c_size_t]
+for size in map(int, sys.argv[1:]):
+    print('granted' if libc.malloc(size) else 'refused', flush=True)
+"""
+
+
+def machine(tmp_path, total, available):
+    (tmp_path / "root/proc").mkdir(parents=True)
+    figures = {"MemTotal": total, "MemFree": available, "MemAvailable": available}
+    (tmp_path / "root/proc/meminfo").write_text("".join(f"{k}: {v // KIB} kB\n" for k, v in figures.items()))
+    return {"SPARKGUARD_SYSTEM_ROOT": str(tmp_path / "root"), "SPARKGUARD_RESERVE": "64M"}
+
+
+def ask(guard, *sizes, env=None, code=ASK, **options):
+    done = guard.run([sys.executable, "-S", "-c", code, *sizes], env=env, **options)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+class Holder:
+    """A program that holds `size` bytes until the end of the block."""
+
+    def __init__(self, guard, size, env, is_guarded=True, touch="pass"):
+        command = [sys.executable, "-S", "-c", HOLD.format(bytes=size, touch=touch)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.process = guard.popen(command, env=env, **pipes) if is_guarded else subprocess.Popen(command, **pipes)
+
+    def __enter__(self):
+        assert self.process.stdout.readline() == "ready\n"
+        return self.process.pid
+
+    def __exit__(self, *_):
+        self.process.communicate("", timeout=60)
+
+
+def comm(pid):
+    with open(f"/proc/{pid}/comm") as file:
+        return file.read().strip()
+
+
+def test_the_limit_that_would_have_been_enough_is_enough(guard):
+    line = ask(guard, 48 * MIB, 30 * MIB, env={"SPARKGUARD_LIMIT": "64M"}).stderr.strip()
+    match = re.search(r"; see sparkguard-report \d+; a limit of ([\d.]+) MiB would have been enough$", line)
+    assert match, line
+    done = ask(guard, 48 * MIB, 30 * MIB, env={"SPARKGUARD_LIMIT": match[1] + "M"})
+    assert (done.stdout, done.stderr) == ("granted\ngranted\n", "")
+
+
+def test_a_job_far_over_its_limit_is_told_a_limit_that_holds_what_it_has(guard):
+    """A second process of the job brings a smaller limit."""
+    env = {"SPARKGUARD_JOB": "over"}
+    with Holder(guard, 200 * MIB, env, touch="m.write(bytes(200 << 20))"):
+        reported = guard.run([sys.executable, "-S", "-c", ASK, 30 * MIB], env={**env, "SPARKGUARD_LIMIT": "64M"}).stderr
+        enough = [float(size) for size in re.findall(r"; a limit of ([\d.]+) MiB would have been enough", reported)]
+        assert enough and 201 <= min(enough) <= max(enough) < 260, reported
+
+
+def test_what_would_have_been_enough_for_the_reserve(guard, tmp_path):
+    line = ask(guard, 300 * MIB, env=machine(tmp_path, GIB, 200 * MIB)).stderr.strip()
+    match = re.search(r": ([\d.]+) MiB usable, 64\.0 MiB kept in reserve .*; ([\d.]+) MiB more would have been enough$", line)
+    assert match, line
+    assert abs(float(match[2]) - (300 + 64 - float(match[1]))) < 0.25
+
+
+@pytest.mark.parametrize("size", [1 << 43, 2 * GIB])
+def test_nothing_would_have_been_enough_for_more_than_there_is(guard, tmp_path, size):
+    line = ask(guard, size, env=machine(tmp_path, GIB, 900 * MIB)).stderr.strip()
+    assert re.search(r"; see sparkguard-report \d+$", line), line
+
+
+def test_the_largest_process_of_the_job_is_named_for_a_limit(guard):
+    env = {"SPARKGUARD_LIMIT": "200M", "SPARKGUARD_JOB": "two"}
+    with Holder(guard, 20 * MIB, env), Holder(guard, 120 * MIB, env) as pid:
+        with Holder(guard, 90 * MIB, {**env, "SPARKGUARD_JOB": "other"}):
+            name = comm(pid)
+            line = ask(guard, 90 * MIB, env=env).stderr.strip()
+    match = re.search(rf"; largest: {re.escape(name)} {pid}, (12\d\.\d) MiB; a limit of ([\d.]+) MiB would have been enough$", line)
+    assert match, line
+
+
+def test_the_largest_guarded_process_is_named_for_the_reserve(guard, tmp_path):
+    """3 GiB that are promised and untouched: no other process of this machine shows them."""
+    env = machine(tmp_path, 4 * GIB, 7 * GIB // 2)
+    with Holder(guard, 3 * GIB, env) as pid:
+        line = ask(guard, GIB, env=env).stderr.strip()
+    assert re.search(rf"; largest: \S+ {pid}, 3\.0 GiB; [\d.]+ MiB more would have been enough$", line), line
+
+
+def anonymous_bytes(pid):
+    try:
+        with open(f"/proc/{pid}/statm") as file:
+            resident, shared = map(int, file.read().split()[1:3])
+    except (OSError, ValueError):
+        return 0
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_the_largest_unguarded_process_is_named(guard, tmp_path):
+    env = machine(tmp_path, GIB, 100 * MIB)
+    with Holder(guard, 400 * MIB, None, is_guarded=False, touch="m.write(bytes(400 << 20))") as pid:
+        assert anonymous_bytes(pid) >= 400 * MIB
+        line = ask(guard, 200 * MIB, env=env).stderr.strip()
+        match = re.search(r"; largest: .+? (\d+), ([\d.]+) ([MG])iB, (unguarded|another user's); [\d.]+ MiB more", line)
+        assert match, line
+        named, others = int(match[1]), [int(p) for p in os.listdir("/proc") if p.isdigit()]
+        if named != pid:  # this machine has a larger one
+            assert anonymous_bytes(named) > 390 * MIB
+        assert anonymous_bytes(named) >= 0.8 * max(map(anonymous_bytes, others))
+
+
+def test_each_refusal_is_told_once_one_by_one_or_in_a_sum(guard):
+    code = """
+import ctypes, time
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+begin = time.monotonic()
+while time.monotonic() - begin < 1.3:
+    assert libc.malloc(ctypes.c_size_t(200 << 20)) is None
+"""
+    done = ask(guard, code=code, env={"SPARKGUARD_LIMIT": "64M"})
+    *lines, end = done.stderr.splitlines()
+    assert len(lines) == 2 and all(line.startswith("sparkguard: refused malloc of 200.0 MiB: ") for line in lines)
+    assert "more refused" not in lines[0]
+    sums = [re.search(r"(?:; and|^sparkguard: and) ([\d,]+) more refused in (?:\d+ ms|\d\.\d s)", line) for line in (lines[1], end)]
+    assert all(sums), done.stderr
+    reported = sum(int(found[1].replace(",", "")) for found in sums)
+    assert reported + len(lines) == done.process()["refused_count"]
+    assert all(re.fullmatch(r"\d{1,3}(,\d{3})*", found[1]) for found in sums)
+    assert end.endswith(f"; see sparkguard-report {done.pid}")
+
+
+def test_a_single_refusal_is_told_once(guard):
+    assert ask(guard, 100 * MIB, env={"SPARKGUARD_LIMIT": "64M"}).stderr.count("\n") == 1
+
+
+def test_a_child_tells_its_own_refusals_only(guard):
+    code = """
+import ctypes, os
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+for _ in range(5):
+    libc.malloc(ctypes.c_size_t(200 << 20))
+child = os.fork()
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+    done = ask(guard, code=code, env={"SPARKGUARD_LIMIT": "64M"})
+    ends = [line for line in done.stderr.splitlines() if line.startswith("sparkguard: and ")]
+    assert len(ends) == 1 and ends[0].startswith("sparkguard: and 4 more refused in "), done.stderr
+
+
+def test_on_a_terminal_the_line_begins_at_the_first_column(guard):
+    code = "import os; os.write(2, b'\\repoch 3:  41%|####'); " + ASK.strip().replace("\n", "\n")
+    ours, theirs = pty.openpty()
+    process = guard.popen([sys.executable, "-S", "-c", code, 100 * MIB], env={"SPARKGUARD_LIMIT": "64M"}, stderr=theirs)
+    os.close(theirs)
+    process.communicate(timeout=60)
+    shown = b""
+    try:
+        while piece := os.read(ours, 4096):
+            shown += piece
+    except OSError:  # the terminal's other side is closed
+        pass
+    os.close(ours)
+    assert b"\repoch 3:  41%|####\r\x1b[Ksparkguard: refused malloc of 100.0 MiB" in shown
+    assert shown.count(b"\x1b") == 1 and shown.endswith(b"\r\n")
+
+
+def test_a_file_gets_no_escape_sequence(guard, tmp_path):
+    with open(tmp_path / "log", "wb") as log:
+        guard.popen([sys.executable, "-S", "-c", ASK, 100 * MIB], env={"SPARKGUARD_LIMIT": "64M"}, stderr=log).wait(60)
+    text = (tmp_path / "log").read_bytes()
+    assert text.startswith(b"sparkguard: refused malloc") and b"\x1b" not in text and b"\r" not in text

@@ -1,0 +1,300 @@
+"""The watchdog where no memory has to be thrashed: whether it is there, whom it chooses, and what it takes for held.
+
+Over a fake /proc that says what it likes; what processes hold is real, but little.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from lib.machine import GIB, MIB, needs_root, set_available, wait_until
+from lib.target import CC, UNCOUNTED_BYTES
+
+TLS = """
+#include <stdlib.h>
+#include <unistd.h>
+__thread volatile char big[TLS_KIB << 10];
+int main(void)
+{
+    char byte;
+    void *volatile block = malloc(300 << 20);
+    big[0] = 1;
+    return block == NULL || write(1, "ready\\n", 6) != 6 || read(0, &byte, 1) != 1;
+}
+"""
+
+
+@pytest.mark.parametrize("kib", [16, 240, 244, 248, 252, 1024])
+def test_process_with_much_static_tls_is_watched(place, tmp_path, kib):
+    """glibc lays it out on each thread's stack."""
+    (tmp_path / "tls.c").write_text(TLS)
+    subprocess.run([CC, f"-DTLS_KIB={kib}", "-fno-builtin", "-o", tmp_path / "tls", tmp_path / "tls.c"], check=True)
+    tenant = place.tenant([tmp_path / "tls"])
+    assert tenant.ready() == []
+    wait_until(lambda: place.guard.process(tenant.pid)["watched"])
+    entry = place.ledger.of(tenant.pid)
+    looked = place.ledger.get("watched_ns", entry)
+    wait_until(lambda: place.ledger.get("watched_ns", entry) > looked)
+    tenant.end()
+
+
+NAMESPACES = {
+    "user": "libc.unshare(0x10000000)",
+    "mount": "libc.setns(os.open('/proc/self/ns/mnt', 0), 0x20000)",
+}
+
+
+@needs_root
+@pytest.mark.parametrize("kind", NAMESPACES)
+@pytest.mark.parametrize("who", ["process", "child"])
+def test_watchdog_makes_way_for_a_namespace_of_single_threaded_processes(place, kind, who):
+    control = f"import ctypes, os\nlibc = ctypes.CDLL(None)\nos._exit({NAMESPACES[kind]} != 0)"
+    if subprocess.run([sys.executable, "-S", "-c", control], check=False).returncode != 0:
+        pytest.skip("not allowed here")
+    begin = "malloc(300 * MIB)" + ("\nif os.fork(): os._exit(os.wait()[1] >> 8)" if who == "child" else "")
+    text = f"\nsay(os.getpid())\nready()\nsay({NAMESPACES[kind]} or ctypes.get_errno())\nready()"
+    tenant = place.player(begin + text)
+    said = tenant.ready()
+    wait_until(lambda: place.guard.process(said[-1])["watched"])
+    assert tenant.go().ready() == [0]
+    tenant.end()
+
+
+# ---- what a forked child holds ----
+
+INHERITED = 64 * MIB
+NEAR = 12 * MIB  # an interpreter's own copies
+
+# What a child, or its parent after the fork, does with what both have; and what either would give back.
+LIVES = {
+    "child_copies": ("ctypes.memset(block, 2, 32 * MIB)", "", 32 * MIB, 32 * MIB),
+    "child_maps_and_unmaps": (
+        """
+for _ in range(40):
+    new = libc.mmap(0, 4 * MIB, 3, 0x22, -1, 0)
+    libc.madvise(ctypes.c_void_p(new), ctypes.c_size_t(4 * MIB), 15)  # no huge pages: many faults
+    ctypes.memset(new, 1, 4 * MIB)
+    libc.munmap(ctypes.c_void_p(new), ctypes.c_size_t(4 * MIB))
+""",
+        "",
+        0,
+        0,
+    ),
+    "parent_copies": ("", "ctypes.memset(block, 2, 64 * MIB)", 64 * MIB, 64 * MIB),
+}
+
+
+def held(place, entry):
+    return place.ledger.get("holds_bounded_bytes", entry)
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_below_the_floor_what_a_child_holds_is_known_whoever_copied(place, life):
+    of_child, of_parent, expected, parents = LIVES[life]
+    text = f"""
+block = malloc(300 * MIB)
+ctypes.memset(block, 1, {INHERITED})
+child = os.fork()
+if child == 0:
+    exec({of_child!r})
+    ready()
+    os._exit(0)
+exec({of_parent!r})
+say(child)
+ready()
+"""
+    tenant = place.player(text, {"SPARKGUARD_WATCHDOG": "warn"})
+    said = ["ok", *tenant.ready()][1:] + tenant.ready()  # both say it, in any order
+    (child,) = [word for word in said if word != "ok"]
+    entry = place.ledger.of(child)
+    set_available(place, 400 * MIB)
+    wait_until(lambda: expected <= held(place, entry) <= expected + NEAR)
+    shared = place.ledger.get("shared_bytes", entry)
+    assert abs(INHERITED - parents - shared) <= NEAR
+    tenant.end()
+
+
+# ---- who acts ----
+
+STEADY_NS = 1_200_000_000  # twice as long as a rate is measured
+
+
+@pytest.mark.parametrize("sizes", [(32, 48), (48, 32)], ids=["second", "first"])
+def test_of_two_large_processes_the_larger_one_acts_and_nobody_else(place, sizes):
+    """Deaf ones: who is ended would leave the other as the largest."""
+    place.env |= {"SPARKGUARD_RESERVE": "1G", "SPARKGUARD_FLOOR": "1020M", "SPARKGUARD_WATCHDOG": "term"}
+    tenants = []
+    for mib in sizes:
+        commands = f"malloc 300M malloc {mib}M touch 1"
+        tenants.append(place.holder(commands, preexec_fn=lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN)))
+    entries = [place.ledger.of(tenant.pid) for tenant in tenants]
+
+    def looked():
+        return [place.ledger.get("watched_ns", entry) for entry in entries]
+
+    def events():
+        return [[what.split(":")[1] for what in place.events(t.pid) if "watchdog" in what] for t in tenants]
+
+    wait_until(lambda: min(looked()) != 0)
+    wait_until(lambda: all(held(place, entry) >= mib * MIB - UNCOUNTED_BYTES for entry, mib in zip(entries, sizes)))
+    set_available(place, 1030 * MIB)
+    begin = max(looked())
+    wait_until(lambda: min(looked()) > begin + STEADY_NS)  # a fall by gigabytes is reason to kill at once
+    set_available(place, 1000 * MIB)  # 24 MiB are missing: either could give them back
+    larger = sizes.index(max(sizes))
+    wait_until(lambda: events()[larger])
+    for _ in range(5):
+        before = looked()
+        wait_until(lambda: all(now > then for now, then in zip(looked(), before)))
+    set_available(place, 10 * GIB)
+    wait_until(lambda: len(events()[larger]) == 2)
+    assert events()[larger] == [" sent SIGTERM", " let live"] and events()[1 - larger] == []
+    for tenant in tenants:
+        tenant.end()
+
+
+# ---- when it ends its process ----
+
+RESERVE_BYTES, FLOOR_BYTES = 96 * MIB, 64 * MIB
+TOUCHED = 128 * MIB  # more than is ever missing
+AMPLE = 512 * MIB
+ENDS = {"SPARKGUARD_RESERVE": "96M", "SPARKGUARD_FLOOR": "64M"}
+
+HEEDS = f"""
+import signal
+block = malloc(300 * MIB)
+ctypes.memset(block, 1, {TOUCHED})
+def heed(*_):
+    say(time.monotonic_ns())
+    if {{seconds}}:
+        time.sleep({{seconds}})
+        say("saved")
+        os._exit(0)
+signal.signal(signal.SIGTERM, heed)
+say("ready")
+while True:
+    signal.pause()
+"""
+
+
+def heeding(place, seconds):
+    """A process that saves for so many seconds when it is told to end, then ends; 0: it goes on."""
+    tenant = place.player(HEEDS.format(seconds=seconds), ENDS)
+    assert tenant.ready() == ["ok"]
+    entry = place.ledger.of(tenant.pid)
+    wait_until(lambda: place.ledger.get("watched_ns", entry) != 0 and held(place, entry) >= TOUCHED)
+    return tenant
+
+
+def wait_for_looks(place, tenant, seconds):
+    """Until its watchdog has looked again and again for so long, or the process has ended."""
+    entry = place.ledger.of(tenant.pid)
+    begin = place.ledger.get("watched_ns", entry)
+    wait_until(
+        lambda: tenant.process.poll() is not None
+        or place.ledger.get("watched_ns", entry) > begin + seconds * 1_000_000_000
+    )
+
+
+def reported_ns(tenant):
+    """When it was told to end, by its own clock, which is ours."""
+    return int(tenant.process.stdout.readline())
+
+
+def ended_ns(tenant):
+    tenant.process.wait(30)
+    return time.monotonic_ns()
+
+
+def fall(place, tenant, first, last, bytes_per_second):
+    """Usable memory falls steadily until it is at `last`, or the process ends. Returns what it was then."""
+    begin, now = time.monotonic(), first
+    while now > last and tenant.process.poll() is None:
+        now = max(last, first - int((time.monotonic() - begin) * bytes_per_second))
+        set_available(place, now)
+        time.sleep(0.004)
+    return now
+
+
+def assert_saved(tenant):
+    reported_ns(tenant)
+    assert tenant.process.stdout.readline() == "saved\n", f"it ended with status {tenant.process.wait(30)}"
+    assert tenant.process.wait(30) == 0
+
+
+def test_process_has_time_to_save_when_memory_went_in_one_step(place):
+    """A step of 10 GiB is no fall that goes on."""
+    tenant = heeding(place, 1)
+    set_available(place, 48 * MIB)
+    assert_saved(tenant)
+
+
+@pytest.mark.parametrize("mib_per_second", [16, 32])
+def test_process_has_time_to_save_while_memory_falls_slowly(place, mib_per_second):
+    """Four or two seconds are left when it is told; then the fall ends."""
+    tenant = heeding(place, 1)
+    fall(place, tenant, FLOOR_BYTES + 16 * MIB, FLOOR_BYTES - 20 * MIB, mib_per_second * MIB)
+    assert_saved(tenant)
+
+
+def test_process_that_goes_on_is_killed_after_five_seconds(place):
+    tenant = heeding(place, 0)
+    set_available(place, 48 * MIB)
+    waited = ended_ns(tenant) - reported_ns(tenant)
+    assert tenant.process.returncode == -signal.SIGKILL
+    assert 5.0 <= waited / 1e9 < 6.5
+    assert [what.split(":")[1] for what in place.events(tenant.pid) if "watchdog" in what] == [" sent SIGTERM", " ended"]
+
+
+def test_process_is_killed_when_a_fall_leaves_less_than_a_quarter_of_a_second(place):
+    tenant, rate = heeding(place, 0), 64 * MIB
+    left = fall(place, tenant, FLOOR_BYTES + 48 * MIB, FLOOR_BYTES // 8 + 1, rate)
+    assert tenant.process.wait(30) == -signal.SIGKILL
+    assert FLOOR_BYTES // 8 + MIB < left <= rate * 0.3, "it was told at 64 MiB, when a second was left"
+    reported_ns(tenant)
+
+
+def test_process_is_killed_a_tenth_of_a_second_after_it_was_told_below_an_eighth_of_the_floor(place):
+    tenant = heeding(place, 0)
+    set_available(place, FLOOR_BYTES // 8 - MIB)
+    waited = ended_ns(tenant) - reported_ns(tenant)
+    assert tenant.process.returncode == -signal.SIGKILL
+    assert 0.09 <= waited / 1e9 < 0.6
+
+
+def test_process_that_was_told_is_not_killed_above_an_eighth_of_the_floor(place):
+    tenant = heeding(place, 0)
+    set_available(place, FLOOR_BYTES // 8 + MIB)
+    reported_ns(tenant)
+    wait_for_looks(place, tenant, 2)
+    assert tenant.process.poll() is None
+    tenant.kill()
+
+
+# ---- what it looks at ----
+
+
+def set_current(place, path, bytes):
+    file = os.open(place.machine.root / f"sys/fs/cgroup{path}/memory.current", os.O_WRONLY)
+    os.pwrite(file, f"{bytes:20d}\n".encode(), 0)
+    os.close(file)
+
+
+@pytest.mark.parametrize("maximum", [2 * GIB, "max"])
+def test_nobody_is_ended_because_of_memory_high(place, maximum):
+    """It slows a group down, and bounds admission. Only memory.max ends processes."""
+    place.machine.write("proc/self/cgroup", "0::/job").v2("/job", maximum, high=400 * MIB, current=f"{0:20d}")
+    place.env["SPARKGUARD_RESERVE"] = "10%"
+    tenant = place.holder("mmap 300M touch 0")
+    entry = place.ledger.of(tenant.pid)
+    wait_until(lambda: place.ledger.get("watched_ns", entry) != 0 and held(place, entry) >= 300 * MIB)
+    set_current(place, "/job", 400 * MIB - MIB)
+    wait_for_looks(place, tenant, 1)
+    assert [what for what in place.events(tenant.pid) if "watchdog" in what] == []
+    assert place.take("mmap 2M") == ["ENOMEM"], "it bounds what is admitted"
+    if maximum != "max":
+        set_current(place, "/job", maximum - MIB)
+        assert tenant.process.wait(30) == -signal.SIGTERM

@@ -1,0 +1,153 @@
+"""sparkguard.is_refusal, explain and refusals: by count, whatever the type and the text of an exception."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[3] / "tools/python"
+GIB = 1 << 30
+
+HEAD = """
+import datetime, sys, threading, time, sparkguard
+def refuse():
+    try:
+        bytearray(8 << 30)
+    except MemoryError:
+        return
+    raise SystemExit("not refused")
+class Odd(Exception):
+    pass
+def caught(make, is_refused):
+    '''An exception that is made right behind a refusal, or without one.'''
+    try:
+        if is_refused:
+            refuse()
+        raise make()
+    except BaseException as error:
+        return error
+"""
+
+
+@pytest.fixture
+def python(guard, build):
+    def run(text, **env):
+        variables = {"PYTHONPATH": PACKAGE, "SPARKGUARD_LIMIT": "1G", "PATH": f"{build}:/usr/bin:/bin"} | env
+        done = guard.run([sys.executable, "-c", HEAD + text], env=variables)
+        assert done.returncode == 0, done.stderr
+        done.said = done.stdout.splitlines()
+        return done
+
+    return run
+
+
+def test_thirty_exceptions_are_told_apart_by_count(python):
+    """Fifteen refusals in odd types and texts, fifteen foreign ones of the same kinds in another thread at the same time."""
+    done = python(
+        """
+MAKERS = [
+    MemoryError, lambda: MemoryError("x"), lambda: RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"),
+    lambda: RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), lambda: RuntimeError("NVML_SUCCESS == r INTERNAL ASSERT"),
+    lambda: RuntimeError(""), lambda: ValueError("shape"), lambda: OSError(12, "Cannot allocate memory"), lambda: OSError(2, "x"),
+    lambda: Odd("\\u8d85\\u51fa"), lambda: Odd(b"\\xff"), KeyboardInterrupt, lambda: SystemError("NULL"),
+    lambda: AssertionError("loss"), lambda: ImportError("libcudnn.so"),
+]
+both = threading.Barrier(2)
+answers = {}
+def work(name, is_refused):
+    answers[name] = []
+    for make in MAKERS:
+        both.wait()
+        error = caught(make, is_refused)
+        both.wait()
+        answers[name].append(sparkguard.is_refusal(error))
+threads = [threading.Thread(target=work, args=pair) for pair in (("ours", True), ("foreign", False))]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(len(MAKERS), sum(answers["ours"]), sum(answers["foreign"]))
+"""
+    )
+    assert done.said == ["15 15 0"]
+
+
+def test_a_refusal_explains_one_exception(python):
+    done = python(
+        """
+first = caught(MemoryError, True)
+print(sparkguard.is_refusal(first), sparkguard.is_refusal(first), sparkguard.is_refusal(caught(MemoryError, False)))
+"""
+    )
+    assert done.said == ["True True False"]
+
+
+def test_a_refusal_before_a_phase_explains_none_in_it(python):
+    done = python(
+        """
+refuse()
+with sparkguard.phase("step"):
+    print(sparkguard.is_refusal(caught(ValueError, False)))
+    print(sparkguard.is_refusal(caught(ValueError, True)))
+"""
+    )
+    assert done.said == ["False", "True"]
+
+
+def test_a_refusal_in_a_thread_that_is_not_pythons_counts_for_the_only_python_thread(python):
+    """As the autograd thread of PyTorch, whose exception rises in the thread that waits for it."""
+    done = python(
+        """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+thread, result = ctypes.c_ulong(), ctypes.c_void_p()
+start = ctypes.cast(libc.malloc, ctypes.c_void_p)
+assert libc.pthread_create(ctypes.byref(thread), None, start, ctypes.c_void_p(8 << 30)) == 0
+assert libc.pthread_join(thread, ctypes.byref(result)) == 0 and not result.value
+print(sparkguard.is_refusal(RuntimeError("rethrown")), sparkguard.is_refusal(RuntimeError("later")))
+"""
+    )
+    assert done.said == ["True False"]
+
+
+def test_refusals_are_objects_and_begin_where_asked(python):
+    done = python(
+        """
+def next_millisecond():
+    start = time.time()
+    while time.time() < start + 0.002:
+        pass
+    return time.time()
+refuse()
+middle = next_millisecond()
+refuse(); refuse()
+end = datetime.datetime.fromtimestamp(next_millisecond())
+print(len(sparkguard.refusals()), len(sparkguard.refusals(middle)), len(sparkguard.refusals(end)))
+last = sparkguard.refusals()[-1]
+print(last.call in ("malloc", "calloc"), last.domain, last.size_bytes >= 8 << 30, last.reason, 0 < last.usable_bytes <= 1 << 30, last.time.tzinfo is not None)
+print(last)
+"""
+    )
+    assert done.said[:2] == ["3 2 0", "True heap True limit True True"]
+    assert "alloc of 8.0 GiB refused, " in done.said[2] and done.said[2].endswith(" left (limit)")
+
+
+def test_explain_is_the_sentence_of_a_refusal_and_none_for_others(python):
+    done = python("print(sparkguard.explain(caught(Odd, True)))\nprint(sparkguard.explain(caught(Odd, False)))")
+    assert "of 8.0 GiB refused, " in done.said[0] and done.said[0].endswith(f"; see sparkguard-report {done.pid}")
+    assert done.said[1] == "None"
+
+
+def test_what_would_have_been_refused_is_no_refusal(python):
+    text = """
+block = bytearray(2 << 30)
+print(sparkguard.is_refusal(MemoryError()), sparkguard.refusals(), sparkguard.stats()["refused_count"] > 0)
+"""
+    assert python(text, SPARKGUARD_MODE="observe").said == ["False [] True"]
+
+
+def test_without_the_guard_or_the_tool_nothing_is_known(python):
+    text = "print(sparkguard.is_refusal(caught(MemoryError, False)), sparkguard.refusals(), sparkguard.explain(MemoryError()))"
+    assert python(text, LD_PRELOAD=None).said == ["False [] None"]
+    text = "print(sparkguard.is_refusal(error := caught(Odd, True)), sparkguard.refusals(), sparkguard.explain(error))"
+    done = python(text, PATH="/nowhere")
+    assert done.said == ["True [] the guard refused a request; sparkguard-report tells more"]
