@@ -312,6 +312,33 @@ static inline size_t sg_format_size_up(char text[16], uint64_t bytes)
     return sg_format_rounded(text, bytes, true);
 }
 
+/* The same for a limit that must suffice where `limit_bytes` did not: the text differs from that of the old limit. */
+static inline size_t sg_format_limit_up(char text[16], uint64_t bytes, uint64_t limit_bytes)
+{
+    char old[16];
+    sg_format_size(old, limit_bytes);
+    size_t length = sg_format_size_up(text, bytes);
+    if (strcmp(text, old) == 0 && bytes >= 1024) { /* in a smaller unit */
+        static const char units[] = "BKMGTPE";
+        unsigned unit = (unsigned)(strchr(units, text[length - 3]) - units) - 1;
+        uint64_t number = (bytes + (UINT64_C(1) << (10 * unit)) - 1) >> (10 * unit);
+        char digits[24];
+        size_t count = 0;
+        for (length = 0; number != 0; number /= 10)
+            digits[count++] = (char)('0' + number % 10);
+        while (count > 0)
+            text[length++] = digits[--count];
+        text[length++] = ' ';
+        text[length++] = units[unit];
+        if (unit != 0) {
+            text[length++] = 'i';
+            text[length++] = 'B';
+        }
+        text[length] = '\0';
+    }
+    return length;
+}
+
 /* Returns the bytes that a size stands for. A percentage is taken of `base` bytes. */
 static inline uint64_t sg_size_of(struct sg_size size, uint64_t base)
 {

@@ -192,7 +192,7 @@ void sg_holder_add(struct sg_text *text, const struct sg_request *request, const
         find_unguarded(&largest);
     if (largest.bytes == whole / 64)
         return;
-    sg_text_add(text, "; largest: ");
+    sg_text_add(text, "; largest other: ");
     if (largest.pid != 0) {
         add_process(text, &largest);
         sg_text_add(text, ", ");

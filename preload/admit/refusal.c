@@ -110,10 +110,14 @@ static void add_way_out(struct sg_text *text, const struct sg_request *request, 
         return;
     sg_holder_add(text, request, answer);
     bool is_limit = answer->reason == SG_REASON_LIMIT;
-    sg_format_size_up(size, is_limit ? answer->kept_bytes + missing : missing);
+    if (is_limit)
+        sg_format_limit_up(size, answer->kept_bytes + missing, answer->kept_bytes);
+    else
+        sg_format_size_up(size, missing);
     sg_text_add(text, is_limit ? "; a limit of " : "; ");
     sg_text_add(text, size);
-    sg_text_add(text, is_limit ? " would have been enough" : " more would have been enough");
+    sg_text_add(text, is_limit ? " would have been enough for this request"
+                               : " more would have been enough for this request");
 }
 
 struct sg_refusal_last sg_refusal_last SG_AT_FORK;

@@ -181,8 +181,8 @@ def test_the_verdict_on_each_end_is_golden(make, report):
 
 
 RUNNING = [
-    ({}, "ok", "still running, within 50 % of what is usable"),
-    ({"slot.limit_bytes": 41 * GIB}, "ok", "still running, within 98 % of its limit"),
+    ({}, "ok", "still running, took at most 50 % of what is usable so far"),
+    ({"slot.limit_bytes": 41 * GIB}, "ok", "still running, took at most 98 % of its limit so far"),
 ]
 
 
@@ -195,7 +195,7 @@ def test_the_verdict_on_a_running_job(make, report, fields, code, words):
 def test_a_running_job_that_was_refused_something(make, report):
     segment = refused(holding(make, 11 * GIB, state="running", **{"slot.limit_bytes": 12 * GIB}), 3, "limit", size=3 * GIB)
     with segment.write_live(report.directory):
-        assert verdict_of(report) == ("still running, refused 3 times for its limit; 14.0 GiB would have been enough", "refused_limit")
+        assert verdict_of(report) == ("still running, refused 3 times for its limit; a limit of 14.0 GiB would have been enough for each of these requests", "refused_limit")
 
 
 def kernel_log(report, *lines, ago_s=0.0):
@@ -249,6 +249,6 @@ def test_each_run_has_its_verdict(make, report):
     job = report.json()["jobs"][0]
     assert [run["verdict_code"] for run in job["runs"]] == ["ok", "refused_limit"]
     shown = report.run("--job", "train").stdout
-    assert shown.count("\n  ran within 50 % of what was usable\n") == shown.count("\n  refused 2 times for its limit;") == 1
+    assert shown.count("\n  took at most 50 % of what was usable\n") == shown.count("\n  refused 2 times for its limit;") == 1
 
 

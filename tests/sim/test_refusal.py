@@ -63,7 +63,7 @@ def check_message(done, word, pid):
     [line] = done.stderr.splitlines()
     assert re.fullmatch(
         rf"sparkguard: refused {word} of 128\.0 MiB: (64\.0|63\.9) MiB left of the 64\.0 MiB this job may hold "
-        rf"\(SPARKGUARD_LIMIT\); this process holds [0-9.]+ (B|KiB), peak [0-9.]+ [KM]iB; see sparkguard-report {pid}; a limit of \d+\.\d MiB would have been enough",
+        rf"\(SPARKGUARD_LIMIT\); this process holds [0-9.]+ (B|KiB), peak [0-9.]+ [KM]iB; see sparkguard-report {pid}; a limit of \d+\.\d MiB would have been enough for this request",
         line,
     ), line
 

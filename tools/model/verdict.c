@@ -201,21 +201,23 @@ static char *refusals_of(const struct run *run)
                        run->last == NULL ? "" : reasons[run->last->reason]);
 }
 
-/* Returns "; 14.0 GiB would have been enough", or "" where that is unknown. */
+/* Returns "; a limit of 14.0 GiB would have been enough for that", or "" where that is unknown. The program may ask for more once
+ * it gets so far, so this is no advice for the whole run. */
 static char *enough_of(const struct run *run)
 {
     char size[TEXT_SIZE_CAPACITY];
+    const char *what = run->refused_count > 1 ? "each of these requests" : "this request";
     if (run->missing_bytes == 0)
         return text_copy("", 0);
     if (run->enough_bytes != 0) {
-        sg_format_size_up(size, run->enough_bytes);
-        return text_format("; %s would have been enough", size);
+        sg_format_limit_up(size, run->enough_bytes, run->limit_bytes);
+        return text_format("; a limit of %s would have been enough for %s", size, what);
     }
     sg_format_size_up(size, run->missing_bytes);
-    return text_format("; %s more would have been enough", size);
+    return text_format("; %s more would have been enough for %s", size, what);
 }
 
-/* Returns how near the run came to a refusal: "within 82 % of what was usable". The share is rounded up. It compares
+/* Returns how near the run came to a refusal: "took at most 82 % of what was usable". The share is rounded up. It compares
  * the peak with the peak and the least room, which may be of different times: so it is never too low. */
 static char *share_of(const struct run *run)
 {
@@ -224,14 +226,16 @@ static char *share_of(const struct run *run)
     bool is_limit = run->limit_bytes != SG_UNKNOWN && left < room;
     room = is_limit ? left : room;
     if (room == SG_UNKNOWN)
-        return text_format("with a peak of %s", text_size(peak, run->peak_bytes));
+        return text_format("had a peak of %s", text_size(peak, run->peak_bytes));
     double share = run->peak_bytes == 0 ? 0 : (double)run->peak_bytes / ((double)run->peak_bytes + (double)room);
     unsigned percent = (unsigned)(share * 100);
     percent += percent < share * 100;
-    return text_format("within %u %% of %s", percent == 0 ? 1 : percent,
-                       is_limit                 ? "its limit"
-                       : run->running_count > 0 ? "what is usable"
-                                                : "what was usable");
+    bool is_running = run->running_count > 0;
+    return text_format("took at most %u %% of %s%s", percent == 0 ? 1 : percent,
+                       is_limit     ? "its limit"
+                       : is_running ? "what is usable"
+                                    : "what was usable",
+                       is_running ? " so far" : "");
 }
 
 /* Returns the verdict on a run that nobody killed. */
@@ -248,7 +252,7 @@ static char *words_of_survivor(const struct run *run)
         words = text_format("%s%s%s%s%s", is_running ? "still running, " : "", middle, status[0] ? ", ended with " : "",
                             status, enough);
     else
-        words = text_format("%s%s%s %s", status, status[0] ? ", " : "", is_running ? "still running," : "ran", middle);
+        words = text_format("%s%s%s%s", status, status[0] ? ", " : "", is_running ? "still running, " : "", middle);
     free(middle);
     free(enough);
     return words;

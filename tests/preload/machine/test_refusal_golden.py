@@ -52,8 +52,8 @@ def cases(tmp_path):
 
 
 def normal(text, is_alone):
-    largest = r"; largest: .+? \d+, ([\d.]+ \w+)(, unguarded|, another user's)?;"
-    text = re.sub(largest, ";" if is_alone else r"; largest: NAME PID, \1\2;", text)
+    largest = r"; largest other: .+? \d+, ([\d.]+ \w+)(, unguarded|, another user's)?;"
+    text = re.sub(largest, ";" if is_alone else r"; largest other: NAME PID, \1\2;", text)
     text = re.sub(r"[\d.]+ (?:[KMGT]i)?B\b", "SIZE", text)
     text = re.sub(r"sparkguard-report \d+", "sparkguard-report PID", text)
     text = re.sub(r"([\d,]+) more (that would have been )?refused in (?:\d+ ms|[\d.]+ s)", r"N more \2refused in TIME", text)

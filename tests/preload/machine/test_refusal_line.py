@@ -56,7 +56,7 @@ def comm(pid):
 
 def test_the_limit_that_would_have_been_enough_is_enough(guard):
     line = ask(guard, 48 * MIB, 30 * MIB, env={"SPARKGUARD_LIMIT": "64M"}).stderr.strip()
-    match = re.search(r"; see sparkguard-report \d+; a limit of ([\d.]+) MiB would have been enough$", line)
+    match = re.search(r"; see sparkguard-report \d+; a limit of ([\d.]+) MiB would have been enough for this request$", line)
     assert match, line
     done = ask(guard, 48 * MIB, 30 * MIB, env={"SPARKGUARD_LIMIT": match[1] + "M"})
     assert (done.stdout, done.stderr) == ("granted\ngranted\n", "")
@@ -73,7 +73,7 @@ def test_a_job_far_over_its_limit_is_told_a_limit_that_holds_what_it_has(guard):
 
 def test_what_would_have_been_enough_for_the_reserve(guard, tmp_path):
     line = ask(guard, 300 * MIB, env=machine(tmp_path, GIB, 200 * MIB)).stderr.strip()
-    match = re.search(r": ([\d.]+) MiB usable, 64\.0 MiB kept in reserve .*; ([\d.]+) MiB more would have been enough$", line)
+    match = re.search(r": ([\d.]+) MiB usable, 64\.0 MiB kept in reserve .*; ([\d.]+) MiB more would have been enough for this request$", line)
     assert match, line
     assert abs(float(match[2]) - (300 + 64 - float(match[1]))) < 0.25
 
@@ -90,7 +90,7 @@ def test_the_largest_process_of_the_job_is_named_for_a_limit(guard):
         with Holder(guard, 90 * MIB, {**env, "SPARKGUARD_JOB": "other"}):
             name = comm(pid)
             line = ask(guard, 90 * MIB, env=env).stderr.strip()
-    match = re.search(rf"; largest: {re.escape(name)} {pid}, (12\d\.\d) MiB; a limit of ([\d.]+) MiB would have been enough$", line)
+    match = re.search(rf"; largest other: {re.escape(name)} {pid}, (12\d\.\d) MiB; a limit of ([\d.]+) MiB would have been enough for this request$", line)
     assert match, line
 
 
@@ -99,7 +99,7 @@ def test_the_largest_guarded_process_is_named_for_the_reserve(guard, tmp_path):
     env = machine(tmp_path, 4 * GIB, 7 * GIB // 2)
     with Holder(guard, 3 * GIB, env) as pid:
         line = ask(guard, GIB, env=env).stderr.strip()
-    assert re.search(rf"; largest: \S+ {pid}, 3\.0 GiB; [\d.]+ MiB more would have been enough$", line), line
+    assert re.search(rf"; largest other: \S+ {pid}, 3\.0 GiB; [\d.]+ MiB more would have been enough for this request$", line), line
 
 
 def anonymous_bytes(pid):
@@ -116,7 +116,7 @@ def test_the_largest_unguarded_process_is_named(guard, tmp_path):
     with Holder(guard, 400 * MIB, None, is_guarded=False, touch="m.write(bytes(400 << 20))") as pid:
         assert anonymous_bytes(pid) >= 400 * MIB
         line = ask(guard, 200 * MIB, env=env).stderr.strip()
-        match = re.search(r"; largest: .+? (\d+), ([\d.]+) ([MG])iB, (unguarded|another user's); [\d.]+ MiB more", line)
+        match = re.search(r"; largest other: .+? (\d+), ([\d.]+) ([MG])iB, (unguarded|another user's); [\d.]+ MiB more", line)
         assert match, line
         named, others = int(match[1]), [int(p) for p in os.listdir("/proc") if p.isdigit()]
         if named != pid:  # this machine has a larger one

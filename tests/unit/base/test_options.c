@@ -271,6 +271,24 @@ PLAIN_TEST(sizes_for_people)
     }
 }
 
+PLAIN_TEST(a_limit_that_suffices_reads_otherwise_than_the_one_that_did_not)
+{
+    const struct {
+        uint64_t bytes, limit_bytes;
+        const char *text;
+    } cases[] = {
+        {14 * GIB, 12 * GIB, "14.0 GiB"},         {1215 * MIB, 1200 * MIB, "1215 MiB"}, /* both would be 1.2 GiB */
+        {1214 * MIB + 1, 1200 * MIB, "1215 MiB"}, {640 * KIB + 1, 640 * KIB, "640.1 KiB"},
+        {64 * GIB + 1, 64 * GIB, "64.1 GiB"},     {3, 2, "3 B"},
+    };
+    for (size_t i = 0; i < SG_ARRAY_LENGTH(cases); i++) {
+        char text[16];
+        memset(text, '#', sizeof text);
+        assert_int_equal(sg_format_limit_up(text, cases[i].bytes, cases[i].limit_bytes), strlen(cases[i].text));
+        assert_string_equal(text, cases[i].text);
+    }
+}
+
 /* ---- the environment --------------------------------------------------------------------------------------------- */
 
 /* Reads the environment in this child with standard error going into a file; what was said is in `said`. */
@@ -467,6 +485,7 @@ int main(void)
         cmocka_unit_test(numbers),
         cmocka_unit_test(choices),
         cmocka_unit_test(job_names),
+        cmocka_unit_test(a_limit_that_suffices_reads_otherwise_than_the_one_that_did_not),
         cmocka_unit_test(values_of_each_option),
         cmocka_unit_test(every_fallback_and_example_is_a_good_value),
         cmocka_unit_test(nearest_name),
