@@ -49,7 +49,7 @@ PRESENT = [
     ("fragmentation", lambda t: t.blocks(500000, 20000, 0, 0, 0, 0, 0, 0, 0, 1, 0), "warning", "Only 2.0 MiB of 2.1 GiB", "compact_memory"),
     ("fragmentation", lambda t: t.blocks(500000, 20000, 0), "danger", "Only 0 B of 2.1 GiB", "compact_memory"),
     ("unguarded", lambda t: t.process(70, "x", resident=30 * GIB, cmdline=["python3", "a.py"]), "warning", "1 process without the guard holds 6.0 GiB or more; the largest is 70 with 30.0 GiB: python3 a.py", "kill -TERM 70 "),
-    ("zombies", lambda t: t.process(70, "python3", parent=60, state="Z"), "warning", "1 zombie waits for its parent (python3 70 of 60)", "kill -TERM 60 "),
+    ("zombies", lambda t: t.process(70, "python3", parent=60, state="Z"), "warning", "1 zombie waits for its parent (python3 70 of 60)", "kill -TERM 60"),
     ("leftovers", hold_in_shm, "warning", "1 file in /dev/shm, 2.0 MiB, that no process has open (psm_1)", "rm -i /dev/shm/psm_1"),
     ("ledger", ledger_that_is_none, "danger", "machine.ledger cannot be used: it belongs to another version", "ls -la"),
     ("history", lambda t: t.write("home/me/.local/state/sparkguard", ""), "warning", "it is no directory", "ls -ld"),

@@ -53,9 +53,16 @@ def test_the_figure_is_the_reports(gate, tools):
 
 def test_the_command_is_executed_with_its_own_options(gate):
     done = gate.run("--need", "80G", "--wait", "5", "sh", "-c", 'echo "$$ $0 $1"; exit 7', "--json", "--need")
-    assert done.returncode == 7 and done.stderr == ""
+    assert done.returncode == 7
+    assert done.stderr == "sparkguard-doctor: sh runs without the guard; to guard it, put sparkguard in front of it\n"
     assert re.fullmatch(r"\d+ --json --need\n", done.stdout)
     assert gate.run("--need=80G", "--", "echo", "x").stdout == "x\n"
+
+
+def test_a_guarded_command_starts_without_a_word(gate, tools):
+    assert gate.run("--need=80G", str(tools / "sparkguard"), "--version").stderr == ""
+    done = gate.run("--need=80G", "echo", "x", LD_PRELOAD=str(tools / "libsparkguard.so"))
+    assert (done.stdout, done.stderr) == ("x\n", "")
 
 
 def test_a_command_becomes_the_gate(gate):
@@ -171,7 +178,7 @@ def test_on_a_terminal_it_shows_its_progress_in_one_line(gate):
         while b"started" not in data:
             data += os.read(terminal.fd, 65536)
         last = data.rsplit(b"\r\x1b[K", 1)[1].decode()
-        assert re.match(r"sparkguard-doctor: 90\.4 GiB could be had after [\d.]+ s\r\nstarted", last)
+        assert re.match(r"sparkguard-doctor: 90\.4 GiB could be had after [\d.]+ s\r\nsparkguard-doctor: echo runs without .*\r\nstarted", last)
 
 
 # ---- who holds memory -----------------------------------------------------------------------------------------------

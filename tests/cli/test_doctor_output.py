@@ -1,11 +1,13 @@
 """sparkguard-doctor: text, JSON and script; the script run on a tree; files that mean harm; a tool like the others.
 Golden files are in golden/; write them anew with UPDATE_GOLDEN=1 and read the difference."""
 
+import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -153,6 +155,20 @@ def test_a_thousand_processes(doctor):
         doctor.tree.process(pid, "worker", state="Z", parent=999)
     finding = doctor.find("zombies")
     assert finding["figures"]["zombie_count"] == 1000 and len(finding["sentence"]) < 200
+
+
+def test_children_that_are_collected_a_little_late_are_no_zombies(doctor):
+    """On this machine: one parent collects each child after some milliseconds, another one never does."""
+    late = "import os, time\nprint(flush=True)\nwhile True:\n pid = os.fork()\n if pid == 0: os._exit(0)\n time.sleep(0.02)\n os.waitpid(pid, 0)"
+    never = "import os, time\nif os.fork() == 0: os._exit(0)\nprint(flush=True)\ntime.sleep(60)"
+    with contextlib.ExitStack() as stack:
+        parents = [stack.enter_context(subprocess.Popen([sys.executable, "-c", text], stdout=-1)) for text in (late, never)]
+        for parent in parents:
+            stack.callback(parent.kill)
+            parent.stdout.readline()
+        shown = doctor.run("--json", SPARKGUARD_SYSTEM_ROOT="/").stdout
+        (finding,) = [f for f in json.loads(shown)["findings"] if f["id"] == "zombies"]
+    assert finding["figures"]["zombie_count"] >= 1 and f" of {parents[0].pid}" not in finding["sentence"]
 
 
 # ---- a tool like the others -----------------------------------------------------------------------------------------

@@ -53,7 +53,9 @@ void doctor_check_zombies(struct doctor *doctor)
                              count == 1 ? " waits for its parent" : "s wait for their parents", names,
                              count > NAMED_MAX ? ", ..." : "");
         if (parent > 1)
-            finding->fix = text_format("kill -TERM %" PRIu32 "  # ends the parent that does not collect", parent);
+            finding->fix = text_format("ps -o user,etime,args -p %" PRIu32
+                                       "  # the parent that does not collect; if it hangs: kill -TERM %" PRIu32,
+                                       parent, parent);
         else
             finding->fix = text_copy("ps -A -o pid,ppid,stat,etime,comm | grep ' Z'", 64);
     }

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <time.h>
 
 #include "doctor/doctor.h"
 #include "common/procfs.h"
@@ -87,6 +88,26 @@ static int compare_processes(const void *a, const void *b)
     return first->pid < second->pid ? -1 : first->pid > second->pid;
 }
 
+/* Reads zombies again after a moment. A parent that is at work collects its children a little late, and that is no fault of it. */
+static void settle_zombies(struct doctor *doctor)
+{
+    static const struct timespec moment = {0, 300000000};
+    bool has_waited = false;
+    for (size_t i = 0; i < doctor->process_count; i++) {
+        struct doctor_process *process = &doctor->processes[i], now = {0};
+        char number[16];
+        if (process->state != 'Z')
+            continue;
+        if (!has_waited)
+            nanosleep(&moment, NULL);
+        has_waited = true;
+        snprintf(number, sizeof number, "%" PRIu32, process->pid);
+        process->state = 'X';
+        if (read_process(doctor, number, &now) && now.parent_pid == process->parent_pid)
+            process->state = now.state;
+    }
+}
+
 static void list_processes(struct doctor *doctor)
 {
     char *path = text_format("%s/proc", doctor->root);
@@ -112,6 +133,7 @@ static void list_processes(struct doctor *doctor)
     doctor->has_processes = doctor->process_count > 0;
     if (doctor->has_processes)
         qsort(doctor->processes, doctor->process_count, sizeof *doctor->processes, compare_processes);
+    settle_zombies(doctor);
 }
 
 /* Returns whether this is a container, by the files that Docker, Podman and systemd-nspawn leave in one. */

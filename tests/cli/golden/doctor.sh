@@ -111,7 +111,7 @@ put 1 /proc/sys/vm/compact_memory
 # ---- warning: zombies
 # 1 zombie waits for its parent (python3 71 of 70).
 # Why: A zombie can hold memory: if its main thread ended and others did not, they keep all of it. A launcher that hangs and a driver that hangs leave such processes.
-# For you to decide: kill -TERM 70  # ends the parent that does not collect
+# For you to decide: ps -o user,etime,args -p 70  # the parent that does not collect; if it hangs: kill -TERM 70
 
 # ---- warning: ledger
 # 1 more directory of guarded programs beside /ROOT/dev/shm/sparkguard-UID: /ROOT/dev/shm/sparkguard-99999; programs there are not counted.

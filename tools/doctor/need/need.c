@@ -269,10 +269,23 @@ static void put_verdict(const struct wait *wait, int status)
         printf("%s could be had, %s needed\n", size, need);
 }
 
+/* Says that the command runs without the guard, unless it is the launcher or has the library from the environment. */
+static void tell_unguarded(const char *command)
+{
+    const char *slash = strrchr(command, '/'), *preload = getenv("LD_PRELOAD");
+    bool is_launcher = strcmp(slash != NULL ? slash + 1 : command, "sparkguard") == 0;
+    if (is_launcher || (preload != NULL && strstr(preload, "libsparkguard") != NULL))
+        return;
+    char *name = text_printable(command, false);
+    fprintf(stderr, "sparkguard-doctor: %s runs without the guard; to guard it, put sparkguard in front of it\n", name);
+    free(name);
+}
+
 /* Becomes the command. Returns the exit status of a failure. */
 static int become(const struct need_request *request)
 {
     char *name, **command = request->command;
+    tell_unguarded(command[0]);
     fflush(NULL);
     signal(SIGPIPE, request->inherited_sigpipe);
     execvp(command[0], command);
