@@ -26,8 +26,15 @@ static char *copy(const char *text)
     return text_copy(text, strlen(text));
 }
 
-static const char *own_directory_advice(void)
+/* Returns what to do where `path` cannot be used for statistics. Names no directory that has just failed. */
+static const char *directory_advice(const char *path)
 {
+    char own[64];
+    snprintf(own, sizeof own, "/dev/shm/sparkguard-%u", (unsigned)geteuid());
+    if (strncmp(path, "/dev/shm/", 9) == 0 && access("/dev/shm", W_OK) != 0)
+        return "mount a tmpfs on /dev/shm, or take another directory: --dir=DIR";
+    if (strcmp(path, own) == 0)
+        return "take another directory, on a tmpfs that has space: --dir=DIR";
     return "take a directory of your own: --dir=/dev/shm/sparkguard-$(id -u)";
 }
 
@@ -53,7 +60,7 @@ static void add_decisions(struct check *check, const struct check_answer *answer
                                                      : NULL;
     if (fault == NULL)
         check_add(check, id, CHECK_OK, NULL,
-                  "tried: beyond a limit malloc and mmap were refused, what was held was counted");
+                  "tried: malloc and mmap beyond a limit are refused, and what is held is counted");
     else
         check_add(check, id, CHECK_FAILURE, said(words), "tried, and %s", fault);
 }
@@ -85,15 +92,12 @@ static bool add_place(struct check *check, const char *words)
     struct stat status;
     bool is_there = stat(path, &status) == 0;
     if (fault != NULL) {
-        bool is_shm = strncmp(path, "/dev/shm/", 9) == 0 && access("/dev/shm", W_OK) != 0;
-        check_add(
-            check, id, CHECK_WARNING,
-            copy(is_shm ? "mount a tmpfs on /dev/shm, or take another directory: --dir=DIR" : own_directory_advice()),
-            "%s cannot be used: %s; the program is guarded, but alone and without a record", path, fault);
+        check_add(check, id, CHECK_WARNING, copy(directory_advice(path)),
+                  "%s cannot be used: %s; the program is guarded, but alone and without a record", path, fault);
         return false;
     }
     if (strstr(words, "cannot keep statistics") != NULL) {
-        check_add(check, id, CHECK_WARNING, copy(own_directory_advice()), "%.*s", (int)strcspn(words, "\n"),
+        check_add(check, id, CHECK_WARNING, copy(directory_advice(path)), "%.*s", (int)strcspn(words, "\n"),
                   strncmp(words, "sparkguard: ", 12) == 0 ? words + 12 : words);
         return false;
     }
@@ -138,6 +142,9 @@ static void add_sharing(struct check *check, pid_t probe, bool is_recorded)
     struct model *model = model_build(&scope);
     const struct model_process *record = find_probe(model, probe);
     size_t alone, others = count_others(model, probe, &alone);
+    char with[64] = "nobody yet";
+    if (others > 0)
+        snprintf(with, sizeof with, "%zu other guarded process%s", others, others == 1 ? "" : "es");
     if (record != NULL)
         snprintf(check->version, sizeof check->version, "%s", record->library_version);
     if (!is_recorded)
@@ -149,14 +156,13 @@ static void add_sharing(struct check *check, pid_t probe, bool is_recorded)
         check_add(
             check, id, CHECK_WARNING,
             copy("a directory for all: SPARKGUARD_DIR=/dev/shm/sparkguard; sparkguard-doctor says how to make it"),
-            "with %zu other guarded process%s; those in %s%s are not counted", others, others == 1 ? "" : "es",
-            model->live_other_directory, model->live_other_directory_count > 1 ? " and other directories" : "");
+            "with %s; guarded processes in %s%s are not counted", with, model->live_other_directory,
+            model->live_other_directory_count > 1 ? " and other directories" : "");
     else if (alone > 0)
         check_add(check, id, CHECK_WARNING, copy("sparkguard-report says why they do"),
                   "%zu of %zu other guarded processes decide%s alone", alone, others, alone == 1 ? "s" : "");
     else if (others > 0)
-        check_add(check, id, CHECK_OK, NULL, "with %zu other guarded process%s, in one ledger", others,
-                  others == 1 ? "" : "es");
+        check_add(check, id, CHECK_OK, NULL, "with %s, in one ledger", with);
     else
         check_add(check, id, CHECK_OK, NULL, "no other guarded process runs; those to come share the ledger");
     model_free(model);
