@@ -3,10 +3,16 @@
 import mmap
 import os
 import subprocess
+import sys
+from pathlib import Path
 
 CC = os.environ.get("CC", "cc")
 MACHINE = subprocess.run([*CC.split(), "-dumpmachine"], capture_output=True, text=True, check=True).stdout.split("-")[0]
 PYTHON = os.environ.get("GUARDED_PYTHON", "/usr/bin/python3")
+ROOT = Path(__file__).resolve().parents[2]
+# The build for the machine that the tests themselves run on: another one if the library's architecture is emulated.
+NATIVE = ROOT / ("build" if "GUARDED_PYTHON" in os.environ else os.environ.get("BUILD", "build"))
+NATIVE_PYTHON = "/usr/bin/python3" if "GUARDED_PYTHON" in os.environ else sys.executable  # loads the libraries of NATIVE
 IS_EMULATED = "GUARDED_PYTHON" in os.environ
 IS_SLOW = IS_EMULATED or "IN_GUEST" in os.environ  # a whole machine in software, too (tests/guest64k)
 SLOWER = 5 if IS_SLOW else 1
