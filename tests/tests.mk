@@ -95,19 +95,21 @@ $(cuda_programs:%=$(BUILD)/tests/programs/%): $(program_headers) sim
 	$(Q)$(CC) $(program_flags) -isystem $(CUDA_HOME)/include -Itests/sim -o $@_static $(filter %.c,$^) $(SIM)/libcudart_static.a \
 	    $(SIM)/libcuda.so.1 -ldl
 
-# The library with every system call of its own made to fail on demand.
+# The library with every system call of its own made to fail on demand. On x86-64 it is marked for branch targets, as libraries of
+# distributions are: test_protection.py looks for the mark in each object.
+FAULT_CFLAGS := $(if $(findstring x86_64,$(MACHINE)),-fcf-protection)
 fault_objects := $(patsubst $(BUILD)/obj/%,$(BUILD)/fault/obj/%,$(preload_objects)) \
     $(BUILD)/fault/obj/tests/preload/process/fault.o
-$(BUILD)/fault/obj/%.o: %.c | headers
+$(BUILD)/fault/obj/%.o: %.c tests/tests.mk | headers
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(SG_CPPFLAGS) -DSG_FAULT_INJECTION $(CPPFLAGS) $(SG_CFLAGS) $(PRELOAD_CFLAGS) $(CFLAGS) \
+	$(Q)$(CC) $(SG_CPPFLAGS) -DSG_FAULT_INJECTION $(CPPFLAGS) $(SG_CFLAGS) $(PRELOAD_CFLAGS) $(FAULT_CFLAGS) $(CFLAGS) \
 	    -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<
-$(BUILD)/fault/obj/%.o: %.S
+$(BUILD)/fault/obj/%.o: %.S tests/tests.mk
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) -c -o $@ $<
+	$(Q)$(CC) $(FAULT_CFLAGS) $(CFLAGS) -c -o $@ $<
 $(BUILD)/fault/libsparkguard.so: $(fault_objects) $(MARKED)
 	$(SAY) LINK $@
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(PRELOAD_LDFLAGS) -o $@ $^
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(PRELOAD_LDFLAGS) $(if $(FAULT_CFLAGS),-Wl$(comma)-z$(comma)ibt) -o $@ $^
 
 # Fuzz targets: with replay.c they run stored inputs, with libFuzzer (clang) they make new ones.
 fuzz_names := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))

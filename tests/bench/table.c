@@ -1,5 +1,5 @@
 /*
- * block_table.c - the lock-free table alone, for `make bench`.
+ * table.c - the lock-free table alone, for `make bench`.
  *
  *   table churn LIVE ROUNDS THREADS   with LIVE keys in it, each thread ROUNDS times: find any, remove its oldest,
  *                                     insert one; prints the calls per second of CPU time, all threads together

@@ -9,12 +9,10 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from lib.drawing import SECOND, SVG, draw, is_apart, words
 from lib.units import GIB, MIB
 from segment import GUARDING, OBSERVE, START_NS, UNKNOWN
 from records import compare
-
-SECOND = 10**9
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def training(seconds=90, count=90):
@@ -36,21 +34,6 @@ def trainer(make, **fields):
     segment.refusal("cudaMalloc", "device", 40 * GIB, "reserve", usable=50 * GIB, time_ns=START_NS + 61 * SECOND)
     segment.refusal("malloc", "heap", 2 * GIB, "floor", usable=GIB, time_ns=START_NS + 88 * SECOND)
     return segment
-
-
-def draw(report, path, *arguments, status=0):
-    done = report.run("--plot", path, *arguments)
-    assert done.returncode == status and done.stdout == "", done.stderr
-    if status != 0:
-        assert done.stderr.startswith("sparkguard-report: ") and done.stderr.count("\n") == 1
-        return done.stderr
-    root = ElementTree.parse(path).getroot()
-    assert root.tag == SVG + "svg"
-    return root
-
-
-def words(root):
-    return [text.text for text in root.iter(SVG + "text")]
 
 
 def test_the_drawing_is_golden(make, report, tmp_path):
@@ -76,17 +59,6 @@ def test_it_names_what_it_draws_without_colour(make, report, tmp_path):
     assert len(set(patterns)) == 5
     dashes = [p.get("stroke-dasharray") for p in root.iter(SVG + "path") if p.get("fill") == "none" and len(p.get("d")) > 200]
     assert len(set(dashes)) == 3
-
-
-def is_apart(a, b):
-    """Two texts of the drawing, by a width that errs on the small side."""
-    def box(text):
-        size = float(text.get("font-size", 11))
-        width, x = len(text.text) * size * 0.5, float(text.get("x"))
-        left = {"end": x - width, "middle": x - width / 2}.get(text.get("text-anchor"), x)
-        return left, left + width, float(text.get("y")) - size * 0.75, float(text.get("y")) + size * 0.2
-    one, two = box(a), box(b)
-    return one[1] <= two[0] or two[1] <= one[0] or one[3] <= two[2] or two[3] <= one[2]
 
 
 @pytest.mark.parametrize("phases, refusals", [(0, 0), (5, 2), (64, 64), (70, 99)])

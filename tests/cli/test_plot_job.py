@@ -4,10 +4,10 @@ import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
+from lib.drawing import SECOND, SVG, draw, is_apart, words
 from lib.units import GIB, MIB
 from records import compare
 from segment import GUARDING, OBSERVE, START_NS
-from test_plot import SECOND, SVG, draw, is_apart, words
 
 HOSTILE = b"</text><script>alert(1)</script>&\"' \xff\xe2\x80\xae\x1b[31m"
 LEFT, RIGHT = 84, 916

@@ -3,10 +3,16 @@
 import mmap
 import os
 import subprocess
+import sys
+from pathlib import Path
 
 CC = os.environ.get("CC", "cc")
 MACHINE = subprocess.run([*CC.split(), "-dumpmachine"], capture_output=True, text=True, check=True).stdout.split("-")[0]
 PYTHON = os.environ.get("GUARDED_PYTHON", "/usr/bin/python3")
+ROOT = Path(__file__).resolve().parents[2]
+# The build for the machine that the tests themselves run on: another one if the library's architecture is emulated.
+NATIVE = ROOT / ("build" if "GUARDED_PYTHON" in os.environ else os.environ.get("BUILD", "build"))
+NATIVE_PYTHON = "/usr/bin/python3" if "GUARDED_PYTHON" in os.environ else sys.executable  # loads the libraries of NATIVE
 IS_EMULATED = "GUARDED_PYTHON" in os.environ
 IS_SLOW = IS_EMULATED or "IN_GUEST" in os.environ  # a whole machine in software, too (tests/guest64k)
 SLOWER = 5 if IS_SLOW else 1
@@ -14,7 +20,8 @@ EMULATORS_THREADS = 1 if IS_EMULATED else 0  # qemu has one in every process
 # No threads of the library's. A child that is forked while another thread is inside qemu's clone() finds clone_lock of qemu's locked,
 # and each thread that it creates itself waits for that lock.
 THREADLESS = {"SPARKGUARD_WATCHDOG": "off", "SPARKGUARD_HISTORY": "off"}
-IS_SHORT = IS_EMULATED and os.environ.get("QUALIFY") != "long"  # make cross; make qualify runs all of it
+IS_LONG = os.environ.get("QUALIFY") == "long"  # make qualify, which repeats with more seeds, steps or instants what make test shows once
+IS_SHORT = IS_EMULATED and not IS_LONG  # make cross; make qualify runs all of it
 STRESS_DIVISOR = 8 if IS_SHORT else 1  # runs one of so many rounds of a stress test or cases of a long list
 FEWER_ROUNDS = 20 if IS_SLOW else 1  # what takes seconds of a machine takes minutes of it
 # What a thread has touched and the kernel not counted as resident yet: up to 64 pages of each (TASK_RSS_EVENTS_THRESH, Linux 6.1).

@@ -4,11 +4,8 @@
     @pytest.mark.long                   is no part of the short form
 """
 
-import os
-
 import pytest
-
-IS_LONG = os.environ.get("QUALIFY") == "long"
+from lib.target import IS_LONG
 
 
 def pytest_configure(config):

@@ -8,16 +8,12 @@ import re
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 from lib.output import values
+from lib.target import NATIVE, ROOT
 
 MIB, GIB = 1 << 20, 1 << 30
-# The build for the machine that the tests themselves run on: another one if the library's architecture is emulated.
-ROOT = Path(__file__).resolve().parents[2]
-NATIVE_PYTHON = "/usr/bin/python3" if "GUARDED_PYTHON" in os.environ else sys.executable  # loads the libraries of NATIVE
-NATIVE = ROOT / ("build" if "GUARDED_PYTHON" in os.environ else os.environ.get("BUILD", "build"))
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY and cudaErrorMemoryAllocation alike
 
 # A line of functions.def that says how the function allocates: symbol, base name, version, stream, domain.

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import GIB, MIB, NATIVE, OUT_OF_MEMORY
-from test_kept_pages import kernel, machine
+from conftest import GIB, MIB, OUT_OF_MEMORY
+from lib.kept_pages import kernel, machine
+from lib.target import NATIVE
 
 SUITE = Path(__file__).resolve().parents[1] / "gpu"
 sys.path.append(str(SUITE))

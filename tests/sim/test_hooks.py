@@ -4,7 +4,6 @@ Read are the installed toolkit's header and those of later toolkits and drivers 
 (make test-drivers) has put them.
 """
 
-import os
 import re
 import subprocess
 import sys
@@ -14,19 +13,11 @@ import pytest
 import test_context
 import test_refusal
 from conftest import PRELUDE
+from lib.cuda_header import header, header_path
 
 ROOT = Path(__file__).resolve().parents[2]
 LATER = ["13.1", "13.2", "13.3", "13.4", "13.5"]
 DRIVERS = {"535": 12020, "550": 12040, "555": 12050}  # and the CUDA version of each
-
-
-def header_path():
-    home = subprocess.run(["scripts/install-deps", "--cuda-home"], cwd=ROOT, capture_output=True, text=True, check=True)
-    return Path(os.environ.get("CUDA_HOME", home.stdout.strip())) / "include" / "cuda.h"
-
-
-def header():
-    return header_path().read_text(errors="replace")
 
 
 @pytest.fixture(params=["installed", *LATER])

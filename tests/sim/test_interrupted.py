@@ -2,7 +2,7 @@
 
 import pytest
 from conftest import MIB, OUT_OF_MEMORY
-from test_hooks import header_path
+from lib.cuda_header import header_path
 
 # A signal arrives while a call is inside the driver, and its handler jumps out of both. The next call is made at the same
 # depth of the stack, from further down, and from further up.

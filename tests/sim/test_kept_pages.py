@@ -13,17 +13,14 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from conftest import MIB, NATIVE, NATIVE_PYTHON, OUT_OF_MEMORY
+from conftest import MIB, OUT_OF_MEMORY
+from lib.kept_pages import CONTEXT, RESERVE, TOTAL, kernel, machine
 from lib.ledger import Ledger
 from lib.target import IS_SLOW, SLOWER
 
-# 60 MiB are kept in reserve: a quarter of so small a machine.
-TOTAL, RESERVE = 240 * MIB, 60 * MIB
 FIRST, SECOND = 90 * MIB, 120 * MIB  # 74 MiB are left beside the first one's pages and its context's
-CONTEXT = 16 * MIB
 QUICK = 10.0 if IS_SLOW else 2.0  # seconds: nothing was populated
 LONGEST = 15.0  # seconds: the guard may make pressure for 10
 GONE = f"start(); ok(take('cuMemAlloc_v2', {FIRST})[0])"
@@ -36,26 +33,6 @@ begin = time.monotonic()
 result, p = take("cuMemAlloc_v2", {SECOND})
 say(result=result, ms=int((time.monotonic() - begin) * 1000))
 """
-
-
-def machine(sim, keeps=True, **sizes):
-    variables = sim.machine(TOTAL, **sizes) | {"SGSIM_CONTEXT": CONTEXT, "SGSIM_LEDGER": None}
-    sim.script("start()", SPARKGUARD_MODE="observe", **variables)  # measures a context: the first guess would not fit here
-    sim.settle()
-    return variables | (sim.keeps_freed_pages() if keeps else {})
-
-
-@contextlib.contextmanager
-def kernel(sim, pid):
-    """Takes from the fake machine what a process has resident beyond what it had; `.populated` says how much at most."""
-    command = [NATIVE_PYTHON, Path(__file__).with_name("play_kernel.py"), NATIVE / "sim/libcuda.so.1", sim.meminfo, str(pid)]
-    player = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert player.stdout.readline() == "ready\n"
-    said = SimpleNamespace(populated=None)
-    try:
-        yield said
-    finally:
-        said.populated = int(player.communicate()[0])
 
 
 def take(sim, text=TAKE, prefix=(), **variables):

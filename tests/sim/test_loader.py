@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from conftest import OUT_OF_MEMORY
-from test_hooks import header_path
+from lib.cuda_header import header_path
 
 ROOT = Path(__file__).resolve().parents[2]
 

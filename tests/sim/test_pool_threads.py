@@ -2,8 +2,8 @@
 
 import pytest
 from conftest import GIB, MIB, OUT_OF_MEMORY
+from lib.simulated_pools import POOLS, SEGMENT, live
 from lib.target import STRESS_DIVISOR
-from test_pools import POOLS, SEGMENT, live
 
 THREADS = (
     POOLS

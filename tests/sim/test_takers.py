@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from conftest import MIB, OUT_OF_MEMORY
-from test_hooks import header
+from lib.cuda_header import header
 
 
 def live(entry, domain="device"):

@@ -14,13 +14,13 @@ import subprocess
 import tempfile
 
 import pytest
-from lib.target import IS_EMULATED, IS_SHORT, PYTHON
+from lib.target import IS_EMULATED, IS_LONG, PYTHON
 
 MIB = 1 << 20
 SIZE = 8 * MIB  # of each object
 STEP = 256 << 10  # offsets and lengths
 OPERATIONS = 60
-SEEDS = range(2) if IS_SHORT else range(6)
+SEEDS = range(6 if IS_LONG else 2)
 
 WORKER = """
 import ctypes, json, os, socket, sys

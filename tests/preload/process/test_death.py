@@ -6,7 +6,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from lib.target import PYTHON
+from lib.target import IS_LONG, PYTHON
 
 MIB = 1 << 20
 SLACK = MIB + 16 * 1024  # what one thread's credit may add to a peak, and the libc's own blocks
@@ -150,7 +150,7 @@ def check_readable_after_sigkill(guard, program, seed, microseconds):
 
 def test_report_is_whole_after_sigkill_at_any_instant_under_stress(guard, tmp_path, program):
     draw = random.Random(4711)
-    instants = [draw.randrange(1, 1500) if n % 2 else draw.randrange(1, 12000) for n in range(200)]
+    instants = [draw.randrange(1, 1500) if n % 2 else draw.randrange(1, 12000) for n in range(200 if IS_LONG else 60)]
 
     def one(number):
         scratch = tmp_path / str(number)
@@ -158,8 +158,8 @@ def test_report_is_whole_after_sigkill_at_any_instant_under_stress(guard, tmp_pa
         return check_readable_after_sigkill(type(guard)(guard.build, scratch), program, number, instants[number])
 
     with ThreadPoolExecutor(4) as pool:
-        recorded = sum(pool.map(one, range(200)))
-    assert recorded >= 150  # the rest died before they had a record
+        recorded = sum(pool.map(one, range(len(instants))))
+    assert recorded >= len(instants) * 3 // 4  # the rest died before they had a record
 
 
 # ---- small programs --------------------------------------------------------------------------------------------------
