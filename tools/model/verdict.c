@@ -322,7 +322,7 @@ static bool is_descendant(uint32_t pid, const struct model_process *const *proce
     struct procfs_stat stat;
     for (int i = 0; i < GENERATIONS_MAX && pid > 1 && procfs_stat(pid, &stat) == 0; i++) {
         for (size_t j = 0; j < count; j++)
-            if (processes[j]->state == SG_STATE_RUNNING && processes[j]->pid == pid &&
+            if (processes[j]->state == SG_STATE_RUNNING && model_process_number(processes[j]) == pid &&
                 processes[j]->start_ticks == stat.start_ticks)
                 return true;
         pid = stat.parent_pid;

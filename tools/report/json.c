@@ -2,6 +2,8 @@
  * json.c - prints the model in the format that scripts rely on ("schema": 1). Every key is always present; unknown is
  * null.
  */
+#include <stdlib.h>
+
 #include "common/json.h"
 #include "model/fields.h"
 #include "report/report.h"
@@ -235,8 +237,14 @@ static json_t *unguarded_of(const struct model_unguarded *unguarded)
 {
     json_t *object = json_object();
     json_object_set_new(object, "pid", json_of_number(unguarded->pid));
+    char *user = host_user_name(unguarded->user);
     json_object_set_new(object, "command", json_of_text(unguarded->command));
+    json_object_set_new(object, "user", json_of_text(user));
+    json_object_set_new(object, "container", json_of_text(unguarded->container));
     json_object_set_new(object, "resident_bytes", json_of_number(unguarded->resident_bytes));
+    json_object_set_new(object, "device_bytes", json_of_number(unguarded->device_bytes));
+    json_object_set_new(object, "reason", json_of_text(unguarded->reason));
+    free(user);
     return object;
 }
 

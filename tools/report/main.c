@@ -296,7 +296,7 @@ static int write_document(struct model *model, const struct request *request)
 
 int main(int argc, char **argv)
 {
-    struct request request = {.scope.wants_unguarded = true};
+    struct request request = {.scope = {.wants_unguarded = true, .wants_devices = true}};
     tool_set_name(argv);
     argp_err_exit_status = REPORT_USAGE;
     tool_memory_status = REPORT_UNTRUSTED;
