@@ -115,7 +115,7 @@ static bool say_list(const struct nvml *nvml, void *device, int pipe)
             memcpy(&info, (const char *)infos + i * nvml->info_bytes, nvml->info_bytes);
             while (known < seen_count && seen[known].pid != info.pid)
                 known++;
-            if (kind == 1 && known < seen_count)
+            if (info.pid == 0 || (kind == 1 && known < seen_count)) /* PID 0 is the end of an answer */
                 continue;
             if (seen_count < LIST_MAX)
                 seen[seen_count++] = info;
@@ -169,21 +169,23 @@ static int64_t now_ns(clockid_t clock)
     return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
 }
 
-/* Returns whether a process of that number is a child of an earlier report that NVML has not let go. Its name and its
- * user may be anybody's who runs as we do. */
+/* Returns whether a process of that number is a child of an earlier report that NVML has not let go. A zombie is none:
+ * init may be slow to collect it. The name may be anybody's who runs as we do. */
 static bool is_stuck(const char *number)
 {
-    char path[300], name[32];
+    char path[300], name[32], text[4096];
     struct stat status;
-    struct procfs_stat stat_line;
+    struct procfs_stat times;
     snprintf(path, sizeof path, "/proc/%s/comm", number);
-    if (procfs_read_text(path, name, sizeof name) <= 0 || strcmp(name, CHILD_NAME "\n") != 0)
+    if (procfs_read_text(path, name, sizeof name) <= 0 || strcmp(name, CHILD_NAME "\n") != 0 ||
+        stat(path, &status) != 0 || status.st_uid != geteuid())
         return false;
-    if (stat(path, &status) != 0 || status.st_uid != geteuid() ||
-        procfs_stat((uint32_t)strtoul(number, NULL, 10), &stat_line) != 0)
+    snprintf(path, sizeof path, "/proc/%s/status", number);
+    if (procfs_read_text(path, text, sizeof text) <= 0 || strstr(text, "\nState:\tZ") != NULL ||
+        procfs_stat((uint32_t)strtoul(number, NULL, 10), &times) != 0)
         return false;
     int64_t per_second = sysconf(_SC_CLK_TCK), now_ticks = now_ns(CLOCK_BOOTTIME) / (INT64_C(1000000000) / per_second);
-    return now_ticks - (int64_t)stat_line.start_ticks > STUCK_SECONDS * per_second;
+    return now_ticks - (int64_t)times.start_ticks > STUCK_SECONDS * per_second;
 }
 
 static bool is_any_stuck(void)
