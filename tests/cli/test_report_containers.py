@@ -359,3 +359,28 @@ def test_the_user_of_an_unguarded_process_is_named(report):
     with unguarded(report, hold(600 * MIB), env=plain(), user=NOBODY) as entry:
         assert entry["user"] == "nobody"
         assert re.search(rf"^ *{entry['pid']} .* nobody ", report.run().stdout, re.MULTILINE)
+
+
+@needs_root
+def test_a_container_of_many_small_processes_is_listed_as_one(report):
+    """Each is below what the list of processes shows. Of the memory that they share one counts."""
+    report.machine(MemTotal=16 * GIB, MemAvailable=12 * GIB)
+    record(report.directory, name="alpine", guarded=False, reason="musl")
+    code = "import mmap, os, sys; shared = mmap.mmap(-1, 64 << 20); shared.write(bytes(64 << 20)); pids = [os.fork() for _ in '12']; own = bytearray(b'x') * (90 << 20);"
+    code += "print(os.getpid(), flush=True) if all(pids) else 0; sys.stdin.read() if all(pids) else os.read(0, 1)"
+    with cgroup(f"docker-{ID}.scope") as folder, started([sys.executable, "-S", "-c", code], env=plain(), preexec_fn=enter(folder)) as (_, pid):
+        (sum_,) = wait_for_sum(report, 4 * 90 * MIB)
+        assert pid not in [entry["pid"] for entry in report.json()["unguarded"]]
+        assert (sum_["container"], sum_["id"], sum_["user"], sum_["process_count"]) == ("alpine", ID, "root", 4)
+        assert sum_["reason"] == "its runtime kept out: musl"
+        assert sum_["resident_bytes"] < 4 * 90 * MIB + 3 * 64 * MIB
+        assert re.search(r"^alpine +4 +4\d\d\.\d MiB +(-|0 B) its runtime kept out: musl$", report.run().stdout, re.MULTILINE)
+
+
+def wait_for_sum(report, least):
+    """The children may be slower than the parent's word."""
+    for _ in range(100):
+        found = report.json()["unguarded_containers"]
+        if found and found[0]["resident_bytes"] >= least:
+            break
+    return found

@@ -60,8 +60,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_need(least <= most, "the least is more than the most");
     model.machine.total_bytes = SG_UNKNOWN;
     model_unguarded_fill(&model, false);
-    for (size_t i = 0; i < model.unguarded_count; i++)
-        model_unguarded_free(&model.unguarded[i]);
+    model_unguarded_free(&model);
+    model_unguarded_containers_free(&model);
     name_site(data, size);
     return 0;
 }

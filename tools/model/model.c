@@ -290,8 +290,8 @@ void model_free(struct model *model)
     struct model_job *job, *next;
     DL_FOREACH_SAFE (model->jobs, job, next)
         model_job_free(job);
-    for (size_t i = 0; i < model->unguarded_count; i++)
-        model_unguarded_free(&model->unguarded[i]);
+    model_unguarded_free(model);
+    model_unguarded_containers_free(model);
     host_containers_free(&model->containers);
     for (size_t i = 0; i < MODEL_OTHER_DIRECTORY_CAPACITY; i++)
         free(model->other_directories[i]);

@@ -203,6 +203,18 @@ struct model_unguarded {
     char *reason;    /* why it is unguarded; NULL: unknown */
 };
 
+/* What unguarded processes of one container hold together. */
+struct model_unguarded_container {
+    char *id, *name;
+    char *reason; /* why they are unguarded; NULL: unknown */
+    uid_t user;   /* of the largest process */
+    size_t process_count;
+    uint64_t resident_bytes; /* without pages of files; shared memory as in the process with the most of it */
+    uint64_t device_bytes;   /* as of a process */
+    uint64_t anonymous_bytes, shared_bytes, largest_bytes; /* while they are added up */
+    uint32_t largest_pid;
+};
+
 enum { MODEL_UNGUARDED_CAPACITY = 5, MODEL_OTHER_DIRECTORY_CAPACITY = 4 };
 
 /* The filters of a report. Without a filter the model holds the running jobs and the job that ended last. */
@@ -246,6 +258,8 @@ struct model {
     size_t hidden_namesakes;   /* number of earlier processes with the requested PID */
     struct model_unguarded unguarded[MODEL_UNGUARDED_CAPACITY]; /* the largest, by resident and unified device memory */
     size_t unguarded_count;
+    struct model_unguarded_container unguarded_containers[MODEL_UNGUARDED_CAPACITY]; /* in the same order */
+    size_t unguarded_container_count;
     struct host_containers containers; /* records of sparkguard-runtime beside the directories read */
     /* Other directories, which are not counted here: the first ones by name, and the number of all. */
     char *other_directories[MODEL_OTHER_DIRECTORY_CAPACITY];
@@ -282,7 +296,8 @@ void model_select_process(struct model *model, const struct model_scope *scope);
 bool model_scope_is_narrow(const struct model_scope *scope);
 void model_machine_fill(struct model *model);
 void model_unguarded_fill(struct model *model, bool wants_devices);
-void model_unguarded_free(struct model_unguarded *unguarded);
+void model_unguarded_free(struct model *model);
+void model_unguarded_containers_free(struct model *model);
 /* place.c: reads the records of containers, and fills the container of each process. */
 void model_places_fill(struct model *model);
 void model_other_directories_fill(struct model *model);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/procfs.h"
 #include "common/text.h"
 #include "model/model.h"
 
@@ -38,7 +39,9 @@ void model_places_fill(struct model *model)
     for (size_t i = 0; i < model->directory_count; i++)
         if (model->directories[i].error == 0)
             host_containers_read(&model->containers, model->directories[i].path, model->directories[i].owner);
-    host_containers_read(&model->containers, RUNTIME_DIRECTORY, 0);
+    char *path = text_format("%s" RUNTIME_DIRECTORY, procfs_live_root);
+    host_containers_read(&model->containers, path, 0);
+    free(path);
     DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process)
             fill_container(model, process);

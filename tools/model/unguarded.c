@@ -12,12 +12,15 @@
 #include <string.h>
 
 #include "common/procfs.h"
-#include "model/model.h"
+#include "model/unguarded.h"
 #include "common/bytes.h"
 #include "common/text.h"
 
 /* The list holds processes from 1 % of the machine's memory on, but none below this size. */
 #define LEAST_BYTES (UINT64_C(64) << 20)
+
+/* Smaller processes add nothing to what a container holds. */
+#define LEAST_OF_CONTAINER (UINT64_C(4) << 20)
 
 /* Returns the number of a process in its own PID namespace. */
 static uint32_t inner_pid_of(uint32_t pid, const char *status)
@@ -66,12 +69,18 @@ static char *read_command(uint32_t pid, const char *status)
     return text_copy(status + 6, (size_t)(strchrnul(status, '\n') - status - 6));
 }
 
-void model_unguarded_free(struct model_unguarded *unguarded)
+static void free_one(struct model_unguarded *unguarded)
 {
     free(unguarded->command);
     free(unguarded->container);
     free(unguarded->reason);
-    *unguarded = (struct model_unguarded){0};
+}
+
+void model_unguarded_free(struct model *model)
+{
+    for (size_t i = 0; i < model->unguarded_count; i++)
+        free_one(&model->unguarded[i]);
+    model->unguarded_count = 0;
 }
 
 /* Returns the machine's memory that a process takes, as far as it is known. On a discrete GPU device memory is not the
@@ -88,15 +97,23 @@ static void keep(struct model *model, const struct model_unguarded *candidate, c
     size_t place = model->unguarded_count;
     while (place > 0 && size_of(model, &model->unguarded[place - 1]) < size_of(model, candidate))
         place--;
-    if (place == MODEL_UNGUARDED_CAPACITY || is_guarded(model, candidate->pid, status))
+    if (place == MODEL_UNGUARDED_CAPACITY)
         return;
     if (model->unguarded_count == MODEL_UNGUARDED_CAPACITY)
-        model_unguarded_free(&model->unguarded[--model->unguarded_count]);
+        free_one(&model->unguarded[--model->unguarded_count]);
     memmove(&model->unguarded[place + 1], &model->unguarded[place],
             (model->unguarded_count - place) * sizeof model->unguarded[0]);
     model->unguarded[place] = *candidate;
     model->unguarded[place].command = read_command(candidate->pid, status);
     model->unguarded_count++;
+}
+
+char *model_unguarded_reason(const struct host_container *record, uint32_t pid)
+{
+    const char *why = host_why_text[host_why_unguarded(pid)];
+    if (record != NULL && !record->is_guarded && record->reason != NULL)
+        return text_format("its runtime kept out: %s", record->reason);
+    return why != NULL ? text_copy(why, strlen(why)) : NULL;
 }
 
 /* Fills what takes longer to find, for the processes that stay in the list. */
@@ -106,11 +123,7 @@ static void explain(const struct model *model, struct model_unguarded *unguarded
     char *id = host_container_id(&model->containers, unguarded->pid, &record);
     if (id != NULL)
         unguarded->container = host_container_name(&model->containers, id);
-    const char *why = host_why_text[host_why_unguarded(unguarded->pid)];
-    if (id != NULL && record != NULL && !record->is_guarded && record->reason != NULL)
-        unguarded->reason = text_format("its runtime kept out: %s", record->reason);
-    else if (why != NULL)
-        unguarded->reason = text_copy(why, strlen(why));
+    unguarded->reason = model_unguarded_reason(id != NULL ? record : NULL, unguarded->pid);
     free(id);
 }
 
@@ -119,6 +132,7 @@ void model_unguarded_fill(struct model *model, bool wants_devices)
     uint64_t total = model->machine.total_bytes;
     uint64_t least = total == SG_UNKNOWN ? LEAST_BYTES : bytes_max(total / 100, LEAST_BYTES);
     const struct host_devices *devices = wants_devices ? host_devices_ask() : NULL;
+    struct model_unguarded_sums sums = {0};
     char path[PROCFS_PATH_CAPACITY], status[8192];
     snprintf(path, sizeof path, "%s/proc", procfs_live_root);
     DIR *stream = opendir(path);
@@ -133,11 +147,16 @@ void model_unguarded_fill(struct model *model, bool wants_devices)
         candidate.resident_bytes = procfs_kib(procfs_number_after(status, "VmRSS"));
         candidate.device_bytes = devices != NULL ? host_device_bytes(devices, candidate.pid) : SG_UNKNOWN;
         candidate.user = (uid_t)procfs_number_after(status, "Uid");
-        if (candidate.resident_bytes != SG_UNKNOWN && size_of(model, &candidate) >= least)
+        if (candidate.resident_bytes == SG_UNKNOWN || size_of(model, &candidate) < LEAST_OF_CONTAINER ||
+            is_guarded(model, candidate.pid, status))
+            continue;
+        model_unguarded_sums_add(&sums, model, &candidate, status);
+        if (size_of(model, &candidate) >= least)
             keep(model, &candidate, status);
     }
     if (stream != NULL)
         closedir(stream);
+    model_unguarded_sums_keep(&sums, model, least);
     for (size_t i = 0; i < model->unguarded_count; i++)
         explain(model, &model->unguarded[i]);
 }

@@ -269,7 +269,37 @@ static void put_unguarded(struct table *table, const struct model_unguarded *ung
         table_text(table, unguarded->reason != NULL ? unguarded->reason : "-");
 }
 
-void report_render_unguarded(const struct model *model, const struct style *style)
+/* Prints the containers of which more than one process is unguarded: a single one has its line as a process. */
+static void put_unguarded_containers(const struct model *model, const struct style *style)
+{
+    static const struct table_column columns[] = {{"UNGUARDED CONTAINER", TABLE_CUT},
+                                                  {"PROCESSES", TABLE_NUMBERS},
+                                                  {"RESIDENT", TABLE_NUMBERS},
+                                                  {"DEVICE", TABLE_NUMBERS},
+                                                  {"WHY", TABLE_CUT}};
+    struct table table;
+    bool is_any = false;
+    for (size_t i = 0; i < model->unguarded_container_count; i++)
+        is_any = is_any || model->unguarded_containers[i].process_count > 1;
+    if (!is_any)
+        return;
+    fputc('\n', style->stream);
+    table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
+    for (size_t i = 0; i < model->unguarded_container_count; i++) {
+        const struct model_unguarded_container *container = &model->unguarded_containers[i];
+        if (container->process_count < 2)
+            continue;
+        table_line(&table, NULL);
+        table_text(&table, container->name);
+        table_count(&table, container->process_count, STYLE_PLAIN);
+        table_bytes(&table, container->resident_bytes);
+        table_bytes(&table, container->device_bytes);
+        table_text(&table, container->reason != NULL ? container->reason : "-");
+    }
+    table_end(&table);
+}
+
+static void put_unguarded_processes(const struct model *model, const struct style *style)
 {
     const struct unguarded_columns shown = find_columns(model);
     struct table_column columns[7] = {{"PID", TABLE_NUMBERS}, {"UNGUARDED PROCESS", TABLE_CUT}};
@@ -291,6 +321,12 @@ void report_render_unguarded(const struct model *model, const struct style *styl
     for (size_t i = 0; i < model->unguarded_count; i++)
         put_unguarded(&table, &model->unguarded[i], &shown);
     table_end(&table);
+}
+
+void report_render_unguarded(const struct model *model, const struct style *style)
+{
+    put_unguarded_processes(model, style);
+    put_unguarded_containers(model, style);
 }
 
 /* Returns whether `process` is more interesting than `best`: ended by its watchdog, else more refusals, else larger. */

@@ -144,8 +144,13 @@ static bool read_cgroup(const char *who, char text[16384])
 /* Returns whether this process runs in that container too: it is no other place then. */
 static bool is_own(const char *id)
 {
-    char text[16384], own[HOST_ID_CAPACITY];
-    return read_cgroup("self", text) && host_container_of_cgroup(text, own) && strcmp(own, id) == 0;
+    static char own[HOST_ID_CAPACITY]; /* a process stays in its container */
+    static bool is_read;
+    char text[16384];
+    if (!is_read && (!read_cgroup("self", text) || !host_container_of_cgroup(text, own)))
+        own[0] = '\0';
+    is_read = true;
+    return strcmp(own, id) == 0;
 }
 
 char *host_container_id(const struct host_containers *containers, uint32_t pid, const struct host_container **record)
