@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Inodes of the namespaces that the kernel makes at boot (include/linux/proc_ns.h). */
+/* Inodes of the namespaces that the kernel makes at boot (PROC_UTS_INIT_INO, PROC_PID_INIT_INO). */
 #define FIRST_UTS_NAMESPACE UINT64_C(0xEFFFFFFE)
 #define FIRST_PID_NAMESPACE UINT64_C(0xEFFFFFFC)
 

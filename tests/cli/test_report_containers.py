@@ -233,6 +233,36 @@ def test_a_namespaced_process_that_is_killed_is_killed(guard, namespaces):
     assert (after["state"], after["host_pid"]) == ("killed", None)
 
 
+IN_CONTAINER = ["unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]
+
+
+@pytest.mark.parametrize("host, cgroup_text, shown", [("web-0", None, "web-0"), (ID[:12], None, "serve"), ("web-0", f"0::/docker/{ID}\n", "serve"), ("sixteen-letters-and-more", None, "sixteen-letters-")])
+def test_a_process_notes_its_container_itself(guard, namespaces, tmp_path, host, cgroup_text, shown):
+    """What is left after its end: the ID of its cgroup where it sees that, else its host name."""
+    root = tmp_path / "root"
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/meminfo").write_text(Path("/proc/meminfo").read_text())
+    (root / "proc/self/cgroup").write_text(cgroup_text or "0::/\n")
+    script = 'hostname "$0" && exec env LD_PRELOAD="$1" "$2" -S -c "$3"'
+    command = [*IN_CONTAINER, script, host, guard.library, sys.executable, hold(40 * MIB)[-1]]
+    with started(command, env=guard.environment({"SPARKGUARD_SYSTEM_ROOT": root}, preload=[])):
+        pass
+    record(guard.directory)
+    (process,) = guard.processes(1)
+    assert (process["state"], process["container"], process["host_pid"]) == ("exited", shown, None)
+
+
+def test_a_process_of_the_host_notes_no_container(guard):
+    """Nothing that would name it where another machine's report reads it, from a copy."""
+    process = guard.popen(hold(40 * MIB), stdin=subprocess.PIPE)
+    process.communicate("", timeout=60)
+    (segment,) = guard.directory.glob(f"{process.pid}-*.segment")
+    first = (os.stat("/proc/self/ns/uts").st_ino, os.stat("/proc/self/ns/pid").st_ino) == (0xEFFFFFFE, 0xEFFFFFFC)
+    if not first:
+        pytest.skip("this machine is a container itself")
+    assert segment.read_bytes()[18988:19008] == (0xEFFFFFFC).to_bytes(4, "little") + bytes(16)
+
+
 SHAPES = ["docker-{}.scope", "libpod-{}.scope", "cri-containerd-{}.scope", "crio-{}.scope", "{}"]
 
 
@@ -374,6 +404,8 @@ def test_a_container_of_many_small_processes_is_listed_as_one(report):
         assert (sum_["container"], sum_["id"], sum_["user"], sum_["process_count"]) == ("alpine", ID, "root", 4)
         assert sum_["reason"] == "its runtime kept out: musl"
         assert sum_["resident_bytes"] < 4 * 90 * MIB + 3 * 64 * MIB
+        report.run(f"--html={report.directory / 'p.html'}")
+        assert "Unguarded processes by container" in (report.directory / "p.html").read_text()
         assert re.search(r"^alpine +4 +4\d\d\.\d MiB +(-|0 B) its runtime kept out: musl$", report.run().stdout, re.MULTILINE)
 
 

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "common/procfs.h"
-#include "model/unguarded.h"
+#include "model/unguarded_containers.h"
 #include "common/bytes.h"
 #include "common/text.h"
 
@@ -108,14 +108,6 @@ static void keep(struct model *model, const struct model_unguarded *candidate, c
     model->unguarded_count++;
 }
 
-char *model_unguarded_reason(const struct host_container *record, uint32_t pid)
-{
-    const char *why = host_why_text[host_why_unguarded(pid)];
-    if (record != NULL && !record->is_guarded && record->reason != NULL)
-        return text_format("its runtime kept out: %s", record->reason);
-    return why != NULL ? text_copy(why, strlen(why)) : NULL;
-}
-
 /* Fills what takes longer to find, for the processes that stay in the list. */
 static void explain(const struct model *model, struct model_unguarded *unguarded)
 {
@@ -123,7 +115,7 @@ static void explain(const struct model *model, struct model_unguarded *unguarded
     char *id = host_container_id(&model->containers, unguarded->pid, &record);
     if (id != NULL)
         unguarded->container = host_container_name(&model->containers, id);
-    unguarded->reason = model_unguarded_reason(id != NULL ? record : NULL, unguarded->pid);
+    unguarded->reason = host_unguarded_reason(id != NULL ? record : NULL, unguarded->pid);
     free(id);
 }
 
@@ -150,13 +142,13 @@ void model_unguarded_fill(struct model *model, bool wants_devices)
         if (candidate.resident_bytes == SG_UNKNOWN || size_of(model, &candidate) < LEAST_OF_CONTAINER ||
             is_guarded(model, candidate.pid, status))
             continue;
-        model_unguarded_sums_add(&sums, model, &candidate, status);
+        model_unguarded_containers_add(&sums, model, &candidate, status);
         if (size_of(model, &candidate) >= least)
             keep(model, &candidate, status);
     }
     if (stream != NULL)
         closedir(stream);
-    model_unguarded_sums_keep(&sums, model, least);
+    model_unguarded_containers_keep(&sums, model, least);
     for (size_t i = 0; i < model->unguarded_count; i++)
         explain(model, &model->unguarded[i]);
 }

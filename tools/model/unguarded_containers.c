@@ -1,6 +1,5 @@
 /*
- * unguarded_containers.c - sums up what unguarded processes hold in each container. A container of many small processes
- * has none among the largest of the machine.
+ * unguarded_containers.c - see unguarded_containers.h.
  *
  * Pages of files are left out, and shared memory counts as much as the process with the most of it has: the processes
  * of a container mostly share one library and one segment.
@@ -12,10 +11,10 @@
 #include "common/procfs.h"
 #include "common/text.h"
 #include "common/tool.h"
-#include "model/unguarded.h"
+#include "model/unguarded_containers.h"
 
-void model_unguarded_sums_add(struct model_unguarded_sums *sums, const struct model *model,
-                              const struct model_unguarded *process, const char *status)
+void model_unguarded_containers_add(struct model_unguarded_sums *sums, const struct model *model,
+                                    const struct model_unguarded *process, const char *status)
 {
     const struct host_container *record;
     uint64_t anonymous = procfs_kib(procfs_number_after(status, "RssAnon"));
@@ -71,10 +70,10 @@ static void explain(const struct model *model, struct model_unguarded_container 
 {
     const struct host_container *record = host_containers_find(&model->containers, sum->id);
     sum->name = host_container_name(&model->containers, sum->id);
-    sum->reason = model_unguarded_reason(record, sum->largest_pid);
+    sum->reason = host_unguarded_reason(record, sum->largest_pid);
 }
 
-void model_unguarded_sums_keep(struct model_unguarded_sums *sums, struct model *model, uint64_t least_bytes)
+void model_unguarded_containers_keep(struct model_unguarded_sums *sums, struct model *model, uint64_t least_bytes)
 {
     struct model_unguarded_container *kept = model->unguarded_containers;
     for (size_t i = 0; i < sums->count; i++) {

@@ -110,6 +110,9 @@ extern const char *const host_why_text[HOST_WHY_COUNT];
 enum host_why host_why_not_loaded(uint32_t pid, const char *library);
 /* Returns why a process that may have the library has no record in the directories read. */
 enum host_why host_why_unguarded(uint32_t pid);
+/* Returns why a process is unguarded, for people: the reason that the runtime of its container wrote down, else what the
+ * process shows; NULL if unknown. `record` may be NULL. The caller frees. */
+char *host_unguarded_reason(const struct host_container *record, uint32_t pid);
 
 /* ---- user.c ---- */
 

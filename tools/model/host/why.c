@@ -8,6 +8,7 @@
 
 #include "common/elf.h"
 #include "common/procfs.h"
+#include "common/text.h"
 #include "model/host/host.h"
 
 const char *const host_why_text[HOST_WHY_COUNT] = {
@@ -59,4 +60,12 @@ enum host_why host_why_unguarded(uint32_t pid)
     long length = read_variables(pid);
     bool is_disabled = length > 0 && memmem(variables, (size_t)length, disabled, sizeof disabled) != NULL;
     return is_disabled ? HOST_WHY_DISABLED : HOST_WHY_ELSEWHERE;
+}
+
+char *host_unguarded_reason(const struct host_container *record, uint32_t pid)
+{
+    const char *why = host_why_text[host_why_unguarded(pid)];
+    if (record != NULL && !record->is_guarded && record->reason != NULL)
+        return text_format("its runtime kept out: %s", record->reason);
+    return why != NULL ? text_copy(why, strlen(why)) : NULL;
 }

@@ -57,7 +57,7 @@ static void put_contents(FILE *stream, const struct model *model)
         report_html_element(stream, "bdi", "", job->name[0] ? job->name : "-");
         fputs("</a></li>\n", stream);
     }
-    if (model->unguarded_count > 0)
+    if (model->unguarded_count > 0 || model->unguarded_container_count > 0)
         fputs("<li><a href=\"#unguarded\">Unguarded processes</a></li>\n", stream);
     if (model->complaint_count > 0)
         fputs("<li><a href=\"#untrusted\">Files not trusted</a></li>\n", stream);
@@ -210,7 +210,33 @@ static void put_jobs(FILE *stream, const struct report_html_page *page)
 
 /* ---- the rest ---------------------------------------------------------------------------------------------------- */
 
-static void put_unguarded(FILE *stream, const struct model *model)
+static void put_unguarded_containers(FILE *stream, const struct model *model)
+{
+    static const struct report_html_column columns[] = {
+        {"Container", REPORT_HTML_NAME},   {"User", REPORT_HTML_WORDS},     {"Processes", REPORT_HTML_NUMBERS},
+        {"Resident", REPORT_HTML_NUMBERS}, {"Device", REPORT_HTML_NUMBERS}, {"Why", REPORT_HTML_WORDS},
+    };
+    struct report_html_table table;
+    if (model->unguarded_container_count == 0)
+        return;
+    report_html_table_begin(&table, stream, "Unguarded processes by container", columns,
+                            sizeof columns / sizeof columns[0]);
+    for (size_t i = 0; i < model->unguarded_container_count; i++) {
+        const struct model_unguarded_container *container = &model->unguarded_containers[i];
+        char *user = host_user_name(container->user);
+        report_html_row(&table, "");
+        report_html_cell(&table, container->name);
+        report_html_cell(&table, user);
+        report_html_cell_count(&table, container->process_count);
+        report_html_cell_bytes(&table, container->resident_bytes);
+        report_html_cell_bytes(&table, container->device_bytes);
+        report_html_cell(&table, container->reason != NULL ? container->reason : "-");
+        free(user);
+    }
+    report_html_table_end(&table);
+}
+
+static void put_unguarded_processes(FILE *stream, const struct model *model)
 {
     static const struct report_html_column columns[] = {
         {"PID", REPORT_HTML_NAME},        {"Command", REPORT_HTML_WORDS},    {"User", REPORT_HTML_WORDS},
@@ -220,7 +246,6 @@ static void put_unguarded(FILE *stream, const struct model *model)
     struct report_html_table table;
     if (model->unguarded_count == 0)
         return;
-    fputs("<section id=\"unguarded\">\n<h2>Unguarded processes</h2>\n", stream);
     report_html_table_begin(&table, stream, "Largest unguarded processes", columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < model->unguarded_count; i++) {
         const struct model_unguarded *unguarded = &model->unguarded[i];
@@ -238,6 +263,15 @@ static void put_unguarded(FILE *stream, const struct model *model)
         free(user);
     }
     report_html_table_end(&table);
+}
+
+static void put_unguarded(FILE *stream, const struct model *model)
+{
+    if (model->unguarded_count == 0 && model->unguarded_container_count == 0)
+        return;
+    fputs("<section id=\"unguarded\">\n<h2>Unguarded processes</h2>\n", stream);
+    put_unguarded_processes(stream, model);
+    put_unguarded_containers(stream, model);
     fputs("</section>\n", stream);
 }
 
