@@ -18,8 +18,9 @@ from segment import START_NS
 ID = "0123456789abcdef" * 4
 OTHER = "fedcba9876543210" * 4
 NOBODY = 65534
+LARGE = 1200 * MIB  # among the largest of a machine that does other things too
 OTHER_NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
-HOLD = "import mmap, os, sys; m = mmap.mmap(-1, {bytes}, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); m.write(bytes({bytes})); print(os.getpid(), flush=True); sys.stdin.read()"
+HOLD = "import mmap, os, sys; m = mmap.mmap(-1, {bytes}, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); [m.__setitem__(at, 1) for at in range(0, {bytes}, 4096)]; print(os.getpid(), flush=True); sys.stdin.read()"
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -309,6 +310,7 @@ def test_the_engines_own_files_name_a_container(make, report, own_mounts, engine
         "podman": ("/var/lib/containers/storage/overlay-containers/containers.json", [{"id": OTHER, "names": ["no"]}, {"id": ID, "names": ["serve"]}]),
     }
     path, content = files[engine]
+    make(pid=8, container=ID[:12]).write(report.directory)  # ended, and still known to the engine
     with cgroup(f"{engine}-{ID}.scope") as folder:
         live = make(pid=7, state="running", container=ID[:12])
         with live.write_live(report.directory), started(hold(MIB), preexec_fn=enter(folder)) as (process, pid):
@@ -319,7 +321,8 @@ def test_the_engines_own_files_name_a_container(make, report, own_mounts, engine
                 command = [*own_mounts, "sh", "-c", script, path, json.dumps(content), str(report.program), "--json"]
                 done = subprocess.run(command, env=report.environment(), capture_output=True, text=True)
                 assert done.returncode == 0, done.stderr
-                assert processes(json.loads(done.stdout))[pid]["container"] == "serve"
+                shown = processes(json.loads(done.stdout))
+                assert [shown[number]["container"] for number in (pid, 8)] == ["serve", "serve"]
 
 
 # ---- unguarded processes --------------------------------------------------------------------------------------------
@@ -338,24 +341,24 @@ def plain(**extra):
 
 
 def test_a_cleared_environment_is_the_reason(report):
-    with unguarded(report, hold(600 * MIB), env=plain()) as entry:
+    with unguarded(report, hold(LARGE), env=plain()) as entry:
         assert entry["reason"] == "no LD_PRELOAD" and entry["container"] is None and entry["device_bytes"] in (None, 0)
         assert re.search(r"^ *PID UNGUARDED PROCESS +.*RESIDENT.* WHY", report.run().stdout, re.MULTILINE)
         assert re.search(rf"^ *{entry['pid']} .*no LD_PRELOAD$", report.run().stdout, re.MULTILINE)
 
 
 def test_a_library_that_is_not_there_is_the_reason(report):
-    with unguarded(report, hold(600 * MIB), env=plain(LD_PRELOAD="/nowhere/libsparkguard.so"), stderr=subprocess.DEVNULL) as entry:
+    with unguarded(report, hold(LARGE), env=plain(LD_PRELOAD="/nowhere/libsparkguard.so"), stderr=subprocess.DEVNULL) as entry:
         assert entry["reason"] == "did not find the library"
 
 
 def test_a_disabled_guard_is_the_reason(report, guard):
-    with unguarded(report, hold(600 * MIB), env=guard.environment({"SPARKGUARD_DISABLE": "1"})) as entry:
+    with unguarded(report, hold(LARGE), env=guard.environment({"SPARKGUARD_DISABLE": "1"})) as entry:
         assert entry["reason"] == "SPARKGUARD_DISABLE=1"
 
 
 def test_records_in_another_directory_are_the_reason(report, guard, tmp_path):
-    with unguarded(report, hold(600 * MIB), env=guard.environment({"SPARKGUARD_DIR": tmp_path / "else"})) as entry:
+    with unguarded(report, hold(LARGE), env=guard.environment({"SPARKGUARD_DIR": tmp_path / "else"})) as entry:
         assert entry["reason"] == "guarded in another directory"
 
 
@@ -363,7 +366,7 @@ def test_a_static_program_is_the_reason(report, tmp_path):
     source = tmp_path / "hold.c"
     source.write_text(
         "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n"
-        "int main(void) { char *m = malloc(600u << 20); memset(m, 1, 600u << 20); printf(\"%d\\n\", getpid()); fflush(stdout);"
+        "int main(void) { char *m = malloc(1200u << 20); memset(m, 1, 1200u << 20); printf(\"%d\\n\", getpid()); fflush(stdout);"
         " return getchar() == m[7]; }\n"
     )
     if subprocess.run(["cc", "-O0", "-static", str(source), "-o", str(tmp_path / "hold")], capture_output=True).returncode != 0:
@@ -375,18 +378,18 @@ def test_a_static_program_is_the_reason(report, tmp_path):
 @needs_root
 def test_the_runtimes_reason_is_the_containers(report):
     record(report.directory, name="alpine", guarded=False, reason="musl \x1b[2Jin the image")
-    with cgroup(f"docker-{ID}.scope") as folder, unguarded(report, hold(600 * MIB), env=plain(), preexec_fn=enter(folder)) as entry:
+    with cgroup(f"docker-{ID}.scope") as folder, unguarded(report, hold(LARGE), env=plain(), preexec_fn=enter(folder)) as entry:
         assert entry["container"] == "alpine" and entry["user"] == "root"
         assert entry["reason"] == "its runtime kept out: musl \x1b[2Jin the image"
         text = report.run().stdout
-        assert re.search(rf"^ *{entry['pid']} .* alpine +\S+ MiB its runtime kept out: musl \\x1b\[2Jin the image$", text, re.MULTILINE), text
+        assert re.search(rf"^ *{entry['pid']} .* alpine +\S+ GiB its runtime kept out: musl \\x1b\[2Jin the image$", text, re.MULTILINE), text
         (series,) = [line for line in report.run("--prometheus").stdout.splitlines() if f'pid="{entry["pid"]}"' in line]
         assert series.startswith('sparkguard_unguarded_resident_bytes{container="alpine",')
 
 
 @needs_root
 def test_the_user_of_an_unguarded_process_is_named(report):
-    with unguarded(report, hold(600 * MIB), env=plain(), user=NOBODY) as entry:
+    with unguarded(report, hold(LARGE), env=plain(), user=NOBODY) as entry:
         assert entry["user"] == "nobody"
         assert re.search(rf"^ *{entry['pid']} .* nobody ", report.run().stdout, re.MULTILINE)
 

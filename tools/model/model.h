@@ -297,6 +297,9 @@ bool model_scope_is_narrow(const struct model_scope *scope);
 void model_machine_fill(struct model *model);
 void model_unguarded_fill(struct model *model, bool wants_devices);
 void model_unguarded_free(struct model *model);
+/* Returns the machine's memory that a process takes, as far as it is known: its device memory too, unless that is known
+ * to be a discrete GPU's. */
+uint64_t model_unguarded_bytes(const struct model *model, const struct model_unguarded *unguarded);
 void model_unguarded_containers_free(struct model *model);
 /* place.c: reads the records of containers, and fills the container of each process. */
 void model_places_fill(struct model *model);

@@ -83,9 +83,7 @@ void model_unguarded_free(struct model *model)
     model->unguarded_count = 0;
 }
 
-/* Returns the machine's memory that a process takes, as far as it is known. On a discrete GPU device memory is not the
- * machine's. */
-static uint64_t size_of(const struct model *model, const struct model_unguarded *unguarded)
+uint64_t model_unguarded_bytes(const struct model *model, const struct model_unguarded *unguarded)
 {
     bool is_apart = model->machine.unified == 0 || unguarded->device_bytes == SG_UNKNOWN;
     return bytes_add(unguarded->resident_bytes, is_apart ? 0 : unguarded->device_bytes);
@@ -95,7 +93,8 @@ static uint64_t size_of(const struct model *model, const struct model_unguarded 
 static void keep(struct model *model, const struct model_unguarded *candidate, const char *status)
 {
     size_t place = model->unguarded_count;
-    while (place > 0 && size_of(model, &model->unguarded[place - 1]) < size_of(model, candidate))
+    while (place > 0 &&
+           model_unguarded_bytes(model, &model->unguarded[place - 1]) < model_unguarded_bytes(model, candidate))
         place--;
     if (place == MODEL_UNGUARDED_CAPACITY)
         return;
@@ -139,11 +138,11 @@ void model_unguarded_fill(struct model *model, bool wants_devices)
         candidate.resident_bytes = procfs_kib(procfs_number_after(status, "VmRSS"));
         candidate.device_bytes = devices != NULL ? host_device_bytes(devices, candidate.pid) : SG_UNKNOWN;
         candidate.user = (uid_t)procfs_number_after(status, "Uid");
-        if (candidate.resident_bytes == SG_UNKNOWN || size_of(model, &candidate) < LEAST_OF_CONTAINER ||
+        if (candidate.resident_bytes == SG_UNKNOWN || model_unguarded_bytes(model, &candidate) < LEAST_OF_CONTAINER ||
             is_guarded(model, candidate.pid, status))
             continue;
         model_unguarded_containers_add(&sums, model, &candidate, status);
-        if (size_of(model, &candidate) >= least)
+        if (model_unguarded_bytes(model, &candidate) >= least)
             keep(model, &candidate, status);
     }
     if (stream != NULL)

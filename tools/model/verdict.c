@@ -337,7 +337,8 @@ static void see_unguarded(struct model_witness *witness, const struct model *mod
         const struct model_unguarded *unguarded = &model->unguarded[i];
         if (!is_descendant(unguarded->pid, processes, count))
             continue;
-        witness->unguarded_bytes = unguarded->resident_bytes; /* sorted by size: the first is the largest */
+        /* sorted by this: the first is the largest */
+        witness->unguarded_bytes = model_unguarded_bytes(model, unguarded);
         witness->unguarded_pid = unguarded->pid;
         witness->unguarded_name = unguarded->command;
         return;

@@ -156,6 +156,7 @@ static void be_child(int pipe)
     for (int number = 1; number < NSIG; number++)
         (void)sigaction(number, &plain, NULL);
     (void)prctl(PR_SET_NAME, CHILD_NAME);
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a report that is killed leaves no child that waits */
     ask(PIPE_FD);
     _exit(0);
 }

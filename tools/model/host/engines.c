@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <glob.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,11 +45,16 @@ static char *name_in(const json_t *text)
 
 static char *docker_name(const char *id)
 {
-    char *path = text_format("%s/var/lib/docker/containers/%s/config.v2.json", procfs_live_root, id);
-    json_t *root = parse(path);
-    char *name = name_in(json_object_get(root, "Name"));
-    json_decref(root);
-    free(path);
+    glob_t found = {0};
+    char *name = NULL;
+    char *pattern = text_format("%s/var/lib/docker/containers/%s*/config.v2.json", procfs_live_root, id);
+    if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0 && found.gl_pathc == 1) { /* several: the ID is too short */
+        json_t *root = parse(found.gl_pathv[0]);
+        name = name_in(json_object_get(root, "Name"));
+        json_decref(root);
+    }
+    globfree(&found);
+    free(pattern);
     return name;
 }
 
@@ -80,7 +86,7 @@ char *host_engine_name(const char *id)
     size_t digits = strspn(id, "0123456789abcdef");
     if (id[digits] != '\0' || (digits != HOST_ID_DIGITS && digits != HOST_SHORT_DIGITS))
         return NULL;
-    char *name = digits == HOST_ID_DIGITS ? docker_name(id) : NULL;
+    char *name = docker_name(id);
     char *storage = text_format("%s/var/lib/containers/storage", procfs_live_root);
     const char *home = getenv("HOME");
     if (name == NULL)
