@@ -61,6 +61,7 @@ enum {
     SG_JOB_BYTES = 64,
     SG_COMMAND_BYTES = 256,
     SG_CALL_BYTES = 40,
+    SG_CONTAINER_BYTES = 16,
 };
 
 /* State of a process. The process never writes KILLED itself: a reader concludes it from RUNNING without an owner.
@@ -342,7 +343,12 @@ struct sg_segment {
     uint64_t limit_peak_bytes;
     int64_t seen_time_ns; /* (atomic) last run of the history thread, about one per second; 0: never */
     uint32_t oom;         /* enum sg_oom, written by the launcher */
-    uint32_t padding[5];
+    /* The inode of the PID namespace in which slot.pid and parent_pid are numbers; 0: unknown. Records of one library
+     * version may lack it and `container`, which were zero padding before. */
+    uint32_t pid_namespace;
+    /* The container: the first 12 digits of its ID, else the beginning of its host name; "": none that shows inside.
+     * The last of SG_CONTAINER_BYTES may be a letter. */
+    char container[SG_CONTAINER_BYTES];
     struct sg_callsite site[SG_CALLSITE_CLASSES][SG_CALLSITE_CAPACITY];
     struct sg_record record[]; /* record 0 is shared by threads that found no record of their own */
 };
@@ -454,7 +460,8 @@ struct sg_registry_entry {
     uint64_t shared_bytes;            /* (atomic) anonymous memory still shared with the parent */
     uint64_t unbounded_flight_bytes;  /* (atomic) part of slot.in_flight_bytes taken from the machine outside cgroups */
     uint64_t files_version;           /* (atomic) odd while `file` changes with promised_bytes or granted_bytes */
-    uint64_t frozen_reserve[20];      /* zero; for fields that all later versions share */
+    uint64_t pid_namespace;           /* inode of the PID namespace in which slot.pid is a number; 0: unknown */
+    uint64_t frozen_reserve[19];      /* zero; for fields that all later versions share */
     /* The rest belongs to the file's version. */
     struct sg_memory_file file[SG_FILE_CAPACITY];
     uint64_t file_bytes;                         /* (atomic) sum of `file`, part of granted_bytes */

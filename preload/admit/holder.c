@@ -7,6 +7,7 @@
 #include "base/atomics.h"
 #include "base/clock.h"
 #include "base/directory.h"
+#include "base/options.h"
 #include "base/procfs.h"
 #include "base/seccomp.h"
 #include "base/syscall.h"
@@ -21,8 +22,9 @@
 
 struct holder {
     uint64_t bytes;
-    uint32_t pid;         /* 0: no process */
-    uint64_t start_ticks; /* of a guarded process: another process may have its PID in this namespace */
+    uint32_t pid; /* 0: no process */
+    /* Of a guarded process, whose PID may be a number of another PID namespace: */
+    uint64_t start_ticks, pid_namespace, job_hash;
     bool is_guarded;
 };
 
@@ -65,8 +67,19 @@ static void find_guarded(struct holder *largest, const struct sg_answer *answer)
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
         uint64_t bytes = entry != sg_entry_own() && is_live(entry) ? held_by(entry, answer) : 0;
         if (bytes > largest->bytes && bytes < BYTES_MAX)
-            *largest = (struct holder){bytes, entry->slot.pid, entry->slot.start_ticks, true};
+            *largest = (struct holder){.bytes = bytes,
+                                       .pid = entry->slot.pid,
+                                       .start_ticks = entry->slot.start_ticks,
+                                       .pid_namespace = sg_load(&entry->pid_namespace),
+                                       .job_hash = entry->slot.job_hash,
+                                       .is_guarded = true};
     }
+}
+
+/* Whether a PID of that namespace is known to be no number of this process's namespace. */
+static bool is_foreign(uint64_t pid_namespace)
+{
+    return pid_namespace != 0 && sg_own->pid_namespace != 0 && pid_namespace != sg_own->pid_namespace;
 }
 
 /* Whether a process has a registry entry. An entry whose PID is not that process's here is of another PID namespace, and
@@ -78,7 +91,8 @@ static bool is_guarded(uint32_t pid)
     for (uint32_t i = 0; registry != NULL && i < entries_in_use(registry); i++) {
         const struct sg_registry_entry *entry = sg_entry_at(registry, i);
         if (is_live(entry) && entry->slot.start_ticks == start &&
-            (entry->slot.pid == pid || sg_procfs_start_ticks(entry->slot.pid) != start))
+            (is_foreign(sg_load(&entry->pid_namespace)) || entry->slot.pid == pid ||
+             sg_procfs_start_ticks(entry->slot.pid) != start))
             return true;
     }
     return false;
@@ -147,11 +161,75 @@ static void find_unguarded(struct holder *largest)
     sg_store_release(&is_searching, 0u);
 }
 
-/* Appends the name of a process and its PID, or the PID alone if another process has that number here. */
+/* Replaces what could control a terminal, and all bytes that are not ASCII. */
+static void make_printable(char *text)
+{
+    for (; *text != '\0'; text++)
+        if (*text < ' ' || *text > '~')
+            *text = '?';
+}
+
+struct record_search {
+    const struct holder *holder;
+    char prefix[16]; /* "PID-", with which the names of its records begin */
+    char job[SG_JOB_BYTES + 1];
+};
+
+/* Takes the job's name from a segment if that is the holder's. Another user of the directory may have written any name
+ * into it; the registry entry's hash must be that of the name. */
+static bool take_job(int directory, const char *name, void *context)
+{
+    struct record_search *search = context;
+    const size_t prefix = strlen(search->prefix);
+    struct sg_slot slot = {0};
+    char job[SG_JOB_BYTES + 1] = "";
+    if (strlen(name) != prefix + 16 + strlen(SG_SEGMENT_SUFFIX) || strncmp(name, search->prefix, prefix) != 0 ||
+        strcmp(name + prefix + 16, SG_SEGMENT_SUFFIX) != 0)
+        return true;
+    long fd = sg_sys_openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+    if (fd < 0)
+        return true;
+    if (sg_sys_pread((int)fd, &slot, sizeof slot, 0) == sizeof slot && slot.pid == search->holder->pid &&
+        slot.start_ticks == search->holder->start_ticks &&
+        sg_sys_pread((int)fd, job, SG_JOB_BYTES, offsetof(struct sg_segment, job)) == SG_JOB_BYTES &&
+        sg_hash_text(job) == search->holder->job_hash)
+        memcpy(search->job, job, sizeof job);
+    (void)sg_sys_close((int)fd);
+    return search->job[0] == '\0';
+}
+
+/* Appends the job of a guarded process in another PID namespace. */
+static void add_job(struct sg_text *text, const struct holder *holder)
+{
+    struct stat info = {0};
+    struct record_search search = {.holder = holder};
+    struct sg_text prefix = sg_text_begin(search.prefix, sizeof search.prefix);
+    uint32_t nobody = 0;
+    sg_text_add_number(&prefix, holder->pid);
+    sg_text_add(&prefix, "-");
+    if (!sg_seccomp_is_strict() && sg_cas_u32(&is_searching, &nobody, 1)) {
+        int fd = sg_directory_open(sg_options.dir, &info);
+        if (fd >= 0) {
+            sg_directory_visit(fd, buffer, sizeof buffer, take_job, &search);
+            (void)sg_sys_close(fd);
+        }
+        sg_store_release(&is_searching, 0u);
+    }
+    make_printable(search.job);
+    sg_text_add(text, search.job[0] != '\0' ? "job " : "a process of another container");
+    sg_text_add(text, search.job);
+}
+
+/* Appends the name of a process and its PID, or the PID alone if another process has that number here; of another PID
+ * namespace the name of its job. */
 static void add_process(struct sg_text *text, const struct holder *holder)
 {
     uint32_t pid = holder->pid;
     char path[48], name[32];
+    if (holder->is_guarded && is_foreign(holder->pid_namespace)) {
+        add_job(text, holder);
+        return;
+    }
     struct sg_text made = sg_text_begin(path, sizeof path);
     sg_text_add(&made, "/proc/");
     sg_text_add_number(&made, pid);
@@ -160,6 +238,7 @@ static void add_process(struct sg_text *text, const struct holder *holder)
     long length = is_here ? sg_text_read_file(path, name, sizeof name) : 0;
     if (length > 1) {
         name[length - 1] = '\0'; /* the line break */
+        make_printable(name);
         sg_text_add(text, name);
         sg_text_add(text, " ");
     } else {

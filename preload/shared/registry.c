@@ -56,6 +56,7 @@ static void fill_entry(struct sg_registry_entry *entry)
     entry->flight_device = sg_entry_flight_device();
     entry->parent_entry = own.parent_entry;
     entry->parent_claim = own.parent_claim;
+    entry->pid_namespace = sg_own->pid_namespace;
     for (unsigned i = 0; i < SG_ENTRY_LEVELS; i++)
         entry->level[i] = own.level[i];
 }

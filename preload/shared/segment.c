@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/syscall.h"
 #include "base/text.h"
+#include "shared/container.h"
 #include "shared/job_notice.h"
 #include "base/pages.h"
 #include "shared/retention.h"
@@ -116,6 +117,7 @@ static void describe_process(void)
     segment->uid = (uint32_t)sg_syscall(SYS_getuid, 0, 0, 0, 0, 0, 0);
     segment->started_time_ns = (int64_t)sg_clock_ns(CLOCK_REALTIME);
     segment->run = run_of_job();
+    sg_container_describe(segment);
     segment->exit_code = -1;
     segment->signal = -1;
     if (segment->record_used == 0)

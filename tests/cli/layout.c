@@ -32,6 +32,8 @@ int main(void)
     FIELD(sg_segment, started_time_ns);
     FIELD(sg_segment, seen_time_ns);
     FIELD(sg_segment, oom);
+    FIELD(sg_segment, pid_namespace);
+    FIELD(sg_segment, container);
     FIELD(sg_segment, ended_time_ns);
     FIELD(sg_segment, exit_code);
     FIELD(sg_segment, signal);

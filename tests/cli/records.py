@@ -1,6 +1,7 @@
 """Records and golden files that several modules of tests/cli share."""
 
 import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,12 @@ def compare(name, text):
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(text)
     assert text == path.read_text()
+
+
+def without_user(text):
+    """The records of a test belong to the user who runs it."""
+    name = pwd.getpwuid(os.geteuid()).pw_name
+    return text.replace(f'"user": "{name}"', '"user": "USER"').replace(f"User</th><td>{name}<", "User</th><td>USER<")
 
 
 def trainer(make, **fields):

@@ -610,3 +610,26 @@ def test_a_number_behind_it_is_an_interval_or_a_process(report, arguments):
 def test_a_job_or_directory_that_is_not_there(report):
     assert report.run("--watch", "--job", "none").returncode == 1
     assert report.run("--watch", "--dir", report.directory / "none").returncode == 1
+
+
+# ---- containers -----------------------------------------------------------------------------------------------------
+
+
+def test_the_line_of_a_job_names_its_container_where_that_is_another_name(live, watch):
+    live(7, 20, job="train", container="web-0", **{"slot.limit_bytes": 64 * GIB})
+    live(8, 2, job="pod-1", container="pod-1")
+    with watch(QUICK, columns=200) as terminal:
+        text = terminal.shows("job pod-1 ")
+    assert re.search(r"job train, container web-0, limit 64\.0 GiB ", text) and "container pod-1" not in text
+
+
+def test_processes_with_one_number_and_start_in_two_containers_have_rates_of_their_own(live, make, report, watch):
+    """One grows; the other one, whose namespace alone is another, does not."""
+    grows = live(1, 20, job="one", pid_namespace=4026530001, command="python one.py")
+    stays = make(pid=1, state="running", job="two", pid_namespace=4026530002, command="python two.py", started_time_ns=START_NS + 1)
+    stays.domain("device", granted=4 * GIB, peak=4 * GIB).peak(device=4 * GIB)
+    stays.name = "1-0000000000000002.segment"
+    sizes = iter(range(21, 10000))
+    with stays.write_live(report.directory), watch(QUICK, columns=120) as terminal:
+        text = terminal.until(lambda text: re.search(r"one\.py .* \+[\d.]+ .iB/s", text), lambda: grows.hold(next(sizes)))
+    assert re.search(r"two\.py .* 4\.0 GiB .* 0 B/s ", text), text

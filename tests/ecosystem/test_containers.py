@@ -101,6 +101,9 @@ def test_two_containers_and_the_host_count_each_others_promises(place):
     running = {job["job"]: job for job in report["jobs"] if job["live_bytes"] > GIB}
     assert {name: job["live_bytes"] >> 30 for name, job in running.items()} == {"train": 3, "serve": 4}
     assert [process["pid"] for job in running.values() for process in job["processes"] if job["job"] == "train"] == [1]
+    for process in (p for job in running.values() for p in job["processes"] if p["state"] == "running"):
+        status = Path(f"/proc/{process['host_pid']}/status").read_text()
+        assert re.search(r"^NSpid:.*\t1$", status, re.MULTILINE) and process["user"] == re.search(r"^Uid:\t(\d+)", status, re.MULTILINE)[1]
     place.containers.kill(train)
     assert place.largest("train") in near(LEFT - 4 * GIB)
 

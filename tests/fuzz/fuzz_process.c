@@ -59,9 +59,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (sg_procfs_private_bytes(&least, &most))
         fuzz_need(least <= most, "the least is more than the most");
     model.machine.total_bytes = SG_UNKNOWN;
-    model_unguarded_fill(&model);
-    for (size_t i = 0; i < model.unguarded_count; i++)
-        free(model.unguarded[i].command);
+    model_unguarded_fill(&model, false);
+    model_unguarded_free(&model);
+    model_unguarded_containers_free(&model);
     name_site(data, size);
     return 0;
 }

@@ -48,7 +48,7 @@ def test_stored_inputs_are_read_to_the_end(build, record_property, target):
     record_property("cases", len(inputs))
 
 
-TEXTS = ("doctor", "machine", "process", "options")  # inputs of texts that end with NUL
+TEXTS = ("container", "doctor", "machine", "process", "options")  # inputs of texts that end with NUL
 LEAST_ROOM = 64  # of a buffer
 LONG_TEXT = 65536
 FILLER = b"Filler: 1 kB\n"

@@ -3,17 +3,22 @@
  *
  * It reads the same variables as the simulated driver (SGSIM_KIND, SGSIM_MEMORY, SGSIM_DEVICES, SGSIM_MEMINFO) and gives
  * its devices the same UUIDs. SGSIM_NVML_MEMORY=yes|no: whether memory can be asked for. The default is as observed: not
- * on a GB10 (nvitop#208, nvtop#466), but on discrete cards. What is free is MemFree of the fake machine, or what the
+ * on a GB10 (nvitop#208, nvtop#466), but on discrete cards. SGSIM_PROCESSES=FOLDER: where the simulated drivers of all
+ * processes write what they have on each device; the list of processes is read from there. SGSIM_NVML_FAIL=init|list: that
+ * call answers GPU_IS_LOST. SGSIM_NVML_HANG=init|list: it does not return; with SGSIM_NVML_FREEZER=FOLDER the process
+ * enters this cgroup of the v1 freezer before and freezes it, so that no signal ends it either. What is free is MemFree of the fake machine, or what the
  * simulated driver of this process, if it has one, has left.
  */
 #define _GNU_SOURCE
 #include "nvml_sim.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define GIB (1ull << 30)
 #define RESERVED (300ull << 20) /* what a discrete card's driver keeps for itself; any number that is not 0 */
@@ -145,8 +150,13 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 
 /* ---- what a client needs on its way there ---- */
 
+static nvmlReturn_t disturb(const char *call);
+
 nvmlReturn_t nvmlInit_v2(void)
 {
+    nvmlReturn_t result = disturb("init");
+    if (result != NVML_SUCCESS)
+        return result;
     for (unsigned int i = 0; i < DEVICES_MOST; i++)
         devices[i].index = i;
     users++;
@@ -228,4 +238,81 @@ nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int len
         used += (size_t)snprintf(text + used, sizeof text - used, begins_group ? "-%02x" : "%02x", bytes[i]);
     }
     return copy_text(uuid, length, text);
+}
+
+/* ---- processes ---- */
+
+static void write_text(const char *folder, const char *name, const char *text)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "we");
+    if (file) {
+        fputs(text, file);
+        fclose(file);
+    }
+}
+
+/* What was asked of a call by its name: to fail, or never to return. */
+static nvmlReturn_t disturb(const char *call)
+{
+    const char *fail = getenv("SGSIM_NVML_FAIL"), *hang = getenv("SGSIM_NVML_HANG"), *freezer;
+    if (hang && strcmp(hang, call) == 0) {
+        if ((freezer = getenv("SGSIM_NVML_FREEZER")) != NULL) {
+            write_text(freezer, "cgroup.procs", "0");
+            write_text(freezer, "freezer.state", "FROZEN");
+        }
+        for (;;)
+            pause();
+    }
+    return fail && strcmp(fail, call) == 0 ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
+}
+
+static unsigned long long bytes_of(const char *folder, const char *pid, unsigned int device)
+{
+    size_t bytes[DEVICES_MOST] = {0};
+    char path[4096];
+    snprintf(path, sizeof path, "/proc/%s", pid);
+    if (access(path, F_OK) != 0)
+        return 0; /* what is left of a process that has ended */
+    snprintf(path, sizeof path, "%s/%s", folder, pid);
+    FILE *file = fopen(path, "re");
+    size_t count = file ? fread(bytes, sizeof bytes[0], DEVICES_MOST, file) : 0;
+    if (file)
+        fclose(file);
+    return device < count ? bytes[device] : 0;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos)
+{
+    const char *folder = getenv("SGSIM_PROCESSES");
+    nvmlReturn_t result = check(device, count);
+    unsigned int room = result == NVML_SUCCESS ? *count : 0, found = 0;
+    if (result == NVML_SUCCESS)
+        result = disturb("list");
+    if (result != NVML_SUCCESS)
+        return result;
+    DIR *stream = folder ? opendir(folder) : NULL;
+    for (struct dirent *entry; stream && (entry = readdir(stream));) {
+        unsigned long long bytes = entry->d_name[0] == '.' ? 0 : bytes_of(folder, entry->d_name, device->index);
+        if (bytes == 0)
+            continue;
+        if (found < room)
+            infos[found] = (nvmlProcessInfo_t){(unsigned int)strtoul(entry->d_name, NULL, 10), bytes, ~0u, ~0u};
+        found++;
+    }
+    if (stream)
+        closedir(stream);
+    *count = found;
+    return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
+/* The first process of the list draws, too: such a process is in both lists with the same figure. */
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
+                                                      nvmlProcessInfo_t *infos)
+{
+    nvmlReturn_t result = nvmlDeviceGetComputeRunningProcesses_v3(device, count, infos);
+    if (result == NVML_SUCCESS && *count > 1)
+        *count = 1;
+    return result;
 }

@@ -28,6 +28,7 @@ static size_t live[SGSIM_KINDS], peak[SGSIM_KINDS], total_peak;
 static size_t on_device[SGSIM_MAX_DEVICES]; /* pages of device, array and context memory of each */
 static size_t pages_taken;                  /* of all devices together */
 static char ledger_path[4096];              /* a copy: programs clear their environment */
+static char processes_path[4096]; /* SGSIM_PROCESSES: the folder from which the simulated NVML reads; "": none */
 
 void sgsim_ledger_configure(void)
 {
@@ -36,6 +37,30 @@ void sgsim_ledger_configure(void)
         memcpy(ledger_path, path, strlen(path) + 1);
     else if (path)
         sgsim_complain("SGSIM_LEDGER", path);
+    path = getenv("SGSIM_PROCESSES");
+    if (path && strlen(path) < sizeof processes_path)
+        memcpy(processes_path, path, strlen(path) + 1);
+    else if (path)
+        sgsim_complain("SGSIM_PROCESSES", path);
+}
+
+/* Writes what this process has on each device of the machine into the file of its PID, for the simulated NVML of other
+ * processes. */
+static void publish(void)
+{
+    size_t bytes[SGSIM_MAX_DEVICES] = {0};
+    char path[sizeof processes_path + 16];
+    if (!processes_path[0])
+        return;
+    for (int i = 0; i < SGSIM_MAX_DEVICES; i++)
+        if (on_device[i])
+            bytes[sgsim.ordinal[i]] = on_device[i];
+    snprintf(path, sizeof path, "%s/%ld", processes_path, syscall(SYS_getpid));
+    int file = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    if (file < 0)
+        return;
+    syscall(SYS_write, file, bytes, sizeof bytes);
+    syscall(SYS_close, file);
 }
 
 static bool is_on_device(enum sgsim_kind kind)
@@ -89,6 +114,7 @@ CUresult sgsim_charge_pages(enum sgsim_kind kind, int device, size_t bytes, size
     if (is_on_device(kind)) {
         on_device[device] += pages;
         pages_taken += pages;
+        publish();
     }
     if (live[kind] > peak[kind])
         peak[kind] = live[kind];
@@ -103,6 +129,7 @@ void sgsim_release_pages(enum sgsim_kind kind, int device, size_t bytes, size_t 
     if (is_on_device(kind)) {
         on_device[device] -= pages;
         pages_taken -= pages;
+        publish();
     }
     if (is_machine(kind))
         sgsim_machine_give(pages, SGSIM_IN_CALL);

@@ -23,6 +23,7 @@
 
 #include "launch/launch.h"
 #include "common/procfs.h"
+#include "model/host/host.h"
 #include "sparkguard_abi.h"
 #include "common/bytes.h"
 #include "common/text.h"
@@ -159,24 +160,19 @@ static void keep_descendants(struct processes *all)
 /* Returns why the library is not in a process, and what to do about it. */
 static const char *advice_about(uint32_t pid, const char *status)
 {
-    char path[64], variables[16384] = "";
-    struct launch_elf facts, ours;
-    snprintf(path, sizeof path, "/proc/%" PRIu32 "/exe", pid);
+    static const char *const advice[HOST_WHY_COUNT] = {
+        [HOST_WHY_UNKNOWN] = "cannot be looked at: sparkguard --check PROGRAM may tell why",
+        [HOST_WHY_FOREIGN] = "is for another architecture: take a build for this machine, or bound it by --jail=SIZE",
+        [HOST_WHY_STATIC] = "is linked statically: link it dynamically, or bound it by --jail=SIZE",
+        [HOST_WHY_MUSL] = "is linked with musl: take a build for glibc, or bound it by --jail=SIZE",
+        [HOST_WHY_NOT_FOUND] =
+            "did not find the library: it sees other files, as in a container; put sparkguard into it",
+        [HOST_WHY_NO_PRELOAD] = "has lost LD_PRELOAD from its environment: put sparkguard behind what clears it (env "
+                                "-i sparkguard PROGRAM)",
+    };
     if (procfs_number_after(status, "Uid") != getuid())
         return "runs as another user: write sudo sparkguard PROGRAM, not sparkguard sudo PROGRAM";
-    if (!launch_elf_read(path, &facts) || !launch_elf_read("/proc/self/exe", &ours))
-        return "cannot be looked at: sparkguard --check PROGRAM may tell why";
-    if (facts.class != ours.class || facts.machine != ours.machine)
-        return "is for another architecture: take a build for this machine, or bound it by --jail=SIZE";
-    if (facts.loader[0] == '\0')
-        return "is linked statically: link it dynamically, or bound it by --jail=SIZE";
-    if (strstr(facts.loader, "/ld-musl-") != NULL)
-        return "is linked with musl: take a build for glibc, or bound it by --jail=SIZE";
-    snprintf(path, sizeof path, "/proc/%" PRIu32 "/environ", pid);
-    long length = procfs_read_text(path, variables, sizeof variables);
-    if (length > 0 && memmem(variables, (size_t)length, scans.library_name, strlen(scans.library_name)) != NULL)
-        return "did not find the library: it sees other files, as in a container; put sparkguard into it";
-    return "has lost LD_PRELOAD from its environment: put sparkguard behind what clears it (env -i sparkguard PROGRAM)";
+    return advice[host_why_not_loaded(pid, scans.library_name)];
 }
 
 static void take_unguarded(const struct process *process, uint64_t bytes, const char *status)

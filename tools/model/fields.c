@@ -1,6 +1,8 @@
 /*
  * fields.c - see fields.h.
  */
+#include <stdlib.h>
+
 #include "model/fields.h"
 
 void model_process_fields(const struct model_process *process, const struct model_fields *fields)
@@ -11,6 +13,11 @@ void model_process_fields(const struct model_process *process, const struct mode
     fields->number(out, "start_ticks", process->start_ticks);
     fields->number(out, "run", process->run + 1);
     fields->text(out, "command", process->command);
+    char *user = host_user_name(process->user);
+    fields->text(out, "user", user);
+    free(user);
+    fields->text(out, "container", process->container);
+    fields->number(out, "host_pid", process->host_pid == 0 ? SG_UNKNOWN : process->host_pid);
     fields->text(out, "state", model_state_name[process->state]);
     fields->time(out, "started", process->started_ns);
     fields->time(out, "ended", process->ended_ns);

@@ -243,6 +243,7 @@ static int read_found(struct model *model, struct model_segment *segment, const 
 static void read_all(struct model *model)
 {
     struct model_segment segment;
+    host_pids_forget();
     model_segment_begin(&segment);
     for (size_t i = 0; i < model->directory_count; i++) {
         struct model_directory *directory = &model->directories[i];
@@ -273,8 +274,9 @@ struct model *model_build(const struct model_scope *scope)
     DL_SORT(model->jobs, compare_jobs);
     model_other_directories_fill(model);
     model_machine_fill(model);
+    model_places_fill(model);
     if (scope->wants_unguarded)
-        model_unguarded_fill(model);
+        model_unguarded_fill(model, scope->wants_devices);
     model_select(model, scope);
     if (scope->wants_verdicts)
         model_verdicts_fill(model); /* before processes are removed: a verdict is about the whole run */
@@ -288,8 +290,9 @@ void model_free(struct model *model)
     struct model_job *job, *next;
     DL_FOREACH_SAFE (model->jobs, job, next)
         model_job_free(job);
-    for (size_t i = 0; i < model->unguarded_count; i++)
-        free(model->unguarded[i].command);
+    model_unguarded_free(model);
+    model_unguarded_containers_free(model);
+    host_containers_free(&model->containers);
     for (size_t i = 0; i < MODEL_OTHER_DIRECTORY_CAPACITY; i++)
         free(model->other_directories[i]);
     free(model->live_other_directory);

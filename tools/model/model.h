@@ -14,6 +14,7 @@
 #include <uthash.h>
 #include <utlist.h>
 
+#include "model/host/host.h"
 #include "model/segment_reader.h"
 #include "model/verdict.h"
 #include "sparkguard_abi.h"
@@ -69,8 +70,13 @@ struct model_site {
 enum model_watchdog { MODEL_NO_WATCHDOG, MODEL_SENT_TERM, MODEL_SENT_KILL, MODEL_ENDED_IT };
 
 struct model_process {
-    uint32_t pid;
-    uint32_t parent_pid;
+    uint32_t pid;           /* in its own PID namespace */
+    uint32_t pid_namespace; /* the inode of that namespace; 0: unknown. Beside `pid`: the two are a key */
+    uint32_t parent_pid;    /* in the same namespace */
+    uint32_t host_pid;      /* the number in this PID namespace; 0: it has ended, or cannot be seen from here */
+    uid_t user;             /* the owner of the record's file */
+    char *container;        /* the name of the container in which it runs or ran; NULL: none, or this tool's own */
+    char container_note[SG_CONTAINER_BYTES + 1]; /* what the record says about that */
     uint64_t start_ticks;
     enum sg_state state;
     bool is_guarding;
@@ -125,7 +131,7 @@ struct model_process {
     char *segment_path;                /* the file from which the process was read */
     struct model_process *prev, *next; /* utlist, sorted by start */
     struct model_process *parent;      /* the parent if the model shows it, else NULL */
-    UT_hash_handle hh;                 /* by PID; used by model_parents_fill() only */
+    UT_hash_handle hh;                 /* by PID and namespace; used by model_parents_fill() only */
     void *line;                        /* for renderers */
     bool is_folded;                    /* has no line of its own: see model_fold() */
 };
@@ -190,7 +196,23 @@ struct model_machine {
 struct model_unguarded {
     uint32_t pid;
     uint64_t resident_bytes;
+    uint64_t device_bytes; /* by NVML; SG_UNKNOWN: it was not asked, or did not answer */
     char *command;
+    uid_t user;
+    char *container; /* as of a guarded process */
+    char *reason;    /* why it is unguarded; NULL: unknown */
+};
+
+/* What unguarded processes of one container hold together. */
+struct model_unguarded_container {
+    char *id, *name;
+    char *reason; /* why they are unguarded; NULL: unknown */
+    uid_t user;   /* of the largest process */
+    size_t process_count;
+    uint64_t resident_bytes; /* without pages of files; shared memory as in the process with the most of it */
+    uint64_t device_bytes;   /* as of a process */
+    uint64_t anonymous_bytes, shared_bytes, largest_bytes; /* while they are added up */
+    uint32_t largest_pid;
 };
 
 enum { MODEL_UNGUARDED_CAPACITY = 5, MODEL_OTHER_DIRECTORY_CAPACITY = 4 };
@@ -205,6 +227,7 @@ struct model_scope {
     bool is_last;
     int64_t since_ns;     /* only jobs last seen at or after this time; 0: all */
     bool wants_unguarded; /* also list unguarded processes */
+    bool wants_devices;   /* also ask NVML for their device memory */
     bool wants_history;   /* also read the history of the first directory */
     bool wants_verdicts;  /* also judge each run, for which time lines are read */
 };
@@ -233,8 +256,11 @@ struct model {
     struct model_job *by_name; /* hash of one directory's jobs, while that directory is read */
     size_t hidden_jobs;        /* number of jobs that the scope left out */
     size_t hidden_namesakes;   /* number of earlier processes with the requested PID */
-    struct model_unguarded unguarded[MODEL_UNGUARDED_CAPACITY];
+    struct model_unguarded unguarded[MODEL_UNGUARDED_CAPACITY]; /* the largest, by resident and unified device memory */
     size_t unguarded_count;
+    struct model_unguarded_container unguarded_containers[MODEL_UNGUARDED_CAPACITY]; /* in the same order */
+    size_t unguarded_container_count;
+    struct host_containers containers; /* records of sparkguard-runtime beside the directories read */
     /* Other directories, which are not counted here: the first ones by name, and the number of all. */
     char *other_directories[MODEL_OTHER_DIRECTORY_CAPACITY];
     size_t other_directory_count;
@@ -269,7 +295,14 @@ void model_select_process(struct model *model, const struct model_scope *scope);
 /* Returns whether the scope names a job, process or time for which there may be no record. */
 bool model_scope_is_narrow(const struct model_scope *scope);
 void model_machine_fill(struct model *model);
-void model_unguarded_fill(struct model *model);
+void model_unguarded_fill(struct model *model, bool wants_devices);
+void model_unguarded_free(struct model *model);
+/* Returns the machine's memory that a process takes, as far as it is known: its device memory too, unless that is known
+ * to be a discrete GPU's. */
+uint64_t model_unguarded_bytes(const struct model *model, const struct model_unguarded *unguarded);
+void model_unguarded_containers_free(struct model *model);
+/* place.c: reads the records of containers, and fills the container of each process. */
+void model_places_fill(struct model *model);
 void model_other_directories_fill(struct model *model);
 void model_directories_fill(struct model *model, const struct model_scope *scope);
 void model_directories_free(struct model *model);
@@ -315,6 +348,12 @@ struct model_part {
 extern const char *const model_part_name[MODEL_PART_COUNT];
 /* Fills the parts. Returns false where the kernel's figures are unknown. */
 bool model_machine_parts(const struct model_machine *machine, struct model_part part[MODEL_PART_COUNT]);
+
+/* Returns the number of a process for people: its PID in this namespace, else that of its record. */
+uint32_t model_process_number(const struct model_process *process);
+/* Returns where a job's processes run or ran and for whom, where that is not the reader's own and not said by the job's
+ * name: "container web, user alice". NULL: there is nothing to say. Printable; the caller frees. */
+char *model_job_place(const struct model_job *job, bool is_utf8);
 
 /* Returns the composition of a process's peak, "device 60.0 GiB, heap 8.0 GiB"; "" if none. The caller frees. */
 char *model_peak_text(const struct model_process *process);

@@ -38,13 +38,13 @@ static enum sg_state conclude_state(const struct model_segment *segment)
 {
     const struct sg_segment *content = segment->content;
     const struct sg_slot *slot = &content->slot;
-    struct procfs_stat stat;
     if (slot->state != SG_STATE_RUNNING || segment->has_owner)
         return (enum sg_state)slot->state;
     if (is_of_another_boot(content))
         return SG_STATE_KILLED;
-    if (procfs_stat(slot->pid, &stat) == 0 && stat.start_ticks == slot->start_ticks && !stat.is_ending)
-        return procfs_maps(slot->pid, segment->name) ? SG_STATE_RUNNING : SG_STATE_REPLACED;
+    uint32_t pid = host_pid_of(slot->pid, slot->start_ticks, content->pid_namespace);
+    if (pid != 0)
+        return procfs_maps(pid, segment->name) ? SG_STATE_RUNNING : SG_STATE_REPLACED;
     return SG_STATE_KILLED;
 }
 
@@ -82,7 +82,7 @@ static void fill_domains(struct model_process *process, const struct sg_segment 
  * not subtracted, because it may be resident without having been promised. */
 static uint64_t still_promised(const struct model_process *process, uint64_t published_bytes)
 {
-    uint64_t resident = published_bytes > 0 ? procfs_resident_bytes(process->pid, process->start_ticks) : 0;
+    uint64_t resident = published_bytes > 0 ? procfs_resident_bytes(process->host_pid, process->start_ticks) : 0;
     if (resident == SG_UNKNOWN || process->sparse_resident_bytes == SG_UNKNOWN)
         return published_bytes;
     const struct model_domain *domain = process->domain;
@@ -313,7 +313,12 @@ struct model_process *model_process_from(const struct model_segment *segment)
     process->pid = slot->pid;
     process->parent_pid = content->parent_pid;
     process->start_ticks = slot->start_ticks;
+    process->pid_namespace = content->pid_namespace;
+    process->user = segment->owner;
+    memcpy(process->container_note, content->container, sizeof content->container);
     process->state = conclude_state(segment);
+    if (process->state == SG_STATE_RUNNING)
+        process->host_pid = host_pid_of(slot->pid, slot->start_ticks, content->pid_namespace);
     process->oom = process->state == SG_STATE_KILLED ? content->oom : SG_OOM_UNKNOWN;
     process->is_cut_off = slot->state == SG_STATE_RUNNING && !segment->has_owner && is_of_another_boot(content);
     fill_flags(process, content);
@@ -360,6 +365,7 @@ void model_process_free(struct model_process *process)
     free(process->events);
     free(process->sites);
     free(process->command);
+    free(process->container);
     free(process->job);
     free(process->segment_path);
     free(process);

@@ -323,6 +323,7 @@ enum model_verdict model_segment_read(struct model_segment *segment, int directo
         blame(why, "not a regular file");
     else
         verdict = read_settled(segment, fd, why);
+    segment->owner = status.st_uid;
     segment->modified_ns = status.st_mtim.tv_sec * INT64_C(1000000000) + status.st_mtim.tv_nsec;
     close(fd);
     return verdict;

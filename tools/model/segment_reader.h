@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "sparkguard_abi.h"
 
@@ -27,6 +28,7 @@ struct model_segment {
     struct sg_segment *content; /* followed by record_count thread records */
     const char *name;           /* name of the file */
     int64_t modified_ns;        /* time of the last write(2) to the file; writes through the mapping do not count */
+    uid_t owner;                /* of the file */
     uint32_t record_count;
     bool has_owner;  /* the file was locked when read, or could not be opened and may be locked */
     unsigned waited; /* number of waits for files not yet set up; bounded, since anybody can make many such files */

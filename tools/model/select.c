@@ -54,29 +54,39 @@ static void keep_present(struct model *model)
             drop_job(model, job);
 }
 
+/* Returns whether a process has a PID: its number in this namespace if `is_here`, else that in its own. */
+static bool has_pid(const struct model_process *process, uint32_t pid, bool is_here)
+{
+    return is_here ? model_process_number(process) == pid : process->pid == pid;
+}
+
 /* Returns the youngest process with the PID, over all jobs. */
-static const struct model_process *find_youngest(const struct model *model, uint32_t pid)
+static const struct model_process *find_youngest(const struct model *model, uint32_t pid, bool is_here)
 {
     const struct model_process *youngest = NULL, *process;
     const struct model_job *job;
     DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process)
-            if (process->pid == pid && (youngest == NULL || process->started_ns >= youngest->started_ns))
+            if (has_pid(process, pid, is_here) && (youngest == NULL || process->started_ns >= youngest->started_ns))
                 youngest = process;
     return youngest;
 }
 
 static void keep_pid(struct model *model, uint32_t pid, bool is_all)
 {
-    const struct model_process *youngest = find_youngest(model, pid);
+    const struct model_process *youngest = find_youngest(model, pid, true);
+    bool is_here = youngest != NULL; /* else the PID is the one that a container's messages name */
+    if (!is_here)
+        youngest = find_youngest(model, pid, false);
     uint64_t start_ticks = youngest != NULL ? youngest->start_ticks : 0;
     struct model_job *job, *next_job;
     struct model_process *process, *next;
     DL_FOREACH_SAFE (model->jobs, job, next_job) {
         DL_FOREACH_SAFE (job->processes, process, next) {
-            if (process->pid == pid && (is_all || process->start_ticks == start_ticks))
+            bool is_one = has_pid(process, pid, is_here);
+            if (is_one && (is_all || process->start_ticks == start_ticks))
                 continue;
-            model->hidden_namesakes += process->pid == pid;
+            model->hidden_namesakes += is_one;
             DL_DELETE(job->processes, process);
             model_process_free(process);
         }

@@ -23,7 +23,7 @@ struct origin {
         uint64_t claim, entry;
     } key;
     uint64_t bytes; /* the largest share of one child */
-    uint32_t pid;
+    uint32_t pid, pid_namespace;
     UT_hash_handle hh;
 };
 
@@ -134,18 +134,19 @@ static uint64_t private_bytes(const struct model_process *process)
     return bytes_less(bytes_less(process->live_bytes, shared_bytes(process)), inherited);
 }
 
-static const struct model_process *running_process(const struct model *model, uint32_t pid)
+static const struct model_process *running_process(const struct model *model, uint32_t pid, uint32_t pid_namespace)
 {
     const struct model_job *job;
     const struct model_process *process;
     DL_FOREACH (model->jobs, job)
         DL_FOREACH (job->processes, process)
-            if (process->pid == pid && process->state == SG_STATE_RUNNING)
+            if (process->pid == pid && process->pid_namespace == pid_namespace && process->state == SG_STATE_RUNNING)
                 return process;
     return NULL;
 }
 
-static void note(struct origin **origins, uint64_t claim, uint32_t entry, uint32_t pid, uint64_t bytes)
+static void note(struct origin **origins, uint64_t claim, uint32_t entry, uint32_t pid, uint32_t pid_namespace,
+                 uint64_t bytes)
 {
     struct origin *item, wanted;
     memset(&wanted, 0, sizeof wanted); /* the linters follow no initialiser into the hash */
@@ -156,6 +157,7 @@ static void note(struct origin **origins, uint64_t claim, uint32_t entry, uint32
         item = tool_allocate(1, sizeof *item);
         item->key = wanted.key;
         item->pid = pid;
+        item->pid_namespace = pid_namespace;
         HASH_ADD(hh, *origins, key, sizeof item->key, item);
     }
     item->bytes = bytes_max(item->bytes, bytes);
@@ -167,7 +169,7 @@ static uint64_t take_orphaned(struct origin *origins, const struct model *model,
     struct origin *item, *next;
     uint64_t sum = 0;
     HASH_ITER (hh, origins, item, next) {
-        const struct model_process *parent = running_process(model, item->pid);
+        const struct model_process *parent = running_process(model, item->pid, item->pid_namespace);
         uint64_t counted = parent == NULL ? 0 : is_promise ? item->bytes : private_bytes(parent);
         sum = bytes_add(sum, bytes_less(item->bytes, counted));
         HASH_DEL(origins, item);
@@ -184,7 +186,7 @@ static void note_inherited(struct origin **origins, const struct model_process *
         const struct sg_origin *origin = &process->origin[i];
         uint64_t bytes = bytes_min(origin->bytes, left);
         left -= bytes;
-        note(origins, origin->claim, origin->entry, origin->pid, bytes);
+        note(origins, origin->claim, origin->entry, origin->pid, process->pid_namespace, bytes);
     }
 }
 
@@ -222,7 +224,8 @@ uint64_t model_same_bytes_promised(const struct model_same_bytes *sum, const str
                 missing = bytes_add(missing, process->file[j].missing_bytes);
         promised = bytes_add(promised, process->promised_bytes);
         if (process->inherited_promise_bytes != 0)
-            note(&origins, 0, process->parent_pid, process->parent_pid, process->inherited_promise_bytes);
+            note(&origins, process->pid_namespace, process->parent_pid, process->parent_pid, process->pid_namespace,
+                 process->inherited_promise_bytes);
     }
     promised = bytes_less(promised, missing);
     for (size_t i = 0; i < count; i++)

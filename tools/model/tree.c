@@ -11,17 +11,21 @@
  * may have thousands. */
 enum { RUNNING_SHOWN = 48, ENDED_SHOWN = 16 };
 
-/* The parent is the youngest earlier process of the job with the parent's PID. */
+_Static_assert(offsetof(struct model_process, pid_namespace) == offsetof(struct model_process, pid) + sizeof(uint32_t),
+               "a key");
+
+/* The parent is the youngest earlier process of the job with the parent's PID in the same namespace. */
 void model_parents_fill(struct model *model)
 {
     struct model_job *job;
     DL_FOREACH (model->jobs, job) {
         struct model_process *process, *known, *by_pid = NULL;
         DL_FOREACH (job->processes, process) {
-            HASH_FIND(hh, by_pid, &process->parent_pid, sizeof process->parent_pid, process->parent);
+            const uint32_t parent[2] = {process->parent_pid, process->pid_namespace};
+            HASH_FIND(hh, by_pid, parent, sizeof parent, process->parent);
             if (process->parent != NULL && process->parent->run != process->run)
                 process->parent = NULL; /* in an earlier run, another process had this PID */
-            HASH_REPLACE(hh, by_pid, pid, sizeof process->pid, process, known);
+            HASH_REPLACE(hh, by_pid, pid, sizeof parent, process, known); /* pid and pid_namespace */
         }
         HASH_CLEAR(hh, by_pid);
     }

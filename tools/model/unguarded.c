@@ -12,33 +12,43 @@
 #include <string.h>
 
 #include "common/procfs.h"
-#include "model/model.h"
+#include "model/unguarded_containers.h"
 #include "common/bytes.h"
 #include "common/text.h"
 
 /* The list holds processes from 1 % of the machine's memory on, but none below this size. */
 #define LEAST_BYTES (UINT64_C(64) << 20)
 
+/* Smaller processes add nothing to what a container holds. */
+#define LEAST_OF_CONTAINER (UINT64_C(4) << 20)
+
+/* Returns the number of a process in its own PID namespace. */
+static uint32_t inner_pid_of(uint32_t pid, const char *status)
+{
+    const char *line = strstr(status, "\nNSpid:");
+    if (line == NULL)
+        return pid;
+    const char *end = strchrnul(line + 1, '\n');
+    while (end > line && isdigit((unsigned char)end[-1]))
+        end--;
+    return (uint32_t)strtoul(end, NULL, 10);
+}
+
 static bool is_guarded(const struct model *model, uint32_t pid, const char *status)
 {
     struct procfs_stat stat;
     const struct model_job *job;
     const struct model_process *process;
-    uint32_t inner_pid = pid;
-    const char *line = strstr(status, "\nNSpid:");
-    if (line != NULL) {
-        const char *end = strchrnul(line + 1, '\n');
-        while (end > line && isdigit((unsigned char)end[-1]))
-            end--;
-        inner_pid = (uint32_t)strtoul(end, NULL, 10);
-    }
+    uint32_t inner_pid = inner_pid_of(pid, status);
     if (procfs_stat(pid, &stat) != 0)
         return true; /* the process has ended meanwhile */
     DL_FOREACH (model->jobs, job)
-        DL_FOREACH (job->processes, process)
-            if (process->state == SG_STATE_RUNNING && process->start_ticks == stat.start_ticks &&
-                (process->pid == pid || process->pid == inner_pid))
+        DL_FOREACH (job->processes, process) {
+            bool is_one = process->state == SG_STATE_RUNNING && process->start_ticks == stat.start_ticks;
+            if (is_one &&
+                (process->host_pid != 0 ? process->host_pid == pid : process->pid == pid || process->pid == inner_pid))
                 return true;
+        }
     return false;
 }
 
@@ -59,26 +69,61 @@ static char *read_command(uint32_t pid, const char *status)
     return text_copy(status + 6, (size_t)(strchrnul(status, '\n') - status - 6));
 }
 
+static void free_one(struct model_unguarded *unguarded)
+{
+    free(unguarded->command);
+    free(unguarded->container);
+    free(unguarded->reason);
+}
+
+void model_unguarded_free(struct model *model)
+{
+    for (size_t i = 0; i < model->unguarded_count; i++)
+        free_one(&model->unguarded[i]);
+    model->unguarded_count = 0;
+}
+
+uint64_t model_unguarded_bytes(const struct model *model, const struct model_unguarded *unguarded)
+{
+    bool is_apart = model->machine.unified == 0 || unguarded->device_bytes == SG_UNKNOWN;
+    return bytes_add(unguarded->resident_bytes, is_apart ? 0 : unguarded->device_bytes);
+}
+
 /* Inserts a process by size. A full list drops its smallest process. */
-static void keep(struct model *model, uint32_t pid, uint64_t resident_bytes, const char *status)
+static void keep(struct model *model, const struct model_unguarded *candidate, const char *status)
 {
     size_t place = model->unguarded_count;
-    while (place > 0 && model->unguarded[place - 1].resident_bytes < resident_bytes)
+    while (place > 0 &&
+           model_unguarded_bytes(model, &model->unguarded[place - 1]) < model_unguarded_bytes(model, candidate))
         place--;
-    if (place == MODEL_UNGUARDED_CAPACITY || is_guarded(model, pid, status))
+    if (place == MODEL_UNGUARDED_CAPACITY)
         return;
     if (model->unguarded_count == MODEL_UNGUARDED_CAPACITY)
-        free(model->unguarded[--model->unguarded_count].command);
+        free_one(&model->unguarded[--model->unguarded_count]);
     memmove(&model->unguarded[place + 1], &model->unguarded[place],
             (model->unguarded_count - place) * sizeof model->unguarded[0]);
-    model->unguarded[place] = (struct model_unguarded){pid, resident_bytes, read_command(pid, status)};
+    model->unguarded[place] = *candidate;
+    model->unguarded[place].command = read_command(candidate->pid, status);
     model->unguarded_count++;
 }
 
-void model_unguarded_fill(struct model *model)
+/* Fills what takes longer to find, for the processes that stay in the list. */
+static void explain(const struct model *model, struct model_unguarded *unguarded)
+{
+    const struct host_container *record;
+    char *id = host_container_id(&model->containers, unguarded->pid, &record);
+    if (id != NULL)
+        unguarded->container = host_container_name(&model->containers, id);
+    unguarded->reason = host_unguarded_reason(id != NULL ? record : NULL, unguarded->pid);
+    free(id);
+}
+
+void model_unguarded_fill(struct model *model, bool wants_devices)
 {
     uint64_t total = model->machine.total_bytes;
     uint64_t least = total == SG_UNKNOWN ? LEAST_BYTES : bytes_max(total / 100, LEAST_BYTES);
+    const struct host_devices *devices = wants_devices ? host_devices_ask() : NULL;
+    struct model_unguarded_sums sums = {0};
     char path[PROCFS_PATH_CAPACITY], status[8192];
     snprintf(path, sizeof path, "%s/proc", procfs_live_root);
     DIR *stream = opendir(path);
@@ -89,11 +134,20 @@ void model_unguarded_fill(struct model *model)
         snprintf(path, sizeof path, "%s/proc/%s/status", procfs_live_root, entry->d_name);
         if (procfs_read_text(path, status, sizeof status) <= 0)
             continue;
-        uint64_t resident_bytes = procfs_kib(procfs_number_after(status, "VmRSS"));
-        if (resident_bytes == SG_UNKNOWN || resident_bytes < least)
+        struct model_unguarded candidate = {.pid = (uint32_t)strtoul(entry->d_name, NULL, 10)};
+        candidate.resident_bytes = procfs_kib(procfs_number_after(status, "VmRSS"));
+        candidate.device_bytes = devices != NULL ? host_device_bytes(devices, candidate.pid) : SG_UNKNOWN;
+        candidate.user = (uid_t)procfs_number_after(status, "Uid");
+        if (candidate.resident_bytes == SG_UNKNOWN || model_unguarded_bytes(model, &candidate) < LEAST_OF_CONTAINER ||
+            is_guarded(model, candidate.pid, status))
             continue;
-        keep(model, (uint32_t)strtoul(entry->d_name, NULL, 10), resident_bytes, status);
+        model_unguarded_containers_add(&sums, model, &candidate, status);
+        if (model_unguarded_bytes(model, &candidate) >= least)
+            keep(model, &candidate, status);
     }
     if (stream != NULL)
         closedir(stream);
+    model_unguarded_containers_keep(&sums, model, least);
+    for (size_t i = 0; i < model->unguarded_count; i++)
+        explain(model, &model->unguarded[i]);
 }

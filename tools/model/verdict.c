@@ -326,7 +326,7 @@ static bool is_descendant(uint32_t pid, const struct model_process *const *proce
     struct procfs_stat stat;
     for (int i = 0; i < GENERATIONS_MAX && pid > 1 && procfs_stat(pid, &stat) == 0; i++) {
         for (size_t j = 0; j < count; j++)
-            if (processes[j]->state == SG_STATE_RUNNING && processes[j]->pid == pid &&
+            if (processes[j]->state == SG_STATE_RUNNING && model_process_number(processes[j]) == pid &&
                 processes[j]->start_ticks == stat.start_ticks)
                 return true;
         pid = stat.parent_pid;
@@ -341,7 +341,8 @@ static void see_unguarded(struct model_witness *witness, const struct model *mod
         const struct model_unguarded *unguarded = &model->unguarded[i];
         if (!is_descendant(unguarded->pid, processes, count))
             continue;
-        witness->unguarded_bytes = unguarded->resident_bytes; /* sorted by size: the first is the largest */
+        /* sorted by this: the first is the largest */
+        witness->unguarded_bytes = model_unguarded_bytes(model, unguarded);
         witness->unguarded_pid = unguarded->pid;
         witness->unguarded_name = unguarded->command;
         return;

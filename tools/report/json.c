@@ -2,6 +2,8 @@
  * json.c - prints the model in the format that scripts rely on ("schema": 1). Every key is always present; unknown is
  * null.
  */
+#include <stdlib.h>
+
 #include "common/json.h"
 #include "model/fields.h"
 #include "report/report.h"
@@ -235,15 +237,36 @@ static json_t *unguarded_of(const struct model_unguarded *unguarded)
 {
     json_t *object = json_object();
     json_object_set_new(object, "pid", json_of_number(unguarded->pid));
+    char *user = host_user_name(unguarded->user);
     json_object_set_new(object, "command", json_of_text(unguarded->command));
+    json_object_set_new(object, "user", json_of_text(user));
+    json_object_set_new(object, "container", json_of_text(unguarded->container));
     json_object_set_new(object, "resident_bytes", json_of_number(unguarded->resident_bytes));
+    json_object_set_new(object, "device_bytes", json_of_number(unguarded->device_bytes));
+    json_object_set_new(object, "reason", json_of_text(unguarded->reason));
+    free(user);
+    return object;
+}
+
+static json_t *unguarded_container_of(const struct model_unguarded_container *container)
+{
+    json_t *object = json_object();
+    char *user = host_user_name(container->user);
+    json_object_set_new(object, "container", json_of_text(container->name));
+    json_object_set_new(object, "id", json_of_text(container->id));
+    json_object_set_new(object, "user", json_of_text(user));
+    json_object_set_new(object, "process_count", json_of_number(container->process_count));
+    json_object_set_new(object, "resident_bytes", json_of_number(container->resident_bytes));
+    json_object_set_new(object, "device_bytes", json_of_number(container->device_bytes));
+    json_object_set_new(object, "reason", json_of_text(container->reason));
+    free(user);
     return object;
 }
 
 void report_render_json(const struct model *model, FILE *stream)
 {
     const struct model_job *job;
-    json_t *root = json_object(), *jobs = json_array(), *unguarded = json_array();
+    json_t *root = json_object(), *jobs = json_array(), *unguarded = json_array(), *containers = json_array();
     json_object_set_new(root, "schema", json_integer(1));
     json_object_set_new(root, "machine", machine_of(model));
     json_object_set_new(root, "jobs", jobs);
@@ -252,5 +275,8 @@ void report_render_json(const struct model *model, FILE *stream)
     json_object_set_new(root, "unguarded", unguarded);
     for (size_t i = 0; i < model->unguarded_count; i++)
         json_array_append_new(unguarded, unguarded_of(&model->unguarded[i]));
+    json_object_set_new(root, "unguarded_containers", containers);
+    for (size_t i = 0; i < model->unguarded_container_count; i++)
+        json_array_append_new(containers, unguarded_container_of(&model->unguarded_containers[i]));
     json_print(root, stream);
 }

@@ -301,6 +301,13 @@ static int write_document(struct model *model, const struct request *request)
     return written != REPORT_SHOWN ? written : status;
 }
 
+/* Returns whether the output has the list of unguarded processes. Without it NVML need not be asked. */
+static bool shows_unguarded(const struct request *request)
+{
+    bool is_in_depth = request->scope.pid != 0 && request->forms == 0 && request->html_path == NULL;
+    return request->plot_path == NULL && (request->forms & FORM_CSV) == 0 && !is_in_depth;
+}
+
 int main(int argc, char **argv)
 {
     struct request request = {.scope.wants_unguarded = true};
@@ -319,6 +326,7 @@ int main(int argc, char **argv)
     env_check_warn_of_sizes("sparkguard-report");
     request.scope.wants_verdicts =
         request.watch_ns == 0 && request.plot_path == NULL && (request.forms & (FORM_CSV | FORM_PROMETHEUS)) == 0;
+    request.scope.wants_devices = shows_unguarded(&request);
     request.scope.wants_history = request.scope.directory_count == 0 && request.watch_ns == 0;
     struct model *model = gather(&request);
     bool is_document = request.plot_path != NULL || request.html_path != NULL;

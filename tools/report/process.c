@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "report/report.h"
 #include "common/table.h"
@@ -35,6 +36,24 @@ static void put_piece(const struct style *style, size_t *column, enum style_colo
     free(piece);
 }
 
+/* Prints the container, the number in it and the user, where these are not the reader's own. */
+static void put_place(const struct model_process *process, size_t *column, const struct style *style)
+{
+    if (process->container != NULL) {
+        char *name = text_printable(process->container, style->is_utf8);
+        put_piece(style, column, STYLE_CYAN, text_format("container %s", name));
+        free(name);
+    }
+    if (process->pid != model_process_number(process))
+        put_piece(style, column, STYLE_PLAIN, text_format("process %" PRIu32 " there", process->pid));
+    if (process->user != geteuid()) {
+        char *user = host_user_name(process->user), *name = text_printable(user, style->is_utf8);
+        put_piece(style, column, STYLE_PLAIN, text_format("user %s", name));
+        free(name);
+        free(user);
+    }
+}
+
 static void put_life(const struct model_job *job, const struct model_process *process, const struct style *style)
 {
     char end[MODEL_END_TEXT], started[TEXT_TIME_CAPACITY], lasted[TEXT_TIME_CAPACITY];
@@ -53,6 +72,7 @@ static void put_life(const struct model_job *job, const struct model_process *pr
         put_piece(style, &column, STYLE_PLAIN,
                   text_format("last seen %s", text_time_local(lasted, process->last_seen_ns)));
     put_piece(style, &column, STYLE_PLAIN, text_format("job %s", name));
+    put_place(process, &column, style);
     fputc('\n', style->stream);
     free(name);
 }
@@ -100,7 +120,7 @@ static void put_other_cause(const struct model_process *process, const struct st
 static void put_identity(const struct model_job *job, const struct model_process *process, const struct style *style)
 {
     char *command = text_printable(process->command[0] ? process->command : "-", style->is_utf8);
-    fprintf(style->stream, "%s%" PRIu32 "%s  %s\n", style_colour_on(style, STYLE_BOLD), process->pid,
+    fprintf(style->stream, "%s%" PRIu32 "%s  %s\n", style_colour_on(style, STYLE_BOLD), model_process_number(process),
             style_colour_off(style, STYLE_BOLD), command);
     free(command);
     struct style lines = *style; /* lines wrap on a terminal only */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "report/report.h"
 #include "common/command.h"
@@ -21,7 +22,7 @@ enum { NOTES_SHOWN = 8 };
 static void put_process(struct table *table, const struct model_process *process)
 {
     char pid[16];
-    snprintf(pid, sizeof pid, "%" PRIu32, process->pid);
+    snprintf(pid, sizeof pid, "%" PRIu32, model_process_number(process));
     table_cell(table, pid, STYLE_BOLD);
     table_command(table, "", process->command);
     table_cell(table, model_state_name[process->state], report_state_colour(process->state));
@@ -120,6 +121,9 @@ static void put_job_headline(const struct model_job *job, bool names_directory, 
     size_t column = 0;
     put_piece(style, &column, STYLE_BOLD, text_format("job %s", name));
     free(name);
+    char *place = model_job_place(job, style->is_utf8);
+    if (place != NULL)
+        put_piece(style, &column, STYLE_CYAN, place);
     if (names_directory) {
         char *directory = text_printable(job->directory, style->is_utf8);
         put_piece(style, &column, STYLE_PLAIN, text_format("in %s", directory));
@@ -166,7 +170,8 @@ static void put_process_notes(const struct model_job *job, const struct style *s
     DL_FOREACH (job->processes, process)
         if (model_process_is_alone(process) && alone++ < NOTES_SHOWN) {
             char *reason = text_printable(model_process_alone_reason(process), style->is_utf8);
-            put_note(style, STYLE_YELLOW, text_format("%" PRIu32 " decides alone: %s", process->pid, reason));
+            put_note(style, STYLE_YELLOW,
+                     text_format("%" PRIu32 " decides alone: %s", model_process_number(process), reason));
             free(reason);
         }
     if (alone > NOTES_SHOWN)
@@ -224,24 +229,105 @@ static void put_jobs(const struct model *model, const struct model_scope *scope,
     }
 }
 
-void report_render_unguarded(const struct model *model, const struct style *style)
+/* Columns of unguarded processes that are there only where a process has something to say in them. */
+struct unguarded_columns {
+    bool has_user, has_container, has_device, has_reason;
+};
+
+static struct unguarded_columns find_columns(const struct model *model)
 {
-    static const struct table_column columns[] = {
-        {"PID", TABLE_NUMBERS}, {"UNGUARDED PROCESS", TABLE_CUT}, {"RESIDENT", TABLE_NUMBERS}};
+    struct unguarded_columns columns = {0};
+    for (size_t i = 0; i < model->unguarded_count; i++) {
+        const struct model_unguarded *unguarded = &model->unguarded[i];
+        columns.has_user = columns.has_user || unguarded->user != geteuid();
+        columns.has_container = columns.has_container || unguarded->container != NULL;
+        columns.has_device =
+            columns.has_device || (unguarded->device_bytes != SG_UNKNOWN && unguarded->device_bytes != 0);
+        columns.has_reason = columns.has_reason || unguarded->reason != NULL;
+    }
+    return columns;
+}
+
+static void put_unguarded(struct table *table, const struct model_unguarded *unguarded,
+                          const struct unguarded_columns *columns)
+{
+    char pid[16];
+    table_line(table, NULL);
+    snprintf(pid, sizeof pid, "%" PRIu32, unguarded->pid);
+    table_cell(table, pid, STYLE_PLAIN);
+    table_command(table, "", unguarded->command);
+    if (columns->has_user) {
+        char *user = host_user_name(unguarded->user);
+        table_text(table, user);
+        free(user);
+    }
+    if (columns->has_container)
+        table_text(table, unguarded->container != NULL ? unguarded->container : "-");
+    table_bytes(table, unguarded->resident_bytes);
+    if (columns->has_device)
+        table_bytes(table, unguarded->device_bytes);
+    if (columns->has_reason)
+        table_text(table, unguarded->reason != NULL ? unguarded->reason : "-");
+}
+
+/* Prints the containers of which more than one process is unguarded: a single one has its line as a process. */
+static void put_unguarded_containers(const struct model *model, const struct style *style)
+{
+    static const struct table_column columns[] = {{"UNGUARDED CONTAINER", TABLE_CUT},
+                                                  {"PROCESSES", TABLE_NUMBERS},
+                                                  {"RESIDENT", TABLE_NUMBERS},
+                                                  {"DEVICE", TABLE_NUMBERS},
+                                                  {"WHY", TABLE_CUT}};
     struct table table;
-    if (model->unguarded_count == 0)
+    bool is_any = false;
+    for (size_t i = 0; i < model->unguarded_container_count; i++)
+        is_any = is_any || model->unguarded_containers[i].process_count > 1;
+    if (!is_any)
         return;
     fputc('\n', style->stream);
     table_begin(&table, style, columns, sizeof columns / sizeof columns[0]);
-    for (size_t i = 0; i < model->unguarded_count; i++) {
-        char pid[16];
+    for (size_t i = 0; i < model->unguarded_container_count; i++) {
+        const struct model_unguarded_container *container = &model->unguarded_containers[i];
+        if (container->process_count < 2)
+            continue;
         table_line(&table, NULL);
-        snprintf(pid, sizeof pid, "%" PRIu32, model->unguarded[i].pid);
-        table_cell(&table, pid, STYLE_PLAIN);
-        table_command(&table, "", model->unguarded[i].command);
-        table_bytes(&table, model->unguarded[i].resident_bytes);
+        table_text(&table, container->name);
+        table_count(&table, container->process_count, STYLE_PLAIN);
+        table_bytes(&table, container->resident_bytes);
+        table_bytes(&table, container->device_bytes);
+        table_text(&table, container->reason != NULL ? container->reason : "-");
     }
     table_end(&table);
+}
+
+static void put_unguarded_processes(const struct model *model, const struct style *style)
+{
+    const struct unguarded_columns shown = find_columns(model);
+    struct table_column columns[7] = {{"PID", TABLE_NUMBERS}, {"UNGUARDED PROCESS", TABLE_CUT}};
+    size_t count = 2;
+    struct table table;
+    if (model->unguarded_count == 0)
+        return;
+    if (shown.has_user)
+        columns[count++] = (struct table_column){"USER", TABLE_WORDS};
+    if (shown.has_container)
+        columns[count++] = (struct table_column){"CONTAINER", TABLE_CUT};
+    columns[count++] = (struct table_column){"RESIDENT", TABLE_NUMBERS};
+    if (shown.has_device)
+        columns[count++] = (struct table_column){"DEVICE", TABLE_NUMBERS};
+    if (shown.has_reason)
+        columns[count++] = (struct table_column){"WHY", TABLE_CUT};
+    fputc('\n', style->stream);
+    table_begin(&table, style, columns, count);
+    for (size_t i = 0; i < model->unguarded_count; i++)
+        put_unguarded(&table, &model->unguarded[i], &shown);
+    table_end(&table);
+}
+
+void report_render_unguarded(const struct model *model, const struct style *style)
+{
+    put_unguarded_processes(model, style);
+    put_unguarded_containers(model, style);
 }
 
 /* Returns whether `process` is more interesting than `best`: ended by its watchdog, else more refusals, else larger. */
@@ -311,7 +397,7 @@ static void put_advice(const struct model *model, const struct style *style)
     char *command = report_command(model);
     fprintf(style->stream, "\n%s", style_colour_on(style, STYLE_DIM));
     if (process != NULL)
-        fprintf(style->stream, "one process in depth: %s %" PRIu32, command, process->pid);
+        fprintf(style->stream, "one process in depth: %s %" PRIu32, command, model_process_number(process));
     else if (open_directory != NULL)
         fprintf(style->stream, "programs do not use %s, because it is writable by all; fix it:\n  chmod o-w '%s'",
                 open_directory, open_directory);

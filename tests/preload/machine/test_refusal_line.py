@@ -102,6 +102,25 @@ def test_the_largest_guarded_process_is_named_for_the_reserve(guard, tmp_path):
     assert re.search(rf"; largest other: \S+ {pid}, 3\.0 GiB; [\d.]+ MiB more would have been enough for this request$", line), line
 
 
+OTHER_NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+@pytest.mark.parametrize("job, shown", [("serve", "serve"), ("j\u00f6b", "j??b")])
+def test_a_holder_of_another_container_is_named_by_its_job(guard, tmp_path, job, shown):
+    """Its PID is 1 there; here that is another process."""
+    if subprocess.run([*OTHER_NAMESPACE, "true"], capture_output=True).returncode != 0:
+        pytest.skip("PID namespaces need root")
+    env = machine(tmp_path, 4 * GIB, 7 * GIB // 2)
+    command = [*OTHER_NAMESPACE, "env", f"LD_PRELOAD={guard.library}", sys.executable, "-S", "-c", HOLD.format(bytes=3 * GIB, touch="pass")]
+    holder = guard.popen(command, env={**env, "SPARKGUARD_JOB": job}, preload=[], stdin=subprocess.PIPE)
+    try:
+        assert holder.stdout.readline() == "ready\n"
+        line = ask(guard, GIB, env=env).stderr.strip()
+        assert re.search(rf"; largest: job {re.escape(shown)}, 3\.0 GiB; [\d.]+ MiB more would", line), line
+    finally:
+        holder.communicate("", timeout=60)
+
+
 def anonymous_bytes(pid):
     try:
         with open(f"/proc/{pid}/statm") as file:

@@ -133,7 +133,8 @@ PLAIN_TEST(the_machines_ledger_is_frozen_for_ever)
         FIELD(sg_registry_entry, shared_bytes, 328, 8),
         FIELD(sg_registry_entry, unbounded_flight_bytes, 336, 8),
         FIELD(sg_registry_entry, files_version, 344, 8),
-        FIELD(sg_registry_entry, frozen_reserve, 352, 160),
+        FIELD(sg_registry_entry, pid_namespace, 352, 8),
+        FIELD(sg_registry_entry, frozen_reserve, 360, 152),
     };
     check(fields, SG_ARRAY_LENGTH(fields));
     assert_int_equal(SG_ENTRY_FROZEN_BYTES, 512);
@@ -247,6 +248,9 @@ PLAIN_TEST(version_2_stays_as_it_is)
         FIELD(sg_segment, sites_peak_state, 18960, 4),
         FIELD(sg_segment, limit_peak_bytes, 18968, 8),
         FIELD(sg_segment, seen_time_ns, 18976, 8),
+        FIELD(sg_segment, oom, 18984, 4),
+        FIELD(sg_segment, pid_namespace, 18988, 4),
+        FIELD(sg_segment, container, 18992, 16),
         FIELD(sg_segment, site, 19008, 12288),
         FIELD(sg_memory_file, begin, 0, 8),
         FIELD(sg_memory_file, end, 8, 8),

@@ -35,8 +35,9 @@ static int64_t relieved_until(const struct life *lives, size_t count, const stru
     int64_t until_ns = 0;
     for (size_t i = 0; i < count; i++) {
         const struct model_process *other = lives[i].process;
-        bool is_parent = other->pid == process->parent_pid && other->started_ns <= process->started_ns;
-        bool is_sibling = other->parent_pid == process->parent_pid && other->inherited_bytes > 0;
+        bool is_near = other->pid_namespace == process->pid_namespace; /* else the numbers say nothing */
+        bool is_parent = is_near && other->pid == process->parent_pid && other->started_ns <= process->started_ns;
+        bool is_sibling = is_near && other->parent_pid == process->parent_pid && other->inherited_bytes > 0;
         if ((is_parent || is_sibling) && lives[i].end_ns > until_ns)
             until_ns = lives[i].end_ns;
     }

@@ -27,7 +27,7 @@ static char *process_name(const struct bands_band *band, double width)
     const char *outcome = process->state == SG_STATE_RUNNING ? "" : model_end_text(process, end);
     char *peak = text_format(", peak %s", text_size(size, process->peak_bytes));
     char *more = text_format("%s%s%s", outcome[0] ? ", " : "", outcome, band->has_timeline ? "" : "; no time line");
-    char *pid = text_format("%" PRIu32 " ", process->pid);
+    char *pid = text_format("%" PRIu32 " ", model_process_number(process));
     double left = width - report_svg_width(pid) - report_svg_width(peak);
     bool has_space = left - report_svg_width(more) >= COMMAND_LEAST;
     char *command = report_svg_fit(process->command[0] ? text_command(process->command) : "-",

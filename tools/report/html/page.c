@@ -57,7 +57,7 @@ static void put_contents(FILE *stream, const struct model *model)
         report_html_element(stream, "bdi", "", job->name[0] ? job->name : "-");
         fputs("</a></li>\n", stream);
     }
-    if (model->unguarded_count > 0)
+    if (model->unguarded_count > 0 || model->unguarded_container_count > 0)
         fputs("<li><a href=\"#unguarded\">Unguarded processes</a></li>\n", stream);
     if (model->complaint_count > 0)
         fputs("<li><a href=\"#untrusted\">Files not trusted</a></li>\n", stream);
@@ -101,6 +101,10 @@ static void put_job_figures(FILE *stream, const struct model_job *job)
     char *running = text_format("%zu, %zu of them running", job->process_count, job->running_count);
     report_html_table_begin(&table, stream, "Figures of the job", NULL, 0);
     report_html_fact(&table, "Processes on record", running);
+    char *place = model_job_place(job, true);
+    if (place != NULL)
+        report_html_fact(&table, "Where", place);
+    free(place);
     report_html_fact_time(&table, "Started", job->started_ns);
     report_html_fact_time(&table, "Last seen", job->running_count > 0 ? tool_now_ns() : job->last_seen_ns);
     report_html_fact_bytes(&table, "Live, running processes", job->live_bytes);
@@ -132,7 +136,7 @@ static void put_line(struct report_html_table *table, const struct report_html_p
     report_html_row(table, "");
     report_html_cell_begin(table, "");
     fprintf(table->stream, "<a href=\"#process-%zu\">%" PRIu32 "</a>", (size_t)(entry - page->entries) + 1,
-            process->pid);
+            model_process_number(process));
     report_html_cell_end(table);
     report_html_cell_begin(table, attributes);
     fputs(entry->depth > 0 ? "└ " : "", table->stream);
@@ -206,24 +210,68 @@ static void put_jobs(FILE *stream, const struct report_html_page *page)
 
 /* ---- the rest ---------------------------------------------------------------------------------------------------- */
 
-static void put_unguarded(FILE *stream, const struct model *model)
+static void put_unguarded_containers(FILE *stream, const struct model *model)
 {
     static const struct report_html_column columns[] = {
-        {"PID", REPORT_HTML_NAME}, {"Command", REPORT_HTML_WORDS}, {"Resident", REPORT_HTML_NUMBERS}};
+        {"Container", REPORT_HTML_NAME},   {"User", REPORT_HTML_WORDS},     {"Processes", REPORT_HTML_NUMBERS},
+        {"Resident", REPORT_HTML_NUMBERS}, {"Device", REPORT_HTML_NUMBERS}, {"Why", REPORT_HTML_WORDS},
+    };
+    struct report_html_table table;
+    if (model->unguarded_container_count == 0)
+        return;
+    report_html_table_begin(&table, stream, "Unguarded processes by container", columns,
+                            sizeof columns / sizeof columns[0]);
+    for (size_t i = 0; i < model->unguarded_container_count; i++) {
+        const struct model_unguarded_container *container = &model->unguarded_containers[i];
+        char *user = host_user_name(container->user);
+        report_html_row(&table, "");
+        report_html_cell(&table, container->name);
+        report_html_cell(&table, user);
+        report_html_cell_count(&table, container->process_count);
+        report_html_cell_bytes(&table, container->resident_bytes);
+        report_html_cell_bytes(&table, container->device_bytes);
+        report_html_cell(&table, container->reason != NULL ? container->reason : "-");
+        free(user);
+    }
+    report_html_table_end(&table);
+}
+
+static void put_unguarded_processes(FILE *stream, const struct model *model)
+{
+    static const struct report_html_column columns[] = {
+        {"PID", REPORT_HTML_NAME},        {"Command", REPORT_HTML_WORDS},    {"User", REPORT_HTML_WORDS},
+        {"Container", REPORT_HTML_WORDS}, {"Resident", REPORT_HTML_NUMBERS}, {"Device", REPORT_HTML_NUMBERS},
+        {"Why", REPORT_HTML_WORDS},
+    };
     struct report_html_table table;
     if (model->unguarded_count == 0)
         return;
-    fputs("<section id=\"unguarded\">\n<h2>Unguarded processes</h2>\n", stream);
     report_html_table_begin(&table, stream, "Largest unguarded processes", columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < model->unguarded_count; i++) {
+        const struct model_unguarded *unguarded = &model->unguarded[i];
+        char *user = host_user_name(unguarded->user);
         report_html_row(&table, "");
-        report_html_cell_count(&table, model->unguarded[i].pid);
+        report_html_cell_count(&table, unguarded->pid);
         report_html_cell_begin(&table, "class=\"command\"");
-        report_html_element(stream, "bdi", "", model->unguarded[i].command);
+        report_html_element(stream, "bdi", "", unguarded->command);
         report_html_cell_end(&table);
-        report_html_cell_bytes(&table, model->unguarded[i].resident_bytes);
+        report_html_cell(&table, user);
+        report_html_cell(&table, unguarded->container != NULL ? unguarded->container : "-");
+        report_html_cell_bytes(&table, unguarded->resident_bytes);
+        report_html_cell_bytes(&table, unguarded->device_bytes);
+        report_html_cell(&table, unguarded->reason != NULL ? unguarded->reason : "-");
+        free(user);
     }
     report_html_table_end(&table);
+}
+
+static void put_unguarded(FILE *stream, const struct model *model)
+{
+    if (model->unguarded_count == 0 && model->unguarded_container_count == 0)
+        return;
+    fputs("<section id=\"unguarded\">\n<h2>Unguarded processes</h2>\n", stream);
+    put_unguarded_processes(stream, model);
+    put_unguarded_containers(stream, model);
     fputs("</section>\n", stream);
 }
 

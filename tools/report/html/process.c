@@ -110,11 +110,11 @@ static void put_variables(struct report_html_table *table, const struct model_pr
 {
     enum { ENVIRONMENT_CAPACITY = 1 << 18 };
     struct procfs_stat stat;
-    if (process->state != SG_STATE_RUNNING || procfs_stat(process->pid, &stat) != 0 ||
+    if (process->state != SG_STATE_RUNNING || procfs_stat(process->host_pid, &stat) != 0 ||
         stat.start_ticks != process->start_ticks)
         return;
     char *text = tool_allocate(ENVIRONMENT_CAPACITY, 1);
-    char *path = text_format("/proc/%" PRIu32 "/environ", process->pid);
+    char *path = text_format("/proc/%" PRIu32 "/environ", process->host_pid);
     long length = procfs_read_text(path, text, ENVIRONMENT_CAPACITY);
     for (const char *entry = text; entry - text < length; entry += strlen(entry) + 1)
         report_html_variable(table, entry);
@@ -132,6 +132,10 @@ static void put_settings(FILE *stream, const struct model_process *process)
         snprintf(parent, sizeof parent, "%" PRIu32, process->parent_pid);
     report_html_table_begin(&table, stream, "Options in force, as the process noted them", NULL, 0);
     report_html_fact(&table, "Job", process->job);
+    char *user = host_user_name(process->user);
+    report_html_fact(&table, "User", user);
+    free(user);
+    report_html_fact(&table, "Container", process->container != NULL ? process->container : "-");
     report_html_fact(&table, "Parent process", parent);
     report_html_fact(&table, "Library", process->library_version);
     report_html_fact(&table, "Guarding", yes_or_no(process->is_guarding));
@@ -304,7 +308,7 @@ void report_html_process(FILE *stream, const struct report_html_page *page, cons
 {
     const struct model_process *process = entry->process;
     size_t number = (size_t)(entry - page->entries) + 1;
-    fprintf(stream, "<section id=\"process-%zu\">\n<h3>Process %" PRIu32 ": ", number, process->pid);
+    fprintf(stream, "<section id=\"process-%zu\">\n<h3>Process %" PRIu32 ": ", number, model_process_number(process));
     report_html_element(stream, "bdi", "", process->command[0] ? process->command : "-");
     fputs("</h3>\n", stream);
     put_notes(stream, process);

@@ -102,7 +102,7 @@ int report_plot_file(const struct model *model, const struct model_scope *scope,
         status = report_output_write(path, "the drawing", draw, &choice);
         if (status == REPORT_SHOWN && choice.others > 0)
             fprintf(stderr, "sparkguard-report: drew process %" PRIu32 ", which held most of %zu\n",
-                    choice.process->pid, choice.others + 1);
+                    model_process_number(choice.process), choice.others + 1);
         if (status == REPORT_SHOWN && choice.has_complained)
             status = REPORT_UNTRUSTED;
     } else if (!choice.has_complained) {

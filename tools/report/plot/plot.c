@@ -194,8 +194,8 @@ static void put_titles(FILE *stream, const struct model_process *process)
     char *command = report_svg_fit(process->command[0] ? process->command : "-", (RIGHT - 24) / 1.6);
     char *job = report_svg_fit(process->job[0] ? process->job : "-", process->is_observing ? 180 : 300);
     bool has_lasted = process->ended_ns > process->started_ns && process->started_ns > 0;
-    char *life = text_format("process %" PRIu32 " of job %s, %s%s%s%s", process->pid, job, model_end_text(process, end),
-                             has_lasted ? ", ran " : "",
+    char *life = text_format("process %" PRIu32 " of job %s, %s%s%s%s", model_process_number(process), job,
+                             model_end_text(process, end), has_lasted ? ", ran " : "",
                              has_lasted ? text_duration(lasted, process->ended_ns - process->started_ns) : "",
                              process->is_observing ? "; observe: nothing was refused" : "");
     report_svg_text(stream, 24, 28, "font-size=\"16\" font-weight=\"bold\"", command);
@@ -319,7 +319,8 @@ static void begin_drawing(FILE *stream, const struct model_process *process, dou
             "font-family=\"DejaVu Sans, Helvetica, Arial, sans-serif\" font-size=\"11\" fill=\"#111\"",
             WIDTH, height, WIDTH, height);
     if (name != NULL)
-        fprintf(stream, " role=\"img\"><title>Memory of process %" PRIu32 " over time</title", process->pid);
+        fprintf(stream, " role=\"img\"><title>Memory of process %" PRIu32 " over time</title",
+                model_process_number(process));
     fputs(">\n", stream);
     put_patterns(stream, name != NULL ? name : "");
     fputs("<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n", stream);

@@ -198,10 +198,13 @@ static void put_process(struct family *family, const char *job_labels, const str
 {
     char *command = command_label(process->command);
     char *segment = prometheus_label(strrchr(process->segment_path, '/') + 1);
-    char *labels = text_format("%.*s,pid=\"%" PRIu32 "\",segment=\"%s\",command=\"%s\"}", (int)strlen(job_labels) - 1,
-                               job_labels, process->pid, segment, command);
+    char *container = prometheus_label(process->container != NULL ? process->container : "");
+    char *labels = text_format("%.*s,container=\"%s\",pid=\"%" PRIu32 "\",segment=\"%s\",command=\"%s\"}",
+                               (int)strlen(job_labels) - 1, job_labels, container, model_process_number(process),
+                               segment, command);
     put(family, labels, field_of(process, field));
     free(labels);
+    free(container);
     free(segment);
     free(command);
 }
@@ -258,14 +261,30 @@ static void put_processes(FILE *stream, const struct model *model, const struct 
 
 static void put_unguarded(FILE *stream, const struct model *model)
 {
-    struct family family = {stream, "sparkguard_unguarded_resident_bytes", "gauge",
-                            "Resident memory of the largest unguarded processes.", false};
-    for (size_t i = 0; i < model->unguarded_count; i++) {
-        char *command = command_label(model->unguarded[i].command);
-        char *labels = text_format("{pid=\"%" PRIu32 "\",command=\"%s\"}", model->unguarded[i].pid, command);
-        put(&family, labels, model->unguarded[i].resident_bytes);
-        free(labels);
-        free(command);
+    static const struct {
+        const char *name, *help;
+        size_t offset;
+    } fields[] = {
+        {"sparkguard_unguarded_resident_bytes", "Resident memory of the largest unguarded processes.",
+         offsetof(struct model_unguarded, resident_bytes)},
+        {"sparkguard_unguarded_device_bytes", "Device memory of the same processes, by NVML.",
+         offsetof(struct model_unguarded, device_bytes)},
+    };
+    for (size_t field = 0; field < sizeof fields / sizeof fields[0]; field++) {
+        struct family family = {stream, fields[field].name, "gauge", fields[field].help, false};
+        for (size_t i = 0; i < model->unguarded_count; i++) {
+            const struct model_unguarded *unguarded = &model->unguarded[i];
+            char *command = command_label(unguarded->command);
+            char *container = prometheus_label(unguarded->container != NULL ? unguarded->container : "");
+            char *labels = text_format("{container=\"%s\",pid=\"%" PRIu32 "\",command=\"%s\"}", container,
+                                       unguarded->pid, command);
+            uint64_t bytes;
+            memcpy(&bytes, (const char *)unguarded + fields[field].offset, sizeof bytes);
+            put(&family, labels, bytes);
+            free(labels);
+            free(container);
+            free(command);
+        }
     }
 }
 

@@ -34,7 +34,8 @@ struct watch_key watch_key_of_job(const struct model_job *job)
 
 struct watch_key watch_key_of_process(const struct model_process *process)
 {
-    return (struct watch_key){.pid = process->pid, .start_ticks = process->start_ticks};
+    return (struct watch_key){.pid = (uint64_t)process->pid_namespace << 32 | process->pid,
+                              .start_ticks = process->start_ticks};
 }
 
 bool watch_keys_are_equal(const struct watch_key *one, const struct watch_key *other)
@@ -183,7 +184,7 @@ static bool passes(const struct watch *watch, const struct model_job *job, const
     struct watch_key job_key = watch_key_of_job(job);
     if (watch->is_in_depth && watch->depth.pid == 0 && !watch_keys_are_equal(&watch->depth, &job_key))
         return false;
-    snprintf(pid, sizeof pid, "%" PRIu32, process->pid);
+    snprintf(pid, sizeof pid, "%" PRIu32, model_process_number(process));
     return watch->filter[0] == '\0' || has_part(job->name, watch->filter) ||
            has_part(process->command, watch->filter) || strcmp(pid, watch->filter) == 0;
 }

@@ -156,9 +156,9 @@ static void put_last_refusal(const struct watch *watch, const struct style *styl
     int64_t age_ns = tool_now_ns() - last->time_ns;
     fprintf(style->stream, "%s%srefused %s ago: %s of %s in %" PRIu32 ", %s %s (%s)%s\n",
             style_colour_on(style, STYLE_YELLOW), refused->is_observing ? "would have been " : "",
-            watch_wall_text(age, age_ns > 0 ? age_ns : 0), call, text_size(size, last->size_bytes), refused->pid,
-            text_size(left, last->usable_bytes), model_room_word(last->reason), model_reason_name[last->reason],
-            style_colour_off(style, STYLE_YELLOW));
+            watch_wall_text(age, age_ns > 0 ? age_ns : 0), call, text_size(size, last->size_bytes),
+            model_process_number(refused), text_size(left, last->usable_bytes), model_room_word(last->reason),
+            model_reason_name[last->reason], style_colour_off(style, STYLE_YELLOW));
     free(call);
 }
 

@@ -94,7 +94,7 @@ static uint64_t key_of(const struct watch *watch, const struct model_process *pr
     case WATCH_BY_REFUSED:
         return process->refused_count;
     case WATCH_BY_PID:
-        return UINT32_MAX - process->pid;
+        return UINT32_MAX - model_process_number(process);
     }
     return 0;
 }
@@ -246,19 +246,26 @@ static char *job_text(const struct drawing *drawing, const struct model_job *job
     const char *mark = is_observing(drawing->watch, job) ? observe_mark : "";
     kept = bytes_less(cells, strlen(mark) + cut_cells);
     text_size(limit, job->limit_bytes);
+    char *place = model_job_place(job, drawing->style->is_utf8);
+    char *whole = place != NULL ? text_format("%s, %s", name, place) : text_copy(name, SIZE_MAX);
+    free(place);
     char *shape[] = {
+        job->limit_bytes == SG_UNKNOWN ? text_format("%sjob %s", mark, whole)
+                                       : text_format("%sjob %s, limit %s", mark, whole, limit),
+        text_format("%sjob %s", mark, whole),
         job->limit_bytes == SG_UNKNOWN ? text_format("%sjob %s", mark, name)
                                        : text_format("%sjob %s, limit %s", mark, name, limit),
         text_format("%sjob %s", mark, name),
         text_format("%s%s", mark, name),
         text_format("%s%s%s", mark, cut, name + bytes_less(strlen(name), kept)),
     };
-    size_t last = is_made_up(name) ? 3 : 2;
+    size_t last = is_made_up(name) ? 5 : 4;
     while (shown < last && mbstowcs(NULL, shape[shown], 0) > cells)
         shown++;
     for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++)
         if (i != shown)
             free(shape[i]);
+    free(whole);
     free(name);
     return shape[shown];
 }
@@ -295,7 +302,7 @@ static void put_process(struct drawing *drawing, struct row *row, struct libscol
     int64_t rate = watch_process_rate(drawing->watch, process);
     row->line = table_line(&drawing->table, parent);
     scols_line_set_userdata(row->line, row);
-    snprintf(pid, sizeof pid, "%" PRIu32, process->pid);
+    snprintf(pid, sizeof pid, "%" PRIu32, model_process_number(process));
     table_cell(&drawing->table, pid, STYLE_BOLD);
     bool is_marked = process->is_observing && !drawing->watch->is_tree; /* otherwise the job is marked */
     table_command(&drawing->table, is_marked ? observe_mark : "", process->command);

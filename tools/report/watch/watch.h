@@ -22,7 +22,7 @@ enum watch_sort { WATCH_BY_LIVE, WATCH_BY_PEAK, WATCH_BY_RATE, WATCH_BY_REFUSED,
 struct watch_key {
     char job[SG_JOB_BYTES + 8];
     uint64_t start_ticks;
-    uint64_t pid;
+    uint64_t pid; /* with the PID namespace in the upper half; 0: a job */
 };
 
 struct watch_trace {

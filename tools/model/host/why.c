@@ -1,0 +1,71 @@
+/*
+ * why.c - finds out why the library is not in a process: by its program, its environment and its mappings.
+ */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/elf.h"
+#include "common/procfs.h"
+#include "common/text.h"
+#include "model/host/host.h"
+
+const char *const host_why_text[HOST_WHY_COUNT] = {
+    [HOST_WHY_STATIC] = "static program",
+    [HOST_WHY_MUSL] = "linked with musl",
+    [HOST_WHY_FOREIGN] = "another architecture",
+    [HOST_WHY_NOT_FOUND] = "did not find the library",
+    [HOST_WHY_NO_PRELOAD] = "no LD_PRELOAD",
+    [HOST_WHY_DISABLED] = "SPARKGUARD_DISABLE=1",
+    [HOST_WHY_ELSEWHERE] = "guarded in another directory",
+};
+
+static char variables[1 << 17]; /* of one process; the kernel takes longer environments, which are cut */
+
+/* Returns the number of bytes read, or a value below 1. */
+static long read_variables(uint32_t pid)
+{
+    char path[PROCFS_PATH_CAPACITY];
+    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/environ", procfs_live_root, pid);
+    return procfs_read_text(path, variables, sizeof variables);
+}
+
+enum host_why host_why_not_loaded(uint32_t pid, const char *library)
+{
+    char path[PROCFS_PATH_CAPACITY];
+    struct elf_facts facts, ours;
+    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/exe", procfs_live_root, pid);
+    if (!elf_read(path, &facts) || !elf_read("/proc/self/exe", &ours))
+        return HOST_WHY_UNKNOWN;
+    if (facts.class != ours.class || facts.machine != ours.machine)
+        return HOST_WHY_FOREIGN;
+    if (facts.loader[0] == '\0')
+        return HOST_WHY_STATIC;
+    if (elf_is_of_musl(&facts))
+        return HOST_WHY_MUSL;
+    long length = read_variables(pid);
+    bool is_named = length > 0 && memmem(variables, (size_t)length, library, strlen(library)) != NULL;
+    return is_named ? HOST_WHY_NOT_FOUND : HOST_WHY_NO_PRELOAD;
+}
+
+enum host_why host_why_unguarded(uint32_t pid)
+{
+    static const char library[] = "libsparkguard.so", disabled[] = "SPARKGUARD_DISABLE=1";
+    if (!procfs_maps(pid, library)) {
+        enum host_why why = host_why_not_loaded(pid, library);
+        /* an unreadable environment says nothing */
+        return why == HOST_WHY_NO_PRELOAD && read_variables(pid) < 0 ? HOST_WHY_UNKNOWN : why;
+    }
+    long length = read_variables(pid);
+    bool is_disabled = length > 0 && memmem(variables, (size_t)length, disabled, sizeof disabled) != NULL;
+    return is_disabled ? HOST_WHY_DISABLED : HOST_WHY_ELSEWHERE;
+}
+
+char *host_unguarded_reason(const struct host_container *record, uint32_t pid)
+{
+    const char *why = host_why_text[host_why_unguarded(pid)];
+    if (record != NULL && !record->is_guarded && record->reason != NULL)
+        return text_format("its runtime kept out: %s", record->reason);
+    return why != NULL ? text_copy(why, strlen(why)) : NULL;
+}

@@ -1,0 +1,103 @@
+/*
+ * place.c - finds the container of each process: of a running one by its cgroup, of an ended one by its record.
+ */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/procfs.h"
+#include "common/text.h"
+#include "model/model.h"
+
+/* Where sparkguard-runtime keeps its records by default. */
+#define RUNTIME_DIRECTORY "/run/sparkguard/shared"
+
+/* Returns the name for what the record says. A host name that is this machine's own says nothing. */
+static char *container_by_record(const struct model *model, const struct model_process *process)
+{
+    char host[256] = "";
+    if (process->container_note[0] == '\0')
+        return NULL;
+    if (gethostname(host, sizeof host - 1) == 0 && strncmp(host, process->container_note, SG_CONTAINER_BYTES) == 0)
+        return NULL;
+    return host_container_name(&model->containers, process->container_note);
+}
+
+static void fill_container(const struct model *model, struct model_process *process)
+{
+    const struct host_container *record;
+    char *id = process->host_pid != 0 ? host_container_id(&model->containers, process->host_pid, &record) : NULL;
+    process->container = id != NULL ? host_container_name(&model->containers, id) : container_by_record(model, process);
+    free(id);
+}
+
+void model_places_fill(struct model *model)
+{
+    struct model_job *job;
+    struct model_process *process;
+    for (size_t i = 0; i < model->directory_count; i++)
+        if (model->directories[i].error == 0)
+            host_containers_read(&model->containers, model->directories[i].path, model->directories[i].owner);
+    char *path = text_format("%s" RUNTIME_DIRECTORY, procfs_live_root);
+    host_containers_read(&model->containers, path, 0);
+    free(path);
+    DL_FOREACH (model->jobs, job)
+        DL_FOREACH (job->processes, process)
+            fill_container(model, process);
+}
+
+uint32_t model_process_number(const struct model_process *process)
+{
+    return process->host_pid != 0 ? process->host_pid : process->pid;
+}
+
+/* Appends a piece after a comma, and frees both. */
+static char *append(char *text, char *piece)
+{
+    char *longer = text == NULL ? text_copy(piece, SIZE_MAX) : text_format("%s, %s", text, piece);
+    free(text);
+    free(piece);
+    return longer;
+}
+
+/* Returns the first process of the last run that has another container than those before it, after `process`. */
+static const struct model_process *next_place(const struct model_job *job, const struct model_process *after)
+{
+    const struct model_process *process, *before;
+    for (process = after != NULL ? after->next : job->processes; process != NULL; process = process->next) {
+        bool is_new = process->run == job->run_count - 1 && process->container != NULL;
+        for (before = job->processes; is_new && before != process; before = before->next)
+            is_new = before->run != process->run || before->container == NULL ||
+                     strcmp(before->container, process->container) != 0;
+        if (is_new)
+            return process;
+    }
+    return NULL;
+}
+
+char *model_job_place(const struct model_job *job, bool is_utf8)
+{
+    enum { PLACES_SHOWN = 3 };
+    char *text = NULL;
+    size_t count = 0;
+    const struct model_process *first = next_place(job, NULL), *process;
+    bool is_said = first != NULL && next_place(job, first) == NULL && strcmp(first->container, job->name) == 0;
+    for (process = first; !is_said && process != NULL; process = next_place(job, process))
+        if (count++ < PLACES_SHOWN) {
+            char *name = text_printable(process->container, is_utf8);
+            text = append(text, text_format("container %s", name));
+            free(name);
+        }
+    if (count > PLACES_SHOWN)
+        text = append(text, text_format("%zu more containers", count - PLACES_SHOWN));
+    DL_FOREACH (job->processes, process)
+        if (process->run == job->run_count - 1 && process->user != geteuid()) {
+            char *user = host_user_name(process->user), *name = text_printable(user, is_utf8);
+            text = append(text, text_format("user %s", name));
+            free(name);
+            free(user);
+            break;
+        }
+    return text;
+}
