@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include "common/command.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -13,16 +12,7 @@
 #include <unistd.h>
 
 #include "common/text.h"
-
-static const char *typed_path; /* in argv[0]; NULL: a name, found in PATH */
-
-void command_set_name(char **argv)
-{
-    typed_path = argv[0] != NULL && strchr(argv[0], '/') != NULL ? argv[0] : NULL;
-    program_invocation_name = program_invocation_short_name;
-    if (argv[0] != NULL)
-        argv[0] = program_invocation_name;
-}
+#include "common/tool.h"
 
 /* Returns whether a shell finds this file by its name. */
 static bool is_in_path(const char *name, const struct stat *file)
@@ -41,13 +31,14 @@ static bool is_in_path(const char *name, const struct stat *file)
     return is_same;
 }
 
-char *command_of(const char *name)
+char *command_of_tool(const char *name)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
     struct stat file;
-    if (typed_path == NULL)
+    if (tool_typed_path == NULL)
         return text_copy(name, SIZE_MAX);
-    char *beside = text_format("%.*s/%s", (int)(strrchr(typed_path, '/') - typed_path), typed_path, name);
+    char *beside =
+        text_format("%.*s/%s", (int)(strrchr(tool_typed_path, '/') - tool_typed_path), tool_typed_path, name);
     if (stat(beside, &file) != 0 || is_in_path(name, &file)) {
         free(beside);
         return text_copy(name, SIZE_MAX);

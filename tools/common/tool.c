@@ -27,6 +27,16 @@ void *tool_allocate(size_t count, size_t bytes_each)
     return ptr;
 }
 
+const char *tool_typed_path;
+
+void tool_set_name(char **argv)
+{
+    tool_typed_path = argv[0] != NULL && strchr(argv[0], '/') != NULL ? argv[0] : NULL;
+    program_invocation_name = program_invocation_short_name;
+    if (argv[0] != NULL)
+        argv[0] = program_invocation_name;
+}
+
 int64_t tool_now_ns(void)
 {
     struct timespec now;

@@ -14,6 +14,12 @@ void tool_end_without_memory(void) __attribute__((noreturn));
 /* Returns zeroed memory, never NULL: the tool exits if out of memory. The caller frees. */
 void *tool_allocate(size_t count, size_t bytes_each);
 
+/* Makes getopt(3) print the base name of the tool instead of the path in argv[0], as the tool's own messages do. Call
+ * this function first in main(). */
+void tool_set_name(char **argv);
+/* The path in argv[0], "build/sparkguard-report"; NULL: a name alone, which PATH has. */
+extern const char *tool_typed_path;
+
 /* Returns the time of CLOCK_REALTIME. */
 int64_t tool_now_ns(void);
 

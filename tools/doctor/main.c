@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/command.h"
 #include "common/bad_value.h"
 #include "common/env_check.h"
 #include "doctor/doctor.h"
@@ -143,7 +142,7 @@ static int close_output(int status)
 int main(int argc, char **argv)
 {
     struct request request = {.need.wait_ns = NEED_ENDLESS};
-    command_set_name(argv);
+    tool_set_name(argv);
     argp_err_exit_status = DOCTOR_EXIT_USAGE;
     tool_memory_status = UNWRITTEN;
     request.need.inherited_sigpipe = signal(

@@ -15,7 +15,6 @@
 #include "launch/launch.h"
 #include "sparkguard_abi.h"
 #include "sparkguard_options.h"
-#include "common/command.h"
 #include "common/text.h"
 #include "common/tool.h"
 
@@ -41,7 +40,7 @@ static void finish(const struct launch *launch)
 int main(int argc, char **argv)
 {
     struct launch launch = {0};
-    command_set_name(argv);
+    tool_set_name(argv);
     argp_err_exit_status = LAUNCH_USAGE;
     setlocale(LC_CTYPE, "");
     launch_jail_inside(argv);

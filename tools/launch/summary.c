@@ -256,7 +256,7 @@ static void put_verdict(const struct launch *launch, const struct model *model, 
 /* The command that shows a process, as it can be typed: with the directory, where an option named it. */
 static void put_command(const struct launch *launch, uint32_t pid)
 {
-    char *command = command_of("sparkguard-report");
+    char *command = command_of_tool("sparkguard-report");
     const char *directory = launch->value[SG_OPTION_DIR];
     char *printable = text_printable(directory != NULL ? directory : "", false);
     fprintf(stderr, "sparkguard: see %s %s%s%s%" PRIu32 "\n", command, directory != NULL ? "--dir '" : "", printable,

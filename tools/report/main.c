@@ -19,7 +19,6 @@
 #include "report/report.h"
 #include "model/model.h"
 #include "report/since.h"
-#include "common/command.h"
 #include "common/bad_value.h"
 #include "common/env_check.h"
 #include "common/text.h"
@@ -311,7 +310,7 @@ static bool shows_unguarded(const struct request *request)
 int main(int argc, char **argv)
 {
     struct request request = {.scope.wants_unguarded = true};
-    command_set_name(argv);
+    tool_set_name(argv);
     argp_err_exit_status = REPORT_USAGE;
     tool_memory_status = REPORT_UNTRUSTED;
     signal(SIGPIPE, SIG_DFL); /* a closed pipe ends the tool quietly, even if the parent process ignores the signal */

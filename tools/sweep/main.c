@@ -14,7 +14,6 @@
 #include <sys/wait.h>
 
 #include "sweep/sweep.h"
-#include "common/command.h"
 #include "common/env_check.h"
 #include "common/text.h"
 #include "common/tool.h"
@@ -124,7 +123,7 @@ int main(int argc, char **argv)
     struct sweep sweep;
     struct style style;
     int ended_by = 0, status;
-    command_set_name(argv);
+    tool_set_name(argv);
     argp_err_exit_status = SWEEP_USAGE;
     signal(SIGPIPE, SIG_DFL); /* a closed pipe ends the tool quietly, even if the parent process ignores the signal */
     setlocale(LC_ALL, "");
