@@ -61,6 +61,48 @@ def test_the_sentence_about_each_wrong_value_is_golden(tools):
     compare("bad_values.txt", "".join(line + "\n" for line in lines))
 
 
+OTHERS = {
+    "sparkguard-report": ["--watch=soon", "--watch=0.01", "--since=lately", "--plot=run.png", "--plot=", "--html=page", "--output=", "4x", "0"],
+    "sparkguard-doctor": ["--need=64Q", "--need=", "--need=150%", "--need=80G --wait=soon", "--need=80G --wait=-1"],
+    "sparkguard-sweep": ["--context=x", "--context=0", "--batch=1e9", "--kv-dtype=fp5", "--dtype=fp8", "--load=fast", "--param=n"],
+}
+SENTENCE = re.compile(r"[\w-]+: (?:--?[\w-]+|PID|SPARKGUARD_\w+)=[^:]*: [^;]+; (?:a good one: |one of )[^;]+; (?:the program is not started|nothing is \w+)")
+
+
+def test_the_other_tools_tell_a_wrong_value_by_the_same_sentence(tools):
+    lines = []
+    for tool, values in OTHERS.items():
+        for words in values:
+            done = run(tools, tool, *words.split(" "))
+            assert (done.returncode, done.stdout) == (2, "")
+            lines += done.stderr.splitlines()
+    compare("bad_values_of_tools.txt", "".join(line + "\n" for line in lines))
+    ours = (ROOT / "tests/cli/golden/bad_values.txt").read_text().splitlines()
+    assert len(lines) == sum(map(len, OTHERS.values()))
+    assert [line for line in [*lines, *(line for line in ours if "cannot be read" not in line)] if not SENTENCE.fullmatch(line)] == []
+
+
+COMPUTING = ["sparkguard-report", "sparkguard-doctor --need=1M --wait=0", "sparkguard-sweep --fits=/", "sparkguard-sweep --estimate=1B,infer"]
+
+
+@pytest.mark.parametrize("command", COMPUTING)
+def test_a_tool_that_computes_with_a_wrong_variable_says_what_it_uses_instead(tools, command):
+    tool, *arguments = command.split()
+    wrong = {"SPARKGUARD_RESERVE": "150%", "SPARKGUARD_LIMIT": "64Q", "SPARKGUARD_FLOOR": "low"}
+    assert run(tools, tool, *arguments, **wrong).stderr.splitlines()[:3] == [
+        f"{tool}: SPARKGUARD_RESERVE=150%: more than 100%; a good one: 12G; using 8%",
+        f"{tool}: SPARKGUARD_LIMIT=64Q: not a size; a good one: 64G; using no limit",
+        f"{tool}: SPARKGUARD_FLOOR=low: not a size; a good one: 2G; using the default",
+    ]
+    assert "SPARKGUARD_" not in run(tools, tool, *arguments, SPARKGUARD_RESERVE="", SPARKGUARD_LIMIT="64G").stderr
+
+
+@pytest.mark.parametrize("tool, option", [("sparkguard-report", "--watch"), ("sparkguard-doctor", "--need"), ("sparkguard-sweep", "--load")])
+def test_a_wrong_value_steers_no_terminal(tools, tool, option):
+    done = run(tools, tool, f"{option}=\x1b[31m")
+    assert done.returncode == 2 and "\x1b" not in done.stderr and "[31m" in done.stderr
+
+
 SYNTAX = [("12G", True), ("512m", True), ("64KiB", True), ("12GB", True), ("1.5G", True), ("10%", True), ("4096", True), ("4096B", True)]
 SYNTAX += [("64Q", False), ("150%", False), ("-1G", False), ("1.5", False), ("12 G", False), ("G", False), ("1e9", False)]
 

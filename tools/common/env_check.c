@@ -4,8 +4,10 @@
 #define _GNU_SOURCE
 #include "common/env_check.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "common/bad_value.h"
 #include "common/text.h"
 
 static const char *const kind_words[] = {
@@ -47,4 +49,20 @@ enum env_check env_check_judge(const char *entry, enum sg_option *option)
     *option = sg_option_nearest(name);
     free(name);
     return is_own ? ENV_CHECK_OTHER : ENV_CHECK_UNKNOWN;
+}
+
+void env_check_warn_of_sizes(const char *tool)
+{
+    static const enum sg_option sizes[] = {SG_OPTION_RESERVE, SG_OPTION_LIMIT, SG_OPTION_FLOOR};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const struct sg_option_info *info = &sg_option_table[sizes[i]];
+        const char *value = getenv(info->variable), *otherwise = info->fallback;
+        char now[64];
+        if (value == NULL || value[0] == '\0' || sg_is_valid(sizes[i], value))
+            continue;
+        if (otherwise[0] == '\0')
+            otherwise = sizes[i] == SG_OPTION_LIMIT ? "no limit" : "the default";
+        snprintf(now, sizeof now, "using %s", otherwise);
+        bad_value_say(tool, info->variable, value, env_check_fault(sizes[i], value), info->example, now);
+    }
 }

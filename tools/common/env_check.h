@@ -20,4 +20,8 @@ enum env_check env_check_judge(const char *entry, enum sg_option *option);
 /* Returns a constant text such as "not a size" that says why the value of an option is invalid. */
 const char *env_check_fault(enum sg_option option, const char *value);
 
+/* Prints a sentence on stderr for each size in the environment that a tool computes with and that is invalid
+ * (SPARKGUARD_RESERVE, _LIMIT, _FLOOR), and says that the default applies. */
+void env_check_warn_of_sizes(const char *tool);
+
 #endif

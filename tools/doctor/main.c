@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/bad_value.h"
 #include "common/env_check.h"
 #include "doctor/doctor.h"
 #include "doctor/need/need.h"
@@ -27,6 +28,8 @@ struct request {
 
 enum { KEY_JSON = 256, KEY_SCRIPT, KEY_NEED, KEY_WAIT };
 
+#define NOT_STARTED "nothing is started"
+
 static const struct argp_option options[] = {
     {"json", KEY_JSON, NULL, 0, "print JSON, for programs", 0},
     {"fix-script", KEY_SCRIPT, NULL, 0, "print a shell script of the fixes, to read and run", 0},
@@ -38,15 +41,11 @@ static const struct argp_option options[] = {
 /* Takes the value of --need. Returns false after a message on stderr. */
 static bool take_need(struct request *request, const char *text)
 {
-    char *printable = text_printable(text, false);
-    char unit = sg_missing_unit(SG_OPTION_LIMIT, text);
     request->has_need = sg_parse_size(text, &request->need.size) == 0;
     if (!request->has_need)
-        fprintf(stderr, "sparkguard-doctor: --need=%s: %s; a good one: 80G\n", printable,
-                env_check_fault(SG_OPTION_LIMIT, text));
-    else if (unit != '\0')
-        fprintf(stderr, "sparkguard-doctor: --need=%s is %s bytes; did you mean %s%c?\n", text, text, text, unit);
-    free(printable);
+        bad_value_say("sparkguard-doctor", "--need", text, env_check_fault(SG_OPTION_LIMIT, text), "80G", NOT_STARTED);
+    else
+        bad_value_warn_of_unit("sparkguard-doctor", "--need", text, "80G");
     return request->has_need;
 }
 
@@ -60,9 +59,7 @@ static bool take_wait(struct request *request, const char *text)
         request->need.wait_ns = (int64_t)milli * 1000000;
         return true;
     }
-    char *printable = text_printable(text, false);
-    fprintf(stderr, "sparkguard-doctor: --wait=%s: not a number of seconds; a good one: 60\n", printable);
-    free(printable);
+    bad_value_say("sparkguard-doctor", "--wait", text, "not a number of seconds", "60", NOT_STARTED);
     return false;
 }
 
@@ -155,6 +152,7 @@ int main(int argc, char **argv)
     if (argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, &request) != 0)
         return DOCTOR_EXIT_USAGE;
     if (request.has_need) {
+        env_check_warn_of_sizes("sparkguard-doctor");
         request.need.is_json = request.is_json;
         return close_output(need_run(&request.need));
     }

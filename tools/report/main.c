@@ -19,6 +19,8 @@
 #include "report/report.h"
 #include "model/model.h"
 #include "report/since.h"
+#include "common/bad_value.h"
+#include "common/env_check.h"
 #include "common/text.h"
 #include "common/tool.h"
 #include "report/watch/watch.h"
@@ -76,6 +78,12 @@ static error_t refuse(const char *argument, const char *why)
     return EINVAL;
 }
 
+static error_t refuse_value(const char *name, const char *value, const char *fault, const char *example)
+{
+    bad_value_say("sparkguard-report", name, value, fault, example, "nothing is shown");
+    return EINVAL;
+}
+
 /* Accepts "--watch 5" as well as "--watch=5". In "--watch 4711" the number is a PID, because after a blank the interval
  * is at most 60 s. */
 static error_t parse_interval(const char *argument, struct argp_state *state, int64_t *interval_ns)
@@ -88,7 +96,7 @@ static error_t parse_interval(const char *argument, struct argp_state *state, in
     }
     double seconds = argument != NULL ? strtod(argument, &end) : 1;
     if (argument != NULL && (end == argument || *end != '\0' || !(seconds >= 0.1 && seconds <= 3600)))
-        return refuse(argument, "is not an interval of 0.1 to 3600 seconds; a good one: --watch=2");
+        return refuse_value("--watch", argument, "not a number of seconds from 0.1 to 3600", "2");
     *interval_ns = (int64_t)(seconds * 1e9);
     return 0;
 }
@@ -101,7 +109,7 @@ static error_t parse_pid(const char *argument, uint32_t *pid)
     if (*pid != 0)
         return refuse(argument, "is a second PID; give one at a time");
     if (argument[0] < '0' || argument[0] > '9' || *end != '\0' || errno != 0 || number == 0 || number > INT32_MAX)
-        return refuse(argument, "is not a process number; a good one: sparkguard-report 4711");
+        return refuse_value("PID", argument, "not the number of a process", "4711");
     *pid = (uint32_t)number;
     return 0;
 }
@@ -131,7 +139,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case KEY_OUTPUT:
         if (argument[0] == '\0')
-            return refuse("nothing", "is not a file name; a good one: --output=report.json");
+            return refuse_value("--output", argument, "not a file name", "report.json");
         request->output_path = argument;
         return 0;
     case KEY_JOB:
@@ -147,22 +155,20 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return parse_interval(argument, state, &request->watch_ns);
     case KEY_SINCE:
         if (!report_since_parse(argument, tool_now_ns(), &request->scope.since_ns))
-            return refuse(argument,
-                          "is not a time; good ones: 2h, 30min, 13:06, yesterday, 2026-11-20T13:06, @1795180000");
+            return refuse_value("--since", argument, "not a time",
+                                "2h, or 30min, 13:06, yesterday, 2026-11-20T13:06, @1795180000");
         return 0;
     case KEY_DIR:
         request->directories[request->scope.directory_count++] = argument;
         return 0;
     case KEY_PLOT:
         if (!report_plot_may_write(argument))
-            return refuse(argument[0] != '\0' ? argument : "nothing",
-                          "is not the name of a drawing; a good one: --plot=run.svg, or - for the standard output");
+            return refuse_value("--plot", argument, "the name must end in .svg, or be -", "run.svg");
         request->plot_path = argument;
         return 0;
     case KEY_HTML:
         if (!report_output_may_write(argument, ".html"))
-            return refuse(argument[0] != '\0' ? argument : "nothing",
-                          "is not the name of a page; a good one: --html=report.html, or - for the standard output");
+            return refuse_value("--html", argument, "the name must end in .html, or be -", "report.html");
         request->html_path = argument;
         return 0;
     case ARGP_KEY_ARG:
@@ -309,6 +315,7 @@ int main(int argc, char **argv)
         free(request.directories);
         return REPORT_USAGE;
     }
+    env_check_warn_of_sizes("sparkguard-report");
     request.scope.wants_verdicts =
         request.watch_ns == 0 && request.plot_path == NULL && (request.forms & (FORM_CSV | FORM_PROMETHEUS)) == 0;
     request.scope.wants_history = request.scope.directory_count == 0 && request.watch_ns == 0;

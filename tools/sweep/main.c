@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 
 #include "sweep/sweep.h"
+#include "common/env_check.h"
 #include "common/text.h"
 #include "common/tool.h"
 
@@ -128,6 +129,8 @@ int main(int argc, char **argv)
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");
     sweep_parse(&sweep, argc, argv);
+    if (sweep.command == NULL || sweep.command[0] == NULL) /* with a program, launch_check_environment refuses */
+        env_check_warn_of_sizes("sparkguard-sweep");
     if (sweep.fits.path != NULL) {
         status = fits_run(&sweep.fits, sweep.is_json);
     } else if (sweep.command[0] == NULL) {

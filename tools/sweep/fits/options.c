@@ -2,10 +2,10 @@
  * options.c - the options of sparkguard-sweep --fits.
  */
 #define _GNU_SOURCE
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/bad_value.h"
 #include "sweep/fits/fits.h"
 
 enum { KEY_FITS = 512, KEY_CONTEXT, KEY_BATCH, KEY_KV, KEY_DTYPE, KEY_LOAD, USAGE = 2 };
@@ -24,9 +24,10 @@ static const struct argp_option options[] = {
     {0},
 };
 
-__attribute__((noreturn)) static void refuse(const char *option, const char *text, const char *wanted)
+__attribute__((noreturn)) static void refuse(const char *option, const char *text, const char *fault,
+                                             const char *example)
 {
-    fprintf(stderr, "sparkguard-sweep: %s=%s: %s\n", option, text, wanted);
+    bad_value_say("sparkguard-sweep", option, text, fault, example, "nothing is run");
     exit(USAGE);
 }
 
@@ -36,11 +37,11 @@ static uint64_t take_number(const char *option, const char *text)
     char *end;
     uint64_t number = text[0] >= '0' && text[0] <= '9' ? strtoull(text, &end, 10) : 0;
     if (number == 0 || number > NUMBER_MOST)
-        refuse(option, text, "not a number from 1 on; a good one: 8192");
+        refuse(option, text, "not a number from 1 on", "8192");
     if ((*end == 'K' || *end == 'k') && end[1] == '\0')
         return number * 1024;
     if (*end != '\0')
-        refuse(option, text, "not a number from 1 on; a good one: 8192");
+        refuse(option, text, "not a number from 1 on", "8192");
     return number;
 }
 
@@ -48,7 +49,7 @@ static const struct fits_dtype *take_dtype(const char *option, const char *text,
 {
     const struct fits_dtype *dtype = fits_dtype_named(text);
     if (dtype == NULL || (is_float && dtype->bits < 16))
-        refuse(option, text, is_float ? "not fp32, fp16 or bf16" : "not a dtype; a good one: fp8");
+        refuse(option, text, "no such dtype", is_float ? "fp32|fp16|bf16" : "fp8");
     return dtype;
 }
 
@@ -58,7 +59,7 @@ static enum fits_load take_load(const char *text)
     for (int load = FITS_LOAD_MAP; load <= FITS_LOAD_READ; load++)
         if (strcmp(text, words[load]) == 0)
             return (enum fits_load)load;
-    refuse("--load", text, "not map, copy or read");
+    refuse("--load", text, "no such word", "map|copy|read");
 }
 
 static error_t parse_option(int key, char *argument, struct argp_state *state)
