@@ -47,6 +47,7 @@ class Reporter:
 
     def environment(self, **extra):
         env = {k: v for k, v in os.environ.items() if not k.startswith("SPARKGUARD_") and k != "LD_PRELOAD"}
+        env["PATH"] = f"{self.program.parent}:{env['PATH']}"  # messages name the tools by name alone
         env.update(SPARKGUARD_DIR=str(self.directory), SPARKGUARD_HISTORY=str(self.history))
         env.update(SPARKGUARD_SYSTEM_ROOT=str(self.root), TZ="UTC", LC_ALL="C.UTF-8")
         env.update(extra)

@@ -18,6 +18,7 @@ class Launcher:
     def environment(self, **extra):
         env = {k: v for k, v in os.environ.items() if not k.startswith("SPARKGUARD_") and k != "LD_PRELOAD"}
         env["ASAN_OPTIONS"] = "verify_asan_link_order=0"  # sanitizer builds under a preload
+        env["PATH"] = f"{self.program.parent}:{env['PATH']}"  # messages name the tools by name alone
         return {**env, "SPARKGUARD_DIR": str(self.directory), **extra}
 
     def command(self, *arguments):

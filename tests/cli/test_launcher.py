@@ -546,6 +546,19 @@ def hold(mib):
     return [PYTHON, "-S", "-c", HOLD, str(mib)]
 
 
+@pytest.mark.parametrize("is_option", [True, False])
+def test_the_summary_ends_with_a_command_that_can_be_typed(guarding, tools, is_option):
+    """By the path of the launcher where PATH has no report, with the directory where an option named it."""
+    env = guarding.environment(PATH="/usr/bin:/bin")
+    options = [f"--dir={env.pop('SPARKGUARD_DIR')}"] if is_option else []
+    command = [str(tools / "sparkguard"), *options, *hold(90)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    told = re.search(r"^sparkguard: see (.*)$", done.stderr, re.MULTILINE)[1]
+    assert told.startswith(f"{tools}/sparkguard-report ")
+    shown = subprocess.run(told, shell=True, env=env, capture_output=True, text=True)
+    assert shown.returncode == 0 and shown.stdout.startswith(told.split()[-1]), shown.stderr
+
+
 def test_the_summary_of_a_name_used_again_covers_this_run_only(guarding, report):
     """The first run was refused under a smaller limit; neither its refusal, nor its limit, nor its pid is the second run's."""
     first = guarding.run("--job=again", "--limit=100M", *hold(300))

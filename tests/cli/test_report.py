@@ -415,13 +415,21 @@ def test_a_reader_that_goes_away_ends_it_quietly(make, report, is_ignored, form)
     assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
 
 
-def test_the_overview_ends_with_a_command_that_can_be_typed(make, report, tools):
+@pytest.mark.parametrize("typed", ["relative", "absolute", "name"])
+def test_the_overview_ends_with_a_command_that_can_be_typed(make, report, tools, typed):
     """From the folder in which a relative path was typed, with the directory that was named."""
     make(pid=4711).write(report.directory)
+    name = "sparkguard-report"
+    command, path = {
+        "relative": (f"{tools.name}/{name}", "/usr/bin:/bin"),
+        "absolute": (str(tools / name), "/usr/bin:/bin"),
+        "name": (str(tools / name), f"{tools}:/usr/bin:/bin"),
+    }[typed]
     done = subprocess.run(
-        [f"{tools.name}/sparkguard-report", "--dir", str(report.directory)], cwd=tools.parent, env=report.environment(),
+        [command, "--dir", str(report.directory)], cwd=tools.parent, env=report.environment(PATH=path),
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    command = re.search(r"^one process in depth: (.*)$", done.stdout, re.MULTILINE)[1]
-    again = subprocess.run(command, shell=True, cwd=tools.parent, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
-    assert again.returncode == 0 and again.stdout.startswith("4711  "), (command, again.stderr)
+    told = re.search(r"^one process in depth: (.*)$", done.stdout, re.MULTILINE)[1]
+    assert told.startswith((name if typed == "name" else command) + " ")
+    again = subprocess.run(told, shell=True, cwd=tools.parent, env={"PATH": path}, capture_output=True, text=True)
+    assert again.returncode == 0 and again.stdout.startswith("4711  "), (told, again.stderr)

@@ -252,6 +252,18 @@ static void put_verdict(const struct launch *launch, const struct model *model, 
     free(of_run);
 }
 
+/* The command that shows a process, as it can be typed: with the directory, where an option named it. */
+static void put_command(const struct launch *launch, uint32_t pid)
+{
+    char *command = tool_command("sparkguard-report");
+    const char *directory = launch->value[SG_OPTION_DIR];
+    char *printable = text_printable(directory != NULL ? directory : "", false);
+    fprintf(stderr, "sparkguard: see %s %s%s%s%" PRIu32 "\n", command, directory != NULL ? "--dir '" : "", printable,
+            directory != NULL ? "' " : "", pid);
+    free(printable);
+    free(command);
+}
+
 void launch_summarize(const struct launch *launch)
 {
     const struct model_scope scope = {.directories = &launch->directory, .directory_count = 1, .job = launch->job};
@@ -277,7 +289,7 @@ void launch_summarize(const struct launch *launch)
         const struct model_process *asked = outcome.ended != NULL     ? outcome.ended
                                             : outcome.refused != NULL ? outcome.refused
                                                                       : outcome.largest;
-        fprintf(stderr, "sparkguard: see sparkguard-report %" PRIu32 "\n", asked->pid);
+        put_command(launch, asked->pid);
     }
     model_free(model);
 }

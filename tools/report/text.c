@@ -276,10 +276,10 @@ static char *find_open_directory(const struct model *model)
     return NULL;
 }
 
-/* Returns the command that shows the same records again: the tool's name as it was typed, and the given directories. */
+/* Returns the command that shows the same records again: the tool as it can be typed, and the given directories. */
 static char *report_command(const struct model *model)
 {
-    char *command = text_copy(tool_typed_name != NULL ? tool_typed_name : "sparkguard-report", PATH_MAX);
+    char *command = tool_command("sparkguard-report");
     for (size_t i = 0; i < model->directory_count; i++) {
         if (model->directories[i].origin != MODEL_NAMED)
             continue;
