@@ -342,9 +342,10 @@ def test_enter_shows_a_job_with_its_history_and_its_processes_alone(busy, watch)
     with watch(QUICK, rows=40) as terminal:
         terminal.shows("q quit")
         terminal.press("\r")
-        text = terminal.shows("^live, up to 23.0 GiB, over .*; blank: not recorded$")
+        text = terminal.shows("^live, up to 23.0 GiB, limit 64.0 GiB, over .*; blank: not recorded$")
         assert pids(text) == [4711, 4713, 4712] and "vllm" not in text
-        assert len([line for line in text.splitlines() if re.fullmatch(" +█+", line)]) == 8
+        lines = text.splitlines()
+        assert len([line for line in lines if re.fullmatch(" +█+", line)]) == 2 and "╌" * 79 in lines  # 20 of 64 GiB in 8 rows
 
 
 def test_a_process_in_depth_that_vanishes_is_said(busy, live, watch, report):

@@ -56,9 +56,9 @@ PLAIN_TEST(an_unknown_figure_begins_anew)
     assert_true(watch_trend_rate(&trend) == WATCH_NO_RATE);
 }
 
-static void check_spark(const struct spark *spark, int64_t now_ns, size_t cells, size_t rows, const char *expected)
+static void check_spark(const struct spark *spark, int64_t now_ns, size_t cells, const char *expected)
 {
-    char *text = spark_text(spark, now_ns, cells, rows, 0, false);
+    char *text = spark_text(spark, now_ns, cells, false);
     assert_string_equal(text, expected);
     free(text);
 }
@@ -66,15 +66,16 @@ static void check_spark(const struct spark *spark, int64_t now_ns, size_t cells,
 PLAIN_TEST(a_history_has_a_cell_for_each_second_and_blanks_where_nothing_is_known)
 {
     struct spark spark = {.spacing_ns = SECOND};
-    check_spark(&spark, 100 * SECOND, 8, 1, "        ");
+    check_spark(&spark, 100 * SECOND, 8, "        ");
     spark_add(&spark, 94 * SECOND, 0);
     spark_add(&spark, 95 * SECOND, 4 * GIB);
     spark_add(&spark, 95 * SECOND + 1, 2 * GIB); /* becomes one with the figure before */
     spark_add(&spark, 99 * SECOND, 8 * GIB);
     spark_add(&spark, 100 * SECOND, 2 * GIB);
-    check_spark(&spark, 100 * SECOND, 8, 1,
-                " _-   ##"); /* zero is a figure; a figure holds until the next one begins */
-    check_spark(&spark, 100 * SECOND, 8, 2, "      ##\n _#   ##");
+    check_spark(&spark, 100 * SECOND, 8, " _-   ##"); /* zero is a figure; a figure holds until the next one begins */
+    const struct spark_axis axis = spark_axis_of(&spark, 100 * SECOND, 8);
+    assert_true(spark_cell(&axis, 100 * SECOND) == 7 && spark_cell(&axis, 93 * SECOND) == 0);
+    assert_true(spark_cell(&axis, 92 * SECOND) < 0 && spark_cell(&axis, 101 * SECOND) == 8);
 }
 
 PLAIN_TEST(a_history_is_of_five_minutes_at_most)
@@ -83,9 +84,9 @@ PLAIN_TEST(a_history_is_of_five_minutes_at_most)
     for (int64_t second = 1; second <= 1000; second++)
         spark_add(&spark, second * SECOND, GIB);
     assert_true(spark.count <= SPARK_CAPACITY && spark.point[0].time_ns == 700 * SECOND);
-    assert_true(spark_covers(&spark, 1000 * SECOND, 20) == 300 * SECOND);
-    assert_true(spark_covers(&spark, 1000 * SECOND, 400) == 400 * SECOND);
-    check_spark(&spark, 1000 * SECOND, 4, 1, "####");
+    assert_true(spark_axis_of(&spark, 1000 * SECOND, 20).step_ns == 15 * SECOND);
+    assert_true(spark_axis_of(&spark, 1000 * SECOND, 400).step_ns == SECOND);
+    check_spark(&spark, 1000 * SECOND, 4, "####");
     struct spark fast = {.spacing_ns = SECOND / 10};
     for (int64_t i = 0; i < 100000; i++)
         spark_add(&fast, i * SECOND / 100, (uint64_t)i);

@@ -70,29 +70,58 @@ static void note_job(struct watch *watch, const struct model_job *job)
     spark_add(spark_of(watch, trace), watch->sampled_ns, job->live_bytes);
 }
 
-const struct spark *watch_spark(const struct watch *watch, const struct model_job *job)
+static void note_process(struct watch *watch, const struct model_process *process)
 {
-    struct watch_key key = watch_key_of_job(job);
+    struct watch_trace *trace = note(watch, watch_key_of_process(process), process->live_bytes);
+    spark_add(spark_of(watch, trace), watch->sampled_ns, bytes_less(process->live_bytes, process->inherited_bytes));
+}
+
+static const struct spark *find_spark(const struct watch *watch, struct watch_key key)
+{
     const struct watch_trace *trace = find(watch, &key);
     return trace != NULL ? trace->spark : NULL;
 }
 
-/* Enters the columns of a job's time lines before the figures that the watch has seen. */
-static void look_back(struct watch *watch, const struct model_job *job)
+const struct spark *watch_spark(const struct watch *watch, const struct model_job *job)
 {
-    struct watch_key key = watch_key_of_job(job);
+    return find_spark(watch, watch_key_of_job(job));
+}
+
+const struct spark *watch_process_spark(const struct watch *watch, const struct model_process *process)
+{
+    return find_spark(watch, watch_key_of_process(process));
+}
+
+/* Enters the columns of a band, or of the whole job if that is NULL, before the figures that the watch has seen. */
+static void look_back_to(struct watch *watch, struct watch_key key, const struct bands *bands,
+                         const struct bands_band *band)
+{
     struct watch_trace *trace = find(watch, &key);
     int64_t now_ns = tool_now_ns(), shift_ns = now_ns - watch->sampled_ns;
     if (trace == NULL)
         return;
-    struct bands *bands = bands_read(job, now_ns - SPARK_WINDOW_NS, BANDS_COLUMNS_MAX, NULL);
     struct spark seen = *spark_of(watch, trace), *spark = trace->spark;
     spark->count = 0;
-    for (size_t i = 0; bands != NULL && i < bands->column_count; i++)
-        if (bands->column[i].is_recorded && bands->column[i].begin_ns < now_ns)
-            spark_add(spark, bands->column[i].begin_ns - shift_ns, bands->column[i].live_bytes);
+    for (size_t i = 0; i < bands->column_count; i++) {
+        const struct bands_column *column = &bands->column[i];
+        bool is_recorded = band != NULL ? band->cell[i].record == BANDS_RECORDED : column->is_recorded;
+        if (is_recorded && column->begin_ns < now_ns)
+            spark_add(spark, column->begin_ns - shift_ns, band != NULL ? band->cell[i].bytes : column->live_bytes);
+    }
     for (size_t i = 0; i < seen.count; i++)
         spark_add(spark, seen.point[i].time_ns, seen.point[i].bytes);
+}
+
+/* Enters what the time lines of a job's processes have. */
+static void look_back(struct watch *watch, const struct model_job *job)
+{
+    struct bands *bands = bands_read(job, tool_now_ns() - SPARK_WINDOW_NS, BANDS_COLUMNS_MAX, NULL);
+    if (bands == NULL)
+        return;
+    look_back_to(watch, watch_key_of_job(job), bands, NULL);
+    for (size_t i = 0; i < bands->band_count; i++)
+        if (bands->band[i].process_count == 1 && bands->band[i].has_timeline)
+            look_back_to(watch, watch_key_of_process(bands->band[i].process), bands, &bands->band[i]);
     free(bands);
 }
 
@@ -137,7 +166,7 @@ void watch_sample(struct watch *watch)
             note_job(watch, job);
         DL_FOREACH (job->processes, process)
             if (process->state == SG_STATE_RUNNING)
-                note(watch, watch_key_of_process(process), process->live_bytes);
+                note_process(watch, process);
     }
     watch_forget(watch, watch->sampled_ns - watch->interval_ns - LINGER_NS);
 }

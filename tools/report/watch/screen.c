@@ -189,29 +189,6 @@ static void put_list(struct watch *watch, const struct style *style)
     free(filter);
 }
 
-/* Prints the history of a job as a chart, with the bytes of its full height and the time that it covers. */
-static void put_chart(const struct watch *watch, const struct model_job *job, const struct style *style)
-{
-    enum { ROWS_MAX = 8 };
-    char size[TEXT_SIZE_CAPACITY], covered[TEXT_TIME_CAPACITY];
-    const struct spark *spark = watch_spark(watch, job);
-    size_t cells = style->columns - 1, rows = bytes_min(ROWS_MAX, terminal_rows() / 5);
-    if (spark == NULL || rows == 0)
-        return;
-    uint64_t *values = spark_values(spark, watch->sampled_ns, cells), most_bytes = 0;
-    for (size_t i = 0; i < cells; i++)
-        most_bytes = values[i] != SG_UNKNOWN ? bytes_max(most_bytes, values[i]) : most_bytes;
-    char *text = spark_text(spark, watch->sampled_ns, cells, rows, most_bytes, style->is_utf8);
-    fprintf(style->stream, "%slive, up to %s, over %s; blank: not recorded%s\n", style_colour_on(style, STYLE_BOLD),
-            text_size(size, most_bytes), watch_wall_text(covered, spark_covers(spark, watch->sampled_ns, cells)),
-            style_colour_off(style, STYLE_BOLD));
-    for (char *rest = text, *line; (line = strsep(&rest, "\n")) != NULL;)
-        fprintf(style->stream, "%s%s%s\n", style_colour_on(style, STYLE_CYAN), line,
-                style_colour_off(style, STYLE_CYAN));
-    free(text);
-    free(values);
-}
-
 /* Prints what the list shows in addition to the page: the bar, the rate, and the time to the wall. */
 static void put_held(const struct watch *watch, const struct model_job *job, const struct model_process *process,
                      const struct style *style)
@@ -239,7 +216,7 @@ static void put_head(const struct watch *watch, const struct style *style)
     DL_FOREACH (watch->model->jobs, job) {
         struct watch_key key = watch_key_of_job(job);
         if (watch->is_in_depth && watch_keys_are_equal(&key, &watch->depth))
-            put_chart(watch, job, style);
+            watch_put_chart(watch, job, style);
         DL_FOREACH (job->processes, process)
             if (watch_is_in_depth(watch, process))
                 put_held(watch, job, process, style);

@@ -11,7 +11,7 @@
 #include "common/tool.h"
 #include "sparkguard_abi.h"
 
-enum { LEVELS = 8, GLYPH_BYTES = 3 };
+enum { GLYPH_BYTES = 3 };
 
 void spark_add(struct spark *spark, int64_t time_ns, uint64_t bytes)
 {
@@ -43,9 +43,14 @@ static int64_t step_of(const struct spark *spark, int64_t now_ns, size_t cells)
     return round_seconds[i] * SPARK_SPACING_NS;
 }
 
-int64_t spark_covers(const struct spark *spark, int64_t now_ns, size_t cells)
+struct spark_axis spark_axis_of(const struct spark *spark, int64_t now_ns, size_t cells)
 {
-    return cells == 0 ? 0 : step_of(spark, now_ns, cells) * (int64_t)cells;
+    return (struct spark_axis){.now_ns = now_ns, .step_ns = step_of(spark, now_ns, cells), .cells = cells};
+}
+
+int64_t spark_cell(const struct spark_axis *axis, int64_t time_ns)
+{
+    return time_ns / axis->step_ns - axis->now_ns / axis->step_ns + (int64_t)axis->cells - 1;
 }
 
 /* Returns the end of the time for which a figure holds: until the next one, but not for long. */
@@ -57,50 +62,39 @@ static int64_t holds_until(const struct spark *spark, size_t i, int64_t now_ns)
     return is_near ? next_ns : spark->point[i].time_ns;
 }
 
-/* Cells begin at round times, so that a figure stays in its cell while the line moves. */
-uint64_t *spark_values(const struct spark *spark, int64_t now_ns, size_t cells)
+uint64_t *spark_values(const struct spark *spark, const struct spark_axis *axis)
 {
-    uint64_t *values = tool_allocate(cells + 1, sizeof *values);
-    for (size_t i = 0; i < cells; i++)
+    uint64_t *values = tool_allocate(axis->cells + 1, sizeof *values);
+    for (size_t i = 0; i < axis->cells; i++)
         values[i] = SG_UNKNOWN;
-    if (cells == 0)
-        return values;
-    int64_t step_ns = step_of(spark, now_ns, cells), first = now_ns / step_ns - (int64_t)cells + 1;
     for (size_t i = 0; i < spark->count; i++) {
-        int64_t cell = spark->point[i].time_ns / step_ns - first, end = holds_until(spark, i, now_ns) / step_ns - first;
-        for (cell = cell < 0 ? 0 : cell; cell <= end && cell < (int64_t)cells; cell++)
+        int64_t cell = spark_cell(axis, spark->point[i].time_ns);
+        int64_t end = spark_cell(axis, holds_until(spark, i, axis->now_ns));
+        for (cell = cell < 0 ? 0 : cell; cell <= end && cell < (int64_t)axis->cells; cell++)
             values[cell] = bytes_max(values[cell] == SG_UNKNOWN ? 0 : values[cell], spark->point[i].bytes);
     }
     return values;
 }
 
-/* Returns the glyph of a row (0: the lowest) in which a value of `height` eighths ends, begins or passes. */
-static const char *glyph_of(size_t height, size_t row, bool is_utf8)
+const char *spark_glyph(size_t height, bool is_utf8)
 {
     static const char *const blocks[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     static const char *const ascii[] = {" ", "_", ".", ":", "-", "=", "+", "*", "#"};
-    size_t below = row * LEVELS, part = height <= below ? 0 : height - below > LEVELS ? LEVELS : height - below;
-    return is_utf8 ? blocks[part] : ascii[part];
+    height = height < SPARK_LEVELS ? height : SPARK_LEVELS;
+    return is_utf8 ? blocks[height] : ascii[height];
 }
 
-char *spark_text(const struct spark *spark, int64_t now_ns, size_t cells, size_t rows, uint64_t most_bytes,
-                 bool is_utf8)
+char *spark_text(const struct spark *spark, int64_t now_ns, size_t cells, bool is_utf8)
 {
-    uint64_t *values = spark_values(spark, now_ns, cells);
-    char *text = tool_allocate(rows * (cells * GLYPH_BYTES + 1) + 1, 1), *out = text;
-    uint64_t highest_bytes = 0;
+    const struct spark_axis axis = spark_axis_of(spark, now_ns, cells);
+    uint64_t *values = spark_values(spark, &axis), most_bytes = 1;
+    char *text = tool_allocate(cells * GLYPH_BYTES + 1, 1), *out = text;
     for (size_t i = 0; i < cells; i++)
-        highest_bytes = values[i] != SG_UNKNOWN ? bytes_max(highest_bytes, values[i]) : highest_bytes;
-    most_bytes = most_bytes != 0 ? most_bytes : highest_bytes;
-    for (size_t row = rows; row-- > 0;) {
-        for (size_t i = 0; i < cells; i++) {
-            double part = values[i] == SG_UNKNOWN || most_bytes == 0 ? 0 : (double)values[i] / (double)most_bytes;
-            size_t height = (size_t)((part < 1 ? part : 1) * (double)(rows * LEVELS) + 0.5);
-            height = height == 0 && values[i] != SG_UNKNOWN ? 1 : height;
-            const char *glyph = glyph_of(height, row, is_utf8);
-            out = stpcpy(out, glyph);
-        }
-        *out++ = row > 0 ? '\n' : '\0';
+        most_bytes = values[i] != SG_UNKNOWN ? bytes_max(most_bytes, values[i]) : most_bytes;
+    for (size_t i = 0; i < cells; i++) {
+        double part = values[i] == SG_UNKNOWN ? 0 : (double)values[i] / (double)most_bytes;
+        size_t height = (size_t)(part * SPARK_LEVELS + 0.5);
+        out = stpcpy(out, spark_glyph(height == 0 && values[i] != SG_UNKNOWN ? 1 : height, is_utf8));
     }
     free(values);
     return text;

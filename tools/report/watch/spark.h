@@ -12,7 +12,7 @@
 #define SPARK_WINDOW_NS INT64_C(300000000000) /* five minutes */
 #define SPARK_SPACING_NS INT64_C(1000000000)  /* figures closer together become one, the larger */
 
-enum { SPARK_CAPACITY = 320 };
+enum { SPARK_CAPACITY = 320, SPARK_LEVELS = 8 };
 
 /* Figures with their times, oldest first. All zero: none. */
 struct spark {
@@ -27,16 +27,25 @@ struct spark {
 /* Adds a figure with a later time than the last one. */
 void spark_add(struct spark *spark, int64_t time_ns, uint64_t bytes);
 
-/* Returns the most within each of `cells` times of equal length that end now; SG_UNKNOWN where there is no figure. The
- * length is the shortest round one for which all figures have space. The caller frees. */
-uint64_t *spark_values(const struct spark *spark, int64_t now_ns, size_t cells);
+/* Times of equal length that end now. They begin at round times, so that a figure stays in its cell while the line moves. */
+struct spark_axis {
+    int64_t now_ns, step_ns;
+    size_t cells;
+};
 
-/* Returns `rows` lines of a chart, the highest first, joined by newlines; with one row it is a line for a table. The
- * full height is `most_bytes`, or the highest figure if that is 0. Blank: no figure. The caller frees. */
-char *spark_text(const struct spark *spark, int64_t now_ns, size_t cells, size_t rows, uint64_t most_bytes,
-                 bool is_utf8);
+/* Returns the axis with the shortest round length for which all figures have space. */
+struct spark_axis spark_axis_of(const struct spark *spark, int64_t now_ns, size_t cells);
 
-/* Returns the time that `cells` cells cover, in nanoseconds. */
-int64_t spark_covers(const struct spark *spark, int64_t now_ns, size_t cells);
+/* Returns the cell of a time; negative, or beyond the last cell, if the axis does not have it. */
+int64_t spark_cell(const struct spark_axis *axis, int64_t time_ns);
+
+/* Returns the most within each cell; SG_UNKNOWN where there is no figure. The caller frees. */
+uint64_t *spark_values(const struct spark *spark, const struct spark_axis *axis);
+
+/* Returns the block of `height` eighths of a row: blank for 0, full for 8 and more. */
+const char *spark_glyph(size_t height, bool is_utf8);
+
+/* Returns a line of `cells` blocks. The full height is the highest figure. Blank: no figure. The caller frees. */
+char *spark_text(const struct spark *spark, int64_t now_ns, size_t cells, bool is_utf8);
 
 #endif

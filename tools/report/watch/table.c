@@ -200,7 +200,7 @@ static void put_history(struct drawing *drawing, const struct model_job *job, si
 {
     const struct spark *spark = watch_spark(drawing->watch, job);
     char *text = spark == NULL ? text_copy("", 0)
-                               : spark_text(spark, drawing->watch->sampled_ns, cells, 1, 0, drawing->style->is_utf8);
+                               : spark_text(spark, drawing->watch->sampled_ns, cells, drawing->style->is_utf8);
     table_cell(&drawing->table, text, STYLE_CYAN);
     free(text);
 }

@@ -28,8 +28,8 @@ struct watch_key {
 struct watch_trace {
     struct watch_key key;
     struct watch_trend live;
-    int64_t seen_ns;     /* last time it was running, CLOCK_MONOTONIC */
-    struct spark *spark; /* of a job; NULL: of a process */
+    int64_t seen_ns; /* last time it was running, CLOCK_MONOTONIC */
+    struct spark *spark;
     UT_hash_handle hh;
 };
 
@@ -79,8 +79,11 @@ bool watch_is_in_depth(const struct watch *watch, const struct model_process *pr
 /* Returns whether only a process or several processes are shown in depth, without a list. */
 bool watch_has_no_list(const struct watch *watch);
 
-/* Returns the history of a job, NULL if there is none. */
+/* Return the history of a job or process, NULL if there is none. Of a process it leaves out inherited bytes. */
 const struct spark *watch_spark(const struct watch *watch, const struct model_job *job);
+const struct spark *watch_process_spark(const struct watch *watch, const struct model_process *process);
+/* chart.c: prints the history of a job as a stack of its processes, with the limit, refusals and phases. */
+void watch_put_chart(const struct watch *watch, const struct model_job *job, const struct style *style);
 /* Reads what jobs held before the watch began from their time lines. */
 void watch_look_back(struct watch *watch);
 
