@@ -17,9 +17,8 @@ void *tool_allocate(size_t count, size_t bytes_each);
 /* Makes getopt(3) print the base name of the tool instead of the path in argv[0], as the tool's own messages do. Call
  * this function first in main(). */
 void tool_set_name(char **argv);
-/* Returns how the tool `name` is typed where this one was, for commands that messages suggest: "sparkguard-report" if PATH
- * has it, else beside this one, as "build/sparkguard-report". The caller frees. */
-char *tool_command(const char *name);
+/* The path in argv[0], "build/sparkguard-report"; NULL: a name alone, which PATH has. */
+extern const char *tool_typed_path;
 
 /* Returns the time of CLOCK_REALTIME. */
 int64_t tool_now_ns(void);

@@ -18,6 +18,7 @@
 #include "model/model.h"
 #include "sparkguard_abi.h"
 #include "common/bytes.h"
+#include "common/command.h"
 #include "common/text.h"
 #include "common/tool.h"
 
@@ -255,7 +256,7 @@ static void put_verdict(const struct launch *launch, const struct model *model, 
 /* The command that shows a process, as it can be typed: with the directory, where an option named it. */
 static void put_command(const struct launch *launch, uint32_t pid)
 {
-    char *command = tool_command("sparkguard-report");
+    char *command = command_of_tool("sparkguard-report");
     const char *directory = launch->value[SG_OPTION_DIR];
     char *printable = text_printable(directory != NULL ? directory : "", false);
     fprintf(stderr, "sparkguard: see %s %s%s%s%" PRIu32 "\n", command, directory != NULL ? "--dir '" : "", printable,

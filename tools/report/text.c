@@ -11,6 +11,7 @@
 
 #include "report/report.h"
 #include "common/table.h"
+#include "common/command.h"
 #include "common/text.h"
 #include "common/tool.h"
 
@@ -279,7 +280,7 @@ static char *find_open_directory(const struct model *model)
 /* Returns the command that shows the same records again: the tool as it can be typed, and the given directories. */
 static char *report_command(const struct model *model)
 {
-    char *command = tool_command("sparkguard-report");
+    char *command = command_of_tool("sparkguard-report");
     for (size_t i = 0; i < model->directory_count; i++) {
         if (model->directories[i].origin != MODEL_NAMED)
             continue;
