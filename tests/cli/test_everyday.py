@@ -12,6 +12,7 @@ OF_THIS_MACHINE = re.compile(r"^(machine |\[|█ guarded|  [╱╳·▒▓] |one
 
 def environment(tools, folder):
     env = {"HOME": str(folder), "LC_ALL": "C.UTF-8", "TZ": "UTC", "PATH": f"{tools}:/usr/bin:/bin", "LD_LIBRARY_PATH": str(tools)}
+    env["ASAN_OPTIONS"] = "verify_asan_link_order=0"  # tools of a sanitizer build run programs under the preload
     return {**env, "PYTHONPATH": str(ROOT / "tools/python"), "SPARKGUARD_DIR": str(folder / "live"), "SPARKGUARD_HISTORY": str(folder / "history")}
 
 

@@ -96,6 +96,7 @@ def test_the_lines_of_a_run_and_of_a_refusal_are_those_of_the_program(tools, tmp
     shown = re.search(r"\$ sparkguard --job train .*\n((?:    sparkguard: .*\n)+)", TEXT)[1]
     (tmp_path / "train.py").write_text(TRAINER)
     env = {"PATH": f"{tools}:/usr/bin:/bin", "SPARKGUARD_DIR": str(tmp_path / "live"), "SPARKGUARD_HISTORY": "off", "HOME": str(tmp_path)}
+    env["ASAN_OPTIONS"] = "verify_asan_link_order=0"  # of the sanitizers' build
     command = ["sparkguard", "--job", "train", "--limit", "200M", sys.executable, "-S", "train.py"]
     done = subprocess.run(command, executable=tools / "sparkguard", cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
