@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BAD = {"SIZE": "64Q", "SECONDS": "soon", "CHOICE": "maybe", "TEXT": "a/b", "PATH": "here", "NUMBER": "5000"}
 OPTION = re.compile(r'SG_OPTION\((\w+), \w+, "([\w-]+)", (\w+), "([^"]*)", "([^"]*)"')
 OPTIONS = OPTION.findall(re.sub(r"\n +", " ", (ROOT / "include/options.def").read_text()))
-SWEEP = {"--fixed": "4Q", "--reserve": "150%", "--large": "x", "--timeout": "soon", "--param": "batch", "--estimate": "x", "--export": "a.txt"}
+SWEEP = {"--large": "x", "--timeout": "soon", "--param": "batch", "--estimate": "x", "--export": "a.txt"}
 
 
 def sweep_options(tools):

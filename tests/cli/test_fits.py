@@ -113,6 +113,17 @@ def test_experts_of_a_tensor_each_are_merged(sweep, model):
     assert (found["peak_private_bytes"], found["peak_resident_bytes"]) == (80_000, 180_000)
 
 
+def test_what_is_freed_while_experts_are_merged_stays_resident(sweep, model):
+    """Twice the experts of a layer: 8 of these in 4 layers, 20,000 bytes each."""
+    tensors = {f"model.layers.{k}.mlp.experts.{i}.w1.weight": ("BF16", (100, 100)) for k in range(4) for i in range(8)}
+    files.put_safetensors(model / "model.safetensors", tensors)
+    files.put_config(model, model_type="mixtral", num_hidden_layers=4, num_attention_heads=2, num_key_value_heads=2, hidden_size=8)
+    found = tell(sweep, model, "--context=1")
+    cache = found["term"]["KV cache"]
+    assert found["peak_private_bytes"] == 640_000 + cache
+    assert found["peak_resident_bytes"] == 640_000 + 640_000 + 2 * 160_000 + cache
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [

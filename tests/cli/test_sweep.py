@@ -641,13 +641,13 @@ def test_of_the_same_product_the_one_that_needs_least_is_recommended(sweep):
     assert report["recommended"] == {"values": {"batch": 1, "accum": 4}}
 
 
-# By hand: 6 * 0.6 + batch * 1024 * 1024 * 4 / 10^9; DPO 1.8 and 1.3 times that; GRPO + 0.3 * 119.
+# By hand, in GB of 10^9 bytes, then shown in GiB: 6 * 0.6 + batch * 1024 * 1024 * 4 / 10^9; DPO 1.8 and 1.3 times that; GRPO + 0.3 * 119.
 @pytest.mark.parametrize(
     "kind, lines",
     [
-        ("sft", ["batch=2 accum=1  SFT 3.6 GB 21.1 GB -83 %", "batch=16 accum=1 SFT 3.7 GB 80.9 GB -95 %"]),
-        ("dpo", ["batch=8 accum=1  DPO, 1.8 SFT 6.5 GB 46.8 GB -86 %", "DPO, 1.3 SFT 4.7 GB 46.8 GB -90 %"]),
-        ("grpo,gpu=0.3", ["batch=2 accum=1 GRPO 39.3 GB 21.1 GB +86 %", "batch=32 accum=1 GRPO 39.4 GB - -"]),
+        ("sft", ["batch=2 accum=1  SFT 3.4 GiB 19.7 GiB -83 %", "batch=16 accum=1 SFT 3.4 GiB 75.3 GiB -95 %"]),
+        ("dpo", ["batch=8 accum=1  DPO, 1.8 SFT 6.1 GiB 43.6 GiB -86 %", "DPO, 1.3 SFT 4.4 GiB 43.6 GiB -90 %"]),
+        ("grpo,gpu=0.3", ["batch=2 accum=1 GRPO 36.6 GiB 19.7 GiB +86 %", "batch=32 accum=1 GRPO 36.7 GiB - -"]),
     ],
 )
 def test_estimates_computed_by_hand(seed, kind, lines):
@@ -659,11 +659,11 @@ def test_estimates_computed_by_hand(seed, kind, lines):
 
 def test_estimates_without_a_program(sweep):
     done = sweep.run("--estimate=7B,hidden=3584,seq=2048,batch=4,sft")
-    assert done.returncode == 0 and "SFT      42.1 GB        -   -" in done.stdout  # 42 + 4*2048*3584*4/1e9 = 42.117
+    assert done.returncode == 0 and "SFT     39.2 GiB        -   -" in done.stdout  # 42 + 4*2048*3584*4/1e9 = 42.117 GB
     done = sweep.run("--estimate=1500M,dpo")
-    assert "16.2 GB" in done.stdout and "11.7 GB" in done.stdout and "without activations" in done.stdout
+    assert "15.1 GiB" in done.stdout and "10.9 GiB" in done.stdout and "without activations" in done.stdout
     done = sweep.run("--estimate=0.6B,hidden=1024,seq=1024,sft", "-p", "batch_size=1000,100")
-    assert re.search(r"batch_size=100 +SFT +4\.0 GB", done.stdout) and re.search(r"batch_size=1000 +SFT +7\.8 GB", done.stdout)
+    assert re.search(r"batch_size=100 +SFT +3\.7 GiB", done.stdout) and re.search(r"batch_size=1000 +SFT +7\.3 GiB", done.stdout)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@
 
 Each is loaded by a child of its own. Of each it prints "NAME RESIDENT PRIVATE": the bytes that its resident memory (the kernel's
 high-water mark) and its live bytes (the guard's peak) rose above those of the same process just before: with all libraries
-loaded, and a model of a few weights of the same family run.
+loaded, and a model of a few weights of the same family and dtype run.
 """
 
 import copy
@@ -65,7 +65,7 @@ def load(name, folder, tokens):
     import torch
     import transformers
 
-    family, kind, config, _, dtype, how, _ = fits_models.MODELS[name]
+    family, kind, config, stored, dtype, how, _ = fits_models.MODELS[name]
     loader = getattr(transformers, "AutoModelFor" + kind)
     few = copy.deepcopy(config)
     for key in few:
@@ -75,11 +75,12 @@ def load(name, folder, tokens):
             few[key] = 100
         elif key in ("intermediate_size", "d_ff", "ffn_dim", "encoder_ffn_dim", "decoder_ffn_dim"):
             few[key] = 64
-    small = loader.from_config(transformers.AutoConfig.for_model(family, **few))
+    # In the same dtype, for as many tokens: oneDNN compiles kernels for each shape of a product in BF16, tens of MiB of the program.
+    small = loader.from_config(transformers.AutoConfig.for_model(family, **few)).to(getattr(torch, dtype or stored))
     if how == "map":
         small.save_pretrained(folder + ".few")
-        small = loader.from_pretrained(folder + ".few")
-    use(small, kind, 16, torch)
+        small = loader.from_pretrained(folder + ".few", dtype="auto")
+    use(small, kind, tokens, torch)
     del small
     before = baseline()
     if how == "read":

@@ -19,6 +19,7 @@
 #include "model/model.h"
 #include "sparkguard_abi.h"
 #include "common/bytes.h"
+#include "common/command.h"
 #include "common/text.h"
 #include "common/tool.h"
 

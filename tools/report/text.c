@@ -13,6 +13,7 @@
 #include "report/report.h"
 #include "common/command.h"
 #include "common/table.h"
+#include "common/command.h"
 #include "common/text.h"
 #include "common/tool.h"
 

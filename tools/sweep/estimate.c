@@ -1,6 +1,6 @@
 /*
- * estimate.c - common formulas for the memory of a training run, compared with the measurements. The units are those of
- * the formulas: GB of 10^9 bytes, parameters in thousand millions, a machine of 119 GB.
+ * estimate.c - common formulas for the memory of a training run, compared with the measurements. They are computed in
+ * the units of the formulas: GB of 10^9 bytes, parameters in thousand millions, a machine of 119 GB. Output is in GiB as elsewhere.
  *
  *   SFT    6 * parameters + batch * seq * hidden * 4 / 10^9   (weights, optimizer and gradients; activations)
  *   DPO    1.8 * SFT in one published formula, 1.3 * SFT in another
@@ -18,6 +18,7 @@
 #include "common/text.h"
 
 #define MACHINE_GB 119
+#define MOST_GB 9e9 /* larger numbers of bytes do not fit 64 bits */
 
 enum { SFT, DPO_METHODOLOGY, DPO_SETUP, GRPO, DETAILED };
 
@@ -52,12 +53,6 @@ bool sweep_estimate(const struct sweep *sweep, const struct sweep_run *run, int 
     return true;
 }
 
-static const char *gb_text(char text[TEXT_SIZE_CAPACITY], double gb)
-{
-    snprintf(text, TEXT_SIZE_CAPACITY, "%.*f GB", gb < 1 ? 3 : 1, gb);
-    return text;
-}
-
 /* Formats how far an estimate is above or below the measurement. */
 static const char *off_text(char text[32], double gb, const struct sweep_run *run)
 {
@@ -81,8 +76,8 @@ static void put_lines(struct table *table, const struct sweep *sweep, const stru
         table_cell(table, is_first ? title : "", STYLE_PLAIN);
         is_first = false;
         table_cell(table, sweep_formula_name[formula], STYLE_PLAIN);
-        table_cell(table, gb_text(size, gb), STYLE_PLAIN);
-        table_cell(table, is_measured ? gb_text(size, (double)run->peak_bytes / 1e9) : "-", STYLE_PLAIN);
+        table_cell(table, text_size(size, gb < MOST_GB ? (uint64_t)(gb * 1e9 + 0.5) : UINT64_MAX - 1), STYLE_PLAIN);
+        table_cell(table, is_measured ? text_size(size, run->peak_bytes) : "-", STYLE_PLAIN);
         table_cell(table, off_text(off, gb, run), STYLE_PLAIN);
     }
     free(title);
@@ -104,6 +99,5 @@ void sweep_render_estimate(const struct sweep *sweep, const struct style *style)
     if (sweep->estimate.detailed == SWEEP_ROUGH && activations_gb(sweep, &sweep->run[0]) == 0)
         style_words(style, 0, STYLE_PLAIN,
                     "without activations: give hidden=, seq= and batch= as well, or sweep over seq and batch");
-    style_words(style, 0, STYLE_PLAIN,
-                "GB are 10^9 bytes, as in the formulas; off: how far they are above or below the measurement");
+    style_words(style, 0, STYLE_PLAIN, "off: how far the estimates are above or below the measurement");
 }

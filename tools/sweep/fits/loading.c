@@ -7,7 +7,9 @@
  *          resident too; the kernel takes them back where memory is short.
  *   read   each file is read into a buffer, from which the tensors are made.
  *
- * Experts that have a tensor each are copied in every case: programs merge them into one tensor for each layer.
+ * Experts that have a tensor each are copied in every case: programs merge them into one tensor for each layer. What they free
+ * meanwhile stays resident in part: the C library keeps up to twice its largest freed block (mallopt(3)), and such a block is at most
+ * the experts of a layer.
  */
 #include <inttypes.h>
 
@@ -40,17 +42,20 @@ struct fits_loading fits_loading_of(const struct fits *fits, const struct fits_m
 {
     struct fits_loading loading = {.weight_bytes = converted_bytes(fits, model)};
     bool is_copied = fits->load == FITS_LOAD_COPY || (fits->load != FITS_LOAD_READ && is_converted(fits, model));
-    uint64_t copied = loading.weight_bytes;
+    uint64_t copied = loading.weight_bytes, freed = 0;
     if (fits->load == FITS_LOAD_READ)
         loading.extra_bytes = model->largest_file_bytes > 0 ? model->largest_file_bytes : model->weight_bytes;
     else if (is_copied)
         loading.page_bytes = model->weight_bytes;
     else {
         copied = loading.page_bytes = model->merged_bytes;
+        if (model->cache.layers > 0)
+            freed = 2 * (model->merged_bytes / model->cache.layers);
     }
     loading.private_bytes = fits_sum(fits_sum(copied, loading.extra_bytes), cache_bytes);
     loading.resident_bytes =
         fits_sum(fits_sum(loading.weight_bytes, loading.extra_bytes), fits_sum(loading.page_bytes, cache_bytes));
+    loading.resident_bytes = fits_sum(loading.resident_bytes, freed);
     return loading;
 }
 
