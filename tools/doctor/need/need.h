@@ -32,7 +32,7 @@ struct need_request {
     struct sg_size size;
     int64_t wait_ns; /* NEED_ENDLESS: without end */
     bool is_json;
-    char **command; /* NULL: none */
+    char **command;                 /* NULL: none */
     void (*inherited_sigpipe)(int); /* what the command gets back */
 };
 
