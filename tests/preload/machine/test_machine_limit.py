@@ -84,6 +84,7 @@ def test_peak_of_a_job_is_of_processes_that_grow_at_one_moment(place, processes)
 @pytest.mark.parametrize("attempt", range(3))
 def test_peak_of_a_job_is_not_of_a_killed_process_and_its_successor(place, successor, attempt):
     text = f"""
+import signal
 def begin(is_first=False):
     come = os.pipe()
     child = os.fork()
