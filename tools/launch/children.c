@@ -160,6 +160,8 @@ static void keep_descendants(struct processes *all)
 /* Returns why the library is not in a process, and what to do about it. */
 static const char *advice_about(uint32_t pid, const char *status)
 {
+    static const char lost[] =
+        "has lost LD_PRELOAD from its environment: put sparkguard behind what clears it (env -i sparkguard PROGRAM)";
     static const char *const advice[HOST_WHY_COUNT] = {
         [HOST_WHY_UNKNOWN] = "cannot be looked at: sparkguard --check PROGRAM may tell why",
         [HOST_WHY_FOREIGN] = "is for another architecture: take a build for this machine, or bound it by --jail=SIZE",
@@ -167,8 +169,7 @@ static const char *advice_about(uint32_t pid, const char *status)
         [HOST_WHY_MUSL] = "is linked with musl: take a build for glibc, or bound it by --jail=SIZE",
         [HOST_WHY_NOT_FOUND] =
             "did not find the library: it sees other files, as in a container; put sparkguard into it",
-        [HOST_WHY_NO_PRELOAD] = "has lost LD_PRELOAD from its environment: put sparkguard behind what clears it (env "
-                                "-i sparkguard PROGRAM)",
+        [HOST_WHY_NO_PRELOAD] = lost,
     };
     if (procfs_number_after(status, "Uid") != getuid())
         return "runs as another user: write sudo sparkguard PROGRAM, not sparkguard sudo PROGRAM";

@@ -2,6 +2,7 @@
  * tree.c - finds the parents of a job's processes, and folds the smallest of very many processes.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "model/model.h"
 #include "common/text.h"
@@ -21,7 +22,10 @@ void model_parents_fill(struct model *model)
     DL_FOREACH (model->jobs, job) {
         struct model_process *process, *known, *by_pid = NULL;
         DL_FOREACH (job->processes, process) {
-            const uint32_t parent[2] = {process->parent_pid, process->pid_namespace};
+            uint32_t parent[2];
+            memset(parent, 0, sizeof parent); /* the linters follow no initialiser into the hash */
+            parent[0] = process->parent_pid;
+            parent[1] = process->pid_namespace;
             HASH_FIND(hh, by_pid, parent, sizeof parent, process->parent);
             if (process->parent != NULL && process->parent->run != process->run)
                 process->parent = NULL; /* in an earlier run, another process had this PID */

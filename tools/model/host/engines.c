@@ -39,8 +39,10 @@ static json_t *parse(const char *path)
 static char *name_in(const json_t *text)
 {
     const char *name = json_string_value(text);
-    name += name != NULL && name[0] == '/';
-    return name != NULL && name[0] != '\0' ? text_copy(name, NAME_MAX_BYTES) : NULL;
+    if (name == NULL)
+        return NULL;
+    name += name[0] == '/';
+    return name[0] != '\0' ? text_copy(name, NAME_MAX_BYTES) : NULL;
 }
 
 static char *docker_name(const char *id)
