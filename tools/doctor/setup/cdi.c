@@ -10,6 +10,7 @@
 
 #include "common/json.h"
 #include "common/text.h"
+#include "common/toml.h"
 #include "doctor/setup/setup.h"
 
 /* Returns the shared directory of this host: what sparkguard-runtime's file says, else the default. */
@@ -18,7 +19,7 @@ static char *find_shared(const struct doctor *doctor)
     char *text, *shared = NULL;
     size_t length;
     if (setup_read(doctor, SETUP_CONFIGURATION, &text, &length) == SETUP_READ)
-        shared = setup_toml_value(text, "", "shared");
+        shared = toml_value(text, "", "shared");
     free(text);
     if (shared != NULL && shared[0] == '/')
         return shared;

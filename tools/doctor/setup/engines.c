@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/text.h"
+#include "common/toml.h"
 #include "doctor/setup/setup.h"
 
 #define ENGINE "/etc/containers/containers.conf.d/60-sparkguard.conf"
@@ -18,7 +19,7 @@ static char *podman_runtime(const struct setup *setup)
     size_t length;
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         if (setup_read(setup->doctor, files[i], &text, &length) == SETUP_READ) {
-            char *value = setup_toml_value(text, "engine", "runtime");
+            char *value = toml_value(text, "engine", "runtime");
             if (value != NULL) {
                 free(runtime);
                 runtime = value;
@@ -64,10 +65,10 @@ char *setup_podman(struct setup *setup)
 static char *containerd_runtime(const struct setup *setup, const char *text, const char *plugin)
 {
     char *section = text_format("%s.containerd", plugin);
-    char *name = setup_toml_value(text, section, "default_runtime_name");
+    char *name = toml_value(text, section, "default_runtime_name");
     free(section);
     section = text_format("runtimes.%s.options", name != NULL && name[0] != '\0' ? name : "runc");
-    char *program = setup_toml_value(text, section, "BinaryName");
+    char *program = toml_value(text, section, "BinaryName");
     char *next = setup_find_program(setup->doctor, program != NULL && program[0] != '\0' ? program : "runc");
     free(program);
     free(section);
@@ -77,7 +78,7 @@ static char *containerd_runtime(const struct setup *setup, const char *text, con
 
 static void add_containerd(struct setup *setup, const char *text, const char *plugin)
 {
-    char *cgroup = setup_toml_value(text, "runtimes.runc.options", "SystemdCgroup");
+    char *cgroup = toml_value(text, "runtimes.runc.options", "SystemdCgroup");
     char *block = text_format("%s[plugins.\"%s\".containerd.runtimes.sparkguard]\n"
                               "  runtime_type = \"io.containerd.runc.v2\"\n"
                               "  [plugins.\"%s\".containerd.runtimes.sparkguard.options]\n"
@@ -110,8 +111,8 @@ char *setup_containerd(struct setup *setup)
         text = text_copy("", 1);
     else if (file == SETUP_READ)
         setup_cut_block(text);
-    char *version = text != NULL ? setup_toml_value(text, "", "version") : NULL;
-    char *disabled = text != NULL ? setup_toml_value(text, "", "disabled_plugins") : NULL;
+    char *version = text != NULL ? toml_value(text, "", "version") : NULL;
+    char *disabled = text != NULL ? toml_value(text, "", "disabled_plugins") : NULL;
     bool is_third = version != NULL && strcmp(version, "3") == 0;
     const char *plugin = is_third ? "io.containerd.cri.v1.runtime" : "io.containerd.grpc.v1.cri";
     if (text == NULL)

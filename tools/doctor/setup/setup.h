@@ -59,14 +59,9 @@ char *setup_find_runtime(const struct doctor *doctor);
 enum { SETUP_SUM_CAPACITY = 32 };
 const char *setup_sum(char sum[SETUP_SUM_CAPACITY], const char *bytes, size_t length);
 
-/* toml.c: reads single values of a TOML file, line by line; enough for what engines' own tools write. */
-/* Returns the value of `key`, without quotes, of the last section that ends with `section` ("" for the top); NULL if it is
- * not set. */
-char *setup_toml_value(const char *text, const char *section, const char *key);
+/* step.c: print one step of the script. */
 /* Cuts our own block out of a text, in place. */
 void setup_cut_block(char *text);
-
-/* step.c: print one step of the script. */
 /* A comment of one paragraph. */
 void setup_comment(const struct setup *setup, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A step that says what is left for a person to do. */

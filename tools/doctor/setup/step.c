@@ -162,3 +162,13 @@ char *setup_json_text(const json_t *json, const char *example)
     free(dumped);
     return text;
 }
+
+void setup_cut_block(char *text)
+{
+    char *begin, *end;
+    while ((begin = strstr(text, SETUP_BLOCK_BEGIN "\n")) != NULL &&
+           (end = strstr(begin, "\n" SETUP_BLOCK_END "\n")) != NULL) {
+        end += sizeof "\n" SETUP_BLOCK_END "\n" - 1;
+        memmove(begin, end, strlen(end) + 1);
+    }
+}

@@ -1,12 +1,14 @@
 /*
- * toml.c - see setup.h. A value ends with its line; tables in braces and keys with dots are not looked into.
+ * toml.c - see toml.h.
  */
 #define _GNU_SOURCE
+#include "common/toml.h"
+
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/text.h"
-#include "doctor/setup/setup.h"
 
 /* Returns whether a header's name, without brackets, quotes and blanks, ends with the section's. */
 static bool is_section(const char *line, size_t length, const char *section)
@@ -36,7 +38,7 @@ static char *value_of(const char *text, size_t length)
     return text_copy(text, length);
 }
 
-char *setup_toml_value(const char *text, const char *section, const char *key)
+char *toml_value(const char *text, const char *section, const char *key)
 {
     bool is_in = section[0] == '\0';
     size_t key_length = strlen(key);
@@ -60,14 +62,4 @@ char *setup_toml_value(const char *text, const char *section, const char *key)
         value = value_of(at, (size_t)(line + length - at));
     }
     return value;
-}
-
-void setup_cut_block(char *text)
-{
-    char *begin, *end;
-    while ((begin = strstr(text, SETUP_BLOCK_BEGIN "\n")) != NULL &&
-           (end = strstr(begin, "\n" SETUP_BLOCK_END "\n")) != NULL) {
-        end += sizeof "\n" SETUP_BLOCK_END "\n" - 1;
-        memmove(begin, end, strlen(end) + 1);
-    }
 }
