@@ -456,17 +456,22 @@ def test_a_list_that_no_set_up_has_written_is_not_acted_on(root, line):
     assert (done.returncode, done.stdout.count("\n")) == (3, 2) and "no set-up has written this" in done.stderr
 
 
-def test_wrappers_stay_while_containers_run_by_them(root):
+def test_an_engines_part_stays_while_containers_run_by_it(root):
+    """Podman cannot end a container whose runtime it does not know any more."""
+    before = root.state()
     root.set_up()
     options = root.write("run/containerd/io.containerd.runtime.v2.task/moby/1/options.json", f'{{"binary_name":"/{WRAPPERS}/docker-runtime"}}')
     hosts = root.write("var/lib/docker/containers/1/hostconfig.json", '{"Runtime":"sparkguard"}')
     said = root.undo(status=1)
-    assert f"left: /{WRAPPERS}/docker-runtime: containers run by it" in said and "1 containers of Docker" in said
-    assert (root.path / WRAPPERS / "docker-runtime").exists() and "sparkguard" not in root.read(DAEMON)
+    assert said.count(f"left: docker: containers run by /{WRAPPERS}/docker-runtime") == 1 and "1 containers of Docker" in said
+    assert (root.path / WRAPPERS / "docker-runtime").exists() and "sparkguard" in root.read(DAEMON)
+    assert not (root.path / PODMAN).exists() and "sparkguard" not in root.read(CONTAINERD)
     options.unlink()
     hosts.unlink()
     root.undo()
-    assert not (root.path / WRAPPERS).exists() and not (root.path / STATE).exists()
+    for folder in ("run/containerd", "var/lib/docker"):
+        shutil.rmtree(root.path / folder)
+    assert root.state() == before
 
 
 # ---- the command line -----------------------------------------------------------------------------------------------

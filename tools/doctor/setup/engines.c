@@ -42,17 +42,19 @@ char *setup_podman(struct setup *setup)
     if (next == NULL) {
         setup_leave(setup, "Podman: its runtime, %s, is not installed", name[0] != '\0' ? name : "crun or runc");
     } else if (setup_wrap(setup, "podman", next)) {
-        const char *base = strrchr(next, '/') + 1;
+        const char *more = strcmp(strrchr(next, '/') + 1, "crun") == 0 ? ", \"sparkguard\"" : "";
         char *text = text_format(
             "# Made by sparkguard-doctor --setup.\n"
             "[engine]\n"
             "runtime = \"sparkguard\"\n"
             "runtime_supports_json = [\"crun\", \"runc\", \"kata\", \"runsc\", \"youki\", \"krun\", \"sparkguard\"]\n"
+            "# Podman 4.3 reads the second name, its manual and later ones the first.\n"
             "runtime_supports_nocgroups = [\"crun\", \"krun\"%s]\n"
+            "runtime_supports_nocgroup = [\"crun\", \"krun\"%s]\n"
             "\n"
             "[engine.runtimes]\n"
             "sparkguard = [\"%s/podman-runtime\"]\n",
-            strcmp(base, "crun") == 0 ? ", \"sparkguard\"" : "", SETUP_WRAPPERS);
+            more, more, SETUP_WRAPPERS);
         setup_comment(setup, "Podman: a runtime for all new containers. Containers that exist keep theirs.");
         (void)setup_put(setup, ENGINE, "644", text);
         free(text);

@@ -34,23 +34,24 @@ static const struct {
              "    { rm \"$root$1\" && forget \"file $1 $2 $3 $4\" && changed=yes && say \"removed $1\"; } || miss \"$1 "
              "could not be removed\"\n"
              "}\n"},
-    {"drop_wrapper",
-     "runs() { # WRAPPER: whether containers were started by it and run\n"
-     "    grep -qsF -e \"$1\" \"$root\"/run/containerd/io.containerd.runtime.v2.task/*/*/options.json \\\n"
-     "        \"$root\"/run/docker/containerd/daemon/io.containerd.runtime.v2.task/*/*/options.json && return 0\n"
-     "    for each in \"$root\"/proc/[0-9]*; do\n"
-     "        name=$(cat \"$each/comm\" 2>/dev/null) || continue\n"
-     "        [ \"$name\" != conmon ] || ! grep -qsaF -e \"$1\" \"$each/cmdline\" || return 0\n"
-     "    done\n"
+    {"idle",
+     "idle() { # ENGINE: whether no container runs that was started by its wrapper; else its part must stay\n"
+     "    wrapper=" SETUP_WRAPPERS "/$1-runtime\n"
+     "    case $busy in *\" $1 \"*) return 1 ;; esac\n"
+     "    if ! grep -qsF -e \"$wrapper\" \"$root\"/run/containerd/io.containerd.runtime.v2.task/*/*/options.json \\\n"
+     "        \"$root\"/run/docker/containerd/daemon/io.containerd.runtime.v2.task/*/*/options.json; then\n"
+     "        for each in \"$root\"/proc/[0-9]*; do\n"
+     "            name=$(cat \"$each/comm\" 2>/dev/null) || continue\n"
+     "            [ \"$name\" != conmon ] || ! grep -qsaF -e \"$wrapper\" \"$each/cmdline\" || break\n"
+     "            name=\n"
+     "        done\n"
+     "        [ \"$name\" = conmon ] || return 0\n"
+     "    fi\n"
+     "    busy=\"$busy $1 \"\n"
+     "    miss \"$1: containers run by $wrapper; end them, then do --setup=undo again\"\n"
      "    return 1\n"
      "}\n"
-     "drop_wrapper() { # FILE KIND BEFORE AFTER NOW\n"
-     "    if runs \"$1\"; then\n"
-     "        miss \"$1: containers run by it; end them, then do --setup=undo again\"\n"
-     "    else\n"
-     "        drop \"$@\"\n"
-     "    fi\n"
-     "}\n"},
+     "busy='' name=''\n"},
     {"cut", "cut_out() { # FILE KIND BEFORE AFTER NOW: our block alone\n"
             "    has \"file $1 $2 $3 $4\" && is \"$1\" \"$5\" || return 0\n"
             "    new=$root$1.sparkguard-new\n"
@@ -88,7 +89,7 @@ static const struct {
              "}\n"},
     {"release", "release() { # FOLDER: with what guarded programs have left in it\n"
                 "    has \"shared $1\" || return 0\n"
-                "    { rm -rf \"${root:?}$1\" && forget \"shared $1\" && say \"removed $1\"; } || miss \"$1 could not "
+                "    { rm -rf \"$root${1:?}\" && forget \"shared $1\" && say \"removed $1\"; } || miss \"$1 could not "
                 "be removed\"\n"
                 "}\n"},
     {"ungroup", "ungroup() { # SUM: of /etc/group before; what groupadd had kept beside it is put back, unless other "
@@ -124,8 +125,7 @@ struct undo {
 static void call(struct undo *undo, const char *name, const char *words)
 {
     for (size_t i = 0; i < FUNCTIONS; i++)
-        undo->uses[i] = undo->uses[i] || strcmp(functions[i].name, name) == 0 ||
-                        (strcmp(functions[i].name, "drop") == 0 && strcmp(name, "drop_wrapper") == 0);
+        undo->uses[i] = undo->uses[i] || strcmp(functions[i].name, name) == 0;
     fprintf(undo->stream, "%s %s", strcmp(name, "cut") == 0 ? "cut_out" : name, words);
 }
 
@@ -168,6 +168,21 @@ static bool begins_with(const char *text, const char *start)
     return strncmp(text, start, strlen(start)) == 0;
 }
 
+/* Returns the engine whose part a file is, NULL if it is none's. */
+static const char *engine_of(const char *path)
+{
+    static const char *const parts[][2] = {{SETUP_DAEMON_JSON, "docker"},
+                                           {SETUP_WRAPPERS "/docker-runtime", "docker"},
+                                           {"/etc/containers/containers.conf.d/60-sparkguard.conf", "podman"},
+                                           {SETUP_WRAPPERS "/podman-runtime", "podman"},
+                                           {"/etc/containerd/config.toml", "containerd"},
+                                           {SETUP_WRAPPERS "/containerd-runtime", "containerd"}};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        if (strcmp(path, parts[i][0]) == 0)
+            return parts[i][1];
+    return NULL;
+}
+
 /* word: "file" PATH KIND BEFORE AFTER; line: these without the first. */
 static void undo_file(struct undo *undo, char *word[WORDS_MAX], const char *line)
 {
@@ -175,6 +190,12 @@ static void undo_file(struct undo *undo, char *word[WORDS_MAX], const char *line
     size_t length;
     const char *path = word[1], *kind = word[2], *before = word[3], *after = word[4];
     enum setup_file file = setup_read(undo->setup.doctor, path, &text, &length);
+    const char *engine = engine_of(path);
+    if (engine != NULL) { /* a running container needs its engine's part to be ended */
+        fputs("if ", undo->stream);
+        call(undo, "idle", engine);
+        fputs("; then\n", undo->stream);
+    }
     if (file == SETUP_READ)
         setup_sum(sum, text, length);
     if (file == SETUP_ABSENT || (file == SETUP_READ && strcmp(sum, before) == 0)) {
@@ -185,11 +206,7 @@ static void undo_file(struct undo *undo, char *word[WORDS_MAX], const char *line
         fputs(" 'cannot be read, or is no regular file any more; run sparkguard-doctor --setup=undo as root'\n",
               undo->stream);
     } else if (strcmp(sum, after) == 0) {
-        call(undo,
-             strcmp(before, "none") != 0             ? "back"
-             : begins_with(path, SETUP_WRAPPERS "/") ? "drop_wrapper"
-                                                     : "drop",
-             line);
+        call(undo, strcmp(before, "none") != 0 ? "back" : "drop", line);
         fprintf(undo->stream, " %s\n", sum);
     } else if (strcmp(kind, "json") == 0 && strlen(text) == length) {
         undo_json(undo, line, before, text, sum);
@@ -203,6 +220,8 @@ static void undo_file(struct undo *undo, char *word[WORDS_MAX], const char *line
     }
     if (strcmp(path, SETUP_DAEMON_JSON) == 0)
         fputs("reload docker\n", undo->stream);
+    if (engine != NULL)
+        fputs("fi\n", undo->stream);
     free(text);
 }
 
