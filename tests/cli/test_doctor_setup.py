@@ -246,7 +246,8 @@ def test_containerd_of_an_old_file_is_left_and_of_docker_alone_is_passed_over(ro
 def test_only_services_that_are_there_get_a_drop_in(root):
     root.write("etc/systemd/system/jupyterhub@.service", "[Service]\nExecStart=/opt/jupyter\n")
     root.write("etc/systemd/system/jupyter x.service", "[Service]\n")
-    root.set_up()
+    said = root.set_up()
+    assert "    systemctl restart jupyterhub@*.service\n    systemctl restart ollama.service\n" in said
     drop_ins = sorted(str(path.relative_to(root.path)) for path in (root.path / "etc/systemd/system").glob("*.d/*"))
     assert drop_ins == ["etc/systemd/system/jupyterhub@.service.d/60-sparkguard.conf", OLLAMA]
     assert f"Environment=LD_PRELOAD=/{LIBRARY}\n" in root.read(OLLAMA)
@@ -428,6 +429,8 @@ def test_folders_in_which_others_have_files_stay(root):
     root.write("run/sparkguard/shared/machine.ledger", "x")
     said = root.undo()
     assert "kept /etc/docker, which is not empty" in said and "kept /var/lib/sparkguard" in said
+    # Another group could be given its number, and with that the records.
+    assert "kept the group sparkguard, which owns /var/lib/sparkguard" in said and "sparkguard:" in root.read("etc/group")
     assert root.read("etc/docker/key.json") == "{}" and not (root.path / "run/sparkguard").exists()
     assert not (root.path / STATE).exists()
 

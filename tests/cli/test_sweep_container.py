@@ -116,6 +116,15 @@ def test_after_the_set_up_no_option_is_needed(sweep, client):
     assert outcomes(sweep.json(*grow("2,4", *client))) == {2: "ok", 4: "ok"}
 
 
+def test_a_docker_that_is_podmans_goes_by_podmans_file(sweep):
+    sweep.set_up()
+    (sweep.root / "etc/docker/daemon.json").unlink()
+    assert outcomes(sweep.json(*grow("2", "docker", "run"))) == {2: "ok"}
+    (sweep.root / "usr/bin").mkdir(parents=True)
+    (sweep.root / "usr/bin/dockerd").touch()
+    assert sweep.run("--fresh", *grow("2", "docker", "run")).returncode == 125
+
+
 REFUSED = [
     (("docker", "run"), "the container would not be guarded: sparkguard-doctor --setup | sudo sh"),
     (("podman", "run"), "the container would not be guarded"),

@@ -23,6 +23,7 @@ mount -t tmpfs -o mode=755 tmpfs "$1"
 cd "$1"
 mkdir -p usr var/lib var/log var/tmp run tmp dev proc sys root build image .upper .work
 for each in bin sbin lib lib64; do ln -s "usr/$each" "$each"; done
+ln -s ../run var/run
 cp -a /etc etc
 cp -a "$2/etc/." etc
 mount -t overlay overlay -o "lowerdir=$2/usr:/usr,upperdir=$1/.upper,workdir=$1/.work" usr

@@ -10,6 +10,7 @@ import time
 
 import pytest
 from engine_machine import Machine, require_machine
+from waiting import wait_for
 
 LIBRARY = "/usr/local/lib/libsparkguard.so"
 WRAPPERS = "/usr/local/lib/sparkguard"
@@ -17,7 +18,7 @@ OLLAMA = "[Unit]\nDescription=x\n[Service]\nExecStart=/bin/true\n"
 INFO = """
 import socket
 link = socket.socket(socket.AF_UNIX)
-link.connect("/tmp/docker.sock")
+link.connect("/run/docker.sock")
 link.sendall(b"GET /info HTTP/1.0\\r\\n\\r\\n")
 print(link.makefile().read().partition("\\n\\n")[2])
 """
@@ -43,16 +44,15 @@ def machine(build, tmp_path_factory):
 @contextlib.contextmanager
 def dockerd(machine):
     """What dockerd tells of itself, while it runs."""
-    options = "--iptables=false --bridge=none --data-root /tmp/docker --exec-root /tmp/docker-run -H unix:///tmp/docker.sock -p /tmp/docker.pid"
-    daemon = machine.start(f"rm -f /tmp/docker.sock; exec dockerd {options}")
+    daemon = machine.start("rm -f /run/docker.sock /run/docker.pid; exec dockerd --iptables=false --bridge=none")
     try:
         end = time.monotonic() + 60
-        while machine.run("test -S /tmp/docker.sock", status=None).returncode != 0:
+        while machine.run("test -S /run/docker.sock", status=None).returncode != 0:
             assert daemon.poll() is None and time.monotonic() < end, daemon.communicate(timeout=9)[0]
             time.sleep(0.1)
         yield json.loads(machine.run(f"python3 -c '{INFO}'").stdout)
     finally:
-        machine.run("kill $(cat /tmp/docker.pid)", status=None)
+        machine.run("kill $(cat /run/docker.pid)", status=None)
         daemon.communicate(timeout=60)
 
 
@@ -157,7 +157,7 @@ def test_a_second_set_up_changes_nothing(machine):
 
 
 def test_after_undo_engines_and_logins_are_as_before(machine):
-    machine.run("rm -rf /var/lib/sparkguard/*")  # of programs that were guarded
+    machine.run("rm -rf /var/lib/sparkguard/*")  # records of programs that were guarded
     said = machine.run("sparkguard-doctor --setup=undo >/tmp/undo.sh; sh /tmp/undo.sh").stdout
     assert "removed the group sparkguard" in said and "removed /var/lib/sparkguard\n" in said
     with dockerd(machine) as info:
@@ -202,3 +202,30 @@ def test_what_a_running_container_needs_stays_until_it_has_ended(machine):
     assert killed.returncode == 0, killed.stderr
     machine.run("sparkguard-doctor --setup=undo | sh")
     assert not (machine.root / f".{WRAPPERS}").exists() and not (machine.root / "var/lib/sparkguard-setup").exists()
+
+
+def test_docker_is_set_up_and_undone_without_a_restart(machine):
+    """As an administrator would do it who was given root by sudo, while dockerd runs."""
+    run = "docker run --rm --network none -v /usr:/usr:ro"
+    guard = f"-v /run/sparkguard/shared:/run/sparkguard/shared -v {LIBRARY}:{LIBRARY}:ro -e SPARKGUARD_DIR=/run/sparkguard/shared -e LD_PRELOAD={LIBRARY}"
+
+    def has_default(name):
+        wait_for(name, lambda: json.loads(machine.run(f"python3 -c '{INFO}'").stdout)["DefaultRuntime"] == name)
+
+    with dockerd(machine):
+        machine.run("tar -C /image --exclude=./usr/* -c . | docker import - image")
+        machine.run(f"export SUDO_USER=tester; sparkguard-doctor --setup | sh")
+        assert "tester" in machine.run("getent group sparkguard").stdout
+        has_default("sparkguard")
+        assert machine.run(f"{run} image sh -c 'echo hello; exit 7'", status=7).stdout == "hello\n"
+        code = "import sys; held = bytearray(int(sys.argv[1]) << 20)"
+        swept = machine.run(f"sparkguard-sweep --unclean --json -p n=50,100 -- {run} {guard} image python3 -c '{code}' {{n}}")
+        assert [run["status"] for run in json.loads(swept.stdout)["runs"]] == ["ok", "ok"]
+        machine.run(f"{run.replace('--rm', '-d --name held')} image sleep 300")
+        done = machine.run("sparkguard-doctor --setup=undo | sh", status=1)
+        assert f"left: docker: containers run by {WRAPPERS}/docker-runtime" in done.stderr and "1 containers of Docker" in done.stdout
+        machine.run("docker rm -f held")
+        machine.run(f"rm -rf /var/lib/sparkguard/* && sparkguard-doctor --setup=undo | sh")
+        has_default("runc")
+        assert machine.run(f"{run} image echo hello").stdout == "hello\n"
+    assert machine.run("getent group sparkguard", status=2).stdout == ""

@@ -126,7 +126,7 @@ static bool is_elsewhere(const char *address)
 /* Reads the options before "run". Returns its index, 0 if the client is told to do something else. */
 static size_t find_run(char *const *words, size_t at, struct options *options)
 {
-    static const char *const flags[] = {"--debug", "--tls",   "--tlsverify",       "--remote",     "--syslog",
+    static const char *const flags[] = {"--debug", "--tls",   "--tlsverify",       "--remote", "--syslog",
                                         "--noout", "--trace", "--transient-store", NULL};
     const char *value;
     while (words[at] != NULL && words[at][0] == '-') {
@@ -187,40 +187,63 @@ static void read_options(char *const *words, size_t at, struct options *options)
     options->image = words[at] != NULL ? at : 0;
 }
 
-/* Reads a file below SPARKGUARD_SYSTEM_ROOT. Returns "" if it cannot be read. The caller frees. */
+/* Returns a path below SPARKGUARD_SYSTEM_ROOT. The caller frees. */
+static char *below_root(const char *path)
+{
+    const char *root = getenv(sg_option_table[SG_OPTION_SYSTEM_ROOT].variable);
+    return text_format("%s%s", root != NULL && strcmp(root, "/") != 0 ? root : "", path);
+}
+
+/* Reads a file below the root. Returns "" if it cannot be read. The caller frees. */
 static char *read_file(const char *path)
 {
-    const char *root = getenv("SPARKGUARD_SYSTEM_ROOT");
-    char *full = text_format("%s%s", root != NULL && strcmp(root, "/") != 0 ? root : "", path);
-    char *text = tool_allocate(FILE_CAPACITY, 1);
+    char *full = below_root(path), *text = tool_allocate(FILE_CAPACITY, 1);
     if (procfs_read_text(full, text, FILE_CAPACITY) < 0)
         text[0] = '\0';
     free(full);
     return text;
 }
 
-/* Returns whether a container that names no runtime gets sparkguard's. */
-static bool is_default(const char *client)
+static bool is_there(const char *path)
+{
+    char *full = below_root(path);
+    bool is_found = access(full, F_OK) == 0;
+    free(full);
+    return is_found;
+}
+
+static bool is_dockers_default(void)
+{
+    char *text = read_file("/etc/docker/daemon.json");
+    json_t *root = json_loads(text, 0, NULL);
+    const char *name = json_string_value(json_object_get(root, "default-runtime"));
+    bool is_ours = name != NULL && strcmp(name, "sparkguard") == 0;
+    json_decref(root);
+    free(text);
+    return is_ours;
+}
+
+static bool is_podmans_default(void)
 {
     static const char *const files[] = {"/etc/containers/containers.conf.d/60-sparkguard.conf",
                                         "/etc/containers/containers.conf"};
     bool is_ours = false;
-    if (strcmp(client, "docker") == 0) {
-        char *text = read_file("/etc/docker/daemon.json");
-        json_t *root = json_loads(text, 0, NULL);
-        const char *name = json_string_value(json_object_get(root, "default-runtime"));
+    for (size_t i = 0; i < sizeof files / sizeof files[0] && !is_ours; i++) {
+        char *text = read_file(files[i]), *name = toml_value(text, "engine", "runtime");
         is_ours = name != NULL && strcmp(name, "sparkguard") == 0;
-        json_decref(root);
+        free(name);
         free(text);
-    } else if (strcmp(client, "podman") == 0) {
-        for (size_t i = 0; i < sizeof files / sizeof files[0] && !is_ours; i++) {
-            char *text = read_file(files[i]), *name = toml_value(text, "engine", "runtime");
-            is_ours = name != NULL && strcmp(name, "sparkguard") == 0;
-            free(name);
-            free(text);
-        }
     }
     return is_ours;
+}
+
+/* Returns whether a container that names no runtime gets sparkguard's. */
+static bool is_default(const char *client)
+{
+    if (strcmp(client, "docker") == 0)
+        return is_dockers_default() || (!is_there("/usr/bin/dockerd") && !is_there("/usr/sbin/dockerd") &&
+                                        is_podmans_default()); /* Podman's "docker" */
+    return strcmp(client, "podman") == 0 && is_podmans_default();
 }
 
 /* Returns why a container of these options cannot be measured, as the rest of a sentence; NULL if it can. */

@@ -95,7 +95,7 @@ static void merge(struct setup *setup, json_t *root, const char *before)
     setup_comment(setup, "Docker: a runtime for all containers that name none. Running containers stay as they are; "
                          "dockerd takes the file without a restart.");
     setup_put_json(setup, SETUP_DAEMON_JSON, before, after);
-    fputs("reload docker\n", setup->stream);
+    fputs("[ -z \"$changed\" ] || reload_docker\n", setup->stream);
     free(after);
 }
 

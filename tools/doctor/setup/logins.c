@@ -152,8 +152,11 @@ static void put_unit(struct setup *setup, const char *unit)
                                  "# If the kernel must kill, then this and not sshd.\n"
                                  "OOMScoreAdjust=500\n",
                                  setup->library, SETUP_SHARED, SETUP_SHARED);
+        const char *instance = strstr(unit, "@."); /* a template is restarted by its instances */
+        int stem_length = instance != NULL ? (int)(instance - unit) + 1 : (int)strlen(unit);
         if (setup_put(setup, path, "644", text))
-            fprintf(setup->stream, "later 'systemctl restart %s'\n", unit);
+            fprintf(setup->stream, "later 'systemctl restart %.*s%s'\n", stem_length, unit,
+                    instance != NULL ? "*.service" : "");
         free(text);
     }
     free(path);

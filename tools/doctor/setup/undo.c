@@ -75,6 +75,22 @@ static const struct {
                 "        miss \"$1 could not be written\"\n"
                 "    }\n"
                 "}\n"},
+    {"undefault", "undefault() { # SUM: dockerd keeps a default that its file stops to name; a file that names one, "
+                  "the input, is there once\n"
+                  "    file=/etc/docker/daemon.json\n"
+                  "    docker_pid >/dev/null && [ -z \"$root\" ] && [ \"$(sum \"$file\")\" = \"$1\" ] || return 0\n"
+                  "    { cp -p \"$file\" \"$file.sparkguard-now\" && cp -p \"$file\" \"$file.sparkguard-new\" && cat "
+                  ">\"$file.sparkguard-new\" &&\n"
+                  "        mv \"$file.sparkguard-new\" \"$file\"; } || miss 'dockerd must be restarted before a "
+                  "container can be started'\n"
+                  "    reload_docker\n"
+                  "    for each in 1 2 3 4 5 6 7 8 9 10; do\n"
+                  "        [ \"$(docker info --format '{{.DefaultRuntime}}' 2>/dev/null)\" = sparkguard ] || [ "
+                  "\"$each\" -lt 4 ] || break\n"
+                  "        sleep 0.5\n"
+                  "    done\n"
+                  "    mv \"$file.sparkguard-now\" \"$file\"\n"
+                  "}\n"},
     {"look", "look() { # FILE KIND BEFORE AFTER WHY: for a person\n"
              "    ! has \"file $1 $2 $3 $4\" || miss \"$1 $5\"\n"
              "}\n"},
@@ -94,7 +110,12 @@ static const struct {
                 "}\n"},
     {"ungroup", "ungroup() { # SUM: of /etc/group before; what groupadd had kept beside it is put back, unless other "
                 "groups have changed\n"
-                "    has \"group $1\" || return 0\n"
+                "    has \"group $1\" && [ -z \"$missed\" ] || return 0\n"
+                "    if [ -d \"$root" SETUP_HISTORY "\" ]; then\n"
+                "        say 'kept the group sparkguard, which owns " SETUP_HISTORY "'\n"
+                "        forget \"group $1\"\n"
+                "        return 0\n"
+                "    fi\n"
                 "    groupdel ${root:+-P \"$root\"} sparkguard || {\n"
                 "        miss 'the group sparkguard could not be removed'\n"
                 "        return 0\n"
@@ -168,6 +189,30 @@ static bool begins_with(const char *text, const char *start)
     return strncmp(text, start, strlen(start)) == 0;
 }
 
+/* Prints the step that has dockerd forget the runtime: a file that still names a default one, for a moment. */
+static void undo_default(struct undo *undo, const char *text, const char *sum)
+{
+    char *before_text, *ignored = NULL, *fault = NULL;
+    size_t length;
+    json_t *now = setup_docker_parse(text, &fault), *before = NULL;
+    if (setup_read(undo->setup.doctor, SETUP_STATE "/before" SETUP_DAEMON_JSON, &before_text, &length) == SETUP_READ)
+        before = setup_docker_parse(before_text, &ignored);
+    if (now != NULL) {
+        (void)setup_docker_without(now, before);
+        if (json_object_get(now, "default-runtime") == NULL)
+            json_object_set_new(now, "default-runtime", json_string("runc"));
+        char *content = setup_json_text(now, text);
+        call(undo, "undefault", sum);
+        setup_document(undo->stream, content);
+        free(content);
+    }
+    json_decref(now);
+    json_decref(before);
+    free(before_text);
+    free(ignored);
+    free(fault);
+}
+
 /* Returns the engine whose part a file is, NULL if it is none's. */
 static const char *engine_of(const char *path)
 {
@@ -198,6 +243,8 @@ static void undo_file(struct undo *undo, char *word[WORDS_MAX], const char *line
     }
     if (file == SETUP_READ)
         setup_sum(sum, text, length);
+    if (file == SETUP_READ && strcmp(path, SETUP_DAEMON_JSON) == 0 && strcmp(sum, before) != 0)
+        undo_default(undo, text, sum);
     if (file == SETUP_ABSENT || (file == SETUP_READ && strcmp(sum, before) == 0)) {
         call(undo, "already", line);
         fputc('\n', undo->stream);
@@ -218,8 +265,6 @@ static void undo_file(struct undo *undo, char *word[WORDS_MAX], const char *line
         fputs(" 'was edited since; remove it, or keep it, and remove its line from " SETUP_STATE "/manifest'\n",
               undo->stream);
     }
-    if (strcmp(path, SETUP_DAEMON_JSON) == 0)
-        fputs("reload docker\n", undo->stream);
     if (engine != NULL)
         fputs("fi\n", undo->stream);
     free(text);
