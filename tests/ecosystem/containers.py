@@ -66,7 +66,7 @@ def pod_service():
 
 def cdi_service(gid):
     """What --device adds to a container that is run with --group-add."""
-    (cdi,) = load_yaml(EXAMPLES / "docker/cdi.yaml")
+    cdi = json.loads((EXAMPLES / "docker/cdi.json").read_text())
     (device,) = cdi["devices"]
     edits = device["containerEdits"]
     volumes = [

@@ -78,7 +78,8 @@ def place(guard, tmp_path, runtime):
     scratch = tmp_path / "containers"
     scratch.mkdir()
     library = "/usr/lib/aarch64-linux-gnu/libsparkguard.so"
-    places = {library: guard.library, "/dev/shm/sparkguard": guard.directory, "/var/lib/sparkguard": guard.history}
+    places = {library: guard.library, "/var/lib/sparkguard": guard.history}
+    places |= dict.fromkeys(("/dev/shm/sparkguard", "/run/sparkguard/shared"), guard.directory)  # by hand, by --setup
     containers = Containers(guard.build, scratch, places, GID, seen=[root.parent])
     yield Place(guard, containers, root.parent)
     containers.end()

@@ -234,10 +234,23 @@ def test_its_manual_can_be_read(installed, tmp_path):
         assert shown.splitlines()[0].startswith(page.stem.rsplit(".", 1)[0].upper())
 
 
+def test_a_set_up_lasts_through_an_upgrade(installed, packages):
+    chroot, _ = installed
+    done = inside(chroot, "sparkguard-doctor --setup >/tmp/setup.sh && sh /tmp/setup.sh && rm /tmp/setup.sh")
+    assert done.returncode == 0, done.stdout + done.stderr
+    shutil.copy(packages(NATIVE).path, chroot / "package.deb")
+    done = inside(chroot, "dpkg -i /package.deb && rm /package.deb && su -l -c 'echo $LD_PRELOAD'")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith(f"/usr/lib/{MACHINES[NATIVE][0]}/libsparkguard.so\n")
+
+
 def test_purged_it_leaves_no_trace(installed):
+    """Also none of the set-up that the test before has made."""
     chroot, before = installed
     inside(chroot, "python3 -c 'import sparkguard'")
+    assert "LD_PRELOAD" in (chroot / "etc/security/pam_env.conf").read_text()
     done = inside(chroot, "dpkg --purge sparkguard")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "restored /etc/security/pam_env.conf" in done.stdout
     after = everything_in(chroot)
     assert {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)} == set()

@@ -101,6 +101,9 @@ void doctor_learn_unified(struct doctor *doctor);
 enum doctor_unit { DOCTOR_UNIT_ABSENT, DOCTOR_UNIT_UNREADABLE, DOCTOR_UNIT_UNSET, DOCTOR_UNIT_SET };
 enum doctor_unit doctor_unit_value(const struct doctor *doctor, const char *unit, const char *key, char value[64]);
 
+/* Returns whether the unit's files and drop-ins have a word, outside of comments. */
+bool doctor_unit_mentions(const struct doctor *doctor, const char *unit, const char *word);
+
 /* The checks. */
 void doctor_check_memory(struct doctor *doctor);
 void doctor_check_page_cache(struct doctor *doctor);

@@ -1,7 +1,8 @@
 /*
  * sparkguard-doctor - checks whether this machine can survive a job that asks for too much memory. Reads files, changes
  * nothing. Exit status: 0 all is fine, 1 there are warnings or unknowns, 4 there are dangers, 2 usage, 3 the output
- * cannot be written. With --need it is a gate in front of a command instead (need/need.h).
+ * cannot be written. With --need it is a gate in front of a command instead (need/need.h), with --setup it prints the
+ * script that guards the whole machine (setup/setup.h).
  */
 #define _GNU_SOURCE
 #include <argp.h>
@@ -15,6 +16,7 @@
 #include "common/env_check.h"
 #include "doctor/doctor.h"
 #include "doctor/need/need.h"
+#include "doctor/setup/setup.h"
 #include "common/text.h"
 #include "common/tool.h"
 
@@ -22,17 +24,23 @@ const char *argp_program_version = "sparkguard-doctor " SG_VERSION_TEXT;
 
 struct request {
     bool is_json, is_script;
+    bool has_setup, has_undo, has_cdi;
     bool has_need, has_wait;
     struct need_request need;
 };
 
-enum { KEY_JSON = 256, KEY_SCRIPT, KEY_NEED, KEY_WAIT };
+enum { KEY_JSON = 256, KEY_SCRIPT, KEY_NEED, KEY_WAIT, KEY_SETUP, KEY_CDI };
 
 #define NOT_STARTED "nothing is started"
 
 static const struct argp_option options[] = {
     {"json", KEY_JSON, NULL, 0, "print JSON, for programs", 0},
     {"fix-script", KEY_SCRIPT, NULL, 0, "print a shell script of the fixes, to read and run", 0},
+    {"setup", KEY_SETUP, "undo", OPTION_ARG_OPTIONAL,
+     "print a root script that guards all logins, services and containers of this machine; undo: one that takes it "
+     "back",
+     0},
+    {"print-cdi", KEY_CDI, NULL, 0, "print a CDI file, by which single containers ask for the guard", 0},
     {"need", KEY_NEED, "SIZE", 0, "wait until a request of SIZE would be granted, then run COMMAND if there is one", 0},
     {"wait", KEY_WAIT, "SECONDS", 0, "with --need: wait no longer than this (without end); 0: look once", 0},
     {0},
@@ -63,6 +71,19 @@ static bool take_wait(struct request *request, const char *text)
     return false;
 }
 
+/* Takes the value of --setup. Returns false after a message on stderr. */
+static bool take_setup(struct request *request, const char *text)
+{
+    request->has_setup = true;
+    request->has_undo = text != NULL;
+    if (text == NULL || strcmp(text, "undo") == 0)
+        return true;
+    char *printable = text_printable(text, false);
+    fprintf(stderr, "sparkguard-doctor: --setup=%s: --setup alone, or --setup=undo\n", printable);
+    free(printable);
+    return false;
+}
+
 /* Returns why the options contradict each other; NULL if they do not. */
 static const char *contradiction(const struct request *request)
 {
@@ -72,6 +93,10 @@ static const char *contradiction(const struct request *request)
         return "--wait belongs to --need";
     if (request->has_need && request->is_script)
         return "--need or --fix-script, not both";
+    if ((request->has_setup || request->has_cdi) && (request->is_json || request->is_script || request->has_need))
+        return "--setup and --print-cdi go with no other option";
+    if (request->has_setup && request->has_cdi)
+        return "--setup or --print-cdi, not both";
     return request->need.command != NULL && request->is_json ? "--json or a command, not both" : NULL;
 }
 
@@ -87,6 +112,11 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case KEY_SCRIPT:
         request->is_script = true;
         return 0;
+    case KEY_CDI:
+        request->has_cdi = true;
+        return 0;
+    case KEY_SETUP:
+        return take_setup(request, argument) ? 0 : EINVAL;
     case ARGP_KEY_INIT:
         state->err_stream = NULL; /* print getopt's message only, without argp's two lines about --help */
         return 0;
@@ -122,8 +152,8 @@ static const struct argp parser = {
            "not, why it matters, and the command that fixes it. Changes nothing.\v"
            "Exit status: 0 all is fine, 1 warnings or unknowns, 4 dangers, 2 usage, 3 the output cannot be written.\n"
            "With --need: 0 there is enough, or the command's; 1 there can never be; 124 not in time; 126 the command "
-           "cannot "
-           "be run, 127 not found; 2 usage, 3 unknown.",
+           "cannot be run, 127 not found; 2 usage, 3 unknown.\n"
+           "With --setup: 0 the script does all of it, 1 it leaves something to you, 3 there is no script.",
 };
 
 enum { UNWRITTEN = 3 };
@@ -155,6 +185,14 @@ int main(int argc, char **argv)
         env_check_warn_of_sizes("sparkguard-doctor");
         request.need.is_json = request.is_json;
         return close_output(need_run(&request.need));
+    }
+    if (request.has_setup || request.has_cdi) {
+        struct doctor *learned = doctor_learn();
+        int printed = request.has_cdi    ? setup_print_cdi(learned, stdout)
+                      : request.has_undo ? setup_print_undo(learned, stdout)
+                                         : setup_print(learned, stdout);
+        doctor_free(learned);
+        return close_output(printed);
     }
     struct doctor *doctor = doctor_examine();
     int status = doctor_exit_status(doctor);

@@ -40,14 +40,21 @@ static int prepare_guard(struct sweep *sweep)
             stderr);
         return SWEEP_USAGE;
     }
+    /* The program's name may be a parameter too, so check the first configuration. */
+    char **words = sweep_command_of(sweep, &sweep->run[0]);
+    enum sweep_container container = sweep_container_judge(words, &sweep->client);
+    setenv(sg_option_table[SG_OPTION_REPORT].variable, "off", 1);
+    if (container != SWEEP_NO_CONTAINER) {
+        sweep_command_free(words);
+        return container == SWEEP_CONTAINER ? 0 : LAUNCH_FAILED;
+    }
     char *why, *library = launch_find_library(&launch, &why);
     if (library == NULL) {
         fprintf(stderr, "sparkguard: %s\n", why);
         free(why);
+        sweep_command_free(words);
         return LAUNCH_FAILED;
     }
-    /* The program's name may be a parameter too, so check the first configuration. */
-    char **words = sweep_command_of(sweep, &sweep->run[0]);
     bool is_guarded = launch_program_warn(words[0], library) == LAUNCH_NO_OBSTACLE;
     sweep_command_free(words);
     if (is_guarded)
@@ -55,7 +62,6 @@ static int prepare_guard(struct sweep *sweep)
     free(library);
     if (!is_guarded)
         fputs("sparkguard-sweep: nothing was started: a sweep without the guard would take the machine down\n", stderr);
-    setenv(sg_option_table[SG_OPTION_REPORT].variable, "off", 1);
     return is_guarded ? 0 : LAUNCH_FAILED;
 }
 

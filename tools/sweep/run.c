@@ -124,8 +124,10 @@ static void become_program(const struct attempt *attempt, pid_t parent, int fail
     if (getppid() != parent)
         _exit(LAUNCH_FAILED);
     snprintf(first, sizeof first, "%d", (int)getpid());
-    setenv(sg_option_table[SG_OPTION_JOB].variable, attempt->launch.job, 1);
-    setenv(SG_VARIABLE_FIRST, first, 1);
+    if (attempt->sweep->client.run_at == 0) { /* a client is no part of the job */
+        setenv(sg_option_table[SG_OPTION_JOB].variable, attempt->launch.job, 1);
+        setenv(SG_VARIABLE_FIRST, first, 1);
+    }
     dup2(nothing, STDIN_FILENO);
     int output = attempt->log >= 0 ? attempt->log : attempt->sweep->is_showing_output ? STDERR_FILENO : nothing;
     dup2(output, STDOUT_FILENO);
@@ -148,6 +150,8 @@ static int start(struct attempt *attempt)
     struct launch *launch = &attempt->launch;
     snprintf(launch->job, sizeof launch->job, "sweep-%" PRId64 "-%zu", tool_now_ns() / 1000000,
              (size_t)(attempt->run - attempt->sweep->run));
+    if (attempt->sweep->client.run_at > 0)
+        launch->program = sweep_container_command(launch->program, &attempt->sweep->client, launch->job);
     if (pipe2(ends, O_CLOEXEC) != 0 || (launch->child = fork()) < 0) {
         fprintf(stderr, "sparkguard-sweep: cannot start a process: %s\n", strerror(errno));
         return LAUNCH_FAILED;
@@ -197,6 +201,8 @@ static void end_group(struct attempt *attempt, int64_t now_ns)
 {
     kill(-attempt->launch.child, attempt->ending_ns == 0 ? SIGTERM : SIGKILL);
     kill(-attempt->launch.child, SIGCONT);
+    if (attempt->ending_ns != 0 && attempt->sweep->client.run_at > 0)
+        sweep_container_kill(attempt->launch.program, &attempt->sweep->client, attempt->launch.job);
     attempt->ending_ns = now_ns;
 }
 
@@ -296,6 +302,19 @@ void sweep_show_output(const struct sweep *sweep, const struct sweep_run *run, s
     free(path);
 }
 
+/* Returns LAUNCH_FAILED after a message if a container has ended well and left no record: then nothing has guarded it, and
+ * the next, larger one would take the machine down. */
+static int check_container(const struct sweep *sweep, const struct sweep_run *run)
+{
+    if (sweep->client.run_at == 0 || run->status != SWEEP_OK || run->peak_bytes != SG_UNKNOWN)
+        return 0;
+    fputs("sparkguard-sweep: the container is not on record: it ran unguarded, does not share this directory, or took "
+          "less "
+          "than 16 MiB; sparkguard-report lists unguarded containers\n",
+          stderr);
+    return LAUNCH_FAILED;
+}
+
 int sweep_execute(struct sweep *sweep, struct sweep_run *run, struct sweep_progress *progress, int *ended_by)
 {
     struct attempt attempt = {
@@ -313,6 +332,7 @@ int sweep_execute(struct sweep *sweep, struct sweep_run *run, struct sweep_progr
         launch_record(&attempt.launch);
         note_last_line(&attempt);
         sweep_measure(run, &attempt.launch, attempt.least_room, attempt.most_held);
+        failure = check_container(sweep, run);
     }
     if (attempt.log >= 0)
         close(attempt.log);

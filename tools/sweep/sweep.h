@@ -100,6 +100,12 @@ struct sweep_estimate {
     double optimizer_bytes;                    /* for each trained parameter; -1: not given */
 };
 
+/* The client of a command that starts a container. */
+struct sweep_client {
+    size_t run_at; /* index of the word "run"; 0: the command is no such client */
+    bool has_name; /* the command names the container */
+};
+
 struct sweep {
     struct sweep_parameter parameter[SWEEP_PARAMETERS];
     size_t parameter_count;
@@ -115,6 +121,7 @@ struct sweep {
     size_t export_count;
     const char *state_file; /* given, else NULL */
     const char *library;
+    struct sweep_client client;
     struct sweep_estimate estimate;
     struct fits fits;
     struct sg_size margin, large;
@@ -228,6 +235,16 @@ void sweep_show_output(const struct sweep *sweep, const struct sweep_run *run, s
 /* Blocks the signals that end a sweep; waits for one. The latter returns the signal that came in time, or 0. */
 void sweep_signals_begin(void);
 int sweep_signal_within(int64_t wait_ns);
+
+/* container.c: commands that start a container by a client, such as docker run. */
+enum sweep_container { SWEEP_NO_CONTAINER, SWEEP_CONTAINER, SWEEP_CONTAINER_REFUSED };
+/* Says whether a command is such a client, and whether its container can be measured; if it cannot, a message on stderr
+ * says why. If it can, SPARKGUARD_DIR becomes the directory that containers share with the host, unless it is set. */
+enum sweep_container sweep_container_judge(char *const *words, struct sweep_client *client);
+/* Returns the command with the options that give the container its job and the guard's settings. Takes over `words`. */
+char **sweep_container_command(char **words, const struct sweep_client *client, const char *job);
+/* Begins to kill the container of a command from sweep_container_command(), whose client gets no signal through to it. */
+void sweep_container_kill(char *const *words, const struct sweep_client *client, const char *job);
 
 /* progress.c: shows the progress on stderr: on a terminal one line that is rewritten, otherwise a line for each run. */
 struct sweep_progress {

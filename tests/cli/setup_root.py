@@ -1,0 +1,91 @@
+"""A root file system made of files, for sparkguard-doctor --setup: what a Spark with Docker, Podman, containerd and Ollama has.
+
+    root = Root(tools, tmp_path / "root")
+    root.write("etc/docker/daemon.json", "{}")
+    before = root.state()
+    root.set_up()
+    root.undo()
+    assert root.state() == before
+"""
+
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+LIBRARY = "usr/local/lib/libsparkguard.so"
+DAEMON = "etc/docker/daemon.json"
+CONTAINERD = "etc/containerd/config.toml"
+STATE = "var/lib/sparkguard-setup"
+WRAPPERS = "usr/local/lib/sparkguard"
+PROGRAMS = ("usr/bin/sparkguard-runtime", "usr/sbin/dockerd", "usr/bin/podman", "usr/bin/containerd", "usr/bin/crun", "usr/sbin/runc")
+
+
+class Root:
+    def __init__(self, tools, path):
+        self.program, self.path = tools / "sparkguard-doctor", Path(path)
+        for folder in ("var/lib", "run", "proc", "etc/security", "etc/systemd/system", "usr/lib/systemd/system"):
+            (self.path / folder).mkdir(parents=True)
+        for program in PROGRAMS:
+            self.write(program, "", 0o755)
+        (self.path / "usr/local/lib").mkdir(parents=True)
+        (self.path / LIBRARY).symlink_to(self.program)  # of the right architecture
+        self.write("etc/group", "root:x:0:\nadm:x:4:me\nme:x:1000:\n")
+        self.write("etc/gshadow", "root:*::\nadm:*::me\nme:!::\n", 0o640)
+        self.write("etc/security/pam_env.conf", "# The comment of the package.\n")
+        self.write("usr/lib/systemd/system/ollama.service", "[Service]\nExecStart=/usr/local/bin/ollama serve\n")
+        self.write(CONTAINERD, 'version = 2\n\n[plugins]\n  [plugins."io.containerd.internal.v1.opt"]\n    path = "/var/lib/containerd"\n')
+        self.write(DAEMON, '{\n  "log-driver": "local"\n}\n')
+
+    def write(self, path, content, mode=0o644):
+        file = self.path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+        file.chmod(mode)
+        return file
+
+    def read(self, path):
+        return (self.path / path).read_text()
+
+    def environment(self):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("SPARKGUARD_") and k not in ("LD_PRELOAD", "SUDO_USER")}
+        return {**env, "SPARKGUARD_SYSTEM_ROOT": str(self.path), "LC_ALL": "C.UTF-8"}
+
+    def doctor(self, *arguments):
+        return subprocess.run([self.program, *arguments], env=self.environment(), capture_output=True, text=True, timeout=60)
+
+    def run(self, script, shell="sh"):
+        return subprocess.run([shell], input=script, env=self.environment(), capture_output=True, text=True, timeout=60)
+
+    def set_up(self, status=0):
+        """Prints the script and runs it; what it said."""
+        return self.print_and_run("--setup", status)
+
+    def undo(self, status=0):
+        return self.print_and_run("--setup=undo", status)
+
+    def print_and_run(self, option, status):
+        printed = self.doctor(option)
+        assert printed.stderr == ""
+        done = self.run(printed.stdout)
+        assert done.returncode == status, done.stdout + done.stderr
+        assert (done.stderr == "") == (status == 0), done.stderr
+        return done.stdout + done.stderr
+
+    def state(self):
+        """Of each file its kind, mode, owner and content, and nothing of times."""
+        found = {}
+        for folder, folders, files in os.walk(self.path):
+            for name in (*folders, *files):
+                path = Path(folder, name)
+                status = path.lstat()
+                content = os.readlink(path) if path.is_symlink() else path.read_bytes() if stat.S_ISREG(status.st_mode) else None
+                found[str(path.relative_to(self.path))] = (oct(status.st_mode), status.st_uid, status.st_gid, content)
+        return found
+
+
+def shellcheck(text):
+    if shutil.which("shellcheck"):
+        done = subprocess.run(["shellcheck", "-"], input=text, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
