@@ -8,6 +8,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,9 @@ def cgroup(name):
     try:
         yield folder
     finally:
+        deadline = time.monotonic() + 30
+        while (folder / "cgroup.procs").read_text() and time.monotonic() < deadline:
+            time.sleep(0.01)  # children of the program end after it
         folder.rmdir()
         folder.parent.rmdir()
 

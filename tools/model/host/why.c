@@ -49,9 +49,20 @@ enum host_why host_why_not_loaded(uint32_t pid, const char *library)
     return is_named ? HOST_WHY_NOT_FOUND : HOST_WHY_NO_PRELOAD;
 }
 
+/* Returns whether a process waits in the kernel and no signal reaches it. Its mappings and its environment may not be
+ * readable until that ends: whoever reads them would wait too. */
+static bool is_stuck(uint32_t pid)
+{
+    char path[PROCFS_PATH_CAPACITY], status[1024];
+    snprintf(path, sizeof path, "%s/proc/%" PRIu32 "/status", procfs_live_root, pid);
+    return procfs_read_text(path, status, sizeof status) > 0 && strstr(status, "\nState:\tD") != NULL;
+}
+
 enum host_why host_why_unguarded(uint32_t pid)
 {
     static const char library[] = "libsparkguard.so", disabled[] = "SPARKGUARD_DISABLE=1";
+    if (is_stuck(pid))
+        return HOST_WHY_UNKNOWN;
     if (!procfs_maps(pid, library)) {
         enum host_why why = host_why_not_loaded(pid, library);
         /* an unreadable environment says nothing */
