@@ -7,6 +7,7 @@
 #include "base/atomics.h"
 #include "base/clock.h"
 #include "base/directory.h"
+#include "base/options.h"
 #include "base/procfs.h"
 #include "base/seccomp.h"
 #include "base/syscall.h"
@@ -14,6 +15,7 @@
 #include "shared/segment.h"
 
 #include <fcntl.h>
+#include <stddef.h>
 #include <string.h>
 
 #define SEARCH_NS UINT64_C(20000000)  /* 2 % of the time, since a line is written once a second at most */
@@ -147,7 +149,66 @@ static void find_unguarded(struct holder *largest)
     sg_store_release(&is_searching, 0u);
 }
 
-/* Appends the name of a process and its PID, or the PID alone if another process has that number here. */
+/* The search for the record of a guarded process in SPARKGUARD_DIR. */
+struct record_search {
+    uint32_t pid;
+    uint64_t start_ticks;
+    bool is_found;
+};
+
+static struct { /* the beginning of a record, with its job; used as `buffer` is */
+    struct sg_slot slot;
+    char rest[offsetof(struct sg_segment, job) + SG_JOB_BYTES - sizeof(struct sg_slot)];
+} record;
+
+/* The name of the job in `record`, or NULL if it is no name: whoever shares the directory can write anything there. */
+static const char *record_job(void)
+{
+    const char *job = record.rest + offsetof(struct sg_segment, job) - sizeof(struct sg_slot);
+    for (unsigned i = 0; i < SG_JOB_BYTES && (unsigned char)job[i] >= 0x20 && job[i] != 0x7f; i++)
+        if (job[i + 1 < SG_JOB_BYTES ? i + 1 : i] == '\0')
+            return job;
+    return NULL;
+}
+
+static bool look_at_record(int directory, const char *name, void *context)
+{
+    struct record_search *search = context;
+    const char *cursor = name;
+    if (*name < '1' || *name > '9' || sg_text_read_number(&cursor) != search->pid || *cursor != '-')
+        return true;
+    long fd = sg_sys_openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+    if (fd < 0)
+        return true;
+    search->is_found = sg_sys_pread((int)fd, &record, sizeof record, 0) == (long)sizeof record &&
+                       record.slot.magic == SG_ABI_MAGIC && record.slot.abi_version == SG_ABI_VERSION &&
+                       record.slot.pid == search->pid && record.slot.start_ticks == search->start_ticks;
+    (void)sg_sys_close((int)fd);
+    return !search->is_found;
+}
+
+/* Appends " of job NAME" for a process of another PID namespace, as a container's: its number says nothing here. */
+static void add_job(struct sg_text *text, const struct holder *holder)
+{
+    struct record_search search = {.pid = holder->pid, .start_ticks = holder->start_ticks};
+    struct stat info;
+    uint32_t nobody = 0;
+    if (sg_seccomp_is_strict() || !sg_cas_u32(&is_searching, &nobody, 1))
+        return;
+    int fd = sg_directory_open(sg_options.dir, &info);
+    if (fd >= 0) {
+        sg_directory_visit(fd, buffer, sizeof buffer, look_at_record, &search);
+        (void)sg_sys_close(fd);
+    }
+    const char *job = search.is_found ? record_job() : NULL;
+    if (job != NULL) {
+        sg_text_add(text, " of job ");
+        sg_text_add(text, job);
+    }
+    sg_store_release(&is_searching, 0u);
+}
+
+/* Appends the name of a process and its PID; the PID and its job if another process has that number here. */
 static void add_process(struct sg_text *text, const struct holder *holder)
 {
     uint32_t pid = holder->pid;
@@ -166,6 +227,8 @@ static void add_process(struct sg_text *text, const struct holder *holder)
         sg_text_add(text, "process ");
     }
     sg_text_add_number(text, pid);
+    if (!is_here)
+        add_job(text, holder);
 }
 
 /* Whether another user runs the process: it may be guarded with a registry of that user's own. */

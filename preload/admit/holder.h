@@ -7,7 +7,8 @@
 #include "admit/admission.h"
 #include "base/text.h"
 
-/* Appends "; largest: python3 8798, 71.2 GiB, unguarded", or nothing if no other process holds a 64th of what the
+/* Appends "; largest: python3 8798, 71.2 GiB, unguarded" or, for a process of another PID namespace such as a container's,
+ * "; largest: process 1 of job train, 71.2 GiB"; or nothing if no other process holds a 64th of what the
  * constraint has. Guarded processes are those of the registry. Unguarded ones are searched in /proc for 20 ms at most,
  * and not under a filter that the program itself installed. On unified memory, device memory of unguarded programs
  * belongs to no process; it is named if it is the largest part. Any thread, without the decision lock. Allocates

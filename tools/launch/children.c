@@ -160,7 +160,7 @@ static void keep_descendants(struct processes *all)
 static const char *advice_about(uint32_t pid, const char *status)
 {
     char path[64], variables[16384] = "";
-    struct launch_elf facts, ours;
+    struct elf_facts facts, ours;
     snprintf(path, sizeof path, "/proc/%" PRIu32 "/exe", pid);
     if (procfs_number_after(status, "Uid") != getuid())
         return "runs as another user: write sudo sparkguard PROGRAM, not sparkguard sudo PROGRAM";

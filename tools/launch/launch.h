@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "common/elf.h"
 #include "sparkguard_options.h"
 
 /* Exit codes, as those of env(1) and timeout(1). */
@@ -80,14 +81,6 @@ void launch_preload(const char *library);
 
 /* ---- program.c ---- */
 
-/* Facts of a file by which the dynamic linker decides whether it preloads into a program. */
-struct launch_elf {
-    bool is_elf;
-    unsigned class, machine; /* of elf(5): ELFCLASS64, EM_AARCH64 */
-    char loader[256];        /* the dynamic linker (PT_INTERP); "": linked statically, or a library */
-    char script_line[256];   /* what follows "#!", else "" */
-};
-
 /* Why a program cannot be guarded. */
 enum launch_obstacle {
     LAUNCH_NO_OBSTACLE,
@@ -103,7 +96,7 @@ enum launch_obstacle {
 struct launch_program {
     char *path;              /* the binary that runs in the end; the name as given if it was not found */
     char *script;            /* the script whose interpreter `path` is; NULL: none */
-    struct launch_elf facts; /* of `path` */
+    struct elf_facts facts; /* of `path` */
     enum launch_obstacle obstacle;
 };
 
@@ -111,7 +104,7 @@ struct launch_program {
 extern const char *const launch_obstacle_text[LAUNCH_OBSTACLE_COUNT];
 
 /* Reads the facts of a file. Returns false if it cannot be read. */
-bool launch_elf_read(const char *path, struct launch_elf *facts);
+bool launch_elf_read(const char *path, struct elf_facts *facts);
 /* Finds the program as execvp(3) does, follows "#!" lines, also through env(1), and looks for an obstacle. Prints
  * nothing. Free it with launch_program_free(). */
 void launch_program_judge(const char *name, const char *library, struct launch_program *program);

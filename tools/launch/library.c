@@ -39,7 +39,7 @@ char *launch_own_library(char folder[PATH_MAX])
 
 bool launch_is_library(const char *path, bool *is_ours)
 {
-    struct launch_elf facts, self;
+    struct elf_facts facts, self;
     bool is_library = launch_elf_read(path, &facts) && facts.is_elf;
     *is_ours = is_library && launch_elf_read("/proc/self/exe", &self) && facts.class == self.class &&
                facts.machine == self.machine;

@@ -4,10 +4,8 @@
  * dynamic linker of musl does, and the library then passes every call through.
  */
 #define _GNU_SOURCE
-#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,42 +28,13 @@ const char *const launch_obstacle_text[LAUNCH_OBSTACLE_COUNT] = {
     [LAUNCH_MUSL] = "is linked with musl, and the library needs glibc",
 };
 
-/* Reads the name of the dynamic linker from the program headers. */
-static void read_loader(int fd, const ElfW(Ehdr) * header, struct launch_elf *facts)
+bool launch_elf_read(const char *path, struct elf_facts *facts)
 {
-    for (unsigned i = 0; i < header->e_phnum && header->e_phentsize == sizeof(ElfW(Phdr)); i++) {
-        ElfW(Phdr) part;
-        if (pread(fd, &part, sizeof part, (off_t)(header->e_phoff + i * sizeof part)) != (ssize_t)sizeof part)
-            return;
-        if (part.p_type != PT_INTERP)
-            continue;
-        ssize_t length = pread(fd, facts->loader, sizeof facts->loader - 1, (off_t)part.p_offset);
-        facts->loader[length > 0 ? length : 0] = '\0';
-        if (facts->loader[0] == '\0')
-            snprintf(facts->loader, sizeof facts->loader, "?");
-        return;
-    }
-}
-
-bool launch_elf_read(const char *path, struct launch_elf *facts)
-{
-    char bytes[512] = "";
-    ElfW(Ehdr) header;
-    *facts = (struct launch_elf){0};
+    *facts = (struct elf_facts){0};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return false;
-    ssize_t length = read(fd, bytes, sizeof bytes - 1);
-    if (length >= 2 && bytes[0] == '#' && bytes[1] == '!') {
-        snprintf(facts->script_line, sizeof facts->script_line, "%.*s", (int)strcspn(bytes + 2, "\n"), bytes + 2);
-    } else if (length >= EI_NIDENT + 4 && memcmp(bytes, ELFMAG, SELFMAG) == 0) {
-        memcpy(&header, bytes, sizeof header); /* class and machine are at the same places in 32 and 64 bit */
-        facts->is_elf = true;
-        facts->class = header.e_ident[EI_CLASS];
-        facts->machine = header.e_machine;
-        if (facts->class == (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32) && length >= (ssize_t)sizeof header)
-            read_loader(fd, &header, facts);
-    }
+    elf_read(fd, facts);
     close(fd);
     return true;
 }
@@ -125,7 +94,7 @@ static char *interpreter_of(const char *line)
     return path;
 }
 
-static enum launch_obstacle obstacle_of(const struct launch_elf *facts, const struct launch_elf *library)
+static enum launch_obstacle obstacle_of(const struct elf_facts *facts, const struct elf_facts *library)
 {
     if (!facts->is_elf)
         return LAUNCH_NO_OBSTACLE;
@@ -147,7 +116,7 @@ static enum launch_obstacle startable(const char *path)
 
 void launch_program_judge(const char *name, const char *library, struct launch_program *program)
 {
-    struct launch_elf ours;
+    struct elf_facts ours;
     char *path = find_program(name), *next;
     *program = (struct launch_program){.path = path != NULL ? path : text_copy(name, SIZE_MAX)};
     program->obstacle = path != NULL ? startable(path) : LAUNCH_NOWHERE;
@@ -178,7 +147,7 @@ void launch_program_judge(const char *name, const char *library, struct launch_p
 
 char *launch_missing_interpreter(const char *program)
 {
-    struct launch_elf facts;
+    struct elf_facts facts;
     char *path = find_program(program), interpreter[sizeof facts.script_line] = "";
     bool is_missing = path != NULL && launch_elf_read(path, &facts) &&
                       sscanf(facts.script_line, " %255s", interpreter) == 1 && access(interpreter, F_OK) != 0;

@@ -66,7 +66,7 @@ void check_loading_program(struct check *check)
     static const char id[] = "program";
     const struct launch_program *program = &check->program;
     const char *path = program->path;
-    struct launch_elf ours;
+    struct elf_facts ours;
     if (!check->has_program) {
         check_add(check, id, CHECK_NONE, NULL, "none given; this tool stands for it (sparkguard --check PROGRAM)");
     } else if (program->obstacle == LAUNCH_FOREIGN && launch_elf_read(check->library, &ours)) {
