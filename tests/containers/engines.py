@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -197,8 +198,7 @@ class Containerd(Engine):
 
     def load(self, name, tar):
         """ctr reads archives of images, which podman makes of a root file system."""
-        podman = Podman("runc", self.build, self.folder / f"podman-{name}")
-        with podman:
+        with tempfile.TemporaryDirectory(prefix="sg-") as short, Podman("runc", self.build, Path(short)) as podman:  # podman wants a short path
             podman.load(name, tar)
             self.call(*podman.base(), "save", "-q", "-o", self.folder / f"{name}.tar", name, check=True)
         self.call(*self.base(), "images", "import", "--snapshotter=native", self.folder / f"{name}.tar", check=True)

@@ -342,6 +342,18 @@ def test_a_program_that_is_mounted_is_found(image, runtime, tmp_path):
     assert bundle.guarded() == "yes"
 
 
+def test_a_program_that_is_mounted_below_a_link_is_found(image, runtime, tmp_path):
+    """docker --init mounts its init on /sbin/docker-init, and /sbin is a link in images of today."""
+    root = Image(tmp_path / "rootfs").add("/bin/sh")
+    (root.root / "usr/sbin").mkdir(parents=True)
+    (root.root / "sbin").symlink_to("usr/sbin")
+    bundle = Bundle(tmp_path / "bundle", root, ["/sbin/init", "--", "sh"])
+    mount = {"destination": "/sbin/init", "source": str(image.root / "bin/static"), "type": "bind", "options": ["rbind"]}
+    bundle.change(lambda config: config["mounts"].append(mount))
+    runtime.create(bundle)
+    assert bundle.guarded() == "yes"
+
+
 @pytest.mark.parametrize("options", [["ro"], ["rw"]])
 def test_nothing_is_made_in_a_folder_that_the_user_mounts_on_run(image, runtime, tmp_path, options):
     own = tmp_path / "own"

@@ -314,8 +314,7 @@ static void guard_words(const struct runtime_settings *settings, const struct ru
     size_t added = json_array_size(variables) - known, at = (size_t)arguments->id_at;
     char **longer = tool_allocate((size_t)arguments->count + 2 * added + 1, sizeof longer[0]);
     memcpy(longer, arguments->words, at * sizeof longer[0]);
-    json_array_foreach(variables, i, entry)
-    {
+    for (i = 0; (entry = json_array_get(variables, i)) != NULL; i++) {
         if (i < known)
             continue;
         longer[at++] = text_copy("--env", 8);

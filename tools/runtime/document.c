@@ -25,7 +25,7 @@ struct buffer {
 
 static bool append(struct buffer *buffer, const char *bytes, size_t length)
 {
-    if (buffer->length + length + 1 > buffer->capacity) {
+    if (buffer->bytes == NULL || buffer->length + length + 1 > buffer->capacity) {
         size_t capacity = 2 * (buffer->length + length + 1);
         char *longer = realloc(buffer->bytes, capacity);
         if (longer == NULL)
@@ -81,7 +81,7 @@ static bool mark_numbers(struct buffer *out, const char *text, const char *mark)
 {
     bool is_good = true;
     while (*text != '\0' && is_good) {
-        const char *end = text + 1;
+        const char *end;
         if (*text == '"') {
             end = string_end(text);
             is_good = append(out, text, (size_t)(end - text));

@@ -105,7 +105,9 @@ void runtime_edit_add_group(json_t *process, const struct runtime_document *docu
         groups = json_array();
         json_object_set_new(user, "additionalGids", groups);
     }
-    json_array_foreach(groups, i, one) if (runtime_document_number(document, one, &number) && number == group) return;
+    for (i = 0; (one = json_array_get(groups, i)) != NULL; i++)
+        if (runtime_document_number(document, one, &number) && number == group)
+            return;
     json_array_append_new(groups, json_integer(group));
 }
 
@@ -115,8 +117,7 @@ static bool is_mounted(const json_t *config, const char *destination)
 {
     size_t i;
     json_t *mount;
-    json_array_foreach(json_object_get(config, "mounts"), i, mount)
-    {
+    for (i = 0; (mount = json_array_get(json_object_get(config, "mounts"), i)) != NULL; i++) {
         const char *at = json_string_value(json_object_get(mount, "destination"));
         if (at != NULL && strcmp(at, destination) == 0)
             return true;
@@ -162,8 +163,7 @@ static bool is_mapped(const struct runtime_document *config, const char *list, u
     size_t i;
     json_t *one;
     const json_t *mappings = json_object_get(json_object_get(config->root, "linux"), list);
-    json_array_foreach(mappings, i, one)
-    {
+    for (i = 0; (one = json_array_get(mappings, i)) != NULL; i++) {
         uint32_t host, size;
         if (runtime_document_number(config, json_object_get(one, "hostID"), &host) &&
             runtime_document_number(config, json_object_get(one, "size"), &size) && id >= host && id - host < size)

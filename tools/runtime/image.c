@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/text.h"
 #include "common/tool.h"
 #include "runtime/runtime.h"
 
@@ -19,9 +20,10 @@ static bool has_option(const json_t *mount, const char *wanted)
 {
     size_t i;
     json_t *option;
-    json_array_foreach(json_object_get(mount, "options"), i,
-                       option) if (json_is_string(option) &&
-                                   strcmp(json_string_value(option), wanted) == 0) return true;
+    const json_t *options = json_object_get(mount, "options");
+    for (i = 0; (option = json_array_get(options, i)) != NULL; i++)
+        if (json_is_string(option) && strcmp(json_string_value(option), wanted) == 0)
+            return true;
     return false;
 }
 
@@ -59,6 +61,27 @@ static void take_mount(struct runtime_image *image, const json_t *mount, const c
     one->is_read_only = has_option(mount, "ro") || has_option(mount, "rro");
 }
 
+/* Replaces links in the destinations of mounts: with /sbin -> usr/sbin in the image, a mount on /sbin/init is on /usr/sbin/init. */
+static void resolve_destinations(struct runtime_image *image)
+{
+    size_t count = image->count;
+    for (image->count = 0; image->count < count; image->count++) {
+        struct runtime_mount *mount = &image->mounts[image->count]; /* those before it are mounted already */
+        char above[PATH_MAX], real[PATH_MAX], *slash;
+        int fd = -1;
+        snprintf(above, sizeof above, "%s", mount->destination);
+        while (above[0] != '\0' && (fd = runtime_image_walk(image, above, real)) < 0 &&
+               (slash = strrchr(above, '/')) != NULL)
+            *slash = '\0';
+        if (fd < 0)
+            continue;
+        close(fd);
+        char *whole = text_format("%s%s", real, mount->destination + strlen(above));
+        snprintf(mount->destination, sizeof mount->destination, "%s", whole);
+        free(whole);
+    }
+}
+
 bool runtime_image_open(struct runtime_image *image, const json_t *config, const char *bundle)
 {
     size_t i;
@@ -76,8 +99,10 @@ bool runtime_image_open(struct runtime_image *image, const json_t *config, const
     image->root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (image->root < 0)
         return false;
-    image->mounts = tool_allocate(json_array_size(mounts), sizeof image->mounts[0]);
-    json_array_foreach(mounts, i, mount) take_mount(image, mount, bundle);
+    image->mounts = tool_allocate(json_array_size(mounts) + 1, sizeof image->mounts[0]);
+    for (i = 0; (mount = json_array_get(mounts, i)) != NULL; i++)
+        take_mount(image, mount, bundle);
+    resolve_destinations(image);
     return true;
 }
 

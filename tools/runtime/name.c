@@ -48,8 +48,7 @@ static char *of_docker(const json_t *config)
 {
     size_t i;
     json_t *mount;
-    json_array_foreach(json_object_get(config, "mounts"), i, mount)
-    {
+    for (i = 0; (mount = json_array_get(json_object_get(config, "mounts"), i)) != NULL; i++) {
         const char *destination = json_string_value(json_object_get(mount, "destination"));
         const char *source = json_string_value(json_object_get(mount, "source"));
         if (destination == NULL || source == NULL || strcmp(destination, "/etc/hostname") != 0 || source[0] != '/')
@@ -75,8 +74,7 @@ static char *of_podman(const char *bundle, const char *id)
         json_t *one;
         char *path = text_format("%s/../../%s", bundle, files[f]);
         json_t *all = load(path);
-        json_array_foreach(all, i, one)
-        {
+        for (i = 0; (one = json_array_get(all, i)) != NULL; i++) {
             const char *known = json_string_value(json_object_get(one, "id"));
             if (known != NULL && strcmp(known, id) == 0)
                 found = copy(json_string_value(json_array_get(json_object_get(one, "names"), 0)));

@@ -232,8 +232,9 @@ char *runtime_program_obstacle(const struct runtime_image *image, const json_t *
     if (!search.library.is_elf)
         return text_format("%s is not a library that can be read", library);
     char **words = tool_allocate(json_array_size(arguments), sizeof words[0]);
-    json_array_foreach(arguments, i, argument) if (json_is_string(argument)) words[count++] =
-        text_copy(json_string_value(argument), SIZE_MAX);
+    for (i = 0; (argument = json_array_get(arguments, i)) != NULL; i++)
+        if (json_is_string(argument))
+            words[count++] = text_copy(json_string_value(argument), SIZE_MAX);
     char *reason = judge(&search, words, count, 0);
     for (i = 0; i < count; i++)
         free(words[i]);

@@ -48,8 +48,7 @@ static bool map(const struct runtime_document *config, const char *list, uint32_
     size_t i;
     json_t *one;
     const json_t *mappings = json_object_get(json_object_get(config->root, "linux"), list);
-    json_array_foreach(mappings, i, one)
-    {
+    for (i = 0; (one = json_array_get(mappings, i)) != NULL; i++) {
         uint32_t first, host, size;
         if (runtime_document_number(config, json_object_get(one, "containerID"), &first) &&
             runtime_document_number(config, json_object_get(one, "hostID"), &host) &&
@@ -67,8 +66,8 @@ static bool joins_namespace(const json_t *config)
 {
     size_t i;
     json_t *one;
-    json_array_foreach(json_object_get(json_object_get(config, "linux"), "namespaces"), i, one)
-    {
+    for (i = 0; (one = json_array_get(json_object_get(json_object_get(config, "linux"), "namespaces"), i)) != NULL;
+         i++) {
         const char *type = json_string_value(json_object_get(one, "type"));
         if (type != NULL && strcmp(type, "user") == 0 && json_string_value(json_object_get(one, "path")) != NULL)
             return true;
@@ -83,8 +82,10 @@ static bool has_group(const struct runtime_document *config, const json_t *user,
     uint32_t number = 0;
     if (runtime_document_number(config, json_object_get(user, "gid"), &number) && number == group)
         return true;
-    json_array_foreach(json_object_get(user, "additionalGids"), i,
-                       one) if (runtime_document_number(config, one, &number) && number == group) return true;
+    const json_t *groups = json_object_get(user, "additionalGids");
+    for (i = 0; (one = json_array_get(groups, i)) != NULL; i++)
+        if (runtime_document_number(config, one, &number) && number == group)
+            return true;
     return false;
 }
 
