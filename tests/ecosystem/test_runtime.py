@@ -245,6 +245,11 @@ def test_a_container_may_opt_out(image, runtime, tmp_path, how):
     assert obstacle(runtime, bundle).startswith("it opts out")
 
 
+def test_a_container_in_a_virtual_machine_is_left_alone(runtime, bundle):
+    bundle.change(lambda config: config.update(annotations={"run.oci.handler": "krun"}))
+    assert obstacle(runtime, bundle).startswith("another kernel or interpreter")
+
+
 COMMANDS = {
     "static": (["static"], "/bin/static is linked statically"),
     "static by path": (["/bin/static", "x"], "/bin/static is linked statically"),

@@ -227,6 +227,55 @@ def test_a_user_namespace_without_the_hosts_root_is_guarded_alone(engine, image,
     assert "it shares with nobody" in engine.log.read_text()
 
 
+ROOTLESS = 47120  # a user that no machine has
+
+
+@pytest.mark.parametrize("inside", [0, 1000], ids=["root inside", "keep-id"])
+def test_a_users_runtime_shares_with_the_users_own_programs(engine, guard, image, tmp_path, inside):
+    """In the directory that is the library's default on the host. Root's, named in the file, belongs to nobody there."""
+    own, folder = Path(f"/dev/shm/sparkguard-{ROOTLESS}"), tmp_path / "own"
+    root = Image(folder / "rootfs")
+    shutil.copytree(image.root, root.root, dirs_exist_ok=True, symlinks=True)
+
+    def change(config):
+        set_namespaces(config, ("pid", "ipc", "uts", "mount", "user"))
+        config["process"]["user"] = {"uid": inside, "gid": inside}
+        config["process"].pop("rlimits")
+        for kind in ("uidMappings", "gidMappings"):
+            config["linux"][kind] = [{"containerID": inside, "hostID": ROOTLESS, "size": 1}]
+
+    bundle = Bundle(folder / "bundle", root, ["take", "malloc", "64M", "malloc", "1G"], SPARKGUARD_LIMIT="512M").change(change)
+    state = folder / "state"
+    state.mkdir()
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, ROOTLESS, ROOTLESS, follow_symlinks=False)
+    as_user = ["setpriv", f"--reuid={ROOTLESS}", f"--regid={ROOTLESS}", "--clear-groups"]
+    engine.command((), True)
+    engine.conf.chmod(0o644)
+    environment = {"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(state), "SPARKGUARD_RUNTIME_CONF": str(engine.conf)}
+    more = ["--cgroup-manager=disabled"] if engine.name == "crun" else []
+    prepare = ["unshare", "-m", "sh", "-c", PREPARE, "sh"] if engine.name == "crun" else []
+    outcomes = []
+    try:
+        for program in (engine.lines["next"], guard.build / "sparkguard-runtime"):
+            command = [*prepare, *as_user, program, *more, "--root", state, "run", "--bundle", bundle.folder, "box"]
+            done = subprocess.run(list(map(str, command)), env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+            outcomes.append((done.returncode, done.stdout, done.stderr))
+        if outcomes[0][0] != 0:
+            pytest.skip(f"no rootless containers here: {outcomes[0][2].strip()}")
+        assert outcomes[0][:2] == (0, "ok\nok\n")
+        assert outcomes[1][:2] == (0, "ok\nENOMEM\n") and "sparkguard: refused malloc of 1.0 GiB" in outcomes[1][2]
+        assert bundle.guarded() == "yes" and bundle.variables()["SPARKGUARD_DIR"] == "/run/sparkguard/shared"
+        assert own.stat().st_uid == ROOTLESS and own.stat().st_mode & 0o777 == 0o700
+        done = subprocess.run([guard.build / "sparkguard-report", "--json", "--all", "--dir", own], capture_output=True, text=True)
+        (job,) = json.loads(done.stdout)["jobs"]
+        assert job["job"] == "box" and job["processes"][0]["refused_count"] == 1
+        record = json.loads((own / "containers/box.json").read_text())
+        assert record["guarded"] and record["name"] == "box"
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+
+
 def test_a_root_file_system_that_cannot_be_written_starts_as_without(engine, image, tmp_path):
     """There is no place to mount at: neither runtime could make one."""
     view = tmp_path / "view"

@@ -102,6 +102,22 @@ def test_the_largest_guarded_process_is_named_for_the_reserve(guard, tmp_path):
     assert re.search(rf"; largest: \S+ {pid}, 3\.0 GiB; [\d.]+ MiB more would have been enough$", line), line
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="a PID namespace needs root")
+def test_a_process_of_another_pid_namespace_is_named_by_its_job(guard, tmp_path):
+    """Its number, 1, is another process's here, as with a container."""
+    env = machine(tmp_path, 4 * GIB, 7 * GIB // 2)
+    inside = {**env, "SPARKGUARD_JOB": "train"}
+    code = HOLD.format(bytes=3 * GIB, touch="pass")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    holder = guard.popen(["unshare", "--pid", "--fork", sys.executable, "-S", "-c", code], env=inside, **pipes)
+    try:
+        assert holder.stdout.readline() == "ready\n"
+        line = ask(guard, GIB, env=env).stderr.strip()
+    finally:
+        holder.communicate("", timeout=60)
+    assert re.search(r"; largest: process 1 of job train, 3\.0 GiB; [\d.]+ MiB more would have been enough$", line), line
+
+
 def anonymous_bytes(pid):
     try:
         with open(f"/proc/{pid}/statm") as file:

@@ -211,6 +211,8 @@ static char *decide(struct container *container, bool *is_required)
     }
     if (!json_is_object(container->process))
         return sentence("it names no program");
+    if (runtime_edit_annotation(config, "run.oci.handler") != NULL) /* of crun: a virtual machine, or WebAssembly */
+        return sentence("another kernel or interpreter runs its program (annotation run.oci.handler)");
     if ((out = opts_out(container)) != NULL)
         return sentence(out);
     char *why = obstacle(container);
