@@ -153,6 +153,7 @@ static void find_unguarded(struct holder *largest)
 struct record_search {
     uint32_t pid;
     uint64_t start_ticks;
+    uint64_t until_ns; /* each container has a process 1 */
     bool is_found;
 };
 
@@ -184,13 +185,14 @@ static bool look_at_record(int directory, const char *name, void *context)
                        record.slot.magic == SG_ABI_MAGIC && record.slot.abi_version == SG_ABI_VERSION &&
                        record.slot.pid == search->pid && record.slot.start_ticks == search->start_ticks;
     (void)sg_sys_close((int)fd);
-    return !search->is_found;
+    return !search->is_found && sg_clock_ns(CLOCK_MONOTONIC) < search->until_ns;
 }
 
 /* Appends " of job NAME" for a process of another PID namespace, as a container's: its number says nothing here. */
 static void add_job(struct sg_text *text, const struct holder *holder)
 {
-    struct record_search search = {.pid = holder->pid, .start_ticks = holder->start_ticks};
+    struct record_search search = {
+        .pid = holder->pid, .start_ticks = holder->start_ticks, .until_ns = sg_clock_ns(CLOCK_MONOTONIC) + SEARCH_NS};
     struct stat info;
     uint32_t nobody = 0;
     if (sg_seccomp_is_strict() || !sg_cas_u32(&is_searching, &nobody, 1))

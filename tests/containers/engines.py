@@ -105,8 +105,9 @@ class Podman(Engine):
     def environment(self):
         """Both runtimes write their log as JSON, as podman expects of those that it knows."""
         conf = self.folder / "containers.conf"
-        conf.write_text(f'[engine]\nruntime_supports_json = ["plain", "guarding"]\nruntime_supports_nocgroups = ["plain", "guarding"]\n[engine.runtimes]\nplain = ["{self.plain}"]\n'
-                        f'guarding = ["{self.guarding}"]\n')
+        both = '["plain", "guarding"]'
+        conf.write_text(f'[engine]\nruntime_supports_json = {both}\nruntime_supports_nocgroup = {both}\n'
+                        f'[engine.runtimes]\nplain = ["{self.plain}"]\nguarding = ["{self.guarding}"]\n')
         return {"CONTAINERS_CONF": str(conf)}
 
     def load(self, name, tar):
@@ -201,12 +202,12 @@ class Containerd(Engine):
         with tempfile.TemporaryDirectory(prefix="sg-") as short, Podman("runc", self.build, Path(short)) as podman:  # podman wants a short path
             podman.load(name, tar)
             self.call(*podman.base(), "save", "-q", "-o", self.folder / f"{name}.tar", name, check=True)
-        self.call(*self.base(), "images", "import", "--snapshotter=native", self.folder / f"{name}.tar", check=True)
+        self.call(*self.base(), "images", "import", "--snapshotter=overlayfs", self.folder / f"{name}.tar", check=True)
         (self.folder / f"{name}.tar").unlink()
 
     def words(self, image, command, name, guarded, options):
         binary = self.guarding if guarded else self.plain
-        return [*self.base(), "run", "--snapshotter=native", "--runc-binary", binary, *options, f"localhost/{image}:latest", name, *command]
+        return [*self.base(), "run", "--snapshotter=overlayfs", "--runc-binary", binary, *options, f"localhost/{image}:latest", name, *command]
 
     def run(self, image, command, name, guarded, options=(), verb="run"):
         return self.call(*self.words(image, command, name, guarded, ["--rm", *options]))
