@@ -22,6 +22,7 @@ RELEASES = {"debian11": "bullseye", "debian12": "bookworm", "debian13": "trixie"
 PACKAGES = "python3-minimal,libjemalloc2"
 MIB = 1 << 20
 TAKE = "b = bytearray(64 << 20); print(len(b))"
+GO = 'package main\nimport ("fmt"; "os")\nfunc main() { fmt.Println(len(os.Args)); os.Exit(6) }\n'
 SAY = '#include <stdio.h>\n#include <stdlib.h>\nint main(int n, char **w) { printf("%d\\n", n); return n > 1 ? atoi(w[1]) : 0; }\n'
 
 
@@ -57,6 +58,11 @@ def images(build, tmp_path_factory):
     made["static"] = packed(folder, "static", {"bin/say": static})
     if busybox := shutil.which("busybox"):
         made["busybox"] = packed(folder, "busybox", {"bin/busybox": busybox, "bin/sh": busybox})
+    if go := shutil.which("go"):
+        (folder / "say.go").write_text(GO)
+        environment = {**os.environ, "CGO_ENABLED": "0", "GOCACHE": str(folder / "cache"), "GO111MODULE": "off"}
+        subprocess.run([go, "build", "-o", folder / "say-go", folder / "say.go"], env=environment, check=True)
+        made["go"] = packed(folder, "go", {"bin/say": folder / "say-go"})
     if shutil.which("musl-gcc"):
         musl = compile_program(folder, "say-musl", SAY, compiler="musl-gcc")
         loader = f"lib/ld-musl-{platform.machine()}.so.1"
@@ -98,10 +104,11 @@ WORDS = {
     "killed": ("debian12", ["sh", "-c", "kill -KILL $$; sleep 9"]),
     "env -i": ("debian12", ["env", "-i", "/usr/bin/python3", "-c", TAKE]),
     "static": ("static", ["say", "7"]),
+    "static Go": ("go", ["say", "7"]),
     "busybox": ("busybox", ["sh", "-c", "echo hi; exit 4"]),
     "musl": ("musl", ["say", "7"]),
 }
-UNGUARDED = {"env -i": "clears the environment", "static": "linked statically", "busybox": "linked statically", "musl": "linked with musl"}
+UNGUARDED = {"env -i": "clears the environment", "static": "linked statically", "static Go": "linked statically", "busybox": "linked statically", "musl": "linked with musl"}
 
 
 @pytest.mark.parametrize("case", WORDS)

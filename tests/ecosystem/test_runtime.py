@@ -614,14 +614,34 @@ def test_a_broken_configuration_is_the_next_runtimes(runtime, bundle, case):
     assert "config.json" in line and "unguarded" in line
 
 
-WRONG = {
-    "process": 1, "root": [], "mounts": {"a": 1}, "linux": "x", "annotations": [], "hooks": None,
-}
+@pytest.mark.parametrize("key, value", [("process", 1), ("mounts", {"a": 1}), ("annotations", [])])
+def test_a_value_of_the_wrong_kind_is_not_mended(runtime, bundle, key, value):
+    """The next runtime rejects it, and is to have the chance."""
+    bundle.change(lambda config: config.update({key: value}))
+    before = bundle.path.read_bytes()
+    runtime.create(bundle)
+    assert bundle.path.read_bytes() == before
+    assert "is no configuration of OCI" in runtime.log.read_text()
 
 
-@pytest.mark.parametrize("key", WRONG)
-def test_a_value_of_the_wrong_kind_harms_nothing(runtime, bundle, key):
-    bundle.change(lambda config: config.update({key: WRONG[key]}))
+@pytest.mark.parametrize("key, value", [("env", "A=b"), ("user", []), ("user", {"additionalGids": {}})])
+def test_a_process_of_the_wrong_kind_is_not_mended(runtime, bundle, process, key, value):
+    whole = bundle.path.read_bytes()
+    bundle.change(lambda config: config["process"].update({key: value}))
+    before = bundle.path.read_bytes()
+    runtime.create(bundle)
+    assert bundle.path.read_bytes() == before
+    bundle.path.write_bytes(whole)
+    runtime.create(bundle)
+    process.write_text(json.dumps({**json.loads(process.read_text()), key: value}))
+    before = process.read_bytes()
+    runtime.passes_on("exec", "--process", process, "box")
+    assert process.read_bytes() == before
+
+
+@pytest.mark.parametrize("key, value", [("root", []), ("linux", "x"), ("hooks", None), ("mounts", None), ("annotations", None)])
+def test_other_values_of_a_wrong_kind_harm_nothing(runtime, bundle, key, value):
+    bundle.change(lambda config: config.update({key: value}))
     runtime.create(bundle)
     assert bundle.guarded() is not None
 

@@ -92,6 +92,31 @@ static void set_default(json_t *process, const char *name, const char *value)
         runtime_edit_set_variable(process, name, value);
 }
 
+static bool is_object(const json_t *value)
+{
+    return value == NULL || json_is_null(value) || json_is_object(value);
+}
+
+static bool is_array(const json_t *value)
+{
+    return value == NULL || json_is_null(value) || json_is_array(value);
+}
+
+/* Returns whether a process is of the kind that OCI prescribes, where it would be changed. Of another kind it is the next
+ * runtime's to reject, and nothing here may mend it. */
+static bool is_process(const json_t *process)
+{
+    const json_t *user = json_object_get(process, "user");
+    return is_object(process) && is_array(json_object_get(process, "env")) && is_object(user) &&
+           is_array(json_object_get(user, "additionalGids"));
+}
+
+static bool is_configuration(const json_t *config)
+{
+    return is_process(json_object_get(config, "process")) && is_array(json_object_get(config, "mounts")) &&
+           is_object(json_object_get(config, "annotations"));
+}
+
 /* Returns why the container's owner wants no guard; NULL if that is not so. */
 static const char *opts_out(const struct container *container)
 {
@@ -241,6 +266,8 @@ char *runtime_container_create(const struct runtime_settings *settings, const st
     *is_required = settings->is_required;
     if (arguments->id == NULL && reason == NULL)
         reason = sentence("it has no id");
+    if (reason == NULL && !is_configuration(container.document.root))
+        reason = text_format("%s: it is no configuration of OCI", path);
     if (reason == NULL) {
         container.process = json_object_get(container.document.root, "process");
         container.name = runtime_name_find(container.document.root, arguments->bundle, arguments->id);
@@ -347,6 +374,8 @@ char *runtime_container_exec(const struct runtime_settings *settings, const stru
                       !runtime_edit_has_own_guard(json_object_get(config.root, "process"));
     if (is_guarded && file != NULL)
         why = runtime_document_read(&process, file);
+    if (is_guarded && file != NULL && why == NULL && !is_process(process.root))
+        why = "it is no process of OCI";
     const json_t *given = file != NULL ? process.root : arguments->variables;
     if (is_guarded && why == NULL && !is_one_of(runtime_edit_variable(given, "SPARKGUARD_DISABLE"), "1") &&
         !runtime_edit_has_own_guard(given)) {
