@@ -173,7 +173,7 @@ OPTIONS = {
     "no-new-privileges": {"podman": ["--security-opt=no-new-privileges"], "docker": ["--security-opt=no-new-privileges"]},
     "no seccomp": {"podman": ["--security-opt=seccomp=unconfined"], "docker": ["--security-opt=seccomp=unconfined"]},
     "seccomp": {"ctr": ["--seccomp"]},
-    "user": {"podman": ["--user=1234:1234"], "docker": ["--user=1234:1234"], "ctr": ["--user=1234:1234"]},
+    "user": {"podman": ["--user=1234:1234"], "docker": ["--user=1234:1234"]},
     "init": {"podman": ["--init"], "docker": ["--init"]},
     "no capabilities": {"podman": ["--cap-drop=all"], "docker": ["--cap-drop=all"]},
     "tmpfs on /run": {"podman": ["--tmpfs=/run"], "docker": ["--tmpfs=/run"]},

@@ -768,6 +768,19 @@ def test_a_file_system_that_does_not_answer_holds_up_nobody(runtime, bundle):
     assert bundle.guarded() == "yes"
 
 
+@pytest.mark.parametrize("number", ["SIGSEGV", "SIGABRT", "SIGALRM"])
+def test_a_fault_of_the_runtime_is_none_of_the_containers(runtime, bundle, number):
+    """In the moment in which the configuration would be replaced. SIGALRM stands for a file system that does not answer."""
+    program = runtime.program
+    runtime.program = runtime.folder / "traced"
+    runtime.program.write_text(f'#!/bin/sh\nexec strace -qq -o /dev/null -e trace=rename -e inject=rename:signal={number} {program} "$@"\n')
+    runtime.program.chmod(0o755)
+    runtime.create(bundle)
+    assert "it left a container as it was" in runtime.log.read_text()
+    done = runtime.run("create", "--bundle", bundle.folder, "box", required="yes")
+    assert (done.returncode, done.stderr) == (1, "sparkguard-runtime: failed; the container is not started (SPARKGUARD_REQUIRED)\n")
+
+
 def test_nothing_is_left_open_or_changed_for_the_next_runtime(build, runtime, bundle):
     """Descriptors, signals and the umask are those that the engine gave."""
     shown = runtime.folder / "shown"

@@ -14,7 +14,7 @@
 #include "common/tool.h"
 #include "runtime/runtime.h"
 
-enum { LINKS_MAX = 40, MOUNTS_MAX = 65536 };
+enum { LINKS_MAX = 40, MOUNTS_MAX = 4096 };
 
 static bool has_option(const json_t *mount, const char *wanted)
 {

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,20 +20,30 @@ enum { NOT_STARTED = 1, NOT_FOUND = 127, PATIENCE_SECONDS = 10 };
 static struct {
     char *path;
     char **words;
+    const char *log;
     bool is_required; /* an unguarded container must not start */
 } next;
 
 static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM};
 static struct sigaction before[sizeof faults / sizeof faults[0]];
 
+static void tell(int fd, const char *sentence)
+{
+    if (write(fd, sentence, strlen(sentence)) < 0) /* a full disk: nothing is to be done about it */
+        return;
+}
+
 /* Runs in a signal handler, too. */
 static void give_up(int signal)
 {
     static const char sentence[] = "sparkguard-runtime: failed; the container is not started (SPARKGUARD_REQUIRED)\n";
+    static const char line[] =
+        "- -: sparkguard-runtime failed, or took longer than 10 s: it left a container as it was\n";
     (void)signal;
+    int fd = open(next.log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0640);
+    tell(fd, line);
     if (next.is_required) {
-        if (write(STDERR_FILENO, sentence, sizeof sentence - 1) < 0)
-            _exit(NOT_STARTED);
+        tell(STDERR_FILENO, sentence);
         _exit(NOT_STARTED);
     }
     execv(next.path, next.words);
@@ -118,6 +129,7 @@ int main(int argc, char **argv)
     }
     next.path = settings.next;
     next.words = argv;
+    next.log = settings.log;
     next.is_required = settings.is_required && arguments.command == RUNTIME_CREATE;
     if (argc > 0)
         argv[0] = settings.next;
